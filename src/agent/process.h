@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One supervised process and everything it starts.
+ *
+ * A trial gets its own session and process group, is watched by a pidfd, and
+ * ends with all its descendants: this process is their subreaper, so nobody
+ * escapes by a double fork. Memory is limited by a cgroup (v2, or the v1
+ * memory controller) where the machine lets us, otherwise by a watch that
+ * reads /proc; what counts is the trial's own anonymous and shared memory.
+ */
+#ifndef HY_AGENT_PROCESS_H
+#define HY_AGENT_PROCESS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "base/err.h"
+
+struct hy_supervisor; /* opaque: one per agent */
+struct hy_process;    /* opaque */
+
+struct hy_process_spec {
+    const char *tag;        /* names it in its environment and cgroup: "run.trial.attempt" */
+    char *const *argv;      /* argv[0] is looked up in the PATH of env */
+    char *const *env;       /* NULL-terminated, whole */
+    const char *cwd;
+    uint64_t memory;        /* bytes; 0: no limit */
+    int64_t timeout_ms;     /* 0: none */
+};
+
+enum hy_process_outcome {
+    HY_PROCESS_EXITED,      /* code: the exit status */
+    HY_PROCESS_SIGNALED,    /* code: the signal */
+    HY_PROCESS_OVER_MEMORY,
+    HY_PROCESS_TIMED_OUT,
+    HY_PROCESS_KILLED,      /* hy_process_kill */
+};
+
+struct hy_process_end {
+    enum hy_process_outcome outcome;
+    int code;
+    uint64_t peak_memory;   /* bytes; 0: not known */
+    int64_t cpu_ms;         /* of it and the descendants it waited for */
+    const char *message;    /* "killed: used 4.1 GB of the 4.0 GB it may use; raise --memory", or "" */
+};
+
+struct hy_process_events {
+    /* Output on fd 1 or 2, at most 64 KiB at once, any bytes. */
+    void (*on_output)(void *arg, struct hy_process *p, int fd, const uint8_t *bytes, size_t n);
+    /* It and all its descendants are gone, and both pipes are read to the end
+     * (what a paused pipe still held was delivered). `p` is freed after this. */
+    void (*on_end)(void *arg, struct hy_process *p, const struct hy_process_end *end);
+};
+
+/*
+ * Becomes a subreaper and finds out about cgroups; `name` must be unique on
+ * this machine (it names the agent's cgroup). Raises nothing, needs no root.
+ */
+int hy_supervisor_new(uv_loop_t *loop, const char *name, struct hy_supervisor **ret, struct hy_err *err);
+/* All processes must have ended. Removes the cgroup. */
+void hy_supervisor_free(struct hy_supervisor *s);
+/* "cgroup v2", "cgroup v1" or "watch": for the log. */
+const char *hy_supervisor_limits_by(const struct hy_supervisor *s);
+
+/*
+ * Starts it. -ENOENT and the like with a sentence ("cannot start './train':
+ * not found in /home/me") when the program cannot be run: exec's own errno
+ * comes back through a pipe or shared memory, so there is no half-started trial.
+ */
+int hy_process_start(struct hy_supervisor *s, const struct hy_process_spec *spec,
+                     const struct hy_process_events *events, void *arg,
+                     struct hy_process **ret, struct hy_err *err);
+/* SIGTERM to all of it, after grace_ms SIGKILL. May be called again. */
+void hy_process_kill(struct hy_process *p, int64_t grace_ms);
+/* Stops reading the pipe of fd 1 or 2 (the trial then waits in write), or goes on. */
+void hy_process_pause(struct hy_process *p, int fd, int paused);
+int64_t hy_process_pid(const struct hy_process *p);
+
+/*
+ * The keeper. Forks; the child returns 0 and goes on as the agent or driver,
+ * while the parent stays behind, forwards signals, and when the child has died
+ * in whatever way ends all its descendants (it is their subreaper too),
+ * removes its cgroup (`name` as for hy_supervisor_new, NULL: none) and the files
+ * named by hy_keeper_file, and exits as the child did. The child learns by
+ * hy_keeper_fd (readable: the keeper is gone).
+ * Must be called before there are threads or a loop. -Exxx when fork fails.
+ */
+int hy_keeper_fork(const char *name);
+int hy_keeper_fd(void);
+/* Tells the keeper of a file (a socket) to unlink when the child is gone. */
+int hy_keeper_file(const char *path);
+
+/*
+ * Ends what a machine has left of agents that are gone together with their
+ * keeper: processes whose environment says HOPYARD_AGENT=pid:starttime of a
+ * process that is not there, and cgroups named so. Returns how many, or -Exxx.
+ */
+int hy_supervisor_sweep(void);
+
+#endif

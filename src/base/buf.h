@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A growable run of bytes, born with its maximum. Bytes are appended at the
+ * end and consumed at the front; consuming is cheap (the rest moves only when
+ * the room is needed).
+ */
+#ifndef HY_BASE_BUF_H
+#define HY_BASE_BUF_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct hy_buf {
+    size_t len;    /* read-only: how many bytes there are */
+    size_t max;    /* read-only: how many there may be */
+    uint8_t *room; /* private */
+    size_t head;   /* private: where the bytes begin */
+    size_t cap;    /* private */
+};
+
+void hy_buf_init(struct hy_buf *b, size_t max);
+void hy_buf_done(struct hy_buf *b);
+
+/* The first byte; the run is not NUL-terminated. Valid until the next change. */
+static inline const uint8_t *hy_buf_bytes(const struct hy_buf *b)
+{
+    return b->room ? b->room + b->head : NULL;
+}
+
+/* 0, -ENOBUFS when the maximum would be passed, or -ENOMEM; then unchanged. */
+int hy_buf_append(struct hy_buf *b, const void *bytes, size_t n);
+int hy_buf_append_str(struct hy_buf *b, const char *s);
+int hy_buf_printf(struct hy_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Makes room for n bytes and returns where they go, or NULL; see hy_buf_added. */
+uint8_t *hy_buf_reserve(struct hy_buf *b, size_t n);
+void hy_buf_added(struct hy_buf *b, size_t n);
+
+void hy_buf_consume(struct hy_buf *b, size_t n); /* n <= len */
+void hy_buf_clear(struct hy_buf *b);
+/* Gives back the memory of an empty buffer that has grown. */
+void hy_buf_shrink(struct hy_buf *b);
+
+/* The bytes as a string (a NUL is put behind them), or NULL when out of memory. */
+const char *hy_buf_cstr(struct hy_buf *b);
+
+#define hy_cleanup_buf __attribute__((cleanup(hy_buf_done)))
+
+#endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Errors that a person will read.
+ *
+ * Functions return 0 or more when all is well and -Exxx when it is not. Where
+ * a person will see the failure, the last argument is a `struct hy_err`: the
+ * place that finds the failure writes a sentence that says what happened, to
+ * what, and what to do; each level above adds what it was doing.
+ */
+#ifndef HY_BASE_ERR_H
+#define HY_BASE_ERR_H
+
+#include <stdarg.h>
+
+#define HY_PRINTF(fmt, first) __attribute__((format(printf, fmt, first)))
+
+struct hy_err {
+    int code;       /* -Exxx, 0 when nothing happened */
+    char text[600]; /* one line, NUL-terminated */
+};
+
+/* Writes the sentence and returns `code` (negative). `err` may be NULL. */
+int hy_err_set(struct hy_err *err, int code, const char *fmt, ...) HY_PRINTF(3, 4);
+
+/* Like hy_err_set, and ends the sentence with ": " and strerror(-code). */
+int hy_err_sys(struct hy_err *err, int code, const char *fmt, ...) HY_PRINTF(3, 4);
+
+/* Puts "what was being done: " in front of the sentence; returns err->code. */
+int hy_err_wrap(struct hy_err *err, const char *fmt, ...) HY_PRINTF(2, 3);
+
+#endif

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/mem.h"
+
+int hy_file_read(const char *path, struct hy_buf *b)
+{
+    hy_cleanup_close int fd = HY_SYS(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+
+    if (fd < 0)
+        return -errno;
+    for (;;) {
+        char chunk[4096];
+        ssize_t n = HY_SYS(read(fd, chunk, sizeof chunk));
+        int rc;
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n < 0 ? -errno : 0;
+        rc = hy_buf_append(b, chunk, (size_t)n);
+        if (rc < 0)
+            return rc;
+    }
+}
+
+int hy_write_all(int fd, const void *bytes, size_t n)
+{
+    const char *p = bytes;
+
+    while (n) {
+        ssize_t done = HY_SYS(write(fd, p, n));
+
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done < 0)
+            return -errno;
+        p += done;
+        n -= (size_t)done;
+    }
+    return 0;
+}
+
+int hy_file_write(const char *path, const void *bytes, size_t n, mode_t mode)
+{
+    hy_cleanup_free char *temporary = hy_asprintf("%s.%d.tmp", path, (int)getpid());
+    hy_cleanup_close int fd = -1;
+    int rc;
+
+    if (!temporary)
+        return -ENOMEM;
+    fd = HY_SYS(open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode));
+    if (fd < 0)
+        return -errno;
+    rc = hy_write_all(fd, bytes, n);
+    if (rc == 0 && HY_SYS(fsync(fd)) < 0)
+        rc = -errno;
+    if (rc == 0 && HY_SYS(rename(temporary, path)) < 0)
+        rc = -errno;
+    if (rc < 0)
+        unlink(temporary);
+    return rc;
+}
+
+static int make_one(const char *path, mode_t mode)
+{
+    struct stat st;
+
+    if (HY_SYS(mkdir(path, mode)) == 0)
+        return 0;
+    if (errno != EEXIST)
+        return -errno;
+    if (stat(path, &st) < 0)
+        return -errno;
+    return S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
+}
+
+int hy_mkdirs(const char *path, mode_t mode)
+{
+    hy_cleanup_free char *copy = NULL;
+    int rc = make_one(path, mode); /* mostly only the last one is missing */
+
+    if (rc != -ENOENT)
+        return rc;
+    copy = hy_strdup(path);
+    if (!copy)
+        return -ENOMEM;
+    for (char *p = copy + 1; *p; p++) {
+        if (*p != '/')
+            continue;
+        *p = '\0';
+        rc = make_one(copy, mode);
+        if (rc < 0)
+            return rc;
+        *p = '/';
+    }
+    return make_one(path, mode);
+}
+
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *where)
+{
+    (void)st;
+    (void)where;
+    if (HY_SYS(type == FTW_DP ? rmdir(path) : unlink(path)) < 0 && errno != ENOENT)
+        return -errno;
+    return 0;
+}
+
+int hy_remove_tree(const char *path)
+{
+    struct stat st;
+    int rc;
+
+    if (lstat(path, &st) < 0)
+        return errno == ENOENT ? 0 : -errno;
+    rc = nftw(path, remove_entry, 32, FTW_DEPTH | FTW_PHYS);
+    return rc == -1 ? -errno : rc;
+}
+
+char *hy_path_join(const char *folder, const char *name)
+{
+    size_t n = strlen(folder);
+
+    return hy_asprintf("%s%s%s", folder, n && folder[n - 1] == '/' ? "" : "/", name);
+}
+
+char *hy_runtime_dir(struct hy_err *err)
+{
+    const char *base = getenv("XDG_RUNTIME_DIR");
+    hy_cleanup_free char *path = base && *base == '/' ? hy_path_join(base, "hopyard")
+                                                      : hy_asprintf("/tmp/hopyard-%u", (unsigned)getuid());
+    struct stat st;
+    int rc;
+
+    if (!path) {
+        hy_err_set(err, -ENOMEM, "out of memory");
+        return NULL;
+    }
+    rc = hy_mkdirs(path, 0700);
+    if (rc < 0) {
+        hy_err_sys(err, rc, "cannot make the folder '%s' for sockets", path);
+        return NULL;
+    }
+    if (lstat(path, &st) < 0 || !S_ISDIR(st.st_mode) || st.st_uid != getuid() || (st.st_mode & 077)) {
+        hy_err_set(err, -EPERM, "'%s' must be a folder of yours that nobody else can enter; remove it or set XDG_RUNTIME_DIR", path);
+        return NULL;
+    }
+    return hy_take(path);
+}

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/text.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+
+int hy_parse_double(const char *text, double *ret)
+{
+    char *end;
+    double value;
+
+    if (!*text || isspace((unsigned char)*text))
+        return -EINVAL;
+    errno = 0;
+    value = strtod(text, &end);
+    if (*end)
+        return -EINVAL;
+    if (errno == ERANGE && isinf(value))
+        return -ERANGE;
+    *ret = value;
+    return 0;
+}
+
+int hy_parse_u64(const char *text, uint64_t *ret)
+{
+    unsigned long long value;
+    char *end;
+
+    if (!isdigit((unsigned char)*text))
+        return -EINVAL;
+    errno = 0;
+    value = strtoull(text, &end, 10);
+    if (*end)
+        return -EINVAL;
+    if (errno)
+        return -ERANGE;
+    *ret = value;
+    return 0;
+}
+
+/* Reads a number that is not negative, and returns what follows it in *unit. */
+static int number_and_unit(const char *text, double *ret, const char **unit)
+{
+    char *end;
+
+    if (!isdigit((unsigned char)*text) && *text != '.')
+        return -EINVAL;
+    *ret = strtod(text, &end);
+    if (end == text || !isfinite(*ret) || memchr(text, 'x', (size_t)(end - text)))
+        return -EINVAL;
+    *unit = end;
+    return 0;
+}
+
+int hy_parse_size(const char *text, uint64_t *ret_bytes)
+{
+    static const char letters[] = "KMGT";
+    const char *unit, *letter;
+    double value;
+
+    if (number_and_unit(text, &value, &unit) < 0)
+        return -EINVAL;
+    letter = *unit ? strchr(letters, toupper((unsigned char)*unit)) : NULL;
+    if (letter) {
+        value *= ldexp(1.0, 10 * (int)(letter - letters + 1));
+        unit++;
+        if (*unit == 'i')
+            unit++;
+    }
+    if (*unit == 'B' || *unit == 'b')
+        unit++;
+    if (*unit)
+        return -EINVAL;
+    if (value >= 0x1p63)
+        return -ERANGE;
+    *ret_bytes = (uint64_t)value;
+    return 0;
+}
+
+int hy_parse_duration(const char *text, int64_t *ret_ms)
+{
+    static const struct {
+        const char *name;
+        double ms;
+    } units[] = {{"", 1e3}, {"ms", 1}, {"s", 1e3}, {"m", 6e4}, {"min", 6e4}, {"h", 3.6e6}, {"d", 8.64e7}};
+    const char *unit;
+    double value;
+
+    if (number_and_unit(text, &value, &unit) < 0)
+        return -EINVAL;
+    for (size_t i = 0; i < HY_COUNT(units); i++) {
+        if (strcmp(unit, units[i].name) != 0)
+            continue;
+        value *= units[i].ms;
+        if (value >= 0x1p53)
+            return -ERANGE;
+        *ret_ms = (int64_t)value;
+        return 0;
+    }
+    return -EINVAL;
+}
+
+char *hy_format_size(uint64_t bytes, char *out, size_t size)
+{
+    static const char *const units[] = {"B", "KB", "MB", "GB", "TB", "PB", "EB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+
+    while (value >= 1023.95 && unit + 1 < HY_COUNT(units)) {
+        value /= 1024;
+        unit++;
+    }
+    snprintf(out, size, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
+    return out;
+}
+
+char *hy_format_duration(int64_t ms, char *out, size_t size)
+{
+    long long s = ms / 1000;
+
+    if (ms < 10000)
+        snprintf(out, size, "%lld.%llds", s, (long long)(ms % 1000 / 100));
+    else if (s < 60)
+        snprintf(out, size, "%llds", s);
+    else if (s < 3600)
+        snprintf(out, size, "%lldm%02llds", s / 60, s % 60);
+    else if (s < 86400)
+        snprintf(out, size, "%lldh%02lldm", s / 3600, s / 60 % 60);
+    else
+        snprintf(out, size, "%lldd%02lldh", s / 86400, s / 3600 % 24);
+    return out;
+}
+
+char *hy_format_double(double value, char *out, size_t size)
+{
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(out, size, "%.*g", digits, value);
+        if (!isfinite(value) || strtod(out, NULL) == value)
+            break;
+    }
+    return out;
+}
+
+size_t hy_utf8_len(const char *text, size_t n)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    size_t len;
+
+    if (n == 0)
+        return 0;
+    if (s[0] < 0x80)
+        return 1;
+    if (s[0] < 0xc2 || s[0] > 0xf4)
+        return 0;
+    len = s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
+    if (n < len)
+        return 0;
+    for (size_t i = 1; i < len; i++)
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
+        (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
+        return 0;
+    return len;
+}
+
+int hy_append_printable(struct hy_buf *b, const char *text, size_t n)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < n && rc == 0;) {
+        unsigned char c = (unsigned char)text[i];
+        size_t len = hy_utf8_len(text + i, n - i);
+        /* U+0080 to U+009F are control characters too. */
+        int plain = len > 1 ? !(c == 0xc2 && (unsigned char)text[i + 1] < 0xa0) : len == 1 && c >= ' ' && c != 0x7f;
+
+        if (plain)
+            rc = hy_buf_append(b, text + i, len);
+        else if (c == '\n' || c == '\t' || c == '\r')
+            rc = hy_buf_printf(b, "\\%c", c == '\n' ? 'n' : c == '\t' ? 't' : 'r');
+        else
+            rc = hy_buf_printf(b, "\\x%02x", c);
+        i += plain ? len : 1;
+    }
+    return rc;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Text that people write and read: numbers, sizes, durations, odd bytes. */
+#ifndef HY_BASE_TEXT_H
+#define HY_BASE_TEXT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct hy_buf;
+
+/* The whole string is one finite or non-finite number. 0 or -EINVAL / -ERANGE. */
+int hy_parse_double(const char *text, double *ret);
+int hy_parse_u64(const char *text, uint64_t *ret);
+/* "512M", "4G", "1.5GiB", "4096": bytes; K, M, G, T are powers of 1024. */
+int hy_parse_size(const char *text, uint64_t *ret_bytes);
+/* "90", "90s", "15m", "1h", "1.5h", "2d": milliseconds. */
+int hy_parse_duration(const char *text, int64_t *ret_ms);
+
+/* "4.1 GB" (1 GB = 1024^3 bytes); returns `out`. */
+char *hy_format_size(uint64_t bytes, char *out, size_t size);
+/* "0.4s", "12s", "3m05s", "2h07m", "3d04h"; returns `out`. */
+char *hy_format_duration(int64_t ms, char *out, size_t size);
+/* The shortest text that reads back as the same double; returns `out`. */
+char *hy_format_double(double value, char *out, size_t size);
+
+/* Appends text for a terminal: control characters and bytes that are no UTF-8
+ * become \n, \t, \xNN. */
+int hy_append_printable(struct hy_buf *b, const char *text, size_t n);
+/* How many bytes the UTF-8 sequence at `s` has, 0 when it is none. */
+size_t hy_utf8_len(const char *s, size_t n);
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * driver: a run.
+ *
+ * One process per run. It asks the search for the next trial, asks the schedule
+ * where it may run, sends it to an agent, and commits every state change before
+ * it acts on it. Clients come and go over a unix socket.
+ */
+#ifndef HY_DRIVER_H
+#define HY_DRIVER_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "hopyard.pb-c.h"
+
+/* `hopyard driver …`, started by the functions below; returns the exit status. */
+int hy_driver_main(int argc, char **argv);
+
+/*
+ * Starts a driver process of its own session for a new run and waits until the
+ * run is in the store and its socket is open. *ret_run gets its number.
+ */
+int hy_driver_launch(const Hy__RunSpec *spec, int64_t *ret_run, struct hy_err *err);
+/* The same for a run that was interrupted, stopped, or has failed trials. */
+int hy_driver_resume(const char *project, int64_t run, struct hy_err *err);
+
+/* Where the driver of a run listens; free it. `folder` is the store's. */
+char *hy_driver_socket(const char *folder, int64_t run, struct hy_err *err);
+
+/* Replaces {name} by values; the names are those of the space. For the CLI's
+ * check before anything starts: -EINVAL with a sentence for an unknown name. */
+int hy_command_check(char *const *argv, char *const *names, struct hy_err *err);
+
+#endif

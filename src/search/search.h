@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * search: which parameters to try next.
+ *
+ * Ask and tell, nothing else: no clock, no I/O, no threads. The driver asks
+ * for a trial, runs it, and tells its value. The same space, settings and seed
+ * give the same trials; the asynchronous evolution gives the same trials for
+ * the same order of asks and tells, so a run is resumed by replaying them.
+ *
+ * A search is not thread-safe; one loop owns it.
+ */
+#ifndef HY_SEARCH_H
+#define HY_SEARCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* ---- the space -------------------------------------------------------- */
+
+enum hy_dim_kind { HY_DIM_FLOAT, HY_DIM_INT, HY_DIM_CATEGORY };
+
+struct hy_dim {
+    char *name;
+    enum hy_dim_kind kind;
+    bool log;            /* FLOAT and INT: uniform in the logarithm */
+    double low, high;    /* FLOAT and INT: low <= high, both included */
+    char **choices;      /* CATEGORY: the texts as the user wrote them */
+    size_t choice_count;
+};
+
+struct hy_space {
+    struct hy_dim *dims; /* in the user's order */
+    size_t count;
+};
+
+void hy_space_done(struct hy_space *s); /* a zeroed space is an empty one */
+
+/*
+ * Adds one dimension as people write it on the command line:
+ *
+ *     lr=log:1e-5..1e-1     float, log-scaled (bounds in either order)
+ *     layers=1..4           two integers make an integer dimension
+ *     units=log:16..1024    integer, log-scaled
+ *     x=-5.12..5.12         float
+ *     act=relu,tanh         category
+ *
+ * A pure parser over a NUL-terminated string. 0, or -EINVAL with a sentence
+ * (empty name, empty list, bounds that are no numbers or not finite, log of
+ * something not positive, a name given twice).
+ */
+int hy_space_add(struct hy_space *s, const char *text, struct hy_err *err);
+/* The same for a grid: every value is a choice ("lr=0.001,0.0005"). A range of
+ * integers ("layers=1..4") is spelled out; any other range is refused. */
+int hy_space_add_grid(struct hy_space *s, const char *text, struct hy_err *err);
+/* Adds a dimension made by a program. Takes a copy. */
+int hy_space_add_dim(struct hy_space *s, const struct hy_dim *dim, struct hy_err *err);
+
+/* ---- a point of it ----------------------------------------------------- */
+
+struct hy_value {
+    double number; /* FLOAT, INT: the value; CATEGORY: the choice's index */
+};
+
+/* "0.001", "3", "relu": as it goes into the command. Returns `out`. */
+const char *hy_value_text(const struct hy_dim *dim, struct hy_value v, char *out, size_t size);
+
+/* ---- the search -------------------------------------------------------- */
+
+enum hy_search_kind { HY_SEARCH_GRID, HY_SEARCH_RANDOM, HY_SEARCH_EVOLVE };
+enum hy_de_strategy { HY_DE_DEFAULT, HY_DE_BEST1BIN, HY_DE_RAND1BIN };
+
+struct hy_search_settings {
+    enum hy_search_kind kind;
+    bool maximize;
+    uint64_t seed;
+    uint64_t samples;             /* RANDOM: how many; 0: without end */
+    uint32_t population;          /* EVOLVE: 0 takes the default (see docs) */
+    uint32_t generations;         /* EVOLVE: 0: without end */
+    double mutation, crossover;   /* EVOLVE: NAN takes the default */
+    enum hy_de_strategy strategy;
+    bool asynchronous;            /* EVOLVE: waits for nobody */
+};
+
+struct hy_search; /* opaque */
+
+/* Takes a copy of the space. -EINVAL with a sentence, or -ENOMEM. */
+int hy_search_new(const struct hy_space *space, const struct hy_search_settings *settings,
+                  struct hy_search **ret, struct hy_err *err);
+void hy_search_free(struct hy_search *s); /* NULL is fine */
+
+/* How many trials there will be, UINT64_MAX when without end. */
+uint64_t hy_search_total(const struct hy_search *s);
+
+/*
+ * Asks for the next trial. Fills values[space.count] and *ret_number (trials
+ * are numbered from 1). Returns 1; 0 when there is none now (a synchronous
+ * generation waits for answers: tell first); -ENODATA when the search is over;
+ * -ENOMEM.
+ */
+int hy_search_ask(struct hy_search *s, uint64_t *ret_number, struct hy_value *values);
+
+/*
+ * Tells what a trial came to. A NaN or infinite value, or a trial that failed,
+ * counts as the worst there is. -ENOENT when the trial was never asked for or
+ * was told already. Grid and random searches forget trials once told.
+ */
+int hy_search_tell(struct hy_search *s, uint64_t number, double value);
+
+const struct hy_space *hy_search_space(const struct hy_search *s);
+
+#endif

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store: the memory of a project.
+ *
+ * One SQLite file (WAL, synchronous=FULL) with runs, trials, attempts and
+ * metrics. A driver writes its own run; what it does in one turn of its loop
+ * is one transaction: the first change opens it, hy_store_commit ends it, and
+ * nothing is told to anybody before that. Readers open the file read-only and
+ * never wait for a writer.
+ *
+ * The file lies in PROJECT/.hopyard/store.db. Where the project folder is on a
+ * network file system (SQLite's locks do not hold there) it lies below
+ * $XDG_STATE_HOME/hopyard/, and each finished run leaves a snapshot `run.db`
+ * with its logs, which hy_store_import reads.
+ *
+ * Not thread-safe; one loop owns a store.
+ */
+#ifndef HY_STORE_H
+#define HY_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct hy_store; /* opaque */
+
+enum hy_store_mode {
+    HY_STORE_READ,  /* -ENOENT with a sentence when there is none yet */
+    HY_STORE_WRITE, /* made when missing, migrated when older */
+};
+
+/* `project` is a folder. A store written by a newer hopyard is refused with a
+ * sentence; a locked one is waited for (10 s), then refused with a sentence. */
+int hy_store_open(const char *project, enum hy_store_mode mode, struct hy_store **ret, struct hy_err *err);
+void hy_store_close(struct hy_store *s); /* NULL is fine; an open transaction is rolled back */
+
+/* The folder that holds store.db, run locks and driver logs. */
+const char *hy_store_folder(const struct hy_store *s);
+/* 1 when that folder is not in the project because the project is on a network file system. */
+int hy_store_is_remote(const struct hy_store *s);
+
+/* Ends the turn's transaction, if there is one. On failure (-ENOSPC, -EIO …)
+ * everything since the last commit is rolled back and the sentence says why. */
+int hy_store_commit(struct hy_store *s, struct hy_err *err);
+
+/* ---- runs --------------------------------------------------------------- */
+
+enum hy_run_state { HY_RUN_RUNNING = 1, HY_RUN_DONE, HY_RUN_STOPPED, HY_RUN_FAILED };
+enum hy_trial_state { HY_TRIAL_RUNNING = 1, HY_TRIAL_DONE, HY_TRIAL_FAILED, HY_TRIAL_STOPPED };
+enum hy_attempt_state { HY_ATTEMPT_RUNNING = 1, HY_ATTEMPT_DONE, HY_ATTEMPT_FAILED, HY_ATTEMPT_LOST, HY_ATTEMPT_STOPPED };
+
+const char *hy_run_state_name(enum hy_run_state s);     /* "running", "done" … */
+const char *hy_trial_state_name(enum hy_trial_state s);
+const char *hy_attempt_state_name(enum hy_attempt_state s);
+
+/* Strings in the structs below are borrowed on the way in, and on the way out
+ * valid until the callback returns. NULL where there is none. Times are wall ms. */
+struct hy_run_row {
+    int64_t id;           /* given by hy_store_run_add */
+    const char *name;     /* may be NULL */
+    const char *app_id;   /* "local-20261115-043012" */
+    int64_t app_run;      /* counts from 1 within app_id */
+    const char *logdir;   /* absolute: PROJECT/Logs/TensorFlow/{app_id}/{app_run} */
+    const char *command;  /* JSON array of the argument texts */
+    const char *metric;   /* NULL: none */
+    bool maximize;
+    int64_t seed;
+    const char *versions; /* JSON object: hopyard, kernel, python … */
+    const char *git;      /* commit, with "-dirty" where so; NULL */
+    const void *spec;     /* the packed RunSpec message, for resume */
+    size_t spec_len;
+    enum hy_run_state state;
+    const char *message;  /* why it failed or stopped; NULL */
+    int64_t created, ended;  /* ended: 0 while it runs */
+    int64_t total;        /* trials the search will ask for; -1: without end */
+};
+
+/* Counts kept by SQL, so that a list of runs needs no walk over trials. */
+struct hy_run_counts {
+    int64_t running, done, failed, stopped;
+    int64_t best_trial; /* number; 0: none yet */
+    double best_value;
+};
+
+int hy_store_run_add(struct hy_store *s, const struct hy_run_row *run, int64_t *ret_id, struct hy_err *err);
+int hy_store_run_state(struct hy_store *s, int64_t run, enum hy_run_state state, const char *message, struct hy_err *err);
+int hy_store_run_remove(struct hy_store *s, int64_t run, struct hy_err *err);
+/* Finds by number ("12") or name (the newest of that name); NULL or "" the
+ * newest of all. 0 or -ENOENT with a sentence that names what there is. */
+int hy_store_run_find(struct hy_store *s, const char *text, int64_t *ret_id, struct hy_err *err);
+
+typedef int (*hy_run_cb)(void *arg, const struct hy_run_row *run, const struct hy_run_counts *counts);
+/* Calls back for one run (id) or, newest first, for all (id 0). A callback's
+ * answer other than 0 ends the walk and is returned. -ENOENT for an unknown id. */
+int hy_store_run_each(struct hy_store *s, int64_t id, hy_run_cb cb, void *arg, struct hy_err *err);
+
+/* ---- trials ------------------------------------------------------------- */
+
+struct hy_trial_row {
+    int64_t number;      /* from 1 within the run */
+    const char *params;  /* JSON object, in the space's order, numbers as numbers */
+    const char *dir;     /* the folder's name below the run's logdir */
+    enum hy_trial_state state;
+    bool has_value;
+    double value;
+    const char *message; /* why it failed */
+    int64_t attempts;
+    int64_t started, ended;
+    int64_t asked_seq, told_seq; /* one counter over both: the order to replay; told_seq 0: not told */
+};
+
+/* Adds a trial in state RUNNING. When `dir` is taken already in this run, "~N"
+ * (the trial's number) is put behind it; *ret_dir gets the name used (free it). */
+int hy_store_trial_add(struct hy_store *s, int64_t run, const struct hy_trial_row *trial, char **ret_dir, struct hy_err *err);
+/* Sets state, value, message, ended and told_seq. */
+int hy_store_trial_end(struct hy_store *s, int64_t run, const struct hy_trial_row *trial, struct hy_err *err);
+
+typedef int (*hy_trial_cb)(void *arg, const struct hy_trial_row *trial);
+enum hy_trial_order { HY_TRIALS_BY_NUMBER, HY_TRIALS_BY_VALUE /* best first, by the run's direction */ };
+/* number 0: all, from `offset`, at most `limit` (0: no limit). */
+int hy_store_trial_each(struct hy_store *s, int64_t run, int64_t number, enum hy_trial_order order,
+                        int64_t offset, int64_t limit, hy_trial_cb cb, void *arg, struct hy_err *err);
+
+/* The asks and tells of a run in their order: cb gets each trial at its ask
+ * (told = 0) and, when told, again at its tell (told = 1). */
+typedef int (*hy_replay_cb)(void *arg, const struct hy_trial_row *trial, int told);
+int hy_store_replay(struct hy_store *s, int64_t run, hy_replay_cb cb, void *arg, struct hy_err *err);
+
+/* ---- attempts ----------------------------------------------------------- */
+
+struct hy_attempt_row {
+    int64_t trial, number; /* number from 1 within the trial */
+    const char *agent;     /* "local", "a", … */
+    const char *host;
+    enum hy_attempt_state state;
+    int64_t exit_code;     /* or -signal */
+    const char *message;
+    int64_t started, ended, cpu_ms, peak_memory;
+};
+
+int hy_store_attempt_add(struct hy_store *s, int64_t run, const struct hy_attempt_row *attempt, struct hy_err *err);
+int hy_store_attempt_end(struct hy_store *s, int64_t run, const struct hy_attempt_row *attempt, struct hy_err *err);
+typedef int (*hy_attempt_cb)(void *arg, const struct hy_attempt_row *attempt);
+/* trial 0: of all trials. */
+int hy_store_attempt_each(struct hy_store *s, int64_t run, int64_t trial, hy_attempt_cb cb, void *arg, struct hy_err *err);
+
+/* ---- metrics ------------------------------------------------------------ */
+
+struct hy_metric_row {
+    int64_t trial, attempt, step; /* step -1: none given */
+    const char *name;
+    double value;
+    int64_t time;
+};
+int hy_store_metric_add(struct hy_store *s, int64_t run, const struct hy_metric_row *m, struct hy_err *err);
+typedef int (*hy_metric_cb)(void *arg, const struct hy_metric_row *m);
+int hy_store_metric_each(struct hy_store *s, int64_t run, int64_t trial, hy_metric_cb cb, void *arg, struct hy_err *err);
+
+/* ---- one driver per run -------------------------------------------------- */
+
+/*
+ * Takes the lock that says "this run's driver lives" (an OFD lock on
+ * FOLDER/run-ID.lock, gone with the process). Returns the fd to keep, or
+ * -EBUSY with a sentence that names the process that holds it.
+ */
+int hy_store_run_lock(struct hy_store *s, int64_t run, struct hy_err *err);
+/* 1 when some process holds it, 0 when none does. */
+int hy_store_run_alive(struct hy_store *s, int64_t run);
+
+/* ---- snapshots ------------------------------------------------------------ */
+
+/* Writes one run with all that belongs to it into a new store file. */
+int hy_store_snapshot(struct hy_store *s, int64_t run, const char *path, struct hy_err *err);
+/* Adds the runs of a snapshot as new runs; those that are there already (same
+ * app_id and app_run) are left alone. *ret_count gets how many were added. */
+int hy_store_import(struct hy_store *s, const char *path, int64_t *ret_count, struct hy_err *err);
+
+#endif

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * wire: what processes say to each other, and how nothing of it is lost.
+ *
+ * Four layers, each usable and tested without the ones below it:
+ *
+ *   messages   proto/hopyard.proto, packed by protobuf-c
+ *   mux        byte streams that survive a broken connection: every stream has
+ *              offsets, is acknowledged, and sends no more than its credit;
+ *              stream 0 carries the control messages and goes first
+ *   frame      length, version, type, stream; a pure parser
+ *   tls        TLS 1.3 with a pre-shared key that both ends prove
+ *
+ * `hy_net` puts them on a libuv loop: an agent dials, a driver listens. A peer
+ * is the other end of a session; connections under it come and go.
+ *
+ * Nothing is sent before hy_net_flush: the owner of the loop calls it at the
+ * end of each turn, after its store has committed. (Persist, then act.)
+ */
+#ifndef HY_WIRE_H
+#define HY_WIRE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "base/err.h"
+#include "hopyard.pb-c.h" /* made from proto/hopyard.proto */
+
+#define HY_PROTOCOL 1
+#define HY_KEY_SIZE 32
+#define HY_SESSION_SIZE 16
+#define HY_STREAM_CONTROL 0u
+#define HY_STREAM_WINDOW (256u * 1024) /* bytes of a data stream that may be under way */
+
+/* ---- keys -------------------------------------------------------------- */
+
+/* A fresh key from OpenSSL. 0 or -EIO. */
+int hy_key_random(uint8_t key[HY_KEY_SIZE]);
+/* HKDF-SHA256: one key per agent from the run's key and the agent's identity. */
+int hy_key_derive(const uint8_t key[HY_KEY_SIZE], const char *identity, uint8_t ret[HY_KEY_SIZE]);
+/* A key as one line of hex in a file of mode 0600 (others are refused with a sentence). */
+int hy_key_write(const char *path, const uint8_t key[HY_KEY_SIZE], struct hy_err *err);
+int hy_key_read(const char *path, uint8_t ret[HY_KEY_SIZE], struct hy_err *err);
+
+/* ---- peers over TLS ------------------------------------------------------ */
+
+struct hy_net;  /* opaque: all links of one process, on one loop */
+struct hy_peer; /* opaque: the other end of a session */
+
+/* Called from the loop. Callbacks may send and close, but not free the net. */
+struct hy_net_events {
+    /* A new session is up. The peer's identity is proven. */
+    void (*on_up)(void *arg, struct hy_peer *p);
+    /* A control message, in order, exactly once. Borrowed. */
+    void (*on_message)(void *arg, struct hy_peer *p, const Hy__Control *m);
+    /* Bytes of a data stream, in order, exactly once. Return the credit by
+     * hy_peer_consumed when they are dealt with. */
+    void (*on_data)(void *arg, struct hy_peer *p, uint32_t stream, const uint8_t *bytes, size_t n);
+    /* A data stream that was full has room again. */
+    void (*on_room)(void *arg, struct hy_peer *p, uint32_t stream);
+    /* The peer is given up: silent for too long, or its session is not known at
+     * the other end. `p` is freed after this call. Not called for peers that
+     * hy_peer_close ended. */
+    void (*on_gone)(void *arg, struct hy_peer *p, const char *why);
+};
+
+struct hy_net_settings {
+    int64_t silence_ms; /* a peer silent for longer is gone */
+    int64_t ping_ms;    /* how often a quiet link is tried */
+};
+
+/* NULL only when out of memory. */
+struct hy_net *hy_net_new(uv_loop_t *loop, const struct hy_net_settings *settings,
+                          const struct hy_net_events *events, void *arg);
+/* Closes all links without ceremony. The loop must run once more for the handles. */
+void hy_net_free(struct hy_net *net);
+
+/*
+ * Which key does this identity have? Fills key and returns 0, or -ENOENT: then
+ * the handshake fails. Called for every connection, before anything is proven.
+ */
+typedef int (*hy_net_key_fn)(void *arg, const char *identity, uint8_t key[HY_KEY_SIZE]);
+
+/* Listens ("127.0.0.1", 0 takes any port; "" or "0.0.0.0" all addresses). */
+int hy_net_listen(struct hy_net *net, const char *address, uint16_t port, hy_net_key_fn key_of, void *arg,
+                  uint16_t *ret_port, struct hy_err *err);
+/* A peer that is dialled, and dialled again (0.1 s to 2 s apart) until it is silent for too long. */
+int hy_net_dial(struct hy_net *net, const char *host, uint16_t port, const char *identity,
+                const uint8_t key[HY_KEY_SIZE], struct hy_peer **ret, struct hy_err *err);
+
+/* Puts on the wire what the turn has queued. Cheap when there is nothing. */
+void hy_net_flush(struct hy_net *net);
+
+const char *hy_peer_identity(const struct hy_peer *p);
+const char *hy_peer_address(const struct hy_peer *p); /* "127.0.0.1:4711", for the log */
+void hy_peer_set_data(struct hy_peer *p, void *data);  /* the owner's */
+void *hy_peer_data(const struct hy_peer *p);
+int64_t hy_peer_silent_ms(const struct hy_peer *p);    /* since it was last heard */
+
+/* Queues a control message. 0, -ENOMEM, or -ENOBUFS when the other end has not
+ * taken 16 MiB of them: then the peer should be given up. */
+int hy_peer_send(struct hy_peer *p, const Hy__Control *m);
+
+/* Data streams: the sender picks a number from 1 on that it has not used in
+ * this session, and says in a control message what it carries. */
+size_t hy_peer_room(const struct hy_peer *p, uint32_t stream);
+/* Queues n bytes; n <= hy_peer_room. 0 or -ENOMEM. */
+int hy_peer_write(struct hy_peer *p, uint32_t stream, const uint8_t *bytes, size_t n);
+/* Bytes that the other end has not acknowledged yet. */
+size_t hy_peer_unacked(const struct hy_peer *p, uint32_t stream);
+/* Receiver: n more bytes are dealt with; the sender may send as many again. */
+void hy_peer_consumed(struct hy_peer *p, uint32_t stream, size_t n);
+/* Both: this stream is over; frees its memory. Late frames for it are dropped. */
+void hy_peer_forget(struct hy_peer *p, uint32_t stream);
+
+/* Ends the session: what is queued is still sent for up to linger_ms. The peer
+ * is freed; no callback follows. */
+void hy_peer_close(struct hy_peer *p, int64_t linger_ms);
+
+/* ---- processes of one user on one machine -------------------------------- */
+
+/*
+ * A unix socket (0600) with framed messages: clients of a driver, and
+ * `hopyard report` to an agent. No sessions: who comes again asks again.
+ */
+struct hy_local;      /* opaque: a listening socket on a loop */
+struct hy_local_conn; /* opaque: one connection */
+
+struct hy_local_events {
+    void (*on_open)(void *arg, struct hy_local_conn *c);
+    /* One message's bytes, at most HY_LOCAL_MAX. Borrowed. */
+    void (*on_message)(void *arg, struct hy_local_conn *c, const uint8_t *bytes, size_t n);
+    /* It has closed or broken the rules. Freed after this call. */
+    void (*on_close)(void *arg, struct hy_local_conn *c);
+};
+
+#define HY_LOCAL_MAX (16u * 1024 * 1024)
+
+/* Replaces a stale socket file; -EADDRINUSE when another process listens there. */
+int hy_local_listen(uv_loop_t *loop, const char *path, const struct hy_local_events *events, void *arg,
+                    struct hy_local **ret, struct hy_err *err);
+void hy_local_close(struct hy_local *l); /* unlinks the file; on_close comes for each connection */
+/* Queues and sends; how much is waiting is in hy_local_pending. 0 or -Exxx. */
+int hy_local_send(struct hy_local_conn *c, const uint8_t *bytes, size_t n);
+size_t hy_local_pending(const struct hy_local_conn *c);
+/* Closes after what is queued has gone out; on_close follows. */
+void hy_local_end(struct hy_local_conn *c);
+void hy_local_set_data(struct hy_local_conn *c, void *data);
+void *hy_local_data(const struct hy_local_conn *c);
+
+/* The other end, blocking and without a loop: terminals, Python, trials. */
+int hy_local_connect(const char *path, struct hy_err *err); /* a close-on-exec fd */
+int hy_local_put(int fd, const uint8_t *bytes, size_t n);
+struct hy_buf;
+/* One message into `message` (cleared first); `rest` holds what was read
+ * beyond it between calls. 1, 0 at the end, -EAGAIN after timeout_ms (-1: wait
+ * for ever), -EINTR on a signal, or -Exxx. */
+int hy_local_get(int fd, struct hy_buf *rest, struct hy_buf *message, int timeout_ms);
+
+#endif

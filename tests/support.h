@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the C suites share: cmocka, and a loop over the fault seams. */
+#ifndef HY_TESTS_SUPPORT_H
+#define HY_TESTS_SUPPORT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/fault.h"
+
+#define HY_FAULT_POSITIONS 200
+
+/*
+ * Runs `scenario` with the 1st, 2nd … 200th passage of the seam failing, and
+ * once with none. The scenario must either come through or fail cleanly (it
+ * returns 0 or -Exxx); leaks are ASan's to find. Stops early once a run passes
+ * fewer seams than the position armed: nothing was hit any more.
+ */
+static inline void hy_each_fault(enum hy_seam seam, int (*scenario)(void *arg), void *arg)
+{
+    hy_fault_arm(seam, 0);
+    assert_int_equal(scenario(arg), 0);
+    for (long n = 1; n <= HY_FAULT_POSITIONS; n++) {
+        long passed;
+        int rc;
+
+        hy_fault_arm(seam, n);
+        rc = scenario(arg);
+        passed = hy_fault_passed(seam);
+        hy_fault_arm(seam, 0);
+        if (rc > 0)
+            fail_msg("seam %d, position %ld: the scenario answered %d", (int)seam, n, rc);
+        if (passed < n)
+            break;
+    }
+    hy_fault_arm(seam, 0);
+}
+
+#endif
