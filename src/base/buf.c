@@ -23,16 +23,17 @@ void hy_buf_done(struct hy_buf *b)
     *b = (struct hy_buf){.max = b->max};
 }
 
-uint8_t *hy_buf_reserve(struct hy_buf *b, size_t n)
+/* Room for n bytes behind those there are, whatever the maximum says. */
+static uint8_t *make_room(struct hy_buf *b, size_t n)
 {
     size_t need, cap;
     uint8_t *room;
 
-    if (b->room && b->head + b->len + n <= b->cap)
+    if (b->room && n <= b->cap - b->head - b->len)
         return b->room + b->head + b->len;
     if (__builtin_add_overflow(b->len, n, &need))
         return NULL;
-    if (need <= b->cap - b->cap / 4) { /* a quarter free: worth moving the bytes */
+    if (b->room && need <= b->cap - b->cap / 4) { /* a quarter free: worth moving the bytes */
         memmove(b->room, b->room + b->head, b->len);
         b->head = 0;
         return b->room + b->len;
@@ -53,9 +54,14 @@ uint8_t *hy_buf_reserve(struct hy_buf *b, size_t n)
     return room + b->len;
 }
 
+uint8_t *hy_buf_reserve(struct hy_buf *b, size_t n)
+{
+    return n <= b->max - b->len ? make_room(b, n) : NULL;
+}
+
 void hy_buf_added(struct hy_buf *b, size_t n)
 {
-    assert(b->head + b->len + n <= b->cap);
+    assert(n <= b->cap - b->head - b->len && n <= b->max - b->len);
     b->len += n;
 }
 
@@ -65,7 +71,7 @@ int hy_buf_append(struct hy_buf *b, const void *bytes, size_t n)
 
     if (n > b->max - b->len)
         return -ENOBUFS;
-    at = hy_buf_reserve(b, n);
+    at = make_room(b, n);
     if (!at)
         return -ENOMEM;
     if (n)
@@ -92,7 +98,7 @@ int hy_buf_printf(struct hy_buf *b, const char *fmt, ...)
         return -EINVAL;
     if ((size_t)n > b->max - b->len)
         return -ENOBUFS;
-    at = hy_buf_reserve(b, (size_t)n + 1);
+    at = make_room(b, (size_t)n + 1);
     if (!at)
         return -ENOMEM;
     va_start(args, fmt);
@@ -125,7 +131,7 @@ void hy_buf_shrink(struct hy_buf *b)
 
 const char *hy_buf_cstr(struct hy_buf *b)
 {
-    uint8_t *at = hy_buf_reserve(b, 1);
+    uint8_t *at = make_room(b, 1);
 
     if (!at)
         return NULL;

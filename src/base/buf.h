@@ -32,7 +32,8 @@ int hy_buf_append(struct hy_buf *b, const void *bytes, size_t n);
 int hy_buf_append_str(struct hy_buf *b, const char *s);
 int hy_buf_printf(struct hy_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Makes room for n bytes and returns where they go, or NULL; see hy_buf_added. */
+/* Makes room for n bytes and returns where they go; NULL when the maximum would
+ * be passed or out of memory. hy_buf_added then says how many were written. */
 uint8_t *hy_buf_reserve(struct hy_buf *b, size_t n);
 void hy_buf_added(struct hy_buf *b, size_t n);
 

@@ -24,11 +24,13 @@ int64_t hy_clock_ms(void)
 
 void hy_clock_iso8601(int64_t wall_ms, char *text, size_t size)
 {
-    time_t seconds = (time_t)(wall_ms / 1000);
-    char date[24];
+    int ms = (int)(((wall_ms % 1000) + 1000) % 1000); /* before 1970 too */
+    time_t seconds = (time_t)(wall_ms / 1000 - (wall_ms % 1000 < 0));
+    char date[32];
     struct tm tm;
 
-    gmtime_r(&seconds, &tm);
-    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &tm);
-    snprintf(text, size, "%s.%03dZ", date, (int)(wall_ms % 1000));
+    if (!gmtime_r(&seconds, &tm) || strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &tm) == 0)
+        snprintf(text, size, "?");
+    else
+        snprintf(text, size, "%s.%03dZ", date, ms);
 }

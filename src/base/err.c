@@ -5,10 +5,28 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
+
+/* Keeps the promise of one line of UTF-8: a name with a newline in it, odd bytes
+ * in a path or a character that the end of the room cut in two become '?'. */
+static void tidy(char *text)
+{
+    size_t n = strlen(text);
+
+    for (size_t i = 0, len; i < n; i += len) {
+        len = hy_utf8_len(text + i, n - i);
+        if (len == 0 || (unsigned char)text[i] < ' ' || text[i] == 0x7f) {
+            text[i] = '?';
+            len = 1;
+        }
+    }
+}
+
 static void write_sentence(struct hy_err *err, const char *fmt, va_list args)
 {
     if (vsnprintf(err->text, sizeof err->text, fmt, args) < 0)
         err->text[0] = '\0';
+    tidy(err->text);
 }
 
 int hy_err_set(struct hy_err *err, int code, const char *fmt, ...)
@@ -27,15 +45,19 @@ int hy_err_set(struct hy_err *err, int code, const char *fmt, ...)
 int hy_err_sys(struct hy_err *err, int code, const char *fmt, ...)
 {
     if (err) {
+        const char *reason = strerror(-code);
         va_list args;
-        size_t n;
+        size_t n, room = sizeof err->text - strlen(reason) - sizeof ": ";
 
         err->code = code;
         va_start(args, fmt);
         write_sentence(err, fmt, args);
         va_end(args);
         n = strlen(err->text);
-        snprintf(err->text + n, sizeof err->text - n, ": %s", strerror(-code));
+        if (n > room) /* a very long path: the reason says more than its end */
+            n = room;
+        snprintf(err->text + n, sizeof err->text - n, ": %s", reason);
+        tidy(err->text);
     }
     return code;
 }
@@ -54,5 +76,6 @@ int hy_err_wrap(struct hy_err *err, const char *fmt, ...)
     va_end(args);
     n = strlen(err->text);
     snprintf(err->text + n, sizeof err->text - n, ": %.*s", (int)sizeof inner.text, inner.text);
+    tidy(err->text);
     return err->code;
 }

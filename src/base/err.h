@@ -16,7 +16,7 @@
 
 struct hy_err {
     int code;       /* -Exxx, 0 when nothing happened */
-    char text[600]; /* one line, NUL-terminated */
+    char text[600]; /* one line of UTF-8, NUL-terminated; what does not fit is cut */
 };
 
 /* Writes the sentence and returns `code` (negative). `err` may be NULL. */

@@ -61,7 +61,8 @@ int hy_file_write(const char *path, const void *bytes, size_t n, mode_t mode)
 
     if (!temporary)
         return -ENOMEM;
-    fd = HY_SYS(open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode));
+    unlink(temporary); /* left behind by a process with our number */
+    fd = HY_SYS(open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
     if (fd < 0)
         return -errno;
     rc = hy_write_all(fd, bytes, n);
@@ -92,7 +93,7 @@ int hy_mkdirs(const char *path, mode_t mode)
     hy_cleanup_free char *copy = NULL;
     int rc = make_one(path, mode); /* mostly only the last one is missing */
 
-    if (rc != -ENOENT)
+    if (rc != -ENOENT || !*path)
         return rc;
     copy = hy_strdup(path);
     if (!copy)
@@ -154,7 +155,10 @@ char *hy_runtime_dir(struct hy_err *err)
         return NULL;
     }
     if (lstat(path, &st) < 0 || !S_ISDIR(st.st_mode) || st.st_uid != getuid() || (st.st_mode & 077)) {
-        hy_err_set(err, -EPERM, "'%s' must be a folder of yours that nobody else can enter; remove it or set XDG_RUNTIME_DIR", path);
+        hy_err_set(
+            err, -EPERM,
+            "'%s' must be a folder of yours that nobody else can enter; remove it or set XDG_RUNTIME_DIR",
+            path);
         return NULL;
     }
     return hy_take(path);

@@ -32,7 +32,7 @@ void hy_log(enum hy_log_level level, const char *fmt, ...)
     if (level < least)
         return;
     hy_clock_iso8601(hy_clock_wall_ms(), when, sizeof when);
-    n = snprintf(line, sizeof line, "%s %s %s: ", when, program, names[level]);
+    n = snprintf(line, sizeof line, "%s %.64s %s: ", when, program, names[level]);
     va_start(args, fmt);
     m = vsnprintf(line + n, sizeof line - (size_t)n, fmt, args);
     va_end(args);

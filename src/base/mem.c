@@ -16,7 +16,11 @@ void *hy_malloc(size_t size)
 
 void *hy_calloc(size_t count, size_t size)
 {
-    return hy_fault_hit(HY_SEAM_ALLOC) ? NULL : calloc(count ? count : 1, size ? size : 1);
+    size_t total;
+
+    if (__builtin_mul_overflow(count, size, &total) || hy_fault_hit(HY_SEAM_ALLOC))
+        return NULL;
+    return calloc(total ? total : 1, 1);
 }
 
 void *hy_reallocarray(void *old, size_t count, size_t size)

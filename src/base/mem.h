@@ -11,8 +11,8 @@
 #include <stddef.h>
 
 void *hy_malloc(size_t size);
+/* These two check count * size for overflow. */
 void *hy_calloc(size_t count, size_t size);
-/* Checks count * size for overflow. */
 void *hy_reallocarray(void *old, size_t count, size_t size);
 char *hy_strdup(const char *s);
 char *hy_strndup(const char *s, size_t n);

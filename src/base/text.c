@@ -53,7 +53,7 @@ static int number_and_unit(const char *text, double *ret, const char **unit)
     if (!isdigit((unsigned char)*text) && *text != '.')
         return -EINVAL;
     *ret = strtod(text, &end);
-    if (end == text || !isfinite(*ret) || memchr(text, 'x', (size_t)(end - text)))
+    if (end == text || !isfinite(*ret) || strcspn(text, "xX") < (size_t)(end - text))
         return -EINVAL;
     *unit = end;
     return 0;
@@ -123,8 +123,11 @@ char *hy_format_size(uint64_t bytes, char *out, size_t size)
 
 char *hy_format_duration(int64_t ms, char *out, size_t size)
 {
-    long long s = ms / 1000;
+    long long s;
 
+    if (ms < 0) /* a clock that was set back */
+        ms = 0;
+    s = ms / 1000;
     if (ms < 10000)
         snprintf(out, size, "%lld.%llds", s, (long long)(ms % 1000 / 100));
     else if (s < 60)
@@ -140,11 +143,21 @@ char *hy_format_duration(int64_t ms, char *out, size_t size)
 
 char *hy_format_double(double value, char *out, size_t size)
 {
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(out, size, "%.*g", digits, value);
-        if (!isfinite(value) || strtod(out, NULL) == value)
-            break;
+    char text[32];
+    int digits = 0, exponent;
+
+    if (!isfinite(value)) {
+        snprintf(out, size, "%s", isnan(value) ? "nan" : value < 0 ? "-inf" : "inf");
+        return out;
     }
+    do
+        snprintf(text, sizeof text, "%.*e", digits, value);
+    while (strtod(text, NULL) != value && ++digits < 17);
+    exponent = atoi(strchr(text, 'e') + 1);
+    if (exponent < -4 || exponent >= 16)
+        snprintf(out, size, "%s", text);
+    else
+        snprintf(out, size, "%.*f", digits > exponent ? digits - exponent : 0, value);
     return out;
 }
 
@@ -165,8 +178,8 @@ size_t hy_utf8_len(const char *text, size_t n)
     for (size_t i = 1; i < len; i++)
         if ((s[i] & 0xc0) != 0x80)
             return 0;
-    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
-        (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
+    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) ||
+        (s[0] == 0xf4 && s[1] > 0x8f))
         return 0;
     return len;
 }
@@ -179,7 +192,8 @@ int hy_append_printable(struct hy_buf *b, const char *text, size_t n)
         unsigned char c = (unsigned char)text[i];
         size_t len = hy_utf8_len(text + i, n - i);
         /* U+0080 to U+009F are control characters too. */
-        int plain = len > 1 ? !(c == 0xc2 && (unsigned char)text[i + 1] < 0xa0) : len == 1 && c >= ' ' && c != 0x7f;
+        int plain =
+            len > 1 ? !(c == 0xc2 && (unsigned char)text[i + 1] < 0xa0) : len == 1 && c >= ' ' && c != 0x7f;
 
         if (plain)
             rc = hy_buf_append(b, text + i, len);

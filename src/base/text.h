@@ -18,9 +18,10 @@ int hy_parse_duration(const char *text, int64_t *ret_ms);
 
 /* "4.1 GB" (1 GB = 1024^3 bytes); returns `out`. */
 char *hy_format_size(uint64_t bytes, char *out, size_t size);
-/* "0.4s", "12s", "3m05s", "2h07m", "3d04h"; returns `out`. */
+/* "0.4s", "12s", "3m05s", "2h07m", "3d04h"; less than none is "0.0s"; returns `out`. */
 char *hy_format_duration(int64_t ms, char *out, size_t size);
-/* The shortest text that reads back as the same double; returns `out`. */
+/* The fewest digits that read back as the same double, written as Python does
+ * (100, 0.001, 1e-05, 1e+16) but with no ".0"; returns `out`. */
 char *hy_format_double(double value, char *out, size_t size);
 
 /* Appends text for a terminal: control characters and bytes that are no UTF-8
