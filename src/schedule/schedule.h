@@ -24,6 +24,7 @@
 #define HY_GPU_WHOLE 1000u    /* GPU shares are counted in thousandths */
 #define HY_AGENT_GPUS_MAX 64u
 #define HY_ROLES_MAX 4u
+#define HY_MEMBERS_MAX 65536u /* of one task, over all its roles */
 
 /* What one agent has to give. */
 struct hy_capacity {
@@ -96,8 +97,12 @@ int hy_schedule_done(struct hy_schedule *s, uint64_t task);
 int hy_schedule_next(struct hy_schedule *s, struct hy_place *ret_place);
 
 /*
- * Could this need ever be met by the agents there are, if they were idle?
- * 1 or 0; 0 is the moment to tell the user in a sentence.
+ * Could this need ever be met by the agents there are (closed ones too), if
+ * they were idle? 1 or 0; 0 is the moment to tell the user in a sentence.
+ * Looks at every agent: once per kind of task, not once per task. A task that
+ * is not possible may wait all the same, and holds nobody up.
+ * A 1 is a promise, and for one role so is a 0; with several roles a 0 means
+ * that none of their orders fits, one after the other, each where it first can.
  */
 int hy_schedule_possible(struct hy_schedule *s, const struct hy_need *need);
 

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tasks with equal needs, in the order they came.
+ *
+ * If the oldest of them does not fit, none does: that is why a queue of any
+ * length costs no more than its classes. A class outlives its last task for a
+ * while, because making its shapes anew looks at every site.
+ */
+#include "schedule/internal.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+#define PARKED_MAX 32u
+
+static bool role_is_valid(const struct hy_role_need *role)
+{
+    if (role->gpu_share >= HY_GPU_WHOLE && role->gpu_share % HY_GPU_WHOLE != 0)
+        return false;
+    return role->count > 0 && role->gpu_share <= HY_AGENT_GPUS_MAX * HY_GPU_WHOLE;
+}
+
+int hy_need_check(const struct hy_need *need)
+{
+    uint64_t members = 0;
+
+    if (need->role_count < 1 || need->role_count > HY_ROLES_MAX)
+        return -EINVAL;
+    for (uint32_t r = 0; r < need->role_count; r++) {
+        if (!role_is_valid(&need->roles[r]))
+            return -EINVAL;
+        members += need->roles[r].count;
+    }
+    return members <= HY_MEMBERS_MAX ? 0 : -EINVAL;
+}
+
+uint32_t hy_need_members(const struct hy_need *need)
+{
+    uint32_t members = 0;
+
+    for (uint32_t r = 0; r < need->role_count; r++)
+        members += need->roles[r].count;
+    return members;
+}
+
+static bool needs_equal(const struct hy_need *a, const struct hy_need *b)
+{
+    return a->role_count == b->role_count &&
+           memcmp(a->roles, b->roles, a->role_count * sizeof a->roles[0]) == 0;
+}
+
+void hy_class_free(struct hy_class *c)
+{
+    hy_list_remove(&c->link);
+    hy_list_remove(&c->state);
+    for (uint32_t r = 0; r < HY_ROLES_MAX; r++)
+        hy_shape_unref(c->shape[r]);
+    free(c);
+}
+
+/* Takes its turn among those to be forgotten, the longest unused first. */
+static void park(struct hy_schedule *s, struct hy_class *c)
+{
+    hy_list_push(&s->parked, &c->state);
+    if (++s->parked_count > PARKED_MAX) {
+        hy_class_free(hy_container(s->parked.next, struct hy_class, state));
+        s->parked_count--;
+    }
+}
+
+static struct hy_class *class_new(struct hy_schedule *s, const struct hy_need *need)
+{
+    struct hy_class *c = hy_calloc(1, sizeof *c);
+
+    if (!c)
+        return NULL;
+    hy_list_init(&c->link);
+    hy_list_init(&c->state);
+    hy_list_init(&c->queue);
+    c->need.role_count = need->role_count;
+    for (uint32_t r = 0; r < need->role_count; r++) {
+        c->need.roles[r] = need->roles[r];
+        c->first[r] = c->members;
+        c->members += need->roles[r].count;
+        c->shape[r] = hy_shape_ref(s, &need->roles[r]);
+        if (!c->shape[r]) {
+            hy_class_free(c);
+            return NULL;
+        }
+    }
+    hy_plan_order(&c->need, c->order);
+    hy_list_push(&s->classes, &c->link);
+    park(s, c);
+    return c;
+}
+
+struct hy_class *hy_class_get(struct hy_schedule *s, const struct hy_need *need)
+{
+    hy_list_each(it, &s->classes) {
+        struct hy_class *c = hy_container(it, struct hy_class, link);
+
+        if (needs_equal(&c->need, need))
+            return c;
+    }
+    return class_new(s, need);
+}
+
+void hy_class_enter(struct hy_schedule *s, struct hy_class *c, struct hy_task *t)
+{
+    if (c->tasks++ == 0)
+        s->parked_count--;
+    if (hy_list_empty(&c->queue)) {
+        hy_list_remove(&c->state);
+        hy_list_push(&s->waiting, &c->state);
+    }
+    t->class = c;
+    hy_list_push(&c->queue, &t->queued);
+}
+
+void hy_class_unqueue(struct hy_task *t)
+{
+    hy_list_remove(&t->queued);
+    if (hy_list_empty(&t->class->queue))
+        hy_list_remove(&t->class->state);
+}
+
+void hy_class_leave(struct hy_schedule *s, struct hy_task *t)
+{
+    if (--t->class->tasks == 0)
+        park(s, t->class);
+}
+
+struct hy_task *hy_class_head(const struct hy_class *c)
+{
+    assert(!hy_list_empty(&c->queue));
+    return hy_container(c->queue.next, struct hy_task, queued);
+}
+
+uint32_t hy_class_role_of(const struct hy_class *c, uint32_t member)
+{
+    uint32_t r = c->need.role_count - 1;
+
+    while (member < c->first[r])
+        r--;
+    return r;
+}
+
+static bool could_ever_fit(struct hy_schedule *s, const struct hy_class *c)
+{
+    if (s->policy.parallel && c->members > s->policy.parallel)
+        return false;
+    for (uint32_t r = 0; r < c->need.role_count; r++)
+        if (c->shape[r]->room_idle < c->need.roles[r].count)
+            return false;
+    return c->need.role_count == 1 || hy_plan_idle(s, &c->need, false, NULL);
+}
+
+bool hy_class_possible(struct hy_schedule *s, struct hy_class *c)
+{
+    if (c->possible_at != s->topology) {
+        c->possible = could_ever_fit(s, c);
+        c->possible_at = s->topology;
+    }
+    return c->possible;
+}
+
+/* What the reservation's owner is promised is not there for others. */
+static bool within_parallel(const struct hy_schedule *s, uint32_t members)
+{
+    uint64_t sum = s->running_members + members;
+
+    if (s->reserved.owner)
+        sum += s->reserved.owner->class->members;
+    return !s->policy.parallel || sum <= s->policy.parallel;
+}
+
+bool hy_class_may_fit(const struct hy_schedule *s, const struct hy_class *c)
+{
+    if (c->misfit_at == s->grown || !within_parallel(s, c->members))
+        return false;
+    for (uint32_t r = 0; r < c->need.role_count; r++)
+        if (c->shape[r]->room < c->need.roles[r].count)
+            return false;
+    return true;
+}

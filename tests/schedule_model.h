@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * For test_schedule.c: words to write a history with, and a model of a schedule
+ * that counts everything anew at each step. The model knows nothing of how the
+ * schedule works, only what it promises; it drives two schedules with the same
+ * calls and holds every answer against
+ *
+ *     - what the agents have: slots, memory, devices, shares
+ *     - all or none, each seat on an open agent, in the order of roles
+ *     - first come, first served within a class
+ *     - the oldest task that is possible and fits is next
+ *     - the same history gives the same placements
+ */
+#ifndef HY_TESTS_SCHEDULE_MODEL_H
+#define HY_TESTS_SCHEDULE_MODEL_H
+
+#include "support.h"
+
+#include <stdbool.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "schedule/schedule.h"
+
+#define GB UINT64_C(1000000000)
+#define UNCOUNTED UINT64_MAX
+
+/* ---- words for the tests ------------------------------------------------- */
+
+static struct hy_need gang(uint32_t count, uint32_t gpu_share, uint64_t memory)
+{
+    return (struct hy_need){.role_count = 1, .roles = {{count, gpu_share, memory}}};
+}
+
+static struct hy_schedule *new_schedule(uint32_t parallel)
+{
+    struct hy_policy policy = {.parallel = parallel};
+    struct hy_schedule *s = hy_schedule_new(&policy);
+
+    assert_non_null(s);
+    return s;
+}
+
+static void add(struct hy_schedule *s, uint64_t agent, uint32_t slots, uint32_t gpus, uint64_t memory)
+{
+    struct hy_capacity has = {.slots = slots, .gpus = gpus, .memory = memory};
+
+    assert_int_equal(hy_schedule_agent_add(s, agent, &has), 0);
+}
+
+static void submit(struct hy_schedule *s, uint64_t task, struct hy_need need)
+{
+    assert_int_equal(hy_schedule_submit(s, task, &need), 0);
+}
+
+static void done(struct hy_schedule *s, uint64_t task)
+{
+    assert_int_equal(hy_schedule_done(s, task), 0);
+}
+
+/* The next placement; its task is 0 when nothing fits. */
+static struct hy_place next(struct hy_schedule *s)
+{
+    struct hy_place p = {0};
+    int rc = hy_schedule_next(s, &p);
+
+    assert_true(rc == 0 || (rc == 1 && p.task != 0));
+    return p;
+}
+
+#define assert_next(s, id) assert_int_equal(next(s).task, id)
+#define assert_none(s) assert_int_equal(next(s).task, 0)
+
+/* Submits the tasks first .. last, all of which find a place at once. */
+static void run(struct hy_schedule *s, uint64_t first, uint64_t last, struct hy_need need)
+{
+    for (uint64_t t = first; t <= last; t++)
+        submit(s, t, need);
+    for (uint64_t t = first; t <= last; t++)
+        assert_next(s, t);
+}
+
+static struct hy_schedule_stats stats_of(const struct hy_schedule *s)
+{
+    struct hy_schedule_stats stats;
+
+    hy_schedule_stats(s, &stats);
+    return stats;
+}
+
+/* ---- the model ----------------------------------------------------------- */
+
+#define AGENTS 7u
+#define TASKS 64u
+#define SEATS 8u
+
+struct model_agent {
+    struct hy_capacity has;
+    bool there, open;
+    unsigned birth; /* tells it from those that had its number before */
+};
+
+struct model_task {
+    uint64_t id;
+    const struct hy_need *need;
+    bool running;
+    size_t seat_count;
+    struct hy_seat seats[SEATS];
+    unsigned births[SEATS];
+};
+
+struct model {
+    struct hy_schedule *s, *twin; /* the twin gets the same calls */
+    struct hy_rng rng;
+    uint32_t parallel;
+    struct model_agent agents[AGENTS]; /* agent i has the number i */
+    struct model_task tasks[TASKS];    /* by age */
+    size_t count;
+    uint64_t last_id;
+};
+
+struct usage {
+    uint64_t slots, memory;
+    uint32_t share[HY_AGENT_GPUS_MAX];
+};
+
+static const struct hy_need pool[] = {
+    {1, {{1, 0, 0}}},
+    {1, {{1, 0, 2}}},
+    {1, {{1, 0, 7}}},
+    {1, {{1, 300, 0}}},
+    {1, {{1, 500, 3}}},
+    {1, {{1, 1000, 0}}},
+    {1, {{1, 3000, 1}}},
+    {1, {{3, 0, 0}}},
+    {1, {{8, 0, 1}}},
+    {1, {{3, 2000, 0}}},
+    {1, {{4, 400, 2}}},
+    {2, {{1, 0, 4}, {2, 1000, 0}}},
+    {3, {{2, 0, 0}, {1, 600, 1}, {2, 400, 3}}},
+    {2, {{1, 2000, 5}, {4, 0, 1}}},
+};
+
+static uint32_t members_of(const struct hy_need *need)
+{
+    uint32_t n = 0;
+
+    for (uint32_t r = 0; r < need->role_count; r++)
+        n += need->roles[r].count;
+    return n;
+}
+
+static uint32_t running_members(const struct model *m)
+{
+    uint32_t n = 0;
+
+    for (size_t i = 0; i < m->count; i++)
+        n += m->tasks[i].running ? members_of(m->tasks[i].need) : 0;
+    return n;
+}
+
+/* What the running tasks use of an agent, from the seats they were given. */
+static struct usage usage_of(const struct model *m, uint64_t agent)
+{
+    struct usage u = {0};
+
+    for (size_t i = 0; i < m->count; i++) {
+        const struct model_task *t = &m->tasks[i];
+
+        for (size_t k = 0; t->running && k < t->seat_count; k++) {
+            const struct hy_seat *seat = &t->seats[k];
+
+            if (seat->agent != agent || t->births[k] != m->agents[agent].birth)
+                continue;
+            u.slots++;
+            u.memory += t->need->roles[seat->role].memory;
+            for (uint32_t d = 0; d < HY_AGENT_GPUS_MAX; d++)
+                u.share[d] += seat->gpu_mask >> d & 1 ? seat->gpu_share : 0;
+        }
+    }
+    return u;
+}
+
+/* Adds a member wherever it fits: devices in order, as any order does. */
+static bool squeeze_in(const struct hy_capacity *has, const struct hy_role_need *need, struct usage *u)
+{
+    uint32_t each = need->gpu_share < 1000 ? need->gpu_share : 1000, left = need->gpu_share;
+
+    if (u->slots + 1 > has->slots || (has->memory != UNCOUNTED && u->memory + need->memory > has->memory))
+        return false;
+    for (uint32_t d = 0; d < has->gpus && left; d++) {
+        if (u->share[d] + each <= 1000) {
+            u->share[d] += each;
+            left -= each;
+        }
+    }
+    u->slots++;
+    u->memory += need->memory;
+    return left == 0;
+}
+
+/* How many members of a single role the open agents could take, now or idle. */
+static uint32_t room_for(const struct model *m, const struct hy_role_need *need, bool idle)
+{
+    uint32_t n = 0;
+
+    for (uint64_t a = 0; a < AGENTS; a++) {
+        struct usage u = {0};
+
+        if (!m->agents[a].there || !m->agents[a].open)
+            continue;
+        if (!idle)
+            u = usage_of(m, a);
+        while (n < 100 && squeeze_in(&m->agents[a].has, need, &u))
+            n++;
+    }
+    return n;
+}
+
+static bool is_surely_impossible(const struct model *m, const struct hy_need *need)
+{
+    if (m->parallel && members_of(need) > m->parallel)
+        return true;
+    for (uint32_t r = 0; r < need->role_count; r++)
+        if (room_for(m, &need->roles[r], true) < need->roles[r].count)
+            return true;
+    return false;
+}
+
+static struct model_task *oldest_waiting(struct model *m)
+{
+    for (size_t i = 0; i < m->count; i++)
+        if (!m->tasks[i].running && !is_surely_impossible(m, m->tasks[i].need))
+            return &m->tasks[i];
+    return NULL;
+}
+
+/* The task that has to be next, if the model can tell. */
+static uint64_t must_be_next(struct model *m)
+{
+    const struct model_task *t = oldest_waiting(m);
+
+    if (!t || t->need->role_count > 1 || room_for(m, &t->need->roles[0], false) < t->need->roles[0].count)
+        return 0;
+    if (m->parallel && running_members(m) + members_of(t->need) > m->parallel)
+        return 0;
+    return t->id;
+}
+
+static struct model_task *task_by_id(struct model *m, uint64_t id)
+{
+    for (size_t i = 0; i < m->count; i++)
+        if (m->tasks[i].id == id)
+            return &m->tasks[i];
+    fail_msg("the schedule made up a task");
+    return NULL;
+}
+
+static void check_seats(const struct model *m, const struct hy_need *need, const struct hy_place *p)
+{
+    size_t i = 0;
+
+    assert_int_equal(p->seat_count, members_of(need));
+    for (uint32_t r = 0; r < need->role_count; r++) {
+        uint32_t share = need->roles[r].gpu_share;
+        int devices = share < 1000 ? share > 0 : (int)(share / 1000);
+
+        for (uint32_t k = 0; k < need->roles[r].count; k++, i++) {
+            const struct hy_seat *seat = &p->seats[i];
+
+            assert_int_equal(seat->role, r);
+            assert_int_equal(seat->member, k);
+            assert_true(seat->agent < AGENTS && m->agents[seat->agent].there && m->agents[seat->agent].open);
+            assert_int_equal(__builtin_popcountll(seat->gpu_mask), devices);
+            assert_true(seat->gpu_mask >> m->agents[seat->agent].has.gpus == 0);
+            assert_int_equal(seat->gpu_share, share < 1000 ? share : 1000);
+        }
+    }
+}
+
+static void check_equal(const struct hy_place *a, const struct hy_place *b)
+{
+    assert_int_equal(a->seat_count, b->seat_count);
+    for (size_t i = 0; i < a->seat_count; i++) {
+        assert_int_equal(a->seats[i].agent, b->seats[i].agent);
+        assert_int_equal(a->seats[i].gpu_mask, b->seats[i].gpu_mask);
+    }
+}
+
+static void check_everything(const struct model *m)
+{
+    struct hy_schedule_stats want = {0}, got = stats_of(m->s);
+
+    for (uint64_t a = 0; a < AGENTS; a++) {
+        const struct hy_capacity *has = &m->agents[a].has;
+        struct usage u = usage_of(m, a);
+
+        if (!m->agents[a].there)
+            continue;
+        want.agents++;
+        want.slots += has->slots;
+        want.slots_used += u.slots;
+        assert_true(u.slots <= has->slots);
+        assert_true(has->memory == UNCOUNTED || u.memory <= has->memory);
+        for (uint32_t d = 0; d < HY_AGENT_GPUS_MAX; d++)
+            assert_true(u.share[d] <= (d < has->gpus ? 1000 : 0));
+    }
+    for (size_t i = 0; i < m->count; i++)
+        *(m->tasks[i].running ? &want.running : &want.waiting) += 1;
+    assert_memory_equal(&want, &got, sizeof want);
+    assert_true(!m->parallel || running_members(m) <= m->parallel);
+}
+
+/* Asks for the next placement and holds it against every promise. */
+static uint64_t model_next(struct model *m)
+{
+    uint64_t must = must_be_next(m);
+    struct hy_place p = next(m->s), twin = next(m->twin);
+    struct model_task *t;
+
+    assert_int_equal(p.task, twin.task);
+    if (must)
+        assert_int_equal(p.task, must);
+    if (!p.task)
+        return 0;
+    check_equal(&p, &twin);
+    t = task_by_id(m, p.task);
+    assert_false(t->running);
+    for (struct model_task *older = m->tasks; older < t; older++)
+        assert_true(older->running || older->need != t->need);
+    check_seats(m, t->need, &p);
+    t->running = true;
+    t->seat_count = p.seat_count;
+    memcpy(t->seats, p.seats, p.seat_count * sizeof p.seats[0]);
+    for (size_t i = 0; i < p.seat_count; i++)
+        t->births[i] = m->agents[p.seats[i].agent].birth;
+    check_everything(m);
+    return p.task;
+}
+
+static void model_submit(struct model *m, const struct hy_need *need)
+{
+    struct model_task *t;
+
+    if (m->count == TASKS)
+        return;
+    t = &m->tasks[m->count++];
+    *t = (struct model_task){.id = ++m->last_id, .need = need};
+    submit(m->s, t->id, *need);
+    submit(m->twin, t->id, *need);
+}
+
+static void model_done(struct model *m, size_t i)
+{
+    done(m->s, m->tasks[i].id);
+    done(m->twin, m->tasks[i].id);
+    memmove(&m->tasks[i], &m->tasks[i + 1], (m->count - i - 1) * sizeof m->tasks[0]);
+    m->count--;
+}
+
+static void model_agent_add(struct model *m, uint64_t a)
+{
+    struct hy_capacity has = {.slots = 1 + (uint32_t)hy_rng_below(&m->rng, 6),
+                              .gpus = (uint32_t)hy_rng_below(&m->rng, 8),
+                              .memory = 1 + hy_rng_below(&m->rng, 16)};
+
+    has.gpus = has.gpus > 4 ? 0 : has.gpus;
+    if (has.memory == 1)
+        has.memory = UNCOUNTED;
+    m->agents[a] = (struct model_agent){has, true, true, m->agents[a].birth + 1};
+    add(m->s, a, has.slots, has.gpus, has.memory);
+    add(m->twin, a, has.slots, has.gpus, has.memory);
+}
+
+static void model_agent_remove(struct model *m, uint64_t a)
+{
+    assert_int_equal(hy_schedule_agent_remove(m->s, a), 0);
+    assert_int_equal(hy_schedule_agent_remove(m->twin, a), 0);
+    m->agents[a].there = false;
+    m->agents[a].birth++;
+}
+
+static void model_agent_turn(struct model *m, uint64_t a)
+{
+    m->agents[a].open = !m->agents[a].open;
+    assert_int_equal(hy_schedule_agent_open(m->s, a, m->agents[a].open), 0);
+    assert_int_equal(hy_schedule_agent_open(m->twin, a, m->agents[a].open), 0);
+}
+
+/* One thing that may happen to a schedule. `churn` of 100 are agents' doings. */
+static void model_step(struct model *m, const struct hy_need *needs, size_t need_count, unsigned churn)
+{
+    uint64_t a = hy_rng_below(&m->rng, AGENTS);
+
+    if (hy_rng_below(&m->rng, 100) < churn) {
+        if (!m->agents[a].there)
+            model_agent_add(m, a);
+        else if (hy_rng_below(&m->rng, 3) == 0)
+            model_agent_remove(m, a);
+        else
+            model_agent_turn(m, a);
+    } else if (hy_rng_below(&m->rng, 100) < 50) {
+        model_submit(m, &needs[hy_rng_below(&m->rng, need_count)]);
+    } else if (m->count) {
+        model_done(m, hy_rng_below(&m->rng, m->count));
+    }
+    check_everything(m);
+    if (hy_rng_below(&m->rng, 3))
+        while (model_next(m))
+            ;
+}
+
+static void model_init(struct model *m, uint64_t seed)
+{
+    *m = (struct model){.parallel = seed % 3 == 2 ? 7 : 0};
+    hy_rng_seed(&m->rng, seed, 0);
+    m->s = new_schedule(m->parallel);
+    m->twin = new_schedule(m->parallel);
+}
+
+static void model_free(struct model *m)
+{
+    hy_schedule_free(m->s);
+    hy_schedule_free(m->twin);
+}
+
+#endif
