@@ -41,30 +41,41 @@ const char *hy_store_folder(const struct hy_store *s);
 /* 1 when that folder is not in the project because the project is on a network file system. */
 int hy_store_is_remote(const struct hy_store *s);
 
-/* Ends the turn's transaction, if there is one. On failure (-ENOSPC, -EIO …)
- * everything since the last commit is rolled back and the sentence says why. */
+/*
+ * Ends the turn's transaction, if there is one. On failure (-ENOSPC, -EIO …)
+ * everything since the last commit is rolled back and the sentence says why.
+ * A change that failed for such a reason has rolled the turn back already: all
+ * that follows in it, and its commit, answer the same. -EEXIST, -EINVAL and
+ * -ENOENT (but for a trial of a run that is gone) leave the turn as it was.
+ */
 int hy_store_commit(struct hy_store *s, struct hy_err *err);
 
 /* ---- runs --------------------------------------------------------------- */
 
 enum hy_run_state { HY_RUN_RUNNING = 1, HY_RUN_DONE, HY_RUN_STOPPED, HY_RUN_FAILED };
 enum hy_trial_state { HY_TRIAL_RUNNING = 1, HY_TRIAL_DONE, HY_TRIAL_FAILED, HY_TRIAL_STOPPED };
-enum hy_attempt_state { HY_ATTEMPT_RUNNING = 1, HY_ATTEMPT_DONE, HY_ATTEMPT_FAILED, HY_ATTEMPT_LOST, HY_ATTEMPT_STOPPED };
+enum hy_attempt_state {
+    HY_ATTEMPT_RUNNING = 1,
+    HY_ATTEMPT_DONE,
+    HY_ATTEMPT_FAILED,
+    HY_ATTEMPT_LOST,
+    HY_ATTEMPT_STOPPED
+};
 
-const char *hy_run_state_name(enum hy_run_state s);     /* "running", "done" … */
+const char *hy_run_state_name(enum hy_run_state s); /* "running", "done" … */
 const char *hy_trial_state_name(enum hy_trial_state s);
 const char *hy_attempt_state_name(enum hy_attempt_state s);
 
 /* Strings in the structs below are borrowed on the way in, and on the way out
  * valid until the callback returns. NULL where there is none. Times are wall ms. */
 struct hy_run_row {
-    int64_t id;           /* given by hy_store_run_add */
-    const char *name;     /* may be NULL */
-    const char *app_id;   /* "local-20261115-043012" */
-    int64_t app_run;      /* counts from 1 within app_id */
-    const char *logdir;   /* absolute: PROJECT/Logs/TensorFlow/{app_id}/{app_run} */
-    const char *command;  /* JSON array of the argument texts */
-    const char *metric;   /* NULL: none */
+    int64_t id;          /* given by hy_store_run_add */
+    const char *name;    /* may be NULL */
+    const char *app_id;  /* "local-20261115-043012" */
+    int64_t app_run;     /* counts from 1 within app_id */
+    const char *logdir;  /* absolute: PROJECT/Logs/TensorFlow/{app_id}/{app_run} */
+    const char *command; /* JSON array of the argument texts */
+    const char *metric;  /* NULL: none */
     bool maximize;
     int64_t seed;
     const char *versions; /* JSON object: hopyard, kernel, python … */
@@ -72,20 +83,25 @@ struct hy_run_row {
     const void *spec;     /* the packed RunSpec message, for resume */
     size_t spec_len;
     enum hy_run_state state;
-    const char *message;  /* why it failed or stopped; NULL */
-    int64_t created, ended;  /* ended: 0 while it runs */
-    int64_t total;        /* trials the search will ask for; -1: without end */
+    const char *message;    /* why it failed or stopped; NULL */
+    int64_t created, ended; /* ended: 0 while it runs */
+    int64_t total;          /* trials the search will ask for; -1: without end */
 };
 
-/* Counts kept by SQL, so that a list of runs needs no walk over trials. */
+/* Counts kept by SQL, so that a list of runs needs no walk over trials. The best
+ * is among the trials that are done, NaN left out; of equals the first. */
 struct hy_run_counts {
     int64_t running, done, failed, stopped;
     int64_t best_trial; /* number; 0: none yet */
     double best_value;
 };
 
+/* -EEXIST when the store has that app_run of app_id already: take the next. */
 int hy_store_run_add(struct hy_store *s, const struct hy_run_row *run, int64_t *ret_id, struct hy_err *err);
-int hy_store_run_state(struct hy_store *s, int64_t run, enum hy_run_state state, const char *message, struct hy_err *err);
+/* `ended` becomes now, or 0 for HY_RUN_RUNNING. */
+int hy_store_run_state(struct hy_store *s, int64_t run, enum hy_run_state state, const char *message,
+                       struct hy_err *err);
+/* All its rows; files are the caller's. Its number is not given again. */
 int hy_store_run_remove(struct hy_store *s, int64_t run, struct hy_err *err);
 /* Finds by number ("12") or name (the newest of that name); NULL or "" the
  * newest of all. 0 or -ENOENT with a sentence that names what there is. */
@@ -99,9 +115,9 @@ int hy_store_run_each(struct hy_store *s, int64_t id, hy_run_cb cb, void *arg, s
 /* ---- trials ------------------------------------------------------------- */
 
 struct hy_trial_row {
-    int64_t number;      /* from 1 within the run */
-    const char *params;  /* JSON object, in the space's order, numbers as numbers */
-    const char *dir;     /* the folder's name below the run's logdir */
+    int64_t number;     /* from 1 within the run */
+    const char *params; /* JSON object, in the space's order, numbers as numbers */
+    const char *dir;    /* the folder's name below the run's logdir */
     enum hy_trial_state state;
     bool has_value;
     double value;
@@ -113,13 +129,17 @@ struct hy_trial_row {
 
 /* Adds a trial in state RUNNING. When `dir` is taken already in this run, "~N"
  * (the trial's number) is put behind it; *ret_dir gets the name used (free it). */
-int hy_store_trial_add(struct hy_store *s, int64_t run, const struct hy_trial_row *trial, char **ret_dir, struct hy_err *err);
-/* Sets state, value, message, ended and told_seq. */
+int hy_store_trial_add(struct hy_store *s, int64_t run, const struct hy_trial_row *trial, char **ret_dir,
+                       struct hy_err *err);
+/* Sets state, value, message, ended and told_seq; HY_TRIAL_RUNNING opens one that had ended again. */
 int hy_store_trial_end(struct hy_store *s, int64_t run, const struct hy_trial_row *trial, struct hy_err *err);
 
 typedef int (*hy_trial_cb)(void *arg, const struct hy_trial_row *trial);
-enum hy_trial_order { HY_TRIALS_BY_NUMBER, HY_TRIALS_BY_VALUE /* best first, by the run's direction */ };
-/* number 0: all, from `offset`, at most `limit` (0: no limit). */
+enum hy_trial_order {
+    HY_TRIALS_BY_NUMBER,
+    HY_TRIALS_BY_VALUE, /* best first, by the run's direction; then, by number, those without a place */
+};
+/* number 0: all, from `offset`, at most `limit` (0: no limit). -ENOENT for an unknown number. */
 int hy_store_trial_each(struct hy_store *s, int64_t run, int64_t number, enum hy_trial_order order,
                         int64_t offset, int64_t limit, hy_trial_cb cb, void *arg, struct hy_err *err);
 
@@ -135,16 +155,19 @@ struct hy_attempt_row {
     const char *agent;     /* "local", "a", … */
     const char *host;
     enum hy_attempt_state state;
-    int64_t exit_code;     /* or -signal */
+    int64_t exit_code; /* or -signal */
     const char *message;
     int64_t started, ended, cpu_ms, peak_memory;
 };
 
-int hy_store_attempt_add(struct hy_store *s, int64_t run, const struct hy_attempt_row *attempt, struct hy_err *err);
-int hy_store_attempt_end(struct hy_store *s, int64_t run, const struct hy_attempt_row *attempt, struct hy_err *err);
+int hy_store_attempt_add(struct hy_store *s, int64_t run, const struct hy_attempt_row *attempt,
+                         struct hy_err *err);
+int hy_store_attempt_end(struct hy_store *s, int64_t run, const struct hy_attempt_row *attempt,
+                         struct hy_err *err);
 typedef int (*hy_attempt_cb)(void *arg, const struct hy_attempt_row *attempt);
 /* trial 0: of all trials. */
-int hy_store_attempt_each(struct hy_store *s, int64_t run, int64_t trial, hy_attempt_cb cb, void *arg, struct hy_err *err);
+int hy_store_attempt_each(struct hy_store *s, int64_t run, int64_t trial, hy_attempt_cb cb, void *arg,
+                          struct hy_err *err);
 
 /* ---- metrics ------------------------------------------------------------ */
 
@@ -154,9 +177,12 @@ struct hy_metric_row {
     double value;
     int64_t time;
 };
+/* Does not ask whether there is such a trial. */
 int hy_store_metric_add(struct hy_store *s, int64_t run, const struct hy_metric_row *m, struct hy_err *err);
+/* In the order they came; trial 0: of all trials. */
 typedef int (*hy_metric_cb)(void *arg, const struct hy_metric_row *m);
-int hy_store_metric_each(struct hy_store *s, int64_t run, int64_t trial, hy_metric_cb cb, void *arg, struct hy_err *err);
+int hy_store_metric_each(struct hy_store *s, int64_t run, int64_t trial, hy_metric_cb cb, void *arg,
+                         struct hy_err *err);
 
 /* ---- one driver per run -------------------------------------------------- */
 
@@ -171,10 +197,12 @@ int hy_store_run_alive(struct hy_store *s, int64_t run);
 
 /* ---- snapshots ------------------------------------------------------------ */
 
-/* Writes one run with all that belongs to it into a new store file. */
+/* Writes one run with all that belongs to it into a new store file, all or nothing; `path` may be on a
+ * network. */
 int hy_store_snapshot(struct hy_store *s, int64_t run, const char *path, struct hy_err *err);
 /* Adds the runs of a snapshot as new runs; those that are there already (same
- * app_id and app_run) are left alone. *ret_count gets how many were added. */
+ * app_id and app_run) are left alone. *ret_count gets how many were added. It
+ * is a turn of its own: what was open is committed before it, and it commits. */
 int hy_store_import(struct hy_store *s, const char *path, int64_t *ret_count, struct hy_err *err);
 
 #endif

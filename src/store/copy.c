@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Private copies. A reader needs one where it cannot read in place: the folder
+ * is not its to write and the -wal and -shm files are missing (a read-only
+ * file system, a store copied without them), or the store is of an older
+ * format. An import works on one, since a file from anywhere may need
+ * recovery, migration and a check before it is believed.
+ *
+ * SQLite's `immutable` would do without a copy, but then a writer that starts
+ * meanwhile gives wrong answers, and a -wal that was left behind is not read.
+ */
+#include "store/store_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fault.h"
+#include "base/file.h"
+#include "base/mem.h"
+
+static int copy_bytes(int from, int to)
+{
+    for (;;) {
+        char chunk[16384];
+        ssize_t n = HY_SYS(read(from, chunk, sizeof chunk));
+        int rc;
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n < 0 ? -errno : 0;
+        rc = hy_write_all(to, chunk, (size_t)n);
+        if (rc < 0)
+            return rc;
+    }
+}
+
+int hy_copy_file(const char *from, const char *to)
+{
+    hy_cleanup_free char *temporary = hy_asprintf("%s.%d.tmp", to, (int)getpid());
+    hy_cleanup_close int in = -1;
+    hy_cleanup_close int out = -1;
+    int rc;
+
+    if (!temporary)
+        return -ENOMEM;
+    in = HY_SYS(open(from, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    if (in < 0)
+        return -errno;
+    out = HY_SYS(open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
+    if (out < 0)
+        return -errno;
+    rc = copy_bytes(in, out);
+    if (rc == 0 && HY_SYS(fsync(out)) < 0)
+        rc = -errno;
+    if (rc == 0 && HY_SYS(rename(temporary, to)) < 0)
+        rc = -errno;
+    if (rc < 0)
+        unlink(temporary);
+    return rc;
+}
+
+/* What a file looks like while nobody writes to it; all zero when it is missing. */
+struct look {
+    ino_t inode;
+    off_t size;
+    struct timespec changed;
+};
+
+static void look_at(const char *path, struct look *ret)
+{
+    struct stat st;
+
+    memset(ret, 0, sizeof *ret);
+    if (stat(path, &st) == 0) {
+        ret->inode = st.st_ino;
+        ret->size = st.st_size;
+        ret->changed = st.st_mtim;
+    }
+}
+
+/* -EAGAIN when somebody wrote meanwhile: the two files may not fit together. */
+static int copy_pair(const char *path, const char *wal, const char *to, const char *to_wal)
+{
+    struct look before[2], after[2];
+    int rc;
+
+    look_at(path, &before[0]);
+    look_at(wal, &before[1]);
+    rc = hy_copy_file(path, to);
+    if (rc == 0 && before[1].inode)
+        rc = hy_copy_file(wal, to_wal);
+    look_at(path, &after[0]);
+    look_at(wal, &after[1]);
+    return memcmp(before, after, sizeof before) == 0 ? rc : -EAGAIN;
+}
+
+static int copy_store(const char *path, const char *folder, char **ret)
+{
+    hy_cleanup_free char *to = hy_path_join(folder, "copy.db");
+    hy_cleanup_free char *to_wal = hy_path_join(folder, "copy.db-wal");
+    hy_cleanup_free char *wal = hy_asprintf("%s-wal", path);
+    int rc = -EAGAIN;
+
+    if (!to || !to_wal || !wal)
+        return -ENOMEM;
+    for (int i = 0; i < 10 && rc == -EAGAIN; i++) {
+        unlink(to_wal);
+        rc = copy_pair(path, wal, to, to_wal);
+    }
+    if (rc == 0)
+        *ret = hy_take(to);
+    return rc;
+}
+
+static int settle_copy(sqlite3 *db, const char *path, struct hy_err *err)
+{
+    int version = 0;
+    int rc = hy_store_settle(db, path, err);
+
+    /* EXCLUSIVE: without a -shm file; and nothing here has to outlive the process. */
+    if (rc == 0)
+        rc = hy_store_exec(db, "PRAGMA locking_mode = EXCLUSIVE; PRAGMA synchronous = OFF;", path, err);
+    if (rc == 0)
+        rc = hy_schema_version(db, path, &version, err);
+    if (rc == 0 && version == 0)
+        rc = hy_err_set(err, -ENODATA, "'%s' is empty", path);
+    return rc < 0 ? rc : hy_schema_migrate(db, path, err);
+}
+
+static int open_copy(const char *copy, const char *path, sqlite3 **ret, struct hy_err *err)
+{
+    sqlite3 *db = NULL;
+    int rc = sqlite3_open_v2(copy, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
+
+    rc = rc == SQLITE_OK ? settle_copy(db, path, err) : hy_store_sentence(db, rc, path, err);
+    if (rc < 0) {
+        sqlite3_close_v2(db);
+        return rc;
+    }
+    *ret = db;
+    return 0;
+}
+
+int hy_copy_open_file(const char *path, sqlite3 **ret, struct hy_err *err)
+{
+    const char *base = getenv("TMPDIR");
+    hy_cleanup_free char *folder = hy_asprintf("%s/hopyard-XXXXXX", base && *base == '/' ? base : "/tmp");
+    hy_cleanup_free char *copy = NULL;
+    int rc;
+
+    if (!folder)
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    if (!mkdtemp(folder))
+        return hy_err_sys(err, -errno, "cannot make a folder in '%s' for a copy of '%s'",
+                          base ? base : "/tmp", path);
+    rc = copy_store(path, folder, &copy);
+    if (rc == -EAGAIN)
+        hy_err_set(err, rc, "'%s' is being written to all the time; try again", path);
+    else if (rc < 0)
+        hy_err_sys(err, rc, "cannot copy '%s' to read it", path);
+    else
+        rc = open_copy(copy, path, ret, err);
+    hy_remove_tree(folder); /* SQLite has what it needs open by now */
+    return rc;
+}
+
+int hy_copy_open_backup(sqlite3 *from, const char *path, sqlite3 **ret, struct hy_err *err)
+{
+    sqlite3_backup *backup;
+    sqlite3 *db = NULL;
+    int rc = sqlite3_open_v2(":memory:", &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
+
+    if (rc == SQLITE_OK) {
+        backup = sqlite3_backup_init(db, "main", from, "main");
+        if (backup)
+            sqlite3_backup_step(backup, -1);
+        rc = backup ? sqlite3_backup_finish(backup) : sqlite3_errcode(db);
+    }
+    rc = rc == SQLITE_OK ? settle_copy(db, path, err) : hy_store_sentence(db, rc, path, err);
+    if (rc < 0) {
+        sqlite3_close_v2(db);
+        return rc;
+    }
+    *ret = db;
+    return 0;
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Locks, all of the open-file-description kind: they are gone with the last
+ * copy of the descriptor, whatever kills the process, and another descriptor
+ * of the same process does not share or drop them.
+ *
+ * store.lock, byte 0  the gate: who waits next
+ *             byte 1  the right to write
+ * run-ID.lock         the run's driver lives; the file holds its process id
+ *
+ * Why writers queue before SQLite's own lock: there a waiter only tries again
+ * from time to time, and a busy driver takes the lock back before it does. Here
+ * the waiter holds the gate, at which the busy driver has to stop.
+ */
+#include "store/store_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/file.h"
+#include "base/mem.h"
+
+#define GATE 0
+#define WRITER 1
+
+static int set_byte(int fd, short type, off_t byte)
+{
+    struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
+
+    if (HY_SYS(fcntl(fd, F_OFD_SETLK, &lock)) == 0)
+        return 0;
+    return errno == EACCES ? -EAGAIN : -errno;
+}
+
+static void clear_byte(int fd, off_t byte)
+{
+    struct flock lock = {.l_type = F_UNLCK, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
+
+    fcntl(fd, F_OFD_SETLK, &lock);
+}
+
+/* There is no lock call with a time limit, so this one asks again and again. */
+static int wait_for_byte(int fd, off_t byte, int64_t deadline)
+{
+    struct timespec pause = {.tv_nsec = 50000};
+    int rc;
+
+    while ((rc = set_byte(fd, F_WRLCK, byte)) == -EAGAIN || rc == -EINTR) {
+        if (hy_clock_ms() >= deadline)
+            return -EBUSY;
+        nanosleep(&pause, NULL);
+        if (pause.tv_nsec < 1000000)
+            pause.tv_nsec *= 2;
+    }
+    return rc;
+}
+
+int hy_turn_lock(int fd, int wait_ms)
+{
+    int64_t deadline = hy_clock_ms() + wait_ms;
+    int rc = wait_for_byte(fd, GATE, deadline);
+
+    if (rc < 0)
+        return rc;
+    rc = wait_for_byte(fd, WRITER, deadline);
+    clear_byte(fd, GATE);
+    return rc;
+}
+
+void hy_turn_unlock(int fd)
+{
+    clear_byte(fd, WRITER);
+}
+
+/* ---- one driver per run -------------------------------------------------------- */
+
+static char *lock_path(const char *folder, int64_t run)
+{
+    return hy_asprintf("%s/run-%lld.lock", folder, (long long)run);
+}
+
+int hy_run_lock_held(const char *folder, int64_t run)
+{
+    hy_cleanup_free char *path = lock_path(folder, run);
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+    hy_cleanup_close int fd = -1;
+
+    if (!path)
+        return 1;
+    fd = HY_SYS(open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    if (fd < 0)
+        return errno != ENOENT && errno != ENOTDIR; /* who cannot look must not call it dead */
+    if (HY_SYS(fcntl(fd, F_OFD_GETLK, &lock)) < 0)
+        return 1;
+    return lock.l_type != F_UNLCK;
+}
+
+int hy_store_run_alive(struct hy_store *s, int64_t run)
+{
+    return hy_run_lock_held(s->folder, run);
+}
+
+static int refuse(int fd, int64_t run, struct hy_err *err)
+{
+    char text[32] = {0};
+    ssize_t n = pread(fd, text, sizeof text - 1, 0);
+    long pid = n > 0 ? strtol(text, NULL, 10) : 0;
+
+    if (pid <= 0)
+        return hy_err_set(err, -EBUSY, "run %lld has a driver already; `hopyard attach %lld` shows it",
+                          (long long)run, (long long)run);
+    return hy_err_set(err, -EBUSY,
+                      "run %lld has a driver already (process %ld); `hopyard attach %lld` shows it",
+                      (long long)run, pid, (long long)run);
+}
+
+int hy_store_run_lock(struct hy_store *s, int64_t run, struct hy_err *err)
+{
+    hy_cleanup_free char *path = lock_path(s->folder, run);
+    hy_cleanup_close int fd = -1;
+    char text[32];
+    int n, rc;
+
+    if (!path)
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    fd = HY_SYS(open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
+    if (fd < 0)
+        return hy_err_sys(err, -errno, "cannot open the lock '%s'", path);
+    rc = set_byte(fd, F_WRLCK, 0);
+    if (rc == -EAGAIN)
+        return refuse(fd, run, err);
+    n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
+    if (rc == 0 && HY_SYS(ftruncate(fd, 0)) < 0)
+        rc = -errno;
+    if (rc == 0)
+        rc = hy_write_all(fd, text, (size_t)n);
+    if (rc < 0)
+        return hy_err_sys(err, rc, "cannot write the lock '%s'", path);
+    return hy_take_fd(fd);
+}

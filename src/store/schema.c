@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The tables, and how older ones become them.
+ *
+ * Step n brings a store of format n to format n + 1; the format is kept in
+ * PRAGMA user_version. Steps are only ever added: what a released hopyard has
+ * written once must be read for ever.
+ *
+ * Numbers of a trial (run, number) are the key of their tables, so that a run's
+ * rows lie side by side and a walk over a run touches nothing else. The counts
+ * of a run are a table of their own because they change with every trial, while
+ * the run's row (with its spec, which may be long) does not.
+ */
+#include "store/store_internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "base/mem.h"
+
+#define APPLICATION_ID 0x686f7079 /* "hopy" */
+
+static const char *const steps[] = {
+    /* 0 -> 1 */
+    "PRAGMA application_id = 0x686f7079;"
+    "CREATE TABLE runs("
+    "  id INTEGER PRIMARY KEY AUTOINCREMENT,"
+    "  name TEXT, app_id TEXT NOT NULL, app_run INTEGER NOT NULL, logdir TEXT, command TEXT, metric TEXT,"
+    "  maximize INTEGER NOT NULL, seed INTEGER NOT NULL, versions TEXT, git TEXT,"
+    "  state INTEGER NOT NULL CHECK (state BETWEEN 1 AND 4), message TEXT,"
+    "  created INTEGER NOT NULL, ended INTEGER NOT NULL, total INTEGER NOT NULL, spec BLOB) STRICT;"
+    "CREATE UNIQUE INDEX runs_app ON runs(app_id, app_run);"
+    "CREATE TABLE tallies("
+    "  run INTEGER PRIMARY KEY,"
+    "  running INTEGER NOT NULL, done INTEGER NOT NULL, failed INTEGER NOT NULL, stopped INTEGER NOT NULL) "
+    "STRICT;"
+    "CREATE TABLE trials("
+    "  run INTEGER NOT NULL, number INTEGER NOT NULL, params TEXT, dir TEXT,"
+    "  state INTEGER NOT NULL CHECK (state BETWEEN 1 AND 4), value ANY, message TEXT,"
+    "  attempts INTEGER NOT NULL, started INTEGER NOT NULL, ended INTEGER NOT NULL,"
+    "  asked_seq INTEGER NOT NULL, told_seq INTEGER NOT NULL,"
+    "  PRIMARY KEY (run, number)) STRICT, WITHOUT ROWID;"
+    "CREATE UNIQUE INDEX trials_dir ON trials(run, dir);"
+    "CREATE TABLE attempts("
+    "  run INTEGER NOT NULL, trial INTEGER NOT NULL, number INTEGER NOT NULL, agent TEXT, host TEXT,"
+    "  state INTEGER NOT NULL CHECK (state BETWEEN 1 AND 5), exit_code INTEGER NOT NULL, message TEXT,"
+    "  started INTEGER NOT NULL, ended INTEGER NOT NULL, cpu_ms INTEGER NOT NULL, peak_memory INTEGER NOT "
+    "NULL,"
+    "  PRIMARY KEY (run, trial, number)) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE metrics("
+    "  run INTEGER NOT NULL, trial INTEGER NOT NULL, seq INTEGER NOT NULL, attempt INTEGER NOT NULL,"
+    "  step INTEGER NOT NULL, name TEXT NOT NULL, value ANY, time INTEGER NOT NULL,"
+    "  PRIMARY KEY (run, trial, seq)) STRICT, WITHOUT ROWID;",
+
+    /* 1 -> 2: the best trials without a walk. `score` is the value turned so
+     * that smaller is better; only trials that are done and have one are there. */
+    "ALTER TABLE trials ADD COLUMN score REAL;"
+    "UPDATE trials SET score = CASE (SELECT maximize FROM runs WHERE id = run) WHEN 0 THEN value ELSE -value "
+    "END"
+    "  WHERE state = 2 AND typeof(value) = 'real';"
+    "CREATE INDEX trials_score ON trials(run, score, number) WHERE score IS NOT NULL;",
+};
+
+int hy_schema_latest(void)
+{
+    return (int)HY_COUNT(steps);
+}
+
+int hy_schema_version(sqlite3 *db, const char *path, int *ret, struct hy_err *err)
+{
+    int64_t version = 0, application = 0, tables = 0;
+    int rc = hy_store_scalar(db, "PRAGMA user_version", &version, path, err);
+
+    if (rc == 0)
+        rc = hy_store_scalar(db, "PRAGMA application_id", &application, path, err);
+    if (rc == 0)
+        rc = hy_store_scalar(db, "SELECT count(*) FROM sqlite_schema", &tables, path, err);
+    if (rc < 0)
+        return rc;
+    if ((tables || version || application) && application != APPLICATION_ID)
+        return hy_err_set(
+            err, -EBADMSG,
+            "'%s' is a database of another program, not a store of hopyard's; move it away and try again",
+            path);
+    if (version > hy_schema_latest())
+        return hy_err_set(
+            err, -EPROTO,
+            "the store '%s' was written by a newer hopyard (format %lld; this one knows %d): upgrade hopyard",
+            path, (long long)version, hy_schema_latest());
+    if (version < 0 || (version == 0 && tables))
+        return hy_store_sentence(db, SQLITE_CORRUPT, path, err);
+    *ret = (int)version;
+    return 0;
+}
+
+static int apply(sqlite3 *db, int from, const char *path, struct hy_err *err)
+{
+    char stamp[64];
+    int rc = 0;
+
+    for (int i = from; i < hy_schema_latest() && rc == 0; i++)
+        rc = hy_store_exec(db, steps[i], path, err);
+    snprintf(stamp, sizeof stamp, "PRAGMA user_version = %d", hy_schema_latest());
+    return rc < 0 ? rc : hy_store_exec(db, stamp, path, err);
+}
+
+int hy_schema_migrate(sqlite3 *db, const char *path, struct hy_err *err)
+{
+    int version = 0;
+    int rc = hy_schema_version(db, path, &version, err);
+
+    if (rc < 0 || version == hy_schema_latest())
+        return rc;
+    rc = hy_store_exec(db, "BEGIN IMMEDIATE", path, err);
+    if (rc < 0)
+        return rc;
+    rc = hy_schema_version(db, path, &version, err); /* it may have changed while we waited */
+    if (rc == 0)
+        rc = apply(db, version, path, err);
+    if (rc == 0)
+        rc = hy_store_exec(db, "COMMIT", path, err);
+    if (rc < 0 && !sqlite3_get_autocommit(db))
+        sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
+    return rc;
+}

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "store/store_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/file.h"
+#include "base/mem.h"
+
+/* ---- the turn -------------------------------------------------------------- */
+
+static int say(struct hy_store *s, enum hy_sql which, const char *sql, struct hy_err *err)
+{
+    hy_cleanup_query struct hy_query q;
+    int rc = hy_query_open(&q, s, which, sql, err);
+
+    return rc < 0 ? rc : hy_query_run(&q, err);
+}
+
+static void turn_over(struct hy_store *s)
+{
+    s->in_turn = false;
+    hy_turn_unlock(s->lock_fd);
+}
+
+void hy_store_doom(struct hy_store *s, const struct hy_err *why)
+{
+    s->doom = *why;
+    if (!s->in_turn)
+        return;
+    s->in_turn = false; /* first: a ROLLBACK that fails must not come back here */
+    if (!sqlite3_get_autocommit(s->db))
+        say(s, HY_SQL_ROLLBACK, "ROLLBACK", NULL);
+    turn_over(s);
+}
+
+int hy_store_begin(struct hy_store *s, struct hy_err *err)
+{
+    struct hy_err why = {0};
+    int rc;
+
+    if (s->in_turn)
+        return 0;
+    if (s->mode == HY_STORE_READ)
+        return hy_err_set(err, -EROFS, "the store '%s' is open for reading only", s->path);
+    if (s->doom.code == 0) {
+        rc = hy_turn_lock(s->lock_fd, s->wait_ms);
+        if (rc == -EBUSY)
+            hy_store_sentence(NULL, SQLITE_BUSY, s->path, &why);
+        else if (rc < 0)
+            hy_err_sys(&why, rc, "cannot lock '%s/store.lock'", s->folder);
+        if (rc == 0 && say(s, HY_SQL_BEGIN, "BEGIN IMMEDIATE", &why) < 0)
+            hy_turn_unlock(s->lock_fd);
+        s->in_turn = why.code == 0;
+        s->doom = why;
+    }
+    if (s->doom.code != 0 && err)
+        *err = s->doom;
+    return s->doom.code;
+}
+
+int hy_store_commit(struct hy_store *s, struct hy_err *err)
+{
+    struct hy_err why = {0};
+    int rc;
+
+    if (s->doom.code == 0 && s->in_turn) {
+        if (say(s, HY_SQL_COMMIT, "COMMIT", &why) == 0)
+            turn_over(s);
+        else if (s->doom.code == 0) /* SQLite has not rolled back by itself */
+            hy_store_doom(s, &why);
+    }
+    rc = s->doom.code;
+    if (rc < 0 && err)
+        *err = s->doom;
+    s->doom.code = 0;
+    return rc;
+}
+
+/* ---- open and close ---------------------------------------------------------- */
+
+/* SQLite's own busy timeout sleeps up to 100 ms at a time; this one is awake sooner. */
+static int wait_a_little(void *arg, int tries)
+{
+    const struct timespec pause = {.tv_nsec = 500000};
+    struct hy_store *s = arg;
+
+    if (tries == 0)
+        s->busy_since = hy_clock_ms();
+    if (hy_clock_ms() - s->busy_since >= s->wait_ms)
+        return 0;
+    nanosleep(&pause, NULL);
+    return 1;
+}
+
+int hy_store_settle(sqlite3 *db, const char *path, struct hy_err *err)
+{
+    sqlite3_extended_result_codes(db, 1);
+    sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+    /* trusted_schema, cell_size_check: the file may have been made by anybody.
+     * secure_delete (some builds turn it on) rewrites what is deleted, for nothing here. */
+    return hy_store_exec(
+        db,
+        "PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA secure_delete = OFF;"
+        "PRAGMA cache_size = -2000; PRAGMA mmap_size = 0;",
+        path, err);
+}
+
+/* The -wal and -shm files stay when the last writer goes: without them a reader
+ * that may not write into the folder could not read. */
+static int connect_to(struct hy_store *s, int flags, struct hy_err *err)
+{
+    int persist = 1;
+    int rc = sqlite3_open_v2(s->path, &s->db, flags | SQLITE_OPEN_NOMUTEX, NULL);
+
+    if (rc != SQLITE_OK)
+        return hy_store_sentence(s->db, rc, s->path, err);
+    sqlite3_busy_handler(s->db, wait_a_little, s);
+    sqlite3_file_control(s->db, "main", SQLITE_FCNTL_PERSIST_WAL, &persist);
+    if (s->mode == HY_STORE_READ)
+        sqlite3_db_config(s->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    return hy_store_settle(s->db, s->path, err);
+}
+
+static int make_durable(struct hy_store *s, struct hy_err *err)
+{
+    int64_t wal = 0;
+    int rc;
+
+    rc = hy_store_exec(
+        s->db, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA journal_size_limit = 4194304;",
+        s->path, err);
+    if (rc == 0)
+        rc = hy_store_scalar(s->db, "SELECT journal_mode = 'wal' FROM pragma_journal_mode", &wal, s->path,
+                             err);
+    if (rc == 0 && !wal)
+        rc = hy_err_set(err, -ENOTSUP,
+                        "the file system of '%s' cannot hold the store (no shared memory); set "
+                        "HOPYARD_PROJECT to a folder on a local disk",
+                        s->path);
+    return rc;
+}
+
+/* A driver of an older hopyard would go on writing what it knows into tables
+ * that mean more by now. */
+static int nobody_drives(struct hy_store *s, struct hy_err *err)
+{
+    hy_cleanup_query struct hy_query q;
+    int rc = hy_query_open(&q, s, HY_SQL_ONCE, "SELECT id FROM runs WHERE state = 1", err);
+
+    while (rc == 0 && (rc = hy_query_step(&q, err)) > 0) {
+        int64_t run = hy_column_i64(&q, 0);
+
+        rc = 0;
+        if (hy_run_lock_held(s->folder, run))
+            rc = hy_err_set(err, -EBUSY,
+                            "the store '%s' is in use by an older hopyard (run %lld): let that run end or "
+                            "stop it, then try again",
+                            s->path, (long long)run);
+    }
+    return rc;
+}
+
+static int open_locked(struct hy_store *s, struct hy_err *err)
+{
+    int version = 0;
+    int rc = connect_to(s, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, err);
+
+    if (rc == 0)
+        rc = hy_schema_version(s->db, s->path, &version, err);
+    if (rc == 0 && sqlite3_db_readonly(s->db, "main") == 1)
+        rc = hy_store_sentence(s->db, SQLITE_READONLY, s->path, err);
+    if (rc == 0 && version != 0 && version < hy_schema_latest())
+        rc = nobody_drives(s, err);
+    if (rc == 0)
+        rc = make_durable(s, err);
+    if (rc == 0)
+        rc = hy_schema_migrate(s->db, s->path, err);
+    return rc;
+}
+
+static int open_for_writing(struct hy_store *s, struct hy_err *err)
+{
+    hy_cleanup_free char *lock = hy_path_join(s->folder, "store.lock");
+    int rc;
+
+    if (!lock)
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    s->lock_fd = HY_SYS(open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
+    if (s->lock_fd < 0)
+        return hy_err_sys(
+            err, -errno,
+            "cannot write into the folder '%s'; make it writable, or set HOPYARD_PROJECT to another",
+            s->folder);
+    rc = hy_turn_lock(s->lock_fd, s->wait_ms);
+    if (rc < 0)
+        return rc == -EBUSY ? hy_store_sentence(NULL, SQLITE_BUSY, s->path, err)
+                            : hy_err_sys(err, rc, "cannot lock '%s'", lock);
+    rc = open_locked(s, err);
+    hy_turn_unlock(s->lock_fd);
+    return rc;
+}
+
+static int nothing_yet(const struct hy_store *s, struct hy_err *err)
+{
+    return hy_err_set(err, -ENOENT, "no runs yet in '%s': start one with `hopyard run`", s->project);
+}
+
+/* The format is an older one: read a copy in memory that has been brought up to date. */
+static int read_older(struct hy_store *s, struct hy_err *err)
+{
+    sqlite3 *copy = NULL;
+    int rc = hy_copy_open_backup(s->db, s->path, &copy, err);
+
+    if (rc < 0)
+        return rc;
+    sqlite3_close_v2(s->db);
+    s->db = copy;
+    return 0;
+}
+
+static int open_for_reading(struct hy_store *s, struct hy_err *err)
+{
+    int version = 0;
+    struct stat st;
+    int rc;
+
+    if (HY_SYS(stat(s->path, &st)) < 0)
+        return errno == ENOENT || errno == ENOTDIR ? nothing_yet(s, err)
+                                                   : hy_err_sys(err, -errno, "cannot read '%s'", s->path);
+    rc = connect_to(s, SQLITE_OPEN_READONLY, err);
+    if (rc == 0)
+        rc = hy_schema_version(s->db, s->path, &version, err);
+    if (rc < 0 && s->db &&
+        ((sqlite3_errcode(s->db) & 0xff) == SQLITE_CANTOPEN ||
+         (sqlite3_errcode(s->db) & 0xff) == SQLITE_READONLY)) {
+        /* WAL needs files beside the store that are not there and that we may not make. */
+        sqlite3_close_v2(hy_take(s->db));
+        rc = hy_copy_open_file(s->path, &s->db, err);
+        return rc == -ENODATA ? nothing_yet(s, err) : rc;
+    }
+    if (rc < 0)
+        return rc;
+    if (version == 0)
+        return nothing_yet(s, err);
+    return version < hy_schema_latest() ? read_older(s, err) : 0;
+}
+
+static int waiting_time(void)
+{
+#ifdef HY_FAULTS
+    const char *ms = getenv("HOPYARD_TEST_STORE_WAIT_MS");
+
+    if (ms)
+        return atoi(ms);
+#endif
+    return HY_STORE_WAIT_MS;
+}
+
+int hy_store_open(const char *project, enum hy_store_mode mode, struct hy_store **ret, struct hy_err *err)
+{
+    struct hy_place place = {0};
+    struct hy_store *s;
+    int rc;
+
+    hy_sqlite_prepare();
+    rc = hy_place_find(project, &place, err);
+    if (rc == 0 && mode == HY_STORE_WRITE)
+        rc = hy_place_make(&place, err);
+    s = rc == 0 ? hy_calloc(1, sizeof *s) : NULL;
+    if (!s) {
+        hy_place_done(&place);
+        return rc < 0 ? rc : hy_err_set(err, -ENOMEM, "out of memory");
+    }
+    *s = (struct hy_store){.mode = mode,
+                           .lock_fd = -1,
+                           .wait_ms = waiting_time(),
+                           .project = place.project,
+                           .folder = place.folder,
+                           .remote = place.remote};
+    s->path = hy_path_join(s->folder, "store.db");
+    if (!s->path)
+        rc = hy_err_set(err, -ENOMEM, "out of memory");
+    else
+        rc = mode == HY_STORE_WRITE ? open_for_writing(s, err) : open_for_reading(s, err);
+    if (rc < 0) {
+        hy_store_close(s);
+        return rc;
+    }
+    *ret = s;
+    return 0;
+}
+
+void hy_store_close(struct hy_store *s)
+{
+    if (!s)
+        return;
+    for (int i = 0; i < HY_SQL_COUNT; i++)
+        sqlite3_finalize(s->kept[i]);
+    sqlite3_close_v2(s->db);
+    hy_close_at(&s->lock_fd);
+    free(s->path);
+    free(s->folder);
+    free(s->project);
+    free(s);
+}
+
+const char *hy_store_folder(const struct hy_store *s)
+{
+    return s->folder;
+}
+
+int hy_store_is_remote(const struct hy_store *s)
+{
+    return s->remote;
+}
