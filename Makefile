@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# The front door. `make demo` and `make test` do all the set-up themselves, on
+# a fresh Debian machine too, and nothing twice: each step leaves a stamp that
+# depends on what it was made from.
+
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+export PIP_ROOT_USER_ACTION = ignore
+
+TOOLS   := 'pip>=23.1' 'meson>=1.3' ninja 'meson-python>=0.17' 'pytest>=8'
+SOURCES := meson.build meson_options.txt pyproject.toml \
+           $(shell find src proto python examples bench -name '*.[ch]' -o -name '*.proto' \
+                   -o -name meson.build -o -path 'python/*.py*' -not -name '*.pyc')
+DIGITS  := $(CURDIR)/build/wheel/examples/digits --data $(CURDIR)/data/digits.csv
+
+.PHONY: help setup demo test bench bench-core bench-search bench-schedule clean distclean \
+        system-build system-test system-bench
+
+help:
+	@echo 'make setup           installs what is missing, builds, fills .venv'
+	@echo 'make demo            a search over a small neural network, two trials at a time'
+	@echo 'make test            every suite (T="base e2e": only these)'
+	@echo 'make bench           the figures: bench-core, bench-search and bench-schedule'
+	@echo 'make clean           removes what was built (distclean: the environment and the data too)'
+
+setup: build/.installed data/digits.csv
+
+# The system's packages are looked at every time (it is quick), but never make anything old.
+system-build:
+	@tools/setup.sh build
+
+system-test system-bench:
+	@tools/setup.sh build $(@:system-%=%)
+
+.venv/.tools: Makefile | system-build
+	.venv/bin/python -c '' 2>/dev/null || "$$(tools/setup.sh python)" -m venv --clear .venv
+	.venv/bin/python -m pip install --quiet $(TOOLS)
+	@touch $@
+
+build/.installed: $(SOURCES) .venv/.tools
+	@mkdir -p build
+	.venv/bin/pip install --quiet --no-build-isolation --no-deps --force-reinstall -Cbuild-dir=build/wheel .
+	@touch $@
+
+data/digits.csv: tools/digits.py | .venv/.tools
+	.venv/bin/pip install --quiet scikit-learn
+	.venv/bin/python tools/digits.py $@
+
+demo: setup
+	@rm -rf build/demo && mkdir -p build/demo
+	HOPYARD_PROJECT=build/demo .venv/bin/hopyard run --grid lr=0.5,0.1,0.02 --grid hidden=16,64 \
+	    --max accuracy --parallel 2 -- $(DIGITS) --lr {lr} --hidden {hidden}
+	HOPYARD_PROJECT=build/demo .venv/bin/hopyard best 1
+	@echo "What each trial printed is in $$(echo build/demo/Logs/TensorFlow/*/*)"
+
+test: system-test setup
+	@.venv/bin/python tests/run $(T)
+
+bench: bench-core bench-search bench-schedule
+
+bench-core: system-bench setup
+	.venv/bin/python bench/core.py
+
+bench-search: setup
+	@.venv/bin/python -c 'import scipy' 2>/dev/null || .venv/bin/pip install --quiet scipy
+	.venv/bin/python bench/search.py
+
+bench-schedule: setup
+	build/wheel/bench_schedule
+
+clean:
+	rm -rf build bench/results
+
+distclean: clean
+	rm -rf .venv data
