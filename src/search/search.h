@@ -25,9 +25,9 @@ enum hy_dim_kind { HY_DIM_FLOAT, HY_DIM_INT, HY_DIM_CATEGORY };
 struct hy_dim {
     char *name;
     enum hy_dim_kind kind;
-    bool log;            /* FLOAT and INT: uniform in the logarithm */
-    double low, high;    /* FLOAT and INT: low <= high, both included */
-    char **choices;      /* CATEGORY: the texts as the user wrote them */
+    bool log;         /* FLOAT and INT: uniform in the logarithm */
+    double low, high; /* FLOAT and INT: low <= high, both included */
+    char **choices;   /* CATEGORY: the texts as the user wrote them */
     size_t choice_count;
 };
 
@@ -47,15 +47,18 @@ void hy_space_done(struct hy_space *s); /* a zeroed space is an empty one */
  *     x=-5.12..5.12         float
  *     act=relu,tanh         category
  *
- * A pure parser over a NUL-terminated string. 0, or -EINVAL with a sentence
- * (empty name, empty list, bounds that are no numbers or not finite, log of
- * something not positive, a name given twice).
+ * A comma makes a list, so "../a,../b" is a category and not a range.
+ *
+ * A pure parser over a NUL-terminated string. 0, -ENOMEM, or -EINVAL with a
+ * sentence (empty name, empty list, bounds that are no numbers or not finite,
+ * log of something not positive, a name given twice).
  */
 int hy_space_add(struct hy_space *s, const char *text, struct hy_err *err);
 /* The same for a grid: every value is a choice ("lr=0.001,0.0005"). A range of
- * integers ("layers=1..4") is spelled out; any other range is refused. */
+ * integers ("layers=1..4") stays an integer dimension, every value of which the
+ * grid visits in rising order; any other range is refused. */
 int hy_space_add_grid(struct hy_space *s, const char *text, struct hy_err *err);
-/* Adds a dimension made by a program. Takes a copy. */
+/* Adds a dimension made by a program (bounds in either order). Takes a copy. */
 int hy_space_add_dim(struct hy_space *s, const struct hy_dim *dim, struct hy_err *err);
 
 /* ---- a point of it ----------------------------------------------------- */
@@ -64,7 +67,11 @@ struct hy_value {
     double number; /* FLOAT, INT: the value; CATEGORY: the choice's index */
 };
 
-/* "0.001", "3", "relu": as it goes into the command. Returns `out`. */
+/*
+ * "0.001", "3", "relu": as it goes into the command. Fills `out` and returns
+ * it; for a category the answer is the choice itself, which lives as long as
+ * `dim` and is whole even where `out` is too small. 32 bytes hold any number.
+ */
 const char *hy_value_text(const struct hy_dim *dim, struct hy_value v, char *out, size_t size);
 
 /* ---- the search -------------------------------------------------------- */
@@ -76,12 +83,12 @@ struct hy_search_settings {
     enum hy_search_kind kind;
     bool maximize;
     uint64_t seed;
-    uint64_t samples;             /* RANDOM: how many; 0: without end */
-    uint32_t population;          /* EVOLVE: 0 takes the default (see docs) */
-    uint32_t generations;         /* EVOLVE: 0: without end */
-    double mutation, crossover;   /* EVOLVE: NAN takes the default */
+    uint64_t samples;           /* RANDOM: how many; 0: without end */
+    uint32_t population;        /* EVOLVE: 0 takes the default, 4 + 5/4 per dimension */
+    uint32_t generations;       /* EVOLVE: 0: without end */
+    double mutation, crossover; /* EVOLVE: NAN takes the strategy's default (docs/search.md) */
     enum hy_de_strategy strategy;
-    bool asynchronous;            /* EVOLVE: waits for nobody */
+    bool asynchronous; /* EVOLVE: waits for nobody */
 };
 
 struct hy_search; /* opaque */
@@ -91,14 +98,15 @@ int hy_search_new(const struct hy_space *space, const struct hy_search_settings 
                   struct hy_search **ret, struct hy_err *err);
 void hy_search_free(struct hy_search *s); /* NULL is fine */
 
-/* How many trials there will be, UINT64_MAX when without end. */
+/* How many trials there will be (EVOLVE: population * generations),
+ * UINT64_MAX when without end. */
 uint64_t hy_search_total(const struct hy_search *s);
 
 /*
  * Asks for the next trial. Fills values[space.count] and *ret_number (trials
  * are numbered from 1). Returns 1; 0 when there is none now (a synchronous
  * generation waits for answers: tell first); -ENODATA when the search is over;
- * -ENOMEM.
+ * -ENOMEM, after which the same ask may be tried again.
  */
 int hy_search_ask(struct hy_search *s, uint64_t *ret_number, struct hy_value *values);
 

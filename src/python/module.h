@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The extension `hopyard._hopyard`: the C parts as Python sees them. It holds
+ * no decisions of its own; the typed face is python/hopyard.
+ */
+#ifndef HY_PYTHON_MODULE_H
+#define HY_PYTHON_MODULE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "base/err.h"
+
+struct hy_space;
+
+struct hy_py_state {
+    PyObject *error;       /* hopyard.Error */
+    PyObject *search_type; /* hopyard._hopyard.Search */
+};
+
+/* Raise hopyard.Error with a sentence (MemoryError for -ENOMEM); return NULL. */
+PyObject *hy_py_raise(const struct hy_py_state *state, const struct hy_err *err);
+PyObject *hy_py_error(const struct hy_py_state *state, const char *fmt, ...);
+
+/* The type of a search; a new reference or NULL. */
+PyObject *hy_py_search_type(PyObject *module);
+
+/*
+ * Fills an empty space from a mapping: name -> values, or name -> text in the
+ * syntax of the command line. *ret_choices gets a list with one entry for each
+ * dimension: None, or the tuple of what its choices stand for. 0, or -1 with an
+ * exception set; the space is the caller's to end.
+ */
+int hy_py_space(const struct hy_py_state *state, PyObject *mapping, int grid, struct hy_space *space,
+                PyObject **ret_choices);
+
+#endif

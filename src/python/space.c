@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A space from a Python mapping.
+ *
+ *     {"lr": [0.1, 0.01]}       a grid: the choices, whatever they are
+ *                               else: bounds, as two numbers always are
+ *     {"act": ["relu", "tanh"]} a category
+ *     {"lr": "log:1e-5..1e-1"}  as on the command line
+ */
+#include "module.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/text.h"
+#include "search/search.h"
+
+/* A str as C text, which a NUL would cut; NULL with an exception. Lives as long as `o`. */
+static const char *text_of(const struct hy_py_state *state, PyObject *o)
+{
+    Py_ssize_t size;
+    const char *text = PyUnicode_AsUTF8AndSize(o, &size);
+
+    if (text && strlen(text) == (size_t)size)
+        return text;
+    PyErr_Clear();
+    hy_py_error(state, "%R cannot be used in a space: no NUL and no lone surrogate may be in it", o);
+    return NULL;
+}
+
+/* What a text of a list stands for in Python: 3, 0.5 or itself. */
+static PyObject *object_of(const char *text)
+{
+    PyObject *number;
+    double value;
+
+    if (hy_parse_double(text, &value) < 0 || !isfinite(value))
+        return PyUnicode_FromString(text);
+    number = PyLong_FromString(text, NULL, 10);
+    if (number)
+        return number;
+    PyErr_Clear();
+    return PyFloat_FromDouble(value);
+}
+
+static PyObject *objects_of(const struct hy_dim *dim)
+{
+    PyObject *tuple;
+
+    if (dim->kind != HY_DIM_CATEGORY)
+        return Py_NewRef(Py_None);
+    tuple = PyTuple_New((Py_ssize_t)dim->choice_count);
+    for (size_t i = 0; tuple && i < dim->choice_count; i++) {
+        PyObject *object = object_of(dim->choices[i]);
+
+        if (!object || PyTuple_SetItem(tuple, (Py_ssize_t)i, object) < 0)
+            Py_CLEAR(tuple);
+    }
+    return tuple;
+}
+
+/* "name=text", read as on the command line. */
+static PyObject *add_text(const struct hy_py_state *state, PyObject *name, PyObject *value, int grid,
+                          struct hy_space *space)
+{
+    const char *key = text_of(state, name), *values = text_of(state, value);
+    hy_cleanup_free char *text = key && values ? hy_asprintf("%s=%s", key, values) : NULL;
+    struct hy_err err = {0};
+    PyObject *objects = NULL;
+
+    if (!key || !values)
+        return NULL;
+    if (!text)
+        return PyErr_NoMemory();
+    if (strchr(key, '='))
+        return hy_py_error(state, "the name %R cannot be used: it has a '=' in it", name);
+    if ((grid ? hy_space_add_grid : hy_space_add)(space, text, &err) == 0)
+        objects = objects_of(&space->dims[space->count - 1]);
+    else
+        hy_py_raise(state, &err);
+    return objects;
+}
+
+static int is_number(PyObject *o)
+{
+    return PyNumber_Check(o) && !PyBool_Check(o) && !PyComplex_Check(o);
+}
+
+static PyObject *add_bounds(const struct hy_py_state *state, char *name, PyObject *pair,
+                            struct hy_space *space)
+{
+    PyObject *low = PyTuple_GetItem(pair, 0), *high = PyTuple_GetItem(pair, 1);
+    struct hy_dim dim = {.name = name, .kind = HY_DIM_FLOAT};
+    struct hy_err err = {0};
+
+    dim.low = PyFloat_AsDouble(low);
+    if (!PyErr_Occurred())
+        dim.high = PyFloat_AsDouble(high);
+    if (PyErr_Occurred()) {
+        PyErr_Clear();
+        return hy_py_error(state, "the bounds of '%s' must be finite numbers", name);
+    }
+    if (PyIndex_Check(low) && PyIndex_Check(high))
+        dim.kind = HY_DIM_INT;
+    if (hy_space_add_dim(space, &dim, &err) < 0)
+        return hy_py_raise(state, &err);
+    return Py_NewRef(Py_None);
+}
+
+/* The search needs to know how many there are; what they are stays here. */
+static PyObject *add_choices(const struct hy_py_state *state, char *name, PyObject *values,
+                             struct hy_space *space)
+{
+    static char text[] = "";
+    struct hy_dim dim = {.name = name, .kind = HY_DIM_CATEGORY};
+    hy_cleanup_free char **choices = NULL;
+    struct hy_err err = {0};
+
+    dim.choice_count = (size_t)PyTuple_Size(values);
+    dim.choices = choices = hy_calloc(dim.choice_count, sizeof *choices);
+    if (!choices)
+        return PyErr_NoMemory();
+    for (size_t i = 0; i < dim.choice_count; i++)
+        choices[i] = text;
+    if (hy_space_add_dim(space, &dim, &err) < 0)
+        return hy_py_raise(state, &err);
+    return Py_NewRef(values);
+}
+
+static PyObject *add_values(const struct hy_py_state *state, PyObject *name, PyObject *value, int grid,
+                            struct hy_space *space)
+{
+    const char *text = text_of(state, name);
+    hy_cleanup_free char *copy = text ? hy_strdup(text) : NULL;
+    PyObject *values, *objects;
+
+    if (!copy)
+        return text ? PyErr_NoMemory() : NULL;
+    values = PySequence_Tuple(value);
+    if (!values) {
+        if (PyErr_ExceptionMatches(PyExc_TypeError))
+            hy_py_error(state, "'%s' needs a list of values, or a text such as '1..4'; got %R", copy, value);
+        return NULL;
+    }
+    if (!grid && PyTuple_Size(values) == 2 && is_number(PyTuple_GetItem(values, 0)) &&
+        is_number(PyTuple_GetItem(values, 1)))
+        objects = add_bounds(state, copy, values, space);
+    else
+        objects = add_choices(state, copy, values, space);
+    Py_DECREF(values);
+    return objects;
+}
+
+static int add_item(const struct hy_py_state *state, PyObject *item, int grid, struct hy_space *space,
+                    PyObject *choices)
+{
+    PyObject *name = PyTuple_GetItem(item, 0), *value = PyTuple_GetItem(item, 1), *objects;
+    int rc;
+
+    if (!name || !value)
+        return -1;
+    if (!PyUnicode_Check(name)) {
+        hy_py_error(state, "the names of a space are texts; got %R", name);
+        return -1;
+    }
+    objects = PyUnicode_Check(value) ? add_text(state, name, value, grid, space)
+                                     : add_values(state, name, value, grid, space);
+    if (!objects)
+        return -1;
+    rc = PyList_Append(choices, objects);
+    Py_DECREF(objects);
+    return rc;
+}
+
+int hy_py_space(const struct hy_py_state *state, PyObject *mapping, int grid, struct hy_space *space,
+                PyObject **ret_choices)
+{
+    PyObject *items = PyMapping_Check(mapping) ? PyMapping_Items(mapping) : NULL, *choices = PyList_New(0);
+    int rc = items && choices ? 0 : -1;
+
+    if (!items && choices) {
+        PyErr_Clear();
+        hy_py_error(state, "a space is a dict of names and values; got %R", mapping);
+    }
+    for (Py_ssize_t i = 0; rc == 0 && i < PyList_Size(items); i++)
+        rc = add_item(state, PyList_GetItem(items, i), grid, space, choices);
+    if (rc == 0)
+        *ret_choices = Py_NewRef(choices);
+    Py_XDECREF(items);
+    Py_XDECREF(choices);
+    return rc;
+}

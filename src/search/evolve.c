@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Differential evolution, by generations or without waiting.
+ *
+ * Trial n belongs to slot (n - 1) % population. The first `population` trials
+ * are spread over the space; each later one is a child made for its slot by
+ * variation.c from what is known by then, with random numbers of its own (seed
+ * and n).
+ *
+ * Synchronous: children of a generation are kept until all are told, and settle
+ * in the order of their slots. So the trials do not depend on the order of the
+ * answers, and nothing of the next generation is asked before.
+ *
+ * Asynchronous: a child settles when it is told. Whoever asks before enough is
+ * known gets a random point, which settles like a child.
+ *
+ * A child settles in its slot if it is not worse than what is there. In the
+ * default strategy one that is worse may still push out the population's worst;
+ * best/1 and rand/1 do what the textbook does.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "search/kinds.h"
+#include "search/population.h"
+#include "search/scale.h"
+
+#define TRIES 32       /* to make a child unlike the others, */
+#define CHANGES_FROM 8 /* these many by variation, the rest by chance */
+
+struct child {
+    uint32_t slot;
+    double cost;
+    double genes[];
+};
+
+struct evolve {
+    struct hy_population population;
+    struct child **told; /* synchronous: of this generation, by slot */
+    uint32_t told_count;
+    uint64_t generation; /* synchronous: how many are complete */
+};
+
+static uint32_t default_population(size_t dims)
+{
+    uint64_t size = 4 + ((uint64_t)dims * 5 + 3) / 4;
+
+    return size < UINT32_MAX ? (uint32_t)size : UINT32_MAX;
+}
+
+static int check_settings(const struct hy_search *s, struct hy_err *err)
+{
+    const struct hy_search_settings *want = &s->settings;
+
+    if (s->space.count == 0)
+        return hy_err_set(err, -EINVAL, "evolution has nothing to vary: give it at least one dimension");
+    if (want->population && want->population < HY_POPULATION_MIN)
+        return hy_err_set(err, -EINVAL,
+                          "a population of %u is too small: differential evolution needs at least %d",
+                          want->population, HY_POPULATION_MIN);
+    if (!isnan(want->mutation) && !(want->mutation > 0 && want->mutation <= 2))
+        return hy_err_set(err, -EINVAL, "mutation is %g, but must be above 0 and at most 2", want->mutation);
+    if (!isnan(want->crossover) && !(want->crossover >= 0 && want->crossover <= 1))
+        return hy_err_set(err, -EINVAL, "crossover is %g, but is a probability: give it from 0 to 1",
+                          want->crossover);
+    if ((unsigned)want->strategy > HY_DE_RAND1BIN)
+        return hy_err_set(err, -EINVAL, "there is no strategy with the number %d", (int)want->strategy);
+    return 0;
+}
+
+static int evolve_init(struct hy_search *s, struct hy_err *err)
+{
+    struct evolve *e;
+    struct hy_rng rng;
+    int rc = check_settings(s, err);
+
+    if (rc < 0)
+        return rc;
+    if (s->settings.population == 0)
+        s->settings.population = default_population(s->space.count);
+    s->total =
+        s->settings.generations ? (uint64_t)s->settings.population * s->settings.generations : UINT64_MAX;
+    s->state = e = hy_calloc(1, sizeof *e);
+    if (!e || hy_population_init(&e->population, &s->space, s->settings.population) < 0)
+        return hy_err_set(err, -ENOMEM, "out of memory for a population of %u", s->settings.population);
+    e->told = hy_calloc(s->settings.population, sizeof(struct child *));
+    if (!e->told)
+        return hy_err_set(err, -ENOMEM, "out of memory for a population of %u", s->settings.population);
+    hy_rng_seed(&rng, s->settings.seed, 0); /* trials have the streams from 1 on */
+    hy_genes_spread(&e->population, &rng);
+    return 0;
+}
+
+static void evolve_done(struct hy_search *s)
+{
+    struct evolve *e = s->state;
+
+    if (!e)
+        return;
+    for (uint32_t i = 0; e->told && i < e->population.size; i++)
+        free(e->told[i]);
+    free(e->told);
+    hy_population_done(&e->population);
+    free(e);
+}
+
+/* ---- asking -------------------------------------------------------------- */
+
+/* Whether these values are in the population, or in one of its children. */
+static bool is_known(const struct hy_search *s, const double *genes)
+{
+    const struct evolve *e = s->state;
+    const struct hy_population *p = &e->population;
+    const struct child *c;
+
+    for (uint32_t i = 0; i < p->filled; i++)
+        if (hy_genes_equal(&s->space, genes, hy_population_genes(p, p->ranked[i])))
+            return true;
+    for (uint32_t i = 0; e->told_count > 0 && i < p->size; i++)
+        if (e->told[i] && hy_genes_equal(&s->space, genes, e->told[i]->genes))
+            return true;
+    for (size_t i = 0; (c = hy_map_next(&s->open, &i));)
+        if (hy_genes_equal(&s->space, genes, c->genes))
+            return true;
+    return false;
+}
+
+static void make_genes(const struct hy_search *s, uint64_t number, uint32_t slot, struct hy_rng *rng,
+                       double *ret)
+{
+    const struct evolve *e = s->state;
+
+    if (number <= e->population.size) /* still empty: its genes are where the search begins */
+        memcpy(ret, hy_population_genes(&e->population, slot), s->space.count * sizeof *ret);
+    else if (e->population.filled < HY_POPULATION_MIN)
+        hy_genes_random(&s->space, rng, ret);
+    else
+        hy_genes_vary(&e->population, &s->settings, slot, rng, ret);
+}
+
+/*
+ * Small spaces of integers and categories bring the same point again and again,
+ * and running it once more would teach nothing. The later tries change a gene by
+ * chance; a space that is used up gives repetitions.
+ */
+static void make_child(const struct hy_search *s, uint64_t number, struct child *c)
+{
+    struct hy_rng rng;
+
+    hy_rng_seed(&rng, s->settings.seed, number);
+    make_genes(s, number, c->slot, &rng, c->genes);
+    for (int i = 0; i < TRIES && is_known(s, c->genes); i++) {
+        if (i < CHANGES_FROM && number > s->settings.population)
+            make_genes(s, number, c->slot, &rng, c->genes);
+        else
+            c->genes[hy_rng_below(&rng, s->space.count)] = hy_rng_double(&rng);
+    }
+}
+
+static int evolve_ask(struct hy_search *s, uint64_t number, struct hy_value *values, void **ret_ticket)
+{
+    struct evolve *e = s->state;
+    struct child *c;
+
+    if (!s->settings.asynchronous && (number - 1) / e->population.size > e->generation)
+        return 0;
+    c = hy_malloc(sizeof *c + s->space.count * sizeof c->genes[0]);
+    if (!c)
+        return -ENOMEM;
+    c->slot = (uint32_t)((number - 1) % e->population.size);
+    make_child(s, number, c);
+    for (size_t i = 0; i < s->space.count; i++)
+        values[i] = hy_dim_at(&s->space.dims[i], c->genes[i]);
+    *ret_ticket = c;
+    return 1;
+}
+
+/* ---- telling ------------------------------------------------------------- */
+
+/* Takes the child. */
+static void settle(struct hy_search *s, struct child *c)
+{
+    struct hy_population *p = &((struct evolve *)s->state)->population;
+    uint32_t slot = c->slot;
+
+    if (!hy_population_empty(p, slot) && c->cost > p->cost[slot] && s->settings.strategy == HY_DE_DEFAULT)
+        slot = p->ranked[p->filled - 1];
+    if (hy_population_empty(p, slot) || c->cost <= p->cost[slot])
+        hy_population_put(p, slot, c->genes, c->cost);
+    free(c);
+}
+
+static void settle_generation(struct hy_search *s)
+{
+    struct evolve *e = s->state;
+
+    for (uint32_t i = 0; i < e->population.size; i++)
+        settle(s, hy_take(e->told[i]));
+    e->told_count = 0;
+    e->generation++;
+}
+
+static void evolve_tell(struct hy_search *s, void *ticket, double cost)
+{
+    struct evolve *e = s->state;
+    struct child *c = ticket;
+
+    c->cost = cost;
+    if (s->settings.asynchronous) {
+        settle(s, c);
+        return;
+    }
+    e->told[c->slot] = c;
+    if (++e->told_count == e->population.size)
+        settle_generation(s);
+}
+
+const struct hy_search_ops hy_evolve_ops = {evolve_init, evolve_done, evolve_ask, evolve_tell, free};

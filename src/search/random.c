@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Random: trial i depends on the seed and on i alone. */
+#include <errno.h>
+
+#include "base/rng.h"
+#include "search/kinds.h"
+#include "search/scale.h"
+
+static int random_init(struct hy_search *s, struct hy_err *err)
+{
+    if (s->space.count == 0)
+        return hy_err_set(err, -EINVAL,
+                          "a random search has nothing to vary: give it at least one dimension");
+    s->total = s->settings.samples ? s->settings.samples : UINT64_MAX;
+    return 0;
+}
+
+static void random_done(struct hy_search *s)
+{
+    (void)s;
+}
+
+static int random_ask(struct hy_search *s, uint64_t number, struct hy_value *values, void **ret_ticket)
+{
+    struct hy_rng rng;
+
+    hy_rng_seed(&rng, s->settings.seed, number);
+    for (size_t i = 0; i < s->space.count; i++)
+        values[i] = hy_dim_at(&s->space.dims[i], hy_rng_double(&rng));
+    *ret_ticket = &hy_plain_ticket;
+    return 1;
+}
+
+const struct hy_search_ops hy_random_ops = {random_init, random_done, random_ask, hy_plain_tell,
+                                            hy_plain_drop};

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "search/search.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "search/kinds.h"
+
+static const struct hy_search_ops *const kinds[] = {
+    [HY_SEARCH_GRID] = &hy_grid_ops,
+    [HY_SEARCH_RANDOM] = &hy_random_ops,
+    [HY_SEARCH_EVOLVE] = &hy_evolve_ops,
+};
+
+char hy_plain_ticket;
+
+void hy_plain_tell(struct hy_search *s, void *ticket, double cost)
+{
+    (void)s;
+    (void)ticket;
+    (void)cost;
+}
+
+void hy_plain_drop(void *ticket)
+{
+    (void)ticket;
+}
+
+static int copy_space(struct hy_space *to, const struct hy_space *from, struct hy_err *err)
+{
+    for (size_t i = 0; i < from->count; i++) {
+        int rc = hy_space_add_dim(to, &from->dims[i], err);
+
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+static int start(struct hy_search *s, const struct hy_space *space, struct hy_err *err)
+{
+    int rc = copy_space(&s->space, space, err);
+
+    return rc < 0 ? rc : s->ops->init(s, err);
+}
+
+int hy_search_new(const struct hy_space *space, const struct hy_search_settings *settings,
+                  struct hy_search **ret, struct hy_err *err)
+{
+    struct hy_search *s;
+    int rc;
+
+    if ((size_t)settings->kind >= HY_COUNT(kinds))
+        return hy_err_set(err, -EINVAL, "there is no kind of search with the number %d", (int)settings->kind);
+    s = hy_calloc(1, sizeof *s);
+    if (!s)
+        return hy_err_set(err, -ENOMEM, "out of memory for a search");
+    s->ops = kinds[settings->kind];
+    s->settings = *settings;
+    rc = start(s, space, err);
+    if (rc < 0) {
+        hy_search_free(s);
+        return rc;
+    }
+    *ret = s;
+    return 0;
+}
+
+void hy_search_free(struct hy_search *s)
+{
+    void *ticket;
+
+    if (!s)
+        return;
+    for (size_t i = 0; (ticket = hy_map_next(&s->open, &i));)
+        s->ops->drop(ticket);
+    hy_map_done(&s->open);
+    s->ops->done(s);
+    hy_space_done(&s->space);
+    free(s);
+}
+
+uint64_t hy_search_total(const struct hy_search *s)
+{
+    return s->total;
+}
+
+const struct hy_space *hy_search_space(const struct hy_search *s)
+{
+    return &s->space;
+}
+
+int hy_search_ask(struct hy_search *s, uint64_t *ret_number, struct hy_value *values)
+{
+    uint64_t number = s->asked + 1;
+    void *ticket;
+    int rc;
+
+    if (s->asked == s->total)
+        return -ENODATA;
+    rc = s->ops->ask(s, number, values, &ticket);
+    if (rc <= 0)
+        return rc;
+    rc = hy_map_put(&s->open, number, ticket);
+    if (rc < 0) {
+        s->ops->drop(ticket);
+        return rc;
+    }
+    s->asked = number;
+    *ret_number = number;
+    return 1;
+}
+
+int hy_search_tell(struct hy_search *s, uint64_t number, double value)
+{
+    void *ticket = hy_map_remove(&s->open, number);
+
+    if (!ticket)
+        return -ENOENT;
+    s->ops->tell(s, ticket, !isfinite(value) ? INFINITY : s->settings.maximize ? -value : value);
+    return 0;
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The space syntax: lines in, each given to hy_space_add and to
+ * hy_space_add_grid. What is accepted must keep the promises of search.h, and
+ * must be searchable.
+ */
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/text.h"
+#include "search/search.h"
+
+#define DIMS_MAX 16
+
+#define promise(condition)                                                                                   \
+    do {                                                                                                     \
+        if (!(condition))                                                                                    \
+            abort();                                                                                         \
+    } while (0)
+
+static void check_dim(const struct hy_dim *dim)
+{
+    promise(dim->name[0] && !strpbrk(dim->name, "={}\n"));
+    if (dim->kind == HY_DIM_CATEGORY) {
+        promise(dim->choice_count > 0);
+        for (size_t i = 0; i < dim->choice_count; i++)
+            promise(dim->choices[i][0]);
+        return;
+    }
+    promise(isfinite(dim->low) && isfinite(dim->high) && dim->low <= dim->high);
+    promise(!dim->log || dim->low > 0);
+    promise(dim->kind != HY_DIM_INT || (fabs(dim->low) <= 0x1p53 && dim->high == floor(dim->high)));
+}
+
+static void check_value(const struct hy_dim *dim, struct hy_value v)
+{
+    char out[32];
+    const char *text = hy_value_text(dim, v, out, sizeof out);
+    double back;
+
+    if (dim->kind == HY_DIM_CATEGORY) {
+        promise(text == dim->choices[(size_t)v.number]);
+        return;
+    }
+    promise(v.number >= dim->low && v.number <= dim->high);
+    promise(hy_parse_double(text, &back) == 0 && back == v.number);
+}
+
+static void try_search(const struct hy_space *space, enum hy_search_kind kind)
+{
+    struct hy_search_settings settings = {.kind = kind, .seed = 1, .mutation = NAN, .crossover = NAN};
+    struct hy_search *s = NULL;
+    struct hy_err err = {0};
+    struct hy_value v[DIMS_MAX];
+    uint64_t number;
+
+    settings.population = 4;
+    if (hy_search_new(space, &settings, &s, &err) < 0) {
+        promise(err.text[0] && !strchr(err.text, '\n'));
+        return;
+    }
+    for (int i = 0; i < 12 && hy_search_ask(s, &number, v) == 1; i++) {
+        for (size_t j = 0; j < space->count; j++)
+            check_value(&space->dims[j], v[j]);
+        promise(hy_search_tell(s, number, i % 3 ? v[0].number : NAN) == 0);
+    }
+    hy_search_free(s);
+}
+
+static void add(struct hy_space *space, const char *line,
+                int (*how)(struct hy_space *, const char *, struct hy_err *))
+{
+    struct hy_err err = {0};
+
+    if (space->count == DIMS_MAX)
+        return;
+    if (how(space, line, &err) < 0)
+        promise(err.code < 0 && err.text[0] && !strchr(err.text, '\n'));
+    else
+        check_dim(&space->dims[space->count - 1]);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    hy_cleanup_free char *text = hy_strndup((const char *)data, size ? strnlen((const char *)data, size) : 0);
+    struct hy_space space = {0}, grid = {0};
+    char *rest = text, *line;
+
+    while (rest && (line = strsep(&rest, "\n"))) {
+        add(&space, line, hy_space_add);
+        add(&grid, line, hy_space_add_grid);
+    }
+    for (int kind = HY_SEARCH_GRID; space.count > 0 && kind <= HY_SEARCH_EVOLVE; kind++)
+        try_search(&space, (enum hy_search_kind)kind);
+    for (int kind = HY_SEARCH_GRID; grid.count > 0 && kind <= HY_SEARCH_EVOLVE; kind++)
+        try_search(&grid, (enum hy_search_kind)kind);
+    hy_space_done(&space);
+    hy_space_done(&grid);
+    return 0;
+}
