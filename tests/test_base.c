@@ -1301,6 +1301,26 @@ static void test_runtime_dir_has_a_sentence_for_every_fault(void **state)
 
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
 
+static void test_hash_is_the_same_everywhere(void **state)
+{
+    (void)state;
+    assert_int_equal(hy_hash("", 0), 0xcbf29ce484222325ULL);
+    assert_int_equal(hy_hash("a", 1), 0xaf63dc4c8601ec8cULL);
+    assert_int_equal(hy_hash("foobar", 6), 0x85944171f73967e8ULL);
+}
+
+static void test_a_path_below_never_leads_out(void **state)
+{
+    static const char *const inside[] = {"a", "a/b", "..a", "a..", ".a/b", "a/...", "a b/\n"};
+    static const char *const outside[] = {"", "/", "/a", "a/", "a//b", ".", "..", "../a", "a/..", "a/../b", "./a", "a/./b"};
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(inside); i++)
+        assert_true(hy_path_is_below(inside[i]));
+    for (size_t i = 0; i < HY_COUNT(outside); i++)
+        assert_false(hy_path_is_below(outside[i]));
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -1370,6 +1390,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_fault_seams_are_counted_apart),
         cmocka_unit_test(test_fault_is_armed_by_the_environment),
         cmocka_unit_test(test_containers_come_through_or_fail_cleanly_at_every_fault),
+        cmocka_unit_test(test_hash_is_the_same_everywhere),
+        cmocka_unit_test(test_a_path_below_never_leads_out),
     };
 
     if (argc == 2 && strcmp(argv[1], "--first-failure") == 0)

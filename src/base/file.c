@@ -130,6 +130,19 @@ int hy_remove_tree(const char *path)
     return rc == -1 ? -errno : rc;
 }
 
+bool hy_path_is_below(const char *path)
+{
+    for (;;) {
+        size_t n = strcspn(path, "/");
+
+        if (n == 0 || (n == 1 && path[0] == '.') || (n == 2 && path[0] == '.' && path[1] == '.'))
+            return false;
+        if (!path[n])
+            return true;
+        path += n + 1;
+    }
+}
+
 char *hy_path_join(const char *folder, const char *name)
 {
     size_t n = strlen(folder);

@@ -3,6 +3,7 @@
 #ifndef HY_BASE_FILE_H
 #define HY_BASE_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -19,6 +20,8 @@ int hy_write_all(int fd, const void *bytes, size_t n);
 int hy_mkdirs(const char *path, mode_t mode);
 /* rm -r, never through a symbolic link. A missing path is fine. */
 int hy_remove_tree(const char *path);
+/* A relative path that stays where it is joined to: no "", ".", ".." in it. */
+bool hy_path_is_below(const char *path);
 /* Joins with one '/'; NULL when out of memory. */
 char *hy_path_join(const char *folder, const char *name);
 

@@ -205,3 +205,13 @@ int hy_append_printable(struct hy_buf *b, const char *text, size_t n)
     }
     return rc;
 }
+
+uint64_t hy_hash(const void *bytes, size_t n)
+{
+    const uint8_t *p = bytes;
+    uint64_t h = 0xcbf29ce484222325ULL;
+
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ p[i]) * 0x100000001b3ULL;
+    return h;
+}

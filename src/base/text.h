@@ -30,4 +30,7 @@ int hy_append_printable(struct hy_buf *b, const char *text, size_t n);
 /* How many bytes the UTF-8 sequence at `s` has, 0 when it is none. */
 size_t hy_utf8_len(const char *s, size_t n);
 
+/* A number for names (FNV-1a, 64 bits): the same everywhere, and no secret. */
+uint64_t hy_hash(const void *bytes, size_t n);
+
 #endif

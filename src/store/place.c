@@ -24,6 +24,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/text.h"
 
 #define FUSE 0x65735546u
 
@@ -127,15 +128,6 @@ static char *state_home(void)
     return hy_path_join(home, ".local/state");
 }
 
-static uint64_t hash_of(const char *text) /* FNV-1a */
-{
-    uint64_t h = 0xcbf29ce484222325u;
-
-    for (; *text; text++)
-        h = (h ^ (unsigned char)*text) * 0x100000001b3u;
-    return h;
-}
-
 /* statfs of the nearest folder above that exists already. */
 static int will_be_on_network(const char *path)
 {
@@ -166,7 +158,7 @@ static int place_elsewhere(struct hy_place *p, struct hy_err *err)
                           "be damaged: set XDG_STATE_HOME to a folder on a local disk",
                           p->project, home);
     free(p->folder);
-    p->folder = hy_asprintf("%s/hopyard/%016" PRIx64, home, hash_of(p->project));
+    p->folder = hy_asprintf("%s/hopyard/%016" PRIx64, home, hy_hash(p->project, strlen(p->project)));
     p->remote = 1;
     return p->folder ? 0 : hy_err_set(err, -ENOMEM, "out of memory");
 }
