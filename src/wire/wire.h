@@ -16,6 +16,9 @@
  *
  * Nothing is sent before hy_net_flush: the owner of the loop calls it at the
  * end of each turn, after its store has committed. (Persist, then act.)
+ *
+ * hy_net_new and hy_local_listen set SIGPIPE to be ignored, as libuv asks for.
+ * Ignored signals outlive an exec: whoever starts programs resets it.
  */
 #ifndef HY_WIRE_H
 #define HY_WIRE_H
@@ -40,6 +43,7 @@ int hy_key_random(uint8_t key[HY_KEY_SIZE]);
 /* HKDF-SHA256: one key per agent from the run's key and the agent's identity. */
 int hy_key_derive(const uint8_t key[HY_KEY_SIZE], const char *identity, uint8_t ret[HY_KEY_SIZE]);
 /* A key as one line of hex in a file of mode 0600 (others are refused with a sentence). */
+/* Reading "-" takes the line from standard input. */
 int hy_key_write(const char *path, const uint8_t key[HY_KEY_SIZE], struct hy_err *err);
 int hy_key_read(const char *path, uint8_t ret[HY_KEY_SIZE], struct hy_err *err);
 
@@ -59,8 +63,8 @@ struct hy_net_events {
     void (*on_data)(void *arg, struct hy_peer *p, uint32_t stream, const uint8_t *bytes, size_t n);
     /* A data stream that was full has room again. */
     void (*on_room)(void *arg, struct hy_peer *p, uint32_t stream);
-    /* The peer is given up: silent for too long, or its session is not known at
-     * the other end. `p` is freed after this call. Not called for peers that
+    /* The peer is given up: silent for too long, its session is not known at
+     * the other end, or it was dialled and has not proven the key. `p` is freed after this call. Not called for peers that
      * hy_peer_close ended. */
     void (*on_gone)(void *arg, struct hy_peer *p, const char *why);
 };
@@ -92,26 +96,36 @@ int hy_net_dial(struct hy_net *net, const char *host, uint16_t port, const char 
 /* Puts on the wire what the turn has queued. Cheap when there is nothing. */
 void hy_net_flush(struct hy_net *net);
 
+/* Peers that were closed and still have something to send: a process that is
+ * about to end runs its loop until there are none. */
+size_t hy_net_lingering(const struct hy_net *net);
+
 const char *hy_peer_identity(const struct hy_peer *p);
 const char *hy_peer_address(const struct hy_peer *p); /* "127.0.0.1:4711", for the log */
 void hy_peer_set_data(struct hy_peer *p, void *data);  /* the owner's */
 void *hy_peer_data(const struct hy_peer *p);
 int64_t hy_peer_silent_ms(const struct hy_peer *p);    /* since it was last heard */
+int hy_peer_is_linked(const struct hy_peer *p);        /* a connection is up, as far as we know */
 
 /* Queues a control message. 0, -ENOMEM, or -ENOBUFS when the other end has not
  * taken 16 MiB of them: then the peer should be given up. */
 int hy_peer_send(struct hy_peer *p, const Hy__Control *m);
 
-/* Data streams: the sender picks a number from 1 on that it has not used in
- * this session, and says in a control message what it carries. */
+/* Data streams: the sender picks a number from 1 on that nobody has used in
+ * this session, and says in a control message what it carries. A stream goes
+ * one way. */
 size_t hy_peer_room(const struct hy_peer *p, uint32_t stream);
-/* Queues n bytes; n <= hy_peer_room. 0 or -ENOMEM. */
+/* Queues n bytes; n <= hy_peer_room. 0, -ENOMEM, or -ENOBUFS when they are more. */
 int hy_peer_write(struct hy_peer *p, uint32_t stream, const uint8_t *bytes, size_t n);
 /* Bytes that the other end has not acknowledged yet. */
 size_t hy_peer_unacked(const struct hy_peer *p, uint32_t stream);
 /* Receiver: n more bytes are dealt with; the sender may send as many again. */
 void hy_peer_consumed(struct hy_peer *p, uint32_t stream, size_t n);
-/* Both: this stream is over; frees its memory. Late frames for it are dropped. */
+/* Both: this stream is over; frees its memory. Late frames for it are dropped.
+ * Receivers must do so, with streams they do not know too: a peer that has
+ * 4096 open is taken for a hostile one.
+ * A sender whose receiver has forgotten the stream may go on writing: it all
+ * counts as acknowledged and goes nowhere. */
 void hy_peer_forget(struct hy_peer *p, uint32_t stream);
 
 /* Ends the session: what is queued is still sent for up to linger_ms. The peer

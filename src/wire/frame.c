@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A frame, all numbers little-endian:
+ *
+ *      0       4  5  6     8        12
+ *     +--------+--+--+-----+--------+----------------- - -
+ *     | length |v |t |  0  | stream | payload
+ *     +--------+--+--+-----+--------+----------------- - -
+ *
+ *     length   u32  of the payload
+ *     v        u8   version of the format, 1
+ *     t        u8   type
+ *     0        u16  must be zero
+ *     stream   u32  DATA and CREDIT: which; otherwise zero
+ *
+ *     type        payload
+ *     1 HELLO     a Hello message
+ *     2 DATA      u64 offset of the first byte, then at least one byte
+ *     3 CREDIT    u64 all bytes before this offset have arrived,
+ *                 u64 bytes before this offset may be sent
+ *     4 PING      nothing; answered by
+ *     5 PONG      nothing
+ *     6 MESSAGE   local sockets only: one message
+ *
+ * A CREDIT whose two numbers are 2^64-1 says that the receiver has forgotten
+ * the stream: nothing of it needs to be kept or sent any more.
+ */
+#include "wire/frame.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "base/buf.h"
+
+static uint64_t get_le(const uint8_t *p, int n)
+{
+    uint64_t v = 0;
+
+    while (n-- > 0)
+        v = v << 8 | p[n];
+    return v;
+}
+
+static void put_le(uint8_t *p, uint64_t v, int n)
+{
+    for (int i = 0; i < n; i++, v >>= 8)
+        p[i] = (uint8_t)v;
+}
+
+static int bad(const char **ret_why, const char *why)
+{
+    *ret_why = why;
+    return -EPROTO;
+}
+
+static int parse_payload(struct hy_frame *f, const char **ret_why)
+{
+    switch (f->type) {
+    case HY_FRAME_HELLO:
+    case HY_FRAME_MESSAGE:
+        return f->stream == 0 ? 0 : bad(ret_why, "a frame that belongs to no stream names one");
+    case HY_FRAME_PING:
+    case HY_FRAME_PONG:
+        return f->stream == 0 && f->n == 0 ? 0 : bad(ret_why, "a ping that is not empty");
+    case HY_FRAME_DATA:
+        if (f->n <= 8)
+            return bad(ret_why, "a data frame without data");
+        f->offset = get_le(f->bytes, 8);
+        f->bytes += 8;
+        f->n -= 8;
+        return f->offset <= UINT64_MAX / 2 ? 0 : bad(ret_why, "a data frame beyond the end of numbers");
+    case HY_FRAME_CREDIT:
+        if (f->n != 16)
+            return bad(ret_why, "a credit frame of a wrong length");
+        f->offset = get_le(f->bytes, 8);
+        f->limit = get_le(f->bytes + 8, 8);
+        f->bytes = NULL;
+        f->n = 0;
+        return 0;
+    }
+    return bad(ret_why, "a frame of an unknown type");
+}
+
+/* The header's fixed bytes are checked as soon as they are there, so that
+ * something that is no frame at all is not waited for. */
+int64_t hy_frame_parse(const uint8_t *bytes, size_t n, size_t max, struct hy_frame *ret, const char **ret_why)
+{
+    struct hy_frame f = {0};
+    size_t length;
+    int rc;
+
+    if (n >= 4 && get_le(bytes, 4) > max) {
+        *ret_why = "a frame that is too long";
+        return -EMSGSIZE;
+    }
+    if (n >= 5 && bytes[4] != HY_FRAME_VERSION)
+        return bad(ret_why, "a frame of an unknown version");
+    if (n < HY_FRAME_HEADER)
+        return 0;
+    if (bytes[5] < HY_FRAME_HELLO || bytes[5] > HY_FRAME_MESSAGE)
+        return bad(ret_why, "a frame of an unknown type");
+    if (bytes[6] || bytes[7])
+        return bad(ret_why, "a frame with reserved bits");
+    length = (size_t)get_le(bytes, 4);
+    if (n - HY_FRAME_HEADER < length)
+        return 0;
+    f.type = (enum hy_frame_type)bytes[5];
+    f.stream = (uint32_t)get_le(bytes + 8, 4);
+    f.bytes = bytes + HY_FRAME_HEADER;
+    f.n = length;
+    rc = parse_payload(&f, ret_why);
+    if (rc < 0)
+        return rc;
+    *ret = f;
+    return (int64_t)(HY_FRAME_HEADER + length);
+}
+
+int hy_frame_append(struct hy_buf *out, const struct hy_frame *f)
+{
+    size_t extra = f->type == HY_FRAME_DATA ? 8 : f->type == HY_FRAME_CREDIT ? 16 : 0;
+    size_t total = HY_FRAME_HEADER + extra + f->n;
+    uint8_t *at;
+
+    assert(f->n <= UINT32_MAX - 16);
+    if (total > out->max - out->len)
+        return -ENOBUFS;
+    at = hy_buf_reserve(out, total);
+    if (!at)
+        return -ENOMEM;
+    put_le(at, extra + f->n, 4);
+    at[4] = HY_FRAME_VERSION;
+    at[5] = (uint8_t)f->type;
+    at[6] = at[7] = 0;
+    put_le(at + 8, f->stream, 4);
+    if (extra)
+        put_le(at + 12, f->offset, 8);
+    if (extra == 16)
+        put_le(at + 20, f->limit, 8);
+    if (f->n)
+        memcpy(at + HY_FRAME_HEADER + extra, f->bytes, f->n);
+    hy_buf_added(out, total);
+    return 0;
+}

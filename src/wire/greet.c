@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How a link finds its session:
+ *
+ *     dialling end                          listening end
+ *     TLS is up:   Hello{session, marks} ──►
+ *                                           known session: the newer link replaces
+ *                                           the older one; else a new peer (on_up)
+ *                  ◄── Hello{resumed, marks}
+ *     on_up, or on with what was not received
+ *
+ * The dialling end says `resumed` when it has been up before: then a listener
+ * that does not know the session answers so, and makes no new one of it.
+ */
+#include "wire/net.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "wire/message.h"
+#include "wire/seam.h"
+
+static void send_hello(struct hy_link *l, const uint8_t session[HY_SESSION_SIZE], bool resumed,
+                       struct hy_mux *mux)
+{
+    int rc;
+
+    hy_buf_clear(&l->net->frames);
+    rc = hy_frame_lost() ? -ECONNRESET : hy_hello_append(&l->net->frames, session, resumed, mux);
+    if (rc < 0)
+        hy_link_cut(l, rc == -ENOMEM ? "out of memory" : "a frame was lost");
+    else
+        hy_link_send(l);
+}
+
+static void link_up(struct hy_link *l)
+{
+    l->state = HY_LINK_UP;
+    l->up_at = hy_net_now(l->net);
+    l->net->greeted++;
+}
+
+/* Both ends have said hello: the session goes on with what each of them misses. */
+static int carry_on(struct hy_peer *p, const struct hy_hello *h, const char **ret_why)
+{
+    struct hy_net *net = p->net;
+    int rc;
+
+    if (!p->was_up) {
+        p->was_up = true;
+        p->heard = hy_net_now(net);
+        if (!p->closed)
+            net->events.on_up(net->arg, p);
+    }
+    rc = hy_mux_resume(p->mux, h->marks, h->mark_count, ret_why);
+    if (rc < 0)
+        return rc;
+    p->heard = p->pinged = hy_net_now(net);
+    p->suspect = false;
+    hy_net_wake(net, p->heard + net->settings.ping_ms);
+    if (p->link)
+        hy_link_drain(p->link);
+    return 0;
+}
+
+static void greet_as_dialler(struct hy_link *l, const struct hy_hello *h)
+{
+    struct hy_peer *p = l->peer;
+    const char *why = "";
+
+    if (memcmp(h->session, p->session, HY_SESSION_SIZE) != 0) {
+        hy_link_cut(l, "it speaks of another session");
+    } else if (!h->resumed && p->was_up) {
+        hy_peer_gone(p, "the driver does not know this agent any more");
+    } else {
+        link_up(l);
+        if (carry_on(p, h, &why) < 0)
+            hy_link_cut(l, why);
+    }
+}
+
+/* The session that a link carries on; or the one that is in its way. */
+static struct hy_peer *find_peer(struct hy_net *net, const char *identity,
+                                 const uint8_t session[HY_SESSION_SIZE], bool same)
+{
+    hy_list_each(it, &net->peers)
+    {
+        struct hy_peer *p = hy_container(it, struct hy_peer, all);
+
+        if (p->dial || p->finished || strcmp(p->identity, identity) != 0)
+            continue;
+        if ((memcmp(p->session, session, HY_SESSION_SIZE) == 0) == same && (same || !p->closed))
+            return p;
+    }
+    return NULL;
+}
+
+/* 1 when it is an old session, 0 when it is a new one, or -Exxx. */
+static int find_or_add(struct hy_link *l, const struct hy_hello *h, struct hy_peer **ret,
+                       const char **ret_why)
+{
+    const char *identity = hy_tls_identity(l->tls);
+    struct hy_peer *p = find_peer(l->net, identity, h->session, true);
+    int rc;
+
+    if (p) {
+        *ret = p;
+        return 1;
+    }
+    if (find_peer(l->net, identity, h->session, false)) {
+        *ret_why = "another agent of this name is connected";
+        return -EADDRINUSE;
+    }
+    if (h->resumed) {
+        send_hello(l, h->session, false, NULL);
+        *ret_why = "its session is not known here";
+        return -ENOENT;
+    }
+    rc = hy_peer_new(l->net, identity, l->address, &p);
+    if (rc < 0) {
+        *ret_why = "out of memory";
+        return rc;
+    }
+    memcpy(p->session, h->session, HY_SESSION_SIZE);
+    *ret = p;
+    return 0;
+}
+
+static void move_address(struct hy_peer *p, const struct hy_link *l)
+{
+    char *address = hy_strdup(l->address);
+
+    if (!address)
+        return; /* the older one will do, for the log */
+    free(p->address);
+    p->address = address;
+}
+
+static void greet_as_listener(struct hy_link *l, const struct hy_hello *h)
+{
+    const char *why = "";
+    struct hy_peer *p;
+    int known = find_or_add(l, h, &p, &why);
+
+    if (known < 0) {
+        hy_link_cut(l, why);
+        return;
+    }
+    if (p->link)
+        hy_link_cut(p->link, "a newer connection replaces it");
+    if (p->finished)
+        return;
+    hy_list_remove(&l->greeting);
+    l->net->greeting_count--;
+    l->peer = p;
+    p->link = l;
+    if (known)
+        move_address(p, l);
+    send_hello(l, p->session, known, p->mux);
+    if (l->state == HY_LINK_DEAD) {
+        if (!known)
+            hy_peer_finish(p); /* nobody has heard of it */
+        return;
+    }
+    link_up(l);
+    if (carry_on(p, h, &why) < 0)
+        hy_link_cut(l, why);
+}
+
+void hy_link_greet(struct hy_link *l, const struct hy_frame *f)
+{
+    const char *why = "";
+    struct hy_hello h;
+
+    if (!f) { /* the dialling end speaks first */
+        send_hello(l, l->peer->session, l->peer->was_up, l->peer->mux);
+        return;
+    }
+    if (f->type != HY_FRAME_HELLO) {
+        hy_link_cut(l, "it has not said hello");
+        return;
+    }
+    if (hy_hello_parse(f->bytes, f->n, &h, &why) < 0) {
+        hy_link_cut(l, why);
+        return;
+    }
+    if (h.protocol != HY_PROTOCOL)
+        hy_link_cut(l, "it speaks another version of the protocol; both ends need the same hopyard");
+    else if (l->dialled)
+        greet_as_dialler(l, &h);
+    else
+        greet_as_listener(l, &h);
+    hy_hello_done(&h);
+}

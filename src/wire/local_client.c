@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The connecting end of a local socket: blocking, without a loop. */
+#include "wire/wire.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/mem.h"
+#include "wire/frame.h"
+#include "wire/local.h"
+
+#define CHUNK (64u * 1024)
+
+int hy_local_connect(const char *path, struct hy_err *err)
+{
+    hy_cleanup_close int fd = -1;
+    struct sockaddr_un where;
+    int rc = hy_local_address(path, &where, err);
+
+    if (rc < 0)
+        return rc;
+    fd = HY_SYS(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (fd < 0)
+        return hy_err_sys(err, -errno, "cannot make a socket");
+    while (HY_SYS(connect(fd, (struct sockaddr *)&where, sizeof where)) < 0)
+        if (errno != EINTR)
+            return hy_err_sys(err, -errno, "nobody answers on '%s'", path);
+    return hy_take_fd(fd);
+}
+
+/* Without SIGPIPE: where the other end has gone, the answer is -EPIPE. */
+static int send_all(int fd, const uint8_t *bytes, size_t n)
+{
+    while (n) {
+        ssize_t k = HY_SYS(send(fd, bytes, n, MSG_NOSIGNAL));
+
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0)
+            return -errno;
+        bytes += k;
+        n -= (size_t)k;
+    }
+    return 0;
+}
+
+int hy_local_put(int fd, const uint8_t *bytes, size_t n)
+{
+    struct hy_frame f = {.type = HY_FRAME_MESSAGE, .bytes = bytes, .n = n};
+    hy_cleanup_buf struct hy_buf frame;
+    int rc;
+
+    hy_buf_init(&frame, HY_FRAME_HEADER + HY_LOCAL_MAX);
+    if (n > HY_LOCAL_MAX)
+        return -EMSGSIZE;
+    rc = hy_frame_append(&frame, &f);
+    return rc < 0 ? rc : send_all(fd, hy_buf_bytes(&frame), frame.len);
+}
+
+/* A message from what has been read: 1, 0 when more is needed, or -Exxx. */
+static int take_message(struct hy_buf *rest, struct hy_buf *message)
+{
+    const char *why;
+    struct hy_frame f;
+    int64_t used = hy_frame_parse(hy_buf_bytes(rest), rest->len, HY_LOCAL_MAX, &f, &why);
+    int rc;
+
+    if (used <= 0)
+        return (int)used;
+    if (f.type != HY_FRAME_MESSAGE)
+        return -EPROTO;
+    rc = f.n ? hy_buf_append(message, f.bytes, f.n) : 0;
+    if (rc < 0)
+        return rc;
+    hy_buf_consume(rest, (size_t)used);
+    return 1;
+}
+
+/* 1 when there was something, 0 at the end, or -Exxx. */
+static int read_more(int fd, struct hy_buf *rest, int timeout_ms)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    int ready = HY_SYS(poll(&p, 1, timeout_ms));
+    uint8_t *at;
+    ssize_t n;
+
+    if (ready <= 0)
+        return ready < 0 ? -errno : -EAGAIN;
+    at = hy_buf_reserve(rest, CHUNK);
+    if (!at)
+        return -ENOMEM;
+    n = HY_SYS(recv(fd, at, CHUNK, 0));
+    if (n < 0)
+        return errno == ECONNRESET ? 0 : -errno;
+    hy_buf_added(rest, (size_t)n);
+    return n > 0;
+}
+
+int hy_local_get(int fd, struct hy_buf *rest, struct hy_buf *message, int timeout_ms)
+{
+    int64_t until = hy_clock_ms() + timeout_ms;
+    int rc;
+
+    hy_buf_clear(message);
+    while ((rc = take_message(rest, message)) == 0) {
+        int64_t left = timeout_ms < 0 ? -1 : until - hy_clock_ms();
+
+        rc = read_more(fd, rest, timeout_ms < 0 ? -1 : left > 0 ? (int)left : 0);
+        if (rc == 0)
+            return rest->len ? -EPROTO : 0; /* half a message */
+        if (rc < 0)
+            return rc;
+    }
+    return rc;
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mux: many byte streams on one connection after the other.
+ *
+ * A pure state machine: frames in, frames out, no sockets and no clock. Every
+ * byte of a stream has an offset. The receiver says how far it has come
+ * (acknowledged bytes are forgotten by the sender) and how far the sender may
+ * go. When a connection breaks, each side keeps its mux; on the next one both
+ * say in their Hello what they have (hy_mux_marks) and go on from there
+ * (hy_mux_resume).
+ *
+ * Stream 0 is the control stream: messages, each a u32 length and its bytes.
+ * It goes before all data. Data streams take turns.
+ */
+#ifndef HY_WIRE_MUX_H
+#define HY_WIRE_MUX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "wire/wire.h"
+
+struct hy_frame;
+struct hy_buf;
+
+#define HY_CONTROL_QUEUE (16u * 1024 * 1024)  /* control bytes that may wait to be acknowledged */
+#define HY_CONTROL_MAX (HY_CONTROL_QUEUE - 4) /* one control message */
+
+struct hy_mux; /* opaque */
+
+struct hy_mux_events {
+    /* A control message. 0, or -Exxx: it is kept, and given again after the
+     * next resumption. */
+    int (*on_message)(void *arg, const uint8_t *bytes, size_t n);
+    void (*on_data)(void *arg, uint32_t stream, const uint8_t *bytes, size_t n);
+    void (*on_room)(void *arg, uint32_t stream);
+};
+
+struct hy_mark { /* a receiver's place in a stream */
+    uint32_t stream;
+    uint64_t offset, limit;
+};
+
+/* NULL only when out of memory. */
+struct hy_mux *hy_mux_new(const struct hy_mux_events *events, void *arg);
+void hy_mux_free(struct hy_mux *m); /* NULL is fine; not from within an event */
+
+/* Room for a control message, to be filled at once. 0, -ENOMEM or -ENOBUFS. */
+int hy_mux_message(struct hy_mux *m, size_t n, uint8_t **ret_at);
+size_t hy_mux_room(const struct hy_mux *m, uint32_t stream);
+int hy_mux_write(struct hy_mux *m, uint32_t stream, const uint8_t *bytes, size_t n);
+size_t hy_mux_unacked(const struct hy_mux *m, uint32_t stream);
+size_t hy_mux_unacked_all(const struct hy_mux *m);
+/* How many data streams something is kept of, both ways. */
+size_t hy_mux_streams(const struct hy_mux *m);
+void hy_mux_consumed(struct hy_mux *m, uint32_t stream, size_t n);
+void hy_mux_forget(struct hy_mux *m, uint32_t stream);
+
+/* What is queued by now may be sent; what comes later waits for the next release. */
+void hy_mux_release(struct hy_mux *m);
+
+enum hy_mux_need {
+    HY_MUX_NOTHING,
+    HY_MUX_ACKS, /* only acknowledgements, which may wait a little for company */
+    HY_MUX_SEND, /* something that should go now */
+};
+enum hy_mux_need hy_mux_need(const struct hy_mux *m);
+
+/*
+ * Appends frames to `out` until it holds `budget` bytes (or a little more) or
+ * there is nothing left. 1 when there is more, 0 when not, -ENOMEM, or
+ * -ECONNRESET when a frame was lost (a test's doing): then the connection must
+ * be cut.
+ */
+int hy_mux_output(struct hy_mux *m, struct hy_buf *out, size_t budget);
+
+/* A DATA or CREDIT frame. 0 or -Exxx with a few words: then the connection must be cut. */
+int hy_mux_input(struct hy_mux *m, const struct hy_frame *f, const char **ret_why);
+
+/* For the Hello of a new connection; nothing of an older one may be taken in
+ * after this. Counts when `marks` is NULL. */
+size_t hy_mux_marks(struct hy_mux *m, struct hy_mark *marks);
+/* What the other end's Hello said. 0 or -Exxx with a few words. */
+int hy_mux_resume(struct hy_mux *m, const struct hy_mark *marks, size_t n, const char **ret_why);
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tls: TLS 1.3 with a pre-shared key that both ends prove, without sockets:
+ * encrypted bytes are fed in and collected. See tls.c for what is refused.
+ */
+#ifndef HY_WIRE_TLS_H
+#define HY_WIRE_TLS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "wire/wire.h"
+
+#define HY_IDENTITY_MAX 255
+
+struct hy_buf;
+struct hy_tls_context; /* opaque: what all links of a net share */
+struct hy_tls;         /* opaque: one link */
+
+/* NULL when out of memory. */
+struct hy_tls_context *hy_tls_context_new(void);
+void hy_tls_context_free(struct hy_tls_context *c); /* NULL is fine */
+/* Who may connect to us. */
+void hy_tls_context_set_keys(struct hy_tls_context *c, hy_net_key_fn key_of, void *arg);
+
+/* NULL when out of memory. The dialling end has an identity and its key. */
+struct hy_tls *hy_tls_new_client(struct hy_tls_context *c, const char *identity,
+                                 const uint8_t key[HY_KEY_SIZE]);
+struct hy_tls *hy_tls_new_server(struct hy_tls_context *c);
+void hy_tls_free(struct hy_tls *t); /* NULL is fine */
+
+/* The bytes that came in; they must stay until hy_tls_handshake or hy_tls_read has answered 0. */
+void hy_tls_feed(struct hy_tls *t, const uint8_t *bytes, size_t n);
+
+/* Each appends the bytes that must go out to `out`. */
+
+/* 1 when both ends have proven the key, 0 when more must come in, -EPROTO. */
+int hy_tls_handshake(struct hy_tls *t, struct hy_buf *out);
+/* How many bytes were decrypted, 0 when more must come in, -EPIPE when the
+ * other end has closed, -EPROTO. */
+int hy_tls_read(struct hy_tls *t, uint8_t *bytes, size_t n, struct hy_buf *out);
+/* 0 or -EPROTO. */
+int hy_tls_write(struct hy_tls *t, const uint8_t *bytes, size_t n, struct hy_buf *out);
+/* Says that nothing follows. */
+void hy_tls_close(struct hy_tls *t, struct hy_buf *out);
+
+/* Who the other end is (server: once the handshake is over). */
+const char *hy_tls_identity(const struct hy_tls *t);
+/* The handshake failed because the other end has no such key, or we do not take what it has. */
+bool hy_tls_refused(const struct hy_tls *t);
+const char *hy_tls_why(const struct hy_tls *t); /* after -EPROTO: a few words */
+
+#endif

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A part of test_wire.c: sessions over real sockets, and how they end. */
+#ifndef HY_TESTS_WIRE_LINKS_H
+#define HY_TESTS_WIRE_LINKS_H
+
+#include "wire_world.h"
+
+#define LONG_MS 20000 /* silence that does not happen */
+
+static void test_a_session_carries_messages_and_data_both_ways(void **state)
+{
+    struct world w;
+    struct side *a = &w.agents[0];
+
+    (void)state;
+    assert_int_equal(world_init(&w, LONG_MS), 0);
+    assert_int_equal(world_dial(&w, "agent-1", LONG_MS), 0);
+    world_until(&w, w.driver.ups == 1 && a->ups == 1);
+    assert_string_equal(hy_peer_identity(w.driver.peer), "agent-1");
+    assert_int_equal(strncmp(hy_peer_address(w.driver.peer), "127.0.0.1:", 10), 0);
+    assert_ptr_equal(hy_peer_data(w.driver.peer), &w.driver);
+    w.driver.data_want = a->data_want = 3000000;
+    side_fill(&w.driver);
+    side_fill(a);
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(side_send(&w.driver, w.driver.peer), 0);
+        assert_int_equal(side_send(a, a->peer), 0);
+    }
+    world_until(&w, a->got == 100 && w.driver.got == 100);
+    world_until(&w, a->data_got == 3000000 && w.driver.data_got == 3000000);
+    world_until(&w, hy_peer_unacked(a->peer, 0) + hy_peer_unacked(a->peer, 1) == 0);
+    assert_int_equal(w.keys_asked, 1);
+    world_done(&w);
+}
+
+static void test_a_message_waits_for_the_flush(void **state)
+{
+    struct world w;
+    struct side *a = &w.agents[0];
+
+    (void)state;
+    assert_int_equal(world_init(&w, LONG_MS), 0);
+    assert_int_equal(world_dial(&w, "agent-1", LONG_MS), 0);
+    world_until(&w, w.driver.ups == 1 && a->ups == 1);
+    w.flushes = 0;
+    assert_int_equal(side_send(&w.driver, w.driver.peer), 0);
+    assert_int_equal(side_send(a, a->peer), 0);
+    hy_net_flush(a->net);
+    world_until(&w, w.driver.got == 1); /* the other way it takes as long */
+    for (int i = 0; i < 100; i++)
+        uv_run(&w.loop, UV_RUN_NOWAIT);
+    assert_int_equal(a->got, 0);
+    hy_net_flush(w.driver.net);
+    world_until(&w, a->got == 1);
+    world_done(&w);
+}
+
+/* ---- faults ------------------------------------------------------------------------------------ */
+
+struct amounts {
+    uint64_t messages, data;
+};
+
+static void exchange(struct world *w, struct side *a, const struct amounts *x)
+{
+    struct side *d = &w->driver;
+
+    d->data_want = a->data_want = x->data;
+    while (d->got < x->messages || a->got < x->messages || d->data_got < x->data || a->data_got < x->data) {
+        if (d->peer && d->sent < x->messages)
+            (void)side_send(d, d->peer);
+        if (a->peer && a->sent < x->messages)
+            (void)side_send(a, a->peer);
+        if (d->peer)
+            side_fill(d);
+        if (a->peer)
+            side_fill(a);
+        if (d->gones || a->gones)
+            fail_msg("the session was given up: %s %s", d->why, a->why);
+        world_turn(w);
+    }
+}
+
+/* Everything arrives exactly once (side_message and side_data see to that),
+ * whatever fails on the way. */
+static int session_scenario(void *arg)
+{
+    struct world w;
+    int rc = world_init(&w, LONG_MS);
+
+    if (rc == 0)
+        rc = world_dial(&w, "agent-1", LONG_MS);
+    if (rc == 0)
+        exchange(&w, &w.agents[0], arg);
+    world_done(&w);
+    return rc;
+}
+
+static void test_a_lost_frame_loses_and_repeats_nothing(void **state)
+{
+    struct amounts x = {60, 400000};
+
+    (void)state;
+    log_begin();
+    hy_each_fault(HY_SEAM_WIRE, session_scenario, &x);
+    assert_true(log_count("a frame was lost") > 100); /* so many links were cut */
+    log_end();
+}
+
+static void test_links_come_through_without_memory_for_a_moment(void **state)
+{
+    struct amounts x = {10, 300000};
+
+    (void)state;
+    log_begin();
+    hy_each_fault(HY_SEAM_ALLOC, session_scenario, &x);
+    log_end();
+}
+
+static void test_links_come_through_calls_that_fail(void **state)
+{
+    struct amounts x = {10, 300000};
+
+    (void)state;
+    log_begin();
+    hy_each_fault(HY_SEAM_SYS, session_scenario, &x);
+    log_end();
+}
+
+/* ---- how sessions end ----------------------------------------------------------------------------- */
+
+static void test_a_silent_agent_is_given_up(void **state)
+{
+    struct world w;
+
+    (void)state;
+    log_begin();
+    assert_int_equal(world_init(&w, 300), 0);
+    assert_int_equal(world_dial(&w, "agent-1", LONG_MS), 0);
+    world_until(&w, w.driver.ups == 1 && w.agents[0].ups == 1);
+    side_close(&w.agents[0]);
+    world_until(&w, w.driver.gones == 1);
+    assert_non_null(strstr(w.driver.why, "nothing was heard from 127.0.0.1:"));
+    log_end();
+    world_done(&w);
+}
+
+static void test_pings_keep_a_quiet_session_alive(void **state)
+{
+    struct world w;
+    uint64_t end;
+
+    (void)state;
+    assert_int_equal(world_init(&w, 300), 0);
+    assert_int_equal(world_dial(&w, "agent-1", 300), 0);
+    world_until(&w, w.driver.ups == 1 && w.agents[0].ups == 1);
+    end = uv_now(&w.loop) + 1000;
+    world_until(&w, uv_now(&w.loop) >= end);
+    assert_int_equal(w.driver.gones + w.agents[0].gones, 0);
+    assert_int_equal(w.keys_asked, 1); /* on the first connection */
+    world_done(&w);
+}
+
+/* The loop was held up for longer than the silence it allows; what has come in
+ * meanwhile still counts. */
+static void test_a_stall_of_ones_own_is_not_taken_for_silence(void **state)
+{
+    struct world w;
+    struct side *a = &w.agents[0];
+
+    (void)state;
+    assert_int_equal(world_init(&w, 300), 0);
+    assert_int_equal(world_dial(&w, "agent-1", 300), 0);
+    world_until(&w, w.driver.ups == 1 && a->ups == 1);
+    assert_int_equal(side_send(&w.driver, w.driver.peer), 0);
+    assert_int_equal(side_send(a, a->peer), 0);
+    world_flush(&w);
+    usleep(400000);
+    world_until(&w, a->got == 1 && w.driver.got == 1);
+    assert_int_equal(a->gones + w.driver.gones, 0);
+    world_done(&w);
+}
+
+static void test_a_dialler_gives_up_when_nobody_answers(void **state)
+{
+    struct world w;
+
+    (void)state;
+    log_begin();
+    assert_int_equal(world_init(&w, LONG_MS), 0);
+    side_close(&w.driver);
+    assert_int_equal(world_dial(&w, "agent-1", 300), 0);
+    world_until(&w, w.agents[0].gones == 1);
+    assert_non_null(strstr(w.agents[0].why, "no answer from 127.0.0.1:"));
+    assert_non_null(strstr(w.agents[0].why, "connection refused"));
+    assert_int_equal(log_count("dialling again"), 1);
+    log_end();
+    world_done(&w);
+}
+
+static void test_an_agent_whose_session_is_not_known_any_more_is_told_so(void **state)
+{
+    struct world w;
+
+    (void)state;
+    log_begin();
+    assert_int_equal(world_init(&w, LONG_MS), 0);
+    assert_int_equal(world_dial(&w, "agent-1", LONG_MS), 0);
+    world_until(&w, w.driver.ups == 1 && w.agents[0].ups == 1);
+    hy_peer_close(w.driver.peer, 0);
+    world_until(&w, w.agents[0].gones == 1);
+    assert_string_equal(w.agents[0].why, "the driver does not know this agent any more");
+    assert_int_equal(w.driver.ups, 1);
+    assert_int_equal(w.driver.gones, 0);
+    log_end();
+    world_done(&w);
+}
+
+static void test_a_second_agent_of_a_name_waits_until_the_first_is_given_up(void **state)
+{
+    struct world w;
+
+    (void)state;
+    log_begin();
+    assert_int_equal(world_init(&w, 600), 0);
+    assert_int_equal(world_dial(&w, "agent-1", LONG_MS), 0);
+    world_until(&w, w.driver.ups == 1 && w.agents[0].ups == 1);
+    assert_int_equal(world_dial(&w, "agent-1", LONG_MS), 0);
+    world_until(&w, log_count("another agent of this name is connected") > 0);
+    assert_int_equal(w.driver.ups, 1);
+    assert_int_equal(w.agents[1].ups, 0);
+    assert_int_equal(side_send(&w.agents[0], w.agents[0].peer), 0); /* the first one goes on */
+    world_until(&w, w.driver.got == 1);
+    side_close(&w.agents[0]);
+    world_until(&w, w.agents[1].ups == 1);
+    assert_int_equal(w.driver.gones, 1);
+    assert_int_equal(w.driver.ups, 2);
+    log_end();
+    world_done(&w);
+}
+
+static void test_closing_still_sends_what_is_queued(void **state)
+{
+    struct world w;
+    struct side *a = &w.agents[0];
+
+    (void)state;
+    log_begin();
+    assert_int_equal(world_init(&w, LONG_MS), 0);
+    assert_int_equal(world_dial(&w, "agent-1", LONG_MS), 0);
+    world_until(&w, w.driver.ups == 1 && a->ups == 1);
+    w.driver.data_want = HY_STREAM_WINDOW;
+    side_fill(&w.driver);
+    for (int i = 0; i < 50; i++)
+        assert_int_equal(side_send(&w.driver, w.driver.peer), 0);
+    hy_fault_arm(HY_SEAM_WIRE, 20); /* and over a broken connection */
+    hy_peer_close(w.driver.peer, LONG_MS);
+    assert_int_equal(hy_net_lingering(w.driver.net), 1);
+    world_until(&w, hy_net_lingering(w.driver.net) == 0);
+    hy_fault_arm(HY_SEAM_WIRE, 0);
+    assert_int_equal(a->got, 50);
+    assert_int_equal(a->data_got, HY_STREAM_WINDOW);
+    assert_int_equal(w.driver.gones, 0);
+    log_end();
+    world_done(&w);
+}
+
+/* Both say goodbye in the same breath: neither waits for its time to linger. */
+static void test_both_ends_may_close_at_once(void **state)
+{
+    struct world w;
+    struct side *a = &w.agents[0];
+
+    (void)state;
+    assert_int_equal(world_init(&w, LONG_MS), 0);
+    assert_int_equal(world_dial(&w, "agent-1", LONG_MS), 0);
+    world_until(&w, w.driver.ups == 1 && a->ups == 1);
+    a->closes_on_message = 1 + LONG_MS;
+    assert_int_equal(side_send(&w.driver, w.driver.peer), 0);
+    hy_peer_close(w.driver.peer, LONG_MS);
+    world_until(&w, hy_net_lingering(w.driver.net) + hy_net_lingering(a->net) == 0);
+    assert_int_equal(a->got, 1);
+    assert_int_equal(a->gones + w.driver.gones, 0);
+    world_done(&w);
+}
+
+static void test_nobody_lingers_for_an_end_that_has_closed(void **state)
+{
+    struct world w;
+
+    (void)state;
+    assert_int_equal(world_init(&w, 10 * PATIENCE_MS), 0);
+    assert_int_equal(world_dial(&w, "agent-1", LONG_MS), 0);
+    world_until(&w, w.driver.ups == 1 && w.agents[0].ups == 1);
+    assert_int_equal(side_send(&w.driver, w.driver.peer), 0);
+    hy_peer_close(w.driver.peer, 10 * PATIENCE_MS);
+    side_close(&w.agents[0]);
+    world_until(&w, hy_net_lingering(w.driver.net) == 0);
+    world_done(&w);
+}
+
+static void test_a_peer_may_be_closed_within_its_own_message(void **state)
+{
+    struct world w;
+    struct side *a = &w.agents[0];
+
+    (void)state;
+    log_begin();
+    assert_int_equal(world_init(&w, LONG_MS), 0);
+    assert_int_equal(world_dial(&w, "agent-1", LONG_MS), 0);
+    world_until(&w, w.driver.ups == 1 && a->ups == 1);
+    w.driver.closes_on_message = 1;
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(side_send(a, a->peer), 0);
+    world_until(&w, a->gones == 1);
+    assert_int_equal(w.driver.got, 1); /* no event after it was closed */
+    log_end();
+    world_done(&w);
+}
+
+static void test_many_agents_at_once(void **state)
+{
+    struct world w;
+    char name[32];
+    int got = 0;
+
+    (void)state;
+    assert_int_equal(world_init(&w, LONG_MS), 0);
+    w.driver.echoes = 0;
+    for (int i = 0; i < AGENTS_MAX; i++) {
+        snprintf(name, sizeof name, "agent-%d", i);
+        assert_int_equal(world_dial(&w, name, LONG_MS), 0);
+    }
+    while (got < AGENTS_MAX) {
+        world_turn(&w);
+        got = 0;
+        for (int i = 0; i < AGENTS_MAX; i++)
+            got += w.agents[i].ups;
+    }
+    assert_int_equal(w.driver.ups, AGENTS_MAX);
+    world_done(&w);
+}
+
+static void test_listening_and_dialling_refuse_what_makes_no_sense(void **state)
+{
+    struct hy_err err = {0};
+    struct hy_peer *p;
+    struct world w;
+    uint16_t port;
+
+    (void)state;
+    assert_int_equal(world_init(&w, LONG_MS), 0);
+    assert_int_equal(side_open(&w.agents[0], &w, LONG_MS), 0);
+    w.agent_count = 1;
+    assert_int_equal(hy_net_listen(w.agents[0].net, "no address", 0, world_key_of, &w, &port, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "'no address' is not an address to listen on"));
+    assert_int_equal(hy_net_listen(w.agents[0].net, "127.0.0.1", w.port, world_key_of, &w, &port, &err),
+                     -EADDRINUSE);
+    assert_non_null(strstr(err.text, "cannot listen on 127.0.0.1 port"));
+    assert_int_equal(hy_net_listen(w.agents[0].net, "127.0.0.1", 0, world_key_of, &w, &port, &err), 0);
+    assert_int_equal(hy_net_dial(w.agents[0].net, "", 1, "a", w.key, &p, &err), -EINVAL);
+    assert_int_equal(hy_net_dial(w.agents[0].net, "localhost", 0, "a", w.key, &p, &err), -EINVAL);
+    assert_int_equal(hy_net_dial(w.agents[0].net, "localhost", 1, "", w.key, &p, &err), -EINVAL);
+    world_done(&w);
+}
+
+static void test_a_host_is_dialled_by_its_name(void **state)
+{
+    struct world w;
+    struct side *a = &w.agents[0];
+    uint8_t key[HY_KEY_SIZE];
+
+    (void)state;
+    log_begin();
+    assert_int_equal(world_init(&w, LONG_MS), 0);
+    assert_int_equal(side_open(a, &w, LONG_MS), 0);
+    w.agent_count = 1;
+    assert_int_equal(hy_key_derive(w.key, "agent-1", key), 0);
+    assert_int_equal(hy_net_dial(a->net, "localhost", w.port, "agent-1", key, &a->peer, NULL), 0);
+    world_until(&w, a->ups == 1 && w.driver.ups == 1);
+    log_end();
+    world_done(&w);
+}
+
+#endif

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A part of test_wire.c: sockets between the processes of one user. */
+#ifndef HY_TESTS_WIRE_LOCAL_H
+#define HY_TESTS_WIRE_LOCAL_H
+
+#include <stdatomic.h>
+#include <sys/un.h>
+
+#include "wire_proofs.h"
+
+struct room { /* a listening end that answers each message with itself */
+    uv_loop_t loop;
+    struct hy_local *local;
+    struct folder folder;
+    int opens, closes, messages;
+    int says_more; /* each answer comes so often, and then the end */
+    size_t most_pending;
+    struct hy_local_conn *conn;
+};
+
+static void room_open(void *arg, struct hy_local_conn *c)
+{
+    struct room *r = arg;
+
+    r->opens++;
+    r->conn = c;
+    hy_local_set_data(c, r);
+}
+
+static void room_message(void *arg, struct hy_local_conn *c, const uint8_t *bytes, size_t n)
+{
+    struct room *r = arg;
+
+    assert_ptr_equal(hy_local_data(c), r);
+    r->messages++;
+    if (hy_local_send(c, bytes, n) < 0) {
+        hy_local_end(c);
+        return;
+    }
+    for (int i = 0; i < r->says_more; i++)
+        (void)hy_local_send(c, bytes, n);
+    if (r->most_pending < hy_local_pending(c))
+        r->most_pending = hy_local_pending(c);
+    if (r->says_more)
+        hy_local_end(c);
+}
+
+static void room_close(void *arg, struct hy_local_conn *c)
+{
+    struct room *r = arg;
+
+    r->closes++;
+    if (r->conn == c)
+        r->conn = NULL;
+}
+
+static const struct hy_local_events room_events = {room_open, room_message, room_close};
+
+static int room_init(struct room *r)
+{
+    memset(r, 0, sizeof *r);
+    assert_int_equal(uv_loop_init(&r->loop), 0);
+    assert_int_equal(folder_setup(&r->folder), 0);
+    return hy_local_listen(&r->loop, r->folder.file, &room_events, r, &r->local, NULL);
+}
+
+static void room_done(struct room *r)
+{
+    hy_local_close(r->local);
+    uv_run(&r->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&r->loop), 0);
+    assert_int_equal(r->opens, r->closes);
+    assert_int_not_equal(access(r->folder.file, F_OK), 0);
+    assert_int_equal(hy_remove_tree(r->folder.path), 0);
+}
+
+/* The blocking end runs in a thread of its own. */
+struct visitor {
+    uv_thread_t thread;
+    uv_async_t done;
+    const char *path;
+    int (*visit)(int fd, struct hy_buf *rest, struct hy_buf *message);
+    int rc;
+    int finished;
+};
+
+static void visitor_main(void *arg)
+{
+    struct visitor *v = arg;
+    hy_cleanup_buf struct hy_buf rest, message;
+    hy_cleanup_close int fd = hy_local_connect(v->path, NULL);
+
+    hy_buf_init(&rest, SIZE_MAX);
+    hy_buf_init(&message, SIZE_MAX);
+    v->rc = fd < 0 ? fd : v->visit(fd, &rest, &message);
+    uv_async_send(&v->done);
+}
+
+static void visitor_done(uv_async_t *a)
+{
+    struct visitor *v = a->data;
+
+    v->finished = 1;
+    uv_close((uv_handle_t *)a, NULL);
+}
+
+static int room_visit(struct room *r, int (*visit)(int fd, struct hy_buf *rest, struct hy_buf *message))
+{
+    struct visitor v = {.path = r->folder.file, .visit = visit};
+
+    v.done.data = &v;
+    assert_int_equal(uv_async_init(&r->loop, &v.done, visitor_done), 0);
+    assert_int_equal(uv_thread_create(&v.thread, visitor_main, &v), 0);
+    while (!v.finished)
+        uv_run(&r->loop, UV_RUN_ONCE);
+    uv_thread_join(&v.thread);
+    return v.rc;
+}
+
+static int say_and_hear(int fd, struct hy_buf *rest, struct hy_buf *message, size_t n)
+{
+    uint8_t *bytes = malloc(n + 1);
+    int rc;
+
+    if (!bytes)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++)
+        bytes[i] = data_byte(3, i);
+    rc = hy_local_put(fd, bytes, n);
+    if (rc == 0)
+        rc = hy_local_get(fd, rest, message, -1);
+    if (rc == 1)
+        rc = message->len == n && (n == 0 || memcmp(hy_buf_bytes(message), bytes, n) == 0) ? 0 : -EBADMSG;
+    free(bytes);
+    return rc;
+}
+
+static int visit_sizes(int fd, struct hy_buf *rest, struct hy_buf *message)
+{
+    static const size_t sizes[] = {0, 1, 5, 4096, 100000, HY_LOCAL_MAX, 7};
+    uint8_t byte = 0;
+
+    for (size_t i = 0; i < HY_COUNT(sizes); i++) {
+        int rc = say_and_hear(fd, rest, message, sizes[i]);
+
+        if (rc < 0)
+            return rc;
+    }
+    if (hy_local_put(fd, &byte, HY_LOCAL_MAX + 1) != -EMSGSIZE)
+        return -EBADMSG;
+    return hy_local_get(fd, rest, message, 0) == -EAGAIN ? 0 : -EBADMSG;
+}
+
+static void test_local_messages_of_every_size_come_and_go(void **state)
+{
+    struct room r;
+    struct stat st;
+
+    (void)state;
+    assert_int_equal(room_init(&r), 0);
+    assert_int_equal(stat(r.folder.file, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    assert_int_equal(room_visit(&r, visit_sizes), 0);
+    assert_int_equal(r.messages, 7);
+    room_done(&r);
+}
+
+static int visit_to_the_end(int fd, struct hy_buf *rest, struct hy_buf *message)
+{
+    static uint8_t bytes[1000000];
+    int count = 0, rc = hy_local_put(fd, bytes, sizeof bytes);
+
+    while (rc == 0 && (rc = hy_local_get(fd, rest, message, -1)) == 1) {
+        count += message->len == sizeof bytes;
+        rc = 0;
+    }
+    return rc < 0 ? rc : count == 21 ? 0 : -EBADMSG;
+}
+
+static void test_local_end_waits_until_all_is_written(void **state)
+{
+    struct room r;
+
+    (void)state;
+    assert_int_equal(room_init(&r), 0);
+    r.says_more = 20;
+    assert_int_equal(room_visit(&r, visit_to_the_end), 0);
+    assert_true(r.most_pending > 1000000); /* more than the socket takes at once */
+    room_done(&r);
+}
+
+static int visit_with_garbage(int fd, struct hy_buf *rest, struct hy_buf *message)
+{
+    if (write(fd, "\xff\xff\xff\xff no frame at all", 20) != 20)
+        return -EIO;
+    return hy_local_get(fd, rest, message, -1);
+}
+
+static int visit_with_another_frame(int fd, struct hy_buf *rest, struct hy_buf *message)
+{
+    if (write(fd, "\x00\x00\x00\x00\x01\x04\x00\x00\x00\x00\x00\x00", 12) != 12)
+        return -EIO;
+    return hy_local_get(fd, rest, message, -1);
+}
+
+static int visit_and_break_off(int fd, struct hy_buf *rest, struct hy_buf *message)
+{
+    (void)rest;
+    (void)message;
+    return write(fd, "\x09\x00\x00\x00\x01\x06", 6) == 6 ? 0 : -EIO;
+}
+
+static void test_local_garbage_is_dropped_with_one_line(void **state)
+{
+    struct room r;
+
+    (void)state;
+    assert_int_equal(room_init(&r), 0);
+    log_begin();
+    assert_int_equal(room_visit(&r, visit_with_garbage), 0);
+    assert_int_equal(room_visit(&r, visit_with_another_frame), 0);
+    assert_int_equal(room_visit(&r, visit_and_break_off), 0);
+    while (r.closes < 3)
+        uv_run(&r.loop, UV_RUN_ONCE);
+    assert_int_equal(log_count("local connection dropped"), 2); /* to break off is anybody's right */
+    assert_int_equal(log_count(""), 2);
+    log_end();
+    assert_int_equal(r.messages, 0);
+    room_done(&r);
+}
+
+static void test_a_local_client_knows_half_a_message(void **state)
+{
+    hy_cleanup_buf struct hy_buf rest, message;
+    int pair[2];
+
+    (void)state;
+    hy_buf_init(&rest, SIZE_MAX);
+    hy_buf_init(&message, SIZE_MAX);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    assert_int_equal(hy_local_put(pair[0], some_bytes, 10), 0);
+    assert_int_equal(hy_local_put(pair[0], some_bytes, 4), 0);
+    assert_int_equal(write(pair[0], "\x09\x00\x00\x00\x01\x06", 6), 6);
+    assert_int_equal(hy_local_get(pair[1], &rest, &message, -1), 1);
+    assert_int_equal(message.len, 10);
+    assert_int_equal(hy_local_get(pair[1], &rest, &message, -1), 1);
+    assert_int_equal(message.len, 4);
+    assert_int_equal(hy_local_get(pair[1], &rest, &message, 1), -EAGAIN);
+    close(pair[0]);
+    assert_int_equal(hy_local_get(pair[1], &rest, &message, -1), -EPROTO);
+    close(pair[1]);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    close(pair[0]);
+    hy_buf_clear(&rest);
+    assert_int_equal(hy_local_get(pair[1], &rest, &message, -1), 0);
+    assert_int_equal(hy_local_put(pair[1], some_bytes, 4), -EPIPE); /* and no signal */
+    close(pair[1]);
+}
+
+static void test_a_stale_socket_is_replaced_and_a_live_one_is_not(void **state)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    struct hy_local *other = NULL;
+    struct hy_err err = {0};
+    char longer[300];
+    struct room r;
+    int fd;
+
+    (void)state;
+    memset(&r, 0, sizeof r);
+    assert_int_equal(uv_loop_init(&r.loop), 0);
+    assert_int_equal(folder_setup(&r.folder), 0);
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    snprintf(a.sun_path, sizeof a.sun_path, "%s", r.folder.file);
+    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
+    close(fd); /* its file stays, as after a kill -9 */
+    assert_int_equal(hy_local_connect(r.folder.file, &err), -ECONNREFUSED);
+    assert_non_null(strstr(err.text, "nobody answers on"));
+    assert_int_equal(hy_local_listen(&r.loop, r.folder.file, &room_events, &r, &r.local, &err), 0);
+    assert_int_equal(hy_local_listen(&r.loop, r.folder.file, &room_events, &r, &other, &err), -EADDRINUSE);
+    assert_non_null(strstr(err.text, "another process listens on"));
+    assert_int_equal(hy_local_listen(&r.loop, r.folder.path, &room_events, &r, &other, &err), -EEXIST);
+    memset(longer, 'x', sizeof longer);
+    longer[0] = '/';
+    longer[299] = '\0';
+    assert_int_equal(hy_local_listen(&r.loop, longer, &room_events, &r, &other, &err), -ENAMETOOLONG);
+    assert_non_null(strstr(err.text, "has 299 bytes and may have 107"));
+    assert_int_equal(hy_local_connect(longer, &err), -ENAMETOOLONG);
+    assert_null(other);
+    room_done(&r);
+}
+
+/* A newer driver's socket is not removed by an older one's end. */
+static void test_closing_leaves_another_ones_socket_alone(void **state)
+{
+    struct room r, newer;
+
+    (void)state;
+    assert_int_equal(room_init(&r), 0);
+    assert_int_equal(unlink(r.folder.file), 0);
+    memset(&newer, 0, sizeof newer);
+    assert_int_equal(hy_local_listen(&r.loop, r.folder.file, &room_events, &newer, &newer.local, NULL), 0);
+    hy_local_close(r.local);
+    assert_int_equal(access(r.folder.file, F_OK), 0);
+    r.local = newer.local;
+    room_done(&r);
+}
+
+/* One process, no threads: small messages fit into the socket. */
+static int local_scenario(void *arg)
+{
+    hy_cleanup_buf struct hy_buf rest, message;
+    struct room r;
+    int fd, rc = room_init(&r);
+
+    (void)arg;
+    hy_buf_init(&rest, SIZE_MAX);
+    hy_buf_init(&message, SIZE_MAX);
+    if (rc == 0) {
+        fd = rc = hy_local_connect(r.folder.file, NULL);
+        for (int i = 0; rc >= 0 && i < 10; i++) {
+            rc = hy_local_put(fd, some_bytes, 10);
+            while (rc == 0 && (rc = hy_local_get(fd, &rest, &message, 0)) == -EAGAIN)
+                rc = uv_run(&r.loop, UV_RUN_NOWAIT) < 0 ? -EIO : 0;
+            if (rc == 0)
+                rc = -ECONNRESET; /* the listening end had to give up */
+        }
+        if (fd >= 0)
+            close(fd);
+        rc = rc > 0 ? 0 : rc;
+    }
+    if (r.local) {
+        room_done(&r);
+    } else {
+        uv_run(&r.loop, UV_RUN_DEFAULT);
+        assert_int_equal(uv_loop_close(&r.loop), 0);
+        hy_fault_arm(HY_SEAM_SYS, 0);
+        assert_int_equal(hy_remove_tree(r.folder.path), 0);
+    }
+    return rc;
+}
+
+static void test_local_sockets_fail_cleanly(void **state)
+{
+    (void)state;
+    log_begin();
+    hy_each_fault(HY_SEAM_ALLOC, local_scenario, NULL);
+    hy_each_fault(HY_SEAM_SYS, local_scenario, NULL);
+    log_end();
+}
+
+#endif
