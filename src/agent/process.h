@@ -27,6 +27,7 @@ struct hy_process_spec {
     const char *cwd;
     uint64_t memory;        /* bytes; 0: no limit */
     int64_t timeout_ms;     /* 0: none */
+    uint64_t open_files;    /* its soft limit of open files; 0: ours */
 };
 
 enum hy_process_outcome {
@@ -81,7 +82,8 @@ int64_t hy_process_pid(const struct hy_process *p);
  * The keeper. Forks; the child returns 0 and goes on as the agent or driver,
  * while the parent stays behind, forwards signals, and when the child has died
  * in whatever way ends all its descendants (it is their subreaper too),
- * removes its cgroup (`name` as for hy_supervisor_new, NULL: none) and the files
+ * removes its cgroup (`name` as for hy_supervisor_new; NULL: a driver, whose
+ * children are agents and are asked to end before they are made to) and the files
  * named by hy_keeper_file, and exits as the child did. The child learns by
  * hy_keeper_fd (readable: the keeper is gone).
  * Must be called before there are threads or a loop. -Exxx when fork fails.

@@ -1,0 +1,615 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/agent.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "agent/trial.h"
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/text.h"
+
+#define LEASE_MS 15000
+#define PING_MS 3000
+#define TICK_MS 250
+#define GRACE_MS 5000
+
+/* What the command line says. */
+struct settings {
+    char host[256];
+    uint16_t port;
+    const char *identity, *name, *key_file;
+    uint64_t slots, open_files;
+    char unit[32]; /* names the cgroup, for the supervisor and the keeper alike */
+    char made_identity[32];
+    uint8_t key[HY_KEY_SIZE];
+};
+
+/* ---- ending --------------------------------------------------------------- */
+
+static void close_walk(uv_handle_t *h, void *arg)
+{
+    (void)arg;
+    if (!uv_is_closing(h))
+        uv_close(h, NULL);
+}
+
+/* Everything is ended: says goodbye, so that the driver need not wait for us. */
+static void leave_when_idle(struct agent *a)
+{
+    Hy__Bye bye = HY__BYE__INIT;
+    Hy__Control m = HY__CONTROL__INIT;
+
+    if (!a->ending || a->trials.count)
+        return;
+    bye.why = (char *)a->why;
+    m.body_case = HY__CONTROL__BODY_BYE;
+    m.bye = &bye;
+    if (a->peer && hy_peer_send(a->peer, &m) < 0)
+        hy_warn("cannot say goodbye");
+    hy_net_flush(a->net);
+    uv_stop(&a->loop);
+}
+
+static bool is_waiting(const struct trial *t)
+{
+    return t->incoming;
+}
+
+static bool is_uploading(const struct trial *t)
+{
+    return t->upload;
+}
+
+/* Forgets trials that have no process. */
+static void drop(struct agent *a, bool (*which)(const struct trial *))
+{
+    struct trial *t;
+
+    for (size_t i = 0; (t = hy_map_next(&a->trials, &i));)
+        if (which(t)) {
+            hy_agent_trial_free(t);
+            i = 0; /* the map has moved */
+        }
+}
+
+void hy_agent_end(struct agent *a, int status, const char *why)
+{
+    struct trial *t;
+
+    if (a->ending)
+        return;
+    hy_log(status ? HY_LOG_ERROR : HY_LOG_INFO, "ending why=\"%s\" trials=%zu", why, a->trials.count);
+    a->ending = true;
+    a->exit_status = status;
+    snprintf(a->why, sizeof a->why, "%s", why);
+    for (size_t i = 0; (t = hy_map_next(&a->trials, &i));)
+        if (t->process)
+            hy_agent_trial_kill(t, GRACE_MS);
+    drop(a, is_waiting);
+}
+
+void hy_agent_send(struct agent *a, const Hy__Control *m)
+{
+    int rc = a->peer ? hy_peer_send(a->peer, m) : 0;
+
+    if (rc < 0) {
+        hy_error("cannot queue a message error=%s", strerror(-rc));
+        hy_agent_end(a, 1, "no memory for messages");
+    }
+}
+
+/* ---- what the driver says ------------------------------------------------- */
+
+/* Words of the environment that belong to the host, not to the user's terminal. */
+static bool is_of_host(const char *entry)
+{
+    static const char *const names[] = {"HOME=", "USER=", "LOGNAME=", "SHELL=", "TMPDIR=", "HOSTNAME=", "MAIL=",
+                                        "XDG_RUNTIME_DIR=", "XDG_CACHE_HOME=", "XDG_STATE_HOME=", "SSH_"};
+
+    for (size_t i = 0; i < HY_COUNT(names); i++)
+        if (strncmp(entry, names[i], strlen(names[i])) == 0)
+            return true;
+    return false;
+}
+
+/* `hopyard report` is found by trials on hosts that have nothing but the copy
+ * of this program that was sent there. What the user has in PATH goes first. */
+static char *extend_path(const char *entry)
+{
+    char self[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    char *slash;
+
+    if (n <= 0)
+        return hy_strdup(entry);
+    self[n] = '\0';
+    slash = strrchr(self, '/');
+    if (!slash || strcmp(slash, "/hopyard") != 0)
+        return hy_strdup(entry);
+    *slash = '\0';
+    return hy_asprintf("%s:%s", entry, self);
+}
+
+static int take_environment(struct agent *a, const Hy__Welcome *w, bool same_host)
+{
+    size_t here = 0;
+
+    while (environ[here])
+        here++;
+    a->env = hy_calloc(w->n_env + here + 1, sizeof *a->env);
+    if (!a->env)
+        return -ENOMEM;
+    for (size_t i = 0; i < w->n_env; i++) {
+        char *entry = w->env[i];
+
+        if (!a->path && strncmp(entry, "PATH=", 5) == 0) {
+            entry = a->path = extend_path(entry);
+            if (!entry)
+                return -ENOMEM;
+        }
+        if (same_host || !is_of_host(entry))
+            a->env[a->env_count++] = entry;
+    }
+    for (size_t i = 0; !same_host && i < here; i++)
+        if (is_of_host(environ[i]))
+            a->env[a->env_count++] = environ[i];
+    return 0;
+}
+
+/* Do we see the driver's folder? Then its token is in it. */
+static bool sees_token(const Hy__Welcome *w)
+{
+    hy_cleanup_free char *path = hy_path_join(w->logdir, w->token_file);
+    hy_cleanup_buf struct hy_buf text;
+
+    hy_buf_init(&text, 256);
+    return path && w->token.len && hy_file_read(path, &text) == 0 && text.len == w->token.len &&
+           memcmp(hy_buf_bytes(&text), w->token.data, text.len) == 0;
+}
+
+static uint64_t machine_memory(void)
+{
+    return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static void on_welcome(struct agent *a, const Hy__Control *m)
+{
+    const Hy__Welcome *w = m->welcome;
+    Hy__AgentInfo info = HY__AGENT_INFO__INIT;
+    Hy__Control reply = HY__CONTROL__INIT;
+    struct hy_err err = {0};
+    char host[256] = "";
+    size_t size = hy__control__get_packed_size(m);
+    hy_cleanup_free uint8_t *copy = hy_malloc(size);
+
+    if (a->welcomed)
+        return;
+    gethostname(host, sizeof host - 1);
+    if (copy) /* a deep copy by way of its bytes */
+        a->welcomed = hy__control__unpack(NULL, hy__control__pack(m, copy), copy);
+    if (!a->welcomed || take_environment(a, a->welcomed->welcome, strcmp(w->host, host) == 0) < 0) {
+        hy_agent_end(a, 1, "out of memory");
+        return;
+    }
+    a->shares_files = sees_token(w);
+    a->root = a->shares_files ? hy_strdup(w->logdir) : hy_agent_files_root(w->run, host, &err);
+    if (!a->root) {
+        hy_error("%s", err.text);
+        hy_agent_end(a, 1, "no folder for the trials");
+        return;
+    }
+    info.name = (char *)a->name;
+    info.host = host;
+    info.pid = getpid();
+    info.version = (char *)HY_VERSION;
+    info.slots = a->slots;
+    info.memory = machine_memory();
+    info.shares_files = a->shares_files;
+    reply.body_case = HY__CONTROL__BODY_AGENT_INFO;
+    reply.agent_info = &info;
+    hy_agent_send(a, &reply);
+    hy_info("joined run=%lld shares_files=%d limits=%s", (long long)w->run, a->shares_files,
+            hy_supervisor_limits_by(a->supervisor));
+}
+
+static void on_start(struct agent *a, const Hy__Control *m)
+{
+    size_t size = hy__control__get_packed_size(m);
+    hy_cleanup_free uint8_t *bytes = hy_malloc(size);
+    Hy__Control *copy = bytes ? hy__control__unpack(NULL, hy__control__pack(m, bytes), bytes) : NULL;
+
+    if (!copy)
+        hy_agent_end(a, 1, "out of memory");
+    else if (a->ending || !a->root)
+        hy__control__free_unpacked(copy, NULL);
+    else
+        hy_agent_trial_start(a, copy);
+}
+
+static void on_kill(struct agent *a, const Hy__Kill *kill)
+{
+    struct trial *t = hy_map_get(&a->trials, hy_agent_trial_key(kill->trial, kill->attempt));
+
+    if (t)
+        hy_agent_trial_kill(t, GRACE_MS);
+}
+
+static void on_message(void *arg, struct hy_peer *p, const Hy__Control *m)
+{
+    struct agent *a = arg;
+
+    (void)p;
+    switch (m->body_case) {
+    case HY__CONTROL__BODY_WELCOME:
+        on_welcome(a, m);
+        break;
+    case HY__CONTROL__BODY_START:
+        on_start(a, m);
+        break;
+    case HY__CONTROL__BODY_KILL:
+        on_kill(a, m->kill);
+        break;
+    case HY__CONTROL__BODY_BYE:
+        hy_agent_end(a, 0, "the driver said goodbye");
+        break;
+    default:
+        break; /* a newer driver's word that we do not know */
+    }
+}
+
+static void on_data(void *arg, struct hy_peer *p, uint32_t stream, const uint8_t *bytes, size_t n)
+{
+    hy_peer_consumed(p, stream, n);
+    hy_agent_files_data(arg, stream, bytes, n);
+}
+
+static void on_room(void *arg, struct hy_peer *p, uint32_t stream)
+{
+    (void)p;
+    hy_agent_trial_room(arg, stream);
+}
+
+static void on_gone(void *arg, struct hy_peer *p, const char *why)
+{
+    struct agent *a = arg;
+
+    (void)p;
+    a->peer = NULL;
+    drop(a, is_uploading); /* nobody takes their files any more */
+    hy_agent_end(a, 1, why);
+}
+
+static void on_up(void *arg, struct hy_peer *p)
+{
+    (void)arg;
+    hy_debug("link is up address=%s", hy_peer_address(p));
+}
+
+/* ---- what trials say: `hopyard report` -------------------------------------- */
+
+static const char *take_report(struct agent *a, const Hy__TrialReport *r)
+{
+    Hy__Report report = HY__REPORT__INIT;
+    Hy__Control m = HY__CONTROL__INIT;
+    unsigned long long run, trial;
+    unsigned attempt;
+    char tag[64] = "";
+
+    if (r->token.len < sizeof tag)
+        memcpy(tag, r->token.data, r->token.len);
+    if (sscanf(tag, "%llu.%llu.%u", &run, &trial, &attempt) != 3 || !a->welcomed ||
+        run != (unsigned long long)a->welcomed->welcome->run || !hy_map_get(&a->trials, hy_agent_trial_key(trial, attempt)))
+        return "this trial is over, or was never started here";
+    report.trial = trial;
+    report.attempt = attempt;
+    report.step = r->step;
+    report.n_metrics = r->n_metrics;
+    report.metrics = r->metrics;
+    m.body_case = HY__CONTROL__BODY_REPORT;
+    m.report = &report;
+    hy_agent_send(a, &m);
+    return "";
+}
+
+static void on_report(void *arg, struct hy_local_conn *c, const uint8_t *bytes, size_t n)
+{
+    Hy__TrialReport *r = hy__trial_report__unpack(NULL, n, bytes);
+    Hy__TrialReportAnswer answer = HY__TRIAL_REPORT_ANSWER__INIT;
+    uint8_t packed[256];
+
+    answer.error = (char *)(r ? take_report(arg, r) : "this is no report");
+    if (hy_local_send(c, packed, hy__trial_report_answer__pack(&answer, packed)) < 0)
+        hy_local_end(c);
+    hy__trial_report__free_unpacked(r, NULL);
+}
+
+static void on_report_conn(void *arg, struct hy_local_conn *c)
+{
+    (void)arg;
+    (void)c;
+}
+
+static int open_reports(struct agent *a, struct hy_err *err)
+{
+    static const struct hy_local_events events = {on_report_conn, on_report, on_report_conn};
+    hy_cleanup_free char *folder = hy_runtime_dir(err);
+
+    if (!folder)
+        return err->code;
+    a->report_path = hy_asprintf("%s/agent-%d.sock", folder, (int)getpid());
+    if (!a->report_path)
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    if (hy_keeper_file(a->report_path) < 0)
+        return hy_err_set(err, -EPIPE, "the keeper is gone");
+    return hy_local_listen(&a->loop, a->report_path, &events, a, &a->reports, err);
+}
+
+/* ---- the loop ----------------------------------------------------------------- */
+
+static void on_turn(uv_prepare_t *h)
+{
+    struct agent *a = h->data;
+
+    hy_net_flush(a->net);
+    leave_when_idle(a);
+}
+
+static void on_tick(uv_timer_t *h)
+{
+    hy_agent_trial_tick(h->data);
+}
+
+static void on_term(uv_signal_t *h, int signal)
+{
+    struct agent *a = h->data;
+
+    (void)signal;
+    hy_agent_end(a, 0, "asked to end by a signal");
+}
+
+static void on_keeper(uv_poll_t *h, int status, int events)
+{
+    struct agent *a = h->data;
+
+    (void)status;
+    (void)events;
+    uv_poll_stop(h);
+    hy_agent_end(a, 1, "the keeper is gone");
+}
+
+static int open_loop(struct agent *a, const char *unit, struct hy_err *err)
+{
+    static const struct hy_net_settings settings = {.silence_ms = LEASE_MS, .ping_ms = PING_MS};
+    static const struct hy_net_events events = {on_up, on_message, on_data, on_room, on_gone};
+    int rc = uv_loop_init(&a->loop);
+
+    if (rc < 0)
+        return hy_err_set(err, rc, "cannot make an event loop: %s", uv_strerror(rc));
+    rc = hy_supervisor_new(&a->loop, unit, &a->supervisor, err);
+    if (rc < 0)
+        return rc;
+    a->net = hy_net_new(&a->loop, &settings, &events, a);
+    if (!a->net)
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    uv_prepare_init(&a->loop, &a->turn);
+    uv_timer_init(&a->loop, &a->tick);
+    uv_signal_init(&a->loop, &a->term);
+    a->turn.data = a->tick.data = a->term.data = a->keeper.data = a;
+    rc = uv_poll_init(&a->loop, &a->keeper, hy_keeper_fd());
+    if (rc == 0)
+        rc = uv_poll_start(&a->keeper, UV_READABLE | UV_DISCONNECT, on_keeper);
+    if (rc == 0)
+        rc = uv_prepare_start(&a->turn, on_turn);
+    if (rc == 0)
+        rc = uv_timer_start(&a->tick, on_tick, TICK_MS, TICK_MS);
+    if (rc == 0)
+        rc = uv_signal_start(&a->term, on_term, SIGTERM);
+    return rc < 0 ? hy_err_set(err, rc, "cannot start the event loop: %s", uv_strerror(rc)) : open_reports(a, err);
+}
+
+static void close_loop(struct agent *a)
+{
+    if (a->peer)
+        hy_peer_close(a->peer, 0);
+    if (a->reports)
+        hy_local_close(a->reports);
+    hy_net_free(a->net);
+    hy_supervisor_free(a->supervisor);
+    uv_walk(&a->loop, close_walk, NULL);
+    uv_run(&a->loop, UV_RUN_DEFAULT);
+    uv_loop_close(&a->loop);
+    if (a->root && !a->shares_files && hy_remove_tree(a->root) < 0)
+        hy_warn("cannot remove the scratch folder path=%s", a->root);
+    if (a->welcomed)
+        hy__control__free_unpacked(a->welcomed, NULL);
+    hy_map_done(&a->trials);
+    hy_map_done(&a->incoming);
+    free(a->env);
+    free(a->path);
+    free(a->root);
+    free(a->report_path);
+}
+
+/* ---- the command line ------------------------------------------------------------ */
+
+static const char usage[] =
+    "usage: hopyard agent --join HOST:PORT --key-file FILE [--slots N] [--name NAME]\n"
+    "\n"
+    "Lends this machine to a run. The run must have been started with --listen;\n"
+    "`hopyard run` then prints the address, and where the key file is.\n"
+    "\n"
+    "  --join HOST:PORT   the run's driver ([HOST]:PORT for IPv6)\n"
+    "  --key-file FILE    the run's key, copied from there (mode 0600); - reads it\n"
+    "                     from standard input\n"
+    "  --slots N          how many trials at a time (default: the number of cores)\n"
+    "  --name NAME        how the run calls this agent (default: the host's name)\n"
+    "\n"
+    "The agent ends with the run, or when it has heard nothing for 15 seconds.\n";
+
+static int parse_join(struct settings *s, const char *text, struct hy_err *err)
+{
+    const char *colon = strrchr(text, ':');
+    const char *end = colon;
+    uint64_t port;
+
+    if (!colon || hy_parse_u64(colon + 1, &port) < 0 || port == 0 || port > 65535)
+        return hy_err_set(err, -EINVAL, "--join takes HOST:PORT, not '%s'", text);
+    if (*text == '[' && end > text && end[-1] == ']') {
+        text++;
+        end--;
+    }
+    if (end == text || (size_t)(end - text) >= sizeof s->host)
+        return hy_err_set(err, -EINVAL, "--join takes HOST:PORT, not '%s'", text);
+    memcpy(s->host, text, (size_t)(end - text));
+    s->host[end - text] = '\0';
+    s->port = (uint16_t)port;
+    return 0;
+}
+
+static int parse_settings(struct settings *s, int argc, char **argv, struct hy_err *err)
+{
+    static const struct option options[] = {
+        {"join", required_argument, NULL, 'j'},     {"key-file", required_argument, NULL, 'k'},
+        {"slots", required_argument, NULL, 's'},    {"name", required_argument, NULL, 'n'},
+        {"identity", required_argument, NULL, 'i'}, {"hold-fd", required_argument, NULL, 'f'},
+        {"open-files", required_argument, NULL, 'o'},
+        {"help", no_argument, NULL, 'h'},           {0}};
+    int c;
+
+    while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        switch (c) {
+        case 'j':
+            if (parse_join(s, optarg, err) < 0)
+                return err->code;
+            break;
+        case 'k':
+            s->key_file = optarg;
+            break;
+        case 's':
+            if (hy_parse_u64(optarg, &s->slots) < 0 || s->slots == 0 || s->slots > 100000)
+                return hy_err_set(err, -EINVAL, "--slots takes a number from 1 on, not '%s'", optarg);
+            break;
+        case 'n':
+            s->name = optarg;
+            break;
+        case 'i':
+            s->identity = optarg;
+            break;
+        case 'f': /* a lock that lives as long as we do: trials must not have it */
+            if (fcntl(atoi(optarg), F_SETFD, FD_CLOEXEC) < 0)
+                return hy_err_set(err, -EBADF, "--hold-fd %s is not open", optarg);
+            break;
+        case 'o':
+            if (hy_parse_u64(optarg, &s->open_files) < 0)
+                return hy_err_set(err, -EINVAL, "--open-files takes a number, not '%s'", optarg);
+            break;
+        case 'h':
+            fputs(usage, stdout);
+            return 1;
+        default:
+            return hy_err_set(err, -EINVAL, "see `hopyard agent --help`");
+        }
+    }
+    if (!s->port || !s->key_file)
+        return hy_err_set(err, -EINVAL, "an agent needs --join HOST:PORT and --key-file FILE; see `hopyard agent --help`");
+    return 0;
+}
+
+/* An agent that an engine started has its own key; one that joins by the run's
+ * key file takes a name of its own and derives its key from both. */
+static int prove_identity(struct settings *s, struct hy_err *err)
+{
+    uint8_t joint[HY_KEY_SIZE], nonce[HY_KEY_SIZE];
+    int rc = hy_key_read(s->key_file, s->identity ? s->key : joint, err);
+
+    if (rc < 0 || s->identity)
+        return rc;
+    if (hy_key_random(nonce) < 0)
+        return hy_err_set(err, -EIO, "this machine has no random numbers");
+    snprintf(s->made_identity, sizeof s->made_identity, "join-%02x%02x%02x%02x%02x%02x", nonce[0], nonce[1], nonce[2],
+             nonce[3], nonce[4], nonce[5]);
+    s->identity = s->made_identity;
+    rc = hy_key_derive(joint, s->identity, s->key);
+    explicit_bzero(joint, sizeof joint);
+    return rc < 0 ? hy_err_set(err, rc, "cannot derive the agent's key") : 0;
+}
+
+static int serve(const struct settings *s, struct hy_err *err)
+{
+    char host[256] = "agent";
+    struct agent a = {.next_stream = 1, .slots = (uint32_t)s->slots, .name = s->name,
+                      .open_files = s->open_files};
+    int rc;
+
+    gethostname(host, sizeof host - 1);
+    if (!a.name)
+        a.name = host;
+    rc = open_loop(&a, s->unit, err);
+    if (rc == 0)
+        rc = hy_net_dial(a.net, s->host, s->port, s->identity, s->key, &a.peer, err);
+    if (rc == 0) {
+        uv_run(&a.loop, UV_RUN_DEFAULT);
+        rc = a.exit_status;
+    }
+    close_loop(&a);
+    return rc;
+}
+
+/* Each trial takes a few files here, while what it starts with is the user's:
+ * a driver has raised its own limit and says what it was. */
+static void raise_file_limit(struct settings *s)
+{
+    struct rlimit files;
+
+    if (getrlimit(RLIMIT_NOFILE, &files) < 0)
+        return;
+    if (!s->open_files)
+        s->open_files = files.rlim_cur;
+    files.rlim_cur = files.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &files) < 0)
+        hy_warn("cannot raise the limit of open files error=%s", strerror(errno));
+}
+
+int hy_agent_main(int argc, char **argv)
+{
+    struct settings s = {.slots = (uint64_t)sysconf(_SC_NPROCESSORS_ONLN)};
+    struct hy_err err = {0};
+    int rc;
+
+    hy_log_init("agent");
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGHUP, SIG_IGN); /* an ssh that broke is no reason to end: the lease is */
+    rc = parse_settings(&s, argc, argv, &err);
+    if (rc == 0)
+        rc = prove_identity(&s, &err);
+    if (rc != 0) {
+        if (rc < 0)
+            fprintf(stderr, "hopyard agent: %s\n", err.text);
+        return rc < 0 ? 2 : 0;
+    }
+    raise_file_limit(&s);
+    snprintf(s.unit, sizeof s.unit, "agent-%d", (int)getpid());
+    rc = hy_keeper_fork(s.unit);
+    if (rc < 0) {
+        fprintf(stderr, "hopyard agent: cannot start: %s\n", strerror(-rc));
+        return 1;
+    }
+    prctl(PR_SET_NAME, "hopyard-agent");
+    rc = serve(&s, &err);
+    explicit_bzero(s.key, sizeof s.key);
+    if (rc < 0)
+        hy_error("%s", err.text);
+    return rc == 0 ? 0 : 1;
+}

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who belongs to which trial.
+ *
+ * Descendants of a main process are its trial's. Those whose parent has died
+ * arrive here, since we are their subreaper, and are told apart by their
+ * session, then by HOPYARD_TAG in the environment they were started with. One
+ * that has shed both (a daemon with an emptied environment) belongs to the
+ * only trial there is, and is ended at the latest when there is none.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent/supervise.h"
+
+#define TAG_MAX 4096
+#define STRAY_MS 100
+
+static struct hy_process *find_session(struct hy_supervisor *s, pid_t sid)
+{
+    hy_list_each(it, &s->processes) {
+        struct hy_process *p = hy_container(it, struct hy_process, link);
+
+        if (p->pid == sid)
+            return p;
+    }
+    return NULL;
+}
+
+static struct hy_process *find_tag(struct hy_supervisor *s, const char *tag)
+{
+    hy_list_each(it, &s->processes) {
+        struct hy_process *p = hy_container(it, struct hy_process, link);
+
+        if (strcmp(p->tag, tag) == 0)
+            return p;
+    }
+    return NULL;
+}
+
+/* Nobody who began in a trial's session can be in ours: what is, is a helper
+ * that this program started by itself. */
+static bool is_helper(const struct hy_proc *proc)
+{
+    return proc->sid == getsid(0);
+}
+
+/* A process that is just going has lost its environment with its memory: that
+ * is not the same as never having had one. */
+static bool is_leaving(struct hy_proc *proc)
+{
+    struct hy_proc now;
+
+    proc->leaving = hy_proc_read(proc->pid, &now) < 0 || now.leaving || now.dead;
+    return proc->leaving;
+}
+
+static int claim_orphan(struct hy_supervisor *s, struct hy_proc *orphan)
+{
+    char agent[HY_MARK_MAX], tag[TAG_MAX];
+    int rc = 0;
+
+    orphan->owner = find_session(s, orphan->sid);
+    if (orphan->owner)
+        return 0;
+    rc = hy_proc_env(orphan->pid, "HOPYARD_AGENT", agent, sizeof agent);
+    if (rc > 0)
+        rc = hy_proc_env(orphan->pid, "HOPYARD_TAG", tag, sizeof tag);
+    if (rc < 0 || (rc == 0 && is_leaving(orphan)))
+        return rc;
+    if (rc > 0 && strcmp(agent, s->mark) == 0)
+        orphan->owner = find_tag(s, tag);
+    else if (s->count == 1)
+        orphan->owner = hy_container(s->processes.next, struct hy_process, link);
+    else if (s->count > 1)
+        return 0;
+    orphan->stray = !orphan->owner;
+    return 0;
+}
+
+/* Children come after their parents mostly, since pids go up: few passes. */
+static void inherit(struct hy_procs *procs)
+{
+    bool changed = true;
+
+    while (changed) {
+        changed = false;
+        for (size_t i = 0; i < procs->n; i++) {
+            struct hy_proc *child = &procs->list[i];
+            const struct hy_proc *parent;
+
+            if (child->owner || child->stray)
+                continue;
+            parent = hy_procs_find(procs, child->ppid);
+            if (parent && (parent->owner || parent->stray)) {
+                child->owner = parent->owner;
+                child->stray = parent->stray;
+                changed = true;
+            }
+        }
+    }
+}
+
+int hy_family_census(struct hy_supervisor *s)
+{
+    int rc;
+
+    if (s->census_at == (int64_t)uv_now(s->loop))
+        return 0;
+    s->census_at = -1;
+    rc = hy_procs_read(&s->census);
+    for (size_t i = 0; rc == 0 && i < s->census.n; i++) {
+        struct hy_proc *proc = &s->census.list[i];
+
+        proc->owner = hy_map_get(&s->by_pid, (uint64_t)proc->pid);
+        if (proc->owner || proc->ppid != s->self || is_helper(proc))
+            continue;
+        if (proc->dead)
+            waitpid(proc->pid, NULL, WNOHANG);
+        else
+            rc = claim_orphan(s, proc);
+    }
+    if (rc < 0)
+        return rc;
+    inherit(&s->census);
+    s->census_at = (int64_t)uv_now(s->loop);
+    return 0;
+}
+
+struct tally {
+    struct hy_supervisor *s;
+    int unknown;
+};
+
+static void count_unknown(void *arg, pid_t pid)
+{
+    struct tally *t = arg;
+
+    if (!hy_map_get(&t->s->by_pid, (uint64_t)pid))
+        t->unknown++;
+}
+
+/* Once its main process is dead, all that is left of a trial hangs below
+ * orphans of ours: without one there is nobody. */
+bool hy_family_left(struct hy_process *p)
+{
+    struct hy_supervisor *s = p->supervisor;
+    struct tally t = {.s = s};
+
+    if (hy_trial_cgroup_signal(&p->cgroup, 0) > 0)
+        return true;
+    if (hy_children_each(count_unknown, &t) >= 0 && t.unknown == 0)
+        return false;
+    hy_family_strays_soon(s);
+    if (hy_family_census(s) < 0)
+        return true;
+    for (size_t i = 0; i < s->census.n; i++) {
+        const struct hy_proc *proc = &s->census.list[i];
+
+        if (proc->leaving && !proc->owner && proc->ppid == s->self)
+            return true; /* whosever it is; it will not be long */
+        /* One that we may not signal has become somebody else's: sudo. */
+        if (proc->owner == p && !proc->dead && (kill(proc->pid, 0) == 0 || errno != EPERM))
+            return true;
+    }
+    return false;
+}
+
+static int send_one(pid_t pid, int sig)
+{
+    int sent = kill(pid, sig) == 0;
+
+    if (sent && sig == SIGTERM)
+        kill(pid, SIGCONT); /* a stopped process would not hear it */
+    return sent;
+}
+
+int hy_family_signal(struct hy_process *p, int sig)
+{
+    struct hy_supervisor *s = p->supervisor;
+    bool group = p->main_alive;
+    int count = 0, rc;
+
+    rc = hy_family_census(s);
+    for (size_t i = 0; rc == 0 && i < s->census.n; i++)
+        group |= s->census.list[i].owner == p && s->census.list[i].pgrp == p->pid;
+    /* First the group: the kernel does that at one stroke, no fork slips through. */
+    if (group)
+        count += send_one(-p->pid, sig);
+    if (sig == SIGKILL)
+        hy_trial_cgroup_signal(&p->cgroup, sig);
+    for (size_t i = 0; rc == 0 && i < s->census.n; i++) {
+        const struct hy_proc *proc = &s->census.list[i];
+
+        if (proc->owner == p && !proc->dead && proc->pgrp != p->pid)
+            count += send_one(proc->pid, sig);
+    }
+    return rc < 0 ? rc : count;
+}
+
+bool hy_family_strays(struct hy_supervisor *s)
+{
+    bool any = false;
+
+    if (hy_family_census(s) < 0)
+        return true;
+    for (size_t i = 0; i < s->census.n; i++) {
+        const struct hy_proc *proc = &s->census.list[i];
+
+        if (!proc->stray || proc->dead)
+            continue;
+        any = true;
+        kill(proc->pid, SIGKILL);
+    }
+    return any;
+}
+
+static void on_stray_timer(uv_timer_t *timer)
+{
+    struct hy_supervisor *s = timer->data;
+
+    s->census_at = -1;
+    if (hy_family_strays(s))
+        hy_family_strays_soon(s);
+}
+
+void hy_family_strays_soon(struct hy_supervisor *s)
+{
+    uv_timer_start(&s->stray_timer, on_stray_timer, STRAY_MS, 0);
+}
+
+/* ---- reaping ---- */
+
+static void reap_if_orphan(void *arg, pid_t pid)
+{
+    struct hy_supervisor *s = arg;
+    struct hy_proc proc;
+
+    if (!hy_map_get(&s->by_pid, (uint64_t)pid) && hy_proc_read(pid, &proc) == 0 && proc.dead &&
+        !is_helper(&proc))
+        waitpid(pid, NULL, WNOHANG);
+}
+
+struct hy_process *hy_family_reap(struct hy_supervisor *s)
+{
+    for (;;) {
+        siginfo_t info = {0};
+        struct hy_process *p;
+        struct hy_proc proc;
+
+        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == 0)
+            return NULL;
+        p = hy_map_get(&s->by_pid, (uint64_t)info.si_pid);
+        if (p)
+            return p;
+        if (hy_proc_read(info.si_pid, &proc) == 0 && is_helper(&proc)) {
+            hy_children_each(reap_if_orphan, s); /* somebody else waits for that one: look behind it */
+            return NULL;
+        }
+        waitpid(info.si_pid, NULL, WNOHANG);
+    }
+}

@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A trial's life.
+ *
+ *     RUNNING ──► LINGERING ──► ENDING ──► KILLING ──► GONE ──► on_end
+ *
+ * each of which may be left out.
+ *
+ * RUNNING   until the main process ends, or somebody asks for the end.
+ * LINGERING the main process has ended by itself and others are still there:
+ *           a `tee` that writes its last lines may do so.
+ * ENDING    everybody had SIGTERM.
+ * KILLING   SIGKILL in rounds: what forked between looking and killing is
+ *           found by the next one.
+ * GONE      nobody is left; what the pipes still hold is delivered, unless
+ *           they are paused.
+ *
+ * Callbacks are only made from the loop, never from inside a call of ours:
+ * whoever calls hy_process_kill or hy_process_pause in on_output may still be
+ * holding the bytes.
+ */
+#include "agent/process.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent/supervise.h"
+#include "base/fault.h"
+#include "base/mem.h"
+#include "base/text.h"
+
+#define TIMEOUT_GRACE_MS 5000
+#define LINGER_MS 200
+#define LEFTOVER_GRACE_MS 1000
+#define ROUND_MAX_MS 500
+#define DRAIN_MAX (4u << 20) /* more than a pipe can hold: who still writes is not of the trial */
+
+static void drain(struct hy_process *p);
+static void on_timer(uv_timer_t *timer);
+
+/* ---- libuv's handles: a process is freed when the last one is closed ---- */
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+    struct hy_process *p = handle->data;
+
+    if (--p->handles == 0 && p->ended) {
+        free(p->tag);
+        free(p);
+    }
+}
+
+int hy_process_open_poll(struct hy_process *p, uv_poll_t *poll, int fd)
+{
+    int rc = hy_fault_hit(HY_SEAM_SYS) ? -EIO : uv_poll_init(p->supervisor->loop, poll, fd);
+
+    if (rc == 0) {
+        poll->data = p;
+        p->handles++;
+    }
+    return rc;
+}
+
+static void close_handle(uv_handle_t *handle)
+{
+    if (handle->loop && !uv_is_closing(handle))
+        uv_close(handle, on_handle_closed);
+}
+
+/* ---- output ---- */
+
+static void close_stream(struct hy_stream *st)
+{
+    close_handle((uv_handle_t *)&st->poll);
+    hy_fd_close(&st->pipe);
+}
+
+/* Reads once; how much, 0 when there is nothing more now or for ever. */
+static size_t read_stream(struct hy_stream *st)
+{
+    struct hy_process *p = st->process;
+    struct hy_supervisor *s = p->supervisor;
+    ssize_t n;
+
+    do
+        n = read(st->pipe, s->bytes, sizeof s->bytes);
+    while (n < 0 && errno == EINTR);
+    if (n > 0) {
+        p->events.on_output(p->arg, p, st->fd, s->bytes, (size_t)n);
+        return (size_t)n;
+    }
+    if (n == 0 || errno != EAGAIN || p->stage == HY_STAGE_GONE)
+        close_stream(st);
+    return 0;
+}
+
+static void on_readable(uv_poll_t *poll, int status, int events)
+{
+    struct hy_process *p = poll->data;
+    struct hy_stream *st = hy_container(poll, struct hy_stream, poll);
+
+    (void)status; /* read() tells what is wrong */
+    (void)events;
+    if (st->pipe >= 0 && !st->paused)
+        read_stream(st);
+    if (p->stage == HY_STAGE_GONE)
+        drain(p);
+}
+
+static void poll_stream(struct hy_stream *st)
+{
+    if (st->pipe < 0)
+        return;
+    if (st->paused)
+        uv_poll_stop(&st->poll);
+    else
+        uv_poll_start(&st->poll, UV_READABLE, on_readable);
+}
+
+/* ---- the end ---- */
+
+/* "1h", "1h30m", "1.5s": as short as people write it. */
+static void format_limit(int64_t ms, char *out, size_t size)
+{
+    static const struct {
+        int64_t ms;
+        char unit;
+    } units[] = {{86400000, 'd'}, {3600000, 'h'}, {60000, 'm'}};
+    size_t n = 0;
+
+    for (size_t i = 0; i < HY_COUNT(units); i++) {
+        if (ms >= units[i].ms)
+            n += (size_t)snprintf(out + n, size - n, "%lld%c", (long long)(ms / units[i].ms), units[i].unit);
+        ms %= units[i].ms;
+    }
+    if (ms || n == 0)
+        snprintf(out + n, size - n, "%gs", (double)ms / 1000);
+}
+
+static void say_timed_out(struct hy_process *p)
+{
+    char limit[64];
+
+    format_limit(p->timeout_ms, limit, sizeof limit);
+    snprintf(p->message, sizeof p->message, "killed: ran longer than the %s it may take; raise --timeout",
+             limit);
+}
+
+static void say_over_memory(struct hy_process *p)
+{
+    char used[32], limit[32];
+
+    if (p->cgroup.path) {
+        uint64_t peak = hy_trial_cgroup_peak(&p->cgroup);
+
+        p->used = peak > p->memory ? peak : p->memory;
+    }
+    snprintf(p->message, sizeof p->message, "killed: used %s of the %s it may use; raise --memory",
+             hy_format_size(p->used, used, sizeof used), hy_format_size(p->memory, limit, sizeof limit));
+}
+
+static void decide(struct hy_process *p, enum hy_process_outcome outcome)
+{
+    if (p->has_outcome)
+        return;
+    p->has_outcome = true;
+    p->end.outcome = outcome;
+    if (outcome == HY_PROCESS_TIMED_OUT)
+        say_timed_out(p);
+    else if (outcome == HY_PROCESS_OVER_MEMORY)
+        say_over_memory(p);
+}
+
+/* The cgroup's peak has the page cache in it; what the watch saw is a sample.
+ * The truth lies between. */
+static void find_peak(struct hy_process *p)
+{
+    p->end.peak_memory = p->used > p->end.peak_memory ? p->used : p->end.peak_memory;
+    if (p->cgroup.path && p->end.outcome != HY_PROCESS_OVER_MEMORY) {
+        uint64_t peak = hy_trial_cgroup_peak(&p->cgroup);
+
+        if (peak && peak < p->end.peak_memory)
+            p->end.peak_memory = peak;
+    }
+}
+
+void hy_process_release(struct hy_process *p)
+{
+    p->ended = true;
+    hy_list_remove(&p->link);
+    for (int i = 0; i < 2; i++)
+        close_stream(&p->streams[i]);
+    close_handle((uv_handle_t *)&p->exit_poll);
+    close_handle((uv_handle_t *)&p->oom_poll);
+    hy_fd_close(&p->pidfd);
+    hy_trial_cgroup_remove(&p->cgroup);
+    close_handle((uv_handle_t *)&p->timer); /* there always is this one: the last to close frees */
+}
+
+static void finish(struct hy_process *p)
+{
+    struct hy_supervisor *s = p->supervisor;
+
+    find_peak(p);
+    p->end.message = p->message;
+    if (--s->count == 0)
+        uv_unref((uv_handle_t *)&s->child_signal);
+    hy_process_release(p);
+    p->events.on_end(p->arg, p, &p->end);
+}
+
+/* Nobody writes any more: reads what there is, and ends when that was all. */
+static void drain(struct hy_process *p)
+{
+    for (int i = 0; i < 2; i++) {
+        struct hy_stream *st = &p->streams[i];
+        size_t sum = 0;
+
+        while (st->pipe >= 0 && !st->paused && sum < DRAIN_MAX)
+            sum += read_stream(st);
+        if (sum >= DRAIN_MAX)
+            close_stream(st);
+    }
+    if (p->streams[0].pipe < 0 && p->streams[1].pipe < 0 && !p->ended)
+        finish(p);
+}
+
+static void begin_ending(struct hy_process *p, int64_t grace_ms)
+{
+    int64_t kill_at = (int64_t)uv_now(p->supervisor->loop) + (grace_ms > 0 ? grace_ms : 0);
+
+    if (p->stage < HY_STAGE_ENDING) {
+        p->stage = HY_STAGE_ENDING;
+        p->kill_at = kill_at;
+        if (grace_ms > 0)
+            hy_family_signal(p, SIGTERM);
+    } else if (p->stage == HY_STAGE_ENDING && kill_at < p->kill_at) {
+        p->kill_at = kill_at;
+    } else {
+        return;
+    }
+    uv_timer_start(&p->timer, on_timer, (uint64_t)(p->kill_at - (int64_t)uv_now(p->supervisor->loop)), 0);
+}
+
+static void kill_round(struct hy_process *p)
+{
+    unsigned ms = p->rounds < 8 ? 2u << p->rounds : ROUND_MAX_MS;
+
+    p->stage = HY_STAGE_KILLING;
+    p->rounds++;
+    p->supervisor->census_at = -1;
+    hy_family_signal(p, SIGKILL);
+    uv_timer_start(&p->timer, on_timer, ms, 0);
+}
+
+void hy_process_over_memory(struct hy_process *p, uint64_t used)
+{
+    if (p->stage == HY_STAGE_GONE || p->stage == HY_STAGE_KILLING)
+        return;
+    p->used = used > p->used ? used : p->used;
+    decide(p, HY_PROCESS_OVER_MEMORY);
+    kill_round(p);
+}
+
+void hy_process_settle(struct hy_process *p)
+{
+    if (p->main_alive || p->stage == HY_STAGE_GONE)
+        return;
+    if (hy_trial_cgroup_oom(&p->cgroup))
+        decide(p, HY_PROCESS_OVER_MEMORY);
+    if (hy_family_left(p)) {
+        if (p->stage == HY_STAGE_RUNNING) {
+            p->stage = HY_STAGE_LINGERING;
+            uv_timer_start(&p->timer, on_timer, LINGER_MS, 0);
+        }
+        return;
+    }
+    p->stage = HY_STAGE_GONE;
+    uv_timer_stop(&p->timer);
+    drain(p);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct hy_process *p = timer->data;
+
+    switch (p->stage) {
+    case HY_STAGE_RUNNING:
+        decide(p, HY_PROCESS_TIMED_OUT);
+        begin_ending(p, TIMEOUT_GRACE_MS);
+        break;
+    case HY_STAGE_LINGERING:
+        begin_ending(p, LEFTOVER_GRACE_MS);
+        break;
+    case HY_STAGE_ENDING:
+    case HY_STAGE_KILLING:
+        kill_round(p);
+        hy_process_settle(p);
+        break;
+    case HY_STAGE_GONE:
+        drain(p);
+        break;
+    }
+}
+
+void hy_process_main_ended(struct hy_process *p)
+{
+    struct hy_supervisor *s = p->supervisor;
+    struct rusage usage = {0};
+    int status = 0;
+
+    while (wait4(p->pid, &status, 0, &usage) < 0 && errno == EINTR)
+        ;
+    hy_map_remove(&s->by_pid, (uint64_t)p->pid);
+    p->main_alive = false;
+    close_handle((uv_handle_t *)&p->exit_poll);
+    hy_fd_close(&p->pidfd);
+    s->census_at = -1;
+    p->end.code = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
+    if (!p->has_outcome)
+        p->end.outcome = WIFSIGNALED(status) ? HY_PROCESS_SIGNALED : HY_PROCESS_EXITED;
+    p->end.cpu_ms = (int64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000 +
+                    (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1000;
+    p->end.peak_memory = (uint64_t)usage.ru_maxrss * 1024;
+    hy_process_settle(p);
+}
+
+static void on_exit_event(uv_poll_t *poll, int status, int events)
+{
+    struct hy_process *p = poll->data;
+
+    (void)status;
+    (void)events;
+    if (p->main_alive)
+        hy_process_main_ended(p);
+}
+
+static void on_oom_event(uv_poll_t *poll, int status, int events)
+{
+    struct hy_process *p = poll->data;
+
+    (void)events;
+    if (status < 0)
+        uv_poll_stop(poll); /* then the end tells */
+    if (hy_trial_cgroup_oom(&p->cgroup))
+        hy_process_over_memory(p, 0);
+    else
+        hy_watch_suspect(p);
+}
+
+void hy_process_begin(struct hy_process *p)
+{
+    struct hy_supervisor *s = p->supervisor;
+
+    p->main_alive = true;
+    if (s->count++ == 0)
+        uv_ref((uv_handle_t *)&s->child_signal); /* the loop lives as long as a process does */
+    s->census_at = -1;
+    /* Takes the room that was made under 0, so it cannot fail. */
+    hy_map_remove(&s->by_pid, 0);
+    if (hy_map_put(&s->by_pid, (uint64_t)p->pid, p) < 0)
+        abort();
+    /* Without a pidfd, SIGCHLD tells. */
+    if (p->pidfd >= 0 && hy_process_open_poll(p, &p->exit_poll, p->pidfd) == 0)
+        uv_poll_start(&p->exit_poll, UV_READABLE, on_exit_event);
+    if (p->cgroup.path)
+        uv_poll_start(&p->oom_poll, p->cgroup.kind == HY_CGROUP_V1 ? UV_READABLE : UV_PRIORITIZED,
+                      on_oom_event);
+    poll_stream(&p->streams[0]);
+    poll_stream(&p->streams[1]);
+    if (p->timeout_ms > 0)
+        uv_timer_start(&p->timer, on_timer, (uint64_t)p->timeout_ms, 0);
+    if (p->memory)
+        hy_watch_start(s);
+}
+
+/* ---- what others ask for ---- */
+
+void hy_process_kill(struct hy_process *p, int64_t grace_ms)
+{
+    if (p->main_alive)
+        decide(p, HY_PROCESS_KILLED);
+    begin_ending(p, grace_ms);
+}
+
+void hy_process_pause(struct hy_process *p, int fd, int paused)
+{
+    struct hy_stream *st = &p->streams[fd == 2];
+
+    assert(fd == 1 || fd == 2);
+    if (st->paused == !!paused)
+        return;
+    st->paused = paused;
+    if (p->stage == HY_STAGE_GONE && !paused)
+        uv_timer_start(&p->timer, on_timer, 0, 0);
+    else
+        poll_stream(st);
+}
+
+int64_t hy_process_pid(const struct hy_process *p)
+{
+    return p->pid;
+}

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What /proc says. A process may be gone between any two lines; then the
+ * answer is "not there", never a guess.
+ */
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/supervise.h"
+#include "base/buf.h"
+#include "base/fault.h"
+#include "base/file.h"
+#include "base/mem.h"
+
+#define ENVIRONMENT_MAX (4u << 20)
+
+/* Reads a small file of /proc, at most size - 1 bytes, and ends it with a NUL. */
+static ssize_t read_small(const char *path, char *text, size_t size)
+{
+    hy_cleanup_close int fd = HY_SYS(open(path, O_RDONLY | O_CLOEXEC));
+    ssize_t n = 0;
+    size_t len = 0;
+
+    if (fd < 0)
+        return -errno;
+    while (len < size - 1) {
+        n = HY_SYS(read(fd, text + len, size - 1 - len));
+        if (n <= 0)
+            break;
+        len += (size_t)n;
+    }
+    if (n < 0)
+        return -errno;
+    text[len] = '\0';
+    return (ssize_t)len;
+}
+
+int hy_proc_read(pid_t pid, struct hy_proc *ret)
+{
+    char path[40], text[1024];
+    const char *rest;
+    unsigned long long start, size;
+    int ppid, pgrp, sid;
+    long threads;
+    ssize_t n;
+    char state;
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    n = read_small(path, text, sizeof text);
+    if (n < 0)
+        return (int)n;
+    /* The name, in brackets, may itself have brackets and blanks in it. */
+    rest = strrchr(text, ')');
+    if (!rest ||
+        sscanf(rest + 1, " %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld %*d %llu %llu",
+               &state, &ppid, &pgrp, &sid, &threads, &start, &size) != 7)
+        return -ESRCH;
+    /* A first thread that has ended before the others is shown as a zombie too. */
+    *ret = (struct hy_proc){.pid = pid,
+                            .ppid = ppid,
+                            .pgrp = pgrp,
+                            .sid = sid,
+                            .start = start,
+                            .leaving = size == 0 && state != 'Z',
+                            .dead = state == 'X' || (state == 'Z' && threads <= 1)};
+    return 0;
+}
+
+static int add_proc(struct hy_procs *procs, const struct hy_proc *proc)
+{
+    if (procs->n == procs->cap) {
+        size_t cap = procs->cap ? procs->cap * 2 : 256;
+        struct hy_proc *list = hy_reallocarray(procs->list, cap, sizeof *list);
+
+        if (!list)
+            return -ENOMEM;
+        procs->list = list;
+        procs->cap = cap;
+    }
+    procs->list[procs->n++] = *proc;
+    return 0;
+}
+
+static int by_pid(const void *a, const void *b)
+{
+    const struct hy_proc *x = a, *y = b;
+
+    return (x->pid > y->pid) - (x->pid < y->pid);
+}
+
+/* Calls `each` for the pid of every process; stops at its first error. */
+static int each_pid(int (*each)(void *arg, pid_t pid), void *arg)
+{
+    DIR *d = hy_fault_hit(HY_SEAM_SYS) ? NULL : opendir("/proc");
+    struct dirent *e;
+    int rc = 0;
+
+    if (!d)
+        return -EIO;
+    while (rc >= 0 && (e = readdir(d)))
+        if (isdigit((unsigned char)e->d_name[0]))
+            rc = each(arg, (pid_t)atoi(e->d_name));
+    closedir(d);
+    return rc < 0 ? rc : 0;
+}
+
+static int read_into(void *arg, pid_t pid)
+{
+    struct hy_proc proc;
+    int rc = hy_proc_read(pid, &proc);
+
+    if (rc == -ENOENT || rc == -ESRCH)
+        return 0;
+    return rc < 0 ? rc : add_proc(arg, &proc);
+}
+
+int hy_procs_read(struct hy_procs *procs)
+{
+    int rc;
+
+    procs->n = 0;
+    rc = each_pid(read_into, procs);
+    if (rc < 0)
+        return rc;
+    qsort(procs->list, procs->n, sizeof *procs->list, by_pid);
+    return 0;
+}
+
+void hy_procs_done(struct hy_procs *procs)
+{
+    free(procs->list);
+    *procs = (struct hy_procs){0};
+}
+
+struct hy_proc *hy_procs_find(const struct hy_procs *procs, pid_t pid)
+{
+    const struct hy_proc key = {.pid = pid};
+
+    return procs->n ? bsearch(&key, procs->list, procs->n, sizeof key, by_pid) : NULL;
+}
+
+struct children {
+    void (*each)(void *arg, pid_t pid);
+    void *arg;
+    int count;
+};
+
+static int pass_own_child(void *arg, pid_t pid)
+{
+    struct children *c = arg;
+    struct hy_proc proc;
+
+    if (hy_proc_read(pid, &proc) < 0 || proc.ppid != getpid())
+        return 0;
+    c->each(c->arg, pid);
+    c->count++;
+    return 0;
+}
+
+/* "12 13 14 " in pieces. */
+static int pass_listed_children(struct children *c, int fd)
+{
+    char text[4096];
+    pid_t pid = 0;
+    ssize_t n;
+
+    while ((n = HY_SYS(read(fd, text, sizeof text))) > 0)
+        for (ssize_t i = 0; i < n; i++) {
+            if (isdigit((unsigned char)text[i])) {
+                pid = pid * 10 + (text[i] - '0');
+            } else if (pid) {
+                c->each(c->arg, pid);
+                c->count++;
+                pid = 0;
+            }
+        }
+    return n < 0 ? -errno : c->count;
+}
+
+int hy_children_each(void (*each)(void *arg, pid_t pid), void *arg)
+{
+    struct children c = {.each = each, .arg = arg};
+    hy_cleanup_close int fd = -1;
+    char path[64];
+    int rc;
+
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+    fd = HY_SYS(open(path, O_RDONLY | O_CLOEXEC));
+    if (fd >= 0)
+        return pass_listed_children(&c, fd);
+    if (errno != ENOENT)
+        return -errno;
+    rc = each_pid(pass_own_child, &c); /* a kernel without CONFIG_PROC_CHILDREN */
+    return rc < 0 ? rc : c.count;
+}
+
+int hy_proc_env(pid_t pid, const char *name, char *value, size_t size)
+{
+    hy_cleanup_buf struct hy_buf b;
+    const char *at, *end;
+    size_t n = strlen(name);
+    char path[40];
+
+    hy_buf_init(&b, ENVIRONMENT_MAX);
+    snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
+    if (hy_file_read(path, &b) == -ENOMEM)
+        return -ENOMEM;
+    at = (const char *)hy_buf_bytes(&b);
+    end = at + b.len;
+    while (at && at < end) {
+        size_t len = strnlen(at, (size_t)(end - at));
+
+        if (len > n && at[n] == '=' && memcmp(at, name, n) == 0 && len - n - 1 < size) {
+            memcpy(value, at + n + 1, len - n - 1);
+            value[len - n - 1] = '\0';
+            return 1;
+        }
+        at += len + 1;
+    }
+    return 0;
+}
+
+/* Adds up "Name:  123 kB" lines; -1 when none of them is there. */
+static int64_t sum_kb(const char *text, const char *const *names)
+{
+    int64_t sum = 0;
+    bool any = false;
+
+    for (; *names; names++) {
+        const char *line = strstr(text, *names);
+
+        if (line) {
+            sum += strtoll(line + strlen(*names), NULL, 10);
+            any = true;
+        }
+    }
+    return any ? sum : -1;
+}
+
+uint64_t hy_proc_memory(pid_t pid, bool exact)
+{
+    static const char *const resident[] = {"\nRssAnon:", "\nRssShmem:", "\nVmSwap:", NULL};
+    static const char *const share[] = {"\nPss_Anon:", "\nPss_Shmem:", "\nSwapPss:", NULL};
+    char path[40], text[4096];
+    int64_t kb = -1;
+
+    if (exact) {
+        snprintf(path, sizeof path, "/proc/%d/smaps_rollup", (int)pid);
+        if (read_small(path, text, sizeof text) > 0 && strstr(text, share[0]))
+            kb = sum_kb(text, share);
+    }
+    if (kb < 0) {
+        snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+        if (read_small(path, text, sizeof text) > 0)
+            kb = sum_kb(text, resident);
+    }
+    return kb > 0 ? (uint64_t)kb * 1024 : 0;
+}
+
+int hy_mark_format(pid_t pid, char mark[HY_MARK_MAX])
+{
+    struct hy_proc proc;
+    int rc = hy_proc_read(pid, &proc);
+
+    if (rc == 0)
+        snprintf(mark, HY_MARK_MAX, "%d:%llu", (int)pid, (unsigned long long)proc.start);
+    return rc;
+}
+
+int hy_mark_alive(const char *mark)
+{
+    unsigned long long start;
+    struct hy_proc proc;
+    int pid, used = 0, rc;
+
+    if (sscanf(mark, "%d:%llu%n", &pid, &start, &used) != 2 || mark[used] || pid <= 0)
+        return -EINVAL;
+    rc = hy_proc_read(pid, &proc);
+    if (rc == -ENOENT || rc == -ESRCH)
+        return 0;
+    /* Not known is not dead. */
+    return rc < 0 || (proc.start == start && !proc.dead);
+}

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Private to the supervision of processes: what process.c, spawn.c, family.c,
+ * watch.c, cgroup.c, procs.c, keeper.c and sweep.c share.
+ *
+ *     supervisor.c  what all trials of an agent share
+ *     process.c   a trial's life, from its start to on_end
+ *     start.c     how it begins
+ *     spawn.c     the one system call that makes a process, and exec
+ *     family.c    who belongs to which trial, and how all of them are ended
+ *     watch.c     memory limits without cgroups
+ *     cgroup.c    memory limits with them, v1 and v2; cgroup_find.c: where
+ *     procs.c     what /proc says about a process
+ */
+#ifndef HY_AGENT_SUPERVISE_H
+#define HY_AGENT_SUPERVISE_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "agent/process.h"
+#include "base/list.h"
+#include "base/map.h"
+
+static inline void hy_fd_close(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+/* ---- procs.c ---- */
+
+struct hy_proc {
+    pid_t pid, ppid, pgrp, sid;
+    bool dead;               /* a zombie without a living thread */
+    bool leaving;            /* has no memory any more, and soon will be dead */
+    uint64_t start;          /* clock ticks since boot: with the pid, a name that is never used again */
+    struct hy_process *owner; /* family.c: the trial it belongs to, or NULL */
+    bool stray;              /* family.c: of a trial that is over */
+};
+
+struct hy_procs {
+    struct hy_proc *list; /* ascending by pid */
+    size_t n, cap;
+};
+
+/* 0 or -Exxx (-ENOENT, -ESRCH: there is no such process). */
+int hy_proc_read(pid_t pid, struct hy_proc *ret);
+/* Every process of this machine that we may see. 0 or -Exxx. */
+int hy_procs_read(struct hy_procs *procs);
+void hy_procs_done(struct hy_procs *procs);
+struct hy_proc *hy_procs_find(const struct hy_procs *procs, pid_t pid);
+
+/* Calls `each` for the children of this process's first thread, where orphans
+ * arrive; needs no memory. How many, or -Exxx. */
+int hy_children_each(void (*each)(void *arg, pid_t pid), void *arg);
+/* The value of `name` in the environment it was started with. 1, 0 (not
+ * there, or not to be read), or -ENOMEM. */
+int hy_proc_env(pid_t pid, const char *name, char *value, size_t size);
+/* Bytes of anonymous and shared memory; `exact` counts shared pages once over
+ * all who map them and costs milliseconds. 0 when it is gone. */
+uint64_t hy_proc_memory(pid_t pid, bool exact);
+
+#define HY_MARK_MAX 48
+/* "pid:starttime" of a process, as HOPYARD_AGENT carries it. */
+int hy_mark_format(pid_t pid, char mark[HY_MARK_MAX]);
+/* 1: that process lives; 0: it does not; -EINVAL: no mark. */
+int hy_mark_alive(const char *mark);
+
+/* ---- cgroup_find.c, cgroup.c ---- */
+
+enum hy_cgroup_kind { HY_CGROUP_NONE, HY_CGROUP_V1, HY_CGROUP_V2 };
+
+struct hy_cgroup_place {
+    char mount[PATH_MAX];
+    char own[PATH_MAX]; /* below the mount: "" or "/…" */
+};
+
+/* Our place, from the texts of /proc/self/cgroup and /proc/self/mountinfo. 0 or -ENOENT. */
+int hy_cgroup_locate(enum hy_cgroup_kind kind, const char *own_text, const char *mount_text,
+                     struct hy_cgroup_place *ret);
+/* Is `word` in the list, between the separators? */
+bool hy_has_word(const char *list, const char *word, const char *separators);
+
+/* The agent's own cgroup, in which each trial with a limit gets one. */
+struct hy_cgroup {
+    enum hy_cgroup_kind kind;
+    char path[PATH_MAX];
+    uint64_t count; /* of trials so far: makes their names unique */
+};
+
+/* One trial's. */
+struct hy_trial_cgroup {
+    enum hy_cgroup_kind kind;
+    char *path;      /* NULL: it has none */
+    int events;      /* v1: an eventfd, v2: memory.events; changes when the limit was hit */
+};
+
+/* Finds a place and makes the agent's cgroup there; kind NONE when the machine
+ * does not let us. `only` narrows the choice for tests. */
+void hy_cgroup_init(struct hy_cgroup *c, const char *name, const char *only);
+void hy_cgroup_done(struct hy_cgroup *c);
+int hy_trial_cgroup_make(struct hy_cgroup *c, const char *tag, uint64_t memory, struct hy_trial_cgroup *ret,
+                         struct hy_err *err);
+/* The fd by which a process enters, or -Exxx. */
+int hy_trial_cgroup_enter_fd(const struct hy_trial_cgroup *t);
+/* Takes the event; whether the kernel has killed for memory in there. */
+bool hy_trial_cgroup_oom(const struct hy_trial_cgroup *t);
+/* What its processes use of their own now, and the most it ever held, page cache included. */
+uint64_t hy_trial_cgroup_usage(const struct hy_trial_cgroup *t);
+uint64_t hy_trial_cgroup_peak(const struct hy_trial_cgroup *t);
+/* Sends the signal to everybody in it; how many there were, or -Exxx. */
+int hy_trial_cgroup_signal(const struct hy_trial_cgroup *t, int sig);
+/* All its processes are gone. */
+void hy_trial_cgroup_remove(struct hy_trial_cgroup *t);
+/*
+ * Kills and removes agents' cgroups: those of `name` and `pid`, or with name
+ * NULL those whose agent is gone. Returns how many processes were killed.
+ */
+int hy_cgroup_clear(const char *name, pid_t pid);
+
+/* ---- spawn.c ---- */
+
+struct hy_spawn {
+    char *const *argv;
+    char *const *env;
+    const char *cwd;
+    int fds[3];       /* become 0, 1 and 2; all above 2 */
+    int cgroup_fd;    /* or -1 */
+    uint64_t open_files; /* or 0 */
+};
+
+/* 0, with *ret_pidfd -1 where the kernel has none, or -Exxx with a sentence. */
+int hy_spawn(const struct hy_spawn *spawn, pid_t *ret_pid, int *ret_pidfd, struct hy_err *err);
+
+/* ---- process.c ---- */
+
+enum hy_stage {
+    HY_STAGE_RUNNING,
+    HY_STAGE_LINGERING, /* the main process has ended, others not yet */
+    HY_STAGE_ENDING,  /* SIGTERM was sent; SIGKILL at kill_at */
+    HY_STAGE_KILLING, /* SIGKILL in rounds until nobody is left */
+    HY_STAGE_GONE,    /* only the pipes are still to be read */
+};
+
+struct hy_stream {
+    uv_poll_t poll;
+    struct hy_process *process;
+    int fd;      /* of the trial: 1 or 2 */
+    int pipe;    /* our end; -1 once read to the end */
+    bool paused;
+};
+
+struct hy_process {
+    struct hy_supervisor *supervisor;
+    struct hy_list link;
+    struct hy_process_events events;
+    void *arg;
+    char *tag;
+    pid_t pid;
+    int pidfd;
+    bool main_alive;
+    enum hy_stage stage;
+    bool has_outcome;           /* end.outcome was decided before its death */
+    bool ended;                 /* on_end was called, or the start failed */
+    struct hy_process_end end;
+    char message[160];
+    uint64_t memory;
+    uint64_t used;              /* the most that was measured */
+    unsigned oom_looks;         /* watch.c */
+    int64_t timeout_ms;
+    int64_t kill_at;            /* by uv_now */
+    unsigned rounds;            /* of SIGKILL */
+    struct hy_trial_cgroup cgroup;
+    struct hy_stream streams[2];
+    uv_poll_t exit_poll, oom_poll;
+    uv_timer_t timer;
+    unsigned handles;           /* of libuv, not closed yet */
+};
+
+struct hy_supervisor {
+    uv_loop_t *loop;
+    struct hy_list processes;
+    struct hy_map by_pid;       /* main processes that are not reaped yet */
+    size_t count;
+    pid_t self;
+    char mark[HY_MARK_MAX];
+    struct hy_cgroup cgroup;
+    int null_fd;
+    uv_signal_t child_signal;
+    uv_timer_t watch_timer, stray_timer;
+    unsigned handles;
+    struct hy_procs census;     /* family.c */
+    int64_t census_at;
+    uint8_t bytes[65536];       /* every read goes through here */
+};
+
+/* A start that failed, or an end: closes everything; freed when libuv is done with it. */
+void hy_process_release(struct hy_process *p);
+int hy_process_open_poll(struct hy_process *p, uv_poll_t *poll, int fd);
+/* It runs: from here on the loop looks after it. */
+void hy_process_begin(struct hy_process *p);
+/* Its memory was measured as `used` and is too much: ends it at once. */
+void hy_process_over_memory(struct hy_process *p, uint64_t used);
+/* Its main process is dead and not reaped yet. */
+void hy_process_main_ended(struct hy_process *p);
+/* Something may have changed: looks whether it is over, and ends what it left behind. */
+void hy_process_settle(struct hy_process *p);
+
+/* ---- family.c ---- */
+
+/* Who belongs to whom, not older than this turn of the loop; -Exxx: not known now. */
+int hy_family_census(struct hy_supervisor *s);
+/* Is anybody there beside the main process? Errs on the side of yes. Cheap when the answer is no. */
+bool hy_family_left(struct hy_process *p);
+/* To all of it; how many got it, or -Exxx. */
+int hy_family_signal(struct hy_process *p, int sig);
+/* Ends orphans whose trial is over, now, or soon and until there are none. */
+void hy_family_strays_soon(struct hy_supervisor *s);
+bool hy_family_strays(struct hy_supervisor *s);
+/* Reaps dead orphans; returns a main process that is dead and waits to be reaped by its own, or NULL. */
+struct hy_process *hy_family_reap(struct hy_supervisor *s);
+
+/* ---- watch.c ---- */
+
+void hy_watch_start(struct hy_supervisor *s);
+/* Its cgroup ran out of memory, it seems: looks soon and often for a while. */
+void hy_watch_suspect(struct hy_process *p);
+void hy_watch_tick(uv_timer_t *timer);
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is left when an agent and its keeper were killed together: processes
+ * that carry the mark of an agent that is not there, and cgroups named so.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/supervise.h"
+
+static bool is_ours(pid_t pid)
+{
+    char path[40];
+    struct stat st;
+
+    snprintf(path, sizeof path, "/proc/%d", (int)pid);
+    return stat(path, &st) == 0 && st.st_uid == geteuid();
+}
+
+/* 1 when its agent is gone; not when it is ours too: then we are left over with it. */
+static int is_left_over(const struct hy_proc *proc)
+{
+    const char *own = getenv("HOPYARD_AGENT");
+    char mark[HY_MARK_MAX];
+    int rc;
+
+    if (proc->dead || proc->pid == getpid() || !is_ours(proc->pid))
+        return 0;
+    rc = hy_proc_env(proc->pid, "HOPYARD_AGENT", mark, sizeof mark);
+    if (rc <= 0 || (own && strcmp(own, mark) == 0))
+        return rc < 0 ? rc : 0;
+    return hy_mark_alive(mark) == 0;
+}
+
+int hy_supervisor_sweep(void)
+{
+    struct hy_procs procs = {0};
+    int count = 0, rc = hy_procs_read(&procs);
+
+    for (size_t i = 0; rc >= 0 && i < procs.n; i++) {
+        rc = is_left_over(&procs.list[i]);
+        if (rc > 0 && kill(procs.list[i].pid, SIGKILL) == 0)
+            count++;
+    }
+    hy_procs_done(&procs);
+    if (rc < 0)
+        return rc;
+    return count + hy_cgroup_clear(NULL, 0);
+}

@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/trial.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#define CHUNK (64u * 1024)          /* the most that a process hands over at once */
+#define RESULT_MAX (1024u * 1024)
+
+struct output_end {
+    struct hy_list link;
+    Hy__OutputEnd end;
+};
+
+/* ---- its words --------------------------------------------------------------- */
+
+static const Hy__Welcome *run_of(const struct trial *t)
+{
+    return t->agent->welcomed->welcome;
+}
+
+int hy_agent_trial_add_output(struct trial *t, uint32_t stream, uint64_t bytes)
+{
+    struct output_end *o = hy_calloc(1, sizeof *o);
+
+    if (!o)
+        return -ENOMEM;
+    hy__output_end__init(&o->end);
+    o->end.stream = stream;
+    o->end.bytes = bytes;
+    hy_list_push(&t->outputs, &o->link);
+    t->output_count++;
+    return 0;
+}
+
+static int add_metric(void *arg, const char *name, double value)
+{
+    struct trial *t = arg;
+    Hy__Metric **more = hy_reallocarray(t->metrics, t->metric_count + 1, sizeof *more);
+    Hy__Metric *m;
+
+    if (!more)
+        return -ENOMEM;
+    t->metrics = more;
+    m = hy_malloc(sizeof *m);
+    if (!m)
+        return -ENOMEM;
+    hy__metric__init(m);
+    m->name = hy_strdup(name);
+    m->value = value;
+    if (!m->name) {
+        free(m);
+        return -ENOMEM;
+    }
+    t->metrics[t->metric_count++] = m;
+    return 0;
+}
+
+/* The JSON it wrote counts more than what it printed. */
+static void read_result(struct trial *t)
+{
+    const char *metric = run_of(t)->metric;
+    hy_cleanup_buf struct hy_buf text;
+    struct hy_err err = {0};
+    int rc;
+
+    hy_buf_init(&text, RESULT_MAX);
+    rc = hy_file_read(t->result, &text);
+    if (rc == -ENOENT)
+        return;
+    if (rc == -ENOBUFS)
+        hy_err_set(&err, rc, "it is larger than 1 MB");
+    else if (rc < 0)
+        hy_err_sys(&err, rc, "it cannot be read");
+    else
+        rc = hy_result_parse(hy_buf_bytes(&text), text.len, *metric ? metric : "result", add_metric, t, &err);
+    if (rc < 0)
+        t->metric_error = hy_asprintf("the result in '%s' does not count: %s", t->result, err.text);
+    for (size_t i = 0; i < t->metric_count; i++)
+        if (*metric && strcmp(t->metrics[i]->name, metric) == 0) {
+            t->ended.has_metric = 1;
+            t->ended.metric = t->metrics[i]->value;
+        }
+}
+
+static void find_metric(struct trial *t)
+{
+    struct hy_metric_scan *scan = &t->captures[t->latest].scan;
+
+    read_result(t);
+    if (!t->ended.has_metric && scan->found) {
+        t->ended.has_metric = 1;
+        t->ended.metric = scan->value;
+    }
+}
+
+void hy_agent_trial_finish(struct trial *t)
+{
+    struct agent *a = t->agent;
+    hy_cleanup_free Hy__OutputEnd **outputs = hy_calloc(t->output_count + 1, sizeof *outputs);
+    Hy__Control m = HY__CONTROL__INIT;
+    size_t n = 0;
+
+    if (!outputs) {
+        hy_agent_end(a, 1, "out of memory");
+        hy_agent_trial_free(t);
+        return;
+    }
+    hy_list_each(it, &t->outputs)
+        outputs[n++] = &hy_container(it, struct output_end, link)->end;
+    t->ended.trial = t->number;
+    t->ended.attempt = t->attempt;
+    t->ended.n_outputs = n;
+    t->ended.outputs = outputs;
+    t->ended.n_metrics = t->metric_count;
+    t->ended.metrics = t->metrics;
+    t->ended.message = t->message ? t->message : t->ended.message;
+    t->ended.metric_error = t->metric_error ? t->metric_error : t->ended.metric_error;
+    m.body_case = HY__CONTROL__BODY_ENDED;
+    m.ended = &t->ended;
+    hy_agent_send(a, &m);
+    hy_agent_trial_free(t);
+}
+
+void hy_agent_trial_free(struct trial *t)
+{
+    struct agent *a = t->agent;
+
+    hy_map_remove(&a->trials, hy_agent_trial_key(t->number, t->attempt));
+    hy_agent_files_forget(t);
+    if (!a->shares_files && t->dir && hy_remove_tree(t->dir) < 0) /* what counts was sent */
+        hy_warn("cannot remove a trial's folder path=%s", t->dir);
+    hy_list_each(it, &t->outputs)
+        free(hy_container(it, struct output_end, link));
+    for (size_t i = 0; i < t->metric_count; i++) {
+        free(t->metrics[i]->name);
+        free(t->metrics[i]);
+    }
+    free(t->metrics);
+    hy_agent_files_upload_free(t->upload);
+    hy__control__free_unpacked(t->start, NULL);
+    free(t->dir);
+    free(t->result);
+    free(t->checkpoint);
+    free(t->message);
+    free(t->metric_error);
+    free(t);
+}
+
+/* ---- what it prints -------------------------------------------------------------- */
+
+static void announce(struct trial *t, int fd)
+{
+    static char *const paths[] = {(char *)"stdout", (char *)"stderr"};
+    struct agent *a = t->agent;
+    Hy__Output output = HY__OUTPUT__INIT;
+    Hy__Control m = HY__CONTROL__INIT;
+
+    t->captures[fd - 1].stream = a->next_stream++;
+    output.trial = t->number;
+    output.attempt = t->attempt;
+    output.stream = t->captures[fd - 1].stream;
+    output.path = paths[fd - 1];
+    m.body_case = HY__CONTROL__BODY_OUTPUT;
+    m.output = &output;
+    hy_agent_send(a, &m);
+}
+
+/* A process is read only while there is room for the most it can hand over;
+ * so a trial that prints faster than the driver writes waits in its write. */
+static void adjust_reading(struct trial *t, int fd)
+{
+    struct capture *c = &t->captures[fd - 1];
+    bool full = t->agent->peer && hy_peer_room(t->agent->peer, c->stream) < CHUNK;
+
+    if (full != c->paused && t->process) {
+        c->paused = full;
+        hy_process_pause(t->process, fd, full);
+    }
+}
+
+static void on_output(void *arg, struct hy_process *p, int fd, const uint8_t *bytes, size_t n)
+{
+    struct trial *t = arg;
+    struct capture *c = &t->captures[fd - 1];
+    uint64_t seen = c->scan.seen;
+
+    (void)p;
+    hy_metric_scan_feed(&c->scan, bytes, n);
+    if (c->scan.seen != seen) {
+        t->latest = fd - 1;
+        t->value_is_new = true;
+    }
+    if (!t->agent->peer) /* the lease is over: nobody listens any more */
+        return;
+    if (!c->stream)
+        announce(t, fd);
+    if (hy_peer_write(t->agent->peer, c->stream, bytes, n) < 0) {
+        hy_agent_end(t->agent, 1, "out of memory");
+        return;
+    }
+    c->bytes += n;
+    adjust_reading(t, fd);
+}
+
+static struct trial *trial_of_stream(struct agent *a, uint32_t stream, int *ret_fd)
+{
+    struct trial *t;
+
+    for (size_t i = 0; (t = hy_map_next(&a->trials, &i));)
+        for (*ret_fd = 1; *ret_fd <= 2; ++*ret_fd)
+            if (t->captures[*ret_fd - 1].stream == stream)
+                return t;
+    return NULL;
+}
+
+void hy_agent_trial_room(struct agent *a, uint32_t stream)
+{
+    int fd;
+    struct trial *t = trial_of_stream(a, stream, &fd);
+
+    if (t) {
+        adjust_reading(t, fd);
+        return;
+    }
+    for (size_t i = 0; (t = hy_map_next(&a->trials, &i));)
+        if (hy_agent_files_room(t, stream))
+            return;
+}
+
+void hy_agent_trial_tick(struct agent *a)
+{
+    struct trial *t;
+
+    for (size_t i = 0; (t = hy_map_next(&a->trials, &i));) {
+        struct hy_metric_scan *scan = &t->captures[t->latest].scan;
+        Hy__Report report = HY__REPORT__INIT;
+        Hy__Control m = HY__CONTROL__INIT;
+        Hy__Metric metric = HY__METRIC__INIT, *metrics[] = {&metric};
+
+        if (!t->value_is_new)
+            continue;
+        t->value_is_new = false;
+        metric.name = run_of(t)->metric;
+        metric.value = scan->value;
+        report.trial = t->number;
+        report.attempt = t->attempt;
+        report.step = scan->step;
+        report.n_metrics = 1;
+        report.metrics = metrics;
+        m.body_case = HY__CONTROL__BODY_REPORT;
+        m.report = &report;
+        hy_agent_send(a, &m);
+    }
+}
+
+/* ---- its life ------------------------------------------------------------------ */
+
+static Hy__Ended__Outcome outcome_of(enum hy_process_outcome o)
+{
+    switch (o) {
+    case HY_PROCESS_SIGNALED:
+        return HY__ENDED__OUTCOME__SIGNALED;
+    case HY_PROCESS_OVER_MEMORY:
+        return HY__ENDED__OUTCOME__OVER_MEMORY;
+    case HY_PROCESS_TIMED_OUT:
+        return HY__ENDED__OUTCOME__TIMED_OUT;
+    case HY_PROCESS_KILLED:
+        return HY__ENDED__OUTCOME__KILLED;
+    default:
+        return HY__ENDED__OUTCOME__EXITED;
+    }
+}
+
+static void on_end(void *arg, struct hy_process *p, const struct hy_process_end *end)
+{
+    struct trial *t = arg;
+
+    (void)p;
+    t->process = NULL;
+    if (rmdir(t->checkpoint) < 0 && errno != ENOTEMPTY && errno != ENOENT)
+        hy_debug("cannot remove an empty folder path=%s", t->checkpoint);
+    t->ended.outcome = outcome_of(end->outcome);
+    t->ended.code = end->code;
+    t->ended.peak_memory = end->peak_memory;
+    t->ended.cpu_ms = end->cpu_ms;
+    t->message = end->message && *end->message ? hy_strdup(end->message) : NULL;
+    for (int i = 0; i < 2; i++) {
+        uint64_t seen = t->captures[i].scan.seen;
+
+        hy_metric_scan_end(&t->captures[i].scan);
+        if (t->captures[i].scan.seen != seen)
+            t->latest = i;
+        if (t->captures[i].stream && hy_agent_trial_add_output(t, t->captures[i].stream, t->captures[i].bytes) < 0)
+            hy_agent_end(t->agent, 1, "out of memory");
+    }
+    find_metric(t);
+    if (!t->agent->peer) /* nobody to tell */
+        hy_agent_trial_free(t);
+    else if (t->agent->shares_files)
+        hy_agent_trial_finish(t);
+    else
+        hy_agent_files_upload(t);
+}
+
+/* The environment: the user's, the driver's words for this trial, and ours.
+ * Strings are borrowed but for the last OUR_WORDS. */
+#define OUR_WORDS 7
+
+static char **make_environment(const struct trial *t, size_t *ret_first_own)
+{
+    const Hy__Start *s = t->start->start;
+    const struct agent *a = t->agent;
+    size_t n = 0;
+    char **env = hy_calloc(a->env_count + s->n_env + OUR_WORDS + 1, sizeof *env);
+
+    if (!env)
+        return NULL;
+    for (size_t i = 0; i < a->env_count; i++)
+        env[n++] = a->env[i];
+    for (size_t i = 0; i < s->n_env; i++)
+        env[n++] = s->env[i];
+    *ret_first_own = n;
+    env[n++] = hy_asprintf("HOPYARD_RUN=%lld", (long long)run_of(t)->run);
+    env[n++] = hy_asprintf("HOPYARD_TRIAL=%llu", (unsigned long long)t->number);
+    env[n++] = hy_asprintf("HOPYARD_ATTEMPT=%u", t->attempt);
+    env[n++] = hy_asprintf("HOPYARD_TRIAL_DIR=%s", t->dir);
+    env[n++] = hy_asprintf("HOPYARD_RESULT=%s", t->result);
+    env[n++] = hy_asprintf("HOPYARD_CHECKPOINT=%s", t->checkpoint);
+    env[n++] = hy_asprintf("HOPYARD_SOCKET=%s", a->report_path);
+    return env;
+}
+
+static void free_environment(char **env, size_t first_own)
+{
+    for (size_t i = 0; env && i < OUR_WORDS; i++)
+        free(env[first_own + i]);
+    free(env);
+}
+
+/* Where the user was; or, on a host without that folder, the trial's own: what
+ * it writes there comes back. */
+static const char *folder_of(const struct trial *t)
+{
+    const char *cwd = run_of(t)->cwd;
+
+    return t->agent->shares_files || access(cwd, X_OK) == 0 ? cwd : t->dir;
+}
+
+static int start_process(struct trial *t, struct hy_err *err)
+{
+    static const struct hy_process_events events = {on_output, on_end};
+    const Hy__Start *s = t->start->start;
+    size_t first_own = 0;
+    char **env = make_environment(t, &first_own);
+    hy_cleanup_free char **argv = hy_calloc(s->n_argv + 1, sizeof *argv); /* ends in NULL */
+    struct hy_process_spec spec = {.tag = t->tag, .argv = argv, .env = env, .cwd = folder_of(t),
+                                   .memory = s->memory, .timeout_ms = s->timeout_ms,
+                                   .open_files = t->agent->open_files};
+    bool whole = env && argv;
+    int rc;
+
+    for (size_t i = 0; argv && i < s->n_argv; i++)
+        argv[i] = s->argv[i];
+    for (size_t i = 0; env && i < OUR_WORDS; i++)
+        whole = whole && env[first_own + i];
+    rc = whole ? hy_process_start(t->agent->supervisor, &spec, &events, t, &t->process, err)
+               : hy_err_set(err, -ENOMEM, "out of memory");
+    if (rc == -ENOENT && spec.cwd == t->dir) {
+        struct hy_err own = *err;
+
+        hy_err_set(err, rc, "%s; this host does not share the folder '%s'", own.text, run_of(t)->cwd);
+    }
+    free_environment(env, first_own);
+    return rc;
+}
+
+void hy_agent_trial_fail(struct trial *t, const struct hy_err *err)
+{
+    t->ended.outcome = HY__ENDED__OUTCOME__NOT_STARTED;
+    t->ended.code = err->code;
+    t->message = hy_strdup(err->text);
+    hy_agent_trial_finish(t);
+}
+
+void hy_agent_trial_run(struct trial *t)
+{
+    struct hy_err err = {0};
+
+    if (t->attempt > 1 && unlink(t->result) < 0 && errno != ENOENT) /* an earlier attempt's word */
+        hy_warn("cannot remove an old result path=%s", t->result);
+    if (start_process(t, &err) < 0)
+        hy_agent_trial_fail(t, &err);
+}
+
+static int make_folders(struct trial *t, struct hy_err *err)
+{
+    int rc;
+
+    t->dir = hy_path_join(t->agent->root, t->start->start->dir);
+    t->result = t->dir ? hy_path_join(t->dir, "result.json") : NULL;
+    t->checkpoint = t->dir ? hy_path_join(t->dir, "checkpoint") : NULL;
+    if (!t->result || !t->checkpoint)
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    rc = hy_mkdirs(t->dir, 0777);
+    if (rc == 0)
+        rc = hy_mkdirs(t->checkpoint, 0777);
+    return rc < 0 ? hy_err_sys(err, rc, "cannot make the trial's folder '%s'", t->dir) : 0;
+}
+
+void hy_agent_trial_start(struct agent *a, Hy__Control *start)
+{
+    const Hy__Start *s = start->start;
+    struct trial *t = hy_calloc(1, sizeof *t);
+    struct hy_err err = {0};
+    int rc;
+
+    if (!t || hy_map_get(&a->trials, hy_agent_trial_key(s->trial, s->attempt)) ||
+        hy_map_put(&a->trials, hy_agent_trial_key(s->trial, s->attempt), t) < 0) {
+        free(t);
+        hy__control__free_unpacked(start, NULL);
+        hy_agent_end(a, 1, "a trial cannot be taken");
+        return;
+    }
+    t->agent = a;
+    t->start = start;
+    t->number = s->trial;
+    t->attempt = s->attempt;
+    hy_list_init(&t->outputs);
+    hy__ended__init(&t->ended);
+    snprintf(t->tag, sizeof t->tag, "%lld.%llu.%u", (long long)run_of(t)->run, (unsigned long long)t->number, t->attempt);
+    hy_metric_scan_init(&t->captures[0].scan, run_of(t)->metric);
+    hy_metric_scan_init(&t->captures[1].scan, run_of(t)->metric);
+    rc = s->n_argv ? make_folders(t, &err) : hy_err_set(&err, -EINVAL, "there is no command");
+    if (rc == 0)
+        rc = hy_agent_files_expect(t, &err);
+    if (rc < 0)
+        hy_agent_trial_fail(t, &err);
+    else if (rc == 0)
+        hy_agent_trial_run(t);
+}
+
+void hy_agent_trial_kill(struct trial *t, int64_t grace_ms)
+{
+    if (t->process) {
+        hy_process_kill(t->process, grace_ms);
+    } else if (!t->upload) { /* it waits for files and will not start */
+        t->ended.outcome = HY__ENDED__OUTCOME__KILLED;
+        hy_agent_trial_finish(t);
+    }
+}

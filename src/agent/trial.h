@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The agent's inside: its loop, and the attempts that run on it. */
+#ifndef HY_AGENT_TRIAL_H
+#define HY_AGENT_TRIAL_H
+
+#include <stdbool.h>
+
+#include "agent/metric.h"
+#include "agent/process.h"
+#include "base/list.h"
+#include "base/map.h"
+#include "wire/wire.h"
+
+struct agent {
+    uv_loop_t loop;
+    struct hy_net *net;
+    struct hy_peer *peer;
+    struct hy_supervisor *supervisor;
+    struct hy_local *reports; /* where `hopyard report` connects */
+    char *report_path;
+    uv_prepare_t turn;
+    uv_poll_t keeper;
+    uv_signal_t term;
+    uv_timer_t tick;          /* printed metrics on their way to the table */
+    const char *name;
+    uint32_t slots;
+    uint64_t open_files;      /* the soft limit that trials get */
+
+    Hy__Control *welcomed;    /* the driver's Welcome, kept: env, cwd, metric … */
+    char *root;               /* the run's folder: the driver's, or our own scratch */
+    bool shares_files;
+    char **env;               /* Welcome.env with this host's own words; borrowed strings but for ... */
+    char *path;               /* ... PATH=, with our own folder at its end */
+    size_t env_count;
+
+    struct hy_map trials;     /* by trial_key */
+    struct hy_map incoming;   /* stream -> struct incoming: files that are sent to us */
+    uint32_t next_stream;
+    bool ending;
+    int exit_status;
+    char why[128];            /* it ends */
+};
+
+/* One of a trial's two outputs. */
+struct capture {
+    uint32_t stream; /* 0: nothing printed yet */
+    uint64_t bytes;
+    bool paused;
+    struct hy_metric_scan scan;
+};
+
+struct upload;   /* files.c */
+struct incoming;
+
+/* One attempt. */
+struct trial {
+    struct agent *agent;
+    uint64_t number;
+    uint32_t attempt;
+    char tag[64];        /* "run.trial.attempt" */
+    char *dir;           /* absolute */
+    char *result;        /* dir/result.json */
+    char *checkpoint;
+    Hy__Control *start;  /* the driver's Start, kept until it runs */
+    struct hy_process *process;
+    struct capture captures[2];
+    int latest;          /* which capture saw the metric last */
+    bool value_is_new;   /* since the last tick */
+    struct incoming *incoming; /* files have not all come yet */
+    struct upload *upload;
+    Hy__Ended ended;     /* while files are uploaded */
+    char *message;
+    struct hy_list outputs; /* struct output_end */
+    size_t output_count;
+    Hy__Metric **metrics;
+    size_t metric_count;
+    char *metric_error;
+};
+
+static inline uint64_t hy_agent_trial_key(uint64_t number, uint32_t attempt)
+{
+    return number << 16 | (attempt & 0xffff);
+}
+
+/* ---- trial.c ---- */
+/* Takes the message. */
+void hy_agent_trial_start(struct agent *a, Hy__Control *start);
+void hy_agent_trial_kill(struct trial *t, int64_t grace_ms);
+void hy_agent_trial_room(struct agent *a, uint32_t stream);
+void hy_agent_trial_tick(struct agent *a);
+/* All files are here: runs it. */
+void hy_agent_trial_run(struct trial *t);
+/* It cannot run: says so and forgets it. */
+void hy_agent_trial_fail(struct trial *t, const struct hy_err *err);
+/* All files are sent: says Ended and forgets it. */
+void hy_agent_trial_finish(struct trial *t);
+void hy_agent_trial_free(struct trial *t);
+int hy_agent_trial_add_output(struct trial *t, uint32_t stream, uint64_t bytes);
+/* Sends a message; an agent that cannot is of no use and ends itself. */
+void hy_agent_send(struct agent *a, const Hy__Control *m);
+void hy_agent_end(struct agent *a, int status, const char *why);
+
+/* ---- files.c: for agents that do not see the driver's folder ---- */
+/* A folder of our own for the run; free it. */
+char *hy_agent_files_root(int64_t run, const char *host, struct hy_err *err);
+/* 0: there are none. 1: they come, and the trial will be run or fail; it may
+ * have been already. Or -Exxx. */
+int hy_agent_files_expect(struct trial *t, struct hy_err *err);
+/* The trial is freed while it waits. */
+void hy_agent_files_forget(struct trial *t);
+void hy_agent_files_data(struct agent *a, uint32_t stream, const uint8_t *bytes, size_t n);
+/* Sends what the trial left in its folder, then calls trial_finish. */
+void hy_agent_files_upload(struct trial *t);
+/* True when the stream is the trial's, which may be over then. */
+bool hy_agent_files_room(struct trial *t, uint32_t stream);
+void hy_agent_files_upload_free(struct upload *u);
+
+#endif

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * engine: how agents are started.
+ *
+ * An engine only starts and stops agents; what they do then is between them
+ * and the driver. Adding one is one file: a function that makes the command.
+ *
+ *   local   `hopyard agent` as a child of the driver
+ *   ssh     the same on another host; the program is copied if it is not there
+ *
+ * The agent gets its key on standard input and dials the driver's port. An
+ * engine reports when the agent's process is over; whether to start another
+ * one is the driver's decision.
+ */
+#ifndef HY_ENGINE_H
+#define HY_ENGINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "base/err.h"
+#include "wire/wire.h"
+
+struct hy_engine; /* opaque */
+
+struct hy_agent_order {
+    uint64_t id;            /* the driver's number, comes back in on_exit */
+    const char *identity;   /* what it says it is ... */
+    uint8_t key[HY_KEY_SIZE]; /* ... and its proof */
+    const char *name;       /* for people: "local", "b" */
+    const char *host;       /* NULL: this machine; otherwise what ssh is given */
+    uint16_t port;          /* where the driver listens */
+    uint32_t slots;
+    uint64_t open_files;    /* this machine: the user's soft limit, for trials; 0: not known */
+    int hold_fd;            /* this machine: a lock to hold while it lives; -1: none */
+};
+
+struct hy_engine_events {
+    /* The agent's process has ended, or could not be started; `why` is a
+     * sentence ("ssh b: Permission denied (publickey).") or "exit status 0".
+     * `over`: so have the agent and its trials, unless somebody has killed its
+     * keeper. Not so when ssh broke: then the agent may live on. */
+    void (*on_exit)(void *arg, uint64_t id, bool over, const char *why);
+};
+
+struct hy_engine *hy_engine_new(uv_loop_t *loop, const struct hy_engine_events *events, void *arg);
+/* Ends agents that are still there (SIGTERM to their keepers); the loop must
+ * run once more for the handles. NULL is fine. */
+void hy_engine_free(struct hy_engine *e);
+
+int hy_engine_start(struct hy_engine *e, const struct hy_agent_order *order, struct hy_err *err);
+/* How many of the started processes have not ended yet. */
+size_t hy_engine_running(const struct hy_engine *e);
+/* Asks an agent's process to end; on_exit follows. */
+void hy_engine_stop(struct hy_engine *e, uint64_t id);
+
+#endif
