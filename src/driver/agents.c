@@ -1,0 +1,507 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "driver/run.h"
+
+#define RESTARTS_MAX 5          /* in a row without a sign of life ... */
+#define FIRST_RESTARTS_MAX 3    /* ... of a host that never gave one: a wrong name, a missing key */
+#define OUR_STREAMS 0x80000001u /* the agent counts its own from 1 */
+#define RESTART_FIRST_MS 200
+#define RESTART_MAX_MS 30000
+
+/* ---- who there is ------------------------------------------------------------------ */
+
+static struct agent *agent_new(struct driver *d, const char *identity, const char *name, uint32_t slots)
+{
+    struct agent *a = hy_calloc(1, sizeof *a);
+
+    if (!a)
+        return NULL;
+    a->id = ++d->next_agent;
+    a->slots = slots;
+    a->next_stream = OUR_STREAMS;
+    a->identity = identity ? hy_strdup(identity) : hy_asprintf("agent-%llu", (unsigned long long)a->id);
+    a->name = hy_strdup(name);
+    hy_list_init(&a->trials);
+    if (!a->identity || !a->name || hy_map_put(&d->agents, a->id, a) < 0) {
+        free(a->identity);
+        free(a->name);
+        free(a);
+        return NULL;
+    }
+    return a;
+}
+
+static void agent_free(struct driver *d, struct agent *a)
+{
+    hy_map_remove(&d->agents, a->id);
+    hy_map_done(&a->outputs);
+    hy_map_done(&a->sending);
+    free(a->identity);
+    free(a->name);
+    free(a->host_spec);
+    free(a->host);
+    free(a);
+}
+
+static struct agent *agent_of_identity(struct driver *d, const char *identity)
+{
+    struct agent *a;
+
+    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+        if (strcmp(a->identity, identity) == 0)
+            return a;
+    return NULL;
+}
+
+int hy_agents_send(struct agent *a, const Hy__Control *m)
+{
+    return a->peer ? hy_peer_send(a->peer, m) : -EPIPE;
+}
+
+/* ---- started, lost, started again -------------------------------------------------------- */
+
+static void start_process(struct driver *d, struct agent *a)
+{
+    struct hy_agent_order order = {.id = a->id, .name = a->name, .host = a->host_spec, .port = d->port,
+                                   .slots = a->slots, .open_files = d->open_files, .hold_fd = a->host_spec ? -1 : d->hold_fd};
+    struct hy_err err = {0};
+    char identity[64];
+
+    /* A new name, and so a new key, for each process: one that is lost can
+     * never speak for the one that follows it. */
+    snprintf(identity, sizeof identity, "agent-%llu-%d-%lld", (unsigned long long)a->id, a->restarts, (long long)hy_clock_wall_ms());
+    free(a->identity);
+    a->identity = hy_strdup(identity);
+    order.identity = a->identity;
+    a->restart_at = 0;
+    a->over[0] = '\0';
+    if (!a->identity || hy_key_derive(d->key, a->identity, order.key) < 0 || hy_engine_start(d->engine, &order, &err) < 0) {
+        if (!err.code)
+            hy_err_set(&err, -ENOMEM, "agent %s: out of memory", a->name);
+        hy_run_fail(d, &err);
+        return;
+    }
+    a->process_runs = true;
+}
+
+static bool somebody_works(struct driver *d)
+{
+    struct agent *a;
+
+    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+        if (a->peer || a->process_runs || a->restart_at)
+            return true;
+    return d->spec->listen && *d->spec->listen;
+}
+
+static void give_up(struct driver *d, struct agent *a, const char *why)
+{
+    struct hy_err err = {0};
+
+    hy_run_note(d, "agent %s is given up: %s", a->name, why);
+    if (somebody_works(d))
+        return;
+    hy_err_set(&err, -ENOTCONN, "no agent could be started: %s", why);
+    hy_run_fail(d, &err);
+}
+
+/* A host that was here once may be rebooting: it is tried as long as the run
+ * lasts. One that never answered is given up, and so is this machine. */
+static void start_again_later(struct driver *d, struct agent *a, const char *why)
+{
+    int64_t wait = RESTART_FIRST_MS << (a->restarts > 8 ? 8 : a->restarts);
+    bool host = a->host_spec != NULL;
+
+    if (d->phase != PHASE_RUNNING)
+        return;
+    a->restarts++;
+    if (!(host && a->was_here) && a->restarts > (host ? FIRST_RESTARTS_MAX : RESTARTS_MAX)) {
+        give_up(d, a, why);
+        return;
+    }
+    a->restart_at = hy_clock_ms() + (wait > RESTART_MAX_MS ? RESTART_MAX_MS : wait);
+    if (a->restarts == 1 && !a->was_here)
+        hy_run_note(d, "agent %s could not be started (%s); it is tried again", a->name, why);
+    else if (a->restarts == RESTARTS_MAX)
+        hy_run_note(d, "agent %s cannot be reached (%s); it is tried again every %d s", a->name, why, RESTART_MAX_MS / 1000);
+}
+
+/* Its trials run elsewhere, its words do not count any more. */
+static void agent_lost(struct driver *d, struct agent *a, const char *why)
+{
+    if (a->in_schedule)
+        hy_schedule_agent_remove(d->schedule, a->id);
+    a->in_schedule = false;
+    a->peer = NULL;
+    hy_list_each(it, &a->trials)
+        hy_trials_lost(d, hy_container(it, struct trial, on_agent), why);
+    hy_outputs_agent_gone(d, a);
+    d->changed = true;
+    if (!a->ours)
+        agent_free(d, a);
+    else if (!a->process_runs)
+        start_again_later(d, a, why);
+}
+
+/* Until its link is gone too the agent lives: ssh broke, or somebody has killed
+ * its keeper and it is about to say goodbye. When ssh broke and the link with
+ * it, it still lives for its lease, and so do its trials. */
+static void on_process_exit(void *arg, uint64_t id, bool over, const char *why)
+{
+    struct driver *d = arg;
+    struct agent *a = hy_map_get(&d->agents, id);
+
+    if (!a)
+        return;
+    hy_info("agent's process is over agent=%s why=%s", a->name, why);
+    a->process_runs = false;
+    snprintf(a->over, sizeof a->over, "%s", over ? why : "");
+    if (!a->peer)
+        start_again_later(d, a, why);
+}
+
+static void end_if_over(struct driver *d, struct agent *a)
+{
+    if (!*a->over || !a->peer || hy_peer_is_linked(a->peer))
+        return;
+    hy_peer_close(a->peer, 0);
+    if (d->phase == PHASE_RUNNING)
+        hy_run_note(d, "agent %s is gone (%s); its trials run again", a->name, a->over);
+    agent_lost(d, a, a->over);
+}
+
+static void on_gone(void *arg, struct hy_peer *p, const char *why)
+{
+    struct driver *d = arg;
+    struct agent *a = hy_peer_data(p);
+
+    if (!a)
+        return;
+    hy_run_note(d, "agent %s is gone (%s); its trials run elsewhere", a->name, why);
+    if (a->process_runs) /* it lives but cannot be reached: its exit starts another */
+        hy_engine_stop(d->engine, a->id);
+    agent_lost(d, a, why);
+}
+
+/* ---- what they say ------------------------------------------------------------------------- */
+
+static void say_bye(struct agent *a)
+{
+    Hy__Bye bye = HY__BYE__INIT;
+    Hy__Control m = HY__CONTROL__INIT;
+
+    m.body_case = HY__CONTROL__BODY_BYE;
+    m.bye = &bye;
+    if (a->peer && hy_agents_send(a, &m) < 0)
+        hy_warn("an agent cannot be told goodbye agent=%s", a->name);
+}
+
+static void on_up(void *arg, struct hy_peer *p)
+{
+    struct driver *d = arg;
+    struct agent *a = agent_of_identity(d, hy_peer_identity(p));
+    Hy__Welcome w = HY__WELCOME__INIT;
+    Hy__Control m = HY__CONTROL__INIT;
+    char host[256] = "";
+
+    if (!a)
+        a = agent_new(d, hy_peer_identity(p), hy_peer_address(p), 0);
+    if (!a) {
+        hy_peer_close(p, 0);
+        return;
+    }
+    a->peer = p;
+    a->next_stream = OUR_STREAMS;
+    hy_peer_set_data(p, a);
+    if (d->phase >= PHASE_ENDING) { /* it comes too late */
+        say_bye(a);
+        return;
+    }
+    gethostname(host, sizeof host - 1);
+    w.run = d->run;
+    w.lease_ms = AGENT_LEASE_MS;
+    w.logdir = d->logdir;
+    w.token_file = d->token_file;
+    w.token.data = d->token;
+    w.token.len = sizeof d->token;
+    w.env = d->spec->env;
+    w.n_env = d->spec->n_env;
+    w.cwd = d->spec->cwd;
+    w.host = host;
+    w.metric = d->spec->metric;
+    m.body_case = HY__CONTROL__BODY_WELCOME;
+    m.welcome = &w;
+    if (hy_agents_send(a, &m) < 0) {
+        a->peer = NULL;
+        hy_peer_close(p, 0);
+    }
+}
+
+static bool all_are_here(struct driver *d)
+{
+    struct agent *a;
+
+    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+        if (!a->in_schedule && (a->process_runs || a->restart_at))
+            return false;
+    return true;
+}
+
+static void check_possible(struct driver *d)
+{
+    struct hy_need need = {.role_count = 1, .roles = {{.count = 1, .memory = d->spec->memory}}};
+    struct hy_err err = {0};
+    char size[32];
+
+    if ((d->spec->listen && *d->spec->listen) || !all_are_here(d) || hy_schedule_possible(d->schedule, &need))
+        return;
+    hy_err_set(&err, -ENOSPC, "no machine here has the %s that a trial asks for; lower --memory",
+               hy_format_size(d->spec->memory, size, sizeof size));
+    hy_run_fail(d, &err);
+}
+
+static void on_agent_info(struct driver *d, struct agent *a, const Hy__AgentInfo *info)
+{
+    struct hy_capacity has = {.slots = info->slots, .memory = info->memory ? info->memory : UINT64_MAX};
+
+    if (a->in_schedule)
+        return;
+    if (strcmp(info->version, HY_VERSION) != 0)
+        hy_run_note(d, "agent %s is hopyard %s, this is %s", a->name, info->version, HY_VERSION);
+    if (!a->ours && *info->name) {
+        char *name = hy_strdup(info->name);
+
+        free(a->name ? a->name : NULL);
+        a->name = name ? name : hy_strdup("agent");
+    }
+    free(a->host);
+    a->host = hy_strdup(info->host);
+    a->slots = info->slots;
+    a->shares_files = info->shares_files;
+    if (hy_schedule_agent_add(d->schedule, a->id, &has) < 0) {
+        hy_warn("an agent cannot be used agent=%s slots=%u", a->name, info->slots);
+        return;
+    }
+    a->in_schedule = true;
+    a->was_here = true;
+    a->restarts = 0;
+    d->changed = true;
+    hy_info("agent is here agent=%s host=%s slots=%u shares_files=%d", a->name, info->host, info->slots, info->shares_files);
+    if (!a->ours)
+        hy_run_note(d, "agent %s has joined with %u slots", a->name, info->slots);
+    check_possible(d);
+}
+
+/* It ends by its own decision; what it had to say came before. */
+static void on_bye(struct driver *d, struct agent *a, const Hy__Bye *bye)
+{
+    hy_info("agent says goodbye agent=%s why=%s", a->name, bye->why);
+    if (d->phase == PHASE_RUNNING)
+        hy_run_note(d, "agent %s has left (%s); its trials run elsewhere", a->name, bye->why);
+    hy_peer_close(a->peer, 0);
+    agent_lost(d, a, bye->why);
+}
+
+static void on_message(void *arg, struct hy_peer *p, const Hy__Control *m)
+{
+    struct driver *d = arg;
+    struct agent *a = hy_peer_data(p);
+
+    if (!a)
+        return;
+    switch (m->body_case) {
+    case HY__CONTROL__BODY_AGENT_INFO:
+        on_agent_info(d, a, m->agent_info);
+        break;
+    case HY__CONTROL__BODY_REPORT:
+        hy_trials_report(d, a, m->report);
+        break;
+    case HY__CONTROL__BODY_OUTPUT:
+        hy_outputs_open(d, a, m->output);
+        break;
+    case HY__CONTROL__BODY_ENDED:
+        hy_trials_ended(d, a, m);
+        break;
+    case HY__CONTROL__BODY_BYE:
+        on_bye(d, a, m->bye);
+        break;
+    default:
+        break; /* a newer agent's word that we do not know */
+    }
+}
+
+static void on_data(void *arg, struct hy_peer *p, uint32_t stream, const uint8_t *bytes, size_t n)
+{
+    struct agent *a = hy_peer_data(p);
+
+    if (a)
+        hy_outputs_data(arg, a, stream, bytes, n);
+}
+
+static void on_room(void *arg, struct hy_peer *p, uint32_t stream)
+{
+    struct agent *a = hy_peer_data(p);
+
+    if (a)
+        hy_outputs_room(arg, a, stream);
+}
+
+/* ---- opening and closing -------------------------------------------------------------------- */
+
+static int key_of(void *arg, const char *identity, uint8_t key[HY_KEY_SIZE])
+{
+    struct driver *d = arg;
+
+    if (strncmp(identity, "join-", 5) == 0)
+        return d->spec->listen && *d->spec->listen ? hy_key_derive(d->join_key, identity, key) : -ENOENT;
+    return agent_of_identity(d, identity) ? hy_key_derive(d->key, identity, key) : -ENOENT;
+}
+
+/* "[::1]:4711", "192.0.2.1:4711", "4711" */
+static int parse_listen(const char *text, char *address, size_t size, uint64_t *ret_port)
+{
+    const char *colon = strrchr(text, ':');
+    size_t n = colon ? (size_t)(colon - text) : 0;
+
+    if (hy_parse_u64(colon ? colon + 1 : text, ret_port) < 0 || *ret_port > 65535 || n >= size)
+        return -EINVAL;
+    if (n > 2 && text[0] == '[' && text[n - 1] == ']') {
+        text++;
+        n -= 2;
+    }
+    memcpy(address, text, n);
+    address[n] = '\0';
+    return 0;
+}
+
+/* Hosts come from where ssh reached them, by IPv6 as well: "::" takes both. */
+static int listen_for_agents(struct driver *d, struct hy_err *err)
+{
+    const char *text = d->spec->listen ? d->spec->listen : "";
+    char address[256] = "";
+    uint64_t port = 0;
+
+    if (!*text && !d->spec->n_hosts)
+        text = "127.0.0.1:0";
+    if (*text && parse_listen(text, address, sizeof address, &port) < 0)
+        return hy_err_set(err, -EINVAL, "--listen takes [ADDRESS:]PORT, not '%s'", text);
+    if (*address)
+        return hy_net_listen(d->net, address, (uint16_t)port, key_of, d, &d->port, err);
+    if (hy_net_listen(d->net, "::", (uint16_t)port, key_of, d, &d->port, NULL) == 0)
+        return 0;
+    return hy_net_listen(d->net, "0.0.0.0", (uint16_t)port, key_of, d, &d->port, err);
+}
+
+static int write_join_key(struct driver *d, struct hy_err *err)
+{
+    hy_cleanup_free char *path = NULL;
+
+    if (!d->spec->listen || !*d->spec->listen)
+        return 0;
+    path = hy_asprintf("%s/run-%lld.key", hy_store_folder(d->store), (long long)d->run);
+    if (!path || hy_key_derive(d->key, "join", d->join_key) < 0)
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    hy_run_note(d, "agents join by: hopyard agent --join HOST:%u --key-file %s", d->port, path);
+    return hy_key_write(path, d->join_key, err);
+}
+
+static int add_agent(struct driver *d, const char *name, const char *host, uint32_t slots)
+{
+    struct agent *a = agent_new(d, NULL, name, slots);
+
+    if (!a)
+        return -ENOMEM;
+    a->ours = true;
+    a->host_spec = host ? hy_strdup(host) : NULL;
+    a->restart_at = 1; /* the first tick starts it */
+    return host && !a->host_spec ? -ENOMEM : 0;
+}
+
+int hy_agents_open(struct driver *d, struct hy_err *err)
+{
+    static const struct hy_net_settings settings = {.silence_ms = AGENT_SILENCE_MS, .ping_ms = AGENT_PING_MS};
+    static const struct hy_net_events events = {on_up, on_message, on_data, on_room, on_gone};
+    static const struct hy_engine_events engine_events = {on_process_exit};
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int rc = 0;
+
+    d->net = hy_net_new(&d->loop, &settings, &events, d);
+    d->engine = hy_engine_new(&d->loop, &engine_events, d);
+    if (!d->net || !d->engine)
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    if (hy_key_random(d->key) < 0)
+        return hy_err_set(err, -EIO, "this machine has no random numbers");
+    rc = listen_for_agents(d, err);
+    if (rc == 0)
+        rc = write_join_key(d, err);
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; i < d->spec->n_hosts && rc == 0; i++)
+        rc = add_agent(d, d->spec->hosts[i]->host, d->spec->hosts[i]->host, d->spec->hosts[i]->slots);
+    if (rc == 0 && d->spec->n_hosts == 0)
+        rc = add_agent(d, "local", NULL, d->spec->parallel ? d->spec->parallel : (uint32_t)(cores > 0 ? cores : 1));
+    return rc < 0 ? hy_err_set(err, rc, "out of memory") : 0;
+}
+
+/* Local agents of an earlier driver of this run hold its lock as long as any
+ * of their trials lives; until then nothing new is started beside them. */
+static bool earlier_agents_are_gone(struct driver *d)
+{
+    return d->hold_fd < 0 || flock(d->hold_fd, LOCK_EX | LOCK_NB) == 0;
+}
+
+void hy_agents_tick(struct driver *d, int64_t now)
+{
+    struct agent *a;
+
+    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+        end_if_over(d, a);
+    if (d->phase != PHASE_RUNNING)
+        return;
+    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+        if (a->restart_at && a->restart_at <= now && (a->host_spec || a->restarts || earlier_agents_are_gone(d)))
+            start_process(d, a);
+}
+
+void hy_agents_bye(struct driver *d)
+{
+    struct agent *a;
+
+    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+        say_bye(a);
+}
+
+bool hy_agents_gone(struct driver *d)
+{
+    struct agent *a;
+
+    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+        if (a->peer || a->process_runs)
+            return false;
+    return true;
+}
+
+void hy_agents_free(struct driver *d)
+{
+    struct agent *a;
+    size_t i = 0;
+
+    while ((i = 0, a = hy_map_next(&d->agents, &i))) {
+        if (a->peer)
+            hy_peer_close(a->peer, 0);
+        hy_outputs_agent_gone(d, a);
+        agent_free(d, a);
+    }
+    hy_map_done(&d->agents);
+}

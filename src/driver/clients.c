@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "driver/run.h"
+
+#define ROWS_MAX 100              /* running trials in one update */
+#define NEWEST 64                 /* ended trials for those who do not want all */
+#define BATCH 500                 /* ended trials in one update, for those who do */
+#define PENDING_MAX (1024 * 1024) /* a client that does not read gets no more */
+#define HEARTBEAT_MS 1000
+
+struct client {
+    struct hy_list link;
+    struct hy_local_conn *conn;
+    bool watches, wants_all;
+    size_t seen_ended, seen_notes;
+    int64_t last_ms;
+};
+
+/* ---- the parts of an update ---------------------------------------------------------- */
+
+/* An update and all it owns. */
+struct view {
+    Hy__Update update;
+    Hy__TrialView *rows;
+    Hy__TrialView **pointers;
+    size_t count, room;
+    int failed;
+};
+
+static char *copy(struct view *v, const char *text)
+{
+    char *c = hy_strdup(text ? text : "");
+
+    if (!c)
+        v->failed = 1;
+    return c ? c : (char *)protobuf_c_empty_string;
+}
+
+static void drop(char *text)
+{
+    if (text != (char *)protobuf_c_empty_string)
+        free(text);
+}
+
+static void view_done(struct view *v)
+{
+    for (size_t i = 0; i < v->count; i++) {
+        Hy__TrialView *r = &v->rows[i];
+        char *texts[] = {r->params, r->state, r->message, r->dir, r->agent, r->params_json};
+
+        for (size_t k = 0; k < HY_COUNT(texts); k++)
+            drop(texts[k]);
+    }
+    free(v->rows);
+    free(v->pointers);
+}
+
+static Hy__TrialView *next_row(struct view *v)
+{
+    Hy__TrialView *r;
+
+    if (v->count == v->room)
+        return NULL;
+    r = &v->rows[v->count];
+    v->pointers[v->count++] = r;
+    hy__trial_view__init(r);
+    return r;
+}
+
+/* {"lr": 0.001} of the store as "lr=0.001" for people: the driver has only the
+ * JSON of trials that are over. Quotes and braces outside strings go. */
+static void json_to_text(const char *json, char *out, size_t size)
+{
+    bool quoted = false;
+    size_t n = 0;
+
+    for (const char *s = json; *s && n + 2 < size; s++) {
+        if (*s == '\\' && s[1]) {
+            out[n++] = *s++;
+            out[n++] = *s;
+        } else if (*s == '"') {
+            quoted = !quoted;
+        } else if (quoted) {
+            out[n++] = *s;
+        } else if (*s == ':') {
+            out[n++] = '=';
+            s += s[1] == ' ';
+        } else if (*s != '{' && *s != '}' && *s != ',') {
+            out[n++] = *s;
+        }
+    }
+    out[n] = '\0';
+}
+
+static int add_ended(void *arg, const struct hy_trial_row *row)
+{
+    struct view *v = arg;
+    Hy__TrialView *r = next_row(v);
+    char text[4096];
+
+    if (!r)
+        return 0;
+    json_to_text(row->params, text, sizeof text);
+    r->number = (uint64_t)row->number;
+    r->params = copy(v, text);
+    r->params_json = copy(v, row->params);
+    r->state = copy(v, hy_trial_state_name(row->state));
+    r->has_value = row->has_value;
+    r->value = row->value;
+    r->elapsed_ms = row->ended ? row->ended - row->started : 0;
+    r->message = copy(v, row->message);
+    r->dir = copy(v, row->dir);
+    r->attempt = (uint32_t)row->attempts;
+    r->step = -1;
+    return 0;
+}
+
+static int fetch(struct driver *d, struct view *v, uint64_t number)
+{
+    struct hy_err err = {0};
+    int rc = hy_store_trial_each(d->store, d->run, (int64_t)number, HY_TRIALS_BY_NUMBER, 0, 1, add_ended, v, &err);
+
+    if (rc < 0)
+        hy_warn("cannot read a trial trial=%llu error=%s", (unsigned long long)number, err.text);
+    return rc;
+}
+
+static const char *phase_name(const struct trial *t)
+{
+    return t->phase == TRIAL_RUNNING ? "running" : t->phase == TRIAL_WAITING ? "retry" : "waiting";
+}
+
+static void add_running(struct driver *d, struct view *v, const struct trial *t, int64_t now)
+{
+    Hy__TrialView *r = next_row(v);
+
+    (void)d;
+    if (!r)
+        return;
+    r->number = t->number;
+    r->params = copy(v, t->params_text);
+    r->params_json = copy(v, t->params_json);
+    r->state = copy(v, phase_name(t));
+    r->has_value = t->has_value;
+    r->value = t->value;
+    r->elapsed_ms = t->phase == TRIAL_RUNNING ? now - t->started_ms : 0;
+    r->dir = copy(v, t->dir);
+    r->attempt = t->attempt;
+    r->agent = copy(v, t->agent ? t->agent->name : "");
+    r->step = t->step;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const Hy__TrialView *x = *(Hy__TrialView *const *)a, *y = *(Hy__TrialView *const *)b;
+
+    return x->number < y->number ? -1 : x->number > y->number;
+}
+
+static size_t fill_running(struct driver *d, struct view *v)
+{
+    size_t first = v->count;
+    int64_t now = hy_clock_ms();
+    struct trial *t;
+
+    for (size_t i = 0; v->count - first < ROWS_MAX && (t = hy_map_next(&d->trials, &i));)
+        add_running(d, v, t, now);
+    qsort(v->pointers + first, v->count - first, sizeof *v->pointers, by_number);
+    return v->count - first;
+}
+
+static void fill_head(struct driver *d, struct view *v, bool last)
+{
+    uint64_t total = hy_search_total(d->search), over = d->done + d->failed;
+    int64_t elapsed = hy_clock_wall_ms() - d->created_wall, here = hy_clock_ms() - d->begun_ms;
+    struct hy_schedule_stats s;
+    struct agent *a;
+    Hy__Update *u = &v->update;
+
+    hy_schedule_stats(d->schedule, &s);
+    u->run = d->run;
+    u->name = d->spec->name;
+    u->state = (char *)hy_run_state_name(d->phase >= PHASE_ENDING ? d->end_state : HY_RUN_RUNNING);
+    u->metric = d->spec->metric;
+    u->maximize = d->spec->maximize;
+    u->total = total == UINT64_MAX ? -1 : (int64_t)total;
+    u->done = d->done;
+    u->failed = d->failed;
+    u->stopped = d->stopped;
+    u->running_count = s.running;
+    u->elapsed_ms = elapsed;
+    u->left_ms = u->total > 0 && d->ended_here && total >= over ? (int64_t)((double)here / (double)d->ended_here * (double)(total - over)) : -1;
+    u->message = d->end_message ? d->end_message : (char *)protobuf_c_empty_string;
+    u->last = last;
+    u->logdir = d->logdir;
+    u->slots = (uint32_t)s.slots;
+    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+        u->agents += a->in_schedule;
+}
+
+/* ---- to one client ------------------------------------------------------------------ */
+
+static int send_view(struct client *c, const struct view *v)
+{
+    Hy__ClientAnswer answer = HY__CLIENT_ANSWER__INIT;
+    hy_cleanup_free uint8_t *bytes = NULL;
+
+    answer.body_case = HY__CLIENT_ANSWER__BODY_UPDATE;
+    answer.update = (Hy__Update *)&v->update;
+    bytes = hy_malloc(hy__client_answer__get_packed_size(&answer));
+    if (!bytes)
+        return -ENOMEM;
+    return hy_local_send(c->conn, bytes, hy__client_answer__pack(&answer, bytes));
+}
+
+/* Sends one update; 1 when there is more to tell at once. */
+static int tell(struct driver *d, struct client *c, bool last)
+{
+    size_t batch = c->wants_all ? BATCH : NEWEST, n;
+    struct view v = {.room = ROWS_MAX + batch + 1};
+    bool more;
+
+    hy__update__init(&v.update);
+    if (!c->wants_all && d->ended_count - c->seen_ended > NEWEST)
+        c->seen_ended = d->ended_count - NEWEST;
+    n = d->ended_count - c->seen_ended < batch ? d->ended_count - c->seen_ended : batch;
+    more = c->seen_ended + n < d->ended_count;
+    v.rows = hy_calloc(v.room, sizeof *v.rows);
+    v.pointers = hy_calloc(v.room, sizeof *v.pointers);
+    if (v.rows && v.pointers) {
+        fill_head(d, &v, last && !more);
+        v.update.n_running = fill_running(d, &v);
+        v.update.running = v.pointers;
+        if (d->best && fetch(d, &v, d->best) == 0 && v.count > v.update.n_running)
+            v.update.best = v.pointers[v.update.n_running];
+        v.update.ended = v.pointers + v.count;
+        for (size_t i = 0; i < n; i++)
+            fetch(d, &v, d->ended[c->seen_ended + i]);
+        v.update.n_ended = v.count - (size_t)(v.update.ended - v.pointers);
+        v.update.notes = d->notes + c->seen_notes;
+        v.update.n_notes = d->note_count - c->seen_notes;
+        if (!v.failed && send_view(c, &v) == 0) {
+            c->seen_ended += n;
+            c->seen_notes = d->note_count;
+            c->last_ms = hy_clock_ms();
+        }
+    }
+    view_done(&v);
+    return more;
+}
+
+void hy_clients_update(struct driver *d, bool last)
+{
+    int64_t now = hy_clock_ms();
+
+    hy_list_each(it, &d->clients) {
+        struct client *c = hy_container(it, struct client, link);
+
+        if (!c->watches || (!last && !d->changed && now - c->last_ms < HEARTBEAT_MS && c->seen_ended == d->ended_count))
+            continue;
+        if (!last && hy_local_pending(c->conn) > PENDING_MAX)
+            continue;
+        while (tell(d, c, last) && last)
+            ;
+        if (last)
+            hy_local_end(c->conn);
+    }
+    d->changed = false;
+}
+
+/* ---- coming and going ------------------------------------------------------------------ */
+
+static void on_open(void *arg, struct hy_local_conn *conn)
+{
+    struct driver *d = arg;
+    struct client *c = hy_calloc(1, sizeof *c);
+
+    if (!c) {
+        hy_local_end(conn);
+        return;
+    }
+    c->conn = conn;
+    hy_list_push(&d->clients, &c->link);
+    hy_local_set_data(conn, c);
+}
+
+static void on_close(void *arg, struct hy_local_conn *conn)
+{
+    struct client *c = hy_local_data(conn);
+
+    (void)arg;
+    if (!c)
+        return;
+    hy_list_remove(&c->link);
+    free(c);
+}
+
+static void on_message(void *arg, struct hy_local_conn *conn, const uint8_t *bytes, size_t n)
+{
+    struct driver *d = arg;
+    struct client *c = hy_local_data(conn);
+    Hy__ClientRequest *r = hy__client_request__unpack(NULL, n, bytes);
+
+    if (!r || !c) {
+        hy_warn("a client made no sense bytes=%zu", n);
+        hy_local_end(conn);
+    } else if (r->body_case == HY__CLIENT_REQUEST__BODY_WATCH) {
+        c->watches = true;
+        c->wants_all = r->watch->trials;
+        d->changed = true;
+        if (d->phase == PHASE_LEAVING) /* it came late; the end is committed */
+            hy_clients_update(d, true);
+    } else if (r->body_case == HY__CLIENT_REQUEST__BODY_STOP) {
+        hy_run_stop(d);
+    }
+    hy__client_request__free_unpacked(r, NULL);
+}
+
+int hy_clients_open(struct driver *d, struct hy_err *err)
+{
+    static const struct hy_local_events events = {on_open, on_message, on_close};
+
+    d->socket_path = hy_driver_socket(hy_store_folder(d->store), d->run, err);
+    if (!d->socket_path)
+        return err->code;
+    return hy_local_listen(&d->loop, d->socket_path, &events, d, &d->local, err);
+}

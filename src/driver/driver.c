@@ -1,0 +1,544 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "driver/driver.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "agent/process.h"
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "driver/names.h"
+#include "driver/run.h"
+
+#define SPEC_MAX (64u * 1024 * 1024)
+#define LEAVE_MS 15000
+#define NOTES_MAX 1000
+
+/* ---- how it ends --------------------------------------------------------------------- */
+
+void hy_run_note(struct driver *d, const char *fmt, ...)
+{
+    char text[700];
+    char **more, *copy;
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    hy_info("%s", text);
+    if (d->note_count == NOTES_MAX) /* the log has them all */
+        return;
+    copy = hy_strdup(text);
+    more = copy ? hy_reallocarray(d->notes, d->note_count + 1, sizeof *more) : NULL;
+    if (!more) {
+        free(copy);
+        return;
+    }
+    d->notes = more;
+    d->notes[d->note_count++] = copy;
+    d->changed = true;
+}
+
+static void set_end(struct driver *d, enum hy_run_state state, const char *message)
+{
+    char *kept = message ? hy_strdup(message) : NULL;
+
+    hy_info("run is over run=%lld state=%s message=%s", (long long)d->run, hy_run_state_name(state), message ? message : "");
+    free(d->end_message);
+    d->end_message = kept;
+    d->end_state = state;
+    d->phase = PHASE_ENDING;
+    d->changed = true;
+}
+
+void hy_run_finish(struct driver *d, enum hy_run_state state, const char *message)
+{
+    struct hy_err err = {0};
+
+    if (d->phase >= PHASE_ENDING)
+        return;
+    set_end(d, state, message);
+    if (!d->store_broken && hy_store_run_state(d->store, d->run, state, message, &err) < 0) {
+        hy_error("%s", err.text);
+        d->store_broken = true;
+    }
+}
+
+void hy_run_fail(struct driver *d, const struct hy_err *err)
+{
+    hy_error("%s", err->text);
+    hy_run_finish(d, HY_RUN_FAILED, err->text);
+}
+
+int hy_run_check(struct driver *d, int rc, const struct hy_err *err)
+{
+    if (d->store_broken)
+        return -EIO;
+    if (rc >= 0)
+        return 0;
+    d->store_broken = true;
+    hy_run_fail(d, err);
+    return rc;
+}
+
+void hy_run_stop(struct driver *d)
+{
+    if (d->phase != PHASE_RUNNING)
+        return;
+    hy_info("stopping run=%lld", (long long)d->run);
+    d->phase = PHASE_STOPPING;
+    hy_trials_stop_all(d);
+}
+
+/* The store has the end; now everybody may know. */
+static void leave(struct driver *d)
+{
+    struct hy_err err = {0};
+    hy_cleanup_free char *snapshot = NULL;
+
+    d->phase = PHASE_LEAVING;
+    d->leave_by = hy_clock_ms() + LEAVE_MS;
+    if (!d->store_broken && hy_store_is_remote(d->store)) {
+        snapshot = hy_path_join(d->logdir, "run.db");
+        if (snapshot && hy_store_snapshot(d->store, d->run, snapshot, &err) < 0)
+            hy_run_note(d, "%s", err.text);
+    }
+    hy_agents_bye(d);
+    hy_clients_update(d, true);
+}
+
+/* ---- the turn ---------------------------------------------------------------------------- */
+
+static void on_turn(uv_prepare_t *h)
+{
+    struct driver *d = h->data;
+    struct hy_err err = {0};
+
+    hy_trials_pump(d);
+    if (!d->store_broken && hy_store_commit(d->store, &err) < 0) {
+        hy_error("%s", err.text);
+        d->store_broken = true;
+        if (d->phase <= PHASE_ENDING) /* even if it was done: the store does not know */
+            set_end(d, HY_RUN_FAILED, err.text);
+    }
+    if (d->phase == PHASE_ENDING)
+        leave(d);
+    else if (d->update_due && d->phase < PHASE_ENDING)
+        hy_clients_update(d, false);
+    d->update_due = false;
+    if (!d->store_broken || d->phase == PHASE_LEAVING)
+        hy_net_flush(d->net);
+    if (d->phase == PHASE_LEAVING && hy_agents_gone(d))
+        uv_stop(&d->loop);
+}
+
+static void on_tick(uv_timer_t *h)
+{
+    struct driver *d = h->data;
+    int64_t now = hy_clock_ms();
+
+    hy_trials_tick(d, now);
+    hy_agents_tick(d, now);
+    d->update_due = true; /* after the commit: see on_turn */
+    if (d->phase == PHASE_LEAVING && now > d->leave_by)
+        uv_stop(&d->loop);
+}
+
+static void on_term(uv_signal_t *h, int signal)
+{
+    (void)signal;
+    hy_run_stop(h->data);
+}
+
+/* Without its keeper a driver still works; only a kill -9 would now leave the
+ * socket's file behind, for `hopyard gc`. */
+static void on_keeper(uv_poll_t *h, int status, int events)
+{
+    (void)status;
+    (void)events;
+    hy_warn("the keeper is gone");
+    uv_poll_stop(h);
+}
+
+static int open_loop(struct driver *d, struct hy_err *err)
+{
+    int rc = uv_loop_init(&d->loop);
+
+    if (rc < 0)
+        return hy_err_set(err, rc, "cannot make an event loop: %s", uv_strerror(rc));
+    uv_prepare_init(&d->loop, &d->turn);
+    uv_timer_init(&d->loop, &d->tick);
+    uv_signal_init(&d->loop, &d->term);
+    d->turn.data = d->tick.data = d->term.data = d->keeper.data = d;
+    rc = uv_poll_init(&d->loop, &d->keeper, hy_keeper_fd());
+    if (rc == 0)
+        rc = uv_poll_start(&d->keeper, UV_READABLE | UV_DISCONNECT, on_keeper);
+    if (rc == 0)
+        rc = uv_prepare_start(&d->turn, on_turn);
+    if (rc == 0)
+        rc = uv_timer_start(&d->tick, on_tick, 0, TICK_MS);
+    if (rc == 0)
+        rc = uv_signal_start(&d->term, on_term, SIGTERM);
+    return rc < 0 ? hy_err_set(err, rc, "cannot start the event loop: %s", uv_strerror(rc)) : 0;
+}
+
+/* ---- opening a run ----------------------------------------------------------------------------- */
+
+static int make_search(struct driver *d, struct hy_err *err)
+{
+    const Hy__RunSpec *s = d->spec;
+    struct hy_search_settings settings = {
+        .kind = s->kind == HY__RUN_SPEC__KIND__GRID     ? HY_SEARCH_GRID
+                : s->kind == HY__RUN_SPEC__KIND__RANDOM ? HY_SEARCH_RANDOM
+                                                        : HY_SEARCH_EVOLVE,
+        .maximize = s->maximize, .seed = s->seed, .samples = s->samples, .population = s->population,
+        .generations = s->generations, .mutation = s->mutation, .crossover = s->crossover,
+        .strategy = strcmp(s->strategy, "best1bin") == 0   ? HY_DE_BEST1BIN
+                    : strcmp(s->strategy, "rand1bin") == 0 ? HY_DE_RAND1BIN
+                                                           : HY_DE_DEFAULT,
+        .asynchronous = s->asynchronous};
+    struct hy_policy policy = {.parallel = s->parallel};
+    int rc = 0;
+
+    for (size_t i = 0; i < s->n_dims && rc == 0; i++)
+        rc = settings.kind == HY_SEARCH_GRID ? hy_space_add_grid(&d->space, s->dims[i]->text, err)
+                                             : hy_space_add(&d->space, s->dims[i]->text, err);
+    if (rc == 0)
+        rc = hy_search_new(&d->space, &settings, &d->search, err);
+    d->schedule = rc == 0 ? hy_schedule_new(&policy) : NULL;
+    return rc == 0 && !d->schedule ? hy_err_set(err, -ENOMEM, "out of memory") : rc;
+}
+
+/* Logs/TensorFlow/{appId}/{runId}/: the first runId that is free. */
+static int make_logdir(struct driver *d, struct hy_err *err)
+{
+    hy_cleanup_free char *app_dir = NULL;
+    char stamp[64];
+    time_t now = time(NULL);
+    struct tm tm;
+    int rc;
+
+    localtime_r(&now, &tm);
+    strftime(stamp, sizeof stamp, "local-%Y%m%d-%H%M%S", &tm);
+    d->app_id = hy_strdup(*d->spec->app_id ? d->spec->app_id : stamp);
+    app_dir = d->app_id ? hy_asprintf("%s/Logs/TensorFlow/%s", d->spec->project, d->app_id) : NULL;
+    rc = app_dir ? hy_mkdirs(app_dir, 0777) : -ENOMEM;
+    while (rc == 0) {
+        free(d->logdir);
+        d->logdir = hy_asprintf("%s/%lld", app_dir, (long long)++d->app_run);
+        if (!d->logdir || HY_SYS(mkdir(d->logdir, 0777)) == 0)
+            return d->logdir ? 0 : hy_err_set(err, -ENOMEM, "out of memory");
+        if (errno != EEXIST)
+            rc = -errno;
+    }
+    return hy_err_sys(err, rc, "cannot make the folder '%s' for the logs; choose another project by --project or HOPYARD_PROJECT", app_dir ? app_dir : "");
+}
+
+static char *command_json(const Hy__RunSpec *s);
+
+static int add_run(struct driver *d, const void *spec, size_t spec_len, struct hy_err *err)
+{
+    const Hy__RunSpec *s = d->spec;
+    uint64_t total = hy_search_total(d->search);
+    hy_cleanup_free char *command = command_json(s);
+    struct hy_run_row row = {.name = *s->name ? s->name : NULL, .app_id = d->app_id, .app_run = d->app_run,
+                             .logdir = d->logdir, .command = command, .metric = *s->metric ? s->metric : NULL,
+                             .maximize = s->maximize, .seed = (int64_t)s->seed, .versions = s->versions,
+                             .git = *s->git ? s->git : NULL, .spec = spec, .spec_len = spec_len,
+                             .state = HY_RUN_RUNNING, .created = hy_clock_wall_ms(),
+                             .total = total == UINT64_MAX ? -1 : (int64_t)total};
+    int rc;
+
+    if (!command)
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    d->created_wall = row.created;
+    rc = hy_store_run_add(d->store, &row, &d->run, err);
+    if (rc == 0) /* before anybody can see it */
+        rc = d->lock_fd = hy_store_run_lock(d->store, d->run, err);
+    return rc < 0 ? rc : hy_store_commit(d->store, err);
+}
+
+static char *command_json(const Hy__RunSpec *s)
+{
+    hy_cleanup_buf struct hy_buf out;
+    int rc;
+
+    hy_buf_init(&out, SPEC_MAX);
+    rc = hy_buf_append_str(&out, "[");
+    for (size_t i = 0; i < s->n_argv && rc == 0; i++) {
+        rc = i ? hy_buf_append_str(&out, ", ") : 0;
+        if (rc == 0)
+            rc = hy_append_json_string(&out, s->argv[i]);
+    }
+    if (rc == 0)
+        rc = hy_buf_append_str(&out, "]");
+    return rc == 0 && hy_buf_cstr(&out) ? hy_strdup(hy_buf_cstr(&out)) : NULL;
+}
+
+static int load_run(void *arg, const struct hy_run_row *row, const struct hy_run_counts *counts)
+{
+    struct driver *d = arg;
+
+    if (row->state == HY_RUN_DONE && counts->failed == 0)
+        return -EALREADY;
+    d->spec = hy__run_spec__unpack(NULL, row->spec_len, row->spec);
+    d->app_id = hy_strdup(row->app_id);
+    d->app_run = row->app_run;
+    d->logdir = hy_strdup(row->logdir);
+    d->created_wall = row->created;
+    return d->spec && d->app_id && d->logdir ? 0 : -EUCLEAN;
+}
+
+static int open_again(struct driver *d, const char *project, struct hy_err *err)
+{
+    int rc = hy_store_open(project, HY_STORE_WRITE, &d->store, err);
+
+    if (rc == 0)
+        rc = d->lock_fd = hy_store_run_lock(d->store, d->run, err);
+    if (rc < 0)
+        return rc;
+    rc = hy_store_run_each(d->store, d->run, load_run, d, err);
+    if (rc == -EALREADY)
+        return hy_err_set(err, rc, "run %lld is done: nothing is left to resume", (long long)d->run);
+    if (rc == -EUCLEAN)
+        return hy_err_set(err, rc, "run %lld cannot go on: the store does not hold what it was asked to do", (long long)d->run);
+    if (rc == 0)
+        rc = make_search(d, err);
+    if (rc == 0)
+        rc = hy_mkdirs(d->logdir, 0777) < 0 ? hy_err_set(err, -ENOENT, "run %lld cannot go on: its folder '%s' cannot be made", (long long)d->run, d->logdir) : 0;
+    if (rc == 0)
+        rc = hy_run_replay(d, err);
+    if (rc == 0)
+        rc = hy_store_run_state(d->store, d->run, HY_RUN_RUNNING, NULL, err);
+    return rc == 0 ? hy_store_commit(d->store, err) : rc;
+}
+
+static int open_new(struct driver *d, struct hy_err *err)
+{
+    hy_cleanup_buf struct hy_buf bytes;
+    int rc;
+
+    hy_buf_init(&bytes, SPEC_MAX);
+    rc = hy_file_read("/dev/stdin", &bytes);
+    d->spec = rc == 0 ? hy__run_spec__unpack(NULL, bytes.len, hy_buf_bytes(&bytes)) : NULL;
+    if (!d->spec || d->spec->n_argv == 0)
+        return hy_err_set(err, -EINVAL, "the run's description cannot be read; `hopyard driver` is started by `hopyard run`");
+    rc = make_search(d, err);
+    if (rc == 0)
+        rc = hy_store_open(d->spec->project, HY_STORE_WRITE, &d->store, err);
+    if (rc == 0)
+        rc = make_logdir(d, err);
+    if (rc == 0)
+        rc = add_run(d, hy_buf_bytes(&bytes), bytes.len, err);
+    return rc < 0 ? rc : 0;
+}
+
+/* The log, the token by which agents know our files, the lock that local
+ * agents hold. */
+static int open_files(struct driver *d, struct hy_err *err)
+{
+    const char *folder = hy_store_folder(d->store);
+    hy_cleanup_free char *log = hy_asprintf("%s/run-%lld.log", folder, (long long)d->run);
+    hy_cleanup_free char *hold = hy_asprintf("%s/run-%lld.hold", folder, (long long)d->run);
+    hy_cleanup_free char *token = NULL;
+    hy_cleanup_close int log_fd = -1;
+    int rc;
+
+    d->token_file = hy_strdup(".token");
+    token = hy_path_join(d->logdir, ".token");
+    if (!log || !hold || !d->token_file || !token || hy_key_random(d->token) < 0)
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    log_fd = HY_SYS(open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+    d->hold_fd = HY_SYS(open(hold, O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (log_fd < 0 || d->hold_fd < 0 || dup2(log_fd, 2) < 0)
+        return hy_err_sys(err, -errno, "cannot write in '%s'", folder);
+    rc = hy_file_write(token, d->token, sizeof d->token, 0600);
+    return rc < 0 ? hy_err_sys(err, rc, "cannot write in '%s'", d->logdir) : 0;
+}
+
+/* The run is in the store, but it cannot begin: whoever looks there should see why. */
+static void store_failure(struct driver *d, const struct hy_err *why)
+{
+    struct hy_err err = {0};
+
+    if (hy_store_run_state(d->store, d->run, HY_RUN_FAILED, why->text, &err) < 0 || hy_store_commit(d->store, &err) < 0)
+        hy_error("%s", err.text);
+}
+
+static int open_surroundings(struct driver *d, struct hy_err *err)
+{
+    int rc = open_files(d, err);
+
+    if (rc == 0)
+        rc = hy_clients_open(d, err);
+    if (rc == 0 && hy_keeper_file(d->socket_path) < 0)
+        rc = hy_err_set(err, -EPIPE, "the keeper is gone");
+    if (rc == 0)
+        rc = hy_agents_open(d, err);
+    return rc;
+}
+
+static int driver_open(struct driver *d, const char *project, struct hy_err *err)
+{
+    int rc = open_loop(d, err);
+
+    if (rc == 0)
+        rc = project ? open_again(d, project, err) : open_new(d, err);
+    if (rc == 0) {
+        rc = open_surroundings(d, err);
+        if (rc < 0)
+            store_failure(d, err);
+    }
+    d->begun_ms = hy_clock_ms();
+    return rc;
+}
+
+static void close_walk(uv_handle_t *h, void *arg)
+{
+    (void)arg;
+    if (!uv_is_closing(h))
+        uv_close(h, NULL);
+}
+
+static void driver_close(struct driver *d)
+{
+    struct trial *t;
+    size_t i;
+
+    if (d->local)
+        hy_local_close(d->local);
+    hy_agents_free(d);
+    if (d->net)
+        hy_net_free(d->net);
+    hy_engine_free(d->engine);
+    uv_prepare_stop(&d->turn);
+    uv_timer_stop(&d->tick);
+    uv_run(&d->loop, UV_RUN_NOWAIT);
+    uv_walk(&d->loop, close_walk, NULL);
+    uv_run(&d->loop, UV_RUN_DEFAULT);
+    uv_loop_close(&d->loop);
+    while ((i = 0, t = hy_map_next(&d->trials, &i)))
+        hy_trial_free(d, t);
+    hy_map_done(&d->trials);
+    hy_schedule_free(d->schedule);
+    hy_search_free(d->search);
+    hy_space_done(&d->space);
+    hy_store_close(d->store);
+    hy_close_at(&d->lock_fd);
+    hy_close_at(&d->hold_fd);
+    if (d->spec)
+        hy__run_spec__free_unpacked(d->spec, NULL);
+    for (i = 0; i < d->note_count; i++)
+        free(d->notes[i]);
+    free(d->notes);
+    free(d->ended);
+    free(d->logdir);
+    free(d->app_id);
+    free(d->token_file);
+    free(d->socket_path);
+    free(d->end_message);
+    explicit_bzero(d->key, sizeof d->key);
+    explicit_bzero(d->join_key, sizeof d->join_key);
+}
+
+/* ---- the process ------------------------------------------------------------------------------ */
+
+static int parse(struct driver *d, int argc, char **argv, const char **ret_project, struct hy_err *err)
+{
+    static const struct option options[] = {{"resume", required_argument, NULL, 'r'},
+                                            {"project", required_argument, NULL, 'p'}, {0}};
+    uint64_t run = 0;
+    int c;
+
+    while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        if (c == 'r' && hy_parse_u64(optarg, &run) == 0)
+            d->run = (int64_t)run;
+        else if (c == 'p')
+            *ret_project = optarg;
+        else
+            return hy_err_set(err, -EINVAL, "`hopyard driver` is started by `hopyard run` and `hopyard resume`");
+    }
+    return !d->run == !*ret_project ? 0 : hy_err_set(err, -EINVAL, "--resume and --project go together");
+}
+
+/* Standard output is the pipe to who started us: one line, then it is closed. */
+static void say_status(int fd, int64_t run, const struct hy_err *err)
+{
+    char line[700];
+    int n = err->code ? snprintf(line, sizeof line, "error %s\n", err->text)
+                      : snprintf(line, sizeof line, "ok %lld\n", (long long)run);
+
+    if (hy_write_all(fd, line, (size_t)n) < 0)
+        hy_warn("who started this run does not listen any more");
+}
+
+static int take_stdout(void)
+{
+    int fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+    hy_cleanup_close int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+    if (null < 0 || dup2(null, STDOUT_FILENO) < 0)
+        return -errno;
+    return fd;
+}
+
+static void raise_file_limit(struct driver *d)
+{
+    struct rlimit files;
+
+    if (getrlimit(RLIMIT_NOFILE, &files) < 0)
+        return;
+    d->open_files = files.rlim_cur;
+    files.rlim_cur = files.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &files) < 0)
+        hy_warn("cannot raise the limit of open files error=%s", strerror(errno));
+}
+
+int hy_driver_main(int argc, char **argv)
+{
+    struct driver d = {.lock_fd = -1, .hold_fd = -1};
+    const char *project = NULL;
+    struct hy_err err = {0};
+    hy_cleanup_close int status = -1;
+    int rc;
+
+    hy_log_init("driver");
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
+    signal(SIGINT, SIG_IGN); /* of a terminal: that is the client's to hear */
+    raise_file_limit(&d);
+    hy_list_init(&d.clients);
+    hy_list_init(&d.waiting);
+    rc = parse(&d, argc, argv, &project, &err);
+    if (rc == 0)
+        rc = hy_keeper_fork(NULL);
+    if (rc < 0) {
+        fprintf(stderr, "hopyard driver: %s\n", err.code ? err.text : strerror(-rc));
+        return 2;
+    }
+    prctl(PR_SET_NAME, "hopyard-driver");
+    status = take_stdout();
+    rc = driver_open(&d, project, &err);
+    say_status(status, d.run, &err);
+    hy_close_at(&status);
+    status = -1;
+    if (rc == 0)
+        uv_run(&d.loop, UV_RUN_DEFAULT);
+    driver_close(&d);
+    return rc == 0 && d.end_state != HY_RUN_FAILED ? 0 : 1;
+}

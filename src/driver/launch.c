@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Starting a driver: a process of its own session, whose first words come back
+ * on a pipe: "ok RUN" once the run is in the store and its socket is open, or
+ * "error SENTENCE".
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/fault.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "driver/driver.h"
+
+char *hy_driver_socket(const char *folder, int64_t run, struct hy_err *err)
+{
+    hy_cleanup_free char *runtime = hy_runtime_dir(err);
+    hy_cleanup_free char *real = runtime ? realpath(folder, NULL) : NULL;
+    char *path;
+
+    if (!runtime)
+        return NULL;
+    if (!real) {
+        hy_err_sys(err, -errno, "cannot find the folder '%s'", folder);
+        return NULL;
+    }
+    path = hy_asprintf("%s/%012llx-%lld.sock", runtime, (unsigned long long)(hy_hash(real, strlen(real)) >> 16), (long long)run);
+    if (!path)
+        hy_err_set(err, -ENOMEM, "out of memory");
+    return path;
+}
+
+/* In the grandchild: becomes the driver, or says why not. */
+static void become_driver(int spec, int status, char **argv)
+{
+    static const char trouble[] = "error cannot start the driver's process\n";
+    int null = open("/dev/null", O_RDWR);
+
+    if (setsid() >= 0 && null >= 0 && dup2(spec >= 0 ? spec : null, 0) >= 0 && dup2(status, 1) >= 0 && dup2(null, 2) >= 0)
+        execv("/proc/self/exe", argv);
+    if (write(status, trouble, sizeof trouble - 1) < 0)
+        _exit(126);
+    _exit(127);
+}
+
+/* Two forks: the driver is nobody's child here, so a client that lives long
+ * (a notebook) has nothing to wait for. */
+static int fork_driver(int spec, int status, char **argv)
+{
+    pid_t pid = HY_SYS(fork());
+    int how;
+
+    if (pid < 0)
+        return -errno;
+    if (pid == 0) {
+        pid = fork();
+        if (pid == 0)
+            become_driver(spec, status, argv);
+        _exit(pid < 0);
+    }
+    while (waitpid(pid, &how, 0) < 0)
+        if (errno != EINTR)
+            return -errno;
+    return WIFEXITED(how) && WEXITSTATUS(how) == 0 ? 0 : -EAGAIN;
+}
+
+static int read_status(int fd, int64_t *ret_run, struct hy_err *err)
+{
+    hy_cleanup_buf struct hy_buf text;
+    const char *line;
+    char *newline;
+    long long run;
+
+    hy_buf_init(&text, 8192);
+    for (;;) {
+        char chunk[512];
+        ssize_t n = read(fd, chunk, sizeof chunk);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0 || hy_buf_append(&text, chunk, (size_t)n) < 0 || memchr(chunk, '\n', (size_t)n))
+            break;
+    }
+    line = hy_buf_cstr(&text);
+    if (!line)
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    newline = strchr(line, '\n');
+    if (!newline)
+        return hy_err_set(err, -EPIPE, "the driver's process ended before it began");
+    *newline = '\0';
+    if (sscanf(line, "ok %lld", &run) == 1) {
+        *ret_run = run;
+        return 0;
+    }
+    return hy_err_set(err, -ECANCELED, "%s", strncmp(line, "error ", 6) == 0 ? line + 6 : line);
+}
+
+static int start_driver(char **argv, const uint8_t *spec, size_t spec_len, int64_t *ret_run, struct hy_err *err)
+{
+    int in[2] = {-1, -1}, out[2] = {-1, -1};
+    int rc = 0;
+
+    if (HY_SYS(pipe2(out, O_CLOEXEC)) < 0 || (spec && HY_SYS(pipe2(in, O_CLOEXEC)) < 0))
+        rc = hy_err_sys(err, -errno, "cannot make a pipe");
+    if (rc == 0)
+        rc = fork_driver(in[0], out[1], argv);
+    if (rc < 0 && !err->code)
+        hy_err_sys(err, rc, "cannot start the driver's process");
+    hy_close_at(&in[0]);
+    hy_close_at(&out[1]);
+    if (rc == 0 && spec)
+        rc = hy_write_all(in[1], spec, spec_len);
+    hy_close_at(&in[1]);
+    if (rc == 0 || rc == -EPIPE) /* a driver that did not listen says why */
+        rc = read_status(out[0], ret_run, err);
+    hy_close_at(&out[0]);
+    return rc;
+}
+
+int hy_driver_launch(const Hy__RunSpec *spec, int64_t *ret_run, struct hy_err *err)
+{
+    char *argv[] = {(char *)"hopyard", (char *)"driver", NULL};
+    size_t size = hy__run_spec__get_packed_size(spec);
+    hy_cleanup_free uint8_t *bytes = hy_malloc(size);
+
+    if (!bytes)
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    return start_driver(argv, bytes, hy__run_spec__pack(spec, bytes), ret_run, err);
+}
+
+int hy_driver_resume(const char *project, int64_t run, struct hy_err *err)
+{
+    char number[32];
+    char *argv[] = {(char *)"hopyard", (char *)"driver", (char *)"--resume", number, (char *)"--project", (char *)project, NULL};
+
+    snprintf(number, sizeof number, "%lld", (long long)run);
+    return start_driver(argv, NULL, 0, &run, err);
+}

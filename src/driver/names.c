@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "driver/names.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "driver/driver.h"
+
+#define DIR_MAX 200
+#define TEXT_MAX (16u * 1024 * 1024)
+
+/* ---- {name} in the command ------------------------------------------------------ */
+
+/* The length of an identifier in braces at `s` ("{name}" gives 4), 0 if none. */
+static size_t placeholder(const char *s)
+{
+    size_t n = 1;
+
+    if (s[0] != '{' || !(isalpha((unsigned char)s[1]) || s[1] == '_'))
+        return 0;
+    while (isalnum((unsigned char)s[n]) || s[n] == '_' || s[n] == '-' || s[n] == '.')
+        n++;
+    return s[n] == '}' ? n - 1 : 0;
+}
+
+static int find_name(char *const *names, const char *name, size_t n)
+{
+    for (int i = 0; names[i]; i++)
+        if (strlen(names[i]) == n && memcmp(names[i], name, n) == 0)
+            return i;
+    return -1;
+}
+
+static int unknown_name(char *const *names, const char *name, size_t n, struct hy_err *err)
+{
+    hy_cleanup_buf struct hy_buf list;
+
+    hy_buf_init(&list, 300);
+    for (int i = 0; names[i]; i++)
+        if (hy_buf_printf(&list, "%s{%s}", i ? ", " : "", names[i]) < 0)
+            break;
+    return hy_err_set(err, -EINVAL, "the command has {%.*s}, which is no parameter (%s%s); write {{%.*s}} to mean the braces themselves",
+                      (int)n, name, list.len ? "there is " : "there are none", list.len ? hy_buf_cstr(&list) : "", (int)n, name);
+}
+
+int hy_command_check(char *const *argv, char *const *names, struct hy_err *err)
+{
+    for (; *argv; argv++) {
+        for (const char *s = *argv; *s; s++) {
+            size_t n = placeholder(s);
+
+            if (s[0] == '{' && s[1] == '{')
+                s++;
+            else if (n && find_name(names, s + 1, n) < 0)
+                return unknown_name(names, s + 1, n, err);
+        }
+    }
+    return 0;
+}
+
+static int append_value(struct hy_buf *b, const struct hy_dim *dim, struct hy_value v)
+{
+    char room[64];
+
+    return hy_buf_append_str(b, hy_value_text(dim, v, room, sizeof room));
+}
+
+static const struct hy_dim *find_dim(const struct hy_space *space, const char *name, size_t n)
+{
+    for (size_t i = 0; i < space->count; i++)
+        if (strlen(space->dims[i].name) == n && memcmp(space->dims[i].name, name, n) == 0)
+            return &space->dims[i];
+    return NULL;
+}
+
+static char *take_text(struct hy_buf *b, int rc)
+{
+    const char *text = rc == 0 ? hy_buf_cstr(b) : NULL;
+
+    return text ? hy_strdup(text) : NULL;
+}
+
+char *hy_command_expand(const char *template, const struct hy_space *space, const struct hy_value *values)
+{
+    hy_cleanup_buf struct hy_buf out;
+    int rc = 0;
+
+    hy_buf_init(&out, TEXT_MAX);
+    for (const char *s = template; *s && rc == 0;) {
+        size_t n = placeholder(s);
+        const struct hy_dim *dim = n ? find_dim(space, s + 1, n) : NULL;
+
+        if ((s[0] == '{' && s[1] == '{') || (s[0] == '}' && s[1] == '}')) {
+            rc = hy_buf_append(&out, s, 1);
+            s += 2;
+        } else if (dim) {
+            rc = append_value(&out, dim, values[dim - space->dims]);
+            s += n + 2;
+        } else {
+            rc = hy_buf_append(&out, s++, 1);
+        }
+    }
+    return take_text(&out, rc);
+}
+
+/* ---- the folder --------------------------------------------------------------------- */
+
+/* '%' and '~' have a meaning of their own here; '/' and control bytes cannot
+ * stand in a name; the rest is what shells, URLs and TensorBoard trip over. */
+static int append_safe(struct hy_buf *b, const char *text)
+{
+    size_t left = strlen(text);
+    int rc = 0;
+
+    while (left && rc == 0) {
+        size_t n = hy_utf8_len(text, left);
+        unsigned char c = (unsigned char)*text;
+
+        if (n > 1 || (n == 1 && (isalnum(c) || strchr("._+-=@:", c))))
+            rc = hy_buf_append(b, text, n);
+        else
+            rc = hy_buf_printf(b, "%%%02X", c);
+        n = n ? n : 1;
+        text += n;
+        left -= n;
+    }
+    return rc;
+}
+
+static int cut_long_name(struct hy_buf *b)
+{
+    char tail[24];
+    size_t keep = DIR_MAX - 18;
+
+    if (b->len <= DIR_MAX)
+        return 0;
+    snprintf(tail, sizeof tail, "~%016llx", (unsigned long long)hy_hash(hy_buf_bytes(b), b->len));
+    while (keep && (hy_buf_bytes(b)[keep] & 0xc0) == 0x80) /* not through a character */
+        keep--;
+    b->len = keep;
+    return hy_buf_append_str(b, tail);
+}
+
+char *hy_params_dir(const struct hy_space *space, const struct hy_value *values, uint64_t number)
+{
+    hy_cleanup_buf struct hy_buf out;
+    int rc = 0;
+
+    if (space->count == 0)
+        return hy_asprintf("trial-%llu", (unsigned long long)number);
+    hy_buf_init(&out, TEXT_MAX);
+    for (size_t i = 0; i < space->count && rc == 0; i++) {
+        char room[64];
+
+        rc = i ? hy_buf_append(&out, ",", 1) : 0;
+        if (rc == 0 && i == 0 && space->dims[0].name[0] == '.')
+            rc = hy_buf_append_str(&out, "_"); /* not a hidden folder, nor "." */
+        if (rc == 0)
+            rc = append_safe(&out, space->dims[i].name);
+        if (rc == 0)
+            rc = hy_buf_append(&out, "=", 1);
+        if (rc == 0)
+            rc = append_safe(&out, hy_value_text(&space->dims[i], values[i], room, sizeof room));
+    }
+    if (rc == 0)
+        rc = cut_long_name(&out);
+    return take_text(&out, rc);
+}
+
+/* ---- JSON, and for people ------------------------------------------------------------ */
+
+/* -0.5e3 is a number in JSON; 007, .5, 1. and inf are not. */
+static bool is_json_number(const char *s)
+{
+    s += *s == '-';
+    if (*s == '0' && isdigit((unsigned char)s[1]))
+        return false;
+    if (!isdigit((unsigned char)*s))
+        return false;
+    s += strspn(s, "0123456789");
+    if (*s == '.') {
+        size_t n = strspn(s + 1, "0123456789");
+
+        if (!n)
+            return false;
+        s += n + 1;
+    }
+    if (*s == 'e' || *s == 'E') {
+        size_t sign = s[1] == '+' || s[1] == '-', n = strspn(s + 1 + sign, "0123456789");
+
+        if (!n)
+            return false;
+        s += 1 + sign + n;
+    }
+    return !*s;
+}
+
+int hy_append_json_string(struct hy_buf *b, const char *text)
+{
+    json_t *value = json_string(text);
+    hy_cleanup_buf struct hy_buf printable;
+    hy_cleanup_free char *dump = NULL;
+
+    hy_buf_init(&printable, TEXT_MAX);
+    if (!value && hy_append_printable(&printable, text, strlen(text)) == 0) /* it is no UTF-8 */
+        value = json_string(hy_buf_cstr(&printable));
+    dump = value ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
+    json_decref(value);
+    return dump ? hy_buf_append_str(b, dump) : -ENOMEM;
+}
+
+char *hy_params_json(const struct hy_space *space, const struct hy_value *values)
+{
+    hy_cleanup_buf struct hy_buf out;
+    int rc;
+
+    hy_buf_init(&out, TEXT_MAX);
+    rc = hy_buf_append_str(&out, "{");
+    for (size_t i = 0; i < space->count && rc == 0; i++) {
+        char room[64];
+        const char *text = hy_value_text(&space->dims[i], values[i], room, sizeof room);
+
+        rc = i ? hy_buf_append_str(&out, ", ") : 0;
+        if (rc == 0)
+            rc = hy_append_json_string(&out, space->dims[i].name);
+        if (rc == 0)
+            rc = hy_buf_append_str(&out, ": ");
+        if (rc == 0)
+            rc = is_json_number(text) ? hy_buf_append_str(&out, text) : hy_append_json_string(&out, text);
+    }
+    if (rc == 0)
+        rc = hy_buf_append_str(&out, "}");
+    return take_text(&out, rc);
+}
+
+char *hy_params_text(const struct hy_space *space, const struct hy_value *values)
+{
+    hy_cleanup_buf struct hy_buf out;
+    int rc = 0;
+
+    hy_buf_init(&out, TEXT_MAX);
+    for (size_t i = 0; i < space->count && rc == 0; i++) {
+        char room[64];
+        const char *text = hy_value_text(&space->dims[i], values[i], room, sizeof room);
+
+        rc = i ? hy_buf_append_str(&out, " ") : 0;
+        if (rc == 0)
+            rc = hy_append_printable(&out, space->dims[i].name, strlen(space->dims[i].name));
+        if (rc == 0)
+            rc = hy_buf_append_str(&out, "=");
+        if (rc == 0)
+            rc = hy_append_printable(&out, text, strlen(text));
+    }
+    return take_text(&out, rc);
+}

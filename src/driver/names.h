@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A trial's parameters as text: in its command, its folder's name, JSON, a table. */
+#ifndef HY_DRIVER_NAMES_H
+#define HY_DRIVER_NAMES_H
+
+#include "base/err.h"
+#include "search/search.h"
+
+/* Replaces {name} by the value; {{ and }} stand for braces. NULL when out of memory. */
+char *hy_command_expand(const char *template, const struct hy_space *space, const struct hy_value *values);
+
+/*
+ * The folder: "lr=0.001,dropout=0.45". Bytes that a folder's name should not
+ * have are written %2F; a name over 200 bytes is cut and ends in "~" and a hash
+ * of the whole. "trial-7" where there are no parameters.
+ */
+char *hy_params_dir(const struct hy_space *space, const struct hy_value *values, uint64_t number);
+
+/* {"lr": 0.001, "act": "relu"}: in the space's order, numbers as numbers. */
+char *hy_params_json(const struct hy_space *space, const struct hy_value *values);
+
+/* Appends "text" with JSON's quotes and escapes; odd bytes as for a terminal. */
+struct hy_buf;
+int hy_append_json_string(struct hy_buf *b, const char *text);
+
+/* lr=0.001 dropout=0.45, for people; odd bytes are escaped. */
+char *hy_params_text(const struct hy_space *space, const struct hy_value *values);
+
+#endif

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A run that goes on. The search is asked and told again all that it was, in
+ * the same order, and stands where it stood. Trials that were not over run
+ * again; so do failed ones, unless the search has built upon their failure
+ * (evolution has).
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "driver/run.h"
+
+struct replaying {
+    struct driver *driver;
+    struct hy_value *values;
+    struct hy_err *err;
+};
+
+static bool runs_again(const struct driver *d, const struct hy_trial_row *row)
+{
+    if (row->state == HY_TRIAL_FAILED)
+        return d->spec->kind != HY__RUN_SPEC__KIND__EVOLVE;
+    return row->state != HY_TRIAL_DONE;
+}
+
+static int asked(struct replaying *r, const struct hy_trial_row *row)
+{
+    struct driver *d = r->driver;
+    uint64_t number = 0;
+    struct trial *t;
+    int rc = hy_search_ask(d->search, &number, r->values);
+
+    if (rc == -ENOMEM)
+        return hy_err_set(r->err, rc, "out of memory");
+    if (rc != 1 || number != (uint64_t)row->number)
+        return hy_err_set(r->err, -EUCLEAN, "run %lld cannot go on: its search gives other trials than the store has; was it begun by another version of hopyard?", (long long)d->run);
+    if (row->asked_seq > d->seq)
+        d->seq = row->asked_seq;
+    if (!runs_again(d, row))
+        return 0;
+    t = hy_trial_new(d, number, r->values);
+    if (t)
+        t->dir = hy_strdup(row->dir);
+    return t && t->dir ? 0 : hy_err_set(r->err, -ENOMEM, "out of memory");
+}
+
+static int told(struct replaying *r, const struct hy_trial_row *row)
+{
+    struct driver *d = r->driver;
+
+    if (row->told_seq > d->seq)
+        d->seq = row->told_seq;
+    if (runs_again(d, row))
+        return 0;
+    hy_search_tell(d->search, (uint64_t)row->number, row->has_value ? row->value : NAN);
+    if (row->has_value)
+        hy_run_best(d, (uint64_t)row->number, row->value);
+    *(row->state == HY_TRIAL_DONE ? &d->done : &d->failed) += 1;
+    return hy_run_ended_push(d, (uint64_t)row->number) < 0 ? hy_err_set(r->err, -ENOMEM, "out of memory") : 0;
+}
+
+static int on_row(void *arg, const struct hy_trial_row *row, int is_tell)
+{
+    return is_tell ? told(arg, row) : asked(arg, row);
+}
+
+/* ---- attempts that a driver left behind ------------------------------------------- */
+
+struct leftovers {
+    struct driver *driver;
+    struct hy_attempt_row *rows;
+    size_t count;
+};
+
+static int on_attempt(void *arg, const struct hy_attempt_row *row)
+{
+    struct leftovers *l = arg;
+    struct trial *t = hy_map_get(&l->driver->trials, (uint64_t)row->trial);
+    struct hy_attempt_row *more;
+
+    if (t && t->attempt < row->number)
+        t->attempt = (uint32_t)row->number;
+    if (row->state != HY_ATTEMPT_RUNNING)
+        return 0;
+    more = hy_reallocarray(l->rows, l->count + 1, sizeof *more);
+    if (!more)
+        return -ENOMEM;
+    l->rows = more;
+    l->rows[l->count++] = (struct hy_attempt_row){.trial = row->trial, .number = row->number, .started = row->started};
+    return 0;
+}
+
+static int end_leftovers(struct driver *d, struct hy_err *err)
+{
+    struct leftovers l = {.driver = d};
+    int rc = hy_store_attempt_each(d->store, d->run, 0, on_attempt, &l, err);
+
+    for (size_t i = 0; i < l.count && rc == 0; i++) {
+        struct trial *t = hy_map_get(&d->trials, (uint64_t)l.rows[i].trial);
+
+        l.rows[i].state = HY_ATTEMPT_LOST;
+        l.rows[i].message = "the driver was interrupted";
+        l.rows[i].ended = hy_clock_wall_ms();
+        rc = hy_store_attempt_end(d->store, d->run, &l.rows[i], err);
+        /* On another host it may live on for its lease, and as long as it
+         * takes to end; here it is gone (see earlier_agents_are_gone). */
+        if (t && (d->spec->n_hosts || *d->spec->listen))
+            t->due_ms = hy_clock_ms() + AGENT_SILENCE_MS;
+    }
+    free(l.rows);
+    return rc;
+}
+
+static int queue_all(struct driver *d, struct hy_err *err)
+{
+    struct trial *t;
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && (t = hy_map_next(&d->trials, &i));) {
+        struct hy_trial_row row = {.number = (int64_t)t->number, .state = HY_TRIAL_RUNNING, .attempts = t->attempt};
+
+        rc = hy_store_trial_end(d->store, d->run, &row, err);
+        if (rc < 0)
+            break;
+        if (t->due_ms) {
+            t->phase = TRIAL_WAITING;
+            hy_list_push(&d->waiting, &t->waiting);
+        } else {
+            rc = hy_trial_queue(d, t);
+        }
+    }
+    return rc;
+}
+
+int hy_run_replay(struct driver *d, struct hy_err *err)
+{
+    struct replaying r = {.driver = d, .err = err};
+    int rc;
+
+    r.values = hy_calloc(d->space.count + 1, sizeof *r.values);
+    if (!r.values)
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    rc = hy_store_replay(d->store, d->run, on_row, &r, err);
+    free(r.values);
+    if (rc == 0)
+        rc = end_leftovers(d, err);
+    return rc == 0 ? queue_all(d, err) : rc;
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The driver's inside.
+ *
+ * One turn of the loop: read what came in, decide, commit, send. Handlers
+ * change the structs below and the store's open transaction, and queue
+ * messages; on_turn commits and then lets the messages out. So nobody is
+ * ever told what the store does not know.
+ *
+ *   driver.c   the process: start, the turn, the end
+ *   trials.c   ask, place, start, end, retry
+ *   agents.c   who is there, who is lost, who is started again
+ *   outputs.c  what trials print and leave, on its way to files
+ *   clients.c  who watches
+ *   replay.c   a run that goes on
+ */
+#ifndef HY_DRIVER_RUN_H
+#define HY_DRIVER_RUN_H
+
+#include <stdbool.h>
+#include <uv.h>
+
+#include "base/list.h"
+#include "base/map.h"
+#include "driver/driver.h"
+#include "engine/engine.h"
+#include "schedule/schedule.h"
+#include "search/search.h"
+#include "store/store.h"
+#include "wire/wire.h"
+
+#define AGENT_LEASE_MS 15000   /* an agent ends itself after this silence ... */
+#define AGENT_SILENCE_MS 30000 /* ... so that it is over when we give it up */
+#define AGENT_PING_MS 3000
+#define TICK_MS 100
+#define LOSSES_MAX 5           /* a trial whose agent is lost so often is to blame */
+
+enum phase { PHASE_RUNNING, PHASE_STOPPING, PHASE_ENDING, PHASE_LEAVING };
+
+struct agent {
+    uint64_t id;
+    char *identity, *name, *host_spec; /* host_spec: for ssh; NULL: local or joined */
+    char *host;                        /* what it says */
+    uint32_t slots;
+    bool ours;                         /* an engine starts it, and starts it again */
+    bool process_runs, in_schedule, shares_files;
+    bool was_here;                     /* it has once joined this run */
+    char over[256];                    /* why its process has certainly ended; "": not known to have */
+    int restarts;                      /* in a row without a sign of life */
+    int64_t restart_at;                /* 0: not waiting */
+    struct hy_peer *peer;              /* NULL: not here */
+    struct hy_list trials;
+    struct hy_map outputs;             /* stream -> struct output */
+    struct hy_map sending;             /* stream -> struct sending */
+    uint32_t next_stream;
+};
+
+enum trial_phase { TRIAL_QUEUED, TRIAL_RUNNING, TRIAL_WAITING /* before a retry */ };
+
+struct trial {
+    uint64_t number;
+    struct hy_value *values;
+    char *params_json, *params_text, *dir;
+    enum trial_phase phase;
+    uint32_t attempt, failures, losses;
+    struct agent *agent;
+    struct hy_list on_agent, waiting;
+    struct hy_list outputs;
+    int64_t started_ms, due_ms; /* monotonic */
+    int64_t started_wall;
+    bool has_value, reported, killed;
+    double value;
+    int64_t step;
+    Hy__Control *ended;         /* it is over; its output is still on its way */
+};
+
+struct driver {
+    uv_loop_t loop;
+    uv_prepare_t turn;
+    uv_timer_t tick;
+    uv_signal_t term;
+    uv_poll_t keeper;
+
+    struct hy_store *store;
+    int64_t run;
+    int lock_fd, hold_fd;
+    uint64_t open_files;        /* the user's soft limit */
+    Hy__RunSpec *spec;
+    char *logdir, *app_id, *token_file;
+    int64_t app_run;
+    uint8_t token[HY_KEY_SIZE];
+    struct hy_space space;
+    struct hy_search *search;
+    bool search_over, resumed;
+    struct hy_schedule *schedule;
+
+    struct hy_net *net;
+    uint8_t key[HY_KEY_SIZE], join_key[HY_KEY_SIZE];
+    uint16_t port;
+    struct hy_engine *engine;
+    struct hy_map agents;       /* by id */
+    uint64_t next_agent;
+
+    struct hy_local *local;
+    char *socket_path;
+    struct hy_list clients;
+
+    struct hy_map trials;       /* by number: those that are not over */
+    struct hy_list waiting;     /* trials before a retry */
+    uint32_t *ended;            /* numbers of those that are over, in that order */
+    size_t ended_count, ended_room;
+    uint64_t done, failed, stopped;
+    uint64_t ended_here;        /* by this driver, for the time left */
+    uint64_t best;
+    double best_value;
+    int64_t seq;                /* asks and tells so far */
+    int64_t begun_ms;
+    int64_t created_wall;
+
+    char **notes;
+    size_t note_count;
+    enum phase phase;
+    enum hy_run_state end_state;
+    char *end_message;
+    int64_t leave_by;           /* when agents that do not go are left alone */
+    bool store_broken;          /* nothing can be committed any more */
+    bool changed;               /* since the last update */
+    bool update_due;            /* clients, at the end of this turn */
+};
+
+/* ---- driver.c ---- */
+/* The run cannot go on: says why to all, ends the agents, leaves. */
+void hy_run_fail(struct driver *d, const struct hy_err *err);
+/* Ends the run when its trials are over (or now, for a failure). */
+void hy_run_finish(struct driver *d, enum hy_run_state state, const char *message);
+void hy_run_stop(struct driver *d);
+void hy_run_note(struct driver *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* A store call that must not fail: 0, or the run has been failed. */
+int hy_run_check(struct driver *d, int rc, const struct hy_err *err);
+
+/* ---- trials.c ---- */
+void hy_trials_pump(struct driver *d);
+void hy_trials_tick(struct driver *d, int64_t now);
+void hy_trials_report(struct driver *d, struct agent *a, const Hy__Report *r);
+void hy_trials_ended(struct driver *d, struct agent *a, const Hy__Control *m);
+/* Its output is complete. */
+void hy_trials_settle(struct driver *d, struct trial *t);
+/* Its agent is gone: it runs elsewhere. */
+void hy_trials_lost(struct driver *d, struct trial *t, const char *why);
+void hy_trials_stop_all(struct driver *d);
+struct trial *hy_trial_new(struct driver *d, uint64_t number, const struct hy_value *values);
+void hy_trial_free(struct driver *d, struct trial *t);
+int hy_trial_queue(struct driver *d, struct trial *t);
+int hy_run_ended_push(struct driver *d, uint64_t number);
+void hy_run_best(struct driver *d, uint64_t number, double value);
+
+/* ---- agents.c ---- */
+int hy_agents_open(struct driver *d, struct hy_err *err);
+void hy_agents_tick(struct driver *d, int64_t now);
+void hy_agents_bye(struct driver *d);
+/* Has every agent gone? */
+bool hy_agents_gone(struct driver *d);
+void hy_agents_free(struct driver *d);
+int hy_agents_send(struct agent *a, const Hy__Control *m);
+
+/* ---- outputs.c ---- */
+void hy_outputs_open(struct driver *d, struct agent *a, const Hy__Output *o);
+void hy_outputs_data(struct driver *d, struct agent *a, uint32_t stream, const uint8_t *bytes, size_t n);
+/* Is everything there that the agent says it sent? */
+bool hy_outputs_complete(struct agent *a, const Hy__Ended *e);
+/* The attempt is settled or lost: closes what is open. */
+void hy_outputs_forget(struct driver *d, struct trial *t);
+/* Files for an agent that shares none; fills start->files. */
+int hy_outputs_send_checkpoint(struct driver *d, struct agent *a, struct trial *t, Hy__Start *start);
+void hy_outputs_sent(Hy__Start *start); /* frees what the call above made */
+void hy_outputs_room(struct driver *d, struct agent *a, uint32_t stream);
+void hy_outputs_agent_gone(struct driver *d, struct agent *a);
+
+/* ---- clients.c ---- */
+int hy_clients_open(struct driver *d, struct hy_err *err);
+void hy_clients_update(struct driver *d, bool last);
+
+/* ---- replay.c ---- */
+int hy_run_replay(struct driver *d, struct hy_err *err);
+
+#endif

@@ -1,0 +1,506 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "driver/names.h"
+#include "driver/run.h"
+
+#define BACKOFF_FIRST_MS 1000
+#define BACKOFF_MAX_MS 60000
+
+/* ---- a trial's memory ----------------------------------------------------------- */
+
+struct trial *hy_trial_new(struct driver *d, uint64_t number, const struct hy_value *values)
+{
+    struct trial *t = hy_calloc(1, sizeof *t);
+
+    if (!t)
+        return NULL;
+    t->number = number;
+    t->step = -1;
+    hy_list_init(&t->on_agent);
+    hy_list_init(&t->waiting);
+    hy_list_init(&t->outputs);
+    t->values = hy_calloc(d->space.count + 1, sizeof *t->values);
+    if (t->values)
+        memcpy(t->values, values, d->space.count * sizeof *values);
+    t->params_json = hy_params_json(&d->space, values);
+    t->params_text = hy_params_text(&d->space, values);
+    if (!t->values || !t->params_json || !t->params_text || hy_map_put(&d->trials, number, t) < 0) {
+        hy_trial_free(d, t);
+        return NULL;
+    }
+    return t;
+}
+
+void hy_trial_free(struct driver *d, struct trial *t)
+{
+    if (hy_map_get(&d->trials, t->number) == t)
+        hy_map_remove(&d->trials, t->number);
+    hy_list_remove(&t->on_agent);
+    hy_list_remove(&t->waiting);
+    if (t->ended)
+        hy__control__free_unpacked(t->ended, NULL);
+    free(t->values);
+    free(t->params_json);
+    free(t->params_text);
+    free(t->dir);
+    free(t);
+}
+
+int hy_run_ended_push(struct driver *d, uint64_t number)
+{
+    if (d->ended_count == d->ended_room) {
+        size_t room = d->ended_room ? d->ended_room * 2 : 64;
+        uint32_t *more = hy_reallocarray(d->ended, room, sizeof *more);
+
+        if (!more)
+            return -ENOMEM;
+        d->ended = more;
+        d->ended_room = room;
+    }
+    d->ended[d->ended_count++] = (uint32_t)number;
+    return 0;
+}
+
+void hy_run_best(struct driver *d, uint64_t number, double value)
+{
+    if (d->best && !(d->spec->maximize ? value > d->best_value : value < d->best_value))
+        return;
+    d->best = number;
+    d->best_value = value;
+}
+
+static void out_of_memory(struct driver *d)
+{
+    struct hy_err err = {0};
+
+    hy_err_set(&err, -ENOMEM, "out of memory; `hopyard resume %lld` goes on from here", (long long)d->run);
+    hy_run_fail(d, &err);
+}
+
+/* ---- ask -------------------------------------------------------------------------- */
+
+int hy_trial_queue(struct driver *d, struct trial *t)
+{
+    struct hy_need need = {.role_count = 1, .roles = {{.count = 1, .memory = d->spec->memory}}};
+    int rc = hy_schedule_submit(d->schedule, t->number, &need);
+
+    t->phase = TRIAL_QUEUED;
+    if (rc < 0)
+        out_of_memory(d);
+    return rc;
+}
+
+static int add_to_store(struct driver *d, struct trial *t)
+{
+    hy_cleanup_free char *dir = hy_params_dir(&d->space, t->values, t->number);
+    struct hy_trial_row row = {.number = (int64_t)t->number, .params = t->params_json, .dir = dir,
+                               .state = HY_TRIAL_RUNNING, .started = hy_clock_wall_ms(), .asked_seq = ++d->seq};
+    struct hy_err err = {0};
+
+    if (!dir)
+        return hy_err_set(&err, -ENOMEM, "out of memory"), hy_run_check(d, -ENOMEM, &err);
+    return hy_run_check(d, hy_store_trial_add(d->store, d->run, &row, &t->dir, &err), &err);
+}
+
+/* 1: there is a new trial in the queue; 0: none now. */
+static int ask(struct driver *d)
+{
+    hy_cleanup_free struct hy_value *values = NULL;
+    struct trial *t;
+    uint64_t number;
+    int rc;
+
+    if (d->search_over || d->phase != PHASE_RUNNING)
+        return 0;
+    values = hy_calloc(d->space.count + 1, sizeof *values);
+    rc = values ? hy_search_ask(d->search, &number, values) : -ENOMEM;
+    if (rc == -ENODATA) {
+        d->search_over = true;
+        return 0;
+    }
+    if (rc == 0)
+        return 0;
+    t = rc == 1 ? hy_trial_new(d, number, values) : NULL;
+    if (!t) {
+        out_of_memory(d);
+        return 0;
+    }
+    return add_to_store(d, t) == 0 && hy_trial_queue(d, t) == 0;
+}
+
+/* ---- place and start ----------------------------------------------------------------- */
+
+static char **expand_command(struct driver *d, const struct trial *t)
+{
+    char **argv = hy_calloc(d->spec->n_argv + 1, sizeof *argv);
+
+    for (size_t i = 0; argv && i < d->spec->n_argv; i++) {
+        argv[i] = hy_command_expand(d->spec->argv[i], &d->space, t->values);
+        if (!argv[i]) {
+            while (i--)
+                free(argv[i]);
+            free(argv);
+            return NULL;
+        }
+    }
+    return argv;
+}
+
+static void free_words(char **words, size_t n)
+{
+    for (size_t i = 0; words && i < n; i++)
+        free(words[i]);
+    free(words);
+}
+
+static int send_start(struct driver *d, struct trial *t, const struct hy_seat *seat)
+{
+    char **argv = expand_command(d, t);
+    char *env[] = {hy_asprintf("HOPYARD_PARAMS=%s", t->params_json),
+                   hy_asprintf("HOPYARD_SEED=%llu", (unsigned long long)(d->spec->seed + t->number))};
+    Hy__Start start = HY__START__INIT;
+    Hy__Control m = HY__CONTROL__INIT;
+    int rc = argv && env[0] && env[1] ? 0 : -ENOMEM;
+
+    start.trial = t->number;
+    start.attempt = t->attempt;
+    start.argv = argv;
+    start.n_argv = d->spec->n_argv;
+    start.env = env;
+    start.n_env = HY_COUNT(env);
+    start.dir = t->dir;
+    start.memory = d->spec->memory;
+    start.timeout_ms = d->spec->timeout_ms;
+    start.gpu_mask = seat->gpu_mask;
+    start.gpu_share = seat->gpu_share;
+    m.body_case = HY__CONTROL__BODY_START;
+    m.start = &start;
+    if (rc == 0 && t->attempt > 1 && !t->agent->shares_files)
+        rc = hy_outputs_send_checkpoint(d, t->agent, t, &start);
+    if (rc == 0)
+        rc = hy_agents_send(t->agent, &m);
+    hy_outputs_sent(&start);
+    free_words(argv, d->spec->n_argv);
+    free(env[0]);
+    free(env[1]);
+    return rc;
+}
+
+static void start_attempt(struct driver *d, const struct hy_place *place)
+{
+    struct trial *t = hy_map_get(&d->trials, place->task);
+    struct agent *a = hy_map_get(&d->agents, place->seats[0].agent);
+    struct hy_err err = {0};
+    struct hy_attempt_row row;
+
+    t->attempt++;
+    t->phase = TRIAL_RUNNING;
+    t->agent = a;
+    t->has_value = t->killed = false;
+    t->step = -1;
+    t->started_ms = hy_clock_ms();
+    t->started_wall = hy_clock_wall_ms();
+    hy_list_push(&a->trials, &t->on_agent);
+    d->changed = true;
+    row = (struct hy_attempt_row){.trial = (int64_t)t->number, .number = t->attempt, .agent = a->name, .host = a->host,
+                                  .state = HY_ATTEMPT_RUNNING, .started = t->started_wall};
+    if (hy_run_check(d, hy_store_attempt_add(d->store, d->run, &row, &err), &err) < 0)
+        return;
+    if (send_start(d, t, &place->seats[0]) < 0)
+        out_of_memory(d);
+}
+
+static bool has_free_slot(struct driver *d)
+{
+    struct hy_schedule_stats s;
+
+    hy_schedule_stats(d->schedule, &s);
+    if (s.waiting > 0 || s.slots_used >= s.slots)
+        return false;
+    return d->spec->parallel == 0 || s.running < d->spec->parallel;
+}
+
+/* Asks no further ahead than there are free slots: the newest answers count. */
+void hy_trials_pump(struct driver *d)
+{
+    while (d->phase == PHASE_RUNNING) {
+        struct hy_place place;
+        int rc = hy_schedule_next(d->schedule, &place);
+
+        if (rc < 0)
+            out_of_memory(d);
+        else if (rc == 1)
+            start_attempt(d, &place);
+        else if (!has_free_slot(d) || !ask(d))
+            break;
+    }
+    if (d->phase == PHASE_RUNNING && d->search_over && d->trials.count == 0)
+        hy_run_finish(d, HY_RUN_DONE, NULL);
+    if (d->phase == PHASE_STOPPING && d->trials.count == 0)
+        hy_run_finish(d, HY_RUN_STOPPED, "stopped");
+}
+
+/* ---- end ---------------------------------------------------------------------------- */
+
+static int end_attempt(struct driver *d, struct trial *t, enum hy_attempt_state state, const char *message)
+{
+    const Hy__Ended *e = t->ended ? t->ended->ended : NULL;
+    struct hy_attempt_row row = {.trial = (int64_t)t->number, .number = t->attempt, .agent = t->agent->name,
+                                 .host = t->agent->host, .state = state, .message = message,
+                                 .started = t->started_wall, .ended = hy_clock_wall_ms()};
+    struct hy_err err = {0};
+
+    if (e) {
+        row.exit_code = e->outcome == HY__ENDED__OUTCOME__EXITED ? e->code : -e->code;
+        row.cpu_ms = e->cpu_ms;
+        row.peak_memory = (int64_t)e->peak_memory;
+    }
+    hy_list_remove(&t->on_agent);
+    hy_outputs_forget(d, t);
+    t->agent = NULL;
+    hy_schedule_done(d->schedule, t->number);
+    if (t->ended)
+        hy__control__free_unpacked(t->ended, NULL);
+    t->ended = NULL;
+    d->changed = true;
+    return hy_run_check(d, hy_store_attempt_end(d->store, d->run, &row, &err), &err);
+}
+
+/* The trial is over for good (or, STOPPED, until the run is resumed). */
+static void end_trial(struct driver *d, struct trial *t, enum hy_trial_state state, const char *message)
+{
+    bool told = state != HY_TRIAL_STOPPED;
+    struct hy_trial_row row = {.number = (int64_t)t->number, .state = state, .has_value = t->has_value && state == HY_TRIAL_DONE,
+                               .value = t->value, .message = message, .attempts = t->attempt,
+                               .ended = hy_clock_wall_ms(), .told_seq = told ? ++d->seq : 0};
+    struct hy_err err = {0};
+
+    if (hy_run_check(d, hy_store_trial_end(d->store, d->run, &row, &err), &err) < 0)
+        return;
+    if (told)
+        hy_search_tell(d->search, t->number, row.has_value ? t->value : NAN);
+    if (row.has_value)
+        hy_run_best(d, t->number, t->value);
+    *(state == HY_TRIAL_DONE ? &d->done : state == HY_TRIAL_FAILED ? &d->failed : &d->stopped) += 1;
+    d->ended_here++;
+    if (hy_run_ended_push(d, t->number) < 0)
+        out_of_memory(d);
+    hy_trial_free(d, t);
+}
+
+static void retry_or_fail(struct driver *d, struct trial *t, const char *message)
+{
+    int64_t wait;
+
+    t->failures++;
+    if (t->failures > d->spec->retries) {
+        end_trial(d, t, HY_TRIAL_FAILED, message);
+        return;
+    }
+    if (d->phase != PHASE_RUNNING) { /* it would have been tried again: resume does */
+        end_trial(d, t, HY_TRIAL_STOPPED, message);
+        return;
+    }
+    wait = BACKOFF_FIRST_MS << (t->failures > 6 ? 6 : t->failures - 1);
+    t->due_ms = hy_clock_ms() + (wait > BACKOFF_MAX_MS ? BACKOFF_MAX_MS : wait);
+    t->phase = TRIAL_WAITING;
+    hy_list_push(&d->waiting, &t->waiting);
+    hy_run_note(d, "trial %llu: %s; tried again (%u of %u)", (unsigned long long)t->number, message, t->failures,
+                d->spec->retries);
+}
+
+/* What is wrong with an attempt that ended, in a sentence; NULL: nothing. */
+static const char *fault_of(struct driver *d, const struct trial *t, const Hy__Ended *e, char *text, size_t size)
+{
+    const char *metric = d->spec->metric;
+
+    if (*e->message)
+        snprintf(text, size, "%s", e->message);
+    else if (e->outcome == HY__ENDED__OUTCOME__SIGNALED)
+        snprintf(text, size, "ended by signal %d (%s)", e->code, strsignal(e->code));
+    else if (e->outcome != HY__ENDED__OUTCOME__EXITED)
+        snprintf(text, size, "killed");
+    else if (e->code != 0)
+        snprintf(text, size, "exit status %d", e->code);
+    else if (*e->metric_error)
+        snprintf(text, size, "%s", e->metric_error);
+    else if (*metric && !t->has_value)
+        snprintf(text, size, "it printed no '%s=NUMBER' and wrote none to $HOPYARD_RESULT", metric);
+    else if (*metric && !isfinite(t->value))
+        snprintf(text, size, "its %s is %s", metric, isnan(t->value) ? "NaN" : "infinite");
+    else
+        return NULL;
+    return text;
+}
+
+static int store_metrics(struct driver *d, struct trial *t, uint32_t attempt, int64_t step, size_t n, Hy__Metric **metrics)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct hy_metric_row row = {.trial = (int64_t)t->number, .attempt = attempt, .step = step,
+                                    .name = metrics[i]->name, .value = metrics[i]->value, .time = hy_clock_wall_ms()};
+        struct hy_err err = {0};
+
+        if (hy_run_check(d, hy_store_metric_add(d->store, d->run, &row, &err), &err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+void hy_trials_settle(struct driver *d, struct trial *t)
+{
+    const Hy__Ended *e = t->ended->ended;
+    bool killed = e->outcome == HY__ENDED__OUTCOME__KILLED;
+    char text[700];
+    const char *fault;
+
+    if (d->phase >= PHASE_ENDING || !hy_outputs_complete(t->agent, e))
+        return; /* hy_trials_settle is called again when more has been written */
+    if (killed && !t->killed) { /* not by us: its agent ends */
+        hy_trials_lost(d, t, "it is ending");
+        return;
+    }
+    if (e->has_metric) {
+        t->has_value = true;
+        t->value = e->metric;
+    }
+    fault = fault_of(d, t, e, text, sizeof text);
+    if (store_metrics(d, t, t->attempt, -1, e->n_metrics, e->metrics) < 0)
+        return;
+    if (end_attempt(d, t, killed ? HY_ATTEMPT_STOPPED : fault ? HY_ATTEMPT_FAILED : HY_ATTEMPT_DONE, fault) < 0)
+        return;
+    if (killed)
+        end_trial(d, t, HY_TRIAL_STOPPED, "stopped");
+    else if (fault)
+        retry_or_fail(d, t, fault);
+    else
+        end_trial(d, t, HY_TRIAL_DONE, NULL);
+}
+
+/* Only the attempt that we know to run there may speak: a stale one is fenced. */
+static struct trial *speaker(struct driver *d, const struct agent *a, uint64_t number, uint32_t attempt)
+{
+    struct trial *t = hy_map_get(&d->trials, number);
+
+    if (d->phase >= PHASE_ENDING)
+        return NULL;
+    if (t && t->phase == TRIAL_RUNNING && t->agent == a && t->attempt == attempt && !t->ended)
+        return t;
+    hy_info("fenced a stale word agent=%s trial=%llu attempt=%u", a->name, (unsigned long long)number, attempt);
+    return NULL;
+}
+
+void hy_trials_ended(struct driver *d, struct agent *a, const Hy__Control *m)
+{
+    struct trial *t = speaker(d, a, m->ended->trial, m->ended->attempt);
+    size_t size = hy__control__get_packed_size(m);
+    hy_cleanup_free uint8_t *bytes = t ? hy_malloc(size) : NULL;
+
+    if (!t)
+        return;
+    if (bytes)
+        t->ended = hy__control__unpack(NULL, hy__control__pack(m, bytes), bytes);
+    if (!t->ended)
+        out_of_memory(d);
+    else
+        hy_trials_settle(d, t);
+}
+
+void hy_trials_report(struct driver *d, struct agent *a, const Hy__Report *r)
+{
+    struct trial *t = speaker(d, a, r->trial, r->attempt);
+
+    if (!t || store_metrics(d, t, r->attempt, r->step, r->n_metrics, r->metrics) < 0)
+        return;
+    for (size_t i = 0; i < r->n_metrics; i++)
+        if (strcmp(r->metrics[i]->name, d->spec->metric) == 0) {
+            t->has_value = true;
+            t->value = r->metrics[i]->value;
+        }
+    t->step = r->step;
+    d->changed = true;
+}
+
+void hy_trials_lost(struct driver *d, struct trial *t, const char *why)
+{
+    char text[700];
+
+    if (d->phase >= PHASE_ENDING) { /* the run is over as the store has it */
+        hy_list_remove(&t->on_agent);
+        hy_outputs_forget(d, t);
+        t->agent = NULL;
+        return;
+    }
+    snprintf(text, sizeof text, "its agent was lost: %s", why);
+    if (end_attempt(d, t, HY_ATTEMPT_LOST, text) < 0)
+        return;
+    t->has_value = false;
+    if (d->phase != PHASE_RUNNING) {
+        end_trial(d, t, HY_TRIAL_STOPPED, "stopped");
+    } else if (++t->losses >= LOSSES_MAX) {
+        snprintf(text, sizeof text, "its agent was lost %d times while it ran; the last time: %s", LOSSES_MAX, why);
+        end_trial(d, t, HY_TRIAL_FAILED, text);
+    } else {
+        hy_trial_queue(d, t);
+    }
+}
+
+/* ---- time, and the end of all ------------------------------------------------------------ */
+
+void hy_trials_tick(struct driver *d, int64_t now)
+{
+    hy_list_each(it, &d->waiting) {
+        struct trial *t = hy_container(it, struct trial, waiting);
+
+        if (t->due_ms > now)
+            continue;
+        hy_list_remove(&t->waiting);
+        if (hy_trial_queue(d, t) < 0)
+            return;
+    }
+}
+
+static void send_kill(struct driver *d, struct trial *t)
+{
+    Hy__Kill kill = HY__KILL__INIT;
+    Hy__Control m = HY__CONTROL__INIT;
+
+    kill.trial = t->number;
+    kill.attempt = t->attempt;
+    m.body_case = HY__CONTROL__BODY_KILL;
+    m.kill = &kill;
+    t->killed = true;
+    if (hy_agents_send(t->agent, &m) < 0)
+        out_of_memory(d);
+}
+
+void hy_trials_stop_all(struct driver *d)
+{
+    size_t n = 0;
+    struct trial *t;
+    hy_cleanup_free struct trial **all = hy_calloc(d->trials.count + 1, sizeof *all);
+
+    if (!all) {
+        out_of_memory(d);
+        return;
+    }
+    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
+        all[n++] = t;
+    for (size_t i = 0; i < n; i++) {
+        if (all[i]->phase == TRIAL_RUNNING) {
+            send_kill(d, all[i]);
+            continue;
+        }
+        if (all[i]->phase == TRIAL_QUEUED)
+            hy_schedule_done(d->schedule, all[i]->number);
+        end_trial(d, all[i], HY_TRIAL_STOPPED, "stopped");
+    }
+}

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the driver makes of parameters: commands, folders, JSON. The rest of it
+ * is tested as a whole, in tests/e2e. */
+#include "support.h"
+
+#include <errno.h>
+#include <jansson.h>
+
+#include "base/mem.h"
+#include "driver/driver.h"
+#include "driver/names.h"
+
+static struct hy_space space;
+static struct hy_value values[8];
+
+static int given(void **state)
+{
+    struct hy_err err = {0};
+
+    (void)state;
+    space = (struct hy_space){0};
+    memset(values, 0, sizeof values);
+    assert_int_equal(hy_space_add(&space, "lr=log:1e-5..1e-1", &err), 0);
+    assert_int_equal(hy_space_add(&space, "layers=1..4", &err), 0);
+    assert_int_equal(hy_space_add(&space, "act=relu,a/b,007", &err), 0);
+    values[0].number = 0.001;
+    values[1].number = 3;
+    return 0;
+}
+
+static int taken(void **state)
+{
+    (void)state;
+    hy_space_done(&space);
+    return 0;
+}
+
+static void assert_expands(const char *template, const char *expected)
+{
+    hy_cleanup_free char *text = hy_command_expand(template, &space, values);
+
+    assert_non_null(text);
+    assert_string_equal(text, expected);
+}
+
+static void test_names_in_braces_become_values(void **state)
+{
+    (void)state;
+    assert_expands("--lr={lr}", "--lr=0.001");
+    assert_expands("{layers}{layers}", "33");
+    assert_expands("{act}", "relu");
+    assert_expands("plain", "plain");
+    assert_expands("", "");
+}
+
+static void test_doubled_braces_are_braces(void **state)
+{
+    (void)state;
+    assert_expands("{{lr}}", "{lr}");
+    assert_expands("awk {{ print {lr} }}", "awk { print 0.001 }");
+    assert_expands("{{{lr}}}", "{0.001}");
+}
+
+static void test_what_is_no_name_stays_as_it_is(void **state)
+{
+    (void)state;
+    assert_expands("{\"a\": 1}", "{\"a\": 1}");
+    assert_expands("{ lr }", "{ lr }");
+    assert_expands("{", "{");
+    assert_expands("{lr", "{lr");
+    assert_expands("{}", "{}");
+}
+
+static void test_an_unknown_name_is_refused_with_the_known_ones(void **state)
+{
+    char *names[] = {(char *)"lr", (char *)"layers", NULL};
+    char *good[] = {(char *)"a", (char *)"{lr}", (char *)"{{dropout}}", (char *)"{\"json\": 1}", NULL};
+    char *bad[] = {(char *)"a", (char *)"--x={dropout}", NULL};
+    struct hy_err err = {0};
+
+    (void)state;
+    assert_int_equal(hy_command_check(good, names, &err), 0);
+    assert_int_equal(hy_command_check(bad, names, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "{dropout}"));
+    assert_non_null(strstr(err.text, "{lr}, {layers}"));
+    assert_non_null(strstr(err.text, "{{dropout}}"));
+}
+
+static void assert_folder(const char *expected)
+{
+    hy_cleanup_free char *dir = hy_params_dir(&space, values, 7);
+
+    assert_non_null(dir);
+    assert_string_equal(dir, expected);
+}
+
+static void test_the_folder_is_named_after_the_parameters(void **state)
+{
+    (void)state;
+    assert_folder("lr=0.001,layers=3,act=relu");
+}
+
+static void test_odd_bytes_in_a_folders_name_are_spelled_out(void **state)
+{
+    (void)state;
+    values[2].number = 1;
+    assert_folder("lr=0.001,layers=3,act=a%2Fb");
+}
+
+static void test_without_parameters_the_folder_has_the_number(void **state)
+{
+    struct hy_space none = {0};
+    hy_cleanup_free char *dir = hy_params_dir(&none, values, 7);
+
+    (void)state;
+    assert_string_equal(dir, "trial-7");
+}
+
+static char *folder_of(const char *value)
+{
+    struct hy_space s = {0};
+    struct hy_value v = {0};
+    hy_cleanup_free char *text = hy_asprintf("v=%s,other", value);
+    struct hy_err err = {0};
+    char *dir;
+
+    assert_int_equal(hy_space_add_grid(&s, text, &err), 0);
+    dir = hy_params_dir(&s, &v, 1);
+    hy_space_done(&s);
+    assert_non_null(dir);
+    return dir;
+}
+
+static void test_long_values_make_short_names_that_differ(void **state)
+{
+    char a[400], b[400];
+    hy_cleanup_free char *one = NULL, *two = NULL;
+
+    (void)state;
+    memset(a, 'x', sizeof a - 1);
+    a[sizeof a - 1] = '\0';
+    memcpy(b, a, sizeof b);
+    b[sizeof b - 2] = 'y';
+    one = folder_of(a);
+    two = folder_of(b);
+    assert_true(strlen(one) <= 200 && strlen(two) <= 200);
+    assert_string_not_equal(one, two);
+}
+
+static void test_no_value_makes_a_name_that_leads_elsewhere(void **state)
+{
+    static const char *const odd[] = {"..", "/", "a\nb", "\x01", "\xff\xfe", "~", "%", "*", "$(x)", "a b", "\xc3\xbc"};
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(odd); i++) {
+        hy_cleanup_free char *dir = folder_of(odd[i]);
+
+        assert_null(strpbrk(dir, "/\n\x01*$ ~"));
+        assert_memory_equal(dir, "v=", 2);
+    }
+}
+
+static void test_params_are_json_with_numbers_as_numbers(void **state)
+{
+    hy_cleanup_free char *text = hy_params_json(&space, values);
+    json_t *o = json_loads(text, 0, NULL);
+
+    (void)state;
+    assert_string_equal(text, "{\"lr\": 0.001, \"layers\": 3, \"act\": \"relu\"}");
+    assert_non_null(o);
+    json_decref(o);
+}
+
+static void test_what_looks_like_a_number_but_is_none_in_json_is_a_string(void **state)
+{
+    static const char *const texts[] = {"007", ".5", "1.", "inf", "nan", "-", "1e", "0x10", "+1", ""};
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(texts) - 1; i++) {
+        struct hy_space s = {0};
+        struct hy_value v = {0};
+        hy_cleanup_free char *grid = hy_asprintf("v=%s,other", texts[i]), *json = NULL;
+        struct hy_err err = {0};
+        json_t *o;
+
+        assert_int_equal(hy_space_add_grid(&s, grid, &err), 0);
+        json = hy_params_json(&s, &v);
+        o = json_loads(json, 0, NULL);
+        assert_non_null(o);
+        assert_string_equal(json_string_value(json_object_get(o, "v")), texts[i]);
+        json_decref(o);
+        hy_space_done(&s);
+    }
+}
+
+static int all_names(void *arg)
+{
+    hy_cleanup_free char *a = hy_command_expand("x{lr}y{{{act}}}", &space, values);
+    hy_cleanup_free char *b = hy_params_dir(&space, values, 1);
+    hy_cleanup_free char *c = hy_params_json(&space, values);
+
+    (void)arg;
+    return a && b && c ? 0 : -ENOMEM;
+}
+
+static void test_out_of_memory_is_told_and_nothing_leaks(void **state)
+{
+    (void)state;
+    hy_each_fault(HY_SEAM_ALLOC, all_names, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_names_in_braces_become_values, given, taken),
+        cmocka_unit_test_setup_teardown(test_doubled_braces_are_braces, given, taken),
+        cmocka_unit_test_setup_teardown(test_what_is_no_name_stays_as_it_is, given, taken),
+        cmocka_unit_test_setup_teardown(test_an_unknown_name_is_refused_with_the_known_ones, given, taken),
+        cmocka_unit_test_setup_teardown(test_the_folder_is_named_after_the_parameters, given, taken),
+        cmocka_unit_test_setup_teardown(test_odd_bytes_in_a_folders_name_are_spelled_out, given, taken),
+        cmocka_unit_test_setup_teardown(test_without_parameters_the_folder_has_the_number, given, taken),
+        cmocka_unit_test_setup_teardown(test_long_values_make_short_names_that_differ, given, taken),
+        cmocka_unit_test_setup_teardown(test_no_value_makes_a_name_that_leads_elsewhere, given, taken),
+        cmocka_unit_test_setup_teardown(test_params_are_json_with_numbers_as_numbers, given, taken),
+        cmocka_unit_test_setup_teardown(test_what_looks_like_a_number_but_is_none_in_json_is_a_string, given, taken),
+        cmocka_unit_test_setup_teardown(test_out_of_memory_is_told_and_nothing_leaks, given, taken),
+    };
+
+    return cmocka_run_group_tests_name("driver", tests, NULL, NULL);
+}
