@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is known of a run that is being watched: the driver's last update and
+ * the trials that ended lately. And its pictures: the live table, and the
+ * summary that stays on the screen. Pure: updates in, text out.
+ */
+#ifndef HY_CLI_BOARD_H
+#define HY_CLI_BOARD_H
+
+#include "cli/out.h"
+#include "cli/trials.h"
+#include "hopyard.pb-c.h"
+
+#define HY_BOARD_RECENT 128 /* ended trials that are kept for the table */
+#define HY_BOARD_FAILURES 5 /* failed ones that the summary tells of */
+
+struct hy_board {
+    Hy__Update *now;                            /* read-only; NULL before the first update */
+    Hy__TrialView *recent[HY_BOARD_RECENT];     /* private: the newest first */
+    size_t recent_count;                        /* private */
+    Hy__TrialView *failures[HY_BOARD_FAILURES]; /* private: the first ones seen */
+    size_t failure_count;                       /* private */
+    int64_t at_ms;                              /* private: when `now` came, monotonic */
+    struct hy_trials_memory memory;             /* private */
+};
+
+void hy_board_done(struct hy_board *b); /* a zeroed board is an empty one */
+/* Takes the update (made with hy_proto_memory). 0, or -ENOMEM: it is taken all the same. */
+int hy_board_take(struct hy_board *b, Hy__Update *update, int64_t now_ms);
+/* Makes sure that a failed trial is told of in the summary. Takes the trial. */
+void hy_board_take_failure(struct hy_board *b, Hy__TrialView *trial);
+
+/* 12 of 100: how many trials have ended. */
+uint64_t hy_update_ended(const Hy__Update *u);
+
+/*
+ * The live table for the style's width and height: lines, none wider than the
+ * terminal and at most height - 1 of them.
+ * `footer` (NULL: none) is a last line that stands out.
+ */
+int hy_board_table(struct hy_board *b, struct hy_out *out, int64_t now_ms, unsigned spin, const char *footer);
+/* What stays when the run has ended. */
+int hy_board_summary(const struct hy_board *b, struct hy_out *out);
+
+#endif

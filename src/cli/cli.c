@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "cli/commands.h"
+#include "cli/js.h"
+
+int hy_cmd_failed(const struct hy_args *args, const struct hy_err *err)
+{
+    hy_complain(args->command->name, err);
+    return err->code == -EINVAL ? HY_EXIT_USAGE : HY_EXIT_FAILED;
+}
+
+static int print_help(const struct hy_command *c)
+{
+    hy_cleanup_out struct hy_out out = {0};
+    struct hy_style style;
+
+    hy_style_of(STDOUT_FILENO, &style);
+    hy_out_init(&out, &style);
+    if (c)
+        hy_help_command(&out, c);
+    else
+        hy_help_all(&out);
+    return hy_out_flush(&out, STDOUT_FILENO) < 0 ? HY_EXIT_FAILED : HY_EXIT_OK;
+}
+
+static int unknown_command(const char *name)
+{
+    struct hy_err err = {0};
+    struct hy_guess guess;
+
+    hy_guess_init(&guess, name);
+    for (const struct hy_command *c = hy_commands; c->name; c++)
+        if (strcmp(c->name, "driver") != 0)
+            hy_guess_offer(&guess, c->name);
+    if (guess.best)
+        hy_err_set(&err, -EINVAL, "there is no command '%s'; did you mean '%s'?", name, guess.best);
+    else
+        hy_err_set(&err, -EINVAL, "there is no command '%s'; 'hopyard help' shows those there are", name);
+    hy_complain(NULL, &err);
+    return HY_EXIT_USAGE;
+}
+
+/* Commands that read their arguments themselves explain themselves, too. */
+static int explain(const struct hy_command *c)
+{
+    char *argv[] = {(char *)c->name, (char *)"--help", NULL};
+
+    return c->raw ? c->raw(2, argv) : print_help(c);
+}
+
+int hy_cmd_help(const struct hy_args *args)
+{
+    const char *name = hy_args_word(args, 0);
+    const struct hy_command *c = name ? hy_command_find(name) : NULL;
+
+    if (!name)
+        return print_help(NULL);
+    return c ? explain(c) : unknown_command(name);
+}
+
+int hy_cmd_version(const struct hy_args *args)
+{
+    (void)args;
+    return printf("hopyard %s\n", HY_VERSION) < 0 || fflush(stdout) ? HY_EXIT_FAILED : HY_EXIT_OK;
+}
+
+static int run_command(const struct hy_command *c, int argc, char **argv)
+{
+    hy_cleanup_args struct hy_args args = {0};
+    struct hy_err err = {0};
+
+    if (c->raw)
+        return c->raw(argc, argv);
+    if (hy_args_parse(c, argc - 1, argv + 1, &args, &err) < 0) {
+        hy_complain(c->name, &err);
+        return HY_EXIT_USAGE;
+    }
+    return args.help ? print_help(c) : c->run(&args);
+}
+
+int hy_cli_main(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : "--help";
+    const struct hy_command *c;
+
+    hy_style_init();
+    hy_json_init();
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
+        return print_help(NULL);
+    if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0)
+        name = "version";
+    c = hy_command_find(name);
+    return c ? run_command(c, argc - 1, argv + 1) : unknown_command(name);
+}

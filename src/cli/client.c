@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Words to and from a driver, and a run told without one. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "cli/cli.h"
+#include "cli/proto.h"
+#include "cli/watch.h"
+#include "driver/driver.h"
+#include "wire/wire.h"
+
+int hy_client_connect(struct hy_store *s, int64_t run, struct hy_err *err)
+{
+    hy_cleanup_free char *path = hy_driver_socket(hy_store_folder(s), run, err);
+
+    return path ? hy_local_connect(path, err) : err->code;
+}
+
+static int put(int fd, const Hy__ClientRequest *request)
+{
+    uint8_t bytes[64]; /* no request has a field that grows */
+    size_t n = hy__client_request__get_packed_size(request);
+
+    return n <= sizeof bytes ? hy_local_put(fd, bytes, hy__client_request__pack(request, bytes)) : -E2BIG;
+}
+
+int hy_client_watch(int fd, bool trials)
+{
+    Hy__ClientRequest request = HY__CLIENT_REQUEST__INIT;
+    Hy__Watch watch = HY__WATCH__INIT;
+
+    watch.trials = trials;
+    request.body_case = HY__CLIENT_REQUEST__BODY_WATCH;
+    request.watch = &watch;
+    return put(fd, &request);
+}
+
+int hy_client_stop(int fd)
+{
+    Hy__ClientRequest request = HY__CLIENT_REQUEST__INIT;
+    Hy__StopRun stop = HY__STOP_RUN__INIT;
+
+    request.body_case = HY__CLIENT_REQUEST__BODY_STOP;
+    request.stop = &stop;
+    return put(fd, &request);
+}
+
+int hy_client_next(int fd, struct hy_buf *rest, struct hy_buf *message, int timeout_ms,
+                   Hy__ClientAnswer **ret)
+{
+    int rc = hy_local_get(fd, rest, message, timeout_ms);
+
+    if (rc <= 0)
+        return rc;
+    *ret = hy__client_answer__unpack(&hy_proto_memory, message->len, hy_buf_bytes(message));
+    return *ret ? 1 : -EPROTO;
+}
+
+int hy_exit_of(const Hy__Update *last, bool stopped_by_us)
+{
+    if (stopped_by_us && strcmp(last->state, "stopped") == 0)
+        return HY_EXIT_STOPPED;
+    return strcmp(last->state, "done") == 0 && last->failed == 0 ? HY_EXIT_OK : HY_EXIT_FAILED;
+}
+
+/* ---- without a driver ------------------------------------------------------- */
+
+static int take_failed(void *arg, const struct hy_trial_row *row)
+{
+    struct hy_board *b = arg;
+    Hy__TrialView *view;
+
+    if (row->state != HY_TRIAL_FAILED)
+        return 0;
+    view = hy_trial_view_new(row);
+    if (!view)
+        return -ENOMEM;
+    hy_board_take_failure(b, view);
+    return b->failure_count == HY_BOARD_FAILURES || b->failure_count >= b->now->failed ? 1 : 0;
+}
+
+void hy_board_failures(struct hy_board *b, struct hy_store *s, int64_t run)
+{
+    struct hy_err err = {0};
+
+    if (!b->now || b->now->failed == 0)
+        return;
+    /* The store knows them all, the driver told the newest only. */
+    if (hy_store_trial_each(s, run, 0, HY_TRIALS_BY_NUMBER, 0, 0, take_failed, b, &err) < 0)
+        return;
+}
+
+struct telling {
+    struct hy_teller *teller;
+    Hy__Update *update; /* what a driver would have said, without trials */
+    struct hy_out *out;
+    int fd;
+};
+
+static int tell_trial(void *arg, const struct hy_trial_row *row)
+{
+    struct telling *t = arg;
+    Hy__TrialView view, *one = &view;
+    Hy__Update u = *t->update;
+    int rc;
+
+    if (row->state == HY_TRIAL_RUNNING)
+        return 0;
+    rc = hy_trial_view(row, &view);
+    if (rc < 0)
+        return rc;
+    u.ended = &one;
+    u.n_ended = 1;
+    u.last = false;
+    rc = hy_teller_update(t->teller, &u, t->out);
+    free(view.params);
+    return rc < 0 || t->out->buf.len < 65536 ? rc : hy_out_flush(t->out, t->fd);
+}
+
+int hy_teller_from_store(struct hy_teller *t, struct hy_store *s, const struct hy_runinfo *info,
+                         const Hy__Update *last, struct hy_out *out, int fd, struct hy_err *err)
+{
+    struct telling telling = {.teller = t, .update = (Hy__Update *)last, .out = out, .fd = fd};
+    int rc = 0;
+
+    if (t->ended == 0)
+        rc = hy_store_trial_each(s, info->row.id, 0, HY_TRIALS_BY_NUMBER, 0, 0, tell_trial, &telling, err);
+    if (rc >= 0)
+        rc = hy_teller_update(t, last, out);
+    return rc < 0 ? rc : hy_out_flush(out, fd);
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The commands: their table, their help, and what they do (one file or two each). */
+#ifndef HY_CLI_COMMANDS_H
+#define HY_CLI_COMMANDS_H
+
+#include "cli/options.h"
+#include "cli/out.h"
+
+extern const struct hy_command hy_commands[];
+
+/* NULL when there is none of that name. */
+const struct hy_command *hy_command_find(const char *name);
+
+/* All of them, with a first lesson. */
+void hy_help_all(struct hy_out *out);
+/* One of them, from its table. */
+void hy_help_command(struct hy_out *out, const struct hy_command *c);
+
+int hy_cmd_run(const struct hy_args *args);
+int hy_cmd_attach(const struct hy_args *args);
+int hy_cmd_ls(const struct hy_args *args);
+int hy_cmd_show(const struct hy_args *args);
+int hy_cmd_best(const struct hy_args *args);
+int hy_cmd_logs(const struct hy_args *args);
+int hy_cmd_stop(const struct hy_args *args);
+int hy_cmd_resume(const struct hy_args *args);
+int hy_cmd_rm(const struct hy_args *args);
+int hy_cmd_gc(const struct hy_args *args);
+int hy_cmd_import(const struct hy_args *args);
+int hy_cmd_version(const struct hy_args *args);
+int hy_cmd_help(const struct hy_args *args);
+
+/* Complains about a failed command and returns its exit status: usage for
+ * -EINVAL, failed for the rest. */
+int hy_cmd_failed(const struct hy_args *args, const struct hy_err *err);
+
+#endif

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Help, from the tables. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/commands.h"
+
+#define WIDTH 80
+
+static void heading(struct hy_out *out, const char *text)
+{
+    hy_out_str(out, "\n");
+    hy_out_tint(out, HY_BOLD, text);
+    hy_out_str(out, "\n");
+}
+
+/* Words in lines of at most WIDTH columns, all but the first indented. */
+static void wrapped(struct hy_out *out, const char *text, int at, int indent)
+{
+    while (*text) {
+        size_t n = strcspn(text, " ");
+        int columns = hy_columns(text, n);
+
+        if (at > indent && at + 1 + columns > WIDTH) {
+            hy_outf(out, "\n%*s", indent, "");
+            at = indent;
+        } else if (at > indent) {
+            hy_out_str(out, " ");
+            at++;
+        }
+        hy_out_bytes(out, text, n);
+        at += columns;
+        text += n + (text[n] == ' ');
+    }
+    hy_out_str(out, "\n");
+}
+
+/* "  -f, --follow VALUE    what it does", the second column at `indent`. */
+static void entry(struct hy_out *out, const char *left, const char *help, int indent)
+{
+    int at = 2 + hy_columns(left, strlen(left));
+
+    hy_out_str(out, "  ");
+    hy_out_tint(out, HY_CYAN, left);
+    if (at + 2 > indent) {
+        hy_out_str(out, "\n");
+        at = 0;
+    }
+    hy_outf(out, "%*s", indent - at, "");
+    wrapped(out, help, indent, indent);
+}
+
+static void options(struct hy_out *out, const struct hy_option *table)
+{
+    for (; table && table->name; table++) {
+        char left[80], letter[8] = "";
+
+        if (table->letter)
+            snprintf(letter, sizeof letter, "-%c, ", table->letter);
+        snprintf(left, sizeof left, "%s--%s%s%s", letter, table->name, table->value ? " " : "",
+                 table->value ? table->value : "");
+        entry(out, left, table->help, 26);
+    }
+}
+
+static void indented(struct hy_out *out, const char *lines)
+{
+    while (*lines) {
+        size_t n = strcspn(lines, "\n");
+
+        hy_out_str(out, "  ");
+        hy_out_bytes(out, lines, n);
+        hy_out_str(out, "\n");
+        lines += n + (lines[n] == '\n');
+    }
+}
+
+void hy_help_command(struct hy_out *out, const struct hy_command *c)
+{
+    hy_outf(out, "hopyard %s: %s\n", c->name, c->summary);
+    heading(out, "Usage");
+    hy_outf(out, "  hopyard %s%s%s\n", c->name, *c->words ? " " : "", c->words);
+    if (strstr(c->words, "RUN"))
+        hy_outf(out, "  RUN is a number or a name%s\n",
+                strstr(c->words, "[RUN]") ? "; the newest if left out" : "");
+    if (c->about)
+        hy_outf(out, "\n%s\n", c->about);
+    if (c->examples) {
+        heading(out, "Examples");
+        indented(out, c->examples);
+    }
+    heading(out, "Options");
+    options(out, c->options);
+    options(out, hy_common_options);
+}
+
+static const char lesson[] =
+    "hopyard runs a program over many parameters, in parallel, with nothing lost.\n"
+    "\n"
+    "Let a program take its parameters as arguments and print what it came to, as in\n"
+    "accuracy=0.91. Then:\n";
+
+static const char lesson_examples[] =
+    "hopyard run --grid lr=0.1,0.01 --grid layers=1,2,3 --max accuracy \\\n"
+    "    -- ./train --lr {lr} --layers {layers}     try all six, watch them\n"
+    "hopyard best                                   which was best?\n"
+    "hopyard logs 1 4                               what did trial 4 of run 1 print?\n"
+    "hopyard ls                                     all runs of this folder";
+
+void hy_help_all(struct hy_out *out)
+{
+    const char *group = NULL;
+
+    hy_out_str(out, lesson);
+    hy_out_str(out, "\n");
+    indented(out, lesson_examples);
+    for (const struct hy_command *c = hy_commands; c->name; c++) {
+        if (!c->group)
+            continue;
+        if (c->group != group)
+            heading(out, c->group);
+        group = c->group;
+        entry(out, c->name, c->summary, 12);
+    }
+    hy_out_str(out, "\n`hopyard COMMAND --help` explains a command. Runs, logs and results are kept in\n"
+                    "the project's folder: --project DIR, $HOPYARD_PROJECT, or where you are.\n");
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/js.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/text.h"
+
+void hy_json_init(void)
+{
+    json_set_alloc_funcs(hy_malloc, free);
+}
+
+void hy_json_free_at(json_t **json)
+{
+    json_decref(*json);
+}
+
+json_t *hy_json_number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+json_t *hy_json_text(const char *text)
+{
+    json_t *json;
+    struct hy_buf b;
+
+    if (!text)
+        return json_null();
+    json = json_string(text);
+    if (json)
+        return json;
+    /* No UTF-8, or out of memory. */
+    hy_buf_init(&b, SIZE_MAX / 2);
+    for (size_t i = 0, n = strlen(text), len; i < n; i += len ? len : 1) {
+        len = hy_utf8_len(text + i, n - i);
+        if ((len ? hy_buf_append(&b, text + i, len) : hy_append_printable(&b, text + i, 1)) < 0)
+            break;
+    }
+    if (b.len)
+        json = json_stringn((const char *)hy_buf_bytes(&b), b.len);
+    hy_buf_done(&b);
+    return json;
+}
+
+int hy_json_set(json_t *object, const char *name, json_t *value)
+{
+    return json_object_set_new(object, name, value) < 0 ? -ENOMEM : 0;
+}
+
+static void write_string(struct hy_out *out, const char *s)
+{
+    hy_out_str(out, "\"");
+    while (*s) {
+        size_t n =
+            strcspn(s, "\"\\\001\002\003\004\005\006\007\010\011\012\013\014\015\016\017\020\021\022\023\024"
+                       "\025\026\027\030\031\032\033\034\035\036\037\177");
+
+        hy_out_bytes(out, s, n);
+        s += n;
+        if (*s == '"' || *s == '\\')
+            hy_outf(out, "\\%c", *s++);
+        else if (*s)
+            hy_outf(out, "\\u%04x", (unsigned char)*s++);
+    }
+    hy_out_str(out, "\"");
+}
+
+static void write_value(struct hy_out *out, const json_t *value);
+
+static void write_object(struct hy_out *out, const json_t *object)
+{
+    const char *name, *before = "{";
+    json_t *value;
+
+    if (json_object_size(object) == 0)
+        hy_out_str(out, "{");
+    json_object_foreach((json_t *)(uintptr_t)object, name, value)
+    {
+        hy_out_str(out, before);
+        write_string(out, name);
+        hy_out_str(out, ": ");
+        write_value(out, value);
+        before = ", ";
+    }
+    hy_out_str(out, "}");
+}
+
+/* jansson writes 0.1 as 0.10000000000000001; people and diffs want 0.1. */
+static void write_value(struct hy_out *out, const json_t *value)
+{
+    char number[40];
+
+    switch (json_typeof(value)) {
+    case JSON_OBJECT:
+        write_object(out, value);
+        break;
+    case JSON_ARRAY:
+        hy_out_str(out, "[");
+        for (size_t i = 0; i < json_array_size(value); i++) {
+            hy_out_str(out, i ? ", " : "");
+            write_value(out, json_array_get(value, i));
+        }
+        hy_out_str(out, "]");
+        break;
+    case JSON_STRING:
+        write_string(out, json_string_value(value));
+        break;
+    case JSON_INTEGER:
+        hy_outf(out, "%lld", (long long)json_integer_value(value));
+        break;
+    case JSON_REAL:
+        hy_out_str(out, hy_format_double(json_real_value(value), number, sizeof number));
+        break;
+    default:
+        hy_out_str(out, json_is_true(value) ? "true" : json_is_false(value) ? "false" : "null");
+    }
+}
+
+void hy_json_take(struct hy_out *out, json_t *object)
+{
+    if (object)
+        write_value(out, object);
+    else if (out->rc == 0)
+        out->rc = -ENOMEM;
+    json_decref(object);
+}
+
+void hy_json_line_take(struct hy_out *out, json_t *object)
+{
+    hy_json_take(out, object);
+    hy_out_str(out, "\n");
+}
+
+/* The parameters as the store has them, or as text where they are no JSON. */
+static json_t *params_of(const Hy__TrialView *t)
+{
+    json_t *params = t->params_json[0] ? json_loads(t->params_json, 0, NULL) : NULL;
+
+    return params ? params : hy_json_text(t->params);
+}
+
+json_t *hy_json_trial(const Hy__TrialView *t, const char *metric)
+{
+    json_t *o = json_object();
+    int rc = 0;
+
+    rc |= hy_json_set(o, "number", json_integer((json_int_t)t->number));
+    rc |= hy_json_set(o, "state", hy_json_text(t->state));
+    rc |= hy_json_set(o, "params", params_of(t));
+    if (metric && *metric)
+        rc |= hy_json_set(o, "value", t->has_value ? hy_json_number(t->value) : json_null());
+    rc |= hy_json_set(o, "elapsed_ms", json_integer(t->elapsed_ms));
+    rc |= hy_json_set(o, "attempt", json_integer(t->attempt));
+    if (t->agent[0])
+        rc |= hy_json_set(o, "agent", hy_json_text(t->agent));
+    if (t->dir[0])
+        rc |= hy_json_set(o, "dir", hy_json_text(t->dir));
+    if (t->message[0])
+        rc |= hy_json_set(o, "message", hy_json_text(t->message));
+    if (rc < 0) {
+        json_decref(o);
+        return NULL;
+    }
+    return o;
+}

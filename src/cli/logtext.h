@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a trial printed, piece by piece, on its way to a person: in a terminal
+ * odd bytes are escaped; where several trials are mixed, each line begins with
+ * its trial's number. Pure: bytes in, bytes out, none kept in between.
+ */
+#ifndef HY_CLI_LOGTEXT_H
+#define HY_CLI_LOGTEXT_H
+
+#include <stdint.h>
+
+#include "cli/out.h"
+
+struct hy_logtext {
+    bool escape; /* for a terminal */
+    bool prefix; /* whole lines, with the trial's number before them */
+    int digits;  /* how wide the numbers are */
+};
+
+/*
+ * Appends the text for `n` bytes of trial `trial` and returns how many of them
+ * are dealt with; the rest (part of a line or of a character) is to be given
+ * again with what follows. `last`: nothing follows, so everything is dealt
+ * with. `full`: as much as ever will be given at once, so something is.
+ */
+size_t hy_logtext_append(const struct hy_logtext *l, struct hy_out *out, int64_t trial, bool is_stderr,
+                         const uint8_t *bytes, size_t n, bool last, bool full);
+
+#endif

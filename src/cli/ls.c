@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `ls`: the project's runs. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "cli/cli.h"
+#include "cli/commands.h"
+#include "cli/describe.h"
+#include "cli/grid.h"
+#include "cli/js.h"
+#include "cli/runs.h"
+#include "cli/trials.h"
+
+struct listing {
+    struct hy_store *store;
+    struct hy_grid *grid; /* NULL: JSON */
+    struct hy_out out;
+    size_t count;
+    int64_t now;
+};
+
+static void trials_cell(struct hy_grid *g, const struct hy_run_row *row, const struct hy_run_counts *c)
+{
+    long long ended = (long long)(c->done + c->failed + c->stopped);
+    char failed[40] = "";
+
+    if (c->failed)
+        snprintf(failed, sizeof failed, " (%lld failed)", (long long)c->failed);
+    if (row->total >= 0)
+        hy_grid_cellf(g, HY_PLAIN, "%lld/%lld%s", ended, (long long)row->total, failed);
+    else
+        hy_grid_cellf(g, HY_PLAIN, "%lld%s", ended, failed);
+}
+
+static void best_cell(struct hy_grid *g, const struct hy_run_row *row, const struct hy_run_counts *c)
+{
+    char value[40];
+
+    if (row->metric && c->best_trial)
+        hy_grid_cellf(g, HY_GREEN, "%s=%s", row->metric,
+                      hy_format_metric(c->best_value, value, sizeof value));
+    else
+        hy_grid_cell(g, HY_PLAIN, row->metric ? row->metric : "");
+}
+
+static int add_row(struct listing *l, const struct hy_run_row *row, const struct hy_run_counts *counts)
+{
+    const char *state = hy_run_word(row, hy_store_run_alive(l->store, row->id) > 0);
+    hy_cleanup_free char *command = hy_command_text(row->command);
+    char text[64];
+
+    if (!command)
+        return -ENOMEM;
+    hy_grid_cellf(l->grid, HY_BOLD, "%lld", (long long)row->id);
+    hy_grid_cell(l->grid, HY_PLAIN, row->name);
+    hy_state_text(&l->out.style, state, 0, text, sizeof text);
+    hy_grid_cell(l->grid, hy_state_tint(state), text);
+    trials_cell(l->grid, row, counts);
+    best_cell(l->grid, row, counts);
+    hy_grid_cell(l->grid, HY_DIM, hy_format_age(row->created, l->now, text, sizeof text));
+    hy_grid_cell(l->grid, HY_DIM, command);
+    return 0;
+}
+
+static int on_run(void *arg, const struct hy_run_row *row, const struct hy_run_counts *counts)
+{
+    struct listing *l = arg;
+
+    if (l->grid) {
+        l->count++;
+        return add_row(l, row, counts);
+    }
+    hy_out_str(&l->out, l->count++ ? ",\n " : "");
+    hy_json_take(&l->out, hy_json_run(row, counts, hy_store_run_alive(l->store, row->id) > 0));
+    return l->out.rc;
+}
+
+static struct hy_grid *new_grid(void)
+{
+    struct hy_grid *g = hy_grid_new();
+
+    if (!g)
+        return NULL;
+    hy_grid_column(g, "run", HY_GRID_RIGHT, 0);
+    hy_grid_column(g, "name", HY_GRID_FLEX, 2);
+    hy_grid_column(g, "state", 0, 0);
+    hy_grid_column(g, "trials", HY_GRID_FLEX, 1);
+    hy_grid_column(g, "best", HY_GRID_FLEX, 3);
+    hy_grid_column(g, "started", 0, 4);
+    hy_grid_column(g, "command", HY_GRID_FLEX, 5);
+    return g;
+}
+
+static int list(struct listing *l, struct hy_err *err)
+{
+    int rc = 0;
+
+    if (!l->grid)
+        hy_out_str(&l->out, "[");
+    if (l->store)
+        rc = hy_store_run_each(l->store, 0, on_run, l, err);
+    if (rc < 0)
+        return rc;
+    if (!l->grid)
+        hy_out_str(&l->out, "]\n");
+    else if (l->count)
+        rc = hy_grid_render(l->grid, &l->out, true);
+    else
+        hy_out_str(&l->out, "There are no runs here yet; `hopyard run --help` shows how to start one.\n");
+    return rc < 0 ? rc : hy_out_flush(&l->out, STDOUT_FILENO);
+}
+
+int hy_cmd_ls(const struct hy_args *args)
+{
+    bool json = hy_args_has(args, "json");
+    struct listing l = {.now = hy_clock_wall_ms()};
+    struct hy_err err = {0};
+    struct hy_style style;
+    int rc = hy_project_store(args, HY_STORE_READ, &l.store, &err);
+
+    if (rc < 0 && rc != -ENOENT) /* a project without a store has no runs */
+        return hy_cmd_failed(args, &err);
+    hy_style_of(STDOUT_FILENO, &style);
+    hy_out_init(&l.out, &style);
+    l.grid = json ? NULL : new_grid();
+    err = (struct hy_err){0};
+    rc = json || l.grid ? list(&l, &err) : -ENOMEM;
+    hy_grid_free(l.grid);
+    hy_out_done(&l.out);
+    hy_store_close(l.store);
+    if (rc < 0 && !err.code)
+        hy_err_sys(&err, rc, "cannot print the list");
+    return rc == -EPIPE ? HY_EXIT_OK : rc < 0 ? hy_cmd_failed(args, &err) : HY_EXIT_OK;
+}

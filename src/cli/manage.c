@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `stop`, `resume` and `rm`. */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "cli/cli.h"
+#include "cli/commands.h"
+#include "cli/manage.h"
+#include "cli/proto.h"
+#include "cli/runs.h"
+#include "cli/signals.h"
+#include "cli/watch.h"
+#include "driver/driver.h"
+#include "wire/wire.h"
+
+#define GONE_MS 30000
+
+HY_PRINTF(1, 2) static int say(const char *fmt, ...)
+{
+    va_list args;
+    int n;
+
+    va_start(args, fmt);
+    n = vprintf(fmt, args);
+    va_end(args);
+    return n < 0 || fflush(stdout) ? -EIO : 0;
+}
+
+/* A run that has ended has a driver for a moment longer: it sees its agents
+ * off. Waits for that. */
+static bool has_gone(struct hy_store *s, int64_t run)
+{
+    for (int64_t left = GONE_MS; hy_store_run_alive(s, run) > 0; left -= 20) {
+        if (left <= 0)
+            return false;
+        poll(NULL, 0, 20);
+    }
+    return true;
+}
+
+/* ---- stop ------------------------------------------------------------------------ */
+
+/* Reads on until the driver has said its last word or is gone. 1: it said it. */
+static int await_last(int fd)
+{
+    hy_cleanup_buf struct hy_buf rest, message;
+    Hy__ClientAnswer *answer;
+    int rc, last = 0;
+
+    hy_buf_init(&rest, 2 * HY_LOCAL_MAX);
+    hy_buf_init(&message, HY_LOCAL_MAX);
+    while (!last) {
+        rc = hy_client_next(fd, &rest, &message, -1, &answer);
+        if (rc == -EINTR || rc == -EAGAIN)
+            continue;
+        if (rc <= 0)
+            return rc;
+        last = answer->body_case == HY__CLIENT_ANSWER__BODY_UPDATE && answer->update->last;
+        hy__client_answer__free_unpacked(answer, &hy_proto_memory);
+    }
+    return last;
+}
+
+static int stop_alive(struct hy_store *s, int64_t run, struct hy_err *err)
+{
+    hy_cleanup_close int fd = hy_client_connect(s, run, err);
+    int rc = fd < 0 ? fd : hy_client_watch(fd, false);
+
+    if (rc == 0)
+        rc = hy_client_stop(fd);
+    if (rc == 0)
+        rc = await_last(fd);
+    if (rc == 1)
+        has_gone(s, run);
+    if (rc < 0 && !err->code)
+        hy_err_sys(err, rc, "cannot tell the driver of run %lld to stop", (long long)run);
+    return rc;
+}
+
+/* What became of it, once it is not running any more. */
+static int say_stopped(struct hy_store *s, int64_t run, bool was_alive, struct hy_err *err)
+{
+    hy_cleanup_runinfo struct hy_runinfo info = {0};
+    char number[32];
+    int rc;
+
+    snprintf(number, sizeof number, "%lld", (long long)run);
+    rc = hy_runinfo_find(s, number, &info, err);
+    if (rc < 0)
+        return rc;
+    if (info.row.state == HY_RUN_RUNNING && !info.alive && was_alive)
+        return hy_err_set(err, -EPIPE,
+                          "run %lld: its driver has died before it could end it well; 'hopyard gc' ends what "
+                          "is left, 'hopyard resume %lld' goes on",
+                          (long long)run, (long long)run);
+    if (info.row.state == HY_RUN_RUNNING && !info.alive)
+        return say("run %lld is not running: its driver is gone. 'hopyard resume %lld' goes on with it, "
+                   "'hopyard rm %lld' removes it.\n",
+                   (long long)run, (long long)run, (long long)run);
+    return say("run %lld is %s: %lld done, %lld failed, %lld stopped\n", (long long)run,
+               hy_run_word(&info.row, info.alive), (long long)info.counts.done, (long long)info.counts.failed,
+               (long long)info.counts.stopped);
+}
+
+int hy_cmd_stop(const struct hy_args *args)
+{
+    hy_cleanup_store struct hy_store *s = NULL;
+    struct hy_err err = {0};
+    bool was_alive = false;
+    int64_t run = 0;
+    int rc = hy_project_store(args, HY_STORE_READ, &s, &err);
+
+    if (rc == 0)
+        rc = hy_store_run_find(s, hy_args_word(args, 0), &run, &err);
+    if (rc == 0) {
+        was_alive = hy_store_run_alive(s, run) > 0;
+        rc = was_alive ? stop_alive(s, run, &err) : 0;
+        if (rc < 0 && hy_store_run_alive(s, run) == 0)
+            rc = 0; /* its end came first */
+    }
+    if (rc >= 0)
+        rc = say_stopped(s, run, was_alive, &err);
+    return rc < 0 ? hy_cmd_failed(args, &err) : HY_EXIT_OK;
+}
+
+/* ---- resume ------------------------------------------------------------------------ */
+
+static int resume(const struct hy_args *args, const char *project, int64_t *ret_run, struct hy_err *err)
+{
+    hy_cleanup_store struct hy_store *s = NULL;
+    hy_cleanup_runinfo struct hy_runinfo info = {0};
+    int rc = hy_store_open(project, HY_STORE_READ, &s, err);
+
+    if (rc == 0)
+        rc = hy_runinfo_find(s, hy_args_word(args, 0), &info, err);
+    if (rc < 0)
+        return rc;
+    *ret_run = info.row.id;
+    if (info.alive && !(info.row.state != HY_RUN_RUNNING && has_gone(s, *ret_run)))
+        return hy_err_set(err, -EBUSY, "run %lld is running; watch it with: hopyard attach %lld",
+                          (long long)*ret_run, (long long)*ret_run);
+    hy_signals_open();
+    return hy_driver_resume(project, *ret_run, err);
+}
+
+int hy_cmd_resume(const struct hy_args *args)
+{
+    struct hy_err err = {0};
+    hy_cleanup_free char *project = hy_project(args, &err);
+    bool json = hy_args_has(args, "json");
+    int64_t run;
+
+    if (!project || resume(args, project, &run, &err) < 0)
+        return hy_cmd_failed(args, &err);
+    if (hy_args_has(args, "detach"))
+        return hy_say_detached(run, json) < 0 ? HY_EXIT_FAILED : HY_EXIT_OK;
+    return hy_watch(project, run, json, "resume");
+}
+
+/* ---- rm ----------------------------------------------------------------------------- */
+
+int hy_logdir_is_safe(const char *project, const char *logdir)
+{
+    hy_cleanup_free char *logs = hy_path_join(project, "Logs/TensorFlow");
+    hy_cleanup_free char *real_logs = logs ? realpath(logs, NULL) : NULL;
+    hy_cleanup_free char *real = logdir && *logdir == '/' ? realpath(logdir, NULL) : NULL;
+    size_t n = real_logs ? strlen(real_logs) : 0;
+    const char *app;
+
+    /* Exactly PROJECT/Logs/TensorFlow/APP/RUN, wherever links may lead. */
+    if (!real || !n || strncmp(real, real_logs, n) != 0 || real[n] != '/')
+        return 0;
+    app = strchr(real + n + 1, '/');
+    return app && app[1] && !strchr(app + 1, '/');
+}
+
+static int ask(const struct hy_runinfo *info)
+{
+    long long trials =
+        (long long)(info->counts.done + info->counts.failed + info->counts.stopped + info->counts.running);
+    char answer[16] = "";
+
+    if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
+        return 1; /* nobody is there to be asked */
+    if (say("Remove run %lld%s%s with its %lld trials and logs? [y/N] ", (long long)info->row.id,
+            info->row.name ? " " : "", info->row.name ? info->row.name : "", trials) < 0)
+        return -EIO;
+    if (!fgets(answer, sizeof answer, stdin) || (answer[0] != 'y' && answer[0] != 'Y'))
+        return 0;
+    return 1;
+}
+
+static void remove_logs(const char *project, const struct hy_runinfo *info)
+{
+    hy_cleanup_free char *app = info->row.logdir ? hy_strdup(info->row.logdir) : NULL;
+    struct hy_err err = {0};
+    char *slash;
+    int rc;
+
+    if (!app || access(info->row.logdir, F_OK) < 0)
+        return;
+    if (!hy_logdir_is_safe(project, info->row.logdir)) {
+        hy_err_set(&err, -EPERM, "its log folder '%s' lies outside of the project and is left alone",
+                   info->row.logdir);
+        hy_complain("rm", &err);
+        return;
+    }
+    rc = hy_remove_tree(info->row.logdir);
+    if (rc < 0) {
+        hy_err_sys(&err, rc, "the log folder '%s' could not be removed", info->row.logdir);
+        hy_complain("rm", &err);
+    }
+    slash = strrchr(app, '/');
+    *slash = '\0';
+    if (rmdir(app) < 0)
+        errno = 0; /* other runs of the application are still in it */
+}
+
+/* The lock keeps a resume away while we work; its file goes last. */
+static int remove_run(struct hy_store *s, const char *project, const struct hy_runinfo *info,
+                      struct hy_err *err)
+{
+    static const char *const files[] = {"log", "key", "hold", "lock"};
+    hy_cleanup_close int lock = hy_store_run_lock(s, info->row.id, err);
+    int rc = lock < 0 ? lock : hy_store_run_remove(s, info->row.id, err);
+
+    if (rc == 0)
+        rc = hy_store_commit(s, err);
+    if (rc < 0)
+        return rc;
+    remove_logs(project, info);
+    for (size_t i = 0; i < HY_COUNT(files); i++) {
+        hy_cleanup_free char *path =
+            hy_asprintf("%s/run-%lld.%s", hy_store_folder(s), (long long)info->row.id, files[i]);
+
+        if (path && unlink(path) < 0)
+            errno = 0; /* not every run has all of them */
+    }
+    return say("run %lld is removed\n", (long long)info->row.id);
+}
+
+static int rm_one(struct hy_store *s, const char *project, const char *text, bool force, struct hy_err *err)
+{
+    hy_cleanup_runinfo struct hy_runinfo info = {0};
+    int rc = hy_runinfo_find(s, text, &info, err);
+
+    if (rc < 0)
+        return rc;
+    if (info.alive && !(info.row.state != HY_RUN_RUNNING && has_gone(s, info.row.id)))
+        return hy_err_set(err, -EBUSY, "run %lld is running; stop it first: hopyard stop %lld",
+                          (long long)info.row.id, (long long)info.row.id);
+    rc = force ? 1 : ask(&info);
+    return rc <= 0 ? rc : remove_run(s, project, &info, err);
+}
+
+int hy_cmd_rm(const struct hy_args *args)
+{
+    struct hy_err err = {0};
+    hy_cleanup_free char *project = hy_project(args, &err);
+    hy_cleanup_store struct hy_store *s = NULL;
+    int status = HY_EXIT_OK;
+
+    /* Read first: where there is no store, none is to be made. */
+    if (!project || hy_store_open(project, HY_STORE_READ, &s, &err) < 0)
+        return hy_cmd_failed(args, &err);
+    hy_store_close(hy_take(s));
+    if (hy_store_open(project, HY_STORE_WRITE, &s, &err) < 0)
+        return hy_cmd_failed(args, &err);
+    for (size_t i = 0; i < args->word_count; i++) {
+        err = (struct hy_err){0};
+        if (rm_one(s, project, args->words[i], hy_args_has(args, "force"), &err) < 0)
+            status = hy_cmd_failed(args, &err);
+    }
+    return status;
+}

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/options.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+const struct hy_option hy_common_options[] = {
+    {.name = "project", .value = "DIR", .help = "the project's folder (default: $HOPYARD_PROJECT, or here)"},
+    {.name = "help", .letter = 'h', .help = "show this help"},
+    {0},
+};
+
+#define GUESS_MAX 64 /* nobody means anything by a longer name */
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+size_t hy_edit_distance(const char *a, const char *b)
+{
+    size_t rows[3][GUESS_MAX + 1], n = strlen(a), m = strlen(b);
+    size_t *before = rows[0], *last = rows[1], *now = rows[2];
+
+    if (n > GUESS_MAX || m > GUESS_MAX)
+        return GUESS_MAX;
+    for (size_t j = 0; j <= m; j++)
+        last[j] = before[j] = j;
+    for (size_t i = 1; i <= n; i++) {
+        size_t *spare = before;
+
+        now[0] = i;
+        for (size_t j = 1; j <= m; j++) {
+            now[j] = least(least(last[j], now[j - 1]) + 1, last[j - 1] + (a[i - 1] != b[j - 1]));
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                now[j] = least(now[j], before[j - 2] + 1);
+        }
+        before = last;
+        last = now;
+        now = spare;
+    }
+    return last[m];
+}
+
+void hy_guess_init(struct hy_guess *g, const char *typed)
+{
+    *g = (struct hy_guess){.typed = typed, .distance = SIZE_MAX};
+}
+
+void hy_guess_offer(struct hy_guess *g, const char *candidate)
+{
+    size_t distance = hy_edit_distance(g->typed, candidate);
+    size_t typed = strlen(g->typed), room = least(typed, strlen(candidate)) / 3;
+
+    /* "--pop" for "--population": a beginning says as much as a typing error. */
+    if (typed >= 3 && strncmp(g->typed, candidate, typed) == 0)
+        distance = least(distance, 1);
+    if (distance > (room ? room : 1) || distance >= g->distance)
+        return;
+    g->distance = distance;
+    g->best = candidate;
+}
+
+static const struct hy_option *find_in(const struct hy_option *table, const char *name, size_t n, char letter)
+{
+    for (; table && table->name; table++)
+        if (name ? strncmp(table->name, name, n) == 0 && !table->name[n] : table->letter == letter)
+            return table;
+    return NULL;
+}
+
+static const struct hy_option *find_option(const struct hy_command *c, const char *name, size_t n,
+                                           char letter)
+{
+    const struct hy_option *found = find_in(c->options, name, n, letter);
+
+    return found ? found : find_in(hy_common_options, name, n, letter);
+}
+
+static int unknown_option(const struct hy_command *c, const char *name, size_t n, struct hy_err *err)
+{
+    char typed[GUESS_MAX + 1];
+    struct hy_guess guess;
+
+    memcpy(typed, name, least(n, GUESS_MAX));
+    typed[least(n, GUESS_MAX)] = '\0';
+    hy_guess_init(&guess, typed);
+    for (const struct hy_option *o = c->options; o && o->name; o++)
+        hy_guess_offer(&guess, o->name);
+    for (const struct hy_option *o = hy_common_options; o->name; o++)
+        hy_guess_offer(&guess, o->name);
+    if (guess.best)
+        return hy_err_set(err, -EINVAL, "unknown option --%s; did you mean --%s?", typed, guess.best);
+    return hy_err_set(err, -EINVAL, "unknown option --%s; 'hopyard %s --help' shows those there are", typed,
+                      c->name);
+}
+
+static int give(struct hy_args *args, const struct hy_option *option, const char *value, struct hy_err *err)
+{
+    if (!option->many && value && hy_args_has(args, option->name))
+        return hy_err_set(err, -EINVAL, "--%s is given twice; give it once", option->name);
+    args->given[args->given_count++] = (struct hy_given){option, value};
+    return 0;
+}
+
+static int needs_value(const struct hy_option *option, struct hy_err *err)
+{
+    return hy_err_set(err, -EINVAL, "--%s needs a value: --%s %s", option->name, option->name, option->value);
+}
+
+/* "--name", "--name=value" or "--name value"; moves *at over what it takes. */
+static int long_option(struct hy_args *args, int argc, char **argv, int *at, struct hy_err *err)
+{
+    const char *name = argv[*at] + 2, *equals = strchr(name, '=');
+    size_t n = equals ? (size_t)(equals - name) : strlen(name);
+    const struct hy_option *option = find_option(args->command, name, n, 0);
+
+    if (!option)
+        return unknown_option(args->command, name, n, err);
+    if (!option->value) {
+        if (equals)
+            return hy_err_set(err, -EINVAL, "--%s takes no value; leave '%s' out", option->name, equals);
+        return give(args, option, NULL, err);
+    }
+    if (equals)
+        return equals[1] ? give(args, option, equals + 1, err) : needs_value(option, err);
+    if (*at + 1 >= argc || !*argv[*at + 1] || strncmp(argv[*at + 1], "--", 2) == 0)
+        return needs_value(option, err);
+    return give(args, option, argv[++*at], err);
+}
+
+/* "-f", "-fx" (two flags), "-n5" or "-n 5". */
+static int short_options(struct hy_args *args, int argc, char **argv, int *at, struct hy_err *err)
+{
+    const char *letters = argv[*at] + 1;
+
+    for (; *letters; letters++) {
+        const struct hy_option *option = find_option(args->command, NULL, 0, *letters);
+        int rc;
+
+        if (!option)
+            return hy_err_set(err, -EINVAL, "unknown option '%s'; 'hopyard %s --help' shows those there are",
+                              argv[*at], args->command->name);
+        if (option->value) {
+            if (letters[1])
+                return give(args, option, letters + 1, err);
+            return *at + 1 < argc ? give(args, option, argv[++*at], err) : needs_value(option, err);
+        }
+        /* One flag per letter may come from one argument: the room is counted in letters. */
+        rc = give(args, option, NULL, err);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+static int check_words(const struct hy_args *args, struct hy_err *err)
+{
+    const struct hy_command *c = args->command;
+
+    if (c->takes_rest && args->word_count)
+        return hy_err_set(
+            err, -EINVAL,
+            "'%s' is no option; put the command to run behind --, as in: hopyard %s … -- ./train --lr {lr}",
+            args->words[0], c->name);
+    if (c->max_words >= 0 && args->word_count > (size_t)c->max_words)
+        return hy_err_set(err, -EINVAL, "'%s' is too much; it takes: hopyard %s %s",
+                          args->words[c->max_words], c->name, c->words);
+    if (args->word_count < (size_t)c->min_words)
+        return hy_err_set(err, -EINVAL, "something is missing; it takes: hopyard %s %s", c->name, c->words);
+    return 0;
+}
+
+static int parse(struct hy_args *args, int argc, char **argv, struct hy_err *err)
+{
+    int rc = 0;
+
+    for (int i = 0; i < argc && rc == 0; i++) {
+        if (args->rest && !args->command->takes_rest)
+            args->words[args->word_count++] = argv[i];
+        else if (strcmp(argv[i], "--") == 0) {
+            args->rest = argv + i + 1;
+            if (args->command->takes_rest)
+                break;
+        } else if (strncmp(argv[i], "--", 2) == 0)
+            rc = long_option(args, argc, argv, &i, err);
+        else if (argv[i][0] == '-' && argv[i][1])
+            rc = short_options(args, argc, argv, &i, err);
+        else
+            args->words[args->word_count++] = argv[i];
+    }
+    args->help = hy_args_has(args, "help");
+    return rc < 0 || args->help ? rc : check_words(args, err);
+}
+
+int hy_args_parse(const struct hy_command *command, int argc, char **argv, struct hy_args *ret,
+                  struct hy_err *err)
+{
+    size_t room = 1;
+    int rc;
+
+    *ret = (struct hy_args){.command = command};
+    for (int i = 0; i < argc; i++) {
+        room += argv[i][0] == '-' && argv[i][1] != '-' ? strlen(argv[i]) : 1;
+        if (strcmp(argv[i], "--") == 0)
+            room += (size_t)(argc - i);
+    }
+    ret->given = hy_calloc(room, sizeof *ret->given);
+    ret->words = hy_calloc(room, sizeof *ret->words);
+    rc = ret->given && ret->words ? parse(ret, argc, argv, err) : hy_err_set(err, -ENOMEM, "out of memory");
+    if (rc < 0)
+        hy_args_done(ret);
+    return rc;
+}
+
+void hy_args_done(struct hy_args *args)
+{
+    free(args->given);
+    free(args->words);
+    *args = (struct hy_args){0};
+}
+
+const char *hy_args_next(const struct hy_args *args, const char *name, size_t *cursor)
+{
+    while (*cursor < args->given_count) {
+        const struct hy_given *g = &args->given[(*cursor)++];
+
+        if (strcmp(g->option->name, name) == 0)
+            return g->value ? g->value : "";
+    }
+    return NULL;
+}
+
+const char *hy_args_get(const struct hy_args *args, const char *name)
+{
+    const char *value, *found = NULL;
+    size_t cursor = 0;
+
+    while ((value = hy_args_next(args, name, &cursor)))
+        found = value;
+    return found;
+}
+
+bool hy_args_has(const struct hy_args *args, const char *name)
+{
+    return hy_args_get(args, name) != NULL;
+}
+
+const char *hy_args_word(const struct hy_args *args, size_t n)
+{
+    return n < args->word_count ? args->words[n] : NULL;
+}

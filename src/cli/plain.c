@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/text.h"
+#include "cli/board.h"
+#include "cli/teller.h"
+
+/* "run 3 digits: 100 trials, 2 slots, seed 7, logs in …" */
+static void begin(const struct hy_teller *s, const Hy__Update *u, struct hy_out *out)
+{
+    hy_outf(out, "run %lld", (long long)u->run);
+    if (u->name[0]) {
+        hy_out_str(out, " ");
+        hy_out_value(out, u->name);
+    }
+    if (u->total >= 0)
+        hy_outf(out, ": %lld trial%s", (long long)u->total, u->total == 1 ? "" : "s");
+    else
+        hy_out_str(out, ": trials without end");
+    hy_outf(out, ", seed %llu, logs in ", (unsigned long long)s->seed);
+    hy_out_value(out, u->logdir);
+    hy_out_str(out, "\n");
+}
+
+/* "[12/100] done  lr=0.001 dropout=0.45  accuracy=0.91  3.2s" */
+static void trial(struct hy_teller *s, const Hy__Update *u, const Hy__TrialView *t, struct hy_out *out)
+{
+    char text[40];
+
+    hy_outf(out, "[%llu", (unsigned long long)++s->ended);
+    if (u->total >= 0)
+        hy_outf(out, "/%lld", (long long)u->total);
+    hy_out_str(out, "] ");
+    hy_out_tint(out, HY_PLAIN, t->state);
+    hy_out_str(out, t->params[0] ? "  " : "");
+    hy_out_value(out, t->params);
+    if (t->has_value && u->metric[0]) {
+        hy_out_str(out, "  ");
+        hy_out_value(out, u->metric);
+        hy_outf(out, "=%s", hy_format_double(t->value, text, sizeof text));
+    }
+    hy_outf(out, "  %s", hy_format_duration(t->elapsed_ms, text, sizeof text));
+    if (t->message[0] && strcmp(t->message, t->state) != 0) {
+        hy_out_str(out, "  ");
+        hy_out_value(out, t->message);
+    }
+    hy_out_str(out, "\n");
+}
+
+static void some(struct hy_out *out, const char *before, uint64_t n, const char *what)
+{
+    if (n)
+        hy_outf(out, "%s%llu %s", before, (unsigned long long)n, what);
+}
+
+/* "run 3 done: 98 done, 2 failed in 4m05s; best accuracy=0.93 in trial 7 (lr=0.001)" */
+static void end(const Hy__Update *u, struct hy_out *out)
+{
+    char text[40];
+
+    hy_outf(out, "run %lld ", (long long)u->run);
+    hy_out_value(out, u->state);
+    hy_outf(out, ": %llu done", (unsigned long long)u->done);
+    some(out, ", ", u->failed, "failed");
+    some(out, ", ", u->stopped, "stopped");
+    hy_outf(out, " in %s", hy_format_duration(u->elapsed_ms, text, sizeof text));
+    if (u->best && u->metric[0]) {
+        hy_out_str(out, "; best ");
+        hy_out_value(out, u->metric);
+        hy_outf(out, "=%s in trial %llu", hy_format_double(u->best->value, text, sizeof text),
+                (unsigned long long)u->best->number);
+        if (u->best->params[0]) {
+            hy_out_str(out, " (");
+            hy_out_value(out, u->best->params);
+            hy_out_str(out, ")");
+        }
+    }
+    hy_out_str(out, "\n");
+    if (u->message[0] && strcmp(u->message, u->state) != 0) {
+        hy_out_value(out, u->message);
+        hy_out_str(out, "\n");
+    }
+    if (strcmp(u->state, "done") != 0)
+        hy_outf(out, "'hopyard resume %lld' goes on where it was\n", (long long)u->run);
+}
+
+void hy_plain_update(struct hy_teller *s, const Hy__Update *u, struct hy_out *out)
+{
+    if (!s->begun)
+        begin(s, u, out);
+    s->begun = true;
+    for (size_t i = hy_teller_skip(s, u->n_ended); i < u->n_ended; i++)
+        trial(s, u, u->ended[i], out);
+    for (size_t i = 0; i < u->n_notes; i++) {
+        hy_out_str(out, "note: ");
+        hy_out_value(out, u->notes[i]);
+        hy_out_str(out, "\n");
+    }
+    if (u->last)
+        end(u, out);
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `run` and `attach`. */
+#include <errno.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "cli/cli.h"
+#include "cli/commands.h"
+#include "cli/runs.h"
+#include "cli/signals.h"
+#include "cli/spec.h"
+#include "cli/watch.h"
+#include "driver/driver.h"
+
+/* Short enough to be typed again. */
+static uint64_t random_seed(void)
+{
+    struct hy_rng rng;
+    uint64_t seed;
+
+    if (getrandom(&seed, sizeof seed, 0) != sizeof seed)
+        seed = (uint64_t)hy_clock_wall_ms() ^ (uint64_t)getpid() << 32;
+    hy_rng_seed(&rng, seed, 0);
+    return 1 + hy_rng_below(&rng, 999999999);
+}
+
+/* On standard error: standard output may be for a program. */
+static void say_before(const struct hy_args *args, const Hy__RunSpec *spec)
+{
+    hy_cleanup_out struct hy_out out = {0};
+    const char *unused = hy_spec_unused(spec);
+    struct hy_style style;
+
+    hy_style_of(STDERR_FILENO, &style);
+    hy_out_init(&out, &style);
+    if (unused) {
+        hy_out_tint(&out, HY_YELLOW, "note: ");
+        hy_out_value(&out, unused);
+        hy_out_str(&out, " stands nowhere in the command: every value of it gives the same trial (unless "
+                         "that reads $HOPYARD_PARAMS)\n");
+    }
+    if (style.terminal && spec->kind != HY__RUN_SPEC__KIND__GRID && !hy_args_has(args, "seed"))
+        hy_outf(&out, "seed %llu (--seed %llu gives the same trials again)\n", (unsigned long long)spec->seed,
+                (unsigned long long)spec->seed);
+    if (hy_out_flush(&out, STDERR_FILENO) < 0)
+        return;
+}
+
+static int start(const struct hy_args *args, const char *project, int64_t *ret_run, struct hy_err *err)
+{
+    hy_cleanup_spec Hy__RunSpec *spec = NULL;
+    int rc = hy_spec_new(args, &spec, err);
+
+    if (rc < 0)
+        return rc;
+    if (!hy_args_has(args, "seed"))
+        spec->seed = random_seed();
+    rc = hy_spec_surroundings(spec, project, err);
+    if (rc < 0)
+        return rc;
+    say_before(args, spec);
+    /* From here on a Ctrl-C must not leave a run behind that nobody knows of. */
+    hy_signals_open();
+    rc = hy_driver_launch(spec, ret_run, err);
+    if (rc == -EINVAL)
+        err->code = -ECANCELED; /* what was asked for could be; it did not work */
+    return rc;
+}
+
+int hy_cmd_run(const struct hy_args *args)
+{
+    struct hy_err err = {0};
+    hy_cleanup_free char *project = hy_project(args, &err);
+    bool json = hy_args_has(args, "json");
+    int64_t run;
+
+    if (!project)
+        return hy_cmd_failed(args, &err);
+    if (start(args, project, &run, &err) < 0)
+        return hy_cmd_failed(args, &err);
+    if (hy_args_has(args, "detach"))
+        return hy_say_detached(run, json) < 0 ? HY_EXIT_FAILED : HY_EXIT_OK;
+    return hy_watch(project, run, json, "run");
+}
+
+int hy_cmd_attach(const struct hy_args *args)
+{
+    struct hy_err err = {0};
+    hy_cleanup_free char *project = hy_project(args, &err);
+    struct hy_store *store = NULL;
+    int64_t run = 0;
+    int rc;
+
+    if (!project)
+        return hy_cmd_failed(args, &err);
+    rc = hy_store_open(project, HY_STORE_READ, &store, &err);
+    if (rc == 0)
+        rc = hy_store_run_find(store, hy_args_word(args, 0), &run, &err);
+    hy_store_close(store);
+    if (rc < 0)
+        return hy_cmd_failed(args, &err);
+    return hy_watch(project, run, hy_args_has(args, "json"), "attach");
+}

@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `show` and `best`: what the store knows of a run. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "cli/cli.h"
+#include "cli/commands.h"
+#include "cli/describe.h"
+#include "cli/js.h"
+#include "cli/proto.h"
+#include "cli/runs.h"
+#include "cli/trials.h"
+
+#define TRIALS_SHOWN 50
+#define PAGE 500 /* trials that are laid out as one table */
+
+struct showing {
+    struct hy_store *store;
+    struct hy_runinfo info;
+    struct hy_out out;
+    int64_t limit; /* trials to show; 0: all */
+    enum hy_trial_order order;
+    Hy__TrialView *page[PAGE];
+    size_t page_count;
+    int64_t shown;
+    struct hy_err *err; /* for callbacks */
+};
+
+/* ---- the head ------------------------------------------------------------------ */
+
+static void label(struct hy_out *out, const char *name)
+{
+    hy_out_tint_on(out, HY_DIM);
+    hy_outf(out, "  %-9s ", name);
+    hy_out_tint_off(out, HY_DIM);
+}
+
+/* Takes `value`, which may be NULL: then there is nothing to say. */
+static void fact_take(struct hy_out *out, const char *name, char *value)
+{
+    if (value && *value) {
+        label(out, name);
+        hy_out_value(out, value);
+        hy_out_str(out, "\n");
+    }
+    free(value);
+}
+
+static void fact(struct hy_out *out, const char *name, const char *value)
+{
+    if (value && *value) {
+        label(out, name);
+        hy_out_value(out, value);
+        hy_out_str(out, "\n");
+    }
+}
+
+static void title(struct showing *s)
+{
+    const struct hy_run_row *row = &s->info.row;
+    const char *state = hy_run_word(row, s->info.alive);
+    int64_t until = row->ended ? row->ended : hy_clock_wall_ms();
+    char text[64];
+
+    hy_out_tint_on(&s->out, HY_BOLD);
+    hy_outf(&s->out, "run %lld", (long long)row->id);
+    hy_out_str(&s->out, row->name ? " " : "");
+    hy_out_value(&s->out, row->name);
+    hy_out_tint_off(&s->out, HY_BOLD);
+    hy_out_str(&s->out, "  ");
+    hy_state_text(&s->out.style, state, 0, text, sizeof text);
+    hy_out_tint(&s->out, hy_state_tint(state), text);
+    if (strcmp(state, "interrupted") != 0)
+        hy_outf(&s->out, "  %s", hy_format_duration(until - row->created, text, sizeof text));
+    hy_out_str(&s->out, "\n");
+}
+
+/* "random 50  lr=log:1e-5..1e-1  layers=1..4  max accuracy  seed 7" */
+static void search_fact(struct showing *s)
+{
+    const Hy__RunSpec *spec = s->info.spec;
+    const struct hy_run_row *row = &s->info.row;
+    struct hy_out *out = &s->out;
+
+    label(out, "search");
+    if (spec && spec->kind == HY__RUN_SPEC__KIND__RANDOM)
+        hy_outf(out, "random %llu  ", (unsigned long long)spec->samples);
+    else if (spec && spec->kind == HY__RUN_SPEC__KIND__EVOLVE)
+        hy_outf(out, "evolve, population %u, generations %u%s  ", spec->population, spec->generations,
+                spec->asynchronous ? ", async" : "");
+    else if (spec && spec->n_dims)
+        hy_out_str(out, "grid  ");
+    for (size_t i = 0; spec && i < spec->n_dims; i++) {
+        hy_out_value(out, spec->dims[i]->text);
+        hy_out_str(out, "  ");
+    }
+    if (row->metric) {
+        hy_out_str(out, row->maximize ? "max " : "min ");
+        hy_out_value(out, row->metric);
+        hy_out_str(out, "  ");
+    }
+    hy_outf(out, "seed %lld\n", (long long)row->seed);
+}
+
+static void limits_fact(struct showing *s)
+{
+    const Hy__RunSpec *spec = s->info.spec;
+    char text[40];
+
+    if (!spec || !(spec->parallel || spec->memory || spec->timeout_ms || spec->retries))
+        return;
+    label(&s->out, "limits");
+    if (spec->parallel)
+        hy_outf(&s->out, "parallel %u", spec->parallel);
+    if (spec->memory)
+        hy_outf(&s->out, "%smemory %s", spec->parallel ? "  " : "",
+                hy_format_size(spec->memory, text, sizeof text));
+    if (spec->timeout_ms)
+        hy_outf(&s->out, "%stimeout %s", spec->parallel || spec->memory ? "  " : "",
+                hy_format_duration(spec->timeout_ms, text, sizeof text));
+    if (spec->retries)
+        hy_outf(&s->out, "%sretries %u", spec->parallel || spec->memory || spec->timeout_ms ? "  " : "",
+                spec->retries);
+    hy_out_str(&s->out, "\n");
+}
+
+static void counts_fact(struct showing *s)
+{
+    const struct hy_run_counts *c = &s->info.counts;
+    struct hy_out *out = &s->out;
+
+    label(out, "trials");
+    if (s->info.row.total >= 0)
+        hy_outf(out, "%lld:", (long long)s->info.row.total);
+    hy_outf(out, " %lld done", (long long)c->done);
+    if (c->failed)
+        hy_outf(out, ", %lld failed", (long long)c->failed);
+    if (c->stopped)
+        hy_outf(out, ", %lld stopped", (long long)c->stopped);
+    if (c->running)
+        hy_outf(out, ", %lld %s", (long long)c->running, s->info.alive ? "running" : "interrupted");
+    hy_out_str(out, "\n");
+}
+
+static void head(struct showing *s)
+{
+    const struct hy_run_row *row = &s->info.row;
+    char text[64], age[40];
+
+    title(s);
+    fact(&s->out, "message", row->message);
+    if (row->state == HY_RUN_RUNNING && !s->info.alive) {
+        label(&s->out, "");
+        hy_outf(&s->out, "its driver is gone; `hopyard resume %lld` goes on\n", (long long)row->id);
+    }
+    fact_take(&s->out, "command", hy_command_text(row->command));
+    fact(&s->out, "folder", s->info.spec ? s->info.spec->cwd : NULL);
+    search_fact(s);
+    limits_fact(s);
+    counts_fact(s);
+    label(&s->out, "started");
+    hy_outf(&s->out, "%s (%s)\n", hy_format_time(row->created, text, sizeof text),
+            hy_format_age(row->created, hy_clock_wall_ms(), age, sizeof age));
+    fact(&s->out, "git", row->git);
+    fact_take(&s->out, "versions", hy_versions_text(row->versions));
+    fact(&s->out, "logs", row->logdir);
+}
+
+/* ---- the trials ------------------------------------------------------------------ */
+
+static int on_attempt(void *arg, const struct hy_attempt_row *a)
+{
+    struct hy_out *out = arg;
+    char text[40];
+
+    hy_outf(out, "    attempt %lld", (long long)a->number);
+    if (a->agent && *a->agent) {
+        hy_out_str(out, " on ");
+        hy_out_value(out, a->agent);
+    }
+    hy_outf(out, ": %s", hy_attempt_state_name(a->state));
+    if (a->ended > a->started)
+        hy_outf(out, " after %s", hy_format_duration(a->ended - a->started, text, sizeof text));
+    if (a->peak_memory > 0)
+        hy_outf(out, ", %s", hy_format_size((uint64_t)a->peak_memory, text, sizeof text));
+    if (a->message && *a->message) {
+        hy_out_str(out, ": ");
+        hy_out_value(out, a->message);
+    }
+    hy_out_str(out, "\n");
+    return out->rc;
+}
+
+/* How failed trials that were tried more than once went, below the table. */
+static int attempts(struct showing *s, struct hy_err *err)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < s->page_count && rc >= 0; i++) {
+        const Hy__TrialView *t = s->page[i];
+
+        if (strcmp(t->state, "failed") != 0 || t->attempt < 2)
+            continue;
+        hy_outf(&s->out, "  trial %llu\n", (unsigned long long)t->number);
+        rc = hy_store_attempt_each(s->store, s->info.row.id, (int64_t)t->number, on_attempt, &s->out, err);
+    }
+    return rc;
+}
+
+static int flush_page(struct showing *s, struct hy_err *err)
+{
+    struct hy_trials_look look = {
+        .metric = s->info.row.metric, .best = (uint64_t)s->info.counts.best_trial, .titles = true};
+    int rc = 0;
+
+    if (s->page_count) {
+        hy_out_str(&s->out, "\n");
+        rc = hy_trials_render(&s->out, (const Hy__TrialView *const *)s->page, s->page_count, &look);
+    }
+    if (rc >= 0)
+        rc = attempts(s, err);
+    for (size_t i = 0; i < s->page_count; i++)
+        hy__trial_view__free_unpacked(s->page[i], &hy_proto_memory);
+    s->shown += (int64_t)s->page_count;
+    s->page_count = 0;
+    return rc < 0 ? rc : hy_out_flush(&s->out, STDOUT_FILENO);
+}
+
+static int on_trial(void *arg, const struct hy_trial_row *row)
+{
+    struct showing *s = arg;
+    int rc = s->page_count == PAGE ? flush_page(s, s->err) : 0;
+
+    if (rc < 0)
+        return rc;
+    s->page[s->page_count] = hy_trial_view_new(row);
+    if (!s->page[s->page_count])
+        return -ENOMEM;
+    s->page_count++;
+    return 0;
+}
+
+/* Page by page, so that a hundred thousand trials need no more memory than one
+ * page; but in one walk, so that a run that goes on meanwhile confuses nothing. */
+static int table(struct showing *s, struct hy_err *err)
+{
+    int rc;
+
+    s->err = err;
+    rc = hy_store_trial_each(s->store, s->info.row.id, 0, s->order, 0, s->limit, on_trial, s, err);
+    return rc < 0 ? rc : flush_page(s, err);
+}
+
+static int64_t known(const struct hy_run_counts *c)
+{
+    return c->running + c->done + c->failed + c->stopped;
+}
+
+static int show_text(struct showing *s, struct hy_err *err)
+{
+    int rc;
+
+    head(s);
+    rc = table(s, err);
+    if (rc == 0 && known(&s->info.counts) > s->shown)
+        hy_outf(&s->out, "and %lld more: --trials all lists them\n",
+                (long long)(known(&s->info.counts) - s->shown));
+    return rc < 0 ? rc : hy_out_flush(&s->out, STDOUT_FILENO);
+}
+
+static int on_json_trial(void *arg, const struct hy_trial_row *row)
+{
+    struct showing *s = arg;
+    Hy__TrialView view;
+
+    if (hy_trial_view(row, &view) < 0)
+        return -ENOMEM;
+    hy_out_str(&s->out, s->shown++ ? ",\n  " : "\n  ");
+    hy_json_take(&s->out, hy_json_trial(&view, s->info.row.metric));
+    free(view.params);
+    return s->out.rc < 0 || s->out.buf.len < 65536 ? s->out.rc : hy_out_flush(&s->out, STDOUT_FILENO);
+}
+
+static int show_json(struct showing *s, struct hy_err *err)
+{
+    int rc;
+
+    hy_out_str(&s->out, "{\"run\": ");
+    hy_json_take(&s->out, hy_json_run(&s->info.row, &s->info.counts, s->info.alive));
+    hy_out_str(&s->out, ",\n \"trials\": [");
+    rc = hy_store_trial_each(s->store, s->info.row.id, 0, s->order, 0, s->limit, on_json_trial, s, err);
+    hy_out_str(&s->out, "]}\n");
+    return rc < 0 ? rc : hy_out_flush(&s->out, STDOUT_FILENO);
+}
+
+/* ---- the commands ------------------------------------------------------------------ */
+
+static int open_showing(struct showing *s, const struct hy_args *args, struct hy_err *err)
+{
+    const char *trials = hy_args_get(args, "trials");
+    struct hy_style style;
+    uint64_t limit = TRIALS_SHOWN;
+    int rc;
+
+    hy_style_of(STDOUT_FILENO, &style);
+    hy_out_init(&s->out, &style);
+    if (trials && strcmp(trials, "all") == 0)
+        limit = 0;
+    else if (trials && (hy_parse_u64(trials, &limit) < 0 || limit == 0 || limit > INT64_MAX))
+        return hy_err_set(err, -EINVAL, "--trials takes a number from 1 on, or all; not '%s'", trials);
+    s->limit = (int64_t)limit;
+    rc = hy_project_store(args, HY_STORE_READ, &s->store, err);
+    if (rc == 0)
+        rc = hy_runinfo_find(s->store, hy_args_word(args, 0), &s->info, err);
+    if (rc == 0)
+        s->order =
+            s->info.row.metric && !hy_args_has(args, "by-number") ? HY_TRIALS_BY_VALUE : HY_TRIALS_BY_NUMBER;
+    return rc;
+}
+
+static int close_showing(struct showing *s, const struct hy_args *args, int rc, struct hy_err *err)
+{
+    for (size_t i = 0; i < s->page_count; i++)
+        hy__trial_view__free_unpacked(s->page[i], &hy_proto_memory);
+    hy_out_done(&s->out);
+    hy_runinfo_done(&s->info);
+    hy_store_close(s->store);
+    if (rc < 0 && !err->code)
+        hy_err_sys(err, rc, "cannot print it");
+    return rc < 0 ? hy_cmd_failed(args, err) : HY_EXIT_OK;
+}
+
+int hy_cmd_show(const struct hy_args *args)
+{
+    struct showing s = {0};
+    struct hy_err err = {0};
+    int rc = open_showing(&s, args, &err);
+
+    if (rc == 0)
+        rc = hy_args_has(args, "json") ? show_json(&s, &err) : show_text(&s, &err);
+    return close_showing(&s, args, rc, &err);
+}
+
+static int on_best(void *arg, const struct hy_trial_row *row)
+{
+    struct showing *s = arg;
+    char text[40];
+
+    hy_out_tint_on(&s->out, HY_GREEN);
+    hy_out_value(&s->out, s->info.row.metric);
+    hy_outf(&s->out, "=%s", hy_format_double(row->value, text, sizeof text));
+    hy_out_tint_off(&s->out, HY_GREEN);
+    hy_outf(&s->out, "  trial %lld of run %lld\n", (long long)row->number, (long long)s->info.row.id);
+    fact_take(&s->out, "params", hy_json_params(row->params, false));
+    fact_take(&s->out, "logs", hy_asprintf("%s/%s", s->info.row.logdir, row->dir));
+    if (s->info.row.state == HY_RUN_RUNNING)
+        hy_outf(&s->out, "  so far: the run is %s\n", s->info.alive ? "still running" : "interrupted");
+    return s->out.rc;
+}
+
+static int on_best_json(void *arg, const struct hy_trial_row *row)
+{
+    struct showing *s = arg;
+    Hy__TrialView view;
+    json_t *o;
+
+    if (hy_trial_view(row, &view) < 0)
+        return -ENOMEM;
+    o = hy_json_trial(&view, s->info.row.metric);
+    free(view.params);
+    if (hy_json_set(o, "metric", hy_json_text(s->info.row.metric)) < 0 ||
+        hy_json_set(o, "run", json_integer(s->info.row.id)) < 0) {
+        json_decref(o);
+        return -ENOMEM;
+    }
+    hy_json_line_take(&s->out, o);
+    return s->out.rc;
+}
+
+static int best(struct showing *s, const struct hy_args *args, struct hy_err *err)
+{
+    long long run = s->info.row.id;
+    int rc;
+
+    if (!s->info.row.metric)
+        return hy_err_set(err, -EINVAL,
+                          "run %lld has no metric to go by; give --max NAME or --min NAME to 'hopyard run'",
+                          run);
+    if (!s->info.counts.best_trial)
+        return hy_err_set(err, -ENODATA, "no trial of run %lld has come to a value yet", run);
+    rc = hy_store_trial_each(s->store, run, s->info.counts.best_trial, HY_TRIALS_BY_NUMBER, 0, 1,
+                             hy_args_has(args, "json") ? on_best_json : on_best, s, err);
+    return rc < 0 ? rc : hy_out_flush(&s->out, STDOUT_FILENO);
+}
+
+int hy_cmd_best(const struct hy_args *args)
+{
+    struct showing s = {0};
+    struct hy_err err = {0};
+    int rc = open_showing(&s, args, &err);
+
+    if (rc == 0)
+        rc = best(&s, args, &err);
+    return close_showing(&s, args, rc, &err);
+}

@@ -1,0 +1,529 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/spec.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "cli/facts.h"
+#include "cli/proto.h"
+#include "driver/driver.h"
+#include "search/search.h"
+
+#define PATIENCE_MS 2000 /* for git and python3 together */
+#define NAME_MAX_BYTES 100
+
+static int no_memory(struct hy_err *err)
+{
+    return hy_err_set(err, -ENOMEM, "out of memory");
+}
+
+/* ---- lists of the message -------------------------------------------------------- */
+
+/* Replaces a text of the message. Takes `value`, which may be NULL (out of memory). */
+static int take_text(char **field, char *value, struct hy_err *err)
+{
+    if (!value)
+        return no_memory(err);
+    if (*field != protobuf_c_empty_string)
+        free(*field);
+    *field = value;
+    return 0;
+}
+
+/* Appends to a list of the message, one entry at a time: they are short. Takes `entry`. */
+static int take_entry(void ***list, size_t *count, void *entry, struct hy_err *err)
+{
+    void **grown = entry ? hy_reallocarray(*list, *count + 1, sizeof *grown) : NULL;
+
+    if (!grown)
+        return no_memory(err);
+    *list = grown;
+    grown[(*count)++] = entry;
+    return 0;
+}
+
+static int add_text(char ***list, size_t *count, const char *text, struct hy_err *err)
+{
+    char *copy = hy_strdup(text);
+    int rc = take_entry((void ***)list, count, copy, err);
+
+    if (rc < 0)
+        free(copy);
+    return rc;
+}
+
+static int add_texts(char ***list, size_t *ret_count, char *const *texts, size_t count, struct hy_err *err)
+{
+    *list = hy_calloc(count, sizeof **list);
+    if (!*list)
+        return no_memory(err);
+    for (size_t i = 0; i < count; i++) {
+        (*list)[i] = hy_strdup(texts[i]);
+        if (!(*list)[i])
+            return no_memory(err);
+        *ret_count = i + 1;
+    }
+    return 0;
+}
+
+static int add_dim(Hy__RunSpec *spec, const char *text, struct hy_err *err)
+{
+    Hy__Dim *dim = hy_malloc(sizeof *dim);
+    int rc;
+
+    if (!dim)
+        return no_memory(err);
+    hy__dim__init(dim);
+    rc = take_text(&dim->text, hy_strdup(text), err);
+    if (rc == 0)
+        rc = take_entry((void ***)&spec->dims, &spec->n_dims, dim, err);
+    if (rc < 0)
+        hy__dim__free_unpacked(dim, &hy_proto_memory);
+    return rc;
+}
+
+static int add_host(Hy__RunSpec *spec, char *name, uint32_t slots, struct hy_err *err)
+{
+    Hy__HostSpec *host = hy_malloc(sizeof *host);
+    int rc;
+
+    if (!host) {
+        free(name);
+        return no_memory(err);
+    }
+    hy__host_spec__init(host);
+    host->slots = slots;
+    rc = take_text(&host->host, name, err);
+    if (rc == 0)
+        rc = take_entry((void ***)&spec->hosts, &spec->n_hosts, host, err);
+    if (rc < 0)
+        hy__host_spec__free_unpacked(host, &hy_proto_memory);
+    return rc;
+}
+
+void hy_spec_free(Hy__RunSpec *spec)
+{
+    if (spec)
+        hy__run_spec__free_unpacked(spec, &hy_proto_memory);
+}
+
+void hy_spec_free_at(Hy__RunSpec **spec)
+{
+    hy_spec_free(*spec);
+}
+
+/* ---- numbers ------------------------------------------------------------------------ */
+
+static int number(const struct hy_args *args, const char *name, uint64_t least, uint64_t most, uint64_t *ret,
+                  struct hy_err *err)
+{
+    const char *text = hy_args_get(args, name);
+    uint64_t value;
+
+    if (!text)
+        return 0;
+    if (hy_parse_u64(text, &value) < 0 || value < least || value > most)
+        return hy_err_set(err, -EINVAL, "--%s takes a whole number from %llu to %llu, not '%s'", name,
+                          (unsigned long long)least, (unsigned long long)most, text);
+    *ret = value;
+    return 0;
+}
+
+static int number32(const struct hy_args *args, const char *name, uint32_t least, uint32_t most,
+                    uint32_t *ret, struct hy_err *err)
+{
+    uint64_t value = *ret;
+    int rc = number(args, name, least, most, &value, err);
+
+    *ret = (uint32_t)value;
+    return rc;
+}
+
+static int fraction(const struct hy_args *args, const char *name, double most, double *ret,
+                    struct hy_err *err)
+{
+    const char *text = hy_args_get(args, name);
+    double value;
+
+    *ret = NAN;
+    if (!text)
+        return 0;
+    if (hy_parse_double(text, &value) < 0 || !(value >= 0 && value <= most))
+        return hy_err_set(err, -EINVAL, "--%s takes a number from 0 to %g, not '%s'", name, most, text);
+    *ret = value;
+    return 0;
+}
+
+static int limits(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    const char *memory = hy_args_get(args, "memory"), *timeout = hy_args_get(args, "timeout");
+    int rc = number32(args, "parallel", 1, 1u << 20, &spec->parallel, err);
+
+    if (rc == 0)
+        rc = number32(args, "retries", 0, 1000, &spec->retries, err);
+    if (rc == 0)
+        rc = number(args, "seed", 0, INT64_MAX, &spec->seed, err);
+    if (rc < 0)
+        return rc;
+    if (memory && (hy_parse_size(memory, &spec->memory) < 0 || spec->memory == 0))
+        return hy_err_set(err, -EINVAL, "--memory takes a size such as 512M or 4G, not '%s'", memory);
+    if (timeout && (hy_parse_duration(timeout, &spec->timeout_ms) < 0 || spec->timeout_ms <= 0))
+        return hy_err_set(err, -EINVAL, "--timeout takes a time such as 90s, 15m or 1h, not '%s'", timeout);
+    return 0;
+}
+
+/* ---- the search ------------------------------------------------------------------------ */
+
+static int check_mix(const struct hy_args *args, struct hy_err *err)
+{
+    static const char *const of_evolve[] = {"population", "generations", "mutation",
+                                            "crossover",  "strategy",    "async"};
+    bool grid = hy_args_has(args, "grid"), space = hy_args_has(args, "space");
+    bool random = hy_args_has(args, "random"), evolve = hy_args_has(args, "evolve");
+
+    if (random && evolve)
+        return hy_err_set(err, -EINVAL, "--random and --evolve are two ways to search; choose one");
+    if (grid && (random || evolve))
+        return hy_err_set(err, -EINVAL,
+                          "--grid tries every combination; with --%s write --space instead of --grid",
+                          random ? "random" : "evolve");
+    if (grid && space)
+        return hy_err_set(err, -EINVAL,
+                          "--grid and --space cannot be mixed; --space belongs to --random N or --evolve");
+    if (space && !random && !evolve)
+        return hy_err_set(err, -EINVAL, "--space needs a way to search it: --random N or --evolve");
+    if (!space && (random || evolve))
+        return hy_err_set(err, -EINVAL, "--%s needs a space to search, as in: --space lr=log:1e-5..1e-1",
+                          random ? "random" : "evolve");
+    for (size_t i = 0; i < HY_COUNT(of_evolve) && !evolve; i++)
+        if (hy_args_has(args, of_evolve[i]))
+            return hy_err_set(err, -EINVAL, "--%s belongs to --evolve; add --evolve or leave it out",
+                              of_evolve[i]);
+    return 0;
+}
+
+static int metric(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    const char *max = hy_args_get(args, "max"), *min = hy_args_get(args, "min");
+
+    if (max && min)
+        return hy_err_set(err, -EINVAL, "--max and --min cannot both be; a run has one metric");
+    if (!max && !min && hy_args_has(args, "evolve"))
+        return hy_err_set(err, -EINVAL, "--evolve needs a metric to go by: --max NAME or --min NAME");
+    if (!max && !min)
+        return 0;
+    spec->maximize = max != NULL;
+    return take_text(&spec->metric, hy_strdup(max ? max : min), err);
+}
+
+static int strategy(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    const char *text = hy_args_get(args, "strategy");
+    struct hy_guess guess;
+
+    if (!text)
+        return 0;
+    if (strcmp(text, "best1bin") == 0 || strcmp(text, "rand1bin") == 0)
+        return take_text(&spec->strategy, hy_strdup(text), err);
+    hy_guess_init(&guess, text);
+    hy_guess_offer(&guess, "best1bin");
+    hy_guess_offer(&guess, "rand1bin");
+    if (guess.best)
+        return hy_err_set(err, -EINVAL, "there is no --strategy '%s'; did you mean %s?", text, guess.best);
+    return hy_err_set(err, -EINVAL, "there is no --strategy '%s'; it is best1bin or rand1bin", text);
+}
+
+static int evolution(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    int rc;
+
+    spec->kind = HY__RUN_SPEC__KIND__EVOLVE;
+    spec->asynchronous = hy_args_has(args, "async");
+    if (!hy_args_has(args, "generations"))
+        return hy_err_set(err, -EINVAL, "--evolve needs --generations N (0: until it is stopped)");
+    rc = number32(args, "generations", 0, UINT32_MAX, &spec->generations, err);
+    if (rc == 0)
+        rc = number32(args, "population", 1, 1u << 20, &spec->population, err);
+    return rc < 0 ? rc : strategy(args, spec, err);
+}
+
+static int search(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    const char *list = hy_args_has(args, "grid") ? "grid" : "space", *text;
+    size_t cursor = 0;
+    int rc = check_mix(args, err);
+
+    if (rc == 0)
+        rc = metric(args, spec, err);
+    if (rc == 0)
+        rc = fraction(args, "mutation", 2, &spec->mutation, err);
+    if (rc == 0)
+        rc = fraction(args, "crossover", 1, &spec->crossover, err);
+    while (rc == 0 && (text = hy_args_next(args, list, &cursor)))
+        rc = add_dim(spec, text, err);
+    if (rc == 0 && hy_args_has(args, "random")) {
+        spec->kind = HY__RUN_SPEC__KIND__RANDOM;
+        rc = number(args, "random", 0, INT64_MAX, &spec->samples, err);
+    }
+    return rc == 0 && hy_args_has(args, "evolve") ? evolution(args, spec, err) : rc;
+}
+
+static enum hy_search_kind kind_of(const Hy__RunSpec *spec)
+{
+    return spec->kind == HY__RUN_SPEC__KIND__GRID     ? HY_SEARCH_GRID
+           : spec->kind == HY__RUN_SPEC__KIND__RANDOM ? HY_SEARCH_RANDOM
+                                                      : HY_SEARCH_EVOLVE;
+}
+
+/* Makes the search the driver will make, to hear now what is wrong with it. */
+static int try_search(const Hy__RunSpec *spec, const struct hy_space *space, struct hy_err *err)
+{
+    struct hy_search_settings settings = {
+        .kind = kind_of(spec),
+        .maximize = spec->maximize,
+        .seed = spec->seed,
+        .samples = spec->samples,
+        .population = spec->population,
+        .generations = spec->generations,
+        .mutation = spec->mutation,
+        .crossover = spec->crossover,
+        .asynchronous = spec->asynchronous,
+    };
+    struct hy_search *s = NULL;
+    int rc;
+
+    if (space->count == 0)
+        return 0; /* one trial */
+    if (spec->strategy[0])
+        settings.strategy = strcmp(spec->strategy, "best1bin") ? HY_DE_RAND1BIN : HY_DE_BEST1BIN;
+    rc = hy_search_new(space, &settings, &s, err);
+    hy_search_free(s);
+    return rc;
+}
+
+/* ---- the command ------------------------------------------------------------------------- */
+
+static int check_names(const Hy__RunSpec *spec, const struct hy_space *space, struct hy_err *err)
+{
+    hy_cleanup_free char **names = hy_calloc(space->count + 1, sizeof *names);
+    hy_cleanup_free char **argv = hy_calloc(spec->n_argv + 1, sizeof *argv);
+
+    if (!names || !argv)
+        return no_memory(err);
+    for (size_t i = 0; i < space->count; i++)
+        names[i] = space->dims[i].name;
+    memcpy(argv, spec->argv, spec->n_argv * sizeof *argv);
+    return hy_command_check(argv, names, err);
+}
+
+static int check_space(const Hy__RunSpec *spec, struct hy_err *err)
+{
+    bool grid = spec->kind == HY__RUN_SPEC__KIND__GRID;
+    struct hy_space space = {0};
+    int rc = 0;
+
+    for (size_t i = 0; i < spec->n_dims && rc == 0; i++) {
+        rc = grid ? hy_space_add_grid(&space, spec->dims[i]->text, err)
+                  : hy_space_add(&space, spec->dims[i]->text, err);
+        if (rc < 0)
+            hy_err_wrap(err, grid ? "--grid" : "--space");
+    }
+    if (rc == 0)
+        rc = try_search(spec, &space, err);
+    if (rc == 0)
+        rc = check_names(spec, &space, err);
+    hy_space_done(&space);
+    return rc;
+}
+
+static int command(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    size_t n = 0;
+
+    while (args->rest && args->rest[n])
+        n++;
+    if (n == 0)
+        return hy_err_set(err, -EINVAL,
+                          "there is no command; put it behind --, as in: hopyard run --grid lr=0.1,0.01 -- "
+                          "./train --lr {lr}");
+    return add_texts(&spec->argv, &spec->n_argv, args->rest, n, err);
+}
+
+static bool is_printable(const char *text)
+{
+    hy_cleanup_buf struct hy_buf b;
+
+    hy_buf_init(&b, 4 * NAME_MAX_BYTES);
+    return hy_append_printable(&b, text, strlen(text)) == 0 && b.len == strlen(text);
+}
+
+static int name_and_place(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    const char *name = hy_args_get(args, "name"), *hosts = hy_args_get(args, "hosts");
+    const char *listen = hy_args_get(args, "listen"), *colon = listen ? strrchr(listen, ':') : NULL;
+    uint64_t port;
+    int rc = 0;
+
+    if (name && hy_parse_u64(name, &port) != -EINVAL)
+        return hy_err_set(err, -EINVAL,
+                          "--name cannot be a number, since runs are called by theirs; try: --name run-%s",
+                          name);
+    if (name && (strlen(name) > NAME_MAX_BYTES || *name == '-' || !is_printable(name)))
+        return hy_err_set(
+            err, -EINVAL,
+            "--name takes up to %d bytes of text, no control characters, no '-' at the beginning",
+            NAME_MAX_BYTES);
+    if (listen && (hy_parse_u64(colon ? colon + 1 : listen, &port) < 0 || port > 65535 || colon == listen))
+        return hy_err_set(err, -EINVAL, "--listen takes [ADDRESS:]PORT, as in 0.0.0.0:4711, not '%s'",
+                          listen);
+    if (name)
+        rc = take_text(&spec->name, hy_strdup(name), err);
+    if (rc == 0 && listen)
+        rc = take_text(&spec->listen, hy_strdup(listen), err);
+    return rc < 0 || !hosts ? rc : hy_spec_hosts(spec, hosts, err);
+}
+
+int hy_spec_new(const struct hy_args *args, Hy__RunSpec **ret, struct hy_err *err)
+{
+    hy_cleanup_spec Hy__RunSpec *spec = hy_malloc(sizeof *spec);
+    int rc;
+
+    if (!spec)
+        return no_memory(err);
+    hy__run_spec__init(spec);
+    rc = search(args, spec, err);
+    if (rc == 0)
+        rc = limits(args, spec, err);
+    if (rc == 0)
+        rc = name_and_place(args, spec, err);
+    if (rc == 0)
+        rc = command(args, spec, err);
+    if (rc == 0)
+        rc = check_space(spec, err);
+    if (rc < 0)
+        return rc;
+    *ret = hy_take(spec);
+    return 0;
+}
+
+const char *hy_spec_unused(const Hy__RunSpec *spec)
+{
+    for (size_t d = 0; d < spec->n_dims; d++) {
+        const char *text = spec->dims[d]->text;
+        size_t n = strcspn(text, "="), found = 0;
+
+        for (size_t i = 0; i < spec->n_argv && !found; i++)
+            for (const char *at = spec->argv[i]; (at = strchr(at, '{')) && !found; at++)
+                found = strncmp(at + 1, text, n) == 0 && at[n + 1] == '}';
+        if (!found)
+            return text;
+    }
+    return NULL;
+}
+
+/* ---- hosts -------------------------------------------------------------------------------- */
+
+/* One entry: "a", "user@a:4", "[fe80::1]:2". */
+static int one_host(Hy__RunSpec *spec, const char *text, size_t n, struct hy_err *err)
+{
+    const char *close = memchr(text, ']', n), *from = close ? close : text;
+    const char *colon = memchr(from, ':', n - (size_t)(from - text));
+    size_t host = colon ? (size_t)(colon - text) : n;
+    hy_cleanup_free char *whole = hy_strndup(text, n);
+    uint64_t slots = 1;
+    char *name;
+
+    if (!whole)
+        return no_memory(err);
+    if (host == 0 || *text == '-' || strcspn(whole, " \t\r\n'\"\\") != n ||
+        (close && !memchr(text, '[', host)))
+        return hy_err_set(err, -EINVAL, "--hosts takes HOST[:SLOTS],…, as in a:4,b:2; '%s' is no host",
+                          whole);
+    if (colon && strchr(whole + host + 1, ':'))
+        return hy_err_set(err, -EINVAL, "--hosts: put an IPv6 address in brackets, as in [%s]:2", whole);
+    if ((close && close + 1 < text + n && !colon) ||
+        (colon && (hy_parse_u64(whole + host + 1, &slots) < 0 || slots < 1 || slots > 65536)))
+        return hy_err_set(err, -EINVAL, "--hosts: the slots of '%s' must be a number from 1 to 65536", whole);
+    for (size_t i = 0; i < spec->n_hosts; i++)
+        if (strncmp(spec->hosts[i]->host, whole, host) == 0 && !spec->hosts[i]->host[host])
+            return hy_err_set(err, -EINVAL, "--hosts names %s twice; give it once, with all its slots",
+                              spec->hosts[i]->host);
+    name = hy_strndup(whole, host);
+    return name ? add_host(spec, name, (uint32_t)slots, err) : no_memory(err);
+}
+
+int hy_spec_hosts(Hy__RunSpec *spec, const char *text, struct hy_err *err)
+{
+    int rc = 0;
+
+    while (rc == 0) {
+        size_t n = strcspn(text, ",");
+
+        rc = one_host(spec, text, n, err);
+        if (!text[n])
+            break;
+        text += n + 1;
+    }
+    return rc;
+}
+
+/* ---- surroundings --------------------------------------------------------------------------- */
+
+/* Names of an outer trial's agent would lead ours astray. */
+static bool is_private(const char *entry)
+{
+    return strncmp(entry, "HOPYARD_", 8) == 0 && strncmp(entry, "HOPYARD_PROJECT=", 16) != 0 &&
+           strncmp(entry, "HOPYARD_LOG=", 12) != 0;
+}
+
+static int environment(Hy__RunSpec *spec, struct hy_err *err)
+{
+    int rc = 0;
+
+    for (char **entry = environ; *entry && rc == 0; entry++)
+        if (!is_private(*entry))
+            rc = add_text(&spec->env, &spec->n_env, *entry, err);
+    return rc;
+}
+
+/* Elsewhere, or with a placeholder in it, the program is the agent's to find. */
+static int program(const Hy__RunSpec *spec, char **ret_path, struct hy_err *err)
+{
+    int rc;
+
+    if (spec->n_hosts || spec->listen[0] || strchr(spec->argv[0], '{'))
+        return 0;
+    rc = hy_find_program(spec->argv[0], spec->cwd, getenv("PATH"), ret_path, err);
+    return rc == -ENOMEM ? rc : rc < 0 ? (err->code = -EINVAL) : 0;
+}
+
+int hy_spec_surroundings(Hy__RunSpec *spec, const char *project, struct hy_err *err)
+{
+    int64_t deadline = hy_clock_ms() + PATIENCE_MS;
+    hy_cleanup_free char *path = NULL;
+    char *cwd = getcwd(NULL, 0), *git;
+    int rc;
+
+    if (!cwd)
+        return hy_err_sys(err, -errno, "cannot find out which folder this is");
+    rc = take_text(&spec->cwd, cwd, err);
+    if (rc == 0)
+        rc = take_text(&spec->project, hy_strdup(project), err);
+    if (rc == 0)
+        rc = program(spec, &path, err);
+    if (rc == 0)
+        rc = environment(spec, err);
+    if (rc < 0)
+        return rc;
+    git = hy_git_commit(spec->cwd, deadline);
+    if (git)
+        take_text(&spec->git, git, err);
+    return take_text(&spec->versions, hy_versions(path, deadline), err);
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A run told line by line, for pipes (plain.c) and for programs (json.c): it
+ * begins, each trial ends, notes, it ends. Pure: updates in, lines out.
+ */
+#ifndef HY_CLI_TELLER_H
+#define HY_CLI_TELLER_H
+
+#include "cli/out.h"
+#include "hopyard.pb-c.h"
+
+struct hy_teller {
+    bool json;      /* set by the owner */
+    uint64_t seed;  /* set by the owner */
+    uint64_t skip;  /* set by the owner who connects again: these were told before */
+    bool begun;     /* private */
+    uint64_t ended; /* private: trials told of so far */
+};
+
+/* Appends the lines for what is new in `u`. 0 or -Exxx. */
+int hy_teller_update(struct hy_teller *s, const Hy__Update *u, struct hy_out *out);
+/* Leaving a run that goes on. */
+int hy_teller_detached(const struct hy_teller *s, int64_t run, struct hy_out *out);
+
+/* How many of the next `count` trials were told before. */
+size_t hy_teller_skip(struct hy_teller *s, size_t count);
+/* The two ways of telling. */
+void hy_plain_update(struct hy_teller *s, const Hy__Update *u, struct hy_out *out);
+void hy_json_update(struct hy_teller *s, const Hy__Update *u, struct hy_out *out);
+
+#endif

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/trials.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/text.h"
+#include "cli/js.h"
+
+#define PARAM_COLUMNS 16
+#define EASY 14 /* columns of text that say enough */
+
+char *hy_format_metric(double value, char *out, size_t size)
+{
+    snprintf(out, size, "%.6g", value);
+    return out;
+}
+
+struct state_look {
+    const char *state, *symbol;
+    enum hy_tint tint;
+};
+
+static const struct state_look *look_of(const char *state)
+{
+    static const struct state_look looks[] = {
+        {"done", "✓", HY_GREEN},   {"failed", "✗", HY_RED},      {"stopped", "■", HY_YELLOW},
+        {"running", "●", HY_CYAN}, {"interrupted", "!", HY_RED}, {"retry", "↻", HY_YELLOW},
+    };
+    static const struct state_look other = {"", "·", HY_DIM};
+
+    for (size_t i = 0; i < HY_COUNT(looks); i++)
+        if (strcmp(state, looks[i].state) == 0)
+            return &looks[i];
+    return &other;
+}
+
+enum hy_tint hy_state_tint(const char *state)
+{
+    return look_of(state)->tint;
+}
+
+void hy_state_text(const struct hy_style *style, const char *state, unsigned spin, char *ret, size_t size)
+{
+    static const char *const turning[] = {"⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"};
+    const char *symbol = look_of(state)->symbol;
+
+    if (spin && strcmp(state, "running") == 0)
+        symbol = turning[spin % HY_COUNT(turning)];
+    snprintf(ret, size, "%s%s%s", style->unicode ? symbol : "", style->unicode ? " " : "", state);
+}
+
+/* A parameter's value, `brief` or with all its digits. Returns text in `room` or in `value`. */
+static const char *param_text(const json_t *value, bool brief, char *room, size_t size)
+{
+    switch (json_typeof(value)) {
+    case JSON_STRING:
+        return json_string_value(value);
+    case JSON_INTEGER:
+        snprintf(room, size, "%lld", (long long)json_integer_value(value));
+        return room;
+    case JSON_REAL:
+        return brief ? hy_format_metric(json_real_value(value), room, size)
+                     : hy_format_double(json_real_value(value), room, size);
+    default:
+        return json_is_true(value) ? "true" : json_is_false(value) ? "false" : "?";
+    }
+}
+
+char *hy_json_params(const char *json, bool brief)
+{
+    hy_cleanup_json json_t *params = json_loads(json ? json : "", 0, NULL);
+    hy_cleanup_buf struct hy_buf b;
+    const char *name, *text;
+    json_t *value;
+
+    hy_buf_init(&b, SIZE_MAX / 2);
+    json_object_foreach(params, name, value)
+    {
+        char room[40];
+
+        text = param_text(value, brief, room, sizeof room);
+        if (hy_buf_printf(&b, "%s%s=%s", b.len ? " " : "", name, text) < 0)
+            return NULL;
+    }
+    text = hy_buf_cstr(&b);
+    return text ? hy_strdup(text) : NULL;
+}
+
+struct shape {
+    const struct hy_trials_look *look;
+    json_t *names; /* the first trial's parameters: one column each; NULL: all in one */
+    bool metric, steps, messages;
+};
+
+static void find_shape(struct shape *s, const Hy__TrialView *const *trials, size_t count)
+{
+    struct hy_trials_memory *memory = s->look->memory;
+
+    if (memory) {
+        s->steps = memory->steps;
+        s->messages = memory->messages;
+    }
+    s->metric = s->look->metric && *s->look->metric;
+    for (size_t i = 0; i < count; i++) {
+        s->steps |= s->metric && trials[i]->has_value && trials[i]->step > 0;
+        s->messages |= trials[i]->message[0] || trials[i]->attempt > 1;
+    }
+    if (memory) {
+        memory->steps = s->steps;
+        memory->messages = s->messages;
+    }
+}
+
+static void add_columns(struct hy_grid *g, const struct shape *s)
+{
+    const char *name;
+    json_t *value;
+
+    hy_grid_column(g, "#", HY_GRID_RIGHT, 0);
+    hy_grid_column(g, "state", 0, 0);
+    if (s->names)
+        json_object_foreach(s->names, name, value)
+            hy_grid_column(g, name, HY_GRID_FLEX | (json_is_number(value) ? HY_GRID_RIGHT : 0), 0);
+    else
+        hy_grid_column(g, "parameters", HY_GRID_FLEX, 0);
+    if (s->metric)
+        hy_grid_column(g, s->look->metric, HY_GRID_RIGHT | HY_GRID_FLEX, 0);
+    if (s->steps)
+        hy_grid_column(g, "step", HY_GRID_RIGHT, 3);
+    hy_grid_column(g, "time", HY_GRID_RIGHT, 2);
+    if (s->look->agents)
+        hy_grid_column(g, "agent", HY_GRID_FLEX, 4);
+    if (s->messages)
+        hy_grid_column(g, "", HY_GRID_FLEX, 5);
+}
+
+static void add_params(struct hy_grid *g, const struct shape *s, const Hy__TrialView *t)
+{
+    hy_cleanup_json json_t *params = s->names ? json_loads(t->params_json, 0, NULL) : NULL;
+    const char *name;
+    json_t *unused;
+
+    if (!s->names) {
+        hy_grid_cell(g, HY_PLAIN, t->params);
+        return;
+    }
+    json_object_foreach(s->names, name, unused)
+    {
+        const json_t *value = json_object_get(params, name);
+        char room[40];
+
+        hy_grid_cell(g, HY_PLAIN, value ? param_text(value, true, room, sizeof room) : "");
+    }
+}
+
+static const char *step_text(const Hy__TrialView *t, char *room, size_t size)
+{
+    snprintf(room, size, "%lld", (long long)t->step);
+    return t->has_value && t->step >= 0 ? room : "";
+}
+
+static void add_row(struct hy_grid *g, const struct shape *s, const struct hy_style *style,
+                    const Hy__TrialView *t)
+{
+    bool running = strcmp(t->state, "running") == 0;
+    char text[64], again[32] = "";
+
+    hy_grid_cellf(g, HY_DIM, "%llu", (unsigned long long)t->number);
+    hy_state_text(style, t->state, s->look->spin + (unsigned)t->number * 3, text, sizeof text);
+    hy_grid_cell(g, hy_state_tint(t->state), text);
+    add_params(g, s, t);
+    if (s->metric)
+        hy_grid_cell(g, t->number == s->look->best ? HY_GREEN : HY_PLAIN,
+                     t->has_value ? hy_format_metric(t->value, text, sizeof text) : "");
+    if (s->steps)
+        hy_grid_cell(g, HY_DIM, step_text(t, text, sizeof text));
+    hy_format_duration(t->elapsed_ms + (running ? s->look->later_ms : 0), text, sizeof text);
+    hy_grid_cell(g, HY_PLAIN, strcmp(t->state, "waiting") && strcmp(t->state, "retry") ? text : "");
+    if (s->look->agents)
+        hy_grid_cell(g, HY_DIM, t->agent);
+    if (t->attempt > 1 && !t->message[0])
+        snprintf(again, sizeof again, "attempt %u", t->attempt);
+    if (s->messages)
+        hy_grid_cell(g, strcmp(t->state, "failed") ? HY_DIM : HY_RED, t->message[0] ? t->message : again);
+}
+
+static struct hy_grid *fill(struct shape *s, const struct hy_style *style, const Hy__TrialView *const *trials,
+                            size_t count)
+{
+    struct hy_grid *g = hy_grid_new();
+
+    if (!g)
+        return NULL;
+    add_columns(g, s);
+    for (size_t i = 0; i < count; i++)
+        add_row(g, s, style, trials[i]);
+    return g;
+}
+
+int hy_trials_render(struct hy_out *out, const Hy__TrialView *const *trials, size_t count,
+                     const struct hy_trials_look *look)
+{
+    hy_cleanup_json json_t *names = count ? json_loads(trials[0]->params_json, 0, NULL) : NULL;
+    hy_cleanup_grid struct hy_grid *g = NULL;
+    struct shape s = {.look = look};
+    size_t params = json_object_size(names);
+
+    find_shape(&s, trials, count);
+    /* In a pipe the names stay with the values, for those who search for them. */
+    s.names = out->style.terminal && params && params <= PARAM_COLUMNS ? names : NULL;
+    g = fill(&s, &out->style, trials, count);
+    /* A column of its own for each is read best, but takes more room. */
+    if (g && s.names && out->style.width && hy_grid_width(g, EASY) > out->style.width) {
+        hy_grid_free(g);
+        s.names = NULL;
+        g = fill(&s, &out->style, trials, count);
+    }
+    if (!g)
+        return -ENOMEM;
+    if (look->memory)
+        hy_grid_remember(g, &look->memory->grid);
+    return hy_grid_render(g, out, look->titles);
+}

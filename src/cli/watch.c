@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The loop of a client: the driver's updates, signals and keys come in; frames
+ * or lines go out.
+ *
+ *   Ctrl-C in a terminal: asks; again: stops; again: leaves the stopping run
+ *   Ctrl-C elsewhere: stops; again: leaves
+ *   HUP, TERM, a closed pipe: leaves the run to itself
+ */
+#include "cli/watch.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "cli/cli.h"
+#include "cli/proto.h"
+#include "cli/screen.h"
+#include "cli/signals.h"
+#include "wire/wire.h"
+
+#define FRAME_MS 125
+#define AGAIN_TRIES 20
+#define AGAIN_MS 100
+
+enum mood { WATCHING, ASKING, STOPPING };
+
+struct watch {
+    const char *what;
+    struct hy_store *store;
+    struct hy_runinfo info;
+    int fd; /* to the driver */
+    int signals;
+    struct hy_buf rest, message;
+    struct hy_out out; /* standard output */
+    bool live;
+    struct hy_teller teller; /* when not live */
+    struct hy_board board;
+    struct hy_screen screen; /* when live */
+    unsigned spin;
+    int64_t drawn_ms;
+    enum mood mood;
+    bool over;
+    int status;
+};
+
+/* ---- what is shown ------------------------------------------------------------ */
+
+static const char *footer(const struct watch *w)
+{
+    if (w->mood == ASKING)
+        return "Stop the run (s), detach and leave it running (d), or go on (c)?";
+    if (w->mood == STOPPING)
+        return "Stopping: its trials are being ended. (Ctrl-C again leaves it to itself.)";
+    return NULL;
+}
+
+static void draw(struct watch *w)
+{
+    int64_t now = hy_clock_ms();
+
+    hy_style_of(STDOUT_FILENO, &w->out.style);
+    if (hy_board_table(&w->board, &w->out, now, w->spin, footer(w)) == 0)
+        hy_screen_draw(&w->screen, &w->out);
+    hy_buf_clear(&w->out.buf);
+    w->out.rc = 0; /* a frame that failed is replaced by the next one */
+    w->drawn_ms = now;
+}
+
+static void leave(struct watch *w, int status)
+{
+    w->over = true;
+    w->status = status;
+}
+
+static void notes_above(struct watch *w, const Hy__Update *u)
+{
+    for (size_t i = 0; i < u->n_notes; i++) {
+        hy_out_tint(&w->out, HY_YELLOW, "note: ");
+        hy_out_value(&w->out, u->notes[i]);
+        hy_out_str(&w->out, "\n");
+    }
+    if (u->n_notes)
+        hy_screen_above(&w->screen, &w->out);
+    hy_buf_clear(&w->out.buf);
+    w->out.rc = 0;
+}
+
+/* `hopyard run … | head`, or a full disk: what is told reaches nobody any more. */
+static void give_up_telling(struct watch *w, int rc)
+{
+    long long run = w->info.row.id;
+    struct hy_err err = {0};
+
+    if (rc == -EPIPE)
+        hy_err_set(&err, rc,
+                   "nobody reads this any more; run %lld goes on, and 'hopyard attach %lld' comes back to it",
+                   run, run);
+    else
+        hy_err_sys(&err, rc, "run %lld goes on ('hopyard attach %lld'), but this cannot be written", run,
+                   run);
+    hy_complain(w->what, &err);
+    leave(w, rc == -EPIPE ? HY_EXIT_OK : HY_EXIT_FAILED);
+}
+
+/* Takes the update. */
+static void on_update(struct watch *w, Hy__Update *u)
+{
+    int rc = 0;
+
+    if (w->live)
+        notes_above(w, u);
+    else
+        rc = hy_teller_update(&w->teller, u, &w->out);
+    if (!w->live && rc == 0)
+        rc = hy_out_flush(&w->out, STDOUT_FILENO);
+    if (u->last)
+        leave(w, hy_exit_of(u, w->mood == STOPPING));
+    hy_board_take(&w->board, u, hy_clock_ms());
+    if (rc < 0 && !w->over)
+        give_up_telling(w, rc);
+}
+
+/* ---- what comes in ------------------------------------------------------------- */
+
+static void stop(struct watch *w)
+{
+    /* A driver that cannot be told any more is found out by the next read; who
+     * is called again is told again (connect_once). */
+    w->mood = STOPPING;
+    if (w->fd >= 0 && hy_client_stop(w->fd) < 0)
+        shutdown(w->fd, SHUT_RDWR);
+}
+
+static void detach(struct watch *w)
+{
+    hy_screen_close(&w->screen);
+    if (hy_say_detached(w->info.row.id, w->teller.json) < 0)
+        errno = 0; /* a terminal that is gone needs no word */
+    leave(w, w->mood == STOPPING ? HY_EXIT_STOPPED : HY_EXIT_OK);
+}
+
+static void on_interrupt(struct watch *w)
+{
+    if (w->mood == STOPPING) {
+        detach(w);
+    } else if (w->mood == WATCHING && w->live && w->screen.changed) {
+        tcflush(w->screen.keys, TCIFLUSH); /* keys hit before the question are no answer */
+        w->mood = ASKING;
+    } else {
+        stop(w);
+    }
+}
+
+static void on_key(struct watch *w)
+{
+    int key = hy_screen_key(&w->screen);
+
+    if (key == 's' || key == 'S')
+        stop(w);
+    else if (key == 'd' || key == 'D')
+        detach(w);
+    else if (key == 'c' || key == 'C' || key == '\n' || key == '\033')
+        w->mood = WATCHING;
+}
+
+/* Gives the terminal back while others use it. */
+static void pause_here(struct watch *w)
+{
+    hy_screen_close(&w->screen);
+    raise(SIGSTOP);
+    if (w->live)
+        hy_screen_open(&w->screen, STDOUT_FILENO);
+}
+
+static void on_signal(struct watch *w, int signal)
+{
+    switch (signal) {
+    case SIGINT:
+        on_interrupt(w);
+        break;
+    case SIGTERM:
+    case SIGHUP:
+        detach(w);
+        break;
+    case SIGTSTP:
+        pause_here(w);
+        break;
+    case SIGCONT: /* perhaps from the background, where the terminal was not ours */
+        if (w->live && !w->screen.changed) {
+            hy_screen_close(&w->screen);
+            hy_screen_open(&w->screen, STDOUT_FILENO);
+        }
+        break;
+    case SIGQUIT:
+        hy_screen_close(&w->screen);
+        hy_signals_close();
+        raise(SIGQUIT);
+        break;
+    default: /* SIGWINCH: the next frame asks for the size */
+        w->drawn_ms = 0;
+    }
+}
+
+/* ---- a driver that is not there --------------------------------------------------- */
+
+static void show_end(struct watch *w, struct hy_err *err)
+{
+    Hy__Update *u = NULL;
+    int rc = hy_runinfo_update(w->store, &w->info, &u, err);
+
+    if (rc < 0) {
+        hy_complain(w->what, err);
+        leave(w, HY_EXIT_FAILED);
+        return;
+    }
+    if (!w->live)
+        rc = hy_teller_from_store(&w->teller, w->store, &w->info, u, &w->out, STDOUT_FILENO, err);
+    leave(w, rc < 0 ? HY_EXIT_FAILED : hy_exit_of(u, w->mood == STOPPING));
+    if (rc < 0 && rc != -EPIPE)
+        hy_complain(w->what, err);
+    hy_board_take(&w->board, u, hy_clock_ms());
+}
+
+static void say_lost(struct watch *w)
+{
+    hy_cleanup_free char *log = hy_driver_log(w->store, w->info.row.id);
+    long long run = w->info.row.id;
+    struct hy_err err = {0};
+
+    hy_screen_close(&w->screen);
+    hy_err_set(&err, -EPIPE,
+               "run %lld: its driver has died; what has ended is safe, and 'hopyard resume %lld' goes on (%s "
+               "says more)",
+               run, run, log ? log : "its log");
+    hy_complain(w->what, &err);
+    leave(w, HY_EXIT_FAILED);
+}
+
+/* 1 when the run's state is known again and it still runs. */
+static int reload(struct watch *w, struct hy_err *err)
+{
+    char number[32];
+    int rc;
+
+    snprintf(number, sizeof number, "%lld", (long long)w->info.row.id);
+    hy_runinfo_done(&w->info);
+    rc = hy_runinfo_find(w->store, number, &w->info, err);
+    return rc < 0 ? rc : w->info.row.state == HY_RUN_RUNNING;
+}
+
+static int connect_once(struct watch *w, struct hy_err *err)
+{
+    int rc;
+
+    w->fd = hy_client_connect(w->store, w->info.row.id, err);
+    if (w->fd < 0)
+        return w->fd;
+    hy_buf_clear(&w->rest);
+    w->teller.skip = w->teller.ended;
+    rc = hy_client_watch(w->fd, !w->live);
+    if (rc == 0 && w->mood == STOPPING)
+        rc = hy_client_stop(w->fd);
+    return rc;
+}
+
+/*
+ * Connects, or finds out why that is not possible: the run has ended (a quick
+ * one may, before anybody could look), or its driver has died. A driver that
+ * lives and has hung up (we were suspended for long) is called again.
+ */
+static void reach(struct watch *w)
+{
+    for (int i = 0; i < AGAIN_TRIES && !w->over; i++) {
+        long long run = w->info.row.id;
+        struct hy_err err = {0};
+        int rc;
+
+        if (w->fd >= 0)
+            close(w->fd);
+        w->fd = -1;
+        rc = reload(w, &err);
+        if (rc < 0) {
+            hy_err_wrap(&err, "run %lld", run);
+            hy_screen_close(&w->screen);
+            hy_complain(w->what, &err);
+            leave(w, HY_EXIT_FAILED);
+        } else if (rc == 0) {
+            show_end(w, &err);
+        } else if (connect_once(w, &err) == 0) {
+            return;
+        } else if (!w->info.alive) {
+            break;
+        }
+        if (!w->over)
+            poll(NULL, 0, AGAIN_MS);
+    }
+    if (!w->over)
+        say_lost(w);
+}
+
+/* ---- the loop --------------------------------------------------------------------- */
+
+static void on_answer(struct watch *w, Hy__ClientAnswer *answer)
+{
+    struct hy_err err = {0};
+
+    if (answer->body_case == HY__CLIENT_ANSWER__BODY_UPDATE) {
+        on_update(w, hy_take(answer->update));
+        answer->body_case = HY__CLIENT_ANSWER__BODY__NOT_SET;
+    } else if (answer->body_case == HY__CLIENT_ANSWER__BODY_ERROR) {
+        hy_err_set(&err, -EPROTO, "%s", answer->error);
+        hy_screen_close(&w->screen);
+        hy_complain(w->what, &err);
+        leave(w, HY_EXIT_FAILED);
+    }
+    hy__client_answer__free_unpacked(answer, &hy_proto_memory);
+}
+
+static void read_answers(struct watch *w)
+{
+    Hy__ClientAnswer *answer;
+    int rc;
+
+    while (!w->over && (rc = hy_client_next(w->fd, &w->rest, &w->message, 0, &answer)) != -EAGAIN) {
+        if (rc == -EINTR)
+            continue;
+        if (rc <= 0) {
+            reach(w);
+            return;
+        }
+        on_answer(w, answer);
+    }
+}
+
+static int frame_timeout(const struct watch *w)
+{
+    int64_t due = w->drawn_ms + FRAME_MS - hy_clock_ms();
+
+    return !w->live ? -1 : due < 0 ? 0 : due > FRAME_MS ? FRAME_MS : (int)due;
+}
+
+static void turn(struct watch *w)
+{
+    struct pollfd fds[] = {
+        {.fd = w->fd, .events = POLLIN},
+        {.fd = w->signals, .events = POLLIN},
+        {.fd = w->mood == ASKING ? w->screen.keys : -1, .events = POLLIN},
+    };
+    int signal;
+
+    poll(fds, HY_COUNT(fds), frame_timeout(w));
+    while (!w->over && (signal = hy_signals_next()))
+        on_signal(w, signal);
+    if (!w->over && w->mood == ASKING && fds[2].revents)
+        on_key(w);
+    if (!w->over && fds[0].revents)
+        read_answers(w);
+    if (!w->over && w->live && frame_timeout(w) == 0) {
+        w->spin++;
+        draw(w);
+    }
+}
+
+static void finish_live(struct watch *w)
+{
+    hy_screen_close(&w->screen);
+    if (!w->board.now || !w->board.now->last)
+        return;
+    hy_board_failures(&w->board, w->store, w->info.row.id);
+    hy_style_of(STDOUT_FILENO, &w->out.style);
+    hy_board_summary(&w->board, &w->out);
+    if (hy_out_flush(&w->out, STDOUT_FILENO) < 0)
+        errno = 0; /* the exit status says it too */
+}
+
+static void watch_done(struct watch *w)
+{
+    hy_screen_close(&w->screen);
+    if (w->fd >= 0)
+        close(w->fd);
+    hy_buf_done(&w->rest);
+    hy_buf_done(&w->message);
+    hy_out_done(&w->out);
+    hy_board_done(&w->board);
+    hy_runinfo_done(&w->info);
+    hy_store_close(w->store);
+}
+
+static int watch_open(struct watch *w, const char *project, int64_t run, struct hy_err *err)
+{
+    char number[32];
+    int rc;
+
+    snprintf(number, sizeof number, "%lld", (long long)run);
+    w->signals = hy_signals_open();
+    if (w->signals < 0)
+        return hy_err_sys(err, w->signals, "cannot catch signals");
+    rc = hy_store_open(project, HY_STORE_READ, &w->store, err);
+    if (rc == 0)
+        rc = hy_runinfo_find(w->store, number, &w->info, err);
+    if (rc == 0)
+        w->teller.seed = (uint64_t)w->info.row.seed;
+    return rc;
+}
+
+int hy_watch(const char *project, int64_t run, bool json, const char *what)
+{
+    struct watch w = {.what = what, .fd = -1, .teller.json = json, .screen.keys = -1};
+    struct hy_style style;
+    struct hy_err err = {0};
+    int rc;
+
+    hy_style_of(STDOUT_FILENO, &style);
+    w.live = style.terminal && !json;
+    hy_out_init(&w.out, &style);
+    hy_buf_init(&w.rest, 2 * HY_LOCAL_MAX);
+    hy_buf_init(&w.message, HY_LOCAL_MAX);
+    rc = watch_open(&w, project, run, &err);
+    if (rc < 0) {
+        hy_err_wrap(&err, "run %lld", (long long)run);
+        hy_complain(what, &err);
+        leave(&w, HY_EXIT_FAILED);
+    } else {
+        reach(&w);
+    }
+    if (!w.over && w.live)
+        hy_screen_open(&w.screen, STDOUT_FILENO);
+    while (!w.over)
+        turn(&w);
+    if (w.live)
+        finish_live(&w);
+    watch_done(&w);
+    return w.status;
+}
+
+int hy_say_detached(int64_t run, bool json)
+{
+    hy_cleanup_out struct hy_out out = {0};
+    struct hy_teller teller = {.json = json};
+    struct hy_style style;
+
+    hy_style_of(STDOUT_FILENO, &style);
+    hy_out_init(&out, &style);
+    hy_teller_detached(&teller, run, &out);
+    return hy_out_flush(&out, STDOUT_FILENO);
+}
