@@ -52,7 +52,7 @@ int hy_copy_file(const char *from, const char *to)
     in = HY_SYS(open(from, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     if (in < 0)
         return -errno;
-    out = HY_SYS(open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
+    out = HY_SYS(open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (out < 0)
         return -errno;
     rc = copy_bytes(in, out);

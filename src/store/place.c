@@ -239,7 +239,7 @@ int hy_place_make(const struct hy_place *p, struct hy_err *err)
 
     if (stat(p->folder, &st) == 0 && S_ISDIR(st.st_mode))
         return p->remote ? name_project(p, err) : 0;
-    rc = hy_mkdirs(p->folder, 0755);
+    rc = hy_mkdirs(p->folder, 0700);
     if (rc < 0)
         return hy_err_sys(err, rc,
                           "cannot make the folder '%s' for the store; make the folder above it writable, or "
