@@ -1015,6 +1015,23 @@ static int read_as_nobody(void *arg)
 }
 
 /* Reads as one who may not write there, with all files, and with each of them missing. */
+static void test_a_store_is_for_its_owners_eyes_only(void **state)
+{
+    int64_t run;
+    struct stat st;
+
+    (void)state;
+    hy_store_close(store_with_run(true, &run));
+    assert_int_equal(stat(in_project(".hopyard"), &st), 0);
+    assert_int_equal(st.st_mode & 077, 0); /* it holds the user's environment */
+}
+
+/* Whoever wants others to read it says so. */
+static void share(void)
+{
+    assert_int_equal(chmod(in_project(".hopyard"), 0755), 0);
+}
+
 static void test_a_reader_needs_no_right_to_write(void **state)
 {
     int64_t run;
@@ -1022,6 +1039,7 @@ static void test_a_reader_needs_no_right_to_write(void **state)
     struct hy_store *s = store_with_run(true, &run);
 
     (void)state;
+    share();
     for (int64_t i = 1; i <= 3; i++)
         OK(whole_turn(s, run, i));
     if (getuid() != 0)
@@ -1049,6 +1067,7 @@ static void test_a_reader_without_rights_reads_what_a_killed_writer_left(void **
 
     (void)state;
     hy_store_close(store_with_run(true, &run));
+    share();
     trials = (int)kill_writer_after(5, 0);
     unlink(in_project(".hopyard/store.db-shm")); /* what was committed is in the -wal alone */
     s = open_store(HY_STORE_READ);
@@ -1413,6 +1432,7 @@ static void test_a_reader_reads_a_read_only_file_system(void **state)
     struct hy_store *s = store_with_run(true, &run);
 
     (void)state;
+    share();
     OK(whole_turn(s, run, 1));
     hy_store_close(s);
     if (getuid() != 0) {
@@ -1886,6 +1906,7 @@ int main(void)
         PROMISE(test_what_was_committed_survives_a_kill_at_any_moment),
         PROMISE(test_every_descriptor_closes_on_exec),
         PROMISE(test_a_reader_says_when_there_is_nothing_yet),
+        PROMISE(test_a_store_is_for_its_owners_eyes_only),
         PROMISE(test_a_reader_needs_no_right_to_write),
         PROMISE(test_a_reader_without_rights_reads_what_a_killed_writer_left),
         PROMISE(test_a_folder_that_is_not_writable_is_said_so),

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A yard: one project folder, one runtime folder, and the real program in them.
+
+Every process that a test starts, however far removed, carries the runtime
+folder in its environment, so that a test can say at its end what was left.
+"""
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import sqlite3
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Callable, Iterator
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = os.environ.get("HOPYARD_BIN", str(ROOT / ".venv/bin/hopyard"))
+RELEASE_BIN = os.environ.get("HOPYARD_RELEASE_BIN", str(ROOT / ".venv/bin/hopyard"))
+
+TRIAL_STATES = {1: "running", 2: "done", 3: "failed", 4: "stopped"}
+ATTEMPT_STATES = {1: "running", 2: "done", 3: "failed", 4: "lost", 5: "stopped"}
+RUN_STATES = {1: "running", 2: "done", 3: "stopped", 4: "failed"}
+
+
+def wait_for(what: Callable[[], Any], why: str, seconds: float = 60) -> Any:
+    """Waits until `what` answers something true, and returns it."""
+    end = time.monotonic() + seconds
+    while True:
+        answer = what()
+        if answer:
+            return answer
+        if time.monotonic() > end:
+            raise AssertionError(f"waited {seconds:.0f} s in vain: {why}")
+        time.sleep(0.02)
+
+
+def pids_with(mark: str) -> dict[int, str]:
+    """Processes whose environment holds `mark`, with their command lines."""
+    found = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        try:
+            environ = Path(f"/proc/{entry}/environ").read_bytes()
+            command = Path(f"/proc/{entry}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            state = Path(f"/proc/{entry}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+        if mark.encode() in environ and state != "Z":
+            found[int(entry)] = command.strip()
+    return found
+
+
+def cgroups_left() -> list[str]:
+    """Cgroups of agents that are gone (hopyard-agent-KEEPER.PID.STARTTIME)."""
+    found = []
+    for folder, names, _ in os.walk("/sys/fs/cgroup"):
+        found += [os.path.join(folder, n) for n in names
+                  if n.startswith("hopyard-agent-") and not os.path.exists(f"/proc/{n.split('.')[1]}")]
+    return found
+
+
+class Yard:
+    def __init__(self, folder: Path, binary: str = BIN) -> None:
+        self.bin = binary
+        self.project = folder / "project"
+        self.project.mkdir()
+        self.runtime = Path(tempfile.mkdtemp(prefix="hy-"))  # short: a socket's path has 107 bytes
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("HOPYARD_")}
+        self.env.update(
+            XDG_RUNTIME_DIR=str(self.runtime),
+            HOPYARD_PROJECT=str(self.project),
+            PATH=f"{Path(binary).parent}:{os.environ['PATH']}",
+            NO_COLOR="1",
+        )
+
+    # ---- the program ----
+    def command(self, *args: object) -> list[str]:
+        return [self.bin, *map(str, args)]
+
+    def start(self, *args: object, **kw: Any) -> subprocess.Popen[str]:
+        kw.setdefault("env", self.env)
+        kw.setdefault("cwd", self.project)
+        kw.setdefault("stdin", subprocess.DEVNULL)
+        return subprocess.Popen(self.command(*args), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kw)
+
+    def run(self, *args: object, rc: int | None = 0, timeout: float = 240, env: dict[str, str] | None = None,
+            cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        p = subprocess.run(self.command(*args), env={**self.env, **(env or {})}, cwd=cwd or self.project, text=True,
+                           errors="replace", capture_output=True, timeout=timeout, stdin=subprocess.DEVNULL)
+        if rc is not None and p.returncode != rc:
+            raise AssertionError(f"{' '.join(map(str, args))}: exit status {p.returncode}, not {rc}\n"
+                                 f"--- stdout\n{p.stdout[-4000:]}\n--- stderr\n{p.stderr[-4000:]}\n--- driver\n{self.driver_log()}")
+        return p
+
+    def events(self, *args: object, **kw: Any) -> list[dict[str, Any]]:
+        """`hopyard run --json …` as its events."""
+        return [json.loads(line) for line in self.run(args[0], "--json", *args[1:], **kw).stdout.splitlines()]
+
+    def script(self, name: str, text: str) -> Path:
+        path = self.project / name
+        path.write_text("#!/bin/sh\n" + text)
+        path.chmod(0o755)
+        return path
+
+    # ---- the store ----
+    @property
+    def folder(self) -> Path:
+        return self.project / ".hopyard"
+
+    def rows(self, sql: str, *args: Any) -> list[dict[str, Any]]:
+        db = sqlite3.connect(f"file:{self.folder}/store.db?mode=ro", uri=True, timeout=30)
+        db.row_factory = sqlite3.Row
+        try:
+            return [dict(r) for r in db.execute(sql, args)]
+        except sqlite3.OperationalError as e:
+            if "no such table" in str(e):  # it is just being made
+                return []
+            raise
+        finally:
+            db.close()
+
+    def trials(self, run: int = 1) -> list[dict[str, Any]]:
+        rows = self.rows("SELECT * FROM trials WHERE run = ? ORDER BY number", run)
+        for r in rows:
+            r["state"] = TRIAL_STATES[r["state"]]
+            r["params"] = json.loads(r["params"])
+        return rows
+
+    def attempts(self, run: int = 1, trial: int | None = None) -> list[dict[str, Any]]:
+        rows = self.rows("SELECT * FROM attempts WHERE run = ? ORDER BY trial, number", run)
+        for r in rows:
+            r["state"] = ATTEMPT_STATES[r["state"]]
+        return [r for r in rows if trial is None or r["trial"] == trial]
+
+    def state(self, run: int = 1) -> str:
+        rows = self.rows("SELECT state FROM runs WHERE id = ?", run) if (self.folder / "store.db").exists() else []
+        return RUN_STATES[rows[0]["state"]] if rows else ""
+
+    def logdir(self, run: int = 1) -> Path:
+        return Path(self.rows("SELECT logdir FROM runs WHERE id = ?", run)[0]["logdir"])
+
+    def driver_log(self) -> str:
+        logs = sorted(self.folder.glob("run-*.log")) if self.folder.exists() else []
+        return "\n".join(p.read_text(errors="replace")[-4000:] for p in logs)
+
+    # ---- its processes ----
+    def processes(self, pattern: str = "") -> dict[int, str]:
+        return {p: c for p, c in pids_with(f"XDG_RUNTIME_DIR={self.runtime}").items() if re.search(pattern, c)}
+
+    def process(self, name: str) -> int:
+        """The pid of the one hopyard process of this kind ("driver", "agent"), not its keeper."""
+        def find() -> int | None:
+            for pid in self.processes(rf"hopyard {name}\b"):
+                try:
+                    if Path(f"/proc/{pid}/comm").read_text().strip() == f"hopyard-{name}":
+                        return pid
+                except FileNotFoundError:
+                    pass
+            return None
+        return int(wait_for(find, f"no {name} is running"))
+
+    def wait_idle(self) -> None:
+        """Until no driver or agent of this yard is left (a client returns a little before they do)."""
+        wait_for(lambda: not self.processes(r"hopyard (driver|agent)"), "drivers and agents end")
+
+    def kill_everything(self) -> None:
+        for _ in range(50):
+            left = self.processes()
+            if not left:
+                return
+            for pid in left:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            time.sleep(0.02)
+
+    def assert_nothing_left(self, seconds: float = 40) -> None:
+        wait_for(lambda: not self.processes(), f"processes are left: {self.processes()}", seconds)
+        wait_for(lambda: not cgroups_left(), f"cgroups are left: {cgroups_left()}", seconds)
+        sockets = list(self.runtime.rglob("*.sock"))
+        assert not sockets, f"sockets are left: {sockets}"
+
+    def assert_no_sanitizer_reports(self) -> None:
+        log = self.driver_log()
+        assert "AddressSanitizer" not in log and "runtime error:" not in log and "LeakSanitizer" not in log, log
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Iterator[Yard]:
+    y = Yard(tmp_path)
+    try:
+        yield y
+        y.assert_nothing_left()
+        y.assert_no_sanitizer_reports()
+    finally:
+        y.kill_everything()
+        shutil.rmtree(y.runtime, ignore_errors=True)

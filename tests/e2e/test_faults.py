@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bad input, full disks, dead peers: one clear sentence each, nothing lost, nothing left."""
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shutil
+import signal
+import sqlite3
+import subprocess
+from pathlib import Path
+from typing import Iterator
+
+import pytest
+from conftest import Yard, wait_for
+
+
+def refused(yard: Yard, *args: object, rc: int = 2) -> str:
+    """The one sentence on standard error of a command that must be refused, with no run begun."""
+    p = yard.run(*args, rc=rc)
+    lines = [line for line in p.stderr.splitlines() if line.strip()]
+    assert lines and len(lines) <= 2, p.stderr
+    assert not (yard.folder / "store.db").exists() or not yard.rows("SELECT * FROM runs")
+    return p.stderr
+
+
+def test_an_unknown_name_in_the_command(yard: Yard) -> None:
+    said = refused(yard, "run", "--grid", "lr=1", "--", "echo", "{lr}", "{dropout}")
+    assert "{dropout}" in said and "{lr}" in said and "{{dropout}}" in said
+
+
+@pytest.mark.parametrize("grid", ["lr=", "lr=,", "=1", "lr", ""])
+def test_an_empty_list(yard: Yard, grid: str) -> None:
+    refused(yard, "run", "--grid", grid, "--", "echo")
+
+
+@pytest.mark.parametrize("space", ["x=1..", "x=log:0..1", "x=nan..1", "x=log:-1..1", "x=1..inf", "x"])
+def test_a_space_that_is_none(yard: Yard, space: str) -> None:
+    refused(yard, "run", "--random", 3, "--space", space, "--", "echo")
+
+
+def test_the_same_name_twice(yard: Yard) -> None:
+    assert "lr" in refused(yard, "run", "--grid", "lr=1", "--grid", "lr=2", "--", "echo")
+
+
+def test_a_program_that_is_not_there(yard: Yard) -> None:
+    assert "./nothing-here" in refused(yard, "run", "--", "./nothing-here")
+
+
+def test_a_program_that_is_not_there_for_one_value(yard: Yard) -> None:
+    p = yard.run("run", "--grid", "p=true,nothing-here", "--", "{p}", rc=1)
+    assert re.search(r"cannot start 'nothing-here': not found", p.stdout), p.stdout
+    assert [t["state"] for t in yard.trials()] == ["done", "failed"]
+
+
+def test_evolution_without_a_metric(yard: Yard) -> None:
+    said = refused(yard, "run", "--evolve", "--space", "x=0..1", "--", "echo")
+    assert "--max" in said or "--min" in said
+
+
+def test_a_missing_metric_fails_the_trial_and_says_how(yard: Yard) -> None:
+    p = yard.run("run", "--grid", "x=1,2", "--max", "accuracy", "--", "sh", "-c", "[ {x} = 1 ] || echo accuracy=1", rc=1)
+    assert "it printed no 'accuracy=NUMBER' and wrote none to $HOPYARD_RESULT" in p.stdout
+    assert [t["state"] for t in yard.trials()] == ["failed", "done"]
+
+
+def test_a_metric_that_is_nan_fails_the_trial(yard: Yard) -> None:
+    p = yard.run("run", "--evolve", "--population", 4, "--generations", 2, "--space", "x=0.0..1.0", "--min", "loss", "--seed", 1,
+                 "--", "sh", "-c", "[ $HOPYARD_TRIAL = 2 ] && echo loss=nan || echo loss={x}", rc=1)
+    trials = yard.trials()
+    assert len(trials) == 8, "the search goes on"
+    assert trials[1]["state"] == "failed" and "NaN" in trials[1]["message"]
+    assert "NaN" in p.stdout
+
+
+def test_a_result_that_is_no_json(yard: Yard) -> None:
+    yard.run("run", "--max", "accuracy", "--", "sh", "-c", "echo nonsense > $HOPYARD_RESULT", rc=1)
+    assert "JSON" in yard.trials()[0]["message"]
+
+
+def test_a_folder_that_cannot_be_written(yard: Yard) -> None:
+    """Root may write anywhere but on a read-only mount, so that is what it gets."""
+    if os.getuid() == 0:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "ro,size=64k", "none", yard.project], check=True)
+    else:
+        yard.project.chmod(0o500)
+    try:
+        p = subprocess.run(yard.command("run", "--", "true"), env=yard.env, cwd="/", text=True, capture_output=True,
+                           stdin=subprocess.DEVNULL, timeout=60)
+    finally:
+        if os.getuid() == 0:
+            subprocess.run(["umount", yard.project], check=True)
+        else:
+            yard.project.chmod(0o700)
+    assert p.returncode in (1, 2) and str(yard.project) in p.stderr, p.stderr
+    assert len(p.stderr.strip().splitlines()) == 1
+
+
+@pytest.fixture
+def small_disk(yard: Yard) -> Iterator[Path]:
+    """A project on a disk of 4 MB. Mounting wants root or a user namespace; CI and `make test` have one of them."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", yard.project], check=True)
+    try:
+        yield yard.project
+        yard.assert_nothing_left()
+    finally:
+        yard.kill_everything()
+        subprocess.run(["umount", "-l", yard.project], check=True)
+
+
+def test_a_full_disk_loses_nothing_that_was_finished(yard: Yard, small_disk: Path) -> None:
+    ballast, once = small_disk / "ballast", yard.project.parent / "once"
+    p = yard.run("run", "--grid", "i=1..40", "--parallel", 1, "--max", "v", "--", "sh", "-c",
+                 f"[ {{i}} != 5 ] || [ -e {once} ] || {{{{ touch {once}; head -c 3500000 /dev/zero > {ballast}; }}}}; head -c 200000 /dev/zero; echo; echo v={{i}}", rc=1)
+    assert "disk full" in p.stdout + p.stderr and "hopyard resume 1" in p.stdout + p.stderr
+    done = {t["number"]: t["value"] for t in yard.trials() if t["state"] == "done"}
+    assert done and len(done) < 40
+    yard.assert_nothing_left()
+    ballast.unlink()
+    for d in yard.logdir().iterdir():  # room for the rest
+        if (d / "stdout").exists():
+            (d / "stdout").unlink()
+    yard.run("resume", "1", rc=None)  # 40 * 200 KB do not fit either
+    after = {t["number"]: t["value"] for t in yard.trials() if t["state"] == "done"}
+    assert {n: after[n] for n in done} == done
+    for n in done:
+        assert len(yard.attempts(1, n)) == 1, "a finished trial is not repeated"
+
+
+def test_a_run_that_is_running_cannot_be_resumed(yard: Yard) -> None:
+    yard.run("run", "--detach", "--", "sleep", "1000")
+    p = yard.run("resume", "1", rc=None)
+    assert p.returncode != 0 and re.search(r"attach", p.stderr), p.stderr
+    yard.run("stop", "1")
+
+
+def test_a_store_in_use_by_another_program(yard: Yard) -> None:
+    yard.run("run", "--", "true")
+    db = sqlite3.connect(yard.folder / "store.db", isolation_level=None)
+    db.execute("BEGIN EXCLUSIVE")
+    try:
+        p = yard.run("run", "--", "true", rc=None)
+    finally:
+        db.execute("ROLLBACK")
+        db.close()
+    assert p.returncode != 0 and "in use" in p.stderr, p.stderr
+    assert len(p.stderr.strip().splitlines()) == 1
+
+
+def test_a_newer_store_is_refused(yard: Yard) -> None:
+    yard.run("run", "--", "true")
+    db = sqlite3.connect(yard.folder / "store.db")
+    db.execute("PRAGMA user_version = 99")
+    db.close()
+    for command in (["run", "--", "true"], ["ls"], ["show", "1"]):
+        p = yard.run(*command, rc=None)
+        assert p.returncode != 0 and "newer hopyard" in p.stderr, p.stderr
+
+
+def test_a_project_on_a_network_file_system(yard: Yard) -> None:
+    """The kernel here has no NFS: the test build is told that the project is on one."""
+    state = yard.project.parent / "state"
+    env = {"HOPYARD_TEST_FS_TYPE": f"0x6969:{yard.project}", "XDG_STATE_HOME": str(state)}
+    yard.run("run", "--grid", "x=1,2", "--max", "v", "--", "sh", "-c", "echo v={x}", env=env)
+    assert not (yard.project / ".hopyard").exists()
+    assert list(state.rglob("store.db"))
+    snapshots = list(yard.project.rglob("run.db"))
+    assert len(snapshots) == 1
+    other = yard.project.parent / "other"
+    other.mkdir()
+    yard.run("import", snapshots[0], "--project", other)
+    assert "x=2" in yard.run("best", "--project", other).stdout
+
+
+def test_a_hundred_thousand_trials_in_a_grid(yard: Yard) -> None:
+    yard.run("run", "--detach", "--grid", "a=1..1000", "--grid", "b=1..100", "--parallel", 2, "--", "true")
+    wait_for(lambda: yard.state() and len(yard.trials()) > 20, "it has begun")
+    assert yard.rows("SELECT total FROM runs")[0]["total"] == 100_000
+    yard.run("show", "1")
+    yard.run("stop", "1")
+
+
+def test_a_trial_that_prints_a_gigabyte_delays_nobody(yard: Yard) -> None:
+    size = 1 << 30
+    p = yard.start("run", "--grid", f"n={size},1", "--parallel", 2, "--", "sh", "-c", "head -c {n} /dev/zero")
+    agent = None
+    peak = 0
+    while p.poll() is None:
+        try:
+            agent = agent or yard.process("agent")
+            rss = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{agent}/status").read_text())
+            peak = max(peak, int(rss[1]) if rss else 0)
+        except (FileNotFoundError, ProcessLookupError, AssertionError):
+            pass
+        try:
+            p.wait(0.2)
+        except subprocess.TimeoutExpired:
+            pass
+    p.communicate()
+    assert p.returncode == 0
+    sizes = sorted((yard.logdir() / t["dir"] / "stdout").stat().st_size for t in yard.trials())
+    assert sizes == [1, size]
+    assert 0 < peak < 400_000, "in bounded memory (the sanitizers' own is the most of it)"
+    assert "gone" not in yard.driver_log(), "no heartbeat was late"
+    shutil.rmtree(yard.logdir())
+
+
+def test_many_runs_of_one_project_never_lock_each_other_out(yard: Yard) -> None:
+    ps = [yard.start("run", "--grid", "i=1..20", "--parallel", 1, "--", "true") for _ in range(4)]
+    for p in ps:
+        out, err = p.communicate(timeout=240)
+        assert p.returncode == 0, out + err
+    assert len(yard.rows("SELECT * FROM trials WHERE state = 2")) == 80
+
+
+def test_a_client_that_dies_changes_nothing(yard: Yard) -> None:
+    p = yard.start("run", "--grid", "i=1..5", "--parallel", 1, "--", "sleep", "0.2")
+    wait_for(lambda: yard.state() == "running", "it runs")
+    p.send_signal(signal.SIGKILL)
+    p.communicate()
+    wait_for(lambda: yard.state() == "done", "the run ends without its client")
+    assert [t["state"] for t in yard.trials()] == ["done"] * 5
+
+
+def test_interrupting_a_client_that_has_no_terminal_stops_the_run(yard: Yard) -> None:
+    p = yard.start("run", "--", "sleep", "1000")
+    wait_for(lambda: yard.state() == "running" and yard.trials(), "it runs")
+    p.send_signal(signal.SIGINT)
+    p.communicate(timeout=60)
+    assert p.returncode == 130
+    assert yard.state() == "stopped"
+
+
+def test_more_memory_than_there_is(yard: Yard) -> None:
+    p = yard.run("run", "--memory", "900T", "--", "true", rc=1)
+    assert "lower --memory" in p.stdout + p.stderr
+
+
+def test_few_open_files_are_enough(yard: Yard) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    p = yard.start("run", "--grid", "i=1..20", "--parallel", 10, "--", "sh", "-c", "echo {i}; ulimit -n", preexec_fn=limit)
+    out, err = p.communicate(timeout=120)
+    assert p.returncode == 0, out + err
+    assert (yard.logdir() / "i=1" / "stdout").read_text() == "1\n64\n", "trials keep the user's limit"

@@ -1,0 +1,453 @@
+# SPDX-License-Identifier: Apache-2.0
+"""More than one machine: network namespaces as hosts, with a real sshd in each."""
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Callable, Iterator
+
+import pytest
+from conftest import Yard, wait_for
+from hosts import Host, Hosts, hosts_of, kill
+
+GATE = "while [ ! -e ~/gate ]; do sleep 0.05; done; "
+
+
+@pytest.fixture
+def net(yard: Yard) -> Iterator[Hosts]:
+    """Two hosts that share no files with the driver."""
+    with hosts_of(yard, "a", "b") as hosts:
+        yield hosts
+
+
+def running(yard: Yard) -> list[dict[str, Any]]:
+    return [a for a in yard.attempts() if a["state"] == "running"] if yard.state() else []
+
+
+def open_gate(*hosts: Host) -> None:
+    for h in hosts:
+        (h.home / "gate").touch()
+
+
+def folder(yard: Yard, trial: int = 1) -> Path:
+    return yard.logdir() / yard.trials()[trial - 1]["dir"]
+
+
+def finish(p: subprocess.Popen[str], rc: int = 0) -> str:
+    out, err = p.communicate(timeout=240)
+    assert p.returncode == rc, out + err
+    return out + err
+
+
+# ---- starting -----------------------------------------------------------------------
+
+def test_hosts_work_with_the_slots_they_were_given(yard: Yard, net: Hosts) -> None:
+    p = yard.start("run", "--hosts", "a:4,b:2", "--grid", "x=1..8", "--max", "v", "--", "sh", "-c", GATE + "echo v={x}")
+    wait_for(lambda: len(running(yard)) == 6, "all six slots are used")
+    assert sorted((a["agent"], a["host"]) for a in running(yard)) == [("a", "a")] * 4 + [("b", "b")] * 2
+    open_gate(*net.hosts.values())
+    finish(p)
+    assert [t["value"] for t in yard.trials()] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert all(t["attempts"] == 1 for t in yard.trials())
+
+
+def test_the_program_is_copied_when_it_is_missing_or_another(yard: Yard, net: Hosts, tmp_path: Path) -> None:
+    ours = Path(yard.bin).read_bytes()
+
+    def run_once() -> None:
+        yard.run("run", "--hosts", "a", "--", "true")
+        net["a"].assert_nothing_left()
+
+    run_once()
+    (program,) = net["a"].programs
+    assert program.read_bytes() == ours and program.stat().st_mode & 0o777 == 0o700
+    before = program.stat()
+    run_once()
+    (program,) = net["a"].programs
+    assert (program.stat().st_ino, program.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns), "it was copied again"
+
+    os.truncate(program, len(ours) // 2)
+    run_once()
+    (program,) = net["a"].programs
+    assert program.read_bytes() == ours, "half a program does not count"
+
+    newer = tmp_path / "newer/hopyard"
+    newer.parent.mkdir()
+    newer.write_bytes(ours + b"newer")
+    newer.chmod(0o755)
+    yard.bin = str(newer)
+    run_once()
+    assert sorted(p.read_bytes()[len(ours):] for p in net["a"].programs) == [b"", b"newer"]
+    assert not net["b"].programs
+
+
+def test_a_shell_that_greets_is_no_obstacle(yard: Yard, net: Hosts) -> None:
+    (net["a"].home / ".bashrc").write_text("seq 1 5000; echo Welcome to host a; echo; printf '%0300d'; echo; echo be good >&2\n")
+    yard.run("run", "--hosts", "a", "--", "true")
+    assert [a["agent"] for a in yard.attempts()] == ["a"]
+
+
+def test_hosts_that_cannot_be_used_are_named_and_the_others_do_the_work(yard: Yard, net: Hosts) -> None:
+    p = yard.start("run", "--hosts", "a:2,locked:2,dark:2", "--grid", "x=1..6", "--", "sh", "-c", GATE)
+    wait_for(lambda: "agent locked is given up" in yard.driver_log(), "the locked one is given up")
+    wait_for(lambda: "agent dark could not be started" in yard.driver_log(), "the dark one did not answer")
+    open_gate(net["a"])
+    said = finish(p)
+    assert re.search(r"agent locked is given up: ssh locked: .*Permission denied \(publickey\)", said), said
+    assert re.search(r"agent dark could not be started \(ssh dark: .*No route to host", said), said
+    assert [a["agent"] for a in yard.attempts()] == ["a"] * 6
+
+
+def test_without_any_host_the_run_fails_and_says_why(yard: Yard, net: Hosts) -> None:
+    p = yard.run("run", "--hosts", "locked", "--", "true", rc=1)
+    assert re.search(r"no agent could be started: ssh locked: .*Permission denied \(publickey\)", p.stdout + p.stderr)
+    assert yard.state() == "failed"
+
+
+def test_a_program_that_is_not_on_the_host_is_missed_with_a_sentence(yard: Yard, net: Hosts) -> None:
+    yard.script("train", "echo here\n")
+    p = yard.run("run", "--hosts", "a", "--", "./train", rc=1)
+    assert "cannot start './train': not found" in p.stdout
+    assert f"this host does not share the folder '{yard.project}'" in p.stdout
+
+
+# ---- surroundings --------------------------------------------------------------------
+
+def test_a_trial_has_the_hosts_home_and_the_users_words(yard: Yard, net: Hosts) -> None:
+    words = {"WORD": "from here", "HOME": "/nowhere", "USER": "nobody", "TMPDIR": "/nowhere", "XDG_CACHE_HOME": "/nowhere"}
+    yard.run("run", "--hosts", "a", "--grid", "x=1", "--", "sh", "-c", "pwd; env -0 > $HOPYARD_TRIAL_DIR/env", env=words)
+    got = dict(e.split("=", 1) for e in (folder(yard) / "env").read_text().split("\0") if e)
+    assert got["WORD"] == "from here" and got["NO_COLOR"] == "1"
+    assert got["USER"] == "root" and os.path.expanduser("~root") == got["HOME"]
+    assert got["SSH_CONNECTION"].startswith(f"{net.ip} ")
+    assert not {"TMPDIR", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR"} & set(got)
+    assert got["HOPYARD_PARAMS"] == '{"x": 1}'
+    where = (folder(yard) / "stdout").read_text().rstrip("\n")
+    assert where == got["HOPYARD_TRIAL_DIR"], "without the user's folder it starts in its own"
+
+
+def test_a_host_that_shares_files_works_in_them(yard: Yard) -> None:
+    with hosts_of(yard, "a", shares=["a"]) as net:
+        yard.run("run", "--hosts", "a", "--grid", "x=1", "--", "sh", "-c", "pwd; echo $HOPYARD_TRIAL_DIR; echo mine > $HOPYARD_TRIAL_DIR/file")
+        assert (folder(yard) / "stdout").read_text().split() == [str(yard.project), str(folder(yard))]
+        assert (folder(yard) / "file").read_text() == "mine\n"
+        assert not (net["a"].home / ".cache/hopyard/work").exists()
+
+
+def test_reports_come_from_a_host_that_has_no_hopyard(yard: Yard, net: Hosts) -> None:
+    p = yard.start("run", "--hosts", "a", "--max", "accuracy", "--", "sh", "-c",
+                   "hopyard report accuracy=0.5 step=1 && hopyard report accuracy=0.75 step=2 && " + GATE)
+    rows = wait_for(lambda: yard.state() and (r := yard.rows("SELECT step, value FROM metrics ORDER BY seq")) and len(r) == 2 and r,
+                    "two reports")
+    assert rows == [{"step": 1, "value": 0.5}, {"step": 2, "value": 0.75}]
+    open_gate(net["a"])
+    finish(p)
+    assert yard.trials()[0]["value"] == 0.75
+
+
+# ---- files ---------------------------------------------------------------------------
+
+def test_what_a_trial_prints_and_leaves_comes_back(yard: Yard, net: Hosts) -> None:
+    """Two at a time, each with more than one window of bytes in its files and on both outputs."""
+    yard.run("run", "--hosts", "a:2", "--grid", "x=1,2", "--", "sh", "-c", r"""
+        set -e; cd "$HOPYARD_TRIAL_DIR"
+        mkdir -p deep/er/est many; : > empty; echo tail > deep/er/est/file
+        for name in 'two words' '-rf' '*' 'ü' "$(printf 'new\nline')" "$(printf 'not\377utf')" "'quoted\""; do echo "$name" > "$name"; done
+        head -c 3000000 /dev/urandom > big; head -c 1000000 /dev/urandom > deep/big
+        : > many/empty; for i in $(seq 3000); do echo $i > many/$i; done
+        echo run > script; chmod 755 script; echo no > readonly; chmod 444 readonly
+        mkfifo pipe; ln -s /etc/passwd leak; ln -s /etc outside; ln -s big inside
+        find . -type f -print0 | sort -z | xargs -0 sha256sum -z > ../sums.{x}; mv ../sums.{x} sums
+        head -c 2000000 /dev/urandom > ../out.{x}; cat ../out.{x}; sha256sum < ../out.{x} > out.sum; cat ../out.{x} ../out.{x} >&2
+        """)
+    for x in (1, 2):
+        here = folder(yard, x)
+        sums = dict(reversed(s.split(b"  ./", 1)) for s in (here / "sums").read_bytes().split(b"\0") if s)
+        assert len(sums) == 3014
+        for name, expected in sums.items():
+            assert hashlib.sha256((here / os.fsdecode(name)).read_bytes()).hexdigest().encode() == expected, name
+        out = (here / "stdout").read_bytes()
+        assert hashlib.sha256(out).hexdigest() == (here / "out.sum").read_text().split()[0]
+        assert (here / "stderr").read_bytes() == out + out
+        assert (here / "script").stat().st_mode & 0o777 == 0o755 and (here / "readonly").stat().st_mode & 0o777 == 0o444
+        for name in ("pipe", "leak", "outside", "inside"):
+            assert not os.path.lexists(here / name), f"{name} is no file of the trial's"
+
+
+def test_a_file_never_lands_outside_the_trials_folder(yard: Yard, net: Hosts, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").write_text("precious")
+    p = yard.start("run", "--hosts", "a", "--", "sh", "-c",
+                   "echo ready; " + GATE + "cd $HOPYARD_TRIAL_DIR; mkdir -p way sub checkpoint/way; "
+                   "for f in way/evil checkpoint/way/evil plain sub/plain clash kept; do echo evil > $f; done")
+    here = wait_for(lambda: yard.state() and yard.trials() and folder(yard).exists() and folder(yard), "it prints")
+    (here / "sub").mkdir()
+    (here / "clash").mkdir()
+    (here / "checkpoint").mkdir()
+    for link in ("way", "checkpoint/way"):
+        (here / link).symlink_to(outside)
+    for link in ("plain", "sub/plain"):
+        (here / link).symlink_to(outside / "precious")
+    open_gate(net["a"])
+    said = finish(p)
+    assert [f.name for f in outside.iterdir()] == ["precious"] and (outside / "precious").read_text() == "precious"
+    for name in ("plain", "sub/plain", "kept"):
+        assert (here / name).read_text() == "evil\n" and not (here / name).is_symlink()
+    for name in ("way/evil", "checkpoint/way/evil", "clash"):
+        assert f"trial 1: its file '{name}' is not kept" in said
+    assert yard.trials()[0]["state"] == "done"
+
+
+def test_a_checkpoint_goes_with_the_retry_to_another_host(yard: Yard, net: Hosts) -> None:
+    """Trial 1 fails; trial 3 takes its slot; trial 2 ends, and trial 1 goes on where that was."""
+    p = yard.start("run", "--hosts", "a:1,b:1", "--grid", "x=1..3", "--retries", 2, "--max", "v", "--", "sh", "-c", r"""
+        hostname > ~/trial.{x}.$HOPYARD_ATTEMPT
+        [ {x} = 1 ] || { while [ ! -e ~/gate.{x} ]; do sleep 0.05; done; echo v=0; exit; }
+        cd $HOPYARD_CHECKPOINT
+        case $HOPYARD_ATTEMPT in
+        1) mkdir -p deep/er; : > empty; echo odd > 'an odd name'; head -c 2000000 /dev/urandom > deep/er/big
+           seq 100 | while read i; do echo $i > part.$i; done; chmod 755 part.7
+           echo old > old; find . -type f | sort | xargs -d '\n' sha256sum > ../sums; mv ../sums .; exit 7 ;;
+        2) sha256sum --check --quiet sums && [ -x part.7 ] || exit 8; rm old part.3; echo new > new; exit 7 ;;
+        3) [ ! -e old ] && [ ! -e part.3 ] && [ -e new ] && [ -e empty ] && [ $(ls | wc -l) = 104 ] && echo v=$(cat part.100) ;;
+        esac""")
+    wait_for(lambda: yard.state() and [a["trial"] for a in running(yard)] == [2, 3], "trial 1 waits for its retry")
+    first, second = net[yard.attempts(1, 1)[0]["agent"]], net[yard.attempts(1, 2)[0]["agent"]]
+    assert first is not second
+    (second.home / "gate.2").touch()
+    wait_for(lambda: len(yard.attempts(1, 1)) >= 2, "the retry runs")
+    assert yard.attempts(1, 1)[1]["agent"] == second.name
+    wait_for(lambda: yard.attempts(1, 1)[1]["state"] != "running", "the retry is over")
+    (first.home / "gate.3").touch()
+    finish(p)
+    assert [a["exit_code"] for a in yard.attempts(1, 1)] == [7, 7, 0]
+    assert yard.trials()[0]["value"] == 100
+    left = {str(f.relative_to(folder(yard) / "checkpoint")) for f in (folder(yard) / "checkpoint").rglob("*") if f.is_file()}
+    assert "old" not in left and {"new", "empty", "an odd name", "deep/er/big"} <= left
+
+
+def test_a_full_disk_on_the_host_is_the_trials_failure(yard: Yard, net: Hosts) -> None:
+    """A checkpoint that does not fit is not taken for one that does."""
+    a = net["a"]
+    subprocess.run(["nsenter", "-t", str(a.sshd.pid), "-m", "sh", "-c",
+                    "mkdir -p /root/.cache/hopyard/work && mount -t tmpfs -o size=3m hopyard-test /root/.cache/hopyard/work"], check=True)
+    p = yard.run("run", "--hosts", "a", "--retries", 1, "--", "sh", "-c",
+                 "head -c 2000000 /dev/zero > $HOPYARD_CHECKPOINT/$HOPYARD_ATTEMPT; [ -e $HOPYARD_CHECKPOINT/1 ] && exit 7", rc=1)
+    assert yard.attempts()[0]["exit_code"] == 7 and "exit status" in p.stdout
+    big = folder(yard) / "checkpoint/1"
+    assert big.stat().st_size == 2000000
+    with open(big, "ab") as f:
+        f.truncate(8000000)
+    p = yard.run("resume", "1", rc=1)
+    assert "cannot write the checkpoint's file 'checkpoint/1': No space left on device" in p.stdout, p.stdout
+    subprocess.run(["nsenter", "-t", str(a.sshd.pid), "-m", "umount", "-l", "/root/.cache/hopyard/work"], check=True)
+
+
+# ---- ending ---------------------------------------------------------------------------
+
+def test_stop_ends_everything_on_the_hosts(yard: Yard, net: Hosts) -> None:
+    yard.run("run", "--detach", "--hosts", "a:1,b:1", "--grid", "x=1,2", "--", "sh", "-c",
+             "trap '' TERM; setsid sh -c 'trap \"\" TERM; echo $$ > ~/pids; while :; do sleep 1; done' & "
+             "while [ ! -s ~/pids ]; do sleep 0.02; done; echo $$ >> ~/pids; while :; do sleep 1; done")
+    files = [h.home / "pids" for h in net.hosts.values()]
+    wait_for(lambda: all(f.exists() and len(f.read_text().split()) == 2 for f in files), "both run on both")
+    yard.run("stop", "1")
+    assert yard.state() == "stopped"
+    for f in files:
+        for pid in f.read_text().split():
+            assert not os.path.exists(f"/proc/{pid}"), f"process {pid} is left"
+
+
+def test_agent_death_on_a_host_runs_its_trials_again(yard: Yard, net: Hosts) -> None:
+    p = yard.start("run", "--hosts", "a:2", "--grid", "x=1,2", "--max", "v", "--", "sh", "-c",
+                   "echo $$ >> ~/pids; [ $HOPYARD_ATTEMPT = 2 ] || sleep 1000; echo v={x}")
+    pids = net["a"].home / "pids"
+    wait_for(lambda: pids.exists() and len(pids.read_text().split()) == 2, "both run")
+    old = pids.read_text().split()
+    kill(net["a"].agent())
+    finish(p)
+    assert sorted(a["state"] for a in yard.attempts()) == ["done", "done", "lost", "lost"]
+    assert [t["value"] for t in yard.trials()] == [1, 2]
+    for pid in old:
+        assert not os.path.exists(f"/proc/{pid}"), f"process {pid} is left"
+    assert yard.attempts()[0]["message"] == "its agent was lost: ssh a: Killed"
+
+
+def test_an_ssh_that_breaks_changes_nothing(yard: Yard, net: Hosts) -> None:
+    p = yard.start("run", "--hosts", "a:1,b:1", "--grid", "x=1..4", "--max", "v", "--", "sh", "-c", "echo first; " + GATE + "echo v={x}")
+    wait_for(lambda: len(running(yard)) == 2, "both run")
+    for pid in net["a"].processes(r"^sshd: "):
+        kill(pid)
+    for pid in yard.processes(r"^/\S*/?ssh .* b exec"):
+        kill(pid)
+    wait_for(lambda: yard.driver_log().count("agent's process is over") == 2, "the driver has seen both")
+    open_gate(*net.hosts.values())
+    finish(p)
+    assert [t["value"] for t in yard.trials()] == [1, 2, 3, 4]
+    assert [a["state"] for a in yard.attempts()] == ["done"] * 4
+    assert (folder(yard) / "stdout").read_text() == "first\nv=1\n"
+
+
+# ---- networks that fail: side by side, since each takes its time ------------------------
+
+BEAT = "trap '' TERM; (while :; do date +%s%N >> ~/beats; sleep 0.05; done) & "
+
+
+def beats(host: Host) -> list[int]:
+    path = host.home / "beats"
+    return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+
+class Scenario:
+    """One yard with hosts a and b, and a driver."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self.yard = Yard(folder)
+
+    def play(self, script: Callable[[Yard, Hosts], None]) -> None:
+        try:
+            with hosts_of(self.yard, "a", "b") as net:
+                script(self.yard, net)
+        finally:
+            self.yard.kill_everything()
+
+
+def cut_off_for_long(yard: Yard, net: Hosts) -> None:
+    """Both hosts run a trial; the first one's cable is pulled until its trial runs on the other."""
+    p = yard.start("run", "--hosts", "a:1,b:1", "--grid", "x=1..4", "--max", "v", "--", "sh", "-c", BEAT + GATE + "echo v={x}")
+    wait_for(lambda: len(running(yard)) == 2 and all(beats(h) for h in net.hosts.values()), "both run")
+    net["a"].cut()
+    (lost,) = [a for a in running(yard) if a["agent"] == "a"]
+    open_gate(net["b"])
+    wait_for(lambda: len(yard.attempts(1, lost["trial"])) == 2, "it runs elsewhere", 120)
+    assert not net["a"].processes(r"hopyard|sleep|date"), "the host has ended everything before"
+    last = beats(net["a"])[-1]
+    again = yard.attempts(1, lost["trial"])[1]
+    assert again["agent"] == "b" and last / 1e6 < again["started"], "it ran in two places"
+    net["a"].mend()
+    open_gate(net["a"])
+    said = finish(p)
+    assert "agent a is gone (nothing was heard from" in said
+    assert [t["value"] for t in yard.trials()] == [1, 2, 3, 4]
+    assert [a["state"] for a in yard.attempts(1, lost["trial"])] == ["lost", "done"]
+    assert len(yard.attempts()) == 5
+
+
+def cut_off_and_back(yard: Yard, net: Hosts) -> None:
+    """A host that was cut off for so long that it was given up is used again."""
+    p = yard.start("run", "--hosts", "a:1", "--grid", "x=1", "--", "sh", "-c", BEAT + GATE)
+    wait_for(lambda: beats(net["a"]), "it runs")
+    net["a"].cut()
+    wait_for(lambda: "agent a is gone" in yard.driver_log(), "it is given up", 120)
+    number = len(beats(net["a"]))
+    net["a"].mend()
+    wait_for(lambda: len(beats(net["a"])) > number, "it runs again", 120)
+    open_gate(net["a"])
+    finish(p)
+    assert [(a["agent"], a["state"]) for a in yard.attempts()] == [("a", "lost"), ("a", "done")]
+
+
+def cut_off_for_a_moment(yard: Yard, net: Hosts) -> None:
+    """A trial prints while its cable is pulled for a few seconds, and while its connections break."""
+    p = yard.start("run", "--hosts", "a:1", "--grid", "x=1", "--", "sh", "-c",
+                   "i=0; while [ ! -e ~/gate ]; do seq -f 'line %.0f' $i $((i+999)); i=$((i+1000)); sleep 0.02; done; "
+                   "head -c 1000000 /dev/urandom > $HOPYARD_TRIAL_DIR/noise; cat $HOPYARD_TRIAL_DIR/noise >&2")
+    out = wait_for(lambda: yard.state() and yard.trials() and (o := folder(yard) / "stdout").exists() and o, "it prints")
+
+    def more(why: str) -> None:
+        size = out.stat().st_size
+        wait_for(lambda: out.stat().st_size > size + 500_000, why)
+
+    for i in range(3):
+        more("it goes on printing")
+        net["a"].drop_link()
+    more("a new connection carries it")
+    net["a"].cut()
+    time.sleep(5)  # how long the cable is out: less than the lease, and the window is full
+    net["a"].mend()
+    more("it comes back")
+    open_gate(net["a"])
+    finish(p)
+    assert [a["state"] for a in yard.attempts()] == ["done"]
+    lines = out.read_bytes().splitlines(keepends=True)
+    assert lines == [b"line %d\n" % i for i in range(len(lines))] and len(lines) % 1000 == 0
+    assert (folder(yard) / "stderr").read_bytes() == (folder(yard) / "noise").read_bytes()
+
+
+def late_results(yard: Yard, net: Hosts) -> None:
+    """An agent is stopped, so that not even its lease can end it; its trial ends unheard and runs elsewhere."""
+    p = yard.start("run", "--hosts", "a:1,b:1", "--grid", "x=1", "--max", "v", "--", "sh", "-c",
+                   "touch ~/runs; " + GATE + "echo v=$HOPYARD_ATTEMPT; hopyard report v=$HOPYARD_ATTEMPT; echo mine > $HOPYARD_TRIAL_DIR/from.$HOPYARD_ATTEMPT")
+    wait_for(lambda: running(yard), "it runs")
+    first = net[running(yard)[0]["agent"]]
+    second = net["b" if first.name == "a" else "a"]
+    wait_for(lambda: (first.home / "runs").exists(), "it runs")
+    agent = first.agent()
+    kill(agent, signal.SIGSTOP)
+    open_gate(first)
+    wait_for(lambda: len(yard.attempts()) == 2, "it runs elsewhere", 120)
+    kill(agent, signal.SIGCONT)
+    wait_for(lambda: not os.path.exists(f"/proc/{agent}"), "the agent sees that it is late and ends")
+    open_gate(second)
+    finish(p)
+    assert [(a["agent"], a["state"]) for a in yard.attempts()] == [(first.name, "lost"), (second.name, "done")]
+    assert yard.trials()[0]["value"] == 2
+    assert {m["value"] for m in yard.rows("SELECT value FROM metrics")} == {2}
+    assert (folder(yard) / "stdout").read_text() == "v=2\n"
+    assert not (folder(yard) / "from.1").exists() and (folder(yard) / "from.2").exists()
+
+
+def driver_dies(yard: Yard, net: Hosts) -> None:
+    """kill -9 of the driver, and a resume at once: what runs on the hosts ends before it runs again."""
+    yard.run("run", "--detach", "--hosts", "a:1,b:1", "--grid", "x=1..4", "--max", "v", "--", "sh", "-c",
+             "[ {x} = 1 ] && echo v=1 && exit; " + BEAT + GATE + "echo v={x}")
+    wait_for(lambda: len(running(yard)) == 2 and all(beats(h) for h in net.hosts.values()), "both run")
+    done = [t["number"] for t in yard.trials() if t["state"] == "done"]
+    assert done == [1]
+    kill(yard.process("driver"))
+    wait_for(lambda: not yard.processes(), "what was here has ended")
+    p = yard.start("resume", "1")
+    wait_for(lambda: len([a for a in yard.attempts() if a["number"] == 2]) == 2, "both run again", 120)
+    again = min(a["started"] for a in yard.attempts() if a["number"] == 2)
+    for h in net.hosts.values():
+        gaps = [(late - early, early) for early, late in zip(beats(h), beats(h)[1:])]
+        last = max(gaps)[1] if gaps and max(gaps)[0] > 2e9 else beats(h)[-1]
+        assert last / 1e6 < again, f"trials of two drivers ran at a time on {h.name}"
+    open_gate(*net.hosts.values())
+    finish(p)
+    assert [t["value"] for t in yard.trials()] == [1, 2, 3, 4]
+    assert len(yard.attempts(1, 1)) == 1
+    assert sorted(a["state"] for a in yard.attempts()) == ["done"] * 4 + ["lost"] * 2
+
+
+SCRIPTS = {s.__name__: s for s in (cut_off_for_long, cut_off_and_back, cut_off_for_a_moment, late_results, driver_dies)}
+
+
+@pytest.fixture(scope="module")
+def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Future[None]]:
+    """All that this session's tests want, played side by side to their ends."""
+    wanted = [s for s in SCRIPTS if any(s in item.name for item in request.session.items)]
+    base = tmp_path_factory.mktemp("networks")
+    scenarios = {s: Scenario(base / s) for s in wanted}
+    with ThreadPoolExecutor(len(SCRIPTS)) as pool:
+        futures = {s: pool.submit(scenarios[s].play, SCRIPTS[s]) for s in wanted}
+    for s, scenario in scenarios.items():
+        if not futures[s].exception():
+            scenario.yard.assert_nothing_left()
+            scenario.yard.assert_no_sanitizer_reports()
+        shutil.rmtree(scenario.yard.runtime, ignore_errors=True)
+    return futures
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_networks_that_fail(played: dict[str, Future[None]], script: str) -> None:
+    played[script].result()

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The wheel, and the set-up on machines that lack something."""
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+from conftest import RELEASE_BIN, ROOT
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`pip wheel .` of the tree, built in the folder that the set-up uses, so that little is built again."""
+    out = tmp_path_factory.mktemp("wheel")
+    subprocess.run([sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", out,
+                    f"-Cbuild-dir={ROOT}/build/wheel", str(ROOT)], check=True,
+                   env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"})
+    return next(out.glob("*.whl"))
+
+
+def test_one_wheel_serves_every_python_from_3_11(wheel: Path) -> None:
+    assert re.fullmatch(r"hopyard-[\d.]+-cp311-abi3-linux_\w+\.whl", wheel.name)
+    with zipfile.ZipFile(wheel) as z:
+        metadata = next(z.read(n).decode() for n in z.namelist() if n.endswith("METADATA"))
+    assert "Requires-Dist" not in metadata, "neither TensorFlow nor Spark nor anything else"
+    assert re.search(r"License.*Apache-2\.0", metadata)
+
+
+def test_the_wheel_works_in_a_clean_environment(wheel: Path, tmp_path: Path) -> None:
+    venv.create(tmp_path / "v", with_pip=False)
+    python = tmp_path / "v/bin/python"
+    subprocess.run([sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index", str(wheel)], check=True)
+    code = "from hopyard import search; s = search.Grid({'a': [1, 2]}); print(s.ask().params)"
+    assert subprocess.run([python, "-c", code], check=True, capture_output=True, text=True).stdout == "{'a': 1}\n"
+    env = {"PATH": os.environ["PATH"], "HOPYARD_PROJECT": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path / "r"), "HOME": str(tmp_path)}
+    p = subprocess.run([tmp_path / "v/bin/hopyard", "run", "--grid", "x=1,2", "--", "echo", "{x}"], env=env, text=True, capture_output=True)
+    assert p.returncode == 0, p.stdout + p.stderr
+
+
+def test_the_program_is_one_file_that_needs_only_glibc() -> None:
+    assert os.path.getsize(RELEASE_BIN) < 8 * 1024 * 1024
+    libraries = re.findall(r"^\s*(\S+)", subprocess.run(["ldd", RELEASE_BIN], check=True, capture_output=True, text=True).stdout, re.M)
+    allowed = re.compile(r"(linux-vdso|/lib64/ld-linux[-\w]*|libc|libm|libdl|librt|libpthread|libresolv)\.so\.\d+")
+    assert libraries and all(allowed.fullmatch(name) for name in libraries), libraries
+
+
+def test_the_set_up_without_apt_lists_what_to_install() -> None:
+    """A machine without apt and without the packages: the tools it looks with are there, what it looks for is not."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        for tool in ("bash", "sh", "sed", "grep", "cat", "tr", "sort", "id", "env", "dirname", "cut", "head", "awk", "python3"):
+            found = next((Path(d) / tool for d in ("/usr/bin", "/bin") if (Path(d) / tool).exists()), None)
+            if found:
+                (folder / tool).symlink_to(found)
+        shutil.copy(ROOT / "tools/setup.sh", folder)
+        p = subprocess.run([folder / "bash", folder / "setup.sh", "build"], env={"PATH": name, "HOME": "/"}, text=True,
+                           capture_output=True, cwd="/", user=65534 if os.getuid() == 0 else None)
+    said = p.stdout + p.stderr
+    assert p.returncode != 0
+    for package in ("libuv1-dev", "libssl-dev", "libprotobuf-c-dev", "protobuf-c-compiler", "libsqlite3-dev", "libjansson-dev"):
+        assert package in said, said

@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a person sees when all goes well."""
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+
+from conftest import Yard, wait_for
+
+
+def test_grid_runs_every_combination_first_name_slowest(yard: Yard) -> None:
+    yard.run("run", "--grid", "lr=0.001,0.0005", "--grid", "dropout=0.45,0.7", "--max", "accuracy", "--parallel", 2,
+             "--", "sh", "-c", "echo {lr} {dropout}; echo accuracy=0.5")
+    trials = yard.trials()
+    assert [t["params"] for t in trials] == [{"lr": 0.001, "dropout": 0.45}, {"lr": 0.001, "dropout": 0.7},
+                                             {"lr": 0.0005, "dropout": 0.45}, {"lr": 0.0005, "dropout": 0.7}]
+    assert [t["number"] for t in trials] == [1, 2, 3, 4]
+    assert all(t["state"] == "done" for t in trials)
+    assert yard.state() == "done"
+
+
+def test_the_folder_is_named_after_the_parameters(yard: Yard) -> None:
+    yard.run("run", "--grid", "lr=0.001", "--grid", "dropout=0.45", "--", "sh", "-c",
+             "echo out; echo err >&2; echo mine > $HOPYARD_TRIAL_DIR/file")
+    logdir = yard.logdir()
+    assert re.fullmatch(rf"{yard.project}/Logs/TensorFlow/local-\d+-\d+/1", str(logdir))
+    folder = logdir / "lr=0.001,dropout=0.45"
+    assert (folder / "stdout").read_text() == "out\n"
+    assert (folder / "stderr").read_text() == "err\n"
+    assert (folder / "file").read_text() == "mine\n"
+
+
+def test_a_program_that_is_no_shell_gets_its_arguments_whole(yard: Yard) -> None:
+    yard.run("run", "--grid", "x=a b,$HOME,*", "--", "printf", "%s|", "{x}", "<{x}>", "{{x}}")
+    out = {t["params"]["x"]: (yard.logdir() / t["dir"] / "stdout").read_text() for t in yard.trials()}
+    assert out == {"a b": "a b|<a b>|{x}|", "$HOME": "$HOME|<$HOME>|{x}|", "*": "*|<*>|{x}|"}
+
+
+def test_the_last_printed_value_counts(yard: Yard) -> None:
+    yard.run("run", "--min", "loss", "--", "sh", "-c", "echo loss=3; echo 'epoch 2: loss=2.5, accuracy=0.1'; echo nothing; echo loss=1.25")
+    assert yard.trials()[0]["value"] == 1.25
+
+
+def test_a_value_in_the_result_file_counts_more_than_a_printed_one(yard: Yard) -> None:
+    yard.run("run", "--max", "accuracy", "--", "sh", "-c",
+             "echo accuracy=0.1; echo '{\"accuracy\": 0.9, \"loss\": 0.5, \"note\": \"x\"}' > $HOPYARD_RESULT")
+    assert yard.trials()[0]["value"] == 0.9
+    metrics = {m["name"]: m["value"] for m in yard.rows("SELECT * FROM metrics")}
+    assert metrics == {"accuracy": 0.9, "loss": 0.5}
+
+
+def test_reports_stream_while_the_trial_runs(yard: Yard) -> None:
+    gate = yard.project / "gate"
+    p = yard.start("run", "--max", "accuracy", "--", "sh", "-c",
+                   f"hopyard report accuracy=0.5 step=1 && hopyard report accuracy=0.75 step=2 && while [ ! -e {gate} ]; do sleep 0.05; done")
+    rows = wait_for(lambda: (yard.folder / "store.db").exists() and
+                    (r := yard.rows("SELECT step, value FROM metrics ORDER BY seq")) and len(r) == 2 and r, "two reports")
+    assert rows == [{"step": 1, "value": 0.5}, {"step": 2, "value": 0.75}]
+    assert yard.trials()[0]["state"] == "running"
+    gate.touch()
+    assert p.wait(60) == 0
+    assert yard.trials()[0]["value"] == 0.75  # the last report counts when nothing was printed
+    p.communicate()
+
+
+def test_report_outside_a_trial_says_so(yard: Yard) -> None:
+    p = yard.run("report", "accuracy=0.5", rc=1)
+    assert "not inside a trial" in p.stderr
+
+
+def test_a_metric_may_have_a_newline_in_its_name(yard: Yard) -> None:
+    name = "acc\nuracy"
+    p = yard.run("run", "--max", name, "--", "sh", "-c", "printf '%s' '{\"acc\\nuracy\": 0.5}' > $HOPYARD_RESULT")
+    assert yard.trials()[0]["value"] == 0.5
+    assert "acc\\nuracy" in p.stdout and name not in p.stdout
+
+
+def test_random_search_is_the_same_for_the_same_seed(yard: Yard) -> None:
+    for run in (1, 2):
+        yard.run("run", "--random", 6, "--space", "lr=log:1e-5..1e-1", "--space", "layers=1..4", "--space", "act=relu,tanh",
+                 "--seed", 7, "--", "true")
+    first, second = yard.trials(1), yard.trials(2)
+    assert [t["params"] for t in first] == [t["params"] for t in second]
+    assert len(first) == 6 and len({json.dumps(t["params"]) for t in first}) > 1
+    for t in first:
+        assert 1e-5 <= t["params"]["lr"] <= 1e-1
+        assert isinstance(t["params"]["layers"], int) and 1 <= t["params"]["layers"] <= 4
+        assert t["params"]["act"] in ("relu", "tanh")
+
+
+def test_evolution_gets_better_over_its_generations(yard: Yard) -> None:
+    yard.run("run", "--evolve", "--population", 8, "--generations", 6, "--space", "x=-5.0..5.0", "--space", "y=-5.0..5.0",
+             "--min", "f", "--seed", 3, "--parallel", 2, "--", "awk", "BEGIN { printf \"f=%.9f\\n\", {x}*{x} + {y}*{y} }")
+    values = [t["value"] for t in yard.trials()]
+    assert len(values) == 48
+    assert min(values[-8:]) < min(values[:8])
+
+
+def test_retries_wait_and_keep_the_checkpoint(yard: Yard) -> None:
+    yard.run("run", "--retries", 2, "--max", "accuracy", "--", "sh", "-c",
+             "n=$(cat $HOPYARD_CHECKPOINT/n 2>/dev/null || echo 0); n=$((n+1)); echo $n > $HOPYARD_CHECKPOINT/n; "
+             "echo attempt $HOPYARD_ATTEMPT; [ $n -lt 3 ] && exit 7; echo accuracy=0.$n")
+    attempts = yard.attempts()
+    assert [a["state"] for a in attempts] == ["failed", "failed", "done"]
+    assert [a["exit_code"] for a in attempts] == [7, 7, 0]
+    assert yard.trials()[0]["value"] == 0.3
+    gaps = [b["started"] - a["ended"] for a, b in zip(attempts, attempts[1:])]
+    assert gaps[0] >= 1000 and gaps[1] >= 2000, "each wait is longer than the one before"
+    folder = yard.logdir() / yard.trials()[0]["dir"]
+    assert (folder / "stdout.1").read_text() == "attempt 1\n"
+    assert (folder / "stdout").read_text() == "attempt 3\naccuracy=0.3\n"
+
+
+def test_a_failed_trial_says_why_and_the_run_answers_1(yard: Yard) -> None:
+    p = yard.run("run", "--grid", "x=0,3", "--", "sh", "-c", "exit {x}", rc=1)
+    assert [t["state"] for t in yard.trials()] == ["done", "failed"]
+    assert "exit status 3" in p.stdout
+
+
+def test_a_timeout_ends_the_trial_and_says_so(yard: Yard) -> None:
+    p = yard.run("run", "--timeout", "1s", "--", "sleep", "1000", rc=1)
+    assert "ran longer than the 1s it may take; raise --timeout" in p.stdout
+
+
+def test_over_its_memory_only_that_trial_is_killed(yard: Yard) -> None:
+    p = yard.run("run", "--grid", "mb=1,400", "--memory", "100M", "--parallel", 2, "--", "python3", "-c",
+                 "import time; x = bytearray({mb} << 20); time.sleep(1.5); print('ok')", rc=1)
+    states = {t["params"]["mb"]: (t["state"], t["message"]) for t in yard.trials()}
+    assert states[1][0] == "done"
+    assert states[400][0] == "failed"
+    assert re.fullmatch(r"killed: used [\d.]+ MB of the 100\.0 MB it may use; raise --memory", states[400][1])
+    assert states[400][1] in p.stdout
+
+
+def test_what_was_run_is_kept(yard: Yard) -> None:
+    os.system(f"cd {yard.project} && git init -q . && git -c user.name=x -c user.email=x@x commit -q --allow-empty -m x")
+    yard.run("run", "--grid", "x=1", "--seed", 7, "--name", "nice", "--", "sh", "-c", "echo {x}")
+    run = yard.rows("SELECT * FROM runs")[0]
+    assert json.loads(run["command"]) == ["sh", "-c", "echo {x}"]
+    assert run["seed"] == 7 and run["name"] == "nice"
+    assert re.fullmatch(r"[0-9a-f]{40}(-dirty)?", run["git"])
+    versions = json.loads(run["versions"])
+    assert versions["hopyard"] and versions["kernel"]
+
+
+def test_trials_get_the_users_folder_and_environment(yard: Yard) -> None:
+    where = yard.project / "sub"
+    where.mkdir()
+    yard.run("run", "--grid", "x=1", "--", "sh", "-c", "pwd; echo $WORD; echo $HOPYARD_PARAMS", cwd=where, env={"WORD": "here"})
+    assert (yard.logdir() / "x=1" / "stdout").read_text() == f"{where}\nhere\n{{\"x\": 1}}\n"
+
+
+def test_two_run_at_a_time_and_never_more(yard: Yard) -> None:
+    yard.run("run", "--grid", "i=1..8", "--parallel", 2, "--", "sleep", "0.2")
+    spans = [(a["started"], a["ended"]) for a in yard.attempts()]
+    most = max(sum(s <= t < e for s, e in spans) for t, _ in spans)
+    assert most == 2
+
+
+def test_odd_and_long_values_make_safe_unique_folders(yard: Yard) -> None:
+    values = ["a/b", "..", "x" * 300, "x" * 299 + "y", "ü", "a\nb", "~", "a%2Fb", "-rf", "*"]
+    yard.run("run", "--grid", "v=" + ",".join(values), "--", "sh", "-c", "touch $HOPYARD_TRIAL_DIR/here")
+    dirs = [t["dir"] for t in yard.trials()]
+    assert len(set(dirs)) == len(values)
+    for d in dirs:
+        assert "/" not in d and "\n" not in d and d not in (".", "..") and len(d.encode()) <= 255
+        assert (yard.logdir() / d / "here").exists()
+
+
+def test_the_same_parameters_twice_get_two_folders(yard: Yard) -> None:
+    yard.run("run", "--random", 6, "--space", "n=1..2", "--", "sh", "-c", "echo $HOPYARD_TRIAL > $HOPYARD_TRIAL_DIR/me")
+    trials = yard.trials()
+    assert len({t["dir"] for t in trials}) == 6
+    for t in trials:
+        assert (yard.logdir() / t["dir"] / "me").read_text() == f"{t['number']}\n"
+
+
+def test_detach_and_attach(yard: Yard) -> None:
+    gate = yard.project / "gate"
+    p = yard.run("run", "--detach", "--name", "night", "--grid", "x=1,2", "--", "sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.05; done")
+    assert "1" in p.stdout
+    assert "night" in yard.run("ls").stdout
+    a = yard.start("attach", "night")
+    gate.touch()
+    out, _ = a.communicate(timeout=60)
+    assert a.returncode == 0 and "2" in out
+    assert yard.state() == "done"
+
+
+def test_stop_ends_grandchildren_that_ignore_sigterm(yard: Yard) -> None:
+    pids = yard.project / "pids"
+    yard.script("stubborn", f"trap '' TERM\n(trap '' TERM; setsid sh -c 'trap \"\" TERM; echo $$ >> {pids}; while :; do sleep 1; done' &)\n"
+                            f"echo $$ >> {pids}\nwhile :; do sleep 1; done\n")
+    yard.run("run", "--detach", "--", "./stubborn")
+    wait_for(lambda: pids.exists() and len(pids.read_text().split()) == 2, "both run")
+    yard.run("stop", "1")
+    assert yard.state() == "stopped"
+    for pid in pids.read_text().split():
+        assert not os.path.exists(f"/proc/{pid}"), f"process {pid} is left"
+
+
+def test_a_stopped_run_is_resumed_where_it_was(yard: Yard) -> None:
+    gate = yard.project / "gate"
+    yard.run("run", "--detach", "--grid", "x=1..4", "--parallel", 1, "--max", "v", "--", "sh", "-c",
+             f"[ {{x}} -lt 3 ] || while [ ! -e {gate} ]; do sleep 0.05; done; echo v={{x}}")
+    wait_for(lambda: yard.state() and len(yard.trials()) == 3, "the third trial runs")
+    yard.run("stop", "1")
+    assert [t["state"] for t in yard.trials()] == ["done", "done", "stopped"]
+    gate.touch()
+    yard.run("resume", "1")
+    trials = yard.trials()
+    assert [t["state"] for t in trials] == ["done"] * 4
+    assert [t["value"] for t in trials] == [1, 2, 3, 4]
+    assert [len(yard.attempts(1, n)) for n in (1, 2, 3, 4)] == [1, 1, 2, 1]
+
+
+def test_resume_tries_failed_trials_of_a_grid_again(yard: Yard) -> None:
+    mended = yard.project / "mended"
+    yard.run("run", "--grid", "x=1,2", "--", "sh", "-c", f"[ {{x}} = 1 ] || [ -e {mended} ]", rc=1)
+    mended.touch()
+    yard.run("resume", "1")
+    assert [t["state"] for t in yard.trials()] == ["done", "done"]
+    assert [len(yard.attempts(1, n)) for n in (1, 2)] == [1, 2]
+    p = yard.run("resume", "1", rc=None)
+    assert p.returncode != 0 and "nothing is left to resume" in p.stderr
+
+
+def test_best_show_and_rm(yard: Yard) -> None:
+    yard.run("run", "--grid", "x=1,5,3", "--max", "v", "--", "sh", "-c", "echo v={x}")
+    assert "x=5" in yard.run("best", "1").stdout
+    best = json.loads(yard.run("best", "1", "--json").stdout)
+    assert best["params"] == {"x": 5}
+    shown = yard.run("show", "1").stdout
+    assert "x=1" in shown and "x=5" in shown and "echo v={x}" in shown
+    logdir = yard.logdir()
+    assert logdir.exists()
+    yard.run("rm", "1")
+    assert not logdir.exists() and not yard.rows("SELECT * FROM runs") and not yard.rows("SELECT * FROM trials")
+
+
+def test_logs_are_live(yard: Yard) -> None:
+    gate = yard.project / "gate"
+    yard.run("run", "--detach", "--", "sh", "-c", f"echo first; while [ ! -e {gate} ]; do sleep 0.05; done; echo second")
+    p = yard.start("logs", "1", "1", "-f")
+    assert p.stdout is not None
+    assert p.stdout.readline() == "first\n"
+    gate.touch()
+    assert p.stdout.readline() == "second\n"
+    assert p.wait(60) == 0
+    p.communicate()
+
+
+def test_any_bytes_come_through_unchanged(yard: Yard) -> None:
+    yard.run("run", "--", "sh", "-c", "head -c 3000000 /dev/urandom | tee $HOPYARD_TRIAL_DIR/copy; head -c 100000 /dev/urandom | tee $HOPYARD_TRIAL_DIR/copy2 >&2")
+    folder = yard.logdir() / yard.trials()[0]["dir"]
+    assert (folder / "stdout").read_bytes() == (folder / "copy").read_bytes()
+    assert (folder / "stderr").read_bytes() == (folder / "copy2").read_bytes()
+
+
+def test_json_output_has_one_event_a_line(yard: Yard) -> None:
+    events = yard.events("run", "--grid", "x=1,2", "--max", "v", "--", "sh", "-c", "echo v={x}")
+    assert [e["event"] for e in events if e["event"] != "note"] == ["run", "trial", "trial", "end"]
+    assert {e["params"]["x"]: e["value"] for e in events if e["event"] == "trial"} == {1: 1, 2: 2}
+    assert events[-1]["best"]["params"] == {"x": 2}
+
+
+def test_a_plain_pipe_gets_a_line_for_each_trial(yard: Yard) -> None:
+    out = yard.run("run", "--grid", "x=1,2", "--max", "v", "--", "sh", "-c", "echo v={x}").stdout
+    assert "\x1b" not in out
+    for line in (r"\[1/2\].*done", r"\[2/2\].*done"):
+        assert re.search(line, out), out
+
+
+def test_runs_of_one_second_do_not_share_a_folder(yard: Yard) -> None:
+    now = time.time()
+    ps = [yard.start("run", "--", "true") for _ in range(3)]
+    assert [p.wait(120) for p in ps] == [0, 0, 0]
+    for p in ps:
+        p.communicate()
+    dirs = {r["logdir"] for r in yard.rows("SELECT logdir FROM runs")}
+    assert len(dirs) == 3 and time.time() >= now

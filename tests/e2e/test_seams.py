@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fault seams through the whole program: what fails is said, and resume goes on from there.
+
+HOPYARD_FAULT counts in each process on its own, so that one position is a
+different misfortune in the client, the driver, the agent and their keepers.
+"""
+from __future__ import annotations
+
+import pytest
+from conftest import Yard
+
+GRID = ["--grid", "x=1..4", "--parallel", "2", "--max", "v", "--retries", "3", "--", "sh", "-c", "echo v={x}; echo word >&2"]
+POSITIONS = {"wire": range(1, 41), "alloc": range(1, 200, 6), "sys": range(1, 200, 6)}
+
+
+def survive(yard: Yard, run: int, fault: str) -> None:
+    before = len(yard.rows("SELECT id FROM runs")) if (yard.folder / "store.db").exists() else 0
+    p = yard.run("run", *GRID, rc=None, env={"HOPYARD_FAULT": fault}, timeout=120)
+    said = p.stdout + p.stderr
+    assert "Sanitizer" not in said and "runtime error" not in said, f"{fault}: {said}"
+    assert p.returncode in (0, 1, 2), f"{fault}: exit status {p.returncode}\n{said}"
+    if p.returncode != 0:
+        assert said.strip(), f"{fault}: failed without a word"
+    runs = yard.rows("SELECT id FROM runs") if (yard.folder / "store.db").exists() else []
+    if len(runs) == before:
+        return  # it failed before there was a run
+    if yard.state(run) != "done" or any(t["state"] != "done" for t in yard.trials(run)):
+        yard.wait_idle()
+        yard.run("resume", run)
+    trials = yard.trials(run)
+    assert [t["value"] for t in trials] == [1, 2, 3, 4], fault
+    for t in trials:
+        assert [a["state"] for a in yard.attempts(run, t["number"])].count("done") == 1, fault
+
+
+@pytest.mark.parametrize("seam", POSITIONS)
+def test_every_position_is_survived(yard: Yard, seam: str) -> None:
+    for n in POSITIONS[seam]:
+        runs = len(yard.rows("SELECT id FROM runs")) if (yard.folder / "store.db").exists() else 0
+        survive(yard, runs + 1, f"{seam}:{n}")

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The live table and Ctrl-C, in a real terminal (tmux)."""
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from conftest import Yard, wait_for
+
+
+class Terminal:
+    """One tmux server of its own, with a shell in it."""
+
+    def __init__(self, yard: Yard) -> None:
+        self.yard = yard
+        self.socket = str(yard.runtime / "tmux")
+        self.tmux("new-session", "-d", "-x", "100", "-y", "30", "env", "-u", "NO_COLOR", "PS1=$ ", "sh")
+
+    def tmux(self, *args: str) -> str:
+        env = {**self.yard.env, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
+        return subprocess.run(["tmux", "-S", self.socket, "-f", "/dev/null", *args], env=env, check=True, text=True,
+                              capture_output=True, cwd=self.yard.project).stdout
+
+    def type(self, *args: object) -> None:
+        self.tmux("send-keys", "-l", shlex.join(self.yard.command(*args)))
+        self.tmux("send-keys", "Enter")
+
+    def key(self, name: str) -> None:
+        self.tmux("send-keys", name)
+
+    def screen(self) -> str:
+        return self.tmux("capture-pane", "-p")
+
+    def see(self, pattern: str, seconds: float = 60) -> str:
+        def look() -> str | None:
+            text = self.screen()
+            return text if re.search(pattern, text) else None
+        try:
+            return str(wait_for(look, pattern, seconds))
+        except AssertionError as e:
+            raise AssertionError(f"{e}; the screen was:\n{self.screen()}") from None
+
+
+@pytest.fixture
+def terminal(yard: Yard) -> Iterator[Terminal]:
+    t = Terminal(yard)
+    try:
+        yield t
+    finally:
+        t.tmux("kill-server")
+        wait_for(lambda: not yard.processes("tmux"), "tmux ends")
+
+
+def test_the_table_shows_what_runs_and_what_is_best(yard: Yard, terminal: Terminal) -> None:
+    gate = yard.project / "gate"
+    terminal.type("run", "--grid", "lr=0.1,0.2,0.3", "--grid", "act=relu,tanh", "--max", "accuracy", "--parallel", 2, "--", "sh", "-c",
+                  f"echo {{act}} step=4 accuracy={{lr}}; [ {{lr}} = 0.1 ] || while [ ! -e {gate} ]; do sleep 0.05; done")
+    screen = terminal.see(r"(?s)2/6.*0\.2\s+relu.*0\.2\s+tanh")
+    assert re.search(r"best.*accuracy=0\.1", screen), screen
+    assert re.search(r"running\s+0\.2\s+relu", screen) and re.search(r"done\s+0\.1\s+relu", screen), screen
+    assert "━" in screen or "#" in screen, "a progress bar"
+    gate.touch()
+    screen = terminal.see(r"6 of 6 trials")
+    assert "lr=0.3" in screen and re.search(r"hopyard show 1", screen), screen
+    assert str(yard.logdir())[:60] in screen.replace("\n", "")
+
+
+def test_ctrl_c_asks_and_detaches(yard: Yard, terminal: Terminal) -> None:
+    terminal.type("run", "--", "sleep", "1000")
+    terminal.see("running")
+    terminal.key("C-c")
+    terminal.see(r"Stop the run \(s\), detach and leave it running \(d\), or go on \(c\)\?")
+    assert yard.state() == "running", "asking stops nothing"
+    terminal.key("d")
+    terminal.see("hopyard attach 1")
+    assert yard.state() == "running"
+    terminal.type("attach", 1)
+    terminal.see("running")
+    terminal.key("C-c")
+    terminal.see(r"\(s\)")
+    terminal.key("s")
+    terminal.see(r"stopped")
+    wait_for(lambda: yard.state() == "stopped", "the run stops")
+    yard.wait_idle()
+
+
+def test_ctrl_c_and_go_on(yard: Yard, terminal: Terminal) -> None:
+    gate = yard.project / "gate"
+    terminal.type("run", "--", "sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.05; done")
+    terminal.see("running")
+    terminal.key("C-c")
+    terminal.see(r"go on \(c\)")
+    terminal.key("c")
+    gate.touch()
+    terminal.see(r"1 of 1 trial")
+    assert yard.state() == "done"
+
+
+def test_the_terminal_is_left_as_it_was(yard: Yard, terminal: Terminal) -> None:
+    terminal.type("run", "--", "true")
+    terminal.see(r"1 of 1 trial")
+    terminal.tmux("send-keys", "-l", "stty -a | grep -o -- '-\\?echo\\b'; echo over")
+    terminal.key("Enter")
+    screen = terminal.see(r"(?m)^over")
+    assert "-echo" not in screen.split("stty")[-1].split("\n", 1)[1]
+    assert terminal.tmux("display-message", "-p", "#{cursor_flag}").strip() == "1", "the cursor is visible"
+
+
+def test_a_hostile_value_cannot_touch_the_terminal(yard: Yard, terminal: Terminal) -> None:
+    title = "\x1b]0;owned\x07\x1b[2J"
+    terminal.type("run", "--grid", f"v={title},x", "--max", "m", "--", "sh", "-c", "printf 'm=1\\n'")
+    terminal.see(r"2 of 2 trials")
+    assert "owned" not in terminal.tmux("display-message", "-p", "#{pane_title}")
+    assert os.path.exists(yard.logdir())
