@@ -304,11 +304,9 @@ static Hy__TrialView *trial(uint64_t number, const char *state, double value, co
     hy__trial_view__init(t);
     t->number = number;
     t->state = copy(state);
-    snprintf(text, sizeof text, "lr=0.%02d act=%s", (int)number, number % 2 ? "relu" : "tanh");
-    t->params = copy(text);
     snprintf(text, sizeof text, "{\"lr\": 0.%02d, \"act\": \"%s\"}", (int)number,
              number % 2 ? "relu" : "tanh");
-    t->params_json = copy(text);
+    t->params = copy(text);
     t->has_value = isfinite(value);
     t->value = value;
     t->elapsed_ms = 3200;
@@ -425,8 +423,8 @@ static void test_no_frame_is_larger_than_its_terminal(void **state)
             int lines = 0;
             Hy__Update *u = update(30, 90);
 
-            free(u->running[0]->params_json);
-            u->running[0]->params_json = copy("{\"lr\": \"中文\\u001b[2J grün\", \"act\": 1e300}");
+            free(u->running[0]->params);
+            u->running[0]->params = copy("{\"lr\": \"中文\\u001b[2J grün\", \"act\": 1e300}");
             hy_out_init(&out, &style);
             assert_int_equal(hy_board_take(&board, u, 0), 0);
             assert_int_equal(hy_board_table(&board, &out, 0, 1, height % 2 ? "Stop the run (s)?" : NULL), 0);
@@ -512,7 +510,7 @@ static void test_a_pipe_gets_one_line_per_trial(void **state)
 
     (void)state;
     free(first->ended[1]->params);
-    first->ended[1]->params = copy("lr=0.02\nact=\033");
+    first->ended[1]->params = copy("{\"lr\": 0.02, \"act\": \"a\\nb\\u001b\"}");
     hy_out_init(&out, &bare);
     assert_int_equal(hy_teller_update(&teller, first, &out), 0);
     last->n_notes = 1;
@@ -523,7 +521,7 @@ static void test_a_pipe_gets_one_line_per_trial(void **state)
         text_of(&out),
         "run 3 digits: 100 trials, seed 7, logs in /p/Logs/TensorFlow/local-1/1\n"
         "[1/100] failed  lr=0.01 act=relu  3.2s  exit status 1\n"
-        "[2/100] done  lr=0.02\\nact=\\x1b  accuracy=0.51  3.2s\n"
+        "[2/100] done  lr=0.02 act=a\\nb\\x1b  accuracy=0.51  3.2s\n"
         "[3/100] failed  lr=0.01 act=relu  3.2s  exit status 1\n"
         "[4/100] done  lr=0.02 act=tanh  accuracy=0.51  3.2s\n"
         "note: agent b: gone\n"

@@ -432,13 +432,11 @@ struct part {
 
 static Hy__TrialView played_trial(int number)
 {
-    static char params[4][8] = {"x=0", "x=1", "x=2", "x=3"},
-                json[4][12] = {"", "{\"x\": 1}", "{\"x\": 2}", "{\"x\": 3}"};
+    static char params[4][12] = {"", "{\"x\": 1}", "{\"x\": 2}", "{\"x\": 3}"};
     Hy__TrialView t = HY__TRIAL_VIEW__INIT;
 
     t.number = (uint64_t)number;
     t.params = params[number];
-    t.params_json = json[number];
     t.state = (char *)"done";
     t.elapsed_ms = 1000;
     return t;

@@ -139,7 +139,7 @@ void hy_json_line_take(struct hy_out *out, json_t *object)
 /* The parameters as the store has them, or as text where they are no JSON. */
 static json_t *params_of(const Hy__TrialView *t)
 {
-    json_t *params = t->params_json[0] ? json_loads(t->params_json, 0, NULL) : NULL;
+    json_t *params = t->params[0] ? json_loads(t->params, 0, NULL) : NULL;
 
     return params ? params : hy_json_text(t->params);
 }

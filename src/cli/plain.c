@@ -32,8 +32,7 @@ static void trial(struct hy_teller *s, const Hy__Update *u, const Hy__TrialView 
         hy_outf(out, "/%lld", (long long)u->total);
     hy_out_str(out, "] ");
     hy_out_tint(out, HY_PLAIN, t->state);
-    hy_out_str(out, t->params[0] ? "  " : "");
-    hy_out_value(out, t->params);
+    hy_out_params(out, HY_PLAIN, "  ", t->params, "");
     if (t->has_value && u->metric[0]) {
         hy_out_str(out, "  ");
         hy_out_value(out, u->metric);
@@ -69,11 +68,7 @@ static void end(const Hy__Update *u, struct hy_out *out)
         hy_out_value(out, u->metric);
         hy_outf(out, "=%s in trial %llu", hy_format_double(u->best->value, text, sizeof text),
                 (unsigned long long)u->best->number);
-        if (u->best->params[0]) {
-            hy_out_str(out, " (");
-            hy_out_value(out, u->best->params);
-            hy_out_str(out, ")");
-        }
+        hy_out_params(out, HY_PLAIN, " (", u->best->params, ")");
     }
     hy_out_str(out, "\n");
     if (u->message[0] && strcmp(u->message, u->state) != 0) {

@@ -110,16 +110,13 @@ const char *hy_run_word(const struct hy_run_row *row, bool alive)
     return row->state == HY_RUN_RUNNING && !alive ? "interrupted" : hy_run_state_name(row->state);
 }
 
-int hy_trial_view(const struct hy_trial_row *row, Hy__TrialView *view)
+void hy_trial_view(const struct hy_trial_row *row, Hy__TrialView *view)
 {
     int64_t until = row->ended ? row->ended : hy_clock_wall_ms();
 
     hy__trial_view__init(view);
-    view->params = hy_json_params(row->params, false);
-    if (!view->params)
-        return -ENOMEM;
     view->number = (uint64_t)row->number;
-    view->params_json = (char *)(row->params ? row->params : "");
+    view->params = (char *)(row->params ? row->params : "");
     view->state = (char *)hy_trial_state_name(row->state);
     view->has_value = row->has_value;
     view->value = row->value;
@@ -128,7 +125,6 @@ int hy_trial_view(const struct hy_trial_row *row, Hy__TrialView *view)
     view->dir = (char *)(row->dir ? row->dir : "");
     view->attempt = (uint32_t)row->attempts;
     view->step = -1;
-    return 0;
 }
 
 Hy__TrialView *hy_trial_view_new(const struct hy_trial_row *row)
@@ -136,12 +132,10 @@ Hy__TrialView *hy_trial_view_new(const struct hy_trial_row *row)
     hy_cleanup_free uint8_t *bytes = NULL;
     Hy__TrialView view, *copy = NULL;
 
-    if (hy_trial_view(row, &view) < 0)
-        return NULL;
+    hy_trial_view(row, &view);
     bytes = hy_malloc(hy__trial_view__get_packed_size(&view));
     if (bytes)
         copy = hy__trial_view__unpack(&hy_proto_memory, hy__trial_view__pack(&view, bytes), bytes);
-    free(view.params);
     return copy;
 }
 

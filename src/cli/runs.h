@@ -34,9 +34,8 @@ void hy_runinfo_done(struct hy_runinfo *r); /* a zeroed one is empty */
 /* "running", "done" …, or "interrupted": it should run, but nobody runs it. */
 const char *hy_run_word(const struct hy_run_row *row, bool alive);
 
-/* ROW as the driver tells of trials, with a parameter text of its own (in
- * view->params: free it). The rest is borrowed from the row. 0 or -ENOMEM. */
-int hy_trial_view(const struct hy_trial_row *row, Hy__TrialView *view);
+/* ROW as the driver tells of trials; its texts are borrowed from the row. */
+void hy_trial_view(const struct hy_trial_row *row, Hy__TrialView *view);
 /* The same with everything its own (hy_proto_memory). NULL when out of memory. */
 Hy__TrialView *hy_trial_view_new(const struct hy_trial_row *row);
 

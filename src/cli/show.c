@@ -279,11 +279,9 @@ static int on_json_trial(void *arg, const struct hy_trial_row *row)
     struct showing *s = arg;
     Hy__TrialView view;
 
-    if (hy_trial_view(row, &view) < 0)
-        return -ENOMEM;
+    hy_trial_view(row, &view);
     hy_out_str(&s->out, s->shown++ ? ",\n  " : "\n  ");
     hy_json_take(&s->out, hy_json_trial(&view, s->info.row.metric));
-    free(view.params);
     return s->out.rc < 0 || s->out.buf.len < 65536 ? s->out.rc : hy_out_flush(&s->out, STDOUT_FILENO);
 }
 
@@ -370,10 +368,8 @@ static int on_best_json(void *arg, const struct hy_trial_row *row)
     Hy__TrialView view;
     json_t *o;
 
-    if (hy_trial_view(row, &view) < 0)
-        return -ENOMEM;
+    hy_trial_view(row, &view);
     o = hy_json_trial(&view, s->info.row.metric);
-    free(view.params);
     if (hy_json_set(o, "metric", hy_json_text(s->info.row.metric)) < 0 ||
         hy_json_set(o, "run", json_integer(s->info.row.id)) < 0) {
         json_decref(o);

@@ -127,12 +127,12 @@ static void progress_line(struct hy_out *out, const Hy__Update *u)
 
 static void best_words(struct line *l, const Hy__Update *u, bool brief)
 {
-    hy_cleanup_free char *params = brief ? hy_json_params(u->best->params_json, true) : NULL;
+    hy_cleanup_free char *params = hy_json_params(u->best->params, brief);
     char text[40];
 
     wordf(l, HY_GREEN, "%s=%s", u->metric, hy_format_metric(u->best->value, text, sizeof text));
     wordf(l, HY_DIM, "  trial %llu  ", (unsigned long long)u->best->number);
-    word(l, HY_PLAIN, params && *params ? params : u->best->params);
+    word(l, HY_PLAIN, params ? params : "");
 }
 
 /* 1 when it wrote a line. */
@@ -241,8 +241,7 @@ static void failures(const struct hy_board *b, struct hy_out *out)
 
         hy_out_tint(out, HY_RED, out->style.unicode ? "  ✗ " : "  ! ");
         hy_outf(out, "trial %llu", (unsigned long long)t->number);
-        hy_out_str(out, t->params[0] ? "  " : "");
-        hy_out_tint(out, HY_DIM, t->params);
+        hy_out_params(out, HY_DIM, "  ", t->params, "");
         hy_out_str(out, "  ");
         hy_out_value(out, t->message[0] ? t->message : "failed");
         hy_out_str(out, "\n");

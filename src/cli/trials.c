@@ -90,6 +90,19 @@ char *hy_json_params(const char *json, bool brief)
     return text ? hy_strdup(text) : NULL;
 }
 
+void hy_out_params(struct hy_out *out, enum hy_tint tint, const char *before, const char *json, const char *after)
+{
+    hy_cleanup_free char *text = hy_json_params(json, false);
+
+    if (!text && out->rc == 0)
+        out->rc = -ENOMEM;
+    if (!text || !*text)
+        return;
+    hy_out_str(out, before);
+    hy_out_tint(out, tint, text);
+    hy_out_str(out, after);
+}
+
 struct shape {
     const struct hy_trials_look *look;
     json_t *names; /* the first trial's parameters: one column each; NULL: all in one */
@@ -140,12 +153,14 @@ static void add_columns(struct hy_grid *g, const struct shape *s)
 
 static void add_params(struct hy_grid *g, const struct shape *s, const Hy__TrialView *t)
 {
-    hy_cleanup_json json_t *params = s->names ? json_loads(t->params_json, 0, NULL) : NULL;
+    hy_cleanup_json json_t *params = s->names ? json_loads(t->params, 0, NULL) : NULL;
     const char *name;
     json_t *unused;
 
     if (!s->names) {
-        hy_grid_cell(g, HY_PLAIN, t->params);
+        hy_cleanup_free char *text = hy_json_params(t->params, false);
+
+        hy_grid_cell(g, HY_PLAIN, text ? text : "?");
         return;
     }
     json_object_foreach(s->names, name, unused)
@@ -204,7 +219,7 @@ static struct hy_grid *fill(struct shape *s, const struct hy_style *style, const
 int hy_trials_render(struct hy_out *out, const Hy__TrialView *const *trials, size_t count,
                      const struct hy_trials_look *look)
 {
-    hy_cleanup_json json_t *names = count ? json_loads(trials[0]->params_json, 0, NULL) : NULL;
+    hy_cleanup_json json_t *names = count ? json_loads(trials[0]->params, 0, NULL) : NULL;
     hy_cleanup_grid struct hy_grid *g = NULL;
     struct shape s = {.look = look};
     size_t params = json_object_size(names);

@@ -40,4 +40,7 @@ char *hy_format_metric(double value, char *out, size_t size);
  * all digits; free it. NULL when out of memory. */
 char *hy_json_params(const char *json, bool brief);
 
+/* Appends the same between `before` and `after`; nothing where there are none. */
+void hy_out_params(struct hy_out *out, enum hy_tint tint, const char *before, const char *json, const char *after);
+
 #endif

@@ -53,7 +53,7 @@ static void view_done(struct view *v)
 {
     for (size_t i = 0; i < v->count; i++) {
         Hy__TrialView *r = &v->rows[i];
-        char *texts[] = {r->params, r->state, r->message, r->dir, r->agent, r->params_json};
+        char *texts[] = {r->params, r->state, r->message, r->dir, r->agent};
 
         for (size_t k = 0; k < HY_COUNT(texts); k++)
             drop(texts[k]);
@@ -74,43 +74,15 @@ static Hy__TrialView *next_row(struct view *v)
     return r;
 }
 
-/* {"lr": 0.001} of the store as "lr=0.001" for people: the driver has only the
- * JSON of trials that are over. Quotes and braces outside strings go. */
-static void json_to_text(const char *json, char *out, size_t size)
-{
-    bool quoted = false;
-    size_t n = 0;
-
-    for (const char *s = json; *s && n + 2 < size; s++) {
-        if (*s == '\\' && s[1]) {
-            out[n++] = *s++;
-            out[n++] = *s;
-        } else if (*s == '"') {
-            quoted = !quoted;
-        } else if (quoted) {
-            out[n++] = *s;
-        } else if (*s == ':') {
-            out[n++] = '=';
-            s += s[1] == ' ';
-        } else if (*s != '{' && *s != '}' && *s != ',') {
-            out[n++] = *s;
-        }
-    }
-    out[n] = '\0';
-}
-
 static int add_ended(void *arg, const struct hy_trial_row *row)
 {
     struct view *v = arg;
     Hy__TrialView *r = next_row(v);
-    char text[4096];
 
     if (!r)
         return 0;
-    json_to_text(row->params, text, sizeof text);
     r->number = (uint64_t)row->number;
-    r->params = copy(v, text);
-    r->params_json = copy(v, row->params);
+    r->params = copy(v, row->params);
     r->state = copy(v, hy_trial_state_name(row->state));
     r->has_value = row->has_value;
     r->value = row->value;
@@ -145,8 +117,7 @@ static void add_running(struct driver *d, struct view *v, const struct trial *t,
     if (!r)
         return;
     r->number = t->number;
-    r->params = copy(v, t->params_text);
-    r->params_json = copy(v, t->params_json);
+    r->params = copy(v, t->params);
     r->state = copy(v, phase_name(t));
     r->has_value = t->has_value;
     r->value = t->value;

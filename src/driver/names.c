@@ -174,7 +174,7 @@ char *hy_params_dir(const struct hy_space *space, const struct hy_value *values,
     return take_text(&out, rc);
 }
 
-/* ---- JSON, and for people ------------------------------------------------------------ */
+/* ---- JSON ------------------------------------------------------------ */
 
 /* -0.5e3 is a number in JSON; 007, .5, 1. and inf are not. */
 static bool is_json_number(const char *s)
@@ -237,26 +237,5 @@ char *hy_params_json(const struct hy_space *space, const struct hy_value *values
     }
     if (rc == 0)
         rc = hy_buf_append_str(&out, "}");
-    return take_text(&out, rc);
-}
-
-char *hy_params_text(const struct hy_space *space, const struct hy_value *values)
-{
-    hy_cleanup_buf struct hy_buf out;
-    int rc = 0;
-
-    hy_buf_init(&out, TEXT_MAX);
-    for (size_t i = 0; i < space->count && rc == 0; i++) {
-        char room[64];
-        const char *text = hy_value_text(&space->dims[i], values[i], room, sizeof room);
-
-        rc = i ? hy_buf_append_str(&out, " ") : 0;
-        if (rc == 0)
-            rc = hy_append_printable(&out, space->dims[i].name, strlen(space->dims[i].name));
-        if (rc == 0)
-            rc = hy_buf_append_str(&out, "=");
-        if (rc == 0)
-            rc = hy_append_printable(&out, text, strlen(text));
-    }
     return take_text(&out, rc);
 }

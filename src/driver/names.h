@@ -23,7 +23,4 @@ char *hy_params_json(const struct hy_space *space, const struct hy_value *values
 struct hy_buf;
 int hy_append_json_string(struct hy_buf *b, const char *text);
 
-/* lr=0.001 dropout=0.45, for people; odd bytes are escaped. */
-char *hy_params_text(const struct hy_space *space, const struct hy_value *values);
-
 #endif

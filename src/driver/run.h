@@ -60,7 +60,8 @@ enum trial_phase { TRIAL_QUEUED, TRIAL_RUNNING, TRIAL_WAITING /* before a retry 
 struct trial {
     uint64_t number;
     struct hy_value *values;
-    char *params_json, *params_text, *dir;
+    char *params; /* JSON */
+    char *dir;
     enum trial_phase phase;
     uint32_t attempt, failures, losses;
     struct agent *agent;

@@ -31,9 +31,8 @@ struct trial *hy_trial_new(struct driver *d, uint64_t number, const struct hy_va
     t->values = hy_calloc(d->space.count + 1, sizeof *t->values);
     if (t->values)
         memcpy(t->values, values, d->space.count * sizeof *values);
-    t->params_json = hy_params_json(&d->space, values);
-    t->params_text = hy_params_text(&d->space, values);
-    if (!t->values || !t->params_json || !t->params_text || hy_map_put(&d->trials, number, t) < 0) {
+    t->params = hy_params_json(&d->space, values);
+    if (!t->values || !t->params || hy_map_put(&d->trials, number, t) < 0) {
         hy_trial_free(d, t);
         return NULL;
     }
@@ -49,8 +48,7 @@ void hy_trial_free(struct driver *d, struct trial *t)
     if (t->ended)
         hy__control__free_unpacked(t->ended, NULL);
     free(t->values);
-    free(t->params_json);
-    free(t->params_text);
+    free(t->params);
     free(t->dir);
     free(t);
 }
@@ -102,7 +100,7 @@ int hy_trial_queue(struct driver *d, struct trial *t)
 static int add_to_store(struct driver *d, struct trial *t)
 {
     hy_cleanup_free char *dir = hy_params_dir(&d->space, t->values, t->number);
-    struct hy_trial_row row = {.number = (int64_t)t->number, .params = t->params_json, .dir = dir,
+    struct hy_trial_row row = {.number = (int64_t)t->number, .params = t->params, .dir = dir,
                                .state = HY_TRIAL_RUNNING, .started = hy_clock_wall_ms(), .asked_seq = ++d->seq};
     struct hy_err err = {0};
 
@@ -165,7 +163,7 @@ static void free_words(char **words, size_t n)
 static int send_start(struct driver *d, struct trial *t, const struct hy_seat *seat)
 {
     char **argv = expand_command(d, t);
-    char *env[] = {hy_asprintf("HOPYARD_PARAMS=%s", t->params_json),
+    char *env[] = {hy_asprintf("HOPYARD_PARAMS=%s", t->params),
                    hy_asprintf("HOPYARD_SEED=%llu", (unsigned long long)(d->spec->seed + t->number))};
     Hy__Start start = HY__START__INIT;
     Hy__Control m = HY__CONTROL__INIT;
