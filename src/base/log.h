@@ -5,7 +5,7 @@
  *
  *     2026-11-15T04:30:12.345Z agent warn: trial ended trial=7 attempt=1 why=memory
  *
- * What is printed is escaped, so that no value can forge a line.
+ * Control characters are printed as '?', so that no value can forge a line.
  */
 #ifndef HY_BASE_LOG_H
 #define HY_BASE_LOG_H
