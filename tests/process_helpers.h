@@ -164,8 +164,14 @@ static int help_flood(char **args)
 
 static int help_memory(char **args)
 {
-    take_memory((size_t)atoll(args[0]) * MB, args[1] && strcmp(args[1], "shared") == 0);
+    take_memory((size_t)atoll(args[0]) * MB, 0);
     return 0;
+}
+
+static int help_memory_shared(char **args)
+{
+    take_memory((size_t)atoll(args[0]) * MB, 1);
+    stay();
 }
 
 /* Takes memory in a child and goes on itself when that child is killed. */
@@ -273,6 +279,7 @@ static const struct {
     {"hydra", help_hydra},     {"flood", help_flood},       {"last-words", help_last_words},
     {"memory", help_memory},   {"burn", help_burn},         {"memory-forked", help_memory_forked},
     {"inspect", help_inspect}, {"memory-in-child", help_memory_in_child},
+    {"memory-shared", help_memory_shared},
     {"vfork", help_vfork},     {"mayflies", help_mayflies},
 };
 

@@ -41,7 +41,9 @@ enum hy_process_outcome {
 struct hy_process_end {
     enum hy_process_outcome outcome;
     int code;
-    uint64_t peak_memory;   /* bytes; 0: not known */
+    /* Bytes: the most of its own that was measured, at least the resident memory
+     * of its biggest process, which never reads lower than this program's own. */
+    uint64_t peak_memory;
     int64_t cpu_ms;         /* of it and the descendants it waited for */
     const char *message;    /* "killed: used 4.1 GB of the 4.0 GB it may use; raise --memory", or "" */
 };
@@ -57,9 +59,11 @@ struct hy_process_events {
 /*
  * Becomes a subreaper and finds out about cgroups; `name` must be unique on
  * this machine (it names the agent's cgroup). Raises nothing, needs no root.
+ * Orphans are reaped and ended here; children that this program starts by
+ * itself are left alone as long as they stay in its session.
  */
 int hy_supervisor_new(uv_loop_t *loop, const char *name, struct hy_supervisor **ret, struct hy_err *err);
-/* All processes must have ended. Removes the cgroup. */
+/* All processes must have ended. Removes the cgroup; the loop must turn once more to free the rest. */
 void hy_supervisor_free(struct hy_supervisor *s);
 /* "cgroup v2", "cgroup v1" or "watch": for the log. */
 const char *hy_supervisor_limits_by(const struct hy_supervisor *s);
