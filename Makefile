@@ -67,7 +67,7 @@ bench-search: setup
 	.venv/bin/python bench/search.py
 
 bench-schedule: setup
-	build/wheel/bench_schedule
+	.venv/bin/python bench/schedule.py build/wheel/bench_schedule
 
 clean:
 	rm -rf build bench/results
