@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A supervisor on a loop, and trials on it, for test_process.c. */
+/* A supervisor on a loop, and trials on it, for test_process.c, test_limits.c and test_keeper.c. */
 #ifndef HY_TESTS_PROCESS_BENCH_H
 #define HY_TESTS_PROCESS_BENCH_H
 
@@ -7,10 +7,13 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "agent/supervise.h"
+#include "base/mem.h"
 #include "process_helpers.h"
 
 #define WATCHDOG_S 240
@@ -35,7 +38,7 @@ struct trial {
     uv_timer_t resume;
 };
 
-static int count_fds(void)
+static inline int count_fds(void)
 {
     DIR *d = opendir("/proc/self/fd");
     int n = 0;
@@ -47,19 +50,19 @@ static int count_fds(void)
     return n;
 }
 
-static int is_there(pid_t pid)
+static inline int is_there(pid_t pid)
 {
     struct hy_proc proc;
 
     return hy_proc_read(pid, &proc) == 0 && !proc.dead;
 }
 
-static int has_children(void)
+static inline int has_children(void)
 {
     return waitpid(-1, NULL, WNOHANG) >= 0 || errno != ECHILD;
 }
 
-static int open_bench(struct bench *b, struct hy_err *err)
+static inline int open_bench(struct bench *b, struct hy_err *err)
 {
     int rc;
 
@@ -72,14 +75,14 @@ static int open_bench(struct bench *b, struct hy_err *err)
     return rc;
 }
 
-static void close_bench(struct bench *b)
+static inline void close_bench(struct bench *b)
 {
     hy_supervisor_free(b->s);
     uv_run(&b->loop, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&b->loop), 0);
 }
 
-static void on_output(void *arg, struct hy_process *p, int fd, const uint8_t *bytes, size_t n)
+static inline void on_output(void *arg, struct hy_process *p, int fd, const uint8_t *bytes, size_t n)
 {
     struct trial *t = arg;
     size_t room = sizeof t->first[fd] - 1;
@@ -97,7 +100,7 @@ static void on_output(void *arg, struct hy_process *p, int fd, const uint8_t *by
     }
 }
 
-static void on_end(void *arg, struct hy_process *p, const struct hy_process_end *end)
+static inline void on_end(void *arg, struct hy_process *p, const struct hy_process_end *end)
 {
     struct trial *t = arg;
 
@@ -109,8 +112,8 @@ static void on_end(void *arg, struct hy_process *p, const struct hy_process_end 
 
 static const struct hy_process_events events = {.on_output = on_output, .on_end = on_end};
 
-static int start_spec(struct bench *b, struct trial *t, const struct hy_process_spec *spec,
-                      struct hy_err *err)
+static inline int start_spec(struct bench *b, struct trial *t, const struct hy_process_spec *spec,
+                             struct hy_err *err)
 {
     memset(t, 0, sizeof *t);
     t->bench = b;
@@ -130,7 +133,7 @@ static int start_spec(struct bench *b, struct trial *t, const struct hy_process_
 
 #define HELPER(...) self_path, "helper", __VA_ARGS__
 
-static void run_to_end(struct trial *t)
+static inline void run_to_end(struct trial *t)
 {
     while (!t->ended)
         uv_run(&t->bench->loop, UV_RUN_ONCE);
@@ -138,7 +141,7 @@ static void run_to_end(struct trial *t)
     assert_false(t->wrong);
 }
 
-static int count_text(const char *text, const char *what)
+static inline int count_text(const char *text, const char *what)
 {
     int n = 0;
 
@@ -148,7 +151,7 @@ static int count_text(const char *text, const char *what)
 }
 
 /* Until `count` processes (or whatever `what` is) were printed. */
-static void run_to_text(struct trial *t, const char *what, int count)
+static inline void run_to_text(struct trial *t, const char *what, int count)
 {
     while (count_text((char *)t->first[1], what) < count) {
         assert_false(t->ended);
@@ -157,7 +160,7 @@ static void run_to_text(struct trial *t, const char *what, int count)
 }
 
 /* How many of the processes that were printed are still there. */
-static int still_there(const struct trial *t)
+static inline int still_there(const struct trial *t)
 {
     const char *text = (const char *)t->first[1];
     int n = 0;
@@ -170,7 +173,7 @@ static int still_there(const struct trial *t)
 static int fds_before;
 
 /* libuv opens a pipe of its own the first time that it handles signals. */
-static int warm_up(void **state)
+static inline int warm_up(void **state)
 {
     struct bench b;
     int rc = open_bench(&b, NULL);
@@ -181,7 +184,7 @@ static int warm_up(void **state)
     return rc;
 }
 
-static int set_up(void **state)
+static inline int set_up(void **state)
 {
     struct bench *b = calloc(1, sizeof *b);
     struct hy_err err = {0};
@@ -192,14 +195,14 @@ static int set_up(void **state)
     return open_bench(b, &err);
 }
 
-static int set_up_watch(void **state)
+static inline int set_up_watch(void **state)
 {
     setenv("HOPYARD_TEST_LIMITS", "watch", 1);
     return set_up(state);
 }
 
 /* Whatever a test did: no process, no zombie, no file is left of it. */
-static int tear_down(void **state)
+static inline int tear_down(void **state)
 {
     struct bench *b = *state;
 
@@ -213,6 +216,31 @@ static int tear_down(void **state)
     assert_int_equal(count_fds(), fds_before);
     alarm(0);
     return 0;
+}
+
+static inline void write_file(const char *path, const char *text, mode_t mode)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    fchmod(fd, mode);
+    close(fd);
+}
+
+#define LIVE(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+#define BOTH(f) LIVE(f), {#f "_by_watch", f, set_up_watch, tear_down, NULL}
+
+/* The end of each suite's main: this program is also what its trials run. */
+static inline int run_suite(int argc, char **argv, const struct CMUnitTest *tests, size_t count)
+{
+    if (readlink("/proc/self/exe", self_path, sizeof self_path - 1) < 0)
+        return 2;
+    if (argc > 2 && strcmp(argv[1], "helper") == 0)
+        return run_helper(argv + 2);
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return _cmocka_run_group_tests("tests", tests, count, warm_up, NULL);
 }
 
 #endif

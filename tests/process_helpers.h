@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a trial may do, for test_process.c: `test_process helper NAME …` plays
- * the badly behaved one. A helper prints `pid N` for every process it makes.
+ * What a trial may do, for process_bench.h: a suite that is started with
+ * `helper NAME …` plays the badly behaved one. A helper prints `pid N` for every
+ * process it makes.
  */
 #ifndef HY_TESTS_PROCESS_HELPERS_H
 #define HY_TESTS_PROCESS_HELPERS_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the C suites share: cmocka, and a loop over the fault seams. */
+/* What the C suites share: cmocka, a loop over the fault seams, paths. */
 #ifndef HY_TESTS_SUPPORT_H
 #define HY_TESTS_SUPPORT_H
 
@@ -40,6 +40,17 @@ static inline void hy_each_fault(enum hy_seam seam, int (*scenario)(void *arg), 
             break;
     }
     hy_fault_arm(seam, 0);
+}
+
+/* A path that lasts for three more calls, and is nobody's to free. */
+static inline char *hy_path_in(const char *folder, const char *name)
+{
+    static char paths[4][200];
+    static unsigned turn;
+    char *path = paths[turn++ % 4];
+
+    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    return path;
 }
 
 #endif

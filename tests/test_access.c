@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The store among several: what a turn is, who may write and read, where it lies, one driver per run. */
+#include "store_bench.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <sys/mount.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+
+/* ---- the turn -------------------------------------------------------------------- */
+
+static void test_nothing_is_seen_before_it_is_committed(void **state)
+{
+    int64_t run;
+    struct hy_store *s = store_with_run(true, &run), *reader = open_store(HY_STORE_READ);
+
+    (void)state;
+    OK(add_trial(s, run, 1));
+    assert_int_equal(count_trials(s, run), 1);
+    assert_int_equal(count_trials(reader, run), 0); /* nor does the reader wait */
+    OK(hy_store_commit(s, &err));
+    assert_int_equal(count_trials(reader, run), 1);
+    OK(hy_store_commit(s, &err)); /* an empty turn is fine */
+    OK(add_trial(s, run, 2));
+    hy_store_close(s);
+    assert_int_equal(count_trials(reader, run), 1);
+    FAILS(add_trial(reader, run, 3), -EROFS, "open for reading only");
+    FAILS(hy_store_run_state(reader, run, HY_RUN_DONE, NULL, &err), -EROFS, "open for reading only");
+    hy_store_close(reader);
+}
+
+static int look_inside(void *arg, const struct hy_trial_row *t)
+{
+    struct hy_store *s = ((void **)arg)[0];
+    int64_t run = *(int64_t *)((void **)arg)[1];
+
+    assert_int_equal(count_trials(s, run), 3); /* the same walk within itself */
+    return end_trial(s, run, t->number, HY_TRIAL_DONE, 1);
+}
+
+static void test_a_callback_may_use_the_store(void **state)
+{
+    int64_t run;
+    struct hy_store *s = store_with_run(true, &run);
+
+    (void)state;
+    for (int64_t i = 1; i <= 3; i++)
+        OK(add_trial(s, run, i));
+    OK(hy_store_commit(s, &err));
+    OK(hy_store_trial_each(s, run, 0, HY_TRIALS_BY_NUMBER, 0, 0, look_inside, (void *[]){s, &run}, &err));
+    OK(hy_store_commit(s, &err));
+    assert_int_equal(counts_of(s, run).done, 3);
+    hy_store_close(s);
+}
+
+static void test_a_change_that_fails_takes_its_whole_turn_with_it(void **state)
+{
+    int64_t run;
+    struct hy_store *s = store_with_run(true, &run);
+
+    (void)state;
+    OK(add_trial(s, run, 1));
+    FAILS(add_trial(s, 99, 1), -ENOENT, "no run 99"); /* its run was removed under it */
+    FAILS(add_trial(s, run, 2), -ENOENT, "no run 99");
+    FAILS(hy_store_commit(s, &err), -ENOENT, "no run 99");
+    assert_int_equal(count_trials(s, run), 0);
+    OK(whole_turn(s, run, 1));
+    assert_int_equal(counts_of(s, run).done, 1);
+    hy_store_close(s);
+}
+
+/* ---- writers --------------------------------------------------------------------- */
+
+static int write_a_run(void *arg)
+{
+    struct hy_store *s = NULL;
+    int64_t run;
+
+    CHECK(hy_store_open(project, HY_STORE_WRITE, &s, &err) == 0);
+    CHECK(add_run(s, NULL, (int64_t)(intptr_t)arg, true, &run) == 0);
+    for (int64_t i = 1; i <= 150; i++)
+        CHECK(whole_turn(s, run, i) == 0);
+    hy_store_close(s);
+    return 0;
+}
+
+static void test_writers_of_several_runs_never_find_the_store_locked(void **state)
+{
+    pid_t writers[3];
+    struct hy_store *s;
+
+    (void)state;
+    for (intptr_t i = 0; i < 3; i++) /* the first of them makes the store, the others wait for it */
+        writers[i] = start_child(write_a_run, (void *)(i + 1));
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(child_ends(writers[i]), 0);
+    s = open_store(HY_STORE_READ);
+    for (int64_t run = 1; run <= 3; run++) {
+        assert_int_equal(counts_of(s, run).done, 150);
+        assert_int_equal(count_trials(s, run), 150);
+    }
+    hy_store_close(s);
+}
+
+static void test_a_store_in_use_is_waited_for_then_refused(void **state)
+{
+    int64_t run;
+    struct hy_store *s = store_with_run(true, &run), *second, *third = NULL;
+
+    (void)state;
+    setenv("HOPYARD_TEST_STORE_WAIT_MS", "30", 1);
+    second = open_store(HY_STORE_WRITE);
+    OK(add_trial(s, run, 1));
+    FAILS(add_trial(second, run, 2), -EBUSY, "is in use");
+    FAILS(hy_store_commit(second, &err), -EBUSY, "is in use");
+    FAILS(hy_store_open(project, HY_STORE_WRITE, &third, &err), -EBUSY, "is in use");
+    OK(hy_store_commit(s, &err));
+    OK(add_trial(second, run, 2));
+    OK(hy_store_commit(second, &err));
+    assert_int_equal(count_trials(s, run), 2);
+    hy_store_close(second);
+    hy_store_close(s);
+}
+
+static void test_every_descriptor_closes_on_exec(void **state)
+{
+    int64_t run;
+    struct hy_store *s = store_with_run(true, &run), *reader = open_store(HY_STORE_READ);
+    int lock = hy_store_run_lock(s, run, &err), seen = 0;
+    char path[64], where[200];
+
+    (void)state;
+    assert_int_equal(count_trials(reader, run), 0);
+    for (int fd = 3; fd < 256; fd++) {
+        ssize_t n;
+
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        n = readlink(path, where, sizeof where - 1);
+        if (n <= 0 || strncmp(where, project, strlen(project)) != 0)
+            continue;
+        seen++;
+        assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+    }
+    assert_true(seen >= 5); /* two stores, two locks, -wal, -shm */
+    close(lock);
+    hy_store_close(reader);
+    hy_store_close(s);
+}
+
+/* ---- readers --------------------------------------------------------------------- */
+
+static void test_a_reader_says_when_there_is_nothing_yet(void **state)
+{
+    struct hy_store *s = NULL;
+
+    (void)state;
+    FAILS(hy_store_open(project, HY_STORE_READ, &s, &err), -ENOENT, "no runs yet in '/tmp/hy-store-");
+    assert_non_null(strstr(err.text, "': start one with `hopyard run`"));
+    assert_int_equal(access(in_project(".hopyard"), F_OK), -1); /* and makes nothing */
+    assert_int_equal(mkdir(in_project(".hopyard"), 0755), 0);
+    put_file(in_project(".hopyard/store.db"), "", 0);
+    FAILS(hy_store_open(project, HY_STORE_READ, &s, &err), -ENOENT, "no runs yet");
+    FAILS(hy_store_open(in_project("missing"), HY_STORE_READ, &s, &err), -ENOENT, "cannot use '");
+    FAILS(hy_store_open(in_project("missing"), HY_STORE_WRITE, &s, &err), -ENOENT, "cannot use '");
+    put_file(in_project("file"), "", 0);
+    FAILS(hy_store_open(in_project("file"), HY_STORE_WRITE, &s, &err), -ENOTDIR, "is not a folder");
+}
+
+/* Root may write anywhere; what a reader may do is tried as somebody else. */
+static int become_nobody(void)
+{
+    if (getuid() != 0)
+        return 0;
+    return setresgid(65534, 65534, 65534) == 0 && setresuid(65534, 65534, 65534) == 0 ? 0 : -1;
+}
+
+static int read_as_nobody(void *arg)
+{
+    struct hy_store *s = NULL;
+    int n = 0, runs = 0;
+
+    CHECK(become_nobody() == 0);
+    CHECK(hy_store_open(project, HY_STORE_READ, &s, &err) == 0);
+    CHECK(hy_store_run_each(s, 0, count_run, &runs, &err) == 0);
+    CHECK(hy_store_trial_each(s, 1, 0, HY_TRIALS_BY_VALUE, 0, 0, count_trial, &n, &err) == 0);
+    CHECK(runs == 1);
+    CHECK(n == *(int *)arg);
+    hy_store_close(s);
+    return 0;
+}
+
+static void test_a_store_is_for_its_owners_eyes_only(void **state)
+{
+    int64_t run;
+    struct stat st;
+
+    (void)state;
+    hy_store_close(store_with_run(true, &run));
+    assert_int_equal(stat(in_project(".hopyard"), &st), 0);
+    assert_int_equal(st.st_mode & 077, 0); /* it holds the user's environment */
+}
+
+/* Whoever wants others to read it says so. */
+static void share(void)
+{
+    assert_int_equal(chmod(in_project(".hopyard"), 0755), 0);
+}
+
+/* Reads as one who may not write there, with all files, and with each of them missing. */
+static void test_a_reader_needs_no_right_to_write(void **state)
+{
+    int64_t run;
+    int trials = 3;
+    struct hy_store *s = store_with_run(true, &run);
+
+    (void)state;
+    share();
+    for (int64_t i = 1; i <= 3; i++)
+        OK(whole_turn(s, run, i));
+    if (getuid() != 0)
+        assert_int_equal(chmod(in_project(".hopyard"), 0555), 0);
+    assert_int_equal(child_ends(start_child(read_as_nobody, &trials)), 0); /* beside a writer */
+    hy_store_close(s);
+    assert_int_equal(child_ends(start_child(read_as_nobody, &trials)), 0); /* after it */
+    chmod(in_project(".hopyard"), 0755);
+    unlink(in_project(".hopyard/store.db-shm"));
+    unlink(in_project(".hopyard/store.db-wal"));
+    if (getuid() != 0)
+        assert_int_equal(chmod(in_project(".hopyard"), 0555), 0);
+    assert_int_equal(child_ends(start_child(read_as_nobody, &trials)), 0);
+    chmod(in_project(".hopyard"), 0755);
+    s = open_store(HY_STORE_READ); /* as one who may write, too */
+    assert_int_equal(count_trials(s, run), 3);
+    hy_store_close(s);
+}
+
+static void test_a_reader_without_rights_reads_what_a_killed_writer_left(void **state)
+{
+    int64_t run;
+    struct hy_store *s;
+    int trials;
+
+    (void)state;
+    hy_store_close(store_with_run(true, &run));
+    share();
+    trials = (int)kill_writer_after(5, 0);
+    unlink(in_project(".hopyard/store.db-shm")); /* what was committed is in the -wal alone */
+    s = open_store(HY_STORE_READ);
+    trials = (int)counts_of(s, run).done;
+    hy_store_close(s);
+    assert_true(trials >= 5);
+    unlink(in_project(".hopyard/store.db-shm"));
+    if (getuid() != 0)
+        assert_int_equal(chmod(in_project(".hopyard"), 0555), 0);
+    assert_int_equal(child_ends(start_child(read_as_nobody, &trials)), 0);
+    chmod(in_project(".hopyard"), 0755);
+}
+
+static int write_as_nobody(void *arg)
+{
+    struct hy_store *s = NULL;
+    int rc;
+
+    (void)arg;
+    CHECK(become_nobody() == 0);
+    rc = hy_store_open(project, HY_STORE_WRITE, &s, &err);
+    CHECK(rc == -EACCES);
+    CHECK(strstr(err.text, project) && strstr(err.text, "writ"));
+    return 0;
+}
+
+static void test_a_folder_that_is_not_writable_is_said_so(void **state)
+{
+    int64_t run;
+
+    (void)state;
+    assert_int_equal(chmod(project, 0555), 0);
+    assert_int_equal(child_ends(start_child(write_as_nobody, NULL)), 0); /* no .hopyard yet */
+    assert_int_equal(chmod(project, 0755), 0);
+    hy_store_close(store_with_run(true, &run));
+    assert_int_equal(chmod(in_project(".hopyard"), 0555), 0);
+    assert_int_equal(chmod(in_project(".hopyard/store.lock"), 0444), 0);
+    assert_int_equal(child_ends(start_child(write_as_nobody, NULL)), 0);
+    assert_int_equal(chmod(in_project(".hopyard/store.lock"), 0666), 0);
+    assert_int_equal(chmod(in_project(".hopyard/store.db"), 0444), 0);
+    assert_int_equal(child_ends(start_child(write_as_nobody, NULL)), 0);
+    assert_int_equal(chmod(in_project(".hopyard"), 0755), 0);
+}
+
+static int read_on_read_only_mount(void *arg)
+{
+    CHECK(unshare(CLONE_NEWNS) == 0 && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0);
+    CHECK(mount(project, project, NULL, MS_BIND, NULL) == 0);
+    CHECK(mount(NULL, project, NULL, MS_BIND | MS_REMOUNT | MS_RDONLY, NULL) == 0);
+    return read_as_nobody(arg);
+}
+
+static void test_a_reader_reads_a_read_only_file_system(void **state)
+{
+    int64_t run;
+    int trials = 1;
+    struct hy_store *s = store_with_run(true, &run);
+
+    (void)state;
+    share();
+    OK(whole_turn(s, run, 1));
+    hy_store_close(s);
+    if (getuid() != 0) {
+        print_message("not root: read-only folders were tried, a read-only mount was not\n");
+        return;
+    }
+    assert_int_equal(child_ends(start_child(read_on_read_only_mount, &trials)), 0);
+    unlink(in_project(".hopyard/store.db-shm"));
+    assert_int_equal(child_ends(start_child(read_on_read_only_mount, &trials)), 0);
+    unlink(in_project(".hopyard/store.db-wal"));
+    assert_int_equal(child_ends(start_child(read_on_read_only_mount, &trials)), 0);
+}
+
+/* ---- places ---------------------------------------------------------------------- */
+
+static void test_a_store_on_a_local_disk_lies_in_the_project_and_out_of_git(void **state)
+{
+    hy_cleanup_buf struct hy_buf b;
+    struct hy_store *s = open_store(HY_STORE_WRITE);
+
+    (void)state;
+    hy_buf_init(&b, 100);
+    assert_string_equal(hy_store_folder(s), in_project(".hopyard"));
+    assert_int_equal(hy_store_is_remote(s), 0);
+    assert_int_equal(hy_file_read(in_project(".hopyard/.gitignore"), &b), 0);
+    assert_string_equal(hy_buf_cstr(&b), "*\n");
+    hy_store_close(s);
+}
+
+static void test_a_project_on_a_network_has_its_store_in_the_state_folder(void **state)
+{
+    static const char *const types[] = {"0x6969", "0xff534d42", "0x65735546", "0x01021997"};
+    hy_cleanup_buf struct hy_buf b;
+    char folder[200], pretend[200], named[300];
+    struct hy_store *s = NULL;
+    int64_t run;
+
+    (void)state;
+    hy_buf_init(&b, 1000);
+    assert_int_equal(mkdir(in_project("p"), 0755), 0);
+    setenv("XDG_STATE_HOME", in_project("state"), 1);
+    for (size_t i = 0; i < HY_COUNT(types); i++) {
+        snprintf(pretend, sizeof pretend, "%s:%s", types[i], in_project("p"));
+        setenv("HOPYARD_TEST_FS_TYPE", pretend, 1);
+        OK(hy_store_open(in_project("p"), HY_STORE_WRITE, &s, &err));
+        assert_int_equal(hy_store_is_remote(s), 1);
+        snprintf(folder, sizeof folder, "%s", hy_store_folder(s));
+        assert_memory_equal(folder, in_project("state/hopyard/"), strlen(in_project("state/hopyard/")));
+        assert_int_equal(access(in_project("p/.hopyard"), F_OK), -1);
+        OK(add_run(s, NULL, (int64_t)i + 1, true, &run));
+        OK(hy_store_commit(s, &err));
+        hy_store_close(s);
+        OK(hy_store_open(in_project("p/../p/"), HY_STORE_READ, &s, &err));
+        assert_string_equal(hy_store_folder(s), folder);
+        hy_store_close(s);
+    }
+    snprintf(named, sizeof named, "%s/project", folder);
+    assert_int_equal(hy_file_read(named, &b), 0);
+    assert_int_equal(b.len, strlen(in_project("p")) + 1);
+    assert_memory_equal(hy_buf_bytes(&b), in_project("p"), b.len - 1);
+    put_file(named, "/elsewhere\n", 11);
+    FAILS(hy_store_open(in_project("p"), HY_STORE_WRITE, &s, &err), -EEXIST, "belongs to another project");
+    setenv("HOPYARD_TEST_FS_TYPE", "0x6969", 1); /* everywhere */
+    FAILS(hy_store_open(in_project("p"), HY_STORE_WRITE, &s, &err), -ENOTSUP,
+          "set XDG_STATE_HOME to a folder on a local disk");
+}
+
+/* ---- one driver per run ---------------------------------------------------------- */
+
+static int hold_lock(void *arg)
+{
+    int *fds = arg;
+    struct hy_store *s = NULL;
+    char c = 'x';
+
+    CHECK(hy_store_open(project, HY_STORE_READ, &s, &err) == 0);
+    CHECK(hy_store_run_lock(s, 1, &err) >= 0);
+    CHECK(write(fds[1], &c, 1) == 1);
+    for (;;)
+        pause();
+}
+
+static void test_a_run_has_one_driver_and_its_death_frees_the_lock(void **state)
+{
+    int64_t run;
+    struct hy_store *s = store_with_run(true, &run);
+    char c, named[64];
+    int fds[2], lock;
+    pid_t pid;
+
+    (void)state;
+    assert_int_equal(hy_store_run_alive(s, run), 0);
+    assert_int_equal(access(in_project(".hopyard/run-1.lock"), F_OK), -1); /* asking makes nothing */
+    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+    pid = start_child(hold_lock, fds);
+    assert_int_equal(read(fds[0], &c, 1), 1);
+    assert_int_equal(hy_store_run_alive(s, run), 1);
+    snprintf(named, sizeof named, "run 1 has a driver already (process %d)", (int)pid);
+    FAILS(hy_store_run_lock(s, run, &err), -EBUSY, named);
+    kill(pid, SIGKILL);
+    child_ends(pid);
+    assert_int_equal(hy_store_run_alive(s, run), 0);
+    lock = hy_store_run_lock(s, run, &err);
+    assert_true(lock >= 0);
+    assert_int_equal(hy_store_run_alive(s, run), 1); /* seen from the same process too */
+    FAILS(hy_store_run_lock(s, run, &err), -EBUSY, "has a driver already");
+    assert_int_equal(hy_store_run_alive(s, run), 1); /* and asking did not drop it */
+    close(lock);
+    assert_int_equal(hy_store_run_alive(s, run), 0);
+    close(fds[0]);
+    close(fds[1]);
+    hy_store_close(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        PROMISE(test_nothing_is_seen_before_it_is_committed),
+        PROMISE(test_a_callback_may_use_the_store),
+        PROMISE(test_a_change_that_fails_takes_its_whole_turn_with_it),
+        PROMISE(test_writers_of_several_runs_never_find_the_store_locked),
+        PROMISE(test_a_store_in_use_is_waited_for_then_refused),
+        PROMISE(test_every_descriptor_closes_on_exec),
+        PROMISE(test_a_reader_says_when_there_is_nothing_yet),
+        PROMISE(test_a_store_is_for_its_owners_eyes_only),
+        PROMISE(test_a_reader_needs_no_right_to_write),
+        PROMISE(test_a_reader_without_rights_reads_what_a_killed_writer_left),
+        PROMISE(test_a_folder_that_is_not_writable_is_said_so),
+        PROMISE(test_a_reader_reads_a_read_only_file_system),
+        PROMISE(test_a_store_on_a_local_disk_lies_in_the_project_and_out_of_git),
+        PROMISE(test_a_project_on_a_network_has_its_store_in_the_state_folder),
+        PROMISE(test_a_run_has_one_driver_and_its_death_frees_the_lock),
+    };
+
+    return cmocka_run_group_tests_name("access", tests, NULL, NULL);
+}

@@ -1,0 +1,557 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The schedule: gangs are placed whole, and what the oldest task waits for is kept for it. */
+#include "schedule_words.h"
+
+/* ---- gangs ------------------------------------------------------------------ */
+
+static void test_gang_is_placed_whole_or_not_at_all(void **state)
+{
+    struct hy_schedule *s = new_schedule(0);
+
+    (void)state;
+    add(s, 1, 2, 0, UNCOUNTED);
+    add(s, 2, 1, 0, UNCOUNTED);
+    submit(s, 1, gang(4, 0, 0));
+    assert_none(s);
+    assert_int_equal(stats_of(s).slots_used, 0);
+    add(s, 3, 1, 0, UNCOUNTED);
+    assert_int_equal(next(s).seat_count, 4);
+    assert_int_equal(stats_of(s).slots_used, 4);
+    done(s, 1);
+    assert_int_equal(stats_of(s).slots_used, 0);
+    hy_schedule_free(s);
+}
+
+static void test_seats_come_by_role_then_member(void **state)
+{
+    /* The least demanding role is the first; the layout starts with the last. */
+    struct hy_need need = {.role_count = 3, .roles = {{2, 0, 0}, {1, 500, 0}, {2, 1000, GB}}};
+    static const uint32_t roles[] = {0, 0, 1, 2, 2}, members[] = {0, 1, 0, 0, 1};
+    static const uint32_t shares[] = {0, 0, 500, 1000, 1000};
+    struct hy_schedule *s = new_schedule(0);
+    struct hy_place p;
+
+    (void)state;
+    add(s, 7, 8, 3, 4 * GB);
+    submit(s, 1, need);
+    p = next(s);
+    assert_int_equal(p.seat_count, 5);
+    for (size_t i = 0; i < p.seat_count; i++) {
+        assert_int_equal(p.seats[i].agent, 7);
+        assert_int_equal(p.seats[i].role, roles[i]);
+        assert_int_equal(p.seats[i].member, members[i]);
+        assert_int_equal(p.seats[i].gpu_share, shares[i]);
+        assert_int_equal(p.seats[i].gpu_mask != 0, shares[i] != 0);
+    }
+    hy_schedule_free(s);
+}
+
+/* A greedy parameter server on the only agent with a GPU would wait forever. */
+static void test_roles_of_a_waiting_gang_do_not_block_each_other(void **state)
+{
+    struct hy_need need = {.role_count = 2, .roles = {{1, 0, 0}, {1, 1000, 0}}};
+    struct hy_schedule *s = new_schedule(0);
+    struct hy_place p;
+
+    (void)state;
+    add(s, 1, 1, 1, UNCOUNTED);
+    add(s, 2, 1, 0, UNCOUNTED);
+    submit(s, 1, gang(1, 0, 0));
+    assert_int_equal(next(s).seats[0].agent, 2);
+    submit(s, 2, need);
+    submit(s, 3, gang(1, 0, 0));
+    assert_none(s);
+    done(s, 1);
+    p = next(s);
+    assert_int_equal(p.task, 2);
+    assert_int_equal(p.seats[0].agent, 2);
+    assert_int_equal(p.seats[1].agent, 1);
+    hy_schedule_free(s);
+}
+
+/* With agent 1 busy, the GPU role goes to agent 2 first and the memory role
+ * then fits nowhere, ever; the plan for idle agents still knows a way. */
+static void test_possible_gang_gets_a_plan_even_where_the_free_places_mislead(void **state)
+{
+    struct hy_need need = {.role_count = 2, .roles = {{1, 1000, 0}, {1, 0, 8 * GB}}};
+    struct hy_schedule *s = new_schedule(0);
+    struct hy_place p;
+
+    (void)state;
+    add(s, 1, 1, 1, GB);
+    add(s, 2, 1, 1, 8 * GB);
+    submit(s, 1, gang(1, 1000, 0));
+    assert_int_equal(next(s).seats[0].agent, 1);
+    assert_int_equal(hy_schedule_possible(s, &need), 1);
+    submit(s, 2, need);
+    submit(s, 3, gang(1, 0, 0));
+    assert_none(s);
+    done(s, 1);
+    p = next(s);
+    assert_int_equal(p.task, 2);
+    assert_int_equal(p.seats[0].agent, 1);
+    assert_int_equal(p.seats[1].agent, 2);
+    hy_schedule_free(s);
+}
+
+static void test_demanding_roles_choose_first(void **state)
+{
+    struct hy_need need = {.role_count = 2, .roles = {{1, 0, 0}, {1, 0, 8 * GB}}};
+    struct hy_schedule *s = new_schedule(0);
+    struct hy_place p;
+
+    (void)state;
+    add(s, 1, 1, 0, 8 * GB);
+    add(s, 2, 1, 0, 9 * GB);
+    submit(s, 1, need);
+    p = next(s);
+    assert_int_equal(p.seats[0].agent, 2);
+    assert_int_equal(p.seats[1].agent, 1);
+    hy_schedule_free(s);
+}
+
+/* The most demanding role first would take the only slot of agent 1. */
+static void test_gang_is_placed_if_any_order_of_its_roles_fits(void **state)
+{
+    struct hy_need need = {.role_count = 2, .roles = {{1, 600, 1}, {2, 400, 3}}};
+    struct hy_schedule *s = new_schedule(0);
+    struct hy_place p;
+
+    (void)state;
+    add(s, 1, 1, 1, 16);
+    add(s, 2, 4, 3, 4);
+    assert_int_equal(hy_schedule_possible(s, &need), 1);
+    submit(s, 1, need);
+    p = next(s);
+    assert_int_equal(p.task, 1);
+    assert_int_equal(p.seats[0].agent, 2);
+    hy_schedule_free(s);
+}
+
+/* ---- the reservation ---------------------------------------------------------- */
+
+static void test_small_tasks_fill_holes_beside_a_reservation(void **state)
+{
+    struct hy_schedule *s = new_schedule(0);
+
+    (void)state;
+    add(s, 1, 4, 0, 8 * GB);
+    submit(s, 1, gang(1, 0, 5 * GB));
+    submit(s, 2, gang(1, 0, 6 * GB)); /* waits for memory: one slot and 6 GB are set aside */
+    assert_next(s, 1);
+    for (uint64_t t = 3; t <= 6; t++)
+        submit(s, t, gang(1, 0, 0));
+    submit(s, 7, gang(1, 0, GB));
+    assert_next(s, 3);
+    assert_next(s, 4);
+    assert_none(s); /* the fourth slot is task 2's, and so are 3 GB */
+    done(s, 3);
+    assert_next(s, 5);
+    assert_none(s);
+    done(s, 1);
+    assert_next(s, 2);
+    hy_schedule_free(s);
+}
+
+/* Small tasks without end, always three of them waiting, and `big` among them:
+ * how many start before it does? The oldest ends when nothing fits any more. */
+static unsigned starts_before(struct hy_schedule *s, struct hy_need big, struct hy_need small)
+{
+    const uint64_t big_id = 1000000;
+    uint64_t last = 0, first = 0, running[64];
+
+    for (unsigned placed = 0, ended = 0; placed < 1000; placed++) {
+        struct hy_place p;
+
+        if (placed == 20)
+            submit(s, big_id, big);
+        while (stats_of(s).waiting < 4)
+            submit(s, placed * 10 + stats_of(s).waiting + 1, small);
+        while (!(p = next(s)).task) {
+            assert_true(ended++ < 2000 && first < last);
+            done(s, running[first++ % 64]);
+        }
+        if (p.task == big_id)
+            return placed - 20;
+        running[last++ % 64] = p.task;
+        assert_true(last - first <= 64);
+    }
+    fail_msg("the big task starves");
+    return 0;
+}
+
+static const struct hy_need smalls[] = {
+    {1, {{1, 0, GB}}}, {1, {{1, 250, 0}}}, {1, {{1, 300, GB}}}, {1, {{1, 1000, 0}}}, {1, {{2, 0, GB}}},
+};
+static const struct hy_need bigs[] = {
+    {1, {{1, 0, 10 * GB}}}, {1, {{2, 0, 10 * GB}}}, {1, {{1, 4000, 0}}}, {1, {{2, 4000, GB}}},
+    {1, {{5, 1000, 0}}},    {1, {{16, 0, 0}}},      {1, {{8, 500, 0}}},  {2, {{2, 2000, 0}, {3, 0, 2 * GB}}},
+};
+
+static void test_endless_small_tasks_do_not_starve_a_big_one(void **state)
+{
+    (void)state;
+    for (size_t b = 0; b < HY_COUNT(bigs); b++) {
+        for (size_t m = 0; m < HY_COUNT(smalls); m++) {
+            struct hy_schedule *s = new_schedule(0);
+
+            add(s, 1, 8, 4, 10 * GB);
+            add(s, 2, 8, 4, 10 * GB);
+            assert_true(starts_before(s, bigs[b], smalls[m]) <= 40); /* of those, 4 are older */
+            hy_schedule_free(s);
+        }
+    }
+}
+
+/* The small ones that started later never end, and delay the big one not at all. */
+static void test_small_tasks_that_start_later_never_delay_a_big_one(void **state)
+{
+    (void)state;
+    for (size_t b = 0; b < HY_COUNT(bigs); b++) {
+        for (size_t m = 0; m < HY_COUNT(smalls); m++) {
+            struct hy_schedule *s = new_schedule(0);
+            struct hy_place p;
+            bool placed = false;
+
+            add(s, 1, 8, 4, 10 * GB);
+            add(s, 2, 8, 4, 10 * GB);
+            for (uint64_t t = 1; t <= 16; t++)
+                submit(s, t, smalls[m]);
+            while (next(s).task)
+                ;
+            submit(s, 99, bigs[b]);
+            for (uint64_t t = 1; t <= 16; t++) {
+                submit(s, 100 + t, smalls[m]);
+                done(s, t);
+                while ((p = next(s)).task)
+                    placed |= p.task == 99;
+            }
+            assert_true(placed);
+            hy_schedule_free(s);
+        }
+    }
+}
+
+static void test_slots_gather_for_a_gang_one_by_one(void **state)
+{
+    struct hy_schedule *s = new_schedule(0);
+
+    (void)state;
+    for (uint64_t a = 1; a <= 4; a++)
+        add(s, a, 3, 0, UNCOUNTED);
+    run(s, 1, 12, gang(1, 0, 0));
+    submit(s, 99, gang(12, 0, 0));
+    submit(s, 100, gang(1, 0, 0));
+    for (uint64_t t = 1; t <= 11; t++) {
+        done(s, t);
+        assert_none(s);
+    }
+    done(s, 12);
+    assert_next(s, 99);
+    assert_none(s);
+    hy_schedule_free(s);
+}
+
+static void test_what_comes_free_anywhere_goes_to_the_oldest_first(void **state)
+{
+    (void)state;
+    for (uint64_t first = 1; first <= 3; first++) {
+        struct hy_schedule *s = new_schedule(0);
+        struct hy_place p;
+
+        for (uint64_t a = 1; a <= 3; a++)
+            add(s, a, 2, 1, UNCOUNTED);
+        for (uint64_t t = 1; t <= 3; t++)
+            submit(s, t, gang(1, 1000, 0));
+        for (uint64_t t = 1; t <= 3; t++)
+            assert_int_equal(next(s).seats[0].agent, t);
+        submit(s, 4, gang(1, 1000, 0));
+        submit(s, 5, gang(1, 500, 0));
+        submit(s, 6, gang(1, 0, 0));
+        assert_next(s, 6); /* so task 4 has its reservation, wherever it is */
+        done(s, first);
+        p = next(s);
+        assert_int_equal(p.task, 4);
+        assert_int_equal(p.seats[0].agent, first);
+        assert_none(s);
+        hy_schedule_free(s);
+    }
+}
+
+/* Free devices 0 and 2 are enough for a member that waits for 0 and 1 while
+ * another waits for 2 and 3. */
+static void test_waiting_members_exchange_devices(void **state)
+{
+    for (uint64_t other = 2; other <= 4; other++) {
+        struct hy_schedule *s = new_schedule(0);
+
+        (void)state;
+        add(s, 1, 8, 4, UNCOUNTED);
+        run(s, 1, 4, gang(1, 1000, 0));
+        add(s, 2, 1, 2, UNCOUNTED);
+        submit(s, 5, gang(3, 2000, 0)); /* one member on agent 2, two wait on agent 1 */
+        submit(s, 6, gang(1, 0, 0));
+        submit(s, 7, gang(1, 1000, 0));
+        assert_next(s, 6);
+        assert_none(s);
+        done(s, 1);
+        done(s, other); /* a pair that is secured at once ... */
+        add(s, 3, 1, 2, UNCOUNTED);
+        assert_next(s, 5); /* ... so that a second agent is all it takes */
+        hy_schedule_free(s);
+    }
+}
+
+/* A member that wants a whole device and one that wants a half of another. */
+static void test_waiting_members_with_shares_keep_their_devices(void **state)
+{
+    struct hy_need need = {.role_count = 2, .roles = {{1, 1000, 0}, {1, 500, 0}}};
+    struct hy_schedule *s = new_schedule(0);
+    struct hy_place p;
+
+    (void)state;
+    add(s, 1, 8, 2, UNCOUNTED);
+    run(s, 1, 2, gang(1, 1000, 0));
+    submit(s, 3, need);
+    submit(s, 4, gang(1, 0, 0));
+    submit(s, 5, gang(1, 500, 0));
+    assert_next(s, 4);
+    done(s, 2);
+    assert_next(s, 5); /* half of it is task 3's, and half is anybody's */
+    done(s, 1);
+    p = next(s);
+    assert_int_equal(p.task, 3);
+    assert_int_equal(p.seats[0].gpu_mask | p.seats[1].gpu_mask, 3);
+    hy_schedule_free(s);
+}
+
+static void test_reservation_waits_where_least_is_missing(void **state)
+{
+    struct hy_schedule *s = new_schedule(0);
+
+    (void)state;
+    add(s, 1, 8, 2, UNCOUNTED);
+    add(s, 2, 8, 2, UNCOUNTED);
+    run(s, 1, 4, gang(1, 1000, 0));
+    done(s, 1); /* a device of agent 1 is free, none of agent 2 */
+    submit(s, 5, gang(1, 2000, 0));
+    submit(s, 6, gang(1, 1000, 0));
+    assert_none(s);
+    done(s, 3);
+    assert_next(s, 6); /* agent 2 is anybody's */
+    done(s, 2);
+    assert_next(s, 5);
+    hy_schedule_free(s);
+}
+
+static void test_reservation_waits_for_the_device_that_lacks_least(void **state)
+{
+    struct hy_schedule *s = new_schedule(0);
+
+    (void)state;
+    add(s, 1, 8, 2, UNCOUNTED);
+    submit(s, 1, gang(1, 900, 0));
+    submit(s, 2, gang(1, 300, 0));
+    assert_int_equal(next(s).seats[0].gpu_mask, 1);
+    assert_int_equal(next(s).seats[0].gpu_mask, 2);
+    submit(s, 3, gang(1, 1000, 0));
+    submit(s, 4, gang(1, 500, 0));
+    submit(s, 5, gang(1, 100, 0));
+    assert_int_equal(next(s).task, 5); /* on the other device; task 4 has to wait */
+    assert_none(s);
+    done(s, 2);
+    assert_int_equal(next(s).seats[0].gpu_mask, 2);
+    hy_schedule_free(s);
+}
+
+/*
+ * Without agent 1, each role that comes first takes agents 2 and 3 and leaves
+ * too little for the other, so the task is called impossible. But the
+ * reservation made before knows a way, and keeps it.
+ */
+static void test_reservation_outlives_an_agent_it_does_not_use(void **state)
+{
+    struct hy_need need = {.role_count = 2, .roles = {{2, 2000, 0}, {2, 0, 8 * GB}}};
+    struct hy_schedule *s = new_schedule(0);
+
+    (void)state;
+    add(s, 1, 1, 2, GB);
+    add(s, 2, 1, 2, 8 * GB);
+    add(s, 3, 1, 2, 8 * GB);
+    add(s, 4, 1, 2, GB);
+    add(s, 5, 1, 1, 8 * GB);
+    add(s, 6, 1, 0, 0);
+    run(s, 1, 3, gang(1, 1000, 0));
+    run(s, 4, 4, gang(1, 1000, 8 * GB));
+    done(s, 2);         /* agents 1, 3 and 5 are in use */
+    submit(s, 5, need); /* on agents 2 and 4, and in the end on 3 and 5 */
+    submit(s, 6, gang(1, 0, 8 * GB));
+    submit(s, 7, gang(1, 0, 0));
+    assert_next(s, 7);
+    assert_int_equal(hy_schedule_agent_remove(s, 1), 0);
+    done(s, 1);
+    assert_int_equal(hy_schedule_possible(s, &need), 0);
+    submit(s, 8, gang(1, 0, 0));
+    done(s, 7);
+    assert_next(s, 8);
+    done(s, 3);
+    assert_none(s);
+    done(s, 4);
+    assert_next(s, 5);
+    hy_schedule_free(s);
+}
+
+static void test_reservation_moves_when_its_agent_vanishes(void **state)
+{
+    struct hy_schedule *s = new_schedule(0);
+
+    (void)state;
+    add(s, 1, 2, 0, UNCOUNTED);
+    add(s, 2, 2, 0, UNCOUNTED);
+    run(s, 1, 4, gang(1, 0, 0));
+    submit(s, 5, gang(2, 0, 0));
+    submit(s, 6, gang(1, 0, 0));
+    done(s, 4);
+    assert_none(s); /* one slot of agent 2 is secured */
+    assert_int_equal(hy_schedule_agent_remove(s, 2), 0);
+    done(s, 3);
+    assert_none(s);
+    done(s, 1);
+    assert_none(s);
+    done(s, 2);
+    assert_next(s, 5);
+    done(s, 5);
+    assert_next(s, 6);
+    hy_schedule_free(s);
+}
+
+static void test_reservation_takes_a_new_agent(void **state)
+{
+    struct hy_schedule *s = new_schedule(0);
+
+    (void)state;
+    add(s, 1, 2, 0, UNCOUNTED);
+    run(s, 1, 1, gang(1, 0, 0));
+    submit(s, 2, gang(2, 0, 0));
+    submit(s, 3, gang(1, 0, 0));
+    assert_none(s);
+    add(s, 2, 1, 0, UNCOUNTED);
+    assert_next(s, 2);
+    assert_none(s);
+    hy_schedule_free(s);
+}
+
+static void test_reservation_leaves_an_agent_that_closes(void **state)
+{
+    struct hy_schedule *s = new_schedule(0);
+    struct hy_place p;
+
+    (void)state;
+    add(s, 1, 2, 0, UNCOUNTED);
+    add(s, 2, 2, 0, UNCOUNTED);
+    run(s, 1, 3, gang(1, 0, 0));
+    submit(s, 4, gang(2, 0, 0));
+    submit(s, 5, gang(1, 0, 0));
+    assert_none(s);
+    assert_int_equal(hy_schedule_agent_open(s, 2, 0), 0);
+    done(s, 3);
+    assert_none(s);
+    done(s, 1);
+    assert_none(s); /* one of two on agent 1, and agent 2 gives nothing */
+    done(s, 2);
+    p = next(s);
+    assert_int_equal(p.task, 4);
+    assert_int_equal(p.seats[0].agent, 1);
+    assert_int_equal(p.seats[1].agent, 1);
+    hy_schedule_free(s);
+}
+
+static void test_reservation_ends_when_its_task_is_taken_back(void **state)
+{
+    struct hy_schedule *s = new_schedule(0);
+
+    (void)state;
+    add(s, 1, 3, 0, UNCOUNTED);
+    run(s, 1, 1, gang(1, 0, 0));
+    submit(s, 2, gang(3, 0, 0));
+    submit(s, 3, gang(2, 0, 0));
+    assert_none(s);
+    done(s, 2);
+    assert_next(s, 3);
+    hy_schedule_free(s);
+}
+
+static void test_impossible_task_holds_nobody_up(void **state)
+{
+    struct hy_need need = gang(4, 0, 0);
+    struct hy_schedule *s = new_schedule(0);
+
+    (void)state;
+    add(s, 1, 2, 0, UNCOUNTED);
+    submit(s, 1, need);
+    for (uint64_t t = 2; t <= 6; t++)
+        submit(s, t, gang(1, 0, 0));
+    assert_int_equal(hy_schedule_possible(s, &need), 0);
+    assert_next(s, 2);
+    assert_next(s, 3);
+    assert_none(s);
+    add(s, 2, 2, 0, UNCOUNTED); /* now it is possible, and the oldest */
+    assert_int_equal(hy_schedule_possible(s, &need), 1);
+    assert_none(s);
+    done(s, 2);
+    assert_none(s);
+    done(s, 3);
+    assert_next(s, 1);
+    hy_schedule_free(s);
+}
+
+static void test_task_that_becomes_possible_takes_the_reservation_of_a_younger_one(void **state)
+{
+    struct hy_schedule *s = new_schedule(0);
+
+    (void)state;
+    add(s, 1, 3, 0, UNCOUNTED);
+    run(s, 1, 1, gang(1, 0, 0));
+    submit(s, 2, gang(4, 0, 0)); /* impossible as yet */
+    submit(s, 3, gang(3, 0, 0));
+    submit(s, 4, gang(1, 0, 0));
+    assert_none(s); /* two slots are secured for task 3 */
+    add(s, 2, 1, 0, UNCOUNTED);
+    assert_none(s);
+    done(s, 1);
+    assert_next(s, 2);
+    done(s, 2);
+    assert_next(s, 3);
+    assert_next(s, 4);
+    hy_schedule_free(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gang_is_placed_whole_or_not_at_all),
+        cmocka_unit_test(test_seats_come_by_role_then_member),
+        cmocka_unit_test(test_roles_of_a_waiting_gang_do_not_block_each_other),
+        cmocka_unit_test(test_possible_gang_gets_a_plan_even_where_the_free_places_mislead),
+        cmocka_unit_test(test_demanding_roles_choose_first),
+        cmocka_unit_test(test_gang_is_placed_if_any_order_of_its_roles_fits),
+        cmocka_unit_test(test_small_tasks_fill_holes_beside_a_reservation),
+        cmocka_unit_test(test_endless_small_tasks_do_not_starve_a_big_one),
+        cmocka_unit_test(test_small_tasks_that_start_later_never_delay_a_big_one),
+        cmocka_unit_test(test_slots_gather_for_a_gang_one_by_one),
+        cmocka_unit_test(test_what_comes_free_anywhere_goes_to_the_oldest_first),
+        cmocka_unit_test(test_waiting_members_exchange_devices),
+        cmocka_unit_test(test_waiting_members_with_shares_keep_their_devices),
+        cmocka_unit_test(test_reservation_waits_where_least_is_missing),
+        cmocka_unit_test(test_reservation_waits_for_the_device_that_lacks_least),
+        cmocka_unit_test(test_reservation_outlives_an_agent_it_does_not_use),
+        cmocka_unit_test(test_reservation_moves_when_its_agent_vanishes),
+        cmocka_unit_test(test_reservation_takes_a_new_agent),
+        cmocka_unit_test(test_reservation_leaves_an_agent_that_closes),
+        cmocka_unit_test(test_reservation_ends_when_its_task_is_taken_back),
+        cmocka_unit_test(test_impossible_task_holds_nobody_up),
+        cmocka_unit_test(test_task_that_becomes_possible_takes_the_reservation_of_a_younger_one),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command line as a person meets it: the whole program over a real store. */
+#include "cli_yard.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "cli/cli.h"
+#include "cli/js.h"
+#include "cli/manage.h"
+
+/* Runs the program; what it prints (standard output and error) is to be freed. */
+static char *say(struct yard *y, int status, char **words)
+{
+    char *argv[16] = {(char *)"hopyard", NULL};
+    hy_cleanup_free char *path = hy_path_join(y->project, "said");
+    hy_cleanup_buf struct hy_buf text;
+    int n = 1, fd, out = dup(1), error = dup(2), got;
+
+    while (words[n - 1]) {
+        argv[n] = words[n - 1];
+        n++;
+    }
+    argv[n++] = (char *)"--project";
+    argv[n++] = y->project;
+    fflush(stdout);
+    fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    assert_true(fd >= 0 && dup2(fd, 1) == 1 && dup2(fd, 2) == 2);
+    got = hy_cli_main(n, argv);
+    fflush(stdout);
+    assert_true(dup2(out, 1) == 1 && dup2(error, 2) == 2);
+    close(out);
+    close(error);
+    close(fd);
+    hy_buf_init(&text, 1 << 20);
+    assert_int_equal(hy_file_read(path, &text), 0);
+    if (status >= 0 && got != status)
+        fail_msg("exit status %d, not %d: %s", got, status, hy_buf_cstr(&text));
+    return strdup(hy_buf_cstr(&text));
+}
+
+static void assert_says(const char *text, const char *what)
+{
+    if (!strstr(text, what))
+        fail_msg("'%s' does not say '%s'", text, what);
+}
+
+static void test_a_run_without_its_driver_is_interrupted(void **state)
+{
+    struct yard *y = yard_new(HY_RUN_RUNNING);
+    hy_cleanup_free char *ls = say(y, 0, WORDS("ls")), *show = say(y, 0, WORDS("show", (char *)"digits"));
+    hy_cleanup_free char *stop = say(y, 0, WORDS("stop")), *attach = say(y, 1, WORDS("attach", (char *)"1"));
+
+    (void)state;
+    assert_says(ls, "interrupted");
+    assert_says(ls, "3/5 (1 failed)");
+    assert_says(ls, "v=0.75");
+    assert_says(show, "`hopyard resume 1` goes on");
+    assert_says(show, "2 done, 1 failed, 1 interrupted");
+    assert_says(show, "./train {x}");
+    assert_says(stop, "is not running");
+    assert_says(attach, "'hopyard resume 1'");
+    assert_says(attach, "run-1.log");
+    yard_free(y);
+}
+
+static void test_show_lists_the_best_first_and_says_what_it_leaves_out(void **state)
+{
+    struct yard *y = yard_new(HY_RUN_DONE);
+    hy_cleanup_free char *show = say(y, 0, WORDS("show", (char *)"--trials", (char *)"2"));
+    hy_cleanup_free char *all = say(y, 0, WORDS("show", (char *)"--trials=all", (char *)"--by-number"));
+    hy_cleanup_free char *none = say(y, 2, WORDS("show", (char *)"--trials", (char *)"0"));
+
+    (void)state;
+    assert_says(show, "x=2");
+    assert_true(strstr(show, "x=2") < strstr(show, "x=1"));
+    assert_says(show, "and 2 more: --trials all");
+    assert_true(strstr(all, "x=1") < strstr(all, "x=2"));
+    assert_says(all, "exit status 3");
+    assert_null(strstr(all, "more"));
+    assert_says(none, "--trials takes");
+    yard_free(y);
+}
+
+static void test_json_can_be_read_back(void **state)
+{
+    struct yard *y = yard_new(HY_RUN_DONE);
+    hy_cleanup_free char *ls = say(y, 0, WORDS("ls", (char *)"--json")),
+                         *show = say(y, 0, WORDS("show", (char *)"--json"));
+    hy_cleanup_free char *best = say(y, 0, WORDS("best", (char *)"--json"));
+    hy_cleanup_json json_t *runs = json_loads(ls, 0, NULL), *shown = json_loads(show, 0, NULL),
+                           *b = json_loads(best, 0, NULL);
+
+    (void)state;
+    assert_int_equal(json_array_size(runs), 1);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(runs, 0), "state")), "done");
+    assert_int_equal(json_array_size(json_object_get(shown, "trials")), 4);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(shown, "run"), "seed")), 7);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(b, "params"), "x")), 2);
+    assert_true(json_real_value(json_object_get(b, "value")) == 0.75);
+    yard_free(y);
+}
+
+static void test_an_ended_run_is_told_from_the_store(void **state)
+{
+    struct yard *y = yard_new(HY_RUN_DONE);
+    hy_cleanup_free char *plain = say(y, 1, WORDS("attach")),
+                         *json = say(y, 1, WORDS("attach", (char *)"--json"));
+
+    (void)state;
+    assert_says(plain, "run 1 digits: 5 trials, seed 7");
+    assert_says(plain, "[2/5] done  x=2  v=0.75  1.0s");
+    assert_says(plain, "[3/5] failed  x=3  1.0s  exit status 3");
+    assert_says(plain, "run 1 done: 2 done, 1 failed");
+    assert_says(json, "\"event\": \"end\"");
+    yard_free(y);
+}
+
+static void test_logs_are_those_of_the_trial_asked_for(void **state)
+{
+    struct yard *y = yard_new(HY_RUN_DONE);
+    hy_cleanup_free char *one = say(y, 0, WORDS("logs", (char *)"1", (char *)"2", (char *)"--stdout"));
+    hy_cleanup_free char *all = say(y, 0, WORDS("logs")),
+                         *follow = say(y, 0, WORDS("logs", (char *)"-f", (char *)"--stderr"));
+    hy_cleanup_free char *none = say(y, 1, WORDS("logs", (char *)"1", (char *)"9"));
+    hy_cleanup_free char *bad = say(y, 2, WORDS("logs", (char *)"1", (char *)"x"));
+
+    (void)state;
+    assert_string_equal(one, "even\n");
+    assert_string_equal(
+        all, "1 | odd\n1 ! trouble\n2 | even\n2 ! trouble\n3 | odd\n3 ! trouble\n4 | even\n4 ! trouble\n");
+    assert_string_equal(follow, "1 ! trouble\n2 ! trouble\n3 ! trouble\n4 ! trouble\n");
+    assert_says(none, "has no trial 9");
+    assert_says(bad, "TRIAL is a trial's number");
+    yard_free(y);
+}
+
+static void test_following_an_interrupted_run_ends_and_says_so(void **state)
+{
+    struct yard *y = yard_new(HY_RUN_RUNNING);
+    hy_cleanup_free char *follow = say(y, 1, WORDS("logs", (char *)"1", (char *)"4", (char *)"-f"));
+
+    (void)state;
+    assert_says(follow, "even\ntrouble");
+    assert_says(follow, "run 1 is interrupted");
+    yard_free(y);
+}
+
+static void test_rm_takes_the_run_and_its_logs(void **state)
+{
+    struct yard *y = yard_new(HY_RUN_DONE);
+    hy_cleanup_free char *rm = say(y, 0, WORDS("rm", (char *)"digits")), *ls = say(y, 0, WORDS("ls"));
+    hy_cleanup_free char *again = say(y, 1, WORDS("rm", (char *)"1"));
+    hy_cleanup_free char *app = hy_path_join(y->project, "Logs/TensorFlow/local-1");
+
+    (void)state;
+    assert_says(rm, "run 1 is removed");
+    assert_says(ls, "There are no runs here yet");
+    assert_says(again, "no run");
+    assert_int_equal(access(app, F_OK), -1);
+    yard_free(y);
+}
+
+static void test_rm_refuses_a_run_that_lives(void **state)
+{
+    struct yard *y = yard_new(HY_RUN_RUNNING);
+    struct hy_err err = {0};
+    int lock = hy_store_run_lock(y->store, y->run, &err);
+    hy_cleanup_free char *rm = NULL, *resume = NULL;
+
+    (void)state;
+    assert_true(lock >= 0);
+    rm = say(y, 1, WORDS("rm", (char *)"-f", (char *)"1"));
+    resume = say(y, 1, WORDS("resume", (char *)"1"));
+    assert_says(rm, "hopyard stop 1");
+    assert_says(resume, "hopyard attach 1");
+    assert_int_equal(access(y->logdir, F_OK), 0);
+    close(lock);
+    yard_free(y);
+}
+
+static void test_only_a_runs_own_folder_is_ever_removed(void **state)
+{
+    static const char *const bad[] = {"",
+                                      "/",
+                                      "Logs",
+                                      "Logs/TensorFlow",
+                                      "Logs/TensorFlow/a",
+                                      "Logs/TensorFlow/a/1/trial",
+                                      "Logs/TensorFlow/a/../../..",
+                                      "Logs/TensorFlow/a/link",
+                                      "other/a/1"};
+    char *project = make_folder();
+    hy_cleanup_free char *good = hy_path_join(project, "Logs/TensorFlow/a/1"),
+                         *inner = hy_path_join(good, "trial");
+    hy_cleanup_free char *other = hy_path_join(project, "other/a/1"),
+                         *link = hy_path_join(project, "Logs/TensorFlow/a/link");
+
+    (void)state;
+    assert_int_equal(hy_mkdirs(inner, 0700), 0);
+    assert_int_equal(hy_mkdirs(other, 0700), 0);
+    assert_int_equal(symlink(other, link), 0);
+    assert_int_equal(hy_logdir_is_safe(project, good), 1);
+    for (size_t i = 0; i < HY_COUNT(bad); i++) {
+        hy_cleanup_free char *path = hy_path_join(project, bad[i]);
+
+        if (hy_logdir_is_safe(project, path) || hy_logdir_is_safe(project, bad[i]))
+            fail_msg("'%s' would be removed", bad[i]);
+    }
+    assert_int_equal(hy_logdir_is_safe(project, NULL), 0);
+    assert_int_equal(chdir(project), 0); /* a path that depends on where we are is not trusted */
+    assert_int_equal(hy_logdir_is_safe(project, "Logs/TensorFlow/a/1"), 0);
+    assert_int_equal(chdir("/"), 0);
+    remove_folder(project);
+}
+
+static void test_the_program_says_what_it_does_not_know(void **state)
+{
+    struct yard *y = yard_new(HY_RUN_DONE);
+    hy_cleanup_free char *command = say(y, 2, WORDS("shwo")), *run = say(y, 1, WORDS("show", (char *)"77"));
+    hy_cleanup_free char *best = say(y, 1, WORDS("best", (char *)"nothing")),
+                         *help = say(y, 0, WORDS("ls", (char *)"--help"));
+
+    (void)state;
+    assert_says(command, "did you mean 'show'?");
+    assert_says(run, "77");
+    assert_says(best, "nothing");
+    assert_says(help, "Usage");
+    yard_free(y);
+}
+
+static void test_a_project_without_a_store_has_no_runs(void **state)
+{
+    struct yard y = {.project = make_folder()};
+    hy_cleanup_free char *ls = say(&y, 0, WORDS("ls")), *json = say(&y, 0, WORDS("ls", (char *)"--json"));
+    hy_cleanup_free char *show = say(&y, 1, WORDS("show")), *folder = hy_path_join(y.project, ".hopyard");
+
+    (void)state;
+    assert_says(ls, "There are no runs here yet");
+    assert_string_equal(json, "[]\n");
+    assert_true(*show);
+    assert_int_equal(access(folder, F_OK), -1); /* looking makes nothing */
+    remove_folder(y.project);
+}
+
+static int look_scenario(void *arg)
+{
+    struct yard *y = arg;
+    static char *const commands[][3] = {{(char *)"ls"},    {(char *)"ls", (char *)"--json"},
+                                        {(char *)"show"},  {(char *)"show", (char *)"--json"},
+                                        {(char *)"best"},  {(char *)"logs"},
+                                        {(char *)"attach"}};
+    int rc = 0;
+
+    for (size_t i = 0; i < HY_COUNT(commands); i++) {
+        char *argv[] = {(char *)"hopyard", commands[i][0], (char *)"--project",
+                        y->project,        commands[i][1], NULL};
+        int status = hy_cli_main(commands[i][1] ? 5 : 4, argv);
+
+        /* `attach` answers 1: a trial of the run has failed. */
+        if (status != (strcmp(commands[i][0], "attach") == 0))
+            rc = -EIO;
+    }
+    return rc;
+}
+
+static void test_looking_survives_faults(void **state)
+{
+    struct yard *y = yard_new(HY_RUN_DONE);
+    int null = open("/dev/null", O_WRONLY | O_CLOEXEC), out = dup(1), error = dup(2);
+
+    (void)state;
+    fflush(stdout);
+    dup2(null, 1);
+    dup2(null, 2);
+    hy_each_fault(HY_SEAM_ALLOC, look_scenario, y);
+    hy_each_fault(HY_SEAM_SYS, look_scenario, y);
+    fflush(stdout);
+    dup2(out, 1);
+    dup2(error, 2);
+    close(out);
+    close(error);
+    close(null);
+    yard_free(y);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_run_without_its_driver_is_interrupted),
+        cmocka_unit_test(test_show_lists_the_best_first_and_says_what_it_leaves_out),
+        cmocka_unit_test(test_json_can_be_read_back),
+        cmocka_unit_test(test_an_ended_run_is_told_from_the_store),
+        cmocka_unit_test(test_logs_are_those_of_the_trial_asked_for),
+        cmocka_unit_test(test_following_an_interrupted_run_ends_and_says_so),
+        cmocka_unit_test(test_rm_takes_the_run_and_its_logs),
+        cmocka_unit_test(test_rm_refuses_a_run_that_lives),
+        cmocka_unit_test(test_only_a_runs_own_folder_is_ever_removed),
+        cmocka_unit_test(test_the_program_says_what_it_does_not_know),
+        cmocka_unit_test(test_a_project_without_a_store_has_no_runs),
+        cmocka_unit_test(test_looking_survives_faults),
+    };
+
+    begin_plain();
+    return cmocka_run_group_tests(tests, make_runtime, remove_runtime);
+}

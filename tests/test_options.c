@@ -1,0 +1,538 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From words to a run: options, help, its description and surroundings; and faults, in rendering too. */
+#include "cli_bench.h"
+
+#include <errno.h>
+#include <jansson.h>
+
+#include "base/clock.h"
+#include "cli/board.h"
+#include "cli/commands.h"
+#include "cli/facts.h"
+#include "cli/spec.h"
+#include "cli/teller.h"
+
+static int count_words(char **words)
+{
+    int n = 0;
+
+    while (words[n])
+        n++;
+    return n;
+}
+
+/* ---- options ------------------------------------------------------------------ */
+
+static int parse(const char *command, char **words, struct hy_args *args, struct hy_err *err)
+{
+    return hy_args_parse(hy_command_find(command), count_words(words), words, args, err);
+}
+
+static void test_options_are_read_in_every_spelling(void **state)
+{
+    char *words[] = {(char *)"--grid",
+                     (char *)"a=1",
+                     (char *)"--grid=b=2",
+                     (char *)"-d",
+                     (char *)"--seed",
+                     (char *)"7",
+                     (char *)"--",
+                     (char *)"./train",
+                     (char *)"--grid",
+                     (char *)"{a}",
+                     NULL};
+    struct hy_args args;
+    struct hy_err err = {0};
+    size_t cursor = 0;
+
+    (void)state;
+    assert_int_equal(parse("run", words, &args, &err), 0);
+    assert_string_equal(hy_args_next(&args, "grid", &cursor), "a=1");
+    assert_string_equal(hy_args_next(&args, "grid", &cursor), "b=2");
+    assert_null(hy_args_next(&args, "grid", &cursor));
+    assert_true(hy_args_has(&args, "detach"));
+    assert_string_equal(hy_args_get(&args, "seed"), "7");
+    assert_string_equal(args.rest[0], "./train");
+    assert_string_equal(args.rest[1], "--grid");
+    assert_null(args.rest[3]);
+    hy_args_done(&args);
+}
+
+static void test_words_and_letters_may_be_mixed(void **state)
+{
+    char *words[] = {(char *)"digits", (char *)"-f", (char *)"7", NULL},
+         *dash[] = {(char *)"--", (char *)"-f", NULL};
+    struct hy_args args;
+    struct hy_err err = {0};
+
+    (void)state;
+    assert_int_equal(parse("logs", words, &args, &err), 0);
+    assert_string_equal(hy_args_word(&args, 0), "digits");
+    assert_string_equal(hy_args_word(&args, 1), "7");
+    assert_null(hy_args_word(&args, 2));
+    assert_true(hy_args_has(&args, "follow"));
+    hy_args_done(&args);
+    assert_int_equal(parse("rm", dash, &args, &err), 0);
+    assert_string_equal(hy_args_word(&args, 0), "-f");
+    assert_false(hy_args_has(&args, "force"));
+    hy_args_done(&args);
+}
+
+static void test_every_mistake_gets_its_sentence(void **state)
+{
+    static const struct {
+        const char *command, *words[4], *says;
+    } cases[] = {
+        {"run", {"--gird", "a=1"}, "did you mean --grid?"},
+        {"run", {"--pop", "3"}, "did you mean --population?"},
+        {"run", {"--zzzzzz"}, "'hopyard run --help'"},
+        {"run", {"--seed"}, "--seed needs a value: --seed N"},
+        {"run", {"--seed", "--json"}, "--seed needs a value"},
+        {"run", {"--seed="}, "--seed needs a value"},
+        {"run", {"--json=yes"}, "--json takes no value"},
+        {"run", {"--seed", "1", "--seed=2"}, "--seed is given twice"},
+        {"run", {"train"}, "behind --"},
+        {"run", {"-x"}, "unknown option '-x'"},
+        {"show", {"1", "2"}, "'2' is too much"},
+        {"rm", {NULL}, "hopyard rm RUN…"},
+        {"import", {NULL}, "hopyard import PATH"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(cases); i++) {
+        struct hy_args args;
+        struct hy_err err = {0};
+
+        assert_int_equal(parse(cases[i].command, (char **)(uintptr_t)cases[i].words, &args, &err), -EINVAL);
+        if (!strstr(err.text, cases[i].says))
+            fail_msg("'%s' does not say '%s'", err.text, cases[i].says);
+    }
+}
+
+static void test_help_among_the_words_wins_over_what_is_missing(void **state)
+{
+    struct hy_args args;
+    struct hy_err err = {0};
+
+    (void)state;
+    assert_int_equal(parse("rm", WORDS("-h"), &args, &err), 0);
+    assert_true(args.help);
+    hy_args_done(&args);
+}
+
+static void test_edit_distance_counts_changes_and_swaps(void **state)
+{
+    char longer[100];
+
+    (void)state;
+    memset(longer, 'x', sizeof longer - 1);
+    longer[sizeof longer - 1] = '\0';
+    assert_int_equal(hy_edit_distance("", ""), 0);
+    assert_int_equal(hy_edit_distance("grid", "grid"), 0);
+    assert_int_equal(hy_edit_distance("gird", "grid"), 1);
+    assert_int_equal(hy_edit_distance("kitten", "sitting"), 3);
+    assert_int_equal(hy_edit_distance("", "abc"), 3);
+    assert_int_equal(hy_edit_distance("ca", "abc"), 3); /* a swapped pair is not edited again */
+    assert_int_equal(hy_edit_distance(longer, "grid"), 64);
+}
+
+static void test_a_far_word_is_no_guess(void **state)
+{
+    struct hy_guess guess;
+
+    (void)state;
+    hy_guess_init(&guess, "tensor");
+    hy_guess_offer(&guess, "grid");
+    hy_guess_offer(&guess, "seed");
+    assert_null(guess.best);
+    hy_guess_init(&guess, "sede");
+    hy_guess_offer(&guess, "space");
+    hy_guess_offer(&guess, "seed");
+    assert_string_equal(guess.best, "seed");
+}
+
+static void test_help_comes_from_the_tables_and_fits(void **state)
+{
+    (void)state;
+    for (const struct hy_command *c = hy_commands; c->name; c++) {
+        hy_cleanup_out struct hy_out out = {0};
+
+        hy_out_init(&out, &ascii80);
+        hy_help_command(&out, c);
+        for (const struct hy_option *o = c->options; o && o->name; o++)
+            assert_non_null(strstr(text_of(&out), o->name));
+        for (const char *line = text_of(&out), *end; (end = strchr(line, '\n')); line = end + 1)
+            if (hy_columns(line, (size_t)(end - line)) > 80)
+                fail_msg("%s: too long: '%.*s'", c->name, (int)(end - line), line);
+    }
+}
+
+/* ---- the run's description ------------------------------------------------------------------- */
+
+static int spec_of(char **words, Hy__RunSpec **ret, struct hy_err *err)
+{
+    hy_cleanup_args struct hy_args args = {0};
+    int rc = parse("run", words, &args, err);
+
+    return rc < 0 ? rc : hy_spec_new(&args, ret, err);
+}
+
+static void test_a_grid_becomes_its_description(void **state)
+{
+    char *words[] = {(char *)"--grid",
+                     (char *)"lr=0.1,0.01",
+                     (char *)"--grid",
+                     (char *)"act=relu",
+                     (char *)"--max",
+                     (char *)"accuracy",
+                     (char *)"--parallel",
+                     (char *)"2",
+                     (char *)"--memory",
+                     (char *)"4G",
+                     (char *)"--timeout",
+                     (char *)"1h",
+                     (char *)"--retries",
+                     (char *)"1",
+                     (char *)"--seed",
+                     (char *)"7",
+                     (char *)"--name",
+                     (char *)"digits",
+                     (char *)"--hosts",
+                     (char *)"a:4,me@b,[fe80::1]:2",
+                     (char *)"--listen",
+                     (char *)"0.0.0.0:4711",
+                     (char *)"--",
+                     (char *)"./train",
+                     (char *)"{lr}",
+                     (char *)"{{x}}",
+                     NULL};
+    hy_cleanup_spec Hy__RunSpec *s = NULL;
+    struct hy_err err = {0};
+
+    (void)state;
+    if (spec_of(words, &s, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(s->kind, HY__RUN_SPEC__KIND__GRID);
+    assert_int_equal(s->n_dims, 2);
+    assert_string_equal(s->dims[1]->text, "act=relu");
+    assert_string_equal(s->metric, "accuracy");
+    assert_true(s->maximize);
+    assert_int_equal(s->parallel, 2);
+    assert_int_equal(s->memory, 4ULL << 30);
+    assert_int_equal(s->timeout_ms, 3600000);
+    assert_int_equal(s->retries, 1);
+    assert_int_equal(s->seed, 7);
+    assert_string_equal(s->name, "digits");
+    assert_string_equal(s->listen, "0.0.0.0:4711");
+    assert_int_equal(s->n_argv, 3);
+    assert_string_equal(s->argv[1], "{lr}");
+    assert_int_equal(s->n_hosts, 3);
+    assert_string_equal(s->hosts[0]->host, "a");
+    assert_int_equal(s->hosts[0]->slots, 4);
+    assert_string_equal(s->hosts[1]->host, "me@b");
+    assert_int_equal(s->hosts[1]->slots, 1);
+    assert_string_equal(s->hosts[2]->host, "[fe80::1]");
+    assert_int_equal(s->hosts[2]->slots, 2);
+    assert_string_equal(hy_spec_unused(s), "act=relu");
+}
+
+static void test_searches_become_their_descriptions(void **state)
+{
+    char *evolve[] = {(char *)"--evolve", (char *)"--population",
+                      (char *)"10",       (char *)"--generations",
+                      (char *)"5",        (char *)"--mutation",
+                      (char *)"0.8",      (char *)"--strategy",
+                      (char *)"rand1bin", (char *)"--async",
+                      (char *)"--space",  (char *)"x=-5.0..5.0",
+                      (char *)"--min",    (char *)"f",
+                      (char *)"--",       (char *)"f",
+                      (char *)"{x}",      NULL};
+    hy_cleanup_spec Hy__RunSpec *random = NULL, *evolution = NULL, *once = NULL;
+    struct hy_err err = {0};
+
+    (void)state;
+    if (spec_of(WORDS("--random", (char *)"50", (char *)"--space", (char *)"lr=log:1e-5..1e-1", (char *)"--",
+                      (char *)"t", (char *)"{lr}"),
+                &random, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(random->kind, HY__RUN_SPEC__KIND__RANDOM);
+    assert_int_equal(random->samples, 50);
+    assert_null(hy_spec_unused(random));
+    if (spec_of(evolve, &evolution, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(evolution->kind, HY__RUN_SPEC__KIND__EVOLVE);
+    assert_int_equal(evolution->population, 10);
+    assert_int_equal(evolution->generations, 5);
+    assert_true(evolution->mutation == 0.8);
+    assert_true(isnan(evolution->crossover));
+    assert_string_equal(evolution->strategy, "rand1bin");
+    assert_true(evolution->asynchronous);
+    assert_false(evolution->maximize);
+    assert_int_equal(spec_of(WORDS("--", (char *)"true"), &once, &err), 0);
+    assert_int_equal(once->n_dims, 0);
+}
+
+static void test_what_cannot_be_is_refused_with_a_sentence(void **state)
+{
+    static const struct {
+        const char *words[12], *says;
+    } cases[] = {
+        {{"--grid", "a=1", "--"}, "there is no command"},
+        {{"--grid", "a=1"}, "there is no command"},
+        {{"--grid", "a=", "--", "t"}, "--grid"},
+        {{"--grid", "a=1", "--", "t", "{b}"}, "{b}"},
+        {{"--grid", "a=1", "--grid", "a=2", "--", "t"}, "a"},
+        {{"--grid", "a=1", "--random", "3", "--", "t"}, "write --space instead of --grid"},
+        {{"--grid", "a=1", "--space", "b=1..2", "--", "t"}, "cannot be mixed"},
+        {{"--space", "b=1..2", "--", "t"}, "--random N or --evolve"},
+        {{"--random", "3", "--", "t"}, "needs a space"},
+        {{"--random", "many", "--space", "b=1..2", "--", "t"}, "--random takes a whole number"},
+        {{"--random", "3", "--evolve", "--space", "b=1..2", "--", "t"}, "choose one"},
+        {{"--evolve", "--space", "b=1..2", "--", "t"}, "--max NAME or --min NAME"},
+        {{"--evolve", "--space", "b=1..2", "--min", "f", "--", "t"}, "--generations"},
+        {{"--population", "3", "--", "t"}, "belongs to --evolve"},
+        {{"--max", "a", "--min", "b", "--", "t"}, "one metric"},
+        {{"--memory", "4X", "--", "t"}, "--memory takes a size"},
+        {{"--memory", "0", "--", "t"}, "--memory takes a size"},
+        {{"--timeout", "soon", "--", "t"}, "--timeout takes a time"},
+        {{"--parallel", "0", "--", "t"}, "--parallel takes a whole number"},
+        {{"--retries", "-1", "--", "t"}, "--retries takes a whole number"},
+        {{"--seed", "9223372036854775808", "--", "t"}, "--seed takes a whole number"},
+        {{"--name", "12", "--", "t"}, "cannot be a number"},
+        {{"--name", "a\nb", "--", "t"}, "no control characters"},
+        {{"--listen", "host:99999", "--", "t"}, "--listen takes"},
+        {{"--hosts", "a:0", "--", "t"}, "from 1 to 65536"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(cases); i++) {
+        Hy__RunSpec *s = NULL;
+        struct hy_err err = {0};
+
+        assert_int_equal(spec_of((char **)(uintptr_t)cases[i].words, &s, &err), -EINVAL);
+        assert_null(s);
+        if (!strstr(err.text, cases[i].says))
+            fail_msg("'%s' does not say '%s'", err.text, cases[i].says);
+    }
+}
+
+static void test_a_strategy_misspelt_is_guessed(void **state)
+{
+    char *words[] = {(char *)"--evolve", (char *)"--generations",
+                     (char *)"1",        (char *)"--space",
+                     (char *)"x=1..2",   (char *)"--min",
+                     (char *)"f",        (char *)"--strategy",
+                     (char *)"best1bim", (char *)"--",
+                     (char *)"t",        NULL};
+    Hy__RunSpec *s = NULL;
+    struct hy_err err = {0};
+
+    (void)state;
+    assert_int_equal(spec_of(words, &s, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "did you mean best1bin?"));
+}
+
+static void test_hosts_that_are_none_are_refused(void **state)
+{
+    static const char *const bad[] = {
+        "",    ",",       "a,",       ":4",       "a:",     "a:x",   "a:-1",  "a:65537", "-oProxyCommand=x",
+        "a b", "fe80::1", "[fe80::1", "fe80::1]", "[::1]4", "a,a:2", "a:1:2", "'a'",     "a\nb"};
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(bad); i++) {
+        Hy__RunSpec s = HY__RUN_SPEC__INIT;
+        struct hy_err err = {0};
+
+        if (hy_spec_hosts(&s, bad[i], &err) != -EINVAL)
+            fail_msg("'%s' was taken", bad[i]);
+        for (size_t h = 0; h < s.n_hosts; h++)
+            hy__host_spec__free_unpacked(s.hosts[h], &hy_proto_memory);
+        free(s.hosts);
+    }
+}
+
+/* ---- surroundings ---------------------------------------------------------------------------- */
+
+static void test_programs_are_found_as_a_shell_finds_them(void **state)
+{
+    char *folder = make_folder();
+    hy_cleanup_free char *list = hy_asprintf("/nowhere:%s", folder), *found = NULL, *again = NULL;
+    struct hy_err err = {0};
+
+    (void)state;
+    write_text(folder, "train", "#!/bin/sh\n", 0700);
+    write_text(folder, "train.py", "", 0600);
+    assert_int_equal(hy_find_program("train", "/", list, &found, &err), 0);
+    assert_non_null(strstr(found, "/train"));
+    assert_int_equal(hy_find_program("./train", folder, "", &again, &err), 0);
+    assert_int_equal(hy_find_program("train", folder, "/nowhere", &again, &err), -ENOENT);
+    assert_non_null(strstr(err.text, "did you mean ./train?"));
+    assert_int_equal(hy_find_program("./nothing", folder, "", &again, &err), -ENOENT);
+    assert_non_null(strstr(err.text, "./nothing"));
+    assert_int_equal(hy_find_program("./train.py", folder, "", &again, &err), -EACCES);
+    assert_non_null(strstr(err.text, "python3"));
+    assert_int_equal(hy_find_program("/tmp", folder, "", &again, &err), -EISDIR);
+    assert_int_equal(hy_find_program("", folder, "", &again, &err), -ENOENT);
+    remove_folder(folder);
+}
+
+static void test_other_programs_are_asked_for_one_line(void **state)
+{
+    char *two[] = {(char *)"printf", (char *)"one\ntwo\n", NULL}, *failing[] = {(char *)"false", NULL};
+    char *missing[] = {(char *)"/nowhere/program", NULL}, *silent[] = {(char *)"true", NULL};
+    char *endless[] = {(char *)"sh", (char *)"-c", (char *)"sleep 1000 & wait", NULL};
+    char *much[] = {(char *)"sh", (char *)"-c", (char *)"head -c 1000000 /dev/zero | tr '\\0' x", NULL};
+    int64_t later = hy_clock_ms() + 60000;
+    hy_cleanup_free char *line = hy_first_line(two, "/", later),
+                         *nothing = hy_first_line(silent, NULL, later);
+    hy_cleanup_free char *cut = hy_first_line(much, NULL, later);
+
+    (void)state;
+    assert_string_equal(line, "one");
+    assert_string_equal(nothing, "");
+    assert_true(cut && strlen(cut) <= 1024);
+    assert_null(hy_first_line(failing, NULL, later));
+    assert_null(hy_first_line(missing, NULL, later));
+    assert_null(hy_first_line(two, "/nowhere", later));
+    assert_null(hy_first_line(endless, NULL, hy_clock_ms() + 50)); /* and it has ended with all it started */
+}
+
+static void test_versions_say_what_is_known(void **state)
+{
+    hy_cleanup_free char *text = hy_versions("/bin/train", hy_clock_ms() + 60000);
+    hy_cleanup_json json_t *o = json_loads(text, 0, NULL);
+
+    (void)state;
+    assert_string_equal(json_string_value(json_object_get(o, "hopyard")), HY_VERSION);
+    assert_non_null(json_object_get(o, "kernel"));
+    assert_non_null(json_object_get(o, "glibc"));
+    assert_string_equal(json_string_value(json_object_get(o, "program")), "/bin/train");
+}
+
+static void test_a_folder_without_git_has_no_commit(void **state)
+{
+    char *folder = make_folder();
+
+    (void)state;
+    assert_null(hy_git_commit(folder, hy_clock_ms() + 60000));
+    remove_folder(folder);
+}
+
+static void test_surroundings_leave_an_outer_trials_names_out(void **state)
+{
+    hy_cleanup_spec Hy__RunSpec *s = NULL;
+    struct hy_err err = {0};
+
+    (void)state;
+    setenv("HOPYARD_RESULT", "/outer", 1);
+    setenv("HY_TEST_WORD", "kept", 1);
+    assert_int_equal(spec_of(WORDS("--", (char *)"true"), &s, &err), 0);
+    if (hy_spec_surroundings(s, "/project", &err) < 0)
+        fail_msg("%s", err.text);
+    unsetenv("HOPYARD_RESULT");
+    unsetenv("HY_TEST_WORD");
+    assert_string_equal(s->project, "/project");
+    assert_int_equal(s->cwd[0], '/');
+    for (size_t i = 0, found = 0; i < s->n_env || !found; i++) {
+        assert_true(i < s->n_env);
+        assert_null(strstr(s->env[i], "HOPYARD_RESULT="));
+        found |= strcmp(s->env[i], "HY_TEST_WORD=kept") == 0;
+    }
+}
+
+static void test_a_missing_program_is_a_mistake_of_usage(void **state)
+{
+    hy_cleanup_spec Hy__RunSpec *s = NULL;
+    struct hy_err err = {0};
+
+    (void)state;
+    assert_int_equal(spec_of(WORDS("--", (char *)"./nothing-here"), &s, &err), 0);
+    assert_int_equal(hy_spec_surroundings(s, "/project", &err), -EINVAL);
+    assert_int_equal(err.code, -EINVAL);
+}
+
+/* ---- faults --------------------------------------------------------------------------------------- */
+
+static int describe_scenario(void *arg)
+{
+    char *words[] = {
+        (char *)"--grid", (char *)"lr=0.1,0.01", (char *)"--max",   (char *)"accuracy", (char *)"--hosts",
+        (char *)"a:4,b",  (char *)"--",          (char *)"./train", (char *)"{lr}",     NULL};
+    hy_cleanup_spec Hy__RunSpec *s = NULL;
+    struct hy_err err = {0};
+    int rc = spec_of(words, &s, &err);
+
+    (void)arg;
+    if (rc < 0)
+        assert_true(err.text[0] && err.code == rc);
+    return rc;
+}
+
+static int render_scenario(void *arg)
+{
+    struct hy_teller plain = {0}, json = {.json = true};
+    struct hy_board board = {0};
+    hy_cleanup_out struct hy_out out = {0};
+    Hy__Update *u = last_update();
+    int rc;
+
+    (void)arg;
+    hy_out_init(&out, &fancy80);
+    rc = hy_teller_update(&plain, u, &out);
+    if (rc == 0)
+        rc = hy_teller_update(&json, u, &out);
+    if (hy_board_take(&board, u, 0) < 0 && rc == 0)
+        rc = -ENOMEM;
+    if (rc == 0)
+        rc = hy_board_table(&board, &out, 0, 1, "Stop?");
+    if (rc == 0)
+        rc = hy_board_summary(&board, &out);
+    hy_board_done(&board);
+    return rc;
+}
+
+static int facts_scenario(void *arg)
+{
+    char *argv[] = {(char *)"printf", (char *)"x\n", NULL};
+    hy_cleanup_free char *line = hy_first_line(argv, NULL, hy_clock_ms() + 60000);
+
+    (void)arg;
+    return line ? 0 : -EIO;
+}
+
+static void test_faults_are_survived(void **state)
+{
+    (void)state;
+    hy_each_fault(HY_SEAM_ALLOC, describe_scenario, NULL);
+    hy_each_fault(HY_SEAM_ALLOC, render_scenario, NULL);
+    hy_each_fault(HY_SEAM_ALLOC, facts_scenario, NULL);
+    hy_each_fault(HY_SEAM_SYS, facts_scenario, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_options_are_read_in_every_spelling),
+        cmocka_unit_test(test_words_and_letters_may_be_mixed),
+        cmocka_unit_test(test_every_mistake_gets_its_sentence),
+        cmocka_unit_test(test_help_among_the_words_wins_over_what_is_missing),
+        cmocka_unit_test(test_edit_distance_counts_changes_and_swaps),
+        cmocka_unit_test(test_a_far_word_is_no_guess),
+        cmocka_unit_test(test_a_grid_becomes_its_description),
+        cmocka_unit_test(test_searches_become_their_descriptions),
+        cmocka_unit_test(test_what_cannot_be_is_refused_with_a_sentence),
+        cmocka_unit_test(test_a_strategy_misspelt_is_guessed),
+        cmocka_unit_test(test_hosts_that_are_none_are_refused),
+        cmocka_unit_test(test_programs_are_found_as_a_shell_finds_them),
+        cmocka_unit_test(test_other_programs_are_asked_for_one_line),
+        cmocka_unit_test(test_versions_say_what_is_known),
+        cmocka_unit_test(test_a_folder_without_git_has_no_commit),
+        cmocka_unit_test(test_surroundings_leave_an_outer_trials_names_out),
+        cmocka_unit_test(test_a_missing_program_is_a_mistake_of_usage),
+        cmocka_unit_test(test_help_comes_from_the_tables_and_fits),
+        cmocka_unit_test(test_faults_are_survived),
+    };
+
+    begin_plain();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

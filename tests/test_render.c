@@ -1,0 +1,512 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From updates to what is seen: tables, summaries, lines for pipes and programs, the screen, logs. */
+#include "cli_bench.h"
+
+#include <jansson.h>
+
+#include "cli/board.h"
+#include "cli/cli.h"
+#include "cli/describe.h"
+#include "cli/grid.h"
+#include "cli/logtext.h"
+#include "cli/screen.h"
+#include "cli/teller.h"
+#include "cli/trials.h"
+#include "cli/watch.h"
+
+/* ---- text ------------------------------------------------------------------------- */
+
+static void test_columns_are_not_bytes(void **state)
+{
+    int columns;
+
+    (void)state;
+    assert_int_equal(hy_columns("abc", 3), 3);
+    assert_int_equal(hy_columns("grün", strlen("grün")), 4);
+    assert_int_equal(hy_columns("中文", strlen("中文")), 4);
+    assert_int_equal(hy_columns("e\xcc\x81", 3), 1); /* a combining accent */
+    assert_int_equal(hy_columns("\xff\xfe", 2), 2);
+    assert_int_equal(hy_fit("中文", strlen("中文"), 3, &columns), 3);
+    assert_int_equal(columns, 2);
+    assert_int_equal(hy_fit("ab", 2, 0, &columns), 0);
+}
+
+static void test_cut_text_ends_in_an_ellipsis_within_its_columns(void **state)
+{
+    hy_cleanup_out struct hy_out out = {0};
+
+    (void)state;
+    hy_out_init(&out, &fancy80);
+    assert_int_equal(hy_out_cut(&out, "abcdef", 6, 4), 4);
+    hy_out_str(&out, "|");
+    assert_int_equal(hy_out_cut(&out, "中文中文", strlen("中文中文"), 4), 3);
+    hy_out_str(&out, "|");
+    assert_int_equal(hy_out_cut(&out, "abc", 3, 0), 0);
+    assert_string_equal(text_of(&out), "abc…|中…|");
+}
+
+static struct hy_grid *sample_grid(void)
+{
+    struct hy_grid *g = hy_grid_new();
+
+    assert_non_null(g);
+    hy_grid_column(g, "#", HY_GRID_RIGHT, 0);
+    hy_grid_column(g, "name", HY_GRID_FLEX, 0);
+    hy_grid_column(g, "note", HY_GRID_FLEX, 1);
+    hy_grid_cell(g, HY_PLAIN, "1");
+    hy_grid_cell(g, HY_GREEN, "short");
+    hy_grid_cell(g, HY_PLAIN, "");
+    hy_grid_cellf(g, HY_PLAIN, "%d", 12);
+    hy_grid_cell(g, HY_PLAIN, "a long name of grün 中文");
+    hy_grid_cell(g, HY_PLAIN, "evil\033[2J\n");
+    return g;
+}
+
+static void test_a_grid_aligns_its_columns_and_escapes_its_cells(void **state)
+{
+    hy_cleanup_grid struct hy_grid *g = sample_grid();
+    hy_cleanup_out struct hy_out out = {0};
+
+    (void)state;
+    hy_out_init(&out, &ascii80);
+    assert_int_equal(hy_grid_render(g, &out, true), 0);
+    assert_string_equal(text_of(&out), " #  name                      note\n"
+                                       " 1  short\n"
+                                       "12  a long name of grün 中文  evil\\x1b[2J\\n\n");
+}
+
+static void test_a_grid_cuts_the_widest_column_first_then_drops(void **state)
+{
+    static const struct {
+        int width;
+        const char *text;
+    } cases[] = {
+        {30, " 1  short\n12  a long name~  evil\\x1b[2J~\n"},
+        {18, " 1  short\n12  a lon~  evil\\~\n"},
+        {10, " 1  short\n12  a lon~\n"},
+        {6, " 1  s~\n12  a~\n"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(cases); i++) {
+        hy_cleanup_grid struct hy_grid *g = sample_grid();
+        hy_cleanup_out struct hy_out out = {0};
+        struct hy_style style = {.width = cases[i].width, .height = 10, .terminal = true};
+
+        hy_out_init(&out, &style);
+        assert_int_equal(hy_grid_render(g, &out, false), 0);
+        assert_string_equal(text_of(&out), cases[i].text);
+    }
+}
+
+static void test_a_grid_that_is_drawn_again_does_not_jump(void **state)
+{
+    struct hy_grid_memory memory = {0};
+    hy_cleanup_out struct hy_out out = {0};
+
+    (void)state;
+    hy_out_init(&out, &ascii80);
+    for (int i = 0; i < 2; i++) {
+        hy_cleanup_grid struct hy_grid *g = hy_grid_new();
+
+        hy_grid_column(g, "a", 0, 0);
+        hy_grid_column(g, "b", 0, 0);
+        hy_grid_cell(g, HY_PLAIN, i ? "x" : "wide");
+        hy_grid_cell(g, HY_PLAIN, "y");
+        hy_grid_remember(g, &memory);
+        assert_int_equal(hy_grid_render(g, &out, false), 0);
+    }
+    assert_string_equal(text_of(&out), "wide  y\nx     y\n");
+}
+
+/* ---- updates ------------------------------------------------------------------------ */
+
+static void free_update(Hy__Update *u)
+{
+    hy__update__free_unpacked(u, &hy_proto_memory);
+}
+
+static void test_the_live_table_shows_what_runs_and_what_ended_last(void **state)
+{
+    struct hy_board board = {0};
+    hy_cleanup_out struct hy_out out = {0};
+
+    (void)state;
+    hy_out_init(&out, &ascii80);
+    assert_int_equal(hy_board_take(&board, update(2, 3), 1000), 0);
+    assert_int_equal(hy_board_table(&board, &out, 2000, 0, NULL), 0);
+    assert_string_equal(text_of(&out),
+                        "run 3 digits  running  43s, about 4m04s left  1 agent, 2 slots\n"
+                        "[###---------------------------]  12/100  11 done  1 failed  2 running\n"
+                        "best  accuracy=0.9312  trial 7  lr=0.07 act=relu\n"
+                        "\n"
+                        " #  state      lr  act   accuracy  time\n"
+                        "13  running  0.13  relu            4.2s\n"
+                        "14  running  0.14  tanh            4.2s\n"
+                        " 3  done     0.03  relu      0.52  3.2s\n"
+                        " 2  done     0.02  tanh      0.51  3.2s\n"
+                        " 1  failed   0.01  relu            3.2s  exit status 1\n");
+    hy_board_done(&board);
+}
+
+static void test_the_live_table_uses_symbols_and_colours_where_it_may(void **state)
+{
+    struct hy_board board = {0};
+    hy_cleanup_out struct hy_out out = {0};
+
+    (void)state;
+    hy_out_init(&out, &fancy80);
+    assert_int_equal(hy_board_take(&board, update(1, 1), 0), 0);
+    assert_int_equal(hy_board_table(&board, &out, 0, 0, "Stop?"), 0);
+    assert_non_null(strstr(text_of(&out), "━"));
+    assert_non_null(strstr(text_of(&out), "\033[31m✗ failed\033[0m"));
+    assert_non_null(strstr(text_of(&out), "\033[33mStop?\033[0m\n"));
+    hy_board_done(&board);
+}
+
+/* Columns of a line without its colours. */
+static int visible(const char *line, size_t n)
+{
+    int columns = 0;
+
+    for (size_t i = 0; i < n;) {
+        size_t end = i;
+
+        if (line[i] == '\033') {
+            while (line[i++] != 'm')
+                assert_true(i < n);
+            continue;
+        }
+        while (end < n && line[end] != '\033')
+            end++;
+        columns += hy_columns(line + i, end - i);
+        i = end;
+    }
+    return columns;
+}
+
+static void test_no_frame_is_larger_than_its_terminal(void **state)
+{
+    (void)state;
+    for (int width = 1; width <= 130; width += 3)
+        for (int height = 2; height <= 40; height += 5) {
+            struct hy_style style = {
+                .width = width, .height = height, .terminal = true, .colour = true, .unicode = true};
+            struct hy_board board = {0};
+            hy_cleanup_out struct hy_out out = {0};
+            int lines = 0;
+            Hy__Update *u = update(30, 90);
+
+            free(u->running[0]->params);
+            u->running[0]->params = copy("{\"lr\": \"中文\\u001b[2J grün\", \"act\": 1e300}");
+            hy_out_init(&out, &style);
+            assert_int_equal(hy_board_take(&board, u, 0), 0);
+            assert_int_equal(hy_board_table(&board, &out, 0, 1, height % 2 ? "Stop the run (s)?" : NULL), 0);
+            for (const char *line = text_of(&out), *end; (end = strchr(line, '\n')); line = end + 1, lines++)
+                if (visible(line, (size_t)(end - line)) > width)
+                    fail_msg("width %d: '%.*s'", width, (int)(end - line), line);
+            assert_true(lines <= (height - 1 < 3 ? 4 : height - 1));
+            hy_board_done(&board);
+        }
+}
+
+static void test_a_trial_that_ended_twice_is_shown_once(void **state)
+{
+    struct hy_board board = {0};
+    Hy__Update *again = update(0, 0);
+
+    (void)state;
+    assert_int_equal(hy_board_take(&board, update(0, 3), 0), 0);
+    again->ended[again->n_ended++] = trial(2, "failed", NAN, "second time");
+    assert_int_equal(hy_board_take(&board, again, 0), 0);
+    assert_int_equal(board.recent_count, 3);
+    assert_int_equal(board.recent[0]->number, 2);
+    assert_string_equal(board.recent[0]->message, "second time");
+    assert_int_equal(board.failure_count, 2);
+    hy_board_done(&board);
+}
+
+static void test_a_board_keeps_only_the_newest(void **state)
+{
+    struct hy_board board = {0};
+
+    (void)state;
+    for (uint64_t i = 1; i <= 300; i++) {
+        Hy__Update *u = update(0, 0);
+
+        u->ended[u->n_ended++] = trial(i, "failed", NAN, "no");
+        assert_int_equal(hy_board_take(&board, u, 0), 0);
+    }
+    assert_int_equal(board.recent_count, HY_BOARD_RECENT);
+    assert_int_equal(board.recent[0]->number, 300);
+    assert_int_equal(board.recent[HY_BOARD_RECENT - 1]->number, 300 - HY_BOARD_RECENT + 1);
+    assert_int_equal(board.failure_count, HY_BOARD_FAILURES);
+    assert_int_equal(board.failures[0]->number, 1);
+    hy_board_done(&board);
+}
+
+static void test_the_summary_says_what_is_worth_keeping(void **state)
+{
+    struct hy_board board = {0};
+    hy_cleanup_out struct hy_out out = {0};
+
+    (void)state;
+    hy_out_init(&out, &ascii80);
+    assert_int_equal(hy_board_summary(&board, &out), 0); /* nothing was ever heard */
+    assert_int_equal(hy_board_take(&board, last_update(), 0), 0);
+    assert_int_equal(hy_board_summary(&board, &out), 0);
+    assert_string_equal(text_of(&out), "done  run 3 digits  100 of 100 trials in 42s:  99 done  1 failed\n"
+                                       "  ! trial 1  lr=0.01 act=relu  exit status 1\n"
+                                       "  best  accuracy=0.9312  trial 7  lr=0.07 act=relu\n"
+                                       "  logs  /p/Logs/TensorFlow/local-1/1\n"
+                                       "  more  hopyard show 3, hopyard logs 3 1, hopyard resume 3\n");
+    hy_board_done(&board);
+}
+
+/* ---- lines for pipes and programs ------------------------------------------------------ */
+
+static void test_a_pipe_gets_one_line_per_trial(void **state)
+{
+    struct hy_teller teller = {.seed = 7};
+    hy_cleanup_out struct hy_out out = {0};
+    Hy__Update *first = update(1, 2), *last = last_update();
+
+    (void)state;
+    free(first->ended[1]->params);
+    first->ended[1]->params = copy("{\"lr\": 0.02, \"act\": \"a\\nb\\u001b\"}");
+    hy_out_init(&out, &bare);
+    assert_int_equal(hy_teller_update(&teller, first, &out), 0);
+    last->n_notes = 1;
+    last->notes = calloc(1, sizeof *last->notes);
+    last->notes[0] = copy("agent b: gone");
+    assert_int_equal(hy_teller_update(&teller, last, &out), 0);
+    assert_string_equal(
+        text_of(&out),
+        "run 3 digits: 100 trials, seed 7, logs in /p/Logs/TensorFlow/local-1/1\n"
+        "[1/100] failed  lr=0.01 act=relu  3.2s  exit status 1\n"
+        "[2/100] done  lr=0.02 act=a\\nb\\x1b  accuracy=0.51  3.2s\n"
+        "[3/100] failed  lr=0.01 act=relu  3.2s  exit status 1\n"
+        "[4/100] done  lr=0.02 act=tanh  accuracy=0.51  3.2s\n"
+        "note: agent b: gone\n"
+        "run 3 done: 99 done, 1 failed in 42s; best accuracy=0.9312 in trial 7 (lr=0.07 act=relu)\n");
+    free_update(first);
+    free_update(last);
+}
+
+static void test_who_connects_again_is_told_nothing_twice(void **state)
+{
+    struct hy_teller teller = {.ended = 3, .skip = 3, .begun = true};
+    hy_cleanup_out struct hy_out out = {0};
+    Hy__Update *two = update(0, 2), *more = update(0, 2);
+
+    (void)state;
+    hy_out_init(&out, &bare);
+    assert_int_equal(hy_teller_update(&teller, two, &out), 0);
+    assert_string_equal(text_of(&out), "");
+    assert_int_equal(hy_teller_update(&teller, more, &out), 0);
+    assert_string_equal(text_of(&out), "[4/100] done  lr=0.02 act=tanh  accuracy=0.51  3.2s\n");
+    free_update(two);
+    free_update(more);
+}
+
+static void test_programs_get_one_object_a_line(void **state)
+{
+    static const char *const events[] = {"run", "trial", "trial", "note", "end"};
+    struct hy_teller teller = {.json = true, .seed = 7};
+    hy_cleanup_out struct hy_out out = {0};
+    Hy__Update *u = last_update();
+    const char *line;
+
+    (void)state;
+    u->ended[1]->value = NAN;
+    u->n_notes = 1;
+    u->notes = calloc(1, sizeof *u->notes);
+    u->notes[0] = copy("bytes \xff\"\\\n\x7f");
+    hy_out_init(&out, &bare);
+    assert_int_equal(hy_teller_update(&teller, u, &out), 0);
+    line = text_of(&out);
+    for (size_t i = 0; i < HY_COUNT(events); i++) {
+        const char *end = strchr(line, '\n');
+        json_t *o = json_loadb(line, (size_t)(end - line), 0, NULL);
+
+        assert_non_null(o);
+        assert_string_equal(json_string_value(json_object_get(o, "event")), events[i]);
+        assert_int_equal(json_integer_value(json_object_get(o, "run")), 3);
+        if (i == 0)
+            assert_int_equal(json_integer_value(json_object_get(o, "seed")), 7);
+        if (i == 2)
+            assert_true(json_is_null(json_object_get(o, "value")));
+        if (i == 3)
+            assert_string_equal(json_string_value(json_object_get(o, "message")), "bytes \\xff\"\\\n\x7f");
+        if (i == 4)
+            assert_true(json_real_value(json_object_get(json_object_get(o, "best"), "value")) == 0.9312);
+        json_decref(o);
+        line = end + 1;
+    }
+    assert_string_equal(line, "");
+    assert_non_null(strstr(text_of(&out), "\"value\": 0.9312")); /* not 0.93120000000000003 */
+    free_update(u);
+}
+
+static void test_the_exit_status_tells_how_it_ended(void **state)
+{
+    Hy__Update u = HY__UPDATE__INIT;
+
+    (void)state;
+    u.state = (char *)"done";
+    assert_int_equal(hy_exit_of(&u, false), HY_EXIT_OK);
+    u.failed = 1;
+    assert_int_equal(hy_exit_of(&u, false), HY_EXIT_FAILED);
+    u.state = (char *)"stopped";
+    assert_int_equal(hy_exit_of(&u, true), HY_EXIT_STOPPED);
+    assert_int_equal(hy_exit_of(&u, false), HY_EXIT_FAILED);
+    u.state = (char *)"failed";
+    assert_int_equal(hy_exit_of(&u, true), HY_EXIT_FAILED);
+}
+
+/* ---- the screen ------------------------------------------------------------------------- */
+
+#define BEGIN "\033[?2026h\033[?25l\r"
+#define END "\033[J\033[?2026l"
+
+static void test_a_frame_is_drawn_over_the_last_one(void **state)
+{
+    struct hy_screen screen = {.keys = -1};
+    hy_cleanup_out struct hy_out out = {0};
+
+    (void)state;
+    hy_out_init(&out, &ascii80);
+    hy_screen_compose(&screen, "one\ntwo\n", 8, 80, &out);
+    assert_string_equal(text_of(&out), BEGIN "one\033[K\ntwo\033[K" END);
+    hy_buf_clear(&out.buf);
+    hy_screen_compose(&screen, "three\n", 6, 80, &out);
+    assert_string_equal(text_of(&out), BEGIN "\033[1Athree\033[K" END);
+    hy_buf_clear(&out.buf);
+    hy_screen_compose(&screen, "", 0, 80, &out);
+    assert_string_equal(text_of(&out), BEGIN END);
+}
+
+static void test_a_terminal_that_became_narrower_is_wiped_whole(void **state)
+{
+    struct hy_screen screen = {.keys = -1};
+    hy_cleanup_out struct hy_out out = {0};
+    const char *frame = "\033[31mtwelve \033[0mlong\n\nx\n";
+
+    (void)state;
+    hy_out_init(&out, &fancy80);
+    hy_screen_compose(&screen, frame, strlen(frame), 80, &out);
+    hy_buf_clear(&out.buf);
+    /* 11 columns take three rows of 5, the empty line and the x one each. */
+    hy_screen_compose(&screen, "y\n", 2, 5, &out);
+    assert_string_equal(text_of(&out), BEGIN "\033[4Ay\033[K" END);
+}
+
+/* ---- logs ---------------------------------------------------------------------------------- */
+
+static size_t log_text(const struct hy_logtext *l, struct hy_out *out, const char *bytes, bool last,
+                       bool full)
+{
+    return hy_logtext_append(l, out, 7, false, (const uint8_t *)bytes, strlen(bytes), last, full);
+}
+
+static void test_lines_of_several_trials_begin_with_their_number(void **state)
+{
+    struct hy_logtext l = {.prefix = true, .digits = 3};
+    hy_cleanup_out struct hy_out out = {0};
+
+    (void)state;
+    hy_out_init(&out, &bare);
+    assert_int_equal(log_text(&l, &out, "one\n\ntw", false, false), 5); /* the rest of the line is awaited */
+    assert_int_equal(log_text(&l, &out, "two", true, false), 3);
+    assert_int_equal(log_text(&l, &out, "too long", false, true), 8); /* but not for ever */
+    assert_int_equal(hy_logtext_append(&l, &out, 12, true, (const uint8_t *)"\033\n", 2, false, false), 2);
+    assert_string_equal(text_of(&out), "  7 | one\n  7 | \n  7 | two\n  7 | too long\n 12 ! \033\n");
+}
+
+static void test_bytes_go_to_a_pipe_as_they_are(void **state)
+{
+    struct hy_logtext l = {0};
+    hy_cleanup_out struct hy_out out = {0};
+    const uint8_t bytes[] = {0, 0xff, '\r', 0xc3};
+
+    (void)state;
+    hy_out_init(&out, &bare);
+    assert_int_equal(hy_logtext_append(&l, &out, 1, false, bytes, sizeof bytes, false, false), sizeof bytes);
+    assert_int_equal(out.buf.len, sizeof bytes);
+    assert_memory_equal(hy_buf_bytes(&out.buf), bytes, sizeof bytes);
+}
+
+static void test_odd_bytes_do_a_terminal_no_harm(void **state)
+{
+    struct hy_logtext l = {.escape = true};
+    hy_cleanup_out struct hy_out out = {0};
+
+    (void)state;
+    hy_out_init(&out, &ascii80);
+    assert_int_equal(log_text(&l, &out, "a\033[2J\tb\r\n10%\r20%\rgr\xc3", false, false), 19);
+    assert_int_equal(log_text(&l, &out, "\xc3\xbcn\xff", false, false),
+                     3); /* \xff may begin nothing, but who knows */
+    assert_int_equal(log_text(&l, &out, "\xff\r", true, false), 2);
+    assert_string_equal(text_of(&out), "a\\x1b[2J\tb\n10%\n20%\ngrün\\xff\n");
+}
+
+/* ---- words ------------------------------------------------------------------------------------ */
+
+static void test_commands_are_quoted_as_a_shell_wants_them(void **state)
+{
+    hy_cleanup_free char *text =
+        hy_command_text("[\"./train\", \"--lr\", \"{lr}\", \"a b\", \"it's\", \"\"]");
+    hy_cleanup_free char *none = hy_command_text("nonsense"),
+                         *versions = hy_versions_text("{\"a\": \"1\", \"b\": \"2\"}");
+    hy_cleanup_free char *params =
+        hy_json_params("{\"lr\": 0.001, \"n\": 3, \"act\": \"relu\", \"on\": true}", false);
+
+    (void)state;
+    assert_string_equal(text, "./train --lr {lr} 'a b' 'it'\\''s' ''");
+    assert_string_equal(none, "");
+    assert_string_equal(versions, "a 1, b 2");
+    assert_string_equal(params, "lr=0.001 n=3 act=relu on=true");
+}
+
+static void test_ages_are_rounded_down(void **state)
+{
+    char text[40];
+
+    (void)state;
+    assert_string_equal(hy_format_age(0, 59999, text, sizeof text), "59s ago");
+    assert_string_equal(hy_format_age(0, 3599999, text, sizeof text), "59m ago");
+    assert_string_equal(hy_format_age(0, 86399999, text, sizeof text), "23h ago");
+    assert_string_equal(hy_format_age(0, 10 * 86400000LL, text, sizeof text), "10d ago");
+    assert_string_equal(hy_format_age(5000, 0, text, sizeof text), "0s ago");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_columns_are_not_bytes),
+        cmocka_unit_test(test_cut_text_ends_in_an_ellipsis_within_its_columns),
+        cmocka_unit_test(test_a_grid_aligns_its_columns_and_escapes_its_cells),
+        cmocka_unit_test(test_a_grid_cuts_the_widest_column_first_then_drops),
+        cmocka_unit_test(test_a_grid_that_is_drawn_again_does_not_jump),
+        cmocka_unit_test(test_the_live_table_shows_what_runs_and_what_ended_last),
+        cmocka_unit_test(test_the_live_table_uses_symbols_and_colours_where_it_may),
+        cmocka_unit_test(test_no_frame_is_larger_than_its_terminal),
+        cmocka_unit_test(test_a_trial_that_ended_twice_is_shown_once),
+        cmocka_unit_test(test_a_board_keeps_only_the_newest),
+        cmocka_unit_test(test_the_summary_says_what_is_worth_keeping),
+        cmocka_unit_test(test_a_pipe_gets_one_line_per_trial),
+        cmocka_unit_test(test_who_connects_again_is_told_nothing_twice),
+        cmocka_unit_test(test_programs_get_one_object_a_line),
+        cmocka_unit_test(test_the_exit_status_tells_how_it_ended),
+        cmocka_unit_test(test_a_frame_is_drawn_over_the_last_one),
+        cmocka_unit_test(test_a_terminal_that_became_narrower_is_wiped_whole),
+        cmocka_unit_test(test_lines_of_several_trials_begin_with_their_number),
+        cmocka_unit_test(test_bytes_go_to_a_pipe_as_they_are),
+        cmocka_unit_test(test_odd_bytes_do_a_terminal_no_harm),
+        cmocka_unit_test(test_commands_are_quoted_as_a_shell_wants_them),
+        cmocka_unit_test(test_ages_are_rounded_down),
+    };
+
+    begin_plain();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The space: what a range, a list and a value mean, as people write them. */
+#include "search_bench.h"
+
+#include <errno.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "base/text.h"
+
+static void assert_refused(const char *text, bool grid, const char *because)
+{
+    struct hy_space space = GRID("taken=1");
+    struct hy_err err = {0};
+    int rc = grid ? hy_space_add_grid(&space, text, &err) : hy_space_add(&space, text, &err);
+
+    if (rc != -EINVAL || err.code != -EINVAL || !strstr(err.text, because))
+        fail_msg("'%s' (grid: %d): %d, %s", text, grid, rc, err.text);
+    assert_null(strchr(err.text, '\n'));
+    assert_int_equal(space.count, 1); /* nothing half added */
+    hy_space_done(&space);
+}
+
+static void test_ranges_take_their_kind_from_how_they_are_written(void **state)
+{
+    struct hy_space s =
+        SPACE("lr=log:1e-5..1e-1", "layers=1..4", "units=log:16..1024", "x=-5.12..5.12", "y=1..4.0");
+    const enum hy_dim_kind kinds[] = {HY_DIM_FLOAT, HY_DIM_INT, HY_DIM_INT, HY_DIM_FLOAT, HY_DIM_FLOAT};
+    const bool logs[] = {true, false, true, false, false};
+
+    (void)state;
+    assert_int_equal(s.count, 5);
+    for (size_t i = 0; i < s.count; i++) {
+        assert_int_equal(s.dims[i].kind, kinds[i]);
+        assert_int_equal(s.dims[i].log, logs[i]);
+    }
+    assert_string_equal(s.dims[0].name, "lr");
+    assert_true(s.dims[0].low == 1e-5 && s.dims[0].high == 1e-1);
+    assert_true(s.dims[3].low == -5.12 && s.dims[3].high == 5.12);
+    hy_space_done(&s);
+}
+
+static void test_bounds_come_in_either_order(void **state)
+{
+    struct hy_space s = SPACE("a=4..1", "b=log:1e-1..1e-5", "c=2.5..-2.5", "d=3..3");
+
+    (void)state;
+    assert_true(s.dims[0].low == 1 && s.dims[0].high == 4);
+    assert_true(s.dims[1].low == 1e-5 && s.dims[1].high == 1e-1);
+    assert_true(s.dims[2].low == -2.5 && s.dims[2].high == 2.5);
+    assert_true(s.dims[3].low == 3 && s.dims[3].high == 3);
+    hy_space_done(&s);
+}
+
+static void test_lists_keep_texts_as_written(void **state)
+{
+    struct hy_space s = SPACE("act=relu,tanh", "lr=1e-3, 0.10", "dir=../a,../b", "expr=a=b", "one=5");
+
+    (void)state;
+    for (size_t i = 0; i < s.count; i++)
+        assert_int_equal(s.dims[i].kind, HY_DIM_CATEGORY);
+    assert_string_equal(s.dims[0].choices[1], "tanh");
+    assert_string_equal(s.dims[1].choices[0], "1e-3");
+    assert_string_equal(s.dims[1].choices[1], " 0.10");
+    assert_string_equal(s.dims[2].choices[0], "../a");
+    assert_string_equal(s.dims[3].choices[0], "a=b");
+    assert_int_equal(s.dims[4].choice_count, 1);
+    hy_space_done(&s);
+}
+
+static void test_bad_spaces_are_refused_with_a_sentence(void **state)
+{
+    static const struct {
+        const char *text, *because;
+    } cases[] = {
+        {"", "NAME=VALUE"},           {"lr", "names no values"},
+        {"=1,2", "no name"},          {"lr=", "no values"},
+        {"lr=1,,2", "empty"},         {"lr=1,", "empty"},
+        {"taken=1,2", "given twice"}, {"a{b=1", "cannot be used"},
+        {"a\nb=1", "cannot be used"}, {"a\xff=1", "cannot be used"},
+    };
+    static const struct {
+        const char *text, *because;
+    } ranges[] = {
+        {"x=a..b", "no finite number"},
+        {"x=1..b", "no finite number"},
+        {"x=..", "missing"},
+        {"x=1..", "missing"},
+        {"x=..2", "missing"},
+        {"x=nan..1", "no finite number"},
+        {"x=0..inf", "no finite number"},
+        {"x=1e999..2", "too large"},
+        {"x=log:0..1", "above 0"},
+        {"x=log:-1..1.5", "above 0"},
+        {"x=log:3", "two bounds"},
+        {"x=log:", "two bounds"},
+        {"x=0..9007199254740993000", "2^53"},
+        {"x=1\n..2", "no finite number"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(cases); i++) {
+        assert_refused(cases[i].text, false, cases[i].because);
+        assert_refused(cases[i].text, true, cases[i].because);
+    }
+    for (size_t i = 0; i < HY_COUNT(ranges); i++)
+        assert_refused(ranges[i].text, false, ranges[i].because);
+}
+
+static void test_grids_refuse_ranges_that_are_not_of_integers(void **state)
+{
+    (void)state;
+    assert_refused("x=0.1..0.5", true, "a grid takes values");
+    assert_refused("x=log:1..8", true, "a grid takes values");
+    assert_refused("x=log:1e-5..1e-1", true, "a grid takes values");
+}
+
+static void test_long_names_leave_the_sentence_readable(void **state)
+{
+    char text[4000];
+    struct hy_space space = {0};
+    struct hy_err err = {0};
+
+    (void)state;
+    memset(text, 'n', sizeof text);
+    strcpy(text + sizeof text - 8, "=1..x");
+    assert_int_equal(hy_space_add(&space, text, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "values with commas"));
+    hy_space_done(&space);
+}
+
+static void test_programs_dimensions_are_checked_like_written_ones(void **state)
+{
+    char name[] = "x";
+    struct hy_dim good = {.name = name, .kind = HY_DIM_INT, .low = 4, .high = 1}, bad = good;
+    struct hy_space space = {0};
+    struct hy_err err = {0};
+
+    (void)state;
+    bad.low = 1.5;
+    assert_int_equal(hy_space_add_dim(&space, &bad, &err), -EINVAL);
+    bad = (struct hy_dim){.name = name, .kind = HY_DIM_FLOAT, .low = NAN};
+    assert_int_equal(hy_space_add_dim(&space, &bad, &err), -EINVAL);
+    bad = (struct hy_dim){.name = name, .kind = HY_DIM_CATEGORY};
+    assert_int_equal(hy_space_add_dim(&space, &bad, &err), -EINVAL);
+    bad = (struct hy_dim){.name = name, .kind = (enum hy_dim_kind)7};
+    assert_int_equal(hy_space_add_dim(&space, &bad, &err), -EINVAL);
+    assert_int_equal(hy_space_add_dim(&space, &good, &err), 0);
+    assert_true(space.dims[0].low == 1 && space.dims[0].high == 4);
+    hy_space_done(&space);
+}
+
+static void test_value_texts_read_back_equal(void **state)
+{
+    struct hy_space s = SPACE("x=0.0..1.0", "n=-9007199254740992..9007199254740992");
+    struct hy_rng rng;
+    char text[32];
+    double back;
+
+    (void)state;
+    assert_string_equal(hy_value_text(&s.dims[0], (struct hy_value){0.001}, text, sizeof text), "0.001");
+    assert_string_equal(hy_value_text(&s.dims[1], (struct hy_value){3}, text, sizeof text), "3");
+    assert_string_equal(hy_value_text(&s.dims[1], (struct hy_value){-0x1p53}, text, sizeof text),
+                        "-9007199254740992");
+    assert_string_equal(hy_value_text(&s.dims[1], (struct hy_value){1e15}, text, sizeof text),
+                        "1000000000000000");
+    hy_rng_seed(&rng, 1, 1);
+    for (int i = 0; i < 1000; i++) {
+        double x = ldexp(hy_rng_double(&rng), (int)hy_rng_below(&rng, 2000) - 1000);
+
+        assert_int_equal(
+            hy_parse_double(hy_value_text(&s.dims[0], (struct hy_value){x}, text, sizeof text), &back), 0);
+        assert_true(back == x);
+    }
+    hy_space_done(&s);
+}
+
+static void test_a_long_choice_is_whole_in_a_small_buffer(void **state)
+{
+    struct hy_space s = SPACE("path=/a/rather/long/path/to/some/data,b");
+    char text[8];
+
+    (void)state;
+    assert_string_equal(hy_value_text(&s.dims[0], (struct hy_value){0}, text, sizeof text),
+                        "/a/rather/long/path/to/some/data");
+    assert_string_equal(text, "/a/rath");
+    assert_string_equal(hy_value_text(&s.dims[0], (struct hy_value){1}, text, sizeof text), "b");
+    assert_string_equal(text, "b");
+    assert_string_equal(hy_value_text(&s.dims[0], (struct hy_value){2}, text, sizeof text), "");
+    hy_space_done(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ranges_take_their_kind_from_how_they_are_written),
+        cmocka_unit_test(test_bounds_come_in_either_order),
+        cmocka_unit_test(test_lists_keep_texts_as_written),
+        cmocka_unit_test(test_bad_spaces_are_refused_with_a_sentence),
+        cmocka_unit_test(test_grids_refuse_ranges_that_are_not_of_integers),
+        cmocka_unit_test(test_long_names_leave_the_sentence_readable),
+        cmocka_unit_test(test_programs_dimensions_are_checked_like_written_ones),
+        cmocka_unit_test(test_value_texts_read_back_equal),
+        cmocka_unit_test(test_a_long_choice_is_whole_in_a_small_buffer),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,473 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* base: what people write and read: numbers, sizes, times, the sentences of errors, the lines of the log. */
+#include "support.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "base/text.h"
+
+/* --- errors ------------------------------------------------------------- */
+
+static void test_err_set_writes_the_sentence_and_returns_the_code(void **state)
+{
+    struct hy_err err = {0};
+
+    (void)state;
+    assert_int_equal(hy_err_set(&err, -EINVAL, "no list for '%s'; give values", "lr"), -EINVAL);
+    assert_int_equal(err.code, -EINVAL);
+    assert_string_equal(err.text, "no list for 'lr'; give values");
+}
+
+static void test_err_without_anybody_to_read_it_still_gives_the_code(void **state)
+{
+    (void)state;
+    assert_int_equal(hy_err_set(NULL, -EINVAL, "unread"), -EINVAL);
+    assert_int_equal(hy_err_sys(NULL, -ENOENT, "unread"), -ENOENT);
+    assert_true(hy_err_wrap(NULL, "unread") < 0);
+}
+
+static void test_err_sys_ends_with_the_reason(void **state)
+{
+    struct hy_err err;
+
+    (void)state;
+    assert_int_equal(hy_err_sys(&err, -ENOENT, "cannot read '%s'", "x.json"), -ENOENT);
+    assert_string_equal(err.text, "cannot read 'x.json': No such file or directory");
+}
+
+static void test_err_sys_keeps_the_reason_behind_a_very_long_path(void **state)
+{
+    static const char reason[] = ": No such file or directory";
+    struct hy_err err;
+    char path[4096];
+
+    (void)state;
+    memset(path, 'p', sizeof path);
+    path[sizeof path - 1] = '\0';
+    hy_err_sys(&err, -ENOENT, "cannot read '%s'", path);
+    assert_int_equal(strlen(err.text), sizeof err.text - 1);
+    assert_string_equal(err.text + strlen(err.text) - strlen(reason), reason);
+}
+
+static void test_err_wrap_puts_what_was_being_done_in_front(void **state)
+{
+    struct hy_err err;
+
+    (void)state;
+    hy_err_set(&err, -ENOEXEC, "cannot start './train'");
+    assert_int_equal(hy_err_wrap(&err, "agent %d", 3), -ENOEXEC);
+    assert_int_equal(hy_err_wrap(&err, "run %d", 12), -ENOEXEC);
+    assert_string_equal(err.text, "run 12: agent 3: cannot start './train'");
+}
+
+static void test_err_wrapped_a_thousand_times_stays_within_its_room(void **state)
+{
+    struct hy_err err;
+
+    (void)state;
+    hy_err_set(&err, -EIO, "it broke");
+    for (int i = 0; i < 1000; i++)
+        hy_err_wrap(&err, "level %d", i);
+    assert_int_equal(strlen(err.text), sizeof err.text - 1);
+    assert_int_equal(strncmp(err.text, "level 999: level 998: ", 22), 0);
+}
+
+static void test_err_is_one_line_of_utf8_whatever_it_names(void **state)
+{
+    struct hy_err err;
+    char wide[1200] = "";
+
+    (void)state;
+    hy_err_set(&err, -EINVAL, "unknown name '%s'", "a\nb\x7f\xff\x1b[31mü");
+    assert_string_equal(err.text, "unknown name 'a?b???[31mü'");
+    for (int i = 0; i < 400; i++)
+        strcat(wide, "é");
+    hy_err_set(&err, -EINVAL, "%s", wide); /* 599 bytes: the last é is cut in two */
+    assert_int_equal(strlen(err.text), sizeof err.text - 1);
+    assert_string_equal(err.text + sizeof err.text - 4, "é?");
+    hy_err_set(&err, -EINVAL, "fine");
+    hy_err_wrap(&err, "x%s", wide);
+    assert_string_equal(err.text + sizeof err.text - 3, "é");
+}
+
+/* --- text --------------------------------------------------------------- */
+
+static void test_text_double_is_the_whole_string(void **state)
+{
+    static const char *const bad[] = {"", " 1", "1 ", "1x", "abc", "1,5", "--1", "1e", "0.1.2"};
+    double v = 0;
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(bad); i++)
+        assert_int_equal(hy_parse_double(bad[i], &v), -EINVAL);
+    assert_int_equal(hy_parse_double("1e999", &v), -ERANGE);
+    assert_int_equal(hy_parse_double("-2.5e-3", &v), 0);
+    assert_true(v == -2.5e-3);
+    assert_int_equal(hy_parse_double("1e-400", &v), 0); /* too small is nought, no mistake */
+    assert_true(v == 0);
+    assert_int_equal(hy_parse_double("nan", &v), 0);
+    assert_true(isnan(v));
+    assert_int_equal(hy_parse_double("-inf", &v), 0);
+    assert_true(isinf(v) && v < 0);
+}
+
+static void test_text_u64_has_digits_only(void **state)
+{
+    static const char *const bad[] = {"", "-1", "+1", " 1", "1 ", "0x10", "1.0", "one"};
+    uint64_t v = 0;
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(bad); i++)
+        assert_int_equal(hy_parse_u64(bad[i], &v), -EINVAL);
+    assert_int_equal(hy_parse_u64("18446744073709551616", &v), -ERANGE);
+    assert_int_equal(hy_parse_u64("18446744073709551615", &v), 0);
+    assert_true(v == UINT64_MAX);
+    assert_int_equal(hy_parse_u64("007", &v), 0);
+    assert_true(v == 7);
+}
+
+static void test_text_sizes_are_powers_of_1024(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } good[] = {
+        {"4096", 4096},
+        {"512M", 512ULL << 20},
+        {"4G", 4ULL << 30},
+        {"4g", 4ULL << 30},
+        {"1.5GiB", 3ULL << 29},
+        {"10KB", 10240},
+        {"1T", 1ULL << 40},
+        {"7B", 7},
+        {"0", 0},
+        {".5K", 512},
+        {"1e3", 1000},
+    };
+    static const char *const bad[] = {"",     "G",    "-1",  "4X",  "4GG",   "4iB", "4 G",
+                                      "0x10", "0X10", "nan", "inf", "4Gi B", "."};
+    uint64_t v = 0;
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(good); i++) {
+        assert_int_equal(hy_parse_size(good[i].text, &v), 0);
+        assert_true(v == good[i].bytes);
+    }
+    for (size_t i = 0; i < HY_COUNT(bad); i++)
+        assert_int_equal(hy_parse_size(bad[i], &v), -EINVAL);
+    assert_int_equal(hy_parse_size("99999999T", &v), -ERANGE);
+}
+
+static void test_text_durations_are_seconds_unless_they_say(void **state)
+{
+    static const struct {
+        const char *text;
+        int64_t ms;
+    } good[] = {
+        {"90", 90000}, {"90s", 90000},    {"15m", 900000},   {"15min", 900000}, {"1h", 3600000},
+        {"0", 0},      {"1.5h", 5400000}, {"2d", 172800000}, {"250ms", 250},
+    };
+    static const char *const bad[] = {"", "h", "-1", "1 h", "1w", "1hh", "1H", "0x1", "nan"};
+    int64_t v = 0;
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(good); i++) {
+        assert_int_equal(hy_parse_duration(good[i].text, &v), 0);
+        assert_true(v == good[i].ms);
+    }
+    for (size_t i = 0; i < HY_COUNT(bad); i++)
+        assert_int_equal(hy_parse_duration(bad[i], &v), -EINVAL);
+    assert_int_equal(hy_parse_duration("1e300d", &v), -ERANGE);
+}
+
+static void test_text_formats_sizes_for_people(void **state)
+{
+    char out[32];
+
+    (void)state;
+    assert_string_equal(hy_format_size(0, out, sizeof out), "0 B");
+    assert_string_equal(hy_format_size(1023, out, sizeof out), "1023 B");
+    assert_string_equal(hy_format_size(1024, out, sizeof out), "1.0 KB");
+    assert_string_equal(hy_format_size((1 << 20) - 1, out, sizeof out), "1.0 MB"); /* never "1024.0 KB" */
+    assert_string_equal(hy_format_size(4402341478, out, sizeof out), "4.1 GB");
+    assert_string_equal(hy_format_size(UINT64_MAX, out, sizeof out), "16.0 EB");
+}
+
+static void test_text_formats_durations_for_people(void **state)
+{
+    char out[32];
+
+    (void)state;
+    assert_string_equal(hy_format_duration(-5, out, sizeof out), "0.0s");
+    assert_string_equal(hy_format_duration(449, out, sizeof out), "0.4s");
+    assert_string_equal(hy_format_duration(12345, out, sizeof out), "12s");
+    assert_string_equal(hy_format_duration(59999, out, sizeof out), "59s");
+    assert_string_equal(hy_format_duration(185000, out, sizeof out), "3m05s");
+    assert_string_equal(hy_format_duration(7620000, out, sizeof out), "2h07m");
+    assert_string_equal(hy_format_duration(273600000, out, sizeof out), "3d04h");
+}
+
+static void test_text_formats_doubles_as_people_write_them(void **state)
+{
+    static const struct {
+        double value;
+        const char *text;
+    } golden[] = {
+        {0, "0"},
+        {-0.0, "-0"},
+        {10, "10"},
+        {100, "100"},
+        {64, "64"},
+        {-1200, "-1200"},
+        {0.1, "0.1"},
+        {0.001, "0.001"},
+        {1e-4, "0.0001"},
+        {1e-5, "1e-05"},
+        {2.5e-7, "2.5e-07"},
+        {1e15, "1000000000000000"},
+        {1e16, "1e+16"},
+        {12345678901234568, "1.2345678901234568e+16"},
+        {0.1 + 0.2, "0.30000000000000004"},
+        {1.0 / 3, "0.3333333333333333"},
+        {1234.5, "1234.5"},
+        {5e-324, "5e-324"},
+        {1.7976931348623157e308, "1.7976931348623157e+308"},
+        {9007199254740993, "9007199254740992"},
+        {INFINITY, "inf"},
+        {-INFINITY, "-inf"},
+        {NAN, "nan"},
+        {-NAN, "nan"},
+    };
+    char out[32];
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(golden); i++)
+        assert_string_equal(hy_format_double(golden[i].value, out, sizeof out), golden[i].text);
+}
+
+static void test_text_doubles_read_back_as_themselves(void **state)
+{
+    struct hy_rng r;
+    char out[32];
+
+    (void)state;
+    hy_rng_seed(&r, 5, 0);
+    for (int i = 0; i < 20000; i++) {
+        union {
+            uint64_t bits;
+            double value;
+        } u = {.bits = hy_rng_next(&r)};
+        double back = 0;
+
+        if (i % 2) /* every exponent, and the range of everyday numbers */
+            u.value = (hy_rng_double(&r) - 0.5) * pow(10, (double)hy_rng_below(&r, 20) - 6);
+        if (!isfinite(u.value))
+            continue;
+        hy_format_double(u.value, out, sizeof out);
+        assert_int_equal(hy_parse_double(out, &back), 0);
+        assert_true(back == u.value);
+    }
+}
+
+static void test_text_knows_utf8_from_other_bytes(void **state)
+{
+    static const struct {
+        const char *bytes;
+        size_t len;
+    } cases[] = {
+        {"a", 1},
+        {"\xc3\xa9", 2},
+        {"\xe2\x82\xac", 3},
+        {"\xf0\x9f\x8c\xb1", 4},
+        {"\x80", 0},
+        {"\xc3", 0},
+        {"\xc3z", 0},
+        {"\xc0\xaf", 0}, /* overlong */
+        {"\xe0\x80\xaf", 0},
+        {"\xed\xa0\x80", 0} /* a surrogate */,
+        {"\xf0\x80\x80\x80", 0},
+        {"\xf4\x90\x80\x80", 0} /* past U+10FFFF */,
+        {"\xf5\x80\x80\x80", 0},
+        {"\xff", 0},
+        {"\xe2\x82", 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(cases); i++)
+        assert_int_equal(hy_utf8_len(cases[i].bytes, strlen(cases[i].bytes)), cases[i].len);
+    assert_int_equal(hy_utf8_len("", 0), 0);
+    assert_int_equal(hy_utf8_len("\0", 1), 1);
+}
+
+static void test_text_for_a_terminal_has_no_control_characters(void **state)
+{
+    static const char text[] = "é\n\t\r\x1b[2J\0\x7f\xff\xc2\x9b€\xe2\x82";
+    hy_cleanup_buf struct hy_buf b;
+
+    (void)state;
+    hy_buf_init(&b, 1000);
+    assert_int_equal(hy_append_printable(&b, text, sizeof text - 1), 0);
+    assert_string_equal(hy_buf_cstr(&b), "é\\n\\t\\r\\x1b[2J\\x00\\x7f\\xff\\xc2\\x9b€\\xe2\\x82");
+    b.max = b.len + 1;
+    assert_int_equal(hy_append_printable(&b, "\n", 1), -ENOBUFS);
+}
+
+/* --- time --------------------------------------------------------------- */
+
+static void test_clock_writes_iso8601_in_utc(void **state)
+{
+    char text[40];
+
+    (void)state;
+    hy_clock_iso8601(0, text, sizeof text);
+    assert_string_equal(text, "1970-01-01T00:00:00.000Z");
+    hy_clock_iso8601(1794717012345, text, sizeof text);
+    assert_string_equal(text, "2026-11-15T04:30:12.345Z");
+    hy_clock_iso8601(-1, text, sizeof text);
+    assert_string_equal(text, "1969-12-31T23:59:59.999Z");
+    hy_clock_iso8601(INT64_MAX, text, sizeof text); /* 292 million years: any answer but a fault */
+    hy_clock_iso8601(INT64_MIN, text, sizeof text);
+    assert_true(strlen(text) < sizeof text);
+}
+
+static void test_clock_never_goes_back(void **state)
+{
+    int64_t last = hy_clock_ms();
+
+    (void)state;
+    for (int i = 0; i < 100000; i++) {
+        int64_t now = hy_clock_ms();
+
+        assert_true(now >= last);
+        last = now;
+    }
+    assert_true(hy_clock_wall_ms() > 1700000000000);
+}
+
+/* --- log ---------------------------------------------------------------- */
+
+/* What `write_lines` leaves on standard error. */
+static const char *logged(void (*write_lines)(void), struct hy_buf *b)
+{
+    int fds[2], saved = dup(STDERR_FILENO);
+    ssize_t n;
+
+    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+    dup2(fds[1], STDERR_FILENO);
+    close(fds[1]);
+    write_lines();
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    hy_buf_clear(b);
+    while ((n = read(fds[0], hy_buf_reserve(b, 4096), 4096)) > 0)
+        hy_buf_added(b, (size_t)n);
+    close(fds[0]);
+    return hy_buf_cstr(b);
+}
+
+static void log_at_each_level(void)
+{
+    hy_debug("one");
+    hy_info("two a=%d", 2);
+    hy_warn("three");
+    hy_error("four");
+}
+
+static void log_odd_values(void)
+{
+    hy_info("name=%s", "x\nfake line\x1b[31m\x7f");
+}
+
+static void log_a_long_value(void)
+{
+    char value[5000];
+
+    memset(value, 'v', sizeof value);
+    hy_info("value=%.*s", (int)sizeof value, value);
+}
+
+static void test_log_leaves_out_what_is_below_its_level(void **state)
+{
+    hy_cleanup_buf struct hy_buf b;
+    const char *text;
+
+    (void)state;
+    hy_buf_init(&b, 1 << 16);
+    setenv("HOPYARD_LOG", "warn", 1);
+    hy_log_init("agent");
+    text = logged(log_at_each_level, &b);
+    assert_null(strstr(text, "two"));
+    assert_non_null(strstr(text, "Z agent warn: three\n"));
+    assert_non_null(strstr(text, "Z agent error: four\n"));
+    setenv("HOPYARD_LOG", "debug", 1);
+    hy_log_init("driver");
+    text = logged(log_at_each_level, &b);
+    assert_non_null(strstr(text, "Z driver debug: one\n"));
+    assert_non_null(strstr(text, "Z driver info: two a=2\n"));
+    unsetenv("HOPYARD_LOG");
+}
+
+static void test_log_values_cannot_forge_a_line(void **state)
+{
+    hy_cleanup_buf struct hy_buf b;
+    const char *text;
+
+    (void)state;
+    hy_buf_init(&b, 1 << 16);
+    hy_log_init("agent");
+    text = logged(log_odd_values, &b);
+    assert_non_null(strstr(text, "agent info: name=x?fake line?[31m?\n"));
+    assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
+}
+
+static void test_log_cuts_a_long_line_and_ends_it(void **state)
+{
+    hy_cleanup_buf struct hy_buf b;
+    const char *text;
+
+    (void)state;
+    hy_buf_init(&b, 1 << 16);
+    hy_log_init("agent");
+    text = logged(log_a_long_value, &b);
+    assert_true(strlen(text) > 900 && strlen(text) < 1024);
+    assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_err_set_writes_the_sentence_and_returns_the_code),
+        cmocka_unit_test(test_err_without_anybody_to_read_it_still_gives_the_code),
+        cmocka_unit_test(test_err_sys_ends_with_the_reason),
+        cmocka_unit_test(test_err_sys_keeps_the_reason_behind_a_very_long_path),
+        cmocka_unit_test(test_err_wrap_puts_what_was_being_done_in_front),
+        cmocka_unit_test(test_err_wrapped_a_thousand_times_stays_within_its_room),
+        cmocka_unit_test(test_err_is_one_line_of_utf8_whatever_it_names),
+        cmocka_unit_test(test_text_double_is_the_whole_string),
+        cmocka_unit_test(test_text_u64_has_digits_only),
+        cmocka_unit_test(test_text_sizes_are_powers_of_1024),
+        cmocka_unit_test(test_text_durations_are_seconds_unless_they_say),
+        cmocka_unit_test(test_text_formats_sizes_for_people),
+        cmocka_unit_test(test_text_formats_durations_for_people),
+        cmocka_unit_test(test_text_formats_doubles_as_people_write_them),
+        cmocka_unit_test(test_text_doubles_read_back_as_themselves),
+        cmocka_unit_test(test_text_knows_utf8_from_other_bytes),
+        cmocka_unit_test(test_text_for_a_terminal_has_no_control_characters),
+        cmocka_unit_test(test_clock_writes_iso8601_in_utc),
+        cmocka_unit_test(test_clock_never_goes_back),
+        cmocka_unit_test(test_log_leaves_out_what_is_below_its_level),
+        cmocka_unit_test(test_log_values_cannot_forge_a_line),
+        cmocka_unit_test(test_log_cuts_a_long_line_and_ends_it),
+    };
+
+    return cmocka_run_group_tests_name("text", tests, NULL, NULL);
+}
