@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,12 +16,8 @@
 #include "base/fault.h"
 #include "base/mem.h"
 
-int hy_file_read(const char *path, struct hy_buf *b)
+int hy_read_all(int fd, struct hy_buf *b)
 {
-    hy_cleanup_close int fd = HY_SYS(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-
-    if (fd < 0)
-        return -errno;
     for (;;) {
         char chunk[4096];
         ssize_t n = HY_SYS(read(fd, chunk, sizeof chunk));
@@ -34,6 +31,13 @@ int hy_file_read(const char *path, struct hy_buf *b)
         if (rc < 0)
             return rc;
     }
+}
+
+int hy_file_read(const char *path, struct hy_buf *b)
+{
+    hy_cleanup_close int fd = HY_SYS(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+
+    return fd < 0 ? -errno : hy_read_all(fd, b);
 }
 
 int hy_write_all(int fd, const void *bytes, size_t n)
@@ -130,17 +134,65 @@ int hy_remove_tree(const char *path)
     return rc == -1 ? -errno : rc;
 }
 
-bool hy_path_is_below(const char *path)
-{
-    for (;;) {
-        size_t n = strcspn(path, "/");
+/* ---- paths that others have named ---- */
 
-        if (n == 0 || (n == 1 && path[0] == '.') || (n == 2 && path[0] == '.' && path[1] == '.'))
-            return false;
-        if (!path[n])
-            return true;
-        path += n + 1;
+static int enter(int folder, const char *name)
+{
+    int flags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+    int fd = HY_SYS(openat(folder, name, flags));
+
+    if (fd < 0 && errno == ENOENT) {
+        if (HY_SYS(mkdirat(folder, name, 0777)) < 0 && errno != EEXIST)
+            return -errno;
+        fd = HY_SYS(openat(folder, name, flags));
     }
+    return fd < 0 ? -errno : fd;
+}
+
+/* The folder that `path` lies in, made if it is missing, as an fd; *ret_name points to its last part. */
+static int enter_parent(const char *dir, const char *path, const char **ret_name)
+{
+    hy_cleanup_free char *copy = hy_strdup(path);
+    int folder = copy ? HY_SYS(open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC)) : -1;
+    char *part = copy;
+
+    if (folder < 0)
+        return copy ? -errno : -ENOMEM;
+    for (;;) {
+        char *slash = strchrnul(part, '/');
+        bool last = !*slash;
+        int next;
+
+        *slash = '\0';
+        if (!*part || strcmp(part, ".") == 0 || strcmp(part, "..") == 0) {
+            close(folder);
+            return -EINVAL;
+        }
+        if (last) {
+            *ret_name = path + (part - copy);
+            return folder;
+        }
+        next = enter(folder, part);
+        close(folder);
+        if (next < 0)
+            return next;
+        folder = next;
+        part = slash + 1;
+    }
+}
+
+int hy_create_below(const char *dir, const char *path, mode_t mode)
+{
+    const char *name;
+    hy_cleanup_close int folder = enter_parent(dir, path, &name);
+    int fd;
+
+    if (folder < 0)
+        return folder;
+    if (HY_SYS(unlinkat(folder, name, 0)) < 0 && errno != ENOENT)
+        return -errno;
+    fd = HY_SYS(openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
+    return fd < 0 ? -errno : fd;
 }
 
 char *hy_path_join(const char *folder, const char *name)

@@ -334,7 +334,7 @@ static int open_new(struct driver *d, struct hy_err *err)
     int rc;
 
     hy_buf_init(&bytes, SPEC_MAX);
-    rc = hy_file_read("/dev/stdin", &bytes);
+    rc = hy_read_all(STDIN_FILENO, &bytes);
     d->spec = rc == 0 ? hy__run_spec__unpack(NULL, bytes.len, hy_buf_bytes(&bytes)) : NULL;
     if (!d->spec || d->spec->n_argv == 0)
         return hy_err_set(err, -EINVAL, "the run's description cannot be read; `hopyard driver` is started by `hopyard run`");

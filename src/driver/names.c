@@ -153,9 +153,9 @@ char *hy_params_dir(const struct hy_space *space, const struct hy_value *values,
     hy_cleanup_buf struct hy_buf out;
     int rc = 0;
 
+    hy_buf_init(&out, TEXT_MAX);
     if (space->count == 0)
         return hy_asprintf("trial-%llu", (unsigned long long)number);
-    hy_buf_init(&out, TEXT_MAX);
     for (size_t i = 0; i < space->count && rc == 0; i++) {
         char room[64];
 
