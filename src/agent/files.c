@@ -228,46 +228,42 @@ void hy_agent_files_upload_free(struct upload *u)
     free(u);
 }
 
-static void announce(struct trial *t, Hy__Output *output)
-{
-    Hy__Control m = HY__CONTROL__INIT;
-
-    output->trial = t->number;
-    output->attempt = t->attempt;
-    m.body_case = HY__CONTROL__BODY_OUTPUT;
-    m.output = output;
-    hy_agent_send(t->agent, &m);
-}
-
-/* What the checkpoint came with and the trial has removed shall not come again. */
-static void tell_gone(struct trial *t)
-{
-    const Hy__Start *start = t->start->start;
-
-    for (size_t i = 0; i < start->n_files; i++) {
-        hy_cleanup_free char *path = hy_path_join(t->dir, start->files[i]->path);
-        Hy__Output output = HY__OUTPUT__INIT;
-        struct stat st;
-
-        if (!path || lstat(path, &st) == 0 || errno != ENOENT)
-            continue;
-        output.path = start->files[i]->path;
-        output.gone = 1;
-        announce(t, &output);
-    }
-}
-
 /* What it printed goes by that name: a file of the trial's own must not. */
 static bool is_taken(const struct trial *t, const char *name)
 {
     return (strcmp(name, "stdout") == 0 && t->captures[0].stream) || (strcmp(name, "stderr") == 0 && t->captures[1].stream);
 }
 
+static void announce(struct trial *t, const char *name, const struct stat *st)
+{
+    Hy__Output output = HY__OUTPUT__INIT;
+    Hy__Control m = HY__CONTROL__INIT;
+
+    output.trial = t->number;
+    output.attempt = t->attempt;
+    output.stream = t->upload->stream;
+    output.path = (char *)name;
+    output.mode = st->st_mode & (S_IFMT | 0777);
+    output.size = (uint64_t)st->st_size;
+    m.body_case = HY__CONTROL__BODY_OUTPUT;
+    m.output = &output;
+    hy_agent_send(t->agent, &m);
+}
+
+/* A file that the trial has hidden from us is its own affair. But a checkpoint
+ * with a hole in it is worse than none, and on a disk that cannot be read
+ * nothing should run: then the attempt counts as lost. */
+static void cannot_send(struct trial *t, const char *name, int error)
+{
+    hy_warn("cannot send a file back trial=%llu path=%s error=%s", (unsigned long long)t->number, name, strerror(error));
+    if (strncmp(name, "checkpoint/", 11) == 0 || (error != EACCES && error != ENOENT && error != ENODATA))
+        hy_agent_end(t->agent, 1, "a trial's file cannot be read");
+}
+
 static void open_next(struct trial *t)
 {
     struct upload *u = t->upload;
     const char *path = u->paths[u->next++], *name = path + strlen(t->dir) + 1;
-    Hy__Output output = HY__OUTPUT__INIT;
     struct stat st;
 
     if (is_taken(t, name)) {
@@ -276,7 +272,7 @@ static void open_next(struct trial *t)
     }
     u->fd = HY_SYS(open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     if (u->fd < 0 || HY_SYS(fstat(u->fd, &st)) < 0) {
-        hy_warn("cannot send a file back path=%s error=%s", path, strerror(errno));
+        cannot_send(t, name, errno);
         hy_close_at(&u->fd);
         u->fd = -1;
         return;
@@ -284,11 +280,7 @@ static void open_next(struct trial *t)
     if (!u->stream)
         u->stream = t->agent->next_stream++;
     u->left = (uint64_t)st.st_size;
-    output.stream = u->stream;
-    output.path = (char *)name;
-    output.mode = st.st_mode & (S_IFMT | 0777);
-    output.size = u->left;
-    announce(t, &output);
+    announce(t, name, &st);
 }
 
 /* Sends as much as there is room for; 1 when the file is over, 0 when full. */
@@ -307,14 +299,14 @@ static int send_some(struct trial *t)
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0) { /* it has shrunk: zeros keep the others in their place */
-            hy_warn("a file is not whole trial=%llu error=%s", (unsigned long long)t->number, n < 0 ? strerror(errno) : "shorter");
+            cannot_send(t, u->paths[u->next - 1] + strlen(t->dir) + 1, n < 0 ? errno : ENODATA);
             memset(chunk, 0, want);
             n = (ssize_t)want;
         }
-        if (hy_peer_write(t->agent->peer, u->stream, chunk, (size_t)n) < 0) {
+        if (hy_peer_write(t->agent->peer, u->stream, chunk, (size_t)n) < 0)
             hy_agent_end(t->agent, 1, "out of memory");
+        if (hy_agent_is_broken(t->agent))
             return 0;
-        }
         u->left -= (uint64_t)n;
         u->sent += (uint64_t)n;
     }
@@ -325,16 +317,20 @@ static void upload_more(struct trial *t)
 {
     struct upload *u = t->upload;
 
-    while (u->fd >= 0 || u->next < u->count) {
+    while (!hy_agent_is_broken(t->agent) && (u->fd >= 0 || u->next < u->count)) {
         if (u->fd < 0)
             open_next(t);
         if (u->fd < 0)
             continue;
-        if (send_some(t) == 0)
-            return;
+        if (send_some(t) == 0) {
+            if (!hy_agent_is_broken(t->agent))
+                return; /* hy_agent_files_room goes on */
+            break;
+        }
         hy_close_at(&u->fd);
         u->fd = -1;
     }
+    t->ended.sent_files = 1;
     if (u->stream && hy_agent_trial_add_output(t, u->stream, u->sent) < 0)
         hy_agent_end(t->agent, 1, "out of memory");
     hy_agent_trial_finish(t);
@@ -351,9 +347,8 @@ void hy_agent_files_upload(struct trial *t)
     t->upload->fd = -1;
     walking = t->upload;
     if (nftw(t->dir, take_path, 32, FTW_PHYS) != 0)
-        hy_warn("cannot list a trial's files path=%s", t->dir);
+        hy_agent_end(t->agent, 1, "a trial's files cannot be listed");
     walking = NULL;
-    tell_gone(t);
     upload_more(t);
 }
 

@@ -109,8 +109,9 @@ void hy_agent_trial_finish(struct trial *t)
     Hy__Control m = HY__CONTROL__INIT;
     size_t n = 0;
 
-    if (!outputs) {
+    if (!outputs)
         hy_agent_end(a, 1, "out of memory");
+    if (hy_agent_is_broken(a)) {
         hy_agent_trial_free(t);
         return;
     }

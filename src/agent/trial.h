@@ -99,6 +99,12 @@ int hy_agent_trial_add_output(struct trial *t, uint32_t stream, uint64_t bytes);
 /* Sends a message; an agent that cannot is of no use and ends itself. */
 void hy_agent_send(struct agent *a, const Hy__Control *m);
 void hy_agent_end(struct agent *a, int status, const char *why);
+/* It ends for a fault of its own: what it has to say of its trials may have
+ * holes, so it says nothing, and they are lost. */
+static inline bool hy_agent_is_broken(const struct agent *a)
+{
+    return a->ending && a->exit_status;
+}
 
 /* ---- files.c: for agents that do not see the driver's folder ---- */
 /* A folder of our own for the run; free it. */

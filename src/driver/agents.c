@@ -137,12 +137,17 @@ static void start_again_later(struct driver *d, struct agent *a, const char *why
         hy_run_note(d, "agent %s cannot be reached (%s); it is tried again every %d s", a->name, why, RESTART_MAX_MS / 1000);
 }
 
-/* Its trials run elsewhere, its words do not count any more. */
-static void agent_lost(struct driver *d, struct agent *a, const char *why)
+void hy_agents_leaving(struct driver *d, struct agent *a)
 {
     if (a->in_schedule)
         hy_schedule_agent_remove(d->schedule, a->id);
     a->in_schedule = false;
+}
+
+/* Its trials run elsewhere, its words do not count any more. */
+static void agent_lost(struct driver *d, struct agent *a, const char *why)
+{
+    hy_agents_leaving(d, a);
     a->peer = NULL;
     hy_list_each(it, &a->trials)
         hy_trials_lost(d, hy_container(it, struct trial, on_agent), why);

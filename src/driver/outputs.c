@@ -94,15 +94,28 @@ static bool is_trials_own(int rc)
            rc == -EACCES;
 }
 
+/* A checkpoint counts when all of it is here (hy_outputs_take_checkpoint); until
+ * then it lies beside the one before it. */
+#define CHECKPOINT "checkpoint"
+#define COMING ".checkpoint"
+
+static char *place_of(const char *path)
+{
+    size_t n = strlen(CHECKPOINT);
+
+    return strncmp(path, CHECKPOINT "/", n + 1) == 0 ? hy_asprintf(COMING "%s", path + n) : hy_strdup(path);
+}
+
 static void begin_file(struct output *o, const struct announced *f)
 {
     struct driver *d = o->driver;
     hy_cleanup_free char *dir = hy_path_join(d->logdir, o->trial->dir);
+    hy_cleanup_free char *place = place_of(f->path);
 
     free(o->path);
-    o->path = dir ? hy_path_join(dir, f->path) : NULL;
+    o->path = dir && place ? hy_path_join(dir, place) : NULL;
     o->left = f->size;
-    o->fd = o->path ? hy_create_below(dir, f->path, 0600) : -ENOMEM;
+    o->fd = o->path ? hy_create_below(dir, place, 0600) : -ENOMEM;
     if (o->fd >= 0 && fchmod(o->fd, f->mode & 0777) < 0)
         hy_warn("cannot give a file its mode path=%s error=%s", o->path, strerror(errno));
     if (o->fd == -ENOMEM)
@@ -260,11 +273,10 @@ static void announce(struct output *o, const Hy__Output *m)
 {
     size_t n = strlen(m->path) + 1;
     hy_cleanup_free char *dir = hy_path_join(o->driver->logdir, o->trial->dir);
-    struct announced *f = hy_malloc(sizeof *f + n);
-    int rc = dir ? hy_mkdirs(dir, 0777) : -ENOMEM;
+    struct announced *f = dir ? hy_malloc(sizeof *f + n) : NULL;
+    int rc = f ? hy_mkdirs(dir, 0777) : 0;
 
-    if (!f || rc == -ENOMEM) {
-        free(f);
+    if (!f) {
         no_memory(o->driver, o->trial->number);
         return;
     }
@@ -277,30 +289,15 @@ static void announce(struct output *o, const Hy__Output *m)
     next_file(o);
 }
 
-/* Before a retry on such a host the driver has sent it; now it is no more. */
-static void remove_from_checkpoint(struct driver *d, struct trial *t, const char *path)
-{
-    hy_cleanup_free char *dir = hy_path_join(d->logdir, t->dir);
-    int rc = dir && strncmp(path, "checkpoint/", 11) == 0 ? hy_remove_below(dir, path) : -EINVAL;
-
-    if (rc < 0)
-        hy_warn("cannot remove a checkpoint's file trial=%llu path=%s error=%s", (unsigned long long)t->number, path,
-                strerror(-rc));
-}
-
 void hy_outputs_open(struct driver *d, struct agent *a, const Hy__Output *m)
 {
     bool printed = strcmp(m->path, "stdout") == 0 || strcmp(m->path, "stderr") == 0;
     struct trial *t = hy_map_get(&d->trials, m->trial);
     struct output *o = hy_map_get(&a->outputs, m->stream);
 
-    if (!t || t->agent != a || t->attempt != m->attempt || (!m->mode && !m->gone && !printed) ||
+    if (!t || t->agent != a || t->attempt != m->attempt || (!m->mode && !printed) ||
         (o && !(o->of_files && o->trial == t))) {
         hy_info("fenced an output agent=%s trial=%llu attempt=%u", a->name, (unsigned long long)m->trial, m->attempt);
-        return;
-    }
-    if (m->gone) {
-        remove_from_checkpoint(d, t, m->path);
         return;
     }
     if (!o)
@@ -340,6 +337,39 @@ bool hy_outputs_complete(struct agent *a, const Hy__Ended *e)
     return true;
 }
 
+/* What an attempt that is lost had begun to send. */
+static void drop_coming(struct driver *d, const struct trial *t)
+{
+    hy_cleanup_free char *path = hy_asprintf("%s/%s/" COMING, d->logdir, t->dir);
+    int rc = path ? hy_remove_tree(path) : -ENOMEM;
+
+    if (rc < 0)
+        hy_warn("cannot remove half a checkpoint trial=%llu error=%s", (unsigned long long)t->number, strerror(-rc));
+}
+
+void hy_outputs_take_checkpoint(struct driver *d, struct trial *t)
+{
+    hy_cleanup_free char *dir = hy_path_join(d->logdir, t->dir);
+    hy_cleanup_free char *coming = dir ? hy_path_join(dir, COMING) : NULL;
+    hy_cleanup_free char *checkpoint = dir ? hy_path_join(dir, CHECKPOINT) : NULL;
+    int rc;
+
+    if (!coming || !checkpoint) {
+        no_memory(d, t->number);
+        return;
+    }
+    /* Where there is one already both change places, at a stroke. */
+    if (renameat2(AT_FDCWD, coming, AT_FDCWD, checkpoint, RENAME_EXCHANGE) == 0) {
+        rc = hy_remove_tree(coming);
+    } else {
+        rc = hy_remove_tree(checkpoint);
+        if (rc == 0 && rename(coming, checkpoint) < 0 && errno != ENOENT)
+            rc = -errno;
+    }
+    if (rc < 0)
+        hy_warn("cannot take a checkpoint trial=%llu error=%s", (unsigned long long)t->number, strerror(-rc));
+}
+
 static void forget(struct output *o)
 {
     if (o->agent->peer)
@@ -353,9 +383,10 @@ static void forget(struct output *o)
 
 void hy_outputs_forget(struct driver *d, struct trial *t)
 {
-    (void)d;
     hy_list_each(it, &t->outputs)
         forget(hy_container(it, struct output, link));
+    if (t->agent && !t->agent->shares_files)
+        drop_coming(d, t);
 }
 
 /* ---- checkpoints to agents -------------------------------------------------------------- */
@@ -421,12 +452,13 @@ static void sending_free(struct agent *a, struct sending *s)
 int hy_outputs_send_checkpoint(struct driver *d, struct agent *a, struct trial *t, Hy__Start *start)
 {
     hy_cleanup_free char *dir = hy_path_join(d->logdir, t->dir);
-    hy_cleanup_free char *folder = dir ? hy_path_join(dir, "checkpoint") : NULL;
+    hy_cleanup_free char *folder = dir ? hy_path_join(dir, CHECKPOINT) : NULL;
     struct sending *s;
     int rc = 0;
 
     if (!folder)
         return -ENOMEM;
+    drop_coming(d, t); /* of a driver that died */
     if (access(folder, F_OK) < 0)
         return 0;
     s = hy_calloc(1, sizeof *s);
@@ -456,51 +488,50 @@ void hy_outputs_sent(Hy__Start *start)
     free(start->files);
 }
 
-/* On to the next file that has bytes; false when there is none. */
-static bool open_next(struct sending *s)
+/* The next bytes: how many; 0 when there are none left, or -Exxx. */
+static ssize_t read_some(struct sending *s, uint8_t *to, size_t room)
 {
-    while (s->left == 0) {
-        struct to_send *f = &s->files[s->next];
+    ssize_t n;
 
+    while (s->left == 0) {
         hy_close_at(&s->fd);
         s->fd = -1;
-        if (s->next++ >= s->count)
-            return false;
-        s->left = f->size;
-        s->fd = HY_SYS(open(f->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+        if (s->next == s->count)
+            return 0;
+        s->left = s->files[s->next].size;
+        s->fd = HY_SYS(open(s->files[s->next++].path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
         if (s->fd < 0)
-            hy_warn("a checkpoint's file cannot be sent path=%s error=%s", f->path, strerror(errno));
+            return -errno;
     }
-    return true;
+    n = HY_SYS(read(s->fd, to, s->left < room ? (size_t)s->left : room));
+    if (n <= 0)
+        return n < 0 ? -errno : -ENODATA; /* it has become shorter meanwhile */
+    s->left -= (uint64_t)n;
+    return n;
 }
 
 void hy_outputs_room(struct driver *d, struct agent *a, uint32_t stream)
 {
     static uint8_t chunk[64 * 1024]; /* one loop, used within this call only */
     struct sending *s = hy_map_get(&a->sending, stream);
+    struct hy_err err = {0};
 
     while (s && hy_peer_room(a->peer, stream) >= sizeof chunk) {
-        size_t want;
-        ssize_t n;
+        ssize_t n = read_some(s, chunk, sizeof chunk);
 
-        if (!open_next(s)) {
+        if (n == 0) {
             sending_free(a, s);
             return;
         }
-        want = s->left < sizeof chunk ? (size_t)s->left : sizeof chunk;
-        n = s->fd < 0 ? -1 : HY_SYS(read(s->fd, chunk, want));
-        if (n <= 0) { /* it has shrunk: zeros keep the others in their place */
-            memset(chunk, 0, want);
-            n = (ssize_t)want;
-        }
-        if (hy_peer_write(a->peer, stream, chunk, (size_t)n) < 0) {
-            struct hy_err err = {0};
-
+        if (n < 0)
+            hy_err_sys(&err, (int)n, "cannot read the checkpoint's file '%s' (`hopyard resume %lld` goes on from here)",
+                       s->files[s->next - 1].path, (long long)d->run);
+        else if (hy_peer_write(a->peer, stream, chunk, (size_t)n) < 0)
             hy_err_set(&err, -ENOMEM, "out of memory for a checkpoint");
+        if (err.code) {
             hy_run_fail(d, &err);
             return;
         }
-        s->left -= (uint64_t)n;
     }
 }
 

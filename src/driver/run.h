@@ -159,6 +159,8 @@ void hy_run_best(struct driver *d, uint64_t number, double value);
 int hy_agents_open(struct driver *d, struct hy_err *err);
 void hy_agents_tick(struct driver *d, int64_t now);
 void hy_agents_bye(struct driver *d);
+/* It is ending its trials and will say goodbye: nothing more is started there. */
+void hy_agents_leaving(struct driver *d, struct agent *a);
 /* Has every agent gone? */
 bool hy_agents_gone(struct driver *d);
 void hy_agents_free(struct driver *d);
@@ -169,6 +171,8 @@ void hy_outputs_open(struct driver *d, struct agent *a, const Hy__Output *o);
 void hy_outputs_data(struct driver *d, struct agent *a, uint32_t stream, const uint8_t *bytes, size_t n);
 /* Is everything there that the agent says it sent? */
 bool hy_outputs_complete(struct agent *a, const Hy__Ended *e);
+/* The attempt has left its files: its checkpoint takes the place of the one before it. */
+void hy_outputs_take_checkpoint(struct driver *d, struct trial *t);
 /* The attempt is settled or lost: closes what is open. */
 void hy_outputs_forget(struct driver *d, struct trial *t);
 /* Files for an agent that shares none; fills start->files. */

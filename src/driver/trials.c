@@ -362,8 +362,11 @@ void hy_trials_settle(struct driver *d, struct trial *t)
 
     if (d->phase >= PHASE_ENDING || !hy_outputs_complete(t->agent, e))
         return; /* hy_trials_settle is called again when more has been written */
-    if (killed && !t->killed) { /* not by us: its agent ends */
-        hy_trials_lost(d, t, "it is ending");
+    if (e->sent_files)
+        hy_outputs_take_checkpoint(d, t);
+    if (killed && !t->killed) { /* not by us: its agent was asked to end */
+        hy_agents_leaving(d, t->agent);
+        hy_trials_lost(d, t, "it was asked to end");
         return;
     }
     if (e->has_metric) {

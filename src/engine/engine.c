@@ -319,9 +319,16 @@ void hy_engine_free(struct hy_engine *e)
 {
     if (!e)
         return;
-    hy_list_each(it, &e->children)
-        uv_process_kill(&hy_container(it, struct child, link)->process, SIGTERM);
     e->freed = true;
+    hy_list_each(it, &e->children) {
+        struct child *c = hy_container(it, struct child, link);
+
+        if (!c->over)
+            uv_process_kill(&c->process, SIGTERM);
+        c->over = true; /* nobody asks any more how it really ends */
+        c->out_is_open = false;
+        close_if_over(c);
+    }
     free_engine_if_last(e);
 }
 

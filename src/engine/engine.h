@@ -45,8 +45,8 @@ struct hy_engine_events {
 };
 
 struct hy_engine *hy_engine_new(uv_loop_t *loop, const struct hy_engine_events *events, void *arg);
-/* Ends agents that are still there (SIGTERM to their keepers); the loop must
- * run once more for the handles. NULL is fine. */
+/* Asks agents that are still there to end (SIGTERM to their keepers) and does
+ * not wait for it; the loop must run once more for the handles. NULL is fine. */
 void hy_engine_free(struct hy_engine *e);
 
 int hy_engine_start(struct hy_engine *e, const struct hy_agent_order *order, struct hy_err *err);

@@ -39,8 +39,6 @@ TOOLS = {"sshd": "openssh-server", "ssh": "openssh-client", "ssh-keygen": "opens
          "unshare": "util-linux", "nsenter": "util-linux", "mount": "util-linux", "hostname": "hostname"}
 
 SSHD_CONFIG = """\
-AddressFamily inet
-ListenAddress 0.0.0.0
 HostKey /etc/ssh/host_key
 AuthorizedKeysFile /etc/ssh/authorized_keys
 PermitRootLogin prohibit-password
@@ -123,7 +121,7 @@ def kill(pid: int, sig: int = signal.SIGKILL) -> bool:
 class Host:
     def __init__(self, net: "Hosts", name: str, number: int, shares: bool) -> None:
         self.net, self.name, self.shares = net, name, shares
-        self.ip = f"{net.prefix}.{10 + number}"
+        self.ip, self.ip6 = f"{net.prefix}.{10 + number}", f"{net.prefix6}::{10 + number}"
         self.folder = net.folder / name
         self.home = self.folder / "home"
         for part in ("home", "ssh"):
@@ -149,6 +147,8 @@ class Host:
         net.ip_switch("link", "set", "dev", self.name, "master", "br0", "up")
         self.ip_inside("addr", "add", f"{self.ip}/24", "dev", "eth0")
         self.ip_inside("link", "set", "eth0", "up")
+        if net.has_ipv6():
+            self.ip_inside("addr", "add", f"{self.ip6}/64", "dev", "eth0", "nodad")
         wait_for(lambda: self.answers(), f"the sshd of {self.name} answers")
 
     def answers(self) -> bool:
@@ -214,7 +214,8 @@ class Host:
         return sorted(p for p in (self.home / ".cache/hopyard/bin").rglob("*") if p.is_file())
 
     def assert_nothing_left(self, seconds: float = 60) -> None:
-        wait_for(lambda: not self.processes(), f"processes are left on {self.name}: {self.processes()}", seconds)
+        ours = "^(?!sshd: )"  # sshd's own sessions need not know yet that a cable was pulled
+        wait_for(lambda: not self.processes(ours), f"processes are left on {self.name}: {self.processes(ours)}", seconds)
         left = list((self.home / ".cache/hopyard/work").glob("*"))
         assert not left, f"folders are left on {self.name}: {left}"
 
@@ -231,7 +232,8 @@ class Hosts:
         self.folder = Path(tempfile.mkdtemp(prefix="hy-hosts-"))
         try:
             self.prefix = self.free_prefix()
-            self.ip = f"{self.prefix}.1"
+            self.prefix6 = f"fd31:{0x1000 + secrets.randbelow(0xf000):x}:{0x1000 + secrets.randbelow(0xf000):x}"
+            self.ip, self.ip6 = f"{self.prefix}.1", f"{self.prefix6}::1"
             sh(tool("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-f", self.folder / "key")
             sh(tool("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-f", self.folder / "wrong_key")
             self.make_switch()
@@ -268,6 +270,12 @@ class Hosts:
         self.ip_switch("link", "set", "up0", "master", "br0", "up")
         sh(tool("ip"), "addr", "add", f"{self.ip}/24", "dev", self.link)
         sh(tool("ip"), "link", "set", self.link, "up")
+        if self.has_ipv6():
+            sh(tool("ip"), "addr", "add", f"{self.ip6}/64", "dev", self.link, "nodad")
+
+    def has_ipv6(self) -> bool:
+        switch = Path(f"/proc/sys/net/ipv6/conf/{self.link}/disable_ipv6")
+        return switch.exists() and switch.read_text().strip() == "0"
 
     def make_client(self) -> None:
         """An `ssh` that knows the hosts, and two more: `locked` does not take our key, at `dark` nobody answers."""
@@ -277,7 +285,7 @@ class Hosts:
         config += (f"Host * !locked\n  IdentityFile {self.folder}/key\n"
                    f"Host *\n  IdentityFile {self.folder}/wrong_key\n  IdentitiesOnly yes\n  IdentityAgent none\n  User root\n"
                    f"  UserKnownHostsFile {self.folder}/known_hosts\n  GlobalKnownHostsFile /dev/null\n  StrictHostKeyChecking yes\n")
-        keys = [f"{h.ip} {(h.folder / 'ssh/host_key.pub').read_text()}" for h in self.hosts.values()]
+        keys = [f"{h.ip},{h.ip6} {(h.folder / 'ssh/host_key.pub').read_text()}" for h in self.hosts.values()]
         (self.folder / "ssh_config").write_text(config)
         (self.folder / "known_hosts").write_text("".join(keys))
         self.path = self.folder / "bin"
@@ -310,3 +318,4 @@ def hosts_of(yard: Yard, *names: str, shares: Iterable[str] = ()) -> Iterator[Ho
         net.assert_nothing_left()
     finally:
         net.close()
+        yard.run("gc", rc=None)  # the cgroups of agents that were killed together with their keepers just now

@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Agents that join by themselves, and those who only say that they are agents or drivers."""
+from __future__ import annotations
+
+import os
+import re
+import socket
+import ssl
+import stat
+import subprocess
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any, Iterator
+
+import pytest
+from conftest import BIN, RELEASE_BIN, Yard, wait_for
+
+
+class Joinable:
+    """A run that waits at a gate and listens for agents."""
+
+    def __init__(self, yard: Yard, trials: int, *command: str) -> None:
+        self.yard, self.gate = yard, yard.project / "gate"
+        command = command or ("sh", "-c", f"while [ ! -e {self.gate} ]; do sleep 0.05; done; echo v={{x}}")
+        self.client = yard.start("run", "--listen", "127.0.0.1:0", "--grid", f"x=1..{trials}", "--max", "v", "--", *command)
+        told = wait_for(lambda: re.search(r"agents join by: hopyard agent --join HOST:(\d+) --key-file (\S+)", yard.driver_log()),
+                        "the run says how to join")
+        self.port, self.key = int(told[1]), Path(told[2])
+        wait_for(lambda: yard.state() and yard.attempts(), "its own agent works")
+
+    def agent(self, *args: object, key: Path | None = None, **kw: Any) -> subprocess.Popen[str]:
+        return self.yard.start("agent", "--join", f"127.0.0.1:{self.port}", "--key-file", key or self.key, *args, **kw)
+
+    def dropped(self, address: tuple[str, int] | None = None) -> list[str]:
+        """The driver's lines on who it has turned away."""
+        where = f"address={address[0]}:{address[1]} " if address else "address="
+        return [line for line in (self.yard.folder / "run-1.log").read_text().splitlines() if "link dropped" in line and where in line]
+
+    def finish(self) -> str:
+        self.gate.touch()
+        out, err = self.client.communicate(timeout=240)
+        assert self.client.returncode == 0, out + err
+        trials = self.yard.trials()
+        assert [t["value"] for t in trials] == [t["number"] for t in trials]
+        assert all(t["attempts"] == 1 for t in trials)
+        return out + err
+
+
+def said(p: subprocess.Popen[str]) -> tuple[int, str]:
+    out, err = p.communicate(timeout=120)
+    return p.returncode, out + err
+
+
+@pytest.fixture
+def run(yard: Yard) -> Joinable:
+    return Joinable(yard, (os.cpu_count() or 1) + 2)
+
+
+# ---- joining -------------------------------------------------------------------------
+
+def test_an_agent_joins_with_the_runs_key(yard: Yard, run: Joinable) -> None:
+    assert stat.S_IMODE(run.key.stat().st_mode) == 0o600
+    extra = run.agent("--slots", 2, "--name", "extra")
+    wait_for(lambda: Counter(a["agent"] for a in yard.attempts())["extra"] == 2, "it works")
+    assert "agent extra has joined with 2 slots" in run.finish()
+    assert said(extra)[0] == 0
+
+
+def test_an_agent_that_is_killed_or_asked_to_go_is_replaced_by_the_others(yard: Yard, run: Joinable) -> None:
+    agents = {name: run.agent("--slots", 1, "--name", name) for name in ("killed", "asked")}
+    wait_for(lambda: {"killed", "asked"} <= {a["agent"] for a in yard.attempts()}, "both work")
+    agents["asked"].terminate()
+    assert said(agents["asked"])[0] == 0
+    wait_for(lambda: "lost" in {a["state"] for a in yard.attempts() if a["agent"] == "asked"}, "its trial runs elsewhere")
+    agents["killed"].kill()  # its keeper; it sees that and ends
+    said(agents["killed"])
+    wait_for(lambda: "lost" in {a["state"] for a in yard.attempts() if a["agent"] == "killed"}, "its trial runs elsewhere")
+    run.gate.touch()
+    assert said(run.client)[0] == 0
+    assert all(t["state"] == "done" for t in yard.trials())
+
+
+def test_a_key_file_that_others_can_read_is_refused(yard: Yard, run: Joinable, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_bytes(run.key.read_bytes())
+    key.chmod(0o640)
+    status, text = said(run.agent(key=key))
+    assert status == 2 and f"the key file '{key}' can be read by others; run: chmod 600 '{key}'" in text
+    key.chmod(0o600)
+    key.write_text("not a key\n")
+    status, text = said(run.agent(key=key))
+    assert status == 2 and f"'{key}' is no key file" in text
+    status, text = said(run.agent(key=tmp_path / "missing"))
+    assert status == 2 and "No such file" in text
+    assert not run.dropped()
+    run.finish()
+
+
+def test_an_agent_with_a_wrong_key_is_told_so_once(yard: Yard, run: Joinable, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.touch(mode=0o600)
+    key.write_text("0123456789abcdef" * 4 + "\n")
+    status, text = said(run.agent(key=key))
+    assert status == 1
+    assert re.search(rf"no answer from 127.0.0.1:{run.port} proves the key \(.*\); is the key file of this run", text), text
+    assert len(run.dropped()) == 1
+    run.finish()
+    assert {a["agent"] for a in yard.attempts()} == {"local"}
+
+
+def test_five_hundred_agents_at_once(tmp_path: Path) -> None:
+    """Each has one slot and there is a trial for each: all must have come before one may end."""
+    count = 500
+    yard = Yard(tmp_path, RELEASE_BIN if os.path.exists(RELEASE_BIN) else BIN)
+    gate = yard.project / "gate.fifo"
+    os.mkfifo(gate)
+    agents: list[subprocess.Popen[str]] = []
+    try:
+        run = Joinable(yard, count + (os.cpu_count() or 1), "sh", "-c", f"read line < {gate}; echo v={{x}}")
+        agents = [run.agent("--slots", 1, "--name", f"n{i}") for i in range(count)]
+        wait_for(lambda: sum(a["state"] == "running" for a in yard.attempts()) == len(yard.trials()) == count + (os.cpu_count() or 1),
+                 "every agent has a trial", 180)
+        assert set(Counter(a["agent"] for a in yard.attempts() if a["agent"] != "local").values()) == {1}
+
+        opened = os.open(gate, os.O_RDWR)  # whoever comes to it later goes through too
+        os.write(opened, b"\n" * len(yard.trials()))
+        out, err = run.client.communicate(timeout=120)
+        os.close(opened)
+        assert run.client.returncode == 0, out + err
+        assert [a.wait(60) for a in agents] == [0] * count
+        yard.assert_nothing_left()
+        assert all(t["attempts"] == 1 for t in yard.trials()) and not run.dropped()
+    finally:
+        yard.kill_everything()
+        for a in agents:
+            a.communicate()
+
+
+# ---- impostors -------------------------------------------------------------------------
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A key and a certificate of our own making, in one file."""
+    folder = tmp_path_factory.mktemp("certificate")
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=driver",
+                    "-days", "2", "-keyout", folder / "key", "-out", folder / "cert"], check=True, capture_output=True)
+    both = folder / "both.pem"
+    both.write_bytes((folder / "key").read_bytes() + (folder / "cert").read_bytes())
+    return both
+
+
+def connect(run: Joinable) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", run.port), timeout=60)
+
+
+def client_hello() -> bytes:
+    """What a client says first."""
+    out = ssl.MemoryBIO()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    tls = context.wrap_bio(ssl.MemoryBIO(), out, server_hostname="driver")
+    with pytest.raises(ssl.SSLWantReadError):
+        tls.do_handshake()
+    return out.read()
+
+
+def test_impostors_are_turned_away_with_one_line_each(yard: Yard, run: Joinable, certificate: Path) -> None:
+    held: list[tuple[str, socket.socket]] = []
+
+    def tls(**versions: ssl.TLSVersion) -> None:
+        """A client with a certificate and no key."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.load_cert_chain(certificate)
+        for name, value in versions.items():
+            setattr(context, name, value)
+        s = connect(run)
+        held.append((f"certificate {versions}", s))
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            wrapped = context.wrap_socket(s, do_handshake_on_connect=False)
+            held[-1] = (held[-1][0], wrapped)
+            wrapped.do_handshake()
+            wrapped.send(b"x")
+            wrapped.recv(1)
+
+    def raw(name: str, data: bytes, close: bool) -> None:
+        s = connect(run)
+        s.sendall(data)
+        held.append((name, s))
+        if close:
+            s.shutdown(socket.SHUT_WR)
+
+    tls()
+    tls(maximum_version=ssl.TLSVersion.TLSv1_2)
+    hello = client_hello()
+    raw("garbage", b"GET / HTTP/1.1\r\n\r\n" * 10, False)
+    raw("random", os.urandom(100_000), False)
+    raw("half a handshake, then gone", hello[:len(hello) // 2], True)
+    raw("half a handshake", hello[:len(hello) // 2], False)
+    raw("nothing", b"", False)
+    psk = subprocess.Popen(["openssl", "s_client", "-connect", f"127.0.0.1:{run.port}", "-tls1_3", "-psk_identity", "join-0123456789ab",
+                            "-psk", "00" * 32], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert "Cipher is (NONE)" in psk.communicate(timeout=60)[0]
+
+    addresses = {name: s.getsockname() for name, s in held}
+    for name, address in addresses.items():
+        wait_for(lambda: run.dropped(address), f"{name} is turned away")
+    wait_for(lambda: len(run.dropped()) == len(held) + 1, "so is openssl")
+    for name, s in held:
+        s.close()
+    extra = run.agent("--slots", 1, "--name", "honest")
+    wait_for(lambda: "honest" in {a["agent"] for a in yard.attempts()}, "an honest one is let in")
+    run.finish()
+    assert said(extra)[0] == 0
+    assert {name: len(run.dropped(address)) for name, address in addresses.items()} == {name: 1 for name in addresses}
+
+
+class Impostor:
+    """Listens where a driver is looked for, and keeps what it is told."""
+
+    def __init__(self, context: ssl.SSLContext | None = None, says: bytes = b"") -> None:
+        self.context, self.says = context, says
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.heard = b""
+        self.outcomes: list[str] = []
+        self.thread = threading.Thread(target=self.serve, daemon=True)
+        self.thread.start()
+
+    def serve(self) -> None:
+        while True:
+            try:
+                s = self.listener.accept()[0]
+            except OSError:
+                return
+            s.settimeout(60)
+            try:
+                with self.context.wrap_socket(s, server_side=True) if self.context else s as s:
+                    self.outcomes.append("connected")
+                    s.sendall(self.says)
+                    while data := s.recv(65536):
+                        self.heard += data
+            except OSError as e:
+                self.outcomes.append(str(e))
+
+    def close(self) -> None:
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self.thread.join(60)
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    path = tmp_path / "key"
+    path.touch(mode=0o600)
+    path.write_text("0123456789abcdef" * 4 + "\n")
+    return path
+
+
+@pytest.fixture
+def impostors(certificate: Path) -> Iterator[dict[str, Impostor]]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    made = {"certificate": Impostor(context), "garbage": Impostor(says=b"HTTP/1.1 400 Bad Request\r\n\r\n"), "silent": Impostor()}
+    yield made
+    for impostor in made.values():
+        impostor.close()
+
+
+def test_an_agent_tells_a_false_driver_nothing_and_says_so(yard: Yard, key: Path, impostors: dict[str, Impostor]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        free = s.getsockname()[1]  # nobody listens there any more
+    ports = {name: i.port for name, i in impostors.items()} | {"nobody": free}
+    agents = {name: yard.start("agent", "--join", f"127.0.0.1:{port}", "--key-file", key) for name, port in ports.items()}
+    whys = {"certificate": "proves the key (certificate verify failed)", "garbage": "for 15 s", "silent": "for 15 s: no answer in time",
+            "nobody": "for 15 s: connection refused"}
+    for name, agent in agents.items():
+        status, text = said(agent)
+        assert status == 1, text
+        assert f"no answer from 127.0.0.1:{ports[name]} " in text and whys[name] in text, text
+    assert impostors["certificate"].heard == b"" and "connected" not in impostors["certificate"].outcomes
+    assert len(impostors["certificate"].outcomes) == 1, "it was tried again"
+    for name in ("garbage", "silent"):  # all they got was the beginning of a handshake, in which there is no key
+        heard = impostors[name].heard
+        assert heard.startswith(b"\x16\x03\x01") and bytes.fromhex("0123456789abcdef" * 4) not in heard and b"0123456789abcdef" not in heard
+
+
+# ---- the client's socket -------------------------------------------------------------------
+
+def test_the_drivers_socket_is_the_users_alone(yard: Yard, run: Joinable) -> None:
+    (path,) = (yard.runtime / "hopyard").glob("*-1.sock")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    log = yard.folder / "run-1.log"
+
+    def lines() -> list[str]:
+        return [line for line in log.read_text().splitlines() if "local connection dropped" in line or "a client made no sense" in line]
+
+    frame = b"".join((b"HY", b"\x01\xff", b"\xff" * 60))
+    for i, data in enumerate((b"GET / HTTP/1.1\r\n\r\n", os.urandom(4096), b"\0" * 4096, b"\xff" * 64, frame)):
+        with socket.socket(socket.AF_UNIX) as s:
+            s.settimeout(60)
+            s.connect(str(path))
+            s.sendall(data)
+            try:
+                assert s.recv(1) == b"", "it answers nobody who makes no sense"
+            except ConnectionError:
+                pass
+        wait_for(lambda: len(lines()) == i + 1, "one line is written")
+    with socket.socket(socket.AF_UNIX) as s:  # who says nothing is in nobody's way
+        s.connect(str(path))
+        assert "running" in yard.run("ls").stdout
+        run.finish()
+    assert len(lines()) == 5
