@@ -74,6 +74,7 @@ static inline struct yard *yard_new(enum hy_run_state state)
     add_trial(y, 2, HY_TRIAL_DONE, 0.75, NULL);
     add_trial(y, 3, HY_TRIAL_FAILED, 0, "exit status 3");
     add_trial(y, 4, HY_TRIAL_RUNNING, 0, NULL);
+    write_text(y->logdir, ".token", "", 0600);
     if (state != HY_RUN_RUNNING)
         assert_int_equal(hy_store_run_state(y->store, y->run, state, NULL, &err), 0);
     assert_int_equal(hy_store_commit(y->store, &err), 0);

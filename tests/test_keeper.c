@@ -293,9 +293,13 @@ static void test_marks_are_read_strictly(void **state)
     assert_int_equal(hy_mark_alive(mark), 1);
     assert_int_equal(hy_mark_alive("1"), -EINVAL);
     assert_int_equal(hy_mark_alive("1:2x"), -EINVAL);
-    assert_int_equal(hy_mark_alive("-4:2"), -EINVAL);
+    assert_int_equal(hy_mark_alive("1:2"), -EINVAL);
+    assert_int_equal(hy_mark_alive("1:2-3x"), -EINVAL);
+    assert_int_equal(hy_mark_alive("-4:2-3"), -EINVAL);
     assert_int_equal(hy_mark_alive(""), -EINVAL);
-    assert_int_equal(hy_mark_alive("1:99999999999"), 0);
+    snprintf(mark, sizeof mark, "1:99999999999-%llu", hy_pid_namespace());
+    assert_int_equal(hy_mark_alive(mark), 0);
+    assert_int_equal(hy_mark_alive("1:99999999999-1"), 1); /* of another namespace: not known is not dead */
 }
 
 /* ---- faults ---- */

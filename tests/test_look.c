@@ -195,7 +195,7 @@ static void test_only_a_runs_own_folder_is_ever_removed(void **state)
                                       "other/a/1"};
     char *project = make_folder();
     hy_cleanup_free char *good = hy_path_join(project, "Logs/TensorFlow/a/1"),
-                         *inner = hy_path_join(good, "trial");
+                         *inner = hy_path_join(good, "trial"), *token = hy_path_join(good, ".token");
     hy_cleanup_free char *other = hy_path_join(project, "other/a/1"),
                          *link = hy_path_join(project, "Logs/TensorFlow/a/link");
 
@@ -203,6 +203,8 @@ static void test_only_a_runs_own_folder_is_ever_removed(void **state)
     assert_int_equal(hy_mkdirs(inner, 0700), 0);
     assert_int_equal(hy_mkdirs(other, 0700), 0);
     assert_int_equal(symlink(other, link), 0);
+    assert_int_equal(hy_logdir_is_safe(project, good), 0); /* no run was ever there */
+    assert_int_equal(hy_file_write(token, "", 0, 0600), 0);
     assert_int_equal(hy_logdir_is_safe(project, good), 1);
     for (size_t i = 0; i < HY_COUNT(bad); i++) {
         hy_cleanup_free char *path = hy_path_join(project, bad[i]);

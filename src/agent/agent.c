@@ -24,6 +24,9 @@
 #define PING_MS 3000
 #define TICK_MS 250
 #define GRACE_MS 5000
+#define LINGER_MS 2000
+#define REPORT_MAX (64u * 1024)          /* one `hopyard report` */
+#define REPORTS_MAX (4u * 1024 * 1024)   /* that the driver has not taken yet */
 
 /* What the command line says. */
 struct settings {
@@ -288,6 +291,7 @@ static void on_gone(void *arg, struct hy_peer *p, const char *why)
     (void)p;
     a->peer = NULL;
     drop(a, is_uploading); /* nobody takes their files any more */
+    hy_agent_trials_deaf(a);
     hy_agent_end(a, 1, why);
 }
 
@@ -312,6 +316,8 @@ static const char *take_report(struct agent *a, const Hy__TrialReport *r)
     if (sscanf(tag, "%llu.%llu.%u", &run, &trial, &attempt) != 3 || !a->welcomed ||
         run != (unsigned long long)a->welcomed->welcome->run || !hy_map_get(&a->trials, hy_agent_trial_key(trial, attempt)))
         return "this trial is over, or was never started here";
+    if (!a->peer || hy_peer_unacked(a->peer, HY_STREAM_CONTROL) > REPORTS_MAX)
+        return "the run does not keep up with what is reported; report less often";
     report.trial = trial;
     report.attempt = attempt;
     report.step = r->step;
@@ -325,7 +331,7 @@ static const char *take_report(struct agent *a, const Hy__TrialReport *r)
 
 static void on_report(void *arg, struct hy_local_conn *c, const uint8_t *bytes, size_t n)
 {
-    Hy__TrialReport *r = hy__trial_report__unpack(NULL, n, bytes);
+    Hy__TrialReport *r = n <= REPORT_MAX ? hy__trial_report__unpack(NULL, n, bytes) : NULL;
     Hy__TrialReportAnswer answer = HY__TRIAL_REPORT_ANSWER__INIT;
     uint8_t packed[256];
 
@@ -406,7 +412,8 @@ static int open_loop(struct agent *a, const char *unit, struct hy_err *err)
     uv_prepare_init(&a->loop, &a->turn);
     uv_timer_init(&a->loop, &a->tick);
     uv_signal_init(&a->loop, &a->term);
-    a->turn.data = a->tick.data = a->term.data = a->keeper.data = a;
+    uv_signal_init(&a->loop, &a->interrupt);
+    a->turn.data = a->tick.data = a->term.data = a->interrupt.data = a->keeper.data = a;
     rc = uv_poll_init(&a->loop, &a->keeper, hy_keeper_fd());
     if (rc == 0)
         rc = uv_poll_start(&a->keeper, UV_READABLE | UV_DISCONNECT, on_keeper);
@@ -416,13 +423,25 @@ static int open_loop(struct agent *a, const char *unit, struct hy_err *err)
         rc = uv_timer_start(&a->tick, on_tick, TICK_MS, TICK_MS);
     if (rc == 0)
         rc = uv_signal_start(&a->term, on_term, SIGTERM);
+    if (rc == 0) /* Ctrl-C, where somebody runs an agent by hand */
+        rc = uv_signal_start(&a->interrupt, on_term, SIGINT);
     return rc < 0 ? hy_err_set(err, rc, "cannot start the event loop: %s", uv_strerror(rc)) : open_reports(a, err);
+}
+
+/* What trials came to, and the goodbye, are worth a moment's wait. */
+static void close_peer(struct agent *a)
+{
+    uv_prepare_stop(&a->turn);
+    if (a->peer)
+        hy_peer_close(a->peer, LINGER_MS);
+    while (hy_net_lingering(a->net))
+        uv_run(&a->loop, UV_RUN_ONCE);
 }
 
 static void close_loop(struct agent *a)
 {
-    if (a->peer)
-        hy_peer_close(a->peer, 0);
+    if (a->net)
+        close_peer(a);
     if (a->reports)
         hy_local_close(a->reports);
     hy_net_free(a->net);

@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/supervise.h"
 #include "agent/trial.h"
 #include "base/buf.h"
 #include "base/fault.h"
@@ -36,15 +37,15 @@ static char *work_folder(void)
     return hy_path_join(home && *home == '/' ? home : "/tmp", ".cache/hopyard/work");
 }
 
-/* Is "PID-RUN-HOST" an agent of this host that is no more? The folder may be
+/* Is "PID-SPACE-RUN-HOST" an agent of this host that is no more? The folder may be
  * one that several hosts share. */
 static bool is_left_behind(const char *name, const char *host)
 {
-    char *end;
-    long pid = strtol(name, &end, 10);
-    const char *rest = *end == '-' ? strchr(end + 1, '-') : NULL;
+    unsigned long long space;
+    int pid, used = 0;
 
-    return pid > 0 && rest && strcmp(rest + 1, host) == 0 && kill((pid_t)pid, 0) < 0 && errno == ESRCH;
+    return sscanf(name, "%d-%llu-%*d-%n", &pid, &space, &used) == 2 && used && pid > 0 &&
+           space == hy_pid_namespace() && strcmp(name + used, host) == 0 && kill((pid_t)pid, 0) < 0 && errno == ESRCH;
 }
 
 /* An agent that was killed could not remove its own. */
@@ -66,7 +67,7 @@ static void remove_left_behind(const char *work, const char *host)
 char *hy_agent_files_root(int64_t run, const char *host, struct hy_err *err)
 {
     hy_cleanup_free char *work = work_folder();
-    hy_cleanup_free char *path = work ? hy_asprintf("%s/%d-%lld-%s", work, (int)getpid(), (long long)run, host) : NULL;
+    hy_cleanup_free char *path = work ? hy_asprintf("%s/%d-%llu-%lld-%s", work, (int)getpid(), hy_pid_namespace(), (long long)run, host) : NULL;
     int rc = path ? hy_mkdirs(path, 0700) : -ENOMEM;
 
     if (rc < 0) {

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/supervise.h"
@@ -263,24 +264,33 @@ uint64_t hy_proc_memory(pid_t pid, bool exact)
     return kb > 0 ? (uint64_t)kb * 1024 : 0;
 }
 
+unsigned long long hy_pid_namespace(void)
+{
+    struct stat st;
+
+    return stat("/proc/self/ns/pid", &st) == 0 ? (unsigned long long)st.st_ino : 0;
+}
+
 int hy_mark_format(pid_t pid, char mark[HY_MARK_MAX])
 {
     struct hy_proc proc;
     int rc = hy_proc_read(pid, &proc);
 
     if (rc == 0)
-        snprintf(mark, HY_MARK_MAX, "%d:%llu", (int)pid, (unsigned long long)proc.start);
+        snprintf(mark, HY_MARK_MAX, "%d:%llu-%llu", (int)pid, (unsigned long long)proc.start, hy_pid_namespace());
     return rc;
 }
 
 int hy_mark_alive(const char *mark)
 {
-    unsigned long long start;
+    unsigned long long start, space;
     struct hy_proc proc;
     int pid, used = 0, rc;
 
-    if (sscanf(mark, "%d:%llu%n", &pid, &start, &used) != 2 || mark[used] || pid <= 0)
+    if (sscanf(mark, "%d:%llu-%llu%n", &pid, &start, &space, &used) != 3 || mark[used] || pid <= 0)
         return -EINVAL;
+    if (space != hy_pid_namespace())
+        return 1; /* a container's: its numbers mean nothing here */
     rc = hy_proc_read(pid, &proc);
     if (rc == -ENOENT || rc == -ESRCH)
         return 0;

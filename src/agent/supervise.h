@@ -67,8 +67,10 @@ int hy_proc_env(pid_t pid, const char *name, char *value, size_t size);
  * all who map them and costs milliseconds. 0 when it is gone. */
 uint64_t hy_proc_memory(pid_t pid, bool exact);
 
-#define HY_MARK_MAX 48
+#define HY_MARK_MAX 80
 /* "pid:starttime" of a process, as HOPYARD_AGENT carries it. */
+/* Process numbers mean something within one of these only. */
+unsigned long long hy_pid_namespace(void);
 int hy_mark_format(pid_t pid, char mark[HY_MARK_MAX]);
 /* 1: that process lives; 0: it does not; -EINVAL: no mark. */
 int hy_mark_alive(const char *mark);

@@ -237,6 +237,15 @@ void hy_agent_trial_room(struct agent *a, uint32_t stream)
             return;
 }
 
+void hy_agent_trials_deaf(struct agent *a)
+{
+    struct trial *t;
+
+    for (size_t i = 0; (t = hy_map_next(&a->trials, &i));)
+        for (int fd = 1; fd <= 2; fd++)
+            adjust_reading(t, fd);
+}
+
 void hy_agent_trial_tick(struct agent *a)
 {
     struct trial *t;

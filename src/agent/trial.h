@@ -20,7 +20,7 @@ struct agent {
     char *report_path;
     uv_prepare_t turn;
     uv_poll_t keeper;
-    uv_signal_t term;
+    uv_signal_t term, interrupt;
     uv_timer_t tick;          /* printed metrics on their way to the table */
     const char *name;
     uint32_t slots;
@@ -88,6 +88,8 @@ void hy_agent_trial_start(struct agent *a, Hy__Control *start);
 void hy_agent_trial_kill(struct trial *t, int64_t grace_ms);
 void hy_agent_trial_room(struct agent *a, uint32_t stream);
 void hy_agent_trial_tick(struct agent *a);
+/* Nobody takes what trials print any more: it is read and thrown away, so that they can end. */
+void hy_agent_trials_deaf(struct agent *a);
 /* All files are here: runs it. */
 void hy_agent_trial_run(struct trial *t);
 /* It cannot run: says so and forgets it. */

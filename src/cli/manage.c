@@ -166,6 +166,15 @@ int hy_cmd_resume(const struct hy_args *args)
 
 /* ---- rm ----------------------------------------------------------------------------- */
 
+/* A driver leaves its token in a run's folder. */
+static bool is_ours(const char *logdir)
+{
+    hy_cleanup_free char *token = hy_path_join(logdir, ".token");
+    struct stat st;
+
+    return token && lstat(token, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == getuid();
+}
+
 int hy_logdir_is_safe(const char *project, const char *logdir)
 {
     hy_cleanup_free char *logs = hy_path_join(project, "Logs/TensorFlow");
@@ -178,7 +187,7 @@ int hy_logdir_is_safe(const char *project, const char *logdir)
     if (!real || !n || strncmp(real, real_logs, n) != 0 || real[n] != '/')
         return 0;
     app = strchr(real + n + 1, '/');
-    return app && app[1] && !strchr(app + 1, '/');
+    return app && app[1] && !strchr(app + 1, '/') && is_ours(real);
 }
 
 static int ask(const struct hy_runinfo *info)
@@ -189,8 +198,7 @@ static int ask(const struct hy_runinfo *info)
 
     if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
         return 1; /* nobody is there to be asked */
-    if (say("Remove run %lld%s%s with its %lld trials and logs? [y/N] ", (long long)info->row.id,
-            info->row.name ? " " : "", info->row.name ? info->row.name : "", trials) < 0)
+    if (say("Remove run %lld with its %lld trials and logs? [y/N] ", (long long)info->row.id, trials) < 0)
         return -EIO;
     if (!fgets(answer, sizeof answer, stdin) || (answer[0] != 'y' && answer[0] != 'Y'))
         return 0;

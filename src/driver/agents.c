@@ -16,6 +16,8 @@
 #define RESTARTS_MAX 5          /* in a row without a sign of life ... */
 #define FIRST_RESTARTS_MAX 3    /* ... of a host that never gave one: a wrong name, a missing key */
 #define OUR_STREAMS 0x80000001u /* the agent counts its own from 1 */
+#define START_MS 60000          /* to come up, the copying of the program included */
+#define SLOTS_MAX 100000u       /* as the command line has it */
 #define RESTART_FIRST_MS 200
 #define RESTART_MAX_MS 30000
 
@@ -93,6 +95,7 @@ static void start_process(struct driver *d, struct agent *a)
         return;
     }
     a->process_runs = true;
+    a->up_by = hy_clock_ms() + START_MS;
 }
 
 static bool somebody_works(struct driver *d)
@@ -105,13 +108,38 @@ static bool somebody_works(struct driver *d)
     return d->spec->listen && *d->spec->listen;
 }
 
+static bool all_are_here(struct driver *d)
+{
+    struct agent *a;
+
+    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+        if (!a->in_schedule && (a->process_runs || a->restart_at))
+            return false;
+    return true;
+}
+
+static void check_possible(struct driver *d)
+{
+    struct hy_need need = {.role_count = 1, .roles = {{.count = 1, .memory = d->spec->memory}}};
+    struct hy_err err = {0};
+    char size[32];
+
+    if ((d->spec->listen && *d->spec->listen) || !all_are_here(d) || hy_schedule_possible(d->schedule, &need))
+        return;
+    hy_err_set(&err, -ENOSPC, "no machine here has the %s that a trial asks for; lower --memory",
+               hy_format_size(d->spec->memory, size, sizeof size));
+    hy_run_fail(d, &err);
+}
+
 static void give_up(struct driver *d, struct agent *a, const char *why)
 {
     struct hy_err err = {0};
 
     hy_run_note(d, "agent %s is given up: %s", a->name, why);
-    if (somebody_works(d))
+    if (somebody_works(d)) {
+        check_possible(d);
         return;
+    }
     hy_err_set(&err, -ENOTCONN, "no agent could be started: %s", why);
     hy_run_fail(d, &err);
 }
@@ -253,32 +281,9 @@ static void on_up(void *arg, struct hy_peer *p)
     }
 }
 
-static bool all_are_here(struct driver *d)
-{
-    struct agent *a;
-
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
-        if (!a->in_schedule && (a->process_runs || a->restart_at))
-            return false;
-    return true;
-}
-
-static void check_possible(struct driver *d)
-{
-    struct hy_need need = {.role_count = 1, .roles = {{.count = 1, .memory = d->spec->memory}}};
-    struct hy_err err = {0};
-    char size[32];
-
-    if ((d->spec->listen && *d->spec->listen) || !all_are_here(d) || hy_schedule_possible(d->schedule, &need))
-        return;
-    hy_err_set(&err, -ENOSPC, "no machine here has the %s that a trial asks for; lower --memory",
-               hy_format_size(d->spec->memory, size, sizeof size));
-    hy_run_fail(d, &err);
-}
-
 static void on_agent_info(struct driver *d, struct agent *a, const Hy__AgentInfo *info)
 {
-    struct hy_capacity has = {.slots = info->slots, .memory = info->memory ? info->memory : UINT64_MAX};
+    struct hy_capacity has = {.slots = info->slots < SLOTS_MAX ? info->slots : SLOTS_MAX, .memory = info->memory ? info->memory : UINT64_MAX};
 
     if (a->in_schedule)
         return;
@@ -299,6 +304,8 @@ static void on_agent_info(struct driver *d, struct agent *a, const Hy__AgentInfo
         return;
     }
     a->in_schedule = true;
+    a->up_by = 0;
+    a->full = false;
     a->was_here = true;
     a->restarts = 0;
     d->changed = true;
@@ -466,14 +473,35 @@ static bool earlier_agents_are_gone(struct driver *d)
     return d->hold_fd < 0 || flock(d->hold_fd, LOCK_EX | LOCK_NB) == 0;
 }
 
+/* An ssh that hangs would be waited for without end. */
+static void stop_the_late(struct driver *d, int64_t now)
+{
+    struct agent *a;
+
+    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));) {
+        if (!a->process_runs || a->in_schedule || !a->up_by || now < a->up_by)
+            continue;
+        hy_run_note(d, "agent %s has not come up for %d s", a->name, START_MS / 1000);
+        a->up_by = 0;
+        hy_engine_stop(d->engine, a->id);
+    }
+}
+
 void hy_agents_tick(struct driver *d, int64_t now)
 {
     struct agent *a;
 
+    hy_engine_tick(d->engine, now);
     for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
         end_if_over(d, a);
     if (d->phase != PHASE_RUNNING)
         return;
+    stop_the_late(d, now);
+    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+        if (a->full) { /* it has had time to take what was sent */
+            a->full = false;
+            hy_schedule_agent_open(d->schedule, a->id, 1);
+        }
     for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
         if (a->restart_at && a->restart_at <= now && (a->host_spec || a->restarts || earlier_agents_are_gone(d)))
             start_process(d, a);
@@ -483,8 +511,12 @@ void hy_agents_bye(struct driver *d)
 {
     struct agent *a;
 
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
-        say_bye(a);
+    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));) {
+        if (a->peer)
+            say_bye(a);
+        else if (a->process_runs) /* it has not come up: nobody waits for it */
+            hy_engine_stop(d->engine, a->id);
+    }
 }
 
 bool hy_agents_gone(struct driver *d)
@@ -503,9 +535,9 @@ void hy_agents_free(struct driver *d)
     size_t i = 0;
 
     while ((i = 0, a = hy_map_next(&d->agents, &i))) {
+        hy_outputs_agent_gone(d, a);
         if (a->peer)
             hy_peer_close(a->peer, 0);
-        hy_outputs_agent_gone(d, a);
         agent_free(d, a);
     }
     hy_map_done(&d->agents);

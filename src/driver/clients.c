@@ -191,18 +191,24 @@ static int send_view(struct client *c, const struct view *v)
     return hy_local_send(c->conn, bytes, hy__client_answer__pack(&answer, bytes));
 }
 
-/* Sends one update; 1 when there is more to tell at once. */
-static int tell(struct driver *d, struct client *c, bool last)
+static void fill_ended(struct driver *d, struct view *v, const struct client *c, size_t n)
 {
-    size_t batch = c->wants_all ? BATCH : NEWEST, n;
-    struct view v = {.room = ROWS_MAX + batch + 1};
-    bool more;
+    v->update.ended = v->pointers + v->count;
+    for (size_t i = 0; i < n; i++)
+        fetch(d, v, d->ended[c->seen_ended + i]);
+    v->update.n_ended = v->count - (size_t)(v->update.ended - v->pointers);
+}
+
+/* Sends one update with at most `batch` ended trials. 1 when there is more to
+ * tell, 0 when not, -EMSGSIZE when it is too long for a message, -Exxx. */
+static int tell(struct driver *d, struct client *c, size_t batch, bool last)
+{
+    size_t n = d->ended_count - c->seen_ended < batch ? d->ended_count - c->seen_ended : batch;
+    bool more = c->seen_ended + n < d->ended_count;
+    struct view v = {.room = ROWS_MAX + n + 1};
+    int rc = -ENOMEM;
 
     hy__update__init(&v.update);
-    if (!c->wants_all && d->ended_count - c->seen_ended > NEWEST)
-        c->seen_ended = d->ended_count - NEWEST;
-    n = d->ended_count - c->seen_ended < batch ? d->ended_count - c->seen_ended : batch;
-    more = c->seen_ended + n < d->ended_count;
     v.rows = hy_calloc(v.room, sizeof *v.rows);
     v.pointers = hy_calloc(v.room, sizeof *v.pointers);
     if (v.rows && v.pointers) {
@@ -211,20 +217,41 @@ static int tell(struct driver *d, struct client *c, bool last)
         v.update.running = v.pointers;
         if (d->best && fetch(d, &v, d->best) == 0 && v.count > v.update.n_running)
             v.update.best = v.pointers[v.update.n_running];
-        v.update.ended = v.pointers + v.count;
-        for (size_t i = 0; i < n; i++)
-            fetch(d, &v, d->ended[c->seen_ended + i]);
-        v.update.n_ended = v.count - (size_t)(v.update.ended - v.pointers);
+        fill_ended(d, &v, c, n);
         v.update.notes = d->notes + c->seen_notes;
         v.update.n_notes = d->note_count - c->seen_notes;
-        if (!v.failed && send_view(c, &v) == 0) {
-            c->seen_ended += n;
-            c->seen_notes = d->note_count;
-            c->last_ms = hy_clock_ms();
-        }
+        rc = v.failed ? -ENOMEM : send_view(c, &v);
     }
     view_done(&v);
+    if (rc < 0)
+        return rc;
+    c->seen_ended += n;
+    c->seen_notes = d->note_count;
+    c->last_ms = hy_clock_ms();
     return more;
+}
+
+/* An update, and at the end of the run all that are needed. A client that
+ * cannot be told any more is left: it may come again. */
+static void bring_up_to_date(struct driver *d, struct client *c, bool last)
+{
+    size_t batch = c->wants_all ? BATCH : NEWEST;
+    int rc;
+
+    if (!c->wants_all && d->ended_count - c->seen_ended > NEWEST)
+        c->seen_ended = d->ended_count - NEWEST;
+    do {
+        rc = tell(d, c, batch, last);
+        if (rc == -EMSGSIZE && batch > 1) { /* long parameters: fewer at a time */
+            batch /= 2;
+            rc = 1;
+            continue;
+        }
+    } while (rc == 1 && (last || batch < (c->wants_all ? BATCH : NEWEST)));
+    if (rc < 0)
+        hy_warn("a client cannot be told error=%s", strerror(-rc));
+    if (rc < 0 || last)
+        hy_local_end(c->conn);
 }
 
 void hy_clients_update(struct driver *d, bool last)
@@ -238,10 +265,7 @@ void hy_clients_update(struct driver *d, bool last)
             continue;
         if (!last && hy_local_pending(c->conn) > PENDING_MAX)
             continue;
-        while (tell(d, c, last) && last)
-            ;
-        if (last)
-            hy_local_end(c->conn);
+        bring_up_to_date(d, c, last);
     }
     d->changed = false;
 }

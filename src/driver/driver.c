@@ -102,6 +102,7 @@ void hy_run_stop(struct driver *d)
         return;
     hy_info("stopping run=%lld", (long long)d->run);
     d->phase = PHASE_STOPPING;
+    d->stop_by = hy_clock_ms() + STOP_MS;
     hy_trials_stop_all(d);
 }
 
@@ -296,6 +297,8 @@ static int load_run(void *arg, const struct hy_run_row *row, const struct hy_run
 
     if (row->state == HY_RUN_DONE && counts->failed == 0)
         return -EALREADY;
+    if (!row->spec || !row->app_id || !row->logdir)
+        return -EUCLEAN;
     d->spec = hy__run_spec__unpack(NULL, row->spec_len, row->spec);
     d->app_id = hy_strdup(row->app_id);
     d->app_run = row->app_run;
@@ -363,8 +366,8 @@ static int open_files(struct driver *d, struct hy_err *err)
     token = hy_path_join(d->logdir, ".token");
     if (!log || !hold || !d->token_file || !token || hy_key_random(d->token) < 0)
         return hy_err_set(err, -ENOMEM, "out of memory");
-    log_fd = HY_SYS(open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-    d->hold_fd = HY_SYS(open(hold, O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    log_fd = HY_SYS(open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
+    d->hold_fd = HY_SYS(open(hold, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (log_fd < 0 || d->hold_fd < 0 || dup2(log_fd, 2) < 0)
         return hy_err_sys(err, -errno, "cannot write in '%s'", folder);
     rc = hy_file_write(token, d->token, sizeof d->token, 0600);

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,7 +92,7 @@ static void no_memory(struct driver *d, uint64_t trial)
 static bool is_trials_own(int rc)
 {
     return rc == -EINVAL || rc == -ENOTDIR || rc == -EISDIR || rc == -ELOOP || rc == -ENAMETOOLONG || rc == -EPERM ||
-           rc == -EACCES;
+           rc == -EACCES || rc == -ENXIO;
 }
 
 /* A checkpoint counts when all of it is here (hy_outputs_take_checkpoint); until
@@ -240,7 +241,10 @@ static void open_printed(struct output *o, const Hy__Output *m)
         o->fd = HY_SYS(open(o->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
         rc = o->fd < 0 ? -errno : 0;
     }
-    if (rc < 0)
+    if (is_trials_own(rc))
+        hy_run_note(o->driver, "trial %llu: what it prints is not kept: '%s': %s", (unsigned long long)o->trial->number, o->path,
+                    strerror(-rc));
+    else if (rc < 0)
         write_failed(o, rc);
 }
 
@@ -289,14 +293,27 @@ static void announce(struct output *o, const Hy__Output *m)
     next_file(o);
 }
 
+/* An attempt has one of each: two that it prints, and one for all its files. */
+static bool has_output(const struct trial *t, const char *path, bool of_files)
+{
+    hy_list_each(it, &t->outputs) {
+        const struct output *o = hy_container(it, struct output, link);
+        const char *name = strrchr(o->path, '/');
+
+        if (o->of_files ? of_files : !of_files && strcmp(name + 1, path) == 0)
+            return true;
+    }
+    return false;
+}
+
 void hy_outputs_open(struct driver *d, struct agent *a, const Hy__Output *m)
 {
     bool printed = strcmp(m->path, "stdout") == 0 || strcmp(m->path, "stderr") == 0;
     struct trial *t = hy_map_get(&d->trials, m->trial);
     struct output *o = hy_map_get(&a->outputs, m->stream);
 
-    if (!t || t->agent != a || t->attempt != m->attempt || (!m->mode && !printed) ||
-        (o && !(o->of_files && o->trial == t))) {
+    if (!t || t->agent != a || t->attempt != m->attempt || (!m->mode && !printed) || strlen(m->path) >= PATH_MAX ||
+        (o && !(o->of_files && o->trial == t)) || (!o && has_output(t, m->path, m->mode != 0))) {
         hy_info("fenced an output agent=%s trial=%llu attempt=%u", a->name, (unsigned long long)m->trial, m->attempt);
         return;
     }
@@ -315,7 +332,7 @@ void hy_outputs_data(struct driver *d, struct agent *a, uint32_t stream, const u
     struct output *o = hy_map_get(&a->outputs, stream);
 
     if (!o) { /* of an attempt that does not count any more */
-        hy_peer_consumed(a->peer, stream, n);
+        hy_peer_forget(a->peer, stream);
         return;
     }
     if (hy_buf_append(&o->gathered, bytes, n) < 0) {

@@ -33,6 +33,7 @@
 #define AGENT_SILENCE_MS 30000 /* ... so that it is over when we give it up */
 #define AGENT_PING_MS 3000
 #define TICK_MS 100
+#define STOP_MS 30000          /* for all trials to end, when the run is stopped */
 #define LOSSES_MAX 5           /* a trial whose agent is lost so often is to blame */
 
 enum phase { PHASE_RUNNING, PHASE_STOPPING, PHASE_ENDING, PHASE_LEAVING };
@@ -43,11 +44,13 @@ struct agent {
     char *host;                        /* what it says */
     uint32_t slots;
     bool ours;                         /* an engine starts it, and starts it again */
+    bool full;                         /* it has not taken what was sent: nothing more for a while */
     bool process_runs, in_schedule, shares_files;
     bool was_here;                     /* it has once joined this run */
     char over[256];                    /* why its process has certainly ended; "": not known to have */
     int restarts;                      /* in a row without a sign of life */
     int64_t restart_at;                /* 0: not waiting */
+    int64_t up_by;                     /* when its start has taken too long; 0: we have said so */
     struct hy_peer *peer;              /* NULL: not here */
     struct hy_list trials;
     struct hy_map outputs;             /* stream -> struct output */
@@ -123,6 +126,7 @@ struct driver {
     enum phase phase;
     enum hy_run_state end_state;
     char *end_message;
+    int64_t stop_by;            /* when trials that do not end are left alone */
     int64_t leave_by;           /* when agents that do not go are left alone */
     bool store_broken;          /* nothing can be committed any more */
     bool changed;               /* since the last update */

@@ -135,6 +135,8 @@ static int ask(struct driver *d)
     return add_to_store(d, t) == 0 && hy_trial_queue(d, t) == 0;
 }
 
+static int end_attempt(struct driver *d, struct trial *t, enum hy_attempt_state state, const char *message);
+
 /* ---- place and start ----------------------------------------------------------------- */
 
 static char **expand_command(struct driver *d, const struct trial *t)
@@ -199,6 +201,7 @@ static void start_attempt(struct driver *d, const struct hy_place *place)
     struct agent *a = hy_map_get(&d->agents, place->seats[0].agent);
     struct hy_err err = {0};
     struct hy_attempt_row row;
+    int rc;
 
     t->attempt++;
     t->phase = TRIAL_RUNNING;
@@ -213,8 +216,15 @@ static void start_attempt(struct driver *d, const struct hy_place *place)
                                   .state = HY_ATTEMPT_RUNNING, .started = t->started_wall};
     if (hy_run_check(d, hy_store_attempt_add(d->store, d->run, &row, &err), &err) < 0)
         return;
-    if (send_start(d, t, &place->seats[0]) < 0)
+    rc = send_start(d, t, &place->seats[0]);
+    if (rc == -ENOBUFS) { /* the agent is behind: later, and meanwhile elsewhere */
+        a->full = true;
+        hy_schedule_agent_open(d->schedule, a->id, 0);
+        if (end_attempt(d, t, HY_ATTEMPT_LOST, "its agent had not taken what was sent before") == 0)
+            hy_trial_queue(d, t);
+    } else if (rc < 0) {
         out_of_memory(d);
+    }
 }
 
 static bool has_free_slot(struct driver *d)
@@ -258,7 +268,7 @@ static int end_attempt(struct driver *d, struct trial *t, enum hy_attempt_state 
     struct hy_err err = {0};
 
     if (e) {
-        row.exit_code = e->outcome == HY__ENDED__OUTCOME__EXITED ? e->code : -e->code;
+        row.exit_code = e->outcome == HY__ENDED__OUTCOME__EXITED ? e->code : -(int64_t)e->code;
         row.cpu_ms = e->cpu_ms;
         row.peak_memory = (int64_t)e->peak_memory;
     }
@@ -353,6 +363,26 @@ static int store_metrics(struct driver *d, struct trial *t, uint32_t attempt, in
     return 0;
 }
 
+/* The machine had no process, file or memory to give just then: not the trial's fault. */
+static bool is_shortage(const Hy__Ended *e)
+{
+    return e->outcome == HY__ENDED__OUTCOME__NOT_STARTED &&
+           (e->code == -EMFILE || e->code == -ENFILE || e->code == -EAGAIN || e->code == -ENOMEM);
+}
+
+static void wait_for_room(struct driver *d, struct trial *t, const char *message)
+{
+    char text[700];
+
+    snprintf(text, sizeof text, "%s", message); /* it goes with the attempt */
+    if (end_attempt(d, t, HY_ATTEMPT_LOST, text) < 0)
+        return;
+    t->due_ms = hy_clock_ms() + (BACKOFF_FIRST_MS << t->losses++);
+    t->phase = TRIAL_WAITING;
+    hy_list_push(&d->waiting, &t->waiting);
+    hy_run_note(d, "trial %llu: %s; tried again", (unsigned long long)t->number, text);
+}
+
 void hy_trials_settle(struct driver *d, struct trial *t)
 {
     const Hy__Ended *e = t->ended->ended;
@@ -372,6 +402,10 @@ void hy_trials_settle(struct driver *d, struct trial *t)
     if (e->has_metric) {
         t->has_value = true;
         t->value = e->metric;
+    }
+    if (is_shortage(e) && t->losses + 1 < LOSSES_MAX) {
+        wait_for_room(d, t, e->message);
+        return;
     }
     fault = fault_of(d, t, e, text, sizeof text);
     if (store_metrics(d, t, t->attempt, -1, e->n_metrics, e->metrics) < 0)
@@ -456,8 +490,26 @@ void hy_trials_lost(struct driver *d, struct trial *t, const char *why)
 
 /* ---- time, and the end of all ------------------------------------------------------------ */
 
+/* Some cannot be ended (a program that became root, an agent that does not
+ * answer): who asked for the end is not kept waiting. */
+static void leave_the_rest(struct driver *d)
+{
+    struct trial *t;
+    size_t i = 0;
+
+    while (d->phase == PHASE_STOPPING && (t = hy_map_next(&d->trials, &i))) {
+        hy_run_note(d, "trial %llu has not ended in %d s; its agent goes without it", (unsigned long long)t->number, STOP_MS / 1000);
+        if (end_attempt(d, t, HY_ATTEMPT_STOPPED, "it did not end when it was stopped") < 0)
+            return;
+        end_trial(d, t, HY_TRIAL_STOPPED, "stopped");
+        i = 0; /* the map has moved */
+    }
+}
+
 void hy_trials_tick(struct driver *d, int64_t now)
 {
+    if (d->phase == PHASE_STOPPING && now > d->stop_by)
+        leave_the_rest(d);
     hy_list_each(it, &d->waiting) {
         struct trial *t = hy_container(it, struct trial, waiting);
 

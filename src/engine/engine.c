@@ -17,6 +17,9 @@
 #define SSH_FAILED 255 /* ssh's exit status when it is not the command's */
 #define SAID_MAX 4096
 
+#define HELD_MS 1000  /* how long its standard error may outlive a process */
+#define STOP_MS 12000 /* how long it may take to end */
+
 struct hy_engine {
     uv_loop_t *loop;
     struct hy_engine_events events;
@@ -35,7 +38,8 @@ struct child {
     uv_process_t process;
     uv_pipe_t in, out, err;
     int open_handles;
-    bool remote, over, out_is_open, answered;
+    bool remote, over, out_is_open, answered, asked;
+    int64_t over_since, asked_since; /* 0: not yet */
     int64_t exit_status;
     int signal;
     uint8_t key[HY_KEY_SIZE];
@@ -371,9 +375,21 @@ int hy_engine_start(struct hy_engine *e, const struct hy_agent_order *order, str
     return 0;
 }
 
-size_t hy_engine_running(const struct hy_engine *e)
+void hy_engine_tick(struct hy_engine *e, int64_t now)
 {
-    return e->running;
+    hy_list_each(it, &e->children) {
+        struct child *c = hy_container(it, struct child, link);
+
+        if (c->over && c->out_is_open) { /* somebody else holds its standard error */
+            c->over_since = c->over_since ? c->over_since : now;
+            c->out_is_open = now - c->over_since < HELD_MS;
+            close_if_over(c);
+        } else if (!c->over && c->asked) {
+            c->asked_since = c->asked_since ? c->asked_since : now;
+            if (now - c->asked_since >= STOP_MS) /* it leads a session of its own */
+                kill(-c->process.pid, SIGKILL);
+        }
+    }
 }
 
 void hy_engine_stop(struct hy_engine *e, uint64_t id)
@@ -381,7 +397,10 @@ void hy_engine_stop(struct hy_engine *e, uint64_t id)
     hy_list_each(it, &e->children) {
         struct child *c = hy_container(it, struct child, link);
 
-        if (c->id == id && !c->over)
-            uv_process_kill(&c->process, SIGTERM);
+        if (c->id != id || c->over)
+            continue;
+        c->asked = true;
+        uv_process_kill(&c->process, SIGTERM);
+        kill(-c->process.pid, SIGCONT); /* who is stopped does not hear */
     }
 }

@@ -50,9 +50,10 @@ struct hy_engine *hy_engine_new(uv_loop_t *loop, const struct hy_engine_events *
 void hy_engine_free(struct hy_engine *e);
 
 int hy_engine_start(struct hy_engine *e, const struct hy_agent_order *order, struct hy_err *err);
-/* How many of the started processes have not ended yet. */
-size_t hy_engine_running(const struct hy_engine *e);
-/* Asks an agent's process to end; on_exit follows. */
+/* Asks an agent's process to end, and makes it if it does not within 12 s
+ * (hy_engine_tick); on_exit follows. */
 void hy_engine_stop(struct hy_engine *e, uint64_t id);
+/* Time passes: `now` is monotonic, in ms. To be called a few times a second. */
+void hy_engine_tick(struct hy_engine *e, int64_t now);
 
 #endif

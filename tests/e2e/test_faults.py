@@ -244,3 +244,81 @@ def test_few_open_files_are_enough(yard: Yard) -> None:
     out, err = p.communicate(timeout=120)
     assert p.returncode == 0, out + err
     assert (yard.logdir() / "i=1" / "stdout").read_text() == "1\n64\n", "trials keep the user's limit"
+
+
+def test_a_watcher_that_leaves_at_the_end_does_not_keep_the_driver(yard: Yard) -> None:
+    yard.run("run", "--detach", "--grid", "i=0..599", "--parallel", 4, "--", "sh", "-c", "[ {i} != 599 ] || sleep 1")
+    wait_for(lambda: len(yard.trials()) > 300, "most are done")
+    watchers = [yard.start("attach", "--json", "1") for _ in range(5)]
+    for w in watchers:
+        w.kill()
+        w.communicate()
+    wait_for(lambda: yard.state() == "done", "the run ends")
+    yard.wait_idle()
+
+
+def test_long_values_reach_a_watcher_in_smaller_pieces(yard: Yard) -> None:
+    big = "x" * 60_000
+    events = yard.events("run", "--grid", f"c={big},y", "--grid", "i=1..200", "--parallel", 2, "--", "true")
+    assert sum(e["event"] == "trial" for e in events) == 400 and events[-1]["event"] == "end"
+
+
+def test_a_description_longer_than_a_pipe_is_waited_for(yard: Yard) -> None:
+    yard.run("run", "--", "sh", "-c", "echo ${{#BIG}}", env={"BIG": "x" * 100_000})
+    assert (yard.logdir() / "trial-1" / "stdout").read_text() == "100000\n"
+
+
+def test_a_trial_that_spoils_its_own_folder_spoils_nothing_else(yard: Yard) -> None:
+    out = yard.run("run", "--grid", "i=1,2", "--", "sh", "-c", "[ {i} = 2 ] || mkdir -p $HOPYARD_TRIAL_DIR/stdout; sleep 0.2; echo hi").stdout
+    assert [t["state"] for t in yard.trials()] == ["done", "done"]
+    assert "is not kept" in out
+    assert (yard.logdir() / "i=2" / "stdout").read_text() == "hi\n"
+
+
+def test_a_flood_of_reports_ends_no_agent(yard: Yard) -> None:
+    """A report of any size is answered, and the trial goes on."""
+    code = ("import os, socket, struct\n"
+            "s = socket.socket(socket.AF_UNIX); s.connect(os.environ['HOPYARD_SOCKET'])\n"
+            "body = b'\\x1a\\x00' * (7 << 20)\n"  # millions of empty metrics
+            "s.sendall(struct.pack('<IBBHI', len(body), 1, 6, 0, 0) + body)\n"
+            "print(s.recv(1000)); print('m=1')\n")
+    yard.run("run", "--max", "m", "--", "python3", "-c", code.replace("{", "{{").replace("}", "}}"))
+    assert [a["state"] for a in yard.attempts()] == ["done"]
+
+
+def test_gc_leaves_other_pid_namespaces_alone(yard: Yard) -> None:
+    p = subprocess.Popen(["unshare", "-p", "-f", "--mount-proc", "--kill-child", *yard.command("run", "--", "sleep", "3")], env=yard.env,
+                         cwd=yard.project, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    wait_for(lambda: yard.state() == "running" and yard.attempts(), "it runs")
+    yard.run("gc")
+    out, _ = p.communicate(timeout=60)
+    assert p.returncode == 0, out
+    assert [t["state"] for t in yard.trials()] == ["done"]
+    yard.wait_idle()
+    yard.run("gc")  # the namespace was gone before its driver's keeper could tidy up
+
+
+def test_a_stopped_agent_is_replaced(yard: Yard) -> None:
+    """SIGSTOP: it neither answers nor ends. After 30 s it is given up, ended, and another one does its work."""
+    yard.run("run", "--detach", "--", "sh", "-c", "sleep 1")
+    wait_for(lambda: yard.state() and yard.attempts(), "it runs")
+    os.kill(yard.process("agent"), signal.SIGSTOP)
+    wait_for(lambda: yard.state() == "done", "another agent runs it", 120)
+    assert [a["state"] for a in yard.attempts()] == ["lost", "done"]
+
+
+def test_an_agent_whose_driver_is_gone_ends_though_its_trial_prints(yard: Yard) -> None:
+    """Nobody takes the output any more: it is thrown away, and the agent can end by its lease."""
+    yard.run("run", "--detach", "--listen", "127.0.0.1:0", "--parallel", 2, "--grid", "i=1,2", "--", "sh", "-c",
+             "while :; do head -c 4000 /dev/zero; sleep 0.01; done")
+    note = wait_for(lambda: re.search(r"--join HOST:(\d+) --key-file (\S+)", yard.driver_log()), "how to join")
+    agent = yard.start("agent", "--join", f"127.0.0.1:{note[1]}", "--key-file", note[2], "--slots", 1)
+    wait_for(lambda: len({a["agent"] for a in yard.attempts()}) == 2 or len(yard.attempts()) == 2, "both run")
+    driver = yard.process("driver")
+    keeper = int(Path(f"/proc/{driver}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    os.kill(keeper, signal.SIGKILL)
+    os.kill(driver, signal.SIGKILL)
+    agent.wait(60)
+    agent.communicate()
+    wait_for(lambda: not yard.processes("hopyard"), "all end by their lease", 60)
+    yard.run("gc")
