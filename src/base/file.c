@@ -183,7 +183,7 @@ static int enter_parent(const char *dir, const char *path, const char **ret_name
 
 int hy_create_below(const char *dir, const char *path, mode_t mode)
 {
-    const char *name;
+    const char *name = NULL;
     hy_cleanup_close int folder = enter_parent(dir, path, &name);
     int fd;
 
