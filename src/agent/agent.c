@@ -194,14 +194,11 @@ static void on_welcome(struct agent *a, const Hy__Control *m)
     Hy__Control reply = HY__CONTROL__INIT;
     struct hy_err err = {0};
     char host[256] = "";
-    size_t size = hy__control__get_packed_size(m);
-    hy_cleanup_free uint8_t *copy = hy_malloc(size);
 
     if (a->welcomed)
         return;
     gethostname(host, sizeof host - 1);
-    if (copy) /* a deep copy by way of its bytes */
-        a->welcomed = hy__control__unpack(NULL, hy__control__pack(m, copy), copy);
+    a->welcomed = hy_control_copy(m);
     if (!a->welcomed || take_environment(a, a->welcomed->welcome, strcmp(w->host, host) == 0) < 0) {
         hy_agent_end(a, 1, "out of memory");
         return;
@@ -229,16 +226,15 @@ static void on_welcome(struct agent *a, const Hy__Control *m)
 
 static void on_start(struct agent *a, const Hy__Control *m)
 {
-    size_t size = hy__control__get_packed_size(m);
-    hy_cleanup_free uint8_t *bytes = hy_malloc(size);
-    Hy__Control *copy = bytes ? hy__control__unpack(NULL, hy__control__pack(m, bytes), bytes) : NULL;
+    Hy__Control *copy;
 
-    if (!copy)
-        hy_agent_end(a, 1, "out of memory");
-    else if (a->ending || !a->root)
-        hy__control__free_unpacked(copy, NULL);
-    else
+    if (a->ending || !a->root)
+        return;
+    copy = hy_control_copy(m);
+    if (copy)
         hy_agent_trial_start(a, copy);
+    else
+        hy_agent_end(a, 1, "out of memory");
 }
 
 static void on_kill(struct agent *a, const Hy__Kill *kill)

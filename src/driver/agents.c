@@ -263,7 +263,6 @@ static void on_up(void *arg, struct hy_peer *p)
     }
     gethostname(host, sizeof host - 1);
     w.run = d->run;
-    w.lease_ms = AGENT_LEASE_MS;
     w.logdir = d->logdir;
     w.token_file = d->token_file;
     w.token.data = d->token;
@@ -309,7 +308,8 @@ static void on_agent_info(struct driver *d, struct agent *a, const Hy__AgentInfo
     a->was_here = true;
     a->restarts = 0;
     d->changed = true;
-    hy_info("agent is here agent=%s host=%s slots=%u shares_files=%d", a->name, info->host, info->slots, info->shares_files);
+    hy_info("agent is here agent=%s host=%s pid=%lld slots=%u shares_files=%d", a->name, info->host,
+            (long long)info->pid, info->slots, info->shares_files);
     if (!a->ours)
         hy_run_note(d, "agent %s has joined with %u slots", a->name, info->slots);
     check_possible(d);

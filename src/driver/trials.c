@@ -436,13 +436,10 @@ static struct trial *speaker(struct driver *d, const struct agent *a, uint64_t n
 void hy_trials_ended(struct driver *d, struct agent *a, const Hy__Control *m)
 {
     struct trial *t = speaker(d, a, m->ended->trial, m->ended->attempt);
-    size_t size = hy__control__get_packed_size(m);
-    hy_cleanup_free uint8_t *bytes = t ? hy_malloc(size) : NULL;
 
     if (!t)
         return;
-    if (bytes)
-        t->ended = hy__control__unpack(NULL, hy__control__pack(m, bytes), bytes);
+    t->ended = hy_control_copy(m);
     if (!t->ended)
         out_of_memory(d);
     else

@@ -146,3 +146,10 @@ int hy_hello_append(struct hy_buf *out, const uint8_t session[HY_SESSION_SIZE], 
     m.received = pointers;
     return pack(out, &m);
 }
+
+Hy__Control *hy_control_copy(const Hy__Control *m)
+{
+    hy_cleanup_free uint8_t *bytes = hy_malloc(hy__control__get_packed_size(m));
+
+    return bytes ? hy__control__unpack(NULL, hy__control__pack(m, bytes), bytes) : NULL;
+}

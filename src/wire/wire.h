@@ -111,6 +111,9 @@ int hy_peer_is_linked(const struct hy_peer *p);        /* a connection is up, as
  * taken 16 MiB of them: then the peer should be given up. */
 int hy_peer_send(struct hy_peer *p, const Hy__Control *m);
 
+/* A copy of a borrowed message, to keep (hy__control__free_unpacked). NULL when out of memory. */
+Hy__Control *hy_control_copy(const Hy__Control *m);
+
 /* Data streams: the sender picks a number from 1 on that nobody has used in
  * this session, and says in a control message what it carries. A stream goes
  * one way. */

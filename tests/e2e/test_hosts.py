@@ -281,6 +281,33 @@ def test_a_lost_message_loses_and_repeats_nothing(yard: Yard, net: Hosts) -> Non
         assert len(yard.rows("SELECT * FROM metrics WHERE run = ?", run)) == 1
 
 
+def test_agents_that_fail_at_any_place_leave_no_half_checkpoint(yard: Yard) -> None:
+    """Sixteen hosts; on each the first agent's n-th allocation or system call fails, n another one on each.
+
+    Every trial fails once, on purpose, and must find in its retry, wherever that is, all of a checkpoint or nothing.
+    """
+    faults = [f"alloc:{n}" for n in range(104, 320, 27)] + [f"sys:{n}" for n in range(43, 203, 20)]
+    names = [f"h{i}" for i in range(len(faults))]
+    with hosts_of(yard, *names) as net:
+        for name, fault in zip(names, faults):
+            (net[name].home / "fault").write_text(fault)
+            (net[name].home / ".bashrc").write_text("if [ -e ~/fault ]; then export HOPYARD_FAULT=$(cat ~/fault); rm ~/fault; fi\n")
+        yard.run("run", "--hosts", ",".join(names), "--grid", "x=1..32", "--max", "v", "--retries", 3, "--", "sh", "-c", r"""
+            cd $HOPYARD_CHECKPOINT
+            if [ -z "$(ls)" ]; then
+                head -c 600000 /dev/urandom > big; mkdir -p d/e; : > empty; for i in 1 2 3; do echo $i > d/e/$i; done
+                find . -type f | sort | xargs sha256sum > ../sums; mv ../sums .; echo first; exit 7
+            fi
+            sha256sum --check --quiet sums && [ $(find . -type f | wc -l) = 6 ] || exit 8
+            hopyard report q=1; cp big $HOPYARD_TRIAL_DIR/copy; echo v={x}""")
+        assert [t["value"] for t in yard.trials()] == list(range(1, 33))
+        assert 8 not in {a["exit_code"] for a in yard.attempts()}
+        has_seams = yard.run("ls", rc=None, env={"HOPYARD_FAULT": "alloc:1"}).returncode != 0
+        assert ("lost" in {a["state"] for a in yard.attempts()}) == has_seams, "what was to fail has not"
+        for n in range(1, 33):
+            assert (folder(yard, n) / "copy").read_bytes() == (folder(yard, n) / "checkpoint/big").read_bytes()
+
+
 # ---- ending ---------------------------------------------------------------------------
 
 def test_stop_ends_everything_on_the_hosts(yard: Yard, net: Hosts) -> None:
