@@ -59,11 +59,13 @@ def pids_with(mark: str) -> dict[int, str]:
 
 
 def cgroups_left() -> set[str]:
-    """Cgroups of agents that are gone (hopyard-agent-KEEPER.PID.STARTTIME)."""
+    """Cgroups below ours of agents that are gone (hopyard-agent-KEEPER.PID.STARTTIME)."""
+    own = {line.rsplit(":", 1)[1].strip() for line in open("/proc/self/cgroup")} - {"/"} or {""}
     found = set()
     for folder, names, _ in os.walk("/sys/fs/cgroup"):
-        found |= {os.path.join(folder, n) for n in names
-                  if n.startswith("hopyard-agent-") and not os.path.exists(f"/proc/{n.split('.')[1]}")}
+        if folder.endswith(tuple(own)):
+            found |= {os.path.join(folder, n) for n in names
+                      if n.startswith("hopyard-agent-") and not os.path.exists(f"/proc/{n.split('.')[1]}")}
     return found
 
 
