@@ -436,10 +436,10 @@ static void close_peer(struct agent *a)
 
 static void close_loop(struct agent *a)
 {
-    if (a->net)
-        close_peer(a);
     if (a->reports)
         hy_local_close(a->reports);
+    if (a->net)
+        close_peer(a);
     hy_net_free(a->net);
     hy_supervisor_free(a->supervisor);
     uv_walk(&a->loop, close_walk, NULL);
