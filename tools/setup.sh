@@ -83,6 +83,9 @@ need_test() {
     need openssh-server has sshd
     need iproute2 has ip
     need tmux has tmux
+    need openssl has openssl
+    need hostname has hostname
+    need util-linux has nsenter
 }
 
 need_bench() {

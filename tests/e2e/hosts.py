@@ -11,12 +11,11 @@ not share files sees neither the project nor the program either. Pulling its
 cable is `cut`: nobody is told, as with a real one.
 
 Nothing here has a name in the system: a namespace lives as long as a process
-in it, its cables and mounts live as long as the namespace, and the processes
-are killed when the tests end, however they end.
+in it, and its cables and mounts as long as the namespace. A reaper kills those
+processes when the test says so, or is no more.
 """
 from __future__ import annotations
 
-import ctypes
 import os
 import pwd
 import re
@@ -25,8 +24,8 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
-import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Iterable, Iterator
@@ -49,6 +48,31 @@ UsePAM no
 UseDNS no
 PidFile none
 LogLevel VERBOSE
+"""
+
+# Learns from standard input which networks are ours; when that ends, so do they.
+REAPER = """\
+import os, shutil, signal, subprocess, sys, time
+ip, link, folder = sys.argv[1:]
+networks = {int(line) for line in sys.stdin}
+def inside():
+    for entry in os.listdir("/proc"):
+        try:
+            if entry.isdigit() and os.stat(f"/proc/{entry}/ns/net").st_ino in networks:
+                yield int(entry)
+        except OSError:
+            pass
+end = time.monotonic() + 30
+while (left := list(inside())) and time.monotonic() < end:
+    for pid in left:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    time.sleep(0.02)
+subprocess.run([ip, "link", "del", link], stderr=subprocess.DEVNULL)
+shutil.rmtree(folder, ignore_errors=True)
+sys.exit(f"these cannot be killed: {left}" if left else 0)
 """
 
 # $1 name, $2 its folder, $3 the user's home, the rest: folders it does not see.
@@ -89,14 +113,10 @@ def sh(*words: object) -> str:
     return p.stdout
 
 
-def die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
 def spawn(*words: object, **kw: Any) -> subprocess.Popen[str]:
     """A process that says "ready" and stays in the namespaces it made."""
     p = subprocess.Popen([str(w) for w in words], text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                         preexec_fn=die_with_parent, start_new_session=True, **kw)
+                         start_new_session=True, **kw)
     assert p.stdout is not None
     if p.stdout.readline() != "ready\n":
         raise AssertionError(f"{words[0]}: it did not start (status {p.wait(10)})")
@@ -130,12 +150,12 @@ class Host:
         sh(tool("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-f", ssh / "host_key")
         (ssh / "sshd_config").write_text(SSHD_CONFIG)
         shutil.copy(net.folder / "key.pub", ssh / "authorized_keys")
-        self.log = open(self.folder / "sshd.log", "w+")
         hidden = [] if shares else net.hidden
-        self.sshd = spawn(tool("unshare"), "--net", "--mount", "--uts", "--propagation", "private", "sh", "-c", HOST_SCRIPT, "host",
-                          name, self.folder, pwd.getpwuid(0).pw_dir, *hidden, stderr=self.log,
-                          env={"PATH": f"{SBIN}:/usr/bin:/bin", "SSHD": tool("sshd")})
-        self.network = network_of(self.sshd.pid)
+        with open(self.folder / "sshd.log", "w") as log:
+            self.sshd = spawn(tool("unshare"), "--net", "--mount", "--uts", "--propagation", "private", "sh", "-c", HOST_SCRIPT, "host",
+                              name, self.folder, pwd.getpwuid(0).pw_dir, *hidden, stderr=log,
+                              env={"PATH": f"{SBIN}:/usr/bin:/bin", "SSHD": tool("sshd")})
+        self.network = net.own(self.sshd)
 
     # ---- its cable ----
     def ip_inside(self, *words: object) -> str:
@@ -166,7 +186,8 @@ class Host:
 
     def drop_link(self) -> None:
         """Both ends of the agent's connection to the driver find it broken; ssh's is left alone."""
-        sh(tool("nsenter"), "-t", self.sshd.pid, "-n", tool("ss"), "-K", "dst", self.net.ip, "dport", "!=", "22", "sport", "!=", "22")
+        dropped = sh(tool("nsenter"), "-t", self.sshd.pid, "-n", tool("ss"), "-K", "dst", self.net.ip, "sport", "!=", "22")
+        assert self.net.ip in dropped, "this kernel cannot break a connection (ss -K, INET_DIAG_DESTROY)"
 
     # ---- its processes ----
     def processes(self, pattern: str = "") -> dict[int, str]:
@@ -194,20 +215,6 @@ class Host:
     def agent(self) -> int:
         return int(wait_for(lambda: self.named("hopyard-agent"), f"an agent runs on {self.name}")[0])
 
-    def kill_all(self) -> None:
-        end = time.monotonic() + 30
-        while time.monotonic() < end:
-            left = list(self.processes())
-            if self.sshd.poll() is None:
-                left.append(self.sshd.pid)
-            if not left:
-                break
-            for pid in left:
-                kill(pid)
-            time.sleep(0.02)
-        self.sshd.wait(10)
-        self.log.close()
-
     # ---- what hopyard leaves on it ----
     @property
     def programs(self) -> list[Path]:
@@ -227,9 +234,12 @@ class Hosts:
         need_root()
         self.hidden = list(hidden)
         self.hosts: dict[str, Host] = {}
-        self.switch: subprocess.Popen[str] | None = None
+        self.owned: list[subprocess.Popen[str]] = []
         self.link = f"hy{secrets.token_hex(4)}"
         self.folder = Path(tempfile.mkdtemp(prefix="hy-hosts-"))
+        self.claim = socket.socket(socket.AF_UNIX)
+        self.reaper = subprocess.Popen([sys.executable, "-c", REAPER, tool("ip"), self.link, str(self.folder)], text=True,
+                                       stdin=subprocess.PIPE, start_new_session=True)
         try:
             self.prefix = self.free_prefix()
             self.prefix6 = f"fd31:{0x1000 + secrets.randbelow(0xf000):x}:{0x1000 + secrets.randbelow(0xf000):x}"
@@ -248,22 +258,36 @@ class Hosts:
     def __getitem__(self, name: str) -> Host:
         return self.hosts[name]
 
-    @staticmethod
-    def free_prefix() -> str:
-        """Private, and of nobody here: a.b.c of a.b.c.0/24."""
+    def own(self, process: subprocess.Popen[str]) -> int:
+        """Takes over a process and all that will ever be in its network."""
+        network = network_of(process.pid)
+        assert network and network != network_of("self") and self.reaper.stdin
+        self.owned.append(process)
+        self.reaper.stdin.write(f"{network}\n")
+        self.reaper.stdin.flush()
+        return network
+
+    def free_prefix(self) -> str:
+        """Private, and of nobody here: a.b.c of a.b.c.0/24. A socket of that name keeps other tests off it."""
         taken = sh(tool("ip"), "-4", "route", "show", "table", "all")
         for _ in range(1000):
             prefix = f"10.231.{secrets.randbelow(256)}"
+            try:
+                self.claim.bind(f"\0hopyard-test-{prefix}")
+            except OSError:
+                continue
             if f"{prefix}." not in taken:
                 return prefix
+            self.claim.close()
+            self.claim = socket.socket(socket.AF_UNIX)
         raise AssertionError("no network of 10.231.0.0/16 is free here")
 
     def ip_switch(self, *words: object) -> str:
-        assert self.switch
         return sh(tool("nsenter"), "-t", self.switch.pid, "-n", tool("ip"), *words)
 
     def make_switch(self) -> None:
         self.switch = spawn(tool("unshare"), "--net", "sh", "-c", "echo ready; exec sleep infinity")
+        self.own(self.switch)
         sh(tool("ip"), "link", "add", self.link, "type", "veth", "peer", "name", "up0", "netns", self.switch.pid)
         self.ip_switch("link", "add", "br0", "type", "bridge")
         self.ip_switch("link", "set", "br0", "up")
@@ -295,13 +319,14 @@ class Hosts:
         wrapper.chmod(0o755)
 
     def close(self) -> None:
-        for h in self.hosts.values():
-            h.kill_all()
-        if self.switch:
-            self.switch.kill()
-            self.switch.wait(10)
-        subprocess.run([tool("ip"), "link", "del", self.link], stderr=subprocess.DEVNULL)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        assert self.reaper.stdin
+        self.reaper.stdin.close()
+        assert self.reaper.wait(60) == 0
+        for process in self.owned:
+            process.wait(10)
+            assert process.stdout
+            process.stdout.close()
+        self.claim.close()
 
     def assert_nothing_left(self) -> None:
         for h in self.hosts.values():

@@ -250,9 +250,9 @@ def test_a_checkpoint_goes_with_the_retry_to_another_host(yard: Yard, net: Hosts
 
 def test_a_full_disk_on_the_host_is_the_trials_failure(yard: Yard, net: Hosts) -> None:
     """A checkpoint that does not fit is not taken for one that does."""
-    a = net["a"]
-    subprocess.run(["nsenter", "-t", str(a.sshd.pid), "-m", "sh", "-c",
-                    "mkdir -p /root/.cache/hopyard/work && mount -t tmpfs -o size=3m hopyard-test /root/.cache/hopyard/work"], check=True)
+    a, work = net["a"], os.path.expanduser("~root/.cache/hopyard/work")
+    subprocess.run(["nsenter", "-t", str(a.sshd.pid), "-m", "sh", "-c", f"mkdir -p {work} && mount -t tmpfs -o size=3m hopyard-test {work}"],
+                   check=True)
     p = yard.run("run", "--hosts", "a", "--retries", 1, "--", "sh", "-c",
                  "head -c 2000000 /dev/zero > $HOPYARD_CHECKPOINT/$HOPYARD_ATTEMPT; [ -e $HOPYARD_CHECKPOINT/1 ] && exit 7", rc=1)
     assert yard.attempts()[0]["exit_code"] == 7 and "exit status" in p.stdout
@@ -262,7 +262,7 @@ def test_a_full_disk_on_the_host_is_the_trials_failure(yard: Yard, net: Hosts) -
         f.truncate(8000000)
     p = yard.run("resume", "1", rc=1)
     assert "cannot write the checkpoint's file 'checkpoint/1': No space left on device" in p.stdout, p.stdout
-    subprocess.run(["nsenter", "-t", str(a.sshd.pid), "-m", "umount", "-l", "/root/.cache/hopyard/work"], check=True)
+    subprocess.run(["nsenter", "-t", str(a.sshd.pid), "-m", "umount", "-l", work], check=True)
 
 
 def test_a_lost_message_loses_and_repeats_nothing(yard: Yard, net: Hosts) -> None:
@@ -444,7 +444,8 @@ def cut_off_for_a_moment(yard: Yard, net: Hosts) -> None:
 def late_results(yard: Yard, net: Hosts) -> None:
     """An agent is stopped, so that not even its lease can end it; its trial ends unheard and runs elsewhere."""
     p = yard.start("run", "--hosts", "a:1,b:1", "--grid", "x=1", "--max", "v", "--", "sh", "-c",
-                   "touch ~/runs; " + GATE + "echo v=$HOPYARD_ATTEMPT; hopyard report v=$HOPYARD_ATTEMPT; echo mine > $HOPYARD_TRIAL_DIR/from.$HOPYARD_ATTEMPT")
+                   "touch ~/runs; " + GATE + "echo v=$HOPYARD_ATTEMPT; hopyard report v=$HOPYARD_ATTEMPT; "
+                   "echo mine > $HOPYARD_TRIAL_DIR/from.$HOPYARD_ATTEMPT")
     wait_for(lambda: running(yard), "it runs")
     first = net[running(yard)[0]["agent"]]
     second = net["b" if first.name == "a" else "a"]
