@@ -323,3 +323,19 @@ def test_an_agent_whose_driver_is_gone_ends_though_its_trial_prints(yard: Yard) 
     agent.communicate()
     wait_for(lambda: not yard.processes("hopyard"), "all end by their lease", 60)
     yard.run("gc")
+
+
+def test_more_than_an_agent_can_be_sent_at_once_is_sent_later(yard: Yard) -> None:
+    """320 commands of 58 KB are more than the 16 MB that may wait for an agent."""
+    yard.run("run", "--grid", "i=1..320", "--parallel", 320, "--", "true", "{i}", "x" * 58_000)
+    assert [t["state"] for t in yard.trials()] == ["done"] * 320
+
+
+def test_a_machine_short_of_files_is_no_fault_of_the_trials(yard: Yard) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))
+    p = yard.start("run", "--grid", "i=1..24", "--parallel", 24, "--", "sleep", "0.3", preexec_fn=limit)
+    out, err = p.communicate(timeout=120)
+    assert p.returncode == 0, out + err
+    assert [t["state"] for t in yard.trials()] == ["done"] * 24
+    assert any(a["state"] == "lost" for a in yard.attempts()), "some had to wait for room"
