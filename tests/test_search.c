@@ -93,6 +93,67 @@ static void test_grid_over_nothing_is_one_trial(void **state)
     hy_search_free(s);
 }
 
+/* ---- paired lists ---------------------------------------------------------- */
+
+static void test_paired_lists_go_side_by_side(void **state)
+{
+    static const char *const want[] = {"0.1 2 relu", "0.01 3 null", "1e-3 4 [64,64]"};
+    struct hy_space space = GRID("lr=0.1,0.01,1e-3", "layers=4..2", "act=[\"relu\", null, [64, 64]]");
+    struct hy_search *s = search_take(&space, settings_of(HY_SEARCH_PAIRED, 0));
+    struct hy_value v[3];
+    char got[100], text[3][32];
+    uint64_t number;
+
+    (void)state;
+    assert_int_equal(hy_search_total(s), 3);
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(ask(s, v), i + 1);
+        for (size_t j = 0; j < 3; j++)
+            hy_value_text(&hy_search_space(s)->dims[j], v[j], text[j], sizeof text[j]);
+        snprintf(got, sizeof got, "%s %s %s", text[0], text[1], text[2]);
+        assert_string_equal(got, want[i]);
+    }
+    assert_int_equal(hy_search_ask(s, &number, v), -ENODATA);
+    hy_search_free(s);
+}
+
+static void assert_unpaired(struct hy_space *space, const char *because)
+{
+    struct hy_search_settings settings = settings_of(HY_SEARCH_PAIRED, 0);
+    struct hy_search *s = NULL;
+    struct hy_err err = {0};
+
+    assert_int_equal(hy_search_new(space, &settings, &s, &err), -EINVAL);
+    if (!strstr(err.text, because))
+        fail_msg("%s", err.text);
+    assert_null(s);
+    hy_space_done(space);
+}
+
+static void test_paired_lists_of_unequal_lengths_are_refused(void **state)
+{
+    struct hy_space short_last = GRID("lr=0.1,0.01,0.001", "layers=1..3", "act=relu,tanh");
+    struct hy_space long_last = GRID("layers=1..3", "x=[1,2,3,4]");
+    struct hy_space real = SPACE("x=-1e308..1e308", "y=1..2"), scaled = SPACE("y=1,2", "x=log:1..2");
+
+    (void)state;
+    assert_unpaired(&short_last, "'lr' has 3 values and 'act' has 2");
+    assert_unpaired(&long_last, "'layers' has 3 values and 'x' has 4");
+    assert_unpaired(&real, "'x' is a range of real numbers: a paired list needs");
+    assert_unpaired(&scaled, "'x' is a log-scaled range");
+}
+
+static void test_pairs_of_nothing_are_one_trial(void **state)
+{
+    struct hy_space space = {0};
+    struct hy_search *s = search_take(&space, settings_of(HY_SEARCH_PAIRED, 0));
+
+    (void)state;
+    assert_int_equal(hy_search_total(s), 1);
+    assert_int_equal(ask(s, NULL), 1);
+    hy_search_free(s);
+}
+
 /* ---- random ---------------------------------------------------------------- */
 
 static void test_random_trials_depend_on_seed_and_number_alone(void **state)
@@ -213,7 +274,8 @@ static void test_random_ends_after_its_samples(void **state)
 
 static void test_only_open_trials_can_be_told(void **state)
 {
-    static const enum hy_search_kind kinds[] = {HY_SEARCH_GRID, HY_SEARCH_RANDOM, HY_SEARCH_EVOLVE};
+    static const enum hy_search_kind kinds[] = {HY_SEARCH_GRID, HY_SEARCH_PAIRED, HY_SEARCH_RANDOM,
+                                                HY_SEARCH_EVOLVE};
 
     (void)state;
     for (size_t i = 0; i < HY_COUNT(kinds); i++) {
@@ -258,6 +320,8 @@ static int space_scenario(void *arg)
     (void)arg;
     if (rc == 0)
         rc = hy_space_add_grid(&space, "batch=1..4", NULL);
+    if (rc == 0)
+        rc = hy_space_add(&space, "mixed=[[64, 64], \"caf\\u00e9\", null, {\"a\": 1}]", NULL);
     hy_space_done(&space);
     return rc;
 }
@@ -318,6 +382,9 @@ int main(void)
         cmocka_unit_test(test_grids_too_big_to_count_are_refused),
         cmocka_unit_test(test_grid_over_integers_is_exact_at_the_limit),
         cmocka_unit_test(test_grid_over_nothing_is_one_trial),
+        cmocka_unit_test(test_paired_lists_go_side_by_side),
+        cmocka_unit_test(test_paired_lists_of_unequal_lengths_are_refused),
+        cmocka_unit_test(test_pairs_of_nothing_are_one_trial),
         cmocka_unit_test(test_random_trials_depend_on_seed_and_number_alone),
         cmocka_unit_test(test_random_trials_are_the_same_on_every_machine),
         cmocka_unit_test(test_random_stays_within_bounds_and_reaches_both_ends),

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 
+#include "base/buf.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/text.h"
@@ -65,6 +66,159 @@ static void test_lists_keep_texts_as_written(void **state)
     assert_string_equal(s.dims[2].choices[0], "../a");
     assert_string_equal(s.dims[3].choices[0], "a=b");
     assert_int_equal(s.dims[4].choice_count, 1);
+    hy_space_done(&s);
+}
+
+/* Adds "v=" and the list, and compares every choice as JSON and as text. */
+static void assert_choices(const char *list, const char *const *json, const char *const *texts)
+{
+    hy_cleanup_free char *line = hy_asprintf("v=%s", list);
+    char room[8];
+
+    for (int grid = 0; grid < 2; grid++) {
+        struct hy_space s = space_of((const char *const[]){line, NULL}, grid);
+        const struct hy_dim *dim = &s.dims[0];
+        size_t n = 0;
+
+        assert_int_equal(dim->kind, HY_DIM_CATEGORY);
+        for (; json[n]; n++) {
+            struct hy_value v = {(double)n};
+
+            assert_in_range(n, 0, dim->choice_count - 1);
+            assert_string_equal(hy_value_json(dim, v), json[n]);
+            assert_string_equal(hy_value_text(dim, v, room, sizeof room), texts[n]);
+        }
+        assert_int_equal(dim->choice_count, n);
+        hy_space_done(&s);
+    }
+}
+
+#define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static void test_json_lists_keep_every_value_as_it_is(void **state)
+{
+    (void)state;
+    assert_choices("[[64,64],[128]]", WORDS("[64,64]", "[128]"), WORDS("[64,64]", "[128]"));
+    assert_choices("[\"relu\", null, true, false]", WORDS("\"relu\"", "null", "true", "false"),
+                   WORDS("relu", "null", "true", "false"));
+    assert_choices("[1, \"1\", 1.0, 1e-3, -0.5E+3]", WORDS("1", "\"1\"", "1.0", "1e-3", "-0.5E+3"),
+                   WORDS("1", "1", "1.0", "1e-3", "-0.5E+3"));
+    assert_choices("[ { \"a b\" : [ 1 , { } , [ ] ] } ]", WORDS("{\"a b\":[1,{},[]]}"),
+                   WORDS("{\"a b\":[1,{},[]]}"));
+    assert_choices("[\n\t\"\"\r\n]", WORDS("\"\""), WORDS(""));
+    assert_choices("[9223372036854775807, -9223372036854775808]",
+                   WORDS("9223372036854775807", "-9223372036854775808"),
+                   WORDS("9223372036854775807", "-9223372036854775808"));
+    assert_choices("[1e-400]", WORDS("1e-400"), WORDS("1e-400"));
+    assert_choices("[\"1..4\", \"log:1..4\", \"a,b\", \"]\"]",
+                   WORDS("\"1..4\"", "\"log:1..4\"", "\"a,b\"", "\"]\""),
+                   WORDS("1..4", "log:1..4", "a,b", "]"));
+}
+
+static void test_escapes_in_a_json_text_are_read_for_its_text_alone(void **state)
+{
+    (void)state;
+    assert_choices("[\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"]", WORDS("\"\\\"\\\\\\/\\b\\f\\n\\r\\t\""),
+                   WORDS("\"\\/\b\f\n\r\t"));
+    assert_choices("[\"\\u0041\\u00e9\\u20AC\\ud83d\\uDE00\"]",
+                   WORDS("\"\\u0041\\u00e9\\u20AC\\ud83d\\uDE00\""),
+                   WORDS("A\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"));
+    assert_choices("[\"\xc3\xa9\x7f\"]", WORDS("\"\xc3\xa9\x7f\""), WORDS("\xc3\xa9\x7f"));
+}
+
+static void test_bad_json_is_refused_where_it_is_bad(void **state)
+{
+    static const struct {
+        const char *list, *because;
+    } cases[] = {
+        {"[]", "no values"},
+        {"[ ]", "no values"},
+        {"[relu, tanh]", "at byte 2, before 'relu, tanh]', a value is missing"},
+        {"['relu']", "at byte 2, before ''relu']', a value is missing"},
+        {"[1 2]", "at byte 4, before '2]', a ',' or ']' is missing"},
+        {"[1,]", "at byte 4, before ']', a value is missing"},
+        {"[,1]", "at byte 2, before ',1]', a value is missing"},
+        {"[1],[2]", "at byte 4, before ',[2]', the list has ended"},
+        {"[[1]", "at its end a ',' or ']' is missing"},
+        {"[01]", "at byte 3, before '1]', a ',' or ']'"},
+        {"[.5]", "a value is missing"},
+        {"[1.]", "at byte 3, before '.]', a ',' or ']'"},
+        {"[+1]", "a value is missing"},
+        {"[1e]", "before 'e]', a ',' or ']'"},
+        {"[NaN]", "a value is missing"},
+        {"[nul]", "a value is missing"},
+        {"[truefalse]", "at byte 6, before 'false]', a ',' or ']'"},
+        {"[9223372036854775808]", "too large"},
+        {"[-1e999]", "too large"},
+        {"[\"a]", "at byte 2, before '\"a]', a text begins that does not end"},
+        {"[\"\\x\"]", "no such escape"},
+        {"[\"\\u12\"]", "no character"},
+        {"[\"\\ud800\"]", "no character"},
+        {"[\"\\udc00\"]", "no character"},
+        {"[\"\\ud800\\u0041\"]", "no character"},
+        {"[\"\\u0000\"]", "NUL"},
+        {"[\"a\tb\"]", "control character"},
+        {"[\"\xff\"]", "no UTF-8"},
+        {"[\"\xed\xa0\x80\"]", "no UTF-8"},
+        {"[{\"a\" 1}]", "before '1}]', a ':' is missing"},
+        {"[{a: 1}]", "before 'a: 1}]', a name in double quotes"},
+        {"[{\"a\": 1,}]", "before '}]', a name in double quotes"},
+        {"[{\"a\": 1]", "before ']', a ',' or '}' is missing"},
+        {"[1 // one\n]", "before '// one?]'"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(cases); i++) {
+        hy_cleanup_free char *text = hy_asprintf("x=%s", cases[i].list);
+
+        assert_refused(text, false, cases[i].because);
+        assert_refused(text, true, cases[i].because);
+    }
+}
+
+static void test_json_may_be_nested_but_not_without_end(void **state)
+{
+    char deep[2 * 300 + 3] = "x=";
+    struct hy_space s = {0};
+    struct hy_err err = {0};
+
+    (void)state;
+    memset(deep + 2, '[', 200);
+    memset(deep + 202, ']', 200);
+    assert_int_equal(hy_space_add(&s, deep, &err), 0);
+    assert_int_equal(strlen(hy_value_json(&s.dims[0], (struct hy_value){0})), 398);
+    hy_space_done(&s);
+    memset(deep + 2, '[', 300);
+    memset(deep + 302, ']', 300);
+    assert_refused(deep, false, "at byte 201");
+}
+
+static void test_a_hundred_thousand_json_values_are_read(void **state)
+{
+    hy_cleanup_buf struct hy_buf b;
+    struct hy_space s = {0};
+    struct hy_err err = {0};
+
+    (void)state;
+    hy_buf_init(&b, 16 << 20);
+    for (int i = 0; i < 100000; i++)
+        assert_int_equal(hy_buf_printf(&b, "%s%d", i ? ", " : "x=[", i), 0);
+    assert_int_equal(hy_buf_append_str(&b, "]"), 0);
+    assert_int_equal(hy_space_add_grid(&s, hy_buf_cstr(&b), &err), 0);
+    assert_int_equal(s.dims[0].choice_count, 100000);
+    assert_string_equal(hy_value_json(&s.dims[0], (struct hy_value){99999}), "99999");
+    hy_space_done(&s);
+}
+
+static void test_only_what_was_written_as_json_has_json(void **state)
+{
+    struct hy_space s = SPACE("a=x,1", "b=1..4", "c=0.0..1.0", "d=[1]", "e=[1,2", "f=1,2]");
+
+    (void)state;
+    for (size_t i = 0; i < s.count; i++)
+        assert_int_equal(hy_value_json(&s.dims[i], (struct hy_value){0}) != NULL, i == 3);
+    assert_string_equal(s.dims[4].choices[0], "[1");
+    assert_string_equal(hy_value_json(&s.dims[3], (struct hy_value){1}), ""); /* there is none such */
     hy_space_done(&s);
 }
 
@@ -196,6 +350,12 @@ int main(void)
         cmocka_unit_test(test_ranges_take_their_kind_from_how_they_are_written),
         cmocka_unit_test(test_bounds_come_in_either_order),
         cmocka_unit_test(test_lists_keep_texts_as_written),
+        cmocka_unit_test(test_json_lists_keep_every_value_as_it_is),
+        cmocka_unit_test(test_escapes_in_a_json_text_are_read_for_its_text_alone),
+        cmocka_unit_test(test_bad_json_is_refused_where_it_is_bad),
+        cmocka_unit_test(test_json_may_be_nested_but_not_without_end),
+        cmocka_unit_test(test_a_hundred_thousand_json_values_are_read),
+        cmocka_unit_test(test_only_what_was_written_as_json_has_json),
         cmocka_unit_test(test_bad_spaces_are_refused_with_a_sentence),
         cmocka_unit_test(test_grids_refuse_ranges_that_are_not_of_integers),
         cmocka_unit_test(test_long_names_leave_the_sentence_readable),

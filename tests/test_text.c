@@ -120,6 +120,35 @@ static void test_text_double_is_the_whole_string(void **state)
     assert_true(isinf(v) && v < 0);
 }
 
+static void test_json_numbers_end_where_their_grammar_does(void **state)
+{
+    static const struct {
+        const char *text;
+        size_t len;
+    } cases[] = {
+        {"0", 1},     {"-0", 2},   {"007", 1},    {"12,", 2},    {"-0.5e3]", 6}, {"1e+05", 5}, {"1E-5x", 4},
+        {"1.", 1},    {".5", 0},   {"1e", 1},     {"1e+", 1},    {"1.5.5", 3},   {"", 0},      {"-", 0},
+        {"+1", 0},    {"inf", 0},  {"nan", 0},    {"0x10", 1},   {"1.e5", 1},    {"-a", 0},    {"10 ", 2},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        if (hy_json_number_len(cases[i].text) != cases[i].len)
+            fail_msg("'%s': %zu", cases[i].text, hy_json_number_len(cases[i].text));
+}
+
+static void test_json_numbers_fit_where_readers_can_hold_them(void **state)
+{
+    (void)state;
+    assert_true(hy_json_number_fits("9223372036854775807", 19));
+    assert_true(hy_json_number_fits("-9223372036854775808", 20));
+    assert_false(hy_json_number_fits("9223372036854775808", 19));
+    assert_true(hy_json_number_fits("9223372036854775808.0", 21));
+    assert_true(hy_json_number_fits("1e308,1e999", 5)); /* looks no further than it is told */
+    assert_false(hy_json_number_fits("-1e999", 6));
+    assert_true(hy_json_number_fits("1e-999", 6));
+}
+
 static void test_text_u64_has_digits_only(void **state)
 {
     static const char *const bad[] = {"", "-1", "+1", " 1", "1 ", "0x10", "1.0", "one"};
@@ -446,6 +475,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_err_set_writes_the_sentence_and_returns_the_code),
+        cmocka_unit_test(test_json_numbers_end_where_their_grammar_does),
+        cmocka_unit_test(test_json_numbers_fit_where_readers_can_hold_them),
         cmocka_unit_test(test_err_without_anybody_to_read_it_still_gives_the_code),
         cmocka_unit_test(test_err_sys_ends_with_the_reason),
         cmocka_unit_test(test_err_sys_keeps_the_reason_behind_a_very_long_path),

@@ -8,7 +8,8 @@
 
 A space is a dict from names to values. In a grid the values are the choices, whatever they are, and
 come back as the same objects. Elsewhere two numbers are bounds, in either order (two ints make an
-integer dimension), and any other list is a category. A text is read as on the command line.
+integer dimension), and any other list is a category. A text is read as on the command line, and
+hopyard.log, integer, uniform and choice say the same in Python.
 """
 
 import secrets
@@ -17,10 +18,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _hopyard
+from .space import choice, integer, log, native, uniform
 
-__all__ = ["Evolution", "Grid", "Random", "Space", "Trial"]
+__all__ = ["Evolution", "Grid", "Paired", "Random", "Space", "Trial"]
 
-Space = Mapping[str, Iterable[Any] | str]
+Space = Mapping[str, Iterable[Any] | str | choice | integer | log | uniform]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class _Search:
 
     def __init__(self, kind: str, space: Space, direction: str, seed: int | None, **settings: Any) -> None:
         self.seed = secrets.randbits(64) if seed is None else seed
-        self._native = _hopyard.Search(kind, space, direction, self.seed, **settings)
+        self._native = _hopyard.Search(kind, native(space), direction, self.seed, **settings)
 
     def ask(self) -> Trial | None:
         """The next trial; None when a generation waits for answers, or when the search is done."""
@@ -66,6 +68,13 @@ class Grid(_Search):
 
     def __init__(self, space: Space, direction: str = "max", seed: int | None = None) -> None:
         super().__init__("grid", space, direction, seed)
+
+
+class Paired(_Search):
+    """The first values of all lists, then the second ones, and so on; the lists are equally long."""
+
+    def __init__(self, space: Space, direction: str = "max", seed: int | None = None) -> None:
+        super().__init__("paired", space, direction, seed)
 
 
 class Random(_Search):

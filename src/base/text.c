@@ -28,6 +28,37 @@ int hy_parse_double(const char *text, double *ret)
     return 0;
 }
 
+static size_t digits(const char *s)
+{
+    return strspn(s, "0123456789");
+}
+
+size_t hy_json_number_len(const char *s)
+{
+    size_t n = *s == '-', whole = s[n] == '0' ? 1 : digits(s + n), more;
+
+    if (whole == 0)
+        return 0;
+    n += whole;
+    more = s[n] == '.' ? digits(s + n + 1) : 0;
+    n += more ? 1 + more : 0;
+    if (s[n] == 'e' || s[n] == 'E') {
+        size_t sign = s[n + 1] == '+' || s[n + 1] == '-';
+
+        more = digits(s + n + 1 + sign);
+        n += more ? 1 + sign + more : 0;
+    }
+    return n;
+}
+
+bool hy_json_number_fits(const char *s, size_t n)
+{
+    if (memchr(s, '.', n) || memchr(s, 'e', n) || memchr(s, 'E', n))
+        return isfinite(strtod(s, NULL));
+    errno = 0;
+    return (strtoll(s, NULL, 10), errno) != ERANGE;
+}
+
 int hy_parse_u64(const char *text, uint64_t *ret)
 {
     unsigned long long value;

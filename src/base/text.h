@@ -3,6 +3,7 @@
 #ifndef HY_BASE_TEXT_H
 #define HY_BASE_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,6 +16,11 @@ int hy_parse_u64(const char *text, uint64_t *ret);
 int hy_parse_size(const char *text, uint64_t *ret_bytes);
 /* "90", "90s", "15m", "1h", "1.5h", "2d": milliseconds. */
 int hy_parse_duration(const char *text, int64_t *ret_ms);
+
+/* How many bytes the JSON number at `s` has (-0.5e3; 007 ends behind its first 0), 0 when it is none. */
+size_t hy_json_number_len(const char *s);
+/* Whether readers can hold it: a whole number in 64 bits, any other in a double. */
+bool hy_json_number_fits(const char *s, size_t n);
 
 /* "4.1 GB" (1 GB = 1024^3 bytes); returns `out`. */
 char *hy_format_size(uint64_t bytes, char *out, size_t size);

@@ -176,32 +176,6 @@ char *hy_params_dir(const struct hy_space *space, const struct hy_value *values,
 
 /* ---- JSON ------------------------------------------------------------ */
 
-/* -0.5e3 is a number in JSON; 007, .5, 1. and inf are not. */
-static bool is_json_number(const char *s)
-{
-    s += *s == '-';
-    if (*s == '0' && isdigit((unsigned char)s[1]))
-        return false;
-    if (!isdigit((unsigned char)*s))
-        return false;
-    s += strspn(s, "0123456789");
-    if (*s == '.') {
-        size_t n = strspn(s + 1, "0123456789");
-
-        if (!n)
-            return false;
-        s += n + 1;
-    }
-    if (*s == 'e' || *s == 'E') {
-        size_t sign = s[1] == '+' || s[1] == '-', n = strspn(s + 1 + sign, "0123456789");
-
-        if (!n)
-            return false;
-        s += 1 + sign + n;
-    }
-    return !*s;
-}
-
 int hy_append_json_string(struct hy_buf *b, const char *text)
 {
     json_t *value = json_string(text);
@@ -216,6 +190,35 @@ int hy_append_json_string(struct hy_buf *b, const char *text)
     return dump ? hy_buf_append_str(b, dump) : -ENOMEM;
 }
 
+/* A plain text stands for a number where it can be one; "007", "1." and "1e999" are texts. */
+static int append_text(struct hy_buf *b, const char *text)
+{
+    size_t n = hy_json_number_len(text);
+
+    if (n && !text[n] && hy_json_number_fits(text, n))
+        return hy_buf_append(b, text, n);
+    return hy_append_json_string(b, text);
+}
+
+/* A real number stays one: 1.0, for readers to whom 1 is an integer. */
+static int append_real(struct hy_buf *b, const char *text)
+{
+    int rc = hy_buf_append_str(b, text);
+
+    return rc == 0 && !strpbrk(text, ".e") ? hy_buf_append_str(b, ".0") : rc;
+}
+
+static int append_json(struct hy_buf *b, const struct hy_dim *dim, struct hy_value v)
+{
+    const char *json = hy_value_json(dim, v), *text;
+    char room[64];
+
+    if (json)
+        return hy_buf_append_str(b, json);
+    text = hy_value_text(dim, v, room, sizeof room);
+    return dim->kind == HY_DIM_FLOAT ? append_real(b, text) : append_text(b, text);
+}
+
 char *hy_params_json(const struct hy_space *space, const struct hy_value *values)
 {
     hy_cleanup_buf struct hy_buf out;
@@ -224,16 +227,13 @@ char *hy_params_json(const struct hy_space *space, const struct hy_value *values
     hy_buf_init(&out, TEXT_MAX);
     rc = hy_buf_append_str(&out, "{");
     for (size_t i = 0; i < space->count && rc == 0; i++) {
-        char room[64];
-        const char *text = hy_value_text(&space->dims[i], values[i], room, sizeof room);
-
         rc = i ? hy_buf_append_str(&out, ", ") : 0;
         if (rc == 0)
             rc = hy_append_json_string(&out, space->dims[i].name);
         if (rc == 0)
             rc = hy_buf_append_str(&out, ": ");
         if (rc == 0)
-            rc = is_json_number(text) ? hy_buf_append_str(&out, text) : hy_append_json_string(&out, text);
+            rc = append_json(&out, &space->dims[i], values[i]);
     }
     if (rc == 0)
         rc = hy_buf_append_str(&out, "}");

@@ -16,7 +16,8 @@ char *hy_command_expand(const char *template, const struct hy_space *space, cons
  */
 char *hy_params_dir(const struct hy_space *space, const struct hy_value *values, uint64_t number);
 
-/* {"lr": 0.001, "act": "relu"}: in the space's order, numbers as numbers. */
+/* {"lr": 0.001, "act": "relu", "layers": [64,64]}: in the space's order, numbers
+ * as numbers, JSON as it was written. */
 char *hy_params_json(const struct hy_space *space, const struct hy_value *values);
 
 /* Appends "text" with JSON's quotes and escapes; odd bytes as for a terminal. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/mem.h"
 #include "search/search.h"
 
@@ -28,11 +29,17 @@ static const struct hy_py_state *state_of(PyTypeObject *type)
 static int one_of(const struct hy_py_state *state, const char *what, const char *text,
                   const char *const *names)
 {
+    hy_cleanup_buf struct hy_buf all;
+
+    hy_buf_init(&all, 200);
     for (int i = 0; names[i]; i++)
         if (strcmp(names[i], text) == 0)
             return i;
-    hy_py_error(state, "there is no %s '%s'; it is one of '%s', '%s'%s%s%s", what, text, names[0], names[1],
-                names[2] ? ", '" : "", names[2] ? names[2] : "", names[2] ? "'" : "");
+    for (int i = 0; names[i]; i++)
+        if (hy_buf_printf(&all, "%s'%s'", i ? ", " : "", names[i]) < 0)
+            break;
+    hy_py_error(state, "there is no %s '%s'; it is one of %s", what, text,
+                hy_buf_cstr(&all) ? hy_buf_cstr(&all) : names[0]);
     return -1;
 }
 
@@ -95,7 +102,7 @@ static int parse(PyObject *args, PyObject *kwargs, struct arguments *a)
 static int settings_of(const struct hy_py_state *state, const struct arguments *a,
                        struct hy_search_settings *s)
 {
-    static const char *const kinds[] = {"grid", "random", "evolve", NULL};
+    static const char *const kinds[] = {"grid", "random", "evolve", "paired", NULL};
     static const char *const directions[] = {"min", "max", NULL};
     static const char *const strategies[] = {"best1bin", "rand1bin", NULL};
     int kind = one_of(state, "kind of search", a->kind, kinds), direction, strategy = -1;
@@ -123,6 +130,11 @@ static int settings_of(const struct hy_py_state *state, const struct arguments *
     return 0;
 }
 
+static int takes_lists(enum hy_search_kind kind)
+{
+    return kind == HY_SEARCH_GRID || kind == HY_SEARCH_PAIRED;
+}
+
 /* ---- the type --------------------------------------------------------------- */
 
 static int start(const struct hy_py_state *state, struct search *self, const struct arguments *a)
@@ -133,7 +145,7 @@ static int start(const struct hy_py_state *state, struct search *self, const str
     int rc = settings_of(state, a, &settings);
 
     if (rc == 0)
-        rc = hy_py_space(state, a->space, settings.kind == HY_SEARCH_GRID, &space, &self->choices);
+        rc = hy_py_space(state, a->space, takes_lists(settings.kind), &space, &self->choices);
     if (rc == 0 && hy_search_new(&space, &settings, &self->search, &err) < 0) {
         hy_py_raise(state, &err);
         rc = -1;

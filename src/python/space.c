@@ -5,6 +5,7 @@
  *     {"lr": [0.1, 0.01]}       a grid: the choices, whatever they are
  *                               else: bounds, as two numbers always are
  *     {"act": ["relu", "tanh"]} a category
+ *     {"n": choice(32, 64)}     a category, whatever they are: what has an attribute `choices`
  *     {"lr": "log:1e-5..1e-1"}  as on the command line
  */
 #include "module.h"
@@ -46,13 +47,11 @@ static PyObject *object_of(const char *text)
     return PyFloat_FromDouble(value);
 }
 
+/* What the texts of a list stand for, as a tuple. */
 static PyObject *objects_of(const struct hy_dim *dim)
 {
-    PyObject *tuple;
+    PyObject *tuple = PyTuple_New((Py_ssize_t)dim->choice_count);
 
-    if (dim->kind != HY_DIM_CATEGORY)
-        return Py_NewRef(Py_None);
-    tuple = PyTuple_New((Py_ssize_t)dim->choice_count);
     for (size_t i = 0; tuple && i < dim->choice_count; i++) {
         PyObject *object = object_of(dim->choices[i]);
 
@@ -62,14 +61,26 @@ static PyObject *objects_of(const struct hy_dim *dim)
     return tuple;
 }
 
+/* The values of a list that the search has read as JSON, as a tuple. */
+static PyObject *json_objects(PyObject *text)
+{
+    PyObject *json = PyImport_ImportModule("json");
+    PyObject *list = json ? PyObject_CallMethod(json, "loads", "O", text) : NULL;
+    PyObject *tuple = list ? PySequence_Tuple(list) : NULL;
+
+    Py_XDECREF(list);
+    Py_XDECREF(json);
+    return tuple;
+}
+
 /* "name=text", read as on the command line. */
 static PyObject *add_text(const struct hy_py_state *state, PyObject *name, PyObject *value, int grid,
                           struct hy_space *space)
 {
     const char *key = text_of(state, name), *values = text_of(state, value);
     hy_cleanup_free char *text = key && values ? hy_asprintf("%s=%s", key, values) : NULL;
+    const struct hy_dim *dim;
     struct hy_err err = {0};
-    PyObject *objects = NULL;
 
     if (!key || !values)
         return NULL;
@@ -77,11 +88,12 @@ static PyObject *add_text(const struct hy_py_state *state, PyObject *name, PyObj
         return PyErr_NoMemory();
     if (strchr(key, '='))
         return hy_py_error(state, "the name %R cannot be used: it has a '=' in it", name);
-    if ((grid ? hy_space_add_grid : hy_space_add)(space, text, &err) == 0)
-        objects = objects_of(&space->dims[space->count - 1]);
-    else
-        hy_py_raise(state, &err);
-    return objects;
+    if ((grid ? hy_space_add_grid : hy_space_add)(space, text, &err) < 0)
+        return hy_py_raise(state, &err);
+    dim = &space->dims[space->count - 1];
+    if (dim->kind != HY_DIM_CATEGORY)
+        return Py_NewRef(Py_None);
+    return dim->json ? json_objects(value) : objects_of(dim);
 }
 
 static int is_number(PyObject *o)
@@ -130,22 +142,33 @@ static PyObject *add_choices(const struct hy_py_state *state, char *name, PyObje
     return Py_NewRef(values);
 }
 
+static PyObject *tuple_of(PyObject *value)
+{
+    PyObject *choices = PyObject_HasAttrString(value, "choices") ? PyObject_GetAttrString(value, "choices")
+                                                                 : Py_NewRef(value);
+    PyObject *tuple = choices ? PySequence_Tuple(choices) : NULL;
+
+    Py_XDECREF(choices);
+    return tuple;
+}
+
 static PyObject *add_values(const struct hy_py_state *state, PyObject *name, PyObject *value, int grid,
                             struct hy_space *space)
 {
     const char *text = text_of(state, name);
     hy_cleanup_free char *copy = text ? hy_strdup(text) : NULL;
+    int listed = grid || PyObject_HasAttrString(value, "choices");
     PyObject *values, *objects;
 
     if (!copy)
         return text ? PyErr_NoMemory() : NULL;
-    values = PySequence_Tuple(value);
+    values = tuple_of(value);
     if (!values) {
         if (PyErr_ExceptionMatches(PyExc_TypeError))
             hy_py_error(state, "'%s' needs a list of values, or a text such as '1..4'; got %R", copy, value);
         return NULL;
     }
-    if (!grid && PyTuple_Size(values) == 2 && is_number(PyTuple_GetItem(values, 0)) &&
+    if (!listed && PyTuple_Size(values) == 2 && is_number(PyTuple_GetItem(values, 0)) &&
         is_number(PyTuple_GetItem(values, 1)))
         objects = add_bounds(state, copy, values, space);
     else

@@ -39,10 +39,11 @@ struct hy_search {
     void *state;        /* the kind's own */
 };
 
-extern const struct hy_search_ops hy_grid_ops, hy_random_ops, hy_evolve_ops;
+extern const struct hy_search_ops hy_grid_ops, hy_paired_ops, hy_random_ops, hy_evolve_ops;
 
-/* The ticket of kinds that remember nothing about a trial. */
+/* Kinds that remember nothing, and the ticket of their trials. */
 extern char hy_plain_ticket;
+void hy_plain_done(struct hy_search *s);
 void hy_plain_tell(struct hy_search *s, void *ticket, double cost);
 void hy_plain_drop(void *ticket);
 

@@ -15,11 +15,6 @@ static int random_init(struct hy_search *s, struct hy_err *err)
     return 0;
 }
 
-static void random_done(struct hy_search *s)
-{
-    (void)s;
-}
-
 static int random_ask(struct hy_search *s, uint64_t number, struct hy_value *values, void **ret_ticket)
 {
     struct hy_rng rng;
@@ -31,5 +26,5 @@ static int random_ask(struct hy_search *s, uint64_t number, struct hy_value *val
     return 1;
 }
 
-const struct hy_search_ops hy_random_ops = {random_init, random_done, random_ask, hy_plain_tell,
+const struct hy_search_ops hy_random_ops = {random_init, hy_plain_done, random_ask, hy_plain_tell,
                                             hy_plain_drop};

@@ -12,9 +12,15 @@ static const struct hy_search_ops *const kinds[] = {
     [HY_SEARCH_GRID] = &hy_grid_ops,
     [HY_SEARCH_RANDOM] = &hy_random_ops,
     [HY_SEARCH_EVOLVE] = &hy_evolve_ops,
+    [HY_SEARCH_PAIRED] = &hy_paired_ops,
 };
 
 char hy_plain_ticket;
+
+void hy_plain_done(struct hy_search *s)
+{
+    (void)s;
+}
 
 void hy_plain_tell(struct hy_search *s, void *ticket, double cost)
 {

@@ -28,6 +28,7 @@ struct hy_dim {
     bool log;         /* FLOAT and INT: uniform in the logarithm */
     double low, high; /* FLOAT and INT: low <= high, both included */
     char **choices;   /* CATEGORY: the texts as the user wrote them */
+    char **json;      /* CATEGORY: the same choices as JSON; NULL: they are texts and no more */
     size_t choice_count;
 };
 
@@ -46,15 +47,17 @@ void hy_space_done(struct hy_space *s); /* a zeroed space is an empty one */
  *     units=log:16..1024    integer, log-scaled
  *     x=-5.12..5.12         float
  *     act=relu,tanh         category
+ *     act=["relu", null]    category: a JSON array of any values
  *
- * A comma makes a list, so "../a,../b" is a category and not a range.
+ * A comma makes a list, so "../a,../b" is a category and not a range. What
+ * begins with '[' and ends with ']' is JSON.
  *
  * A pure parser over a NUL-terminated string. 0, -ENOMEM, or -EINVAL with a
  * sentence (empty name, empty list, bounds that are no numbers or not finite,
- * log of something not positive, a name given twice).
+ * log of something not positive, a name given twice, bad JSON and where).
  */
 int hy_space_add(struct hy_space *s, const char *text, struct hy_err *err);
-/* The same for a grid: every value is a choice ("lr=0.001,0.0005"). A range of
+/* The same for a grid: every value is a choice ("lr=0.001,0.0005", "lr=[0.1]"). A range of
  * integers ("layers=1..4") stays an integer dimension, every value of which the
  * grid visits in rising order; any other range is refused. */
 int hy_space_add_grid(struct hy_space *s, const char *text, struct hy_err *err);
@@ -68,15 +71,23 @@ struct hy_value {
 };
 
 /*
- * "0.001", "3", "relu": as it goes into the command. Fills `out` and returns
+ * "0.001", "3", "relu", "[64,64]": as it goes into the command; of a JSON string
+ * its text. Fills `out` and returns
  * it; for a category the answer is the choice itself, which lives as long as
  * `dim` and is whole even where `out` is too small. 32 bytes hold any number.
  */
 const char *hy_value_text(const struct hy_dim *dim, struct hy_value v, char *out, size_t size);
 
+/*
+ * The value as JSON where the user wrote JSON: [64,64], "1", null; no blanks,
+ * numbers as they were spelled. NULL where the value is a number or a plain
+ * text. Lives as long as `dim`.
+ */
+const char *hy_value_json(const struct hy_dim *dim, struct hy_value v);
+
 /* ---- the search -------------------------------------------------------- */
 
-enum hy_search_kind { HY_SEARCH_GRID, HY_SEARCH_RANDOM, HY_SEARCH_EVOLVE };
+enum hy_search_kind { HY_SEARCH_GRID, HY_SEARCH_RANDOM, HY_SEARCH_EVOLVE, HY_SEARCH_PAIRED };
 enum hy_de_strategy { HY_DE_DEFAULT, HY_DE_BEST1BIN, HY_DE_RAND1BIN };
 
 struct hy_search_settings {

@@ -3,6 +3,7 @@
  * The space, and how people write it:
  *
  *     NAME=VALUE,VALUE,…         a list
+ *     NAME=[JSON,JSON,…]         a list of any JSON values
  *     NAME=[log:]LOW..HIGH       a range; two integers make an integer dimension
  */
 #include "search/search.h"
@@ -16,6 +17,7 @@
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "search/choices.h"
 #include "search/scale.h"
 
 #define SHOWN_MAX 64 /* bytes of the user's text in a sentence */
@@ -61,17 +63,18 @@ static int no_memory(struct hy_err *err)
 
 /* ---- dimensions --------------------------------------------------------- */
 
-static void free_choices(char **choices, size_t count)
+static void free_texts(char **texts, size_t count)
 {
-    for (size_t i = 0; i < count; i++)
-        free(choices[i]);
-    free(choices);
+    for (size_t i = 0; texts && i < count; i++)
+        free(texts[i]);
+    free(texts);
 }
 
 static void dim_done(struct hy_dim *dim)
 {
     free(dim->name);
-    free_choices(dim->choices, dim->choice_count);
+    free_texts(dim->choices, dim->choice_count);
+    free_texts(dim->json, dim->choice_count);
 }
 
 void hy_space_done(struct hy_space *s)
@@ -141,6 +144,21 @@ static int check_dim(const struct hy_space *s, const struct hy_dim *dim, struct 
     return hy_err_set(err, -EINVAL, "'%s' is of no known kind", show(dim->name).text);
 }
 
+/* NULL when out of memory. */
+static char **copy_texts(char *const *texts, size_t count)
+{
+    char **copy = hy_calloc(count, sizeof *copy);
+
+    for (size_t i = 0; copy && i < count; i++) {
+        copy[i] = hy_strdup(texts[i]);
+        if (!copy[i]) {
+            free_texts(copy, i);
+            return NULL;
+        }
+    }
+    return copy;
+}
+
 static int copy_dim(struct hy_dim *to, const struct hy_dim *from)
 {
     *to = (struct hy_dim){.kind = from->kind};
@@ -153,15 +171,10 @@ static int copy_dim(struct hy_dim *to, const struct hy_dim *from)
         to->high = fmax(from->low, from->high);
         return 0;
     }
-    to->choices = hy_calloc(from->choice_count, sizeof *to->choices);
-    if (!to->choices)
-        return -ENOMEM;
-    for (; to->choice_count < from->choice_count; to->choice_count++) {
-        to->choices[to->choice_count] = hy_strdup(from->choices[to->choice_count]);
-        if (!to->choices[to->choice_count])
-            return -ENOMEM;
-    }
-    return 0;
+    to->choice_count = from->choice_count;
+    to->choices = copy_texts(from->choices, from->choice_count);
+    to->json = from->json ? copy_texts(from->json, from->choice_count) : NULL;
+    return to->choices && (to->json || !from->json) ? 0 : -ENOMEM;
 }
 
 int hy_space_add_dim(struct hy_space *s, const struct hy_dim *dim, struct hy_err *err)
@@ -259,6 +272,38 @@ static int add_list(struct hy_space *s, char *name, char *list, struct hy_err *e
     return hy_space_add_dim(s, &dim, err);
 }
 
+static bool is_json(const char *text)
+{
+    return text[0] == '[' && text[strlen(text) - 1] == ']';
+}
+
+static int bad_json(const char *name, const char *list, const struct hy_choices *c, struct hy_err *err)
+{
+    size_t at = (size_t)(c->at - list) + 1;
+
+    if (*c->at == '\0')
+        return hy_err_set(err, -EINVAL, "'%s' is no JSON list: at its end %s", show(name).text, c->fault);
+    return hy_err_set(err, -EINVAL, "'%s' is no JSON list: at byte %zu, before '%s', %s", show(name).text, at,
+                      show(c->at).text, c->fault);
+}
+
+static int add_json(struct hy_space *s, char *name, const char *list, struct hy_err *err)
+{
+    struct hy_dim dim = {.name = name, .kind = HY_DIM_CATEGORY};
+    struct hy_choices c = {0};
+    int rc = hy_choices_parse(&c, list);
+
+    dim.choices = c.texts;
+    dim.json = c.json;
+    dim.choice_count = c.count;
+    if (rc == 0)
+        rc = hy_space_add_dim(s, &dim, err);
+    else
+        rc = rc == -EINVAL ? bad_json(name, list, &c, err) : no_memory(err);
+    hy_choices_done(&c);
+    return rc;
+}
+
 /* Cuts a copy of the text into *ret_name and what follows the '='. */
 static int split(const char *text, char **ret_name, char **ret_rest, struct hy_err *err)
 {
@@ -285,6 +330,8 @@ int hy_space_add(struct hy_space *s, const char *text, struct hy_err *err)
 
     if (rc < 0)
         return rc;
+    if (is_json(rest))
+        return add_json(s, name, rest, err);
     if (strncmp(rest, "log:", 4) == 0)
         return add_range(s, name, rest + 4, true, err);
     if (strstr(rest, "..") && !strchr(rest, ','))
@@ -324,6 +371,8 @@ int hy_space_add_grid(struct hy_space *s, const char *text, struct hy_err *err)
 
     if (rc < 0)
         return rc;
+    if (is_json(rest))
+        return add_json(s, name, rest, err);
     if (is_integer_range(rest))
         return add_range(s, name, rest, false, err);
     if (is_number_range(strncmp(rest, "log:", 4) == 0 ? rest + 4 : rest))
@@ -335,6 +384,11 @@ int hy_space_add_grid(struct hy_space *s, const char *text, struct hy_err *err)
 }
 
 /* ---- values ------------------------------------------------------------- */
+
+static const char *choice_of(const struct hy_dim *dim, char *const *texts, struct hy_value v)
+{
+    return v.number >= 0 && v.number < (double)dim->choice_count ? texts[(size_t)v.number] : "";
+}
 
 const char *hy_value_text(const struct hy_dim *dim, struct hy_value v, char *out, size_t size)
 {
@@ -349,7 +403,12 @@ const char *hy_value_text(const struct hy_dim *dim, struct hy_value v, char *out
     case HY_DIM_CATEGORY:
         break;
     }
-    choice = v.number >= 0 && v.number < (double)dim->choice_count ? dim->choices[(size_t)v.number] : "";
+    choice = choice_of(dim, dim->choices, v);
     snprintf(out, size, "%s", choice);
     return choice;
+}
+
+const char *hy_value_json(const struct hy_dim *dim, struct hy_value v)
+{
+    return dim->json ? choice_of(dim, dim->json, v) : NULL;
 }

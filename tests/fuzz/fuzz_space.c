@@ -2,8 +2,10 @@
 /*
  * The space syntax: lines in, each given to hy_space_add and to
  * hy_space_add_grid. What is accepted must keep the promises of search.h, and
- * must be searchable.
+ * must be searchable. Whether a JSON list is one, and what it holds, jansson
+ * knows as well.
  */
+#include <jansson.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -27,7 +29,7 @@ static void check_dim(const struct hy_dim *dim)
     if (dim->kind == HY_DIM_CATEGORY) {
         promise(dim->choice_count > 0);
         for (size_t i = 0; i < dim->choice_count; i++)
-            promise(dim->choices[i][0]);
+            promise(dim->json || dim->choices[i][0]);
         return;
     }
     promise(isfinite(dim->low) && isfinite(dim->high) && dim->low <= dim->high);
@@ -47,6 +49,58 @@ static void check_value(const struct hy_dim *dim, struct hy_value v)
     }
     promise(v.number >= dim->low && v.number <= dim->high);
     promise(hy_parse_double(text, &back) == 0 && back == v.number);
+}
+
+/* ---- JSON --------------------------------------------------------------- */
+
+static size_t depth_of(const char *text)
+{
+    size_t depth = 0, most = 0;
+
+    for (; *text; text++) { /* those in texts count too: what only looks deep is not judged */
+        depth += *text == '[' || *text == '{';
+        depth -= depth && (*text == ']' || *text == '}');
+        most = depth > most ? depth : most;
+    }
+    return most;
+}
+
+static void check_choice(const struct hy_dim *dim, size_t i, const json_t *want)
+{
+    json_t *got = json_loads(dim->json[i], JSON_DECODE_ANY, NULL);
+
+    promise(got && json_equal(got, want));
+    if (json_is_string(want))
+        promise(strcmp(dim->choices[i], json_string_value(want)) == 0);
+    else
+        promise(strcmp(dim->choices[i], dim->json[i]) == 0);
+    json_decref(got);
+}
+
+/* `dim` is what became of the list, NULL when it was refused; the name was fine. */
+static void compare(const char *list, const struct hy_dim *dim)
+{
+    json_t *want = json_loads(list, 0, NULL);
+
+    if (dim) {
+        promise(want && json_array_size(want) == dim->choice_count);
+        for (size_t i = 0; i < dim->choice_count; i++)
+            check_choice(dim, i, json_array_get(want, i));
+    } else {
+        promise(!want || json_array_size(want) == 0 || depth_of(list) > 150);
+    }
+    json_decref(want);
+}
+
+static void check_json(const char *list)
+{
+    hy_cleanup_free char *line = hy_asprintf("x=%s", list);
+    struct hy_space space = {0};
+    struct hy_err err = {0};
+
+    if (list[0] == '[' && list[strlen(list) - 1] == ']')
+        compare(list, hy_space_add(&space, line, &err) == 0 ? &space.dims[0] : NULL);
+    hy_space_done(&space);
 }
 
 static void try_search(const struct hy_space *space, enum hy_search_kind kind)
@@ -89,13 +143,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct hy_space space = {0}, grid = {0};
     char *rest = text, *line;
 
+    check_json(text);
     while (rest && (line = strsep(&rest, "\n"))) {
+        check_json(strchr(line, '=') ? strchr(line, '=') + 1 : line);
         add(&space, line, hy_space_add);
         add(&grid, line, hy_space_add_grid);
     }
-    for (int kind = HY_SEARCH_GRID; space.count > 0 && kind <= HY_SEARCH_EVOLVE; kind++)
+    for (int kind = HY_SEARCH_GRID; space.count > 0 && kind <= HY_SEARCH_PAIRED; kind++)
         try_search(&space, (enum hy_search_kind)kind);
-    for (int kind = HY_SEARCH_GRID; grid.count > 0 && kind <= HY_SEARCH_EVOLVE; kind++)
+    for (int kind = HY_SEARCH_GRID; grid.count > 0 && kind <= HY_SEARCH_PAIRED; kind++)
         try_search(&grid, (enum hy_search_kind)kind);
     hy_space_done(&space);
     hy_space_done(&grid);

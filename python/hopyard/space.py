@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What values a hyperparameter may have, for `hopyard.search` and `hopyard.experiment`.
+
+    {"learning_rate": hopyard.log(1e-5, 1e-1),
+     "layers": hopyard.integer(1, 4),
+     "dropout": [0.0, 0.5],
+     "activation": hopyard.choice("relu", "tanh", None),
+     "units": "log:16..1024"}
+
+In a grid every list is its choices, and an integer() counts up. Elsewhere two numbers are bounds, in
+either order (two ints make an integer), and any other list is a choice. A text is read as on the command
+line. For `experiment` choices are JSON values, since trials are other processes: None, booleans, numbers,
+texts, lists and dicts; tuples arrive as lists, NumPy's scalars and arrays as numbers and lists.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ._hopyard import Error
+
+__all__ = ["choice", "integer", "log", "uniform"]
+
+_DEEPEST = 198  # the program takes 200 levels, the list and a trial's parameters among them
+_LARGEST = 1.7976931348623157e308  # of all doubles
+_LONG = 4096  # bytes of an argument; Linux takes 128 KB in one and 2 MB in all
+
+
+class _Frozen:
+    """Small and unchangeable: made of what its __slots__ hold."""
+
+    __slots__ = ()
+
+    def _parts(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, slot) for slot in type(self).__match_args__)  # type: ignore[attr-defined]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{type(self).__name__}() cannot be changed; make another")
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self._parts() == other._parts()  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._parts()))
+
+
+class _Range(_Frozen):
+    __slots__ = ("high", "low")
+    __match_args__ = ("low", "high")
+    low: int | float
+    high: int | float
+
+    def __init__(self, low: int | float, high: int | float) -> None:
+        for slot, value in (("low", low), ("high", high)):
+            object.__setattr__(self, slot, self._bound(value))
+
+    @classmethod
+    def _bound(cls, value: Any) -> int | float:
+        number: int | float = _unwrapped(value)
+        if not _is_number(number) or not abs(number) <= _LARGEST:
+            raise Error(f"{cls.__name__}(low, high) takes two finite numbers; {_shown(value)} is none")
+        return number
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.low!r}, {self.high!r})"
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        return type(self), self._parts()
+
+    def __str__(self) -> str:
+        """As the command line has it."""
+        return f"{self.low!r}..{self.high!r}"
+
+
+class uniform(_Range):
+    """A real number, both bounds included."""
+
+    __slots__ = ()
+
+    @classmethod
+    def _bound(cls, value: Any) -> float:
+        return float(super()._bound(value))
+
+
+class log(_Range):
+    """A number, every factor of ten as likely as the next; an integer if both bounds are ints."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"log:{super().__str__()}"
+
+
+class integer(_Range):
+    """An integer, both bounds included."""
+
+    __slots__ = ()
+
+    @classmethod
+    def _bound(cls, value: Any) -> int:
+        number = super()._bound(value)
+        if not isinstance(number, int):
+            raise Error(f"integer(low, high) takes whole numbers; {_shown(value)} is none")
+        return number
+
+
+class choice(_Frozen):
+    """One of these values, whatever they are: choice(32, 64) is a choice even where [32, 64] are bounds."""
+
+    __slots__ = ("choices",)
+    __match_args__ = ("choices",)
+    choices: tuple[Any, ...]
+
+    def __init__(self, *choices: Any) -> None:
+        if not choices:
+            raise Error("choice() needs at least one value")
+        object.__setattr__(self, "choices", choices)
+
+    def __repr__(self) -> str:
+        return f"choice({', '.join(map(repr, self.choices))})"
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        return type(self), self.choices
+
+
+def native(space: Any) -> Any:
+    """The space as the extension reads it: ranges as texts. A `choice` it knows by its `choices`."""
+    if not isinstance(space, Mapping):
+        return space  # it has a sentence for that
+    return {name: str(value) if isinstance(value, _Range) else value for name, value in space.items()}
+
+
+# ---- for the program -----------------------------------------------------------------------------
+
+
+def arguments(space: Mapping[str, Any], kind: str) -> list[str]:
+    """The space as options of `hopyard run`; kind is "grid", "paired", "random" or "evolve".
+
+    One option a dimension, however long: `short` is for that.
+    """
+    if not isinstance(space, Mapping):
+        raise Error(f"a space is a dict of names and values; got {_shown(space)}")
+    lists = kind in ("grid", "paired")
+    option = "--grid" if lists else "--space"
+    options = [f"{option}={_name(name)}={_values(name, value, lists)}" for name, value in space.items()]
+    return ["--paired", *options] if kind == "paired" and options else options
+
+
+@contextmanager
+def short(args: Iterable[str]) -> Iterator[list[str]]:
+    """The arguments with long values in files, NAME=@FILE, that are there as long as the context is."""
+    args = list(args)
+    long = {i for i, arg in enumerate(args) if _is_long(arg)}
+    if not long:
+        yield args
+        return
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="hopyard-") as folder:
+        yield [_in_file(arg, f"{folder}/{i}") if i in long else arg for i, arg in enumerate(args)]
+
+
+def _is_long(arg: str) -> bool:
+    return arg.startswith(("--grid=", "--space=")) and len(arg.encode()) > _LONG
+
+
+def _in_file(arg: str, path: str) -> str:
+    option, name, values = arg.split("=", 2)
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        file.write(values)
+    return f"{option}={name}=@{path}"
+
+
+def _name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise Error(f"the names of a space are texts; got {_shown(name)}")
+    if "=" in name or not _is_text(name):
+        raise Error(f"the name {name!r} cannot be used: no '=', no NUL and no lone surrogate may be in it")
+    return name
+
+
+def _values(name: str, value: Any, lists: bool) -> str:
+    """What stands behind NAME=."""
+    if isinstance(value, str):
+        if not _is_text(value):
+            raise Error(f"{value!r} cannot be used for '{name}': no NUL and no lone surrogate may be in it")
+        return value
+    if isinstance(value, _Range):
+        return str(value)
+    if isinstance(value, choice):
+        return _json(name, value.choices)
+    values = _list(name, value)
+    if not lists and len(values) == 2 and all(map(_is_number, values)):
+        values = [_plain(name, v, 0) for v in values]
+        kind = integer if all(isinstance(v, int) for v in values) else uniform
+        return str(kind(*values))
+    return _json(name, values)
+
+
+def _list(name: str, value: Any) -> list[Any]:
+    value = _unwrapped(value)
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes | bytearray | Mapping):
+        return [_unwrapped(v) for v in value]
+    raise Error(f"'{name}' needs a list of values, or a text such as '1..4'; got {_shown(value)}")
+
+
+# ---- values as JSON --------------------------------------------------------------------------------
+
+
+def _json(name: str, values: Sequence[Any]) -> str:
+    import json
+
+    plain = [_plain(name, value, 0) for value in values]
+    return json.dumps(plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _plain(name: str, value: Any, depth: int) -> Any:
+    """The value, made of what JSON has; an Error that says what is not."""
+    value = _unwrapped(value)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return _checked(name, value, -(2**63) <= value < 2**63, "beyond 64 bits; give it as a text")
+    if isinstance(value, float):
+        return _checked(name, value, abs(value) <= _LARGEST, "no JSON value: JSON knows finite numbers only")
+    if isinstance(value, str):
+        return _checked(name, value, _is_text(value), "no text for a program: it has a NUL or a lone surrogate")
+    if isinstance(value, list | tuple | Mapping):
+        _checked(name, value, depth < _DEEPEST, "nested too deeply, or holds itself")
+    if isinstance(value, list | tuple):
+        return [_plain(name, v, depth + 1) for v in value]
+    if isinstance(value, Mapping):
+        return {_key(name, k): _plain(name, v, depth + 1) for k, v in value.items()}
+    return _checked(name, value, False, "no JSON value; name it by a text and look it up in your function")
+
+
+def _key(name: str, key: Any) -> str:
+    fine = isinstance(key, str) and _is_text(key)
+    return str(_checked(name, key, fine, "no name in a JSON object: those are texts", "the key"))
+
+
+def _checked(name: str, value: Any, fine: bool, sentence: str, what: str = "the value") -> Any:
+    if not fine:
+        raise Error(f"{what} {_shown(value)} of '{name}' is {sentence}")
+    return value
+
+
+def _unwrapped(value: Any) -> Any:
+    """NumPy's scalars and arrays as Python's own."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_text(text: str) -> bool:
+    try:
+        return b"\0" not in text.encode()
+    except UnicodeEncodeError:
+        return False
+
+
+def _shown(value: Any) -> str:
+    """For a sentence: short, and without addresses in memory."""
+    import re
+
+    try:
+        text = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
+    except Exception:  # whatever a stranger's __repr__ may do, or an int of 4,300 digits and more
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The search that a run asks for. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "driver/driver.h"
+
+static enum hy_search_kind kind_of(const Hy__RunSpec *spec)
+{
+    static const enum hy_search_kind kinds[] = {
+        [HY__RUN_SPEC__KIND__GRID] = HY_SEARCH_GRID,
+        [HY__RUN_SPEC__KIND__RANDOM] = HY_SEARCH_RANDOM,
+        [HY__RUN_SPEC__KIND__EVOLVE] = HY_SEARCH_EVOLVE,
+        [HY__RUN_SPEC__KIND__PAIRED] = HY_SEARCH_PAIRED,
+    };
+
+    /* A newer hopyard's kind is left for hy_search_new to refuse. */
+    return (size_t)spec->kind < HY_COUNT(kinds) ? kinds[spec->kind] : (enum hy_search_kind)spec->kind;
+}
+
+bool hy_run_takes_lists(const Hy__RunSpec *spec)
+{
+    return spec->kind == HY__RUN_SPEC__KIND__GRID || spec->kind == HY__RUN_SPEC__KIND__PAIRED;
+}
+
+struct hy_search_settings hy_run_settings(const Hy__RunSpec *spec)
+{
+    return (struct hy_search_settings){
+        .kind = kind_of(spec),
+        .maximize = spec->maximize,
+        .seed = spec->seed,
+        .samples = spec->samples,
+        .population = spec->population,
+        .generations = spec->generations,
+        .mutation = spec->mutation,
+        .crossover = spec->crossover,
+        .strategy = strcmp(spec->strategy, "best1bin") == 0   ? HY_DE_BEST1BIN
+                    : strcmp(spec->strategy, "rand1bin") == 0 ? HY_DE_RAND1BIN
+                                                              : HY_DE_DEFAULT,
+        .asynchronous = spec->asynchronous,
+    };
+}
+
+int hy_run_space(const Hy__RunSpec *spec, struct hy_space *space, struct hy_err *err)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < spec->n_dims && rc == 0; i++)
+        rc = hy_run_takes_lists(spec) ? hy_space_add_grid(space, spec->dims[i]->text, err)
+                                      : hy_space_add(space, spec->dims[i]->text, err);
+    return rc;
+}

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spaces as Python has them, and as the program gets them; that it reads them so is tests/e2e/test_space.py's."""
+
+import copy
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hopyard
+from hopyard import choice, integer, log, uniform
+from hopyard.search import Evolution, Grid, Paired, Random
+from hopyard.space import arguments, short
+
+
+def drawn(search, name):
+    values = []
+    while not search.done:
+        trial = search.ask()
+        search.tell(trial, 1.0)
+        values.append(trial.params[name])
+    return values
+
+
+# ---- the objects --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("one", [log(1e-5, 1e-1), integer(1, 4), uniform(0, 1), choice("a", None, 3)])
+def test_what_a_space_is_made_of_cannot_change(one):
+    with pytest.raises(AttributeError, match="cannot be changed"):
+        one.low = 3
+    assert one == copy.deepcopy(one) == pickle.loads(pickle.dumps(one))
+    assert hash(one) == hash(copy.copy(one))
+    assert eval(repr(one)) == one
+
+
+def test_kinds_are_told_apart():
+    assert integer(1, 4) != log(1, 4) != uniform(1, 4) != integer(1, 4)
+    assert choice(1, 2) != choice(2, 1)
+    assert str(log(16, 1024)) == "log:16..1024" and str(log(1e-5, 0.1)) == "log:1e-05..0.1"
+    assert str(integer(4, -1)) == "4..-1" and str(uniform(0, 1)) == "0.0..1.0"
+
+
+@pytest.mark.parametrize(
+    "make, says",
+    [
+        (lambda: log("a", 1), "log(low, high) takes two finite numbers; 'a' is none"),
+        (lambda: uniform(None, 1), "uniform(low, high) takes two finite numbers; None is none"),
+        (lambda: integer(True, 1), "takes two finite numbers; True is none"),
+        (lambda: integer(1.0, 2), "integer(low, high) takes whole numbers; 1.0 is none"),
+        (lambda: log(1, float("inf")), "takes two finite numbers; inf is none"),
+        (lambda: uniform(float("nan"), 1), "takes two finite numbers; nan is none"),
+        (lambda: uniform(1, 10**400), "takes two finite numbers; 1000"),
+        (lambda: choice(), "at least one value"),
+    ],
+)
+def test_bad_objects_are_refused_where_they_are_made(make, says):
+    with pytest.raises(hopyard.Error) as error:
+        make()
+    assert says in str(error.value)
+
+
+# ---- in searches of this process --------------------------------------------------------------------
+
+
+def test_searches_take_objects():
+    assert drawn(Grid({"n": integer(3, 1)}), "n") == [1, 2, 3]
+    assert drawn(Grid({"n": choice(3, 1)}), "n") == [3, 1]
+    assert set(drawn(Random({"n": choice(3, 1)}, 50, seed=1), "n")) == {3, 1}  # [3, 1] would be bounds
+    assert set(drawn(Random({"n": integer(3, 1)}, 50, seed=1), "n")) == {1, 2, 3}
+    assert all(type(x) is float and 0 <= x <= 1 for x in drawn(Random({"x": uniform(0, 1)}, 50, seed=1), "x"))
+    values = drawn(Random({"x": log(1e-5, 1e-1)}, 400, seed=1), "x")
+    assert 150 < sum(x < 1e-3 for x in values) < 250
+    marks = [object(), {"a": 1}]
+    assert all(x in marks for x in drawn(Evolution({"x": choice(*marks)}, population=4, generations=3), "x"))
+
+
+def test_ranges_are_no_lists_for_a_grid():
+    for value in (log(1e-5, 1e-1), uniform(0, 1)):
+        with pytest.raises(hopyard.Error, match="'x' is a range; a grid takes values"):
+            Grid({"x": value})
+    with pytest.raises(hopyard.Error, match="the bounds of 'x' must be above 0 for a log scale"):
+        Random({"x": log(0, 1)})
+
+
+def test_json_in_a_text_becomes_what_it_stands_for():
+    values = ["relu", None, True, 1, 1.0, "1", [64, [1]], {"a": {}}, "é😀"]
+    for text in (json.dumps(values), json.dumps(values, ensure_ascii=False, indent=1)):
+        got = drawn(Grid({"x": text}), "x")
+        assert repr(got) == repr(values)
+    with pytest.raises(hopyard.Error, match=r"'x' is no JSON list: at byte 5, before 'b\]', a value is missing"):
+        Grid({"x": "[1, b]"})
+
+
+def test_pairs_go_side_by_side():
+    search = Paired({"a": [1, 2], "b": choice("x", "y"), "c": integer(5, 6)})
+    assert search.total == 2
+    assert [search.ask().params for _ in range(2)] == [{"a": 1, "b": "x", "c": 5}, {"a": 2, "b": "y", "c": 6}]
+    with pytest.raises(hopyard.Error, match="'a' has 2 values and 'b' has 3"):
+        Paired({"a": [1, 2], "b": [1, 2, 3]})
+    assert Paired({}).total == 1
+
+
+# ---- for the program -----------------------------------------------------------------------------------
+
+
+def test_grids_are_lists_of_json():
+    space = {"lr": [0.1, 0.01], "layers": ((64, 64), [128]), "act": choice("relu", None), "n": integer(1, 3), "t": "1..3"}
+    lists = ['lr=[0.1,0.01]', 'layers=[[64,64],[128]]', 'act=["relu",null]', "n=1..3", "t=1..3"]
+    assert arguments(space, "grid") == [f"--grid={text}" for text in lists]
+    assert arguments(space, "paired") == ["--paired", *(f"--grid={text}" for text in lists)]
+    assert arguments({}, "grid") == arguments({}, "paired") == arguments({}, "random") == []
+
+
+@pytest.mark.parametrize("kind", ["random", "evolve"])
+def test_two_numbers_are_bounds_elsewhere(kind):
+    space = {"a": [4, 1], "b": (0.0, 1), "c": [1, 2, 3], "d": [True, False], "e": choice(32, 64), "f": log(1e-5, 1),
+             "g": ["x", 1], "h": [1e-7, 1e22], "i": [5]}  # fmt: skip
+    texts = ["a=4..1", "b=0.0..1.0", "c=[1,2,3]", "d=[true,false]", "e=[32,64]", "f=log:1e-05..1", 'g=["x",1]',
+             "h=1e-07..1e+22", "i=[5]"]  # fmt: skip
+    assert arguments(space, kind) == [f"--space={text}" for text in texts]
+
+
+def test_any_iterable_is_a_list():
+    assert arguments({"x": range(3)}, "grid") == ["--grid=x=[0,1,2]"]
+    assert arguments({"x": (i / 2 for i in range(2))}, "random") == ["--space=x=0.0..0.5"]
+    assert arguments({"x": {"k": 1}.keys()}, "grid") == ['--grid=x=["k"]']
+
+
+def test_numpys_values_are_pythons():
+    numpy = pytest.importorskip("numpy")
+    space = {
+        "lr": numpy.array([0.5, 0.25]), "n": numpy.arange(2, 4), "m": [numpy.int64(3), numpy.float32(0.5)],
+        "layers": [numpy.ones((2, 2), dtype=int), {"a": numpy.zeros(1)}], "b": [numpy.bool_(True), numpy.str_("x")],
+    }  # fmt: skip
+    texts = ["lr=[0.5,0.25]", "n=[2,3]", "m=[3,0.5]", 'layers=[[[1,1],[1,1]],{"a":[0.0]}]', 'b=[true,"x"]']
+    assert arguments(space, "grid") == [f"--grid={text}" for text in texts]
+    bounds = {"lr": space["lr"], "n": space["n"], "m": space["m"], "u": log(numpy.float64(1), numpy.int32(8))}
+    assert arguments(bounds, "evolve") == [f"--space={t}" for t in ("lr=0.5..0.25", "n=2..3", "m=3.0..0.5", "u=log:1.0..8")]
+
+
+def relu(x):
+    return x
+
+
+LOOP: list = []
+LOOP.append(LOOP)
+
+
+@pytest.mark.parametrize(
+    "space, says",
+    [
+        ({"act": [relu]}, "the value <function relu> of 'act' is no JSON value; name it by a text and look it up in your function"),
+        ({"act": [["a", {"k": relu}]]}, "the value <function relu> of 'act' is no JSON value"),
+        ({"x": [1.0, float("nan")]}, "the value nan of 'x' is no JSON value: JSON knows finite numbers only"),
+        ({"x": [[float("-inf")]]}, "the value -inf of 'x' is no JSON value"),
+        ({"x": [2**63]}, "the value 9223372036854775808 of 'x' is beyond 64 bits; give it as a text"),
+        ({"x": [0, 2**63]}, "the value 9223372036854775808 of 'x' is beyond 64 bits"),
+        ({"x": [10**5000]}, "the value <int> of 'x' is beyond 64 bits"),
+        ({"x": [b"bytes"]}, "the value b'bytes' of 'x' is no JSON value"),
+        ({"x": [{1, 2}]}, "the value {1, 2} of 'x' is no JSON value"),
+        ({"x": [{1: 2}]}, "the key 1 of 'x' is no name in a JSON object"),
+        ({"x": ["a\0b"]}, "of 'x' is no text for a program: it has a NUL or a lone surrogate"),
+        ({"x": ["\ud800"]}, "lone surrogate"),
+        ({"x": [LOOP]}, "of 'x' is nested too deeply, or holds itself"),
+        ({"x": 0.1}, "'x' needs a list of values, or a text such as '1..4'; got 0.1"),
+        ({"x": None}, "got None"),
+        ({"x": {"a": 1}}, "'x' needs a list of values"),
+        ({"x": b"12"}, "'x' needs a list of values"),
+        ({"x": "a\0b"}, "cannot be used for 'x'"),
+        ({1: [2]}, "the names of a space are texts; got 1"),
+        ({"a=b": [2]}, "the name 'a=b' cannot be used"),
+        ({"a\0": [2]}, "the name 'a\\x00' cannot be used"),
+        ([1, 2], "a space is a dict of names and values; got [1, 2]"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["grid", "paired", "random"])
+def test_what_no_program_can_read_is_refused_by_name_and_value(space, kind, says):
+    with pytest.raises(hopyard.Error) as error:
+        arguments(space, kind)
+    assert says in str(error.value)
+    assert len(str(error.value)) < 300
+
+
+def test_long_values_go_into_files_that_do_not_stay():
+    space = {"lr": [0.1], "n": list(range(100_000)), "t": "é," * 3000 + "z"}
+    whole = arguments(space, "grid")
+    with short(["--paired", *whole]) as args:
+        assert args[:2] == ["--paired", "--grid=lr=[0.1]"]
+        assert max(map(len, args)) < 1000
+        paths = [arg.split("=@")[1] for arg in args[2:]]
+        assert [f"--grid={name}={Path(path).read_text()}" for name, path in zip("nt", paths)] == whole[1:]
+    assert not any(os.path.exists(os.path.dirname(path)) for path in paths)
+    with short(whole[:1]) as args:
+        assert args == whole[:1]
+
+
+def test_files_are_gone_even_when_the_program_fails():
+    with pytest.raises(ZeroDivisionError), short(arguments({"n": range(10_000)}, "grid")) as args:
+        path = args[0].split("=@")[1]
+        assert os.path.exists(path)
+        raise ZeroDivisionError
+    assert not os.path.exists(path)
+
+
+def test_importing_hopyard_imports_nothing_heavy():
+    code = "import sys, hopyard; print(*sorted(set(sys.modules)))"
+    names = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    heavy = {"json", "dataclasses", "inspect", "tempfile", "subprocess", "hopyard.search", "hopyard.experiment", "numpy"}
+    assert "hopyard.space" in names
+    assert not heavy & set(names)
