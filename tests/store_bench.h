@@ -135,6 +135,7 @@ static inline int whole_turn(struct hy_store *s, int64_t run, int64_t number)
     if (rc == 0)
         rc = hy_store_metric_add(s, run, &m, &err);
     a.state = HY_ATTEMPT_DONE;
+    a.detail = "more";
     if (rc == 0)
         rc = hy_store_attempt_end(s, run, &a, &err);
     if (rc == 0)

@@ -364,6 +364,7 @@ static int same_attempt(void *arg, const struct hy_attempt_row *a)
     assert_int_equal(a->ended, want->ended);
     assert_int_equal(a->cpu_ms, want->cpu_ms);
     assert_int_equal(a->peak_memory, want->peak_memory);
+    assert_string_equal(a->detail ? a->detail : "", want->detail ? want->detail : "");
     return 0;
 }
 
@@ -393,6 +394,7 @@ static void test_attempts_are_kept_with_their_ends(void **state)
     a.ended = 8;
     a.cpu_ms = 12;
     a.peak_memory = INT64_C(5) << 32;
+    a.detail = "Traceback\n  line 3\n";
     OK(hy_store_attempt_end(s, run, &a, &err));
     OK(hy_store_attempt_each(s, run, 1, same_attempt, &a, &err));
     a.number = 2;

@@ -67,7 +67,7 @@ int hy_store_attempt_end(struct hy_store *s, int64_t run, const struct hy_attemp
     int rc =
         hy_query_change(&q, s, HY_SQL_ATTEMPT_END,
                         "UPDATE attempts SET state = ?, exit_code = ?, message = ?, ended = ?, cpu_ms = ?,"
-                        " peak_memory = ? WHERE run = ? AND trial = ? AND number = ?",
+                        " peak_memory = ?, detail = ? WHERE run = ? AND trial = ? AND number = ?",
                         err);
 
     if (rc < 0)
@@ -78,6 +78,7 @@ int hy_store_attempt_end(struct hy_store *s, int64_t run, const struct hy_attemp
     hy_query_i64(&q, a->ended);
     hy_query_i64(&q, a->cpu_ms);
     hy_query_i64(&q, a->peak_memory);
+    hy_query_text(&q, a->detail);
     hy_query_i64(&q, run);
     hy_query_i64(&q, a->trial);
     hy_query_i64(&q, a->number);
@@ -89,8 +90,8 @@ int hy_store_attempt_end(struct hy_store *s, int64_t run, const struct hy_attemp
 }
 
 #define ATTEMPT_SELECT                                                                                       \
-    "SELECT trial, number, agent, host, state, exit_code, message, started, ended, cpu_ms, peak_memory"      \
-    " FROM attempts WHERE run = ?"
+    "SELECT trial, number, agent, host, state, exit_code, message, started, ended, cpu_ms, peak_memory,"     \
+    " detail FROM attempts WHERE run = ?"
 
 int hy_store_attempt_each(struct hy_store *s, int64_t run, int64_t trial, hy_attempt_cb cb, void *arg,
                           struct hy_err *err)
@@ -118,6 +119,7 @@ int hy_store_attempt_each(struct hy_store *s, int64_t run, int64_t trial, hy_att
             .ended = hy_column_i64(&q, 8),
             .cpu_ms = hy_column_i64(&q, 9),
             .peak_memory = hy_column_i64(&q, 10),
+            .detail = hy_column_text(&q, 11),
         };
 
         rc = hy_query_read(&q, err);

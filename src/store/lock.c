@@ -107,11 +107,30 @@ int hy_store_run_alive(struct hy_store *s, int64_t run)
     return hy_run_lock_held(s->folder, run);
 }
 
-static int refuse(int fd, int64_t run, struct hy_err *err)
+/* Who has written it; 0 when nobody has. */
+static long process_in(int fd)
 {
     char text[32] = {0};
     ssize_t n = pread(fd, text, sizeof text - 1, 0);
     long pid = n > 0 ? strtol(text, NULL, 10) : 0;
+
+    return pid > 0 ? pid : 0;
+}
+
+pid_t hy_store_run_driver(struct hy_store *s, int64_t run)
+{
+    hy_cleanup_free char *path = lock_path(s->folder, run);
+    hy_cleanup_close int fd = -1;
+
+    if (!path || !hy_run_lock_held(s->folder, run))
+        return 0;
+    fd = HY_SYS(open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    return fd < 0 ? 0 : (pid_t)process_in(fd);
+}
+
+static int refuse(int fd, int64_t run, struct hy_err *err)
+{
+    long pid = process_in(fd);
 
     if (pid <= 0)
         return hy_err_set(err, -EBUSY, "run %lld has a driver already; `hopyard attach %lld` shows it",

@@ -59,6 +59,9 @@ static const char *const steps[] = {
     "END"
     "  WHERE state = 2 AND typeof(value) = 'real';"
     "CREATE INDEX trials_score ON trials(run, score, number) WHERE score IS NOT NULL;",
+
+    /* 2 -> 3: what an attempt said of its failure at length, a traceback. */
+    "ALTER TABLE attempts ADD COLUMN detail TEXT;",
 };
 
 int hy_schema_latest(void)

@@ -31,11 +31,11 @@ static const struct {
      "INSERT INTO trials(run, number, params, dir, state, value, message, attempts, started, ended, "
      "asked_seq,"
      " told_seq, score) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"},
-    {"SELECT run, trial, number, agent, host, state, exit_code, message, started, ended, cpu_ms, peak_memory"
-     " FROM attempts WHERE run = ?",
+    {"SELECT run, trial, number, agent, host, state, exit_code, message, started, ended, cpu_ms, peak_memory,"
+     " detail FROM attempts WHERE run = ?",
      "INSERT INTO attempts(run, trial, number, agent, host, state, exit_code, message, started, ended, "
      "cpu_ms,"
-     " peak_memory) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)"},
+     " peak_memory, detail) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"},
     {"SELECT run, trial, seq, attempt, step, name, value, time FROM metrics WHERE run = ?",
      "INSERT INTO metrics(run, trial, seq, attempt, step, name, value, time) VALUES (?,?,?,?,?,?,?,?)"},
 };

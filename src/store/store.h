@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/err.h"
 
@@ -157,6 +158,7 @@ struct hy_attempt_row {
     enum hy_attempt_state state;
     int64_t exit_code; /* or -signal */
     const char *message;
+    const char *detail; /* at its end: what it said of its failure at length; NULL */
     int64_t started, ended, cpu_ms, peak_memory;
 };
 
@@ -194,6 +196,8 @@ int hy_store_metric_each(struct hy_store *s, int64_t run, int64_t trial, hy_metr
 int hy_store_run_lock(struct hy_store *s, int64_t run, struct hy_err *err);
 /* 1 when some process holds it, 0 when none does. */
 int hy_store_run_alive(struct hy_store *s, int64_t run);
+/* The process that holds it; 0 when none does, or it has not said who it is yet. */
+pid_t hy_store_run_driver(struct hy_store *s, int64_t run);
 
 /* ---- snapshots ------------------------------------------------------------ */
 
