@@ -173,7 +173,7 @@ static void test_params_are_json_with_numbers_as_numbers(void **state)
 
 static void test_what_looks_like_a_number_but_is_none_in_json_is_a_string(void **state)
 {
-    static const char *const texts[] = {"007", ".5", "1.", "inf", "nan", "-", "1e", "0x10", "+1", ""};
+    static const char *const texts[] = {"007", ".5", "1.", "inf", "nan", "-", "1e", "0x10", "+1", "9223372036854775808", "1e999", ""};
 
     (void)state;
     for (size_t i = 0; i < HY_COUNT(texts) - 1; i++) {
@@ -191,6 +191,43 @@ static void test_what_looks_like_a_number_but_is_none_in_json_is_a_string(void *
         json_decref(o);
         hy_space_done(&s);
     }
+}
+
+static void test_json_values_come_back_as_they_were_written(void **state)
+{
+    struct hy_space s = {0};
+    struct hy_value v[3] = {{0}, {1}, {0}};
+    hy_cleanup_free char *json = NULL, *dir = NULL, *word = NULL;
+    struct hy_err err = {0};
+
+    (void)state;
+    assert_int_equal(hy_space_add_grid(&s, "layers=[[64, 64], [128]]", &err), 0);
+    assert_int_equal(hy_space_add_grid(&s, "id=[1, \"1\"]", &err), 0);
+    assert_int_equal(hy_space_add(&s, "o=[{\"a b\": [null, 1.0, \"\\u00e9\"]}]", &err), 0);
+    json = hy_params_json(&s, v);
+    assert_string_equal(json, "{\"layers\": [64,64], \"id\": \"1\", \"o\": {\"a b\":[null,1.0,\"\\u00e9\"]}}");
+    dir = hy_params_dir(&s, v, 1);
+    assert_string_equal(
+        dir, "layers=%5B64%2C64%5D,id=1,o=%7B%22a%20b%22:%5Bnull%2C1.0%2C%22%5Cu00e9%22%5D%7D");
+    word = hy_command_expand("{layers} {id}", &s, v);
+    assert_string_equal(word, "[64,64] 1");
+    hy_space_done(&s);
+}
+
+static void test_a_real_number_stays_one_in_json(void **state)
+{
+    struct hy_space s = {0};
+    struct hy_value v[3] = {{1}, {1e16}, {1}};
+    hy_cleanup_free char *json = NULL;
+    struct hy_err err = {0};
+
+    (void)state;
+    assert_int_equal(hy_space_add(&s, "x=0.0..1.0", &err), 0);
+    assert_int_equal(hy_space_add(&s, "y=0.0..1e20", &err), 0);
+    assert_int_equal(hy_space_add(&s, "n=0..1", &err), 0);
+    json = hy_params_json(&s, v);
+    assert_string_equal(json, "{\"x\": 1.0, \"y\": 1e+16, \"n\": 1}");
+    hy_space_done(&s);
 }
 
 static int all_names(void *arg)
@@ -223,6 +260,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_no_value_makes_a_name_that_leads_elsewhere, given, taken),
         cmocka_unit_test_setup_teardown(test_params_are_json_with_numbers_as_numbers, given, taken),
         cmocka_unit_test_setup_teardown(test_what_looks_like_a_number_but_is_none_in_json_is_a_string, given, taken),
+        cmocka_unit_test(test_json_values_come_back_as_they_were_written),
+        cmocka_unit_test(test_a_real_number_stays_one_in_json),
         cmocka_unit_test_setup_teardown(test_out_of_memory_is_told_and_nothing_leaks, given, taken),
     };
 

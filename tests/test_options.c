@@ -6,6 +6,8 @@
 #include <jansson.h>
 
 #include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
 #include "cli/board.h"
 #include "cli/commands.h"
 #include "cli/facts.h"
@@ -160,7 +162,7 @@ static void test_help_comes_from_the_tables_and_fits(void **state)
         hy_out_init(&out, &ascii80);
         hy_help_command(&out, c);
         for (const struct hy_option *o = c->options; o && o->name; o++)
-            assert_non_null(strstr(text_of(&out), o->name));
+            assert_true(!o->help || strstr(text_of(&out), o->name));
         for (const char *line = text_of(&out), *end; (end = strchr(line, '\n')); line = end + 1)
             if (hy_columns(line, (size_t)(end - line)) > 80)
                 fail_msg("%s: too long: '%.*s'", c->name, (int)(end - line), line);
@@ -175,6 +177,26 @@ static int spec_of(char **words, Hy__RunSpec **ret, struct hy_err *err)
     int rc = parse("run", words, &args, err);
 
     return rc < 0 ? rc : hy_spec_new(&args, ret, err);
+}
+
+static void test_a_share_of_a_gpu_counts_in_hundredths_rounded_down(void **state)
+{
+    static const struct {
+        const char *text;
+        unsigned share;
+    } cases[] = {{"0", 0},     {"0.01", 10},  {"0.29", 290}, {"0.3333333333333333", 330}, {"0.57", 570},
+                 {"0.999", 990}, {"1", 1000}, {"1.0", 1000}, {"4", 4000},                 {"64", 64000}};
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(cases); i++) {
+        char *words[] = {(char *)"--gpus", (char *)cases[i].text, (char *)"--", (char *)"t", NULL};
+        hy_cleanup_spec Hy__RunSpec *s = NULL;
+        struct hy_err err = {0};
+
+        assert_int_equal(spec_of(words, &s, &err), 0);
+        assert_true(s->gpus_said);
+        assert_int_equal(s->gpu_share, cases[i].share);
+    }
 }
 
 static void test_a_grid_becomes_its_description(void **state)
@@ -282,6 +304,16 @@ static void test_what_cannot_be_is_refused_with_a_sentence(void **state)
         {{"--grid", "a=", "--", "t"}, "--grid"},
         {{"--grid", "a=1", "--", "t", "{b}"}, "{b}"},
         {{"--grid", "a=1", "--grid", "a=2", "--", "t"}, "a"},
+        {{"--grid", "a=[1,2", "--grid", "b=[1,]", "--", "t"}, "--grid: 'b' is no JSON list: at byte 4"},
+        {{"--random", "1", "--space", "a=[x]", "--", "t"}, "--space: 'a' is no JSON list"},
+        {{"--paired", "--", "t"}, "--paired belongs to --grid"},
+        {{"--paired", "--random", "1", "--space", "a=1..2", "--", "t"}, "--paired belongs to --grid"},
+        {{"--paired", "--grid", "a=1,2", "--grid", "b=1..3", "--", "t"}, "'a' has 2 values and 'b' has 3"},
+        {{"--grid", "a=@/nowhere/values", "--", "t"},
+         "a: cannot read values from '/nowhere/values': No such file"},
+        {{"--grid", "a=@/", "--", "t"}, "Is a directory"},
+        {{"--grid", "a=@/dev/null", "--", "t"}, "no values"},
+        {{"--grid", "a=@/dev/zero", "--", "t"}, "may have 8 MB"},
         {{"--grid", "a=1", "--random", "3", "--", "t"}, "write --space instead of --grid"},
         {{"--grid", "a=1", "--space", "b=1..2", "--", "t"}, "cannot be mixed"},
         {{"--space", "b=1..2", "--", "t"}, "--random N or --evolve"},
@@ -294,6 +326,9 @@ static void test_what_cannot_be_is_refused_with_a_sentence(void **state)
         {{"--max", "a", "--min", "b", "--", "t"}, "one metric"},
         {{"--memory", "4X", "--", "t"}, "--memory takes a size"},
         {{"--memory", "0", "--", "t"}, "--memory takes a size"},
+        {{"--gpus", "1.5", "--", "t"}, "--gpus takes a whole number"},
+        {{"--gpus", "0.009", "--", "t"}, "--gpus takes a whole number"},
+        {{"--gpus", "nan", "--", "t"}, "--gpus takes a whole number"},
         {{"--timeout", "soon", "--", "t"}, "--timeout takes a time"},
         {{"--parallel", "0", "--", "t"}, "--parallel takes a whole number"},
         {{"--retries", "-1", "--", "t"}, "--retries takes a whole number"},
@@ -314,6 +349,75 @@ static void test_what_cannot_be_is_refused_with_a_sentence(void **state)
         if (!strstr(err.text, cases[i].says))
             fail_msg("'%s' does not say '%s'", err.text, cases[i].says);
     }
+}
+
+/* The run's first dimension, by `option`, with the values in a file of these bytes. */
+static int spec_of_file(const char *option, const char *bytes, size_t n, Hy__RunSpec **ret,
+                        struct hy_err *err)
+{
+    char *folder = make_folder();
+    hy_cleanup_free char *path = hy_path_join(folder, "values"), *value = hy_asprintf("x=@%s", path);
+    char *grid[] = {(char *)"--grid", value, (char *)"--", (char *)"t", (char *)"{x}", NULL};
+    char *space[] = {(char *)"--random", (char *)"1", (char *)"--space", value,
+                     (char *)"--",       (char *)"t", (char *)"{x}",     NULL};
+    int rc;
+
+    assert_int_equal(hy_file_write(path, bytes, n, 0600), 0);
+    rc = spec_of(strcmp(option, "grid") ? space : grid, ret, err);
+    remove_folder(folder);
+    return rc;
+}
+
+static void test_values_may_stand_in_a_file(void **state)
+{
+    static const struct {
+        const char *option, *bytes, *text;
+    } cases[] = {
+        {"grid", "0.1,0.01\n", "x=0.1,0.01"},
+        {"grid", "\n [\n  [64, 64],\n  \"@x\"\n]\r\n", "x=[\n  [64, 64],\n  \"@x\"\n]"},
+        {"space", "log:1e-5..1e-1\n", "x=log:1e-5..1e-1"},
+        {"space", "[\"a\", null]", "x=[\"a\", null]"},
+    };
+    hy_cleanup_spec Hy__RunSpec *none = NULL;
+    struct hy_err err = {0};
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(cases); i++) {
+        hy_cleanup_spec Hy__RunSpec *s = NULL;
+
+        if (spec_of_file(cases[i].option, cases[i].bytes, strlen(cases[i].bytes), &s, &err) < 0)
+            fail_msg("%s", err.text);
+        assert_string_equal(s->dims[0]->text, cases[i].text); /* the values, not the file's name */
+    }
+    assert_int_equal(spec_of_file("grid", "a\0b", 3, &none, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "there is a NUL"));
+}
+
+static void test_values_too_long_for_a_trial_are_refused(void **state)
+{
+    hy_cleanup_free char *text = hy_calloc(1, (120 << 10) + 2);
+    hy_cleanup_spec Hy__RunSpec *fits = NULL, *none = NULL;
+    struct hy_err err = {0};
+
+    (void)state;
+    memset(text, 'x', 120 << 10);
+    assert_int_equal(spec_of_file("grid", text, (120 << 10) - 1, &fits, &err), 0);
+    assert_int_equal(spec_of_file("grid", text, 120 << 10, &none, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "more than 120 KB with 'x'"));
+}
+
+static void test_paired_lists_become_their_description(void **state)
+{
+    hy_cleanup_spec Hy__RunSpec *s = NULL;
+    struct hy_err err = {0};
+
+    (void)state;
+    if (spec_of(WORDS("--grid", (char *)"a=[1, 2]", (char *)"--paired", (char *)"--grid", (char *)"b=3..4",
+                      (char *)"--", (char *)"t"),
+                &s, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(s->kind, HY__RUN_SPEC__KIND__PAIRED);
+    assert_int_equal(s->n_dims, 2);
 }
 
 static void test_a_strategy_misspelt_is_guessed(void **state)
@@ -487,6 +591,9 @@ static int render_scenario(void *arg)
         rc = hy_board_table(&board, &out, 0, 1, "Stop?");
     if (rc == 0)
         rc = hy_board_summary(&board, &out);
+    out.style = hy_html_style;
+    if (rc == 0)
+        rc = hy_board_html(&board, &out, 0);
     hy_board_done(&board);
     return rc;
 }
@@ -518,9 +625,13 @@ int main(void)
         cmocka_unit_test(test_help_among_the_words_wins_over_what_is_missing),
         cmocka_unit_test(test_edit_distance_counts_changes_and_swaps),
         cmocka_unit_test(test_a_far_word_is_no_guess),
+        cmocka_unit_test(test_a_share_of_a_gpu_counts_in_hundredths_rounded_down),
         cmocka_unit_test(test_a_grid_becomes_its_description),
         cmocka_unit_test(test_searches_become_their_descriptions),
         cmocka_unit_test(test_what_cannot_be_is_refused_with_a_sentence),
+        cmocka_unit_test(test_values_may_stand_in_a_file),
+        cmocka_unit_test(test_values_too_long_for_a_trial_are_refused),
+        cmocka_unit_test(test_paired_lists_become_their_description),
         cmocka_unit_test(test_a_strategy_misspelt_is_guessed),
         cmocka_unit_test(test_hosts_that_are_none_are_refused),
         cmocka_unit_test(test_programs_are_found_as_a_shell_finds_them),

@@ -149,6 +149,53 @@ static void test_the_live_table_shows_what_runs_and_what_ended_last(void **state
     hy_board_done(&board);
 }
 
+static Hy__Update *update_with_tensorboard(const char *address)
+{
+    Hy__Update *u = update(1, 1);
+
+    u->tensorboard = copy(address);
+    return u;
+}
+
+static void test_the_live_table_says_where_tensorboard_is(void **state)
+{
+    struct hy_board board = {0};
+    hy_cleanup_out struct hy_out out = {0};
+
+    (void)state;
+    hy_out_init(&out, &ascii80);
+    assert_int_equal(hy_board_take(&board, update_with_tensorboard("http://127.0.0.1:41234/\033"), 1000), 0);
+    assert_int_equal(hy_board_table(&board, &out, 1000, 0, NULL), 0);
+    assert_non_null(strstr(text_of(&out), "act=relu\ntensorboard  http://127.0.0.1:41234/\\x1b\n\n"));
+    hy_board_done(&board);
+}
+
+static void test_each_tensorboard_is_told_of_once(void **state)
+{
+    static const char *const addresses[] = {"", "http://127.0.0.1:1/", "http://127.0.0.1:1/", "",
+                                            "http://127.0.0.1:2/"};
+
+    (void)state;
+    for (int json = 0; json < 2; json++) {
+        struct hy_teller teller = {.json = json};
+        hy_cleanup_out struct hy_out out = {0};
+
+        hy_out_init(&out, &bare);
+        for (size_t i = 0; i < HY_COUNT(addresses); i++) {
+            Hy__Update *u = update_with_tensorboard(addresses[i]);
+
+            u->n_ended = 0;
+            assert_int_equal(hy_teller_update(&teller, u, &out), 0);
+            u->n_ended = 1;
+            free_update(u);
+        }
+        assert_non_null(strstr(text_of(&out),
+                               json ? "{\"event\": \"tensorboard\", \"run\": 3, \"address\": \"http://127.0.0.1:1/\"}\n"
+                                      "{\"event\": \"tensorboard\", \"run\": 3, \"address\": \"http://127.0.0.1:2/\"}\n"
+                                    : "\ntensorboard http://127.0.0.1:1/\ntensorboard http://127.0.0.1:2/\n"));
+    }
+}
+
 static void test_the_live_table_uses_symbols_and_colours_where_it_may(void **state)
 {
     struct hy_board board = {0};
@@ -197,6 +244,7 @@ static void test_no_frame_is_larger_than_its_terminal(void **state)
             int lines = 0;
             Hy__Update *u = update(30, 90);
 
+            u->tensorboard = copy("http://127.0.0.1:41234/");
             free(u->running[0]->params);
             u->running[0]->params = copy("{\"lr\": \"中文\\u001b[2J grün\", \"act\": 1e300}");
             hy_out_init(&out, &style);
@@ -259,6 +307,7 @@ static void test_the_summary_says_what_is_worth_keeping(void **state)
                                        "  ! trial 1  lr=0.01 act=relu  exit status 1\n"
                                        "  best  accuracy=0.9312  trial 7  lr=0.07 act=relu\n"
                                        "  logs  /p/Logs/TensorFlow/local-1/1\n"
+                                       "  open  hopyard tensorboard 3\n"
                                        "  more  hopyard show 3, hopyard logs 3 1, hopyard resume 3\n");
     hy_board_done(&board);
 }
@@ -288,7 +337,8 @@ static void test_a_pipe_gets_one_line_per_trial(void **state)
         "[3/100] failed  lr=0.01 act=relu  3.2s  exit status 1\n"
         "[4/100] done  lr=0.02 act=tanh  accuracy=0.51  3.2s\n"
         "note: agent b: gone\n"
-        "run 3 done: 99 done, 1 failed in 42s; best accuracy=0.9312 in trial 7 (lr=0.07 act=relu)\n");
+        "run 3 done: 99 done, 1 failed in 42s; best accuracy=0.9312 in trial 7 (lr=0.07 act=relu)\n"
+        "logs in /p/Logs/TensorFlow/local-1/1; 'hopyard tensorboard 3' shows them\n");
     free_update(first);
     free_update(last);
 }
@@ -468,6 +518,59 @@ static void test_commands_are_quoted_as_a_shell_wants_them(void **state)
     assert_string_equal(params, "lr=0.001 n=3 act=relu on=true");
 }
 
+#define NESTED                                                                                               \
+    "{\"l\": [64, [1.0, 0.1]], \"o\": {\"a b\": \"c\", \"d\": {}}, \"n\": null, \"t\": \"1\", \"e\": \"\", \"on\": false}"
+
+static Hy__TrialView *nested_trial(void)
+{
+    Hy__TrialView *t = trial(1, "done", 0.5, "");
+
+    free(t->params);
+    t->params = copy(NESTED);
+    return t;
+}
+
+static void test_nested_parameters_are_shown_as_compact_json(void **state)
+{
+    static const char *const cells[] = {"[64,[1.0,0.1]]", "{\"a b\":\"c\",\"d\":{}}", "null", " 1 ", "false"};
+    struct hy_trials_look look = {.metric = "accuracy", .titles = true};
+    struct hy_style wide = {.width = 200, .height = 24, .terminal = true};
+    hy_cleanup_free char *line = hy_json_params(NESTED, true);
+    hy_cleanup_out struct hy_out columns = {0}, pipe = {0};
+    Hy__TrialView *t = nested_trial();
+    const Hy__TrialView *trials[] = {t};
+
+    (void)state;
+    assert_string_equal(line, "l=[64,[1.0,0.1]] o={\"a b\":\"c\",\"d\":{}} n=null t=1 e= on=false");
+    hy_out_init(&columns, &wide);
+    hy_out_init(&pipe, &bare);
+    assert_int_equal(hy_trials_render(&columns, trials, 1, &look), 0);
+    assert_int_equal(hy_trials_render(&pipe, trials, 1, &look), 0);
+    assert_null(strstr(text_of(&columns), "l=")); /* a column for each */
+    for (size_t i = 0; i < HY_COUNT(cells); i++)
+        if (!strstr(text_of(&columns), cells[i]))
+            fail_msg("no %s in:\n%s", cells[i], text_of(&columns));
+    assert_non_null(strstr(text_of(&pipe), line));
+    hy__trial_view__free_unpacked(t, NULL);
+}
+
+static void test_nested_parameters_come_through_json_unchanged(void **state)
+{
+    hy_cleanup_out struct hy_out out = {0};
+    Hy__TrialView *t = nested_trial();
+    json_t *got, *want = json_loads(NESTED, 0, NULL);
+
+    (void)state;
+    hy_out_init(&out, &bare);
+    hy_json_take(&out, hy_json_trial(t, "accuracy"));
+    assert_non_null(strstr(text_of(&out), NESTED)); /* 1.0 is no integer, nor "1" a number */
+    got = json_loads(text_of(&out), 0, NULL);
+    assert_true(json_equal(json_object_get(got, "params"), want));
+    json_decref(got);
+    json_decref(want);
+    hy__trial_view__free_unpacked(t, NULL);
+}
+
 static void test_ages_are_rounded_down(void **state)
 {
     char text[40];
@@ -489,6 +592,8 @@ int main(void)
         cmocka_unit_test(test_a_grid_cuts_the_widest_column_first_then_drops),
         cmocka_unit_test(test_a_grid_that_is_drawn_again_does_not_jump),
         cmocka_unit_test(test_the_live_table_shows_what_runs_and_what_ended_last),
+        cmocka_unit_test(test_the_live_table_says_where_tensorboard_is),
+        cmocka_unit_test(test_each_tensorboard_is_told_of_once),
         cmocka_unit_test(test_the_live_table_uses_symbols_and_colours_where_it_may),
         cmocka_unit_test(test_no_frame_is_larger_than_its_terminal),
         cmocka_unit_test(test_a_trial_that_ended_twice_is_shown_once),
@@ -504,6 +609,8 @@ int main(void)
         cmocka_unit_test(test_bytes_go_to_a_pipe_as_they_are),
         cmocka_unit_test(test_odd_bytes_do_a_terminal_no_harm),
         cmocka_unit_test(test_commands_are_quoted_as_a_shell_wants_them),
+        cmocka_unit_test(test_nested_parameters_are_shown_as_compact_json),
+        cmocka_unit_test(test_nested_parameters_come_through_json_unchanged),
         cmocka_unit_test(test_ages_are_rounded_down),
     };
 

@@ -469,6 +469,63 @@ static void test_a_driver_that_dies_is_missed(void **state)
     yard_free(y);
 }
 
+static void test_an_interrupted_notebook_leaves_the_run_alone_and_says_nothing(void **state)
+{
+    static const int signals[] = {SIGINT, SIGTERM};
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(signals); i++) {
+        struct yard *y = yard_new(HY_RUN_RUNNING);
+        pid_t driver = driver_start(y, PLAY_RUN);
+        struct client c = client_start(y, false, WORDS("attach", (char *)"--html"));
+
+        client_awaits(&c, "● running");
+        client_awaits(&c, "2/3");
+        client_awaits(&c, "</div>\n");
+        hy_buf_clear(&c.said);
+        assert_int_equal(kill(c.pid, signals[i]), 0);
+        assert_int_equal(client_ends(&c), HY_EXIT_OK);
+        assert_null(strstr(hy_buf_cstr(&c.said), "hopyard"));
+        assert_null(strstr(hy_buf_cstr(&c.said), "stopped"));
+        hy_buf_done(&c.said);
+        driver_end(driver);
+        yard_free(y);
+    }
+}
+
+static void test_the_last_fragment_for_a_notebook_is_the_end(void **state)
+{
+    struct yard *y = yard_new(HY_RUN_RUNNING);
+    pid_t driver = driver_start(y, PLAY_END);
+    struct client c = client_start(y, false, WORDS("attach", (char *)"--html"));
+    const char *said;
+
+    (void)state;
+    assert_int_equal(client_ends(&c), HY_EXIT_OK);
+    said = hy_buf_cstr(&c.said);
+    while (strchr(said, '\n')[1])
+        said = strchr(said, '\n') + 1;
+    assert_non_null(strstr(said, "3 of 3 trials"));
+    assert_non_null(strstr(said, "hopyard tensorboard 1"));
+    hy_buf_done(&c.said);
+    driver_end(driver);
+    yard_free(y);
+}
+
+static void test_a_notebook_hears_of_a_driver_that_died(void **state)
+{
+    struct yard *y = yard_new(HY_RUN_RUNNING);
+    pid_t driver = driver_start(y, PLAY_DIE);
+    struct client c = client_start(y, false, WORDS("attach", (char *)"--html"));
+
+    (void)state;
+    client_awaits(&c, "its driver has died");
+    client_awaits(&c, "interrupted");
+    assert_ends(&c, HY_EXIT_FAILED);
+    driver_end(driver);
+    yard_free(y);
+}
+
 static void test_a_driver_that_refuses_is_quoted(void **state)
 {
     struct yard *y = yard_new(HY_RUN_RUNNING);
@@ -495,6 +552,9 @@ int main(void)
         cmocka_unit_test(test_a_terminate_leaves_the_run_alone),
         cmocka_unit_test(test_a_reader_who_leaves_does_not_end_the_run),
         cmocka_unit_test(test_a_driver_that_dies_is_missed),
+        cmocka_unit_test(test_an_interrupted_notebook_leaves_the_run_alone_and_says_nothing),
+        cmocka_unit_test(test_the_last_fragment_for_a_notebook_is_the_end),
+        cmocka_unit_test(test_a_notebook_hears_of_a_driver_that_died),
         cmocka_unit_test(test_a_driver_that_refuses_is_quoted),
     };
 

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Mapping
-from typing import Any, final
+from typing import Any, NoReturn, final
 
 version: str
 
 class Error(Exception): ...
+
+def report(values: dict[str, float], step: int | None, error: str | None, detail: str | None, /) -> None: ...
+def serve(fd: int, /) -> list[bytes] | None: ...
+def settle() -> int: ...
+def leave(status: int, /) -> NoReturn: ...
 
 @final
 class Search:

@@ -25,7 +25,7 @@
 #define TICK_MS 250
 #define GRACE_MS 5000
 #define LINGER_MS 2000
-#define REPORT_MAX (64u * 1024)          /* one `hopyard report` */
+#define REPORT_MAX (128u * 1024)         /* one `hopyard report` */
 #define REPORTS_MAX (4u * 1024 * 1024)   /* that the driver has not taken yet */
 
 /* What the command line says. */
@@ -56,6 +56,12 @@ static void leave_when_idle(struct agent *a)
 
     if (!a->ending || a->trials.count)
         return;
+    if (a->function.warm) {
+        hy_agent_function_end(a);
+        return;
+    }
+    if (!hy_agent_lend_left(a))
+        return;
     bye.why = (char *)a->why;
     m.body_case = HY__CONTROL__BODY_BYE;
     m.bye = &bye;
@@ -67,7 +73,7 @@ static void leave_when_idle(struct agent *a)
 
 static bool is_waiting(const struct trial *t)
 {
-    return t->incoming;
+    return t->incoming || !hy_list_empty(&t->waiting) || (t->lease && !t->has_gpus);
 }
 
 static bool is_uploading(const struct trial *t)
@@ -187,13 +193,37 @@ static uint64_t machine_memory(void)
     return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
+void hy_agent_join(struct agent *a)
+{
+    Hy__AgentInfo info = HY__AGENT_INFO__INIT;
+    Hy__Control reply = HY__CONTROL__INIT;
+    char host[256] = "", *uuids[HY_GPUS_MAX];
+
+    a->may_join = true;
+    if (!a->gpus_found)
+        return; /* it comes again */
+    gethostname(host, sizeof host - 1);
+    hy_agent_lend_tell(a, &info, uuids);
+    info.name = (char *)a->name;
+    info.host = host;
+    info.pid = getpid();
+    info.version = (char *)HY_VERSION;
+    info.slots = a->slots;
+    info.memory = machine_memory();
+    info.shares_files = a->shares_files;
+    reply.body_case = HY__CONTROL__BODY_AGENT_INFO;
+    reply.agent_info = &info;
+    hy_agent_send(a, &reply);
+    hy_info("joined run=%lld shares_files=%d limits=%s gpus=%u", (long long)a->welcomed->welcome->run, a->shares_files,
+            hy_supervisor_limits_by(a->supervisor), info.gpus);
+}
+
 static void on_welcome(struct agent *a, const Hy__Control *m)
 {
     const Hy__Welcome *w = m->welcome;
-    Hy__AgentInfo info = HY__AGENT_INFO__INIT;
-    Hy__Control reply = HY__CONTROL__INIT;
     struct hy_err err = {0};
     char host[256] = "";
+    int rc;
 
     if (a->welcomed)
         return;
@@ -210,18 +240,13 @@ static void on_welcome(struct agent *a, const Hy__Control *m)
         hy_agent_end(a, 1, "no folder for the trials");
         return;
     }
-    info.name = (char *)a->name;
-    info.host = host;
-    info.pid = getpid();
-    info.version = (char *)HY_VERSION;
-    info.slots = a->slots;
-    info.memory = machine_memory();
-    info.shares_files = a->shares_files;
-    reply.body_case = HY__CONTROL__BODY_AGENT_INFO;
-    reply.agent_info = &info;
-    hy_agent_send(a, &reply);
-    hy_info("joined run=%lld shares_files=%d limits=%s", (long long)w->run, a->shares_files,
-            hy_supervisor_limits_by(a->supervisor));
+    rc = hy_agent_function_expect(a, &err);
+    if (rc < 0) {
+        hy_error("%s", err.text);
+        hy_agent_end(a, 1, "the function cannot be taken");
+    } else if (rc == 0) {
+        hy_agent_join(a);
+    }
 }
 
 static void on_start(struct agent *a, const Hy__Control *m)
@@ -271,7 +296,8 @@ static void on_message(void *arg, struct hy_peer *p, const Hy__Control *m)
 static void on_data(void *arg, struct hy_peer *p, uint32_t stream, const uint8_t *bytes, size_t n)
 {
     hy_peer_consumed(p, stream, n);
-    hy_agent_files_data(arg, stream, bytes, n);
+    if (!hy_agent_function_data(arg, stream, bytes, n))
+        hy_agent_files_data(arg, stream, bytes, n);
 }
 
 static void on_room(void *arg, struct hy_peer *p, uint32_t stream)
@@ -299,8 +325,26 @@ static void on_up(void *arg, struct hy_peer *p)
 
 /* ---- what trials say: `hopyard report` -------------------------------------- */
 
+/* The newest word counts. */
+static void take_failure(struct trial *t, const Hy__TrialReport *r)
+{
+    char *said = hy_strdup(r->error), *detail = *r->detail ? hy_strdup(r->detail) : NULL;
+
+    if (!said || (*r->detail && !detail)) {
+        free(said);
+        free(detail);
+        hy_agent_end(t->agent, 1, "out of memory");
+        return;
+    }
+    free(t->said);
+    free(t->detail);
+    t->said = said;
+    t->detail = detail;
+}
+
 static const char *take_report(struct agent *a, const Hy__TrialReport *r)
 {
+    struct trial *t;
     Hy__Report report = HY__REPORT__INIT;
     Hy__Control m = HY__CONTROL__INIT;
     unsigned long long run, trial;
@@ -310,10 +354,15 @@ static const char *take_report(struct agent *a, const Hy__TrialReport *r)
     if (r->token.len < sizeof tag)
         memcpy(tag, r->token.data, r->token.len);
     if (sscanf(tag, "%llu.%llu.%u", &run, &trial, &attempt) != 3 || !a->welcomed ||
-        run != (unsigned long long)a->welcomed->welcome->run || !hy_map_get(&a->trials, hy_agent_trial_key(trial, attempt)))
+        run != (unsigned long long)a->welcomed->welcome->run ||
+        !(t = hy_map_get(&a->trials, hy_agent_trial_key(trial, attempt))))
         return "this trial is over, or was never started here";
     if (!a->peer || hy_peer_unacked(a->peer, HY_STREAM_CONTROL) > REPORTS_MAX)
         return "the run does not keep up with what is reported; report less often";
+    if (*r->error)
+        take_failure(t, r);
+    if (r->n_metrics == 0)
+        return "";
     report.trial = trial;
     report.attempt = attempt;
     report.step = r->step;
@@ -403,7 +452,7 @@ static int open_loop(struct agent *a, const char *unit, struct hy_err *err)
     if (rc < 0)
         return rc;
     a->net = hy_net_new(&a->loop, &settings, &events, a);
-    if (!a->net)
+    if (!a->net || hy_agent_lend_open(a) < 0)
         return hy_err_set(err, -ENOMEM, "out of memory");
     uv_prepare_init(&a->loop, &a->turn);
     uv_timer_init(&a->loop, &a->tick);
@@ -441,6 +490,7 @@ static void close_loop(struct agent *a)
     if (a->net)
         close_peer(a);
     hy_net_free(a->net);
+    hy_gpus_free(a->gpus);
     hy_supervisor_free(a->supervisor);
     uv_walk(&a->loop, close_walk, NULL);
     uv_run(&a->loop, UV_RUN_DEFAULT);
@@ -451,6 +501,7 @@ static void close_loop(struct agent *a)
         hy__control__free_unpacked(a->welcomed, NULL);
     hy_map_done(&a->trials);
     hy_map_done(&a->incoming);
+    hy_agent_function_done(a);
     free(a->env);
     free(a->path);
     free(a->root);
@@ -565,9 +616,10 @@ static int serve(const struct settings *s, struct hy_err *err)
 {
     char host[256] = "agent";
     struct agent a = {.next_stream = 1, .slots = (uint32_t)s->slots, .name = s->name,
-                      .open_files = s->open_files};
+                      .open_files = s->open_files, .function.fd = -1};
     int rc;
 
+    hy_list_init(&a.function.waiting);
     gethostname(host, sizeof host - 1);
     if (!a.name)
         a.name = host;
@@ -604,6 +656,8 @@ int hy_agent_main(int argc, char **argv)
     int rc;
 
     hy_log_init("agent");
+    if (argc > 1 && strcmp(argv[1], "--list-gpus") == 0)
+        return hy_gpus_list_main();
     signal(SIGPIPE, SIG_IGN);
     signal(SIGHUP, SIG_IGN); /* an ssh that broke is no reason to end: the lease is */
     rc = parse_settings(&s, argc, argv, &err);

@@ -58,14 +58,36 @@ static bool is_leaving(struct hy_proc *proc)
     return proc->leaving;
 }
 
+/* The only trial there is, or NULL; *ret_several: there are more. */
+static struct hy_process *only_trial(struct hy_supervisor *s, bool *ret_several)
+{
+    struct hy_process *only = NULL;
+
+    hy_list_each(it, &s->processes) {
+        struct hy_process *p = hy_container(it, struct hy_process, link);
+
+        if (p->serves)
+            continue;
+        *ret_several = only != NULL;
+        if (only)
+            return NULL;
+        only = p;
+    }
+    return only;
+}
+
 static int claim_orphan(struct hy_supervisor *s, struct hy_proc *orphan)
 {
+    bool several = false;
     char agent[HY_MARK_MAX], tag[TAG_MAX];
     int rc = 0;
 
     orphan->owner = find_session(s, orphan->sid);
     if (orphan->owner)
         return 0;
+    rc = hy_proc_env(orphan->pid, HY_DAEMON_MARK, tag, sizeof tag);
+    if (rc != 0)
+        return rc < 0 ? rc : 0; /* it serves others as well */
     rc = hy_proc_env(orphan->pid, "HOPYARD_AGENT", agent, sizeof agent);
     if (rc > 0)
         rc = hy_proc_env(orphan->pid, "HOPYARD_TAG", tag, sizeof tag);
@@ -73,9 +95,9 @@ static int claim_orphan(struct hy_supervisor *s, struct hy_proc *orphan)
         return rc;
     if (rc > 0 && strcmp(agent, s->mark) == 0)
         orphan->owner = find_tag(s, tag);
-    else if (s->count == 1)
-        orphan->owner = hy_container(s->processes.next, struct hy_process, link);
-    else if (s->count > 1)
+    else
+        orphan->owner = only_trial(s, &several);
+    if (several)
         return 0;
     orphan->stray = !orphan->owner;
     return 0;

@@ -38,11 +38,40 @@ static struct keeper {
 
 /* ---- in the keeper ---- */
 
+/* A daemon that serves others as well is theirs to end; it goes to whoever keeps us. */
+static bool is_spared(pid_t pid)
+{
+    char folder[PATH_MAX];
+
+    return hy_proc_env(pid, HY_DAEMON_MARK, folder, sizeof folder) > 0;
+}
+
+static void count_ours(void *arg, pid_t pid)
+{
+    int *count = arg;
+
+    *count += !is_spared(pid);
+}
+
+/* Reaps whoever is dead. Is anybody left whom we have to wait for? */
+static bool somebody_is_left(void)
+{
+    int count = 0;
+    pid_t pid;
+
+    do
+        pid = waitpid(-1, NULL, WNOHANG);
+    while (pid > 0 || (pid < 0 && errno == EINTR));
+    return pid == 0 && (hy_children_each(count_ours, &count) < 0 || count);
+}
+
 static void kill_group(void *arg, pid_t pid)
 {
     pid_t group = getpgid(pid);
 
     (void)arg;
+    if (is_spared(pid))
+        return;
     /* A whole group at one stroke, so that nobody forks away meanwhile. */
     if (group > 1 && group != getpgrp())
         kill(-group, SIGKILL);
@@ -53,13 +82,8 @@ static void kill_group(void *arg, pid_t pid)
 static void end_descendants(void)
 {
     for (int ms = 1;; ms = ms < 100 ? ms * 2 : ms) {
-        pid_t pid;
-
         hy_children_each(kill_group, NULL);
-        do
-            pid = waitpid(-1, NULL, WNOHANG);
-        while (pid > 0 || (pid < 0 && errno == EINTR));
-        if (pid < 0)
+        if (!somebody_is_left())
             return;
         poll(NULL, 0, ms);
     }
@@ -68,25 +92,17 @@ static void end_descendants(void)
 static void ask_to_end(void *arg, pid_t pid)
 {
     (void)arg;
-    kill(pid, SIGTERM);
+    if (!is_spared(pid))
+        kill(pid, SIGTERM);
 }
 
 /* A driver's children are agents with keepers of their own: they end their
  * trials and tidy up after themselves, if they are asked and given the time. */
 static void let_agents_end(void)
 {
-    int left = AGENTS_MS;
-    pid_t pid;
-
     hy_children_each(ask_to_end, NULL);
-    for (; left > 0; left -= 10) {
-        do
-            pid = waitpid(-1, NULL, WNOHANG);
-        while (pid > 0 || (pid < 0 && errno == EINTR));
-        if (pid < 0)
-            return;
+    for (int left = AGENTS_MS; left > 0 && somebody_is_left(); left -= 10)
         poll(NULL, 0, 10);
-    }
 }
 
 /* Takes in what the child had to say; false when it has closed its end. */

@@ -2,10 +2,11 @@
 /*
  * A trial's life.
  *
- *     RUNNING ──► LINGERING ──► ENDING ──► KILLING ──► GONE ──► on_end
+ *     STARTING ──► RUNNING ──► LINGERING ──► ENDING ──► KILLING ──► GONE ──► on_end
  *
  * each of which may be left out.
  *
+ * STARTING  a warm process was asked to fork it.
  * RUNNING   until the main process ends, or somebody asks for the end.
  * LINGERING the main process has ended by itself and others are still there:
  *           a `tee` that writes its last lines may do so.
@@ -29,11 +30,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "agent/supervise.h"
 #include "base/fault.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
 
@@ -192,12 +196,19 @@ static void find_peak(struct hy_process *p)
     }
 }
 
+static void close_control(struct hy_process *p)
+{
+    close_handle((uv_handle_t *)&p->control_poll);
+    hy_fd_close(&p->control);
+}
+
 void hy_process_release(struct hy_process *p)
 {
     p->ended = true;
     hy_list_remove(&p->link);
     for (int i = 0; i < 2; i++)
         close_stream(&p->streams[i]);
+    close_control(p);
     close_handle((uv_handle_t *)&p->exit_poll);
     close_handle((uv_handle_t *)&p->oom_poll);
     hy_fd_close(&p->pidfd);
@@ -272,7 +283,7 @@ void hy_process_over_memory(struct hy_process *p, uint64_t used)
 
 void hy_process_settle(struct hy_process *p)
 {
-    if (p->main_alive || p->stage == HY_STAGE_GONE)
+    if (p->main_alive || p->stage == HY_STAGE_STARTING || p->stage == HY_STAGE_GONE)
         return;
     if (hy_trial_cgroup_oom(&p->cgroup))
         decide(p, HY_PROCESS_OVER_MEMORY);
@@ -288,11 +299,25 @@ void hy_process_settle(struct hy_process *p)
     drain(p);
 }
 
+/* There is no process, or one that goes by itself since nobody lets it begin. */
+static void fail_start(struct hy_process *p, int code)
+{
+    if (!p->has_outcome)
+        p->end.outcome = HY_PROCESS_NOT_STARTED;
+    p->end.code = code;
+    p->end.message = p->message;
+    hy_process_release(p);
+    p->events.on_end(p->arg, p, &p->end);
+}
+
 static void on_timer(uv_timer_t *timer)
 {
     struct hy_process *p = timer->data;
 
     switch (p->stage) {
+    case HY_STAGE_STARTING:
+        fail_start(p, -ECANCELED);
+        break;
     case HY_STAGE_RUNNING:
         decide(p, HY_PROCESS_TIMED_OUT);
         begin_ending(p, TIMEOUT_GRACE_MS);
@@ -330,6 +355,7 @@ void hy_process_main_ended(struct hy_process *p)
     p->end.cpu_ms = (int64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000 +
                     (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1000;
     p->end.peak_memory = (uint64_t)usage.ru_maxrss * 1024;
+    p->end.peak_memory -= p->inherited < p->end.peak_memory ? p->inherited : p->end.peak_memory;
     hy_process_settle(p);
 }
 
@@ -360,6 +386,7 @@ void hy_process_begin(struct hy_process *p)
 {
     struct hy_supervisor *s = p->supervisor;
 
+    p->stage = HY_STAGE_RUNNING;
     p->main_alive = true;
     if (s->count++ == 0)
         uv_ref((uv_handle_t *)&s->child_signal); /* the loop lives as long as a process does */
@@ -382,12 +409,73 @@ void hy_process_begin(struct hy_process *p)
         hy_watch_start(s);
 }
 
+/* ---- the beginning of one that is forked for us ---- */
+
+static bool is_our_child(const struct hy_supervisor *s, pid_t pid)
+{
+    siginfo_t info;
+
+    return !hy_map_get(&s->by_pid, (uint64_t)pid) &&
+           waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+/* It waits for our word, and is ours to reap: its number cannot pass to another. */
+static int take_child(struct hy_process *p, pid_t pid, struct hy_err *err)
+{
+    int rc;
+
+    if (!is_our_child(p->supervisor, pid))
+        return hy_err_set(err, -EPROTO, "process %d, which was forked for it, is not ours", (int)pid);
+    rc = hy_map_put(&p->supervisor->by_pid, 0, p); /* see hy_process_begin */
+    if (rc < 0)
+        return hy_err_set(err, rc, "out of memory");
+    p->pid = pid;
+    p->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (send(p->control, "g", 1, MSG_NOSIGNAL) < 0)
+        hy_debug("a trial has died before it began tag=%s", p->tag); /* we shall hear */
+    return 0;
+}
+
+static void on_control(uv_poll_t *poll, int status, int events)
+{
+    struct hy_process *p = poll->data;
+    struct hy_err err = {0};
+    pid_t pid = 0;
+    int rc = hy_warm_answer(p->control, &pid, &err);
+
+    (void)status;
+    (void)events;
+    if (rc == -EINPROGRESS)
+        return;
+    if (rc > 0)
+        rc = take_child(p, pid, &err);
+    close_control(p);
+    if (rc == 0) {
+        hy_process_begin(p);
+        return;
+    }
+    snprintf(p->message, sizeof p->message, "%.*s", (int)sizeof p->message - 1, err.text);
+    fail_start(p, rc);
+}
+
+int hy_process_await(struct hy_process *p)
+{
+    int rc = hy_process_open_poll(p, &p->control_poll, p->control);
+
+    return rc < 0 ? rc : uv_poll_start(&p->control_poll, UV_READABLE | UV_DISCONNECT, on_control);
+}
+
 /* ---- what others ask for ---- */
 
 void hy_process_kill(struct hy_process *p, int64_t grace_ms)
 {
-    if (p->main_alive)
+    if (p->main_alive || p->stage == HY_STAGE_STARTING)
         decide(p, HY_PROCESS_KILLED);
+    if (p->stage == HY_STAGE_STARTING) { /* who waits for our word sees that none will come */
+        close_control(p);
+        uv_timer_start(&p->timer, on_timer, 0, 0);
+        return;
+    }
     begin_ending(p, grace_ms);
 }
 

@@ -19,6 +19,7 @@
 
 struct hy_supervisor; /* opaque: one per agent */
 struct hy_process;    /* opaque */
+struct hy_warm;       /* opaque: a process that forks trials */
 
 struct hy_process_spec {
     const char *tag;        /* names it in its environment and cgroup: "run.trial.attempt" */
@@ -28,6 +29,9 @@ struct hy_process_spec {
     uint64_t memory;        /* bytes; 0: no limit */
     int64_t timeout_ms;     /* 0: none */
     uint64_t open_files;    /* its soft limit of open files; 0: ours */
+    const int *inherit;     /* fds that it keeps, by these numbers when it is exec'd; NULL: none */
+    size_t inherit_count;
+    struct hy_warm *warm;   /* this one forks it, and argv is not used; NULL: it is exec'd */
 };
 
 enum hy_process_outcome {
@@ -36,6 +40,8 @@ enum hy_process_outcome {
     HY_PROCESS_OVER_MEMORY,
     HY_PROCESS_TIMED_OUT,
     HY_PROCESS_KILLED,      /* hy_process_kill */
+    HY_PROCESS_NOT_STARTED, /* by `warm`; code: -ENOTSUP (start it without), -EAGAIN (the server
+                               is gone) or what fork said; message says why */
 };
 
 struct hy_process_end {
@@ -81,6 +87,24 @@ void hy_process_kill(struct hy_process *p, int64_t grace_ms);
 /* Stops reading the pipe of fd 1 or 2 (the trial then waits in write), or goes on. */
 void hy_process_pause(struct hy_process *p, int fd, int paused);
 int64_t hy_process_pid(const struct hy_process *p);
+
+/*
+ * A server that has imported what a Python trial needs, and forks it on demand
+ * (warm.c has the protocol, docs/decisions/0007 the reasons). `server` is what
+ * to run: its tag has HY_WARM_TAG bytes, so that a child can write its own over
+ * it. on_ready comes once: from then on processes may be started with it.
+ * on_over ends it, and it is freed after that; `refused` means that another one
+ * would refuse as well.
+ */
+#define HY_WARM_TAG 64
+struct hy_warm_events {
+    void (*on_ready)(void *arg, struct hy_warm *w);
+    void (*on_over)(void *arg, struct hy_warm *w, int refused, const char *why);
+};
+int hy_warm_start(struct hy_supervisor *s, const struct hy_process_spec *server, const struct hy_warm_events *events,
+                  void *arg, struct hy_warm **ret, struct hy_err *err);
+/* Asks it to end; on_over follows. What it has forked goes on. */
+void hy_warm_end(struct hy_warm *w);
 
 /*
  * The keeper. Forks; the child returns 0 and goes on as the agent or driver,

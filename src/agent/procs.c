@@ -264,6 +264,30 @@ uint64_t hy_proc_memory(pid_t pid, bool exact)
     return kb > 0 ? (uint64_t)kb * 1024 : 0;
 }
 
+uint64_t hy_proc_private(pid_t pid)
+{
+    static const char *const own[] = {"\nPrivate_Dirty:", "\nPrivate_Hugetlb:", "\nSwapPss:", NULL};
+    char path[40], text[4096];
+    int64_t kb = -1;
+
+    snprintf(path, sizeof path, "/proc/%d/smaps_rollup", (int)pid);
+    if (read_small(path, text, sizeof text) > 0)
+        kb = sum_kb(text, own);
+    return kb < 0 ? hy_proc_memory(pid, true) : (uint64_t)kb * 1024;
+}
+
+uint64_t hy_proc_resident(pid_t pid)
+{
+    static const char *const resident[] = {"\nVmRSS:", NULL};
+    char path[40], text[4096];
+    int64_t kb = -1;
+
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    if (read_small(path, text, sizeof text) > 0)
+        kb = sum_kb(text, resident);
+    return kb > 0 ? (uint64_t)kb * 1024 : 0;
+}
+
 unsigned long long hy_pid_namespace(void)
 {
     struct stat st;

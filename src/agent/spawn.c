@@ -113,6 +113,8 @@ IN_CHILD static int run_child(void *arg)
             give_up(plan, STEP_EXEC, errno);
     /* Ours are close-on-exec; this is for those that we were started with. */
     syscall(SYS_close_range, 3, ~0U, CLOSE_RANGE_CLOEXEC);
+    for (size_t i = 0; i < s->inherit_count; i++)
+        fcntl(s->inherit[i], F_SETFD, 0);
     lower_file_limit(s->open_files);
     if (chdir(s->cwd) < 0)
         give_up(plan, STEP_CWD, errno);

@@ -39,7 +39,8 @@ static bool is_mark(const char *entry)
     return strncmp(entry, "HOPYARD_TAG=", 12) == 0 || strncmp(entry, "HOPYARD_AGENT=", 14) == 0;
 }
 
-/* `env` and the two marks, in one allocation with their text behind. */
+/* The two marks, where who looks for them finds them first, and `env`; in one
+ * allocation with the marks' text behind. */
 static char **mark_environment(const struct hy_supervisor *s, const char *tag, char *const *env)
 {
     size_t n = 0, used = 0, room = strlen(tag) + HY_MARK_MAX + 32;
@@ -50,14 +51,14 @@ static char **mark_environment(const struct hy_supervisor *s, const char *tag, c
     list = hy_malloc((n + 3) * sizeof *list + room);
     if (!list)
         return NULL;
-    for (size_t i = 0; i < n; i++)
-        if (!is_mark(env[i]))
-            list[used++] = env[i];
     text = (char *)(list + n + 3);
     list[used++] = text;
     text += snprintf(text, room, "HOPYARD_TAG=%s", tag) + 1;
     list[used++] = text;
     snprintf(text, HY_MARK_MAX + 16, "HOPYARD_AGENT=%s", s->mark);
+    for (size_t i = 0; i < n; i++)
+        if (!is_mark(env[i]))
+            list[used++] = env[i];
     list[used] = NULL;
     return list;
 }
@@ -88,12 +89,15 @@ static int spawn_into(struct hy_process *p, const struct hy_process_spec *spec, 
     hy_cleanup_close int enter = p->cgroup.path ? hy_trial_cgroup_enter_fd(&p->cgroup) : -1;
     struct hy_spawn spawn = {.argv = spec->argv, .env = env, .cwd = spec->cwd,
                              .fds = {s->null_fd, writers[0], writers[1]}, .cgroup_fd = enter,
-                             .open_files = spec->open_files};
+                             .open_files = spec->open_files, .inherit = spec->inherit,
+                             .inherit_count = spec->inherit_count};
 
     if (!env)
         return hy_err_set(err, -ENOMEM, "out of memory");
     if (p->cgroup.path && enter < 0)
         return hy_err_sys(err, enter, "cannot open the cgroup of '%s'", spec->tag);
+    if (spec->warm)
+        return hy_warm_fork(spec->warm, spec, env, writers, enter, &p->control, err);
     return hy_spawn(&spawn, &p->pid, &p->pidfd, err);
 }
 
@@ -105,7 +109,7 @@ static int prepare_and_spawn(struct hy_process *p, const struct hy_process_spec 
     int rc = make_streams(p, writers);
 
     if (rc < 0)
-        hy_err_sys(err, rc, "cannot make a pipe for the output of '%s'", spec->argv[0]);
+        hy_err_sys(err, rc, "cannot make a pipe for the output of '%s'", spec->tag);
     if (rc == 0 && spec->memory && s->cgroup.kind != HY_CGROUP_NONE)
         rc = hy_trial_cgroup_make(&s->cgroup, spec->tag, spec->memory, &p->cgroup, err);
     if (rc == 0 && p->cgroup.path) {
@@ -114,7 +118,7 @@ static int prepare_and_spawn(struct hy_process *p, const struct hy_process_spec 
             hy_err_sys(err, rc, "cannot watch the cgroup of '%s'", spec->tag);
     }
     /* Room first: afterwards there is a process, and no way back. */
-    if (rc == 0) {
+    if (rc == 0 && !spec->warm) {
         rc = hy_map_put(&s->by_pid, 0, p);
         if (rc < 0)
             hy_err_set(err, rc, "out of memory");
@@ -143,7 +147,10 @@ static struct hy_process *new_process(struct hy_supervisor *s, const struct hy_p
     p->arg = arg;
     p->memory = spec->memory;
     p->timeout_ms = spec->timeout_ms;
-    p->pidfd = -1;
+    p->forked = spec->warm;
+    p->inherited = spec->warm ? hy_warm_resident(spec->warm) : 0;
+    p->pidfd = p->control = -1;
+    p->stage = spec->warm ? HY_STAGE_STARTING : HY_STAGE_RUNNING;
     p->cgroup.events = -1;
     hy_list_push(&s->processes, (hy_list_init(&p->link), &p->link));
     for (int i = 0; i < 2; i++)
@@ -161,18 +168,24 @@ int hy_process_start(struct hy_supervisor *s, const struct hy_process_spec *spec
     struct hy_process *p;
     int rc;
 
-    if (!spec->argv[0] || !spec->argv[0][0])
+    if (!spec->warm && (!spec->argv[0] || !spec->argv[0][0]))
         return hy_err_set(err, -EINVAL, "there is no command to start");
     p = new_process(s, spec, events, arg);
     if (!p)
         return hy_err_set(err, -ENOMEM, "out of memory");
     rc = prepare_and_spawn(p, spec, err);
+    if (rc == 0 && spec->warm) {
+        rc = hy_process_await(p);
+        if (rc < 0)
+            hy_err_sys(err, rc, "cannot wait for the process of '%s'", spec->tag);
+    }
     if (rc < 0) {
         hy_map_remove(&s->by_pid, 0);
         hy_process_release(p);
         return rc;
     }
-    hy_process_begin(p);
+    if (!spec->warm)
+        hy_process_begin(p);
     *ret = p;
     return 0;
 }

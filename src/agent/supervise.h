@@ -7,6 +7,7 @@
  *     process.c   a trial's life, from its start to on_end
  *     start.c     how it begins
  *     spawn.c     the one system call that makes a process, and exec
+ *     warm.c      the other way: a process that forks for us
  *     family.c    who belongs to which trial, and how all of them are ended
  *     watch.c     memory limits without cgroups
  *     cgroup.c    memory limits with them, v1 and v2; cgroup_find.c: where
@@ -63,9 +64,16 @@ int hy_children_each(void (*each)(void *arg, pid_t pid), void *arg);
 /* The value of `name` in the environment it was started with. 1, 0 (not
  * there, or not to be read), or -ENOMEM. */
 int hy_proc_env(pid_t pid, const char *name, char *value, size_t size);
+/* In the environment of a daemon that serves several agents, with its folder
+ * (mps.c): whose child it becomes does not matter, they end it. */
+#define HY_DAEMON_MARK "HOPYARD_MPS"
 /* Bytes of anonymous and shared memory; `exact` counts shared pages once over
  * all who map them and costs milliseconds. 0 when it is gone. */
 uint64_t hy_proc_memory(pid_t pid, bool exact);
+/* The same for a fork of a process that lives on: what it shares with that one is not its own. */
+uint64_t hy_proc_private(pid_t pid);
+/* All that is resident. */
+uint64_t hy_proc_resident(pid_t pid);
 
 #define HY_MARK_MAX 80
 /* "pid:starttime" of a process, as HOPYARD_AGENT carries it. */
@@ -136,14 +144,31 @@ struct hy_spawn {
     int fds[3];       /* become 0, 1 and 2; all above 2 */
     int cgroup_fd;    /* or -1 */
     uint64_t open_files; /* or 0 */
+    const int *inherit;
+    size_t inherit_count;
 };
 
 /* 0, with *ret_pidfd -1 where the kernel has none, or -Exxx with a sentence. */
 int hy_spawn(const struct hy_spawn *spawn, pid_t *ret_pid, int *ret_pidfd, struct hy_err *err);
 
+/* ---- warm.c ---- */
+
+/* Asks the server for a child with these outputs, which enters the cgroup
+ * (-1: none) and then speaks on *ret_control (see warm.c). 0 or -Exxx. */
+int hy_warm_fork(struct hy_warm *w, const struct hy_process_spec *spec, char *const *env, const int outputs[2],
+                 int cgroup_fd, int *ret_control, struct hy_err *err);
+/*
+ * What the child said on its control: 1 with its pid, or -Exxx with a sentence
+ * (-EINPROGRESS: nothing yet).
+ */
+int hy_warm_answer(int control, pid_t *ret_pid, struct hy_err *err);
+/* How much memory of the server a child begins with. */
+uint64_t hy_warm_resident(const struct hy_warm *w);
+
 /* ---- process.c ---- */
 
 enum hy_stage {
+    HY_STAGE_STARTING, /* a server forks it: there is no process that we know of */
     HY_STAGE_RUNNING,
     HY_STAGE_LINGERING, /* the main process has ended, others not yet */
     HY_STAGE_ENDING,  /* SIGTERM was sent; SIGKILL at kill_at */
@@ -168,11 +193,14 @@ struct hy_process {
     pid_t pid;
     int pidfd;
     bool main_alive;
+    bool serves;                /* no trial, but what forks trials */
+    bool forked;                /* from such a one ... */
+    uint64_t inherited;         /* ... with so much resident memory of its */
     enum hy_stage stage;
     bool has_outcome;           /* end.outcome was decided before its death */
     bool ended;                 /* on_end was called, or the start failed */
     struct hy_process_end end;
-    char message[160];
+    char message[320];
     uint64_t memory;
     uint64_t used;              /* the most that was measured */
     unsigned oom_looks;         /* watch.c */
@@ -181,6 +209,8 @@ struct hy_process {
     unsigned rounds;            /* of SIGKILL */
     struct hy_trial_cgroup cgroup;
     struct hy_stream streams[2];
+    int control;                /* while STARTING: to the child that waits for our word; else -1 */
+    uv_poll_t control_poll;
     uv_poll_t exit_poll, oom_poll;
     uv_timer_t timer;
     unsigned handles;           /* of libuv, not closed yet */
@@ -208,6 +238,8 @@ void hy_process_release(struct hy_process *p);
 int hy_process_open_poll(struct hy_process *p, uv_poll_t *poll, int fd);
 /* It runs: from here on the loop looks after it. */
 void hy_process_begin(struct hy_process *p);
+/* It is being forked: waits for its first word. -Exxx: it cannot be waited for. */
+int hy_process_await(struct hy_process *p);
 /* Its memory was measured as `used` and is too much: ends it at once. */
 void hy_process_over_memory(struct hy_process *p, uint64_t used);
 /* Its main process is dead and not reaped yet. */

@@ -80,7 +80,7 @@ static const char *limits_for_tests(void)
 
 static int open_null(void)
 {
-    int fd = HY_SYS(open("/dev/null", O_RDONLY | O_CLOEXEC));
+    int fd = HY_SYS(open("/dev/null", O_RDWR | O_CLOEXEC));
     int high;
 
     if (fd < 0 || fd > 2)

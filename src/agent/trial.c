@@ -124,6 +124,7 @@ void hy_agent_trial_finish(struct trial *t)
     t->ended.n_metrics = t->metric_count;
     t->ended.metrics = t->metrics;
     t->ended.message = t->message ? t->message : t->ended.message;
+    t->ended.detail = t->detail ? t->detail : t->ended.detail;
     t->ended.metric_error = t->metric_error ? t->metric_error : t->ended.metric_error;
     m.body_case = HY__CONTROL__BODY_ENDED;
     m.ended = &t->ended;
@@ -136,6 +137,7 @@ void hy_agent_trial_free(struct trial *t)
     struct agent *a = t->agent;
 
     hy_map_remove(&a->trials, hy_agent_trial_key(t->number, t->attempt));
+    hy_list_remove(&t->waiting);
     hy_agent_files_forget(t);
     if (!a->shares_files && t->dir && hy_remove_tree(t->dir) < 0) /* what counts was sent */
         hy_warn("cannot remove a trial's folder path=%s", t->dir);
@@ -147,12 +149,15 @@ void hy_agent_trial_free(struct trial *t)
     }
     free(t->metrics);
     hy_agent_files_upload_free(t->upload);
+    hy_gpu_lease_free(t->lease);
     hy__control__free_unpacked(t->start, NULL);
     free(t->dir);
     free(t->result);
     free(t->checkpoint);
     free(t->message);
     free(t->metric_error);
+    free(t->said);
+    free(t->detail);
     free(t);
 }
 
@@ -296,13 +301,20 @@ static void on_end(void *arg, struct hy_process *p, const struct hy_process_end 
 
     (void)p;
     t->process = NULL;
+    if (end->outcome == HY_PROCESS_NOT_STARTED) {
+        hy_agent_function_not_started(t, end);
+        return;
+    }
     if (rmdir(t->checkpoint) < 0 && errno != ENOTEMPTY && errno != ENOENT)
         hy_debug("cannot remove an empty folder path=%s", t->checkpoint);
     t->ended.outcome = outcome_of(end->outcome);
     t->ended.code = end->code;
     t->ended.peak_memory = end->peak_memory;
     t->ended.cpu_ms = end->cpu_ms;
+    hy_agent_lend_over(t, end->outcome == HY_PROCESS_SIGNALED || (end->outcome == HY_PROCESS_EXITED && end->code != 0));
     t->message = end->message && *end->message ? hy_strdup(end->message) : NULL;
+    if (!t->message && (end->outcome == HY_PROCESS_EXITED && end->code != 0))
+        t->message = hy_take(t->said);
     for (int i = 0; i < 2; i++) {
         uint64_t seen = t->captures[i].scan.seen;
 
@@ -321,39 +333,63 @@ static void on_end(void *arg, struct hy_process *p, const struct hy_process_end 
         hy_agent_files_upload(t);
 }
 
-/* The environment: the user's, the driver's words for this trial, and ours.
- * Strings are borrowed but for the last OUR_WORDS. */
-#define OUR_WORDS 7
+/* The environment: the user's, the driver's words for this trial, and ours,
+ * which are the only ones that are not borrowed. */
+#define OUR_WORDS 16
 
-static char **make_environment(const struct trial *t, size_t *ret_first_own)
+struct words {
+    char **list; /* ends in NULL */
+    size_t count, first_own;
+    bool whole;  /* memory was enough */
+};
+
+static void add_word(struct words *w, char *word)
+{
+    w->whole = w->whole && word;
+    if (word)
+        w->list[w->count++] = word;
+}
+
+static void add_our_words(const struct trial *t, struct words *w)
+{
+    const struct agent *a = t->agent;
+
+    add_word(w, hy_asprintf("HOPYARD_RUN=%lld", (long long)run_of(t)->run));
+    add_word(w, hy_asprintf("HOPYARD_TRIAL=%llu", (unsigned long long)t->number));
+    add_word(w, hy_asprintf("HOPYARD_ATTEMPT=%u", t->attempt));
+    add_word(w, hy_asprintf("HOPYARD_TRIAL_DIR=%s", t->dir));
+    add_word(w, hy_asprintf("HOPYARD_RESULT=%s", t->result));
+    add_word(w, hy_asprintf("HOPYARD_CHECKPOINT=%s", t->checkpoint));
+    add_word(w, hy_asprintf("HOPYARD_SOCKET=%s", a->report_path));
+    if (a->function.fd >= 0)
+        add_word(w, hy_agent_function_word(a));
+}
+
+static struct words make_environment(const struct trial *t)
 {
     const Hy__Start *s = t->start->start;
     const struct agent *a = t->agent;
-    size_t n = 0;
-    char **env = hy_calloc(a->env_count + s->n_env + OUR_WORDS + 1, sizeof *env);
+    struct words w = {.list = hy_calloc(a->env_count + s->n_env + HY_GPU_WORDS + OUR_WORDS + 1, sizeof *w.list)};
 
-    if (!env)
-        return NULL;
-    for (size_t i = 0; i < a->env_count; i++)
-        env[n++] = a->env[i];
-    for (size_t i = 0; i < s->n_env; i++)
-        env[n++] = s->env[i];
-    *ret_first_own = n;
-    env[n++] = hy_asprintf("HOPYARD_RUN=%lld", (long long)run_of(t)->run);
-    env[n++] = hy_asprintf("HOPYARD_TRIAL=%llu", (unsigned long long)t->number);
-    env[n++] = hy_asprintf("HOPYARD_ATTEMPT=%u", t->attempt);
-    env[n++] = hy_asprintf("HOPYARD_TRIAL_DIR=%s", t->dir);
-    env[n++] = hy_asprintf("HOPYARD_RESULT=%s", t->result);
-    env[n++] = hy_asprintf("HOPYARD_CHECKPOINT=%s", t->checkpoint);
-    env[n++] = hy_asprintf("HOPYARD_SOCKET=%s", a->report_path);
-    return env;
+    if (!w.list)
+        return w;
+    memcpy(w.list, a->env, a->env_count * sizeof *w.list);
+    if (s->n_env)
+        memcpy(w.list + a->env_count, s->env, s->n_env * sizeof *w.list);
+    w.count = a->env_count + s->n_env;
+    if (s->gpus_said)
+        w.count = hy_gpu_environment(t->lease, w.list, w.count);
+    w.first_own = w.count;
+    w.whole = true;
+    add_our_words(t, &w);
+    return w;
 }
 
-static void free_environment(char **env, size_t first_own)
+static void words_done(struct words *w)
 {
-    for (size_t i = 0; env && i < OUR_WORDS; i++)
-        free(env[first_own + i]);
-    free(env);
+    for (size_t i = w->first_own; i < w->count; i++)
+        free(w->list[i]);
+    free(w->list);
 }
 
 /* Where the user was; or, on a host without that folder, the trial's own: what
@@ -365,31 +401,28 @@ static const char *folder_of(const struct trial *t)
     return t->agent->shares_files || access(cwd, X_OK) == 0 ? cwd : t->dir;
 }
 
-static int start_process(struct trial *t, struct hy_err *err)
+static int start_process(struct trial *t, struct hy_warm *warm, struct hy_err *err)
 {
     static const struct hy_process_events events = {on_output, on_end};
     const Hy__Start *s = t->start->start;
-    size_t first_own = 0;
-    char **env = make_environment(t, &first_own);
+    __attribute__((cleanup(words_done))) struct words env = make_environment(t);
     hy_cleanup_free char **argv = hy_calloc(s->n_argv + 1, sizeof *argv); /* ends in NULL */
-    struct hy_process_spec spec = {.tag = t->tag, .argv = argv, .env = env, .cwd = folder_of(t),
+    struct hy_process_spec spec = {.tag = t->tag, .argv = argv, .env = env.list, .cwd = folder_of(t),
                                    .memory = s->memory, .timeout_ms = s->timeout_ms,
-                                   .open_files = t->agent->open_files};
-    bool whole = env && argv;
+                                   .open_files = t->agent->open_files, .warm = warm};
     int rc;
 
+    if (t->lease)
+        spec.inherit = hy_gpu_lease_fds(t->lease, &spec.inherit_count);
     for (size_t i = 0; argv && i < s->n_argv; i++)
         argv[i] = s->argv[i];
-    for (size_t i = 0; env && i < OUR_WORDS; i++)
-        whole = whole && env[first_own + i];
-    rc = whole ? hy_process_start(t->agent->supervisor, &spec, &events, t, &t->process, err)
-               : hy_err_set(err, -ENOMEM, "out of memory");
+    rc = env.whole && argv ? hy_process_start(t->agent->supervisor, &spec, &events, t, &t->process, err)
+                           : hy_err_set(err, -ENOMEM, "out of memory");
     if (rc == -ENOENT && spec.cwd == t->dir) {
         struct hy_err own = *err;
 
         hy_err_set(err, rc, "%s; this host does not share the folder '%s'", own.text, run_of(t)->cwd);
     }
-    free_environment(env, first_own);
     return rc;
 }
 
@@ -404,10 +437,19 @@ void hy_agent_trial_fail(struct trial *t, const struct hy_err *err)
 void hy_agent_trial_run(struct trial *t)
 {
     struct hy_err err = {0};
+    struct hy_warm *warm;
+    int rc = hy_agent_lend(t, &err);
 
+    if (rc < 0)
+        hy_agent_trial_fail(t, &err);
+    if (rc != 0)
+        return;
+    warm = hy_agent_function_is_cold(t->agent) ? NULL : hy_agent_function_server(t);
+    if (!warm && !hy_agent_function_is_cold(t->agent))
+        return; /* it waits for the server */
     if (t->attempt > 1 && unlink(t->result) < 0 && errno != ENOENT) /* an earlier attempt's word */
         hy_warn("cannot remove an old result path=%s", t->result);
-    if (start_process(t, &err) < 0)
+    if (start_process(t, warm, &err) < 0)
         hy_agent_trial_fail(t, &err);
 }
 
@@ -445,6 +487,7 @@ void hy_agent_trial_start(struct agent *a, Hy__Control *start)
     t->number = s->trial;
     t->attempt = s->attempt;
     hy_list_init(&t->outputs);
+    hy_list_init(&t->waiting);
     hy__ended__init(&t->ended);
     snprintf(t->tag, sizeof t->tag, "%lld.%llu.%u", (long long)run_of(t)->run, (unsigned long long)t->number, t->attempt);
     hy_metric_scan_init(&t->captures[0].scan, run_of(t)->metric);
@@ -462,7 +505,7 @@ void hy_agent_trial_kill(struct trial *t, int64_t grace_ms)
 {
     if (t->process) {
         hy_process_kill(t->process, grace_ms);
-    } else if (!t->upload) { /* it waits for files and will not start */
+    } else if (!t->upload) { /* it waits for files or for its server, and will not start */
         t->ended.outcome = HY__ENDED__OUTCOME__KILLED;
         hy_agent_trial_finish(t);
     }

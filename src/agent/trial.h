@@ -5,11 +5,24 @@
 
 #include <stdbool.h>
 
+#include "agent/gpu.h"
 #include "agent/metric.h"
 #include "agent/process.h"
 #include "base/list.h"
 #include "base/map.h"
 #include "wire/wire.h"
+
+/* A Python function, and the process that forks its trials: function.c. */
+struct function {
+    int fd;                 /* a memfd; -1: the run has none */
+    uint32_t stream;
+    uint64_t left;          /* that has not arrived yet */
+    struct hy_warm *warm;
+    bool ready;
+    bool cold;              /* each trial starts a fresh interpreter */
+    unsigned failures;
+    struct hy_list waiting; /* trials, until it is ready */
+};
 
 struct agent {
     uv_loop_t loop;
@@ -33,6 +46,10 @@ struct agent {
     char *path;               /* ... PATH=, with our own folder at its end */
     size_t env_count;
 
+    struct function function;
+    struct hy_gpus *gpus;
+    bool gpus_found, may_join; /* both: the driver hears who we are */
+    bool gpus_leaving, gpus_left;
     struct hy_map trials;     /* by trial_key */
     struct hy_map incoming;   /* stream -> struct incoming: files that are sent to us */
     uint32_t next_stream;
@@ -68,6 +85,12 @@ struct trial {
     bool value_is_new;   /* since the last tick */
     struct incoming *incoming; /* files have not all come yet */
     struct upload *upload;
+    struct hy_list waiting;    /* for the function's server */
+    struct hy_gpu_lease *lease;
+    bool has_gpus;             /* the lease is there; until then it waits for it ... */
+    bool is_held;              /* ... and the driver knows */
+    unsigned forks;            /* that did not come to anything */
+    char *said, *detail;       /* what it told us of its failure */
     Hy__Ended ended;     /* while files are uploaded */
     char *message;
     struct hy_list outputs; /* struct output_end */
@@ -101,12 +124,43 @@ int hy_agent_trial_add_output(struct trial *t, uint32_t stream, uint64_t bytes);
 /* Sends a message; an agent that cannot is of no use and ends itself. */
 void hy_agent_send(struct agent *a, const Hy__Control *m);
 void hy_agent_end(struct agent *a, int status, const char *why);
+/* All that the Welcome brings is here: tells the driver who we are. */
+void hy_agent_join(struct agent *a);
 /* It ends for a fault of its own: what it has to say of its trials may have
  * holes, so it says nothing, and they are lost. */
 static inline bool hy_agent_is_broken(const struct agent *a)
 {
     return a->ending && a->exit_status;
 }
+
+/* ---- function.c ---- */
+/* 1: it follows, and hy_agent_join is called when it is here. 0: there is none. Or -Exxx. */
+int hy_agent_function_expect(struct agent *a, struct hy_err *err);
+/* True when the stream is the function's. */
+bool hy_agent_function_data(struct agent *a, uint32_t stream, const uint8_t *bytes, size_t n);
+/* "HOPYARD_FUNCTION=…" for a trial's environment; free it. */
+char *hy_agent_function_word(const struct agent *a);
+/* Are trials started by exec? */
+bool hy_agent_function_is_cold(const struct agent *a);
+/* Who forks this trial. NULL: it waits for one (hy_agent_trial_run comes again), or
+ * it is cold from now on. */
+struct hy_warm *hy_agent_function_server(struct trial *t);
+/* It was to be forked and was not: tries another way, or fails it. */
+void hy_agent_function_not_started(struct trial *t, const struct hy_process_end *end);
+/* The server is not needed any more. */
+void hy_agent_function_end(struct agent *a);
+void hy_agent_function_done(struct agent *a);
+
+/* ---- lend.c: GPUs ---- */
+/* 0: it has what it wants of them. 1: it waits, and hy_agent_trial_run comes again. Or -Exxx. */
+int hy_agent_lend(struct trial *t, struct hy_err *err);
+/* It is over: gives them back, and finds out with whom it fell. */
+void hy_agent_lend_over(struct trial *t, bool failed);
+/* Begins to look for them; -1: out of memory. */
+int hy_agent_lend_open(struct agent *a);
+void hy_agent_lend_tell(const struct agent *a, Hy__AgentInfo *info, char *uuids[]);
+/* Nothing is left running for them. False: ask again in the next turn. */
+bool hy_agent_lend_left(struct agent *a);
 
 /* ---- files.c: for agents that do not see the driver's folder ---- */
 /* A folder of our own for the run; free it. */

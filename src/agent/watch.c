@@ -4,7 +4,9 @@
  * oftener when somebody is near the limit. The cheap sum of resident memory
  * counts a page once per process that has it, so it is never too low; when it
  * passes the limit the exact figure is asked for, in which a page counts once
- * over all who share it.
+ * over all who share it. Of a trial that was forked from a warm process only the
+ * pages that nobody else has count then: so what it shares with children of its
+ * own is missed, and only a cgroup would count that right.
  *
  * Trials in a cgroup are only measured here, for the peak of what is their own
  * (the cgroup's own peak has the page cache in it), and looked at more closely
@@ -42,7 +44,7 @@ static uint64_t sum_memory(struct hy_process *p, bool exact, size_t *ret_count)
 
         if (proc->owner != p || proc->dead || (exact && shares_its_parents(proc)))
             continue;
-        sum += hy_proc_memory(proc->pid, exact);
+        sum += exact && p->forked ? hy_proc_private(proc->pid) : hy_proc_memory(proc->pid, exact);
         ++*ret_count;
     }
     return sum;
@@ -54,7 +56,7 @@ static uint64_t measure(struct hy_process *p)
     size_t count;
     uint64_t used = sum_memory(p, false, &count);
 
-    if (used > p->memory || (used > p->used && count > 1))
+    if (used > p->memory || (used > p->used && (count > 1 || p->forked)))
         used = sum_memory(p, true, &count);
     return used;
 }
@@ -94,7 +96,7 @@ void hy_watch_tick(uv_timer_t *timer)
         struct hy_process *p = hy_container(it, struct hy_process, link);
         int64_t ms;
 
-        if (!p->memory || p->stage == HY_STAGE_GONE)
+        if (!p->memory || p->stage == HY_STAGE_STARTING || p->stage == HY_STAGE_GONE)
             continue;
         ms = look_at(p);
         if (next < 0 || ms < next)

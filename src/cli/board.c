@@ -2,6 +2,7 @@
 #include "cli/board.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/proto.h"
@@ -18,6 +19,8 @@ void hy_board_done(struct hy_board *b)
         trial_free(b->recent[i]);
     for (size_t i = 0; i < b->failure_count; i++)
         trial_free(b->failures[i]);
+    for (size_t i = 0; i < b->note_count; i++)
+        free(b->notes[i]);
     if (b->now)
         hy__update__free_unpacked(b->now, &hy_proto_memory);
     *b = (struct hy_board){0};
@@ -54,7 +57,7 @@ void hy_board_take_failure(struct hy_board *b, Hy__TrialView *trial)
 }
 
 /* To the front, in place of what was known of the same trial before. */
-static void take_recent(struct hy_board *b, Hy__TrialView *trial)
+void hy_board_take_ended(struct hy_board *b, Hy__TrialView *trial)
 {
     size_t at = 0;
 
@@ -68,6 +71,20 @@ static void take_recent(struct hy_board *b, Hy__TrialView *trial)
         b->recent_count++;
     memmove(b->recent + 1, b->recent, at * sizeof b->recent[0]);
     b->recent[0] = trial;
+}
+
+void hy_board_take_note(struct hy_board *b, char *text)
+{
+    for (size_t i = 0; i < b->note_count; i++)
+        if (strcmp(b->notes[i], text) == 0) { /* who connects again hears them again */
+            free(text);
+            return;
+        }
+    if (b->note_count == HY_BOARD_NOTES) {
+        free(b->notes[0]);
+        memmove(b->notes, b->notes + 1, --b->note_count * sizeof b->notes[0]);
+    }
+    b->notes[b->note_count++] = text;
 }
 
 int hy_board_take(struct hy_board *b, Hy__Update *update, int64_t now_ms)
@@ -85,9 +102,11 @@ int hy_board_take(struct hy_board *b, Hy__Update *update, int64_t now_ms)
             else
                 rc = -ENOMEM;
         }
-        take_recent(b, t);
+        hy_board_take_ended(b, t);
     }
-    update->n_ended = 0; /* they are the board's now; the array goes with the update */
+    for (size_t i = 0; i < update->n_notes; i++)
+        hy_board_take_note(b, update->notes[i]);
+    update->n_ended = update->n_notes = 0; /* they are the board's now; the arrays go with the update */
     if (b->now)
         hy__update__free_unpacked(b->now, &hy_proto_memory);
     b->now = update;

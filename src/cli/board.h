@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is known of a run that is being watched: the driver's last update and
- * the trials that ended lately. And its pictures: the live table, and the
- * summary that stays on the screen. Pure: updates in, text out.
+ * the trials that ended lately. And its pictures: the live table, the summary
+ * that stays on the screen, and the same for a notebook. Pure: updates in,
+ * text out.
  */
 #ifndef HY_CLI_BOARD_H
 #define HY_CLI_BOARD_H
@@ -13,6 +14,7 @@
 
 #define HY_BOARD_RECENT 128 /* ended trials that are kept for the table */
 #define HY_BOARD_FAILURES 5 /* failed ones that the summary tells of */
+#define HY_BOARD_NOTES 5    /* the newest */
 
 struct hy_board {
     Hy__Update *now;                            /* read-only; NULL before the first update */
@@ -20,6 +22,8 @@ struct hy_board {
     size_t recent_count;                        /* private */
     Hy__TrialView *failures[HY_BOARD_FAILURES]; /* private: the first ones seen */
     size_t failure_count;                       /* private */
+    char *notes[HY_BOARD_NOTES];                /* private: the newest last */
+    size_t note_count;                          /* private */
     int64_t at_ms;                              /* private: when `now` came, monotonic */
     struct hy_trials_memory memory;             /* private */
 };
@@ -29,6 +33,10 @@ void hy_board_done(struct hy_board *b); /* a zeroed board is an empty one */
 int hy_board_take(struct hy_board *b, Hy__Update *update, int64_t now_ms);
 /* Makes sure that a failed trial is told of in the summary. Takes the trial. */
 void hy_board_take_failure(struct hy_board *b, Hy__TrialView *trial);
+/* The newest of the trials that have ended. Takes the trial. */
+void hy_board_take_ended(struct hy_board *b, Hy__TrialView *trial);
+/* A note that the driver did not send. Takes the text. */
+void hy_board_take_note(struct hy_board *b, char *text);
 
 /* 12 of 100: how many trials have ended. */
 uint64_t hy_update_ended(const Hy__Update *u);
@@ -41,5 +49,12 @@ uint64_t hy_update_ended(const Hy__Update *u);
 int hy_board_table(struct hy_board *b, struct hy_out *out, int64_t now_ms, unsigned spin, const char *footer);
 /* What stays when the run has ended. */
 int hy_board_summary(const struct hy_board *b, struct hy_out *out);
+/*
+ * Everything for a notebook: one HTML fragment in one line, with a newline at
+ * its end and none in it. It needs no script and nothing from elsewhere, and
+ * takes its colours from the page. `out` must have been made with hy_html_style.
+ */
+int hy_board_html(struct hy_board *b, struct hy_out *out, int64_t now_ms);
+extern const struct hy_style hy_html_style;
 
 #endif

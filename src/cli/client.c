@@ -21,7 +21,7 @@ int hy_client_connect(struct hy_store *s, int64_t run, struct hy_err *err)
 
 static int put(int fd, const Hy__ClientRequest *request)
 {
-    uint8_t bytes[64]; /* no request has a field that grows */
+    uint8_t bytes[512]; /* an address is the longest that is in one */
     size_t n = hy__client_request__get_packed_size(request);
 
     return n <= sizeof bytes ? hy_local_put(fd, bytes, hy__client_request__pack(request, bytes)) : -E2BIG;
@@ -45,6 +45,17 @@ int hy_client_stop(int fd)
 
     request.body_case = HY__CLIENT_REQUEST__BODY_STOP;
     request.stop = &stop;
+    return put(fd, &request);
+}
+
+int hy_client_announce(int fd, const char *tensorboard)
+{
+    Hy__ClientRequest request = HY__CLIENT_REQUEST__INIT;
+    Hy__Announce announce = HY__ANNOUNCE__INIT;
+
+    announce.tensorboard = (char *)tensorboard;
+    request.body_case = HY__CLIENT_REQUEST__BODY_ANNOUNCE;
+    request.announce = &announce;
     return put(fd, &request);
 }
 
@@ -90,6 +101,31 @@ void hy_board_failures(struct hy_board *b, struct hy_store *s, int64_t run)
         return;
     /* The store knows them all, the driver told the newest only. */
     if (hy_store_trial_each(s, run, 0, HY_TRIALS_BY_NUMBER, 0, 0, take_failed, b, &err) < 0)
+        return;
+}
+
+static int take_ended(void *arg, const struct hy_trial_row *row)
+{
+    struct hy_board *b = arg;
+    Hy__TrialView *view;
+
+    if (row->state == HY_TRIAL_RUNNING)
+        return 0;
+    view = hy_trial_view_new(row);
+    if (!view)
+        return -ENOMEM;
+    hy_board_take_ended(b, view);
+    return 0;
+}
+
+void hy_board_newest(struct hy_board *b, struct hy_store *s, const struct hy_runinfo *info)
+{
+    const struct hy_run_counts *c = &info->counts;
+    int64_t all = c->running + c->done + c->failed + c->stopped;
+    int64_t offset = all > HY_BOARD_RECENT ? all - HY_BOARD_RECENT : 0;
+    struct hy_err err = {0};
+
+    if (hy_store_trial_each(s, info->row.id, 0, HY_TRIALS_BY_NUMBER, offset, 0, take_ended, b, &err) < 0)
         return;
 }
 

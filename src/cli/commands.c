@@ -11,7 +11,9 @@ static const struct hy_option run_options[] = {
     {.name = "grid",
      .value = "NAME=V,V,…",
      .many = true,
-     .help = "try every combination of these values (layers=1..4 counts up)"},
+     .help = "try every combination of these values (layers=1..4 counts up; NAME=[JSON,…], NAME=@FILE)"},
+    {.name = "paired",
+     .help = "with --grid: no combinations, but the first values together, the second ones, …"},
     {.name = "random", .value = "N", .help = "try N random points of the --space (0: until it is stopped)"},
     {.name = "evolve", .help = "differential evolution over the --space; needs --max or --min"},
     {.name = "space",
@@ -30,6 +32,9 @@ static const struct hy_option run_options[] = {
     {.name = "async", .help = "evolve: wait for nobody between generations"},
     {.name = "parallel", .value = "N", .help = "run at most N trials at a time (default: all slots)"},
     {.name = "memory", .value = "SIZE", .help = "end a trial that uses more, as in 512M or 4G"},
+    {.name = "gpus",
+     .value = "N",
+     .help = "GPUs for each trial, or a share of one, as in 0.2 (0 hides them; default: left alone)"},
     {.name = "timeout", .value = "TIME", .help = "end an attempt that takes longer, as in 90s, 15m or 1h"},
     {.name = "retries", .value = "N", .help = "try a failed trial N more times"},
     {.name = "seed", .value = "N", .help = "the same seed gives the same trials (default: random)"},
@@ -38,8 +43,15 @@ static const struct hy_option run_options[] = {
      .help = "run on these machines, by ssh (one slot each if not said)"},
     {.name = "listen", .value = "[ADDR:]PORT", .help = "let agents of other machines join; says how they do"},
     {.name = "name", .value = "NAME", .help = "a name to call the run by"},
+    {.name = "tensorboard", .help = "show it in a TensorBoard that ends with this command"},
     {.name = "detach", .letter = 'd', .help = "start it and leave it running"},
     {.name = "json", .help = "tell of it in JSON, one object a line"},
+    {.name = "html", .help = "tell of it in HTML, for notebooks: each line replaces the one before"},
+    /* How the Python face asks for a run of a function; not shown. */
+    {.name = "function", .value = "FILE"},
+    {.name = "title", .value = "TEXT"},
+    {.name = "metric-optional"},
+    {.name = "app-id", .value = "ID"},
     {0},
 };
 
@@ -50,6 +62,7 @@ static const struct hy_option json_options[] = {
 
 static const struct hy_option lines_options[] = {
     {.name = "json", .help = "tell of it in JSON, one object a line"},
+    {.name = "html", .help = "tell of it in HTML, for notebooks: each line replaces the one before"},
     {0},
 };
 
@@ -67,9 +80,17 @@ static const struct hy_option logs_options[] = {
     {0},
 };
 
+static const struct hy_option tensorboard_options[] = {
+    {.name = "port", .value = "N", .help = "listen on this port (default: any that is free)"},
+    {.name = "owner", .value = "PID", .help = "end when this process ends"},
+    {0},
+};
+
 static const struct hy_option resume_options[] = {
+    {.name = "tensorboard", .help = "show it in a TensorBoard that ends with this command"},
     {.name = "detach", .letter = 'd', .help = "start it and leave it running"},
     {.name = "json", .help = "tell of it in JSON, one object a line"},
+    {.name = "html", .help = "tell of it in HTML, for notebooks: each line replaces the one before"},
     {0},
 };
 
@@ -111,6 +132,19 @@ static const char logs_about[] =
     "Prints what trials have printed, from the files in the run's log folder. For one\n"
     "trial the bytes are as they were; for all trials each line begins with the\n"
     "trial's number. In a terminal odd bytes are escaped.";
+
+static const char tensorboard_about[] =
+    "Starts TensorBoard on a run's log folder, or on any folder, and prints its\n"
+    "address first, before TensorBoard is there; that takes some seconds. While the\n"
+    "run lasts, those who watch it see the address, too. Ctrl-C ends it.\n"
+    "\n"
+    "A number is a run, ./3 a folder; a name is a folder where there is one of that\n"
+    "name, otherwise a run.\n"
+    "\n"
+    "It listens on 127.0.0.1 only, is nice to other processes, and uses no GPU. It is\n"
+    "the TensorBoard of the python that a run's function was given with; for others\n"
+    "that of $HOPYARD_PYTHON, or what PATH has. From another machine, by ssh:\n"
+    "ssh -L 6006:127.0.0.1:6006 HOST hopyard tensorboard --port 6006";
 
 static const char gc_about[] =
     "Cleans up on this machine after processes that were killed: sockets of yours\n"
@@ -189,6 +223,15 @@ const struct hy_command hy_commands[] = {
      .summary = "what trials have printed",
      .about = logs_about,
      .examples = "hopyard logs 3 7\nhopyard logs -f\nhopyard logs digits 12 --stderr"},
+    {.name = "tensorboard",
+     .group = LOOKING,
+     .words = "[RUN|PATH]",
+     .options = tensorboard_options,
+     .max_words = 1,
+     .run = hy_cmd_tensorboard,
+     .summary = "a run's curves and hyperparameters, in the browser",
+     .about = tensorboard_about,
+     .examples = "hopyard tensorboard\nhopyard tensorboard 3 --port 6006\nhopyard tensorboard Logs/TensorFlow"},
     {.name = "rm",
      .group = TIDYING,
      .words = "RUN…",

@@ -35,11 +35,13 @@ static char *taken(struct hy_buf *b, int rc)
 
 char *hy_command_text(const char *json)
 {
-    hy_cleanup_json json_t *words = json_loads(json ? json : "", 0, NULL);
+    hy_cleanup_json json_t *words = json_loads(json ? json : "", JSON_DECODE_ANY, NULL);
     hy_cleanup_buf struct hy_buf b;
     int rc = 0;
 
     hy_buf_init(&b, SIZE_MAX / 2);
+    if (json_is_string(words)) /* a function has no words */
+        rc = hy_buf_append_str(&b, json_string_value(words));
     for (size_t i = 0; i < json_array_size(words) && rc == 0; i++) {
         const char *word = json_string_value(json_array_get(words, i));
 
@@ -90,7 +92,7 @@ char *hy_format_time(int64_t wall_ms, char *out, size_t size)
 
 static json_t *parsed(const char *json)
 {
-    json_t *value = json ? json_loads(json, 0, NULL) : json_null();
+    json_t *value = json ? json_loads(json, JSON_DECODE_ANY, NULL) : json_null();
 
     return value ? value : hy_json_text(json);
 }

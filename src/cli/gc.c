@@ -10,6 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "agent/gpu.h"
 #include "agent/process.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -171,12 +172,26 @@ static int sweep_processes(struct sweep *w, struct hy_err *err)
     return 0;
 }
 
+static int sweep_daemons(struct sweep *w, struct hy_err *err)
+{
+    int count = hy_gpu_sweep();
+
+    if (count < 0)
+        return hy_err_sys(err, count, "cannot look for MPS daemons that agents have left behind");
+    if (count)
+        printf("ended %d MPS daemon%s that agents had left behind\n", count, count == 1 ? "" : "s");
+    w->removed += count;
+    return 0;
+}
+
 int hy_cmd_gc(const struct hy_args *args)
 {
     struct sweep w = {.dry = hy_args_has(args, "dry-run")};
     struct hy_err err = {0};
     int rc = w.dry ? 0 : sweep_processes(&w, &err);
 
+    if (rc == 0 && !w.dry)
+        rc = sweep_daemons(&w, &err);
     fflush(stdout);
     if (rc == 0)
         rc = sweep_runtime(&w, &err);

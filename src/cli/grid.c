@@ -279,14 +279,71 @@ static void put_row(struct hy_grid *g, struct hy_out *out, const struct cell *ce
     hy_out_str(out, "\n");
 }
 
+static void put_lines(struct hy_grid *g, struct hy_out *out, bool titles)
+{
+    if (titles)
+        put_titles(g, out);
+    for (size_t i = 0; i + g->column_count <= g->cell_count; i += g->column_count)
+        put_row(g, out, g->cells + i);
+}
+
+/* ---- in a page: notebooks have their own ideas of tables, so each cell says all of its style ---- */
+
+static void put_html_cell(struct hy_out *out, const char *tag, const struct column *c, const char *text,
+                          const struct cell *cell)
+{
+    /* A column without a title has sentences: in bold they would shout. */
+    enum hy_tint tint = c->title_len ? cell->tint : HY_DIM;
+
+    hy_outf(out, "<%s style=\"text-align:%s;padding:0 1em 0 0;border:0;font-weight:normal\">", tag,
+            c->flags & HY_GRID_RIGHT ? "right" : "left");
+    hy_out_tint_on(out, tint);
+    hy_out_cut(out, text, cell->len, c->width);
+    hy_out_tint_off(out, tint);
+    hy_outf(out, "</%s>", tag);
+}
+
+static void put_html_titles(struct hy_grid *g, struct hy_out *out)
+{
+    hy_out_str(out, "<tr style=\"background:none\">");
+    for (size_t i = 0; i < g->column_count; i++) {
+        const struct column *c = &g->columns[i];
+        struct cell cell = {.len = c->title_len, .tint = HY_DIM};
+
+        if (c->width)
+            put_html_cell(out, "th", c, text_at(&g->titles, c->title), &cell);
+    }
+    hy_out_str(out, "</tr>");
+}
+
+static void put_html_row(struct hy_grid *g, struct hy_out *out, const struct cell *cells)
+{
+    hy_out_str(out, "<tr style=\"background:none\">");
+    for (size_t i = 0; i < g->column_count; i++)
+        if (g->columns[i].width)
+            put_html_cell(out, "td", &g->columns[i], text_at(&g->texts, cells[i].text), &cells[i]);
+    hy_out_str(out, "</tr>");
+}
+
+static void put_html(struct hy_grid *g, struct hy_out *out, bool titles)
+{
+    hy_out_str(out, "<table style=\"border-collapse:collapse;border:0;margin:0;color:inherit;"
+                    "font-size:inherit;white-space:nowrap\">");
+    if (titles)
+        put_html_titles(g, out);
+    for (size_t i = 0; i + g->column_count <= g->cell_count; i += g->column_count)
+        put_html_row(g, out, g->cells + i);
+    hy_out_str(out, "</table>");
+}
+
 int hy_grid_render(struct hy_grid *g, struct hy_out *out, bool titles)
 {
     if (g->rc < 0)
         return g->rc;
     lay_out(g, out->style.width);
-    if (titles)
-        put_titles(g, out);
-    for (size_t i = 0; i + g->column_count <= g->cell_count; i += g->column_count)
-        put_row(g, out, g->cells + i);
+    if (out->style.html)
+        put_html(g, out, titles);
+    else
+        put_lines(g, out, titles);
     return out->rc;
 }

@@ -40,8 +40,9 @@ void hy_grid_remember(struct hy_grid *g, struct hy_grid_memory *memory);
  * at most `most` of them. */
 int hy_grid_width(struct hy_grid *g, int most);
 /*
- * Lines, each with a newline; the titles first, when `titles`. Returns 0 or
- * -Exxx: whatever went wrong since hy_grid_new.
+ * Lines, each with a newline (or, where the style says so, an HTML table without
+ * any); the titles first, when `titles`. Returns 0 or -Exxx: whatever went
+ * wrong since hy_grid_new.
  */
 int hy_grid_render(struct hy_grid *g, struct hy_out *out, bool titles);
 

@@ -55,6 +55,8 @@ static void options(struct hy_out *out, const struct hy_option *table)
     for (; table && table->name; table++) {
         char left[80], letter[8] = "";
 
+        if (!table->help)
+            continue;
         if (table->letter)
             snprintf(letter, sizeof letter, "-%c, ", table->letter);
         snprintf(left, sizeof left, "%s--%s%s%s", letter, table->name, table->value ? " " : "",
@@ -82,7 +84,7 @@ void hy_help_command(struct hy_out *out, const struct hy_command *c)
     hy_outf(out, "  hopyard %s%s%s\n", c->name, *c->words ? " " : "", c->words);
     if (strstr(c->words, "RUN"))
         hy_outf(out, "  RUN is a number or a name%s\n",
-                strstr(c->words, "[RUN]") ? "; the newest if left out" : "");
+                strstr(c->words, "[RUN") ? "; the newest if left out" : "");
     if (c->about)
         hy_outf(out, "\n%s\n", c->about);
     if (c->examples) {
@@ -120,7 +122,7 @@ void hy_help_all(struct hy_out *out)
         if (c->group != group)
             heading(out, c->group);
         group = c->group;
-        entry(out, c->name, c->summary, 12);
+        entry(out, c->name, c->summary, 15);
     }
     hy_out_str(out, "\n`hopyard COMMAND --help` explains a command. Runs, logs and results are kept in\n"
                     "the project's folder: --project DIR, $HOPYARD_PROJECT, or where you are.\n");

@@ -70,42 +70,57 @@ static void write_string(struct hy_out *out, const char *s)
     hy_out_str(out, "\"");
 }
 
-static void write_value(struct hy_out *out, const json_t *value);
+static void write_value(struct hy_out *out, const json_t *value, bool compact);
 
-static void write_object(struct hy_out *out, const json_t *object)
+static void write_object(struct hy_out *out, const json_t *object, bool compact)
 {
-    const char *name, *before = "{";
+    const char *name, *before = "";
     json_t *value;
 
-    if (json_object_size(object) == 0)
-        hy_out_str(out, "{");
+    hy_out_str(out, "{");
     json_object_foreach((json_t *)(uintptr_t)object, name, value)
     {
         hy_out_str(out, before);
         write_string(out, name);
-        hy_out_str(out, ": ");
-        write_value(out, value);
-        before = ", ";
+        hy_out_str(out, compact ? ":" : ": ");
+        write_value(out, value, compact);
+        before = compact ? "," : ", ";
     }
     hy_out_str(out, "}");
 }
 
-/* jansson writes 0.1 as 0.10000000000000001; people and diffs want 0.1. */
-static void write_value(struct hy_out *out, const json_t *value)
+static void write_array(struct hy_out *out, const json_t *array, bool compact)
+{
+    const char *between = compact ? "," : ", ";
+
+    hy_out_str(out, "[");
+    for (size_t i = 0; i < json_array_size(array); i++) {
+        hy_out_str(out, i ? between : "");
+        write_value(out, json_array_get(array, i), compact);
+    }
+    hy_out_str(out, "]");
+}
+
+/* jansson writes 0.1 as 0.10000000000000001; people and diffs want 0.1. 1.0 stays
+ * a real number for those to whom 1 is an integer. */
+static void write_real(struct hy_out *out, double value)
 {
     char number[40];
 
+    hy_format_double(value, number, sizeof number);
+    hy_out_str(out, number);
+    if (!strpbrk(number, ".e"))
+        hy_out_str(out, ".0");
+}
+
+static void write_value(struct hy_out *out, const json_t *value, bool compact)
+{
     switch (json_typeof(value)) {
     case JSON_OBJECT:
-        write_object(out, value);
+        write_object(out, value, compact);
         break;
     case JSON_ARRAY:
-        hy_out_str(out, "[");
-        for (size_t i = 0; i < json_array_size(value); i++) {
-            hy_out_str(out, i ? ", " : "");
-            write_value(out, json_array_get(value, i));
-        }
-        hy_out_str(out, "]");
+        write_array(out, value, compact);
         break;
     case JSON_STRING:
         write_string(out, json_string_value(value));
@@ -114,17 +129,26 @@ static void write_value(struct hy_out *out, const json_t *value)
         hy_outf(out, "%lld", (long long)json_integer_value(value));
         break;
     case JSON_REAL:
-        hy_out_str(out, hy_format_double(json_real_value(value), number, sizeof number));
+        write_real(out, json_real_value(value));
         break;
     default:
         hy_out_str(out, json_is_true(value) ? "true" : json_is_false(value) ? "false" : "null");
     }
 }
 
+int hy_json_append_compact(struct hy_buf *b, const json_t *value)
+{
+    hy_cleanup_out struct hy_out out;
+
+    hy_out_init(&out, &(struct hy_style){0});
+    write_value(&out, value, true);
+    return out.rc < 0 ? out.rc : hy_buf_append(b, hy_buf_bytes(&out.buf), out.buf.len);
+}
+
 void hy_json_take(struct hy_out *out, json_t *object)
 {
     if (object)
-        write_value(out, object);
+        write_value(out, object, false);
     else if (out->rc == 0)
         out->rc = -ENOMEM;
     json_decref(object);

@@ -21,6 +21,8 @@ json_t *hy_json_text(const char *text);
 void hy_json_take(struct hy_out *out, json_t *object);
 /* The same, and a newline. */
 void hy_json_line_take(struct hy_out *out, json_t *object);
+/* Appends any value without blanks: [64,64]. 0 or -ENOMEM. */
+int hy_json_append_compact(struct hy_buf *b, const json_t *value);
 /* Sets object[name]; takes the value. 0 or -ENOMEM (a NULL value or object too). */
 int hy_json_set(json_t *object, const char *name, json_t *value);
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "cli/js.h"
 #include "cli/teller.h"
@@ -48,12 +50,21 @@ static void trial(const Hy__Update *u, const Hy__TrialView *t, struct hy_out *ou
     line(out, o, rc);
 }
 
-static void note(const Hy__Update *u, const char *text, struct hy_out *out)
+void hy_json_note(int64_t run, const char *text, struct hy_out *out)
 {
     int rc;
-    json_t *o = event("note", u->run, &rc);
+    json_t *o = event("note", run, &rc);
 
     rc |= hy_json_set(o, "message", hy_json_text(text));
+    line(out, o, rc);
+}
+
+static void tensorboard(const Hy__Update *u, struct hy_out *out)
+{
+    int rc;
+    json_t *o = event("tensorboard", u->run, &rc);
+
+    rc |= hy_json_set(o, "address", hy_json_text(u->tensorboard));
     line(out, o, rc);
 }
 
@@ -77,12 +88,14 @@ void hy_json_update(struct hy_teller *s, const Hy__Update *u, struct hy_out *out
     if (!s->begun)
         begin(s, u, out);
     s->begun = true;
+    if (hy_teller_new_tensorboard(s, u))
+        tensorboard(u, out);
     for (size_t i = hy_teller_skip(s, u->n_ended); i < u->n_ended; i++) {
         trial(u, u->ended[i], out);
         s->ended++;
     }
     for (size_t i = 0; i < u->n_notes; i++)
-        note(u, u->notes[i], out);
+        hy_json_note(u->run, u->notes[i], out);
     if (u->last)
         end(u, out);
 }
@@ -95,6 +108,14 @@ size_t hy_teller_skip(struct hy_teller *s, size_t count)
     return skipped;
 }
 
+bool hy_teller_new_tensorboard(struct hy_teller *s, const Hy__Update *u)
+{
+    if (!u->tensorboard[0] || strncmp(u->tensorboard, s->tensorboard, sizeof s->tensorboard - 1) == 0)
+        return false;
+    snprintf(s->tensorboard, sizeof s->tensorboard, "%s", u->tensorboard);
+    return true;
+}
+
 int hy_teller_update(struct hy_teller *s, const Hy__Update *u, struct hy_out *out)
 {
     if (s->json)
@@ -104,15 +125,28 @@ int hy_teller_update(struct hy_teller *s, const Hy__Update *u, struct hy_out *ou
     return out->rc;
 }
 
-int hy_teller_detached(const struct hy_teller *s, int64_t run, struct hy_out *out)
+int hy_teller_note(const struct hy_teller *s, int64_t run, const char *text, struct hy_out *out)
+{
+    if (s->json)
+        hy_json_note(run, text, out);
+    else
+        hy_plain_note(text, out);
+    return out->rc;
+}
+
+int hy_teller_detached(const struct hy_teller *s, int64_t run, const char *tensorboard, struct hy_out *out)
 {
     int rc;
 
     if (s->json) {
         json_t *o = event("detached", run, &rc);
 
+        if (*tensorboard)
+            rc |= hy_json_set(o, "tensorboard", hy_json_text(tensorboard));
         line(out, o, rc);
     } else {
+        if (*tensorboard)
+            hy_outf(out, "tensorboard %s\n", tensorboard);
         hy_outf(out,
                 "run %lld goes on; come back with: hopyard attach %lld; end it with: hopyard stop %lld\n",
                 (long long)run, (long long)run, (long long)run);

@@ -154,14 +154,12 @@ int hy_cmd_resume(const struct hy_args *args)
 {
     struct hy_err err = {0};
     hy_cleanup_free char *project = hy_project(args, &err);
-    bool json = hy_args_has(args, "json");
+    enum hy_form form;
     int64_t run;
 
-    if (!project || resume(args, project, &run, &err) < 0)
+    if (!project || hy_form_asked(args, &form, &err) < 0 || resume(args, project, &run, &err) < 0)
         return hy_cmd_failed(args, &err);
-    if (hy_args_has(args, "detach"))
-        return hy_say_detached(run, json) < 0 ? HY_EXIT_FAILED : HY_EXIT_OK;
-    return hy_watch(project, run, json, "resume");
+    return hy_run_begun(args, project, run, form);
 }
 
 /* ---- rm ----------------------------------------------------------------------------- */

@@ -150,25 +150,87 @@ void hy_outf(struct hy_out *o, const char *fmt, ...)
     hy_buf_added(&o->buf, (size_t)n);
 }
 
+/* Characters that are invisible and move others about, or end a line for some readers. */
+static bool is_format(wchar_t c)
+{
+    return c == 0x200e || c == 0x200f || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
+}
+
+static int append_html_character(struct hy_buf *b, const char *at, size_t len, wchar_t c)
+{
+    static const char special[] = "&<>\"'";
+    static const char *const names[] = {"&amp;", "&lt;", "&gt;", "&quot;", "&#39;"};
+    const char *found = c && c < 0x80 ? strchr(special, (int)c) : NULL;
+
+    if (found)
+        return hy_buf_append_str(b, names[found - special]);
+    return is_format(c) ? hy_buf_printf(b, "\\u%04x", (unsigned)c) : hy_buf_append(b, at, len);
+}
+
+/* Printable text, as it is or so that a page shows it as text. */
+static void put_text(struct hy_out *o, const char *text, size_t n)
+{
+    if (!o->style.html) {
+        hy_out_bytes(o, text, n);
+        return;
+    }
+    for (size_t at = 0, len; at < n && o->rc == 0; at += len) {
+        wchar_t c = character(text + at, n - at, &len);
+
+        o->rc = append_html_character(&o->buf, text + at, len, c);
+    }
+}
+
+static void put_html_value(struct hy_out *o, const char *text)
+{
+    hy_cleanup_buf struct hy_buf printable;
+
+    hy_buf_init(&printable, OUT_MAX);
+    o->rc = hy_append_printable(&printable, text, strlen(text));
+    if (o->rc == 0)
+        put_text(o, (const char *)hy_buf_bytes(&printable), printable.len);
+}
+
 void hy_out_value(struct hy_out *o, const char *text)
 {
-    if (o->rc == 0 && text)
+    if (o->rc < 0 || !text)
+        return;
+    if (o->style.html)
+        put_html_value(o, text);
+    else
         o->rc = hy_append_printable(&o->buf, text, strlen(text));
+}
+
+/* A page may be light or dark: weight and opacity do on both. NULL: as the rest. */
+static const char *const span_styles[] = {
+    [HY_PLAIN] = NULL,           [HY_BOLD] = "font-weight:600",
+    [HY_DIM] = "opacity:.65",    [HY_RED] = "font-weight:600",
+    [HY_GREEN] = NULL,           [HY_YELLOW] = NULL,
+    [HY_CYAN] = NULL,            [HY_BEST] = "font-weight:600",
+};
+
+static bool has_span(const struct hy_out *o, enum hy_tint tint)
+{
+    return o->style.html && span_styles[tint];
 }
 
 void hy_out_tint_on(struct hy_out *o, enum hy_tint tint)
 {
-    static const char *const codes[] = {"",         "\033[1m",  "\033[2m", "\033[31m",
-                                        "\033[32m", "\033[33m", "\033[36m"};
+    static const char *const codes[] = {"",         "\033[1m",  "\033[2m",  "\033[31m",
+                                        "\033[32m", "\033[33m", "\033[36m", "\033[32m"};
 
     if (o->style.colour)
         hy_out_str(o, codes[tint]);
+    if (has_span(o, tint))
+        hy_outf(o, "<span style=\"%s\">", span_styles[tint]);
 }
 
 void hy_out_tint_off(struct hy_out *o, enum hy_tint tint)
 {
     if (o->style.colour && tint != HY_PLAIN)
         hy_out_str(o, "\033[0m");
+    if (has_span(o, tint))
+        hy_out_str(o, "</span>");
 }
 
 void hy_out_tint(struct hy_out *o, enum hy_tint tint, const char *text)
@@ -185,13 +247,13 @@ int hy_out_cut(struct hy_out *o, const char *text, size_t n, int columns)
     size_t bytes = hy_fit(text, n, columns, &taken);
 
     if (bytes == n) {
-        hy_out_bytes(o, text, n);
+        put_text(o, text, n);
         return taken;
     }
     if (columns < 1)
         return 0;
     bytes = hy_fit(text, n, columns - 1, &taken);
-    hy_out_bytes(o, text, bytes);
+    put_text(o, text, bytes);
     hy_out_str(o, ellipsis);
     return taken + 1;
 }

@@ -18,9 +18,10 @@ struct hy_style {
     bool terminal;     /* a person sees it at once; false: a pipe or a file */
     bool colour;
     bool unicode; /* symbols beyond ASCII may be used */
+    bool html;    /* it goes into a page: values are escaped, tints are spans */
 };
 
-enum hy_tint { HY_PLAIN, HY_BOLD, HY_DIM, HY_RED, HY_GREEN, HY_YELLOW, HY_CYAN };
+enum hy_tint { HY_PLAIN, HY_BOLD, HY_DIM, HY_RED, HY_GREEN, HY_YELLOW, HY_CYAN, HY_BEST };
 
 /* Sets up the character type for widths. Call once, before the rest. */
 void hy_style_init(void);
@@ -46,7 +47,7 @@ void hy_out_bytes(struct hy_out *o, const void *bytes, size_t n);
 /* Our own words. */
 void hy_out_str(struct hy_out *o, const char *text);
 void hy_outf(struct hy_out *o, const char *fmt, ...) HY_PRINTF(2, 3);
-/* Somebody else's words: made printable. NULL is nothing. */
+/* Somebody else's words: made printable, and harmless in a page. NULL is nothing. */
 void hy_out_value(struct hy_out *o, const char *text);
 /* The same in a colour. */
 void hy_out_tint(struct hy_out *o, enum hy_tint tint, const char *text);

@@ -75,8 +75,18 @@ static void end(const Hy__Update *u, struct hy_out *out)
         hy_out_value(out, u->message);
         hy_out_str(out, "\n");
     }
+    hy_out_str(out, "logs in ");
+    hy_out_value(out, u->logdir);
+    hy_outf(out, "; 'hopyard tensorboard %lld' shows them\n", (long long)u->run);
     if (strcmp(u->state, "done") != 0)
         hy_outf(out, "'hopyard resume %lld' goes on where it was\n", (long long)u->run);
+}
+
+void hy_plain_note(const char *text, struct hy_out *out)
+{
+    hy_out_str(out, "note: ");
+    hy_out_value(out, text);
+    hy_out_str(out, "\n");
 }
 
 void hy_plain_update(struct hy_teller *s, const Hy__Update *u, struct hy_out *out)
@@ -84,13 +94,15 @@ void hy_plain_update(struct hy_teller *s, const Hy__Update *u, struct hy_out *ou
     if (!s->begun)
         begin(s, u, out);
     s->begun = true;
-    for (size_t i = hy_teller_skip(s, u->n_ended); i < u->n_ended; i++)
-        trial(s, u, u->ended[i], out);
-    for (size_t i = 0; i < u->n_notes; i++) {
-        hy_out_str(out, "note: ");
-        hy_out_value(out, u->notes[i]);
+    if (hy_teller_new_tensorboard(s, u)) {
+        hy_out_str(out, "tensorboard ");
+        hy_out_value(out, u->tensorboard);
         hy_out_str(out, "\n");
     }
+    for (size_t i = hy_teller_skip(s, u->n_ended); i < u->n_ended; i++)
+        trial(s, u, u->ended[i], out);
+    for (size_t i = 0; i < u->n_notes; i++)
+        hy_plain_note(u->notes[i], out);
     if (u->last)
         end(u, out);
 }

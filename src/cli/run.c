@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `run` and `attach`. */
 #include <errno.h>
+#include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include "cli/runs.h"
 #include "cli/signals.h"
 #include "cli/spec.h"
+#include "cli/tensorboard.h"
 #include "cli/watch.h"
 #include "driver/driver.h"
 
@@ -32,17 +34,18 @@ static void say_before(const struct hy_args *args, const Hy__RunSpec *spec)
 {
     hy_cleanup_out struct hy_out out = {0};
     const char *unused = hy_spec_unused(spec);
+    hy_cleanup_free char *name = unused ? hy_strndup(unused, strcspn(unused, "=")) : NULL;
     struct hy_style style;
 
     hy_style_of(STDERR_FILENO, &style);
     hy_out_init(&out, &style);
-    if (unused) {
+    if (name) {
         hy_out_tint(&out, HY_YELLOW, "note: ");
-        hy_out_value(&out, unused);
+        hy_out_value(&out, name);
         hy_out_str(&out, " stands nowhere in the command: every value of it gives the same trial (unless "
                          "that reads $HOPYARD_PARAMS)\n");
     }
-    if (style.terminal && spec->kind != HY__RUN_SPEC__KIND__GRID && !hy_args_has(args, "seed"))
+    if (style.terminal && !hy_run_takes_lists(spec) && !hy_args_has(args, "seed"))
         hy_outf(&out, "seed %llu (--seed %llu gives the same trials again)\n", (unsigned long long)spec->seed,
                 (unsigned long long)spec->seed);
     if (hy_out_flush(&out, STDERR_FILENO) < 0)
@@ -70,20 +73,42 @@ static int start(const struct hy_args *args, const char *project, int64_t *ret_r
     return rc;
 }
 
+int hy_form_asked(const struct hy_args *args, enum hy_form *ret, struct hy_err *err)
+{
+    bool json = hy_args_has(args, "json"), html = hy_args_has(args, "html");
+
+    if (json && html)
+        return hy_err_set(err, -EINVAL, "--json and --html are two ways to tell of it; choose one");
+    *ret = json ? HY_FORM_JSON : html ? HY_FORM_HTML : HY_FORM_PERSON;
+    return 0;
+}
+
+int hy_run_begun(const struct hy_args *args, const char *project, int64_t run, enum hy_form form)
+{
+    struct hy_beside beside = {.complaints = -1};
+    bool detach = hy_args_has(args, "detach");
+    struct hy_err err = {0};
+
+    /* A run without its TensorBoard is better than none. */
+    if (hy_args_has(args, "tensorboard") && hy_tensorboard_beside(project, run, detach, &beside, &err) < 0)
+        hy_complain(args->command->name, &err);
+    if (detach)
+        return hy_say_detached(run, form == HY_FORM_JSON, beside.address) < 0 ? HY_EXIT_FAILED : HY_EXIT_OK;
+    return hy_watch(project, run, &(struct hy_watching){args->command->name, form, beside.complaints});
+}
+
 int hy_cmd_run(const struct hy_args *args)
 {
     struct hy_err err = {0};
     hy_cleanup_free char *project = hy_project(args, &err);
-    bool json = hy_args_has(args, "json");
+    enum hy_form form;
     int64_t run;
 
-    if (!project)
+    if (!project || hy_form_asked(args, &form, &err) < 0)
         return hy_cmd_failed(args, &err);
     if (start(args, project, &run, &err) < 0)
         return hy_cmd_failed(args, &err);
-    if (hy_args_has(args, "detach"))
-        return hy_say_detached(run, json) < 0 ? HY_EXIT_FAILED : HY_EXIT_OK;
-    return hy_watch(project, run, json, "run");
+    return hy_run_begun(args, project, run, form);
 }
 
 int hy_cmd_attach(const struct hy_args *args)
@@ -91,10 +116,11 @@ int hy_cmd_attach(const struct hy_args *args)
     struct hy_err err = {0};
     hy_cleanup_free char *project = hy_project(args, &err);
     struct hy_store *store = NULL;
+    enum hy_form form;
     int64_t run = 0;
     int rc;
 
-    if (!project)
+    if (!project || hy_form_asked(args, &form, &err) < 0)
         return hy_cmd_failed(args, &err);
     rc = hy_store_open(project, HY_STORE_READ, &store, &err);
     if (rc == 0)
@@ -102,5 +128,5 @@ int hy_cmd_attach(const struct hy_args *args)
     hy_store_close(store);
     if (rc < 0)
         return hy_cmd_failed(args, &err);
-    return hy_watch(project, run, hy_args_has(args, "json"), "attach");
+    return hy_watch(project, run, &(struct hy_watching){"attach", form, -1});
 }

@@ -18,6 +18,7 @@
 #include "cli/trials.h"
 
 #define TRIALS_SHOWN 50
+#define DIM_COLUMNS 200
 #define PAGE 500 /* trials that are laid out as one table */
 
 struct showing {
@@ -81,6 +82,19 @@ static void title(struct showing *s)
     hy_out_str(&s->out, "\n");
 }
 
+/* A dimension as it was written; a long list is cut, its trials are in the table. */
+static void dim_words(struct hy_out *out, const char *text)
+{
+    hy_cleanup_buf struct hy_buf b;
+
+    hy_buf_init(&b, SIZE_MAX / 2);
+    if (out->rc == 0)
+        out->rc = hy_append_printable(&b, text, strlen(text));
+    if (out->rc == 0)
+        hy_out_cut(out, (const char *)hy_buf_bytes(&b), b.len, DIM_COLUMNS);
+    hy_out_str(out, "  ");
+}
+
 /* "random 50  lr=log:1e-5..1e-1  layers=1..4  max accuracy  seed 7" */
 static void search_fact(struct showing *s)
 {
@@ -95,11 +109,9 @@ static void search_fact(struct showing *s)
         hy_outf(out, "evolve, population %u, generations %u%s  ", spec->population, spec->generations,
                 spec->asynchronous ? ", async" : "");
     else if (spec && spec->n_dims)
-        hy_out_str(out, "grid  ");
-    for (size_t i = 0; spec && i < spec->n_dims; i++) {
-        hy_out_value(out, spec->dims[i]->text);
-        hy_out_str(out, "  ");
-    }
+        hy_out_str(out, spec->kind == HY__RUN_SPEC__KIND__PAIRED ? "paired  " : "grid  ");
+    for (size_t i = 0; spec && i < spec->n_dims; i++)
+        dim_words(out, spec->dims[i]->text);
     if (row->metric) {
         hy_out_str(out, row->maximize ? "max " : "min ");
         hy_out_value(out, row->metric);
@@ -113,7 +125,7 @@ static void limits_fact(struct showing *s)
     const Hy__RunSpec *spec = s->info.spec;
     char text[40];
 
-    if (!spec || !(spec->parallel || spec->memory || spec->timeout_ms || spec->retries))
+    if (!spec || !(spec->parallel || spec->memory || spec->timeout_ms || spec->retries || spec->gpus_said))
         return;
     label(&s->out, "limits");
     if (spec->parallel)
@@ -127,6 +139,9 @@ static void limits_fact(struct showing *s)
     if (spec->retries)
         hy_outf(&s->out, "%sretries %u", spec->parallel || spec->memory || spec->timeout_ms ? "  " : "",
                 spec->retries);
+    if (spec->gpus_said)
+        hy_outf(&s->out, "%sgpus %g",
+                spec->parallel || spec->memory || spec->timeout_ms || spec->retries ? "  " : "", spec->gpu_share / 1000.0);
     hy_out_str(&s->out, "\n");
 }
 
@@ -274,14 +289,58 @@ static int show_text(struct showing *s, struct hy_err *err)
     return rc < 0 ? rc : hy_out_flush(&s->out, STDOUT_FILENO);
 }
 
+/* ---- the same for programs --------------------------------------------------------- */
+
+struct last_values {
+    json_t *values;
+    int64_t attempt;
+};
+
+/* Values of an attempt that failed are no values of the trial. */
+static int on_metric(void *arg, const struct hy_metric_row *m)
+{
+    hy_cleanup_json json_t *name = hy_json_text(m->name);
+    struct last_values *last = arg;
+
+    if (m->attempt != last->attempt && json_object_clear(last->values) < 0)
+        return -ENOMEM;
+    last->attempt = m->attempt;
+    return hy_json_set(last->values, json_string_value(name), hy_json_number(m->value));
+}
+
+static int on_detail(void *arg, const struct hy_attempt_row *a)
+{
+    return hy_json_set(arg, "detail", hy_json_text(a->detail)); /* of the last one */
+}
+
+/* What a list of trials does not have: the last value of each metric, and how it failed at length. */
+static int add_rest(struct showing *s, const struct hy_trial_row *row, json_t *trial)
+{
+    int64_t run = s->info.row.id;
+    struct last_values last = {.values = json_object()};
+    int rc = hy_json_set(trial, "metrics", last.values);
+
+    if (rc == 0)
+        rc = hy_store_metric_each(s->store, run, row->number, on_metric, &last, s->err);
+    if (rc == 0 && row->state == HY_TRIAL_FAILED)
+        rc = hy_store_attempt_each(s->store, run, row->number, on_detail, trial, s->err);
+    return rc;
+}
+
 static int on_json_trial(void *arg, const struct hy_trial_row *row)
 {
     struct showing *s = arg;
+    hy_cleanup_json json_t *trial = NULL;
     Hy__TrialView view;
+    int rc;
 
     hy_trial_view(row, &view);
+    trial = hy_json_trial(&view, s->info.row.metric);
+    rc = add_rest(s, row, trial);
+    if (rc < 0)
+        return rc;
     hy_out_str(&s->out, s->shown++ ? ",\n  " : "\n  ");
-    hy_json_take(&s->out, hy_json_trial(&view, s->info.row.metric));
+    hy_json_take(&s->out, hy_take(trial));
     return s->out.rc < 0 || s->out.buf.len < 65536 ? s->out.rc : hy_out_flush(&s->out, STDOUT_FILENO);
 }
 
@@ -289,6 +348,7 @@ static int show_json(struct showing *s, struct hy_err *err)
 {
     int rc;
 
+    s->err = err;
     hy_out_str(&s->out, "{\"run\": ");
     hy_json_take(&s->out, hy_json_run(&s->info.row, &s->info.counts, s->info.alive));
     hy_out_str(&s->out, ",\n \"trials\": [");

@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "cli/facts.h"
@@ -18,6 +19,10 @@
 
 #define PATIENCE_MS 2000 /* for git and python3 together */
 #define NAME_MAX_BYTES 100
+#define GPUS_MAX 64 /* on one machine, as the schedule has it */
+#define FUNCTION_MAX (48u * 1024 * 1024)
+#define VALUES_MAX (8u * 1024 * 1024) /* all parameters', so that they fit into the driver's SPEC_MAX */
+#define PARAMS_MAX (120 << 10)        /* one trial's: Linux has room for 128 KB in HOPYARD_PARAMS */
 
 static int no_memory(struct hy_err *err)
 {
@@ -73,15 +78,18 @@ static int add_texts(char ***list, size_t *ret_count, char *const *texts, size_t
     return 0;
 }
 
-static int add_dim(Hy__RunSpec *spec, const char *text, struct hy_err *err)
+/* Takes `text`, which may be NULL (out of memory). */
+static int add_dim(Hy__RunSpec *spec, char *text, struct hy_err *err)
 {
     Hy__Dim *dim = hy_malloc(sizeof *dim);
     int rc;
 
-    if (!dim)
+    if (!dim) {
+        free(text);
         return no_memory(err);
+    }
     hy__dim__init(dim);
-    rc = take_text(&dim->text, hy_strdup(text), err);
+    rc = take_text(&dim->text, text, err);
     if (rc == 0)
         rc = take_entry((void ***)&spec->dims, &spec->n_dims, dim, err);
     if (rc < 0)
@@ -161,6 +169,24 @@ static int fraction(const struct hy_args *args, const char *name, double most, d
     return 0;
 }
 
+/* A share counts in hundredths, rounded down: three thirds fit on one GPU. */
+static int gpus(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    const char *text = hy_args_get(args, "gpus");
+    double value;
+
+    if (!text)
+        return 0;
+    if (hy_parse_double(text, &value) < 0 || !(value >= 0 && value <= GPUS_MAX) ||
+        (value < 1 ? value != 0 && value < 0.01 : value != floor(value)))
+        return hy_err_set(err, -EINVAL,
+                          "--gpus takes a whole number up to %d, or a share of one GPU from 0.01 to 0.99, not '%s'",
+                          GPUS_MAX, text);
+    spec->gpus_said = 1;
+    spec->gpu_share = (uint32_t)floor(value * 100 + 1e-9) * 10;
+    return 0;
+}
+
 static int limits(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
 {
     const char *memory = hy_args_get(args, "memory"), *timeout = hy_args_get(args, "timeout");
@@ -170,6 +196,8 @@ static int limits(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *
         rc = number32(args, "retries", 0, 1000, &spec->retries, err);
     if (rc == 0)
         rc = number(args, "seed", 0, INT64_MAX, &spec->seed, err);
+    if (rc == 0)
+        rc = gpus(args, spec, err);
     if (rc < 0)
         return rc;
     if (memory && (hy_parse_size(memory, &spec->memory) < 0 || spec->memory == 0))
@@ -188,6 +216,8 @@ static int check_mix(const struct hy_args *args, struct hy_err *err)
     bool grid = hy_args_has(args, "grid"), space = hy_args_has(args, "space");
     bool random = hy_args_has(args, "random"), evolve = hy_args_has(args, "evolve");
 
+    if (hy_args_has(args, "paired") && !grid)
+        return hy_err_set(err, -EINVAL, "--paired belongs to --grid; give --grid NAME=V,V,… or leave it out");
     if (random && evolve)
         return hy_err_set(err, -EINVAL, "--random and --evolve are two ways to search; choose one");
     if (grid && (random || evolve))
@@ -254,6 +284,70 @@ static int evolution(const struct hy_args *args, Hy__RunSpec *spec, struct hy_er
     return rc < 0 ? rc : strategy(args, spec, err);
 }
 
+static int read_values(const char *file, struct hy_buf *ret, struct hy_err *err)
+{
+    int rc = hy_file_read(file, ret);
+
+    if (rc == -ENOMEM)
+        return no_memory(err);
+    if (rc == -ENOBUFS)
+        return hy_err_set(err, -EINVAL, "the values of all parameters may have %u MB; '%s' has more",
+                          VALUES_MAX >> 20, file);
+    if (rc < 0)
+        return hy_err_set(
+            err, -EINVAL,
+            "cannot read values from '%s': %s (a value that begins with '@' is written as JSON: "
+            "[\"@…\"])",
+            file, strerror(-rc));
+    if (ret->len && memchr(hy_buf_bytes(ret), '\0', ret->len))
+        return hy_err_set(err, -EINVAL, "the values in '%s' are no text: there is a NUL", file);
+    return 0;
+}
+
+/* What may still be said of parameters. */
+static size_t values_left(const Hy__RunSpec *spec)
+{
+    size_t said = 0;
+
+    for (size_t i = 0; i < spec->n_dims; i++)
+        said += strlen(spec->dims[i]->text);
+    return said < VALUES_MAX ? VALUES_MAX - said : 0;
+}
+
+static bool is_blank(uint8_t c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+/* "NAME=@FILE" as "NAME=" and what the file holds, without the blanks around it. */
+static int add_file(Hy__RunSpec *spec, const char *text, const char *file, struct hy_err *err)
+{
+    int name = (int)strcspn(text, "="), rc;
+    hy_cleanup_buf struct hy_buf b;
+    const uint8_t *from, *to;
+
+    hy_buf_init(&b, values_left(spec));
+    rc = read_values(file, &b, err);
+    if (rc < 0)
+        return hy_err_wrap(err, "%.*s", name, text);
+    from = b.len ? hy_buf_bytes(&b) : (const uint8_t *)"";
+    to = from + b.len;
+    while (from < to && is_blank(*from))
+        from++;
+    while (from < to && is_blank(to[-1]))
+        to--;
+    return add_dim(spec, hy_asprintf("%.*s=%.*s", name, text, (int)(to - from), (const char *)from), err);
+}
+
+static int dimension(Hy__RunSpec *spec, const char *text, struct hy_err *err)
+{
+    const char *equals = strchr(text, '=');
+
+    if (equals && equals[1] == '@')
+        return add_file(spec, text, equals + 2, err);
+    return add_dim(spec, hy_strdup(text), err);
+}
+
 static int search(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
 {
     const char *list = hy_args_has(args, "grid") ? "grid" : "space", *text;
@@ -267,7 +361,9 @@ static int search(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *
     if (rc == 0)
         rc = fraction(args, "crossover", 1, &spec->crossover, err);
     while (rc == 0 && (text = hy_args_next(args, list, &cursor)))
-        rc = add_dim(spec, text, err);
+        rc = dimension(spec, text, err);
+    if (hy_args_has(args, "paired"))
+        spec->kind = HY__RUN_SPEC__KIND__PAIRED;
     if (rc == 0 && hy_args_has(args, "random")) {
         spec->kind = HY__RUN_SPEC__KIND__RANDOM;
         rc = number(args, "random", 0, INT64_MAX, &spec->samples, err);
@@ -275,34 +371,15 @@ static int search(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *
     return rc == 0 && hy_args_has(args, "evolve") ? evolution(args, spec, err) : rc;
 }
 
-static enum hy_search_kind kind_of(const Hy__RunSpec *spec)
-{
-    return spec->kind == HY__RUN_SPEC__KIND__GRID     ? HY_SEARCH_GRID
-           : spec->kind == HY__RUN_SPEC__KIND__RANDOM ? HY_SEARCH_RANDOM
-                                                      : HY_SEARCH_EVOLVE;
-}
-
 /* Makes the search the driver will make, to hear now what is wrong with it. */
 static int try_search(const Hy__RunSpec *spec, const struct hy_space *space, struct hy_err *err)
 {
-    struct hy_search_settings settings = {
-        .kind = kind_of(spec),
-        .maximize = spec->maximize,
-        .seed = spec->seed,
-        .samples = spec->samples,
-        .population = spec->population,
-        .generations = spec->generations,
-        .mutation = spec->mutation,
-        .crossover = spec->crossover,
-        .asynchronous = spec->asynchronous,
-    };
+    struct hy_search_settings settings = hy_run_settings(spec);
     struct hy_search *s = NULL;
     int rc;
 
     if (space->count == 0)
         return 0; /* one trial */
-    if (spec->strategy[0])
-        settings.strategy = strcmp(spec->strategy, "best1bin") ? HY_DE_RAND1BIN : HY_DE_BEST1BIN;
     rc = hy_search_new(space, &settings, &s, err);
     hy_search_free(s);
     return rc;
@@ -323,20 +400,46 @@ static int check_names(const Hy__RunSpec *spec, const struct hy_space *space, st
     return hy_command_check(argv, names, err);
 }
 
+/* The longest that a value of the dimension can be as JSON. */
+static size_t longest(const struct hy_dim *dim)
+{
+    size_t most = 32; /* any number */
+
+    for (size_t i = 0; i < dim->choice_count; i++) {
+        size_t n = strlen(dim->json ? dim->json[i] : dim->choices[i]);
+
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+static int check_length(const struct hy_space *space, struct hy_err *err)
+{
+    size_t sum = 0;
+
+    for (size_t i = 0; i < space->count; i++) {
+        sum += longest(&space->dims[i]) + strlen(space->dims[i].name);
+        if (sum > PARAMS_MAX)
+            return hy_err_set(
+                err, -EINVAL,
+                "the values of a trial come to more than %d KB with '%.80s', and it could not be "
+                "started; put long values into files and give their names",
+                PARAMS_MAX >> 10, space->dims[i].name);
+    }
+    return 0;
+}
+
 static int check_space(const Hy__RunSpec *spec, struct hy_err *err)
 {
-    bool grid = spec->kind == HY__RUN_SPEC__KIND__GRID;
     struct hy_space space = {0};
-    int rc = 0;
+    int rc = hy_run_space(spec, &space, err);
 
-    for (size_t i = 0; i < spec->n_dims && rc == 0; i++) {
-        rc = grid ? hy_space_add_grid(&space, spec->dims[i]->text, err)
-                  : hy_space_add(&space, spec->dims[i]->text, err);
-        if (rc < 0)
-            hy_err_wrap(err, grid ? "--grid" : "--space");
-    }
+    if (rc < 0)
+        hy_err_wrap(err, hy_run_takes_lists(spec) ? "--grid" : "--space");
     if (rc == 0)
         rc = try_search(spec, &space, err);
+    if (rc == 0)
+        rc = check_length(&space, err);
     if (rc == 0)
         rc = check_names(spec, &space, err);
     hy_space_done(&space);
@@ -390,6 +493,59 @@ static int name_and_place(const struct hy_args *args, Hy__RunSpec *spec, struct 
     return rc < 0 || !hosts ? rc : hy_spec_hosts(spec, hosts, err);
 }
 
+/* ---- a Python function ---------------------------------------------------------------------- */
+
+static int read_function(const char *name, struct hy_buf *ret, struct hy_err *err)
+{
+    int rc = strcmp(name, "-") == 0 ? hy_read_all(STDIN_FILENO, ret) : hy_file_read(name, ret);
+
+    if (rc == -ENOBUFS)
+        return hy_err_set(err, -EINVAL,
+                          "the function has more than %u MB with all that it refers to; load large data "
+                          "inside of it",
+                          FUNCTION_MAX >> 20);
+    if (rc < 0)
+        return hy_err_sys(err, rc, "cannot read the function from '%s'", name);
+    return ret->len ? 0 : hy_err_set(err, -EINVAL, "the function in '%s' is empty", name);
+}
+
+static int take_function(const char *name, Hy__RunSpec *spec, struct hy_err *err)
+{
+    hy_cleanup_buf struct hy_buf bytes;
+    int rc;
+
+    hy_buf_init(&bytes, FUNCTION_MAX);
+    rc = read_function(name, &bytes, err);
+    if (rc < 0)
+        return rc;
+    spec->function.data = hy_malloc(bytes.len);
+    if (!spec->function.data)
+        return no_memory(err);
+    memcpy(spec->function.data, hy_buf_bytes(&bytes), bytes.len);
+    spec->function.len = bytes.len;
+    return 0;
+}
+
+/* An application's name becomes a folder's. */
+static bool is_app_id(const char *text)
+{
+    return *text && *text != '.' && strlen(text) <= NAME_MAX_BYTES && !strchr(text, '/') && is_printable(text);
+}
+
+static int function(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    const char *name = hy_args_get(args, "function"), *title = hy_args_get(args, "title");
+    const char *app_id = hy_args_get(args, "app-id");
+    int rc = name ? take_function(name, spec, err) : 0;
+
+    spec->metric_optional = hy_args_has(args, "metric-optional");
+    if (rc == 0 && title)
+        rc = take_text(&spec->title, hy_strdup(title), err);
+    if (rc == 0 && app_id && !is_app_id(app_id))
+        return hy_err_set(err, -EINVAL, "--app-id names a folder; '%s' cannot be one", app_id);
+    return rc == 0 && app_id ? take_text(&spec->app_id, hy_strdup(app_id), err) : rc;
+}
+
 int hy_spec_new(const struct hy_args *args, Hy__RunSpec **ret, struct hy_err *err)
 {
     hy_cleanup_spec Hy__RunSpec *spec = hy_malloc(sizeof *spec);
@@ -406,6 +562,8 @@ int hy_spec_new(const struct hy_args *args, Hy__RunSpec **ret, struct hy_err *er
     if (rc == 0)
         rc = command(args, spec, err);
     if (rc == 0)
+        rc = function(args, spec, err);
+    if (rc == 0)
         rc = check_space(spec, err);
     if (rc < 0)
         return rc;
@@ -415,7 +573,7 @@ int hy_spec_new(const struct hy_args *args, Hy__RunSpec **ret, struct hy_err *er
 
 const char *hy_spec_unused(const Hy__RunSpec *spec)
 {
-    for (size_t d = 0; d < spec->n_dims; d++) {
+    for (size_t d = 0; d < spec->n_dims && !spec->function.len; d++) {
         const char *text = spec->dims[d]->text;
         size_t n = strcspn(text, "="), found = 0;
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * `hopyard run …` as the driver's RunSpec, with every check that can be made
- * before anything starts. Pure but for hy_spec_surroundings.
+ * before anything starts. Pure but for hy_spec_surroundings, and for the files
+ * that options name (NAME=@FILE).
  */
 #ifndef HY_CLI_SPEC_H
 #define HY_CLI_SPEC_H

@@ -53,20 +53,19 @@ void hy_state_text(const struct hy_style *style, const char *state, unsigned spi
     snprintf(ret, size, "%s%s%s", style->unicode ? symbol : "", style->unicode ? " " : "", state);
 }
 
-/* A parameter's value, `brief` or with all its digits. Returns text in `room` or in `value`. */
-static const char *param_text(const json_t *value, bool brief, char *room, size_t size)
+/* A parameter's value, `brief` or with all its digits: of a text the text, of all else JSON. */
+static int append_param(struct hy_buf *b, const json_t *value, bool brief)
 {
+    char room[40];
+
     switch (json_typeof(value)) {
     case JSON_STRING:
-        return json_string_value(value);
-    case JSON_INTEGER:
-        snprintf(room, size, "%lld", (long long)json_integer_value(value));
-        return room;
+        return hy_buf_append_str(b, json_string_value(value));
     case JSON_REAL:
-        return brief ? hy_format_metric(json_real_value(value), room, size)
-                     : hy_format_double(json_real_value(value), room, size);
+        return hy_buf_append_str(b, brief ? hy_format_metric(json_real_value(value), room, sizeof room)
+                                          : hy_format_double(json_real_value(value), room, sizeof room));
     default:
-        return json_is_true(value) ? "true" : json_is_false(value) ? "false" : "?";
+        return hy_json_append_compact(b, value);
     }
 }
 
@@ -80,10 +79,7 @@ char *hy_json_params(const char *json, bool brief)
     hy_buf_init(&b, SIZE_MAX / 2);
     json_object_foreach(params, name, value)
     {
-        char room[40];
-
-        text = param_text(value, brief, room, sizeof room);
-        if (hy_buf_printf(&b, "%s%s=%s", b.len ? " " : "", name, text) < 0)
+        if (hy_buf_printf(&b, "%s%s=", b.len ? " " : "", name) < 0 || append_param(&b, value, brief) < 0)
             return NULL;
     }
     text = hy_buf_cstr(&b);
@@ -166,9 +162,12 @@ static void add_params(struct hy_grid *g, const struct shape *s, const Hy__Trial
     json_object_foreach(s->names, name, unused)
     {
         const json_t *value = json_object_get(params, name);
-        char room[40];
+        hy_cleanup_buf struct hy_buf b;
+        const char *text;
 
-        hy_grid_cell(g, HY_PLAIN, value ? param_text(value, true, room, sizeof room) : "");
+        hy_buf_init(&b, SIZE_MAX / 2);
+        text = !value || append_param(&b, value, true) == 0 ? hy_buf_cstr(&b) : NULL;
+        hy_grid_cell(g, HY_PLAIN, text ? text : "?");
     }
 }
 
@@ -182,14 +181,15 @@ static void add_row(struct hy_grid *g, const struct shape *s, const struct hy_st
                     const Hy__TrialView *t)
 {
     bool running = strcmp(t->state, "running") == 0;
+    unsigned spin = s->look->spin;
     char text[64], again[32] = "";
 
     hy_grid_cellf(g, HY_DIM, "%llu", (unsigned long long)t->number);
-    hy_state_text(style, t->state, s->look->spin + (unsigned)t->number * 3, text, sizeof text);
+    hy_state_text(style, t->state, spin ? spin + (unsigned)t->number * 3 : 0, text, sizeof text);
     hy_grid_cell(g, hy_state_tint(t->state), text);
     add_params(g, s, t);
     if (s->metric)
-        hy_grid_cell(g, t->number == s->look->best ? HY_GREEN : HY_PLAIN,
+        hy_grid_cell(g, t->number == s->look->best ? HY_BEST : HY_PLAIN,
                      t->has_value ? hy_format_metric(t->value, text, sizeof text) : "");
     if (s->steps)
         hy_grid_cell(g, HY_DIM, step_text(t, text, sizeof text));

@@ -19,7 +19,7 @@ struct hy_trials_look {
     struct hy_trials_memory *memory; /* NULL: drawn once */
     const char *metric;              /* NULL or "": no column for it */
     uint64_t best;                   /* this trial's value stands out; 0: none */
-    unsigned spin;                   /* which picture of the turning symbol */
+    unsigned spin;                   /* which picture of the turning symbol; 0: it stands still */
     int64_t later_ms;                /* how long ago the running trials' times were true */
     bool agents;                     /* a column for where they run */
     bool titles;

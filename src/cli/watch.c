@@ -5,7 +5,7 @@
  *
  *   Ctrl-C in a terminal: asks; again: stops; again: leaves the stopping run
  *   Ctrl-C elsewhere: stops; again: leaves
- *   HUP, TERM, a closed pipe: leaves the run to itself
+ *   HUP, TERM, a closed pipe, and in a notebook Ctrl-C: leaves the run to itself
  */
 #include "cli/watch.h"
 
@@ -26,6 +26,7 @@
 #include "wire/wire.h"
 
 #define FRAME_MS 125
+#define HTML_MS 250 /* a notebook draws the whole page for each fragment */
 #define AGAIN_TRIES 20
 #define AGAIN_MS 100
 
@@ -39,9 +40,12 @@ struct watch {
     int signals;
     struct hy_buf rest, message;
     struct hy_out out; /* standard output */
-    bool live;
-    struct hy_teller teller; /* when not live */
+    bool live;               /* in a terminal */
+    bool html, html_due;     /* for a notebook; something is new */
+    struct hy_teller teller; /* when neither */
     struct hy_board board;
+    int aside; /* complaints of a process beside us; -1: none (any more) */
+    struct hy_buf aside_text;
     struct hy_screen screen; /* when live */
     unsigned spin;
     int64_t drawn_ms;
@@ -79,15 +83,12 @@ static void leave(struct watch *w, int status)
     w->status = status;
 }
 
-static void notes_above(struct watch *w, const Hy__Update *u)
+static void note_above(struct watch *w, const char *text)
 {
-    for (size_t i = 0; i < u->n_notes; i++) {
-        hy_out_tint(&w->out, HY_YELLOW, "note: ");
-        hy_out_value(&w->out, u->notes[i]);
-        hy_out_str(&w->out, "\n");
-    }
-    if (u->n_notes)
-        hy_screen_above(&w->screen, &w->out);
+    hy_out_tint(&w->out, HY_YELLOW, "note: ");
+    hy_out_value(&w->out, text);
+    hy_out_str(&w->out, "\n");
+    hy_screen_above(&w->screen, &w->out);
     hy_buf_clear(&w->out.buf);
     w->out.rc = 0;
 }
@@ -109,22 +110,71 @@ static void give_up_telling(struct watch *w, int rc)
     leave(w, rc == -EPIPE ? HY_EXIT_OK : HY_EXIT_FAILED);
 }
 
+/* What was rendered goes out; who cannot be told any more is left. */
+static void deliver(struct watch *w, int rc)
+{
+    if (rc == 0)
+        rc = hy_out_flush(&w->out, STDOUT_FILENO);
+    if (rc < 0 && !w->over)
+        give_up_telling(w, rc);
+}
+
+static void send_html(struct watch *w)
+{
+    w->html_due = false;
+    w->drawn_ms = hy_clock_ms();
+    deliver(w, hy_board_html(&w->board, &w->out, w->drawn_ms));
+}
+
 /* Takes the update. */
 static void on_update(struct watch *w, Hy__Update *u)
 {
-    int rc = 0;
-
-    if (w->live)
-        notes_above(w, u);
-    else
-        rc = hy_teller_update(&w->teller, u, &w->out);
-    if (!w->live && rc == 0)
-        rc = hy_out_flush(&w->out, STDOUT_FILENO);
     if (u->last)
         leave(w, hy_exit_of(u, w->mood == STOPPING));
+    for (size_t i = 0; w->live && i < u->n_notes; i++)
+        note_above(w, u->notes[i]);
+    if (!w->live && !w->html)
+        deliver(w, hy_teller_update(&w->teller, u, &w->out));
+    w->html_due = w->html;
     hy_board_take(&w->board, u, hy_clock_ms());
-    if (rc < 0 && !w->over)
-        give_up_telling(w, rc);
+}
+
+/* ---- complaints from beside ------------------------------------------------------ */
+
+/* "hopyard tensorboard: it is not installed": the sentence is enough. */
+static void on_complaint(struct watch *w, const char *line)
+{
+    static const char prefix[] = "hopyard ";
+    const char *colon = strstr(line, ": ");
+    const char *text = strncmp(line, prefix, sizeof prefix - 1) == 0 && colon ? colon + 2 : line;
+
+    if (w->live)
+        note_above(w, text);
+    else if (!w->html)
+        deliver(w, hy_teller_note(&w->teller, w->info.row.id, text, &w->out));
+    else if ((text = hy_strdup(text)))
+        hy_board_take_note(&w->board, (char *)text);
+    w->html_due = w->html;
+}
+
+static void read_aside(struct watch *w)
+{
+    char chunk[512];
+    ssize_t n = read(w->aside, chunk, sizeof chunk);
+    char *line, *newline;
+
+    if (n < 0 && (errno == EINTR || errno == EAGAIN))
+        return;
+    if (n <= 0 || hy_buf_append(&w->aside_text, chunk, (size_t)n) < 0) {
+        hy_close_at(&w->aside);
+        w->aside = -1;
+        return;
+    }
+    while ((line = (char *)hy_buf_cstr(&w->aside_text)) && (newline = strchr(line, '\n'))) {
+        *newline = '\0';
+        on_complaint(w, line);
+        hy_buf_consume(&w->aside_text, (size_t)(newline + 1 - line));
+    }
 }
 
 /* ---- what comes in ------------------------------------------------------------- */
@@ -141,14 +191,14 @@ static void stop(struct watch *w)
 static void detach(struct watch *w)
 {
     hy_screen_close(&w->screen);
-    if (hy_say_detached(w->info.row.id, w->teller.json) < 0)
+    if (!w->html && hy_say_detached(w->info.row.id, w->teller.json, "") < 0)
         errno = 0; /* a terminal that is gone needs no word */
     leave(w, w->mood == STOPPING ? HY_EXIT_STOPPED : HY_EXIT_OK);
 }
 
 static void on_interrupt(struct watch *w)
 {
-    if (w->mood == STOPPING) {
+    if (w->mood == STOPPING || w->html) {
         detach(w);
     } else if (w->mood == WATCHING && w->live && w->screen.changed) {
         tcflush(w->screen.keys, TCIFLUSH); /* keys hit before the question are no answer */
@@ -220,7 +270,9 @@ static void show_end(struct watch *w, struct hy_err *err)
         leave(w, HY_EXIT_FAILED);
         return;
     }
-    if (!w->live)
+    if (w->html)
+        hy_board_newest(&w->board, w->store, &w->info);
+    else if (!w->live)
         rc = hy_teller_from_store(&w->teller, w->store, &w->info, u, &w->out, STDOUT_FILENO, err);
     leave(w, rc < 0 ? HY_EXIT_FAILED : hy_exit_of(u, w->mood == STOPPING));
     if (rc < 0 && rc != -EPIPE)
@@ -240,6 +292,8 @@ static void say_lost(struct watch *w)
                "says more)",
                run, run, log ? log : "its log");
     hy_complain(w->what, &err);
+    if (w->html)
+        show_end(w, &err); /* as far as the store knows */
     leave(w, HY_EXIT_FAILED);
 }
 
@@ -264,7 +318,7 @@ static int connect_once(struct watch *w, struct hy_err *err)
         return w->fd;
     hy_buf_clear(&w->rest);
     w->teller.skip = w->teller.ended;
-    rc = hy_client_watch(w->fd, !w->live);
+    rc = hy_client_watch(w->fd, !w->live && !w->html);
     if (rc == 0 && w->mood == STOPPING)
         rc = hy_client_stop(w->fd);
     return rc;
@@ -341,9 +395,10 @@ static void read_answers(struct watch *w)
 
 static int frame_timeout(const struct watch *w)
 {
-    int64_t due = w->drawn_ms + FRAME_MS - hy_clock_ms();
+    int every = w->html ? HTML_MS : FRAME_MS;
+    int64_t due = w->drawn_ms + every - hy_clock_ms();
 
-    return !w->live ? -1 : due < 0 ? 0 : due > FRAME_MS ? FRAME_MS : (int)due;
+    return !w->live && !w->html_due ? -1 : due < 0 ? 0 : due > every ? every : (int)due;
 }
 
 static void turn(struct watch *w)
@@ -352,6 +407,7 @@ static void turn(struct watch *w)
         {.fd = w->fd, .events = POLLIN},
         {.fd = w->signals, .events = POLLIN},
         {.fd = w->mood == ASKING ? w->screen.keys : -1, .events = POLLIN},
+        {.fd = w->aside, .events = POLLIN},
     };
     int signal;
 
@@ -362,20 +418,29 @@ static void turn(struct watch *w)
         on_key(w);
     if (!w->over && fds[0].revents)
         read_answers(w);
+    if (!w->over && fds[3].revents)
+        read_aside(w);
     if (!w->over && w->live && frame_timeout(w) == 0) {
         w->spin++;
         draw(w);
     }
+    if (!w->over && w->html && frame_timeout(w) == 0)
+        send_html(w);
 }
 
-static void finish_live(struct watch *w)
+/* What stays: the summary, or the last fragment. */
+static void finish(struct watch *w)
 {
     hy_screen_close(&w->screen);
-    if (!w->board.now || !w->board.now->last)
+    if ((!w->live && !w->html) || !w->board.now || !w->board.now->last)
         return;
     hy_board_failures(&w->board, w->store, w->info.row.id);
-    hy_style_of(STDOUT_FILENO, &w->out.style);
-    hy_board_summary(&w->board, &w->out);
+    if (w->live) {
+        hy_style_of(STDOUT_FILENO, &w->out.style);
+        hy_board_summary(&w->board, &w->out);
+    } else {
+        hy_board_html(&w->board, &w->out, hy_clock_ms());
+    }
     if (hy_out_flush(&w->out, STDOUT_FILENO) < 0)
         errno = 0; /* the exit status says it too */
 }
@@ -387,6 +452,8 @@ static void watch_done(struct watch *w)
         close(w->fd);
     hy_buf_done(&w->rest);
     hy_buf_done(&w->message);
+    hy_close_at(&w->aside);
+    hy_buf_done(&w->aside_text);
     hy_out_done(&w->out);
     hy_board_done(&w->board);
     hy_runinfo_done(&w->info);
@@ -410,22 +477,25 @@ static int watch_open(struct watch *w, const char *project, int64_t run, struct 
     return rc;
 }
 
-int hy_watch(const char *project, int64_t run, bool json, const char *what)
+int hy_watch(const char *project, int64_t run, const struct hy_watching *how)
 {
-    struct watch w = {.what = what, .fd = -1, .teller.json = json, .screen.keys = -1};
+    struct watch w = {.what = how->what, .fd = -1, .aside = how->aside, .screen.keys = -1};
     struct hy_style style;
     struct hy_err err = {0};
     int rc;
 
     hy_style_of(STDOUT_FILENO, &style);
-    w.live = style.terminal && !json;
-    hy_out_init(&w.out, &style);
+    w.live = style.terminal && how->form == HY_FORM_PERSON;
+    w.html = how->form == HY_FORM_HTML;
+    w.teller.json = how->form == HY_FORM_JSON;
+    hy_out_init(&w.out, w.html ? &hy_html_style : &style);
+    hy_buf_init(&w.aside_text, 4096);
     hy_buf_init(&w.rest, 2 * HY_LOCAL_MAX);
     hy_buf_init(&w.message, HY_LOCAL_MAX);
     rc = watch_open(&w, project, run, &err);
     if (rc < 0) {
         hy_err_wrap(&err, "run %lld", (long long)run);
-        hy_complain(what, &err);
+        hy_complain(how->what, &err);
         leave(&w, HY_EXIT_FAILED);
     } else {
         reach(&w);
@@ -434,13 +504,12 @@ int hy_watch(const char *project, int64_t run, bool json, const char *what)
         hy_screen_open(&w.screen, STDOUT_FILENO);
     while (!w.over)
         turn(&w);
-    if (w.live)
-        finish_live(&w);
+    finish(&w);
     watch_done(&w);
     return w.status;
 }
 
-int hy_say_detached(int64_t run, bool json)
+int hy_say_detached(int64_t run, bool json, const char *tensorboard)
 {
     hy_cleanup_out struct hy_out out = {0};
     struct hy_teller teller = {.json = json};
@@ -448,6 +517,6 @@ int hy_say_detached(int64_t run, bool json)
 
     hy_style_of(STDOUT_FILENO, &style);
     hy_out_init(&out, &style);
-    hy_teller_detached(&teller, run, &out);
+    hy_teller_detached(&teller, run, tensorboard, &out);
     return hy_out_flush(&out, STDOUT_FILENO);
 }

@@ -9,21 +9,37 @@
 #include "cli/runs.h"
 #include "cli/teller.h"
 
-/*
- * Shows the run on standard output: a live table in a terminal, lines in a
- * pipe, JSON when asked. Returns the exit status; `what` names the command in
- * complaints.
- */
-int hy_watch(const char *project, int64_t run, bool json, const char *what);
+enum hy_form {
+    HY_FORM_PERSON, /* a live table in a terminal, lines in a pipe */
+    HY_FORM_JSON,
+    HY_FORM_HTML, /* for a notebook: each line is a whole fragment that replaces the one before */
+};
 
-/* "run 3 goes on; come back with …" for a run that nobody watches (any more). */
-int hy_say_detached(int64_t run, bool json);
+struct hy_watching {
+    const char *what; /* names the command in complaints */
+    enum hy_form form;
+    int aside; /* a process beside it complains here, a line each: they become notes; -1: none */
+};
+
+/* Shows the run on standard output until it ends or is left. Returns the exit
+ * status. Closes how->aside. */
+int hy_watch(const char *project, int64_t run, const struct hy_watching *how);
+
+/* What --json and --html ask for. -EINVAL with a sentence for both. */
+int hy_form_asked(const struct hy_args *args, enum hy_form *ret, struct hy_err *err);
+/* Once a run has begun: --tensorboard, then shows it, or leaves it (--detach). The exit status. */
+int hy_run_begun(const struct hy_args *args, const char *project, int64_t run, enum hy_form form);
+
+/* "run 3 goes on; come back with …" for a run that nobody watches (any more).
+ * `tensorboard` is the address of one that shows it, or "". */
+int hy_say_detached(int64_t run, bool json, const char *tensorboard);
 
 /* Connects to the run's driver. An fd, or -Exxx with a sentence. */
 int hy_client_connect(struct hy_store *s, int64_t run, struct hy_err *err);
 /* 0 or -Exxx. */
 int hy_client_watch(int fd, bool trials);
 int hy_client_stop(int fd);
+int hy_client_announce(int fd, const char *tensorboard);
 /* The next answer (made with hy_proto_memory) in *ret: 1, or what hy_local_get answers; -EPROTO. */
 struct hy_buf;
 int hy_client_next(int fd, struct hy_buf *rest, struct hy_buf *message, int timeout_ms,
@@ -34,6 +50,8 @@ int hy_exit_of(const Hy__Update *last, bool stopped_by_us);
 
 /* The first failed trials of the store, for the summary. Failing is fine: then they are missing. */
 void hy_board_failures(struct hy_board *b, struct hy_store *s, int64_t run);
+/* The newest trials of the store that have ended. Failing is fine, too. */
+void hy_board_newest(struct hy_board *b, struct hy_store *s, const struct hy_runinfo *info);
 /* Tells a run from the store alone, as the driver would have: its trials, if
  * none were told before, and its end. 0 or -Exxx. */
 int hy_teller_from_store(struct hy_teller *t, struct hy_store *s, const struct hy_runinfo *info,

@@ -120,15 +120,12 @@ static bool all_are_here(struct driver *d)
 
 static void check_possible(struct driver *d)
 {
-    struct hy_need need = {.role_count = 1, .roles = {{.count = 1, .memory = d->spec->memory}}};
     struct hy_err err = {0};
-    char size[32];
 
-    if ((d->spec->listen && *d->spec->listen) || !all_are_here(d) || hy_schedule_possible(d->schedule, &need))
+    if ((d->spec->listen && *d->spec->listen) || !all_are_here(d))
         return;
-    hy_err_set(&err, -ENOSPC, "no machine here has the %s that a trial asks for; lower --memory",
-               hy_format_size(d->spec->memory, size, sizeof size));
-    hy_run_fail(d, &err);
+    if (hy_run_shortage(d, &err) < 0)
+        hy_run_fail(d, &err);
 }
 
 static void give_up(struct driver *d, struct agent *a, const char *why)
@@ -240,6 +237,40 @@ static void say_bye(struct agent *a)
         hy_warn("an agent cannot be told goodbye agent=%s", a->name);
 }
 
+/* ---- a Python function goes to each agent once, behind the welcome ---- */
+
+static void announce_function(struct driver *d, struct agent *a, Hy__Welcome *w)
+{
+    w->function_size = d->spec->function.len;
+    if (!w->function_size)
+        return;
+    a->function_stream = w->function_stream = a->next_stream++;
+    w->function_hash = hy_hash(d->spec->function.data, d->spec->function.len);
+    w->serve = d->serve;
+    w->n_serve = d->spec->n_argv + 1;
+}
+
+/* As much as there is room for; on_room goes on. */
+static void send_function(struct driver *d, struct agent *a)
+{
+    const ProtobufCBinaryData *f = &d->spec->function;
+    struct hy_err err = {0};
+
+    while (a->function_sent < f->len) {
+        size_t room = hy_peer_room(a->peer, a->function_stream), left = f->len - a->function_sent;
+        size_t n = left < room ? left : room;
+
+        if (n == 0)
+            return;
+        if (hy_peer_write(a->peer, a->function_stream, f->data + a->function_sent, n) < 0) {
+            hy_err_set(&err, -ENOMEM, "out of memory for the function");
+            hy_run_fail(d, &err);
+            return;
+        }
+        a->function_sent += n;
+    }
+}
+
 static void on_up(void *arg, struct hy_peer *p)
 {
     struct driver *d = arg;
@@ -256,6 +287,7 @@ static void on_up(void *arg, struct hy_peer *p)
     }
     a->peer = p;
     a->next_stream = OUR_STREAMS;
+    a->function_sent = 0;
     hy_peer_set_data(p, a);
     if (d->phase >= PHASE_ENDING) { /* it comes too late */
         say_bye(a);
@@ -274,15 +306,20 @@ static void on_up(void *arg, struct hy_peer *p)
     w.metric = d->spec->metric;
     m.body_case = HY__CONTROL__BODY_WELCOME;
     m.welcome = &w;
+    announce_function(d, a, &w);
     if (hy_agents_send(a, &m) < 0) {
         a->peer = NULL;
         hy_peer_close(p, 0);
+        return;
     }
+    send_function(d, a);
 }
 
 static void on_agent_info(struct driver *d, struct agent *a, const Hy__AgentInfo *info)
 {
-    struct hy_capacity has = {.slots = info->slots < SLOTS_MAX ? info->slots : SLOTS_MAX, .memory = info->memory ? info->memory : UINT64_MAX};
+    struct hy_capacity has = {.slots = info->slots < SLOTS_MAX ? info->slots : SLOTS_MAX,
+                              .gpus = info->gpus < HY_AGENT_GPUS_MAX ? info->gpus : HY_AGENT_GPUS_MAX,
+                              .memory = info->memory ? info->memory : UINT64_MAX};
 
     if (a->in_schedule)
         return;
@@ -297,6 +334,7 @@ static void on_agent_info(struct driver *d, struct agent *a, const Hy__AgentInfo
     free(a->host);
     a->host = hy_strdup(info->host);
     a->slots = info->slots;
+    a->gpus = has.gpus;
     a->shares_files = info->shares_files;
     if (hy_schedule_agent_add(d->schedule, a->id, &has) < 0) {
         hy_warn("an agent cannot be used agent=%s slots=%u", a->name, info->slots);
@@ -312,6 +350,7 @@ static void on_agent_info(struct driver *d, struct agent *a, const Hy__AgentInfo
             (long long)info->pid, info->slots, info->shares_files);
     if (!a->ours)
         hy_run_note(d, "agent %s has joined with %u slots", a->name, info->slots);
+    hy_run_note_gpus(d, a);
     check_possible(d);
 }
 
@@ -348,6 +387,12 @@ static void on_message(void *arg, struct hy_peer *p, const Hy__Control *m)
     case HY__CONTROL__BODY_BYE:
         on_bye(d, a, m->bye);
         break;
+    case HY__CONTROL__BODY_HELD:
+        hy_trials_held(d, a, m->held);
+        break;
+    case HY__CONTROL__BODY_NOTE:
+        hy_run_note(d, "agent %s: %s", a->name, m->note->text);
+        break;
     default:
         break; /* a newer agent's word that we do not know */
     }
@@ -365,7 +410,9 @@ static void on_room(void *arg, struct hy_peer *p, uint32_t stream)
 {
     struct agent *a = hy_peer_data(p);
 
-    if (a)
+    if (a && a->function_stream == stream)
+        send_function(arg, a);
+    else if (a)
         hy_outputs_room(arg, a, stream);
 }
 

@@ -14,11 +14,15 @@
 #define BATCH 500                 /* ended trials in one update, for those who do */
 #define PENDING_MAX (1024 * 1024) /* a client that does not read gets no more */
 #define HEARTBEAT_MS 1000
+#define ADDRESS_MAX 255           /* of a TensorBoard that is announced */
 
+/* Those who have announced something stand behind those who have not, the
+ * newest last. Who only announces is sent nothing. */
 struct client {
     struct hy_list link;
     struct hy_local_conn *conn;
     bool watches, wants_all;
+    char *tensorboard; /* its address; NULL: it has announced none */
     size_t seen_ended, seen_notes;
     int64_t last_ms;
 };
@@ -106,7 +110,7 @@ static int fetch(struct driver *d, struct view *v, uint64_t number)
 
 static const char *phase_name(const struct trial *t)
 {
-    return t->phase == TRIAL_RUNNING ? "running" : t->phase == TRIAL_WAITING ? "retry" : "waiting";
+    return t->phase == TRIAL_RUNNING && !t->held ? "running" : t->phase == TRIAL_WAITING ? "retry" : "waiting";
 }
 
 static void add_running(struct driver *d, struct view *v, const struct trial *t, int64_t now)
@@ -121,7 +125,8 @@ static void add_running(struct driver *d, struct view *v, const struct trial *t,
     r->state = copy(v, phase_name(t));
     r->has_value = t->has_value;
     r->value = t->value;
-    r->elapsed_ms = t->phase == TRIAL_RUNNING ? now - t->started_ms : 0;
+    r->elapsed_ms = t->phase == TRIAL_RUNNING && !t->held ? now - t->started_ms : 0;
+    r->message = copy(v, t->held);
     r->dir = copy(v, t->dir);
     r->attempt = t->attempt;
     r->agent = copy(v, t->agent ? t->agent->name : "");
@@ -145,6 +150,17 @@ static size_t fill_running(struct driver *d, struct view *v)
         add_running(d, v, t, now);
     qsort(v->pointers + first, v->count - first, sizeof *v->pointers, by_number);
     return v->count - first;
+}
+
+/* The address of the newest that is still there. */
+static const char *tensorboard_of(struct driver *d)
+{
+    struct client *c;
+
+    if (hy_list_empty(&d->clients))
+        return NULL;
+    c = hy_container(d->clients.prev, struct client, link);
+    return c->tensorboard;
 }
 
 static void fill_head(struct driver *d, struct view *v, bool last)
@@ -171,6 +187,8 @@ static void fill_head(struct driver *d, struct view *v, bool last)
     u->message = d->end_message ? d->end_message : (char *)protobuf_c_empty_string;
     u->last = last;
     u->logdir = d->logdir;
+    if (tensorboard_of(d))
+        u->tensorboard = (char *)tensorboard_of(d);
     u->slots = (uint32_t)s.slots;
     for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
         u->agents += a->in_schedule;
@@ -282,19 +300,37 @@ static void on_open(void *arg, struct hy_local_conn *conn)
         return;
     }
     c->conn = conn;
-    hy_list_push(&d->clients, &c->link);
+    hy_list_push_front(&d->clients, &c->link);
     hy_local_set_data(conn, c);
 }
 
 static void on_close(void *arg, struct hy_local_conn *conn)
 {
+    struct driver *d = arg;
     struct client *c = hy_local_data(conn);
 
-    (void)arg;
     if (!c)
         return;
+    d->changed |= c->tensorboard != NULL;
     hy_list_remove(&c->link);
+    free(c->tensorboard);
     free(c);
+}
+
+static void on_announce(struct driver *d, struct client *c, const Hy__Announce *a)
+{
+    size_t n = strlen(a->tensorboard);
+    char *address = n && n <= ADDRESS_MAX ? hy_strdup(a->tensorboard) : NULL;
+
+    if (!address) {
+        hy_warn("a client announced no address bytes=%zu", n);
+        return;
+    }
+    free(c->tensorboard);
+    c->tensorboard = address;
+    hy_list_remove(&c->link);
+    hy_list_push(&d->clients, &c->link);
+    d->changed = true;
 }
 
 static void on_message(void *arg, struct hy_local_conn *conn, const uint8_t *bytes, size_t n)
@@ -314,6 +350,8 @@ static void on_message(void *arg, struct hy_local_conn *conn, const uint8_t *byt
             hy_clients_update(d, true);
     } else if (r->body_case == HY__CLIENT_REQUEST__BODY_STOP) {
         hy_run_stop(d);
+    } else if (r->body_case == HY__CLIENT_REQUEST__BODY_ANNOUNCE) {
+        on_announce(d, c, r->announce);
     }
     hy__client_request__free_unpacked(r, NULL);
 }

@@ -137,6 +137,7 @@ static void on_turn(uv_prepare_t *h)
         if (d->phase <= PHASE_ENDING) /* even if it was done: the store does not know */
             set_end(d, HY_RUN_FAILED, err.text);
     }
+    hy_events_flush(d);
     if (d->phase == PHASE_ENDING)
         leave(d);
     else if (d->update_due && d->phase < PHASE_ENDING)
@@ -200,25 +201,28 @@ static int open_loop(struct driver *d, struct hy_err *err)
 
 /* ---- opening a run ----------------------------------------------------------------------------- */
 
-static int make_search(struct driver *d, struct hy_err *err)
+static int make_serve(struct driver *d, struct hy_err *err)
 {
     const Hy__RunSpec *s = d->spec;
-    struct hy_search_settings settings = {
-        .kind = s->kind == HY__RUN_SPEC__KIND__GRID     ? HY_SEARCH_GRID
-                : s->kind == HY__RUN_SPEC__KIND__RANDOM ? HY_SEARCH_RANDOM
-                                                        : HY_SEARCH_EVOLVE,
-        .maximize = s->maximize, .seed = s->seed, .samples = s->samples, .population = s->population,
-        .generations = s->generations, .mutation = s->mutation, .crossover = s->crossover,
-        .strategy = strcmp(s->strategy, "best1bin") == 0   ? HY_DE_BEST1BIN
-                    : strcmp(s->strategy, "rand1bin") == 0 ? HY_DE_RAND1BIN
-                                                           : HY_DE_DEFAULT,
-        .asynchronous = s->asynchronous};
-    struct hy_policy policy = {.parallel = s->parallel};
-    int rc = 0;
 
-    for (size_t i = 0; i < s->n_dims && rc == 0; i++)
-        rc = settings.kind == HY_SEARCH_GRID ? hy_space_add_grid(&d->space, s->dims[i]->text, err)
-                                             : hy_space_add(&d->space, s->dims[i]->text, err);
+    if (!s->function.len)
+        return 0;
+    d->serve = hy_calloc(s->n_argv + 2, sizeof *d->serve);
+    if (!d->serve)
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    memcpy(d->serve, s->argv, s->n_argv * sizeof *d->serve);
+    d->serve[s->n_argv] = (char *)"--serve";
+    return 0;
+}
+
+static int make_search(struct driver *d, struct hy_err *err)
+{
+    struct hy_search_settings settings = hy_run_settings(d->spec);
+    struct hy_policy policy = {.parallel = d->spec->parallel};
+    int rc = make_serve(d, err);
+
+    if (rc == 0)
+        rc = hy_run_space(d->spec, &d->space, err);
     if (rc == 0)
         rc = hy_search_new(&d->space, &settings, &d->search, err);
     d->schedule = rc == 0 ? hy_schedule_new(&policy) : NULL;
@@ -274,19 +278,20 @@ static int add_run(struct driver *d, const void *spec, size_t spec_len, struct h
     return rc < 0 ? rc : hy_store_commit(d->store, err);
 }
 
+/* The words of a command, or one text for a function. */
 static char *command_json(const Hy__RunSpec *s)
 {
     hy_cleanup_buf struct hy_buf out;
     int rc;
 
     hy_buf_init(&out, SPEC_MAX);
-    rc = hy_buf_append_str(&out, "[");
-    for (size_t i = 0; i < s->n_argv && rc == 0; i++) {
+    rc = *s->title ? hy_append_json_string(&out, s->title) : hy_buf_append_str(&out, "[");
+    for (size_t i = 0; !*s->title && i < s->n_argv && rc == 0; i++) {
         rc = i ? hy_buf_append_str(&out, ", ") : 0;
         if (rc == 0)
             rc = hy_append_json_string(&out, s->argv[i]);
     }
-    if (rc == 0)
+    if (rc == 0 && !*s->title)
         rc = hy_buf_append_str(&out, "]");
     return rc == 0 && hy_buf_cstr(&out) ? hy_strdup(hy_buf_cstr(&out)) : NULL;
 }
@@ -449,6 +454,7 @@ static void driver_close(struct driver *d)
     for (i = 0; i < d->note_count; i++)
         free(d->notes[i]);
     free(d->notes);
+    free(d->serve);
     free(d->ended);
     free(d->logdir);
     free(d->app_id);
@@ -527,6 +533,7 @@ int hy_driver_main(int argc, char **argv)
     raise_file_limit(&d);
     hy_list_init(&d.clients);
     hy_list_init(&d.waiting);
+    hy_list_init(&d.events_due);
     rc = parse(&d, argc, argv, &project, &err);
     if (rc == 0)
         rc = hy_keeper_fork(NULL);

@@ -13,6 +13,7 @@
 
 #include "base/err.h"
 #include "hopyard.pb-c.h"
+#include "search/search.h"
 
 /* `hopyard driver …`, started by the functions below; returns the exit status. */
 int hy_driver_main(int argc, char **argv);
@@ -27,6 +28,13 @@ int hy_driver_resume(const char *project, int64_t run, struct hy_err *err);
 
 /* Where the driver of a run listens; free it. `folder` is the store's. */
 char *hy_driver_socket(const char *folder, int64_t run, struct hy_err *err);
+
+/* The search that a run asks for, for the driver and for the CLI's check. */
+struct hy_search_settings hy_run_settings(const Hy__RunSpec *spec);
+/* Adds its dimensions to `space`; -EINVAL with a sentence, -ENOMEM. */
+int hy_run_space(const Hy__RunSpec *spec, struct hy_space *space, struct hy_err *err);
+/* Whether they are lists of values (--grid), not ranges (--space). */
+bool hy_run_takes_lists(const Hy__RunSpec *spec);
 
 /* Replaces {name} by values; the names are those of the space. For the CLI's
  * check before anything starts: -EINVAL with a sentence for an unknown name. */

@@ -68,16 +68,20 @@ static void output_free(struct output *o)
     free(o);
 }
 
-static void write_failed(struct output *o, int rc)
+void hy_outputs_write_failed(struct driver *d, const char *path, int rc)
 {
-    struct driver *d = o->driver;
     struct hy_err err = {0};
 
     if (rc == -ENOSPC || rc == -EDQUOT)
-        hy_err_set(&err, rc, "disk full: cannot write '%s'; free some space, then `hopyard resume %lld`", o->path, (long long)d->run);
+        hy_err_set(&err, rc, "disk full: cannot write '%s'; free some space, then `hopyard resume %lld`", path, (long long)d->run);
     else
-        hy_err_sys(&err, rc, "cannot write '%s' (`hopyard resume %lld` goes on from here)", o->path, (long long)d->run);
+        hy_err_sys(&err, rc, "cannot write '%s' (`hopyard resume %lld` goes on from here)", path, (long long)d->run);
     hy_run_fail(d, &err);
+}
+
+static void write_failed(struct output *o, int rc)
+{
+    hy_outputs_write_failed(o->driver, o->path, rc);
 }
 
 static void no_memory(struct driver *d, uint64_t trial)
@@ -89,7 +93,7 @@ static void no_memory(struct driver *d, uint64_t trial)
 }
 
 /* A trial that gave a file the name of a folder spoils that file, not the run. */
-static bool is_trials_own(int rc)
+bool hy_outputs_is_trials_own(int rc)
 {
     return rc == -EINVAL || rc == -ENOTDIR || rc == -EISDIR || rc == -ELOOP || rc == -ENAMETOOLONG || rc == -EPERM ||
            rc == -EACCES || rc == -ENXIO;
@@ -121,7 +125,7 @@ static void begin_file(struct output *o, const struct announced *f)
         hy_warn("cannot give a file its mode path=%s error=%s", o->path, strerror(errno));
     if (o->fd == -ENOMEM)
         no_memory(d, o->trial->number);
-    else if (is_trials_own(o->fd))
+    else if (hy_outputs_is_trials_own(o->fd))
         hy_run_note(d, "trial %llu: its file '%s' is not kept: %s", (unsigned long long)o->trial->number, f->path, strerror(-o->fd));
     else if (o->fd < 0)
         write_failed(o, o->fd);
@@ -241,7 +245,7 @@ static void open_printed(struct output *o, const Hy__Output *m)
         o->fd = HY_SYS(open(o->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
         rc = o->fd < 0 ? -errno : 0;
     }
-    if (is_trials_own(rc))
+    if (hy_outputs_is_trials_own(rc))
         hy_run_note(o->driver, "trial %llu: what it prints is not kept: '%s': %s", (unsigned long long)o->trial->number, o->path,
                     strerror(-rc));
     else if (rc < 0)

@@ -10,7 +10,9 @@
  *   driver.c   the process: start, the turn, the end
  *   trials.c   ask, place, start, end, retry
  *   agents.c   who is there, who is lost, who is started again
+ *   gpus.c     what a trial needs
  *   outputs.c  what trials print and leave, on its way to files
+ *   events.c   what TensorBoard shows of them
  *   clients.c  who watches
  *   replay.c   a run that goes on
  */
@@ -42,7 +44,7 @@ struct agent {
     uint64_t id;
     char *identity, *name, *host_spec; /* host_spec: for ssh; NULL: local or joined */
     char *host;                        /* what it says */
-    uint32_t slots;
+    uint32_t slots, gpus;
     bool ours;                         /* an engine starts it, and starts it again */
     bool full;                         /* it has not taken what was sent: nothing more for a while */
     bool process_runs, in_schedule, shares_files;
@@ -56,6 +58,8 @@ struct agent {
     struct hy_map outputs;             /* stream -> struct output */
     struct hy_map sending;             /* stream -> struct sending */
     uint32_t next_stream;
+    uint32_t function_stream;          /* how the run's function goes there ... */
+    size_t function_sent;              /* ... and how much of it has gone */
 };
 
 enum trial_phase { TRIAL_QUEUED, TRIAL_RUNNING, TRIAL_WAITING /* before a retry */ };
@@ -67,9 +71,12 @@ struct trial {
     char *dir;
     enum trial_phase phase;
     uint32_t attempt, failures, losses;
+    uint32_t falls;             /* with a neighbour on its GPU */
+    char *held;                 /* what it waits for at its agent; NULL: nothing */
     struct agent *agent;
     struct hy_list on_agent, waiting;
     struct hy_list outputs;
+    struct events *events;      /* NULL: none are written */
     int64_t started_ms, due_ms; /* monotonic */
     int64_t started_wall;
     bool has_value, reported, killed;
@@ -90,6 +97,7 @@ struct driver {
     int lock_fd, hold_fd;
     uint64_t open_files;        /* the user's soft limit */
     Hy__RunSpec *spec;
+    char **serve;               /* the function's command, and what makes a fork server of it; borrowed */
     char *logdir, *app_id, *token_file;
     int64_t app_run;
     uint8_t token[HY_KEY_SIZE];
@@ -111,6 +119,8 @@ struct driver {
 
     struct hy_map trials;       /* by number: those that are not over */
     struct hy_list waiting;     /* trials before a retry */
+    struct hy_list events_due;  /* that this turn has added to */
+    size_t events_count;        /* not yet all written */
     uint32_t *ended;            /* numbers of those that are over, in that order */
     size_t ended_count, ended_room;
     uint64_t done, failed, stopped;
@@ -129,6 +139,8 @@ struct driver {
     int64_t stop_by;            /* when trials that do not end are left alone */
     int64_t leave_by;           /* when agents that do not go are left alone */
     bool store_broken;          /* nothing can be committed any more */
+    bool gpus_noted;            /* that nobody leases them */
+    bool held_noted;            /* that a trial waits */
     bool changed;               /* since the last update */
     bool update_due;            /* clients, at the end of this turn */
 };
@@ -148,6 +160,8 @@ void hy_trials_pump(struct driver *d);
 void hy_trials_tick(struct driver *d, int64_t now);
 void hy_trials_report(struct driver *d, struct agent *a, const Hy__Report *r);
 void hy_trials_ended(struct driver *d, struct agent *a, const Hy__Control *m);
+/* It waits at its agent for something. */
+void hy_trials_held(struct driver *d, struct agent *a, const Hy__Held *held);
 /* Its output is complete. */
 void hy_trials_settle(struct driver *d, struct trial *t);
 /* Its agent is gone: it runs elsewhere. */
@@ -170,6 +184,14 @@ bool hy_agents_gone(struct driver *d);
 void hy_agents_free(struct driver *d);
 int hy_agents_send(struct agent *a, const Hy__Control *m);
 
+/* ---- gpus.c ---- */
+/* What the next attempt needs; NULL: any trial's first. */
+struct hy_need hy_run_need(const struct driver *d, const struct trial *t);
+/* 0, or -ENOSPC and which of it no machine here has. */
+int hy_run_shortage(const struct driver *d, struct hy_err *err);
+/* Tells people once that GPUs lie idle or are fought over. */
+void hy_run_note_gpus(struct driver *d, const struct agent *a);
+
 /* ---- outputs.c ---- */
 void hy_outputs_open(struct driver *d, struct agent *a, const Hy__Output *o);
 void hy_outputs_data(struct driver *d, struct agent *a, uint32_t stream, const uint8_t *bytes, size_t n);
@@ -184,6 +206,24 @@ int hy_outputs_send_checkpoint(struct driver *d, struct agent *a, struct trial *
 void hy_outputs_sent(Hy__Start *start); /* frees what the call above made */
 void hy_outputs_room(struct driver *d, struct agent *a, uint32_t stream);
 void hy_outputs_agent_gone(struct driver *d, struct agent *a);
+/* A file below the run's folder cannot be written: fails the run, with the sentence. */
+void hy_outputs_write_failed(struct driver *d, const char *path, int rc);
+/* Or it is the trial's own doing, and the run goes on. */
+bool hy_outputs_is_trials_own(int rc);
+
+/* ---- events.c ---- */
+/* An attempt begins: a new file with its hyperparameters, instead of the one before. */
+void hy_events_start(struct driver *d, struct trial *t);
+/* A value it has reported; a step below 0: the next one of that name. */
+void hy_events_scalar(struct trial *t, const char *name, int64_t step, double value);
+void hy_events_attempt_over(struct trial *t);
+/* The trial is over: its result and how it ended. */
+void hy_events_end(const struct driver *d, struct trial *t, enum hy_trial_state state);
+void hy_events_forget(const struct driver *d, struct trial *t);
+/* At the end of a turn: starts to write what the turn has added. */
+void hy_events_flush(struct driver *d);
+/* Is everything of trials that are over in its file? */
+bool hy_events_written(const struct driver *d);
 
 /* ---- clients.c ---- */
 int hy_clients_open(struct driver *d, struct hy_err *err);

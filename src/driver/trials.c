@@ -47,6 +47,8 @@ void hy_trial_free(struct driver *d, struct trial *t)
     hy_list_remove(&t->waiting);
     if (t->ended)
         hy__control__free_unpacked(t->ended, NULL);
+    hy_events_forget(d, t);
+    free(t->held);
     free(t->values);
     free(t->params);
     free(t->dir);
@@ -88,7 +90,7 @@ static void out_of_memory(struct driver *d)
 
 int hy_trial_queue(struct driver *d, struct trial *t)
 {
-    struct hy_need need = {.role_count = 1, .roles = {{.count = 1, .memory = d->spec->memory}}};
+    struct hy_need need = hy_run_need(d, t);
     int rc = hy_schedule_submit(d->schedule, t->number, &need);
 
     t->phase = TRIAL_QUEUED;
@@ -182,6 +184,7 @@ static int send_start(struct driver *d, struct trial *t, const struct hy_seat *s
     start.timeout_ms = d->spec->timeout_ms;
     start.gpu_mask = seat->gpu_mask;
     start.gpu_share = seat->gpu_share;
+    start.gpus_said = d->spec->gpus_said;
     m.body_case = HY__CONTROL__BODY_START;
     m.start = &start;
     if (rc == 0 && t->attempt > 1 && !t->agent->shares_files)
@@ -216,6 +219,7 @@ static void start_attempt(struct driver *d, const struct hy_place *place)
                                   .state = HY_ATTEMPT_RUNNING, .started = t->started_wall};
     if (hy_run_check(d, hy_store_attempt_add(d->store, d->run, &row, &err), &err) < 0)
         return;
+    hy_events_start(d, t);
     rc = send_start(d, t, &place->seats[0]);
     if (rc == -ENOBUFS) { /* the agent is behind: later, and meanwhile elsewhere */
         a->full = true;
@@ -251,9 +255,9 @@ void hy_trials_pump(struct driver *d)
         else if (!has_free_slot(d) || !ask(d))
             break;
     }
-    if (d->phase == PHASE_RUNNING && d->search_over && d->trials.count == 0)
+    if (d->phase == PHASE_RUNNING && d->search_over && d->trials.count == 0 && hy_events_written(d))
         hy_run_finish(d, HY_RUN_DONE, NULL);
-    if (d->phase == PHASE_STOPPING && d->trials.count == 0)
+    if (d->phase == PHASE_STOPPING && d->trials.count == 0 && hy_events_written(d))
         hy_run_finish(d, HY_RUN_STOPPED, "stopped");
 }
 
@@ -261,26 +265,30 @@ void hy_trials_pump(struct driver *d)
 
 static int end_attempt(struct driver *d, struct trial *t, enum hy_attempt_state state, const char *message)
 {
-    const Hy__Ended *e = t->ended ? t->ended->ended : NULL;
+    Hy__Control *ended = hy_take(t->ended); /* the row's texts are in it */
+    const Hy__Ended *e = ended ? ended->ended : NULL;
     struct hy_attempt_row row = {.trial = (int64_t)t->number, .number = t->attempt, .agent = t->agent->name,
                                  .host = t->agent->host, .state = state, .message = message,
                                  .started = t->started_wall, .ended = hy_clock_wall_ms()};
     struct hy_err err = {0};
+    int rc;
 
     if (e) {
         row.exit_code = e->outcome == HY__ENDED__OUTCOME__EXITED ? e->code : -(int64_t)e->code;
         row.cpu_ms = e->cpu_ms;
         row.peak_memory = (int64_t)e->peak_memory;
+        row.detail = state != HY_ATTEMPT_DONE && *e->detail ? e->detail : NULL;
     }
     hy_list_remove(&t->on_agent);
     hy_outputs_forget(d, t);
+    hy_events_attempt_over(t);
+    free(hy_take(t->held));
     t->agent = NULL;
     hy_schedule_done(d->schedule, t->number);
-    if (t->ended)
-        hy__control__free_unpacked(t->ended, NULL);
-    t->ended = NULL;
     d->changed = true;
-    return hy_run_check(d, hy_store_attempt_end(d->store, d->run, &row, &err), &err);
+    rc = hy_run_check(d, hy_store_attempt_end(d->store, d->run, &row, &err), &err);
+    hy__control__free_unpacked(ended, NULL);
+    return rc;
 }
 
 /* The trial is over for good (or, STOPPED, until the run is resumed). */
@@ -294,6 +302,7 @@ static void end_trial(struct driver *d, struct trial *t, enum hy_trial_state sta
 
     if (hy_run_check(d, hy_store_trial_end(d->store, d->run, &row, &err), &err) < 0)
         return;
+    hy_events_end(d, t, state);
     if (told)
         hy_search_tell(d->search, t->number, row.has_value ? t->value : NAN);
     if (row.has_value)
@@ -341,6 +350,10 @@ static const char *fault_of(struct driver *d, const struct trial *t, const Hy__E
         snprintf(text, size, "exit status %d", e->code);
     else if (*e->metric_error)
         snprintf(text, size, "%s", e->metric_error);
+    else if (*metric && !t->has_value && d->spec->metric_optional)
+        return NULL;
+    else if (*metric && !t->has_value && d->spec->function.len)
+        snprintf(text, size, "it returned no %s; return a number, or a dict with '%s' in it", metric, metric);
     else if (*metric && !t->has_value)
         snprintf(text, size, "it printed no '%s=NUMBER' and wrote none to $HOPYARD_RESULT", metric);
     else if (*metric && !isfinite(t->value))
@@ -359,6 +372,7 @@ static int store_metrics(struct driver *d, struct trial *t, uint32_t attempt, in
 
         if (hy_run_check(d, hy_store_metric_add(d->store, d->run, &row, &err), &err) < 0)
             return -1;
+        hy_events_scalar(t, row.name, step, row.value);
     }
     return 0;
 }
@@ -381,6 +395,22 @@ static void wait_for_room(struct driver *d, struct trial *t, const char *message
     t->phase = TRIAL_WAITING;
     hy_list_push(&d->waiting, &t->waiting);
     hy_run_note(d, "trial %llu: %s; tried again", (unsigned long long)t->number, text);
+}
+
+/* A neighbour on its GPU has taken it down, or was taken down by it: nobody knows. */
+static void rise_again(struct driver *d, struct trial *t)
+{
+    t->falls++;
+    t->losses++;
+    if (end_attempt(d, t, HY_ATTEMPT_LOST, "it fell with a neighbour on its GPU") < 0)
+        return;
+    if (d->phase != PHASE_RUNNING) {
+        end_trial(d, t, HY_TRIAL_STOPPED, "stopped");
+        return;
+    }
+    hy_run_note(d, "trial %llu fell with a neighbour on its GPU; tried again%s", (unsigned long long)t->number,
+                hy_run_need(d, t).roles[0].gpu_share >= HY_GPU_WHOLE ? ", on a GPU of its own" : "");
+    hy_trial_queue(d, t);
 }
 
 void hy_trials_settle(struct driver *d, struct trial *t)
@@ -407,6 +437,10 @@ void hy_trials_settle(struct driver *d, struct trial *t)
         wait_for_room(d, t, e->message);
         return;
     }
+    if (e->fell && t->losses + 1 < LOSSES_MAX) {
+        rise_again(d, t);
+        return;
+    }
     fault = fault_of(d, t, e, text, sizeof text);
     if (store_metrics(d, t, t->attempt, -1, e->n_metrics, e->metrics) < 0)
         return;
@@ -431,6 +465,22 @@ static struct trial *speaker(struct driver *d, const struct agent *a, uint64_t n
         return t;
     hy_info("fenced a stale word agent=%s trial=%llu attempt=%u", a->name, (unsigned long long)number, attempt);
     return NULL;
+}
+
+void hy_trials_held(struct driver *d, struct agent *a, const Hy__Held *held)
+{
+    struct trial *t = speaker(d, a, held->trial, held->attempt);
+
+    if (!t)
+        return;
+    free(t->held);
+    t->held = *held->why ? hy_strdup(held->why) : NULL; /* without memory it is not shown, no more */
+    if (!*held->why)
+        t->started_ms = hy_clock_ms();
+    else if (!d->held_noted)
+        hy_run_note(d, "trial %llu waits: %s", (unsigned long long)t->number, held->why);
+    d->held_noted |= *held->why != '\0';
+    d->changed = true;
 }
 
 void hy_trials_ended(struct driver *d, struct agent *a, const Hy__Control *m)

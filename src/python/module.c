@@ -53,6 +53,14 @@ static int module_clear(PyObject *module)
     return 0;
 }
 
+static PyMethodDef module_methods[] = {
+    {"report", hy_py_report, METH_VARARGS, "report(values, step, error, detail): from a trial to its agent."},
+    {"serve", hy_py_serve, METH_O, "serve(fd): forks trials; gives each its environment, None at the end."},
+    {"settle", hy_py_settle, METH_NOARGS, "How many threads go on, when those are ended that a fork ends."},
+    {"leave", hy_py_leave, METH_O, "leave(status): writes what C has printed, and ends the process."},
+    {NULL, NULL, 0, NULL},
+};
+
 static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, module_exec}, {0, NULL}};
 
 static struct PyModuleDef module_def = {
@@ -60,6 +68,7 @@ static struct PyModuleDef module_def = {
     .m_name = "_hopyard",
     .m_doc = "The C parts of hopyard.",
     .m_size = sizeof(struct hy_py_state),
+    .m_methods = module_methods,
     .m_slots = module_slots,
     .m_traverse = module_traverse,
     .m_clear = module_clear,

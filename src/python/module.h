@@ -22,6 +22,13 @@ struct hy_py_state {
 PyObject *hy_py_raise(const struct hy_py_state *state, const struct hy_err *err);
 PyObject *hy_py_error(const struct hy_py_state *state, const char *fmt, ...);
 
+/* The functions of the module. report.c: */
+PyObject *hy_py_report(PyObject *module, PyObject *args);
+/* warm.c: */
+PyObject *hy_py_serve(PyObject *module, PyObject *arg);
+PyObject *hy_py_settle(PyObject *module, PyObject *ignored);
+PyObject *hy_py_leave(PyObject *module, PyObject *arg);
+
 /* The type of a search; a new reference or NULL. */
 PyObject *hy_py_search_type(PyObject *module);
 

@@ -328,20 +328,6 @@ static void on_connection(uv_stream_t *server, int status)
 
 /* ---- listening ---------------------------------------------------------------------------------------- */
 
-int hy_local_address(const char *path, struct sockaddr_un *ret, struct hy_err *err)
-{
-    size_t n = strlen(path);
-
-    *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
-    if (n == 0 || n >= sizeof ret->sun_path)
-        return hy_err_set(err, -ENAMETOOLONG,
-                          "the socket's path '%s' has %zu bytes and may have %zu; "
-                          "use a shorter folder, for example by XDG_RUNTIME_DIR",
-                          path, n, sizeof ret->sun_path - 1);
-    memcpy(ret->sun_path, path, n + 1);
-    return 0;
-}
-
 /* A socket file whose process has died answers with "connection refused". */
 static int remove_stale(const char *path, const struct sockaddr_un *where, struct hy_err *err)
 {

@@ -1,21 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The connecting end of a local socket: blocking, without a loop. */
-#include "wire/wire.h"
+#include "wire/local.h"
 
 #include <errno.h>
 #include <poll.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/err.h"
 #include "base/fault.h"
 #include "base/mem.h"
 #include "wire/frame.h"
-#include "wire/local.h"
 
 #define CHUNK (64u * 1024)
+
+int hy_local_address(const char *path, struct sockaddr_un *ret, struct hy_err *err)
+{
+    size_t n = strlen(path);
+
+    *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
+    if (n == 0 || n >= sizeof ret->sun_path)
+        return hy_err_set(err, -ENAMETOOLONG,
+                          "the socket's path '%s' has %zu bytes and may have %zu; "
+                          "use a shorter folder, for example by XDG_RUNTIME_DIR",
+                          path, n, sizeof ret->sun_path - 1);
+    memcpy(ret->sun_path, path, n + 1);
+    return 0;
+}
 
 int hy_local_connect(const char *path, struct hy_err *err)
 {

@@ -29,6 +29,7 @@
 
 #include "base/err.h"
 #include "hopyard.pb-c.h" /* made from proto/hopyard.proto */
+#include "wire/local.h"
 
 #define HY_PROTOCOL 1
 #define HY_KEY_SIZE 32
@@ -152,8 +153,6 @@ struct hy_local_events {
     void (*on_close)(void *arg, struct hy_local_conn *c);
 };
 
-#define HY_LOCAL_MAX (16u * 1024 * 1024)
-
 /* Replaces a stale socket file; -EADDRINUSE when another process listens there. */
 int hy_local_listen(uv_loop_t *loop, const char *path, const struct hy_local_events *events, void *arg,
                     struct hy_local **ret, struct hy_err *err);
@@ -166,13 +165,6 @@ void hy_local_end(struct hy_local_conn *c);
 void hy_local_set_data(struct hy_local_conn *c, void *data);
 void *hy_local_data(const struct hy_local_conn *c);
 
-/* The other end, blocking and without a loop: terminals, Python, trials. */
-int hy_local_connect(const char *path, struct hy_err *err); /* a close-on-exec fd */
-int hy_local_put(int fd, const uint8_t *bytes, size_t n);
-struct hy_buf;
-/* One message into `message` (cleared first); `rest` holds what was read
- * beyond it between calls. 1, 0 at the end, -EAGAIN after timeout_ms (-1: wait
- * for ever), -EINTR on a signal, or -Exxx. */
-int hy_local_get(int fd, struct hy_buf *rest, struct hy_buf *message, int timeout_ms);
+/* The other end, blocking and without a loop, is in wire/local.h. */
 
 #endif

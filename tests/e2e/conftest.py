@@ -122,9 +122,14 @@ class Yard:
         """Reads a copy: a reader in place would need room on a full disk."""
         with tempfile.TemporaryDirectory() as folder:
             for _ in range(50):
+                wal = self.folder / "store.db-wal"
+                had_wal = wal.exists()
                 for name in ("store.db", "store.db-wal"):
                     if (self.folder / name).exists():
                         shutil.copyfile(self.folder / name, f"{folder}/{name}")
+                if had_wal and not wal.exists():  # its driver has just closed it: what it held is in store.db now
+                    Path(folder, wal.name).unlink(missing_ok=True)
+                    continue
                 db = sqlite3.connect(f"{folder}/store.db")
                 db.row_factory = sqlite3.Row
                 try:

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One call of a user's function, from its bundle to what it leaves: the same in a fresh interpreter and in a fork.
+
+What the function returns goes to $HOPYARD_RESULT. What it raises goes to stderr, as Python would print it,
+and to the agent: a line for the table, and the traceback for who looks closer.
+"""
+
+import atexit
+import json
+import os
+import pickle
+import platform
+import random
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from . import _hopyard, _imports
+from ._report import described, number
+
+ERROR_MAX = 300
+DETAIL_MAX = 64 * 1024
+DEFAULT_METRIC = "metric"  # what a returned number is called
+
+
+class Refusal(Exception):
+    """Why a trial fails that is not an exception of the function's own: a sentence."""
+
+
+# ---- the bundle ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A function as it came: `hopyard._bundle` makes them."""
+
+    name: str
+    path: list[str]
+    preload: list[str]
+    compat: bool
+    metric: str | None
+    optional: bool
+    pickled: memoryview
+
+
+def read_bundle() -> Bundle:
+    """Nothing is unpickled by this."""
+    with open(os.environ["HOPYARD_FUNCTION"], "rb") as file:
+        head, pickled = json.loads(file.readline()), memoryview(file.read())
+    names = ("name", "path", "preload", "compat", "metric", "optional")
+    return Bundle(*(head[name] for name in names), pickled)
+
+
+def set_path(bundle: Bundle) -> None:
+    """Modules are found where the run was started; then, on another machine, where this Python has its own."""
+    sys.path[:] = dict.fromkeys([*bundle.path, *sys.path])
+    if bundle.compat:
+        from . import compat  # noqa: F401
+
+
+def _load(bundle: Bundle) -> Callable[..., Any]:
+    try:
+        return pickle.loads(bundle.pickled)
+    except ModuleNotFoundError as error:
+        raise Refusal(
+            f"the trial cannot import '{error.name}'; it was importable where the run was started: "
+            f"is it installed for {sys.executable} on {platform.node()}?"
+        ) from error
+    except Exception as error:  # a class may raise what it likes
+        raise Refusal(f"{bundle.name} cannot be unpickled: {_one_line(error)}") from error
+
+
+# ---- chance and GPUs -----------------------------------------------------------------------
+
+
+def _seeding(seed: int) -> dict[str, _imports.Step]:
+    """Forks all draw the same numbers otherwise, and fresh interpreters never the same ones twice."""
+    small = seed % 2**32  # all that NumPy takes
+    return {
+        "random": lambda _: random.seed(seed),
+        "numpy.random": lambda module: module.seed(small),
+        "tensorflow": lambda module: module.random.set_seed(small),  # makes no eager context
+    }
+
+
+def _limit_gpu(tensorflow: Any) -> None:
+    """To the trial's share of it, where the agent cannot enforce that itself."""
+    megabytes = int(os.environ.get("HOPYARD_GPU_MEMORY", "0")) >> 20
+    if not megabytes:
+        return
+    for gpu in tensorflow.config.list_physical_devices("GPU"):
+        limit = tensorflow.config.LogicalDeviceConfiguration(memory_limit=megabytes)
+        tensorflow.config.set_logical_device_configuration(gpu, [limit])
+
+
+def _prepare() -> Mapping[str, _imports.Step]:
+    """Modules are seeded when they are imported, so that what they draw then follows the seed too.
+
+    Gives what is to be seeded once more before the function is called: that it begins with the same state
+    must not depend on who has imported what before.
+    """
+    seeding = _seeding(int(os.environ["HOPYARD_SEED"]))
+
+    def ready_tensorflow(module: Any) -> None:
+        _limit_gpu(module)
+        seeding["tensorflow"](module)
+
+    steps = {**seeding, "tensorflow": ready_tensorflow}
+    _imports.take_steps(steps)
+    _imports.take_steps_later(steps)
+    return seeding
+
+
+# ---- the result -----------------------------------------------------------------------------
+
+
+def _kept(value: Any) -> Any:
+    """As JSON can have it; what it cannot have as a text."""
+    if isinstance(value, (bool, str)) or value is None:
+        return value
+    as_number = number(value)
+    if as_number is not None:
+        return as_number
+    try:
+        return json.loads(json.dumps(value, default=_kept))
+    except (TypeError, ValueError, RecursionError):
+        return described(value)
+
+
+def _from_dict(bundle: Bundle, returned: Mapping[Any, Any]) -> dict[str, Any]:
+    metric = bundle.metric or DEFAULT_METRIC
+    if bundle.metric or not bundle.optional:
+        if metric not in returned:
+            names = ", ".join(map(str, returned)) or "an empty dict"
+            raise Refusal(f"{bundle.name} returned no '{metric}'; it returned {names}")
+        if number(returned[metric]) is None:
+            raise Refusal(f"{bundle.name} returned {described(returned[metric])} for '{metric}', which is no number")
+    return {str(name): _kept(value) for name, value in returned.items()}
+
+
+def _result(bundle: Bundle, returned: Any) -> dict[str, Any] | None:
+    """What is to be written of it; None: nothing."""
+    if isinstance(returned, Mapping):
+        return _from_dict(bundle, returned)
+    value = number(returned)
+    if value is not None:
+        return {bundle.metric or DEFAULT_METRIC: value}
+    if returned is None and not bundle.optional:
+        raise Refusal(f"{bundle.name} returned nothing, and this search needs a number from every trial")
+    if not bundle.optional:
+        raise Refusal(f"{bundle.name} returned {described(returned)}, which is no number; return the metric")
+    if returned is not None:
+        said = f"{bundle.name} returned {described(returned)}, which is no number: it is not kept"
+        print(f"hopyard: {said}", file=sys.stderr)
+    return None
+
+
+def _write(result: Mapping[str, Any]) -> None:
+    path = os.environ["HOPYARD_RESULT"]
+    part = f"{path}.{os.getpid()}.tmp"
+    with open(part, "w") as file:
+        json.dump(result, file)
+    os.replace(part, path)
+
+
+# ---- failures -------------------------------------------------------------------------------
+
+
+def _one_line(error: BaseException) -> str:
+    try:
+        said = " ".join(str(error).split())
+    except Exception:  # a class may raise what it likes
+        said = "(its text cannot be had)"
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+def _traceback(error: BaseException) -> str:
+    """As Python prints it, without the frames that are ours."""
+    tb = error.__traceback__
+    while tb is not None and tb.tb_frame.f_code.co_filename == _traceback.__code__.co_filename:
+        tb = tb.tb_next
+    return "".join(traceback.format_exception(type(error), error, tb))
+
+
+def _bytes(text: str) -> bytes:
+    return text.replace("\0", "\\0").encode(errors="backslashreplace")
+
+
+def _fail(error: str, detail: str) -> int:
+    """Tells it to whoever reads the log, and to the agent; the exit status."""
+    print(detail.rstrip() or f"hopyard: {error}", file=sys.stderr, flush=True)
+    line, end = _bytes(error)[:ERROR_MAX], _bytes(detail)[-DETAIL_MAX:]
+    try:
+        _hopyard.report({}, None, line.decode(errors="ignore"), end.decode(errors="ignore"))
+    except _hopyard.Error as unheard:
+        print(f"hopyard: {unheard}", file=sys.stderr)
+    return 1
+
+
+def _leave(error: SystemExit) -> int:
+    """As Python takes it: a status, nothing, or a text and status 1."""
+    if error.code is None or isinstance(error.code, int):
+        return (error.code or 0) & 0xFF
+    return _fail(str(error.code), str(error.code))
+
+
+# ---- the call -------------------------------------------------------------------------------
+
+
+def _call(bundle: Bundle) -> None:
+    seeding = _prepare()
+    function = _load(bundle)
+    params = json.loads(os.environ["HOPYARD_PARAMS"])
+    _imports.take_steps(seeding)
+    result = _result(bundle, function(**params))
+    if result is not None:
+        _write(result)
+
+
+def run(bundle: Bundle) -> int:
+    """The exit status; less than 0: the signal to end by."""
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # who watches wants to see it now
+    try:
+        _call(bundle)
+    except Refusal as refusal:
+        return _fail(str(refusal), _traceback(refusal.__cause__) if refusal.__cause__ else "")
+    except SystemExit as error:
+        return _leave(error)
+    except KeyboardInterrupt as error:
+        sys.stderr.write(_traceback(error))
+        return -signal.SIGINT
+    except BaseException as error:
+        return _fail(_one_line(error), _traceback(error))
+    return 0
+
+
+def _flush(status: int) -> int:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None and not stream.closed:
+                stream.flush()
+        except OSError:
+            status = status or 120  # Python's own for this
+    return status
+
+
+def end(status: int) -> NoReturn:
+    """As an interpreter ends, but for taking everything apart, which has no use and, with TensorFlow, takes long."""
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that are no daemons
+        atexit._run_exitfuncs()
+    except BaseException:  # a KeyboardInterrupt, most likely
+        traceback.print_exc()
+        status = status or 1
+    status = _flush(status)
+    if status < 0:
+        signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    _hopyard.leave(status & 0xFF)

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process that trials are forked from: it imports what they need, and does nothing else.
+
+After a single TensorFlow operation here, most operations would hang in the trials: the threads that work
+for it do not come along. So nothing is unpickled or called, and it is checked rather than hoped that no
+module has done so when it was imported. The forking is C: src/python/warm.c.
+"""
+
+import gc
+import importlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterable
+
+from . import _hopyard
+from ._call import Bundle, read_bundle, set_path
+
+COLD = "so trials cannot be forked from it and each starts a fresh interpreter"
+
+# ---- is it safe? ---------------------------------------------------------------------
+
+
+def _has_run_an_op() -> bool:
+    """The first operation makes TensorFlow's eager context. (Where a later TensorFlow hides it, threads tell.)"""
+    module = sys.modules.get("tensorflow.python.eager.context")
+    return bool(getattr(getattr(module, "_context", None), "_initialized", False))
+
+
+def _has_opened_a_gpu() -> bool:
+    """CUDA answers "not initialized" in the children of a process that has used it, and they cannot help it."""
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{fd}")
+        except FileNotFoundError:  # that of listdir itself
+            continue
+        if target.startswith(("/dev/nvidia", "/dev/kfd")):
+            return True
+    return False
+
+
+def _thread_names() -> str:
+    names = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+    return f" ({', '.join(names)})" if names else ""
+
+
+def _unsafe(name: str) -> str | None:
+    """Why not, after this module was imported; None: it is."""
+    if _has_run_an_op():
+        return f"importing {name} has run a TensorFlow operation, {COLD}; move the operation into the function"
+    if _has_opened_a_gpu():
+        return f"importing {name} has opened a GPU, {COLD}; move what uses the GPU into the function"
+    threads = _hopyard.settle() - 1
+    if threads:
+        left = "a thread" if threads == 1 else f"{threads} threads"
+        return f"importing {name} has left {left} running{_thread_names()}, {COLD}; start it in the function"
+    return None
+
+
+def _preload(names: Iterable[str]) -> str | None:
+    """Why trials cannot be forked from this; None: they can."""
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except (Exception, SystemExit) as error:  # if it matters, the trial will say it
+            reason = f"{type(error).__name__}: {error}"
+            print(f"hopyard: cannot import {name} ahead of the trials: {reason}", file=sys.stderr)
+        why = _unsafe(name)
+        if why:
+            return why
+    return None
+
+
+# ---- the server and its trials ---------------------------------------------------------
+
+
+def _become_a_trial(words: Iterable[bytes], began_with: dict[bytes, bytes]) -> None:
+    """Takes its environment; what a module has set when it was imported stays, as it would in a fresh process."""
+    for word in words:
+        name, _, value = word.partition(b"=")
+        if began_with.get(name) != value:
+            os.environb[name] = value
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    del sys.argv[1:]
+
+
+def serve() -> Bundle | None:
+    """Returns in every trial, and None in the server when the agent does not need it any more."""
+    socket = int(os.environ.pop("HOPYARD_SERVER"))
+    began_with = dict(os.environb)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    bundle = read_bundle()
+    set_path(bundle)
+    why = _preload(["cloudpickle", *bundle.preload])
+    if why:
+        os.write(socket, f"refuse {why}\n".encode())
+        return None
+    gc.collect()
+    gc.freeze()  # so that a collection in a trial does not write to, and thereby copy, what is here
+    sys.stdout.flush()
+    sys.stderr.flush()
+    words = _hopyard.serve(socket)
+    if words is None:
+        return None
+    _become_a_trial(words, began_with)
+    return bundle

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Trials that are a Python function: how the function arrives, and when its
+ * trials are forked from a warm process and when they are not.
+ *
+ * The function comes once, behind the driver's Welcome, into a memfd. The first
+ * trial starts the server (warm.c), and trials wait until it is ready. Where it
+ * refuses (what it imported has run an op, or left threads behind) or cannot be
+ * kept alive, trials start in fresh interpreters, by the same command.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "agent/trial.h"
+#include "base/fault.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/text.h"
+
+#define FUNCTION_MAX (64u << 20)
+#define SERVERS_MAX 3  /* that died before they were ready, one after the other */
+#define FORKS_MAX 3    /* of one attempt that did not come to anything */
+
+/* ---- the function's way here ----------------------------------------------- */
+
+int hy_agent_function_expect(struct agent *a, struct hy_err *err)
+{
+    const Hy__Welcome *w = a->welcomed->welcome;
+    struct function *f = &a->function;
+
+    if (!w->function_size)
+        return 0;
+    if (w->function_size > FUNCTION_MAX)
+        return hy_err_set(err, -EFBIG, "the function has %llu bytes", (unsigned long long)w->function_size);
+    f->fd = HY_SYS(memfd_create("hopyard-function", MFD_CLOEXEC));
+    if (f->fd < 0)
+        return hy_err_sys(err, -errno, "cannot keep the function");
+    f->stream = w->function_stream;
+    f->left = w->function_size;
+    return 1;
+}
+
+static int check_hash(const struct agent *a)
+{
+    const Hy__Welcome *w = a->welcomed->welcome;
+    void *bytes = mmap(NULL, w->function_size, PROT_READ, MAP_SHARED, a->function.fd, 0);
+    uint64_t hash;
+
+    if (bytes == MAP_FAILED)
+        return -errno;
+    hash = hy_hash(bytes, w->function_size);
+    munmap(bytes, w->function_size);
+    return hash == w->function_hash ? 0 : -EBADMSG;
+}
+
+bool hy_agent_function_data(struct agent *a, uint32_t stream, const uint8_t *bytes, size_t n)
+{
+    struct function *f = &a->function;
+    int rc;
+
+    if (f->fd < 0 || stream != f->stream)
+        return false;
+    rc = n > f->left ? -EBADMSG : hy_write_all(f->fd, bytes, n);
+    f->left -= rc == 0 ? n : 0;
+    if (rc == 0 && f->left == 0)
+        rc = check_hash(a);
+    if (rc < 0) {
+        hy_error("the function did not arrive error=%s", strerror(-rc));
+        hy_agent_end(a, 1, "the function did not arrive");
+    } else if (f->left == 0) {
+        hy_peer_forget(a->peer, stream);
+        hy_agent_join(a);
+    }
+    return true;
+}
+
+/* ---- the server --------------------------------------------------------------- */
+
+static struct trial *first_of(struct hy_list *waiting)
+{
+    return hy_list_empty(waiting) ? NULL : hy_container(waiting->next, struct trial, waiting);
+}
+
+/* Each once: they may come to wait again, for another server. */
+static void start_waiting(struct agent *a)
+{
+    struct hy_list taken;
+    struct trial *t;
+
+    hy_list_init(&taken);
+    while ((t = first_of(&a->function.waiting))) {
+        hy_list_remove(&t->waiting);
+        hy_list_push(&taken, &t->waiting);
+    }
+    while ((t = first_of(&taken))) {
+        hy_list_remove(&t->waiting);
+        hy_agent_trial_run(t);
+    }
+}
+
+/* From now on trials start in fresh interpreters: the user should know, since it is slow. */
+static void go_cold(struct agent *a, const char *why)
+{
+    Hy__Note note = HY__NOTE__INIT;
+    Hy__Control m = HY__CONTROL__INIT;
+
+    hy_warn("trials are not forked why=\"%s\"", why);
+    a->function.cold = true;
+    note.text = (char *)why;
+    m.body_case = HY__CONTROL__BODY_NOTE;
+    m.note = &note;
+    hy_agent_send(a, &m);
+}
+
+static void on_ready(void *arg, struct hy_warm *w)
+{
+    struct agent *a = arg;
+
+    (void)w;
+    a->function.ready = true;
+    a->function.failures = 0;
+    start_waiting(a);
+}
+
+static void on_over(void *arg, struct hy_warm *w, int refused, const char *why)
+{
+    struct agent *a = arg;
+    struct function *f = &a->function;
+
+    (void)w;
+    f->warm = NULL;
+    f->ready = false;
+    if (a->ending)
+        return;
+    hy_info("the fork server is over why=\"%s\"", why);
+    if (refused || ++f->failures >= SERVERS_MAX)
+        go_cold(a, why);
+    start_waiting(a); /* which starts another one, if any waits */
+}
+
+/* What it is started with is a trial's, without what is a single trial's own. */
+static int start_server(struct agent *a, struct hy_err *err)
+{
+    static const struct hy_warm_events events = {on_ready, on_over};
+    const Hy__Welcome *w = a->welcomed->welcome;
+    hy_cleanup_free char **argv = hy_calloc(w->n_serve + 1, sizeof *argv);
+    hy_cleanup_free char **env = hy_calloc(a->env_count + 2, sizeof *env);
+    hy_cleanup_free char *path = hy_agent_function_word(a);
+    char tag[HY_WARM_TAG + 1];
+    struct hy_process_spec spec = {.tag = tag, .argv = argv, .env = env, .open_files = a->open_files,
+                                   .cwd = access(w->cwd, X_OK) == 0 ? w->cwd : "/"};
+    int n = snprintf(tag, sizeof tag, "%lld.server", (long long)w->run);
+
+    if (!argv || !env || !path)
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    memset(tag + n, '_', HY_WARM_TAG - (size_t)n);
+    tag[HY_WARM_TAG] = '\0';
+    memcpy(argv, w->serve, w->n_serve * sizeof *argv);
+    memcpy(env, a->env, a->env_count * sizeof *env);
+    env[a->env_count] = path;
+    return hy_warm_start(a->supervisor, &spec, &events, a, &a->function.warm, err);
+}
+
+/* ---- trials -------------------------------------------------------------------- */
+
+char *hy_agent_function_word(const struct agent *a)
+{
+    return hy_asprintf("HOPYARD_FUNCTION=/proc/%d/fd/%d", (int)getpid(), a->function.fd);
+}
+
+bool hy_agent_function_is_cold(const struct agent *a)
+{
+    return a->function.fd < 0 || a->function.cold || a->welcomed->welcome->n_serve == 0;
+}
+
+struct hy_warm *hy_agent_function_server(struct trial *t)
+{
+    struct function *f = &t->agent->function;
+    struct hy_err err = {0};
+
+    if (f->ready)
+        return f->warm;
+    if (!f->warm && start_server(t->agent, &err) < 0) {
+        go_cold(t->agent, err.text);
+        return NULL;
+    }
+    hy_list_push(&f->waiting, &t->waiting);
+    return NULL;
+}
+
+void hy_agent_function_not_started(struct trial *t, const struct hy_process_end *end)
+{
+    struct hy_err err = {0};
+
+    hy_debug("a trial was not forked trial=%llu why=\"%s\"", (unsigned long long)t->number, end->message);
+    if (end->code == -ENOTSUP && !t->agent->function.cold)
+        go_cold(t->agent, end->message);
+    if (!t->agent->ending && (end->code == -ENOTSUP || (end->code == -EAGAIN && ++t->forks < FORKS_MAX))) {
+        hy_agent_trial_run(t);
+        return;
+    }
+    hy_err_set(&err, end->code, "%s", end->message);
+    hy_agent_trial_fail(t, &err);
+}
+
+void hy_agent_function_end(struct agent *a)
+{
+    if (a->function.warm)
+        hy_warm_end(a->function.warm);
+}
+
+void hy_agent_function_done(struct agent *a)
+{
+    hy_close_at(&a->function.fd);
+    a->function.fd = -1;
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an agent's trials get of its GPUs, and what the driver hears of it. */
+#include "agent/gpu.h"
+#include "agent/trial.h"
+#include "base/log.h"
+
+/* ---- trials ---- */
+
+static void say_held(struct trial *t, const char *why)
+{
+    Hy__Held held = HY__HELD__INIT;
+    Hy__Control m = HY__CONTROL__INIT;
+
+    held.trial = t->number;
+    held.attempt = t->attempt;
+    held.why = (char *)why;
+    m.body_case = HY__CONTROL__BODY_HELD;
+    m.held = &held;
+    hy_agent_send(t->agent, &m);
+}
+
+static void on_held(void *arg, const char *why)
+{
+    struct trial *t = arg;
+
+    t->is_held = true;
+    say_held(t, why);
+}
+
+static void on_ready(void *arg)
+{
+    struct trial *t = arg;
+
+    t->has_gpus = true;
+    if (t->is_held)
+        say_held(t, "");
+    hy_agent_trial_run(t);
+}
+
+static void on_failed(void *arg, const struct hy_err *err)
+{
+    hy_agent_trial_fail(arg, err);
+}
+
+int hy_agent_lend(struct trial *t, struct hy_err *err)
+{
+    static const struct hy_gpu_events events = {on_held, on_ready, on_failed};
+    const Hy__Start *s = t->start->start;
+    int rc;
+
+    if (!s->gpus_said || !s->gpu_mask || t->has_gpus)
+        return 0;
+    rc = t->lease ? 0 : hy_gpu_lease_new(t->agent->gpus, s->gpu_mask, s->gpu_share, &events, t, &t->lease, err);
+    return rc < 0 ? rc : 1;
+}
+
+void hy_agent_lend_over(struct trial *t, bool failed)
+{
+    t->ended.fell = failed && t->lease && hy_gpu_lease_fell(t->lease);
+    hy_gpu_lease_free(t->lease);
+    t->lease = NULL;
+}
+
+/* ---- the agent ---- */
+
+static void on_found(void *arg)
+{
+    struct agent *a = arg;
+
+    a->gpus_found = true;
+    for (size_t i = 0; i < hy_gpus_count(a->gpus); i++)
+        hy_info("GPU uuid=%s name=\"%s\" memory=%llu", hy_gpus_device(a->gpus, i)->uuid,
+                hy_gpus_device(a->gpus, i)->name, (unsigned long long)hy_gpus_device(a->gpus, i)->memory);
+    if (a->may_join)
+        hy_agent_join(a);
+}
+
+int hy_agent_lend_open(struct agent *a)
+{
+    a->gpus = hy_gpus_new(&a->loop);
+    if (!a->gpus)
+        return -1;
+    hy_gpus_find(a->gpus, on_found, a);
+    return 0;
+}
+
+void hy_agent_lend_tell(const struct agent *a, Hy__AgentInfo *info, char *uuids[])
+{
+    for (size_t i = 0; i < hy_gpus_count(a->gpus); i++)
+        uuids[i] = (char *)hy_gpus_device(a->gpus, i)->uuid;
+    info->gpus = (uint32_t)hy_gpus_count(a->gpus);
+    info->n_gpu_uuids = hy_gpus_count(a->gpus);
+    info->gpu_uuids = uuids;
+}
+
+static void on_left(void *arg)
+{
+    struct agent *a = arg;
+
+    a->gpus_left = true;
+}
+
+bool hy_agent_lend_left(struct agent *a)
+{
+    if (!a->gpus_leaving)
+        hy_gpus_leave(a->gpus, on_left, a);
+    a->gpus_leaving = true;
+    return a->gpus_left;
+}

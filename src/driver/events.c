@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What TensorBoard shows of a trial beyond what its own code writes: its
+ * hyperparameters, the values it reports, how it ended.
+ *
+ * A trial has one file of ours in its folder, that of its newest attempt; the
+ * file of the attempt before is removed, for TensorBoard takes all files of a
+ * folder for one story. Handlers only gather bytes. After the turn's commit
+ * they go to libuv's thread pool, one job at a time per trial, so that a slow
+ * disk holds up nothing but the end of the run.
+ *
+ * TensorBoard believes the first end of a session that it reads. So it is
+ * written when the trial is over for good: not before another attempt, and not
+ * when the run is stopped, since `resume` goes on. Until then the trial's
+ * status is "unknown".
+ */
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "driver/run.h"
+#include "event/event.h"
+
+#define GATHERED_MAX (1024u * 1024) /* while the disk is slow */
+#define TAGS_MAX 10000u             /* names of values; TensorBoard is lost long before */
+#define PREFIX "events.out.tfevents."
+
+/* The worker's. The loop keeps off while a job is under way. */
+struct file {
+    uint64_t trial;
+    char *dir, *path;
+    int fd;             /* -1: what comes is dropped */
+    struct hy_buf bytes;
+    bool fresh, last;   /* this job begins it, and closes it */
+    bool again;         /* an earlier attempt may have left one */
+    int rc;
+};
+
+struct events {
+    struct driver *driver;
+    struct trial *trial;    /* NULL: it is over; freed when all is written */
+    struct hy_list due;     /* in driver->events_due: there is something for the worker */
+    struct hy_map tags;     /* hash of a name -> struct tag */
+    struct hy_buf gathered;
+    char *next;             /* the file of a new attempt: what is gathered belongs there */
+    bool again;             /* it is not the first attempt */
+    bool over;              /* nothing more comes for the file */
+    bool overflowed;
+    bool working;
+    uv_work_t job;
+    struct file file;
+};
+
+struct tag {
+    int64_t next; /* step, for a value without one */
+    double last;
+};
+
+/* ---- the worker ----------------------------------------------------------------------- */
+
+/* events.out.tfevents.SECONDS.HOST.hopyard.TRIAL.ATTEMPT of this trial? */
+static bool is_ours(const char *name, uint64_t trial)
+{
+    const char *tail = name;
+    char want[40];
+    int n = snprintf(want, sizeof want, ".hopyard.%llu.", (unsigned long long)trial);
+
+    if (strncmp(name, PREFIX, strlen(PREFIX)) != 0)
+        return false;
+    for (const char *at = name; (at = strstr(at, want)); at++)
+        tail = at + n;
+    return isdigit((unsigned char)*tail) && !tail[strspn(tail, "0123456789")];
+}
+
+/* By whatever driver of this run they were made. */
+static int remove_earlier(const struct file *f)
+{
+    DIR *folder = opendir(f->dir);
+    struct dirent *entry;
+    int rc = folder ? 0 : -errno;
+
+    while (rc == 0 && (entry = readdir(folder)))
+        if (is_ours(entry->d_name, f->trial) && HY_SYS(unlinkat(dirfd(folder), entry->d_name, 0)) < 0)
+            rc = -errno;
+    if (folder)
+        closedir(folder);
+    return rc;
+}
+
+static int create(const char *path)
+{
+    int fd = HY_SYS(open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
+
+    return fd < 0 ? -errno : fd;
+}
+
+static void close_file(struct file *f)
+{
+    hy_close_at(&f->fd);
+    f->fd = -1;
+}
+
+static int begin(struct file *f)
+{
+    int rc = hy_mkdirs(f->dir, 0777);
+
+    close_file(f);
+    if (rc == 0 && f->again)
+        rc = remove_earlier(f);
+    if (rc == 0)
+        rc = f->fd = create(f->path);
+    return rc < 0 ? rc : 0;
+}
+
+static int copy(int from, int to, off_t size)
+{
+    off_t at = 0;
+
+    while (at < size) {
+        ssize_t n = HY_SYS(sendfile(to, from, &at, (size_t)(size - at)));
+
+        if (n <= 0)
+            return n < 0 ? -errno : -EIO;
+    }
+    return 0;
+}
+
+/* Training code likes to begin with an empty folder, and removes what it finds.
+ * The trial is over now, so nobody trips over a file that comes back. */
+static int bring_back(const struct file *f)
+{
+    hy_cleanup_close int fd = -1;
+    struct stat st;
+    int rc;
+
+    if (fstat(f->fd, &st) < 0)
+        return -errno;
+    if (st.st_nlink)
+        return 0;
+    rc = hy_mkdirs(f->dir, 0777);
+    if (rc == 0)
+        rc = fd = create(f->path);
+    return rc < 0 ? rc : copy(f->fd, fd, st.st_size);
+}
+
+static void work(uv_work_t *job)
+{
+    struct file *f = &hy_container(job, struct events, job)->file;
+
+    f->rc = f->fresh ? begin(f) : 0;
+    if (f->rc == 0 && f->fd >= 0)
+        f->rc = hy_write_all(f->fd, hy_buf_bytes(&f->bytes), f->bytes.len);
+    if (f->rc == 0 && f->fd >= 0 && f->last)
+        f->rc = bring_back(f);
+    if (f->rc < 0 || f->last)
+        close_file(f);
+}
+
+/* ---- the loop's side -------------------------------------------------------------------- */
+
+static void out_of_memory(struct driver *d, uint64_t trial)
+{
+    struct hy_err err = {0};
+
+    hy_err_set(&err, -ENOMEM, "out of memory for what trial %llu reports; `hopyard resume %lld` goes on",
+               (unsigned long long)trial, (long long)d->run);
+    hy_run_fail(d, &err);
+}
+
+static void forget_tags(struct events *e)
+{
+    struct tag *tag;
+
+    for (size_t i = 0; (tag = hy_map_next(&e->tags, &i));)
+        free(tag);
+    hy_map_done(&e->tags);
+}
+
+static void events_free(struct events *e)
+{
+    e->driver->events_count--;
+    hy_list_remove(&e->due);
+    forget_tags(e);
+    hy_buf_done(&e->gathered);
+    hy_buf_done(&e->file.bytes);
+    close_file(&e->file);
+    free(e->next);
+    free(e->file.dir);
+    free(e->file.path);
+    free(e);
+}
+
+static struct events *events_new(struct driver *d, struct trial *t)
+{
+    struct events *e = hy_calloc(1, sizeof *e);
+
+    if (!e)
+        return NULL;
+    d->events_count++;
+    e->driver = d;
+    e->trial = t;
+    e->file.trial = t->number;
+    e->file.fd = -1;
+    hy_list_init(&e->due);
+    hy_buf_init(&e->gathered, GATHERED_MAX);
+    hy_buf_init(&e->file.bytes, GATHERED_MAX);
+    e->file.dir = hy_path_join(d->logdir, t->dir);
+    if (!e->file.dir) {
+        events_free(e);
+        return NULL;
+    }
+    return e;
+}
+
+/* A trial that makes its folder unusable spoils its own record, not the run. */
+static void write_failed(struct events *e)
+{
+    const struct file *f = &e->file;
+    int rc = f->rc;
+
+    if (rc == -ENOMEM)
+        out_of_memory(e->driver, f->trial);
+    else if (rc == -ENOENT || hy_outputs_is_trials_own(rc))
+        hy_run_note(e->driver, "trial %llu: TensorBoard does not see how it goes on: '%s': %s",
+                    (unsigned long long)f->trial, f->path, strerror(-rc));
+    else
+        hy_outputs_write_failed(e->driver, f->path, rc);
+}
+
+static void on_worked(uv_work_t *job, int status);
+
+static void start_job(struct events *e)
+{
+    struct file *f = &e->file;
+    struct hy_buf empty = f->bytes;
+    int rc;
+
+    f->bytes = e->gathered;
+    e->gathered = empty;
+    f->fresh = e->next != NULL;
+    if (f->fresh) {
+        free(f->path);
+        f->path = hy_take(e->next);
+        f->again = e->again;
+    }
+    f->last = e->over;
+    e->over = false;
+    e->working = true;
+    rc = uv_queue_work(&e->driver->loop, &e->job, work, on_worked);
+    if (rc < 0) {
+        e->working = false;
+        hy_outputs_write_failed(e->driver, f->path, rc);
+    }
+}
+
+static void go_on(struct events *e)
+{
+    if (e->working)
+        return;
+    if (e->next || e->gathered.len || e->over)
+        start_job(e);
+    else if (!e->trial)
+        events_free(e);
+}
+
+static void on_worked(uv_work_t *job, int status)
+{
+    struct events *e = hy_container(job, struct events, job);
+
+    (void)status;
+    e->working = false;
+    hy_buf_clear(&e->file.bytes);
+    if (e->file.rc < 0)
+        write_failed(e);
+    go_on(e);
+}
+
+void hy_events_flush(struct driver *d)
+{
+    hy_list_each(it, &d->events_due) {
+        hy_list_remove(it);
+        go_on(hy_container(it, struct events, due));
+    }
+}
+
+bool hy_events_written(const struct driver *d)
+{
+    /* Who asked for the end is not kept waiting by a disk that hangs. */
+    return d->events_count == 0 || (d->phase == PHASE_STOPPING && hy_clock_ms() > d->stop_by);
+}
+
+/* ---- what is written ---------------------------------------------------------------------- */
+
+static void make_due(struct events *e)
+{
+    if (hy_list_empty(&e->due))
+        hy_list_push(&e->driver->events_due, &e->due);
+}
+
+/* An encoder has answered. */
+static void gathered(struct events *e, int rc)
+{
+    if (rc == -ENOMEM) {
+        out_of_memory(e->driver, e->file.trial);
+    } else if (rc == -EINVAL) {
+        hy_run_note(e->driver, "trial %llu: TensorBoard cannot show these parameters: %s",
+                    (unsigned long long)e->file.trial, e->trial->params);
+    } else if (rc < 0 && !e->overflowed) {
+        e->overflowed = true;
+        hy_run_note(e->driver, "trial %llu reports more than can be written: TensorBoard does not get all of it",
+                    (unsigned long long)e->file.trial);
+    }
+    make_due(e);
+}
+
+static bool has_params(const struct trial *t)
+{
+    return strcmp(t->params, "{}") != 0;
+}
+
+/* A host's name comes from its agent: only what a file's name may hold. */
+static char *path_of(const struct driver *d, const struct trial *t)
+{
+    const char *name = t->agent->host ? t->agent->host : "";
+    char host[65] = "";
+
+    for (size_t i = 0; name[i] && i < sizeof host - 1; i++)
+        host[i] = isalnum((unsigned char)name[i]) || strchr(".-_", name[i]) ? name[i] : '_';
+    return hy_asprintf("%s/%s/" PREFIX "%010lld.%s.hopyard.%llu.%u", d->logdir, t->dir,
+                       (long long)(t->started_wall / 1000), *host ? host : "host",
+                       (unsigned long long)t->number, t->attempt);
+}
+
+void hy_events_start(struct driver *d, struct trial *t)
+{
+    struct events *e = t->events;
+    int rc;
+
+    if (!has_params(t) && !*d->spec->metric)
+        return; /* nothing to compare */
+    if (!e)
+        e = t->events = events_new(d, t);
+    if (!e) {
+        out_of_memory(d, t->number);
+        return;
+    }
+    forget_tags(e);
+    hy_buf_clear(&e->gathered);
+    e->over = e->overflowed = false;
+    e->again = t->attempt > 1;
+    free(e->next);
+    e->next = path_of(d, t);
+    rc = e->next ? hy_event_version(&e->gathered, t->started_wall) : -ENOMEM;
+    if (rc == 0 && has_params(t))
+        rc = hy_event_session_start(&e->gathered, t->params, "", t->started_wall);
+    gathered(e, rc);
+}
+
+static int tag_of(struct events *e, const char *name, struct tag **ret)
+{
+    uint64_t key = hy_hash(name, strlen(name));
+    struct tag *tag = hy_map_get(&e->tags, key);
+
+    *ret = tag;
+    if (tag)
+        return 0;
+    if (e->tags.count == TAGS_MAX)
+        return -ENOBUFS;
+    tag = hy_calloc(1, sizeof *tag);
+    if (!tag || hy_map_put(&e->tags, key, tag) < 0) {
+        free(tag);
+        return -ENOMEM;
+    }
+    *ret = tag;
+    return 0;
+}
+
+void hy_events_scalar(struct trial *t, const char *name, int64_t step, double value)
+{
+    struct events *e = t->events;
+    struct tag *tag;
+    int rc;
+
+    if (!e)
+        return;
+    rc = tag_of(e, name, &tag);
+    if (rc == 0) {
+        step = step < 0 ? tag->next : step;
+        tag->next = step < INT64_MAX ? step + 1 : step;
+        tag->last = value;
+        rc = hy_event_scalar(&e->gathered, name, step, value, hy_clock_wall_ms());
+    }
+    gathered(e, rc);
+}
+
+void hy_events_attempt_over(struct trial *t)
+{
+    if (!t->events)
+        return;
+    t->events->over = true;
+    make_due(t->events);
+}
+
+static bool is_same(double a, double b)
+{
+    return a == b || (isnan(a) && isnan(b));
+}
+
+/* The result counts, even if it was not reported, or is not the last that was. */
+static void write_result(const struct driver *d, struct trial *t)
+{
+    const char *metric = d->spec->metric;
+    const struct tag *tag = hy_map_get(&t->events->tags, hy_hash(metric, strlen(metric)));
+
+    if (*metric && t->has_value && !(tag && is_same(tag->last, t->value)))
+        hy_events_scalar(t, metric, -1, t->value);
+}
+
+void hy_events_end(const struct driver *d, struct trial *t, enum hy_trial_state state)
+{
+    struct events *e = t->events;
+    enum hy_event_status status = state == HY_TRIAL_DONE ? HY_EVENT_SUCCESS : HY_EVENT_FAILURE;
+
+    if (!e || state == HY_TRIAL_STOPPED)
+        return;
+    write_result(d, t);
+    if (has_params(t))
+        gathered(e, hy_event_session_end(&e->gathered, status, hy_clock_wall_ms()));
+}
+
+void hy_events_forget(const struct driver *d, struct trial *t)
+{
+    struct events *e = t->events;
+
+    if (!e)
+        return;
+    t->events = NULL;
+    e->trial = NULL;
+    if (!e->working && (hy_list_empty(&e->due) || d->phase == PHASE_LEAVING))
+        events_free(e);
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a trial needs of a machine, and what people hear about GPUs. */
+#include <errno.h>
+#include <stdio.h>
+
+#include "base/text.h"
+#include "driver/run.h"
+
+#define FALLS_MAX 2 /* with neighbours on its GPU; then it has one of its own: it may be the one at fault */
+
+struct hy_need hy_run_need(const struct driver *d, const struct trial *t)
+{
+    uint32_t share = d->spec->gpus_said ? d->spec->gpu_share : 0;
+
+    if (t && t->falls >= FALLS_MAX && share < HY_GPU_WHOLE)
+        share = HY_GPU_WHOLE;
+    return (struct hy_need){.role_count = 1,
+                            .roles = {{.count = 1, .memory = d->spec->memory, .gpu_share = share}}};
+}
+
+static void count_gpus(const struct driver *d, uint32_t *ret_most, size_t *ret_machines)
+{
+    struct agent *a;
+
+    *ret_most = 0;
+    *ret_machines = 0;
+    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));) {
+        *ret_machines += a->in_schedule;
+        *ret_most = a->in_schedule && a->gpus > *ret_most ? a->gpus : *ret_most;
+    }
+}
+
+static int too_few_gpus(const struct driver *d, struct hy_err *err)
+{
+    uint32_t share = d->spec->gpu_share, most;
+    size_t machines;
+    char wants[32], has[64];
+
+    count_gpus(d, &most, &machines);
+    if (share < HY_GPU_WHOLE)
+        snprintf(wants, sizeof wants, "%g of a GPU", share / (double)HY_GPU_WHOLE);
+    else
+        snprintf(wants, sizeof wants, "%u GPU%s", share / HY_GPU_WHOLE, share > HY_GPU_WHOLE ? "s" : "");
+    if (most)
+        snprintf(has, sizeof has, machines > 1 ? "no machine here has more than %u" : "this machine has %u", most);
+    else
+        snprintf(has, sizeof has, "%s", machines > 1 ? "no machine here has one" : "this machine has none");
+    return hy_err_set(err, -ENOSPC, "each trial wants %s, and %s; %s", wants, has,
+                      most ? "lower --gpus" : "leave --gpus out");
+}
+
+int hy_run_shortage(const struct driver *d, struct hy_err *err)
+{
+    struct hy_need need = hy_run_need(d, NULL);
+    char size[32];
+
+    if (hy_schedule_possible(d->schedule, &need))
+        return 0;
+    need.roles[0].gpu_share = 0;
+    if (hy_schedule_possible(d->schedule, &need))
+        return too_few_gpus(d, err);
+    return hy_err_set(err, -ENOSPC, "no machine here has the %s that a trial asks for; lower --memory",
+                      hy_format_size(d->spec->memory, size, sizeof size));
+}
+
+/* Several trials at once on GPUs that nobody shares out: TensorFlow takes all
+ * the memory it sees, so the first one leaves nothing to the others. */
+void hy_run_note_gpus(struct driver *d, const struct agent *a)
+{
+    if (d->spec->gpus_said || !a->gpus || a->slots < 2 || d->spec->parallel == 1 || d->gpus_noted ||
+        hy_search_total(d->search) < 2)
+        return;
+    d->gpus_noted = true;
+    hy_run_note(d, "%u GPU%s %s%s %s not leased: pass --gpus 1 (gpus=1) to give each trial its own", a->gpus,
+                a->gpus == 1 ? "" : "s", a->host_spec ? "on " : "here", a->host_spec ? a->name : "",
+                a->gpus == 1 ? "is" : "are");
+}

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ *     server ── vfork ──► helper ── fork ──► trial
+ *
+ * The agent wants a trial as its own child, and as a subreaper it inherits the
+ * children of those who die. So the helper does nothing but fork and die.
+ *
+ * It comes from vfork because it then borrows the server's memory. To copy (and
+ * throw away) the page tables of a process with TensorFlow in it takes 14 ms of
+ * CPU, and is done once this way and twice with two forks. POSIX gives a vfork's
+ * child no such freedom; Linux does: the server stands still until the helper is
+ * gone, fork runs its handlers as it always does, and the trial has a copy of
+ * everything, this stack included. One thing is lost, see register_rseq().
+ */
+#include "warm.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#if __has_include(<sys/rseq.h>)
+#include <sys/rseq.h>
+#endif
+
+#include "base/fault.h"
+#include "base/mem.h"
+
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+
+#define RSEQ_SIZE 32u /* the smallest that the kernel takes */
+
+/* ---- the fork ------------------------------------------------------------------- */
+
+/* What the helper answers is errno, as its exit status. */
+static int reap(pid_t helper, struct hy_err *err)
+{
+    int status = 0;
+
+    while (waitpid(helper, &status, 0) < 0) {
+        if (errno == ECHILD) /* an imported module ignores SIGCHLD; the trial speaks for itself */
+            return 1;
+        if (errno != EINTR)
+            return hy_err_sys(err, -errno, "cannot wait for the helper that forks a trial");
+    }
+    if (WIFSIGNALED(status))
+        return hy_err_set(err, -EAGAIN, "signal %d ended the helper that forks a trial", WTERMSIG(status));
+    return WEXITSTATUS(status) ? hy_err_sys(err, -WEXITSTATUS(status), "cannot fork a trial") : 1;
+}
+
+int hy_birth_fork(int *ret_helper, struct hy_err *err)
+{
+    pid_t helper = HY_SYS(vfork());
+
+    if (helper == 0) {
+        int self = (int)HY_SYS(syscall(SYS_pidfd_open, getpid(), 0));
+        pid_t trial = self < 0 ? -1 : HY_SYS(fork());
+
+        if (trial != 0)
+            _exit(trial < 0 ? errno : 0);
+        *ret_helper = self;
+        return 0;
+    }
+    return helper < 0 ? hy_err_sys(err, -errno, "cannot fork a trial") : reap(helper, err);
+}
+
+/*
+ * The kernel takes the registration of restartable sequences from a process
+ * that shares its memory, as the helper did, so a trial would not inherit it:
+ * sched_getcpu() would answer with one and the same CPU for ever, and
+ * allocators with caches per CPU would believe it.
+ */
+static void register_rseq(void)
+{
+#if defined RSEQ_SIG && defined SYS_rseq && __has_builtin(__builtin_thread_pointer)
+    const ptrdiff_t *offset = dlsym(RTLD_DEFAULT, "__rseq_offset");
+    const unsigned int *size = dlsym(RTLD_DEFAULT, "__rseq_size");
+
+    if (!offset || !size || !*size) /* glibc before 2.35, or told by a tunable to leave it */
+        return;
+    syscall(SYS_rseq, (char *)__builtin_thread_pointer() + *offset, *size > RSEQ_SIZE ? *size : RSEQ_SIZE, 0,
+            RSEQ_SIG);
+#endif
+}
+
+/* ---- what becomes of it ------------------------------------------------------------ */
+
+/* The pidfd is readable once the helper is dead and its child given to the agent. */
+static int await_agent(pid_t agent, int helper, struct hy_err *err)
+{
+    struct pollfd p = {.fd = helper, .events = POLLIN};
+
+    while (HY_SYS(poll(&p, 1, -1)) < 0)
+        if (errno != EINTR)
+            return hy_err_sys(err, -errno, "cannot wait for the helper that forks a trial");
+    if (HY_SYS(prctl(PR_SET_PDEATHSIG, SIGKILL)) < 0)
+        return hy_err_sys(err, -errno, "cannot be bound to the agent's life");
+    if (getppid() != agent)
+        _exit(0); /* it has died: nobody waits for this trial */
+    return 0;
+}
+
+static int enter_cgroup(int fd, struct hy_err *err)
+{
+    return HY_SYS(write(fd, "0", 1)) < 0 ? hy_err_sys(err, -errno, "cannot enter the trial's cgroup") : 0;
+}
+
+static int set_streams(const struct hy_request *r, struct hy_err *err)
+{
+    for (int fd = 1; fd <= 2; fd++)
+        if (HY_SYS(dup2(r->fds[fd == 1 ? HY_FD_STDOUT : HY_FD_STDERR], fd)) < 0)
+            return hy_err_sys(err, -errno, "cannot redirect the trial's output");
+    return 0;
+}
+
+/* An agent raises its own limit; what it starts gets the user's. */
+static int lower_file_limit(uint64_t open_files, struct hy_err *err)
+{
+    struct rlimit limit;
+    int rc = open_files ? HY_SYS(getrlimit(RLIMIT_NOFILE, &limit)) : 0;
+
+    if (rc == 0 && open_files && open_files < limit.rlim_cur) {
+        limit.rlim_cur = open_files;
+        rc = HY_SYS(setrlimit(RLIMIT_NOFILE, &limit));
+    }
+    return rc < 0 ? hy_err_sys(err, -errno, "cannot set the trial's limit of open files") : 0;
+}
+
+/* Whoever splits /proc/PID/environ at NULs finds the tag of this trial. What
+ * getenv() finds is another matter, and comes with the rest of the environment. */
+static int write_tag(const struct hy_warm_server *s, const char *tag, struct hy_err *err)
+{
+    size_t n = strlen(tag);
+
+    if (n > s->tag_room)
+        return hy_err_set(err, -ENAMETOOLONG, "the tag '%s' is longer than %zu bytes", tag, s->tag_room);
+    memset(s->tag, '\0', s->tag_room);
+    memcpy(s->tag, tag, n);
+    return 0;
+}
+
+/* The trial's own are inherited by what it starts, as an agent's would be. */
+static int keep_fds(struct hy_request *r, struct hy_err *err)
+{
+    for (size_t i = 0; i < r->fd_count; i++) {
+        if (i == HY_FD_CONTROL)
+            continue;
+        if (i < HY_FD_KEPT)
+            hy_close_at(&r->fds[i]);
+        else if (HY_SYS(fcntl(r->fds[i], F_SETFD, 0)) < 0)
+            return hy_err_sys(err, -errno, "cannot keep a file open for the trial");
+        r->fds[i] = -1;
+    }
+    return 0;
+}
+
+int hy_birth_settle(const struct hy_warm_server *s, struct hy_request *r, int helper, struct hy_err *err)
+{
+    int rc;
+
+    register_rseq();
+    close(s->socket);
+    rc = await_agent(s->agent, helper, err);
+    close(helper);
+    if (rc == 0 && HY_SYS(setsid()) < 0)
+        rc = hy_err_sys(err, -errno, "cannot make a session for the trial");
+    rc = rc < 0 ? rc : enter_cgroup(r->fds[HY_FD_CGROUP], err);
+    rc = rc < 0 ? rc : set_streams(r, err);
+    rc = rc < 0 ? rc : keep_fds(r, err);
+    rc = rc < 0 ? rc : lower_file_limit(r->open_files, err);
+    if (rc == 0 && HY_SYS(chdir(r->cwd)) < 0)
+        rc = hy_err_sys(err, -errno, "cannot enter the trial's folder '%s'", r->cwd);
+    rc = rc < 0 ? rc : write_tag(s, r->tag, err);
+    prctl(PR_SET_NAME, "hopyard-trial"); /* fails for no name */
+    return rc;
+}

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * CRC-32C: the remainder by the polynomial 0x1EDC6F41 (Castagnoli), bits
+ * reflected (0x82F63B78), begun and ended with all bits turned over. That is
+ * what x86 (SSE 4.2) and ARMv8 have an instruction for (seen: 9 GB/s). Elsewhere
+ * eight tables take eight bytes at a time (2 GB/s).
+ */
+#include "record/crc32c.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "record/record.h"
+
+#define POLYNOMIAL 0x82f63b78u
+
+/* ---- by tables ------------------------------------------------------------------- */
+
+/* table[k][b]: what the byte b does to the remainder with k more bytes behind it. */
+static uint32_t table[8][256];
+static pthread_once_t table_is_made = PTHREAD_ONCE_INIT;
+
+static void make_table(void)
+{
+    for (uint32_t b = 0; b < 256; b++) {
+        uint32_t crc = b;
+
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc >> 1 ^ (crc & 1 ? POLYNOMIAL : 0);
+        table[0][b] = crc;
+    }
+    for (int k = 1; k < 8; k++)
+        for (int b = 0; b < 256; b++)
+            table[k][b] = table[k - 1][b] >> 8 ^ table[0][table[k - 1][b] & 0xff];
+}
+
+static uint32_t get_le32(const uint8_t *p)
+{
+    return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+uint32_t hy_crc32c_soft(uint32_t crc, const void *bytes, size_t n)
+{
+    const uint8_t *p = bytes;
+
+    pthread_once(&table_is_made, make_table);
+    crc = ~crc;
+    for (; n >= 8; n -= 8, p += 8) {
+        uint32_t low = crc ^ get_le32(p), high = get_le32(p + 4);
+
+        crc = table[7][low & 0xff] ^ table[6][low >> 8 & 0xff] ^ table[5][low >> 16 & 0xff] ^
+              table[4][low >> 24] ^ table[3][high & 0xff] ^ table[2][high >> 8 & 0xff] ^
+              table[1][high >> 16 & 0xff] ^ table[0][high >> 24];
+    }
+    while (n--)
+        crc = crc >> 8 ^ table[0][(crc ^ *p++) & 0xff];
+    return ~crc;
+}
+
+/* ---- by the processor ------------------------------------------------------------ */
+
+#if defined(__x86_64__)
+#include <nmmintrin.h>
+
+#define WITH_CRC __attribute__((target("sse4.2")))
+#define CRC_8_BYTES(crc, word) ((uint32_t)_mm_crc32_u64(crc, word))
+#define CRC_BYTE(crc, byte) _mm_crc32_u8(crc, byte)
+
+bool hy_crc32c_has_hard(void)
+{
+    return __builtin_cpu_supports("sse4.2");
+}
+
+#elif defined(__aarch64__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#include <sys/auxv.h>
+
+#define WITH_CRC
+#define CRC_8_BYTES(crc, word) crc_8_bytes(crc, word)
+#define CRC_BYTE(crc, byte) crc_byte(crc, byte)
+
+/* In assembler: compilers do not agree on when their own words for it are there. */
+static inline uint32_t crc_8_bytes(uint32_t crc, uint64_t word)
+{
+    __asm__(".arch_extension crc\n\tcrc32cx %w0, %w0, %x1" : "+r"(crc) : "r"(word));
+    return crc;
+}
+
+static inline uint32_t crc_byte(uint32_t crc, uint8_t byte)
+{
+    __asm__(".arch_extension crc\n\tcrc32cb %w0, %w0, %w1" : "+r"(crc) : "r"((uint32_t)byte));
+    return crc;
+}
+
+bool hy_crc32c_has_hard(void)
+{
+    return getauxval(AT_HWCAP) & HWCAP_CRC32;
+}
+
+#else
+
+bool hy_crc32c_has_hard(void)
+{
+    return false;
+}
+
+uint32_t hy_crc32c_hard(uint32_t crc, const void *bytes, size_t n)
+{
+    return hy_crc32c_soft(crc, bytes, n);
+}
+
+#endif
+
+#ifdef WITH_CRC
+WITH_CRC uint32_t hy_crc32c_hard(uint32_t crc, const void *bytes, size_t n)
+{
+    const uint8_t *p = bytes;
+
+    crc = ~crc;
+    for (; n >= 8; n -= 8, p += 8) {
+        uint64_t word;
+
+        memcpy(&word, p, sizeof word);
+        crc = CRC_8_BYTES(crc, word);
+    }
+    while (n--)
+        crc = CRC_BYTE(crc, *p++);
+    return ~crc;
+}
+#endif
+
+uint32_t hy_crc32c(uint32_t crc, const void *bytes, size_t n)
+{
+    return hy_crc32c_has_hard() ? hy_crc32c_hard(crc, bytes, n) : hy_crc32c_soft(crc, bytes, n);
+}

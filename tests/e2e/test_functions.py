@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Python functions as trials: forked warm, and what dies of it."""
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+from conftest import Yard, wait_for
+from test_death import kill, settled
+from test_experiment import Lab, lab  # noqa: F401  (a fixture)
+
+
+def pythons(yard: Yard) -> list[int]:
+    """The fork server and all that it has forked."""
+    return sorted(yard.processes(r"hopyard\._trial"))
+
+
+def server(yard: Yard) -> int:
+    """The one whose environment has no trial's tag."""
+    def find() -> int | None:
+        for pid in pythons(yard):
+            try:
+                if b"HOPYARD_TAG=1.server" in Path(f"/proc/{pid}/environ").read_bytes():
+                    return pid
+            except FileNotFoundError:
+                pass
+        return None
+    return int(wait_for(find, "there is no fork server"))
+
+
+# ---- warm ----------------------------------------------------------------------------------
+
+
+def test_trials_are_forked_and_are_the_agents_children(yard: Yard, lab: Lab) -> None:
+    lab.run("""
+        def training(x):
+            warm = "numpy" in sys.modules
+            import numpy
+            open(f"ppid-{x}", "w").write(f"{os.getppid()} {os.getpid()} {os.getsid(0)}")
+            time.sleep(0.3)
+            return int(warm)
+        experiment.grid_search(training, {"x": [1, 2, 3]}, parallel=2, tensorboard=False, detach=True)
+    """)
+    agent, forker = yard.process("agent"), server(yard)
+    yard.run("attach", "1")
+    for x in (1, 2, 3):
+        ppid, pid, sid = map(int, (yard.project / f"ppid-{x}").read_text().split())
+        assert ppid == agent and pid == sid and pid != forker
+    assert [t["value"] for t in yard.trials()] == [1, 1, 1], "numpy was imported before they began"
+
+
+def test_a_killed_server_is_replaced_and_its_trials_go_on(yard: Yard, lab: Lab) -> None:
+    lab.run("""
+        def training(x):
+            time.sleep(1)
+            return x
+        experiment.grid_search(training, {"x": [1, 2, 3, 4]}, parallel=2, tensorboard=False, detach=True)
+    """)
+    first = server(yard)
+    wait_for(lambda: len(pythons(yard)) >= 3, "two trials run")
+    kill(first)
+    yard.run("attach", "1")
+    assert [(t["value"], t["attempts"]) for t in yard.trials()] == [(1, 1), (2, 1), (3, 1), (4, 1)]
+    assert yard.driver_log().count("the fork server is over") == 1
+
+
+def test_an_op_run_when_a_module_is_imported_is_said_and_trials_start_cold(yard: Yard, lab: Lab, tmp_path: Path) -> None:
+    """An installed module that runs an operation: in a fork of that process the next one would hang."""
+    site = tmp_path / "site-packages"
+    site.mkdir()
+    (site / "eager_module.py").write_text("import tensorflow as tf\nONE = tf.matmul([[1.0]], [[1.0]])\n")
+    lab.env["PYTHONPATH"] = str(site)
+    said = lab.say("""
+        import eager_module
+
+        def training(x):
+            import tensorflow as tf
+            return float(tf.matmul([[x]], eager_module.ONE)[0, 0])
+
+        r = experiment.grid_search(training, {"x": [2.0, 3.0]}, parallel=2, tensorboard=False)
+        say(values=[t.metric for t in r.trials])
+    """)
+    assert said["values"] == [2, 3]
+    assert "importing eager_module has run a TensorFlow operation" in yard.driver_log()
+    assert "move the operation into the function" in yard.driver_log()
+
+
+def test_a_large_function_goes_to_its_agent_whole(lab: Lab) -> None:
+    said = lab.say("""
+        data = os.urandom(20 << 20)
+
+        def training(x):
+            import zlib
+            return zlib.crc32(data)
+
+        import zlib
+        r = experiment.grid_search(training, {"x": [1, 2]}, tensorboard=False)
+        say(values=[t.metric for t in r.trials], crc=zlib.crc32(data))
+    """)
+    assert said["values"] == [said["crc"]] * 2
+
+
+# ---- evolution ----------------------------------------------------------------------------
+
+
+EVOLUTION = """
+    def training(x, y):
+        import random
+        time.sleep({pause})
+        return (x - 1) ** 2 + (y + 2) ** 2 + random.random() / 1000
+
+    experiment.evolutionary_search(training, {{"x": [-5.0, 5.0], "y": [-5.0, 5.0]}}, direction="min", population=6,
+                                   generations=4, seed=11, parallel=2, tensorboard=False, detach={detach})
+"""
+
+
+def test_a_resumed_evolution_ends_with_the_same_population(yard: Yard, lab: Lab) -> None:
+    lab.run(EVOLUTION.format(pause=0.1, detach=True))
+    wait_for(lambda: len(settled(yard)) >= 8, "some are done")
+    yard.kill_everything()
+    yard.run("gc")
+    yard.run("resume", "1")
+    lab.run(EVOLUTION.format(pause=0, detach=False))
+    resumed, whole = ([(t["params"], t["value"]) for t in yard.trials(n)] for n in (1, 2))
+    assert len(whole) == 24 and resumed == whole
+
+
+# ---- death ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_kill_of_server_and_trials_at_random_moments(yard: Yard, lab: Lab, seed: int) -> None:
+    """25 kills a seed, 100 in all: of the fork server and of trials."""
+    rng = random.Random(seed)
+    lab.run("""
+        def training(x):
+            time.sleep(0.05)
+            return x
+        experiment.grid_search(training, {"x": list(range(1, 121))}, parallel=2, retries=1000, tensorboard=False,
+                               detach=True)
+    """)
+    kills = 0
+    known: dict[int, tuple[float, int]] = {}
+    while yard.state() != "done":
+        time.sleep(rng.uniform(0, 0.15))  # a random moment
+        victims = pythons(yard)
+        if victims and kills < 25:
+            kills += kill(rng.choice(victims))
+        now = settled(yard)
+        assert {n: now.get(n) for n in known} == known, "a finished trial was lost or repeated"
+        known = now
+    assert kills == 25, "the run must outlive the killer"
+    yard.wait_idle()
+    assert {n: v for n, (v, _) in settled(yard).items()} == {n: n for n in range(1, 121)}
+    for n in range(1, 121):
+        assert [a["state"] for a in yard.attempts(1, n)].count("done") == 1

@@ -1,0 +1,444 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Code as the guides of hops have it, run as scripts and in a notebook with nothing changed in it.
+
+The calls are the guides'; each test says which. Where a guide has "# Training code" the training is ours,
+and small. `spark` is what Hopsworks' notebooks find defined: here it is None, this machine.
+"""
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Yard, wait_for
+
+HEAD = """
+spark = None
+def fetch(url):
+    'What a server says; its address is there before it is.'
+    import time, urllib.request
+    end = time.monotonic() + 120
+    while True:
+        try:
+            return urllib.request.urlopen(url).read().decode()
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
+"""
+TAIL = """
+import json as _json, sys as _sys
+print(_json.dumps({name: value for name, value in globals().items()
+                   if not name.startswith("_") and isinstance(value, (str, int, float, list, tuple, dict, type(None)))}))
+"""
+
+# Ours, and quick: what a guide's "Training code" stands for.
+KERAS = """
+def training(learning_rate, dropout):
+    import keras
+    import tensorflow as tf
+    from hops import hdfs, tensorboard
+    path = hdfs.project_path() + "Resources/train.tfrecords"
+    feature = {"x": tf.io.FixedLenFeature([4], tf.float32), "y": tf.io.FixedLenFeature([], tf.float32)}
+    rows = tf.data.TFRecordDataset(path).map(lambda row: tf.io.parse_single_example(row, feature))
+    model = keras.Sequential([keras.layers.Dense(4), keras.layers.Dropout(dropout), keras.layers.Dense(1)])
+    model.compile(optimizer=keras.optimizers.SGD(learning_rate), loss="mse")
+    history = model.fit(rows.map(lambda row: (row["x"], row["y"])).batch(8), epochs=1, verbose=0,
+                        callbacks=[keras.callbacks.TensorBoard(log_dir=tensorboard.logdir(), write_graph=False)])
+    hdfs.log(f"loss {history.history['loss'][0]}")
+    print("trained with", learning_rate, dropout)
+    return -history.history["loss"][0]
+"""
+
+
+class Guide:
+    """Scripts in a project, run by `python -m hopyard.compat`; their variables, at the end."""
+
+    def __init__(self, yard: Yard) -> None:
+        self.yard = yard
+        self.env = {**yard.env, "HOPYARD_PROGRAM": yard.bin, "TF_CPP_MIN_LOG_LEVEL": "2"}
+
+    def run(self, code: str, rc: int = 0, head: str = HEAD, **env: str) -> subprocess.CompletedProcess[str]:
+        script = self.yard.project / "Jupyter" / "guide.py"
+        script.parent.mkdir(exist_ok=True)
+        script.write_text(head + textwrap.dedent(code) + TAIL)
+        p = subprocess.run([sys.executable, "-m", "hopyard.compat", script], env={**self.env, **env}, text=True,
+                           cwd=self.yard.project, stdin=subprocess.DEVNULL, capture_output=True, timeout=280)
+        assert p.returncode == rc, f"{p.stdout[-4000:]}\n{p.stderr[-4000:]}\n{self.yard.driver_log()}"
+        return p
+
+    def variables(self, code: str, **kw: Any) -> dict[str, Any]:
+        return json.loads(self.run(code, **kw).stdout.splitlines()[-1])
+
+    def records(self) -> None:
+        """Resources/train.tfrecords, by TensorFlow in a process of its own: here it would stay."""
+        code = """
+            import numpy, tensorflow as tf
+            with tf.io.TFRecordWriter("Resources/train.tfrecords") as file:
+                for x in numpy.random.default_rng(1).random((32, 4), numpy.float32):
+                    feature = {"x": tf.train.Feature(float_list=tf.train.FloatList(value=x)),
+                               "y": tf.train.Feature(float_list=tf.train.FloatList(value=[x.sum()]))}
+                    file.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
+        """
+        (self.yard.project / "Resources").mkdir()
+        subprocess.run([sys.executable, "-c", textwrap.dedent(code)], cwd=self.yard.project, env=self.env, check=True)
+
+
+@pytest.fixture
+def guide(yard: Yard) -> Guide:
+    return Guide(yard)
+
+
+def trials_in(logdir: str) -> list[str]:
+    """Names of the folders in a run's folder."""
+    return sorted(entry.name for entry in os.scandir(logdir) if entry.is_dir())
+
+
+# ---- with the session first: hops-docs, user_guide/tensorflow ------------------------------------------------
+
+
+def test_parallel_experiments_guide(yard: Yard, guide: Guide) -> None:
+    """tflauncher.rst: a grid by util.grid_params, launched, with TensorFlow reading from the project."""
+    guide.records()
+    said = guide.variables(KERAS + """
+args_dict = {'learning_rate': [0.001, 0.0005, 0.0001], 'dropout': [0.45, 0.7]}
+
+from hops import util
+args_dict_grid = util.grid_params(args_dict)
+
+print(args_dict_grid)
+
+from hops import tflauncher
+logdir = tflauncher.launch(spark, training, args_dict_grid)
+""")
+    assert said["args_dict_grid"] == {"learning_rate": [0.001, 0.001, 0.0005, 0.0005, 0.0001, 0.0001],
+                                      "dropout": [0.45, 0.7, 0.45, 0.7, 0.45, 0.7]}
+    assert said["logdir"] == str(yard.logdir(1)) and said["logdir"].startswith(f"{yard.project}/Logs/TensorFlow/local-")
+    pairs = [(lr, dropout) for lr in ("0.001", "0.0005", "0.0001") for dropout in ("0.45", "0.7")]
+    assert trials_in(said["logdir"]) == sorted(f"learning_rate={lr},dropout={dropout}" for lr, dropout in pairs)
+    for lr, dropout in pairs:
+        folder = Path(said["logdir"], f"learning_rate={lr},dropout={dropout}")
+        assert list((folder / "train").glob("events.out.tfevents.*")), "what the code wrote to tensorboard.logdir()"
+        assert ": loss " in (folder / "trial.log").read_text()
+        assert (folder / "stdout").read_text() == f"trained with {lr} {dropout}\n"
+    assert {t["state"] for t in yard.trials()} == {"done"}
+
+
+def test_hops_library_guide(yard: Yard, guide: Guide) -> None:
+    """hops.rst: one experiment, two, a grid of four; files written, copied and logged from inside."""
+    (yard.project / "Resources").mkdir()
+    (yard.project / "Resources" / "mydata.json").write_text('{"answer": 42}')
+    said = guide.variables("""
+        def wrapper():
+            from hops import hdfs
+            fs_handle = hdfs.get_fs()
+
+            logfile = hdfs.project_path() + "Resources/file.txt"
+            fd = fs_handle.open_file(logfile, flags='w')
+            fd.write('Hello HopsWorks')
+            fd.close()
+
+            hdfs.log('Hello HopsWorks')
+            hdfs.copy_from_project("Resources/mydata.json", "")
+
+        from hops import tflauncher
+        root_tensorboard_logdir = tflauncher.launch(spark, wrapper)
+
+        def multiple_experiments_wrapper(lr, dropout):
+            print(lr, dropout)
+
+        args_dict = {'lr': [0.1, 0.3], 'dropout': [0.4, 0.7]}
+        two = tflauncher.launch(spark, multiple_experiments_wrapper, args_dict)
+
+        from hops import util
+        args_dict_grid = util.grid_params(args_dict)
+        four = tflauncher.launch(spark, multiple_experiments_wrapper, args_dict_grid)
+
+        from hops import devices
+        num_gpus = devices.get_num_gpus()
+        num_param_servers = util.num_param_servers(spark)
+        num_executors = util.num_executors(spark)
+
+        from hops import hdfs
+        project_user = hdfs.project_user()
+        project_name = hdfs.project_name()
+        project_path = hdfs.project_path()
+        other_project_path = hdfs.project_path('deep-learning-101')
+    """)
+    assert (yard.project / "Resources" / "file.txt").read_text() == "Hello HopsWorks"
+    assert (yard.project / "mydata.json").read_text() == '{"answer": 42}'
+    [trial] = trials_in(said["root_tensorboard_logdir"])
+    folder = Path(said["root_tensorboard_logdir"], trial)
+    assert (folder / "trial.log").read_text().endswith(": Hello HopsWorks\n")
+    assert not (folder / "stdout").exists(), "the log is a thing apart from what is printed"
+    assert trials_in(said["two"]) == ["lr=0.1,dropout=0.4", "lr=0.3,dropout=0.7"]
+    assert trials_in(said["four"]) == [f"lr={lr},dropout={d}" for lr in ("0.1", "0.3") for d in ("0.4", "0.7")]
+    assert [said[name] for name in ("root_tensorboard_logdir", "two", "four")] == [str(yard.logdir(i)) for i in (1, 2, 3)]
+    assert (said["num_gpus"], said["num_param_servers"], said["num_executors"]) == (0, 0, 1)
+    assert said["project_path"] == f"{yard.project}/" and said["project_name"] == "project"
+    assert said["other_project_path"] == f"{yard.project.parent}/deep-learning-101/"
+    assert {"Resources", "Logs", "Jupyter", "Models"} <= {entry.name for entry in yard.project.iterdir()}
+
+
+def test_experiment_guide(yard: Yard, guide: Guide) -> None:
+    """experiment.rst, and the notebook Evolutionary_hyperparameter_search_Cifar10 of hops-examples."""
+    said = guide.variables("""
+        def training(learning_rate, dropout):
+            print(learning_rate, dropout)
+
+        args_dict = {'learning_rate': [0.001, 0.0005, 0.0001], 'dropout': [0.45, 0.7]}
+
+        from hops import experiment
+        grid = experiment.grid_search(spark, training, args_dict, direction='max')
+
+        def wrapper(learning_rate, dropout, num_layers):
+            assert isinstance(num_layers, int)
+            return -(dropout - 0.5) ** 2 - num_layers
+
+        boundary_dict = {'learning_rate': [0.005, 0.00005], 'dropout': [0.01, 0.99], 'num_layers': [1,3]}
+
+        tensorboard_hdfs_logdir = experiment.evolutionary_search(spark, wrapper, boundary_dict, direction='max', popsize=10, generations=3, crossover=0.7, mutation=0.5)
+
+        from hops import tensorboard
+
+        address = tensorboard.visualize(spark, tensorboard_hdfs_logdir)
+
+        logdir, best_params = tensorboard_hdfs_logdir
+        environment = fetch(address + "data/environment")
+    """)
+    assert len(trials_in(said["grid"][0])) == 6 and said["grid"][1] is None, "a grid needs no metric"
+    assert len(yard.trials(2)) == 30 and said["logdir"] == str(yard.logdir(2))
+    assert said["best_params"]["num_layers"] == 1 and 0.00005 <= said["best_params"]["learning_rate"] <= 0.005
+    assert said["logdir"] in said["environment"], "TensorBoard shows that run"
+
+
+def test_evolution_without_a_metric_says_so(guide: Guide) -> None:
+    """experiment.rst: "Compared to grid search, a metric needs to be returned by your code"."""
+    said = guide.run("""
+        def training(learning_rate, dropout):
+            pass
+
+        from hops import experiment
+        experiment.evolutionary_search(spark, training, {'learning_rate': [0.001, 0.0001], 'dropout': [0.45, 0.7]},
+                                       generations=1, population=4, tensorboard=False)
+    """, rc=1).stderr
+    assert "training returned nothing, and this search needs a number from every trial" in said
+
+
+# ---- without the session: hops-docs, hopsml -------------------------------------------------------------------
+
+
+def test_hopsml_guide(yard: Yard, guide: Guide) -> None:
+    """hopsml/experiment.rst: one program, a grid, evolution over a dict of outputs; none has a session."""
+    guide.records()
+    said = guide.variables(KERAS + """
+def code_to_run():
+    dropout = 0.5
+    learning_rate = 0.001
+    return training(learning_rate, dropout)
+
+from hops import experiment
+once = experiment.launch(code_to_run)
+
+args_dict = {'learning_rate': [0.001, 0.0005], 'dropout': [0.45]}
+
+from hops import experiment
+from hops.experiment import Direction
+grid = experiment.grid_search(training, args_dict, direction=Direction.MAX)
+
+search_dict = {'learning_rate': [0.001, 0.0001], 'dropout': [0.45, 0.7]}
+
+def evaluated(learning_rate, dropout):
+    acc, loss = 1 - dropout, learning_rate
+    return {'accuracy': acc, 'loss': loss, 'plot': 'image_file.png'}
+
+evolved = experiment.differential_evolution(evaluated, search_dict, direction=Direction.MAX, optimization_key='accuracy',
+                                            population=4, generations=2)
+""")
+    assert len(trials_in(said["once"])) == 1
+    logdir, best, outputs = said["grid"]
+    assert logdir == str(yard.logdir(2)) and best["dropout"] == 0.45 and outputs["metric"] < 0
+    logdir, best, outputs = said["evolved"]
+    assert outputs == {"accuracy": 1 - best["dropout"], "loss": best["learning_rate"], "plot": "image_file.png"}
+    assert len(yard.trials(3)) == 8
+
+
+def test_quick_start_keeps_the_notebook_with_the_run(yard: Yard, guide: Guide) -> None:
+    """README of hops-util-py up to 1.0."""
+    (yard.project / "Jupyter").mkdir()
+    (yard.project / "Jupyter" / "mnist.ipynb").write_text("{}")
+    said = guide.variables("""
+        def minimal_mnist():
+            from hops import hdfs
+            hdfs.dump("changed", "Jupyter/mnist.ipynb")
+
+        from hops import experiment
+        from hops import hdfs
+        notebook = hdfs.project_path() + "Jupyter/mnist.ipynb"
+        logdir = experiment.launch(minimal_mnist,
+                                   name='mnist estimator',
+                                   description='A minimal mnist example with two hidden layers',
+                                   versioned_resources=[notebook])
+    """)
+    assert Path(said["logdir"], "versioned_resources", "mnist.ipynb").read_text() == "{}", "as it was at the start"
+    assert yard.rows("SELECT name FROM runs") == [{"name": "mnist estimator"}]
+
+
+def test_custom_experiment_of_the_process_itself(yard: Yard, guide: Guide) -> None:
+    """The API documentation's experiment.begin: "Code to calculate pi"."""
+    said = guide.variables("""
+        import math
+        from hops import experiment, hdfs, tensorboard
+        folder = experiment.begin(name='calculate pi')
+        same = tensorboard.logdir()
+        hdfs.log("calculating")
+        pi = math.pi
+        experiment.end(pi)
+    """)
+    assert said["folder"] == said["same"] and Path(said["folder"], "trial.log").read_text().endswith(": calculating\n")
+    assert yard.state() == "done" and yard.trials()[0]["value"] == pytest.approx(3.14159, abs=1e-4)
+
+
+def test_random_search_draws_as_many_as_asked(yard: Yard, guide: Guide) -> None:
+    """The API documentation's experiment.random_search."""
+    said = guide.variables("""
+        from hops import experiment
+        boundary_dict = {'learning_rate': [0.1, 0.3], 'layers': [2, 9], 'dropout': [0.1,0.9]}
+        def train_nn(learning_rate, layers, dropout):
+            return layers
+        logdir, best = experiment.random_search(train_nn, boundary_dict, samples=14, direction='max')
+    """)
+    layers = [t["params"]["layers"] for t in yard.trials()]
+    assert len(layers) == 14 and set(layers) <= set(range(2, 10)) and said["best"]["layers"] == max(layers)
+
+
+def test_models_guide(yard: Yard, guide: Guide) -> None:
+    """hopsml/model.rst: trials export models, the best is found again."""
+    said = guide.variables("""
+        def training(acc):
+            import os
+            from hops import model, tensorboard
+
+            local_model_path = tensorboard.logdir() + "/model_dir"
+            os.mkdir(local_model_path)
+            open(local_model_path + "/saved_model.pb", "w").write(str(acc))
+
+            model.export(local_model_path, "mnist", metrics={'accuracy': acc})
+
+        from hops import experiment
+        experiment.launch(training, {'acc': [0.1, 0.9098, 0.5]})
+
+        from hops import model
+        from hops.model import Metric
+        MODEL_NAME="mnist"
+        EVALUATION_METRIC="accuracy"
+
+        best_model = model.get_best_model(MODEL_NAME, EVALUATION_METRIC, Metric.MAX)
+    """)
+    best = said["best_model"]
+    assert best["metrics"] == {"accuracy": "0.9098"} and best["name"] == "mnist"
+    assert (yard.project / "Models" / "mnist" / str(best["version"]) / "saved_model.pb").read_text() == "0.9098"
+
+
+def test_generations_are_cleaned_up_but_for_the_last_and_the_best(yard: Yard, guide: Guide) -> None:
+    said = guide.variables("""
+        from hops import experiment
+        def training(x):
+            return x
+        logdir, best = experiment.evolutionary_search(None, training, {'x': [0.0, 1.0]}, generations=3, population=4,
+                                                      cleanup_generations=True, seed=1, tensorboard=False)
+    """)
+    best = max(yard.trials(), key=lambda t: t["value"])["number"]
+    assert len(trials_in(said["logdir"])) == len({best, 9, 10, 11, 12})
+
+
+# ---- whose hops --------------------------------------------------------------------------------------------------
+
+
+def test_trials_have_our_hops_too_an_installed_one_notwithstanding(tmp_path: Path, yard: Yard, guide: Guide) -> None:
+    site = tmp_path / "site-packages"
+    (site / "hops").mkdir(parents=True)
+    (site / "hops" / "__init__.py").write_text("raise RuntimeError('theirs')")
+    code = """
+        from hops import tensorboard
+        def training(x):
+            import hops.hdfs
+            assert tensorboard.logdir().startswith(hops.hdfs.project_path())
+            return x
+        from hops import experiment
+        logdir, best = experiment.grid_search(training, {'x': [1, 2]}, tensorboard=False)
+    """
+    path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
+    assert guide.variables(code, PYTHONPATH=path)["best"] == {"x": 2}
+    assert all(t["state"] == "done" for t in yard.trials())
+
+
+def test_a_script_may_turn_it_on_itself(yard: Yard, guide: Guide) -> None:
+    script = yard.project / "own.py"
+    script.write_text(textwrap.dedent("""
+        import hopyard.compat
+        from hops import experiment
+        print(experiment.launch(None, lambda: 1, tensorboard=False))
+    """))
+    p = subprocess.run([sys.executable, script], env=guide.env, cwd=yard.project, text=True, capture_output=True,
+                       stdin=subprocess.DEVNULL, timeout=240)
+    assert p.returncode == 0, p.stderr
+    assert p.stdout.splitlines()[-1] == str(yard.logdir())
+
+
+def test_a_local_session_gives_the_run_its_applications_id(yard: Yard, guide: Guide) -> None:
+    """A stand-in with what hopyard looks at: PySpark itself is for the tests of the Spark engine."""
+    said = guide.variables("""
+        from types import SimpleNamespace as Thing
+        conf = Thing(get=lambda name, default=None: {"spark.executor.instances": "1"}.get(name, default))
+        context = Thing(master="local[2]", applicationId="local-1700000000000", getConf=lambda: conf)
+        from hops import experiment
+        def training(x):
+            return x
+        first = experiment.launch(Thing(sparkContext=context), training, {'x': [1, 2]}, tensorboard=False)
+        second = experiment.launch(Thing(sparkContext=context), training, {'x': [1]}, tensorboard=False)
+    """)
+    assert said["first"] == f"{yard.project}/Logs/TensorFlow/local-1700000000000/1"
+    assert said["second"] == f"{yard.project}/Logs/TensorFlow/local-1700000000000/2"
+
+
+# ---- a notebook ---------------------------------------------------------------------------------------------------
+
+
+def test_the_guide_runs_in_a_notebook(yard: Yard, guide: Guide) -> None:
+    """experiment.rst again, a cell for each of its blocks, in a real kernel."""
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    cells = [
+        "import hopyard.compat\nspark = None",
+        "args_dict = {'learning_rate': [0.001, 0.0005, 0.0001], 'dropout': [0.45, 0.7]}\n\n"
+        "def training(learning_rate, dropout):\n    return learning_rate * dropout",
+        "from hops import experiment\nlogdir, best = experiment.grid_search(spark, training, args_dict, direction='max')",
+        "print(best, logdir)",
+    ]
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    client = nbclient.NotebookClient(book, timeout=240, kernel_name="python3")
+    client.execute(cwd=str(yard.project), env=guide.env)
+    [said] = [output.text for output in book.cells[-1].outputs]
+    assert said == f"{{'learning_rate': 0.001, 'dropout': 0.7}} {yard.logdir()}\n"
+    yard.wait_idle()
+
+
+def test_a_tensorboard_that_was_started_ends_with_its_process(yard: Yard, guide: Guide) -> None:
+    said = guide.variables("""
+        import os
+        from hops import tensorboard
+        os.makedirs("Logs/old")
+        address = tensorboard.visualize("Logs/old")
+        again = tensorboard.visualize(spark, "Logs/old")
+        environment = fetch(address + "data/environment")
+    """)
+    assert f"{yard.project}/Logs/old" in said["environment"] and said["again"] == said["address"]
+    wait_for(lambda: not yard.processes("tensorboard"), "TensorBoard ends with the process that asked for it")
+    with pytest.raises(OSError):
+        urllib.request.urlopen(said["address"], timeout=5)

@@ -1,0 +1,394 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A trial of a Python function in a fresh interpreter. What a forked one does differently is test_serve.py's."""
+
+import math
+import os
+import signal
+import sys
+
+import pytest
+from trials import Listener, bundle, cold
+
+import hopyard
+
+
+def run(tmp_path, fn, params=None, seed=1, env=None, **settings):
+    return cold(tmp_path, bundle(fn, tmp_path, **settings), params, seed, **(env or {}))
+
+
+def idle():
+    pass
+
+
+def returning(value):
+    def training():
+        return value
+
+    return training
+
+
+@pytest.fixture
+def listener(tmp_path):
+    with Listener(tmp_path / "socket") as listening:
+        yield listening
+
+
+# ---- what it returns --------------------------------------------------------------------
+
+
+def test_hyperparameters_come_as_json_has_them(tmp_path):
+    def training(rate, layers, name, flag):
+        return {"same": (rate, layers, name, flag) == (0.001, [64, {"a": None}], "Grüße", True)}
+
+    done = run(tmp_path, training, {"rate": 0.001, "layers": [64, {"a": None}], "name": "Grüße", "flag": True})
+    assert (done.status, done.result, done.stderr) == (0, {"same": True}, "")
+
+
+def numpy_number():
+    import numpy
+
+    return numpy.float32(0.5)
+
+
+def numpy_int():
+    import numpy
+
+    return numpy.int64(3)
+
+
+@pytest.mark.parametrize(
+    ("fn", "value"), [(returning(0.91), 0.91), (returning(3), 3.0), (numpy_number, 0.5), (numpy_int, 3.0)]
+)
+def test_a_number_of_any_kind_is_the_metric(tmp_path, fn, value):
+    assert run(tmp_path, fn).result == {"metric": value}
+    assert run(tmp_path, fn, metric="accuracy").result == {"accuracy": value}
+
+
+def test_nan_and_infinity_are_numbers(tmp_path):
+    assert math.isnan(run(tmp_path, returning(math.nan)).result["metric"])
+    assert run(tmp_path, returning(-math.inf)).result == {"metric": -math.inf}
+
+
+def test_a_dict_is_kept_whole_with_what_is_no_json_as_text(tmp_path):
+    def training():
+        import numpy
+
+        rows = [numpy.int8(1), 2]
+        return {"accuracy": numpy.float64(0.75), "rows": rows, 7: "seven", "thing": object(), "none": None}
+
+    done = run(tmp_path, training, metric="accuracy")
+    assert done.result.pop("thing").startswith("<object object at")
+    assert done.result == {"accuracy": 0.75, "rows": [1, 2], "7": "seven", "none": None}
+
+
+def test_nothing_returned_leaves_nothing(tmp_path):
+    done = run(tmp_path, returning(None))
+    assert (done.status, done.result, done.stderr) == (0, None, "")
+
+
+def test_what_is_no_number_is_not_kept_and_said_so_where_no_metric_is_needed(tmp_path):
+    done = run(tmp_path, returning([0.3, 0.91]))
+    assert (done.status, done.result) == (0, None)
+    assert done.stderr == "hopyard: training returned [0.3, 0.91], list, which is no number: it is not kept\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "settings", "sentence"),
+    [
+        ({"loss": 1, "acc": 2}, {"metric": "accuracy"}, "training returned no 'accuracy'; it returned loss, acc"),
+        ({}, {"metric": "accuracy"}, "training returned no 'accuracy'; it returned an empty dict"),
+        ({"loss": 1}, {"optional": False}, "training returned no 'metric'; it returned loss"),
+        ({"acc": "0.9"}, {"metric": "acc"}, "training returned '0.9', str for 'acc', which is no number"),
+        (None, {"optional": False}, "training returned nothing, and this search needs a number from every trial"),
+        ("0.9", {"optional": False}, "training returned '0.9', str, which is no number; return the metric"),
+        (True, {"optional": False}, "training returned True, bool, which is no number; return the metric"),
+        ([1.0], {"optional": False}, "training returned [1.0], list, which is no number; return the metric"),
+    ],
+)
+def test_a_missing_metric_is_a_sentence(tmp_path, listener, value, settings, sentence):
+    done = run(tmp_path, returning(value), env=listener.env(), **settings)
+    assert (done.status, done.result) == (1, None)
+    assert done.stderr == f"hopyard: {sentence}\n"
+    assert [(r.error, r.detail) for r in listener.reports] == [(sentence, "")]
+
+
+# ---- what it raises ---------------------------------------------------------------------
+
+
+def test_an_exception_comes_with_its_traceback_and_without_our_frames(tmp_path, listener):
+    def training(depth):
+        if depth:
+            training(depth - 1)
+        raise ValueError("bad\n  value")
+
+    done = run(tmp_path, training, {"depth": 1}, env=listener.env())
+    (report,) = listener.reports
+    assert (done.status, done.result) == (1, None)
+    assert (report.token, report.error) == ("1.1.1", "ValueError: bad value")
+    assert done.stderr.strip() == report.detail.strip()
+    assert report.detail.startswith("Traceback (most recent call last):\n") and report.detail.count("  File ") == 2
+    assert "hopyard" not in report.detail and report.detail.endswith("ValueError: bad\n  value\n")
+
+
+def test_causes_are_in_the_traceback(tmp_path, listener):
+    def training():
+        try:
+            {}["x"]
+        except KeyError as error:
+            raise RuntimeError("no x") from error
+
+    run(tmp_path, training, env=listener.env())
+    assert "KeyError: 'x'" in listener.reports[0].detail and "direct cause" in listener.reports[0].detail
+    assert listener.reports[0].error == "RuntimeError: no x"
+
+
+def test_long_errors_are_cut_and_keep_the_end_of_their_traceback(tmp_path, listener):
+    def training():
+        raise ValueError("ü" * 200_000 + "\0\udc80 end")
+
+    assert run(tmp_path, training, env=listener.env()).status == 1
+    (report,) = listener.reports
+    assert len(report.error.encode()) <= 300 and report.error.startswith("ValueError: üüü")
+    assert len(report.detail.encode()) <= 65536 and report.detail.endswith("ü\\0\\udc80 end\n")
+
+
+def test_an_exception_that_cannot_be_printed_is_still_an_error(tmp_path, listener):
+    class Odd(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+    def training():
+        raise Odd
+
+    assert run(tmp_path, training, env=listener.env()).status == 1
+    assert listener.reports[0].error == "Odd: (its text cannot be had)"
+
+
+def test_an_agent_that_is_gone_is_mentioned(tmp_path):
+    def training():
+        raise ValueError("bad")
+
+    done = run(tmp_path, training, env={"HOPYARD_SOCKET": str(tmp_path / "none"), "HOPYARD_TAG": "1.1.1"})
+    assert done.status == 1 and "ValueError: bad\nhopyard: nobody answers on" in done.stderr
+
+
+def test_a_missing_module_is_a_sentence(tmp_path, listener):
+    (tmp_path / "mymodel.py").write_text("def training():\n    return 1\n")
+    path = bundle(idle, tmp_path)
+    head, _, _ = path.read_bytes().partition(b"\n")
+    path.write_bytes(head + b"\ncmymodel\ntraining\n.")  # a pickle of a reference
+    assert cold(tmp_path, path).result == {"metric": 1.0}
+    (tmp_path / "mymodel.py").unlink()
+    done = cold(tmp_path, path, **listener.env())
+    assert done.status == 1 and "ModuleNotFoundError: No module named 'mymodel'" in done.stderr
+    assert listener.reports[0].error == (
+        "the trial cannot import 'mymodel'; it was importable where the run was started: "
+        f"is it installed for {sys.executable} on {os.uname().nodename}?"
+    )
+    (tmp_path / "mymodel.py").write_text("")
+    assert cold(tmp_path, path, **listener.env()).status == 1
+    assert listener.reports[1].error.startswith("idle cannot be unpickled: AttributeError: Can't get attribute 'training'")
+
+
+# ---- how it ends ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("code", "status"), [(None, 0), (0, 0), (3, 3), (-1, 255), (True, 1)])
+def test_sys_exit_gives_its_status(tmp_path, listener, code, status):
+    def training():
+        sys.exit(code)
+
+    done = run(tmp_path, training, env=listener.env())
+    assert (done.status, done.result, done.stderr, listener.reports) == (status, None, "", [])
+
+
+def test_sys_exit_with_a_text_fails_with_it(tmp_path, listener):
+    def training():
+        sys.exit("the data is not there")
+
+    done = run(tmp_path, training, env=listener.env())
+    assert (done.status, done.stderr) == (1, "the data is not there\n")
+    assert listener.reports[0].error == "the data is not there"
+
+
+def test_an_interrupt_ends_it_as_it_ends_python(tmp_path):
+    def training():
+        os.kill(os.getpid(), signal.SIGINT)
+
+    done = run(tmp_path, training)
+    assert done.status == -signal.SIGINT and done.stderr.endswith("KeyboardInterrupt\n")
+
+
+def test_threads_exit_functions_and_what_c_has_printed_are_waited_for(tmp_path):
+    def training():
+        import atexit
+        import ctypes
+        import threading
+        import time
+
+        atexit.register(print, "exit function")
+        threading.Thread(target=lambda: (time.sleep(0.2), print("thread"))).start()
+        ctypes.CDLL(None).puts(b"C")
+        return 1
+
+    done = run(tmp_path, training, env={"PYTHONUNBUFFERED": ""})
+    assert (done.status, done.stdout) == (0, "thread\nexit function\nC\n")
+
+
+def test_a_line_is_seen_when_it_is_printed(tmp_path):
+    def training():
+        print("a line")
+        os._exit(0)
+
+    done = run(tmp_path, training, env={"PYTHONUNBUFFERED": ""})
+    assert (done.status, done.stdout) == (0, "a line\n")
+
+
+# ---- chance ---------------------------------------------------------------------------------
+
+
+def drawing():
+    import random
+
+    import numpy
+
+    return {"python": random.random(), "numpy": numpy.random.random()}
+
+
+def test_random_numbers_follow_the_seed_wherever_numpy_is_imported(tmp_path):
+    def drawing_early():
+        import random
+
+        return {"python": random.random(), "numpy": numpy.random.random()}  # noqa: F821
+
+    import numpy
+
+    drawing_early.__globals__["numpy"] = numpy  # travels as a reference: unpickling imports it
+    first = run(tmp_path, drawing, seed=2**64 + 7).result
+    assert first == run(tmp_path, drawing, seed=2**64 + 7).result
+    assert first == run(tmp_path, drawing_early, seed=2**64 + 7).result
+    other = run(tmp_path, drawing, seed=8).result
+    assert first["python"] != other["python"] and first["numpy"] != other["numpy"]
+
+
+def test_modules_that_draw_when_they_are_imported_follow_the_seed_too(tmp_path):
+    (tmp_path / "drawer.py").write_text(
+        "import random, numpy.random\nDRAWN = random.random() + numpy.random.random()\n"
+    )
+
+    def training():
+        import random
+
+        before = random.random()
+        import drawer
+
+        return {"before": before, "drawn": drawer.DRAWN}
+
+    first = run(tmp_path, training, seed=5).result
+    assert first == run(tmp_path, training, seed=5).result
+    assert first["drawn"] != run(tmp_path, training, seed=6).result["drawn"]
+
+
+def test_an_imported_module_is_what_it_would_be_without_us(tmp_path):
+    def training():
+        import inspect
+
+        import numpy.random
+
+        loader = numpy.random.__loader__
+        return {
+            "plain": type(loader).__name__ == "SourceFileLoader" and "exec_module" not in vars(loader),
+            "same": numpy.random.__spec__.loader is loader,
+            "source": "mtrand" in inspect.getsource(numpy.random),
+        }
+
+    assert run(tmp_path, training).result == {"plain": True, "same": True, "source": True}
+
+
+def test_tensorflow_follows_the_seed_and_keeps_to_its_share_of_a_gpu(tmp_path):
+    """There may be no GPU here: what TensorFlow is told of one that it sees is what counts."""
+    (tmp_path / "tensorflow").mkdir()
+    (tmp_path / "tensorflow" / "__init__.py").write_text(
+        "from types import SimpleNamespace as Of\n"
+        "said = []\n"
+        "random = Of(set_seed=lambda seed: said.append(['seed', seed]))\n"
+        "config = Of(list_physical_devices=lambda kind: [kind + ':0'],\n"
+        "            LogicalDeviceConfiguration=lambda memory_limit: memory_limit,\n"
+        "            set_logical_device_configuration=lambda gpu, limits: said.append([gpu, limits]))\n"
+    )
+
+    def training():
+        import tensorflow
+
+        return {"said": tensorflow.said}
+
+    limited = run(tmp_path, training, seed=2**32 + 9, env={"HOPYARD_GPU_MEMORY": str(3 << 30)})
+    assert limited.result == {"said": [["GPU:0", [3072]], ["seed", 9]]}
+    assert run(tmp_path, training, seed=9).result == {"said": [["seed", 9]]}
+
+
+# ---- where it finds things --------------------------------------------------------------------
+
+
+def test_compat_is_there_before_the_function_is(tmp_path):
+    def training():
+        import hops
+
+        return {"ours": "hopyard" in hops.__file__}
+
+    assert run(tmp_path, training, compat=True).result == {"ours": True}
+    assert "ModuleNotFoundError: No module named 'hops'" in run(tmp_path, training).stderr
+
+
+# ---- hopyard.report ---------------------------------------------------------------------------
+
+
+def test_report_tells_the_agent(tmp_path, listener):
+    def training():
+        import numpy
+
+        import hopyard
+
+        hopyard.report(step=numpy.int64(3), accuracy=numpy.float32(0.5), loss=2)
+        hopyard.report(accuracy=0.75)
+
+    assert run(tmp_path, training, env=listener.env()).status == 0
+    assert [(r.token, r.step, r.metrics, r.error) for r in listener.reports] == [
+        ("1.1.1", 3, {"accuracy": 0.5, "loss": 2.0}, ""),
+        ("1.1.1", -1, {"accuracy": 0.75}, ""),
+    ]
+
+
+def test_report_says_what_the_agent_says(monkeypatch, listener):
+    listener.answer = "trial 1 is over"
+    for name, value in listener.env().items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(hopyard.Error, match="^trial 1 is over$"):
+        hopyard.report(accuracy=1)
+
+
+def test_report_waits_without_holding_other_threads_up(monkeypatch, tmp_path):
+    """The agent here answers only when another thread of the same interpreter does."""
+    with Listener(tmp_path / "socket") as listening:
+        for name, value in listening.env().items():
+            monkeypatch.setenv(name, value)
+        hopyard.report(accuracy=1)
+    assert listening.reports[0].metrics == {"accuracy": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({}, "nothing to report; try hopyard.report"),
+        ({"accuracy": "0.9"}, "'accuracy' is '0.9', str, which is no number"),
+        ({"accuracy": 1, "step": -1}, "step takes a whole number from 0 on, not -1"),
+        ({"accuracy": 1, "step": 0.5}, "step takes a whole number from 0 on, not 0.5"),
+        ({f"m{i}": i for i in range(65)}, "at most 64 values at once"),
+        ({"a\0b": 1}, r"'a\\x00b' is no name for a value"),
+        ({"accuracy": 1}, "not inside a trial: HOPYARD_SOCKET is not set"),
+    ],
+)
+def test_report_refuses_with_a_sentence(monkeypatch, arguments, sentence):
+    monkeypatch.delenv("HOPYARD_SOCKET", raising=False)
+    with pytest.raises(hopyard.Error, match=sentence):
+        hopyard.report(**arguments)

@@ -1,0 +1,1130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent/gpu_parts.h"
+#include "agent/helper.h"
+#include "base/fault.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/rng.h"
+
+int nvmlShutdown(void); /* so that the linker keeps the library which has it */
+
+static char runtime[64];
+
+/* ---- the beginning and end of each test ------------------------------------------- */
+
+static int count_fds(void)
+{
+    int count = 0;
+
+    for (int fd = 0; fd < 4096; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+static int set_up(void **state)
+{
+    static char folder[64];
+    static unsigned count;
+    char seed[32];
+
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/hy-gpu-XXXXXX");
+    if (!mkdtemp(folder))
+        return -1;
+    snprintf(runtime, sizeof runtime, "%s", folder);
+    snprintf(seed, sizeof seed, "%d-%u", (int)getpid(), count++);
+    setenv("XDG_RUNTIME_DIR", runtime, 1);
+    setenv("FAKE_NVML_SEED", seed, 1);
+    setenv("FAKE_NVML_DEVICES", "2", 1);
+    unsetenv("FAKE_NVML_FAIL");
+    unsetenv("FAKE_MPS_FAIL");
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    nvmlShutdown();
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    return hy_remove_tree(runtime);
+}
+
+/* ---- shares and names --------------------------------------------------------------- */
+
+static void test_a_share_takes_hundredths_rounded_up(void **state)
+{
+    (void)state;
+    assert_int_equal(hy_gpu_quanta(1), 1);
+    assert_int_equal(hy_gpu_quanta(10), 1);
+    assert_int_equal(hy_gpu_quanta(11), 2);
+    assert_int_equal(hy_gpu_quanta(200), 20);
+    assert_int_equal(hy_gpu_quanta(333), 34);
+    assert_int_equal(hy_gpu_quanta(990), 99);
+    assert_int_equal(hy_gpu_quanta(999), 100);
+    assert_int_equal(hy_gpu_quanta(1000), 0);
+    assert_int_equal(hy_gpu_quanta(4000), 0);
+}
+
+static size_t visible(const char *text, struct hy_gpu_device *list)
+{
+    static const char *const uuids[] = {"GPU-11aa22bb-0", "GPU-11aa33cc-1", "GPU-99ffee00-2"};
+
+    for (size_t i = 0; i < HY_COUNT(uuids); i++)
+        snprintf(list[i].uuid, sizeof list[i].uuid, "%s", uuids[i]);
+    return hy_gpu_visible(text, list, HY_COUNT(uuids));
+}
+
+static void test_only_what_the_user_may_see_is_lent(void **state)
+{
+    struct hy_gpu_device list[3] = {0};
+
+    (void)state;
+    assert_int_equal(visible(NULL, list), 3);
+    assert_int_equal(visible("", list), 0);
+    assert_int_equal(visible("-1", list), 0);
+    assert_int_equal(visible("void", list), 0);
+    assert_int_equal(visible("2,0", list), 2);
+    assert_string_equal(list[0].uuid, "GPU-99ffee00-2");
+    assert_string_equal(list[1].uuid, "GPU-11aa22bb-0");
+    assert_int_equal(visible("1,7,0", list), 1); /* as CUDA has it: the first bad entry ends the list */
+    assert_int_equal(visible("1,-1,0", list), 1);
+    assert_int_equal(visible(" 1 , 2", list), 2);
+    assert_int_equal(visible("1,,2", list), 1);
+    assert_int_equal(visible("1,1,1", list), 1);
+    assert_int_equal(visible("18446744073709551616", list), 0);
+}
+
+static void test_a_device_is_named_by_the_beginning_of_its_uuid(void **state)
+{
+    struct hy_gpu_device list[3] = {0};
+
+    (void)state;
+    assert_int_equal(visible("GPU-99ffee00-2", list), 1);
+    assert_string_equal(list[0].uuid, "GPU-99ffee00-2");
+    assert_int_equal(visible("GPU-11aa3,gpu-9", list), 2);
+    assert_string_equal(list[0].uuid, "GPU-11aa33cc-1");
+    assert_string_equal(list[1].uuid, "GPU-99ffee00-2");
+    assert_int_equal(visible("GPU-11aa", list), 0); /* it fits two */
+    assert_int_equal(visible("GPU-11aa22bb-0x", list), 0);
+    assert_int_equal(visible("MIG-11aa22bb-0", list), 0);
+}
+
+/* ---- locks ------------------------------------------------------------------------------ */
+
+static const char *uuid(void)
+{
+    static char text[64];
+
+    snprintf(text, sizeof text, "GPU-%s", getenv("FAKE_NVML_SEED"));
+    return text;
+}
+
+static void test_a_whole_device_and_a_share_of_it_exclude_each_other(void **state)
+{
+    struct hy_gpu_lock whole = {0}, share = {0};
+    int before = count_fds();
+
+    (void)state;
+    assert_int_equal(hy_gpu_lock_add(&whole, uuid(), 1000), 0);
+    assert_int_equal(whole.count, 1);
+    assert_int_equal(hy_gpu_lock_add(&share, uuid(), 10), -EBUSY);
+    assert_int_equal(hy_gpu_lock_add(&share, uuid(), 1000), -EBUSY);
+    assert_int_equal(share.count, 0);
+    assert_int_equal(count_fds(), before + 1);
+    hy_gpu_lock_drop(&whole);
+    assert_int_equal(hy_gpu_lock_add(&share, uuid(), 10), 0);
+    assert_int_equal(hy_gpu_lock_add(&whole, uuid(), 1000), -EBUSY);
+    hy_gpu_lock_drop(&share);
+    assert_int_equal(hy_gpu_lock_add(&whole, uuid(), 1000), 0);
+    hy_gpu_lock_drop(&whole);
+    assert_int_equal(count_fds(), before);
+}
+
+static void test_shares_add_up_to_one_and_no_more(void **state)
+{
+    struct hy_gpu_lock locks[6] = {0};
+
+    (void)state;
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(hy_gpu_lock_add(&locks[i], uuid(), 200), 0);
+    assert_int_equal(hy_gpu_lock_add(&locks[5], uuid(), 200), -EBUSY);
+    assert_int_equal(hy_gpu_lock_add(&locks[5], uuid(), 1), -EBUSY);
+    hy_gpu_lock_drop(&locks[2]);
+    assert_int_equal(hy_gpu_lock_add(&locks[5], uuid(), 201), -EBUSY);
+    assert_int_equal(hy_gpu_lock_add(&locks[5], uuid(), 200), 0);
+    for (int i = 0; i < 6; i++)
+        hy_gpu_lock_drop(&locks[i]);
+}
+
+static void test_a_lock_that_cannot_be_added_leaves_the_others(void **state)
+{
+    struct hy_gpu_lock lock = {0}, other = {0};
+    char second[80];
+
+    (void)state;
+    snprintf(second, sizeof second, "%s-b", uuid());
+    assert_int_equal(hy_gpu_lock_add(&other, second, 1000), 0);
+    assert_int_equal(hy_gpu_lock_add(&lock, uuid(), 1000), 0);
+    assert_int_equal(hy_gpu_lock_add(&lock, second, 1000), -EBUSY);
+    assert_int_equal(lock.count, 1);
+    hy_gpu_lock_drop(&other);
+    assert_int_equal(hy_gpu_lock_add(&lock, second, 1000), 0);
+    assert_int_equal(lock.count, 2);
+    hy_gpu_lock_drop(&lock);
+}
+
+static void test_a_lock_lasts_until_the_last_process_that_has_it_is_gone(void **state)
+{
+    struct hy_gpu_lock lock = {0}, other = {0};
+    int status;
+    pid_t child;
+
+    (void)state;
+    assert_int_equal(hy_gpu_lock_add(&lock, uuid(), 300), 0);
+    child = fork();
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;)
+            pause();
+    }
+    assert_true(child > 0);
+    hy_gpu_lock_drop(&lock);
+    assert_int_equal(hy_gpu_lock_add(&other, uuid(), 1000), -EBUSY);
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(hy_gpu_lock_add(&other, uuid(), 1000), 0);
+    hy_gpu_lock_drop(&other);
+}
+
+/* What all the racers share. */
+struct tally {
+    int now;   /* hundredths that are taken */
+    int most;
+    long shares, wholes, refused;
+};
+
+static void note_most(struct tally *t, int now)
+{
+    int most = __atomic_load_n(&t->most, __ATOMIC_SEQ_CST);
+
+    while (now > most && !__atomic_compare_exchange_n(&t->most, &most, now, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        ;
+}
+
+static __attribute__((noreturn)) void race(struct tally *t, const char *device, uint64_t seed, int rounds)
+{
+    struct hy_rng rng;
+
+    hy_rng_seed(&rng, seed, 0);
+    for (int i = 0; i < rounds; i++) {
+        uint32_t share = hy_rng_below(&rng, 4) == 0 ? 1000 : 10 + 10 * (uint32_t)hy_rng_below(&rng, 50);
+        int hundredths = share == 1000 ? 100 : (int)hy_gpu_quanta(share);
+        struct hy_gpu_lock lock = {0};
+        int rc = hy_gpu_lock_add(&lock, device, share);
+
+        if (rc != 0 && rc != -EBUSY)
+            _exit(1);
+        __atomic_add_fetch(rc ? &t->refused : share == 1000 ? &t->wholes : &t->shares, 1, __ATOMIC_SEQ_CST);
+        if (rc)
+            continue;
+        note_most(t, __atomic_add_fetch(&t->now, hundredths, __ATOMIC_SEQ_CST));
+        if (hy_rng_below(&rng, 4) == 0)
+            usleep((unsigned)hy_rng_below(&rng, 50)); /* so that others meet it */
+        __atomic_sub_fetch(&t->now, hundredths, __ATOMIC_SEQ_CST);
+        hy_gpu_lock_drop(&lock);
+    }
+    _exit(0);
+}
+
+static void test_twenty_processes_racing_never_hold_more_than_one_device(void **state)
+{
+    enum { RACERS = 20, ROUNDS = 2000 };
+    struct tally *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    char device[64];
+    int status;
+
+    (void)state;
+    assert_true(t != MAP_FAILED);
+    snprintf(device, sizeof device, "%s", uuid());
+    for (int i = 0; i < RACERS; i++) {
+        pid_t pid = fork();
+
+        assert_true(pid >= 0);
+        if (pid == 0)
+            race(t, device, (uint64_t)i, ROUNDS);
+    }
+    for (int i = 0; i < RACERS; i++) {
+        assert_true(wait(&status) > 0);
+        assert_int_equal(status, 0);
+    }
+    assert_int_equal(t->now, 0);
+    assert_true(t->most > 50); /* they did meet ... */
+    assert_true(t->most <= 100);
+    assert_true(t->shares > RACERS && t->wholes > 0 && t->refused > 0);
+    assert_int_equal(t->shares + t->wholes + t->refused, RACERS * ROUNDS);
+    munmap(t, sizeof *t);
+}
+
+static void test_a_lock_survives_every_failing_call(void **state)
+{
+    static const uint32_t shares[] = {40, 1000};
+    int before = count_fds();
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(shares); i++) {
+        long n = 0, passed;
+
+        do {
+            struct hy_gpu_lock lock = {0};
+            int rc;
+
+            hy_fault_arm(HY_SEAM_SYS, ++n);
+            rc = hy_gpu_lock_add(&lock, uuid(), shares[i]);
+            passed = hy_fault_passed(HY_SEAM_SYS);
+            hy_fault_arm(HY_SEAM_SYS, 0);
+            assert_int_equal(rc, passed >= n ? -EIO : 0);
+            assert_int_equal(rc == 0, lock.count > 0);
+            hy_gpu_lock_drop(&lock);
+            assert_int_equal(count_fds(), before);
+        } while (passed >= n);
+        assert_int_equal(n - 1, shares[i] == 1000 ? 2 + 1 + 100 : 4 * 2 + 1 + 1);
+    }
+}
+
+/* ---- what the MPS server says ------------------------------------------------------------- */
+
+#define HEAD "[2026-11-15 07:45:32.837 Server   466] "
+
+static const char fault_text[] =
+    HEAD "Status of client {PID: 604, Context ID: 1} is ACTIVE\n"
+    HEAD "Client {PID: 579, Context: 1} encountered a fatal GPU error.\n"
+    HEAD "Server is handling a fatal GPU error.\n"
+    HEAD "Client {PID: 578, Context ID: 1} on device 0 to be torn down\n"
+    HEAD "Client {PID: 604, Context ID: 1} on device 0 to be torn down\n"
+    HEAD "The following devices will be reset:\n"
+    HEAD "0\n"
+    HEAD "The following client process have a sticky error set:\n"
+    HEAD "578\n"
+    HEAD "604\n"
+    HEAD "579\n"
+    HEAD "Client {PID: 579, Context ID: 1} exiting. Number of active client contexts is 2.\n";
+
+static const char recovery_text[] =
+    HEAD "Client {PID: 577, Context ID: 1} exiting. Number of active client contexts is 0.\n"
+    HEAD "Destroy server context on device 0 (NVIDIA H200)\n"
+    HEAD "Client process 578 disconnected\n";
+
+static void test_a_fault_in_the_log_tells_whom_it_struck(void **state)
+{
+    hy_cleanup_free char *both = hy_asprintf("%s%s", fault_text, recovery_text);
+    struct hy_mps_faults f;
+
+    (void)state;
+    hy_mps_log_scan(fault_text, strlen(fault_text), &f);
+    assert_true(f.any && !f.over);
+    assert_int_equal(f.struck, 3);
+    assert_int_equal(f.last, strcspn(fault_text, "\n") + 1);
+    hy_mps_log_scan(both, strlen(both), &f);
+    assert_true(f.any && f.over);
+    assert_int_equal(f.struck, 3);
+    hy_mps_log_scan(recovery_text, strlen(recovery_text), &f);
+    assert_false(f.any || f.over || f.struck);
+}
+
+static void test_a_log_cut_anywhere_is_read_without_harm(void **state)
+{
+    struct hy_mps_faults f;
+
+    (void)state;
+    hy_mps_log_scan("", 0, &f);
+    assert_false(f.any);
+    for (size_t from = 0; from < strlen(fault_text); from++) {
+        char *piece = strdup(fault_text + from); /* an end of its own, for the sanitizer */
+
+        hy_mps_log_scan(piece, strlen(piece), &f);
+        assert_true(f.struck <= 3);
+        hy_mps_log_scan(piece, strlen(piece) / 2, &f);
+        free(piece);
+    }
+}
+
+/* ---- helpers --------------------------------------------------------------------------------- */
+
+struct heard {
+    int count, status;
+    char said[256];
+};
+
+static void on_helper(void *arg, int status, const char *said)
+{
+    struct heard *h = arg;
+
+    h->count++;
+    h->status = status;
+    snprintf(h->said, sizeof h->said, "%s", said);
+}
+
+static int run_helper(const char *script, const char *input, int64_t timeout_ms, struct heard *heard)
+{
+    char *argv[] = {(char *)"sh", (char *)"-c", (char *)script, NULL};
+    struct hy_helper_spec spec = {.file = "sh", .argv = argv, .input = input, .timeout_ms = timeout_ms};
+    struct hy_helper *h = NULL;
+    struct hy_err err = {0};
+    uv_loop_t loop;
+    int rc;
+
+    *heard = (struct heard){0};
+    uv_loop_init(&loop);
+    rc = hy_helper_start(&loop, &spec, on_helper, heard, &h, &err);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&loop), 0);
+    assert_int_equal(rc < 0, err.code != 0);
+    return rc;
+}
+
+static void test_a_helper_reads_speaks_and_is_over(void **state)
+{
+    struct heard h;
+    int before;
+
+    (void)state;
+    assert_int_equal(run_helper("true", NULL, 10000, &h), 0); /* libuv opens what it keeps */
+    before = count_fds();
+    assert_int_equal(run_helper("read x; echo got $x; echo oops >&2; exit 3", "word\n", 10000, &h), 0);
+    assert_int_equal(h.count, 1);
+    assert_int_equal(h.status, 3);
+    assert_string_equal(h.said, "got word\noops\n");
+    assert_int_equal(run_helper("kill -9 $$", NULL, 10000, &h), 0);
+    assert_int_equal(h.status, 128 + SIGKILL);
+    assert_int_equal(count_fds(), before);
+}
+
+static void test_a_helper_that_hangs_is_ended(void **state)
+{
+    struct heard h;
+
+    (void)state;
+    assert_int_equal(run_helper("echo before; exec sleep 1000", NULL, 50, &h), 0);
+    assert_int_equal(h.count, 1);
+    assert_int_equal(h.status, -ETIMEDOUT);
+}
+
+static void test_a_daemon_that_a_helper_leaves_holds_nobody_up(void **state)
+{
+    struct heard h;
+
+    (void)state;
+    assert_int_equal(run_helper("setsid sleep 1000 & echo $!", NULL, 10000, &h), 0);
+    assert_int_equal(h.status, 0);
+    assert_true(atoi(h.said) > 1);
+    assert_int_equal(kill(atoi(h.said), SIGKILL), 0);
+}
+
+static void test_a_helper_that_is_not_there_is_a_sentence(void **state)
+{
+    char *argv[] = {(char *)"no-such-program", NULL};
+    struct hy_helper_spec spec = {.file = argv[0], .argv = argv, .timeout_ms = 1000};
+    struct hy_helper *h = NULL;
+    struct hy_err err = {0};
+    struct heard heard = {0};
+    uv_loop_t loop;
+
+    (void)state;
+    uv_loop_init(&loop);
+    assert_int_equal(hy_helper_start(&loop, &spec, on_helper, &heard, &h, &err), -ENOENT);
+    assert_non_null(strstr(err.text, "'no-such-program'"));
+    uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&loop), 0);
+    assert_int_equal(heard.count, 0);
+}
+
+static void test_a_helper_survives_every_failing_call(void **state)
+{
+    static const enum hy_seam seams[] = {HY_SEAM_ALLOC, HY_SEAM_SYS};
+    int before = count_fds();
+
+    (void)state;
+    for (size_t s = 0; s < HY_COUNT(seams); s++) {
+        long n = 0, passed;
+
+        do {
+            struct heard h;
+            int rc;
+
+            hy_fault_arm(seams[s], ++n);
+            rc = run_helper("true", "input", 10000, &h);
+            passed = hy_fault_passed(seams[s]);
+            hy_fault_arm(seams[s], 0);
+            assert_int_equal(h.count, rc == 0);
+            assert_int_equal(count_fds(), before);
+        } while (passed >= n);
+    }
+}
+
+/* ---- an agent's GPUs -------------------------------------------------------------------------- */
+
+struct bench {
+    uv_loop_t loop;
+    struct hy_gpus *gpus;
+    int found, left;
+};
+
+static void on_found(void *arg)
+{
+    ((struct bench *)arg)->found++;
+}
+
+static void on_left(void *arg)
+{
+    ((struct bench *)arg)->left++;
+}
+
+static void open_bench(struct bench *b)
+{
+    *b = (struct bench){0};
+    uv_loop_init(&b->loop);
+    b->gpus = hy_gpus_new(&b->loop);
+    assert_non_null(b->gpus);
+    hy_gpus_find(b->gpus, on_found, b);
+    assert_int_equal(b->found, 0);
+    while (!b->found)
+        uv_run(&b->loop, UV_RUN_ONCE);
+    assert_int_equal(b->found, 1);
+}
+
+static void close_bench(struct bench *b)
+{
+    hy_gpus_leave(b->gpus, on_left, b);
+    while (!b->left)
+        uv_run(&b->loop, UV_RUN_ONCE);
+    hy_gpus_free(b->gpus);
+    uv_run(&b->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&b->loop), 0);
+}
+
+struct asked {
+    struct hy_gpu_lease *lease;
+    int held, ready, failed;
+    char why[600];
+};
+
+static void on_held(void *arg, const char *why)
+{
+    struct asked *a = arg;
+
+    a->held++;
+    snprintf(a->why, sizeof a->why, "%s", why);
+}
+
+static void on_ready(void *arg)
+{
+    ((struct asked *)arg)->ready++;
+}
+
+static void on_failed(void *arg, const struct hy_err *err)
+{
+    struct asked *a = arg;
+
+    a->failed++;
+    snprintf(a->why, sizeof a->why, "%s", err->text);
+}
+
+static int ask(struct bench *b, struct asked *a, uint64_t mask, uint32_t share)
+{
+    static const struct hy_gpu_events events = {on_held, on_ready, on_failed};
+    struct hy_err err = {0};
+
+    *a = (struct asked){0};
+    return hy_gpu_lease_new(b->gpus, mask, share, &events, a, &a->lease, &err);
+}
+
+/* Asks, and turns until it knows. */
+static void get(struct bench *b, struct asked *a, uint64_t mask, uint32_t share)
+{
+    assert_int_equal(ask(b, a, mask, share), 0);
+    assert_false(a->held || a->ready || a->failed); /* not from inside the call */
+    while (!a->held && !a->ready && !a->failed)
+        uv_run(&b->loop, UV_RUN_ONCE);
+}
+
+/* The value of a word in a trial's environment; NULL: not there. */
+static const char *word(const struct hy_gpu_lease *l, const char *name)
+{
+    static char *env[HY_GPU_WORDS];
+    size_t n = hy_gpu_environment(l, env, 0);
+
+    for (size_t i = 0; i < n; i++)
+        if (strncmp(env[i], name, strlen(name)) == 0 && env[i][strlen(name)] == '=')
+            return env[i] + strlen(name) + 1;
+    return NULL;
+}
+
+static const char *device(struct bench *b, size_t i)
+{
+    return hy_gpus_device(b->gpus, i)->uuid;
+}
+
+static void test_devices_are_found_and_named(void **state)
+{
+    struct bench b;
+
+    (void)state;
+    open_bench(&b);
+    assert_int_equal(hy_gpus_count(b.gpus), 2);
+    assert_non_null(strstr(device(&b, 0), "GPU-000000a0-fake-"));
+    assert_string_equal(hy_gpus_device(b.gpus, 1)->name, "Fake GPU 1");
+    assert_true(hy_gpus_device(b.gpus, 1)->memory == 16ull << 30);
+    close_bench(&b);
+    setenv("CUDA_VISIBLE_DEVICES", "GPU-000000a1", 1);
+    open_bench(&b);
+    assert_int_equal(hy_gpus_count(b.gpus), 1);
+    assert_non_null(strstr(device(&b, 0), "GPU-000000a1-fake-"));
+    close_bench(&b);
+}
+
+static void test_a_driver_that_does_not_work_is_no_gpus(void **state)
+{
+    static const char *const faults[] = {"init", "memory"};
+    struct bench b;
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(faults); i++) {
+        setenv("FAKE_NVML_FAIL", faults[i], 1);
+        open_bench(&b);
+        assert_int_equal(hy_gpus_count(b.gpus), 0);
+        close_bench(&b);
+    }
+}
+
+static void test_a_lease_tells_the_trial_its_devices(void **state)
+{
+    struct bench b;
+    struct asked one, two;
+    char both[200];
+    size_t n;
+
+    (void)state;
+    open_bench(&b);
+    get(&b, &one, 2, 1000);
+    assert_int_equal(one.ready, 1);
+    assert_string_equal(word(one.lease, "CUDA_VISIBLE_DEVICES"), device(&b, 1));
+    assert_string_equal(word(one.lease, "HOPYARD_GPUS"), "1");
+    assert_null(word(one.lease, "HOPYARD_GPU_SHARE"));
+    assert_null(word(one.lease, "CUDA_MPS_PIPE_DIRECTORY"));
+    hy_gpu_lease_fds(one.lease, &n);
+    assert_int_equal(n, 1);
+    hy_gpu_lease_free(one.lease);
+    get(&b, &two, 3, 1000);
+    assert_int_equal(two.ready, 1);
+    snprintf(both, sizeof both, "%s,%s", device(&b, 0), device(&b, 1));
+    assert_string_equal(word(two.lease, "CUDA_VISIBLE_DEVICES"), both);
+    assert_string_equal(word(two.lease, "HOPYARD_GPUS"), "2");
+    hy_gpu_lease_free(two.lease);
+    assert_string_equal(word(NULL, "CUDA_VISIBLE_DEVICES"), "");
+    assert_string_equal(word(NULL, "HOPYARD_GPUS"), "0");
+    close_bench(&b);
+}
+
+static void test_the_users_words_give_way_but_for_a_framework(void **state)
+{
+    char *env[8 + HY_GPU_WORDS] = {(char *)"HOME=/root", (char *)"CUDA_VISIBLE_DEVICES=0",
+                                   (char *)"XLA_PYTHON_CLIENT_MEM_FRACTION=0.5", (char *)"CUDA_VISIBLE_DEVICES_X=1",
+                                   (char *)"CUDA_MPS_PIPE_DIRECTORY=/tmp/mine"};
+    struct bench b;
+    struct asked a;
+    size_t n, fraction = 0, visible_devices = 0;
+
+    (void)state;
+    open_bench(&b);
+    get(&b, &a, 1, 250);
+    n = hy_gpu_environment(a.lease, env, 5);
+    for (size_t i = 0; i < n; i++) {
+        fraction += strncmp(env[i], "XLA_PYTHON_CLIENT_MEM_FRACTION=", 31) == 0;
+        visible_devices += strncmp(env[i], "CUDA_VISIBLE_DEVICES=", 21) == 0;
+        assert_string_not_equal(env[i], "CUDA_VISIBLE_DEVICES=0");
+        assert_string_not_equal(env[i], "CUDA_MPS_PIPE_DIRECTORY=/tmp/mine");
+    }
+    assert_int_equal(fraction, 1);
+    assert_int_equal(visible_devices, 1);
+    assert_string_equal(env[0], "HOME=/root");
+    assert_string_equal(env[1], "XLA_PYTHON_CLIENT_MEM_FRACTION=0.5");
+    assert_string_equal(env[2], "CUDA_VISIBLE_DEVICES_X=1");
+    hy_gpu_lease_free(a.lease);
+    close_bench(&b);
+}
+
+static void test_another_device_is_taken_when_the_one_suggested_is_held(void **state)
+{
+    struct hy_gpu_lock foreign = {0};
+    struct bench b;
+    struct asked a;
+
+    (void)state;
+    open_bench(&b);
+    assert_int_equal(hy_gpu_lock_add(&foreign, device(&b, 0), 1000), 0);
+    get(&b, &a, 1, 1000);
+    assert_int_equal(a.ready, 1);
+    assert_string_equal(word(a.lease, "CUDA_VISIBLE_DEVICES"), device(&b, 1));
+    hy_gpu_lease_free(a.lease);
+    hy_gpu_lock_drop(&foreign);
+    close_bench(&b);
+}
+
+static void test_a_lease_waits_says_so_once_and_gets_what_is_let_go(void **state)
+{
+    struct hy_gpu_lock foreign = {0};
+    struct bench b;
+    struct asked first, second, both;
+
+    (void)state;
+    open_bench(&b);
+    assert_int_equal(hy_gpu_lock_add(&foreign, device(&b, 1), 10), 0);
+    get(&b, &first, 1, 1000);
+    assert_int_equal(first.ready, 1);
+    get(&b, &second, 2, 1000);
+    assert_int_equal(second.held, 1);
+    assert_non_null(strstr(second.why, device(&b, 1)));
+    assert_non_null(strstr(second.why, "leased by another run"));
+    get(&b, &both, 3, 1000);
+    assert_int_equal(both.held, 1);
+    hy_gpu_lock_drop(&foreign); /* another run's: found by looking again */
+    while (!second.ready)
+        uv_run(&b.loop, UV_RUN_ONCE);
+    assert_string_equal(word(second.lease, "CUDA_VISIBLE_DEVICES"), device(&b, 1));
+    assert_int_equal(second.held, 1);
+    hy_gpu_lease_free(first.lease); /* our own: noticed at once */
+    hy_gpu_lease_free(second.lease);
+    uv_run(&b.loop, UV_RUN_NOWAIT);
+    assert_int_equal(both.ready, 1);
+    hy_gpu_lease_free(both.lease);
+    close_bench(&b);
+}
+
+static void test_one_that_waits_for_two_devices_holds_none(void **state)
+{
+    struct hy_gpu_lock foreign = {0}, other = {0};
+    struct bench b;
+    struct asked both;
+
+    (void)state;
+    open_bench(&b);
+    assert_int_equal(hy_gpu_lock_add(&foreign, device(&b, 1), 1000), 0);
+    get(&b, &both, 3, 1000);
+    assert_int_equal(both.held, 1);
+    assert_int_equal(hy_gpu_lock_add(&other, device(&b, 0), 1000), 0);
+    hy_gpu_lock_drop(&other);
+    hy_gpu_lock_drop(&foreign);
+    hy_gpu_lease_free(both.lease); /* it is stopped while it waits */
+    close_bench(&b);
+    assert_int_equal(both.ready, 0);
+}
+
+static void test_more_than_there_are_is_an_error(void **state)
+{
+    struct bench b;
+    struct asked a;
+
+    (void)state;
+    open_bench(&b);
+    assert_int_equal(ask(&b, &a, 7, 1000), -EINVAL);
+    assert_int_equal(ask(&b, &a, 0, 1000), -EINVAL);
+    assert_int_equal(ask(&b, &a, 3, 500), -EINVAL);
+    assert_int_equal(ask(&b, &a, 1, 0), -EINVAL);
+    close_bench(&b);
+}
+
+/* ---- MPS ------------------------------------------------------------------------------------------ */
+
+/* What the control program has noted: "start quit ". */
+static const char *control_log(const char *folder)
+{
+    static char text[256];
+    char path[300];
+    FILE *f;
+    size_t n = 0;
+
+    snprintf(path, sizeof path, "%s/control.log", folder);
+    f = fopen(path, "re");
+    if (f) {
+        n = fread(text, 1, sizeof text - 1, f);
+        fclose(f);
+    }
+    text[n] = '\0';
+    for (char *c = text; *c; c++)
+        *c = *c == '\n' ? ' ' : *c;
+    return text;
+}
+
+static void append(const char *folder, const char *name, const char *text)
+{
+    char path[300];
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    f = fopen(path, "ae");
+    assert_non_null(f);
+    fputs(text, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void test_a_share_is_enforced_by_a_daemon_that_ends_with_its_last_user(void **state)
+{
+    char folder[200];
+    struct bench b;
+    struct asked a, c;
+    size_t n;
+
+    (void)state;
+    open_bench(&b);
+    get(&b, &a, 1, 250);
+    get(&b, &c, 1, 250);
+    assert_int_equal(a.ready + c.ready, 2);
+    hy_gpu_lease_fds(a.lease, &n);
+    assert_int_equal(n, 25);
+    snprintf(folder, sizeof folder, "%s", word(a.lease, "CUDA_MPS_PIPE_DIRECTORY"));
+    assert_non_null(strstr(folder, runtime));
+    assert_string_equal(word(a.lease, "CUDA_VISIBLE_DEVICES"), device(&b, 0));
+    assert_string_equal(word(a.lease, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"), "0=4095M");
+    assert_string_equal(word(a.lease, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), "25");
+    assert_string_equal(word(a.lease, "TF_FORCE_GPU_ALLOW_GROWTH"), "true");
+    assert_string_equal(word(a.lease, "XLA_PYTHON_CLIENT_MEM_FRACTION"), "0.225");
+    assert_string_equal(word(a.lease, "HOPYARD_GPUS"), "1");
+    assert_null(word(a.lease, "HOPYARD_GPU_MEMORY"));
+    assert_string_equal(control_log(folder), "start ");
+    hy_gpu_lease_free(a.lease);
+    hy_gpu_lease_free(c.lease);
+    close_bench(&b);
+    assert_string_equal(control_log(folder), "start quit ");
+}
+
+static void test_two_agents_share_a_daemon_and_the_last_one_ends_it(void **state)
+{
+    char folder[200];
+    struct bench first, second;
+    struct asked a, c;
+
+    (void)state;
+    open_bench(&first);
+    open_bench(&second);
+    get(&first, &a, 1, 250);
+    get(&second, &c, 1, 250);
+    snprintf(folder, sizeof folder, "%s", word(a.lease, "CUDA_MPS_PIPE_DIRECTORY"));
+    assert_string_equal(word(c.lease, "CUDA_MPS_PIPE_DIRECTORY"), folder);
+    hy_gpu_lease_free(a.lease);
+    close_bench(&first);
+    assert_string_equal(control_log(folder), "start ");
+    hy_gpu_lease_free(c.lease);
+    close_bench(&second);
+    assert_string_equal(control_log(folder), "start quit ");
+}
+
+static void test_without_mps_a_share_is_asked_of_the_trial(void **state)
+{
+    struct bench b;
+    struct asked a, c;
+
+    (void)state;
+    setenv("FAKE_MPS_FAIL", "start", 1);
+    open_bench(&b);
+    get(&b, &a, 1, 250);
+    get(&b, &c, 1, 500);
+    assert_int_equal(a.ready + c.ready, 2);
+    assert_null(word(a.lease, "CUDA_MPS_PIPE_DIRECTORY"));
+    assert_string_equal(word(a.lease, "HOPYARD_GPU_MEMORY"), "4294967250");
+    assert_string_equal(word(a.lease, "HOPYARD_GPU_SHARE"), "0.25");
+    assert_string_equal(word(c.lease, "HOPYARD_GPU_SHARE"), "0.5");
+    assert_false(hy_gpu_lease_fell(a.lease));
+    hy_gpu_lease_free(a.lease);
+    hy_gpu_lease_free(c.lease);
+    close_bench(&b);
+}
+
+static void test_a_machine_without_the_control_program_has_no_mps(void **state)
+{
+    hy_cleanup_free char *path = hy_strdup(getenv("PATH"));
+    struct bench b;
+    struct asked a;
+
+    (void)state;
+    open_bench(&b);
+    setenv("PATH", "/nowhere", 1);
+    get(&b, &a, 1, 250);
+    setenv("PATH", path, 1);
+    assert_int_equal(a.ready, 1);
+    assert_string_equal(word(a.lease, "HOPYARD_GPU_SHARE"), "0.25");
+    hy_gpu_lease_free(a.lease);
+    close_bench(&b);
+}
+
+static void test_who_fell_with_a_neighbour_is_known_from_the_servers_log(void **state)
+{
+    const char *folder;
+    struct bench b;
+    struct asked before, after;
+
+    (void)state;
+    open_bench(&b);
+    get(&b, &before, 1, 250);
+    folder = hy_strdup(word(before.lease, "CUDA_MPS_PIPE_DIRECTORY"));
+    assert_false(hy_gpu_lease_fell(before.lease));
+    append(folder, "server.log", fault_text);
+    append(folder, "server.log", recovery_text);
+    assert_true(hy_gpu_lease_fell(before.lease));
+    get(&b, &after, 1, 250);
+    assert_false(hy_gpu_lease_fell(after.lease)); /* it was over before it began */
+    hy_gpu_lease_free(before.lease);
+    hy_gpu_lease_free(after.lease);
+    close_bench(&b);
+    free((void *)folder);
+}
+
+static void test_a_fault_that_struck_one_alone_is_its_own(void **state)
+{
+    struct bench b;
+    struct asked a;
+
+    (void)state;
+    open_bench(&b);
+    get(&b, &a, 1, 250);
+    append(word(a.lease, "CUDA_MPS_PIPE_DIRECTORY"), "server.log",
+           HEAD "Server is handling a fatal GPU error.\n"
+           HEAD "The following client process have a sticky error set:\n" HEAD "578\n"
+           HEAD "Destroy server context on device 0 (NVIDIA H200)\n");
+    assert_false(hy_gpu_lease_fell(a.lease));
+    hy_gpu_lease_free(a.lease);
+    close_bench(&b);
+}
+
+static void test_nobody_starts_while_the_server_recovers(void **state)
+{
+    char folder[200];
+    struct bench b;
+    struct asked a, c;
+
+    (void)state;
+    open_bench(&b);
+    get(&b, &a, 1, 250);
+    snprintf(folder, sizeof folder, "%s", word(a.lease, "CUDA_MPS_PIPE_DIRECTORY"));
+    append(folder, "server.log", fault_text);
+    assert_int_equal(ask(&b, &c, 1, 250), 0);
+    for (int i = 0; i < 3; i++)
+        uv_run(&b.loop, UV_RUN_ONCE);
+    assert_int_equal(c.ready, 0);
+    append(folder, "server.log", recovery_text);
+    while (!c.ready)
+        uv_run(&b.loop, UV_RUN_ONCE);
+    assert_false(hy_gpu_lease_fell(c.lease));
+    hy_gpu_lease_free(a.lease);
+    hy_gpu_lease_free(c.lease);
+    close_bench(&b);
+}
+
+static pid_t daemon_pid(const char *folder)
+{
+    char path[300], text[32] = "";
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/nvidia-cuda-mps-control.pid", folder);
+    f = fopen(path, "re");
+    assert_non_null(f);
+    assert_non_null(fgets(text, sizeof text, f));
+    fclose(f);
+    return atoi(text);
+}
+
+/* Until it is a zombie, whoever has to reap it. */
+static void kill_daemon(const char *folder)
+{
+    pid_t pid = daemon_pid(folder);
+    char path[64], line[256] = "";
+
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    for (;;) {
+        FILE *f = fopen(path, "re");
+        const char *state;
+
+        if (!f)
+            return;
+        state = fgets(line, sizeof line, f) ? strrchr(line, ')') : NULL;
+        fclose(f);
+        if (!state || state[2] == 'Z' || state[2] == 'X')
+            return;
+    }
+}
+
+static void test_a_daemon_that_is_killed_is_started_again_and_its_clients_fell(void **state)
+{
+    char folder[200];
+    struct bench b;
+    struct asked a, c;
+
+    (void)state;
+    open_bench(&b);
+    get(&b, &a, 1, 250);
+    snprintf(folder, sizeof folder, "%s", word(a.lease, "CUDA_MPS_PIPE_DIRECTORY"));
+    kill_daemon(folder);
+    assert_true(hy_gpu_lease_fell(a.lease));
+    get(&b, &c, 1, 250);
+    assert_int_equal(c.ready, 1);
+    assert_non_null(word(c.lease, "CUDA_MPS_PIPE_DIRECTORY"));
+    assert_string_equal(control_log(folder), "start start ");
+    assert_true(hy_gpu_lease_fell(a.lease)); /* it is another one now */
+    assert_false(hy_gpu_lease_fell(c.lease));
+    hy_gpu_lease_free(a.lease);
+    hy_gpu_lease_free(c.lease);
+    close_bench(&b);
+    assert_string_equal(control_log(folder), "start start quit ");
+}
+
+/* An agent that takes a share and is killed, and with it all that it knew. */
+static void be_killed_with_a_share(const char *mark)
+{
+    struct bench b;
+    struct asked a;
+
+    open_bench(&b);
+    get(&b, &a, 1, 250);
+    append(runtime, mark, word(a.lease, "CUDA_MPS_PIPE_DIRECTORY"));
+    kill(getpid(), SIGKILL);
+}
+
+static void leave_a_daemon_behind(char *folder, size_t size)
+{
+    char path[300];
+    int status;
+    FILE *f;
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0)
+        be_killed_with_a_share("left");
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    snprintf(path, sizeof path, "%s/left", runtime);
+    f = fopen(path, "re");
+    assert_non_null(f);
+    assert_non_null(fgets(folder, (int)size, f));
+    fclose(f);
+}
+
+static void test_what_a_killed_agent_left_is_used_and_ended_by_the_next(void **state)
+{
+    char folder[200];
+    struct bench b;
+    struct asked a;
+
+    (void)state;
+    leave_a_daemon_behind(folder, sizeof folder);
+    open_bench(&b);
+    get(&b, &a, 1, 250);
+    assert_string_equal(word(a.lease, "CUDA_MPS_PIPE_DIRECTORY"), folder);
+    assert_string_equal(control_log(folder), "start ");
+    assert_int_equal(hy_gpu_sweep(), 0); /* it is in use */
+    hy_gpu_lease_free(a.lease);
+    close_bench(&b);
+    assert_string_equal(control_log(folder), "start quit ");
+}
+
+static void test_what_a_killed_agent_left_is_ended_by_gc(void **state)
+{
+    char folder[200];
+
+    (void)state;
+    leave_a_daemon_behind(folder, sizeof folder);
+    assert_int_equal(hy_gpu_sweep(), 1);
+    assert_string_equal(control_log(folder), "start quit ");
+    assert_int_equal(hy_gpu_sweep(), 0);
+}
+
+static void test_gpus_survive_every_failing_allocation(void **state)
+{
+    struct bench b;
+    long n = 0, passed;
+
+    (void)state;
+    open_bench(&b);
+    do {
+        struct asked a;
+
+        hy_fault_arm(HY_SEAM_ALLOC, ++n);
+        if (ask(&b, &a, 1, 250) == 0) {
+            while (!a.ready && !a.failed)
+                uv_run(&b.loop, UV_RUN_ONCE);
+            hy_gpu_lease_free(a.lease);
+        }
+        passed = hy_fault_passed(HY_SEAM_ALLOC);
+        hy_fault_arm(HY_SEAM_ALLOC, 0);
+    } while (passed >= n && n < 1000);
+    assert_true(n > 5);
+    close_bench(&b);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_share_takes_hundredths_rounded_up),
+        cmocka_unit_test(test_only_what_the_user_may_see_is_lent),
+        cmocka_unit_test(test_a_device_is_named_by_the_beginning_of_its_uuid),
+        cmocka_unit_test_setup_teardown(test_a_whole_device_and_a_share_of_it_exclude_each_other, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_shares_add_up_to_one_and_no_more, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_lock_that_cannot_be_added_leaves_the_others, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_lock_lasts_until_the_last_process_that_has_it_is_gone, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_twenty_processes_racing_never_hold_more_than_one_device, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_lock_survives_every_failing_call, set_up, tear_down),
+        cmocka_unit_test(test_a_fault_in_the_log_tells_whom_it_struck),
+        cmocka_unit_test(test_a_log_cut_anywhere_is_read_without_harm),
+        cmocka_unit_test(test_a_helper_reads_speaks_and_is_over),
+        cmocka_unit_test(test_a_helper_that_hangs_is_ended),
+        cmocka_unit_test(test_a_daemon_that_a_helper_leaves_holds_nobody_up),
+        cmocka_unit_test(test_a_helper_that_is_not_there_is_a_sentence),
+        cmocka_unit_test(test_a_helper_survives_every_failing_call),
+        cmocka_unit_test_setup_teardown(test_devices_are_found_and_named, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_driver_that_does_not_work_is_no_gpus, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_lease_tells_the_trial_its_devices, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_the_users_words_give_way_but_for_a_framework, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_another_device_is_taken_when_the_one_suggested_is_held, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_lease_waits_says_so_once_and_gets_what_is_let_go, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_one_that_waits_for_two_devices_holds_none, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_more_than_there_are_is_an_error, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_share_is_enforced_by_a_daemon_that_ends_with_its_last_user, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_two_agents_share_a_daemon_and_the_last_one_ends_it, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_without_mps_a_share_is_asked_of_the_trial, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_machine_without_the_control_program_has_no_mps, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_who_fell_with_a_neighbour_is_known_from_the_servers_log, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_fault_that_struck_one_alone_is_its_own, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_nobody_starts_while_the_server_recovers, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_daemon_that_is_killed_is_started_again_and_its_clients_fell, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_a_killed_agent_left_is_used_and_ended_by_the_next, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_a_killed_agent_left_is_ended_by_gc, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_gpus_survive_every_failing_allocation, set_up, tear_down),
+    };
+    hy_cleanup_free char *path = hy_asprintf("%s:%s", HY_FAKES, getenv("PATH"));
+
+    if (argc > 2 && strcmp(argv[1], "agent") == 0) /* as hy_gpus_find starts it */
+        return hy_gpus_list_main();
+    hy_log_init("test");
+    signal(SIGPIPE, SIG_IGN);
+    setenv("PATH", path, 1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

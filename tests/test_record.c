@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Checksums and records; what is in hex was written by TensorFlow's TFRecordWriter. */
+#include "support.h"
+
+#include <errno.h>
+
+#include "base/buf.h"
+#include "base/rng.h"
+#include "record/crc32c.h"
+#include "record/record.h"
+
+#define MAX (1u << 20)
+
+/* "", "hop", and the bytes 0 to 63 */
+static const char by_tensorflow[] =
+    "000000000000000029039807d8ea82a2"
+    "0300000000000000b099490e686f70abbb8bdd"
+    "40000000000000002817f495"
+    "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
+    "202122232425262728292a2b2c2d2e2f303132333435363738393a3b3c3d3e3f"
+    "b2e15a10";
+
+static size_t from_hex(const char *hex, uint8_t *out)
+{
+    size_t n = strlen(hex) / 2;
+
+    for (size_t i = 0; i < n; i++) {
+        char pair[3] = {hex[2 * i], hex[2 * i + 1]};
+
+        out[i] = (uint8_t)strtoul(pair, NULL, 16);
+    }
+    return n;
+}
+
+/* ---- the checksum ---- */
+
+/* RFC 3720, B.4, and the check value of the catalogues of CRCs. */
+static void test_the_checksum_is_castagnolis(void **state)
+{
+    uint8_t bytes[32] = {0};
+
+    (void)state;
+    assert_int_equal(hy_crc32c(0, "", 0), 0);
+    assert_int_equal(hy_crc32c(0, "123456789", 9), 0xe3069283u);
+    assert_int_equal(hy_crc32c(0, bytes, sizeof bytes), 0x8a9136aau);
+    memset(bytes, 0xff, sizeof bytes);
+    assert_int_equal(hy_crc32c(0, bytes, sizeof bytes), 0x62a8ab43u);
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (uint8_t)i;
+    assert_int_equal(hy_crc32c(0, bytes, sizeof bytes), 0x46dd794eu);
+}
+
+/* One bit at a time, as the definition has it. */
+static uint32_t plainly(const uint8_t *bytes, size_t n)
+{
+    uint32_t crc = 0xffffffffu;
+
+    while (n--) {
+        crc ^= *bytes++;
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78u : 0);
+    }
+    return ~crc;
+}
+
+static void test_tables_and_processor_agree_at_every_length_and_place(void **state)
+{
+    uint8_t bytes[128];
+    struct hy_rng rng;
+
+    (void)state;
+    hy_rng_seed(&rng, 7, 0);
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (uint8_t)hy_rng_next(&rng);
+    for (size_t at = 0; at < 9; at++)
+        for (size_t n = 0; n <= sizeof bytes - at; n++) {
+            uint32_t want = plainly(bytes + at, n);
+
+            assert_int_equal(hy_crc32c_soft(0, bytes + at, n), want);
+            assert_int_equal(hy_crc32c(0, bytes + at, n), want);
+            if (hy_crc32c_has_hard())
+                assert_int_equal(hy_crc32c_hard(0, bytes + at, n), want);
+        }
+}
+
+static void test_a_checksum_goes_on_where_it_stood(void **state)
+{
+    static const char text[] = "a hopyard is a field where hops are trained";
+    uint32_t whole = hy_crc32c(0, text, sizeof text);
+
+    (void)state;
+    for (size_t cut = 0; cut <= sizeof text; cut++) {
+        assert_int_equal(hy_crc32c(hy_crc32c(0, text, cut), text + cut, sizeof text - cut), whole);
+        assert_int_equal(hy_crc32c_soft(hy_crc32c_soft(0, text, cut), text + cut, sizeof text - cut), whole);
+    }
+}
+
+/* ---- records ---- */
+
+static void test_records_are_what_tensorflow_writes(void **state)
+{
+    uint8_t want[256], numbers[64];
+    size_t n = from_hex(by_tensorflow, want);
+    hy_cleanup_buf struct hy_buf b;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof numbers; i++)
+        numbers[i] = (uint8_t)i;
+    hy_buf_init(&b, MAX);
+    assert_int_equal(hy_record_append(&b, NULL, 0), 0);
+    assert_int_equal(hy_record_append(&b, "hop", 3), 0);
+    assert_int_equal(hy_record_append(&b, numbers, sizeof numbers), 0);
+    assert_int_equal(b.len, n);
+    assert_memory_equal(hy_buf_bytes(&b), want, n);
+}
+
+static void test_what_tensorflow_wrote_is_read(void **state)
+{
+    uint8_t bytes[256];
+    size_t n = from_hex(by_tensorflow, bytes), at = 0, need;
+    struct hy_record r[3];
+    const char *why;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        int64_t took = hy_record_parse(bytes + at, n - at, MAX, &r[i], &need, &why);
+
+        assert_true(took > 0);
+        at += (size_t)took;
+    }
+    assert_int_equal(at, n);
+    assert_int_equal(r[0].n, 0);
+    assert_int_equal(r[1].n, 3);
+    assert_memory_equal(r[1].bytes, "hop", 3);
+    assert_int_equal(r[2].n, 64);
+    assert_int_equal(r[2].bytes[63], 63);
+}
+
+static void test_half_a_record_is_waited_for_and_says_for_how_much(void **state)
+{
+    hy_cleanup_buf struct hy_buf b;
+    struct hy_record r = {0};
+    const char *why = NULL;
+    size_t need;
+
+    (void)state;
+    hy_buf_init(&b, MAX);
+    assert_int_equal(hy_record_append(&b, "hopyard", 7), 0);
+    for (size_t n = 0; n < b.len; n++) {
+        need = 0;
+        assert_int_equal(hy_record_parse(hy_buf_bytes(&b), n, MAX, &r, &need, &why), 0);
+        assert_int_equal(need, n < 12 ? 12 : b.len);
+    }
+    assert_null(r.bytes);
+    assert_null(why);
+    assert_int_equal(hy_record_parse(hy_buf_bytes(&b), b.len, MAX, &r, &need, &why), b.len);
+}
+
+static void test_every_flipped_bit_is_noticed(void **state)
+{
+    hy_cleanup_buf struct hy_buf b;
+    uint8_t bytes[64];
+    size_t n, need;
+
+    (void)state;
+    hy_buf_init(&b, MAX);
+    assert_int_equal(hy_record_append(&b, "hopyard", 7), 0);
+    n = b.len;
+    for (size_t bit = 0; bit < 8 * n; bit++) {
+        struct hy_record r = {0};
+        const char *why = NULL;
+
+        memcpy(bytes, hy_buf_bytes(&b), n);
+        bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        assert_int_equal(hy_record_parse(bytes, n, MAX, &r, &need, &why), -EBADMSG);
+        assert_non_null(why);
+        assert_null(r.bytes);
+    }
+}
+
+static void test_a_record_over_the_limit_is_not_waited_for(void **state)
+{
+    /* Heads with true checksums: of 5 bytes and of 2^64-1. */
+    uint8_t five[12] = {5}, endless[12];
+    struct hy_record r;
+    const char *why = NULL;
+    size_t need;
+
+    (void)state;
+    memset(endless, 0xff, 8);
+    for (int i = 0; i < 2; i++) {
+        uint8_t *head = i ? endless : five;
+        uint32_t check = hy_crc32c_mask(hy_crc32c(0, head, 8));
+
+        for (int k = 0; k < 4; k++)
+            head[8 + k] = (uint8_t)(check >> 8 * k);
+    }
+    assert_int_equal(hy_record_parse(five, sizeof five, 4, &r, &need, &why), -EMSGSIZE);
+    assert_string_equal(why, "a record that is too long");
+    assert_int_equal(hy_record_parse(five, sizeof five, 5, &r, &need, &why), 0);
+    assert_int_equal(need, 21);
+    assert_int_equal(hy_record_parse(endless, sizeof endless, SIZE_MAX, &r, &need, &why), -EMSGSIZE);
+}
+
+static void test_a_full_buffer_stays_as_it_was(void **state)
+{
+    hy_cleanup_buf struct hy_buf b;
+    uint8_t *at;
+
+    (void)state;
+    hy_buf_init(&b, 40);
+    assert_int_equal(hy_record_append(&b, "hop", 3), 0);
+    assert_int_equal(hy_record_append(&b, "hops", 6), -ENOBUFS);
+    assert_int_equal(hy_record_begin(&b, SIZE_MAX - 8, &at), -ENOBUFS);
+    assert_int_equal(b.len, 19);
+    assert_int_equal(hy_record_append(&b, "hops!", 5), 0);
+    assert_int_equal(b.len, 40);
+}
+
+static int append_some(void *arg)
+{
+    hy_cleanup_buf struct hy_buf b;
+    int rc = 0;
+
+    (void)arg;
+    hy_buf_init(&b, MAX);
+    for (size_t n = 1; n < 4000 && rc == 0; n *= 3) {
+        static const uint8_t zeros[4000];
+        size_t before = b.len;
+
+        rc = hy_record_append(&b, zeros, n);
+        assert_int_equal(b.len, rc < 0 ? before : before + n + 16);
+    }
+    return rc;
+}
+
+static void test_faults_in_appending(void **state)
+{
+    (void)state;
+    hy_each_fault(HY_SEAM_ALLOC, append_some, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_checksum_is_castagnolis),
+        cmocka_unit_test(test_tables_and_processor_agree_at_every_length_and_place),
+        cmocka_unit_test(test_a_checksum_goes_on_where_it_stood),
+        cmocka_unit_test(test_records_are_what_tensorflow_writes),
+        cmocka_unit_test(test_what_tensorflow_wrote_is_read),
+        cmocka_unit_test(test_half_a_record_is_waited_for_and_says_for_how_much),
+        cmocka_unit_test(test_every_flipped_bit_is_noticed),
+        cmocka_unit_test(test_a_record_over_the_limit_is_not_waited_for),
+        cmocka_unit_test(test_a_full_buffer_stays_as_it_was),
+        cmocka_unit_test(test_faults_in_appending),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
