@@ -1,8 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hopyard: any program over many parameters, in parallel, with nothing lost."""
+"""hopyard: any program or Python function over many parameters, in parallel, with nothing lost."""
 
-from . import search
-from ._hopyard import Error
+import importlib
+from typing import Any
+
+from ._errors import Error, RunError, Stopped, TrialsFailed
 from ._hopyard import version as __version__
+from ._report import report
+from .space import choice, integer, log, uniform
 
-__all__ = ["Error", "__version__", "search"]
+__all__ = [
+    "Error", "RunError", "Stopped", "TrialsFailed", "__version__", "choice", "experiment", "integer", "log", "report",
+    "search", "uniform",
+]  # fmt: skip
+
+_LATER = ("experiment", "search")  # imported when they are used, since importing hopyard is to cost nothing
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module 'hopyard' has no attribute '{name}'")

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Python function on its way to its trials: checked, then bundled.
+
+A bundle is one line of JSON, a newline, and the function as cloudpickle has it. The run keeps it, so
+that a run can be resumed when nothing is left of the process that started it. Functions of modules
+that can be imported go by reference; those of __main__ by value, so that nobody imports a script again.
+"""
+
+import functools
+import inspect
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Collection
+from types import MethodType
+from typing import Any
+
+from . import _code
+from ._errors import Error
+
+LIMIT = 48 * 1024 * 1024
+
+# ---- checks ------------------------------------------------------------------------
+
+
+def name_of(fn: Any) -> str:
+    """What to call a function in a sentence and in a table."""
+    if isinstance(fn, functools.partial):
+        return name_of(fn.func)
+    if isinstance(fn, MethodType):
+        return f"{type(fn.__self__).__name__}.{fn.__name__}"
+    name = getattr(fn, "__name__", None)
+    return "lambda" if name == "<lambda>" else name or type(fn).__name__
+
+
+def _quoted(names: Collection[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names)
+
+
+def check(fn: Any, names: Collection[str]) -> None:
+    """Says now what the first trial would: that these hyperparameters do not fit the function."""
+    if not callable(fn):
+        raise Error(f"a function is needed, and {fn!r:.60} is none")
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except (ValueError, TypeError):  # some functions written in C do not say what they take
+        return
+    positional = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY and p.default is p.empty]
+    if positional:
+        raise Error(
+            f"{name_of(fn)}() takes {_quoted(positional)} by position only, and hyperparameters are given "
+            "by name; remove the '/' from its parameters"
+        )
+    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    strange = [name for name in names if name not in {p.name for p in named}]
+    if strange and not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        takes = ", ".join(p.name for p in named) or "no hyperparameters"
+        raise Error(f"{name_of(fn)}() takes no {_quoted(strange)}; it takes {takes}")
+    missing = [p.name for p in named if p.default is p.empty and p.name not in names]
+    if missing:
+        raise Error(
+            f"{name_of(fn)}() needs {_quoted(missing)} and gets no value for it; add it to the space, "
+            "or give it a default"
+        )
+
+
+# ---- pickling ------------------------------------------------------------------------
+
+
+class _TooBig(Exception):
+    pass
+
+
+class _Bounded(io.BytesIO):
+    """A file in memory that takes no more than a bundle may have."""
+
+    def write(self, data: Any) -> int:
+        if self.tell() + memoryview(data).nbytes > LIMIT:
+            raise _TooBig
+        return super().write(data)
+
+
+class _Scale(io.RawIOBase):
+    """A file that only counts."""
+
+    size = 0
+
+    def write(self, data: Any) -> int:
+        size = memoryview(data).nbytes
+        self.size += size
+        return size
+
+
+def _dump(value: Any, file: Any) -> None:
+    import cloudpickle
+
+    cloudpickle.Pickler(file).dump(value)
+
+
+def _size(value: Any) -> int | None:
+    """Of its pickle; None when it cannot be pickled."""
+    scale = _Scale()
+    try:
+        _dump(value, scale)
+    except Exception:  # a class may raise what it likes
+        return None
+    return scale.size
+
+
+def _kind(value: Any) -> str:
+    cls = type(value)
+    name = (
+        cls.__qualname__
+        if cls.__module__ in ("builtins", "__main__")
+        else f"{cls.__module__}.{cls.__qualname__}"
+    )
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
+def _culprit(value: Any, seen: set[int]) -> list[tuple[str, Any]]:
+    """The way to the innermost variable that cannot be pickled."""
+    for name, part in _code.uses(value):
+        if id(part) in seen or _size(part) is not None:
+            continue
+        seen.add(id(part))
+        return [(name, part), *(_culprit(part, seen) if _code.by_value(part) else ())]
+    return []
+
+
+def _why_not(fn: Any, error: Exception) -> str:
+    way = _culprit(fn, {id(fn)})
+    if not way:
+        return f"{name_of(fn)} cannot be pickled: {error}"
+    (name, part), through = way[-1], [name for name, _ in way[:-1] if name != "self"]
+    by = f" by way of {_quoted(through)}" if through else ""
+    reason = "" if type(part).__name__ in str(error) else f" ({error})"
+    return (
+        f"{name_of(fn)} uses '{name}' ({_kind(part)}){by}, which cannot be pickled{reason}; "
+        "make it inside the function"
+    )
+
+
+def _too_big(fn: Any) -> str:
+    parts = [(size, name, part) for name, part in _code.uses(fn) if (size := _size(part)) is not None]
+    said = f"{name_of(fn)} and what it uses are over {LIMIT >> 20} MB when pickled"
+    if parts:
+        size, name, part = max(parts, key=lambda p: p[0])
+        said += f": '{name}' ({_kind(part)}) alone is {size / (1 << 20):.0f} MB"
+    return f"{said}; load it inside the function"
+
+
+def pickled(fn: Callable[..., Any]) -> bytes:
+    file = _Bounded()
+    try:
+        _dump(fn, file)
+    except _TooBig:
+        raise Error(_too_big(fn)) from None
+    except Exception as error:  # a class may raise what it likes
+        raise Error(_why_not(fn, error)) from error
+    return file.getvalue()
+
+
+# ---- the bundle ------------------------------------------------------------------------
+
+
+def search_path() -> list[str]:
+    """sys.path, for a process that may start in another folder."""
+    return list(dict.fromkeys(os.path.abspath(entry) for entry in sys.path if isinstance(entry, str)))
+
+
+def make(fn: Callable[..., Any], metric: str | None, direction: str, optional: bool) -> bytes:
+    head = {
+        "name": name_of(fn),
+        "path": search_path(),
+        "preload": _code.preload(fn),
+        "compat": "hopyard.compat" in sys.modules,
+        "metric": metric,
+        "direction": direction,
+        "optional": optional,
+    }
+    return json.dumps(head).encode() + b"\n" + pickled(fn)

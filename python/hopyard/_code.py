@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a function refers to: the variables that travel with it, and the modules it will import.
+
+Nothing is imported or run to find out: code objects are read.
+"""
+
+import dis
+import functools
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from importlib.machinery import ModuleSpec, PathFinder
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+
+def instructions(code: CodeType) -> Iterator[dis.Instruction]:
+    """Those of the functions and classes within it too."""
+    yield from dis.get_instructions(code)
+    for const in code.co_consts:
+        if isinstance(const, CodeType):
+            yield from instructions(const)
+
+
+# ---- variables -------------------------------------------------------------------
+
+
+def _of_function(fn: FunctionType) -> Iterator[tuple[str, Any]]:
+    names = dict.fromkeys(i.argval for i in instructions(fn.__code__) if i.opname == "LOAD_GLOBAL")
+    yield from ((name, fn.__globals__[name]) for name in names if name in fn.__globals__)
+    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or ()):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+    defaults = fn.__defaults__ or ()
+    yield from zip(fn.__code__.co_varnames[fn.__code__.co_argcount - len(defaults) :], defaults)
+    yield from (fn.__kwdefaults__ or {}).items()
+    yield from vars(fn).items()
+
+
+def uses(value: Any) -> Iterator[tuple[str, Any]]:
+    """The variables that are pickled with a value that goes by value: their names and contents."""
+    if isinstance(value, FunctionType):
+        yield from _of_function(value)
+    elif isinstance(value, MethodType):
+        yield "self", value.__self__
+        yield value.__name__, value.__func__
+    elif isinstance(value, (staticmethod, classmethod)):
+        yield value.__name__, value.__func__
+    elif isinstance(value, property):
+        yield from ((f.__name__, f) for f in (value.fget, value.fset) if f)
+    elif isinstance(value, functools.partial):
+        yield getattr(value.func, "__name__", "func"), value.func
+        yield from ((f"argument {i}", arg) for i, arg in enumerate(value.args, 1))
+        yield from value.keywords.items()
+    else:
+        if not isinstance(value, type):
+            yield type(value).__name__, type(value)
+        yield from dict(getattr(value, "__dict__", {})).items()
+
+
+def owner_of(value: Any) -> Any:
+    """The function or class that says where a value is from."""
+    return value if isinstance(value, (FunctionType, BuiltinFunctionType, type)) else type(value)
+
+
+def _in_module(owner: Any) -> Any:
+    """What its module has under its name."""
+    found: Any = sys.modules.get(owner.__module__ or "")
+    for part in owner.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def by_value(value: Any) -> bool:
+    """Whether cloudpickle takes it apart, because no module has it for the trial to import."""
+    if isinstance(value, (MethodType, staticmethod, classmethod, property, functools.partial)):
+        return True
+    owner = owner_of(value)
+    if isinstance(value, (ModuleType, BuiltinFunctionType)):
+        return False
+    if owner.__module__ == "__main__":
+        return True
+    if isinstance(owner, type) and _is_foreign(owner.__module__):  # such classes know how to be pickled
+        return False
+    return _in_module(owner) is not owner
+
+
+# ---- modules ----------------------------------------------------------------------
+
+
+def _spec(name: str) -> ModuleSpec | None:
+    """Where a module is, without importing it or its parents."""
+    if name in sys.modules:
+        return vars(sys.modules[name]).get("__spec__")
+    spec, path, done = None, None, ""
+    for part in name.split("."):
+        done = f"{done}.{part}" if done else part
+        spec = PathFinder.find_spec(done, path)
+        if spec is None:
+            return None
+        path = spec.submodule_search_locations or []
+    return spec
+
+
+def _is_installed(spec: ModuleSpec) -> bool:
+    places = [spec.origin or "", *(spec.submodule_search_locations or ())]
+    return any({"site-packages", "dist-packages"} & set(place.split(os.sep)) for place in places)
+
+
+def _is_stdlib(name: str | None) -> bool:
+    return (name or "builtins").partition(".")[0] in sys.stdlib_module_names
+
+
+def _is_foreign(name: str | None) -> bool:
+    """Whether a module is Python's or installed: none of the user's files."""
+    if _is_stdlib(name):
+        return True
+    spec = _spec(name or "")
+    return spec is not None and _is_installed(spec)
+
+
+def _code_of(spec: ModuleSpec) -> CodeType | None:
+    """A module's code, which is not run; None where there is none to be had."""
+    try:
+        code: CodeType | None = spec.loader.get_code(spec.name)  # type: ignore[union-attr]
+    except (AttributeError, ImportError, SyntaxError):  # the trial will say it, if it matters there
+        return None
+    return code
+
+
+def imports(code: CodeType, package: str | None) -> Iterator[str]:
+    """The names of modules, and of what may be one, in its import statements; `keras`, where tf.keras is."""
+    before: list[Any] = [0, None]  # the operands of the two instructions before: level and members
+    for i in instructions(code):
+        if i.opname == "EXTENDED_ARG":
+            continue
+        if i.opname == "IMPORT_NAME" and (package or not before[0]):
+            name = importlib.util.resolve_name("." * before[0] + i.argval, package)
+            yield name
+            yield from (f"{name}.{member}" for member in before[1] or ())
+        elif i.argval == "keras" and i.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            yield "keras"
+        before = [before[1], i.argval]
+
+
+class _Preload:
+    """A walk over values and modules that collects the installed modules they need."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, None] = {}
+        self.values: list[Any] = []  # seen: in order, and kept alive so that no id is given twice
+        self.ids: set[int] = set()
+        self.modules: set[str] = set()
+
+    def module(self, name: str) -> None:
+        if name in self.modules or name == "__main__" or _is_stdlib(name):
+            return
+        self.modules.add(name)
+        spec = _spec(name)
+        if spec is None:
+            return
+        if not _is_installed(spec):
+            self.code(_code_of(spec), spec.parent)
+            return
+        top = name.partition(".")[0]
+        # Their inner modules come with them, in the order that they like.
+        self.found[top if top in ("tensorflow", "keras") else name] = None
+
+    def code(self, code: CodeType | None, package: str | None) -> None:
+        for name in imports(code, package) if code else ():
+            self.module(name)
+
+    def add(self, value: Any) -> None:
+        if id(value) not in self.ids:
+            self.ids.add(id(value))
+            self.values.append(value)
+
+    def look(self, value: Any) -> None:
+        if isinstance(value, ModuleType):
+            self.module(value.__name__)
+            return
+        self.module(owner_of(value).__module__ or "builtins")
+        if not by_value(value):
+            return
+        if isinstance(value, FunctionType):
+            self.code(value.__code__, value.__globals__.get("__package__"))
+        for _, part in uses(value):
+            self.add(part)
+
+
+def preload(fn: Any) -> list[str]:
+    """The installed modules that a function, and the user's modules behind it, import.
+
+    Never the user's own modules: they may do anything when they are imported.
+    """
+    walk = _Preload()
+    walk.add(fn)
+    for value in walk.values:  # grows as it goes
+        walk.look(value)
+    return list(walk.found)

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The family of errors: all are hopyard.Error."""
+
+from typing import TYPE_CHECKING
+
+from ._hopyard import Error as Error
+
+if TYPE_CHECKING:
+    from ._result import Result
+
+
+class RunError(Error):
+    """A run that did not come to its end; `result` is what is there of it."""
+
+    result: "Result"
+
+    def __init__(self, message: str, result: "Result | None" = None) -> None:  # None: while it is unpickled
+        super().__init__(message)
+        if result is not None:
+            self.result = result
+
+
+class TrialsFailed(RunError):
+    """Every trial of the run failed; the message has the first one's traceback."""
+
+
+class Stopped(RunError):
+    """The run was stopped; experiment.resume goes on with it."""
+
+
+for _class in (RunError, TrialsFailed, Stopped):
+    _class.__module__ = "hopyard"  # as people know them

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run from its start to its result, by way of the program `hopyard`."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import _bundle, _program, _show, _tensorboard, space
+from ._errors import Error, RunError, Stopped, TrialsFailed
+from ._result import Result, load
+
+DEFAULT_METRIC = "metric"  # what a returned number is called
+
+Project = str | os.PathLike[str] | None
+
+
+def direction_of(text: str) -> str:
+    direction = text.lower() if isinstance(text, str) else ""
+    if direction not in ("max", "min"):
+        raise Error(f"there is no direction {text!r}; it is 'max' or 'min'")
+    return direction
+
+
+def option(name: str, value: object) -> list[str]:
+    """`--name value`; nothing for None."""
+    return [] if value is None else [f"--{name}", str(value)]
+
+
+def application_of(spark: Any) -> str:
+    """The id of a SparkSession's application, if that runs on this machine."""
+    context = getattr(spark, "sparkContext", spark)
+    master = getattr(context, "master", None)
+    if master is None:
+        raise Error(f"spark takes a SparkSession, or None for this machine; {spark!r:.60} is neither")
+    if not master.startswith("local"):
+        raise Error(
+            f"this session's master is '{master}', and running on Spark's executors is not there yet; "
+            "spark=None runs on this machine"
+        )
+    return str(context.applicationId)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all runs take; experiment's documentation says what each is."""
+
+    direction: str = "max"
+    metric: str | None = None
+    parallel: int | None = None
+    memory: int | float | str | None = None
+    timeout: int | float | str | None = None
+    retries: int = 0
+    seed: int | None = None
+    gpus: int | float | None = None
+    name: str | None = None
+    project: Project = None
+    tensorboard: bool = True
+    app_id: str | None = None
+    spark: Any = None
+    hosts: str | Iterable[str] | None = None
+    detach: bool = False
+
+    def options(self) -> list[str]:
+        """As the command line has them."""
+        app_id = self.app_id if self.spark is None or self.app_id else application_of(self.spark)
+        hosts = self.hosts if self.hosts is None or isinstance(self.hosts, str) else ",".join(self.hosts)
+        return [
+            *option(direction_of(self.direction), self.metric or DEFAULT_METRIC),
+            *option("parallel", self.parallel),
+            *option("memory", self.memory if isinstance(self.memory, str | None) else int(self.memory)),
+            *option("timeout", self.timeout if isinstance(self.timeout, str | None) else f"{self.timeout}s"),
+            *option("retries", self.retries),
+            *option("seed", self.seed),
+            *option("gpus", self.gpus),
+            *option("name", self.name),
+            *option("app-id", app_id),
+            *option("hosts", hosts),
+        ]
+
+
+# ---- from its start ... ------------------------------------------------------------------------
+
+
+def python(module: str, *args: str) -> list[str]:
+    """The command that runs a module of ours; -P: not one that lies in the folder we are in."""
+    if not sys.executable:
+        raise Error(
+            "sys.executable does not say which Python this is, so that no trial can be started with it"
+        )
+    return [sys.executable, "-P", "-m", module, *args]
+
+
+def _number(said: str) -> int:
+    """The run's number in what `run` or `resume` have said."""
+    return int(json.loads(said.splitlines()[-1])["run"])
+
+
+def start(
+    args: Sequence[str], settings: Settings, command: Sequence[str], bundle: bytes = b""
+) -> tuple[int, str | None]:
+    """Starts a run, and a TensorBoard on it: its number, and the address.
+
+    Who hits Ctrl-C meanwhile wants no run, and it must not be left behind unknown.
+    """
+    project = settings.project
+    with _show.interrupts() as noted:
+        with space.short([*args, *settings.options()]) as options:
+            said = _program.call(
+                "run", "--detach", "--json", *options, "--", *command, project=project, input=bundle
+            )
+        run = _number(said)
+        address = _tensorboard.show(run, project) if settings.tensorboard and not noted else None
+        if noted:
+            _program.call("stop", str(run), project=project)
+    if noted:
+        raise KeyboardInterrupt(f"run {run} was stopped while it started")
+    return run, address
+
+
+def function(
+    fn: Callable[..., Any],
+    values: Mapping[str, Any],
+    kind: str,
+    search: Sequence[str],
+    settings: Settings,
+    optional: bool = True,
+) -> Result:
+    """A run of a function over a space. The kind of search is one of space.arguments'."""
+    dimensions = space.arguments(values, kind)
+    names = list(values)
+    _bundle.check(fn, names)
+    bundle = _bundle.make(fn, settings.metric, direction_of(settings.direction), optional)
+    title = f"{_bundle.name_of(fn)}({', '.join(names)})"
+    args = [
+        "--function",
+        "-",
+        "--title",
+        title,
+        *(["--metric-optional"] if optional else []),
+        *search,
+        *dimensions,
+    ]
+    run, address = start(args, settings, python("hopyard._trial"), bundle)
+    if settings.detach:
+        return load(run, settings.project, address)
+    return watch(run, settings.project, address)
+
+
+def resume(run: int | str, project: Project, tensorboard: bool) -> tuple[int, str | None]:
+    """Goes on with a run: its number, and the address of its TensorBoard."""
+    number = _number(_program.call("resume", str(run), "--detach", "--json", project=project))
+    return number, _tensorboard.show(number, project) if tensorboard else None
+
+
+# ---- ... to its end ---------------------------------------------------------------------------
+
+
+def watch(run: int, project: Project, address: str | None) -> Result:
+    """Shows a run to its end; its result, or what is to be raised for it."""
+    status = _show.show(run, project)
+    return conclude(load(run, project, address), status)
+
+
+def _failed(result: Result) -> str:
+    count, first = len(result.trials), result.trials[0]
+    if count == 1:
+        return f"the trial of run {result.run} failed: {first.error}"
+    return f"all {count} trials of run {result.run} failed; trial {first.number}: {first.error}"
+
+
+def conclude(result: Result, status: int) -> Result:
+    """The result, unless the run was left, did not come to its end, or has nothing to show.
+
+    The status is that of `hopyard attach`: 0 or 130 for a run that goes on means that the user has left it.
+    """
+    run, go_on = result.run, f"experiment.resume({result.run}) goes on with it"
+    if result.state == "running" and status in (0, 130):
+        raise KeyboardInterrupt(_show.how_to_go_on(run))
+    if result.state == "running":
+        raise RunError(f"hopyard attach ended with status {status}; {_show.how_to_go_on(run)}", result)
+    if result.state == "stopped":
+        raise Stopped(f"run {run} was stopped when {result.count('done')} trials were done; {go_on}", result)
+    if result.state == "interrupted":
+        raise RunError(f"run {run}: its driver has died; what has ended is safe, and {go_on}", result)
+    if result.state == "failed":
+        raise RunError(f"run {run} failed: {result.message}; {go_on}", result)
+    if result.trials and result.count("failed") == len(result.trials):
+        raise TrialsFailed(_failed(result), result)
+    return result

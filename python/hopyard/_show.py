@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run before a person's eyes: `hopyard attach` in a terminal, in a notebook or in a pipe.
+
+What is shown, and what Ctrl-C does in a terminal, is the program's business.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from . import _program
+from ._errors import Error
+
+
+@contextmanager
+def interrupts(then: Callable[[], Any] = lambda: None) -> Iterator[list[int]]:
+    """Within it Ctrl-C is noted in the list, and `then` is called, instead of what would happen else.
+
+    A handler of ours, rather than SIG_IGN, which a child would inherit. Only the main thread may set
+    one; in others, and where Ctrl-C is ignored, everything stays as it is.
+    """
+    noted: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before in (signal.SIG_IGN, None):
+        yield noted
+        return
+
+    def hear(number: int, frame: Any) -> None:
+        noted.append(number)
+        then()
+
+    signal.signal(signal.SIGINT, hear)
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def in_notebook() -> bool:
+    """Whether this is a Jupyter kernel."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    return getattr(shell, "kernel", None) is not None
+
+
+def _terminal() -> int | None:
+    """The file descriptor of sys.stdout, where that is a terminal."""
+    try:
+        fd = sys.stdout.fileno()
+    except (AttributeError, OSError, ValueError):  # None, redirected or closed
+        return None
+    return fd if os.isatty(fd) else None
+
+
+def how_to_go_on(run: int) -> str:
+    return (
+        f"run {run} goes on; come back with experiment.attach({run}), or in a terminal with: "
+        f"hopyard attach {run}; end it with: hopyard stop {run}; go on after that with: hopyard resume {run}"
+    )
+
+
+def _in_terminal(command: list[str], fd: int) -> int:
+    """Ctrl-C is for the child, which has got it too, and asks what to do."""
+    sys.stdout.flush()
+    with interrupts():
+        return subprocess.Popen(command, stdout=fd).wait()
+
+
+@contextmanager
+def _watching(command: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """`hopyard attach` in a session of its own: Ctrl-C reaches only us. Its complaint is an Error."""
+    with tempfile.TemporaryFile() as errors:
+        with subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True,
+            errors="replace", start_new_session=True,
+        ) as child:  # fmt: skip
+            try:
+                yield child
+            except BaseException:
+                child.terminate()  # it only watches: the run goes on
+                raise
+        errors.seek(0)
+        said = _program.sentence("attach", errors.read())
+    if child.returncode and said:
+        raise Error(said)
+
+
+def _in_pipe(command: list[str]) -> int:
+    """Nobody can be asked: Ctrl-C stops the run, as it does for the program alone."""
+    with _watching(command) as child, interrupts(lambda: child.send_signal(signal.SIGINT)):
+        for line in child.stdout or ():
+            if sys.stdout is not None:
+                sys.stdout.write(line)
+                sys.stdout.flush()
+    return child.returncode
+
+
+def _in_notebook(command: list[str], run: int) -> int:
+    """Each line is a fragment that takes the place of the one before. An interrupt only leaves the run."""
+    from IPython.display import HTML, display
+
+    shown = display(HTML(""), display_id=True)
+    try:
+        with _watching([*command, "--html"]) as child:
+            for line in child.stdout or ():
+                shown.update(HTML(line))
+    except KeyboardInterrupt:
+        print(how_to_go_on(run))
+        raise KeyboardInterrupt(f"run {run} goes on") from None
+    return child.returncode
+
+
+def show(run: int, project: str | os.PathLike[str] | None = None) -> int:
+    """Until the run has ended, or the user has left it: the exit status of `hopyard attach`."""
+    command = _program.command("attach", str(run), project=project)
+    fd = _terminal()
+    if in_notebook():
+        return _in_notebook(command, run)
+    return _in_pipe(command) if fd is None else _in_terminal(command, fd)
+
+
+def wait(run: int, project: str | os.PathLike[str] | None = None) -> int:
+    """The same, and nothing is shown."""
+    command = _program.command("attach", str(run), project=project)
+    quiet = subprocess.DEVNULL
+    return subprocess.run(command, stdin=quiet, stdout=quiet, start_new_session=True, check=False).returncode

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hopyard tensorboard` in the background: it ends with this process."""
+
+import atexit
+import os
+import subprocess
+import sys
+import tempfile
+
+from . import _program
+from ._errors import Error
+
+_of_run: tuple[int, subprocess.Popen[bytes]] | None = None  # and the process it belongs to: a fork has none
+
+
+def launch(what: str, project: str | os.PathLike[str] | None = None) -> tuple[subprocess.Popen[bytes], str]:
+    """One on a run or a folder: its process, and its address.
+
+    In a session of its own: a Ctrl-C is for us. It knows by --owner when we are gone.
+    """
+    command = _program.command("tensorboard", what, "--owner", str(os.getpid()), project=project)
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+        )
+        assert process.stdout is not None
+        address = process.stdout.readline().decode(errors="replace").strip().rpartition(" ")[2]
+        if address.startswith("http"):
+            return process, address
+        process.communicate()
+        errors.seek(0)
+        said = _program.sentence("tensorboard", errors.read())
+    raise Error(said or "hopyard tensorboard ended without an address")
+
+
+@atexit.register
+def stop() -> None:
+    """Ends the one of our last run."""
+    global _of_run
+    if _of_run and _of_run[0] == os.getpid():
+        _of_run[1].terminate()
+        _of_run[1].communicate()
+    _of_run = None
+
+
+def show(run: int, project: str | os.PathLike[str] | None = None) -> str | None:
+    """The address of one on this run, in place of that of an older run.
+
+    A run does without: where there is no TensorBoard a line on sys.stderr says so.
+    """
+    global _of_run
+    stop()
+    try:
+        process, address = launch(str(run), project)
+    except Error as error:
+        print(f"hopyard: no TensorBoard: {error}", file=sys.stderr)
+        return None
+    _of_run = os.getpid(), process
+    return address
