@@ -8,23 +8,24 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_ROOT_USER_ACTION = ignore
 
-TOOLS   := 'pip>=23.1' 'meson>=1.3' ninja 'meson-python>=0.17' 'pytest>=8'
+TOOLS   := 'pip>=23.1' 'meson>=1.3' ninja 'meson-python>=0.17' 'pytest>=8' 'cloudpickle>=3'
+LEARN   := 'tensorflow>=2.16' tensorboard scikit-learn
+CHECK   := pandas pyarrow ipykernel nbclient
 SOURCES := meson.build meson_options.txt pyproject.toml \
-           $(shell find src proto python examples bench -name '*.[ch]' -o -name '*.proto' \
+           $(shell find src proto python bench -name '*.[ch]' -o -name '*.proto' \
                    -o -name meson.build -o -path 'python/*.py*' -not -name '*.pyc')
-DIGITS  := $(CURDIR)/build/wheel/examples/digits --data $(CURDIR)/data/digits.csv
 
-.PHONY: help setup demo test bench bench-core bench-search bench-schedule clean distclean \
+.PHONY: help setup demo test bench bench-core bench-search bench-schedule bench-python clean distclean \
         system-build system-test system-bench
 
 help:
 	@echo 'make setup           installs what is missing, builds, fills .venv'
-	@echo 'make demo            a search over a small neural network, two trials at a time'
+	@echo 'make demo            a grid search over a small Keras model, two trials at a time'
 	@echo 'make test            every suite (T="base e2e": only these)'
-	@echo 'make bench           the figures: bench-core, bench-search and bench-schedule'
-	@echo 'make clean           removes what was built (distclean: the environment and the data too)'
+	@echo 'make bench           the figures: bench-core, bench-search, bench-schedule and bench-python'
+	@echo 'make clean           removes what was built (distclean: the environment too)'
 
-setup: build/.installed data/digits.csv
+setup: build/.installed
 
 # The system's packages are looked at every time (it is quick), but never make anything old.
 system-build:
@@ -43,21 +44,23 @@ build/.installed: $(SOURCES) .venv/.tools
 	.venv/bin/pip install --quiet --no-build-isolation --no-deps --force-reinstall -Cbuild-dir=build/wheel .
 	@touch $@
 
-data/digits.csv: tools/digits.py | .venv/.tools
-	.venv/bin/pip install --quiet scikit-learn
-	.venv/bin/python tools/digits.py $@
+# TensorFlow is large: who only compiles has no need of it.
+.venv/.learn: Makefile .venv/.tools
+	.venv/bin/pip install --quiet $(LEARN)
+	@touch $@
 
-demo: setup
+.venv/.check: Makefile .venv/.learn
+	.venv/bin/pip install --quiet $(CHECK)
+	@touch $@
+
+demo: setup .venv/.learn
 	@rm -rf build/demo && mkdir -p build/demo
-	HOPYARD_PROJECT=build/demo .venv/bin/hopyard run --grid lr=0.5,0.1,0.02 --grid hidden=16,64 \
-	    --max accuracy --parallel 2 -- $(DIGITS) --lr {lr} --hidden {hidden}
-	HOPYARD_PROJECT=build/demo .venv/bin/hopyard best 1
-	@echo "What each trial printed is in $$(echo build/demo/Logs/TensorFlow/*/*)"
+	HOPYARD_PROJECT=build/demo .venv/bin/python examples/digits.py
 
-test: system-test setup
+test: system-test setup .venv/.check
 	@.venv/bin/python tests/run $(T)
 
-bench: bench-core bench-search bench-schedule
+bench: bench-core bench-search bench-schedule bench-python
 
 bench-core: system-bench setup
 	.venv/bin/python bench/core.py
@@ -69,8 +72,11 @@ bench-search: setup
 bench-schedule: setup
 	.venv/bin/python bench/schedule.py build/wheel/bench_schedule
 
+bench-python: setup .venv/.learn
+	.venv/bin/python bench/python.py
+
 clean:
 	rm -rf build bench/results
 
 distclean: clean
-	rm -rf .venv data
+	rm -rf .venv

@@ -1,0 +1,547 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The names of hops that need no run: the project and its files, models, devices, a session's settings.
+
+What runs something is tests/e2e/test_guides.py's.
+"""
+
+import getpass
+import os
+import sys
+import types
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import hopyard
+from hopyard import devices, hdfs, tensorboard, util
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    folder = tmp_path / "projects" / "demo"
+    folder.mkdir(parents=True)
+    for name in ("HOPYARD_TRIAL_DIR", "HOPYARD_GPUS", "NUM_TF_PS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOPYARD_PROJECT", str(folder))
+    return folder
+
+
+@pytest.fixture
+def trial(project, monkeypatch):
+    folder = project / "Logs" / "TensorFlow" / "local-1" / "1" / "lr=0.1"
+    folder.mkdir(parents=True)
+    monkeypatch.setenv("HOPYARD_TRIAL_DIR", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def hops():
+    """`import hops`, and nothing left of it for other tests."""
+    finders, modules = list(sys.meta_path), set(sys.modules)
+    import hopyard.compat
+    import hops.allreduce
+    import hops.experiment
+    import hops.hdfs
+    import hops.model
+    import hops.numpy_helper
+    import hops.pandas_helper
+    import hops.tensorboard
+    import hops.tflauncher
+    import hops.util
+
+    yield hops
+    sys.meta_path[:] = finders
+    for name in set(sys.modules) - modules:
+        if name.startswith(("hops", "hopyard.compat")):
+            del sys.modules[name]
+    del hopyard.compat
+
+
+class Session:
+    """As much of a SparkSession as hopyard looks at."""
+
+    def __init__(self, master="local[2]", **settings):
+        names = {name.replace("_", "."): value for name, value in settings.items()}
+        conf = types.SimpleNamespace(get=lambda name, default=None: names.get(name, default))
+        self.sparkContext = types.SimpleNamespace(
+            master=master, applicationId="local-77", getConf=lambda: conf
+        )
+
+
+# ---- the project
+
+
+def test_project_path_ends_in_a_slash_and_is_the_folder_named_by_the_environment(project):
+    assert hdfs.project_path() == f"{project}/"
+    assert hdfs.project_name() == "demo"
+    assert hdfs.project_user() == f"demo__{getpass.getuser()}"
+
+
+def test_the_project_is_the_folder_we_are_in_where_nothing_else_is_said(project, monkeypatch, tmp_path):
+    monkeypatch.delenv("HOPYARD_PROJECT")
+    monkeypatch.chdir(tmp_path)
+    assert hdfs.project_path() == f"{tmp_path}/"
+
+
+def test_a_trial_knows_its_project_even_if_the_environment_names_another(
+    trial, project, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("HOPYARD_PROJECT", str(tmp_path / "elsewhere"))
+    assert hdfs.project_path() == f"{project}/"
+
+
+def test_the_project_gets_its_folders_when_it_is_first_used(project):
+    assert os.listdir(project) == []
+    hdfs.project_path()
+    assert sorted(os.listdir(project)) == ["Jupyter", "Logs", "Models", "Resources"]
+
+
+def test_another_project_lies_beside_ours_and_is_not_made(project):
+    assert hdfs.project_path("other") == f"{project.parent}/other/"
+    assert hdfs.project_path("demo") == f"{project}/"
+    assert os.listdir(project.parent) == ["demo"]
+
+
+def test_a_project_that_cannot_be_furnished_is_a_sentence(project, monkeypatch):
+    monkeypatch.setenv("HOPYARD_PROJECT", "/proc/demo")
+    with pytest.raises(
+        hopyard.Error, match="cannot make the folder 'Resources' of the project '/proc/demo': .*; set"
+    ):
+        hdfs.project_path()
+
+
+def test_a_project_on_hdfs_has_a_path_and_its_files_are_not_here_yet(project, monkeypatch):
+    monkeypatch.setenv("HOPYARD_PROJECT", "hdfs://nn:8020/Projects/demo/")
+    assert hdfs.project_path() == "hdfs://nn:8020/Projects/demo/"
+    assert hdfs.project_name() == "demo"
+    with pytest.raises(hopyard.Error, match="HDFS is not here yet"):
+        hdfs.exists("Resources")
+
+
+# ---- paths
+
+
+@pytest.mark.parametrize(
+    ("path", "is_"),
+    [
+        ("Resources/a.csv", "{project}/Resources/a.csv"),
+        ("/Resources/a.csv", "{project}/Resources/a.csv"),
+        ("{project}/Resources/a.csv", "{project}/Resources/a.csv"),
+        ("file://{project}/Resources/a.csv", "{project}/Resources/a.csv"),
+        ("{project}//Resources/a.csv", "{project}/Resources/a.csv"),
+        ("/Projects/demo/Resources/a.csv", "{project}/Resources/a.csv"),
+        ("/Projects/other/a.csv", "{project}/../other/a.csv"),
+        ("{project}/../other/a.csv", "{project}/../other/a.csv"),
+        ("/etc/passwd", "{project}/etc/passwd"),
+        ("", "{project}"),
+    ],
+)
+def test_paths_are_the_projects(project, path, is_):
+    expected = os.path.normpath(is_.format(project=project))
+    assert hdfs.abs_path(path.format(project=project)) == expected
+
+
+def test_a_path_on_hdfs_is_not_here_yet(project):
+    with pytest.raises(
+        hopyard.Error, match="'hdfs://nn/Projects/x' is not on this machine, and HDFS is not here yet"
+    ):
+        hdfs.exists("hdfs://nn/Projects/x")
+
+
+@pytest.mark.parametrize(
+    "path", ["", "/", ".", "Resources/..", "{project}", "{project}/..", "/Projects/demo"]
+)
+def test_the_project_itself_is_never_removed(project, path):
+    (project / "precious").write_text("x")
+    for remove in (hdfs.rmr, lambda p: hdfs.delete(p, recursive=True), lambda p: hdfs.move(p, "Logs/x")):
+        with pytest.raises(hopyard.Error, match="is the project itself"):
+            remove(path.format(project=project))
+    assert (project / "precious").exists()
+
+
+# ---- files
+
+
+def test_what_is_dumped_is_loaded_as_bytes(project):
+    hdfs.dump("text ä", "Resources/a")
+    hdfs.dump(b"\0bytes", "Resources/b")
+    assert hdfs.load("Resources/a").decode() == "text ä"
+    assert hdfs.load("Resources/b") == b"\0bytes"
+    with pytest.raises(FileNotFoundError):
+        hdfs.load("Resources/c")
+
+
+def test_files_open_as_bytes_that_take_text_and_as_text(project):
+    with hdfs.open_file("Resources/a", flags="w") as file:
+        file.write("one ")
+        file.write(b"two")
+    with hdfs.open_file("Resources/a", flags="a") as file:
+        file.write(" three")
+    assert hdfs.open_file("Resources/a").read() == b"one two three"
+    assert hdfs.open_file("Resources/a", flags="rt").read() == "one two three"
+    with pytest.raises(ValueError, match="flags is 'x'"):
+        hdfs.open_file("Resources/a", flags="x")
+
+
+def test_folders_are_listed_by_full_paths(project):
+    hdfs.mkdir("Resources/sub/deep")
+    hdfs.dump("12345", "Resources/a.csv")
+    hdfs.dump("", "Resources/sub/b.csv")
+    root = f"{project}/Resources"
+    assert hdfs.ls("Resources") == [f"{root}/a.csv", f"{root}/sub"]
+    assert hdfs.ls("Resources", recursive=True) == [
+        f"{root}/{n}" for n in ("a.csv", "sub", "sub/b.csv", "sub/deep")
+    ]
+    assert hdfs.ls("Resources/a.csv") == [f"{root}/a.csv"]
+    assert hdfs.glob("Resources/*.csv") == [f"{root}/a.csv"]
+    assert hdfs.glob("Resources/**/*.csv", recursive=True) == [f"{root}/a.csv", f"{root}/sub/b.csv"]
+    described = hdfs.lsl("Resources")
+    assert [(d["kind"], d["name"]) for d in described] == [
+        ("file", f"{root}/a.csv"),
+        ("directory", f"{root}/sub"),
+    ]
+    assert described[0]["size"] == 5 and described[0]["owner"] == getpass.getuser()
+    with pytest.raises(FileNotFoundError):
+        hdfs.ls("Resources/none")
+
+
+def test_files_are_looked_at_moved_and_removed(project):
+    hdfs.dump("x", "Resources/a")
+    assert hdfs.exists("Resources/a") and hdfs.isfile("Resources/a") and hdfs.isdir("Resources")
+    assert not hdfs.exists("Resources/none") and not hdfs.isdir("Resources/a")
+    assert hdfs.stat("Resources/a").st_size == 1 and hdfs.access("Resources/a", os.R_OK)
+    hdfs.chmod("Resources/a", 0o640)
+    assert hdfs.stat("Resources/a").st_mode & 0o777 == 0o640
+    hdfs.rename("Resources/a", "Resources/b")
+    hdfs.move("Resources/b", "Logs/c")
+    assert hdfs.ls("Resources") == [] and hdfs.exists("Logs/c")
+    hdfs.delete("Logs/none")
+    hdfs.mkdir("Models/m/1")
+    with pytest.raises(OSError):
+        hdfs.delete("Models/m")
+    hdfs.delete("Models/m", recursive=True)
+    hdfs.rmr("Logs/c")
+    assert hdfs.ls("Models") == hdfs.ls("Logs") == []
+
+
+def test_a_link_is_removed_and_not_what_it_points_to(project, tmp_path):
+    (tmp_path / "outside").mkdir()
+    hdfs.project_path()
+    (project / "Resources" / "link").symlink_to(tmp_path / "outside")
+    hdfs.rmr("Resources/link")
+    assert (tmp_path / "outside").exists() and not hdfs.exists("Resources/link")
+
+
+def test_files_and_folders_are_copied_into_the_project(project, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.json").write_text("1")
+    (tmp_path / "data" / "sub").mkdir(parents=True)
+    (tmp_path / "data" / "sub" / "b").write_text("2")
+    hdfs.copy_to_hdfs("a.json", "Resources/")
+    hdfs.copy_to_hdfs("data", "Resources")
+    hdfs.copy_to_hdfs("a.json", "Resources/new/name.json")
+    assert hdfs.load("Resources/a.json") == hdfs.load("Resources/new/name.json") == b"1"
+    assert hdfs.load("Resources/data/sub/b") == b"2"
+    assert sorted(os.listdir(project / "Resources")) == ["a.json", "data", "new"], "nothing else is left"
+
+
+def test_a_copy_replaces_only_when_it_is_told_to(project, tmp_path):
+    (tmp_path / "a").write_text("new")
+    hdfs.dump("old", "Resources/a")
+    with pytest.raises(FileExistsError, match="overwrite=True replaces it"):
+        hdfs.copy_to_hdfs(tmp_path / "a", "Resources")
+    assert hdfs.load("Resources/a") == b"old"
+    hdfs.copy_to_hdfs(tmp_path / "a", "Resources", overwrite=True)
+    assert hdfs.load("Resources/a") == b"new"
+
+
+def test_a_file_copied_onto_itself_stays(project, monkeypatch):
+    monkeypatch.chdir(project)
+    hdfs.dump("x", "Resources/a")
+    hdfs.copy_to_hdfs("Resources/a", "Resources", overwrite=True)
+    assert hdfs.copy_to_local("Resources/a", "Resources", overwrite=True) == f"{project}/Resources/a"
+    assert hdfs.load("Resources/a") == b"x"
+
+
+def test_a_folder_replaced_by_what_is_in_it_loses_nothing_of_that(project, monkeypatch):
+    monkeypatch.chdir(project)
+    hdfs.mkdir("Resources/a/a")
+    hdfs.dump("x", "Resources/a/a/file")
+    hdfs.copy_to_hdfs("Resources/a/a", "Resources", overwrite=True)
+    assert hdfs.ls("Resources", recursive=True) == [f"{project}/Resources/a", f"{project}/Resources/a/file"]
+
+
+def test_a_local_copy_is_made_once_and_again_when_it_differs(project, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    hdfs.dump("123", "Resources/a.json")
+    assert hdfs.copy_to_local("Resources/a.json") == str(tmp_path / "a.json")
+    before = os.stat("a.json").st_ino
+    hdfs.copy_to_local("Resources/a.json", "")
+    assert os.stat("a.json").st_ino == before
+    hdfs.dump("1234", "Resources/a.json")
+    hdfs.copy_to_local("Resources/a.json")
+    assert open("a.json").read() == "1234"
+    assert hdfs.copy_to_local("Resources/a.json", "name.json") == str(tmp_path / "name.json")
+    assert open(hdfs.copy_to_local("Resources", "") + "/a.json").read() == "1234"
+
+
+def test_files_are_copied_within_the_project(project):
+    hdfs.dump("1", "Resources/a")
+    hdfs.cp("Resources/a", "Logs")
+    hdfs.cp("Resources", "Models/all")
+    assert hdfs.load("Logs/a") == hdfs.load("Models/all/a") == b"1"
+    assert hdfs.capacity() > 0
+
+
+# ---- the trial
+
+
+def test_the_log_is_the_trials_own_a_line_at_a_time(trial):
+    hdfs.log("Hello")
+    hdfs.log(17)
+    lines = (trial / "trial.log").read_text().splitlines()
+    assert [line.partition(": ")[2] for line in lines] == ["Hello", "17"]
+    assert os.listdir(trial) == ["trial.log"]
+
+
+def test_lines_of_many_writers_do_not_mix(trial):
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda i: hdfs.log(f"{i} " * 200), range(64)))
+    lines = (trial / "trial.log").read_text().splitlines()
+    assert sorted(int(line.split()[1]) for line in lines) == list(range(64))
+    assert all(len(set(line.split()[1:])) == 1 for line in lines)
+
+
+def test_outside_of_a_trial_there_is_no_logdir_and_no_log(project):
+    for call in (tensorboard.logdir, lambda: hdfs.log("x")):
+        with pytest.raises(hopyard.Error, match="no logdir outside of a trial"):
+            call()
+
+
+def test_the_logdir_is_the_trials_folder(trial):
+    assert tensorboard.logdir() == str(trial)
+
+
+def test_there_is_no_tensorboard_on_a_folder_that_is_not_there(project):
+    with pytest.raises(hopyard.Error, match="there is no folder '/nowhere' to show"):
+        tensorboard.visualize("/nowhere")
+
+
+@pytest.mark.parametrize(("leased", "count"), [("0", 0), ("2", 2), ("0.2", 1), ("1.5", 2)])
+def test_gpus_are_those_of_the_lease(project, monkeypatch, leased, count):
+    monkeypatch.setenv("HOPYARD_GPUS", leased)
+    assert devices.get_num_gpus() == count
+
+
+def test_without_a_lease_gpus_are_what_tensorflow_sees_if_it_is_there(project, monkeypatch):
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    assert devices.get_num_gpus() == 0
+    assert "tensorflow" not in sys.modules
+    seen = types.SimpleNamespace(config=types.SimpleNamespace(list_physical_devices=lambda kind: [kind] * 3))
+    monkeypatch.setitem(sys.modules, "tensorflow", seen)
+    assert devices.get_num_gpus() == 3
+
+
+# ---- util
+
+
+def test_a_grid_is_written_out_in_product_order():
+    grid = {"learning_rate": [0.001, 0.0005, 0.0001], "dropout": [0.45, 0.7]}
+    assert util.grid_params(grid) == {
+        "learning_rate": [0.001, 0.001, 0.0005, 0.0005, 0.0001, 0.0001],
+        "dropout": [0.45, 0.7, 0.45, 0.7, 0.45, 0.7],
+    }
+    assert list(util.grid_params({"b": ["x"], "a": [None, {"k": 1}]}).items()) == [
+        ("b", ["x", "x"]),
+        ("a", [None, {"k": 1}]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "executors"),
+    [
+        ({}, 1),
+        ({"spark_executor_instances": "3"}, 3),
+        ({"spark_dynamicAllocation_maxExecutors": "5"}, 5),
+        ({"spark_executor_instances": "3", "spark_dynamicAllocation_maxExecutors": "5"}, 3),
+        (
+            {
+                "spark_executor_instances": "3",
+                "spark_dynamicAllocation_maxExecutors": "5",
+                "spark_dynamicAllocation_enabled": "true",
+            },
+            5,
+        ),
+    ],
+)
+def test_executors_are_what_the_session_was_configured_to(project, settings, executors):
+    session = Session(**settings)
+    assert util.num_executors(session) == util.num_executors(session.sparkContext) == executors
+    assert util.num_executors() == util.num_executors(None) == 1
+
+
+def test_parameter_servers_are_the_sessions_or_the_environments(project, monkeypatch):
+    assert util.num_param_servers() == util.num_param_servers(Session()) == 0
+    monkeypatch.setenv("NUM_TF_PS", "2")
+    assert util.num_param_servers() == util.num_param_servers(Session()) == 2
+    assert util.num_param_servers(Session(spark_tensorflow_num_ps="4")) == 4
+    with pytest.raises(hopyard.Error, match="spark.tensorflow.num.ps is 'x', which is no number"):
+        util.num_param_servers(Session(spark_tensorflow_num_ps="x"))
+
+
+# ---- hops
+
+
+def test_hops_names_are_hopyards(hops, project):
+    assert hops.util.grid_params is util.grid_params
+    assert hops.tensorboard.logdir is tensorboard.logdir
+    assert hops.hdfs.project_path(exclude_nn_addr=True) == f"{project}/"
+    assert hops.hdfs.get_plain_path("hdfs://10.0.2.15:8020/Projects/demo/Models/") == "/Projects/demo/Models/"
+    assert hops.tflauncher.launch is hops.experiment.launch
+    assert hops.experiment.differential_evolution is hops.experiment.evolutionary_search
+
+
+def test_pydoops_handle_does_what_the_guides_do_with_it(hops, project):
+    hops.hdfs.project_path()
+    with hops.hdfs.get_fs() as handle, handle.open_file(f"{project}/Resources/file.txt", flags="w") as file:
+        file.write("Hello")
+    handle.open_file("Resources/file.txt", mode="a").write(b"!")
+    assert handle.open_file("Resources/file.txt").read() == b"Hello!"
+    assert [entry["name"] for entry in hops.hdfs.get().list_directory("Resources")] == [
+        f"{project}/Resources/file.txt"
+    ]
+    assert handle.get_path_info("Resources/file.txt")["size"] == 6
+    handle.create_directory("Resources/sub")
+    handle.delete("Resources/sub")
+    assert not handle.exists("Resources/sub")
+
+
+def test_both_names_of_copying_are_there(hops, project, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mydata.json").write_text("{}")
+    hops.hdfs.copy_to_project("mydata.json", "Resources/")
+    (tmp_path / "mydata.json").unlink()
+    assert hops.hdfs.copy_from_project("Resources/mydata.json", "") == str(tmp_path / "mydata.json")
+
+
+def test_a_module_of_the_project_can_be_imported(hops, project, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    hdfs.dump("answer = 42", "Resources/module_of_the_project.py")
+    assert (
+        hops.hdfs.add_module("Resources/module_of_the_project.py")
+        == f"{project}/Resources/module_of_the_project.py"
+    )
+    assert __import__("module_of_the_project").answer == 42
+    hdfs.dump("{}", "Resources/notebook.ipynb")
+    with pytest.raises(hopyard.Error, match="nbconvert"):
+        hops.hdfs.add_module("Resources/notebook.ipynb")
+
+
+def test_pandas_and_numpy_read_and_write_the_projects_files(hops, project):
+    numpy, pandas = pytest.importorskip("numpy"), pytest.importorskip("pandas")
+    hdfs.project_path()
+    hops.pandas_helper.write_csv("Resources/a.csv", pandas.DataFrame({"x": [1, 2]}), index=False)
+    assert hops.pandas_helper.read_csv(f"{project}/Resources/a.csv")["x"].tolist() == [1, 2]
+    hops.numpy_helper.save("Resources/a.npy", numpy.arange(3))
+    assert hops.numpy_helper.load("Resources/a.npy").tolist() == [0, 1, 2]
+    for module in (hops.pandas_helper, hops.numpy_helper):
+        assert not hasattr(module, "read_nonsense")
+
+
+@pytest.mark.parametrize("name", ["allreduce.launch", "experiment.horovod", "experiment.parameter_server"])
+def test_what_comes_later_says_so(hops, project, name):
+    module, _, function = name.partition(".")
+    with pytest.raises(
+        hopyard.Error, match=rf"hops.{name}\(\) comes with hopyard's .*, which is not there yet"
+    ):
+        getattr(getattr(hops, module), function)(None, "/Projects/demo/Jupyter/horovod.ipynb")
+
+
+def test_a_session_on_a_cluster_is_not_there_yet(hops, project):
+    said = "this session's master is 'yarn', and running on Spark's executors is not there yet; spark=None"
+    for call in (hops.experiment.grid_search, hops.experiment.evolutionary_search, hops.tflauncher.launch):
+        with pytest.raises(hopyard.Error, match=said):
+            call(Session("yarn"), lambda lr: 1, {"lr": [1, 2]})
+    with pytest.raises(hopyard.Error, match="comes with hopyard's clusters"):
+        hops.experiment.mirrored(Session(spark_executor_instances="2"), lambda: 1)
+    with pytest.raises(
+        hopyard.Error, match="a SparkSession or a function is needed first, and 'training' is neither"
+    ):
+        hops.experiment.launch("training", {"lr": [1]})
+
+
+def test_lists_of_different_lengths_are_a_value_error(hops, project):
+    for spark in ((), (None,), (Session(),)):
+        with pytest.raises(ValueError, match="must be equally long: lr has 2, dropout has 1"):
+            hops.tflauncher.launch(*spark, lambda lr, dropout: 1, {"lr": [1, 2], "dropout": [1]})
+
+
+def test_resources_that_are_not_there_are_a_sentence_before_anything_runs(hops, project):
+    with pytest.raises(hopyard.Error, match="there is no '.*/Jupyter/none.ipynb' to keep with the run"):
+        hops.experiment.launch(lambda: 1, versioned_resources=[hdfs.project_path() + "Jupyter/none.ipynb"])
+    assert os.listdir(project / "Logs") == []
+
+
+def test_the_debugger_that_is_gone_names_its_successor(hops):
+    with pytest.raises(hopyard.Error, match="enable_dump_debug_info"):
+        hops.tensorboard.interactive_debugger()
+
+
+# ---- models
+
+
+def test_models_are_versions_of_folders_with_their_metrics(hops, project, tmp_path):
+    (tmp_path / "exported").mkdir()
+    (tmp_path / "exported" / "model.pb").write_bytes(b"pb")
+    (tmp_path / "model.pkl").write_bytes(b"pkl")
+    first = hops.model.export(str(tmp_path / "exported"), "mnist", metrics={"accuracy": 0.9098})
+    second = hops.model.export(
+        str(tmp_path / "model.pkl"), "mnist", metrics={"accuracy": 0.7}, description="worse"
+    )
+    assert first == f"{project}/Models/mnist/1" and os.listdir(first) == ["model.pb"]
+    assert second == f"{project}/Models/mnist/2" and os.listdir(second) == ["model.pkl"]
+    best = hops.model.get_best_model("mnist", "accuracy", hops.model.Metric.MAX)
+    assert (best["name"], best["version"], best["metrics"]) == ("mnist", 1, {"accuracy": "0.9098"})
+    assert hops.model.get_best_model("mnist", "accuracy", "min")["version"] == 2
+    assert hops.model.get_model("mnist", 2)["description"] == "worse"
+
+
+def test_what_is_no_model_says_so(hops, project, tmp_path):
+    for call in (
+        lambda: hops.model.get_model("mnist", 1),
+        lambda: hops.model.get_best_model("mnist", "accuracy", "MAX"),
+        lambda: hops.model.download_model("mnist"),
+    ):
+        with pytest.raises(hops.model.ModelNotFound, match="mnist"):
+            call()
+    with pytest.raises(ValueError, match="there is no model 'nowhere'"):
+        hops.model.export("nowhere", "mnist")
+    with pytest.raises(ValueError, match="Metric.MAX or Metric.MIN"):
+        hops.model.get_best_model("mnist", "accuracy", "best")
+
+
+def test_a_version_is_replaced_only_when_it_is_told_to(hops, project, tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name)
+    hops.model.export(str(tmp_path / "a"), "m", model_version=3)
+    with pytest.raises(ValueError, match="overwrite=True replaces it"):
+        hops.model.export(str(tmp_path / "b"), "m", model_version=3)
+    folder = hops.model.export(str(tmp_path / "b"), "m", model_version=3, overwrite=True)
+    assert os.listdir(folder) == ["b"]
+
+
+def test_models_exported_at_the_same_time_have_versions_of_their_own(hops, project, tmp_path):
+    (tmp_path / "model").write_text("x")
+    with ThreadPoolExecutor(8) as pool:
+        folders = list(pool.map(lambda _: hops.model.export(str(tmp_path / "model"), "m"), range(16)))
+    assert sorted(int(os.path.basename(folder)) for folder in folders) == list(range(1, 17))
+
+
+def test_a_model_is_packed_once(hops, project, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.pkl").write_text("x")
+    hops.model.export("model.pkl", "m")
+    assert hops.model.download_model("m", 1) == str(tmp_path / "m1.zip")
+    with pytest.raises(hops.model.ModelArchiveExists):
+        hops.model.download_model("m", 1)
+    assert open(hops.model.download_model("m", 1, overwrite=True), "rb").read(2) == b"PK"
