@@ -195,6 +195,7 @@ static void test_a_start_that_comes_to_nothing_says_why(void **state)
 {
     assert_not_started(*state, "refuses trials", -ENOTSUP, "there are threads");
     assert_not_started(*state, "cannot fork", -ENOMEM, "cannot fork: out of memory");
+    assert_not_started(*state, "has no folder", -EIO, "cannot enter the folder");
     assert_not_started(*state, "babbles to trials", -EPROTO, "made no sense");
     assert_not_started(*state, "is alien", -EPROTO, "is not ours");
     assert_not_started(*state, "closes", -EAGAIN, "it died before it began");

@@ -144,7 +144,9 @@ static int run_server(const char *mode)
         else if (strcmp(mode, "refuses trials") == 0)
             server_say(fds[CONTROL], "refuse there are threads\n");
         else if (strcmp(mode, "cannot fork") == 0)
-            server_say(fds[CONTROL], "error cannot fork: out of memory\n");
+            server_say(fds[CONTROL], "again cannot fork: out of memory\n");
+        else if (strcmp(mode, "has no folder") == 0)
+            server_say(fds[CONTROL], "error cannot enter the folder\n");
         else if (strcmp(mode, "dies at work") == 0)
             _exit(4);
         for (int i = 0; i < n && strcmp(mode, "is slow") != 0; i++)

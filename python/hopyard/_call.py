@@ -6,6 +6,7 @@ and to the agent: a line for the table, and the traceback for who looks closer.
 """
 
 import atexit
+import io
 import json
 import os
 import pickle
@@ -190,9 +191,9 @@ def _bytes(text: str) -> bytes:
     return text.replace("\0", "\\0").encode(errors="backslashreplace")
 
 
-def _fail(error: str, detail: str) -> int:
-    """Tells it to whoever reads the log, and to the agent; the exit status."""
-    print(detail.rstrip() or f"hopyard: {error}", file=sys.stderr, flush=True)
+def _fail(error: str, detail: str = "", said: str = "") -> int:
+    """Tells it to the agent, and to whoever reads the log: `said`, or the detail. The exit status."""
+    print((said or detail).rstrip(), file=sys.stderr, flush=True)
     line, end = _bytes(error)[:ERROR_MAX], _bytes(detail)[-DETAIL_MAX:]
     try:
         _hopyard.report({}, None, line.decode(errors="ignore"), end.decode(errors="ignore"))
@@ -205,7 +206,7 @@ def _leave(error: SystemExit) -> int:
     """As Python takes it: a status, nothing, or a text and status 1."""
     if error.code is None or isinstance(error.code, int):
         return (error.code or 0) & 0xFF
-    return _fail(str(error.code), str(error.code))
+    return _fail(str(error.code), said=str(error.code))
 
 
 # ---- the call -------------------------------------------------------------------------------
@@ -223,11 +224,13 @@ def _call(bundle: Bundle) -> None:
 
 def run(bundle: Bundle) -> int:
     """The exit status; less than 0: the signal to end by."""
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # who watches wants to see it now
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # who watches wants to see it now
     try:
         _call(bundle)
     except Refusal as refusal:
-        return _fail(str(refusal), _traceback(refusal.__cause__) if refusal.__cause__ else "")
+        detail = _traceback(refusal.__cause__) if refusal.__cause__ else ""
+        return _fail(str(refusal), detail, f"{detail}hopyard: {refusal}")
     except SystemExit as error:
         return _leave(error)
     except KeyboardInterrupt as error:

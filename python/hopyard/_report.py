@@ -11,8 +11,8 @@ _short.maxstring = _short.maxother = 60
 
 
 def described(value: Any) -> str:
-    """A value in a sentence: `[0.3, 0.91], a list`."""
-    return f"{' '.join(_short.repr(value).split())}, {type(value).__name__}"
+    """A value in a sentence: `[0.3, 0.91] (list)`."""
+    return f"{' '.join(_short.repr(value).split())} ({type(value).__name__})"
 
 
 def number(value: Any) -> float | None:

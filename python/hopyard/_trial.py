@@ -9,7 +9,7 @@ Both find what they need in the environment. This is their __main__, in which th
 
 import sys
 
-from . import _call
+from . import _call, _hopyard
 
 
 def main() -> None:
@@ -21,7 +21,9 @@ def main() -> None:
     else:
         bundle = _call.read_bundle()
         _call.set_path(bundle)
-    _call.end(_call.run(bundle) if bundle else 0)
+    if bundle is None:
+        _hopyard.leave(0)  # at once: threads that modules have left running are nobody's here
+    _call.end(_call.run(bundle))
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ enum hy_process_outcome {
     HY_PROCESS_TIMED_OUT,
     HY_PROCESS_KILLED,      /* hy_process_kill */
     HY_PROCESS_NOT_STARTED, /* by `warm`; code: -ENOTSUP (start it without), -EAGAIN (the server
-                               is gone) or what fork said; message says why */
+                               is gone), -ENOMEM (no room now) or another; message says why */
 };
 
 struct hy_process_end {

@@ -6,6 +6,7 @@
  *       │ ◄── "ready\n" | "refuse WHY\n" ───── │                          │
  *       │ ─── "fork", fds ───────────────────► │ forks twice ───────────► │
  *       │ ◄── control: "pid N\n" ──────────────────────────────────────── │
+ *       │     or "refuse WHY\n", "again WHY\n", "error WHY\n"
  *       │ ─── control: "g" ─────────────────────────────────────────────► │ runs
  *
  * The socket to the server is a SOCK_SEQPACKET pair, one message each. The fds
@@ -347,8 +348,10 @@ static int error_answer(const char *text, struct hy_err *err)
 {
     if (strncmp(text, "refuse ", 7) == 0)
         return hy_err_set(err, -ENOTSUP, "%s", text + 7);
-    if (strncmp(text, "error ", 6) == 0)
+    if (strncmp(text, "again ", 6) == 0)
         return hy_err_set(err, -ENOMEM, "%s", text + 6);
+    if (strncmp(text, "error ", 6) == 0)
+        return hy_err_set(err, -EIO, "%s", text + 6);
     return hy_err_set(err, -EPROTO, "the process that trials are forked from made no sense");
 }
 

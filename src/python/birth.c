@@ -8,9 +8,9 @@
  * It comes from vfork because it then borrows the server's memory. To copy (and
  * throw away) the page tables of a process with TensorFlow in it takes 14 ms of
  * CPU, and is done once this way and twice with two forks. POSIX gives a vfork's
- * child no such freedom; Linux does: the server stands still until the helper is
- * gone, fork runs its handlers as it always does, and the trial has a copy of
- * everything, this stack included. One thing is lost, see register_rseq().
+ * child no such freedom; Linux does: the thread that called it stands still until
+ * the helper is gone, fork runs its handlers as it always does, and the trial has
+ * a copy of everything, this stack included. One thing is lost: register_rseq().
  */
 #include "warm.h"
 

@@ -69,7 +69,8 @@ static bool is_jemallocs(int tid)
 
     hy_buf_init(&name, 64);
     snprintf(path, sizeof path, "/proc/self/task/%d/comm", tid);
-    return hy_file_read(path, &name) == 0 && name.len >= 11 && memcmp(hy_buf_bytes(&name), "jemalloc_bg", 11) == 0;
+    return hy_file_read(path, &name) == 0 && name.len >= 11 &&
+           memcmp(hy_buf_bytes(&name), "jemalloc_bg", 11) == 0;
 }
 
 static void close_folder(DIR **folder)
@@ -156,6 +157,15 @@ static int say(int fd, const char *kind, const char *text)
     return HY_SYS(send(fd, message, (size_t)n, MSG_NOSIGNAL)) < 0 ? -errno : 0;
 }
 
+/* Why there is no trial: it would be refused again, the machine has nothing to
+ * give just now, or it is in the wrong itself. */
+static int say_failure(int fd, const struct hy_err *err)
+{
+    bool later = err->code == -EAGAIN || err->code == -ENOMEM || err->code == -EMFILE || err->code == -ENFILE;
+
+    return say(fd, err->code == -ENOTSUP ? "refuse " : later ? "again " : "error ", err->text);
+}
+
 static int check_threads(struct hy_err *err)
 {
     int n = await_threads();
@@ -184,7 +194,7 @@ static int fork_trial(const struct hy_warm_server *s, struct hy_request *r, stru
     }
     rc = hy_birth_settle(s, r, helper, err);
     if (rc < 0) {
-        say(r->fds[HY_FD_CONTROL], "error ", err->text);
+        say_failure(r->fds[HY_FD_CONTROL], err);
         _exit(1);
     }
     PyOS_AfterFork_Child();
@@ -216,7 +226,7 @@ static int serve_one(const struct hy_warm_server *s, struct hy_request *r)
     rc = rc < 0 ? rc : check_threads(&err);
     rc = rc < 0 ? rc : fork_trial(s, r, &err);
     if (rc < 0 && r->fd_count > HY_FD_CONTROL)
-        say(r->fds[HY_FD_CONTROL], rc == -ENOTSUP ? "refuse " : "error ", err.text);
+        say_failure(r->fds[HY_FD_CONTROL], &err);
     return rc != 0;
 }
 

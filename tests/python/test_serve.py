@@ -327,7 +327,7 @@ def test_the_thread_that_pandas_brings_does_no_harm(tmp_path):
 
 def test_a_thread_left_by_an_import_is_refused(tmp_path):
     (tmp_path / "threaded.py").write_text(
-        "import threading\nthreading.Thread(target=threading.Event().wait, name='pump', daemon=True).start()\n"
+        "import threading\nthreading.Thread(target=threading.Event().wait, name='pump').start()\n"
     )
     with Server(tmp_path, idle, ["json", "threaded"]) as server:
         assert server.word == (
@@ -424,7 +424,7 @@ def test_a_machine_without_room_for_a_process_is_an_error_and_the_server_goes_on
     )
     with Server(tmp_path, idle, ["full"]) as server:
         for _ in range(2):
-            assert server.fork().answer == "error cannot fork a trial: Resource temporarily unavailable\n"
+            assert server.fork().answer == "again cannot fork a trial: Resource temporarily unavailable\n"
         assert children(server.pid) == set()
 
 

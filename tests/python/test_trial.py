@@ -89,7 +89,7 @@ def test_nothing_returned_leaves_nothing(tmp_path):
 def test_what_is_no_number_is_not_kept_and_said_so_where_no_metric_is_needed(tmp_path):
     done = run(tmp_path, returning([0.3, 0.91]))
     assert (done.status, done.result) == (0, None)
-    assert done.stderr == "hopyard: training returned [0.3, 0.91], list, which is no number: it is not kept\n"
+    assert done.stderr == "hopyard: training returned [0.3, 0.91] (list), which is no number: it is not kept\n"
 
 
 @pytest.mark.parametrize(
@@ -98,11 +98,11 @@ def test_what_is_no_number_is_not_kept_and_said_so_where_no_metric_is_needed(tmp
         ({"loss": 1, "acc": 2}, {"metric": "accuracy"}, "training returned no 'accuracy'; it returned loss, acc"),
         ({}, {"metric": "accuracy"}, "training returned no 'accuracy'; it returned an empty dict"),
         ({"loss": 1}, {"optional": False}, "training returned no 'metric'; it returned loss"),
-        ({"acc": "0.9"}, {"metric": "acc"}, "training returned '0.9', str for 'acc', which is no number"),
+        ({"acc": "0.9"}, {"metric": "acc"}, "training returned '0.9' (str) for 'acc', which is no number"),
         (None, {"optional": False}, "training returned nothing, and this search needs a number from every trial"),
-        ("0.9", {"optional": False}, "training returned '0.9', str, which is no number; return the metric"),
-        (True, {"optional": False}, "training returned True, bool, which is no number; return the metric"),
-        ([1.0], {"optional": False}, "training returned [1.0], list, which is no number; return the metric"),
+        ("0.9", {"optional": False}, "training returned '0.9' (str), which is no number; return the metric"),
+        (True, {"optional": False}, "training returned True (bool), which is no number; return the metric"),
+        ([1.0], {"optional": False}, "training returned [1.0] (list), which is no number; return the metric"),
     ],
 )
 def test_a_missing_metric_is_a_sentence(tmp_path, listener, value, settings, sentence):
@@ -180,14 +180,16 @@ def test_a_missing_module_is_a_sentence(tmp_path, listener):
     assert cold(tmp_path, path).result == {"metric": 1.0}
     (tmp_path / "mymodel.py").unlink()
     done = cold(tmp_path, path, **listener.env())
-    assert done.status == 1 and "ModuleNotFoundError: No module named 'mymodel'" in done.stderr
-    assert listener.reports[0].error == (
+    sentence = (
         "the trial cannot import 'mymodel'; it was importable where the run was started: "
         f"is it installed for {sys.executable} on {os.uname().nodename}?"
     )
+    assert (done.status, listener.reports[0].error) == (1, sentence)
+    assert done.stderr == f"{listener.reports[0].detail}hopyard: {sentence}\n"
+    assert listener.reports[0].detail.endswith("ModuleNotFoundError: No module named 'mymodel'\n")
     (tmp_path / "mymodel.py").write_text("")
     assert cold(tmp_path, path, **listener.env()).status == 1
-    assert listener.reports[1].error.startswith("idle cannot be unpickled: AttributeError: Can't get attribute 'training'")
+    assert listener.reports[1].error.startswith("idle cannot be unpickled: AttributeError: Can't get attribute")
 
 
 # ---- how it ends ---------------------------------------------------------------------------
@@ -380,7 +382,7 @@ def test_report_waits_without_holding_other_threads_up(monkeypatch, tmp_path):
     ("arguments", "sentence"),
     [
         ({}, "nothing to report; try hopyard.report"),
-        ({"accuracy": "0.9"}, "'accuracy' is '0.9', str, which is no number"),
+        ({"accuracy": "0.9"}, r"'accuracy' is '0.9' \(str\), which is no number"),
         ({"accuracy": 1, "step": -1}, "step takes a whole number from 0 on, not -1"),
         ({"accuracy": 1, "step": 0.5}, "step takes a whole number from 0 on, not 0.5"),
         ({f"m{i}": i for i in range(65)}, "at most 64 values at once"),
