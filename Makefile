@@ -56,6 +56,7 @@ build/.installed: $(SOURCES) .venv/.tools
 demo: setup .venv/.learn
 	@rm -rf build/demo && mkdir -p build/demo
 	HOPYARD_PROJECT=build/demo .venv/bin/python examples/digits.py
+	@echo 'To look at the trainings: .venv/bin/hopyard tensorboard --project build/demo'
 
 test: system-test setup .venv/.check
 	@.venv/bin/python tests/run $(T)

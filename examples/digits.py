@@ -49,7 +49,4 @@ if __name__ == "__main__":
         gpus=0,
         name="digits",
     )
-    best = result.best
-    print(f"best  {best.params}  accuracy {best.metric:.4f}")
-    print(f"logs  {result.logdir}")
-    print(f"open  hopyard tensorboard {result.run}")
+    print(f"the best of {len(result.trials)} is {result.best.params}, with {result.best.metric:.1%}")

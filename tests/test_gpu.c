@@ -7,39 +7,25 @@
 #include <cmocka.h>
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "agent/gpu_parts.h"
-#include "agent/helper.h"
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/rng.h"
 
 int nvmlShutdown(void); /* so that the linker keeps the library which has it */
 
 static char runtime[64];
 
 /* ---- the beginning and end of each test ------------------------------------------- */
-
-static int count_fds(void)
-{
-    int count = 0;
-
-    for (int fd = 0; fd < 4096; fd++)
-        count += fcntl(fd, F_GETFD) >= 0;
-    return count;
-}
 
 static int set_up(void **state)
 {
@@ -69,21 +55,7 @@ static int tear_down(void **state)
     return hy_remove_tree(runtime);
 }
 
-/* ---- shares and names --------------------------------------------------------------- */
-
-static void test_a_share_takes_hundredths_rounded_up(void **state)
-{
-    (void)state;
-    assert_int_equal(hy_gpu_quanta(1), 1);
-    assert_int_equal(hy_gpu_quanta(10), 1);
-    assert_int_equal(hy_gpu_quanta(11), 2);
-    assert_int_equal(hy_gpu_quanta(200), 20);
-    assert_int_equal(hy_gpu_quanta(333), 34);
-    assert_int_equal(hy_gpu_quanta(990), 99);
-    assert_int_equal(hy_gpu_quanta(999), 100);
-    assert_int_equal(hy_gpu_quanta(1000), 0);
-    assert_int_equal(hy_gpu_quanta(4000), 0);
-}
+/* ---- names --------------------------------------------------------------- */
 
 static size_t visible(const char *text, struct hy_gpu_device *list)
 {
@@ -127,188 +99,6 @@ static void test_a_device_is_named_by_the_beginning_of_its_uuid(void **state)
     assert_int_equal(visible("GPU-11aa", list), 0); /* it fits two */
     assert_int_equal(visible("GPU-11aa22bb-0x", list), 0);
     assert_int_equal(visible("MIG-11aa22bb-0", list), 0);
-}
-
-/* ---- locks ------------------------------------------------------------------------------ */
-
-static const char *uuid(void)
-{
-    static char text[64];
-
-    snprintf(text, sizeof text, "GPU-%s", getenv("FAKE_NVML_SEED"));
-    return text;
-}
-
-static void test_a_whole_device_and_a_share_of_it_exclude_each_other(void **state)
-{
-    struct hy_gpu_lock whole = {0}, share = {0};
-    int before = count_fds();
-
-    (void)state;
-    assert_int_equal(hy_gpu_lock_add(&whole, uuid(), 1000), 0);
-    assert_int_equal(whole.count, 1);
-    assert_int_equal(hy_gpu_lock_add(&share, uuid(), 10), -EBUSY);
-    assert_int_equal(hy_gpu_lock_add(&share, uuid(), 1000), -EBUSY);
-    assert_int_equal(share.count, 0);
-    assert_int_equal(count_fds(), before + 1);
-    hy_gpu_lock_drop(&whole);
-    assert_int_equal(hy_gpu_lock_add(&share, uuid(), 10), 0);
-    assert_int_equal(hy_gpu_lock_add(&whole, uuid(), 1000), -EBUSY);
-    hy_gpu_lock_drop(&share);
-    assert_int_equal(hy_gpu_lock_add(&whole, uuid(), 1000), 0);
-    hy_gpu_lock_drop(&whole);
-    assert_int_equal(count_fds(), before);
-}
-
-static void test_shares_add_up_to_one_and_no_more(void **state)
-{
-    struct hy_gpu_lock locks[6] = {0};
-
-    (void)state;
-    for (int i = 0; i < 5; i++)
-        assert_int_equal(hy_gpu_lock_add(&locks[i], uuid(), 200), 0);
-    assert_int_equal(hy_gpu_lock_add(&locks[5], uuid(), 200), -EBUSY);
-    assert_int_equal(hy_gpu_lock_add(&locks[5], uuid(), 1), -EBUSY);
-    hy_gpu_lock_drop(&locks[2]);
-    assert_int_equal(hy_gpu_lock_add(&locks[5], uuid(), 201), -EBUSY);
-    assert_int_equal(hy_gpu_lock_add(&locks[5], uuid(), 200), 0);
-    for (int i = 0; i < 6; i++)
-        hy_gpu_lock_drop(&locks[i]);
-}
-
-static void test_a_lock_that_cannot_be_added_leaves_the_others(void **state)
-{
-    struct hy_gpu_lock lock = {0}, other = {0};
-    char second[80];
-
-    (void)state;
-    snprintf(second, sizeof second, "%s-b", uuid());
-    assert_int_equal(hy_gpu_lock_add(&other, second, 1000), 0);
-    assert_int_equal(hy_gpu_lock_add(&lock, uuid(), 1000), 0);
-    assert_int_equal(hy_gpu_lock_add(&lock, second, 1000), -EBUSY);
-    assert_int_equal(lock.count, 1);
-    hy_gpu_lock_drop(&other);
-    assert_int_equal(hy_gpu_lock_add(&lock, second, 1000), 0);
-    assert_int_equal(lock.count, 2);
-    hy_gpu_lock_drop(&lock);
-}
-
-static void test_a_lock_lasts_until_the_last_process_that_has_it_is_gone(void **state)
-{
-    struct hy_gpu_lock lock = {0}, other = {0};
-    int status;
-    pid_t child;
-
-    (void)state;
-    assert_int_equal(hy_gpu_lock_add(&lock, uuid(), 300), 0);
-    child = fork();
-    if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        for (;;)
-            pause();
-    }
-    assert_true(child > 0);
-    hy_gpu_lock_drop(&lock);
-    assert_int_equal(hy_gpu_lock_add(&other, uuid(), 1000), -EBUSY);
-    kill(child, SIGKILL);
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(hy_gpu_lock_add(&other, uuid(), 1000), 0);
-    hy_gpu_lock_drop(&other);
-}
-
-/* What all the racers share. */
-struct tally {
-    int now;   /* hundredths that are taken */
-    int most;
-    long shares, wholes, refused;
-};
-
-static void note_most(struct tally *t, int now)
-{
-    int most = __atomic_load_n(&t->most, __ATOMIC_SEQ_CST);
-
-    while (now > most && !__atomic_compare_exchange_n(&t->most, &most, now, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
-        ;
-}
-
-static __attribute__((noreturn)) void race(struct tally *t, const char *device, uint64_t seed, int rounds)
-{
-    struct hy_rng rng;
-
-    hy_rng_seed(&rng, seed, 0);
-    for (int i = 0; i < rounds; i++) {
-        uint32_t share = hy_rng_below(&rng, 4) == 0 ? 1000 : 10 + 10 * (uint32_t)hy_rng_below(&rng, 50);
-        int hundredths = share == 1000 ? 100 : (int)hy_gpu_quanta(share);
-        struct hy_gpu_lock lock = {0};
-        int rc = hy_gpu_lock_add(&lock, device, share);
-
-        if (rc != 0 && rc != -EBUSY)
-            _exit(1);
-        __atomic_add_fetch(rc ? &t->refused : share == 1000 ? &t->wholes : &t->shares, 1, __ATOMIC_SEQ_CST);
-        if (rc)
-            continue;
-        note_most(t, __atomic_add_fetch(&t->now, hundredths, __ATOMIC_SEQ_CST));
-        if (hy_rng_below(&rng, 4) == 0)
-            usleep((unsigned)hy_rng_below(&rng, 50)); /* so that others meet it */
-        __atomic_sub_fetch(&t->now, hundredths, __ATOMIC_SEQ_CST);
-        hy_gpu_lock_drop(&lock);
-    }
-    _exit(0);
-}
-
-static void test_twenty_processes_racing_never_hold_more_than_one_device(void **state)
-{
-    enum { RACERS = 20, ROUNDS = 2000 };
-    struct tally *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    char device[64];
-    int status;
-
-    (void)state;
-    assert_true(t != MAP_FAILED);
-    snprintf(device, sizeof device, "%s", uuid());
-    for (int i = 0; i < RACERS; i++) {
-        pid_t pid = fork();
-
-        assert_true(pid >= 0);
-        if (pid == 0)
-            race(t, device, (uint64_t)i, ROUNDS);
-    }
-    for (int i = 0; i < RACERS; i++) {
-        assert_true(wait(&status) > 0);
-        assert_int_equal(status, 0);
-    }
-    assert_int_equal(t->now, 0);
-    assert_true(t->most > 50); /* they did meet ... */
-    assert_true(t->most <= 100);
-    assert_true(t->shares > RACERS && t->wholes > 0 && t->refused > 0);
-    assert_int_equal(t->shares + t->wholes + t->refused, RACERS * ROUNDS);
-    munmap(t, sizeof *t);
-}
-
-static void test_a_lock_survives_every_failing_call(void **state)
-{
-    static const uint32_t shares[] = {40, 1000};
-    int before = count_fds();
-
-    (void)state;
-    for (size_t i = 0; i < HY_COUNT(shares); i++) {
-        long n = 0, passed;
-
-        do {
-            struct hy_gpu_lock lock = {0};
-            int rc;
-
-            hy_fault_arm(HY_SEAM_SYS, ++n);
-            rc = hy_gpu_lock_add(&lock, uuid(), shares[i]);
-            passed = hy_fault_passed(HY_SEAM_SYS);
-            hy_fault_arm(HY_SEAM_SYS, 0);
-            assert_int_equal(rc, passed >= n ? -EIO : 0);
-            assert_int_equal(rc == 0, lock.count > 0);
-            hy_gpu_lock_drop(&lock);
-            assert_int_equal(count_fds(), before);
-        } while (passed >= n);
-        assert_int_equal(n - 1, shares[i] == 1000 ? 2 + 1 + 100 : 4 * 2 + 1 + 1);
-    }
 }
 
 /* ---- what the MPS server says ------------------------------------------------------------- */
@@ -365,119 +155,6 @@ static void test_a_log_cut_anywhere_is_read_without_harm(void **state)
         assert_true(f.struck <= 3);
         hy_mps_log_scan(piece, strlen(piece) / 2, &f);
         free(piece);
-    }
-}
-
-/* ---- helpers --------------------------------------------------------------------------------- */
-
-struct heard {
-    int count, status;
-    char said[256];
-};
-
-static void on_helper(void *arg, int status, const char *said)
-{
-    struct heard *h = arg;
-
-    h->count++;
-    h->status = status;
-    snprintf(h->said, sizeof h->said, "%s", said);
-}
-
-static int run_helper(const char *script, const char *input, int64_t timeout_ms, struct heard *heard)
-{
-    char *argv[] = {(char *)"sh", (char *)"-c", (char *)script, NULL};
-    struct hy_helper_spec spec = {.file = "sh", .argv = argv, .input = input, .timeout_ms = timeout_ms};
-    struct hy_helper *h = NULL;
-    struct hy_err err = {0};
-    uv_loop_t loop;
-    int rc;
-
-    *heard = (struct heard){0};
-    uv_loop_init(&loop);
-    rc = hy_helper_start(&loop, &spec, on_helper, heard, &h, &err);
-    uv_run(&loop, UV_RUN_DEFAULT);
-    assert_int_equal(uv_loop_close(&loop), 0);
-    assert_int_equal(rc < 0, err.code != 0);
-    return rc;
-}
-
-static void test_a_helper_reads_speaks_and_is_over(void **state)
-{
-    struct heard h;
-    int before;
-
-    (void)state;
-    assert_int_equal(run_helper("true", NULL, 10000, &h), 0); /* libuv opens what it keeps */
-    before = count_fds();
-    assert_int_equal(run_helper("read x; echo got $x; echo oops >&2; exit 3", "word\n", 10000, &h), 0);
-    assert_int_equal(h.count, 1);
-    assert_int_equal(h.status, 3);
-    assert_string_equal(h.said, "got word\noops\n");
-    assert_int_equal(run_helper("kill -9 $$", NULL, 10000, &h), 0);
-    assert_int_equal(h.status, 128 + SIGKILL);
-    assert_int_equal(count_fds(), before);
-}
-
-static void test_a_helper_that_hangs_is_ended(void **state)
-{
-    struct heard h;
-
-    (void)state;
-    assert_int_equal(run_helper("echo before; exec sleep 1000", NULL, 50, &h), 0);
-    assert_int_equal(h.count, 1);
-    assert_int_equal(h.status, -ETIMEDOUT);
-}
-
-static void test_a_daemon_that_a_helper_leaves_holds_nobody_up(void **state)
-{
-    struct heard h;
-
-    (void)state;
-    assert_int_equal(run_helper("setsid sleep 1000 & echo $!", NULL, 10000, &h), 0);
-    assert_int_equal(h.status, 0);
-    assert_true(atoi(h.said) > 1);
-    assert_int_equal(kill(atoi(h.said), SIGKILL), 0);
-}
-
-static void test_a_helper_that_is_not_there_is_a_sentence(void **state)
-{
-    char *argv[] = {(char *)"no-such-program", NULL};
-    struct hy_helper_spec spec = {.file = argv[0], .argv = argv, .timeout_ms = 1000};
-    struct hy_helper *h = NULL;
-    struct hy_err err = {0};
-    struct heard heard = {0};
-    uv_loop_t loop;
-
-    (void)state;
-    uv_loop_init(&loop);
-    assert_int_equal(hy_helper_start(&loop, &spec, on_helper, &heard, &h, &err), -ENOENT);
-    assert_non_null(strstr(err.text, "'no-such-program'"));
-    uv_run(&loop, UV_RUN_DEFAULT);
-    assert_int_equal(uv_loop_close(&loop), 0);
-    assert_int_equal(heard.count, 0);
-}
-
-static void test_a_helper_survives_every_failing_call(void **state)
-{
-    static const enum hy_seam seams[] = {HY_SEAM_ALLOC, HY_SEAM_SYS};
-    int before = count_fds();
-
-    (void)state;
-    for (size_t s = 0; s < HY_COUNT(seams); s++) {
-        long n = 0, passed;
-
-        do {
-            struct heard h;
-            int rc;
-
-            hy_fault_arm(seams[s], ++n);
-            rc = run_helper("true", "input", 10000, &h);
-            passed = hy_fault_passed(seams[s]);
-            hy_fault_arm(seams[s], 0);
-            assert_int_equal(h.count, rc == 0);
-            assert_int_equal(count_fds(), before);
-        } while (passed >= n);
     }
 }
 
@@ -647,9 +324,9 @@ static void test_a_lease_tells_the_trial_its_devices(void **state)
 
 static void test_the_users_words_give_way_but_for_a_framework(void **state)
 {
-    char *env[8 + HY_GPU_WORDS] = {(char *)"HOME=/root", (char *)"CUDA_VISIBLE_DEVICES=0",
-                                   (char *)"XLA_PYTHON_CLIENT_MEM_FRACTION=0.5", (char *)"CUDA_VISIBLE_DEVICES_X=1",
-                                   (char *)"CUDA_MPS_PIPE_DIRECTORY=/tmp/mine"};
+    char *env[8 + HY_GPU_WORDS] = {
+        (char *)"HOME=/root", (char *)"CUDA_VISIBLE_DEVICES=0", (char *)"XLA_PYTHON_CLIENT_MEM_FRACTION=0.5",
+        (char *)"CUDA_VISIBLE_DEVICES_X=1", (char *)"CUDA_MPS_PIPE_DIRECTORY=/tmp/mine"};
     struct bench b;
     struct asked a;
     size_t n, fraction = 0, visible_devices = 0;
@@ -1080,44 +757,34 @@ static void test_gpus_survive_every_failing_allocation(void **state)
     close_bench(&b);
 }
 
+#define GPU_TEST(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_share_takes_hundredths_rounded_up),
         cmocka_unit_test(test_only_what_the_user_may_see_is_lent),
         cmocka_unit_test(test_a_device_is_named_by_the_beginning_of_its_uuid),
-        cmocka_unit_test_setup_teardown(test_a_whole_device_and_a_share_of_it_exclude_each_other, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_shares_add_up_to_one_and_no_more, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_a_lock_that_cannot_be_added_leaves_the_others, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_a_lock_lasts_until_the_last_process_that_has_it_is_gone, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_twenty_processes_racing_never_hold_more_than_one_device, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_a_lock_survives_every_failing_call, set_up, tear_down),
         cmocka_unit_test(test_a_fault_in_the_log_tells_whom_it_struck),
         cmocka_unit_test(test_a_log_cut_anywhere_is_read_without_harm),
-        cmocka_unit_test(test_a_helper_reads_speaks_and_is_over),
-        cmocka_unit_test(test_a_helper_that_hangs_is_ended),
-        cmocka_unit_test(test_a_daemon_that_a_helper_leaves_holds_nobody_up),
-        cmocka_unit_test(test_a_helper_that_is_not_there_is_a_sentence),
-        cmocka_unit_test(test_a_helper_survives_every_failing_call),
-        cmocka_unit_test_setup_teardown(test_devices_are_found_and_named, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_a_driver_that_does_not_work_is_no_gpus, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_a_lease_tells_the_trial_its_devices, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_the_users_words_give_way_but_for_a_framework, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_another_device_is_taken_when_the_one_suggested_is_held, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_a_lease_waits_says_so_once_and_gets_what_is_let_go, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_one_that_waits_for_two_devices_holds_none, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_more_than_there_are_is_an_error, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_a_share_is_enforced_by_a_daemon_that_ends_with_its_last_user, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_two_agents_share_a_daemon_and_the_last_one_ends_it, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_without_mps_a_share_is_asked_of_the_trial, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_a_machine_without_the_control_program_has_no_mps, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_who_fell_with_a_neighbour_is_known_from_the_servers_log, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_a_fault_that_struck_one_alone_is_its_own, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_nobody_starts_while_the_server_recovers, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_a_daemon_that_is_killed_is_started_again_and_its_clients_fell, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_what_a_killed_agent_left_is_used_and_ended_by_the_next, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_what_a_killed_agent_left_is_ended_by_gc, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_gpus_survive_every_failing_allocation, set_up, tear_down),
+        GPU_TEST(test_devices_are_found_and_named),
+        GPU_TEST(test_a_driver_that_does_not_work_is_no_gpus),
+        GPU_TEST(test_a_lease_tells_the_trial_its_devices),
+        GPU_TEST(test_the_users_words_give_way_but_for_a_framework),
+        GPU_TEST(test_another_device_is_taken_when_the_one_suggested_is_held),
+        GPU_TEST(test_a_lease_waits_says_so_once_and_gets_what_is_let_go),
+        GPU_TEST(test_one_that_waits_for_two_devices_holds_none),
+        GPU_TEST(test_more_than_there_are_is_an_error),
+        GPU_TEST(test_a_share_is_enforced_by_a_daemon_that_ends_with_its_last_user),
+        GPU_TEST(test_two_agents_share_a_daemon_and_the_last_one_ends_it),
+        GPU_TEST(test_without_mps_a_share_is_asked_of_the_trial),
+        GPU_TEST(test_a_machine_without_the_control_program_has_no_mps),
+        GPU_TEST(test_who_fell_with_a_neighbour_is_known_from_the_servers_log),
+        GPU_TEST(test_a_fault_that_struck_one_alone_is_its_own),
+        GPU_TEST(test_nobody_starts_while_the_server_recovers),
+        GPU_TEST(test_a_daemon_that_is_killed_is_started_again_and_its_clients_fell),
+        GPU_TEST(test_what_a_killed_agent_left_is_used_and_ended_by_the_next),
+        GPU_TEST(test_what_a_killed_agent_left_is_ended_by_gc),
+        GPU_TEST(test_gpus_survive_every_failing_allocation),
     };
     hy_cleanup_free char *path = hy_asprintf("%s:%s", HY_FAKES, getenv("PATH"));
 

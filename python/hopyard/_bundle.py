@@ -174,6 +174,7 @@ def make(fn: Callable[..., Any], metric: str | None, direction: str, optional: b
         "name": name_of(fn),
         "path": search_path(),
         "preload": _code.preload(fn),
+        "sources": _code.sources(fn),
         "compat": "hopyard.compat" in sys.modules,
         "metric": metric,
         "direction": direction,

@@ -8,6 +8,7 @@ and to the agent: a line for the table, and the traceback for who looks closer.
 import atexit
 import io
 import json
+import linecache
 import os
 import pickle
 import platform
@@ -45,6 +46,7 @@ class Bundle:
     compat: bool
     metric: str | None
     optional: bool
+    sources: dict[str, str]
     pickled: memoryview
 
 
@@ -52,7 +54,7 @@ def read_bundle() -> Bundle:
     """Nothing is unpickled by this."""
     with open(os.environ["HOPYARD_FUNCTION"], "rb") as file:
         head, pickled = json.loads(file.readline()), memoryview(file.read())
-    names = ("name", "path", "preload", "compat", "metric", "optional")
+    names = ("name", "path", "preload", "compat", "metric", "optional", "sources")
     return Bundle(*(head[name] for name in names), pickled)
 
 
@@ -64,6 +66,8 @@ def set_path(bundle: Bundle) -> None:
 
 
 def _load(bundle: Bundle) -> Callable[..., Any]:
+    for file, text in bundle.sources.items():  # so that a traceback can show the lines of a notebook's cell
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     try:
         return pickle.loads(bundle.pickled)
     except ModuleNotFoundError as error:

@@ -7,6 +7,7 @@ Nothing is imported or run to find out: code objects are read.
 import dis
 import functools
 import importlib.util
+import linecache
 import os
 import sys
 from collections.abc import Iterator
@@ -146,14 +147,18 @@ def imports(code: CodeType, package: str | None) -> Iterator[str]:
         before = [before[1], i.argval]
 
 
-class _Preload:
-    """A walk over values and modules that collects the installed modules they need."""
+class _Walk:
+    """Over values and modules: collects the installed modules they need, and source that is in no file."""
 
-    def __init__(self) -> None:
+    def __init__(self, fn: Any) -> None:
         self.found: dict[str, None] = {}
+        self.sources: dict[str, str] = {}
         self.values: list[Any] = []  # seen: in order, and kept alive so that no id is given twice
         self.ids: set[int] = set()
         self.modules: set[str] = set()
+        self.add(fn)
+        for value in self.values:  # grows as it goes
+            self.look(value)
 
     def module(self, name: str) -> None:
         if name in self.modules or name == "__main__" or _is_stdlib(name):
@@ -173,6 +178,11 @@ class _Preload:
         for name in imports(code, package) if code else ():
             self.module(name)
 
+    def source(self, file: str) -> None:
+        """Notebooks keep the text of their cells for tracebacks."""
+        if file not in self.sources and not os.path.exists(file) and linecache.getlines(file):
+            self.sources[file] = "".join(linecache.getlines(file))
+
     def add(self, value: Any) -> None:
         if id(value) not in self.ids:
             self.ids.add(id(value))
@@ -187,6 +197,7 @@ class _Preload:
             return
         if isinstance(value, FunctionType):
             self.code(value.__code__, value.__globals__.get("__package__"))
+            self.source(value.__code__.co_filename)
         for _, part in uses(value):
             self.add(part)
 
@@ -196,8 +207,9 @@ def preload(fn: Any) -> list[str]:
 
     Never the user's own modules: they may do anything when they are imported.
     """
-    walk = _Preload()
-    walk.add(fn)
-    for value in walk.values:  # grows as it goes
-        walk.look(value)
-    return list(walk.found)
+    return list(_Walk(fn).found)
+
+
+def sources(fn: Any) -> dict[str, str]:
+    """The text of what a function is made of and no file has: a notebook's cells, by their made-up names."""
+    return _Walk(fn).sources

@@ -109,6 +109,7 @@ def training(x):
 experiment.grid_search(training, {"x": [1]}, tensorboard=False)
 """)
     assert caught.value.ename == "TrialsFailed" and "ValueError: not today" in caught.value.evalue
+    assert 'raise ValueError("not today")' in caught.value.evalue, "the line of the cell is shown, as Python would"
 
 
 def test_an_interrupted_cell_leaves_the_run_and_says_how_to_go_on(yard: Yard, notebook: Notebook) -> None:

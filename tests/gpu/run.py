@@ -26,7 +26,11 @@ PROGRAM = sys.argv[1] if len(sys.argv) > 1 else shutil.which("hopyard") or "hopy
 
 # Until as many trials as $2 have come to $1.
 MEET = """
-meet() { mkdir -p "$1" && touch "$1/$HOPYARD_TRIAL" && while [ "$(ls "$1" | wc -l)" -lt "$2" ]; do sleep 0.02; done; }
+meet()
+{
+    mkdir -p "$1" && touch "$1/$HOPYARD_TRIAL"
+    while [ "$(ls "$1" | wc -l)" -lt "$2" ]; do sleep 0.02; done
+}
 """
 
 
@@ -37,7 +41,8 @@ class Place:
         self.folder = folder
         self.runtime = folder / "rt"
         self.runtime.mkdir(mode=0o700)
-        self.env = {**os.environ, "XDG_RUNTIME_DIR": str(self.runtime), "HOPYARD_PROJECT": str(folder), "NO_COLOR": "1"}
+        self.env = {**os.environ, "XDG_RUNTIME_DIR": str(self.runtime), "HOPYARD_PROJECT": str(folder),
+                    "NO_COLOR": "1"}
         self.count = 0
 
     def start(self, *args: object) -> subprocess.Popen[str]:
@@ -55,9 +60,8 @@ class Place:
         return path
 
     def trials(self, run: int | None = None) -> list[dict[str, Any]]:
-        out = subprocess.run([PROGRAM, "show", str(run or self.count), "--json", "--trials", "all", "--by-number"],
-                             env=self.env, cwd=self.folder, check=True, capture_output=True, text=True).stdout
-        shown = json.loads(out)
+        command = [PROGRAM, "show", str(run or self.count), "--json", "--trials", "all", "--by-number"]
+        shown = json.loads(subprocess.check_output(command, env=self.env, cwd=self.folder, text=True))
         for t in shown["trials"]:
             t["folder"] = Path(shown["run"]["logdir"]) / t["dir"]
         return shown["trials"]
@@ -163,7 +167,8 @@ def test_two_runs_with_whole_gpus_never_overlap(p: Place) -> None:
         "$2" "$3" 1000 0.2; status=$?
         rmdir lock-$CUDA_VISIBLE_DEVICES
         exit $status""")
-    runs = [p.start("--grid", "x=1..4", "--gpus", 1, "--parallel", 4, "--", script, "{x}", *LOAD) for _ in range(2)]
+    options = ["--grid", "x=1..4", "--gpus", 1, "--parallel", 4]
+    runs = [p.start(*options, "--", script, "{x}", *LOAD) for _ in range(2)]
     outs = [run.communicate(timeout=120)[0] for run in runs]
     print("    " + "\n    ".join(line for line in "\n".join(outs).splitlines() if "waits" in line))
     for run in (1, 2):
@@ -177,7 +182,8 @@ def test_shares_of_two_runs_add_up_and_share_one_daemon(p: Place) -> None:
         "$2" "$3" 500 1; status=$?
         rm running/$HOPYARD_RUN-$1
         exit $status""")
-    runs = [p.start("--grid", "x=1..4", "--gpus", 0.4, "--parallel", 4, "--", script, "{x}", *LOAD) for _ in range(2)]
+    options = ["--grid", "x=1..4", "--gpus", 0.4, "--parallel", 4]
+    runs = [p.start(*options, "--", script, "{x}", *LOAD) for _ in range(2)]
     outs = [run.communicate(timeout=120)[0] for run in runs]
     counts = [int(f.read_text()) for f in p.folder.glob("count-*")]
     print(f"    at once: {sorted(counts)}")
@@ -189,7 +195,8 @@ def test_shares_of_two_runs_add_up_and_share_one_daemon(p: Place) -> None:
 def test_a_client_of_somebody_elses_does_not_keep_the_daemon(p: Place) -> None:
     script = p.script("""echo "$CUDA_MPS_PIPE_DIRECTORY" >folder; "$2" "$3" 100 2""")
     run = p.start("--gpus", 0.5, "--", script, "x", *LOAD)
-    folder = wait_for(lambda: (p.folder / "folder").exists() and (p.folder / "folder").read_text().strip(), "it runs")
+    told = p.folder / "folder"
+    folder = wait_for(lambda: told.exists() and told.read_text().strip(), "it runs")
     stranger = subprocess.Popen([*LOAD, "100", "60"], env={**p.env, "CUDA_MPS_PIPE_DIRECTORY": folder},
                                 stdout=subprocess.PIPE, text=True)
     assert stranger.stdout and "devices" in stranger.stdout.readline()

@@ -29,7 +29,7 @@ def bundle(fn: Callable[..., Any], folder: Path, preload: Sequence[str] = (), co
     finally:
         cloudpickle.unregister_pickle_by_value(module)
     head = {"name": fn.__name__, "path": [str(folder), *sys.path], "preload": list(preload), "compat": compat,
-            "metric": metric, "direction": "max", "optional": optional}  # fmt: skip
+            "metric": metric, "direction": "max", "optional": optional, "sources": {}}  # fmt: skip
     path = folder / "bundle"
     path.write_bytes(json.dumps(head).encode() + b"\n" + pickled)
     return path

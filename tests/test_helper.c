@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/helper.h"
+#include "base/fault.h"
+#include "base/mem.h"
+#include "fds.h"
+
+struct heard {
+    int count, status;
+    char said[256];
+};
+
+static void on_helper(void *arg, int status, const char *said)
+{
+    struct heard *h = arg;
+
+    h->count++;
+    h->status = status;
+    snprintf(h->said, sizeof h->said, "%s", said);
+}
+
+static int run_helper(const char *script, const char *input, int64_t timeout_ms, struct heard *heard)
+{
+    char *argv[] = {(char *)"sh", (char *)"-c", (char *)script, NULL};
+    struct hy_helper_spec spec = {.file = "sh", .argv = argv, .input = input, .timeout_ms = timeout_ms};
+    struct hy_helper *h = NULL;
+    struct hy_err err = {0};
+    uv_loop_t loop;
+    int rc;
+
+    *heard = (struct heard){0};
+    uv_loop_init(&loop);
+    rc = hy_helper_start(&loop, &spec, on_helper, heard, &h, &err);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&loop), 0);
+    assert_int_equal(rc < 0, err.code != 0);
+    return rc;
+}
+
+static void test_a_helper_reads_speaks_and_is_over(void **state)
+{
+    struct heard h;
+    int before;
+
+    (void)state;
+    assert_int_equal(run_helper("true", NULL, 10000, &h), 0); /* libuv opens what it keeps */
+    before = count_fds();
+    assert_int_equal(run_helper("read x; echo got $x; echo oops >&2; exit 3", "word\n", 10000, &h), 0);
+    assert_int_equal(h.count, 1);
+    assert_int_equal(h.status, 3);
+    assert_string_equal(h.said, "got word\noops\n");
+    assert_int_equal(run_helper("kill -9 $$", NULL, 10000, &h), 0);
+    assert_int_equal(h.status, 128 + SIGKILL);
+    assert_int_equal(count_fds(), before);
+}
+
+static void test_a_helper_that_hangs_is_ended(void **state)
+{
+    struct heard h;
+
+    (void)state;
+    assert_int_equal(run_helper("echo before; exec sleep 1000", NULL, 50, &h), 0);
+    assert_int_equal(h.count, 1);
+    assert_int_equal(h.status, -ETIMEDOUT);
+}
+
+static void test_a_daemon_that_a_helper_leaves_holds_nobody_up(void **state)
+{
+    struct heard h;
+
+    (void)state;
+    assert_int_equal(run_helper("setsid sleep 1000 & echo $!", NULL, 10000, &h), 0);
+    assert_int_equal(h.status, 0);
+    assert_true(atoi(h.said) > 1);
+    assert_int_equal(kill(atoi(h.said), SIGKILL), 0);
+}
+
+static void test_a_helper_that_is_not_there_is_a_sentence(void **state)
+{
+    char *argv[] = {(char *)"no-such-program", NULL};
+    struct hy_helper_spec spec = {.file = argv[0], .argv = argv, .timeout_ms = 1000};
+    struct hy_helper *h = NULL;
+    struct hy_err err = {0};
+    struct heard heard = {0};
+    uv_loop_t loop;
+
+    (void)state;
+    uv_loop_init(&loop);
+    assert_int_equal(hy_helper_start(&loop, &spec, on_helper, &heard, &h, &err), -ENOENT);
+    assert_non_null(strstr(err.text, "'no-such-program'"));
+    uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&loop), 0);
+    assert_int_equal(heard.count, 0);
+}
+
+static void test_a_helper_survives_every_failing_call(void **state)
+{
+    static const enum hy_seam seams[] = {HY_SEAM_ALLOC, HY_SEAM_SYS};
+    int before = count_fds();
+
+    (void)state;
+    for (size_t s = 0; s < HY_COUNT(seams); s++) {
+        long n = 0, passed;
+
+        do {
+            struct heard h;
+            int rc;
+
+            hy_fault_arm(seams[s], ++n);
+            rc = run_helper("true", "input", 10000, &h);
+            passed = hy_fault_passed(seams[s]);
+            hy_fault_arm(seams[s], 0);
+            assert_int_equal(h.count, rc == 0);
+            assert_int_equal(count_fds(), before);
+        } while (passed >= n);
+    }
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_helper_reads_speaks_and_is_over),
+        cmocka_unit_test(test_a_helper_that_hangs_is_ended),
+        cmocka_unit_test(test_a_daemon_that_a_helper_leaves_holds_nobody_up),
+        cmocka_unit_test(test_a_helper_that_is_not_there_is_a_sentence),
+        cmocka_unit_test(test_a_helper_survives_every_failing_call),
+    };
+
+    signal(SIGPIPE, SIG_IGN);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

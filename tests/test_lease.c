@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent/gpu_parts.h"
+#include "base/fault.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "fds.h"
+
+static void test_a_share_takes_hundredths_rounded_up(void **state)
+{
+    (void)state;
+    assert_int_equal(hy_gpu_quanta(1), 1);
+    assert_int_equal(hy_gpu_quanta(10), 1);
+    assert_int_equal(hy_gpu_quanta(11), 2);
+    assert_int_equal(hy_gpu_quanta(200), 20);
+    assert_int_equal(hy_gpu_quanta(333), 34);
+    assert_int_equal(hy_gpu_quanta(990), 99);
+    assert_int_equal(hy_gpu_quanta(999), 100);
+    assert_int_equal(hy_gpu_quanta(1000), 0);
+    assert_int_equal(hy_gpu_quanta(4000), 0);
+}
+
+/* A device that no other process knows. */
+static const char *uuid(void)
+{
+    static char text[64];
+
+    if (!*text)
+        snprintf(text, sizeof text, "GPU-test-%d", (int)getpid());
+    return text;
+}
+
+static void test_a_whole_device_and_a_share_of_it_exclude_each_other(void **state)
+{
+    struct hy_gpu_lock whole = {0}, share = {0};
+    int before = count_fds();
+
+    (void)state;
+    assert_int_equal(hy_gpu_lock_add(&whole, uuid(), 1000), 0);
+    assert_int_equal(whole.count, 1);
+    assert_int_equal(hy_gpu_lock_add(&share, uuid(), 10), -EBUSY);
+    assert_int_equal(hy_gpu_lock_add(&share, uuid(), 1000), -EBUSY);
+    assert_int_equal(share.count, 0);
+    assert_int_equal(count_fds(), before + 1);
+    hy_gpu_lock_drop(&whole);
+    assert_int_equal(hy_gpu_lock_add(&share, uuid(), 10), 0);
+    assert_int_equal(hy_gpu_lock_add(&whole, uuid(), 1000), -EBUSY);
+    hy_gpu_lock_drop(&share);
+    assert_int_equal(hy_gpu_lock_add(&whole, uuid(), 1000), 0);
+    hy_gpu_lock_drop(&whole);
+    assert_int_equal(count_fds(), before);
+}
+
+static void test_shares_add_up_to_one_and_no_more(void **state)
+{
+    struct hy_gpu_lock locks[6] = {0};
+
+    (void)state;
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(hy_gpu_lock_add(&locks[i], uuid(), 200), 0);
+    assert_int_equal(hy_gpu_lock_add(&locks[5], uuid(), 200), -EBUSY);
+    assert_int_equal(hy_gpu_lock_add(&locks[5], uuid(), 1), -EBUSY);
+    hy_gpu_lock_drop(&locks[2]);
+    assert_int_equal(hy_gpu_lock_add(&locks[5], uuid(), 201), -EBUSY);
+    assert_int_equal(hy_gpu_lock_add(&locks[5], uuid(), 200), 0);
+    for (int i = 0; i < 6; i++)
+        hy_gpu_lock_drop(&locks[i]);
+}
+
+static void test_a_lock_that_cannot_be_added_leaves_the_others(void **state)
+{
+    struct hy_gpu_lock lock = {0}, other = {0};
+    char second[80];
+
+    (void)state;
+    snprintf(second, sizeof second, "%s-b", uuid());
+    assert_int_equal(hy_gpu_lock_add(&other, second, 1000), 0);
+    assert_int_equal(hy_gpu_lock_add(&lock, uuid(), 1000), 0);
+    assert_int_equal(hy_gpu_lock_add(&lock, second, 1000), -EBUSY);
+    assert_int_equal(lock.count, 1);
+    hy_gpu_lock_drop(&other);
+    assert_int_equal(hy_gpu_lock_add(&lock, second, 1000), 0);
+    assert_int_equal(lock.count, 2);
+    hy_gpu_lock_drop(&lock);
+}
+
+static void test_a_lock_lasts_until_the_last_process_that_has_it_is_gone(void **state)
+{
+    struct hy_gpu_lock lock = {0}, other = {0};
+    int status;
+    pid_t child;
+
+    (void)state;
+    assert_int_equal(hy_gpu_lock_add(&lock, uuid(), 300), 0);
+    child = fork();
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;)
+            pause();
+    }
+    assert_true(child > 0);
+    hy_gpu_lock_drop(&lock);
+    assert_int_equal(hy_gpu_lock_add(&other, uuid(), 1000), -EBUSY);
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(hy_gpu_lock_add(&other, uuid(), 1000), 0);
+    hy_gpu_lock_drop(&other);
+}
+
+/* What all the racers share. */
+struct tally {
+    int now;   /* hundredths that are taken */
+    int most;
+    long shares, wholes, refused;
+};
+
+static void note_most(struct tally *t, int now)
+{
+    int most = __atomic_load_n(&t->most, __ATOMIC_SEQ_CST);
+
+    while (now > most &&
+           !__atomic_compare_exchange_n(&t->most, &most, now, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        ;
+}
+
+static __attribute__((noreturn)) void race(struct tally *t, const char *device, uint64_t seed, int rounds)
+{
+    struct hy_rng rng;
+
+    hy_rng_seed(&rng, seed, 0);
+    for (int i = 0; i < rounds; i++) {
+        uint32_t share = hy_rng_below(&rng, 4) == 0 ? 1000 : 10 + 10 * (uint32_t)hy_rng_below(&rng, 50);
+        int hundredths = share == 1000 ? 100 : (int)hy_gpu_quanta(share);
+        struct hy_gpu_lock lock = {0};
+        int rc = hy_gpu_lock_add(&lock, device, share);
+
+        if (rc != 0 && rc != -EBUSY)
+            _exit(1);
+        __atomic_add_fetch(rc ? &t->refused : share == 1000 ? &t->wholes : &t->shares, 1, __ATOMIC_SEQ_CST);
+        if (rc)
+            continue;
+        note_most(t, __atomic_add_fetch(&t->now, hundredths, __ATOMIC_SEQ_CST));
+        if (hy_rng_below(&rng, 4) == 0)
+            usleep((unsigned)hy_rng_below(&rng, 50)); /* so that others meet it */
+        __atomic_sub_fetch(&t->now, hundredths, __ATOMIC_SEQ_CST);
+        hy_gpu_lock_drop(&lock);
+    }
+    _exit(0);
+}
+
+static void test_twenty_processes_racing_never_hold_more_than_one_device(void **state)
+{
+    enum { RACERS = 20, ROUNDS = 2000 };
+    struct tally *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    char device[64];
+    int status;
+
+    (void)state;
+    assert_true(t != MAP_FAILED);
+    snprintf(device, sizeof device, "%s", uuid());
+    for (int i = 0; i < RACERS; i++) {
+        pid_t pid = fork();
+
+        assert_true(pid >= 0);
+        if (pid == 0)
+            race(t, device, (uint64_t)i, ROUNDS);
+    }
+    for (int i = 0; i < RACERS; i++) {
+        assert_true(wait(&status) > 0);
+        assert_int_equal(status, 0);
+    }
+    assert_int_equal(t->now, 0);
+    assert_true(t->most > 50); /* they did meet ... */
+    assert_true(t->most <= 100);
+    assert_true(t->shares > RACERS && t->wholes > 0 && t->refused > 0);
+    assert_int_equal(t->shares + t->wholes + t->refused, RACERS * ROUNDS);
+    munmap(t, sizeof *t);
+}
+
+static void test_a_lock_survives_every_failing_call(void **state)
+{
+    static const uint32_t shares[] = {40, 1000};
+    int before = count_fds();
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(shares); i++) {
+        long n = 0, passed;
+
+        do {
+            struct hy_gpu_lock lock = {0};
+            int rc;
+
+            hy_fault_arm(HY_SEAM_SYS, ++n);
+            rc = hy_gpu_lock_add(&lock, uuid(), shares[i]);
+            passed = hy_fault_passed(HY_SEAM_SYS);
+            hy_fault_arm(HY_SEAM_SYS, 0);
+            assert_int_equal(rc, passed >= n ? -EIO : 0);
+            assert_int_equal(rc == 0, lock.count > 0);
+            hy_gpu_lock_drop(&lock);
+            assert_int_equal(count_fds(), before);
+        } while (passed >= n);
+        assert_int_equal(n - 1, shares[i] == 1000 ? 2 + 1 + 100 : 4 * 2 + 1 + 1);
+    }
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_share_takes_hundredths_rounded_up),
+        cmocka_unit_test(test_a_whole_device_and_a_share_of_it_exclude_each_other),
+        cmocka_unit_test(test_shares_add_up_to_one_and_no_more),
+        cmocka_unit_test(test_a_lock_that_cannot_be_added_leaves_the_others),
+        cmocka_unit_test(test_a_lock_lasts_until_the_last_process_that_has_it_is_gone),
+        cmocka_unit_test(test_twenty_processes_racing_never_hold_more_than_one_device),
+        cmocka_unit_test(test_a_lock_survives_every_failing_call),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
