@@ -108,7 +108,8 @@ static void on_listed(void *arg, int status, const char *said)
     if (status == 0)
         g->count = hy_gpu_visible(getenv("CUDA_VISIBLE_DEVICES"), g->devices, parse_list(said, g->devices));
     else
-        hy_warn("GPUs cannot be listed and are not used status=%d said=\"%.*s\"", status, (int)strcspn(said, "\n"), said);
+        hy_warn("GPUs cannot be listed and are not used status=%d said=\"%.*s\"", status,
+                (int)strcspn(said, "\n"), said);
     wake(g);
 }
 
@@ -146,7 +147,8 @@ static char *visible_devices(const struct hy_gpu_lease *l)
     size_t n = 0;
 
     for (size_t i = 0; i < l->count; i++)
-        n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", i ? "," : "", l->gpus->devices[l->devices[i]].uuid);
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", i ? "," : "",
+                              l->gpus->devices[l->devices[i]].uuid);
     return hy_asprintf("CUDA_VISIBLE_DEVICES=%s", text);
 }
 
@@ -157,12 +159,17 @@ static int add_limit_words(struct hy_gpu_lease *l, uint64_t memory)
 
     if (!l->mps) {
         rc = add_word(l, hy_asprintf("HOPYARD_GPU_MEMORY=%llu", (unsigned long long)memory));
-        return rc < 0 ? rc : add_word(l, hy_asprintf("HOPYARD_GPU_SHARE=%g", l->share / (double)HY_GPU_SHARES));
+        if (rc == 0)
+            rc = add_word(l, hy_asprintf("HOPYARD_GPU_SHARE=%g", l->share / (double)HY_GPU_SHARES));
+        return rc;
     }
     rc = add_word(l, hy_asprintf("CUDA_MPS_PIPE_DIRECTORY=%s", hy_mps_folder(l->mps)));
     if (rc == 0) /* device 0 of the one that it sees */
-        rc = add_word(l, hy_asprintf("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=%lluM", (unsigned long long)(memory >> 20)));
-    return rc < 0 ? rc : add_word(l, hy_asprintf("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%g", l->share / 10.0));
+        rc = add_word(l, hy_asprintf("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=%lluM",
+                                     (unsigned long long)(memory >> 20)));
+    if (rc == 0)
+        rc = add_word(l, hy_asprintf("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%g", l->share / 10.0));
+    return rc;
 }
 
 /* Frameworks that would take the whole device's memory at their start. */
@@ -431,7 +438,8 @@ static void on_timer(uv_timer_t *timer)
     if (all_idle(g))
         call(&g->left, g->left_arg);
     if (somebody_waits(g) && !uv_is_active((uv_handle_t *)&g->timer))
-        uv_timer_start(&g->timer, on_timer, RETRY_MS - RETRY_SPREAD_MS + hy_rng_below(&g->rng, 2 * RETRY_SPREAD_MS), 0);
+        uv_timer_start(&g->timer, on_timer,
+                       RETRY_MS - RETRY_SPREAD_MS + hy_rng_below(&g->rng, 2 * RETRY_SPREAD_MS), 0);
 }
 
 static void wake(struct hy_gpus *g)
@@ -439,15 +447,16 @@ static void wake(struct hy_gpus *g)
     uv_timer_start(&g->timer, on_timer, 0, 0);
 }
 
-int hy_gpu_lease_new(struct hy_gpus *g, uint64_t mask, uint32_t share, const struct hy_gpu_events *events, void *arg,
-                     struct hy_gpu_lease **ret, struct hy_err *err)
+int hy_gpu_lease_new(struct hy_gpus *g, uint64_t mask, uint32_t share, const struct hy_gpu_events *events,
+                     void *arg, struct hy_gpu_lease **ret, struct hy_err *err)
 {
     size_t want = (size_t)__builtin_popcountll(mask);
     struct hy_gpu_lease *l;
 
     if (want == 0 || share == 0 || want > g->count || (share < HY_GPU_SHARES && want > 1))
-        return hy_err_set(err, -EINVAL, "it wants %zu GPUs (a share of %u thousandths each), and there are %zu here", want,
-                          share, g->count);
+        return hy_err_set(err, -EINVAL,
+                          "it wants %zu GPUs (%u thousandths of each), and this agent has %zu: a mistake in hopyard",
+                          want, share, g->count);
     l = hy_calloc(1, sizeof *l);
     if (!l)
         return hy_err_set(err, -ENOMEM, "out of memory");

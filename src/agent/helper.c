@@ -115,8 +115,12 @@ static int spawn(struct hy_helper *h, uv_loop_t *loop, const struct hy_helper_sp
     uv_stdio_container_t stdio[] = {{.flags = UV_INHERIT_FD, .data.fd = input},
                                     {.flags = UV_INHERIT_FD, .data.fd = h->said},
                                     {.flags = UV_INHERIT_FD, .data.fd = h->said}};
-    uv_process_options_t options = {.exit_cb = on_exit_of_helper, .file = spec->file, .args = (char **)spec->argv,
-                                    .env = (char **)spec->env, .stdio = stdio, .stdio_count = HY_COUNT(stdio)};
+    uv_process_options_t options = {.exit_cb = on_exit_of_helper,
+                                    .file = spec->file,
+                                    .args = (char **)spec->argv,
+                                    .env = (char **)spec->env,
+                                    .stdio = stdio,
+                                    .stdio_count = HY_COUNT(stdio)};
 
     /* Ours are close-on-exec; this is for those that we were started with: a
      * daemon would keep them open for whoever waits at their other end. */

@@ -90,7 +90,8 @@ static int is_bound(int fd, const char *uuid, int part)
         return 1;
     if (errno == ECONNREFUSED)
         return 0;
-    return errno == EPERM || errno == EACCES || errno == EPROTOTYPE ? 1 : -errno; /* there, and not to be talked to */
+    /* It is there, and not to be talked to. */
+    return errno == EPERM || errno == EACCES || errno == EPROTOTYPE ? 1 : -errno;
 }
 
 unsigned hy_gpu_quanta(uint32_t share)

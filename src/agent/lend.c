@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an agent's trials get of its GPUs, and what the driver hears of it. */
+#include <errno.h>
+
 #include "agent/gpu.h"
 #include "agent/trial.h"
 #include "base/log.h"
@@ -50,7 +52,9 @@ int hy_agent_lend(struct trial *t, struct hy_err *err)
 
     if (!s->gpus_said || !s->gpu_mask || t->has_gpus)
         return 0;
-    rc = t->lease ? 0 : hy_gpu_lease_new(t->agent->gpus, s->gpu_mask, s->gpu_share, &events, t, &t->lease, err);
+    if (t->lease)
+        return 1;
+    rc = hy_gpu_lease_new(t->agent->gpus, s->gpu_mask, s->gpu_share, &events, t, &t->lease, err);
     return rc < 0 ? rc : 1;
 }
 
@@ -79,7 +83,7 @@ int hy_agent_lend_open(struct agent *a)
 {
     a->gpus = hy_gpus_new(&a->loop);
     if (!a->gpus)
-        return -1;
+        return -ENOMEM;
     hy_gpus_find(a->gpus, on_found, a);
     return 0;
 }

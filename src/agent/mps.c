@@ -80,7 +80,8 @@ static int make_folder(struct hy_mps *m, struct hy_err *err)
     if (!m->folder && !runtime)
         return err->code;
     if (!m->folder)
-        m->folder = hy_asprintf("%s/mps-%016llx", runtime, (unsigned long long)hy_hash(m->uuid, strlen(m->uuid)));
+        m->folder = hy_asprintf("%s/mps-%016llx", runtime,
+                                (unsigned long long)hy_hash(m->uuid, strlen(m->uuid)));
     if (!m->folder)
         return hy_err_set(err, -ENOMEM, "out of memory");
     rc = hy_mkdirs(m->folder, 0700);
@@ -248,11 +249,13 @@ static void free_environment(char **env)
     free(env);
 }
 
-static int control(struct hy_mps *m, const char *option, const char *input, hy_helper_cb done, struct hy_err *err)
+static int control(struct hy_mps *m, const char *option, const char *input, hy_helper_cb done,
+                   struct hy_err *err)
 {
     char *argv[] = {(char *)CONTROL, (char *)option, NULL};
     char **env = make_environment(m);
-    struct hy_helper_spec spec = {.file = CONTROL, .argv = argv, .env = env, .input = input, .timeout_ms = CONTROL_MS};
+    struct hy_helper_spec spec = {
+        .file = CONTROL, .argv = argv, .env = env, .input = input, .timeout_ms = CONTROL_MS};
     int rc = env && env[0] && env[1] && env[2] && env[3]
                  ? hy_helper_start(m->loop, &spec, done, m, &m->helper, err)
                  : hy_err_set(err, -ENOMEM, "out of memory");
@@ -388,7 +391,8 @@ static void on_ended(void *arg, int status, const char *said)
     (void)said;
     m->helper = NULL;
     if (pid && status != 0) {
-        hy_warn("the MPS daemon does not end by itself and is killed gpu=%s pid=%d status=%d", m->uuid, (int)pid, status);
+        hy_warn("the MPS daemon does not end by itself and is killed gpu=%s pid=%d status=%d", m->uuid, (int)pid,
+                status);
         kill(pid, SIGKILL);
     }
     is_off(m);

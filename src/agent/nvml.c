@@ -3,6 +3,7 @@
  * NVIDIA's management library, as far as needed: loaded when asked, declared
  * here by hand, so that nothing of CUDA is needed to build.
  */
+#include <ctype.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
@@ -82,7 +83,11 @@ static int failed(const struct nvml *n, int code, const char *call, struct hy_er
 /* UUIDs become parts of words and names. */
 static bool is_plain(const char *uuid)
 {
-    return *uuid && strspn(uuid, "-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == strlen(uuid);
+    size_t n = 0;
+
+    while (isalnum((unsigned char)uuid[n]) || uuid[n] == '-')
+        n++;
+    return n && !uuid[n];
 }
 
 static int describe(const struct nvml *n, unsigned index, struct hy_gpu_device *ret, struct hy_err *err)
@@ -102,7 +107,9 @@ static int describe(const struct nvml *n, unsigned index, struct hy_gpu_device *
         return failed(n, code, "a device cannot be read", err);
     ret->uuid[sizeof ret->uuid - 1] = ret->name[sizeof ret->name - 1] = '\0';
     ret->memory = memory.total;
-    return is_plain(ret->uuid) ? 0 : hy_err_set(err, -EINVAL, "%s: device %u has an odd UUID", LIBRARY, index);
+    if (!is_plain(ret->uuid))
+        return hy_err_set(err, -EINVAL, "%s: device %u has an odd UUID", LIBRARY, index);
+    return 0;
 }
 
 static int list_all(const struct nvml *n, struct hy_gpu_device *list, size_t room, struct hy_err *err)

@@ -156,7 +156,7 @@ void hy_agent_function_done(struct agent *a);
 int hy_agent_lend(struct trial *t, struct hy_err *err);
 /* It is over: gives them back, and finds out with whom it fell. */
 void hy_agent_lend_over(struct trial *t, bool failed);
-/* Begins to look for them; -1: out of memory. */
+/* Begins to look for them. 0 or -ENOMEM. */
 int hy_agent_lend_open(struct agent *a);
 void hy_agent_lend_tell(const struct agent *a, Hy__AgentInfo *info, char *uuids[]);
 /* Nothing is left running for them. False: ask again in the next turn. */

@@ -148,8 +148,8 @@ static const char tensorboard_about[] =
 
 static const char gc_about[] =
     "Cleans up on this machine after processes that were killed: sockets of yours\n"
-    "that nobody listens on, and trials of yours, of whatever project, whose agent is\n"
-    "gone. What has an agent is left alone.";
+    "that nobody listens on, and trials (and MPS daemons for shares of a GPU) of\n"
+    "yours, of whatever project, whose agent is gone. What has one is left alone.";
 
 #define RUNNING "Running"
 #define LOOKING "Looking"

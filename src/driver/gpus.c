@@ -42,7 +42,8 @@ static int too_few_gpus(const struct driver *d, struct hy_err *err)
     else
         snprintf(wants, sizeof wants, "%u GPU%s", share / HY_GPU_WHOLE, share > HY_GPU_WHOLE ? "s" : "");
     if (most)
-        snprintf(has, sizeof has, machines > 1 ? "no machine here has more than %u" : "this machine has %u", most);
+        snprintf(has, sizeof has, machines > 1 ? "no machine here has more than %u" : "this machine has %u",
+                 most);
     else
         snprintf(has, sizeof has, "%s", machines > 1 ? "no machine here has one" : "this machine has none");
     return hy_err_set(err, -ENOSPC, "each trial wants %s, and %s; %s", wants, has,

@@ -391,6 +391,10 @@ static void wait_for_room(struct driver *d, struct trial *t, const char *message
     snprintf(text, sizeof text, "%s", message); /* it goes with the attempt */
     if (end_attempt(d, t, HY_ATTEMPT_LOST, text) < 0)
         return;
+    if (d->phase != PHASE_RUNNING) {
+        end_trial(d, t, HY_TRIAL_STOPPED, "stopped");
+        return;
+    }
     t->due_ms = hy_clock_ms() + (BACKOFF_FIRST_MS << t->losses++);
     t->phase = TRIAL_WAITING;
     hy_list_push(&d->waiting, &t->waiting);

@@ -118,17 +118,21 @@ class Yard:
     def folder(self) -> Path:
         return self.project / ".hopyard"
 
+    def checkpointed(self) -> tuple[int, int] | None:
+        """Changes when what was in store.db-wal has come into store.db."""
+        path = self.folder / "store.db"
+        return (path.stat().st_mtime_ns, path.stat().st_size) if path.exists() else None
+
     def rows(self, sql: str, *args: Any) -> list[dict[str, Any]]:
         """Reads a copy: a reader in place would need room on a full disk."""
         with tempfile.TemporaryDirectory() as folder:
             for _ in range(50):
-                wal = self.folder / "store.db-wal"
-                had_wal = wal.exists()
+                before = self.checkpointed()
                 for name in ("store.db", "store.db-wal"):
                     if (self.folder / name).exists():
                         shutil.copyfile(self.folder / name, f"{folder}/{name}")
-                if had_wal and not wal.exists():  # its driver has just closed it: what it held is in store.db now
-                    Path(folder, wal.name).unlink(missing_ok=True)
+                if self.checkpointed() != before:  # the copy of store.db is older than that of the -wal
+                    Path(folder, "store.db-wal").unlink(missing_ok=True)
                     continue
                 db = sqlite3.connect(f"{folder}/store.db")
                 db.row_factory = sqlite3.Row
