@@ -10,6 +10,7 @@ import pytest
 from conftest import Yard, wait_for
 from test_death import kill, settled
 from test_experiment import Lab, lab  # noqa: F401  (a fixture)
+from test_gpus import device, gpus, is_free  # noqa: F401  (a fixture)
 
 
 def pythons(yard: Yard) -> list[int]:
@@ -100,6 +101,29 @@ def test_a_large_function_goes_to_its_agent_whole(lab: Lab) -> None:
         say(values=[t.metric for t in r.trials], crc=zlib.crc32(data))
     """)
     assert said["values"] == [said["crc"]] * 2
+
+
+def test_forked_trials_hold_their_gpus_as_long_as_they_live(gpus: Yard, lab: Lab) -> None:
+    """The lease goes through the server into the fork: the death of the server does not free it."""
+    lab.env.update(gpus.env)
+    lab.run("""
+        from hopyard import devices
+        def training(x):
+            print(os.environ["CUDA_VISIBLE_DEVICES"], devices.get_num_gpus(), flush=True)
+            open(f"here-{x}", "w").close()
+            while not os.path.exists("go"):
+                time.sleep(0.02)
+        experiment.grid_search(training, {"x": [1, 2]}, gpus=1, parallel=2, tensorboard=False, detach=True)
+    """)
+    wait_for(lambda: all((gpus.project / f"here-{x}").exists() for x in (1, 2)), "both run")
+    assert not is_free(gpus, 0) and not is_free(gpus, 1)
+    kill(server(gpus))
+    assert not is_free(gpus, 0) and not is_free(gpus, 1)
+    (gpus.project / "go").touch()
+    gpus.run("attach", "1")
+    printed = {(gpus.logdir() / t["dir"] / "stdout").read_text() for t in gpus.trials()}
+    assert printed == {f"{device(gpus, 0)} 1\n", f"{device(gpus, 1)} 1\n"}
+    assert is_free(gpus, 0) and is_free(gpus, 1)
 
 
 # ---- evolution ----------------------------------------------------------------------------
