@@ -11,9 +11,21 @@ static atomic_long armed[HY_SEAM_COUNT];
 
 static const char *const seam_names[HY_SEAM_COUNT] = {"alloc", "sys", "wire"};
 
-__attribute__((constructor)) static void arm_from_environment(void)
+/* What follows "COMMAND/", if that is ours or there is none; else nothing. */
+static const char *part_of(const char *want, int argc, char **argv)
 {
-    const char *want = getenv("HOPYARD_FAULT");
+    const char *slash = want ? strchr(want, '/') : NULL;
+    size_t n = slash ? (size_t)(slash - want) : 0;
+
+    if (!slash)
+        return want;
+    return argc > 1 && strncmp(argv[1], want, n) == 0 && !argv[1][n] ? slash + 1 : NULL;
+}
+
+/* glibc hands a constructor what main will get. */
+__attribute__((constructor)) static void arm_from_environment(int argc, char **argv)
+{
+    const char *want = part_of(getenv("HOPYARD_FAULT"), argc, argv);
 
     for (int i = 0; want && i < HY_SEAM_COUNT; i++) {
         size_t n = strlen(seam_names[i]);

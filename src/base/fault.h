@@ -8,6 +8,7 @@
  *     HOPYARD_FAULT=alloc:17      the 17th allocation returns NULL
  *     HOPYARD_FAULT=sys:3         the 3rd wrapped system call fails with EIO
  *     HOPYARD_FAULT=wire:5        the 5th frame is lost and its link is cut
+ *     HOPYARD_FAULT=agent/sys:3   only in `hopyard agent`
  *
  * In other builds every seam is the constant 0 and the compiler removes it.
  * Seams are counted per process, by one atomic counter each.

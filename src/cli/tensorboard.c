@@ -223,8 +223,12 @@ static int start_viewer(struct server *s, struct hy_err *err)
 {
     char port[8];
     char *module[] = {s->viewer.program, (char *)"-m", (char *)"tensorboard.main", NULL};
-    char *options[] = {(char *)"--logdir", s->target.folder, (char *)"--host", (char *)"127.0.0.1",
-                       (char *)"--port",   port,             NULL};
+    /* A trial's folder has our file and its own: both are to be followed. */
+    char *options[] = {(char *)"--logdir",           s->target.folder,
+                       (char *)"--host",             (char *)"127.0.0.1",
+                       (char *)"--reload_multifile", (char *)"true",
+                       (char *)"--port",             port,
+                       NULL};
     char *argv[HY_COUNT(module) + HY_COUNT(options)];
     size_t n = s->viewer.is_python ? HY_COUNT(module) - 1 : 1;
     int ends[2], rc;
