@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What README.md shows can be typed in as it is, and what the documentation refers to is there."""
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, Yard
+
+PAGES = sorted(str(p.relative_to(ROOT)) for p in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"(?ms)^```{language}\n(.*?)^```$", (ROOT / "README.md").read_text())
+
+
+def test_its_commands_run(yard: Yard) -> None:
+    (commands,) = blocks("sh")
+    p = subprocess.run(["bash", "-eu", "-c", commands], env=yard.env, cwd=yard.project, text=True,
+                       stdin=subprocess.DEVNULL, capture_output=True, timeout=240)
+    assert p.returncode == 0, p.stdout + p.stderr
+    assert "20 done" in p.stdout and [t["state"] for t in yard.trials()] == ["done"] * 20
+    best = min(t["value"] for t in yard.trials())
+    assert f"f={best:g}" in p.stdout and re.search(r"(?m)^ *1  bowl ", p.stdout)
+
+
+def test_its_python_runs(yard: Yard) -> None:
+    for module in ("tensorflow", "tensorboard", "sklearn", "pandas"):
+        pytest.importorskip(module)
+    script = yard.project / "readme.py"
+    script.write_text("\n".join(blocks("python")) + "print('evolved', trial.number, 'trained', logdir, best)\n")
+    p = subprocess.run([sys.executable, script], env={**yard.env, "HOPYARD_PROGRAM": yard.bin}, cwd=yard.project, text=True,
+                       stdin=subprocess.DEVNULL, capture_output=True, timeout=240)
+    assert p.returncode == 0, p.stdout + p.stderr + yard.driver_log()
+    assert [t["state"] for t in yard.trials(1)] == ["done"] * 4 and [t["state"] for t in yard.trials(2)] == ["done"]
+    assert p.stdout.splitlines()[-1].startswith("evolved ") and f"trained {yard.logdir(2)} " in p.stdout
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    folder = (ROOT / page).parent
+    links = re.findall(r"\]\((?!https?:)([^)#\s]+)[^)]*\)", (ROOT / page).read_text())
+    missing = [link for link in links if not Path(folder, link).exists()]
+    assert not missing

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The notebooks of examples/tour, executed by a real Jupyter kernel, in the folder where they lie."""
+from __future__ import annotations
+
+import ast
+import os
+import re
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT, Yard
+from test_gpus import LIBRARY
+
+nbclient = pytest.importorskip("nbclient")
+nbformat = pytest.importorskip("nbformat")
+for module in ("ipykernel", "tensorflow", "sklearn"):
+    pytest.importorskip(module)
+
+TOUR = ROOT / "examples" / "tour"
+NOTEBOOKS = sorted(path.name for path in TOUR.glob("*.ipynb"))
+
+
+class Tour:
+    """The outputs of an executed notebook's cells of code."""
+
+    def __init__(self, yard: Yard, name: str) -> None:
+        notebook = nbformat.read(TOUR / name, as_version=4)
+        client = nbclient.NotebookClient(notebook, timeout=280, kernel_name="python3",
+                                         resources={"metadata": {"path": str(TOUR)}})
+        before = sorted(os.listdir(TOUR))
+        try:
+            client.execute(env={**yard.env, "HOPYARD_PROGRAM": yard.bin})
+        except nbclient.exceptions.CellExecutionError as error:
+            raise AssertionError(f"{error}\n{yard.driver_log()}") from error
+        assert sorted(os.listdir(TOUR)) == before, "the repository is left as it was"
+        self.cells: list[list[Any]] = [cell["outputs"] for cell in notebook.cells if cell["cell_type"] == "code"]
+
+    def printed(self, cell: int) -> list[str]:
+        assert {o["output_type"] for o in self.cells[cell]} == {"stream"}, self.cells[cell]
+        return "".join(o["text"] for o in self.cells[cell]).splitlines()
+
+    def value(self, cell: int) -> Any:
+        (output,) = self.cells[cell]
+        return ast.literal_eval(output["data"]["text/plain"])
+
+    def table(self, cell: int) -> str:
+        """What stood below the cell when its run had ended, as text."""
+        (output,) = (o for o in self.cells[cell] if o["output_type"] == "display_data")
+        return re.sub("<[^>]*>", " ", output["data"]["text/html"])
+
+
+def test_the_tour_is_complete() -> None:
+    assert NOTEBOOKS == ["differential_evolution.ipynb", "grid_search.ipynb", "several_gpus.ipynb"]
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_no_outputs_are_stored_in_a_notebook(name: str) -> None:
+    notebook = nbformat.read(TOUR / name, as_version=4)
+    nbformat.validate(notebook)
+    code = [cell for cell in notebook.cells if cell["cell_type"] == "code"]
+    assert code and all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_what_a_notebook_refers_to_is_there(name: str) -> None:
+    notebook = nbformat.read(TOUR / name, as_version=4)
+    text = "\n".join(cell["source"] for cell in notebook.cells if cell["cell_type"] == "markdown")
+    paths = [TOUR / link for link in re.findall(r"\]\(([^)#]+)", text)]
+    paths += [TOUR / name for name in re.findall(r"`(\w+\.ipynb)`", text)]
+    paths += [ROOT / page for page in re.findall(r"`(docs/[\w.]+)`", text)]
+    assert not [str(path) for path in paths if not path.exists()]
+
+
+def test_grid_search(yard: Yard) -> None:
+    tour = Tour(yard, "grid_search.ipynb")
+    assert tour.printed(0) == [f"the project is {yard.project}/"]
+    assert tour.value(2) == {"learning_rate": [0.01, 0.01, 0.0001, 0.0001], "dropout": [0.1, 0.5, 0.1, 0.5]}
+    trials = yard.trials()
+    assert [t["state"] for t in trials] == ["done"] * 4
+    best = max(trials, key=lambda t: t["value"])
+    assert tour.value(4) == best["params"] and best["params"]["learning_rate"] == 0.01, "the slow learner is no match"
+    assert "4 of 4 trials" in tour.table(3) and "tensorboard" in tour.table(3)
+    logs = tour.printed(5)
+    assert [line.split()[0] for line in logs] == sorted(t["dir"] for t in trials)
+    values = {t["dir"]: t["value"] for t in trials}
+    for line in logs:
+        name, *_, accuracy = line.split()
+        assert float(accuracy) == pytest.approx(values[name], abs=1e-4)
+    assert list((yard.logdir() / best["dir"] / "train").glob("events.out.tfevents.*"))
+
+
+def test_differential_evolution(yard: Yard) -> None:
+    tour = Tour(yard, "differential_evolution.ipynb")
+    trials = yard.trials()
+    assert len(trials) == 12 and {t["state"] for t in trials} == {"done"}
+    params, metrics = tour.value(4)
+    best = max(t["value"] for t in trials)
+    assert metrics["accuracy"] == best and set(metrics) == {"accuracy", "loss", "weights"}
+    assert params in [t["params"] for t in trials if t["value"] == best]
+    assert 1e-4 <= params["learning_rate"] <= 1e-1 and 8 <= params["units"] <= 64
+    assert params["activation"] in ("relu", "tanh")
+    so_far = [float(line.split()[1]) for line in tour.printed(5)]
+    assert so_far == sorted(so_far) and so_far == [max(t["value"] for t in trials[:n]) for n in (4, 8, 12)]
+    (result,) = tour.cells[6]
+    assert "best accuracy=" in result["data"]["text/html"] and result["data"]["text/html"].count("<tr") == 13
+    assert tour.value(7) is True
+    steps = yard.rows("SELECT trial, step FROM metrics WHERE name = 'accuracy' AND step >= 0 ORDER BY trial, step")
+    assert {(row["trial"], row["step"]) for row in steps} >= {(n, s) for n in range(1, 13) for s in (0, 1)}, "report()"
+
+
+def test_several_gpus_on_a_machine_without_any(yard: Yard) -> None:
+    tour = Tour(yard, "several_gpus.ipynb")
+    assert [re.sub(r"[\d.]+$", "N", line) for line in tour.printed(4)] == [
+        "{'learning_rate': 0.01} with 0 GPUs came to N", "{'learning_rate': 0.001} with 0 GPUs came to N"]
+    for t in yard.trials():
+        said = Path(yard.logdir(), t["dir"], "stdout").read_text().splitlines()
+        assert said[0] == "0 GPUs leased, 1 replicas" and t["value"] > 0.5
+
+
+def test_several_gpus_are_leased_where_there_are_some(yard: Yard) -> None:
+    """Stand-ins for two GPUs: each trial leases both, one trial after the other; TensorFlow finds no CUDA behind them."""
+    if not (LIBRARY / "libnvidia-ml.so.1").exists():
+        pytest.skip(f"build the tests: no libnvidia-ml.so.1 in {LIBRARY}")
+    yard.env.update(LD_LIBRARY_PATH=f"{LIBRARY}:{yard.env.get('LD_LIBRARY_PATH', '')}", FAKE_NVML_DEVICES="2",
+                    FAKE_NVML_SEED=uuid.uuid4().hex, GPUS="2")
+    yard.env.pop("CUDA_VISIBLE_DEVICES", None)
+    tour = Tour(yard, "several_gpus.ipynb")
+    assert all("with 2 GPUs came to" in line for line in tour.printed(4)) and len(tour.printed(4)) == 2
+    spans = sorted((a["started"], a["ended"]) for a in yard.attempts())
+    assert spans[0][1] <= spans[1][0], "there are GPUs for one at a time"
