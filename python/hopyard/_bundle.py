@@ -6,6 +6,7 @@ that a run can be resumed when nothing is left of the process that started it. F
 that can be imported go by reference; those of __main__ by value, so that nobody imports a script again.
 """
 
+import difflib
 import functools
 import inspect
 import io
@@ -56,7 +57,9 @@ def check(fn: Any, names: Collection[str]) -> None:
     strange = [name for name in names if name not in {p.name for p in named}]
     if strange and not any(p.kind is p.VAR_KEYWORD for p in parameters):
         takes = ", ".join(p.name for p in named) or "no hyperparameters"
-        raise Error(f"{name_of(fn)}() takes no {_quoted(strange)}; it takes {takes}")
+        near = difflib.get_close_matches(strange[0], [p.name for p in named], 1)
+        meant = f" (did you mean '{near[0]}'?)" if near else ""
+        raise Error(f"{name_of(fn)}() takes no {_quoted(strange)}{meant}; it takes {takes}")
     missing = [p.name for p in named if p.default is p.empty and p.name not in names]
     if missing:
         raise Error(

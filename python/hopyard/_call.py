@@ -52,10 +52,17 @@ class Bundle:
 
 def read_bundle() -> Bundle:
     """Nothing is unpickled by this."""
-    with open(os.environ["HOPYARD_FUNCTION"], "rb") as file:
-        head, pickled = json.loads(file.readline()), memoryview(file.read())
-    names = ("name", "path", "preload", "compat", "metric", "optional", "sources")
-    return Bundle(*(head[name] for name in names), pickled)
+    path = os.environ.get("HOPYARD_FUNCTION", "$HOPYARD_FUNCTION")
+    try:
+        with open(path, "rb") as file:
+            head, pickled = json.loads(file.readline()), memoryview(file.read())
+    except OSError as error:
+        sys.exit(
+            f"hopyard: the run's function cannot be read from {path}: {error.strerror}; "
+            "agents start this, and one of an older hopyard has no function"
+        )
+    names = ("name", "path", "preload", "compat", "metric", "optional")
+    return Bundle(*(head[name] for name in names), head.get("sources", {}), pickled)
 
 
 def set_path(bundle: Bundle) -> None:
@@ -196,13 +203,16 @@ def _bytes(text: str) -> bytes:
 
 
 def _fail(error: str, detail: str = "", said: str = "") -> int:
-    """Tells it to the agent, and to whoever reads the log: `said`, or the detail. The exit status."""
-    print((said or detail).rstrip(), file=sys.stderr, flush=True)
-    line, end = _bytes(error)[:ERROR_MAX], _bytes(detail)[-DETAIL_MAX:]
+    """Tells it to the agent, and to whoever reads the log: `said`, or the detail. The exit status.
+
+    To the agent first: the function may have closed the log.
+    """
+    line, end, unheard = _bytes(error)[:ERROR_MAX], _bytes(detail)[-DETAIL_MAX:], ""
     try:
         _hopyard.report({}, None, line.decode(errors="ignore"), end.decode(errors="ignore"))
-    except _hopyard.Error as unheard:
-        print(f"hopyard: {unheard}", file=sys.stderr)
+    except _hopyard.Error as reason:
+        unheard = f"\nhopyard: {reason}"
+    print((said or detail).rstrip() + unheard, file=sys.stderr, flush=True)
     return 1
 
 

@@ -2,11 +2,16 @@
 """The program `hopyard`, which does the work: where it is, and one call of it."""
 
 import os
+import re
 import shutil
 import subprocess
 import sysconfig
 
 from ._errors import Error
+
+_SETTING = re.compile(
+    "--(parallel|memory|timeout|retries|seed|gpus|name|hosts|population|generations|mutation|crossover|strategy)"
+)
 
 
 def find() -> str:
@@ -47,4 +52,9 @@ def call(*args: str, project: str | os.PathLike[str] | None = None, input: bytes
 
 def sentence(name: str, said: bytes) -> str:
     """What `hopyard NAME` complained of, without its name and the notes before it."""
-    return said.decode(errors="replace").rpartition(f"hopyard {name}: ")[2].strip()
+    return in_python(said.decode(errors="replace").rpartition(f"hopyard {name}: ")[2].strip())
+
+
+def in_python(text: str) -> str:
+    """A sentence of the program's, which speaks of --memory, for who has written memory='4G'."""
+    return _SETTING.sub(r"\1=", text)

@@ -186,7 +186,7 @@ def conclude(result: Result, status: int) -> Result:
     if result.state == "interrupted":
         raise RunError(f"run {run}: its driver has died; what has ended is safe, and {go_on}", result)
     if result.state == "failed":
-        raise RunError(f"run {run} failed: {result.message}; {go_on}", result)
+        raise RunError(f"run {run} failed: {_program.in_python(result.message or '')}; {go_on}", result)
     if result.trials and result.count("failed") == len(result.trials):
         raise TrialsFailed(_failed(result), result)
     return result

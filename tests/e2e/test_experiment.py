@@ -29,6 +29,7 @@ class Lab:
 
     def __init__(self, yard: Yard) -> None:
         self.yard = yard
+        self.python = sys.executable
         self.env = {**yard.env, "HOPYARD_PROGRAM": yard.bin}
 
     def script(self, code: str, name: str = "train.py") -> Path:
@@ -37,11 +38,11 @@ class Lab:
         return path
 
     def start(self, code: str) -> subprocess.Popen[str]:
-        return subprocess.Popen([sys.executable, self.script(code)], env=self.env, cwd=self.yard.project, text=True,
+        return subprocess.Popen([self.python, self.script(code)], env=self.env, cwd=self.yard.project, text=True,
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
 
     def run(self, code: str, rc: int = 0) -> subprocess.CompletedProcess[str]:
-        p = subprocess.run([sys.executable, self.script(code)], env=self.env, cwd=self.yard.project, text=True,
+        p = subprocess.run([self.python, self.script(code)], env=self.env, cwd=self.yard.project, text=True,
                            stdin=subprocess.DEVNULL, capture_output=True, timeout=240)
         assert p.returncode == rc, f"{p.stdout[-4000:]}\n{p.stderr[-4000:]}\n{self.yard.driver_log()}"
         return p
@@ -206,7 +207,7 @@ def test_when_all_trials_fail_the_first_traceback_is_raised(lab: Lab) -> None:
     "call, sentence",
     [
         ("evolutionary_search(lambda x: None, {'x': [0.0, 1.0]}, population=4, generations=1)", "needs a number"),
-        ("evolutionary_search(lambda x: 'good', {'x': [0.0, 1.0]}, population=4, generations=1)", "'good', str, which is no number"),
+        ("evolutionary_search(lambda x: 'good', {'x': [0.0, 1.0]}, population=4, generations=1)", "'good' (str), which is no number"),
         ("grid_search(lambda x: {'loss': 1}, {'x': [1]}, metric='accuracy')", "returned no 'accuracy'; it returned loss"),
     ],
 )
@@ -224,8 +225,8 @@ def test_a_metric_that_is_needed_and_not_there_is_said(lab: Lab, call: str, sent
 @pytest.mark.parametrize(
     "call, sentence",
     [
-        ("grid_search(f, {'x': [1]}, memory='lots')", "--memory takes a size such as 512M or 4G, not 'lots'"),
-        ("grid_search(f, {'x': [1]}, name='7')", "--name cannot be a number"),
+        ("grid_search(f, {'x': [1]}, memory='lots')", "memory= takes a size such as 512M or 4G, not 'lots'"),
+        ("grid_search(f, {'x': [1]}, name='7')", "name= cannot be a number"),
         ("evolutionary_search(f, {'x': [0.0, 1.0]}, strategy='best')", "did you mean best1bin?"),
         ("resume(9)", "no runs yet in"),
         ("result('nobody')", "no runs yet in"),
@@ -359,7 +360,7 @@ def test_end_takes_nothing_and_dicts_and_refuses_what_is_no_number(yard: Yard, l
         values = experiment.end({"metric": 1, "loss": 2})
         say(nothing=[nothing.state, nothing.best], text=text, metrics=values.best.metrics)
     """)
-    assert said == {"nothing": ["done", None], "text": "'metric' is 'good', str, which is no number", "metrics": {"metric": 1, "loss": 2}}
+    assert said == {"nothing": ["done", None], "text": "'metric' is 'good' (str), which is no number", "metrics": {"metric": 1, "loss": 2}}
 
 
 def test_a_process_that_dies_after_begin_fails_its_trial(yard: Yard, lab: Lab) -> None:

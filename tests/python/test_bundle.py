@@ -541,7 +541,7 @@ def test_the_program_is_the_one_of_the_variable_or_of_this_environment(monkeypat
 
 def test_a_complaint_loses_its_name_and_the_notes_before_it():
     assert (
-        _program.sentence("run", b"note: x\nhopyard run: --memory takes a size\n") == "--memory takes a size"
+        _program.sentence("run", b"note: x\nhopyard run: --memory takes a size\n") == "memory= takes a size"
     )
     assert _program.sentence("run", b"Killed\n") == "Killed"
 

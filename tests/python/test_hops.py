@@ -141,6 +141,25 @@ def test_paths_are_the_projects(project, path, is_):
     assert hdfs.abs_path(path.format(project=project)) == expected
 
 
+@pytest.mark.parametrize("path", ["../../x", "Resources/../../../x", "{project}/../../x", "/Projects/demo/../../x"])
+def test_no_path_leads_out_of_the_projects_and_its_neighbours(project, path):
+    """One dot too many, and something else would be removed."""
+    outside = project.parent.parent / "x"
+    outside.write_text("precious")
+    for call in (hdfs.exists, hdfs.rmr, hdfs.delete, hdfs.load, lambda p: hdfs.dump("", p)):
+        with pytest.raises(hopyard.Error, match="is beyond"):
+            call(path.format(project=project))
+    assert outside.read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["..", ".", "", "../..", "a/b", "/etc"])
+def test_a_project_has_a_plain_name(project, name):
+    with pytest.raises(hopyard.Error, match="is no name of a project"):
+        hdfs.project_path(name)
+    with pytest.raises(hopyard.Error, match="is no name of a project"):
+        hdfs.exists("x", project=name)
+
+
 def test_a_path_on_hdfs_is_not_here_yet(project):
     with pytest.raises(
         hopyard.Error, match="'hdfs://nn/Projects/x' is not on this machine, and HDFS is not here yet"

@@ -164,6 +164,30 @@ def test_an_exception_that_cannot_be_printed_is_still_an_error(tmp_path, listene
     assert listener.reports[0].error == "Odd: (its text cannot be had)"
 
 
+@pytest.mark.parametrize("spoil", ["sys.stderr.close()", "os.close(2)", "sys.stderr = None"])
+def test_an_exception_is_told_even_where_nothing_can_be_printed(tmp_path, listener, spoil):
+    def training():
+        import os, sys  # noqa: E401, F401
+
+        exec(spoil)
+        raise ValueError("too high")
+
+    done = cold(tmp_path, bundle(training, tmp_path), **listener.env())
+    assert done.status != 0
+    assert [report.error for report in listener.reports] == ["ValueError: too high"]
+
+
+def test_without_a_function_it_says_who_starts_it(tmp_path):
+    def training():
+        pass
+
+    function = bundle(training, tmp_path)
+    function.rename(tmp_path / "elsewhere")
+    done = cold(tmp_path, function)
+    assert done.status == 1 and "Traceback" not in done.stderr
+    assert "hopyard: the run's function cannot be read from" in done.stderr and "No such file" in done.stderr
+
+
 def test_an_agent_that_is_gone_is_mentioned(tmp_path):
     def training():
         raise ValueError("bad")
