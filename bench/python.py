@@ -21,6 +21,7 @@ import contextlib
 import functools
 import json
 import os
+import pathlib
 import platform
 import re
 import shutil
@@ -69,6 +70,7 @@ class Report:
     cpu_by: str
     costs: dict[str, Cost] = field(default_factory=dict)
     figures: list[Figure] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # such as: trials could not be forked
 
 
 # --- CPU time ----------------------------------------------------------------
@@ -166,8 +168,10 @@ def ray_started() -> Iterator[None]:
 
     with tempfile.TemporaryDirectory(prefix="ray-") as folder:  # its sockets need a short path
         ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR", _temp_dir=folder)
-        yield
-        ray.shutdown()
+        try:
+            yield
+        finally:
+            ray.shutdown()
 
 
 def ray_python() -> str:
@@ -195,11 +199,15 @@ class Runner:
     python: Callable[[], str] = lambda: sys.executable
 
 
+def ray_runner(name: str, reuse: bool, trials: int) -> Runner:
+    return Runner(name, functools.partial(run_ray, reuse), trials, reuse, ray_started, ray_python)
+
+
 RUNNERS = {
     "hopyard": Runner("hopyard, a process per trial", run_hopyard, 200, steady=True),
     "fresh": Runner("a fresh interpreter per trial, xargs -P2", run_fresh, 20),
-    "ray": Runner("Ray Tune, a process per trial", functools.partial(run_ray, False), 20, False, ray_started, ray_python),
-    "ray-reuse": Runner("Ray Tune, reuse_actors=True", functools.partial(run_ray, True), 200, True, ray_started, ray_python),
+    "ray": ray_runner("Ray Tune, a process per trial", False, 20),
+    "ray-reuse": ray_runner("Ray Tune, reuse_actors=True", True, 200),
 }
 
 
@@ -219,23 +227,30 @@ def be_runner(runner: Runner, counts: list[int]) -> None:
 # --- measuring ---------------------------------------------------------------------
 
 
-def measure(key: str, counts: list[int]) -> list[Call]:
+def run_in(folder: str | None, command: list[str], env: dict[str, str]) -> str:
+    """What a command prints, all of whose processes are in this cgroup."""
+    if folder:
+        env = {**env, USAGE: os.path.join(folder, "cpu.stat")}
+        command = ["sh", "-c", 'echo $$ >"$0" && exec "$@"', os.path.join(folder, "cgroup.procs"), *command]
+    paths = [os.path.join(core.WORK, name) for name in ("output.txt", "errors.txt")]
+    with open(paths[0], "wb") as out, open(paths[1], "wb") as err:  # no pipes: a daemon may keep them open
+        done = subprocess.run(command, env=env, cwd=core.WORK, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+    core.reap_all()
+    said, errors = (pathlib.Path(path).read_text(errors="replace") for path in paths)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)} ended with status {done.returncode}:\n{(said + errors)[-3000:]}")
+    return said
+
+
+def measure(report: Report, key: str, counts: list[int]) -> list[Call]:
     """The calls of a runner, one after the other, in a process, a project and a cgroup of its own."""
     command = [RUNNERS[key].python(), os.path.abspath(__file__), "--runner", key, *map(str, counts)]
     env = core.project(f"python-{key}")
     with group() as folder:
-        if folder:
-            env[USAGE] = os.path.join(folder, "cpu.stat")
-            command = ["sh", "-c", 'echo $$ >"$0" && exec "$@"', os.path.join(folder, "cgroup.procs"), *command]
-        with open(os.path.join(core.WORK, "output.txt"), "w+") as output:
-            done = subprocess.run(command, env=env, cwd=core.WORK, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-            output.seek(0)
-            said = output.read()
-        core.reap_all()
+        lines = run_in(folder, command, env).splitlines()
     shutil.rmtree(env["HOME"])
-    if done.returncode:
-        sys.exit(f"{key} ended with status {done.returncode}:\n{said[-3000:]}")
-    return [Call(**call) for call in json.loads(said.splitlines()[-1])]
+    report.notes += [note for line in lines if (note := f"{key}: {line}") not in report.notes and "note:" in line]
+    return [Call(**call) for call in json.loads(lines[-1])]
 
 
 def cost(calls: list[Call], few: list[Call]) -> Cost:
@@ -252,7 +267,7 @@ def bench_trials(report: Report, keys: list[str], scale: int) -> None:
         for key in keys:
             runner = RUNNERS[key]
             n = runner.trials // scale
-            calls[key].append(measure(key, [n, FEW] if runner.steady else [n]))
+            calls[key].append(measure(report, key, [n, FEW] if runner.steady else [n]))
             whole = cost(calls[key][-1][:1], [])
             print(f"  {runner.name}: {whole.per_second:.2f} trials/s, {whole.cpu_ms:.0f} ms of CPU each", flush=True)
     for key in keys:
@@ -260,7 +275,8 @@ def bench_trials(report: Report, keys: list[str], scale: int) -> None:
     for key, target in (("fresh", 30), ("ray", 20), ("ray-reuse", 1)):
         if key in report.costs and "hopyard" in report.costs:
             times = report.costs["hopyard"].per_second / report.costs[key].per_second
-            report.figures.append(Figure(f"rate, as a multiple of: {RUNNERS[key].name}", times, "×", target, less=False))
+            name = f"rate, as a multiple of: {RUNNERS[key].name}"
+            report.figures.append(Figure(name, times, "×", target, less=False))
 
 
 def start_ms(code: str) -> float:
@@ -291,6 +307,8 @@ def show(report: Report) -> None:
         bound = f"{'<' if figure.less else '≥'} {figure.target:g} {figure.unit}"
         verdict = "ok" if figure.met else "MISSED"
         print(f"  {figure.name:<64} {figure.measured:>9.3g} {figure.unit:<4} {bound:>9}   {verdict}")
+    for note in report.notes:
+        print(f"  {note}")
     print("  trials/s is of the whole call, and counts: the start of the run and the import of TensorFlow are in it,\n"
           "  ray.init is not; steady: with a call of two trials taken off\n"
           f"  medians of {report.rounds}, CPU time {report.cpu_by}; on {os.cpu_count()} cores, Linux "
@@ -306,6 +324,7 @@ def save(report: Report) -> None:
             "cpu_by": report.cpu_by,
             "costs": {key: {"name": RUNNERS[key].name, **asdict(c)} for key, c in report.costs.items()},
             "figures": [{**asdict(f), "met": f.met} for f in report.figures],
+            "notes": report.notes,
         }, out, indent=2)
         out.write("\n")
 
@@ -313,8 +332,8 @@ def save(report: Report) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one round with a quarter of the trials")
-    parser.add_argument("--only", nargs="*", default=[*RUNNERS, "import"], choices=[*RUNNERS, "import"], metavar="PART",
-                        help=f"{', '.join(RUNNERS)}, import")
+    parts = [*RUNNERS, "import"]
+    parser.add_argument("--only", nargs="*", default=parts, choices=parts, metavar="PART", help=", ".join(parts))
     parser.add_argument("--runner", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.runner:

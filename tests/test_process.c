@@ -71,6 +71,8 @@ static void test_what_cannot_be_started_gets_a_sentence(void **state)
     assert_start_fails(*state, ARGV("nonesuch"), env, "/", -ENOENT,
                        "cannot start 'nonesuch': not found in PATH (/nowhere)");
     assert_start_fails(*state, ARGV("./nonesuch"), env, folder, -ENOENT, "not found in /tmp/");
+    assert_start_fails(*state, ARGV("/nonesuch"), env, folder, -ENOENT,
+                       "cannot start '/nonesuch': there is no such file");
     assert_start_fails(*state, ARGV("true"), env, "/", -ENOENT, "not found in PATH");
     assert_start_fails(*state, ARGV("./plain"), env, folder, -EACCES, "not executable");
     assert_start_fails(*state, ARGV("./script"), env, folder, -ENOENT, "interpreter");

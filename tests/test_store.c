@@ -38,10 +38,21 @@ static int same_run(void *arg, const struct hy_run_row *r, const struct hy_run_c
     return 0;
 }
 
+static int has_no_spec(void *arg, const struct hy_run_row *r, const struct hy_run_counts *counts)
+{
+    (void)counts;
+    assert_string_equal(r->name, full_run.name);
+    assert_null(r->spec);
+    assert_int_equal(r->spec_len, 0);
+    ++*(int *)arg;
+    return 0;
+}
+
 static void test_a_run_comes_back_as_it_was_put(void **state)
 {
     struct hy_store *s = open_store(HY_STORE_WRITE);
     int64_t id = 0;
+    int listed = 0;
 
     (void)state;
     OK(hy_store_run_add(s, &full_run, &id, &err));
@@ -50,7 +61,9 @@ static void test_a_run_comes_back_as_it_was_put(void **state)
     OK(hy_store_commit(s, &err));
     hy_store_close(s);
     s = open_store(HY_STORE_READ);
-    OK(hy_store_run_each(s, 0, same_run, &id, &err));
+    OK(hy_store_run_each(s, id, same_run, &id, &err));
+    OK(hy_store_run_each(s, 0, has_no_spec, &listed, &err)); /* it would be read for nothing */
+    assert_int_equal(listed, 1);
     FAILS(hy_store_run_each(s, 77, same_run, &id, &err), -ENOENT, "no run 77");
     hy_store_close(s);
 }

@@ -4,7 +4,7 @@
 
 #include <signal.h>
 
-#include "agent/process.h"
+#include "agent/supervise.h"
 #include "warm_server.h"
 
 struct server {
@@ -197,7 +197,7 @@ static void test_a_start_that_comes_to_nothing_says_why(void **state)
     assert_not_started(*state, "cannot fork", -ENOMEM, "cannot fork: out of memory");
     assert_not_started(*state, "has no folder", -EIO, "cannot enter the folder");
     assert_not_started(*state, "babbles to trials", -EPROTO, "made no sense");
-    assert_not_started(*state, "is alien", -EPROTO, "is not ours");
+    assert_not_started(*state, "is alien", -EAGAIN, "is not ours");
     assert_not_started(*state, "closes", -EAGAIN, "it died before it began");
     assert_not_started(*state, "dies at work", -EAGAIN, "it died before it began");
 }
@@ -213,6 +213,41 @@ static void test_a_trial_may_be_killed_before_it_has_begun(void **state)
     assert_false(t.ended);
     run_to_end(&t);
     assert_int_equal(t.end.outcome, HY_PROCESS_KILLED);
+    end_server(&s);
+}
+
+/* Dead children whom nobody knows are reaped; this one we were about to know. */
+static void test_a_trial_may_die_before_it_is_known(void **state)
+{
+    struct bench *b = *state;
+    siginfo_t dead;
+    struct server s;
+    struct trial t;
+
+    start_server(b, &s, "works");
+    FORK(&s, &t, "TRIAL_SAYS=x", "TRIAL_DIES=1");
+    assert_int_equal(waitid(P_ALL, 0, &dead, WEXITED | WNOWAIT), 0);
+    b->s->census_at = -1;
+    assert_int_equal(hy_family_census(b->s), 0);
+    run_to_end(&t);
+    assert_int_equal(t.end.outcome, HY_PROCESS_NOT_STARTED);
+    assert_int_equal(t.end.code, -EAGAIN);
+    end_server(&s);
+}
+
+static void test_a_server_that_hangs_is_not_waited_for_without_end(void **state)
+{
+    struct server s;
+    struct trial t;
+
+    start_server(*state, &s, "is slow");
+    FORK(&s, &t, "TRIAL_SAYS=x");
+    assert_true(uv_is_active((uv_handle_t *)&t.p->timer));
+    uv_timer_start(&t.p->timer, t.p->timer.timer_cb, 0, 0); /* that time is over */
+    run_to_end(&t);
+    assert_int_equal(t.end.outcome, HY_PROCESS_NOT_STARTED);
+    assert_int_equal(t.end.code, -ETIMEDOUT);
+    assert_string_equal(t.message, "the process that trials are forked from does not answer");
     end_server(&s);
 }
 
@@ -296,6 +331,8 @@ int main(int argc, char **argv)
         BOTH(test_a_forked_trials_memory_is_what_is_its_own),
         LIVE(test_a_start_that_comes_to_nothing_says_why),
         LIVE(test_a_trial_may_be_killed_before_it_has_begun),
+        LIVE(test_a_trial_may_die_before_it_is_known),
+        LIVE(test_a_server_that_hangs_is_not_waited_for_without_end),
         LIVE(test_a_server_that_is_gone_cannot_be_asked),
         LIVE(test_a_server_that_does_not_serve_says_why),
         cmocka_unit_test(test_faults_of_a_fork),

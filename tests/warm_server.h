@@ -83,6 +83,8 @@ static void be_trial(const int *fds, int n)
         _exit(7);
     take_payload(fds[PAYLOAD]);
     dprintf(fds[CONTROL], "pid %d\n", (int)getpid());
+    if (getenv("TRIAL_DIES"))
+        _exit(6);
     if (read(fds[CONTROL], &word, 1) != 1 || word != 'g')
         _exit(0);
     for (int i = FIXED; i < n; i++)

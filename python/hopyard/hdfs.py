@@ -45,6 +45,8 @@ def project_path(project: str | None = None) -> str:
     it is first asked for it gets its folders: Resources, Logs, Jupyter and Models.
     """
     folder = _project()
+    if project is not None and (project in ("", ".", "..") or "/" in project):
+        raise Error(f"'{project}' is no name of a project; that is a folder's beside this project")
     if project is not None and project != os.path.basename(folder):
         return os.path.join(os.path.dirname(folder), project, "")
     if not _is_remote(folder):
@@ -107,12 +109,14 @@ def abs_path(path: Path, project: str | None = None) -> str:
             f"'{text if _is_remote(text) else folder}' is not on this machine, and HDFS is not here yet; "
             "set HOPYARD_PROJECT to a local folder"
         )
+    is_full = os.path.isabs(text) and text.startswith(_reach())
     if text.startswith("/Projects/"):
         name, _, text = text.removeprefix("/Projects/").partition("/")
-        folder = project_path(name)
-    elif os.path.isabs(text) and text.startswith(_reach()):
-        return os.path.normpath(text)
-    return os.path.normpath(folder + text.lstrip("/"))
+        folder, is_full = project_path(name), False
+    full = os.path.normpath(text if is_full else folder + text.lstrip("/"))
+    if not os.path.join(full, "").startswith((_reach(), folder)):
+        raise Error(f"'{full}' is beyond '{_reach()}', in which the project and its neighbours lie")
+    return full
 
 
 def _reach() -> str:

@@ -420,6 +420,7 @@ static void on_turn(uv_prepare_t *h)
 static void on_tick(uv_timer_t *h)
 {
     hy_agent_trial_tick(h->data);
+    hy_agent_function_tick(h->data);
 }
 
 static void on_term(uv_signal_t *h, int signal)

@@ -9,6 +9,7 @@
  * kept alive, trials start in fresh interpreters, by the same command.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +24,8 @@
 #include "base/text.h"
 
 #define FUNCTION_MAX (64u << 20)
-#define SERVERS_MAX 3  /* that died before they were ready, one after the other */
-#define FORKS_MAX 3    /* of one attempt that did not come to anything */
+#define SERVERS_MAX 3              /* that died one after the other, and no trial has run */
+#define FORKS_MAX (SERVERS_MAX + 1) /* of one attempt that did not come to anything */
 
 /* ---- the function's way here ----------------------------------------------- */
 
@@ -37,7 +38,7 @@ int hy_agent_function_expect(struct agent *a, struct hy_err *err)
         return 0;
     if (w->function_size > FUNCTION_MAX)
         return hy_err_set(err, -EFBIG, "the function has %llu bytes", (unsigned long long)w->function_size);
-    f->fd = HY_SYS(memfd_create("hopyard-function", MFD_CLOEXEC));
+    f->fd = HY_SYS(memfd_create("hopyard-function", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (f->fd < 0)
         return hy_err_sys(err, -errno, "cannot keep the function");
     f->stream = w->function_stream;
@@ -45,10 +46,18 @@ int hy_agent_function_expect(struct agent *a, struct hy_err *err)
     return 1;
 }
 
+/* Trials open it by its number here. From now on none of them can change it. */
+static int seal(int fd)
+{
+    int seals = F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL;
+
+    return HY_SYS(fcntl(fd, F_ADD_SEALS, seals)) < 0 ? -errno : 0;
+}
+
 static int check_hash(const struct agent *a)
 {
     const Hy__Welcome *w = a->welcomed->welcome;
-    void *bytes = mmap(NULL, w->function_size, PROT_READ, MAP_SHARED, a->function.fd, 0);
+    void *bytes = mmap(NULL, w->function_size, PROT_READ, MAP_PRIVATE, a->function.fd, 0);
     uint64_t hash;
 
     if (bytes == MAP_FAILED)
@@ -67,6 +76,8 @@ bool hy_agent_function_data(struct agent *a, uint32_t stream, const uint8_t *byt
         return false;
     rc = n > f->left ? -EBADMSG : hy_write_all(f->fd, bytes, n);
     f->left -= rc == 0 ? n : 0;
+    if (rc == 0 && f->left == 0)
+        rc = seal(f->fd);
     if (rc == 0 && f->left == 0)
         rc = check_hash(a);
     if (rc < 0) {
@@ -103,7 +114,8 @@ static void start_waiting(struct agent *a)
     }
 }
 
-/* From now on trials start in fresh interpreters: the user should know, since it is slow. */
+/* From now on trials start in fresh interpreters: the user should know, since it
+ * is slow. Whoever has forked them is not asked again. */
 static void go_cold(struct agent *a, const char *why)
 {
     Hy__Note note = HY__NOTE__INIT;
@@ -111,6 +123,7 @@ static void go_cold(struct agent *a, const char *why)
 
     hy_warn("trials are not forked why=\"%s\"", why);
     a->function.cold = true;
+    hy_agent_function_end(a);
     note.text = (char *)why;
     m.body_case = HY__CONTROL__BODY_NOTE;
     m.note = &note;
@@ -123,7 +136,6 @@ static void on_ready(void *arg, struct hy_warm *w)
 
     (void)w;
     a->function.ready = true;
-    a->function.failures = 0;
     start_waiting(a);
 }
 
@@ -138,13 +150,14 @@ static void on_over(void *arg, struct hy_warm *w, int refused, const char *why)
     if (a->ending)
         return;
     hy_info("the fork server is over why=\"%s\"", why);
-    if (refused || ++f->failures >= SERVERS_MAX)
+    if (!f->cold && (refused || ++f->failures >= SERVERS_MAX))
         go_cold(a, why);
     start_waiting(a); /* which starts another one, if any waits */
 }
 
-/* What it is started with is a trial's, without what is a single trial's own. */
-static int start_server(struct agent *a, struct hy_err *err)
+/* What it is started with is a trial's, without what is a single trial's own. It
+ * has as long to import everything as a trial would have. */
+static int start_server(struct agent *a, int64_t timeout_ms, struct hy_err *err)
 {
     static const struct hy_warm_events events = {on_ready, on_over};
     const Hy__Welcome *w = a->welcomed->welcome;
@@ -163,6 +176,7 @@ static int start_server(struct agent *a, struct hy_err *err)
     memcpy(argv, w->serve, w->n_serve * sizeof *argv);
     memcpy(env, a->env, a->env_count * sizeof *env);
     env[a->env_count] = path;
+    a->function.ready_by = timeout_ms > 0 ? uv_now(&a->loop) + (uint64_t)timeout_ms : 0;
     return hy_warm_start(a->supervisor, &spec, &events, a, &a->function.warm, err);
 }
 
@@ -183,9 +197,9 @@ struct hy_warm *hy_agent_function_server(struct trial *t)
     struct function *f = &t->agent->function;
     struct hy_err err = {0};
 
-    if (f->ready)
+    if (f->ready && hy_warm_is_open(f->warm))
         return f->warm;
-    if (!f->warm && start_server(t->agent, &err) < 0) {
+    if (!f->warm && start_server(t->agent, t->start->start->timeout_ms, &err) < 0) {
         go_cold(t->agent, err.text);
         return NULL;
     }
@@ -193,19 +207,37 @@ struct hy_warm *hy_agent_function_server(struct trial *t)
     return NULL;
 }
 
-void hy_agent_function_not_started(struct trial *t, const struct hy_process_end *end)
+/* In a fresh interpreter, or by the server that comes next; but not for ever. */
+static bool may_be_run(struct trial *t, int code)
 {
-    struct hy_err err = {0};
+    return code == -ENOTSUP || ((code == -EAGAIN || code == -ETIMEDOUT) && ++t->forks < FORKS_MAX);
+}
 
-    hy_debug("a trial was not forked trial=%llu why=\"%s\"", (unsigned long long)t->number, end->message);
-    if (end->code == -ENOTSUP && !t->agent->function.cold)
-        go_cold(t->agent, end->message);
-    if (!t->agent->ending && (end->code == -ENOTSUP || (end->code == -EAGAIN && ++t->forks < FORKS_MAX))) {
+void hy_agent_function_not_started(struct trial *t, const struct hy_err *why)
+{
+    hy_debug("a trial was not forked trial=%llu why=\"%s\"", (unsigned long long)t->number, why->text);
+    if (why->code == -ENOTSUP && !t->agent->function.cold)
+        go_cold(t->agent, why->text);
+    if (why->code == -ETIMEDOUT) /* another one may do better */
+        hy_agent_function_end(t->agent);
+    if (!t->agent->ending && may_be_run(t, why->code))
         hy_agent_trial_run(t);
-        return;
-    }
-    hy_err_set(&err, end->code, "%s", end->message);
-    hy_agent_trial_fail(t, &err);
+    else
+        hy_agent_trial_fail(t, why);
+}
+
+void hy_agent_function_has_run(struct agent *a)
+{
+    a->function.failures = 0;
+}
+
+void hy_agent_function_tick(struct agent *a)
+{
+    const struct function *f = &a->function;
+
+    if (f->warm && !f->ready && !f->cold && f->ready_by && uv_now(&a->loop) > f->ready_by)
+        go_cold(a, "the function's modules were not imported within the time that a trial may take "
+                   "(--timeout), so each trial starts a fresh interpreter");
 }
 
 void hy_agent_function_end(struct agent *a)

@@ -41,6 +41,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 
+#define FORK_MS 60000        /* for a warm process to fork it, on a machine that is short of memory */
 #define TIMEOUT_GRACE_MS 5000
 #define LINGER_MS 200
 #define LEFTOVER_GRACE_MS 1000
@@ -316,7 +317,10 @@ static void on_timer(uv_timer_t *timer)
 
     switch (p->stage) {
     case HY_STAGE_STARTING:
-        fail_start(p, -ECANCELED);
+        if (!p->has_outcome)
+            snprintf(p->message, sizeof p->message,
+                     "the process that trials are forked from does not answer");
+        fail_start(p, p->has_outcome ? -ECANCELED : -ETIMEDOUT);
         break;
     case HY_STAGE_RUNNING:
         decide(p, HY_PROCESS_TIMED_OUT);
@@ -403,6 +407,7 @@ void hy_process_begin(struct hy_process *p)
                       on_oom_event);
     poll_stream(&p->streams[0]);
     poll_stream(&p->streams[1]);
+    uv_timer_stop(&p->timer);
     if (p->timeout_ms > 0)
         uv_timer_start(&p->timer, on_timer, (uint64_t)p->timeout_ms, 0);
     if (p->memory)
@@ -424,8 +429,9 @@ static int take_child(struct hy_process *p, pid_t pid, struct hy_err *err)
 {
     int rc;
 
-    if (!is_our_child(p->supervisor, pid))
-        return hy_err_set(err, -EPROTO, "process %d, which was forked for it, is not ours", (int)pid);
+    if (!is_our_child(p->supervisor, pid)) /* it may have died, and was reaped as any orphan is */
+        return hy_err_set(err, -EAGAIN, "process %d, which was forked for it, is gone, or is not ours",
+                          (int)pid);
     rc = hy_map_put(&p->supervisor->by_pid, 0, p); /* see hy_process_begin */
     if (rc < 0)
         return hy_err_set(err, rc, "out of memory");
@@ -462,7 +468,9 @@ int hy_process_await(struct hy_process *p)
 {
     int rc = hy_process_open_poll(p, &p->control_poll, p->control);
 
-    return rc < 0 ? rc : uv_poll_start(&p->control_poll, UV_READABLE | UV_DISCONNECT, on_control);
+    if (rc == 0)
+        rc = uv_poll_start(&p->control_poll, UV_READABLE | UV_DISCONNECT, on_control);
+    return rc < 0 ? rc : uv_timer_start(&p->timer, on_timer, FORK_MS, 0);
 }
 
 /* ---- what others ask for ---- */

@@ -11,6 +11,7 @@
 #ifndef HY_AGENT_PROCESS_H
 #define HY_AGENT_PROCESS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <uv.h>
@@ -41,7 +42,8 @@ enum hy_process_outcome {
     HY_PROCESS_TIMED_OUT,
     HY_PROCESS_KILLED,      /* hy_process_kill */
     HY_PROCESS_NOT_STARTED, /* by `warm`; code: -ENOTSUP (start it without), -EAGAIN (the server
-                               is gone), -ENOMEM (no room now) or another; message says why */
+                               or the process is gone), -ETIMEDOUT (the server hangs),
+                               -ENOMEM (no room now) or another; message says why */
 };
 
 struct hy_process_end {
@@ -105,6 +107,8 @@ int hy_warm_start(struct hy_supervisor *s, const struct hy_process_spec *server,
                   void *arg, struct hy_warm **ret, struct hy_err *err);
 /* Asks it to end; on_over follows. What it has forked goes on. */
 void hy_warm_end(struct hy_warm *w);
+/* Can it be asked to fork? One that cannot any more is on its way to on_over. */
+bool hy_warm_is_open(const struct hy_warm *w);
 
 /*
  * The keeper. Forks; the child returns 0 and goes on as the agent or driver,

@@ -193,6 +193,8 @@ static int cannot_exec(const struct hy_spawn *s, int error, struct hy_err *err)
     if (error == ENOENT && exists(s->cwd, name))
         return hy_err_set(err, -error,
                           "cannot start '%s': the interpreter or loader that it names was not found", name);
+    if (error == ENOENT && *name == '/')
+        return hy_err_set(err, -error, "cannot start '%s': there is no such file", name);
     if (error == ENOENT)
         return hy_err_set(err, -error, "cannot start '%s': not found in %s", name, s->cwd);
     if (error == EACCES)

@@ -302,9 +302,13 @@ static void on_end(void *arg, struct hy_process *p, const struct hy_process_end 
     (void)p;
     t->process = NULL;
     if (end->outcome == HY_PROCESS_NOT_STARTED) {
-        hy_agent_function_not_started(t, end);
+        struct hy_err why = {0};
+
+        hy_err_set(&why, end->code, "%s", end->message);
+        hy_agent_function_not_started(t, &why);
         return;
     }
+    hy_agent_function_has_run(t->agent);
     if (rmdir(t->checkpoint) < 0 && errno != ENOTEMPTY && errno != ENOENT)
         hy_debug("cannot remove an empty folder path=%s", t->checkpoint);
     t->ended.outcome = outcome_of(end->outcome);
@@ -449,7 +453,11 @@ void hy_agent_trial_run(struct trial *t)
         return; /* it waits for the server */
     if (t->attempt > 1 && unlink(t->result) < 0 && errno != ENOENT) /* an earlier attempt's word */
         hy_warn("cannot remove an old result path=%s", t->result);
-    if (start_process(t, warm, &err) < 0)
+    if (start_process(t, warm, &err) == 0)
+        return;
+    if (warm)
+        hy_agent_function_not_started(t, &err);
+    else
         hy_agent_trial_fail(t, &err);
 }
 

@@ -19,8 +19,9 @@ struct function {
     uint64_t left;          /* that has not arrived yet */
     struct hy_warm *warm;
     bool ready;
+    uint64_t ready_by;      /* by uv_now; 0: it may take its time */
     bool cold;              /* each trial starts a fresh interpreter */
-    unsigned failures;
+    unsigned failures;      /* servers that died, and no trial has ended since */
     struct hy_list waiting; /* trials, until it is ready */
 };
 
@@ -146,7 +147,11 @@ bool hy_agent_function_is_cold(const struct agent *a);
  * it is cold from now on. */
 struct hy_warm *hy_agent_function_server(struct trial *t);
 /* It was to be forked and was not: tries another way, or fails it. */
-void hy_agent_function_not_started(struct trial *t, const struct hy_process_end *end);
+void hy_agent_function_not_started(struct trial *t, const struct hy_err *why);
+/* A trial of the function has run: who has forked it is fine. */
+void hy_agent_function_has_run(struct agent *a);
+/* Time passes: a server that never gets ready is given up. */
+void hy_agent_function_tick(struct agent *a);
 /* The server is not needed any more. */
 void hy_agent_function_end(struct agent *a);
 void hy_agent_function_done(struct agent *a);

@@ -261,6 +261,11 @@ int hy_warm_start(struct hy_supervisor *s, const struct hy_process_spec *server,
     return 0;
 }
 
+bool hy_warm_is_open(const struct hy_warm *w)
+{
+    return w->socket >= 0;
+}
+
 uint64_t hy_warm_resident(const struct hy_warm *w)
 {
     return w->process ? hy_proc_resident(w->process->pid) : 0;
@@ -316,6 +321,17 @@ static int send_fork(int socket, const int *fds, size_t count)
     return HY_SYS(sendmsg(socket, &m, MSG_NOSIGNAL | MSG_DONTWAIT)) < 0 ? -errno : 0;
 }
 
+/* It is gone, or it has so much to do that no more can be sent. */
+static int not_asked(struct hy_warm *w, int rc, struct hy_err *err)
+{
+    if (rc == -EAGAIN || rc == -ETOOMANYREFS || rc == -ENOBUFS)
+        return hy_err_set(err, -ENOMEM, "the process that trials are forked from does not keep up");
+    if (rc != -EPIPE && rc != -ECONNRESET)
+        return hy_err_sys(err, rc, "the process that trials are forked from cannot be asked");
+    hy_warm_end(w);
+    return hy_err_set(err, -EAGAIN, "the process that trials are forked from has ended");
+}
+
 int hy_warm_fork(struct hy_warm *w, const struct hy_process_spec *spec, char *const *env, const int outputs[2],
                  int cgroup_fd, int *ret_control, struct hy_err *err)
 {
@@ -336,10 +352,8 @@ int hy_warm_fork(struct hy_warm *w, const struct hy_process_spec *spec, char *co
     if (spec->inherit_count)
         memcpy(fds + FIXED_FDS, spec->inherit, spec->inherit_count * sizeof *fds);
     rc = w->socket < 0 ? -EPIPE : send_fork(w->socket, fds, FIXED_FDS + spec->inherit_count);
-    if (rc == -EPIPE || rc == -ECONNRESET)
-        rc = -EAGAIN;
     if (rc < 0)
-        return hy_err_sys(err, rc, "the process that trials are forked from cannot be asked");
+        return not_asked(w, rc, err);
     *ret_control = hy_take_fd(ours);
     return 0;
 }

@@ -128,12 +128,20 @@ struct viewer {
     bool is_python; /* it is to be given the module's name */
 };
 
+/* What another user's store says is looked at, not started. */
+static bool is_ours(const struct hy_store *s)
+{
+    struct stat st;
+
+    return s && stat(hy_store_folder(s), &st) == 0 && st.st_uid == geteuid();
+}
+
 /* The interpreter the run's trials use: what they log, its TensorBoard can read. */
 static const char *python_of(const struct target *t)
 {
     const Hy__RunSpec *spec = t->info.spec;
 
-    return spec && spec->function.len && spec->n_argv ? spec->argv[0] : NULL;
+    return spec && spec->function.len && spec->n_argv && is_ours(t->store) ? spec->argv[0] : NULL;
 }
 
 static int find_viewer(const struct target *t, struct viewer *ret, struct hy_err *err)

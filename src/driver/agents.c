@@ -250,7 +250,9 @@ static void announce_function(struct driver *d, struct agent *a, Hy__Welcome *w)
     w->n_serve = d->spec->n_argv + 1;
 }
 
-/* As much as there is room for; on_room goes on. */
+/* As much as there is room for; on_room goes on. Until it is all there the agent
+ * says nothing, and by a slow network that may take long: it is not late as long
+ * as it takes something. */
 static void send_function(struct driver *d, struct agent *a)
 {
     const ProtobufCBinaryData *f = &d->spec->function;
@@ -268,6 +270,7 @@ static void send_function(struct driver *d, struct agent *a)
             return;
         }
         a->function_sent += n;
+        a->up_by = hy_clock_ms() + START_MS;
     }
 }
 
@@ -338,6 +341,7 @@ static void on_agent_info(struct driver *d, struct agent *a, const Hy__AgentInfo
     a->shares_files = info->shares_files;
     if (hy_schedule_agent_add(d->schedule, a->id, &has) < 0) {
         hy_warn("an agent cannot be used agent=%s slots=%u", a->name, info->slots);
+        say_bye(a); /* the next one, perhaps */
         return;
     }
     a->in_schedule = true;

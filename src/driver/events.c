@@ -101,11 +101,16 @@ static int remove_earlier(const struct file *f)
     return rc;
 }
 
+/* A trial may have put something else there: -EINVAL. */
 static int create(const char *path)
 {
-    int fd = HY_SYS(open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
+    hy_cleanup_close int fd =
+        HY_SYS(open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
+    struct stat st;
 
-    return fd < 0 ? -errno : fd;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return -errno;
+    return S_ISREG(st.st_mode) ? hy_take_fd(fd) : -EINVAL;
 }
 
 static void close_file(struct file *f)

@@ -14,6 +14,8 @@
 
 #define BACKOFF_FIRST_MS 1000
 #define BACKOFF_MAX_MS 60000
+#define DETAIL_MAX (128u * 1024) /* of how an attempt failed: agents take no more from a trial */
+#define HELD_MAX 300             /* of what it waits for */
 
 /* ---- a trial's memory ----------------------------------------------------------- */
 
@@ -263,10 +265,18 @@ void hy_trials_pump(struct driver *d)
 
 /* ---- end ---------------------------------------------------------------------------- */
 
+/* An agent that sends more is cut short. */
+static const char *detail_of(Hy__Ended *e)
+{
+    if (strlen(e->detail) > DETAIL_MAX)
+        e->detail[DETAIL_MAX] = '\0';
+    return *e->detail ? e->detail : NULL;
+}
+
 static int end_attempt(struct driver *d, struct trial *t, enum hy_attempt_state state, const char *message)
 {
     Hy__Control *ended = hy_take(t->ended); /* the row's texts are in it */
-    const Hy__Ended *e = ended ? ended->ended : NULL;
+    Hy__Ended *e = ended ? ended->ended : NULL;
     struct hy_attempt_row row = {.trial = (int64_t)t->number, .number = t->attempt, .agent = t->agent->name,
                                  .host = t->agent->host, .state = state, .message = message,
                                  .started = t->started_wall, .ended = hy_clock_wall_ms()};
@@ -277,7 +287,7 @@ static int end_attempt(struct driver *d, struct trial *t, enum hy_attempt_state 
         row.exit_code = e->outcome == HY__ENDED__OUTCOME__EXITED ? e->code : -(int64_t)e->code;
         row.cpu_ms = e->cpu_ms;
         row.peak_memory = (int64_t)e->peak_memory;
-        row.detail = state != HY_ATTEMPT_DONE && *e->detail ? e->detail : NULL;
+        row.detail = state != HY_ATTEMPT_DONE ? detail_of(e) : NULL;
     }
     hy_list_remove(&t->on_agent);
     hy_outputs_forget(d, t);
@@ -478,7 +488,8 @@ void hy_trials_held(struct driver *d, struct agent *a, const Hy__Held *held)
     if (!t)
         return;
     free(t->held);
-    t->held = *held->why ? hy_strdup(held->why) : NULL; /* without memory it is not shown, no more */
+    /* Without memory it is not shown, no more. */
+    t->held = *held->why ? hy_strndup(held->why, HELD_MAX) : NULL;
     if (!*held->why)
         t->started_ms = hy_clock_ms();
     else if (!d->held_noted)

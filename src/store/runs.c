@@ -213,9 +213,9 @@ int hy_store_run_find(struct hy_store *s, const char *text, int64_t *ret_id, str
 
 /* ---- walk ---------------------------------------------------------------------- */
 
-#define RUN_SELECT                                                                                           \
+#define RUN_SELECT(spec)                                                                                     \
     "SELECT r.id, r.name, r.app_id, r.app_run, r.logdir, r.command, r.metric, r.maximize, r.seed,"           \
-    " r.versions, r.git, r.state, r.message, r.created, r.ended, r.total, r.spec,"                           \
+    " r.versions, r.git, r.state, r.message, r.created, r.ended, r.total, " spec ","                         \
     " y.running, y.done, y.failed, y.stopped, b.number, b.value"                                             \
     " FROM runs r LEFT JOIN tallies y ON y.run = r.id LEFT JOIN trials b ON b.run = r.id AND b.number ="     \
     " (SELECT number FROM trials INDEXED BY trials_score WHERE run = r.id AND score IS NOT NULL"             \
@@ -257,8 +257,8 @@ int hy_store_run_each(struct hy_store *s, int64_t id, hy_run_cb cb, void *arg, s
 {
     hy_cleanup_query struct hy_query q;
     bool found = false;
-    int rc = id ? hy_query_open(&q, s, HY_SQL_RUN_ONE, RUN_SELECT " WHERE r.id = ?", err)
-                : hy_query_open(&q, s, HY_SQL_RUN_ALL, RUN_SELECT " ORDER BY r.id DESC", err);
+    int rc = id ? hy_query_open(&q, s, HY_SQL_RUN_ONE, RUN_SELECT("r.spec") " WHERE r.id = ?", err)
+                : hy_query_open(&q, s, HY_SQL_RUN_ALL, RUN_SELECT("NULL") " ORDER BY r.id DESC", err);
 
     if (rc < 0)
         return rc;

@@ -81,8 +81,8 @@ struct hy_run_row {
     int64_t seed;
     const char *versions; /* JSON object: hopyard, kernel, python … */
     const char *git;      /* commit, with "-dirty" where so; NULL */
-    const void *spec;     /* the packed RunSpec message, for resume */
-    size_t spec_len;
+    const void *spec;     /* the packed RunSpec message, for resume; a list of runs leaves it out, */
+    size_t spec_len;      /* since a function in it may have 48 MB */
     enum hy_run_state state;
     const char *message;    /* why it failed or stopped; NULL */
     int64_t created, ended; /* ended: 0 while it runs */

@@ -267,6 +267,15 @@ def test_a_trial_that_spoils_its_folder_spoils_its_record_only(yard: Yard) -> No
     assert story(yard, 2) == Story({"x": 2}, "STATUS_SUCCESS", {"v": [(0, 2)]})
 
 
+def test_a_pipe_in_the_place_of_the_record_is_not_written_to(yard: Yard) -> None:
+    """A pipe takes 64 KB, and then nothing more as long as nobody reads it."""
+    fill = 'for i in $(seq 60); do hopyard report $(seq -f "a-long-name-of-a-value-%g=1" 60); done; '
+    yard.run("run", "--grid", "x=1,2", "--max", "v", "--", "sh", "-c",
+             "cd $HOPYARD_TRIAL_DIR; echo v={x}; " + fill + "for f in events*; do rm $f; mkfifo $f; done", rc=0)
+    assert [t["state"] for t in yard.trials()] == ["done", "done"]
+    assert "TensorBoard does not see how it goes on" in yard.driver_log()
+
+
 def test_a_full_disk_is_said_and_resume_completes_every_record(yard: Yard) -> None:
     """A disk of sixteen pages for the logs alone: nothing but these files is on it."""
     logs = yard.project / "Logs"

@@ -298,3 +298,18 @@ def test_a_number_is_a_run_and_a_name_is_a_folder_where_there_is_one(yard: Yard)
     said = yard.run("tensorboard", "digits", rc=1).stderr
     assert f"--logdir {yard.project}/digits " in said and "for the run of that name: hopyard tensorboard 1" in said, said
     yard.wait_idle()
+
+
+@pytest.mark.parametrize("owner", [0, 65534])
+def test_a_program_that_another_users_store_names_is_not_started(yard: Yard, owner: int) -> None:
+    """A run of ours says which python has its TensorBoard; who looks at somebody else's does not run his programs."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a store away")
+    python = yard.script("python", "touch $HOPYARD_PROJECT/was-run\n")
+    (yard.project / "bundle").write_bytes(b"{}\n")
+    yard.run("run", "--function", "bundle", "--", python)
+    (yard.project / "was-run").unlink()
+    yard.env["HOPYARD_PYTHON"] = "/bin/false"
+    os.chown(yard.folder, owner, -1)
+    yard.run("tensorboard", 1, rc=1)
+    assert (yard.project / "was-run").exists() == (owner == 0)

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Python functions on machines that share no files with the one where they were written."""
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+from conftest import Yard
+from hosts import Hosts, sh, tool
+from test_experiment import Lab
+from test_hosts import net  # noqa: F401  (a fixture)
+
+PACKAGES = sysconfig.get_path("purelib")
+
+
+def python_of(hosts: Hosts) -> str:
+    """An interpreter that hosts see too: the one of this environment may lie in a home folder."""
+    check = [sys.executable, "/usr/bin/python3", "/usr/local/bin/python3"]
+    for python in check:
+        inside = [tool("nsenter"), "-t", str(hosts["a"].sshd.pid), "-m", "env", f"PYTHONPATH={PACKAGES}"]
+        if subprocess.run([*inside, python, "-c", "import hopyard, cloudpickle"], capture_output=True).returncode == 0:
+            return python
+    pytest.fail(f"none of {check} can be used on a host", pytrace=False)
+
+
+@pytest.fixture
+def far(yard: Yard, net: Hosts) -> Lab:  # noqa: F811
+    """A lab whose interpreter and packages are on all hosts; nothing else of ours is."""
+    lab = Lab(yard)
+    lab.env["PYTHONPATH"] = PACKAGES
+    lab.python = python_of(net)
+    return lab
+
+
+def test_a_function_runs_where_no_files_are_shared(yard: Yard, far: Lab, net: Hosts) -> None:  # noqa: F811
+    """By value, modules of the project not included; its result and what it left come back."""
+    said = far.say("""
+        SCALE = 10
+
+        def training(x):
+            import platform
+            open(os.path.join(os.environ["HOPYARD_TRIAL_DIR"], "left"), "w").write(platform.node())
+            hopyard.report(step=1, seen=x)
+            print("on", platform.node())
+            return {"loss": SCALE * x, "host": platform.node()}
+        r = experiment.grid_search(training, {"x": [1, 2, 3, 4]}, metric="loss", direction="min", hosts="a:1,b:1",
+                                   tensorboard=False)
+        say(values=[t.metric for t in r.trials], best=r.best.params, dirs=[t.logdir for t in r.trials],
+            seen=[t.metrics["seen"] for t in r.trials])
+    """)
+    assert said["values"] == [10, 20, 30, 40] and said["best"] == {"x": 1} and said["seen"] == [1, 2, 3, 4]
+    hosts = [Path(d, "left").read_text() for d in said["dirs"]]
+    assert hosts == [a["host"] for a in yard.attempts()] and set(hosts) == {"a", "b"}
+    assert [Path(d, "stdout").read_text() for d in said["dirs"]] == [f"on {host}\n" for host in hosts]
+
+
+def test_a_function_that_fails_there_comes_back_with_its_traceback(yard: Yard, far: Lab, net: Hosts) -> None:  # noqa: F811
+    (yard.project / "mine.py").write_text("def train(x):\n    return x\n")
+    said = far.say("""
+        def training(x):
+            if x == 2:
+                raise ValueError("too high")
+            import mine
+            return mine.train(x)
+        r = experiment.grid_search(training, {"x": [1, 2]}, hosts="a", tensorboard=False, detach=True)
+        try:
+            experiment.attach(1)
+        except hopyard.Error as error:
+            say(errors=[t.error for t in error.result.trials], messages=[t.message for t in error.result.trials])
+    """)
+    assert said["messages"][0] == "ModuleNotFoundError: No module named 'mine'"
+    assert said["messages"][1] == "ValueError: too high" and said["errors"][1].endswith("in training\nValueError: too high\n")
+
+
+def test_an_interpreter_that_is_not_there_is_named(yard: Yard, far: Lab, net: Hosts) -> None:  # noqa: F811
+    link = yard.project / "python-of-mine"
+    link.symlink_to(far.python)
+    far.python = str(link)
+    said = far.say("""
+        def training(x):
+            return x
+        r = experiment.grid_search(training, {"x": [1]}, hosts="a", tensorboard=False, detach=True)
+        try:
+            experiment.attach(1)
+        except hopyard.Error as error:
+            say(messages=[t.message for t in error.result.trials])
+    """)
+    assert said["messages"] == [f"cannot start '{link}': there is no such file; this host does not share the folder '{yard.project}'"]
+
+
+def test_a_large_function_survives_a_link_that_breaks_on_its_way(yard: Yard, far: Lab, net: Hosts) -> None:  # noqa: F811
+    """What has arrived is not sent again, what was lost is: the agent compares a hash of it all."""
+    far.run("""
+        data = os.urandom(40 << 20)
+
+        def training(x):
+            return len(data)
+        experiment.grid_search(training, {"x": [1, 2]}, hosts="a", tensorboard=False, detach=True)
+    """)
+    host, broken = net["a"], 0
+    host.agent()
+    while broken < 4 and "agent is here" not in yard.driver_log():
+        broken += net.ip in sh(tool("nsenter"), "-t", host.sshd.pid, "-n", tool("ss"), "-K", "dst", net.ip, "sport", "!=", "22")
+    yard.run("attach", "1")
+    assert broken > 0, "it went too fast"
+    assert [(t["state"], t["value"]) for t in yard.trials()] == [("done", 40 << 20)] * 2
+    assert yard.driver_log().count("agent is here") == 1, "another agent was started"
