@@ -42,7 +42,10 @@ FEW = 2  # trials of the call that is taken off
 STARTS = 20  # interpreters, to see what an import costs
 RESULTS = os.path.join(core.ROOT, "bench", "results", "python.json")
 USAGE = "BENCH_CPU_USAGE"  # the variable that tells a runner which file counts its CPU time
-FRESH = "import sys, tensorflow as tf; print(float(tf.reduce_sum(tf.ones((2, 2))) * float(sys.argv[1])))"
+FRESH = """
+import sys, tensorflow as tf
+sys.stdout.write(f"{float(tf.reduce_sum(tf.ones((2, 2))) * float(sys.argv[1]))}\\n")
+"""
 
 
 @dataclass

@@ -4,7 +4,7 @@
  *
  *     agent                                server                     trial
  *       │ ◄── "ready\n" | "refuse WHY\n" ───── │                          │
- *       │ ─── "fork", fds ───────────────────► │ forks twice ───────────► │
+ *       │ ─── "fork", fds ───────────────────► │ forks ─────────────────► │
  *       │ ◄── control: "pid N\n" ──────────────────────────────────────── │
  *       │     or "refuse WHY\n", "again WHY\n", "error WHY\n"
  *       │ ─── control: "g" ─────────────────────────────────────────────► │ runs
@@ -15,7 +15,7 @@
  * longer than a message: texts, each ended by a NUL: the folder to start in,
  * the limit of open files, the number of words of the environment, the words.
  *
- * The server forks twice, so that the trial is our own child: its death, its
+ * The trial is not the child of the server but our own: its death, its
  * status and its CPU time come to us as those of any other. It waits for the
  * "g" so that it cannot die before we know it. A server that dies, or a trial
  * that dies before its "pid", closes its control: no other sign is needed.
