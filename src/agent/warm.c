@@ -182,6 +182,19 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     hy_warm_end(w); /* it is going, or has shut us out */
 }
 
+/* Fork copies page tables, of which memory in huge pages has few: a fork of
+ * TensorFlow with one operation takes 10 ms less. Trials do not keep this word. */
+static char huge_pages[] = "GLIBC_TUNABLES=glibc.malloc.hugetlb=1";
+
+static bool has_tunables(char *const *env)
+{
+    for (; *env; env++)
+        if (strncmp(*env, huge_pages, strcspn(huge_pages, "=") + 1) == 0)
+            return true;
+    return false;
+}
+
+/* Only the last of its texts is not borrowed. */
 static char **server_environment(char *const *env, int socket)
 {
     size_t n = 0;
@@ -189,10 +202,12 @@ static char **server_environment(char *const *env, int socket)
 
     while (env[n])
         n++;
-    list = hy_calloc(n + 2, sizeof *list);
+    list = hy_calloc(n + 3, sizeof *list);
     if (!list)
         return NULL;
     memcpy(list, env, n * sizeof *list);
+    if (!has_tunables(env))
+        list[n++] = huge_pages;
     list[n] = hy_asprintf("HOPYARD_SERVER=%d", socket);
     return list[n] ? list : (free(list), NULL);
 }

@@ -277,7 +277,6 @@ PyObject *hy_py_serve(PyObject *module, PyObject *arg)
         return NULL;
     if (open_server(&s, (int)socket, &err) < 0)
         return hy_py_raise(PyModule_GetState(module), &err);
-    hy_compact();
     if (say(s.socket, "ready", "") < 0)
         return Py_NewRef(Py_None);
     for (;;) {

@@ -68,9 +68,4 @@ int hy_birth_fork(int *ret_helper, struct hy_err *err);
  * request's fds but for control, and `helper`. 0 or -Exxx. */
 int hy_birth_settle(const struct hy_warm_server *s, struct hy_request *r, int helper, struct hy_err *err);
 
-/* ---- compact.c ---- */
-
-/* Makes forks of this process cheaper, where the kernel can. */
-void hy_compact(void);
-
 #endif
