@@ -30,7 +30,8 @@ static int fail(struct scan *s, const char *what)
 
 static void skip_blanks(struct scan *s)
 {
-    s->at += strspn(s->at, " \t\r\n");
+    while (*s->at == ' ' || *s->at == '\t' || *s->at == '\r' || *s->at == '\n')
+        s->at++;
 }
 
 /* Takes n bytes over. */
