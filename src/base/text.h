@@ -39,4 +39,20 @@ size_t hy_utf8_len(const char *s, size_t n);
 /* A number for names (FNV-1a, 64 bits): the same everywhere, and no secret. */
 uint64_t hy_hash(const void *bytes, size_t n);
 
+/* Numbers of n bytes, the lowest first, as formats on disk and wires have them. */
+static inline uint64_t hy_get_le(const uint8_t *p, int n)
+{
+    uint64_t v = 0;
+
+    while (n-- > 0)
+        v = v << 8 | p[n];
+    return v;
+}
+
+static inline void hy_put_le(uint8_t *p, uint64_t v, int n)
+{
+    for (int i = 0; i < n; i++, v >>= 8)
+        p[i] = (uint8_t)v;
+}
+
 #endif

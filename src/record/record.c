@@ -21,25 +21,11 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/text.h"
 
 #define HEAD 12u
 #define TAIL 4u
 #define MASK 0xa282ead8u
-
-static uint64_t get_le(const uint8_t *p, int n)
-{
-    uint64_t v = 0;
-
-    while (n-- > 0)
-        v = v << 8 | p[n];
-    return v;
-}
-
-static void put_le(uint8_t *p, uint64_t v, int n)
-{
-    for (int i = 0; i < n; i++, v >>= 8)
-        p[i] = (uint8_t)v;
-}
 
 uint32_t hy_crc32c_mask(uint32_t crc)
 {
@@ -69,9 +55,9 @@ void hy_record_end(struct hy_buf *b, uint8_t *bytes, size_t n)
 {
     uint8_t *head = bytes - HEAD;
 
-    put_le(head, n, 8);
-    put_le(head + 8, check_of(head, 8), 4);
-    put_le(bytes + n, check_of(bytes, n), 4);
+    hy_put_le(head, n, 8);
+    hy_put_le(head + 8, check_of(head, 8), 4);
+    hy_put_le(bytes + n, check_of(bytes, n), 4);
     hy_buf_added(b, HEAD + n + TAIL);
 }
 
@@ -103,8 +89,8 @@ int64_t hy_record_parse(const uint8_t *bytes, size_t n, size_t max, struct hy_re
         *ret_need = HEAD;
         return 0;
     }
-    length = get_le(bytes, 8);
-    if (get_le(bytes + 8, 4) != check_of(bytes, 8))
+    length = hy_get_le(bytes, 8);
+    if (hy_get_le(bytes + 8, 4) != check_of(bytes, 8))
         return bad(ret_why, -EBADMSG, "a record's length does not match its checksum");
     if (length > max || length > INT64_MAX - HEAD - TAIL)
         return bad(ret_why, -EMSGSIZE, "a record that is too long");
@@ -112,7 +98,7 @@ int64_t hy_record_parse(const uint8_t *bytes, size_t n, size_t max, struct hy_re
         *ret_need = HEAD + (size_t)length + TAIL;
         return 0;
     }
-    if (get_le(bytes + HEAD + length, 4) != check_of(bytes + HEAD, (size_t)length))
+    if (hy_get_le(bytes + HEAD + length, 4) != check_of(bytes + HEAD, (size_t)length))
         return bad(ret_why, -EBADMSG, "a record's bytes do not match their checksum");
     *ret = (struct hy_record){.bytes = bytes + HEAD, .n = (size_t)length};
     return (int64_t)(HEAD + length + TAIL);

@@ -32,21 +32,7 @@
 #include <string.h>
 
 #include "base/buf.h"
-
-static uint64_t get_le(const uint8_t *p, int n)
-{
-    uint64_t v = 0;
-
-    while (n-- > 0)
-        v = v << 8 | p[n];
-    return v;
-}
-
-static void put_le(uint8_t *p, uint64_t v, int n)
-{
-    for (int i = 0; i < n; i++, v >>= 8)
-        p[i] = (uint8_t)v;
-}
+#include "base/text.h"
 
 static int bad(const char **ret_why, const char *why)
 {
@@ -66,15 +52,15 @@ static int parse_payload(struct hy_frame *f, const char **ret_why)
     case HY_FRAME_DATA:
         if (f->n <= 8)
             return bad(ret_why, "a data frame without data");
-        f->offset = get_le(f->bytes, 8);
+        f->offset = hy_get_le(f->bytes, 8);
         f->bytes += 8;
         f->n -= 8;
         return f->offset <= UINT64_MAX / 2 ? 0 : bad(ret_why, "a data frame beyond the end of numbers");
     case HY_FRAME_CREDIT:
         if (f->n != 16)
             return bad(ret_why, "a credit frame of a wrong length");
-        f->offset = get_le(f->bytes, 8);
-        f->limit = get_le(f->bytes + 8, 8);
+        f->offset = hy_get_le(f->bytes, 8);
+        f->limit = hy_get_le(f->bytes + 8, 8);
         f->bytes = NULL;
         f->n = 0;
         return 0;
@@ -90,7 +76,7 @@ int64_t hy_frame_parse(const uint8_t *bytes, size_t n, size_t max, struct hy_fra
     size_t length;
     int rc;
 
-    if (n >= 4 && get_le(bytes, 4) > max) {
+    if (n >= 4 && hy_get_le(bytes, 4) > max) {
         *ret_why = "a frame that is too long";
         return -EMSGSIZE;
     }
@@ -102,11 +88,11 @@ int64_t hy_frame_parse(const uint8_t *bytes, size_t n, size_t max, struct hy_fra
         return bad(ret_why, "a frame of an unknown type");
     if (bytes[6] || bytes[7])
         return bad(ret_why, "a frame with reserved bits");
-    length = (size_t)get_le(bytes, 4);
+    length = (size_t)hy_get_le(bytes, 4);
     if (n - HY_FRAME_HEADER < length)
         return 0;
     f.type = (enum hy_frame_type)bytes[5];
-    f.stream = (uint32_t)get_le(bytes + 8, 4);
+    f.stream = (uint32_t)hy_get_le(bytes + 8, 4);
     f.bytes = bytes + HY_FRAME_HEADER;
     f.n = length;
     rc = parse_payload(&f, ret_why);
@@ -128,15 +114,15 @@ int hy_frame_append(struct hy_buf *out, const struct hy_frame *f)
     at = hy_buf_reserve(out, total);
     if (!at)
         return -ENOMEM;
-    put_le(at, extra + f->n, 4);
+    hy_put_le(at, extra + f->n, 4);
     at[4] = HY_FRAME_VERSION;
     at[5] = (uint8_t)f->type;
     at[6] = at[7] = 0;
-    put_le(at + 8, f->stream, 4);
+    hy_put_le(at + 8, f->stream, 4);
     if (extra)
-        put_le(at + 12, f->offset, 8);
+        hy_put_le(at + 12, f->offset, 8);
     if (extra == 16)
-        put_le(at + 20, f->limit, 8);
+        hy_put_le(at + 20, f->limit, 8);
     if (f->n)
         memcpy(at + HY_FRAME_HEADER + extra, f->bytes, f->n);
     hy_buf_added(out, total);
