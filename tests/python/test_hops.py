@@ -484,7 +484,7 @@ def test_a_session_on_a_cluster_is_not_there_yet(hops, project):
     with pytest.raises(hopyard.Error, match="comes with hopyard's clusters"):
         hops.experiment.mirrored(Session(spark_executor_instances="2"), lambda: 1)
     with pytest.raises(
-        hopyard.Error, match="a SparkSession or a function is needed first, and 'training' is neither"
+        hopyard.Error, match="spark takes a SparkSession, or None for this machine; 'training' is neither"
     ):
         hops.experiment.launch("training", {"lr": [1]})
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from hopyard import Error, hdfs
+from hopyard import Error, _run, hdfs
 from hopyard.compat._absent import Absent
 from hopyard.util import executors_asked_for
 
@@ -47,16 +47,7 @@ def place(spark: Any, name: str) -> dict[str, Any]:
 def _session(spark: Any) -> dict[str, Any]:
     if spark is None:
         return {}
-    context = getattr(spark, "sparkContext", spark)
-    master = getattr(context, "master", None)
-    if master is None:
-        raise Error(f"a SparkSession or a function is needed first, and {spark!r:.60} is neither")
-    if not master.startswith("local"):
-        raise Error(
-            f"this session's master is '{master}', and running on Spark's executors is not there yet; "
-            "spark=None runs on this machine"
-        )
-    return {"app_id": context.applicationId, "parallel": executors_asked_for(spark)}
+    return {"app_id": _run.application_of(spark), "parallel": executors_asked_for(spark)}
 
 
 class Found(tuple[Any, ...]):
