@@ -84,6 +84,7 @@ need_test() {
     need iproute2 has ip
     need tmux has tmux
     need openssl has openssl
+    need default-jre-headless has java # Spark's
     need hostname has hostname
     need util-linux has nsenter
 }

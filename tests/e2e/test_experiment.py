@@ -379,7 +379,6 @@ def test_a_process_that_dies_after_begin_fails_its_trial(yard: Yard, lab: Lab) -
 
 
 def test_a_tensorboard_starts_by_itself_and_ends_with_the_process(yard: Yard, lab: Lab) -> None:
-    pytest.importorskip("tensorboard")
     said = lab.say("""
         from pathlib import Path
         def boards():

@@ -15,6 +15,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import nbclient
+import nbformat
 import pytest
 from conftest import Yard, wait_for
 
@@ -393,19 +395,24 @@ def test_a_script_may_turn_it_on_itself(yard: Yard, guide: Guide) -> None:
 
 
 def test_a_local_session_gives_the_run_its_applications_id(yard: Yard, guide: Guide) -> None:
-    """A stand-in with what hopyard looks at: PySpark itself is for the tests of the Spark engine."""
+    """A real session of Spark's, on this machine."""
     said = guide.variables("""
-        from types import SimpleNamespace as Thing
-        conf = Thing(get=lambda name, default=None: {"spark.executor.instances": "1"}.get(name, default))
-        context = Thing(master="local[2]", applicationId="local-1700000000000", getConf=lambda: conf)
-        from hops import experiment
+        from pyspark.sql import SparkSession
+        from hops import experiment, util
+        spark = (SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+                 .config("spark.executor.instances", "1").config("spark.tensorflow.num.ps", "3").getOrCreate())
         def training(x):
             return x
-        first = experiment.launch(Thing(sparkContext=context), training, {'x': [1, 2]}, tensorboard=False)
-        second = experiment.launch(Thing(sparkContext=context), training, {'x': [1]}, tensorboard=False)
+        first = experiment.launch(spark, training, {'x': [1, 2]}, tensorboard=False)
+        second = experiment.launch(spark, training, {'x': [1]}, tensorboard=False)
+        app = spark.sparkContext.applicationId
+        counts = [util.num_executors(spark), util.num_param_servers(spark)]
+        spark.stop()
+        del spark
     """)
-    assert said["first"] == f"{yard.project}/Logs/TensorFlow/local-1700000000000/1"
-    assert said["second"] == f"{yard.project}/Logs/TensorFlow/local-1700000000000/2"
+    assert said["app"].startswith("local-") and said["counts"] == [1, 3]
+    assert said["first"] == f"{yard.project}/Logs/TensorFlow/{said['app']}/1"
+    assert said["second"] == f"{yard.project}/Logs/TensorFlow/{said['app']}/2"
 
 
 # ---- a notebook ---------------------------------------------------------------------------------------------------
@@ -413,7 +420,6 @@ def test_a_local_session_gives_the_run_its_applications_id(yard: Yard, guide: Gu
 
 def test_the_guide_runs_in_a_notebook(yard: Yard, guide: Guide) -> None:
     """experiment.rst again, a cell for each of its blocks, in a real kernel."""
-    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     cells = [
         "import hopyard.compat\nspark = None",
         "args_dict = {'learning_rate': [0.001, 0.0005, 0.0001], 'dropout': [0.45, 0.7]}\n\n"

@@ -7,12 +7,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import nbclient
+import nbformat
 import pytest
 from conftest import Yard, wait_for
-
-nbclient = pytest.importorskip("nbclient")
-nbformat = pytest.importorskip("nbformat")
-pytest.importorskip("ipykernel")
 
 IMPORTS = """
 import os, sys, time

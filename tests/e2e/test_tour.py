@@ -5,18 +5,14 @@ from __future__ import annotations
 import ast
 import os
 import re
-import uuid
 from pathlib import Path
 from typing import Any
 
+import nbclient
+import nbformat
 import pytest
 from conftest import ROOT, Yard
-from test_gpus import LIBRARY
-
-nbclient = pytest.importorskip("nbclient")
-nbformat = pytest.importorskip("nbformat")
-for module in ("ipykernel", "tensorflow", "sklearn"):
-    pytest.importorskip(module)
+from test_gpus import gpus  # noqa: F401  (a fixture)
 
 TOUR = ROOT / "examples" / "tour"
 NOTEBOOKS = sorted(path.name for path in TOUR.glob("*.ipynb"))
@@ -119,13 +115,10 @@ def test_several_gpus_on_a_machine_without_any(yard: Yard) -> None:
         assert said[0] == "0 GPUs leased, 1 replicas" and t["value"] > 0.5
 
 
-def test_several_gpus_are_leased_where_there_are_some(yard: Yard) -> None:
+def test_several_gpus_are_leased_where_there_are_some(gpus: Yard) -> None:
     """Stand-ins for two GPUs: each trial leases both, one trial after the other; TensorFlow finds no CUDA behind them."""
-    if not (LIBRARY / "libnvidia-ml.so.1").exists():
-        pytest.skip(f"build the tests: no libnvidia-ml.so.1 in {LIBRARY}")
-    yard.env.update(LD_LIBRARY_PATH=f"{LIBRARY}:{yard.env.get('LD_LIBRARY_PATH', '')}", FAKE_NVML_DEVICES="2",
-                    FAKE_NVML_SEED=uuid.uuid4().hex, GPUS="2")
-    yard.env.pop("CUDA_VISIBLE_DEVICES", None)
+    yard = gpus
+    yard.env["GPUS"] = "2"
     tour = Tour(yard, "several_gpus.ipynb")
     assert all("with 2 GPUs came to" in line for line in tour.printed(4)) and len(tour.printed(4)) == 2
     spans = sorted((a["started"], a["ended"]) for a in yard.attempts())
