@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * collective: what ranks of a training do together.
+ *
+ * A group is the ranks of one run at one time (a generation, when it is
+ * elastic). Any thread may start a request and wait for it; a thread of the
+ * group's own does the work. Requests have names: the same request is what all
+ * members of its process set have started under the same name. Rank 0 puts
+ * them in order (negotiate.h), so threads, and TensorFlow's executors, need not
+ * agree on one. What can never happen is an error at once, not a stall:
+ * another shape or type, a rank that waits for something else, or has left.
+ *
+ *   reduce.c adasum.c         numbers
+ *   shm.c, mesh.c ...         ranks of one agent, ranks of several
+ *   comm.c                    both, and sets of ranks
+ *   negotiate.c               what may run now; pure
+ *   group.c                   requests, the thread
+ *   rendezvous.c              who is there, by way of the agent
+ *   timeline.c                a Chrome trace of it all
+ *
+ * Outside of a run (no HOPYARD_GROUP in the environment) a group is of one.
+ */
+#ifndef HY_COLLECTIVE_H
+#define HY_COLLECTIVE_H
+
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "collective/types.h"
+
+#define HY_DIMS_MAX 32
+#define HY_TENSORS_MAX 65536
+
+struct hy_group;
+
+enum hy_kind {
+    HY_ALLREDUCE, HY_ALLGATHER, HY_BROADCAST, HY_ALLTOALL, HY_REDUCESCATTER, HY_BARRIER, HY_JOIN,
+    HY_SET_ADD, HY_SET_REMOVE, /* the group's own */
+    HY_KINDS
+};
+
+struct hy_tensor {
+    const void *in;             /* stays the caller's until the request is over */
+    void *out;                  /* allreduce and broadcast: as large as `in`, may be `in`; else NULL: see `allocate` */
+    uint32_t dim_count;
+    int64_t dims[HY_DIMS_MAX];  /* of `in` */
+};
+
+struct hy_request {
+    enum hy_kind kind;
+    const char *name;           /* unique among those that are not over; "tensor 'NAME'" in sentences */
+    uint32_t set;               /* process set; 0: the world */
+    enum hy_type type;          /* of all tensors */
+    enum hy_reduce op;
+    double prescale, postscale; /* 1: none */
+    uint32_t root;              /* of a broadcast: a rank of the group */
+    size_t tensor_count;        /* several: they go together (grouped); 1 for alltoall */
+    const struct hy_tensor *tensors; /* copied */
+    const int64_t *splits;      /* alltoall: rows for each member; NULL: all the same */
+    /*
+     * Called by the group's thread when the size of output `tensor` is known (allgather, alltoall, reducescatter):
+     * returns the memory, which must last until the request is over; NULL: there is none, and the request fails.
+     * For alltoall `tensor` 1 is the received splits, int32 [members].
+     */
+    void *(*allocate)(void *arg, size_t tensor, const int64_t *dims, uint32_t dim_count, size_t bytes);
+    void *arg;
+};
+
+/*
+ * Joins the group of this run, as its environment says; blocks until all are there. 0, or -Exxx and a sentence:
+ * a rank that died meanwhile, the agent gone.
+ */
+int hy_group_join(struct hy_group **ret, struct hy_err *err);
+/* Leaves: what is not over fails. Nobody may be in another call. NULL is fine. */
+void hy_group_leave(struct hy_group *g);
+
+unsigned hy_group_rank(const struct hy_group *g);
+unsigned hy_group_size(const struct hy_group *g);
+unsigned hy_group_local_rank(const struct hy_group *g);
+unsigned hy_group_local_size(const struct hy_group *g);
+unsigned hy_group_cross_rank(const struct hy_group *g);
+unsigned hy_group_cross_size(const struct hy_group *g);
+bool hy_group_is_homogeneous(const struct hy_group *g);
+/* More ranks wait to be taken in, or some are to go: time for a new group (elastic). */
+bool hy_group_is_outdated(const struct hy_group *g);
+
+/*
+ * Starts a request: a ticket above 0, or -Exxx: -EINVAL (no such set, not a member, a bad shape or op), -EEXIST
+ * (a request of that name is not over), -ECONNABORTED (the group is broken). Never blocks for long.
+ */
+int64_t hy_group_start(struct hy_group *g, const struct hy_request *request, struct hy_err *err);
+
+/*
+ * Waits for it and forgets the ticket. 0 (HY_JOIN: the last rank that joined; HY_SET_ADD: the set's number), or
+ *   -EBADMSG        members disagree: another type, shape, op ... (FailedPrecondition)
+ *   -EDEADLK        a member waits for something else (FailedPrecondition)
+ *   -EINVAL         what all agree on is not possible (InvalidArgument)
+ *   -ECONNABORTED   the group is broken: a rank is lost (Horovod's internal error); the sentence names it
+ *   -ENOMEM
+ */
+int64_t hy_group_wait(struct hy_group *g, int64_t ticket, struct hy_err *err);
+/* 1: it is over, wait returns at once. 0: it is not. */
+int hy_group_poll(struct hy_group *g, int64_t ticket);
+
+/*
+ * A process set, by all ranks of the group together (blocks): its number, or -Exxx. The numbers of sets and their
+ * members are the same everywhere.
+ */
+int64_t hy_group_set_add(struct hy_group *g, const unsigned *members, size_t count, struct hy_err *err);
+int hy_group_set_remove(struct hy_group *g, uint32_t set, struct hy_err *err);
+/* Fills up to `room`; how many members there are, or -ENOENT. */
+int hy_group_set_members(struct hy_group *g, uint32_t set, unsigned *members, size_t room);
+
+/* Every request from now on into a Chrome trace at `path` (which is replaced). -EALREADY: there is one. */
+int hy_group_timeline_start(struct hy_group *g, const char *path, bool mark_cycles, struct hy_err *err);
+int hy_group_timeline_stop(struct hy_group *g, struct hy_err *err);
+
+#endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where TensorFlow's ops meet the group. The ops' library is loaded by
+ * TensorFlow, the group lives in the extension `_hopyard`; neither links the
+ * other. `hvd.init()` has the extension find the library (it is loaded
+ * already) and hand it this table; until then the ops fail with a sentence.
+ */
+#ifndef HY_TENSORFLOW_BRIDGE_H
+#define HY_TENSORFLOW_BRIDGE_H
+
+#include "collective/collective.h"
+
+#define HY_BRIDGE_VERSION 1
+#define HY_BRIDGE_ATTACH "hy_tensorflow_attach" /* the one symbol the library exports */
+
+struct hy_bridge {
+    uint32_t version;
+    /* As hy_group_start, hy_group_wait and hy_group_rank ... of the process's group; -ENOTCONN where there is none. */
+    int64_t (*start)(const struct hy_request *request, struct hy_err *err);
+    int64_t (*wait)(int64_t ticket, struct hy_err *err);
+    int (*query)(int what); /* enum hy_bridge_query */
+};
+
+enum hy_bridge_query {
+    HY_QUERY_RANK, HY_QUERY_SIZE, HY_QUERY_LOCAL_RANK, HY_QUERY_LOCAL_SIZE, HY_QUERY_CROSS_RANK, HY_QUERY_CROSS_SIZE,
+};
+
+/* 0, or -EPROTO: another version. `bridge` must last as long as the process; NULL takes it away. */
+typedef int hy_tensorflow_attach_fn(const struct hy_bridge *bridge);
+
+#endif
