@@ -1,17 +1,525 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The council: what ranks say goes in, what they hear is written down as lines. */
 #include "support.h"
 
-#include "collective/types.h"
+#include <errno.h>
 
-static void test_to_be_written(void **state)
+#include "base/buf.h"
+#include "base/mem.h"
+#include "collective/negotiate.h"
+
+/* One council, and everything it has said: "run x -> 0 1\n". */
+struct chamber {
+    struct hy_council *council;
+    char said[16384];
+    char warned[4096];
+    char last_why[700];
+    uint32_t last_id, last_answer;
+    int64_t table[64];
+    size_t table_size;
+    int64_t now;
+};
+
+static void on_tell(void *arg, const unsigned *ranks, unsigned count, const Hy__ToRank *m)
+{
+    struct chamber *c = arg;
+    size_t at = strlen(c->said);
+    char who[256] = "";
+
+    for (unsigned i = 0; i < count; i++)
+        snprintf(who + strlen(who), sizeof who - strlen(who), " %u", ranks[i]);
+    if (m->body_case == HY__TO_RANK__BODY_RUN) {
+        c->last_id = m->run->id;
+        c->last_answer = m->run->answer;
+        c->table_size = m->run->n_table;
+        assert_true(m->run->n_table <= 64);
+        if (m->run->n_table)
+            memcpy(c->table, m->run->table, m->run->n_table * sizeof *c->table);
+        snprintf(c->said + at, sizeof c->said - at, "run %s ->%s\n", m->run->ask ? m->run->ask->name : "(known)", who);
+    } else if (m->body_case == HY__TO_RANK__BODY_REFUSE) {
+        snprintf(c->last_why, sizeof c->last_why, "%s", m->refuse->why);
+        snprintf(c->said + at, sizeof c->said - at, "refuse %s %d ->%s\n", m->refuse->name, m->refuse->code, who);
+    }
+}
+
+static void on_warn(void *arg, const char *text)
+{
+    struct chamber *c = arg;
+
+    snprintf(c->warned + strlen(c->warned), sizeof c->warned - strlen(c->warned), "%s\n", text);
+}
+
+static void open_chamber(struct chamber *c, unsigned size)
+{
+    static const struct hy_council_events events = {on_tell, on_warn};
+
+    memset(c, 0, sizeof *c);
+    c->council = hy_council_new(size, &events, c);
+    assert_non_null(c->council);
+}
+
+/* What has been said since the last look. */
+static void expect(struct chamber *c, const char *said)
+{
+    assert_string_equal(c->said, said);
+    c->said[0] = '\0';
+}
+
+struct wish {
+    enum hy_kind kind;
+    uint32_t set, type, op, root;
+    int64_t dims[4];
+    size_t dim_count;
+    const int64_t *splits;
+    size_t split_count;
+    double prescale;
+};
+
+static int ask(struct chamber *c, unsigned rank, const char *name, const struct wish *w)
+{
+    Hy__Ask a = HY__ASK__INIT;
+    Hy__Shape shape = HY__SHAPE__INIT, *shapes[] = {&shape};
+    Hy__FromRank m = HY__FROM_RANK__INIT;
+    struct hy_err err = {0};
+
+    shape.dims = (int64_t *)w->dims;
+    shape.n_dims = w->dim_count;
+    a.name = (char *)name;
+    a.kind = w->kind;
+    a.set = w->set;
+    a.type = w->type;
+    a.op = w->op;
+    a.root = w->root;
+    a.prescale = w->prescale;
+    a.postscale = 1;
+    a.tensors = shapes;
+    a.n_tensors = w->kind <= HY_REDUCESCATTER;
+    a.splits = (int64_t *)w->splits;
+    a.n_splits = w->split_count;
+    m.body_case = HY__FROM_RANK__BODY_ASK;
+    m.ask = &a;
+    return hy_council_hear(c->council, rank, &m, c->now, &err);
+}
+
+static int ask_by_number(struct chamber *c, unsigned rank, uint32_t id)
+{
+    Hy__Ask a = HY__ASK__INIT;
+    Hy__FromRank m = HY__FROM_RANK__INIT;
+    struct hy_err err = {0};
+
+    a.id = id;
+    m.body_case = HY__FROM_RANK__BODY_ASK;
+    m.ask = &a;
+    return hy_council_hear(c->council, rank, &m, c->now, &err);
+}
+
+static void say(struct chamber *c, unsigned rank, Hy__FromRank__BodyCase what)
+{
+    Hy__FromRank m = HY__FROM_RANK__INIT;
+    struct hy_err err = {0};
+
+    m.body_case = what;
+    m.waits = true; /* or leaves: they share their place */
+    assert_int_equal(hy_council_hear(c->council, rank, &m, c->now, &err), 0);
+}
+
+static void wait_for(struct chamber *c, unsigned rank)
+{
+    say(c, rank, HY__FROM_RANK__BODY_WAITS);
+}
+
+/* Time goes by in small steps, as the group's thread lets it. */
+static void pass(struct chamber *c, int64_t ms)
+{
+    for (int64_t until = c->now + ms; c->now < until; c->now += 100)
+        hy_council_tick(c->council, c->now);
+}
+
+static const struct wish sum = {.kind = HY_ALLREDUCE, .type = HY_F32, .op = HY_SUM, .dims = {4, 5}, .dim_count = 2, .prescale = 1};
+static const struct wish barrier = {.kind = HY_BARRIER, .prescale = 1};
+static const struct wish join = {.kind = HY_JOIN, .prescale = 1};
+
+static void test_what_all_have_asked_for_runs_in_one_order(void **state)
+{
+    struct chamber c;
+
+    (void)state;
+    open_chamber(&c, 2);
+    assert_int_equal(ask(&c, 0, "a", &sum), 0);
+    assert_int_equal(ask(&c, 0, "b", &sum), 0);
+    expect(&c, "");
+    assert_int_equal(ask(&c, 1, "b", &sum), 0); /* in another order */
+    assert_int_equal(ask(&c, 1, "a", &sum), 0);
+    expect(&c, "run b -> 0 1\nrun a -> 0 1\n");
+    hy_council_free(c.council);
+}
+
+static void test_what_was_agreed_on_once_has_a_number(void **state)
+{
+    struct chamber c;
+    uint32_t id;
+
+    (void)state;
+    open_chamber(&c, 2);
+    for (unsigned r = 0; r < 2; r++)
+        ask(&c, r, "a", &sum);
+    expect(&c, "run a -> 0 1\n");
+    id = c.last_id;
+    assert_int_not_equal(id, 0);
+    assert_int_equal(ask_by_number(&c, 1, id), 0);
+    assert_int_equal(ask_by_number(&c, 0, id), 0);
+    expect(&c, "run (known) -> 0 1\n");
+    assert_int_equal(ask_by_number(&c, 0, id), 0); /* one knows it, the other does not */
+    assert_int_equal(ask(&c, 1, "a", &sum), 0);
+    expect(&c, "run a -> 0 1\n");
+    assert_int_equal(c.last_id, id);
+    assert_int_equal(ask_by_number(&c, 0, 4000), -EPROTO);
+    hy_council_free(c.council);
+}
+
+static void disagree(const struct wish *other, const char *why)
+{
+    struct chamber c;
+
+    open_chamber(&c, 2);
+    ask(&c, 0, "grad", &sum);
+    assert_int_equal(ask(&c, 1, "grad", other), 0);
+    assert_string_equal(c.said, "refuse grad 74 -> 0\nrefuse grad 74 -> 1\n");
+    if (!strstr(c.last_why, why))
+        fail_msg("'%s' is not in '%s'", why, c.last_why);
+    c.said[0] = '\0';
+    ask(&c, 0, "grad", &sum); /* and it is forgotten: the next time is a new one */
+    ask(&c, 1, "grad", &sum);
+    expect(&c, "run grad -> 0 1\n");
+    hy_council_free(c.council);
+}
+
+static void test_disagreement_names_the_tensor_the_ranks_and_what_they_have(void **state)
+{
+    struct wish w;
+
+    (void)state;
+    assert_int_equal(EBADMSG, 74);
+    w = sum, w.type = HY_F64;
+    disagree(&w, "tensor 'grad': ranks disagree on its type: rank 0 has float32, rank 1 has float64");
+    w = sum, w.dims[1] = 6;
+    disagree(&w, "tensor 'grad': ranks disagree on its shape: rank 0 has [4, 5], rank 1 has [4, 6]");
+    w = sum, w.dim_count = 1;
+    disagree(&w, "rank 1 has [4]");
+    w = sum, w.op = HY_MAX;
+    disagree(&w, "rank 0 wants sum, rank 1 wants max");
+    w = sum, w.kind = HY_BROADCAST;
+    disagree(&w, "rank 0 wants allreduce, rank 1 wants broadcast");
+    w = sum, w.prescale = 2;
+    disagree(&w, "scale");
+    w = sum, w.root = 1;
+    disagree(&w, "root");
+}
+
+static void test_the_third_rank_hears_of_a_disagreement_too(void **state)
+{
+    struct wish w = sum;
+    struct chamber c;
+
+    (void)state;
+    w.type = HY_I32;
+    open_chamber(&c, 3);
+    ask(&c, 0, "x", &sum);
+    ask(&c, 1, "x", &w);
+    expect(&c, "refuse x 74 -> 0\nrefuse x 74 -> 1\n");
+    ask(&c, 2, "x", &sum);
+    expect(&c, "refuse x 74 -> 2\n");
+    assert_int_equal(hy_council_tick(c.council, 0), -1); /* nothing is open */
+    hy_council_free(c.council);
+}
+
+static void test_rows_of_gathered_tensors_may_differ(void **state)
+{
+    struct wish few = {.kind = HY_ALLGATHER, .type = HY_I64, .dims = {2, 3}, .dim_count = 2, .prescale = 1}, many = few;
+    struct chamber c;
+
+    (void)state;
+    many.dims[0] = 7;
+    open_chamber(&c, 2);
+    ask(&c, 1, "g", &many);
+    ask(&c, 0, "g", &few);
+    expect(&c, "run g -> 0 1\n");
+    assert_int_equal(c.table_size, 2);
+    assert_int_equal(c.table[0], 2);
+    assert_int_equal(c.table[1], 7);
+    assert_int_equal(c.last_id, 0); /* it will be another the next time */
+    hy_council_free(c.council);
+}
+
+static void test_splits_of_an_alltoall_reach_everybody(void **state)
+{
+    static const int64_t a[] = {1, 2}, b[] = {3, 0};
+    struct wish one = {.kind = HY_ALLTOALL, .dims = {3}, .dim_count = 1, .splits = a, .split_count = 2, .prescale = 1};
+    struct wish two = one;
+    struct chamber c;
+
+    (void)state;
+    two.splits = b;
+    open_chamber(&c, 2);
+    ask(&c, 0, "t", &one);
+    ask(&c, 1, "t", &two);
+    assert_int_equal(c.table_size, 4);
+    assert_int_equal(c.table[1], 2);
+    assert_int_equal(c.table[2], 3);
+    hy_council_free(c.council);
+}
+
+static void test_ranks_that_wait_for_different_things_are_told(void **state)
+{
+    struct chamber c;
+
+    (void)state;
+    open_chamber(&c, 2);
+    ask(&c, 0, "a", &sum);
+    ask(&c, 1, "b", &sum);
+    wait_for(&c, 0);
+    pass(&c, 2000);
+    expect(&c, ""); /* rank 1 may still ask for it */
+    wait_for(&c, 1);
+    pass(&c, 1000);
+    expect(&c, "refuse a 35 -> 0\nrefuse b 35 -> 1\n");
+    assert_int_equal(EDEADLK, 35);
+    hy_council_free(c.council);
+}
+
+static void test_the_sentence_says_who_waits_for_what(void **state)
+{
+    struct chamber c;
+
+    (void)state;
+    open_chamber(&c, 3);
+    ask(&c, 0, "a", &sum);
+    ask(&c, 2, "a", &sum);
+    ask(&c, 1, "end", &barrier);
+    for (unsigned r = 0; r < 3; r++)
+        wait_for(&c, r);
+    pass(&c, 1000);
+    assert_non_null(strstr(c.said, "refuse a 35 -> 0\nrefuse a 35 -> 2\n"));
+    assert_string_equal(c.last_why, "tensor 'end' (barrier): rank 1 asked for it, but rank 0 never will: it waits for "
+                                    "'a' (allreduce)");
+    hy_council_free(c.council);
+}
+
+static void test_one_who_takes_his_time_is_only_warned_about(void **state)
+{
+    struct chamber c;
+
+    (void)state;
+    open_chamber(&c, 3);
+    ask(&c, 0, "loss", &sum);
+    ask(&c, 2, "loss", &sum);
+    wait_for(&c, 0);
+    wait_for(&c, 2);
+    pass(&c, 4900);
+    assert_string_equal(c.warned, "");
+    pass(&c, 300);
+    assert_string_equal(c.warned,
+                        "rank 1: not heard for 5 s about 'loss' (allreduce), for which ranks 0 and 2 wait\n");
+    pass(&c, 9000);
+    assert_null(strstr(c.warned + 1, "rank 1: not heard for 14")); /* not again at once */
+    pass(&c, 2000);
+    assert_non_null(strstr(c.warned, "for 15 s"));
+    expect(&c, "");
+    ask(&c, 1, "loss", &sum);
+    expect(&c, "run loss -> 0 1 2\n");
+    hy_council_free(c.council);
+}
+
+/* 0 waits for 1, 1 waits for 2, and 2 computes: nobody is hopeless. */
+static void test_a_chain_of_waits_with_a_free_end_is_no_deadlock(void **state)
+{
+    static const int64_t first[] = {0, 1}, second[] = {1, 2};
+    struct wish set = {.kind = HY_SET_ADD, .splits = first, .split_count = 2, .prescale = 1}, in_set = sum;
+    struct chamber c;
+
+    (void)state;
+    open_chamber(&c, 3);
+    for (unsigned r = 0; r < 3; r++)
+        ask(&c, r, "s", &set);
+    assert_int_equal(c.last_answer, 1);
+    set.splits = second;
+    for (unsigned r = 0; r < 3; r++)
+        ask(&c, r, "s", &set);
+    assert_int_equal(c.last_answer, 2);
+    c.said[0] = '\0';
+    in_set.set = 1;
+    ask(&c, 0, "x", &in_set);
+    in_set.set = 2;
+    ask(&c, 1, "y", &in_set);
+    wait_for(&c, 0);
+    wait_for(&c, 1);
+    pass(&c, 3000);
+    expect(&c, "");
+    ask(&c, 2, "y", &in_set);
+    expect(&c, "run y -> 1 2\n");
+    in_set.set = 1;
+    ask(&c, 1, "x", &in_set);
+    expect(&c, "run x -> 0 1\n");
+    hy_council_free(c.council);
+}
+
+static void test_joined_ranks_take_part_in_sums_until_all_have_joined(void **state)
+{
+    struct chamber c;
+
+    (void)state;
+    open_chamber(&c, 3);
+    ask(&c, 1, "join", &join);
+    ask(&c, 0, "a", &sum);
+    expect(&c, "");
+    ask(&c, 2, "a", &sum);
+    expect(&c, "run a -> 0 1 2\n");
+    ask_by_number(&c, 0, c.last_id);
+    ask_by_number(&c, 2, c.last_id);
+    expect(&c, "run a -> 0 1 2\n"); /* in words: rank 1 never had it */
+    ask(&c, 0, "b", &sum);
+    ask(&c, 2, "join", &join); /* rank 0's sum is complete by that */
+    expect(&c, "run b -> 0 1 2\n");
+    ask(&c, 0, "join", &join);
+    expect(&c, "run join -> 0 1 2\n");
+    assert_int_equal(c.last_answer, 0);
+    ask(&c, 0, "a", &sum);
+    expect(&c, "");
+    hy_council_free(c.council);
+}
+
+static void test_a_broadcast_from_ranks_that_have_joined_is_refused(void **state)
+{
+    struct wish w = sum;
+    struct chamber c;
+
+    (void)state;
+    w.kind = HY_BROADCAST;
+    open_chamber(&c, 2);
+    ask(&c, 1, "join", &join);
+    ask(&c, 0, "w", &w);
+    expect(&c, "refuse w 74 -> 0\n");
+    assert_non_null(strstr(c.last_why, "while rank 1 has joined"));
+    hy_council_free(c.council);
+}
+
+static void test_who_has_left_is_not_waited_for(void **state)
+{
+    struct chamber c;
+
+    (void)state;
+    open_chamber(&c, 3);
+    ask(&c, 0, "a", &sum);
+    say(&c, 1, HY__FROM_RANK__BODY_LEAVES);
+    expect(&c, "refuse a 103 -> 0\n");
+    assert_int_equal(ECONNABORTED, 103);
+    assert_non_null(strstr(c.last_why, "rank 1 has left"));
+    ask(&c, 2, "b", &sum);
+    expect(&c, "refuse b 103 -> 2\n");
+    hy_council_free(c.council);
+}
+
+static void test_sets_are_checked_numbered_and_reused(void **state)
+{
+    static const int64_t some[] = {0, 2}, odd[] = {2, 0}, all[] = {0, 1, 2}, one = 1;
+    struct wish add = {.kind = HY_SET_ADD, .splits = some, .split_count = 2, .prescale = 1};
+    struct wish drop = {.kind = HY_SET_REMOVE, .splits = &one, .split_count = 1, .prescale = 1}, in_set = sum;
+    struct chamber c;
+
+    (void)state;
+    open_chamber(&c, 3);
+    for (unsigned r = 0; r < 3; r++)
+        ask(&c, r, "s", &add);
+    assert_int_equal(c.last_answer, 1);
+    in_set.set = 1;
+    c.said[0] = '\0';
+    ask(&c, 1, "x", &in_set);
+    expect(&c, "refuse x 22 -> 1\n"); /* not a member */
+    for (unsigned r = 0; r < 3; r++)
+        ask(&c, r, "s", &add);
+    assert_non_null(strstr(c.last_why, "the same ranks already: number 1"));
+    add.splits = odd;
+    for (unsigned r = 0; r < 3; r++)
+        ask(&c, r, "s", &add);
+    assert_non_null(strstr(c.last_why, "ascending"));
+    add.splits = all, add.split_count = 3;
+    for (unsigned r = 0; r < 3; r++)
+        ask(&c, r, "s", &add);
+    assert_non_null(strstr(c.last_why, "number 0")); /* the world is one */
+    c.said[0] = '\0';
+    for (unsigned r = 0; r < 3; r++)
+        ask(&c, r, "d", &drop);
+    expect(&c, "run d -> 0 1 2\n");
+    ask(&c, 0, "x", &in_set);
+    expect(&c, "refuse x 22 -> 0\n");
+    hy_council_free(c.council);
+}
+
+static void test_nonsense_is_no_word_of_a_rank(void **state)
+{
+    struct wish w;
+    struct chamber c;
+
+    (void)state;
+    open_chamber(&c, 2);
+    w = sum, w.kind = HY_KINDS;
+    assert_int_equal(ask(&c, 0, "a", &w), -EPROTO);
+    w = sum, w.type = HY_TYPES;
+    assert_int_equal(ask(&c, 0, "a", &w), -EPROTO);
+    w = sum, w.dims[0] = -1;
+    assert_int_equal(ask(&c, 0, "a", &w), -EPROTO);
+    w = sum, w.set = 1000;
+    assert_int_equal(ask(&c, 0, "a", &w), -EPROTO);
+    assert_int_equal(ask(&c, 2, "a", &sum), -EPROTO);
+    assert_int_equal(ask(&c, 0, "a", &sum), 0);
+    assert_int_equal(ask(&c, 0, "a", &sum), -EPROTO); /* twice */
+    hy_council_free(c.council);
+}
+
+static int some_talk(void *arg)
+{
+    static const struct hy_council_events events = {on_tell, on_warn};
+    struct chamber c = {0};
+    struct hy_err err = {0};
+    int rc = 0;
+
+    (void)arg;
+    c.council = hy_council_new(2, &events, &c);
+    if (!c.council)
+        return -ENOMEM;
+    for (unsigned round = 0; rc == 0 && round < 2; round++)
+        for (unsigned r = 0; rc == 0 && r < 2; r++)
+            rc = ask(&c, r, "a", &sum);
+    (void)err;
+    hy_council_free(c.council);
+    return rc;
+}
+
+static void test_without_memory_it_says_so(void **state)
 {
     (void)state;
+    hy_each_fault(HY_SEAM_ALLOC, some_talk, NULL);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_to_be_written),
+        cmocka_unit_test(test_what_all_have_asked_for_runs_in_one_order),
+        cmocka_unit_test(test_what_was_agreed_on_once_has_a_number),
+        cmocka_unit_test(test_disagreement_names_the_tensor_the_ranks_and_what_they_have),
+        cmocka_unit_test(test_the_third_rank_hears_of_a_disagreement_too),
+        cmocka_unit_test(test_rows_of_gathered_tensors_may_differ),
+        cmocka_unit_test(test_splits_of_an_alltoall_reach_everybody),
+        cmocka_unit_test(test_ranks_that_wait_for_different_things_are_told),
+        cmocka_unit_test(test_the_sentence_says_who_waits_for_what),
+        cmocka_unit_test(test_one_who_takes_his_time_is_only_warned_about),
+        cmocka_unit_test(test_a_chain_of_waits_with_a_free_end_is_no_deadlock),
+        cmocka_unit_test(test_joined_ranks_take_part_in_sums_until_all_have_joined),
+        cmocka_unit_test(test_a_broadcast_from_ranks_that_have_joined_is_refused),
+        cmocka_unit_test(test_who_has_left_is_not_waited_for),
+        cmocka_unit_test(test_sets_are_checked_numbered_and_reused),
+        cmocka_unit_test(test_nonsense_is_no_word_of_a_rank),
+        cmocka_unit_test(test_without_memory_it_says_so),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

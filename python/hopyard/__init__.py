@@ -4,17 +4,17 @@
 import importlib
 from typing import Any
 
-from ._errors import Error, RunError, Stopped, TrialsFailed
+from ._errors import Error, GroupError, RunError, Stopped, TrialsFailed
 from ._hopyard import version as __version__
 from ._report import report
 from .space import choice, integer, log, uniform
 
 __all__ = [
-    "Error", "RunError", "Stopped", "TrialsFailed", "__version__", "choice", "experiment", "integer", "log", "report",
-    "search", "uniform",
+    "Error", "GroupError", "RunError", "Stopped", "TrialsFailed", "__version__", "allreduce", "choice", "collective",
+    "experiment", "hvd", "integer", "log", "report", "search", "uniform",
 ]  # fmt: skip
 
-_LATER = ("experiment", "search")  # imported when they are used, since importing hopyard is to cost nothing
+_LATER = ("allreduce", "collective", "experiment", "hvd", "search")  # imported when they are used, since importing hopyard is to cost nothing
 
 
 def __getattr__(name: str) -> Any:

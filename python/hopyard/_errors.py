@@ -4,6 +4,7 @@
 from typing import TYPE_CHECKING
 
 from ._hopyard import Error as Error
+from ._hopyard import GroupError as GroupError
 
 if TYPE_CHECKING:
     from ._result import Result

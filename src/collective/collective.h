@@ -57,6 +57,7 @@ struct hy_request {
     size_t tensor_count;        /* several: they go together (grouped); 1 for alltoall */
     const struct hy_tensor *tensors; /* copied */
     const int64_t *splits;      /* alltoall: rows for each member; NULL: all the same */
+    size_t split_count;         /* how many: one for each member */
     /*
      * Called by the group's thread when the size of output `tensor` is known (allgather, alltoall, reducescatter):
      * returns the memory, which must last until the request is over; NULL: there is none, and the request fails.
@@ -71,7 +72,9 @@ struct hy_request {
  * a rank that died meanwhile, the agent gone.
  */
 int hy_group_join(struct hy_group **ret, struct hy_err *err);
-/* Leaves: what is not over fails. Nobody may be in another call. NULL is fine. */
+/* Ends its work: what is not over fails, and whoever waits returns. The group is there until it is left. */
+void hy_group_stop(struct hy_group *g);
+/* Leaves, so that the run does not miss us. Nobody may be in another call. NULL is fine. */
 void hy_group_leave(struct hy_group *g);
 
 unsigned hy_group_rank(const struct hy_group *g);

@@ -24,7 +24,7 @@ struct hy_comm;
 struct hy_set;
 
 struct hy_comm_member {
-    unsigned host;             /* 0 ..: members with the same one share memory */
+    unsigned host;             /* any number: members with the same one share memory */
     const char *bell;
     struct hy_mesh_peer tcp;
 };
@@ -38,11 +38,14 @@ struct hy_comm_spec {
     struct hy_waiter waiter;              /* taken: its bell is closed with the communicator, its watch_fd is not */
 };
 
+/* What is taken stays the caller's if it fails. */
 int hy_comm_open(const struct hy_comm_spec *spec, struct hy_comm **ret, struct hy_err *err);
 void hy_comm_close(struct hy_comm *c);
 /* What went wrong; valid as long as the communicator. */
 const struct hy_err *hy_comm_error(const struct hy_comm *c);
 
+unsigned hy_comm_rank(const struct hy_comm *c);
+unsigned hy_comm_size(const struct hy_comm *c);
 unsigned hy_comm_local_rank(const struct hy_comm *c);
 unsigned hy_comm_local_size(const struct hy_comm *c);
 unsigned hy_comm_cross_rank(const struct hy_comm *c); /* which host, among those that have our local rank */

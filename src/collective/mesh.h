@@ -7,7 +7,9 @@
  * that they know the group's key and who they are (HMAC-SHA-256 over fresh
  * nonces, in both directions) before a byte counts; the bytes themselves are
  * neither secret nor signed. A peer whose end is gone, or whose machine does
- * not answer (TCP_USER_TIMEOUT; a stopped process still answers), is named.
+ * not answer (the kernel's keepalive; a stopped process still answers), is
+ * named, after the waiter's `check` has had a second to know better: the
+ * sentence is in waiter->failed, and no call succeeds from then on.
  *
  * As in shm.h: calls block, one thread, the same order everywhere; `peers` are
  * ranks in the group, ascending, we among them, and every one of them makes the
@@ -32,8 +34,8 @@ struct hy_mesh_peer {
     uint16_t port;
 };
 
-/* A socket that listens on all interfaces (or those of HOPYARD_INTERFACES / HOROVOD_GLOO_IFACE, a comma between),
- * close-on-exec; its port, and the addresses at which others may find it (loopback last); free each and the list. */
+/* A socket that listens, close-on-exec; its port, and the addresses at which others are told to find it: those of
+ * all interfaces (or of HOPYARD_INTERFACES / HOROVOD_GLOO_IFACE, a comma between), loopback last; free each and the list. */
 int hy_mesh_listen(uint16_t *ret_port, char ***ret_addresses, size_t *ret_count, struct hy_err *err);
 
 /* Takes `listen_fd` on success. `peers` by rank, copied (our own entry is not looked at). */
@@ -44,9 +46,11 @@ void hy_mesh_close(struct hy_mesh *m);
 /* In place: buf = buf of peers[0] op buf of peers[1] ... Bit-identical everywhere. Not HY_ADASUM; HY_AVERAGE is HY_SUM. */
 int hy_mesh_allreduce(struct hy_mesh *m, const unsigned *peers, unsigned count, void *buf, size_t elements,
                       enum hy_type type, enum hy_reduce op);
-/* Half of it: peers[i] gets slice i (shm.h's hy_slice) of the reduction in its `buf`, in its place. */
+/* Half of it: peers[i] gets its slice of the reduction in `buf`, in its place; the rest stays as it was.
+ * counts[i]: elements of that slice; they lie one behind the other. */
 int hy_mesh_reducescatter(struct hy_mesh *m, const unsigned *peers, unsigned count, void *buf, const size_t *counts,
-                          enum hy_type type, enum hy_reduce op); /* counts[i]: elements for peers[i], one behind the other */
+                          enum hy_type type, enum hy_reduce op);
+/* `root`: index in `peers`. */
 int hy_mesh_broadcast(struct hy_mesh *m, const unsigned *peers, unsigned count, void *bytes, size_t n, unsigned root);
 int hy_mesh_allgather(struct hy_mesh *m, const unsigned *peers, unsigned count, void *out, const size_t *sizes,
                       const size_t *offsets); /* ours lies in its place already */
@@ -61,11 +65,13 @@ int hy_mesh_exchange(struct hy_mesh *m, const struct hy_transfer *sends, size_t 
                      const struct hy_transfer *receives, size_t receive_count);
 int hy_mesh_barrier(struct hy_mesh *m, const unsigned *peers, unsigned count);
 
-/* Byte pipes between rank 0 and others, on a link of their own. Never block but for the first dial: how many
- * bytes were taken or are there, or -Exxx when the link is gone. */
+/* Byte pipes between rank 0 and others, on a connection of their own, which the first of these calls begins to
+ * make. Never block: how many bytes were taken or are there (none before the connection stands), or -Exxx when it
+ * is gone. They also serve whoever dials us, so call them again and again. */
 ssize_t hy_mesh_pipe_write(struct hy_mesh *m, unsigned peer, const void *bytes, size_t n);
 ssize_t hy_mesh_pipe_read(struct hy_mesh *m, unsigned peer, void *bytes, size_t n);
-/* What to poll for them: fills up to `room`, returns how many (the listener among them). */
+/* What to poll for them (and for those who dial): fills up to `room`, returns how many. Look again at least
+ * every 100 ms, as hy_waiter_sleep lets you. */
 size_t hy_mesh_pipe_fds(const struct hy_mesh *m, struct pollfd *fds, size_t room);
 
 #endif

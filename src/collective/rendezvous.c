@@ -1,2 +1,321 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "collective/collective.h"
+#include "collective/rendezvous.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "wire/local.h"
+
+#define LEAVE_MS 5000
+
+struct hy_rendezvous {
+    int fd;
+    char *tag;
+    uint64_t generation;      /* 0: not complete yet */
+    struct hy_buf rest, message;
+    atomic_bool outdated, called_off;
+    bool left;                /* the agent has taken our leave */
+    Hy__TrialReportAnswer *roster;
+};
+
+/* What we tell the rendezvous with, until the communicator has it. */
+struct presence {
+    int bell, listen_fd;
+    char bell_name[HY_BELL_MAX];
+    char **addresses;
+    size_t address_count;
+    uint16_t port;
+};
+
+static void presence_done(struct presence *p)
+{
+    if (p->bell >= 0)
+        close(p->bell);
+    if (p->listen_fd >= 0)
+        close(p->listen_fd);
+    for (size_t i = 0; i < p->address_count; i++)
+        free(p->addresses[i]);
+    free(p->addresses);
+}
+
+void hy_rendezvous_free(struct hy_rendezvous *r)
+{
+    if (!r)
+        return;
+    if (r->fd >= 0)
+        close(r->fd);
+    if (r->roster)
+        hy__trial_report_answer__free_unpacked(r->roster, NULL);
+    hy_buf_done(&r->rest);
+    hy_buf_done(&r->message);
+    free(r->tag);
+    free(r);
+}
+
+bool hy_rendezvous_is_outdated(const struct hy_rendezvous *r)
+{
+    return r && atomic_load(&r->outdated);
+}
+
+static int say(struct hy_rendezvous *r, Hy__GroupWord *word)
+{
+    Hy__TrialReport report = HY__TRIAL_REPORT__INIT;
+    hy_cleanup_free uint8_t *bytes = NULL;
+
+    report.token = (ProtobufCBinaryData){strlen(r->tag), (uint8_t *)r->tag};
+    report.step = -1;
+    report.group = word;
+    bytes = hy_malloc(hy__trial_report__get_packed_size(&report));
+    return bytes ? hy_local_put(r->fd, bytes, hy__trial_report__pack(&report, bytes)) : -ENOMEM;
+}
+
+static int say_join(struct hy_rendezvous *r, const struct presence *p, struct hy_err *err)
+{
+    Hy__GroupJoin join = HY__GROUP_JOIN__INIT;
+    Hy__GroupWord word = HY__GROUP_WORD__INIT;
+    int rc;
+
+    join.addresses = p->addresses;
+    join.n_addresses = p->address_count;
+    join.port = p->port;
+    join.bell = (char *)p->bell_name;
+    word.body_case = HY__GROUP_WORD__BODY_JOIN;
+    word.join = &join;
+    rc = say(r, &word);
+    return rc < 0 ? hy_err_sys(err, rc, "cannot tell the agent that this rank is there") : 0;
+}
+
+/* ---- what the agent says ------------------------------------------------------ */
+
+static int take_word(struct hy_rendezvous *r, const Hy__GroupWord *word, struct hy_err *err)
+{
+    switch (word->body_case) {
+    case HY__GROUP_WORD__BODY_LOST:
+        if (r->generation && word->lost->generation && word->lost->generation != r->generation)
+            return 0; /* of a group that we are not in any more */
+        return hy_err_set(err, -ECONNABORTED, "%s",
+                          *word->lost->why ? word->lost->why : "a rank of the training was lost");
+    case HY__GROUP_WORD__BODY_OUTDATED:
+        atomic_store(&r->outdated, true);
+        return 0;
+    default:
+        return 0;
+    }
+}
+
+/* One message; 1 and r->message, 0 when there is none now, or -Exxx. */
+static int next_answer(struct hy_rendezvous *r, int timeout_ms, struct hy_err *err)
+{
+    int rc = hy_local_get(r->fd, &r->rest, &r->message, timeout_ms);
+
+    if (rc == -EAGAIN || rc == -EINTR)
+        return rc == -EINTR && timeout_ms ? rc : 0;
+    if (rc <= 0)
+        return hy_err_set(err, -ECONNABORTED, "the agent of this rank is gone, and the training with it");
+    return 1;
+}
+
+static int take_answer(struct hy_rendezvous *r, struct hy_err *err)
+{
+    Hy__TrialReportAnswer *answer =
+        hy__trial_report_answer__unpack(NULL, r->message.len, hy_buf_bytes(&r->message));
+    int rc = 0;
+
+    if (!answer)
+        return hy_err_set(err, -EPROTO, "the agent's answer makes no sense; is it of another version?");
+    if (*answer->error && !r->roster) /* later ones are about notes */
+        rc = hy_err_set(err, -ECONNABORTED, "%s", answer->error);
+    else if (answer->group && answer->group->body_case == HY__GROUP_WORD__BODY_ROSTER && !r->roster) {
+        r->generation = answer->group->roster->generation;
+        r->roster = answer;
+        return 0;
+    } else if (answer->group)
+        rc = take_word(r, answer->group, err);
+    else
+        r->left = true; /* a plain "taken" */
+    hy__trial_report_answer__free_unpacked(answer, NULL);
+    return rc;
+}
+
+/* For the communicator's waits: has anybody died? */
+static int check(void *arg, struct hy_err *err)
+{
+    struct hy_rendezvous *r = arg;
+    int rc;
+
+    if (atomic_load(&r->called_off))
+        return hy_err_set(err, -ECANCELED, "this rank has left the group");
+    while ((rc = next_answer(r, 0, err)) > 0) {
+        rc = take_answer(r, err);
+        if (rc < 0)
+            break;
+    }
+    return rc;
+}
+
+static int await_roster(struct hy_rendezvous *r, struct hy_err *err)
+{
+    while (!r->roster) {
+        int rc = next_answer(r, -1, err);
+
+        if (rc > 0)
+            rc = take_answer(r, err);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+/* ---- from a roster to a communicator ---------------------------------------------- */
+
+static int check_roster(const Hy__Roster *roster, struct hy_err *err)
+{
+    if (roster->n_members == 0 || roster->n_members > HY_RANKS_MAX || roster->rank >= roster->n_members ||
+        roster->key.len != HY_MESH_KEY_SIZE)
+        return hy_err_set(err, -EPROTO, "the driver's list of ranks makes no sense");
+    for (size_t i = 0; i < roster->n_members; i++)
+        if (strlen(roster->members[i]->bell) >= HY_BELL_MAX || roster->members[i]->port > UINT16_MAX)
+            return hy_err_set(err, -EPROTO, "the driver's word on rank %zu makes no sense", i);
+    return 0;
+}
+
+static void fill_member(struct hy_comm_member *m, const Hy__GroupMember *from)
+{
+    m->host = from->host;
+    m->bell = from->bell;
+    m->tcp.addresses = (const char *const *)from->addresses;
+    m->tcp.address_count = from->n_addresses;
+    m->tcp.port = (uint16_t)from->port;
+}
+
+static int open_comm(struct hy_rendezvous *r, struct presence *p, struct hy_comm **ret, struct hy_err *err)
+{
+    const Hy__Roster *roster = r->roster->group->roster;
+    hy_cleanup_free struct hy_comm_member *members = NULL;
+    hy_cleanup_close int shared = -1;
+    struct hy_comm_spec spec;
+    int rc = check_roster(roster, err);
+
+    if (rc < 0)
+        return rc;
+    members = hy_calloc(roster->n_members, sizeof *members);
+    if (!members)
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    for (size_t i = 0; i < roster->n_members; i++)
+        fill_member(&members[i], roster->members[i]);
+    if (*roster->shared) {
+        shared = open(roster->shared, O_RDWR | O_CLOEXEC);
+        if (shared < 0)
+            return hy_err_sys(err, -errno, "cannot open the memory that this machine's ranks share, '%s'",
+                              roster->shared);
+    }
+    spec = (struct hy_comm_spec){.rank = roster->rank, .size = (unsigned)roster->n_members, .members = members,
+                                 .shm_fd = shared, .listen_fd = p->listen_fd,
+                                 .waiter = {.bell = p->bell, .watch_fd = r->fd, .check = check, .arg = r}};
+    memcpy(spec.key, roster->key.data, sizeof spec.key);
+    rc = hy_comm_open(&spec, ret, err);
+    explicit_bzero(spec.key, sizeof spec.key);
+    if (rc == 0)
+        p->listen_fd = p->bell = -1; /* taken */
+    return rc;
+}
+
+static int join(struct hy_rendezvous *r, const char *path, struct hy_comm **ret_comm, struct hy_err *err)
+{
+    struct presence p = {.bell = -1, .listen_fd = -1};
+    int rc;
+
+    p.bell = rc = hy_bell_open(p.bell_name, err);
+    if (rc >= 0)
+        p.listen_fd = rc = hy_mesh_listen(&p.port, &p.addresses, &p.address_count, err);
+    if (rc >= 0)
+        r->fd = rc = hy_local_connect(path, err);
+    if (rc >= 0)
+        rc = say_join(r, &p, err);
+    if (rc >= 0)
+        rc = await_roster(r, err);
+    if (rc >= 0)
+        rc = open_comm(r, &p, ret_comm, err);
+    presence_done(&p);
+    return rc;
+}
+
+static int join_alone(struct hy_comm **ret_comm, struct hy_err *err)
+{
+    static const struct hy_comm_member me = {.bell = ""};
+    const struct hy_comm_spec spec = {.size = 1, .members = &me, .shm_fd = -1, .listen_fd = -1,
+                                      .waiter = {.bell = -1, .watch_fd = -1}};
+
+    return hy_comm_open(&spec, ret_comm, err);
+}
+
+int hy_rendezvous(struct hy_rendezvous **ret, struct hy_comm **ret_comm, struct hy_err *err)
+{
+    const char *path = getenv("HOPYARD_SOCKET"), *tag = getenv("HOPYARD_TAG");
+    struct hy_rendezvous *r;
+    int rc;
+
+    *ret = NULL;
+    if (!getenv("HOPYARD_GROUP") || !path || !tag)
+        return join_alone(ret_comm, err);
+    r = hy_calloc(1, sizeof *r);
+    if (!r)
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    r->fd = -1;
+    hy_buf_init(&r->rest, HY_LOCAL_MAX + 64u * 1024);
+    hy_buf_init(&r->message, HY_LOCAL_MAX);
+    r->tag = hy_strdup(tag);
+    rc = r->tag ? join(r, path, ret_comm, err) : hy_err_set(err, -ENOMEM, "out of memory");
+    if (rc < 0) {
+        hy_rendezvous_free(r);
+        return rc;
+    }
+    *ret = r;
+    return 0;
+}
+
+void hy_rendezvous_call_off(struct hy_rendezvous *r)
+{
+    if (r)
+        atomic_store(&r->called_off, true);
+}
+
+void hy_rendezvous_note(struct hy_rendezvous *r, const char *text)
+{
+    Hy__GroupWord word = HY__GROUP_WORD__INIT;
+
+    if (!r)
+        return;
+    word.body_case = HY__GROUP_WORD__BODY_NOTE;
+    word.note = (char *)text;
+    (void)say(r, &word); /* an agent that does not take it is about to end us */
+}
+
+int hy_rendezvous_leave(struct hy_rendezvous *r)
+{
+    int64_t until = hy_clock_ms() + LEAVE_MS;
+    Hy__GroupWord word = HY__GROUP_WORD__INIT;
+    struct hy_err err = {0};
+    int rc;
+
+    if (!r)
+        return 0;
+    word.body_case = HY__GROUP_WORD__BODY_LEAVE;
+    word.leave = true;
+    r->left = false;
+    rc = say(r, &word);
+    while (rc >= 0 && !r->left && hy_clock_ms() < until) {
+        rc = next_answer(r, 100, &err);
+        if (rc > 0 && take_answer(r, &err) < 0)
+            rc = 0; /* who is lost does not matter any more */
+        if (rc == -EINTR)
+            rc = 0;
+    }
+    return rc < 0 ? rc : r->left ? 0 : -ETIMEDOUT;
+}

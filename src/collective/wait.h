@@ -19,6 +19,7 @@
 #include "base/err.h"
 
 #define HY_BELL_MAX 64
+#define HY_CHECK_MS 100
 
 struct hy_waiter {
     int bell;                                    /* our own, bound; -1: none (one rank) */
@@ -27,6 +28,7 @@ struct hy_waiter {
     void *arg;
     struct hy_err failed;                        /* failed.code < 0: sticky, no wait succeeds any more */
     unsigned spins, yields;                      /* before it sleeps; 0: the table's */
+    int64_t checked_ms;                          /* private: when `check` was last asked */
 };
 
 /* Makes a bell with a random name, which is written to `name` (no leading NUL there). */

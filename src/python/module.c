@@ -29,6 +29,12 @@ static int module_exec(PyObject *module)
         PyErr_NewExceptionWithDoc("hopyard.Error", "What hopyard cannot do, in a sentence.", NULL, NULL);
     if (!state->error || PyModule_AddObjectRef(module, "Error", state->error) < 0)
         return -1;
+    state->group_error = PyErr_NewExceptionWithDoc(
+        "hopyard.GroupError",
+        "What ranks could not do together; `kind` is 'mismatch', 'deadlock', 'lost', 'invalid' or 'not initialized'.",
+        state->error, NULL);
+    if (!state->group_error || PyModule_AddObjectRef(module, "GroupError", state->group_error) < 0)
+        return -1;
     state->search_type = hy_py_search_type(module);
     if (!state->search_type || PyModule_AddObjectRef(module, "Search", state->search_type) < 0)
         return -1;
@@ -40,6 +46,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     struct hy_py_state *state = PyModule_GetState(module);
 
     Py_VISIT(state->error);
+    Py_VISIT(state->group_error);
     Py_VISIT(state->search_type);
     return 0;
 }
@@ -49,6 +56,7 @@ static int module_clear(PyObject *module)
     struct hy_py_state *state = PyModule_GetState(module);
 
     Py_CLEAR(state->error);
+    Py_CLEAR(state->group_error);
     Py_CLEAR(state->search_type);
     return 0;
 }
@@ -58,6 +66,21 @@ static PyMethodDef module_methods[] = {
     {"serve", hy_py_serve, METH_O, "serve(fd): forks trials; gives each its environment, None at the end."},
     {"settle", hy_py_settle, METH_NOARGS, "How many threads go on, when those are ended that a fork ends."},
     {"leave", hy_py_leave, METH_O, "leave(status): writes what C has printed, and ends the process."},
+    {"group_join", hy_py_group_join, METH_NOARGS, "Joins the group of this run; waits until all are there."},
+    {"group_leave", hy_py_group_leave, METH_NOARGS, "Leaves it."},
+    {"group_joined", hy_py_group_joined, METH_NOARGS, "Is this process in a group?"},
+    {"group_query", hy_py_group_query, METH_O, "group_query(what): its rank, size ..."},
+    {"group_start", hy_py_group_start, METH_VARARGS,
+     "group_start(kind, name, type, op, set, root, prescale, postscale, arrays, outs, shapes, splits): a ticket."},
+    {"group_wait", hy_py_group_wait, METH_O, "group_wait(ticket): (result, [(shape, bytes), ...])."},
+    {"group_poll", hy_py_group_poll, METH_O, "group_poll(ticket): is it over?"},
+    {"group_set_add", hy_py_group_set_add, METH_O, "group_set_add(ranks): the number of a new process set."},
+    {"group_set_remove", hy_py_group_set_remove, METH_O, "group_set_remove(number)."},
+    {"group_set_members", hy_py_group_set_members, METH_O, "group_set_members(number): its ranks."},
+    {"group_timeline_start", hy_py_group_timeline_start, METH_VARARGS, "group_timeline_start(path, mark_cycles)."},
+    {"group_timeline_stop", hy_py_group_timeline_stop, METH_NOARGS, "Completes the file."},
+    {"attach_tensorflow", hy_py_attach_tensorflow, METH_VARARGS,
+     "attach_tensorflow(path): gives TensorFlow's operations the group."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -15,6 +15,7 @@ struct hy_space;
 
 struct hy_py_state {
     PyObject *error;       /* hopyard.Error */
+    PyObject *group_error; /* hopyard.GroupError */
     PyObject *search_type; /* hopyard._hopyard.Search */
 };
 
@@ -28,6 +29,21 @@ PyObject *hy_py_report(PyObject *module, PyObject *args);
 PyObject *hy_py_serve(PyObject *module, PyObject *arg);
 PyObject *hy_py_settle(PyObject *module, PyObject *ignored);
 PyObject *hy_py_leave(PyObject *module, PyObject *arg);
+
+/* collective.c: */
+PyObject *hy_py_group_join(PyObject *module, PyObject *ignored);
+PyObject *hy_py_group_leave(PyObject *module, PyObject *ignored);
+PyObject *hy_py_group_joined(PyObject *module, PyObject *ignored);
+PyObject *hy_py_group_query(PyObject *module, PyObject *arg);
+PyObject *hy_py_group_start(PyObject *module, PyObject *args);
+PyObject *hy_py_group_wait(PyObject *module, PyObject *capsule);
+PyObject *hy_py_group_poll(PyObject *module, PyObject *capsule);
+PyObject *hy_py_group_set_add(PyObject *module, PyObject *ranks);
+PyObject *hy_py_group_set_remove(PyObject *module, PyObject *arg);
+PyObject *hy_py_group_set_members(PyObject *module, PyObject *arg);
+PyObject *hy_py_group_timeline_start(PyObject *module, PyObject *args);
+PyObject *hy_py_group_timeline_stop(PyObject *module, PyObject *ignored);
+PyObject *hy_py_attach_tensorflow(PyObject *module, PyObject *args);
 
 /* The type of a search; a new reference or NULL. */
 PyObject *hy_py_search_type(PyObject *module);

@@ -11,11 +11,12 @@
 #include "collective/collective.h"
 
 #define HY_BRIDGE_VERSION 1
-#define HY_BRIDGE_ATTACH "hy_tensorflow_attach" /* the one symbol the library exports */
+#define HY_BRIDGE_ATTACH "hy_tensorflow_attach"
 
 struct hy_bridge {
     uint32_t version;
-    /* As hy_group_start, hy_group_wait and hy_group_rank ... of the process's group; -ENOTCONN where there is none. */
+    /* As hy_group_start, hy_group_wait and hy_group_rank ... of the process's group; -ENOTCONN where there is none.
+     * A ticket is never used twice in a process, not by a later group either: one may be waited for long after. */
     int64_t (*start)(const struct hy_request *request, struct hy_err *err);
     int64_t (*wait)(int64_t ticket, struct hy_err *err);
     int (*query)(int what); /* enum hy_bridge_query */

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which way a collective goes: every threshold there is, in one table that the
+ * benchmark writes (bench/allreduce.py --tune).
+ */
+#ifndef HY_COLLECTIVE_CHOICE_H
+#define HY_COLLECTIVE_CHOICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum hy_way {
+    HY_DIRECT, /* everybody reads all shares and reduces them itself */
+    HY_SLICES, /* each member reduces a slice of them, and all read the results */
+};
+
+struct hy_choice {
+    unsigned members; /* up to so many */
+    size_t bytes;     /* and up to so many: the first row that fits */
+    enum hy_way way;
+    size_t segment;   /* bytes of a step */
+    unsigned ahead;   /* steps posted before one is taken */
+    bool stream_slots; /* writes slots past the caches: whoever reads them is on another core */
+    bool stream_out;   /* writes results past the caches: they are too large for them */
+};
+
+/* What only moves. */
+struct hy_move_choice {
+    size_t segment;
+    unsigned ahead;
+    bool stream_slots;
+    size_t stream_from; /* bytes: past the caches from there on */
+};
+
+struct hy_patience {
+    unsigned spins, yields; /* looks before a sleep: with a pause, with a yield to other ranks */
+};
+
+const struct hy_choice *hy_choose(unsigned members, size_t bytes);
+const struct hy_move_choice *hy_move_choice(void);
+/* `crowded`: more ranks than processors. */
+struct hy_patience hy_patience(bool crowded);
+
+#endif

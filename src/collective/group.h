@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The group's inside.
+ *
+ * A request is a `struct work` from its start until somebody has waited for it.
+ * Until it is over it belongs to the group's thread (progress.c), then to who
+ * waits. `lock` guards the lists and maps and the state of works; it is never
+ * held while numbers are moved.
+ *
+ *   group.c      what others call
+ *   progress.c   the thread: asks, orders, sleep
+ *   perform.c    an order is carried out
+ *
+ * A group of one has no thread: who starts a request carries it out.
+ */
+#ifndef HY_COLLECTIVE_GROUP_H
+#define HY_COLLECTIVE_GROUP_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "base/buf.h"
+#include "base/list.h"
+#include "base/map.h"
+#include "collective.pb-c.h"
+#include "collective/collective.h"
+#include "collective/comm.h"
+#include "collective/negotiate.h"
+#include "collective/rendezvous.h"
+#include "collective/timeline.h"
+
+struct work {
+    struct hy_list link;       /* in group.fresh, then in group.asked */
+    int64_t ticket;
+    uint64_t key;              /* by set and name */
+    struct hy_request request; /* name, tensors and splits are ours */
+    struct hy_tensor *tensors;
+    int64_t *splits;
+    size_t split_count;
+    bool is_over;
+    int64_t result;
+    struct hy_err err;
+    int64_t asked_us;          /* for the timeline */
+};
+
+/* What was agreed on once, and its number. */
+struct remembered {
+    uint32_t id;
+    uint64_t key;
+    uint8_t *signature;
+    size_t size;
+};
+
+struct group_set {
+    struct hy_set *set;   /* NULL: we are no member */
+    unsigned *members;
+    unsigned count;       /* 0: not in use */
+};
+
+struct hy_group {
+    struct hy_comm *comm;
+    struct hy_rendezvous *rendezvous; /* NULL: of one */
+    unsigned rank, size;
+    pthread_t thread;
+    bool has_thread;
+    int wake;                         /* an eventfd: something is fresh, or we leave */
+    atomic_bool asleep;               /* the thread, so that it must be woken */
+
+    pthread_mutex_t turn;             /* of a group of one: who goes round */
+    pthread_mutex_t lock;
+    pthread_cond_t over;              /* a work is */
+    struct hy_map tickets, by_key;    /* struct work; by_key: those that are not over */
+    struct hy_list fresh;             /* not seen by the thread */
+    unsigned blocked;                 /* threads that wait */
+    bool stopping;
+    struct hy_err broken;             /* code < 0: nothing works any more */
+    struct group_set sets[HY_SETS_MAX];
+    struct hy_timeline *timeline;     /* NULL: none */
+    atomic_bool has_timeline;
+
+    /* The thread's own. */
+    struct hy_list asked;
+    size_t asked_count;
+    struct hy_council *council;       /* rank 0 */
+    struct hy_buf *heard;             /* bytes by rank; of others than 0: one */
+    struct hy_map remembered;         /* by key */
+    struct hy_map by_id;
+    int64_t quiet_since;              /* nothing was asked or ordered */
+    bool said_waits, was_heard, warned;
+    void *stage;                      /* tensors of a group, side by side */
+    size_t stage_size;
+};
+
+static inline uint64_t hy_group_key(uint32_t set, uint64_t name_hash)
+{
+    return name_hash ^ (uint64_t)set << 40;
+}
+
+/* ---- group.c ---- */
+/* It is over: whoever waits for it may have it. Not to be touched afterwards. */
+void hy_work_over(struct hy_group *g, struct work *w, int64_t result, const struct hy_err *err);
+/* The end: everything that is not over fails, and what comes. */
+void hy_group_break(struct hy_group *g, const struct hy_err *err);
+/* What is not over of that name; NULL: nothing. With the lock. */
+struct work *hy_group_find(struct hy_group *g, uint32_t set, const char *name);
+
+/* ---- progress.c ---- */
+extern const struct hy_council_events hy_group_council_events;
+void *hy_group_progress(void *group);
+/* One round without sleeping: true when something was done. */
+bool hy_group_round(struct hy_group *g);
+void hy_group_wake(struct hy_group *g);
+
+/* ---- perform.c ---- */
+/*
+ * Carries out an order; `w` NULL: we have joined, and take part with nothing. 0 and *ret_result; -ENOMEM, -EINVAL:
+ * for this request only, on this rank or all of them; or the communicator's error, which is the end.
+ */
+int hy_group_perform(struct hy_group *g, struct work *w, const Hy__Ask *ask, const Hy__Run *run, int64_t *ret_result,
+                     struct hy_err *err);
+bool hy_group_add_set(struct hy_group *g, uint32_t number, const int64_t *members, size_t count, struct hy_err *err);
+
+#endif

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What may run now: rank 0's part in a group.
+ *
+ * Every rank says what it has started, in its own order. The council compares,
+ * and when all members of a process set have asked for the same thing, tells
+ * them to do it; since all hear of everything in one order, all do it in that
+ * order. What ranks have agreed on once has a number from then on.
+ *
+ * It also knows when something will never run. A rank *waits* when a thread of
+ * it has been blocked for a while and nothing new comes; a request that only
+ * ranks could complete which themselves wait, for requests as hopeless as this
+ * one, is refused, and the sentence says who waits for what. A rank that only
+ * takes its time (it computes, reads data, is stopped) is warned about.
+ *
+ * Pure: no clock, no I/O, no threads; bytes of ranks are checked by protobuf
+ * before they come here and for sense here.
+ */
+#ifndef HY_COLLECTIVE_NEGOTIATE_H
+#define HY_COLLECTIVE_NEGOTIATE_H
+
+#include "base/err.h"
+#include "collective.pb-c.h"
+#include "collective/collective.h"
+
+#define HY_COUNCIL_IDS_MAX 4096
+#define HY_COUNCIL_MATTERS_MAX 65536 /* that are not over, of all ranks together */
+#define HY_COUNCIL_HOPELESS_MS 500   /* so long it must have been, before it is refused */
+#define HY_COUNCIL_WARN_MS 5000      /* then again after twice the time */
+
+struct hy_council;
+
+struct hy_council_events {
+    /* Tell these ranks. The message is valid during the call. */
+    void (*tell)(void *arg, const unsigned *ranks, unsigned count, const Hy__ToRank *message);
+    /* For people: who keeps whom waiting. */
+    void (*warn)(void *arg, const char *text);
+};
+
+/* NULL when out of memory. */
+struct hy_council *hy_council_new(unsigned size, const struct hy_council_events *events, void *arg);
+void hy_council_free(struct hy_council *c);
+
+/* 0; -EPROTO: no rank of ours says such a thing; -ENOMEM. After an error the council is of no use. */
+int hy_council_hear(struct hy_council *c, unsigned rank, const Hy__FromRank *message, int64_t now_ms,
+                    struct hy_err *err);
+/* Time has passed. Returns when to call again at the latest, or -1: nothing is open. */
+int64_t hy_council_tick(struct hy_council *c, int64_t now_ms);
+
+#endif

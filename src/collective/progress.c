@@ -1,0 +1,572 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The group's thread. One round: what was started since the last one is asked
+ * for, what the others say is heard (rank 0's council answers at once), and
+ * what is ordered is done. Between rounds it looks around for a moment if
+ * something is open, since the answer is near, and then sleeps.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "collective/council.h"
+#include "collective/group.h"
+
+#define YIELDS 200         /* rounds without news before it sleeps, while something is open */
+#define WAITS_MS 250       /* so long nothing has come to who is blocked, before it says that it waits */
+#define IDLE_MS 1000
+#define FRAME_HEAD 4u      /* u32, little-endian: the bytes that follow */
+#define FRAME_MAX (8u << 20)
+
+/* ---- what we say --------------------------------------------------------------- */
+
+static void put_le32(uint8_t *at, uint32_t n)
+{
+    for (int i = 0; i < 4; i++)
+        at[i] = (uint8_t)(n >> 8 * i);
+}
+
+static int tell(struct hy_group *g, unsigned rank, const ProtobufCMessage *message)
+{
+    uint8_t small[512];
+    size_t n = protobuf_c_message_get_packed_size(message);
+    hy_cleanup_free uint8_t *large = FRAME_HEAD + n > sizeof small ? hy_malloc(FRAME_HEAD + n) : NULL;
+    uint8_t *bytes = FRAME_HEAD + n > sizeof small ? large : small;
+
+    if (!bytes)
+        return -ENOMEM;
+    if (n > FRAME_MAX)
+        return -EMSGSIZE;
+    put_le32(bytes, (uint32_t)n);
+    protobuf_c_message_pack(message, bytes + FRAME_HEAD);
+    return hy_comm_tell(g->comm, rank, bytes, FRAME_HEAD + n);
+}
+
+static void say(struct hy_group *g, const Hy__FromRank *message)
+{
+    struct hy_err err = {0};
+    int rc = g->council ? hy_council_hear(g->council, 0, message, hy_clock_ms(), &err) : tell(g, 0, &message->base);
+
+    if (rc < 0 && !err.code)
+        err = *hy_comm_error(g->comm);
+    if (rc < 0 && !err.code)
+        hy_err_sys(&err, rc, "cannot tell rank 0");
+    if (rc < 0)
+        hy_group_break(g, &err);
+}
+
+/* ---- asking ----------------------------------------------------------------------- */
+
+static int sign(const struct work *w, struct hy_buf *out)
+{
+    const struct hy_request *r = &w->request;
+    uint32_t head[] = {r->kind, r->set, r->type, r->op, r->root, (uint32_t)r->tensor_count, (uint32_t)w->split_count};
+    double scales[] = {r->prescale, r->postscale};
+    int rc = hy_buf_append(out, head, sizeof head);
+
+    if (rc == 0)
+        rc = hy_buf_append(out, scales, sizeof scales);
+    for (size_t i = 0; rc == 0 && i < r->tensor_count; i++)
+        rc = hy_buf_append(out, &w->tensors[i].dim_count, sizeof w->tensors[i].dim_count) ||
+             hy_buf_append(out, w->tensors[i].dims, w->tensors[i].dim_count * sizeof *w->tensors[i].dims)
+                 ? -ENOMEM : 0;
+    if (rc == 0)
+        rc = hy_buf_append(out, w->splits, w->split_count * sizeof *w->splits);
+    return rc < 0 ? rc : hy_buf_append(out, r->name, strlen(r->name));
+}
+
+/* Everything that others must agree to; the arrays are the caller's to free. */
+static int fill_ask(const struct work *w, Hy__Ask *ask, Hy__Shape **ret_shapes)
+{
+    const struct hy_request *r = &w->request;
+    Hy__Shape *shapes = hy_calloc(r->tensor_count + 1, sizeof *shapes);
+
+    *ret_shapes = shapes;
+    ask->tensors = hy_calloc(r->tensor_count + 1, sizeof *ask->tensors);
+    if (!shapes || !ask->tensors)
+        return -ENOMEM;
+    ask->n_tensors = r->tensor_count;
+    for (size_t i = 0; i < r->tensor_count; i++) {
+        hy__shape__init(&shapes[i]);
+        shapes[i].n_dims = w->tensors[i].dim_count;
+        shapes[i].dims = w->tensors[i].dims;
+        ask->tensors[i] = &shapes[i];
+    }
+    ask->name = (char *)r->name;
+    ask->kind = r->kind;
+    ask->set = r->set;
+    ask->type = r->type;
+    ask->op = r->op;
+    ask->root = r->root;
+    ask->prescale = r->prescale;
+    ask->postscale = r->postscale;
+    ask->splits = w->splits;
+    ask->n_splits = w->split_count;
+    return 0;
+}
+
+static void say_ask(struct hy_group *g, Hy__Ask *ask)
+{
+    Hy__FromRank message = HY__FROM_RANK__INIT;
+
+    message.body_case = HY__FROM_RANK__BODY_ASK;
+    message.ask = ask;
+    say(g, &message);
+}
+
+static int ask_in_full(struct hy_group *g, const struct work *w)
+{
+    Hy__Ask ask = HY__ASK__INIT;
+    Hy__Shape *shapes;
+    int rc = fill_ask(w, &ask, &shapes);
+
+    if (rc == 0)
+        say_ask(g, &ask);
+    free(ask.tensors);
+    free(shapes);
+    return rc;
+}
+
+/* The number of a request that is in every word as it was before; 0: it has none. */
+static uint32_t number_of(struct hy_group *g, const struct work *w)
+{
+    const struct remembered *r = hy_map_get(&g->remembered, w->key);
+    hy_cleanup_buf struct hy_buf signature;
+
+    hy_buf_init(&signature, 1u << 24);
+    if (!r || sign(w, &signature) < 0 || r->size != signature.len ||
+        memcmp(r->signature, hy_buf_bytes(&signature), r->size) != 0)
+        return 0;
+    return r->id;
+}
+
+static void ask_for(struct hy_group *g, struct work *w)
+{
+    Hy__Ask short_ask = HY__ASK__INIT;
+    struct hy_err err = {0};
+
+    short_ask.id = number_of(g, w);
+    g->quiet_since = hy_clock_ms();
+    g->said_waits = g->was_heard = g->warned = false;
+    if (short_ask.id)
+        say_ask(g, &short_ask);
+    else if (ask_in_full(g, w) < 0) {
+        hy_err_set(&err, -ENOMEM, "out of memory");
+        hy_group_break(g, &err);
+    }
+}
+
+/* The oldest that nobody has asked for yet; it is among the asked ones then. */
+static struct work *next_fresh(struct hy_group *g)
+{
+    struct work *w = NULL;
+
+    pthread_mutex_lock(&g->lock);
+    if (!hy_list_empty(&g->fresh)) {
+        w = hy_container(g->fresh.next, struct work, link);
+        hy_list_remove(&w->link);
+        hy_list_push(&g->asked, &w->link);
+        g->asked_count++;
+    }
+    pthread_mutex_unlock(&g->lock);
+    return w;
+}
+
+static bool ask_for_fresh(struct hy_group *g)
+{
+    struct work *w;
+    bool any = false;
+
+    while ((w = next_fresh(g))) {
+        ask_for(g, w);
+        any = true;
+    }
+    return any;
+}
+
+/* ---- orders -------------------------------------------------------------------------- */
+
+/* With the number that stands for it from now on; without memory it goes without. */
+static void remember(struct hy_group *g, const struct work *w, uint32_t id)
+{
+    hy_cleanup_buf struct hy_buf signature;
+    struct remembered *r;
+
+    hy_buf_init(&signature, 1u << 24);
+    if (!id || hy_map_get(&g->remembered, w->key) || sign(w, &signature) < 0)
+        return;
+    r = hy_calloc(1, sizeof *r);
+    if (r) {
+        *r = (struct remembered){.id = id, .key = w->key, .size = signature.len,
+                                 .signature = hy_malloc(signature.len + 1)};
+        if (r->signature && hy_map_put(&g->by_id, id, r) == 0) {
+            memcpy(r->signature, hy_buf_bytes(&signature), signature.len);
+            if (hy_map_put(&g->remembered, r->key, r) == 0)
+                return;
+            hy_map_remove(&g->by_id, id);
+        }
+        free(r->signature);
+        free(r);
+    }
+}
+
+/* What the order is about; NULL: we have joined, and have nothing to give. */
+static struct work *work_of(struct hy_group *g, const Hy__Run *run)
+{
+    const struct remembered *r;
+    struct work *w = NULL;
+
+    pthread_mutex_lock(&g->lock);
+    if (run->ask)
+        w = hy_group_find(g, run->ask->set, run->ask->name);
+    else if ((r = hy_map_get(&g->by_id, run->id)))
+        w = hy_map_get(&g->by_key, r->key);
+    pthread_mutex_unlock(&g->lock);
+    return w;
+}
+
+static void write_down(struct hy_group *g, const struct work *w, const char *name, uint32_t kind, uint64_t bytes,
+                       int64_t begun)
+{
+    pthread_mutex_lock(&g->lock);
+    if (g->timeline)
+        hy_timeline_request(g->timeline, name, hy_council_kind(kind), bytes, w && w->asked_us ? w->asked_us : begun,
+                            begun, hy_timeline_now());
+    pthread_mutex_unlock(&g->lock);
+}
+
+static uint64_t bytes_of(const struct work *w)
+{
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < w->request.tensor_count; i++) {
+        uint64_t n = hy_type_size(w->request.type);
+
+        for (uint32_t d = 0; d < w->tensors[i].dim_count; d++)
+            n *= (uint64_t)w->tensors[i].dims[d];
+        sum += n;
+    }
+    return sum;
+}
+
+static void carry_out(struct hy_group *g, const Hy__Run *run)
+{
+    struct work *w = work_of(g, run);
+    bool has_timeline = atomic_load_explicit(&g->has_timeline, memory_order_relaxed);
+    int64_t begun = has_timeline ? hy_timeline_now() : 0, result = 0;
+    struct hy_err err = {0};
+    int rc;
+
+    if (!w && !run->ask) {
+        hy_err_set(&err, -EPROTO, "rank 0 orders something that was not asked for");
+        hy_group_break(g, &err);
+        return;
+    }
+    rc = hy_group_perform(g, w, run->ask, run, &result, &err);
+    if (w && has_timeline)
+        write_down(g, w, w->request.name, w->request.kind, bytes_of(w), begun);
+    if (w) {
+        remember(g, w, run->id);
+        g->asked_count--;
+        hy_work_over(g, w, rc < 0 ? rc : result, &err);
+    }
+    if (hy_comm_error(g->comm)->code < 0)
+        hy_group_break(g, hy_comm_error(g->comm));
+    else if (rc == -ENOMEM || rc == -EPROTO)
+        hy_group_break(g, &err); /* the others have done it without us, or wait for us */
+}
+
+static void take_refusal(struct hy_group *g, const Hy__Refuse *refuse)
+{
+    struct hy_err err = {0};
+    struct work *w;
+
+    hy_err_set(&err, -refuse->code, "%s", refuse->why);
+    pthread_mutex_lock(&g->lock);
+    w = hy_group_find(g, refuse->set, refuse->name);
+    pthread_mutex_unlock(&g->lock);
+    if (!w)
+        return;
+    g->asked_count--;
+    hy_work_over(g, w, err.code, &err);
+}
+
+static void take_order(struct hy_group *g, const Hy__ToRank *message)
+{
+    struct hy_err err = {0};
+
+    if (message->body_case == HY__TO_RANK__BODY_HEARD) {
+        g->was_heard = true;
+        return;
+    }
+    g->quiet_since = hy_clock_ms();
+    g->said_waits = g->was_heard = g->warned = false;
+    switch (message->body_case) {
+    case HY__TO_RANK__BODY_RUN:
+        carry_out(g, message->run);
+        break;
+    case HY__TO_RANK__BODY_REFUSE:
+        take_refusal(g, message->refuse);
+        break;
+    case HY__TO_RANK__BODY_LEFT:
+        hy_err_set(&err, -ECONNABORTED, "rank %u has left the group: its program has called shutdown or ended",
+                   message->left);
+        hy_group_break(g, &err);
+        break;
+    default:
+        break;
+    }
+}
+
+/* ---- the council's voice ------------------------------------------------------------------ */
+
+static void on_tell(void *arg, const unsigned *ranks, unsigned count, const Hy__ToRank *message)
+{
+    struct hy_group *g = arg;
+    bool for_us = false;
+
+    for (unsigned i = 0; i < count; i++) {
+        if (ranks[i] == 0)
+            for_us = true;
+        else if (!g->broken.code && tell(g, ranks[i], &message->base) < 0)
+            hy_group_break(g, hy_comm_error(g->comm)->code ? hy_comm_error(g->comm)
+                                                           : &(struct hy_err){-ENOMEM, "out of memory"});
+    }
+    if (for_us && !g->broken.code)
+        take_order(g, message);
+}
+
+static void warn(struct hy_group *g, const char *text)
+{
+    fprintf(stderr, "[hopyard] %s\n", text);
+    hy_rendezvous_note(g->rendezvous, text);
+}
+
+static void on_warn(void *arg, const char *text)
+{
+    warn(arg, text);
+}
+
+const struct hy_council_events hy_group_council_events = {on_tell, on_warn};
+
+/* ---- hearing ---------------------------------------------------------------------------------- */
+
+static uint32_t get_le32(const uint8_t *at)
+{
+    return at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+}
+
+static int take_bytes(struct hy_group *g, unsigned rank, const uint8_t *bytes, size_t n, struct hy_err *err)
+{
+    Hy__FromRank *from;
+    Hy__ToRank *to;
+    int rc;
+
+    if (rank == 0) {
+        to = hy__to_rank__unpack(NULL, n, bytes);
+        if (!to)
+            return hy_err_set(err, -EPROTO, "what rank 0 says makes no sense");
+        take_order(g, to);
+        hy__to_rank__free_unpacked(to, NULL);
+        return 0;
+    }
+    from = hy__from_rank__unpack(NULL, n, bytes);
+    if (!from)
+        return hy_err_set(err, -EPROTO, "what rank %u says makes no sense", rank);
+    rc = hy_council_hear(g->council, rank, from, hy_clock_ms(), err);
+    hy__from_rank__free_unpacked(from, NULL);
+    return rc;
+}
+
+/* All messages of one rank that are complete: how many, or -Exxx. */
+static int hear(struct hy_group *g, unsigned rank, struct hy_err *err)
+{
+    struct hy_buf *in = &g->heard[rank];
+    int count = 0, rc = hy_comm_hear(g->comm, rank, in);
+
+    if (rc < 0) {
+        *err = *hy_comm_error(g->comm);
+        return err->code ? rc : hy_err_sys(err, rc, "cannot hear rank %u", rank);
+    }
+    while (in->len >= FRAME_HEAD && !g->broken.code) {
+        uint32_t n = get_le32(hy_buf_bytes(in));
+
+        if (n > FRAME_MAX)
+            return hy_err_set(err, -EPROTO, "rank %u sends a message of %u bytes", rank, n);
+        if (in->len < FRAME_HEAD + n)
+            break;
+        rc = take_bytes(g, rank, hy_buf_bytes(in) + FRAME_HEAD, n, err);
+        if (rc < 0)
+            return rc;
+        hy_buf_consume(in, FRAME_HEAD + n);
+        count++;
+    }
+    return count;
+}
+
+static bool hear_all(struct hy_group *g)
+{
+    struct hy_err err = {0};
+    unsigned first = g->council ? 1 : 0, end = g->council ? g->size : 1;
+    bool any = false;
+
+    for (unsigned rank = first; rank < end && !g->broken.code; rank++) {
+        int rc = hear(g, rank, &err);
+
+        if (rc < 0)
+            hy_group_break(g, &err);
+        any |= rc > 0;
+    }
+    return any;
+}
+
+bool hy_group_round(struct hy_group *g)
+{
+    bool any = ask_for_fresh(g);
+
+    return g->size > 1 && hear_all(g) ? true : any;
+}
+
+/* ---- sleeping ------------------------------------------------------------------------------------ */
+
+void hy_group_wake(struct hy_group *g)
+{
+    uint64_t one = 1;
+
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load(&g->asleep) && write(g->wake, &one, sizeof one) < 0 && errno != EAGAIN)
+        abort(); /* an eventfd takes 2^64 - 2 of them */
+}
+
+static bool is_anything_fresh(struct hy_group *g)
+{
+    bool any;
+
+    pthread_mutex_lock(&g->lock);
+    any = !hy_list_empty(&g->fresh) || g->stopping;
+    pthread_mutex_unlock(&g->lock);
+    return any;
+}
+
+static bool is_anybody_blocked(struct hy_group *g)
+{
+    bool any;
+
+    pthread_mutex_lock(&g->lock);
+    any = g->blocked > 0;
+    pthread_mutex_unlock(&g->lock);
+    return any;
+}
+
+/* Rank 0 has not even heard that we wait: it is stopped, or its machine is slow. */
+static void warn_of_silence(struct hy_group *g, int64_t now)
+{
+    char text[300];
+    const struct work *w;
+
+    if (g->warned || g->was_heard || !g->said_waits || now - g->quiet_since < HY_COUNCIL_WARN_MS)
+        return;
+    g->warned = true;
+    w = hy_container(g->asked.next, struct work, link);
+    snprintf(text, sizeof text, "rank 0: not heard for %d s by rank %u, which waits for '%.100s'",
+             HY_COUNCIL_WARN_MS / 1000, g->rank, w->request.name);
+    warn(g, text);
+}
+
+/* Whoever is blocked, and to whom nothing comes, says so: perhaps all are. Returns for how long to sleep. */
+static int64_t mind_the_time(struct hy_group *g)
+{
+    Hy__FromRank message = HY__FROM_RANK__INIT;
+    int64_t now = hy_clock_ms(), next = -1;
+
+    if (g->asked_count && is_anybody_blocked(g)) {
+        if (!g->said_waits && now - g->quiet_since >= WAITS_MS) {
+            g->said_waits = true;
+            message.body_case = HY__FROM_RANK__BODY_WAITS;
+            message.waits = true;
+            say(g, &message);
+        }
+        warn_of_silence(g, now);
+    }
+    if (g->council)
+        next = hy_council_tick(g->council, now);
+    if (g->asked_count)
+        return WAITS_MS < next - now || next < 0 ? WAITS_MS / 2 : next - now;
+    return next < 0 ? IDLE_MS : next - now;
+}
+
+static void sleep_until_news(struct hy_group *g)
+{
+    int64_t timeout = mind_the_time(g);
+    uint64_t count;
+    int rc = 0;
+
+    if (g->broken.code)
+        return;
+    atomic_store(&g->asleep, true);
+    atomic_thread_fence(memory_order_seq_cst);
+    if (!is_anything_fresh(g))
+        rc = hy_comm_sleep(g->comm, g->wake, (int)timeout);
+    atomic_store(&g->asleep, false);
+    if (read(g->wake, &count, sizeof count) < 0 && errno != EAGAIN && errno != EINTR)
+        rc = -errno;
+    if (rc < 0)
+        hy_group_break(g, hy_comm_error(g->comm)->code ? hy_comm_error(g->comm)
+                                                       : &(struct hy_err){rc, "the group's thread cannot sleep"});
+}
+
+static bool is_over(struct hy_group *g)
+{
+    bool over;
+
+    pthread_mutex_lock(&g->lock);
+    over = g->stopping || g->broken.code;
+    pthread_mutex_unlock(&g->lock);
+    return over;
+}
+
+/* The others need not wait for us. */
+static void say_goodbye(struct hy_group *g)
+{
+    Hy__FromRank from = HY__FROM_RANK__INIT;
+    Hy__ToRank to = HY__TO_RANK__INIT;
+
+    if (g->broken.code)
+        return;
+    if (!g->council) {
+        from.body_case = HY__FROM_RANK__BODY_LEAVES;
+        from.leaves = true;
+        say(g, &from);
+        return;
+    }
+    to.body_case = HY__TO_RANK__BODY_LEFT;
+    to.left = 0;
+    for (unsigned rank = 1; rank < g->size; rank++)
+        if (tell(g, rank, &to.base) < 0)
+            return; /* then it is gone itself */
+}
+
+void *hy_group_progress(void *arg)
+{
+    struct hy_group *g = arg;
+    unsigned quiet = 0;
+
+    g->quiet_since = hy_clock_ms();
+    while (!is_over(g)) {
+        if (hy_group_round(g)) {
+            quiet = 0;
+        } else if (g->asked_count && ++quiet < YIELDS) {
+            sched_yield();
+        } else {
+            sleep_until_news(g);
+        }
+    }
+    say_goodbye(g);
+    return NULL;
+}

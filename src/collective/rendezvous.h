@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who is there, by way of the agent: a connection to its socket, which stays
+ * open as long as the group and over which it says who has died.
+ */
+#ifndef HY_COLLECTIVE_RENDEZVOUS_H
+#define HY_COLLECTIVE_RENDEZVOUS_H
+
+#include <stdbool.h>
+
+#include "collective/comm.h"
+
+struct hy_rendezvous;
+
+/*
+ * Says that we are there, waits for all others, and opens the communicator. *ret is NULL where there is no run
+ * (no HOPYARD_GROUP): then the communicator is of one. -EINTR: a signal came; call again.
+ */
+int hy_rendezvous(struct hy_rendezvous **ret, struct hy_comm **ret_comm, struct hy_err *err);
+void hy_rendezvous_free(struct hy_rendezvous *r); /* NULL is fine, here and below */
+
+bool hy_rendezvous_is_outdated(const struct hy_rendezvous *r); /* from any thread */
+/* For people; a note that cannot be delivered is lost. */
+void hy_rendezvous_note(struct hy_rendezvous *r, const char *text);
+/* From any thread: all waits of the communicator end, within a moment. */
+void hy_rendezvous_call_off(struct hy_rendezvous *r);
+/* We go, and are not to be missed. 0 when the agent has taken it, or -Exxx. */
+int hy_rendezvous_leave(struct hy_rendezvous *r);
+
+#endif

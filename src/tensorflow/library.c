@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What happens when TensorFlow loads the library: the ops are registered, or
+ * nothing is, with the reason kept for those who want to use them. `import
+ * tensorflow` must not fail because of us.
+ */
+#include "tensorflow/ops.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <link.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+static _Atomic(const struct hy_bridge *) attached;
+static hy_tensorflow_attach_fn *elder; /* of another copy that was loaded before */
+static struct hy_err trouble;
+
+EXPORT hy_tensorflow_attach_fn hy_tensorflow_attach;
+EXPORT const char *hy_tensorflow_trouble(void);
+EXPORT size_t hy_tensorflow_pending(void);
+
+int hy_tensorflow_attach(const struct hy_bridge *bridge)
+{
+    if (elder)
+        return elder(bridge);
+    if (bridge && bridge->version != HY_BRIDGE_VERSION)
+        return -EPROTO;
+    atomic_store(&attached, bridge);
+    return 0;
+}
+
+const char *hy_tensorflow_trouble(void)
+{
+    return trouble.code ? trouble.text : NULL;
+}
+
+size_t hy_tensorflow_pending(void)
+{
+    return hy_pending_count();
+}
+
+const struct hy_bridge *hy_bridge_get(struct hy_err *err)
+{
+    const struct hy_bridge *bridge = atomic_load(&attached);
+
+    if (!bridge)
+        hy_err_set(err, -ENOTCONN, HY_NOT_INITIALIZED);
+    return bridge;
+}
+
+void hy_op_scalar_shape(TF_ShapeInferenceContext *ctx, TF_Status *status)
+{
+    TF_ShapeHandle *scalar = hy_tf.ShapeInferenceContextScalar(ctx);
+
+    hy_tf.ShapeInferenceContextSetOutput(ctx, 0, scalar, status);
+    hy_tf.DeleteShapeHandle(scalar);
+}
+
+static void define(const struct hy_op_spec *spec, TF_Status *status)
+{
+    TF_OpDefinitionBuilder *builder = hy_tf.NewOpDefinitionBuilder(spec->name);
+
+    for (size_t i = 0; spec->inputs[i]; i++)
+        hy_tf.OpDefinitionBuilderAddInput(builder, spec->inputs[i]);
+    for (size_t i = 0; spec->outputs[i]; i++)
+        hy_tf.OpDefinitionBuilderAddOutput(builder, spec->outputs[i]);
+    for (size_t i = 0; spec->attrs[i]; i++)
+        hy_tf.OpDefinitionBuilderAddAttr(builder, spec->attrs[i]);
+    hy_tf.OpDefinitionBuilderSetIsStateful(builder, true);
+    hy_tf.OpDefinitionBuilderSetShapeInferenceFunction(builder, spec->shape);
+    hy_tf.RegisterOpDefinition(builder, status);
+}
+
+/* "tensors: N * T": the name is what stands before the colon. */
+static void keep_in_host_memory(TF_KernelBuilder *builder, const char *const *arguments)
+{
+    char name[32];
+
+    for (size_t i = 0; arguments[i]; i++) {
+        snprintf(name, sizeof(name), "%.*s", (int)strcspn(arguments[i], ":"), arguments[i]);
+        hy_tf.KernelBuilder_HostMemory(builder, name);
+    }
+}
+
+void hy_op_register(const struct hy_op_spec *spec, TF_Status *status)
+{
+    static const char *const devices[] = {"CPU", "GPU"};
+
+    define(spec, status);
+    for (size_t i = 0; i < HY_COUNT(devices) && hy_tf.GetCode(status) == TF_OK; i++) {
+        TF_KernelBuilder *builder =
+            hy_tf.NewKernelBuilder(spec->name, devices[i], spec->create, spec->compute, spec->destroy);
+
+        keep_in_host_memory(builder, spec->inputs);
+        keep_in_host_memory(builder, spec->outputs);
+        hy_tf.RegisterKernelBuilder(spec->name, builder, status);
+    }
+}
+
+static const char *base_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? slash + 1 : path;
+}
+
+/* dl_iterate_phdr's: is this a library of our name, but not we? */
+static int is_other_copy(struct dl_phdr_info *info, size_t size, void *own)
+{
+    const Dl_info *we = own;
+
+    (void)size;
+    if ((void *)info->dlpi_addr == we->dli_fbase || strcmp(base_of(info->dlpi_name), base_of(we->dli_fname)) != 0)
+        return 0;
+    void *library = dlopen(info->dlpi_name, RTLD_NOW | RTLD_NOLOAD);
+    if (!library)
+        return 0;
+    *(void **)&elder = dlsym(library, HY_BRIDGE_ATTACH);
+    dlclose(library);
+    return elder != NULL;
+}
+
+/*
+ * TensorFlow aborts when an op is registered twice, and it loads from every site-packages there is: where hopyard is
+ * installed in two of them, the first one loaded serves.
+ */
+static bool is_registered_already(void)
+{
+    Dl_info own;
+
+    return dladdr((void *)hy_tensorflow_trouble, &own) && dl_iterate_phdr(is_other_copy, &own);
+}
+
+__attribute__((constructor)) static void when_loaded(void)
+{
+    if (is_registered_already() || hy_tf_find(&trouble) < 0)
+        return;
+    hy_cleanup_status TF_Status *status = hy_tf.NewStatus();
+    hy_start_register(status);
+    if (hy_tf.GetCode(status) == TF_OK)
+        hy_wait_register(status);
+    if (hy_tf.GetCode(status) == TF_OK)
+        hy_query_register(status);
+    if (hy_tf.GetCode(status) != TF_OK)
+        hy_err_set(&trouble, -EPROTO, "TensorFlow did not take hopyard's ops: %s", hy_tf.Message(status));
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tensorflow: the ops that TensorFlow loads.
+ *
+ *     HopyardStart(tensors: N * T, splits: S * int64) -> handle: int64
+ *     HopyardWait(handles: M * int64) -> outputs: Tout
+ *     HopyardQuery() -> value: int32
+ *
+ * Start hands its inputs to the group and returns at once; Wait takes the
+ * handles of many Starts and gives their results. So gradients travel while
+ * the backward pass still runs, and no thread of TensorFlow's is held but for
+ * one, once a step. All are stateful: TensorFlow neither drops nor repeats
+ * them, and keeps the order of the program within a tf.function.
+ *
+ *   tf_api.h api.c      TensorFlow's C API
+ *   pending.c           what has been started and not been waited for
+ *   start.c wait.c query.c   the kernels
+ *   library.c           registers them; the bridge to the group
+ */
+#ifndef HY_TENSORFLOW_OPS_H
+#define HY_TENSORFLOW_OPS_H
+
+#include "base/list.h"
+#include "tensorflow/bridge.h"
+#include "tensorflow/tf_api.h"
+
+#define HY_NOT_INITIALIZED "Horovod has not been initialized; use hvd.init()." /* Horovod's words */
+
+/* The group's table, or NULL and -ENOTCONN in `err`: hvd.init() was not called. */
+const struct hy_bridge *hy_bridge_get(struct hy_err *err);
+
+/* A request between its Start and its Wait, and all the tensors that it holds. */
+struct hy_pending {
+    struct hy_list link; /* private: among the abandoned */
+    int64_t handle;      /* read-only */
+    int64_t ticket;      /* of the group */
+    enum hy_kind kind;
+    uint32_t set;
+    enum hy_type type;
+    char *name;
+    size_t input_count, output_count;
+    TF_Tensor **inputs;  /* the splits of an alltoall behind the others */
+    TF_Tensor **outputs; /* NULL: not there yet */
+};
+
+/*
+ * A new one in the table, which owns it, under a handle that was never used before. *ret_handle: that number as a
+ * scalar int64. With the last reference to it goes the last chance to wait for the request (a step that failed in
+ * between, a result that nobody asked for): then the request is abandoned. NULL when out of memory.
+ */
+struct hy_pending *hy_pending_new(const char *name, size_t input_count, size_t output_count, TF_Tensor **ret_handle);
+/* Out of the table, the caller's from now on; NULL: there is no such handle. */
+struct hy_pending *hy_pending_take(int64_t handle);
+void hy_pending_free(struct hy_pending *p); /* NULL is fine; not while the group works on it */
+/*
+ * Frees those abandoned under that name. They are over when the group has taken the name again, so this does not
+ * block; and since every name keeps one at most, what is abandoned does not grow.
+ */
+void hy_pending_reap(const struct hy_bridge *bridge, const char *name, uint32_t set);
+size_t hy_pending_count(void); /* in the table and abandoned */
+
+/* Each registers one op and its kernels. */
+void hy_start_register(TF_Status *status);
+void hy_wait_register(TF_Status *status);
+void hy_query_register(TF_Status *status);
+
+/* For those three: an op whose every input and output lies in host memory, on CPU and GPU alike. */
+struct hy_op_spec {
+    const char *name;
+    const char *const *inputs, *const *outputs, *const *attrs; /* NULL at the end; an input is "name: type" */
+    void (*shape)(TF_ShapeInferenceContext *, TF_Status *);
+    void *(*create)(TF_OpKernelConstruction *);
+    void (*compute)(void *, TF_OpKernelContext *);
+    void (*destroy)(void *);
+};
+void hy_op_register(const struct hy_op_spec *spec, TF_Status *status);
+void hy_op_scalar_shape(TF_ShapeInferenceContext *ctx, TF_Status *status); /* the one output is a scalar */
+
+#endif
