@@ -25,8 +25,6 @@
 #define TICK_MS 250
 #define GRACE_MS 5000
 #define LINGER_MS 2000
-#define REPORT_MAX (128u * 1024)         /* one `hopyard report` */
-#define REPORTS_MAX (4u * 1024 * 1024)   /* that the driver has not taken yet */
 
 /* What the command line says. */
 struct settings {
@@ -285,6 +283,9 @@ static void on_message(void *arg, struct hy_peer *p, const Hy__Control *m)
     case HY__CONTROL__BODY_KILL:
         on_kill(a, m->kill);
         break;
+    case HY__CONTROL__BODY_GROUP:
+        hy_agent_group_word(a, m->group);
+        break;
     case HY__CONTROL__BODY_BYE:
         hy_agent_end(a, 0, "the driver said goodbye");
         break;
@@ -321,90 +322,6 @@ static void on_up(void *arg, struct hy_peer *p)
 {
     (void)arg;
     hy_debug("link is up address=%s", hy_peer_address(p));
-}
-
-/* ---- what trials say: `hopyard report` -------------------------------------- */
-
-/* The newest word counts. */
-static void take_failure(struct trial *t, const Hy__TrialReport *r)
-{
-    char *said = hy_strdup(r->error), *detail = *r->detail ? hy_strdup(r->detail) : NULL;
-
-    if (!said || (*r->detail && !detail)) {
-        free(said);
-        free(detail);
-        hy_agent_end(t->agent, 1, "out of memory");
-        return;
-    }
-    free(t->said);
-    free(t->detail);
-    t->said = said;
-    t->detail = detail;
-}
-
-static const char *take_report(struct agent *a, const Hy__TrialReport *r)
-{
-    struct trial *t;
-    Hy__Report report = HY__REPORT__INIT;
-    Hy__Control m = HY__CONTROL__INIT;
-    unsigned long long run, trial;
-    unsigned attempt;
-    char tag[64] = "";
-
-    if (r->token.len < sizeof tag)
-        memcpy(tag, r->token.data, r->token.len);
-    if (sscanf(tag, "%llu.%llu.%u", &run, &trial, &attempt) != 3 || !a->welcomed ||
-        run != (unsigned long long)a->welcomed->welcome->run ||
-        !(t = hy_map_get(&a->trials, hy_agent_trial_key(trial, attempt))))
-        return "this trial is over, or was never started here";
-    if (!a->peer || hy_peer_unacked(a->peer, HY_STREAM_CONTROL) > REPORTS_MAX)
-        return "the run does not keep up with what is reported; report less often";
-    if (*r->error)
-        take_failure(t, r);
-    if (r->n_metrics == 0)
-        return "";
-    report.trial = trial;
-    report.attempt = attempt;
-    report.step = r->step;
-    report.n_metrics = r->n_metrics;
-    report.metrics = r->metrics;
-    m.body_case = HY__CONTROL__BODY_REPORT;
-    m.report = &report;
-    hy_agent_send(a, &m);
-    return "";
-}
-
-static void on_report(void *arg, struct hy_local_conn *c, const uint8_t *bytes, size_t n)
-{
-    Hy__TrialReport *r = n <= REPORT_MAX ? hy__trial_report__unpack(NULL, n, bytes) : NULL;
-    Hy__TrialReportAnswer answer = HY__TRIAL_REPORT_ANSWER__INIT;
-    uint8_t packed[256];
-
-    answer.error = (char *)(r ? take_report(arg, r) : "this is no report");
-    if (hy_local_send(c, packed, hy__trial_report_answer__pack(&answer, packed)) < 0)
-        hy_local_end(c);
-    hy__trial_report__free_unpacked(r, NULL);
-}
-
-static void on_report_conn(void *arg, struct hy_local_conn *c)
-{
-    (void)arg;
-    (void)c;
-}
-
-static int open_reports(struct agent *a, struct hy_err *err)
-{
-    static const struct hy_local_events events = {on_report_conn, on_report, on_report_conn};
-    hy_cleanup_free char *folder = hy_runtime_dir(err);
-
-    if (!folder)
-        return err->code;
-    a->report_path = hy_asprintf("%s/agent-%d.sock", folder, (int)getpid());
-    if (!a->report_path)
-        return hy_err_set(err, -ENOMEM, "out of memory");
-    if (hy_keeper_file(a->report_path) < 0)
-        return hy_err_set(err, -EPIPE, "the keeper is gone");
-    return hy_local_listen(&a->loop, a->report_path, &events, a, &a->reports, err);
 }
 
 /* ---- the loop ----------------------------------------------------------------- */
@@ -471,7 +388,7 @@ static int open_loop(struct agent *a, const char *unit, struct hy_err *err)
         rc = uv_signal_start(&a->term, on_term, SIGTERM);
     if (rc == 0) /* Ctrl-C, where somebody runs an agent by hand */
         rc = uv_signal_start(&a->interrupt, on_term, SIGINT);
-    return rc < 0 ? hy_err_set(err, rc, "cannot start the event loop: %s", uv_strerror(rc)) : open_reports(a, err);
+    return rc < 0 ? hy_err_set(err, rc, "cannot start the event loop: %s", uv_strerror(rc)) : hy_agent_hear_open(a, err);
 }
 
 /* What trials came to, and the goodbye, are worth a moment's wait. */
@@ -503,6 +420,7 @@ static void close_loop(struct agent *a)
     hy_map_done(&a->trials);
     hy_map_done(&a->incoming);
     hy_agent_function_done(a);
+    hy_agent_group_done(a);
     free(a->env);
     free(a->path);
     free(a->root);
@@ -617,7 +535,7 @@ static int serve(const struct settings *s, struct hy_err *err)
 {
     char host[256] = "agent";
     struct agent a = {.next_stream = 1, .slots = (uint32_t)s->slots, .name = s->name,
-                      .open_files = s->open_files, .function.fd = -1};
+                      .open_files = s->open_files, .function.fd = -1, .shared.fd = -1};
     int rc;
 
     hy_list_init(&a.function.waiting);

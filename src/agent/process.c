@@ -340,6 +340,16 @@ static void on_timer(uv_timer_t *timer)
     }
 }
 
+static void tell_death(struct hy_process *p)
+{
+    if (!p->events.on_death)
+        return;
+    if (hy_trial_cgroup_oom(&p->cgroup))
+        decide(p, HY_PROCESS_OVER_MEMORY);
+    p->end.message = p->message;
+    p->events.on_death(p->arg, p, &p->end);
+}
+
 void hy_process_main_ended(struct hy_process *p)
 {
     struct hy_supervisor *s = p->supervisor;
@@ -360,6 +370,7 @@ void hy_process_main_ended(struct hy_process *p)
                     (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1000;
     p->end.peak_memory = (uint64_t)usage.ru_maxrss * 1024;
     p->end.peak_memory -= p->inherited < p->end.peak_memory ? p->inherited : p->end.peak_memory;
+    tell_death(p);
     hy_process_settle(p);
 }
 

@@ -62,6 +62,9 @@ struct hy_process_events {
     /* It and all its descendants are gone, and both pipes are read to the end
      * (what a paused pipe still held was delivered). `p` is freed after this. */
     void (*on_end)(void *arg, struct hy_process *p, const struct hy_process_end *end);
+    /* Its main process has died, however; on_end may follow a second later, or
+     * more. `end` has the outcome, code and message. NULL: not to be told. */
+    void (*on_death)(void *arg, struct hy_process *p, const struct hy_process_end *end);
 };
 
 /*

@@ -2,6 +2,7 @@
 #include "agent/trial.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 
 #define CHUNK (64u * 1024)          /* the most that a process hands over at once */
 #define RESULT_MAX (1024u * 1024)
@@ -139,6 +141,7 @@ void hy_agent_trial_free(struct trial *t)
     hy_map_remove(&a->trials, hy_agent_trial_key(t->number, t->attempt));
     hy_list_remove(&t->waiting);
     hy_agent_files_forget(t);
+    hy_agent_group_forget(t);
     if (!a->shares_files && t->dir && hy_remove_tree(t->dir) < 0) /* what counts was sent */
         hy_warn("cannot remove a trial's folder path=%s", t->dir);
     hy_list_each(it, &t->outputs)
@@ -337,6 +340,12 @@ static void on_end(void *arg, struct hy_process *p, const struct hy_process_end 
         hy_agent_files_upload(t);
 }
 
+static void on_death(void *arg, struct hy_process *p, const struct hy_process_end *end)
+{
+    (void)p;
+    hy_agent_group_died(arg, end);
+}
+
 /* The environment: the user's, the driver's words for this trial, and ours,
  * which are the only ones that are not borrowed. */
 #define OUR_WORDS 16
@@ -369,6 +378,30 @@ static void add_our_words(const struct trial *t, struct words *w)
         add_word(w, hy_agent_function_word(a));
 }
 
+/* What the word list has behind `name` ("NAME="), or NULL. */
+static const char *word_of(char *const *list, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strncmp(list[i], name, strlen(name)) == 0)
+            return list[i] + strlen(name);
+    return NULL;
+}
+
+/* Ranks of a training share this machine's cores; TensorFlow would start as many
+ * threads as there are cores in each of them. Who has said how many knows better. */
+static void share_cores(struct words *w)
+{
+    const char *ranks = word_of(w->list, w->count, "HOROVOD_LOCAL_SIZE=");
+    uint64_t here;
+    cpu_set_t cores;
+
+    if (!ranks || hy_parse_u64(ranks, &here) < 0 || here == 0 || sched_getaffinity(0, sizeof cores, &cores) < 0 ||
+        word_of(w->list, w->count, "TF_NUM_INTRAOP_THREADS=") || word_of(w->list, w->count, "OMP_NUM_THREADS="))
+        return;
+    here = (uint64_t)CPU_COUNT(&cores) / here;
+    add_word(w, hy_asprintf("TF_NUM_INTRAOP_THREADS=%llu", (unsigned long long)(here ? here : 1)));
+}
+
 static struct words make_environment(const struct trial *t)
 {
     const Hy__Start *s = t->start->start;
@@ -386,6 +419,7 @@ static struct words make_environment(const struct trial *t)
     w.first_own = w.count;
     w.whole = true;
     add_our_words(t, &w);
+    share_cores(&w);
     return w;
 }
 
@@ -407,7 +441,7 @@ static const char *folder_of(const struct trial *t)
 
 static int start_process(struct trial *t, struct hy_warm *warm, struct hy_err *err)
 {
-    static const struct hy_process_events events = {on_output, on_end};
+    static const struct hy_process_events events = {on_output, on_end, on_death};
     const Hy__Start *s = t->start->start;
     __attribute__((cleanup(words_done))) struct words env = make_environment(t);
     hy_cleanup_free char **argv = hy_calloc(s->n_argv + 1, sizeof *argv); /* ends in NULL */

@@ -10,7 +10,26 @@
 #include "agent/process.h"
 #include "base/list.h"
 #include "base/map.h"
+#include "collective/wait.h"
 #include "wire/wire.h"
+
+#define HY_ADDRESSES_MAX 32 /* at which a rank may be found ... */
+#define HY_ADDRESS_MAX 64   /* ... and the length of each */
+
+/* Of a training: what its ranks here share in this generation. group.c */
+struct shared {
+    int fd; /* a memfd; -1: none */
+    uint64_t generation;
+};
+
+/* A rank of it. */
+struct member {
+    struct hy_local_conn *conn; /* NULL: it has not joined, or has hung up */
+    uint64_t generation;        /* whose roster it has; 0: it waits for one */
+    uint32_t port;              /* of its join: by them a roster is known to be */
+    char bell[HY_BELL_MAX];     /* the answer to it */
+    bool joined, left;
+};
 
 /* A Python function, and the process that forks its trials: function.c. */
 struct function {
@@ -48,6 +67,7 @@ struct agent {
     size_t env_count;
 
     struct function function;
+    struct shared shared;
     struct hy_gpus *gpus;
     bool gpus_found, may_join; /* both: the driver hears who we are */
     bool gpus_leaving, gpus_left;
@@ -91,6 +111,7 @@ struct trial {
     bool has_gpus;             /* the lease is there; until then it waits for it ... */
     bool is_held;              /* ... and the driver knows */
     unsigned forks;            /* that did not come to anything */
+    struct member member;
     char *said, *detail;       /* what it told us of its failure */
     Hy__Ended ended;     /* while files are uploaded */
     char *message;
@@ -133,6 +154,22 @@ static inline bool hy_agent_is_broken(const struct agent *a)
 {
     return a->ending && a->exit_status;
 }
+
+/* ---- hear.c ---- */
+/* Opens the socket that trials speak on. */
+int hy_agent_hear_open(struct agent *a, struct hy_err *err);
+
+/* ---- group.c: the ranks of a training ---- */
+/* A rank's word, on its way to the driver. Why it is refused; "": it is not. */
+const char *hy_agent_group_hear(struct trial *t, struct hy_local_conn *c, Hy__GroupWord *word);
+/* The driver's word for a rank. */
+void hy_agent_group_word(struct agent *a, const Hy__GroupWord *word);
+/* Its main process has died: the others are to know at once. */
+void hy_agent_group_died(struct trial *t, const struct hy_process_end *end);
+void hy_agent_group_hung_up(struct hy_local_conn *c);
+/* The attempt is over. */
+void hy_agent_group_forget(struct trial *t);
+void hy_agent_group_done(struct agent *a);
 
 /* ---- function.c ---- */
 /* 1: it follows, and hy_agent_join is called when it is here. 0: there is none. Or -Exxx. */

@@ -214,7 +214,7 @@ static char **server_environment(char *const *env, int socket)
 
 static int start_server(struct hy_warm *w, const struct hy_process_spec *server, int their_end, struct hy_err *err)
 {
-    static const struct hy_process_events events = {on_output, on_end};
+    static const struct hy_process_events events = {.on_output = on_output, .on_end = on_end};
     struct hy_process_spec spec = *server;
     char **env = server_environment(server->env, their_end), **last = env;
     int rc;

@@ -122,10 +122,14 @@ static void check_possible(struct driver *d)
 {
     struct hy_err err = {0};
 
-    if ((d->spec->listen && *d->spec->listen) || !all_are_here(d))
+    if (!all_are_here(d))
         return;
-    if (hy_run_shortage(d, &err) < 0)
+    if (hy_run_shortage(d, &err) < 0 && *d->spec->listen)
+        hy_training_await(d, &err);
+    else if (err.code)
         hy_run_fail(d, &err);
+    else if (!*d->spec->listen)
+        hy_training_fit(d);
 }
 
 static void give_up(struct driver *d, struct agent *a, const char *why)
@@ -133,12 +137,11 @@ static void give_up(struct driver *d, struct agent *a, const char *why)
     struct hy_err err = {0};
 
     hy_run_note(d, "agent %s is given up: %s", a->name, why);
-    if (somebody_works(d)) {
-        check_possible(d);
-        return;
-    }
     hy_err_set(&err, -ENOTCONN, "no agent could be started: %s", why);
-    hy_run_fail(d, &err);
+    if (somebody_works(d))
+        check_possible(d);
+    else
+        hy_run_fail(d, &err);
 }
 
 /* A host that was here once may be rebooting: it is tried as long as the run
@@ -394,6 +397,9 @@ static void on_message(void *arg, struct hy_peer *p, const Hy__Control *m)
     case HY__CONTROL__BODY_HELD:
         hy_trials_held(d, a, m->held);
         break;
+    case HY__CONTROL__BODY_GROUP:
+        hy_group_word(d, a, m);
+        break;
     case HY__CONTROL__BODY_NOTE:
         hy_run_note(d, "agent %s: %s", a->name, m->note->text);
         break;
@@ -496,7 +502,6 @@ int hy_agents_open(struct driver *d, struct hy_err *err)
     static const struct hy_net_settings settings = {.silence_ms = AGENT_SILENCE_MS, .ping_ms = AGENT_PING_MS};
     static const struct hy_net_events events = {on_up, on_message, on_data, on_room, on_gone};
     static const struct hy_engine_events engine_events = {on_process_exit};
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
     int rc = 0;
 
     d->net = hy_net_new(&d->loop, &settings, &events, d);
@@ -513,7 +518,7 @@ int hy_agents_open(struct driver *d, struct hy_err *err)
     for (size_t i = 0; i < d->spec->n_hosts && rc == 0; i++)
         rc = add_agent(d, d->spec->hosts[i]->host, d->spec->hosts[i]->host, d->spec->hosts[i]->slots);
     if (rc == 0 && d->spec->n_hosts == 0)
-        rc = add_agent(d, "local", NULL, d->spec->parallel ? d->spec->parallel : (uint32_t)(cores > 0 ? cores : 1));
+        rc = add_agent(d, "local", NULL, hy_run_slots_here(d));
     return rc < 0 ? hy_err_set(err, rc, "out of memory") : 0;
 }
 

@@ -110,6 +110,8 @@ static int fetch(struct driver *d, struct view *v, uint64_t number)
 
 static const char *phase_name(const struct trial *t)
 {
+    if (t->phase == TRIAL_OVER)
+        return hy_trial_state_name(t->member.verdict);
     return t->phase == TRIAL_RUNNING && !t->held ? "running" : t->phase == TRIAL_WAITING ? "retry" : "waiting";
 }
 
@@ -126,7 +128,7 @@ static void add_running(struct driver *d, struct view *v, const struct trial *t,
     r->has_value = t->has_value;
     r->value = t->value;
     r->elapsed_ms = t->phase == TRIAL_RUNNING && !t->held ? now - t->started_ms : 0;
-    r->message = copy(v, t->held);
+    r->message = copy(v, t->phase == TRIAL_OVER ? t->member.message : t->held);
     r->dir = copy(v, t->dir);
     r->attempt = t->attempt;
     r->agent = copy(v, t->agent ? t->agent->name : "");
@@ -165,7 +167,7 @@ static const char *tensorboard_of(struct driver *d)
 
 static void fill_head(struct driver *d, struct view *v, bool last)
 {
-    uint64_t total = hy_search_total(d->search), over = d->done + d->failed;
+    uint64_t over = d->done + d->failed;
     int64_t elapsed = hy_clock_wall_ms() - d->created_wall, here = hy_clock_ms() - d->begun_ms;
     struct hy_schedule_stats s;
     struct agent *a;
@@ -177,13 +179,14 @@ static void fill_head(struct driver *d, struct view *v, bool last)
     u->state = (char *)hy_run_state_name(d->phase >= PHASE_ENDING ? d->end_state : HY_RUN_RUNNING);
     u->metric = d->spec->metric;
     u->maximize = d->spec->maximize;
-    u->total = total == UINT64_MAX ? -1 : (int64_t)total;
+    u->ranks = d->spec->ranks;
+    u->total = hy_run_total(d);
     u->done = d->done;
     u->failed = d->failed;
     u->stopped = d->stopped;
     u->running_count = s.running;
     u->elapsed_ms = elapsed;
-    u->left_ms = u->total > 0 && d->ended_here && total >= over ? (int64_t)((double)here / (double)d->ended_here * (double)(total - over)) : -1;
+    u->left_ms = u->total > 0 && d->ended_here && (uint64_t)u->total >= over ? (int64_t)((double)here / (double)d->ended_here * (double)((uint64_t)u->total - over)) : -1;
     u->message = d->end_message ? d->end_message : (char *)protobuf_c_empty_string;
     u->last = last;
     u->logdir = d->logdir;

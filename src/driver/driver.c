@@ -96,6 +96,22 @@ int hy_run_check(struct driver *d, int rc, const struct hy_err *err)
     return rc;
 }
 
+void hy_run_out_of_memory(struct driver *d)
+{
+    struct hy_err err = {0};
+
+    hy_err_set(&err, -ENOMEM, "out of memory; `hopyard resume %lld` goes on from here", (long long)d->run);
+    hy_run_fail(d, &err);
+}
+
+/* Ranks beyond those that were asked for come only if machines do. */
+int64_t hy_run_total(const struct driver *d)
+{
+    uint64_t total = hy_is_training(d) ? d->spec->ranks : hy_search_total(d->search);
+
+    return total == UINT64_MAX ? -1 : (int64_t)total;
+}
+
 void hy_run_stop(struct driver *d)
 {
     if (d->phase != PHASE_RUNNING)
@@ -218,7 +234,7 @@ static int make_serve(struct driver *d, struct hy_err *err)
 static int make_search(struct driver *d, struct hy_err *err)
 {
     struct hy_search_settings settings = hy_run_settings(d->spec);
-    struct hy_policy policy = {.parallel = d->spec->parallel};
+    struct hy_policy policy = {.parallel = hy_is_training(d) ? 0 : d->spec->parallel};
     int rc = make_serve(d, err);
 
     if (rc == 0)
@@ -259,14 +275,14 @@ static char *command_json(const Hy__RunSpec *s);
 static int add_run(struct driver *d, const void *spec, size_t spec_len, struct hy_err *err)
 {
     const Hy__RunSpec *s = d->spec;
-    uint64_t total = hy_search_total(d->search);
     hy_cleanup_free char *command = command_json(s);
     struct hy_run_row row = {.name = *s->name ? s->name : NULL, .app_id = d->app_id, .app_run = d->app_run,
                              .logdir = d->logdir, .command = command, .metric = *s->metric ? s->metric : NULL,
                              .maximize = s->maximize, .seed = (int64_t)s->seed, .versions = s->versions,
                              .git = *s->git ? s->git : NULL, .spec = spec, .spec_len = spec_len,
                              .state = HY_RUN_RUNNING, .created = hy_clock_wall_ms(),
-                             .total = total == UINT64_MAX ? -1 : (int64_t)total};
+                             .total = hy_run_total(d),
+                             .ranks = s->ranks};
     int rc;
 
     if (!command)
@@ -300,7 +316,7 @@ static int load_run(void *arg, const struct hy_run_row *row, const struct hy_run
 {
     struct driver *d = arg;
 
-    if (row->state == HY_RUN_DONE && counts->failed == 0)
+    if (row->state == HY_RUN_DONE && (counts->failed == 0 || row->ranks))
         return -EALREADY;
     if (!row->spec || !row->app_id || !row->logdir)
         return -EUCLEAN;
@@ -461,6 +477,7 @@ static void driver_close(struct driver *d)
     free(d->token_file);
     free(d->socket_path);
     free(d->end_message);
+    free(d->training.why);
     explicit_bzero(d->key, sizeof d->key);
     explicit_bzero(d->join_key, sizeof d->join_key);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a trial needs of a machine, and what people hear about GPUs. */
+/* What trials need of machines, and what people hear about GPUs. */
 #include <errno.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "base/text.h"
 #include "driver/run.h"
@@ -16,6 +17,15 @@ struct hy_need hy_run_need(const struct driver *d, const struct trial *t)
         share = HY_GPU_WHOLE;
     return (struct hy_need){.role_count = 1,
                             .roles = {{.count = 1, .memory = d->spec->memory, .gpu_share = share}}};
+}
+
+uint32_t hy_run_slots_here(const struct driver *d)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+
+    if (hy_is_training(d)) /* further ranks are for machines that join */
+        return d->spec->ranks;
+    return d->spec->parallel ? d->spec->parallel : (uint32_t)(cores > 0 ? cores : 1);
 }
 
 static void count_gpus(const struct driver *d, uint32_t *ret_most, size_t *ret_machines)
@@ -50,13 +60,53 @@ static int too_few_gpus(const struct driver *d, struct hy_err *err)
                       most ? "lower --gpus" : "leave --gpus out");
 }
 
-int hy_run_shortage(const struct driver *d, struct hy_err *err)
+/* What all machines here have together. */
+static void count_all(const struct driver *d, uint64_t *ret_slots, uint64_t *ret_gpus)
 {
-    struct hy_need need = hy_run_need(d, NULL);
+    struct agent *a;
+
+    *ret_slots = *ret_gpus = 0;
+    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+        if (a->in_schedule) {
+            *ret_slots += a->slots;
+            *ret_gpus += a->gpus;
+        }
+}
+
+/* One of them would fit, and all of them do not. */
+static int too_many_ranks(const struct driver *d, struct hy_need need, struct hy_err *err)
+{
+    uint32_t ranks = need.roles[0].count, share = need.roles[0].gpu_share;
+    uint64_t slots, gpus;
     char size[32];
 
+    count_all(d, &slots, &gpus);
+    if (slots < ranks)
+        return hy_err_set(err, -ENOSPC,
+                          "%u ranks need %u slots, and there %s %llu; lower -np to %llu, or give more slots "
+                          "or machines, as in -H a:4,b:4",
+                          ranks, ranks, slots == 1 ? "is" : "are", (unsigned long long)slots,
+                          (unsigned long long)slots);
+    need.roles[0].gpu_share = 0;
     if (hy_schedule_possible(d->schedule, &need))
+        return hy_err_set(err, -ENOSPC, "%u ranks want %g GPU%s each, and there %s %llu; lower -np or --gpus",
+                          ranks, share / (double)HY_GPU_WHOLE, share == HY_GPU_WHOLE ? "" : "s",
+                          gpus == 1 ? "is" : "are", (unsigned long long)gpus);
+    return hy_err_set(err, -ENOSPC,
+                      "%u ranks with %s each are more than the memory of the machines here; lower -np or "
+                      "--memory",
+                      ranks, hy_format_size(d->spec->memory, size, sizeof size));
+}
+
+int hy_run_shortage(const struct driver *d, struct hy_err *err)
+{
+    struct hy_need need = hy_run_need(d, NULL), all = hy_is_training(d) ? hy_training_need(d) : need;
+    char size[32];
+
+    if (hy_schedule_possible(d->schedule, &all))
         return 0;
+    if (hy_schedule_possible(d->schedule, &need))
+        return too_many_ranks(d, all, err);
     need.roles[0].gpu_share = 0;
     if (hy_schedule_possible(d->schedule, &need))
         return too_few_gpus(d, err);

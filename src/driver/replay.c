@@ -3,7 +3,7 @@
  * A run that goes on. The search is asked and told again all that it was, in
  * the same order, and stands where it stood. Trials that were not over run
  * again; so do failed ones, unless the search has built upon their failure
- * (evolution has).
+ * (evolution has). Ranks of a training run again all together.
  */
 #include <errno.h>
 #include <math.h>
@@ -22,6 +22,8 @@ struct replaying {
 
 static bool runs_again(const struct driver *d, const struct hy_trial_row *row)
 {
+    if (hy_is_training(d)) /* all of them, or none */
+        return true;
     if (row->state == HY_TRIAL_FAILED)
         return d->spec->kind != HY__RUN_SPEC__KIND__EVOLVE;
     return row->state != HY_TRIAL_DONE;
@@ -126,7 +128,10 @@ static int queue_all(struct driver *d, struct hy_err *err)
         rc = hy_store_trial_end(d->store, d->run, &row, err);
         if (rc < 0)
             break;
-        if (t->due_ms) {
+        if (hy_is_training(d)) {
+            t->phase = TRIAL_QUEUED;
+            d->training.due_ms = t->due_ms > d->training.due_ms ? t->due_ms : d->training.due_ms;
+        } else if (t->due_ms) {
             t->phase = TRIAL_WAITING;
             hy_list_push(&d->waiting, &t->waiting);
         } else {

@@ -8,9 +8,12 @@
  * ever told what the store does not know.
  *
  *   driver.c   the process: start, the turn, the end
- *   trials.c   ask, place, start, end, retry
+ *   trials.c   ask, place, end, retry
+ *   start.c    an attempt begins
+ *   training.c ranks: trials that start together, and what follows when one dies
+ *   group.c    the group they form: who has joined, rosters, losses
  *   agents.c   who is there, who is lost, who is started again
- *   gpus.c     what a trial needs
+ *   gpus.c     what trials need
  *   outputs.c  what trials print and leave, on its way to files
  *   events.c   what TensorBoard shows of them
  *   clients.c  who watches
@@ -45,6 +48,7 @@ struct agent {
     char *identity, *name, *host_spec; /* host_spec: for ssh; NULL: local or joined */
     char *host;                        /* what it says */
     uint32_t slots, gpus;
+    uint32_t mark;                     /* of who walks over all agents */
     bool ours;                         /* an engine starts it, and starts it again */
     bool full;                         /* it has not taken what was sent: nothing more for a while */
     bool process_runs, in_schedule, shares_files;
@@ -62,7 +66,54 @@ struct agent {
     size_t function_sent;              /* ... and how much of it has gone */
 };
 
-enum trial_phase { TRIAL_QUEUED, TRIAL_RUNNING, TRIAL_WAITING /* before a retry */ };
+enum trial_phase {
+    TRIAL_QUEUED,
+    TRIAL_RUNNING,
+    TRIAL_WAITING, /* before a retry */
+    TRIAL_OVER,    /* a rank whose training goes on */
+};
+
+/* Where a rank stands among those that run: for its environment. */
+struct numbers {
+    uint32_t rank, size, local_rank, local_size, cross_rank, cross_size;
+};
+
+/* What a trial is to its group: group.c. */
+struct member {
+    Hy__Control *join;           /* how others reach it; NULL: it has not joined */
+    bool waits;                  /* for a roster */
+    bool left;                   /* in order: nobody misses it */
+    uint64_t generation;         /* the last one it was in; 0: none */
+    uint32_t rank;               /* in there */
+    char *death;                 /* how it died, in a sentence; NULL: not that we know */
+    struct numbers numbers;
+    enum hy_trial_state verdict; /* TRIAL_OVER: what it comes to when the training is over ... */
+    char *message;               /* ... and why */
+};
+
+enum gang {
+    GANG_GATHERED, /* all are to start together, at due_ms */
+    GANG_QUEUED,
+    GANG_STARTED,
+};
+
+/* A run whose trials are ranks: training.c. */
+struct training {
+    enum gang gang;
+    uint32_t size;               /* of the gang */
+    int64_t due_ms;
+    bool awaits;                 /* machines, and people know */
+    uint32_t failures, losses;   /* of all together */
+    uint64_t generation;         /* the last that was complete */
+    bool broken, outdated;       /* and its members know */
+    bool finished;               /* a rank has ended well */
+    char *why;                   /* all of it ends, because of ... */
+    uint64_t cause;              /* ... this trial ... */
+    bool by_loss;                /* ... and not by its fault */
+    int64_t kill_at;             /* those that have not ended by themselves; 0: nobody */
+    int64_t notes_from;          /* ranks' notes are counted from then */
+    uint32_t notes;
+};
 
 struct trial {
     uint64_t number;
@@ -82,6 +133,7 @@ struct trial {
     bool has_value, reported, killed;
     double value;
     int64_t step;
+    struct member member;       /* if it is a rank */
     Hy__Control *ended;         /* it is over; its output is still on its way */
 };
 
@@ -104,6 +156,7 @@ struct driver {
     struct hy_space space;
     struct hy_search *search;
     bool search_over, resumed;
+    struct training training;   /* if spec->ranks */
     struct hy_schedule *schedule;
 
     struct hy_net *net;
@@ -154,6 +207,9 @@ void hy_run_stop(struct driver *d);
 void hy_run_note(struct driver *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* A store call that must not fail: 0, or the run has been failed. */
 int hy_run_check(struct driver *d, int rc, const struct hy_err *err);
+void hy_run_out_of_memory(struct driver *d);
+/* How many trials there will be; -1: without end. */
+int64_t hy_run_total(const struct driver *d);
 
 /* ---- trials.c ---- */
 void hy_trials_pump(struct driver *d);
@@ -170,8 +226,86 @@ void hy_trials_stop_all(struct driver *d);
 struct trial *hy_trial_new(struct driver *d, uint64_t number, const struct hy_value *values);
 void hy_trial_free(struct driver *d, struct trial *t);
 int hy_trial_queue(struct driver *d, struct trial *t);
+/* 1: there is a new trial in the queue; 0: none now. */
+int hy_trial_ask(struct driver *d);
+/* Only the attempt that we know to run there may speak: NULL for a stale one. */
+struct trial *hy_trial_speaker(struct driver *d, const struct agent *a, uint64_t number, uint32_t attempt);
+/* What is wrong with an attempt that ended, in a sentence; NULL: nothing. */
+const char *hy_trial_fault(struct driver *d, const struct trial *t, const Hy__Ended *e, char *text, size_t size);
+/* It ended by what its machine lacked, or a neighbour on its GPU: not its own fault. */
+bool hy_trial_is_setback(const Hy__Ended *e);
+int hy_trial_store_metrics(struct driver *d, struct trial *t, uint32_t attempt, int64_t step, size_t n,
+                           Hy__Metric **metrics);
+int hy_trial_end_attempt(struct driver *d, struct trial *t, enum hy_attempt_state state, const char *message);
+/* The trial is over for good (or, STOPPED, until the run is resumed), and freed. */
+void hy_trial_end(struct driver *d, struct trial *t, enum hy_trial_state state, const char *message);
+/* Waits before it is queued again; longer from time to time. */
+void hy_trial_back_off(struct driver *d, struct trial *t, uint32_t times);
+int64_t hy_backoff_ms(uint32_t times);
+void hy_trial_kill(struct driver *d, struct trial *t);
 int hy_run_ended_push(struct driver *d, uint64_t number);
 void hy_run_best(struct driver *d, uint64_t number, double value);
+
+/* ---- start.c ---- */
+/* A new attempt, there: in memory and in the store. 0, or the run has been failed. */
+int hy_attempt_seat(struct driver *d, struct trial *t, const struct hy_seat *seat);
+/* Sends it to its agent. */
+void hy_attempt_send(struct driver *d, struct trial *t, const struct hy_seat *seat);
+
+/* ---- training.c: runs whose spec has ranks ---- */
+#define GANG_TASK UINT64_MAX /* the schedule's number for all of them */
+#define FAREWELL_MS 5000     /* to end by themselves when one is lost */
+
+static inline bool hy_is_training(const struct driver *d)
+{
+    return d->spec->ranks > 0;
+}
+static inline bool hy_is_elastic(const struct driver *d)
+{
+    return d->spec->ranks_min > 0;
+}
+/* Its attempt runs, as far as we know, and it can be told something. */
+bool hy_rank_is_alive(const struct trial *t);
+/* All ranks that are not over for good, by number; free it. NULL: the run has been failed. */
+struct trial **hy_training_ranks(struct driver *d, size_t *ret_count);
+/* What all of them need, at least. */
+struct hy_need hy_training_need(const struct driver *d);
+/* Which agents there are is known now: an elastic one may begin with fewer ranks. */
+void hy_training_fit(struct driver *d);
+/* It is too early, says `why`, and machines may yet join. */
+void hy_training_await(struct driver *d, const struct hy_err *why);
+/* Makes the ranks and queues them, when it is time. */
+void hy_training_pump(struct driver *d);
+/* There is room for all. */
+void hy_training_start(struct driver *d, const struct hy_place *gang);
+/* Is there to be another one, if there is room? */
+bool hy_training_wants(const struct driver *d);
+void hy_training_tick(struct driver *d, int64_t now);
+/* Its Ended is here, though not yet all that it printed. */
+void hy_training_ended(struct driver *d, struct trial *t);
+void hy_training_settle(struct driver *d, struct trial *t);
+/* Its agent is gone. */
+void hy_training_lost(struct driver *d, struct trial *t, const char *why);
+/* Nobody can go on, because of `cause`: the others are told, and soon killed.
+ * Takes `why`; NULL: there is no memory for it. */
+void hy_training_break_take(struct driver *d, const struct trial *cause, bool by_loss, char *why);
+/* Those that wait may wait in vain: then they hear why. */
+void hy_training_check(struct driver *d);
+/* All trials are over: ends the run. */
+void hy_training_finish(struct driver *d);
+
+/* ---- group.c ---- */
+void hy_group_word(struct driver *d, struct agent *a, const Hy__Control *m);
+/* It has died; `how` goes behind its name: "was ended by signal 9". */
+void hy_group_died(struct driver *d, struct trial *t, bool by_loss, const char *how);
+/* All that are there hear it. */
+void hy_group_tell_all(struct driver *d, const struct trial *lost, const char *why);
+/* Is anybody else in it, or waits to be? */
+bool hy_group_has_others(const struct driver *d, const struct trial *t);
+/* Sends rosters if everybody is there. */
+void hy_group_form(struct driver *d);
+/* A new attempt begins, or there will be none. */
+void hy_group_forget(struct trial *t);
 
 /* ---- agents.c ---- */
 int hy_agents_open(struct driver *d, struct hy_err *err);
@@ -187,7 +321,9 @@ int hy_agents_send(struct agent *a, const Hy__Control *m);
 /* ---- gpus.c ---- */
 /* What the next attempt needs; NULL: any trial's first. */
 struct hy_need hy_run_need(const struct driver *d, const struct trial *t);
-/* 0, or -ENOSPC and which of it no machine here has. */
+/* How many slots this machine has for the run. */
+uint32_t hy_run_slots_here(const struct driver *d);
+/* 0, or -ENOSPC and which of it the machines here do not have. */
 int hy_run_shortage(const struct driver *d, struct hy_err *err);
 /* Tells people once that GPUs lie idle or are fought over. */
 void hy_run_note_gpus(struct driver *d, const struct agent *a);

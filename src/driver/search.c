@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The search that a run asks for. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -41,9 +42,22 @@ struct hy_search_settings hy_run_settings(const Hy__RunSpec *spec)
     };
 }
 
+/* As many as there may ever be. */
+static int add_ranks(const Hy__RunSpec *spec, struct hy_space *space, struct hy_err *err)
+{
+    uint32_t most = spec->ranks > spec->ranks_max ? spec->ranks : spec->ranks_max;
+    char text[40];
+
+    snprintf(text, sizeof text, most > 1 ? "rank=0..%u" : "rank=0", most - 1);
+    return hy_space_add_grid(space, text, err);
+}
+
 int hy_run_space(const Hy__RunSpec *spec, struct hy_space *space, struct hy_err *err)
 {
     int rc = 0;
+
+    if (spec->ranks)
+        return add_ranks(spec, space, err);
 
     for (size_t i = 0; i < spec->n_dims && rc == 0; i++)
         rc = hy_run_takes_lists(spec) ? hy_space_add_grid(space, spec->dims[i]->text, err)

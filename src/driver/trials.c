@@ -50,6 +50,7 @@ void hy_trial_free(struct driver *d, struct trial *t)
     if (t->ended)
         hy__control__free_unpacked(t->ended, NULL);
     hy_events_forget(d, t);
+    hy_group_forget(t);
     free(t->held);
     free(t->values);
     free(t->params);
@@ -80,24 +81,19 @@ void hy_run_best(struct driver *d, uint64_t number, double value)
     d->best_value = value;
 }
 
-static void out_of_memory(struct driver *d)
-{
-    struct hy_err err = {0};
-
-    hy_err_set(&err, -ENOMEM, "out of memory; `hopyard resume %lld` goes on from here", (long long)d->run);
-    hy_run_fail(d, &err);
-}
-
 /* ---- ask -------------------------------------------------------------------------- */
 
 int hy_trial_queue(struct driver *d, struct trial *t)
 {
     struct hy_need need = hy_run_need(d, t);
-    int rc = hy_schedule_submit(d->schedule, t->number, &need);
+    int rc;
 
     t->phase = TRIAL_QUEUED;
+    if (hy_is_training(d) && d->training.gang != GANG_STARTED)
+        return 0; /* with all others */
+    rc = hy_schedule_submit(d->schedule, t->number, &need);
     if (rc < 0)
-        out_of_memory(d);
+        hy_run_out_of_memory(d);
     return rc;
 }
 
@@ -113,8 +109,7 @@ static int add_to_store(struct driver *d, struct trial *t)
     return hy_run_check(d, hy_store_trial_add(d->store, d->run, &row, &t->dir, &err), &err);
 }
 
-/* 1: there is a new trial in the queue; 0: none now. */
-static int ask(struct driver *d)
+int hy_trial_ask(struct driver *d)
 {
     hy_cleanup_free struct hy_value *values = NULL;
     struct trial *t;
@@ -133,104 +128,22 @@ static int ask(struct driver *d)
         return 0;
     t = rc == 1 ? hy_trial_new(d, number, values) : NULL;
     if (!t) {
-        out_of_memory(d);
+        hy_run_out_of_memory(d);
         return 0;
     }
     return add_to_store(d, t) == 0 && hy_trial_queue(d, t) == 0;
 }
 
-static int end_attempt(struct driver *d, struct trial *t, enum hy_attempt_state state, const char *message);
+/* ---- place -------------------------------------------------------------------------- */
 
-/* ---- place and start ----------------------------------------------------------------- */
-
-static char **expand_command(struct driver *d, const struct trial *t)
-{
-    char **argv = hy_calloc(d->spec->n_argv + 1, sizeof *argv);
-
-    for (size_t i = 0; argv && i < d->spec->n_argv; i++) {
-        argv[i] = hy_command_expand(d->spec->argv[i], &d->space, t->values);
-        if (!argv[i]) {
-            while (i--)
-                free(argv[i]);
-            free(argv);
-            return NULL;
-        }
-    }
-    return argv;
-}
-
-static void free_words(char **words, size_t n)
-{
-    for (size_t i = 0; words && i < n; i++)
-        free(words[i]);
-    free(words);
-}
-
-static int send_start(struct driver *d, struct trial *t, const struct hy_seat *seat)
-{
-    char **argv = expand_command(d, t);
-    char *env[] = {hy_asprintf("HOPYARD_PARAMS=%s", t->params),
-                   hy_asprintf("HOPYARD_SEED=%llu", (unsigned long long)(d->spec->seed + t->number))};
-    Hy__Start start = HY__START__INIT;
-    Hy__Control m = HY__CONTROL__INIT;
-    int rc = argv && env[0] && env[1] ? 0 : -ENOMEM;
-
-    start.trial = t->number;
-    start.attempt = t->attempt;
-    start.argv = argv;
-    start.n_argv = d->spec->n_argv;
-    start.env = env;
-    start.n_env = HY_COUNT(env);
-    start.dir = t->dir;
-    start.memory = d->spec->memory;
-    start.timeout_ms = d->spec->timeout_ms;
-    start.gpu_mask = seat->gpu_mask;
-    start.gpu_share = seat->gpu_share;
-    start.gpus_said = d->spec->gpus_said;
-    m.body_case = HY__CONTROL__BODY_START;
-    m.start = &start;
-    if (rc == 0 && t->attempt > 1 && !t->agent->shares_files)
-        rc = hy_outputs_send_checkpoint(d, t->agent, t, &start);
-    if (rc == 0)
-        rc = hy_agents_send(t->agent, &m);
-    hy_outputs_sent(&start);
-    free_words(argv, d->spec->n_argv);
-    free(env[0]);
-    free(env[1]);
-    return rc;
-}
-
-static void start_attempt(struct driver *d, const struct hy_place *place)
+static void start_at(struct driver *d, const struct hy_place *place)
 {
     struct trial *t = hy_map_get(&d->trials, place->task);
-    struct agent *a = hy_map_get(&d->agents, place->seats[0].agent);
-    struct hy_err err = {0};
-    struct hy_attempt_row row;
-    int rc;
 
-    t->attempt++;
-    t->phase = TRIAL_RUNNING;
-    t->agent = a;
-    t->has_value = t->killed = false;
-    t->step = -1;
-    t->started_ms = hy_clock_ms();
-    t->started_wall = hy_clock_wall_ms();
-    hy_list_push(&a->trials, &t->on_agent);
-    d->changed = true;
-    row = (struct hy_attempt_row){.trial = (int64_t)t->number, .number = t->attempt, .agent = a->name, .host = a->host,
-                                  .state = HY_ATTEMPT_RUNNING, .started = t->started_wall};
-    if (hy_run_check(d, hy_store_attempt_add(d->store, d->run, &row, &err), &err) < 0)
-        return;
-    hy_events_start(d, t);
-    rc = send_start(d, t, &place->seats[0]);
-    if (rc == -ENOBUFS) { /* the agent is behind: later, and meanwhile elsewhere */
-        a->full = true;
-        hy_schedule_agent_open(d->schedule, a->id, 0);
-        if (end_attempt(d, t, HY_ATTEMPT_LOST, "its agent had not taken what was sent before") == 0)
-            hy_trial_queue(d, t);
-    } else if (rc < 0) {
-        out_of_memory(d);
-    }
+    if (place->task == GANG_TASK)
+        hy_training_start(d, place);
+    else if (hy_attempt_seat(d, t, &place->seats[0]) == 0)
+        hy_attempt_send(d, t, &place->seats[0]);
 }
 
 static bool has_free_slot(struct driver *d)
@@ -243,20 +156,30 @@ static bool has_free_slot(struct driver *d)
     return d->spec->parallel == 0 || s.running < d->spec->parallel;
 }
 
+/* Of ranks it is the first one's value that counts. */
+static bool is_measured(const struct driver *d, const struct trial *t)
+{
+    return *d->spec->metric && (!hy_is_training(d) || t->number == 1);
+}
+
 /* Asks no further ahead than there are free slots: the newest answers count. */
 void hy_trials_pump(struct driver *d)
 {
+    if (hy_is_training(d))
+        hy_training_pump(d);
     while (d->phase == PHASE_RUNNING) {
         struct hy_place place;
         int rc = hy_schedule_next(d->schedule, &place);
 
         if (rc < 0)
-            out_of_memory(d);
+            hy_run_out_of_memory(d);
         else if (rc == 1)
-            start_attempt(d, &place);
-        else if (!has_free_slot(d) || !ask(d))
+            start_at(d, &place);
+        else if (!has_free_slot(d) || (hy_is_training(d) && !hy_training_wants(d)) || !hy_trial_ask(d))
             break;
     }
+    if (d->phase == PHASE_RUNNING && d->trials.count == 0 && hy_is_training(d) && hy_events_written(d))
+        hy_training_finish(d);
     if (d->phase == PHASE_RUNNING && d->search_over && d->trials.count == 0 && hy_events_written(d))
         hy_run_finish(d, HY_RUN_DONE, NULL);
     if (d->phase == PHASE_STOPPING && d->trials.count == 0 && hy_events_written(d))
@@ -273,7 +196,7 @@ static const char *detail_of(Hy__Ended *e)
     return *e->detail ? e->detail : NULL;
 }
 
-static int end_attempt(struct driver *d, struct trial *t, enum hy_attempt_state state, const char *message)
+int hy_trial_end_attempt(struct driver *d, struct trial *t, enum hy_attempt_state state, const char *message)
 {
     Hy__Control *ended = hy_take(t->ended); /* the row's texts are in it */
     Hy__Ended *e = ended ? ended->ended : NULL;
@@ -301,11 +224,10 @@ static int end_attempt(struct driver *d, struct trial *t, enum hy_attempt_state 
     return rc;
 }
 
-/* The trial is over for good (or, STOPPED, until the run is resumed). */
-static void end_trial(struct driver *d, struct trial *t, enum hy_trial_state state, const char *message)
+void hy_trial_end(struct driver *d, struct trial *t, enum hy_trial_state state, const char *message)
 {
     bool told = state != HY_TRIAL_STOPPED;
-    struct hy_trial_row row = {.number = (int64_t)t->number, .state = state, .has_value = t->has_value && state == HY_TRIAL_DONE,
+    struct hy_trial_row row = {.number = (int64_t)t->number, .state = state, .has_value = t->has_value && state == HY_TRIAL_DONE && is_measured(d, t),
                                .value = t->value, .message = message, .attempts = t->attempt,
                                .ended = hy_clock_wall_ms(), .told_seq = told ? ++d->seq : 0};
     struct hy_err err = {0};
@@ -320,33 +242,41 @@ static void end_trial(struct driver *d, struct trial *t, enum hy_trial_state sta
     *(state == HY_TRIAL_DONE ? &d->done : state == HY_TRIAL_FAILED ? &d->failed : &d->stopped) += 1;
     d->ended_here++;
     if (hy_run_ended_push(d, t->number) < 0)
-        out_of_memory(d);
+        hy_run_out_of_memory(d);
     hy_trial_free(d, t);
+}
+
+int64_t hy_backoff_ms(uint32_t times)
+{
+    int64_t wait = (int64_t)BACKOFF_FIRST_MS << (times > 6 ? 6 : times - 1);
+
+    return wait > BACKOFF_MAX_MS ? BACKOFF_MAX_MS : wait;
+}
+
+void hy_trial_back_off(struct driver *d, struct trial *t, uint32_t times)
+{
+    t->due_ms = hy_clock_ms() + hy_backoff_ms(times);
+    t->phase = TRIAL_WAITING;
+    hy_list_push(&d->waiting, &t->waiting);
 }
 
 static void retry_or_fail(struct driver *d, struct trial *t, const char *message)
 {
-    int64_t wait;
-
     t->failures++;
     if (t->failures > d->spec->retries) {
-        end_trial(d, t, HY_TRIAL_FAILED, message);
+        hy_trial_end(d, t, HY_TRIAL_FAILED, message);
         return;
     }
     if (d->phase != PHASE_RUNNING) { /* it would have been tried again: resume does */
-        end_trial(d, t, HY_TRIAL_STOPPED, message);
+        hy_trial_end(d, t, HY_TRIAL_STOPPED, message);
         return;
     }
-    wait = BACKOFF_FIRST_MS << (t->failures > 6 ? 6 : t->failures - 1);
-    t->due_ms = hy_clock_ms() + (wait > BACKOFF_MAX_MS ? BACKOFF_MAX_MS : wait);
-    t->phase = TRIAL_WAITING;
-    hy_list_push(&d->waiting, &t->waiting);
+    hy_trial_back_off(d, t, t->failures);
     hy_run_note(d, "trial %llu: %s; tried again (%u of %u)", (unsigned long long)t->number, message, t->failures,
                 d->spec->retries);
 }
 
-/* What is wrong with an attempt that ended, in a sentence; NULL: nothing. */
-static const char *fault_of(struct driver *d, const struct trial *t, const Hy__Ended *e, char *text, size_t size)
+const char *hy_trial_fault(struct driver *d, const struct trial *t, const Hy__Ended *e, char *text, size_t size)
 {
     const char *metric = d->spec->metric;
 
@@ -360,20 +290,20 @@ static const char *fault_of(struct driver *d, const struct trial *t, const Hy__E
         snprintf(text, size, "exit status %d", e->code);
     else if (*e->metric_error)
         snprintf(text, size, "%s", e->metric_error);
-    else if (*metric && !t->has_value && d->spec->metric_optional)
+    else if (!is_measured(d, t) || (!t->has_value && d->spec->metric_optional))
         return NULL;
-    else if (*metric && !t->has_value && d->spec->function.len)
+    else if (!t->has_value && d->spec->function.len)
         snprintf(text, size, "it returned no %s; return a number, or a dict with '%s' in it", metric, metric);
-    else if (*metric && !t->has_value)
+    else if (!t->has_value)
         snprintf(text, size, "it printed no '%s=NUMBER' and wrote none to $HOPYARD_RESULT", metric);
-    else if (*metric && !isfinite(t->value))
+    else if (!isfinite(t->value))
         snprintf(text, size, "its %s is %s", metric, isnan(t->value) ? "NaN" : "infinite");
     else
         return NULL;
     return text;
 }
 
-static int store_metrics(struct driver *d, struct trial *t, uint32_t attempt, int64_t step, size_t n, Hy__Metric **metrics)
+int hy_trial_store_metrics(struct driver *d, struct trial *t, uint32_t attempt, int64_t step, size_t n, Hy__Metric **metrics)
 {
     for (size_t i = 0; i < n; i++) {
         struct hy_metric_row row = {.trial = (int64_t)t->number, .attempt = attempt, .step = step,
@@ -394,20 +324,23 @@ static bool is_shortage(const Hy__Ended *e)
            (e->code == -EMFILE || e->code == -ENFILE || e->code == -EAGAIN || e->code == -ENOMEM);
 }
 
+bool hy_trial_is_setback(const Hy__Ended *e)
+{
+    return is_shortage(e) || e->fell;
+}
+
 static void wait_for_room(struct driver *d, struct trial *t, const char *message)
 {
     char text[700];
 
     snprintf(text, sizeof text, "%s", message); /* it goes with the attempt */
-    if (end_attempt(d, t, HY_ATTEMPT_LOST, text) < 0)
+    if (hy_trial_end_attempt(d, t, HY_ATTEMPT_LOST, text) < 0)
         return;
     if (d->phase != PHASE_RUNNING) {
-        end_trial(d, t, HY_TRIAL_STOPPED, "stopped");
+        hy_trial_end(d, t, HY_TRIAL_STOPPED, "stopped");
         return;
     }
-    t->due_ms = hy_clock_ms() + (BACKOFF_FIRST_MS << t->losses++);
-    t->phase = TRIAL_WAITING;
-    hy_list_push(&d->waiting, &t->waiting);
+    hy_trial_back_off(d, t, ++t->losses);
     hy_run_note(d, "trial %llu: %s; tried again", (unsigned long long)t->number, text);
 }
 
@@ -416,10 +349,10 @@ static void rise_again(struct driver *d, struct trial *t)
 {
     t->falls++;
     t->losses++;
-    if (end_attempt(d, t, HY_ATTEMPT_LOST, "it fell with a neighbour on its GPU") < 0)
+    if (hy_trial_end_attempt(d, t, HY_ATTEMPT_LOST, "it fell with a neighbour on its GPU") < 0)
         return;
     if (d->phase != PHASE_RUNNING) {
-        end_trial(d, t, HY_TRIAL_STOPPED, "stopped");
+        hy_trial_end(d, t, HY_TRIAL_STOPPED, "stopped");
         return;
     }
     hy_run_note(d, "trial %llu fell with a neighbour on its GPU; tried again%s", (unsigned long long)t->number,
@@ -447,6 +380,10 @@ void hy_trials_settle(struct driver *d, struct trial *t)
         t->has_value = true;
         t->value = e->metric;
     }
+    if (hy_is_training(d)) {
+        hy_training_settle(d, t);
+        return;
+    }
     if (is_shortage(e) && t->losses + 1 < LOSSES_MAX) {
         wait_for_room(d, t, e->message);
         return;
@@ -455,21 +392,20 @@ void hy_trials_settle(struct driver *d, struct trial *t)
         rise_again(d, t);
         return;
     }
-    fault = fault_of(d, t, e, text, sizeof text);
-    if (store_metrics(d, t, t->attempt, -1, e->n_metrics, e->metrics) < 0)
+    fault = hy_trial_fault(d, t, e, text, sizeof text);
+    if (hy_trial_store_metrics(d, t, t->attempt, -1, e->n_metrics, e->metrics) < 0)
         return;
-    if (end_attempt(d, t, killed ? HY_ATTEMPT_STOPPED : fault ? HY_ATTEMPT_FAILED : HY_ATTEMPT_DONE, fault) < 0)
+    if (hy_trial_end_attempt(d, t, killed ? HY_ATTEMPT_STOPPED : fault ? HY_ATTEMPT_FAILED : HY_ATTEMPT_DONE, fault) < 0)
         return;
     if (killed)
-        end_trial(d, t, HY_TRIAL_STOPPED, "stopped");
+        hy_trial_end(d, t, HY_TRIAL_STOPPED, "stopped");
     else if (fault)
         retry_or_fail(d, t, fault);
     else
-        end_trial(d, t, HY_TRIAL_DONE, NULL);
+        hy_trial_end(d, t, HY_TRIAL_DONE, NULL);
 }
 
-/* Only the attempt that we know to run there may speak: a stale one is fenced. */
-static struct trial *speaker(struct driver *d, const struct agent *a, uint64_t number, uint32_t attempt)
+struct trial *hy_trial_speaker(struct driver *d, const struct agent *a, uint64_t number, uint32_t attempt)
 {
     struct trial *t = hy_map_get(&d->trials, number);
 
@@ -483,7 +419,7 @@ static struct trial *speaker(struct driver *d, const struct agent *a, uint64_t n
 
 void hy_trials_held(struct driver *d, struct agent *a, const Hy__Held *held)
 {
-    struct trial *t = speaker(d, a, held->trial, held->attempt);
+    struct trial *t = hy_trial_speaker(d, a, held->trial, held->attempt);
 
     if (!t)
         return;
@@ -500,22 +436,25 @@ void hy_trials_held(struct driver *d, struct agent *a, const Hy__Held *held)
 
 void hy_trials_ended(struct driver *d, struct agent *a, const Hy__Control *m)
 {
-    struct trial *t = speaker(d, a, m->ended->trial, m->ended->attempt);
+    struct trial *t = hy_trial_speaker(d, a, m->ended->trial, m->ended->attempt);
 
     if (!t)
         return;
     t->ended = hy_control_copy(m);
-    if (!t->ended)
-        out_of_memory(d);
-    else
-        hy_trials_settle(d, t);
+    if (!t->ended) {
+        hy_run_out_of_memory(d);
+        return;
+    }
+    if (hy_is_training(d))
+        hy_training_ended(d, t);
+    hy_trials_settle(d, t);
 }
 
 void hy_trials_report(struct driver *d, struct agent *a, const Hy__Report *r)
 {
-    struct trial *t = speaker(d, a, r->trial, r->attempt);
+    struct trial *t = hy_trial_speaker(d, a, r->trial, r->attempt);
 
-    if (!t || store_metrics(d, t, r->attempt, r->step, r->n_metrics, r->metrics) < 0)
+    if (!t || hy_trial_store_metrics(d, t, r->attempt, r->step, r->n_metrics, r->metrics) < 0)
         return;
     for (size_t i = 0; i < r->n_metrics; i++)
         if (strcmp(r->metrics[i]->name, d->spec->metric) == 0) {
@@ -536,15 +475,19 @@ void hy_trials_lost(struct driver *d, struct trial *t, const char *why)
         t->agent = NULL;
         return;
     }
+    if (hy_is_training(d)) {
+        hy_training_lost(d, t, why);
+        return;
+    }
     snprintf(text, sizeof text, "its agent was lost: %s", why);
-    if (end_attempt(d, t, HY_ATTEMPT_LOST, text) < 0)
+    if (hy_trial_end_attempt(d, t, HY_ATTEMPT_LOST, text) < 0)
         return;
     t->has_value = false;
     if (d->phase != PHASE_RUNNING) {
-        end_trial(d, t, HY_TRIAL_STOPPED, "stopped");
+        hy_trial_end(d, t, HY_TRIAL_STOPPED, "stopped");
     } else if (++t->losses >= LOSSES_MAX) {
         snprintf(text, sizeof text, "its agent was lost %d times while it ran; the last time: %s", LOSSES_MAX, why);
-        end_trial(d, t, HY_TRIAL_FAILED, text);
+        hy_trial_end(d, t, HY_TRIAL_FAILED, text);
     } else {
         hy_trial_queue(d, t);
     }
@@ -561,9 +504,9 @@ static void leave_the_rest(struct driver *d)
 
     while (d->phase == PHASE_STOPPING && (t = hy_map_next(&d->trials, &i))) {
         hy_run_note(d, "trial %llu has not ended in %d s; its agent goes without it", (unsigned long long)t->number, STOP_MS / 1000);
-        if (end_attempt(d, t, HY_ATTEMPT_STOPPED, "it did not end when it was stopped") < 0)
+        if (hy_trial_end_attempt(d, t, HY_ATTEMPT_STOPPED, "it did not end when it was stopped") < 0)
             return;
-        end_trial(d, t, HY_TRIAL_STOPPED, "stopped");
+        hy_trial_end(d, t, HY_TRIAL_STOPPED, "stopped");
         i = 0; /* the map has moved */
     }
 }
@@ -572,6 +515,8 @@ void hy_trials_tick(struct driver *d, int64_t now)
 {
     if (d->phase == PHASE_STOPPING && now > d->stop_by)
         leave_the_rest(d);
+    if (hy_is_training(d))
+        hy_training_tick(d, now);
     hy_list_each(it, &d->waiting) {
         struct trial *t = hy_container(it, struct trial, waiting);
 
@@ -583,7 +528,7 @@ void hy_trials_tick(struct driver *d, int64_t now)
     }
 }
 
-static void send_kill(struct driver *d, struct trial *t)
+void hy_trial_kill(struct driver *d, struct trial *t)
 {
     Hy__Kill kill = HY__KILL__INIT;
     Hy__Control m = HY__CONTROL__INIT;
@@ -594,7 +539,7 @@ static void send_kill(struct driver *d, struct trial *t)
     m.kill = &kill;
     t->killed = true;
     if (hy_agents_send(t->agent, &m) < 0)
-        out_of_memory(d);
+        hy_run_out_of_memory(d);
 }
 
 void hy_trials_stop_all(struct driver *d)
@@ -604,18 +549,21 @@ void hy_trials_stop_all(struct driver *d)
     hy_cleanup_free struct trial **all = hy_calloc(d->trials.count + 1, sizeof *all);
 
     if (!all) {
-        out_of_memory(d);
+        hy_run_out_of_memory(d);
         return;
     }
     for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
         all[n++] = t;
     for (size_t i = 0; i < n; i++) {
         if (all[i]->phase == TRIAL_RUNNING) {
-            send_kill(d, all[i]);
+            hy_trial_kill(d, all[i]);
             continue;
         }
         if (all[i]->phase == TRIAL_QUEUED)
             hy_schedule_done(d->schedule, all[i]->number);
-        end_trial(d, all[i], HY_TRIAL_STOPPED, "stopped");
+        if (all[i]->phase == TRIAL_OVER)
+            hy_trial_end(d, all[i], all[i]->member.verdict, all[i]->member.message);
+        else
+            hy_trial_end(d, all[i], HY_TRIAL_STOPPED, "stopped");
     }
 }

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The ranks of a training that run here, between them and the driver.
+ *
+ * A rank joins on the socket of `hopyard report` and keeps the connection: on
+ * it comes the roster when all are there, and later who is lost. The agent
+ * decides nothing. It adds the memory that its ranks share (one memfd for each
+ * generation, which they open by its number in /proc), says at once when a
+ * rank has died, and keeps words for an earlier join from a later one: a rank
+ * that joins again waits for a new roster, and is not to hear of the old one.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "agent/trial.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "collective/shm.h"
+
+/* ---- from a rank to the driver ------------------------------------------------------- */
+
+static void forward(struct trial *t, Hy__GroupWord *word)
+{
+    Hy__Control m = HY__CONTROL__INIT;
+
+    word->trial = t->number;
+    word->attempt = t->attempt;
+    m.body_case = HY__CONTROL__BODY_GROUP;
+    m.group = word;
+    hy_agent_send(t->agent, &m);
+}
+
+static void let_go(struct hy_local_conn *c)
+{
+    struct trial *t = hy_local_data(c);
+
+    hy_local_set_data(c, NULL);
+    if (t)
+        t->member.conn = NULL;
+}
+
+/* The newest connection counts: who joins again has a new one. */
+static void hold(struct trial *t, struct hy_local_conn *c)
+{
+    struct hy_local_conn *old = t->member.conn;
+
+    if (old == c)
+        return;
+    if (old) {
+        let_go(old);
+        hy_local_end(old);
+    }
+    let_go(c);
+    hy_local_set_data(c, t);
+    t->member.conn = c;
+}
+
+static bool makes_sense(const Hy__GroupJoin *join)
+{
+    if (join->port > UINT16_MAX || strlen(join->bell) >= sizeof ((struct member *)0)->bell ||
+        join->n_addresses > HY_ADDRESSES_MAX)
+        return false;
+    for (size_t i = 0; i < join->n_addresses; i++)
+        if (strlen(join->addresses[i]) > HY_ADDRESS_MAX)
+            return false;
+    return true;
+}
+
+static const char *join(struct trial *t, struct hy_local_conn *c, const Hy__GroupJoin *join)
+{
+    struct member *m = &t->member;
+
+    if (!makes_sense(join))
+        return "this is no way to join a group";
+    hold(t, c);
+    m->generation = 0;
+    m->port = join->port;
+    snprintf(m->bell, sizeof m->bell, "%s", join->bell);
+    m->joined = true;
+    m->left = false;
+    return "";
+}
+
+const char *hy_agent_group_hear(struct trial *t, struct hy_local_conn *c, Hy__GroupWord *word)
+{
+    const char *refused = "";
+
+    if (word->body_case == HY__GROUP_WORD__BODY_JOIN)
+        refused = join(t, c, word->join);
+    else if (word->body_case == HY__GROUP_WORD__BODY_LEAVE)
+        t->member.left = true;
+    else if (word->body_case != HY__GROUP_WORD__BODY_NOTE)
+        refused = "a rank may join, leave, or note something";
+    if (!*refused)
+        forward(t, word);
+    return refused;
+}
+
+void hy_agent_group_hung_up(struct hy_local_conn *c)
+{
+    let_go(c);
+}
+
+void hy_agent_group_forget(struct trial *t)
+{
+    struct hy_local_conn *c = t->member.conn;
+
+    if (!c)
+        return;
+    let_go(c);
+    hy_local_end(c);
+}
+
+/* ---- a rank's death -------------------------------------------------------------------- */
+
+static void describe(const struct trial *t, const struct hy_process_end *end, char *text, size_t size)
+{
+    if (*end->message)
+        snprintf(text, size, "was %s", end->message);
+    else if (end->outcome == HY_PROCESS_SIGNALED)
+        snprintf(text, size, "was ended by signal %d (%s)", end->code, strsignal(end->code));
+    else if (end->code && t->said)
+        snprintf(text, size, "failed: %s", t->said);
+    else if (end->code)
+        snprintf(text, size, "ended with exit status %d", end->code);
+    else
+        snprintf(text, size, "ended (exit status 0) while the others were still training");
+}
+
+static bool is_rank(const struct trial *t)
+{
+    const Hy__Start *s = t->start->start;
+
+    for (size_t i = 0; i < s->n_env; i++)
+        if (strcmp(s->env[i], "HOPYARD_GROUP=1") == 0)
+            return true;
+    return false;
+}
+
+/* Ended comes when its descendants are gone and its files are sent: too late
+ * for those that wait for it. */
+void hy_agent_group_died(struct trial *t, const struct hy_process_end *end)
+{
+    bool well = end->outcome == HY_PROCESS_EXITED && end->code == 0;
+    Hy__GroupWord word = HY__GROUP_WORD__INIT;
+    Hy__GroupLost lost = HY__GROUP_LOST__INIT;
+    char why[700];
+
+    if (!is_rank(t) || end->outcome == HY_PROCESS_KILLED || (well && (t->member.left || !t->member.joined)))
+        return;
+    describe(t, end, why, sizeof why);
+    lost.generation = t->member.generation;
+    lost.why = why;
+    word.body_case = HY__GROUP_WORD__BODY_LOST;
+    word.lost = &lost;
+    forward(t, &word);
+}
+
+/* ---- what ranks share -------------------------------------------------------------------- */
+
+static void stop_sharing(struct agent *a)
+{
+    if (a->shared.fd >= 0)
+        close(a->shared.fd);
+    a->shared.fd = -1;
+    a->shared.generation = 0;
+}
+
+/* All of it zero, and as large as it is for good: nobody can make others fault. */
+static int share(struct agent *a, uint64_t generation, unsigned ranks, struct hy_err *err)
+{
+    hy_cleanup_close int fd = -1;
+
+    if (a->shared.fd >= 0 && a->shared.generation == generation)
+        return 0;
+    stop_sharing(a);
+    fd = HY_SYS(memfd_create("hopyard-group", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (fd < 0 || HY_SYS(ftruncate(fd, (off_t)hy_shm_size(ranks))) < 0 ||
+        HY_SYS(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) < 0)
+        return hy_err_sys(err, -errno, "cannot make the memory that %u ranks share", ranks);
+    a->shared.fd = hy_take_fd(fd);
+    a->shared.generation = generation;
+    return 0;
+}
+
+void hy_agent_group_done(struct agent *a)
+{
+    stop_sharing(a);
+}
+
+/* ---- from the driver to a rank ------------------------------------------------------------ */
+
+/* One that has hung up is about to end, or joins again. */
+static void tell(struct trial *t, Hy__GroupWord *word)
+{
+    Hy__TrialReportAnswer answer = HY__TRIAL_REPORT_ANSWER__INIT;
+    hy_cleanup_free uint8_t *bytes = NULL;
+    int rc;
+
+    answer.group = word;
+    bytes = hy_malloc(hy__trial_report_answer__get_packed_size(&answer));
+    if (!bytes) {
+        hy_agent_end(t->agent, 1, "out of memory");
+        return;
+    }
+    rc = hy_local_send(t->member.conn, bytes, hy__trial_report_answer__pack(&answer, bytes));
+    if (rc < 0)
+        hy_info("a rank does not listen trial=%llu error=%s", (unsigned long long)t->number, strerror(-rc));
+}
+
+static void tell_failure(struct trial *t, const Hy__Roster *r, const struct hy_err *err)
+{
+    Hy__GroupWord word = HY__GROUP_WORD__INIT;
+    Hy__GroupLost lost = HY__GROUP_LOST__INIT;
+
+    lost.generation = r->generation;
+    lost.rank = r->rank;
+    lost.why = (char *)err->text;
+    word.trial = t->number;
+    word.attempt = t->attempt;
+    word.body_case = HY__GROUP_WORD__BODY_LOST;
+    word.lost = &lost;
+    tell(t, &word);
+}
+
+/* Is it the answer to the join that waits, not to one before it? */
+static bool answers(const struct trial *t, const Hy__Roster *r)
+{
+    const Hy__GroupMember *self = r->rank < r->n_members ? r->members[r->rank] : NULL;
+
+    return self && self->trial == t->number && self->port == t->member.port &&
+           strcmp(self->bell, t->member.bell) == 0;
+}
+
+static unsigned count_neighbours(const Hy__Roster *r)
+{
+    unsigned count = 0;
+
+    for (size_t i = 0; i < r->n_members; i++)
+        count += r->members[i]->host == r->members[r->rank]->host;
+    return count;
+}
+
+static void give_roster(struct trial *t, const Hy__GroupWord *word)
+{
+    Hy__Roster roster = *word->roster;
+    Hy__GroupWord copy = *word;
+    unsigned here = count_neighbours(&roster);
+    struct hy_err err = {0};
+    char path[64];
+
+    t->member.generation = roster.generation;
+    if (here > 1 && share(t->agent, roster.generation, here, &err) < 0) {
+        hy_error("%s", err.text);
+        tell_failure(t, &roster, &err);
+        return;
+    }
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), t->agent->shared.fd);
+    roster.shared = here > 1 ? path : (char *)protobuf_c_empty_string;
+    copy.roster = &roster;
+    tell(t, &copy);
+}
+
+/* Only words for the generation it is in, or waits for. */
+static bool is_current(const struct trial *t, const Hy__GroupWord *word)
+{
+    const struct member *m = &t->member;
+
+    switch (word->body_case) {
+    case HY__GROUP_WORD__BODY_ROSTER:
+        return m->generation == 0 && answers(t, word->roster);
+    case HY__GROUP_WORD__BODY_LOST:
+        return m->generation == word->lost->generation;
+    case HY__GROUP_WORD__BODY_OUTDATED:
+        return m->generation != 0;
+    default:
+        return false;
+    }
+}
+
+void hy_agent_group_word(struct agent *a, const Hy__GroupWord *word)
+{
+    struct trial *t = hy_map_get(&a->trials, hy_agent_trial_key(word->trial, word->attempt));
+    Hy__GroupWord copy = *word;
+
+    if (!t || !t->member.conn || !is_current(t, word))
+        hy_info("a word for nobody trial=%llu attempt=%u kind=%d", (unsigned long long)word->trial,
+                word->attempt, (int)word->body_case);
+    else if (word->body_case == HY__GROUP_WORD__BODY_ROSTER)
+        give_roster(t, word);
+    else
+        tell(t, &copy);
+}

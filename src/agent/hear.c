@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What trials say to their agent: `hopyard report`, and the words of a training's ranks. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/trial.h"
+#include "base/file.h"
+#include "base/mem.h"
+
+#define REPORT_MAX (128u * 1024)       /* one of them */
+#define REPORTS_MAX (4u * 1024 * 1024) /* that the driver has not taken yet */
+
+/* The newest word counts. */
+static void take_failure(struct trial *t, const Hy__TrialReport *r)
+{
+    char *said = hy_strdup(r->error), *detail = *r->detail ? hy_strdup(r->detail) : NULL;
+
+    if (!said || (*r->detail && !detail)) {
+        free(said);
+        free(detail);
+        hy_agent_end(t->agent, 1, "out of memory");
+        return;
+    }
+    free(t->said);
+    free(t->detail);
+    t->said = said;
+    t->detail = detail;
+}
+
+static void forward_metrics(struct trial *t, const Hy__TrialReport *r)
+{
+    Hy__Report report = HY__REPORT__INIT;
+    Hy__Control m = HY__CONTROL__INIT;
+
+    report.trial = t->number;
+    report.attempt = t->attempt;
+    report.step = r->step;
+    report.n_metrics = r->n_metrics;
+    report.metrics = r->metrics;
+    m.body_case = HY__CONTROL__BODY_REPORT;
+    m.report = &report;
+    hy_agent_send(t->agent, &m);
+}
+
+/* Whose word it is, by its token; NULL: nobody's. */
+static struct trial *speaker(struct agent *a, const Hy__TrialReport *r)
+{
+    unsigned long long run, trial;
+    unsigned attempt;
+    char tag[64] = "";
+
+    if (r->token.len < sizeof tag)
+        memcpy(tag, r->token.data, r->token.len);
+    if (sscanf(tag, "%llu.%llu.%u", &run, &trial, &attempt) != 3 || !a->welcomed ||
+        run != (unsigned long long)a->welcomed->welcome->run)
+        return NULL;
+    return hy_map_get(&a->trials, hy_agent_trial_key(trial, attempt));
+}
+
+static const char *take_report(struct agent *a, struct hy_local_conn *c, const Hy__TrialReport *r)
+{
+    struct trial *t = speaker(a, r);
+
+    if (!t)
+        return "this trial is over, or was never started here";
+    if (!a->peer || hy_peer_unacked(a->peer, HY_STREAM_CONTROL) > REPORTS_MAX)
+        return "the run does not keep up with what is reported; report less often";
+    if (*r->error)
+        take_failure(t, r);
+    if (r->n_metrics)
+        forward_metrics(t, r);
+    return r->group ? hy_agent_group_hear(t, c, r->group) : "";
+}
+
+static void on_report(void *arg, struct hy_local_conn *c, const uint8_t *bytes, size_t n)
+{
+    Hy__TrialReport *r = n <= REPORT_MAX ? hy__trial_report__unpack(NULL, n, bytes) : NULL;
+    Hy__TrialReportAnswer answer = HY__TRIAL_REPORT_ANSWER__INIT;
+    uint8_t packed[256];
+
+    answer.error = (char *)(r ? take_report(arg, c, r) : "this is no report");
+    if (hy_local_send(c, packed, hy__trial_report_answer__pack(&answer, packed)) < 0)
+        hy_local_end(c);
+    hy__trial_report__free_unpacked(r, NULL);
+}
+
+static void on_open(void *arg, struct hy_local_conn *c)
+{
+    (void)arg;
+    (void)c;
+}
+
+static void on_close(void *arg, struct hy_local_conn *c)
+{
+    (void)arg;
+    hy_agent_group_hung_up(c);
+}
+
+int hy_agent_hear_open(struct agent *a, struct hy_err *err)
+{
+    static const struct hy_local_events events = {on_open, on_report, on_close};
+    hy_cleanup_free char *folder = hy_runtime_dir(err);
+
+    if (!folder)
+        return err->code;
+    a->report_path = hy_asprintf("%s/agent-%d.sock", folder, (int)getpid());
+    if (!a->report_path)
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    if (hy_keeper_file(a->report_path) < 0)
+        return hy_err_set(err, -EPIPE, "the keeper is gone");
+    return hy_local_listen(&a->loop, a->report_path, &events, a, &a->reports, err);
+}

@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The group that the ranks of a training form.
+ *
+ * A generation begins when everybody who is awaited has joined: each gets a
+ * roster with all members and a key that nobody else knows. It ends when a
+ * member dies, or joins again: the others hear of it then, at once, and are
+ * awaited again if it is elastic. Who has been in a generation keeps his place
+ * before those who come anew, so that the first rank is one that has the state.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "driver/run.h"
+
+#define NOTES_A_SECOND 5
+#define NOTE_MAX 300      /* bytes */
+#define RANK_NAME_MAX 320 /* of a rank, with its machine */
+#define HOW_MAX 500       /* of a rank's end */
+#define ADDRESSES_MAX 32  /* of one rank ... */
+#define ADDRESS_MAX 64    /* ... each so long, and its bell */
+
+void hy_group_forget(struct trial *t)
+{
+    if (t->member.join)
+        hy__control__free_unpacked(t->member.join, NULL);
+    free(t->member.death);
+    free(t->member.message);
+    t->member = (struct member){0};
+}
+
+/* ---- words to ranks ------------------------------------------------------------------ */
+
+static void tell(struct driver *d, struct trial *t, Hy__GroupWord *word)
+{
+    Hy__Control m = HY__CONTROL__INIT;
+    struct hy_err err = {0};
+    int rc;
+
+    word->trial = t->number;
+    word->attempt = t->attempt;
+    m.body_case = HY__CONTROL__BODY_GROUP;
+    m.group = word;
+    rc = hy_agents_send(t->agent, &m);
+    if (rc == -ENOBUFS) {
+        hy_err_set(&err, rc, "agent %s does not take what its ranks are told; use fewer ranks on one machine",
+                   t->agent->name);
+        hy_run_fail(d, &err);
+    } else if (rc < 0) {
+        hy_run_out_of_memory(d);
+    }
+}
+
+static uint32_t rank_of(const struct trial *t)
+{
+    return t->member.generation ? t->member.rank : (uint32_t)(t->number - 1);
+}
+
+static void tell_lost(struct driver *d, struct trial *t, const struct trial *lost, const char *why)
+{
+    Hy__GroupWord word = HY__GROUP_WORD__INIT;
+    Hy__GroupLost body = HY__GROUP_LOST__INIT;
+
+    body.generation = t->member.waits ? 0 : t->member.generation;
+    body.rank = rank_of(lost);
+    body.why = (char *)why;
+    word.body_case = HY__GROUP_WORD__BODY_LOST;
+    word.lost = &body;
+    tell(d, t, &word);
+}
+
+static void tell_outdated(struct driver *d, struct trial *t)
+{
+    Hy__GroupWord word = HY__GROUP_WORD__INIT;
+
+    word.body_case = HY__GROUP_WORD__BODY_OUTDATED;
+    word.outdated = true;
+    tell(d, t, &word);
+}
+
+bool hy_group_has_others(const struct driver *d, const struct trial *t)
+{
+    struct trial *u;
+
+    for (size_t i = 0; (u = hy_map_next(&d->trials, &i));)
+        if (u != t && hy_rank_is_alive(u) && u->member.join && !u->member.left)
+            return true;
+    return false;
+}
+
+/* Is it in the generation that runs, or was until now? */
+static bool is_in(const struct driver *d, const struct trial *t)
+{
+    return t->member.generation && t->member.generation == d->training.generation && !t->member.waits;
+}
+
+static bool is_member(const struct driver *d, const struct trial *t)
+{
+    return is_in(d, t) && hy_rank_is_alive(t);
+}
+
+void hy_group_tell_all(struct driver *d, const struct trial *lost, const char *why)
+{
+    struct trial *t;
+
+    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
+        if (t != lost && hy_rank_is_alive(t) && t->member.join && !t->member.left)
+            tell_lost(d, t, lost, why);
+}
+
+/* The generation cannot go on without `lost`: its members hear it, once. */
+static void end_generation(struct driver *d, const struct trial *lost, const char *why)
+{
+    struct trial *t;
+
+    if (d->training.broken)
+        return;
+    d->training.broken = true;
+    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
+        if (t != lost && is_member(d, t) && !t->member.left)
+            tell_lost(d, t, lost, why);
+}
+
+/* ---- rosters -------------------------------------------------------------------------- */
+
+struct rosters {
+    struct trial **ranks; /* in their new order */
+    size_t count;
+    Hy__GroupMember *rows;
+    Hy__GroupMember **members;
+    uint8_t key[HY_KEY_SIZE];
+};
+
+/* Who has been in a generation, in that order, and then who comes anew. */
+static int by_place(const void *a, const void *b)
+{
+    const struct trial *x = *(struct trial *const *)a, *y = *(struct trial *const *)b;
+
+    if (!x->member.generation != !y->member.generation)
+        return x->member.generation ? -1 : 1;
+    if (x->member.generation && x->member.rank != y->member.rank)
+        return x->member.rank < y->member.rank ? -1 : 1;
+    return x->number < y->number ? -1 : 1;
+}
+
+static void fill_members(struct driver *d, struct rosters *r)
+{
+    struct agent *a;
+    uint32_t hosts = 0;
+
+    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+        a->mark = 0;
+    for (size_t i = 0; i < r->count; i++) {
+        const Hy__GroupJoin *join = r->ranks[i]->member.join->group->join;
+        Hy__GroupMember *m = r->members[i] = &r->rows[i];
+
+        hy__group_member__init(m);
+        if (!r->ranks[i]->agent->mark)
+            r->ranks[i]->agent->mark = ++hosts;
+        m->host = r->ranks[i]->agent->mark - 1;
+        m->addresses = join->addresses;
+        m->n_addresses = join->n_addresses;
+        m->port = join->port;
+        m->bell = join->bell;
+        m->trial = r->ranks[i]->number;
+    }
+}
+
+static void send_rosters(struct driver *d, struct rosters *r)
+{
+    Hy__Roster roster = HY__ROSTER__INIT;
+    Hy__GroupWord word = HY__GROUP_WORD__INIT;
+
+    roster.generation = d->training.generation;
+    roster.members = r->members;
+    roster.n_members = r->count;
+    roster.key.data = r->key;
+    roster.key.len = sizeof r->key;
+    word.body_case = HY__GROUP_WORD__BODY_ROSTER;
+    word.roster = &roster;
+    for (size_t i = 0; i < r->count && d->phase == PHASE_RUNNING; i++) {
+        struct member *m = &r->ranks[i]->member;
+
+        roster.rank = m->rank = (uint32_t)i;
+        m->generation = roster.generation;
+        m->waits = false;
+        tell(d, r->ranks[i], &word);
+    }
+}
+
+static void begin_generation(struct driver *d, struct trial **ranks, size_t count)
+{
+    hy_cleanup_free Hy__GroupMember *rows = hy_calloc(count, sizeof *rows);
+    hy_cleanup_free Hy__GroupMember **members = hy_calloc(count, sizeof *members);
+    struct rosters r = {.ranks = ranks, .count = count, .rows = rows, .members = members};
+
+    if (!rows || !members || hy_key_random(r.key) < 0) {
+        hy_run_out_of_memory(d);
+        return;
+    }
+    qsort(ranks, count, sizeof(struct trial *), by_place);
+    d->training.generation++;
+    d->training.broken = d->training.outdated = false;
+    fill_members(d, &r);
+    send_rosters(d, &r);
+    explicit_bzero(r.key, sizeof r.key);
+    hy_info("group is complete generation=%llu ranks=%zu", (unsigned long long)d->training.generation, count);
+    if (d->training.generation > 1 && hy_is_elastic(d))
+        hy_run_note(d, "the training goes on with %zu rank%s", count, count == 1 ? "" : "s");
+}
+
+/*
+ * Whom the others wait for: who was with them before, and at the very beginning
+ * everybody. One that is started again later is taken in when it is there.
+ */
+static bool is_awaited(const struct driver *d, const struct trial *t, bool first)
+{
+    if (t->member.waits || t->phase == TRIAL_OVER)
+        return false;
+    if (!hy_is_elastic(d))
+        return true;
+    return hy_rank_is_alive(t) && (first || t->member.generation);
+}
+
+static bool is_first(struct trial **ranks, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (hy_rank_is_alive(ranks[i]) && ranks[i]->member.generation)
+            return false;
+    return true;
+}
+
+void hy_group_form(struct driver *d)
+{
+    size_t all, n = 0;
+    hy_cleanup_free struct trial **ranks = hy_training_ranks(d, &all);
+    bool first = ranks && is_first(ranks, all);
+
+    if (!ranks || d->phase != PHASE_RUNNING || d->training.why)
+        return;
+    for (size_t i = 0; i < all; i++) {
+        if (is_awaited(d, ranks[i], first))
+            return;
+        if (hy_rank_is_alive(ranks[i]) && ranks[i]->member.waits)
+            ranks[n++] = ranks[i];
+    }
+    if (n && n >= (hy_is_elastic(d) ? d->spec->ranks_min : d->spec->ranks))
+        begin_generation(d, ranks, n);
+}
+
+/* ---- words from ranks ---------------------------------------------------------------------- */
+
+static const char *host_of(const struct agent *a)
+{
+    return a->ours && !a->host_spec && a->host ? a->host : a->name;
+}
+
+/* "rank 2 on b"; its folder has the number it was started with, which may be another by now. */
+static char *name_rank(const struct trial *t, char *name, size_t size)
+{
+    unsigned rank = rank_of(t), first = (unsigned)(t->number - 1);
+
+    if (rank == first)
+        snprintf(name, size, "rank %u on %s", rank, host_of(t->agent));
+    else
+        snprintf(name, size, "rank %u (started as rank %u) on %s", rank, first, host_of(t->agent));
+    return name;
+}
+
+void hy_group_died(struct driver *d, struct trial *t, bool by_loss, const char *how)
+{
+    struct member *m = &t->member;
+    bool was_in = is_in(d, t);
+    char name[RANK_NAME_MAX];
+
+    if (d->phase != PHASE_RUNNING || m->death)
+        return;
+    m->death = hy_asprintf("%s %.*s", name_rank(t, name, sizeof name), HOW_MAX, how);
+    m->waits = false;
+    if (!m->death)
+        hy_run_out_of_memory(d);
+    else if (!hy_is_elastic(d))
+        hy_training_break_take(d, t, by_loss, hy_strdup(m->death));
+    else if (was_in) /* even if it has left: it may have, on its way down */
+        end_generation(d, t, m->death);
+    if (m->death && hy_is_elastic(d))
+        hy_group_form(d);
+}
+
+/* One that was in the generation and did not leave it has given it up: without it the others cannot go on. */
+static void come_again(struct driver *d, struct trial *t)
+{
+    char name[RANK_NAME_MAX], why[RANK_NAME_MAX + 32];
+
+    if (!is_member(d, t) || t->member.left)
+        return;
+    snprintf(why, sizeof why, "%s has joined anew", name_rank(t, name, sizeof name));
+    end_generation(d, t, why);
+}
+
+static void call_members(struct driver *d)
+{
+    struct trial *t;
+
+    if (d->training.broken || d->training.outdated)
+        return;
+    d->training.outdated = true;
+    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
+        if (is_member(d, t) && !t->member.left)
+            tell_outdated(d, t);
+}
+
+static bool makes_sense(const Hy__GroupJoin *join)
+{
+    if (join->port > UINT16_MAX || strlen(join->bell) > ADDRESS_MAX || join->n_addresses > ADDRESSES_MAX)
+        return false;
+    for (size_t i = 0; i < join->n_addresses; i++)
+        if (strlen(join->addresses[i]) > ADDRESS_MAX)
+            return false;
+    return true;
+}
+
+static void on_join(struct driver *d, struct trial *t, const Hy__Control *m)
+{
+    Hy__Control *join = hy_control_copy(m);
+
+    if (!join) {
+        hy_run_out_of_memory(d);
+        return;
+    }
+    come_again(d, t);
+    if (t->member.join)
+        hy__control__free_unpacked(t->member.join, NULL);
+    t->member.join = join;
+    t->member.waits = true;
+    t->member.left = false;
+    if (d->training.why)
+        tell_lost(d, t, t, d->training.why);
+    else if (!t->member.generation)
+        call_members(d);
+    hy_training_check(d);
+    hy_group_form(d);
+}
+
+/* A training says little, or it has gone mad: the log need not have it all. */
+static void on_note(struct driver *d, struct trial *t, const char *text)
+{
+    struct training *g = &d->training;
+    int64_t now = hy_clock_ms();
+    char name[RANK_NAME_MAX];
+
+    if (now - g->notes_from >= 1000) {
+        g->notes_from = now;
+        g->notes = 0;
+    }
+    if (g->notes++ < NOTES_A_SECOND)
+        hy_run_note(d, "%s: %.*s", name_rank(t, name, sizeof name), NOTE_MAX, text);
+}
+
+static void refuse(struct driver *d, struct trial *t)
+{
+    Hy__GroupWord word = HY__GROUP_WORD__INIT;
+    Hy__GroupLost body = HY__GROUP_LOST__INIT;
+
+    body.why = (char *)"this run is no training; start it by `hopyard train`";
+    word.body_case = HY__GROUP_WORD__BODY_LOST;
+    word.lost = &body;
+    tell(d, t, &word);
+}
+
+void hy_group_word(struct driver *d, struct agent *a, const Hy__Control *m)
+{
+    const Hy__GroupWord *word = m->group;
+    struct trial *t = hy_trial_speaker(d, a, word->trial, word->attempt);
+
+    if (!t || t->member.death)
+        return;
+    if (!hy_is_training(d)) {
+        refuse(d, t);
+        return;
+    }
+    if (word->body_case == HY__GROUP_WORD__BODY_JOIN && makes_sense(word->join))
+        on_join(d, t, m);
+    else if (word->body_case == HY__GROUP_WORD__BODY_LEAVE)
+        t->member.left = true;
+    else if (word->body_case == HY__GROUP_WORD__BODY_NOTE)
+        on_note(d, t, word->note);
+    else if (word->body_case == HY__GROUP_WORD__BODY_LOST && hy_group_has_others(d, t))
+        hy_group_died(d, t, false, word->lost->why);
+    else if (word->body_case != HY__GROUP_WORD__BODY_LOST) /* of that its Ended tells */
+        hy_info("fenced a word of a group agent=%s trial=%llu kind=%d", a->name,
+                (unsigned long long)word->trial, (int)word->body_case);
+}

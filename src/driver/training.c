@@ -1,0 +1,549 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A training: its trials are ranks, which start together and need each other.
+ *
+ * All are placed at once, as a gang, or none is; from then on each is a task of
+ * its own to the schedule. When one dies, however, and the training is not
+ * elastic, the others are told (group.c), have five seconds to end by
+ * themselves, and are killed. When all are over, all start again, or all come
+ * to their end: until then a rank that has ended is only TRIAL_OVER, since it
+ * may be needed once more.
+ *
+ * An elastic training goes on with those that are left. The dead one starts
+ * again where there is room, and joins the others then. Only when so few are
+ * left that it cannot go on does it end as the other kind.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "driver/run.h"
+
+/* ---- who there is ------------------------------------------------------------------ */
+
+bool hy_rank_is_alive(const struct trial *t)
+{
+    return t->phase == TRIAL_RUNNING && !t->ended && !t->member.death && t->agent->peer;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const struct trial *x = *(struct trial *const *)a, *y = *(struct trial *const *)b;
+
+    return x->number < y->number ? -1 : x->number > y->number;
+}
+
+struct trial **hy_training_ranks(struct driver *d, size_t *ret_count)
+{
+    struct trial **all = hy_calloc(d->trials.count + 1, sizeof *all), *t;
+    size_t n = 0;
+
+    if (!all) {
+        hy_run_out_of_memory(d);
+        return NULL;
+    }
+    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
+        all[n++] = t;
+    qsort(all, n, sizeof(struct trial *), by_number);
+    *ret_count = n;
+    return all;
+}
+
+static size_t count_ranks(const struct driver *d, bool (*which)(const struct trial *))
+{
+    struct trial *t;
+    size_t n = 0;
+
+    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
+        n += which(t);
+    return n;
+}
+
+static bool is_left(const struct trial *t)
+{
+    return t->phase != TRIAL_OVER;
+}
+
+static bool is_survivor(const struct trial *t)
+{
+    return hy_rank_is_alive(t) && t->member.generation;
+}
+
+static bool is_waiting(const struct trial *t)
+{
+    return hy_rank_is_alive(t) && t->member.waits;
+}
+
+/* ---- all at once --------------------------------------------------------------------- */
+
+struct hy_need hy_training_need(const struct driver *d)
+{
+    struct hy_need need = hy_run_need(d, NULL);
+
+    need.roles[0].count = hy_is_elastic(d) ? d->spec->ranks_min : d->spec->ranks;
+    return need;
+}
+
+static void queue_gang(struct driver *d, uint32_t size)
+{
+    struct hy_need need = hy_run_need(d, NULL);
+
+    need.roles[0].count = size;
+    d->training.size = size;
+    d->training.gang = GANG_QUEUED;
+    if (hy_schedule_submit(d->schedule, GANG_TASK, &need) < 0)
+        hy_run_out_of_memory(d);
+}
+
+void hy_training_pump(struct driver *d)
+{
+    struct training *g = &d->training;
+
+    if (g->gang != GANG_GATHERED || d->phase != PHASE_RUNNING || hy_clock_ms() < g->due_ms)
+        return;
+    while (d->trials.count < d->spec->ranks)
+        if (!hy_trial_ask(d))
+            return;
+    queue_gang(d, d->spec->ranks);
+}
+
+void hy_training_fit(struct driver *d)
+{
+    struct training *g = &d->training;
+    struct hy_need need = hy_run_need(d, NULL);
+    uint32_t *size = &need.roles[0].count;
+
+    if (!hy_is_training(d) || !hy_is_elastic(d) || g->gang != GANG_QUEUED)
+        return;
+    *size = d->spec->ranks;
+    while (*size > d->spec->ranks_min && !hy_schedule_possible(d->schedule, &need))
+        --*size;
+    if (*size == g->size)
+        return;
+    hy_schedule_done(d->schedule, GANG_TASK);
+    queue_gang(d, *size);
+}
+
+void hy_training_await(struct driver *d, const struct hy_err *why)
+{
+    if (hy_is_training(d) && !d->training.awaits)
+        hy_run_note(d, "the training waits for machines to join: %s", why->text);
+    d->training.awaits = true;
+}
+
+struct chair {
+    uint64_t agent;
+    size_t at; /* among the gang's seats */
+};
+
+static int by_agent(const void *a, const void *b)
+{
+    const struct chair *x = a, *y = b;
+
+    if (x->agent != y->agent)
+        return x->agent < y->agent ? -1 : 1;
+    return x->at < y->at ? -1 : 1;
+}
+
+/*
+ * Ranks of one agent are neighbours, and the agents are in the order in which
+ * people named them. The schedule fills them in the order in which they came,
+ * with tasks as they are queued: so they are queued to suit.
+ */
+static int queue_in_order(struct driver *d, struct trial **ranks, const struct hy_place *place)
+{
+    size_t n = place->seat_count;
+    hy_cleanup_free struct chair *chairs = hy_calloc(n, sizeof *chairs);
+    hy_cleanup_free struct trial **sitting = hy_calloc(n, sizeof *sitting);
+    int rc = 0;
+
+    if (!chairs || !sitting) {
+        hy_run_out_of_memory(d);
+        return -ENOMEM;
+    }
+    for (size_t i = 0; i < n; i++)
+        chairs[i] = (struct chair){place->seats[i].agent, i};
+    qsort(chairs, n, sizeof *chairs, by_agent);
+    for (size_t i = 0; i < n; i++)
+        sitting[chairs[i].at] = ranks[i];
+    hy_schedule_done(d->schedule, GANG_TASK);
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = hy_trial_queue(d, sitting[i]);
+    return rc;
+}
+
+/* The tasks that were just queued take the gang's seats. */
+static int seat_all(struct driver *d, struct trial **ranks, struct hy_seat *seats, size_t n)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        struct hy_place place;
+
+        if (hy_schedule_next(d->schedule, &place) != 1) {
+            hy_run_out_of_memory(d); /* there was room for all of them just now */
+            return -ENOMEM;
+        }
+        ranks[i] = hy_map_get(&d->trials, place.task);
+        seats[i] = place.seats[0];
+        rc = hy_attempt_seat(d, ranks[i], &seats[i]);
+    }
+    return rc;
+}
+
+void hy_training_start(struct driver *d, const struct hy_place *gang)
+{
+    size_t all = 0, n = gang->seat_count;
+    hy_cleanup_free struct hy_seat *seats = hy_calloc(n, sizeof *seats);
+    hy_cleanup_free struct trial **ranks = hy_training_ranks(d, &all);
+
+    d->training.gang = GANG_STARTED;
+    if (!seats || !ranks || all < n) {
+        hy_run_out_of_memory(d);
+        return;
+    }
+    if (queue_in_order(d, ranks, gang) < 0 || seat_all(d, ranks, seats, n) < 0)
+        return;
+    for (size_t i = 0; i < n; i++)
+        hy_attempt_send(d, ranks[i], &seats[i]);
+    for (size_t i = n; i < all; i++) /* when there is room */
+        hy_trial_queue(d, ranks[i]);
+}
+
+bool hy_training_wants(const struct driver *d)
+{
+    const struct training *g = &d->training;
+
+    return g->gang == GANG_STARTED && !g->finished && !g->why && count_ranks(d, is_left) < d->spec->ranks_max;
+}
+
+/* ---- the end of all ------------------------------------------------------------------------ */
+
+static void rank_over(struct driver *d, struct trial *t, enum hy_trial_state verdict, const char *message)
+{
+    t->phase = TRIAL_OVER;
+    t->member.verdict = verdict;
+    free(t->member.message);
+    t->member.message = message ? hy_strdup(message) : NULL; /* without memory: no message */
+    d->changed = true;
+}
+
+/* Those that have no process will get none. */
+static void withdraw(struct driver *d, const char *message)
+{
+    struct trial *t;
+
+    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));) {
+        if (t->phase != TRIAL_QUEUED && t->phase != TRIAL_WAITING)
+            continue;
+        if (t->phase == TRIAL_QUEUED)
+            hy_schedule_done(d->schedule, t->number);
+        hy_list_remove(&t->waiting);
+        if (t->member.death)
+            rank_over(d, t, HY_TRIAL_FAILED, t->member.death);
+        else
+            rank_over(d, t, HY_TRIAL_STOPPED, message);
+    }
+}
+
+static void end_all(struct driver *d)
+{
+    size_t n;
+    hy_cleanup_free struct trial **ranks = hy_training_ranks(d, &n);
+
+    for (size_t i = 0; ranks && i < n; i++)
+        hy_trial_end(d, ranks[i], ranks[i]->member.verdict, ranks[i]->member.message);
+}
+
+static bool may_start_again(const struct driver *d)
+{
+    const struct training *g = &d->training;
+
+    if (!g->why || hy_is_elastic(d) || d->phase != PHASE_RUNNING)
+        return false;
+    return g->by_loss ? g->losses + 1 < LOSSES_MAX : g->failures < d->spec->retries;
+}
+
+static void start_again(struct driver *d)
+{
+    struct training *g = &d->training;
+    struct trial *t;
+
+    if (g->by_loss) {
+        g->due_ms = hy_clock_ms() + (g->losses++ ? hy_backoff_ms(g->losses - 1) : 0);
+        hy_run_note(d, "%s; all ranks are started again", g->why);
+    } else {
+        g->due_ms = hy_clock_ms() + hy_backoff_ms(++g->failures);
+        hy_run_note(d, "%s; all ranks are started again (%u of %u)", g->why, g->failures, d->spec->retries);
+    }
+    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
+        t->phase = TRIAL_WAITING;
+    free(hy_take(g->why));
+    g->kill_at = 0;
+    g->finished = false;
+    g->gang = GANG_GATHERED;
+    d->changed = true;
+}
+
+static void reckon_all(struct driver *d)
+{
+    if (count_ranks(d, is_left))
+        return;
+    if (may_start_again(d))
+        start_again(d);
+    else
+        end_all(d);
+}
+
+void hy_training_break_take(struct driver *d, const struct trial *cause, bool by_loss, char *why)
+{
+    struct training *g = &d->training;
+
+    if (!why) {
+        hy_run_out_of_memory(d);
+        return;
+    }
+    if (g->why || d->phase != PHASE_RUNNING) { /* the first one counts */
+        free(why);
+        return;
+    }
+    hy_info("training breaks cause=%llu why=\"%s\"", (unsigned long long)cause->number, why);
+    g->why = why;
+    g->cause = cause->number;
+    g->by_loss = by_loss;
+    g->kill_at = hy_clock_ms() + FAREWELL_MS;
+    hy_group_tell_all(d, cause, why);
+    withdraw(d, why);
+}
+
+void hy_training_finish(struct driver *d)
+{
+    const char *why = d->training.why;
+
+    if (!why && d->done == 0)
+        why = "no rank ended well";
+    hy_run_finish(d, why ? HY_RUN_FAILED : HY_RUN_DONE, why);
+}
+
+void hy_training_tick(struct driver *d, int64_t now)
+{
+    struct training *g = &d->training;
+    struct trial *t;
+
+    if (!g->kill_at || now < g->kill_at)
+        return;
+    g->kill_at = 0;
+    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
+        if (hy_rank_is_alive(t) && !t->killed)
+            hy_trial_kill(d, t);
+}
+
+/* ---- the end of one, when it is elastic ------------------------------------------------------- */
+
+static void doom(struct driver *d, const struct trial *cause)
+{
+    uint32_t least = d->spec->ranks_min;
+    size_t left = count_ranks(d, is_left);
+    const char *how = cause->member.death ? cause->member.death : "ranks have ended";
+
+    hy_training_break_take(d, cause, false,
+                           hy_asprintf("%s; the training needs %u rank%s and has %zu left", how, least,
+                                       least == 1 ? "" : "s", left));
+}
+
+/* It came when the others were done. */
+static void dismiss_newcomers(struct driver *d)
+{
+    struct trial *t;
+
+    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
+        if (hy_rank_is_alive(t) && !t->killed)
+            hy_trial_kill(d, t);
+}
+
+static void reckon_elastic(struct driver *d, const struct trial *last)
+{
+    struct training *g = &d->training;
+    size_t left, waiting;
+
+    if (g->finished)
+        withdraw(d, "the others were done before it was started again");
+    left = count_ranks(d, is_left);
+    waiting = count_ranks(d, is_waiting);
+    if (!g->finished && left < d->spec->ranks_min)
+        doom(d, last);
+    else if (g->finished && left && !count_ranks(d, is_survivor))
+        dismiss_newcomers(d);
+    else if (g->finished && left == waiting && left && left < d->spec->ranks_min)
+        doom(d, last);
+    else
+        hy_group_form(d);
+    reckon_all(d);
+}
+
+/* Unless it is limited it is tried as long as the others can do without it. */
+static bool may_rise(const struct driver *d, const struct trial *t, bool by_loss)
+{
+    if (d->training.finished || d->training.why)
+        return false;
+    if (by_loss)
+        return t->losses < LOSSES_MAX;
+    if (d->spec->retries)
+        return t->failures <= d->spec->retries;
+    return count_ranks(d, hy_rank_is_alive) >= d->spec->ranks_min;
+}
+
+static void rise_or_stay(struct driver *d, struct trial *t, bool by_loss, const char *message)
+{
+    uint32_t times = by_loss ? ++t->losses : ++t->failures;
+    const char *how = t->member.death ? t->member.death : message;
+
+    if (may_rise(d, t, by_loss)) {
+        hy_run_note(d, "%s; it is started again", how);
+        hy_trial_back_off(d, t, times);
+    } else {
+        hy_run_note(d, "%s; it is not started again", how);
+        rank_over(d, t, HY_TRIAL_FAILED, message);
+    }
+}
+
+/* ---- the end of one --------------------------------------------------------------------------- */
+
+struct verdict {
+    enum hy_attempt_state attempt;
+    enum hy_trial_state trial;
+    bool by_loss;
+    char text[1024]; /* "": nothing is wrong */
+};
+
+static void reckon_rank(struct driver *d, struct trial *t, const struct verdict *v)
+{
+    const char *message = *v->text ? v->text : NULL;
+
+    d->training.finished |= v->trial == HY_TRIAL_DONE;
+    if (v->trial == HY_TRIAL_FAILED)
+        rise_or_stay(d, t, v->by_loss, message);
+    else
+        rank_over(d, t, v->trial, message);
+    reckon_elastic(d, t);
+}
+
+/* Ends the attempt, and says what follows for it and the others. */
+static void reckon(struct driver *d, struct trial *t, const struct verdict *v)
+{
+    const char *message = *v->text ? v->text : NULL;
+
+    if (hy_trial_end_attempt(d, t, v->attempt, message) < 0)
+        return;
+    if (d->phase != PHASE_RUNNING) {
+        hy_trial_end(d, t, v->trial, message);
+    } else if (hy_is_elastic(d) && !d->training.why) {
+        reckon_rank(d, t, v);
+    } else {
+        rank_over(d, t, v->trial, message);
+        hy_training_check(d);
+        reckon_all(d);
+    }
+}
+
+void hy_training_check(struct driver *d)
+{
+    struct trial *t, *over = NULL;
+
+    if (hy_is_elastic(d) || d->training.why)
+        return;
+    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
+        over = t->phase == TRIAL_OVER ? t : over;
+    if (over && count_ranks(d, is_waiting))
+        hy_training_break_take(d, over, false,
+                               hy_asprintf("rank %llu has ended, and the others wait for it to join them",
+                                           (unsigned long long)over->number - 1));
+}
+
+static bool ended_well(const struct driver *d, const struct trial *t, const Hy__Ended *e)
+{
+    if (e->outcome != HY__ENDED__OUTCOME__EXITED || e->code != 0)
+        return false;
+    return t->member.left || !hy_group_has_others(d, t);
+}
+
+static void describe(const struct trial *t, const Hy__Ended *e, char *text, size_t size)
+{
+    if (e->outcome == HY__ENDED__OUTCOME__NOT_STARTED)
+        snprintf(text, size, "could not be started: %s", e->message);
+    else if (*e->message)
+        snprintf(text, size, e->outcome == HY__ENDED__OUTCOME__EXITED ? "failed: %s" : "was %s", e->message);
+    else if (e->outcome == HY__ENDED__OUTCOME__SIGNALED)
+        snprintf(text, size, "was ended by signal %d (%s)", e->code, strsignal(e->code));
+    else if (e->code)
+        snprintf(text, size, "ended with exit status %d", e->code);
+    else
+        snprintf(text, size, "ended (exit status 0) %s",
+                 t->member.join ? "while the others were still training" : "without joining the others");
+}
+
+void hy_training_ended(struct driver *d, struct trial *t)
+{
+    const Hy__Ended *e = t->ended->ended;
+    char how[700];
+
+    if (t->member.death || e->outcome == HY__ENDED__OUTCOME__KILLED || ended_well(d, t, e))
+        return;
+    describe(t, e, how, sizeof how);
+    hy_group_died(d, t, hy_trial_is_setback(e), how);
+}
+
+static bool has_fallen(const struct driver *d, const struct trial *t)
+{
+    return d->training.why && d->training.cause != t->number;
+}
+
+static struct verdict judge(struct driver *d, struct trial *t)
+{
+    const Hy__Ended *e = t->ended->ended;
+    struct verdict v = {HY_ATTEMPT_DONE, HY_TRIAL_DONE, hy_trial_is_setback(e), ""};
+    const char *fault = hy_trial_fault(d, t, e, v.text, sizeof v.text);
+
+    if (!fault && !t->member.death)
+        return v;
+    v.attempt = v.by_loss ? HY_ATTEMPT_LOST : HY_ATTEMPT_FAILED;
+    v.trial = HY_TRIAL_FAILED;
+    if (!fault)
+        snprintf(v.text, sizeof v.text, "exit status 0, but the others still needed it");
+    if (!has_fallen(d, t) && e->outcome != HY__ENDED__OUTCOME__KILLED)
+        return v;
+    v.attempt = HY_ATTEMPT_STOPPED;
+    v.trial = HY_TRIAL_STOPPED;
+    if (has_fallen(d, t))
+        snprintf(v.text, sizeof v.text, "ended because %s", d->training.why);
+    else
+        snprintf(v.text, sizeof v.text, "%s",
+                 d->phase == PHASE_RUNNING ? "the others were done before it had joined them" : "stopped");
+    return v;
+}
+
+void hy_training_settle(struct driver *d, struct trial *t)
+{
+    const Hy__Ended *e = t->ended->ended;
+    struct verdict v = judge(d, t);
+
+    if (hy_trial_store_metrics(d, t, t->attempt, -1, e->n_metrics, e->metrics) == 0)
+        reckon(d, t, &v);
+}
+
+void hy_training_lost(struct driver *d, struct trial *t, const char *why)
+{
+    struct verdict v = {.attempt = HY_ATTEMPT_LOST, .by_loss = true};
+    char how[600];
+
+    v.trial = d->phase == PHASE_RUNNING ? HY_TRIAL_FAILED : HY_TRIAL_STOPPED;
+    snprintf(how, sizeof how, "is lost: its agent is gone (%s)", why);
+    hy_group_died(d, t, true, how);
+    snprintf(v.text, sizeof v.text, "its agent was lost: %s", why);
+    t->has_value = false;
+    reckon(d, t, &v);
+}
