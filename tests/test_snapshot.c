@@ -105,7 +105,7 @@ static void test_an_older_store_is_migrated_by_a_writer_and_read_as_it_is_by_a_r
     OK(hy_store_commit(s, &err));
     assert_int_equal(counts_of(s, 1).best_trial, 4);
     hy_store_close(s);
-    assert_int_equal(pragma_of(path, "PRAGMA user_version"), 3);
+    assert_int_equal(pragma_of(path, "PRAGMA user_version"), 4);
 }
 
 static void test_an_older_store_whose_driver_lives_is_not_changed_under_it(void **state)
@@ -143,7 +143,7 @@ static void test_a_newer_a_strange_and_a_broken_store_are_refused_and_left_alone
     (void)state;
     hy_store_close(store_with_run(true, &run));
     run_sql(path, "PRAGMA user_version = 9");
-    check_refused(-EPROTO, "was written by a newer hopyard (format 9; this one knows 3): upgrade hopyard");
+    check_refused(-EPROTO, "was written by a newer hopyard (format 9; this one knows 4): upgrade hopyard");
     run_sql(path, "PRAGMA user_version = 2; PRAGMA application_id = 5");
     check_refused(-EBADMSG, "is a database of another program");
     hy_remove_tree(in_project(".hopyard"));

@@ -21,6 +21,7 @@ void hy_board_done(struct hy_board *b)
         trial_free(b->failures[i]);
     for (size_t i = 0; i < b->note_count; i++)
         free(b->notes[i]);
+    free(b->last_lines);
     if (b->now)
         hy__update__free_unpacked(b->now, &hy_proto_memory);
     *b = (struct hy_board){0};
@@ -54,6 +55,16 @@ void hy_board_take_failure(struct hy_board *b, Hy__TrialView *trial)
         trial_free(trial);
     else
         b->failures[b->failure_count++] = trial;
+}
+
+void hy_board_take_culprit(struct hy_board *b, Hy__TrialView *trial, char *last_lines)
+{
+    for (size_t i = 0; i < b->failure_count; i++)
+        trial_free(b->failures[i]);
+    b->failures[0] = trial;
+    b->failure_count = 1;
+    free(b->last_lines);
+    b->last_lines = last_lines;
 }
 
 /* To the front, in place of what was known of the same trial before. */

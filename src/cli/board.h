@@ -22,8 +22,10 @@ struct hy_board {
     size_t recent_count;                        /* private */
     Hy__TrialView *failures[HY_BOARD_FAILURES]; /* private: the first ones seen */
     size_t failure_count;                       /* private */
+    char *last_lines;                           /* private: of the rank that failed first */
     char *notes[HY_BOARD_NOTES];                /* private: the newest last */
     size_t note_count;                          /* private */
+    const char *above;                          /* set by the owner: a line above the table; NULL, "": none */
     int64_t at_ms;                              /* private: when `now` came, monotonic */
     struct hy_trials_memory memory;             /* private */
 };
@@ -33,6 +35,9 @@ void hy_board_done(struct hy_board *b); /* a zeroed board is an empty one */
 int hy_board_take(struct hy_board *b, Hy__Update *update, int64_t now_ms);
 /* Makes sure that a failed trial is told of in the summary. Takes the trial. */
 void hy_board_take_failure(struct hy_board *b, Hy__TrialView *trial);
+/* Of a training: the rank that failed first, and the last lines it printed (NULL: not
+ * known). Takes both. */
+void hy_board_take_culprit(struct hy_board *b, Hy__TrialView *trial, char *last_lines);
 /* The newest of the trials that have ended. Takes the trial. */
 void hy_board_take_ended(struct hy_board *b, Hy__TrialView *trial);
 /* A note that the driver did not send. Takes the text. */
@@ -47,6 +52,8 @@ uint64_t hy_update_ended(const Hy__Update *u);
  * `footer` (NULL: none) is a last line that stands out.
  */
 int hy_board_table(struct hy_board *b, struct hy_out *out, int64_t now_ms, unsigned spin, const char *footer);
+/* The culprit of a training and its last lines; nothing where there is none. */
+int hy_board_culprit(const struct hy_board *b, const Hy__Update *u, struct hy_out *out);
 /* What stays when the run has ended. */
 int hy_board_summary(const struct hy_board *b, struct hy_out *out);
 /*

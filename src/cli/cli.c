@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -86,6 +87,14 @@ static int run_command(const struct hy_command *c, int argc, char **argv)
     return args.help ? print_help(c) : c->run(&args);
 }
 
+/* By which Horovod's users start a training. */
+static bool is_horovodrun(const char *program)
+{
+    const char *slash = program ? strrchr(program, '/') : NULL;
+
+    return program && strcmp(slash ? slash + 1 : program, "horovodrun") == 0;
+}
+
 int hy_cli_main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "--help";
@@ -93,6 +102,8 @@ int hy_cli_main(int argc, char **argv)
 
     hy_style_init();
     hy_json_init();
+    if (is_horovodrun(argv[0]))
+        return run_command(hy_command_find("train"), argc, argv);
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
         return print_help(NULL);
     if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0)

@@ -3,14 +3,18 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "cli/proto.h"
+#include "cli/stream.h"
 #include "cli/watch.h"
 #include "driver/driver.h"
 #include "wire/wire.h"
+
+#define LAST_LINES 15 /* a traceback's, of the rank that failed first */
 
 int hy_client_connect(struct hy_store *s, int64_t run, struct hy_err *err)
 {
@@ -74,7 +78,20 @@ int hy_exit_of(const Hy__Update *last, bool stopped_by_us)
 {
     if (stopped_by_us && strcmp(last->state, "stopped") == 0)
         return HY_EXIT_STOPPED;
-    return strcmp(last->state, "done") == 0 && last->failed == 0 ? HY_EXIT_OK : HY_EXIT_FAILED;
+    return strcmp(last->state, "done") == 0 && (last->failed == 0 || last->ranks) ? HY_EXIT_OK
+                                                                                  : HY_EXIT_FAILED;
+}
+
+int hy_say_detached(int64_t run, bool json, const char *tensorboard)
+{
+    hy_cleanup_out struct hy_out out = {0};
+    struct hy_teller teller = {.json = json};
+    struct hy_style style;
+
+    hy_style_of(STDOUT_FILENO, &style);
+    hy_out_init(&out, &style);
+    hy_teller_detached(&teller, run, tensorboard, &out);
+    return hy_out_flush(&out, STDOUT_FILENO);
 }
 
 /* ---- without a driver ------------------------------------------------------- */
@@ -102,6 +119,57 @@ void hy_board_failures(struct hy_board *b, struct hy_store *s, int64_t run)
     /* The store knows them all, the driver told the newest only. */
     if (hy_store_trial_each(s, run, 0, HY_TRIALS_BY_NUMBER, 0, 0, take_failed, b, &err) < 0)
         return;
+}
+
+struct search { /* for the failed rank that ended first */
+    struct hy_store *store;
+    int64_t run;
+    Hy__TrialView *first;
+    int64_t ended;
+};
+
+static int last_end(void *arg, const struct hy_attempt_row *a)
+{
+    int64_t *ended = arg;
+
+    *ended = a->ended; /* the last one's remains */
+    return 0;
+}
+
+/* All ranks end with the training; when a process did its attempt says. */
+static int take_earliest(void *arg, const struct hy_trial_row *row)
+{
+    struct search *s = arg;
+    int64_t ended = row->ended;
+    struct hy_err err = {0};
+    Hy__TrialView *view;
+
+    if (row->state != HY_TRIAL_FAILED)
+        return 0;
+    if (hy_store_attempt_each(s->store, s->run, row->number, last_end, &ended, &err) < 0)
+        ended = row->ended;
+    if (s->first && ended >= s->ended)
+        return 0;
+    view = hy_trial_view_new(row);
+    if (!view)
+        return -ENOMEM;
+    if (s->first)
+        hy__trial_view__free_unpacked(s->first, &hy_proto_memory);
+    s->first = view;
+    s->ended = ended;
+    return 0;
+}
+
+void hy_board_find_culprit(struct hy_board *b, struct hy_store *s, const struct hy_runinfo *info)
+{
+    struct search search = {.store = s, .run = info->row.id};
+    struct hy_err err = {0};
+
+    if (hy_store_trial_each(s, info->row.id, 0, HY_TRIALS_BY_NUMBER, 0, 0, take_earliest, &search, &err) < 0)
+        err.code = 0; /* then what is known so far has to do */
+    if (search.first)
+        hy_board_take_culprit(
+            b, search.first, hy_last_lines(info->row.logdir, (uint32_t)search.first->number - 1, LAST_LINES));
 }
 
 static int take_ended(void *arg, const struct hy_trial_row *row)

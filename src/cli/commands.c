@@ -128,10 +128,33 @@ static const char run_examples[] =
     "hopyard run --evolve --population 10 --generations 10 --space x=-5.0..5.0 \\\n"
     "    --min f --hosts a:4,b:2 --name sphere --detach -- ./sphere {x}";
 
+static const char train_about[] =
+    "Starts a program N times, as the ranks of one training, which find each other by\n"
+    "`import hopyard.hvd as hvd`, or horovod.tensorflow. All of them run at the same\n"
+    "time, on this machine or on those of -H; when one fails all are ended, unless\n"
+    "the training is elastic (--min-np). A program that knows nothing of ranks runs\n"
+    "N times, too.\n"
+    "\n"
+    "In a terminal a table shows how the ranks do, and above it stands what rank 0\n"
+    "prints; in a pipe each line has its rank before it. `hopyard logs RUN 3` shows\n"
+    "what rank 3 has printed.\n"
+    "\n"
+    "Options of horovodrun are understood; what means nothing here is said in a line.\n"
+    "\n"
+    "Exit status: 0 all ranks ended well (or detached), 1 one failed, 2 it was asked\n"
+    "for something that cannot be, 130 stopped by Ctrl-C.";
+
+static const char train_examples[] = "hopyard train -np 4 python train.py --epochs 3\n"
+                                     "hopyard train -np 4 -H a:2,b:2 --gpus 1 -- python train.py\n"
+                                     "hopyard train -np 4 --min-np 2 -H a:2,b:2 python elastic.py\n"
+                                     "hopyard train --scaling -np 8 python train.py";
+
 static const char logs_about[] =
     "Prints what trials have printed, from the files in the run's log folder. For one\n"
     "trial the bytes are as they were; for all trials each line begins with the\n"
-    "trial's number. In a terminal odd bytes are escaped.";
+    "trial's number. In a terminal odd bytes are escaped.\n"
+    "\n"
+    "Of a training TRIAL is a rank, from 0 on: 3, or rank=3, which does without RUN.";
 
 static const char tensorboard_about[] =
     "Starts TensorBoard on a run's log folder, or on any folder, and prints its\n"
@@ -167,6 +190,16 @@ const struct hy_command hy_commands[] = {
      .summary = "run a command over many parameters",
      .about = run_about,
      .examples = run_examples},
+    {.name = "train",
+     .group = RUNNING,
+     .words = "-np N [OPTIONS] [--] COMMAND…",
+     .options = hy_train_options,
+     .takes_rest = true,
+     .bare_rest = true,
+     .run = hy_cmd_train,
+     .summary = "run a program as the ranks of one training (also: horovodrun)",
+     .about = train_about,
+     .examples = train_examples},
     {.name = "attach",
      .group = RUNNING,
      .words = "[RUN]",
@@ -222,7 +255,8 @@ const struct hy_command hy_commands[] = {
      .run = hy_cmd_logs,
      .summary = "what trials have printed",
      .about = logs_about,
-     .examples = "hopyard logs 3 7\nhopyard logs -f\nhopyard logs digits 12 --stderr"},
+     .examples =
+         "hopyard logs 3 7\nhopyard logs -f\nhopyard logs digits 12 --stderr\nhopyard logs rank=0 -f"},
     {.name = "tensorboard",
      .group = LOOKING,
      .words = "[RUN|PATH]",
@@ -231,7 +265,8 @@ const struct hy_command hy_commands[] = {
      .run = hy_cmd_tensorboard,
      .summary = "a run's curves and hyperparameters, in the browser",
      .about = tensorboard_about,
-     .examples = "hopyard tensorboard\nhopyard tensorboard 3 --port 6006\nhopyard tensorboard Logs/TensorFlow"},
+     .examples =
+         "hopyard tensorboard\nhopyard tensorboard 3 --port 6006\nhopyard tensorboard Logs/TensorFlow"},
     {.name = "rm",
      .group = TIDYING,
      .words = "RUN…",

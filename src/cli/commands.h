@@ -7,6 +7,7 @@
 #include "cli/out.h"
 
 extern const struct hy_command hy_commands[];
+extern const struct hy_option hy_train_options[]; /* they fill a file of their own */
 
 /* NULL when there is none of that name. */
 const struct hy_command *hy_command_find(const char *name);
@@ -17,6 +18,7 @@ void hy_help_all(struct hy_out *out);
 void hy_help_command(struct hy_out *out, const struct hy_command *c);
 
 int hy_cmd_run(const struct hy_args *args);
+int hy_cmd_train(const struct hy_args *args);
 int hy_cmd_attach(const struct hy_args *args);
 int hy_cmd_ls(const struct hy_args *args);
 int hy_cmd_show(const struct hy_args *args);

@@ -53,12 +53,14 @@ static void entry(struct hy_out *out, const char *left, const char *help, int in
 static void options(struct hy_out *out, const struct hy_option *table)
 {
     for (; table && table->name; table++) {
-        char left[80], letter[8] = "";
+        char left[80], letter[16] = "";
 
         if (!table->help)
             continue;
         if (table->letter)
             snprintf(letter, sizeof letter, "-%c, ", table->letter);
+        else if (table->dash)
+            snprintf(letter, sizeof letter, "-%s, ", table->dash);
         snprintf(left, sizeof left, "%s--%s%s%s", letter, table->name, table->value ? " " : "",
                  table->value ? table->value : "");
         entry(out, left, table->help, 26);
@@ -107,7 +109,8 @@ static const char lesson_examples[] =
     "    -- ./train --lr {lr} --layers {layers}     try all six, watch them\n"
     "hopyard best                                   which was best?\n"
     "hopyard logs 1 4                               what did trial 4 of run 1 print?\n"
-    "hopyard ls                                     all runs of this folder";
+    "hopyard ls                                     all runs of this folder\n"
+    "hopyard train -np 4 python train.py            one training on four ranks";
 
 void hy_help_all(struct hy_out *out)
 {

@@ -8,8 +8,10 @@
  * All styles are inline: what stands elsewhere on the page is not ours to
  * change, and a saved notebook shows the last fragment years later.
  */
+#include <errno.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "cli/board.h"
 #include "cli/phrases.h"
 
@@ -50,7 +52,7 @@ static void bar(struct hy_out *out, const Hy__Update *u)
     uint64_t ended = hy_update_ended(u), total = (uint64_t)u->total;
     double percent = total ? 100.0 * (double)ended / (double)total : 100;
 
-    if (u->total < 0)
+    if (u->total < 0 || u->ranks)
         return;
     if (percent > 99.5)
         percent = ended >= total ? 100 : 99.5;
@@ -74,7 +76,7 @@ static void best(struct hy_out *out, const Hy__Update *u)
 {
     struct hy_line l;
 
-    if (!u->metric[0])
+    if (!u->metric[0] || (u->ranks && !u->best))
         return;
     l = line_begin(out, "best  ");
     if (u->best)
@@ -123,15 +125,36 @@ static int trials(struct hy_board *b, struct hy_out *out, int64_t later_ms)
     return rc;
 }
 
+/* What the rank that failed first printed last; the fragment itself stays one line. */
+static void last_lines(struct hy_out *out, const char *text)
+{
+    if (!text || !*text)
+        return;
+    hy_out_str(out, "<div style=\"white-space:pre-wrap;overflow-wrap:anywhere;opacity:.7;margin-left:2em\">");
+    while (*text) {
+        size_t n = strcspn(text, "\n");
+        hy_cleanup_free char *line = hy_strndup(text, n);
+
+        if (!line)
+            out->rc = -ENOMEM;
+        hy_out_value(out, line);
+        hy_out_str(out, "<br>");
+        text += n + (text[n] == '\n');
+    }
+    line_end(out);
+}
+
 static void failures(const struct hy_board *b, struct hy_out *out)
 {
     for (size_t i = 0; i < b->failure_count; i++) {
         struct hy_line l = line_begin(out, "");
 
-        hy_say_failure(&l, b->failures[i]);
+        hy_say_failure(&l, b->now, b->failures[i]);
         line_end(out);
     }
-    if (b->failure_count && b->now->failed > b->failure_count) {
+    if (b->now->ranks)
+        last_lines(out, b->last_lines);
+    if (!b->now->ranks && b->failure_count && b->now->failed > b->failure_count) {
         struct hy_line l = line_begin(out, "");
 
         hy_line_wordf(&l, HY_DIM, "  and %llu more have failed",

@@ -25,7 +25,7 @@ static void line(struct hy_out *out, json_t *o, int rc)
     hy_json_line_take(out, o);
 }
 
-static void begin(const struct hy_teller *s, const Hy__Update *u, struct hy_out *out)
+void hy_json_begin(const struct hy_teller *s, const Hy__Update *u, struct hy_out *out)
 {
     int rc;
     json_t *o = event("run", u->run, &rc);
@@ -33,6 +33,7 @@ static void begin(const struct hy_teller *s, const Hy__Update *u, struct hy_out 
     rc |= hy_json_set(o, "name", u->name[0] ? hy_json_text(u->name) : json_null());
     rc |= hy_json_set(o, "state", hy_json_text(u->state));
     rc |= hy_json_set(o, "total", u->total >= 0 ? json_integer(u->total) : json_null());
+    rc |= hy_json_set(o, "ranks", u->ranks ? json_integer(u->ranks) : json_null());
     rc |= hy_json_set(o, "metric", u->metric[0] ? hy_json_text(u->metric) : json_null());
     rc |= hy_json_set(o, "maximize", json_boolean(u->maximize));
     rc |= hy_json_set(o, "seed", json_integer((json_int_t)s->seed));
@@ -85,9 +86,6 @@ static void end(const Hy__Update *u, struct hy_out *out)
 
 void hy_json_update(struct hy_teller *s, const Hy__Update *u, struct hy_out *out)
 {
-    if (!s->begun)
-        begin(s, u, out);
-    s->begun = true;
     if (hy_teller_new_tensorboard(s, u))
         tensorboard(u, out);
     for (size_t i = hy_teller_skip(s, u->n_ended); i < u->n_ended; i++) {
@@ -116,8 +114,19 @@ bool hy_teller_new_tensorboard(struct hy_teller *s, const Hy__Update *u)
     return true;
 }
 
+int hy_teller_begin(struct hy_teller *s, const Hy__Update *u, struct hy_out *out)
+{
+    if (!s->begun && s->json)
+        hy_json_begin(s, u, out);
+    else if (!s->begun)
+        hy_plain_begin(s, u, out);
+    s->begun = true;
+    return out->rc;
+}
+
 int hy_teller_update(struct hy_teller *s, const Hy__Update *u, struct hy_out *out)
 {
+    hy_teller_begin(s, u, out);
     if (s->json)
         hy_json_update(s, u, out);
     else

@@ -2,20 +2,17 @@
 /*
  * `logs`: what trials have printed, from RUN'S LOGDIR/TRIAL'S DIR/{stdout,stderr}.
  *
- * The files are read by offset, a piece at a time, and opened anew each time:
- * nothing but the offsets is kept of a trial, so a hundred thousand of them
+ * Nothing but offsets is kept of a trial (tail.h), so a hundred thousand of them
  * need no memory and no open files. Following is looking again five times a
- * second; that works on every file system, and for files that do not exist yet.
+ * second.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
+#include <string.h>
 #include <unistd.h>
 
-#include "base/fault.h"
 #include "base/list.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -23,8 +20,8 @@
 #include "cli/commands.h"
 #include "cli/logtext.h"
 #include "cli/runs.h"
+#include "cli/tail.h"
 
-#define PIECE 65536
 #define LOOK_MS 200
 #define FRESH 256 /* trials that are asked for at once */
 
@@ -34,7 +31,7 @@ struct follower { /* a trial that may print more */
     struct hy_list link;
     int64_t number;
     char *dir;
-    off_t offset[2];
+    struct hy_tail tail[2];
     bool ended;
 };
 
@@ -48,7 +45,7 @@ struct logs {
     bool follow;
     int64_t trial; /* 0: all */
     int64_t seen;  /* how many trials the store has told of */
-    uint8_t piece[PIECE];
+    uint8_t piece[HY_TAIL_PIECE];
 };
 
 static void follower_free(struct follower *f)
@@ -60,53 +57,28 @@ static void follower_free(struct follower *f)
 
 /* ---- files --------------------------------------------------------------------- */
 
-static ssize_t read_piece(struct logs *l, int fd, off_t offset)
-{
-    size_t n = 0;
-
-    while (n < PIECE) {
-        ssize_t got = HY_SYS(pread(fd, l->piece + n, PIECE - n, offset + (off_t)n));
-
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return -errno;
-        if (got == 0)
-            break;
-        n += (size_t)got;
-    }
-    return (ssize_t)n;
-}
-
 /* Prints what is new in one file. 0 or -Exxx. */
 static int print_new(struct logs *l, struct follower *f, int which)
 {
     hy_cleanup_free char *path = hy_asprintf("%s/%s/%s", l->info.row.logdir, f->dir, streams[which]);
-    hy_cleanup_close int fd = -1;
-    struct stat st;
     size_t done;
     ssize_t n;
 
     if (!path)
         return -ENOMEM;
-    fd = HY_SYS(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-    if (fd < 0)
-        return errno == ENOENT ? 0 : -errno; /* it has printed nothing yet */
-    if (fstat(fd, &st) == 0 && st.st_size < f->offset[which])
-        f->offset[which] = 0; /* it was begun anew */
     do {
         int rc;
 
-        n = read_piece(l, fd, f->offset[which]);
+        n = hy_tail_read(&f->tail[which], path, l->piece);
         if (n <= 0)
             return (int)n;
-        done = hy_logtext_append(&l->text, &l->out, f->number, which == 1, l->piece, (size_t)n,
-                                 f->ended && n < PIECE, n == PIECE);
-        f->offset[which] += (off_t)done;
+        done = hy_logtext_append(&l->text, &l->out, f->number - (l->info.row.ranks > 0), which == 1, l->piece,
+                                 (size_t)n, f->ended && n < HY_TAIL_PIECE, n == HY_TAIL_PIECE);
+        f->tail[which].offset += (off_t)done;
         rc = hy_out_flush(&l->out, STDOUT_FILENO);
         if (rc < 0)
             return rc;
-    } while (n == PIECE && done);
+    } while (n == HY_TAIL_PIECE && done);
     return 0;
 }
 
@@ -221,40 +193,73 @@ static int print_until_end(struct logs *l, struct hy_err *err)
     }
 }
 
-static int parse_words(struct logs *l, const struct hy_args *args, struct hy_err *err)
+static bool is_rank(const char *word)
 {
-    const char *trial = hy_args_word(args, 1);
-    bool out = hy_args_has(args, "stdout"), error = hy_args_has(args, "stderr");
-    uint64_t number = 0;
+    return word && strncmp(word, "rank=", 5) == 0;
+}
 
-    if (trial && (hy_parse_u64(trial, &number) < 0 || number == 0 || number > INT64_MAX))
+/* "7" of a run; of a training "3" or "rank=3", which count from 0. */
+static int parse_trial(struct logs *l, const char *text, struct hy_err *err)
+{
+    int64_t ranks = l->info.row.ranks;
+    uint64_t number = 0;
+    int rc = hy_parse_u64(ranks && is_rank(text) ? text + 5 : text, &number);
+
+    if (ranks && (rc < 0 || number >= INT64_MAX))
+        return hy_err_set(err, -EINVAL, "TRIAL is a rank here, 0 to %lld, not '%s'", (long long)ranks - 1,
+                          text);
+    if (!ranks && (rc < 0 || number == 0 || number > INT64_MAX))
         return hy_err_set(err, -EINVAL, "TRIAL is a trial's number, not '%s'; 'hopyard show' lists them",
-                          trial);
-    l->trial = (int64_t)number;
-    l->follow = hy_args_has(args, "follow");
+                          text);
+    l->trial = (int64_t)number + (ranks > 0);
+    return 0;
+}
+
+/* [RUN] [TRIAL], where rank=N can be nothing but the latter. */
+static int find_words(struct logs *l, const struct hy_args *args, struct hy_err *err)
+{
+    const char *run = hy_args_word(args, 0), *trial = hy_args_word(args, 1);
+    int rc;
+
+    if (is_rank(run) && !trial) {
+        trial = run;
+        run = NULL;
+    }
+    rc = hy_runinfo_find(l->store, run, &l->info, err);
+    return rc == 0 && trial ? parse_trial(l, trial, err) : rc;
+}
+
+static void choose_streams(struct logs *l, const struct hy_args *args)
+{
+    bool out = hy_args_has(args, "stdout"), error = hy_args_has(args, "stderr");
+
     l->wanted[0] = out || !error;
     l->wanted[1] = error || !out;
-    return 0;
+}
+
+static long long last_number(const struct hy_run_row *row)
+{
+    return (long long)(row->ranks ? row->ranks - 1 : row->total > 0 ? row->total : 100);
 }
 
 static int open_logs(struct logs *l, const struct hy_args *args, struct hy_err *err)
 {
     struct hy_style style;
     char number[32];
-    int rc = parse_words(l, args, err);
+    int rc;
 
     hy_style_of(STDOUT_FILENO, &style);
     hy_out_init(&l->out, &style);
+    choose_streams(l, args);
+    l->follow = hy_args_has(args, "follow");
+    rc = hy_project_store(args, HY_STORE_READ, &l->store, err);
     if (rc == 0)
-        rc = hy_project_store(args, HY_STORE_READ, &l->store, err);
-    if (rc == 0)
-        rc = hy_runinfo_find(l->store, hy_args_word(args, 0), &l->info, err);
+        rc = find_words(l, args, err);
     if (rc < 0)
         return rc;
     l->text.escape = isatty(STDOUT_FILENO);
-    l->text.prefix = !l->trial;
-    l->text.digits =
-        snprintf(number, sizeof number, "%lld", (long long)(l->info.row.total > 0 ? l->info.row.total : 100));
+    l->text.prefix = l->trial ? HY_LOG_BYTES : HY_LOG_NUMBERED;
+    l->text.digits = snprintf(number, sizeof number, "%lld", last_number(&l->info.row));
     return 0;
 }
 
@@ -263,6 +268,9 @@ static int verdict(struct logs *l, struct hy_err *err)
 {
     long long run = l->info.row.id;
 
+    if (l->trial && !l->seen && l->info.row.ranks)
+        return hy_err_set(err, -ENOENT, "run %lld has no rank %lld; it has 0 to %lld", run,
+                          (long long)l->trial - 1, (long long)l->info.row.ranks - 1);
     if (l->trial && !l->seen)
         return hy_err_set(err, -ENOENT, "run %lld has no trial %lld; 'hopyard show %lld' lists those it has",
                           run, (long long)l->trial, run);

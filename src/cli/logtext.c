@@ -42,7 +42,8 @@ static void escaped(struct hy_out *out, const uint8_t *bytes, size_t n)
 static size_t line_length(const struct hy_logtext *l, const uint8_t *bytes, size_t n, size_t *ret_skip)
 {
     const uint8_t *newline = memchr(bytes, '\n', n);
-    const uint8_t *back = l->escape ? memchr(bytes, '\r', newline ? (size_t)(newline - bytes) : n) : NULL;
+    const uint8_t *back =
+        l->escape && !l->overwrite ? memchr(bytes, '\r', newline ? (size_t)(newline - bytes) : n) : NULL;
 
     if (back) {
         *ret_skip = back + 1 == newline ? 2 : 1;
@@ -57,8 +58,13 @@ static void prefix(const struct hy_logtext *l, struct hy_out *out, int64_t trial
     static const enum hy_tint tints[] = {HY_CYAN, HY_GREEN, HY_YELLOW};
     enum hy_tint tint = tints[trial % 3];
 
+    if (l->prefix == HY_LOG_LINES)
+        return;
     hy_out_tint_on(out, tint);
-    hy_outf(out, "%*lld %s ", l->digits, (long long)trial, is_stderr ? "!" : "|");
+    if (l->prefix == HY_LOG_RANKED)
+        hy_outf(out, "[%lld] ", (long long)trial);
+    else
+        hy_outf(out, "%*lld %s ", l->digits, (long long)trial, is_stderr ? "!" : "|");
     hy_out_tint_off(out, tint);
 }
 
@@ -68,6 +74,27 @@ static void line(const struct hy_logtext *l, struct hy_out *out, const uint8_t *
         escaped(out, bytes, n);
     else
         hy_out_bytes(out, bytes, n);
+}
+
+/* How many bytes of a line are drawn over by what follows them. */
+static size_t overwritten(const uint8_t *bytes, size_t n)
+{
+    const uint8_t *back;
+
+    while (n && bytes[n - 1] == '\r')
+        n--; /* that is still to be drawn over */
+    back = n ? memrchr(bytes, '\r', n) : NULL;
+    return back ? (size_t)(back + 1 - bytes) : 0;
+}
+
+/* The part of a line that stays. */
+static void rest_of_line(const struct hy_logtext *l, struct hy_out *out, const uint8_t *bytes, size_t n)
+{
+    size_t from = l->overwrite ? overwritten(bytes, n) : 0;
+
+    while (l->overwrite && n > from && bytes[n - 1] == '\r')
+        n--;
+    line(l, out, bytes + from, n - from);
 }
 
 static size_t append_lines(const struct hy_logtext *l, struct hy_out *out, int64_t trial, bool is_stderr,
@@ -81,11 +108,11 @@ static size_t append_lines(const struct hy_logtext *l, struct hy_out *out, int64
         if (skip == 0 && !last && !(full && done == 0))
             break; /* the line's end is still to come; one that is too long is broken */
         prefix(l, out, trial, is_stderr);
-        line(l, out, bytes + done, len);
+        rest_of_line(l, out, bytes + done, len);
         hy_out_str(out, "\n");
         done += len + skip;
     }
-    return done;
+    return l->overwrite && !last ? done + overwritten(bytes + done, n - done) : done;
 }
 
 static void append_text(const struct hy_logtext *l, struct hy_out *out, const uint8_t *bytes, size_t n)
@@ -104,9 +131,9 @@ static void append_text(const struct hy_logtext *l, struct hy_out *out, const ui
 size_t hy_logtext_append(const struct hy_logtext *l, struct hy_out *out, int64_t trial, bool is_stderr,
                          const uint8_t *bytes, size_t n, bool last, bool full)
 {
-    if (!last && (l->escape || l->prefix))
+    if (!last && (l->escape || l->prefix != HY_LOG_BYTES))
         n -= unfinished(bytes, n);
-    if (l->prefix)
+    if (l->prefix != HY_LOG_BYTES)
         return append_lines(l, out, trial, is_stderr, bytes, n, last, full);
     if (l->escape)
         append_text(l, out, bytes, n);

@@ -11,10 +11,19 @@
 
 #include "cli/out.h"
 
+enum hy_logprefix {
+    HY_LOG_BYTES,    /* as it comes */
+    HY_LOG_NUMBERED, /* whole lines, with the trial's number before them: " 7 | " */
+    HY_LOG_RANKED,   /* whole lines, of ranks: "[3] " */
+    HY_LOG_LINES,    /* whole lines, with nothing before them */
+};
+
 struct hy_logtext {
     bool escape; /* for a terminal */
-    bool prefix; /* whole lines, with the trial's number before them */
-    int digits;  /* how wide the numbers are */
+    enum hy_logprefix prefix;
+    int digits;     /* how wide the numbers are */
+    bool overwrite; /* of whole lines: what was drawn over by a carriage return is left out, as a terminal
+                       would */
 };
 
 /*

@@ -30,7 +30,10 @@ static void trials_cell(struct hy_grid *g, const struct hy_run_row *row, const s
 
     if (c->failed)
         snprintf(failed, sizeof failed, " (%lld failed)", (long long)c->failed);
-    if (row->total >= 0)
+    if (row->ranks)
+        hy_grid_cellf(g, HY_PLAIN, "%lld rank%s%s", (long long)row->ranks, row->ranks == 1 ? "" : "s",
+                      failed);
+    else if (row->total >= 0)
         hy_grid_cellf(g, HY_PLAIN, "%lld/%lld%s", ended, (long long)row->total, failed);
     else
         hy_grid_cellf(g, HY_PLAIN, "%lld%s", ended, failed);

@@ -7,16 +7,18 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
 #include "cli/manage.h"
+#include "cli/phrases.h"
 #include "cli/proto.h"
 #include "cli/runs.h"
 #include "cli/signals.h"
-#include "cli/watch.h"
+#include "cli/start.h"
 #include "driver/driver.h"
 #include "wire/wire.h"
 
@@ -154,12 +156,12 @@ int hy_cmd_resume(const struct hy_args *args)
 {
     struct hy_err err = {0};
     hy_cleanup_free char *project = hy_project(args, &err);
+    int64_t run, since_ms = hy_clock_wall_ms();
     enum hy_form form;
-    int64_t run;
 
     if (!project || hy_form_asked(args, &form, &err) < 0 || resume(args, project, &run, &err) < 0)
         return hy_cmd_failed(args, &err);
-    return hy_run_begun(args, project, run, form);
+    return hy_run_begun(args, project, run, since_ms, form);
 }
 
 /* ---- rm ----------------------------------------------------------------------------- */
@@ -196,7 +198,8 @@ static int ask(const struct hy_runinfo *info)
 
     if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
         return 1; /* nobody is there to be asked */
-    if (say("Remove run %lld with its %lld trials and logs? [y/N] ", (long long)info->row.id, trials) < 0)
+    if (say("Remove run %lld with its %lld %ss and logs? [y/N] ", (long long)info->row.id, trials,
+            hy_noun((uint32_t)info->row.ranks)) < 0)
         return -EIO;
     if (!fgets(answer, sizeof answer, stdin) || (answer[0] != 'y' && answer[0] != 'Y'))
         return 0;

@@ -65,10 +65,15 @@ void hy_guess_offer(struct hy_guess *g, const char *candidate)
     g->best = candidate;
 }
 
+static bool is_text(const char *text, const char *name, size_t n)
+{
+    return text && strncmp(text, name, n) == 0 && !text[n];
+}
+
 static const struct hy_option *find_in(const struct hy_option *table, const char *name, size_t n, char letter)
 {
     for (; table && table->name; table++)
-        if (name ? strncmp(table->name, name, n) == 0 && !table->name[n] : table->letter == letter)
+        if (name ? is_text(table->name, name, n) : table->letter == letter)
             return table;
     return NULL;
 }
@@ -101,6 +106,10 @@ static int unknown_option(const struct hy_command *c, const char *name, size_t n
 
 static int give(struct hy_args *args, const struct hy_option *option, const char *value, struct hy_err *err)
 {
+    if (option->refused)
+        return hy_err_set(err, -EINVAL, "--%s cannot be: %s", option->name, option->refused);
+    if (option->same)
+        option = find_option(args->command, option->same, strlen(option->same), 0);
     if (!option->many && value && hy_args_has(args, option->name))
         return hy_err_set(err, -EINVAL, "--%s is given twice; give it once", option->name);
     args->given[args->given_count++] = (struct hy_given){option, value};
@@ -112,15 +121,10 @@ static int needs_value(const struct hy_option *option, struct hy_err *err)
     return hy_err_set(err, -EINVAL, "--%s needs a value: --%s %s", option->name, option->name, option->value);
 }
 
-/* "--name", "--name=value" or "--name value"; moves *at over what it takes. */
-static int long_option(struct hy_args *args, int argc, char **argv, int *at, struct hy_err *err)
+/* What follows the option's name; `equals` is where its '=' is, or NULL. */
+static int option_value(struct hy_args *args, const struct hy_option *option, const char *equals, int argc,
+                        char **argv, int *at, struct hy_err *err)
 {
-    const char *name = argv[*at] + 2, *equals = strchr(name, '=');
-    size_t n = equals ? (size_t)(equals - name) : strlen(name);
-    const struct hy_option *option = find_option(args->command, name, n, 0);
-
-    if (!option)
-        return unknown_option(args->command, name, n, err);
     if (!option->value) {
         if (equals)
             return hy_err_set(err, -EINVAL, "--%s takes no value; leave '%s' out", option->name, equals);
@@ -128,16 +132,54 @@ static int long_option(struct hy_args *args, int argc, char **argv, int *at, str
     }
     if (equals)
         return equals[1] ? give(args, option, equals + 1, err) : needs_value(option, err);
-    if (*at + 1 >= argc || !*argv[*at + 1] || strncmp(argv[*at + 1], "--", 2) == 0)
+    if (*at + 1 + option->pair >= argc || !*argv[*at + 1] || strncmp(argv[*at + 1], "--", 2) == 0)
         return needs_value(option, err);
-    return give(args, option, argv[++*at], err);
+    *at += 1 + option->pair;
+    return give(args, option, argv[*at], err);
+}
+
+static size_t name_length(const char *name, const char **ret_equals)
+{
+    *ret_equals = strchr(name, '=');
+    return *ret_equals ? (size_t)(*ret_equals - name) : strlen(name);
+}
+
+/* "--name", "--name=value" or "--name value"; moves *at over what it takes. */
+static int long_option(struct hy_args *args, int argc, char **argv, int *at, struct hy_err *err)
+{
+    const char *name = argv[*at] + 2, *equals;
+    size_t n = name_length(name, &equals);
+    const struct hy_option *option = find_option(args->command, name, n, 0);
+
+    if (!option)
+        return unknown_option(args->command, name, n, err);
+    return option_value(args, option, equals, argc, argv, at, err);
+}
+
+/* "-np 4": a whole name behind one dash. 0: it is none. */
+static int dashed_option(struct hy_args *args, int argc, char **argv, int *at, struct hy_err *err)
+{
+    const char *name = argv[*at] + 1, *equals;
+    size_t n = name_length(name, &equals);
+    int rc;
+
+    for (const struct hy_option *o = args->command->options; o && o->name; o++) {
+        if (!is_text(o->dash, name, n))
+            continue;
+        rc = option_value(args, o, equals, argc, argv, at, err);
+        return rc < 0 ? rc : 1;
+    }
+    return 0;
 }
 
 /* "-f", "-fx" (two flags), "-n5" or "-n 5". */
 static int short_options(struct hy_args *args, int argc, char **argv, int *at, struct hy_err *err)
 {
     const char *letters = argv[*at] + 1;
+    int found = dashed_option(args, argc, argv, at, err);
 
+    if (found)
+        return found < 0 ? found : 0;
     for (; *letters; letters++) {
         const struct hy_option *option = find_option(args->command, NULL, 0, *letters);
         int rc;
@@ -190,7 +232,10 @@ static int parse(struct hy_args *args, int argc, char **argv, struct hy_err *err
             rc = long_option(args, argc, argv, &i, err);
         else if (argv[i][0] == '-' && argv[i][1])
             rc = short_options(args, argc, argv, &i, err);
-        else
+        else if (args->command->bare_rest) {
+            args->rest = argv + i;
+            break;
+        } else
             args->words[args->word_count++] = argv[i];
     }
     args->help = hy_args_has(args, "help");

@@ -17,6 +17,12 @@ struct hy_option {
     const char *help;  /* NULL: for programs, not shown */
     char letter; /* 'f': -f too; 0: none */
     bool many;   /* may be given more than once */
+    bool pair;   /* a second value follows, which nobody looks at */
+    /* What others' command lines have, and this one puts up with: */
+    const char *dash;    /* "np": typed as -np too */
+    const char *same;    /* this is another name of that option of the table */
+    const char *nothing; /* it is taken and means nothing, and this says why */
+    const char *refused; /* it is not taken, and this says what to do instead */
 };
 
 struct hy_args;
@@ -30,7 +36,8 @@ struct hy_command {
     const char *examples; /* lines; NULL: none */
     const struct hy_option *options;
     int min_words, max_words;               /* -1: any number */
-    bool takes_rest;                        /* a command of the user's follows "--" */
+    bool takes_rest;                        /* a command of the user's follows "--" ... */
+    bool bare_rest;                         /* ... or begins with the first word */
     int (*run)(const struct hy_args *args); /* returns the exit status */
     int (*raw)(int argc, char **argv);      /* reads its arguments itself */
 };

@@ -29,8 +29,12 @@ void hy_say_counts(struct hy_line *l, const Hy__Update *u);
 void hy_say_verdict(struct hy_line *l, const Hy__Update *u);
 /* "accuracy=0.93  trial 7  lr=0.001 dropout=0.45"; there must be one */
 void hy_say_best(struct hy_line *l, const Hy__Update *u, bool brief);
-/* "✗ trial 1  lr=0.01  exit status 1" */
-void hy_say_failure(struct hy_line *l, const Hy__TrialView *t);
+/* "✗ trial 1  lr=0.01  exit status 1", or of a training "✗ rank 1 on a ended with exit status 1" */
+void hy_say_failure(struct hy_line *l, const Hy__Update *u, const Hy__TrialView *t);
+
+/* What a run consists of: trials, or the ranks of a training, which count from 0. */
+const char *hy_noun(uint32_t ranks);
+uint64_t hy_called(uint32_t ranks, uint64_t number);
 
 /* Why the run ended so; NULL when there is nothing to say. */
 const char *hy_end_reason(const Hy__Update *u);

@@ -3,17 +3,20 @@
 
 #include "base/text.h"
 #include "cli/board.h"
+#include "cli/phrases.h"
 #include "cli/teller.h"
 
 /* "run 3 digits: 100 trials, 2 slots, seed 7, logs in …" */
-static void begin(const struct hy_teller *s, const Hy__Update *u, struct hy_out *out)
+void hy_plain_begin(const struct hy_teller *s, const Hy__Update *u, struct hy_out *out)
 {
     hy_outf(out, "run %lld", (long long)u->run);
     if (u->name[0]) {
         hy_out_str(out, " ");
         hy_out_value(out, u->name);
     }
-    if (u->total >= 0)
+    if (u->ranks)
+        hy_outf(out, ": %u rank%s", u->ranks, u->ranks == 1 ? "" : "s");
+    else if (u->total >= 0)
         hy_outf(out, ": %lld trial%s", (long long)u->total, u->total == 1 ? "" : "s");
     else
         hy_out_str(out, ": trials without end");
@@ -27,7 +30,10 @@ static void trial(struct hy_teller *s, const Hy__Update *u, const Hy__TrialView 
 {
     char text[40];
 
-    hy_outf(out, "[%llu", (unsigned long long)++s->ended);
+    s->ended++;
+    if (u->ranks)
+        return; /* they end together, and the end tells how */
+    hy_outf(out, "[%llu", (unsigned long long)s->ended);
     if (u->total >= 0)
         hy_outf(out, "/%lld", (long long)u->total);
     hy_out_str(out, "] ");
@@ -55,6 +61,7 @@ static void some(struct hy_out *out, const char *before, uint64_t n, const char 
 /* "run 3 done: 98 done, 2 failed in 4m05s; best accuracy=0.93 in trial 7 (lr=0.001)" */
 static void end(const Hy__Update *u, struct hy_out *out)
 {
+    const char *reason = hy_end_reason(u);
     char text[40];
 
     hy_outf(out, "run %lld ", (long long)u->run);
@@ -66,13 +73,14 @@ static void end(const Hy__Update *u, struct hy_out *out)
     if (u->best && u->metric[0]) {
         hy_out_str(out, "; best ");
         hy_out_value(out, u->metric);
-        hy_outf(out, "=%s in trial %llu", hy_format_double(u->best->value, text, sizeof text),
-                (unsigned long long)u->best->number);
-        hy_out_params(out, HY_PLAIN, " (", u->best->params, ")");
+        hy_outf(out, "=%s in %s %llu", hy_format_double(u->best->value, text, sizeof text), hy_noun(u->ranks),
+                (unsigned long long)hy_called(u->ranks, u->best->number));
+        if (!u->ranks)
+            hy_out_params(out, HY_PLAIN, " (", u->best->params, ")");
     }
     hy_out_str(out, "\n");
-    if (u->message[0] && strcmp(u->message, u->state) != 0) {
-        hy_out_value(out, u->message);
+    if (reason) {
+        hy_out_value(out, reason);
         hy_out_str(out, "\n");
     }
     hy_out_str(out, "logs in ");
@@ -91,9 +99,6 @@ void hy_plain_note(const char *text, struct hy_out *out)
 
 void hy_plain_update(struct hy_teller *s, const Hy__Update *u, struct hy_out *out)
 {
-    if (!s->begun)
-        begin(s, u, out);
-    s->begun = true;
     if (hy_teller_new_tensorboard(s, u)) {
         hy_out_str(out, "tensorboard ");
         hy_out_value(out, u->tensorboard);

@@ -13,6 +13,7 @@
 #include "cli/runs.h"
 #include "cli/signals.h"
 #include "cli/spec.h"
+#include "cli/start.h"
 #include "cli/tensorboard.h"
 #include "cli/watch.h"
 #include "driver/driver.h"
@@ -52,25 +53,36 @@ static void say_before(const struct hy_args *args, const Hy__RunSpec *spec)
         return;
 }
 
-static int start(const struct hy_args *args, const char *project, int64_t *ret_run, struct hy_err *err)
+int hy_run_prepare(const struct hy_args *args, const char *project, Hy__RunSpec *spec, struct hy_err *err)
 {
-    hy_cleanup_spec Hy__RunSpec *spec = NULL;
-    int rc = hy_spec_new(args, &spec, err);
-
-    if (rc < 0)
-        return rc;
     if (!hy_args_has(args, "seed"))
         spec->seed = random_seed();
-    rc = hy_spec_surroundings(spec, project, err);
-    if (rc < 0)
-        return rc;
-    say_before(args, spec);
+    return hy_spec_surroundings(spec, project, err);
+}
+
+int hy_run_launch(const Hy__RunSpec *spec, int64_t *ret_run, struct hy_err *err)
+{
+    int rc;
+
     /* From here on a Ctrl-C must not leave a run behind that nobody knows of. */
     hy_signals_open();
     rc = hy_driver_launch(spec, ret_run, err);
     if (rc == -EINVAL)
         err->code = -ECANCELED; /* what was asked for could be; it did not work */
     return rc;
+}
+
+static int start(const struct hy_args *args, const char *project, int64_t *ret_run, struct hy_err *err)
+{
+    hy_cleanup_spec Hy__RunSpec *spec = NULL;
+    int rc = hy_spec_new(args, &spec, err);
+
+    if (rc == 0)
+        rc = hy_run_prepare(args, project, spec, err);
+    if (rc < 0)
+        return rc;
+    say_before(args, spec);
+    return hy_run_launch(spec, ret_run, err);
 }
 
 int hy_form_asked(const struct hy_args *args, enum hy_form *ret, struct hy_err *err)
@@ -83,7 +95,8 @@ int hy_form_asked(const struct hy_args *args, enum hy_form *ret, struct hy_err *
     return 0;
 }
 
-int hy_run_begun(const struct hy_args *args, const char *project, int64_t run, enum hy_form form)
+int hy_run_begun(const struct hy_args *args, const char *project, int64_t run, int64_t since_ms,
+                 enum hy_form form)
 {
     struct hy_beside beside = {.complaints = -1};
     bool detach = hy_args_has(args, "detach");
@@ -94,7 +107,12 @@ int hy_run_begun(const struct hy_args *args, const char *project, int64_t run, e
         hy_complain(args->command->name, &err);
     if (detach)
         return hy_say_detached(run, form == HY_FORM_JSON, beside.address) < 0 ? HY_EXIT_FAILED : HY_EXIT_OK;
-    return hy_watch(project, run, &(struct hy_watching){args->command->name, form, beside.complaints});
+    return hy_watch(project, run,
+                    &(struct hy_watching){.what = args->command->name,
+                                          .form = form,
+                                          .aside = beside.complaints,
+                                          .all_ranks = hy_args_has(args, "verbose"),
+                                          .since_ms = since_ms});
 }
 
 int hy_cmd_run(const struct hy_args *args)
@@ -102,13 +120,13 @@ int hy_cmd_run(const struct hy_args *args)
     struct hy_err err = {0};
     hy_cleanup_free char *project = hy_project(args, &err);
     enum hy_form form;
-    int64_t run;
+    int64_t run, since_ms = hy_clock_wall_ms();
 
     if (!project || hy_form_asked(args, &form, &err) < 0)
         return hy_cmd_failed(args, &err);
     if (start(args, project, &run, &err) < 0)
         return hy_cmd_failed(args, &err);
-    return hy_run_begun(args, project, run, form);
+    return hy_run_begun(args, project, run, since_ms, form);
 }
 
 int hy_cmd_attach(const struct hy_args *args)
@@ -128,5 +146,5 @@ int hy_cmd_attach(const struct hy_args *args)
     hy_store_close(store);
     if (rc < 0)
         return hy_cmd_failed(args, &err);
-    return hy_watch(project, run, &(struct hy_watching){"attach", form, -1});
+    return hy_watch(project, run, &(struct hy_watching){.what = "attach", .form = form, .aside = -1});
 }

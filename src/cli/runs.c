@@ -175,6 +175,7 @@ static int fill_update(struct hy_store *s, const struct hy_runinfo *r, Hy__Updat
     if (rc < 0)
         return hy_err_set(err, -ENOMEM, "out of memory");
     u->maximize = r->row.maximize;
+    u->ranks = (uint32_t)r->row.ranks;
     u->total = r->row.total;
     u->done = (uint64_t)r->counts.done;
     u->failed = (uint64_t)r->counts.failed;

@@ -139,10 +139,14 @@ int hy_screen_draw(struct hy_screen *s, struct hy_out *frame)
 
 int hy_screen_above(struct hy_screen *s, struct hy_out *lines)
 {
-    int rc = compose_and_write(s, lines, "", "\n");
+    hy_cleanup_out struct hy_out nothing = {0};
+    const char *text = lines->rc < 0 ? NULL : hy_buf_cstr(&lines->buf);
 
-    s->rows = 0; /* they stay: the next frame begins below them */
-    return rc;
+    hy_out_init(&nothing, &(struct hy_style){0});
+    if (!text)
+        return lines->rc < 0 ? lines->rc : -ENOMEM;
+    /* The frame goes, they stay; the next frame begins below them. */
+    return compose_and_write(s, &nothing, "", text);
 }
 
 void hy_screen_close(struct hy_screen *s)

@@ -32,7 +32,7 @@ void hy_screen_close(struct hy_screen *s);
 /* Draws the lines in `frame` over the last ones. Nothing while another process
  * has the terminal. 0 or -Exxx. */
 int hy_screen_draw(struct hy_screen *s, struct hy_out *frame);
-/* Puts lines above the frame that stay there. Draw again after it. */
+/* Puts lines above the frame that stay there, however many. Draw again after it. */
 int hy_screen_above(struct hy_screen *s, struct hy_out *lines);
 /* One key, or 0 when none was hit. */
 int hy_screen_key(struct hy_screen *s);

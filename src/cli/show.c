@@ -13,6 +13,7 @@
 #include "cli/commands.h"
 #include "cli/describe.h"
 #include "cli/js.h"
+#include "cli/phrases.h"
 #include "cli/proto.h"
 #include "cli/runs.h"
 #include "cli/trials.h"
@@ -95,6 +96,20 @@ static void dim_words(struct hy_out *out, const char *text)
     hy_out_str(out, "  ");
 }
 
+/* "4 ranks, 2 to 8  on a:2, b:2  " */
+static void ranks_words(struct hy_out *out, const struct hy_run_row *row, const Hy__RunSpec *spec)
+{
+    hy_outf(out, "%lld rank%s", (long long)row->ranks, row->ranks == 1 ? "" : "s");
+    if (spec && spec->ranks_max)
+        hy_outf(out, ", elastic from %u to %u", spec->ranks_min, spec->ranks_max);
+    for (size_t i = 0; spec && i < spec->n_hosts; i++) {
+        hy_out_str(out, i ? ", " : "  on ");
+        hy_out_value(out, spec->hosts[i]->host);
+        hy_outf(out, ":%u", spec->hosts[i]->slots);
+    }
+    hy_out_str(out, "  ");
+}
+
 /* "random 50  lr=log:1e-5..1e-1  layers=1..4  max accuracy  seed 7" */
 static void search_fact(struct showing *s)
 {
@@ -102,15 +117,17 @@ static void search_fact(struct showing *s)
     const struct hy_run_row *row = &s->info.row;
     struct hy_out *out = &s->out;
 
-    label(out, "search");
-    if (spec && spec->kind == HY__RUN_SPEC__KIND__RANDOM)
+    label(out, row->ranks ? "training" : "search");
+    if (row->ranks)
+        ranks_words(out, row, spec);
+    else if (spec && spec->kind == HY__RUN_SPEC__KIND__RANDOM)
         hy_outf(out, "random %llu  ", (unsigned long long)spec->samples);
     else if (spec && spec->kind == HY__RUN_SPEC__KIND__EVOLVE)
         hy_outf(out, "evolve, population %u, generations %u%s  ", spec->population, spec->generations,
                 spec->asynchronous ? ", async" : "");
     else if (spec && spec->n_dims)
         hy_out_str(out, spec->kind == HY__RUN_SPEC__KIND__PAIRED ? "paired  " : "grid  ");
-    for (size_t i = 0; spec && i < spec->n_dims; i++)
+    for (size_t i = 0; spec && !row->ranks && i < spec->n_dims; i++)
         dim_words(out, spec->dims[i]->text);
     if (row->metric) {
         hy_out_str(out, row->maximize ? "max " : "min ");
@@ -120,28 +137,37 @@ static void search_fact(struct showing *s)
     hy_outf(out, "seed %lld\n", (long long)row->seed);
 }
 
+/* Two blanks between those there are. */
+static void limit(struct hy_out *out, bool *some, const char *name, const char *value)
+{
+    hy_outf(out, "%s%s %s", *some ? "  " : "", name, value);
+    *some = true;
+}
+
 static void limits_fact(struct showing *s)
 {
     const Hy__RunSpec *spec = s->info.spec;
+    uint32_t parallel =
+        spec && !s->info.row.ranks ? spec->parallel : 0; /* of a training it says nothing new */
+    bool some = false;
     char text[40];
 
-    if (!spec || !(spec->parallel || spec->memory || spec->timeout_ms || spec->retries || spec->gpus_said))
+    if (!spec || !(parallel || spec->memory || spec->timeout_ms || spec->retries || spec->gpus_said))
         return;
     label(&s->out, "limits");
-    if (spec->parallel)
-        hy_outf(&s->out, "parallel %u", spec->parallel);
+    snprintf(text, sizeof text, "%u", parallel);
+    if (parallel)
+        limit(&s->out, &some, "parallel", text);
     if (spec->memory)
-        hy_outf(&s->out, "%smemory %s", spec->parallel ? "  " : "",
-                hy_format_size(spec->memory, text, sizeof text));
+        limit(&s->out, &some, "memory", hy_format_size(spec->memory, text, sizeof text));
     if (spec->timeout_ms)
-        hy_outf(&s->out, "%stimeout %s", spec->parallel || spec->memory ? "  " : "",
-                hy_format_duration(spec->timeout_ms, text, sizeof text));
+        limit(&s->out, &some, "timeout", hy_format_duration(spec->timeout_ms, text, sizeof text));
+    snprintf(text, sizeof text, "%u", spec->retries);
     if (spec->retries)
-        hy_outf(&s->out, "%sretries %u", spec->parallel || spec->memory || spec->timeout_ms ? "  " : "",
-                spec->retries);
+        limit(&s->out, &some, "retries", text);
+    snprintf(text, sizeof text, "%g", spec->gpu_share / 1000.0);
     if (spec->gpus_said)
-        hy_outf(&s->out, "%sgpus %g",
-                spec->parallel || spec->memory || spec->timeout_ms || spec->retries ? "  " : "", spec->gpu_share / 1000.0);
+        limit(&s->out, &some, "gpus", text);
     hy_out_str(&s->out, "\n");
 }
 
@@ -150,7 +176,7 @@ static void counts_fact(struct showing *s)
     const struct hy_run_counts *c = &s->info.counts;
     struct hy_out *out = &s->out;
 
-    label(out, "trials");
+    label(out, s->info.row.ranks ? "ranks" : "trials");
     if (s->info.row.total >= 0)
         hy_outf(out, "%lld:", (long long)s->info.row.total);
     hy_outf(out, " %lld done", (long long)c->done);
@@ -222,7 +248,8 @@ static int attempts(struct showing *s, struct hy_err *err)
 
         if (strcmp(t->state, "failed") != 0 || t->attempt < 2)
             continue;
-        hy_outf(&s->out, "  trial %llu\n", (unsigned long long)t->number);
+        hy_outf(&s->out, "  %s %llu\n", hy_noun((uint32_t)s->info.row.ranks),
+                (unsigned long long)hy_called((uint32_t)s->info.row.ranks, t->number));
         rc = hy_store_attempt_each(s->store, s->info.row.id, (int64_t)t->number, on_attempt, &s->out, err);
     }
     return rc;
@@ -230,8 +257,10 @@ static int attempts(struct showing *s, struct hy_err *err)
 
 static int flush_page(struct showing *s, struct hy_err *err)
 {
-    struct hy_trials_look look = {
-        .metric = s->info.row.metric, .best = (uint64_t)s->info.counts.best_trial, .titles = true};
+    struct hy_trials_look look = {.metric = s->info.row.metric,
+                                  .best = (uint64_t)s->info.counts.best_trial,
+                                  .titles = true,
+                                  .ranks = s->info.row.ranks > 0};
     int rc = 0;
 
     if (s->page_count) {
@@ -377,8 +406,9 @@ static int open_showing(struct showing *s, const struct hy_args *args, struct hy
     if (rc == 0)
         rc = hy_runinfo_find(s->store, hy_args_word(args, 0), &s->info, err);
     if (rc == 0)
-        s->order =
-            s->info.row.metric && !hy_args_has(args, "by-number") ? HY_TRIALS_BY_VALUE : HY_TRIALS_BY_NUMBER;
+        s->order = s->info.row.metric && !s->info.row.ranks && !hy_args_has(args, "by-number")
+                       ? HY_TRIALS_BY_VALUE
+                       : HY_TRIALS_BY_NUMBER;
     return rc;
 }
 
@@ -414,8 +444,11 @@ static int on_best(void *arg, const struct hy_trial_row *row)
     hy_out_value(&s->out, s->info.row.metric);
     hy_outf(&s->out, "=%s", hy_format_double(row->value, text, sizeof text));
     hy_out_tint_off(&s->out, HY_GREEN);
-    hy_outf(&s->out, "  trial %lld of run %lld\n", (long long)row->number, (long long)s->info.row.id);
-    fact_take(&s->out, "params", hy_json_params(row->params, false));
+    hy_outf(&s->out, "  %s %llu of run %lld\n", hy_noun((uint32_t)s->info.row.ranks),
+            (unsigned long long)hy_called((uint32_t)s->info.row.ranks, (uint64_t)row->number),
+            (long long)s->info.row.id);
+    if (!s->info.row.ranks)
+        fact_take(&s->out, "params", hy_json_params(row->params, false));
     fact_take(&s->out, "logs", hy_asprintf("%s/%s", s->info.row.logdir, row->dir));
     if (s->info.row.state == HY_RUN_RUNNING)
         hy_outf(&s->out, "  so far: the run is %s\n", s->info.alive ? "still running" : "interrupted");

@@ -8,113 +8,19 @@
 #include <unistd.h>
 
 #include "base/buf.h"
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "cli/facts.h"
 #include "cli/proto.h"
+#include "cli/specparts.h"
 #include "driver/driver.h"
 #include "search/search.h"
 
-#define PATIENCE_MS 2000 /* for git and python3 together */
 #define NAME_MAX_BYTES 100
 #define GPUS_MAX 64 /* on one machine, as the schedule has it */
 #define FUNCTION_MAX (48u * 1024 * 1024)
 #define VALUES_MAX (8u * 1024 * 1024) /* all parameters', so that they fit into the driver's SPEC_MAX */
 #define PARAMS_MAX (120 << 10)        /* one trial's: Linux has room for 128 KB in HOPYARD_PARAMS */
-
-static int no_memory(struct hy_err *err)
-{
-    return hy_err_set(err, -ENOMEM, "out of memory");
-}
-
-/* ---- lists of the message -------------------------------------------------------- */
-
-/* Replaces a text of the message. Takes `value`, which may be NULL (out of memory). */
-static int take_text(char **field, char *value, struct hy_err *err)
-{
-    if (!value)
-        return no_memory(err);
-    if (*field != protobuf_c_empty_string)
-        free(*field);
-    *field = value;
-    return 0;
-}
-
-/* Appends to a list of the message, one entry at a time: they are short. Takes `entry`. */
-static int take_entry(void ***list, size_t *count, void *entry, struct hy_err *err)
-{
-    void **grown = entry ? hy_reallocarray(*list, *count + 1, sizeof *grown) : NULL;
-
-    if (!grown)
-        return no_memory(err);
-    *list = grown;
-    grown[(*count)++] = entry;
-    return 0;
-}
-
-static int add_text(char ***list, size_t *count, const char *text, struct hy_err *err)
-{
-    char *copy = hy_strdup(text);
-    int rc = take_entry((void ***)list, count, copy, err);
-
-    if (rc < 0)
-        free(copy);
-    return rc;
-}
-
-static int add_texts(char ***list, size_t *ret_count, char *const *texts, size_t count, struct hy_err *err)
-{
-    *list = hy_calloc(count, sizeof **list);
-    if (!*list)
-        return no_memory(err);
-    for (size_t i = 0; i < count; i++) {
-        (*list)[i] = hy_strdup(texts[i]);
-        if (!(*list)[i])
-            return no_memory(err);
-        *ret_count = i + 1;
-    }
-    return 0;
-}
-
-/* Takes `text`, which may be NULL (out of memory). */
-static int add_dim(Hy__RunSpec *spec, char *text, struct hy_err *err)
-{
-    Hy__Dim *dim = hy_malloc(sizeof *dim);
-    int rc;
-
-    if (!dim) {
-        free(text);
-        return no_memory(err);
-    }
-    hy__dim__init(dim);
-    rc = take_text(&dim->text, text, err);
-    if (rc == 0)
-        rc = take_entry((void ***)&spec->dims, &spec->n_dims, dim, err);
-    if (rc < 0)
-        hy__dim__free_unpacked(dim, &hy_proto_memory);
-    return rc;
-}
-
-static int add_host(Hy__RunSpec *spec, char *name, uint32_t slots, struct hy_err *err)
-{
-    Hy__HostSpec *host = hy_malloc(sizeof *host);
-    int rc;
-
-    if (!host) {
-        free(name);
-        return no_memory(err);
-    }
-    hy__host_spec__init(host);
-    host->slots = slots;
-    rc = take_text(&host->host, name, err);
-    if (rc == 0)
-        rc = take_entry((void ***)&spec->hosts, &spec->n_hosts, host, err);
-    if (rc < 0)
-        hy__host_spec__free_unpacked(host, &hy_proto_memory);
-    return rc;
-}
 
 void hy_spec_free(Hy__RunSpec *spec)
 {
@@ -144,8 +50,8 @@ static int number(const struct hy_args *args, const char *name, uint64_t least, 
     return 0;
 }
 
-static int number32(const struct hy_args *args, const char *name, uint32_t least, uint32_t most,
-                    uint32_t *ret, struct hy_err *err)
+int hy_spec_number(const struct hy_args *args, const char *name, uint32_t least, uint32_t most, uint32_t *ret,
+                   struct hy_err *err)
 {
     uint64_t value = *ret;
     int rc = number(args, name, least, most, &value, err);
@@ -190,10 +96,10 @@ static int gpus(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *er
 static int limits(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
 {
     const char *memory = hy_args_get(args, "memory"), *timeout = hy_args_get(args, "timeout");
-    int rc = number32(args, "parallel", 1, 1u << 20, &spec->parallel, err);
+    int rc = hy_spec_number(args, "parallel", 1, 1u << 20, &spec->parallel, err);
 
     if (rc == 0)
-        rc = number32(args, "retries", 0, 1000, &spec->retries, err);
+        rc = hy_spec_number(args, "retries", 0, 1000, &spec->retries, err);
     if (rc == 0)
         rc = number(args, "seed", 0, INT64_MAX, &spec->seed, err);
     if (rc == 0)
@@ -239,7 +145,7 @@ static int check_mix(const struct hy_args *args, struct hy_err *err)
     return 0;
 }
 
-static int metric(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+int hy_spec_metric(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
 {
     const char *max = hy_args_get(args, "max"), *min = hy_args_get(args, "min");
 
@@ -250,7 +156,7 @@ static int metric(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *
     if (!max && !min)
         return 0;
     spec->maximize = max != NULL;
-    return take_text(&spec->metric, hy_strdup(max ? max : min), err);
+    return hy_text_take(&spec->metric, hy_strdup(max ? max : min), err);
 }
 
 static int strategy(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
@@ -261,7 +167,7 @@ static int strategy(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err
     if (!text)
         return 0;
     if (strcmp(text, "best1bin") == 0 || strcmp(text, "rand1bin") == 0)
-        return take_text(&spec->strategy, hy_strdup(text), err);
+        return hy_text_take(&spec->strategy, hy_strdup(text), err);
     hy_guess_init(&guess, text);
     hy_guess_offer(&guess, "best1bin");
     hy_guess_offer(&guess, "rand1bin");
@@ -278,9 +184,9 @@ static int evolution(const struct hy_args *args, Hy__RunSpec *spec, struct hy_er
     spec->asynchronous = hy_args_has(args, "async");
     if (!hy_args_has(args, "generations"))
         return hy_err_set(err, -EINVAL, "--evolve needs --generations N (0: until it is stopped)");
-    rc = number32(args, "generations", 0, UINT32_MAX, &spec->generations, err);
+    rc = hy_spec_number(args, "generations", 0, UINT32_MAX, &spec->generations, err);
     if (rc == 0)
-        rc = number32(args, "population", 1, 1u << 20, &spec->population, err);
+        rc = hy_spec_number(args, "population", 1, 1u << 20, &spec->population, err);
     return rc < 0 ? rc : strategy(args, spec, err);
 }
 
@@ -289,7 +195,7 @@ static int read_values(const char *file, struct hy_buf *ret, struct hy_err *err)
     int rc = hy_file_read(file, ret);
 
     if (rc == -ENOMEM)
-        return no_memory(err);
+        return hy_no_memory(err);
     if (rc == -ENOBUFS)
         return hy_err_set(err, -EINVAL, "the values of all parameters may have %u MB; '%s' has more",
                           VALUES_MAX >> 20, file);
@@ -336,7 +242,7 @@ static int add_file(Hy__RunSpec *spec, const char *text, const char *file, struc
         from++;
     while (from < to && is_blank(to[-1]))
         to--;
-    return add_dim(spec, hy_asprintf("%.*s=%.*s", name, text, (int)(to - from), (const char *)from), err);
+    return hy_dim_take(spec, hy_asprintf("%.*s=%.*s", name, text, (int)(to - from), (const char *)from), err);
 }
 
 static int dimension(Hy__RunSpec *spec, const char *text, struct hy_err *err)
@@ -345,7 +251,7 @@ static int dimension(Hy__RunSpec *spec, const char *text, struct hy_err *err)
 
     if (equals && equals[1] == '@')
         return add_file(spec, text, equals + 2, err);
-    return add_dim(spec, hy_strdup(text), err);
+    return hy_dim_take(spec, hy_strdup(text), err);
 }
 
 static int search(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
@@ -355,7 +261,7 @@ static int search(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *
     int rc = check_mix(args, err);
 
     if (rc == 0)
-        rc = metric(args, spec, err);
+        rc = hy_spec_metric(args, spec, err);
     if (rc == 0)
         rc = fraction(args, "mutation", 2, &spec->mutation, err);
     if (rc == 0)
@@ -393,7 +299,7 @@ static int check_names(const Hy__RunSpec *spec, const struct hy_space *space, st
     hy_cleanup_free char **argv = hy_calloc(spec->n_argv + 1, sizeof *argv);
 
     if (!names || !argv)
-        return no_memory(err);
+        return hy_no_memory(err);
     for (size_t i = 0; i < space->count; i++)
         names[i] = space->dims[i].name;
     memcpy(argv, spec->argv, spec->n_argv * sizeof *argv);
@@ -453,10 +359,11 @@ static int command(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err 
     while (args->rest && args->rest[n])
         n++;
     if (n == 0)
-        return hy_err_set(err, -EINVAL,
-                          "there is no command; put it behind --, as in: hopyard run --grid lr=0.1,0.01 -- "
-                          "./train --lr {lr}");
-    return add_texts(&spec->argv, &spec->n_argv, args->rest, n, err);
+        return hy_err_set(err, -EINVAL, "there is no command; put it %s",
+                          args->command->bare_rest
+                              ? "behind the options, as in: hopyard train -np 4 python train.py"
+                              : "behind --, as in: hopyard run --grid lr=0.1,0.01 -- ./train --lr {lr}");
+    return hy_texts_copy(&spec->argv, &spec->n_argv, args->rest, n, err);
 }
 
 static bool is_printable(const char *text)
@@ -487,9 +394,9 @@ static int name_and_place(const struct hy_args *args, Hy__RunSpec *spec, struct 
         return hy_err_set(err, -EINVAL, "--listen takes [ADDRESS:]PORT, as in 0.0.0.0:4711, not '%s'",
                           listen);
     if (name)
-        rc = take_text(&spec->name, hy_strdup(name), err);
+        rc = hy_text_take(&spec->name, hy_strdup(name), err);
     if (rc == 0 && listen)
-        rc = take_text(&spec->listen, hy_strdup(listen), err);
+        rc = hy_text_take(&spec->listen, hy_strdup(listen), err);
     return rc < 0 || !hosts ? rc : hy_spec_hosts(spec, hosts, err);
 }
 
@@ -520,7 +427,7 @@ static int take_function(const char *name, Hy__RunSpec *spec, struct hy_err *err
         return rc;
     spec->function.data = hy_malloc(bytes.len);
     if (!spec->function.data)
-        return no_memory(err);
+        return hy_no_memory(err);
     memcpy(spec->function.data, hy_buf_bytes(&bytes), bytes.len);
     spec->function.len = bytes.len;
     return 0;
@@ -540,10 +447,21 @@ static int function(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err
 
     spec->metric_optional = hy_args_has(args, "metric-optional");
     if (rc == 0 && title)
-        rc = take_text(&spec->title, hy_strdup(title), err);
+        rc = hy_text_take(&spec->title, hy_strdup(title), err);
     if (rc == 0 && app_id && !is_app_id(app_id))
         return hy_err_set(err, -EINVAL, "--app-id names a folder; '%s' cannot be one", app_id);
-    return rc == 0 && app_id ? take_text(&spec->app_id, hy_strdup(app_id), err) : rc;
+    return rc == 0 && app_id ? hy_text_take(&spec->app_id, hy_strdup(app_id), err) : rc;
+}
+
+int hy_spec_common(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    int rc = limits(args, spec, err);
+
+    if (rc == 0)
+        rc = name_and_place(args, spec, err);
+    if (rc == 0)
+        rc = command(args, spec, err);
+    return rc == 0 ? function(args, spec, err) : rc;
 }
 
 int hy_spec_new(const struct hy_args *args, Hy__RunSpec **ret, struct hy_err *err)
@@ -552,17 +470,11 @@ int hy_spec_new(const struct hy_args *args, Hy__RunSpec **ret, struct hy_err *er
     int rc;
 
     if (!spec)
-        return no_memory(err);
+        return hy_no_memory(err);
     hy__run_spec__init(spec);
     rc = search(args, spec, err);
     if (rc == 0)
-        rc = limits(args, spec, err);
-    if (rc == 0)
-        rc = name_and_place(args, spec, err);
-    if (rc == 0)
-        rc = command(args, spec, err);
-    if (rc == 0)
-        rc = function(args, spec, err);
+        rc = hy_spec_common(args, spec, err);
     if (rc == 0)
         rc = check_space(spec, err);
     if (rc < 0)
@@ -584,104 +496,4 @@ const char *hy_spec_unused(const Hy__RunSpec *spec)
             return text;
     }
     return NULL;
-}
-
-/* ---- hosts -------------------------------------------------------------------------------- */
-
-/* One entry: "a", "user@a:4", "[fe80::1]:2". */
-static int one_host(Hy__RunSpec *spec, const char *text, size_t n, struct hy_err *err)
-{
-    const char *close = memchr(text, ']', n), *from = close ? close : text;
-    const char *colon = memchr(from, ':', n - (size_t)(from - text));
-    size_t host = colon ? (size_t)(colon - text) : n;
-    hy_cleanup_free char *whole = hy_strndup(text, n);
-    uint64_t slots = 1;
-    char *name;
-
-    if (!whole)
-        return no_memory(err);
-    if (host == 0 || *text == '-' || strcspn(whole, " \t\r\n'\"\\") != n ||
-        (close && !memchr(text, '[', host)))
-        return hy_err_set(err, -EINVAL, "--hosts takes HOST[:SLOTS],…, as in a:4,b:2; '%s' is no host",
-                          whole);
-    if (colon && strchr(whole + host + 1, ':'))
-        return hy_err_set(err, -EINVAL, "--hosts: put an IPv6 address in brackets, as in [%s]:2", whole);
-    if ((close && close + 1 < text + n && !colon) ||
-        (colon && (hy_parse_u64(whole + host + 1, &slots) < 0 || slots < 1 || slots > 65536)))
-        return hy_err_set(err, -EINVAL, "--hosts: the slots of '%s' must be a number from 1 to 65536", whole);
-    for (size_t i = 0; i < spec->n_hosts; i++)
-        if (strncmp(spec->hosts[i]->host, whole, host) == 0 && !spec->hosts[i]->host[host])
-            return hy_err_set(err, -EINVAL, "--hosts names %s twice; give it once, with all its slots",
-                              spec->hosts[i]->host);
-    name = hy_strndup(whole, host);
-    return name ? add_host(spec, name, (uint32_t)slots, err) : no_memory(err);
-}
-
-int hy_spec_hosts(Hy__RunSpec *spec, const char *text, struct hy_err *err)
-{
-    int rc = 0;
-
-    while (rc == 0) {
-        size_t n = strcspn(text, ",");
-
-        rc = one_host(spec, text, n, err);
-        if (!text[n])
-            break;
-        text += n + 1;
-    }
-    return rc;
-}
-
-/* ---- surroundings --------------------------------------------------------------------------- */
-
-/* Names of an outer trial's agent would lead ours astray. */
-static bool is_private(const char *entry)
-{
-    return strncmp(entry, "HOPYARD_", 8) == 0 && strncmp(entry, "HOPYARD_PROJECT=", 16) != 0 &&
-           strncmp(entry, "HOPYARD_LOG=", 12) != 0;
-}
-
-static int environment(Hy__RunSpec *spec, struct hy_err *err)
-{
-    int rc = 0;
-
-    for (char **entry = environ; *entry && rc == 0; entry++)
-        if (!is_private(*entry))
-            rc = add_text(&spec->env, &spec->n_env, *entry, err);
-    return rc;
-}
-
-/* Elsewhere, or with a placeholder in it, the program is the agent's to find. */
-static int program(const Hy__RunSpec *spec, char **ret_path, struct hy_err *err)
-{
-    int rc;
-
-    if (spec->n_hosts || spec->listen[0] || strchr(spec->argv[0], '{'))
-        return 0;
-    rc = hy_find_program(spec->argv[0], spec->cwd, getenv("PATH"), ret_path, err);
-    return rc == -ENOMEM ? rc : rc < 0 ? (err->code = -EINVAL) : 0;
-}
-
-int hy_spec_surroundings(Hy__RunSpec *spec, const char *project, struct hy_err *err)
-{
-    int64_t deadline = hy_clock_ms() + PATIENCE_MS;
-    hy_cleanup_free char *path = NULL;
-    char *cwd = getcwd(NULL, 0), *git;
-    int rc;
-
-    if (!cwd)
-        return hy_err_sys(err, -errno, "cannot find out which folder this is");
-    rc = take_text(&spec->cwd, cwd, err);
-    if (rc == 0)
-        rc = take_text(&spec->project, hy_strdup(project), err);
-    if (rc == 0)
-        rc = program(spec, &path, err);
-    if (rc == 0)
-        rc = environment(spec, err);
-    if (rc < 0)
-        return rc;
-    git = hy_git_commit(spec->cwd, deadline);
-    if (git)
-        take_text(&spec->git, git, err);
-    return take_text(&spec->versions, hy_versions(path, deadline), err);
 }

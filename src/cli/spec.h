@@ -19,11 +19,25 @@ void hy_spec_free(Hy__RunSpec *spec); /* NULL is fine */
 void hy_spec_free_at(Hy__RunSpec **spec);
 #define hy_cleanup_spec __attribute__((cleanup(hy_spec_free_at)))
 
+/*
+ * The same for `hopyard train …`: a run whose trials are the ranks of one
+ * training. What horovodrun's users have in their environment counts, too.
+ */
+int hy_spec_training(const struct hy_args *args, Hy__RunSpec **ret, struct hy_err *err);
+/* Changes how many ranks a training has (--scaling). */
+int hy_spec_set_ranks(Hy__RunSpec *spec, uint32_t ranks, struct hy_err *err);
+/* What the options want in the ranks' environment; after hy_spec_surroundings. */
+int hy_spec_training_environment(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err);
+
 /* Adds folder, environment, versions and commit; looks for the program. */
 int hy_spec_surroundings(Hy__RunSpec *spec, const char *project, struct hy_err *err);
 
 /* "a:4,user@b,[fe80::1]:2": appends to spec->hosts; a host without slots has one. */
 int hy_spec_hosts(Hy__RunSpec *spec, const char *text, struct hy_err *err);
+/* The same from a file: lines of "a slots=4", "a:4" or "a"; # begins a comment. */
+int hy_spec_hostfile(Hy__RunSpec *spec, const char *file, struct hy_err *err);
+/* How many slots they have together. */
+uint32_t hy_spec_slots(const Hy__RunSpec *spec);
 
 /* The first dimension that stands nowhere in the command as {name}, or NULL. */
 const char *hy_spec_unused(const Hy__RunSpec *spec);

@@ -34,6 +34,8 @@ static void head_line(struct hy_out *out, const Hy__Update *u, int64_t later_ms)
     struct hy_line l = hy_line_begin(out);
 
     hy_say_head(&l, u, later_ms);
+    if (u->ranks)
+        hy_say_counts(&l, u);
     hy_out_str(out, "\n");
 }
 
@@ -54,7 +56,7 @@ static int best_line(struct hy_out *out, const Hy__Update *u)
 {
     struct hy_line l = hy_line_begin(out);
 
-    if (!u->metric[0])
+    if (!u->metric[0] || (u->ranks && !u->best)) /* ranks have theirs in the table */
         return 0;
     hy_line_word(&l, HY_DIM, "best  ");
     if (u->best)
@@ -78,6 +80,18 @@ static int tensorboard_line(struct hy_out *out, const Hy__Update *u)
     return 1;
 }
 
+/* 1 when it wrote a line. */
+static int above_line(struct hy_out *out, const char *text)
+{
+    struct hy_line l = hy_line_begin(out);
+
+    if (!text || !*text)
+        return 0;
+    hy_line_word(&l, HY_PLAIN, text);
+    hy_out_str(out, "\n");
+    return 1;
+}
+
 int hy_board_table(struct hy_board *b, struct hy_out *out, int64_t now_ms, unsigned spin, const char *footer)
 {
     int64_t later = hy_board_later(b, now_ms);
@@ -85,10 +99,13 @@ int hy_board_table(struct hy_board *b, struct hy_out *out, int64_t now_ms, unsig
 
     if (footer)
         height--;
+    if (height >= 2)
+        height -= above_line(out, b->above);
     if (b->now && height >= 1) {
         head_line(out, b->now, later);
-        progress_line(out, b->now);
-        used = 2 + best_line(out, b->now);
+        if (!b->now->ranks)
+            progress_line(out, b->now);
+        used = 2 - (b->now->ranks > 0) + best_line(out, b->now);
         if (height > used)
             used += tensorboard_line(out, b->now);
         if (height >= used + 3) {
@@ -128,14 +145,46 @@ static void verdict(const struct hy_board *b, struct hy_out *out)
     }
 }
 
+/* Each line below the other, indented. */
+static void quoted(struct hy_out *out, const char *text)
+{
+    while (text && *text) {
+        size_t n = strcspn(text, "\n");
+
+        hy_out_str(out, "      ");
+        hy_out_tint_on(out, HY_DIM);
+        hy_out_bytes(out, text, n);
+        hy_out_tint_off(out, HY_DIM);
+        hy_out_str(out, "\n");
+        text += n + (text[n] == '\n');
+    }
+}
+
+int hy_board_culprit(const struct hy_board *b, const Hy__Update *u, struct hy_out *out)
+{
+    struct hy_line l;
+
+    if (!u->ranks || !b->failure_count)
+        return out->rc;
+    l = whole_line(out, "  ");
+    hy_say_failure(&l, u, b->failures[0]);
+    hy_out_str(out, "\n");
+    quoted(out, b->last_lines);
+    return out->rc;
+}
+
 static void failures(const struct hy_board *b, struct hy_out *out)
 {
     const Hy__Update *u = b->now;
 
+    if (u->ranks) {
+        hy_board_culprit(b, u, out);
+        return;
+    }
     for (size_t i = 0; i < b->failure_count; i++) {
         struct hy_line l = whole_line(out, "  ");
 
-        hy_say_failure(&l, b->failures[i]);
+        hy_say_failure(&l, u, b->failures[i]);
         hy_out_str(out, "\n");
     }
     if (b->failure_count && u->failed > b->failure_count)
@@ -147,12 +196,13 @@ static void more(const struct hy_board *b, struct hy_out *out)
 {
     const Hy__Update *u = b->now;
     uint64_t trial = b->failure_count ? b->failures[0]->number : u->best ? u->best->number : 1;
+    uint64_t called = hy_called(u->ranks, trial);
 
     hy_out_tint(out, HY_DIM, "  open  ");
     hy_outf(out, "hopyard tensorboard %lld\n", (long long)u->run);
     hy_out_tint(out, HY_DIM, "  more  ");
     hy_outf(out, "hopyard show %lld, hopyard logs %lld %llu", (long long)u->run, (long long)u->run,
-            (unsigned long long)trial);
+            (unsigned long long)called);
     if (strcmp(u->state, "done") != 0 || u->failed)
         hy_outf(out, ", hopyard resume %lld", (long long)u->run);
     hy_out_str(out, "\n");

@@ -20,6 +20,8 @@ struct hy_teller {
     char tensorboard[HY_TELLER_ADDRESS]; /* private: the address told last */
 };
 
+/* Appends the first line, unless it was told. 0 or -Exxx. */
+int hy_teller_begin(struct hy_teller *s, const Hy__Update *u, struct hy_out *out);
 /* Appends the lines for what is new in `u`. 0 or -Exxx. */
 int hy_teller_update(struct hy_teller *s, const Hy__Update *u, struct hy_out *out);
 /* Leaving a run that goes on; `tensorboard` is the address of one that shows it, or "". */
@@ -32,6 +34,8 @@ size_t hy_teller_skip(struct hy_teller *s, size_t count);
 /* Is the update's TensorBoard one that was not told of? From now on it was. */
 bool hy_teller_new_tensorboard(struct hy_teller *s, const Hy__Update *u);
 /* The two ways of telling. */
+void hy_plain_begin(const struct hy_teller *s, const Hy__Update *u, struct hy_out *out);
+void hy_json_begin(const struct hy_teller *s, const Hy__Update *u, struct hy_out *out);
 void hy_plain_update(struct hy_teller *s, const Hy__Update *u, struct hy_out *out);
 void hy_json_update(struct hy_teller *s, const Hy__Update *u, struct hy_out *out);
 void hy_plain_note(const char *text, struct hy_out *out);

@@ -129,12 +129,12 @@ static void add_columns(struct hy_grid *g, const struct shape *s)
     const char *name;
     json_t *value;
 
-    hy_grid_column(g, "#", HY_GRID_RIGHT, 0);
+    hy_grid_column(g, s->look->ranks ? "rank" : "#", HY_GRID_RIGHT, 0);
     hy_grid_column(g, "state", 0, 0);
     if (s->names)
         json_object_foreach(s->names, name, value)
             hy_grid_column(g, name, HY_GRID_FLEX | (json_is_number(value) ? HY_GRID_RIGHT : 0), 0);
-    else
+    else if (!s->look->ranks)
         hy_grid_column(g, "parameters", HY_GRID_FLEX, 0);
     if (s->metric)
         hy_grid_column(g, s->look->metric, HY_GRID_RIGHT | HY_GRID_FLEX, 0);
@@ -153,6 +153,8 @@ static void add_params(struct hy_grid *g, const struct shape *s, const Hy__Trial
     const char *name;
     json_t *unused;
 
+    if (s->look->ranks)
+        return; /* the first column has it */
     if (!s->names) {
         hy_cleanup_free char *text = hy_json_params(t->params, false);
 
@@ -184,7 +186,7 @@ static void add_row(struct hy_grid *g, const struct shape *s, const struct hy_st
     unsigned spin = s->look->spin;
     char text[64], again[32] = "";
 
-    hy_grid_cellf(g, HY_DIM, "%llu", (unsigned long long)t->number);
+    hy_grid_cellf(g, HY_DIM, "%llu", (unsigned long long)t->number - s->look->ranks);
     hy_state_text(style, t->state, spin ? spin + (unsigned)t->number * 3 : 0, text, sizeof text);
     hy_grid_cell(g, hy_state_tint(t->state), text);
     add_params(g, s, t);
@@ -226,7 +228,7 @@ int hy_trials_render(struct hy_out *out, const Hy__TrialView *const *trials, siz
 
     find_shape(&s, trials, count);
     /* In a pipe the names stay with the values, for those who search for them. */
-    s.names = out->style.terminal && params && params <= PARAM_COLUMNS ? names : NULL;
+    s.names = out->style.terminal && !look->ranks && params && params <= PARAM_COLUMNS ? names : NULL;
     g = fill(&s, &out->style, trials, count);
     /* A column of its own for each is read best, but takes more room. */
     if (g && s.names && out->style.width && hy_grid_width(g, EASY) > out->style.width) {

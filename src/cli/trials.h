@@ -23,6 +23,7 @@ struct hy_trials_look {
     int64_t later_ms;                /* how long ago the running trials' times were true */
     bool agents;                     /* a column for where they run */
     bool titles;
+    bool ranks; /* they are the ranks of a training */
 };
 
 /* Renders the trials as lines into `out`. 0 or -Exxx. */

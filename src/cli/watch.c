@@ -23,6 +23,7 @@
 #include "cli/proto.h"
 #include "cli/screen.h"
 #include "cli/signals.h"
+#include "cli/stream.h"
 #include "wire/wire.h"
 
 #define FRAME_MS 125
@@ -39,11 +40,15 @@ struct watch {
     int fd; /* to the driver */
     int signals;
     struct hy_buf rest, message;
-    struct hy_out out; /* standard output */
+    struct hy_out out; /* on its way to `words` */
+    int words;         /* standard output; of a training that has the ranks', and ours go to standard error */
     bool live;               /* in a terminal */
+    bool quiet;              /* nobody is told, nothing stays */
     bool html, html_due;     /* for a notebook; something is new */
     struct hy_teller teller; /* when neither */
     struct hy_board board;
+    struct hy_stream stream; /* of a training: what its ranks print */
+    int64_t looked_ms;
     int aside; /* complaints of a process beside us; -1: none (any more) */
     struct hy_buf aside_text;
     struct hy_screen screen; /* when live */
@@ -53,6 +58,12 @@ struct watch {
     bool over;
     int status;
 };
+
+/* Line by line, in a pipe or to a program. */
+static bool is_told(const struct watch *w)
+{
+    return !w->live && !w->html && !w->quiet;
+}
 
 /* ---- what is shown ------------------------------------------------------------ */
 
@@ -70,6 +81,7 @@ static void draw(struct watch *w)
     int64_t now = hy_clock_ms();
 
     hy_style_of(STDOUT_FILENO, &w->out.style);
+    w->board.above = hy_stream_current(&w->stream);
     if (hy_board_table(&w->board, &w->out, now, w->spin, footer(w)) == 0)
         hy_screen_draw(&w->screen, &w->out);
     hy_buf_clear(&w->out.buf);
@@ -114,9 +126,45 @@ static void give_up_telling(struct watch *w, int rc)
 static void deliver(struct watch *w, int rc)
 {
     if (rc == 0)
-        rc = hy_out_flush(&w->out, STDOUT_FILENO);
+        rc = hy_out_flush(&w->out, w->words);
     if (rc < 0 && !w->over)
         give_up_telling(w, rc);
+}
+
+/* ---- what ranks print ----------------------------------------------------------- */
+
+static void look(struct watch *w, bool last)
+{
+    int rc = hy_stream_show(&w->stream, last);
+
+    w->looked_ms = hy_clock_ms();
+    if (rc > 0)
+        w->drawn_ms = 0; /* the table comes back at once */
+    if (rc < 0 && !w->over)
+        give_up_telling(w, rc);
+}
+
+static int stream_open(struct watch *w, const struct hy_watching *how)
+{
+    uint32_t ranks = (uint32_t)w->info.row.ranks, most = w->info.spec ? w->info.spec->ranks_max : 0;
+    bool alone = w->live && !how->all_ranks;
+    int rc;
+
+    if (!ranks || w->html || w->quiet || w->teller.json)
+        return 0;
+    rc = hy_stream_init(&w->stream, w->info.row.logdir, alone ? 1 : ranks > most ? ranks : most);
+    if (rc == 0 && how->since_ms)
+        rc = hy_stream_since(&w->stream, how->since_ms);
+    else if (rc == 0 && w->live)
+        rc = hy_stream_near_end(&w->stream);
+    w->stream.above = w->live ? &w->screen : NULL;
+    w->stream.text = (struct hy_logtext){
+        .escape = w->live, .overwrite = w->live, .prefix = alone ? HY_LOG_LINES : HY_LOG_RANKED};
+    if (!w->live) {
+        w->words = STDERR_FILENO;
+        hy_style_of(STDERR_FILENO, &w->out.style);
+    }
+    return rc;
 }
 
 static void send_html(struct watch *w)
@@ -126,14 +174,29 @@ static void send_html(struct watch *w)
     deliver(w, hy_board_html(&w->board, &w->out, w->drawn_ms));
 }
 
+/* The rank that is to blame, before the last word. */
+static void blame(struct watch *w, const Hy__Update *u)
+{
+    if (!u->ranks || !u->failed || w->teller.json)
+        return;
+    hy_board_find_culprit(&w->board, w->store, &w->info);
+    deliver(w, hy_board_culprit(&w->board, u, &w->out));
+}
+
 /* Takes the update. */
 static void on_update(struct watch *w, Hy__Update *u)
 {
-    if (u->last)
-        leave(w, hy_exit_of(u, w->mood == STOPPING));
     for (size_t i = 0; w->live && i < u->n_notes; i++)
         note_above(w, u->notes[i]);
-    if (!w->live && !w->html)
+    if (is_told(w))
+        deliver(w, hy_teller_begin(&w->teller, u, &w->out));
+    if (u->last)
+        look(w, true);
+    if (u->last && is_told(w))
+        blame(w, u);
+    if (u->last)
+        leave(w, hy_exit_of(u, w->mood == STOPPING));
+    if (is_told(w))
         deliver(w, hy_teller_update(&w->teller, u, &w->out));
     w->html_due = w->html;
     hy_board_take(&w->board, u, hy_clock_ms());
@@ -150,7 +213,7 @@ static void on_complaint(struct watch *w, const char *line)
 
     if (w->live)
         note_above(w, text);
-    else if (!w->html)
+    else if (is_told(w))
         deliver(w, hy_teller_note(&w->teller, w->info.row.id, text, &w->out));
     else if ((text = hy_strdup(text)))
         hy_board_take_note(&w->board, (char *)text);
@@ -270,10 +333,15 @@ static void show_end(struct watch *w, struct hy_err *err)
         leave(w, HY_EXIT_FAILED);
         return;
     }
-    if (w->html)
+    if (w->html || w->info.row.ranks)
         hy_board_newest(&w->board, w->store, &w->info);
-    else if (!w->live)
-        rc = hy_teller_from_store(&w->teller, w->store, &w->info, u, &w->out, STDOUT_FILENO, err);
+    if (is_told(w))
+        deliver(w, hy_teller_begin(&w->teller, u, &w->out));
+    look(w, true);
+    if (is_told(w)) {
+        blame(w, u);
+        rc = hy_teller_from_store(&w->teller, w->store, &w->info, u, &w->out, w->words, err);
+    }
     leave(w, rc < 0 ? HY_EXIT_FAILED : hy_exit_of(u, w->mood == STOPPING));
     if (rc < 0 && rc != -EPIPE)
         hy_complain(w->what, err);
@@ -318,7 +386,7 @@ static int connect_once(struct watch *w, struct hy_err *err)
         return w->fd;
     hy_buf_clear(&w->rest);
     w->teller.skip = w->teller.ended;
-    rc = hy_client_watch(w->fd, !w->live && !w->html);
+    rc = hy_client_watch(w->fd, is_told(w));
     if (rc == 0 && w->mood == STOPPING)
         rc = hy_client_stop(w->fd);
     return rc;
@@ -401,6 +469,14 @@ static int frame_timeout(const struct watch *w)
     return !w->live && !w->html_due ? -1 : due < 0 ? 0 : due > every ? every : (int)due;
 }
 
+/* Until the next frame or the next look at what ranks print, whichever comes first. */
+static int wait_ms(const struct watch *w)
+{
+    int frame = frame_timeout(w);
+
+    return w->stream.ranks && (frame < 0 || frame > HY_STREAM_MS) ? HY_STREAM_MS : frame;
+}
+
 static void turn(struct watch *w)
 {
     struct pollfd fds[] = {
@@ -411,7 +487,7 @@ static void turn(struct watch *w)
     };
     int signal;
 
-    poll(fds, HY_COUNT(fds), frame_timeout(w));
+    poll(fds, HY_COUNT(fds), wait_ms(w));
     while (!w->over && (signal = hy_signals_next()))
         on_signal(w, signal);
     if (!w->over && w->mood == ASKING && fds[2].revents)
@@ -420,6 +496,8 @@ static void turn(struct watch *w)
         read_answers(w);
     if (!w->over && fds[3].revents)
         read_aside(w);
+    if (!w->over && w->stream.ranks && hy_clock_ms() - w->looked_ms >= HY_STREAM_MS)
+        look(w, false);
     if (!w->over && w->live && frame_timeout(w) == 0) {
         w->spin++;
         draw(w);
@@ -432,16 +510,19 @@ static void turn(struct watch *w)
 static void finish(struct watch *w)
 {
     hy_screen_close(&w->screen);
-    if ((!w->live && !w->html) || !w->board.now || !w->board.now->last)
+    if (is_told(w) || !w->board.now || !w->board.now->last || (w->quiet && w->status == HY_EXIT_OK))
         return;
-    hy_board_failures(&w->board, w->store, w->info.row.id);
-    if (w->live) {
-        hy_style_of(STDOUT_FILENO, &w->out.style);
+    if (w->info.row.ranks)
+        hy_board_find_culprit(&w->board, w->store, &w->info);
+    else
+        hy_board_failures(&w->board, w->store, w->info.row.id);
+    if (!w->html) {
+        hy_style_of(w->words, &w->out.style);
         hy_board_summary(&w->board, &w->out);
     } else {
         hy_board_html(&w->board, &w->out, hy_clock_ms());
     }
-    if (hy_out_flush(&w->out, STDOUT_FILENO) < 0)
+    if (hy_out_flush(&w->out, w->words) < 0)
         errno = 0; /* the exit status says it too */
 }
 
@@ -455,12 +536,14 @@ static void watch_done(struct watch *w)
     hy_close_at(&w->aside);
     hy_buf_done(&w->aside_text);
     hy_out_done(&w->out);
+    hy_stream_done(&w->stream);
     hy_board_done(&w->board);
     hy_runinfo_done(&w->info);
     hy_store_close(w->store);
 }
 
-static int watch_open(struct watch *w, const char *project, int64_t run, struct hy_err *err)
+static int watch_open(struct watch *w, const char *project, int64_t run, const struct hy_watching *how,
+                      struct hy_err *err)
 {
     char number[32];
     int rc;
@@ -472,27 +555,32 @@ static int watch_open(struct watch *w, const char *project, int64_t run, struct 
     rc = hy_store_open(project, HY_STORE_READ, &w->store, err);
     if (rc == 0)
         rc = hy_runinfo_find(w->store, number, &w->info, err);
-    if (rc == 0)
-        w->teller.seed = (uint64_t)w->info.row.seed;
-    return rc;
+    if (rc < 0)
+        return rc;
+    w->teller.seed = (uint64_t)w->info.row.seed;
+    return stream_open(w, how) < 0 ? hy_err_set(err, -ENOMEM, "out of memory") : 0;
 }
 
 int hy_watch(const char *project, int64_t run, const struct hy_watching *how)
 {
-    struct watch w = {.what = how->what, .fd = -1, .aside = how->aside, .screen.keys = -1};
+    struct watch w = {
+        .what = how->what, .fd = -1, .aside = how->aside, .screen.keys = -1, .words = STDOUT_FILENO};
     struct hy_style style;
     struct hy_err err = {0};
     int rc;
 
     hy_style_of(STDOUT_FILENO, &style);
-    w.live = style.terminal && how->form == HY_FORM_PERSON;
+    w.quiet = how->form == HY_FORM_QUIET;
+    w.live = style.terminal && (how->form == HY_FORM_PERSON || w.quiet);
+    if (w.quiet && !w.live)
+        w.words = STDERR_FILENO; /* standard output is for what the caller came for */
     w.html = how->form == HY_FORM_HTML;
     w.teller.json = how->form == HY_FORM_JSON;
     hy_out_init(&w.out, w.html ? &hy_html_style : &style);
     hy_buf_init(&w.aside_text, 4096);
     hy_buf_init(&w.rest, 2 * HY_LOCAL_MAX);
     hy_buf_init(&w.message, HY_LOCAL_MAX);
-    rc = watch_open(&w, project, run, &err);
+    rc = watch_open(&w, project, run, how, &err);
     if (rc < 0) {
         hy_err_wrap(&err, "run %lld", (long long)run);
         hy_complain(how->what, &err);
@@ -507,16 +595,4 @@ int hy_watch(const char *project, int64_t run, const struct hy_watching *how)
     finish(&w);
     watch_done(&w);
     return w.status;
-}
-
-int hy_say_detached(int64_t run, bool json, const char *tensorboard)
-{
-    hy_cleanup_out struct hy_out out = {0};
-    struct hy_teller teller = {.json = json};
-    struct hy_style style;
-
-    hy_style_of(STDOUT_FILENO, &style);
-    hy_out_init(&out, &style);
-    hy_teller_detached(&teller, run, tensorboard, &out);
-    return hy_out_flush(&out, STDOUT_FILENO);
 }

@@ -12,23 +12,22 @@
 enum hy_form {
     HY_FORM_PERSON, /* a live table in a terminal, lines in a pipe */
     HY_FORM_JSON,
-    HY_FORM_HTML, /* for a notebook: each line is a whole fragment that replaces the one before */
+    HY_FORM_HTML,  /* for a notebook: each line is a whole fragment that replaces the one before */
+    HY_FORM_QUIET, /* a live table in a terminal, and nothing stays of it */
 };
 
 struct hy_watching {
     const char *what; /* names the command in complaints */
     enum hy_form form;
     int aside; /* a process beside it complains here, a line each: they become notes; -1: none */
+    /* Of a training, what is shown of its ranks' output: */
+    bool all_ranks;   /* not only rank 0's */
+    int64_t since_ms; /* all from that time on (wall); 0: the last lines, and what follows */
 };
 
 /* Shows the run on standard output until it ends or is left. Returns the exit
  * status. Closes how->aside. */
 int hy_watch(const char *project, int64_t run, const struct hy_watching *how);
-
-/* What --json and --html ask for. -EINVAL with a sentence for both. */
-int hy_form_asked(const struct hy_args *args, enum hy_form *ret, struct hy_err *err);
-/* Once a run has begun: --tensorboard, then shows it, or leaves it (--detach). The exit status. */
-int hy_run_begun(const struct hy_args *args, const char *project, int64_t run, enum hy_form form);
 
 /* "run 3 goes on; come back with …" for a run that nobody watches (any more).
  * `tensorboard` is the address of one that shows it, or "". */
@@ -50,6 +49,8 @@ int hy_exit_of(const Hy__Update *last, bool stopped_by_us);
 
 /* The first failed trials of the store, for the summary. Failing is fine: then they are missing. */
 void hy_board_failures(struct hy_board *b, struct hy_store *s, int64_t run);
+/* The rank of a training that failed first, and its last words. Failing is fine, too. */
+void hy_board_find_culprit(struct hy_board *b, struct hy_store *s, const struct hy_runinfo *info);
 /* The newest trials of the store that have ended. Failing is fine, too. */
 void hy_board_newest(struct hy_board *b, struct hy_store *s, const struct hy_runinfo *info);
 /* Tells a run from the store alone, as the driver would have: its trials, if

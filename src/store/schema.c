@@ -62,6 +62,9 @@ static const char *const steps[] = {
 
     /* 2 -> 3: what an attempt said of its failure at length, a traceback. */
     "ALTER TABLE attempts ADD COLUMN detail TEXT;",
+
+    /* 3 -> 4: how many ranks a training has; 0: it is none. */
+    "ALTER TABLE runs ADD COLUMN ranks INTEGER NOT NULL DEFAULT 0;",
 };
 
 int hy_schema_latest(void)

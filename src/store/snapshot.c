@@ -19,7 +19,7 @@
 
 #define RUN_COLUMNS                                                                                          \
     "name, app_id, app_run, logdir, command, metric, maximize, seed, versions, git, state, message,"         \
-    " created, ended, total, spec"
+    " created, ended, total, spec, ranks"
 
 /* The first column is the run, which gets another number on the way. */
 static const struct {
@@ -116,7 +116,7 @@ static int copy_run(const struct end *from, int64_t run, const struct end *to, i
 {
     int rc =
         copy_rows(from, run, "SELECT id, " RUN_COLUMNS " FROM runs WHERE id = ?", to, number,
-                  "INSERT INTO runs(id, " RUN_COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)", err);
+                  "INSERT INTO runs(id, " RUN_COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)", err);
 
     if (rc < 0)
         return rc;

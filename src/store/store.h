@@ -87,6 +87,7 @@ struct hy_run_row {
     const char *message;    /* why it failed or stopped; NULL */
     int64_t created, ended; /* ended: 0 while it runs */
     int64_t total;          /* trials the search will ask for; -1: without end */
+    int64_t ranks;          /* the trials are the ranks of one training; 0: they are not */
 };
 
 /* Counts kept by SQL, so that a list of runs needs no walk over trials. The best

@@ -44,6 +44,8 @@ def test_the_wheel_works_in_a_clean_environment(wheel: Path, tmp_path: Path) -> 
     env = {"PATH": os.environ["PATH"], "HOPYARD_PROJECT": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path / "r"), "HOME": str(tmp_path)}
     p = subprocess.run([tmp_path / "v/bin/hopyard", "run", "--grid", "x=1,2", "--", "echo", "{x}"], env=env, text=True, capture_output=True)
     assert p.returncode == 0, p.stdout + p.stderr
+    p = subprocess.run([tmp_path / "v/bin/horovodrun", "-np", "2", "echo", "hi"], env=env, text=True, capture_output=True)
+    assert sorted(p.stdout.splitlines()) == ["[0] hi", "[1] hi"], p.stdout + p.stderr
 
 
 def test_the_program_is_one_file_that_needs_only_glibc() -> None:

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/scaling.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "cli/cli.h"
+#include "cli/commands.h"
+#include "cli/js.h"
+#include "cli/spec.h"
+#include "cli/start.h"
+
+#define BAR 40
+#define SPEED "examples_per_second" /* what hvd's callbacks report */
+
+size_t hy_scaling_steps(uint32_t most, uint32_t ret[HY_SCALING_STEPS])
+{
+    size_t n = 0;
+
+    for (uint64_t ranks = 1; ranks < most; ranks *= 2)
+        ret[n++] = (uint32_t)ranks;
+    ret[n++] = most;
+    return n;
+}
+
+/* ---- what was reported ----------------------------------------------------------------- */
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+double hy_scaling_median(double *values, size_t count)
+{
+    if (count > 1) {
+        values++;
+        count--;
+    }
+    if (count == 0)
+        return NAN;
+    qsort(values, count, sizeof *values, by_value);
+    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+}
+
+struct hearing {
+    const char *metric;
+    struct hy_speed *speed;
+    double *values; /* of the attempt at hand */
+    size_t count, room;
+    int64_t trial, attempt;
+};
+
+/* One rank's words are complete. */
+static void add_up(struct hearing *h)
+{
+    double median = hy_scaling_median(h->values, h->count);
+
+    h->count = 0;
+    if (isnan(median))
+        return;
+    h->speed->value += median;
+    h->speed->heard++;
+}
+
+static int on_metric(void *arg, const struct hy_metric_row *m)
+{
+    struct hearing *h = arg;
+
+    if (m->trial != h->trial)
+        add_up(h);
+    if (m->trial != h->trial || m->attempt != h->attempt)
+        h->count = 0; /* an attempt that failed counts for nothing */
+    h->trial = m->trial;
+    h->attempt = m->attempt;
+    if (strcmp(m->name, h->metric) != 0 || !isfinite(m->value))
+        return 0;
+    if (h->count == h->room) {
+        size_t room = h->room ? 2 * h->room : 64;
+        double *grown = hy_reallocarray(h->values, room, sizeof *grown);
+
+        if (!grown)
+            return -ENOMEM;
+        h->values = grown;
+        h->room = room;
+    }
+    h->values[h->count++] = m->value;
+    return 0;
+}
+
+/* Who reported nothing has perhaps printed it; of a training rank 0's counts. */
+static int on_trial(void *arg, const struct hy_trial_row *row)
+{
+    struct hy_speed *speed = arg;
+
+    if (!row->has_value || !isfinite(row->value))
+        return 0;
+    speed->value += row->value;
+    speed->heard++;
+    return 0;
+}
+
+static int measure(const char *project, const char *metric, bool is_printed, struct hy_speed *speed,
+                   struct hy_err *err)
+{
+    hy_cleanup_store struct hy_store *s = NULL;
+    struct hearing h = {.metric = metric, .speed = speed};
+    int rc = hy_store_open(project, HY_STORE_READ, &s, err);
+
+    if (rc == 0)
+        rc = hy_store_metric_each(s, speed->run, 0, on_metric, &h, err);
+    if (rc >= 0)
+        add_up(&h);
+    free(h.values);
+    if (rc >= 0 && speed->heard == 0 && is_printed)
+        rc = hy_store_trial_each(s, speed->run, 0, HY_TRIALS_BY_NUMBER, 0, 0, on_trial, speed, err);
+    if (rc < 0)
+        return rc;
+    if (!speed->heard)
+        return hy_err_set(
+            err, -ENODATA,
+            "the ranks of run %lld have not reported '%s'; hvd's callbacks do, and hopyard.report(%s=…) "
+            "does, or name what they report: --metric NAME",
+            (long long)speed->run, metric, metric);
+    speed->value = speed->value / speed->heard * speed->ranks;
+    return 0;
+}
+
+/* ---- how it is shown --------------------------------------------------------------------- */
+
+static double efficiency(const struct hy_speed *speed, const struct hy_speed *one)
+{
+    return one->value > 0 ? speed->value / one->value * one->ranks / speed->ranks : NAN;
+}
+
+void hy_scaling_head(struct hy_out *out, const char *metric)
+{
+    hy_out_tint_on(out, HY_DIM);
+    hy_out_str(out, "ranks  efficiency  ");
+    hy_out_value(out, metric);
+    hy_out_str(out, " of all of them\n");
+    hy_out_tint_off(out, HY_DIM);
+}
+
+/* "████████▌······ 1234": what there is, and what would be ideal. */
+static void bar(struct hy_out *out, double value, double ideal, double longest)
+{
+    int full = (int)lround(BAR * value / longest), all = (int)lround(BAR * ideal / longest);
+
+    full = full < 0 ? 0 : full > 2 * BAR ? 2 * BAR : full;
+    hy_out_tint_on(out, HY_GREEN);
+    hy_out_repeat(out, out->style.unicode ? "█" : "#", full);
+    hy_out_tint_off(out, HY_GREEN);
+    hy_out_tint_on(out, HY_DIM);
+    hy_out_repeat(out, out->style.unicode ? "░" : ".", all > full ? all - full : 0);
+    hy_out_tint_off(out, HY_DIM);
+}
+
+void hy_scaling_line(struct hy_out *out, const struct hy_speed *speed, const struct hy_speed *one,
+                     uint32_t most)
+{
+    double share = efficiency(speed, one), each = one->value / one->ranks;
+
+    hy_outf(out, "%5u  ", speed->ranks);
+    if (isfinite(share)) {
+        hy_outf(out, "%8.0f %%  ", 100 * share);
+        bar(out, speed->value, each * speed->ranks, each * most);
+        hy_out_str(out, " ");
+    } else {
+        hy_outf(out, "%10s  ", "");
+    }
+    hy_out_tint_on(out, HY_BOLD);
+    hy_outf(out, speed->value < 100 ? "%.3g" : "%.0f", speed->value);
+    hy_out_tint_off(out, HY_BOLD);
+    if (speed->heard < speed->ranks)
+        hy_outf(out, "  (as reported by %u of %u)", speed->heard, speed->ranks);
+    hy_out_str(out, "\n");
+}
+
+void hy_scaling_json(struct hy_out *out, const struct hy_speed *speed, const struct hy_speed *one,
+                     const char *metric)
+{
+    json_t *o = json_object();
+    int rc = hy_json_set(o, "event", json_string("speed"));
+
+    rc |= hy_json_set(o, "run", json_integer(speed->run));
+    rc |= hy_json_set(o, "ranks", json_integer(speed->ranks));
+    rc |= hy_json_set(o, "reported", json_integer(speed->heard));
+    rc |= hy_json_set(o, "metric", hy_json_text(metric));
+    rc |= hy_json_set(o, "value", hy_json_number(speed->value));
+    rc |= hy_json_set(o, "efficiency", hy_json_number(efficiency(speed, one)));
+    if (rc < 0) {
+        json_decref(o);
+        o = NULL;
+    }
+    hy_json_line_take(out, o);
+}
+
+/* ---- one after the other ------------------------------------------------------------------ */
+
+struct scaling {
+    const struct hy_args *args;
+    const char *project, *metric;
+    Hy__RunSpec *spec;
+    bool json;
+    struct hy_out out;
+    struct hy_speed one; /* the first, by which the others are measured */
+    uint32_t most;
+};
+
+/* Trains with so many ranks. The exit status. */
+static int step(struct scaling *s, uint32_t ranks, struct hy_err *err)
+{
+    struct hy_speed speed = {.ranks = ranks};
+    int status;
+
+    if (hy_spec_set_ranks(s->spec, ranks, err) < 0 || hy_run_launch(s->spec, &speed.run, err) < 0)
+        return HY_EXIT_FAILED;
+    status = hy_watch(s->project, speed.run,
+                      &(struct hy_watching){.what = "train", .form = HY_FORM_QUIET, .aside = -1});
+    if (status != HY_EXIT_OK)
+        return status;
+    if (measure(s->project, s->metric, strcmp(s->metric, s->spec->metric) == 0, &speed, err) < 0)
+        return HY_EXIT_FAILED;
+    if (s->one.ranks == 0) {
+        s->one = speed;
+        if (!s->json)
+            hy_scaling_head(&s->out, s->metric);
+    }
+    if (s->json)
+        hy_scaling_json(&s->out, &speed, &s->one, s->metric);
+    else
+        hy_scaling_line(&s->out, &speed, &s->one, s->most);
+    return hy_out_flush(&s->out, STDOUT_FILENO) < 0 ? HY_EXIT_FAILED : HY_EXIT_OK;
+}
+
+static int check(const struct hy_args *args, enum hy_form form, struct hy_err *err)
+{
+    if (form == HY_FORM_HTML || hy_args_has(args, "detach") || hy_args_has(args, "tensorboard"))
+        return hy_err_set(err, -EINVAL,
+                          "--scaling is several trainings; leave --detach, --tensorboard and --html out");
+    return 0;
+}
+
+int hy_scaling(const struct hy_args *args, const char *project, Hy__RunSpec *spec, enum hy_form form)
+{
+    const char *metric = hy_args_get(args, "metric");
+    struct scaling s = {.args = args,
+                        .project = project,
+                        .metric = metric ? metric : SPEED,
+                        .spec = spec,
+                        .json = form == HY_FORM_JSON,
+                        .most = spec->ranks};
+    uint32_t steps[HY_SCALING_STEPS];
+    size_t count = hy_scaling_steps(spec->ranks, steps);
+    struct hy_err err = {0};
+    struct hy_style style;
+    int status = HY_EXIT_OK;
+
+    if (check(args, form, &err) < 0)
+        return hy_cmd_failed(args, &err);
+    hy_style_of(STDOUT_FILENO, &style);
+    hy_out_init(&s.out, &style);
+    for (size_t i = 0; i < count && status == HY_EXIT_OK; i++)
+        status = step(&s, steps[i], &err);
+    hy_out_done(&s.out);
+    if (err.code)
+        hy_complain(args->command->name, &err);
+    return status;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From a RunSpec to a run that somebody watches: what `run`, `train` and `resume` share. */
+#ifndef HY_CLI_START_H
+#define HY_CLI_START_H
+
+#include "cli/options.h"
+#include "cli/watch.h"
+#include "hopyard.pb-c.h"
+
+/* A seed if none was given, and the surroundings. */
+int hy_run_prepare(const struct hy_args *args, const char *project, Hy__RunSpec *spec, struct hy_err *err);
+/* Starts its driver. */
+int hy_run_launch(const Hy__RunSpec *spec, int64_t *ret_run, struct hy_err *err);
+
+/* What --json and --html ask for. -EINVAL with a sentence for both. */
+int hy_form_asked(const struct hy_args *args, enum hy_form *ret, struct hy_err *err);
+/* Once a run has begun, at `since_ms` (wall): --tensorboard, then shows it, or leaves it (--detach). The exit
+ * status. */
+int hy_run_begun(const struct hy_args *args, const char *project, int64_t run, int64_t since_ms,
+                 enum hy_form form);
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the ranks of a training print, while somebody watches: from the files
+ * LOGDIR/rank=N/{stdout,stderr}, looked at a few times a second.
+ */
+#ifndef HY_CLI_STREAM_H
+#define HY_CLI_STREAM_H
+
+#include "cli/logtext.h"
+#include "cli/screen.h"
+#include "cli/tail.h"
+
+#define HY_STREAM_MS 100 /* between two looks */
+#define HY_STREAM_CURRENT 400
+
+struct hy_stream {
+    struct hy_logtext text; /* set by the owner, before the first look */
+    struct hy_screen
+        *above;     /* set by the owner: lines go there if it is open; NULL: to where they were printed */
+    uint32_t ranks; /* read-only: 0 .. ranks - 1 are shown; 0: none */
+    char *logdir;   /* private */
+    struct hy_tail (*tails)[2];         /* private */
+    unsigned char *piece;               /* private */
+    struct hy_out lines, errors;        /* private: what is to be written next */
+    char current[2][HY_STREAM_CURRENT]; /* private: lines of rank 0 that have no end yet */
+};
+
+int hy_stream_init(struct hy_stream *s, const char *logdir, uint32_t ranks); /* 0 or -ENOMEM */
+void hy_stream_done(struct hy_stream *s);                                    /* a zeroed one is fine */
+
+/* Of what is there already, only the last lines; or only files that were written since then (wall
+ * ms): others are of an attempt before. 0 or -ENOMEM. */
+int hy_stream_near_end(struct hy_stream *s);
+int hy_stream_since(struct hy_stream *s, int64_t wall_ms);
+
+/* Appends what is new: of standard output to `out`, of standard error to `err`
+ * (which may be the same). `last`: nothing follows, lines without an end are
+ * shown too. A file that cannot be read is left out. 1 when there is more to be
+ * had at once, 0, or -Exxx. */
+int hy_stream_look(struct hy_stream *s, bool last, struct hy_out *out, struct hy_out *err);
+
+/* Looks, and writes all that is new. 1 when that was something above the screen, 0, or -Exxx. */
+int hy_stream_show(struct hy_stream *s, bool last);
+
+/* The line that rank 0 is at, a progress bar perhaps; "": it has ended all it began. */
+const char *hy_stream_current(const struct hy_stream *s);
+
+/* The last `lines` lines of what a rank printed on standard error or, where it
+ * is silent there, on standard output, made printable; "" when it was silent.
+ * Free it. NULL when out of memory. */
+char *hy_last_lines(const char *logdir, uint32_t rank, size_t lines);
+
+#endif

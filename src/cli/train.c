@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `train`: a run whose trials are the ranks of one training. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "cli/cli.h"
+#include "cli/commands.h"
+#include "cli/runs.h"
+#include "cli/scaling.h"
+#include "cli/spec.h"
+#include "cli/start.h"
+
+/* ---- what is said before ------------------------------------------------------------- */
+
+static void note(struct hy_out *out, const char *text)
+{
+    hy_out_tint(out, HY_YELLOW, "note: ");
+    hy_out_value(out, text);
+}
+
+/* "note: --mpi, --tcp: no meaning here; …": one line for all that have the same reason. */
+static void say_nothing(struct hy_out *out, const struct hy_args *args, size_t first)
+{
+    const char *why = args->given[first].option->nothing;
+
+    for (size_t i = 0; i < first; i++)
+        if (args->given[i].option->nothing == why)
+            return; /* said with that one */
+    note(out, "");
+    for (size_t i = first; i < args->given_count; i++)
+        if (args->given[i].option->nothing == why)
+            hy_outf(out, "%s--%s", i == first ? "" : ", ", args->given[i].option->name);
+    hy_outf(out, ": no meaning here; %s\n", why);
+}
+
+static void say_crowded(struct hy_out *out, const Hy__RunSpec *spec)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+
+    if (spec->n_hosts || spec->listen[0] || cores < 1 || spec->ranks <= (unsigned long)cores)
+        return;
+    note(out, "");
+    hy_outf(out, "%u ranks share this machine's %ld core%s\n", spec->ranks, cores, cores == 1 ? "" : "s");
+}
+
+/* On standard error: standard output is the ranks'. */
+static void say_before(const struct hy_args *args, const Hy__RunSpec *spec)
+{
+    hy_cleanup_out struct hy_out out = {0};
+    struct hy_style style;
+
+    hy_style_of(STDERR_FILENO, &style);
+    hy_out_init(&out, &style);
+    for (size_t i = 0; i < args->given_count; i++)
+        if (args->given[i].option->nothing)
+            say_nothing(&out, args, i);
+    say_crowded(&out, spec);
+    if (hy_out_flush(&out, STDERR_FILENO) < 0)
+        errno = 0; /* nobody listens */
+}
+
+/* ---- --output-filename ------------------------------------------------------------------ */
+
+static int get_logdir(void *arg, const struct hy_run_row *row, const struct hy_run_counts *counts)
+{
+    char **logdir = arg;
+
+    (void)counts;
+    *logdir = hy_strdup(row->logdir);
+    return *logdir ? 0 : -ENOMEM;
+}
+
+static char *logdir_of(const char *project, int64_t run, struct hy_err *err)
+{
+    hy_cleanup_store struct hy_store *s = NULL;
+    char *logdir = NULL;
+
+    if (hy_store_open(project, HY_STORE_READ, &s, err) == 0)
+        hy_store_run_each(s, run, get_logdir, &logdir, err);
+    return logdir;
+}
+
+/* A link of a training before this one is replaced; what is no link is somebody's. */
+static int link_rank(const char *folder, const char *logdir, int digits, uint32_t rank)
+{
+    hy_cleanup_free char *from = hy_asprintf("%s/rank.%0*u", folder, digits, rank);
+    hy_cleanup_free char *to = hy_asprintf("%s/rank=%u", logdir, rank);
+    struct stat st;
+
+    if (!from || !to)
+        return -ENOMEM;
+    if (lstat(from, &st) == 0 && S_ISLNK(st.st_mode) && unlink(from) < 0)
+        return -errno;
+    return symlink(to, from) < 0 ? -errno : 0;
+}
+
+/* horovodrun writes DIR/rank.N/{stdout,stderr}; ours are written elsewhere, and linked there. */
+static void link_outputs(const char *folder, const char *project, int64_t run, uint32_t ranks)
+{
+    struct hy_err err = {0};
+    hy_cleanup_free char *logdir = logdir_of(project, run, &err);
+    int digits = snprintf(NULL, 0, "%u", ranks - 1), rc = logdir ? hy_mkdirs(folder, 0777) : 0;
+
+    for (uint32_t i = 0; i < ranks && logdir && rc == 0; i++)
+        rc = link_rank(folder, logdir, digits, i);
+    if (rc < 0)
+        hy_err_sys(&err, rc, "the output cannot be linked to '%s'; it is in %s", folder, logdir);
+    if (err.code)
+        hy_complain("train", &err);
+}
+
+/* ---- the command ------------------------------------------------------------------------ */
+
+static const char built_in[] = "hopyard v" HY_VERSION ", in Horovod's place:\n"
+                               "\n"
+                               "Available Frameworks:\n"
+                               "    [X] TensorFlow (any from 2.12 on)\n"
+                               "    [X] NumPy\n"
+                               "    [ ] PyTorch\n"
+                               "    [ ] MXNet\n"
+                               "\n"
+                               "Available Controllers:\n"
+                               "    [ ] MPI\n"
+                               "    [ ] Gloo\n"
+                               "    [X] hopyard\n"
+                               "\n"
+                               "Available Tensor Operations:\n"
+                               "    [ ] NCCL\n"
+                               "    [ ] DDL\n"
+                               "    [ ] CCL\n"
+                               "    [ ] MPI\n"
+                               "    [ ] Gloo\n"
+                               "    [X] hopyard (shared memory and TCP)\n";
+
+static int say(const char *text)
+{
+    return fputs(text, stdout) < 0 || fflush(stdout) ? HY_EXIT_FAILED : HY_EXIT_OK;
+}
+
+static int prepare(const struct hy_args *args, const char *project, Hy__RunSpec **ret, struct hy_err *err)
+{
+    int rc = hy_spec_training(args, ret, err);
+
+    if (rc == 0)
+        rc = hy_run_prepare(args, project, *ret, err);
+    return rc == 0 ? hy_spec_training_environment(args, *ret, err) : rc;
+}
+
+static int train(const struct hy_args *args, const char *project, const Hy__RunSpec *spec, enum hy_form form)
+{
+    const char *outputs = hy_args_get(args, "output-filename");
+    struct hy_err err = {0};
+    int64_t run, since_ms = hy_clock_wall_ms();
+
+    if (hy_run_launch(spec, &run, &err) < 0)
+        return hy_cmd_failed(args, &err);
+    if (outputs)
+        link_outputs(outputs, project, run, spec->ranks);
+    return hy_run_begun(args, project, run, since_ms, form);
+}
+
+int hy_cmd_train(const struct hy_args *args)
+{
+    struct hy_err err = {0};
+    hy_cleanup_free char *project = NULL;
+    hy_cleanup_spec Hy__RunSpec *spec = NULL;
+    enum hy_form form;
+
+    if (hy_args_has(args, "version"))
+        return hy_cmd_version(args);
+    if (hy_args_has(args, "check-build"))
+        return say(built_in);
+    project = hy_project(args, &err);
+    if (!project || hy_form_asked(args, &form, &err) < 0 || prepare(args, project, &spec, &err) < 0)
+        return hy_cmd_failed(args, &err);
+    say_before(args, spec);
+    return hy_args_has(args, "scaling") ? hy_scaling(args, project, spec, form)
+                                        : train(args, project, spec, form);
+}

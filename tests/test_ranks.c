@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A training as it is seen: its table, its end, what its ranks print, how it scales. */
+#include "cli_bench.h"
+
+#include <errno.h>
+
+#include "base/clock.h"
+#include "cli/board.h"
+#include "cli/scaling.h"
+#include "cli/stream.h"
+#include "cli/teller.h"
+
+/* ---- displays ------------------------------------------------------------------------ */
+
+static Hy__TrialView *rank_view(uint32_t rank, const char *view_state, const char *message)
+{
+    Hy__TrialView *t = trial(rank + 1, view_state, NAN, message);
+    char text[40];
+
+    snprintf(text, sizeof text, "{\"rank\": %u}", rank);
+    free(t->params);
+    t->params = copy(text);
+    return t;
+}
+
+/* Three ranks: 1 has failed, the others still run. */
+static Hy__Update *training(void)
+{
+    Hy__Update *u = update(2, 1);
+
+    hy__trial_view__free_unpacked(u->best, &hy_proto_memory);
+    u->best = NULL;
+    free(u->metric);
+    u->metric = copy("");
+    u->ranks = 3;
+    u->total = 3;
+    u->done = 0;
+    for (size_t i = 0; i < 2; i++) {
+        hy__trial_view__free_unpacked(u->running[i], &hy_proto_memory);
+        u->running[i] = rank_view(2 - 2 * (uint32_t)i, "running", "");
+    }
+    hy__trial_view__free_unpacked(u->ended[0], &hy_proto_memory);
+    u->ended[0] = rank_view(1, "failed", "exit status 1");
+    return u;
+}
+
+static Hy__Update *ended_training(void)
+{
+    Hy__Update *u = training();
+
+    free(u->state);
+    u->state = copy("failed");
+    u->message = copy("rank 1 on a ended with exit status 1");
+    u->done = 2;
+    u->last = true;
+    return u;
+}
+
+static void test_the_live_table_has_the_ranks_in_their_order(void **state)
+{
+    struct hy_board board = {0};
+    hy_cleanup_out struct hy_out out = {0};
+
+    (void)state;
+    hy_out_init(&out, &ascii80);
+    assert_int_equal(hy_board_take(&board, training(), 1000), 0);
+    assert_int_equal(hy_board_table(&board, &out, 2000, 0, NULL), 0);
+    assert_string_equal(text_of(&out), "run 3 digits  running  43s  3 ranks  1 failed  2 running\n"
+                                       "\n"
+                                       "rank  state    time\n"
+                                       "   0  running  4.2s\n"
+                                       "   1  failed   3.2s  exit status 1\n"
+                                       "   2  running  4.2s\n");
+    hy_board_done(&board);
+}
+
+static void test_the_summary_names_the_rank_that_failed_and_its_last_lines(void **state)
+{
+    struct hy_board board = {0};
+    hy_cleanup_out struct hy_out out = {0};
+
+    (void)state;
+    hy_out_init(&out, &ascii80);
+    assert_int_equal(hy_board_take(&board, ended_training(), 1000), 0);
+    hy_board_take_culprit(&board, rank_view(1, "failed", "exit status 1"),
+                          strdup("Traceback:\nValueError: no data"));
+    assert_int_equal(hy_board_summary(&board, &out), 0);
+    assert_string_equal(text_of(&out), "failed  run 3 digits  3 ranks in 42s:  2 done  1 failed\n"
+                                       "  ! rank 1 on a ended with exit status 1\n"
+                                       "      Traceback:\n"
+                                       "      ValueError: no data\n"
+                                       "  logs  /p/Logs/TensorFlow/local-1/1\n"
+                                       "  open  hopyard tensorboard 3\n"
+                                       "  more  hopyard show 3, hopyard logs 3 1, hopyard resume 3\n");
+    hy_board_done(&board);
+}
+
+static void test_a_fragment_for_a_notebook_has_the_last_lines_in_one_line(void **state)
+{
+    struct hy_board board = {0};
+    hy_cleanup_out struct hy_out out = {0};
+    const char *html;
+
+    (void)state;
+    hy_out_init(&out, &hy_html_style);
+    assert_int_equal(hy_board_take(&board, ended_training(), 1000), 0);
+    hy_board_take_culprit(&board, rank_view(1, "failed", "exit status 1"),
+                          strdup("a < b\nValueError: no data"));
+    assert_int_equal(hy_board_html(&board, &out, 1000), 0);
+    html = text_of(&out);
+    assert_non_null(strstr(html, "rank 1 on a ended with exit status 1"));
+    assert_non_null(strstr(html, "a &lt; b<br>ValueError: no data<br>"));
+    assert_non_null(strstr(html, "3 ranks"));
+    assert_null(strstr(html, "trial"));
+    assert_ptr_equal(strchr(html, '\n'), html + strlen(html) - 1);
+    hy_board_done(&board);
+}
+
+static void test_a_pipe_hears_of_ranks_not_of_trials(void **state)
+{
+    struct hy_teller teller = {.seed = 7};
+    hy_cleanup_out struct hy_out out = {0};
+    Hy__Update *u = ended_training();
+
+    (void)state;
+    hy_out_init(&out, &bare);
+    assert_int_equal(hy_teller_update(&teller, u, &out), 0);
+    assert_string_equal(text_of(&out),
+                        "run 3 digits: 3 ranks, seed 7, logs in /p/Logs/TensorFlow/local-1/1\n"
+                        "run 3 failed: 2 done, 1 failed in 42s\n"
+                        "logs in /p/Logs/TensorFlow/local-1/1; 'hopyard tensorboard 3' shows them\n"
+                        "'hopyard resume 3' goes on where it was\n");
+    hy__update__free_unpacked(u, &hy_proto_memory);
+}
+
+static void test_programs_hear_how_many_ranks_there_are(void **state)
+{
+    struct hy_teller teller = {.json = true};
+    hy_cleanup_out struct hy_out out = {0};
+    Hy__Update *u = training();
+
+    (void)state;
+    hy_out_init(&out, &bare);
+    assert_int_equal(hy_teller_update(&teller, u, &out), 0);
+    assert_non_null(strstr(text_of(&out), "\"ranks\": 3"));
+    assert_non_null(strstr(text_of(&out), "\"params\": {\"rank\": 1}"));
+    hy__update__free_unpacked(u, &hy_proto_memory);
+}
+
+/* ---- what ranks print ------------------------------------------------------------------ */
+
+struct printing {
+    char *logdir;
+    char *ranks[2];
+};
+
+static void printing_begin(struct printing *p)
+{
+    p->logdir = make_folder();
+    for (int i = 0; i < 2; i++) {
+        p->ranks[i] = hy_asprintf("%s/rank=%d", p->logdir, i);
+        assert_int_equal(hy_mkdirs(p->ranks[i], 0700), 0);
+    }
+}
+
+static void printing_end(struct printing *p)
+{
+    free(p->ranks[0]);
+    free(p->ranks[1]);
+    remove_folder(p->logdir);
+}
+
+static void append_to(const char *folder, const char *name, const char *text)
+{
+    hy_cleanup_free char *path = hy_asprintf("%s/%s", folder, name);
+    FILE *f = fopen(path, "a");
+
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void test_lines_of_ranks_are_shown_whole_and_once(void **state)
+{
+    hy_cleanup_out struct hy_out out = {0}, err = {0};
+    struct hy_stream s;
+    struct printing p;
+
+    (void)state;
+    printing_begin(&p);
+    hy_out_init(&out, &bare);
+    hy_out_init(&err, &bare);
+    assert_int_equal(hy_stream_init(&s, p.logdir, 2), 0);
+    s.text = (struct hy_logtext){.prefix = HY_LOG_RANKED};
+    assert_int_equal(hy_stream_look(&s, false, &out, &err), 0); /* nothing is there yet */
+    append_to(p.ranks[0], "stdout", "one\ntw");
+    append_to(p.ranks[1], "stderr", "trouble\n");
+    assert_int_equal(hy_stream_look(&s, false, &out, &err), 0);
+    assert_string_equal(text_of(&out), "[0] one\n");
+    append_to(p.ranks[0], "stdout", "o\nthree");
+    assert_int_equal(hy_stream_look(&s, false, &out, &err), 0);
+    assert_string_equal(text_of(&out), "[0] one\n[0] two\n");
+    assert_int_equal(hy_stream_look(&s, true, &out, &err), 0);
+    assert_string_equal(text_of(&out), "[0] one\n[0] two\n[0] three\n");
+    assert_string_equal(text_of(&err), "[1] trouble\n");
+    hy_stream_done(&s);
+    printing_end(&p);
+}
+
+static void test_a_rank_that_is_started_again_is_shown_from_its_beginning(void **state)
+{
+    hy_cleanup_out struct hy_out out = {0};
+    hy_cleanup_free char *before = NULL, *after = NULL;
+    struct hy_stream s;
+    struct printing p;
+
+    (void)state;
+    printing_begin(&p);
+    hy_out_init(&out, &bare);
+    append_to(p.ranks[0], "stdout", "of the first attempt\n");
+    assert_int_equal(hy_stream_init(&s, p.logdir, 1), 0);
+    s.text = (struct hy_logtext){.prefix = HY_LOG_LINES};
+    assert_int_equal(hy_stream_since(&s, hy_clock_wall_ms() + 1000), 0); /* what is older is not wanted */
+    assert_int_equal(hy_stream_look(&s, false, &out, &out), 0);
+    assert_int_equal(out.buf.len, 0);
+    before = hy_asprintf("%s/stdout", p.ranks[0]);
+    after = hy_asprintf("%s/stdout.1", p.ranks[0]);
+    assert_int_equal(rename(before, after), 0);
+    append_to(p.ranks[0], "stdout", "of the second attempt, which is longer\n");
+    assert_int_equal(hy_stream_look(&s, true, &out, &out), 0);
+    assert_string_equal(text_of(&out), "of the second attempt, which is longer\n");
+    hy_stream_done(&s);
+    printing_end(&p);
+}
+
+static void test_who_comes_late_sees_the_last_lines(void **state)
+{
+    hy_cleanup_out struct hy_out out = {0};
+    struct hy_stream s;
+    struct printing p;
+    const char *text;
+
+    (void)state;
+    printing_begin(&p);
+    hy_out_init(&out, &bare);
+    for (int i = 0; i < 1000; i++)
+        append_to(p.ranks[0], "stdout", "a line of twenty-six bytes\n");
+    append_to(p.ranks[0], "stdout", "the last one\n");
+    assert_int_equal(hy_stream_init(&s, p.logdir, 2), 0);
+    s.text = (struct hy_logtext){.prefix = HY_LOG_LINES};
+    assert_int_equal(hy_stream_near_end(&s), 0);
+    assert_int_equal(hy_stream_look(&s, false, &out, &out), 0);
+    text = text_of(&out);
+    assert_true(strlen(text) < 2100 && strncmp(text, "a line", 6) == 0);
+    assert_non_null(strstr(text, "the last one\n"));
+    hy_stream_done(&s);
+    printing_end(&p);
+}
+
+static void test_a_bar_that_draws_over_itself_is_one_line(void **state)
+{
+    hy_cleanup_out struct hy_out out = {0};
+    struct hy_stream s;
+    struct printing p;
+
+    (void)state;
+    printing_begin(&p);
+    hy_out_init(&out, &ascii80);
+    assert_int_equal(hy_stream_init(&s, p.logdir, 1), 0);
+    s.text = (struct hy_logtext){.prefix = HY_LOG_LINES, .escape = true, .overwrite = true};
+    append_to(p.ranks[0], "stderr", "\r10 %\r20 %\r");
+    assert_int_equal(hy_stream_look(&s, false, &out, &out), 0);
+    assert_int_equal(out.buf.len, 0);
+    assert_string_equal(hy_stream_current(&s), "20 %");
+    append_to(p.ranks[0], "stderr", "30 %");
+    append_to(p.ranks[0], "stdout", "dos\r\n");
+    assert_int_equal(hy_stream_look(&s, false, &out, &out), 0);
+    assert_string_equal(hy_stream_current(&s), "30 %");
+    append_to(p.ranks[0], "stderr", "\r100 %\nover\n");
+    assert_int_equal(hy_stream_look(&s, false, &out, &out), 0);
+    assert_string_equal(hy_stream_current(&s), "");
+    assert_string_equal(text_of(&out), "dos\n100 %\nover\n");
+    hy_stream_done(&s);
+    printing_end(&p);
+}
+
+static void test_a_backlog_is_shown_piece_by_piece(void **state)
+{
+    static char line[1001];
+    hy_cleanup_out struct hy_out out = {0};
+    struct hy_stream s;
+    struct printing p;
+    int rc, looks = 0;
+
+    (void)state;
+    memset(line, 'x', 999);
+    line[999] = '\n';
+    printing_begin(&p);
+    hy_out_init(&out, &bare);
+    for (int i = 0; i < 200; i++)
+        append_to(p.ranks[0], "stdout", line);
+    assert_int_equal(hy_stream_init(&s, p.logdir, 1), 0);
+    s.text = (struct hy_logtext){.prefix = HY_LOG_LINES};
+    while ((rc = hy_stream_look(&s, true, &out, &out)) == 1)
+        looks++;
+    assert_int_equal(rc, 0);
+    assert_int_equal(looks, 3);
+    assert_int_equal(out.buf.len, 200000);
+    hy_stream_done(&s);
+    printing_end(&p);
+}
+
+static void test_the_last_lines_are_of_stderr_or_else_of_stdout(void **state)
+{
+    struct printing p;
+    char *text;
+
+    (void)state;
+    printing_begin(&p);
+    append_to(p.ranks[0], "stdout", "calm\n");
+    append_to(p.ranks[0], "stderr", "1\n2\n3\n\033[2J4");
+    append_to(p.ranks[1], "stdout", "1\n2\n3\n");
+    text = hy_last_lines(p.logdir, 0, 2);
+    assert_string_equal(text, "3\n\\x1b[2J4");
+    free(text);
+    text = hy_last_lines(p.logdir, 1, 2);
+    assert_string_equal(text, "2\n3\n");
+    free(text);
+    text = hy_last_lines(p.logdir, 7, 2);
+    assert_string_equal(text, "");
+    free(text);
+    printing_end(&p);
+}
+
+/* ---- scaling ---------------------------------------------------------------------------- */
+
+static void test_scaling_doubles_up_to_what_was_asked_for(void **state)
+{
+    static const struct {
+        uint32_t most, steps[6];
+        size_t count;
+    } cases[] = {{1, {1}, 1}, {2, {1, 2}, 2}, {6, {1, 2, 4, 6}, 4}, {8, {1, 2, 4, 8}, 4}};
+    uint32_t steps[HY_SCALING_STEPS];
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(cases); i++) {
+        assert_int_equal(hy_scaling_steps(cases[i].most, steps), cases[i].count);
+        assert_memory_equal(steps, cases[i].steps, cases[i].count * sizeof steps[0]);
+    }
+    assert_int_equal(hy_scaling_steps(UINT32_MAX, steps), HY_SCALING_STEPS);
+}
+
+static void test_a_ranks_speed_is_the_median_without_its_first_word(void **state)
+{
+    double one[] = {5}, some[] = {1, 100, 300, 200}, even[] = {1, 10, 20};
+
+    (void)state;
+    assert_true(isnan(hy_scaling_median(NULL, 0)));
+    assert_true(hy_scaling_median(one, 1) == 5);
+    assert_true(hy_scaling_median(some, 4) == 200);
+    assert_true(hy_scaling_median(even, 3) == 15);
+}
+
+static void test_the_plot_shows_what_is_missing_to_the_ideal(void **state)
+{
+    struct hy_speed one = {.ranks = 1, .run = 3, .value = 1000, .heard = 1};
+    struct hy_speed two = {.ranks = 2, .run = 4, .value = 1500, .heard = 2};
+    struct hy_speed four = {.ranks = 4, .run = 5, .value = 4000, .heard = 3};
+    hy_cleanup_out struct hy_out out = {0}, json = {0};
+
+    (void)state;
+    hy_out_init(&out, &ascii80);
+    hy_scaling_head(&out, "examples_per_second");
+    hy_scaling_line(&out, &one, &one, 4);
+    hy_scaling_line(&out, &two, &one, 4);
+    hy_scaling_line(&out, &four, &one, 4);
+    assert_string_equal(text_of(&out), "ranks  efficiency  examples_per_second of all of them\n"
+                                       "    1       100 %  ########## 1000\n"
+                                       "    2        75 %  ###############..... 1500\n"
+                                       "    4       100 %  ######################################## 4000"
+                                       "  (as reported by 3 of 4)\n");
+    hy_out_init(&json, &bare);
+    hy_scaling_json(&json, &two, &one, "examples_per_second");
+    assert_string_equal(text_of(&json),
+                        "{\"event\": \"speed\", \"run\": 4, \"ranks\": 2, \"reported\": 2, \"metric\": "
+                        "\"examples_per_second\", \"value\": 1500.0, \"efficiency\": 0.75}\n");
+}
+
+/* ---- without memory ------------------------------------------------------------------ */
+
+static int board_scenario(void *arg)
+{
+    struct hy_board board = {0};
+    hy_cleanup_out struct hy_out out = {0};
+    int rc;
+
+    (void)arg;
+    hy_out_init(&out, &ascii80);
+    rc = hy_board_take(&board, training(), 1000);
+    if (rc == 0)
+        rc = hy_board_table(&board, &out, 2000, 0, NULL);
+    hy_board_done(&board);
+    return rc;
+}
+
+static int stream_scenario(void *arg)
+{
+    struct printing *p = arg;
+    hy_cleanup_out struct hy_out out = {0};
+    struct hy_stream s;
+    int rc = hy_stream_init(&s, p->logdir, 2);
+    char *last;
+
+    hy_out_init(&out, &bare);
+    s.text.prefix = HY_LOG_RANKED;
+    if (rc == 0)
+        rc = hy_stream_near_end(&s);
+    if (rc == 0)
+        rc = hy_stream_look(&s, true, &out, &out);
+    last = rc == 0 ? hy_last_lines(p->logdir, 0, 3) : NULL;
+    rc = rc == 0 && !last ? -ENOMEM : rc;
+    free(last);
+    hy_stream_done(&s);
+    return rc;
+}
+
+static void test_faults_are_survived(void **state)
+{
+    struct printing p;
+
+    (void)state;
+    printing_begin(&p);
+    append_to(p.ranks[0], "stdout", "one\ntwo\n");
+    append_to(p.ranks[1], "stderr", "three\n");
+    hy_each_fault(HY_SEAM_ALLOC, board_scenario, NULL);
+    hy_each_fault(HY_SEAM_ALLOC, stream_scenario, &p);
+    hy_each_fault(HY_SEAM_SYS, stream_scenario, &p);
+    printing_end(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_live_table_has_the_ranks_in_their_order),
+        cmocka_unit_test(test_the_summary_names_the_rank_that_failed_and_its_last_lines),
+        cmocka_unit_test(test_a_fragment_for_a_notebook_has_the_last_lines_in_one_line),
+        cmocka_unit_test(test_a_pipe_hears_of_ranks_not_of_trials),
+        cmocka_unit_test(test_programs_hear_how_many_ranks_there_are),
+        cmocka_unit_test(test_lines_of_ranks_are_shown_whole_and_once),
+        cmocka_unit_test(test_a_rank_that_is_started_again_is_shown_from_its_beginning),
+        cmocka_unit_test(test_who_comes_late_sees_the_last_lines),
+        cmocka_unit_test(test_a_bar_that_draws_over_itself_is_one_line),
+        cmocka_unit_test(test_a_backlog_is_shown_piece_by_piece),
+        cmocka_unit_test(test_the_last_lines_are_of_stderr_or_else_of_stdout),
+        cmocka_unit_test(test_scaling_doubles_up_to_what_was_asked_for),
+        cmocka_unit_test(test_a_ranks_speed_is_the_median_without_its_first_word),
+        cmocka_unit_test(test_the_plot_shows_what_is_missing_to_the_ideal),
+        cmocka_unit_test(test_faults_are_survived),
+    };
+
+    begin_plain();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

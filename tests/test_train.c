@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From words to a training: options (horovodrun's too), hosts, its description, the ranks' environment. */
+#include "cli_bench.h"
+
+#include <errno.h>
+
+#include "cli/commands.h"
+#include "cli/spec.h"
+
+#define LINE_WORDS 40
+
+/* A command line of `hopyard train`, cut at its blanks. The texts live until the next one. */
+static int parse(const char *text, struct hy_args *args, struct hy_err *err)
+{
+    static char line[2000];
+    static char *words[LINE_WORDS + 1];
+    char *rest = line;
+    int n = 0;
+
+    snprintf(line, sizeof line, "%s", text);
+    while (n < LINE_WORDS && (words[n] = strsep(&rest, " ")))
+        n += *words[n] != '\0';
+    words[n] = NULL;
+    return hy_args_parse(hy_command_find("train"), n, words, args, err);
+}
+
+static int spec_of(const char *text, Hy__RunSpec **ret, struct hy_err *err)
+{
+    hy_cleanup_args struct hy_args args = {0};
+    int rc = parse(text, &args, err);
+
+    return rc < 0 ? rc : hy_spec_training(&args, ret, err);
+}
+
+/* With the environment that the ranks get. */
+static int whole_spec_of(const char *text, Hy__RunSpec **ret, struct hy_err *err)
+{
+    hy_cleanup_args struct hy_args args = {0};
+    int rc = parse(text, &args, err);
+
+    if (rc == 0)
+        rc = hy_spec_training(&args, ret, err);
+    if (rc == 0)
+        rc = hy_spec_surroundings(*ret, "/p", err);
+    return rc == 0 ? hy_spec_training_environment(&args, *ret, err) : rc;
+}
+
+static const char *env_of(const Hy__RunSpec *s, const char *name)
+{
+    for (size_t i = 0; i < s->n_env; i++)
+        if (strncmp(s->env[i], name, strlen(name)) == 0 && s->env[i][strlen(name)] == '=')
+            return s->env[i] + strlen(name) + 1;
+    return NULL;
+}
+
+/* ---- options --------------------------------------------------------------------- */
+
+static void test_the_command_begins_with_the_first_word_or_behind_dashes(void **state)
+{
+    static const char *const lines[] = {"-np 4 --verbose python train.py -np 7 --json",
+                                        "--num-proc=4 --verbose -- python train.py -np 7 --json",
+                                        "--verbose -np=4 python train.py -np 7 --json",
+                                        "--np 4 --verbose python train.py -np 7 --json"};
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(lines); i++) {
+        hy_cleanup_args struct hy_args args = {0};
+        struct hy_err err = {0};
+
+        assert_int_equal(parse(lines[i], &args, &err), 0);
+        assert_string_equal(hy_args_get(&args, "num-proc"), "4");
+        assert_true(hy_args_has(&args, "verbose"));
+        assert_false(hy_args_has(&args, "json"));
+        assert_string_equal(args.rest[0], "python");
+        assert_string_equal(args.rest[4], "--json");
+        assert_null(args.rest[5]);
+    }
+}
+
+static void test_all_that_horovodrun_takes_is_taken_or_refused_with_advice(void **state)
+{
+    static const char *const taken[] = {
+        "--disable-cache",
+        "--start-timeout 30",
+        "--network-interfaces eth0,eth1",
+        "--network-interface eth0",
+        "--output-filename d",
+        "--verbose",
+        "--config-file c.yaml",
+        "--fusion-threshold-mb 32",
+        "--cycle-time-ms 3.5",
+        "--cache-capacity 2048",
+        "--hierarchical-allreduce",
+        "--no-hierarchical-allreduce",
+        "--hierarchical-allgather",
+        "--no-hierarchical-allgather",
+        "--torus-allreduce",
+        "--no-torus-allreduce",
+        "--autotune",
+        "--no-autotune",
+        "--autotune-log-file f",
+        "--autotune-warmup-samples 3",
+        "--autotune-steps-per-sample 10",
+        "--autotune-bayes-opt-max-samples 20",
+        "--autotune-gaussian-process-noise 0.8",
+        "--min-np 1",
+        "--min-num-proc 1",
+        "--max-np 8",
+        "--max-num-proc 8",
+        "--elastic-timeout 600",
+        "--reset-limit 3",
+        "--blacklist-cooldown-range 60 300",
+        "--timeline-filename t.json",
+        "--timeline-mark-cycles",
+        "--no-timeline-mark-cycles",
+        "--no-stall-check",
+        "--stall-check",
+        "--stall-check-warning-time-seconds 60",
+        "--stall-check-shutdown-time-seconds 0",
+        "--mpi-threads-disable",
+        "--no-mpi-threads-disable",
+        "--mpi-args=--map-by",
+        "--tcp",
+        "--binding-args=--rankfile",
+        "--num-nccl-streams 1",
+        "--thread-affinity 0",
+        "--gloo-timeout-seconds 30",
+        "--log-level INFO",
+        "--log-with-timestamp",
+        "--log-without-timestamp",
+        "-prefix-timestamp",
+        "--prefix-output-with-timestamp",
+        "--log-hide-timestamp",
+        "--no-log-hide-timestamp",
+        "-H a:4",
+        "--hosts a:4",
+        "-hostfile f",
+        "--hostfile f",
+        "--gloo",
+        "--mpi",
+        "-v",
+        "--version",
+        "-cb",
+        "--check-build",
+    };
+    static const char *const refused[] = {"-p 22",
+                                          "--ssh-port 22",
+                                          "-i id",
+                                          "--ssh-identity-file id",
+                                          "--slots-per-host 2",
+                                          "--host-discovery-script s",
+                                          "--jsrun"};
+    char line[200];
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(taken); i++) {
+        hy_cleanup_args struct hy_args args = {0};
+        struct hy_err err = {0};
+
+        snprintf(line, sizeof line, "-np 4 %s python train.py", taken[i]);
+        if (parse(line, &args, &err) < 0)
+            fail_msg("%s: %s", taken[i], err.text);
+        assert_string_equal(args.rest[0], "python");
+    }
+    for (size_t i = 0; i < HY_COUNT(refused); i++) {
+        struct hy_args args;
+        struct hy_err err = {0};
+
+        snprintf(line, sizeof line, "-np 4 %s python train.py", refused[i]);
+        assert_int_equal(parse(line, &args, &err), -EINVAL);
+        assert_non_null(strstr(err.text, " cannot be: "));
+    }
+}
+
+/* ---- the description --------------------------------------------------------------- */
+
+static void test_a_training_is_a_grid_over_its_ranks_all_at_once(void **state)
+{
+    hy_cleanup_spec Hy__RunSpec *s = NULL, *one = NULL;
+    struct hy_err err = {0};
+
+    (void)state;
+    assert_int_equal(
+        spec_of("-np 4 --gpus 1 --retries 2 --max accuracy --name wine python t.py {x}", &s, &err), 0);
+    assert_int_equal(s->ranks, 4);
+    assert_int_equal(s->ranks_min, 0);
+    assert_int_equal(s->ranks_max, 0);
+    assert_int_equal(s->parallel, 4);
+    assert_int_equal(s->kind, HY__RUN_SPEC__KIND__GRID);
+    assert_int_equal(s->n_dims, 1);
+    assert_string_equal(s->dims[0]->text, "rank=0..3");
+    assert_string_equal(s->argv[2], "{x}"); /* braces are the user's own */
+    assert_string_equal(s->metric, "accuracy");
+    assert_true(s->metric_optional); /* rank 0 may be the only one that has it */
+    assert_int_equal(s->gpu_share, 1000);
+    assert_int_equal(s->retries, 2);
+    assert_int_equal(spec_of("-np 1 true", &one, &err), 0);
+    assert_string_equal(one->dims[0]->text, "rank=0");
+    assert_int_equal(hy_spec_set_ranks(one, 3, &err), 0);
+    assert_int_equal(one->ranks, 3);
+    assert_int_equal(one->parallel, 3);
+    assert_string_equal(one->dims[0]->text, "rank=0..2");
+}
+
+static void test_elastic_bounds_follow_from_what_is_said(void **state)
+{
+    static const struct {
+        const char *line;
+        uint32_t ranks, least, most;
+    } cases[] = {
+        {"-np 4 --min-np 2 true", 4, 2, 4},
+        {"-np 4 --max-np 6 true", 4, 4, 6},
+        {"-np 2 --min-np 1 -H a:2,b:2 true", 2, 1, 4}, /* there is room for four */
+        {"--min-np 2 -H a:2,b:2 true", 4, 2, 4},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(cases); i++) {
+        hy_cleanup_spec Hy__RunSpec *s = NULL;
+        struct hy_err err = {0};
+
+        assert_int_equal(spec_of(cases[i].line, &s, &err), 0);
+        assert_int_equal(s->ranks, cases[i].ranks);
+        assert_int_equal(s->ranks_min, cases[i].least);
+        assert_int_equal(s->ranks_max, cases[i].most);
+        assert_int_equal(s->parallel, cases[i].most);
+    }
+}
+
+static void test_hosts_come_from_the_line_or_from_a_file(void **state)
+{
+    char *folder = make_folder();
+    hy_cleanup_spec Hy__RunSpec *s = NULL, *here = NULL, *bad = NULL;
+    struct hy_err err = {0};
+    char line[200];
+
+    (void)state;
+    write_text(folder, "hosts", "# ours\n a slots=2\n\nme@b:3 # b\nc\n", 0600);
+    write_text(folder, "bad", "a slots=2\nb cores=3\n", 0600);
+    snprintf(line, sizeof line, "--hostfile %s/hosts true", folder);
+    assert_int_equal(spec_of(line, &s, &err), 0);
+    assert_int_equal(s->n_hosts, 3);
+    assert_string_equal(s->hosts[1]->host, "me@b");
+    assert_int_equal(s->hosts[1]->slots, 3);
+    assert_int_equal(s->ranks, 6); /* all there are */
+    snprintf(line, sizeof line, "-hostfile %s/bad true", folder);
+    assert_int_equal(spec_of(line, &bad, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "bad, line 2: 'cores=3' is not understood; a line is: HOST slots=N"));
+    assert_int_equal(spec_of("-np 2 -H localhost:4 true", &here, &err), 0);
+    assert_int_equal(here->n_hosts, 0); /* this machine needs no ssh */
+    assert_int_equal(here->ranks, 2);
+    remove_folder(folder);
+}
+
+static void test_a_training_that_cannot_be_is_refused_with_a_sentence(void **state)
+{
+    static const struct {
+        const char *line, *sentence;
+    } cases[] = {
+        {"true", "say how many ranks there are: hopyard train -np 4 …"},
+        {"-np 4",
+         "there is no command; put it behind the options, as in: hopyard train -np 4 python train.py"},
+        {"-np 0 true", "--num-proc takes a whole number from 1 to 1024, not '0'"},
+        {"-np 200 true", "one machine has 128 ranks at most; spread them with -H a:128,b:128"},
+        {"-np 5 -H a:2,b:2 true", "the hosts have 4 slots, too few for -np 5; say more of them, as in a:5"},
+        {"-np 2 --min-np 3 true", "--min-np 3 is more than there are: -np 2"},
+        {"-np 2 --max-np 1 true", "--max-np 1 is less than there are: -np 2"},
+        {"-np 2 --hosts a:2 --hostfile f true", "--hosts and --hostfile both name machines; choose one"},
+        {"-np 2 --metric speed true",
+         "--metric belongs to --scaling; a training's metric is --max or --min NAME"},
+        {"-np 2 --scaling --min-np 1 true",
+         "--scaling measures fixed numbers of ranks; leave --min-np and --max-np out"},
+        {"-np 2 -x NO-SUCH-NAME true",
+         "-x takes NAME=VALUE, or the name of what is in the environment, not 'NO-SUCH-NAME'"},
+        {"-np 2 --timeline-mark-cycles true", "--timeline-mark-cycles belongs to --timeline-filename FILE"},
+        {"-np 2 --reset-limit 3 true",
+         "--reset-limit belongs to an elastic training; give --min-np or --max-np"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(cases); i++) {
+        hy_cleanup_spec Hy__RunSpec *s = NULL;
+        struct hy_err err = {0};
+
+        assert_int_equal(whole_spec_of(cases[i].line, &s, &err), -EINVAL);
+        assert_string_equal(err.text, cases[i].sentence);
+    }
+}
+
+static void test_options_reach_the_ranks_environment(void **state)
+{
+    hy_cleanup_spec Hy__RunSpec *s = NULL, *scaling = NULL;
+    struct hy_err err = {0};
+
+    (void)state;
+    setenv("HY_TEST_TRAIN", "old", 1);
+    setenv("HOROVOD_RANK", "7", 1); /* a rank that starts a training has a place of its own */
+    assert_int_equal(
+        whole_spec_of(
+            "-np 2 --max-np 3 -x HY_TEST_TRAIN=new -x PATH --env A=b=c --network-interfaces eth0,eth1 "
+            "--network-interface ib0 --timeline-filename t.json --timeline-mark-cycles --reset-limit 5 true",
+            &s, &err),
+        0);
+    assert_string_equal(env_of(s, "HY_TEST_TRAIN"), "new");
+    assert_string_equal(env_of(s, "A"), "b=c");
+    assert_string_equal(env_of(s, "PATH"), getenv("PATH"));
+    assert_string_equal(env_of(s, "HOPYARD_INTERFACES"), "eth0,eth1,ib0");
+    assert_true(env_of(s, "HOROVOD_TIMELINE")[0] == '/');
+    assert_string_equal(strrchr(env_of(s, "HOROVOD_TIMELINE"), '/'), "/t.json");
+    assert_string_equal(env_of(s, "HOROVOD_TIMELINE_MARK_CYCLES"), "1");
+    assert_string_equal(env_of(s, "HOPYARD_RESET_LIMIT"), "5");
+    unsetenv("OMP_NUM_THREADS");
+    unsetenv("TF_NUM_INTRAOP_THREADS");
+    assert_int_equal(whole_spec_of("--scaling -np 64 true", &scaling, &err), 0);
+    assert_string_equal(env_of(scaling, "TF_NUM_INTRAOP_THREADS"), "1");
+    assert_string_equal(scaling->metric, "examples_per_second");
+    assert_null(env_of(s, "HOROVOD_RANK"));
+    unsetenv("HY_TEST_TRAIN");
+    unsetenv("HOROVOD_RANK");
+}
+
+/* ---- without memory ------------------------------------------------------------------ */
+
+static int spec_scenario(void *arg)
+{
+    hy_cleanup_spec Hy__RunSpec *s = NULL;
+    struct hy_err err = {0};
+    int rc = spec_of("-np 2 --max-np 3 -H a:2,b:2 --max accuracy --name wine true", &s, &err);
+
+    (void)arg;
+    return rc;
+}
+
+static void test_faults_are_survived(void **state)
+{
+    (void)state;
+    hy_each_fault(HY_SEAM_ALLOC, spec_scenario, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_command_begins_with_the_first_word_or_behind_dashes),
+        cmocka_unit_test(test_all_that_horovodrun_takes_is_taken_or_refused_with_advice),
+        cmocka_unit_test(test_a_training_is_a_grid_over_its_ranks_all_at_once),
+        cmocka_unit_test(test_elastic_bounds_follow_from_what_is_said),
+        cmocka_unit_test(test_hosts_come_from_the_line_or_from_a_file),
+        cmocka_unit_test(test_a_training_that_cannot_be_is_refused_with_a_sentence),
+        cmocka_unit_test(test_options_reach_the_ranks_environment),
+        cmocka_unit_test(test_faults_are_survived),
+    };
+
+    begin_plain();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
