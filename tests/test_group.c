@@ -33,7 +33,7 @@ struct agent {
     int conns[RANKS_MAX];
     struct hy_buf rest[RANKS_MAX];
     Hy__TrialReport *joins[RANKS_MAX];
-    atomic_uint notes, leaves;
+    atomic_uint notes, leaves, failures;
     char note[300];
     atomic_bool stop;
     pthread_t thread;
@@ -80,6 +80,21 @@ static void send_roster(struct agent *a, unsigned rank)
     answer(a->conns[rank], &word);
 }
 
+static void tell_loss(struct agent *a, unsigned lost, const char *why)
+{
+    Hy__GroupWord word = HY__GROUP_WORD__INIT;
+    Hy__GroupLost loss = HY__GROUP_LOST__INIT;
+
+    loss.generation = 1;
+    loss.rank = lost;
+    loss.why = (char *)why;
+    word.body_case = HY__GROUP_WORD__BODY_LOST;
+    word.lost = &loss;
+    for (unsigned r = 0; r < a->size; r++)
+        if (r != lost && a->conns[r] >= 0)
+            answer(a->conns[r], &word);
+}
+
 /* One message of a rank; false when it has gone. */
 static bool serve_one(struct agent *a, unsigned rank)
 {
@@ -100,6 +115,9 @@ static bool serve_one(struct agent *a, unsigned rank)
         atomic_fetch_add(&a->notes, 1);
     } else if (r->group->body_case == HY__GROUP_WORD__BODY_LEAVE) {
         atomic_fetch_add(&a->leaves, 1);
+    } else if (r->group->body_case == HY__GROUP_WORD__BODY_FAILED) { /* as the driver does */
+        atomic_fetch_add(&a->failures, 1);
+        tell_loss(a, rank, r->group->failed);
     }
     answer(a->conns[rank], NULL);
     if (!keep)
@@ -502,21 +520,6 @@ static void test_who_has_left_is_not_waited_for(void **state)
     run_ranks(3, 1, one_leaves, &who);
 }
 
-static void tell_loss(struct agent *a, unsigned lost)
-{
-    Hy__GroupWord word = HY__GROUP_WORD__INIT;
-    Hy__GroupLost loss = HY__GROUP_LOST__INIT;
-
-    loss.generation = 1;
-    loss.rank = lost;
-    loss.why = (char *)"rank 1 on b was ended by signal 9";
-    word.body_case = HY__GROUP_WORD__BODY_LOST;
-    word.lost = &loss;
-    for (unsigned r = 0; r < a->size; r++)
-        if (r != lost)
-            answer(a->conns[r], &word);
-}
-
 static pthread_barrier_t all_there;
 
 /* Rank 1 is silent from some moment on, and the agent says that it is dead. */
@@ -532,7 +535,7 @@ static void one_dies(struct rank *r)
         finish(r, start(r, &q));
     pthread_barrier_wait(&all_there);
     if (r->number == 1) {
-        tell_loss(r->agent, 1);
+        tell_loss(r->agent, 1, "rank 1 on b was ended by signal 9");
         pthread_barrier_wait(&all_there);
         return;
     }
@@ -551,6 +554,240 @@ static void test_a_lost_rank_is_named_to_all_others(void **state)
     pthread_barrier_init(&all_there, NULL, 3);
     run_ranks(3, 1, one_dies, NULL);
     run_ranks(3, 3, one_dies, NULL);
+    pthread_barrier_destroy(&all_there);
+}
+
+/* One rank has no memory for what is gathered: it alone knows. */
+static void *give_memory(void *arg, size_t tensor, const int64_t *dims, uint32_t dim_count, size_t bytes)
+{
+    (void)tensor, (void)dims, (void)dim_count, (void)bytes;
+    return arg;
+}
+
+static void without_memory(struct rank *r)
+{
+    float in[2] = {1, 2}, out[6];
+    struct hy_tensor t = {.in = in, .dim_count = 1, .dims = {2}};
+    struct hy_request q = reduction("rows", &t);
+    struct hy_err err = {0};
+
+    q.kind = HY_ALLGATHER;
+    q.allocate = give_memory;
+    q.arg = r->number == 1 ? NULL : out;
+    assert_int_equal(hy_group_wait(r->g, start(r, &q), &err), r->number == 1 ? -ENOMEM : -ECONNABORTED);
+    assert_non_null(strstr(err.text, "'rows': no memory for a result of 24 bytes"));
+    assert_int_equal(hy_group_start(r->g, &q, &err), -ECONNABORTED); /* and that is the end, for all */
+    pthread_barrier_wait(&all_there);
+}
+
+static void test_a_rank_that_cannot_take_part_says_so_to_the_others(void **state)
+{
+    struct agent a;
+
+    (void)state;
+    pthread_barrier_init(&all_there, NULL, 3);
+    for (unsigned hosts = 1; hosts <= 3; hosts += 2) {
+        open_agent(&a, 3, hosts);
+        run_ranks_on(&a, 3, without_memory, NULL);
+        assert_int_equal(atomic_load(&a.failures), 1); /* who heard it does not say it again */
+        close_agent(&a);
+    }
+    pthread_barrier_destroy(&all_there);
+}
+
+static atomic_bool is_held, may_go_on;
+
+/* The group's thread of one rank is held in the midst of a request. */
+static void *give_memory_late(void *arg, size_t tensor, const int64_t *dims, uint32_t dim_count, size_t bytes)
+{
+    (void)tensor, (void)dims, (void)dim_count, (void)bytes;
+    atomic_store(&is_held, true);
+    while (!atomic_load(&may_go_on))
+        usleep(1000);
+    return arg;
+}
+
+static void leave_in_the_midst(struct rank *r)
+{
+    float in[2] = {1, 2}, out[6];
+    struct hy_tensor t = {.in = in, .dim_count = 1, .dims = {2}};
+    struct hy_request q = reduction("rows", &t);
+    struct hy_err err = {0};
+    int64_t ticket;
+
+    q.kind = HY_ALLGATHER;
+    q.allocate = r->number == 2 ? give_memory_late : give_memory;
+    q.arg = out;
+    ticket = start(r, &q);
+    if (r->number == 1) {
+        while (!atomic_load(&is_held))
+            usleep(1000);
+        hy_group_stop(r->g);
+        atomic_store(&may_go_on, true);
+        assert_int_equal(hy_group_wait(r->g, ticket, &err), -ECONNABORTED);
+        return;
+    }
+    assert_int_equal(hy_group_wait(r->g, ticket, &err), -ECONNABORTED);
+    assert_non_null(strstr(err.text, "left"));
+}
+
+static void test_who_leaves_in_the_midst_of_something_is_missed(void **state)
+{
+    (void)state;
+    run_ranks(3, 1, leave_in_the_midst, NULL);
+}
+
+/* Rank 1 goes without waiting for what it has asked for: perhaps it is ordered at that very moment. */
+static void leave_at_once(struct rank *r)
+{
+    float in = 1, out = 0;
+    struct hy_tensor t = {.in = &in, .out = &out};
+    struct hy_request q = reduction("x", &t);
+    struct hy_err err = {0};
+    int64_t ticket = start(r, &q), rc;
+
+    if (r->number == 1)
+        hy_group_stop(r->g);
+    rc = hy_group_wait(r->g, ticket, &err);
+    if (rc == 0)
+        assert_true(out == 3);
+    else
+        assert_int_equal(rc, -ECONNABORTED);
+}
+
+static void test_who_leaves_at_once_keeps_nobody_waiting(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 30; i++)
+        run_ranks(3, 1, leave_at_once, NULL);
+}
+
+/* Thousands of tensors: the order to add them up is larger than what lies ready for a rank to read. */
+static void many_tensors(struct rank *r)
+{
+    enum { N = 30000 };
+    float in = 1, *out = calloc(N, sizeof *out);
+    struct hy_tensor *t = calloc(N, sizeof *t);
+    struct hy_request q = reduction("many", t);
+
+    for (size_t i = 0; i < N; i++)
+        t[i] = (struct hy_tensor){.in = &in, .out = &out[i], .dim_count = 3, .dims = {1, 1, 1}};
+    q.tensor_count = N;
+    for (int i = 0; i < 3; i++)
+        finish(r, start(r, &q));
+    assert_true(out[0] == (float)r->size && out[N - 1] == (float)r->size);
+    free(t);
+    free(out);
+}
+
+static void test_orders_may_be_larger_than_a_pipe(void **state)
+{
+    (void)state;
+    run_ranks(3, 1, many_tensors, NULL);
+    run_ranks(2, 2, many_tensors, NULL);
+}
+
+/* Rank 2 goes, in order; the set of the other two is no affair of it. */
+static void one_goes_early(struct rank *r)
+{
+    static const unsigned two[] = {0, 1};
+    struct hy_err err = {0};
+    float in = 1, out = 0;
+    struct hy_tensor t = {.in = &in, .out = &out};
+    struct hy_request q = reduction("pair", &t);
+
+    q.set = (uint32_t)hy_group_set_add(r->g, two, 2, &err);
+    if (r->number == 2)
+        return;
+    while (atomic_load(&r->agent->leaves) == 0)
+        usleep(1000);
+    for (int i = 0; i < 20; i++) {
+        finish(r, start(r, &q));
+        assert_true(out == 2);
+        usleep(1000);
+    }
+}
+
+static void test_who_goes_in_order_is_no_loss_to_a_set_without_it(void **state)
+{
+    struct agent a;
+
+    (void)state;
+    for (unsigned hosts = 1; hosts <= 3; hosts += 2) {
+        open_agent(&a, 3, hosts);
+        run_ranks_on(&a, 3, one_goes_early, NULL);
+        assert_int_equal(atomic_load(&a.failures), 0);
+        close_agent(&a);
+    }
+}
+
+struct waiter {
+    struct rank *r;
+    int64_t ticket, result;
+    struct hy_err err;
+};
+
+static void *wait_for_it(void *arg)
+{
+    struct waiter *w = arg;
+
+    w->result = hy_group_wait(w->r->g, w->ticket, &w->err);
+    return NULL;
+}
+
+static void two_wait(struct rank *r)
+{
+    float in = 1, out = 0;
+    struct hy_tensor t = {.in = &in, .out = &out};
+    struct hy_request q = reduction("x", &t);
+    struct waiter both[2] = {{.r = r}, {.r = r}};
+    pthread_t threads[2];
+
+    if (r->number == 1)
+        usleep(50000); /* so that the others' threads are in it */
+    both[0].ticket = both[1].ticket = start(r, &q);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, wait_for_it, &both[i]), 0);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(both[0].result + both[1].result, -EINVAL);
+    assert_true(out == 2);
+}
+
+static void test_a_ticket_is_for_one_who_waits(void **state)
+{
+    (void)state;
+    run_ranks(2, 1, two_wait, NULL);
+}
+
+/* Waiting has an end, so that one can look at something else. */
+static void wait_a_while(struct rank *r)
+{
+    float in = 1, out = 0;
+    struct hy_tensor t = {.in = &in, .out = &out};
+    struct hy_request q = reduction("x", &t);
+    struct hy_err err = {0};
+    int64_t ticket;
+
+    if (r->number == 1) {
+        pthread_barrier_wait(&all_there);
+        sum_of(r, "x", 1);
+        return;
+    }
+    ticket = start(r, &q);
+    assert_int_equal(hy_group_await(r->g, ticket, 10), 0);
+    pthread_barrier_wait(&all_there);
+    while (!hy_group_await(r->g, ticket, 10))
+        ;
+    assert_int_equal(hy_group_wait(r->g, ticket, &err), 0);
+    assert_int_equal(hy_group_await(r->g, ticket, 10), 1); /* there is nothing to wait for */
+}
+
+static void test_one_may_wait_for_a_while_only(void **state)
+{
+    (void)state;
+    pthread_barrier_init(&all_there, NULL, 2);
+    run_ranks(2, 1, wait_a_while, NULL);
     pthread_barrier_destroy(&all_there);
 }
 
@@ -574,6 +811,9 @@ static void bad_requests(struct rank *r)
     q = reduction("x", &t);
     assert_int_equal(hy_group_start(r->g, &q, &err), -EINVAL);
     t.dims[0] = 1;
+    q = (struct hy_request){.kind = HY_JOIN, .name = "join", .set = 1, .prescale = 1, .postscale = 1};
+    assert_int_equal(hy_group_start(r->g, &q, &err), -EINVAL);
+    assert_int_equal(hy_group_set_add(r->g, (unsigned[2000]){0}, 2000, &err), -EINVAL);
     assert_true(sum_of(r, "fine", 1) == 2);
     assert_int_equal(hy_group_wait(r->g, 12345678, &err), -EINVAL);
 }
@@ -729,7 +969,7 @@ static void test_outside_of_a_run_a_group_is_of_one(void **state)
     hy_group_leave(r.g);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_outside_of_a_run_a_group_is_of_one),
@@ -742,6 +982,13 @@ int main(void)
         cmocka_unit_test(test_a_missing_tensor_is_an_error_and_no_stall),
         cmocka_unit_test(test_who_has_left_is_not_waited_for),
         cmocka_unit_test(test_a_lost_rank_is_named_to_all_others),
+        cmocka_unit_test(test_a_rank_that_cannot_take_part_says_so_to_the_others),
+        cmocka_unit_test(test_who_leaves_in_the_midst_of_something_is_missed),
+        cmocka_unit_test(test_who_leaves_at_once_keeps_nobody_waiting),
+        cmocka_unit_test(test_orders_may_be_larger_than_a_pipe),
+        cmocka_unit_test(test_who_goes_in_order_is_no_loss_to_a_set_without_it),
+        cmocka_unit_test(test_a_ticket_is_for_one_who_waits),
+        cmocka_unit_test(test_one_may_wait_for_a_while_only),
         cmocka_unit_test(test_bad_requests_are_refused_at_once),
         cmocka_unit_test(test_process_sets_come_and_go),
         cmocka_unit_test(test_ranks_without_data_give_zeros),
@@ -749,5 +996,7 @@ int main(void)
         cmocka_unit_test(test_the_timeline_has_every_request_of_each_rank),
     };
 
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

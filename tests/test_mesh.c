@@ -5,6 +5,8 @@
 #include "base/text.h"
 #include "mesh_calls.h"
 #include "mesh_shake.h"
+#include "mesh_trouble.h"
+#include "mesh_processes.h"
 
 int main(void)
 {
@@ -26,6 +28,23 @@ int main(void)
         cmocka_unit_test(test_nobody_leaves_a_barrier_before_all_are_there),
         cmocka_unit_test(test_sets_of_ranks_may_overlap),
         cmocka_unit_test(test_pipes_carry_bytes_between_rank_0_and_the_others),
+        cmocka_unit_test(test_another_key_is_told_to_who_dials),
+        cmocka_unit_test(test_strangers_at_the_door_do_no_harm),
+        cmocka_unit_test(test_ranks_meet_over_ipv6),
+        cmocka_unit_test(test_the_address_that_answers_is_taken),
+        cmocka_unit_test(test_a_silent_listener_at_one_address_is_passed_by),
+        cmocka_unit_test(test_only_the_named_interfaces_are_told),
+        cmocka_unit_test(test_impossible_ranks_are_refused),
+        cmocka_unit_test(test_a_rank_that_leaves_is_named),
+        cmocka_unit_test(test_the_drivers_word_counts_more_than_a_closed_connection),
+        cmocka_unit_test(test_after_an_error_every_call_says_the_same),
+        cmocka_unit_test(test_a_rank_that_has_done_its_part_may_go),
+        cmocka_unit_test(test_a_rank_that_cannot_be_reached_is_named),
+        cmocka_unit_test(test_an_exchange_that_cannot_be_is_refused),
+        cmocka_unit_test(test_every_fault_is_survived_or_told),
+        cmocka_unit_test(test_a_killed_rank_is_named_by_all_others),
+        cmocka_unit_test(test_a_killed_rank_is_named_without_a_driver_too),
+        cmocka_unit_test(test_work_goes_on_after_a_rank_was_stopped),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

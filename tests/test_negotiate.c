@@ -305,6 +305,25 @@ static void test_the_sentence_says_who_waits_for_what(void **state)
     hy_council_free(c.council);
 }
 
+static void test_what_was_hopeless_once_may_be_tried_again(void **state)
+{
+    struct chamber c;
+
+    (void)state;
+    open_chamber(&c, 3);
+    ask(&c, 0, "a", &sum);
+    ask(&c, 2, "a", &sum);
+    ask(&c, 1, "b", &sum);
+    for (unsigned r = 0; r < 3; r++)
+        wait_for(&c, r);
+    pass(&c, 1000);
+    expect(&c, "refuse a 35 -> 0\nrefuse a 35 -> 2\nrefuse b 35 -> 1\n");
+    for (unsigned r = 0; r < 3; r++)
+        assert_int_equal(ask(&c, r, "a", &sum), 0);
+    expect(&c, "run a -> 0 1 2\n");
+    hy_council_free(c.council);
+}
+
 static void test_one_who_takes_his_time_is_only_warned_about(void **state)
 {
     struct chamber c;
@@ -512,6 +531,7 @@ int main(void)
         cmocka_unit_test(test_splits_of_an_alltoall_reach_everybody),
         cmocka_unit_test(test_ranks_that_wait_for_different_things_are_told),
         cmocka_unit_test(test_the_sentence_says_who_waits_for_what),
+        cmocka_unit_test(test_what_was_hopeless_once_may_be_tried_again),
         cmocka_unit_test(test_one_who_takes_his_time_is_only_warned_about),
         cmocka_unit_test(test_a_chain_of_waits_with_a_free_end_is_no_deadlock),
         cmocka_unit_test(test_joined_ranks_take_part_in_sums_until_all_have_joined),

@@ -23,8 +23,8 @@ static void fill(struct hy_rng *rng, enum hy_type type, const void **sources, si
     }
 }
 
-static void check(enum hy_type type, enum hy_reduce op, const void *const *sources, size_t source_count, size_t count,
-                  char *to)
+static void check(enum hy_type type, enum hy_reduce op, const void *const *sources, size_t source_count,
+                  size_t count, char *to)
 {
     const struct hy_kernels *wide = hy_kernels_wide();
 
@@ -146,7 +146,8 @@ static void narrow_both(enum hy_type type, const float *in, size_t count)
     assert_true(numbers_same(type, out, expected, count));
 }
 
-/* All 65,536 of them to float32 and back; what is between two neighbours goes to the nearer, or the even one. */
+/* All 65,536 of them to float32 and back; what is between two neighbours goes to the nearer, or the even one.
+ */
 static void test_halves_are_rounded_to_nearest_even(void **state)
 {
     static const enum hy_type halves[] = {HY_F16, HY_BF16};
@@ -182,11 +183,11 @@ static void test_known_float16(void **state)
         float f;
         uint16_t half;
     } known[] = {
-        {0.0f, 0x0000},        {-0.0f, 0x8000},     {1.0f, 0x3c00},      {-2.0f, 0xc000},
-        {65504.0f, 0x7bff},    {65519.0f, 0x7bff},  {65520.0f, 0x7c00},  {1e30f, 0x7c00},
-        {INFINITY, 0x7c00},    {0x1p-14f, 0x0400},  {0x1p-24f, 0x0001},  {0x1p-25f, 0x0000},
-        {0x1.8p-25f, 0x0001},  {-0x1p-25f, 0x8000}, {0.333333f, 0x3555}, {2049.0f, 0x6800},
-        {2051.0f, 0x6802},     {1e-40f, 0x0000},
+        {0.0f, 0x0000},       {-0.0f, 0x8000},     {1.0f, 0x3c00},      {-2.0f, 0xc000},
+        {65504.0f, 0x7bff},   {65519.0f, 0x7bff},  {65520.0f, 0x7c00},  {1e30f, 0x7c00},
+        {INFINITY, 0x7c00},   {0x1p-14f, 0x0400},  {0x1p-24f, 0x0001},  {0x1p-25f, 0x0000},
+        {0x1.8p-25f, 0x0001}, {-0x1p-25f, 0x8000}, {0.333333f, 0x3555}, {2049.0f, 0x6800},
+        {2051.0f, 0x6802},    {1e-40f, 0x0000},
     };
 
     (void)state;

@@ -38,13 +38,13 @@ struct adasum {
     struct hy_set *set;
     const size_t *tensors; /* elements of each */
     size_t tensor_count, count;
-    enum hy_type type;     /* float32 or float64: that of `mine` */
+    enum hy_type type; /* float32 or float64: that of `mine` */
     size_t element;
-    char *mine, *theirs;   /* count elements each; of `mine` the piece we hold is valid */
-    unsigned powers;       /* of two: 2^powers members are in the tree */
-    unsigned folded;       /* the first 2 * folded members are pairs */
-    unsigned *partners;    /* by index: scratch of a step */
-    size_t *bytes;         /* by index: scratch of a step */
+    char *mine, *theirs;            /* count elements each; of `mine` the piece we hold is valid */
+    unsigned powers;                /* of two: 2^powers members are in the tree */
+    unsigned folded;                /* the first 2 * folded members are pairs */
+    unsigned *partners;             /* by index: scratch of a step */
+    size_t *bytes;                  /* by index: scratch of a step */
     struct products *shares, *sums; /* of all members, of our subtree; tensor_count for each */
 };
 
@@ -92,23 +92,23 @@ static char *at(const struct adasum *x, char *vector, struct piece p)
 
 /* ---- two vectors ---------------------------------------------------------------------- */
 
-#define VECTORS(T)                                                                                                   \
-    static struct products multiply_##T(const T *a, const T *b, size_t n)                                            \
-    {                                                                                                                \
-        struct products sum = {0, 0, 0};                                                                             \
-                                                                                                                     \
-        for (size_t i = 0; i < n; i++) {                                                                             \
-            sum.ab += (double)a[i] * (double)b[i];                                                                   \
-            sum.aa += (double)a[i] * (double)a[i];                                                                   \
-            sum.bb += (double)b[i] * (double)b[i];                                                                   \
-        }                                                                                                            \
-        return sum;                                                                                                  \
-    }                                                                                                                \
-                                                                                                                     \
-    static void combine_##T(T *out, const T *a, const T *b, size_t n, double of_a, double of_b)                      \
-    {                                                                                                                \
-        for (size_t i = 0; i < n; i++)                                                                               \
-            out[i] = (T)(of_a * (double)a[i] + of_b * (double)b[i]);                                                 \
+#define VECTORS(T)                                                                                           \
+    static struct products multiply_##T(const T *a, const T *b, size_t n) {                                  \
+        struct products sum = {0, 0, 0};                                                                     \
+                                                                                                             \
+        for (size_t i = 0; i < n; i++) {                                                                     \
+            sum.ab += (double)a[i] * (double)b[i];                                                           \
+            sum.aa += (double)a[i] * (double)a[i];                                                           \
+            sum.bb += (double)b[i] * (double)b[i];                                                           \
+        }                                                                                                    \
+        return sum;                                                                                          \
+    }                                                                                                        \
+                                                                                                             \
+    static void                                                                                              \
+    combine_##T(T *out, const T *a, const T *b, size_t n, double of_a, double of_b)                          \
+    {                                                                                                        \
+        for (size_t i = 0; i < n; i++)                                                                       \
+            out[i] = (T)(of_a * (double)a[i] + of_b * (double)b[i]);                                         \
     }
 
 VECTORS(float)
@@ -152,7 +152,8 @@ static void multiply_tensors(const struct adasum *x, char *a, char *b, struct pi
         ret[t] = multiply(x, a, b, overlap(p, begin, x->tensors[t]));
 }
 
-static void combine_tensors(const struct adasum *x, char *a, char *b, struct piece p, const struct products *sums)
+static void combine_tensors(const struct adasum *x, char *a, char *b, struct piece p,
+                            const struct products *sums)
 {
     for (size_t t = 0, begin = 0; t < x->tensor_count; begin += x->tensors[t++])
         combine(x, a, b, overlap(p, begin, x->tensors[t]), &sums[t]);
@@ -161,8 +162,8 @@ static void combine_tensors(const struct adasum *x, char *a, char *b, struct pie
 /* ---- steps, which all members take together -------------------------------------------- */
 
 /* Partners of all members at a level, and what they send: `part` of a node, in elements. */
-static int swap(struct adasum *x, unsigned level, struct piece (*part)(const struct adasum *, unsigned, unsigned),
-                void *sent, void *received)
+static int swap(struct adasum *x, unsigned level,
+                struct piece (*part)(const struct adasum *, unsigned, unsigned), void *sent, void *received)
 {
     for (unsigned i = 0; i < x->set->count; i++) {
         unsigned node = node_of(x, i);
@@ -279,7 +280,8 @@ static int walk(struct adasum *x)
 
 /* ---- front ------------------------------------------------------------------------------ */
 
-static int prepare(struct adasum *x, struct hy_set *s, const size_t *counts, size_t tensor_count, enum hy_type type)
+static int prepare(struct adasum *x, struct hy_set *s, const size_t *counts, size_t tensor_count,
+                   enum hy_type type)
 {
     *x = (struct adasum){.set = s, .tensors = counts, .tensor_count = tensor_count};
     for (size_t t = 0; t < tensor_count; t++)
@@ -327,8 +329,8 @@ static void hand_out(struct adasum *x, void *buf, enum hy_type type, double post
         hy_narrow(buf, (float *)x->mine, x->count, type);
 }
 
-int hy_set_adasum(struct hy_set *s, void *buf, const size_t *counts, size_t tensor_count, enum hy_type type, double pre,
-                  double post)
+int hy_set_adasum(struct hy_set *s, void *buf, const size_t *counts, size_t tensor_count, enum hy_type type,
+                  double pre, double post)
 {
     struct adasum x;
     int rc = s->comm->waiter.failed.code;

@@ -5,6 +5,11 @@
 
 #include "collective/choice_table.h"
 
+unsigned hy_ring(unsigned members)
+{
+    return members <= ring_long_up_to ? ring_long : ring_short;
+}
+
 const struct hy_choice *hy_choose(unsigned members, size_t bytes)
 {
     const struct hy_choice *row = choices;

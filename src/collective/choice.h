@@ -20,15 +20,13 @@ struct hy_choice {
     enum hy_way way;
     size_t segment;   /* bytes of a step */
     unsigned ahead;   /* steps posted before one is taken */
-    bool stream_slots; /* writes slots past the caches: whoever reads them is on another core */
-    bool stream_out;   /* writes results past the caches: they are too large for them */
+    bool stream_out;  /* writes results past the caches: they are too large for them */
 };
 
 /* What only moves. */
 struct hy_move_choice {
     size_t segment;
     unsigned ahead;
-    bool stream_slots;
     size_t stream_from; /* bytes: past the caches from there on */
 };
 
@@ -36,6 +34,8 @@ struct hy_patience {
     unsigned spins, yields; /* looks before a sleep: with a pause, with a yield to other ranks */
 };
 
+/* Slots of each member of a set of so many. */
+unsigned hy_ring(unsigned members);
 const struct hy_choice *hy_choose(unsigned members, size_t bytes);
 const struct hy_move_choice *hy_move_choice(void);
 /* `crowded`: more ranks than processors. */

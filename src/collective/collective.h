@@ -102,7 +102,9 @@ int64_t hy_group_start(struct hy_group *g, const struct hy_request *request, str
  *   -ENOMEM
  */
 int64_t hy_group_wait(struct hy_group *g, int64_t ticket, struct hy_err *err);
-/* 1: it is over, wait returns at once. 0: it is not. */
+/* Waits for at most so long. 1: it is over, or there is no such request: wait returns at once. 0: it is not. */
+int hy_group_await(struct hy_group *g, int64_t ticket, int timeout_ms);
+/* The same without waiting. */
 int hy_group_poll(struct hy_group *g, int64_t ticket);
 
 /*

@@ -12,7 +12,7 @@
 #include "collective/comm_private.h"
 #include "collective/reduce.h"
 
-#define LANE_CHUNK (2u << 20) /* bytes of each lane at a time */
+#define LANE_CHUNK (4u << 20) /* bytes of each lane at a time */
 
 static char *at(void *base, size_t elements, enum hy_type type)
 {
@@ -30,8 +30,8 @@ static double average(const struct hy_set *s, enum hy_reduce op, double post)
 }
 
 /* The first and the last third; for one who is alone on his host there is nobody to combine with. */
-static int reduce_here(struct hy_set *s, const void *in, void *out, size_t count, enum hy_type type, enum hy_reduce op,
-                       double pre)
+static int reduce_here(struct hy_set *s, const void *in, void *out, size_t count, enum hy_type type,
+                       enum hy_reduce op, double pre)
 {
     if (s->shm)
         return hy_shm_reduce_slices(s->shm, in, out, count, type, op, pre, s->lanes);
@@ -64,7 +64,9 @@ static int reduce_lane(struct hy_set *s, void *out, size_t count, enum hy_type t
     if (!hy_set_is_in_lane(s))
         return 0;
     n = hy_slice(count, s->lanes, s->place, &begin);
-    return n ? hy_mesh_allreduce(s->comm->mesh, lane_peers(s), s->host_count, at(out, begin, type), n, type, op) : 0;
+    return n ? hy_mesh_allreduce(s->comm->mesh, lane_peers(s), s->host_count, at(out, begin, type), n, type,
+                                 op)
+             : 0;
 }
 
 static int allreduce_chunk(struct hy_set *s, const void *in, void *out, size_t count, enum hy_type type,
@@ -98,8 +100,8 @@ static int allreduce_levels(struct hy_set *s, const void *in, void *out, size_t 
     return rc;
 }
 
-int hy_set_allreduce(struct hy_set *s, const void *in, void *out, size_t count, enum hy_type type, enum hy_reduce op,
-                     double pre, double post)
+int hy_set_allreduce(struct hy_set *s, const void *in, void *out, size_t count, enum hy_type type,
+                     enum hy_reduce op, double pre, double post)
 {
     int rc = s->comm->waiter.failed.code;
 
@@ -133,9 +135,9 @@ struct scatter {
     const size_t *counts; /* by index: what each member is to get */
     enum hy_type type;
     enum hy_reduce op;
-    size_t *slices;       /* our lane's slices, in the lane's order: how large */
-    char *lane;           /* the slices, one behind the other */
-    char *block;          /* room for the largest block */
+    size_t *slices; /* our lane's slices, in the lane's order: how large */
+    char *lane;     /* the slices, one behind the other */
+    char *block;    /* room for the largest block */
 };
 
 static size_t sum_of(const size_t *counts, size_t n)
@@ -189,15 +191,15 @@ static int allocate_scatter(struct scatter *x)
 /* A host's block of the input; if its members are no neighbours it is put together. */
 static const void *input_of(const struct scatter *x, const void *in, unsigned host)
 {
-    unsigned count = x->set->count_of[host], first = hy_set_at(x->set, host, 0);
     size_t done = 0;
 
-    if (hy_set_at(x->set, host, count - 1) - first == count - 1)
-        return at_const(in, sum_of(x->counts, first), x->type);
-    for (unsigned p = 0; p < count; p++) {
+    if (hy_set_are_neighbours(x->set, host))
+        return at_const(in, sum_of(x->counts, hy_set_at(x->set, host, 0)), x->type);
+    for (unsigned p = 0; p < x->set->count_of[host]; p++) {
         unsigned i = hy_set_at(x->set, host, p);
 
-        hy_scale(at(x->block, done, x->type), at_const(in, sum_of(x->counts, i), x->type), x->counts[i], x->type, 1);
+        hy_scale(at(x->block, done, x->type), at_const(in, sum_of(x->counts, i), x->type), x->counts[i],
+                 x->type, 1);
         done += x->counts[i];
     }
     return x->block;
@@ -233,7 +235,8 @@ static int scatter_lane(struct scatter *x)
         return 0;
     i = slice_of_host(x, s->here);
     n = hy_slice(block_size(x, s->here), s->lanes, s->place, &begin);
-    rc = hy_mesh_reducescatter(s->comm->mesh, lane_peers(s), s->host_count, x->lane, x->slices, x->type, x->op);
+    rc = hy_mesh_reducescatter(s->comm->mesh, lane_peers(s), s->host_count, x->lane, x->slices, x->type,
+                               x->op);
     if (rc == 0)
         hy_scale(at(x->block, begin, x->type), at(x->lane, sum_of(x->slices, i), x->type), n, x->type, 1);
     return rc;

@@ -56,6 +56,10 @@ bool hy_comm_is_homogeneous(const struct hy_comm *c); /* as many ranks on each h
 int hy_comm_tell(struct hy_comm *c, unsigned rank, const void *bytes, size_t n);
 /* Appends what has come from `rank` to `into`; moves what is to go. 0 or -Exxx. */
 int hy_comm_hear(struct hy_comm *c, unsigned rank, struct hy_buf *into);
+/* Returns when all that was told has left us: a rank that is to do something with us must not wait for the order to. */
+int hy_comm_flush(struct hy_comm *c);
+/* That rank has left in order: nothing is heard from it or told to it any more, and its end is no failure. */
+void hy_comm_let_go(struct hy_comm *c, unsigned rank);
 /* Sleeps until there may be something to hear, `fd` is readable (-1: none), or timeout_ms have gone. */
 int hy_comm_sleep(struct hy_comm *c, int fd, int timeout_ms);
 

@@ -8,6 +8,7 @@
 /* Bytes between us and one other rank that are on their way: not taken yet by the pipe, not asked for yet. */
 struct hy_talk {
     struct hy_buf out, in;
+    bool gone; /* it has left in order */
 };
 
 struct hy_comm {
@@ -16,9 +17,9 @@ struct hy_comm {
     unsigned *local_sizes;  /* by host */
     unsigned host_count;
     struct hy_waiter waiter;
-    struct hy_shm *shm;     /* NULL: we are alone on our host */
-    struct hy_mesh *mesh;   /* NULL: there is one host */
-    struct hy_talk *talks;  /* by rank; but for rank 0 itself only that with rank 0 is used */
+    struct hy_shm *shm;    /* NULL: we are alone on our host */
+    struct hy_mesh *mesh;  /* NULL: there is one host */
+    struct hy_talk *talks; /* by rank; but for rank 0 itself only that with rank 0 is used */
 };
 
 /*
@@ -49,6 +50,12 @@ static inline unsigned hy_set_at(const struct hy_set *s, unsigned host, unsigned
     return s->by_host[s->first_of[host] + place];
 }
 
+/* Whether the members of a host are next to each other in the set, as they are unless some were replaced. */
+static inline bool hy_set_are_neighbours(const struct hy_set *s, unsigned host)
+{
+    return hy_set_at(s, host, s->count_of[host] - 1) - hy_set_at(s, host, 0) == s->count_of[host] - 1;
+}
+
 static inline bool hy_set_is_in_lane(const struct hy_set *s)
 {
     return s->place < s->lanes;
@@ -61,6 +68,7 @@ int hy_comm_result(struct hy_comm *c, int rc);
  * Pairs: member i sends bytes[i] bytes to partners[i], whose partner it is; one that is its own partner sends
  * nothing. Every member calls it with the same partners and bytes.
  */
-int hy_set_swap(struct hy_set *s, const unsigned *partners, const size_t *bytes, const void *sent, void *received);
+int hy_set_swap(struct hy_set *s, const unsigned *partners, const size_t *bytes, const void *sent,
+                void *received);
 
 #endif

@@ -137,9 +137,6 @@ static int check_splits(const struct hy_request *r, unsigned members, struct hy_
         return hy_err_set(err, -EINVAL,
                           "tensor '%s' has %lld rows, which %u ranks cannot share equally; give splits", r->name,
                           (long long)rows, members);
-    if (r->splits && r->split_count != members)
-        return hy_err_set(err, -EINVAL, "tensor '%s' has %zu splits, but there are %u ranks to share it", r->name,
-                          r->split_count, members);
     for (unsigned i = 0; r->splits && i < members; i++)
         if (r->splits[i] < 0 || __builtin_add_overflow(sum, r->splits[i], &sum))
             return hy_err_set(err, -EINVAL, "tensor '%s': splits are numbers from 0 on", r->name);
@@ -241,8 +238,7 @@ int64_t hy_group_start(struct hy_group *g, const struct hy_request *r, struct hy
     pthread_mutex_unlock(&g->lock);
     if (ticket < 0)
         return ticket;
-    if (g->has_thread)
-        hy_group_wake(g);
+    hy_group_wake(g);
     return ticket;
 }
 
@@ -268,7 +264,7 @@ int64_t hy_group_wait(struct hy_group *g, int64_t ticket, struct hy_err *err)
         return hy_err_set(err, -EINVAL, "there is no request %lld, or it has been waited for already",
                           (long long)ticket);
     }
-    if (!g->has_thread && !w->is_over)
+    if (g->alone && !w->is_over)
         do_it_ourselves(g);
     g->blocked++;
     while (!w->is_over)
@@ -283,16 +279,41 @@ int64_t hy_group_wait(struct hy_group *g, int64_t ticket, struct hy_err *err)
     return result;
 }
 
+/* With the lock. A group of one does it when it is waited for, so that does not block. */
+static bool is_over(struct hy_group *g, int64_t ticket)
+{
+    const struct work *w = hy_map_get(&g->tickets, (uint64_t)ticket);
+
+    return !w || w->is_over || g->alone;
+}
+
+int hy_group_await(struct hy_group *g, int64_t ticket, int timeout_ms)
+{
+    struct timespec by;
+    int rc = 0, over;
+
+    clock_gettime(CLOCK_MONOTONIC, &by);
+    by.tv_sec += timeout_ms / 1000;
+    by.tv_nsec += timeout_ms % 1000 * 1000000L;
+    by.tv_sec += by.tv_nsec / 1000000000L;
+    by.tv_nsec %= 1000000000L;
+    pthread_mutex_lock(&g->lock);
+    g->blocked++;
+    while (!(over = is_over(g, ticket)) && rc == 0)
+        rc = pthread_cond_timedwait(&g->over, &g->lock, &by);
+    g->blocked--;
+    pthread_mutex_unlock(&g->lock);
+    return over;
+}
+
 int hy_group_poll(struct hy_group *g, int64_t ticket)
 {
-    const struct work *w;
-    int rc;
+    int over;
 
     pthread_mutex_lock(&g->lock);
-    w = hy_map_get(&g->tickets, (uint64_t)ticket);
-    rc = !w || w->is_over || !g->has_thread;
+    over = is_over(g, ticket);
     pthread_mutex_unlock(&g->lock);
-    return rc;
+    return over;
 }
 
 /* ---- process sets ------------------------------------------------------------------------ */
@@ -309,8 +330,7 @@ static int64_t agree(struct hy_group *g, enum hy_kind kind, const char *name, co
     pthread_mutex_unlock(&g->lock);
     if (ticket < 0)
         return ticket;
-    if (g->has_thread)
-        hy_group_wake(g);
+    hy_group_wake(g);
     return hy_group_wait(g, ticket, err);
 }
 
@@ -456,7 +476,7 @@ static int start_thread(struct hy_group *g, struct hy_err *err)
     sigset_t all, before;
     int rc;
 
-    if (g->size == 1)
+    if (g->alone)
         return 0;
     sigfillset(&all); /* signals are for the program's own threads */
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -469,6 +489,17 @@ static int start_thread(struct hy_group *g, struct hy_err *err)
     return 0;
 }
 
+/* By a clock that nobody sets. */
+static void init_condition(pthread_cond_t *condition)
+{
+    pthread_condattr_t attributes;
+
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
 int hy_group_join(struct hy_group **ret, struct hy_err *err)
 {
     struct hy_group *g = hy_calloc(1, sizeof *g);
@@ -479,13 +510,14 @@ int hy_group_join(struct hy_group **ret, struct hy_err *err)
     g->wake = -1;
     pthread_mutex_init(&g->lock, NULL);
     pthread_mutex_init(&g->turn, NULL);
-    pthread_cond_init(&g->over, NULL);
+    init_condition(&g->over);
     hy_list_init(&g->fresh);
     hy_list_init(&g->asked);
     rc = hy_rendezvous(&g->rendezvous, &g->comm, err);
     if (rc == 0) {
         g->rank = hy_comm_rank(g->comm);
         g->size = hy_comm_size(g->comm);
+        g->alone = !g->rendezvous; /* in an elastic training one that is alone hears of others, too */
         rc = open_inside(g, err);
     }
     if (rc == 0)

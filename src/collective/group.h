@@ -63,7 +63,8 @@ struct hy_group {
     struct hy_rendezvous *rendezvous; /* NULL: of one */
     unsigned rank, size;
     pthread_t thread;
-    bool has_thread;
+    bool has_thread;                  /* of who joins and leaves */
+    bool alone;                       /* a group of one outside of a run: it has no thread */
     int wake;                         /* an eventfd: something is fresh, or we leave */
     atomic_bool asleep;               /* the thread, so that it must be woken */
 

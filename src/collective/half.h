@@ -48,7 +48,7 @@ static inline void hy_f16_narrow(void *to, float f)
 
     if (rest > 0x7f800000)
         half = 0x7e00 | (rest >> 13 & 0x3ff); /* a NaN, made quiet */
-    else if (rest >= 0x477ff000) /* 65520, halfway to what would be 2^16 */
+    else if (rest >= 0x477ff000)              /* 65520, halfway to what would be 2^16 */
         half = 0x7c00;
     else if (rest < 0x38800000) /* below 2^-14: the sum's last bit is worth 2^-24, so the addition rounds */
         half = hy_bits_of_f32(hy_f32_of_bits(rest) + 0.5f) - 0x3f000000;

@@ -18,6 +18,7 @@
 
 #define EVENTS_MAX 64
 #define VERDICT_MS 1000 /* how long the driver may take to say who died first */
+#define ALONE_MS 100    /* the same where there is none: nobody shall see us go before they see the one who went first */
 
 /* ---- the wait ----------------------------------------------------------------------- */
 
@@ -122,12 +123,19 @@ void hy_mesh_blame(struct hy_mesh *m, unsigned peer, int code)
                m->links[peer].where);
 }
 
+/* What the driver may know more about; what went wrong here is our own. */
+static bool is_about_others(int code)
+{
+    return code == -ECONNRESET || code == -ECONNREFUSED || is_silence(code);
+}
+
 int hy_mesh_verdict(struct hy_mesh *m)
 {
     struct hy_waiter *w = m->waiter;
-    int64_t end = hy_clock_ms() + VERDICT_MS;
+    int64_t wait_ms = !is_about_others(m->broken.code) ? 0 : w->check ? VERDICT_MS : ALONE_MS;
+    int64_t end = hy_clock_ms() + wait_ms;
 
-    for (int64_t left = VERDICT_MS; w->failed.code >= 0 && w->check && left > 0; left = end - hy_clock_ms())
+    for (int64_t left = wait_ms; w->failed.code >= 0 && left > 0; left = end - hy_clock_ms())
         if (hy_waiter_sleep(w, NULL, 0, (int)left) < 0)
             break;
     if (w->failed.code >= 0)
@@ -147,7 +155,6 @@ static void on_stream(struct hy_mesh *m, struct hy_watch *watch, uint32_t events
     s->can_write |= (events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0;
     if (!(events & (EPOLLRDHUP | EPOLLERR | EPOLLHUP)))
         return;
-    s->ended = true;
     note_closed(m, &m->links[s->peer]);
     /* Whoever has closed may have had its reasons; whoever does not answer is missed by all. */
     if (s->channel == HY_CHANNEL_LIFE && getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &code, &size) == 0 &&

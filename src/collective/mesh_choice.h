@@ -8,28 +8,30 @@
 
 #include <stddef.h>
 
-#define HY_MESH_STREAMS 4u /* connections of a link that carry data; half of them each way of an allreduce */
+#define HY_MESH_STREAMS 2u /* connections of a link that carry data: in an allreduce half for contributions, half for results */
 
 /* An allreduce of up to so many bytes goes whole, by recursive doubling; a larger one in slices. */
-#define HY_MESH_WHOLE_MAX (32u << 10)
+#define HY_MESH_WHOLE_MAX (64u << 10)
 /* A broadcast of up to so many bytes goes down a tree, whole; a larger one in slices. */
 #define HY_MESH_TREE_MAX (64u << 10)
 /* From here on a message is cut into segments that take turns on all streams. */
 #define HY_MESH_STRIPE_MIN (512u << 10)
 
 #define HY_MESH_SEGMENT_MIN (16u << 10)  /* bytes */
-#define HY_MESH_SEGMENT_MAX (256u << 10)
+#define HY_MESH_SEGMENT_MAX (512u << 10)
 #define HY_MESH_SEGMENTS_AHEAD 4u        /* of each peer, that have come but cannot be reduced yet */
+#define HY_MESH_AHEAD_MAX (32u << 20)    /* bytes of all of those together */
 #define HY_MESH_MOVE_MAX (1u << 20)      /* bytes moved by one system call, so that all streams get their turn */
 
-/* A slice of so many bytes goes in segments of so many: eight at least, for things to overlap. */
-static inline size_t hy_mesh_segment(size_t slice)
+/* A slice of so many bytes, among so many peers, goes in segments of so many: eight at least, for things to overlap. */
+static inline size_t hy_mesh_segment(size_t slice, unsigned peers)
 {
+    size_t most = HY_MESH_AHEAD_MAX / HY_MESH_SEGMENTS_AHEAD / (peers ? peers : 1) & ~(size_t)4095;
     size_t segment = (slice / 8 + 4095) & ~(size_t)4095;
 
-    if (segment < HY_MESH_SEGMENT_MIN)
-        return HY_MESH_SEGMENT_MIN;
-    return segment < HY_MESH_SEGMENT_MAX ? segment : HY_MESH_SEGMENT_MAX;
+    most = most < HY_MESH_SEGMENT_MAX ? most : HY_MESH_SEGMENT_MAX;
+    segment = segment < most ? segment : most;
+    return segment > HY_MESH_SEGMENT_MIN ? segment : HY_MESH_SEGMENT_MIN;
 }
 
 #endif

@@ -30,7 +30,7 @@
 #define INCOMING_MS 5000       /* for a stranger to prove itself */
 #define INCOMING_CROWDED_MS 500 /* the same while others wait at the door */
 #define NEXT_ADDRESS_MS 250    /* then the next address is tried too */
-#define QUIET_ADDRESS_MS 2000  /* the same when the one before has answered with a connection, if not with a word */
+#define QUIET_ADDRESS_MS 1000  /* the same when the one before has answered with a connection, if not with a word */
 #define AGAIN_MS 100           /* before somebody is dialled again that hung up in the handshake */
 #define ROUNDS_MAX 20u
 

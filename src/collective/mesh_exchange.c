@@ -252,7 +252,7 @@ static void post_all(struct hy_mesh *m, bool send, const struct hy_transfer *tra
         if (t->peer == m->rank || t->n == 0)
             continue;
         hy_flow_post(m, t->peer, send, flows + i * HY_MESH_STREAMS, 0, hy_flow_lanes(t->n, HY_MESH_STREAMS), t->bytes,
-                     t->n, hy_mesh_segment(t->n));
+                     t->n, hy_mesh_segment(t->n, 1));
     }
 }
 

@@ -59,7 +59,6 @@ struct hy_stream {
     unsigned peer, channel;
     int fd;                /* -1: none yet */
     bool can_read, can_write;
-    bool ended;            /* the other end has closed it; what it has sent can still be read */
     bool wanted;           /* dialled by us, or awaited */
     struct hy_dial *dial;  /* NULL: not being dialled */
 };

@@ -194,7 +194,7 @@ static int reduce_sliced(struct hy_mesh *m, const unsigned *peers, unsigned coun
 
     for (unsigned i = 0; i < count; i++)
         most = counts[i] > most ? counts[i] : most;
-    s.segment = hy_mesh_segment(most * s.type_size);
+    s.segment = hy_mesh_segment(most * s.type_size, count);
     s.lanes = hy_flow_lanes(most * s.type_size, LANES);
     s.rings = hy_mesh_scratch(m, (count - 1) * HY_MESH_SEGMENTS_AHEAD * s.segment);
     if (!flows || !sources || !s.rings)

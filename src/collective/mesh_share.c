@@ -62,7 +62,7 @@ static bool step_sliced(struct hy_work *work)
 static void post_sliced(struct hy_mesh *m, struct sliced *s, const unsigned *peers, unsigned count, uint8_t *bytes,
                         size_t n, unsigned root, unsigned me)
 {
-    size_t segment = hy_mesh_segment(n / (count - 1)), own_begin = 0, own = 0, begin;
+    size_t segment = hy_mesh_segment(n / (count - 1), count), own_begin = 0, own = 0, begin;
 
     s->lanes = hy_flow_lanes(n / (count - 1), LANES);
     if (me)

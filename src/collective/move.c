@@ -21,7 +21,8 @@ static void copy(void *to, const void *from, size_t n)
 
 /* ---- barrier --------------------------------------------------------------------------- */
 
-/* The first member of each host, for mesh.h. They are in order, as hosts are in that of their first members. */
+/* The first member of each host, for mesh.h. They are in order, as hosts are in that of their first members.
+ */
 static const unsigned *first_peers(struct hy_set *s)
 {
     for (unsigned h = 0; h < s->host_count; h++)
@@ -122,13 +123,15 @@ static int gather_here(struct gather *g, const void *in)
 }
 
 /* Adds to `list` the pieces of `host` that our lane takes, from or for `peer`. Returns the new length. */
-static size_t list_pieces(struct gather *g, struct hy_transfer *list, size_t length, unsigned host, unsigned peer)
+static size_t list_pieces(struct gather *g, struct hy_transfer *list, size_t length, unsigned host,
+                          unsigned peer)
 {
     for (unsigned p = g->set->place; p < g->set->count_of[host]; p += g->set->lanes) {
         unsigned i = hy_set_at(g->set, host, p);
 
         if (g->sizes[i])
-            list[length++] = (struct hy_transfer){.peer = peer, .bytes = g->out + g->offsets[i], .n = g->sizes[i]};
+            list[length++] =
+                (struct hy_transfer){.peer = peer, .bytes = g->out + g->offsets[i], .n = g->sizes[i]};
     }
     return length;
 }
@@ -199,6 +202,17 @@ int hy_set_allgather(struct hy_set *s, const void *in, void *out, const size_t *
 
 /* ---- alltoall -------------------------------------------------------------------------- */
 
+/* Bytes between us and member i. */
+static size_t bytes_to(const struct hy_set *s, const size_t *matrix, unsigned i)
+{
+    return matrix[(size_t)s->index * s->count + i];
+}
+
+static size_t bytes_from(const struct hy_set *s, const size_t *matrix, unsigned i)
+{
+    return matrix[(size_t)i * s->count + s->index];
+}
+
 /* With members of other hosts directly, all at once. */
 static int exchange_far(struct hy_set *s, const char *in, char *out, const size_t *matrix)
 {
@@ -209,7 +223,7 @@ static int exchange_far(struct hy_set *s, const char *in, char *out, const size_
     if (!sends || !receives)
         return -ENOMEM;
     for (unsigned i = 0; i < s->count; i++) {
-        size_t to = matrix[(size_t)s->index * s->count + i], from = matrix[(size_t)i * s->count + s->index];
+        size_t to = bytes_to(s, matrix, i), from = bytes_from(s, matrix, i);
 
         if (s->host_of[i] != s->here && to)
             sends[send_count++] = (struct hy_transfer){.peer = s->members[i], .bytes = (void *)in, .n = to};
@@ -221,81 +235,92 @@ static int exchange_far(struct hy_set *s, const char *in, char *out, const size_
     return hy_mesh_exchange(s->comm->mesh, sends, send_count, receives, receive_count);
 }
 
-/* Bytes of our row (to all) or column (from all) of the matrix, those of members here only or all. */
-static size_t bytes_of(const struct hy_set *s, const size_t *matrix, bool sent, unsigned i)
-{
-    return sent ? matrix[(size_t)s->index * s->count + i] : matrix[(size_t)i * s->count + s->index];
-}
+/* shm.h wants what is for members here one behind the other; what is for others lies in between. */
+struct near {
+    size_t *matrix; /* of the members here */
+    char *sent, *received;
+};
 
-/* Copies what goes to, or comes from, members here between its places among all (`spread`) and one behind the other. */
-static void pack(const struct hy_set *s, const size_t *matrix, bool sent, char *spread, char *packed)
-{
-    for (unsigned i = 0; i < s->count; i++) {
-        size_t n = bytes_of(s, matrix, sent, i);
-
-        if (s->host_of[i] == s->here) {
-            copy(sent ? packed : spread, sent ? spread : packed, n);
-            packed += n;
-        }
-        spread += n;
-    }
-}
-
-static size_t bytes_here(const struct hy_set *s, const size_t *matrix, bool sent)
-{
-    size_t sum = 0;
-
-    for (unsigned p = 0; p < s->count_of[s->here]; p++)
-        sum += bytes_of(s, matrix, sent, hy_set_at(s, s->here, p));
-    return sum;
-}
-
-static size_t *matrix_here(const struct hy_set *s, const size_t *matrix)
+static int allocate_near(struct near *n, const struct hy_set *s, const size_t *matrix)
 {
     unsigned count = s->count_of[s->here];
-    size_t *here = hy_calloc((size_t)count * count, sizeof *here);
+    size_t sent = 0, received = 0;
 
-    for (unsigned from = 0; here && from < count; from++)
+    n->matrix = hy_calloc((size_t)count * count, sizeof *n->matrix);
+    for (unsigned p = 0; n->matrix && p < count; p++) {
+        unsigned i = hy_set_at(s, s->here, p);
+
+        sent += bytes_to(s, matrix, i);
+        received += bytes_from(s, matrix, i);
         for (unsigned to = 0; to < count; to++)
-            here[from * count + to] =
-                matrix[(size_t)hy_set_at(s, s->here, from) * s->count + hy_set_at(s, s->here, to)];
-    return here;
+            n->matrix[p * count + to] = matrix[(size_t)i * s->count + hy_set_at(s, s->here, to)];
+    }
+    n->sent = hy_malloc(sent + 1);
+    n->received = hy_malloc(received + 1);
+    return n->matrix && n->sent && n->received ? 0 : -ENOMEM;
 }
 
-/* shm.h wants it one behind the other, and between the pieces of members here lie those of others. */
+static void pack(const struct hy_set *s, const size_t *matrix, const char *in, char *sent)
+{
+    for (unsigned i = 0; i < s->count; in += bytes_to(s, matrix, i++))
+        if (s->host_of[i] == s->here) {
+            copy(sent, in, bytes_to(s, matrix, i));
+            sent += bytes_to(s, matrix, i);
+        }
+}
+
+static void unpack(const struct hy_set *s, const size_t *matrix, const char *received, char *out)
+{
+    for (unsigned i = 0; i < s->count; out += bytes_from(s, matrix, i++))
+        if (s->host_of[i] == s->here) {
+            copy(out, received, bytes_from(s, matrix, i));
+            received += bytes_from(s, matrix, i);
+        }
+}
+
 static int exchange_near(struct hy_set *s, const char *in, char *out, const size_t *matrix)
 {
-    hy_cleanup_free size_t *here = matrix_here(s, matrix);
-    hy_cleanup_free char *sent = hy_malloc(bytes_here(s, matrix, true) + 1);
-    hy_cleanup_free char *received = hy_malloc(bytes_here(s, matrix, false) + 1);
-    int rc;
+    hy_cleanup_free size_t *here = NULL;
+    hy_cleanup_free char *sent = NULL, *received = NULL;
+    struct near n;
+    int rc = allocate_near(&n, s, matrix);
 
-    if (!here || !sent || !received)
-        return -ENOMEM;
-    pack(s, matrix, true, (char *)in, sent);
-    if (s->shm) {
-        rc = hy_shm_alltoall(s->shm, sent, received, here);
-        if (rc < 0)
-            return rc;
-        pack(s, matrix, false, out, received);
-    } else {
-        pack(s, matrix, false, out, sent);
+    here = n.matrix;
+    sent = n.sent;
+    received = n.received;
+    if (rc < 0)
+        return rc;
+    pack(s, matrix, in, sent);
+    rc = hy_shm_alltoall(s->shm, sent, received, here);
+    if (rc == 0)
+        unpack(s, matrix, received, out);
+    return rc;
+}
+
+/* The way of one who is alone on his host. */
+static void keep_own(const struct hy_set *s, const char *in, char *out, const size_t *matrix)
+{
+    for (unsigned i = 0; i < s->index; i++) {
+        in += bytes_to(s, matrix, i);
+        out += bytes_from(s, matrix, i);
     }
-    return 0;
+    copy(out, in, bytes_to(s, matrix, s->index));
 }
 
 int hy_set_alltoall(struct hy_set *s, const void *in, void *out, const size_t *matrix)
 {
     int rc = failure(s);
 
-    if (rc == 0 && s->host_count == 1 && s->shm)
+    if (rc == 0 && s->host_count > 1)
+        rc = exchange_far(s, in, out, matrix);
+    if (rc < 0)
+        return hy_comm_result(s->comm, rc);
+    if (s->shm && s->host_count == 1)
         rc = hy_shm_alltoall(s->shm, in, out, matrix);
-    else if (rc == 0) {
-        if (s->host_count > 1)
-            rc = exchange_far(s, in, out, matrix);
-        if (rc == 0)
-            rc = exchange_near(s, in, out, matrix);
-    }
+    else if (s->shm)
+        rc = exchange_near(s, in, out, matrix);
+    else
+        keep_own(s, in, out, matrix);
     return hy_comm_result(s->comm, rc);
 }
 
@@ -312,7 +337,8 @@ static int swap_far(struct hy_set *s, unsigned partner, const void *sent, size_t
 }
 
 /* Of all members here, those whose partner is here too: an alltoall that is zero nearly everywhere. */
-static int swap_near(struct hy_set *s, const unsigned *partners, const size_t *bytes, const void *sent, void *received)
+static int swap_near(struct hy_set *s, const unsigned *partners, const size_t *bytes, const void *sent,
+                     void *received)
 {
     unsigned count = s->count_of[s->here], pairs = 0;
     hy_cleanup_free size_t *matrix = hy_calloc((size_t)count * count, sizeof *matrix);
@@ -330,7 +356,8 @@ static int swap_near(struct hy_set *s, const unsigned *partners, const size_t *b
     return pairs ? hy_shm_alltoall(s->shm, sent, received, matrix) : 0;
 }
 
-int hy_set_swap(struct hy_set *s, const unsigned *partners, const size_t *bytes, const void *sent, void *received)
+int hy_set_swap(struct hy_set *s, const unsigned *partners, const size_t *bytes, const void *sent,
+                void *received)
 {
     unsigned partner = partners[s->index];
     int rc = 0;

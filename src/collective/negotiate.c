@@ -461,6 +461,14 @@ static int hear_ask(struct hy_council *c, unsigned rank, const Hy__Ask *said, in
     }
     key = key_of(c, ask);
     m = hy_map_get(&c->by_key, key);
+    if (m && m->refused && m->asked[index]) { /* it has heard so, and tries again */
+        if (m->refused != -EDEADLK) {
+            tell_refusal(c, m, rank);
+            return 0;
+        }
+        forget(c, m); /* who did not ask waited for something else, and has heard that */
+        m = NULL;
+    }
     if (!m && c->matter_count == HY_COUNCIL_MATTERS_MAX)
         return hy_err_set(err, -ENOBUFS, "more than %u requests wait for other ranks", HY_COUNCIL_MATTERS_MAX);
     if (!m)

@@ -21,8 +21,8 @@ void hy_reduce(void *out, const void *const *sources, size_t source_count, size_
                enum hy_reduce op);
 
 /* out = in * factor, rounded to the type (integers: computed in double, cut towards zero; 64-bit ones in long
- * double; a factor that is 1.0 / n divides them by n, so that averages are exact; what does not fit is the nearest
- * that does). in == out is fine; factor 1 is a copy. bool: a copy. */
+ * double; a factor that is 1.0 / n divides them by n, so that averages are exact; instead of what does not
+ * fit the nearest that does). in == out is fine; factor 1 is a copy. bool: a copy. */
 void hy_scale(void *out, const void *in, size_t count, enum hy_type type, double factor);
 
 /* float16 and bfloat16 to float32, and back (to nearest, ties to even). */

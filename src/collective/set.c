@@ -15,12 +15,16 @@ static int check_members(const struct hy_comm *c, const unsigned *members, unsig
         return hy_err_set(err, -EINVAL, "a process set has no members");
     for (unsigned i = 0; i < count; i++) {
         if (members[i] >= c->size)
-            return hy_err_set(err, -EINVAL, "a process set has rank %u, and there are %u ranks", members[i], c->size);
+            return hy_err_set(err, -EINVAL, "a process set has rank %u, and there are %u ranks", members[i],
+                              c->size);
         if (i && members[i] <= members[i - 1])
-            return hy_err_set(err, -EINVAL, "a process set's ranks are not in order: %u, %u", members[i - 1], members[i]);
+            return hy_err_set(err, -EINVAL, "a process set's ranks are not in order: %u, %u", members[i - 1],
+                              members[i]);
         with_us |= members[i] == c->rank;
     }
-    return with_us ? 0 : hy_err_set(err, -EINVAL, "rank %u is no member of the process set it wants to open", c->rank);
+    return with_us ? 0
+                   : hy_err_set(err, -EINVAL, "rank %u is no member of the process set it wants to open",
+                                c->rank);
 }
 
 static struct hy_set *allocate(struct hy_comm *c, unsigned count)
@@ -104,8 +108,8 @@ static int open_shm(struct hy_set *s, unsigned slot)
     return hy_shm_set_open(s->comm->shm, slot, locals, count, &s->shm);
 }
 
-int hy_set_open(struct hy_comm *c, unsigned slot, const unsigned *members, unsigned count, struct hy_set **ret,
-                struct hy_err *err)
+int hy_set_open(struct hy_comm *c, unsigned slot, const unsigned *members, unsigned count,
+                struct hy_set **ret, struct hy_err *err)
 {
     struct hy_set *s;
     int rc = check_members(c, members, count, err);

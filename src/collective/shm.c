@@ -40,7 +40,7 @@ static size_t pipes_bytes(unsigned local_count)
 /* Many members have small slots, so that a set's memory stays modest. */
 static size_t slot_bytes(unsigned count)
 {
-    size_t fair = HY_REGION_MAX / HY_RING / count & ~(PAGE - 1);
+    size_t fair = HY_REGION_MAX / hy_ring(count) / count & ~(PAGE - 1);
 
     return hy_smaller(fair, HY_SLOT_MAX);
 }
@@ -49,15 +49,17 @@ static size_t region_bytes(unsigned count)
 {
     size_t words = pages(sizeof(struct hy_region) + count * sizeof(struct hy_words));
 
-    return words + pages(count * HY_RING * (slot_bytes(count) + SLOT_GAP));
+    return words + pages(count * hy_ring(count) * (slot_bytes(count) + SLOT_GAP));
 }
 
-/* A set may be smaller than the host, and is then no larger in memory. */
+/* A smaller set may need more than one of all, as its rings are longer. */
 static size_t region_stride(unsigned local_count)
 {
-    return pages(sizeof(struct hy_region) + local_count * sizeof(struct hy_words)) +
-           pages(hy_smaller(HY_REGION_MAX, (size_t)local_count * HY_RING * HY_SLOT_MAX)) +
-           pages(local_count * HY_RING * SLOT_GAP);
+    size_t most = 0;
+
+    for (unsigned count = 1; count <= local_count; count++)
+        most = region_bytes(count) > most ? region_bytes(count) : most;
+    return most;
 }
 
 size_t hy_shm_size(unsigned local_count)
@@ -239,14 +241,29 @@ static int await_cleared(struct hy_shm_set *set)
     return rc;
 }
 
-static int prepare_set(struct hy_shm_set *set, const unsigned *members, unsigned count)
+/* Ascending, we among them. */
+static bool take_members(struct hy_shm_set *set, const unsigned *members, unsigned count)
 {
+    bool found = false;
+
     for (unsigned i = 0; i < count; i++) {
+        if (members[i] >= set->shm->local_count || (i && members[i] <= members[i - 1]))
+            return false;
         set->members[i] = members[i];
-        if (members[i] == set->shm->local)
+        if (members[i] == set->shm->local) {
             set->index = i;
+            found = true;
+        }
     }
     set->count = count;
+    return found;
+}
+
+static int prepare_set(struct hy_shm_set *set, const unsigned *members, unsigned count)
+{
+    if (!take_members(set, members, count))
+        return -EINVAL;
+    set->ring = hy_ring(count);
     set->slot_bytes = slot_bytes(count);
     set->slot_stride = set->slot_bytes + SLOT_GAP;
     set->scratch = hy_fault_hit(HY_SEAM_ALLOC) ? NULL : aligned_alloc(HY_LINE, 2 * HY_BLOCK);

@@ -10,7 +10,7 @@ struct movement {
     size_t each;       /* bytes of a step (alltoall: to one member) */
     const size_t *sizes, *offsets; /* allgather; broadcast: of its one piece */
     const size_t *matrix;          /* alltoall */
-    bool stream_slots, stream_out;
+    bool stream_out;
 };
 
 static size_t piece(const struct movement *m, size_t whole, size_t step)
@@ -20,11 +20,15 @@ static size_t piece(const struct movement *m, size_t whole, size_t step)
 
 static int run(struct hy_shm_set *set, struct movement *m, size_t bytes)
 {
-    m->stream_slots = hy_move_choice()->stream_slots;
+    int rc;
+
     m->stream_out = bytes >= hy_move_choice()->stream_from;
     m->job.ahead = hy_move_choice()->ahead;
     m->job.steps = hy_steps_for(bytes, m->each);
-    return hy_set_run(set, &m->job);
+    rc = hy_set_run(set, &m->job);
+    if (m->stream_out)
+        hy_copy_fence();
+    return rc;
 }
 
 /* ---- barrier ------------------------------------------------------------------------ */
@@ -51,7 +55,7 @@ static void broadcast_post(struct hy_job *job, size_t step)
     struct movement *m = (struct movement *)job;
 
     hy_copy(hy_job_slot(job, job->set->index, step), m->out + step * m->each, piece(m, m->sizes[0], step),
-            m->stream_slots);
+            job->stream_slots);
 }
 
 static void broadcast_take(struct hy_job *job, size_t step)
@@ -71,6 +75,7 @@ int hy_shm_broadcast(struct hy_shm_set *set, void *bytes, size_t n, unsigned roo
         .out = bytes, .each = hy_smaller(hy_move_choice()->segment, set->slot_bytes), .sizes = &n,
     };
 
+    m.job.step_bytes = hy_smaller(n, m.each);
     return run(set, &m, n);
 }
 
@@ -82,7 +87,7 @@ static void gather_post(struct hy_job *job, size_t step)
     size_t n = piece(m, m->sizes[job->set->index], step);
 
     if (n)
-        hy_copy(hy_job_slot(job, job->set->index, step), m->in + step * m->each, n, m->stream_slots);
+        hy_copy(hy_job_slot(job, job->set->index, step), m->in + step * m->each, n, job->stream_slots);
 }
 
 static void gather_take(struct hy_job *job, size_t step)
@@ -117,6 +122,7 @@ int hy_shm_allgather(struct hy_shm_set *set, const void *in, void *out, const si
     };
     uint8_t *own = m.out + offsets[set->index];
 
+    m.job.step_bytes = hy_smaller(sizes[set->index], m.each);
     if (sizes[set->index] && own != m.in)
         memcpy(own, in, sizes[set->index]);
     return run(set, &m, largest(sizes, set->count));
@@ -155,7 +161,7 @@ static void alltoall_post(struct hy_job *job, size_t step)
         size_t n = piece(m, entry(m, index, i), step);
 
         if (n && i != index)
-            hy_copy(hy_job_slot(job, index, step) + i * m->each, in + step * m->each, n, m->stream_slots);
+            hy_copy(hy_job_slot(job, index, step) + i * m->each, in + step * m->each, n, job->stream_slots);
         in += entry(m, index, i);
     }
 }

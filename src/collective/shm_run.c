@@ -3,31 +3,23 @@
 #include "collective/shm_set.h"
 
 #include <sched.h>
+#include <time.h>
 
 #include "base/clock.h"
 
-#if defined(__x86_64__)
-#include <emmintrin.h>
-#define HY_STREAM 1
-static inline void pause_a_moment(void)
-{
-    _mm_pause();
-}
-#else
-#define HY_STREAM 0
-static inline void pause_a_moment(void)
-{
-}
-#endif
-
 #define YIELDS_PER_LOOK 16 /* at the clock */
 
-/* ---- waiting ------------------------------------------------------------------------ */
-
-static bool reached(const struct hy_shm_set *set, unsigned member, enum hy_word word, uint64_t value)
+/* Tells the processor that this is a loop of looks: it costs its neighbour less. */
+static void pause_a_moment(void)
 {
-    return atomic_load(&set->region->members[member].at[word]) >= value;
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
 }
+
+/* ---- waiting ------------------------------------------------------------------------ */
 
 static bool spin(const struct hy_shm_set *set, unsigned member, enum hy_word word, uint64_t value)
 {
@@ -36,7 +28,7 @@ static bool spin(const struct hy_shm_set *set, unsigned member, enum hy_word wor
 
     for (unsigned i = 0; i < spins; i++) {
         pause_a_moment();
-        if (reached(set, member, word, value))
+        if (hy_set_reached(set, member, word, value))
             return true;
     }
     return false;
@@ -51,7 +43,7 @@ static bool yield(const struct hy_shm_set *set, unsigned member, enum hy_word wo
 
     for (unsigned i = 0; i < yields; i++) {
         sched_yield();
-        if (reached(set, member, word, value))
+        if (hy_set_reached(set, member, word, value))
             return true;
         if (i % YIELDS_PER_LOOK == 0 && hy_clock_ms() > end)
             break;
@@ -65,7 +57,7 @@ static int sleep_until(struct hy_shm_set *set, unsigned member, enum hy_word wor
 
     while (rc == 0) {
         hy_shm_asleep(set->shm, true);
-        if (reached(set, member, word, value))
+        if (hy_set_reached(set, member, word, value))
             break;
         rc = hy_waiter_sleep(set->shm->waiter, NULL, 0, -1);
         hy_shm_asleep(set->shm, false);
@@ -76,7 +68,7 @@ static int sleep_until(struct hy_shm_set *set, unsigned member, enum hy_word wor
 
 int hy_set_wait(struct hy_shm_set *set, unsigned member, enum hy_word word, uint64_t value)
 {
-    if (reached(set, member, word, value))
+    if (hy_set_reached(set, member, word, value))
         return 0;
     if (set->shm->waiter->failed.code < 0)
         return set->shm->waiter->failed.code;
@@ -97,17 +89,8 @@ static int wait_all(struct hy_shm_set *set, enum hy_word word, uint64_t value)
     return rc;
 }
 
-/* Stores that went past the caches are in no order with others until told to. */
-static void order_streams(void)
-{
-#if HY_STREAM
-    _mm_sfence();
-#endif
-}
-
 static void publish(struct hy_shm_set *set, enum hy_word word, uint64_t value)
 {
-    order_streams();
     atomic_store(&set->region->members[set->index].at[word], value);
     hy_set_wake(set);
 }
@@ -127,7 +110,7 @@ static uint64_t least_done(const struct hy_shm_set *set)
 /* The slot of a step may be written when everybody has done with what was in it one round ago. */
 static int await_room(struct hy_shm_set *set, uint64_t step)
 {
-    uint64_t needed = step + 1 > HY_RING ? step + 1 - HY_RING : 0;
+    uint64_t needed = step + 1 > set->ring ? step + 1 - set->ring : 0;
     int rc;
 
     if (needed <= set->room)
@@ -136,6 +119,27 @@ static int await_room(struct hy_shm_set *set, uint64_t step)
     if (rc == 0)
         set->room = least_done(set);
     return rc;
+}
+
+static int64_t clock_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000ll + now.tv_nsec;
+}
+
+static void post_paced(struct hy_shm_set *set, struct hy_job *job, size_t step)
+{
+    bool trial = step == 0 && hy_pace_is_due(set, job);
+    int64_t begin = trial ? clock_ns() : 0;
+
+    job->stream_slots = set->pace.far && !trial;
+    job->kind->post(job, step);
+    if (job->stream_slots)
+        hy_copy_fence();
+    if (trial)
+        hy_pace_judge(set, job, clock_ns() - begin);
 }
 
 static int post_step(struct hy_shm_set *set, struct hy_job *job, size_t step)
@@ -147,7 +151,7 @@ static int post_step(struct hy_shm_set *set, struct hy_job *job, size_t step)
     rc = await_room(set, job->first + step);
     if (rc < 0)
         return rc;
-    job->kind->post(job, step);
+    post_paced(set, job, step);
     publish(set, HY_POSTED, job->first + step + 1);
     return 0;
 }
@@ -166,6 +170,8 @@ static int join_step(struct hy_shm_set *set, struct hy_job *job, size_t step)
     if (rc < 0)
         return rc;
     job->kind->join(job, step);
+    if (job->stream_slots)
+        hy_copy_fence();
     publish(set, HY_JOINED, job->first + step + 1);
     return 0;
 }
@@ -192,7 +198,7 @@ static void begin(struct hy_shm_set *set, const struct hy_job *job)
 {
     bool posts = !job->one_posts || job->poster == set->index;
 
-    if (posts && job->steps && job->first + 1 <= set->room + HY_RING)
+    if (posts && job->steps && job->first + 1 <= set->room + set->ring)
         atomic_store_explicit(&set->region->members[set->index].at[HY_DONE], job->first, memory_order_release);
     else
         publish(set, HY_DONE, job->first);
@@ -200,7 +206,8 @@ static void begin(struct hy_shm_set *set, const struct hy_job *job)
 
 int hy_set_run(struct hy_shm_set *set, struct hy_job *job)
 {
-    size_t join_lag = job->ahead, take_lag = job->kind->join ? 2 * job->ahead : job->ahead;
+    /* Two lags must fit into a ring, or all would wait for room that nobody makes. */
+    size_t join_lag = hy_smaller(job->ahead, (set->ring - 1) / 2), take_lag = join_lag * (job->kind->join ? 2 : 1);
     int rc = set->shm->waiter->failed.code;
 
     job->set = set;
@@ -215,48 +222,5 @@ int hy_set_run(struct hy_shm_set *set, struct hy_job *job)
         if (rc == 0 && i >= take_lag)
             rc = take_step(set, job, i - take_lag);
     }
-    order_streams();
     return rc;
 }
-
-/* ---- copies ------------------------------------------------------------------------- */
-
-#if HY_STREAM
-
-static void copy_lines(uint8_t *to, const uint8_t *from, size_t lines)
-{
-    for (; lines; lines--, to += 64, from += 64) {
-        __m128i a = _mm_loadu_si128((const __m128i *)from), b = _mm_loadu_si128((const __m128i *)from + 1);
-        __m128i c = _mm_loadu_si128((const __m128i *)from + 2), d = _mm_loadu_si128((const __m128i *)from + 3);
-
-        _mm_stream_si128((__m128i *)to, a);
-        _mm_stream_si128((__m128i *)to + 1, b);
-        _mm_stream_si128((__m128i *)to + 2, c);
-        _mm_stream_si128((__m128i *)to + 3, d);
-    }
-}
-
-void hy_copy(void *to, const void *from, size_t n, bool stream)
-{
-    size_t lead = -(uintptr_t)to & 63, lines;
-
-    if (!stream || n < lead + 64) {
-        memcpy(to, from, n);
-        return;
-    }
-    memcpy(to, from, lead);
-    lines = (n - lead) / 64;
-    copy_lines((uint8_t *)to + lead, (const uint8_t *)from + lead, lines);
-    lead += lines * 64;
-    memcpy((uint8_t *)to + lead, (const uint8_t *)from + lead, n - lead);
-}
-
-#else
-
-void hy_copy(void *to, const void *from, size_t n, bool stream)
-{
-    (void)stream;
-    memcpy(to, from, n);
-}
-
-#endif

@@ -5,7 +5,7 @@
  * Each member has a ring of slots that it alone writes and all others read, and
  * three counters. Time in a set goes in steps, counted from its beginning; every
  * member makes the same ones, in an order that is the same for all, and step t
- * uses slot t % HY_RING of everybody's ring:
+ * uses slot t % ring of everybody's:
  *
  *   posted > t    the member's share of step t is in its slot
  *   joined > t    ... and so is its slice of what comes of all shares (allreduce by slices)
@@ -23,11 +23,10 @@
 #include "collective/choice.h"
 #include "collective/shm.h"
 
-#define HY_RING 8u                          /* slots of a member */
-#define HY_SLOT_MAX (128u << 10)            /* bytes of a slot, at most */
-#define HY_REGION_MAX (32u << 20)           /* bytes of all slots of a set, about */
-#define HY_LINE 128                         /* two cache lines: processors fetch them in pairs */
-#define HY_BLOCK (16u << 10)                /* bytes worked on at a time: they stay in the nearest cache */
+#define HY_SLOT_MAX (64u << 10)   /* bytes of a slot, at most */
+#define HY_REGION_MAX (32u << 20) /* bytes of all slots of a set, about */
+#define HY_LINE 128               /* two cache lines: processors fetch them in pairs */
+#define HY_BLOCK (4u << 10)       /* bytes worked on at a time: they stay in the nearest cache */
 
 /* ---- in shared memory: written by others, never trusted ----------------------------- */
 
@@ -72,14 +71,22 @@ struct hy_shm {
     char bells[HY_LOCAL_MAX_RANKS][HY_BELL_MAX];
 };
 
+/* Whether who reads our slots is far away, as it was found when last tried. */
+struct hy_pace {
+    bool far;
+    uint64_t next_trial; /* step */
+};
+
 struct hy_shm_set {
     struct hy_shm *shm;
     unsigned slot, count, index; /* of the region; of members; ours */
     unsigned members[HY_LOCAL_MAX_RANKS];
     struct hy_region *region;
     size_t region_bytes, slot_bytes, slot_stride;
+    unsigned ring;               /* slots of each member */
     uint64_t step;               /* the next one */
     uint64_t room;               /* steps below are done by all, as far as we have looked */
+    struct hy_pace pace;
     uint8_t *scratch, *scaled;   /* HY_BLOCK bytes each, aligned to a line */
 };
 
@@ -89,6 +96,11 @@ void hy_shm_unmap(void *memory, size_t size);
 
 /* Rings for those of the set who sleep. To be called after a seq_cst store of what they wait for. */
 void hy_set_wake(struct hy_shm_set *set);
+/* Whether that counter of a member is at least `value`. */
+static inline bool hy_set_reached(const struct hy_shm_set *set, unsigned member, enum hy_word word, uint64_t value)
+{
+    return atomic_load(&set->region->members[member].at[word]) >= value;
+}
 /* Until that counter of a member is at least `value`. 0 or -Exxx. */
 int hy_set_wait(struct hy_shm_set *set, unsigned member, enum hy_word word, uint64_t value);
 
@@ -108,9 +120,11 @@ struct hy_job {
     struct hy_shm_set *set;
     size_t steps;
     unsigned ahead;       /* steps posted before one is taken, so that others need not wait for us */
+    size_t step_bytes;    /* what is posted in the first step, about */
     bool one_posts;       /* only `poster` does */
     unsigned poster;
     uint64_t first;       /* hy_set_run: the step in the set's time */
+    bool stream_slots;    /* hy_set_run: what is posted now goes past the caches */
 };
 
 int hy_set_run(struct hy_shm_set *set, struct hy_job *job);
@@ -124,9 +138,9 @@ static inline uint8_t *hy_set_slots(const struct hy_shm_set *set)
 static inline uint8_t *hy_job_slot(const struct hy_job *job, unsigned member, size_t step)
 {
     const struct hy_shm_set *set = job->set;
-    uint64_t turn = (job->first + step) % HY_RING;
+    uint64_t turn = (job->first + step) % set->ring;
 
-    return hy_set_slots(set) + (member * HY_RING + turn) * set->slot_stride;
+    return hy_set_slots(set) + (member * set->ring + turn) * set->slot_stride;
 }
 
 static inline size_t hy_smaller(size_t a, size_t b)
@@ -143,7 +157,16 @@ static inline size_t hy_steps_for(size_t whole, size_t each)
 int hy_shm_allreduce_by(struct hy_shm_set *set, const void *in, void *out, size_t count, enum hy_type type,
                         enum hy_reduce op, double pre, double post, const struct hy_choice *choice);
 
-/* memcpy, or past the caches. hy_set_run() sees to it that others find what was so written. */
+/* ---- copies (shm_copy.c) ------------------------------------------------------------ */
+
+/* memcpy, or past the caches. */
 void hy_copy(void *to, const void *from, size_t n, bool stream);
+/* The same, and where it goes past the caches it brings n bytes at `next`, which are read after it, into them. */
+void hy_copy_fetching(void *to, const void *from, size_t n, bool stream, const void *next);
+/* Stores that went past the caches are in no order with others until this. */
+void hy_copy_fence(void);
+/* Whether a job is to try out how long its first post takes; then what to make of it. */
+bool hy_pace_is_due(const struct hy_shm_set *set, const struct hy_job *job);
+void hy_pace_judge(struct hy_shm_set *set, const struct hy_job *job, int64_t ns);
 
 #endif

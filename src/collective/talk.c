@@ -40,6 +40,8 @@ static int push(struct hy_comm *c, unsigned rank)
 {
     struct hy_buf *out = &c->talks[rank].out;
 
+    if (c->talks[rank].gone)
+        hy_buf_clear(out);
     while (out->len) {
         ssize_t n = pipe_write(c, rank, hy_buf_bytes(out), out->len);
 
@@ -55,6 +57,8 @@ static ssize_t pull(struct hy_comm *c, unsigned rank, struct hy_buf *into)
 {
     ssize_t all = 0, n;
 
+    if (c->talks[rank].gone)
+        return 0;
     do {
         uint8_t *room = hy_buf_reserve(into, PIECE);
 
@@ -93,9 +97,10 @@ int hy_comm_hear(struct hy_comm *c, unsigned rank, struct hy_buf *into)
         return -EINVAL;
     rc = push(c, rank);
     in = &c->talks[rank].in;
-    if (rc == 0 && in->len) { /* came while we were about to sleep */
+    if (rc == 0 && in->len) { /* came while we were about to sleep; its last word may be among it: that first */
         rc = hy_buf_append(into, hy_buf_bytes(in), in->len);
         hy_buf_clear(in);
+        return hy_comm_result(c, rc);
     }
     if (rc < 0)
         return hy_comm_result(c, rc);
@@ -105,8 +110,8 @@ int hy_comm_hear(struct hy_comm *c, unsigned rank, struct hy_buf *into)
 
 /* ---- sleep ----------------------------------------------------------------------------- */
 
-/* Looks at one pipe once more: 1 if there is something to hear. Those over TCP too: an event that says so may have been
- * seen, and forgotten, in the midst of a collective. */
+/* Looks at one pipe once more: 1 if there is something to hear. Those over TCP too: an event that says so may
+ * have been seen, and forgotten, in the midst of a collective. */
 static int look(struct hy_comm *c, unsigned rank)
 {
     int rc = push(c, rank);
@@ -137,6 +142,42 @@ static int doze(struct hy_comm *c, int fd, int timeout_ms)
     if (fd >= 0)
         fds[count++] = (struct pollfd){.fd = fd, .events = POLLIN};
     return hy_waiter_sleep(&c->waiter, fds, count, timeout_ms);
+}
+
+/* 1: a pipe is full. */
+static int push_all(struct hy_comm *c)
+{
+    unsigned end = c->rank ? 1 : c->size;
+    int rc = 0, some = 0;
+
+    for (unsigned r = !c->rank; rc == 0 && r < end; r++) {
+        rc = c->talks[r].out.len ? push(c, r) : 0;
+        some |= c->talks[r].out.len > 0;
+    }
+    return rc < 0 ? rc : some;
+}
+
+/* Those whose pipes are full read them when they are done with what they have been told before, without us. */
+int hy_comm_flush(struct hy_comm *c)
+{
+    int rc = push_all(c);
+
+    while (rc > 0) {
+        if (c->shm)
+            hy_shm_asleep(c->shm, true);
+        rc = push_all(c);
+        if (rc > 0 && doze(c, -1, -1) < 0)
+            rc = c->waiter.failed.code;
+        if (c->shm)
+            hy_shm_asleep(c->shm, false);
+    }
+    return hy_comm_result(c, rc);
+}
+
+void hy_comm_let_go(struct hy_comm *c, unsigned rank)
+{
+    if (may_talk(c, rank))
+        c->talks[rank].gone = true;
 }
 
 /* Whoever writes to us rings only if he sees us asleep: so we say so, look once more, and only then sleep. */

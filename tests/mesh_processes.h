@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A part of test_mesh.c: ranks as processes, which are killed and stopped. */
+#ifndef HY_TESTS_MESH_PROCESSES_H
+#define HY_TESTS_MESH_PROCESSES_H
+
+#include "base/rng.h"
+#include "mesh_trouble.h"
+
+#define KILLS 20
+
+/* What a rank's process says at its end. */
+struct last_word {
+    int rc, fds_left;
+    char text[160];
+};
+
+struct processes {
+    struct world world;
+    int words[2];                  /* pipe: last words, by whoever */
+    int driver[WORLD_MAX][2];      /* pipes: to each rank, who has ended */
+    int turns[2];                  /* pipe: a byte for every turn of rank 0 */
+};
+
+static int hear_driver(void *arg, struct hy_err *err)
+{
+    uint8_t lost;
+    ssize_t n = read(*(int *)arg, &lost, 1);
+
+    return n == 1 ? hy_err_set(err, -EOWNERDEAD, "the driver says that rank %u has ended", lost) : 0;
+}
+
+static void child(struct processes *p, unsigned rank, bool driven)
+{
+    struct rank *r = &p->world.ranks[rank];
+    struct last_word word = {0};
+    int before;
+
+    alarm(120);
+    for (unsigned i = 0; i < p->world.size; i++)
+        if (i != rank)
+            close(p->world.listeners[i]);
+    before = count_fds();
+    r->world = &p->world;
+    r->rank = rank;
+    if (driven)
+        r->waiter = (struct hy_waiter){
+            .bell = -1, .watch_fd = p->driver[rank][0], .check = hear_driver, .arg = &p->driver[rank][0]};
+    word.rc = rank_run(r);
+    word.fds_left = count_fds() - (before - 1); /* its listener has gone with the mesh */
+    snprintf(word.text, sizeof word.text, "%s", r->waiter.failed.text);
+    _exit(write(p->words[1], &word, sizeof word) == sizeof word ? 0 : 1);
+}
+
+static void start_processes(struct processes *p, unsigned size, int (*body)(struct rank *r), bool driven)
+{
+    world_init(&p->world, size, body, p);
+    assert_int_equal(pipe2(p->words, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(p->turns, O_CLOEXEC), 0);
+    for (unsigned i = 0; i < size; i++)
+        assert_int_equal(pipe2(p->driver[i], O_CLOEXEC | O_NONBLOCK), 0);
+    for (unsigned i = 0; i < size; i++) {
+        p->world.ranks[i].pid = fork();
+        assert_true(p->world.ranks[i].pid >= 0);
+        if (p->world.ranks[i].pid == 0)
+            child(p, i, driven);
+    }
+    for (unsigned i = 0; i < size; i++)
+        close(p->world.listeners[i]);
+}
+
+static void end_processes(struct processes *p)
+{
+    for (unsigned i = 0; i < p->world.size; i++) {
+        waitpid(p->world.ranks[i].pid, NULL, 0);
+        close(p->driver[i][0]);
+        close(p->driver[i][1]);
+    }
+    for (int i = 0; i < 2; i++) {
+        close(p->words[i]);
+        close(p->turns[i]);
+    }
+}
+
+static void tell_all(struct processes *p, uint8_t lost)
+{
+    for (unsigned i = 0; i < p->world.size; i++)
+        assert_int_equal(write(p->driver[i][1], &lost, 1), 1);
+}
+
+static void expect_last_word(struct processes *p, int rc, const char *text)
+{
+    struct last_word word;
+
+    assert_int_equal(read(p->words[0], &word, sizeof word), sizeof word);
+    if (word.rc != rc || !strstr(word.text, text))
+        fail_msg("%d: %s, where %d: %s should be", word.rc, word.text, rc, text);
+    assert_int_equal(word.fds_left, 0);
+}
+
+/* Small and large ones by turns, for ever; rank 0 tells when it has begun. */
+static int body_for_ever(struct rank *r)
+{
+    struct processes *p = r->world->arg;
+    hy_cleanup_free float *numbers = calloc(1, 4 << 20);
+    int rc = 0;
+
+    for (unsigned turn = 0; rc == 0; turn++) {
+        if (r->rank == 0 && turn < 3000 && write(p->turns[1], "", 1) != 1)
+            return -EIO;
+        rc = hy_mesh_allreduce(r->mesh, r->world->peers, r->world->size, numbers, turn % 4 ? 1000 : 1 << 20, HY_F32,
+                               HY_SUM);
+    }
+    return rc;
+}
+
+static void test_a_killed_rank_is_named_by_all_others(void **state)
+{
+    int before = count_fds();
+    struct hy_rng rng;
+
+    (void)state;
+    hy_rng_seed(&rng, 5, 0);
+    for (int turn = 0; turn < KILLS; turn++) {
+        uint8_t victim = (uint8_t)hy_rng_below(&rng, 4);
+        struct processes p;
+        char byte, expected[40];
+
+        start_processes(&p, 4, body_for_ever, true);
+        assert_int_equal(read(p.turns[0], &byte, 1), 1);
+        usleep((useconds_t)hy_rng_below(&rng, 30000)); /* any moment will do: that is the point */
+        kill(p.world.ranks[victim].pid, SIGKILL);
+        assert_int_equal(waitpid(p.world.ranks[victim].pid, NULL, 0), p.world.ranks[victim].pid);
+        tell_all(&p, victim);
+        snprintf(expected, sizeof expected, "rank %u has ended", victim);
+        for (int i = 0; i < 3; i++)
+            expect_last_word(&p, -EOWNERDEAD, expected);
+        end_processes(&p);
+    }
+    assert_int_equal(count_fds(), before);
+}
+
+static void test_a_killed_rank_is_named_without_a_driver_too(void **state)
+{
+    (void)state;
+    for (uint8_t victim = 0; victim < 2; victim++) {
+        struct processes p;
+        char byte, expected[60];
+
+        start_processes(&p, 2, body_for_ever, false);
+        for (int i = 0; i < 10; i++) /* the links stand by then */
+            assert_int_equal(read(p.turns[0], &byte, 1), 1);
+        kill(p.world.ranks[victim].pid, SIGKILL);
+        snprintf(expected, sizeof expected, "rank %u at 127.0.0.1:%u has closed", victim, p.world.ports[victim]);
+        expect_last_word(&p, -ECONNRESET, expected);
+        end_processes(&p);
+    }
+}
+
+static int body_some_large(struct rank *r)
+{
+    struct processes *p = r->world->arg;
+    int rc = 0;
+
+    for (int turn = 0; turn < 6 && rc == 0; turn++) {
+        if (r->rank == 0 && write(p->turns[1], "", 1) != 1)
+            return -EIO;
+        rc = check_allreduce(r, r->world->peers, r->world->size, 1 << 20, HY_F32, HY_SUM);
+    }
+    return rc;
+}
+
+static void test_work_goes_on_after_a_rank_was_stopped(void **state)
+{
+    struct processes p;
+    char byte;
+
+    (void)state;
+    start_processes(&p, 3, body_some_large, true);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(read(p.turns[0], &byte, 1), 1);
+    kill(p.world.ranks[1].pid, SIGSTOP);
+    usleep(1500000);
+    kill(p.world.ranks[1].pid, SIGCONT);
+    for (int i = 0; i < 3; i++)
+        expect_last_word(&p, 0, "");
+    end_processes(&p);
+}
+
+#endif

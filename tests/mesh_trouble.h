@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A part of test_mesh.c: strangers, wrong keys, odd addresses, ranks that leave, faults. */
+#ifndef HY_TESTS_MESH_TROUBLE_H
+#define HY_TESTS_MESH_TROUBLE_H
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include "fds.h"
+#include "mesh_calls.h"
+
+/* ---- keys ----------------------------------------------------------------------------- */
+
+static int body_one_allreduce(struct rank *r)
+{
+    return check_allreduce(r, r->world->peers, r->world->size, 100000, HY_F32, HY_SUM);
+}
+
+static void test_another_key_is_told_to_who_dials(void **state)
+{
+    struct world w;
+    int before = count_fds();
+
+    (void)state;
+    world_init(&w, 2, body_one_allreduce, NULL);
+    w.keys[1][0] ^= 1;
+    w.watched = true;
+    run_threads(&w);
+    assert_int_equal(w.ranks[1].rc, -EACCES);
+    assert_non_null(strstr(w.ranks[1].waiter.failed.text, "rank 0 at 127.0.0.1"));
+    assert_non_null(strstr(w.ranks[1].waiter.failed.text, "key"));
+    assert_int_equal(w.ranks[0].rc, -EOWNERDEAD); /* nothing came of it there, until the driver said so */
+    assert_int_equal(count_fds(), before);
+}
+
+/* ---- strangers ------------------------------------------------------------------------ */
+
+#define STRANGERS 200u /* more than a rank will hear at a time */
+
+static int dial_port(uint16_t port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+    return fd;
+}
+
+/* One says nothing, one what is no handshake, one half of it, one all of it with the wrong proof. */
+static void misbehave(int fd, unsigned kind)
+{
+    static const char garbage[] = "GET / HTTP/1.0\r\n\r\n";
+    static const uint8_t nonce[HY_HANDSHAKE_NONCE], key[HY_HANDSHAKE_KEY], proof[HY_PROOF_SIZE];
+    struct hy_handshake h;
+
+    hy_handshake_dial(&h, key, 2, 4, 0, 0, nonce);
+    if (kind == 1)
+        assert_int_equal(send(fd, garbage, sizeof garbage, MSG_NOSIGNAL), sizeof garbage);
+    if (kind == 2)
+        assert_int_equal(send(fd, h.out, 30, MSG_NOSIGNAL), 30);
+    if (kind == 3) {
+        assert_int_equal(send(fd, h.out, h.out_size, MSG_NOSIGNAL), (ssize_t)h.out_size);
+        assert_int_equal(send(fd, proof, sizeof proof, MSG_NOSIGNAL), sizeof proof);
+    }
+}
+
+static void test_strangers_at_the_door_do_no_harm(void **state)
+{
+    static int strangers[2][STRANGERS];
+    int before = count_fds();
+    struct world w;
+
+    (void)state;
+    world_init(&w, 4, body_one_allreduce, NULL);
+    for (unsigned door = 0; door < 2; door++) /* before any rank is there: they are first in the queue */
+        for (unsigned i = 0; i < STRANGERS; i++) {
+            strangers[door][i] = dial_port(w.ports[door]);
+            misbehave(strangers[door][i], i % 4);
+        }
+    run_threads(&w);
+    for (unsigned i = 0; i < w.size; i++)
+        if (w.ranks[i].rc)
+            fail_msg("rank %u: %s", i, w.ranks[i].waiter.failed.text);
+    for (unsigned door = 0; door < 2; door++)
+        for (unsigned i = 0; i < STRANGERS; i++)
+            close(strangers[door][i]);
+    assert_int_equal(count_fds(), before);
+}
+
+/* ---- addresses ------------------------------------------------------------------------ */
+
+static void test_ranks_meet_over_ipv6(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 3, body_one_allreduce, NULL);
+    w.address = "::1";
+    run_threads(&w);
+    for (unsigned i = 0; i < w.size; i++)
+        assert_int_equal(w.ranks[i].rc, 0);
+}
+
+static void test_the_address_that_answers_is_taken(void **state)
+{
+    /* No host's, no address at all, one at which somebody else may listen; then the right one. */
+    static const char *const addresses[] = {"192.0.2.1", "nowhere", "2001:db8::1", "127.0.0.1"};
+    struct world w;
+
+    (void)state;
+    world_init(&w, 3, body_one_allreduce, NULL);
+    for (unsigned i = 0; i < w.size; i++) {
+        w.roster[i].addresses = addresses;
+        w.roster[i].address_count = HY_COUNT(addresses);
+    }
+    run_threads(&w);
+    for (unsigned i = 0; i < w.size; i++)
+        if (w.ranks[i].rc)
+            fail_msg("rank %u: %s", i, w.ranks[i].waiter.failed.text);
+}
+
+static int listen_at(const char *text, uint16_t *port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(*port)};
+    socklen_t size = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_int_equal(inet_pton(AF_INET, text, &address.sin_addr), 1);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(fd, 5), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &size), 0);
+    *port = ntohs(address.sin_port);
+    return fd;
+}
+
+/* Somebody who is not of hopyard accepts at the first address and is silent: the next one is tried all the same. */
+static void test_a_silent_listener_at_one_address_is_passed_by(void **state)
+{
+    static const char *const addresses[] = {"127.0.0.9", "127.0.0.1"};
+    struct world w;
+    int silent;
+
+    (void)state;
+    world_init(&w, 2, body_one_allreduce, NULL);
+    close(w.listeners[0]);
+    w.ports[0] = 0;
+    w.listeners[0] = listen_at("127.0.0.1", &w.ports[0]);
+    silent = listen_at("127.0.0.9", &w.ports[0]);
+    w.roster[0] = (struct hy_mesh_peer){.addresses = addresses, .address_count = 2, .port = w.ports[0]};
+    run_threads(&w);
+    close(silent);
+    assert_int_equal(w.ranks[0].rc, 0);
+    assert_int_equal(w.ranks[1].rc, 0);
+}
+
+static void forget(char **addresses, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        free(addresses[i]);
+    free(addresses);
+}
+
+static void test_only_the_named_interfaces_are_told(void **state)
+{
+    char **addresses;
+    struct hy_err err;
+    uint16_t port;
+    size_t count;
+    int fd;
+
+    (void)state;
+    setenv("HOPYARD_INTERFACES", "nonesuch,lo", 1);
+    fd = hy_mesh_listen(&port, &addresses, &count, &err);
+    assert_true(fd >= 0);
+    assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+    assert_true(port > 0 && count > 0);
+    assert_string_equal(addresses[0], "127.0.0.1");
+    close(fd);
+    forget(addresses, count);
+    setenv("HOPYARD_INTERFACES", "l", 1); /* no name, only the beginning of one */
+    assert_int_equal(hy_mesh_listen(&port, &addresses, &count, &err), -EADDRNOTAVAIL);
+    assert_non_null(strstr(err.text, "HOPYARD_INTERFACES=l"));
+    unsetenv("HOPYARD_INTERFACES");
+    fd = hy_mesh_listen(&port, &addresses, &count, &err);
+    assert_true(fd >= 0);
+    for (size_t i = 0, loopback = 0; i < count; i++) { /* last */
+        bool is = strncmp(addresses[i], "127.", 4) == 0 || strcmp(addresses[i], "::1") == 0;
+
+        assert_true(is || !loopback);
+        loopback |= is;
+    }
+    close(fd);
+    forget(addresses, count);
+}
+
+static void test_impossible_ranks_are_refused(void **state)
+{
+    struct hy_waiter waiter = {.bell = -1, .watch_fd = -1};
+    struct hy_mesh *m = NULL;
+    struct hy_err err;
+    uint8_t key[HY_MESH_KEY_SIZE] = {0};
+
+    (void)state;
+    assert_int_equal(hy_mesh_open(-1, 0, 0, NULL, key, &waiter, &m, &err), -EINVAL);
+    assert_int_equal(hy_mesh_open(-1, 3, 3, NULL, key, &waiter, &m, &err), -EINVAL);
+    assert_int_equal(hy_mesh_open(-1, 0, HY_RANKS_MAX + 1, NULL, key, &waiter, &m, &err), -EINVAL);
+    hy_mesh_close(NULL);
+}
+
+/* ---- ranks that leave ----------------------------------------------------------------- */
+
+static int body_rank_1_leaves(struct rank *r)
+{
+    int rc = body_one_allreduce(r);
+
+    if (rc < 0 || r->rank == 1)
+        return rc;
+    return body_one_allreduce(r);
+}
+
+static void test_a_rank_that_leaves_is_named(void **state)
+{
+    char expected[80];
+    struct world w;
+
+    (void)state;
+    world_init(&w, 4, body_rank_1_leaves, NULL);
+    run_threads(&w);
+    snprintf(expected, sizeof expected, "rank 1 at 127.0.0.1:%u has closed the connection", w.ports[1]);
+    for (unsigned i = 0; i < w.size; i++) {
+        assert_int_equal(w.ranks[i].rc, i == 1 ? 0 : -ECONNRESET);
+        if (i != 1 && !strstr(w.ranks[i].waiter.failed.text, expected))
+            fail_msg("rank %u: %s", i, w.ranks[i].waiter.failed.text);
+    }
+}
+
+static int body_rank_1_fails(struct rank *r)
+{
+    int rc = hy_mesh_barrier(r->mesh, r->world->peers, r->world->size);
+
+    if (rc == 0 && r->rank == 1)
+        return -EIO;
+    return rc < 0 ? rc : body_one_allreduce(r);
+}
+
+static void test_the_drivers_word_counts_more_than_a_closed_connection(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 3, body_rank_1_fails, NULL);
+    w.watched = true;
+    run_threads(&w);
+    for (unsigned i = 0; i < w.size; i++)
+        assert_int_equal(w.ranks[i].rc, i == 1 ? -EIO : -EOWNERDEAD);
+    assert_string_equal(w.ranks[0].waiter.failed.text, "the driver says that rank 1 has ended");
+}
+
+/* After an error nothing works any more, and says the same. */
+static int body_after_the_end(struct rank *r)
+{
+    uint8_t byte = 0;
+    struct hy_transfer t = {.peer = 1, .bytes = &byte, .n = 1};
+    size_t one[2] = {1, 0}, offsets[2] = {0, 0};
+    const unsigned *peers = r->world->peers;
+    struct hy_mesh *m = r->mesh;
+    int rc = hy_mesh_barrier(m, peers, 2);
+
+    if (rc < 0 || r->rank == 1)
+        return rc;
+    rc = hy_mesh_exchange(m, NULL, 0, &t, 1);
+    if (rc != -ECONNRESET || hy_mesh_exchange(m, &t, 1, NULL, 0) != rc || hy_mesh_barrier(m, peers, 2) != rc ||
+        hy_mesh_broadcast(m, peers, 2, &byte, 1, 0) != rc || hy_mesh_pipe_read(m, 1, &byte, 1) != rc ||
+        hy_mesh_pipe_write(m, 1, &byte, 1) != rc || hy_mesh_allgather(m, peers, 2, &byte, one, offsets) != rc ||
+        hy_mesh_reducescatter(m, peers, 2, &byte, one, HY_U8, HY_SUM) != rc)
+        return wrong(r, "a call after the end", 0, rc);
+    return 0;
+}
+
+static void test_after_an_error_every_call_says_the_same(void **state)
+{
+    (void)state;
+    all_ranks(2, body_after_the_end, NULL);
+}
+
+/* Whoever has done its part may go, while the others go on. */
+static int body_early_leaver(struct rank *r)
+{
+    hy_cleanup_free uint8_t *bytes = calloc(1, 1000000);
+    struct hy_transfer to = {.peer = 0, .bytes = bytes, .n = 1000000}, from = {.peer = 2, .bytes = bytes, .n = 1000000};
+    unsigned two[] = {0, 1};
+    int rc = 0;
+
+    if (r->rank == 2)
+        return hy_mesh_exchange(r->mesh, &to, 1, NULL, 0);
+    for (int i = 0; i < 200 && rc == 0; i++)
+        rc = hy_mesh_allreduce(r->mesh, two, 2, bytes, 1000, HY_F32, HY_SUM);
+    return rc == 0 && r->rank == 0 ? hy_mesh_exchange(r->mesh, NULL, 0, &from, 1) : rc;
+}
+
+static void test_a_rank_that_has_done_its_part_may_go(void **state)
+{
+    (void)state;
+    all_ranks(3, body_early_leaver, NULL);
+}
+
+static int body_nobody_there(struct rank *r)
+{
+    return hy_mesh_barrier(r->mesh, r->world->peers, r->world->size);
+}
+
+static void test_a_rank_that_cannot_be_reached_is_named(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 2, body_nobody_there, NULL);
+    close(w.listeners[0]);
+    w.told = -1;
+    w.ranks[1] = (struct rank){.world = &w, .rank = 1};
+    w.ranks[1].rc = rank_run(&w.ranks[1]);
+    assert_int_equal(w.ranks[1].rc, -ECONNREFUSED);
+    assert_non_null(strstr(w.ranks[1].waiter.failed.text, "cannot connect to rank 0 at 127.0.0.1"));
+}
+
+static int body_bad_exchange(struct rank *r)
+{
+    uint8_t byte = 0;
+    struct hy_transfer nobody = {.peer = 7, .bytes = &byte, .n = 1}, own = {.peer = r->rank, .bytes = &byte, .n = 1};
+    int rc = hy_mesh_exchange(r->mesh, r->rank ? &nobody : &own, 1, NULL, 0);
+
+    return rc == -EINVAL ? 0 : -EBADMSG;
+}
+
+static void test_an_exchange_that_cannot_be_is_refused(void **state)
+{
+    (void)state;
+    all_ranks(2, body_bad_exchange, NULL);
+}
+
+/* ---- faults ----------------------------------------------------------------------------- */
+
+static int body_small_and_large(struct rank *r)
+{
+    int rc = hy_mesh_barrier(r->mesh, r->world->peers, r->world->size);
+
+    if (rc == 0)
+        rc = check_allreduce(r, r->world->peers, r->world->size, 20001, HY_F32, HY_SUM);
+    if (rc == 0)
+        rc = check_allgather(r, 100);
+    return rc;
+}
+
+static int listen_scenario(void *arg)
+{
+    char **addresses;
+    struct hy_err err;
+    uint16_t port;
+    size_t count;
+    int fd = hy_mesh_listen(&port, &addresses, &count, &err);
+
+    (void)arg;
+    if (fd < 0)
+        return err.code < 0 && err.text[0] ? fd : 1;
+    close(fd);
+    forget(addresses, count);
+    return 0;
+}
+
+/* Whatever fails in one rank, both come to an end, with a sentence. */
+static int pair_scenario(void *arg)
+{
+    struct world *w = arg;
+    int rc = 0;
+
+    run_threads(w);
+    for (unsigned i = 0; i < w->size; i++) {
+        if (w->ranks[i].rc > 0 || w->ranks[i].rc == -EBADMSG || (w->ranks[i].rc < 0 && !w->ranks[i].waiter.failed.text[0]))
+            return 1;
+        rc = w->ranks[i].rc < 0 ? w->ranks[i].rc : rc;
+    }
+    return rc;
+}
+
+static void each_pair_fault(enum hy_seam seam)
+{
+    int before = count_fds();
+
+    for (long n = 1; n <= 60; n++) {
+        struct world w;
+        long passed;
+        int rc;
+
+        world_init(&w, 2, body_small_and_large, NULL);
+        w.watched = true;
+        hy_fault_arm(seam, n);
+        rc = pair_scenario(&w);
+        passed = hy_fault_passed(seam);
+        hy_fault_arm(seam, 0);
+        if (rc > 0)
+            fail_msg("seam %d, position %ld: %s / %s", (int)seam, n, w.ranks[0].waiter.failed.text,
+                     w.ranks[1].waiter.failed.text);
+        if (passed < n)
+            break;
+    }
+    assert_int_equal(count_fds(), before);
+}
+
+static void test_every_fault_is_survived_or_told(void **state)
+{
+    (void)state;
+    hy_each_fault(HY_SEAM_ALLOC, listen_scenario, NULL);
+    hy_each_fault(HY_SEAM_SYS, listen_scenario, NULL);
+    each_pair_fault(HY_SEAM_ALLOC);
+    each_pair_fault(HY_SEAM_SYS);
+}
+
+#endif
