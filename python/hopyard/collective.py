@@ -59,19 +59,19 @@ class Handle:
 
 
 class _Names:
-    """The next name of a kind; the count begins anew with each group, as it does for ranks that are new in it."""
+    """The next name of a kind and process set; the count begins anew with each group: so do ranks new in it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._generation = -1
-        self._counters: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
+        self._counters: defaultdict[tuple[str, int], Iterator[int]] = defaultdict(itertools.count)
 
-    def next(self, kind: str) -> str:
+    def next(self, kind: str, number: int) -> str:
         with self._lock:
             if self._generation != generation():
                 self._generation = generation()
                 self._counters.clear()
-            return f"numpy.{kind}.{next(self._counters[kind])}"
+            return f"numpy.{kind}.{next(self._counters[kind, number])}"
 
     def begin_anew(self) -> None:
         with self._lock:
@@ -103,7 +103,7 @@ def _start(
 ) -> Handle:  # fmt: skip
     needs_init()
     ticket = _hopyard.group_start(
-        _KINDS[kind], name or _names.next(kind), _type_of(arrays), op, process_set.number, root, prescale, postscale,
+        _KINDS[kind], name or _names.next(kind, process_set.number), _type_of(arrays), op, process_set.number, root, prescale, postscale,
         [_bytes(array) for array in arrays], None if outs is None else [_bytes(out) for out in outs],
         [array.shape for array in arrays], splits,
     )  # fmt: skip
