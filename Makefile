@@ -10,19 +10,19 @@ export PIP_ROOT_USER_ACTION = ignore
 
 TOOLS   := 'pip>=23.1' 'meson>=1.3' ninja 'meson-python>=0.17' 'pytest>=8' 'cloudpickle>=3'
 LEARN   := 'tensorflow>=2.16' tensorboard scikit-learn
-CHECK   := pandas pyarrow ipykernel nbclient 'pyspark>=4'
+CHECK   := pandas pyarrow ipykernel nbclient 'pyspark>=4' tf_keras
 SOURCES := meson.build meson_options.txt pyproject.toml \
            $(shell find src proto python bench -name '*.[ch]' -o -name '*.proto' \
-                   -o -name meson.build -o -path 'python/*.py*' -not -name '*.pyc')
+                   -o -name meson.build -o -name '*.pth' -o -path 'python/*.py*' -not -name '*.pyc')
 
-.PHONY: help setup demo test bench bench-core bench-search bench-schedule bench-python clean distclean \
+.PHONY: help setup demo test bench bench-core bench-search bench-schedule bench-python bench-allreduce clean distclean \
         system-build system-test system-bench
 
 help:
 	@echo 'make setup           installs what is missing, builds, fills .venv'
 	@echo 'make demo            a grid search over a small Keras model, two trials at a time'
 	@echo 'make test            every suite (T="base e2e": only these)'
-	@echo 'make bench           the figures: bench-core, bench-search, bench-schedule and bench-python'
+	@echo 'make bench           the figures: bench-core, -search, -schedule, -python, -allreduce'
 	@echo 'make clean           removes what was built (distclean: the environment too)'
 
 setup: build/.installed
@@ -53,15 +53,22 @@ build/.installed: $(SOURCES) .venv/.tools
 	.venv/bin/pip install --quiet $(CHECK)
 	@touch $@
 
+# TensorFlow's ops are tried on the oldest TensorFlow, too, that pip has for this Python (3.11: 2.12).
+.venv-old/.made: Makefile .venv/.tools
+	.venv-old/bin/python -c '' 2>/dev/null || "$$(tools/setup.sh python)" -m venv --clear .venv-old
+	.venv-old/bin/pip install --quiet pytest "tensorflow-cpu==$$(.venv-old/bin/pip index versions tensorflow-cpu \
+	    2>/dev/null | sed -n 's/^Available versions:.*[, ]//p')"
+	@touch $@
+
 demo: setup .venv/.learn
 	@rm -rf build/demo && mkdir -p build/demo
 	HOPYARD_PROJECT=build/demo .venv/bin/python examples/digits.py
 	@echo 'To look at the trainings: .venv/bin/hopyard tensorboard --project build/demo'
 
-test: system-test setup .venv/.check
+test: system-test setup .venv/.check .venv-old/.made
 	@.venv/bin/python tests/run $(T)
 
-bench: bench-core bench-search bench-schedule bench-python
+bench: bench-core bench-search bench-schedule bench-python bench-allreduce
 
 bench-core: system-bench setup
 	.venv/bin/python bench/core.py
@@ -76,8 +83,12 @@ bench-schedule: setup
 bench-python: setup .venv/.learn
 	.venv/bin/python bench/python.py
 
+# PEER=horovod: builds Horovod and runs it beside.
+bench-allreduce: system-bench setup .venv/.learn
+	.venv/bin/python bench/allreduce.py
+
 clean:
 	rm -rf build bench/results
 
 distclean: clean
-	rm -rf .venv
+	rm -rf .venv .venv-old

@@ -172,15 +172,20 @@ def search_path() -> list[str]:
     return list(dict.fromkeys(os.path.abspath(entry) for entry in sys.path if isinstance(entry, str)))
 
 
-def make(fn: Callable[..., Any], metric: str | None, direction: str, optional: bool) -> bytes:
+def make(
+    fn: Callable[..., Any], metric: str | None, direction: str, optional: bool, ranks: bool = False,
+    preload: list[str] | None = None,
+) -> bytes:  # fmt: skip
+    """With `ranks` it is called without hyperparameters, and whatever it returns is kept."""
     head = {
         "name": name_of(fn),
         "path": search_path(),
-        "preload": _code.preload(fn),
+        "preload": _code.preload(fn) if preload is None else preload,
         "sources": _code.sources(fn),
         "compat": "hopyard.compat" in sys.modules,
         "metric": metric,
         "direction": direction,
         "optional": optional,
+        "ranks": ranks,
     }
     return json.dumps(head).encode() + b"\n" + pickled(fn)

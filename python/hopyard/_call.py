@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from . import _hopyard, _imports
+from . import _finder, _hopyard, _imports
 from ._report import described, number
 
 ERROR_MAX = 300
@@ -47,6 +47,7 @@ class Bundle:
     metric: str | None
     optional: bool
     sources: dict[str, str]
+    ranks: bool
     pickled: memoryview
 
 
@@ -62,7 +63,7 @@ def read_bundle() -> Bundle:
             "agents start this, and one of an older hopyard has no function"
         )
     names = ("name", "path", "preload", "compat", "metric", "optional")
-    return Bundle(*(head[name] for name in names), head.get("sources", {}), pickled)
+    return Bundle(*(head[name] for name in names), head.get("sources", {}), head.get("ranks", False), pickled)
 
 
 def set_path(bundle: Bundle) -> None:
@@ -70,6 +71,8 @@ def set_path(bundle: Bundle) -> None:
     sys.path[:] = dict.fromkeys([*bundle.path, *sys.path])
     if bundle.compat:
         from . import compat  # noqa: F401
+    if bundle.ranks:
+        _finder.serve_ranks()
 
 
 def _load(bundle: Bundle) -> Callable[..., Any]:
@@ -179,6 +182,27 @@ def _write(result: Mapping[str, Any]) -> None:
     os.replace(part, path)
 
 
+def _rank() -> int:
+    """This process's in the training, the last one that it knows of."""
+    return _hopyard.group_query(0) if _hopyard.group_joined() else int(os.environ.get("HOROVOD_RANK", "0"))
+
+
+def _keep(bundle: Bundle, returned: Any) -> None:
+    """What a rank returned, for who waits for it; numbers in it are metrics, too."""
+    import cloudpickle
+
+    try:
+        kept = cloudpickle.dumps((_rank(), returned))
+    except Exception as error:  # a class may raise what it likes
+        raise Refusal(f"{bundle.name} returned {described(returned)}, which cannot be pickled: {error}") from None
+    with open(os.path.join(os.environ["HOPYARD_TRIAL_DIR"], "result.pickle"), "wb") as file:
+        file.write(kept)
+    if isinstance(returned, Mapping) or number(returned) is not None:
+        result = _result(bundle, returned)
+        if result is not None:
+            _write(result)
+
+
 # ---- failures -------------------------------------------------------------------------------
 
 
@@ -231,6 +255,9 @@ def _call(bundle: Bundle) -> None:
     function = _load(bundle)
     params = json.loads(os.environ["HOPYARD_PARAMS"])
     _imports.take_steps(seeding)
+    if bundle.ranks:
+        _keep(bundle, function())
+        return
     result = _result(bundle, function(**params))
     if result is not None:
         _write(result)

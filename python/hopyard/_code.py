@@ -150,13 +150,14 @@ def imports(code: CodeType, package: str | None) -> Iterator[str]:
 class _Walk:
     """Over values and modules: collects the installed modules they need, and source that is in no file."""
 
-    def __init__(self, fn: Any) -> None:
+    def __init__(self, *values: Any) -> None:
         self.found: dict[str, None] = {}
         self.sources: dict[str, str] = {}
         self.values: list[Any] = []  # seen: in order, and kept alive so that no id is given twice
         self.ids: set[int] = set()
         self.modules: set[str] = set()
-        self.add(fn)
+        for value in values:
+            self.add(value)
         for value in self.values:  # grows as it goes
             self.look(value)
 
@@ -166,6 +167,8 @@ class _Walk:
         self.modules.add(name)
         spec = _spec(name)
         if spec is None:
+            if name.startswith("horovod."):  # in ranks it is served
+                self.found[name] = None
             return
         if not _is_installed(spec):
             self.code(_code_of(spec), spec.parent)
@@ -208,6 +211,13 @@ def preload(fn: Any) -> list[str]:
     Never the user's own modules: they may do anything when they are imported.
     """
     return list(_Walk(fn).found)
+
+
+def preload_code(code: CodeType) -> list[str]:
+    """Those of code that is in no function: a notebook's cell."""
+    walk = _Walk()
+    walk.code(code, None)
+    return list(walk.found)
 
 
 def sources(fn: Any) -> dict[str, str]:

@@ -10,7 +10,8 @@ import sysconfig
 from ._errors import Error
 
 _SETTING = re.compile(
-    "--(parallel|memory|timeout|retries|seed|gpus|name|hosts|population|generations|mutation|crossover|strategy)"
+    r"(?<![\w-])--?(parallel|memory|timeout|retries|seed|gpus|name|hosts|population|generations|mutation|crossover|strategy|"
+    r"np|min-np|max-np|hostfile)\b"
 )
 
 
@@ -57,4 +58,4 @@ def sentence(name: str, said: bytes) -> str:
 
 def in_python(text: str) -> str:
     """A sentence of the program's, which speaks of --memory, for who has written memory='4G'."""
-    return _SETTING.sub(r"\1=", text)
+    return _SETTING.sub(lambda found: f"{found[1].replace('-', '_')}=", text)

@@ -17,7 +17,7 @@ DEFAULT_METRIC = "metric"  # what a returned number is called
 Project = str | os.PathLike[str] | None
 
 
-def direction_of(text: str) -> str:
+def direction_of(text: str | None) -> str:
     direction = text.lower() if isinstance(text, str) else ""
     if direction not in ("max", "min"):
         raise Error(f"there is no direction {text!r}; it is 'max' or 'min'")
@@ -47,7 +47,7 @@ def application_of(spark: Any) -> str:
 class Settings:
     """What all runs take; experiment's documentation says what each is."""
 
-    direction: str = "max"
+    direction: str | None = "max"  # None: there is no metric
     metric: str | None = None
     parallel: int | None = None
     memory: int | float | str | None = None
@@ -68,7 +68,7 @@ class Settings:
         app_id = self.app_id if self.spark is None or self.app_id else application_of(self.spark)
         hosts = self.hosts if self.hosts is None or isinstance(self.hosts, str) else ",".join(self.hosts)
         return [
-            *option(direction_of(self.direction), self.metric or DEFAULT_METRIC),
+            *([] if self.direction is None else option(direction_of(self.direction), self.metric or DEFAULT_METRIC)),
             *option("parallel", self.parallel),
             *option("memory", self.memory if isinstance(self.memory, str | None) else int(self.memory)),
             *option("timeout", self.timeout if isinstance(self.timeout, str | None) else f"{self.timeout}s"),
@@ -99,9 +99,9 @@ def _number(said: str) -> int:
 
 
 def start(
-    args: Sequence[str], settings: Settings, command: Sequence[str], bundle: bytes = b""
+    args: Sequence[str], settings: Settings, program: Sequence[str], bundle: bytes = b"", command: str = "run"
 ) -> tuple[int, str | None]:
-    """Starts a run, and a TensorBoard on it: its number, and the address.
+    """Starts a run by `hopyard COMMAND`, and a TensorBoard on it: its number, and the address.
 
     Who hits Ctrl-C meanwhile wants no run, and it must not be left behind unknown.
     """
@@ -109,7 +109,7 @@ def start(
     with _show.interrupts() as noted:
         with space.short([*args, *settings.options()]) as options:
             said = _program.call(
-                "run", "--detach", "--json", *options, "--", *command, project=project, input=bundle
+                command, "--detach", "--json", *options, "--", *program, project=project, input=bundle
             )
         run = _number(said)
         address = _tensorboard.show(run, project) if settings.tensorboard and not noted else None

@@ -73,12 +73,15 @@ def _in_terminal(command: list[str], fd: int) -> int:
 
 
 @contextmanager
-def _watching(command: list[str]) -> Iterator[subprocess.Popen[str]]:
-    """`hopyard attach` in a session of its own: Ctrl-C reaches only us. Its complaint is an Error."""
+def _watching(command: list[str], training: bool = False) -> Iterator[subprocess.Popen[str]]:
+    """`hopyard attach` in a session of its own: Ctrl-C reaches only us. Its complaint is an Error.
+
+    That of a training has what ranks write to their stderr there, too: both are one stream.
+    """
     with tempfile.TemporaryFile() as errors:
         with subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True,
-            errors="replace", start_new_session=True,
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if training else errors, text=True, errors="replace", start_new_session=True,
         ) as child:  # fmt: skip
             try:
                 yield child
@@ -91,9 +94,9 @@ def _watching(command: list[str]) -> Iterator[subprocess.Popen[str]]:
         raise Error(said)
 
 
-def _in_pipe(command: list[str]) -> int:
+def _in_pipe(command: list[str], training: bool) -> int:
     """Nobody can be asked: Ctrl-C stops the run, as it does for the program alone."""
-    with _watching(command) as child, interrupts(lambda: child.send_signal(signal.SIGINT)):
+    with _watching(command, training) as child, interrupts(lambda: child.send_signal(signal.SIGINT)):
         for line in child.stdout or ():
             if sys.stdout is not None:
                 sys.stdout.write(line)
@@ -116,13 +119,13 @@ def _in_notebook(command: list[str], run: int) -> int:
     return child.returncode
 
 
-def show(run: int, project: str | os.PathLike[str] | None = None) -> int:
+def show(run: int, project: str | os.PathLike[str] | None = None, training: bool = False) -> int:
     """Until the run has ended, or the user has left it: the exit status of `hopyard attach`."""
     command = _program.command("attach", str(run), project=project)
     fd = _terminal()
     if in_notebook():
         return _in_notebook(command, run)
-    return _in_pipe(command) if fd is None else _in_terminal(command, fd)
+    return _in_pipe(command, training) if fd is None else _in_terminal(command, fd)
 
 
 def wait(run: int, project: str | os.PathLike[str] | None = None) -> int:

@@ -10,6 +10,8 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
 
 #include "base/mem.h"
 
@@ -71,6 +73,28 @@ void *hy_tf_memory(const TF_Tensor *tensor)
     void *memory = hy_tf.TensorData(tensor);
 
     return memory ? memory : &nothing;
+}
+
+static void release(void *data, size_t bytes, void *arg)
+{
+    (void)bytes;
+    (void)arg;
+    free(data);
+}
+
+/* In pages of 4 KB the first touch of 64 MB costs more than their reduction. */
+TF_Tensor *hy_tf_allocate(TF_DataType type, const int64_t *dims, int dim_count, size_t bytes)
+{
+    const size_t huge = 2u << 20;
+    void *data;
+
+    if (bytes < 2 * huge)
+        return hy_tf.AllocateTensor(type, dims, dim_count, bytes);
+    data = aligned_alloc(huge, (bytes + huge - 1) & ~(huge - 1));
+    if (!data)
+        return NULL;
+    (void)madvise(data, bytes, MADV_HUGEPAGE); /* where there are none, small ones do */
+    return hy_tf.NewTensor(type, dims, dim_count, data, bytes, release, NULL);
 }
 
 /* Horovod's users catch these; its elastic mode takes UNKNOWN for the loss of a rank. */

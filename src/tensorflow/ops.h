@@ -29,6 +29,9 @@
 /* The group's table, or NULL and -ENOTCONN in `err`: hvd.init() was not called. */
 const struct hy_bridge *hy_bridge_get(struct hy_err *err);
 
+/* Puts Horovod's name of the op before the loss of a rank: elastic programs look for it in the message. */
+void hy_tf_name_loss(struct hy_err *err, enum hy_kind kind, const char *name);
+
 /* A request between its Start and its Wait, and all the tensors that it holds. */
 struct hy_pending {
     struct hy_list link; /* private: among the abandoned */
@@ -51,7 +54,9 @@ struct hy_pending {
 struct hy_pending *hy_pending_new(const char *name, size_t input_count, size_t output_count, TF_Tensor **ret_handle);
 /* Out of the table, the caller's from now on; NULL: there is no such handle. */
 struct hy_pending *hy_pending_take(int64_t handle);
-void hy_pending_free(struct hy_pending *p); /* NULL is fine; not while the group works on it */
+void hy_pending_free(struct hy_pending *p); /* NULL is fine; not while the group may work on it */
+/* Puts aside one that was taken, and that the group may still work on. */
+void hy_pending_abandon(struct hy_pending *p);
 /*
  * Frees those abandoned under that name. They are over when the group has taken the name again, so this does not
  * block; and since every name keeps one at most, what is abandoned does not grow.

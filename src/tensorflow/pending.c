@@ -67,18 +67,23 @@ struct hy_pending *hy_pending_take(int64_t handle)
     return p;
 }
 
-/* The group may still be at work on it, and TensorFlow calls this from any thread: so it is only put aside. */
-static void abandon(void *data, size_t bytes, void *arg)
+void hy_pending_abandon(struct hy_pending *p)
 {
+    pthread_mutex_lock(&lock);
+    hy_list_push(&abandoned, &p->link);
+    abandoned_count++;
+    pthread_mutex_unlock(&lock);
+}
+
+/* The handle's memory has no user any more. TensorFlow calls this from any thread, which must not wait here. */
+static void release(void *data, size_t bytes, void *arg)
+{
+    struct hy_pending *p = hy_pending_take((int64_t)(uintptr_t)arg);
+
     (void)bytes;
     free(data);
-    pthread_mutex_lock(&lock);
-    struct hy_pending *p = hy_map_remove(&table, (uint64_t)(uintptr_t)arg);
-    if (p) {
-        hy_list_push(&abandoned, &p->link);
-        abandoned_count++;
-    }
-    pthread_mutex_unlock(&lock);
+    if (p)
+        hy_pending_abandon(p);
 }
 
 static TF_Tensor *tensor_of(int64_t handle)
@@ -88,7 +93,7 @@ static TF_Tensor *tensor_of(int64_t handle)
     if (!data)
         return NULL;
     *data = handle;
-    return hy_tf.NewTensor(TF_INT64, NULL, 0, data, sizeof(*data), abandon, (void *)(uintptr_t)handle);
+    return hy_tf.NewTensor(TF_INT64, NULL, 0, data, sizeof(*data), release, (void *)(uintptr_t)handle);
 }
 
 struct hy_pending *hy_pending_new(const char *name, size_t input_count, size_t output_count, TF_Tensor **ret_handle)

@@ -127,7 +127,7 @@ static void *allocate(void *arg, size_t tensor, const int64_t *dims, uint32_t di
 
     if (tensor >= p->output_count || p->outputs[tensor])
         return NULL;
-    p->outputs[tensor] = hy_tf.AllocateTensor(type, dims, (int)dim_count, bytes);
+    p->outputs[tensor] = hy_tf_allocate(type, dims, (int)dim_count, bytes);
     return p->outputs[tensor] ? hy_tf_memory(p->outputs[tensor]) : NULL;
 }
 
@@ -157,7 +157,7 @@ static int describe(struct hy_pending *p, size_t i, struct hy_tensor *tensor, st
         tensor->dims[d] = hy_tf.Dim(input, d);
     if (p->kind != HY_ALLREDUCE && p->kind != HY_BROADCAST)
         return 0;
-    p->outputs[i] = hy_tf.AllocateTensor(hy_tf.TensorType(input), tensor->dims, dim_count, hy_tf.TensorByteSize(input));
+    p->outputs[i] = hy_tf_allocate(hy_tf.TensorType(input), tensor->dims, dim_count, hy_tf.TensorByteSize(input));
     if (!p->outputs[i])
         return hy_err_set(err, -ENOMEM, "tensor '%s': out of memory", p->name);
     tensor->out = hy_tf_memory(p->outputs[i]);
@@ -248,6 +248,7 @@ static void compute(void *kernel, TF_OpKernelContext *ctx)
     }
     if (p)
         hy_pending_free(hy_pending_take(p->handle));
+    hy_tf_name_loss(&err, (enum hy_kind)s->kind, s->name);
     hy_tf_fail(ctx, &err);
 }
 
@@ -257,7 +258,8 @@ void hy_start_register(TF_Status *status)
     static const char *const outputs[] = {"handle: int64", NULL};
     static const char *const attrs[] = {
         "T: {uint8, int8, uint16, int16, uint32, int32, uint64, int64, half, bfloat16, float, double, bool} = DT_FLOAT",
-        "N: int >= 0", "S: int >= 0", "kind: int", "tensor_name: string", "reduce: int = 0", "set: int = 0", "root: int = 0",
+        "N: int >= 0", "S: int >= 0", "kind: int", "tensor_name: string",
+        "reduce: int = 0", "set: int = 0", "root: int = 0",
         "prescale: int = 4607182418800017408", "postscale: int = 4607182418800017408", /* 1.0 */
         NULL,
     };

@@ -102,6 +102,9 @@ TF_DataType hy_tf_type_of(enum hy_type type);
 /* A tensor's memory; never NULL, not even where it has no elements. */
 void *hy_tf_memory(const TF_Tensor *tensor);
 
+/* A new tensor, its memory not set; NULL when out of memory. */
+TF_Tensor *hy_tf_allocate(TF_DataType type, const int64_t *dims, int dim_count, size_t bytes);
+
 /* The op fails with this sentence, as the exception that Horovod's users know for the code. */
 void hy_tf_fail(TF_OpKernelContext *ctx, const struct hy_err *err);
 /* The same with TensorFlow's own status; true when there is something to fail with. */

@@ -7,12 +7,17 @@
 
 #include "base/mem.h"
 
-/* As Horovod names its ops: those who look for the names in a message find them. */
 static const char *const names[] = {
     [HY_ALLREDUCE] = "HorovodAllreduce", [HY_ALLGATHER] = "HorovodAllgather",
     [HY_BROADCAST] = "HorovodBroadcast", [HY_ALLTOALL] = "HorovodAlltoall",
     [HY_REDUCESCATTER] = "HorovodReducescatter", [HY_BARRIER] = "HorovodBarrier", [HY_JOIN] = "HorovodJoin",
 };
+
+void hy_tf_name_loss(struct hy_err *err, enum hy_kind kind, const char *name)
+{
+    if (err->code == -ECONNABORTED)
+        hy_err_wrap(err, "%s '%s'", names[kind], name);
+}
 
 static struct hy_pending *take(TF_OpKernelContext *ctx, int input, struct hy_err *err)
 {
@@ -43,20 +48,22 @@ static int put_last_joined(struct hy_pending *p, int64_t rank)
     return 0;
 }
 
-/* Waits for `p`; its outputs are there afterwards. An error is told in `err`, unless an earlier one is. */
-static void wait_for(const struct hy_bridge *bridge, struct hy_pending *p, struct hy_err *err)
+/* Waits for `p`: its outputs are there afterwards. An error is told in `err`, unless an earlier one is. */
+static int wait_for(const struct hy_bridge *bridge, struct hy_pending *p, struct hy_err *err)
 {
     struct hy_err own = {0};
     int64_t result = bridge->wait(p->ticket, &own);
 
     if (result >= 0 && p->kind == HY_JOIN && put_last_joined(p, result) < 0)
         result = hy_err_set(&own, -ENOMEM, "out of memory");
-    if (result >= 0 || err->code)
-        return;
-    *err = own;
-    err->code = (int)result;
-    if (result == -ECONNABORTED)
-        hy_err_wrap(err, "%s '%s'", names[p->kind], p->name);
+    if (result >= 0)
+        return 0;
+    if (err->code == 0) {
+        *err = own;
+        err->code = (int)result;
+        hy_tf_name_loss(err, p->kind, p->name);
+    }
+    return (int)result;
 }
 
 static int check_output(TF_OpKernelContext *ctx, int index, const struct hy_pending *p, size_t i, struct hy_err *err)
@@ -94,8 +101,9 @@ static void wait_for_all(TF_OpKernelContext *ctx, struct hy_pending **all, int c
 
     for (int i = 0; bridge && i < count; i++) {
         all[i] = take(ctx, i, err);
-        if (all[i])
-            wait_for(bridge, all[i], err);
+        /* A group that is being left in another thread: nobody says when it is done with the memory. */
+        if (all[i] && wait_for(bridge, all[i], err) == -ENOTCONN)
+            hy_pending_abandon(hy_take(all[i]));
     }
 }
 

@@ -34,6 +34,7 @@ def test_its_python_runs(yard: Yard) -> None:
                        stdin=subprocess.DEVNULL, capture_output=True, timeout=240)
     assert p.returncode == 0, p.stdout + p.stderr + yard.driver_log()
     assert [t["state"] for t in yard.trials(1)] == ["done"] * 4 and [t["state"] for t in yard.trials(2)] == ["done"]
+    assert [t["state"] for t in yard.trials(3)] == ["done"] * 2
     assert p.stdout.splitlines()[-1].startswith("evolved ") and f"trained {yard.logdir(2)} " in p.stdout
 
 

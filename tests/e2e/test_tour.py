@@ -48,7 +48,8 @@ class Tour:
 
 
 def test_the_tour_is_complete() -> None:
-    assert NOTEBOOKS == ["differential_evolution.ipynb", "grid_search.ipynb", "several_gpus.ipynb"]
+    assert NOTEBOOKS == ["differential_evolution.ipynb", "distributed_training.ipynb", "grid_search.ipynb",
+                         "several_gpus.ipynb"]
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
@@ -104,6 +105,18 @@ def test_differential_evolution(yard: Yard) -> None:
     assert tour.value(7) is True
     steps = yard.rows("SELECT trial, step FROM metrics WHERE name = 'accuracy' AND step >= 0 ORDER BY trial, step")
     assert {(row["trial"], row["step"]) for row in steps} >= {(n, s) for n in range(1, 13) for s in (0, 1)}, "report()"
+
+
+def test_distributed_training(yard: Yard) -> None:
+    tour = Tour(yard, "distributed_training.ipynb")
+    accuracies = tour.value(3)
+    assert len(accuracies) == 2 and accuracies[0] == accuracies[1] > 0.8 and tour.value(4) is True
+    assert "2 ranks" in tour.table(2) and "together" in tour.table(2)
+    assert tour.printed(5) == ["rank=0 rank 0 of 2 has seen 899 images", "rank=1 rank 1 of 2 has seen 898 images"]
+    assert [t["state"] for t in yard.trials()] == ["done", "done"]
+    assert list(Path(yard.logdir(), "rank=0", "train").glob("events.out.tfevents.*"))
+    told = yard.rows("SELECT DISTINCT trial FROM metrics WHERE name = 'examples_per_second'")
+    assert {row["trial"] for row in told} == {1, 2}
 
 
 def test_several_gpus_on_a_machine_without_any(yard: Yard) -> None:

@@ -276,6 +276,7 @@ def test_a_bundle_is_a_line_of_json_and_a_pickle(monkeypatch, tmp_path):
         "metric": "accuracy",
         "direction": "max",
         "optional": True,
+        "ranks": False,
         "sources": {},
     }
     assert pickle.loads(rest) is training

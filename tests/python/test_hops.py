@@ -467,7 +467,7 @@ def test_pandas_and_numpy_read_and_write_the_projects_files(hops, project):
         assert not hasattr(module, "read_nonsense")
 
 
-@pytest.mark.parametrize("name", ["allreduce.launch", "experiment.horovod", "experiment.parameter_server"])
+@pytest.mark.parametrize("name", ["experiment.collective_all_reduce", "experiment.parameter_server"])
 def test_what_comes_later_says_so(hops, project, name):
     module, _, function = name.partition(".")
     with pytest.raises(

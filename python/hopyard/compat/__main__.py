@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m hopyard.compat script.py ARGS…`: runs a script as python does, with `hops` being hopyard's."""
+"""`python -m hopyard.compat script.py ARGS…`: runs a script as python does, with hopyard's `hops` and `horovod`."""
 
 import io
 import os

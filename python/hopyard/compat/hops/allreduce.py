@@ -1,10 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
 """Horovod's programs on many workers."""
 
-from typing import Any, NoReturn
+import os
+from typing import Any
 
-from ._calls import not_yet
+from hopyard import Error, allreduce, hdfs
+from hopyard.util import num_executors
+
+from ._calls import place
+
+Path = str | os.PathLike[str]
 
 
-def launch(*args: Any, **given: Any) -> NoReturn:
-    not_yet("hops.allreduce.launch", "allreduce")
+def launch(
+    spark_session: Any, notebook: Path | None = None, *, num_workers: int | None = None, name: str = "no-name",
+    **options: Any,
+) -> str:  # fmt: skip
+    """Runs a notebook of the project on every worker, as many as the session has executors; the run's folder.
+
+    `num_workers` says how many where there is no session. Beyond that it takes hopyard.allreduce's arguments.
+    """
+    if notebook is None:  # launch('Jupyter/horovod.ipynb')
+        spark_session, notebook = None, spark_session
+    where = place(spark_session, name)
+    where.pop("parallel", None)
+    ranks = num_workers or num_executors(spark_session)
+    return allreduce.run_notebook(_found(notebook), np=ranks, **{**where, **options}).logdir
+
+
+def _found(notebook: Path) -> str:
+    """In the project, or in its folder of notebooks."""
+    if not isinstance(notebook, str | os.PathLike):
+        raise Error(f"a notebook is a path in the project, and {notebook!r:.60} is none")
+    text = os.fspath(notebook)
+    places = [hdfs.abs_path(text)]
+    if not os.path.isabs(text):
+        places.append(hdfs.abs_path(os.path.join("Jupyter", text)))
+    for path in places:
+        if os.path.isfile(path):
+            return path
+    raise Error(f"there is no notebook '{places[0]}'; notebooks of a project are in its folder Jupyter")

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from hopyard import experiment
 from hopyard.experiment import Result, Trial
 
+from . import allreduce
 from ._calls import Found, keeping, not_yet, place, with_or_without_spark
 from .util import num_executors
 
@@ -112,8 +113,9 @@ def parameter_server(*args: Any, **given: Any) -> NoReturn:
     not_yet("hops.experiment.parameter_server", "clusters of many workers")
 
 
-def horovod(*args: Any, **given: Any) -> NoReturn:
-    not_yet("hops.experiment.horovod", "allreduce")
+def horovod(spark: Any, notebook: Any = None, **given: Any) -> str:
+    """allreduce.launch by another name: a notebook on every worker; the run's folder."""
+    return allreduce.launch(spark, notebook, **given)
 
 
 def begin(

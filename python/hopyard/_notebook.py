@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A notebook without Jupyter: its cells of code, one after the other in this process."""
+
+import ast
+import json
+import linecache
+import os
+import sys
+from collections.abc import Callable, Sequence
+from types import CodeType, ModuleType
+from typing import Any
+
+from . import _code
+from ._errors import Error
+
+Transform = Callable[[str], str]
+
+
+def read(path: str | os.PathLike[str]) -> list[str]:
+    """The sources of its cells of code."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            cells = json.load(file)["cells"]
+        code = [cell["source"] for cell in cells if cell["cell_type"] == "code"]
+    except OSError as error:
+        raise Error(f"cannot read the notebook '{os.fspath(path)}': {error.strerror}") from None
+    except (ValueError, KeyError, TypeError):
+        raise Error(
+            f"'{os.fspath(path)}' is no notebook of format 4; `jupyter nbconvert --to notebook` makes one of an older"
+        ) from None
+    return [source if isinstance(source, str) else "".join(source) for source in code]
+
+
+def _transform() -> Transform:
+    """What IPython makes of magics and shell commands; without it a cell is plain Python."""
+    try:
+        from IPython.core.inputtransformer2 import TransformerManager
+    except ImportError:
+        return lambda source: source
+    return TransformerManager().transform_cell  # type: ignore[no-any-return]
+
+
+def preload(cells: Sequence[str]) -> list[str]:
+    """The installed modules that the cells import."""
+    transform = _transform()
+    found: dict[str, None] = {}
+    for cell in cells:
+        try:
+            found.update(dict.fromkeys(_code.preload_code(compile(transform(cell), "<cell>", "exec"))))
+        except SyntaxError:  # the rank will say it, and where
+            continue
+    return list(found)
+
+
+# ---- in the rank ------------------------------------------------------------------------------
+
+
+def _main_module() -> ModuleType:
+    module = ModuleType("__main__")
+    sys.modules["__main__"] = module
+    try:
+        from IPython.display import display
+    except ImportError:
+        display = print
+    module.__dict__.update(__builtins__=__builtins__, display=display)
+    return module
+
+
+def _shell(module: ModuleType) -> None:
+    """What magics work on: get_ipython() of these cells. It keeps no history."""
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
+    config = Config({"HistoryManager": {"enabled": False}, "InteractiveShell": {"colors": "nocolor"}})
+    shell = InteractiveShell.instance(config=config, user_module=module, user_ns=module.__dict__)
+    module.__dict__["get_ipython"] = lambda: shell
+
+
+def _compiled(source: str, file: str) -> list[CodeType]:
+    """A last expression is shown, as a notebook shows it."""
+    tree = ast.parse(source, file)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    codes = [compile(tree, file, "exec")]
+    if last is not None and not source.rstrip().endswith(";"):
+        codes.append(compile(ast.Interactive([last]), file, "single"))
+    elif last is not None:
+        codes.append(compile(ast.Module([last], []), file, "exec"))
+    return codes
+
+
+def _run(source: str, file: str, module: ModuleType) -> None:
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    if "get_ipython()" in source and "get_ipython" not in module.__dict__:
+        _shell(module)
+    for code in _compiled(source, file):
+        exec(code, module.__dict__)
+
+
+def execute(name: str, cells: Sequence[str]) -> None:
+    """Runs the cells. An error says in which it was; the traceback shows its lines."""
+    transform, module = _transform(), _main_module()
+    for number, cell in enumerate(cells, 1):
+        try:
+            _run(transform(cell), f"<{name}, cell {number}>", module)
+        except Exception as error:
+            said: Any = " ".join(str(error).split())
+            raise Error(f"cell {number} of {name}: {type(error).__name__}: {said}") from error

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training on many ranks: the same function, or the same notebook, in as many processes, which work together.
+
+    from hopyard import allreduce
+
+    def training(epochs):
+        import hopyard.hvd as hvd
+        hvd.init()
+        ...
+        return accuracy
+
+    accuracies = allreduce.run(training, args=(5,), np=4)
+
+A training is a run like any other: it is in `hopyard ls`, has a log for each rank, and outlives this
+process. It may have `memory`, `timeout` (of the whole), `retries` (of all ranks together), `gpus` (for each
+rank), `name`, `project`, `tensorboard`, `app_id`, `hosts`, `seed`, as hopyard.experiment has them, and
+
+np             how many ranks there are
+min_np         elastic: goes on with so many when others are lost
+max_np         elastic: takes in up to so many
+reset_limit    elastic: how often the ranks may change
+hostfile       a file of machines, lines of "HOST slots=N", instead of hosts
+env            variables for the ranks' environment
+interfaces     the networks through which ranks of several machines talk: ["eth0"]
+timeline       a file for a trace of all collectives
+output         a folder in which each rank's output is to be found as well: rank.0/stdout …
+metric         of the numbers that the function returns or reports, the one to show; direction: "max" or "min"
+verbose        in a terminal: what all ranks print, not only rank 0
+
+Where a rank fails, hopyard.TrialsFailed is raised with its traceback; where the run was stopped,
+hopyard.Stopped. Both have the `result`.
+"""
+
+import functools
+import inspect
+import os
+import pickle
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from . import _bundle, _code, _notebook, _run, _show
+from ._errors import Error, TrialsFailed
+from ._result import Result, Trial, load
+from ._run import Settings, option
+
+__all__ = ["run", "run_notebook"]
+
+
+def run(
+    fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, np: int = 2,
+    **settings: Any,
+) -> list[Any]:  # fmt: skip
+    """Calls `fn(*args, **kwargs)` on all ranks: what each of them returned, by rank.
+
+    What it returns is pickled. In an elastic training the list has those ranks that came to the end.
+    """
+    _check(fn, args, kwargs or {})
+    call = functools.partial(fn, *args, **(kwargs or {}))
+    return _returned(_train(call, f"{_bundle.name_of(fn)}()", _code.preload(call), np, **settings))
+
+
+def run_notebook(path: str | os.PathLike[str], np: int = 2, **settings: Any) -> Result:
+    """Runs a notebook's cells of code, in order, on all ranks. What they print is in each rank's log."""
+    name, cells = os.path.basename(path), _notebook.read(path)
+    call = functools.partial(_notebook.execute, name, cells)
+    return _train(call, name, _notebook.preload(cells), np, **settings)
+
+
+# ---- from the function ... ---------------------------------------------------------------------
+
+
+def _check(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Says now what every rank would: that these arguments do not fit the function."""
+    if not callable(fn):
+        raise Error(f"a function is needed, and {fn!r:.60} is none")
+    try:
+        signature = inspect.signature(fn)
+    except (ValueError, TypeError):  # some functions written in C do not say what they take
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise Error(f"{_bundle.name_of(fn)}() cannot be called with these arguments: {error}") from None
+
+
+def _train(
+    call: Callable[[], Any], title: str, preload: list[str], np: int, *,
+    min_np: int | None = None, max_np: int | None = None, reset_limit: int | None = None,
+    hostfile: str | os.PathLike[str] | None = None, env: Mapping[str, object] | None = None,
+    interfaces: str | Iterable[str] | None = None, timeline: str | os.PathLike[str] | None = None,
+    output: str | os.PathLike[str] | None = None, verbose: bool = False, **settings: Any,
+) -> Result:  # fmt: skip
+    common = _settings(settings)
+    variables = dict(env or {})
+    if reset_limit is not None:
+        variables["HOPYARD_RESET_LIMIT"] = reset_limit
+    words = [
+        "--function", "-", "--title", title, "--metric-optional", *option("num-proc", np),
+        *option("min-np", min_np), *option("max-np", max_np), *option("hostfile", hostfile),
+        *option("network-interfaces", interfaces if isinstance(interfaces, str | None) else ",".join(interfaces)),
+        *option("timeline-filename", timeline), *option("output-filename", output),
+        *(["--verbose"] if verbose else []),
+        *(word for name, value in variables.items() for word in option("env", f"{name}={value}")),
+    ]  # fmt: skip
+    bundle = _bundle.make(call, common.metric, "max", optional=True, ranks=True, preload=preload)
+    number, address = _run.start(words, common, _run.python("hopyard._trial"), bundle, command="train")
+    status = _show.show(number, common.project, training=True)
+    return _conclude(load(number, common.project, address), status, is_elastic=bool(min_np or max_np))
+
+
+def _settings(given: Mapping[str, Any]) -> Settings:
+    """A training has a metric to show only where one is named."""
+    try:
+        return Settings(**{"direction": "max" if given.get("metric") else None, **given})
+    except TypeError:
+        unknown = sorted(set(given) - set(Settings.__dataclass_fields__))
+        raise TypeError(f"a training takes no {', '.join(unknown)}; see hopyard.allreduce") from None
+
+
+# ---- ... to what the ranks returned ------------------------------------------------------------
+
+
+def _conclude(result: Result, status: int, is_elastic: bool) -> Result:
+    """A training is done when all ranks are; an elastic one may have lost some."""
+    failed = [trial for trial in result.trials if trial.state == "failed"]
+    if failed and (result.state == "failed" or (result.state == "done" and not is_elastic)):
+        raise TrialsFailed(f"{_rank(failed[0])} of run {result.run} failed: {failed[0].error}", result)
+    return _run.conclude(result, status)
+
+
+def _rank(trial: Trial) -> str:
+    return f"rank {trial.params.get('rank', trial.number - 1)}"
+
+
+def _returned(result: Result) -> list[Any]:
+    kept = []
+    for trial in result.trials:
+        path = os.path.join(trial.logdir, "result.pickle")
+        if trial.state != "done":
+            continue
+        if not os.path.exists(path):
+            raise Error(f"{_rank(trial)} has left no {path}; it ended by itself before its function returned")
+        with open(path, "rb") as file:
+            kept.append(pickle.load(file))
+    return [value for _, value in sorted(kept, key=lambda pair: pair[0])]

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optimizers of Keras 3."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from ._aggregate import Aggregation
+from ._ops import Gradient
+from ._reduce import Reducer
+from ._tf import Variables
+
+
+def is_keras3(optimizer: Any) -> bool:
+    return hasattr(optimizer, "stateless_apply")
+
+
+class Keras3:
+    """What is put before the optimizer's own class."""
+
+    _hvd_reducer: Reducer
+    _hvd_aggregation: Aggregation | None
+    _hvd_is_given = False  # what comes to `apply` is reduced already
+    _trainable_variables: list[Any]
+    iterations: Any
+    built: bool
+    build: Any
+
+    @property
+    def variables(self) -> Variables:
+        return Variables(super().variables)  # type: ignore[misc]
+
+    def register_local_var(self, var: Any) -> None:
+        """Its gradient stays this rank's own."""
+        self._hvd_reducer.keep_local(var)
+
+    @tf.autograph.experimental.do_not_convert
+    def apply(
+        self, grads: Sequence[Gradient | None], trainable_variables: Sequence[Any] | None = None
+    ) -> None:
+        apply = super().apply  # type: ignore[misc]
+        given = self._trainable_variables if trainable_variables is None else trainable_variables
+        variables = list(given)
+        reduced = self._hvd_reduced(list(grads), variables)
+        if self._hvd_aggregation is None:
+            apply(reduced, trainable_variables)
+            return
+        if not self.built:  # its variables cannot be made within a condition
+            self.build(variables)
+            self.built = True
+        skip = lambda: self.iterations.assign_add(1)  # noqa: E731
+        self._hvd_aggregation.when_due(lambda: apply(reduced, trainable_variables), skip)
+
+    def _hvd_reduced(self, gradients: list[Gradient | None], variables: list[Any]) -> list[Gradient | None]:
+        if self._hvd_is_given:
+            return gradients
+        reduce = self._hvd_aggregation.reduced if self._hvd_aggregation else self._hvd_reducer
+        return reduce(gradients, variables)
+
+
+def wrapped_keras3(optimizer: Any, reducer: Reducer, aggregation: Aggregation | None) -> Any:
+    """A new optimizer with the same settings, and the same state where there is one.
+
+    Its class has the name and the module of the one it was made of: a model saved with it loads without us.
+    """
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        raise ValueError(
+            f"hvd works on TensorFlow's tensors, and Keras runs on {keras.backend.backend()}; "
+            "set KERAS_BACKEND=tensorflow"
+        )
+    _teach(keras)
+    kind = type(optimizer)
+    made: Any = type(kind.__name__, (Keras3, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__})
+    wrapped = made.from_config(optimizer.get_config())
+    wrapped._hvd_reducer, wrapped._hvd_aggregation = reducer, aggregation
+    if optimizer.built:
+        wrapped.build(optimizer._trainable_variables)
+        wrapped.built = True
+        for mine, theirs in zip(wrapped.variables, optimizer.variables):
+            mine.assign(theirs)
+    return wrapped
+
+
+# ---- what Keras itself must know -------------------------------------------------------------
+
+
+@functools.cache
+def _teach(keras: Any) -> None:
+    """Two of Keras's own decisions depend on what the optimizer does; it cannot know about ours."""
+    scaled = keras.optimizers.LossScaleOptimizer
+    scaled.apply = _reduced_before_scaling(scaled.apply)
+    trainer = next(each for each in keras.Model.__mro__ if "_resolve_auto_jit_compile" in vars(each))
+    trainer._resolve_auto_jit_compile = _not_ours(trainer._resolve_auto_jit_compile)
+
+
+def _reduced_before_scaling(apply: Any) -> Any:
+    """A LossScaleOptimizer applies gradients only where they are finite.
+
+    Whether they are must be asked of the reduced ones: else one rank reduces, and another does not. (`fit`
+    makes such an optimizer by itself for mixed_float16.)
+    """
+
+    @functools.wraps(apply)
+    def reduced_first(self: Any, grads: Any, trainable_variables: Any = None) -> None:
+        inner = self.inner_optimizer
+        if not isinstance(inner, Keras3):
+            apply(self, grads, trainable_variables)
+            return
+        variables = inner._trainable_variables if trainable_variables is None else trainable_variables
+        grads = inner._hvd_reduced(list(grads), list(variables))
+        inner._hvd_is_given = True
+        try:
+            apply(self, grads, trainable_variables)
+        finally:
+            inner._hvd_is_given = False
+
+    return reduced_first
+
+
+def _not_ours(resolve: Any) -> Any:
+    """jit_compile="auto" must not come out as True where the step has ops that XLA cannot compile."""
+
+    @functools.wraps(resolve)
+    def resolved(self: Any) -> bool:
+        optimizer = getattr(self, "optimizer", None)
+        inner = getattr(optimizer, "inner_optimizer", None)
+        return not isinstance(optimizer, Keras3) and not isinstance(inner, Keras3) and resolve(self)
+
+    return resolved

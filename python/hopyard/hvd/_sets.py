@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sets of ranks that do something among themselves. Needs no TensorFlow."""
+
+from collections.abc import Iterable, Sequence
+
+from .. import _hopyard
+
+__all__ = ["ProcessSet", "add_process_set", "global_process_set", "remove_process_set"]
+
+
+def needs_init() -> None:
+    if not _hopyard.group_joined():
+        raise ValueError("Horovod has not been initialized; use hvd.init().")
+
+
+class ProcessSet:
+    """Some ranks. Give it to hvd.init or hvd.add_process_set; from then on it has a `process_set_id`."""
+
+    process_set_id: int | None = None
+    ranks: list[int] | None = None
+    mpi_comm = None
+
+    def __init__(self, ranks_or_comm: Iterable[int]) -> None:
+        ranks = list(ranks_or_comm) if isinstance(ranks_or_comm, Iterable) else None
+        if ranks is None or any(not isinstance(rank, int) for rank in ranks):
+            raise ValueError(
+                f"a ProcessSet is made of a list of ranks, not of {ranks_or_comm!r}; "
+                "hopyard has no MPI communicators"
+            )
+        self.ranks = sorted(ranks)
+
+    @property
+    def number(self) -> int:
+        """The set's number, for a collective; ValueError where it has none."""
+        if self.process_set_id is None:
+            raise ValueError(f"{self} is not registered; give it to hvd.init or hvd.add_process_set first")
+        return self.process_set_id
+
+    def size(self) -> int | None:
+        """How many ranks are in it; None while it is not registered."""
+        return None if self.process_set_id is None else len(_members(self.process_set_id))
+
+    def rank(self) -> int | None:
+        """This process's number within the set; None while it is not registered."""
+        if self.process_set_id is None:
+            return None
+        members = _members(self.process_set_id)
+        if (rank := _hopyard.group_query(0)) not in members:
+            raise ValueError("Process is not part of provided process set.")
+        return members.index(rank)
+
+    def included(self) -> bool | None:
+        """Whether this process is in it."""
+        needs_init()
+        return None if self.ranks is None else _hopyard.group_query(0) in self.ranks
+
+    def _invalidate(self) -> None:
+        self.process_set_id = None
+
+    def __str__(self) -> str:
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
+
+    __repr__ = __str__
+
+
+global_process_set = ProcessSet([])
+"""All ranks."""
+global_process_set.process_set_id = 0
+
+_registered: list[ProcessSet] = []
+_begun = 0
+
+
+def generation() -> int:
+    """How many groups this process has left: what was counted or agreed on in one is void in the next."""
+    return _begun
+
+
+def _members(number: int) -> list[int]:
+    needs_init()
+    return _hopyard.group_set_members(number)
+
+
+def begin(sets: Sequence[ProcessSet]) -> None:
+    """What a group starts with."""
+    global_process_set.ranks = _hopyard.group_set_members(0)
+    for index, each in enumerate(sets):
+        if each.ranks == global_process_set.ranks or any(each.ranks == other.ranks for other in sets[:index]):
+            raise ValueError(f"process_sets entry number {index} is a duplicate: {each}")
+        if each not in _registered:
+            add_process_set(each)
+
+
+def end() -> None:
+    """The group goes, and its sets with it."""
+    global _begun
+    _begun += 1
+    for each in _registered:
+        each._invalidate()
+    _registered.clear()
+
+
+def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
+    """Registers a set; all ranks of the group do so together, members or not."""
+    needs_init()
+    if not isinstance(process_set, ProcessSet):
+        process_set = ProcessSet(process_set)
+    if any(process_set.ranks == other.ranks for other in (global_process_set, *_registered)):
+        raise ValueError(f"Attempted to add a duplicate process set: {process_set}")
+    process_set.process_set_id = _hopyard.group_set_add(process_set.ranks or [])
+    _registered.append(process_set)
+    return process_set
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Forgets a set, by all ranks together; False: it was not registered, or is the global one."""
+    needs_init()
+    if not process_set.process_set_id:
+        return False
+    number = process_set.process_set_id
+    process_set._invalidate()
+    if process_set in _registered:
+        _registered.remove(process_set)
+    _hopyard.group_set_remove(number)
+    return True

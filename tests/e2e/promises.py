@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program that keeps promises: functions test_…, called one after the other on every rank of a training.
+
+An import of TensorFlow costs more than all of them, so many share one process; each rank writes what became
+of them into FOLDER/RANK.json, and pytest shows each as a test of its own.
+"""
+from __future__ import annotations
+
+import json
+import re
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+
+def names(program: Path) -> list[str]:
+    return re.findall(r"^def (test_\w+)", program.read_text(), re.MULTILINE)
+
+
+def keep(module: dict[str, Any], rank: int) -> None:
+    """On this rank: what the ranks do together must go on after a promise is broken, so none ends the program."""
+    kept = {}
+    for name in names(Path(module["__file__"])):
+        try:
+            module[name]()
+            kept[name] = ""
+        except BaseException:
+            kept[name] = traceback.format_exc()
+        print(name, "ok" if not kept[name] else kept[name], flush=True)
+    Path(sys.argv[1], f"{rank}.json").write_text(json.dumps(kept))
+
+
+def broken(folder: Path, ranks: int, name: str) -> str:
+    """What a test says: nothing, or the tracebacks of the ranks where it failed."""
+    each = {rank: json.loads(Path(folder, f"{rank}.json").read_text())[name] for rank in range(ranks)}
+    return "\n".join(f"--- rank {rank}\n{text}" for rank, text in each.items() if text)

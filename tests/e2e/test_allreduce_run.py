@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""hopyard.allreduce: functions and notebooks on many ranks, from a process that is none of them."""
+from __future__ import annotations
+
+import json
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Yard
+from test_experiment import Lab, lab  # noqa: F401  (a fixture)
+
+HEAD = """
+from hopyard import allreduce
+
+def failing(call):
+    try:
+        call()
+    except hopyard.Error as error:
+        return [type(error).__name__, str(error)]
+"""
+
+
+def say(lab: Lab, code: str) -> Any:
+    return lab.say(HEAD + textwrap.dedent(code))
+
+
+def test_what_the_ranks_return_comes_back_by_rank(yard: Yard, lab: Lab) -> None:
+    said = say(lab, """
+        import numpy
+        SCALE = numpy.array([10.0])
+
+        def training(base, power=1):
+            import hopyard.collective as hvd
+            hvd.init()
+            print("rank", hvd.rank(), os.environ["COLOUR"])
+            total = hvd.allreduce(SCALE * (base + hvd.rank()) ** power, op=hvd.Sum)
+            return {"sum": float(total[0]), "rank": hvd.rank(), "set": {1, hvd.size()}, "array": total}
+
+        results = allreduce.run(training, (1,), {"power": 2}, np=3, env={"COLOUR": "blue"}, name="three", tensorboard=False)
+        say(results=[[r["sum"], r["rank"], sorted(r["set"]), type(r["array"]).__name__] for r in results])
+    """)
+    assert said["results"] == [[140.0, rank, [1, 3], "ndarray"] for rank in range(3)]
+    trials = yard.trials()
+    assert [t["dir"] for t in trials] == ["rank=0", "rank=1", "rank=2"] and {t["state"] for t in trials} == {"done"}
+    assert Path(yard.logdir(), "rank=2", "stdout").read_text() == "rank 2 blue\n"
+    assert "three" in yard.run("ls").stdout
+    last = yard.rows("SELECT value FROM metrics WHERE trial = 2 AND name = 'sum'")
+    assert last and last[-1]["value"] == 140.0, "numbers that a rank returns are its metrics"
+
+
+def test_a_rank_that_fails_is_raised_with_its_own_traceback(yard: Yard, lab: Lab) -> None:
+    """The others fail as well, since it is gone; that is not what one wants to read."""
+    said = say(lab, """
+        def training():
+            import hopyard.collective as hvd
+            hvd.init()
+            if hvd.rank() == 1:
+                raise ValueError("rank one says no")
+            hvd.barrier()
+
+        say(error=failing(lambda: allreduce.run(training, np=2, tensorboard=False)))
+    """)
+    kind, text = said["error"]
+    assert kind == "TrialsFailed" and text.startswith("rank 1 of run 1 failed: Traceback")
+    assert 'raise ValueError("rank one says no")' in text and text.rstrip().endswith("ValueError: rank one says no")
+
+
+def test_what_cannot_be_is_said_before_anything_is_started(yard: Yard, lab: Lab) -> None:
+    said = say(lab, """
+        def training(epochs):
+            return epochs
+
+        say(errors=[failing(lambda: allreduce.run(training, np=2)),
+                    failing(lambda: allreduce.run(training, (1,), {"epochs": 2})),
+                    failing(lambda: allreduce.run(3)),
+                    failing(lambda: allreduce.run(training, (1,), np=0)),
+                    failing(lambda: allreduce.run(training, (1,), np=2, min_np=3)),
+                    failing(lambda: allreduce.run_notebook("missing.ipynb"))])
+    """)
+    errors = [text for _, text in said["errors"]]
+    assert errors[0] == "training() cannot be called with these arguments: missing a required argument: 'epochs'"
+    assert "multiple values for argument 'epochs'" in errors[1] and errors[2] == "a function is needed, and 3 is none"
+    assert "1" in errors[3] and "3" in errors[4] and errors[5] == "cannot read the notebook 'missing.ipynb': No such file or directory"
+    assert yard.state() == "", "there is no run"
+
+
+def test_what_cannot_be_pickled_is_refused_in_a_sentence(lab: Lab) -> None:
+    said = say(lab, """
+        def training():
+            import threading
+            return threading.Lock()
+
+        say(error=failing(lambda: allreduce.run(training, np=1, tensorboard=False)))
+    """)
+    assert "training returned <unlocked _thread.lock object" in said["error"][1]
+    assert "which cannot be pickled" in said["error"][1]
+
+
+def test_an_elastic_one_returns_what_those_return_that_come_to_the_end(lab: Lab) -> None:
+    said = say(lab, """
+        def training():
+            import signal
+            import hopyard
+            import hopyard.collective as hvd
+            hvd.init()
+            if hvd.rank() == 1 and not os.path.exists("died"):
+                open("died", "w").close()
+                os.kill(os.getpid(), signal.SIGKILL)
+            while True:
+                try:
+                    hvd.barrier()
+                    return hvd.rank()
+                except hopyard.GroupError:
+                    hvd.shutdown()
+                    hvd.init()
+
+        say(results=allreduce.run(training, np=2, min_np=1, tensorboard=False))
+    """)
+    assert said["results"] in ([0], [0, 1]), "the one that died may be back in time"
+
+
+def test_horovod_run(lab: Lab) -> None:
+    said = say(lab, """
+        import hopyard.compat, horovod, warnings
+
+        def training(x):
+            import hopyard.collective as hvd
+            hvd.init()
+            return x + hvd.rank()
+
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            old = horovod.run(training, (10,), np=2)
+        say(new=horovod.run(training, args=(1,), num_proc=2, use_gloo=True, start_timeout=30), old=old,
+            warned=[str(w.message) for w in warned if w.category is DeprecationWarning],
+            errors=[failing(lambda: horovod.run(training, (1,), use_mpi=True)),
+                    failing(lambda: horovod.run(training, (1,), host_discovery_script="find.sh"))])
+    """)
+    assert said["new"] == [1, 2] and said["old"] == [10, 11]
+    assert "np is deprecated, use num_proc instead" in said["warned"]
+    assert "no MPI" in said["errors"][0][1] and "--listen" in said["errors"][1][1]
+
+
+# ---- notebooks ------------------------------------------------------------------------------------
+
+CELLS = [
+    ("markdown", "# A training"),
+    ("code", "import os\nimport hopyard.compat\nfrom hops import hdfs, tensorboard\nimport horovod"),
+    ("code", "%env COLOUR=green\n!echo shell says hello"),
+    ("code", "import numpy, hopyard.collective as hvd\nhvd.init()\n\ndef rank():\n    return hvd.rank()"),
+    ("code", "total = hvd.allreduce(numpy.array([1.0 + rank()]), op=hvd.Sum)\n"
+             "hdfs.log(f'total {total[0]}')\nopen(os.path.join(tensorboard.logdir(), 'mark'), 'w').close()\n"
+             "print(os.environ['COLOUR'], horovod.__version__)\nfloat(total[0])"),
+    ("code", "display(rank())\nrank();"),
+]
+
+
+def notebook(path: Path, cells: list[tuple[str, str]]) -> None:
+    extra: dict[str, Any] = {"metadata": {}}
+    made = [{"cell_type": kind, "source": source.splitlines(keepends=True), **extra,
+             **({"outputs": [], "execution_count": None} if kind == "code" else {})} for kind, source in cells]
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps({"cells": made, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
+
+
+@pytest.mark.parametrize("path", ["/Projects/project/Jupyter/horovod.ipynb", "Jupyter/horovod.ipynb", "horovod.ipynb"])
+def test_hops_launch_runs_a_notebook_of_the_project_on_every_worker(yard: Yard, lab: Lab, path: str) -> None:
+    notebook(yard.project / "Jupyter" / "horovod.ipynb", CELLS)
+    said = say(lab, f"""
+        import hopyard.compat
+        from hops import allreduce
+
+        class Session:                       # a session's two answers
+            master = "local[2]"
+            applicationId = "app-7"
+            sparkContext = property(lambda self: self)
+            def getConf(self):
+                return {{"spark.executor.instances": "2"}}
+
+        say(logdir=allreduce.launch(Session(), {path!r}))
+    """)
+    logdir = Path(said["logdir"])
+    assert logdir == yard.project / "Logs" / "TensorFlow" / "app-7" / "1"
+    for rank in (0, 1):
+        folder = logdir / f"rank={rank}"
+        printed = (folder / "stdout").read_text().splitlines()
+        assert printed[1:] == ["shell says hello", "green 0.28.1", "3.0", str(rank)] and "COLOUR" in printed[0]
+        assert (folder / "trial.log").read_text().endswith(": total 3.0\n") and (folder / "mark").exists()
+
+
+def test_an_error_names_the_notebook_and_the_cell(yard: Yard, lab: Lab) -> None:
+    notebook(yard.project / "wrong.ipynb", [("code", "x = 1"), ("markdown", "no code"), ("code", "y = 2\nz = x / 0")])
+    said = say(lab, "say(error=failing(lambda: allreduce.run_notebook('wrong.ipynb', np=1, tensorboard=False)))")
+    text = said["error"][1]
+    assert "cell 2 of wrong.ipynb: ZeroDivisionError: division by zero" in text
+    assert "<wrong.ipynb, cell 2>" in text and "z = x / 0" in text
+
+
+def test_a_notebook_that_is_not_there_is_named(yard: Yard, lab: Lab) -> None:
+    (yard.project / "text.ipynb").write_text("no notebook")
+    said = say(lab, """
+        import hopyard.compat
+        from hops import allreduce as hops
+        say(errors=[failing(lambda: hops.launch(None, "nothing.ipynb")), failing(lambda: hops.launch("text.ipynb"))])
+    """)
+    missing, text = (error for _, error in said["errors"])
+    assert missing == f"there is no notebook '{yard.project}/nothing.ipynb'; notebooks of a project are in its folder Jupyter"
+    assert "is no notebook of format 4" in text

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs as Horovod's documentation teaches them, unchanged, on two ranks of `hopyard train`.
+
+Nothing in them knows of hopyard; each says what it has to say as a line of JSON.
+"""
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Yard
+
+KERAS = """
+import json, os
+import numpy as np
+import sklearn.datasets
+import tensorflow as tf
+import horovod.tensorflow.keras as hvd
+
+hvd.init()
+gpus = tf.config.experimental.list_physical_devices('GPU')
+if gpus:
+    tf.config.experimental.set_visible_devices(gpus[hvd.local_rank()], 'GPU')
+
+x, y = sklearn.datasets.load_digits(return_X_y=True)
+x, y = (x / 16).astype('float32')[hvd.rank()::hvd.size()], y[hvd.rank()::hvd.size()]
+dataset = tf.data.Dataset.from_tensor_slices((x, y)).repeat().shuffle(1000).batch(32)
+
+model = tf.keras.Sequential([
+    tf.keras.layers.InputLayer((64,)),
+    tf.keras.layers.Dense(64, activation='relu'),
+    tf.keras.layers.Dropout(0.1),
+    tf.keras.layers.Dense(10, activation='softmax')])
+scaled_lr = 0.1 * hvd.size()
+opt = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(scaled_lr, momentum=0.9))
+model.compile(loss='sparse_categorical_crossentropy', optimizer=opt, metrics=['accuracy'])
+
+callbacks = [
+    hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+    hvd.callbacks.MetricAverageCallback(),
+    hvd.callbacks.LearningRateWarmupCallback(initial_lr=scaled_lr, warmup_epochs=2, verbose=1),
+    hvd.callbacks.LearningRateScheduleCallback(initial_lr=scaled_lr, multiplier=0.1, start_epoch=3),
+]
+if hvd.rank() == 0:
+    callbacks.append(tf.keras.callbacks.ModelCheckpoint('checkpoint.keras'))
+history = model.fit(dataset, steps_per_epoch=40, callbacks=callbacks, epochs=5, verbose=2 if hvd.rank() == 0 else 0).history
+
+hvd.allreduce([0], name='Barrier')
+loaded = hvd.load_model('checkpoint.keras')
+steps = int(loaded.optimizer.iterations.numpy())
+loaded.fit(dataset, steps_per_epoch=2, verbose=0)
+again = hvd.allgather(loaded.get_weights()[0][:1])
+print(json.dumps({
+    'rank': hvd.rank(), 'size': hvd.size(), 'history': {k: [float(v) for v in vs] for k, vs in history.items()},
+    'weights': float(np.sum(np.abs(model.get_weights()[0]))), 'steps': steps,
+    'same': bool(np.allclose(again[0], again[1], atol=1e-6)), 'kind': type(loaded.optimizer).__name__}))
+"""
+
+LOOP = """
+import json
+import numpy as np
+import tensorflow as tf
+import horovod.tensorflow as hvd
+
+hvd.init()
+x = np.random.RandomState(hvd.rank()).rand(256, 4).astype('float32')
+dataset = tf.data.Dataset.from_tensor_slices((x, x.sum(1))).repeat().batch(16)
+w = tf.Variable(tf.random.normal([4, 1]))
+b = tf.Variable([0.0])
+opt = tf.keras.optimizers.Adam(0.05 * hvd.size())
+checkpoint = tf.train.Checkpoint(w=w)
+
+@tf.function
+def training_step(images, labels, first_batch):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((tf.squeeze(images @ w + b, 1) - labels) ** 2)
+    tape = hvd.DistributedGradientTape(tape, compression=hvd.Compression.fp16)
+    grads = tape.gradient(loss, [w, b])
+    opt.apply_gradients(zip(grads, [w, b]))
+    if first_batch:
+        hvd.broadcast_variables([w, b], root_rank=0)
+        hvd.broadcast_variables(opt.variables, root_rank=0)
+    return loss
+
+for batch, (images, labels) in enumerate(dataset.take(100 // hvd.size())):
+    loss = training_step(images, labels, batch == 0)
+if hvd.rank() == 0:
+    checkpoint.save('loop/ckpt')
+evens = hvd.add_process_set([0])
+print(json.dumps({
+    'rank': hvd.rank(), 'loss': float(hvd.allreduce(loss)), 'weights': w.numpy().ravel().tolist(),
+    'objects': hvd.allgather_object({'rank': hvd.rank()}), 'told': hvd.broadcast_object('from %d' % hvd.rank(), root_rank=1),
+    'included': evens.included(), 'joined': int(hvd.join())}))
+"""
+
+ELASTIC = """
+import json, os, signal
+import numpy as np
+import tensorflow as tf
+import horovod.tensorflow as hvd
+
+hvd.init()
+x = np.random.RandomState(hvd.rank()).rand(64, 4).astype('float32')
+model = tf.keras.Sequential([tf.keras.layers.InputLayer((4,)), tf.keras.layers.Dense(1)])
+opt = tf.keras.optimizers.Adam(0.01 * hvd.size())
+
+@tf.function
+def train_one_batch(data):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((model(data, training=True) - tf.reduce_sum(data, 1, keepdims=True)) ** 2)
+    tape = hvd.DistributedGradientTape(tape)
+    opt.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+
+sizes = []
+
+def on_state_reset():
+    opt.learning_rate.assign(0.01 * hvd.size())
+    sizes.append(hvd.size())
+
+@hvd.elastic.run
+def train(state):
+    # until the one that dies is back, and some more
+    while len(state.sizes) < 3 or state.batch % 20:
+        if state.batch == 7 and hvd.rank() == 1 and not os.path.exists('died'):
+            open('died', 'w').close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        train_one_batch(tf.constant(x[:32]))
+        state.batch += 1
+        if not state.sizes or state.sizes[-1] != hvd.size():
+            state.sizes = state.sizes + [hvd.size()]
+        if state.batch % 5 == 0:
+            state.commit()
+
+state = hvd.elastic.TensorFlowKerasState(model, opt, batch=0, sizes=[])
+state.register_reset_callbacks([on_state_reset])
+train(state)
+print(json.dumps({'rank': hvd.rank(), 'sizes': state.sizes, 'batch': state.batch, 'resets': sizes,
+                  'weights': np.concatenate([w.ravel() for w in model.get_weights()]).tolist(),
+                  'environment': os.environ['HOROVOD_SIZE'], 'rate': float(opt.learning_rate.numpy())}))
+"""
+
+
+def train(yard: Yard, program: str, *options: object, **env: str) -> list[dict[str, Any]]:
+    """What each rank said, by rank."""
+    (yard.project / "train.py").write_text(program)
+    yard.run("train", "-np", 2, *options, sys.executable, "train.py", env=env, timeout=400)
+    said = [Path(yard.logdir(), f"rank={rank}", "stdout").read_text().splitlines()[-1] for rank in range(2)]
+    return sorted((json.loads(line) for line in said), key=lambda words: int(words["rank"]))
+
+
+@pytest.mark.parametrize("legacy", ["0", "1"])
+def test_keras_with_callbacks_and_a_model_that_is_loaded_again(yard: Yard, legacy: str) -> None:
+    zero, one = train(yard, KERAS, TF_USE_LEGACY_KERAS=legacy)
+    assert (zero["size"], one["rank"]) == (2, 1)
+    history = zero["history"]
+    assert history["loss"] == one["history"]["loss"] and history["accuracy"] == one["history"]["accuracy"]
+    assert history["accuracy"][-1] > 0.9 and zero["weights"] == pytest.approx(one["weights"], rel=1e-5)
+    assert history["lr"] == pytest.approx([0.15, 0.2, 0.2, 0.2, 0.02]), "warmed up from half, then decayed"
+    assert zero["steps"] == one["steps"] == 200 and zero["same"] and one["same"] and zero["kind"] == "SGD"
+    printed = [Path(yard.logdir(), f"rank={rank}", "stdout").read_text() for rank in range(2)]
+    assert "finished gradual learning rate warmup to 0.2" in printed[0] and "warmup" not in printed[1]
+    told = yard.rows("SELECT trial, step, value FROM metrics WHERE name = 'examples_per_second' AND step >= 0")
+    assert {(row["trial"], row["step"]) for row in told} == {(t, s) for t in (1, 2) for s in range(5)} | {(1, 0), (2, 0)}
+    assert all(row["value"] > 0 for row in told)
+
+
+def test_a_loop_of_ones_own_with_a_tape(yard: Yard) -> None:
+    zero, one = train(yard, LOOP)
+    assert zero["loss"] == one["loss"] < 1 and zero["weights"] == one["weights"]
+    assert zero["objects"] == one["objects"] == [{"rank": 0}, {"rank": 1}] and zero["told"] == one["told"] == "from 1"
+    assert (zero["included"], one["included"]) == (True, False) and zero["joined"] == one["joined"]
+    assert (yard.project / "loop" / "checkpoint").exists()
+
+
+def test_an_elastic_one_goes_on_and_takes_the_lost_rank_in_again(yard: Yard) -> None:
+    zero, one = train(yard, ELASTIC, "--min-np", 1)
+    assert zero["sizes"] == one["sizes"] == [2, 1, 2] and zero["batch"] == one["batch"]
+    assert zero["weights"] == one["weights"] and zero["environment"] == one["environment"] == "2"
+    assert zero["resets"] == [1, 2] and one["resets"] == [], "the new one has seen no change"
+    assert zero["rate"] == one["rate"] == pytest.approx(0.02)
+
+
+def test_a_program_that_expects_to_be_elastic_ends_where_it_is_not(yard: Yard) -> None:
+    (yard.project / "train.py").write_text(ELASTIC)
+    failed = yard.run("train", "-np", 2, sys.executable, "train.py", rc=None, timeout=400)
+    assert failed.returncode != 0 and "signal 9" in failed.stdout + failed.stderr
+    assert "UnknownError" in Path(yard.logdir(), "rank=0", "stderr").read_text()
+
+
+def test_another_horovod_is_passed_over_in_a_rank_and_a_line_says_so(yard: Yard) -> None:
+    other = yard.project / "site" / "horovod"
+    other.mkdir(parents=True)
+    (other / "__init__.py").write_text("__version__ = 'theirs'\n")
+    show = [sys.executable, "-c", "import horovod; print(horovod.__version__)"]
+    env = {**yard.env, "PYTHONPATH": os.pathsep.join([str(other.parent), yard.env.get("PYTHONPATH", "")])}
+    assert subprocess.run(show, env=env, capture_output=True, text=True).stdout == "theirs\n", "elsewhere it is theirs"
+    yard.run("train", "-np", 1, *show, env={"PYTHONPATH": env["PYTHONPATH"]})
+    folder = Path(yard.logdir(), "rank=0")
+    assert (folder / "stdout").read_text() == "0.28.1\n"
+    assert (folder / "stderr").read_text() == (
+        f"hopyard: 'horovod' is hopyard's in the ranks of a training; the one in {other} is passed over\n")

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""hopyard.hvd on real ranks: its ops, and trainings that come out as in one process."""
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import Yard
+from promises import broken, names
+
+HERE = Path(__file__).parent
+OPS, TRAINING = HERE / "hvd_ops.py", HERE / "hvd_training.py"
+
+
+def kept(folder: Path, program: Path, ranks: int, *args: str) -> Iterator[Path]:
+    """The folder with what became of the program's promises."""
+    yard = Yard(folder)
+    try:
+        yard.run("train", "-np", ranks, "--", sys.executable, program, folder, *args, env={"TF_CPP_MIN_LOG_LEVEL": "3"})
+        yield folder
+        yard.assert_nothing_left()
+    finally:
+        yard.kill_everything()
+        shutil.rmtree(yard.runtime, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def ops(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    yield from kept(tmp_path_factory.mktemp("ops"), OPS, 3)
+
+
+@pytest.mark.parametrize("promise", names(OPS))
+def test_op(ops: Path, promise: str) -> None:
+    assert not (said := broken(ops, 3, promise)), said
+
+
+@pytest.fixture(scope="module", params=["keras", "tf_keras"])
+def training(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    yield from kept(tmp_path_factory.mktemp(request.param), TRAINING, 2, request.param)
+
+
+@pytest.mark.parametrize("promise", names(TRAINING))
+def test_training(training: Path, promise: str) -> None:
+    assert not (said := broken(training, 2, promise)), said

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ops, from one build, on the TensorFlow that is installed and on the oldest one: tfops_suite.py on both."""
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import hopyard
+import pytest
+
+ROOT = Path(__file__).parents[2]
+OLD = ROOT / ".venv-old/bin/python"  # made by `make test`
+PACKAGE = Path(hopyard.__file__).parent
+LIBRARY = PACKAGE.parent / "tensorflow-plugins/hopyard_ops.so"
+
+
+def call(python: str | Path, *arguments: str, path: Path | None = None, fails: bool = False) -> str:
+    env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(path or "")}
+    p = subprocess.run([python, *arguments], env=env, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                       text=True, timeout=600)
+    assert (p.returncode == 1) if fails else (p.returncode == 0), p.stdout[-20000:]
+    return p.stdout
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    """The package in a folder where TensorFlow does not look, as by `pip install --target`."""
+    (tmp_path / "hopyard").symlink_to(PACKAGE)
+    (tmp_path / "tensorflow-plugins").symlink_to(LIBRARY.parent)
+    return tmp_path
+
+
+def suite(python: str | Path, path: Path | None = None) -> str:
+    return call(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/python/tfops_suite.py", path=path)
+
+
+def test_the_ops_keep_their_promises_on_this_tensorflow() -> None:
+    suite(sys.executable)
+
+
+def test_the_ops_keep_their_promises_on_the_oldest_tensorflow(elsewhere: Path) -> None:
+    assert OLD.exists(), "make test sets it up"
+    suite(OLD, path=elsewhere)
+
+
+QUERY = """
+import tensorflow as tf
+from tensorflow.python import pywrap_tfe
+from tensorflow.python.eager import context
+context.context().ensure_initialized()
+pywrap_tfe.TFE_Py_FastPathExecute(context.context(), "HopyardQuery", None, "what", 0)
+"""
+
+
+def test_tensorflow_finds_the_ops_by_itself_once_when_there_are_two(tmp_path: Path) -> None:
+    second = tmp_path / "site-packages"
+    shutil.copytree(LIBRARY.parent, second / "tensorflow-plugins")
+    assert "Horovod has not been initialized" in call(sys.executable, "-c", QUERY, path=second, fails=True)
+
+
+def test_a_process_without_tensorflow_is_told_so() -> None:
+    code = """if True:
+        import ctypes, sys
+        trouble = ctypes.CDLL(sys.argv[1]).hy_tensorflow_trouble
+        trouble.restype = ctypes.c_char_p
+        print(trouble().decode())"""
+    assert "has no TF_NewStatus in its C API" in call(sys.executable, "-c", code, str(LIBRARY))
+
+
+def test_the_library_needs_nothing_but_the_c_library_and_shows_little() -> None:
+    needs = subprocess.run(["ldd", LIBRARY], check=True, capture_output=True, text=True).stdout
+    assert {line.split()[0].split("/")[-1].split(".so")[0] for line in needs.splitlines()} <= {
+        "linux-vdso", "libc", "libm", "libpthread", "libdl", "ld-linux-x86-64", "ld-linux-aarch64"}
+    shown = subprocess.run(["nm", "-D", "--defined-only", LIBRARY], check=True, capture_output=True, text=True).stdout
+    assert {line.split()[-1] for line in shown.splitlines()} == {
+        "hy_tensorflow_attach", "hy_tensorflow_pending", "hy_tensorflow_trouble"}
