@@ -14,9 +14,7 @@ import argparse
 import contextlib
 import ctypes
 import errno
-import json
 import os
-import platform
 import re
 import resource
 import shutil
@@ -28,10 +26,11 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from report import ROOT, Figure, machine, results, save
+
 HOPYARD = os.environ.get("HOPYARD_BIN", os.path.join(ROOT, ".venv", "bin", "hopyard"))
 WORK = os.path.join(ROOT, "build", "bench")
-RESULTS = os.path.join(ROOT, "bench", "results", "core.json")
+RESULTS = results("core")
 ROUNDS = 3
 LINGER_S = 60  # how long what a runner left behind may take to end
 GLIBC = re.compile(r"(linux-vdso|ld-linux[-\w]*|lib(c|m|pthread|dl|rt|resolv|util))\.so\.\d+$")
@@ -54,24 +53,6 @@ study.optimize(objective, n_trials=trials)
 class Cost:
     cpu_ms: float  # per trial, of all processes
     per_second: float
-
-
-@dataclass
-class Figure:
-    name: str
-    measured: float
-    unit: str
-    target: float
-    less: bool = True  # the target is an upper bound
-
-    @property
-    def met(self) -> bool:
-        return self.measured <= self.target if self.less else self.measured > self.target
-
-    def row(self) -> str:
-        bound = f"{'≤' if self.less else '>'} {self.target:g} {self.unit}"
-        verdict = "ok" if self.met else "MISSED"
-        return f"  {self.name:<48} {self.measured:>9.3g} {self.unit:<4} {bound:>12}   {verdict}"
 
 
 @dataclass
@@ -319,21 +300,7 @@ def show(report: Report) -> None:
         print(figure.row())
     for note in report.notes:
         print(f"  note: {note}")
-    print(f"  on {os.cpu_count()} cores, Linux {platform.release()}, load {os.getloadavg()[0]:.1f}; "
-          f"all of it is in {os.path.relpath(RESULTS)}")
-
-
-def save(report: Report) -> None:
-    os.makedirs(os.path.dirname(RESULTS), exist_ok=True)
-    with open(RESULTS, "w") as out:
-        json.dump({
-            "machine": {"cores": os.cpu_count(), "kernel": platform.release(), "load": os.getloadavg()[0]},
-            "trials": report.trials,
-            "costs": {name: asdict(cost) for name, cost in report.costs.items()},
-            "figures": [{**asdict(f), "met": f.met} for f in report.figures],
-            "notes": report.notes,
-        }, out, indent=2)
-        out.write("\n")
+    print(f"  {machine()}; all of it is in {os.path.relpath(RESULTS)}")
 
 
 def main() -> int:
@@ -354,7 +321,8 @@ def main() -> int:
     if not options.only or "binary" in options.only:
         bench_binary(report)
     show(report)
-    save(report)
+    save(RESULTS, report.figures, trials=report.trials, notes=report.notes,
+         costs={name: asdict(cost) for name, cost in report.costs.items()})
     return 0 if all(f.met for f in report.figures) else 1
 
 

@@ -22,7 +22,6 @@ import functools
 import json
 import os
 import pathlib
-import platform
 import re
 import shutil
 import statistics
@@ -35,12 +34,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 
 import core
-from core import Figure
+from report import Figure, machine, results, save
 
 ROUNDS = 3
 FEW = 2  # trials of the call that is taken off
 STARTS = 20  # interpreters, to see what an import costs
-RESULTS = os.path.join(core.ROOT, "bench", "results", "python.json")
+RESULTS = results("python")
 USAGE = "BENCH_CPU_USAGE"  # the variable that tells a runner which file counts its CPU time
 FRESH = """
 import sys, tensorflow as tf
@@ -314,22 +313,8 @@ def show(report: Report) -> None:
         print(f"  {note}")
     print("  trials/s is of the whole call, and counts: the start of the run and the import of TensorFlow are in it,\n"
           "  ray.init is not; steady: with a call of two trials taken off\n"
-          f"  medians of {report.rounds}, CPU time {report.cpu_by}; on {os.cpu_count()} cores, Linux "
-          f"{platform.release()}, load {os.getloadavg()[0]:.1f}; all of it is in {os.path.relpath(RESULTS)}")
-
-
-def save(report: Report) -> None:
-    os.makedirs(os.path.dirname(RESULTS), exist_ok=True)
-    with open(RESULTS, "w") as out:
-        json.dump({
-            "machine": {"cores": os.cpu_count(), "kernel": platform.release(), "load": os.getloadavg()[0]},
-            "rounds": report.rounds,
-            "cpu_by": report.cpu_by,
-            "costs": {key: {"name": RUNNERS[key].name, **asdict(c)} for key, c in report.costs.items()},
-            "figures": [{**asdict(f), "met": f.met} for f in report.figures],
-            "notes": report.notes,
-        }, out, indent=2)
-        out.write("\n")
+          f"  medians of {report.rounds}, CPU time {report.cpu_by}; {machine()}; "
+          f"all of it is in {os.path.relpath(RESULTS)}")
 
 
 def main() -> int:
@@ -351,7 +336,8 @@ def main() -> int:
     if "import" in options.only:
         bench_import(report)
     show(report)
-    save(report)
+    save(RESULTS, report.figures, rounds=report.rounds, cpu_by=report.cpu_by, notes=report.notes,
+         costs={key: {"name": RUNNERS[key].name, **asdict(c)} for key, c in report.costs.items()})
     return 0
 
 

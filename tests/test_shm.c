@@ -411,7 +411,8 @@ static int reduce_bits(struct rank *r, void *arg)
     hy_cleanup_free float *out = malloc(sizeof bits->expected);
 
     for (size_t i = 0; i < HY_COUNT(choices); i++) {
-        EXPECT(hy_shm_allreduce_by(r->set, bits->in[r->local], out, BITS_COUNT, HY_F32, HY_SUM, 1, 1, &choices[i]) == 0);
+        EXPECT(hy_shm_allreduce_by(r->set, bits->in[r->local], out, BITS_COUNT, HY_F32, HY_SUM, 1, 1,
+                                   &choices[i]) == 0);
         EXPECT(memcmp(out, bits->expected, sizeof bits->expected) == 0);
     }
     return 0;
@@ -459,6 +460,25 @@ static void test_broadcast_from_every_root(void **state)
     (void)state;
     for (unsigned ranks = 1; ranks <= 5; ranks += 2)
         as_threads(ranks, broadcast_all, NULL);
+}
+
+static int broadcast_much(struct rank *r, void *arg)
+{
+    const size_t n = 13 << 20; /* too large for the caches */
+    hy_cleanup_free uint8_t *bytes = calloc(n, 1);
+
+    (void)arg;
+    if (r->local == 0)
+        fill_bytes(bytes, n, 0);
+    EXPECT(hy_shm_broadcast(r->set, bytes, n, 0) == 0);
+    EXPECT(are_bytes(bytes, n, 0, 0));
+    return 0;
+}
+
+static void test_broadcast_of_much(void **state)
+{
+    (void)state;
+    as_threads(2, broadcast_much, NULL);
 }
 
 /* Member i has a size of its own; one has nothing. */
@@ -766,6 +786,8 @@ static int open_badly(struct rank *r, void *arg)
     EXPECT(hy_shm_set_open(r->shm, 1, all, 0, &set) == -EINVAL);
     EXPECT(hy_shm_set_open(r->shm, 1, all, 3, &set) == -EINVAL);
     EXPECT(hy_shm_set_open(r->shm, 1, &all[1 - r->local], 1, &set) == -EINVAL); /* not a member */
+    EXPECT(hy_shm_set_open(r->shm, 1, (const unsigned[]){1, 0}, 2, &set) == -EINVAL);
+    EXPECT(hy_shm_set_open(r->shm, 1, (const unsigned[]){r->local, 2}, 2, &set) == -EINVAL); /* not of this host */
     EXPECT(set == NULL);
     return 0;
 }
@@ -860,17 +882,29 @@ static int fail_third(void *arg, struct hy_err *err)
     return ++*calls < 3 ? 0 : hy_err_set(err, -ECONNABORTED, "rank 1 is lost");
 }
 
+/* In vain for another's share, for others to make room, for shares to reduce a slice of. */
+static int wait_for(struct rank *r, int what)
+{
+    const size_t large = 4 << 20;
+    hy_cleanup_free float *in = calloc(1, large), *out = calloc(1, large);
+
+    if (what == 0)
+        return hy_shm_allreduce(r->set, in, out, 1, HY_F32, HY_SUM, 1, 1);
+    if (what == 1)
+        return hy_shm_broadcast(r->set, in, large, r->local);
+    return hy_shm_allreduce(r->set, in, out, large / sizeof *in, HY_F32, HY_SUM, 1, 1);
+}
+
 static int wait_in_vain(struct rank *r, void *arg)
 {
     unsigned calls = 0;
-    float in = 1, out;
+    float in = 1;
 
-    (void)arg;
     if (r->local == 1)
         return 0; /* does not come */
     r->waiter.check = fail_third;
     r->waiter.arg = &calls;
-    EXPECT(hy_shm_allreduce(r->set, &in, &out, 1, HY_F32, HY_SUM, 1, 1) == -ECONNABORTED);
+    EXPECT(wait_for(r, *(int *)arg) == -ECONNABORTED);
     EXPECT(strcmp(r->waiter.failed.text, "rank 1 is lost") == 0);
     EXPECT(hy_shm_barrier(r->set) == -ECONNABORTED && hy_shm_broadcast(r->set, &in, 4, 1) == -ECONNABORTED);
     EXPECT(hy_waiter_sleep(&r->waiter, NULL, 0, -1) == -ECONNABORTED);
@@ -881,7 +915,8 @@ static int wait_in_vain(struct rank *r, void *arg)
 static void test_a_wait_ends_with_the_sentence_of_its_check(void **state)
 {
     (void)state;
-    as_threads(3, wait_in_vain, NULL);
+    for (int what = 0; what < 3; what++)
+        as_threads(3, wait_in_vain, &what);
 }
 
 static int no_words(void *arg, struct hy_err *err)
@@ -1073,6 +1108,7 @@ int main(void)
         cmocka_unit_test(test_as_many_ranks_as_there_may_be),
         cmocka_unit_test(test_the_order_is_that_of_members_whoever_comes_first),
         cmocka_unit_test(test_broadcast_from_every_root),
+        cmocka_unit_test(test_broadcast_of_much),
         cmocka_unit_test(test_allgather_of_unequal_shares),
         cmocka_unit_test(test_alltoall_with_splits),
         cmocka_unit_test(test_reducescatter_of_unequal_parts),

@@ -92,6 +92,10 @@ need_test() {
 need_bench() {
     need parallel has parallel
     need procps has ps
+    need openmpi-bin has mpirun
+    need libopenmpi-dev has mpicc
+    need iperf3 has iperf3
+    need python3-torch /usr/bin/python3 -c 'import torch.distributed'
 }
 
 # A test wants the program sshd, nobody wants a server: packages may not start or enable theirs.

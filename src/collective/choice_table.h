@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Written by bench/allreduce.py --tune; included by choice.c alone. */
+/* Included by choice.c alone. The rows of `choices` are what bench/allreduce.py --tune writes, the rest is by hand. */
 
 static const struct hy_choice choices[] = {
-    /* members, bytes, way, segment, ahead, stream out */
+    /* members, bytes, way, segment, ahead, results past the caches */
     {2, 12 << 20, HY_DIRECT, 64 << 10, 1, false},
     {2, SIZE_MAX, HY_DIRECT, 64 << 10, 1, true},
     {UINT32_MAX, 8 << 10, HY_DIRECT, 64 << 10, 1, false},

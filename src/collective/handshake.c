@@ -38,7 +38,8 @@ static void await(struct hy_handshake *h, size_t n)
 void hy_handshake_dial(struct hy_handshake *h, const uint8_t *key, uint32_t rank, uint32_t size, uint32_t peer,
                        uint32_t channel, const uint8_t nonce[HY_HANDSHAKE_NONCE])
 {
-    *h = (struct hy_handshake){.peer = peer, .channel = channel, .key = key, .rank = rank, .size = size, .dialler = true};
+    *h = (struct hy_handshake){
+        .peer = peer, .channel = channel, .key = key, .rank = rank, .size = size, .dialler = true};
     memcpy(h->hello, magic, MAGIC_SIZE);
     hy_put_le(h->hello + 8, rank, 4);
     hy_put_le(h->hello + 12, peer, 4);

@@ -18,7 +18,7 @@
 
 #define EVENTS_MAX 64
 #define VERDICT_MS 1000 /* how long the driver may take to say who died first */
-#define ALONE_MS 100    /* the same where there is none: nobody shall see us go before they see the one who went first */
+#define ALONE_MS 100    /* where there is none: nobody shall see us go before the one who went first */
 
 /* ---- the wait ----------------------------------------------------------------------- */
 

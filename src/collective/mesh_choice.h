@@ -8,7 +8,8 @@
 
 #include <stddef.h>
 
-#define HY_MESH_STREAMS 2u /* connections of a link that carry data: in an allreduce half for contributions, half for results */
+/* Connections of a link that carry data: in an allreduce half of them for contributions, half for results. */
+#define HY_MESH_STREAMS 2u
 
 /* An allreduce of up to so many bytes goes whole, by recursive doubling; a larger one in slices. */
 #define HY_MESH_WHOLE_MAX (64u << 10)
@@ -23,7 +24,7 @@
 #define HY_MESH_AHEAD_MAX (32u << 20)    /* bytes of all of those together */
 #define HY_MESH_MOVE_MAX (1u << 20)      /* bytes moved by one system call, so that all streams get their turn */
 
-/* A slice of so many bytes, among so many peers, goes in segments of so many: eight at least, for things to overlap. */
+/* In what segments a slice of so many bytes goes, among so many peers: eight at least, for things to overlap. */
 static inline size_t hy_mesh_segment(size_t slice, unsigned peers)
 {
     size_t most = HY_MESH_AHEAD_MAX / HY_MESH_SEGMENTS_AHEAD / (peers ? peers : 1) & ~(size_t)4095;

@@ -169,7 +169,8 @@ void hy_set_wake(struct hy_shm_set *set)
 /* ---- pipes -------------------------------------------------------------------------- */
 
 /* The pipe between the first rank and another one, in one direction; where its bytes are. */
-static struct hy_pipe *find_pipe(struct hy_shm *s, unsigned peer, bool writing, uint64_t **ret_moved, uint8_t **ret_bytes)
+static struct hy_pipe *find_pipe(struct hy_shm *s, unsigned peer, bool writing, uint64_t **ret_moved,
+                                 uint8_t **ret_bytes)
 {
     unsigned other = s->local ? s->local : peer;
     unsigned to_first = writing == (s->local != 0);

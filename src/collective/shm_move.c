@@ -63,7 +63,8 @@ static void broadcast_take(struct hy_job *job, size_t step)
     struct movement *m = (struct movement *)job;
 
     if (job->poster != job->set->index)
-        hy_copy(m->out + step * m->each, hy_job_slot(job, job->poster, step), piece(m, m->sizes[0], step), m->stream_out);
+        hy_copy(m->out + step * m->each, hy_job_slot(job, job->poster, step), piece(m, m->sizes[0], step),
+                m->stream_out);
 }
 
 static const struct hy_job_kind broadcast = {.post = broadcast_post, .take = broadcast_take};

@@ -70,8 +70,6 @@ int hy_set_wait(struct hy_shm_set *set, unsigned member, enum hy_word word, uint
 {
     if (hy_set_reached(set, member, word, value))
         return 0;
-    if (set->shm->waiter->failed.code < 0)
-        return set->shm->waiter->failed.code;
     if (spin(set, member, word, value) || yield(set, member, word, value))
         return 0;
     return sleep_until(set, member, word, value);

@@ -113,7 +113,8 @@ int hy_waiter_sleep(struct hy_waiter *w, struct pollfd *more, nfds_t more_count,
     if (more_count > FEW_FDS - 2) {
         fds = many = hy_calloc(more_count + 2, sizeof *many);
         if (!many)
-            return hy_err_set(&w->failed, -ENOMEM, "out of memory while waiting for %zu connections", (size_t)more_count);
+            return hy_err_set(&w->failed, -ENOMEM, "out of memory while waiting for %zu connections",
+                              (size_t)more_count);
     }
     fds[0] = (struct pollfd){.fd = w->bell, .events = POLLIN};
     fds[1] = (struct pollfd){.fd = w->watch_fd, .events = POLLIN};
