@@ -111,7 +111,8 @@ def _start(
 
 
 def _given(arrays: Sequence[Any]) -> list[np.ndarray]:
-    return [np.asarray(array, order="C") for array in arrays]
+    given = [np.asarray(array, order="C") for array in arrays]
+    return [array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("=")) for array in given]
 
 
 def _taken(arrays: Sequence[np.ndarray]) -> Callable[[int, list[Any]], list[np.ndarray]]:

@@ -27,6 +27,11 @@ def counted(kind: str, number: int) -> str:
     return f"{kind}.{_counted[key] % NAMES}"
 
 
+def count_anew() -> None:
+    """After a join: some ranks have asked more often than others."""
+    _counted.clear()
+
+
 def request(
     kind: str, name: str | None, tensor: tf.Tensor, number: int, ignore_name_scope: bool = False
 ) -> str:

@@ -12,7 +12,7 @@ from .. import _tfops
 from .._tfops import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, JOIN, REDUCESCATTER
 from . import _basics, _names
 from ._sets import ProcessSet, global_process_set, needs_init
-from ._tf import is_recording
+from ._tf import is_plain, is_recording
 from .compression import Compression, Compressor
 
 __all__ = [
@@ -157,6 +157,10 @@ def allreduce(
     Of tf.IndexedSlices the values and the indices are gathered, which comes to the same.
     """
     op = handle_average_backwards_compatibility(op, average)
+    if is_plain(tensor) and compression is Compression.none and not device_dense:
+        number = process_set.number
+        how = {"op": reduction(op), "set": number, "prescale": prescale_factor, "postscale": postscale_factor}
+        return _request(ALLREDUCE, [tensor], name=_names.request("allreduce", name, tensor, number), **how)[0]
     return _reduced(
         [tensor], device_dense, device_sparse, compression, op, prescale_factor, postscale_factor,
         process_set, ignore_name_scope, name,
@@ -385,7 +389,10 @@ def join() -> Dense:
 
     Returns the rank that joined last.
     """
-    return _request(JOIN, [], name="join")[0]
+    last = _request(JOIN, [], name="join")[0]
+    if tf.executing_eagerly():
+        _names.count_anew()
+    return last
 
 
 @tf.autograph.experimental.do_not_convert

@@ -3,17 +3,25 @@
 
 from typing import Any
 
+from tensorflow.python.eager.context import executing_eagerly
+from tensorflow.python.framework.ops import EagerTensor
+
 try:
     from tensorflow.python.eager.record import could_possibly_record
 except ImportError:  # before 2.13
     from tensorflow.python.eager.tape import could_possibly_record
 
-__all__ = ["Variables", "is_recording", "native", "title"]
+__all__ = ["Variables", "is_plain", "is_recording", "native", "title"]
 
 
 def is_recording() -> bool:
     """Whether a gradient tape may see what is done now."""
     return bool(could_possibly_record())
+
+
+def is_plain(value: Any) -> bool:
+    """A tensor that is there, and nobody records what is done with it: the shortest way is good enough."""
+    return type(value) is EagerTensor and executing_eagerly() and not could_possibly_record()
 
 
 class Variables(list[Any]):
