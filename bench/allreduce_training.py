@@ -77,15 +77,15 @@ def times(some: list[float], others: list[float]) -> float:
 def trained(model: str, places: list[set[int] | None], ranks: int = 1) -> list[float]:
     """Examples per second of trainings that run at once, each on its cores (None: on all there are)."""
     with contextlib.ExitStack() as stack:
-        each = [stack.enter_context(training(model, ranks, cores)) for cores in places]
+        each = [stack.enter_context(training(model, ranks, place)) for place in places]
         return [json.loads(said(process).split("MEASURED ", 1)[1].splitlines()[0]) for process in each]
 
 
 @contextlib.contextmanager
-def training(model: str, ranks: int, cores: set[int] | None) -> Iterator[subprocess.Popen[str]]:
+def training(model: str, ranks: int, place: set[int] | None) -> Iterator[subprocess.Popen[str]]:
     def limit() -> None:
-        if cores:
-            os.sched_setaffinity(0, cores)
+        if place:
+            os.sched_setaffinity(0, place)
 
     with tempfile.TemporaryDirectory(dir=".") as project:
         command = [*train(ranks, project), __file__, "--rank", model]
@@ -245,8 +245,8 @@ def show(figures: list[dict[str, Any]]) -> None:
         print(Figure(row["name"], row["measured"], row["unit"], row["target"], row["less"]).row(66))
         if "model" in row:
             middle = {who: f"{statistics.median(rates):,.0f}" for who, rates in row["examples_per_second"].items()}
-            print(f"    {row['model']}\n    examples/s: one rank {middle['one']}, two {middle['two']}, two trainings apart "
-                  f"{middle['apart']} ({row['apart']:.2f} × one)")  # fmt: skip
+            print(f"    {row['model']}\n    examples/s: one rank {middle['one']}, two {middle['two']}, "
+                  f"two trainings apart {middle['apart']} ({row['apart']:.2f} × one)")  # fmt: skip
         else:
             print(f"    {statistics.median(row['seconds']):.2f} s, {statistics.median(row['peer_seconds']):.2f} s")
     print(f"  {machine()}")

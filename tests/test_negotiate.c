@@ -13,7 +13,7 @@ struct chamber {
     struct hy_council *council;
     char said[16384];
     char warned[4096];
-    char last_why[700];
+    char last_why[700], first_why[700];
     uint32_t last_id, last_answer;
     int64_t table[64];
     size_t table_size;
@@ -38,6 +38,8 @@ static void on_tell(void *arg, const unsigned *ranks, unsigned count, const Hy__
         snprintf(c->said + at, sizeof c->said - at, "run %s ->%s\n", m->run->ask ? m->run->ask->name : "(known)", who);
     } else if (m->body_case == HY__TO_RANK__BODY_REFUSE) {
         snprintf(c->last_why, sizeof c->last_why, "%s", m->refuse->why);
+        if (!*c->first_why)
+            snprintf(c->first_why, sizeof c->first_why, "%s", m->refuse->why);
         snprintf(c->said + at, sizeof c->said - at, "refuse %s %d ->%s\n", m->refuse->name, m->refuse->code, who);
     }
 }
@@ -163,7 +165,10 @@ static void test_what_was_agreed_on_once_has_a_number(void **state)
     open_chamber(&c, 2);
     for (unsigned r = 0; r < 2; r++)
         ask(&c, r, "a", &sum);
-    expect(&c, "run a -> 0 1\n");
+    assert_int_equal(c.last_id, 0); /* what comes once only is worth none */
+    for (unsigned r = 0; r < 2; r++)
+        ask(&c, r, "a", &sum);
+    expect(&c, "run a -> 0 1\nrun a -> 0 1\n");
     id = c.last_id;
     assert_int_not_equal(id, 0);
     assert_int_equal(ask_by_number(&c, 1, id), 0);
@@ -174,6 +179,25 @@ static void test_what_was_agreed_on_once_has_a_number(void **state)
     expect(&c, "run a -> 0 1\n");
     assert_int_equal(c.last_id, id);
     assert_int_equal(ask_by_number(&c, 0, 4000), -EPROTO);
+    hy_council_free(c.council);
+}
+
+/* A long training whose requests are counted: the names that stay have numbers all the same. */
+static void test_names_that_never_come_again_use_up_no_numbers(void **state)
+{
+    struct chamber c;
+    char name[32];
+
+    (void)state;
+    open_chamber(&c, 1);
+    for (unsigned i = 0; i < HY_COUNCIL_IDS_MAX + HY_COUNCIL_SEEN_MAX; i++) {
+        snprintf(name, sizeof name, "numpy.allreduce.%u", i);
+        ask(&c, 0, name, &sum);
+        c.said[0] = '\0';
+    }
+    ask(&c, 0, "grad", &sum);
+    ask(&c, 0, "grad", &sum);
+    assert_int_not_equal(c.last_id, 0);
     hy_council_free(c.council);
 }
 
@@ -393,6 +417,9 @@ static void test_joined_ranks_take_part_in_sums_until_all_have_joined(void **sta
     expect(&c, "");
     ask(&c, 2, "a", &sum);
     expect(&c, "run a -> 0 1 2\n");
+    ask(&c, 0, "a", &sum);
+    ask(&c, 2, "a", &sum);
+    expect(&c, "run a -> 0 1 2\n");
     ask_by_number(&c, 0, c.last_id);
     ask_by_number(&c, 2, c.last_id);
     expect(&c, "run a -> 0 1 2\n"); /* in words: rank 1 never had it */
@@ -404,6 +431,126 @@ static void test_joined_ranks_take_part_in_sums_until_all_have_joined(void **sta
     assert_int_equal(c.last_answer, 0);
     ask(&c, 0, "a", &sum);
     expect(&c, "");
+    hy_council_free(c.council);
+}
+
+/* Rank 0 has joined, and that comes to nothing since rank 2 leaves: from then on it is asked like the others. */
+static void test_a_join_that_comes_to_nothing_is_none(void **state)
+{
+    static const int64_t two[] = {0, 1};
+    const struct wish add = {.kind = HY_SET_ADD, .prescale = 1, .splits = two, .split_count = 2};
+    struct wish of_two = sum;
+    struct chamber c;
+
+    (void)state;
+    open_chamber(&c, 3);
+    for (unsigned r = 0; r < 3; r++)
+        ask(&c, r, "add", &add);
+    of_two.set = c.last_answer;
+    ask(&c, 0, "join", &join);
+    c.said[0] = '\0';
+    say(&c, 2, HY__FROM_RANK__BODY_LEAVES);
+    expect(&c, "refuse join 103 -> 0\n");
+    ask(&c, 1, "x", &of_two);
+    expect(&c, "");
+    ask(&c, 0, "x", &of_two);
+    expect(&c, "run x -> 0 1\n");
+    hy_council_free(c.council);
+}
+
+static void test_what_was_refused_while_one_had_joined_may_be_tried_again(void **state)
+{
+    struct wish broadcast = sum;
+    struct chamber c;
+
+    (void)state;
+    broadcast.kind = HY_BROADCAST;
+    open_chamber(&c, 2);
+    ask(&c, 1, "join", &join);
+    ask(&c, 0, "b", &broadcast);
+    expect(&c, "refuse b 74 -> 0\n");
+    ask(&c, 0, "join", &join);
+    expect(&c, "run join -> 0 1\n");
+    ask(&c, 0, "b", &broadcast);
+    ask(&c, 1, "b", &broadcast);
+    expect(&c, "run b -> 0 1\n");
+    hy_council_free(c.council);
+}
+
+/* Its word that it waits and the order it waited for have passed each other. */
+static void test_who_takes_it_back_does_not_wait(void **state)
+{
+    Hy__FromRank m = HY__FROM_RANK__INIT;
+    struct hy_err err = {0};
+    struct chamber c;
+
+    (void)state;
+    open_chamber(&c, 2);
+    wait_for(&c, 1);
+    m.body_case = HY__FROM_RANK__BODY_WAITS;
+    m.waits = false;
+    assert_int_equal(hy_council_hear(c.council, 1, &m, c.now, &err), 0);
+    ask(&c, 0, "x", &sum);
+    wait_for(&c, 0);
+    pass(&c, 3000);
+    expect(&c, ""); /* rank 1 computes */
+    wait_for(&c, 1);
+    pass(&c, 3000);
+    expect(&c, "refuse x 35 -> 0\n");
+    hy_council_free(c.council);
+}
+
+/* Rank 1 may still come; it is rank 2 that waits for something else. */
+static void test_the_sentence_blames_who_waits(void **state)
+{
+    static const int64_t two[] = {0, 2};
+    const struct wish add = {.kind = HY_SET_ADD, .prescale = 1, .splits = two, .split_count = 2};
+    struct wish of_two = sum;
+    struct chamber c;
+
+    (void)state;
+    open_chamber(&c, 3);
+    for (unsigned r = 0; r < 3; r++)
+        ask(&c, r, "add", &add);
+    of_two.set = c.last_answer;
+    ask(&c, 0, "x", &sum);
+    ask(&c, 2, "y", &of_two);
+    wait_for(&c, 0);
+    wait_for(&c, 2);
+    c.said[0] = c.last_why[0] = '\0';
+    while (!*c.said && c.now < 5000)
+        pass(&c, 100);
+    assert_non_null(strstr(c.said, "refuse x 35 -> 0\n"));
+    assert_null(strstr(c.first_why, "rank 1 never will"));
+    hy_council_free(c.council);
+}
+
+static void test_a_set_with_something_refused_can_be_removed(void **state)
+{
+    static const int64_t two[] = {0, 1}, number[] = {1};
+    const struct wish add = {.kind = HY_SET_ADD, .prescale = 1, .splits = two, .split_count = 2};
+    const struct wish out = {.kind = HY_SET_REMOVE, .prescale = 1, .splits = number, .split_count = 1};
+    struct wish of_two = sum;
+    struct chamber c;
+
+    (void)state;
+    open_chamber(&c, 3);
+    for (unsigned r = 0; r < 3; r++)
+        ask(&c, r, "add", &add);
+    of_two.set = c.last_answer;
+    ask(&c, 0, "x", &of_two);
+    ask(&c, 1, "y", &sum);
+    wait_for(&c, 0);
+    wait_for(&c, 1);
+    c.said[0] = '\0';
+    ask(&c, 2, "z", &sum);
+    wait_for(&c, 2);
+    pass(&c, 1000);
+    assert_non_null(strstr(c.said, "refuse x 35 -> 0\n"));
+    c.said[0] = '\0';
+    for (unsigned r = 0; r < 3; r++)
+        ask(&c, r, "out", &out);
+    expect(&c, "run out -> 0 1 2\n");
     hy_council_free(c.council);
 }
 
@@ -419,6 +566,10 @@ static void test_a_broadcast_from_ranks_that_have_joined_is_refused(void **state
     ask(&c, 0, "w", &w);
     expect(&c, "refuse w 74 -> 0\n");
     assert_non_null(strstr(c.last_why, "while rank 1 has joined"));
+    w = sum, w.op = HY_PRODUCT; /* of zeros it would be zero */
+    ask(&c, 0, "p", &w);
+    expect(&c, "refuse p 74 -> 0\n");
+    assert_non_null(strstr(c.last_why, "allreduce by product"));
     hy_council_free(c.council);
 }
 
@@ -535,6 +686,12 @@ int main(void)
         cmocka_unit_test(test_one_who_takes_his_time_is_only_warned_about),
         cmocka_unit_test(test_a_chain_of_waits_with_a_free_end_is_no_deadlock),
         cmocka_unit_test(test_joined_ranks_take_part_in_sums_until_all_have_joined),
+        cmocka_unit_test(test_names_that_never_come_again_use_up_no_numbers),
+        cmocka_unit_test(test_a_join_that_comes_to_nothing_is_none),
+        cmocka_unit_test(test_what_was_refused_while_one_had_joined_may_be_tried_again),
+        cmocka_unit_test(test_who_takes_it_back_does_not_wait),
+        cmocka_unit_test(test_the_sentence_blames_who_waits),
+        cmocka_unit_test(test_a_set_with_something_refused_can_be_removed),
         cmocka_unit_test(test_a_broadcast_from_ranks_that_have_joined_is_refused),
         cmocka_unit_test(test_who_has_left_is_not_waited_for),
         cmocka_unit_test(test_sets_are_checked_numbered_and_reused),

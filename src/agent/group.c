@@ -11,6 +11,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,9 +73,20 @@ static bool makes_sense(const Hy__GroupJoin *join)
     return true;
 }
 
+/* A child that calls init, while the rank itself is in the group. */
+static bool is_taken_by_another(const struct member *m, const struct hy_local_conn *c)
+{
+    pid_t first = m->conn && !m->left ? hy_local_pid(m->conn) : 0;
+
+    return first && first != hy_local_pid(c) && kill(first, 0) == 0;
+}
+
 static const char *join(struct trial *t, struct hy_local_conn *c, const Hy__GroupJoin *join)
 {
     struct member *m = &t->member;
+
+    if (is_taken_by_another(m, c))
+        return "another process of this rank is in the group already: call init in one of them only";
 
     if (!makes_sense(join))
         return "this is no way to join a group";
@@ -95,7 +107,7 @@ const char *hy_agent_group_hear(struct trial *t, struct hy_local_conn *c, Hy__Gr
         refused = join(t, c, word->join);
     else if (word->body_case == HY__GROUP_WORD__BODY_LEAVE)
         t->member.left = true;
-    else if (word->body_case != HY__GROUP_WORD__BODY_NOTE)
+    else if (word->body_case != HY__GROUP_WORD__BODY_NOTE && word->body_case != HY__GROUP_WORD__BODY_FAILED)
         refused = "a rank may join, leave, or note something";
     if (!*refused)
         forward(t, word);

@@ -72,6 +72,8 @@ struct hy_request {
  * a rank that died meanwhile, the agent gone.
  */
 int hy_group_join(struct hy_group **ret, struct hy_err *err);
+/* The same; `give_up` is called some ten times a second while it waits. When it says so, the answer is -EINTR. */
+int hy_group_join_or(struct hy_group **ret, bool (*give_up)(void *arg), void *arg, struct hy_err *err);
 /* Ends its work: what is not over fails, and whoever waits returns. The group is there until it is left. */
 void hy_group_stop(struct hy_group *g);
 /* Leaves, so that the run does not miss us. Nobody may be in another call. NULL is fine. */

@@ -139,6 +139,16 @@ void hy_comm_close(struct hy_comm *c)
 
 /* ---- what is asked of it ------------------------------------------------------------- */
 
+int hy_comm_awaited(const struct hy_comm *c)
+{
+    if (c->waiter.awaited_peer)
+        return (int)c->waiter.awaited_peer - 1;
+    for (unsigned r = 0; c->waiter.awaited_local && r < c->size; r++)
+        if (c->host[r] == c->host[c->rank] && c->local[r] == c->waiter.awaited_local - 1)
+            return (int)r;
+    return -1;
+}
+
 const struct hy_err *hy_comm_error(const struct hy_comm *c)
 {
     return &c->waiter.failed;

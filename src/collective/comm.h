@@ -44,6 +44,9 @@ void hy_comm_close(struct hy_comm *c);
 /* What went wrong; valid as long as the communicator. */
 const struct hy_err *hy_comm_error(const struct hy_comm *c);
 
+/* The rank that the call under way waits for, in waiter.check; -1: it is not known. */
+int hy_comm_awaited(const struct hy_comm *c);
+
 unsigned hy_comm_rank(const struct hy_comm *c);
 unsigned hy_comm_size(const struct hy_comm *c);
 unsigned hy_comm_local_rank(const struct hy_comm *c);

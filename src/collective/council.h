@@ -55,6 +55,7 @@ struct hy_council {
     Hy__Ask *known[HY_COUNCIL_IDS_MAX + 1]; /* by id, from 1 */
     uint32_t known_count;
     struct hy_map known_keys;  /* key -> id: which names have a number */
+    struct hy_map seen_keys;   /* names that have been before, or some of them */
     unsigned last_joined;
 };
 

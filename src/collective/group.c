@@ -13,6 +13,7 @@
 #include "base/text.h"
 
 #define STOP_S 1               /* for what runs to end by itself, when the group is stopped */
+#define DESCRIPTION_MAX (4u << 20)
 #define HEARD_MAX (16u << 20) /* one message of another rank, and the beginning of the next */
 
 /* ---- works --------------------------------------------------------------------- */
@@ -66,6 +67,8 @@ static void end_work(struct hy_group *g, struct work *w, int64_t result, const s
     w->result = result;
     if (err)
         w->err = *err;
+    if (result < 0)
+        w->err.code = (int)result;
     w->is_over = true;
     pthread_cond_broadcast(&g->over);
 }
@@ -165,6 +168,19 @@ static int check_op(const struct hy_request *r, struct hy_err *err)
     return 0;
 }
 
+/* Others hear of it in one message, with room to spare for what is added there. */
+static int check_length(const struct hy_request *r, struct hy_err *err)
+{
+    size_t bytes = strlen(r->name);
+
+    for (size_t i = 0; i < r->tensor_count; i++)
+        bytes += 8 + 10 * (size_t)r->tensors[i].dim_count;
+    if (bytes > DESCRIPTION_MAX)
+        return hy_err_set(err, -EINVAL, "'%.100s': a request of %zu tensors takes %zu bytes to describe; make it two",
+                          r->name, r->tensor_count, bytes);
+    return 0;
+}
+
 static int check_request(const struct hy_group *g, const struct hy_request *r, struct hy_err *err)
 {
     const struct group_set *set = r->set < HY_SETS_MAX ? &g->sets[r->set] : NULL;
@@ -174,6 +190,8 @@ static int check_request(const struct hy_group *g, const struct hy_request *r, s
         return hy_err_set(err, -EINVAL, "'%s': there is no process set %u; add it first", r->name, r->set);
     if (!set->set)
         return hy_err_set(err, -EINVAL, "'%s': rank %u is no member of process set %u", r->name, g->rank, r->set);
+    if (r->kind == HY_JOIN && r->set)
+        return hy_err_set(err, -EINVAL, "'%s': all ranks join together, not those of a process set", r->name);
     if (r->kind >= HY_KINDS || r->type >= HY_TYPES || r->op >= HY_REDUCES || r->tensor_count > HY_TENSORS_MAX ||
         (r->kind == HY_ALLTOALL && r->tensor_count != 1))
         return hy_err_set(err, -EINVAL, "'%s': no such request", r->name);
@@ -181,6 +199,8 @@ static int check_request(const struct hy_group *g, const struct hy_request *r, s
         return hy_err_set(err, -EINVAL, "tensor '%s': there is no rank %u to broadcast from", r->name, r->root);
     for (size_t i = 0; rc == 0 && i < r->tensor_count; i++)
         rc = check_tensor(r, &r->tensors[i], err);
+    if (rc == 0)
+        rc = check_length(r, err);
     if (rc == 0 && r->kind == HY_ALLTOALL)
         rc = check_splits(r, set->count, err);
     return rc < 0 ? rc : check_op(r, err);
@@ -258,7 +278,7 @@ int64_t hy_group_wait(struct hy_group *g, int64_t ticket, struct hy_err *err)
     int64_t result;
 
     pthread_mutex_lock(&g->lock);
-    w = hy_map_get(&g->tickets, (uint64_t)ticket);
+    w = hy_map_remove(&g->tickets, (uint64_t)ticket); /* it is ours alone from now on */
     if (!w) {
         pthread_mutex_unlock(&g->lock);
         return hy_err_set(err, -EINVAL, "there is no request %lld, or it has been waited for already",
@@ -270,7 +290,6 @@ int64_t hy_group_wait(struct hy_group *g, int64_t ticket, struct hy_err *err)
     while (!w->is_over)
         pthread_cond_wait(&g->over, &g->lock);
     g->blocked--;
-    hy_map_remove(&g->tickets, (uint64_t)ticket);
     pthread_mutex_unlock(&g->lock);
     result = w->result;
     if (result < 0)
@@ -340,6 +359,8 @@ int64_t hy_group_set_add(struct hy_group *g, const unsigned *members, size_t cou
 
     if (!list)
         return hy_err_set(err, -ENOMEM, "out of memory");
+    if (count > g->size)
+        return hy_err_set(err, -EINVAL, "a process set of %zu ranks: there are %u", count, g->size);
     for (size_t i = 0; i < count; i++)
         list[i] = members[i];
     return agree(g, HY_SET_ADD, "add_process_set", list, count, err);
@@ -502,6 +523,11 @@ static void init_condition(pthread_cond_t *condition)
 
 int hy_group_join(struct hy_group **ret, struct hy_err *err)
 {
+    return hy_group_join_or(ret, NULL, NULL, err);
+}
+
+int hy_group_join_or(struct hy_group **ret, bool (*give_up)(void *arg), void *arg, struct hy_err *err)
+{
     struct hy_group *g = hy_calloc(1, sizeof *g);
     int rc;
 
@@ -513,16 +539,18 @@ int hy_group_join(struct hy_group **ret, struct hy_err *err)
     init_condition(&g->over);
     hy_list_init(&g->fresh);
     hy_list_init(&g->asked);
-    rc = hy_rendezvous(&g->rendezvous, &g->comm, err);
+    rc = hy_rendezvous(&g->rendezvous, &g->comm, give_up, arg, err);
     if (rc == 0) {
         g->rank = hy_comm_rank(g->comm);
         g->size = hy_comm_size(g->comm);
+        hy_rendezvous_on_wait(g->rendezvous, hy_group_on_wait, g);
         g->alone = !g->rendezvous; /* in an elastic training one that is alone hears of others, too */
         rc = open_inside(g, err);
     }
     if (rc == 0)
         rc = start_thread(g, err);
     if (rc < 0) {
+        hy_rendezvous_fail(g->rendezvous, err->text); /* the others are in a group with us already */
         group_free(g);
         return rc;
     }
@@ -554,7 +582,9 @@ void hy_group_stop(struct hy_group *g)
     pthread_mutex_unlock(&g->lock);
     if (g->has_thread)
         end_thread(g);
+    pthread_mutex_lock(&g->turn); /* in a group of one somebody may be at it */
     hy_group_break(g, &err);
+    pthread_mutex_unlock(&g->turn);
 }
 
 void hy_group_leave(struct hy_group *g)

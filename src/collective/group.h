@@ -88,7 +88,10 @@ struct hy_group {
     struct hy_map remembered;         /* by key */
     struct hy_map by_id;
     int64_t quiet_since;              /* nothing was asked or ordered */
+    const char *doing;                /* the request that is carried out; NULL: none */
+    int64_t doing_since, doing_warned_ms;
     bool said_waits, was_heard, warned;
+    bool may_go;                      /* rank 0 knows that we leave, and orders nothing more */
     void *stage;                      /* tensors of a group, side by side */
     size_t stage_size;
 };
@@ -109,14 +112,16 @@ struct work *hy_group_find(struct hy_group *g, uint32_t set, const char *name);
 /* ---- progress.c ---- */
 extern const struct hy_council_events hy_group_council_events;
 void *hy_group_progress(void *group);
+/* While an order is carried out: who keeps it waiting? */
+void hy_group_on_wait(void *group);
 /* One round without sleeping: true when something was done. */
 bool hy_group_round(struct hy_group *g);
 void hy_group_wake(struct hy_group *g);
 
 /* ---- perform.c ---- */
 /*
- * Carries out an order; `w` NULL: we have joined, and take part with nothing. 0 and *ret_result; -ENOMEM, -EINVAL:
- * for this request only, on this rank or all of them; or the communicator's error, which is the end.
+ * Carries out an order; `w` NULL: we have joined, and take part with nothing. 0 and *ret_result; -EINVAL: it is not
+ * possible, on no rank, and that is all; else it is the end of the group: the others have done it, or wait for us.
  */
 int hy_group_perform(struct hy_group *g, struct work *w, const Hy__Ask *ask, const Hy__Run *run, int64_t *ret_result,
                      struct hy_err *err);

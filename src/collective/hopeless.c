@@ -106,8 +106,8 @@ static void explain(const struct hy_council *c, const struct matter *m, char *te
     unsigned missing = 0;
     const struct matter *other;
 
-    while (hy_council_is_ready(c, m, missing))
-        missing++;
+    while (hy_council_is_ready(c, m, missing) || c->ranks[set->members[missing]].able)
+        missing++; /* there is one, or there were hope */
     missing = set->members[missing];
     other = asked_by(c, missing);
     hy_council_list(c, m, true, who, sizeof who);

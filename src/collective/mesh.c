@@ -69,8 +69,12 @@ static int until_timer(const struct hy_mesh *m)
 int hy_mesh_wait(struct hy_mesh *m)
 {
     struct pollfd epoll = {.fd = m->epoll_fd, .events = POLLIN};
-    int rc = hy_waiter_sleep(m->waiter, &epoll, 1, until_timer(m));
+    int rc;
 
+    if (!hy_list_empty(&m->active))
+        m->waiter->awaited_peer = hy_container(m->active.next, struct hy_stream, active)->peer + 1;
+    rc = hy_waiter_sleep(m->waiter, &epoll, 1, until_timer(m));
+    m->waiter->awaited_peer = 0;
     if (rc < 0)
         return rc;
     hy_mesh_serve(m);

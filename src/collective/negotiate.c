@@ -49,6 +49,8 @@ static bool has_members(const struct council_set *set, const int64_t *members, s
     return true;
 }
 
+static void forget(struct hy_council *c, struct matter *m);
+
 /* The number of a new set, or -Exxx and why there is none. */
 static int add_set(struct hy_council *c, const Hy__Ask *ask, struct hy_err *err)
 {
@@ -84,7 +86,9 @@ static int remove_set(struct hy_council *c, const Hy__Ask *ask, struct hy_err *e
     hy_list_each(it, &c->matters) {
         struct matter *m = hy_container(it, struct matter, link);
 
-        if (m->ask->set == (uint32_t)number)
+        if (m->ask->set == (uint32_t)number && m->refused)
+            forget(c, m); /* who has not heard yet that it is refused hears that the set is gone */
+        else if (m->ask->set == (uint32_t)number)
             return hy_err_set(err, -EINVAL, "process set %" PRId64 " cannot be removed: '%s' is not over", number,
                               m->ask->name);
     }
@@ -170,15 +174,16 @@ static struct matter *open_matter(struct hy_council *c, uint64_t key, unsigned r
     return m;
 }
 
-/* Joined ranks take part with zeros, or nothing, where that makes sense. */
-static bool is_for_joined(uint32_t kind)
+/* Joined ranks take part with zeros, or nothing, where that makes sense: a product of zeros does not. */
+static bool is_for_joined(const Hy__Ask *ask)
 {
-    return kind == HY_ALLREDUCE || kind == HY_ALLGATHER || kind == HY_BARRIER;
+    return ask->kind == HY_ALLREDUCE ? ask->op == HY_SUM || ask->op == HY_AVERAGE
+                                     : ask->kind == HY_ALLGATHER || ask->kind == HY_BARRIER;
 }
 
 bool hy_council_is_ready(const struct hy_council *c, const struct matter *m, unsigned index)
 {
-    return m->asked[index] || (c->ranks[c->sets[m->ask->set].members[index]].joined && is_for_joined(m->ask->kind));
+    return m->asked[index] || (c->ranks[c->sets[m->ask->set].members[index]].joined && is_for_joined(m->ask));
 }
 
 static bool is_complete(const struct hy_council *c, const struct matter *m)
@@ -226,14 +231,31 @@ static void tell_heard(struct hy_council *c, unsigned rank)
     c->events->tell(c->arg, &rank, 1, &message);
 }
 
+static void tell_may_go(struct hy_council *c, unsigned rank)
+{
+    Hy__ToRank message = HY__TO_RANK__INIT;
+
+    message.body_case = HY__TO_RANK__BODY_LEFT;
+    message.left = rank;
+    c->events->tell(c->arg, &rank, 1, &message);
+}
+
+/* Those who have left or joined will not ask for it. */
 static bool is_heard_by_all(const struct hy_council *c, const struct matter *m)
 {
     const struct council_set *set = &c->sets[m->ask->set];
 
     for (unsigned i = 0; i < set->count; i++)
-        if (!m->asked[i] && !c->ranks[set->members[i]].left)
+        if (!m->asked[i] && !c->ranks[set->members[i]].left && !c->ranks[set->members[i]].joined)
             return false;
     return true;
+}
+
+/* Who has joined in vain goes on like the others. */
+static void undo_join(struct hy_council *c, const struct matter *m)
+{
+    for (unsigned i = 0; m->ask->kind == HY_JOIN && i < c->size; i++)
+        c->ranks[i].joined = false;
 }
 
 void hy_council_refuse(struct hy_council *c, struct matter *m, int code, const char *why)
@@ -242,6 +264,7 @@ void hy_council_refuse(struct hy_council *c, struct matter *m, int code, const c
 
     m->refused = code;
     m->why = hy_strdup(why);
+    undo_join(c, m);
     for (unsigned i = 0; i < set->count; i++)
         if (m->asked[i] && !c->ranks[set->members[i]].left)
             tell_refusal(c, m, set->members[i]);
@@ -259,12 +282,23 @@ static bool has_joined_member(const struct hy_council *c, const struct matter *m
     return false;
 }
 
-/* Requests whose every word stays the same from step to step get a number. */
-static bool is_worth_a_number(const struct hy_council *c, const struct matter *m)
+/* Names that never come again, as those that are counted, shall not use up the numbers. */
+static bool has_been_before(struct hy_council *c, const struct matter *m)
+{
+    if (hy_map_get(&c->seen_keys, m->key))
+        return true;
+    if (c->seen_keys.count >= HY_COUNCIL_SEEN_MAX)
+        hy_map_done(&c->seen_keys);
+    (void)hy_map_put(&c->seen_keys, m->key, c); /* without memory it is new the next time, too */
+    return false;
+}
+
+/* Requests whose every word stays the same from step to step get a number, the second time. */
+static bool is_worth_a_number(struct hy_council *c, const struct matter *m)
 {
     return !m->id && c->known_count < HY_COUNCIL_IDS_MAX && m->own && !hy_map_get(&c->known_keys, m->key) &&
            (m->ask->kind == HY_ALLREDUCE || m->ask->kind == HY_BROADCAST || m->ask->kind == HY_REDUCESCATTER ||
-            m->ask->kind == HY_BARRIER);
+            m->ask->kind == HY_BARRIER) && has_been_before(c, m);
 }
 
 static void give_number(struct hy_council *c, struct matter *m)
@@ -378,9 +412,10 @@ static bool find_obstacle(const struct hy_council *c, const Hy__Ask *ask, struct
                        ask->name, hy_council_kind(ask->kind), set->members[i]);
             return true;
         }
-        if (r->joined && !is_for_joined(ask->kind) && ask->kind != HY_JOIN) {
-            hy_err_set(ret, -EBADMSG, "'%s': %s is not possible while rank %u has joined", ask->name,
-                       hy_council_kind(ask->kind), set->members[i]);
+        if (r->joined && !is_for_joined(ask) && ask->kind != HY_JOIN) {
+            hy_err_set(ret, -EBADMSG, "'%s': %s%s%s is not possible while rank %u has joined", ask->name,
+                       hy_council_kind(ask->kind), ask->kind == HY_ALLREDUCE ? " by " : "",
+                       ask->kind == HY_ALLREDUCE ? hy_reduce_name(ask->op) : "", set->members[i]);
             return true;
         }
     }
@@ -494,12 +529,15 @@ int hy_council_hear(struct hy_council *c, unsigned rank, const Hy__FromRank *mes
         r->waits = false;
         return r->left ? 0 : hear_ask(c, rank, message->ask, now, err);
     case HY__FROM_RANK__BODY_WAITS:
-        r->waits = true;
-        tell_heard(c, rank);
+        r->waits = message->waits;
+        if (r->waits)
+            tell_heard(c, rank);
         return 0;
     case HY__FROM_RANK__BODY_LEAVES:
         r->left = true;
         settle_all(c);
+        if (message->leaves)
+            tell_may_go(c, rank);
         return 0;
     default:
         return hy_err_set(err, -EPROTO, "rank %u says something unknown", rank);
@@ -536,6 +574,7 @@ void hy_council_free(struct hy_council *c)
         free(c->sets[s].members);
     hy_map_done(&c->by_key);
     hy_map_done(&c->known_keys);
+    hy_map_done(&c->seen_keys);
     free(c->ranks);
     free(c);
 }

@@ -24,6 +24,7 @@
 #include "collective/collective.h"
 
 #define HY_COUNCIL_IDS_MAX 4096
+#define HY_COUNCIL_SEEN_MAX 16384    /* names that are remembered for a second time; then all are forgotten */
 #define HY_COUNCIL_MATTERS_MAX 65536 /* that are not over, of all ranks together */
 #define HY_COUNCIL_HOPELESS_MS 500   /* so long it must have been, before it is refused */
 #define HY_COUNCIL_WARN_MS 5000      /* then again after twice the time */

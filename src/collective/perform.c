@@ -3,11 +3,12 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/mem.h"
 #include "collective/group.h"
 
-#define STAGE_ALIGN 64u
+#define HUGE_PAGE (2u << 20) /* small ones cost more in page faults than what is done in them */
 
 /* Everything about one order, ours or (after a join) only others'. */
 struct order {
@@ -46,17 +47,34 @@ static size_t elements_of(const struct order *o, size_t tensor, size_t first_dim
 }
 
 /* What our own arithmetic may rely on: an order of rank 0 may not make us write past the end. */
+static int impossible(const struct order *o)
+{
+    return hy_err_set(o->err, -EPROTO, "rank 0 orders an impossible shape");
+}
+
 static int check_order(const struct order *o)
 {
-    size_t bytes;
+    size_t bytes, sum = 0;
 
     for (size_t i = 0; !o->w && i < o->tensor_count; i++) {
         bytes = hy_type_size(o->type);
         for (size_t d = 0; d < o->ask->tensors[i]->n_dims; d++)
             if (o->ask->tensors[i]->dims[d] < 0 ||
                 __builtin_mul_overflow(bytes, (size_t)o->ask->tensors[i]->dims[d], &bytes) || bytes > SIZE_MAX >> 8)
-                return hy_err_set(o->err, -EPROTO, "rank 0 orders an impossible shape");
+                return impossible(o);
+        sum += bytes;
+        if (sum > SIZE_MAX >> 8)
+            return impossible(o);
     }
+    return 0;
+}
+
+/* *at += rows * row, as far as there are numbers for it. */
+static int add_rows(const struct order *o, int64_t rows, size_t row, size_t *ret_bytes, size_t *at)
+{
+    if (rows < 0 || __builtin_mul_overflow((size_t)rows, row, ret_bytes) ||
+        __builtin_add_overflow(*at, *ret_bytes, at) || *at > SIZE_MAX >> 1)
+        return impossible(o);
     return 0;
 }
 
@@ -67,9 +85,12 @@ static void *stage(struct hy_group *g, size_t size)
     if (size > g->stage_size) {
         free(g->stage);
         g->stage_size = 0;
-        g->stage = aligned_alloc(4096, (size + 4095) & ~(size_t)4095);
-        if (g->stage)
-            g->stage_size = size;
+        g->stage = aligned_alloc(HUGE_PAGE, (size + HUGE_PAGE - 1) & ~(size_t)(HUGE_PAGE - 1));
+        if (!g->stage)
+            return NULL;
+        g->stage_size = size;
+        if (size >= HUGE_PAGE)
+            (void)madvise(g->stage, size, MADV_HUGEPAGE); /* a wish: kernels without them say no */
     }
     return g->stage;
 }
@@ -127,12 +148,10 @@ static int allocate(const struct order *o, size_t tensor, int64_t rows, void **r
 {
     const struct hy_tensor *t = &o->w->tensors[tensor];
     int64_t dims[HY_DIMS_MAX];
-    size_t bytes = hy_type_size(o->type) * (size_t)rows;
+    size_t bytes = hy_type_size(o->type) * elements_of(o, tensor, 1) * (size_t)rows; /* add_rows has seen it */
 
     memcpy(dims, t->dims, sizeof dims);
     dims[0] = rows;
-    if (__builtin_mul_overflow(bytes, elements_of(o, tensor, 1), &bytes))
-        return hy_err_set(o->err, -EINVAL, "'%s': the result has an impossible size", o->w->request.name);
     *ret = o->w->request.allocate(o->w->request.arg, tensor, dims, t->dim_count, bytes);
     return *ret ? 0 : hy_err_set(o->err, -ENOMEM, "'%s': no memory for a result of %zu bytes", o->w->request.name,
                                  bytes);
@@ -147,12 +166,12 @@ static int gather_tensor(const struct order *o, size_t tensor, size_t *sizes, si
 
     for (unsigned m = 0; m < o->set->count; m++) {
         int64_t n = o->table[(size_t)m * o->tensor_count + tensor];
+        bool is_ours = m == hy_set_index(o->set->set);
 
-        if (n < 0 || __builtin_add_overflow(rows, n, &rows))
-            return hy_err_set(o->err, -EPROTO, "rank 0 orders an impossible shape");
-        sizes[m] = (size_t)n * row;
         offsets[m] = at;
-        at += sizes[m];
+        if (add_rows(o, n, row, &sizes[m], &at) < 0 || __builtin_add_overflow(rows, n, &rows) ||
+            (is_ours && n != (o->w ? o->w->tensors[tensor].dims[0] : 0)))
+            return impossible(o);
     }
     if (o->w)
         rc = allocate(o, tensor, rows, &out);
@@ -208,6 +227,22 @@ static int give_received_splits(const struct order *o, unsigned me)
     return 0;
 }
 
+/* Bytes from each member to each; what we give must be what we have. */
+static int fill_matrix(const struct order *o, size_t row, size_t *matrix)
+{
+    unsigned count = o->set->count, me = hy_set_index(o->set->set);
+
+    for (unsigned from = 0; from < count; from++) {
+        size_t sum = 0;
+
+        for (unsigned to = 0; to < count; to++)
+            if (add_rows(o, o->table[from * count + to], row, &matrix[from * count + to], &sum) < 0 ||
+                (from == me && o->table[from * count + to] != o->w->splits[to]))
+                return impossible(o);
+    }
+    return 0;
+}
+
 static int alltoall(const struct order *o)
 {
     unsigned count = o->set->count, me = hy_set_index(o->set->set);
@@ -219,11 +254,12 @@ static int alltoall(const struct order *o)
 
     if (!matrix)
         return no_memory(o->err);
-    for (size_t i = 0; i < (size_t)count * count; i++)
-        matrix[i] = (size_t)o->table[i] * row;
-    for (unsigned m = 0; m < count; m++)
-        rows += o->table[m * count + me];
-    rc = allocate(o, 0, rows, &out);
+    rc = fill_matrix(o, row, matrix);
+    for (unsigned m = 0; rc == 0 && m < count; m++)
+        if (__builtin_add_overflow(rows, o->table[m * count + me], &rows))
+            rc = impossible(o);
+    if (rc == 0)
+        rc = allocate(o, 0, rows, &out);
     if (rc == 0)
         rc = give_received_splits(o, me);
     return rc < 0 ? rc : hy_set_alltoall(o->set->set, o->w->tensors[0].in, out, matrix);
@@ -295,12 +331,14 @@ static int change_sets(const struct order *o, uint32_t answer)
 {
     const struct work *w = o->w;
 
-    if (o->kind == HY_SET_REMOVE)
+    if (o->kind == HY_SET_REMOVE) {
         remove_set(o->g, w->splits[0]);
-    else if (answer == 0 || answer >= HY_SETS_MAX)
+        return hy_set_barrier(o->set->set); /* its memory is free for another when all have let go of it */
+    }
+    if (answer == 0 || answer >= HY_SETS_MAX)
         return hy_err_set(o->err, -EPROTO, "rank 0 gives a process set an impossible number");
     else if (!hy_group_add_set(o->g, answer, w->splits, w->split_count, o->err))
-        return o->err->code;
+        return o->err->code == -ENOMEM ? -ENOMEM : -EPROTO; /* the others have it */
     return 0;
 }
 

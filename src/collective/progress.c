@@ -48,6 +48,13 @@ static int tell(struct hy_group *g, unsigned rank, const ProtobufCMessage *messa
     return hy_comm_tell(g->comm, rank, bytes, FRAME_HEAD + n);
 }
 
+/* This rank cannot go on, perhaps for a reason that nobody else knows: the others are told, and wait no more. */
+static void fail(struct hy_group *g, const struct hy_err *err)
+{
+    hy_group_break(g, err);
+    hy_rendezvous_fail(g->rendezvous, err->text);
+}
+
 static void say(struct hy_group *g, const Hy__FromRank *message)
 {
     struct hy_err err = {0};
@@ -58,7 +65,13 @@ static void say(struct hy_group *g, const Hy__FromRank *message)
     if (rc < 0 && !err.code)
         hy_err_sys(&err, rc, "cannot tell rank 0");
     if (rc < 0)
-        hy_group_break(g, &err);
+        fail(g, &err);
+}
+
+static void warn(struct hy_group *g, const char *text)
+{
+    fprintf(stderr, "[hopyard] %s\n", text);
+    hy_rendezvous_note(g->rendezvous, text);
 }
 
 /* ---- asking ----------------------------------------------------------------------- */
@@ -146,19 +159,40 @@ static uint32_t number_of(struct hy_group *g, const struct work *w)
     return r->id;
 }
 
+static void say_waits(struct hy_group *g, bool waits)
+{
+    Hy__FromRank message = HY__FROM_RANK__INIT;
+
+    g->said_waits = waits;
+    message.body_case = HY__FROM_RANK__BODY_WAITS;
+    message.waits = waits;
+    say(g, &message);
+}
+
+/*
+ * Something was asked for or ordered: whoever has said that it waits takes that back. Rank 0 thinks so by itself, but
+ * our word and its order may have passed each other, and then a rank that computes would be taken for one that waits.
+ */
+static void something_new(struct hy_group *g)
+{
+    g->quiet_since = hy_clock_ms();
+    g->was_heard = g->warned = false;
+    if (g->said_waits)
+        say_waits(g, false);
+}
+
 static void ask_for(struct hy_group *g, struct work *w)
 {
     Hy__Ask short_ask = HY__ASK__INIT;
     struct hy_err err = {0};
 
     short_ask.id = number_of(g, w);
-    g->quiet_since = hy_clock_ms();
-    g->said_waits = g->was_heard = g->warned = false;
+    something_new(g);
     if (short_ask.id)
         say_ask(g, &short_ask);
     else if (ask_in_full(g, w) < 0) {
         hy_err_set(&err, -ENOMEM, "out of memory");
-        hy_group_break(g, &err);
+        fail(g, &err);
     }
 }
 
@@ -186,6 +220,12 @@ static bool ask_for_fresh(struct hy_group *g)
     while ((w = next_fresh(g))) {
         ask_for(g, w);
         any = true;
+    }
+    if (any && atomic_load_explicit(&g->has_timeline, memory_order_relaxed)) {
+        pthread_mutex_lock(&g->lock);
+        if (g->timeline)
+            hy_timeline_cycle(g->timeline);
+        pthread_mutex_unlock(&g->lock);
     }
     return any;
 }
@@ -255,6 +295,36 @@ static uint64_t bytes_of(const struct work *w)
     return sum;
 }
 
+/* What the communicator says is one thing to those who wait: the group is broken. */
+static int what_it_is(int rc)
+{
+    return rc == -EINVAL || rc == -ENOMEM ? rc : -ECONNABORTED;
+}
+
+/* It has an end of its own, if the group has one now. */
+static void take_out(struct hy_group *g, struct work *w)
+{
+    pthread_mutex_lock(&g->lock);
+    hy_list_remove(&w->link);
+    g->asked_count--;
+    pthread_mutex_unlock(&g->lock);
+}
+
+void hy_group_on_wait(void *arg)
+{
+    struct hy_group *g = arg;
+    int awaited = hy_comm_awaited(g->comm);
+    int64_t now = hy_clock_ms();
+    char text[300];
+
+    if (!g->doing || awaited < 0 || now - g->doing_since < g->doing_warned_ms)
+        return;
+    snprintf(text, sizeof text, "rank %d: not heard for %lld s by rank %u in the midst of '%.100s'", awaited,
+             (long long)(now - g->doing_since) / 1000, g->rank, g->doing);
+    warn(g, text);
+    g->doing_warned_ms *= 2;
+}
+
 static void carry_out(struct hy_group *g, const Hy__Run *run)
 {
     struct work *w = work_of(g, run);
@@ -265,21 +335,26 @@ static void carry_out(struct hy_group *g, const Hy__Run *run)
 
     if (!w && !run->ask) {
         hy_err_set(&err, -EPROTO, "rank 0 orders something that was not asked for");
-        hy_group_break(g, &err);
+        fail(g, &err);
         return;
     }
+    g->doing = w ? w->request.name : run->ask->name;
+    g->doing_since = hy_clock_ms();
+    g->doing_warned_ms = HY_COUNCIL_WARN_MS;
     rc = hy_group_perform(g, w, run->ask, run, &result, &err);
+    g->doing = NULL;
     if (w && has_timeline)
         write_down(g, w, w->request.name, w->request.kind, bytes_of(w), begun);
     if (w) {
         remember(g, w, run->id);
-        g->asked_count--;
-        hy_work_over(g, w, rc < 0 ? rc : result, &err);
+        take_out(g, w);
     }
     if (hy_comm_error(g->comm)->code < 0)
-        hy_group_break(g, hy_comm_error(g->comm));
-    else if (rc == -ENOMEM || rc == -EPROTO)
-        hy_group_break(g, &err); /* the others have done it without us, or wait for us */
+        fail(g, hy_comm_error(g->comm));
+    else if (rc < 0 && rc != -EINVAL && !g->alone)
+        fail(g, &err); /* the others have done it without us, or wait for us */
+    if (w)
+        hy_work_over(g, w, rc < 0 ? what_it_is(rc) : result, &err);
 }
 
 static void take_refusal(struct hy_group *g, const Hy__Refuse *refuse)
@@ -305,8 +380,9 @@ static void take_order(struct hy_group *g, const Hy__ToRank *message)
         g->was_heard = true;
         return;
     }
-    g->quiet_since = hy_clock_ms();
-    g->said_waits = g->was_heard = g->warned = false;
+    something_new(g);
+    if (g->broken.code)
+        return;
     switch (message->body_case) {
     case HY__TO_RANK__BODY_RUN:
         carry_out(g, message->run);
@@ -315,6 +391,10 @@ static void take_order(struct hy_group *g, const Hy__ToRank *message)
         take_refusal(g, message->refuse);
         break;
     case HY__TO_RANK__BODY_LEFT:
+        if (message->left == g->rank) {
+            g->may_go = true;
+            break;
+        }
         hy_err_set(&err, -ECONNABORTED, "rank %u has left the group: its program has called shutdown or ended",
                    message->left);
         hy_group_break(g, &err);
@@ -326,6 +406,17 @@ static void take_order(struct hy_group *g, const Hy__ToRank *message)
 
 /* ---- the council's voice ------------------------------------------------------------------ */
 
+/* The communicator's sentence, or ours if it has none. */
+static const struct hy_err *what_went_wrong(struct hy_group *g, const char *otherwise)
+{
+    static _Thread_local struct hy_err err;
+
+    if (hy_comm_error(g->comm)->code)
+        return hy_comm_error(g->comm);
+    hy_err_set(&err, -ECONNABORTED, "%s", otherwise);
+    return &err;
+}
+
 static void on_tell(void *arg, const unsigned *ranks, unsigned count, const Hy__ToRank *message)
 {
     struct hy_group *g = arg;
@@ -335,17 +426,12 @@ static void on_tell(void *arg, const unsigned *ranks, unsigned count, const Hy__
         if (ranks[i] == 0)
             for_us = true;
         else if (!g->broken.code && tell(g, ranks[i], &message->base) < 0)
-            hy_group_break(g, hy_comm_error(g->comm)->code ? hy_comm_error(g->comm)
-                                                           : &(struct hy_err){-ENOMEM, "out of memory"});
+            fail(g, what_went_wrong(g, "cannot tell the other ranks what to do"));
     }
+    if (for_us && !g->broken.code && message->body_case == HY__TO_RANK__BODY_RUN && hy_comm_flush(g->comm) < 0)
+        fail(g, what_went_wrong(g, "cannot tell the other ranks what to do"));
     if (for_us && !g->broken.code)
         take_order(g, message);
-}
-
-static void warn(struct hy_group *g, const char *text)
-{
-    fprintf(stderr, "[hopyard] %s\n", text);
-    hy_rendezvous_note(g->rendezvous, text);
 }
 
 static void on_warn(void *arg, const char *text)
@@ -380,6 +466,8 @@ static int take_bytes(struct hy_group *g, unsigned rank, const uint8_t *bytes, s
     if (!from)
         return hy_err_set(err, -EPROTO, "what rank %u says makes no sense", rank);
     rc = hy_council_hear(g->council, rank, from, hy_clock_ms(), err);
+    if (from->body_case == HY__FROM_RANK__BODY_LEAVES)
+        hy_comm_let_go(g->comm, rank);
     hy__from_rank__free_unpacked(from, NULL);
     return rc;
 }
@@ -420,7 +508,7 @@ static bool hear_all(struct hy_group *g)
         int rc = hear(g, rank, &err);
 
         if (rc < 0)
-            hy_group_break(g, &err);
+            fail(g, &err);
         any |= rc > 0;
     }
     return any;
@@ -482,16 +570,11 @@ static void warn_of_silence(struct hy_group *g, int64_t now)
 /* Whoever is blocked, and to whom nothing comes, says so: perhaps all are. Returns for how long to sleep. */
 static int64_t mind_the_time(struct hy_group *g)
 {
-    Hy__FromRank message = HY__FROM_RANK__INIT;
     int64_t now = hy_clock_ms(), next = -1;
 
     if (g->asked_count && is_anybody_blocked(g)) {
-        if (!g->said_waits && now - g->quiet_since >= WAITS_MS) {
-            g->said_waits = true;
-            message.body_case = HY__FROM_RANK__BODY_WAITS;
-            message.waits = true;
-            say(g, &message);
-        }
+        if (!g->said_waits && now - g->quiet_since >= WAITS_MS)
+            say_waits(g, true);
         warn_of_silence(g, now);
     }
     if (g->council)
@@ -517,8 +600,7 @@ static void sleep_until_news(struct hy_group *g)
     if (read(g->wake, &count, sizeof count) < 0 && errno != EAGAIN && errno != EINTR)
         rc = -errno;
     if (rc < 0)
-        hy_group_break(g, hy_comm_error(g->comm)->code ? hy_comm_error(g->comm)
-                                                       : &(struct hy_err){rc, "the group's thread cannot sleep"});
+        fail(g, what_went_wrong(g, "the group's thread cannot sleep"));
 }
 
 static bool is_over(struct hy_group *g)
@@ -531,6 +613,14 @@ static bool is_over(struct hy_group *g)
     return over;
 }
 
+/* What was ordered before rank 0 heard that we go is still done: the others count on us. */
+static void do_the_rest(struct hy_group *g)
+{
+    while (!g->may_go && !g->broken.code)
+        if (!hear_all(g) && hy_comm_sleep(g->comm, -1, IDLE_MS) < 0)
+            fail(g, what_went_wrong(g, "the group's thread cannot sleep"));
+}
+
 /* The others need not wait for us. */
 static void say_goodbye(struct hy_group *g)
 {
@@ -541,8 +631,10 @@ static void say_goodbye(struct hy_group *g)
         return;
     if (!g->council) {
         from.body_case = HY__FROM_RANK__BODY_LEAVES;
-        from.leaves = true;
+        from.leaves = g->asked_count > 0;
         say(g, &from);
+        if (from.leaves)
+            do_the_rest(g);
         return;
     }
     to.body_case = HY__TO_RANK__BODY_LEFT;

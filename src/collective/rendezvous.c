@@ -13,6 +13,7 @@
 #include "wire/local.h"
 
 #define LEAVE_MS 5000
+#define LOOK_UP_MS 100 /* so often who waits for the others is asked whether it has had enough */
 
 struct hy_rendezvous {
     int fd;
@@ -20,8 +21,13 @@ struct hy_rendezvous {
     uint64_t generation;      /* 0: not complete yet */
     struct hy_buf rest, message;
     atomic_bool outdated, called_off;
+    void (*tick)(void *arg); /* NULL: none */
+    void *tick_arg;
     bool left;                /* the agent has taken our leave */
+    bool over;                /* the agent has told us of the group's end, or it has heard of it by us */
     Hy__TrialReportAnswer *roster;
+    bool (*give_up)(void *arg); /* while it waits for the roster; NULL: never */
+    void *arg;
 };
 
 /* What we tell the rendezvous with, until the communicator has it. */
@@ -99,6 +105,7 @@ static int take_word(struct hy_rendezvous *r, const Hy__GroupWord *word, struct 
     case HY__GROUP_WORD__BODY_LOST:
         if (r->generation && word->lost->generation && word->lost->generation != r->generation)
             return 0; /* of a group that we are not in any more */
+        r->over = true;
         return hy_err_set(err, -ECONNABORTED, "%s",
                           *word->lost->why ? word->lost->why : "a rank of the training was lost");
     case HY__GROUP_WORD__BODY_OUTDATED:
@@ -116,8 +123,10 @@ static int next_answer(struct hy_rendezvous *r, int timeout_ms, struct hy_err *e
 
     if (rc == -EAGAIN || rc == -EINTR)
         return rc == -EINTR && timeout_ms ? rc : 0;
-    if (rc <= 0)
+    if (rc <= 0) {
+        r->over = true;
         return hy_err_set(err, -ECONNABORTED, "the agent of this rank is gone, and the training with it");
+    }
     return 1;
 }
 
@@ -150,7 +159,9 @@ static int check(void *arg, struct hy_err *err)
     int rc;
 
     if (atomic_load(&r->called_off))
-        return hy_err_set(err, -ECANCELED, "this rank has left the group");
+        return hy_err_set(err, -ECANCELED, "it has left the group while something was under way");
+    if (r->tick)
+        r->tick(r->tick_arg);
     while ((rc = next_answer(r, 0, err)) > 0) {
         rc = take_answer(r, err);
         if (rc < 0)
@@ -162,8 +173,12 @@ static int check(void *arg, struct hy_err *err)
 static int await_roster(struct hy_rendezvous *r, struct hy_err *err)
 {
     while (!r->roster) {
-        int rc = next_answer(r, -1, err);
+        int rc = next_answer(r, LOOK_UP_MS, err);
 
+        if ((rc == 0 || rc == -EINTR) && r->give_up && r->give_up(r->arg))
+            return hy_err_set(err, -EINTR, "interrupted while waiting for the other ranks");
+        if (rc == -EINTR)
+            rc = 0;
         if (rc > 0)
             rc = take_answer(r, err);
         if (rc < 0)
@@ -255,7 +270,8 @@ static int join_alone(struct hy_comm **ret_comm, struct hy_err *err)
     return hy_comm_open(&spec, ret_comm, err);
 }
 
-int hy_rendezvous(struct hy_rendezvous **ret, struct hy_comm **ret_comm, struct hy_err *err)
+int hy_rendezvous(struct hy_rendezvous **ret, struct hy_comm **ret_comm, bool (*give_up)(void *arg), void *arg,
+                  struct hy_err *err)
 {
     const char *path = getenv("HOPYARD_SOCKET"), *tag = getenv("HOPYARD_TAG");
     struct hy_rendezvous *r;
@@ -268,16 +284,27 @@ int hy_rendezvous(struct hy_rendezvous **ret, struct hy_comm **ret_comm, struct 
     if (!r)
         return hy_err_set(err, -ENOMEM, "out of memory");
     r->fd = -1;
+    r->give_up = give_up;
+    r->arg = arg;
     hy_buf_init(&r->rest, HY_LOCAL_MAX + 64u * 1024);
     hy_buf_init(&r->message, HY_LOCAL_MAX);
     r->tag = hy_strdup(tag);
     rc = r->tag ? join(r, path, ret_comm, err) : hy_err_set(err, -ENOMEM, "out of memory");
     if (rc < 0) {
+        hy_rendezvous_fail(r, err->text);
         hy_rendezvous_free(r);
         return rc;
     }
     *ret = r;
     return 0;
+}
+
+void hy_rendezvous_on_wait(struct hy_rendezvous *r, void (*tick)(void *arg), void *arg)
+{
+    if (r) {
+        r->tick = tick;
+        r->tick_arg = arg;
+    }
 }
 
 void hy_rendezvous_call_off(struct hy_rendezvous *r)
@@ -294,6 +321,18 @@ void hy_rendezvous_note(struct hy_rendezvous *r, const char *text)
         return;
     word.body_case = HY__GROUP_WORD__BODY_NOTE;
     word.note = (char *)text;
+    (void)say(r, &word); /* an agent that does not take it is about to end us */
+}
+
+void hy_rendezvous_fail(struct hy_rendezvous *r, const char *why)
+{
+    Hy__GroupWord word = HY__GROUP_WORD__INIT;
+
+    if (!r || r->over || !r->generation)
+        return;
+    r->over = true;
+    word.body_case = HY__GROUP_WORD__BODY_FAILED;
+    word.failed = (char *)why;
     (void)say(r, &word); /* an agent that does not take it is about to end us */
 }
 

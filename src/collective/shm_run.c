@@ -55,6 +55,7 @@ static int sleep_until(struct hy_shm_set *set, unsigned member, enum hy_word wor
 {
     int rc = 0;
 
+    set->shm->waiter->awaited_local = set->members[member] + 1;
     while (rc == 0) {
         hy_shm_asleep(set->shm, true);
         if (hy_set_reached(set, member, word, value))
@@ -63,6 +64,7 @@ static int sleep_until(struct hy_shm_set *set, unsigned member, enum hy_word wor
         hy_shm_asleep(set->shm, false);
     }
     hy_shm_asleep(set->shm, false);
+    set->shm->waiter->awaited_local = 0;
     return rc;
 }
 

@@ -79,6 +79,9 @@ static void escape(const char *name, char *text, size_t size)
         else
             text[at++] = (char)c;
     }
+    if (*name) /* cut, but not within a character: JSON is UTF-8 */
+        while (at && (*name & 0xc0) == 0x80 && (text[--at] & 0xc0) == 0x80)
+            ;
     text[at] = '\0';
 }
 

@@ -26,6 +26,8 @@ struct hy_waiter {
     int watch_fd;                                /* -1: none */
     int (*check)(void *arg, struct hy_err *err); /* 0 or -Exxx with a sentence; NULL: none */
     void *arg;
+    unsigned awaited_local;                      /* who is waited for: local index + 1, 0: nobody of this host ... */
+    unsigned awaited_peer;                       /* ... or rank + 1 of another */
     struct hy_err failed;                        /* failed.code < 0: sticky, no wait succeeds any more */
     unsigned spins, yields;                      /* before it sleeps; 0: the table's */
     int64_t checked_ms;                          /* private: when `check` was last asked */

@@ -362,6 +362,23 @@ static void on_note(struct driver *d, struct trial *t, const char *text)
         hy_run_note(d, "%s: %.*s", name_rank(t, name, sizeof name), NOTE_MAX, text);
 }
 
+/* It lives, but takes part no more, and those who are in the midst of something with it do not know. */
+static void on_failed(struct driver *d, struct trial *t, const char *why)
+{
+    hy_cleanup_free char *text = NULL;
+    char name[RANK_NAME_MAX];
+
+    if (d->phase != PHASE_RUNNING || !is_member(d, t) || t->member.left)
+        return;
+    text = hy_asprintf("%s cannot go on: %.*s", name_rank(t, name, sizeof name), HOW_MAX, why);
+    if (!text)
+        hy_run_out_of_memory(d);
+    else if (hy_is_elastic(d))
+        end_generation(d, t, text);
+    else
+        hy_training_break_take(d, t, false, hy_take(text));
+}
+
 static void refuse(struct driver *d, struct trial *t)
 {
     Hy__GroupWord word = HY__GROUP_WORD__INIT;
@@ -390,6 +407,8 @@ void hy_group_word(struct driver *d, struct agent *a, const Hy__Control *m)
         t->member.left = true;
     else if (word->body_case == HY__GROUP_WORD__BODY_NOTE)
         on_note(d, t, word->note);
+    else if (word->body_case == HY__GROUP_WORD__BODY_FAILED)
+        on_failed(d, t, word->failed);
     else if (word->body_case == HY__GROUP_WORD__BODY_LOST && hy_group_has_others(d, t))
         hy_group_died(d, t, false, word->lost->why);
     else if (word->body_case != HY__GROUP_WORD__BODY_LOST) /* of that its Ended tells */

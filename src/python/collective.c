@@ -27,7 +27,13 @@ struct ticket {
     size_t view_count;
     struct output *outputs;
     size_t output_count;
+    struct ticket *next;   /* among the orphans */
 };
+
+/* Requests that nobody can wait for any more, and whose buffers are in use until they are over. The GIL guards it. */
+static struct ticket *orphans;
+
+#define LOOK_UP_MS 100 /* so often who waits looks whether a signal has come */
 
 static const char *kind_of(int code)
 {
@@ -72,23 +78,35 @@ static struct hy_group *hold(const struct hy_py_state *state)
 
 /* ---- in and out --------------------------------------------------------------------- */
 
+/* Without the GIL; true: a signal's handler has raised an exception. */
+static bool is_interrupted(void *arg)
+{
+    PyThreadState **thread = arg;
+    bool raised;
+
+    PyEval_RestoreThread(*thread);
+    raised = PyErr_CheckSignals() < 0;
+    *thread = PyEval_SaveThread();
+    return raised;
+}
+
 PyObject *hy_py_group_join(PyObject *module, PyObject *ignored)
 {
     const struct hy_py_state *state = PyModule_GetState(module);
-    struct hy_err err;
+    struct hy_err err = {0};
+    PyThreadState *thread;
     int rc;
 
     (void)ignored;
-    do {
-        err = (struct hy_err){0};
-        Py_BEGIN_ALLOW_THREADS
-        rc = hy_current_join(&err);
-        Py_END_ALLOW_THREADS
-        if (rc == -EINTR && PyErr_CheckSignals() < 0)
-            return NULL;
-    } while (rc == -EINTR);
+    thread = PyEval_SaveThread();
+    rc = hy_current_join(is_interrupted, &thread, &err);
+    PyEval_RestoreThread(thread);
+    if (rc == -EINTR)
+        return NULL;
     return rc < 0 ? raise_group(state, &err) : Py_NewRef(Py_None);
 }
+
+static void care_for_orphans(void);
 
 PyObject *hy_py_group_leave(PyObject *module, PyObject *ignored)
 {
@@ -97,6 +115,7 @@ PyObject *hy_py_group_leave(PyObject *module, PyObject *ignored)
     Py_BEGIN_ALLOW_THREADS
     hy_current_leave();
     Py_END_ALLOW_THREADS
+    care_for_orphans(); /* all are over now */
     return Py_NewRef(Py_None);
 }
 
@@ -173,9 +192,9 @@ static void ticket_free(struct ticket *t)
 static void *allocate(void *arg, size_t tensor, const int64_t *dims, uint32_t dim_count, size_t bytes)
 {
     struct ticket *t = arg;
-    struct output *out = &t->outputs[tensor];
+    struct output *out = tensor < t->output_count ? &t->outputs[tensor] : NULL;
 
-    if (tensor >= t->output_count)
+    if (!out)
         return NULL;
     memcpy(out->dims, dims, dim_count * sizeof *dims);
     out->dim_count = dim_count;
@@ -269,15 +288,70 @@ static void finish(struct ticket *t, int64_t *ret_result, struct hy_err *err)
     Py_END_ALLOW_THREADS
 }
 
+static bool is_over(const struct ticket *t)
+{
+    struct hy_group *g = hy_current_hold();
+    bool over = !g || hy_group_poll(g, t->number);
+
+    if (g)
+        hy_current_release();
+    return over;
+}
+
+/* Those that are over go; nobody waits for the others. */
+static void care_for_orphans(void)
+{
+    struct ticket *next, *list = orphans;
+    struct hy_err err;
+    int64_t result;
+
+    orphans = NULL;
+    for (struct ticket *t = list; t; t = next) {
+        next = t->next;
+        if (is_over(t)) {
+            finish(t, &result, &err);
+            ticket_free(t);
+        } else {
+            t->next = orphans;
+            orphans = t;
+        }
+    }
+}
+
+static void adopt(struct ticket *t)
+{
+    t->next = orphans;
+    orphans = t;
+    care_for_orphans();
+}
+
 static void on_capsule_gone(PyObject *capsule)
 {
     struct ticket *t = PyCapsule_GetPointer(capsule, TICKET);
-    struct hy_err err = {0};
-    int64_t result;
 
-    if (t->number) /* its buffers are in use until it is over */
-        finish(t, &result, &err);
-    ticket_free(t);
+    if (t->number)
+        adopt(t);
+    else
+        ticket_free(t);
+}
+
+/* Until it is over; -1 and an exception when a signal's handler has raised one. It can be waited for again then. */
+static int wait_or_be_interrupted(const struct ticket *t)
+{
+    struct hy_group *g;
+    int over;
+
+    do {
+        Py_BEGIN_ALLOW_THREADS
+        g = hy_current_hold();
+        over = g ? hy_group_await(g, t->number, LOOK_UP_MS) : 1;
+        if (g)
+            hy_current_release();
+        Py_END_ALLOW_THREADS
+        if (!over && PyErr_CheckSignals() < 0)
+            return -1;
+    } while (!over);
+    return 0;
 }
 
 /* What was given is enough for a request: starts it. */
@@ -291,6 +365,7 @@ static PyObject *start(const struct hy_py_state *state, struct ticket *t, struct
         ticket_free(t);
         return NULL;
     }
+    care_for_orphans();
     r->allocate = allocate;
     r->arg = t;
     t->number = hy_group_start(g, r, &err);
@@ -300,12 +375,8 @@ static PyObject *start(const struct hy_py_state *state, struct ticket *t, struct
         return raise_group(state, &err);
     }
     capsule = PyCapsule_New(t, TICKET, on_capsule_gone);
-    if (!capsule) {
-        int64_t result;
-
-        finish(t, &result, &err);
-        ticket_free(t);
-    }
+    if (!capsule)
+        adopt(t);
     return capsule;
 }
 
@@ -427,7 +498,9 @@ PyObject *hy_py_group_wait(PyObject *module, PyObject *capsule)
     PyObject *list, *ret;
     int64_t result;
 
-    if (!t)
+    if (!t || wait_or_be_interrupted(t) < 0)
+        return NULL;
+    if (!ticket_of(state, capsule)) /* another thread was faster */
         return NULL;
     finish(t, &result, &err);
     if (result < 0)

@@ -10,12 +10,14 @@
 
 static struct {
     pthread_mutex_t lock;
-    pthread_mutex_t turn; /* one joins or leaves at a time */
+    pthread_mutex_t turn; /* one joins or leaves at a time; a signal's handler may leave where its thread joins */
     pthread_cond_t idle;
     struct hy_group *group;
     pid_t pid;            /* who has joined: a fork of it has not */
     unsigned users;
-} current = {.lock = PTHREAD_MUTEX_INITIALIZER, .turn = PTHREAD_MUTEX_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER};
+} current = {.lock = PTHREAD_MUTEX_INITIALIZER,
+             .turn = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP,
+             .idle = PTHREAD_COND_INITIALIZER};
 
 struct hy_group *hy_current_hold(void)
 {
@@ -37,14 +39,14 @@ void hy_current_release(void)
     pthread_mutex_unlock(&current.lock);
 }
 
-static int join(struct hy_err *err)
+static int join(bool (*give_up)(void *arg), void *arg, struct hy_err *err)
 {
     struct hy_group *g = NULL;
     int rc;
 
     if (current.group && current.pid == getpid())
         return 0;
-    rc = hy_group_join(&g, err);
+    rc = hy_group_join_or(&g, give_up, arg, err);
     if (rc < 0)
         return rc;
     pthread_mutex_lock(&current.lock);
@@ -55,30 +57,29 @@ static int join(struct hy_err *err)
     return 0;
 }
 
-int hy_current_join(struct hy_err *err)
+int hy_current_join(bool (*give_up)(void *arg), void *arg, struct hy_err *err)
 {
     int rc;
 
     pthread_mutex_lock(&current.turn);
-    rc = join(err);
+    rc = join(give_up, arg, err);
     pthread_mutex_unlock(&current.turn);
     return rc;
 }
 
-/* Nobody gets it any more; those who have it are done. */
+/*
+ * Nobody gets it any more; those who have it are done. It is stopped before that: until then who waits must find it,
+ * for what he has given is in use.
+ */
 static struct hy_group *take(void)
 {
-    struct hy_group *g;
+    struct hy_group *g = current.pid == getpid() ? current.group : NULL; /* it is our turn: it stays what it is */
 
+    if (g)
+        hy_group_stop(g);
     pthread_mutex_lock(&current.lock);
-    g = current.pid == getpid() ? current.group : NULL;
     current.group = NULL;
-    pthread_mutex_unlock(&current.lock);
-    if (!g)
-        return NULL;
-    hy_group_stop(g);
-    pthread_mutex_lock(&current.lock);
-    while (current.users)
+    while (g && current.users)
         pthread_cond_wait(&current.idle, &current.lock);
     pthread_mutex_unlock(&current.lock);
     return g;

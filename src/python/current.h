@@ -10,7 +10,7 @@
 #include "collective/collective.h"
 
 /* 0 also when we are in one already. -EINTR: a signal came; call again. */
-int hy_current_join(struct hy_err *err);
+int hy_current_join(bool (*give_up)(void *arg), void *arg, struct hy_err *err);
 /* Whoever waits for something gets an error. Nothing when we are in none. */
 void hy_current_leave(void);
 

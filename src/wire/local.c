@@ -249,6 +249,17 @@ void *hy_local_data(const struct hy_local_conn *c)
     return c->data;
 }
 
+pid_t hy_local_pid(const struct hy_local_conn *c)
+{
+    struct ucred who = {0};
+    socklen_t n = sizeof who;
+    uv_os_fd_t fd;
+
+    if (uv_fileno((const uv_handle_t *)&c->pipe, &fd) < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) < 0)
+        return 0;
+    return who.pid;
+}
+
 /* ---- connections that come in ------------------------------------------------------------------- */
 
 /* The folder and the file keep others out; this holds even where somebody has widened them. */

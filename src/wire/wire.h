@@ -164,6 +164,7 @@ size_t hy_local_pending(const struct hy_local_conn *c);
 void hy_local_end(struct hy_local_conn *c);
 void hy_local_set_data(struct hy_local_conn *c, void *data);
 void *hy_local_data(const struct hy_local_conn *c);
+pid_t hy_local_pid(const struct hy_local_conn *c); /* of the other end; 0: not known */
 
 /* The other end, blocking and without a loop, is in wire/local.h. */
 

@@ -113,6 +113,9 @@ class Rank:
     def note(self, text: str) -> None:
         self.say(field(4, text))
 
+    def fail(self, why: str) -> None:
+        self.say(field(9, why))
+
     def answer(self, seconds: float = 60) -> tuple[str, Any]:
         """The next one: ("taken", None), ("roster", Roster), ("lost", Lost), ("outdated", None)."""
         self.socket.settimeout(seconds)
@@ -200,6 +203,12 @@ class Program:
         self.rank.leave()
         while self.rank.answer()[0] != "taken":
             pass  # who is lost does not matter any more
+
+    def fail(self, why: str) -> None:
+        """It lives on, and cannot take part any more."""
+        assert self.rank
+        self.rank.fail(why)
+        self.until_taken()
 
     def stranger(self) -> None:
         """Speaks for others, and says what is no rank's to say."""

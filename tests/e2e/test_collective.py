@@ -110,3 +110,22 @@ def test_a_rank_that_is_paused_is_warned_about_and_work_goes_on(fast: Yard, paus
     other = fast.logdir() / f"rank={1 - paused}" / "stderr"
     assert re.search(rf"rank {paused}: not heard for 5 s .*numpy\.allreduce", other.read_text())
     assert f"rank {paused}: not heard" in fast.driver_log() + fast.run("show", 1).stdout
+
+
+CHILD = """
+import os, subprocess, sys
+import numpy as np
+import hopyard.collective as hvd
+hvd.init()
+if hvd.rank() == 0:
+    child = subprocess.run([sys.executable, "-c", "import hopyard.collective as hvd; hvd.init()"], text=True,
+                           stderr=subprocess.PIPE)
+    print(child.stderr)
+print("sum", hvd.allreduce(np.array(1.0), op=hvd.Sum))
+"""
+
+
+def test_a_child_process_that_joins_is_refused_and_harms_nobody(fast: Yard) -> None:
+    p = fast.run("train", "-np", 2, "--", sys.executable, "-c", CHILD)
+    assert "another process of this rank is in the group already" in p.stdout
+    assert p.stdout.count("sum 2.0") == 2

@@ -154,6 +154,20 @@ def test_a_rank_that_leaves_children_behind_is_missed_at_once(yard: Yard) -> Non
     assert_fell_with(yard, 1, r"was ended by signal 9 \(Killed\)", [0])
 
 
+def test_a_rank_that_cannot_go_on_is_named_to_the_others_while_it_lives(yard: Yard) -> None:
+    yard.run("train", "-np", 3, *ranks("join", "fail:out_of_memory@1", "sleep@1", "lost"), rc=1)
+    assert re.fullmatch(r"rank 1 on \S+ cannot go on: out_of_memory", sent(yard)), sent(yard)
+    for r in (0, 2):
+        assert f"heard: {sent(yard)} rank 1 generation 1" in printed(yard, r)
+
+
+def test_an_elastic_training_begins_anew_when_a_rank_cannot_go_on(yard: Yard) -> None:
+    yard.run("train", "-np", 3, "--min-np", 2, *ranks("join", "fail:out_of_memory@1", "rejoin@0", "rejoin@2", "join@1", "leave"))
+    for r in range(3):
+        assert [x["generation"] for x in rosters(yard, r)] == ["1", "2"]
+    assert states(yard) == ["done"] * 3
+
+
 def test_ranks_that_do_not_listen_are_ended(yard: Yard) -> None:
     yard.run("train", "-np", 3, *ranks("join", "kill@1", "lost@2", "sleep"), rc=1)
     assert_fell_with(yard, 1, r"was ended by signal 9 \(Killed\)", [0, 2])
