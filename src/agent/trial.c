@@ -400,6 +400,8 @@ static void share_cores(struct words *w)
         return;
     here = (uint64_t)CPU_COUNT(&cores) / here;
     add_word(w, hy_asprintf("TF_NUM_INTRAOP_THREADS=%llu", (unsigned long long)(here ? here : 1)));
+    if (!word_of(w->list, w->count, "TF_NUM_INTEROP_THREADS="))
+        add_word(w, hy_asprintf("TF_NUM_INTEROP_THREADS=%llu", (unsigned long long)(here ? here : 1)));
 }
 
 static struct words make_environment(const struct trial *t)

@@ -96,13 +96,14 @@ def test_outputs_are_found_where_horovodrun_has_them(yard: Yard) -> None:
 
 
 def test_ranks_share_the_cores_unless_they_are_told_how(yard: Yard) -> None:
-    env = {k: v for k, v in yard.env.items() if k not in ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS")}
-    yard.env = env
-    print_it = ("train", "-np", 2, "sh", "-c", "echo threads=$TF_NUM_INTRAOP_THREADS")
+    said = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
+    yard.env = {k: v for k, v in yard.env.items() if k not in said}
+    print_it = ("train", "-np", 2, "sh", "-c", "echo threads=$TF_NUM_INTRAOP_THREADS ops=$TF_NUM_INTEROP_THREADS")
     each = max(1, len(os.sched_getaffinity(0)) // 2)
-    assert set(yard.run(*print_it).stdout.splitlines()) == {f"[{i}] threads={each}" for i in range(2)}
-    assert "[0] threads=7\n" in yard.run(*print_it, env={"TF_NUM_INTRAOP_THREADS": "7"}).stdout
-    assert "[0] threads=\n" in yard.run(*print_it, env={"OMP_NUM_THREADS": "3"}).stdout
+    assert set(yard.run(*print_it).stdout.splitlines()) == {f"[{i}] threads={each} ops={each}" for i in range(2)}
+    assert "[0] threads=7 ops=\n" in yard.run(*print_it, env={"TF_NUM_INTRAOP_THREADS": "7"}).stdout
+    assert f"[0] threads={each} ops=9\n" in yard.run(*print_it, env={"TF_NUM_INTEROP_THREADS": "9"}).stdout
+    assert "[0] threads= ops=\n" in yard.run(*print_it, env={"OMP_NUM_THREADS": "3"}).stdout
 
 
 def test_an_interrupt_in_a_pipe_stops_the_training(yard: Yard) -> None:
