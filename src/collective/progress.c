@@ -526,11 +526,12 @@ bool hy_group_round(struct hy_group *g)
 
 /* ---- sleeping ------------------------------------------------------------------------------------ */
 
+/* What it is woken for was written under the lock, and the sleeper looks under the lock after it has said that it
+ * sleeps: one of the two sees the other. */
 void hy_group_wake(struct hy_group *g)
 {
     uint64_t one = 1;
 
-    atomic_thread_fence(memory_order_seq_cst);
     if (atomic_load(&g->asleep) && write(g->wake, &one, sizeof one) < 0 && errno != EAGAIN)
         abort(); /* an eventfd takes 2^64 - 2 of them */
 }
@@ -596,7 +597,6 @@ static void sleep_until_news(struct hy_group *g)
     if (g->broken.code)
         return;
     atomic_store(&g->asleep, true);
-    atomic_thread_fence(memory_order_seq_cst);
     if (!is_anything_fresh(g))
         rc = hy_comm_sleep(g->comm, g->wake, (int)timeout);
     atomic_store(&g->asleep, false);
