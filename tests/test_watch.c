@@ -207,6 +207,7 @@ static void be_client(struct yard *y, char **words)
     setenv("TERM", "xterm", 1);
     setenv("NO_COLOR", "1", 1);
     hy_signals_close(); /* those of the tests before */
+    signal(SIGHUP, SIG_DFL); /* also below nohup */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     exit(hy_cli_main(n, argv)); /* not _exit: leaks are looked for */
 }
