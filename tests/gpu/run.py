@@ -45,13 +45,13 @@ class Place:
                     "NO_COLOR": "1"}
         self.count = 0
 
-    def start(self, *args: object) -> subprocess.Popen[str]:
+    def start(self, *args: object, command: str = "run") -> subprocess.Popen[str]:
         self.count += 1
-        return subprocess.Popen([PROGRAM, "run", *map(str, args)], env=self.env, cwd=self.folder, text=True,
+        return subprocess.Popen([PROGRAM, command, *map(str, args)], env=self.env, cwd=self.folder, text=True,
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
-    def run(self, *args: object) -> str:
-        return self.start(*args).communicate(timeout=200)[0]
+    def run(self, *args: object, command: str = "run") -> str:
+        return self.start(*args, command=command).communicate(timeout=200)[0]
 
     def script(self, text: str) -> Path:
         path = self.folder / f"trial-{self.count}"
@@ -216,6 +216,18 @@ def test_jax_keeps_to_its_share(p: Place) -> None:
     (trial,) = p.trials()
     print(f"    {p.said(trial)}")
     assert trial["state"] == "done", out + (trial["folder"] / "stderr").read_text()[-2000:]
+
+
+def test_each_rank_of_a_training_has_its_share_and_all_run_at_once(p: Place) -> None:
+    script = p.script("""
+        meet both 2
+        exec "$1" "$2" 1000 1""")
+    out = p.run("-np", 2, "--gpus", 0.5, "--", script, *LOAD, command="train")
+    trials = p.trials()
+    assert [t["state"] for t in trials] == ["done"] * 2, out
+    said = [p.said(t) for t in trials]
+    print(f"    {said[0]}")
+    assert all(s["devices"] == 1 and s["free_mb"] <= s["total_mb"] * 0.51 for s in said)
 
 
 def main() -> int:
