@@ -311,6 +311,25 @@ static void test_ranks_that_wait_for_different_things_are_told(void **state)
     hy_council_free(c.council);
 }
 
+static void test_after_a_deadlock_everybody_begins_anew(void **state)
+{
+    struct chamber c;
+
+    (void)state;
+    open_chamber(&c, 2);
+    ask(&c, 0, "a", &sum);
+    ask(&c, 1, "b", &sum);
+    wait_for(&c, 0);
+    wait_for(&c, 1);
+    pass(&c, 1000);
+    expect(&c, "refuse a 35 -> 0\nrefuse b 35 -> 1\n");
+    ask(&c, 1, "a", &sum); /* first the one that never asked for it */
+    expect(&c, "");
+    ask(&c, 0, "a", &sum);
+    expect(&c, "run a -> 0 1\n");
+    hy_council_free(c.council);
+}
+
 static void test_the_sentence_says_who_waits_for_what(void **state)
 {
     struct chamber c;
@@ -681,6 +700,7 @@ int main(void)
         cmocka_unit_test(test_rows_of_gathered_tensors_may_differ),
         cmocka_unit_test(test_splits_of_an_alltoall_reach_everybody),
         cmocka_unit_test(test_ranks_that_wait_for_different_things_are_told),
+        cmocka_unit_test(test_after_a_deadlock_everybody_begins_anew),
         cmocka_unit_test(test_the_sentence_says_who_waits_for_what),
         cmocka_unit_test(test_what_was_hopeless_once_may_be_tried_again),
         cmocka_unit_test(test_one_who_takes_his_time_is_only_warned_about),

@@ -66,6 +66,7 @@ bool hy_council_is_same(const Hy__Ask *a, const Hy__Ask *b);
 
 /* Whether member `index` has asked, or need not any more. */
 bool hy_council_is_ready(const struct hy_council *c, const struct matter *m, unsigned index);
+void hy_council_forget(struct hy_council *c, struct matter *m);
 /* Tells all who have asked that it will not happen, and remembers it for the others. -ENOMEM is swallowed in `why`. */
 void hy_council_refuse(struct hy_council *c, struct matter *m, int code, const char *why);
 

@@ -173,6 +173,10 @@ int64_t hy_council_tick(struct hy_council *c, int64_t now)
             warned = true; /* the others wait for the same */
         }
     }
+    /* Those who lacked it were refused something themselves: what they ask for now is a new beginning. */
+    hy_list_each(it, &c->matters)
+        if (hy_container(it, struct matter, link)->refused == -EDEADLK)
+            hy_council_forget(c, hy_container(it, struct matter, link));
     if (!hy_list_empty(&c->matters))
         next = now + LOOK_AGAIN_MS;
     return next;

@@ -49,8 +49,6 @@ static bool has_members(const struct council_set *set, const int64_t *members, s
     return true;
 }
 
-static void forget(struct hy_council *c, struct matter *m);
-
 /* The number of a new set, or -Exxx and why there is none. */
 static int add_set(struct hy_council *c, const Hy__Ask *ask, struct hy_err *err)
 {
@@ -87,7 +85,7 @@ static int remove_set(struct hy_council *c, const Hy__Ask *ask, struct hy_err *e
         struct matter *m = hy_container(it, struct matter, link);
 
         if (m->ask->set == (uint32_t)number && m->refused)
-            forget(c, m); /* who has not heard yet that it is refused hears that the set is gone */
+            hy_council_forget(c, m); /* who has not heard yet that it is refused hears that the set is gone */
         else if (m->ask->set == (uint32_t)number)
             return hy_err_set(err, -EINVAL, "process set %" PRId64 " cannot be removed: '%s' is not over", number,
                               m->ask->name);
@@ -109,7 +107,7 @@ static void matter_free(struct matter *m)
     free(m);
 }
 
-static void forget(struct hy_council *c, struct matter *m)
+void hy_council_forget(struct hy_council *c, struct matter *m)
 {
     hy_list_remove(&m->link);
     hy_map_remove(&c->by_key, m->key);
@@ -269,7 +267,7 @@ void hy_council_refuse(struct hy_council *c, struct matter *m, int code, const c
         if (m->asked[i] && !c->ranks[set->members[i]].left)
             tell_refusal(c, m, set->members[i]);
     if (is_heard_by_all(c, m))
-        forget(c, m);
+        hy_council_forget(c, m);
 }
 
 static bool has_joined_member(const struct hy_council *c, const struct matter *m)
@@ -325,7 +323,7 @@ static void run(struct hy_council *c, struct matter *m, uint32_t answer)
     message.body_case = HY__TO_RANK__BODY_RUN;
     message.run = &order;
     tell(c, set->members, set->count, &message);
-    forget(c, m);
+    hy_council_forget(c, m);
 }
 
 static void end_join(struct hy_council *c, struct matter *m)
@@ -428,7 +426,7 @@ static void settle(struct hy_council *c, struct matter *m)
 
     if (m->refused) {
         if (is_heard_by_all(c, m))
-            forget(c, m);
+            hy_council_forget(c, m);
         return;
     }
     if (find_obstacle(c, m->ask, &err))
@@ -454,7 +452,7 @@ static void add_to(struct hy_council *c, struct matter *m, unsigned rank, int in
     if (m->refused) {
         tell_refusal(c, m, rank);
         if (is_heard_by_all(c, m))
-            forget(c, m);
+            hy_council_forget(c, m);
     } else if (m->ask != ask && hy_council_disagrees(m, rank, ask, &err)) {
         hy_council_refuse(c, m, err.code, err.text);
     } else {
@@ -497,12 +495,8 @@ static int hear_ask(struct hy_council *c, unsigned rank, const Hy__Ask *said, in
     key = key_of(c, ask);
     m = hy_map_get(&c->by_key, key);
     if (m && m->refused && m->asked[index]) { /* it has heard so, and tries again */
-        if (m->refused != -EDEADLK) {
-            tell_refusal(c, m, rank);
-            return 0;
-        }
-        forget(c, m); /* who did not ask waited for something else, and has heard that */
-        m = NULL;
+        tell_refusal(c, m, rank);
+        return 0;
     }
     if (!m && c->matter_count == HY_COUNCIL_MATTERS_MAX)
         return hy_err_set(err, -ENOBUFS, "more than %u requests wait for other ranks", HY_COUNCIL_MATTERS_MAX);
@@ -567,7 +561,7 @@ void hy_council_free(struct hy_council *c)
     if (!c)
         return;
     hy_list_each(it, &c->matters)
-        forget(c, hy_container(it, struct matter, link));
+        hy_council_forget(c, hy_container(it, struct matter, link));
     for (uint32_t i = 1; i <= c->known_count; i++)
         hy__ask__free_unpacked(c->known[i], NULL);
     for (unsigned s = 0; s < HY_SETS_MAX; s++)
