@@ -24,16 +24,10 @@
 #define WAITS_MS 250       /* so long nothing has come to who is blocked, before it says that it waits */
 #define IDLE_MS 1000
 #define TURN_NS 100000
-#define FRAME_HEAD 4u      /* u32, little-endian: the bytes that follow */
+#define FRAME_HEAD 4      /* u32, little-endian: the bytes that follow */
 #define FRAME_MAX (8u << 20)
 
 /* ---- what we say --------------------------------------------------------------- */
-
-static void put_le32(uint8_t *at, uint32_t n)
-{
-    for (int i = 0; i < 4; i++)
-        at[i] = (uint8_t)(n >> 8 * i);
-}
 
 static int tell(struct hy_group *g, unsigned rank, const ProtobufCMessage *message)
 {
@@ -46,7 +40,7 @@ static int tell(struct hy_group *g, unsigned rank, const ProtobufCMessage *messa
         return -ENOMEM;
     if (n > FRAME_MAX)
         return -EMSGSIZE;
-    put_le32(bytes, (uint32_t)n);
+    hy_put_le(bytes, n, FRAME_HEAD);
     protobuf_c_message_pack(message, bytes + FRAME_HEAD);
     return hy_comm_tell(g->comm, rank, bytes, FRAME_HEAD + n);
 }
@@ -446,11 +440,6 @@ const struct hy_council_events hy_group_council_events = {on_tell, on_warn};
 
 /* ---- hearing ---------------------------------------------------------------------------------- */
 
-static uint32_t get_le32(const uint8_t *at)
-{
-    return at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
-}
-
 static int take_bytes(struct hy_group *g, unsigned rank, const uint8_t *bytes, size_t n, struct hy_err *err)
 {
     Hy__FromRank *from;
@@ -486,7 +475,7 @@ static int hear(struct hy_group *g, unsigned rank, struct hy_err *err)
         return err->code ? rc : hy_err_sys(err, rc, "cannot hear rank %u", rank);
     }
     while (in->len >= FRAME_HEAD && !g->broken.code) {
-        uint32_t n = get_le32(hy_buf_bytes(in));
+        uint32_t n = (uint32_t)hy_get_le(hy_buf_bytes(in), FRAME_HEAD);
 
         if (n > FRAME_MAX)
             return hy_err_set(err, -EPROTO, "rank %u sends a message of %u bytes", rank, n);

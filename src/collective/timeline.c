@@ -12,6 +12,7 @@
 
 #include "base/buf.h"
 #include "base/fault.h"
+#include "base/file.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -41,25 +42,10 @@ int64_t hy_timeline_now(void)
     return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
-static int write_all(int fd, const uint8_t *bytes, size_t n)
-{
-    while (n) {
-        ssize_t k = HY_SYS(write(fd, bytes, n));
-
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k < 0)
-            return -errno;
-        bytes += k;
-        n -= (size_t)k;
-    }
-    return 0;
-}
-
 static void flush(struct hy_timeline *t)
 {
     if (!t->failed && t->text.len)
-        t->failed = write_all(t->fd, hy_buf_bytes(&t->text), t->text.len);
+        t->failed = hy_write_all(t->fd, hy_buf_bytes(&t->text), t->text.len);
     hy_buf_clear(&t->text);
     t->flushed_us = hy_timeline_now();
 }
