@@ -6,14 +6,13 @@ import os
 import numpy as np
 import pytest
 
-pytest.importorskip("tensorflow")
-import keras  # noqa: E402
-import tensorflow as tf  # noqa: E402
+import keras
+import tensorflow as tf
 
-import hopyard  # noqa: E402
-import hopyard.hvd as hvd  # noqa: E402
-from hopyard.hvd import elastic  # noqa: E402
-from hopyard.hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt  # noqa: E402
+import hopyard
+import hopyard.hvd as hvd
+from hopyard.hvd import elastic
+from hopyard.hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
 try:
     import tf_keras
@@ -86,10 +85,7 @@ def test_a_model_and_its_optimizer_go_back_to_the_last_commit(kit):
 
 
 def test_an_optimizer_of_old_is_kept_too():
-    legacy = getattr(tf_keras.optimizers, "legacy", None)
-    if legacy is None:
-        pytest.skip("this Keras has no older optimizers")
-    model = model_of(tf_keras, legacy.SGD(0.1, momentum=0.9))
+    model = model_of(tf_keras, tf_keras.optimizers.legacy.SGD(0.1, momentum=0.9))
     state = elastic.KerasState(model)
     began = everything(state)
     model.fit(X, Y, verbose=0)

@@ -457,7 +457,9 @@ def test_a_module_of_the_project_can_be_imported(hops, project, monkeypatch):
 
 
 def test_pandas_and_numpy_read_and_write_the_projects_files(hops, project):
-    numpy, pandas = pytest.importorskip("numpy"), pytest.importorskip("pandas")
+    import numpy
+    import pandas
+
     hdfs.project_path()
     hops.pandas_helper.write_csv("Resources/a.csv", pandas.DataFrame({"x": [1, 2]}), index=False)
     assert hops.pandas_helper.read_csv(f"{project}/Resources/a.csv")["x"].tolist() == [1, 2]

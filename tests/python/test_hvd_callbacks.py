@@ -6,13 +6,12 @@ import os
 import numpy as np
 import pytest
 
-pytest.importorskip("tensorflow")
-import keras  # noqa: E402
-import tensorflow as tf  # noqa: E402
+import keras
+import tensorflow as tf
 
-import hopyard  # noqa: E402
-import hopyard.hvd as hvd  # noqa: E402
-from hopyard.hvd import _rate  # noqa: E402
+import hopyard
+import hopyard.hvd as hvd
+from hopyard.hvd import _rate
 
 try:
     import tf_keras

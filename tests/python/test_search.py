@@ -82,7 +82,8 @@ def test_texts_are_read_as_on_the_command_line():
 
 
 def test_numbers_of_numpy_make_the_dimensions_they_look_like():
-    numpy = pytest.importorskip("numpy")
+    import numpy
+
     space = {"n": numpy.array([1, 4]), "x": (numpy.float32(0.5), numpy.float32(1))}
     for trial in trials(Random(space, 20, seed=3)):
         assert type(trial.params["n"]) is int and type(trial.params["x"]) is float
