@@ -74,9 +74,13 @@ def _load(path: str) -> None:
 
 
 def start(kind: int, tensors: Sequence[Any], *, name: str, op: int = 0, set: int = 0, root: int = 0,
-          prescale: float = 1.0, postscale: float = 1.0, splits: Any = None) -> tf.Tensor:  # fmt: skip
-    """Hands tensors of one type to the group: a handle, which is an int64 scalar."""
-    attrs = ("kind", kind, "tensor_name", name, "reduce", op, "set", set, "root", root)
+          prescale: float = 1.0, postscale: float = 1.0, splits: Any = None,
+          waits_next: bool = False) -> tf.Tensor:  # fmt: skip
+    """Hands tensors of one type to the group: a handle, which is an int64 scalar.
+
+    `waits_next`: the wait for it comes next, and does the work itself if it can, which spares a switch of threads.
+    """
+    attrs = ("kind", kind, "tensor_name", name, "reduce", op, "set", set, "root", root, "waits_next", int(waits_next))
     more = [] if splits is None else [tf.cast(splits, tf.int64)]
     is_eager = context.executing_eagerly()
     if not is_eager or prescale != 1.0 or postscale != 1.0:  # a graph has no defaults
@@ -103,9 +107,9 @@ def run(kind: int, tensors: Sequence[Any], **how: Any) -> list[Any]:
     """Starts and waits at once; takes what `start` takes."""
     if context.executing_eagerly():  # where nobody asks for shapes, which cost more than all else here
         tensors = [t if type(t) is ops.EagerTensor else tf.convert_to_tensor(t) for t in tensors]
-        return wait([start(kind, tensors, **how)], _result_types(kind, tensors), ())
+        return wait([start(kind, tensors, waits_next=True, **how)], _result_types(kind, tensors), ())
     tensors = [tf.convert_to_tensor(t) for t in tensors]
-    return wait([start(kind, tensors, **how)], *results(kind, tensors))
+    return wait([start(kind, tensors, waits_next=True, **how)], *results(kind, tensors))
 
 
 def query(what: int) -> tf.Tensor:

@@ -4,7 +4,7 @@
  *
  * A group is the ranks of one run at one time (a generation, when it is
  * elastic). Any thread may start a request and wait for it; a thread of the
- * group's own does the work. Requests have names: the same request is what all
+ * group's own does the work, or who waits while that sleeps. Requests have names: the same request is what all
  * members of its process set have started under the same name. Rank 0 puts
  * them in order (negotiate.h), so threads, and TensorFlow's executors, need not
  * agree on one. What can never happen is an error at once, not a stall:
@@ -59,12 +59,13 @@ struct hy_request {
     const int64_t *splits;      /* alltoall: rows for each member; NULL: all the same */
     size_t split_count;         /* how many: one for each member */
     /*
-     * Called by the group's thread when the size of output `tensor` is known (allgather, alltoall, reducescatter):
+     * Called by whichever thread does the work when the size of output `tensor` is known (allgather, alltoall, reducescatter):
      * returns the memory, which must last until the request is over; NULL: there is none, and the request fails.
      * For alltoall `tensor` 1 is the received splits, int32 [members].
      */
     void *(*allocate)(void *arg, size_t tensor, const int64_t *dims, uint32_t dim_count, size_t bytes);
     void *arg;
+    bool waits_next;            /* the caller waits for it at once: until then nobody is woken to ask the others */
 };
 
 /*

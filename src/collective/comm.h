@@ -66,6 +66,22 @@ void hy_comm_let_go(struct hy_comm *c, unsigned rank);
 /* Sleeps until there may be something to hear, `fd` is readable (-1: none), or timeout_ms have gone. */
 int hy_comm_sleep(struct hy_comm *c, int fd, int timeout_ms);
 
+/*
+ * The same in parts, for a thread that lets others use the communicator while it sleeps. It lies down (1: there is
+ * something to hear), begins a nap, polls its fds for HY_CHECK_MS at most, ends the nap, gets up. One that does not
+ * want to be woken by what others say (`hears`) need not lie down. Others who come
+ * meanwhile get up themselves and lie down again before they go, so that whoever sleeps is rung for.
+ */
+#define HY_NAP_FDS 6
+struct hy_nap {
+    struct pollfd fds[HY_NAP_FDS];
+    nfds_t count;
+};
+int hy_comm_lie_down(struct hy_comm *c);
+void hy_comm_get_up(struct hy_comm *c);
+void hy_comm_nap_begin(const struct hy_comm *c, int fd, bool hears, struct hy_nap *nap);
+int hy_comm_nap_end(struct hy_comm *c, const struct hy_nap *nap);
+
 /* `slot`: the same on all members, not in use. Members: ranks, ascending, we among them. */
 int hy_set_open(struct hy_comm *c, unsigned slot, const unsigned *members, unsigned count, struct hy_set **ret,
                 struct hy_err *err);

@@ -256,19 +256,16 @@ int64_t hy_group_start(struct hy_group *g, const struct hy_request *r, struct hy
     if (ticket == 0)
         ticket = start(g, r, r->kind == HY_ALLTOALL ? g->sets[r->set].count : 0, err);
     pthread_mutex_unlock(&g->lock);
-    if (ticket < 0)
-        return ticket;
-    hy_group_wake(g);
+    if (ticket > 0 && !r->waits_next)
+        hy_group_wake(g);
     return ticket;
 }
 
-/* A group of one has nobody else to do it: a round does all that is fresh, of other threads too. */
-static void do_it_ourselves(struct hy_group *g)
+/* With the lock, which others have meanwhile. */
+static void help(struct hy_group *g, int64_t ticket)
 {
     pthread_mutex_unlock(&g->lock);
-    pthread_mutex_lock(&g->turn);
-    hy_group_round(g);
-    pthread_mutex_unlock(&g->turn);
+    hy_group_help(g, ticket);
     pthread_mutex_lock(&g->lock);
 }
 
@@ -278,18 +275,20 @@ int64_t hy_group_wait(struct hy_group *g, int64_t ticket, struct hy_err *err)
     int64_t result;
 
     pthread_mutex_lock(&g->lock);
-    w = hy_map_remove(&g->tickets, (uint64_t)ticket); /* it is ours alone from now on */
-    if (!w) {
+    w = hy_map_get(&g->tickets, (uint64_t)ticket);
+    if (!w || w->is_waited_for) {
         pthread_mutex_unlock(&g->lock);
         return hy_err_set(err, -EINVAL, "there is no request %lld, or it has been waited for already",
                           (long long)ticket);
     }
-    if (g->alone && !w->is_over)
-        do_it_ourselves(g);
+    w->is_waited_for = true; /* it is ours alone from now on */
     g->blocked++;
+    if (!w->is_over)
+        help(g, ticket);
     while (!w->is_over)
         pthread_cond_wait(&g->over, &g->lock);
     g->blocked--;
+    hy_map_remove(&g->tickets, (uint64_t)ticket);
     pthread_mutex_unlock(&g->lock);
     result = w->result;
     if (result < 0)
@@ -298,12 +297,12 @@ int64_t hy_group_wait(struct hy_group *g, int64_t ticket, struct hy_err *err)
     return result;
 }
 
-/* With the lock. A group of one does it when it is waited for, so that does not block. */
+/* With the lock. */
 static bool is_over(struct hy_group *g, int64_t ticket)
 {
     const struct work *w = hy_map_get(&g->tickets, (uint64_t)ticket);
 
-    return !w || w->is_over || g->alone;
+    return !w || w->is_over;
 }
 
 int hy_group_await(struct hy_group *g, int64_t ticket, int timeout_ms)
@@ -318,6 +317,8 @@ int hy_group_await(struct hy_group *g, int64_t ticket, int timeout_ms)
     by.tv_nsec %= 1000000000L;
     pthread_mutex_lock(&g->lock);
     g->blocked++;
+    if (!is_over(g, ticket))
+        help(g, ticket);
     while (!(over = is_over(g, ticket)) && rc == 0)
         rc = pthread_cond_timedwait(&g->over, &g->lock, &by);
     g->blocked--;
@@ -325,14 +326,21 @@ int hy_group_await(struct hy_group *g, int64_t ticket, int timeout_ms)
     return over;
 }
 
-int hy_group_poll(struct hy_group *g, int64_t ticket)
+bool hy_work_is_over(struct hy_group *g, int64_t ticket)
 {
-    int over;
+    bool over;
 
     pthread_mutex_lock(&g->lock);
     over = is_over(g, ticket);
     pthread_mutex_unlock(&g->lock);
     return over;
+}
+
+int hy_group_poll(struct hy_group *g, int64_t ticket)
+{
+    if (g->alone) /* nobody else does it */
+        hy_group_help(g, ticket);
+    return hy_work_is_over(g, ticket);
 }
 
 /* ---- process sets ------------------------------------------------------------------------ */
@@ -349,7 +357,6 @@ static int64_t agree(struct hy_group *g, enum hy_kind kind, const char *name, co
     pthread_mutex_unlock(&g->lock);
     if (ticket < 0)
         return ticket;
-    hy_group_wake(g);
     return hy_group_wait(g, ticket, err);
 }
 
@@ -582,7 +589,7 @@ void hy_group_stop(struct hy_group *g)
     pthread_mutex_unlock(&g->lock);
     if (g->has_thread)
         end_thread(g);
-    pthread_mutex_lock(&g->turn); /* in a group of one somebody may be at it */
+    pthread_mutex_lock(&g->turn); /* somebody who waits may be at it */
     hy_group_break(g, &err);
     pthread_mutex_unlock(&g->turn);
 }

@@ -3,15 +3,16 @@
  * The group's inside.
  *
  * A request is a `struct work` from its start until somebody has waited for it.
- * Until it is over it belongs to the group's thread (progress.c), then to who
- * waits. `lock` guards the lists and maps and the state of works; it is never
- * held while numbers are moved.
+ * Until it is over it belongs to who has the turn (progress.c): the group's
+ * thread, or one that waits while that sleeps. Then it is the waiter's. `lock`
+ * guards the lists and maps and the state of works; it is never held while
+ * numbers are moved. `turn` comes before `lock`.
  *
  *   group.c      what others call
  *   progress.c   the thread: asks, orders, sleep
  *   perform.c    an order is carried out
  *
- * A group of one has no thread: who starts a request carries it out.
+ * A group of one has no thread: who waits for a request carries it out.
  */
 #ifndef HY_COLLECTIVE_GROUP_H
 #define HY_COLLECTIVE_GROUP_H
@@ -38,7 +39,7 @@ struct work {
     struct hy_tensor *tensors;
     int64_t *splits;
     size_t split_count;
-    bool is_over;
+    bool is_over, is_waited_for;
     int64_t result;
     struct hy_err err;
     int64_t asked_us;          /* for the timeline */
@@ -68,7 +69,7 @@ struct hy_group {
     int wake;                         /* an eventfd: something is fresh, or we leave */
     atomic_bool asleep;               /* the thread, so that it must be woken */
 
-    pthread_mutex_t turn;             /* of a group of one: who goes round */
+    pthread_mutex_t turn;             /* who goes round, and may touch what is below, the communicator, the council */
     pthread_mutex_t lock;
     pthread_cond_t over;              /* a work is */
     struct hy_map tickets, by_key;    /* struct work; by_key: those that are not over */
@@ -80,7 +81,8 @@ struct hy_group {
     struct hy_timeline *timeline;     /* NULL: none */
     atomic_bool has_timeline;
 
-    /* The thread's own. */
+    /* Of who has the turn. */
+    bool is_napping, hears;           /* the thread, without the turn; also for what others say */
     struct hy_list asked;
     size_t asked_count;
     struct hy_council *council;       /* rank 0 */
@@ -104,6 +106,8 @@ static inline uint64_t hy_group_key(uint32_t set, uint64_t name_hash)
 /* ---- group.c ---- */
 /* It is over: whoever waits for it may have it. Not to be touched afterwards. */
 void hy_work_over(struct hy_group *g, struct work *w, int64_t result, const struct hy_err *err);
+/* Also when there is no such request. */
+bool hy_work_is_over(struct hy_group *g, int64_t ticket);
 /* The end: everything that is not over fails, and what comes. */
 void hy_group_break(struct hy_group *g, const struct hy_err *err);
 /* What is not over of that name; NULL: nothing. With the lock. */
@@ -114,8 +118,8 @@ extern const struct hy_council_events hy_group_council_events;
 void *hy_group_progress(void *group);
 /* While an order is carried out: who keeps it waiting? */
 void hy_group_on_wait(void *group);
-/* One round without sleeping: true when something was done. */
-bool hy_group_round(struct hy_group *g);
+/* Goes round in the thread's place until the request is over, for a moment. Not at all if somebody else does. */
+void hy_group_help(struct hy_group *g, int64_t ticket);
 void hy_group_wake(struct hy_group *g);
 
 /* ---- perform.c ---- */

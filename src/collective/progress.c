@@ -4,6 +4,10 @@
  * for, what the others say is heard (rank 0's council answers at once), and
  * what is ordered is done. Between rounds it looks around for a moment if
  * something is open, since the answer is near, and then sleeps.
+ *
+ * While it sleeps, a thread that waits goes round in its place: on a core that
+ * is busy, waking one another costs more than most collectives. `turn` is held
+ * by who goes round, whichever thread it is.
  */
 #include <errno.h>
 #include <sched.h>
@@ -23,6 +27,7 @@
 #define YIELDS 200         /* rounds without news before it sleeps, while something is open */
 #define WAITS_MS 250       /* so long nothing has come to who is blocked, before it says that it waits */
 #define IDLE_MS 1000
+#define LAST_LOOKS 8       /* of who has helped, before it wakes the thread for the rest */
 #define TURN_NS 100000
 #define FRAME_HEAD 4      /* u32, little-endian: the bytes that follow */
 #define FRAME_MAX (8u << 20)
@@ -506,7 +511,7 @@ static bool hear_all(struct hy_group *g)
     return any;
 }
 
-bool hy_group_round(struct hy_group *g)
+static bool go_round(struct hy_group *g)
 {
     bool any = ask_for_fresh(g);
 
@@ -577,18 +582,66 @@ static int64_t mind_the_time(struct hy_group *g)
     return next < 0 ? IDLE_MS : next - now;
 }
 
+static bool has_sets_without_us(const struct hy_group *g)
+{
+    for (unsigned s = 0; s < HY_SETS_MAX; s++)
+        if (g->sets[s].count && !g->sets[s].set)
+            return true;
+    return false;
+}
+
+/* Nothing can come of what others say before we have asked for something, too: until then they need not wake us. */
+static bool wants_to_hear(const struct hy_group *g)
+{
+    return g->asked_count || (g->council && has_sets_without_us(g));
+}
+
+/* Says that whoever has news must wake the thread, and looks once more: 1: there is some. */
+static int lie_down(struct hy_group *g)
+{
+    atomic_store(&g->asleep, true);
+    if (is_anything_fresh(g))
+        return 1;
+    return wants_to_hear(g) ? hy_comm_lie_down(g->comm) : 0;
+}
+
+static void get_up(struct hy_group *g)
+{
+    hy_comm_get_up(g->comm);
+    atomic_store(&g->asleep, false);
+}
+
+/* Without the turn: who waits may take it. */
+static int nap(struct hy_group *g, int64_t timeout_ms)
+{
+    struct hy_nap nap;
+    int rc = 0;
+
+    hy_comm_nap_begin(g->comm, g->wake, wants_to_hear(g), &nap);
+    g->is_napping = true;
+    g->hears = wants_to_hear(g);
+    pthread_mutex_unlock(&g->turn);
+    if (poll(nap.fds, nap.count, timeout_ms > HY_CHECK_MS ? HY_CHECK_MS : (int)timeout_ms) < 0) {
+        rc = errno == EINTR ? 0 : -errno;
+        nap.count = 0;
+    }
+    pthread_mutex_lock(&g->turn);
+    g->is_napping = false;
+    return rc < 0 || !nap.count ? rc : hy_comm_nap_end(g->comm, &nap);
+}
+
 static void sleep_until_news(struct hy_group *g)
 {
     int64_t timeout = mind_the_time(g);
     uint64_t count;
-    int rc = 0;
+    int rc;
 
     if (g->broken.code)
         return;
-    atomic_store(&g->asleep, true);
-    if (!is_anything_fresh(g))
-        rc = hy_comm_sleep(g->comm, g->wake, (int)timeout);
-    atomic_store(&g->asleep, false);
+    rc = lie_down(g);
+    if (rc == 0)
+        rc = nap(g, timeout);
+    get_up(g);
     if (read(g->wake, &count, sizeof count) < 0 && errno != EAGAIN && errno != EINTR)
         rc = -errno;
     if (rc < 0)
@@ -659,9 +712,10 @@ void *hy_group_progress(void *arg)
     unsigned quiet = 0;
 
     ask_for_short_turns();
+    pthread_mutex_lock(&g->turn);
     g->quiet_since = hy_clock_ms();
     while (!is_over(g)) {
-        if (hy_group_round(g)) {
+        if (go_round(g)) {
             quiet = 0;
         } else if (g->asked_count && ++quiet < YIELDS) {
             sched_yield();
@@ -670,5 +724,43 @@ void *hy_group_progress(void *arg)
         }
     }
     say_goodbye(g);
+    pthread_mutex_unlock(&g->turn);
     return NULL;
+}
+
+/* ---- helping --------------------------------------------------------------------------------------- */
+
+/* The thread sleeps on, if nothing is left for it. */
+static void hand_back(struct hy_group *g)
+{
+    int news = lie_down(g);
+
+    for (unsigned i = 0; news > 0 && i < LAST_LOOKS; i++) {
+        get_up(g);
+        go_round(g);
+        news = lie_down(g);
+    }
+    if (news || (wants_to_hear(g) && !g->hears))
+        hy_group_wake(g);
+}
+
+void hy_group_help(struct hy_group *g, int64_t ticket)
+{
+    unsigned quiet = 0;
+
+    if (g->alone ? pthread_mutex_lock(&g->turn) : pthread_mutex_trylock(&g->turn))
+        return;
+    if (g->is_napping)
+        get_up(g);
+    while (quiet < YIELDS && !is_over(g) && !hy_work_is_over(g, ticket)) {
+        if (go_round(g)) {
+            quiet = 0;
+        } else {
+            quiet++;
+            sched_yield();
+        }
+    }
+    if (g->is_napping)
+        hand_back(g);
+    pthread_mutex_unlock(&g->turn);
 }

@@ -181,18 +181,43 @@ void hy_comm_let_go(struct hy_comm *c, unsigned rank)
 }
 
 /* Whoever writes to us rings only if he sees us asleep: so we say so, look once more, and only then sleep. */
-int hy_comm_sleep(struct hy_comm *c, int fd, int timeout_ms)
+int hy_comm_lie_down(struct hy_comm *c)
 {
-    int rc;
-
     if (c->waiter.failed.code < 0)
         return c->waiter.failed.code;
     if (c->shm)
         hy_shm_asleep(c->shm, true);
-    rc = look_at_all(c);
-    if (rc == 0)
-        rc = doze(c, fd, timeout_ms);
+    return hy_comm_result(c, look_at_all(c));
+}
+
+void hy_comm_get_up(struct hy_comm *c)
+{
     if (c->shm)
         hy_shm_asleep(c->shm, false);
+}
+
+int hy_comm_sleep(struct hy_comm *c, int fd, int timeout_ms)
+{
+    int rc = hy_comm_lie_down(c);
+
+    if (rc == 0)
+        rc = doze(c, fd, timeout_ms);
+    hy_comm_get_up(c);
     return hy_comm_result(c, rc < 0 ? rc : 0);
+}
+
+void hy_comm_nap_begin(const struct hy_comm *c, int fd, bool hears, struct hy_nap *nap)
+{
+    hy_waiter_fds(&c->waiter, nap->fds);
+    nap->count = HY_WAITER_FDS;
+    if (!hears)
+        nap->fds[HY_WAITER_BELL].fd = -1;
+    if (c->mesh && hears)
+        nap->count += hy_mesh_pipe_fds(c->mesh, nap->fds + nap->count, HY_NAP_FDS - nap->count - 1);
+    nap->fds[nap->count++] = (struct pollfd){.fd = fd, .events = POLLIN};
+}
+
+int hy_comm_nap_end(struct hy_comm *c, const struct hy_nap *nap)
+{
+    return hy_comm_result(c, hy_waiter_after(&c->waiter, nap->fds));
 }

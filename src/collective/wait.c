@@ -89,17 +89,28 @@ static int check_world(struct hy_waiter *w)
     return rc < 0 ? w->failed.code : 0;
 }
 
-static int poll_all(struct hy_waiter *w, struct pollfd *fds, nfds_t count, int timeout_ms)
+void hy_waiter_fds(const struct hy_waiter *w, struct pollfd fds[HY_WAITER_FDS])
 {
-    int n = HY_SYS(poll(fds, count, timeout_ms));
+    fds[HY_WAITER_BELL] = (struct pollfd){.fd = w->bell, .events = POLLIN};
+    fds[1] = (struct pollfd){.fd = w->watch_fd, .events = POLLIN};
+}
 
-    if (n < 0 && errno != EINTR)
-        return hy_err_sys(&w->failed, -errno, "cannot wait for the other ranks");
-    if (n > 0 && fds[0].revents)
+int hy_waiter_after(struct hy_waiter *w, const struct pollfd fds[HY_WAITER_FDS])
+{
+    if (w->failed.code < 0)
+        return w->failed.code;
+    if (fds[HY_WAITER_BELL].revents)
         empty_bell(w->bell);
-    if ((n > 0 && fds[1].revents) || hy_clock_ms() - w->checked_ms >= HY_CHECK_MS)
+    if (fds[1].revents || hy_clock_ms() - w->checked_ms >= HY_CHECK_MS)
         return check_world(w);
     return 0;
+}
+
+static int poll_all(struct hy_waiter *w, struct pollfd *fds, nfds_t count, int timeout_ms)
+{
+    if (HY_SYS(poll(fds, count, timeout_ms)) < 0 && errno != EINTR)
+        return hy_err_sys(&w->failed, -errno, "cannot wait for the other ranks");
+    return hy_waiter_after(w, fds);
 }
 
 int hy_waiter_sleep(struct hy_waiter *w, struct pollfd *more, nfds_t more_count, int timeout_ms)
@@ -110,18 +121,18 @@ int hy_waiter_sleep(struct hy_waiter *w, struct pollfd *more, nfds_t more_count,
 
     if (w->failed.code < 0)
         return w->failed.code;
-    if (more_count > FEW_FDS - 2) {
-        fds = many = hy_calloc(more_count + 2, sizeof *many);
+    if (more_count > FEW_FDS - HY_WAITER_FDS) {
+        fds = many = hy_calloc(more_count + HY_WAITER_FDS, sizeof *many);
         if (!many)
             return hy_err_set(&w->failed, -ENOMEM, "out of memory while waiting for %zu connections",
                               (size_t)more_count);
     }
-    fds[0] = (struct pollfd){.fd = w->bell, .events = POLLIN};
-    fds[1] = (struct pollfd){.fd = w->watch_fd, .events = POLLIN};
+    hy_waiter_fds(w, fds);
     for (nfds_t i = 0; i < more_count; i++)
-        fds[2 + i] = (struct pollfd){.fd = more[i].fd, .events = more[i].events};
-    rc = poll_all(w, fds, more_count + 2, timeout_ms < 0 || timeout_ms > HY_CHECK_MS ? HY_CHECK_MS : timeout_ms);
+        fds[HY_WAITER_FDS + i] = (struct pollfd){.fd = more[i].fd, .events = more[i].events};
+    rc = poll_all(w, fds, more_count + HY_WAITER_FDS,
+                  timeout_ms < 0 || timeout_ms > HY_CHECK_MS ? HY_CHECK_MS : timeout_ms);
     for (nfds_t i = 0; i < more_count; i++)
-        more[i].revents = fds[2 + i].revents;
+        more[i].revents = fds[HY_WAITER_FDS + i].revents;
     return rc;
 }

@@ -44,4 +44,10 @@ void hy_bell_ring(int from, const char *name);
  */
 int hy_waiter_sleep(struct hy_waiter *w, struct pollfd *more, nfds_t more_count, int timeout_ms);
 
+/* The same for who polls by himself, since others may use the waiter meanwhile: what to poll, and what to do then. */
+#define HY_WAITER_FDS 2
+#define HY_WAITER_BELL 0 /* the first of them */
+void hy_waiter_fds(const struct hy_waiter *w, struct pollfd fds[HY_WAITER_FDS]);
+int hy_waiter_after(struct hy_waiter *w, const struct pollfd fds[HY_WAITER_FDS]);
+
 #endif

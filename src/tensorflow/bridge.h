@@ -10,7 +10,7 @@
 
 #include "collective/collective.h"
 
-#define HY_BRIDGE_VERSION 1
+#define HY_BRIDGE_VERSION 2
 #define HY_BRIDGE_ATTACH "hy_tensorflow_attach"
 
 struct hy_bridge {

@@ -13,6 +13,7 @@ struct start {
     int64_t kind, reduce, set, root;
     int64_t prescale, postscale; /* bits of a double: an attribute of TensorFlow's own is a float32 at most */
     int64_t tensor_count, splits_count;
+    int64_t waits_next;
     char *name;
 };
 
@@ -28,6 +29,7 @@ static const struct {
     {"postscale", offsetof(struct start, postscale)},
     {"N", offsetof(struct start, tensor_count)},
     {"S", offsetof(struct start, splits_count)},
+    {"waits_next", offsetof(struct start, waits_next)},
 };
 
 static void read_name(struct start *s, TF_OpKernelConstruction *ctx, TF_Status *status)
@@ -119,7 +121,7 @@ static size_t output_count(const struct start *s)
     }
 }
 
-/* struct hy_request's: runs in the group's thread. */
+/* struct hy_request's: runs in any thread. */
 static void *allocate(void *arg, size_t tensor, const int64_t *dims, uint32_t dim_count, size_t bytes)
 {
     struct hy_pending *p = arg;
@@ -195,7 +197,7 @@ static int64_t start_request(const struct hy_bridge *bridge, const struct start 
         .tensor_count = (size_t)s->tensor_count, .tensors = tensors,
         .splits = splits ? hy_tf_memory(splits) : NULL,
         .split_count = splits ? hy_tf.TensorByteSize(splits) / sizeof(int64_t) : 0,
-        .allocate = allocate, .arg = p,
+        .allocate = allocate, .arg = p, .waits_next = s->waits_next != 0,
     };
 
     if (!tensors)
@@ -259,7 +261,7 @@ void hy_start_register(TF_Status *status)
     static const char *const attrs[] = {
         "T: {uint8, int8, uint16, int16, uint32, int32, uint64, int64, half, bfloat16, float, double, bool} = DT_FLOAT",
         "N: int >= 0", "S: int >= 0", "kind: int", "tensor_name: string",
-        "reduce: int = 0", "set: int = 0", "root: int = 0",
+        "reduce: int = 0", "set: int = 0", "root: int = 0", "waits_next: int = 0",
         "prescale: int = 4607182418800017408", "postscale: int = 4607182418800017408", /* 1.0 */
         NULL,
     };

@@ -129,9 +129,11 @@ class Reducer:
         handles: list[tf.Tensor] = []
         expected: tuple[list[Any], list[Any]] = ([], [])  # dtypes, shapes
 
+        last = len(plan.buckets) + 2 * len(plan.sparse)
+
         def start(kind: int, tensors: list[tf.Tensor], name: str, **how: Any) -> None:
-            number = self.process_set.number
-            handles.append(_tfops.start(kind, tensors, name=f"{called}.{name}", set=number, **how))
+            how |= {"set": self.process_set.number, "waits_next": len(handles) + 1 == last}
+            handles.append(_tfops.start(kind, tensors, name=f"{called}.{name}", **how))
             for known, more in zip(expected, _tfops.results(kind, tensors)):
                 known.extend(more)
 
