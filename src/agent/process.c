@@ -448,6 +448,8 @@ static int take_child(struct hy_process *p, pid_t pid, struct hy_err *err)
         return hy_err_set(err, rc, "out of memory");
     p->pid = pid;
     p->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (CPU_COUNT(&p->cores) && sched_setaffinity(pid, sizeof p->cores, &p->cores) < 0)
+        hy_debug("a trial is not bound to its cores tag=%s", p->tag);
     if (send(p->control, "g", 1, MSG_NOSIGNAL) < 0)
         hy_debug("a trial has died before it began tag=%s", p->tag); /* we shall hear */
     return 0;

@@ -11,6 +11,7 @@
 #ifndef HY_AGENT_PROCESS_H
 #define HY_AGENT_PROCESS_H
 
+#include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -32,6 +33,7 @@ struct hy_process_spec {
     uint64_t open_files;    /* its soft limit of open files; 0: ours */
     const int *inherit;     /* fds that it keeps, by these numbers when it is exec'd; NULL: none */
     size_t inherit_count;
+    const cpu_set_t *cores; /* it keeps to these; NULL: to none */
     struct hy_warm *warm;   /* this one forks it, and argv is not used; NULL: it is exec'd */
 };
 

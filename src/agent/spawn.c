@@ -116,6 +116,8 @@ IN_CHILD static int run_child(void *arg)
     for (size_t i = 0; i < s->inherit_count; i++)
         fcntl(s->inherit[i], F_SETFD, 0);
     lower_file_limit(s->open_files);
+    if (s->cores)
+        sched_setaffinity(0, sizeof *s->cores, s->cores); /* a wish: without it, it is slower */
     if (chdir(s->cwd) < 0)
         give_up(plan, STEP_CWD, errno);
     reset_signals();

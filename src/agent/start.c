@@ -90,7 +90,7 @@ static int spawn_into(struct hy_process *p, const struct hy_process_spec *spec, 
     struct hy_spawn spawn = {.argv = spec->argv, .env = env, .cwd = spec->cwd,
                              .fds = {s->null_fd, writers[0], writers[1]}, .cgroup_fd = enter,
                              .open_files = spec->open_files, .inherit = spec->inherit,
-                             .inherit_count = spec->inherit_count};
+                             .inherit_count = spec->inherit_count, .cores = spec->cores};
 
     if (!env)
         return hy_err_set(err, -ENOMEM, "out of memory");
@@ -149,6 +149,8 @@ static struct hy_process *new_process(struct hy_supervisor *s, const struct hy_p
     p->timeout_ms = spec->timeout_ms;
     p->forked = spec->warm;
     p->inherited = spec->warm ? hy_warm_resident(spec->warm) : 0;
+    if (spec->cores)
+        p->cores = *spec->cores;
     p->pidfd = p->control = -1;
     p->stage = spec->warm ? HY_STAGE_STARTING : HY_STAGE_RUNNING;
     p->cgroup.events = -1;

@@ -146,10 +146,16 @@ struct hy_spawn {
     uint64_t open_files; /* or 0 */
     const int *inherit;
     size_t inherit_count;
+    const cpu_set_t *cores; /* or NULL */
 };
 
 /* 0, with *ret_pidfd -1 where the kernel has none, or -Exxx with a sentence. */
 int hy_spawn(const struct hy_spawn *spawn, pid_t *ret_pid, int *ret_pidfd, struct hy_err *err);
+
+/* ---- cores.c ---- */
+
+/* The cores of one of `ranks` that share this machine's: how many; 0: they cannot have the same number of them. */
+size_t hy_cores_share(uint64_t rank, uint64_t ranks, cpu_set_t *ret);
 
 /* ---- warm.c ---- */
 
@@ -196,6 +202,7 @@ struct hy_process {
     bool serves;                /* no trial, but what forks trials */
     bool forked;                /* from such a one ... */
     uint64_t inherited;         /* ... with so much resident memory of its */
+    cpu_set_t cores;            /* while STARTING: those it is to keep to; none: any */
     enum hy_stage stage;
     bool has_outcome;           /* end.outcome was decided before its death */
     bool ended;                 /* on_end was called, or the start failed */

@@ -387,21 +387,44 @@ static const char *word_of(char *const *list, size_t count, const char *name)
     return NULL;
 }
 
+static bool number_of(const struct words *w, const char *name, uint64_t *ret)
+{
+    const char *text = word_of(w->list, w->count, name);
+
+    return text && hy_parse_u64(text, ret) == 0;
+}
+
 /* Ranks of a training share this machine's cores; TensorFlow would start as many
  * threads as there are cores in each of them. Who has said how many knows better. */
 static void share_cores(struct words *w)
 {
-    const char *ranks = word_of(w->list, w->count, "HOROVOD_LOCAL_SIZE=");
     uint64_t here;
     cpu_set_t cores;
 
-    if (!ranks || hy_parse_u64(ranks, &here) < 0 || here == 0 || sched_getaffinity(0, sizeof cores, &cores) < 0 ||
+    if (!number_of(w, "HOROVOD_LOCAL_SIZE=", &here) || here == 0 || sched_getaffinity(0, sizeof cores, &cores) < 0 ||
         word_of(w->list, w->count, "TF_NUM_INTRAOP_THREADS=") || word_of(w->list, w->count, "OMP_NUM_THREADS="))
         return;
     here = (uint64_t)CPU_COUNT(&cores) / here;
     add_word(w, hy_asprintf("TF_NUM_INTRAOP_THREADS=%llu", (unsigned long long)(here ? here : 1)));
     if (!word_of(w->list, w->count, "TF_NUM_INTEROP_THREADS="))
         add_word(w, hy_asprintf("TF_NUM_INTEROP_THREADS=%llu", (unsigned long long)(here ? here : 1)));
+}
+
+/* One of many, and of an elastic training not: there more ranks may come. True: *ret are its own. */
+static bool bind_to_cores(struct words *w, cpu_set_t *ret)
+{
+    const char *to = word_of(w->list, w->count, "HOPYARD_BIND_TO=");
+    uint64_t rank, ranks, elastic;
+    size_t own;
+
+    if ((to && strcmp(to, "none") == 0) || !number_of(w, "HOROVOD_LOCAL_RANK=", &rank) ||
+        !number_of(w, "HOROVOD_LOCAL_SIZE=", &ranks) || !number_of(w, "HOROVOD_ELASTIC=", &elastic) || elastic ||
+        ranks < 2)
+        return false;
+    own = hy_cores_share(rank, ranks, ret);
+    if (own)
+        add_word(w, hy_asprintf("HOPYARD_CORES=%zu", own));
+    return own;
 }
 
 static struct words make_environment(const struct trial *t)
@@ -450,7 +473,11 @@ static int start_process(struct trial *t, struct hy_warm *warm, struct hy_err *e
     struct hy_process_spec spec = {.tag = t->tag, .argv = argv, .env = env.list, .cwd = folder_of(t),
                                    .memory = s->memory, .timeout_ms = s->timeout_ms,
                                    .open_files = t->agent->open_files, .warm = warm};
+    cpu_set_t cores;
     int rc;
+
+    if (bind_to_cores(&env, &cores))
+        spec.cores = &cores;
 
     if (t->lease)
         spec.inherit = hy_gpu_lease_fds(t->lease, &spec.inherit_count);

@@ -255,6 +255,17 @@ static int reset_limit(const struct hy_args *args, Hy__RunSpec *spec, struct hy_
     return set_take(spec, hy_asprintf("HOPYARD_RESET_LIMIT=%u", limit), err);
 }
 
+static int binding(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    const char *to = hy_args_get(args, "bind-to");
+
+    if (!to)
+        return 0;
+    if (strcmp(to, "share") != 0 && strcmp(to, "none") != 0)
+        return hy_err_set(err, -EINVAL, "--bind-to takes 'share' or 'none', not '%s'", to);
+    return set_take(spec, hy_asprintf("HOPYARD_BIND_TO=%s", to), err);
+}
+
 int hy_spec_training_environment(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
 {
     int rc = asked_for(args, spec, err);
@@ -263,6 +274,8 @@ int hy_spec_training_environment(const struct hy_args *args, Hy__RunSpec *spec, 
         rc = interfaces(args, spec, err);
     if (rc == 0)
         rc = reset_limit(args, spec, err);
+    if (rc == 0)
+        rc = binding(args, spec, err);
     if (rc == 0)
         rc = threads(args, spec, err);
     return rc == 0 ? timeline(args, spec, err) : rc;

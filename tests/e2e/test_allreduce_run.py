@@ -50,6 +50,17 @@ def test_what_the_ranks_return_comes_back_by_rank(yard: Yard, lab: Lab) -> None:
     assert last and last[-1]["value"] == 140.0, "numbers that a rank returns are its metrics"
 
 
+def test_functions_keep_to_their_cores_too(lab: Lab) -> None:
+    """They are forked, not started: the agent binds them before they begin."""
+    said = say(lab, """
+        ranks = max(2, len(os.sched_getaffinity(0)))
+        shares = allreduce.run(lambda: sorted(os.sched_getaffinity(0)), np=ranks, tensorboard=False)
+        say(shares=shares, all=sorted(os.sched_getaffinity(0)), ranks=ranks)
+    """)
+    each = [[core] for core in said["all"]]
+    assert sorted(said["shares"]) == (each if len(each) == said["ranks"] else [said["all"]] * said["ranks"])
+
+
 def test_a_rank_that_fails_is_raised_with_its_own_traceback(yard: Yard, lab: Lab) -> None:
     """The others fail as well, since it is gone; that is not what one wants to read."""
     said = say(lab, """

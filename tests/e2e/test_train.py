@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import sys
 from pathlib import Path
 
 from conftest import ROOT, Yard, wait_for
@@ -104,6 +105,30 @@ def test_ranks_share_the_cores_unless_they_are_told_how(yard: Yard) -> None:
     assert "[0] threads=7 ops=\n" in yard.run(*print_it, env={"TF_NUM_INTRAOP_THREADS": "7"}).stdout
     assert f"[0] threads={each} ops=9\n" in yard.run(*print_it, env={"TF_NUM_INTEROP_THREADS": "9"}).stdout
     assert "[0] threads= ops=\n" in yard.run(*print_it, env={"OMP_NUM_THREADS": "3"}).stdout
+
+
+def test_ranks_keep_to_their_share_of_the_cores_where_it_is_an_even_one(yard: Yard) -> None:
+    all_cores = os.sched_getaffinity(0)
+    python = "import os; print(*sorted(os.sched_getaffinity(0)), os.environ.get('HOPYARD_CORES'))"
+
+    def cores(*options: object) -> list[tuple[set[int], str]]:
+        said = yard.run("train", *options, sys.executable, "-c", python, env={"HOPYARD_BIND_TO": ""}).stdout
+        words = [line.split()[1:] for line in sorted(said.splitlines())]
+        return [({int(core) for core in each[:-1]}, each[-1]) for each in words]
+
+    ranks = max(2, len(all_cores))
+    own = cores("-np", ranks)
+    if len(all_cores) == ranks:
+        assert {frozenset(each) for each, _ in own} == {frozenset([core]) for core in all_cores}
+        assert {count for _, count in own} == {"1"}
+    else:
+        assert own == [(all_cores, "None")] * ranks, "one core cannot be shared out"
+    everywhere = (all_cores, "None")
+    assert cores("-np", ranks, "--bind-to", "none") == [everywhere] * ranks
+    assert cores("-np", ranks + 1) == [everywhere] * (ranks + 1), "no even share"
+    assert cores("-np", ranks, "--min-np", 1) == [everywhere] * ranks, "more may come"
+    assert cores("-np", 1) == [everywhere]
+    assert "--bind-to takes 'share' or 'none', not 'core'" in yard.run("train", "-np", 1, "--bind-to", "core", "true", rc=2).stderr
 
 
 def test_an_interrupt_in_a_pipe_stops_the_training(yard: Yard) -> None:
