@@ -137,4 +137,7 @@ int hy_keeper_file(const char *path);
  */
 int hy_supervisor_sweep(void);
 
+/* The cores of one of `ranks` that share this machine's: how many; 0: they cannot have the same number of them. */
+size_t hy_cores_share(uint64_t rank, uint64_t ranks, cpu_set_t *ret);
+
 #endif

@@ -152,11 +152,6 @@ struct hy_spawn {
 /* 0, with *ret_pidfd -1 where the kernel has none, or -Exxx with a sentence. */
 int hy_spawn(const struct hy_spawn *spawn, pid_t *ret_pid, int *ret_pidfd, struct hy_err *err);
 
-/* ---- cores.c ---- */
-
-/* The cores of one of `ranks` that share this machine's: how many; 0: they cannot have the same number of them. */
-size_t hy_cores_share(uint64_t rank, uint64_t ranks, cpu_set_t *ret);
-
 /* ---- warm.c ---- */
 
 /* Asks the server for a child with these outputs, which enters the cgroup
