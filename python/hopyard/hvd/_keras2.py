@@ -11,36 +11,24 @@ from . import _tape
 from ._aggregate import Aggregation
 from ._ops import Gradient
 from ._reduce import Reducer
-from ._tf import Variables
+from ._wrapped import Wrapped, wrapped
 
 
-class Keras2:
-    """What is put before the optimizer's own class.
+class _Keras2(Wrapped):
+    """Gradients are reduced where they are computed, as Horovod does it.
 
-    Gradients are reduced where they are computed, as Horovod does it: by `minimize`, which `fit` calls, and
-    `compute_gradients`; not by `apply_gradients`, whose gradients are those of a DistributedGradientTape.
+    That is in `minimize`, which `fit` calls, and in `compute_gradients`; not in `apply_gradients`, whose
+    gradients are those of a DistributedGradientTape.
     """
 
-    _hvd_reducer: Reducer
-    _hvd_aggregation: Aggregation | None
     _hvd_has_reduced = False
-    iterations: Any
-
-    @property
-    def variables(self) -> Variables:
-        return Variables(super().variables)  # type: ignore[misc]
-
-    def register_local_var(self, var: Any) -> None:
-        """Its gradient stays this rank's own."""
-        self._hvd_reducer.keep_local(var)
 
     @tf.autograph.experimental.do_not_convert
     def _hvd_reduced(
         self, gradients: Sequence[Gradient | None], variables: Sequence[Any]
     ) -> list[Gradient | None]:
         self._hvd_has_reduced = True
-        reduce = self._hvd_aggregation.reduced if self._hvd_aggregation else self._hvd_reducer
-        return reduce(gradients, variables)
+        return super()._hvd_reduced(gradients, variables)
 
     def _hvd_pairs(self, pairs: Sequence[tuple[Gradient | None, Any]]) -> list[tuple[Gradient | None, Any]]:
         gradients, variables = [gradient for gradient, _ in pairs], [variable for _, variable in pairs]
@@ -65,14 +53,14 @@ class Keras2:
         return self.iterations
 
 
-class _Current(Keras2):
+class _Current(_Keras2):
     @tf.autograph.experimental.do_not_convert
     def compute_gradients(self, loss: Any, var_list: Any, tape: Any = None) -> Any:
         tape = tf.GradientTape() if tape is None else tape
         return self._hvd_pairs(super().compute_gradients(loss, var_list, tape=tape))  # type: ignore[misc]
 
 
-class _Legacy(Keras2):
+class _Legacy(_Keras2):
     @tf.autograph.experimental.do_not_convert
     def _compute_gradients(self, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None) -> Any:
         tape = tf.GradientTape() if tape is None else tape
@@ -84,19 +72,10 @@ class _Legacy(Keras2):
 
 
 def wrapped_keras2(optimizer: Any, reducer: Reducer, aggregation: Aggregation | None) -> Any:
-    """A new optimizer with the same settings.
-
-    Its class has the name and the module of the one it was made of: a model saved with it loads without us.
-    """
     kind = type(optimizer)
     if not hasattr(kind, "from_config"):
         raise ValueError(
             f"hvd.DistributedOptimizer takes an optimizer of Keras or TensorFlow, not {optimizer!r}"
         )
     ours = _Legacy if hasattr(kind, "_compute_gradients") else _Current
-    made: Any = type(kind)(
-        kind.__name__, (ours, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__}
-    )
-    wrapped = made.from_config(optimizer.get_config())
-    wrapped._hvd_reducer, wrapped._hvd_aggregation = reducer, aggregation
-    return wrapped
+    return wrapped(ours, optimizer, reducer, aggregation)

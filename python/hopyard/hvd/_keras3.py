@@ -10,31 +10,20 @@ import tensorflow as tf
 from ._aggregate import Aggregation
 from ._ops import Gradient
 from ._reduce import Reducer
-from ._tf import Variables
+from ._wrapped import Wrapped, wrapped
 
 
 def is_keras3(optimizer: Any) -> bool:
     return hasattr(optimizer, "stateless_apply")
 
 
-class Keras3:
-    """What is put before the optimizer's own class."""
+class _Keras3(Wrapped):
+    """Gradients are reduced where they are applied: Keras 3 has no other place."""
 
-    _hvd_reducer: Reducer
-    _hvd_aggregation: Aggregation | None
     _hvd_is_given = False  # what comes to `apply` is reduced already
     _trainable_variables: list[Any]
-    iterations: Any
     built: bool
     build: Any
-
-    @property
-    def variables(self) -> Variables:
-        return Variables(super().variables)  # type: ignore[misc]
-
-    def register_local_var(self, var: Any) -> None:
-        """Its gradient stays this rank's own."""
-        self._hvd_reducer.keep_local(var)
 
     @tf.autograph.experimental.do_not_convert
     def apply(
@@ -53,18 +42,14 @@ class Keras3:
         skip = lambda: self.iterations.assign_add(1)  # noqa: E731
         self._hvd_aggregation.when_due(lambda: apply(reduced, trainable_variables), skip)
 
-    def _hvd_reduced(self, gradients: list[Gradient | None], variables: list[Any]) -> list[Gradient | None]:
-        if self._hvd_is_given:
-            return gradients
-        reduce = self._hvd_aggregation.reduced if self._hvd_aggregation else self._hvd_reducer
-        return reduce(gradients, variables)
+    def _hvd_reduced(
+        self, gradients: Sequence[Gradient | None], variables: Sequence[Any]
+    ) -> list[Gradient | None]:
+        return list(gradients) if self._hvd_is_given else super()._hvd_reduced(gradients, variables)
 
 
 def wrapped_keras3(optimizer: Any, reducer: Reducer, aggregation: Aggregation | None) -> Any:
-    """A new optimizer with the same settings, and the same state where there is one.
-
-    Its class has the name and the module of the one it was made of: a model saved with it loads without us.
-    """
+    """With the same state, too, where there is one."""
     import keras
 
     if keras.backend.backend() != "tensorflow":
@@ -73,16 +58,13 @@ def wrapped_keras3(optimizer: Any, reducer: Reducer, aggregation: Aggregation | 
             "set KERAS_BACKEND=tensorflow"
         )
     _teach(keras)
-    kind = type(optimizer)
-    made: Any = type(kind.__name__, (Keras3, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__})
-    wrapped = made.from_config(optimizer.get_config())
-    wrapped._hvd_reducer, wrapped._hvd_aggregation = reducer, aggregation
+    result = wrapped(_Keras3, optimizer, reducer, aggregation)
     if optimizer.built:
-        wrapped.build(optimizer._trainable_variables)
-        wrapped.built = True
-        for mine, theirs in zip(wrapped.variables, optimizer.variables):
+        result.build(optimizer._trainable_variables)
+        result.built = True
+        for mine, theirs in zip(result.variables, optimizer.variables):
             mine.assign(theirs)
-    return wrapped
+    return result
 
 
 # ---- what Keras itself must know -------------------------------------------------------------
@@ -107,7 +89,7 @@ def _reduced_before_scaling(apply: Any) -> Any:
     @functools.wraps(apply)
     def reduced_first(self: Any, grads: Any, trainable_variables: Any = None) -> None:
         inner = self.inner_optimizer
-        if not isinstance(inner, Keras3):
+        if not isinstance(inner, _Keras3):
             apply(self, grads, trainable_variables)
             return
         variables = inner._trainable_variables if trainable_variables is None else trainable_variables
@@ -128,6 +110,6 @@ def _not_ours(resolve: Any) -> Any:
     def resolved(self: Any) -> bool:
         optimizer = getattr(self, "optimizer", None)
         inner = getattr(optimizer, "inner_optimizer", None)
-        return not isinstance(optimizer, Keras3) and not isinstance(inner, Keras3) and resolve(self)
+        return not isinstance(optimizer, _Keras3) and not isinstance(inner, _Keras3) and resolve(self)
 
     return resolved

@@ -13,12 +13,13 @@ import tensorflow as tf
 
 from ._aggregate import Aggregation
 from ._buckets import Agreement
-from ._keras2 import Keras2, wrapped_keras2
-from ._keras3 import Keras3, is_keras3, wrapped_keras3
+from ._keras2 import wrapped_keras2
+from ._keras3 import is_keras3, wrapped_keras3
 from ._ops import Adasum, Average, Compressors, Sum
 from ._reduce import Groups, Reducer, checked_groups, checked_predivide
 from ._sets import ProcessSet, global_process_set
 from ._v1 import DeltaOptimizer, V1Optimizer
+from ._wrapped import Wrapped
 from .compression import Compression
 
 __all__ = ["DistributedOptimizer", "PartialDistributedOptimizer"]
@@ -45,7 +46,7 @@ def DistributedOptimizer(
     process_set                   reduce over these ranks only
     scale_local_gradients         divide gradients of local variables (register_local_var) by hvd.size()
     """
-    if isinstance(optimizer, (Keras2, Keras3, V1Optimizer, DeltaOptimizer)):
+    if isinstance(optimizer, (Wrapped, V1Optimizer, DeltaOptimizer)):
         raise ValueError("this optimizer is a DistributedOptimizer already; wrap the one it was made of")
     checked_predivide(gradient_predivide_factor, op)
     if op == Adasum and average_aggregated_gradients:

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a distributed optimizer of Keras 2 and one of Keras 3 have in common."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from ._aggregate import Aggregation
+from ._ops import Gradient
+from ._reduce import Reducer
+from ._tf import Variables
+
+
+class Wrapped:
+    """What is put before the optimizer's own class."""
+
+    _hvd_reducer: Reducer
+    _hvd_aggregation: Aggregation | None
+    iterations: Any
+
+    @property
+    def variables(self) -> Variables:
+        return Variables(super().variables)  # type: ignore[misc]
+
+    def register_local_var(self, var: Any) -> None:
+        """Its gradient stays this rank's own."""
+        self._hvd_reducer.keep_local(var)
+
+    @tf.autograph.experimental.do_not_convert
+    def _hvd_reduced(
+        self, gradients: Sequence[Gradient | None], variables: Sequence[Any]
+    ) -> list[Gradient | None]:
+        reduce = self._hvd_aggregation.reduced if self._hvd_aggregation else self._hvd_reducer
+        return reduce(gradients, variables)
+
+
+def wrapped(ours: type[Wrapped], optimizer: Any, reducer: Reducer, aggregation: Aggregation | None) -> Any:
+    """A new optimizer with the same settings.
+
+    Its class has the name and the module of the one it was made of: a model saved with it loads without us.
+    """
+    kind = type(optimizer)
+    made: Any = type(kind)(
+        kind.__name__, (ours, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__}
+    )
+    result = made.from_config(optimizer.get_config())
+    result._hvd_reducer, result._hvd_aggregation = reducer, aggregation
+    return result
