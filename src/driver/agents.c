@@ -398,7 +398,7 @@ static void on_message(void *arg, struct hy_peer *p, const Hy__Control *m)
         hy_trials_held(d, a, m->held);
         break;
     case HY__CONTROL__BODY_GROUP:
-        hy_group_word(d, a, m);
+        hy_ranks_word(d, a, m);
         break;
     case HY__CONTROL__BODY_NOTE:
         hy_run_note(d, "agent %s: %s", a->name, m->note->text);

@@ -11,7 +11,7 @@
  *   trials.c   ask, place, end, retry
  *   start.c    an attempt begins
  *   training.c ranks: trials that start together, and what follows when one dies
- *   group.c    the group they form: who has joined, rosters, losses
+ *   ranks.c    the group they form: who has joined, rosters, losses
  *   agents.c   who is there, who is lost, who is started again
  *   gpus.c     what trials need
  *   outputs.c  what trials print and leave, on its way to files
@@ -78,7 +78,7 @@ struct numbers {
     uint32_t rank, size, local_rank, local_size, cross_rank, cross_size;
 };
 
-/* What a trial is to its group: group.c. */
+/* What a trial is to its group: ranks.c. */
 struct member {
     Hy__Control *join;           /* how others reach it; NULL: it has not joined */
     bool waits;                  /* for a roster */
@@ -294,18 +294,18 @@ void hy_training_check(struct driver *d);
 /* All trials are over: ends the run. */
 void hy_training_finish(struct driver *d);
 
-/* ---- group.c ---- */
-void hy_group_word(struct driver *d, struct agent *a, const Hy__Control *m);
+/* ---- ranks.c ---- */
+void hy_ranks_word(struct driver *d, struct agent *a, const Hy__Control *m);
 /* It has died; `how` goes behind its name: "was ended by signal 9". */
-void hy_group_died(struct driver *d, struct trial *t, bool by_loss, const char *how);
+void hy_ranks_died(struct driver *d, struct trial *t, bool by_loss, const char *how);
 /* All that are there hear it. */
-void hy_group_tell_all(struct driver *d, const struct trial *lost, const char *why);
+void hy_ranks_tell_all(struct driver *d, const struct trial *lost, const char *why);
 /* Is anybody else in it, or waits to be? */
-bool hy_group_has_others(const struct driver *d, const struct trial *t);
+bool hy_ranks_has_others(const struct driver *d, const struct trial *t);
 /* Sends rosters if everybody is there. */
-void hy_group_form(struct driver *d);
+void hy_ranks_form(struct driver *d);
 /* A new attempt begins, or there will be none. */
-void hy_group_forget(struct trial *t);
+void hy_ranks_forget(struct trial *t);
 
 /* ---- agents.c ---- */
 int hy_agents_open(struct driver *d, struct hy_err *err);

@@ -158,7 +158,7 @@ int hy_attempt_seat(struct driver *d, struct trial *t, const struct hy_seat *sea
     struct hy_err err = {0};
     int rc;
 
-    hy_group_forget(t);
+    hy_ranks_forget(t);
     t->attempt++;
     t->phase = TRIAL_RUNNING;
     t->agent = a;

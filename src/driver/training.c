@@ -4,7 +4,7 @@
  *
  * All are placed at once, as a gang, or none is; from then on each is a task of
  * its own to the schedule. When one dies, however, and the training is not
- * elastic, the others are told (group.c), have five seconds to end by
+ * elastic, the others are told (ranks.c), have five seconds to end by
  * themselves, and are killed. When all are over, all start again, or all come
  * to their end: until then a rank that has ended is only TRIAL_OVER, since it
  * may be needed once more.
@@ -316,7 +316,7 @@ void hy_training_break_take(struct driver *d, const struct trial *cause, bool by
     g->cause = cause->number;
     g->by_loss = by_loss;
     g->kill_at = hy_clock_ms() + FAREWELL_MS;
-    hy_group_tell_all(d, cause, why);
+    hy_ranks_tell_all(d, cause, why);
     withdraw(d, why);
 }
 
@@ -381,7 +381,7 @@ static void reckon_elastic(struct driver *d, const struct trial *last)
     else if (g->finished && left == waiting && left && left < d->spec->ranks_min)
         doom(d, last);
     else
-        hy_group_form(d);
+        hy_ranks_form(d);
     reckon_all(d);
 }
 
@@ -468,7 +468,7 @@ static bool ended_well(const struct driver *d, const struct trial *t, const Hy__
 {
     if (e->outcome != HY__ENDED__OUTCOME__EXITED || e->code != 0)
         return false;
-    return t->member.left || !hy_group_has_others(d, t);
+    return t->member.left || !hy_ranks_has_others(d, t);
 }
 
 static void describe(const struct trial *t, const Hy__Ended *e, char *text, size_t size)
@@ -494,7 +494,7 @@ void hy_training_ended(struct driver *d, struct trial *t)
     if (t->member.death || e->outcome == HY__ENDED__OUTCOME__KILLED || ended_well(d, t, e))
         return;
     describe(t, e, how, sizeof how);
-    hy_group_died(d, t, hy_trial_is_setback(e), how);
+    hy_ranks_died(d, t, hy_trial_is_setback(e), how);
 }
 
 static bool has_fallen(const struct driver *d, const struct trial *t)
@@ -542,7 +542,7 @@ void hy_training_lost(struct driver *d, struct trial *t, const char *why)
 
     v.trial = d->phase == PHASE_RUNNING ? HY_TRIAL_FAILED : HY_TRIAL_STOPPED;
     snprintf(how, sizeof how, "is lost: its agent is gone (%s)", why);
-    hy_group_died(d, t, true, how);
+    hy_ranks_died(d, t, true, how);
     snprintf(v.text, sizeof v.text, "its agent was lost: %s", why);
     t->has_value = false;
     reckon(d, t, &v);

@@ -50,7 +50,7 @@ void hy_trial_free(struct driver *d, struct trial *t)
     if (t->ended)
         hy__control__free_unpacked(t->ended, NULL);
     hy_events_forget(d, t);
-    hy_group_forget(t);
+    hy_ranks_forget(t);
     free(t->held);
     free(t->values);
     free(t->params);

@@ -25,7 +25,7 @@
 #define ADDRESSES_MAX 32  /* of one rank ... */
 #define ADDRESS_MAX 64    /* ... each so long, and its bell */
 
-void hy_group_forget(struct trial *t)
+void hy_ranks_forget(struct trial *t)
 {
     if (t->member.join)
         hy__control__free_unpacked(t->member.join, NULL);
@@ -83,7 +83,7 @@ static void tell_outdated(struct driver *d, struct trial *t)
     tell(d, t, &word);
 }
 
-bool hy_group_has_others(const struct driver *d, const struct trial *t)
+bool hy_ranks_has_others(const struct driver *d, const struct trial *t)
 {
     struct trial *u;
 
@@ -104,7 +104,7 @@ static bool is_member(const struct driver *d, const struct trial *t)
     return is_in(d, t) && hy_rank_is_alive(t);
 }
 
-void hy_group_tell_all(struct driver *d, const struct trial *lost, const char *why)
+void hy_ranks_tell_all(struct driver *d, const struct trial *lost, const char *why)
 {
     struct trial *t;
 
@@ -235,7 +235,7 @@ static bool is_first(struct trial **ranks, size_t n)
     return true;
 }
 
-void hy_group_form(struct driver *d)
+void hy_ranks_form(struct driver *d)
 {
     size_t all, n = 0;
     hy_cleanup_free struct trial **ranks = hy_training_ranks(d, &all);
@@ -272,7 +272,7 @@ static char *name_rank(const struct trial *t, char *name, size_t size)
     return name;
 }
 
-void hy_group_died(struct driver *d, struct trial *t, bool by_loss, const char *how)
+void hy_ranks_died(struct driver *d, struct trial *t, bool by_loss, const char *how)
 {
     struct member *m = &t->member;
     bool was_in = is_in(d, t);
@@ -289,7 +289,7 @@ void hy_group_died(struct driver *d, struct trial *t, bool by_loss, const char *
     else if (was_in) /* even if it has left: it may have, on its way down */
         end_generation(d, t, m->death);
     if (m->death && hy_is_elastic(d))
-        hy_group_form(d);
+        hy_ranks_form(d);
 }
 
 /* One that was in the generation and did not leave it has given it up: without it the others cannot go on. */
@@ -344,7 +344,7 @@ static void on_join(struct driver *d, struct trial *t, const Hy__Control *m)
     else if (!t->member.generation)
         call_members(d);
     hy_training_check(d);
-    hy_group_form(d);
+    hy_ranks_form(d);
 }
 
 /* A training says little, or it has gone mad: the log need not have it all. */
@@ -390,7 +390,7 @@ static void refuse(struct driver *d, struct trial *t)
     tell(d, t, &word);
 }
 
-void hy_group_word(struct driver *d, struct agent *a, const Hy__Control *m)
+void hy_ranks_word(struct driver *d, struct agent *a, const Hy__Control *m)
 {
     const Hy__GroupWord *word = m->group;
     struct trial *t = hy_trial_speaker(d, a, word->trial, word->attempt);
@@ -409,8 +409,8 @@ void hy_group_word(struct driver *d, struct agent *a, const Hy__Control *m)
         on_note(d, t, word->note);
     else if (word->body_case == HY__GROUP_WORD__BODY_FAILED)
         on_failed(d, t, word->failed);
-    else if (word->body_case == HY__GROUP_WORD__BODY_LOST && hy_group_has_others(d, t))
-        hy_group_died(d, t, false, word->lost->why);
+    else if (word->body_case == HY__GROUP_WORD__BODY_LOST && hy_ranks_has_others(d, t))
+        hy_ranks_died(d, t, false, word->lost->why);
     else if (word->body_case != HY__GROUP_WORD__BODY_LOST) /* of that its Ended tells */
         hy_info("fenced a word of a group agent=%s trial=%llu kind=%d", a->name,
                 (unsigned long long)word->trial, (int)word->body_case);
