@@ -117,6 +117,7 @@ static void link_outputs(const char *folder, const char *project, int64_t run, u
 
 /* ---- the command ------------------------------------------------------------------------ */
 
+/* What hvd.gloo_built() and its like say: programs go by either. */
 static const char built_in[] = "hopyard v" HY_VERSION ", in Horovod's place:\n"
                                "\n"
                                "Available Frameworks:\n"
@@ -127,16 +128,14 @@ static const char built_in[] = "hopyard v" HY_VERSION ", in Horovod's place:\n"
                                "\n"
                                "Available Controllers:\n"
                                "    [ ] MPI\n"
-                               "    [ ] Gloo\n"
-                               "    [X] hopyard\n"
+                               "    [X] Gloo (hopyard's own serves as it)\n"
                                "\n"
                                "Available Tensor Operations:\n"
                                "    [ ] NCCL\n"
                                "    [ ] DDL\n"
                                "    [ ] CCL\n"
                                "    [ ] MPI\n"
-                               "    [ ] Gloo\n"
-                               "    [X] hopyard (shared memory and TCP)\n";
+                               "    [X] Gloo (hopyard's own, shared memory and TCP, serves as it)\n";
 
 static int say(const char *text)
 {

@@ -80,7 +80,9 @@ def test_horovodrun_is_hopyard_train(yard: Yard) -> None:
     p = yard.run("-np", 2, "--mpi", "--cycle-time-ms", 3, "--tcp", "sh", "-c", WHO)
     assert len(p.stdout.splitlines()) == 2
     assert "note: --mpi, --tcp: no meaning here; " in p.stderr and "note: --cycle-time-ms: no meaning here; " in p.stderr
-    assert "[X] TensorFlow" in yard.run("--check-build").stdout
+    built = yard.run("--check-build").stdout
+    assert "[X] TensorFlow" in built
+    assert built.count("[X] Gloo") == built.count("[ ] MPI") == 2, "as hvd.gloo_built() and hvd.mpi_built() say"
     assert "package horovod" not in p.stderr
     (yard.project / "lib/python3.11/site-packages/horovod-0.28.1.dist-info").mkdir(parents=True)
     assert "note: this is hopyard's horovodrun" in yard.run("-np", 1, "true").stderr
