@@ -375,9 +375,9 @@ static void test_the_plot_shows_what_is_missing_to_the_ideal(void **state)
     hy_scaling_line(&out, &two, &one, 4);
     hy_scaling_line(&out, &four, &one, 4);
     assert_string_equal(text_of(&out), "ranks  efficiency  examples_per_second of all of them\n"
-                                       "    1       100 %  ########## 1000\n"
-                                       "    2        75 %  ###############..... 1500\n"
-                                       "    4       100 %  ######################################## 4000"
+                                       "    1       100 %  ########## 1,000\n"
+                                       "    2        75 %  ###############..... 1,500\n"
+                                       "    4       100 %  ######################################## 4,000"
                                        "  (as reported by 3 of 4)\n");
     hy_out_init(&json, &bare);
     hy_scaling_json(&json, &two, &one, "examples_per_second");

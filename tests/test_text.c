@@ -218,6 +218,18 @@ static void test_text_durations_are_seconds_unless_they_say(void **state)
     assert_int_equal(hy_parse_duration("1e300d", &v), -ERANGE);
 }
 
+static void test_text_formats_counts_in_thousands(void **state)
+{
+    char out[32];
+
+    (void)state;
+    assert_string_equal(hy_format_count(0, out, sizeof out), "0");
+    assert_string_equal(hy_format_count(999, out, sizeof out), "999");
+    assert_string_equal(hy_format_count(1000, out, sizeof out), "1,000");
+    assert_string_equal(hy_format_count(100020, out, sizeof out), "100,020");
+    assert_string_equal(hy_format_count(UINT64_MAX, out, sizeof out), "18,446,744,073,709,551,615");
+}
+
 static void test_text_formats_sizes_for_people(void **state)
 {
     char out[32];
@@ -487,6 +499,7 @@ int main(void)
         cmocka_unit_test(test_text_u64_has_digits_only),
         cmocka_unit_test(test_text_sizes_are_powers_of_1024),
         cmocka_unit_test(test_text_durations_are_seconds_unless_they_say),
+        cmocka_unit_test(test_text_formats_counts_in_thousands),
         cmocka_unit_test(test_text_formats_sizes_for_people),
         cmocka_unit_test(test_text_formats_durations_for_people),
         cmocka_unit_test(test_text_formats_doubles_as_people_write_them),

@@ -142,6 +142,22 @@ int hy_parse_duration(const char *text, int64_t *ret_ms)
     return -EINVAL;
 }
 
+char *hy_format_count(uint64_t count, char *out, size_t size)
+{
+    char text[32], *at = text + sizeof text; /* 26 characters at most */
+    int digits = 0;
+
+    *--at = '\0';
+    do {
+        if (digits && digits % 3 == 0)
+            *--at = ',';
+        *--at = (char)('0' + count % 10);
+        digits++;
+    } while ((count /= 10) > 0);
+    snprintf(out, size, "%s", at);
+    return out;
+}
+
 char *hy_format_size(uint64_t bytes, char *out, size_t size)
 {
     static const char *const units[] = {"B", "KB", "MB", "GB", "TB", "PB", "EB"};

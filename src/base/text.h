@@ -22,6 +22,8 @@ size_t hy_json_number_len(const char *s);
 /* Whether readers can hold it: a whole number in 64 bits, any other in a double. */
 bool hy_json_number_fits(const char *s, size_t n);
 
+/* "1,234,567"; returns `out`. */
+char *hy_format_count(uint64_t count, char *out, size_t size);
 /* "4.1 GB" (1 GB = 1024^3 bytes); returns `out`. */
 char *hy_format_size(uint64_t bytes, char *out, size_t size);
 /* "0.4s", "12s", "3m05s", "2h07m", "3d04h"; less than none is "0.0s"; returns `out`. */

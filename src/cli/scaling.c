@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
 #include "cli/js.h"
@@ -147,7 +148,7 @@ void hy_scaling_head(struct hy_out *out, const char *metric)
     hy_out_tint_off(out, HY_DIM);
 }
 
-/* "████████▌······ 1234": what there is, and what would be ideal. */
+/* "████████▌······ 1,234": what there is, and what would be ideal. */
 static void bar(struct hy_out *out, double value, double ideal, double longest)
 {
     int full = (int)lround(BAR * value / longest), all = (int)lround(BAR * ideal / longest);
@@ -159,6 +160,18 @@ static void bar(struct hy_out *out, double value, double ideal, double longest)
     hy_out_tint_on(out, HY_DIM);
     hy_out_repeat(out, out->style.unicode ? "░" : ".", all > full ? all - full : 0);
     hy_out_tint_off(out, HY_DIM);
+}
+
+static void figure(struct hy_out *out, double value)
+{
+    char text[32];
+
+    hy_out_tint_on(out, HY_BOLD);
+    if (value >= 100 && value < 1e15)
+        hy_out_str(out, hy_format_count((uint64_t)llround(value), text, sizeof text));
+    else
+        hy_outf(out, "%.3g", value);
+    hy_out_tint_off(out, HY_BOLD);
 }
 
 void hy_scaling_line(struct hy_out *out, const struct hy_speed *speed, const struct hy_speed *one,
@@ -174,9 +187,7 @@ void hy_scaling_line(struct hy_out *out, const struct hy_speed *speed, const str
     } else {
         hy_outf(out, "%10s  ", "");
     }
-    hy_out_tint_on(out, HY_BOLD);
-    hy_outf(out, speed->value < 100 ? "%.3g" : "%.0f", speed->value);
-    hy_out_tint_off(out, HY_BOLD);
+    figure(out, speed->value);
     if (speed->heard < speed->ranks)
         hy_outf(out, "  (as reported by %u of %u)", speed->heard, speed->ranks);
     hy_out_str(out, "\n");
