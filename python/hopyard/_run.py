@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import _bundle, _program, _show, _tensorboard, space
+from . import _bundle, _program, _show, _spark, _tensorboard, space
 from ._errors import Error, RunError, Stopped, TrialsFailed
 from ._result import Result, load
 
@@ -30,17 +30,8 @@ def option(name: str, value: object) -> list[str]:
 
 
 def application_of(spark: Any) -> str:
-    """The id of a SparkSession's application, if that runs on this machine."""
-    context = getattr(spark, "sparkContext", spark)
-    master = getattr(context, "master", None)
-    if master is None:
-        raise Error(f"spark takes a SparkSession, or None for this machine; {spark!r:.60} is neither")
-    if not master.startswith("local"):
-        raise Error(
-            f"this session's master is '{master}', and running on Spark's executors is not there yet; "
-            "spark=None runs on this machine"
-        )
-    return str(context.applicationId)
+    """The id of a SparkSession's application."""
+    return str(_spark.context_of(spark).applicationId)
 
 
 @dataclass(frozen=True)
@@ -78,6 +69,7 @@ class Settings:
             *option("name", self.name),
             *option("app-id", app_id),
             *option("hosts", hosts),
+            *([] if self.spark is None else _spark.options(self.spark)),
         ]
 
 
@@ -112,6 +104,8 @@ def start(
                 command, "--detach", "--json", *options, "--", *program, project=project, input=bundle
             )
         run = _number(said)
+        if settings.spark is not None and not _spark.is_here(settings.spark):
+            _spark.supply(settings.spark, run, project)
         address = _tensorboard.show(run, project) if settings.tensorboard and not noted else None
         if noted:
             _program.call("stop", str(run), project=project)

@@ -30,7 +30,8 @@
 struct settings {
     char host[256];
     uint16_t port;
-    const char *identity, *name, *key_file;
+    const char *identity, *name, *key_file, *python;
+    bool until_eof, own_environment;
     uint64_t slots, open_files;
     char unit[32]; /* names the cgroup, for the supervisor and the keeper alike */
     char made_identity[32];
@@ -149,9 +150,50 @@ static char *extend_path(const char *entry)
     return hy_asprintf("%s:%s", entry, self);
 }
 
+static bool says(const Hy__Welcome *w, const char *entry)
+{
+    size_t n = strcspn(entry, "=") + 1;
+
+    for (size_t i = 0; i < w->n_env; i++)
+        if (strncmp(w->env[i], entry, n) == 0)
+            return true;
+    return false;
+}
+
+/* An executor's, and what was said for the run, which goes first. */
+static int add_to_own_environment(struct agent *a, const Hy__Welcome *w)
+{
+    size_t here = 0;
+
+    while (environ[here])
+        here++;
+    a->env = hy_calloc(w->n_env + here + 1, sizeof *a->env);
+    if (!a->env)
+        return -ENOMEM;
+    if (w->n_env)
+        memcpy(a->env, w->env, w->n_env * sizeof *a->env);
+    a->env_count = w->n_env;
+    for (size_t i = 0; i < here; i++) {
+        char *entry = environ[i];
+
+        if (says(w, entry))
+            continue;
+        if (!a->path && strncmp(entry, "PATH=", 5) == 0) {
+            entry = a->path = extend_path(entry);
+            if (!entry)
+                return -ENOMEM;
+        }
+        a->env[a->env_count++] = entry;
+    }
+    return 0;
+}
+
 static int take_environment(struct agent *a, const Hy__Welcome *w, bool same_host)
 {
     size_t here = 0;
+
+    if (a->own_environment)
+        return add_to_own_environment(a, w);
 
     while (environ[here])
         here++;
@@ -391,6 +433,30 @@ static int open_loop(struct agent *a, const char *unit, struct hy_err *err)
     return rc < 0 ? hy_err_set(err, rc, "cannot start the event loop: %s", uv_strerror(rc)) : hy_agent_hear_open(a, err);
 }
 
+static void on_input(uv_poll_t *h, int status, int events)
+{
+    struct agent *a = h->data;
+    char rest[256];
+    ssize_t n = read(STDIN_FILENO, rest, sizeof rest);
+
+    (void)status;
+    (void)events;
+    if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
+        return;
+    uv_poll_stop(h);
+    hy_agent_end(a, 0, "who started it is gone");
+}
+
+static int watch_input(struct agent *a, struct hy_err *err)
+{
+    int rc = uv_poll_init(&a->loop, &a->input, STDIN_FILENO);
+
+    a->input.data = a;
+    if (rc == 0)
+        rc = uv_poll_start(&a->input, UV_READABLE | UV_DISCONNECT, on_input);
+    return rc < 0 ? hy_err_set(err, rc, "cannot watch standard input: %s", uv_strerror(rc)) : 0;
+}
+
 /* What trials came to, and the goodbye, are worth a moment's wait. */
 static void close_peer(struct agent *a)
 {
@@ -469,7 +535,8 @@ static int parse_settings(struct settings *s, int argc, char **argv, struct hy_e
         {"join", required_argument, NULL, 'j'},     {"key-file", required_argument, NULL, 'k'},
         {"slots", required_argument, NULL, 's'},    {"name", required_argument, NULL, 'n'},
         {"identity", required_argument, NULL, 'i'}, {"hold-fd", required_argument, NULL, 'f'},
-        {"open-files", required_argument, NULL, 'o'},
+        {"open-files", required_argument, NULL, 'o'}, {"python", required_argument, NULL, 'p'},
+        {"until-eof", no_argument, NULL, 'e'},      {"own-environment", no_argument, NULL, 'w'},
         {"help", no_argument, NULL, 'h'},           {0}};
     int c;
 
@@ -499,6 +566,15 @@ static int parse_settings(struct settings *s, int argc, char **argv, struct hy_e
         case 'o':
             if (hy_parse_u64(optarg, &s->open_files) < 0)
                 return hy_err_set(err, -EINVAL, "--open-files takes a number, not '%s'", optarg);
+            break;
+        case 'p': /* of this machine, for functions */
+            s->python = optarg;
+            break;
+        case 'e': /* of standard input: who started us is gone */
+            s->until_eof = true;
+            break;
+        case 'w':
+            s->own_environment = true;
             break;
         case 'h':
             fputs(usage, stdout);
@@ -534,7 +610,8 @@ static int prove_identity(struct settings *s, struct hy_err *err)
 static int serve(const struct settings *s, struct hy_err *err)
 {
     char host[256] = "agent";
-    struct agent a = {.next_stream = 1, .slots = (uint32_t)s->slots, .name = s->name,
+    struct agent a = {.next_stream = 1, .slots = (uint32_t)s->slots, .name = s->name, .python = s->python,
+                      .own_environment = s->own_environment,
                       .open_files = s->open_files, .function.fd = -1, .shared.fd = -1};
     int rc;
 
@@ -543,6 +620,8 @@ static int serve(const struct settings *s, struct hy_err *err)
     if (!a.name)
         a.name = host;
     rc = open_loop(&a, s->unit, err);
+    if (rc == 0 && s->until_eof)
+        rc = watch_input(&a, err);
     if (rc == 0)
         rc = hy_net_dial(a.net, s->host, s->port, s->identity, s->key, &a.peer, err);
     if (rc == 0) {

@@ -174,6 +174,8 @@ static int start_server(struct agent *a, int64_t timeout_ms, struct hy_err *err)
     memset(tag + n, '_', HY_WARM_TAG - (size_t)n);
     tag[HY_WARM_TAG] = '\0';
     memcpy(argv, w->serve, w->n_serve * sizeof *argv);
+    if (a->python)
+        argv[0] = (char *)a->python;
     memcpy(env, a->env, a->env_count * sizeof *env);
     env[a->env_count] = path;
     a->function.ready_by = timeout_ms > 0 ? uv_now(&a->loop) + (uint64_t)timeout_ms : 0;

@@ -483,6 +483,8 @@ static int start_process(struct trial *t, struct hy_warm *warm, struct hy_err *e
         spec.inherit = hy_gpu_lease_fds(t->lease, &spec.inherit_count);
     for (size_t i = 0; argv && i < s->n_argv; i++)
         argv[i] = s->argv[i];
+    if (argv && t->agent->python && t->agent->function.fd >= 0)
+        argv[0] = (char *)t->agent->python;
     rc = env.whole && argv ? hy_process_start(t->agent->supervisor, &spec, &events, t, &t->process, err)
                            : hy_err_set(err, -ENOMEM, "out of memory");
     if (rc == -ENOENT && spec.cwd == t->dir) {

@@ -52,10 +52,12 @@ struct agent {
     struct hy_local *reports; /* where `hopyard report` connects */
     char *report_path;
     uv_prepare_t turn;
-    uv_poll_t keeper;
+    uv_poll_t keeper, input;
     uv_signal_t term, interrupt;
     uv_timer_t tick;          /* printed metrics on their way to the table */
     const char *name;
+    const char *python;       /* this machine's, which functions are run by; NULL: as the driver says */
+    bool own_environment;     /* trials have ours, not the user's */
     uint32_t slots;
     uint64_t open_files;      /* the soft limit that trials get */
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Words to and from a driver, and a run told without one. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,7 +26,7 @@ int hy_client_connect(struct hy_store *s, int64_t run, struct hy_err *err)
 
 static int put(int fd, const Hy__ClientRequest *request)
 {
-    uint8_t bytes[512]; /* an address is the longest that is in one */
+    uint8_t bytes[2048]; /* a sentence is the longest that is in one */
     size_t n = hy__client_request__get_packed_size(request);
 
     return n <= sizeof bytes ? hy_local_put(fd, bytes, hy__client_request__pack(request, bytes)) : -E2BIG;
@@ -60,6 +61,31 @@ int hy_client_announce(int fd, const char *tensorboard)
     announce.tensorboard = (char *)tensorboard;
     request.body_case = HY__CLIENT_REQUEST__BODY_ANNOUNCE;
     request.announce = &announce;
+    return put(fd, &request);
+}
+
+int hy_client_supply(int fd, const char *what)
+{
+    Hy__ClientRequest request = HY__CLIENT_REQUEST__INIT;
+    Hy__Supply supply = HY__SUPPLY__INIT;
+
+    supply.what = (char *)what;
+    request.body_case = HY__CLIENT_REQUEST__BODY_SUPPLY;
+    request.supply = &supply;
+    return put(fd, &request);
+}
+
+int hy_client_over(int fd, uint64_t id, const char *why)
+{
+    Hy__ClientRequest request = HY__CLIENT_REQUEST__INIT;
+    Hy__AgentOver over = HY__AGENT_OVER__INIT;
+    char text[1024];
+
+    snprintf(text, sizeof text, "%s", why);
+    over.id = id;
+    over.why = text;
+    request.body_case = HY__CLIENT_REQUEST__BODY_OVER;
+    request.over = &over;
     return put(fd, &request);
 }
 

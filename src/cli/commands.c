@@ -52,6 +52,10 @@ static const struct hy_option run_options[] = {
     {.name = "title", .value = "TEXT"},
     {.name = "metric-optional"},
     {.name = "app-id", .value = "ID"},
+    /* How it offers to start the agents; not shown. */
+    {.name = "engine", .value = "NAME"},
+    {.name = "agents", .value = "N"},
+    {.name = "address", .value = "HOST"},
     {0},
 };
 
@@ -301,6 +305,12 @@ const struct hy_command hy_commands[] = {
      .words = "NAME=VALUE…",
      .raw = hy_report_main,
      .summary = "from inside a trial: stream values while it trains"},
+    {.name = "supply",
+     .words = "RUN [WHAT]",
+     .min_words = 1,
+     .max_words = 2,
+     .run = hy_cmd_supply,
+     .summary = "between a run and a program that starts its agents"},
     {.name = "driver", .words = "", .raw = hy_driver_main, .summary = "what run and resume start"},
     {.name = "version", .group = NULL, .words = "", .run = hy_cmd_version, .summary = "print the version"},
     {.name = "help",

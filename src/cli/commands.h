@@ -20,6 +20,7 @@ void hy_help_command(struct hy_out *out, const struct hy_command *c);
 int hy_cmd_run(const struct hy_args *args);
 int hy_cmd_train(const struct hy_args *args);
 int hy_cmd_attach(const struct hy_args *args);
+int hy_cmd_supply(const struct hy_args *args);
 int hy_cmd_ls(const struct hy_args *args);
 int hy_cmd_show(const struct hy_args *args);
 int hy_cmd_best(const struct hy_args *args);

@@ -25,12 +25,23 @@ static bool is_private(const char *entry)
            strncmp(entry, "HOPYARD_LOG=", 12) != 0;
 }
 
+/* Executors have an environment of their own, as their users are used to. */
+static bool goes_along(const Hy__RunSpec *spec, const char *entry)
+{
+    static const char *const names[] = {"HOPYARD_", "HOROVOD_", "TF_", "KERAS_"};
+
+    for (size_t i = 0; i < HY_COUNT(names); i++)
+        if (strncmp(entry, names[i], strlen(names[i])) == 0)
+            return true;
+    return !*spec->engine;
+}
+
 static int environment(Hy__RunSpec *spec, struct hy_err *err)
 {
     int rc = 0;
 
     for (char **entry = environ; *entry && rc == 0; entry++)
-        if (!is_private(*entry))
+        if (!is_private(*entry) && goes_along(spec, *entry))
             rc = hy_texts_add(&spec->env, &spec->n_env, *entry, err);
     return rc;
 }
@@ -40,7 +51,7 @@ static int program(const Hy__RunSpec *spec, char **ret_path, struct hy_err *err)
 {
     int rc;
 
-    if (spec->n_hosts || spec->listen[0] || strchr(spec->argv[0], '{'))
+    if (spec->n_hosts || spec->listen[0] || *spec->engine || strchr(spec->argv[0], '{'))
         return 0;
     rc = hy_find_program(spec->argv[0], spec->cwd, getenv("PATH"), ret_path, err);
     return rc == -ENOMEM ? rc : rc < 0 ? (err->code = -EINVAL) : 0;

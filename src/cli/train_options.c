@@ -80,6 +80,10 @@ const struct hy_option hy_train_options[] = {
     {.name = "title", .value = "TEXT"},
     {.name = "metric-optional"},
     {.name = "app-id", .value = "ID"},
+    /* How it offers to start the agents; not shown. */
+    {.name = "engine", .value = "NAME"},
+    {.name = "agents", .value = "N"},
+    {.name = "address", .value = "HOST"},
     /* horovodrun's other names. */
     {.name = "np", .value = "N", .same = "num-proc"},
     {.name = "min-num-proc", .value = "N", .same = "min-np"},

@@ -108,7 +108,7 @@ static int ranks(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *e
         return hy_err_set(err, -EINVAL,
                           "the hosts have %u slots, too few for -np %u; say more of them, as in a:%u", slots,
                           count, count);
-    if (rc == 0 && count > HERE_MAX && spec->n_hosts == 0 && !spec->listen[0])
+    if (rc == 0 && count > HERE_MAX && spec->n_hosts == 0 && !spec->listen[0] && !*spec->engine)
         return hy_err_set(err, -EINVAL, "one machine has %d ranks at most; spread them with -H a:%d,b:%d",
                           HERE_MAX, HERE_MAX, HERE_MAX);
     if (rc == 0)

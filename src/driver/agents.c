@@ -73,6 +73,11 @@ int hy_agents_send(struct agent *a, const Hy__Control *m)
 
 /* ---- started, lost, started again -------------------------------------------------------- */
 
+static int order_process(struct driver *d, const struct hy_agent_order *order, struct hy_err *err)
+{
+    return *d->spec->engine ? hy_supply_start(d, order, err) : hy_engine_start(d->engine, order, err);
+}
+
 static void start_process(struct driver *d, struct agent *a)
 {
     struct hy_agent_order order = {.id = a->id, .name = a->name, .host = a->host_spec, .port = d->port,
@@ -88,14 +93,22 @@ static void start_process(struct driver *d, struct agent *a)
     order.identity = a->identity;
     a->restart_at = 0;
     a->over[0] = '\0';
-    if (!a->identity || hy_key_derive(d->key, a->identity, order.key) < 0 || hy_engine_start(d->engine, &order, &err) < 0) {
+    if (!a->identity || hy_key_derive(d->key, a->identity, order.key) < 0 || order_process(d, &order, &err) < 0) {
         if (!err.code)
             hy_err_set(&err, -ENOMEM, "agent %s: out of memory", a->name);
         hy_run_fail(d, &err);
         return;
     }
     a->process_runs = true;
-    a->up_by = hy_clock_ms() + START_MS;
+    a->up_by = *d->spec->engine ? 0 : hy_clock_ms() + START_MS; /* a cluster may be busy for hours */
+}
+
+static void stop_process(struct driver *d, struct agent *a)
+{
+    if (*d->spec->engine)
+        hy_supply_stop(d, a->id);
+    else
+        hy_engine_stop(d->engine, a->id);
 }
 
 static bool somebody_works(struct driver *d)
@@ -149,7 +162,7 @@ static void give_up(struct driver *d, struct agent *a, const char *why)
 static void start_again_later(struct driver *d, struct agent *a, const char *why)
 {
     int64_t wait = RESTART_FIRST_MS << (a->restarts > 8 ? 8 : a->restarts);
-    bool host = a->host_spec != NULL;
+    bool host = a->host_spec || *d->spec->engine;
 
     if (d->phase != PHASE_RUNNING)
         return;
@@ -190,9 +203,8 @@ static void agent_lost(struct driver *d, struct agent *a, const char *why)
 /* Until its link is gone too the agent lives: ssh broke, or somebody has killed
  * its keeper and it is about to say goodbye. When ssh broke and the link with
  * it, it still lives for its lease, and so do its trials. */
-static void on_process_exit(void *arg, uint64_t id, bool over, const char *why)
+void hy_agents_over(struct driver *d, uint64_t id, bool over, const char *why)
 {
-    struct driver *d = arg;
     struct agent *a = hy_map_get(&d->agents, id);
 
     if (!a)
@@ -202,6 +214,11 @@ static void on_process_exit(void *arg, uint64_t id, bool over, const char *why)
     snprintf(a->over, sizeof a->over, "%s", over ? why : "");
     if (!a->peer)
         start_again_later(d, a, why);
+}
+
+static void on_process_exit(void *arg, uint64_t id, bool over, const char *why)
+{
+    hy_agents_over(arg, id, over, why);
 }
 
 static void end_if_over(struct driver *d, struct agent *a)
@@ -223,7 +240,7 @@ static void on_gone(void *arg, struct hy_peer *p, const char *why)
         return;
     hy_run_note(d, "agent %s is gone (%s); its trials run elsewhere", a->name, why);
     if (a->process_runs) /* it lives but cannot be reached: its exit starts another */
-        hy_engine_stop(d->engine, a->id);
+        stop_process(d, a);
     agent_lost(d, a, why);
 }
 
@@ -331,7 +348,7 @@ static void on_agent_info(struct driver *d, struct agent *a, const Hy__AgentInfo
         return;
     if (strcmp(info->version, HY_VERSION) != 0)
         hy_run_note(d, "agent %s is hopyard %s, this is %s", a->name, info->version, HY_VERSION);
-    if (!a->ours && *info->name) {
+    if ((!a->ours || *d->spec->engine) && *info->name) {
         char *name = hy_strdup(info->name);
 
         free(a->name ? a->name : NULL);
@@ -461,6 +478,8 @@ static int listen_for_agents(struct driver *d, struct hy_err *err)
     char address[256] = "";
     uint64_t port = 0;
 
+    if (*d->spec->engine)
+        return hy_net_listen(d->net, d->spec->address, 0, key_of, d, &d->port, err);
     if (!*text && !d->spec->n_hosts)
         text = "127.0.0.1:0";
     if (*text && parse_listen(text, address, sizeof address, &port) < 0)
@@ -517,7 +536,9 @@ int hy_agents_open(struct driver *d, struct hy_err *err)
         return rc;
     for (size_t i = 0; i < d->spec->n_hosts && rc == 0; i++)
         rc = add_agent(d, d->spec->hosts[i]->host, d->spec->hosts[i]->host, d->spec->hosts[i]->slots);
-    if (rc == 0 && d->spec->n_hosts == 0)
+    for (uint32_t i = 0; i < d->spec->agents && rc == 0; i++)
+        rc = add_agent(d, "executor", NULL, 0);
+    if (rc == 0 && d->spec->n_hosts == 0 && !*d->spec->engine)
         rc = add_agent(d, "local", NULL, hy_run_slots_here(d));
     return rc < 0 ? hy_err_set(err, rc, "out of memory") : 0;
 }
@@ -543,6 +564,13 @@ static void stop_the_late(struct driver *d, int64_t now)
     }
 }
 
+static bool may_start(struct driver *d, const struct agent *a)
+{
+    if (*d->spec->engine)
+        return d->supplier;
+    return a->host_spec || a->restarts || earlier_agents_are_gone(d);
+}
+
 void hy_agents_tick(struct driver *d, int64_t now)
 {
     struct agent *a;
@@ -559,8 +587,9 @@ void hy_agents_tick(struct driver *d, int64_t now)
             hy_schedule_agent_open(d->schedule, a->id, 1);
         }
     for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
-        if (a->restart_at && a->restart_at <= now && (a->host_spec || a->restarts || earlier_agents_are_gone(d)))
+        if (a->restart_at && a->restart_at <= now && may_start(d, a))
             start_process(d, a);
+    hy_supply_tick(d, now);
 }
 
 void hy_agents_bye(struct driver *d)
@@ -571,7 +600,7 @@ void hy_agents_bye(struct driver *d)
         if (a->peer)
             say_bye(a);
         else if (a->process_runs) /* it has not come up: nobody waits for it */
-            hy_engine_stop(d->engine, a->id);
+            stop_process(d, a);
     }
 }
 

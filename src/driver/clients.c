@@ -199,17 +199,20 @@ static void fill_head(struct driver *d, struct view *v, bool last)
 
 /* ---- to one client ------------------------------------------------------------------ */
 
+int hy_client_send(struct client *c, const Hy__ClientAnswer *answer)
+{
+    hy_cleanup_free uint8_t *bytes = hy_malloc(hy__client_answer__get_packed_size(answer));
+
+    return bytes ? hy_local_send(c->conn, bytes, hy__client_answer__pack(answer, bytes)) : -ENOMEM;
+}
+
 static int send_view(struct client *c, const struct view *v)
 {
     Hy__ClientAnswer answer = HY__CLIENT_ANSWER__INIT;
-    hy_cleanup_free uint8_t *bytes = NULL;
 
     answer.body_case = HY__CLIENT_ANSWER__BODY_UPDATE;
     answer.update = (Hy__Update *)&v->update;
-    bytes = hy_malloc(hy__client_answer__get_packed_size(&answer));
-    if (!bytes)
-        return -ENOMEM;
-    return hy_local_send(c->conn, bytes, hy__client_answer__pack(&answer, bytes));
+    return hy_client_send(c, &answer);
 }
 
 static void fill_ended(struct driver *d, struct view *v, const struct client *c, size_t n)
@@ -316,6 +319,10 @@ static void on_close(void *arg, struct hy_local_conn *conn)
         return;
     d->changed |= c->tensorboard != NULL;
     hy_list_remove(&c->link);
+    if (c == d->supplier) {
+        d->supplier = NULL;
+        hy_supply_gone(d);
+    }
     free(c->tensorboard);
     free(c);
 }
@@ -355,6 +362,10 @@ static void on_message(void *arg, struct hy_local_conn *conn, const uint8_t *byt
         hy_run_stop(d);
     } else if (r->body_case == HY__CLIENT_REQUEST__BODY_ANNOUNCE) {
         on_announce(d, c, r->announce);
+    } else if (r->body_case == HY__CLIENT_REQUEST__BODY_SUPPLY) {
+        hy_supply_offered(d, c, r->supply->what);
+    } else if (r->body_case == HY__CLIENT_REQUEST__BODY_OVER && c == d->supplier) {
+        hy_agents_over(d, r->over->id, true, r->over->why);
     }
     hy__client_request__free_unpacked(r, NULL);
 }

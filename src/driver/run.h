@@ -13,6 +13,7 @@
  *   training.c ranks: trials that start together, and what follows when one dies
  *   ranks.c    the group they form: who has joined, rosters, losses
  *   agents.c   who is there, who is lost, who is started again
+ *   supply.c   agents that a client starts for us
  *   gpus.c     what trials need
  *   outputs.c  what trials print and leave, on its way to files
  *   events.c   what TensorBoard shows of them
@@ -33,6 +34,8 @@
 #include "search/search.h"
 #include "store/store.h"
 #include "wire/wire.h"
+
+struct client; /* clients.c */
 
 #define AGENT_LEASE_MS 15000   /* an agent ends itself after this silence ... */
 #define AGENT_SILENCE_MS 30000 /* ... so that it is over when we give it up */
@@ -169,6 +172,8 @@ struct driver {
     struct hy_local *local;
     char *socket_path;
     struct hy_list clients;
+    struct client *supplier;    /* who starts agents for us; NULL: nobody does, or an engine does */
+    int64_t unsupplied_since;   /* 0: not that we know */
 
     struct hy_map trials;       /* by number: those that are not over */
     struct hy_list waiting;     /* trials before a retry */
@@ -317,6 +322,16 @@ void hy_agents_leaving(struct driver *d, struct agent *a);
 bool hy_agents_gone(struct driver *d);
 void hy_agents_free(struct driver *d);
 int hy_agents_send(struct agent *a, const Hy__Control *m);
+/* Its process has ended; `over`: and its trials with it, for certain. */
+void hy_agents_over(struct driver *d, uint64_t id, bool over, const char *why);
+
+/* ---- supply.c ---- */
+int hy_supply_start(struct driver *d, const struct hy_agent_order *order, struct hy_err *err);
+void hy_supply_stop(struct driver *d, uint64_t id);
+void hy_supply_offered(struct driver *d, struct client *c, const char *what);
+/* Who has supplied is not connected any more. */
+void hy_supply_gone(struct driver *d);
+void hy_supply_tick(struct driver *d, int64_t now);
 
 /* ---- gpus.c ---- */
 /* What the next attempt needs; NULL: any trial's first. */
@@ -364,6 +379,7 @@ bool hy_events_written(const struct driver *d);
 /* ---- clients.c ---- */
 int hy_clients_open(struct driver *d, struct hy_err *err);
 void hy_clients_update(struct driver *d, bool last);
+int hy_client_send(struct client *c, const Hy__ClientAnswer *answer);
 
 /* ---- replay.c ---- */
 int hy_run_replay(struct driver *d, struct hy_err *err);

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs in a Spark task: an agent, unpacked beside it.
+
+An executor has no hopyard: this module goes there by value, so it knows nothing of the others, and only Python's own
+library. What it returns is one sentence, why the agent is over.
+"""
+
+import collections
+import errno
+import io
+import os
+import resource
+import socket
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+OLDEST = (3, 11)
+BUSY = "busy"  # another agent is on this executor
+_PRIVATE = ("PYTHON_WORKER_FACTORY_", "SPARK_AUTH", "SPARK_BUFFER", "_PYSPARK")  # of Spark's own channels
+
+
+def run(order: dict[str, Any], archive: bytes, digest: str) -> Iterator[str]:
+    """Spark would try a task that raises again, and so a second agent of the same name: it returns why, instead."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context.attemptNumber() > 0:
+        return iter(["the executor that it ran on was lost"])
+    where = f"executor on {socket.gethostname()}"
+    try:
+        why = _alone(order, archive, digest, context.cpus())
+    except OSError as error:
+        why = f"the agent cannot be started: {error}"
+    return iter([why if why == BUSY else f"{where}: {why}"])
+
+
+def _alone(order: dict[str, Any], archive: bytes, digest: str, cores: int) -> str:
+    lock = _only_one()
+    if lock is None:
+        return BUSY
+    with lock:
+        return _problem() or _agent(order, _unpacked(archive, digest), cores)
+
+
+# ---- one on each executor ----------------------------------------------------------------------
+
+
+def _java() -> int:
+    """The executor itself: the first of our parents that is a JVM."""
+    process = os.getpid()
+    while process > 1:
+        with open(f"/proc/{process}/stat") as file:
+            words = file.read().rpartition(")")[2].split()
+        with open(f"/proc/{process}/comm") as file:
+            if file.read().strip() == "java":
+                return process
+        process = int(words[1])
+    return os.getppid()
+
+
+def _only_one() -> socket.socket | None:
+    """A name that the kernel gives to one process at a time, and takes back when that has died."""
+    lock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        lock.bind(f"\0hopyard-executor/{os.getuid()}/{_java()}")
+    except OSError as error:
+        lock.close()
+        if error.errno == errno.EADDRINUSE:
+            return None
+        raise
+    return lock
+
+
+def _problem() -> str | None:
+    """What would go wrong later, and less clearly."""
+    if sys.version_info < OLDEST:
+        version, oldest = ".".join(map(str, sys.version_info[:3])), ".".join(map(str, OLDEST))
+        return f"its Python is {version}, and hopyard needs {oldest}; set PYSPARK_PYTHON, or send an environment along"
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY:
+        return (
+            f"spark.executor.pyspark.memory limits its address space to {limit >> 20} MB, under which TensorFlow aborts; "
+            "leave that setting out, and raise spark.executor.memoryOverhead instead"
+        )
+    return None
+
+
+# ---- the agent ---------------------------------------------------------------------------------
+
+
+def _unpacked(archive: bytes, digest: str) -> str:
+    """The folder of what has come along; what is there of an earlier task serves again."""
+    folder = os.path.join(os.getcwd(), f".hopyard-{digest}")
+    if not os.path.isdir(folder):
+        made = tempfile.mkdtemp(prefix=".hopyard-", dir=os.getcwd())
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            tar.extractall(made, filter="data")
+        try:
+            os.rename(made, folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+    return folder
+
+
+def _environment(folder: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_PRIVATE)}
+    paths = [os.path.join(folder, "site"), *filter(None, [kept.get("PYTHONPATH")])]
+    return {**kept, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def _in_memory(program: str) -> int:
+    """The same program where no folder's noexec matters."""
+    fd = os.memfd_create("hopyard", 0)
+    with open(program, "rb") as file, open(fd, "wb", closefd=False) as copy:
+        copy.write(file.read())
+    return fd
+
+
+def _started(folder: str, words: list[str]) -> subprocess.Popen[bytes]:
+    program = os.path.join(folder, "bin", "hopyard")
+    environment = _environment(folder)
+    how: dict[str, Any] = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment}
+    try:
+        return subprocess.Popen([program, *words], **how)
+    except PermissionError:
+        fd = _in_memory(program)
+        try:
+            return subprocess.Popen(["hopyard", *words], executable=f"/proc/self/fd/{fd}", pass_fds=[fd], **how)
+        finally:
+            os.close(fd)
+
+
+def _agent(order: dict[str, Any], folder: str, slots: int) -> str:
+    """Runs it to its end. Its standard input is its life: when this task is gone, so is the agent."""
+    words = ["agent", "--join", order["join"], "--identity", order["identity"], "--key-file", "-", "--until-eof",
+             "--own-environment", "--python", sys.executable, "--slots", str(slots),
+             "--name", f"{order['name']}-{order['start']}@{socket.gethostname()}"]  # fmt: skip
+    agent = _started(folder, words)
+    said: collections.deque[str] = collections.deque(maxlen=5)
+    reader = threading.Thread(target=_keep, args=(agent.stderr, said), daemon=True)
+    reader.start()
+    try:
+        agent.stdin.write(order["key"].encode() + b"\n")
+        agent.stdin.flush()
+    except BrokenPipeError:
+        said.append("it did not take its key")
+    status = agent.wait()
+    reader.join(1)
+    return f"agent ended with status {status}" + (f": {said[-1]}" if status and said else "")
+
+
+def _keep(stream: BinaryIO, said: collections.deque[str]) -> None:
+    for line in stream:
+        said.append(line.decode(errors="replace").rstrip())

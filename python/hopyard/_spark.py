@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Agents on the executors of a SparkSession.
+
+The driver decides when an agent is needed and when not; `hopyard supply` brings us its orders. An agent is a Spark
+job of one task, in a job group of its own, which takes all cores of its executor.
+"""
+
+import functools
+import hashlib
+import importlib.util
+import io
+import json
+import os
+import subprocess
+import tarfile
+import threading
+from typing import Any
+
+from . import _executor, _hopyard, _program
+from ._errors import Error
+
+Project = str | os.PathLike[str] | None
+
+
+def context_of(spark: Any) -> Any:
+    """The SparkContext of a session, or what it takes to have one."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise Error(
+            "a Spark Connect session starts no jobs of ours; use a SparkSession of this process: "
+            "SparkSession.builder.master(…).getOrCreate()"
+        )
+    context = getattr(spark, "sparkContext", spark)
+    if getattr(context, "master", None) is None:
+        raise Error(f"spark takes a SparkSession, or None for this machine; {spark!r:.60} is neither")
+    return context
+
+
+def is_here(spark: Any) -> bool:
+    """Whether its executors are this process: then this machine's own engine serves better."""
+    return str(context_of(spark).master).startswith("local")
+
+
+def options(spark: Any) -> list[str]:
+    """What `hopyard run` is told of it."""
+    context = context_of(spark)
+    if is_here(spark):
+        return []
+    address = context.getConf().get("spark.driver.host", "127.0.0.1")
+    return ["--engine", "spark", "--address", address, "--agents", str(executors(context))]
+
+
+def _listed(context: Any) -> list[Any]:
+    """The executors there are now, as Spark's own page has them."""
+    found = context._jsc.sc().statusStore().executorList(True)
+    return [e for e in (found.apply(i) for i in range(found.size())) if e.id() != "driver"]
+
+
+def executors(context: Any) -> int:
+    """How many there are, or are to be."""
+    conf = context.getConf()
+    for name in ("spark.hopyard.executors", "spark.dynamicAllocation.maxExecutors", "spark.executor.instances"):
+        said = conf.get(name, "")
+        if said.isdigit() and int(said) > 0 and (
+            "dynamic" not in name or conf.get("spark.dynamicAllocation.enabled", "false") == "true"
+        ):
+            return int(said)
+    return max(1, len(_listed(context)))
+
+
+def _cores(context: Any) -> int:
+    """Of each executor."""
+    said = context.getConf().get("spark.executor.cores", "")
+    return int(said) if said.isdigit() else max([1, *(int(e.totalCores()) for e in _listed(context))])
+
+
+# ---- what goes along ---------------------------------------------------------------------------
+
+
+@functools.cache
+def archive() -> tuple[bytes, str]:
+    """The program, this package, its extension and TensorFlow's plugin, as a tar; and a name for these bytes."""
+    package = os.path.dirname(os.path.abspath(__file__))
+    files = {"bin/hopyard": _program.find(), f"site/hopyard/{os.path.basename(_hopyard.__file__)}": _hopyard.__file__}
+    plugin = os.path.join(os.path.dirname(package), "tensorflow-plugins", "hopyard_ops.so")
+    if os.path.exists(plugin):
+        files["site/tensorflow-plugins/hopyard_ops.so"] = plugin
+    for folder, _, names in os.walk(package, followlinks=True):
+        for name in names:
+            if name.endswith((".py", ".pyi", ".typed")):
+                path = os.path.join(folder, name)
+                files[f"site/hopyard/{os.path.relpath(path, package)}"] = path
+    cloudpickle = importlib.util.find_spec("cloudpickle")
+    if cloudpickle and cloudpickle.submodule_search_locations:
+        for folder in cloudpickle.submodule_search_locations:
+            for name in os.listdir(folder):
+                if name.endswith(".py"):
+                    files[f"site/cloudpickle/{name}"] = os.path.join(folder, name)
+    held = io.BytesIO()
+    with tarfile.open(fileobj=held, mode="w:gz", compresslevel=6, dereference=True) as tar:
+        for name, path in sorted(files.items()):
+            tar.add(path, name, recursive=False, filter=_nobody)
+    data = held.getvalue()
+    return data, hashlib.sha256(data).hexdigest()[:16]
+
+
+def _nobody(info: tarfile.TarInfo) -> tarfile.TarInfo:
+    """A file of nobody's, which all may read."""
+    info.uid = info.gid = info.mtime = 0
+    info.uname = info.gname = ""
+    info.mode |= 0o444
+    return info
+
+
+# ---- the supplier ------------------------------------------------------------------------------
+
+
+def supply(spark: Any, run: int, project: Project) -> None:
+    """Starts agents for a run, from a thread, until that has ended."""
+    _Supplier(context_of(spark), run, project)
+
+
+class _Supplier:
+    def __init__(self, context: Any, run: int, project: Project) -> None:
+        from pyspark import cloudpickle
+
+        cloudpickle.register_pickle_by_value(_executor)
+        self._context, self._run = context, run
+        self._archive = context.broadcast(archive())
+        self._profile = self._whole_executor()
+        self._lock = threading.Lock()
+        command = _program.command("supply", str(run), f"Spark {context.applicationId}", project=project)
+        self._program = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        threading.Thread(target=self._serve, name="hopyard-supply", daemon=True).start()
+
+    def _whole_executor(self) -> Any:
+        from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
+
+        return ResourceProfileBuilder().require(TaskResourceRequests().cpus(_cores(self._context))).build
+
+    def _group(self, agent: int) -> str:
+        return f"hopyard-run-{self._run}-agent-{agent}"
+
+    def _serve(self) -> None:
+        for line in self._program.stdout:
+            order = json.loads(line)
+            if "start" in order:
+                self._in_thread(self._start, order)
+            else:
+                self._context.cancelJobGroup(self._group(order["stop"]))
+        self._program.wait()
+        self._archive.unpersist()
+
+    def _in_thread(self, target: Any, order: dict[str, Any]) -> None:
+        """Of Spark's kind: a job group is a matter of the thread that has set it."""
+        from pyspark import InheritableThread
+
+        InheritableThread(target=target, args=(order,), name=self._group(order["start"]), daemon=True).start()
+
+    def _start(self, order: dict[str, Any]) -> None:
+        why = _executor.BUSY
+        try:
+            while why == _executor.BUSY:
+                why = self._job(order)
+        except Exception as error:  # whatever Spark raises is why there is no agent
+            why = _sentence(error)
+        self._say({"over": order["start"], "why": why})
+
+    def _job(self, order: dict[str, Any]) -> str:
+        archive = self._archive
+        self._context.setJobGroup(self._group(order["start"]), f"hopyard: run {self._run}, {order['name']}", True)
+        task = self._context.parallelize([order], 1).withResources(self._profile)
+        [why] = task.mapPartitions(lambda orders: _executor.run(next(orders), *archive.value)).collect()
+        return why
+
+    def _say(self, word: dict[str, Any]) -> None:
+        with self._lock:
+            try:
+                self._program.stdin.write(json.dumps(word) + "\n")
+                self._program.stdin.flush()
+            except (BrokenPipeError, ValueError):  # the run has ended: nobody asks any more
+                return
+
+
+def _sentence(error: Exception) -> str:
+    """Of what comes through py4j the line that says it."""
+    java = getattr(error, "java_exception", None)
+    text = str(java.getMessage() if java is not None else error).strip()
+    text = text.rpartition("Job aborted due to stage failure: ")[2]
+    return f"Spark: {text.splitlines()[0][:400]}" if text else f"Spark: {type(error).__name__}"

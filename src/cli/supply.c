@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `hopyard supply`: between a driver and a program that starts agents for it,
+ * since only that can: a Python process with a SparkSession. JSON, a line each.
+ *
+ *   out   {"start": 3, "name": "agent 3", "identity": "…", "key": "…", "join": "HOST:PORT"}
+ *         {"stop": 3}
+ *   in    {"over": 3, "why": "executor 1 on b was lost"}
+ *
+ * The end of standard input is that of the program, and so ours; the driver's
+ * end is exit status 0.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "cli/cli.h"
+#include "cli/commands.h"
+#include "cli/js.h"
+#include "cli/proto.h"
+#include "cli/runs.h"
+#include "cli/watch.h"
+#include "wire/wire.h"
+
+#define LINE_MAX_BYTES (64u << 10)
+
+struct supply {
+    int driver;
+    struct hy_buf rest, message; /* of the driver's words */
+    struct hy_buf line;          /* of the program's */
+};
+
+static json_t *order_json(const Hy__AgentOrder *o)
+{
+    char key[2 * HY_KEY_SIZE + 1] = "", join[320];
+    json_t *line = json_object();
+    int rc = 0;
+
+    for (size_t i = 0; i < o->key.len && i < HY_KEY_SIZE; i++)
+        snprintf(key + 2 * i, 3, "%02x", o->key.data[i]);
+    snprintf(join, sizeof join, strchr(o->address, ':') ? "[%s]:%u" : "%s:%u", o->address, o->port);
+    rc |= hy_json_set(line, "start", json_integer((json_int_t)o->id));
+    rc |= hy_json_set(line, "name", hy_json_text(o->name));
+    rc |= hy_json_set(line, "identity", hy_json_text(o->identity));
+    rc |= hy_json_set(line, "key", json_string(key));
+    rc |= hy_json_set(line, "join", hy_json_text(join));
+    explicit_bzero(key, sizeof key);
+    if (rc == 0)
+        return line;
+    json_decref(line);
+    return NULL;
+}
+
+static json_t *answer_json(const Hy__ClientAnswer *answer)
+{
+    json_t *line;
+
+    if (answer->body_case == HY__CLIENT_ANSWER__BODY_START)
+        return order_json(answer->start);
+    line = json_object();
+    if (hy_json_set(line, "stop", json_integer((json_int_t)answer->stop)) == 0)
+        return line;
+    json_decref(line);
+    return NULL;
+}
+
+static int pass_on(const Hy__ClientAnswer *answer)
+{
+    hy_cleanup_out struct hy_out out = {0};
+    struct hy_style style = {0};
+
+    if (answer->body_case != HY__CLIENT_ANSWER__BODY_START && answer->body_case != HY__CLIENT_ANSWER__BODY_STOP)
+        return 0;
+    hy_out_init(&out, &style);
+    hy_json_line_take(&out, answer_json(answer));
+    return hy_out_flush(&out, STDOUT_FILENO);
+}
+
+/* 1: there may be more; 0: the driver has ended. */
+static int hear_driver(struct supply *s)
+{
+    Hy__ClientAnswer *answer = NULL;
+    int rc = hy_client_next(s->driver, &s->rest, &s->message, 0, &answer);
+
+    if (rc == -EAGAIN || rc == -EINTR)
+        return 1;
+    if (rc <= 0)
+        return rc;
+    rc = pass_on(answer);
+    hy__client_answer__free_unpacked(answer, &hy_proto_memory);
+    return rc < 0 ? rc : s->rest.len ? hear_driver(s) : 1;
+}
+
+static int take_line(struct supply *s, const char *text, size_t n)
+{
+    hy_cleanup_json json_t *line = json_loadb(text, n, 0, NULL);
+    const json_t *id = json_object_get(line, "over");
+    const char *why = json_string_value(json_object_get(line, "why"));
+
+    if (!json_is_integer(id) || !why)
+        return -EPROTO;
+    return hy_client_over(s->driver, (uint64_t)json_integer_value(id), why);
+}
+
+/* 1: there may be more; 0: the program has ended. */
+static int hear_program(struct supply *s)
+{
+    uint8_t *room = hy_buf_reserve(&s->line, 4096);
+    ssize_t n = room ? read(STDIN_FILENO, room, 4096) : -1;
+    const char *newline;
+    int rc = 0;
+
+    if (!room)
+        return -ENOMEM;
+    if (n <= 0)
+        return n == 0 ? 0 : errno == EINTR ? 1 : -errno;
+    hy_buf_added(&s->line, (size_t)n);
+    while (rc == 0 && (newline = memchr(hy_buf_bytes(&s->line), '\n', s->line.len))) {
+        size_t length = (size_t)(newline - (const char *)hy_buf_bytes(&s->line));
+
+        rc = take_line(s, (const char *)hy_buf_bytes(&s->line), length);
+        hy_buf_consume(&s->line, length + 1);
+    }
+    return rc < 0 ? rc : 1;
+}
+
+static int supply(struct supply *s)
+{
+    int rc = 1;
+
+    while (rc > 0) {
+        struct pollfd fds[] = {{.fd = s->driver, .events = POLLIN}, {.fd = STDIN_FILENO, .events = POLLIN}};
+
+        if (poll(fds, HY_COUNT(fds), -1) < 0)
+            return errno == EINTR ? 0 : -errno;
+        if (fds[1].revents)
+            rc = hear_program(s);
+        if (rc > 0 && fds[0].revents)
+            rc = hear_driver(s);
+    }
+    return rc;
+}
+
+static int find_run(const struct hy_args *args, struct supply *s, struct hy_err *err)
+{
+    hy_cleanup_free char *project = hy_project(args, err);
+    struct hy_store *store = NULL;
+    int64_t run = 0;
+    int rc = project ? hy_store_open(project, HY_STORE_READ, &store, err) : err->code;
+
+    if (rc == 0)
+        rc = hy_store_run_find(store, hy_args_word(args, 0), &run, err);
+    if (rc == 0)
+        rc = s->driver = hy_client_connect(store, run, err);
+    hy_store_close(store);
+    return rc < 0 ? rc : 0;
+}
+
+int hy_cmd_supply(const struct hy_args *args)
+{
+    struct supply s = {.driver = -1};
+    struct hy_err err = {0};
+    int rc;
+
+    hy_buf_init(&s.rest, HY_LOCAL_MAX);
+    hy_buf_init(&s.message, HY_LOCAL_MAX);
+    hy_buf_init(&s.line, LINE_MAX_BYTES);
+    rc = find_run(args, &s, &err);
+    if (rc == 0)
+        rc = hy_client_supply(s.driver, hy_args_word(args, 1) ? hy_args_word(args, 1) : "");
+    if (rc == 0)
+        rc = supply(&s);
+    if (rc < 0 && !err.code)
+        hy_err_sys(&err, rc, "cannot go on between the driver and who starts its agents");
+    hy_close_at(&s.driver);
+    hy_buf_done(&s.rest);
+    hy_buf_done(&s.message);
+    hy_buf_done(&s.line);
+    return rc < 0 ? hy_cmd_failed(args, &err) : HY_EXIT_OK;
+}
