@@ -6,6 +6,8 @@ and to the agent: a line for the table, and the traceback for who looks closer.
 """
 
 import atexit
+import contextlib
+import errno
 import io
 import json
 import linecache
@@ -174,12 +176,23 @@ def _result(bundle: Bundle, returned: Any) -> dict[str, Any] | None:
     return None
 
 
-def _write(result: Mapping[str, Any]) -> None:
-    path = os.environ["HOPYARD_RESULT"]
+def _put(path: str, data: bytes) -> None:
+    """Whole or not at all: half of it would take the room that the log needs."""
     part = f"{path}.{os.getpid()}.tmp"
-    with open(part, "w") as file:
-        json.dump(result, file)
-    os.replace(part, path)
+    try:
+        with open(part, "wb") as file:
+            file.write(data)
+        os.replace(part, path)
+    except OSError as error:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(part)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise Refusal(f"disk full: cannot write {len(data)} bytes to '{path}'; free some space") from None
+        raise Refusal(f"cannot write '{path}': {error.strerror}") from None
+
+
+def _write(result: Mapping[str, Any]) -> None:
+    _put(os.environ["HOPYARD_RESULT"], json.dumps(result).encode())
 
 
 def _rank() -> int:
@@ -195,8 +208,7 @@ def _keep(bundle: Bundle, returned: Any) -> None:
         kept = cloudpickle.dumps((_rank(), returned))
     except Exception as error:  # a class may raise what it likes
         raise Refusal(f"{bundle.name} returned {described(returned)}, which cannot be pickled: {error}") from None
-    with open(os.path.join(os.environ["HOPYARD_TRIAL_DIR"], "result.pickle"), "wb") as file:
-        file.write(kept)
+    _put(os.path.join(os.environ["HOPYARD_TRIAL_DIR"], "result.pickle"), kept)
     if isinstance(returned, Mapping) or number(returned) is not None:
         result = _result(bundle, returned)
         if result is not None:

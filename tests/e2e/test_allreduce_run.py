@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -107,6 +109,34 @@ def test_what_cannot_be_pickled_is_refused_in_a_sentence(lab: Lab) -> None:
     """)
     assert "training returned <unlocked _thread.lock object" in said["error"][1]
     assert "which cannot be pickled" in said["error"][1]
+
+
+def test_what_does_not_fit_on_the_disk_is_said_in_a_sentence_and_ends_the_training(yard: Yard, lab: Lab) -> None:
+    """A disk of half a megabyte for the logs alone; what rank 1 returns is larger."""
+    logs = yard.project / "Logs"
+    logs.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "none", logs], check=True)
+    try:
+        said = say(lab, """
+            def training():
+                import hopyard.collective as hvd
+                hvd.init()
+                returned = bytes(hvd.rank() << 20)
+                hvd.barrier()
+                if hvd.rank() == 0:
+                    hvd.barrier()  # in which it hears that rank 1 is gone
+                return returned
+
+            say(error=failing(lambda: allreduce.run(training, np=2, tensorboard=False)))
+        """)
+        yard.wait_idle()
+        left = list(logs.rglob("result.pickle*"))
+    finally:
+        subprocess.run(["umount", "-l", logs], check=True)
+    kind, text = said["error"]
+    assert kind == "TrialsFailed" and re.fullmatch(
+        r"rank 1 of run 1 failed: disk full: cannot write 10\d+ bytes to '\S+/rank=1/result\.pickle'; free some space", text), text
+    assert yard.state() == "failed" and not left, "half of it is of no use, and takes what others need"
 
 
 def test_an_elastic_one_returns_what_those_return_that_come_to_the_end(lab: Lab) -> None:
