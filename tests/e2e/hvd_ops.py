@@ -7,7 +7,7 @@ from typing import Any, Callable
 
 import numpy as np
 import tensorflow as tf
-from promises import keep
+from promises import keep, refused
 
 import hopyard.hvd as hvd
 
@@ -225,26 +225,26 @@ def test_another_shape_is_an_error_that_names_tensor_and_ranks() -> None:
     def reduce() -> Any:
         return hvd.allreduce(tf.ones([2 + (RANK == 1)]), name="of_two_shapes")
 
-    raises(tf.errors.FailedPreconditionError, reduce, "of_two_shapes", "rank 1|rank.*1")
-    raises(tf.errors.FailedPreconditionError, tf.function(reduce), "of_two_shapes")
+    refused(tf.errors.FailedPreconditionError, reduce, "of_two_shapes", "rank 1|rank.*1")
+    refused(tf.errors.FailedPreconditionError, tf.function(reduce), "of_two_shapes")
 
 
 def test_another_type_is_an_error_that_names_tensor_and_ranks() -> None:
     def reduce() -> Any:
         return hvd.allreduce(tf.ones([2], tf.float64 if RANK == 2 else tf.float32), name="of_two_types")
 
-    raises(tf.errors.FailedPreconditionError, reduce, "of_two_types", "float64", "rank")
+    refused(tf.errors.FailedPreconditionError, reduce, "of_two_types", "float64", "rank")
 
 
 def test_another_kind_or_root_is_an_error() -> None:
-    raises(tf.errors.FailedPreconditionError, lambda: hvd.broadcast(tf.ones([2]), RANK, name="of_three_roots"),
+    refused(tf.errors.FailedPreconditionError, lambda: hvd.broadcast(tf.ones([2]), RANK, name="of_three_roots"),
            "of_three_roots")
-    raises(tf.errors.FailedPreconditionError, lambda: hvd.allreduce(
+    refused(tf.errors.FailedPreconditionError, lambda: hvd.allreduce(
         tf.ones([2]), op=hvd.Sum if RANK else hvd.Max, name="of_two_ops"), "of_two_ops")
 
 
 def test_a_tensor_that_one_rank_has_not_is_an_error() -> None:
-    raises(tf.errors.FailedPreconditionError,
+    refused(tf.errors.FailedPreconditionError,
            lambda: hvd.allreduce(tf.ones([2]), name="of_rank_one" if RANK == 1 else "of_the_others"),
            "of_rank_one|of_the_others", "rank")
 
@@ -264,7 +264,7 @@ def test_a_gradient_of_another_shape_names_the_variable() -> None:
     with tf.GradientTape() as tape:
         loss = sum(tf.reduce_sum(v) for v in variables)
     tape = hvd.DistributedGradientTape(tape)
-    raises(tf.errors.FailedPreconditionError, lambda: tape.gradient(loss, variables), "'second'",
+    refused(tf.errors.FailedPreconditionError, lambda: tape.gradient(loss, variables), "'second'",
            r"ranks 0, 1: float32 \[2\]; rank 2: float32 \[3\]")
 
 
@@ -277,7 +277,7 @@ def test_a_missing_gradient_names_the_variable() -> None:
             loss = tf.reduce_sum(variables[0] if RANK == 1 else variables[0] + variables[1])
         return hvd.DistributedGradientTape(tape).gradient(loss, variables)
 
-    raises(tf.errors.FailedPreconditionError, step, "'two'", r"rank 1: no gradient", r"ranks 0, 2: float32 \[1\]")
+    refused(tf.errors.FailedPreconditionError, step, "'two'", r"rank 1: no gradient", r"ranks 0, 2: float32 \[1\]")
 
 
 def test_a_gradient_that_goes_missing_later_names_the_variable() -> None:
@@ -291,13 +291,53 @@ def test_a_gradient_that_goes_missing_later_names_the_variable() -> None:
     for _ in range(2):
         equal(step(True)[1], [1])
     words = ("'leaves'", "rank 1", "no gradient") if RANK == 1 else ()
-    raises(tf.errors.FailedPreconditionError, lambda: step(RANK != 1), *words)
+    refused(tf.errors.FailedPreconditionError, lambda: step(RANK != 1), *words)
     equal(step(True)[1], [1])
 
 
 def test_variables_that_differ_are_named() -> None:
     variables = [tf.Variable([1.0], name="same"), tf.Variable(tf.ones([1 + (RANK == 0)]), name="differs")]
-    raises(tf.errors.FailedPreconditionError, lambda: hvd.broadcast_variables(variables, 0), "'differs'", "rank 0")
+    refused(tf.errors.FailedPreconditionError, lambda: hvd.broadcast_variables(variables, 0), "'differs'", "rank 0")
+
+
+def reduced_gradients(variables: list[tf.Variable], used: list[tf.Variable]) -> list[Any]:
+    with tf.GradientTape() as tape:
+        loss = tf.add_n([tf.cast(tf.reduce_sum(v), tf.float32) for v in used])
+    return hvd.DistributedGradientTape(tape).gradient(loss, variables)
+
+
+def test_a_compiled_step_whose_plan_differs_is_refused() -> None:
+    """By a shape, by a type, by a gradient, and by how many there are."""
+    def variables(odd: bool, **how: Any) -> list[tf.Variable]:
+        other = tf.ones(**{"shape": [2], **(how if odd else {})})
+        return [tf.Variable(tf.ones([4]), name="same"), tf.Variable(other, name="odd")]
+
+    for how in ({"shape": [3]}, {"dtype": tf.float64}):
+        some = variables(RANK == 1, **how)
+        refused(tf.errors.FailedPreconditionError, lambda: tf.function(reduced_gradients)(some, some), "'odd'", "rank 1:")
+    some = variables(False)
+    refused(tf.errors.FailedPreconditionError, lambda: tf.function(reduced_gradients)(some, some[: 1 + (RANK != 1)]),
+            "'odd'", "rank 1: no gradient")
+    refused(tf.errors.FailedPreconditionError,
+            lambda: tf.function(reduced_gradients)(*[some[: 1 + (RANK != 1)]] * 2), "'odd'", "rank 1: nothing")
+
+
+def test_a_compiled_step_whose_plan_differs_later_is_refused() -> None:
+    """One rank makes another plan while the others are in a step of the old one."""
+    variables = [tf.Variable(tf.ones([4]), name="kept"), tf.Variable(tf.ones([2]), name="left")]
+    optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.0))
+
+    @tf.function
+    def step(used: int) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.add_n([tf.reduce_sum(v) for v in variables[:used]])
+        gradients = tape.gradient(loss, variables)
+        optimizer.apply_gradients([(g, v) for g, v in zip(gradients, variables) if g is not None])
+
+    for _ in range(2):
+        step(2)
+    refused(tf.errors.FailedPreconditionError, lambda: step(2 - (RANK == 1)), "rank")
+    step(2)
 
 
 def test_a_graph_of_tensorflow_1_works() -> None:

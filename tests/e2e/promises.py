@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
+
+REFUSED_S = 2  # ranks that disagree hear of it within that time
 
 
 def names(program: Path) -> list[str]:
@@ -29,6 +32,23 @@ def keep(module: dict[str, Any], rank: int) -> None:
             kept[name] = traceback.format_exc()
         print(name, "ok" if not kept[name] else kept[name], flush=True)
     Path(sys.argv[1], f"{rank}.json").write_text(json.dumps(kept))
+
+
+def refused(kind: type[Exception], call: Callable[[], Any], *words: str) -> None:
+    """On every rank: the call fails with these words, in time. The time begins when the last rank has called."""
+    import numpy as np  # pytest, which imports this, needs none
+
+    import hopyard.collective as hvd
+
+    called, said = time.monotonic(), None
+    try:
+        call()
+    except kind as error:
+        said = str(error)
+    took = time.monotonic() - hvd.allgather(np.array([called])).max()  # one machine has one such clock
+    assert said is not None, f"no {kind.__name__}"
+    assert all(re.search(word, said) for word in words), f"{words} not in: {said}"
+    assert took <= REFUSED_S, f"refused after {took:.2f} s: {said}"
 
 
 def broken(folder: Path, ranks: int, name: str) -> str:
