@@ -11,7 +11,9 @@ import importlib.util
 import io
 import json
 import os
+import socket
 import subprocess
+import sys
 import tarfile
 import threading
 from typing import Any
@@ -45,8 +47,9 @@ def options(spark: Any) -> list[str]:
     context = context_of(spark)
     if is_here(spark):
         return []
-    address = context.getConf().get("spark.driver.host", "127.0.0.1")
-    return ["--engine", "spark", "--address", address, "--agents", str(executors(context))]
+    host = context.getConf().get("spark.driver.host", "127.0.0.1")
+    address = str(socket.getaddrinfo(host, None)[0][4][0])
+    return ["--engine", "session", "--address", address, "--executors", str(executors(context))]
 
 
 def _listed(context: Any) -> list[Any]:
@@ -132,7 +135,12 @@ class _Supplier:
         self._program = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
         )
-        threading.Thread(target=self._serve, name="hopyard-supply", daemon=True).start()
+        self._thread = threading.Thread(target=self._serve, name="hopyard-supply", daemon=True)
+        self._thread.start()
+
+    def join(self) -> None:
+        """Waits for the run's end."""
+        self._thread.join()
 
     def _whole_executor(self) -> Any:
         from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
@@ -145,12 +153,24 @@ class _Supplier:
     def _serve(self) -> None:
         for line in self._program.stdout:
             order = json.loads(line)
+            if self._is_stopped():
+                break
             if "start" in order:
                 self._in_thread(self._start, order)
             else:
                 self._context.cancelJobGroup(self._group(order["stop"]))
+        self._leave()
+
+    def _is_stopped(self) -> bool:
+        """Its user may have called spark.stop(); then there is nothing that we can start."""
+        return self._context._jsc is None or self._context._jsc.sc().isStopped()
+
+    def _leave(self) -> None:
+        """The driver has ended, or hears by this that there is nobody any more who starts its agents."""
+        self._program.terminate()
         self._program.wait()
-        self._archive.unpersist()
+        if not self._is_stopped():
+            self._archive.unpersist()
 
     def _in_thread(self, target: Any, order: dict[str, Any]) -> None:
         """Of Spark's kind: a job group is a matter of the thread that has set it."""
@@ -166,6 +186,8 @@ class _Supplier:
         except Exception as error:  # whatever Spark raises is why there is no agent
             why = _sentence(error)
         self._say({"over": order["start"], "why": why})
+        if self._is_stopped():
+            self._program.terminate()
 
     def _job(self, order: dict[str, Any]) -> str:
         archive = self._archive
@@ -183,9 +205,47 @@ class _Supplier:
                 return
 
 
+# ---- a session of the run's own: `hopyard run --engine` ---------------------------------------
+
+
+def main(run: str, project: str, master: str, count: str, address: str) -> int:
+    """Makes a session there, and supplies the run from it to its end."""
+    try:
+        session = _session(run, master, count, address)
+        supplier = _Supplier(session.sparkContext, int(run), project)
+    except Exception as error:  # the run cannot begin, whatever Spark or Java have against it
+        _refuse(run, project, f"cannot have a Spark session at '{master}': {_sentence(error)}")
+        return 1
+    supplier.join()
+    session.stop()
+    return 0
+
+
+def _session(run: str, master: str, count: str, address: str) -> Any:
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise Error(f"{sys.executable} has no pyspark; install it there, or let $HOPYARD_PYTHON say which has") from None
+    builder = SparkSession.builder.master(master).appName(f"hopyard run {run}")
+    wanted = {"spark.executor.instances": count, "spark.driver.host": address, "spark.ui.showConsoleProgress": "false"}
+    for name, value in wanted.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _refuse(run: str, project: str, why: str) -> None:
+    """By the driver's own ear; it ends the run."""
+    command = _program.command("supply", run, "Spark", project=project)
+    subprocess.run(command, input=json.dumps({"over": 0, "why": why}) + "\n", text=True, check=False)
+
+
 def _sentence(error: Exception) -> str:
     """Of what comes through py4j the line that says it."""
     java = getattr(error, "java_exception", None)
     text = str(java.getMessage() if java is not None else error).strip()
     text = text.rpartition("Job aborted due to stage failure: ")[2]
     return f"Spark: {text.splitlines()[0][:400]}" if text else f"Spark: {type(error).__name__}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

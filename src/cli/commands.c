@@ -41,6 +41,13 @@ static const struct hy_option run_options[] = {
     {.name = "hosts",
      .value = "HOST[:SLOTS],…",
      .help = "run on these machines, by ssh (one slot each if not said)"},
+    {.name = "engine",
+     .value = "MASTER",
+     .help = "run on a Spark cluster: spark://HOST:7077 or yarn"},
+    {.name = "executors", .value = "N", .help = "with --engine: how many of its executors (default: 2)"},
+    {.name = "address",
+     .value = "ADDR",
+     .help = "with --engine: where executors reach this machine (default: as the cluster is reached)"},
     {.name = "listen", .value = "[ADDR:]PORT", .help = "let agents of other machines join; says how they do"},
     {.name = "name", .value = "NAME", .help = "a name to call the run by"},
     {.name = "tensorboard", .help = "show it in a TensorBoard that ends with this command"},
@@ -52,10 +59,6 @@ static const struct hy_option run_options[] = {
     {.name = "title", .value = "TEXT"},
     {.name = "metric-optional"},
     {.name = "app-id", .value = "ID"},
-    /* How it offers to start the agents; not shown. */
-    {.name = "engine", .value = "NAME"},
-    {.name = "agents", .value = "N"},
-    {.name = "address", .value = "HOST"},
     {0},
 };
 

@@ -17,7 +17,6 @@
 #include "search/search.h"
 
 #define NAME_MAX_BYTES 100
-#define AGENTS_MAX 10000
 #define GPUS_MAX 64 /* on one machine, as the schedule has it */
 #define FUNCTION_MAX (48u * 1024 * 1024)
 #define VALUES_MAX (8u * 1024 * 1024) /* all parameters', so that they fit into the driver's SPEC_MAX */
@@ -454,26 +453,6 @@ static int function(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err
     return rc == 0 && app_id ? hy_text_take(&spec->app_id, hy_strdup(app_id), err) : rc;
 }
 
-/* Agents are started by who has asked for the run, on what it has. */
-static int engine(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
-{
-    const char *name = hy_args_get(args, "engine"), *address = hy_args_get(args, "address");
-    int rc;
-
-    if (!name)
-        return 0;
-    if (strcmp(name, "spark") != 0)
-        return hy_err_set(err, -EINVAL, "there is no engine '%s'; it is spark", name);
-    if (spec->n_hosts || spec->listen[0])
-        return hy_err_set(err, -EINVAL, "a run is on hosts or on Spark; leave --hosts and --listen out");
-    if (!address)
-        return hy_err_set(err, -EINVAL, "--engine needs the --address at which executors reach this machine");
-    spec->agents = 1;
-    rc = hy_spec_number(args, "agents", 1, AGENTS_MAX, &spec->agents, err);
-    if (rc == 0)
-        rc = hy_text_take(&spec->address, hy_strdup(address), err);
-    return rc == 0 ? hy_text_take(&spec->engine, hy_strdup(name), err) : rc;
-}
 
 int hy_spec_common(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
 {
@@ -482,7 +461,7 @@ int hy_spec_common(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err 
     if (rc == 0)
         rc = name_and_place(args, spec, err);
     if (rc == 0)
-        rc = engine(args, spec, err);
+        rc = hy_spec_engine(args, spec, err);
     if (rc == 0)
         rc = command(args, spec, err);
     return rc == 0 ? function(args, spec, err) : rc;

@@ -34,6 +34,8 @@ int hy_spec_surroundings(Hy__RunSpec *spec, const char *project, struct hy_err *
 
 /* "a:4,user@b,[fe80::1]:2": appends to spec->hosts; a host without slots has one. */
 int hy_spec_hosts(Hy__RunSpec *spec, const char *text, struct hy_err *err);
+/* --engine and what belongs to it. */
+int hy_spec_engine(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err);
 /* The same from a file: lines of "a slots=4", "a:4" or "a"; # begins a comment. */
 int hy_spec_hostfile(Hy__RunSpec *spec, const char *file, struct hy_err *err);
 /* How many slots they have together. */

@@ -532,6 +532,8 @@ int hy_agents_open(struct driver *d, struct hy_err *err)
     rc = listen_for_agents(d, err);
     if (rc == 0)
         rc = write_join_key(d, err);
+    if (rc == 0)
+        rc = hy_supply_open(d, err);
     if (rc < 0)
         return rc;
     for (size_t i = 0; i < d->spec->n_hosts && rc == 0; i++)

@@ -365,7 +365,7 @@ static void on_message(void *arg, struct hy_local_conn *conn, const uint8_t *byt
     } else if (r->body_case == HY__CLIENT_REQUEST__BODY_SUPPLY) {
         hy_supply_offered(d, c, r->supply->what);
     } else if (r->body_case == HY__CLIENT_REQUEST__BODY_OVER && c == d->supplier) {
-        hy_agents_over(d, r->over->id, true, r->over->why);
+        hy_supply_over(d, r->over);
     }
     hy__client_request__free_unpacked(r, NULL);
 }

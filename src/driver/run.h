@@ -174,6 +174,7 @@ struct driver {
     struct hy_list clients;
     struct client *supplier;    /* who starts agents for us; NULL: nobody does, or an engine does */
     int64_t unsupplied_since;   /* 0: not that we know */
+    uv_process_t session;       /* a process of ours that supplies, if spec->master */
 
     struct hy_map trials;       /* by number: those that are not over */
     struct hy_list waiting;     /* trials before a retry */
@@ -329,8 +330,11 @@ void hy_agents_over(struct driver *d, uint64_t id, bool over, const char *why);
 int hy_supply_start(struct driver *d, const struct hy_agent_order *order, struct hy_err *err);
 void hy_supply_stop(struct driver *d, uint64_t id);
 void hy_supply_offered(struct driver *d, struct client *c, const char *what);
+void hy_supply_over(struct driver *d, const Hy__AgentOver *over);
 /* Who has supplied is not connected any more. */
 void hy_supply_gone(struct driver *d);
+/* Starts a session where the run is to have one of its own. */
+int hy_supply_open(struct driver *d, struct hy_err *err);
 void hy_supply_tick(struct driver *d, int64_t now);
 
 /* ---- gpus.c ---- */

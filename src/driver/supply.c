@@ -8,6 +8,7 @@
  * reached. Another may come, and start those that are missing.
  */
 #include <errno.h>
+#include <stdio.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -55,6 +56,18 @@ void hy_supply_offered(struct driver *d, struct client *c, const char *what)
     d->unsupplied_since = 0;
 }
 
+void hy_supply_over(struct driver *d, const Hy__AgentOver *over)
+{
+    struct hy_err err = {0};
+
+    if (over->id) {
+        hy_agents_over(d, over->id, true, over->why);
+        return;
+    }
+    hy_err_set(&err, -ENOTCONN, "%s", over->why);
+    hy_run_fail(d, &err);
+}
+
 void hy_supply_gone(struct driver *d)
 {
     struct agent *a;
@@ -65,13 +78,53 @@ void hy_supply_gone(struct driver *d)
             hy_agents_over(d, a->id, false, "the session that it was started by is gone");
 }
 
+/* ---- a session of the run's own ------------------------------------------------------------- */
+
+/* As long as it is connected it says by itself what goes wrong. */
+static void on_session_exit(uv_process_t *h, int64_t status, int signal)
+{
+    struct driver *d = h->data;
+    struct hy_err err = {0};
+
+    hy_info("the session is over status=%lld signal=%d", (long long)status, signal);
+    if (d->supplier || d->phase != PHASE_RUNNING)
+        return;
+    hy_err_set(&err, -ECHILD, "Spark's session could not be started, or has ended (%s %lld); the run's log, "
+               "run-%lld.log in '%s', says more", signal ? "signal" : "exit status",
+               signal ? (long long)signal : (long long)status, (long long)d->run, hy_store_folder(d->store));
+    hy_run_fail(d, &err);
+}
+
+/* It ends when its connection does. */
+int hy_supply_open(struct driver *d, struct hy_err *err)
+{
+    char run[32], agents[32];
+    char *argv[] = {d->spec->python, (char *)"-P", (char *)"-m", (char *)"hopyard._spark", run,
+                    d->spec->project, d->spec->master, agents, d->spec->address, NULL};
+    uv_stdio_container_t io[] = {{.flags = UV_IGNORE},
+                                 {.flags = UV_INHERIT_FD, .data.fd = 2},
+                                 {.flags = UV_INHERIT_FD, .data.fd = 2}};
+    uv_process_options_t options = {.file = d->spec->python, .args = argv, .stdio = io, .stdio_count = 3,
+                                    .cwd = d->spec->cwd, .exit_cb = on_session_exit, .flags = UV_PROCESS_DETACHED};
+    int rc;
+
+    if (!*d->spec->master)
+        return 0;
+    snprintf(run, sizeof run, "%lld", (long long)d->run);
+    snprintf(agents, sizeof agents, "%u", d->spec->agents);
+    d->session.data = d;
+    rc = uv_spawn(&d->loop, &d->session, &options);
+    return rc < 0 ? hy_err_set(err, rc, "cannot start '%s' for a Spark session: %s", d->spec->python, uv_strerror(rc))
+                  : 0;
+}
+
 void hy_supply_tick(struct driver *d, int64_t now)
 {
     struct hy_err err = {0};
     struct agent *a;
 
-    if (!*d->spec->engine || d->supplier || d->phase != PHASE_RUNNING)
-        return;
+    if (!*d->spec->engine || d->supplier || d->phase != PHASE_RUNNING || uv_is_active((uv_handle_t *)&d->session))
+        return; /* a session of our own may take its time, and says when it is over */
     for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
         if (a->peer)
             return;
