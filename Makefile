@@ -16,13 +16,14 @@ SOURCES := meson.build meson_options.txt pyproject.toml \
                    -o -name meson.build -o -name '*.pth' -o -path 'python/*.py*' -not -name '*.pyc')
 
 .PHONY: help setup demo test bench bench-core bench-search bench-schedule bench-python bench-allreduce clean distclean \
-        system-build system-test system-bench
+        cluster cluster-stop system-build system-test system-bench
 
 help:
 	@echo 'make setup           installs what is missing, builds, fills .venv'
 	@echo 'make demo            a grid search over a small Keras model, two trials at a time'
 	@echo 'make test            every suite (T="base e2e": only these)'
 	@echo 'make bench           the figures: bench-core, -search, -schedule, -python, -allreduce'
+	@echo 'make cluster         a Spark, a YARN and an HDFS on this machine (cluster-stop ends them)'
 	@echo 'make clean           removes what was built (distclean: the environment too)'
 
 setup: build/.installed
@@ -68,6 +69,13 @@ demo: setup .venv/.learn
 test: system-test setup .venv/.check .venv-old/.made
 	@.venv/bin/python tests/run $(T)
 
+# Its addresses are in build/cluster/cluster.json.
+cluster: system-test .venv/.check
+	@.venv/bin/python tests/cluster/cluster.py start
+
+cluster-stop:
+	@[ ! -e build/cluster ] || python3 tests/cluster/cluster.py stop
+
 bench: bench-core bench-search bench-schedule bench-python bench-allreduce
 
 bench-core: system-bench setup
@@ -87,7 +95,7 @@ bench-python: setup .venv/.learn
 bench-allreduce: system-bench setup .venv/.learn
 	.venv/bin/python bench/allreduce.py
 
-clean:
+clean: cluster-stop
 	rm -rf build bench/results
 
 distclean: clean

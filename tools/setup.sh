@@ -26,6 +26,7 @@ has() { command -v "$1" || [ -x "/usr/sbin/$1" ]; }
 compiles_c() { echo '#include <stdio.h>' | cc -E -; }
 has_header() { echo "#include <$1>" | cc -E -; }
 has_library() { pkg-config --exists "$1"; }
+has_java() { java -version 2>&1 | grep -E 'version "(1[7-9]|[2-9][0-9])'; }
 has_fuzzer() { echo 'int LLVMFuzzerTestOneInput(void); int LLVMFuzzerTestOneInput(void) { return 0; }' |
     clang -fsanitize=fuzzer,address,undefined -x c - -o /dev/null; }
 
@@ -84,7 +85,8 @@ need_test() {
     need iproute2 has ip
     need tmux has tmux
     need openssl has openssl
-    need default-jre-headless has java # Spark's
+    need default-jre-headless has_java # Spark's and Hadoop's
+    need maven has mvn
     need hostname has hostname
     need util-linux has nsenter
 }

@@ -16,9 +16,11 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any, Iterator
 
 import pytest
+from spark import session, spark_cluster, yarn_cluster, yarn_session  # noqa: F401  (fixtures)
+from waiting import wait_for as wait_for  # others take it from here
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = os.environ.get("HOPYARD_BIN", str(ROOT / ".venv/bin/hopyard"))
@@ -27,18 +29,6 @@ RELEASE_BIN = os.environ.get("HOPYARD_RELEASE_BIN", str(ROOT / ".venv/bin/hopyar
 TRIAL_STATES = {1: "running", 2: "done", 3: "failed", 4: "stopped"}
 ATTEMPT_STATES = {1: "running", 2: "done", 3: "failed", 4: "lost", 5: "stopped"}
 RUN_STATES = {1: "running", 2: "done", 3: "stopped", 4: "failed"}
-
-
-def wait_for(what: Callable[[], Any], why: str, seconds: float = 60) -> Any:
-    """Waits until `what` answers something true, and returns it."""
-    end = time.monotonic() + seconds
-    while True:
-        answer = what()
-        if answer:
-            return answer
-        if time.monotonic() > end:
-            raise AssertionError(f"waited {seconds:.0f} s in vain: {why}")
-        time.sleep(0.02)
 
 
 def pids_with(mark: str) -> dict[int, str]:
