@@ -19,7 +19,7 @@
 #define HY_MESH_STRIPE_MIN (512u << 10)
 
 #define HY_MESH_SEGMENT_MIN (16u << 10)  /* bytes */
-#define HY_MESH_SEGMENT_MAX (512u << 10)
+#define HY_MESH_SEGMENT_MAX (128u << 10) /* those ahead of one peer fit into a core's own cache */
 #define HY_MESH_SEGMENTS_AHEAD 4u        /* of each peer, that have come but cannot be reduced yet */
 #define HY_MESH_AHEAD_MAX (32u << 20)    /* bytes of all of those together */
 #define HY_MESH_MOVE_MAX (1u << 20)      /* bytes moved by one system call, so that all streams get their turn */

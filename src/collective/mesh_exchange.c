@@ -18,6 +18,7 @@
 
 #define PARTS_MAX 64   /* of one system call */
 #define ROUNDS_AWAY 4u /* rounds with something to do after which we look what else has come */
+#define TAKES_MAX 4u   /* system calls in a row that receive from one stream, so that all get their turn */
 
 /* ---- flows -------------------------------------------------------------------------- */
 
@@ -158,7 +159,23 @@ static bool move(struct hy_mesh *m, struct hy_stream *s, bool send)
     return true;
 }
 
-static bool move_all(struct hy_mesh *m)
+/*
+ * What has come is worked on at once, while it lies in the cache, and then there is room for more.
+ * Whether bytes have moved.
+ */
+static bool take(struct hy_mesh *m, struct hy_stream *s, struct hy_work *work)
+{
+    unsigned takes = 0;
+
+    while (takes < TAKES_MAX && move(m, s, false)) {
+        takes++;
+        if (!work || !work->step || !work->step(work))
+            break;
+    }
+    return takes > 0;
+}
+
+static bool move_all(struct hy_mesh *m, struct hy_work *work)
 {
     bool any = false;
 
@@ -169,7 +186,7 @@ static bool move_all(struct hy_mesh *m)
         if (s->fd < 0)
             continue;
         any |= move(m, s, true);
-        any |= move(m, s, false);
+        any |= take(m, s, work);
         if (!s->sending && !s->receiving)
             hy_list_remove(&s->active);
     }
@@ -190,10 +207,8 @@ static void forget_flows(struct hy_mesh *m)
 /* One turn. 1: there is more to do, 0: all is done, -Exxx. */
 static int turn(struct hy_mesh *m, struct hy_work *work, unsigned round)
 {
-    bool any = move_all(m);
+    bool any = move_all(m, work);
 
-    if (work && work->step)
-        any |= work->step(work);
     if (m->broken.code < 0)
         return hy_mesh_verdict(m);
     if (hy_list_empty(&m->active))

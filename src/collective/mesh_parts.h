@@ -124,7 +124,7 @@ void hy_mesh_hang_up(struct hy_mesh *m); /* drops all connections and dials */
 
 /* mesh_exchange.c */
 struct hy_work {
-    /* Called after bytes have moved; whether it made more of them movable. NULL: there is nothing to do. */
+    /* Called after bytes have come; whether it made more of them movable. NULL: there is nothing to do. */
     bool (*step)(struct hy_work *work);
 };
 /* How many lanes a message of n bytes has. */
