@@ -27,6 +27,42 @@ static void test_over_the_limit_only_that_trial_is_killed(void **state)
     assert_int_equal(neighbour.end.outcome, HY_PROCESS_KILLED);
 }
 
+static void test_in_a_full_container_the_largest_trial_is_ended(void **state)
+{
+    struct bench *b = *state;
+    struct trial small, big;
+
+    START(b, &small, 0, HELPER("stay"));
+    run_to_text(&small, "pid ", 1);
+    hy_supervisor_contain(b->s, getpid(), hy_proc_resident(getpid()) + 300 * MB);
+    START(b, &big, 0, HELPER("memory-in-child", "400"));
+    run_to_end(&big);
+    assert_int_equal(big.end.outcome, HY_PROCESS_OVER_MEMORY);
+    assert_memory_equal(big.message, "killed: its container may use ", 30);
+    assert_non_null(strstr(big.message, "raise spark.executor.memoryOverhead"));
+    assert_int_equal(still_there(&big), 0);
+    assert_false(small.ended);
+    hy_process_kill(small.p, 0);
+    run_to_end(&small);
+    hy_supervisor_contain(b->s, 0, 0);
+}
+
+static void test_what_runs_beside_a_container_does_not_count(void **state)
+{
+    struct bench *b = *state;
+    struct trial t, root;
+
+    START(b, &root, 0, HELPER("stay"));
+    run_to_text(&root, "pid ", 1);
+    hy_supervisor_contain(b->s, root.p->pid, 100 * MB);
+    START(b, &t, 0, HELPER("memory", "300"));
+    run_to_end(&t);
+    assert_int_equal(t.end.outcome, HY_PROCESS_EXITED);
+    hy_process_kill(root.p, 0);
+    run_to_end(&root);
+    hy_supervisor_contain(b->s, 0, 0);
+}
+
 static void test_shared_memory_counts(void **state)
 {
     struct trial t;
@@ -176,6 +212,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         BOTH(test_over_the_limit_only_that_trial_is_killed),
+        BOTH(test_in_a_full_container_the_largest_trial_is_ended),
+        BOTH(test_what_runs_beside_a_container_does_not_count),
         BOTH(test_shared_memory_counts),
         {"test_pages_shared_by_a_fork_count_once", test_pages_shared_by_a_fork_count_once, set_up_watch,
          tear_down, NULL},

@@ -33,18 +33,18 @@ def run(order: dict[str, Any], archive: bytes, digest: str) -> Iterator[str]:
         return iter(["the executor that it ran on was lost"])
     where = f"executor on {socket.gethostname()}"
     try:
-        why = _alone(order, archive, digest, context.cpus())
+        why = _alone(order, archive, digest, context)
     except OSError as error:
         why = f"the agent cannot be started: {error}"
     return iter([why if why == BUSY else f"{where}: {why}"])
 
 
-def _alone(order: dict[str, Any], archive: bytes, digest: str, cores: int) -> str:
+def _alone(order: dict[str, Any], archive: bytes, digest: str, context: Any) -> str:
     lock = _only_one()
     if lock is None:
         return BUSY
     with lock:
-        return _problem() or _agent(order, _unpacked(archive, digest), cores)
+        return _problem() or _agent(order, _unpacked(archive, digest), context)
 
 
 # ---- one on each executor ----------------------------------------------------------------------
@@ -61,6 +61,13 @@ def _java() -> int:
                 return process
         process = int(words[1])
     return os.getppid()
+
+
+def cores() -> int:
+    """Of this executor."""
+    with open(f"/proc/{_java()}/cmdline") as file:
+        words = file.read().split("\0")
+    return int(words[words.index("--cores") + 1]) if "--cores" in words else 1
 
 
 def _only_one() -> socket.socket | None:
@@ -108,10 +115,13 @@ def _unpacked(archive: bytes, digest: str) -> str:
     return folder
 
 
-def _environment(folder: str) -> dict[str, str]:
+def _environment(folder: str, context: Any) -> dict[str, str]:
+    """The executor's own. Of GPUs the agent lends those that Spark has given to this task, if it gives any."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_PRIVATE)}
     paths = [os.path.join(folder, "site"), *filter(None, [kept.get("PYTHONPATH")])]
-    return {**kept, "PYTHONPATH": os.pathsep.join(paths)}
+    gpus = context.resources().get("gpu")
+    seen = {"CUDA_VISIBLE_DEVICES": ",".join(gpus.addresses)} if gpus else {}
+    return {**kept, **seen, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def _in_memory(program: str) -> int:
@@ -122,9 +132,8 @@ def _in_memory(program: str) -> int:
     return fd
 
 
-def _started(folder: str, words: list[str]) -> subprocess.Popen[bytes]:
+def _started(folder: str, words: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
     program = os.path.join(folder, "bin", "hopyard")
-    environment = _environment(folder)
     how: dict[str, Any] = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment}
     try:
         return subprocess.Popen([program, *words], **how)
@@ -136,12 +145,14 @@ def _started(folder: str, words: list[str]) -> subprocess.Popen[bytes]:
             os.close(fd)
 
 
-def _agent(order: dict[str, Any], folder: str, slots: int) -> str:
+def _agent(order: dict[str, Any], folder: str, context: Any) -> str:
     """Runs it to its end. Its standard input is its life: when this task is gone, so is the agent."""
     words = ["agent", "--join", order["join"], "--identity", order["identity"], "--key-file", "-", "--until-eof",
-             "--own-environment", "--python", sys.executable, "--slots", str(slots),
+             "--own-environment", "--python", sys.executable, "--slots", str(context.cpus()),
              "--name", f"{order['name']}-{order['start']}@{socket.gethostname()}"]  # fmt: skip
-    agent = _started(folder, words)
+    if order.get("container"):
+        words += ["--container", f"{_java()}:{order['container']}"]
+    agent = _started(folder, words, _environment(folder, context))
     said: collections.deque[str] = collections.deque(maxlen=5)
     reader = threading.Thread(target=_keep, args=(agent.stderr, said), daemon=True)
     reader.start()

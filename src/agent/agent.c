@@ -32,6 +32,7 @@ struct settings {
     uint16_t port;
     const char *identity, *name, *key_file, *python;
     bool until_eof, own_environment;
+    uint64_t container_root, container_limit;
     uint64_t slots, open_files;
     char unit[32]; /* names the cgroup, for the supervisor and the keeper alike */
     char made_identity[32];
@@ -529,6 +530,18 @@ static int parse_join(struct settings *s, const char *text, struct hy_err *err)
     return 0;
 }
 
+/* "1234:2147483648": the process above all others in it, and what they may use together. */
+static int parse_container(struct settings *s, const char *text)
+{
+    const char *colon = strchr(text, ':');
+    hy_cleanup_free char *root = colon ? hy_strndup(text, (size_t)(colon - text)) : NULL;
+
+    if (!root || hy_parse_u64(root, &s->container_root) < 0 || hy_parse_u64(colon + 1, &s->container_limit) < 0 ||
+        s->container_root == 0 || s->container_root > INT_MAX)
+        return -EINVAL;
+    return 0;
+}
+
 static int parse_settings(struct settings *s, int argc, char **argv, struct hy_err *err)
 {
     static const struct option options[] = {
@@ -537,6 +550,7 @@ static int parse_settings(struct settings *s, int argc, char **argv, struct hy_e
         {"identity", required_argument, NULL, 'i'}, {"hold-fd", required_argument, NULL, 'f'},
         {"open-files", required_argument, NULL, 'o'}, {"python", required_argument, NULL, 'p'},
         {"until-eof", no_argument, NULL, 'e'},      {"own-environment", no_argument, NULL, 'w'},
+        {"container", required_argument, NULL, 'c'},
         {"help", no_argument, NULL, 'h'},           {0}};
     int c;
 
@@ -569,6 +583,10 @@ static int parse_settings(struct settings *s, int argc, char **argv, struct hy_e
             break;
         case 'p': /* of this machine, for functions */
             s->python = optarg;
+            break;
+        case 'c':
+            if (parse_container(s, optarg) < 0)
+                return hy_err_set(err, -EINVAL, "--container takes PID:BYTES, not '%s'", optarg);
             break;
         case 'e': /* of standard input: who started us is gone */
             s->until_eof = true;
@@ -622,6 +640,8 @@ static int serve(const struct settings *s, struct hy_err *err)
     rc = open_loop(&a, s->unit, err);
     if (rc == 0 && s->until_eof)
         rc = watch_input(&a, err);
+    if (rc == 0 && s->container_limit)
+        hy_supervisor_contain(a.supervisor, (pid_t)s->container_root, s->container_limit);
     if (rc == 0)
         rc = hy_net_dial(a.net, s->host, s->port, s->identity, s->key, &a.peer, err);
     if (rc == 0) {

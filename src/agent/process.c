@@ -159,10 +159,25 @@ static void say_timed_out(struct hy_process *p)
              limit);
 }
 
+static void say_container_full(struct hy_process *p)
+{
+    char all[32], limit[32], own[32];
+
+    snprintf(p->message, sizeof p->message,
+             "killed: its container may use %s, and %s were in use, %s of it by this trial; raise "
+             "spark.executor.memoryOverhead, or run fewer trials at a time",
+             hy_format_size(p->supervisor->container_limit, limit, sizeof limit),
+             hy_format_size(p->container_used, all, sizeof all), hy_format_size(p->used, own, sizeof own));
+}
+
 static void say_over_memory(struct hy_process *p)
 {
     char used[32], limit[32];
 
+    if (p->container_used) {
+        say_container_full(p);
+        return;
+    }
     if (p->cgroup.path) {
         uint64_t peak = hy_trial_cgroup_peak(&p->cgroup);
 
@@ -421,7 +436,7 @@ void hy_process_begin(struct hy_process *p)
     uv_timer_stop(&p->timer);
     if (p->timeout_ms > 0)
         uv_timer_start(&p->timer, on_timer, (uint64_t)p->timeout_ms, 0);
-    if (p->memory)
+    if (p->memory || s->container_limit)
         hy_watch_start(s);
 }
 

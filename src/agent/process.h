@@ -78,6 +78,12 @@ struct hy_process_events {
 int hy_supervisor_new(uv_loop_t *loop, const char *name, struct hy_supervisor **ret, struct hy_err *err);
 /* All processes must have ended. Removes the cgroup; the loop must turn once more to free the rest. */
 void hy_supervisor_free(struct hy_supervisor *s);
+/*
+ * All this runs in a container with others, in which all processes below `root` may use `limit` bytes together, counted
+ * as YARN does: the sum of their resident sizes. When they come near it, the trial with most is ended: otherwise all
+ * would be.
+ */
+void hy_supervisor_contain(struct hy_supervisor *s, pid_t root, uint64_t limit);
 /* "cgroup v2", "cgroup v1" or "watch": for the log. */
 const char *hy_supervisor_limits_by(const struct hy_supervisor *s);
 

@@ -205,6 +205,7 @@ struct hy_process {
     char message[320];
     uint64_t memory;
     uint64_t used;              /* the most that was measured */
+    uint64_t container_used;    /* by all in the container, when this one was ended for it; 0: it was not */
     unsigned oom_looks;         /* watch.c */
     int64_t timeout_ms;
     int64_t kill_at;            /* by uv_now */
@@ -227,6 +228,8 @@ struct hy_supervisor {
     char mark[HY_MARK_MAX];
     struct hy_cgroup cgroup;
     int null_fd;
+    pid_t container_root;       /* whose descendants share container_limit bytes; 0: no container */
+    uint64_t container_limit;
     uv_signal_t child_signal;
     uv_timer_t watch_timer, stray_timer;
     unsigned handles;

@@ -25,6 +25,12 @@ static void on_child_signal(uv_signal_t *handle, int signum)
         hy_process_settle(hy_container(it, struct hy_process, link));
 }
 
+void hy_supervisor_contain(struct hy_supervisor *s, pid_t root, uint64_t limit)
+{
+    s->container_root = root;
+    s->container_limit = limit;
+}
+
 static void on_supervisor_closed(uv_handle_t *handle)
 {
     struct hy_supervisor *s = handle->data;

@@ -87,6 +87,57 @@ static int64_t look_at(struct hy_process *p)
     return used > p->memory - p->memory / 4 ? NEAR_MS : CALM_MS;
 }
 
+/* ---- the container ---- */
+
+static bool is_inside(const struct hy_procs *all, const struct hy_proc *proc, pid_t root)
+{
+    for (size_t up = 0; proc && up < all->n; up++) {
+        if (proc->pid == root)
+            return true;
+        proc = hy_procs_find(all, proc->ppid);
+    }
+    return false;
+}
+
+/* Of all in it, and of each trial, which has it in `used` then; the one with most, or NULL. */
+static struct hy_process *measure_container(struct hy_supervisor *s, uint64_t *ret_sum, uint64_t *ret_most)
+{
+    struct hy_process *most = NULL;
+
+    *ret_sum = *ret_most = 0;
+    for (size_t i = 0; i < s->census.n; i++)
+        if (!s->census.list[i].dead && is_inside(&s->census, &s->census.list[i], s->container_root))
+            *ret_sum += hy_proc_resident(s->census.list[i].pid);
+    hy_list_each(it, &s->processes) {
+        struct hy_process *p = hy_container(it, struct hy_process, link);
+        uint64_t own = 0;
+
+        for (size_t i = 0; i < s->census.n; i++)
+            if (s->census.list[i].owner == p && !s->census.list[i].dead)
+                own += hy_proc_resident(s->census.list[i].pid);
+        if (own > *ret_most && !p->serves) {
+            *ret_most = own;
+            most = p;
+        }
+    }
+    return most;
+}
+
+static int64_t look_at_container(struct hy_supervisor *s)
+{
+    uint64_t sum, most, near = s->container_limit - s->container_limit / 20;
+    struct hy_process *p;
+
+    if (hy_family_census(s) < 0)
+        return NEAR_MS;
+    p = measure_container(s, &sum, &most);
+    if (sum > near && p && p->stage == HY_STAGE_RUNNING) {
+        p->container_used = sum;
+        hy_process_over_memory(p, most);
+    }
+    return sum > near - near / 4 ? NEAR_MS : CALM_MS;
+}
+
 void hy_watch_tick(uv_timer_t *timer)
 {
     struct hy_supervisor *s = timer->data;
@@ -101,6 +152,11 @@ void hy_watch_tick(uv_timer_t *timer)
         ms = look_at(p);
         if (next < 0 || ms < next)
             next = ms;
+    }
+    if (s->container_limit && s->count) {
+        int64_t ms = look_at_container(s);
+
+        next = next < 0 || ms < next ? ms : next;
     }
     cost = hy_clock_ms() - began;
     if (next >= 0)
