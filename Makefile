@@ -15,14 +15,14 @@ SOURCES := meson.build meson_options.txt pyproject.toml \
            $(shell find src proto python bench -name '*.[ch]' -o -name '*.proto' \
                    -o -name meson.build -o -name '*.pth' -o -path 'python/*.py*' -not -name '*.pyc')
 
-.PHONY: help setup demo test bench bench-core bench-search bench-schedule bench-python bench-allreduce clean distclean \
+.PHONY: help setup demo test bench bench-core bench-search bench-schedule bench-python bench-allreduce bench-spark clean distclean \
         cluster cluster-stop system-build system-test system-bench
 
 help:
 	@echo 'make setup           installs what is missing, builds, fills .venv'
 	@echo 'make demo            a grid search over a small Keras model, two trials at a time'
 	@echo 'make test            every suite (T="base e2e": only these)'
-	@echo 'make bench           the figures: bench-core, -search, -schedule, -python, -allreduce'
+	@echo 'make bench           the figures: bench-core, -search, -schedule, -python, -allreduce, -spark'
 	@echo 'make cluster         a Spark, a YARN and an HDFS on this machine (cluster-stop ends them)'
 	@echo 'make clean           removes what was built (distclean: the environment too)'
 
@@ -76,7 +76,7 @@ cluster: system-test .venv/.check
 cluster-stop:
 	@[ ! -e build/cluster ] || python3 tests/cluster/cluster.py stop
 
-bench: bench-core bench-search bench-schedule bench-python bench-allreduce
+bench: bench-core bench-search bench-schedule bench-python bench-allreduce bench-spark
 
 bench-core: system-bench setup
 	.venv/bin/python bench/core.py
@@ -94,6 +94,9 @@ bench-python: setup .venv/.learn
 # PEER=horovod: builds Horovod and runs it beside.
 bench-allreduce: system-bench setup .venv/.learn
 	.venv/bin/python bench/allreduce.py
+
+bench-spark: system-test setup .venv/.check
+	.venv/bin/python bench/spark.py
 
 clean: cluster-stop
 	rm -rf build bench/results

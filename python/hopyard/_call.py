@@ -282,8 +282,9 @@ def run(bundle: Bundle) -> int:
     try:
         _call(bundle)
     except Refusal as refusal:
-        detail = _traceback(refusal.__cause__) if refusal.__cause__ else ""
-        return _fail(str(refusal), detail, f"{detail}hopyard: {refusal}")
+        cause = _traceback(refusal.__cause__) if refusal.__cause__ else ""
+        said = f"{cause}hopyard: {refusal}"
+        return _fail(str(refusal), said if cause else "", said)
     except SystemExit as error:
         return _leave(error)
     except KeyboardInterrupt as error:

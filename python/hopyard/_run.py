@@ -104,8 +104,7 @@ def start(
                 command, "--detach", "--json", *options, "--", *program, project=project, input=bundle
             )
         run = _number(said)
-        if settings.spark is not None and not _spark.is_here(settings.spark):
-            _spark.supply(settings.spark, run, project)
+        supply(settings.spark, run, project)
         address = _tensorboard.show(run, project) if settings.tensorboard and not noted else None
         if noted:
             _program.call("stop", str(run), project=project)
@@ -143,10 +142,22 @@ def function(
     return watch(run, settings.project, address)
 
 
-def resume(run: int | str, project: Project, tensorboard: bool) -> tuple[int, str | None]:
+def resume(run: int | str, project: Project, tensorboard: bool, spark: Any) -> tuple[int, str | None]:
     """Goes on with a run: its number, and the address of its TensorBoard."""
-    number = _number(_program.call("resume", str(run), "--detach", "--json", project=project))
+    options = [] if spark is None else _spark.options(spark)
+    known = load(run, project) if options else None
+    if known and known.state == "running":  # its driver waits for somebody who starts agents
+        number = known.run
+    else:
+        number = _number(_program.call("resume", str(run), "--detach", "--json", *options, project=project))
+    supply(spark, number, project)
     return number, _tensorboard.show(number, project) if tensorboard else None
+
+
+def supply(spark: Any, run: int, project: Project) -> None:
+    """Gives a run the executors of a session, where that has some."""
+    if spark is not None and not _spark.is_here(spark):
+        _spark.supply(spark, run, project)
 
 
 # ---- ... to its end ---------------------------------------------------------------------------
@@ -155,6 +166,7 @@ def resume(run: int | str, project: Project, tensorboard: bool) -> tuple[int, st
 def watch(run: int, project: Project, address: str | None) -> Result:
     """Shows a run to its end; its result, or what is to be raised for it."""
     status = _show.show(run, project)
+    _spark.settle(run, project)
     return conclude(load(run, project, address), status)
 
 

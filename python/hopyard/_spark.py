@@ -11,11 +11,13 @@ import importlib.util
 import io
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 import tarfile
 import threading
+import time
 from typing import Any
 
 from . import _executor, _hopyard, _program
@@ -47,9 +49,13 @@ def options(spark: Any) -> list[str]:
     context = context_of(spark)
     if is_here(spark):
         return []
+    return ["--engine", "session", "--address", _address(context), "--executors", str(executors(context))]
+
+
+def _address(context: Any) -> str:
+    """At which executors reach this machine: what they reach Spark's driver by."""
     host = context.getConf().get("spark.driver.host", "127.0.0.1")
-    address = str(socket.getaddrinfo(host, None)[0][4][0])
-    return ["--engine", "session", "--address", address, "--executors", str(executors(context))]
+    return str(socket.getaddrinfo(host, None)[0][4][0])
 
 
 def _listed(context: Any) -> list[Any]:
@@ -73,7 +79,36 @@ def executors(context: Any) -> int:
 def _cores(context: Any) -> int:
     """Of each executor."""
     said = context.getConf().get("spark.executor.cores", "")
-    return int(said) if said.isdigit() else max([1, *(int(e.totalCores()) for e in _listed(context))])
+    if said.isdigit():
+        return int(said)
+    return max((int(e.totalCores()) for e in _listed(context)), default=0) or _cores_of_the_first(context)
+
+
+def _cores_of_the_first(context: Any) -> int:
+    """There is none yet, and nothing said of it: a small job waits for it."""
+    [cores] = context.parallelize([0], 1).map(lambda _: _executor.cores()).collect()
+    return int(cores)
+
+
+def _bytes(text: str, unit: int) -> int:
+    """"2g" of Spark's; a bare number is of that unit."""
+    units = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+    word = text.lower().removesuffix("b") if text[-2:-1].isalpha() else text.lower()
+    return int(word[:-1]) * units[word[-1]] if word[-1].isalpha() else int(word) * unit
+
+
+def _container(context: Any) -> int | None:
+    """Bytes that an executor's container has, where there is one that is watched: heap, overhead, Python, off-heap."""
+    conf, mega = context.getConf(), 1 << 20
+    if not str(context.master).startswith(("yarn", "k8s")):
+        return None
+    heap = _bytes(conf.get("spark.executor.memory", "1g"), mega)
+    least = _bytes(conf.get("spark.executor.minMemoryOverhead", "384m"), mega)
+    factor = float(conf.get("spark.executor.memoryOverheadFactor", "0.1"))
+    overhead = conf.get("spark.executor.memoryOverhead", "")
+    python = _bytes(conf.get("spark.executor.pyspark.memory", "0"), mega)
+    off_heap = _bytes(conf.get("spark.memory.offHeap.size", "0"), 1)
+    return heap + (_bytes(overhead, mega) if overhead else max(least, int(heap * factor))) + python + off_heap
 
 
 # ---- what goes along ---------------------------------------------------------------------------
@@ -117,9 +152,38 @@ def _nobody(info: tarfile.TarInfo) -> tarfile.TarInfo:
 # ---- the supplier ------------------------------------------------------------------------------
 
 
+_suppliers: dict[tuple[int, str], "_Supplier"] = {}
+SETTLE_S = 10.0
+BUSY_S = 2.0  # until an executor is asked again
+GOODBYE_S = 1.0  # for an agent whose driver has ended
+
+
+def _place(run: int, project: Project) -> tuple[int, str]:
+    return run, os.path.abspath(project or os.environ.get("HOPYARD_PROJECT") or os.getcwd())
+
+
 def supply(spark: Any, run: int, project: Project) -> None:
     """Starts agents for a run, from a thread, until that has ended."""
-    _Supplier(context_of(spark), run, project)
+    _suppliers[_place(run, project)] = _Supplier(context_of(spark), run, project)
+
+
+def settle(run: int, project: Project) -> None:
+    """If the run has ended, waits for its jobs, so that a session stopped behind it has none to break off."""
+    supplier = _suppliers.get(_place(run, project))
+    if supplier and supplier.join(SETTLE_S):
+        del _suppliers[_place(run, project)]
+
+
+def _exposed(context: Any) -> str | None:
+    """Agents' keys go through Spark's own channel: is it safe?"""
+    conf = context.getConf()
+    safe = all(conf.get(name, "false") == "true" for name in ("spark.authenticate", "spark.network.crypto.enabled"))
+    if safe or conf.get("spark.ssl.rpc.enabled", "false") == "true" or _address(context).startswith("127."):
+        return None
+    return (
+        "Spark's channel to its executors is not authenticated and encrypted: who can read it can read the agents' keys; "
+        "set spark.authenticate and spark.network.crypto.enabled"
+    )
 
 
 class _Supplier:
@@ -129,30 +193,47 @@ class _Supplier:
         cloudpickle.register_pickle_by_value(_executor)
         self._context, self._run = context, run
         self._archive = context.broadcast(archive())
-        self._profile = self._whole_executor()
-        self._lock = threading.Lock()
-        command = _program.command("supply", str(run), f"Spark {context.applicationId}", project=project)
+        self._profile: Any = None
+        self._lock, self._profile_lock = threading.Lock(), threading.Lock()
+        self._over = threading.Event()
+        self._agents: list[threading.Thread] = []
+        words = (str(run), f"Spark {context.applicationId}", *filter(None, [_exposed(context)]))
+        command = _program.command("supply", *words, project=project)
         self._program = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
         )
         self._thread = threading.Thread(target=self._serve, name="hopyard-supply", daemon=True)
         self._thread.start()
 
-    def join(self) -> None:
-        """Waits for the run's end."""
-        self._thread.join()
+    def join(self, timeout: float) -> bool:
+        """Waits a moment for the run's end, and if that has come, longer for that of its agents."""
+        if not self._over.wait(1.0):
+            return False
+        for agent in self._agents:
+            agent.join(timeout)
+        return True
 
     def _whole_executor(self) -> Any:
+        with self._profile_lock:
+            self._profile = self._profile or self._make_profile()
+            return self._profile
+
+    def _make_profile(self) -> Any:
         from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
 
-        return ResourceProfileBuilder().require(TaskResourceRequests().cpus(_cores(self._context))).build
+        needs = TaskResourceRequests().cpus(_cores(self._context))
+        gpus = self._context.getConf().get("spark.executor.resource.gpu.amount", "")
+        if gpus.isdigit() and int(gpus) > 0:
+            needs.resource("gpu", int(gpus))
+        return ResourceProfileBuilder().require(needs).build
 
     def _group(self, agent: int) -> str:
         return f"hopyard-run-{self._run}-agent-{agent}"
 
     def _serve(self) -> None:
+        container = _container(self._context)
         for line in self._program.stdout:
-            order = json.loads(line)
+            order = {**json.loads(line), "container": container}
             if self._is_stopped():
                 break
             if "start" in order:
@@ -167,22 +248,36 @@ class _Supplier:
 
     def _leave(self) -> None:
         """The driver has ended, or hears by this that there is nobody any more who starts its agents."""
+        self._over.set()
         self._program.terminate()
         self._program.wait()
+        for agent in self._agents:
+            agent.join(GOODBYE_S)
         if not self._is_stopped():
+            self._cancel_what_is_left()
             self._archive.unpersist()
+
+    def _cancel_what_is_left(self) -> None:
+        """A driver that was killed has told its agents nothing: they would wait for it."""
+        for agent in self._agents:
+            if agent.is_alive():
+                self._context.cancelJobGroup(agent.name)
 
     def _in_thread(self, target: Any, order: dict[str, Any]) -> None:
         """Of Spark's kind: a job group is a matter of the thread that has set it."""
         from pyspark import InheritableThread
 
-        InheritableThread(target=target, args=(order,), name=self._group(order["start"]), daemon=True).start()
+        thread = InheritableThread(target=target, args=(order,), name=self._group(order["start"]), daemon=True)
+        thread.start()
+        self._agents = [agent for agent in self._agents if agent.is_alive()] + [thread]
 
     def _start(self, order: dict[str, Any]) -> None:
         why = _executor.BUSY
         try:
             while why == _executor.BUSY:
                 why = self._job(order)
+                if why == _executor.BUSY:  # another run has an agent there; Spark cannot say when it is over
+                    time.sleep(BUSY_S)
         except Exception as error:  # whatever Spark raises is why there is no agent
             why = _sentence(error)
         self._say({"over": order["start"], "why": why})
@@ -192,7 +287,7 @@ class _Supplier:
     def _job(self, order: dict[str, Any]) -> str:
         archive = self._archive
         self._context.setJobGroup(self._group(order["start"]), f"hopyard: run {self._run}, {order['name']}", True)
-        task = self._context.parallelize([order], 1).withResources(self._profile)
+        task = self._context.parallelize([order], 1).withResources(self._whole_executor())
         [why] = task.mapPartitions(lambda orders: _executor.run(next(orders), *archive.value)).collect()
         return why
 
@@ -216,7 +311,8 @@ def main(run: str, project: str, master: str, count: str, address: str) -> int:
     except Exception as error:  # the run cannot begin, whatever Spark or Java have against it
         _refuse(run, project, f"cannot have a Spark session at '{master}': {_sentence(error)}")
         return 1
-    supplier.join()
+    while not supplier.join(SETTLE_S):
+        continue
     session.stop()
     return 0
 
@@ -244,6 +340,7 @@ def _sentence(error: Exception) -> str:
     java = getattr(error, "java_exception", None)
     text = str(java.getMessage() if java is not None else error).strip()
     text = text.rpartition("Job aborted due to stage failure: ")[2]
+    text = re.sub(r"^\[\w+\] | SQLSTATE: \w+$", "", text)  # "[SPARK_JOB_CANCELLED] Job 3 cancelled … SQLSTATE: XXKDA"
     return f"Spark: {text.splitlines()[0][:400]}" if text else f"Spark: {type(error).__name__}"
 
 

@@ -38,7 +38,7 @@ import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from . import _bundle, _code, _notebook, _run, _show
+from . import _bundle, _code, _notebook, _run, _show, _spark
 from ._errors import Error, TrialsFailed
 from ._result import Result, Trial, load
 from ._run import Settings, option
@@ -105,6 +105,7 @@ def _train(
     bundle = _bundle.make(call, common.metric, "max", optional=True, ranks=True, preload=preload)
     number, address = _run.start(words, common, _run.python("hopyard._trial"), bundle, command="train")
     status = _show.show(number, common.project, training=True)
+    _spark.settle(number, common.project)
     return _conclude(load(number, common.project, address), status, is_elastic=bool(min_np or max_np))
 
 

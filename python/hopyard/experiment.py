@@ -28,7 +28,8 @@ name         a name to call the run by
 project      its folder (default: $HOPYARD_PROJECT, or the folder we are in)
 tensorboard  whether to start a TensorBoard on the run
 app_id       the folder below Logs/TensorFlow in which the run's logs are
-spark        a SparkSession, whose application's id becomes app_id
+spark        a SparkSession: its application's id becomes app_id, and trials run on its executors, unless
+             its master is "local…"
 hosts        machines to run on, by ssh: ["a:4", "b"], or "a:4,b"
 detach       True: start it, and return at once
 
@@ -133,9 +134,14 @@ def _word(run: Run) -> int | str:
     return run.run if isinstance(run, Result) else run
 
 
-def resume(run: Run, project: Project = None, tensorboard: bool = True, detach: bool = False) -> Result:
-    """Goes on with a run that was stopped or killed, or has failed trials. What has ended well stays."""
-    number, address = _run.resume(_word(run), project, tensorboard)
+def resume(
+    run: Run, project: Project = None, tensorboard: bool = True, detach: bool = False, spark: Any = None
+) -> Result:  # fmt: skip
+    """Goes on with a run that was stopped or killed, or has failed trials. What has ended well stays.
+
+    One that was on the executors of a SparkSession goes on with those of `spark`, also where it still waits for some.
+    """
+    number, address = _run.resume(_word(run), project, tensorboard, spark)
     return load(number, project, address) if detach else _run.watch(number, project, address)
 
 
@@ -174,9 +180,8 @@ def begin(
     global _begun
     if _begun:
         raise Error(f"run {_begun.run} has begun and not ended; call experiment.end() first")
-    settings = Settings(
-        direction, metric, name=name, project=project, tensorboard=tensorboard, app_id=app_id, spark=spark
-    )
+    app_id = app_id if spark is None or app_id else _run.application_of(spark)  # no more: we are the trial
+    settings = Settings(direction, metric, name=name, project=project, tensorboard=tensorboard, app_id=app_id)
     meeting = _held.Meeting()
     try:
         command = _run.python("hopyard._held", meeting.path)

@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from . import _spark
 from ._errors import Error
 from .search import Grid
 
@@ -23,8 +24,11 @@ def grid_params(grid: Mapping[str, Iterable[Any]]) -> dict[str, list[Any]]:
 
 
 def num_executors(spark: Any = None) -> int:
-    """The session's `spark.executor.instances`, or the most it may have; without either 1."""
-    return executors_asked_for(spark) or 1
+    """The session's `spark.executor.instances`, or the most it may have; without either as many as there are."""
+    asked = executors_asked_for(spark)
+    if asked or spark is None or _spark.is_here(spark):
+        return asked or 1
+    return _spark.executors(_spark.context_of(spark))
 
 
 def executors_asked_for(spark: Any) -> int | None:
@@ -43,7 +47,7 @@ def num_param_servers(spark: Any = None) -> int:
 
 def _text(spark: Any, name: str) -> str | None:
     """A session's setting, or a context's; None where there is none."""
-    return None if spark is None else getattr(spark, "sparkContext", spark).getConf().get(name)
+    return None if spark is None else _spark.context_of(spark).getConf().get(name)
 
 
 def _setting(spark: Any, name: str) -> int | None:

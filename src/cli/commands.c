@@ -98,6 +98,10 @@ static const struct hy_option resume_options[] = {
     {.name = "detach", .letter = 'd', .help = "start it and leave it running"},
     {.name = "json", .help = "tell of it in JSON, one object a line"},
     {.name = "html", .help = "tell of it in HTML, for notebooks: each line replaces the one before"},
+    /* How the Python face goes on with a session; not shown. */
+    {.name = "engine", .value = "session"},
+    {.name = "executors", .value = "N"},
+    {.name = "address", .value = "ADDR"},
     {0},
 };
 
@@ -309,9 +313,9 @@ const struct hy_command hy_commands[] = {
      .raw = hy_report_main,
      .summary = "from inside a trial: stream values while it trains"},
     {.name = "supply",
-     .words = "RUN [WHAT]",
+     .words = "RUN [WHAT [NOTE]]",
      .min_words = 1,
-     .max_words = 2,
+     .max_words = 3,
      .run = hy_cmd_supply,
      .summary = "between a run and a program that starts its agents"},
     {.name = "driver", .words = "", .raw = hy_driver_main, .summary = "what run and resume start"},

@@ -160,6 +160,13 @@ static int find_run(const struct hy_args *args, struct supply *s, struct hy_err 
     return rc < 0 ? rc : 0;
 }
 
+static const char *word_or_nothing(const struct hy_args *args, int index)
+{
+    const char *word = hy_args_word(args, index);
+
+    return word ? word : "";
+}
+
 int hy_cmd_supply(const struct hy_args *args)
 {
     struct supply s = {.driver = -1};
@@ -171,7 +178,7 @@ int hy_cmd_supply(const struct hy_args *args)
     hy_buf_init(&s.line, LINE_MAX_BYTES);
     rc = find_run(args, &s, &err);
     if (rc == 0)
-        rc = hy_client_supply(s.driver, hy_args_word(args, 1) ? hy_args_word(args, 1) : "");
+        rc = hy_client_supply(s.driver, word_or_nothing(args, 1), word_or_nothing(args, 2));
     if (rc == 0)
         rc = supply(&s);
     if (rc < 0 && !err.code)

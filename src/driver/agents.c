@@ -164,7 +164,7 @@ static void start_again_later(struct driver *d, struct agent *a, const char *why
     int64_t wait = RESTART_FIRST_MS << (a->restarts > 8 ? 8 : a->restarts);
     bool host = a->host_spec || *d->spec->engine;
 
-    if (d->phase != PHASE_RUNNING)
+    if (d->phase != PHASE_RUNNING || a->released)
         return;
     a->restarts++;
     if (!(host && a->was_here) && a->restarts > (host ? FIRST_RESTARTS_MAX : RESTARTS_MAX)) {
@@ -212,6 +212,8 @@ void hy_agents_over(struct driver *d, uint64_t id, bool over, const char *why)
     hy_info("agent's process is over agent=%s why=%s", a->name, why);
     a->process_runs = false;
     snprintf(a->over, sizeof a->over, "%s", over ? why : "");
+    if (over && *d->spec->engine && a->was_here && !a->released && d->phase == PHASE_RUNNING)
+        hy_run_note(d, "agent %s: %s", a->name, why); /* the agent itself cannot know what Spark did to it */
     if (!a->peer)
         start_again_later(d, a, why);
 }
@@ -382,7 +384,7 @@ static void on_agent_info(struct driver *d, struct agent *a, const Hy__AgentInfo
 static void on_bye(struct driver *d, struct agent *a, const Hy__Bye *bye)
 {
     hy_info("agent says goodbye agent=%s why=%s", a->name, bye->why);
-    if (d->phase == PHASE_RUNNING)
+    if (d->phase == PHASE_RUNNING && !a->released)
         hy_run_note(d, "agent %s has left (%s); its trials run elsewhere", a->name, bye->why);
     hy_peer_close(a->peer, 0);
     agent_lost(d, a, bye->why);
@@ -573,6 +575,48 @@ static bool may_start(struct driver *d, const struct agent *a)
     return a->host_spec || a->restarts || earlier_agents_are_gone(d);
 }
 
+/* Nothing more will come for those who have nothing to do: their executors are of use to others. */
+static void release_the_idle(struct driver *d)
+{
+    struct agent *a;
+
+    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));) {
+        if (!a->in_schedule || !hy_list_empty(&a->trials))
+            continue;
+        a->released = true;
+        hy_agents_leaving(d, a);
+        say_bye(a);
+    }
+}
+
+/* All that had something to do are lost, and it is to be done again. */
+static void call_back(struct driver *d)
+{
+    struct agent *a;
+
+    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+        if (a->in_schedule || (!a->released && (a->process_runs || a->restart_at)))
+            return;
+    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+        if (a->released && !a->peer && !a->process_runs) {
+            a->released = false;
+            a->restart_at = 1;
+        }
+}
+
+static void lend_only_what_is_used(struct driver *d)
+{
+    struct hy_schedule_stats s;
+
+    if (!*d->spec->engine || hy_is_training(d))
+        return;
+    hy_schedule_stats(d->schedule, &s);
+    if (s.waiting || !hy_list_empty(&d->waiting))
+        call_back(d);
+    else if (d->search_over)
+        release_the_idle(d);
+}
+
 void hy_agents_tick(struct driver *d, int64_t now)
 {
     struct agent *a;
@@ -591,6 +635,7 @@ void hy_agents_tick(struct driver *d, int64_t now)
     for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
         if (a->restart_at && a->restart_at <= now && may_start(d, a))
             start_process(d, a);
+    lend_only_what_is_used(d);
     hy_supply_tick(d, now);
 }
 

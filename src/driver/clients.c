@@ -363,7 +363,7 @@ static void on_message(void *arg, struct hy_local_conn *conn, const uint8_t *byt
     } else if (r->body_case == HY__CLIENT_REQUEST__BODY_ANNOUNCE) {
         on_announce(d, c, r->announce);
     } else if (r->body_case == HY__CLIENT_REQUEST__BODY_SUPPLY) {
-        hy_supply_offered(d, c, r->supply->what);
+        hy_supply_offered(d, c, r->supply);
     } else if (r->body_case == HY__CLIENT_REQUEST__BODY_OVER && c == d->supplier) {
         hy_supply_over(d, r->over);
     }

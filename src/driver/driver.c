@@ -312,6 +312,22 @@ static char *command_json(const Hy__RunSpec *s)
     return rc == 0 && hy_buf_cstr(&out) ? hy_strdup(hy_buf_cstr(&out)) : NULL;
 }
 
+/* The session that it was on is gone: it goes on with another one. */
+static int change_session(struct driver *d)
+{
+    char *address = d->on.address ? hy_strdup(d->on.address) : NULL;
+
+    if (!d->on.address)
+        return 0;
+    if (!address)
+        return -ENOMEM;
+    if (d->spec->address != protobuf_c_empty_string)
+        free(d->spec->address);
+    d->spec->address = address;
+    d->spec->agents = d->on.count;
+    return 0;
+}
+
 static int load_run(void *arg, const struct hy_run_row *row, const struct hy_run_counts *counts)
 {
     struct driver *d = arg;
@@ -325,7 +341,7 @@ static int load_run(void *arg, const struct hy_run_row *row, const struct hy_run
     d->app_run = row->app_run;
     d->logdir = hy_strdup(row->logdir);
     d->created_wall = row->created;
-    return d->spec && d->app_id && d->logdir ? 0 : -EUCLEAN;
+    return d->spec && d->app_id && d->logdir ? change_session(d) : -EUCLEAN;
 }
 
 static int open_again(struct driver *d, const char *project, struct hy_err *err)
@@ -487,8 +503,10 @@ static void driver_close(struct driver *d)
 static int parse(struct driver *d, int argc, char **argv, const char **ret_project, struct hy_err *err)
 {
     static const struct option options[] = {{"resume", required_argument, NULL, 'r'},
-                                            {"project", required_argument, NULL, 'p'}, {0}};
-    uint64_t run = 0;
+                                            {"project", required_argument, NULL, 'p'},
+                                            {"executors", required_argument, NULL, 'e'},
+                                            {"address", required_argument, NULL, 'a'}, {0}};
+    uint64_t run = 0, count = 0;
     int c;
 
     while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -496,6 +514,10 @@ static int parse(struct driver *d, int argc, char **argv, const char **ret_proje
             d->run = (int64_t)run;
         else if (c == 'p')
             *ret_project = optarg;
+        else if (c == 'a')
+            d->on.address = optarg;
+        else if (c == 'e' && hy_parse_u64(optarg, &count) == 0 && count <= UINT32_MAX)
+            d->on.count = (uint32_t)count;
         else
             return hy_err_set(err, -EINVAL, "`hopyard driver` is started by `hopyard run` and `hopyard resume`");
     }

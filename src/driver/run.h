@@ -56,6 +56,7 @@ struct agent {
     bool full;                         /* it has not taken what was sent: nothing more for a while */
     bool process_runs, in_schedule, shares_files;
     bool was_here;                     /* it has once joined this run */
+    bool released;                     /* it has nothing to do any more, and was told to go */
     char over[256];                    /* why its process has certainly ended; "": not known to have */
     int restarts;                      /* in a row without a sign of life */
     int64_t restart_at;                /* 0: not waiting */
@@ -152,6 +153,7 @@ struct driver {
     int lock_fd, hold_fd;
     uint64_t open_files;        /* the user's soft limit */
     Hy__RunSpec *spec;
+    struct hy_executors on;     /* those that a resumed run goes on with; no address: as the spec says */
     char **serve;               /* the function's command, and what makes a fork server of it; borrowed */
     char *logdir, *app_id, *token_file;
     int64_t app_run;
@@ -174,6 +176,7 @@ struct driver {
     struct hy_list clients;
     struct client *supplier;    /* who starts agents for us; NULL: nobody does, or an engine does */
     int64_t unsupplied_since;   /* 0: not that we know */
+    bool supply_noted;          /* that no agent has come */
     uv_process_t session;       /* a process of ours that supplies, if spec->master */
 
     struct hy_map trials;       /* by number: those that are not over */
@@ -329,7 +332,7 @@ void hy_agents_over(struct driver *d, uint64_t id, bool over, const char *why);
 /* ---- supply.c ---- */
 int hy_supply_start(struct driver *d, const struct hy_agent_order *order, struct hy_err *err);
 void hy_supply_stop(struct driver *d, uint64_t id);
-void hy_supply_offered(struct driver *d, struct client *c, const char *what);
+void hy_supply_offered(struct driver *d, struct client *c, const Hy__Supply *offer);
 void hy_supply_over(struct driver *d, const Hy__AgentOver *over);
 /* Who has supplied is not connected any more. */
 void hy_supply_gone(struct driver *d);

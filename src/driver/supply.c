@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "driver/run.h"
 
+#define QUIET_MS 15000    /* before it says what it waits for */
 #define PATIENCE_MS 60000 /* with nobody who starts agents, and none here */
 
 int hy_supply_start(struct driver *d, const struct hy_agent_order *order, struct hy_err *err)
@@ -23,7 +24,7 @@ int hy_supply_start(struct driver *d, const struct hy_agent_order *order, struct
     int rc;
 
     start.id = order->id;
-    start.name = (char *)order->name;
+    start.name = (char *)"executor"; /* it gets a number and a host; one that was here has them in its name */
     start.identity = (char *)order->identity;
     start.key.data = (uint8_t *)order->key;
     start.key.len = sizeof order->key;
@@ -45,13 +46,15 @@ void hy_supply_stop(struct driver *d, uint64_t id)
         hy_warn("an agent cannot be stopped agent=%llu", (unsigned long long)id);
 }
 
-void hy_supply_offered(struct driver *d, struct client *c, const char *what)
+void hy_supply_offered(struct driver *d, struct client *c, const Hy__Supply *offer)
 {
     if (!*d->spec->engine || d->supplier) {
-        hy_warn("agents are offered that nobody wants by=%s", what);
+        hy_warn("agents are offered that nobody wants by=%s", offer->what);
         return;
     }
-    hy_info("agents are started by %s", what);
+    hy_info("agents are started by %s", offer->what);
+    if (*offer->note)
+        hy_run_note(d, "%s", offer->note);
     d->supplier = c;
     d->unsupplied_since = 0;
 }
@@ -73,6 +76,9 @@ void hy_supply_gone(struct driver *d)
     struct agent *a;
 
     hy_info("who started agents is gone");
+    if (d->phase == PHASE_RUNNING && !*d->spec->master)
+        hy_run_note(d, "its Spark session is gone; experiment.resume(%lld, spark=spark) gives it another one",
+                    (long long)d->run);
     for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
         if (a->process_runs)
             hy_agents_over(d, a->id, false, "the session that it was started by is gone");
@@ -118,16 +124,39 @@ int hy_supply_open(struct driver *d, struct hy_err *err)
                   : 0;
 }
 
+static bool is_anybody_here(struct driver *d)
+{
+    struct agent *a;
+
+    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+        if (a->peer)
+            return true;
+    return false;
+}
+
+/* A cluster that is full looks like one that does nothing. */
+static void say_that_we_wait(struct driver *d, int64_t now)
+{
+    struct agent *a;
+
+    if (d->supply_noted || now - d->begun_ms < QUIET_MS)
+        return;
+    d->supply_noted = true;
+    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+        if (a->was_here)
+            return;
+    hy_run_note(d, "it waits for executors: Spark has started none of %u yet", d->spec->agents);
+}
+
 void hy_supply_tick(struct driver *d, int64_t now)
 {
     struct hy_err err = {0};
-    struct agent *a;
 
-    if (!*d->spec->engine || d->supplier || d->phase != PHASE_RUNNING || uv_is_active((uv_handle_t *)&d->session))
+    if (!*d->spec->engine || d->phase != PHASE_RUNNING || is_anybody_here(d))
+        return;
+    say_that_we_wait(d, now);
+    if (d->supplier || uv_is_active((uv_handle_t *)&d->session))
         return; /* a session of our own may take its time, and says when it is over */
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
-        if (a->peer)
-            return;
     if (!d->unsupplied_since)
         d->unsupplied_since = now;
     if (now - d->unsupplied_since < PATIENCE_MS)

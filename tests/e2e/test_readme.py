@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import ROOT, Yard
@@ -27,14 +28,15 @@ def test_its_commands_run(yard: Yard) -> None:
     assert f"f={best:g}" in p.stdout and re.search(r"(?m)^ *1  bowl ", p.stdout)
 
 
-def test_its_python_runs(yard: Yard) -> None:
+def test_its_python_runs(yard: Yard, yarn_cluster: dict[str, Any]) -> None:
     script = yard.project / "readme.py"
     script.write_text("\n".join(blocks("python")) + "print('evolved', trial.number, 'trained', logdir, best)\n")
-    p = subprocess.run([sys.executable, script], env={**yard.env, "HOPYARD_PROGRAM": yard.bin}, cwd=yard.project, text=True,
+    p = subprocess.run([sys.executable, script], env={**yard.env, **yarn_cluster["yarn_env"], "HOPYARD_PROGRAM": yard.bin}, cwd=yard.project, text=True,
                        stdin=subprocess.DEVNULL, capture_output=True, timeout=240)
     assert p.returncode == 0, p.stdout + p.stderr + yard.driver_log()
     assert [t["state"] for t in yard.trials(1)] == ["done"] * 4 and [t["state"] for t in yard.trials(2)] == ["done"]
     assert [t["state"] for t in yard.trials(3)] == ["done"] * 2
+    assert [t["state"] for t in yard.trials(4)] == ["done"] * 2 and [t["state"] for t in yard.trials(5)] == ["done"] * 2
     assert p.stdout.splitlines()[-1].startswith("evolved ") and f"trained {yard.logdir(2)} " in p.stdout
 
 

@@ -478,17 +478,28 @@ def test_what_comes_later_says_so(hops, project, name):
         getattr(getattr(hops, module), function)(None, "/Projects/demo/Jupyter/horovod.ipynb")
 
 
-def test_a_session_on_a_cluster_is_not_there_yet(hops, project):
-    said = "this session's master is 'yarn', and running on Spark's executors is not there yet; spark=None"
-    for call in (hops.experiment.grid_search, hops.experiment.evolutionary_search, hops.tflauncher.launch):
-        with pytest.raises(hopyard.Error, match=said):
-            call(Session("yarn"), lambda lr: 1, {"lr": [1, 2]})
+def test_mirrored_is_for_one_worker(hops, project):
     with pytest.raises(hopyard.Error, match="comes with hopyard's clusters"):
         hops.experiment.mirrored(Session(spark_executor_instances="2"), lambda: 1)
+
+
+def test_what_is_no_session_says_so(hops, project):
     with pytest.raises(
         hopyard.Error, match="spark takes a SparkSession, or None for this machine; 'training' is neither"
     ):
         hops.experiment.launch("training", {"lr": [1]})
+    connected = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    with pytest.raises(hopyard.Error, match="a Spark Connect session starts no jobs of ours"):
+        hops.experiment.launch(connected, lambda: 1)
+
+
+def test_the_session_goes_on_to_the_run(hops, project, monkeypatch):
+    given = {}
+    monkeypatch.setattr(hopyard.experiment, "grid_search", lambda fn, space, **words: given.update(words) or 1 / 0)
+    session = Session("yarn", spark_executor_instances="3")
+    with pytest.raises(ZeroDivisionError):
+        hops.experiment.grid_search(session, lambda lr: 1, {"lr": [1, 2]})
+    assert given["spark"] is session and given["parallel"] == 3
 
 
 def test_lists_of_different_lengths_are_a_value_error(hops, project):

@@ -53,7 +53,10 @@ def test_states_are_those_that_are_explained():
 
 
 @pytest.mark.parametrize(
-    "module", ["horovod.torch", "horovod.mxnet", "horovod.spark", "horovod.spark.keras", "horovod.ray", "horovod.tensorflow.data"]
+    "module",
+    ["horovod.torch", "horovod.mxnet", "horovod.ray", "horovod.tensorflow.data", "horovod.spark.common",
+     "horovod.spark.common.backend", "horovod.spark.keras", "horovod.spark.lightning", "horovod.spark.tensorflow",
+     "horovod.spark.torch"],
 )
 def test_what_is_not_served_says_so_when_it_is_imported(module):
     with pytest.raises(ImportError, match="is not served.*docs/horovod.md"):

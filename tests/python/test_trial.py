@@ -209,8 +209,8 @@ def test_a_missing_module_is_a_sentence(tmp_path, listener):
         f"is it installed for {sys.executable} on {os.uname().nodename}?"
     )
     assert (done.status, listener.reports[0].error) == (1, sentence)
-    assert done.stderr == f"{listener.reports[0].detail}hopyard: {sentence}\n"
-    assert listener.reports[0].detail.endswith("ModuleNotFoundError: No module named 'mymodel'\n")
+    assert done.stderr == f"{listener.reports[0].detail}\n"
+    assert listener.reports[0].detail.endswith(f"ModuleNotFoundError: No module named 'mymodel'\nhopyard: {sentence}")
     (tmp_path / "mymodel.py").write_text("")
     assert cold(tmp_path, path, **listener.env()).status == 1
     assert listener.reports[1].error.startswith("idle cannot be unpickled: AttributeError: Can't get attribute")

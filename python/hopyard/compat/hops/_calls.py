@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from hopyard import Error, _run, hdfs
+from hopyard import Error, hdfs
 from hopyard.compat._absent import Absent
 from hopyard.util import executors_asked_for
 
@@ -47,7 +47,7 @@ def place(spark: Any, name: str) -> dict[str, Any]:
 def _session(spark: Any) -> dict[str, Any]:
     if spark is None:
         return {}
-    return {"app_id": _run.application_of(spark), "parallel": executors_asked_for(spark)}
+    return {"spark": spark, "parallel": executors_asked_for(spark)}
 
 
 class Found(tuple[Any, ...]):
