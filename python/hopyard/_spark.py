@@ -6,6 +6,7 @@ job of one task, in a job group of its own, which takes all cores of its executo
 """
 
 import functools
+import gzip
 import hashlib
 import importlib.util
 import io
@@ -134,7 +135,10 @@ def archive() -> tuple[bytes, str]:
                 if name.endswith(".py"):
                     files[f"site/cloudpickle/{name}"] = os.path.join(folder, name)
     held = io.BytesIO()
-    with tarfile.open(fileobj=held, mode="w:gz", compresslevel=6, dereference=True) as tar:
+    with (
+        gzip.GzipFile(fileobj=held, mode="wb", compresslevel=6, mtime=0) as zipped,
+        tarfile.open(fileobj=zipped, mode="w", dereference=True) as tar,
+    ):
         for name, path in sorted(files.items()):
             tar.add(path, name, recursive=False, filter=_nobody)
     data = held.getvalue()
