@@ -542,64 +542,86 @@ static int parse_container(struct settings *s, const char *text)
     return 0;
 }
 
+static int parse_slots(struct settings *s, const char *text, struct hy_err *err)
+{
+    if (hy_parse_u64(text, &s->slots) < 0 || s->slots == 0 || s->slots > 100000)
+        return hy_err_set(err, -EINVAL, "--slots takes a number from 1 on, not '%s'", text);
+    return 0;
+}
+
+/* A lock that lives as long as we do: trials must not have it. */
+static int hold(const char *fd, struct hy_err *err)
+{
+    return fcntl(atoi(fd), F_SETFD, FD_CLOEXEC) < 0 ? hy_err_set(err, -EBADF, "--hold-fd %s is not open", fd) : 0;
+}
+
+/* Those that only an engine has to say something with. 0, or -Exxx: it is none of them, or makes no sense. */
+static int set_of_engine(struct settings *s, int option, const char *value, struct hy_err *err)
+{
+    switch (option) {
+    case 'i':
+        s->identity = value;
+        return 0;
+    case 'f':
+        return hold(value, err);
+    case 'o':
+        return hy_parse_u64(value, &s->open_files) < 0
+                   ? hy_err_set(err, -EINVAL, "--open-files takes a number, not '%s'", value) : 0;
+    case 'p': /* of this machine, for functions */
+        s->python = value;
+        return 0;
+    case 'c':
+        return parse_container(s, value) < 0
+                   ? hy_err_set(err, -EINVAL, "--container takes PID:BYTES, not '%s'", value) : 0;
+    case 'e': /* of standard input: who started us is gone */
+        s->until_eof = true;
+        return 0;
+    case 'w':
+        s->own_environment = true;
+        return 0;
+    default:
+        return hy_err_set(err, -EINVAL, "see `hopyard agent --help`");
+    }
+}
+
+/* 1: all is said. */
+static int set(struct settings *s, int option, const char *value, struct hy_err *err)
+{
+    switch (option) {
+    case 'j':
+        return parse_join(s, value, err);
+    case 'k':
+        s->key_file = value;
+        return 0;
+    case 's':
+        return parse_slots(s, value, err);
+    case 'n':
+        s->name = value;
+        return 0;
+    case 'h':
+        fputs(usage, stdout);
+        return 1;
+    default:
+        return set_of_engine(s, option, value, err);
+    }
+}
+
 static int parse_settings(struct settings *s, int argc, char **argv, struct hy_err *err)
 {
     static const struct option options[] = {
-        {"join", required_argument, NULL, 'j'},     {"key-file", required_argument, NULL, 'k'},
-        {"slots", required_argument, NULL, 's'},    {"name", required_argument, NULL, 'n'},
-        {"identity", required_argument, NULL, 'i'}, {"hold-fd", required_argument, NULL, 'f'},
-        {"open-files", required_argument, NULL, 'o'}, {"python", required_argument, NULL, 'p'},
-        {"until-eof", no_argument, NULL, 'e'},      {"own-environment", no_argument, NULL, 'w'},
-        {"container", required_argument, NULL, 'c'},
-        {"help", no_argument, NULL, 'h'},           {0}};
-    int c;
+        {"join", required_argument, NULL, 'j'},       {"key-file", required_argument, NULL, 'k'},
+        {"slots", required_argument, NULL, 's'},      {"name", required_argument, NULL, 'n'},
+        {"help", no_argument, NULL, 'h'},             {"identity", required_argument, NULL, 'i'},
+        {"hold-fd", required_argument, NULL, 'f'},    {"open-files", required_argument, NULL, 'o'},
+        {"python", required_argument, NULL, 'p'},     {"container", required_argument, NULL, 'c'},
+        {"until-eof", no_argument, NULL, 'e'},        {"own-environment", no_argument, NULL, 'w'},
+        {0}};
+    int option, rc;
 
-    while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        switch (c) {
-        case 'j':
-            if (parse_join(s, optarg, err) < 0)
-                return err->code;
-            break;
-        case 'k':
-            s->key_file = optarg;
-            break;
-        case 's':
-            if (hy_parse_u64(optarg, &s->slots) < 0 || s->slots == 0 || s->slots > 100000)
-                return hy_err_set(err, -EINVAL, "--slots takes a number from 1 on, not '%s'", optarg);
-            break;
-        case 'n':
-            s->name = optarg;
-            break;
-        case 'i':
-            s->identity = optarg;
-            break;
-        case 'f': /* a lock that lives as long as we do: trials must not have it */
-            if (fcntl(atoi(optarg), F_SETFD, FD_CLOEXEC) < 0)
-                return hy_err_set(err, -EBADF, "--hold-fd %s is not open", optarg);
-            break;
-        case 'o':
-            if (hy_parse_u64(optarg, &s->open_files) < 0)
-                return hy_err_set(err, -EINVAL, "--open-files takes a number, not '%s'", optarg);
-            break;
-        case 'p': /* of this machine, for functions */
-            s->python = optarg;
-            break;
-        case 'c':
-            if (parse_container(s, optarg) < 0)
-                return hy_err_set(err, -EINVAL, "--container takes PID:BYTES, not '%s'", optarg);
-            break;
-        case 'e': /* of standard input: who started us is gone */
-            s->until_eof = true;
-            break;
-        case 'w':
-            s->own_environment = true;
-            break;
-        case 'h':
-            fputs(usage, stdout);
-            return 1;
-        default:
-            return hy_err_set(err, -EINVAL, "see `hopyard agent --help`");
-        }
+    while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        rc = set(s, option, optarg, err);
+        if (rc != 0)
+            return rc;
     }
     if (!s->port || !s->key_file)
         return hy_err_set(err, -EINVAL, "an agent needs --join HOST:PORT and --key-file FILE; see `hopyard agent --help`");
