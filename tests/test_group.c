@@ -55,6 +55,31 @@ static void test_ranks_need_not_agree_on_an_order(void **state)
     run_ranks(3, 1, any_order, NULL);
 }
 
+/* Those that the caller waits for next, by who waits, or, if it does something else first, by the thread. */
+static void wait_next_or_not(struct rank *r)
+{
+    float in = (float)r->number, out;
+    struct hy_tensor t = {.in = &in, .out = &out};
+    struct hy_request q = reduction("next", &t);
+    int64_t ticket;
+
+    q.waits_next = true;
+    for (unsigned i = 0; i < 30; i++) {
+        ticket = start(r, &q);
+        while (i % 3 == r->number && !hy_group_poll(r->g, ticket))
+            usleep(100);
+        finish(r, ticket);
+        assert_true(out == (float)(r->size * (r->size - 1)) / 2);
+    }
+}
+
+static void test_who_waits_next_need_not_wait_after_all(void **state)
+{
+    (void)state;
+    run_ranks(2, 1, wait_next_or_not, NULL);
+    run_ranks(3, 3, wait_next_or_not, NULL);
+}
+
 static void grouped(struct rank *r)
 {
     float a[3] = {1, 2, 3}, b[5] = {4, 5, 6, 7, 8}, out_a[3], out_b[5];
@@ -437,6 +462,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_outside_of_a_run_a_group_is_of_one),
         cmocka_unit_test(test_sums_come_out_alike_for_all_sizes_of_group),
         cmocka_unit_test(test_sums_come_out_alike_between_hosts),
+        cmocka_unit_test(test_who_waits_next_need_not_wait_after_all),
         cmocka_unit_test(test_ranks_need_not_agree_on_an_order),
         cmocka_unit_test(test_tensors_of_a_group_go_together),
         cmocka_unit_test(test_every_kind_of_request_does_what_it_says),

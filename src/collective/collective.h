@@ -65,7 +65,7 @@ struct hy_request {
      */
     void *(*allocate)(void *arg, size_t tensor, const int64_t *dims, uint32_t dim_count, size_t bytes);
     void *arg;
-    bool waits_next;            /* the caller waits for it at once: until then nobody is woken to ask the others */
+    bool waits_next;            /* the caller waits for it at once: so nobody else is woken for it, for a moment */
 };
 
 /*

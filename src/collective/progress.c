@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -29,6 +30,7 @@
 #define IDLE_MS 1000
 #define LAST_LOOKS 8       /* of who has helped, before it wakes the thread for the rest */
 #define TURN_NS 100000
+#define SOON_NS 1000000
 #define FRAME_HEAD 4      /* u32, little-endian: the bytes that follow */
 #define FRAME_MAX (8u << 20)
 
@@ -522,12 +524,25 @@ static bool go_round(struct hy_group *g)
 
 /* What it is woken for was written under the lock, and the sleeper looks under the lock after it has said that it
  * sleeps: one of the two sees the other. */
+static void set_alarm(struct hy_group *g, long ns)
+{
+    struct itimerspec at = {.it_value.tv_nsec = ns};
+
+    if (timerfd_settime(g->wake, 0, &at, NULL) < 0)
+        abort(); /* it is one, and the time is right */
+}
+
 void hy_group_wake(struct hy_group *g)
 {
-    uint64_t one = 1;
+    if (atomic_load(&g->asleep))
+        set_alarm(g, 1);
+}
 
-    if (atomic_load(&g->asleep) && write(g->wake, &one, sizeof one) < 0 && errno != EAGAIN)
-        abort(); /* an eventfd takes 2^64 - 2 of them */
+/* Who waits next comes before that; if not after all, the thread does it. */
+void hy_group_wake_soon(struct hy_group *g)
+{
+    if (atomic_load(&g->asleep))
+        set_alarm(g, SOON_NS);
 }
 
 static bool is_anything_fresh(struct hy_group *g)
@@ -750,8 +765,10 @@ void hy_group_help(struct hy_group *g, int64_t ticket)
 
     if (g->alone ? pthread_mutex_lock(&g->turn) : pthread_mutex_trylock(&g->turn))
         return;
-    if (g->is_napping)
+    if (g->is_napping) {
         get_up(g);
+        set_alarm(g, 0); /* what it was for we do now, or look for when we go */
+    }
     while (quiet < YIELDS && !is_over(g) && !hy_work_is_over(g, ticket)) {
         if (go_round(g)) {
             quiet = 0;
