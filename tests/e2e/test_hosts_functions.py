@@ -108,3 +108,25 @@ def test_a_large_function_survives_a_link_that_breaks_on_its_way(yard: Yard, far
     assert broken > 0, "it went too fast"
     assert [(t["state"], t["value"]) for t in yard.trials()] == [("done", 40 << 20)] * 2
     assert yard.driver_log().count("agent is here") == 1, "another agent was started"
+
+
+def test_a_training_between_hosts_by_horovods_calls(yard: Yard, far: Lab, net: Hosts) -> None:  # noqa: F811
+    """By ssh, shared memory on one of them, TCP between them, TensorFlow's ops on top."""
+    said = far.say("""
+        from hopyard import allreduce
+
+        def training():
+            import platform
+            import tensorflow as tf
+            import hopyard.hvd as hvd
+            hvd.init()
+            weights = tf.Variable([1.0, 2.0])
+            with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
+                loss = tf.reduce_sum(weights * float(hvd.rank() + 1))
+            [gradient] = tape.gradient(loss, [weights])
+            return platform.node(), hvd.rank(), hvd.local_size(), hvd.cross_size(), gradient.numpy().tolist()
+
+        say(each=allreduce.run(training, np=3, hosts="a:2,b:1", tensorboard=False))
+    """)
+    assert said["each"] == [["a", 0, 2, 2, [2.0, 2.0]], ["a", 1, 2, 1, [2.0, 2.0]], ["b", 2, 1, 2, [2.0, 2.0]]]
+    assert {t["state"] for t in yard.trials()} == {"done"}

@@ -128,9 +128,9 @@ class Notebook:
 class House:
     """A project, a cluster, and the notebook that works there now."""
 
-    def __init__(self, yard: Yard, cluster: dict[str, Any]) -> None:
-        self.yard, self.mark = yard, f"TEST_CLUSTER={cluster['state']}/spark"
-        self.env = {**cluster["spark_env"]}
+    def __init__(self, yard: Yard, cluster: dict[str, Any], part: str = "spark") -> None:
+        self.yard, self.mark = yard, f"TEST_CLUSTER={cluster['state']}/{part}"
+        self.env = {**cluster[f"{part}_env"]}
         self.notebook = Notebook(yard, self.env)
 
     def open(self) -> Notebook:
@@ -168,13 +168,13 @@ class House:
         assert len(attempts) == 8 + lost, attempts
 
 
-@pytest.fixture(scope="module")
-def house(spark_cluster: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    yard = Yard(tmp_path_factory.mktemp("house"))
-    house = House(yard, spark_cluster)
+def houses(cluster: dict[str, Any], part: str, folder: Path, **settings: str) -> Iterator[House]:
+    """One with a session of two executors; at the end nothing of it is left."""
+    yard = Yard(folder)
+    house = House(yard, cluster, part)
     try:
-        house.notebook.say("""
-            spark = session(executor_instances="2", executor_memory="512m")
+        house.notebook.say(f"""
+            spark = session(executor_instances="2", executor_memory="512m", **{settings})
             sc = spark.sparkContext
         """)
         yield house
@@ -186,6 +186,11 @@ def house(spark_cluster: dict[str, Any], tmp_path_factory: pytest.TempPathFactor
         house.notebook.close()
         yard.kill_everything()
         shutil.rmtree(yard.runtime, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def house(spark_cluster: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    yield from houses(spark_cluster, "spark", tmp_path_factory.mktemp("house"))
 
 
 @pytest.fixture(autouse=True)

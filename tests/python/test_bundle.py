@@ -126,15 +126,21 @@ def test_settings_become_options():
     assert {"4G", "15m", "a,b"} <= set(pairs)
 
 
-def test_a_session_gives_its_applications_id_and_one_elsewhere_is_refused():
+def test_a_session_gives_its_applications_id_and_one_elsewhere_its_executors():
     class Context:
         master, applicationId = "local[2]", "local-17"
+
+        @staticmethod
+        def getConf():
+            return {"spark.driver.host": "127.0.0.1", "spark.executor.instances": "3"}
 
     assert _run.Settings(spark=Context).options()[-2:] == ["--app-id", "local-17"]
     assert _run.Settings(spark=Context, app_id="mine").options()[-2:] == ["--app-id", "mine"]
     Context.master = "yarn"
-    with pytest.raises(hopyard.Error, match="master is 'yarn'"):
-        _run.Settings(spark=Context).options()
+    where = ["--engine", "session", "--address", "127.0.0.1", "--executors", "3"]
+    assert _run.Settings(spark=Context).options()[-8:] == ["--app-id", "local-17", *where]
+    with pytest.raises(hopyard.Error, match="takes a SparkSession"):
+        _run.Settings(spark="yarn").options()
 
 
 # ---- pickling ------------------------------------------------------------------------

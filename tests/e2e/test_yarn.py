@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same on a real YARN, in client mode, and what only YARN has: containers that are watched."""
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from conftest import wait_for
+from test_spark import House, houses, leave_no_run_behind  # noqa: F401  (fixtures)
+
+
+@pytest.fixture(scope="module")
+def house(yarn_cluster: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    overhead = {"executor_memoryOverhead": "700m", "executor_cores": "2"}
+    yield from houses(yarn_cluster, "yarn", tmp_path_factory.mktemp("house"), **overhead)
+
+
+def test_trials_and_ranks_run_in_containers(house: House) -> None:
+    said = house.notebook.say("""
+        def training(x):
+            return {"accuracy": x, "container": os.environ.get("CONTAINER_ID", "")}
+
+        result = experiment.grid_search(training, {"x": [1, 2, 3, 4]}, metric="accuracy", spark=spark, tensorboard=False)
+        say(best=result.best.params, run=result.run, logdirs=[t.logdir for t in result.trials])
+
+        def rank(base):
+            import hopyard.collective as hvd, numpy
+            hvd.init()
+            return float(hvd.allreduce(numpy.array([base + hvd.rank()], dtype="float64"), op=hvd.Sum)[0])
+
+        say(ranks=allreduce.run(rank, (1,), np=4, spark=spark, tensorboard=False), app=sc.applicationId)
+    """)
+    assert said["best"] == {"x": 4} and said["ranks"] == [10.0] * 4 and said["app"].startswith("application_")
+    assert len({a["agent"] for a in house.yard.attempts(said["run"])}) == 2
+
+
+def test_the_largest_trial_is_ended_before_yarn_ends_its_container(house: House) -> None:
+    said = house.notebook.say("""
+        def training(mb):
+            held = []
+            for _ in range(mb // 50):
+                held.append(os.urandom(1) * (50 << 20))
+                time.sleep(0.1)
+            return mb
+
+        result = experiment.grid_search(training, {"mb": [100, 3000, 150]}, spark=spark, tensorboard=False)
+        say(run=result.run, states=[t.state for t in result.trials], error=result.trials[1].error)
+    """)
+    assert said["states"] == ["done", "failed", "done"]
+    assert re.match(r"killed: its container may use 1\.2 GB, and .* by this trial; raise spark\.executor\.memoryOverhead",
+                    said["error"]), said["error"]
+    assert {a["state"] for a in house.yard.attempts(said["run"])} == {"done", "failed"}, "nobody else was lost"
+
+
+def test_a_container_that_is_killed_loses_only_what_ran_in_it(house: House) -> None:
+    run = house.begin_patient("gate")
+    [first, _] = house.on_cluster(r"^\S*java .*YarnCoarseGrainedExecutorBackend")
+    os.kill(first, signal.SIGKILL)
+    wait_for(lambda: house.count(run, "lost") == 2, "the trials of the container are lost")
+    house.wait_patient(run)
+    (house.yard.project / "gate").touch()
+    house.notebook.say(f"experiment.attach({run})")
+    house.check_patient(run, lost=2)
+
+
+def test_a_command_by_the_name_of_the_cluster(house: House) -> None:
+    """The run has a session of its own then."""
+    house.notebook.say("spark.stop()")
+    env = {**house.env, "HOPYARD_PYTHON": sys.executable}
+    p = house.yard.run("run", "--engine", "yarn", "--executors", 1, "--grid", "x=1,2", "--max", "m", "--", "sh", "-c",
+                       "echo m={x} in=$CONTAINER_ID", env=env)
+    assert "2 done" in p.stdout and "m=2" in p.stdout, p.stdout
+    logs = house.yard.logdir(max(row["id"] for row in house.yard.rows("SELECT id FROM runs")))
+    assert all("in=container_" in (logs / f"x={x}" / "stdout").read_text() for x in (1, 2))
