@@ -5,7 +5,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/timerfd.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -256,9 +256,7 @@ int64_t hy_group_start(struct hy_group *g, const struct hy_request *r, struct hy
     if (ticket == 0)
         ticket = start(g, r, r->kind == HY_ALLTOALL ? g->sets[r->set].count : 0, err);
     pthread_mutex_unlock(&g->lock);
-    if (ticket > 0 && r->waits_next)
-        hy_group_wake_soon(g);
-    else if (ticket > 0)
+    if (ticket > 0 && !r->waits_next)
         hy_group_wake(g);
     return ticket;
 }
@@ -490,9 +488,9 @@ static int open_inside(struct hy_group *g, struct hy_err *err)
 
     if (rc < 0)
         return rc;
-    g->wake = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    g->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (g->wake < 0)
-        return hy_err_sys(err, -errno, "cannot make a timer");
+        return hy_err_sys(err, -errno, "cannot make an eventfd");
     if (g->rank == 0) {
         g->council = hy_council_new(g->size, &hy_group_council_events, g);
         if (!g->council)

@@ -66,7 +66,7 @@ struct hy_group {
     pthread_t thread;
     bool has_thread;                  /* of who joins and leaves */
     bool alone;                       /* a group of one outside of a run: it has no thread */
-    int wake;                         /* a timer: something is fresh, or we leave */
+    int wake;                         /* an eventfd: something is fresh, or we leave */
     atomic_bool asleep;               /* the thread, so that it must be woken */
 
     pthread_mutex_t turn;             /* who goes round, and may touch what is below, the communicator, the council */
@@ -121,7 +121,6 @@ void hy_group_on_wait(void *group);
 /* Goes round in the thread's place until the request is over, for a moment. Not at all if somebody else does. */
 void hy_group_help(struct hy_group *g, int64_t ticket);
 void hy_group_wake(struct hy_group *g);
-void hy_group_wake_soon(struct hy_group *g);
 
 /* ---- perform.c ---- */
 /*

@@ -16,7 +16,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -30,7 +29,8 @@
 #define IDLE_MS 1000
 #define LAST_LOOKS 8       /* of who has helped, before it wakes the thread for the rest */
 #define TURN_NS 100000
-#define SOON_NS 1000000
+#define BUSY_MS 1000       /* since something was asked for: who waits next may not wait after all, so ... */
+#define BUSY_NAP_MS 5      /* ... the thread looks so often; a timer for each request costs more than that */
 #define FRAME_HEAD 4      /* u32, little-endian: the bytes that follow */
 #define FRAME_MAX (8u << 20)
 
@@ -524,25 +524,12 @@ static bool go_round(struct hy_group *g)
 
 /* What it is woken for was written under the lock, and the sleeper looks under the lock after it has said that it
  * sleeps: one of the two sees the other. */
-static void set_alarm(struct hy_group *g, long ns)
-{
-    struct itimerspec at = {.it_value.tv_nsec = ns};
-
-    if (timerfd_settime(g->wake, 0, &at, NULL) < 0)
-        abort(); /* it is one, and the time is right */
-}
-
 void hy_group_wake(struct hy_group *g)
 {
-    if (atomic_load(&g->asleep))
-        set_alarm(g, 1);
-}
+    uint64_t one = 1;
 
-/* Who waits next comes before that; if not after all, the thread does it. */
-void hy_group_wake_soon(struct hy_group *g)
-{
-    if (atomic_load(&g->asleep))
-        set_alarm(g, SOON_NS);
+    if (atomic_load(&g->asleep) && write(g->wake, &one, sizeof one) < 0 && errno != EAGAIN)
+        abort(); /* an eventfd takes 2^64 - 2 of them */
 }
 
 static bool is_anything_fresh(struct hy_group *g)
@@ -594,6 +581,8 @@ static int64_t mind_the_time(struct hy_group *g)
         next = hy_council_tick(g->council, now);
     if (g->asked_count)
         return WAITS_MS < next - now || next < 0 ? WAITS_MS / 2 : next - now;
+    if (now - g->quiet_since < BUSY_MS)
+        return BUSY_NAP_MS;
     return next < 0 ? IDLE_MS : next - now;
 }
 
@@ -765,10 +754,8 @@ void hy_group_help(struct hy_group *g, int64_t ticket)
 
     if (g->alone ? pthread_mutex_lock(&g->turn) : pthread_mutex_trylock(&g->turn))
         return;
-    if (g->is_napping) {
+    if (g->is_napping)
         get_up(g);
-        set_alarm(g, 0); /* what it was for we do now, or look for when we go */
-    }
     while (quiet < YIELDS && !is_over(g) && !hy_work_is_over(g, ticket)) {
         if (go_round(g)) {
             quiet = 0;
