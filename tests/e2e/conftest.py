@@ -15,6 +15,7 @@ import sqlite3
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -108,10 +109,22 @@ class Yard:
     def folder(self) -> Path:
         return self.project / ".hopyard"
 
-    def checkpointed(self) -> tuple[int, int] | None:
-        """Changes when what was in store.db-wal has come into store.db."""
-        path = self.folder / "store.db"
-        return (path.stat().st_mtime_ns, path.stat().st_size) if path.exists() else None
+    def checkpointed(self) -> tuple[Any, ...] | None:
+        """Changes when what was in store.db-wal has come into store.db: by its time, which is coarse, the counter in its
+        head, and the salt in that of the -wal, which also goes away."""
+        path, wal = self.folder / "store.db", self.folder / "store.db-wal"
+        try:
+            with open(path, "rb") as file:
+                head = file.read(32)
+            stat = path.stat()
+        except FileNotFoundError:
+            return None
+        try:
+            with open(wal, "rb") as file:
+                salt = file.read(32)
+        except FileNotFoundError:
+            salt = None
+        return stat.st_mtime_ns, stat.st_size, head, salt
 
     def rows(self, sql: str, *args: Any) -> list[dict[str, Any]]:
         """Reads a copy: a reader in place would need room on a full disk."""
@@ -119,7 +132,7 @@ class Yard:
             for _ in range(50):
                 before = self.checkpointed()
                 for name in ("store.db", "store.db-wal"):
-                    if (self.folder / name).exists():
+                    with suppress(FileNotFoundError):  # the -wal goes with the last who has it open
                         shutil.copyfile(self.folder / name, f"{folder}/{name}")
                 if self.checkpointed() != before:  # the copy of store.db is older than that of the -wal
                     Path(folder, "store.db-wal").unlink(missing_ok=True)
