@@ -53,7 +53,7 @@ def test_a_function_runs_where_no_files_are_shared(yard: Yard, far: Lab, net: Ho
     """)
     assert said["values"] == [10, 20, 30, 40] and said["best"] == {"x": 1} and said["seen"] == [1, 2, 3, 4]
     hosts = [Path(d, "left").read_text() for d in said["dirs"]]
-    assert hosts == [a["host"] for a in yard.attempts()] and set(hosts) == {"a", "b"}
+    assert hosts == [a["host"] for a in yard.attempts()] and set(hosts) <= {"a", "b"}, "one may be done before the other is up"
     assert [Path(d, "stdout").read_text() for d in said["dirs"]] == [f"on {host}\n" for host in hosts]
 
 
