@@ -22,7 +22,13 @@ def house(yarn_cluster: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
 
 def test_trials_and_ranks_run_in_containers(house: House) -> None:
     said = house.notebook.say("""
+        here = os.path.abspath("here")
+        os.mkdir(here)
+
         def training(x):
+            Path(here, str(x)).touch()
+            while len(os.listdir(here)) < 4:  # all at once: as many as there are slots
+                time.sleep(0.01)
             return {"accuracy": x, "container": os.environ.get("CONTAINER_ID", "")}
 
         result = experiment.grid_search(training, {"x": [1, 2, 3, 4]}, metric="accuracy", spark=spark, tensorboard=False)
