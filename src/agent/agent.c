@@ -161,61 +161,36 @@ static bool says(const Hy__Welcome *w, const char *entry)
     return false;
 }
 
-/* An executor's, and what was said for the run, which goes first. */
-static int add_to_own_environment(struct agent *a, const Hy__Welcome *w)
+static int add_entry(struct agent *a, char *entry)
 {
-    size_t here = 0;
-
-    while (environ[here])
-        here++;
-    a->env = hy_calloc(w->n_env + here + 1, sizeof *a->env);
-    if (!a->env)
-        return -ENOMEM;
-    if (w->n_env)
-        memcpy(a->env, w->env, w->n_env * sizeof *a->env);
-    a->env_count = w->n_env;
-    for (size_t i = 0; i < here; i++) {
-        char *entry = environ[i];
-
-        if (says(w, entry))
-            continue;
-        if (!a->path && strncmp(entry, "PATH=", 5) == 0) {
-            entry = a->path = extend_path(entry);
-            if (!entry)
-                return -ENOMEM;
-        }
-        a->env[a->env_count++] = entry;
+    if (!a->path && strncmp(entry, "PATH=", 5) == 0) {
+        entry = a->path = extend_path(entry);
+        if (!entry)
+            return -ENOMEM;
     }
+    a->env[a->env_count++] = entry;
     return 0;
 }
 
+/* The user's, with what belongs to this host; on an executor its own, with what was said for the run. */
 static int take_environment(struct agent *a, const Hy__Welcome *w, bool same_host)
 {
+    bool own = a->own_environment;
     size_t here = 0;
-
-    if (a->own_environment)
-        return add_to_own_environment(a, w);
+    int rc = 0;
 
     while (environ[here])
         here++;
     a->env = hy_calloc(w->n_env + here + 1, sizeof *a->env);
     if (!a->env)
         return -ENOMEM;
-    for (size_t i = 0; i < w->n_env; i++) {
-        char *entry = w->env[i];
-
-        if (!a->path && strncmp(entry, "PATH=", 5) == 0) {
-            entry = a->path = extend_path(entry);
-            if (!entry)
-                return -ENOMEM;
-        }
-        if (same_host || !is_of_host(entry))
-            a->env[a->env_count++] = entry;
-    }
-    for (size_t i = 0; !same_host && i < here; i++)
-        if (is_of_host(environ[i]))
-            a->env[a->env_count++] = environ[i];
-    return 0;
+    for (size_t i = 0; i < w->n_env && rc == 0; i++)
+        if (own || same_host || !is_of_host(w->env[i]))
+            rc = add_entry(a, w->env[i]);
+    for (size_t i = 0; i < here && rc == 0; i++)
+        if (own ? !says(w, environ[i]) : !same_host && is_of_host(environ[i]))
+            rc = add_entry(a, environ[i]);
+    return rc;
 }
 
 /* Do we see the driver's folder? Then its token is in it. */

@@ -99,7 +99,7 @@ static bool is_inside(const struct hy_procs *all, const struct hy_proc *proc, pi
     return false;
 }
 
-/* Of all in it, and of each trial, which has it in `used` then; the one with most, or NULL. */
+/* All in it together; the trial with most, or NULL, and how much that has. */
 static struct hy_process *measure_container(struct hy_supervisor *s, uint64_t *ret_sum, uint64_t *ret_most)
 {
     struct hy_process *most = NULL;
