@@ -17,6 +17,13 @@ void hy_help_all(struct hy_out *out);
 /* One of them, from its table. */
 void hy_help_command(struct hy_out *out, const struct hy_command *c);
 
+/* Of `run` and `train`. */
+#define HY_ENGINE_OPTIONS                                                                                    \
+    {.name = "engine", .value = "MASTER", .help = "run on a Spark cluster: spark://HOST:7077 or yarn"},      \
+    {.name = "executors", .value = "N", .help = "with --engine: how many of its executors (default: 2)"},    \
+    {.name = "address", .value = "ADDR",                                                                     \
+     .help = "with --engine: where executors reach this machine (default: as the cluster is reached)"}
+
 int hy_cmd_run(const struct hy_args *args);
 int hy_cmd_train(const struct hy_args *args);
 int hy_cmd_attach(const struct hy_args *args);

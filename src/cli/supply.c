@@ -80,19 +80,19 @@ static int pass_on(const Hy__ClientAnswer *answer)
     return hy_out_flush(&out, STDOUT_FILENO);
 }
 
-/* 1: there may be more; 0: the driver has ended. */
+/* All that has come. 1: there may be more; 0: the driver has ended. */
 static int hear_driver(struct supply *s)
 {
-    Hy__ClientAnswer *answer = NULL;
-    int rc = hy_client_next(s->driver, &s->rest, &s->message, 0, &answer);
+    Hy__ClientAnswer *answer;
+    int rc;
 
-    if (rc == -EAGAIN || rc == -EINTR)
-        return 1;
-    if (rc <= 0)
-        return rc;
-    rc = pass_on(answer);
-    hy__client_answer__free_unpacked(answer, &hy_proto_memory);
-    return rc < 0 ? rc : s->rest.len ? hear_driver(s) : 1;
+    while ((rc = hy_client_next(s->driver, &s->rest, &s->message, 0, &answer)) > 0) {
+        rc = pass_on(answer);
+        hy__client_answer__free_unpacked(answer, &hy_proto_memory);
+        if (rc < 0)
+            return rc;
+    }
+    return rc == -EAGAIN || rc == -EINTR ? 1 : rc;
 }
 
 static int take_line(struct supply *s, const char *text, size_t n)
@@ -135,8 +135,8 @@ static int supply(struct supply *s)
     while (rc > 0) {
         struct pollfd fds[] = {{.fd = s->driver, .events = POLLIN}, {.fd = STDIN_FILENO, .events = POLLIN}};
 
-        if (poll(fds, HY_COUNT(fds), -1) < 0)
-            return errno == EINTR ? 0 : -errno;
+        if (poll(fds, HY_COUNT(fds), -1) < 0 && errno != EINTR)
+            return -errno;
         if (fds[1].revents)
             rc = hear_program(s);
         if (rc > 0 && fds[0].revents)
