@@ -10,6 +10,7 @@ import errno
 import io
 import os
 import resource
+import shutil
 import socket
 import subprocess
 import sys
@@ -34,7 +35,7 @@ def run(order: dict[str, Any], archive: bytes, digest: str) -> Iterator[str]:
     where = f"executor on {socket.gethostname()}"
     try:
         why = _alone(order, archive, digest, context)
-    except OSError as error:
+    except Exception as error:  # a full disk, say; what it was would be lost with Spark's next try
         why = f"the agent cannot be started: {error}"
     return iter([why if why == BUSY else f"{where}: {why}"])
 
@@ -103,15 +104,17 @@ def _problem() -> str | None:
 def _unpacked(archive: bytes, digest: str) -> str:
     """The folder of what has come along; what is there of an earlier task serves again."""
     folder = os.path.join(os.getcwd(), f".hopyard-{digest}")
-    if not os.path.isdir(folder):
-        made = tempfile.mkdtemp(prefix=".hopyard-", dir=os.getcwd())
+    if os.path.isdir(folder):
+        return folder
+    made = tempfile.mkdtemp(prefix=".hopyard-", dir=os.getcwd())
+    try:
         with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
             tar.extractall(made, filter="data")
-        try:
-            os.rename(made, folder)
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
+        os.rename(made, folder)
+    except OSError as error:
+        shutil.rmtree(made, ignore_errors=True)
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # another task was faster, and that is fine
+            raise
     return folder
 
 
