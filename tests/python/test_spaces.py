@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy
 import pytest
 
 import hopyard
@@ -132,7 +133,6 @@ def test_any_iterable_is_a_list():
 
 
 def test_numpys_values_are_pythons():
-    numpy = pytest.importorskip("numpy")
     space = {
         "lr": numpy.array([0.5, 0.25]), "n": numpy.arange(2, 4), "m": [numpy.int64(3), numpy.float32(0.5)],
         "layers": [numpy.ones((2, 2), dtype=int), {"a": numpy.zeros(1)}], "b": [numpy.bool_(True), numpy.str_("x")],
