@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Included by choice.c alone. The rows of `choices` are what bench/allreduce.py --tune writes, the rest is by hand. */
+/*
+ * Included by choice.c alone. bench/allreduce.py --tune writes the rows of `choices`; these were taken from
+ * measurements by hand, as single runs of it scatter. The rest is by hand, too.
+ */
 
 static const struct hy_choice choices[] = {
     /* members, bytes, way, segment, ahead, results past the caches */
