@@ -476,7 +476,7 @@ static int start_process(struct trial *t, struct hy_warm *warm, struct hy_err *e
     cpu_set_t cores;
     int rc;
 
-    if (bind_to_cores(&env, &cores))
+    if (!t->agent->own_environment && bind_to_cores(&env, &cores)) /* an executor has not the machine to itself */
         spec.cores = &cores;
 
     if (t->lease)
