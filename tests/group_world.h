@@ -38,6 +38,7 @@ struct agent {
     atomic_uint notes, leaves, failures;
     char note[300];
     atomic_bool stop;
+    atomic_bool late; /* the last rank hears of the others when one of them has left */
     pthread_t thread;
 };
 
@@ -140,9 +141,11 @@ static inline void *serve(void *arg)
             serve_one(a, here);
         here++;
     }
-    for (unsigned r = 0; r < a->size; r++)
+    for (unsigned r = 0; r < a->size - atomic_load(&a->late); r++)
         send_roster(a, r);
     while (!atomic_load(&a->stop)) {
+        if (atomic_load(&a->late) && atomic_load(&a->leaves) && atomic_exchange(&a->late, false))
+            send_roster(a, a->size - 1);
         for (unsigned r = 0; r < a->size; r++)
             fds[r] = (struct pollfd){.fd = a->conns[r], .events = POLLIN};
         if (poll(fds, a->size, 20) <= 0)

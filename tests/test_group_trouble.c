@@ -2,6 +2,8 @@
 /* What goes wrong in a group: ranks that disagree, go, die, or cannot take part. */
 #include "group_world.h"
 
+#include "collective/group.h"
+
 #include "base/clock.h"
 
 /* ---- ranks that disagree -------------------------------------------------------------- */
@@ -261,6 +263,34 @@ static void test_who_goes_in_order_is_no_loss_to_a_set_without_it(void **state)
     }
 }
 
+/* The last one stays until it has noticed. */
+static void come_and_go(struct rank *r)
+{
+    bool noticed = r->number < r->size - 1;
+
+    while (!noticed) {
+        usleep(1000);
+        pthread_mutex_lock(&r->g->lock);
+        noticed = r->g->broken.code;
+        pthread_mutex_unlock(&r->g->lock);
+    }
+}
+
+/* Rank 0 has gone before the last one could reach it; and that wants nothing of it. */
+static void test_ranks_that_only_come_and_go_are_no_failures(void **state)
+{
+    struct agent a;
+
+    (void)state;
+    for (unsigned hosts = 2; hosts <= 4; hosts += 2) {
+        open_agent(&a, hosts, hosts);
+        atomic_store(&a.late, true);
+        run_ranks_on(&a, hosts, come_and_go, NULL);
+        assert_int_equal(atomic_load(&a.failures), 0);
+        close_agent(&a);
+    }
+}
+
 /* ---- what cannot be asked for --------------------------------------------------------- */
 
 static void bad_requests(struct rank *r)
@@ -307,6 +337,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_who_leaves_in_the_midst_of_something_is_missed),
         cmocka_unit_test(test_who_leaves_at_once_keeps_nobody_waiting),
         cmocka_unit_test(test_who_goes_in_order_is_no_loss_to_a_set_without_it),
+        cmocka_unit_test(test_ranks_that_only_come_and_go_are_no_failures),
         cmocka_unit_test(test_bad_requests_are_refused_at_once),
     };
 

@@ -497,6 +497,13 @@ static int hear(struct hy_group *g, unsigned rank, struct hy_err *err)
     return count;
 }
 
+/* Who has closed its connection has ended, which is known where it matters; as long as we want nothing of it that is
+ * no failure of ours. */
+static bool is_end_of_another(const struct hy_group *g, int rc)
+{
+    return !g->asked_count && (rc == -ECONNRESET || rc == -ECONNREFUSED || rc == -EPIPE);
+}
+
 static bool hear_all(struct hy_group *g)
 {
     struct hy_err err = {0};
@@ -506,7 +513,9 @@ static bool hear_all(struct hy_group *g)
     for (unsigned rank = first; rank < end && !g->broken.code; rank++) {
         int rc = hear(g, rank, &err);
 
-        if (rc < 0)
+        if (rc < 0 && is_end_of_another(g, rc))
+            hy_group_break(g, &err);
+        else if (rc < 0)
             fail(g, &err);
         any |= rc > 0;
     }
@@ -670,27 +679,44 @@ static void do_the_rest(struct hy_group *g)
             fail(g, what_went_wrong(g, "the group's thread cannot sleep"));
 }
 
-/* The others need not wait for us. */
-static void say_goodbye(struct hy_group *g)
+static int tell_that_we_leave(struct hy_group *g)
 {
     Hy__FromRank from = HY__FROM_RANK__INIT;
-    Hy__ToRank to = HY__TO_RANK__INIT;
 
-    if (g->broken.code)
-        return;
-    if (!g->council) {
-        from.body_case = HY__FROM_RANK__BODY_LEAVES;
-        from.leaves = g->asked_count > 0;
-        say(g, &from);
-        if (from.leaves)
-            do_the_rest(g);
-        return;
-    }
+    from.body_case = HY__FROM_RANK__BODY_LEAVES;
+    from.leaves = g->asked_count > 0;
+    return tell(g, 0, &from.base);
+}
+
+static int tell_all_that_we_leave(struct hy_group *g)
+{
+    Hy__ToRank to = HY__TO_RANK__INIT;
+    int rc = 0;
+
     to.body_case = HY__TO_RANK__BODY_LEFT;
     to.left = 0;
-    for (unsigned rank = 1; rank < g->size; rank++)
-        if (tell(g, rank, &to.base) < 0)
-            return; /* then it is gone itself */
+    for (unsigned rank = 1; rank < g->size && rc == 0; rank++)
+        rc = tell(g, rank, &to.base);
+    return rc;
+}
+
+/* The others need not wait for us; and our end is no failure to those who have heard it, so it waits until all can,
+ * also who is still connecting. Whoever cannot hear us is gone, and that is no failure of ours either. */
+static void say_goodbye(struct hy_group *g)
+{
+    if (g->broken.code || g->size == 1)
+        return;
+    if (g->council) {
+        if (tell_all_that_we_leave(g) == 0)
+            (void)hy_comm_flush(g->comm);
+        return;
+    }
+    if (tell_that_we_leave(g) < 0)
+        return;
+    if (g->asked_count > 0)
+        do_the_rest(g);
+    else
+        (void)hy_comm_flush(g->comm);
 }
 
 /*
