@@ -11,10 +11,10 @@ from .space import choice, integer, log, uniform
 
 __all__ = [
     "Error", "GroupError", "RunError", "Stopped", "TrialsFailed", "__version__", "allreduce", "choice", "collective",
-    "experiment", "hvd", "integer", "log", "report", "search", "uniform",
+    "experiment", "hvd", "integer", "log", "report", "search", "spark", "uniform",
 ]  # fmt: skip
 
-_LATER = ("allreduce", "collective", "experiment", "hvd", "search")  # imported when they are used, since importing hopyard is to cost nothing
+_LATER = ("allreduce", "collective", "experiment", "hvd", "search", "spark")  # imported when they are used, since importing hopyard is to cost nothing
 
 
 def __getattr__(name: str) -> Any:

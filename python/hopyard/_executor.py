@@ -6,9 +6,13 @@ library. What it returns is one sentence, why the agent is over.
 """
 
 import collections
+import contextlib
 import errno
 import io
+import mmap
 import os
+import platform
+import re
 import resource
 import shutil
 import socket
@@ -22,6 +26,8 @@ from typing import Any, BinaryIO
 
 OLDEST = (3, 11)
 BUSY = "busy"  # another agent is on this executor
+LOST = "the executor that it ran on was lost"
+MFD_EXEC = 0x10  # of Linux 6.3: else vm.memfd_noexec decides
 _PRIVATE = ("PYTHON_WORKER_FACTORY_", "SPARK_AUTH", "SPARK_BUFFER", "_PYSPARK")  # of Spark's own channels
 
 
@@ -31,8 +37,8 @@ def run(order: dict[str, Any], archive: bytes, digest: str) -> Iterator[str]:
 
     context = TaskContext.get()
     if context.attemptNumber() > 0:
-        return iter(["the executor that it ran on was lost"])
-    where = f"executor on {socket.gethostname()}"
+        return iter([LOST])
+    where = f"executor {_said('--executor-id', '?')} on {socket.gethostname()}"
     try:
         why = _alone(order, archive, digest, context)
     except Exception as error:  # a full disk, say; what it was would be lost with Spark's next try
@@ -44,8 +50,8 @@ def _alone(order: dict[str, Any], archive: bytes, digest: str, context: Any) -> 
     lock = _only_one()
     if lock is None:
         return BUSY
-    with lock:
-        return _problem() or _agent(order, _unpacked(archive, digest), context)
+    with lock, contextlib.ExitStack() as held:
+        return _problem() or _agent(order, _unpacked(archive, digest, held), context)
 
 
 # ---- one on each executor ----------------------------------------------------------------------
@@ -64,11 +70,16 @@ def _java() -> int:
     return os.getppid()
 
 
+def _said(option: str, otherwise: str) -> str:
+    """What this executor was started with."""
+    with open(f"/proc/{_java()}/cmdline", errors="replace") as file:
+        words = file.read().split("\0")
+    return words[words.index(option) + 1] if option in words else otherwise
+
+
 def cores() -> int:
     """Of this executor."""
-    with open(f"/proc/{_java()}/cmdline") as file:
-        words = file.read().split("\0")
-    return int(words[words.index("--cores") + 1]) if "--cores" in words else 1
+    return int(_said("--cores", "1"))
 
 
 def _only_one() -> socket.socket | None:
@@ -101,12 +112,18 @@ def _problem() -> str | None:
 # ---- the agent ---------------------------------------------------------------------------------
 
 
-def _unpacked(archive: bytes, digest: str) -> str:
+def _unpacked(archive: bytes, digest: str, held: contextlib.ExitStack) -> str:
     """The folder of what has come along; what is there of an earlier task serves again."""
     folder = os.path.join(os.getcwd(), f".hopyard-{digest}")
-    if os.path.isdir(folder):
-        return folder
-    made = tempfile.mkdtemp(prefix=".hopyard-", dir=os.getcwd())
+    if not os.path.isdir(folder):
+        _unpack(archive, folder)
+    if not _may_execute(os.path.join(folder, "site", "hopyard", "__init__.py")):
+        _keep_in_memory(archive, folder, held)
+    return folder
+
+
+def _unpack(archive: bytes, folder: str) -> None:
+    made = tempfile.mkdtemp(prefix=".hopyard-", dir=os.path.dirname(folder))
     try:
         with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
             tar.extractall(made, filter="data")
@@ -115,7 +132,44 @@ def _unpacked(archive: bytes, digest: str) -> str:
         shutil.rmtree(made, ignore_errors=True)
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # another task was faster, and that is fine
             raise
-    return folder
+
+
+def _may_execute(path: str) -> bool:
+    """Whether code may be run from files there, or the folder was mounted noexec: as a library is loaded."""
+    with open(path, "rb") as file:
+        try:
+            mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC).close()
+        except PermissionError:
+            return False
+    return True
+
+
+def _keep_in_memory(archive: bytes, folder: str, held: contextlib.ExitStack) -> None:
+    """Program and libraries become links to files in memory, which no folder's noexec reaches. They last as long as
+    this task, and so as the agent."""
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        for member in tar:
+            if member.name.startswith("bin/") or member.name.endswith(".so"):
+                fd = _in_memory(os.path.basename(member.name), tar.extractfile(member).read())
+                held.callback(os.close, fd)
+                _link(f"/proc/{os.getpid()}/fd/{fd}", os.path.join(folder, member.name))
+
+
+def _in_memory(name: str, data: bytes) -> int:
+    flags = getattr(os, "MFD_CLOEXEC", 1)
+    try:
+        fd = os.memfd_create(name, flags | MFD_EXEC)
+    except OSError:  # of a kernel that does not know the flag, and needs none
+        fd = os.memfd_create(name, flags)
+    with open(fd, "wb", closefd=False) as file:
+        file.write(data)
+    return fd
+
+
+def _link(target: str, path: str) -> None:
+    """In the place of what is there."""
+    os.symlink(target, path + ".new")
+    os.replace(path + ".new", path)
 
 
 def _environment(folder: str, context: Any) -> dict[str, str]:
@@ -124,35 +178,20 @@ def _environment(folder: str, context: Any) -> dict[str, str]:
     paths = [os.path.join(folder, "site"), *filter(None, [kept.get("PYTHONPATH")])]
     gpus = context.resources().get("gpu")
     seen = {"CUDA_VISIBLE_DEVICES": ",".join(gpus.addresses)} if gpus else {}
-    return {**kept, **seen, "PYTHONPATH": os.pathsep.join(paths)}
-
-
-def _in_memory(program: str) -> int:
-    """The same program where no folder's noexec matters."""
-    fd = os.memfd_create("hopyard", 0)
-    with open(program, "rb") as file, open(fd, "wb", closefd=False) as copy:
-        copy.write(file.read())
-    return fd
+    programs = [*filter(None, [kept.get("PATH")]), os.path.join(folder, "bin")]
+    return {**kept, **seen, "PATH": os.pathsep.join(programs), "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def _started(folder: str, words: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
     program = os.path.join(folder, "bin", "hopyard")
-    how: dict[str, Any] = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment}
-    try:
-        return subprocess.Popen([program, *words], **how)
-    except PermissionError:
-        fd = _in_memory(program)
-        try:
-            return subprocess.Popen(["hopyard", *words], executable=f"/proc/self/fd/{fd}", pass_fds=[fd], **how)
-        finally:
-            os.close(fd)
+    return subprocess.Popen([program, *words], stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
 
 
 def _agent(order: dict[str, Any], folder: str, context: Any) -> str:
     """Runs it to its end. Its standard input is its life: when this task is gone, so is the agent."""
     words = ["agent", "--join", order["join"], "--identity", order["identity"], "--key-file", "-", "--until-eof",
              "--own-environment", "--python", sys.executable, "--slots", str(context.cpus()),
-             "--name", f"{order['name']}-{order['start']}@{socket.gethostname()}"]  # fmt: skip
+             "--name", f"{order['name']}-{_said('--executor-id', '?')}@{socket.gethostname()}"]  # fmt: skip
     if order.get("container"):
         words += ["--container", f"{_java()}:{order['container']}"]
     agent = _started(folder, words, _environment(folder, context))

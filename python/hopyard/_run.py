@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import _bundle, _program, _show, _spark, _tensorboard, space
+from . import _bundle, _program, _session, _show, _spark, _tensorboard, space
 from ._errors import Error, RunError, Stopped, TrialsFailed
 from ._result import Result, load
 
@@ -31,7 +31,7 @@ def option(name: str, value: object) -> list[str]:
 
 def application_of(spark: Any) -> str:
     """The id of a SparkSession's application."""
-    return str(_spark.context_of(spark).applicationId)
+    return str(_session.context_of(spark).applicationId)
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,13 @@ class Settings:
     def options(self) -> list[str]:
         """As the command line has them."""
         app_id = self.app_id if self.spark is None or self.app_id else application_of(self.spark)
+        parallel = self.parallel
+        if parallel is None and self.spark is not None:
+            parallel = _spark.parallel(self.spark, self.project)
         hosts = self.hosts if self.hosts is None or isinstance(self.hosts, str) else ",".join(self.hosts)
         return [
             *([] if self.direction is None else option(direction_of(self.direction), self.metric or DEFAULT_METRIC)),
-            *option("parallel", self.parallel),
+            *option("parallel", parallel),
             *option("memory", self.memory if isinstance(self.memory, str | None) else int(self.memory)),
             *option("timeout", self.timeout if isinstance(self.timeout, str | None) else f"{self.timeout}s"),
             *option("retries", self.retries),
@@ -156,7 +159,7 @@ def resume(run: int | str, project: Project, tensorboard: bool, spark: Any) -> t
 
 def supply(spark: Any, run: int, project: Project) -> None:
     """Gives a run the executors of a session, where that has some."""
-    if spark is not None and not _spark.is_here(spark):
+    if spark is not None and not _session.is_here(spark):
         _spark.supply(spark, run, project)
 
 

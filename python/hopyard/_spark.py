@@ -13,7 +13,6 @@ import io
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import tarfile
@@ -21,95 +20,19 @@ import threading
 import time
 from typing import Any
 
-from . import _executor, _hopyard, _program
-from ._errors import Error
-
-Project = str | os.PathLike[str] | None
+from . import _executor, _hopyard, _program, _session, spark
 
 
-def context_of(spark: Any) -> Any:
-    """The SparkContext of a session, or what it takes to have one."""
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
-        raise Error(
-            "a Spark Connect session starts no jobs of ours; use a SparkSession of this process: "
-            "SparkSession.builder.master(…).getOrCreate()"
-        )
-    context = getattr(spark, "sparkContext", spark)
-    if getattr(context, "master", None) is None:
-        raise Error(f"spark takes a SparkSession, or None for this machine; {spark!r:.60} is neither")
-    return context
-
-
-def is_here(spark: Any) -> bool:
-    """Whether its executors are this process: then this machine's own engine serves better."""
-    return str(context_of(spark).master).startswith("local")
-
-
-def options(spark: Any) -> list[str]:
+def options(session: Any) -> list[str]:
     """What `hopyard run` is told of it."""
-    context = context_of(spark)
-    if is_here(spark):
-        return []
-    return ["--engine", "session", "--address", _address(context), "--executors", str(executors(context))]
+    context = _session.context_of(session)
+    return [] if _session.is_here(session) else ["--engine", "session", "--address", _session.address(context)]
 
 
-def _address(context: Any) -> str:
-    """At which executors reach this machine: what they reach Spark's driver by."""
-    host = context.getConf().get("spark.driver.host", "127.0.0.1")
-    return str(socket.getaddrinfo(host, None)[0][4][0])
-
-
-def _listed(context: Any) -> list[Any]:
-    """The executors there are now, as Spark's own page has them."""
-    found = context._jsc.sc().statusStore().executorList(True)
-    return [e for e in (found.apply(i) for i in range(found.size())) if e.id() != "driver"]
-
-
-def executors(context: Any) -> int:
-    """How many there are, or are to be."""
-    conf = context.getConf()
-    for name in ("spark.hopyard.executors", "spark.dynamicAllocation.maxExecutors", "spark.executor.instances"):
-        said = conf.get(name, "")
-        if said.isdigit() and int(said) > 0 and (
-            "dynamic" not in name or conf.get("spark.dynamicAllocation.enabled", "false") == "true"
-        ):
-            return int(said)
-    return max(1, len(_listed(context)))
-
-
-def _cores(context: Any) -> int:
-    """Of each executor."""
-    said = context.getConf().get("spark.executor.cores", "")
-    if said.isdigit():
-        return int(said)
-    return max((int(e.totalCores()) for e in _listed(context)), default=0) or _cores_of_the_first(context)
-
-
-def _cores_of_the_first(context: Any) -> int:
-    """There is none yet, and nothing said of it: a small job waits for it."""
-    [cores] = context.parallelize([0], 1).map(lambda _: _executor.cores()).collect()
-    return int(cores)
-
-
-def _bytes(text: str, unit: int) -> int:
-    """"2g" of Spark's; a bare number is of that unit."""
-    units = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-    word = text.lower().removesuffix("b") if text[-2:-1].isalpha() else text.lower()
-    return int(word[:-1]) * units[word[-1]] if word[-1].isalpha() else int(word) * unit
-
-
-def _container(context: Any) -> int | None:
-    """Bytes that an executor's container has, where there is one that is watched: heap, overhead, Python, off-heap."""
-    conf, mega = context.getConf(), 1 << 20
-    if not str(context.master).startswith(("yarn", "k8s")):
-        return None
-    heap = _bytes(conf.get("spark.executor.memory", "1g"), mega)
-    least = _bytes(conf.get("spark.executor.minMemoryOverhead", "384m"), mega)
-    factor = float(conf.get("spark.executor.memoryOverheadFactor", "0.1"))
-    overhead = conf.get("spark.executor.memoryOverhead", "")
-    python = _bytes(conf.get("spark.executor.pyspark.memory", "0"), mega)
-    off_heap = _bytes(conf.get("spark.memory.offHeap.size", "0"), 1)
-    return heap + (_bytes(overhead, mega) if overhead else max(least, int(heap * factor))) + python + off_heap
+def parallel(session: Any, project: _session.Project) -> int | None:
+    """How many trials it is to have at a time, where its executors are this machine; others say it when they supply."""
+    context = _session.context_of(session)
+    return _session.find(_session.PARALLEL, context.getConf(), project) if _session.is_here(session) else None
 
 
 # ---- what goes along ---------------------------------------------------------------------------
@@ -159,55 +82,44 @@ def _nobody(info: tarfile.TarInfo) -> tarfile.TarInfo:
 _suppliers: dict[tuple[int, str], "_Supplier"] = {}
 SETTLE_S = 10.0
 BUSY_S = 2.0  # until an executor is asked again
+LISTEN_MS = 2000  # for Spark to have heard of a loss itself
 GOODBYE_S = 1.0  # for an agent whose driver has ended
+LOOK_S = 1.0  # how often executors are counted, where nobody says how many there are to be ...
+STEADY_S = 5.0  # ... and after which time without a new one no more are expected
 
 
-def _place(run: int, project: Project) -> tuple[int, str]:
-    return run, os.path.abspath(project or os.environ.get("HOPYARD_PROJECT") or os.getcwd())
-
-
-def supply(spark: Any, run: int, project: Project) -> None:
+def supply(session: Any, run: int, project: _session.Project) -> None:
     """Starts agents for a run, from a thread, until that has ended."""
-    _suppliers[_place(run, project)] = _Supplier(context_of(spark), run, project)
+    _suppliers[run, _session.folder_of(project)] = _Supplier(_session.context_of(session), run, project)
 
 
-def settle(run: int, project: Project) -> None:
+def settle(run: int, project: _session.Project) -> None:
     """If the run has ended, waits for its jobs, so that a session stopped behind it has none to break off."""
-    supplier = _suppliers.get(_place(run, project))
+    supplier = _suppliers.get((run, _session.folder_of(project)))
     if supplier and supplier.join(SETTLE_S):
-        del _suppliers[_place(run, project)]
-
-
-def _exposed(context: Any) -> str | None:
-    """Agents' keys go through Spark's own channel: is it safe?"""
-    conf = context.getConf()
-    safe = all(conf.get(name, "false") == "true" for name in ("spark.authenticate", "spark.network.crypto.enabled"))
-    if safe or conf.get("spark.ssl.rpc.enabled", "false") == "true" or _address(context).startswith("127."):
-        return None
-    return (
-        "Spark's channel to its executors is not authenticated and encrypted: who can read it can read the agents' keys; "
-        "set spark.authenticate and spark.network.crypto.enabled"
-    )
+        del _suppliers[run, _session.folder_of(project)]
 
 
 class _Supplier:
-    def __init__(self, context: Any, run: int, project: Project) -> None:
+    def __init__(self, context: Any, run: int, project: _session.Project) -> None:
         from pyspark import cloudpickle
 
         cloudpickle.register_pickle_by_value(_executor)
-        self._context, self._run = context, run
+        self._context, self._run, self._project = context, run, project
         self._archive = context.broadcast(archive())
         self._profile: Any = None
         self._lock, self._profile_lock = threading.Lock(), threading.Lock()
         self._over = threading.Event()
         self._agents: list[threading.Thread] = []
-        words = (str(run), f"Spark {context.applicationId}", *filter(None, [_exposed(context)]))
-        command = _program.command("supply", *words, project=project)
+        self._count = _session.executors(context, project)  # None: as many as come
         self._program = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
-        )
-        self._thread = threading.Thread(target=self._serve, name="hopyard-supply", daemon=True)
-        self._thread.start()
+            _program.command("supply", str(run), project=project),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        if sys.stderr.isatty():
+            _silence(context)
+        for target in (self._serve, self._offer):
+            threading.Thread(target=target, name=f"hopyard-run-{run}{target.__name__}", daemon=True).start()
 
     def join(self, timeout: float) -> bool:
         """Waits a moment for the run's end, and if that has come, longer for that of its agents."""
@@ -217,6 +129,24 @@ class _Supplier:
             agent.join(timeout)
         return True
 
+    def _offer(self) -> None:
+        """Says how many agents there can be: once, or, where Spark just gives what it has, as that grows."""
+        parallel = _session.find(_session.PARALLEL, self._context.getConf(), self._project) or 0
+        offer = {"what": f"Spark {self._context.applicationId}", "note": _session.exposed(self._context),
+                 "parallel": parallel}  # fmt: skip
+        if self._count is not None:
+            self._say({**offer, "offer": self._count})
+            return
+        said, since = (0, True), time.monotonic()
+        while not self._over.is_set() and not self._is_stopped():
+            count = max(said[0], len(_session.listed(self._context)))
+            since = since if count == said[0] else time.monotonic()
+            now = count, count == 0 or time.monotonic() - since < STEADY_S
+            if now != said and count:
+                self._say({**offer, "offer": count, "more": now[1]})
+                said = now
+            self._over.wait(LOOK_S)
+
     def _whole_executor(self) -> Any:
         with self._profile_lock:
             self._profile = self._profile or self._make_profile()
@@ -225,7 +155,7 @@ class _Supplier:
     def _make_profile(self) -> Any:
         from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
 
-        needs = TaskResourceRequests().cpus(_cores(self._context))
+        needs = TaskResourceRequests().cpus(_session.cores(self._context))
         gpus = self._context.getConf().get("spark.executor.resource.gpu.amount", "")
         if gpus.isdigit() and int(gpus) > 0:
             needs.resource("gpu", int(gpus))
@@ -235,7 +165,7 @@ class _Supplier:
         return f"hopyard-run-{self._run}-agent-{agent}"
 
     def _serve(self) -> None:
-        container = _container(self._context)
+        container = _session.container(self._context)
         for line in self._program.stdout:
             order = {**json.loads(line), "container": container}
             if self._is_stopped():
@@ -282,6 +212,8 @@ class _Supplier:
                 why = self._job(order)
                 if why == _executor.BUSY:  # another run has an agent there; Spark cannot say when it is over
                     time.sleep(BUSY_S)
+            if why == _executor.LOST:
+                why = self._loss(self._group(order["start"])) or why
         except Exception as error:  # whatever Spark raises is why there is no agent
             why = _sentence(error)
         self._say({"over": order["start"], "why": why})
@@ -295,6 +227,19 @@ class _Supplier:
         [why] = task.mapPartitions(lambda orders: _executor.run(next(orders), *archive.value)).collect()
         return why
 
+    def _loss(self, group: str) -> str | None:
+        """Why an executor was lost, as Spark and YARN put it: "Container killed by YARN for …"."""
+        spark = self._context._jsc.sc()
+        spark.listenerBus().waitUntilEmpty(LISTEN_MS)
+        for job in self._context.statusTracker().getJobIdsForGroup(group):
+            for stage in self._context.statusTracker().getJobInfo(job).stageIds:
+                tasks = spark.statusStore().taskList(stage, 0, 10)
+                for task in (tasks.apply(i) for i in range(tasks.size())):
+                    if task.errorMessage().isDefined():
+                        why = task.errorMessage().get().partition("Reason: ")[2] or task.errorMessage().get()
+                        return f"executor {task.executorId()} on {task.host()} was lost: {_first_line(why)}"
+        return None
+
     def _say(self, word: dict[str, Any]) -> None:
         with self._lock:
             try:
@@ -307,10 +252,13 @@ class _Supplier:
 # ---- a session of the run's own: `hopyard run --engine` ---------------------------------------
 
 
-def main(run: str, project: str, master: str, count: str, address: str) -> int:
-    """Makes a session there, and supplies the run from it to its end."""
+def main(run: str, project: str, master: str, address: str, *said: str) -> int:
+    """Makes a session there, and supplies the run from it to its end. How many executors, their memory and GPUs: 0 if
+    nobody has said it."""
+    executors, memory, gpus = (int(word) or None for word in said)
+    conf = {"spark.app.name": f"hopyard run {run}", "spark.driver.host": address, "spark.ui.showConsoleProgress": "false"}
     try:
-        session = _session(run, master, count, address)
+        session = spark.session(master, executors, None, memory, gpus, None, project, conf)
         supplier = _Supplier(session.sparkContext, int(run), project)
     except Exception as error:  # the run cannot begin, whatever Spark or Java have against it
         _refuse(run, project, f"cannot have a Spark session at '{master}': {_sentence(error)}")
@@ -321,22 +269,11 @@ def main(run: str, project: str, master: str, count: str, address: str) -> int:
     return 0
 
 
-def _session(run: str, master: str, count: str, address: str) -> Any:
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError:
-        raise Error(f"{sys.executable} has no pyspark; install it there, or let $HOPYARD_PYTHON say which has") from None
-    builder = SparkSession.builder.master(master).appName(f"hopyard run {run}")
-    wanted = {"spark.executor.instances": count, "spark.driver.host": address, "spark.ui.showConsoleProgress": "false"}
-    for name, value in wanted.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
-
-
 def _refuse(run: str, project: str, why: str) -> None:
     """By the driver's own ear; it ends the run."""
-    command = _program.command("supply", run, "Spark", project=project)
-    subprocess.run(command, input=json.dumps({"over": 0, "why": why}) + "\n", text=True, check=False)
+    command = _program.command("supply", run, project=project)
+    words = [{"offer": 0, "what": "Spark"}, {"over": 0, "why": why}]
+    subprocess.run(command, input="".join(json.dumps(word) + "\n" for word in words), text=True, check=False)
 
 
 def _sentence(error: Exception) -> str:
@@ -345,7 +282,18 @@ def _sentence(error: Exception) -> str:
     text = str(java.getMessage() if java is not None else error).strip()
     text = text.rpartition("Job aborted due to stage failure: ")[2]
     text = re.sub(r"^\[\w+\] | SQLSTATE: \w+$", "", text)  # "[SPARK_JOB_CANCELLED] Job 3 cancelled … SQLSTATE: XXKDA"
-    return f"Spark: {text.splitlines()[0][:400]}" if text else f"Spark: {type(error).__name__}"
+    return f"Spark: {_first_line(text)}" if text else f"Spark: {type(error).__name__}"
+
+
+def _first_line(text: str) -> str:
+    return text.splitlines()[0][:400]
+
+
+def _silence(context: Any) -> None:
+    """Spark's progress bar, which would be written over the run's table, for as long as the session lasts."""
+    bar = context._jsc.sc().progressBar()
+    if bar.isDefined():
+        bar.get().stop()
 
 
 if __name__ == "__main__":

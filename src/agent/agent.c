@@ -32,7 +32,7 @@ struct settings {
     uint16_t port;
     const char *identity, *name, *key_file, *python;
     bool until_eof, own_environment;
-    uint64_t container_root, container_limit;
+    uint64_t container_root, container_limit, container_spare;
     uint64_t slots, open_files;
     char unit[32]; /* names the cgroup, for the supervisor and the keeper alike */
     char made_identity[32];
@@ -204,9 +204,10 @@ static bool sees_token(const Hy__Welcome *w)
            memcmp(hy_buf_bytes(&text), w->token.data, text.len) == 0;
 }
 
-static uint64_t machine_memory(void)
+/* All of this machine's, unless an engine says what of it is ours. */
+static uint64_t memory_for_trials(const struct agent *a)
 {
-    return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    return a->memory ? a->memory : (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
 void hy_agent_join(struct agent *a)
@@ -225,7 +226,7 @@ void hy_agent_join(struct agent *a)
     info.pid = getpid();
     info.version = (char *)HY_VERSION;
     info.slots = a->slots;
-    info.memory = machine_memory();
+    info.memory = memory_for_trials(a);
     info.shares_files = a->shares_files;
     reply.body_case = HY__CONTROL__BODY_AGENT_INFO;
     reply.agent_info = &info;
@@ -505,16 +506,21 @@ static int parse_join(struct settings *s, const char *text, struct hy_err *err)
     return 0;
 }
 
-/* "1234:2147483648": the process above all others in it, and what they may use together. */
+/* "1234:2147483648:1073741824": the process above all others in it, what they may use together, and what of that is
+ * for trials. */
 static int parse_container(struct settings *s, const char *text)
 {
-    const char *colon = strchr(text, ':');
-    hy_cleanup_free char *root = colon ? hy_strndup(text, (size_t)(colon - text)) : NULL;
+    uint64_t *parts[] = {&s->container_root, &s->container_limit, &s->container_spare};
 
-    if (!root || hy_parse_u64(root, &s->container_root) < 0 || hy_parse_u64(colon + 1, &s->container_limit) < 0 ||
-        s->container_root == 0 || s->container_root > INT_MAX)
-        return -EINVAL;
-    return 0;
+    for (size_t i = 0; i < HY_COUNT(parts); i++) {
+        size_t n = strcspn(text, ":");
+        hy_cleanup_free char *part = hy_strndup(text, n);
+
+        if (!part || hy_parse_u64(part, parts[i]) < 0 || (text[n] == ':') != (i + 1 < HY_COUNT(parts)))
+            return -EINVAL;
+        text += n + 1;
+    }
+    return s->container_root == 0 || s->container_root > INT_MAX ? -EINVAL : 0;
 }
 
 static int parse_slots(struct settings *s, const char *text, struct hy_err *err)
@@ -547,7 +553,7 @@ static int set_of_engine(struct settings *s, int option, const char *value, stru
         return 0;
     case 'c':
         return parse_container(s, value) < 0
-                   ? hy_err_set(err, -EINVAL, "--container takes PID:BYTES, not '%s'", value) : 0;
+                   ? hy_err_set(err, -EINVAL, "--container takes PID:BYTES:BYTES, not '%s'", value) : 0;
     case 'e': /* of standard input: who started us is gone */
         s->until_eof = true;
         return 0;
@@ -626,7 +632,7 @@ static int serve(const struct settings *s, struct hy_err *err)
 {
     char host[256] = "agent";
     struct agent a = {.next_stream = 1, .slots = (uint32_t)s->slots, .name = s->name, .python = s->python,
-                      .own_environment = s->own_environment,
+                      .own_environment = s->own_environment, .memory = s->container_spare,
                       .open_files = s->open_files, .function.fd = -1, .shared.fd = -1};
     int rc;
 

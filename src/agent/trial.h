@@ -60,6 +60,7 @@ struct agent {
     bool own_environment;     /* trials have ours, not the user's */
     uint32_t slots;
     uint64_t open_files;      /* the soft limit that trials get */
+    uint64_t memory;          /* that there is for them; 0: all of this machine's */
 
     Hy__Control *welcomed;    /* the driver's Welcome, kept: env, cwd, metric … */
     char *root;               /* the run's folder: the driver's, or our own scratch */

@@ -64,15 +64,12 @@ int hy_client_announce(int fd, const char *tensorboard)
     return put(fd, &request);
 }
 
-int hy_client_supply(int fd, const char *what, const char *note)
+int hy_client_supply(int fd, const Hy__Supply *offer)
 {
     Hy__ClientRequest request = HY__CLIENT_REQUEST__INIT;
-    Hy__Supply supply = HY__SUPPLY__INIT;
 
-    supply.what = (char *)what;
-    supply.note = (char *)note;
     request.body_case = HY__CLIENT_REQUEST__BODY_SUPPLY;
-    request.supply = &supply;
+    request.supply = (Hy__Supply *)offer;
     return put(fd, &request);
 }
 

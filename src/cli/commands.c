@@ -94,7 +94,6 @@ static const struct hy_option resume_options[] = {
     {.name = "html", .help = "tell of it in HTML, for notebooks: each line replaces the one before"},
     /* How the Python face goes on with a session; not shown. */
     {.name = "engine", .value = "session"},
-    {.name = "executors", .value = "N"},
     {.name = "address", .value = "ADDR"},
     {0},
 };
@@ -307,9 +306,9 @@ const struct hy_command hy_commands[] = {
      .raw = hy_report_main,
      .summary = "from inside a trial: stream values while it trains"},
     {.name = "supply",
-     .words = "RUN [WHAT [NOTE]]",
+     .words = "RUN",
      .min_words = 1,
-     .max_words = 3,
+     .max_words = 1,
      .run = hy_cmd_supply,
      .summary = "between a run and a program that starts its agents"},
     {.name = "driver", .words = "", .raw = hy_driver_main, .summary = "what run and resume start"},

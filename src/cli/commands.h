@@ -20,7 +20,9 @@ void hy_help_command(struct hy_out *out, const struct hy_command *c);
 /* Of `run` and `train`. */
 #define HY_ENGINE_OPTIONS                                                                                    \
     {.name = "engine", .value = "MASTER", .help = "run on a Spark cluster: spark://HOST:7077 or yarn"},      \
-    {.name = "executors", .value = "N", .help = "with --engine: how many of its executors (default: 2)"},    \
+    {.name = "executors", .value = "N", .help = "with --engine: how many executors (default: as configured)"},  \
+    {.name = "executor-memory", .value = "MB", .help = "with --engine: memory of each"},                     \
+    {.name = "executor-gpus", .value = "N", .help = "with --engine: GPUs of each"},                          \
     {.name = "address", .value = "ADDR",                                                                     \
      .help = "with --engine: where executors reach this machine (default: as the cluster is reached)"}
 

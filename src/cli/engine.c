@@ -11,6 +11,7 @@
 #include "cli/facts.h"
 #include "cli/spec.h"
 #include "cli/specparts.h"
+#include "schedule/schedule.h"
 
 #define EXECUTORS_MAX 10000
 #define SESSION "session" /* who has asked for the run has one, and supplies agents */
@@ -82,22 +83,39 @@ static bool is_master(const char *text)
     return strncmp(text, "spark://", 8) == 0 || strcmp(text, "yarn") == 0 || strncmp(text, "k8s://", 6) == 0;
 }
 
+/* What says something only of an engine that is not named. */
+static int lonely(const struct hy_args *args, struct hy_err *err)
+{
+    static const char *const options[] = {"executors", "executor-memory", "executor-gpus", "address"};
+
+    for (size_t i = 0; i < HY_COUNT(options); i++)
+        if (hy_args_has(args, options[i]))
+            return hy_err_set(err, -EINVAL, "--%s belongs to --engine spark://HOST:PORT or yarn", options[i]);
+    return 0;
+}
+
+static int executors(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    int rc = hy_spec_number(args, "executors", 1, EXECUTORS_MAX, &spec->agents, err);
+
+    if (rc == 0)
+        rc = hy_spec_number(args, "executor-memory", 1, UINT32_MAX, &spec->executor_memory, err);
+    return rc == 0 ? hy_spec_number(args, "executor-gpus", 1, HY_AGENT_GPUS_MAX, &spec->executor_gpus, err) : rc;
+}
+
 int hy_spec_engine(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
 {
     const char *master = hy_args_get(args, "engine");
     bool has_session = master && strcmp(master, SESSION) == 0;
     int rc;
 
-    if (!master && (hy_args_has(args, "executors") || hy_args_has(args, "address")))
-        return hy_err_set(err, -EINVAL, "--executors and --address belong to --engine spark://HOST:PORT or yarn");
     if (!master)
-        return 0;
+        return lonely(args, err);
     if (!has_session && !is_master(master))
         return hy_err_set(err, -EINVAL, "--engine takes spark://HOST:PORT or yarn, not '%s'", master);
     if (spec->n_hosts || spec->listen[0])
         return hy_err_set(err, -EINVAL, "a run is on hosts or on Spark; leave --hosts and --listen out");
-    spec->agents = 2;
-    rc = hy_spec_number(args, "executors", 1, EXECUTORS_MAX, &spec->agents, err);
+    rc = executors(args, spec, err);
     if (rc == 0)
         rc = address(args, master, spec, err);
     if (rc == 0 && !has_session)

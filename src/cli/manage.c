@@ -136,26 +136,25 @@ int hy_cmd_stop(const struct hy_args *args)
 /* ---- resume ------------------------------------------------------------------------ */
 
 /* A run on the executors of somebody's session needs another one, which the Python face names. */
-static int session(const struct hy_args *args, const struct hy_runinfo *info, struct hy_executors *ret, struct hy_err *err)
+static int session(const struct hy_args *args, const struct hy_runinfo *info, const char **ret_address, struct hy_err *err)
 {
     bool needed = info->spec && *info->spec->engine && !*info->spec->master;
     long long run = info->row.id;
 
-    ret->address = hy_args_get(args, "address");
-    if (needed && !ret->address)
+    *ret_address = hy_args_get(args, "address");
+    if (needed && !*ret_address)
         return hy_err_set(err, -EINVAL,
                           "run %lld was on the executors of a SparkSession; go on with it from Python, with another "
                           "one: experiment.resume(%lld, spark=spark)",
                           run, run);
-    if (!needed && ret->address)
+    if (!needed && *ret_address)
         return hy_err_set(err, -EINVAL, "run %lld was not on a SparkSession; resume it without one", run);
-    ret->count = 1;
-    return hy_spec_number(args, "executors", 1, UINT32_MAX, &ret->count, err);
+    return 0;
 }
 
 static int resume(const struct hy_args *args, const char *project, int64_t *ret_run, struct hy_err *err)
 {
-    struct hy_executors on = {0};
+    const char *address = NULL;
     hy_cleanup_store struct hy_store *s = NULL;
     hy_cleanup_runinfo struct hy_runinfo info = {0};
     int rc = hy_store_open(project, HY_STORE_READ, &s, err);
@@ -168,11 +167,11 @@ static int resume(const struct hy_args *args, const char *project, int64_t *ret_
     if (info.alive && !(info.row.state != HY_RUN_RUNNING && has_gone(s, *ret_run)))
         return hy_err_set(err, -EBUSY, "run %lld is running; watch it with: hopyard attach %lld",
                           (long long)*ret_run, (long long)*ret_run);
-    rc = session(args, &info, &on, err);
+    rc = session(args, &info, &address, err);
     if (rc < 0)
         return rc;
     hy_signals_open();
-    return hy_driver_resume(project, *ret_run, on.address ? &on : NULL, err);
+    return hy_driver_resume(project, *ret_run, address, err);
 }
 
 int hy_cmd_resume(const struct hy_args *args)

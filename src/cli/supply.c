@@ -5,7 +5,8 @@
  *
  *   out   {"start": 3, "name": "agent 3", "identity": "…", "key": "…", "join": "HOST:PORT"}
  *         {"stop": 3}
- *   in    {"over": 3, "why": "executor 1 on b was lost"}
+ *   in    {"offer": 4, "what": "Spark app-1", "note": "", "more": false, "parallel": 0}; again when it is another number
+ *         {"over": 3, "why": "executor 1 on b was lost"}
  *
  * The end of standard input is that of the program, and so ours; the driver's
  * end is exit status 0.
@@ -23,6 +24,7 @@
 #include "cli/js.h"
 #include "cli/proto.h"
 #include "cli/runs.h"
+#include "cli/supplyword.h"
 #include "cli/watch.h"
 #include "wire/wire.h"
 
@@ -97,13 +99,14 @@ static int hear_driver(struct supply *s)
 
 static int take_line(struct supply *s, const char *text, size_t n)
 {
-    hy_cleanup_json json_t *line = json_loadb(text, n, 0, NULL);
-    const json_t *id = json_object_get(line, "over");
-    const char *why = json_string_value(json_object_get(line, "why"));
+    struct hy_supply_word word;
+    int rc = hy_supply_parse(text, n, &word);
 
-    if (!json_is_integer(id) || !why)
-        return -EPROTO;
-    return hy_client_over(s->driver, (uint64_t)json_integer_value(id), why);
+    if (rc < 0)
+        return rc;
+    rc = word.is_offer ? hy_client_supply(s->driver, &word.offer) : hy_client_over(s->driver, word.over, word.why);
+    hy_supply_word_done(&word);
+    return rc;
 }
 
 /* 1: there may be more; 0: the program has ended. */
@@ -160,13 +163,6 @@ static int find_run(const struct hy_args *args, struct supply *s, struct hy_err 
     return rc < 0 ? rc : 0;
 }
 
-static const char *word_or_nothing(const struct hy_args *args, int index)
-{
-    const char *word = hy_args_word(args, index);
-
-    return word ? word : "";
-}
-
 int hy_cmd_supply(const struct hy_args *args)
 {
     struct supply s = {.driver = -1};
@@ -177,8 +173,6 @@ int hy_cmd_supply(const struct hy_args *args)
     hy_buf_init(&s.message, HY_LOCAL_MAX);
     hy_buf_init(&s.line, LINE_MAX_BYTES);
     rc = find_run(args, &s, &err);
-    if (rc == 0)
-        rc = hy_client_supply(s.driver, word_or_nothing(args, 1), word_or_nothing(args, 2));
     if (rc == 0)
         rc = supply(&s);
     if (rc < 0 && !err.code)

@@ -39,8 +39,8 @@ int hy_client_connect(struct hy_store *s, int64_t run, struct hy_err *err);
 int hy_client_watch(int fd, bool trials);
 int hy_client_stop(int fd);
 int hy_client_announce(int fd, const char *tensorboard);
-/* This client starts agents for the run; what it is, and a note, are for people. One of them is over, and why. */
-int hy_client_supply(int fd, const char *what, const char *note);
+/* This client starts agents for the run, or can now start more. One of them is over, and why. */
+int hy_client_supply(int fd, const Hy__Supply *offer);
 int hy_client_over(int fd, uint64_t id, const char *why);
 /* The next answer (made with hy_proto_memory) in *ret: 1, or what hy_local_get answers; -EPROTO. */
 struct hy_buf;

@@ -135,7 +135,7 @@ static void check_possible(struct driver *d)
 {
     struct hy_err err = {0};
 
-    if (!all_are_here(d))
+    if (d->supply_grows || !all_are_here(d))
         return;
     if (hy_run_shortage(d, &err) < 0 && *d->spec->listen)
         hy_training_await(d, &err);
@@ -360,6 +360,7 @@ static void on_agent_info(struct driver *d, struct agent *a, const Hy__AgentInfo
     a->host = hy_strdup(info->host);
     a->slots = info->slots;
     a->gpus = has.gpus;
+    a->memory = has.memory;
     a->shares_files = info->shares_files;
     if (hy_schedule_agent_add(d->schedule, a->id, &has) < 0) {
         hy_warn("an agent cannot be used agent=%s slots=%u", a->name, info->slots);
@@ -540,11 +541,21 @@ int hy_agents_open(struct driver *d, struct hy_err *err)
         return rc;
     for (size_t i = 0; i < d->spec->n_hosts && rc == 0; i++)
         rc = add_agent(d, d->spec->hosts[i]->host, d->spec->hosts[i]->host, d->spec->hosts[i]->slots);
-    for (uint32_t i = 0; i < d->spec->agents && rc == 0; i++)
-        rc = add_agent(d, "executor", NULL, 0);
     if (rc == 0 && d->spec->n_hosts == 0 && !*d->spec->engine)
         rc = add_agent(d, "local", NULL, hy_run_slots_here(d));
     return rc < 0 ? hy_err_set(err, rc, "out of memory") : 0;
+}
+
+void hy_agents_want(struct driver *d, uint32_t count)
+{
+    int rc = 0;
+
+    while (d->phase == PHASE_RUNNING && d->agents.count < count && rc == 0)
+        rc = add_agent(d, "executor", NULL, 0);
+    if (rc < 0)
+        hy_run_out_of_memory(d);
+    else if (d->phase == PHASE_RUNNING && count)
+        check_possible(d);
 }
 
 /* Local agents of an earlier driver of this run hold its lock as long as any

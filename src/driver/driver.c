@@ -315,16 +315,15 @@ static char *command_json(const Hy__RunSpec *s)
 /* The session that it was on is gone: it goes on with another one. */
 static int change_session(struct driver *d)
 {
-    char *address = d->on.address ? hy_strdup(d->on.address) : NULL;
+    char *address = d->new_address ? hy_strdup(d->new_address) : NULL;
 
-    if (!d->on.address)
+    if (!d->new_address)
         return 0;
     if (!address)
         return -ENOMEM;
     if (d->spec->address != protobuf_c_empty_string)
         free(d->spec->address);
     d->spec->address = address;
-    d->spec->agents = d->on.count;
     return 0;
 }
 
@@ -504,9 +503,8 @@ static int parse(struct driver *d, int argc, char **argv, const char **ret_proje
 {
     static const struct option options[] = {{"resume", required_argument, NULL, 'r'},
                                             {"project", required_argument, NULL, 'p'},
-                                            {"executors", required_argument, NULL, 'e'},
                                             {"address", required_argument, NULL, 'a'}, {0}};
-    uint64_t run = 0, count = 0;
+    uint64_t run = 0;
     int c;
 
     while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -515,9 +513,7 @@ static int parse(struct driver *d, int argc, char **argv, const char **ret_proje
         else if (c == 'p')
             *ret_project = optarg;
         else if (c == 'a')
-            d->on.address = optarg;
-        else if (c == 'e' && hy_parse_u64(optarg, &count) == 0 && count <= UINT32_MAX)
-            d->on.count = (uint32_t)count;
+            d->new_address = optarg;
         else
             return hy_err_set(err, -EINVAL, "`hopyard driver` is started by `hopyard run` and `hopyard resume`");
     }

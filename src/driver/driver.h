@@ -23,14 +23,10 @@ int hy_driver_main(int argc, char **argv);
  * run is in the store and its socket is open. *ret_run gets its number.
  */
 int hy_driver_launch(const Hy__RunSpec *spec, int64_t *ret_run, struct hy_err *err);
-/* The executors of a session: how many there are, and the address at which they reach this machine. */
-struct hy_executors {
-    const char *address;
-    uint32_t count;
-};
-/* The same for a run that was interrupted, stopped, or has failed trials. `on`
- * is what it goes on with; NULL where it was on no session of a client's. */
-int hy_driver_resume(const char *project, int64_t run, const struct hy_executors *on, struct hy_err *err);
+/* The same for a run that was interrupted, stopped, or has failed trials. A new
+ * session's executors reach this machine at `address`; NULL where it was on no
+ * session of a client's. */
+int hy_driver_resume(const char *project, int64_t run, const char *address, struct hy_err *err);
 
 /* Where the driver of a run listens; free it. `folder` is the store's. */
 char *hy_driver_socket(const char *folder, int64_t run, struct hy_err *err);

@@ -83,10 +83,10 @@ static int too_many_ranks(const struct driver *d, struct hy_need need, struct hy
     count_all(d, &slots, &gpus);
     if (slots < ranks)
         return hy_err_set(err, -ENOSPC,
-                          "%u ranks need %u slots, and there %s %llu; lower -np to %llu, or give more slots "
-                          "or machines, as in -H a:4,b:4",
+                          "%u ranks need %u slots, and there %s %llu; lower -np to %llu, or give more %s",
                           ranks, ranks, slots == 1 ? "is" : "are", (unsigned long long)slots,
-                          (unsigned long long)slots);
+                          (unsigned long long)slots,
+                          *d->spec->engine ? "executors" : "slots or machines, as in -H a:4,b:4");
     need.roles[0].gpu_share = 0;
     if (hy_schedule_possible(d->schedule, &need))
         return hy_err_set(err, -ENOSPC, "%u ranks want %g GPU%s each, and there %s %llu; lower -np or --gpus",
@@ -98,10 +98,23 @@ static int too_many_ranks(const struct driver *d, struct hy_need need, struct hy
                       ranks, hy_format_size(d->spec->memory, size, sizeof size));
 }
 
+static int too_little_memory(const struct driver *d, struct hy_err *err)
+{
+    char wants[32], has[32];
+    uint64_t most = 0;
+    struct agent *a;
+
+    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+        most = a->in_schedule && a->memory > most ? a->memory : most;
+    return hy_err_set(err, -ENOSPC, "a trial asks for %s of memory, and no %s here has more than %s; lower --memory%s",
+                      hy_format_size(d->spec->memory, wants, sizeof wants), *d->spec->engine ? "executor" : "machine",
+                      hy_format_size(most, has, sizeof has),
+                      *d->spec->engine ? " or raise spark.executor.memoryOverhead" : "");
+}
+
 int hy_run_shortage(const struct driver *d, struct hy_err *err)
 {
     struct hy_need need = hy_run_need(d, NULL), all = hy_is_training(d) ? hy_training_need(d) : need;
-    char size[32];
 
     if (hy_schedule_possible(d->schedule, &all))
         return 0;
@@ -110,8 +123,7 @@ int hy_run_shortage(const struct driver *d, struct hy_err *err)
     need.roles[0].gpu_share = 0;
     if (hy_schedule_possible(d->schedule, &need))
         return too_few_gpus(d, err);
-    return hy_err_set(err, -ENOSPC, "no machine here has the %s that a trial asks for; lower --memory",
-                      hy_format_size(d->spec->memory, size, sizeof size));
+    return too_little_memory(d, err);
 }
 
 /* Several trials at once on GPUs that nobody shares out: TensorFlow takes all

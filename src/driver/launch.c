@@ -136,19 +136,12 @@ int hy_driver_launch(const Hy__RunSpec *spec, int64_t *ret_run, struct hy_err *e
     return start_driver(argv, bytes, hy__run_spec__pack(spec, bytes), ret_run, err);
 }
 
-int hy_driver_resume(const char *project, int64_t run, const struct hy_executors *on, struct hy_err *err)
+int hy_driver_resume(const char *project, int64_t run, const char *address, struct hy_err *err)
 {
-    char number[32], count[32];
+    char number[32];
     char *argv[] = {(char *)"hopyard", (char *)"driver", (char *)"--resume", number, (char *)"--project", (char *)project,
-                    NULL, NULL, NULL, NULL, NULL};
+                    address ? (char *)"--address" : NULL, (char *)address, NULL};
 
     snprintf(number, sizeof number, "%lld", (long long)run);
-    if (on) {
-        snprintf(count, sizeof count, "%u", on->count);
-        argv[6] = (char *)"--executors";
-        argv[7] = count;
-        argv[8] = (char *)"--address";
-        argv[9] = (char *)on->address;
-    }
     return start_driver(argv, NULL, 0, &run, err);
 }

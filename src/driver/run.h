@@ -51,6 +51,7 @@ struct agent {
     char *identity, *name, *host_spec; /* host_spec: for ssh; NULL: local or joined */
     char *host;                        /* what it says */
     uint32_t slots, gpus;
+    uint64_t memory;
     uint32_t mark;                     /* of who walks over all agents */
     bool ours;                         /* an engine starts it, and starts it again */
     bool full;                         /* it has not taken what was sent: nothing more for a while */
@@ -153,7 +154,7 @@ struct driver {
     int lock_fd, hold_fd;
     uint64_t open_files;        /* the user's soft limit */
     Hy__RunSpec *spec;
-    struct hy_executors on;     /* those that a resumed run goes on with; no address: as the spec says */
+    const char *new_address;    /* of a resumed run, for another session; NULL: as the spec says */
     char **serve;               /* the function's command, and what makes a fork server of it; borrowed */
     char *logdir, *app_id, *token_file;
     int64_t app_run;
@@ -176,6 +177,7 @@ struct driver {
     struct hy_list clients;
     struct client *supplier;    /* who starts agents for us; NULL: nobody does, or an engine does */
     int64_t unsupplied_since;   /* 0: not that we know */
+    bool supply_grows;          /* it may start more in a moment */
     bool supply_noted;          /* that no agent has come */
     uv_process_t session;       /* a process of ours that supplies, if spec->master */
 
@@ -318,6 +320,8 @@ void hy_ranks_forget(struct trial *t);
 
 /* ---- agents.c ---- */
 int hy_agents_open(struct driver *d, struct hy_err *err);
+/* There may be so many that a client starts; those that there are stay. */
+void hy_agents_want(struct driver *d, uint32_t count);
 void hy_agents_tick(struct driver *d, int64_t now);
 void hy_agents_bye(struct driver *d);
 /* It is ending its trials and will say goodbye: nothing more is started there. */

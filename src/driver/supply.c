@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "driver/run.h"
 
+#define AGENTS_MAX 10000u
 #define QUIET_MS 15000    /* before it says what it waits for */
 #define PATIENCE_MS 60000 /* with nobody who starts agents, and none here */
 
@@ -46,17 +47,40 @@ void hy_supply_stop(struct driver *d, uint64_t id)
         hy_warn("an agent cannot be stopped agent=%llu", (unsigned long long)id);
 }
 
-void hy_supply_offered(struct driver *d, struct client *c, const Hy__Supply *offer)
+static void take_supplier(struct driver *d, struct client *c, const Hy__Supply *offer)
 {
-    if (!*d->spec->engine || d->supplier) {
-        hy_warn("agents are offered that nobody wants by=%s", offer->what);
-        return;
-    }
     hy_info("agents are started by %s", offer->what);
     if (*offer->note)
         hy_run_note(d, "%s", offer->note);
+    if (!d->spec->parallel && offer->parallel) {
+        d->spec->parallel = offer->parallel;
+        if (!hy_is_training(d))
+            hy_schedule_parallel(d->schedule, offer->parallel);
+    }
     d->supplier = c;
     d->unsupplied_since = 0;
+}
+
+/* More agents than can have a trial at the same time would only stand by. */
+static uint32_t useful(struct driver *d, uint32_t agents)
+{
+    int64_t most = hy_is_training(d) && d->spec->ranks_max ? d->spec->ranks_max : hy_run_total(d);
+
+    if (!hy_is_training(d) && d->spec->parallel && (most < 0 || most > d->spec->parallel))
+        most = d->spec->parallel;
+    return most >= 0 && most < agents ? (uint32_t)most : agents;
+}
+
+void hy_supply_offered(struct driver *d, struct client *c, const Hy__Supply *offer)
+{
+    if (!*d->spec->engine || (d->supplier && d->supplier != c)) {
+        hy_warn("agents are offered that nobody wants by=%s", offer->what);
+        return;
+    }
+    if (!d->supplier)
+        take_supplier(d, c, offer);
+    d->supply_grows = offer->more;
+    hy_agents_want(d, useful(d, offer->agents < AGENTS_MAX ? offer->agents : AGENTS_MAX));
 }
 
 void hy_supply_over(struct driver *d, const Hy__AgentOver *over)
@@ -104,9 +128,9 @@ static void on_session_exit(uv_process_t *h, int64_t status, int signal)
 /* It ends when its connection does. */
 int hy_supply_open(struct driver *d, struct hy_err *err)
 {
-    char run[32], agents[32];
+    char run[32], agents[32], memory[32], gpus[32];
     char *argv[] = {d->spec->python, (char *)"-P", (char *)"-m", (char *)"hopyard._spark", run,
-                    d->spec->project, d->spec->master, agents, d->spec->address, NULL};
+                    d->spec->project, d->spec->master, d->spec->address, agents, memory, gpus, NULL};
     uv_stdio_container_t io[] = {{.flags = UV_IGNORE},
                                  {.flags = UV_INHERIT_FD, .data.fd = 2},
                                  {.flags = UV_INHERIT_FD, .data.fd = 2}};
@@ -118,6 +142,8 @@ int hy_supply_open(struct driver *d, struct hy_err *err)
         return 0;
     snprintf(run, sizeof run, "%lld", (long long)d->run);
     snprintf(agents, sizeof agents, "%u", d->spec->agents);
+    snprintf(memory, sizeof memory, "%u", d->spec->executor_memory);
+    snprintf(gpus, sizeof gpus, "%u", d->spec->executor_gpus);
     d->session.data = d;
     rc = uv_spawn(&d->loop, &d->session, &options);
     return rc < 0 ? hy_err_set(err, rc, "cannot start '%s' for a Spark session: %s", d->spec->python, uv_strerror(rc))
@@ -145,7 +171,7 @@ static void say_that_we_wait(struct driver *d, int64_t now)
     for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
         if (a->was_here)
             return;
-    hy_run_note(d, "it waits for executors: Spark has started none of %u yet", d->spec->agents);
+    hy_run_note(d, "it waits for executors: Spark has started none yet");
 }
 
 void hy_supply_tick(struct driver *d, int64_t now)

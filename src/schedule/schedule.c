@@ -31,6 +31,13 @@ struct hy_schedule *hy_schedule_new(const struct hy_policy *policy)
     return s;
 }
 
+void hy_schedule_parallel(struct hy_schedule *s, uint32_t parallel)
+{
+    s->policy.parallel = parallel;
+    s->topology++;
+    s->grown++;
+}
+
 static void task_free(struct hy_task *t)
 {
     if (!t->seq && t->class->members > 1)

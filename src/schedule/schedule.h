@@ -71,6 +71,8 @@ struct hy_schedule; /* opaque */
 /* Takes a copy of `policy`. Returns NULL only when out of memory. */
 struct hy_schedule *hy_schedule_new(const struct hy_policy *policy);
 void hy_schedule_free(struct hy_schedule *s); /* NULL is fine */
+/* Another limit, before there are agents. */
+void hy_schedule_parallel(struct hy_schedule *s, uint32_t parallel);
 
 /* `agent` and `task` are the caller's numbers, each unique among its kind.
  * -EEXIST, -EINVAL (no slots, too many GPUs, a share that is none), -ENOMEM. */

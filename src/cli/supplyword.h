@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a program that starts agents says to `hopyard supply`, a line of JSON each. */
+#ifndef HY_CLI_SUPPLYWORD_H
+#define HY_CLI_SUPPLYWORD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "cli/js.h"
+#include "hopyard.pb-c.h"
+
+struct hy_supply_word {
+    bool is_offer;
+    Hy__Supply offer; /* if it is one ... */
+    uint64_t over;    /* ... else this agent is over, 0: none can be started, ... */
+    const char *why;  /* ... and why */
+    json_t *line;     /* whose texts these are */
+};
+
+/* 0, and hy_supply_word_done when it is not needed any more; or -EPROTO. */
+int hy_supply_parse(const char *text, size_t n, struct hy_supply_word *ret);
+void hy_supply_word_done(struct hy_supply_word *w);
+
+#endif

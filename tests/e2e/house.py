@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Python programs that live as long as a notebook's kernel does, and take a cell at a time.
+
+A session takes seconds to make, so a few programs serve all tests.
+"""
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from conftest import Yard, pids_with, wait_for
+
+CELL_S = 120  # the longest that one may take
+
+LOOP = """
+import json, os, signal, sys, time, traceback
+from pathlib import Path
+import hopyard.compat
+import hopyard
+from hopyard import allreduce, experiment
+from pyspark.sql import SparkSession
+
+def say(**words):
+    answer.update(words)
+
+def failing(call):
+    try:
+        call()
+    except hopyard.Error as error:
+        return str(error)
+
+def session(**settings):
+    builder = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config("spark." + (name if "." in name else name.replace("_", ".")), value)
+    return builder.getOrCreate()
+
+def patient(x, gate):
+    "The first two end at once, the others when somebody opens the gate."
+    while x > 2 and not os.path.exists(gate):
+        time.sleep(0.02)
+    return x
+
+def begin_patient(gate):
+    run = experiment.grid_search(patient, {"x": list(range(1, 9)), "gate": [gate]}, spark=spark, tensorboard=False,
+                                 detach=True).run
+    say(run=run)
+
+for line in sys.stdin:
+    answer = {}
+    try:
+        exec(compile(json.loads(line), "cell", "exec"), globals())
+    except BaseException:
+        answer["raised"] = traceback.format_exc()
+    print("\\n::" + json.dumps(answer), flush=True)
+"""
+
+
+class Notebook:
+    """A program that runs what it is given, and says what that says."""
+
+    def __init__(self, yard: Yard, env: dict[str, str], python: str = sys.executable) -> None:
+        self.errors = yard.project / "notebook.err"
+        env = {**yard.env, **env, "HOPYARD_PROGRAM": yard.bin}
+        with open(self.errors, "ab") as errors:
+            self.process = subprocess.Popen([python, "-u", "-c", LOOP], env=env, cwd=yard.project, text=True,
+                                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+                                            start_new_session=True)
+        self.shown = ""
+
+    def begin(self, code: str) -> None:
+        assert self.process.stdin
+        self.process.stdin.write(json.dumps(textwrap.dedent(code)) + "\n")
+        self.process.stdin.flush()
+
+    def end(self) -> dict[str, Any]:
+        """What the cell has said; what it has shown is in `shown`."""
+        self.shown = ""
+        late = threading.Timer(CELL_S, self.close)
+        late.start()
+        try:
+            answer = self.answer()
+        finally:
+            late.cancel()
+        assert answer is not None, f"the program has ended, or took too long: {self.shown[-2000:]}\n{self.complaints()}"
+        assert "raised" not in answer, f"{self.shown[-2000:]}\n{answer['raised']}\n{self.complaints()}"
+        return answer
+
+    def answer(self) -> dict[str, Any] | None:
+        assert self.process.stdout
+        for line in self.process.stdout:
+            if line.startswith("::"):
+                return json.loads(line[2:])
+            self.shown += line
+        return None
+
+    def say(self, code: str) -> dict[str, Any]:
+        self.begin(code)
+        return self.end()
+
+    def complaints(self) -> str:
+        return self.errors.read_text(errors="replace")[-3000:]
+
+    def kill(self) -> None:
+        """The Python process, and nobody else: what it leaves behind has to notice."""
+        self.process.kill()
+        self.process.wait()
+
+    def close(self) -> None:
+        """With its JVM."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+class House:
+    """A project, a cluster, and the notebook that works there now."""
+
+    def __init__(self, yard: Yard, cluster: dict[str, Any], part: str = "spark") -> None:
+        self.yard, self.mark = yard, f"TEST_CLUSTER={cluster['state']}/{part}"
+        self.env = {**cluster[f"{part}_env"]}
+        self.notebook = Notebook(yard, self.env)
+
+    def open(self) -> Notebook:
+        self.notebook = Notebook(self.yard, self.env)
+        return self.notebook
+
+    def close(self) -> None:
+        """Agents end with their sessions."""
+        self.notebook.close()
+        wait_for(lambda: not self.agents(), "agents end with their sessions")
+
+    def on_cluster(self, pattern: str) -> list[int]:
+        return [pid for pid, command in pids_with(self.mark).items() if re.search(pattern, command)]
+
+    def agents(self) -> list[int]:
+        return self.on_cluster(r"hopyard agent\b")
+
+    def executors(self) -> list[int]:
+        return self.on_cluster(r"CoarseGrainedExecutorBackend")
+
+    def count(self, run: int, state: str) -> int:
+        """Of attempts."""
+        return sum(a["state"] == state for a in self.yard.attempts(run))
+
+    def begin_patient(self, gate: str) -> int:
+        """Eight trials, of which two are done, and four run until the gate is opened."""
+        run = int(self.notebook.say(f"begin_patient({str(self.yard.project / gate)!r})")["run"])
+        self.wait_patient(run)
+        return run
+
+    def wait_patient(self, run: int) -> None:
+        wait_for(lambda: self.count(run, "done") == 2 and self.count(run, "running") == 4, "two are done, four run")
+
+    def check_patient(self, run: int, lost: int) -> None:
+        """No trial that was done was lost or tried again, and nobody else's than the `lost` ones were."""
+        assert [t["state"] for t in self.yard.trials(run)] == ["done"] * 8, self.yard.trials(run)
+        attempts = self.yard.attempts(run)
+        assert [a["state"] for a in attempts if a["trial"] <= 2] == ["done"] * 2, attempts
+        assert sorted(a["trial"] for a in attempts if a["state"] == "done") == list(range(1, 9)), attempts
+        assert len(attempts) == 8 + lost, attempts
+
+
+def houses(cluster: dict[str, Any], part: str, folder: Path, **settings: str) -> Iterator[House]:
+    """One with a session of two executors."""
+    with opened(cluster, part, folder) as house:
+        house.notebook.say(f"""
+            spark = session(**{dict(executor_instances="2", executor_memory="512m") | settings})
+            sc = spark.sparkContext
+        """)
+        yield house
+
+
+@contextmanager
+def opened(cluster: dict[str, Any], part: str, folder: Path) -> Iterator[House]:
+    """At the end nothing of it is left."""
+    yard = Yard(folder)
+    house = House(yard, cluster, part)
+    try:
+        yield house
+        house.close()
+        yard.assert_nothing_left()
+        yard.assert_no_sanitizer_reports()
+    finally:
+        house.notebook.close()
+        yard.kill_everything()
+        shutil.rmtree(yard.runtime, ignore_errors=True)

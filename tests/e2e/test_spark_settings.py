@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a session is configured, what of that counts for a run, and where a run gets its executors from."""
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from conftest import wait_for
+from house import House, opened
+
+CROWD = """
+def crowd(x, here, expected):
+    "How many were here with it, at most. It waits until there were once as many as expected, and then for one too many."
+    mine, seen = Path(here, f"{os.getpid()} {x}"), Path(here + "-seen")
+    mine.touch()
+    most = 0
+    while not seen.exists():
+        if len(os.listdir(here)) >= expected:
+            seen.touch()
+        time.sleep(0.02)
+    for _ in range(30):
+        most = max(most, len(os.listdir(here)))
+        time.sleep(0.02)
+    mine.unlink()
+    return most
+
+def most_at_once(count, expected, **settings):
+    here = os.path.abspath(f"here-{time.time()}")
+    os.mkdir(here)
+    space = {"x": list(range(count)), "here": [here], "expected": [expected]}
+    result = experiment.grid_search(crowd, space, tensorboard=False, **settings)
+    say(run=result.run, states=sorted({t.state for t in result.trials}))
+    return max(t.metric for t in result.trials)
+"""
+
+
+@pytest.fixture(scope="module")
+def house(spark_cluster: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    with opened(spark_cluster, "spark", tmp_path_factory.mktemp("house")) as house:
+        house.notebook.say("import hopyard.spark" + CROWD)
+        yield house
+
+
+def on_master(house: House, cluster: dict[str, Any]) -> list[dict[str, Any]]:
+    """The applications that the master knows, and that run."""
+    with urllib.request.urlopen(cluster["spark_page"] + "/json/", timeout=60) as answer:
+        return json.load(answer)["activeapps"]
+
+
+def test_a_session_is_made_of_arguments_properties_and_the_projects_file(house: House, spark_cluster: dict[str, Any]) -> None:
+    (house.yard.project / "hopyard.toml").write_text(
+        "[spark]\nexecutors = 7\nparallel = 3\nexecutor-memory = 600\nparameter-servers = 2\n")
+    said = house.notebook.say("""
+        spark = hopyard.spark.session(executors=2, conf={"spark.hopyard.executor.memory": "512"})
+        from hops import util
+        conf = spark.sparkContext.getConf()
+        say(instances=conf.get("spark.executor.instances"), memory=conf.get("spark.executor.memory"),
+            executors=util.num_executors(spark), servers=util.num_param_servers(spark), most=most_at_once(5, 3, spark=spark),
+            again=failing(lambda: hopyard.spark.session()))
+    """)
+    assert said["instances"] == "2" and said["memory"] == "512m", "the argument, and our property, before the file"
+    assert said["executors"] == 2 and said["servers"] == 2 and said["most"] == 3, "the file, where nobody else says it"
+    assert "has a SparkSession already" in said["again"]
+    [application] = on_master(house, spark_cluster)
+    assert application["memoryperexecutor"] == 512
+
+
+def test_an_argument_of_the_call_counts_more_than_the_session(house: House) -> None:
+    assert house.notebook.say("say(most=most_at_once(4, 2, spark=spark, parallel=2))")["most"] == 2
+
+
+def test_executors_that_come_late_are_used(house: House) -> None:
+    """Nobody says how many there are to be, and at the call there may be none."""
+    said = house.notebook.say("""
+        spark.stop()
+        os.remove("hopyard.toml")
+        spark = session(executor_memory="512m")
+        say(most=most_at_once(8, 4, spark=spark))
+        def rank():
+            import hopyard.collective as hvd
+            hvd.init()
+            return hvd.size()
+        say(ranks=allreduce.run(rank, np=4, spark=spark, tensorboard=False),
+            error=failing(lambda: allreduce.run(rank, np=6, spark=spark, tensorboard=False)))
+    """)
+    assert said["most"] == 4 and said["ranks"] == [4] * 4
+    assert "6 ranks need 6 slots, and there are 4; lower np= to 4, or give more executors" in said["error"]
+
+
+def test_no_more_agents_are_asked_for_than_there_are_trials(house: House) -> None:
+    said = house.notebook.say("say(most=most_at_once(1, 1, spark=spark))")
+    assert len({a["agent"] for a in house.yard.attempts(said["run"])}) == 1
+    assert "agent-1" not in house.yard.driver_log(), "not even started"
+
+
+def test_executors_come_and_go_with_dynamic_allocation(house: House) -> None:
+    said = house.notebook.say("""
+        spark.stop()
+        spark = session(executor_memory="512m", executor_cores="1", dynamicAllocation_enabled="true",
+                        dynamicAllocation_shuffleTracking_enabled="true", dynamicAllocation_executorIdleTimeout="1s")
+        say(most=most_at_once(3, 3, spark=spark))
+    """)
+    assert said["states"] == ["done"] and said["most"] == 3
+    wait_for(lambda: not house.executors(), "idle executors are given back")
+
+
+def test_the_run_has_a_session_of_its_own_with_what_was_said(house: House, spark_cluster: dict[str, Any]) -> None:
+    house.notebook.say("spark.stop()")
+    (house.yard.project / "hopyard.toml").write_text("[spark]\nparallel = 1\n")
+    gate = house.yard.project / "gate"
+    env = {**house.env, "HOPYARD_PYTHON": sys.executable}
+    house.yard.run("run", "--detach", "--engine", house.env["MASTER"], "--executors", 1, "--executor-memory", 600, "--grid",
+                   "x=1,2", "--", "sh", "-c", f"until [ -e {gate} ]; do sleep 0.1; done", env=env)
+    run = max(row["id"] for row in house.yard.rows("SELECT id FROM runs"))
+    wait_for(lambda: house.count(run, "running") == 1, "a trial runs")
+    assert [a["memoryperexecutor"] for a in on_master(house, spark_cluster)] == [600]
+    assert house.count(run, "running") == 1, "one at a time, as the project's file says"
+    gate.touch()
+    house.yard.run("attach", run)
+    assert [t["state"] for t in house.yard.trials(run)] == ["done"] * 2
+    (house.yard.project / "hopyard.toml").unlink()
+
+
+def test_sparks_progress_bar_does_not_get_into_the_table(house: House) -> None:
+    """It writes to the terminal of the session's program every half a second, as long as a job runs."""
+    code = """
+import time
+from hopyard import experiment
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.config("spark.ui.showConsoleProgress", "true").config("spark.executor.memory", "512m").getOrCreate()
+experiment.grid_search(lambda x: time.sleep(2), {"x": [1, 2]}, spark=spark, tensorboard=False)
+spark.stop()
+"""
+    main, other = pty.openpty()
+    env = {**house.yard.env, **house.env, "HOPYARD_PROGRAM": house.yard.bin, "TERM": "xterm"}
+    with subprocess.Popen([sys.executable, "-c", code], env=env, cwd=house.yard.project, stdin=other, stdout=other, stderr=other,
+                          start_new_session=True) as program:
+        os.close(other)
+        shown = b""
+        try:
+            while part := os.read(main, 65536):
+                shown += part
+        except OSError:  # EIO: nobody holds the other end any more
+            pass
+    os.close(main)
+    assert program.returncode == 0 and b"2 done" in shown, shown[-3000:]
+    assert b"[Stage" not in shown
+
+
+# ---- memory, as YARN's containers have it -------------------------------------------------------------------
+
+
+def test_trials_are_given_what_a_container_has_beside_its_jvm(yarn_cluster: dict[str, Any],
+                                                             tmp_path_factory: pytest.TempPathFactory) -> None:
+    with opened(yarn_cluster, "yarn", tmp_path_factory.mktemp("yarn-house")) as house:
+        said = house.notebook.say(CROWD + """
+spark = session(**{"spark.executor.memoryOverhead": "700m", "executor_instances": "1", "executor_cores": "4"})
+say(most=most_at_once(4, 2, spark=spark, memory="300M"),
+    error=failing(lambda: most_at_once(1, 1, spark=spark, memory="2G")))
+""")
+    assert said["most"] == 2, "700 MB are for two of them, though there are four cores"
+    assert "a trial asks for 2.0 GB of memory, and no executor here has more than 700.0 MB" in said["error"], said["error"]
+    assert "spark.executor.memoryOverhead" in said["error"]

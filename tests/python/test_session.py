@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which setting of a SparkSession counts, and what an executor's container has. Real sessions: tests/e2e/test_spark_settings.py."""
+
+import types
+
+import hopyard
+import pytest
+from hopyard import _session, util
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOPYARD_PROJECT", str(tmp_path))
+    return tmp_path
+
+
+def context(master="yarn", **settings):
+    """As much of a SparkContext as is looked at."""
+    conf = {f"spark.{name}": value for name, value in settings.items()}
+    return types.SimpleNamespace(master=master, getConf=lambda: conf, applicationId="app-1")
+
+
+def test_what_comes_first_counts(project):
+    (project / "hopyard.toml").write_text("[spark]\nexecutors = 4\nparameter-servers = 7\n")
+    conf = {}
+    assert _session.find(_session.EXECUTORS, conf, project) == 4
+    conf["spark.executor.instances"] = "3"
+    assert _session.find(_session.EXECUTORS, conf, project) == 3
+    conf["spark.hopyard.executors"] = "2"
+    assert _session.find(_session.EXECUTORS, conf, project) == 2
+    assert _session.find(_session.SERVERS, conf, project) == util.num_param_servers() == 7
+    assert _session.find(_session.PARALLEL, conf, project) is None
+
+
+def test_each_line_of_the_form_has_its_names(project):
+    conf = {"spark.executor.memory": "2g", "spark.executor.resource.gpu.amount": "1", "spark.tensorflow.num.ps": "5"}
+    assert [_session.find(s, conf, project) for s in _session.FORM] == [None, None, 2048, 1, 5]
+    text = "[spark]\nexecutors = 1\nparallel = 2\nexecutor-memory = 3\nexecutor-gpus = 4\nparameter-servers = 5\n"
+    (project / "hopyard.toml").write_text(text)
+    assert [_session.find(s, {}, project) for s in _session.FORM] == [1, 2, 3, 4, 5]
+    own = {"spark.hopyard.executors": "6", "spark.hopyard.parallel": "7", "spark.hopyard.executor.memory": "8",
+           "spark.hopyard.executor.gpus": "9", "spark.hopyard.parameterServers": "10"}  # fmt: skip
+    assert [_session.find(s, {**conf, **own}, project) for s in _session.FORM] == [6, 7, 8, 9, 10]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[spark]\nexecutor = 4\n", r"\[spark\] knows no 'executor'; it has master, executors, parallel, executor-memory"),
+        ("[spark]\nexecutors = '4'\n", r"executors in \[spark\] is '4', which is no number"),
+        ("[spark]\nexecutors = true\n", r"executors in \[spark\] is True, which is no number"),
+        ("[spark]\nexecutors = -1\n", r"executors in \[spark\] is -1, which is no number"),
+        ("[spark]\nmaster = 4\n", r"master in \[spark\] is 4, which is no text"),
+        ("[spark\n", r"cannot be read: .*line 1"),
+    ],
+)
+def test_a_mistake_in_the_file_is_named_with_it(project, text, sentence):
+    (project / "hopyard.toml").write_text(text)
+    with pytest.raises(hopyard.Error, match=f"{project}/hopyard.toml.*{sentence}"):
+        _session.find(_session.EXECUTORS, {}, project)
+
+
+def test_a_setting_that_is_no_number_is_named(project):
+    with pytest.raises(hopyard.Error, match="spark.hopyard.parallel is 'many', which is no number"):
+        _session.find(_session.PARALLEL, {"spark.hopyard.parallel": "many"}, project)
+    with pytest.raises(hopyard.Error, match="spark.executor.memory is '2x', which is no amount of memory"):
+        _session.find(_session.MEMORY, {"spark.executor.memory": "2x"}, project)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("512", 512 << 20), ("512m", 512 << 20), ("2g", 2 << 30), ("2GB", 2 << 30), ("1t", 1 << 40), ("7b", 7), ("8k", 8192)],
+)
+def test_sizes_are_read_as_spark_reads_them(text, size):
+    assert _session.size("x", text, 1 << 20) == size
+
+
+def test_how_many_executors_there_are_to_be(project):
+    assert _session.executors(context(), project) == 2, "as Spark has it on YARN"
+    assert _session.executors(context("spark://a:7077"), project) is None, "as many as come"
+    grows = {"dynamicAllocation.enabled": "true", "executor.instances": "3"}
+    assert _session.executors(context(**grows), project) == _session.MANY
+    assert _session.executors(context(**grows, **{"dynamicAllocation.maxExecutors": "5"}), project) == 5
+    assert _session.executors(context(**grows, **{"hopyard.executors": "4"}), project) == 4
+
+
+MB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("settings", "limit", "for_trials"),
+    [
+        ({}, 1408, 384),
+        ({"executor.memory": "8g"}, 8192 + 819.2, 819.2),
+        ({"executor.memory": "512m", "executor.memoryOverhead": "700m"}, 1212, 700),
+        ({"executor.memoryOverhead": "1g", "executor.pyspark.memory": "2g"}, 4096, 3072),
+        ({"executor.memoryOverhead": "1g", "memory.offHeap.size": str(100 * MB)}, 2148, 1024),
+    ],
+)
+def test_trials_have_what_is_beside_the_heap_of_a_container(settings, limit, for_trials):
+    assert _session.container(context(**settings)) == f"{int(limit * MB)}:{int(for_trials * MB)}"
+    assert _session.container(context("spark://a:7077", **settings)) is None, "nobody watches it there"
