@@ -169,8 +169,8 @@ def supply(spark: Any, run: int, project: Project) -> None:
 def watch(run: int, project: Project, address: str | None) -> Result:
     """Shows a run to its end; its result, or what is to be raised for it."""
     status = _show.show(run, project)
-    _spark.settle(run, project)
-    return conclude(load(run, project, address), status)
+    had_session = _spark.settle(run, project)
+    return conclude(load(run, project, address), status, had_session)
 
 
 def _failed(result: Result) -> str:
@@ -180,12 +180,13 @@ def _failed(result: Result) -> str:
     return f"all {count} trials of run {result.run} failed; trial {first.number}: {first.error}"
 
 
-def conclude(result: Result, status: int) -> Result:
+def conclude(result: Result, status: int, had_session: bool = False) -> Result:
     """The result, unless the run was left, did not come to its end, or has nothing to show.
 
     The status is that of `hopyard attach`: 0 or 130 for a run that goes on means that the user has left it.
     """
-    run, go_on = result.run, f"experiment.resume({result.run}) goes on with it"
+    run = result.run
+    go_on = f"experiment.resume({run}{', spark=spark' if had_session else ''}) goes on with it"
     if result.state == "running" and status in (0, 130):
         raise KeyboardInterrupt(_show.how_to_go_on(run))
     if result.state == "running":

@@ -93,11 +93,15 @@ def supply(session: Any, run: int, project: _session.Project) -> None:
     _suppliers[run, _session.folder_of(project)] = _Supplier(_session.context_of(session), run, project)
 
 
-def settle(run: int, project: _session.Project) -> None:
-    """If the run has ended, waits for its jobs, so that a session stopped behind it has none to break off."""
+def settle(run: int, project: _session.Project) -> bool:
+    """If the run has ended, waits for its jobs, so that a session stopped behind it has none to break off.
+
+    Whether it had any from here.
+    """
     supplier = _suppliers.get((run, _session.folder_of(project)))
     if supplier and supplier.join(SETTLE_S):
         del _suppliers[run, _session.folder_of(project)]
+    return supplier is not None
 
 
 class _Supplier:

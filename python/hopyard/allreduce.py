@@ -105,8 +105,9 @@ def _train(
     bundle = _bundle.make(call, common.metric, "max", optional=True, ranks=True, preload=preload)
     number, address = _run.start(words, common, _run.python("hopyard._trial"), bundle, command="train")
     status = _show.show(number, common.project, training=True)
-    _spark.settle(number, common.project)
-    return _conclude(load(number, common.project, address), status, is_elastic=bool(min_np or max_np))
+    had_session = _spark.settle(number, common.project)
+    result = load(number, common.project, address)
+    return _conclude(result, status, is_elastic=bool(min_np or max_np), had_session=had_session)
 
 
 def _settings(given: Mapping[str, Any]) -> Settings:
@@ -121,12 +122,12 @@ def _settings(given: Mapping[str, Any]) -> Settings:
 # ---- ... to what the ranks returned ------------------------------------------------------------
 
 
-def _conclude(result: Result, status: int, is_elastic: bool) -> Result:
+def _conclude(result: Result, status: int, is_elastic: bool, had_session: bool) -> Result:
     """A training is done when all ranks are; an elastic one may have lost some."""
     failed = [trial for trial in result.trials if trial.state == "failed"]
     if failed and (result.state == "failed" or (result.state == "done" and not is_elastic)):
         raise TrialsFailed(f"{_rank(failed[0])} of run {result.run} failed: {failed[0].error}", result)
-    return _run.conclude(result, status)
+    return _run.conclude(result, status, had_session)
 
 
 def _rank(trial: Trial) -> str:

@@ -92,6 +92,7 @@ def test_executors_that_come_late_are_used(house: House) -> None:
     """)
     assert said["most"] == 4 and said["ranks"] == [4] * 4
     assert "6 ranks need 6 slots, and there are 4; lower np= to 4, or give more executors" in said["error"]
+    assert said["error"].endswith(", spark=spark) goes on with it")
 
 
 def test_no_more_agents_are_asked_for_than_there_are_trials(house: House) -> None:
