@@ -31,6 +31,12 @@ def crowd(x, here, expected):
     mine.unlink()
     return most
 
+spark = None
+
+def stop():
+    if spark:
+        spark.stop()
+
 def most_at_once(count, expected, **settings):
     here = os.path.abspath(f"here-{time.time()}")
     os.mkdir(here)
@@ -48,7 +54,7 @@ def house(spark_cluster: dict[str, Any], tmp_path_factory: pytest.TempPathFactor
         yield house
 
 
-def on_master(house: House, cluster: dict[str, Any]) -> list[dict[str, Any]]:
+def on_master(cluster: dict[str, Any]) -> list[dict[str, Any]]:
     """The applications that the master knows, and that run."""
     with urllib.request.urlopen(cluster["spark_page"] + "/json/", timeout=60) as answer:
         return json.load(answer)["activeapps"]
@@ -58,29 +64,27 @@ def test_a_session_is_made_of_arguments_properties_and_the_projects_file(house: 
     (house.yard.project / "hopyard.toml").write_text(
         "[spark]\nexecutors = 7\nparallel = 3\nexecutor-memory = 600\nparameter-servers = 2\n")
     said = house.notebook.say("""
+        stop()
         spark = hopyard.spark.session(executors=2, conf={"spark.hopyard.executor.memory": "512"})
         from hops import util
         conf = spark.sparkContext.getConf()
         say(instances=conf.get("spark.executor.instances"), memory=conf.get("spark.executor.memory"),
             executors=util.num_executors(spark), servers=util.num_param_servers(spark), most=most_at_once(5, 3, spark=spark),
-            again=failing(lambda: hopyard.spark.session()))
+            fewer=most_at_once(4, 2, spark=spark, parallel=2), again=failing(lambda: hopyard.spark.session()))
     """)
     assert said["instances"] == "2" and said["memory"] == "512m", "the argument, and our property, before the file"
     assert said["executors"] == 2 and said["servers"] == 2 and said["most"] == 3, "the file, where nobody else says it"
+    assert said["fewer"] == 2, "the call's own argument"
     assert "has a SparkSession already" in said["again"]
-    [application] = on_master(house, spark_cluster)
+    [application] = on_master(spark_cluster)
     assert application["memoryperexecutor"] == 512
-
-
-def test_an_argument_of_the_call_counts_more_than_the_session(house: House) -> None:
-    assert house.notebook.say("say(most=most_at_once(4, 2, spark=spark, parallel=2))")["most"] == 2
+    (house.yard.project / "hopyard.toml").unlink()
 
 
 def test_executors_that_come_late_are_used(house: House) -> None:
     """Nobody says how many there are to be, and at the call there may be none."""
     said = house.notebook.say("""
-        spark.stop()
-        os.remove("hopyard.toml")
+        stop()
         spark = session(executor_memory="512m")
         say(most=most_at_once(8, 4, spark=spark))
         def rank():
@@ -96,14 +100,17 @@ def test_executors_that_come_late_are_used(house: House) -> None:
 
 
 def test_no_more_agents_are_asked_for_than_there_are_trials(house: House) -> None:
-    said = house.notebook.say("say(most=most_at_once(1, 1, spark=spark))")
+    said = house.notebook.say("""
+        spark = spark or session(executor_memory="512m")
+        most_at_once(1, 1, spark=spark)
+    """)
     assert len({a["agent"] for a in house.yard.attempts(said["run"])}) == 1
     assert "agent-1" not in house.yard.driver_log(), "not even started"
 
 
 def test_executors_come_and_go_with_dynamic_allocation(house: House) -> None:
     said = house.notebook.say("""
-        spark.stop()
+        stop()
         spark = session(executor_memory="512m", executor_cores="1", dynamicAllocation_enabled="true",
                         dynamicAllocation_shuffleTracking_enabled="true", dynamicAllocation_executorIdleTimeout="1s")
         say(most=most_at_once(3, 3, spark=spark))
@@ -113,7 +120,7 @@ def test_executors_come_and_go_with_dynamic_allocation(house: House) -> None:
 
 
 def test_the_run_has_a_session_of_its_own_with_what_was_said(house: House, spark_cluster: dict[str, Any]) -> None:
-    house.notebook.say("spark.stop()")
+    house.notebook.say("stop()\nspark = None")
     (house.yard.project / "hopyard.toml").write_text("[spark]\nparallel = 1\n")
     gate = house.yard.project / "gate"
     env = {**house.env, "HOPYARD_PYTHON": sys.executable}
@@ -121,7 +128,7 @@ def test_the_run_has_a_session_of_its_own_with_what_was_said(house: House, spark
                    "x=1,2", "--", "sh", "-c", f"until [ -e {gate} ]; do sleep 0.1; done", env=env)
     run = max(row["id"] for row in house.yard.rows("SELECT id FROM runs"))
     wait_for(lambda: house.count(run, "running") == 1, "a trial runs")
-    assert [a["memoryperexecutor"] for a in on_master(house, spark_cluster)] == [600]
+    assert [a["memoryperexecutor"] for a in on_master(spark_cluster)] == [600]
     assert house.count(run, "running") == 1, "one at a time, as the project's file says"
     gate.touch()
     house.yard.run("attach", run)
@@ -131,6 +138,7 @@ def test_the_run_has_a_session_of_its_own_with_what_was_said(house: House, spark
 
 def test_sparks_progress_bar_does_not_get_into_the_table(house: House) -> None:
     """It writes to the terminal of the session's program every half a second, as long as a job runs."""
+    house.notebook.say("stop()\nspark = None")
     code = """
 import time
 from hopyard import experiment
@@ -162,7 +170,7 @@ def test_trials_are_given_what_a_container_has_beside_its_jvm(yarn_cluster: dict
                                                              tmp_path_factory: pytest.TempPathFactory) -> None:
     with opened(yarn_cluster, "yarn", tmp_path_factory.mktemp("yarn-house")) as house:
         said = house.notebook.say(CROWD + """
-spark = session(**{"spark.executor.memoryOverhead": "700m", "executor_instances": "1", "executor_cores": "4"})
+spark = session(**{"executor.memoryOverhead": "700m", "executor_instances": "1", "executor_cores": "4"})
 say(most=most_at_once(4, 2, spark=spark, memory="300M"),
     error=failing(lambda: most_at_once(1, 1, spark=spark, memory="2G")))
 """)
