@@ -354,6 +354,34 @@ static void test_a_path_below_follows_no_link(void **state)
     assert_true(is_there(in_folder("victim")));
 }
 
+static int extend_below(const char *path, off_t offset, const char *text)
+{
+    hy_cleanup_close int fd = hy_extend_below(folder, path, 0600, offset);
+
+    return fd < 0 ? fd : hy_write_all(fd, text, strlen(text));
+}
+
+static void test_a_file_below_goes_on_where_it_is_told_to(void **state)
+{
+    hy_cleanup_buf struct hy_buf b;
+
+    (void)state;
+    hy_buf_init(&b, 100);
+    assert_int_equal(hy_file_write(in_folder("a"), "0123456789", 10, 0600), 0);
+    assert_int_equal(symlink("a", in_folder("link")), 0);
+    assert_int_equal(mkfifo(in_folder("pipe"), 0600), 0);
+    assert_int_equal(extend_below("a", 4, "x"), 0);
+    assert_string_equal(content(in_folder("a"), &b), "0123x");
+    assert_int_equal(extend_below("a", 5, "yz"), 0);
+    assert_string_equal(content(in_folder("a"), &b), "0123xyz");
+    assert_int_not_equal(extend_below("link", 1, "evil"), 0);
+    assert_int_not_equal(extend_below("pipe", 1, "evil"), 0);
+    assert_int_not_equal(extend_below("../a", 1, "evil"), 0);
+    assert_int_equal(extend_below("new/one", 0, "new"), 0);
+    assert_string_equal(content(in_folder("new/one"), &b), "new");
+    assert_string_equal(content(in_folder("a"), &b), "0123xyz");
+}
+
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
 
 int main(void)
@@ -370,6 +398,7 @@ int main(void)
         IN_FOLDER(test_mkdirs_says_what_is_in_the_way),
         IN_FOLDER(test_remove_tree_never_goes_through_a_link),
         IN_FOLDER(test_remove_tree_of_nothing_is_fine),
+        IN_FOLDER(test_a_file_below_goes_on_where_it_is_told_to),
         IN_FOLDER(test_folders_come_through_or_fail_cleanly_at_every_fault),
         cmocka_unit_test(test_path_join_puts_one_slash),
         IN_FOLDER(test_runtime_dir_is_the_users_alone),

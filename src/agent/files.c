@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files of agents that do not see the driver's folder: a checkpoint comes with
- * the start of a retry, and what the trial left goes back before it counts as
- * ended. Either way they are one stream, the bytes of one file behind those of
- * the other: so its window bounds what is under way, however many they are.
+ * Files of agents that do not see the driver's folder: where they are, and the
+ * checkpoint that comes with the start of a retry. What goes back: upload.c.
+ * Either way they are one stream, the bytes of one file behind those of the
+ * other: so its window bounds what is under way, however many they are.
  */
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <ftw.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,8 +21,6 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-
-#define CHUNK (64u * 1024)
 
 /* ---- where they are ---------------------------------------------------------------- */
 
@@ -185,178 +181,4 @@ void hy_agent_files_forget(struct trial *t)
 {
     if (t->incoming)
         incoming_free(t->agent, t->incoming);
-}
-
-/* ---- files that go --------------------------------------------------------------- */
-
-struct upload {
-    char **paths; /* absolute */
-    size_t count, next;
-    int fd;       /* of the file under way */
-    uint64_t left;
-    uint32_t stream;
-    uint64_t sent;
-};
-
-static struct upload *walking; /* nftw has no argument for its callback */
-
-static int take_path(const char *path, const struct stat *st, int type, struct FTW *where)
-{
-    char **more;
-
-    (void)where;
-    if (type != FTW_F || !S_ISREG(st->st_mode)) /* nor what a symbolic link leads to */
-        return 0;
-    more = hy_reallocarray(walking->paths, walking->count + 1, sizeof *more);
-    if (!more)
-        return -ENOMEM;
-    walking->paths = more;
-    more[walking->count] = hy_strdup(path);
-    if (!more[walking->count])
-        return -ENOMEM;
-    walking->count++;
-    return 0;
-}
-
-void hy_agent_files_upload_free(struct upload *u)
-{
-    if (!u)
-        return;
-    for (size_t i = 0; i < u->count; i++)
-        free(u->paths[i]);
-    hy_close_at(&u->fd);
-    free(u->paths);
-    free(u);
-}
-
-/* What it printed goes by that name: a file of the trial's own must not. */
-static bool is_taken(const struct trial *t, const char *name)
-{
-    return (strcmp(name, "stdout") == 0 && t->captures[0].stream) || (strcmp(name, "stderr") == 0 && t->captures[1].stream);
-}
-
-static void announce(struct trial *t, const char *name, const struct stat *st)
-{
-    Hy__Output output = HY__OUTPUT__INIT;
-    Hy__Control m = HY__CONTROL__INIT;
-
-    output.trial = t->number;
-    output.attempt = t->attempt;
-    output.stream = t->upload->stream;
-    output.path = (char *)name;
-    output.mode = st->st_mode & (S_IFMT | 0777);
-    output.size = (uint64_t)st->st_size;
-    m.body_case = HY__CONTROL__BODY_OUTPUT;
-    m.output = &output;
-    hy_agent_send(t->agent, &m);
-}
-
-/* A file that the trial has hidden from us is its own affair. But a checkpoint
- * with a hole in it is worse than none, and on a disk that cannot be read
- * nothing should run: then the attempt counts as lost. */
-static void cannot_send(struct trial *t, const char *name, int error)
-{
-    hy_warn("cannot send a file back trial=%llu path=%s error=%s", (unsigned long long)t->number, name, strerror(error));
-    if (strncmp(name, "checkpoint/", 11) == 0 || (error != EACCES && error != ENOENT && error != ENODATA))
-        hy_agent_end(t->agent, 1, "a trial's file cannot be read");
-}
-
-static void open_next(struct trial *t)
-{
-    struct upload *u = t->upload;
-    const char *path = u->paths[u->next++], *name = path + strlen(t->dir) + 1;
-    struct stat st;
-
-    if (is_taken(t, name)) {
-        hy_warn("a file is not sent back: what the trial printed has its name path=%s", path);
-        return;
-    }
-    u->fd = HY_SYS(open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-    if (u->fd < 0 || HY_SYS(fstat(u->fd, &st)) < 0) {
-        cannot_send(t, name, errno);
-        hy_close_at(&u->fd);
-        u->fd = -1;
-        return;
-    }
-    if (!u->stream)
-        u->stream = t->agent->next_stream++;
-    u->left = (uint64_t)st.st_size;
-    announce(t, name, &st);
-}
-
-/* Sends as much as there is room for; 1 when the file is over, 0 when full. */
-static int send_some(struct trial *t)
-{
-    static uint8_t chunk[CHUNK]; /* one loop, used within this call only */
-    struct upload *u = t->upload;
-
-    while (u->left) {
-        size_t want = u->left < CHUNK ? (size_t)u->left : CHUNK;
-        ssize_t n;
-
-        if (hy_peer_room(t->agent->peer, u->stream) < CHUNK)
-            return 0;
-        n = HY_SYS(read(u->fd, chunk, want));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0) { /* it has shrunk: zeros keep the others in their place */
-            cannot_send(t, u->paths[u->next - 1] + strlen(t->dir) + 1, n < 0 ? errno : ENODATA);
-            memset(chunk, 0, want);
-            n = (ssize_t)want;
-        }
-        if (hy_peer_write(t->agent->peer, u->stream, chunk, (size_t)n) < 0)
-            hy_agent_end(t->agent, 1, "out of memory");
-        if (hy_agent_is_broken(t->agent))
-            return 0;
-        u->left -= (uint64_t)n;
-        u->sent += (uint64_t)n;
-    }
-    return 1;
-}
-
-static void upload_more(struct trial *t)
-{
-    struct upload *u = t->upload;
-
-    while (!hy_agent_is_broken(t->agent) && (u->fd >= 0 || u->next < u->count)) {
-        if (u->fd < 0)
-            open_next(t);
-        if (u->fd < 0)
-            continue;
-        if (send_some(t) == 0) {
-            if (!hy_agent_is_broken(t->agent))
-                return; /* hy_agent_files_room goes on */
-            break;
-        }
-        hy_close_at(&u->fd);
-        u->fd = -1;
-    }
-    t->ended.sent_files = 1;
-    if (u->stream && hy_agent_trial_add_output(t, u->stream, u->sent) < 0)
-        hy_agent_end(t->agent, 1, "out of memory");
-    hy_agent_trial_finish(t);
-}
-
-void hy_agent_files_upload(struct trial *t)
-{
-    t->upload = hy_calloc(1, sizeof *t->upload);
-    if (!t->upload) {
-        hy_agent_end(t->agent, 1, "out of memory");
-        hy_agent_trial_free(t);
-        return;
-    }
-    t->upload->fd = -1;
-    walking = t->upload;
-    if (nftw(t->dir, take_path, 32, FTW_PHYS) != 0)
-        hy_agent_end(t->agent, 1, "a trial's files cannot be listed");
-    walking = NULL;
-    upload_more(t);
-}
-
-bool hy_agent_files_room(struct trial *t, uint32_t stream)
-{
-    if (!t->upload || t->upload->stream != stream || t->upload->fd < 0)
-        return false;
-    upload_more(t);
-    return true;
 }

@@ -151,7 +151,7 @@ void hy_agent_trial_free(struct trial *t)
         free(t->metrics[i]);
     }
     free(t->metrics);
-    hy_agent_files_upload_free(t->upload);
+    hy_agent_upload_free(t->upload);
     hy_gpu_lease_free(t->lease);
     hy__control__free_unpacked(t->start, NULL);
     free(t->dir);
@@ -241,7 +241,7 @@ void hy_agent_trial_room(struct agent *a, uint32_t stream)
         return;
     }
     for (size_t i = 0; (t = hy_map_next(&a->trials, &i));)
-        if (hy_agent_files_room(t, stream))
+        if (hy_agent_upload_room(t, stream))
             return;
 }
 
@@ -264,6 +264,7 @@ void hy_agent_trial_tick(struct agent *a)
         Hy__Control m = HY__CONTROL__INIT;
         Hy__Metric metric = HY__METRIC__INIT, *metrics[] = {&metric};
 
+        hy_agent_upload_tick(t);
         if (!t->value_is_new)
             continue;
         t->value_is_new = false;
@@ -337,7 +338,7 @@ static void on_end(void *arg, struct hy_process *p, const struct hy_process_end 
     else if (t->agent->shares_files)
         hy_agent_trial_finish(t);
     else
-        hy_agent_files_upload(t);
+        hy_agent_upload_all(t);
 }
 
 static void on_death(void *arg, struct hy_process *p, const struct hy_process_end *end)

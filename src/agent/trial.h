@@ -90,8 +90,8 @@ struct capture {
     struct hy_metric_scan scan;
 };
 
-struct upload;   /* files.c */
-struct incoming;
+struct upload;   /* upload.c */
+struct incoming; /* files.c */
 
 /* One attempt. */
 struct trial {
@@ -216,10 +216,14 @@ int hy_agent_files_expect(struct trial *t, struct hy_err *err);
 /* The trial is freed while it waits. */
 void hy_agent_files_forget(struct trial *t);
 void hy_agent_files_data(struct agent *a, uint32_t stream, const uint8_t *bytes, size_t n);
-/* Sends what the trial left in its folder, then calls trial_finish. */
-void hy_agent_files_upload(struct trial *t);
+
+/* ---- upload.c: and what goes back there ---- */
+/* Time passes: sends what is new in the trial's event files. */
+void hy_agent_upload_tick(struct trial *t);
+/* It is over: sends what is left in its folder, then calls trial_finish. */
+void hy_agent_upload_all(struct trial *t);
 /* True when the stream is the trial's, which may be over then. */
-bool hy_agent_files_room(struct trial *t, uint32_t stream);
-void hy_agent_files_upload_free(struct upload *u);
+bool hy_agent_upload_room(struct trial *t, uint32_t stream);
+void hy_agent_upload_free(struct upload *u);
 
 #endif

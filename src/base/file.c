@@ -195,6 +195,25 @@ int hy_create_below(const char *dir, const char *path, mode_t mode)
     return fd < 0 ? -errno : fd;
 }
 
+int hy_extend_below(const char *dir, const char *path, mode_t mode, off_t offset)
+{
+    const char *name = NULL;
+    hy_cleanup_close int folder = enter_parent(dir, path, &name);
+    hy_cleanup_close int fd = -1;
+    struct stat st;
+
+    if (folder < 0)
+        return folder;
+    fd = HY_SYS(openat(folder, name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, mode));
+    if (fd < 0 || HY_SYS(fstat(fd, &st)) < 0)
+        return -errno;
+    if (!S_ISREG(st.st_mode))
+        return -EINVAL;
+    if (HY_SYS(ftruncate(fd, offset)) < 0 || HY_SYS(lseek(fd, offset, SEEK_SET)) < 0)
+        return -errno;
+    return hy_take_fd(fd);
+}
+
 char *hy_path_join(const char *folder, const char *name)
 {
     size_t n = strlen(folder);

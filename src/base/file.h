@@ -28,6 +28,8 @@ int hy_remove_tree(const char *path);
  * a close-on-exec fd to write to; -EINVAL for "", "/x", "a/../b" or "./a".
  */
 int hy_create_below(const char *dir, const char *path, mode_t mode);
+/* The same for a file that may be there and goes on at `offset`: what was behind that is cut off. */
+int hy_extend_below(const char *dir, const char *path, mode_t mode, off_t offset);
 /* Joins with one '/'; NULL when out of memory. */
 char *hy_path_join(const char *folder, const char *name);
 

@@ -44,10 +44,10 @@ struct output {
     uint64_t left;         /* of the file that is under way */
 };
 
-/* A file that was announced: its bytes follow those of the one before it. */
+/* A file, or a piece of one, that was announced: its bytes follow those of the one before it. */
 struct announced {
     struct hy_list link;
-    uint64_t size;
+    uint64_t size, offset;
     mode_t mode;
     char path[]; /* below the trial's folder, if it is as it should be */
 };
@@ -120,7 +120,10 @@ static void begin_file(struct output *o, const struct announced *f)
     free(o->path);
     o->path = dir && place ? hy_path_join(dir, place) : NULL;
     o->left = f->size;
-    o->fd = o->path ? hy_create_below(dir, place, 0600) : -ENOMEM;
+    if (!o->path)
+        o->fd = -ENOMEM;
+    else
+        o->fd = f->offset ? hy_extend_below(dir, place, 0600, (off_t)f->offset) : hy_create_below(dir, place, 0600);
     if (o->fd >= 0 && fchmod(o->fd, f->mode & 0777) < 0)
         hy_warn("cannot give a file its mode path=%s error=%s", o->path, strerror(errno));
     if (o->fd == -ENOMEM)
@@ -291,6 +294,7 @@ static void announce(struct output *o, const Hy__Output *m)
     if (rc < 0)
         write_failed(o, rc);
     f->size = m->size;
+    f->offset = m->offset;
     f->mode = m->mode;
     memcpy(f->path, m->path, n);
     hy_list_push(&o->files, &f->link);
@@ -316,7 +320,7 @@ void hy_outputs_open(struct driver *d, struct agent *a, const Hy__Output *m)
     struct trial *t = hy_map_get(&d->trials, m->trial);
     struct output *o = hy_map_get(&a->outputs, m->stream);
 
-    if (!t || t->agent != a || t->attempt != m->attempt || (!m->mode && !printed) || strlen(m->path) >= PATH_MAX ||
+    if (!t || t->agent != a || t->attempt != m->attempt || (!m->mode && !printed) || strlen(m->path) >= PATH_MAX || m->offset > INT64_MAX ||
         (o && !(o->of_files && o->trial == t)) || (!o && has_output(t, m->path, m->mode != 0))) {
         hy_info("fenced an output agent=%s trial=%llu attempt=%u", a->name, (unsigned long long)m->trial, m->attempt);
         return;

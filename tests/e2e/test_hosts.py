@@ -194,13 +194,40 @@ def test_what_a_trial_prints_and_leaves_comes_back(yard: Yard, net: Hosts) -> No
             assert not os.path.lexists(here / name), f"{name} is no file of the trial's"
 
 
+def test_events_of_tensorboard_come_while_the_trial_runs(yard: Yard, net: Hosts) -> None:
+    """More than one window at first, then a little; one file is made anew, one is changed to the last."""
+    p = yard.start("run", "--hosts", "a", "--", "sh", "-c", r"""
+        cd "$HOPYARD_TRIAL_DIR"; mkdir train; new=train/events.out.tfevents.1.a
+        head -c 3000000 /dev/urandom > ../first; head -c 5000 /dev/urandom > ../then
+        cat ../first > $new; cat ../first > events.out.tfevents.anew; echo early > weights; echo begun
+        until [ -e ~/more ]; do sleep 0.02; done
+        cat ../then >> $new; cat ../then > events.out.tfevents.anew
+        """ + GATE + "cat ../then >> $new; cat ../first ../then ../then | sha256sum > sum; sha256sum < ../then > anew.sum")
+    here = wait_for(lambda: yard.state() and yard.trials() and folder(yard), "it runs")
+
+    def size(name: str) -> int:
+        return (here / name).stat().st_size if (here / name).exists() else -1
+
+    wait_for(lambda: size("train/events.out.tfevents.1.a") == size("events.out.tfevents.anew") == 3000000, "they are here")
+    assert size("weights") == -1, "the rest comes at the end"
+    (net["a"].home / "more").touch()
+    wait_for(lambda: size("train/events.out.tfevents.1.a") == 3005000, "what is new, too")
+    wait_for(lambda: size("events.out.tfevents.anew") == 5000, "and what was made anew")
+    assert yard.trials()[0]["state"] == "running"
+    open_gate(net["a"])
+    finish(p)
+    for name, expected in (("train/events.out.tfevents.1.a", "sum"), ("events.out.tfevents.anew", "anew.sum")):
+        assert hashlib.sha256((here / name).read_bytes()).hexdigest() == (here / expected).read_text().split()[0], name
+    assert (here / "weights").read_text() == "early\n"
+
+
 def test_a_file_never_lands_outside_the_trials_folder(yard: Yard, net: Hosts, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "precious").write_text("precious")
     p = yard.start("run", "--hosts", "a", "--", "sh", "-c",
                    "echo ready; " + GATE + "cd $HOPYARD_TRIAL_DIR; mkdir -p way sub checkpoint/way; "
-                   "for f in way/evil checkpoint/way/evil plain sub/plain clash kept; do echo evil > $f; done")
+                   "for f in way/evil checkpoint/way/evil plain sub/plain clash kept tfevents; do echo evil > $f; done")
     here = wait_for(lambda: yard.state() and yard.trials() and folder(yard).exists() and folder(yard), "it prints")
     (here / "sub").mkdir()
     (here / "clash").mkdir()
@@ -209,10 +236,11 @@ def test_a_file_never_lands_outside_the_trials_folder(yard: Yard, net: Hosts, tm
         (here / link).symlink_to(outside)
     for link in ("plain", "sub/plain"):
         (here / link).symlink_to(outside / "precious")
+    (here / "tfevents").symlink_to(outside / "precious")
     open_gate(net["a"])
     said = finish(p)
     assert [f.name for f in outside.iterdir()] == ["precious"] and (outside / "precious").read_text() == "precious"
-    for name in ("plain", "sub/plain", "kept", "checkpoint/way/evil"):
+    for name in ("plain", "sub/plain", "kept", "tfevents", "checkpoint/way/evil"):
         assert (here / name).read_text() == "evil\n" and not (here / name).is_symlink()
     assert not (here / "checkpoint/way").is_symlink()
     for name in ("way/evil", "clash"):
