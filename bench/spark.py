@@ -50,7 +50,7 @@ def session(reuse: bool) -> Any:
     settings = {
         "spark.executor.instances": 2, "spark.executor.cores": 1, "spark.cores.max": 2, "spark.executor.memory": "512m",
         "spark.python.worker.reuse": str(reuse).lower(), "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
+        "spark.log.level": "ERROR", "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=4",  # as JVMs come, not as tests have them
     }  # fmt: skip
     builder = SparkSession.builder.appName("bench")
     for name, value in settings.items():
