@@ -18,6 +18,7 @@ import sys
 import tarfile
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from . import _executor, _hopyard, _program, _session, spark
@@ -114,6 +115,7 @@ class _Supplier:
         self._profile: Any = None
         self._lock, self._profile_lock = threading.Lock(), threading.Lock()
         self._over = threading.Event()
+        self._stopped: set[int] = set()  # agents that the driver wants no more
         self._agents: list[threading.Thread] = []
         self._count = _session.executors(context, project)  # None: as many as come
         self._program = subprocess.Popen(
@@ -177,6 +179,7 @@ class _Supplier:
             if "start" in order:
                 self._in_thread(self._start, order)
             else:
+                self._stopped.add(order["stop"])
                 self._context.cancelJobGroup(self._group(order["stop"]))
         self._leave()
 
@@ -210,17 +213,17 @@ class _Supplier:
         self._agents = [agent for agent in self._agents if agent.is_alive()] + [thread]
 
     def _start(self, order: dict[str, Any]) -> None:
-        why = _executor.BUSY
+        agent = order["start"]
+        self._stopped.discard(agent)
         try:
-            while why == _executor.BUSY:
-                why = self._job(order)
-                if why == _executor.BUSY:  # another run has an agent there; Spark cannot say when it is over
-                    time.sleep(BUSY_S)
-            if why == _executor.LOST:
-                why = self._loss(self._group(order["start"])) or why
+            why = self._job(order)
+            while why == _executor.BUSY and agent not in self._stopped and not self._over.wait(BUSY_S):
+                why = self._job(order)  # another run has an agent there; Spark cannot say when it is over
         except Exception as error:  # whatever Spark raises is why there is no agent
-            why = _sentence(error)
-        self._say({"over": order["start"], "why": why})
+            why = self._reason(agent) or _sentence(error)
+        if why == _executor.LOST:
+            why = self._reason(agent) or why
+        self._say({"over": agent, "why": "" if agent in self._stopped and "was lost" not in why else why})
         if self._is_stopped():
             self._program.terminate()
 
@@ -231,18 +234,23 @@ class _Supplier:
         [why] = task.mapPartitions(lambda orders: _executor.run(next(orders), *archive.value)).collect()
         return why
 
-    def _loss(self, group: str) -> str | None:
-        """Why an executor was lost, as Spark and YARN put it: "Container killed by YARN for …"."""
-        spark = self._context._jsc.sc()
+    def _reason(self, agent: int) -> str | None:
+        """What Spark knows of an agent's end that the job's own error does not say."""
+        try:
+            return next(filter(None, (_lost(*f) or _unfit(*f) for f in self._failures(agent))), None)
+        except Exception:  # of Spark's, which may be about to stop: then the job's own error has to do
+            return None
+
+    def _failures(self, agent: int) -> Iterator[tuple[str, str]]:
+        """Of its last job's task: where it was, and what Spark has to say."""
+        spark, tracker = self._context._jsc.sc(), self._context.statusTracker()
         spark.listenerBus().waitUntilEmpty(LISTEN_MS)
-        for job in self._context.statusTracker().getJobIdsForGroup(group):
-            for stage in self._context.statusTracker().getJobInfo(job).stageIds:
-                tasks = spark.statusStore().taskList(stage, 0, 10)
-                for task in (tasks.apply(i) for i in range(tasks.size())):
-                    if task.errorMessage().isDefined():
-                        why = task.errorMessage().get().partition("Reason: ")[2] or task.errorMessage().get()
-                        return f"executor {task.executorId()} on {task.host()} was lost: {_first_line(why)}"
-        return None
+        job = tracker.getJobInfo(max(tracker.getJobIdsForGroup(self._group(agent))))
+        for stage in job.stageIds if job else ():
+            tasks = spark.statusStore().taskList(stage, 0, 10)
+            for task in (tasks.apply(i) for i in range(tasks.size())):
+                if task.errorMessage().isDefined():
+                    yield f"executor {task.executorId()} on {task.host()}", task.errorMessage().get()
 
     def _say(self, word: dict[str, Any]) -> None:
         with self._lock:
@@ -287,6 +295,21 @@ def _sentence(error: Exception) -> str:
     text = text.rpartition("Job aborted due to stage failure: ")[2]
     text = re.sub(r"^\[\w+\] | SQLSTATE: \w+$", "", text)  # "[SPARK_JOB_CANCELLED] Job 3 cancelled … SQLSTATE: XXKDA"
     return f"Spark: {_first_line(text)}" if text else f"Spark: {type(error).__name__}"
+
+
+def _lost(where: str, why: str) -> str | None:
+    """An executor, as Spark and YARN put it: "Container killed by YARN for …"."""
+    reason = _first_line(why.partition("Reason: ")[2] or why)
+    return f"{where} was lost: {reason}" if "ExecutorLostFailure" in why else None
+
+
+def _unfit(where: str, why: str) -> str | None:
+    """A Python that Spark refuses before our task begins."""
+    versions = re.search(r"PYTHON_VERSION_MISMATCH\]\D*([\d.]+)\D*([\d.]+),", why)
+    return versions and (
+        f"{where}: its Python is {versions[1]}, and that of this session {versions[2]}; let PYSPARK_PYTHON name "
+        f"a Python {versions[2]} that executors have, or send an environment along"
+    )
 
 
 def _first_line(text: str) -> str:

@@ -211,8 +211,8 @@ void hy_agents_over(struct driver *d, uint64_t id, bool over, const char *why)
         return;
     hy_info("agent's process is over agent=%s why=%s", a->name, why);
     a->process_runs = false;
-    snprintf(a->over, sizeof a->over, "%s", over ? why : "");
-    if (over && *d->spec->engine && a->was_here && !a->released && d->phase == PHASE_RUNNING)
+    snprintf(a->over, sizeof a->over, "%s", !over ? "" : *why ? why : "it was stopped");
+    if (over && *why && *d->spec->engine && a->was_here && !a->released && d->phase == PHASE_RUNNING)
         hy_run_note(d, "agent %s: %s", a->name, why); /* the agent itself cannot know what Spark did to it */
     if (!a->peer)
         start_again_later(d, a, why);
@@ -388,6 +388,8 @@ static void on_bye(struct driver *d, struct agent *a, const Hy__Bye *bye)
     if (d->phase == PHASE_RUNNING && !a->released)
         hy_run_note(d, "agent %s has left (%s); its trials run elsewhere", a->name, bye->why);
     hy_peer_close(a->peer, 0);
+    if (*d->spec->engine && a->process_runs && !a->released) /* Spark may wait with it for another executor */
+        stop_process(d, a);
     agent_lost(d, a, bye->why);
 }
 

@@ -14,8 +14,8 @@ from conftest import ROOT, Yard
 PAGES = sorted(str(p.relative_to(ROOT)) for p in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"(?ms)^```{language}\n(.*?)^```$", (ROOT / "README.md").read_text())
+def blocks(language: str, page: str = "README.md") -> list[str]:
+    return re.findall(rf"(?ms)^```{language}\n(.*?)^```$", (ROOT / page).read_text())
 
 
 def test_its_commands_run(yard: Yard) -> None:
@@ -38,6 +38,40 @@ def test_its_python_runs(yard: Yard, yarn_cluster: dict[str, Any]) -> None:
     assert [t["state"] for t in yard.trials(3)] == ["done"] * 2
     assert [t["state"] for t in yard.trials(4)] == ["done"] * 2 and [t["state"] for t in yard.trials(5)] == ["done"] * 2
     assert p.stdout.splitlines()[-1].startswith("evolved ") and f"trained {yard.logdir(2)} " in p.stdout
+
+
+def run(yard: Yard, env: dict[str, str], *command: object) -> str:
+    p = subprocess.run([str(word) for word in command], env={**yard.env, **env, "HOPYARD_PROGRAM": yard.bin}, cwd=yard.project,
+                       text=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=240)
+    assert p.returncode == 0, p.stdout + p.stderr + yard.driver_log()
+    return p.stdout
+
+
+TRAIN = """
+import sys
+import hopyard.collective as hvd
+hvd.init()
+print(f"rank={hvd.rank()} accuracy={0.5 if '0.1' in sys.argv else 0.7}")
+"""
+
+
+def test_the_first_steps_on_spark_can_be_typed_in(yard: Yard, yarn_cluster: dict[str, Any], spark_cluster: dict[str, Any]) -> None:
+    """docs/spark.md, with a training where it has dots, and this cluster's address."""
+    first, second, *_ = blocks("python", "docs/spark.md")
+    assert "    ...  " in first and "np=2" in second
+    script = yard.project / "spark.py"
+    script.write_text("def fn():\n    import os\n    return 'CONTAINER_ID' in os.environ\n\n"
+                      + first.replace("    ...  ", "    accuracy = learning_rate * dropout  ")
+                      + second.replace("allreduce.run(", "said = allreduce.run(") + "print(said)\n")
+    assert run(yard, yarn_cluster["yarn_env"], sys.executable, script).splitlines()[-1] == "[True, True]"
+    assert [t["state"] for t in yard.trials(1)] == ["done"] * 4
+    [commands] = blocks("sh", "docs/spark.md")
+    on_yarn, on_spark = commands.splitlines()
+    (yard.project / "train.py").write_text(TRAIN)
+    env = {"HOPYARD_PYTHON": sys.executable}
+    assert "best accuracy=0.7" in run(yard, {**yarn_cluster["yarn_env"], **env}, "bash", "-c", on_yarn)
+    said = run(yard, {**spark_cluster["spark_env"], **env}, "bash", "-c", on_spark.replace("spark://master:7077", spark_cluster["spark"]))
+    assert "4 done" in said, said
 
 
 @pytest.mark.parametrize("page", PAGES)
