@@ -9,7 +9,8 @@
 
 --state DIR (build/cluster) is where it lives: DIR/cluster.json tells addresses,
 DIR/PART/env what a program wants in its environment, DIR/PART/log what the
-daemons say. Every start from nothing is an empty cluster.
+daemons say. Every start from nothing is an empty cluster. Where there is a
+DIR/edge, workers and nodes find it empty, as one of another machine (root only).
 
 Each daemon is the leader of a session and outlives this program. It is known by
 its process id and the time it was born, so that whoever has the number next is
@@ -281,8 +282,8 @@ class Part:
     ports_of: dict[str, list[str]]
     joiners: list[str]  # known to others by their ports: with the old one again they would seem never to have died
 
-    def __init__(self, state: Path) -> None:
-        self.state = state
+    def __init__(self, state: Path, _: argparse.Namespace) -> None:
+        self.state, self.host = state, HOST
         self.folder = state / self.name
         self.conf = self.folder / "conf"
         self.record = self.folder / "daemons.json"
@@ -298,7 +299,7 @@ class Part:
     def addresses(self) -> dict[str, str]: raise NotImplementedError
 
     def address(self, port: str) -> str:
-        return f"{HOST}:{self.ports[port]}"
+        return f"{self.host}:{self.ports[port]}"
 
     def log(self, daemon: str) -> Path:
         return self.folder / "log" / f"{daemon}.log"
@@ -321,11 +322,19 @@ class Part:
         """With a folder for what a JVM that is killed leaves behind."""
         return f"{JAVA_OPTIONS} -Djava.io.tmpdir={self.folder / 'tmp'}"
 
+    def apart(self, daemon: str) -> list[str]:
+        """What a command begins with that is not to see DIR/edge."""
+        edge = self.state / "edge"
+        if daemon not in self.joiners or not edge.is_dir():
+            return []
+        script = 'mount -t tmpfs -o mode=755 hopyard-test "$0" && exec "$@"'
+        return ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, str(edge)]
+
     def spawn(self, daemon: str) -> None:
         self.prepare(daemon)
         with open(self.log(daemon), "ab") as log:
-            process = subprocess.Popen(self.command(daemon), env=self.environment(daemon), cwd=self.folder,
-                                       stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+            process = subprocess.Popen([*self.apart(daemon), *self.command(daemon)], env=self.environment(daemon),
+                                       cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         self.known[daemon] = Process(process.pid, *read_stat(process.pid)[1:] or (0,))
         self.save()
 
@@ -378,7 +387,7 @@ class Part:
 
     def program_environment(self) -> dict[str, str]:
         """What a Python program wants that gets its SparkSession here, by a plain `getOrCreate()`."""
-        return {"SPARK_CONF_DIR": str(self.conf), "SPARK_LOCAL_IP": HOST, "PYSPARK_PYTHON": sys.executable,
+        return {"SPARK_CONF_DIR": str(self.conf), "SPARK_LOCAL_IP": self.host, "PYSPARK_PYTHON": sys.executable,
                 "SPARK_LOCAL_DIRS": str(self.folder / "tmp"), "JAVA_TOOL_OPTIONS": self.java_options()}
 
     def where(self) -> str:
@@ -422,6 +431,10 @@ class Spark(Part):
     daemons = ["master", *workers]
     ports_of = {"master": ["master", "master_page"], **{w: [w, f"{w}_page"] for w in workers}}
 
+    def __init__(self, state: Path, options: argparse.Namespace) -> None:
+        super().__init__(state, options)
+        self.host, self.away = options.address, options.away
+
     def configure(self) -> None:
         write_properties(self.folder / "daemon.conf", {
             "spark.port.maxRetries": 0,  # or a daemon takes the next port, and workers join somebody else's master
@@ -437,12 +450,21 @@ class Spark(Part):
 
     def environment(self, daemon: str) -> dict[str, str]:
         return {**super().environment(daemon), "SPARK_HOME": str(find_pyspark()), "SPARK_CONF_DIR": str(self.conf),
-                "SPARK_LOCAL_IP": HOST, "SPARK_LOCAL_DIRS": str(self.folder / "tmp"), "SPARK_DAEMON_MEMORY": "512m"}
+                "SPARK_LOCAL_IP": self.host_of(daemon), "SPARK_LOCAL_DIRS": str(self.folder / "tmp"),
+                "SPARK_DAEMON_MEMORY": "512m"}
+
+    def is_away(self, daemon: str) -> bool:
+        return bool(self.away) and daemon == self.workers[-1]
+
+    def host_of(self, daemon: str) -> str:
+        return self.away[1] if self.is_away(daemon) else self.host
 
     def command(self, daemon: str) -> list[str]:
         start = [str(find_pyspark() / "bin/spark-class")]
-        common = ["-h", HOST, "-p", str(self.ports[daemon]), "--webui-port", str(self.ports[f"{daemon}_page"]),
-                  "--properties-file", str(self.folder / "daemon.conf")]
+        if self.is_away(daemon):
+            start = ["nsenter", "--target", self.away[0], "--net", "--uts", *start]
+        common = ["-h", self.host_of(daemon), "-p", str(self.ports[daemon]),
+                  "--webui-port", str(self.ports[f"{daemon}_page"]), "--properties-file", str(self.folder / "daemon.conf")]
         if daemon == "master":
             return [*start, "org.apache.spark.deploy.master.Master", *common]
         return [*start, "org.apache.spark.deploy.worker.Worker", *common, "-c", "2", "-m", "2g",
@@ -556,6 +578,7 @@ log4j.appender.console.layout.ConversionPattern=%d{ISO8601} %p %c{1}: %m%n
             "yarn.nodemanager.resource.memory-mb": 4096,
             "yarn.nodemanager.resource.cpu-vcores": 4,
             "yarn.nodemanager.pmem-check-enabled": "true",
+            "yarn.nodemanager.resource.memory.enforced": "false",  # or it trusts in cgroups, and checks nothing
             "yarn.nodemanager.vmem-check-enabled": "false",
             # A container's environment is empty but for these.
             "yarn.nodemanager.env-whitelist": f"JAVA_HOME,PATH,LANG,TZ,JAVA_TOOL_OPTIONS,{MARK}",
@@ -663,7 +686,7 @@ def in_turn(action: Callable[[list[Part], argparse.Namespace], int], options: ar
     options.state.mkdir(parents=True, exist_ok=True)
     with locked(options.state / "lock"):
         wanted = PARTS if options.part == "all" else [options.part]
-        return action([PARTS[name](options.state) for name in wanted], options)
+        return action([PARTS[name](options.state, options) for name in wanted], options)
 
 
 def hold(options: argparse.Namespace) -> int:
@@ -684,6 +707,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--state", type=Path, default=ROOT / "build/cluster", metavar="DIR")
     parser.add_argument("--ports", type=int, metavar="FIRST", help="take this port and those behind it, not free ones")
     parser.add_argument("--wait", type=float, default=60, metavar="SECONDS", help="for each part to be ready (60)")
+    parser.add_argument("--address", default=HOST, help="where Spark listens, if other hosts are to reach it")
+    parser.add_argument("--away", nargs=2, metavar=("PID", "ADDRESS"),
+                        help="Spark's last worker is on another host: in the network of that process, at that address")
     options = parser.parse_args()
     options.state = options.state.resolve()
     return options

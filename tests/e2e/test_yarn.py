@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same on a real YARN, in client mode, and what only YARN has: containers that are watched."""
+"""What only YARN has: containers that are watched. The rest is in test_engines_*.py."""
 from __future__ import annotations
 
 import os
@@ -11,16 +11,18 @@ from typing import Any
 
 import pytest
 from conftest import wait_for
+from spark import mend
 from test_spark import House, houses, leave_no_run_behind  # noqa: F401  (fixtures)
 
 
 @pytest.fixture(scope="module")
 def house(yarn_cluster: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    mend("yarn", yarn_cluster)
     overhead = {"executor_memoryOverhead": "700m", "executor_cores": "2"}
     yield from houses(yarn_cluster, "yarn", tmp_path_factory.mktemp("house"), **overhead)
 
 
-def test_trials_and_ranks_run_in_containers(house: House) -> None:
+def test_trials_run_in_containers(house: House) -> None:
     said = house.notebook.say("""
         here = os.path.abspath("here")
         os.mkdir(here)
@@ -29,20 +31,14 @@ def test_trials_and_ranks_run_in_containers(house: House) -> None:
             Path(here, str(x)).touch()
             while len(os.listdir(here)) < 4:  # all at once: as many as there are slots
                 time.sleep(0.01)
-            return {"accuracy": x, "container": os.environ.get("CONTAINER_ID", "")}
+            Path(here, str(x)).write_text(os.environ["CONTAINER_ID"])
 
-        result = experiment.grid_search(training, {"x": [1, 2, 3, 4]}, metric="accuracy", spark=spark, tensorboard=False)
-        say(best=result.best.params, run=result.run, logdirs=[t.logdir for t in result.trials])
-
-        def rank(base):
-            import hopyard.collective as hvd, numpy
-            hvd.init()
-            return float(hvd.allreduce(numpy.array([base + hvd.rank()], dtype="float64"), op=hvd.Sum)[0])
-
-        say(ranks=allreduce.run(rank, (1,), np=4, spark=spark, tensorboard=False), app=sc.applicationId)
+        experiment.grid_search(training, {"x": [1, 2, 3, 4]}, spark=spark, tensorboard=False)
+        say(containers=sorted(path.read_text() for path in Path(here).iterdir()), app=sc.applicationId)
     """)
-    assert said["best"] == {"x": 4} and said["ranks"] == [10.0] * 4 and said["app"].startswith("application_")
-    assert len({a["agent"] for a in house.yard.attempts(said["run"])}) == 2
+    first, second = said["containers"][1:3]
+    assert said["containers"] == [first, first, second, second] and first != second
+    assert said["app"].startswith("application_") and first.startswith("container_" + said["app"].removeprefix("application_"))
 
 
 def test_the_largest_trial_is_ended_before_yarn_ends_its_container(house: House) -> None:
