@@ -10,18 +10,19 @@ export PIP_ROOT_USER_ACTION = ignore
 
 TOOLS   := 'pip>=23.1' 'meson>=1.3' ninja 'meson-python>=0.17' 'pytest>=8' 'cloudpickle>=3'
 LEARN   := 'tensorflow>=2.16' tensorboard scikit-learn
-CHECK   := pandas pyarrow ipykernel nbclient 'pyspark>=4' tf_keras
+CHECK   := pandas pyarrow ipykernel nbclient 'pyspark>=4' tf_keras venv-pack
 SOURCES := meson.build meson_options.txt pyproject.toml \
            $(shell find src proto python bench -name '*.[ch]' -o -name '*.proto' \
                    -o -name meson.build -o -name '*.pth' -o -path 'python/*.py*' -not -name '*.pyc')
 
 .PHONY: help setup demo test bench bench-core bench-search bench-schedule bench-python bench-allreduce bench-spark clean distclean \
-        cluster cluster-stop system-build system-test system-bench
+        cluster cluster-stop test-cluster system-build system-test system-bench
 
 help:
 	@echo 'make setup           installs what is missing, builds, fills .venv'
 	@echo 'make demo            a grid search over a small Keras model, two trials at a time'
 	@echo 'make test            every suite (T="base e2e": only these)'
+	@echo 'make test-cluster    the suites of Spark and YARN, those for all engines whole (make test: half of these there)'
 	@echo 'make bench           the figures: bench-core, -search, -schedule, -python, -allreduce, -spark'
 	@echo 'make cluster         a Spark, a YARN and an HDFS on this machine (cluster-stop ends them)'
 	@echo 'make clean           removes what was built (distclean: the environment too)'
@@ -68,6 +69,11 @@ demo: setup .venv/.learn
 
 test: system-test setup .venv/.check .venv-old/.made
 	@.venv/bin/python tests/run $(T)
+
+CLUSTERS := $(patsubst tests/%,%,$(wildcard $(patsubst %,tests/e2e/test_%*.py,engines executors cluster spark yarn)))
+
+test-cluster: system-test setup .venv/.check
+	@HOPYARD_TEST_CLUSTER=all .venv/bin/python tests/run $(CLUSTERS)
 
 # Its addresses are in build/cluster/cluster.json.
 cluster: system-test .venv/.check

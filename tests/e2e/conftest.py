@@ -32,6 +32,15 @@ ATTEMPT_STATES = {1: "running", 2: "done", 3: "failed", 4: "lost", 5: "stopped"}
 RUN_STATES = {1: "running", 2: "done", 3: "stopped", 4: "failed"}
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of the suites for all engines (engines.py), clusters run what is not marked `full`, or all of it when told so."""
+    if os.environ.get("HOPYARD_TEST_CLUSTER") == "all":
+        return
+    left = [i for i in items if i.get_closest_marker("full") and i.callspec.params["engine"] in ("spark", "yarn")]
+    config.hook.pytest_deselected(items=left)
+    items[:] = [i for i in items if i not in left]
+
+
 def pids_with(mark: str) -> dict[int, str]:
     """Processes whose environment holds `mark`, with their command lines."""
     found = {}
