@@ -85,10 +85,15 @@ def _load(bundle: Bundle) -> Callable[..., Any]:
     except ModuleNotFoundError as error:
         raise Refusal(
             f"the trial cannot import '{error.name}'; it was importable where the run was started: "
-            f"is it installed for {sys.executable} on {platform.node()}?"
+            f"is it installed for {sys.executable} on {_place()}?"
         ) from error
     except Exception as error:  # a class may raise what it likes
         raise Refusal(f"{bundle.name} cannot be unpickled: {_one_line(error)}") from error
+
+
+def _place() -> str:
+    executor = os.environ.get("HOPYARD_EXECUTOR")
+    return f"executor {executor}, {platform.node()}" if executor else platform.node()
 
 
 # ---- chance and GPUs -----------------------------------------------------------------------
@@ -282,6 +287,7 @@ def run(bundle: Bundle) -> int:
     try:
         _call(bundle)
     except Refusal as refusal:
+        sys.last_value = refusal  # as Python has it: whoever is called at exit may ask
         cause = _traceback(refusal.__cause__) if refusal.__cause__ else ""
         said = f"{cause}hopyard: {refusal}"
         return _fail(str(refusal), said if cause else "", said)
@@ -291,6 +297,7 @@ def run(bundle: Bundle) -> int:
         sys.stderr.write(_traceback(error))
         return -signal.SIGINT
     except BaseException as error:
+        sys.last_value = error
         return _fail(_one_line(error), _traceback(error))
     return 0
 

@@ -24,7 +24,6 @@ import threading
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-OLDEST = (3, 11)
 BUSY = "busy"  # another agent is on this executor
 LOST = "the executor that it ran on was lost"
 MFD_EXEC = 0x10  # of Linux 6.3: else vm.memfd_noexec decides
@@ -38,7 +37,7 @@ def run(order: dict[str, Any], archive: bytes, digest: str) -> Iterator[str]:
     context = TaskContext.get()
     if context.attemptNumber() > 0:
         return iter([LOST])
-    where = f"executor {_said('--executor-id', '?')} on {socket.gethostname()}"
+    where = f"executor {_id()} on {socket.gethostname()}"
     try:
         why = _alone(order, archive, digest, context)
     except Exception as error:  # a full disk, say; what it was would be lost with Spark's next try
@@ -77,6 +76,11 @@ def _said(option: str, otherwise: str) -> str:
     return words[words.index(option) + 1] if option in words else otherwise
 
 
+def _id() -> str:
+    """By which Spark's page knows this executor."""
+    return _said("--executor-id", "?")
+
+
 def cores() -> int:
     """Of this executor."""
     return int(_said("--cores", "1"))
@@ -96,10 +100,7 @@ def _only_one() -> socket.socket | None:
 
 
 def _problem() -> str | None:
-    """What would go wrong later, and less clearly."""
-    if sys.version_info < OLDEST:
-        version, oldest = ".".join(map(str, sys.version_info[:3])), ".".join(map(str, OLDEST))
-        return f"its Python is {version}, and hopyard needs {oldest}; set PYSPARK_PYTHON, or send an environment along"
+    """What would go wrong later, and less clearly. Spark itself refuses another Python than its driver's."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit != resource.RLIM_INFINITY:
         return (
@@ -179,19 +180,29 @@ def _environment(folder: str, context: Any) -> dict[str, str]:
     gpus = context.resources().get("gpu")
     seen = {"CUDA_VISIBLE_DEVICES": ",".join(gpus.addresses)} if gpus else {}
     programs = [*filter(None, [kept.get("PATH")]), os.path.join(folder, "bin")]
-    return {**kept, **seen, "PATH": os.pathsep.join(programs), "PYTHONPATH": os.pathsep.join(paths)}
+    names = {"PATH": os.pathsep.join(programs), "PYTHONPATH": os.pathsep.join(paths), "HOPYARD_EXECUTOR": _id()}
+    return {**kept, **seen, **names}
 
 
 def _started(folder: str, words: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
     program = os.path.join(folder, "bin", "hopyard")
-    return subprocess.Popen([program, *words], stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+    try:
+        return subprocess.Popen([program, *words], stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+    except OSError as error:
+        if error.errno == errno.ENOEXEC:
+            raise OSError(f"hopyard's program is not made for this machine, {platform.machine()}") from None
+        if error.errno == errno.ENOENT and os.path.exists(program):  # what it is to be loaded by is not there
+            raise OSError("hopyard's program needs a Linux with glibc, and here is none") from None
+        if error.errno == errno.EACCES:
+            raise OSError(f"nothing may be executed in {os.path.dirname(folder)}, nor from memory (vm.memfd_noexec)") from None
+        raise
 
 
 def _agent(order: dict[str, Any], folder: str, context: Any) -> str:
     """Runs it to its end. Its standard input is its life: when this task is gone, so is the agent."""
     words = ["agent", "--join", order["join"], "--identity", order["identity"], "--key-file", "-", "--until-eof",
              "--own-environment", "--python", sys.executable, "--slots", str(context.cpus()),
-             "--name", f"{order['name']}-{_said('--executor-id', '?')}@{socket.gethostname()}"]  # fmt: skip
+             "--name", f"{order['name']}-{_id()}@{socket.gethostname()}"]  # fmt: skip
     if order.get("container"):
         words += ["--container", f"{_java()}:{order['container']}"]
     agent = _started(folder, words, _environment(folder, context))
@@ -205,6 +216,18 @@ def _agent(order: dict[str, Any], folder: str, context: Any) -> str:
         said.append("it did not take its key")
     status = agent.wait()
     reader.join(1)
+    return _verdict(status, list(said))
+
+
+def _verdict(status: int, said: list[str]) -> str:
+    """What the loader has against it is in many words."""
+    needed = re.findall(r"version `GLIBC_([\d.]+)' not found", "\n".join(said))
+    if needed:
+        newest = max(needed, key=lambda version: [int(n) for n in version.split(".")])
+        return (
+            f"its glibc is {platform.libc_ver()[1]}, and hopyard's program needs {newest}; "
+            "have executors on a newer system, or build hopyard on one like theirs"
+        )
     return f"agent ended with status {status}" + (f": {said[-1]}" if status and said else "")
 
 

@@ -32,7 +32,7 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
         )
     if not _hopyard.group_joined():
         _hopyard.group_join()
-        atexit.register(shutdown)
+        atexit.register(_at_exit)
     begin([] if process_sets is None or isinstance(process_sets, str) else process_sets)
     if "tensorflow" in sys.modules:  # else the first op does it
         from .. import _tfops
@@ -42,10 +42,16 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
 
 def shutdown() -> None:
     """Leaves the group; init may be called again."""
-    atexit.unregister(shutdown)
+    atexit.unregister(_at_exit)
     if _hopyard.group_joined():
         end()
         _hopyard.group_leave()
+
+
+def _at_exit() -> None:
+    """One that ends by an exception takes no leave: the others would fail by that, and might be the first to end."""
+    if getattr(sys, "last_value", None) is None:
+        shutdown()
 
 
 def is_initialized() -> bool:

@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Executors as they are found in the world: on folders that may not execute, with another Python, with an older glibc,
+with an environment that was sent along. What fits runs; what does not is a sentence with the executor in it."""
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import BIN
+from house import House, houses
+
+HERE = re.escape(platform.node())
+
+
+def house_of(cluster: dict[str, Any], folder: Path, python: str, **settings: str) -> Iterator[House]:
+    """One whose executors have this Python."""
+    env = {**cluster["spark_env"], "PYSPARK_PYTHON": python}
+    yield from houses({**cluster, "spark_env": env}, "spark", folder, **settings)
+
+
+# ---- a folder that may not execute ---------------------------------------------------------------------------
+
+
+@contextmanager
+def noexec(worker: int, folder: Path) -> Iterator[None]:
+    """An empty folder in the place of this one, as that process and its children see it."""
+    inside = ["nsenter", "--target", str(worker), "--mount"]
+    subprocess.run([*inside, "mount", "-t", "tmpfs", "-o", "noexec", "hopyard-test", folder], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run([*inside, "umount", "--lazy", folder], check=True)
+
+
+@pytest.fixture
+def noexec_house(spark_cluster: dict[str, Any], tmp_path: Path) -> Iterator[House]:
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount")
+    home = spark_cluster["state"] / "spark"
+    daemons = json.loads((home / "daemons.json").read_text())["daemons"]
+    with ExitStack() as mounts:
+        for worker in ("worker1", "worker2"):
+            mounts.enter_context(noexec(daemons[worker][0], home / worker))
+        yield from houses(spark_cluster, "spark", tmp_path)
+
+
+def test_where_no_folder_may_execute_all_runs_from_memory(noexec_house: House) -> None:
+    """Also for a second agent, which finds the links of the first."""
+    said = noexec_house.notebook.say("""
+        def training(base):
+            import hopyard.collective as hvd, numpy
+            from hopyard import _hopyard
+            hvd.init()
+            total = hvd.allreduce(numpy.array([base + hvd.rank()], dtype="float64"), op=hvd.Sum)
+            with open("/proc/self/maps") as maps:
+                extension = [line.split()[5] for line in maps if "_hopyard.abi3" in line][0]
+            with os.popen("hopyard --version") as version:  # what commands report by
+                said = version.read()
+            return float(total[0]), extension, bool(os.statvfs(hopyard.__file__).f_flag & os.ST_NOEXEC), said
+
+        say(ranks=allreduce.run(training, (1,), np=2, spark=spark, tensorboard=False))
+        result = experiment.grid_search(lambda x: x, {"x": [1, 2]}, spark=spark, tensorboard=False)
+        say(states=[t.state for t in result.trials])
+    """)
+    for total, extension, is_noexec, version in said["ranks"]:
+        assert total == 3.0 and is_noexec and version.startswith("hopyard ")
+        assert extension == "/memfd:_hopyard.abi3.so"
+    assert said["states"] == ["done", "done"]
+
+
+# ---- another Python ------------------------------------------------------------------------------------------
+
+
+def another_python() -> str:
+    """Of another minor version than ours, the next one that is beside it or in PATH."""
+    names = sorted((f"python3.{n}" for n in range(9, 20)), key=lambda name: abs(int(name[8:]) - sys.version_info[1]))
+    for name in names[1:]:
+        found = [*Path(sys.base_prefix).parent.glob(f"*/bin/{name}"), *filter(None, [shutil.which(name)])]
+        for path in map(str, found):
+            if subprocess.run([path, "-c", ""], capture_output=True).returncode == 0:  # it may be only a shim
+                return path
+    pytest.skip("there is no other Python on this machine")
+
+
+def test_a_python_that_does_not_fit_is_named_with_the_executor(spark_cluster: dict[str, Any], tmp_path: Path) -> None:
+    for house in house_of(spark_cluster, tmp_path, another_python()):
+        said = house.notebook.say("""
+            say(error=failing(lambda: experiment.grid_search(lambda x: x, {"x": [1]}, spark=spark, tensorboard=False)))
+        """)
+        ours = f"{sys.version_info[0]}.{sys.version_info[1]}"
+        assert re.search(rf"executor \d+ on \S+: its Python is 3\.\d+, and that of this session {re.escape(ours)}; let "
+                         rf"PYSPARK_PYTHON name a Python {re.escape(ours)}", said["error"]), said["error"]
+
+
+# ---- an environment that is sent along -----------------------------------------------------------------------
+
+
+def packed(folder: Path) -> Path:
+    """A virtual environment with a module that nobody else has, by venv-pack."""
+    environment, archive = folder / "environment", folder / "environment.tar.gz"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    [libraries] = environment.glob("lib/python3*/site-packages")
+    (libraries / "only_there.py").write_text("import sys\nWORD = 'from ' + sys.prefix\n")
+    subprocess.run([sys.executable, "-m", "venv_pack", "--prefix", environment, "--output", archive], check=True)
+    return archive
+
+
+def test_an_environment_goes_along(spark_cluster: dict[str, Any], tmp_path: Path) -> None:
+    """It has no hopyard, and its modules are those of the trials."""
+    archive = packed(tmp_path)
+    for house in house_of(spark_cluster, tmp_path, "./environment/bin/python", archives=f"{archive}#environment"):
+        said = house.notebook.say("""
+            def training(x):
+                import only_there
+                hopyard.report(step=1, m=x)
+                return {"m": x, "word": only_there.WORD, "hopyard": hopyard.__file__}
+
+            result = experiment.grid_search(training, {"x": [1, 2]}, metric="m", spark=spark, tensorboard=False)
+            say(states=[t.state for t in result.trials], errors=[t.error for t in result.trials],
+                said=json.loads(Path(result.trials[0].logdir, "result.json").read_text()))
+        """)
+        assert said["states"] == ["done", "done"], said["errors"]
+        assert re.fullmatch("from /.*/environment", said["said"]["word"]) and "/.hopyard-" in said["said"]["hopyard"], said
+
+
+# ---- what does not fit ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def house(spark_cluster: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    """Two executors, a driver that others than this machine could reach, and all that Spark writes down or shows."""
+    folder = tmp_path_factory.mktemp("house")
+    events = tmp_path_factory.mktemp("events")
+    settings = {"driver_host": own_address(), "eventLog_enabled": "true", "eventLog_dir": events.as_uri(),
+                "eventLog_compress": "false"}
+    for house in houses(spark_cluster, "spark", folder, **settings):
+        house.notebook.say("""
+            def quick():
+                experiment.grid_search(lambda x: x, {"x": [1]}, spark=spark, tensorboard=False)
+        """)
+        yield house
+
+
+def own_address() -> str:
+    """One that is not only for this machine, if it has any."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        try:
+            s.connect(("192.0.2.1", 9))  # nothing is sent
+        except OSError:
+            pytest.skip("this machine has only itself")
+        return str(s.getsockname()[0])
+
+
+def newer_glibc(program: Path, folder: Path) -> Path:
+    """The same program, made on a system that nobody has yet."""
+    made, data = folder / "hopyard", program.read_bytes()
+    newest = max(re.findall(rb"\0GLIBC_2\.\d\d\0", data))
+    made.write_bytes(data.replace(newest, b"\0GLIBC_2.99\0"))
+    made.chmod(0o755)
+    return made
+
+
+def test_a_glibc_that_is_too_old_is_named_with_the_executor(house: House, tmp_path: Path) -> None:
+    made = newer_glibc(Path(BIN), tmp_path)
+    said = house.notebook.say(f"""
+        from hopyard import _spark
+        here = os.environ["HOPYARD_PROGRAM"]
+        _spark.archive.cache_clear()
+        os.environ["HOPYARD_PROGRAM"] = {str(made)!r}
+        _spark.archive()
+        os.environ["HOPYARD_PROGRAM"] = here
+        say(error=failing(quick))
+        _spark.archive.cache_clear()
+    """)
+    version = re.escape(platform.libc_ver()[1])
+    assert re.search(rf"executor \d+ on {HERE}: its glibc is {version}, and hopyard's program needs 2\.99; ", said["error"])
+
+
+def test_a_module_that_is_missing_is_named_with_the_executor(house: House) -> None:
+    said = house.notebook.say("""
+        os.mkdir("elsewhere")
+        Path("elsewhere", "mymodel.py").write_text("def training(x):\\n    return x\\n")
+        sys.path.insert(0, "elsewhere")
+        import mymodel
+        sys.path.remove("elsewhere")  # where the trials will look, too
+        say(error=failing(lambda: experiment.grid_search(mymodel.training, {"x": [1]}, spark=spark, tensorboard=False)))
+        listed = sc._jsc.sc().statusStore().executorList(True)
+        say(executors=[listed.apply(i).id() for i in range(listed.size())])
+    """)
+    where = re.search(rf"on executor (\d+), {HERE}\?", said["error"])
+    assert "cannot import 'mymodel'" in said["error"] and where and where[1] in said["executors"], said
+
+
+# ---- nobody else hears the key -------------------------------------------------------------------------------
+
+
+def listening(pid: int) -> set[str]:
+    """Addresses at which a process takes connections over TCP."""
+    sockets = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            sockets.add(os.readlink(link))
+    found = set()
+    for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
+        for line in Path("/proc/net", name).read_text().splitlines()[1:]:
+            words = line.split()
+            if words[3] == "0A" and f"socket:[{words[9]}]" in sockets:
+                packed = bytes.fromhex(words[1].partition(":")[0])
+                words4 = [packed[i:i + 4][::-1] for i in range(0, len(packed), 4)]
+                found.add(socket.inet_ntop(family, b"".join(words4)))
+    return found
+
+
+def fetched(page: str, app: str) -> bytes:
+    """What Spark shows of an application, as pages and for programs."""
+    api = f"api/v1/applications/{app}"
+    stages = json.loads(urllib.request.urlopen(f"{page}/{api}/stages", timeout=60).read())
+    paths = [*(f"{name}/" for name in ("jobs", "stages", "storage", "environment", "executors")),
+             *(f"{api}/{name}" for name in ("jobs", "stages", "environment", "executors")),
+             *(f"stages/stage/?id={s['stageId']}&attempt=0" for s in stages), *(f"{api}/stages/{s['stageId']}" for s in stages)]
+    return b"".join(urllib.request.urlopen(f"{page}/{path}", timeout=60).read() for path in paths)
+
+
+def shown_by_processes() -> Iterator[tuple[str, bytes]]:
+    for process in Path("/proc").glob("[0-9]*"):
+        for name in ("cmdline", "environ"):
+            with suppress(OSError):
+                yield f"{process}/{name}", (process / name).read_bytes()
+
+
+def written_below(*folders: Path) -> Iterator[tuple[str, bytes]]:
+    for path in (path for folder in folders for path in folder.rglob("*")):
+        with suppress(FileNotFoundError):
+            if path.is_file():
+                yield str(path), path.read_bytes()
+
+
+def test_the_key_of_an_agent_is_seen_nowhere_and_the_driver_listens_where_executors_reach_it(
+        house: House, spark_cluster: dict[str, Any]) -> None:
+    gate = house.yard.project / "gate"
+    said = house.notebook.say(f"""
+        from hopyard import _spark
+        keys, start = [], _spark._Supplier._start
+        def noting(self, order):
+            keys.append(order["key"])
+            start(self, order)
+        _spark._Supplier._start = noting
+        begin_patient({str(gate)!r})
+        say(port=sc.uiWebUrl.rpartition(":")[2], app=sc.applicationId, events=sc.getConf().get("spark.eventLog.dir"))
+    """)
+    house.wait_patient(said["run"])
+    keys = [text for key in house.notebook.say("say(keys=keys)")["keys"] for text in (key.encode(), bytes.fromhex(key))]
+    assert len(keys) == 4 and all(len(key) in (32, 64) for key in keys)
+    assert listening(house.yard.process("driver")) == {own_address()}
+    page = f"http://{house.env['SPARK_LOCAL_IP']}:{said['port']}"
+    seen = [*shown_by_processes(), ("Spark's page", fetched(page, said["app"]))]
+    gate.touch()
+    house.notebook.say(f"experiment.attach({said['run']})")
+    folders = [house.yard.project, house.yard.runtime, spark_cluster["state"], Path(said["events"].removeprefix("file:"))]
+    seen += written_below(*folders)
+    assert any(b"SparkListenerTaskEnd" in text for _, text in seen), "Spark has written its events"
+    assert any("/.hopyard-" in name for name, _ in seen), "executors have their folders there"
+    for where, text in seen:
+        assert not [key for key in keys if key in text], where
+
+
+def test_a_channel_that_others_can_read_is_said_in_one_line(house: House) -> None:
+    house.notebook.say("quick()")
+    assert house.notebook.shown.count("Spark's channel to its executors is not authenticated and encrypted") == 1
+
+
+def test_an_encrypted_channel_is_used_and_nothing_is_said(yarn_cluster: dict[str, Any], tmp_path: Path) -> None:
+    settings = {"driver_host": own_address(), "authenticate": "true", "network_crypto_enabled": "true", "executor_instances": "1"}
+    for house in houses(yarn_cluster, "yarn", tmp_path, **settings):
+        said = house.notebook.say("""
+            result = experiment.grid_search(lambda x: x, {"x": [1, 2]}, spark=spark, tensorboard=False)
+            say(states=[t.state for t in result.trials])
+        """)
+        assert said["states"] == ["done", "done"] and "Spark's channel" not in house.notebook.shown

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs in a Spark task, as far as it needs no Spark: unpacking, folders that may not execute, what does not fit."""
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import re
+import site
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hopyard import _executor, _program, _spark
+
+
+@pytest.fixture
+def noexec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current folder, and one that may not execute."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount")
+    folder = tmp_path / "noexec"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec", "hopyard-test", folder], check=True)
+    monkeypatch.chdir(folder)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def bare(folder: Path) -> str:
+    """Of a Python that has all but hopyard, its libraries: TensorFlow would find the plugin in site-packages."""
+    folder.mkdir()
+    for path in (path for place in site.getsitepackages() for path in Path(place).iterdir()):
+        if not path.name.startswith(("hopyard", "_hopyard", "tensorflow-plugins")):
+            (folder / path.name).symlink_to(path)
+    return str(folder)
+
+
+def test_what_was_unpacked_serves_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with contextlib.ExitStack() as held:
+        folder = Path(_executor._unpacked(*_spark.archive(), held))
+        (folder / "mark").touch()
+        assert _executor._unpacked(*_spark.archive(), held) == str(folder)
+        assert (folder / "mark").exists() and [p.name for p in tmp_path.iterdir()] == [folder.name]
+        assert (folder / "bin/hopyard").is_file() and not (folder / "bin/hopyard").is_symlink()
+
+
+def test_a_full_disk_leaves_nothing_half_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "hopyard-test", tmp_path], check=True)
+    try:
+        monkeypatch.chdir(tmp_path)
+        with contextlib.ExitStack() as held, pytest.raises(OSError, match="No space left"):
+            _executor._unpacked(*_spark.archive(), held)
+        assert list(tmp_path.iterdir()) == []
+    finally:
+        subprocess.run(["umount", "--lazy", tmp_path], check=True)
+
+
+def test_program_and_libraries_run_from_memory_where_folders_may_not_execute(noexec: Path, tmp_path: Path) -> None:
+    """By a Python that has no hopyard, but TensorFlow, which loads the plugin."""
+    code = "import hopyard._tfops as t; t.ensure_loaded(); print(t.library(), t._hopyard.__file__)"
+    for _ in range(2):
+        with contextlib.ExitStack() as held:
+            folder = _executor._unpacked(*_spark.archive(), held)
+            said = subprocess.run([f"{folder}/bin/hopyard", "--version"], capture_output=True, text=True, check=True)
+            assert said.stdout.startswith("hopyard ")
+    with contextlib.ExitStack() as held:
+        folder = _executor._unpacked(*_spark.archive(), held)
+        env = {**os.environ, "PYTHONPATH": f"{folder}/site:{bare(tmp_path / 'libraries')}", "TF_CPP_MIN_LOG_LEVEL": "3"}
+        said = subprocess.run([f"{sys.base_prefix}/bin/python3", "-c", code], env=env, capture_output=True, text=True)
+        assert said.returncode == 0, said.stderr
+        assert said.stdout.split() == [f"{folder}/site/tensorflow-plugins/hopyard_ops.so", f"{folder}/site/hopyard/_hopyard.abi3.so"]
+    assert not os.path.exists(f"{folder}/bin/hopyard"), "what was in memory is gone with the task"
+
+
+# ---- programs that do not fit --------------------------------------------------------------------
+
+
+def started(folder: Path, program: bytes) -> str:
+    """What is said of a program that the system refuses."""
+    path = folder / "bin/hopyard"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(program)
+    path.chmod(0o755)
+    with pytest.raises(OSError) as refused:
+        _executor._started(str(folder), ["--version"], dict(os.environ))
+    return str(refused.value)
+
+
+def test_a_program_of_another_machine_is_said(tmp_path: Path) -> None:
+    ours = bytearray(Path(_program.find()).read_bytes())
+    ours[18:20] = b"\x16\x00"  # e_machine: S/390
+    assert started(tmp_path, bytes(ours)) == f"hopyard's program is not made for this machine, {platform.machine()}"
+
+
+def test_a_machine_without_glibc_is_said(tmp_path: Path) -> None:
+    ours = Path(_program.find()).read_bytes()
+    loader = re.search(rb"/lib[^\0]*/ld-linux[^\0]*", ours)
+    assert loader
+    other = ours.replace(loader[0], loader[0][:-1] + b"9", 1)
+    assert started(tmp_path, other) == "hopyard's program needs a Linux with glibc, and here is none"
+
+
+def test_a_machine_where_nothing_may_be_executed_is_said(noexec: Path) -> None:
+    """Neither in its folders nor from memory: no link has taken the program's place."""
+    folder = noexec / "unpacked"
+    folder.mkdir()
+    assert started(folder, b"\x7fELF") == f"nothing may be executed in {noexec}, nor from memory (vm.memfd_noexec)"
+
+
+@pytest.mark.parametrize("said, sentence", [
+    (["hopyard: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.9' not found (required by hopyard)",
+      "hopyard: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.38' not found (required by hopyard)"], "needs 2.38; "),
+    (["hopyard agent: the driver cannot be reached"], "agent ended with status 1: hopyard agent: the driver cannot be reached"),
+])
+def test_the_loaders_words_become_a_sentence(said: list[str], sentence: str) -> None:
+    assert sentence in _executor._verdict(1, said)
