@@ -51,7 +51,9 @@ static int too_few_gpus(const struct driver *d, struct hy_err *err)
         snprintf(wants, sizeof wants, "%g of a GPU", share / (double)HY_GPU_WHOLE);
     else
         snprintf(wants, sizeof wants, "%u GPU%s", share / HY_GPU_WHOLE, share > HY_GPU_WHOLE ? "s" : "");
-    if (most)
+    if (*d->spec->engine)
+        snprintf(has, sizeof has, most ? "an executor has %u" : "executors have none", most);
+    else if (most)
         snprintf(has, sizeof has, machines > 1 ? "no machine here has more than %u" : "this machine has %u",
                  most);
     else
