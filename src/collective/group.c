@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -427,9 +428,19 @@ static int start_wanted_timeline(struct hy_group *g, struct hy_err *err)
 {
     const char *path = getenv("HOROVOD_TIMELINE"), *cycles = getenv("HOROVOD_TIMELINE_MARK_CYCLES");
 
+    const char *own = getenv("HOPYARD_TRIAL_DIR"), *name;
+    hy_cleanup_free char *below = NULL;
+    bool mark = cycles && strcmp(cycles, "0") != 0;
+    int rc;
+
     if (!path || !*path || strcmp(path, "DYNAMIC") == 0)
         return 0;
-    return hy_group_timeline_start(g, path, cycles && strcmp(cycles, "0") != 0, err);
+    rc = hy_group_timeline_start(g, path, mark, err);
+    if (rc != -ENOENT || !own)
+        return rc;
+    name = strrchr(path, '/'); /* this machine has no such folder: what lies in its own comes back */
+    below = hy_path_join(own, name ? name + 1 : path);
+    return below ? hy_group_timeline_start(g, below, mark, err) : hy_err_set(err, -ENOMEM, "out of memory");
 }
 
 /* ---- a group's life --------------------------------------------------------------------------- */
