@@ -230,8 +230,8 @@ class _Supplier:
     def _job(self, order: dict[str, Any]) -> str:
         archive = self._archive
         self._context.setJobGroup(self._group(order["start"]), f"hopyard: run {self._run}, {order['name']}", True)
-        task = self._context.parallelize([order], 1).withResources(self._whole_executor())
-        [why] = task.mapPartitions(lambda orders: _executor.run(next(orders), *archive.value)).collect()
+        task = self._context.parallelize([0], 1).withResources(self._whole_executor())  # data would lie in a file for a while
+        [why] = task.mapPartitions(lambda _: _executor.run(order, *archive.value)).collect()
         return why
 
     def _reason(self, agent: int) -> str | None:
