@@ -12,6 +12,7 @@ import nbclient
 import nbformat
 import pytest
 from conftest import ROOT, Yard
+from spark import mend
 from test_gpus import gpus  # noqa: F401  (a fixture)
 
 TOUR = ROOT / "examples" / "tour"
@@ -21,13 +22,13 @@ NOTEBOOKS = sorted(path.name for path in TOUR.glob("*.ipynb"))
 class Tour:
     """The outputs of an executed notebook's cells of code."""
 
-    def __init__(self, yard: Yard, name: str) -> None:
+    def __init__(self, yard: Yard, name: str, env: dict[str, str] | None = None) -> None:
         notebook = nbformat.read(TOUR / name, as_version=4)
         client = nbclient.NotebookClient(notebook, timeout=280, kernel_name="python3",
                                          resources={"metadata": {"path": str(TOUR)}})
         before = sorted(os.listdir(TOUR))
         try:
-            client.execute(env={**yard.env, "HOPYARD_PROGRAM": yard.bin})
+            client.execute(env={**yard.env, **(env or {}), "HOPYARD_PROGRAM": yard.bin})
         except nbclient.exceptions.CellExecutionError as error:
             raise AssertionError(f"{error}\n{yard.driver_log()}") from error
         assert sorted(os.listdir(TOUR)) == before, "the repository is left as it was"
@@ -49,7 +50,8 @@ class Tour:
 
 def test_the_tour_is_complete() -> None:
     assert NOTEBOOKS == ["differential_evolution.ipynb", "distributed_training.ipynb", "grid_search.ipynb",
-                         "several_gpus.ipynb"]
+                         "several_gpus.ipynb", "spark_allreduce.ipynb", "spark_evolution.ipynb",
+                         "spark_grid_search.ipynb"]
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
@@ -136,3 +138,43 @@ def test_several_gpus_are_leased_where_there_are_some(gpus: Yard) -> None:
     assert all("with 2 GPUs came to" in line for line in tour.printed(4)) and len(tour.printed(4)) == 2
     spans = sorted((a["started"], a["ended"]) for a in yard.attempts())
     assert spans[0][1] <= spans[1][0], "there are GPUs for one at a time"
+
+
+# ---- on clusters: what a plain getOrCreate() finds there is in the environment -----------------------------------
+
+
+def on_executors(yard: Yard) -> bool:
+    return all(re.match(r"executor-\d+@", a["agent"]) for a in yard.attempts())
+
+
+def test_grid_search_on_spark(yard: Yard, spark_cluster: dict[str, Any]) -> None:
+    mend("spark", spark_cluster)
+    tour = Tour(yard, "spark_grid_search.ipynb", spark_cluster["spark_env"])
+    assert tour.printed(1)[-1] == f"2 executors at {spark_cluster['spark']}"
+    trials = yard.trials()
+    assert [t["state"] for t in trials] == ["done"] * 4 and on_executors(yard)
+    best = max(trials, key=lambda t: t["value"])
+    assert tour.value(4) == best["params"] and "4 of 4 trials" in tour.table(3)
+    assert [line.split()[0] for line in tour.printed(5)] == sorted(t["dir"] for t in trials)
+    assert tour.value(6) is True and list((yard.logdir() / best["dir"] / "train").glob("events.out.tfevents.*"))
+
+
+def test_evolution_on_spark(yard: Yard, spark_cluster: dict[str, Any]) -> None:
+    mend("spark", spark_cluster)
+    tour = Tour(yard, "spark_evolution.ipynb", spark_cluster["spark_env"])
+    trials = yard.trials()
+    assert len(trials) == 12 and {t["state"] for t in trials} == {"done"} and on_executors(yard)
+    params, metrics = tour.value(3)
+    assert metrics["accuracy"] == max(t["value"] for t in trials) > 0.9 and set(params) == {"C", "gamma"}
+    assert [float(line.split()[1]) for line in tour.printed(4)] == [max(t["value"] for t in trials[:n]) for n in (4, 8, 12)]
+    assert tour.printed(5) == [f"kept {metrics['vectors']:.0f} of 1257 images"]
+
+
+def test_allreduce_on_yarn(yard: Yard, yarn_cluster: dict[str, Any]) -> None:
+    mend("yarn", yarn_cluster)
+    tour = Tour(yard, "spark_allreduce.ipynb", yarn_cluster["yarn_env"])
+    accuracies = tour.value(3)
+    assert len(accuracies) == 2 and accuracies[0] == accuracies[1] > 0.8 and tour.value(4) is True
+    assert "2 ranks" in tour.table(2) and on_executors(yard)
+    assert tour.printed(5) == ["rank=0 rank 0 of 2 has seen 899 images", "rank=1 rank 1 of 2 has seen 898 images"]
+    assert "/application_" in str(yard.logdir()) and list(Path(yard.logdir(), "rank=0", "train").glob("events.out.tfevents.*"))
