@@ -154,6 +154,10 @@ class House:
         """Of attempts."""
         return sum(a["state"] == state for a in self.yard.attempts(run))
 
+    def notes(self, run: int) -> str:
+        """What who watches it is shown below the table, and who comes when it is over finds in its log."""
+        return (self.yard.folder / f"run-{run}.log").read_text()
+
     def begin_patient(self, gate: str) -> int:
         """Eight trials, of which two are done, and four run until the gate is opened."""
         run = int(self.notebook.say(f"begin_patient({str(self.yard.project / gate)!r})")["run"])

@@ -87,11 +87,11 @@ def leave_no_run_behind(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def finish(house: House, run: int, gate: str) -> str:
-    """Lets it end; what it has shown."""
+    """Lets it end; its notes."""
     (house.yard.project / gate).touch()
     house.notebook.say(f"experiment.attach({run})")
     assert house.yard.state(run) == "done"
-    return house.notebook.shown
+    return house.notes(run)
 
 
 # ---- standalone ----------------------------------------------------------------------------------------------
@@ -178,8 +178,8 @@ def test_a_container_that_yarn_ends_for_its_memory_is_reported_in_its_words(yarn
     assert yarn.yard.state(run) == "done"
     assert [a["state"] for a in yarn.yard.attempts(run, trial=1)] == ["lost", "done"]
     assert sorted(a["trial"] for a in yarn.yard.attempts(run) if a["state"] == "done") == [1, 2, 3, 4]
-    words = r"note: agent executor-\d+@\S+: .*Container killed by YARN for exceeding physical memory limits"
-    assert re.search(words, yarn.notebook.shown), yarn.notebook.shown
+    words = r"agent executor-(\d+)@\S+: executor \1 on \S+ was lost: Container killed by YARN for exceeding physical memory limits"
+    assert re.search(words, yarn.notes(run)), yarn.notes(run)
 
 
 def test_a_run_on_yarn_whose_driver_was_killed_goes_on_with_another_session(yarn: House) -> None:
@@ -288,5 +288,5 @@ def test_an_agent_that_is_cut_off(spread: House, far: Host) -> None:
     spread.notebook.say(f"experiment.attach({run.run})")
     assert spread.yard.state(run.run) == "done" and sorted(run.trials("done")) == list(range(1, 7))
     assert run.trials("lost") == cut_off
-    shown = spread.notebook.shown
+    shown = spread.notes(run.run)
     assert re.search(r"agent executor-\d+@far is gone \(nothing was heard from", shown), shown

@@ -71,7 +71,7 @@ def test_the_first_steps_on_spark_can_be_typed_in(yard: Yard, yarn_cluster: dict
     env = {"HOPYARD_PYTHON": sys.executable}
     assert "best accuracy=0.7" in run(yard, {**yarn_cluster["yarn_env"], **env}, "bash", "-c", on_yarn)
     said = run(yard, {**spark_cluster["spark_env"], **env}, "bash", "-c", on_spark.replace("spark://master:7077", spark_cluster["spark"]))
-    assert "4 done" in said, said
+    assert sorted(said.splitlines()) == [f"[{rank}] rank={rank} accuracy=0.7" for rank in range(4)]
 
 
 @pytest.mark.parametrize("page", PAGES)

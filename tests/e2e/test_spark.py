@@ -164,7 +164,7 @@ def test_an_executor_that_is_killed_loses_only_what_ran_on_it(house: House) -> N
     (house.yard.project / "gate-1").touch()
     house.notebook.say(f"experiment.attach({run})")
     house.check_patient(run, lost=2)
-    assert re.search(r"agent executor-(\d+)@\S+: executor \1 on \S+ was lost: ", house.notebook.shown), house.notebook.shown
+    assert re.search(r"agent executor-(\d+)@\S+: executor \1 on \S+ was lost: ", house.notes(run)), house.notes(run)
 
 
 def test_a_job_that_is_cancelled_in_spark_shows_as_that(house: House) -> None:
@@ -175,7 +175,7 @@ def test_a_job_that_is_cancelled_in_spark_shows_as_that(house: House) -> None:
     (house.yard.project / "gate-2").touch()
     house.notebook.say(f"experiment.attach({run})")
     house.check_patient(run, lost=2)
-    assert re.search(r"agent executor-\d+@\S+: Spark: Job \d+ cancelled", house.notebook.shown), house.notebook.shown
+    assert re.search(r"agent executor-\d+@\S+: Spark: Job \d+ cancelled", house.notes(run)), house.notes(run)
 
 
 def test_a_run_whose_session_was_stopped_goes_on_with_another_one(house: House) -> None:
