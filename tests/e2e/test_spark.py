@@ -178,6 +178,15 @@ def test_a_job_that_is_cancelled_in_spark_shows_as_that(house: House) -> None:
     assert re.search(r"agent executor-\d+@\S+: Spark: Job \d+ cancelled", house.notes(run)), house.notes(run)
 
 
+def test_a_run_that_is_stopped_leaves_no_job_in_spark(house: House) -> None:
+    run = house.begin_patient("gate-never")
+    jobs = "list(sc.statusTracker().getActiveJobsIds())"
+    assert len(house.notebook.say(f"say(jobs={jobs})")["jobs"]) == 2
+    house.yard.run("stop", run)
+    wait_for(lambda: not house.notebook.say(f"say(jobs={jobs})")["jobs"], "its jobs are over")
+    assert not house.agents() and len(house.executors()) == 2, "and its executors free for others"
+
+
 def test_a_run_whose_session_was_stopped_goes_on_with_another_one(house: House) -> None:
     run = house.begin_patient("gate-3")
     house.notebook.say("spark.stop()")

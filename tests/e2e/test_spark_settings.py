@@ -163,6 +163,27 @@ spark.stop()
     assert b"[Stage" not in shown
 
 
+def test_a_spark_connect_session_gets_a_sentence(house: House) -> None:
+    """A real one, with a server of its own."""
+    code = """
+import hopyard, hopyard.compat
+from hops import experiment
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.remote("local[1]").getOrCreate()
+for call in (experiment.grid_search, lambda s, *args: hopyard.experiment.grid_search(*args, spark=s)):
+    try:
+        call(spark, lambda x: x, {"x": [1]})
+    except hopyard.Error as error:
+        print(error)
+spark.stop()
+"""
+    env = {k: v for k, v in house.yard.env.items() if k != "MASTER"}
+    p = subprocess.run([sys.executable, "-c", code], env={**env, "HOPYARD_PROGRAM": house.yard.bin}, cwd=house.yard.project,
+                       text=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=240)
+    assert p.returncode == 0, p.stdout + p.stderr
+    assert p.stdout.count("a Spark Connect session starts no jobs of ours; use a SparkSession of this process: ") == 2, p.stdout
+
+
 # ---- memory, as YARN's containers have it -------------------------------------------------------------------
 
 

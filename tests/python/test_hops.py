@@ -488,9 +488,6 @@ def test_what_is_no_session_says_so(hops, project):
         hopyard.Error, match="spark takes a SparkSession, or None for this machine; 'training' is neither"
     ):
         hops.experiment.launch("training", {"lr": [1]})
-    connected = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
-    with pytest.raises(hopyard.Error, match="a Spark Connect session starts no jobs of ours"):
-        hops.experiment.launch(connected, lambda: 1)
 
 
 def test_the_session_goes_on_to_the_run(hops, project, monkeypatch):
