@@ -105,7 +105,7 @@ static void test_an_older_store_is_migrated_by_a_writer_and_read_as_it_is_by_a_r
     OK(hy_store_commit(s, &err));
     assert_int_equal(counts_of(s, 1).best_trial, 4);
     hy_store_close(s);
-    assert_int_equal(pragma_of(path, "PRAGMA user_version"), 4);
+    assert_int_equal(pragma_of(path, "PRAGMA user_version"), 5);
 }
 
 static void test_an_older_store_whose_driver_lives_is_not_changed_under_it(void **state)
@@ -143,7 +143,7 @@ static void test_a_newer_a_strange_and_a_broken_store_are_refused_and_left_alone
     (void)state;
     hy_store_close(store_with_run(true, &run));
     run_sql(path, "PRAGMA user_version = 9");
-    check_refused(-EPROTO, "was written by a newer hopyard (format 9; this one knows 4): upgrade hopyard");
+    check_refused(-EPROTO, "was written by a newer hopyard (format 9; this one knows 5): upgrade hopyard");
     run_sql(path, "PRAGMA user_version = 2; PRAGMA application_id = 5");
     check_refused(-EBADMSG, "is a database of another program");
     hy_remove_tree(in_project(".hopyard"));
@@ -159,6 +159,12 @@ static void test_a_newer_a_strange_and_a_broken_store_are_refused_and_left_alone
     check_refused(-EIO, "store.db");
 }
 
+static int any_note(void *arg, const struct hy_note_row *note)
+{
+    *(int *)arg += note->text != NULL;
+    return 0;
+}
+
 /* Reads and writes all there is; only that it comes back matters. */
 static void use_all(struct hy_store *s)
 {
@@ -170,6 +176,7 @@ static void use_all(struct hy_store *s)
     hy_store_replay(s, 1, count_replay, &n, &err);
     hy_store_attempt_each(s, 1, 0, count_attempt, &n, &err);
     hy_store_metric_each(s, 1, 0, count_metric, &n, &err);
+    hy_store_note_each(s, 1, any_note, &n, &err);
     whole_turn(s, 1, 1000);
     hy_store_run_remove(s, 1, &err);
     hy_store_commit(s, &err);
@@ -217,14 +224,49 @@ static void test_a_damaged_store_gives_sentences_not_crashes(void **state)
 
 /* ---- snapshots ------------------------------------------------------------------- */
 
+static int count_note(void *arg, const struct hy_note_row *note)
+{
+    int *n = arg;
+    char text[32];
+
+    snprintf(text, sizeof text, "note %d", (*n)++);
+    assert_string_equal(note->text, text);
+    assert_true(note->time > 0);
+    return 0;
+}
+
+static void test_notes_come_in_their_order_and_go_with_their_run(void **state)
+{
+    int64_t run, other;
+    struct hy_store *s = store_with_run(true, &run);
+    int notes = 0, none = 0;
+
+    (void)state;
+    OK(add_run(s, NULL, 2, true, &other));
+    OK(hy_store_note_add(s, run, "note 0", &err));
+    OK(hy_store_note_add(s, other, "note 0", &err));
+    OK(hy_store_note_add(s, run, "note 1", &err));
+    OK(hy_store_commit(s, &err));
+    OK(hy_store_note_each(s, run, count_note, &notes, &err));
+    assert_int_equal(notes, 2);
+    OK(hy_store_run_remove(s, run, &err));
+    OK(hy_store_note_each(s, run, count_note, &none, &err));
+    assert_int_equal(none, 0);
+    OK(hy_store_note_each(s, other, count_note, &none, &err));
+    assert_int_equal(none, 1);
+    hy_store_close(s);
+}
+
 static void test_a_run_goes_through_a_snapshot_unchanged_and_only_once(void **state)
 {
     struct hy_store *s = open_store(HY_STORE_WRITE), *reader, *other = other_store();
     int64_t run, filler, second, count = -1;
-    int attempts = 0, metrics = 0;
+    int attempts = 0, metrics = 0, notes = 0;
 
     (void)state;
     OK(hy_store_run_add(s, &full_run, &run, &err));
+    OK(hy_store_note_add(s, run, "note 0", &err));
+    OK(hy_store_note_add(s, run, "note 1", &err));
     for (int64_t i = 1; i <= 20; i++)
         OK(whole_turn(s, run, i));
     OK(add_trial(s, run, 21));
@@ -249,6 +291,8 @@ static void test_a_run_goes_through_a_snapshot_unchanged_and_only_once(void **st
     OK(hy_store_metric_each(other, second, 0, count_metric, &metrics, &err));
     assert_int_equal(attempts, 20);
     assert_int_equal(metrics, 20);
+    OK(hy_store_note_each(other, second, count_note, &notes, &err));
+    assert_int_equal(notes, 2);
     assert_int_equal(counts_of(other, filler).running, 0);
     hy_store_close(other);
     hy_store_close(s);
@@ -282,6 +326,7 @@ static void check_import_refused(struct hy_store *s, const char *path, int code,
 /* Each spoils a good snapshot in its way; none may get a row into the store. */
 static const char *const spoilers[] = {
     "DROP TABLE metrics",
+    "DROP TABLE notes",
     "ALTER TABLE trials RENAME TO t; CREATE VIEW trials AS SELECT * FROM t",
     "CREATE TRIGGER x AFTER INSERT ON runs BEGIN DELETE FROM trials; END",
     "ALTER TABLE runs RENAME TO r; CREATE TABLE runs AS SELECT * FROM r; UPDATE runs SET state = 'abc'",
@@ -357,6 +402,7 @@ int main(void)
         PROMISE(test_a_newer_a_strange_and_a_broken_store_are_refused_and_left_alone),
         PROMISE(test_a_damaged_store_gives_sentences_not_crashes),
         PROMISE(test_a_run_goes_through_a_snapshot_unchanged_and_only_once),
+        PROMISE(test_notes_come_in_their_order_and_go_with_their_run),
         PROMISE(test_an_older_snapshot_is_imported_and_left_as_it_is),
         PROMISE(test_a_hostile_snapshot_is_refused_with_a_sentence_and_changes_nothing),
         PROMISE(test_a_damaged_snapshot_never_crashes_an_import),

@@ -53,6 +53,8 @@ class Result:
     direction: str
     best: Trial | None
     trials: list[Trial]
+    notes: list[str]
+    """What was worth knowing: machines that were lost, and why."""
     tensorboard: str | None = None
     """The address of the TensorBoard that this process has started for it."""
 
@@ -148,5 +150,6 @@ def load(
         direction="max" if about["maximize"] else "min",
         best=next((t for t in trials if t.number == about["best_trial"]), None),
         trials=trials,
+        notes=shown["notes"],
         tensorboard=tensorboard,
     )

@@ -221,6 +221,24 @@ void hy_board_newest(struct hy_board *b, struct hy_store *s, const struct hy_run
         return;
 }
 
+static int take_note(void *arg, const struct hy_note_row *row)
+{
+    char *text = hy_strdup(row->text);
+
+    if (!text)
+        return -ENOMEM;
+    hy_board_take_note(arg, text);
+    return 0;
+}
+
+void hy_board_notes(struct hy_board *b, struct hy_store *s, int64_t run)
+{
+    struct hy_err err = {0};
+
+    if (hy_store_note_each(s, run, take_note, b, &err) < 0)
+        return;
+}
+
 struct telling {
     struct hy_teller *teller;
     Hy__Update *update; /* what a driver would have said, without trials */
@@ -245,14 +263,29 @@ static int tell_trial(void *arg, const struct hy_trial_row *row)
     return rc < 0 || t->out->buf.len < 65536 ? rc : hy_out_flush(t->out, t->fd);
 }
 
+static int tell_note(void *arg, const struct hy_note_row *row)
+{
+    struct telling *t = arg;
+    Hy__Update u = *t->update;
+    char *one = (char *)row->text;
+
+    u.notes = &one;
+    u.n_notes = 1;
+    u.last = false;
+    return hy_teller_update(t->teller, &u, t->out);
+}
+
 int hy_teller_from_store(struct hy_teller *t, struct hy_store *s, const struct hy_runinfo *info,
                          const Hy__Update *last, struct hy_out *out, int fd, struct hy_err *err)
 {
     struct telling telling = {.teller = t, .update = (Hy__Update *)last, .out = out, .fd = fd};
+    bool is_new = t->ended == 0;
     int rc = 0;
 
-    if (t->ended == 0)
+    if (is_new)
         rc = hy_store_trial_each(s, info->row.id, 0, HY_TRIALS_BY_NUMBER, 0, 0, tell_trial, &telling, err);
+    if (rc >= 0 && is_new)
+        rc = hy_store_note_each(s, info->row.id, tell_note, &telling, err);
     if (rc >= 0)
         rc = hy_teller_update(t, last, out);
     return rc < 0 ? rc : hy_out_flush(out, fd);

@@ -189,7 +189,13 @@ static void counts_fact(struct showing *s)
     hy_out_str(out, "\n");
 }
 
-static void head(struct showing *s)
+static int on_note(void *arg, const struct hy_note_row *note)
+{
+    fact(arg, "note", note->text);
+    return 0;
+}
+
+static int head(struct showing *s, struct hy_err *err)
 {
     const struct hy_run_row *row = &s->info.row;
     char text[64], age[40];
@@ -211,6 +217,7 @@ static void head(struct showing *s)
     fact(&s->out, "git", row->git);
     fact_take(&s->out, "versions", hy_versions_text(row->versions));
     fact(&s->out, "logs", row->logdir);
+    return hy_store_note_each(s->store, row->id, on_note, &s->out, err);
 }
 
 /* ---- the trials ------------------------------------------------------------------ */
@@ -308,10 +315,10 @@ static int64_t known(const struct hy_run_counts *c)
 
 static int show_text(struct showing *s, struct hy_err *err)
 {
-    int rc;
+    int rc = head(s, err);
 
-    head(s);
-    rc = table(s, err);
+    if (rc == 0)
+        rc = table(s, err);
     if (rc == 0 && known(&s->info.counts) > s->shown)
         hy_outf(&s->out, "and %lld more: --trials all lists them\n",
                 (long long)(known(&s->info.counts) - s->shown));
@@ -373,6 +380,15 @@ static int on_json_trial(void *arg, const struct hy_trial_row *row)
     return s->out.rc < 0 || s->out.buf.len < 65536 ? s->out.rc : hy_out_flush(&s->out, STDOUT_FILENO);
 }
 
+static int on_json_note(void *arg, const struct hy_note_row *note)
+{
+    struct showing *s = arg;
+
+    hy_out_str(&s->out, s->shown++ ? ", " : "");
+    hy_json_take(&s->out, hy_json_text(note->text));
+    return s->out.rc;
+}
+
 static int show_json(struct showing *s, struct hy_err *err)
 {
     int rc;
@@ -382,6 +398,10 @@ static int show_json(struct showing *s, struct hy_err *err)
     hy_json_take(&s->out, hy_json_run(&s->info.row, &s->info.counts, s->info.alive));
     hy_out_str(&s->out, ",\n \"trials\": [");
     rc = hy_store_trial_each(s->store, s->info.row.id, 0, s->order, 0, s->limit, on_json_trial, s, err);
+    hy_out_str(&s->out, "],\n \"notes\": [");
+    s->shown = 0;
+    if (rc >= 0)
+        rc = hy_store_note_each(s->store, s->info.row.id, on_json_note, s, err);
     hy_out_str(&s->out, "]}\n");
     return rc < 0 ? rc : hy_out_flush(&s->out, STDOUT_FILENO);
 }

@@ -323,6 +323,12 @@ static void on_signal(struct watch *w, int signal)
 
 /* ---- a driver that is not there --------------------------------------------------- */
 
+static int show_note(void *arg, const struct hy_note_row *row)
+{
+    note_above(arg, row->text);
+    return 0;
+}
+
 static void show_end(struct watch *w, struct hy_err *err)
 {
     Hy__Update *u = NULL;
@@ -335,6 +341,10 @@ static void show_end(struct watch *w, struct hy_err *err)
     }
     if (w->html || w->info.row.ranks)
         hy_board_newest(&w->board, w->store, &w->info);
+    if (w->html)
+        hy_board_notes(&w->board, w->store, w->info.row.id);
+    else if (!is_told(w) && !w->quiet)
+        rc = hy_store_note_each(w->store, w->info.row.id, show_note, w, err);
     if (is_told(w))
         deliver(w, hy_teller_begin(&w->teller, u, &w->out));
     look(w, true);

@@ -54,6 +54,8 @@ int hy_exit_of(const Hy__Update *last, bool stopped_by_us);
 void hy_board_failures(struct hy_board *b, struct hy_store *s, int64_t run);
 /* The rank of a training that failed first, and its last words. Failing is fine, too. */
 void hy_board_find_culprit(struct hy_board *b, struct hy_store *s, const struct hy_runinfo *info);
+/* What people should know of it, as the store has it. */
+void hy_board_notes(struct hy_board *b, struct hy_store *s, int64_t run);
 /* The newest trials of the store that have ended. Failing is fine, too. */
 void hy_board_newest(struct hy_board *b, struct hy_store *s, const struct hy_runinfo *info);
 /* Tells a run from the store alone, as the driver would have: its trials, if

@@ -31,6 +31,15 @@
 
 /* ---- how it ends --------------------------------------------------------------------- */
 
+/* For those who come when it is over. */
+static void store_note(struct driver *d, const char *text)
+{
+    struct hy_err err = {0};
+
+    if (d->run && d->store && !d->store_broken)
+        hy_run_check(d, hy_store_note_add(d->store, d->run, text, &err), &err);
+}
+
 void hy_run_note(struct driver *d, const char *fmt, ...)
 {
     char text[700];
@@ -43,6 +52,7 @@ void hy_run_note(struct driver *d, const char *fmt, ...)
     hy_info("%s", text);
     if (d->note_count == NOTES_MAX) /* the log has them all */
         return;
+    store_note(d, text);
     copy = hy_strdup(text);
     more = copy ? hy_reallocarray(d->notes, d->note_count + 1, sizeof *more) : NULL;
     if (!more) {

@@ -113,6 +113,7 @@ int hy_store_run_state(struct hy_store *s, int64_t run, enum hy_run_state state,
 int hy_store_run_remove(struct hy_store *s, int64_t run, struct hy_err *err)
 {
     static const char *const removals[] = {
+        "DELETE FROM notes WHERE run = ?",
         "DELETE FROM metrics WHERE run = ?", "DELETE FROM attempts WHERE run = ?",
         "DELETE FROM trials WHERE run = ?",  "DELETE FROM tallies WHERE run = ?",
         "DELETE FROM runs WHERE id = ?", /* last: its count says whether there was one */

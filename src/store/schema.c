@@ -65,6 +65,11 @@ static const char *const steps[] = {
 
     /* 3 -> 4: how many ranks a training has; 0: it is none. */
     "ALTER TABLE runs ADD COLUMN ranks INTEGER NOT NULL DEFAULT 0;",
+
+    /* 4 -> 5: what people should know of a run, in sentences. */
+    "CREATE TABLE notes("
+    "  run INTEGER NOT NULL, seq INTEGER NOT NULL, time INTEGER NOT NULL, text TEXT NOT NULL,"
+    "  PRIMARY KEY (run, seq)) STRICT, WITHOUT ROWID;",
 };
 
 int hy_schema_latest(void)

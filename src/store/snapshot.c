@@ -38,6 +38,7 @@ static const struct {
      " peak_memory, detail) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"},
     {"SELECT run, trial, seq, attempt, step, name, value, time FROM metrics WHERE run = ?",
      "INSERT INTO metrics(run, trial, seq, attempt, step, name, value, time) VALUES (?,?,?,?,?,?,?,?)"},
+    {"SELECT run, seq, time, text FROM notes WHERE run = ?", "INSERT INTO notes(run, seq, time, text) VALUES (?,?,?,?)"},
 };
 
 /* Made from the rows, so that a snapshot that lies about them does no harm. */
@@ -196,8 +197,8 @@ static int check(const struct end *from, struct hy_err *err)
     int64_t good = 0;
     int rc = hy_store_scalar(
         from->db,
-        "SELECT count(*) FILTER (WHERE type = 'table' AND name IN ('runs','trials','attempts','metrics')"
-        " AND sql NOT LIKE 'create virtual%') = 4"
+        "SELECT count(*) FILTER (WHERE type = 'table' AND name IN ('runs','trials','attempts','metrics','notes')"
+        " AND sql NOT LIKE 'create virtual%') = 5"
         " AND count(*) FILTER (WHERE type IN ('view','trigger')) = 0 FROM sqlite_schema",
         &good, from->path, err);
 

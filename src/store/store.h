@@ -2,8 +2,8 @@
 /*
  * store: the memory of a project.
  *
- * One SQLite file (WAL, synchronous=FULL) with runs, trials, attempts and
- * metrics. A driver writes its own run; what it does in one turn of its loop
+ * One SQLite file (WAL, synchronous=FULL) with runs, trials, attempts, metrics
+ * and notes. A driver writes its own run; what it does in one turn of its loop
  * is one transaction: the first change opens it, hy_store_commit ends it, and
  * nothing is told to anybody before that. Readers open the file read-only and
  * never wait for a writer.
@@ -186,6 +186,17 @@ int hy_store_metric_add(struct hy_store *s, int64_t run, const struct hy_metric_
 typedef int (*hy_metric_cb)(void *arg, const struct hy_metric_row *m);
 int hy_store_metric_each(struct hy_store *s, int64_t run, int64_t trial, hy_metric_cb cb, void *arg,
                          struct hy_err *err);
+
+/* ---- notes -------------------------------------------------------------- */
+
+struct hy_note_row {
+    int64_t time;
+    const char *text; /* a sentence for people: "agent b is gone; its trials run elsewhere" */
+};
+int hy_store_note_add(struct hy_store *s, int64_t run, const char *text, struct hy_err *err);
+/* In the order they came. */
+typedef int (*hy_note_cb)(void *arg, const struct hy_note_row *note);
+int hy_store_note_each(struct hy_store *s, int64_t run, hy_note_cb cb, void *arg, struct hy_err *err);
 
 /* ---- one driver per run -------------------------------------------------- */
 

@@ -49,6 +49,8 @@ enum hy_sql {
     HY_SQL_METRIC_ADD,
     HY_SQL_METRIC_ONE,
     HY_SQL_METRIC_ALL,
+    HY_SQL_NOTE_ADD,
+    HY_SQL_NOTE_ALL,
     HY_SQL_COUNT,
     HY_SQL_ONCE = HY_SQL_COUNT, /* prepared for one use */
 };

@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 import time
 from contextlib import suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -228,9 +229,10 @@ class Yard:
         assert "AddressSanitizer" not in log and "runtime error:" not in log and "LeakSanitizer" not in log, log
 
 
-@pytest.fixture
-def yard(tmp_path: Path) -> Iterator[Yard]:
-    y = Yard(tmp_path)
+@contextmanager
+def yard_in(folder: Path) -> Iterator[Yard]:
+    """One of which nothing is left at the end."""
+    y = Yard(folder)
     try:
         yield y
         y.assert_nothing_left()
@@ -238,3 +240,9 @@ def yard(tmp_path: Path) -> Iterator[Yard]:
     finally:
         y.kill_everything()
         shutil.rmtree(y.runtime, ignore_errors=True)
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Iterator[Yard]:
+    with yard_in(tmp_path) as y:
+        yield y

@@ -15,7 +15,6 @@ HOPYARD_TEST_CLUSTER is "all", as in `make test-cluster` (see conftest.py).
 """
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Yard
+from conftest import Yard, yard_in
 from hosts import hosts_of, need_root
 from house import House, Notebook
 from spark import mend
@@ -55,19 +54,6 @@ class Engine:
 
 
 # ---- one after the other --------------------------------------------------------------------------------------
-
-
-@contextmanager
-def yard_in(folder: Path) -> Iterator[Yard]:
-    """One of which nothing is left at the end."""
-    yard = Yard(folder)
-    try:
-        yield yard
-        yard.assert_nothing_left()
-        yard.assert_no_sanitizer_reports()
-    finally:
-        yard.kill_everything()
-        shutil.rmtree(yard.runtime, ignore_errors=True)
 
 
 @contextmanager

@@ -8,18 +8,17 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from conftest import Yard, pids_with, wait_for
+from conftest import Yard, pids_with, wait_for, yard_in
 
 CELL_S = 120  # the longest that one may take
 
@@ -155,8 +154,8 @@ class House:
         return sum(a["state"] == state for a in self.yard.attempts(run))
 
     def notes(self, run: int) -> str:
-        """What who watches it is shown below the table, and who comes when it is over finds in its log."""
-        return (self.yard.folder / f"run-{run}.log").read_text()
+        rows = self.yard.rows("SELECT text FROM notes WHERE run = ? ORDER BY seq", run)
+        return "\n".join(row["text"] for row in rows)
 
     def begin_patient(self, gate: str) -> int:
         """Eight trials, of which two are done, and four run until the gate is opened."""
@@ -189,14 +188,5 @@ def houses(cluster: dict[str, Any], part: str, folder: Path, **settings: str) ->
 @contextmanager
 def opened(cluster: dict[str, Any], part: str, folder: Path) -> Iterator[House]:
     """At the end nothing of it is left."""
-    yard = Yard(folder)
-    house = House(yard, cluster, part)
-    try:
+    with yard_in(folder) as yard, closing(House(yard, cluster, part)) as house:
         yield house
-        house.close()
-        yard.assert_nothing_left()
-        yard.assert_no_sanitizer_reports()
-    finally:
-        house.notebook.close()
-        yard.kill_everything()
-        shutil.rmtree(yard.runtime, ignore_errors=True)

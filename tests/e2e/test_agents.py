@@ -2,6 +2,7 @@
 """Agents that join by themselves, and those who only say that they are agents or drivers."""
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
@@ -63,8 +64,12 @@ def test_an_agent_joins_with_the_runs_key(yard: Yard, run: Joinable) -> None:
     assert stat.S_IMODE(run.key.stat().st_mode) == 0o600
     extra = run.agent("--slots", 2, "--name", "extra")
     wait_for(lambda: Counter(a["agent"] for a in yard.attempts())["extra"] == 2, "it works")
-    assert "agent extra has joined with 2 slots" in run.finish()
+    note = "agent extra has joined with 2 slots"
+    assert note in run.finish()
     assert said(extra)[0] == 0
+    for command in (["attach", 1], ["attach", 1, "--json"], ["attach", 1, "--html"], ["show", 1]):
+        assert yard.run(*command).stdout.count(note) == 1, f"who comes later is told by {command}, too"
+    assert note in json.loads(yard.run("show", 1, "--json").stdout)["notes"]
 
 
 def test_an_agent_that_is_killed_or_asked_to_go_is_replaced_by_the_others(yard: Yard, run: Joinable) -> None:

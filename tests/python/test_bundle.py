@@ -440,7 +440,7 @@ def made_up(**changes):
     trials = [Trial(1, {"x": "<b>", "state": 7}, 0.5, {"metric": 0.5, "loss": 1.0}, "done", None, None, "/logs/1", 2.0, 1),
               Trial(2, {"x": 2, "state": 8}, None, {}, "failed", "Traceback …", "ValueError: no", "/logs/2", 0.1, 2)]  # fmt: skip
     facts = {"run": 3, "name": "digits", "state": "done", "message": None, "logdir": "/logs", "metric": "metric",
-             "direction": "max", "best": trials[0], "trials": trials}  # fmt: skip
+             "direction": "max", "best": trials[0], "trials": trials, "notes": []}  # fmt: skip
     return Result(**{**facts, **changes})
 
 

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/clock.h"
+#include "store/store_internal.h"
+
+int hy_store_note_add(struct hy_store *s, int64_t run, const char *text, struct hy_err *err)
+{
+    hy_cleanup_query struct hy_query q;
+    int rc = hy_query_change(&q, s, HY_SQL_NOTE_ADD,
+                             "INSERT INTO notes(run, seq, time, text) VALUES (?1,"
+                             " (SELECT coalesce(max(seq), 0) + 1 FROM notes WHERE run = ?1), ?2, ?3)",
+                             err);
+
+    if (rc < 0)
+        return rc;
+    hy_query_i64(&q, run);
+    hy_query_i64(&q, hy_clock_wall_ms());
+    hy_query_text(&q, text);
+    return hy_query_run(&q, err);
+}
+
+int hy_store_note_each(struct hy_store *s, int64_t run, hy_note_cb cb, void *arg, struct hy_err *err)
+{
+    hy_cleanup_query struct hy_query q;
+    int rc = hy_query_open(&q, s, HY_SQL_NOTE_ALL, "SELECT time, text FROM notes WHERE run = ? ORDER BY seq", err);
+
+    if (rc < 0)
+        return rc;
+    hy_query_i64(&q, run);
+    while ((rc = hy_query_step(&q, err)) > 0) {
+        struct hy_note_row row = {.time = hy_column_i64(&q, 0), .text = hy_column_text(&q, 1)};
+
+        rc = hy_query_read(&q, err);
+        if (rc == 0)
+            rc = cb(arg, &row);
+        if (rc != 0)
+            return rc;
+    }
+    return rc;
+}
