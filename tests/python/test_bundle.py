@@ -126,19 +126,22 @@ def test_settings_become_options():
     assert {"4G", "15m", "a,b"} <= set(pairs)
 
 
-def test_a_session_gives_its_applications_id_and_one_elsewhere_its_executors():
+def test_a_session_gives_its_applications_id_and_one_elsewhere_its_address():
     class Context:
         master, applicationId = "local[2]", "local-17"
 
         @staticmethod
         def getConf():
-            return {"spark.driver.host": "127.0.0.1", "spark.executor.instances": "3"}
+            return {"spark.driver.host": "127.0.0.1", "spark.hopyard.parallel": "3"}
 
     assert _run.Settings(spark=Context).options()[-2:] == ["--app-id", "local-17"]
     assert _run.Settings(spark=Context, app_id="mine").options()[-2:] == ["--app-id", "mine"]
+    options = _run.Settings(spark=Context).options()
+    assert options[options.index("--parallel") + 1] == "3", "one elsewhere says so when it supplies"
     Context.master = "yarn"
-    where = ["--engine", "session", "--address", "127.0.0.1", "--executors", "3"]
-    assert _run.Settings(spark=Context).options()[-8:] == ["--app-id", "local-17", *where]
+    assert "--parallel" not in _run.Settings(spark=Context).options()
+    where = ["--engine", "session", "--address", "127.0.0.1"]
+    assert _run.Settings(spark=Context).options()[-6:] == ["--app-id", "local-17", *where]
     with pytest.raises(hopyard.Error, match="takes a SparkSession"):
         _run.Settings(spark="yarn").options()
 
