@@ -72,7 +72,7 @@ class Settings:
             *option("name", self.name),
             *option("app-id", app_id),
             *option("hosts", hosts),
-            *([] if self.spark is None else _spark.options(self.spark)),
+            *([] if self.spark is None else _spark.options(self.spark, self.project)),
         ]
 
 
@@ -147,7 +147,7 @@ def function(
 
 def resume(run: int | str, project: Project, tensorboard: bool, spark: Any) -> tuple[int, str | None]:
     """Goes on with a run: its number, and the address of its TensorBoard."""
-    options = [] if spark is None else _spark.options(spark)
+    options = [] if spark is None else _spark.options(spark, project)
     known = load(run, project) if options else None
     if known and known.state == "running":  # its driver waits for somebody who starts agents
         number = known.run

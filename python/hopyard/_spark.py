@@ -24,10 +24,13 @@ from typing import Any
 from . import _executor, _hopyard, _program, _session, spark
 
 
-def options(session: Any) -> list[str]:
+def options(session: Any, project: _session.Project) -> list[str]:
     """What `hopyard run` is told of it."""
     context = _session.context_of(session)
-    return [] if _session.is_here(session) else ["--engine", "session", "--address", _session.address(context)]
+    if _session.is_here(session):
+        return []
+    _Terms(context, project)  # a setting that makes no sense is said before there is a run
+    return ["--engine", "session", "--address", _session.address(context)]
 
 
 def parallel(session: Any, project: _session.Project) -> int | None:
@@ -105,19 +108,29 @@ def settle(run: int, project: _session.Project) -> bool:
     return supplier is not None
 
 
+class _Terms:
+    """What a session is to give to a run."""
+
+    def __init__(self, context: Any, project: _session.Project) -> None:
+        self.executors = _session.executors(context, project)  # None: as many as come
+        self.container = _session.container(context)
+        self.offer = {"what": f"Spark {context.applicationId}", "note": _session.exposed(context),
+                      "parallel": _session.find(_session.PARALLEL, context.getConf(), project) or 0}  # fmt: skip
+
+
 class _Supplier:
     def __init__(self, context: Any, run: int, project: _session.Project) -> None:
         from pyspark import cloudpickle
 
         cloudpickle.register_pickle_by_value(_executor)
-        self._context, self._run, self._project = context, run, project
+        self._context, self._run = context, run
+        self._terms = _Terms(context, project)
         self._archive = context.broadcast(archive())
         self._profile: Any = None
         self._lock, self._profile_lock = threading.Lock(), threading.Lock()
         self._over = threading.Event()
         self._stopped: set[int] = set()  # agents that the driver wants no more
         self._agents: list[threading.Thread] = []
-        self._count = _session.executors(context, project)  # None: as many as come
         self._program = subprocess.Popen(
             _program.command("supply", str(run), project=project),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
@@ -137,21 +150,24 @@ class _Supplier:
 
     def _offer(self) -> None:
         """Says how many agents there can be: once, or, where Spark just gives what it has, as that grows."""
-        parallel = _session.find(_session.PARALLEL, self._context.getConf(), self._project) or 0
-        offer = {"what": f"Spark {self._context.applicationId}", "note": _session.exposed(self._context),
-                 "parallel": parallel}  # fmt: skip
-        if self._count is not None:
-            self._say({**offer, "offer": self._count})
+        if self._terms.executors is not None:
+            self._say({**self._terms.offer, "offer": self._terms.executors})
             return
         said, since = (0, True), time.monotonic()
-        while not self._over.is_set() and not self._is_stopped():
-            count = max(said[0], len(_session.listed(self._context)))
+        while not self._over.is_set():
+            count = max(said[0], self._listed())
             since = since if count == said[0] else time.monotonic()
             now = count, count == 0 or time.monotonic() - since < STEADY_S
             if now != said and count:
-                self._say({**offer, "offer": count, "more": now[1]})
+                self._say({**self._terms.offer, "offer": count, "more": now[1]})
                 said = now
             self._over.wait(LOOK_S)
+
+    def _listed(self) -> int:
+        try:
+            return len(_session.listed(self._context))
+        except Exception:  # whatever Spark raises while it is stopped: there are none then
+            return 0
 
     def _whole_executor(self) -> Any:
         with self._profile_lock:
@@ -171,9 +187,8 @@ class _Supplier:
         return f"hopyard-run-{self._run}-agent-{agent}"
 
     def _serve(self) -> None:
-        container = _session.container(self._context)
         for line in self._program.stdout:
-            order = {**json.loads(line), "container": container}
+            order = {**json.loads(line), "container": self._terms.container}
             if self._is_stopped():
                 break
             if "start" in order:

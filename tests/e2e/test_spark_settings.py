@@ -99,6 +99,17 @@ def test_executors_that_come_late_are_used(house: House) -> None:
     assert said["error"].endswith(", spark=spark) goes on with it")
 
 
+def test_a_setting_that_makes_no_sense_is_said_before_there_is_a_run(house: House) -> None:
+    (house.yard.project / "hopyard.toml").write_text("[spark]\nparallel = 'many'\n")
+    said = house.notebook.say("""
+        spark = spark or session(executor_memory="512m")
+        say(error=failing(lambda: experiment.grid_search(lambda x: x, {"x": [1]}, spark=spark, name="senseless", tensorboard=False)))
+    """)
+    assert said["error"].endswith("hopyard.toml: parallel in [spark] is 'many', which is no number")
+    assert not house.yard.rows("SELECT id FROM runs WHERE name = 'senseless'")
+    (house.yard.project / "hopyard.toml").unlink()
+
+
 def test_no_more_agents_are_asked_for_than_there_are_trials(house: House) -> None:
     said = house.notebook.say("""
         spark = spark or session(executor_memory="512m")
