@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 import urllib.request
@@ -141,9 +142,12 @@ def test_the_run_has_a_session_of_its_own_with_what_was_said(house: House, spark
     wait_for(lambda: house.count(run, "running") == 1, "a trial runs")
     assert [a["memoryperexecutor"] for a in on_master(spark_cluster)] == [600]
     assert house.count(run, "running") == 1, "one at a time, as the project's file says"
+    os.kill(house.yard.process("driver"), signal.SIGKILL)
+    wait_for(lambda: not on_master(spark_cluster) and not house.agents(), "its session goes with the driver")
     gate.touch()
-    house.yard.run("attach", run)
+    house.yard.run("resume", run, env=env)  # with another session
     assert [t["state"] for t in house.yard.trials(run)] == ["done"] * 2
+    wait_for(lambda: not on_master(spark_cluster), "and that with the run")
     (house.yard.project / "hopyard.toml").unlink()
 
 
