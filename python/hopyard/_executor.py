@@ -8,6 +8,7 @@ library. What it returns is one sentence, why the agent is over.
 import collections
 import contextlib
 import errno
+import fcntl
 import io
 import mmap
 import os
@@ -86,16 +87,16 @@ def cores() -> int:
     return int(_said("--cores", "1"))
 
 
-def _only_one() -> socket.socket | None:
-    """A name that the kernel gives to one process at a time, and takes back when that has died."""
-    lock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+def _only_one() -> BinaryIO | None:
+    """In a folder that is this executor's alone. The kernel gives it to one process at a time, and takes it back when
+    that has died."""
+    fd = os.open(".hopyard-lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    lock = os.fdopen(fd, "r+b", buffering=0)
     try:
-        lock.bind(f"\0hopyard-executor/{os.getuid()}/{_java()}")
-    except OSError as error:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
         lock.close()
-        if error.errno == errno.EADDRINUSE:
-            return None
-        raise
+        return None
     return lock
 
 
@@ -127,11 +128,11 @@ def _unpack(archive: bytes, folder: str) -> None:
     made = tempfile.mkdtemp(prefix=".hopyard-", dir=os.path.dirname(folder))
     try:
         with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-            tar.extractall(made, filter="data")
+            tar.extractall(made, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))  # Python 3.11.4
         os.rename(made, folder)
-    except OSError as error:
+    except BaseException as error:
         shutil.rmtree(made, ignore_errors=True)
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # another task was faster, and that is fine
+        if getattr(error, "errno", 0) not in (errno.ENOTEMPTY, errno.EEXIST):  # another task was faster, and that is fine
             raise
 
 
@@ -169,6 +170,8 @@ def _in_memory(name: str, data: bytes) -> int:
 
 def _link(target: str, path: str) -> None:
     """In the place of what is there."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path + ".new")  # of a task that was killed
     os.symlink(target, path + ".new")
     os.replace(path + ".new", path)
 
@@ -201,7 +204,7 @@ def _started(folder: str, words: list[str], environment: dict[str, str]) -> subp
 def _agent(order: dict[str, Any], folder: str, context: Any) -> str:
     """Runs it to its end. Its standard input is its life: when this task is gone, so is the agent."""
     words = ["agent", "--join", order["join"], "--identity", order["identity"], "--key-file", "-", "--until-eof",
-             "--own-environment", "--python", sys.executable, "--slots", str(context.cpus()),
+             "--own-environment", "--work", os.getcwd(), "--python", sys.executable, "--slots", str(cores()),
              "--name", f"{order['name']}-{_id()}@{socket.gethostname()}"]  # fmt: skip
     if order.get("container"):
         words += ["--container", f"{_java()}:{order['container']}"]

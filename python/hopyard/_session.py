@@ -115,9 +115,32 @@ def size(name: str, text: str, unit: int) -> int:
 
 
 def address(context: Any) -> str:
-    """At which executors reach this machine: what they reach Spark's driver by."""
+    """At which executors reach this machine: what they reach Spark's driver by.
+
+    A name may be this machine's own word for itself, and mean 127.0.1.1 only here.
+    """
     host = context.getConf().get("spark.driver.host", "127.0.0.1")
-    return str(socket.getaddrinfo(host, None)[0][4][0])
+    found = [str(entry[4][0]) for entry in socket.getaddrinfo(host, None)]
+    elsewhere = [word for word in found if not word.startswith("127.") and word != "::1"]
+    return elsewhere[0] if elsewhere else found[0] if host in (*found, "localhost") else _outward() or found[0]
+
+
+def _outward() -> str | None:
+    """This machine's address on the way to others; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("203.0.113.1", 9))
+        except OSError:  # there is no way
+            return None
+        return str(probe.getsockname()[0])
+
+
+def default(name: str) -> str | None:
+    """What spark-defaults.conf says, in a process that has no session yet."""
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()
+    return SparkConf().get(name)
 
 
 def listed(context: Any) -> list[Any]:
@@ -132,16 +155,17 @@ def executors(context: Any, project: Project) -> int | None:
     own = conf.get(EXECUTORS.ours)
     if not own and conf.get("spark.dynamicAllocation.enabled") == "true":
         most = conf.get("spark.dynamicAllocation.maxExecutors")
-        return number("spark.dynamicAllocation.maxExecutors", most) if most else MANY
+        said = number("spark.dynamicAllocation.maxExecutors", most) if most else None
+        return said or written(project).get(EXECUTORS.key) or MANY
     return find(EXECUTORS, conf, project) or (2 if context.master == "yarn" else None)  # as Spark has it there
 
 
 def cores(context: Any) -> int:
-    """Of each executor."""
+    """Of each executor, at least."""
     said = context.getConf().get("spark.executor.cores", "")
     if said.isdigit():
         return int(said)
-    return max((int(e.totalCores()) for e in listed(context)), default=0) or _cores_of_the_first(context)
+    return min((int(e.totalCores()) for e in listed(context)), default=0) or _cores_of_the_first(context)
 
 
 def _cores_of_the_first(context: Any) -> int:
@@ -164,7 +188,8 @@ def container(context: Any) -> str | None:
     factor = float(conf.get("spark.executor.memoryOverheadFactor") or 0.1)
     least = max(amount("spark.executor.minMemoryOverhead", "384m"), int(heap * factor))
     trials = amount("spark.executor.memoryOverhead", f"{least}b") + amount("spark.executor.pyspark.memory", "0")
-    return f"{heap + trials + amount('spark.memory.offHeap.size', '0', 1)}:{trials}"
+    off_heap = amount("spark.memory.offHeap.size", "0", 1) if conf.get("spark.memory.offHeap.enabled") == "true" else 0
+    return f"{heap + trials + off_heap}:{trials}"
 
 
 def exposed(context: Any) -> str:

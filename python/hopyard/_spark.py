@@ -88,8 +88,8 @@ SETTLE_S = 10.0
 BUSY_S = 2.0  # until an executor is asked again
 LISTEN_MS = 2000  # for Spark to have heard of a loss itself
 GOODBYE_S = 1.0  # for an agent whose driver has ended
-LOOK_S = 1.0  # how often executors are counted, where nobody says how many there are to be ...
-STEADY_S = 5.0  # ... and after which time without a new one no more are expected
+LOOK_S = 1.0  # how often we look whether Spark is there, and how many executors, where nobody says it
+STEADY_S = 5.0  # without a new one: no more are expected
 
 
 def supply(session: Any, run: int, project: _session.Project) -> None:
@@ -124,6 +124,8 @@ class _Supplier:
 
         cloudpickle.register_pickle_by_value(_executor)
         self._context, self._run = context, run
+        others = any(number == run and folder != _session.folder_of(project) for number, folder in _suppliers)
+        self._suffix = f"-of-{os.path.basename(_session.folder_of(project))}" if others else ""  # each project counts from 1
         self._terms = _Terms(context, project)
         self._archive = context.broadcast(archive())
         self._profile: Any = None
@@ -137,27 +139,26 @@ class _Supplier:
         )  # fmt: skip
         if sys.stderr.isatty():
             _silence(context)
-        for target in (self._serve, self._offer):
+        for target in (self._serve, self._mind):
             threading.Thread(target=target, name=f"hopyard-run-{run}{target.__name__}", daemon=True).start()
 
     def join(self, timeout: float) -> bool:
         """Waits a moment for the run's end, and if that has come, longer for that of its agents."""
         if not self._over.wait(1.0):
             return False
-        for agent in self._agents:
-            agent.join(timeout)
+        _join(self._agents, timeout)
         return True
 
-    def _offer(self) -> None:
-        """Says how many agents there can be: once, or, where Spark just gives what it has, as that grows."""
-        if self._terms.executors is not None:
-            self._say({**self._terms.offer, "offer": self._terms.executors})
-            return
+    def _mind(self) -> None:
+        """Says how many agents there can be, again when more executors have come; and notices when Spark is gone."""
         said, since = (0, True), time.monotonic()
         while not self._over.is_set():
-            count = max(said[0], self._listed())
+            if self._is_stopped():
+                self._program.terminate()  # the driver hears by this that nobody starts its agents
+                return
+            count = self._terms.executors or max(said[0], self._listed())
             since = since if count == said[0] else time.monotonic()
-            now = count, count == 0 or time.monotonic() - since < STEADY_S
+            now = count, not self._terms.executors and (count == 0 or time.monotonic() - since < STEADY_S)
             if now != said and count:
                 self._say({**self._terms.offer, "offer": count, "more": now[1]})
                 said = now
@@ -184,34 +185,42 @@ class _Supplier:
         return ResourceProfileBuilder().require(needs).build
 
     def _group(self, agent: int) -> str:
-        return f"hopyard-run-{self._run}-agent-{agent}"
+        return f"hopyard-run-{self._run}-agent-{agent}{self._suffix}"
 
     def _serve(self) -> None:
-        for line in self._program.stdout:
-            order = {**json.loads(line), "container": self._terms.container}
-            if self._is_stopped():
-                break
-            if "start" in order:
-                self._in_thread(self._start, order)
-            else:
-                self._stopped.add(order["stop"])
-                self._context.cancelJobGroup(self._group(order["stop"]))
-        self._leave()
+        try:
+            for line in self._program.stdout:
+                self._obey(json.loads(line))
+        except Exception:
+            if not self._is_stopped():  # then it is no wonder, and nobody can be asked for anything any more
+                raise
+        finally:
+            self._leave()
+
+    def _obey(self, order: dict[str, Any]) -> None:
+        if "start" in order:
+            self._stopped.discard(order["start"])
+            self._in_thread(self._start, {**order, "container": self._terms.container})
+        else:
+            self._stopped.add(order["stop"])
+            self._context.cancelJobGroup(self._group(order["stop"]))
 
     def _is_stopped(self) -> bool:
-        """Its user may have called spark.stop(); then there is nothing that we can start."""
-        return self._context._jsc is None or self._context._jsc.sc().isStopped()
+        """Its user may have called spark.stop(), or its JVM be gone; then there is nothing that we can start."""
+        try:
+            return self._context._jsc is None or bool(self._context._jsc.sc().isStopped())
+        except Exception:  # whatever py4j raises when nobody answers
+            return True
 
     def _leave(self) -> None:
         """The driver has ended, or hears by this that there is nobody any more who starts its agents."""
         self._over.set()
         self._program.terminate()
         self._program.wait()
-        for agent in self._agents:
-            agent.join(GOODBYE_S)
+        _join(self._agents, GOODBYE_S)
         if not self._is_stopped():
             self._cancel_what_is_left()
-            self._archive.unpersist()
+            self._archive.destroy()
 
     def _cancel_what_is_left(self) -> None:
         """A driver that was killed has told its agents nothing: they would wait for it."""
@@ -228,17 +237,15 @@ class _Supplier:
         self._agents = [agent for agent in self._agents if agent.is_alive()] + [thread]
 
     def _start(self, order: dict[str, Any]) -> None:
-        agent = order["start"]
-        self._stopped.discard(agent)
+        agent, why = order["start"], ""
         try:
-            why = self._job(order)
-            while why == _executor.BUSY and agent not in self._stopped and not self._over.wait(BUSY_S):
-                why = self._job(order)  # another run has an agent there; Spark cannot say when it is over
-        except Exception as error:  # whatever Spark raises is why there is no agent
-            why = self._reason(agent) or _sentence(error)
+            while not (agent in self._stopped or self._over.is_set()) and (why := self._job(order)) == _executor.BUSY:
+                self._over.wait(BUSY_S)  # another run has an agent there; Spark cannot say when it is over
+        except Exception as error:  # whatever Spark raises is why there is no agent, unless it is what we have told it
+            why = self._reason(agent) or ("" if agent in self._stopped else _sentence(error))
         if why == _executor.LOST:
             why = self._reason(agent) or why
-        self._say({"over": agent, "why": "" if agent in self._stopped and "was lost" not in why else why})
+        self._say({"over": agent, "why": "" if why == _executor.BUSY else why})
         if self._is_stopped():
             self._program.terminate()
 
@@ -283,8 +290,10 @@ def main(run: str, project: str, master: str, address: str, *said: str) -> int:
     """Makes a session there, and supplies the run from it to its end. How many executors, their memory and GPUs: 0 if
     nobody has said it."""
     executors, memory, gpus = (int(word) or None for word in said)
-    conf = {"spark.app.name": f"hopyard run {run}", "spark.driver.host": address, "spark.ui.showConsoleProgress": "false"}
+    conf = {"spark.app.name": f"hopyard run {run}", "spark.ui.showConsoleProgress": "false"}
     try:
+        if not _session.default("spark.driver.host"):
+            conf["spark.driver.host"] = address
         session = spark.session(master, executors, None, memory, gpus, None, project, conf)
         supplier = _Supplier(session.sparkContext, int(run), project)
     except Exception as error:  # the run cannot begin, whatever Spark or Java have against it
@@ -325,6 +334,13 @@ def _unfit(where: str, why: str) -> str | None:
         f"{where}: its Python is {versions[1]}, and that of this session {versions[2]}; let PYSPARK_PYTHON name "
         f"a Python {versions[2]} that executors have, or send an environment along"
     )
+
+
+def _join(threads: list[threading.Thread], timeout: float) -> None:
+    """All of them together have so long."""
+    end = time.monotonic() + timeout
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
 
 
 def _first_line(text: str) -> str:

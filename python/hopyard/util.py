@@ -38,7 +38,7 @@ def executors_asked_for(spark: Any) -> int | None:
     most = context.getConf().get("spark.dynamicAllocation.maxExecutors")
     grows = context.getConf().get("spark.dynamicAllocation.enabled") == "true"
     fixed = _session.find(_session.EXECUTORS, context.getConf(), None)
-    if most and (fixed is None or grows):
+    if most and (fixed is None or grows) and not context.getConf().get(_session.EXECUTORS.ours):
         return _session.number("spark.dynamicAllocation.maxExecutors", most)
     return fixed
 

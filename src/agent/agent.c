@@ -30,7 +30,7 @@
 struct settings {
     char host[256];
     uint16_t port;
-    const char *identity, *name, *key_file, *python;
+    const char *identity, *name, *key_file, *python, *work;
     bool until_eof, own_environment;
     uint64_t container_root, container_limit, container_spare;
     uint64_t slots, open_files;
@@ -251,7 +251,7 @@ static void on_welcome(struct agent *a, const Hy__Control *m)
         return;
     }
     a->shares_files = sees_token(w);
-    a->root = a->shares_files ? hy_strdup(w->logdir) : hy_agent_files_root(w->run, host, &err);
+    a->root = a->shares_files ? hy_strdup(w->logdir) : hy_agent_files_root(a, host, &err);
     if (!a->root) {
         hy_error("%s", err.text);
         hy_agent_end(a, 1, "no folder for the trials");
@@ -554,6 +554,9 @@ static int set_of_engine(struct settings *s, int option, const char *value, stru
     case 'c':
         return parse_container(s, value) < 0
                    ? hy_err_set(err, -EINVAL, "--container takes PID:BYTES:BYTES, not '%s'", value) : 0;
+    case 'd': /* a folder for what trials write, if the project's is not seen here */
+        s->work = value;
+        return 0;
     case 'e': /* of standard input: who started us is gone */
         s->until_eof = true;
         return 0;
@@ -596,6 +599,7 @@ static int parse_settings(struct settings *s, int argc, char **argv, struct hy_e
         {"hold-fd", required_argument, NULL, 'f'},    {"open-files", required_argument, NULL, 'o'},
         {"python", required_argument, NULL, 'p'},     {"container", required_argument, NULL, 'c'},
         {"until-eof", no_argument, NULL, 'e'},        {"own-environment", no_argument, NULL, 'w'},
+        {"work", required_argument, NULL, 'd'},
         {0}};
     int option, rc;
 
@@ -632,7 +636,7 @@ static int serve(const struct settings *s, struct hy_err *err)
 {
     char host[256] = "agent";
     struct agent a = {.next_stream = 1, .slots = (uint32_t)s->slots, .name = s->name, .python = s->python,
-                      .own_environment = s->own_environment, .memory = s->container_spare,
+                      .own_environment = s->own_environment, .memory = s->container_spare, .work = s->work,
                       .open_files = s->open_files, .function.fd = -1, .shared.fd = -1};
     int rc;
 

@@ -24,13 +24,19 @@
 
 /* ---- where they are ---------------------------------------------------------------- */
 
-static char *work_folder(void)
+static char *work_folder(const struct agent *a, struct hy_err *err)
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    hy_cleanup_free char *runtime = NULL;
 
+    if (a->work)
+        return hy_path_join(a->work, ".hopyard-work");
     if (cache && *cache == '/')
         return hy_path_join(cache, "hopyard/work");
-    return hy_path_join(home && *home == '/' ? home : "/tmp", ".cache/hopyard/work");
+    if (home && *home == '/')
+        return hy_path_join(home, ".cache/hopyard/work");
+    runtime = hy_runtime_dir(err);
+    return runtime ? hy_path_join(runtime, "work") : NULL;
 }
 
 /* Is "PID-SPACE-RUN-HOST" an agent of this host that is no more? The folder may be
@@ -60,12 +66,15 @@ static void remove_left_behind(const char *work, const char *host)
         closedir(dir);
 }
 
-char *hy_agent_files_root(int64_t run, const char *host, struct hy_err *err)
+char *hy_agent_files_root(const struct agent *a, const char *host, struct hy_err *err)
 {
-    hy_cleanup_free char *work = work_folder();
-    hy_cleanup_free char *path = work ? hy_asprintf("%s/%d-%llu-%lld-%s", work, (int)getpid(), hy_pid_namespace(), (long long)run, host) : NULL;
+    long long run = a->welcomed->welcome->run;
+    hy_cleanup_free char *work = work_folder(a, err);
+    hy_cleanup_free char *path = work ? hy_asprintf("%s/%d-%llu-%lld-%s", work, (int)getpid(), hy_pid_namespace(), run, host) : NULL;
     int rc = path ? hy_mkdirs(path, 0700) : -ENOMEM;
 
+    if (err->code)
+        return NULL;
     if (rc < 0) {
         hy_err_sys(err, rc, "cannot make the folder '%s' for the trials", path ? path : "");
         return NULL;

@@ -61,6 +61,7 @@ struct agent {
     uint32_t slots;
     uint64_t open_files;      /* the soft limit that trials get */
     uint64_t memory;          /* that there is for them; 0: all of this machine's */
+    const char *work;         /* a folder for what they write, if the driver's is not seen; NULL: the user's cache */
 
     Hy__Control *welcomed;    /* the driver's Welcome, kept: env, cwd, metric … */
     char *root;               /* the run's folder: the driver's, or our own scratch */
@@ -209,7 +210,7 @@ bool hy_agent_lend_left(struct agent *a);
 
 /* ---- files.c: for agents that do not see the driver's folder ---- */
 /* A folder of our own for the run; free it. */
-char *hy_agent_files_root(int64_t run, const char *host, struct hy_err *err);
+char *hy_agent_files_root(const struct agent *a, const char *host, struct hy_err *err);
 /* 0: there are none. 1: they come, and the trial will be run or fail; it may
  * have been already. Or -Exxx. */
 int hy_agent_files_expect(struct trial *t, struct hy_err *err);

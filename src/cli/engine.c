@@ -2,6 +2,7 @@
 /* A run on a Spark cluster: which, how much of it, and where its executors reach us. */
 #include <errno.h>
 #include <netdb.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -14,6 +15,7 @@
 #include "schedule/schedule.h"
 
 #define EXECUTORS_MAX 10000
+#define ELSEWHERE "203.0.113.1" /* of no machine, for documentation: nothing is sent there */
 #define SESSION "session" /* who has asked for the run has one, and supplies agents */
 
 /* "spark://a:7077,b:7077": the host that comes first; otherwise this machine's own name. */
@@ -48,6 +50,22 @@ static int near_address(const char *host, char *ret, size_t size)
                ? -EHOSTUNREACH : rc;
 }
 
+static bool is_loopback(const char *text)
+{
+    return strncmp(text, "127.", 4) == 0 || strcmp(text, "::1") == 0;
+}
+
+/* Debian calls a machine 127.0.1.1 on that machine: the cluster's others need the address on the way to them. A machine
+ * that has no way has the cluster on itself. */
+static int outward(const char *master, char *address, size_t size)
+{
+    char other[NI_MAXHOST] = "";
+
+    if (strncmp(master, "spark://", 8) == 0 || !is_loopback(address) || near_address(ELSEWHERE, other, sizeof other) < 0)
+        return 0;
+    return snprintf(address, size, "%s", other) < (int)size ? 0 : -ENAMETOOLONG;
+}
+
 static int address(const struct hy_args *args, const char *master, Hy__RunSpec *spec, struct hy_err *err)
 {
     const char *said = hy_args_get(args, "address");
@@ -58,7 +76,7 @@ static int address(const struct hy_args *args, const char *master, Hy__RunSpec *
         return hy_text_take(&spec->address, hy_strdup(said), err);
     if (!host)
         return hy_no_memory(err);
-    if (near_address(host, found, sizeof found) < 0)
+    if (near_address(host, found, sizeof found) < 0 || outward(master, found, sizeof found) < 0)
         return hy_err_set(err, -EINVAL, "'%s' cannot be found, so say by --address where executors reach this machine",
                           host);
     return hy_text_take(&spec->address, hy_strdup(found), err);

@@ -70,11 +70,13 @@ static json_t *answer_json(const Hy__ClientAnswer *answer)
     return NULL;
 }
 
-static int pass_on(const Hy__ClientAnswer *answer)
+static int pass_on(const Hy__ClientAnswer *answer, struct hy_err *err)
 {
     hy_cleanup_out struct hy_out out = {0};
     struct hy_style style = {0};
 
+    if (answer->body_case == HY__CLIENT_ANSWER__BODY_ERROR)
+        return hy_err_set(err, -EBUSY, "%s", answer->error);
     if (answer->body_case != HY__CLIENT_ANSWER__BODY_START && answer->body_case != HY__CLIENT_ANSWER__BODY_STOP)
         return 0;
     hy_out_init(&out, &style);
@@ -83,13 +85,13 @@ static int pass_on(const Hy__ClientAnswer *answer)
 }
 
 /* All that has come. 1: there may be more; 0: the driver has ended. */
-static int hear_driver(struct supply *s)
+static int hear_driver(struct supply *s, struct hy_err *err)
 {
     Hy__ClientAnswer *answer;
     int rc;
 
     while ((rc = hy_client_next(s->driver, &s->rest, &s->message, 0, &answer)) > 0) {
-        rc = pass_on(answer);
+        rc = pass_on(answer, err);
         hy__client_answer__free_unpacked(answer, &hy_proto_memory);
         if (rc < 0)
             return rc;
@@ -131,7 +133,7 @@ static int hear_program(struct supply *s)
     return rc < 0 ? rc : 1;
 }
 
-static int supply(struct supply *s)
+static int supply(struct supply *s, struct hy_err *err)
 {
     int rc = 1;
 
@@ -143,7 +145,7 @@ static int supply(struct supply *s)
         if (fds[1].revents)
             rc = hear_program(s);
         if (rc > 0 && fds[0].revents)
-            rc = hear_driver(s);
+            rc = hear_driver(s, err);
     }
     return rc;
 }
@@ -174,7 +176,7 @@ int hy_cmd_supply(const struct hy_args *args)
     hy_buf_init(&s.line, LINE_MAX_BYTES);
     rc = find_run(args, &s, &err);
     if (rc == 0)
-        rc = supply(&s);
+        rc = supply(&s, &err);
     if (rc < 0 && !err.code)
         hy_err_sys(&err, rc, "cannot go on between the driver and who starts its agents");
     hy_close_at(&s.driver);

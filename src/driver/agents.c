@@ -20,6 +20,7 @@
 #define SLOTS_MAX 100000u       /* as the command line has it */
 #define RESTART_FIRST_MS 200
 #define RESTART_MAX_MS 30000
+#define ORDERS_MAX 32           /* agents that a client has been asked for, and that have not come yet */
 
 /* ---- who there is ------------------------------------------------------------------ */
 
@@ -93,7 +94,12 @@ static void start_process(struct driver *d, struct agent *a)
     order.identity = a->identity;
     a->restart_at = 0;
     a->over[0] = '\0';
+    a->bye[0] = '\0';
     if (!a->identity || hy_key_derive(d->key, a->identity, order.key) < 0 || order_process(d, &order, &err) < 0) {
+        if (*d->spec->engine && err.code && err.code != -ENOMEM) { /* who starts them is just going: another may come */
+            a->restart_at = hy_clock_ms() + RESTART_FIRST_MS;
+            return;
+        }
         if (!err.code)
             hy_err_set(&err, -ENOMEM, "agent %s: out of memory", a->name);
         hy_run_fail(d, &err);
@@ -121,12 +127,16 @@ static bool somebody_works(struct driver *d)
     return d->spec->listen && *d->spec->listen;
 }
 
+static bool may_order(struct driver *d);
+
+/* But for those that are not asked for, since there is nothing to do for them. */
 static bool all_are_here(struct driver *d)
 {
+    bool asks = !*d->spec->engine || may_order(d);
     struct agent *a;
 
     for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
-        if (!a->in_schedule && (a->process_runs || a->restart_at))
+        if (!a->in_schedule && (a->process_runs || (a->restart_at && asks)))
             return false;
     return true;
 }
@@ -143,6 +153,22 @@ static void check_possible(struct driver *d)
         hy_run_fail(d, &err);
     else if (!*d->spec->listen)
         hy_training_fit(d);
+}
+
+/* More executors like those that are here could not help a trial that fits on none of them. Ranks may wait for more, or
+ * be fewer where they can. */
+void hy_agents_judge(struct driver *d)
+{
+    struct hy_need one = hy_run_need(d, NULL);
+    struct hy_err err = {0};
+
+    d->supply_judged = true;
+    if (hy_run_shortage(d, &err) == 0)
+        hy_training_fit(d);
+    else if (hy_schedule_possible(d->schedule, &one))
+        hy_run_note(d, "it waits for more executors: %s", err.text);
+    else
+        hy_run_fail(d, &err);
 }
 
 static void give_up(struct driver *d, struct agent *a, const char *why)
@@ -206,16 +232,18 @@ static void agent_lost(struct driver *d, struct agent *a, const char *why)
 void hy_agents_over(struct driver *d, uint64_t id, bool over, const char *why)
 {
     struct agent *a = hy_map_get(&d->agents, id);
+    const char *last;
 
     if (!a)
         return;
     hy_info("agent's process is over agent=%s why=%s", a->name, why);
     a->process_runs = false;
-    snprintf(a->over, sizeof a->over, "%s", !over ? "" : *why ? why : "it was stopped");
+    last = *why ? why : *a->bye ? a->bye : "it was stopped";
+    snprintf(a->over, sizeof a->over, "%s", over ? last : "");
     if (over && *why && *d->spec->engine && a->was_here && !a->released && d->phase == PHASE_RUNNING)
         hy_run_note(d, "agent %s: %s", a->name, why); /* the agent itself cannot know what Spark did to it */
     if (!a->peer)
-        start_again_later(d, a, why);
+        start_again_later(d, a, last);
 }
 
 static void on_process_exit(void *arg, uint64_t id, bool over, const char *why)
@@ -372,6 +400,8 @@ static void on_agent_info(struct driver *d, struct agent *a, const Hy__AgentInfo
     a->full = false;
     a->was_here = true;
     a->restarts = 0;
+    d->newcomer_ms = hy_clock_ms();
+    d->supply_judged = false;
     d->changed = true;
     hy_info("agent is here agent=%s host=%s pid=%lld slots=%u shares_files=%d", a->name, info->host,
             (long long)info->pid, info->slots, info->shares_files);
@@ -385,10 +415,12 @@ static void on_agent_info(struct driver *d, struct agent *a, const Hy__AgentInfo
 static void on_bye(struct driver *d, struct agent *a, const Hy__Bye *bye)
 {
     hy_info("agent says goodbye agent=%s why=%s", a->name, bye->why);
+    snprintf(a->bye, sizeof a->bye, "%s", bye->why);
     if (d->phase == PHASE_RUNNING && !a->released)
         hy_run_note(d, "agent %s has left (%s); its trials run elsewhere", a->name, bye->why);
     hy_peer_close(a->peer, 0);
-    if (*d->spec->engine && a->process_runs && !a->released) /* Spark may wait with it for another executor */
+    /* Spark may wait with it for another executor. */
+    if (*d->spec->engine && d->phase == PHASE_RUNNING && a->process_runs && !a->released)
         stop_process(d, a);
     agent_lost(d, a, bye->why);
 }
@@ -577,14 +609,32 @@ static void stop_the_late(struct driver *d, int64_t now)
             continue;
         hy_run_note(d, "agent %s has not come up for %d s", a->name, START_MS / 1000);
         a->up_by = 0;
-        hy_engine_stop(d->engine, a->id);
+        stop_process(d, a);
     }
+}
+
+/* Some at a time: each is a thread and a job where it is started. And no more than have something to do, as far as can
+ * be told from the slots of those that are here. */
+static bool may_order(struct driver *d)
+{
+    uint64_t waits = 0, here = 0, slots = 0, left;
+    struct agent *a;
+
+    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));) {
+        here += a->in_schedule;
+        slots += a->in_schedule ? a->slots : 0;
+        waits += a->process_runs && !a->in_schedule;
+    }
+    left = hy_run_total(d) < 0 ? UINT64_MAX : (uint64_t)hy_run_total(d) - (d->done + d->failed + d->stopped);
+    if (hy_is_training(d) || !here)
+        return waits < ORDERS_MAX;
+    return waits < ORDERS_MAX && slots + waits * (slots / here) < left;
 }
 
 static bool may_start(struct driver *d, const struct agent *a)
 {
     if (*d->spec->engine)
-        return d->supplier;
+        return d->supplier && may_order(d);
     return a->host_spec || a->restarts || earlier_agents_are_gone(d);
 }
 
@@ -594,9 +644,12 @@ static void release_the_idle(struct driver *d)
     struct agent *a;
 
     for (size_t i = 0; (a = hy_map_next(&d->agents, &i));) {
-        if (!a->in_schedule || !hy_list_empty(&a->trials))
+        if (a->released || !hy_list_empty(&a->trials))
             continue;
         a->released = true;
+        a->restart_at = 0;
+        if (!a->in_schedule && a->process_runs) /* it has not come up yet */
+            stop_process(d, a);
         hy_agents_leaving(d, a);
         say_bye(a);
     }

@@ -59,6 +59,7 @@ struct agent {
     bool was_here;                     /* it has once joined this run */
     bool released;                     /* it has nothing to do any more, and was told to go */
     char over[256];                    /* why its process has certainly ended; "": not known to have */
+    char bye[160];                     /* its own last words; "": none */
     int restarts;                      /* in a row without a sign of life */
     int64_t restart_at;                /* 0: not waiting */
     int64_t up_by;                     /* when its start has taken too long; 0: we have said so */
@@ -178,6 +179,9 @@ struct driver {
     struct client *supplier;    /* who starts agents for us; NULL: nobody does, or an engine does */
     int64_t unsupplied_since;   /* 0: not that we know */
     bool supply_grows;          /* it may start more in a moment */
+    bool supply_judged;         /* whether those that are here will do, though more were asked for */
+    int64_t newcomer_ms;        /* when the last agent came */
+    char session_end[160];      /* how the process of `session` ended; "": it has not */
     bool supply_noted;          /* that no agent has come */
     uv_process_t session;       /* a process of ours that supplies, if spec->master */
 
@@ -322,6 +326,8 @@ void hy_ranks_forget(struct trial *t);
 int hy_agents_open(struct driver *d, struct hy_err *err);
 /* There may be so many that a client starts; those that there are stay. */
 void hy_agents_want(struct driver *d, uint32_t count);
+/* Nobody has come for a while: will those do that are here? */
+void hy_agents_judge(struct driver *d);
 void hy_agents_tick(struct driver *d, int64_t now);
 void hy_agents_bye(struct driver *d);
 /* It is ending its trials and will say goodbye: nothing more is started there. */

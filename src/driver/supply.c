@@ -71,10 +71,23 @@ static uint32_t useful(struct driver *d, uint32_t agents)
     return most >= 0 && most < agents ? (uint32_t)most : agents;
 }
 
+static void refuse(struct driver *d, struct client *c, const Hy__Supply *offer)
+{
+    Hy__ClientAnswer answer = HY__CLIENT_ANSWER__INIT;
+    char text[128];
+
+    hy_warn("agents are offered that nobody wants by=%s", offer->what);
+    snprintf(text, sizeof text, "run %lld is on another session; stop that one first", (long long)d->run);
+    answer.body_case = HY__CLIENT_ANSWER__BODY_ERROR;
+    answer.error = text;
+    if (hy_client_send(c, &answer) < 0)
+        hy_warn("who offered them cannot be told");
+}
+
 void hy_supply_offered(struct driver *d, struct client *c, const Hy__Supply *offer)
 {
     if (!*d->spec->engine || (d->supplier && d->supplier != c)) {
-        hy_warn("agents are offered that nobody wants by=%s", offer->what);
+        refuse(d, c, offer);
         return;
     }
     if (!d->supplier)
@@ -95,11 +108,25 @@ void hy_supply_over(struct driver *d, const Hy__AgentOver *over)
     hy_run_fail(d, &err);
 }
 
+/* It has ended, and nobody is left to say why. */
+static void fail_for_session(struct driver *d)
+{
+    struct hy_err err = {0};
+
+    hy_err_set(&err, -ECHILD, "Spark's session could not be started, or has ended (%s); the run's log, run-%lld.log in '%s', "
+               "says more", d->session_end, (long long)d->run, hy_store_folder(d->store));
+    hy_run_fail(d, &err);
+}
+
 void hy_supply_gone(struct driver *d)
 {
     struct agent *a;
 
     hy_info("who started agents is gone");
+    if (d->phase == PHASE_RUNNING && *d->session_end) {
+        fail_for_session(d);
+        return;
+    }
     if (d->phase == PHASE_RUNNING && !*d->spec->master)
         hy_run_note(d, "its Spark session is gone; experiment.resume(%lld, spark=spark) gives it another one",
                     (long long)d->run);
@@ -114,15 +141,12 @@ void hy_supply_gone(struct driver *d)
 static void on_session_exit(uv_process_t *h, int64_t status, int signal)
 {
     struct driver *d = h->data;
-    struct hy_err err = {0};
 
-    hy_info("the session is over status=%lld signal=%d", (long long)status, signal);
-    if (d->supplier || d->phase != PHASE_RUNNING)
-        return;
-    hy_err_set(&err, -ECHILD, "Spark's session could not be started, or has ended (%s %lld); the run's log, "
-               "run-%lld.log in '%s', says more", signal ? "signal" : "exit status",
-               signal ? (long long)signal : (long long)status, (long long)d->run, hy_store_folder(d->store));
-    hy_run_fail(d, &err);
+    snprintf(d->session_end, sizeof d->session_end, "%s %lld", signal ? "signal" : "exit status",
+             signal ? (long long)signal : (long long)status);
+    hy_info("the session is over %s", d->session_end);
+    if (!d->supplier && d->phase == PHASE_RUNNING)
+        fail_for_session(d);
 }
 
 /* It ends when its connection does. */
@@ -178,8 +202,13 @@ void hy_supply_tick(struct driver *d, int64_t now)
 {
     struct hy_err err = {0};
 
-    if (!*d->spec->engine || d->phase != PHASE_RUNNING || is_anybody_here(d))
+    if (!*d->spec->engine || d->phase != PHASE_RUNNING)
         return;
+    if (is_anybody_here(d)) {
+        if (!d->supply_judged && !d->supply_grows && d->newcomer_ms && now - d->newcomer_ms > QUIET_MS)
+            hy_agents_judge(d);
+        return;
+    }
     say_that_we_wait(d, now);
     if (d->supplier || uv_is_active((uv_handle_t *)&d->session))
         return; /* a session of our own may take its time, and says when it is over */

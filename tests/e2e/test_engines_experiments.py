@@ -215,6 +215,7 @@ def test_a_trials_folder_and_environment(engine: Engine) -> None:  # noqa: F811
     """)
     found = json.loads(Path(said["logdir"], "result.json").read_text())
     assert found["folder"] == (str(engine.yard.project) if engine.sees_project else found["own"])
+    assert (engine.name in ("spark", "yarn")) == ("/.hopyard-work/" in found["own"]), "an executor's work folder goes with it"
     assert found["colours"] == ["blue" if engine.name in ("local", "hosts") else None, "green"]
     assert found["input"] == "" and found["numbers"] == ["1", "1"] and found["params"] == {"x": "a b/c"}
 

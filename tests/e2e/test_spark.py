@@ -57,6 +57,7 @@ def test_a_run_is_of_its_application_and_gives_the_executors_back(house: House) 
     returned = json.loads((folder / "result.json").read_text())
     assert f"TEST_CLUSTER={returned['cluster']}" == house.mark and returned["folder"] == str(house.yard.project)
     wait_for(lambda: not house.agents(), "the executors are given back")
+    assert "Lost task" not in house.notebook.complaints(), "Spark has nothing to complain of"
 
 
 def test_hops_with_the_session_first(house: House) -> None:
@@ -186,6 +187,29 @@ def test_a_run_whose_session_was_stopped_goes_on_with_another_one(house: House) 
     """)
     assert said["state"] == "done"
     house.check_patient(run, lost=4)
+
+
+def test_a_session_whose_jvm_has_died_is_noticed(house: House) -> None:
+    """The notebook lives; Spark does not, and cannot say so."""
+    run = house.begin_patient("gate-jvm")
+    [jvm] = [pid for pid in children(house.notebook.process.pid) if "java" in Path(f"/proc/{pid}/cmdline").read_text()]
+    os.kill(jvm, signal.SIGKILL)
+    wait_for(lambda: house.count(run, "lost") == 4, "its trials are lost")
+    wait_for(lambda: "its Spark session is gone" in house.notes(run), "the run says so")
+    (house.yard.project / "gate-jvm").touch()
+    house.notebook.close()
+    said = house.open().say(f"""
+        spark = session(executor_instances="2", executor_memory="512m")
+        sc = spark.sparkContext
+        say(state=experiment.resume({run}, spark=spark, tensorboard=False).state)
+    """)
+    assert said["state"] == "done"
+    house.check_patient(run, lost=4)
+
+
+def children(pid: int) -> list[int]:
+    found = [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+    return found + [below for child in found for below in children(child)]
 
 
 def test_a_run_whose_driver_was_killed_goes_on(house: House) -> None:

@@ -116,8 +116,28 @@ def test_no_more_agents_are_asked_for_than_there_are_trials(house: House) -> Non
         spark = spark or session(executor_memory="512m")
         most_at_once(1, 1, spark=spark)
     """)
-    assert len({a["agent"] for a in house.yard.attempts(said["run"])}) == 1
-    assert "agent-1" not in house.yard.driver_log(), "not even started"
+    run = said["run"]
+    jobs = house.notebook.say(f"""
+        say(jobs=[len(spark.sparkContext.statusTracker().getJobIdsForGroup(f"hopyard-run-{run}-agent-{{n}}")) for n in (1, 2, 3)])
+    """)["jobs"]
+    assert jobs == [1, 0, 0], "each is a job in a group of its own"
+
+
+def test_an_executor_that_never_comes_hides_no_shortage(house: House) -> None:
+    """Three are asked for, and two can be had: nobody waits for the third to be told what neither of them can do."""
+    said = house.notebook.say("""
+        stop()
+        spark = session(executor_memory="512m", executor_instances="3")
+        say(error=failing(lambda: experiment.grid_search(lambda x: x, {"x": list(range(8))}, gpus=1, spark=spark, tensorboard=False)))
+
+        def rank():
+            import hopyard.collective as hvd
+            hvd.init()
+            return hvd.size()
+        say(ranks=allreduce.run(rank, np=6, min_np=2, max_np=6, spark=spark, tensorboard=False))
+    """)
+    assert "each trial wants 1 GPU, and executors have none" in said["error"], said["error"]
+    assert said["ranks"] == [4] * 4, "elastic, it begins with those for whom there is room"
 
 
 def test_executors_come_and_go_with_dynamic_allocation(house: House) -> None:

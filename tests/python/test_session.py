@@ -82,6 +82,17 @@ def test_how_many_executors_there_are_to_be(project):
     assert _session.executors(context(**grows), project) == _session.MANY
     assert _session.executors(context(**grows, **{"dynamicAllocation.maxExecutors": "5"}), project) == 5
     assert _session.executors(context(**grows, **{"hopyard.executors": "4"}), project) == 4
+    (project / "hopyard.toml").write_text("[spark]\nexecutors = 6\n")
+    assert _session.executors(context(**grows), project) == 6
+
+
+def test_executors_are_told_an_address_that_means_the_same_elsewhere(monkeypatch):
+    """A name that is 127.0.1.1 on this machine only is no such; what the user wrote as an address is."""
+    answers = {"here": ["127.0.1.1"], "there": ["127.0.1.1", "192.0.2.7"], "127.0.0.1": ["127.0.0.1"], "localhost": ["127.0.0.1"]}
+    monkeypatch.setattr(_session.socket, "getaddrinfo", lambda host, _: [(0, 0, 0, "", (word, 0)) for word in answers[host]])
+    monkeypatch.setattr(_session, "_outward", lambda: "192.0.2.1")
+    hosts = {host: _session.address(context(**{"driver.host": host})) for host in answers}
+    assert hosts == {"here": "192.0.2.1", "there": "192.0.2.7", "127.0.0.1": "127.0.0.1", "localhost": "127.0.0.1"}
 
 
 MB = 1 << 20
@@ -94,7 +105,8 @@ MB = 1 << 20
         ({"executor.memory": "8g"}, 8192 + 819.2, 819.2),
         ({"executor.memory": "512m", "executor.memoryOverhead": "700m"}, 1212, 700),
         ({"executor.memoryOverhead": "1g", "executor.pyspark.memory": "2g"}, 4096, 3072),
-        ({"executor.memoryOverhead": "1g", "memory.offHeap.size": str(100 * MB)}, 2148, 1024),
+        ({"executor.memoryOverhead": "1g", "memory.offHeap.size": str(100 * MB), "memory.offHeap.enabled": "true"}, 2148, 1024),
+        ({"executor.memoryOverhead": "1g", "memory.offHeap.size": str(100 * MB)}, 2048, 1024),
     ],
 )
 def test_trials_have_what_is_beside_the_heap_of_a_container(settings, limit, for_trials):
