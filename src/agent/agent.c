@@ -76,9 +76,10 @@ static bool is_waiting(const struct trial *t)
     return t->incoming || !hy_list_empty(&t->waiting) || (t->lease && !t->has_gpus);
 }
 
+/* While its process runs only its events go, and it is not over. */
 static bool is_uploading(const struct trial *t)
 {
-    return t->upload;
+    return t->upload && !t->process;
 }
 
 /* Forgets trials that have no process. */
