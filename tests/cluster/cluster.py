@@ -172,8 +172,9 @@ def ask(method: str, host: str, path: str, body: bytes | None = None) -> tuple[i
 
 
 def ask_json(host: str, path: str) -> dict[str, Any] | None:
+    """None while nobody answers, or a page that is about to be there is empty."""
     status, body = ask("GET", host, path)
-    return json.loads(body) if status == 200 else None
+    return json.loads(body) if status == 200 and body else None
 
 
 def write_json(path: Path, content: Any) -> None:
