@@ -289,7 +289,7 @@ def test_a_machine_that_joins_gets_more_ranks(yard: Yard) -> None:
     agent = yard.start("agent", "--join", f"127.0.0.1:{told[1]}", "--key-file", told[2], "--slots", 5, "--name", "extra")
     wait_for(lambda: rosters(yard, 0)[-1]["size"] == "3", "the machine's ranks are taken in")
     last: dict[str, Any] = rosters(yard, 0)[-1]
-    assert last["rank"] == "0" and last["trials"] == "1,2,3" and last["hosts"] == "0,1,1"
+    assert last["rank"] == "0" and last["trials"] in ("1,2,3", "1,3,2") and last["hosts"] == "0,1,1"
     assert "shared" not in last or not last["shared"]
     assert len(yard.trials()) == 3 and {a["agent"] for a in yard.attempts()} == {"local", "extra"}
     wait_for(lambda: rosters(yard, 1) and rosters(yard, 1)[-1]["size"] == "3", "they have it, too")
