@@ -86,6 +86,7 @@ def _nobody(info: tarfile.TarInfo) -> tarfile.TarInfo:
 _suppliers: dict[tuple[int, str], "_Supplier"] = {}
 SETTLE_S = 10.0
 BUSY_S = 2.0  # until an executor is asked again
+WHY_MAX = 1000  # of a reason, which may be a line that an agent has written
 LISTEN_MS = 2000  # for Spark to have heard of a loss itself
 GOODBYE_S = 1.0  # for an agent whose driver has ended
 LOOK_S = 1.0  # how often we look whether Spark is there, and how many executors, where nobody says it
@@ -245,7 +246,7 @@ class _Supplier:
             why = self._reason(agent) or ("" if agent in self._stopped else _sentence(error))
         if why == _executor.LOST:
             why = self._reason(agent) or why
-        self._say({"over": agent, "why": "" if why == _executor.BUSY else why})
+        self._say({"over": agent, "why": "" if why == _executor.BUSY else why[:WHY_MAX]})
         if self._is_stopped():
             self._program.terminate()
 

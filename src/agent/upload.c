@@ -100,9 +100,15 @@ static int add_piece(struct upload *u, const char *path, uint64_t from, uint64_t
     return 0;
 }
 
+/* Only files of events have one: a trial may have a million others. */
+static bool has_name_of_events(const char *path)
+{
+    return strstr(strrchr(path, '/'), "tfevents");
+}
+
 static struct events *find_events(const struct upload *u, const char *path)
 {
-    for (size_t i = 0; i < u->event_count; i++)
+    for (size_t i = 0; has_name_of_events(path) && i < u->event_count; i++)
         if (strcmp(u->events[i].path, path) == 0)
             return &u->events[i];
     return NULL;
@@ -133,7 +139,8 @@ static int take_events(const char *path, const struct stat *st, int type, struct
     struct events *e = find_events(u, path);
     uint64_t size = (uint64_t)st->st_size;
 
-    if (type != FTW_F || !S_ISREG(st->st_mode) || !strstr(path + where->base, "tfevents") || is_checkpoint(path) ||
+    (void)where;
+    if (type != FTW_F || !S_ISREG(st->st_mode) || !has_name_of_events(path) || is_checkpoint(path) ||
         size == (e ? e->sent : 0) || (!e && u->event_count == EVENT_FILES))
         return 0;
     e = e ? e : add_events(u, path);
