@@ -138,6 +138,16 @@ def test_horovod_spark_run_elastic_survives_a_rank(house: House) -> None:
     assert said["ranks"] and set(said["ranks"]) == {10}
 
 
+def resume_on_another_session(house: House, run: int) -> None:
+    said = house.notebook.say(f"""
+        spark = session(executor_instances="2", executor_memory="512m")
+        sc = spark.sparkContext
+        say(state=experiment.resume({run}, spark=spark, tensorboard=False).state)
+    """)
+    assert said["state"] == "done"
+    house.check_patient(run, lost=4)
+
+
 # ---- faults ---------------------------------------------------------------------------------------------------
 
 
@@ -179,13 +189,7 @@ def test_a_run_whose_session_was_stopped_goes_on_with_another_one(house: House) 
     wait_for(lambda: house.count(run, "lost") == 4, "its trials are lost")
     wait_for(lambda: not house.agents(), "its agents are gone")
     (house.yard.project / "gate-3").touch()
-    said = house.notebook.say(f"""
-        spark = session(executor_instances="2", executor_memory="512m")
-        sc = spark.sparkContext
-        say(state=experiment.resume({run}, spark=spark, tensorboard=False).state)
-    """)
-    assert said["state"] == "done"
-    house.check_patient(run, lost=4)
+    resume_on_another_session(house, run)
 
 
 def test_a_session_whose_jvm_has_died_is_noticed(house: House) -> None:
@@ -197,13 +201,8 @@ def test_a_session_whose_jvm_has_died_is_noticed(house: House) -> None:
     wait_for(lambda: "its Spark session is gone" in house.notes(run), "the run says so")
     (house.yard.project / "gate-jvm").touch()
     house.notebook.close()
-    said = house.open().say(f"""
-        spark = session(executor_instances="2", executor_memory="512m")
-        sc = spark.sparkContext
-        say(state=experiment.resume({run}, spark=spark, tensorboard=False).state)
-    """)
-    assert said["state"] == "done"
-    house.check_patient(run, lost=4)
+    house.open()
+    resume_on_another_session(house, run)
 
 
 def children(pid: int) -> list[int]:
@@ -232,13 +231,8 @@ def test_a_run_whose_process_was_killed_goes_on_with_another_one(house: House) -
     house.notebook.kill()
     wait_for(lambda: house.count(run, "lost") == 4, "its trials are lost")
     (house.yard.project / "gate-5").touch()
-    said = house.open().say(f"""
-        spark = session(executor_instances="2", executor_memory="512m")
-        sc = spark.sparkContext
-        say(state=experiment.resume({run}, spark=spark, tensorboard=False).state)
-    """)
-    assert said["state"] == "done"
-    house.check_patient(run, lost=4)
+    house.open()
+    resume_on_another_session(house, run)
 
 
 def test_a_limit_under_which_tensorflow_aborts_is_said(house: House) -> None:
