@@ -47,6 +47,8 @@ static struct agent *agent_new(struct driver *d, const char *identity, const cha
 
 static void agent_free(struct driver *d, struct agent *a)
 {
+    hy_list_each(it, &a->trials) /* of a run that ended without them: a trial outlives its agent */
+        hy_list_remove(it);
     hy_map_remove(&d->agents, a->id);
     hy_map_done(&a->outputs);
     hy_map_done(&a->sending);

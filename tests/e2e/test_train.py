@@ -128,7 +128,8 @@ def test_ranks_keep_to_their_share_of_the_cores_where_it_is_an_even_one(yard: Ya
     everywhere = (all_cores, "None")
     assert cores("-np", ranks, "--bind-to", "none") == [everywhere] * ranks
     assert cores("-np", ranks + 1) == [everywhere] * (ranks + 1), "no even share"
-    assert cores("-np", ranks, "--min-np", 1) == [everywhere] * ranks, "more may come"
+    some = cores("-np", ranks, "--min-np", 1)  # those that came before the first was done
+    assert some and some == [everywhere] * len(some), "more may come"
     assert cores("-np", 1) == [everywhere]
     assert "--bind-to takes 'share' or 'none', not 'core'" in yard.run("train", "-np", 1, "--bind-to", "core", "true", rc=2).stderr
 
