@@ -62,6 +62,7 @@ need_build() {
     need protobuf-c-compiler has protoc-c
     need libsqlite3-dev has_library sqlite3
     need libjansson-dev has_library jansson
+    need libexpat1-dev has_library expat
     need zlib1g-dev has_header zlib.h # these two: a static OpenSSL asks for them from Debian 13 on
     need libzstd-dev has_header zstd.h
     need_python

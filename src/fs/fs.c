@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which file system a URL is of. */
+#include "fs/fs.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "fs/local.h"
+#include "fs/url.h"
+
+#define SCHEMES_MAX 8
+
+static struct {
+    const char *scheme;
+    const struct hy_fs_backend *backend;
+} added[SCHEMES_MAX];
+static size_t added_count;
+static int (*is_to_stop)(void);
+
+void hy_fs_add(const char *scheme, const struct hy_fs_backend *backend)
+{
+    for (size_t i = 0; i < added_count; i++)
+        if (strcmp(added[i].scheme, scheme) == 0)
+            return;
+    if (added_count < SCHEMES_MAX) {
+        added[added_count].scheme = scheme;
+        added[added_count++].backend = backend;
+    }
+}
+
+void hy_fs_on_wait(int (*check)(void))
+{
+    is_to_stop = check;
+}
+
+int hy_fs_is_to_stop(void)
+{
+    return is_to_stop ? is_to_stop() : 0;
+}
+
+/* How long the scheme of a URL is; 0: it is a path. "hdfs:/a" has one, too; "C:x" and "a/b:c" have none. */
+static size_t scheme_length(const char *url)
+{
+    size_t n = 0;
+
+    while (isalnum((unsigned char)url[n]) || (n && strchr("+-.", url[n]) && url[n]))
+        n++;
+    return n > 1 && url[n] == ':' && url[n + 1] == '/' ? n : 0;
+}
+
+static const struct hy_fs_backend *backend_of(const char *url, struct hy_err *err)
+{
+    const size_t n = scheme_length(url);
+
+    if (n == 0 || (n == 4 && memcmp(url, "file", 4) == 0))
+        return &hy_fs_local;
+    for (size_t i = 0; i < added_count; i++)
+        if (strlen(added[i].scheme) == n && memcmp(added[i].scheme, url, n) == 0)
+            return added[i].backend;
+    hy_err_set(err, -EPROTONOSUPPORT, "%s: files of %.*s:// are not known here, only local ones and hdfs://", url,
+               (int)n, url);
+    return NULL;
+}
+
+/* BACKEND(url)->call(…), or the error that there is none. */
+#define DISPATCH(url, call)                                                                                  \
+    do {                                                                                                     \
+        const struct hy_fs_backend *backend = backend_of(url, err);                                          \
+        return backend ? backend->call : -EPROTONOSUPPORT;                                                   \
+    } while (0)
+
+void hy_fs_info_done(struct hy_fs_info *info)
+{
+    free(info->name);
+    free(info->owner);
+    free(info->group);
+    *info = (struct hy_fs_info){0};
+}
+
+int hy_fs_stat(const char *url, struct hy_fs_info *ret, struct hy_err *err)
+{
+    DISPATCH(url, stat(url, ret, err));
+}
+
+int hy_fs_list(const char *url, hy_fs_visit *visit, void *arg, struct hy_err *err)
+{
+    DISPATCH(url, list(url, visit, arg, err));
+}
+
+int hy_fs_mkdirs(const char *url, unsigned mode, struct hy_err *err)
+{
+    DISPATCH(url, mkdirs(url, mode, err));
+}
+
+int hy_fs_remove(const char *url, bool recursive, struct hy_err *err)
+{
+    DISPATCH(url, remove(url, recursive, err));
+}
+
+int hy_fs_rename(const char *from, const char *to, bool replace, struct hy_err *err)
+{
+    const struct hy_fs_backend *of_from = backend_of(from, err), *of_to = of_from ? backend_of(to, err) : NULL;
+
+    if (!of_to)
+        return -EPROTONOSUPPORT;
+    if (of_from != of_to)
+        return hy_err_set(err, -EXDEV, "%s and %s are on different file systems; copy instead", from, to);
+    return of_from->rename(from, to, replace, err);
+}
+
+int hy_fs_chmod(const char *url, unsigned mode, struct hy_err *err)
+{
+    DISPATCH(url, chmod(url, mode, err));
+}
+
+int hy_fs_chown(const char *url, const char *owner, const char *group, struct hy_err *err)
+{
+    DISPATCH(url, chown(url, owner, group, err));
+}
+
+int hy_fs_access(const char *url, int how, struct hy_err *err)
+{
+    DISPATCH(url, access(url, how, err));
+}
+
+int hy_fs_usage(const char *url, struct hy_fs_usage *ret, struct hy_err *err)
+{
+    DISPATCH(url, usage(url, ret, err));
+}
+
+int hy_fs_room(const char *url, struct hy_fs_room *ret, struct hy_err *err)
+{
+    DISPATCH(url, room(url, ret, err));
+}
+
+int hy_fs_open(const char *url, enum hy_fs_how how, struct hy_fs_file **ret, struct hy_err *err)
+{
+    DISPATCH(url, open(url, how, ret, err));
+}
+
+uint64_t hy_fs_size(const struct hy_fs_file *f)
+{
+    return f->ops->size(f);
+}
+
+int64_t hy_fs_pread(struct hy_fs_file *f, void *into, size_t n, uint64_t offset, struct hy_err *err)
+{
+    if (!f->ops->pread)
+        return hy_err_set(err, -EBADF, "the file was opened to be written");
+    return f->ops->pread(f, into, n, offset, err);
+}
+
+int hy_fs_write(struct hy_fs_file *f, const void *bytes, size_t n, struct hy_err *err)
+{
+    if (!f->ops->write)
+        return hy_err_set(err, -EBADF, "the file was opened to be read");
+    return f->ops->write(f, bytes, n, err);
+}
+
+int hy_fs_flush(struct hy_fs_file *f, bool to_disk, struct hy_err *err)
+{
+    return f->ops->flush ? f->ops->flush(f, to_disk, err) : 0;
+}
+
+int hy_fs_close(struct hy_fs_file *f, struct hy_err *err)
+{
+    return f ? f->ops->close(f, err) : 0;
+}
+
+char *hy_fs_join(const char *url, const char *name)
+{
+    const size_t root = hy_url_root(url);
+    size_t n = strlen(url);
+
+    while (*name == '/')
+        name++;
+    while (n > root && url[n - 1] == '/')
+        n--;
+    return hy_asprintf("%.*s%s%s", (int)n, url, n && url[n - 1] == '/' ? "" : "/", name);
+}

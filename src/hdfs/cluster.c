@@ -1,0 +1,502 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which NameNode is asked, how long it is waited for, and when another one is. */
+#include "hdfs/cluster.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "fs/fs.h"
+#include "hdfs/conf.h"
+#include "hdfs/rpc.h"
+#include "hdfs/sock.h"
+
+#define PORT 8020
+#define PROTOCOL "org.apache.hadoop.hdfs.protocol.ClientProtocol"
+#define NODES_MAX 16
+#define KNOWN_PATIENCE_MS 120000 /* for NameNodes that have answered before */
+#define WAIT_MIN_MS 100
+#define WAIT_MAX_MS 2000
+
+struct node {
+    char *host;
+    unsigned port;
+};
+
+struct hy_hdfs_namenodes {
+    struct node nodes[NODES_MAX];
+    size_t count;
+    char *real_user;
+    uint8_t client_id[HY_RPC_CLIENT_ID];
+
+    pthread_mutex_t lock; /* for what follows */
+    size_t active;        /* the one to ask */
+    struct hy_rpc *rpc;   /* to that one; or NULL */
+    bool has_answered;
+    int32_t next_call;
+    Hdfs__GetServerDefaultsResponse *defaults;
+};
+
+/* ---- whom to ask ------------------------------------------------------------------- */
+
+/* "host", "host:port", "[::1]:port" */
+static int add_node(struct hy_hdfs_namenodes *n, const char *address, struct hy_err *err)
+{
+    const char *host = address, *end = strrchr(address, ':');
+    size_t length = strcspn(address, ":");
+    uint64_t port = PORT;
+
+    if (*address == '[') {
+        host = address + 1;
+        length = strcspn(host, "]");
+        end = host[length] && host[length + 1] == ':' ? host + length + 1 : NULL;
+    }
+    if (end && (hy_parse_u64(end + 1, &port) < 0 || port == 0 || port > 65535))
+        return hy_err_set(err, -EINVAL, "'%s' is no address of a NameNode: HOST:PORT", address);
+    if (length == 0)
+        return hy_err_set(err, -EINVAL, "'%s' is no address of a NameNode: there is no host in it", address);
+    if (n->count == NODES_MAX)
+        return hy_err_set(err, -E2BIG, "there are more than %d NameNodes", NODES_MAX);
+    n->nodes[n->count] = (struct node){.host = hy_strndup(host, length), .port = (unsigned)port};
+    if (!n->nodes[n->count].host)
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    n->count++;
+    return 0;
+}
+
+static const char *setting(const struct hy_hdfs_conf *conf, const char *key, const char *service, const char *id)
+{
+    char name[512];
+
+    snprintf(name, sizeof(name), "%s.%s%s%s", key, service, id ? "." : "", id ? id : "");
+    return hy_hdfs_conf_get(conf, name);
+}
+
+/* dfs.ha.namenodes.SERVICE = nn1,nn2 and dfs.namenode.rpc-address.SERVICE.nn1 = HOST:PORT */
+static int add_service(struct hy_hdfs_namenodes *n, const struct hy_hdfs_conf *conf, const char *service, const char *ids,
+                       struct hy_err *err)
+{
+    hy_cleanup_free char *copy = hy_strdup(ids);
+    char *rest = copy, *id;
+    int rc = copy ? 0 : hy_err_set(err, -ENOMEM, "out of memory");
+
+    while (rc == 0 && (id = strtok_r(rest, ", \t\n", &rest))) {
+        const char *address = setting(conf, "dfs.namenode.rpc-address", service, id);
+
+        rc = address ? add_node(n, address, err)
+                     : hy_err_set(err, -EINVAL, "hdfs-site.xml has no dfs.namenode.rpc-address.%s.%s", service, id);
+    }
+    return rc;
+}
+
+static int find_nodes(struct hy_hdfs_namenodes *n, const struct hy_hdfs_conf *conf, const char *authority,
+                      struct hy_err *err)
+{
+    const char *ids = setting(conf, "dfs.ha.namenodes", authority, NULL);
+    const char *one = setting(conf, "dfs.namenode.rpc-address", authority, NULL);
+
+    if (ids)
+        return add_service(n, conf, authority, ids, err);
+    return add_node(n, one ? one : authority, err);
+}
+
+/* The address after "hdfs://" in fs.defaultFS. */
+static int default_authority(const struct hy_hdfs_conf *conf, char **ret, struct hy_err *err)
+{
+    const char *url = hy_hdfs_conf_get(conf, "fs.defaultFS");
+    const char *start = url ? strstr(url, "://") : NULL;
+
+    if (!start || strcspn(start + 3, "/") == 0 || (strncmp(url, "hdfs:", 5) != 0 && strncmp(url, "hopsfs:", 7) != 0))
+        return hy_err_set(err, -EINVAL, "hdfs:/// is the cluster of fs.defaultFS, which %s; write hdfs://NAMENODE/, or set"
+                          " HADOOP_CONF_DIR to the folder of the cluster's core-site.xml",
+                          url ? "is none of HDFS" : "is not set");
+    *ret = hy_strndup(start + 3, strcspn(start + 3, "/"));
+    return *ret ? 0 : hy_err_set(err, -ENOMEM, "out of memory");
+}
+
+static char *who_we_are(void)
+{
+    const char *name = getenv("HADOOP_USER_NAME");
+    struct passwd entry, *found = NULL;
+    char room[4096];
+
+    if (name && *name)
+        return hy_strdup(name);
+    if (getpwuid_r(geteuid(), &entry, room, sizeof(room), &found) == 0 && found)
+        return hy_strdup(found->pw_name);
+    return hy_asprintf("%u", (unsigned)geteuid());
+}
+
+/* ---- all clusters of this process -------------------------------------------------- */
+
+struct known {
+    struct known *next;
+    struct hy_hdfs_cluster cluster;
+    char *authority, *dir; /* dir: of the settings; or NULL */
+};
+
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct known *all;
+static pid_t owner; /* a child that was forked has no use for its parent's connections */
+
+static void known_free(struct known *k)
+{
+    struct hy_hdfs_namenodes *n = k->cluster.namenodes;
+
+    for (size_t i = 0; n && i < n->count; i++)
+        free(n->nodes[i].host);
+    free(n ? n->real_user : NULL);
+    free(n);
+    free((char *)k->cluster.name);
+    free((char *)k->cluster.user);
+    free((char *)k->cluster.client_name);
+    hy_hdfs_conf_free((struct hy_hdfs_conf *)k->cluster.conf);
+    free(k->authority);
+    free(k->dir);
+    free(k);
+}
+
+static int fill(struct known *k, const char *user, struct hy_err *err)
+{
+    struct hy_hdfs_cluster *c = &k->cluster;
+    struct hy_hdfs_namenodes *n = c->namenodes = hy_calloc(1, sizeof(*n));
+    const char *proxied = getenv("HADOOP_PROXY_USER");
+
+    if (!n)
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    pthread_mutex_init(&n->lock, NULL);
+    if (getrandom(n->client_id, sizeof(n->client_id), 0) != sizeof(n->client_id))
+        return hy_err_sys(err, -errno, "no random numbers");
+    c->conf = hy_hdfs_conf_load(k->dir, err);
+    if (!c->conf)
+        return err->code;
+    c->user = hy_strdup(proxied && *proxied ? proxied : user);
+    n->real_user = proxied && *proxied ? hy_strdup(user) : NULL;
+    c->name = hy_asprintf("hdfs://%s", k->authority);
+    c->client_name = hy_asprintf("hopyard_%016llx_%d", (unsigned long long)hy_get_le(n->client_id, 8), (int)getpid());
+    if (!c->user || !c->name || !c->client_name)
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    return find_nodes(n, c->conf, k->authority, err);
+}
+
+static struct known *lookup(const char *authority, const char *user, const char *dir)
+{
+    for (struct known *k = all; k; k = k->next) {
+        const char *who = k->cluster.namenodes->real_user ? k->cluster.namenodes->real_user : k->cluster.user;
+
+        if (strcmp(k->authority, authority) == 0 && strcmp(who, user) == 0 && !k->dir == !dir &&
+            (!dir || strcmp(k->dir, dir) == 0))
+            return k;
+    }
+    return NULL;
+}
+
+/* With the lock held. Takes `authority` and `dir`. */
+static struct known *find_or_make(char *authority, char *dir, struct hy_err *err)
+{
+    hy_cleanup_free char *user = who_we_are();
+    struct known *k = user ? lookup(authority, user, dir) : NULL;
+
+    if (k || !(k = user ? hy_calloc(1, sizeof(*k)) : NULL)) {
+        free(authority);
+        free(dir);
+        if (!k)
+            hy_err_set(err, -ENOMEM, "out of memory");
+        return k;
+    }
+    k->authority = authority;
+    k->dir = dir;
+    if (fill(k, user, err) < 0) {
+        known_free(k);
+        return NULL;
+    }
+    k->next = all;
+    all = k;
+    return k;
+}
+
+/* The default is looked up each time: another folder of settings may have been set since. */
+static int authority_of(const char *url, const char *dir, char **ret, const char **ret_path, struct hy_err *err)
+{
+    const char *start = strstr(url, "://");
+    size_t n = start ? strcspn(start + 3, "/") : 0;
+    struct hy_hdfs_conf *conf;
+    int rc;
+
+    *ret_path = start ? start + 3 + n : strchr(url, ':') ? strchr(url, ':') + 1 : url;
+    if (n) {
+        *ret = hy_strndup(start + 3, n);
+        return *ret ? 0 : hy_err_set(err, -ENOMEM, "out of memory");
+    }
+    conf = hy_hdfs_conf_load(dir, err);
+    if (!conf)
+        return err->code;
+    rc = default_authority(conf, ret, err);
+    hy_hdfs_conf_free(conf);
+    return rc;
+}
+
+char *hy_hdfs_path(const char *path)
+{
+    char *out = hy_malloc(strlen(path) + 2);
+    size_t n = 0;
+
+    if (!out)
+        return NULL;
+    while (*path) {
+        size_t part = strcspn(path, "/");
+
+        if (part == 2 && memcmp(path, "..", 2) == 0) {
+            while (n && out[--n] != '/')
+                ;
+        } else if (part && !(part == 1 && *path == '.')) {
+            out[n++] = '/';
+            memcpy(out + n, path, part);
+            n += part;
+        }
+        path += part + (path[part] == '/');
+    }
+    if (n == 0)
+        out[n++] = '/';
+    out[n] = '\0';
+    return out;
+}
+
+int hy_hdfs_find(const char *url, struct hy_hdfs_cluster **ret, char **ret_path, struct hy_err *err)
+{
+    hy_cleanup_free char *dir = hy_hdfs_conf_dir();
+    struct hy_err own = {0};
+    const char *rest;
+    char *authority = NULL, *path;
+    struct known *k;
+
+    if (!err)
+        err = &own;
+    if (authority_of(url, dir, &authority, &rest, err) < 0)
+        return err->code;
+    path = hy_hdfs_path(rest);
+    if (!path) {
+        free(authority);
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    }
+    pthread_mutex_lock(&all_lock);
+    if (owner != getpid()) {
+        all = NULL; /* left alone: their locks may be held by threads that are not here */
+        owner = getpid();
+    }
+    k = find_or_make(authority, hy_take(dir), err);
+    pthread_mutex_unlock(&all_lock);
+    if (!k) {
+        free(path);
+        return err->code;
+    }
+    *ret = &k->cluster;
+    *ret_path = path;
+    return 0;
+}
+
+/* ---- asking ------------------------------------------------------------------------ */
+
+/* The connection to the NameNode that is asked now, which is number *ret_node. */
+static struct hy_rpc *connection(struct hy_hdfs_cluster *c, size_t *ret_node, struct hy_err *err)
+{
+    struct hy_hdfs_namenodes *n = c->namenodes;
+    struct hy_rpc *rpc;
+
+    pthread_mutex_lock(&n->lock);
+    *ret_node = n->active;
+    if (!n->rpc) {
+        const struct hy_rpc_peer peer = {
+            .host = n->nodes[n->active].host, .port = n->nodes[n->active].port, .protocol = PROTOCOL,
+            .user = c->user, .real_user = n->real_user, .client_id = n->client_id,
+        };
+
+        n->rpc = hy_rpc_connect(&peer, err);
+    }
+    rpc = n->rpc ? hy_rpc_ref(n->rpc) : NULL;
+    pthread_mutex_unlock(&n->lock);
+    return rpc;
+}
+
+/* The connection failed, or another NameNode is to be asked; unless a thread has seen to that already. */
+static void leave(struct hy_hdfs_namenodes *n, size_t node, struct hy_rpc *rpc)
+{
+    pthread_mutex_lock(&n->lock);
+    if (n->active == node && n->rpc == rpc) {
+        n->rpc = NULL;
+        n->active = (node + 1) % n->count;
+        pthread_mutex_unlock(&n->lock);
+        hy_rpc_unref(rpc);
+        return;
+    }
+    pthread_mutex_unlock(&n->lock);
+}
+
+static int64_t patience(struct hy_hdfs_cluster *c)
+{
+    struct hy_hdfs_namenodes *n = c->namenodes;
+    bool has_answered;
+
+    pthread_mutex_lock(&n->lock);
+    has_answered = n->has_answered;
+    pthread_mutex_unlock(&n->lock);
+    if (has_answered)
+        return KNOWN_PATIENCE_MS;
+    return (int64_t)(hy_hdfs_conf_number(c->conf, "ipc.client.connect.max.retries", 10) *
+                     hy_hdfs_conf_number(c->conf, "ipc.client.connect.retry.interval", 1000));
+}
+
+static int32_t new_call(struct hy_hdfs_namenodes *n)
+{
+    int32_t id;
+
+    pthread_mutex_lock(&n->lock);
+    id = n->next_call;
+    n->next_call = id == INT32_MAX ? 0 : id + 1;
+    pthread_mutex_unlock(&n->lock);
+    return id;
+}
+
+static void it_answered(struct hy_hdfs_namenodes *n)
+{
+    pthread_mutex_lock(&n->lock);
+    n->has_answered = true;
+    pthread_mutex_unlock(&n->lock);
+}
+
+/* One try. 0 with an answer that is one, or -Exxx; then *ret_again says whether to ask again, and whether to wait. */
+enum again { NEVER, ELSEWHERE, LATER };
+
+static int try_once(struct hy_hdfs_cluster *c, const struct hy_rpc_call *call, struct hy_rpc_answer *ret,
+                    enum again *ret_again, struct hy_err *err)
+{
+    struct hy_hdfs_namenodes *n = c->namenodes;
+    size_t node;
+    struct hy_rpc *rpc = connection(c, &node, err);
+    int rc = rpc ? hy_rpc_do(rpc, call, ret) : err->code;
+
+    *ret_again = ELSEWHERE;
+    if (rpc && rc < 0)
+        hy_err_sys(err, rc, "the NameNode %s:%u does not answer", n->nodes[node].host, n->nodes[node].port);
+    if (rc == 0) {
+        it_answered(n);
+        if (ret->header->status == HDFS__RPC_RESPONSE_HEADER__STATUS__SUCCESS) {
+            hy_rpc_unref(rpc);
+            return 0;
+        }
+        rc = hy_hdfs_exception(ret->header->exceptionclassname, ret->header->errormsg, err);
+        *ret_again = rc == -EHOSTDOWN ? ELSEWHERE : rc == -EAGAIN ? LATER : NEVER;
+        if (ret->header->status == HDFS__RPC_RESPONSE_HEADER__STATUS__FATAL)
+            leave(n, node, rpc);
+        hy_rpc_answer_done(ret);
+    }
+    if (*ret_again == ELSEWHERE)
+        leave(n, node, rpc);
+    hy_rpc_unref(rpc);
+    return rc;
+}
+
+static const char *addresses(const struct hy_hdfs_namenodes *n, char *out, size_t size)
+{
+    size_t at = 0;
+
+    for (size_t i = 0; i < n->count && at < size; i++)
+        at += (size_t)snprintf(out + at, size - at, "%s%s:%u", i ? ", " : "", n->nodes[i].host, n->nodes[i].port);
+    return out;
+}
+
+static int give_up(const struct hy_hdfs_cluster *c, int64_t ms, struct hy_err *err)
+{
+    const struct hy_hdfs_namenodes *n = c->namenodes;
+    char names[300], time[32];
+
+    hy_format_duration(ms, time, sizeof(time));
+    if (n->count > 1)
+        return hy_err_wrap(err, "none of the NameNodes of %s (%s) answered in %s, and the last one", c->name,
+                           addresses(n, names, sizeof(names)), time);
+    return hy_err_wrap(err, "no NameNode answered at %s in %s", addresses(n, names, sizeof(names)), time);
+}
+
+static int ask(struct hy_hdfs_cluster *c, struct hy_rpc_call *call, struct hy_rpc_answer *ret, struct hy_err *err)
+{
+    const int64_t since = hy_clock_ms(), end = since + patience(c);
+    int wait = WAIT_MIN_MS;
+
+    for (call->retry = 0;; call->retry++) {
+        enum again again;
+        int rc = try_once(c, call, ret, &again, err);
+
+        if (rc == 0 || again == NEVER || rc == -ENOMEM)
+            return rc;
+        if (hy_fs_is_to_stop())
+            return hy_err_set(err, -EINTR, "interrupted while waiting for %s", c->name);
+        if (hy_clock_ms() + wait > end)
+            return give_up(c, hy_clock_ms() - since, err);
+        /* A connection that was idle may just have been closed, and of several NameNodes another may be ready. */
+        if (again == ELSEWHERE && (size_t)call->retry < c->namenodes->count)
+            continue;
+        if (hy_sock_sleep(wait) < 0)
+            return hy_err_set(err, -EINTR, "interrupted while waiting for %s", c->name);
+        wait = 2 * wait > WAIT_MAX_MS ? WAIT_MAX_MS : 2 * wait;
+    }
+}
+
+int hy_hdfs_call(struct hy_hdfs_cluster *c, const char *method, const ProtobufCMessage *request,
+                 const ProtobufCMessageDescriptor *type, void *ret_answer, struct hy_err *err)
+{
+    struct hy_rpc_call call = {.method = method, .request = request, .id = new_call(c->namenodes)};
+    struct hy_rpc_answer answer;
+    struct hy_err own = {0};
+    ProtobufCMessage *message;
+    int rc = ask(c, &call, &answer, err ? err : &own);
+
+    if (rc < 0)
+        return rc;
+    message = protobuf_c_message_unpack(type, NULL, answer.n, answer.body);
+    hy_rpc_answer_done(&answer);
+    if (!message)
+        return hy_err_set(err, -EPROTO, "what %s answered to %s cannot be read", c->name, method);
+    *(ProtobufCMessage **)ret_answer = message;
+    return 0;
+}
+
+int hy_hdfs_defaults(struct hy_hdfs_cluster *c, const Hdfs__ServerDefaults **ret, struct hy_err *err)
+{
+    struct hy_hdfs_namenodes *n = c->namenodes;
+    Hdfs__Nothing request = HDFS__NOTHING__INIT;
+    Hdfs__GetServerDefaultsResponse *answer = NULL;
+    int rc = 0;
+
+    pthread_mutex_lock(&n->lock);
+    const bool is_known = n->defaults;
+    pthread_mutex_unlock(&n->lock);
+    if (!is_known)
+        rc = hy_hdfs_call(c, "getServerDefaults", &request.base, &hdfs__get_server_defaults_response__descriptor,
+                          &answer, err);
+    if (rc < 0)
+        return rc;
+    pthread_mutex_lock(&n->lock);
+    if (!n->defaults)
+        n->defaults = hy_take(answer);
+    *ret = n->defaults->serverdefaults;
+    pthread_mutex_unlock(&n->lock);
+    hy_hdfs_free_answer(&answer);
+    return 0;
+}
+
+void hy_hdfs_free_answer(void *pointer_to_message)
+{
+    ProtobufCMessage *m = *(ProtobufCMessage **)pointer_to_message;
+
+    if (m)
+        protobuf_c_message_free_unpacked(m, NULL);
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Connections to DataNodes, over which one operation after another goes: the
+ * data transfer protocol, version 28. One whose operation has come to its end
+ * may serve the next; a few are kept for that.
+ */
+#ifndef HY_HDFS_DATANODE_H
+#define HY_HDFS_DATANODE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "hdfs.pb-c.h"
+#include "hdfs/sock.h"
+
+struct hy_err;
+struct hy_hdfs_cluster;
+
+enum hy_dn_op { HY_DN_WRITE = 80, HY_DN_READ = 81, HY_DN_TRANSFER = 86 };
+
+struct hy_dn {
+    struct hy_sock sock;
+    struct hy_hdfs_cluster *cluster;
+    Hdfs__DatanodeID *id; /* a copy: who it is */
+    int is_used;          /* has served before: it may have been closed since */
+};
+
+/* "host:port", where it is reached. */
+const char *hy_dn_name(const Hdfs__DatanodeID *id, char *out, size_t size);
+
+/* Connects, or takes a kept one unless `is_new`. `token` is that of the block that will be asked for. */
+int hy_dn_open(struct hy_dn **ret, struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id, const Hdfs__Token *token,
+               bool is_new, int patience_ms, struct hy_err *err);
+void hy_dn_close(struct hy_dn *d);
+/* Its operation is over, nothing is on its way. */
+void hy_dn_keep(struct hy_dn *d);
+
+int hy_dn_request(struct hy_dn *d, enum hy_dn_op op, const ProtobufCMessage *request);
+/* A delimited message of at most 1 MiB. 0 or -Exxx. */
+int hy_dn_receive(struct hy_dn *d, const ProtobufCMessageDescriptor *type, void *ret_message);
+/* The answer to a request: 0, or -Exxx with a sentence: -EKEYEXPIRED for a token that is not good any more. */
+int hy_dn_answer(struct hy_dn *d, Hdfs__BlockOpResponse **ret, struct hy_err *err);
+
+/* How much of a block that is being written can be read there. */
+int hy_dn_visible_length(struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id, const Hdfs__ExtendedBlock *block,
+                         uint64_t *ret, struct hy_err *err);
+
+#endif

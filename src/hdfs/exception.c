@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What Java's exceptions mean here. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "hdfs/cluster.h"
+
+static const struct {
+    const char *name; /* of the class, without its package */
+    int code;
+    const char *advice;
+} known[] = {
+    {"FileNotFoundException", -ENOENT, NULL},
+    {"AccessControlException", -EACCES, NULL},
+    {"FileAlreadyExistsException", -EEXIST, NULL},
+    {"ParentNotDirectoryException", -ENOTDIR, NULL},
+    {"PathIsNotDirectoryException", -ENOTDIR, NULL},
+    {"PathIsNotEmptyDirectoryException", -ENOTEMPTY, NULL},
+    {"InvalidPathException", -EINVAL, NULL},
+    {"NSQuotaExceededException", -EDQUOT, "remove files there, or ask for a larger quota"},
+    {"DSQuotaExceededException", -EDQUOT, "remove files there, or ask for a larger quota"},
+    {"QuotaByStorageTypeExceededException", -EDQUOT, "remove files there, or ask for a larger quota"},
+    {"SafeModeException", -EROFS, "try again when the NameNode has left its safe mode (hdfs dfsadmin -safemode get)"},
+    {"AlreadyBeingCreatedException", -EBUSY, "another program is writing this file; end it, or wait until its lease has run out"},
+    {"RecoveryInProgressException", -EBUSY, "try again in a minute"},
+    {"LeaseExpiredException", -ESTALE, "another program has replaced, removed or taken over the file while it was written"},
+    {"NotReplicatedYetException", -EAGAIN, NULL},
+    {"InvalidToken", -EACCES, "get a new token, or a Kerberos ticket (kinit)"},
+    {"InvalidEncryptionKeyException", -EKEYEXPIRED, NULL},
+    {"StandbyException", -EHOSTDOWN, NULL},
+    {"ObserverRetryOnActiveException", -EHOSTDOWN, NULL},
+    {"RetriableException", -EAGAIN, NULL},
+    {"RpcNoSuchMethodException", -ENOSYS, NULL},
+    {"UnsupportedOperationException", -ENOTSUP, NULL},
+};
+
+static const char *last_part(const char *class_name)
+{
+    const char *dot = strrchr(class_name, '.'), *inner = strrchr(class_name, '$');
+
+    return inner > dot ? inner + 1 : dot ? dot + 1 : class_name;
+}
+
+/* What a class does not say, or says wrongly: a folder is "not found", the way through a file "denied". */
+static const struct {
+    const char *words;
+    int code;
+} meant[] = {
+    {"could only be written to 0 of the", -ENOSPC},
+    {"could only be replicated to 0 nodes", -ENOSPC},
+    {"Path is not a file", -EISDIR},
+    {"already exists as a directory", -EISDIR},
+    {"(is not a directory)", -ENOTDIR},
+};
+
+static int code_of_text(const char *text, int otherwise)
+{
+    for (size_t i = 0; i < HY_COUNT(meant); i++)
+        if (strstr(text, meant[i].words))
+            return meant[i].code;
+    return otherwise;
+}
+
+int hy_hdfs_exception(const char *class_name, const char *text, struct hy_err *err)
+{
+    const char *name = last_part(class_name ? class_name : "");
+    const char *words = text && *text ? text : name;
+    const int line = (int)strcspn(words, "\r\n");
+
+    for (size_t i = 0; i < HY_COUNT(known); i++) {
+        if (strcmp(known[i].name, name) != 0)
+            continue;
+        return known[i].advice ? hy_err_set(err, known[i].code, "%.*s; %s", line, words, known[i].advice)
+                               : hy_err_set(err, code_of_text(words, known[i].code), "%.*s", line, words);
+    }
+    return hy_err_set(err, code_of_text(words, -EIO), "%.*s", line, words);
+}

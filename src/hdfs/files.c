@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Names, folders, rights: what the NameNode alone answers. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "fs/fs.h"
+#include "hdfs/cluster.h"
+#include "hdfs/conf.h"
+#include "hdfs/hdfs.h"
+#include "hdfs/stream.h"
+
+/* A URL, taken apart. */
+struct place {
+    struct hy_hdfs_cluster *cluster;
+    char *path;
+};
+
+static void place_done(struct place *p)
+{
+    free(p->path);
+}
+
+#define cleanup_place __attribute__((cleanup(place_done)))
+
+static int place(struct place *p, const char *url, struct hy_err *err)
+{
+    return hy_hdfs_find(url, &p->cluster, &p->path, err);
+}
+
+/* What was being done goes before the NameNode's words. */
+static int failed(struct hy_err *err, int rc, const char *doing, const char *url)
+{
+    if (err)
+        hy_err_wrap(err, "cannot %s %s", doing, url);
+    return rc;
+}
+
+static char *last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return hy_strdup(slash && slash[1] ? slash + 1 : path);
+}
+
+static int to_info(const Hdfs__FileStatus *s, char *name, struct hy_fs_info *ret, struct hy_err *err)
+{
+    *ret = (struct hy_fs_info){
+        .name = name,
+        .owner = hy_strdup(s->owner),
+        .group = hy_strdup(s->group),
+        .size = s->length,
+        .block_size = s->blocksize,
+        .modified_ms = (int64_t)s->modification_time,
+        .accessed_ms = (int64_t)s->access_time,
+        .replication = s->block_replication,
+        .mode = s->permission->perm & 07777,
+        .is_dir = s->filetype == HDFS__FILE_STATUS__FILE_TYPE__IS_DIR,
+        .is_link = s->filetype == HDFS__FILE_STATUS__FILE_TYPE__IS_SYMLINK,
+    };
+    if (ret->name && ret->owner && ret->group)
+        return 0;
+    hy_fs_info_done(ret);
+    return hy_err_set(err, -ENOMEM, "out of memory");
+}
+
+static int hdfs_stat(const char *url, struct hy_fs_info *ret, struct hy_err *err)
+{
+    cleanup_place struct place p = {0};
+    Hdfs__GetFileInfoRequest request = HDFS__GET_FILE_INFO_REQUEST__INIT;
+    hy_cleanup_answer Hdfs__GetFileInfoResponse *answer = NULL;
+    int rc = place(&p, url, err);
+
+    if (rc < 0)
+        return rc;
+    request.src = p.path;
+    rc = hy_hdfs_call(p.cluster, "getFileInfo", &request.base, &hdfs__get_file_info_response__descriptor, &answer, err);
+    if (rc < 0)
+        return failed(err, rc, "look at", url);
+    if (!answer->fs)
+        return hy_err_set(err, -ENOENT, "%s is not there", url);
+    return to_info(answer->fs, last_part(p.path), ret, err);
+}
+
+/* ---- lists ------------------------------------------------------------------------- */
+
+/* Names come as bytes, and a hostile NameNode may send what is none. */
+static int visit_entry(const Hdfs__FileStatus *s, hy_fs_visit *visit, void *arg, struct hy_err *err)
+{
+    struct hy_fs_info info;
+    int rc;
+
+    if (s->path.len == 0 || memchr(s->path.data, '/', s->path.len) || memchr(s->path.data, '\0', s->path.len))
+        return hy_err_set(err, -EPROTO, "the NameNode listed a name that is none");
+    rc = to_info(s, hy_strndup((const char *)s->path.data, s->path.len), &info, err);
+    if (rc == 0) {
+        rc = visit(arg, &info, err);
+        hy_fs_info_done(&info);
+    }
+    return rc;
+}
+
+/* One page of a folder, behind the name in `after`, where its last name is put. 1: there are more. */
+static int list_page(const struct place *p, const char *url, char **after, hy_fs_visit *visit, void *arg,
+                     struct hy_err *err)
+{
+    Hdfs__GetListingRequest request = HDFS__GET_LISTING_REQUEST__INIT;
+    hy_cleanup_answer Hdfs__GetListingResponse *answer = NULL;
+    Hdfs__DirectoryListing *page;
+    int rc;
+
+    request.src = p->path;
+    request.startafter.data = (uint8_t *)*after;
+    request.startafter.len = strlen(*after);
+    rc = hy_hdfs_call(p->cluster, "getListing", &request.base, &hdfs__get_listing_response__descriptor, &answer, err);
+    if (rc < 0)
+        return failed(err, rc, "list", url);
+    page = answer->dirlist;
+    if (!page)
+        return hy_err_set(err, -ENOENT, "%s is not there", url);
+    if (page->n_partiallisting == 1 && page->partiallisting[0]->path.len == 0)
+        return hy_err_set(err, -ENOTDIR, "%s is a file, no folder", url);
+    for (size_t i = 0; i < page->n_partiallisting; i++) {
+        rc = visit_entry(page->partiallisting[i], visit, arg, err);
+        if (rc)
+            return rc < 0 ? rc : -ECANCELED;
+    }
+    if (page->remainingentries == 0 || page->n_partiallisting == 0)
+        return 0;
+    const Hdfs__FileStatus *last = page->partiallisting[page->n_partiallisting - 1];
+    free(*after);
+    *after = hy_strndup((const char *)last->path.data, last->path.len);
+    return *after ? 1 : hy_err_set(err, -ENOMEM, "out of memory");
+}
+
+struct stopper {
+    hy_fs_visit *visit;
+    void *arg;
+    int rc; /* what the visitor stopped with */
+};
+
+static int visit_and_keep(void *arg, struct hy_fs_info *entry, struct hy_err *err)
+{
+    struct stopper *s = arg;
+
+    return s->rc = s->visit(s->arg, entry, err);
+}
+
+static int hdfs_list(const char *url, hy_fs_visit *visit, void *arg, struct hy_err *err)
+{
+    cleanup_place struct place p = {0};
+    hy_cleanup_free char *after = hy_strdup("");
+    struct stopper s = {.visit = visit, .arg = arg};
+    int rc = after ? place(&p, url, err) : hy_err_set(err, -ENOMEM, "out of memory");
+
+    if (rc < 0)
+        return rc;
+    while ((rc = list_page(&p, url, &after, visit_and_keep, &s, err)) > 0)
+        ;
+    return s.rc ? s.rc : rc;
+}
+
+/* ---- changes ----------------------------------------------------------------------- */
+
+unsigned hy_hdfs_masked(const struct hy_hdfs_cluster *c, unsigned mode)
+{
+    const char *text = hy_hdfs_conf_get(c->conf, "fs.permissions.umask-mode");
+    char *end;
+    unsigned long mask = text ? strtoul(text, &end, 8) : 022;
+
+    return mode & ~(unsigned)(text && (*end || mask > 0777) ? 022 : mask);
+}
+
+static int hdfs_mkdirs(const char *url, unsigned mode, struct hy_err *err)
+{
+    cleanup_place struct place p = {0};
+    Hdfs__MkdirsRequest request = HDFS__MKDIRS_REQUEST__INIT;
+    Hdfs__Permission masked = HDFS__PERMISSION__INIT, unmasked = HDFS__PERMISSION__INIT;
+    hy_cleanup_answer Hdfs__Result *answer = NULL;
+    int rc = place(&p, url, err);
+
+    if (rc < 0)
+        return rc;
+    request.src = p.path;
+    masked.perm = hy_hdfs_masked(p.cluster, mode);
+    unmasked.perm = mode;
+    request.masked = &masked;
+    request.unmasked = &unmasked;
+    request.createparent = 1;
+    rc = hy_hdfs_call(p.cluster, "mkdirs", &request.base, &hdfs__result__descriptor, &answer, err);
+    if (rc == -EEXIST)
+        rc = -ENOTDIR; /* a file is in the way: POSIX's word for it */
+    return rc < 0 ? failed(err, rc, "make the folder", url) : 0;
+}
+
+/* The NameNode's word for a folder with something in it is an IOException like any other. */
+static bool says_not_empty(const struct hy_err *err)
+{
+    return err && strstr(err->text, "is non empty");
+}
+
+static int hdfs_remove(const char *url, bool recursive, struct hy_err *err)
+{
+    cleanup_place struct place p = {0};
+    Hdfs__DeleteRequest request = HDFS__DELETE_REQUEST__INIT;
+    hy_cleanup_answer Hdfs__Result *answer = NULL;
+    struct hy_err own = {0};
+    int rc = place(&p, url, err = err ? err : &own);
+
+    if (rc < 0)
+        return rc;
+    request.src = p.path;
+    request.recursive = recursive;
+    rc = hy_hdfs_call(p.cluster, "delete", &request.base, &hdfs__result__descriptor, &answer, err);
+    if (rc == -EIO && says_not_empty(err))
+        rc = -ENOTEMPTY;
+    if (rc < 0)
+        return failed(err, rc, "remove", url);
+    return answer->result ? 0 : hy_err_set(err, -ENOENT, "%s is not there", url);
+}
+
+static int hdfs_rename(const char *from, const char *to, bool replace, struct hy_err *err)
+{
+    cleanup_place struct place p = {0}, q = {0};
+    Hdfs__Rename2Request request = HDFS__RENAME2_REQUEST__INIT;
+    hy_cleanup_answer Hdfs__Nothing *answer = NULL;
+    int rc = place(&p, from, err);
+
+    if (rc == 0)
+        rc = place(&q, to, err);
+    if (rc < 0)
+        return rc;
+    if (p.cluster != q.cluster)
+        return hy_err_set(err, -EXDEV, "%s and %s are on different clusters; copy instead", from, to);
+    request.src = p.path;
+    request.dst = q.path;
+    request.overwritedest = replace;
+    rc = hy_hdfs_call(p.cluster, "rename2", &request.base, &hdfs__nothing__descriptor, &answer, err);
+    return rc < 0 ? failed(err, rc, "rename", from) : 0;
+}
+
+static int hdfs_chmod(const char *url, unsigned mode, struct hy_err *err)
+{
+    cleanup_place struct place p = {0};
+    Hdfs__SetPermissionRequest request = HDFS__SET_PERMISSION_REQUEST__INIT;
+    Hdfs__Permission permission = HDFS__PERMISSION__INIT;
+    hy_cleanup_answer Hdfs__Nothing *answer = NULL;
+    int rc = place(&p, url, err);
+
+    if (rc < 0)
+        return rc;
+    request.src = p.path;
+    permission.perm = mode & 07777;
+    request.permission = &permission;
+    rc = hy_hdfs_call(p.cluster, "setPermission", &request.base, &hdfs__nothing__descriptor, &answer, err);
+    return rc < 0 ? failed(err, rc, "set the rights of", url) : 0;
+}
+
+static int hdfs_chown(const char *url, const char *owner, const char *group, struct hy_err *err)
+{
+    cleanup_place struct place p = {0};
+    Hdfs__SetOwnerRequest request = HDFS__SET_OWNER_REQUEST__INIT;
+    hy_cleanup_answer Hdfs__Nothing *answer = NULL;
+    int rc = place(&p, url, err);
+
+    if (rc < 0)
+        return rc;
+    request.src = p.path;
+    request.username = (char *)owner;
+    request.groupname = (char *)group;
+    rc = hy_hdfs_call(p.cluster, "setOwner", &request.base, &hdfs__nothing__descriptor, &answer, err);
+    return rc < 0 ? failed(err, rc, "set the owner of", url) : 0;
+}
+
+static int hdfs_access(const char *url, int how, struct hy_err *err)
+{
+    cleanup_place struct place p = {0};
+    Hdfs__CheckAccessRequest request = HDFS__CHECK_ACCESS_REQUEST__INIT;
+    hy_cleanup_answer Hdfs__Nothing *answer = NULL;
+    int rc = place(&p, url, err);
+
+    if (rc < 0)
+        return rc;
+    request.path = p.path;
+    request.mode = (uint32_t)(how & (R_OK | W_OK | X_OK)); /* the same bits on both sides */
+    rc = hy_hdfs_call(p.cluster, "checkAccess", &request.base, &hdfs__nothing__descriptor, &answer, err);
+    return rc < 0 ? failed(err, rc, "access", url) : 0;
+}
+
+/* ---- sums -------------------------------------------------------------------------- */
+
+static int hdfs_usage(const char *url, struct hy_fs_usage *ret, struct hy_err *err)
+{
+    cleanup_place struct place p = {0};
+    Hdfs__GetContentSummaryRequest request = HDFS__GET_CONTENT_SUMMARY_REQUEST__INIT;
+    hy_cleanup_answer Hdfs__GetContentSummaryResponse *answer = NULL;
+    int rc = place(&p, url, err);
+
+    if (rc < 0)
+        return rc;
+    request.path = p.path;
+    rc = hy_hdfs_call(p.cluster, "getContentSummary", &request.base, &hdfs__get_content_summary_response__descriptor,
+                      &answer, err);
+    if (rc < 0)
+        return failed(err, rc, "sum up", url);
+    *ret = (struct hy_fs_usage){
+        .bytes = answer->summary->length,
+        .files = answer->summary->filecount,
+        .folders = answer->summary->directorycount,
+        .stored = answer->summary->spaceconsumed,
+    };
+    return 0;
+}
+
+static int hdfs_room(const char *url, struct hy_fs_room *ret, struct hy_err *err)
+{
+    cleanup_place struct place p = {0};
+    Hdfs__Nothing request = HDFS__NOTHING__INIT;
+    hy_cleanup_answer Hdfs__GetFsStatsResponse *answer = NULL;
+    int rc = place(&p, url, err);
+
+    if (rc < 0)
+        return rc;
+    rc = hy_hdfs_call(p.cluster, "getFsStats", &request.base, &hdfs__get_fs_stats_response__descriptor, &answer, err);
+    if (rc < 0)
+        return failed(err, rc, "ask for the room of", url);
+    *ret = (struct hy_fs_room){.capacity = answer->capacity, .used = answer->used, .free = answer->remaining};
+    return 0;
+}
+
+static int hdfs_open(const char *url, enum hy_fs_how how, struct hy_fs_file **ret, struct hy_err *err)
+{
+    cleanup_place struct place p = {0};
+    int rc = place(&p, url, err);
+
+    if (rc < 0)
+        return rc;
+    rc = how == HY_FS_READ ? hy_hdfs_input_open(p.cluster, p.path, ret, err)
+                           : hy_hdfs_output_open(p.cluster, p.path, how, ret, err);
+    return rc < 0 ? failed(err, rc, how == HY_FS_READ ? "read" : "write", url) : 0;
+}
+
+static const struct hy_fs_backend hdfs = {
+    .stat = hdfs_stat, .list = hdfs_list, .mkdirs = hdfs_mkdirs, .remove = hdfs_remove, .rename = hdfs_rename,
+    .chmod = hdfs_chmod, .chown = hdfs_chown, .access = hdfs_access, .usage = hdfs_usage, .room = hdfs_room,
+    .open = hdfs_open,
+};
+
+void hy_hdfs_add(void)
+{
+    hy_fs_add("hdfs", &hdfs);
+    hy_fs_add("hopsfs", &hdfs);
+}

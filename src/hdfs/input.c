@@ -1,0 +1,583 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reads files. Where its blocks are is asked once, when the file is opened, and
+ * again when none of the DataNodes named then can give them.
+ *
+ * Who reads on where it stopped gets one connection per block, over which the
+ * DataNode sends all that follows while the caller is busy with what came; the
+ * next block is asked for before this one ends. Other reads ask for just their
+ * bytes. Any number of threads may read at once: one of them has the stream.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "hdfs/block.h"
+#include "hdfs/cluster.h"
+#include "hdfs/conf.h"
+#include "hdfs/datanode.h"
+#include "hdfs/sock.h"
+#include "hdfs/stream.h"
+#include "hdfs/striped.h"
+
+#define SKIP_MAX (256u << 10)  /* so far ahead it is cheaper to read over it than to ask anew */
+#define AHEAD (8u << 20)       /* of a block's end: time to ask for the next one */
+#define HASTY_MS 10000         /* of silence, where another replica can be asked */
+#define GIVE_UP_MS 60000       /* while no DataNode can give a block */
+#define AVOID_MAX 64
+
+/* Where the blocks are, as the NameNode said; threads that read hold on to it while another asks anew. */
+struct map {
+    int refs;
+    Hdfs__GetBlockLocationsResponse *answer;
+    Hdfs__LocatedBlock *last; /* under construction, and not among the others; or NULL */
+};
+
+struct input {
+    struct hy_fs_file base;
+    struct hy_hdfs_cluster *cluster;
+    char *path;
+    uint64_t size;
+
+    pthread_mutex_t lock; /* for what follows */
+    struct map *map;
+    struct hy_block_reader *stream, *ahead; /* `ahead`: of the block behind; taken out while they are used */
+    uint64_t stream_at, ahead_at;           /* in the file */
+    struct map *stream_map, *ahead_map;     /* what they point into */
+    uint64_t last_end;                      /* where the last read ended */
+    char *avoid[AVOID_MAX];                 /* DataNodes that failed us */
+    size_t avoid_count;
+
+    pthread_mutex_t striping;   /* for what follows */
+    struct hy_striped *striped; /* of an erasure-coded file; or NULL */
+    struct map *striped_map;    /* what it points into */
+};
+
+/* ---- where the blocks are ---------------------------------------------------------- */
+
+static void map_unref(struct input *in, struct map *m)
+{
+    int refs;
+
+    if (!m)
+        return;
+    pthread_mutex_lock(&in->lock);
+    refs = --m->refs;
+    pthread_mutex_unlock(&in->lock);
+    if (refs)
+        return;
+    hy_hdfs_free_answer(&m->answer);
+    free(m);
+}
+
+static struct map *map_ref(struct input *in)
+{
+    struct map *m;
+
+    pthread_mutex_lock(&in->lock);
+    m = in->map;
+    m->refs++;
+    pthread_mutex_unlock(&in->lock);
+    return m;
+}
+
+static int check_map(const struct input *in, const Hdfs__LocatedBlocks *l, struct hy_err *err)
+{
+    uint64_t at = 0;
+
+    for (size_t i = 0; i < l->n_blocks; i++) {
+        if (l->blocks[i]->offset != at || at + l->blocks[i]->b->numbytes < at)
+            return hy_err_set(err, -EPROTO, "the NameNode's list of the blocks of %s has a gap", in->path);
+        at += l->blocks[i]->b->numbytes;
+    }
+    if (l->fileencryptioninfo)
+        return hy_err_set(err, -ENOTSUP, "%s lies in an encryption zone, whose files hopyard cannot read", in->path);
+    return 0;
+}
+
+/* The block that is being written: DataNodes know how much of it can be read, the NameNode only what it was told. */
+static void look_at_last(const struct input *in, struct map *m)
+{
+    const Hdfs__LocatedBlocks *l = m->answer->locations;
+    uint64_t length;
+    struct hy_err err;
+
+    if (!l->underconstruction || l->islastblockcomplete || !l->lastblock)
+        return;
+    m->last = l->lastblock;
+    for (size_t i = 0; i < m->last->n_locs; i++) {
+        if (hy_dn_visible_length(in->cluster, m->last->locs[i]->id, m->last->b, &length, &err) < 0)
+            continue; /* it may have nothing of it yet */
+        if (length > m->last->b->numbytes)
+            m->last->b->numbytes = length;
+        break;
+    }
+}
+
+static int ask_map(const struct input *in, struct map **ret, struct hy_err *err)
+{
+    Hdfs__GetBlockLocationsRequest request = HDFS__GET_BLOCK_LOCATIONS_REQUEST__INIT;
+    struct map *m = hy_calloc(1, sizeof(*m));
+    int rc;
+
+    if (!m)
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    m->refs = 1;
+    request.src = in->path;
+    request.length = INT64_MAX;
+    rc = hy_hdfs_call(in->cluster, "getBlockLocations", &request.base, &hdfs__get_block_locations_response__descriptor,
+                      &m->answer, err);
+    if (rc == 0 && !m->answer->locations)
+        rc = hy_err_set(err, -ENOENT, "%s is not there", in->path);
+    if (rc == 0)
+        rc = check_map(in, m->answer->locations, err);
+    if (rc == 0)
+        look_at_last(in, m);
+    if (rc < 0) {
+        hy_hdfs_free_answer(&m->answer);
+        free(m);
+        return rc;
+    }
+    *ret = m;
+    return 0;
+}
+
+/* The block with a byte of the file; NULL when there is none. */
+static const Hdfs__LocatedBlock *block_at(const struct map *m, uint64_t offset)
+{
+    const Hdfs__LocatedBlocks *l = m->answer->locations;
+    size_t low = 0, high = l->n_blocks;
+
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+
+        if (l->blocks[middle]->offset + l->blocks[middle]->b->numbytes <= offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low < l->n_blocks)
+        return l->blocks[low];
+    return m->last && offset < m->last->offset + m->last->b->numbytes ? m->last : NULL;
+}
+
+static uint64_t size_of(const struct map *m)
+{
+    const uint64_t size = m->answer->locations->filelength;
+    const uint64_t end = m->last ? m->last->offset + m->last->b->numbytes : 0;
+
+    return end > size ? end : size;
+}
+
+static int refresh(struct input *in, struct hy_err *err)
+{
+    struct map *m = NULL, *old;
+    int rc = ask_map(in, &m, err);
+
+    if (rc < 0)
+        return rc;
+    pthread_mutex_lock(&in->lock);
+    old = in->map;
+    in->map = m;
+    for (size_t i = 0; i < in->avoid_count; i++)
+        free(in->avoid[i]);
+    in->avoid_count = 0;
+    pthread_mutex_unlock(&in->lock);
+    map_unref(in, old);
+    return 0;
+}
+
+/* ---- which DataNode is asked ------------------------------------------------------- */
+
+static void avoid(struct input *in, const Hdfs__DatanodeID *node)
+{
+    pthread_mutex_lock(&in->lock);
+    if (in->avoid_count < AVOID_MAX && (in->avoid[in->avoid_count] = hy_strdup(node->datanodeuuid)))
+        in->avoid_count++;
+    pthread_mutex_unlock(&in->lock);
+}
+
+/* The first that has not failed us; NULL when all have. *ret_others: there are more after it. */
+static const Hdfs__DatanodeID *choose(struct input *in, const Hdfs__LocatedBlock *b, bool *ret_others)
+{
+    const Hdfs__DatanodeID *found = NULL;
+
+    *ret_others = false;
+    pthread_mutex_lock(&in->lock);
+    for (size_t i = 0; i < b->n_locs; i++) {
+        bool is_avoided = false;
+
+        for (size_t k = 0; k < in->avoid_count && !is_avoided; k++)
+            is_avoided = strcmp(in->avoid[k], b->locs[i]->id->datanodeuuid) == 0;
+        if (!is_avoided && found)
+            *ret_others = true;
+        else if (!is_avoided)
+            found = b->locs[i]->id;
+    }
+    pthread_mutex_unlock(&in->lock);
+    return found;
+}
+
+/* So that it is replaced by a good one. Nobody waits for this, and reading goes on without it, too. */
+static void report_bad(struct input *in, const Hdfs__LocatedBlock *b, const Hdfs__DatanodeID *node)
+{
+    Hdfs__ReportBadBlocksRequest request = HDFS__REPORT_BAD_BLOCKS_REQUEST__INIT;
+    Hdfs__LocatedBlock bad = *b, *list = &bad;
+    hy_cleanup_answer Hdfs__Nothing *answer = NULL;
+    struct hy_err err;
+
+    for (size_t i = 0; i < b->n_locs; i++) {
+        if (b->locs[i]->id != node)
+            continue;
+        bad.locs = &b->locs[i];
+        bad.n_locs = 1;
+        bad.storageids = i < b->n_storageids ? &b->storageids[i] : NULL;
+        bad.n_storageids = i < b->n_storageids;
+        bad.storagetypes = i < b->n_storagetypes ? &b->storagetypes[i] : NULL;
+        bad.n_storagetypes = i < b->n_storagetypes;
+    }
+    if (bad.n_locs != 1)
+        return;
+    request.blocks = &list;
+    request.n_blocks = 1;
+    (void)hy_hdfs_call(in->cluster, "reportBadBlocks", &request.base, &hdfs__nothing__descriptor, &answer, &err);
+}
+
+static int patience(const struct input *in, bool has_others)
+{
+    const uint64_t ms = hy_hdfs_conf_number(in->cluster->conf, "dfs.client.socket-timeout", 60000);
+
+    if (has_others && ms > HASTY_MS)
+        return HASTY_MS;
+    return ms > 0 && ms < INT32_MAX ? (int)ms : 60000;
+}
+
+/* ---- reading ----------------------------------------------------------------------- */
+
+/* A turn at reading: which bytes, from which block. */
+struct turn {
+    const Hdfs__LocatedBlock *block;
+    const Hdfs__DatanodeID *node;
+    struct map *map;
+    uint64_t from, to; /* in the block */
+};
+
+static int open_reader(struct input *in, const struct turn *t, bool has_others, struct hy_block_reader **ret,
+                       struct hy_err *err)
+{
+    const struct hy_block_want want = {
+        .cluster = in->cluster, .block = t->block->b, .token = t->block->blocktoken, .node = t->node,
+        .from = t->from, .to = t->to, .patience_ms = patience(in, has_others),
+    };
+
+    return hy_block_reader_open(ret, &want, err);
+}
+
+/* The stream, when it is at `offset` or shortly before; it is the caller's then. */
+static struct hy_block_reader *take_stream(struct input *in, uint64_t offset, struct map **ret_map, uint64_t *ret_at)
+{
+    struct hy_block_reader *found = NULL;
+
+    pthread_mutex_lock(&in->lock);
+    if (!in->stream && in->ahead && in->ahead_at == offset) {
+        in->stream = hy_take(in->ahead);
+        in->stream_at = in->ahead_at;
+        in->stream_map = hy_take(in->ahead_map);
+    }
+    if (in->stream && in->stream_at <= offset && offset - in->stream_at <= SKIP_MAX) {
+        found = hy_take(in->stream);
+        *ret_map = hy_take(in->stream_map);
+        *ret_at = in->stream_at;
+    }
+    pthread_mutex_unlock(&in->lock);
+    return found;
+}
+
+static void drop(struct input *in, struct hy_block_reader *r, struct map *m)
+{
+    hy_block_reader_close(r);
+    map_unref(in, m);
+}
+
+/* Gives a stream back; one that is at its end, or not wanted any more, is closed. */
+static void put_stream(struct input *in, struct hy_block_reader *r, struct map *m, uint64_t at, bool is_at_end)
+{
+    struct hy_block_reader *old = NULL;
+    struct map *old_map = NULL;
+
+    if (is_at_end) {
+        drop(in, r, m);
+        return;
+    }
+    pthread_mutex_lock(&in->lock);
+    old = in->stream;
+    old_map = in->stream_map;
+    in->stream = r;
+    in->stream_map = m;
+    in->stream_at = at;
+    pthread_mutex_unlock(&in->lock);
+    drop(in, old, old_map);
+}
+
+/* Asks for the block behind this one. When that fails, it is asked for again when it is read. */
+static void look_ahead(struct input *in, const Hdfs__LocatedBlock *b, uint64_t at)
+{
+    const uint64_t end = b->offset + b->b->numbytes;
+    struct hy_block_reader *r = NULL, *old;
+    struct map *old_map;
+    struct turn t = {0};
+    struct hy_err err;
+    bool has_others, is_done;
+
+    if (end - at > AHEAD || end >= in->size)
+        return;
+    pthread_mutex_lock(&in->lock);
+    is_done = in->ahead && in->ahead_at == end;
+    pthread_mutex_unlock(&in->lock);
+    if (is_done)
+        return;
+    t.map = map_ref(in);
+    t.block = block_at(t.map, end);
+    t.node = t.block && t.block->offset == end ? choose(in, t.block, &has_others) : NULL;
+    if (t.node)
+        t.to = t.block->b->numbytes;
+    if (!t.node || t.to == 0 || open_reader(in, &t, has_others, &r, &err) < 0) {
+        map_unref(in, t.map);
+        return;
+    }
+    pthread_mutex_lock(&in->lock);
+    old = in->ahead;
+    old_map = in->ahead_map;
+    in->ahead = r;
+    in->ahead_map = t.map;
+    in->ahead_at = end;
+    pthread_mutex_unlock(&in->lock);
+    drop(in, old, old_map);
+}
+
+/* Reads over the bytes between the stream and where the caller wants to be. */
+static int skip(struct hy_block_reader *r, uint64_t n, struct hy_err *err)
+{
+    uint8_t waste[16384];
+
+    while (n) {
+        int64_t got = hy_block_read(r, waste, n < sizeof(waste) ? (size_t)n : sizeof(waste), err);
+
+        if (got <= 0)
+            return got < 0 ? (int)got : -EIO;
+        n -= (uint64_t)got;
+    }
+    return 0;
+}
+
+/* By the stream. How many bytes came, 0 when there is none for this place or it failed. */
+static int64_t read_stream(struct input *in, uint8_t *into, size_t n, uint64_t offset)
+{
+    struct hy_err err;
+    struct map *m;
+    uint64_t at, before;
+    struct hy_block_reader *r = take_stream(in, offset, &m, &at);
+    const Hdfs__LocatedBlock *b = r ? block_at(m, offset) : NULL;
+    int64_t got;
+
+    if (!r)
+        return 0;
+    if (!b || b->offset > at || skip(r, offset - at, &err) < 0) {
+        drop(in, r, m);
+        return 0;
+    }
+    before = hy_block_reader_at(r);
+    got = hy_block_read(r, into, n, &err);
+    if (got < 0) { /* what came before it failed is good; the rest is read from wherever it can be had */
+        got = (int64_t)(hy_block_reader_at(r) - before);
+        drop(in, r, m);
+        return got;
+    }
+    look_ahead(in, b, offset + (uint64_t)got);
+    put_stream(in, r, m, offset + (uint64_t)got, hy_block_reader_at(r) >= b->b->numbytes);
+    return got;
+}
+
+/* One try from one DataNode. How many bytes came (0: none of them could), or -Exxx. */
+static int64_t try_read(struct input *in, uint8_t *into, size_t n, uint64_t offset, bool is_stream, struct hy_err *err)
+{
+    struct turn t = {.map = map_ref(in)};
+    struct hy_block_reader *r = NULL;
+    bool has_others;
+    int64_t got = 0;
+
+    t.block = block_at(t.map, offset);
+    t.node = t.block ? choose(in, t.block, &has_others) : NULL;
+    if (!t.node) {
+        if (!t.block || t.block->n_locs == 0)
+            hy_err_set(err, -ENODATA, "no DataNode has the block at byte %llu of %s; those that had it are gone, or"
+                       " it is lost (hdfs fsck %s)", (unsigned long long)offset, in->path, in->path);
+        map_unref(in, t.map);
+        return 0;
+    }
+    t.from = offset - t.block->offset;
+    t.to = t.block->b->numbytes;
+    if (!is_stream && t.to - t.from > n)
+        t.to = t.from + n;
+    if (n > t.to - t.from)
+        n = (size_t)(t.to - t.from);
+    got = open_reader(in, &t, has_others, &r, err);
+    if (got == 0)
+        got = hy_block_read(r, into, n, err);
+    if (got < 0 && got != -EINTR) {
+        const uint64_t came = r ? hy_block_reader_at(r) - t.from : 0;
+
+        avoid(in, t.node);
+        if (got == -EBADMSG)
+            report_bad(in, t.block, t.node);
+        got = came ? (int64_t)came : got;
+        drop(in, r, t.map);
+        return got;
+    }
+    if (got >= 0 && is_stream)
+        put_stream(in, r, t.map, offset + (uint64_t)got, t.from + (uint64_t)got == t.to);
+    else
+        drop(in, r, t.map);
+    return got;
+}
+
+/* The same for an erasure-coded file, whose parts make up for each other. 0: what is left is not enough. */
+static int64_t try_striped(struct input *in, uint8_t *into, size_t n, uint64_t offset, struct hy_err *err)
+{
+    const Hdfs__LocatedBlock *group;
+    struct map *m = map_ref(in), *old = NULL;
+    int64_t got;
+
+    pthread_mutex_lock(&in->striping);
+    if (in->striped_map != m) {
+        hy_striped_leave(in->striped);
+        old = in->striped_map;
+        in->striped_map = m;
+    } else {
+        old = m;
+    }
+    group = block_at(m, offset);
+    got = group ? hy_striped_read(in->striped, group, into, n, offset - group->offset, err)
+                : hy_err_set(err, -ENODATA, "it has become shorter");
+    pthread_mutex_unlock(&in->striping);
+    map_unref(in, old);
+    return got == -EINTR || got == -ENOMEM || got > 0 ? got : 0;
+}
+
+/* Tries all there are, asks where the blocks are by now, and tries again. */
+static int64_t read_hard(struct input *in, uint8_t *into, size_t n, uint64_t offset, bool is_stream, struct hy_err *err)
+{
+    const int64_t end = hy_clock_ms() + GIVE_UP_MS;
+    struct hy_err why = {0};
+    int wait = 100;
+
+    for (;;) {
+        int64_t got = in->striped ? try_striped(in, into, n, offset, &why)
+                                  : try_read(in, into, n, offset, is_stream, &why);
+        int rc;
+
+        if (got > 0 || got == -ENOMEM || got == -EINTR) {
+            if (got < 0 && err)
+                *err = why;
+            return got;
+        }
+        if (got < 0)
+            continue; /* the next one */
+        if (hy_clock_ms() > end) {
+            if (err)
+                *err = why;
+            return err && err->code < 0 ? err->code : -EIO;
+        }
+        if (hy_sock_sleep(wait) < 0)
+            return hy_err_set(err, -EINTR, "interrupted");
+        wait = 2 * wait > 2000 ? 2000 : 2 * wait;
+        rc = refresh(in, err);
+        if (rc < 0)
+            return rc;
+    }
+}
+
+static int64_t input_pread(struct hy_fs_file *f, void *into, size_t n, uint64_t offset, struct hy_err *err)
+{
+    struct input *in = (struct input *)f;
+    size_t done = 0;
+    bool is_next;
+
+    if (offset >= in->size)
+        return 0;
+    if (n > in->size - offset)
+        n = (size_t)(in->size - offset);
+    pthread_mutex_lock(&in->lock);
+    is_next = offset == in->last_end;
+    in->last_end = offset + n;
+    pthread_mutex_unlock(&in->lock);
+    while (done < n) {
+        int64_t got = in->striped ? 0 : read_stream(in, (uint8_t *)into + done, n - done, offset + done);
+
+        if (got == 0)
+            got = read_hard(in, (uint8_t *)into + done, n - done, offset + done, is_next, err);
+        if (got < 0)
+            return hy_err_wrap(err, "cannot read %s%s", in->cluster->name, in->path), got;
+        done += (size_t)got;
+    }
+    return (int64_t)n;
+}
+
+/* ---- life -------------------------------------------------------------------------- */
+
+static uint64_t input_size(const struct hy_fs_file *f)
+{
+    return ((const struct input *)f)->size;
+}
+
+static int input_close(struct hy_fs_file *f, struct hy_err *err)
+{
+    struct input *in = (struct input *)f;
+
+    (void)err;
+    drop(in, in->stream, in->stream_map);
+    drop(in, in->ahead, in->ahead_map);
+    hy_striped_free(in->striped);
+    map_unref(in, in->striped_map);
+    map_unref(in, in->map);
+    for (size_t i = 0; i < in->avoid_count; i++)
+        free(in->avoid[i]);
+    pthread_mutex_destroy(&in->lock);
+    pthread_mutex_destroy(&in->striping);
+    free(in->path);
+    free(in);
+    return 0;
+}
+
+static const struct hy_fs_file_ops input_ops = {.size = input_size, .pread = input_pread, .close = input_close};
+
+int hy_hdfs_input_open(struct hy_hdfs_cluster *c, const char *path, struct hy_fs_file **ret, struct hy_err *err)
+{
+    struct input *in = hy_calloc(1, sizeof(*in));
+    int rc;
+
+    if (!in || !(in->path = hy_strdup(path))) {
+        free(in);
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    }
+    in->base.ops = &input_ops;
+    in->cluster = c;
+    pthread_mutex_init(&in->lock, NULL);
+    pthread_mutex_init(&in->striping, NULL);
+    rc = ask_map(in, &in->map, err);
+    if (rc == 0 && in->map->answer->locations->ecpolicy) {
+        in->striped = hy_striped_new(c, in->map->answer->locations->ecpolicy, patience(in, true), err);
+        rc = in->striped ? 0 : -ENOTSUP;
+    }
+    if (rc < 0) {
+        input_close(&in->base, NULL);
+        return rc;
+    }
+    in->size = size_of(in->map);
+    *ret = &in->base;
+    return 0;
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "hdfs/sock.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/mem.h"
+#include "fs/fs.h"
+
+#define SLICE_MS 500 /* how long the system may keep us before we look around */
+
+static int set_up(int fd)
+{
+    const struct timeval slice = {.tv_usec = SLICE_MS * 1000};
+    const int on = 1;
+
+    if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) < 0 ||
+        setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on)) < 0 ||
+        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof(slice)) < 0 ||
+        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &slice, sizeof(slice)) < 0)
+        return -errno;
+    return 0;
+}
+
+/* Whether to go on after a call that was not done: 0, or why not. */
+static int go_on(int64_t since, int patience_ms)
+{
+    if (hy_fs_is_to_stop())
+        return -EINTR;
+    return hy_clock_ms() - since > patience_ms ? -ETIMEDOUT : 0;
+}
+
+/* SO_SNDTIMEO holds for connect, too: then it goes on by itself, and poll tells when it is done. */
+static int finish_connect(int fd, int connect_ms)
+{
+    const int64_t since = hy_clock_ms();
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    socklen_t n = sizeof(int);
+    int rc, error;
+
+    while ((rc = poll(&p, 1, SLICE_MS)) <= 0) {
+        if (rc < 0 && errno != EINTR)
+            return -errno;
+        rc = go_on(since, connect_ms);
+        if (rc < 0)
+            return rc;
+    }
+    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) < 0 ? -errno : -error;
+}
+
+static int connect_to(const struct addrinfo *a, int connect_ms)
+{
+    hy_cleanup_close int fd = HY_SYS(socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    int rc;
+
+    if (fd < 0)
+        return -errno;
+    rc = set_up(fd);
+    if (rc < 0)
+        return rc;
+    if (HY_SYS(connect(fd, a->ai_addr, a->ai_addrlen)) < 0) {
+        if (errno != EINPROGRESS && errno != EINTR)
+            return -errno;
+        rc = finish_connect(fd, connect_ms);
+        if (rc < 0)
+            return rc;
+    }
+    return hy_take_fd(fd);
+}
+
+int hy_sock_connect(struct hy_sock *s, const char *host, unsigned port, int connect_ms, int patience_ms,
+                    struct hy_err *err)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG | AI_NUMERICSERV};
+    struct addrinfo *found = NULL;
+    char service[8];
+    int rc;
+
+    s->fd = -1;
+    s->patience_ms = patience_ms;
+    snprintf(service, sizeof(service), "%u", port & 0xffff);
+    rc = getaddrinfo(host, service, &hints, &found);
+    if (rc != 0)
+        return hy_err_set(err, -EHOSTUNREACH, "the name %s is not known here: %s", host, gai_strerror(rc));
+    rc = -EHOSTUNREACH;
+    for (const struct addrinfo *a = found; a && rc < 0 && rc != -EINTR; a = a->ai_next)
+        rc = connect_to(a, connect_ms);
+    freeaddrinfo(found);
+    if (rc < 0)
+        return hy_err_sys(err, rc, "cannot connect to %s:%u", host, port);
+    s->fd = rc;
+    return 0;
+}
+
+void hy_sock_close(struct hy_sock *s)
+{
+    if (s->fd >= 0)
+        close(s->fd);
+    s->fd = -1;
+}
+
+/* After a call that gave -1: 0 to try again. */
+static int consider(int64_t *since, int patience_ms)
+{
+    if (errno != EAGAIN && errno != EINTR)
+        return -errno;
+    if (*since == 0)
+        *since = hy_clock_ms() - (errno == EAGAIN ? SLICE_MS : 0);
+    return go_on(*since, patience_ms);
+}
+
+ssize_t hy_sock_recvv(struct hy_sock *s, struct iovec *into, int count)
+{
+    int64_t since = 0;
+
+    for (;;) {
+        ssize_t got = HY_SYS(readv(s->fd, into, count));
+        int rc;
+
+        if (got > 0)
+            return got;
+        rc = got == 0 ? -ECONNRESET : consider(&since, s->patience_ms);
+        if (rc < 0)
+            return rc;
+    }
+}
+
+ssize_t hy_sock_recv(struct hy_sock *s, void *into, size_t n)
+{
+    return hy_sock_recvv(s, &(struct iovec){.iov_base = into, .iov_len = n}, 1);
+}
+
+int hy_sock_recv_all(struct hy_sock *s, void *into, size_t n)
+{
+    for (size_t got = 0; got < n;) {
+        ssize_t rc = hy_sock_recv(s, (char *)into + got, n - got);
+
+        if (rc < 0)
+            return (int)rc;
+        got += (size_t)rc;
+    }
+    return 0;
+}
+
+int hy_sock_poll(const struct hy_sock *s, int ms)
+{
+    struct pollfd p = {.fd = s->fd, .events = POLLIN};
+    int rc = poll(&p, 1, ms);
+
+    if (rc < 0)
+        return errno == EINTR ? (hy_fs_is_to_stop() ? -EINTR : 0) : -errno;
+    return rc;
+}
+
+static void advance(struct iovec **from, int *count, size_t done)
+{
+    while (*count && done >= (*from)->iov_len) {
+        done -= (*from)->iov_len;
+        (*from)++;
+        (*count)--;
+    }
+    if (*count) {
+        (*from)->iov_base = (char *)(*from)->iov_base + done;
+        (*from)->iov_len -= done;
+    }
+}
+
+int hy_sock_send_all(struct hy_sock *s, struct iovec *from, int count)
+{
+    int64_t since = 0;
+
+    while (count) {
+        const struct msghdr m = {.msg_iov = from, .msg_iovlen = (size_t)count};
+        ssize_t sent = HY_SYS(sendmsg(s->fd, &m, MSG_NOSIGNAL));
+
+        if (sent < 0) {
+            int rc = consider(&since, s->patience_ms);
+
+            if (rc < 0)
+                return rc;
+            continue;
+        }
+        since = 0;
+        advance(&from, &count, (size_t)sent);
+    }
+    return 0;
+}
+
+int hy_sock_sleep(int ms)
+{
+    const int64_t end = hy_clock_ms() + ms;
+
+    for (int64_t left; (left = end - hy_clock_ms()) > 0;) {
+        if (hy_fs_is_to_stop())
+            return -EINTR;
+        if (left > SLICE_MS)
+            left = SLICE_MS;
+        nanosleep(&(struct timespec){.tv_sec = left / 1000, .tv_nsec = left % 1000 * 1000000}, NULL);
+    }
+    return 0;
+}

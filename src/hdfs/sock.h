@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A blocking TCP connection whose calls end: after `patience_ms` of silence
+ * with -ETIMEDOUT, and with -EINTR when hy_fs_on_wait's answer says so.
+ */
+#ifndef HY_HDFS_SOCK_H
+#define HY_HDFS_SOCK_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+struct hy_err;
+
+struct hy_sock {
+    int fd; /* -1: none */
+    int patience_ms;
+};
+
+/* `host` is a name or an address. Fails with a sentence that names it. */
+int hy_sock_connect(struct hy_sock *s, const char *host, unsigned port, int connect_ms, int patience_ms,
+                    struct hy_err *err);
+void hy_sock_close(struct hy_sock *s);
+
+/* What has come, at least a byte and at most n; -ECONNRESET at the end of the stream. */
+ssize_t hy_sock_recv(struct hy_sock *s, void *into, size_t n);
+ssize_t hy_sock_recvv(struct hy_sock *s, struct iovec *into, int count);
+int hy_sock_recv_all(struct hy_sock *s, void *into, size_t n);
+/* 1 when something has come, or the stream has ended; waits `ms` for it. */
+int hy_sock_poll(const struct hy_sock *s, int ms);
+/* All of it. Changes `from`. */
+int hy_sock_send_all(struct hy_sock *s, struct iovec *from, int count);
+
+/* Waits; -EINTR as above. */
+int hy_sock_sleep(int ms);
+
+#endif

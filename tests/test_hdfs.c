@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The parts of the HDFS client that need no cluster, and answers that a real
+ * one cannot be made to give: a server of a few lines sends those. All else is
+ * tested on real clusters, in e2e/test_hdfs_*.py.
+ */
+#include "support.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "fs/fs.h"
+#include "hdfs/block.h"
+#include "hdfs/cluster.h"
+#include "hdfs/conf.h"
+#include "hdfs/ec.h"
+#include "hdfs/hdfs.h"
+#include "hdfs/packet.h"
+#include "hdfs/rpc.h"
+
+/* ---- settings and paths ---- */
+
+static struct hy_hdfs_conf *conf_of(const char *text)
+{
+    struct hy_err err = {0};
+    struct hy_hdfs_conf *c = hy_hdfs_conf_load(NULL, &err);
+
+    assert_non_null(c);
+    assert_int_equal(hy_hdfs_conf_parse(c, text, strlen(text), "test", &err), 0);
+    return c;
+}
+
+static void test_settings_are_read_as_hadoop_writes_them(void **state)
+{
+    struct hy_hdfs_conf *c = conf_of("<?xml version='1.0'?><!-- a note --><configuration>\n"
+                                     "<property><name>a</name><value>\n  1 &lt; 2 </value><final>true</final></property>"
+                                     "<property><value>128m</value><description>x</description><name> b </name></property>"
+                                     "<property><name>c</name><value/></property>"
+                                     "<property><name>a</name><value>later</value></property>"
+                                     "<property><name>b</name><value>2k</value></property></configuration>");
+
+    (void)state;
+    assert_string_equal(hy_hdfs_conf_get(c, "a"), "1 < 2"); /* what is final stays */
+    assert_int_equal(hy_hdfs_conf_number(c, "b", 7), 2048);
+    assert_int_equal(hy_hdfs_conf_number(c, "a", 7), 7);
+    assert_null(hy_hdfs_conf_get(c, "c"));
+    assert_null(hy_hdfs_conf_get(c, "d"));
+    hy_hdfs_conf_free(c);
+}
+
+static void write_file(const char *dir, const char *name, const char *text)
+{
+    char *path = hy_path_join(dir, name);
+
+    assert_int_equal(hy_file_write(path, text, strlen(text), 0600), 0);
+    free(path);
+}
+
+static void test_values_name_others_and_the_environment(void **state)
+{
+    char dir[] = "/tmp/hopyard-test-XXXXXX";
+    struct hy_err err = {0};
+    struct hy_hdfs_conf *c;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    write_file(dir, "core-site.xml", "<configuration><property><name>fs.defaultFS</name><value>hdfs://${ns}</value></property>"
+               "<property><name>loop</name><value>${loop}x</value></property></configuration>");
+    write_file(dir, "hdfs-site.xml", "<configuration><property><name>ns</name><value>${env.HY_TEST:-yard}</value></property>"
+               "<property><name>open</name><value>${unknown} and ${</value></property></configuration>");
+    assert_int_equal(setenv("HY_TEST", "", 1), 0);
+    c = hy_hdfs_conf_load(dir, &err);
+    assert_non_null(c);
+    assert_string_equal(hy_hdfs_conf_get(c, "fs.defaultFS"), "hdfs://yard");
+    assert_string_equal(hy_hdfs_conf_get(c, "open"), "${unknown} and ${");
+    assert_non_null(hy_hdfs_conf_get(c, "loop")); /* it ends, whatever it says */
+    hy_hdfs_conf_free(c);
+    write_file(dir, "core-site.xml", "<configuration><property>");
+    assert_null(hy_hdfs_conf_load(dir, &err));
+    assert_non_null(strstr(err.text, "core-site.xml cannot be read as Hadoop's settings: line 1"));
+    assert_int_equal(hy_remove_tree(dir), 0);
+}
+
+static void test_paths_are_tidied(void **state)
+{
+    static const char *const pairs[][2] = {
+        {"", "/"}, {"/", "/"}, {"//", "/"}, {"/a//b/", "/a/b"}, {"/a/./b/../c", "/a/c"}, {"/../..", "/"},
+        {"a", "/a"}, {"/..a/b..", "/..a/b.."}, {"/a b/%20", "/a b/%20"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(pairs); i++) {
+        char *path = hy_hdfs_path(pairs[i][0]);
+
+        assert_string_equal(path, pairs[i][1]);
+        free(path);
+    }
+}
+
+static void test_exceptions_become_errors_of_this_system(void **state)
+{
+    struct hy_err err = {0};
+
+    (void)state;
+    assert_int_equal(hy_hdfs_exception("java.io.FileNotFoundException", "/a is not\n\tat java", &err), -ENOENT);
+    assert_string_equal(err.text, "/a is not");
+    assert_int_equal(hy_hdfs_exception("org.apache.hadoop.security.token.SecretManager$InvalidToken", "old", &err), -EACCES);
+    assert_int_equal(hy_hdfs_exception("java.io.IOException", "File /a could only be written to 0 of the 1 nodes", &err),
+                     -ENOSPC);
+    assert_int_equal(hy_hdfs_exception(NULL, NULL, &err), -EIO);
+}
+
+/* ---- erasure codes: parities that Hadoop's own encoder made of the bytes 37 i + 11 j + 1 ---- */
+
+static void from_hex(const char *hex, uint8_t *out)
+{
+    for (; *hex; hex += 2) {
+        const char pair[3] = {hex[0], hex[1]};
+
+        *out++ = (uint8_t)strtoul(pair, NULL, 16);
+    }
+}
+
+static void check_code(const char *codec, unsigned data, unsigned parity, const char *const *parities)
+{
+    uint8_t bytes[HY_EC_UNITS_MAX][8], back[8];
+    const uint8_t *units[HY_EC_UNITS_MAX];
+    struct hy_ec ec;
+
+    assert_int_equal(hy_ec_init(&ec, codec, data, parity), 0);
+    for (unsigned i = 0; i < data; i++)
+        for (unsigned j = 0; j < 8; j++)
+            bytes[i][j] = (uint8_t)(37 * i + 11 * j + 1);
+    for (unsigned i = 0; i < parity; i++)
+        from_hex(parities[i], bytes[data + i]);
+    for (unsigned lost = 0; lost < data; lost++) {
+        for (unsigned more = 0; more < data + parity; more++) { /* another one, where the code stands it */
+            for (unsigned i = 0; i < data + parity; i++)
+                units[i] = i == lost || (i == more && parity > 1) ? NULL : bytes[i];
+            assert_int_equal(hy_ec_recover(&ec, units, lost, back, sizeof(back)), 0);
+            assert_memory_equal(back, bytes[lost], sizeof(back));
+        }
+    }
+    for (unsigned i = 0; i <= parity; i++)
+        units[i] = NULL;
+    for (unsigned i = parity + 1; i < data + parity; i++)
+        units[i] = bytes[i];
+    assert_int_equal(hy_ec_recover(&ec, units, 0, back, sizeof(back)), -ENODATA);
+}
+
+static void test_lost_units_come_back(void **state)
+{
+    static const char *const rs32[] = {"acc472df45c17315", "7946aa749771d0ef"};
+    static const char *const rs63[] = {"d46de1da9bfea7ad", "65a77d2218102dff", "d994bfe457290c4a"};
+    static const char *const rs104[] = {"6c6db1111a8c0ec7", "b7a8db94967a5b3c", "c1b890d925fd1795", "48f552d3a352beb9"};
+    static const char *const xor21[] = {"273d2b657f652b3d"};
+    struct hy_ec ec;
+
+    (void)state;
+    check_code("rs", 3, 2, rs32);
+    check_code("rs", 6, 3, rs63);
+    check_code("rs", 10, 4, rs104);
+    check_code("xor", 2, 1, xor21);
+    assert_int_equal(hy_ec_init(&ec, "rs-legacy", 6, 3), -ENOTSUP);
+    assert_int_equal(hy_ec_init(&ec, "rs", 30, 3), -ENOTSUP);
+}
+
+/* ---- a server that says what it was told to ---- */
+
+struct liar {
+    pthread_t thread;
+    int fd;
+    atomic_int conversation;
+    unsigned port;
+    const uint8_t *bytes;
+    size_t n;
+    int turns; /* so many connections get it, each after its first bytes came */
+};
+
+static void *lie(void *arg)
+{
+    struct liar *l = arg;
+    uint8_t asked[65536];
+
+    for (int i = 0; i < l->turns; i++) {
+        int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC);
+
+        if (fd < 0)
+            break;
+        atomic_store(&l->conversation, fd);
+        if (read(fd, asked, sizeof(asked)) > 0 && l->n)
+            (void)!send(fd, l->bytes, l->n, MSG_NOSIGNAL);
+        shutdown(fd, SHUT_WR);
+        while (read(fd, asked, sizeof(asked)) > 0)
+            ;
+        close(fd);
+    }
+    return NULL;
+}
+
+static void start_liar(struct liar *l, const void *bytes, size_t n, int turns)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof(a);
+
+    *l = (struct liar){.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), .bytes = bytes, .n = n, .turns = turns};
+    assert_int_equal(bind(l->fd, (struct sockaddr *)&a, size), 0);
+    assert_int_equal(listen(l->fd, 8), 0);
+    assert_int_equal(getsockname(l->fd, (struct sockaddr *)&a, &size), 0);
+    l->port = ntohs(a.sin_port);
+    assert_int_equal(pthread_create(&l->thread, NULL, lie, l), 0);
+}
+
+static void stop_liar(struct liar *l)
+{
+    shutdown(l->fd, SHUT_RDWR);
+    shutdown(atomic_load(&l->conversation), SHUT_RDWR); /* one that the client keeps does not end by itself */
+    pthread_join(l->thread, NULL);
+    close(l->fd);
+}
+
+static int ask_liar(const void *bytes, size_t n, struct hy_rpc_answer *ret)
+{
+    static const uint8_t client_id[HY_RPC_CLIENT_ID];
+    Hdfs__GetFileInfoRequest request = HDFS__GET_FILE_INFO_REQUEST__INIT;
+    const struct hy_rpc_call call = {.method = "getFileInfo", .request = &request.base, .id = 5};
+    struct hy_err err = {0};
+    struct liar l;
+    struct hy_rpc *rpc;
+    int rc;
+
+    start_liar(&l, bytes, n, 1);
+    request.src = (char *)"/";
+    rpc = hy_rpc_connect(&(struct hy_rpc_peer){.host = "127.0.0.1", .port = l.port, .protocol = "p", .user = "u",
+                                               .client_id = client_id}, &err);
+    assert_non_null(rpc);
+    rc = hy_rpc_do(rpc, &call, ret);
+    hy_rpc_unref(rpc);
+    stop_liar(&l);
+    return rc;
+}
+
+static void test_hostile_answers_of_a_namenode_are_refused(void **state)
+{
+    static const struct {
+        const char *what, *bytes;
+        size_t n;
+        int rc;
+    } lies[] = {
+        {"nothing", "", 0, -ECONNRESET},
+        {"half a length", "\0\0", 2, -ECONNRESET},
+        {"a frame that ends early", "\0\0\0\x20\x04\x08\x05", 7, -ECONNRESET},
+        {"a frame of 2 GiB", "\x7f\xff\xff\xff", 4, -EPROTO},
+        {"a frame of nothing", "\0\0\0\0", 4, -EPROTO},
+        {"a header that goes beyond its frame", "\0\0\0\x02\x7f\x08", 6, -EPROTO},
+        {"a header that is none", "\0\0\0\x03\x02\xff\xff", 7, -EPROTO},
+        {"an answer without a body", "\0\0\0\x05\x04\x08\x05\x10\x00", 9, -EPROTO},
+        {"a body that goes beyond its frame", "\0\0\0\x06\x04\x08\x05\x10\x00\x7f", 10, -EPROTO},
+        {"an answer to another call, and no more", "\0\0\0\x06\x04\x08\x06\x10\x00\x00", 10, -ECONNRESET},
+        {"a page of HTTP", "HTTP/1.1 404 Not Found\r\n\r\n", 26, -EPROTO},
+    };
+    struct hy_rpc_answer answer;
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(lies); i++) {
+        int rc = ask_liar(lies[i].bytes, lies[i].n, &answer);
+
+        if (rc != lies[i].rc)
+            fail_msg("%s: %d", lies[i].what, rc);
+    }
+    assert_int_equal(ask_liar("\0\0\0\x06\x04\x08\x05\x10\x00\x00", 10, &answer), 0); /* and an honest one is taken */
+    assert_int_equal(answer.n, 0);
+    hy_rpc_answer_done(&answer);
+}
+
+/* ---- the same for a DataNode ---- */
+
+struct story {
+    struct hy_buf b;
+};
+
+/* The answer to a request to read: CRC-32C over chunks of 4 bytes. */
+static void begin_story(struct story *s, uint64_t chunk_offset)
+{
+    Hdfs__BlockOpResponse answer = HDFS__BLOCK_OP_RESPONSE__INIT;
+    Hdfs__ReadOpChecksumInfo info = HDFS__READ_OP_CHECKSUM_INFO__INIT;
+    Hdfs__Checksum sum = HDFS__CHECKSUM__INIT;
+
+    hy_buf_init(&s->b, 1 << 20);
+    sum.type = HDFS__CHECKSUM_TYPE__CHECKSUM_CRC32C;
+    sum.bytesperchecksum = 4;
+    info.checksum = &sum;
+    info.chunkoffset = chunk_offset;
+    answer.readopchecksuminfo = &info;
+    assert_int_equal(hy_delimited_append(&s->b, &answer.base), 0);
+}
+
+static void add_packet(struct story *s, struct hy_packet p, const char *data, uint8_t spoil)
+{
+    const struct hy_sums guard = {.type = HDFS__CHECKSUM_TYPE__CHECKSUM_CRC32C, .chunk = 4};
+    uint8_t head[HY_PACKET_HEAD_MAX], sums[64];
+
+    p.data = (uint32_t)strlen(data);
+    p.sums = (uint32_t)hy_sums_size(&guard, p.data);
+    hy_sums_make(&guard, data, p.data, sums);
+    sums[0] ^= spoil;
+    assert_int_equal(hy_buf_append(&s->b, head, hy_packet_head(&p, head)), 0);
+    assert_int_equal(hy_buf_append(&s->b, sums, p.sums), 0);
+    assert_int_equal(hy_buf_append(&s->b, data, p.data), 0);
+}
+
+/* Reads bytes 2 to 10 of a block. */
+static int64_t read_story(const struct story *s, char *into, size_t n, struct hy_err *err)
+{
+    static struct hy_hdfs_cluster cluster = {.name = "hdfs://liar", .user = "u", .client_name = "test"};
+    Hdfs__ExtendedBlock block = HDFS__EXTENDED_BLOCK__INIT;
+    Hdfs__DatanodeID node = HDFS__DATANODE_ID__INIT;
+    struct hy_block_want want = {.cluster = &cluster, .block = &block, .node = &node, .from = 2, .to = 10, .patience_ms = 5000};
+    struct hy_block_reader *r = NULL;
+    struct hy_hdfs_conf *conf = conf_of("<configuration/>");
+    struct liar l;
+    int64_t rc;
+
+    cluster.conf = conf;
+    start_liar(&l, hy_buf_bytes(&s->b), s->b.len, 1);
+    block.poolid = node.datanodeuuid = node.hostname = (char *)"x";
+    node.ipaddr = (char *)"127.0.0.1";
+    node.xferport = l.port;
+    rc = hy_block_reader_open(&r, &want, err);
+    assert_int_equal(rc, 0);
+    rc = hy_block_read(r, into, n, err);
+    hy_block_reader_close(r);
+    stop_liar(&l);
+    hy_hdfs_conf_free(conf);
+    return rc;
+}
+
+static void test_an_honest_datanode_is_read(void **state)
+{
+    struct hy_err err = {0};
+    struct story s;
+    char into[16] = "";
+
+    (void)state;
+    begin_story(&s, 0);
+    add_packet(&s, (struct hy_packet){.offset = 0}, "01234567", 0);
+    add_packet(&s, (struct hy_packet){.offset = 8, .number = 1}, "89ab", 0);
+    add_packet(&s, (struct hy_packet){.offset = 12, .number = 2, .is_last = true}, "", 0);
+    assert_int_equal(read_story(&s, into, sizeof(into), &err), 8);
+    assert_memory_equal(into, "23456789", 8);
+    hy_buf_done(&s.b);
+}
+
+static void test_hostile_datanodes_are_found_out(void **state)
+{
+    const struct hy_packet first = {.offset = 0}, last = {.offset = 8, .number = 1, .is_last = true};
+    struct hy_err err = {0};
+    struct story s;
+    char into[16];
+
+    (void)state;
+    begin_story(&s, 0);
+    add_packet(&s, first, "01234567", 1);
+    assert_int_equal(read_story(&s, into, sizeof(into), &err), -EBADMSG);
+    assert_non_null(strstr(err.text, "is damaged at byte 0"));
+    hy_buf_done(&s.b);
+
+    begin_story(&s, 0); /* it ends before what was asked for */
+    add_packet(&s, first, "01234567", 0);
+    add_packet(&s, last, "", 0);
+    assert_int_equal(read_story(&s, into, sizeof(into), &err), -EPROTO);
+    hy_buf_done(&s.b);
+
+    begin_story(&s, 0); /* a gap */
+    add_packet(&s, (struct hy_packet){.offset = 4}, "01234567", 0);
+    assert_int_equal(read_story(&s, into, sizeof(into), &err), -EPROTO);
+    hy_buf_done(&s.b);
+
+    begin_story(&s, 4); /* behind what was asked for */
+    add_packet(&s, (struct hy_packet){.offset = 4}, "01234567", 0);
+    assert_int_equal(read_story(&s, into, sizeof(into), &err), -EPROTO);
+    hy_buf_done(&s.b);
+
+    begin_story(&s, 0); /* no head of a packet */
+    assert_int_equal(hy_buf_append(&s.b, "\xff\xff\xff\xff\xff\xff\xff\xff", 8), 0);
+    assert_int_equal(read_story(&s, into, sizeof(into), &err), -EPROTO);
+    hy_buf_done(&s.b);
+
+    begin_story(&s, 0); /* silence in the middle */
+    add_packet(&s, first, "01234567", 0);
+    assert_int_equal(read_story(&s, into, sizeof(into), &err), -ECONNRESET);
+    hy_buf_done(&s.b);
+}
+
+/* ---- URLs ---- */
+
+static void test_a_namenode_that_is_not_there_is_named(void **state)
+{
+    struct hy_fs_info info;
+    struct hy_err err = {0};
+
+    (void)state;
+    hy_hdfs_add();
+    assert_int_equal(unsetenv("HADOOP_CONF_DIR"), 0);
+    assert_int_equal(unsetenv("HADOOP_HOME"), 0);
+    assert_int_equal(hy_fs_stat("hdfs:///a", &info, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "fs.defaultFS, which is not set"));
+    assert_int_equal(hy_fs_stat("hdfs://host:0/a", &info, &err), -EINVAL);
+    assert_int_equal(hy_fs_stat("s3://bucket/a", &info, &err), -EPROTONOSUPPORT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_settings_are_read_as_hadoop_writes_them),
+        cmocka_unit_test(test_values_name_others_and_the_environment),
+        cmocka_unit_test(test_paths_are_tidied),
+        cmocka_unit_test(test_exceptions_become_errors_of_this_system),
+        cmocka_unit_test(test_lost_units_come_back),
+        cmocka_unit_test(test_hostile_answers_of_a_namenode_are_refused),
+        cmocka_unit_test(test_an_honest_datanode_is_read),
+        cmocka_unit_test(test_hostile_datanodes_are_found_out),
+        cmocka_unit_test(test_a_namenode_that_is_not_there_is_named),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
