@@ -180,6 +180,7 @@ static const char gc_about[] =
 
 #define RUNNING "Running"
 #define LOOKING "Looking"
+#define FILES "Files"
 #define TIDYING "Tidying up"
 #define INSIDE "On other machines and inside trials"
 
@@ -271,6 +272,11 @@ const struct hy_command hy_commands[] = {
      .about = tensorboard_about,
      .examples =
          "hopyard tensorboard\nhopyard tensorboard 3 --port 6006\nhopyard tensorboard Logs/TensorFlow"},
+    {.name = "fs",
+     .group = FILES,
+     .words = "COMMAND PATH…",
+     .raw = hy_fs_main,
+     .summary = "files of this machine and of HDFS: ls, cat, put, get, cp, mv, rm, …"},
     {.name = "rm",
      .group = TIDYING,
      .words = "RUN…",

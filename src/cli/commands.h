@@ -16,6 +16,8 @@ const struct hy_command *hy_command_find(const char *name);
 void hy_help_all(struct hy_out *out);
 /* One of them, from its table. */
 void hy_help_command(struct hy_out *out, const struct hy_command *c);
+/* One that has commands of its own. */
+void hy_help_group(struct hy_out *out, const struct hy_command *c, const struct hy_command *table);
 
 /* Of `run` and `train`. */
 #define HY_ENGINE_OPTIONS                                                                                    \
@@ -40,6 +42,7 @@ int hy_cmd_resume(const struct hy_args *args);
 int hy_cmd_rm(const struct hy_args *args);
 int hy_cmd_gc(const struct hy_args *args);
 int hy_cmd_import(const struct hy_args *args);
+int hy_fs_main(int argc, char **argv);
 int hy_cmd_version(const struct hy_args *args);
 int hy_cmd_help(const struct hy_args *args);
 

@@ -79,7 +79,7 @@ static void indented(struct hy_out *out, const char *lines)
     }
 }
 
-void hy_help_command(struct hy_out *out, const struct hy_command *c)
+static void head(struct hy_out *out, const struct hy_command *c)
 {
     hy_outf(out, "hopyard %s: %s\n", c->name, c->summary);
     heading(out, "Usage");
@@ -93,9 +93,35 @@ void hy_help_command(struct hy_out *out, const struct hy_command *c)
         heading(out, "Examples");
         indented(out, c->examples);
     }
+}
+
+void hy_help_command(struct hy_out *out, const struct hy_command *c)
+{
+    head(out, c);
     heading(out, "Options");
     options(out, c->options);
-    options(out, hy_common_options);
+    options(out, hy_command_common(c));
+}
+
+static void list(struct hy_out *out, const struct hy_command *table)
+{
+    const char *group = NULL;
+
+    for (const struct hy_command *c = table; c->name; c++) {
+        if (!c->group)
+            continue;
+        if (c->group != group)
+            heading(out, c->group);
+        group = c->group;
+        entry(out, c->name, c->summary, 15);
+    }
+}
+
+void hy_help_group(struct hy_out *out, const struct hy_command *c, const struct hy_command *table)
+{
+    head(out, c);
+    list(out, table);
+    hy_outf(out, "\n`hopyard %s COMMAND --help` explains a command.\n", c->name);
 }
 
 static const char lesson[] =
@@ -114,19 +140,10 @@ static const char lesson_examples[] =
 
 void hy_help_all(struct hy_out *out)
 {
-    const char *group = NULL;
-
     hy_out_str(out, lesson);
     hy_out_str(out, "\n");
     indented(out, lesson_examples);
-    for (const struct hy_command *c = hy_commands; c->name; c++) {
-        if (!c->group)
-            continue;
-        if (c->group != group)
-            heading(out, c->group);
-        group = c->group;
-        entry(out, c->name, c->summary, 15);
-    }
+    list(out, hy_commands);
     hy_out_str(out, "\n`hopyard COMMAND --help` explains a command. Runs, logs and results are kept in\n"
                     "the project's folder: --project DIR, $HOPYARD_PROJECT, or where you are.\n");
 }

@@ -14,6 +14,11 @@ const struct hy_option hy_common_options[] = {
     {0},
 };
 
+const struct hy_option *hy_command_common(const struct hy_command *c)
+{
+    return c->common ? c->common : hy_common_options;
+}
+
 #define GUESS_MAX 64 /* nobody means anything by a longer name */
 
 static size_t least(size_t a, size_t b)
@@ -83,7 +88,7 @@ static const struct hy_option *find_option(const struct hy_command *c, const cha
 {
     const struct hy_option *found = find_in(c->options, name, n, letter);
 
-    return found ? found : find_in(hy_common_options, name, n, letter);
+    return found ? found : find_in(hy_command_common(c), name, n, letter);
 }
 
 static int unknown_option(const struct hy_command *c, const char *name, size_t n, struct hy_err *err)
@@ -96,7 +101,7 @@ static int unknown_option(const struct hy_command *c, const char *name, size_t n
     hy_guess_init(&guess, typed);
     for (const struct hy_option *o = c->options; o && o->name; o++)
         hy_guess_offer(&guess, o->name);
-    for (const struct hy_option *o = hy_common_options; o->name; o++)
+    for (const struct hy_option *o = hy_command_common(c); o->name; o++)
         hy_guess_offer(&guess, o->name);
     if (guess.best)
         return hy_err_set(err, -EINVAL, "unknown option --%s; did you mean --%s?", typed, guess.best);

@@ -35,6 +35,7 @@ struct hy_command {
     const char *about;    /* paragraphs; NULL: the summary is all */
     const char *examples; /* lines; NULL: none */
     const struct hy_option *options;
+    const struct hy_option *common;         /* instead of those that every command takes; NULL: these */
     int min_words, max_words;               /* -1: any number */
     bool takes_rest;                        /* a command of the user's follows "--" ... */
     bool bare_rest;                         /* ... or begins with the first word */
@@ -60,6 +61,7 @@ struct hy_args {
 
 /* Options that every command takes: --project, --help. */
 extern const struct hy_option hy_common_options[];
+const struct hy_option *hy_command_common(const struct hy_command *c);
 
 /* argv without the program and the command. 0, -EINVAL with a sentence, or -ENOMEM. */
 int hy_args_parse(const struct hy_command *command, int argc, char **argv, struct hy_args *ret,
