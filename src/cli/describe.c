@@ -121,7 +121,7 @@ static int set_counts(json_t *o, const struct hy_run_row *row, const struct hy_r
     return rc;
 }
 
-json_t *hy_json_run(const struct hy_run_row *row, const struct hy_run_counts *counts, bool alive)
+json_t *hy_json_run(const struct hy_run_row *row, const struct hy_run_counts *counts, bool alive, const char *logdir)
 {
     json_t *o = json_object();
     int rc = 0;
@@ -141,7 +141,7 @@ json_t *hy_json_run(const struct hy_run_row *row, const struct hy_run_counts *co
     rc |= hy_json_set(o, "ended", time_of(row->ended));
     rc |= hy_json_set(o, "app_id", hy_json_text(row->app_id));
     rc |= hy_json_set(o, "app_run", json_integer(row->app_run));
-    rc |= hy_json_set(o, "logdir", hy_json_text(row->logdir));
+    rc |= hy_json_set(o, "logdir", hy_json_text(logdir));
     rc |= set_counts(o, row, counts);
     if (rc < 0) {
         json_decref(o);

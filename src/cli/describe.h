@@ -18,6 +18,7 @@ char *hy_format_age(int64_t wall_ms, int64_t now_ms, char *out, size_t size);
 char *hy_format_time(int64_t wall_ms, char *out, size_t size);
 
 /* Everything the store knows of a run, but for its trials. NULL when out of memory. */
-json_t *hy_json_run(const struct hy_run_row *row, const struct hy_run_counts *counts, bool alive);
+/* `logdir`: as people know it. */
+json_t *hy_json_run(const struct hy_run_row *row, const struct hy_run_counts *counts, bool alive, const char *logdir);
 
 #endif

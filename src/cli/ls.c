@@ -72,13 +72,15 @@ static int add_row(struct listing *l, const struct hy_run_row *row, const struct
 static int on_run(void *arg, const struct hy_run_row *row, const struct hy_run_counts *counts)
 {
     struct listing *l = arg;
+    hy_cleanup_free char *shown = NULL;
 
     if (l->grid) {
         l->count++;
         return add_row(l, row, counts);
     }
+    shown = row->logdir ? hy_store_shown(l->store, row->logdir) : NULL;
     hy_out_str(&l->out, l->count++ ? ",\n " : "");
-    hy_json_take(&l->out, hy_json_run(row, counts, hy_store_run_alive(l->store, row->id) > 0));
+    hy_json_take(&l->out, hy_json_run(row, counts, hy_store_run_alive(l->store, row->id) > 0, shown));
     return l->out.rc;
 }
 

@@ -20,6 +20,8 @@ char *hy_project(const struct hy_args *args, struct hy_err *err)
 
     if (!folder || !*folder)
         folder = ".";
+    if (strstr(folder, "://"))
+        return hy_store_stand_in(folder, err);
     path = realpath(folder, NULL);
     if (!path) {
         hy_err_sys(err, -errno, "the project's folder '%s' cannot be used", folder);
@@ -83,6 +85,7 @@ void hy_runinfo_done(struct hy_runinfo *r)
 
     for (size_t i = 0; i < HY_COUNT(texts); i++)
         free((void *)texts[i]);
+    free(r->shown);
     if (r->spec)
         hy__run_spec__free_unpacked(r->spec, &hy_proto_memory);
     *r = (struct hy_runinfo){0};
@@ -102,6 +105,7 @@ int hy_runinfo_find(struct hy_store *s, const char *text, struct hy_runinfo *ret
         return rc == -ENOMEM ? hy_err_set(err, rc, "out of memory") : rc;
     }
     ret->alive = hy_store_run_alive(s, id) > 0;
+    ret->shown = ret->row.logdir ? hy_store_shown(s, ret->row.logdir) : NULL;
     return 0;
 }
 
@@ -171,7 +175,7 @@ static int fill_update(struct hy_store *s, const struct hy_runinfo *r, Hy__Updat
     rc |= text(&u->state, hy_run_word(&r->row, r->alive));
     rc |= text(&u->metric, r->row.metric);
     rc |= text(&u->message, r->row.message);
-    rc |= text(&u->logdir, r->row.logdir);
+    rc |= text(&u->logdir, r->shown);
     if (rc < 0)
         return hy_err_set(err, -ENOMEM, "out of memory");
     u->maximize = r->row.maximize;

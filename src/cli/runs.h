@@ -10,7 +10,8 @@
 #include "hopyard.pb-c.h"
 #include "store/store.h"
 
-/* The project's folder: --project, $HOPYARD_PROJECT or here; absolute. Free it. */
+/* The project's folder: --project, $HOPYARD_PROJECT or here; absolute. One that is a URL has a folder that stands
+ * for it (store.h). Free it. */
 char *hy_project(const struct hy_args *args, struct hy_err *err);
 /* Opens the project's store. */
 int hy_project_store(const struct hy_args *args, enum hy_store_mode mode, struct hy_store **ret,
@@ -22,6 +23,7 @@ void hy_store_close_at(struct hy_store **s);
 struct hy_runinfo {
     struct hy_run_row row; /* its texts are copies */
     struct hy_run_counts counts;
+    char *shown;       /* row.logdir as people know it: of a project on HDFS, its URL there */
     bool alive;        /* its driver lives */
     Hy__RunSpec *spec; /* NULL when it cannot be read */
 };

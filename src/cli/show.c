@@ -216,7 +216,7 @@ static int head(struct showing *s, struct hy_err *err)
             hy_format_age(row->created, hy_clock_wall_ms(), age, sizeof age));
     fact(&s->out, "git", row->git);
     fact_take(&s->out, "versions", hy_versions_text(row->versions));
-    fact(&s->out, "logs", row->logdir);
+    fact(&s->out, "logs", s->info.shown);
     return hy_store_note_each(s->store, row->id, on_note, &s->out, err);
 }
 
@@ -395,7 +395,7 @@ static int show_json(struct showing *s, struct hy_err *err)
 
     s->err = err;
     hy_out_str(&s->out, "{\"run\": ");
-    hy_json_take(&s->out, hy_json_run(&s->info.row, &s->info.counts, s->info.alive));
+    hy_json_take(&s->out, hy_json_run(&s->info.row, &s->info.counts, s->info.alive, s->info.shown));
     hy_out_str(&s->out, ",\n \"trials\": [");
     rc = hy_store_trial_each(s->store, s->info.row.id, 0, s->order, 0, s->limit, on_json_trial, s, err);
     hy_out_str(&s->out, "],\n \"notes\": [");
@@ -469,7 +469,7 @@ static int on_best(void *arg, const struct hy_trial_row *row)
             (long long)s->info.row.id);
     if (!s->info.row.ranks)
         fact_take(&s->out, "params", hy_json_params(row->params, false));
-    fact_take(&s->out, "logs", hy_asprintf("%s/%s", s->info.row.logdir, row->dir));
+    fact_take(&s->out, "logs", hy_asprintf("%s/%s", s->info.shown, row->dir));
     if (s->info.row.state == HY_RUN_RUNNING)
         hy_outf(&s->out, "  so far: the run is %s\n", s->info.alive ? "still running" : "interrupted");
     return s->out.rc;

@@ -189,7 +189,7 @@ static void fill_head(struct driver *d, struct view *v, bool last)
     u->left_ms = u->total > 0 && d->ended_here && (uint64_t)u->total >= over ? (int64_t)((double)here / (double)d->ended_here * (double)((uint64_t)u->total - over)) : -1;
     u->message = d->end_message ? d->end_message : (char *)protobuf_c_empty_string;
     u->last = last;
-    u->logdir = d->logdir;
+    u->logdir = (char *)hy_remote_logdir(d);
     if (tensorboard_of(d))
         u->tensorboard = (char *)tensorboard_of(d);
     u->slots = (uint32_t)s.slots;

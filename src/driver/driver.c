@@ -135,18 +135,34 @@ void hy_run_stop(struct driver *d)
 /* The store has the end; now everybody may know. */
 static void leave(struct driver *d)
 {
+    d->phase = PHASE_LEAVING;
+    d->leave_by = hy_clock_ms() + LEAVE_MS;
+    hy_agents_bye(d);
+    hy_clients_update(d, true);
+}
+
+/* Where others do not find the store, the run's part of it goes with its logs. */
+static void leave_snapshot(struct driver *d)
+{
     struct hy_err err = {0};
     hy_cleanup_free char *snapshot = NULL;
 
-    d->phase = PHASE_LEAVING;
-    d->leave_by = hy_clock_ms() + LEAVE_MS;
-    if (!d->store_broken && hy_store_is_remote(d->store)) {
-        snapshot = hy_path_join(d->logdir, "run.db");
-        if (snapshot && hy_store_snapshot(d->store, d->run, snapshot, &err) < 0)
-            hy_run_note(d, "%s", err.text);
-    }
-    hy_agents_bye(d);
-    hy_clients_update(d, true);
+    if (d->has_snapshot || d->store_broken || !hy_store_is_remote(d->store))
+        return;
+    d->has_snapshot = true;
+    snapshot = hy_path_join(d->logdir, "run.db");
+    if (snapshot && hy_store_snapshot(d->store, d->run, snapshot, &err) < 0)
+        hy_run_note(d, "%s", err.text);
+}
+
+/* Ended, and waiting until its files are where they belong. */
+static void finish(struct driver *d)
+{
+    leave_snapshot(d);
+    if (hy_remote_is_over(d))
+        leave(d);
+    else if (d->update_due)
+        hy_clients_update(d, false);
 }
 
 /* ---- the turn ---------------------------------------------------------------------------- */
@@ -165,7 +181,7 @@ static void on_turn(uv_prepare_t *h)
     }
     hy_events_flush(d);
     if (d->phase == PHASE_ENDING)
-        leave(d);
+        finish(d);
     else if (d->update_due && d->phase < PHASE_ENDING)
         hy_clients_update(d, false);
     d->update_due = false;
@@ -182,6 +198,7 @@ static void on_tick(uv_timer_t *h)
 
     hy_trials_tick(d, now);
     hy_agents_tick(d, now);
+    hy_remote_tick(d, now);
     d->update_due = true; /* after the commit: see on_turn */
     if (d->phase == PHASE_LEAVING && now > d->leave_by)
         uv_stop(&d->loop);
@@ -438,6 +455,8 @@ static int open_surroundings(struct driver *d, struct hy_err *err)
     if (rc == 0 && hy_keeper_file(d->socket_path) < 0)
         rc = hy_err_set(err, -EPIPE, "the keeper is gone");
     if (rc == 0)
+        rc = hy_remote_open(d, err);
+    if (rc == 0)
         rc = hy_agents_open(d, err);
     return rc;
 }
@@ -475,12 +494,14 @@ static void driver_close(struct driver *d)
     if (d->net)
         hy_net_free(d->net);
     hy_engine_free(d->engine);
+    hy_remote_stop(d);
     uv_prepare_stop(&d->turn);
     uv_timer_stop(&d->tick);
     uv_run(&d->loop, UV_RUN_NOWAIT);
     uv_walk(&d->loop, close_walk, NULL);
     uv_run(&d->loop, UV_RUN_DEFAULT);
     uv_loop_close(&d->loop);
+    hy_remote_free(d);
     while ((i = 0, t = hy_map_next(&d->trials, &i)))
         hy_trial_free(d, t);
     hy_map_done(&d->trials);

@@ -158,6 +158,7 @@ struct driver {
     const char *new_address;    /* of a resumed run, for another session; NULL: as the spec says */
     char **serve;               /* the function's command, and what makes a fork server of it; borrowed */
     char *logdir, *app_id, *token_file;
+    struct remote *remote;      /* of a project on HDFS; or NULL */
     int64_t app_run;
     uint8_t token[HY_KEY_SIZE];
     struct hy_space space;
@@ -209,6 +210,7 @@ struct driver {
     bool store_broken;          /* nothing can be committed any more */
     bool gpus_noted;            /* that nobody leases them */
     bool held_noted;            /* that a trial waits */
+    bool has_snapshot;          /* run.db lies with the logs */
     bool changed;               /* since the last update */
     bool update_due;            /* clients, at the end of this turn */
 };
@@ -400,5 +402,17 @@ int hy_client_send(struct client *c, const Hy__ClientAnswer *answer);
 
 /* ---- replay.c ---- */
 int hy_run_replay(struct driver *d, struct hy_err *err);
+
+/* ---- remote.c: a project on HDFS; all do nothing for one that is just a folder ---- */
+/* Blocks: for the start of a run. */
+int hy_remote_open(struct driver *d, struct hy_err *err);
+void hy_remote_tick(struct driver *d, int64_t now);
+/* Of a run that has ended: all its files are there, or it is no use to wait. */
+bool hy_remote_is_over(struct driver *d);
+/* The run's folder as people know it. */
+const char *hy_remote_logdir(const struct driver *d);
+/* What waits for HDFS in the pool gives up; then the loop comes to its end, and it can be freed. */
+void hy_remote_stop(struct driver *d);
+void hy_remote_free(struct driver *d);
 
 #endif

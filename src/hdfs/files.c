@@ -34,8 +34,10 @@ static int place(struct place *p, const char *url, struct hy_err *err)
 /* What was being done goes before the NameNode's words. */
 static int failed(struct hy_err *err, int rc, const char *doing, const char *url)
 {
-    if (err)
+    if (err) {
         hy_err_wrap(err, "cannot %s %s", doing, url);
+        err->code = rc;
+    }
     return rc;
 }
 

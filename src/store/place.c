@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where the store lies: PROJECT/.hopyard, or, where that is on a network file
- * system, $XDG_STATE_HOME/hopyard/HASH (HASH of the project's real path).
+ * system, $XDG_STATE_HOME/hopyard/HASH (HASH of the project's real path). For a
+ * project that is a URL, the folder HASH/files there stands for it.
  *
  * SQLite's WAL is memory shared between processes and locks that every process
  * sees. Over a network neither holds, and what is lost is the whole store.
@@ -163,6 +164,19 @@ static int place_elsewhere(struct hy_place *p, struct hy_err *err)
     return p->folder ? 0 : hy_err_set(err, -ENOMEM, "out of memory");
 }
 
+/* The URL that it stands for (write_url); NULL when the project is just a folder. */
+static char *read_url(const char *folder)
+{
+    hy_cleanup_free char *path = hy_path_join(folder, "url");
+    hy_cleanup_buf struct hy_buf text;
+    const char *url;
+
+    hy_buf_init(&text, 1 << 16);
+    if (!path || hy_file_read(path, &text) < 0 || !(url = hy_buf_cstr(&text)) || !*url)
+        return NULL;
+    return hy_strdup(url);
+}
+
 int hy_place_find(const char *project, struct hy_place *ret, struct hy_err *err)
 {
     struct hy_place p = {0};
@@ -186,17 +200,63 @@ int hy_place_find(const char *project, struct hy_place *ret, struct hy_err *err)
     }
     if (rc > 0)
         rc = place_elsewhere(&p, err);
-    if (rc < 0)
+    if (rc < 0) {
         hy_place_done(&p);
+        return rc;
+    }
+    p.url = read_url(p.folder);
+    *ret = p;
+    return 0;
+}
+
+/* ---- a project that lies on another file system, of which this machine knows only a URL ---- */
+
+static int write_url(const char *folder, const char *url, struct hy_err *err)
+{
+    hy_cleanup_free char *path = hy_path_join(folder, "url");
+    struct stat st;
+    int rc;
+
+    if (!path)
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    if (stat(path, &st) == 0)
+        return 0;
+    rc = hy_file_write(path, url, strlen(url), 0644);
+    return rc < 0 ? hy_err_sys(err, rc, "cannot write '%s'", path) : 0;
+}
+
+char *hy_store_stand_in(const char *url, struct hy_err *err)
+{
+    hy_cleanup_free char *home = state_home();
+    hy_cleanup_free char *tidy = hy_strdup(url), *folder = NULL;
+    char *project = NULL;
+    int rc;
+
+    for (size_t n = tidy ? strlen(tidy) : 0; n && tidy[n - 1] == '/'; n--)
+        tidy[n - 1] = '\0';
+    if (home && tidy)
+        project = hy_asprintf("%s/hopyard/%016" PRIx64 "/files", home, hy_hash(tidy, strlen(tidy)));
+    folder = project ? hy_path_join(project, ".hopyard") : NULL;
+    if (!folder) {
+        free(project);
+        hy_err_set(err, -ENOMEM, "out of memory");
+        return NULL;
+    }
+    rc = hy_mkdirs(folder, 0700);
+    if (rc < 0)
+        hy_err_sys(err, rc, "cannot make the folder '%s', which stands for %s here", folder, tidy);
     else
-        *ret = p;
-    return rc;
+        rc = write_url(folder, tidy, err);
+    if (rc < 0)
+        free(hy_take(project));
+    return project;
 }
 
 void hy_place_done(struct hy_place *p)
 {
     free(p->project);
     free(p->folder);
+    free(p->url);
     *p = (struct hy_place){0};
 }
 

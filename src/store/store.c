@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -283,6 +284,7 @@ int hy_store_open(const char *project, enum hy_store_mode mode, struct hy_store 
                            .wait_ms = waiting_time(),
                            .project = place.project,
                            .folder = place.folder,
+                           .url = place.url,
                            .remote = place.remote};
     s->path = hy_path_join(s->folder, "store.db");
     if (!s->path)
@@ -308,6 +310,7 @@ void hy_store_close(struct hy_store *s)
     free(s->path);
     free(s->folder);
     free(s->project);
+    free(s->url);
     free(s);
 }
 
@@ -318,5 +321,19 @@ const char *hy_store_folder(const struct hy_store *s)
 
 int hy_store_is_remote(const struct hy_store *s)
 {
-    return s->remote;
+    return s->remote || s->url;
+}
+
+const char *hy_store_url(const struct hy_store *s)
+{
+    return s->url;
+}
+
+char *hy_store_shown(const struct hy_store *s, const char *path)
+{
+    const size_t n = strlen(s->project);
+
+    if (!s->url || strncmp(path, s->project, n) != 0 || path[n] != '/')
+        return hy_strdup(path);
+    return hy_asprintf("%s%s", s->url, path + n);
 }

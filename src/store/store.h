@@ -39,8 +39,19 @@ void hy_store_close(struct hy_store *s); /* NULL is fine; an open transaction is
 
 /* The folder that holds store.db, run locks and driver logs. */
 const char *hy_store_folder(const struct hy_store *s);
-/* 1 when that folder is not in the project because the project is on a network file system. */
+/* 1 when others do not find the store in the project, because that is on a network file system. */
 int hy_store_is_remote(const struct hy_store *s);
+
+/*
+ * A project may be a URL (hdfs://…): a folder of this machine stands for it,
+ * whose files the driver brings there. This makes that folder, or finds it; free
+ * it. NULL with a sentence.
+ */
+char *hy_store_stand_in(const char *url, struct hy_err *err);
+/* The URL that the project stands for; or NULL. */
+const char *hy_store_url(const struct hy_store *s);
+/* A path in the project as people know it: below that URL. Free it; NULL when out of memory. */
+char *hy_store_shown(const struct hy_store *s, const char *path);
 
 /*
  * Ends the turn's transaction, if there is one. On failure (-ENOSPC, -EIO …)

@@ -60,6 +60,7 @@ struct hy_store {
     char *project; /* its real path */
     char *folder;  /* where store.db lies */
     char *path;    /* of store.db, for sentences */
+    char *url;     /* of a project that lies elsewhere; or NULL */
     int remote;
     enum hy_store_mode mode;
     int wait_ms;
@@ -134,6 +135,7 @@ int hy_schema_migrate(sqlite3 *db, const char *path, struct hy_err *err);
 
 struct hy_place {
     char *project, *folder;
+    char *url; /* see hy_store_stand_in; or NULL */
     int remote;
 };
 int hy_place_find(const char *project, struct hy_place *ret, struct hy_err *err);

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A project on HDFS: the run's folder is here, and its mirror (src/fs/mirror.h)
+ * there. A thread of the pool looks every few seconds; when the run has ended,
+ * it looks until all is there, and then the run is over.
+ */
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "driver/run.h"
+#include "fs/fs.h"
+#include "fs/mirror.h"
+
+#define LOOK_MS 3000
+#define GIVE_UP_MS (10 * 60 * 1000) /* after the end of the run */
+
+struct remote {
+    struct driver *driver;
+    struct hy_fs_mirror *mirror;
+    char *url; /* of the run's folder */
+    uv_work_t work;
+    struct hy_err err; /* of the look that is under way, or was last */
+    int rc;
+    bool is_busy, is_last, is_over;
+    int64_t look_at, give_up_at;
+    int told; /* the trouble that was noted; 0: none */
+};
+
+static atomic_bool is_to_stop;
+
+static int stop_waiting(void)
+{
+    return atomic_load(&is_to_stop);
+}
+
+/* The key of the agents' files is nobody else's. */
+static bool is_private(const char *path)
+{
+    return strcmp(path, ".token") == 0;
+}
+
+static void look(uv_work_t *work)
+{
+    struct remote *r = work->data;
+
+    r->rc = hy_fs_mirror_look(r->mirror, r->is_last, &r->err);
+}
+
+static void tell(struct remote *r)
+{
+    if (r->rc == r->told)
+        return;
+    if (r->rc < 0)
+        hy_run_note(r->driver, "%s; what is missing there is here, and is tried again: %s", r->err.text,
+                    r->driver->logdir);
+    else
+        hy_run_note(r->driver, "%s is up to date again", r->url);
+    r->told = r->rc;
+}
+
+static void looked(uv_work_t *work, int status)
+{
+    struct remote *r = work->data;
+
+    (void)status;
+    r->is_busy = false;
+    r->look_at = hy_clock_ms() + LOOK_MS;
+    tell(r);
+    if (!r->is_last)
+        return;
+    r->is_over = r->rc == 0;
+    if (!r->is_over && hy_clock_ms() > r->give_up_at) {
+        r->is_over = true;
+        hy_run_note(r->driver, "%s is not complete: `hopyard fs cp -r -f %s/. %s` makes it so", r->url,
+                    r->driver->logdir, r->url);
+    }
+}
+
+static void start_look(struct remote *r)
+{
+    r->err.code = 0;
+    if (uv_queue_work(&r->driver->loop, &r->work, look, looked) == 0)
+        r->is_busy = true;
+}
+
+void hy_remote_tick(struct driver *d, int64_t now)
+{
+    struct remote *r = d->remote;
+
+    if (r && !r->is_busy && !r->is_over && now >= r->look_at)
+        start_look(r);
+}
+
+bool hy_remote_is_over(struct driver *d)
+{
+    struct remote *r = d->remote;
+
+    if (!r || r->is_over)
+        return true;
+    if (!r->give_up_at)
+        r->give_up_at = hy_clock_ms() + GIVE_UP_MS;
+    if (!r->is_busy && !r->is_last) { /* the first time: whatever was under way did not know of the end */
+        r->is_last = true;
+        start_look(r);
+    }
+    return false;
+}
+
+const char *hy_remote_logdir(const struct driver *d)
+{
+    return d->remote ? d->remote->url : d->logdir;
+}
+
+/* As Hopsworks has them. */
+static int make_folders(const char *url, struct hy_err *err)
+{
+    static const char *const names[] = {"Resources", "Logs", "Jupyter", "Models"};
+
+    for (size_t i = 0; i < HY_COUNT(names); i++) {
+        hy_cleanup_free char *folder = hy_fs_join(url, names[i]);
+        int rc = folder ? hy_fs_mkdirs(folder, 0777, err) : hy_err_set(err, -ENOMEM, "out of memory");
+
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+int hy_remote_open(struct driver *d, struct hy_err *err)
+{
+    const char *url = hy_store_url(d->store);
+    struct remote *r;
+    int rc;
+
+    if (!url)
+        return 0;
+    rc = make_folders(url, err);
+    if (rc < 0)
+        return rc;
+    r = hy_calloc(1, sizeof(*r));
+    if (r) {
+        r->driver = d;
+        r->work.data = r;
+        r->url = hy_store_shown(d->store, d->logdir);
+        r->mirror = r->url ? hy_fs_mirror_new(d->logdir, r->url, is_private) : NULL;
+    }
+    d->remote = r;
+    if (!r || !r->mirror)
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    hy_fs_on_wait(stop_waiting);
+    return 0;
+}
+
+void hy_remote_stop(struct driver *d)
+{
+    (void)d;
+    atomic_store(&is_to_stop, true);
+}
+
+void hy_remote_free(struct driver *d)
+{
+    struct remote *r = d->remote;
+
+    if (!r)
+        return;
+    hy_fs_mirror_free(r->mirror);
+    free(r->url);
+    free(r);
+    d->remote = NULL;
+}
