@@ -4,14 +4,18 @@
 import importlib
 from typing import Any
 
-from ._errors import Error, GroupError, RunError, Stopped, TrialsFailed
+from ._errors import (
+    Error, FileError, FileExists, FileForbidden, FileNotFound, GroupError, IsFolder, NotFolder, RunError, Stopped,
+    TrialsFailed,
+)  # fmt: skip
 from ._hopyard import version as __version__
 from ._report import report
 from .space import choice, integer, log, uniform
 
 __all__ = [
-    "Error", "GroupError", "RunError", "Stopped", "TrialsFailed", "__version__", "allreduce", "choice", "collective",
-    "experiment", "hvd", "integer", "log", "report", "search", "spark", "uniform",
+    "Error", "FileError", "FileExists", "FileForbidden", "FileNotFound", "GroupError", "IsFolder", "NotFolder",
+    "RunError", "Stopped", "TrialsFailed", "__version__", "allreduce", "choice", "collective", "experiment", "hvd",
+    "integer", "log", "report", "search", "spark", "uniform",
 ]  # fmt: skip
 
 _LATER = ("allreduce", "collective", "experiment", "hvd", "search", "spark")  # imported when they are used, since importing hopyard is to cost nothing

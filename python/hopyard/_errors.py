@@ -4,7 +4,13 @@
 from typing import TYPE_CHECKING
 
 from ._hopyard import Error as Error
+from ._hopyard import FileError as FileError
+from ._hopyard import FileExists as FileExists
+from ._hopyard import FileForbidden as FileForbidden
+from ._hopyard import FileNotFound as FileNotFound
 from ._hopyard import GroupError as GroupError
+from ._hopyard import IsFolder as IsFolder
+from ._hopyard import NotFolder as NotFolder
 
 if TYPE_CHECKING:
     from ._result import Result
@@ -31,3 +37,18 @@ class Stopped(RunError):
 
 for _class in (RunError, TrialsFailed, Stopped):
     _class.__module__ = "hopyard"  # as people know them
+
+
+_OF_PYTHONS = {
+    FileNotFoundError: FileNotFound,
+    FileExistsError: FileExists,
+    PermissionError: FileForbidden,
+    IsADirectoryError: IsFolder,
+    NotADirectoryError: NotFolder,
+}
+
+
+def file_error(error: OSError) -> FileError:
+    """The one of the family for an error of Python's own."""
+    kind = _OF_PYTHONS.get(type(error), FileError)
+    return kind(error.errno, f"cannot open '{error.filename}': {error.strerror}", error.filename)

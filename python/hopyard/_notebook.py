@@ -40,6 +40,11 @@ def _transform() -> Transform:
     return TransformerManager().transform_cell  # type: ignore[no-any-return]
 
 
+def code(path: str | os.PathLike[str]) -> str:
+    """Its cells of code as one program."""
+    return "\n\n".join(map(_transform(), read(path)))
+
+
 def preload(cells: Sequence[str]) -> list[str]:
     """The installed modules that the cells import."""
     transform = _transform()

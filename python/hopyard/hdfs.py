@@ -1,32 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The project's folder, and the files in it.
+"""The project's folder, and the files in it: on this machine, or on HDFS (`HOPYARD_PROJECT=hdfs://…`).
 
 A path is relative to the project (`Resources/data.csv`, with a slash before it or without), or is one
 that `project_path` begins: any absolute path below the folder in which this project and its neighbours
-lie. `/Projects/NAME/…` is the neighbour NAME. Nothing else can be reached, so that no mistyped path
-removes anything but the project's own.
+lie. `/Projects/NAME/…` is the neighbour NAME. A full `hdfs://…` is what it says, but nothing is removed
+beyond the project and its neighbours, so that no mistyped path removes anything but the project's own.
 """
 
 import datetime
 import errno
+import functools
 import getpass
-import glob as _glob
-import grp
+import importlib
 import io
 import os
-import pwd
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+import posixpath
+import re
+import secrets
+import stat as _stat
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import IO, Any
 
-from . import tensorboard
-from ._errors import Error
+from . import _hopyard, tensorboard
+from ._errors import Error, FileError, FileExists, FileNotFound, NotFolder
+from ._file import open_raw, open_url
+from ._hopyard import Info
 
 __all__ = [
-    "abs_path", "access", "capacity", "chmod", "chown", "copy_to_hdfs", "copy_to_local", "cp", "delete",
-    "dump", "exists", "glob", "isdir", "isfile", "load", "log", "ls", "lsl", "mkdir", "move", "open_file",
-    "project_name", "project_path", "project_user", "rename", "rmr", "stat",
+    "abs_path", "access", "add_module", "capacity", "chmod", "chown", "close", "copy_from_project", "copy_to_hdfs",
+    "copy_to_local", "copy_to_project", "cp", "delete", "dump", "exists", "get", "get_fs", "glob", "isdir", "isfile",
+    "load", "log", "ls", "lsl", "mkdir", "move", "open_file", "project_id", "project_name", "project_path",
+    "project_user", "rename", "rmr", "stat",
 ]  # fmt: skip
 
 Path = str | bytes | os.PathLike[str]
@@ -47,246 +53,361 @@ def project_path(project: str | None = None) -> str:
     folder = _project()
     if project is not None and (project in ("", ".", "..") or "/" in project):
         raise Error(f"'{project}' is no name of a project; that is a folder's beside this project")
-    if project is not None and project != os.path.basename(folder):
-        return os.path.join(os.path.dirname(folder), project, "")
-    if not _is_remote(folder):
-        _furnish(folder)
-    return os.path.join(folder, "")
+    if project is not None and project != posixpath.basename(folder):
+        return posixpath.join(posixpath.dirname(folder), project, "")
+    (_furnish_once if _is_remote(folder) else _furnish)(folder)
+    return posixpath.join(folder, "")
 
 
 def project_name() -> str:
     """The name of the project's folder."""
-    return os.path.basename(_project())
+    return posixpath.basename(_project())
 
 
 def project_user() -> str:
     """`project__user`, as hops names a member of a project."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # nobody of this number is known here
-        user = str(os.getuid())
-    return f"{project_name()}__{user}"
+    user = os.environ.get("HADOOP_USER_NAME") or _user()
+    return user if "__" in user else f"{project_name()}__{user}"
+
+
+def project_id() -> str:
+    """Hopsworks' number for the project."""
+    number = os.environ.get("HOPSWORKS_PROJECT_ID")
+    if not number:
+        raise Error("a project has a number only on a Hopsworks cluster, which sets HOPSWORKS_PROJECT_ID")
+    return number
 
 
 def log(text: object) -> None:
     """Adds a line to the trial's own log, `trial.log` in its folder; what it prints is kept elsewhere."""
     line = f"{datetime.datetime.now().isoformat()}: {text}\n"
-    with open(os.path.join(tensorboard.logdir(), "trial.log"), "ab", buffering=0) as file:
+    with open_raw(_hopyard.join(tensorboard.logdir(), "trial.log"), "a") as file:
         file.write(line.encode(errors="replace"))  # one write, so that two processes' lines do not mix
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # nobody of this number is known here
+        return str(os.getuid())
 
 
 def _project() -> str:
     """A trial's folder tells its project better than the environment: --project may have chosen another."""
     trial, sep, _ = os.environ.get("HOPYARD_TRIAL_DIR", "").rpartition(_LOGS)
     folder = trial if sep else os.environ.get("HOPYARD_PROJECT") or os.getcwd()
-    return folder.rstrip("/") if _is_remote(folder) else os.path.abspath(folder)
+    root, path = _split(folder)
+    return root + _normal(path) if root else os.path.abspath(path)
 
 
 def _is_remote(path: str) -> bool:
-    return "://" in path
+    return bool(_split(path)[0])
+
+
+def _split(url: str) -> tuple[str, str]:
+    """('hdfs://host:port', '/path'); for a path of this machine ('', path)."""
+    found = re.match(r"([a-z][a-z0-9+.-]+):(?://([^/]*))?(/.*)?$", url, re.DOTALL)
+    if not found or not (found[2] is not None or found[3]):
+        return "", url
+    scheme, authority, path = found.groups()
+    return ("", path or "/") if scheme == "file" else (f"{scheme}://{authority or ''}", path or "/")
+
+
+def _normal(path: str) -> str:
+    return "/" + posixpath.normpath(path).lstrip("/")
 
 
 def _furnish(folder: str) -> None:
     for name in _FOLDERS:
         try:
-            os.makedirs(os.path.join(folder, name), exist_ok=True)
-        except OSError as error:
+            _hopyard.mkdirs(_hopyard.join(folder, name))
+        except FileError as error:
+            why = str(error).removeprefix(f"cannot make the folder {_hopyard.join(folder, name)}: ")
             raise Error(
-                f"cannot make the folder '{name}' of the project '{folder}': {error.strerror}; "
+                f"cannot make the folder '{name}' of the project '{folder}': {why}; "
                 "set HOPYARD_PROJECT to a folder of yours"
             ) from error
+
+
+_furnish_once = functools.cache(_furnish)  # a NameNode is far away
 
 
 # ---- paths
 
 
-def abs_path(path: Path, project: str | None = None) -> str:
-    """The path of a file of the project."""
-    text = os.fsdecode(path).removeprefix("file://")
-    folder = project_path(project)
-    if _is_remote(text) or _is_remote(folder):
-        raise Error(
-            f"'{text if _is_remote(text) else folder}' is not on this machine, and HDFS is not here yet; "
-            "set HOPYARD_PROJECT to a local folder"
-        )
-    is_full = os.path.isabs(text) and text.startswith(_reach())
-    if text.startswith("/Projects/"):
+def abs_path(hdfs_path: Path, project: str | None = None) -> str:
+    """The path of a file of the project, `hdfs://…` where it is there."""
+    root, text = _split(os.fsdecode(hdfs_path))
+    if root:
+        return root + _normal(text)
+    home, folder = _split(project_path(project))
+    if home and os.fsdecode(hdfs_path).startswith("file:"):
+        raise Error(f"'{text}' is on this machine, and the project is not; copy_to_hdfs takes it there")
+    is_full = text.startswith(_split(_reach())[1])
+    if text.startswith("/Projects/") and not is_full:
         name, _, text = text.removeprefix("/Projects/").partition("/")
-        folder, is_full = project_path(name), False
-    full = os.path.normpath(text if is_full else folder + text.lstrip("/"))
-    if not os.path.join(full, "").startswith((_reach(), folder)):
+        folder = _split(project_path(name))[1]
+    full = home + _normal(text if is_full else folder + text.lstrip("/"))
+    if not posixpath.join(full, "").startswith((_reach(), home + folder)):
         raise Error(f"'{full}' is beyond '{_reach()}', in which the project and its neighbours lie")
     return full
 
 
 def _reach() -> str:
     """The folder below which absolute paths are what they are: the project's and its neighbours'."""
-    folder = _project()
-    above = os.path.dirname(folder)
-    return os.path.join(folder if above == "/" else above, "")
+    root, path = _split(_project())
+    above = posixpath.dirname(path)
+    return posixpath.join(root + (path if above == "/" else above), "")
 
 
 def _removable(path: Path, project: str | None = None) -> str:
     full = abs_path(path, project)
-    if os.path.join(_project(), "").startswith(os.path.join(full, "")):
+    if posixpath.join(_project(), "").startswith(posixpath.join(full, "")):
         raise Error(f"'{full}' is the project itself, and is not removed from within")
+    if not full.startswith((_reach(), project_path(project))):
+        raise Error(f"'{full}' is beyond '{_reach()}', in which the project and its neighbours lie; it is not removed")
     return full
 
 
 # ---- looking
 
 
-def exists(path: Path, project: str | None = None) -> bool:
-    return os.path.exists(abs_path(path, project))
+@dataclass(frozen=True)
+class Stat:
+    """What os.stat would say, as far as it is known; users and groups by their names."""
+
+    st_mode: int
+    st_uid: str
+    st_gid: str
+    st_size: int
+    st_mtime: float
+    st_atime: float
+    st_blksize: int
+    kind: str
+    name: str
+    replication: int
+    st_ino: int = 0
+    st_dev: int = 0
+    st_nlink: int = 1
+
+    @property
+    def st_ctime(self) -> float:
+        return self.st_mtime
+
+    @property
+    def st_blocks(self) -> int:
+        return -(-self.st_size // 512)
 
 
-def isdir(path: Path, project: str | None = None) -> bool:
-    return os.path.isdir(abs_path(path, project))
+def exists(hdfs_path: Path, project: str | None = None) -> bool:
+    return _look(abs_path(hdfs_path, project)) is not None
 
 
-def isfile(path: Path, project: str | None = None) -> bool:
-    return os.path.isfile(abs_path(path, project))
+def isdir(hdfs_path: Path, project: str | None = None) -> bool:
+    return _is_folder(abs_path(hdfs_path, project))
 
 
-def stat(path: Path, project: str | None = None) -> os.stat_result:
-    return os.stat(abs_path(path, project))
+def isfile(hdfs_path: Path, project: str | None = None) -> bool:
+    info = _look(abs_path(hdfs_path, project))
+    return info is not None and not info.is_dir
 
 
-def access(path: Path, mode: int, project: str | None = None) -> bool:
-    return os.access(abs_path(path, project), mode)
+def stat(hdfs_path: Path, project: str | None = None) -> Stat:
+    full = abs_path(hdfs_path, project)
+    info = _hopyard.stat(full)
+    return Stat(
+        st_mode=info.mode | (_stat.S_IFDIR if info.is_dir else _stat.S_IFREG), st_uid=info.owner, st_gid=info.group,
+        st_size=info.size, st_mtime=info.modified_ms / 1000, st_atime=info.accessed_ms / 1000,
+        st_blksize=info.block_size, kind=_kind(info), name=full, replication=info.replication,
+    )  # fmt: skip
+
+
+def access(hdfs_path: Path, mode: int, project: str | None = None) -> bool:
+    """May it be read (os.R_OK), written (os.W_OK), executed (os.X_OK); is it there (os.F_OK)?"""
+    try:
+        return _hopyard.access(abs_path(hdfs_path, project), mode)
+    except (FileNotFound, NotFolder):
+        return False
 
 
 def capacity() -> int:
-    """The size in bytes of the disk on which the project lies."""
-    return shutil.disk_usage(abs_path("")).total
+    """The size in bytes of the disks on which the project lies."""
+    return _hopyard.room(abs_path("")).capacity
 
 
-def ls(path: Path, recursive: bool = False, project: str | None = None) -> list[str]:
+def ls(hdfs_path: Path, recursive: bool = False, project: str | None = None) -> list[str]:
     """The full paths of what is in a folder, or of all below it."""
-    full = abs_path(path, project)
-    if not os.path.isdir(full):
-        return [full] if os.stat(full) else []
-    return sorted(_below(full) if recursive else (os.path.join(full, name) for name in os.listdir(full)))
+    return [path for path, _ in _entries(abs_path(hdfs_path, project), recursive)]
 
 
-def lsl(path: Path, recursive: bool = False, project: str | None = None) -> list[dict[str, Any]]:
+def lsl(hdfs_path: Path, recursive: bool = False, project: str | None = None) -> list[dict[str, Any]]:
     """The same with what is to be known of each: name, kind, size, owner, group, permissions, last_mod."""
-    return [describe(entry) for entry in ls(path, recursive, project)]
+    return [describe(path, info) for path, info in _entries(abs_path(hdfs_path, project), recursive)]
 
 
-def glob(path: Path, recursive: bool = False, project: str | None = None) -> list[str]:
-    """The full paths that match a pattern of the shell's; `recursive` lets ** stand for any folders."""
-    return sorted(_glob.glob(abs_path(path, project), recursive=recursive))
+def glob(hdfs_path: Path, recursive: bool = False, project: str | None = None) -> list[str]:
+    """The full paths that match a pattern of the shell's.
+
+    With `recursive` its last part is looked for in all folders below; ** stands for these, wherever it is.
+    """
+    full = abs_path(hdfs_path, project)
+    if not recursive:
+        return _hopyard.glob(full)
+    above, sep, last = full.partition("/**/")
+    if not sep:
+        above, _, last = full.removesuffix("/**").rpartition("/")
+    folders = [f for top in _hopyard.glob(above) if _is_folder(top) for f in (top, *_folders_below(top))]
+    return sorted({found for folder in folders for found in _hopyard.glob(f"{_literally(folder)}/{last}")})
 
 
-def _below(folder: str) -> Iterator[str]:
-    for parent, folders, files in os.walk(folder):
-        yield from (os.path.join(parent, name) for name in folders + files)
+def _look(full: str) -> Info | None:
+    try:
+        return _hopyard.stat(full)
+    except (FileNotFound, NotFolder):
+        return None
 
 
-def describe(full: str) -> dict[str, Any]:
+def _is_folder(full: str) -> bool:
+    info = _look(full)
+    return info is not None and info.is_dir
+
+
+def _kind(info: Info) -> str:
+    return "directory" if info.is_dir else "file"
+
+
+def _entries(full: str, recursive: bool) -> list[tuple[str, Info]]:
+    info = _hopyard.stat(full)
+    if not info.is_dir:
+        return [(full, info)]
+    return sorted(_below(full) if recursive else ((_hopyard.join(full, e.name), e) for e in _hopyard.list(full)))
+
+
+def _below(folder: str) -> Iterator[tuple[str, Info]]:
+    for entry in _hopyard.list(folder):
+        path = _hopyard.join(folder, entry.name)
+        yield path, entry
+        if entry.is_dir and not entry.is_link:
+            yield from _below(path)
+
+
+def _folders_below(folder: str) -> Iterator[str]:
+    return (path for path, info in _below(folder) if info.is_dir)
+
+
+def _literally(path: str) -> str:
+    return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
+
+
+def describe(full: str, info: Info | None = None) -> dict[str, Any]:
     """What lsl says of one path."""
-    seen = os.lstat(full)
+    info = info or _hopyard.stat(full)
     return {
         "name": full,
         "path": full,
-        "kind": "directory" if os.path.isdir(full) else "file",
-        "size": seen.st_size,
-        "owner": _name_of(pwd.getpwuid, seen.st_uid),
-        "group": _name_of(grp.getgrgid, seen.st_gid),
-        "permissions": seen.st_mode & 0o7777,
-        "last_mod": int(seen.st_mtime),
-        "last_access": int(seen.st_atime),
-        "replication": 1,
-        "block_size": seen.st_blksize,
+        "kind": _kind(info),
+        "size": info.size,
+        "owner": info.owner,
+        "group": info.group,
+        "permissions": info.mode,
+        "last_mod": info.modified_ms // 1000,
+        "last_access": info.accessed_ms // 1000,
+        "replication": info.replication,
+        "block_size": info.block_size,
     }
-
-
-def _name_of(lookup: Callable[[int], Sequence[Any]], number: int) -> str:
-    try:
-        return str(lookup(number)[0])
-    except KeyError:
-        return str(number)
 
 
 # ---- changing
 
 
-def mkdir(path: Path, project: str | None = None) -> None:
-    os.makedirs(abs_path(path, project), exist_ok=True)
+def mkdir(hdfs_path: Path, project: str | None = None) -> None:
+    """Makes a folder, and those on its way."""
+    _hopyard.mkdirs(abs_path(hdfs_path, project))
 
 
-def rmr(path: Path, project: str | None = None) -> None:
+def rmr(hdfs_path: Path, project: str | None = None) -> None:
     """Removes a file, or a folder and all in it."""
-    _remove(_removable(path, project))
+    _hopyard.remove(_removable(hdfs_path, project), True)
 
 
-def delete(path: Path, recursive: bool = False) -> None:
+def delete(hdfs_path: Path, recursive: bool = False) -> None:
     """Removes a file or an empty folder, or with `recursive` any; nothing, where there is nothing."""
-    full = _removable(path)
-    if not os.path.lexists(full):
-        return
-    if os.path.isdir(full) and not os.path.islink(full) and not recursive:
-        os.rmdir(full)
-    else:
-        _remove(full)
+    full = _removable(hdfs_path)
+    if _look(full) is not None:
+        _hopyard.remove(full, recursive)
 
 
 def move(src: Path, dest: Path) -> None:
-    shutil.move(_removable(src), abs_path(dest))
+    """Moves a file or folder into a folder, or to a new name, where it replaces a file."""
+    source, target = _removable(src), abs_path(dest)
+    into = _is_folder(target)
+    target = _within(source, target) if into else target
+    try:
+        _hopyard.rename(source, target, not into)
+    except FileError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        _copy(source, target, overwrite=not into)
+        _hopyard.remove(source, True)
 
 
 def rename(src: Path, dest: Path) -> None:
-    os.rename(_removable(src), abs_path(dest))
+    """Gives a file or folder a new name; one that is there already is an error."""
+    _hopyard.rename(_removable(src), abs_path(dest))
 
 
-def chmod(path: Path, mode: int, project: str | None = None) -> None:
-    os.chmod(abs_path(path, project), mode)
+def chmod(hdfs_path: Path, mode: int | str, project: str | None = None) -> None:
+    """Sets the rights: 0o640, '640' or 'u+rw,go-w'."""
+    full = abs_path(hdfs_path, project)
+    _hopyard.chmod(full, mode if isinstance(mode, int) else _rights(mode, _hopyard.stat(full)))
 
 
-def chown(path: Path, user: str, group: str, project: str | None = None) -> None:
-    shutil.chown(abs_path(path, project), user, group)
+def chown(hdfs_path: Path, user: str | None, group: str | None, project: str | None = None) -> None:
+    """Gives it to a user and a group; '' or None leaves that as it is."""
+    _hopyard.chown(abs_path(hdfs_path, project), user or None, group or None)
 
 
-def _remove(full: str) -> None:
-    if os.path.isdir(full) and not os.path.islink(full):
-        shutil.rmtree(full)
-    else:
-        os.unlink(full)
+def _rights(text: str, info: Info) -> int:
+    """What chmod(1) makes of its words."""
+    if re.fullmatch("[0-7]+", text):
+        return int(text, 8)
+    mode = info.mode
+    for clause in text.split(","):
+        found = re.fullmatch("([ugoa]*)([-+=])([rwx]*)", clause)
+        if not found:
+            raise ValueError(f"'{text}' are no rights; they are like 'u+rw,go-w' or '640'")
+        bits = sum({"r": 4, "w": 2, "x": 1}[c] for c in set(found[3]))
+        whose = "ugo" if not found[1] or "a" in found[1] else found[1]
+        shifts = [{"u": 6, "g": 3, "o": 0}[who] for who in set(whose)]
+        if found[2] == "=":
+            mode &= ~sum(7 << shift for shift in shifts)
+        given = sum(bits << shift for shift in shifts)
+        mode = mode & ~given if found[2] == "-" else mode | given
+    return mode
 
 
 # ---- contents
 
 
-class _Writer(io.BufferedWriter):
-    """Takes text as well as bytes, as the guides write it."""
-
-    def write(self, data: Any, /) -> int:
-        return super().write(data.encode() if isinstance(data, str) else data)
-
-
-def open_file(path: Path, project: str | None = None, flags: str = "r", buff_size: int = 0) -> IO[Any]:
+def open_file(hdfs_path: Path, project: str | None = None, flags: str = "r", buff_size: int = 0) -> IO[Any]:
     """Opens a file to read ('r', 'rw'), write ('w') or append ('a') bytes; with a 't' behind it, text."""
-    full, mode = abs_path(path, project), flags[:1]
+    full, mode = abs_path(hdfs_path, project), flags[:1]
     if mode not in ("r", "w", "a"):
         raise ValueError(f"flags is '{flags}'; it begins with 'r', 'w' or 'a'")
-    if "t" in flags:
-        return open(full, mode, encoding="utf-8")
-    if mode == "r":
-        return open(full, "rb")
-    return _Writer(io.FileIO(full, mode))
+    file = open_url(full, mode, buff_size)
+    return io.TextIOWrapper(file, encoding="utf-8") if "t" in flags else file
 
 
-def dump(data: str | bytes, path: Path) -> None:
+def dump(data: str | bytes, hdfs_path: Path) -> None:
     """Writes a file, all of it."""
-    with open_file(path, flags="w") as file:
-        file.write(data)
+    with _hopyard.File(abs_path(hdfs_path), "w") as file:
+        file.write(data.encode() if isinstance(data, str) else data)
 
 
-def load(path: Path) -> bytes:
+def load(hdfs_path: Path) -> bytes:
     """Reads a file, all of it."""
-    with open(abs_path(path), "rb") as file:
-        return file.read()
+    with _hopyard.File(abs_path(hdfs_path)) as file:
+        return file.pread(-1, 0)
 
 
 def copy_to_hdfs(
@@ -295,7 +416,7 @@ def copy_to_hdfs(
     """Copies a file or folder into a folder of the project, or to a new name there."""
     source, target = os.path.abspath(os.fsdecode(local_path)), os.fsdecode(relative_hdfs_path)
     full = abs_path(target, project)
-    _copy(source, _within(source, full) if target.endswith("/") or os.path.isdir(full) else full, overwrite)
+    _copy(source, _within(source, full) if target.endswith("/") or _is_folder(full) else full, overwrite)
 
 
 def copy_to_local(
@@ -308,35 +429,149 @@ def copy_to_local(
     source, target = abs_path(hdfs_path, project), os.path.abspath(os.fsdecode(local_path))
     full = _within(source, target) if os.path.isdir(target) else target
     if overwrite or not os.path.exists(full) or _sizes(full) != _sizes(source):
+        _check_room(source, os.path.dirname(full))
         _copy(source, full, overwrite=True)
     return full
+
+
+def copy_from_project(
+    relative_hdfs_path: Path, local_path: Path = "", overwrite: bool = False, project: str | None = None
+) -> str:
+    """copy_to_local, as early guides call it."""
+    return copy_to_local(relative_hdfs_path, local_path, overwrite, project)
+
+
+copy_to_project = copy_to_hdfs
 
 
 def cp(src_hdfs_path: Path, dest_hdfs_path: Path, overwrite: bool = False) -> None:
     """Copies a file or folder within the project."""
     source, target = abs_path(src_hdfs_path), abs_path(dest_hdfs_path)
-    _copy(source, _within(source, target) if os.path.isdir(target) else target, overwrite)
+    _copy(source, _within(source, target) if _is_folder(target) else target, overwrite)
 
 
 def _within(source: str, folder: str) -> str:
-    return os.path.join(folder, os.path.basename(source))
+    return _hopyard.join(folder, posixpath.basename(source))
 
 
 def _sizes(full: str) -> dict[str, int]:
-    files = (path for path in ([full] if os.path.isfile(full) else _below(full)) if os.path.isfile(path))
-    return {os.path.relpath(path, full): os.path.getsize(path) for path in files}
+    return {path[len(full) :]: info.size for path, info in _entries(full, recursive=True) if not info.is_dir}
+
+
+def _check_room(source: str, folder: str) -> None:
+    os.makedirs(folder, exist_ok=True)
+    wanted, room = _hopyard.usage(source).bytes, _hopyard.room(folder).free
+    if wanted > room:
+        raise FileError(errno.ENOSPC, f"'{source}' has {wanted} bytes, and only {room} are free in '{folder}'", folder)
 
 
 def _copy(source: str, target: str, overwrite: bool) -> None:
-    """Copies beside the target first: nobody, not another trial, sees half of it."""
-    if os.path.exists(target) and os.path.samefile(source, target):
+    """Nobody, not another trial, sees half of it: a folder that is replaced goes when its successor is there."""
+    there = _look(target)
+    if source == target:
         return
-    if os.path.lexists(target) and not overwrite:
-        raise FileExistsError(errno.EEXIST, "it is there already; overwrite=True replaces it", target)
-    os.makedirs(os.path.dirname(target), exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".hopyard-", dir=os.path.dirname(target)) as beside:
-        copy = os.path.join(beside, "copy")
-        (shutil.copytree if os.path.isdir(source) else shutil.copy2)(source, copy)
-        if os.path.isdir(target) and not os.path.islink(target):
-            os.rename(target, os.path.join(beside, "old"))
-        os.replace(copy, target)
+    if there is not None and not overwrite:
+        raise FileExists(errno.EEXIST, f"'{target}' is there already; overwrite=True replaces it", target)
+    _hopyard.mkdirs(posixpath.dirname(target))
+    if there is None or not (there.is_dir or _is_folder(source)):
+        return _hopyard.copy(source, target, overwrite)
+    beside = f"{posixpath.dirname(target)}/.hopyard-{secrets.token_hex(8)}"
+    try:
+        _hopyard.copy(source, beside)
+        _hopyard.remove(target, True)
+        _hopyard.rename(beside, target)
+    finally:
+        if _look(beside) is not None:
+            _hopyard.remove(beside, True)
+
+
+# ---- modules, and a handle as pydoop has it
+
+
+def add_module(hdfs_path: Path, project: str | None = None) -> str:
+    """Makes a .py file or a notebook of the project importable; the path of what is imported.
+
+    What is on HDFS is copied to `localized_deps`, a folder in the one we are in, and a notebook's code written there.
+    """
+    full = abs_path(hdfs_path, project)
+    name, kind = posixpath.splitext(posixpath.basename(full))
+    if kind not in (".py", ".ipynb") or not isfile(full):
+        raise Error(f"'{full}' is no .py file and no notebook (.ipynb) that can be imported")
+    if kind == ".ipynb":
+        full = _write_code(full, name)
+    elif _is_remote(full):
+        full = copy_to_local(full, _modules(), overwrite=True)
+    if os.path.dirname(full) not in sys.path:
+        sys.path.append(os.path.dirname(full))
+    importlib.invalidate_caches()
+    if name in sys.modules:
+        importlib.reload(sys.modules[name])
+    return full
+
+
+def _modules() -> str:
+    folder = os.path.abspath("localized_deps")
+    os.makedirs(folder, exist_ok=True)
+    return folder
+
+
+def _write_code(full: str, name: str) -> str:
+    from . import _notebook
+
+    code = _notebook.code(copy_to_local(full, _modules(), overwrite=True) if _is_remote(full) else full)
+    path = os.path.join(_modules(), f"{name}.py")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(code)
+    return path
+
+
+def close() -> None:
+    """Connections are shared, and end with the process."""
+
+
+class Handle:
+    """What get() and get_fs() give: pydoop's handle, for what the guides do with it."""
+
+    def open_file(
+        self, path: Path, mode: str = "r", flags: str | None = None, buff_size: int = 0, **ignored: Any
+    ) -> IO[Any]:
+        return open_file(path, flags=flags or mode, buff_size=buff_size)
+
+    def list_directory(self, path: Path) -> list[dict[str, Any]]:
+        return lsl(path)
+
+    def get_path_info(self, path: Path) -> dict[str, Any]:
+        return describe(abs_path(path))
+
+    def delete(self, path: Path, recursive: bool = True) -> None:
+        delete(path, recursive)
+
+    def copy(self, from_path: Path, to_hdfs: Any, to_path: Path) -> None:
+        cp(from_path, to_path)
+
+    def move(self, from_path: Path, to_hdfs: Any, to_path: Path) -> None:
+        move(from_path, to_path)
+
+    def used(self) -> int:
+        return _hopyard.room(abs_path("")).used
+
+    exists = staticmethod(exists)
+    create_directory = staticmethod(mkdir)
+    rename = staticmethod(rename)
+    chmod = staticmethod(chmod)
+    chown = staticmethod(chown)
+    capacity = staticmethod(capacity)
+    close = staticmethod(close)
+
+    def __enter__(self) -> "Handle":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+
+def get() -> Handle:
+    return Handle()
+
+
+get_fs = get

@@ -38,6 +38,8 @@ static int module_exec(PyObject *module)
     state->search_type = hy_py_search_type(module);
     if (!state->search_type || PyModule_AddObjectRef(module, "Search", state->search_type) < 0)
         return -1;
+    if (hy_py_files_add(module) < 0)
+        return -1;
     return PyModule_AddStringConstant(module, "version", HY_VERSION);
 }
 
@@ -48,6 +50,10 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->error);
     Py_VISIT(state->group_error);
     Py_VISIT(state->search_type);
+    for (size_t i = 0; i < HY_PY_FILE_ERRORS; i++)
+        Py_VISIT(state->file_errors[i]);
+    for (size_t i = 0; i < HY_PY_FILE_TYPES; i++)
+        Py_VISIT(state->file_types[i]);
     return 0;
 }
 
@@ -58,6 +64,10 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->error);
     Py_CLEAR(state->group_error);
     Py_CLEAR(state->search_type);
+    for (size_t i = 0; i < HY_PY_FILE_ERRORS; i++)
+        Py_CLEAR(state->file_errors[i]);
+    for (size_t i = 0; i < HY_PY_FILE_TYPES; i++)
+        Py_CLEAR(state->file_types[i]);
     return 0;
 }
 
@@ -81,6 +91,19 @@ static PyMethodDef module_methods[] = {
     {"group_timeline_stop", hy_py_group_timeline_stop, METH_NOARGS, "Completes the file."},
     {"attach_tensorflow", hy_py_attach_tensorflow, METH_VARARGS,
      "attach_tensorflow(path): gives TensorFlow's operations the group."},
+    {"stat", hy_py_fs_stat, METH_O, "stat(url): an Info."},
+    {"list", hy_py_fs_list, METH_O, "list(url): an Info for each entry of a folder, by name."},
+    {"glob", hy_py_fs_glob, METH_O, "glob(pattern): the URLs that match it, in order."},
+    {"usage", hy_py_fs_usage, METH_O, "usage(url): a Usage of all that is below."},
+    {"room", hy_py_fs_room, METH_O, "room(url): the Room of its file system."},
+    {"access", hy_py_fs_access, METH_VARARGS, "access(url, how): may it be done?"},
+    {"mkdirs", hy_py_fs_mkdirs, METH_VARARGS, "mkdirs(url, mode=0o777): with the folders on its way."},
+    {"remove", hy_py_fs_remove, METH_VARARGS, "remove(url, recursive=False)."},
+    {"rename", hy_py_fs_rename, METH_VARARGS, "rename(from, to, replace=False): within a file system."},
+    {"chmod", hy_py_fs_chmod, METH_VARARGS, "chmod(url, mode)."},
+    {"chown", hy_py_fs_chown, METH_VARARGS, "chown(url, owner, group): None leaves it."},
+    {"copy", hy_py_fs_copy, METH_VARARGS, "copy(from, to, replace=False, recursive=True): into a folder, or as a name."},
+    {"join", hy_py_fs_join, METH_VARARGS, "join(url, name)."},
     {NULL, NULL, 0, NULL},
 };
 

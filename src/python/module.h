@@ -13,10 +13,15 @@
 
 struct hy_space;
 
+#define HY_PY_FILE_ERRORS 6
+enum { HY_PY_FILE, HY_PY_FILE_INFO, HY_PY_FILE_USAGE, HY_PY_FILE_ROOM, HY_PY_FILE_TYPES };
+
 struct hy_py_state {
-    PyObject *error;       /* hopyard.Error */
-    PyObject *group_error; /* hopyard.GroupError */
-    PyObject *search_type; /* hopyard._hopyard.Search */
+    PyObject *error;                          /* hopyard.Error */
+    PyObject *group_error;                    /* hopyard.GroupError */
+    PyObject *search_type;                    /* hopyard._hopyard.Search */
+    PyObject *file_errors[HY_PY_FILE_ERRORS]; /* hopyard.FileError, and those below it */
+    PyObject *file_types[HY_PY_FILE_TYPES];   /* hopyard._hopyard.File, Info, Usage, Room */
 };
 
 /* Raise hopyard.Error with a sentence (MemoryError for -ENOMEM); return NULL. */
@@ -44,6 +49,23 @@ PyObject *hy_py_group_set_members(PyObject *module, PyObject *arg);
 PyObject *hy_py_group_timeline_start(PyObject *module, PyObject *args);
 PyObject *hy_py_group_timeline_stop(PyObject *module, PyObject *ignored);
 PyObject *hy_py_attach_tensorflow(PyObject *module, PyObject *args);
+
+/* files.c: */
+PyObject *hy_py_fs_stat(PyObject *module, PyObject *arg);
+PyObject *hy_py_fs_list(PyObject *module, PyObject *arg);
+PyObject *hy_py_fs_glob(PyObject *module, PyObject *arg);
+PyObject *hy_py_fs_usage(PyObject *module, PyObject *arg);
+PyObject *hy_py_fs_room(PyObject *module, PyObject *arg);
+PyObject *hy_py_fs_access(PyObject *module, PyObject *args);
+PyObject *hy_py_fs_mkdirs(PyObject *module, PyObject *args);
+PyObject *hy_py_fs_remove(PyObject *module, PyObject *args);
+PyObject *hy_py_fs_rename(PyObject *module, PyObject *args);
+PyObject *hy_py_fs_chmod(PyObject *module, PyObject *args);
+PyObject *hy_py_fs_chown(PyObject *module, PyObject *args);
+PyObject *hy_py_fs_copy(PyObject *module, PyObject *args);
+PyObject *hy_py_fs_join(PyObject *module, PyObject *args);
+/* The types and errors of files; makes hdfs:// known to src/fs. 0, or -1 with an exception set. */
+int hy_py_files_add(PyObject *module);
 
 /* The type of a search; a new reference or NULL. */
 PyObject *hy_py_search_type(PyObject *module);

@@ -110,12 +110,10 @@ def test_a_project_that_cannot_be_furnished_is_a_sentence(project, monkeypatch):
         hdfs.project_path()
 
 
-def test_a_project_on_hdfs_has_a_path_and_its_files_are_not_here_yet(project, monkeypatch):
+def test_a_project_on_hdfs_is_named_by_its_folder(project, monkeypatch):
+    """All that needs its NameNode is tests/e2e/test_hdfs_module.py's."""
     monkeypatch.setenv("HOPYARD_PROJECT", "hdfs://nn:8020/Projects/demo/")
-    assert hdfs.project_path() == "hdfs://nn:8020/Projects/demo/"
     assert hdfs.project_name() == "demo"
-    with pytest.raises(hopyard.Error, match="HDFS is not here yet"):
-        hdfs.exists("Resources")
 
 
 # ---- paths
@@ -160,11 +158,24 @@ def test_a_project_has_a_plain_name(project, name):
         hdfs.exists("x", project=name)
 
 
-def test_a_path_on_hdfs_is_not_here_yet(project):
-    with pytest.raises(
-        hopyard.Error, match="'hdfs://nn/Projects/x' is not on this machine, and HDFS is not here yet"
-    ):
-        hdfs.exists("hdfs://nn/Projects/x")
+@pytest.mark.parametrize(
+    ("path", "is_"),
+    [
+        ("hdfs://nn:8020/data/a", "hdfs://nn:8020/data/a"),
+        ("hopsfs://nn//data/../b/", "hopsfs://nn/b"),
+        ("hdfs:///data", "hdfs:///data"),
+        ("hdfs:/data", "hdfs:///data"),
+        ("hdfs://nn", "hdfs://nn/"),
+    ],
+)
+def test_a_full_path_on_hdfs_is_what_it_says(project, path, is_):
+    assert hdfs.abs_path(path) == is_
+
+
+def test_nothing_is_removed_on_an_hdfs_that_the_project_is_not_on(project):
+    for call in (hdfs.rmr, hdfs.delete, lambda p: hdfs.move(p, "Resources"), lambda p: hdfs.rename(p, "Resources/x")):
+        with pytest.raises(hopyard.Error, match="'hdfs://nn/Projects/demo/x' is beyond .*; it is not removed"):
+            call("hdfs://nn/Projects/demo/x")
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,12 @@
 
 import functools
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from hopyard import Error, hdfs
+from hopyard import Error, _hopyard, hdfs
 from hopyard.compat._absent import Absent
 from hopyard.util import executors_asked_for
 
@@ -66,18 +65,18 @@ def keeping(resources: Iterable[str] | None) -> Iterator[Callable[[str], None]]:
     """Files to keep with a run: copied as they are now, and handed over when the run has a folder."""
     with tempfile.TemporaryDirectory() as folder:
         for resource in [resources] if isinstance(resources, str) else resources or ():
-            source = hdfs.abs_path(resource)
-            if not os.path.exists(source):
+            if not hdfs.exists(resource):
+                source = hdfs.abs_path(resource)
                 raise Error(f"there is no '{source}' to keep with the run; correct versioned_resources")
-            (shutil.copytree if os.path.isdir(source) else shutil.copy2)(
-                source, os.path.join(folder, os.path.basename(source))
-            )
+            hdfs.copy_to_local(resource, folder)
         yield lambda logdir: _hand_over(folder, logdir)
 
 
 def _hand_over(folder: str, logdir: str) -> None:
-    if os.listdir(folder):
-        shutil.copytree(folder, os.path.join(logdir, "versioned_resources"), dirs_exist_ok=True)
+    for name in os.listdir(folder):
+        kept = _hopyard.join(logdir, "versioned_resources")
+        _hopyard.mkdirs(kept)
+        _hopyard.copy(os.path.join(folder, name), kept, True)
 
 
 def not_yet(name: str, what: str) -> NoReturn:

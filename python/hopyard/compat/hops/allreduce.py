@@ -2,6 +2,7 @@
 """Horovod's programs on many workers."""
 
 import os
+import tempfile
 from typing import Any
 
 from hopyard import Error, allreduce, hdfs
@@ -25,7 +26,10 @@ def launch(
     where = place(spark_session, name)
     where.pop("parallel", None)
     ranks = num_workers or num_executors(spark_session)
-    return allreduce.run_notebook(_found(notebook), np=ranks, **{**where, **options}).logdir
+    with tempfile.TemporaryDirectory() as folder:
+        path = _found(notebook)
+        path = hdfs.copy_to_local(path, folder) if "://" in path else path
+        return allreduce.run_notebook(path, np=ranks, **{**where, **options}).logdir
 
 
 def _found(notebook: Path) -> str:
@@ -37,6 +41,6 @@ def _found(notebook: Path) -> str:
     if not os.path.isabs(text):
         places.append(hdfs.abs_path(os.path.join("Jupyter", text)))
     for path in places:
-        if os.path.isfile(path):
+        if hdfs.isfile(path):
             return path
     raise Error(f"there is no notebook '{places[0]}'; notebooks of a project are in its folder Jupyter")

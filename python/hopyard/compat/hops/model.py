@@ -5,12 +5,14 @@ import getpass
 import json
 import math
 import os
+import secrets
 import shutil
+import tempfile
 import time
 from collections.abc import Mapping
 from typing import Any
 
-from hopyard import Error, hdfs
+from hopyard import Error, _hopyard, hdfs
 
 
 class Metric:
@@ -32,15 +34,11 @@ def export(
     synchronous_timeout: int = 120, project: str | None = None,
 ) -> str:  # fmt: skip
     """Copies a model, a file or all that is in a folder, to a version of its own; that version's folder."""
-    source = model_path if os.path.exists(model_path) else hdfs.abs_path(model_path)
-    if not os.path.exists(source):
+    source = os.path.abspath(model_path) if os.path.exists(model_path) else hdfs.abs_path(model_path)
+    if not os.path.exists(source) and not hdfs.exists(source):
         raise ValueError(f"there is no model '{model_path}', neither here nor in the project")
     numbers = {name: float(value) for name, value in (metrics or {}).items()}
-    folder, version = _make(_models(project, model_name), model_version, overwrite)
-    if os.path.isdir(source):
-        shutil.copytree(source, folder, dirs_exist_ok=True)
-    else:
-        shutil.copy2(source, folder)
+    folder, version = _make(_models(project, model_name), source, model_version, overwrite)
     about = {
         "name": str(model_name),
         "version": version,
@@ -50,8 +48,7 @@ def export(
         "user": getpass.getuser(),
         "experimentId": os.environ.get("HOPYARD_TRIAL_DIR"),
     }
-    with open(f"{folder}.json", "w", encoding="utf-8") as file:
-        json.dump(about, file)
+    hdfs.dump(json.dumps(about), f"{folder}.json")
     return folder
 
 
@@ -83,42 +80,55 @@ def download_model(
     folder, archive = _models(project_name, name), os.path.abspath(f"{name}{version or ''}")
     if version is not None:
         get_model(name, version, project_name)
-        folder = os.path.join(folder, str(version))
+        folder = f"{folder}/{version}"
     elif not _versions(folder):
         raise ModelNotFound(f"there is no model '{name}'")
     if os.path.exists(f"{archive}.zip") and not overwrite:
         raise ModelArchiveExists(f"'{archive}.zip' is there already; overwrite=True replaces it")
-    return shutil.make_archive(archive, "zip", folder)
+    with tempfile.TemporaryDirectory() as here:
+        return shutil.make_archive(archive, "zip", hdfs.copy_to_local(folder, here) if "://" in folder else folder)
 
 
 def _models(project: str | None, name: object) -> str:
     return hdfs.abs_path(os.path.join("Models", str(name)), project)
 
 
-def _make(models: str, version: int | None, overwrite: bool) -> tuple[str, int]:
-    """A version's folder, new or emptied. Trials export at once: who makes a folder has its number."""
-    os.makedirs(models, exist_ok=True)
-    if version is not None and overwrite and os.path.isdir(os.path.join(models, str(version))):
-        shutil.rmtree(os.path.join(models, str(version)))
-    number = version or max((int(name) for name in os.listdir(models) if name.isdigit()), default=0) + 1
+def _make(models: str, source: str, version: int | None, overwrite: bool) -> tuple[str, int]:
+    """A version's folder with the model in it. Trials export at once: who gives a folder its number has it."""
+    draft = f"{models}/.{secrets.token_hex(8)}"
+    _hopyard.mkdirs(draft)
+    try:
+        is_folder = _hopyard.stat(source).is_dir
+        for path in [_hopyard.join(source, e.name) for e in _hopyard.list(source)] if is_folder else [source]:
+            _hopyard.copy(path, draft)
+        return _number(models, draft, version, overwrite)
+    except BaseException:
+        _hopyard.remove(draft, True)
+        raise
+
+
+def _number(models: str, draft: str, version: int | None, overwrite: bool) -> tuple[str, int]:
+    if version is not None and overwrite:
+        hdfs.delete(f"{models}/{version}", recursive=True)
+    taken = (int(e.name) for e in _hopyard.list(models) if e.name.isdigit())
+    number = version or max(taken, default=0) + 1
     while True:
-        folder = os.path.join(models, str(number))
         try:
-            os.mkdir(folder)
-            return folder, number
+            _hopyard.rename(draft, f"{models}/{number}")
+            return f"{models}/{number}", number
         except FileExistsError:
             if version is not None:
-                raise ValueError(f"'{folder}' is there already; overwrite=True replaces it") from None
+                raise ValueError(f"'{models}/{number}' is there already; overwrite=True replaces it") from None
         number += 1
 
 
 def _versions(models: str) -> list[dict[str, Any]]:
     """All versions of a model, the numbers of their metrics as text, as Hopsworks has them."""
     found = []
-    for entry in sorted(os.scandir(models), key=lambda e: e.name) if os.path.isdir(models) else ():
-        if entry.name.endswith(".json") and entry.name[:-5].isdigit():
-            with open(entry.path, encoding="utf-8") as file:
-                model = json.load(file)
+    for path in hdfs.ls(models) if hdfs.isdir(models) else ():
+        name, kind = os.path.splitext(os.path.basename(path))
+        if kind == ".json" and name.isdigit():
+            model = json.loads(hdfs.load(path))
             model["metrics"] = {name: str(value) for name, value in model["metrics"].items()}
             found.append(model)
     return found

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pandas on files of the project: read_csv, _json, _parquet and _excel, write_csv, _json and _parquet."""
+"""pandas on files of the project: read_csv, _json, _parquet and _excel, write_csv, _json and _parquet.
+
+What is on HDFS pandas reads by fsspec, which has to be installed.
+"""
 
 import functools
 from collections.abc import Callable
@@ -13,11 +16,18 @@ _FORMATS = {"read": ("csv", "json", "parquet", "excel"), "write": ("csv", "json"
 def _read(kind: str, hdfs_filename: str, **given: Any) -> Any:
     import pandas
 
-    return getattr(pandas, f"read_{kind}")(hdfs.abs_path(hdfs_filename), **given)
+    path = hdfs.abs_path(hdfs_filename)
+    return getattr(pandas, f"read_{kind}")(path, **_by_fsspec(path), **given)
 
 
 def _write(kind: str, hdfs_filename: str, dataframe: Any, **given: Any) -> None:
-    getattr(dataframe, f"to_{kind}")(hdfs.abs_path(hdfs_filename), **given)
+    path = hdfs.abs_path(hdfs_filename)
+    getattr(dataframe, f"to_{kind}")(path, **_by_fsspec(path), **given)
+
+
+def _by_fsspec(path: str) -> dict[str, Any]:
+    """Without any, pandas would hand hdfs:// to a client that needs a JVM."""
+    return {"storage_options": {}} if "://" in path else {}
 
 
 def __getattr__(name: str) -> Callable[..., Any]:

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An open file of any file system as Python's io has it: buffered, with lines, seek and tell."""
+
+import io
+import os
+from typing import Any
+
+from . import _errors
+from ._hopyard import File
+
+_READ = 1 << 16  # the client reads ahead by itself; more would be read in vain where somebody seeks
+_WRITE = 1 << 20
+
+
+class Raw(io.RawIOBase):
+    """Bytes go straight between the file and the buffer that is given: nothing is copied on the way."""
+
+    def __init__(self, url: str, mode: str) -> None:
+        self._file: File | None = None  # close() is called even if there is no such file
+        self._file = File(url, mode)
+        self.name, self.mode = url, f"{mode}b"
+        self._at = 0 if mode == "r" else self._file.size
+
+    def _open(self) -> File:
+        if self._file is None or self.closed:
+            raise ValueError("the file is closed")
+        return self._file
+
+    @property
+    def size(self) -> int:
+        return self._open().size
+
+    def readable(self) -> bool:
+        return self.mode == "rb"
+
+    def writable(self) -> bool:
+        return self.mode != "rb"
+
+    def seekable(self) -> bool:
+        return self.readable()
+
+    def readinto(self, buffer: Any) -> int:
+        got = self._open().preadinto(buffer, self._at)
+        self._at += got
+        return got
+
+    def readall(self) -> bytes:
+        data = self._open().pread(-1, self._at)
+        self._at += len(data)
+        return data
+
+    def write(self, data: Any) -> int:
+        written = self._open().write(data)
+        self._at += written
+        return written
+
+    def flush(self) -> None:
+        """What was written is seen by others who open the file from now on."""
+        if self._file is not None and not self.closed and self.writable():
+            self._file.flush()
+
+    def tell(self) -> int:
+        self._open()
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        if not self.seekable():
+            raise io.UnsupportedOperation("a file is written from its beginning to its end")
+        at = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self.size}[whence] + offset
+        if at < 0:
+            raise ValueError(f"{at} is before the beginning of the file")
+        self._at = at
+        return at
+
+    def close(self) -> None:
+        """Raises what became of the last bytes; the file is closed in any case."""
+        file, self._file = self._file, None
+        super().close()
+        if file is not None:
+            file.close()
+
+
+class Reader(io.BufferedReader):
+    @property
+    def size(self) -> int:
+        return self.raw.size if isinstance(self.raw, Raw) else os.fstat(self.fileno()).st_size
+
+
+class Writer(io.BufferedWriter):
+    """Takes text as well as bytes, as the guides write it; and what is flushed is seen by others."""
+
+    def write(self, data: Any, /) -> int:
+        return super().write(data.encode() if isinstance(data, str) else data)
+
+    def flush(self) -> None:
+        super().flush()
+        self.raw.flush()
+
+
+def open_raw(url: str, mode: str) -> io.RawIOBase:
+    """A file to read ('r'), write ('w', 'x') or append to ('a'). One of this machine has a descriptor."""
+    if "://" in url:
+        return Raw(url, mode)
+    try:
+        return io.FileIO(url, mode)
+    except OSError as error:
+        raise _errors.file_error(error) from None
+
+
+def open_url(url: str, mode: str, buffer_size: int = 0) -> Reader | Writer:
+    raw = open_raw(url, mode)
+    if mode == "r":
+        return Reader(raw, buffer_size or _READ)
+    return Writer(raw, buffer_size or _WRITE)

@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The functions on files by URL: each is one of src/fs. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "files.h"
+#include "fs/fs.h"
+#include "hdfs/hdfs.h"
+
+/*
+ * For hy_fs_on_wait. Handlers run in the main thread alone, and no other is to
+ * wait for the GIL here: one of the client's own renews leases, and must not
+ * stand still while somebody computes.
+ */
+static int is_interrupted(void)
+{
+    PyGILState_STATE gil;
+    int rc;
+
+    if (gettid() != getpid() || !Py_IsInitialized())
+        return 0;
+    gil = PyGILState_Ensure();
+    rc = PyErr_Occurred() ? -1 : PyErr_CheckSignals();
+    PyGILState_Release(gil);
+    return rc;
+}
+
+static const struct hy_py_state *state_of(PyObject *module)
+{
+    return PyModule_GetState(module);
+}
+
+static PyObject *none_or_error(PyObject *module, int rc, const struct hy_err *err, PyObject *url)
+{
+    return hy_py_file_check(state_of(module), rc, err, url) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+/* ---- what is known of a file ---------------------------------------------------- */
+
+static PyStructSequence_Field info_fields[] = {
+    {"name", "the last part of its path"},
+    {"size", "of a folder: 0"},
+    {"is_dir", NULL},
+    {"is_link", NULL},
+    {"mode", "the lowest 12 bits of st_mode"},
+    {"owner", NULL},
+    {"group", NULL},
+    {"modified_ms", "since 1970; 0: not known"},
+    {"accessed_ms", NULL},
+    {"replication", "of a folder: 0"},
+    {"block_size", NULL},
+    {NULL, NULL},
+};
+static PyStructSequence_Field usage_fields[] = {
+    {"bytes", NULL}, {"files", NULL}, {"folders", NULL}, {"stored", "bytes on disks: all replicas"}, {NULL, NULL},
+};
+static PyStructSequence_Field room_fields[] = {{"capacity", NULL}, {"used", NULL}, {"free", NULL}, {NULL, NULL}};
+
+static PyStructSequence_Desc info_desc = {"hopyard._hopyard.Info", "A file or a folder.", info_fields, 11};
+static PyStructSequence_Desc usage_desc = {"hopyard._hopyard.Usage", "How much there is below.", usage_fields, 4};
+static PyStructSequence_Desc room_desc = {"hopyard._hopyard.Room", "Of a file system, in bytes.", room_fields, 3};
+
+static PyObject *checked(PyObject *sequence)
+{
+    if (!PyErr_Occurred())
+        return sequence;
+    Py_XDECREF(sequence);
+    return NULL;
+}
+
+static PyObject *to_info(const struct hy_py_state *state, const struct hy_fs_info *i)
+{
+    PyObject *o = PyStructSequence_New((PyTypeObject *)state->file_types[HY_PY_FILE_INFO]);
+
+    if (!o)
+        return NULL;
+    PyStructSequence_SetItem(o, 0, PyUnicode_DecodeFSDefault(i->name));
+    PyStructSequence_SetItem(o, 1, PyLong_FromUnsignedLongLong(i->size));
+    PyStructSequence_SetItem(o, 2, PyBool_FromLong(i->is_dir));
+    PyStructSequence_SetItem(o, 3, PyBool_FromLong(i->is_link));
+    PyStructSequence_SetItem(o, 4, PyLong_FromUnsignedLong(i->mode));
+    PyStructSequence_SetItem(o, 5, PyUnicode_DecodeFSDefault(i->owner));
+    PyStructSequence_SetItem(o, 6, PyUnicode_DecodeFSDefault(i->group));
+    PyStructSequence_SetItem(o, 7, PyLong_FromLongLong(i->modified_ms));
+    PyStructSequence_SetItem(o, 8, PyLong_FromLongLong(i->accessed_ms));
+    PyStructSequence_SetItem(o, 9, PyLong_FromUnsignedLong(i->replication));
+    PyStructSequence_SetItem(o, 10, PyLong_FromUnsignedLongLong(i->block_size));
+    return checked(o);
+}
+
+static PyObject *to_numbers(PyObject *type, const uint64_t *numbers, Py_ssize_t n)
+{
+    PyObject *o = PyStructSequence_New((PyTypeObject *)type);
+
+    for (Py_ssize_t i = 0; o && i < n; i++)
+        PyStructSequence_SetItem(o, i, PyLong_FromUnsignedLongLong(numbers[i]));
+    return checked(o);
+}
+
+PyObject *hy_py_fs_stat(PyObject *module, PyObject *arg)
+{
+    hy_cleanup_fs_info struct hy_fs_info info = {0};
+    hy_cleanup_ref PyObject *url = NULL;
+    struct hy_err err = {0};
+    const char *text;
+    int rc;
+
+    if (!PyUnicode_FSConverter(arg, &url))
+        return NULL;
+    text = PyBytes_AsString(url);
+    Py_BEGIN_ALLOW_THREADS
+    rc = hy_fs_stat(text, &info, &err);
+    Py_END_ALLOW_THREADS
+    return hy_py_file_check(state_of(module), rc, &err, url) < 0 ? NULL : to_info(state_of(module), &info);
+}
+
+PyObject *hy_py_fs_usage(PyObject *module, PyObject *arg)
+{
+    hy_cleanup_ref PyObject *url = NULL;
+    struct hy_fs_usage usage = {0};
+    struct hy_err err = {0};
+    const char *text;
+    int rc;
+
+    if (!PyUnicode_FSConverter(arg, &url))
+        return NULL;
+    text = PyBytes_AsString(url);
+    Py_BEGIN_ALLOW_THREADS
+    rc = hy_fs_usage(text, &usage, &err);
+    Py_END_ALLOW_THREADS
+    if (hy_py_file_check(state_of(module), rc, &err, url) < 0)
+        return NULL;
+    return to_numbers(state_of(module)->file_types[HY_PY_FILE_USAGE],
+                      (uint64_t[]){usage.bytes, usage.files, usage.folders, usage.stored}, 4);
+}
+
+PyObject *hy_py_fs_room(PyObject *module, PyObject *arg)
+{
+    hy_cleanup_ref PyObject *url = NULL;
+    struct hy_fs_room room = {0};
+    struct hy_err err = {0};
+    const char *text;
+    int rc;
+
+    if (!PyUnicode_FSConverter(arg, &url))
+        return NULL;
+    text = PyBytes_AsString(url);
+    Py_BEGIN_ALLOW_THREADS
+    rc = hy_fs_room(text, &room, &err);
+    Py_END_ALLOW_THREADS
+    if (hy_py_file_check(state_of(module), rc, &err, url) < 0)
+        return NULL;
+    return to_numbers(state_of(module)->file_types[HY_PY_FILE_ROOM], (uint64_t[]){room.capacity, room.used, room.free},
+                      3);
+}
+
+/* `how` as os.access has it. */
+PyObject *hy_py_fs_access(PyObject *module, PyObject *args)
+{
+    hy_cleanup_ref PyObject *url = NULL;
+    struct hy_err err = {0};
+    const char *text;
+    int how, rc;
+
+    if (!PyArg_ParseTuple(args, "O&i:access", PyUnicode_FSConverter, &url, &how))
+        return NULL;
+    text = PyBytes_AsString(url);
+    Py_BEGIN_ALLOW_THREADS
+    rc = hy_fs_access(text, how, &err);
+    Py_END_ALLOW_THREADS
+    if (rc == -EACCES || rc == -EROFS)
+        return PyErr_Occurred() ? NULL : PyBool_FromLong(0);
+    return hy_py_file_check(state_of(module), rc, &err, url) < 0 ? NULL : PyBool_FromLong(1);
+}
+
+/* ---- lists: gathered without the GIL, and made Python's at the end ---------------- */
+
+struct entries {
+    struct hy_fs_info *list;
+    size_t count, room;
+};
+
+static void entries_done(struct entries *e)
+{
+    for (size_t i = 0; i < e->count; i++)
+        hy_fs_info_done(&e->list[i]);
+    free(e->list);
+}
+
+#define cleanup_entries __attribute__((cleanup(entries_done)))
+
+/* *list with room for one more. */
+static int make_room(void **list, size_t count, size_t *room, size_t size, struct hy_err *err)
+{
+    size_t more = *room ? 2 * *room : 64;
+    void *grown;
+
+    if (count < *room)
+        return 0;
+    grown = hy_reallocarray(*list, more, size);
+    if (!grown)
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    *list = grown;
+    *room = more;
+    return 0;
+}
+
+static int keep_entry(void *arg, struct hy_fs_info *entry, struct hy_err *err)
+{
+    struct entries *e = arg;
+    int rc = make_room((void **)&e->list, e->count, &e->room, sizeof *e->list, err);
+
+    if (rc < 0)
+        return rc;
+    e->list[e->count++] = *entry;
+    *entry = (struct hy_fs_info){0};
+    return 0;
+}
+
+static PyObject *to_list(const struct hy_py_state *state, const struct entries *e)
+{
+    PyObject *list = PyList_New((Py_ssize_t)e->count);
+
+    for (size_t i = 0; list && i < e->count; i++) {
+        PyObject *info = to_info(state, &e->list[i]);
+
+        if (!info || PyList_SetItem(list, (Py_ssize_t)i, info) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+PyObject *hy_py_fs_list(PyObject *module, PyObject *arg)
+{
+    cleanup_entries struct entries entries = {0};
+    hy_cleanup_ref PyObject *url = NULL;
+    struct hy_err err = {0};
+    const char *text;
+    int rc;
+
+    if (!PyUnicode_FSConverter(arg, &url))
+        return NULL;
+    text = PyBytes_AsString(url);
+    Py_BEGIN_ALLOW_THREADS
+    rc = hy_fs_list(text, keep_entry, &entries, &err);
+    Py_END_ALLOW_THREADS
+    return hy_py_file_check(state_of(module), rc, &err, url) < 0 ? NULL : to_list(state_of(module), &entries);
+}
+
+struct urls {
+    char **list;
+    size_t count, room;
+};
+
+static void urls_done(struct urls *u)
+{
+    for (size_t i = 0; i < u->count; i++)
+        free(u->list[i]);
+    free(u->list);
+}
+
+#define cleanup_urls __attribute__((cleanup(urls_done)))
+
+static int keep_url(void *arg, const char *url, const struct hy_fs_info *info, struct hy_err *err)
+{
+    struct urls *u = arg;
+    int rc = make_room((void **)&u->list, u->count, &u->room, sizeof *u->list, err);
+
+    (void)info;
+    if (rc < 0)
+        return rc;
+    u->list[u->count] = hy_strdup(url);
+    return u->list[u->count] ? (u->count++, 0) : hy_err_set(err, -ENOMEM, "out of memory");
+}
+
+static PyObject *to_texts(const struct urls *u)
+{
+    PyObject *list = PyList_New((Py_ssize_t)u->count);
+
+    for (size_t i = 0; list && i < u->count; i++) {
+        PyObject *text = PyUnicode_DecodeFSDefault(u->list[i]);
+
+        if (!text || PyList_SetItem(list, (Py_ssize_t)i, text) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+PyObject *hy_py_fs_glob(PyObject *module, PyObject *arg)
+{
+    cleanup_urls struct urls urls = {0};
+    hy_cleanup_ref PyObject *pattern = NULL;
+    struct hy_err err = {0};
+    const char *text;
+    int rc;
+
+    if (!PyUnicode_FSConverter(arg, &pattern))
+        return NULL;
+    text = PyBytes_AsString(pattern);
+    Py_BEGIN_ALLOW_THREADS
+    rc = hy_fs_glob(text, keep_url, &urls, &err);
+    Py_END_ALLOW_THREADS
+    return hy_py_file_check(state_of(module), rc, &err, pattern) < 0 ? NULL : to_texts(&urls);
+}
+
+/* ---- changes ---------------------------------------------------------------------- */
+
+PyObject *hy_py_fs_mkdirs(PyObject *module, PyObject *args)
+{
+    hy_cleanup_ref PyObject *url = NULL;
+    struct hy_err err = {0};
+    unsigned mode = 0777;
+    const char *text;
+    int rc;
+
+    if (!PyArg_ParseTuple(args, "O&|I:mkdirs", PyUnicode_FSConverter, &url, &mode))
+        return NULL;
+    text = PyBytes_AsString(url);
+    Py_BEGIN_ALLOW_THREADS
+    rc = hy_fs_mkdirs(text, mode, &err);
+    Py_END_ALLOW_THREADS
+    return none_or_error(module, rc, &err, url);
+}
+
+PyObject *hy_py_fs_remove(PyObject *module, PyObject *args)
+{
+    hy_cleanup_ref PyObject *url = NULL;
+    struct hy_err err = {0};
+    int recursive = 0, rc;
+    const char *text;
+
+    if (!PyArg_ParseTuple(args, "O&|p:remove", PyUnicode_FSConverter, &url, &recursive))
+        return NULL;
+    text = PyBytes_AsString(url);
+    Py_BEGIN_ALLOW_THREADS
+    rc = hy_fs_remove(text, recursive, &err);
+    Py_END_ALLOW_THREADS
+    return none_or_error(module, rc, &err, url);
+}
+
+PyObject *hy_py_fs_rename(PyObject *module, PyObject *args)
+{
+    hy_cleanup_ref PyObject *from = NULL, *to = NULL;
+    const char *source, *target;
+    struct hy_err err = {0};
+    int replace = 0, rc;
+
+    if (!PyArg_ParseTuple(args, "O&O&|p:rename", PyUnicode_FSConverter, &from, PyUnicode_FSConverter, &to, &replace))
+        return NULL;
+    source = PyBytes_AsString(from);
+    target = PyBytes_AsString(to);
+    Py_BEGIN_ALLOW_THREADS
+    rc = hy_fs_rename(source, target, replace, &err);
+    Py_END_ALLOW_THREADS
+    return none_or_error(module, rc, &err, rc == -EEXIST ? to : from);
+}
+
+PyObject *hy_py_fs_chmod(PyObject *module, PyObject *args)
+{
+    hy_cleanup_ref PyObject *url = NULL;
+    struct hy_err err = {0};
+    const char *text;
+    unsigned mode;
+    int rc;
+
+    if (!PyArg_ParseTuple(args, "O&I:chmod", PyUnicode_FSConverter, &url, &mode))
+        return NULL;
+    text = PyBytes_AsString(url);
+    Py_BEGIN_ALLOW_THREADS
+    rc = hy_fs_chmod(text, mode, &err);
+    Py_END_ALLOW_THREADS
+    return none_or_error(module, rc, &err, url);
+}
+
+PyObject *hy_py_fs_chown(PyObject *module, PyObject *args)
+{
+    hy_cleanup_ref PyObject *url = NULL;
+    const char *owner, *group, *text;
+    struct hy_err err = {0};
+    int rc;
+
+    if (!PyArg_ParseTuple(args, "O&zz:chown", PyUnicode_FSConverter, &url, &owner, &group))
+        return NULL;
+    text = PyBytes_AsString(url);
+    Py_BEGIN_ALLOW_THREADS
+    rc = hy_fs_chown(text, owner, group, &err);
+    Py_END_ALLOW_THREADS
+    return none_or_error(module, rc, &err, url);
+}
+
+/* Files of this machine are read without a wait, so it is asked here, too. */
+static int ask_whether_to_stop(void *arg, uint64_t more_bytes)
+{
+    (void)arg;
+    (void)more_bytes;
+    return is_interrupted() ? -EINTR : 0;
+}
+
+PyObject *hy_py_fs_copy(PyObject *module, PyObject *args)
+{
+    hy_cleanup_ref PyObject *from = NULL, *to = NULL;
+    int replace = 0, recursive = 1, rc;
+    struct hy_fs_copy how = {.progress = ask_whether_to_stop};
+    const char *source, *target;
+    struct hy_err err = {0};
+
+    if (!PyArg_ParseTuple(args, "O&O&|pp:copy", PyUnicode_FSConverter, &from, PyUnicode_FSConverter, &to, &replace,
+                          &recursive))
+        return NULL;
+    how.replace = replace;
+    how.recursive = recursive;
+    source = PyBytes_AsString(from);
+    target = PyBytes_AsString(to);
+    Py_BEGIN_ALLOW_THREADS
+    rc = hy_fs_copy(source, target, &how, &err);
+    Py_END_ALLOW_THREADS
+    return none_or_error(module, rc, &err, rc == -EEXIST ? to : from);
+}
+
+PyObject *hy_py_fs_join(PyObject *module, PyObject *args)
+{
+    hy_cleanup_ref PyObject *url = NULL, *name = NULL;
+    hy_cleanup_free char *joined = NULL;
+
+    (void)module;
+    if (!PyArg_ParseTuple(args, "O&O&:join", PyUnicode_FSConverter, &url, PyUnicode_FSConverter, &name))
+        return NULL;
+    joined = hy_fs_join(PyBytes_AsString(url), PyBytes_AsString(name));
+    return joined ? PyUnicode_DecodeFSDefault(joined) : PyErr_NoMemory();
+}
+
+/* ---- the module's ----------------------------------------------------------------- */
+
+static PyObject *new_sequence(PyStructSequence_Desc *desc)
+{
+    return (PyObject *)PyStructSequence_NewType(desc);
+}
+
+int hy_py_files_add(PyObject *module)
+{
+    struct hy_py_state *state = PyModule_GetState(module);
+    PyObject **types = state->file_types;
+
+    if (hy_py_file_errors_add(module) < 0)
+        return -1;
+    types[HY_PY_FILE] = hy_py_file_type(module);
+    types[HY_PY_FILE_INFO] = new_sequence(&info_desc);
+    types[HY_PY_FILE_USAGE] = new_sequence(&usage_desc);
+    types[HY_PY_FILE_ROOM] = new_sequence(&room_desc);
+    for (size_t i = 0; i < HY_PY_FILE_TYPES; i++)
+        if (!types[i] || PyModule_AddType(module, (PyTypeObject *)types[i]) < 0)
+            return -1;
+    hy_hdfs_add();
+    hy_fs_on_wait(is_interrupted);
+    return 0;
+}
