@@ -17,7 +17,7 @@
 
 struct hy_tf hy_tf;
 
-static void *find_symbol(const char *name)
+void *hy_tf_symbol(const char *name)
 {
     static const char *const libraries[] = {"libtensorflow_framework.so.2", "libtensorflow_cc.so.2"};
 
@@ -36,7 +36,7 @@ static void *find_symbol(const char *name)
 int hy_tf_find(struct hy_err *err)
 {
 #define HY_TF_FIND(type, name, parameters)                                                                   \
-    if (!(*(void **)&hy_tf.name = find_symbol("TF_" #name)))                                                 \
+    if (!(*(void **)&hy_tf.name = hy_tf_symbol("TF_" #name)))                                                \
         return hy_err_set(err, -ENOSYS,                                                                      \
                           "this TensorFlow has no TF_" #name                                                 \
                           " in its C API, which hopyard's ops need; use TensorFlow 2.12 or newer");

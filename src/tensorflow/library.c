@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What happens when TensorFlow loads the library: the ops are registered, or
- * nothing is, with the reason kept for those who want to use them. `import
- * tensorflow` must not fail because of us.
+ * What happens when TensorFlow loads the library: the ops and the file systems
+ * are registered, or they are not, with the reasons kept for those who want to
+ * use them. `import tensorflow` must not fail because of us.
  */
 #include "tensorflow/ops.h"
 
@@ -14,15 +14,17 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "tensorflow/files.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
 static _Atomic(const struct hy_bridge *) attached;
 static hy_tensorflow_attach_fn *elder; /* of another copy that was loaded before */
-static struct hy_err trouble;
+static struct hy_err trouble, files_trouble;
 
 EXPORT hy_tensorflow_attach_fn hy_tensorflow_attach;
 EXPORT const char *hy_tensorflow_trouble(void);
+EXPORT const char *hy_tensorflow_files_trouble(void);
 EXPORT size_t hy_tensorflow_pending(void);
 
 int hy_tensorflow_attach(const struct hy_bridge *bridge)
@@ -38,6 +40,11 @@ int hy_tensorflow_attach(const struct hy_bridge *bridge)
 const char *hy_tensorflow_trouble(void)
 {
     return trouble.code ? trouble.text : NULL;
+}
+
+const char *hy_tensorflow_files_trouble(void)
+{
+    return files_trouble.code ? files_trouble.text : NULL;
 }
 
 size_t hy_tensorflow_pending(void)
@@ -137,10 +144,8 @@ static bool is_registered_already(void)
     return dladdr((void *)hy_tensorflow_trouble, &own) && dl_iterate_phdr(is_other_copy, &own);
 }
 
-__attribute__((constructor)) static void when_loaded(void)
+static void register_ops(void)
 {
-    if (is_registered_already() || hy_tf_find(&trouble) < 0)
-        return;
     hy_cleanup_status TF_Status *status = hy_tf.NewStatus();
     hy_start_register(status);
     if (hy_tf.GetCode(status) == TF_OK)
@@ -149,4 +154,19 @@ __attribute__((constructor)) static void when_loaded(void)
         hy_query_register(status);
     if (hy_tf.GetCode(status) != TF_OK)
         hy_err_set(&trouble, -EPROTO, "TensorFlow did not take hopyard's ops: %s", hy_tf.Message(status));
+}
+
+/*
+ * Another copy may be one that has no file systems yet, so they are offered by each: TensorFlow keeps the first that
+ * came for a scheme, ours or not, and says so to the others.
+ */
+__attribute__((constructor)) static void when_loaded(void)
+{
+    if (hy_tf_find(&trouble) < 0) {
+        files_trouble = trouble;
+        return;
+    }
+    (void)hy_files_register(&files_trouble); /* who wants to know asks hy_tensorflow_files_trouble */
+    if (!is_registered_already())
+        register_ops();
 }

@@ -16,6 +16,7 @@
  *   pending.c           what has been started and not been waited for
  *   start.c wait.c query.c   the kernels
  *   library.c           registers them; the bridge to the group
+ *   files.h             the other thing it is loaded for: hdfs://
  */
 #ifndef HY_TENSORFLOW_OPS_H
 #define HY_TENSORFLOW_OPS_H

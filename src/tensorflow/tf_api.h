@@ -30,8 +30,9 @@ typedef enum {
 } TF_DataType;
 
 typedef enum {
-    TF_OK = 0, TF_UNKNOWN = 2, TF_INVALID_ARGUMENT = 3, TF_RESOURCE_EXHAUSTED = 8, TF_FAILED_PRECONDITION = 9,
-    TF_INTERNAL = 13,
+    TF_OK = 0, TF_UNKNOWN = 2, TF_INVALID_ARGUMENT = 3, TF_NOT_FOUND = 5, TF_ALREADY_EXISTS = 6,
+    TF_PERMISSION_DENIED = 7, TF_RESOURCE_EXHAUSTED = 8, TF_FAILED_PRECONDITION = 9, TF_ABORTED = 10,
+    TF_OUT_OF_RANGE = 11, TF_UNIMPLEMENTED = 12, TF_INTERNAL = 13, TF_UNAVAILABLE = 14, TF_DATA_LOSS = 15,
 } TF_Code;
 
 #define TF_ALIGNMENT 64 /* of a tensor's memory: less, and TensorFlow copies it */
@@ -92,6 +93,8 @@ struct hy_tf {
 };
 extern struct hy_tf hy_tf; /* filled once, before anything is registered */
 
+/* NULL: this TensorFlow has none of that name, or there is no TensorFlow. */
+void *hy_tf_symbol(const char *name);
 /* Fills hy_tf. 0, or -ENOSYS and what is missing. */
 int hy_tf_find(struct hy_err *err);
 

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tensorflow: the file systems' table, called as TensorFlow calls it, over
+ * files of this machine. What Python cannot see is here: codes that tf.io.gfile
+ * swallows, order of calls that it never makes, memory that runs out. Real
+ * TensorFlows on a real HDFS are e2e/test_gfile.py's.
+ */
+#include "support.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "tensorflow/files.h"
+
+TF_InitPluginFn TF_InitPlugin;
+
+struct TF_Status {
+    TF_Code code;
+    char text[700];
+};
+
+static char folder[] = "/tmp/hy_test_gfile.XXXXXX";
+static TF_FilesystemPluginInfo info;
+static const TF_FilesystemOps *fs;
+static const TF_RandomAccessFileOps *reads;
+static const TF_WritableFileOps *writes;
+static const TF_Filesystem none;
+
+static void set_status(TF_Status *status, TF_Code code, const char *text)
+{
+    status->code = code;
+    snprintf(status->text, sizeof(status->text), "%s", text);
+}
+
+static const char *at(const char *name)
+{
+    return hy_path_in(folder, name);
+}
+
+static void free_plugin(void)
+{
+    for (size_t i = 0; i < info.num_schemes; i++) {
+        info.plugin_memory_free(info.ops[i].scheme);
+        info.plugin_memory_free(info.ops[i].filesystem_ops);
+        info.plugin_memory_free(info.ops[i].random_access_file_ops);
+        info.plugin_memory_free(info.ops[i].writable_file_ops);
+    }
+    info.plugin_memory_free(info.ops);
+    info = (TF_FilesystemPluginInfo){0};
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    hy_tf.SetStatus = set_status;
+    TF_InitPlugin(&info);
+    fs = info.ops[0].filesystem_ops;
+    reads = info.ops[0].random_access_file_ops;
+    writes = info.ops[0].writable_file_ops;
+    strcpy(folder + strlen(folder) - 6, "XXXXXX");
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    free_plugin();
+    return hy_remove_tree(folder);
+}
+
+/* The code, which the call had to set. */
+#define CODE(call)                                                                                           \
+    ({                                                                                                       \
+        TF_Status status_ = {.code = TF_INTERNAL}, *status = &status_;                                       \
+        call;                                                                                                \
+        if (status_.code != TF_OK)                                                                           \
+            assert_string_not_equal(status_.text, "");                                                       \
+        status_.code;                                                                                        \
+    })
+
+static void put(const char *name, const char *text)
+{
+    assert_int_equal(hy_file_write(at(name), text, strlen(text), 0644), 0);
+}
+
+static void test_both_schemes_are_offered_with_whole_tables(void **state)
+{
+    (void)state;
+    assert_int_equal(info.num_schemes, 2);
+    assert_string_equal(info.ops[0].scheme, "hdfs");
+    assert_string_equal(info.ops[1].scheme, "hopsfs");
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(info.ops[i].filesystem_ops_size, sizeof(TF_FilesystemOps));
+        assert_int_equal(info.ops[i].random_access_file_ops_size, sizeof(TF_RandomAccessFileOps));
+        assert_int_equal(info.ops[i].writable_file_ops_size, sizeof(TF_WritableFileOps));
+    }
+}
+
+static void test_names_keep_scheme_and_host(void **state)
+{
+    char *name = fs->translate_name(&none, "hdfs://host:8020/a/b");
+
+    (void)state;
+    assert_string_equal(name, "hdfs://host:8020/a/b");
+    info.plugin_memory_free(name);
+}
+
+static void test_a_folder_is_made_only_where_there_is_none_and_in_one_that_is_there(void **state)
+{
+    (void)state;
+    assert_int_equal(CODE(fs->create_dir(&none, at("a/b"), status)), TF_NOT_FOUND);
+    assert_int_equal(CODE(fs->create_dir(&none, at("a"), status)), TF_OK);
+    assert_int_equal(CODE(fs->create_dir(&none, at("a"), status)), TF_ALREADY_EXISTS);
+    assert_int_equal(CODE(fs->recursively_create_dir(&none, at("a/b/c"), status)), TF_OK);
+    assert_int_equal(CODE(fs->recursively_create_dir(&none, at("a/b/c"), status)), TF_OK);
+}
+
+static void test_what_is_not_removed_is_counted(void **state)
+{
+    uint64_t files = 7, folders = 7;
+
+    (void)state;
+    assert_int_equal(CODE(fs->delete_recursively(&none, at("a"), &files, &folders, status)), TF_NOT_FOUND);
+    assert_int_equal(files, 0);
+    assert_int_equal(folders, 1);
+    assert_int_equal(CODE(fs->recursively_create_dir(&none, at("a/b"), status)), TF_OK);
+    assert_int_equal(CODE(fs->delete_dir(&none, at("a"), status)), TF_FAILED_PRECONDITION);
+    assert_int_equal(CODE(fs->delete_recursively(&none, at("a"), &files, &folders, status)), TF_OK);
+    assert_int_equal(files + folders, 0);
+    put("f", "x");
+    assert_int_equal(CODE(fs->delete_dir(&none, at("f"), status)), TF_FAILED_PRECONDITION);
+    assert_int_equal(CODE(fs->delete_file(&none, at("f"), status)), TF_OK);
+}
+
+static void test_below_a_file_there_is_nothing(void **state)
+{
+    TF_FileStatistics stats;
+
+    (void)state;
+    put("f", "x");
+    assert_int_equal(CODE(fs->path_exists(&none, at("f/g"), status)), TF_NOT_FOUND);
+    assert_int_equal(CODE(fs->path_exists(&none, at("f"), status)), TF_OK);
+    assert_int_equal(CODE(fs->stat(&none, at("f/g"), &stats, status)), TF_FAILED_PRECONDITION);
+    assert_int_equal(CODE(fs->is_directory(&none, at("f"), status)), TF_FAILED_PRECONDITION);
+    assert_int_equal(CODE(fs->is_directory(&none, folder, status)), TF_OK);
+}
+
+static void test_reading_says_where_the_end_is(void **state)
+{
+    TF_RandomAccessFile file = {0};
+    char bytes[16];
+
+    (void)state;
+    put("f", "0123456789");
+    assert_int_equal(CODE(fs->new_random_access_file(&none, at("f"), &file, status)), TF_OK);
+    assert_int_equal(CODE(assert_int_equal(reads->read(&file, 2, 4, bytes, status), 4)), TF_OK);
+    assert_memory_equal(bytes, "2345", 4);
+    assert_int_equal(CODE(assert_int_equal(reads->read(&file, 0, 10, bytes, status), 10)), TF_OK);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(CODE(assert_int_equal(reads->read(&file, 8, 16, bytes, status), 2)), TF_OUT_OF_RANGE);
+        assert_int_equal(CODE(assert_int_equal(reads->read(&file, 10, 1, bytes, status), 0)), TF_OUT_OF_RANGE);
+    }
+    assert_int_equal(unlink(at("f")), 0);
+    assert_int_equal(CODE(assert_int_equal(reads->read(&file, 10, 1, bytes, status), 0)), TF_OUT_OF_RANGE);
+    reads->cleanup(&file);
+}
+
+static void test_a_closed_file_takes_nothing_more(void **state)
+{
+    TF_WritableFile file = {0};
+
+    (void)state;
+    assert_int_equal(CODE(fs->new_appendable_file(&none, at("f"), &file, status)), TF_OK);
+    assert_int_equal(CODE(writes->append(&file, "abc", 3, status)), TF_OK);
+    assert_int_equal(CODE(assert_int_equal(writes->tell(&file, status), 3)), TF_OK);
+    assert_int_equal(CODE(writes->sync(&file, status)), TF_OK);
+    assert_int_equal(CODE(writes->close(&file, status)), TF_OK);
+    assert_int_equal(CODE(writes->append(&file, "d", 1, status)), TF_FAILED_PRECONDITION);
+    assert_int_equal(CODE(assert_int_equal(writes->tell(&file, status), -1)), TF_FAILED_PRECONDITION);
+    assert_int_equal(CODE(writes->flush(&file, status)), TF_FAILED_PRECONDITION);
+    assert_int_equal(CODE(writes->close(&file, status)), TF_FAILED_PRECONDITION);
+    writes->cleanup(&file);
+}
+
+static void test_braces_of_a_pattern_are_characters(void **state)
+{
+    char **found;
+
+    (void)state;
+    put("a", "");
+    put("b", "");
+    put("{a,b}", "");
+    assert_int_equal(CODE(assert_int_equal(fs->get_matching_paths(&none, at("{a,b}"), &found, status), 1)), TF_OK);
+    assert_string_equal(found[0], at("{a,b}"));
+    info.plugin_memory_free(found[0]);
+    info.plugin_memory_free(found);
+}
+
+/* ---- out of memory ----------------------------------------------------------------- */
+
+static int list(TF_FilesystemListOp *op, const char *name)
+{
+    TF_Status status = {0};
+    char **found = NULL;
+    const int n = op(&none, at(name), &found, &status);
+
+    if (n < 0) {
+        assert_int_not_equal(status.code, TF_OK);
+        return -ENOMEM;
+    }
+    for (int i = 0; i < n; i++)
+        info.plugin_memory_free(found[i]);
+    info.plugin_memory_free(found);
+    return 0;
+}
+
+static int go_through(void *arg)
+{
+    TF_Status status = {0};
+    TF_RandomAccessFile in = {0};
+    TF_WritableFile out = {0};
+    bool is_well;
+
+    (void)arg;
+    is_well = list(fs->get_children, ".") == 0 && list(fs->get_matching_paths, "*") == 0;
+    fs->new_random_access_file(&none, at("f0"), &in, &status);
+    is_well = is_well && status.code == TF_OK;
+    if (in.plugin_file)
+        reads->cleanup(&in);
+    fs->new_writable_file(&none, at("f0"), &out, &status);
+    is_well = is_well && status.code == TF_OK;
+    if (out.plugin_file)
+        writes->cleanup(&out); /* without a close */
+    fs->recursively_create_dir(&none, at("d"), &status);
+    fs->delete_dir(&none, at("d"), &status);
+    return is_well ? 0 : -ENOMEM;
+}
+
+static void test_memory_that_runs_out_is_an_error_and_leaves_nothing(void **state)
+{
+    char name[8];
+
+    (void)state;
+    for (int i = 0; i < 100; i++) {
+        snprintf(name, sizeof(name), "f%d", i);
+        put(name, "");
+    }
+    hy_each_fault(HY_SEAM_ALLOC, go_through, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+        TEST(test_both_schemes_are_offered_with_whole_tables),
+        TEST(test_names_keep_scheme_and_host),
+        TEST(test_a_folder_is_made_only_where_there_is_none_and_in_one_that_is_there),
+        TEST(test_what_is_not_removed_is_counted),
+        TEST(test_below_a_file_there_is_nothing),
+        TEST(test_reading_says_where_the_end_is),
+        TEST(test_a_closed_file_takes_nothing_more),
+        TEST(test_braces_of_a_pattern_are_characters),
+        TEST(test_memory_that_runs_out_is_an_error_and_leaves_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
