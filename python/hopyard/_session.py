@@ -9,6 +9,7 @@ from typing import Any
 
 from . import _executor
 from ._errors import Error
+from ._file import open_raw
 
 MANY = 10_000  # executors: as many as a run can use
 Project = str | os.PathLike[str] | None
@@ -33,7 +34,8 @@ def is_here(spark: Any) -> bool:
 
 
 def folder_of(project: Project) -> str:
-    return os.path.abspath(project or os.environ.get("HOPYARD_PROJECT") or os.getcwd())
+    folder = os.fspath(project or os.environ.get("HOPYARD_PROJECT") or os.getcwd())
+    return folder.rstrip("/") if "://" in folder else os.path.abspath(folder)
 
 
 # ---- settings: an argument, spark.hopyard.*, Spark's own, hopyard.toml --------------------------
@@ -80,11 +82,11 @@ def written(project: Project) -> dict[str, Any]:
     """The [spark] of the project's hopyard.toml; nothing where there is none."""
     path = os.path.join(folder_of(project), "hopyard.toml")
     try:
-        with open(path, "rb") as file:
-            table = tomllib.load(file).get("spark", {})
+        with open_raw(path, "r") as file:
+            table = tomllib.loads(file.readall().decode()).get("spark", {})
     except FileNotFoundError:
         return {}
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise Error(f"{path} cannot be read: {error}") from None
     known = {"master": str, **{setting.key: int for setting in FORM}}
     for name, value in table.items():

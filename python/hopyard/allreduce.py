@@ -39,7 +39,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from . import _bundle, _code, _notebook, _run, _show, _spark
-from ._errors import Error, TrialsFailed
+from ._errors import Error, FileNotFound, TrialsFailed
+from ._file import open_url
 from ._result import Result, Trial, load
 from ._run import Settings, option
 
@@ -140,8 +141,11 @@ def _returned(result: Result) -> list[Any]:
         path = os.path.join(trial.logdir, "result.pickle")
         if trial.state != "done":
             continue
-        if not os.path.exists(path):
-            raise Error(f"{_rank(trial)} has left no {path}; it ended by itself before its function returned")
-        with open(path, "rb") as file:
-            kept.append(pickle.load(file))
+        try:
+            with open_url(path, "r") as file:
+                kept.append(pickle.load(file))
+        except FileNotFound:
+            raise Error(
+                f"{_rank(trial)} has left no {path}; it ended by itself before its function returned"
+            ) from None
     return [value for _, value in sorted(kept, key=lambda pair: pair[0])]

@@ -93,9 +93,13 @@ def _user() -> str:
 
 
 def _project() -> str:
-    """A trial's folder tells its project better than the environment: --project may have chosen another."""
+    """A trial's folder tells its project better than the environment: --project may have chosen another.
+
+    But for one on HDFS: trials write into a folder of their machine, which is brought there.
+    """
     trial, sep, _ = os.environ.get("HOPYARD_TRIAL_DIR", "").rpartition(_LOGS)
-    folder = trial if sep else os.environ.get("HOPYARD_PROJECT") or os.getcwd()
+    named = os.environ.get("HOPYARD_PROJECT") or ""
+    folder = trial if sep and not _is_remote(named) else named or os.getcwd()
     root, path = _split(folder)
     return root + _normal(path) if root else os.path.abspath(path)
 

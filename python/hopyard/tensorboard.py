@@ -4,8 +4,8 @@
 import os
 import subprocess
 
-from . import _tensorboard
-from ._errors import Error
+from . import _hopyard, _tensorboard
+from ._errors import Error, FileError
 
 __all__ = ["logdir", "visualize"]
 
@@ -24,13 +24,20 @@ def logdir() -> str:
     return folder
 
 
+def _is_folder(path: str) -> bool:
+    try:
+        return _hopyard.stat(path).is_dir
+    except FileError:
+        return False
+
+
 def visualize(path: str | os.PathLike[str]) -> str:
     """Starts a TensorBoard on a folder of event files, and all folders in it; its address, at once.
 
     It ends with this process. Asked for again it is the same one, as long as that lives.
     """
-    folder = os.path.abspath(os.fspath(path))
-    if not os.path.isdir(folder):
+    folder = os.fspath(path) if "://" in os.fspath(path) else os.path.abspath(os.fspath(path))
+    if not _is_folder(folder):
         raise Error(f"there is no folder '{folder}' to show in TensorBoard")
     process, address = _started.get((os.getpid(), folder), (None, ""))
     if process is None or process.poll() is not None:

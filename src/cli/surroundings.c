@@ -10,6 +10,7 @@
 #include "cli/facts.h"
 #include "cli/spec.h"
 #include "cli/specparts.h"
+#include "store/store.h"
 
 #define PATIENCE_MS 2000 /* for git and python3 together */
 
@@ -36,14 +37,17 @@ static bool goes_along(const Hy__RunSpec *spec, const char *entry)
     return !*spec->engine;
 }
 
-static int environment(Hy__RunSpec *spec, struct hy_err *err)
+/* Trials know a project on HDFS by its URL, whichever way it was said. */
+static int environment(Hy__RunSpec *spec, const char *project, struct hy_err *err)
 {
+    hy_cleanup_free char *url = hy_store_stands_for(project);
+    hy_cleanup_free char *named = url ? hy_asprintf("HOPYARD_PROJECT=%s", url) : NULL;
     int rc = 0;
 
     for (char **entry = environ; *entry && rc == 0; entry++)
-        if (!is_private(*entry) && goes_along(spec, *entry))
+        if (!is_private(*entry) && goes_along(spec, *entry) && !(named && strncmp(*entry, "HOPYARD_PROJECT=", 16) == 0))
             rc = hy_texts_add(&spec->env, &spec->n_env, *entry, err);
-    return rc;
+    return rc == 0 && named ? hy_texts_add(&spec->env, &spec->n_env, named, err) : rc;
 }
 
 /* Elsewhere, or with a placeholder in it, the program is the agent's to find. */
@@ -72,7 +76,7 @@ int hy_spec_surroundings(Hy__RunSpec *spec, const char *project, struct hy_err *
     if (rc == 0)
         rc = program(spec, &path, err);
     if (rc == 0)
-        rc = environment(spec, err);
+        rc = environment(spec, project, err);
     if (rc < 0)
         return rc;
     git = hy_git_commit(spec->cwd, deadline);

@@ -32,6 +32,7 @@
 #include "cli/runs.h"
 #include "cli/signals.h"
 #include "cli/watch.h"
+#include "fs/fs.h"
 
 #define NICENESS 10
 #define PROBE_MS 100        /* how often we look whether it listens */
@@ -94,6 +95,20 @@ static int target_folder(const struct hy_args *args, const char *word, struct ta
     return 0;
 }
 
+/* TensorBoard reads it by itself, with hopyard's file system in its TensorFlow. */
+static int target_url(const char *word, struct target *ret, struct hy_err *err)
+{
+    hy_cleanup_fs_info struct hy_fs_info info = {0};
+    int rc = hy_fs_stat(word, &info, err);
+
+    if (rc < 0)
+        return rc;
+    if (!info.is_dir)
+        return hy_err_set(err, -ENOTDIR, "%s is a file, no folder of event files", word);
+    ret->folder = hy_strdup(word);
+    return ret->folder ? 0 : hy_err_set(err, -ENOMEM, "out of memory");
+}
+
 static int target_run(const struct hy_args *args, const char *word, struct target *ret, struct hy_err *err)
 {
     int rc = hy_project_store(args, HY_STORE_READ, &ret->store, err);
@@ -116,6 +131,8 @@ static int find_target(const struct hy_args *args, struct target *ret, struct hy
 {
     const char *word = hy_args_word(args, 0);
 
+    if (word && strstr(word, "://"))
+        return target_url(word, ret, err);
     if (word && !is_number(word) && is_folder(word))
         return target_folder(args, word, ret, err);
     return target_run(args, word, ret, err);

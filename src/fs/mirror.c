@@ -117,7 +117,8 @@ static bool grows(const char *path)
     const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
     const size_t n = strlen(name);
 
-    return strstr(name, "tfevents") || (n > 4 && strcmp(name + n - 4, ".log") == 0);
+    return strstr(name, "tfevents") || (n > 4 && strcmp(name + n - 4, ".log") == 0) || strcmp(name, "stdout") == 0 ||
+           strcmp(name, "stderr") == 0;
 }
 
 static int64_t modified_ns(const struct stat *st)

@@ -252,6 +252,13 @@ char *hy_store_stand_in(const char *url, struct hy_err *err)
     return project;
 }
 
+char *hy_store_stands_for(const char *project)
+{
+    hy_cleanup_free char *folder = hy_path_join(project, ".hopyard");
+
+    return folder ? read_url(folder) : NULL;
+}
+
 void hy_place_done(struct hy_place *p)
 {
     free(p->project);

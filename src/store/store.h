@@ -48,6 +48,8 @@ int hy_store_is_remote(const struct hy_store *s);
  * it. NULL with a sentence.
  */
 char *hy_store_stand_in(const char *url, struct hy_err *err);
+/* The URL that such a folder stands for, or NULL; free it. */
+char *hy_store_stands_for(const char *project);
 /* The URL that the project stands for; or NULL. */
 const char *hy_store_url(const struct hy_store *s);
 /* A path in the project as people know it: below that URL. Free it; NULL when out of memory. */

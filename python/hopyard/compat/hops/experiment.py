@@ -9,11 +9,12 @@ from 1.2 on, known by `metric_key`, `optimization_key` or a Direction, add what 
 
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
-from hopyard import experiment
+from hopyard import _hopyard, experiment
+from hopyard._errors import FileNotFound
+from hopyard._file import open_url
 from hopyard.experiment import Result, Trial
 
 from . import allreduce
@@ -164,14 +165,15 @@ def _found(result: Result, direction: str, key: str | None) -> Found:
 def _returned(trial: Trial) -> dict[str, Any]:
     """All that the function returned, texts too; where it printed its metric, that."""
     path = os.path.join(trial.logdir, "result.json")
-    if not os.path.exists(path):
+    try:
+        with open_url(path, "r") as file:
+            return dict(json.load(file))
+    except FileNotFound:
         return dict(trial.metrics)
-    with open(path, encoding="utf-8") as file:
-        return dict(json.load(file))
 
 
 def _clean_up(result: Result, population: int) -> None:
     """Removes the folders of all generations but the last, and keeps the best trial's."""
     for trial in result.trials[: max(len(result.trials) - population, 0)]:
         if result.best is None or trial.number != result.best.number:
-            shutil.rmtree(trial.logdir)
+            _hopyard.remove(trial.logdir, True)

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A project on HDFS: trials' folders are there while they run, whole when they are over, whatever the NameNode does."""
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Yard
+from hdfs import Hdfs
+from waiting import wait_for
+
+
+@pytest.fixture
+def far(yard: Yard, hdfs: Hdfs, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The project's URL; the yard's commands work on it."""
+    url = f"{hdfs.url}/Projects/{request.node.name.removeprefix('test_')[:40]}"
+    yard.env |= {**hdfs.env(), "HOPYARD_PROJECT": url, "XDG_STATE_HOME": str(tmp_path / "state")}
+    return url
+
+
+def files(yard: Yard, url: str) -> dict[str, int]:
+    """Of all files below it: path and size."""
+    found = json.loads(yard.run("fs", "ls", "-R", "--json", url).stdout)
+    return {f["path"].removeprefix(f"{url}/"): f["size"] for f in found if f["type"] == "file"}
+
+
+def text(yard: Yard, *parts: str) -> str:
+    return yard.run("fs", "cat", "/".join(parts)).stdout
+
+
+def logdir(yard: Yard) -> str:
+    return json.loads(yard.run("show", "--json").stdout)["run"]["logdir"]
+
+
+def test_a_run_leaves_all_its_files_there(yard: Yard, far: str, hdfs: Hdfs) -> None:
+    script = 'echo said; mkdir $HOPYARD_TRIAL_DIR/deep; printf {x} > $HOPYARD_TRIAL_DIR/deep/value; : > $HOPYARD_TRIAL_DIR/empty'
+    said = yard.run("run", "--grid", "x=1,2", "--", "sh", "-c", script).stdout
+    place = logdir(yard)
+    assert place.startswith(f"{far}/Logs/TensorFlow/local-") and place in said and place in yard.run("show").stdout
+    found = files(yard, place)
+    assert {"run.db", "x=1/deep/value", "x=2/deep/value", "x=1/stdout", "x=1/empty"} <= set(found)
+    assert (found["x=1/deep/value"], found["x=1/empty"]) == (1, 0)
+    assert not [f for f in found if ".token" in f or "_COPYING_" in f]
+    assert hdfs.shell("-cat", f"{place}/x=2/deep/value").text == "2" and text(yard, place, "x=1", "stdout") == "said\n"
+    made = {f["path"].rpartition("/")[2] for f in json.loads(yard.run("fs", "ls", "--json", far).stdout)}
+    assert made == {"Resources", "Logs", "Jupyter", "Models"}
+    assert "1 | said" in yard.run("logs").stdout
+
+
+def test_its_option_says_it_as_well(yard: Yard, far: str) -> None:
+    del yard.env["HOPYARD_PROJECT"]
+    said = yard.run("run", "--project", f"{far}/", "--", "sh", "-c", "echo $HOPYARD_PROJECT").stdout
+    assert f"logs in {far}/Logs/" in said
+    assert far in yard.run("logs", "--project", far).stdout.split()
+
+
+def test_events_and_output_are_there_while_a_trial_runs(yard: Yard, far: str, tmp_path: Path) -> None:
+    script = ('printf one > $HOPYARD_TRIAL_DIR/events.out.tfevents.1; echo begun; until [ -e "$0" ]; do sleep 0.1; done;'
+              ' printf two >> $HOPYARD_TRIAL_DIR/events.out.tfevents.1')
+    run = yard.start("run", "--", "sh", "-c", script, tmp_path / "go")
+
+    def now() -> dict[str, int]:
+        return files(yard, f"{far}/Logs") if "Logs" in yard.run("fs", "ls", far, rc=None).stdout else {}
+
+    def names() -> set[str]:
+        return {path.rpartition("/")[2] for path, size in now().items() if size}
+
+    wait_for(lambda: {"events.out.tfevents.1", "stdout"} <= names(), "the first events are on HDFS")
+    path = next(p for p in now() if p.endswith("events.out.tfevents.1"))
+    assert text(yard, far, "Logs", path) == "one" and run.poll() is None
+    (tmp_path / "go").touch()
+    out, err = run.communicate(timeout=120)
+    assert run.returncode == 0, out + err
+    assert text(yard, far, "Logs", path) == "onetwo"
+
+
+def test_a_namenode_that_is_away_delays_and_loses_nothing(yard: Yard, far: str, hdfs: Hdfs) -> None:
+    script = "for i in 1 2 3 4 5 6; do echo line {x} $i | tee -a $HOPYARD_TRIAL_DIR/own.log; sleep 1; done"
+    run = yard.start("run", "--grid", "x=1,2", "--", "sh", "-c", script)
+    wait_for(lambda: "Logs" in yard.run("fs", "ls", far, rc=None).stdout, "the run has begun")
+    hdfs.namenode.kill()
+    time.sleep(60 if os.environ.get("HOPYARD_TEST_CLUSTER") == "all" else 8)  # how long it is away
+    assert run.poll() is None, "it waits for its files"
+    hdfs.mend()
+    out, err = run.communicate(timeout=180)
+    assert run.returncode == 0, out + err
+    place = logdir(yard)
+    for x in (1, 2):
+        lines = "".join(f"line {x} {i}\n" for i in range(1, 7))
+        assert text(yard, place, f"x={x}", "own.log") == lines == text(yard, place, f"x={x}", "stdout")
+
+
+def test_a_namenode_that_is_not_there_is_said_before_anything_runs(yard: Yard, far: str) -> None:
+    done = yard.run("run", "--project", "hdfs://127.0.0.1:9/p", "--", "true", rc=None)
+    assert done.returncode != 0 and "no NameNode answered at 127.0.0.1:9" in done.stderr
+
+
+PROGRAM = """
+import json, os, sys
+from hopyard import experiment, hdfs, tensorboard
+
+def train(x):
+    with open(os.path.join(tensorboard.logdir(), "note"), "w") as file:
+        file.write(hdfs.project_path())
+    return {"metric": x * 2, "word": "w%d" % x}
+
+result = experiment.grid_search(train, {"x": [1, 2]}, direction="max")
+import hopyard.compat
+from hops import tflauncher, experiment as theirs
+best = theirs.grid_search(train, {"x": [3, 4]}, direction="max", optimization_key="metric")
+launched = tflauncher.launch(None, train, {"x": [5]})
+print(json.dumps({"logdir": result.logdir, "best": result.best.logdir, "found": list(best), "launched": launched}))
+"""
+
+
+def test_python_gets_the_folders_there(yard: Yard, far: str, tmp_path: Path) -> None:
+    import subprocess
+
+    (tmp_path / "program.py").write_text(PROGRAM)
+    done = subprocess.run([sys.executable, tmp_path / "program.py"], env={**yard.env, "HOPYARD_PROGRAM": yard.bin},
+                          cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-3000:]
+    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert said["logdir"].startswith(f"{far}/Logs/TensorFlow/") and said["best"] == f"{said['logdir']}/x=2"
+    assert text(yard, said["best"], "note") == f"{far}/"
+    assert said["found"][0].startswith(far) and said["found"][-1]["word"] == "w4"
+    assert said["launched"].startswith(far) and "x=5" in yard.run("fs", "ls", said["launched"]).stdout
