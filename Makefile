@@ -24,7 +24,7 @@ help:
 	@echo 'make test            every suite (T="base e2e": only these)'
 	@echo 'make test-cluster    the suites of Spark and YARN, those for all engines whole (make test: half of these there)'
 	@echo 'make bench           the figures: bench-core, -search, -schedule, -python, -allreduce, -spark'
-	@echo 'make cluster         a Spark, a YARN and an HDFS on this machine (cluster-stop ends them)'
+	@echo 'make cluster         a Spark, a YARN and an HDFS on this machine; PART=hdfs-ha: that one (cluster-stop ends all)'
 	@echo 'make clean           removes what was built (distclean: the environment too)'
 
 setup: build/.installed
@@ -75,9 +75,9 @@ CLUSTERS := $(patsubst tests/%,%,$(wildcard $(patsubst %,tests/e2e/test_%*.py,en
 test-cluster: system-test setup .venv/.check
 	@HOPYARD_TEST_CLUSTER=all .venv/bin/python tests/run $(CLUSTERS)
 
-# Its addresses are in build/cluster/cluster.json.
+# Its addresses are in build/cluster/cluster.json. PART=hdfs, hdfs-ha or hdfs-kerberos: that one.
 cluster: system-test .venv/.check
-	@.venv/bin/python tests/cluster/cluster.py start
+	@.venv/bin/python tests/cluster/cluster.py start $(PART)
 
 cluster-stop:
 	@[ ! -e build/cluster ] || python3 tests/cluster/cluster.py stop

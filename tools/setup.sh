@@ -90,6 +90,9 @@ need_test() {
     need maven has mvn
     need hostname has hostname
     need util-linux has nsenter
+    need krb5-kdc has krb5kdc
+    need krb5-admin-server has kadmin.local
+    need krb5-user has kinit
 }
 
 need_bench() {
@@ -101,7 +104,7 @@ need_bench() {
     need python3-torch /usr/bin/python3 -c 'import torch.distributed'
 }
 
-# A test wants the program sshd, nobody wants a server: packages may not start or enable theirs.
+# Tests want the programs sshd and krb5kdc, nobody wants a server: packages may not start or enable theirs.
 install_quietly() {
     local policy=/usr/sbin/policy-rc.d sudo=("$@")
     if [ ! -e "$policy" ]; then
@@ -114,6 +117,9 @@ install_quietly() {
         apt-get install -qq -y --no-install-recommends "${missing[@]}" </dev/null >/dev/null
     if [[ " ${missing[*]} " == *" openssh-server "* ]]; then
         "${sudo[@]}" systemctl disable ssh.service ssh.socket >/dev/null 2>&1 || true
+    fi
+    if [[ " ${missing[*]} " == *" krb5-kdc "* ]]; then
+        "${sudo[@]}" systemctl disable krb5-kdc.service krb5-admin-server.service >/dev/null 2>&1 || true
     fi
 }
 

@@ -114,7 +114,7 @@ def test_a_yarn_job_in_client_mode_runs_in_two_containers_with_staging_on_hdfs(
 
 def staged(cluster: dict[str, Any]) -> list[str]:
     path = f"/webhdfs/v1/user/{getpass.getuser()}/.sparkStaging?op=LISTSTATUS"
-    with urllib.request.urlopen(cluster["hdfs_page"] + path, timeout=60) as listing:
+    with urllib.request.urlopen(cluster["yarn_hdfs_page"] + path, timeout=60) as listing:
         return [f["pathSuffix"] for f in json.load(listing)["FileStatuses"]["FileStatus"]]
 
 

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HDFS by itself: a NameNode or two, and three DataNodes that keep ports and names when they are killed and come back."""
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from hadoop import Hadoop
+from part import Lack, over_tmpfs
+from processes import Trouble
+from system import ask_json, tail, write_site
+
+DATANODES = [f"datanode{i + 1}" for i in range(3)]
+NAMESERVICE = "yard"
+
+
+class Hdfs(Hadoop):
+    """A NameNode and DataNodes. Blocks may be tiny, and the dead are soon missed."""
+
+    name = "hdfs"
+    heap = "256m"
+    namenodes = ["namenode"]
+    # Those who wait for others come first: they start while a NameNode's folder is formatted.
+    daemons = [*DATANODES, *namenodes]
+    joiners: list[str] = []
+    ports_of = {
+        "namenode": ["namenode", "namenode_page"],
+        **{d: [d, f"{d}_page", f"{d}_ipc"] for d in DATANODES},
+    }
+
+    def __init__(self, state: Path, options: argparse.Namespace) -> None:
+        super().__init__(state, options)
+        self.options = options
+
+    def choose(self) -> dict[str, Any]:
+        return {"disk": self.options.disk}
+
+    # ---- configuration
+    def url(self) -> str:
+        return f"hdfs://{self.address('namenode')}"
+
+    def configure(self) -> None:
+        super().configure()
+        write_site(self.conf / "core-site.xml", self.core_site())
+        write_site(self.conf / "hdfs-site.xml", self.hdfs_site())
+
+    def core_site(self) -> dict[str, object]:
+        return {
+            "fs.defaultFS": self.url(),
+            "hadoop.tmp.dir": self.folder / "tmp",
+            # The system knows neither of them, and would be asked each time.
+            "hadoop.user.group.static.mapping.overrides": "alice=alice,users;bob=bob,users;hdfs=hdfs",
+        }
+
+    def hdfs_site(self) -> dict[str, object]:
+        return {
+            "dfs.replication": 1,
+            "dfs.blocksize": 1 << 20,
+            "dfs.namenode.fs-limits.min-block-size": 512,
+            "dfs.namenode.safemode.extension": 0,
+            "dfs.namenode.edits.noeditlogchannelflush": "true",  # a test does not cut the power
+            "dfs.namenode.ec.system.default.policy": "XOR-2-1-1024k",  # the one for which three DataNodes are enough
+            **self.where_namenodes_are(),
+            # A DataNode is stale after 3 s, dead after 2 * 0.5 s and ten heartbeats, and its blocks are copied at once.
+            "dfs.heartbeat.interval": 1,
+            "dfs.namenode.heartbeat.recheck-interval": 500,
+            "dfs.namenode.stale.datanode.interval": 3000,
+            "dfs.namenode.redundancy.interval.seconds": 1,
+            "dfs.namenode.lease-recheck-interval-ms": 200,
+            "dfs.datanode.hostname": "localhost",
+            # A damaged replica is found by who reads it, and by nobody else.
+            "dfs.block.scanner.volume.bytes.per.second": 0,
+            "dfs.datanode.directoryscan.interval": -1,
+            "dfs.datanode.round-robin-volume-choosing-policy.additional-available-space": 0,  # else 1 GB is never used
+        }
+
+    def where_namenodes_are(self) -> dict[str, object]:
+        return {"dfs.namenode.http-address": self.address("namenode_page")}
+
+    def settings(self, daemon: str) -> dict[str, object]:
+        """Only daemons are that patient when they do not find each other."""
+        folder = (self.folder / daemon).as_uri()
+        patience = {"ipc.client.connect.retry.interval": 100, "ipc.client.connect.max.retries": 600}
+        if daemon not in DATANODES:
+            return {**patience, "dfs.namenode.name.dir": folder}
+        return {
+            **patience,
+            "dfs.datanode.data.dir": folder,
+            "dfs.datanode.address": self.address(daemon),
+            "dfs.datanode.http.address": self.address(f"{daemon}_page"),
+            "dfs.datanode.ipc.address": self.address(f"{daemon}_ipc"),
+        }
+
+    def prepare(self, daemon: str) -> None:
+        if daemon in self.namenodes:
+            self.format(daemon)
+        elif daemon in DATANODES:
+            (self.folder / daemon).mkdir(mode=0o700, exist_ok=True)
+
+    def apart(self, daemon: str) -> list[str]:
+        disk = self.choices["disk"]
+        if not disk or daemon not in DATANODES:
+            return []
+        return over_tmpfs(self.folder / daemon, f"mode=700,size={disk}m")
+
+    # ---- is it ready?
+    def ask_about(self, daemon: str, bean: str, *wanted: str) -> list[Any] | None:
+        """What a daemon tells of itself; None while it starts, and leaves out what it does not know yet."""
+        service = self.classes[daemon.rstrip("0123456789")].rpartition(".")[2]
+        page = ask_json(self.address(f"{daemon}_page"), f"/jmx?qry=Hadoop:service={service},name={bean}")
+        found = page["beans"][0] if page and page["beans"] else {}
+        words = [found.get(w) for w in wanted]
+        return None if None in words else words
+
+    def lack(self) -> Lack | None:
+        return self.lack_of_namenodes() or self.lack_of_datanodes()
+
+    def lack_of_namenodes(self) -> Lack | None:
+        for namenode in self.namenodes:
+            if self.ask_about(namenode, "NameNodeStatus", "State") is None:
+                return Lack(f"{namenode}'s page does not answer", namenode)
+        return None
+
+    def lack_of_datanodes(self) -> Lack | None:
+        """Both have their say: a DataNode that was killed is among the living of a NameNode for a while."""
+        held = {}
+        for datanode in DATANODES:
+            actors, volumes = self.ask_about(datanode, "DataNodeInfo", "BPServiceActorInfo", "VolumeInfo") or ("[]", "{}")
+            states = [actor["ActorState"] for actor in json.loads(actors)]
+            if states != ["RUNNING"] * len(self.namenodes):
+                return Lack(f"{datanode} has not joined every NameNode", datanode)
+            held[datanode] = sum(volume["numBlocks"] for volume in json.loads(volumes).values())
+        for namenode in self.namenodes:
+            if lack := self.lack_seen_by(namenode, held):
+                return lack
+        return None
+
+    def lack_seen_by(self, namenode: str, held: dict[str, int]) -> Lack | None:
+        """A DataNode's blocks are known a moment after itself."""
+        safemode, alive = self.ask_about(namenode, "NameNodeInfo", "Safemode", "LiveNodes") or ("not known yet", "{}")
+        if safemode:
+            return Lack(f"{namenode} is in safe mode", namenode)
+        known = {node["xferaddr"]: node["numBlocks"] for node in json.loads(alive).values()}
+        for datanode, blocks in held.items():
+            if known.get(self.address(datanode), -1) < blocks:
+                return Lack(f"{namenode} does not know {datanode}, or not all of its blocks", namenode)
+        return None
+
+    # ---- what others are told
+    def addresses(self) -> dict[str, str]:
+        return {self.name: self.url(), f"{self.name}_conf": str(self.conf)}
+
+    def program_environment(self) -> dict[str, str]:
+        """Hadoop's own programs are a `java org.apache.hadoop.fs.FsShell -ls /` away."""
+        return {"HADOOP_CONF_DIR": str(self.conf), "CLASSPATH": self.class_path, "JAVA_TOOL_OPTIONS": self.java_options()}
+
+
+class HdfsHa(Hdfs):
+    """Two NameNodes that share their edits through a JournalNode; which one is active is said by `failover`."""
+
+    name = "hdfs-ha"
+    namenodes = ["namenode1", "namenode2"]
+    daemons = ["journalnode", *DATANODES, *namenodes]
+    ports_of = {
+        **{d: Hdfs.ports_of[d] for d in DATANODES},
+        **{n: [n, f"{n}_page"] for n in namenodes},
+        "journalnode": ["journalnode", "journalnode_page"],
+    }
+    ids = {"namenode1": "nn1", "namenode2": "nn2"}
+
+    def url(self) -> str:
+        return f"hdfs://{NAMESERVICE}"
+
+    def where_namenodes_are(self) -> dict[str, object]:
+        return {
+            "dfs.nameservices": NAMESERVICE,
+            f"dfs.ha.namenodes.{NAMESERVICE}": ",".join(self.ids.values()),
+            **{f"dfs.namenode.rpc-address.{NAMESERVICE}.{i}": self.address(n) for n, i in self.ids.items()},
+            **{f"dfs.namenode.http-address.{NAMESERVICE}.{i}": self.address(f"{n}_page") for n, i in self.ids.items()},
+            f"dfs.client.failover.proxy.provider.{NAMESERVICE}":
+                "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider",
+            "dfs.namenode.shared.edits.dir": f"qjournal://{self.address('journalnode')}/{NAMESERVICE}",
+            "dfs.ha.fencing.methods": "shell(/bin/true)",  # the JournalNode knows its writer: nothing else has to
+            "dfs.ha.tail-edits.period": 1,
+        }
+
+    def settings(self, daemon: str) -> dict[str, object]:
+        if daemon == "journalnode":
+            return {
+                "dfs.journalnode.edits.dir": self.folder / daemon,
+                "dfs.journalnode.rpc-address": self.address(daemon),
+                "dfs.journalnode.http-address": self.address(f"{daemon}_page"),
+            }
+        names = {"dfs.ha.namenode.id": self.ids[daemon]} if daemon in self.ids else {}
+        return {**super().settings(daemon), **names}
+
+    def prepare(self, daemon: str) -> None:
+        first, second = self.namenodes
+        if daemon == second and not (self.folder / second).exists():
+            shutil.copytree(self.folder / first, self.folder / second, ignore=shutil.ignore_patterns("in_use.lock"))
+        else:
+            super().prepare(daemon)
+
+    def wait_ready(self, seconds: float) -> None:
+        """NameNodes begin as standbys, both of them."""
+        self.wait_while(self.lack_of_namenodes, seconds, self.daemons)
+        if not self.active() and not self.admin("-transitionToActive", "--forceactive", "nn1"):
+            self.give_up("no NameNode could be made active", "haadmin")
+        super().wait_ready(seconds)
+
+    def lack(self) -> Lack | None:
+        if not self.lack_of_namenodes() and not self.active():
+            return Lack("no NameNode is active", self.namenodes[0])
+        return super().lack()
+
+    def active(self) -> str | None:
+        for namenode in self.namenodes:
+            if self.ask_about(namenode, "NameNodeStatus", "State") == ["active"]:
+                return namenode
+        return None
+
+    def admin(self, *words: str) -> bool:
+        return self.succeeds([*self.java("hdfs.tools.DFSHAAdmin"), *words], "haadmin", "haadmin")
+
+    def failover(self) -> None:
+        """To the NameNode that is not active; the other one may be dead."""
+        active = self.active()
+        ready = [n for n in self.namenodes if n != active and self.is_alive(n)]
+        if not ready:
+            raise Trouble(f"no other NameNode of {self.name} is running; `cluster.py start {self.name}` brings it back.")
+        chosen = ready[0]
+        other = next(n for n in self.namenodes if n != chosen)
+        if not self.admin("-failover", self.ids[other], self.ids[chosen]):
+            log = self.log("haadmin")
+            raise Trouble(f"{chosen} could not be made active. The end of {log}:\n{tail(log)}")
+        print(f"{self.name}: {chosen} is active", flush=True)
+
+    def addresses(self) -> dict[str, str]:
+        return {**super().addresses(), **{f"{self.name}_{i}": f"hdfs://{self.address(n)}" for n, i in self.ids.items()}}

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A part of a cluster: some daemons that are started and stopped together."""
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from processes import MARK, Process, Trouble, end_family, read_stat
+from system import HOST, find_java, read_json, tail, write_json
+
+WORKERS = 2  # of Spark, and of YARN
+GPUS = 2  # of each; and so says gpu.sh
+# Short lives: a JVM that compiles thoroughly takes twice as long to start.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+FOREIGN = ("SPARK_", "PYSPARK_", "HADOOP_", "HDFS_", "YARN_", "HOPYARD_", "JAVA_TOOL_OPTIONS", "PYTHONPATH", MARK)
+
+
+@dataclass
+class Lack:
+    """What is not ready yet, and whose log would tell why."""
+    what: str
+    daemon: str
+
+
+def over_tmpfs(folder: Path, options: str = "mode=755") -> list[str]:
+    """What a command begins with that finds an empty file system there, as nobody else does (root only)."""
+    script = 'mount -t tmpfs -o "$0" hopyard-test "$1" && shift && exec "$@"'
+    return ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, options, str(folder)]
+
+
+class Part:
+    """Some daemons that are started and stopped together."""
+
+    name: str
+    daemons: list[str]
+    ports_of: dict[str, list[str]]
+    joiners: list[str]  # known to others by their ports: with the old one again they would seem never to have died
+
+    def __init__(self, state: Path, _: argparse.Namespace) -> None:
+        self.state, self.host = state, HOST
+        self.folder = state / self.name
+        self.conf = self.folder / "conf"
+        self.record = self.folder / "daemons.json"
+        known = read_json(self.record)
+        self.ports: dict[str, int] = known.get("ports", {})
+        self.choices: dict[str, Any] = known.get("choices", {})  # of the start from nothing: they hold until stop
+        self.known = {name: Process(*who) for name, who in known.get("daemons", {}).items()}
+
+    # what each part says for itself
+    def configure(self) -> None: ...
+    def choose(self) -> dict[str, Any]: return {}
+    def prepare(self, daemon: str) -> None: ...
+    def command(self, daemon: str) -> list[str]: raise NotImplementedError
+    def lack(self) -> Lack | None: raise NotImplementedError
+    def addresses(self) -> dict[str, str]: raise NotImplementedError
+
+    def address(self, port: str) -> str:
+        return f"{self.host}:{self.ports[port]}"
+
+    def log(self, daemon: str) -> Path:
+        return self.folder / "log" / f"{daemon}.log"
+
+    def is_alive(self, daemon: str) -> bool:
+        return daemon in self.known and self.known[daemon].is_alive()
+
+    def dead(self) -> list[str]:
+        return [d for d in self.daemons if not self.is_alive(d)]
+
+    def environment(self, daemon: str) -> dict[str, str]:
+        """A daemon's, and with it that of all it starts."""
+        java = find_java()
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
+        return {**kept, MARK: str(self.folder), "JAVA_HOME": str(java),
+                "PATH": f"{Path(sys.executable).parent}:{java / 'bin'}:{os.environ['PATH']}",
+                "JAVA_TOOL_OPTIONS": self.java_options()}
+
+    def java_options(self) -> str:
+        """With a folder for what a JVM that is killed leaves behind."""
+        return f"{JAVA_OPTIONS} -Djava.io.tmpdir={self.folder / 'tmp'}"
+
+    def apart(self, daemon: str) -> list[str]:
+        """What a command begins with that is not to see DIR/edge."""
+        edge = self.state / "edge"
+        return over_tmpfs(edge) if daemon in self.joiners and edge.is_dir() else []
+
+    def spawn(self, daemon: str) -> None:
+        self.prepare(daemon)
+        with open(self.log(daemon), "ab") as log:
+            process = subprocess.Popen([*self.apart(daemon), *self.command(daemon)], env=self.environment(daemon),
+                                       cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        self.known[daemon] = Process(process.pid, *read_stat(process.pid)[1:] or (0,))
+        self.save()
+
+    def save(self) -> None:
+        daemons = {name: astuple(process) for name, process in self.known.items()}
+        write_json(self.record, {"ports": self.ports, "choices": self.choices, "daemons": daemons})
+
+    def clear(self) -> None:
+        """Makes an empty folder, and deletes no other than a cluster's."""
+        if self.folder.exists() and any(self.folder.iterdir()) and not self.record.exists():
+            raise Trouble(f"{self.folder} holds something that is not a cluster's; choose another --state.")
+        shutil.rmtree(self.folder, ignore_errors=True)
+        for folder in (self.conf, self.folder / "log", self.folder / "tmp"):
+            folder.mkdir(parents=True)
+        self.ports, self.known, self.choices = {}, {}, self.choose()
+        self.save()
+
+    def start(self, ports: Iterator[int], seconds: float) -> None:
+        dead = self.dead()
+        if not dead:
+            print(f"{self.name} is running already: {self.where()}")
+            return
+        if dead == self.daemons:
+            self.stop()  # a start that was killed may have left some
+            self.clear()
+        else:
+            print(f"{self.name}: starting {', '.join(dead)} again", flush=True)
+        self.choose_ports(dead, ports)
+        self.configure()
+        for daemon in dead:
+            self.spawn(daemon)
+        self.wait_ready(seconds)
+        self.publish()
+        print(f"{self.name} is ready: {self.where()}", flush=True)
+
+    def choose_ports(self, daemons: list[str], ports: Iterator[int]) -> None:
+        self.ports |= {port: next(ports) for d in daemons for port in self.ports_of[d]
+                       if port not in self.ports or d in self.joiners}
+
+    def wait_ready(self, seconds: float) -> None:
+        self.wait_while(self.lack, seconds, self.daemons)
+
+    def wait_while(self, lack_of: Callable[[], Lack | None], seconds: float, needed: list[str]) -> None:
+        end = time.monotonic() + seconds
+        while lack := lack_of():
+            for daemon in (d for d in needed if not self.is_alive(d)):
+                self.give_up(f"{daemon} ended before it was ready", daemon)
+            if time.monotonic() > end:
+                self.give_up(f"after {seconds:.0f} s {lack.what}", lack.daemon)
+            time.sleep(0.1)
+
+    def give_up(self, why: str, daemon: str) -> NoReturn:
+        raise Trouble(f"{self.name} did not start: {why}. The end of {self.log(daemon)}:\n{tail(self.log(daemon))}")
+
+    def program_environment(self) -> dict[str, str]:
+        """What a Python program wants that gets its SparkSession here, by a plain `getOrCreate()`."""
+        return {"SPARK_CONF_DIR": str(self.conf), "SPARK_LOCAL_IP": self.host, "PYSPARK_PYTHON": sys.executable,
+                "SPARK_LOCAL_DIRS": str(self.folder / "tmp"), "JAVA_TOOL_OPTIONS": self.java_options()}
+
+    def where(self) -> str:
+        return ", ".join(f"{k} {v}" for k, v in self.addresses().items())
+
+    def publish(self) -> None:
+        environment = self.program_environment()
+        (self.folder / "env").write_text("".join(f"export {k}={shlex.quote(v)}\n" for k, v in environment.items()))
+        known = read_json(self.state / "cluster.json")
+        write_json(self.state / "cluster.json", {**known, **self.addresses(), f"{self.name}_env": environment})
+
+    def withdraw(self) -> None:
+        known = read_json(self.state / "cluster.json")
+        gone = {f"{self.name}_env", *(self.addresses() if self.ports else ())}
+        if gone & known.keys():
+            write_json(self.state / "cluster.json", {k: v for k, v in known.items() if k not in gone})
+
+    def stop(self) -> bool:
+        """Ends all there is; says whether there was something."""
+        self.withdraw()
+        found = end_family(str(self.folder))
+        while end_family(str(self.folder)):  # whoever was in the middle of an exec had no environment to read
+            pass
+        return found
+
+    def status(self) -> str:
+        dead = self.dead()
+        if dead == self.daemons:
+            return "is not running"
+        if dead:
+            return f"has lost {', '.join(dead)}; `cluster.py start {self.name}` brings it back"
+        lack = self.lack()
+        return f"is not ready: {lack.what}" if lack else f"is running: {self.where()}"

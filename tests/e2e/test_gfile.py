@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""hdfs:// in TensorFlow, from one build, in the one that is installed and in the oldest one; nobody imports hopyard."""
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+
+import hopyard
+import pytest
+from conftest import ROOT, wait_for
+from hdfs import Hdfs
+
+OLD = ROOT / ".venv-old/bin/python"  # made by `make test`
+PLUGINS = Path(hopyard.__file__).parents[1] / "tensorflow-plugins"
+CONTENT = random.Random(1).randbytes(3 * (1 << 20) + 7)  # as in gfile_suite.py
+USER = "alice"
+
+
+class TensorFlow:
+    """One that has found hdfs:// by itself."""
+
+    def __init__(self, python: str | Path, path: Path | None) -> None:
+        self.python = python
+        self.env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+        if path:
+            self.env["PYTHONPATH"] = str(path)
+
+    def run(self, *arguments: str | Path, **env: str) -> str:
+        p = subprocess.run([self.python, *arguments], env=self.env | env, cwd=ROOT, stdin=subprocess.DEVNULL,
+                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
+        assert p.returncode == 0, p.stdout[-20000:]
+        return p.stdout
+
+
+@pytest.fixture(params=["installed", "oldest"])
+def tensorflow(request: pytest.FixtureRequest, tmp_path: Path) -> TensorFlow:
+    if request.param == "installed":
+        return TensorFlow(sys.executable, None)
+    assert OLD.exists(), "make test sets it up"
+    site = tmp_path / "site-packages"
+    site.mkdir()
+    (site / "tensorflow-plugins").symlink_to(PLUGINS)
+    return TensorFlow(OLD, site)
+
+
+def new_folder(hdfs: Hdfs, name: str) -> str:
+    """The user's own."""
+    hdfs.shell("-mkdir", "-p", f"/gfile/{name}")
+    hdfs.shell("-chown", USER, f"/gfile/{name}")
+    return f"{hdfs.url}/gfile/{name}"
+
+
+def test_tensorflow_does_with_files_on_hdfs_what_it_does_with_others(
+    hdfs: Hdfs, tensorflow: TensorFlow, tmp_path: Path
+) -> None:
+    folder = new_folder(hdfs, tmp_path.name)
+    hdfs.shell("-mkdir", "-p", "/gfile/closed")
+    hdfs.shell("-chmod", "700", "/gfile/closed")
+    (tmp_path / "content").write_bytes(CONTENT)
+    hdfs.shell("-put", tmp_path / "content", f"{folder}/from-hadoop")
+    tensorflow.run("-m", "pytest", "-q", "--noconftest", "-p", "no:cacheprovider", "tests/e2e/gfile_suite.py",
+                   GFILE_FOLDER=folder, GFILE_CLOSED=f"{hdfs.url}/gfile/closed", **hdfs.env(USER))  # fmt: skip
+    assert hdfs.shell("-cat", f"{folder}/for-hadoop").out == CONTENT
+
+
+TWICE = """
+import ctypes, sys
+import tensorflow as tf
+print("hdfs" in tf.io.gfile.get_registered_schemes(), "hopsfs" in tf.io.gfile.get_registered_schemes())
+for path in sys.argv[1:]:
+    trouble = ctypes.CDLL(path).hy_tensorflow_files_trouble
+    trouble.restype = ctypes.c_char_p
+    print((trouble() or b"serves").decode())
+"""
+
+
+def test_one_serves_when_hopyard_is_installed_twice(tensorflow: TensorFlow, tmp_path: Path) -> None:
+    second = tmp_path / "second/site-packages"
+    shutil.copytree(PLUGINS, second / "tensorflow-plugins")
+    path = os.pathsep.join(filter(None, [tensorflow.env.get("PYTHONPATH"), str(second)]))
+    libraries = [PLUGINS / "hopyard_ops.so", second / "tensorflow-plugins/hopyard_ops.so"]
+    *_, first, one, other = tensorflow.run("-c", TWICE, *libraries, PYTHONPATH=path).splitlines()
+    assert first == "True True"
+    assert sorted(t.rsplit(": ")[-1] for t in (one, other)) == ["File system for hdfs already registered", "serves"]
+
+
+# ---- TensorBoard -----------------------------------------------------------------------------------------------------
+
+WRITER = """
+import sys
+import tensorflow as tf
+with tf.summary.create_file_writer(sys.argv[1]).as_default():
+    for step, line in enumerate(sys.stdin):
+        tf.summary.scalar("loss", float(line), step)
+        tf.summary.flush()
+        print("written", flush=True)
+"""
+
+
+@contextmanager
+def ended(command: list[str | Path], env: dict[str, str], **pipes: int) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(command, env=env, text=True, **pipes) as p:
+        try:
+            yield p
+        finally:
+            p.kill()
+
+
+class Board:
+    """A TensorBoard, and what it printed."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.lines: SimpleQueue[str] = SimpleQueue()
+        self.reader = threading.Thread(target=self.collect, args=(process,), daemon=True)
+        self.reader.start()
+        self.address = self.find()
+
+    def collect(self, process: subprocess.Popen[str]) -> None:
+        assert process.stderr
+        for line in process.stderr:
+            self.lines.put(line)
+        self.lines.put("")
+
+    def find(self) -> str:
+        said = []
+        while line := self.lines.get(timeout=120):
+            said.append(line)
+            if found := re.search(r"http://127\.0\.0\.1:\d+/", line):
+                return found[0]
+        raise AssertionError("".join(said))
+
+    def ask(self, path: str, **query: str) -> object:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever the environment says
+        with opener.open(f"{self.address}{path}?{urllib.parse.urlencode(query)}", timeout=60) as answer:
+            return json.load(answer)
+
+    def scalars(self) -> list[float]:
+        if "loss" not in self.ask("data/plugin/scalars/tags").get("trial", {}):
+            return []
+        return [round(value, 3) for _, _, value in self.ask("data/plugin/scalars/scalars", run="trial", tag="loss")]
+
+
+def test_tensorboard_shows_what_is_being_written(hdfs: Hdfs, tensorflow: TensorFlow, tmp_path: Path) -> None:
+    folder = new_folder(hdfs, tmp_path.name)
+    env = tensorflow.env | hdfs.env(USER)
+    board = [tensorflow.python, "-m", "tensorboard.main", "--logdir", folder, "--host", "127.0.0.1", "--port", "0",
+             "--reload_interval", "1"]
+    pipe = subprocess.PIPE
+    with (ended([tensorflow.python, "-c", WRITER, f"{folder}/trial"], env, stdin=pipe, stdout=pipe) as writer,
+          ended(board, env, stderr=pipe) as process):  # fmt: skip
+        shown = Board(process)
+        expected: list[float] = []
+        for value in (0.5, 0.25, 0.125):
+            assert writer.stdin and writer.stdout
+            print(value, file=writer.stdin, flush=True)
+            assert writer.stdout.readline() == "written\n"
+            expected.append(value)
+            wait_for(lambda: shown.scalars() == expected, f"TensorBoard shows {expected} while the file is open")
+        writer.stdin.close()
+        assert writer.wait(60) == 0
