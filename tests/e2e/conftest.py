@@ -35,11 +35,15 @@ ATTEMPT_STATES = {1: "running", 2: "done", 3: "failed", 4: "lost", 5: "stopped"}
 RUN_STATES = {1: "running", 2: "done", 3: "stopped", 4: "failed"}
 
 
+def engine_of(item: pytest.Item) -> str | None:
+    return item.callspec.params.get("engine") if hasattr(item, "callspec") else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of the suites for all engines (engines.py), clusters run what is not marked `full`, or all of it when told so."""
     if os.environ.get("HOPYARD_TEST_CLUSTER") == "all":
         return
-    left = [i for i in items if i.get_closest_marker("full") and i.callspec.params["engine"] in ("spark", "yarn")]
+    left = [i for i in items if i.get_closest_marker("full") and engine_of(i) in (None, "spark", "yarn")]
     config.hook.pytest_deselected(items=left)
     items[:] = [i for i in items if i not in left]
 

@@ -112,6 +112,7 @@ def test_who_has_a_ticket_or_a_token_comes_in_and_nobody_else(
     assert "Client cannot authenticate" in refused.err
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("protection", ["authentication", "integrity", "privacy"])
 def test_a_client_chooses_its_protection(hdfs_kerberos: HdfsKerberos, source: Path, protection: str) -> None:
     hdfs_kerberos.shell("-put", "-f", source, "/protected")
@@ -123,7 +124,7 @@ def test_a_client_chooses_its_protection(hdfs_kerberos: HdfsKerberos, source: Pa
 OPTIONS = {Hdfs: ["--disk", "64"], HdfsHa: [], HdfsKerberos: ["--protection", "privacy", "--encrypt"]}
 
 
-@pytest.mark.parametrize("kind", [Hdfs, HdfsHa, HdfsKerberos])
+@pytest.mark.parametrize("kind", [Hdfs, *(pytest.param(kind, marks=pytest.mark.full) for kind in (HdfsHa, HdfsKerberos))])
 def test_all_of_it_ends_with_the_process_that_holds_it(kind: type[Hdfs], source: Path, tmp_path: Path) -> None:
     options = OPTIONS[kind] if os.geteuid() == 0 or kind is not Hdfs else []
     state = tmp_path / "state"

@@ -152,6 +152,7 @@ class Board:
         return [round(value, 3) for _, _, value in self.ask("data/plugin/scalars/scalars", run="trial", tag="loss")]
 
 
+@pytest.mark.parametrize("tensorflow", ["installed", pytest.param("oldest", marks=pytest.mark.full)], indirect=True)
 def test_tensorboard_shows_what_is_being_written(hdfs: Hdfs, tensorflow: TensorFlow, tmp_path: Path) -> None:
     folder = new_folder(hdfs, tmp_path.name)
     env = tensorflow.env | hdfs.env(USER)
