@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -18,6 +19,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "fs/fs.h"
+#include "hdfs/ahead.h"
 #include "hdfs/block.h"
 #include "hdfs/cluster.h"
 #include "hdfs/conf.h"
@@ -294,7 +296,7 @@ static void begin_story(struct story *s, uint64_t chunk_offset)
     Hdfs__ReadOpChecksumInfo info = HDFS__READ_OP_CHECKSUM_INFO__INIT;
     Hdfs__Checksum sum = HDFS__CHECKSUM__INIT;
 
-    hy_buf_init(&s->b, 1 << 20);
+    hy_buf_init(&s->b, 32 << 20);
     sum.type = HDFS__CHECKSUM_TYPE__CHECKSUM_CRC32C;
     sum.bytesperchecksum = 4;
     info.checksum = &sum;
@@ -306,7 +308,8 @@ static void begin_story(struct story *s, uint64_t chunk_offset)
 static void add_packet(struct story *s, struct hy_packet p, const char *data, uint8_t spoil)
 {
     const struct hy_sums guard = {.type = HDFS__CHECKSUM_TYPE__CHECKSUM_CRC32C, .chunk = 4};
-    uint8_t head[HY_PACKET_HEAD_MAX], sums[64];
+    static uint8_t sums[65536];
+    uint8_t head[HY_PACKET_HEAD_MAX];
 
     p.data = (uint32_t)strlen(data);
     p.sums = (uint32_t)hy_sums_size(&guard, p.data);
@@ -400,6 +403,80 @@ static void test_hostile_datanodes_are_found_out(void **state)
     hy_buf_done(&s.b);
 }
 
+/* A reader with work of its own in between gets a thread that reads on (ahead.h); it must bring the same bytes. */
+static void read_slowly(struct hy_ahead *a, size_t total)
+{
+    static uint8_t piece[100000];
+    const struct timespec work = {.tv_nsec = 2000000};
+
+    for (size_t at = 0; at < total;) {
+        struct hy_err err = {0};
+        int64_t got = hy_ahead_read(a, piece, total - at < sizeof(piece) ? total - at : sizeof(piece), &err);
+
+        assert_true(got > 0);
+        for (size_t i = 0; i < (size_t)got; i += 997)
+            assert_int_equal(piece[i], (uint8_t)('a' + (at + i) / 4096 % 26));
+        at += (size_t)got;
+        assert_int_equal(hy_ahead_at(a), at);
+        nanosleep(&work, NULL);
+    }
+}
+
+static void tell_much(struct story *s, size_t total, size_t packet)
+{
+    static char data[65537];
+
+    begin_story(s, 0);
+    for (size_t at = 0; at < total; at += packet) {
+        for (size_t i = 0; i < packet; i++)
+            data[i] = (char)('a' + (at + i) / 4096 % 26);
+        data[packet] = '\0';
+        add_packet(s, (struct hy_packet){.offset = at, .number = (int64_t)(at / packet)}, data, 0);
+    }
+}
+
+static void check_ahead(size_t told, size_t read, int64_t then)
+{
+    static struct hy_hdfs_cluster cluster = {.name = "hdfs://liar", .user = "u", .client_name = "test"};
+    Hdfs__ExtendedBlock block = HDFS__EXTENDED_BLOCK__INIT;
+    Hdfs__DatanodeID node = HDFS__DATANODE_ID__INIT;
+    struct hy_block_want want = {.cluster = &cluster, .block = &block, .node = &node, .to = 8 << 20, .patience_ms = 5000};
+    struct hy_hdfs_conf *conf = conf_of("<configuration/>");
+    struct hy_block_reader *r;
+    struct hy_ahead *a;
+    struct hy_err err = {0};
+    struct story s;
+    struct liar l;
+    uint8_t more[8];
+
+    tell_much(&s, told, 65536);
+    if (told == want.to)
+        add_packet(&s, (struct hy_packet){.offset = told, .number = 999, .is_last = true}, "", 0);
+    cluster.conf = conf;
+    start_liar(&l, hy_buf_bytes(&s.b), s.b.len, 1);
+    block.poolid = node.datanodeuuid = node.hostname = (char *)"x";
+    node.ipaddr = (char *)"127.0.0.1";
+    node.xferport = l.port;
+    assert_int_equal(hy_block_reader_open(&r, &want, &err), 0);
+    a = hy_ahead_new(r);
+    assert_non_null(a);
+    read_slowly(a, read);
+    if (then <= 0)
+        assert_int_equal(hy_ahead_read(a, more, sizeof(more), &err), then);
+    hy_ahead_close(a);
+    stop_liar(&l);
+    hy_buf_done(&s.b);
+    hy_hdfs_conf_free(conf);
+}
+
+static void test_reading_on_in_a_thread_brings_the_same_bytes(void **state)
+{
+    (void)state;
+    check_ahead(8 << 20, 8 << 20, 0);
+    check_ahead(8 << 20, 5 << 20, 1);                 /* closed in the middle */
+    check_ahead(7 << 20, 7 << 20, -ECONNRESET);       /* silence after bytes that are good */
+}
+
 /* ---- URLs ---- */
 
 static void test_a_namenode_that_is_not_there_is_named(void **state)
@@ -428,6 +505,7 @@ int main(void)
         cmocka_unit_test(test_hostile_answers_of_a_namenode_are_refused),
         cmocka_unit_test(test_an_honest_datanode_is_read),
         cmocka_unit_test(test_hostile_datanodes_are_found_out),
+        cmocka_unit_test(test_reading_on_in_a_thread_brings_the_same_bytes),
         cmocka_unit_test(test_a_namenode_that_is_not_there_is_named),
     };
 

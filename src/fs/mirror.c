@@ -22,11 +22,13 @@
 #define QUIET_MS 3000 /* not written to for so long: it may be whole */
 #define OPEN_MAX 32u  /* files that grow and are kept open over there */
 #define DEPTH_MAX 64
+#define TAIL 64u
 
 struct entry {
     char *path;              /* in the folder */
     struct hy_fs_file *open; /* of one that grows */
     uint64_t sent;           /* of one that grows */
+    uint8_t tail[TAIL];      /* the last bytes of these, or all if they are fewer */
     uint64_t inode, size;
     int64_t modified_ns;
     int64_t used_ms;
@@ -154,6 +156,32 @@ static int open_there(struct hy_fs_mirror *m, struct entry *e, struct hy_err *er
     return rc;
 }
 
+static size_t tail_length(const struct entry *e)
+{
+    return e->sent < TAIL ? (size_t)e->sent : TAIL;
+}
+
+/* Whether it still ends, where we left it, with what was there then: or else it was written anew. */
+static bool is_the_same(const struct entry *e, int fd)
+{
+    const size_t n = tail_length(e);
+    uint8_t now[TAIL];
+
+    return HY_SYS(pread(fd, now, n, (off_t)(e->sent - n))) == (ssize_t)n && memcmp(now, e->tail, n) == 0;
+}
+
+static void remember_tail(struct entry *e, const char *bytes, size_t n)
+{
+    const size_t old = n >= TAIL ? 0 : tail_length(e) < TAIL - n ? tail_length(e) : TAIL - n;
+
+    memmove(e->tail, e->tail + tail_length(e) - old, old);
+    if (n > TAIL - old) {
+        bytes += n - (TAIL - old);
+        n = TAIL - old;
+    }
+    memcpy(e->tail + old, bytes, n);
+}
+
 static int pour(struct hy_fs_mirror *m, struct entry *e, int fd, uint64_t size, struct hy_err *err)
 {
     while (e->sent < size) {
@@ -168,6 +196,7 @@ static int pour(struct hy_fs_mirror *m, struct entry *e, int fd, uint64_t size, 
         rc = hy_fs_write(e->open, m->room, (size_t)got, err);
         if (rc < 0)
             return rc;
+        remember_tail(e, m->room, (size_t)got);
         e->sent += (uint64_t)got;
     }
     return 0;
@@ -181,6 +210,10 @@ static int follow(struct hy_fs_mirror *m, struct entry *e, const struct stat *st
 
     if (fd < 0)
         return hy_err_sys(err, path ? -errno : -ENOMEM, "cannot read %s/%s", m->folder, e->path);
+    if (!is_the_same(e, fd)) {
+        let_go(m, e);
+        e->sent = 0;
+    }
     rc = e->open ? 0 : open_there(m, e, err);
     if (rc == 0)
         rc = pour(m, e, fd, (uint64_t)st->st_size, err);
@@ -209,7 +242,7 @@ static int mirror_growing(struct hy_fs_mirror *m, struct entry *e, const struct 
         e->is_done = false;
         e->inode = st->st_ino;
     }
-    if ((uint64_t)st->st_size > e->sent || (!e->is_done && !e->open && m->is_last))
+    if ((uint64_t)st->st_size > e->sent || (!e->is_done && m->is_last))
         rc = follow(m, e, st, err);
     if (rc == 0 && m->is_last)
         rc = complete(m, e, err);
@@ -321,18 +354,21 @@ static int look_into(struct hy_fs_mirror *m, const char *path, int depth)
 {
     hy_cleanup_free char *full = hy_path_join(m->folder, path);
     DIR *dir = full && depth < DEPTH_MAX ? opendir(full) : NULL;
+    struct hy_err why = {0};
     struct dirent *d;
     int rc = 0;
 
-    if (!dir)
+    if (!dir && full && (depth == DEPTH_MAX || errno == ENOENT))
         return 0;
+    if (!dir)
+        return settle(m, hy_err_sys(&why, full ? -errno : -ENOMEM, "cannot read the folder %s/%s", m->folder, path), &why);
     while (rc == 0 && (d = readdir(dir))) {
         hy_cleanup_free char *below = NULL;
 
         if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
             continue;
         below = *path ? hy_path_join(path, d->d_name) : hy_strdup(d->d_name);
-        rc = below ? look_at(m, below, depth) : -ENOMEM;
+        rc = below ? look_at(m, below, depth) : settle(m, hy_err_set(&why, -ENOMEM, "out of memory"), &why);
     }
     closedir(dir);
     return rc;

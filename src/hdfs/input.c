@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "hdfs/ahead.h"
 #include "hdfs/block.h"
 #include "hdfs/cluster.h"
 #include "hdfs/conf.h"
@@ -45,7 +46,7 @@ struct input {
 
     pthread_mutex_t lock; /* for what follows */
     struct map *map;
-    struct hy_block_reader *stream, *ahead; /* `ahead`: of the block behind; taken out while they are used */
+    struct hy_ahead *stream, *ahead;        /* `ahead`: of the block behind; taken out while they are used */
     uint64_t stream_at, ahead_at;           /* in the file */
     struct map *stream_map, *ahead_map;     /* what they point into */
     uint64_t last_end;                      /* where the last read ended */
@@ -266,21 +267,28 @@ struct turn {
     uint64_t from, to; /* in the block */
 };
 
-static int open_reader(struct input *in, const struct turn *t, bool has_others, struct hy_block_reader **ret,
+static int open_reader(struct input *in, const struct turn *t, bool has_others, struct hy_ahead **ret,
                        struct hy_err *err)
 {
+    struct hy_block_reader *r;
+    int rc;
+
     const struct hy_block_want want = {
         .cluster = in->cluster, .block = t->block->b, .token = t->block->blocktoken, .node = t->node,
         .from = t->from, .to = t->to, .patience_ms = patience(in, has_others),
     };
 
-    return hy_block_reader_open(ret, &want, err);
+    rc = hy_block_reader_open(&r, &want, err);
+    if (rc < 0)
+        return rc;
+    *ret = hy_ahead_new(r);
+    return *ret ? 0 : hy_err_set(err, -ENOMEM, "out of memory");
 }
 
 /* The stream, when it is at `offset` or shortly before; it is the caller's then. */
-static struct hy_block_reader *take_stream(struct input *in, uint64_t offset, struct map **ret_map, uint64_t *ret_at)
+static struct hy_ahead *take_stream(struct input *in, uint64_t offset, struct map **ret_map, uint64_t *ret_at)
 {
-    struct hy_block_reader *found = NULL;
+    struct hy_ahead *found = NULL;
 
     pthread_mutex_lock(&in->lock);
     if (!in->stream && in->ahead && in->ahead_at == offset) {
@@ -297,16 +305,16 @@ static struct hy_block_reader *take_stream(struct input *in, uint64_t offset, st
     return found;
 }
 
-static void drop(struct input *in, struct hy_block_reader *r, struct map *m)
+static void drop(struct input *in, struct hy_ahead *r, struct map *m)
 {
-    hy_block_reader_close(r);
+    hy_ahead_close(r);
     map_unref(in, m);
 }
 
 /* Gives a stream back; one that is at its end, or not wanted any more, is closed. */
-static void put_stream(struct input *in, struct hy_block_reader *r, struct map *m, uint64_t at, bool is_at_end)
+static void put_stream(struct input *in, struct hy_ahead *r, struct map *m, uint64_t at, bool is_at_end)
 {
-    struct hy_block_reader *old = NULL;
+    struct hy_ahead *old = NULL;
     struct map *old_map = NULL;
 
     if (is_at_end) {
@@ -327,7 +335,7 @@ static void put_stream(struct input *in, struct hy_block_reader *r, struct map *
 static void look_ahead(struct input *in, const Hdfs__LocatedBlock *b, uint64_t at)
 {
     const uint64_t end = b->offset + b->b->numbytes;
-    struct hy_block_reader *r = NULL, *old;
+    struct hy_ahead *r = NULL, *old;
     struct map *old_map;
     struct turn t = {0};
     struct hy_err err;
@@ -360,12 +368,12 @@ static void look_ahead(struct input *in, const Hdfs__LocatedBlock *b, uint64_t a
 }
 
 /* Reads over the bytes between the stream and where the caller wants to be. */
-static int skip(struct hy_block_reader *r, uint64_t n, struct hy_err *err)
+static int skip(struct hy_ahead *r, uint64_t n, struct hy_err *err)
 {
     uint8_t waste[16384];
 
     while (n) {
-        int64_t got = hy_block_read(r, waste, n < sizeof(waste) ? (size_t)n : sizeof(waste), err);
+        int64_t got = hy_ahead_read(r, waste, n < sizeof(waste) ? (size_t)n : sizeof(waste), err);
 
         if (got <= 0)
             return got < 0 ? (int)got : -EIO;
@@ -380,7 +388,7 @@ static int64_t read_stream(struct input *in, uint8_t *into, size_t n, uint64_t o
     struct hy_err err;
     struct map *m;
     uint64_t at, before;
-    struct hy_block_reader *r = take_stream(in, offset, &m, &at);
+    struct hy_ahead *r = take_stream(in, offset, &m, &at);
     const Hdfs__LocatedBlock *b = r ? block_at(m, offset) : NULL;
     int64_t got;
 
@@ -390,15 +398,15 @@ static int64_t read_stream(struct input *in, uint8_t *into, size_t n, uint64_t o
         drop(in, r, m);
         return 0;
     }
-    before = hy_block_reader_at(r);
-    got = hy_block_read(r, into, n, &err);
+    before = hy_ahead_at(r);
+    got = hy_ahead_read(r, into, n, &err);
     if (got < 0) { /* what came before it failed is good; the rest is read from wherever it can be had */
-        got = (int64_t)(hy_block_reader_at(r) - before);
+        got = (int64_t)(hy_ahead_at(r) - before);
         drop(in, r, m);
         return got;
     }
     look_ahead(in, b, offset + (uint64_t)got);
-    put_stream(in, r, m, offset + (uint64_t)got, hy_block_reader_at(r) >= b->b->numbytes);
+    put_stream(in, r, m, offset + (uint64_t)got, hy_ahead_at(r) >= b->b->numbytes);
     return got;
 }
 
@@ -406,7 +414,7 @@ static int64_t read_stream(struct input *in, uint8_t *into, size_t n, uint64_t o
 static int64_t try_read(struct input *in, uint8_t *into, size_t n, uint64_t offset, bool is_stream, struct hy_err *err)
 {
     struct turn t = {.map = map_ref(in)};
-    struct hy_block_reader *r = NULL;
+    struct hy_ahead *r = NULL;
     bool has_others;
     int64_t got = 0;
 
@@ -427,9 +435,9 @@ static int64_t try_read(struct input *in, uint8_t *into, size_t n, uint64_t offs
         n = (size_t)(t.to - t.from);
     got = open_reader(in, &t, has_others, &r, err);
     if (got == 0)
-        got = hy_block_read(r, into, n, err);
+        got = hy_ahead_read(r, into, n, err);
     if (got < 0 && got != -EINTR) {
-        const uint64_t came = r ? hy_block_reader_at(r) - t.from : 0;
+        const uint64_t came = r ? hy_ahead_at(r) - t.from : 0;
 
         avoid(in, t.node);
         if (got == -EBADMSG)

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Mirrors (fs/mirror.h), from one local folder to another: what is true of any file system. */
+#include "support.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "fs/mirror.h"
+
+struct bench {
+    char root[32];
+    char here[64], there[64];
+};
+
+static int set_up(void **state)
+{
+    struct bench *b = calloc(1, sizeof(*b));
+
+    strcpy(b->root, "/tmp/hopyard-test-XXXXXX");
+    assert_non_null(mkdtemp(b->root));
+    snprintf(b->here, sizeof(b->here), "%s/here", b->root);
+    snprintf(b->there, sizeof(b->there), "%s/there", b->root);
+    assert_int_equal(mkdir(b->here, 0755), 0);
+    assert_int_equal(mkdir(b->there, 0755), 0);
+    *state = b;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct bench *b = *state;
+
+    assert_int_equal(hy_remove_tree(b->root), 0);
+    free(b);
+    return 0;
+}
+
+static void append(const struct bench *b, const char *name, const char *text)
+{
+    int fd = open(hy_path_in(b->here, name), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+
+    assert_true(fd >= 0);
+    assert_int_equal(hy_write_all(fd, text, strlen(text)), 0);
+    close(fd);
+}
+
+static bool is_there(const struct bench *b, const char *name)
+{
+    return access(hy_path_in(b->there, name), F_OK) == 0;
+}
+
+static void check_there(const struct bench *b, const char *name, const char *text)
+{
+    struct hy_buf bytes;
+
+    hy_buf_init(&bytes, 1 << 20);
+    assert_int_equal(hy_file_read(hy_path_in(b->there, name), &bytes), 0);
+    assert_string_equal(hy_buf_cstr(&bytes), text);
+    hy_buf_done(&bytes);
+}
+
+static void look(struct hy_fs_mirror *m, bool is_last)
+{
+    struct hy_err err = {0};
+
+    if (hy_fs_mirror_look(m, is_last, &err) < 0)
+        fail_msg("%s", err.text);
+}
+
+static void test_files_that_grow_are_followed(void **state)
+{
+    const struct bench *b = *state;
+    struct hy_fs_mirror *m = hy_fs_mirror_new(b->here, b->there, NULL);
+
+    assert_int_equal(mkdir(hy_path_in(b->here, "a"), 0755), 0);
+    append(b, "a/events.out.tfevents.1", "one ");
+    append(b, "own.log", "line\n");
+    look(m, false);
+    check_there(b, "a/events.out.tfevents.1", "one ");
+    append(b, "a/events.out.tfevents.1", "two");
+    look(m, false);
+    check_there(b, "a/events.out.tfevents.1", "one two");
+    assert_int_equal(unlink(hy_path_in(b->here, "own.log")), 0);
+    append(b, "own.log", "another\n"); /* of the same name */
+    look(m, true);
+    check_there(b, "own.log", "another\n");
+    hy_fs_mirror_free(m);
+}
+
+static void test_other_files_come_when_they_are_left_alone_and_at_the_end(void **state)
+{
+    const struct timespec long_ago[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+    const struct bench *b = *state;
+    struct hy_fs_mirror *m = hy_fs_mirror_new(b->here, b->there, NULL);
+
+    append(b, "model", "half");
+    append(b, "old", "whole");
+    assert_int_equal(utimensat(AT_FDCWD, hy_path_in(b->here, "old"), long_ago, 0), 0);
+    look(m, false);
+    assert_false(is_there(b, "model"));
+    check_there(b, "old", "whole");
+    append(b, "model", " and half");
+    append(b, "old", " again");
+    append(b, "empty", "");
+    append(b, "empty.log", "");
+    look(m, true);
+    check_there(b, "model", "half and half");
+    check_there(b, "old", "whole again");
+    check_there(b, "empty", "");
+    check_there(b, "empty.log", "");
+    look(m, true); /* once more does no harm */
+    check_there(b, "model", "half and half");
+    hy_fs_mirror_free(m);
+}
+
+static bool is_secret(const char *path)
+{
+    return strcmp(path, "sub/key") == 0;
+}
+
+static void test_what_is_skipped_stays_here(void **state)
+{
+    const struct bench *b = *state;
+    struct hy_fs_mirror *m = hy_fs_mirror_new(b->here, b->there, is_secret);
+
+    assert_int_equal(mkdir(hy_path_in(b->here, "sub"), 0755), 0);
+    append(b, "sub/key", "secret");
+    append(b, "key", "no secret");
+    assert_int_equal(symlink("/etc/passwd", hy_path_in(b->here, "link")), 0);
+    look(m, true);
+    assert_true(is_there(b, "key") && is_there(b, "sub"));
+    assert_false(is_there(b, "sub/key") || is_there(b, "link"));
+    hy_fs_mirror_free(m);
+}
+
+static void test_more_files_grow_than_are_kept_open(void **state)
+{
+    const struct bench *b = *state;
+    struct hy_fs_mirror *m = hy_fs_mirror_new(b->here, b->there, NULL);
+    char name[32];
+
+    for (int turn = 0; turn < 3; turn++) {
+        for (int i = 0; i < 50; i++) {
+            snprintf(name, sizeof(name), "%d.log", i);
+            append(b, name, "x");
+        }
+        look(m, turn == 2);
+    }
+    check_there(b, "0.log", "xxx");
+    check_there(b, "49.log", "xxx");
+    hy_fs_mirror_free(m);
+}
+
+/* The worst that can happen over there is that it is not there, or another thing. */
+static void test_trouble_is_told_and_made_good_by_the_next_look(void **state)
+{
+    const struct bench *b = *state;
+    struct hy_fs_mirror *m = hy_fs_mirror_new(b->here, b->there, NULL);
+    struct hy_err err = {0};
+
+    assert_int_equal(mkdir(hy_path_in(b->here, "sub"), 0755), 0);
+    append(b, "sub/a.log", "one ");
+    append(b, "b.log", "beside");
+    assert_int_equal(hy_file_write(hy_path_in(b->there, "sub"), "in the way", 10, 0644), 0);
+    assert_true(hy_fs_mirror_look(m, false, &err) < 0);
+    assert_non_null(strstr(err.text, "/there/sub"));
+    check_there(b, "b.log", "beside"); /* not because of another */
+    assert_int_equal(unlink(hy_path_in(b->there, "sub")), 0);
+    append(b, "sub/a.log", "two");
+    look(m, true);
+    check_there(b, "sub/a.log", "one two");
+    hy_fs_mirror_free(m);
+}
+
+static int mirror_all(void *arg)
+{
+    const struct bench *b = arg;
+    struct hy_fs_mirror *m = hy_fs_mirror_new(b->here, b->there, NULL);
+    struct hy_err err = {0};
+    int rc = m ? hy_fs_mirror_look(m, true, &err) : -ENOMEM;
+
+    if (rc < 0 && m) { /* whatever failed, the next look has it */
+        hy_fault_arm(HY_SEAM_ALLOC, 0);
+        hy_fault_arm(HY_SEAM_SYS, 0);
+        if (hy_fs_mirror_look(m, true, &err) < 0)
+            fail_msg("the second look: %s", err.text);
+    }
+    hy_fs_mirror_free(m);
+    if (m) {
+        check_there(b, "a.log", "grows");
+        check_there(b, "sub/whole", "whole");
+    }
+    assert_int_equal(hy_remove_tree(b->there), 0);
+    assert_int_equal(mkdir(b->there, 0755), 0);
+    return rc;
+}
+
+static void test_no_fault_loses_anything(void **state)
+{
+    struct bench *b = *state;
+
+    assert_int_equal(mkdir(hy_path_in(b->here, "sub"), 0755), 0);
+    append(b, "a.log", "grows");
+    append(b, "sub/whole", "whole");
+    hy_each_fault(HY_SEAM_ALLOC, mirror_all, b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_files_that_grow_are_followed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_other_files_come_when_they_are_left_alone_and_at_the_end, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_is_skipped_stays_here, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_more_files_grow_than_are_kept_open, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_trouble_is_told_and_made_good_by_the_next_look, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_no_fault_loses_anything, set_up, tear_down),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
