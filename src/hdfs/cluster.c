@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "fs/fs.h"
 #include "hdfs/conf.h"
+#include "hdfs/dn_sasl.h"
 #include "hdfs/rpc.h"
 #include "hdfs/sock.h"
 
@@ -35,6 +36,7 @@ struct node {
 struct hy_hdfs_namenodes {
     struct node nodes[NODES_MAX];
     size_t count;
+    const char *nameservice; /* that they are of; or NULL */
     char *real_user;
     uint8_t client_id[HY_RPC_CLIENT_ID];
 
@@ -104,8 +106,10 @@ static int find_nodes(struct hy_hdfs_namenodes *n, const struct hy_hdfs_conf *co
     const char *ids = setting(conf, "dfs.ha.namenodes", authority, NULL);
     const char *one = setting(conf, "dfs.namenode.rpc-address", authority, NULL);
 
-    if (ids)
+    if (ids) {
+        n->nameservice = authority;
         return add_service(n, conf, authority, ids, err);
+    }
     return add_node(n, one ? one : authority, err);
 }
 
@@ -136,12 +140,21 @@ static char *who_we_are(void)
     return hy_asprintf("%u", (unsigned)geteuid());
 }
 
+/* What proves it. The user alone does not tell: another ticket or token is another person. */
+static char *how_we_prove_it(void)
+{
+    const char *ticket = getenv("KRB5CCNAME"), *tokens = getenv("HADOOP_TOKEN_FILE_LOCATION");
+
+    return hy_asprintf("%s\n%s", ticket ? ticket : "", tokens ? tokens : "");
+}
+
 /* ---- all clusters of this process -------------------------------------------------- */
 
 struct known {
     struct known *next;
     struct hy_hdfs_cluster cluster;
     char *authority, *dir; /* dir: of the settings; or NULL */
+    char *proof;
 };
 
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -160,8 +173,10 @@ static void known_free(struct known *k)
     free((char *)k->cluster.user);
     free((char *)k->cluster.client_name);
     hy_hdfs_conf_free((struct hy_hdfs_conf *)k->cluster.conf);
+    hy_dn_key_free(k->cluster.data_key);
     free(k->authority);
     free(k->dir);
+    free(k->proof);
     free(k);
 }
 
@@ -174,6 +189,7 @@ static int fill(struct known *k, const char *user, struct hy_err *err)
     if (!n)
         return hy_err_set(err, -ENOMEM, "out of memory");
     pthread_mutex_init(&n->lock, NULL);
+    c->data_key = hy_dn_key_new();
     if (getrandom(n->client_id, sizeof(n->client_id), 0) != sizeof(n->client_id))
         return hy_err_sys(err, -errno, "no random numbers");
     c->conf = hy_hdfs_conf_load(k->dir, err);
@@ -183,18 +199,18 @@ static int fill(struct known *k, const char *user, struct hy_err *err)
     n->real_user = proxied && *proxied ? hy_strdup(user) : NULL;
     c->name = hy_asprintf("hdfs://%s", k->authority);
     c->client_name = hy_asprintf("hopyard_%016llx_%d", (unsigned long long)hy_get_le(n->client_id, 8), (int)getpid());
-    if (!c->user || !c->name || !c->client_name)
+    if (!c->user || !c->name || !c->client_name || !c->data_key)
         return hy_err_set(err, -ENOMEM, "out of memory");
     return find_nodes(n, c->conf, k->authority, err);
 }
 
-static struct known *lookup(const char *authority, const char *user, const char *dir)
+static struct known *lookup(const char *authority, const char *user, const char *proof, const char *dir)
 {
     for (struct known *k = all; k; k = k->next) {
         const char *who = k->cluster.namenodes->real_user ? k->cluster.namenodes->real_user : k->cluster.user;
 
-        if (strcmp(k->authority, authority) == 0 && strcmp(who, user) == 0 && !k->dir == !dir &&
-            (!dir || strcmp(k->dir, dir) == 0))
+        if (strcmp(k->authority, authority) == 0 && strcmp(who, user) == 0 && strcmp(k->proof, proof) == 0 &&
+            !k->dir == !dir && (!dir || strcmp(k->dir, dir) == 0))
             return k;
     }
     return NULL;
@@ -203,10 +219,10 @@ static struct known *lookup(const char *authority, const char *user, const char 
 /* With the lock held. Takes `authority` and `dir`. */
 static struct known *find_or_make(char *authority, char *dir, struct hy_err *err)
 {
-    hy_cleanup_free char *user = who_we_are();
-    struct known *k = user ? lookup(authority, user, dir) : NULL;
+    hy_cleanup_free char *user = who_we_are(), *proof = how_we_prove_it();
+    struct known *k = user && proof ? lookup(authority, user, proof, dir) : NULL;
 
-    if (k || !(k = user ? hy_calloc(1, sizeof(*k)) : NULL)) {
+    if (k || !(k = user && proof ? hy_calloc(1, sizeof(*k)) : NULL)) {
         free(authority);
         free(dir);
         if (!k)
@@ -215,6 +231,7 @@ static struct known *find_or_make(char *authority, char *dir, struct hy_err *err
     }
     k->authority = authority;
     k->dir = dir;
+    k->proof = hy_take(proof);
     if (fill(k, user, err) < 0) {
         known_free(k);
         return NULL;
@@ -318,6 +335,7 @@ static struct hy_rpc *connection(struct hy_hdfs_cluster *c, size_t *ret_node, st
         const struct hy_rpc_peer peer = {
             .host = n->nodes[n->active].host, .port = n->nodes[n->active].port, .protocol = PROTOCOL,
             .user = c->user, .real_user = n->real_user, .client_id = n->client_id,
+            .conf = c->conf, .nameservice = n->nameservice, .principal = "dfs.namenode.kerberos.principal",
         };
 
         n->rpc = hy_rpc_connect(&peer, err);
@@ -373,6 +391,12 @@ static void it_answered(struct hy_hdfs_namenodes *n)
     pthread_mutex_unlock(&n->lock);
 }
 
+/* Of a connection that was not made: whether another try would end like this one. */
+static bool is_for_good(int rc)
+{
+    return rc == -EACCES || rc == -EINVAL || rc == -ELIBACC || rc == -ENOTSUP;
+}
+
 /* One try. 0 with an answer that is one, or -Exxx; then *ret_again says whether to ask again, and whether to wait. */
 enum again { NEVER, ELSEWHERE, LATER };
 
@@ -384,7 +408,7 @@ static int try_once(struct hy_hdfs_cluster *c, const struct hy_rpc_call *call, s
     struct hy_rpc *rpc = connection(c, &node, err);
     int rc = rpc ? hy_rpc_do(rpc, call, ret) : err->code;
 
-    *ret_again = ELSEWHERE;
+    *ret_again = !rpc && is_for_good(rc) ? NEVER : ELSEWHERE;
     if (rpc && rc < 0)
         hy_err_sys(err, rc, "the NameNode %s:%u does not answer", n->nodes[node].host, n->nodes[node].port);
     if (rc == 0) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A cluster as a client sees it: its NameNodes, one of which answers, and its
- * settings. There is one for each authority of a URL, user and folder of
- * settings; it lives as long as the process.
+ * settings. There is one for each authority of a URL, user, Kerberos ticket and
+ * file of tokens, and folder of settings; it lives as long as the process.
  */
 #ifndef HY_HDFS_CLUSTER_H
 #define HY_HDFS_CLUSTER_H
@@ -12,6 +12,7 @@
 
 #include "hdfs.pb-c.h"
 
+struct hy_dn_key;
 struct hy_err;
 struct hy_hdfs_conf;
 
@@ -21,6 +22,7 @@ struct hy_hdfs_cluster {
     const char *client_name; /* by which the NameNode knows who holds a lease */
     const struct hy_hdfs_conf *conf;
     struct hy_hdfs_namenodes *namenodes; /* cluster.c's */
+    struct hy_dn_key *data_key;          /* dn_sasl.c's */
 };
 
 /*

@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "hdfs/cluster.h"
 #include "hdfs/conf.h"
+#include "hdfs/dn_sasl.h"
 #include "hdfs/rpc.h"
 
 #define VERSION 28
@@ -109,19 +110,12 @@ static Hdfs__DatanodeID *copy_id(const Hdfs__DatanodeID *id)
     return bytes ? hdfs__datanode_id__unpack(NULL, hdfs__datanode_id__pack(id, bytes), bytes) : NULL;
 }
 
-int hy_dn_open(struct hy_dn **ret, struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id, const Hdfs__Token *token,
-               bool is_new, int patience_ms, struct hy_err *err)
+static int connect_to(struct hy_dn **ret, struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id,
+                      const Hdfs__Token *token, int patience_ms, struct hy_err *err)
 {
-    struct hy_dn *d = is_new ? NULL : take_kept(c, id);
+    struct hy_dn *d = hy_calloc(1, sizeof(*d));
     int rc;
 
-    (void)token;
-    if (d) {
-        d->sock.patience_ms = patience_ms;
-        *ret = d;
-        return 0;
-    }
-    d = hy_calloc(1, sizeof(*d));
     if (!d || !(d->id = copy_id(id))) {
         free(d);
         return hy_err_set(err, -ENOMEM, "out of memory for a connection to a DataNode");
@@ -129,12 +123,34 @@ int hy_dn_open(struct hy_dn **ret, struct hy_hdfs_cluster *c, const Hdfs__Datano
     d->cluster = c;
     rc = hy_sock_connect(&d->sock, host_of(c, id), id->xferport,
                          patience_ms < CONNECT_MS ? patience_ms : CONNECT_MS, patience_ms, err);
+    if (rc < 0)
+        hy_err_wrap(err, "DataNode");
+    else
+        rc = hy_dn_secure(d, token, err);
     if (rc < 0) {
         hy_dn_close(d);
-        return hy_err_wrap(err, "DataNode");
+        return rc;
     }
+    d->may_insist = rc == 0 && token && token->identifier.len;
     *ret = d;
     return 0;
+}
+
+int hy_dn_open(struct hy_dn **ret, struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id, const Hdfs__Token *token,
+               bool is_new, int patience_ms, struct hy_err *err)
+{
+    struct hy_dn *d = is_new ? NULL : take_kept(c, id);
+    int rc;
+
+    if (d) {
+        d->sock.patience_ms = patience_ms;
+        *ret = d;
+        return 0;
+    }
+    rc = connect_to(ret, c, id, token, patience_ms, err);
+    if (rc == -EAGAIN) /* the cluster's key has changed */
+        rc = connect_to(ret, c, id, token, patience_ms, err);
+    return rc;
 }
 
 void hy_dn_close(struct hy_dn *d)
@@ -224,6 +240,9 @@ int hy_dn_answer(struct hy_dn *d, Hdfs__BlockOpResponse **ret, struct hy_err *er
     char name[300];
     int rc = hy_dn_receive(d, &hdfs__block_op_response__descriptor, &answer);
 
+    if (rc == -ECONNRESET && d->may_insist && !d->is_used)
+        return hy_err_set(err, rc, "the DataNode %s hung up; if it wants us to sign on, set dfs.data.transfer.protection"
+                          " in hdfs-site.xml (in $HADOOP_CONF_DIR)", hy_dn_name(d->id, name, sizeof(name)));
     if (rc < 0)
         return hy_err_sys(err, rc, "the DataNode %s does not answer", hy_dn_name(d->id, name, sizeof(name)));
     rc = code_of(answer->status);
@@ -256,11 +275,13 @@ static int take_length(const struct hy_rpc_answer *a, uint64_t *ret, struct hy_e
 }
 
 int hy_dn_visible_length(struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id, const Hdfs__ExtendedBlock *block,
-                         uint64_t *ret, struct hy_err *err)
+                         const Hdfs__Token *token, uint64_t *ret, struct hy_err *err)
 {
     uint8_t client_id[HY_RPC_CLIENT_ID];
     const struct hy_rpc_peer peer = {
         .host = host_of(c, id), .port = id->ipcport, .protocol = PROTOCOL, .user = c->user, .client_id = client_id,
+        .conf = c->conf, .token = token && token->identifier.len ? token : NULL,
+        .principal = "dfs.datanode.kerberos.principal",
     };
     Hdfs__GetReplicaVisibleLengthRequest request = HDFS__GET_REPLICA_VISIBLE_LENGTH_REQUEST__INIT;
     const struct hy_rpc_call call = {.method = "getReplicaVisibleLength", .request = &request.base};

@@ -23,6 +23,7 @@ struct hy_dn {
     struct hy_hdfs_cluster *cluster;
     Hdfs__DatanodeID *id; /* a copy: who it is */
     int is_used;          /* has served before: it may have been closed since */
+    bool may_insist;      /* the block has a token by which we could have signed on, and did not */
 };
 
 /* "host:port", where it is reached. */
@@ -43,6 +44,6 @@ int hy_dn_answer(struct hy_dn *d, Hdfs__BlockOpResponse **ret, struct hy_err *er
 
 /* How much of a block that is being written can be read there. */
 int hy_dn_visible_length(struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id, const Hdfs__ExtendedBlock *block,
-                         uint64_t *ret, struct hy_err *err);
+                         const Hdfs__Token *token, uint64_t *ret, struct hy_err *err);
 
 #endif

@@ -44,23 +44,26 @@ static const char *last_part(const char *class_name)
 }
 
 /* What a class does not say, or says wrongly: a folder is "not found", the way through a file "denied". */
-static const struct {
+static const struct meaning {
     const char *words;
     int code;
+    const char *advice;
 } meant[] = {
-    {"could only be written to 0 of the", -ENOSPC},
-    {"could only be replicated to 0 nodes", -ENOSPC},
-    {"Path is not a file", -EISDIR},
-    {"already exists as a directory", -EISDIR},
-    {"(is not a directory)", -ENOTDIR},
+    {"could only be written to 0 of the", -ENOSPC, NULL},
+    {"could only be replicated to 0 nodes", -ENOSPC, NULL},
+    {"Path is not a file", -EISDIR, NULL},
+    {"already exists as a directory", -EISDIR, NULL},
+    {"(is not a directory)", -ENOTDIR, NULL},
+    {"SIMPLE authentication is not enabled", -EACCES,
+     "set hadoop.security.authentication to kerberos in core-site.xml (in $HADOOP_CONF_DIR), and run kinit"},
 };
 
-static int code_of_text(const char *text, int otherwise)
+static const struct meaning *meaning_of(const char *text)
 {
     for (size_t i = 0; i < HY_COUNT(meant); i++)
         if (strstr(text, meant[i].words))
-            return meant[i].code;
-    return otherwise;
+            return &meant[i];
+    return NULL;
 }
 
 int hy_hdfs_exception(const char *class_name, const char *text, struct hy_err *err)
@@ -68,12 +71,18 @@ int hy_hdfs_exception(const char *class_name, const char *text, struct hy_err *e
     const char *name = last_part(class_name ? class_name : "");
     const char *words = text && *text ? text : name;
     const int line = (int)strcspn(words, "\r\n");
+    const struct meaning *m = meaning_of(words);
+    const char *advice = m ? m->advice : NULL;
+    int code = m ? m->code : -EIO;
 
     for (size_t i = 0; i < HY_COUNT(known); i++) {
         if (strcmp(known[i].name, name) != 0)
             continue;
-        return known[i].advice ? hy_err_set(err, known[i].code, "%.*s; %s", line, words, known[i].advice)
-                               : hy_err_set(err, code_of_text(words, known[i].code), "%.*s", line, words);
+        if (!m || known[i].advice)
+            code = known[i].code;
+        if (known[i].advice)
+            advice = known[i].advice;
+        break;
     }
-    return hy_err_set(err, code_of_text(words, -EIO), "%.*s", line, words);
+    return hy_err_set(err, code, "%.*s%s%s", line, words, advice ? "; " : "", advice ? advice : "");
 }

@@ -111,7 +111,7 @@ static void look_at_last(const struct input *in, struct map *m)
         return;
     m->last = l->lastblock;
     for (size_t i = 0; i < m->last->n_locs; i++) {
-        if (hy_dn_visible_length(in->cluster, m->last->locs[i]->id, m->last->b, &length, &err) < 0)
+        if (hy_dn_visible_length(in->cluster, m->last->locs[i]->id, m->last->b, m->last->blocktoken, &length, &err) < 0)
             continue; /* it may have nothing of it yet */
         if (length > m->last->b->numbytes)
             m->last->b->numbytes = length;
@@ -476,6 +476,17 @@ static int64_t try_striped(struct input *in, uint8_t *into, size_t n, uint64_t o
     return got == -EINTR || got == -ENOMEM || got > 0 ? got : 0;
 }
 
+/* Whether the NameNode, too, knows of no good replica: then there is nothing to wait for. */
+static bool is_corrupt(struct input *in, uint64_t offset)
+{
+    struct map *m = map_ref(in);
+    const Hdfs__LocatedBlock *b = block_at(m, offset);
+    const bool answer = b && b->corrupt;
+
+    map_unref(in, m);
+    return answer;
+}
+
 /* Tries all there are, asks where the blocks are by now, and tries again. */
 static int64_t read_hard(struct input *in, uint8_t *into, size_t n, uint64_t offset, bool is_stream, struct hy_err *err)
 {
@@ -495,10 +506,10 @@ static int64_t read_hard(struct input *in, uint8_t *into, size_t n, uint64_t off
         }
         if (got < 0)
             continue; /* the next one */
-        if (hy_clock_ms() > end) {
+        if (hy_clock_ms() > end || (why.code == -EBADMSG && is_corrupt(in, offset))) {
             if (err)
                 *err = why;
-            return err && err->code < 0 ? err->code : -EIO;
+            return why.code < 0 ? why.code : -EIO;
         }
         if (hy_sock_sleep(wait) < 0)
             return hy_err_set(err, -EINTR, "interrupted");

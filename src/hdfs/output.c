@@ -24,7 +24,7 @@
 
 #define PACKET_DATA (64u << 10)
 #define IDLE_MS 10000
-#define BLOCK_TRIES 5
+#define BLOCK_TRIES 8
 #define EXCLUDED_MAX 32
 #define COMPLETE_MS 120000 /* for the DataNodes to report the last block */
 #define SHOULD_REPLICATE 0x80 /* also in a folder for erasure-coded files */
@@ -93,7 +93,14 @@ static int abandon_block(struct output *out, Hdfs__ExtendedBlock *b, struct hy_e
     return hy_hdfs_call(out->file.cluster, "abandonBlock", &request.base, &hdfs__nothing__descriptor, &answer, err);
 }
 
-/* A new block on DataNodes that take it. */
+static void forget_excluded(struct output *out)
+{
+    for (size_t i = 0; i < out->excluded_count; i++)
+        hdfs__datanode_info__free_unpacked(out->excluded[i], NULL);
+    out->excluded_count = 0;
+}
+
+/* A new block on DataNodes that take it. Where all have failed before, those that are back by now may. */
 static int next_block(struct output *out, struct hy_err *err)
 {
     int rc = 0;
@@ -105,6 +112,10 @@ static int next_block(struct output *out, struct hy_err *err)
         hy_cleanup_answer Hdfs__ExtendedBlock *failed = NULL;
 
         rc = add_block(out, &block, err);
+        if (rc == -ENOSPC && out->excluded_count) {
+            forget_excluded(out);
+            continue;
+        }
         if (rc < 0)
             return rc;
         failed = copy_block(block->b);
@@ -350,8 +361,7 @@ static void output_free(struct output *out)
     hy_pipeline_free(out->pipeline);
     free(out->filling);
     hy_hdfs_free_answer(&out->last);
-    for (size_t i = 0; i < out->excluded_count; i++)
-        hdfs__datanode_info__free_unpacked(out->excluded[i], NULL);
+    forget_excluded(out);
     pthread_mutex_destroy(&out->lock);
     free(out->path);
     free(out);

@@ -11,7 +11,9 @@
  *               RpcRequestHeader  RequestHeader  the request
  *     from it   RpcResponseHeader  the answer                   (of an exception: the header alone)
  *
- * Answers come in any order; the call's number tells whose one is.
+ * Answers come in any order; the call's number tells whose one is. With SASL
+ * (rpc_sasl.c), there is an exchange before the context, and for integrity and
+ * privacy all frames from the context on are wrapped in others.
  */
 #include "hdfs/rpc.h"
 
@@ -26,6 +28,8 @@
 #include "base/err.h"
 #include "base/list.h"
 #include "base/mem.h"
+#include "hdfs/rpc_parts.h"
+#include "hdfs/sasl.h"
 #include "hdfs/sock.h"
 
 #define FRAME_MAX (128u << 20) /* ipc.maximum.response.length */
@@ -45,6 +49,7 @@ struct waiting {
 
 struct hy_rpc {
     struct hy_sock sock;
+    struct hy_sasl *sasl; /* that wraps all frames; or NULL */
     const char *protocol;
     uint8_t client_id[HY_RPC_CLIENT_ID];
     pthread_mutex_t sending; /* one request at a time */
@@ -134,8 +139,7 @@ void hy_rpc_answer_done(struct hy_rpc_answer *a)
 
 /* ---- sending ----------------------------------------------------------------------- */
 
-/* The header of a frame whose length is not known yet. */
-static int begin_frame(const struct hy_rpc *c, struct hy_buf *b, int32_t id, int32_t retry)
+int hy_rpc_begin_frame(struct hy_buf *b, int32_t id, int32_t retry, const uint8_t *client_id, size_t client_id_n)
 {
     Hdfs__RpcRequestHeader h = HDFS__RPC_REQUEST_HEADER__INIT;
     int rc = hy_buf_append(b, "\0\0\0", 4);
@@ -144,20 +148,42 @@ static int begin_frame(const struct hy_rpc *c, struct hy_buf *b, int32_t id, int
     h.rpckind = HDFS__RPC_REQUEST_HEADER__KIND__PROTOCOL_BUFFER;
     h.rpcop = HDFS__RPC_REQUEST_HEADER__OPERATION__FINAL_PACKET;
     h.callid = id;
-    h.clientid.data = (uint8_t *)c->client_id;
-    h.clientid.len = sizeof(c->client_id);
+    h.clientid.data = (uint8_t *)client_id;
+    h.clientid.len = client_id_n;
     h.retrycount = retry;
     return rc < 0 ? rc : hy_delimited_append(b, &h.base);
 }
 
-static int send_frame(struct hy_rpc *c, struct hy_buf *b, size_t prefix)
+void hy_rpc_end_frame(struct hy_buf *b, size_t begin)
 {
-    const uint32_t length = htonl((uint32_t)(b->len - prefix - 4));
+    const uint32_t length = htonl((uint32_t)(b->len - begin - 4));
+
+    memcpy((uint8_t *)hy_buf_bytes(b) + begin, &length, sizeof(length));
+}
+
+static int send_bytes(struct hy_rpc *c, const struct hy_buf *b)
+{
+    return hy_sock_send_all(&c->sock, &(struct iovec){.iov_base = (void *)hy_buf_bytes(b), .iov_len = b->len}, 1);
+}
+
+static int send_wrapped(struct hy_rpc *c, const struct hy_buf *b)
+{
+    hy_cleanup_buf struct hy_buf wrapped;
     int rc;
 
-    memcpy((uint8_t *)hy_buf_bytes(b) + prefix, &length, sizeof(length));
+    hy_buf_init(&wrapped, 2 * (size_t)FRAME_MAX);
+    rc = hy_rpc_wrap(c->sasl, hy_buf_bytes(b), b->len, &wrapped);
+    return rc < 0 ? rc : send_bytes(c, &wrapped);
+}
+
+/* One at a time; wrapped, too, they have to leave in the order in which they were numbered. */
+static int send_frame(struct hy_rpc *c, struct hy_buf *b, size_t begin)
+{
+    int rc;
+
+    hy_rpc_end_frame(b, begin);
     pthread_mutex_lock(&c->sending);
-    rc = hy_sock_send_all(&c->sock, &(struct iovec){.iov_base = (void *)hy_buf_bytes(b), .iov_len = b->len}, 1);
+    rc = c->sasl ? send_wrapped(c, b) : send_bytes(c, b);
     pthread_mutex_unlock(&c->sending);
     return rc;
 }
@@ -172,7 +198,7 @@ static int send_call(struct hy_rpc *c, const struct hy_rpc_call *call)
     h.methodname = (char *)call->method;
     h.declaringclassprotocolname = (char *)c->protocol;
     h.clientprotocolversion = 1;
-    rc = begin_frame(c, &b, call->id, call->retry);
+    rc = hy_rpc_begin_frame(&b, call->id, call->retry, c->client_id, sizeof(c->client_id));
     if (rc == 0)
         rc = hy_delimited_append(&b, &h.base);
     if (rc == 0)
@@ -180,36 +206,101 @@ static int send_call(struct hy_rpc *c, const struct hy_rpc_call *call)
     return rc < 0 ? rc : send_frame(c, &b, 0);
 }
 
-static int send_hello(struct hy_rpc *c, const struct hy_rpc_peer *peer)
+/* The server knows from a token who we are, and from a ticket who does things, but not for whom. */
+static void say_who(Hdfs__UserInformation *who, const struct hy_rpc_peer *peer, enum hy_rpc_method method)
 {
-    static const uint8_t preamble[] = {'h', 'r', 'p', 'c', 9, 0, 0};
+    if (method == HY_RPC_SIMPLE || (method == HY_RPC_KERBEROS && peer->real_user))
+        who->effectiveuser = (char *)peer->user;
+    if (method == HY_RPC_SIMPLE)
+        who->realuser = (char *)peer->real_user;
+}
+
+/* Behind `before`, which is the preamble, or nothing when that was sent. */
+static int send_context(struct hy_rpc *c, struct hy_buf *before, const struct hy_rpc_peer *peer, enum hy_rpc_method method)
+{
     Hdfs__IpcConnectionContext context = HDFS__IPC_CONNECTION_CONTEXT__INIT;
     Hdfs__UserInformation who = HDFS__USER_INFORMATION__INIT;
+    const size_t begin = before->len;
+    int rc;
+
+    say_who(&who, peer, method);
+    context.userinfo = &who;
+    context.protocol = (char *)c->protocol;
+    rc = hy_rpc_begin_frame(before, CALL_CONTEXT, -1, c->client_id, sizeof(c->client_id));
+    if (rc == 0)
+        rc = hy_delimited_append(before, &context.base);
+    return rc < 0 ? rc : send_frame(c, before, begin);
+}
+
+static int greet(struct hy_rpc *c, const struct hy_rpc_peer *peer, const struct hy_rpc_login *login, struct hy_err *err)
+{
+    const bool has_sasl = login->token || login->has_kerberos;
+    const uint8_t preamble[] = {'h', 'r', 'p', 'c', 9, 0, has_sasl ? 0xdf : 0};
+    enum hy_rpc_method method = HY_RPC_SIMPLE;
     hy_cleanup_buf struct hy_buf b;
     int rc;
 
     hy_buf_init(&b, FRAME_MAX);
-    who.effectiveuser = (char *)peer->user;
-    who.realuser = (char *)peer->real_user;
-    context.userinfo = &who;
-    context.protocol = (char *)c->protocol;
     rc = hy_buf_append(&b, preamble, sizeof(preamble));
+    if (rc == 0 && has_sasl) {
+        rc = send_bytes(c, &b);
+        hy_buf_clear(&b);
+        if (rc == 0 && hy_rpc_sign_on(&c->sock, login, peer, &method, &c->sasl, err) < 0)
+            return err->code;
+    }
     if (rc == 0)
-        rc = begin_frame(c, &b, CALL_CONTEXT, -1);
-    if (rc == 0)
-        rc = hy_delimited_append(&b, &context.base);
-    return rc < 0 ? rc : send_frame(c, &b, sizeof(preamble));
+        rc = send_context(c, &b, peer, method);
+    return rc < 0 ? hy_err_sys(err, rc, "cannot greet %s:%u", peer->host, peer->port) : 0;
 }
 
 /* ---- receiving --------------------------------------------------------------------- */
+
+int hy_rpc_take_frame(struct hy_sock *sock, size_t max, uint8_t **ret, size_t *ret_n)
+{
+    hy_cleanup_free uint8_t *frame = NULL;
+    uint32_t length;
+    int rc = hy_sock_recv_all(sock, &length, sizeof(length));
+
+    if (rc < 0)
+        return rc;
+    length = ntohl(length);
+    if (length > max)
+        return -EPROTO;
+    frame = hy_malloc(length ? length : 1);
+    if (!frame)
+        return -ENOMEM;
+    rc = hy_sock_recv_all(sock, frame, length);
+    if (rc < 0)
+        return rc;
+    *ret = hy_take(frame);
+    *ret_n = length;
+    return 0;
+}
+
+/* Some more of what the server says. */
+static int read_more(struct hy_rpc *c)
+{
+    uint8_t *room;
+    ssize_t got;
+
+    if (c->sasl)
+        return hy_rpc_receive(c->sasl, &c->sock, FRAME_MAX, &c->in);
+    room = hy_buf_reserve(&c->in, READ_SIZE);
+    if (!room)
+        return -ENOMEM;
+    got = hy_sock_recv(&c->sock, room, READ_SIZE);
+    if (got < 0)
+        return (int)got;
+    hy_buf_added(&c->in, (size_t)got);
+    return 0;
+}
 
 /* The next frame, malloc'ed. Only for the thread that reads. */
 static int read_frame(struct hy_rpc *c, uint8_t **ret, size_t *ret_n)
 {
     for (;;) {
         uint32_t length;
-        uint8_t *room;
-        ssize_t got;
+        int rc;
 
         if (c->in.len >= 4) {
             memcpy(&length, hy_buf_bytes(&c->in), 4);
@@ -229,13 +320,9 @@ static int read_frame(struct hy_rpc *c, uint8_t **ret, size_t *ret_n)
                 return 0;
             }
         }
-        room = hy_buf_reserve(&c->in, READ_SIZE);
-        if (!room)
-            return -ENOMEM;
-        got = hy_sock_recv(&c->sock, room, READ_SIZE);
-        if (got < 0)
-            return (int)got;
-        hy_buf_added(&c->in, (size_t)got);
+        rc = read_more(c);
+        if (rc < 0)
+            return rc;
     }
 }
 
@@ -367,6 +454,7 @@ int hy_rpc_do(struct hy_rpc *c, const struct hy_rpc_call *call, struct hy_rpc_an
 struct hy_rpc *hy_rpc_connect(const struct hy_rpc_peer *peer, struct hy_err *err)
 {
     struct hy_rpc *c = hy_calloc(1, sizeof(*c));
+    struct hy_rpc_login login = {0};
     int rc;
 
     if (!c) {
@@ -380,10 +468,13 @@ struct hy_rpc *hy_rpc_connect(const struct hy_rpc_peer *peer, struct hy_err *err
     pthread_mutex_init(&c->sending, NULL);
     pthread_mutex_init(&c->lock, NULL);
     hy_list_init(&c->waiting);
-    hy_buf_init(&c->in, FRAME_MAX + 4 + READ_SIZE);
+    hy_buf_init(&c->in, 2 * (size_t)FRAME_MAX);
     rc = hy_sock_connect(&c->sock, peer->host, peer->port, CONNECT_MS, PATIENCE_MS, err);
-    if (rc == 0 && (rc = send_hello(c, peer)) < 0)
-        hy_err_sys(err, rc, "cannot greet %s:%u", peer->host, peer->port);
+    if (rc == 0)
+        rc = hy_rpc_login_find(&login, &c->sock, peer, err);
+    if (rc == 0)
+        rc = greet(c, peer, &login, err);
+    hy_rpc_login_done(&login);
     if (rc == 0)
         return c;
     hy_rpc_unref(c);
@@ -410,6 +501,7 @@ void hy_rpc_unref(struct hy_rpc *c)
     if (refs)
         return;
     hy_sock_close(&c->sock);
+    hy_sasl_free(c->sasl);
     hy_buf_done(&c->in);
     pthread_mutex_destroy(&c->sending);
     pthread_mutex_destroy(&c->lock);

@@ -13,6 +13,7 @@
 #include "hdfs.pb-c.h"
 
 struct hy_err;
+struct hy_hdfs_conf;
 struct hy_rpc;
 
 #define HY_RPC_CLIENT_ID 16u
@@ -24,6 +25,12 @@ struct hy_rpc_peer {
     const char *user;      /* in whose name things are done */
     const char *real_user; /* who does them, when that is another; or NULL */
     const uint8_t *client_id;
+
+    /* How we prove who we are. All NULL: the server has to believe us. */
+    const struct hy_hdfs_conf *conf;
+    const char *nameservice;  /* to which it belongs, if there are several like it */
+    const char *principal;    /* the setting that tells its Kerberos principal; or NULL: it has none */
+    const Hdfs__Token *token; /* for just this server, where it is not to be looked for in the file of tokens */
 };
 
 /* NULL: err->code is -Exxx. The caller has one reference. */

@@ -17,6 +17,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "fs/fs.h"
+#include "hdfs/seal.h"
 
 #define SLICE_MS 500 /* how long the system may keep us before we look around */
 
@@ -87,8 +88,7 @@ int hy_sock_connect(struct hy_sock *s, const char *host, unsigned port, int conn
     char service[8];
     int rc;
 
-    s->fd = -1;
-    s->patience_ms = patience_ms;
+    *s = (struct hy_sock){.fd = -1, .patience_ms = patience_ms};
     snprintf(service, sizeof(service), "%u", port & 0xffff);
     rc = getaddrinfo(host, service, &hints, &found);
     if (rc != 0)
@@ -108,6 +108,7 @@ void hy_sock_close(struct hy_sock *s)
     if (s->fd >= 0)
         close(s->fd);
     s->fd = -1;
+    hy_seal_free(hy_take(s->seal));
 }
 
 /* After a call that gave -1: 0 to try again. */
@@ -120,7 +121,7 @@ static int consider(int64_t *since, int patience_ms)
     return go_on(*since, patience_ms);
 }
 
-ssize_t hy_sock_recvv(struct hy_sock *s, struct iovec *into, int count)
+ssize_t hy_sock_recvv_raw(struct hy_sock *s, struct iovec *into, int count)
 {
     int64_t since = 0;
 
@@ -134,6 +135,11 @@ ssize_t hy_sock_recvv(struct hy_sock *s, struct iovec *into, int count)
         if (rc < 0)
             return rc;
     }
+}
+
+ssize_t hy_sock_recvv(struct hy_sock *s, struct iovec *into, int count)
+{
+    return s->seal ? hy_seal_recvv(s->seal, s, into, count) : hy_sock_recvv_raw(s, into, count);
 }
 
 ssize_t hy_sock_recv(struct hy_sock *s, void *into, size_t n)
@@ -156,8 +162,11 @@ int hy_sock_recv_all(struct hy_sock *s, void *into, size_t n)
 int hy_sock_poll(const struct hy_sock *s, int ms)
 {
     struct pollfd p = {.fd = s->fd, .events = POLLIN};
-    int rc = poll(&p, 1, ms);
+    int rc;
 
+    if (s->seal && hy_seal_has_bytes(s->seal))
+        return 1;
+    rc = poll(&p, 1, ms);
     if (rc < 0)
         return errno == EINTR ? (hy_fs_is_to_stop() ? -EINTR : 0) : -errno;
     return rc;
@@ -176,7 +185,7 @@ static void advance(struct iovec **from, int *count, size_t done)
     }
 }
 
-int hy_sock_send_all(struct hy_sock *s, struct iovec *from, int count)
+int hy_sock_send_raw(struct hy_sock *s, struct iovec *from, int count)
 {
     int64_t since = 0;
 
@@ -195,6 +204,11 @@ int hy_sock_send_all(struct hy_sock *s, struct iovec *from, int count)
         advance(&from, &count, (size_t)sent);
     }
     return 0;
+}
+
+int hy_sock_send_all(struct hy_sock *s, struct iovec *from, int count)
+{
+    return s->seal ? hy_seal_send_all(s->seal, s, from, count) : hy_sock_send_raw(s, from, count);
 }
 
 int hy_sock_sleep(int ms)

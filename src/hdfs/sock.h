@@ -12,10 +12,12 @@
 #include <sys/uio.h>
 
 struct hy_err;
+struct hy_seal;
 
 struct hy_sock {
     int fd; /* -1: none */
     int patience_ms;
+    struct hy_seal *seal; /* under which bytes travel (seal.h); NULL: as they are */
 };
 
 /* `host` is a name or an address. Fails with a sentence that names it. */
@@ -31,6 +33,10 @@ int hy_sock_recv_all(struct hy_sock *s, void *into, size_t n);
 int hy_sock_poll(const struct hy_sock *s, int ms);
 /* All of it. Changes `from`. */
 int hy_sock_send_all(struct hy_sock *s, struct iovec *from, int count);
+
+/* The same, past the seal: for seal.c. */
+ssize_t hy_sock_recvv_raw(struct hy_sock *s, struct iovec *into, int count);
+int hy_sock_send_raw(struct hy_sock *s, struct iovec *from, int count);
 
 /* Waits; -EINTR as above. */
 int hy_sock_sleep(int ms);

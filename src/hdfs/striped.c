@@ -39,6 +39,26 @@ struct hy_striped {
     struct unit units[HY_EC_UNITS_MAX];
 };
 
+/* Hadoop's own policies, by their number: of these a NameNode tells nothing else. All have cells of 1 MiB. */
+static const struct {
+    uint32_t id;
+    const char *codec;
+    unsigned data, parity;
+} own_policies[] = {{1, "rs", 6, 3}, {2, "rs", 3, 2}, {3, "rs-legacy", 6, 3}, {4, "xor", 2, 1}, {5, "rs", 10, 4}};
+
+static int set_up(struct hy_striped *s, const Hdfs__ErasureCodingPolicy *policy)
+{
+    const Hdfs__ECSchema *schema = policy->schema;
+
+    s->cell = policy->cellsize ? policy->cellsize : 1u << 20;
+    if (schema)
+        return hy_ec_init(&s->code, schema->codecname, schema->dataunits, schema->parityunits);
+    for (size_t i = 0; i < HY_COUNT(own_policies) && !schema; i++)
+        if (own_policies[i].id == policy->id)
+            return hy_ec_init(&s->code, own_policies[i].codec, own_policies[i].data, own_policies[i].parity);
+    return -ENOTSUP;
+}
+
 struct hy_striped *hy_striped_new(struct hy_hdfs_cluster *c, const Hdfs__ErasureCodingPolicy *policy, int patience_ms,
                                   struct hy_err *err)
 {
@@ -49,12 +69,10 @@ struct hy_striped *hy_striped_new(struct hy_hdfs_cluster *c, const Hdfs__Erasure
         return NULL;
     }
     s->cluster = c;
-    s->cell = policy->cellsize;
     s->patience_ms = patience_ms;
-    if (!policy->schema || s->cell == 0 ||
-        hy_ec_init(&s->code, policy->schema->codecname, policy->schema->dataunits, policy->schema->parityunits) < 0) {
-        hy_err_set(err, -ENOTSUP, "it is erasure-coded by %s, which is not known here (only XOR and RS are)",
-                   policy->name ? policy->name : "a policy");
+    if (set_up(s, policy) < 0) {
+        hy_err_set(err, -ENOTSUP, "it is erasure-coded by policy %u%s%s, which is not known here (only XOR and RS are)",
+                   policy->id, policy->name ? ", " : "", policy->name ? policy->name : "");
         free(s);
         return NULL;
     }

@@ -1,0 +1,955 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Security of the HDFS client, as far as it needs no cluster: sums and ciphers
+ * by the examples of their standards, tokens by files that Hadoop wrote, and
+ * servers that lie. The real thing is tested in e2e/test_hdfs_security.py.
+ */
+#include "support.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "hdfs/aes.h"
+#include "hdfs/conf.h"
+#include "hdfs/digest.h"
+#include "hdfs/md5.h"
+#include "hdfs/rpc_parts.h"
+#include "hdfs/sasl.h"
+#include "hdfs/sasl_parts.h"
+#include "hdfs/seal.h"
+#include "hdfs/sock.h"
+#include "hdfs/tokens.h"
+
+static size_t from_hex(const char *hex, uint8_t *out)
+{
+    const size_t n = strlen(hex) / 2;
+
+    for (size_t i = 0; i < n; i++) {
+        unsigned byte;
+
+        assert_int_equal(sscanf(hex + 2 * i, "%2x", &byte), 1);
+        out[i] = (uint8_t)byte;
+    }
+    return n;
+}
+
+static void assert_hex(const void *bytes, const char *hex)
+{
+    uint8_t expected[512];
+    const size_t n = from_hex(hex, expected);
+
+    assert_memory_equal(bytes, expected, n);
+}
+
+/* ---- sums and ciphers ---- */
+
+static void test_md5_gives_the_sums_of_rfc_1321(void **state)
+{
+    static const char *const examples[][2] = {
+        {"", "d41d8cd98f00b204e9800998ecf8427e"},
+        {"a", "0cc175b9c0f1b6a831c399e269772661"},
+        {"abc", "900150983cd24fb0d6963f7d28e17f72"},
+        {"message digest", "f96b697d7cb7938d525a2f31aaf161d0"},
+        {"abcdefghijklmnopqrstuvwxyz", "c3fcd3d76192e4007dfb496cca67e13b"},
+        {"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789", "d174ab98d277d9f5a5611c2c9f419d9f"},
+        {"12345678901234567890123456789012345678901234567890123456789012345678901234567890",
+         "57edf4a22be3c955ac49da2e2107b67a"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(examples); i++) {
+        const char *text = examples[i][0];
+
+        for (size_t cut = 0; cut <= strlen(text); cut++) { /* wherever it comes in two */
+            uint8_t sum[HY_MD5_SIZE];
+            struct hy_md5 m;
+
+            hy_md5_init(&m);
+            hy_md5_add(&m, text, cut);
+            hy_md5_add(&m, text + cut, strlen(text) - cut);
+            hy_md5_end(&m, sum);
+            assert_hex(sum, examples[i][1]);
+        }
+    }
+}
+
+static void assert_hmac(const void *key, size_t key_n, const void *text, size_t n, const char *hex)
+{
+    uint8_t sum[HY_MD5_SIZE];
+    struct hy_hmac_md5 h;
+
+    hy_hmac_md5_init(&h, key, key_n);
+    hy_hmac_md5_add(&h, text, n);
+    hy_hmac_md5_end(&h, sum);
+    assert_hex(sum, hex);
+}
+
+static void test_hmac_md5_gives_the_sums_of_rfc_2202(void **state)
+{
+    uint8_t key[80], text[50];
+
+    (void)state;
+    assert_hmac("Jefe", 4, "what do ya want for nothing?", 28, "750c783e6ab0b503eaa86e310a5db738");
+    memset(key, 0x0b, 16);
+    assert_hmac(key, 16, "Hi There", 8, "9294727a3638bb1c13f48ef8158bfc9d");
+    memset(key, 0xaa, 80);
+    memset(text, 0xdd, 50);
+    assert_hmac(key, 16, text, 50, "56be34521d144c88dbb8c733f0e8b3f6");
+    assert_hmac(key, 80, "Test Using Larger Than Block-Size Key - Hash Key First", 54, "6b1ab7fe4bd7bf8f0b62e6ce61b9d0cd");
+}
+
+static void test_rc4_gives_the_stream_of_rfc_6229(void **state)
+{
+    uint8_t key[16], stream[4112] = {0};
+    struct hy_rc4 r;
+
+    (void)state;
+    for (uint8_t i = 0; i < sizeof(key); i++)
+        key[i] = i + 1;
+    hy_rc4_init(&r, key, sizeof(key));
+    hy_rc4_apply(&r, stream, 7); /* it goes on where it was */
+    hy_rc4_apply(&r, stream + 7, sizeof(stream) - 7);
+    assert_hex(stream, "9ac7cc9a609d1ef7b2932899cde41b97");
+    assert_hex(stream + 4096, "a36a4c301ae8ac13610ccbc12256cacc");
+}
+
+static void test_aes_gives_the_blocks_of_sp_800_38a(void **state)
+{
+    static const char plain[] = "6bc1bee22e409f96e93d7e117393172aae2d8a571e03ac9c9eb76fac45af8e51";
+    uint8_t key[16], iv[HY_AES_IV], bytes[32];
+    struct hy_err err = {0};
+    struct hy_aes *a;
+
+    (void)state;
+    from_hex("2b7e151628aed2a6abf7158809cf4f3c", key);
+    from_hex("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff", iv);
+    from_hex(plain, bytes);
+    a = hy_aes_new(key, sizeof(key), iv, &err);
+    assert_non_null(a);
+    assert_int_equal(hy_aes_apply(a, bytes, bytes, 5), 0);
+    assert_int_equal(hy_aes_apply(a, bytes + 5, bytes + 5, 27), 0);
+    assert_hex(bytes, "874d6191b620e3261bef6864990db6ce9806f66b7970fdff8617187bb9fffdff");
+    hy_aes_free(a);
+    assert_null(hy_aes_new(key, 15, iv, &err));
+    assert_int_equal(err.code, -EINVAL);
+}
+
+static void test_base64_is_that_of_rfc_4648(void **state)
+{
+    static const char *const examples[][2] = {
+        {"", ""}, {"f", "Zg=="}, {"fo", "Zm8="}, {"foo", "Zm9v"}, {"foob", "Zm9vYg=="}, {"\xff\xfe\xfd", "//79"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(examples); i++) {
+        char *text = hy_base64((const uint8_t *)examples[i][0], strlen(examples[i][0]));
+
+        assert_string_equal(text, examples[i][1]);
+        free(text);
+    }
+}
+
+/* ---- quality of protection ---- */
+
+static void test_protection_is_read_as_hadoop_writes_it(void **state)
+{
+    struct hy_err err = {0};
+    struct hy_qops q;
+
+    (void)state;
+    assert_int_equal(hy_qops_parse(NULL, "k", &q, &err), 0);
+    assert_int_equal(hy_qops_choose(&q, HY_QOP_AUTH | HY_QOP_PRIVACY), HY_QOP_AUTH);
+    assert_int_equal(hy_qops_parse(" Privacy, integrity,privacy", "k", &q, &err), 0);
+    assert_int_equal(q.count, 2);
+    assert_int_equal(hy_qops_choose(&q, HY_QOP_AUTH | HY_QOP_INTEGRITY | HY_QOP_PRIVACY), HY_QOP_PRIVACY);
+    assert_int_equal(hy_qops_choose(&q, HY_QOP_AUTH | HY_QOP_INTEGRITY), HY_QOP_INTEGRITY);
+    assert_int_equal(hy_qops_choose(&q, HY_QOP_AUTH), 0);
+    assert_int_equal(hy_qops_parse("privacy,secrecy", "hadoop.rpc.protection", &q, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "hadoop.rpc.protection"));
+    assert_int_equal(hy_qops_parse(" , ", "k", &q, &err), -EINVAL);
+}
+
+/* ---- DIGEST-MD5 ---- */
+
+static struct hy_qops qops_of(const char *text)
+{
+    struct hy_err err = {0};
+    struct hy_qops q;
+
+    assert_int_equal(hy_qops_parse(text, "test", &q, &err), 0);
+    return q;
+}
+
+static int step(struct hy_sasl *s, const char *challenge, char *response, size_t size, struct hy_err *err)
+{
+    hy_cleanup_buf struct hy_buf b;
+    int rc;
+
+    hy_buf_init(&b, 4096);
+    rc = hy_sasl_step(s, (const uint8_t *)challenge, strlen(challenge), &b, err);
+    if (response)
+        snprintf(response, size, "%s", b.len ? hy_buf_cstr(&b) : "");
+    return rc;
+}
+
+static void test_digest_answers_as_in_rfc_2831(void **state)
+{
+    const struct hy_digest_login login = {.user = "chris", .password = "secret", .protocol = "imap",
+                                          .server = "elwood.innosoft.com", .nonce = "OA6MHXh6VqTrRk"};
+    const struct hy_qops qops = qops_of("authentication");
+    struct hy_sasl *s = hy_sasl_digest_new(&login, &qops);
+    struct hy_err err = {0};
+    char response[1000];
+
+    (void)state;
+    assert_int_equal(step(s, "realm=\"elwood.innosoft.com\",nonce=\"OA6MG9tEQGm2hh\",qop=\"auth\",algorithm=md5-sess,"
+                          "charset=utf-8", response, sizeof(response), &err), 1);
+    assert_non_null(strstr(response, "response=d388dad90d4bbd760a152321f2143af7"));
+    assert_non_null(strstr(response, "username=\"chris\",realm=\"elwood.innosoft.com\",nonce=\"OA6MG9tEQGm2hh\""));
+    assert_non_null(strstr(response, "digest-uri=\"imap/elwood.innosoft.com\""));
+    assert_non_null(strstr(response, "qop=auth,"));
+    assert_false(hy_sasl_is_done(s));
+    assert_int_equal(step(s, "rspauth=ea40f60335c427b5527b84dbabcdfffd", NULL, 0, &err), 0);
+    assert_true(hy_sasl_is_done(s));
+    assert_int_equal(hy_sasl_qop(s), HY_QOP_AUTH);
+    assert_int_equal(step(s, "rspauth=ea40f60335c427b5527b84dbabcdfffd", NULL, 0, &err), -EPROTO);
+    hy_sasl_free(s);
+}
+
+/* One that has been signed on, with the numbers for which the pieces below were made by another implementation. */
+static struct hy_sasl *signed_on(const char *protection, const char *rspauth)
+{
+    const struct hy_digest_login login = {.user = "dXNlcg==", .password = "cGFzcw==", .protocol = "hdfs", .server = "0",
+                                          .nonce = "c0nce"};
+    const struct hy_qops qops = qops_of(protection);
+    struct hy_sasl *s = hy_sasl_digest_new(&login, &qops);
+    struct hy_err err = {0};
+    char last[64];
+
+    assert_int_equal(step(s, "realm=\"0\",nonce=\"n0nce\",qop=\"auth,auth-int,auth-conf\",cipher=\"3des,rc4\","
+                          "algorithm=md5-sess,maxbuf=65536", NULL, 0, &err), 1);
+    snprintf(last, sizeof(last), "rspauth=%s", rspauth);
+    assert_int_equal(step(s, last, NULL, 0, &err), 0);
+    assert_true(hy_sasl_is_done(s));
+    return s;
+}
+
+struct pieces {
+    const char *protection, *rspauth, *out[3], *in[3];
+};
+
+static const struct pieces pieces[] = {
+    {"integrity", "7e93d83568a9f540ff5db537557621f6",
+     {"6669727374bfe63666187301f3030b000100000000", "daeac7a4ec78edcadfdc000100000001",
+      "746865207468697264207069656365466718bcc8bd153e0118000100000002"},
+     {"66697273740a8a7a28abcf8759468c000100000000", "be95435707b6fbe53f35000100000001",
+      "74686520746869726420706965636594694a8802a62c55d52f000100000002"}},
+    {"privacy", "80693e0c8da751cbdfa1eff0e98f6687",
+     {"ab3fbfe31433ce299bc6da700aa472000100000000", "293ff3030a38e47d8fa5000100000001",
+      "2ab11df56f8ee15b19aa9d03ce2f6d4bec4f228a0707a01457000100000002"},
+     {"71b5aece2807de51d9a180e1cfcc78000100000000", "5c580754b84c417bb20b000100000001",
+      "6653156b3b68768be930ba7a7868f74cbddaf7cab937cac112000100000002"}},
+};
+static const char *const plain_pieces[] = {"first", "", "the third piece"};
+
+static void test_digest_wraps_and_unwraps_as_others_do(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(pieces); i++) {
+        struct hy_sasl *s = signed_on(pieces[i].protection, pieces[i].rspauth);
+
+        assert_in_range(hy_sasl_room(s), 65500, 65520);
+        for (size_t k = 0; k < 3; k++) {
+            const char *plain = plain_pieces[k];
+            hy_cleanup_buf struct hy_buf b;
+            uint8_t token[100];
+            const size_t n = from_hex(pieces[i].in[k], token);
+
+            hy_buf_init(&b, 4096);
+            assert_int_equal(hy_sasl_wrap(s, plain, strlen(plain), &b), 0);
+            assert_int_equal(b.len, strlen(pieces[i].out[k]) / 2);
+            assert_hex(hy_buf_bytes(&b), pieces[i].out[k]);
+            assert_int_equal(hy_sasl_unwrap(s, token, n), strlen(plain));
+            assert_memory_equal(token, plain, strlen(plain));
+        }
+        hy_sasl_free(s);
+    }
+}
+
+static void test_pieces_that_are_not_the_servers_are_refused(void **state)
+{
+    uint8_t token[100];
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(pieces); i++) {
+        const struct pieces *p = &pieces[i];
+        const size_t n = from_hex(p->in[0], token);
+
+        for (size_t at = 0; at <= n; at++) { /* each byte in turn changed, and a last one missing */
+            struct hy_sasl *s = signed_on(p->protection, p->rspauth);
+
+            from_hex(p->in[0], token);
+            if (at < n)
+                token[at] ^= 1;
+            assert_int_equal(hy_sasl_unwrap(s, token, at < n ? n : n - 1), -EBADMSG);
+            hy_sasl_free(s);
+        }
+        struct hy_sasl *s = signed_on(p->protection, p->rspauth);
+        assert_int_equal(hy_sasl_unwrap(s, token, from_hex(p->in[1], token)), -EBADMSG); /* out of turn */
+        hy_sasl_free(s);
+        s = signed_on(p->protection, p->rspauth);
+        assert_int_equal(hy_sasl_unwrap(s, token, from_hex(p->in[0], token)), 5);
+        assert_int_equal(hy_sasl_unwrap(s, token, from_hex(p->in[0], token)), -EBADMSG); /* twice */
+        hy_sasl_free(s);
+    }
+}
+
+static void test_challenges_that_will_not_do_are_refused(void **state)
+{
+    static const struct {
+        const char *challenge;
+        int rc;
+        const char *says;
+    } cases[] = {
+        {"", -EPROTO, "nonce"},
+        {"realm=\"x\",algorithm=md5-sess", -EPROTO, "nonce"},
+        {"nonce=\"a\",nonce=\"b\",algorithm=md5-sess", -EPROTO, "cannot be read"},
+        {"nonce=\"a\",algorithm=md5", -EPROTO, "md5-sess"},
+        {"nonce=\"a\",algorithm=md5-sess,qop=\"auth\"", -EACCES, "its protection is authentication, ours is privacy"},
+        {"nonce=\"a\",algorithm=md5-sess,qop=\"auth-conf\",cipher=\"3des,des\"", -ENOTSUP, "rc4"},
+        {"nonce=\"a\",algorithm=md5-sess,qop=\"auth-conf\",cipher=\"rc4\",maxbuf=20", -EPROTO, "20 bytes"},
+        {"nonce=\"a\",algorithm=md5-sess,maxbuf=99999999", -EPROTO, "cannot be read"},
+        {"nonce=\"a", -EPROTO, "cannot be read"},
+        {"nonce", -EPROTO, "cannot be read"},
+        {"=\"a\"", -EPROTO, "cannot be read"},
+    };
+    const struct hy_digest_login login = {.user = "u", .password = "p", .protocol = "", .server = "default"};
+    const struct hy_qops qops = qops_of("privacy");
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(cases); i++) {
+        struct hy_sasl *s = hy_sasl_digest_new(&login, &qops);
+        struct hy_err err = {0};
+        int rc = step(s, cases[i].challenge, NULL, 0, &err);
+
+        if (rc != cases[i].rc || !strstr(err.text, cases[i].says))
+            fail_msg("%s: %d %s", cases[i].challenge, rc, err.text);
+        hy_sasl_free(s);
+    }
+}
+
+static void test_a_server_that_does_not_know_the_password_is_found_out(void **state)
+{
+    static const char *const lies[] = {"rspauth=ea40f60335c427b5527b84dbabcdfffd", "rspauth=", "", "qop=auth", "rspauth=\"\""};
+    const struct hy_digest_login login = {.user = "u", .password = "p", .protocol = "", .server = "default"};
+    const struct hy_qops qops = qops_of("authentication");
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(lies); i++) {
+        struct hy_sasl *s = hy_sasl_digest_new(&login, &qops);
+        struct hy_err err = {0};
+
+        assert_int_equal(step(s, "nonce=\"a\",algorithm=md5-sess", NULL, 0, &err), 1);
+        assert_true(step(s, lies[i], NULL, 0, &err) < 0);
+        assert_false(hy_sasl_is_done(s));
+        hy_sasl_free(s);
+    }
+}
+
+static void test_quotes_in_a_challenge_are_kept(void **state)
+{
+    static const char text[] = "realm=\"a \\\"b\\\\\" , realm=\"second\",\tNonce=\"n\",algorithm=md5-sess,unknown=x,QOP=\"auth-int, auth\"";
+    const struct hy_digest_login login = {.user = "u", .password = "p", .protocol = "", .server = "default"};
+    const struct hy_qops qops = qops_of("integrity");
+    struct hy_sasl *s = hy_sasl_digest_new(&login, &qops);
+    struct hy_digest_challenge c;
+    struct hy_err err = {0};
+    char response[1000];
+
+    (void)state;
+    assert_int_equal(hy_digest_parse((const uint8_t *)text, strlen(text), &c), 0);
+    assert_string_equal(c.realm, "a \"b\\");
+    assert_string_equal(c.nonce, "n");
+    assert_int_equal(c.qops, HY_QOP_AUTH | HY_QOP_INTEGRITY);
+    assert_int_equal(step(s, text, response, sizeof(response), &err), 1);
+    assert_non_null(strstr(response, "realm=\"a \\\"b\\\\\","));
+    hy_sasl_free(s);
+}
+
+/* ---- tokens ---- */
+
+/* What Hadoop's DelegationTokenFetcher wrote, and its DtUtilShell in the other format. */
+static const char *const token_files[] = {
+    "4844545300010f3132372e302e302e313a33323536312b0012616c69636540484f50594152442e5445535405616c696365008a01a1e1497d34"
+    "8a01a205560134010214427215ce3b4d41411fded7ec7a2343cfbb89309915484446535f44454c45474154494f4e5f544f4b454e0f3132372e"
+    "302e302e313a333235363100",
+    "484454530180010a7e0a0f3132372e302e302e313a3332353631126b0a2b0012616c69636540484f50594152442e5445535405616c69636500"
+    "8a01a1e1497d348a01a20556013401021214427215ce3b4d41411fded7ec7a2343cfbb8930991a15484446535f44454c45474154494f4e5f54"
+    "4f4b454e220f3132372e302e302e313a3332353631",
+};
+
+static void test_tokens_are_read_from_files_that_hadoop_wrote(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(token_files); i++) {
+        uint8_t bytes[300];
+        const size_t n = from_hex(token_files[i], bytes);
+        struct hy_err err = {0};
+        struct hy_tokens t;
+        const Hdfs__Token *found;
+
+        assert_int_equal(hy_tokens_parse(bytes, n, "f", &t, &err), 0);
+        assert_int_equal(t.count, 1);
+        found = hy_tokens_find(&t, HY_TOKEN_OF_HDFS, "127.0.0.1:32561");
+        assert_non_null(found);
+        assert_int_equal(found->identifier.len, 43);
+        assert_memory_equal(found->identifier.data, "\0\x12" "alice@HOPYARD.TEST\x05" "alice", 26);
+        assert_int_equal(found->password.len, 20);
+        assert_hex(found->password.data, "427215ce3b4d41411fded7ec7a2343cfbb893099");
+        assert_null(hy_tokens_find(&t, HY_TOKEN_OF_HDFS, "127.0.0.1:8020"));
+        assert_null(hy_tokens_find(&t, "HDFS_BLOCK_TOKEN", "127.0.0.1:32561"));
+        hy_tokens_done(&t);
+    }
+}
+
+static void test_tokens_of_a_file_that_is_cut_or_damaged_are_refused(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(token_files); i++) {
+        uint8_t bytes[300];
+        /* Behind the tokens of the first format only the number of secrets follows, which nobody reads. */
+        const size_t n = from_hex(token_files[i], bytes) - (i == 0 ? 1 : 0);
+        struct hy_err err = {0};
+        struct hy_tokens t;
+
+        for (size_t cut = 0; cut < n; cut++) {
+            assert_int_equal(hy_tokens_parse(bytes, cut, "/a/file", &t, &err), -EINVAL);
+            assert_non_null(strstr(err.text, "/a/file"));
+        }
+        bytes[4] = 2;
+        assert_int_equal(hy_tokens_parse(bytes, n, "f", &t, &err), -EINVAL);
+        assert_non_null(strstr(err.text, "version 2"));
+    }
+}
+
+static void test_numbers_of_hadoop_are_read_in_all_lengths(void **state)
+{
+    /* One token; its identifier has 200 bytes, which takes a second byte to say: 0x8f (-113), then 200. */
+    uint8_t bytes[300] = "HDTS";
+    size_t n = 5;
+    struct hy_err err = {0};
+    struct hy_tokens t;
+
+    (void)state;
+    bytes[n++] = 1;
+    bytes[n++] = 0;
+    bytes[n++] = 0x8f;
+    bytes[n++] = 200;
+    n += 200;
+    memcpy(bytes + n, "\0\1k\1s\0", 6);
+    n += 6;
+    assert_int_equal(hy_tokens_parse(bytes, n, "f", &t, &err), 0);
+    assert_int_equal(t.all[0]->identifier.len, 200);
+    assert_non_null(hy_tokens_find(&t, "k", "s"));
+    hy_tokens_done(&t);
+    bytes[7] = 0x87; /* -121: a negative one */
+    assert_int_equal(hy_tokens_parse(bytes, n, "f", &t, &err), -EINVAL);
+    memcpy(bytes + 5, "\x88\x7f\xff\xff\xff\xff\xff\xff\xff", 9); /* 2^63 - 1 tokens */
+    assert_int_equal(hy_tokens_parse(bytes, n, "f", &t, &err), -EINVAL);
+}
+
+static int read_tokens(void *arg)
+{
+    uint8_t bytes[300];
+    struct hy_err err = {0};
+    struct hy_tokens t;
+    int rc = 0;
+
+    (void)arg;
+    for (size_t i = 0; rc == 0 && i < HY_COUNT(token_files); i++) {
+        rc = hy_tokens_parse(bytes, from_hex(token_files[i], bytes), "f", &t, &err);
+        if (rc == 0)
+            hy_tokens_done(&t);
+    }
+    return rc;
+}
+
+static int sign_on_by_digest(void *arg)
+{
+    const struct hy_digest_login login = {.user = "u", .password = "p", .protocol = "", .server = "default"};
+    const struct hy_qops qops = qops_of("integrity");
+    struct hy_sasl *s = hy_sasl_digest_new(&login, &qops);
+    hy_cleanup_buf struct hy_buf b;
+    struct hy_err err = {0};
+    int rc = s ? 0 : -ENOMEM;
+
+    (void)arg;
+    hy_buf_init(&b, 4096);
+    if (rc == 0)
+        rc = step(s, "nonce=\"a\",algorithm=md5-sess,qop=\"auth-int\"", NULL, 0, &err);
+    if (rc == 1)
+        rc = hy_sasl_wrap(s, "abc", 3, &b);
+    hy_sasl_free(s);
+    return rc;
+}
+
+static void test_memory_that_runs_out_is_no_harm(void **state)
+{
+    (void)state;
+    hy_each_fault(HY_SEAM_ALLOC, read_tokens, NULL);
+    hy_each_fault(HY_SEAM_ALLOC, sign_on_by_digest, NULL);
+}
+
+/* ---- seals ---- */
+
+/* A mechanism whose pieces are the bytes and their number, each byte turned over. */
+struct turning {
+    struct hy_sasl base;
+    uint8_t out, in;
+};
+
+static int turn_wrap(struct hy_sasl *s, const void *bytes, size_t n, struct hy_buf *out)
+{
+    uint8_t *room = hy_buf_reserve(out, n + 1);
+
+    assert_non_null(room);
+    for (size_t i = 0; i < n; i++)
+        room[i] = (uint8_t)~((const uint8_t *)bytes)[i];
+    room[n] = ((struct turning *)s)->out++;
+    hy_buf_added(out, n + 1);
+    return 0;
+}
+
+static int64_t turn_unwrap(struct hy_sasl *s, uint8_t *token, size_t n)
+{
+    if (n == 0 || token[n - 1] != ((struct turning *)s)->in++)
+        return -EBADMSG;
+    for (size_t i = 0; i + 1 < n; i++)
+        token[i] = (uint8_t)~token[i];
+    return (int64_t)n - 1;
+}
+
+static void turn_free(struct hy_sasl *s)
+{
+    free(s);
+}
+
+static struct hy_seal *turning_seal(size_t room)
+{
+    static const struct hy_sasl_ops ops = {NULL, turn_wrap, turn_unwrap, turn_free};
+    struct turning *t = calloc(1, sizeof(*t));
+    struct hy_seal *s;
+
+    assert_non_null(t);
+    t->base.ops = &ops;
+    t->base.room = room;
+    s = hy_seal_sasl_new(&t->base);
+    assert_non_null(s);
+    return s;
+}
+
+static struct hy_seal *aes_seal(uint8_t in, uint8_t out)
+{
+    static const uint8_t iv[HY_AES_IV];
+    struct hy_err err = {0};
+    uint8_t key[16];
+    struct hy_aes *a, *b;
+    struct hy_seal *s;
+
+    memset(key, in, sizeof(key));
+    a = hy_aes_new(key, sizeof(key), iv, &err);
+    memset(key, out, sizeof(key));
+    b = hy_aes_new(key, sizeof(key), iv, &err);
+    s = hy_seal_aes_new(a, b);
+    assert_non_null(s);
+    return s;
+}
+
+static void join(struct hy_sock *a, struct hy_sock *b)
+{
+    const struct timeval slice = {.tv_usec = 500000}; /* as hy_sock_connect sets it: no call lasts for ever */
+    int fds[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(setsockopt(fds[i], SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof(slice)), 0);
+        assert_int_equal(setsockopt(fds[i], SOL_SOCKET, SO_SNDTIMEO, &slice, sizeof(slice)), 0);
+    }
+    *a = (struct hy_sock){.fd = fds[0], .patience_ms = 5000};
+    *b = (struct hy_sock){.fd = fds[1], .patience_ms = 5000};
+}
+
+/* Sends some in three runs, which stay what they are, and takes them in odd pieces. */
+static void carry(struct hy_sock *from, struct hy_sock *to, size_t n)
+{
+    uint8_t *sent = malloc(n + 1), *kept = malloc(n + 1), *got = calloc(1, n + 1);
+    struct iovec parts[] = {{.iov_base = sent, .iov_len = n / 3},
+                            {.iov_base = sent + n / 3, .iov_len = 0},
+                            {.iov_base = sent + n / 3, .iov_len = n - n / 3}};
+    size_t at = 0;
+
+    for (size_t i = 0; i < n; i++)
+        kept[i] = sent[i] = (uint8_t)(i * 7 + i / 251);
+    assert_int_equal(hy_sock_send_all(from, parts, 3), 0);
+    assert_memory_equal(sent, kept, n);
+    assert_int_equal(hy_sock_poll(to, 5000), 1);
+    while (at < n) {
+        struct iovec into[] = {{.iov_base = got + at, .iov_len = at % 5 < n - at ? at % 5 : n - at},
+                               {.iov_base = NULL, .iov_len = 0}};
+        ssize_t rc;
+
+        into[1] = (struct iovec){.iov_base = got + at + into[0].iov_len, .iov_len = n - at - into[0].iov_len};
+        if (into[1].iov_len > 977)
+            into[1].iov_len = 977;
+        rc = hy_sock_recvv(to, into, 2);
+        assert_true(rc > 0);
+        at += (size_t)rc;
+    }
+    assert_memory_equal(got, kept, n);
+    free(sent);
+    free(kept);
+    free(got);
+}
+
+static void test_bytes_come_through_a_seal_as_they_were(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 3; kind++) {
+        struct hy_sock a, b;
+
+        join(&a, &b);
+        a.seal = kind == 0 ? aes_seal(1, 2) : turning_seal(kind == 1 ? 1000 : 65536);
+        b.seal = kind == 0 ? aes_seal(2, 1) : turning_seal(kind == 1 ? 1000 : 65536);
+        for (size_t n = 1; n < 70000; n = n * 3 + 1) {
+            carry(&a, &b, n);
+            carry(&b, &a, n);
+        }
+        assert_int_equal(hy_sock_poll(&a, 0), 0);
+        hy_sock_close(&a);
+        hy_sock_close(&b);
+    }
+}
+
+static void test_a_piece_that_waits_under_its_seal_counts_as_come(void **state)
+{
+    struct hy_sock a, b;
+    char byte;
+
+    (void)state;
+    join(&a, &b);
+    a.seal = turning_seal(100);
+    b.seal = turning_seal(100);
+    assert_int_equal(hy_sock_send_all(&a, &(struct iovec){.iov_base = (void *)"ab", .iov_len = 2}, 1), 0);
+    assert_int_equal(hy_sock_recv(&b, &byte, 1), 1);
+    assert_int_equal(hy_sock_poll(&b, 0), 1); /* though nothing is left in the system */
+    assert_int_equal(hy_sock_recv(&b, &byte, 1), 1);
+    assert_int_equal(byte, 'b');
+    assert_int_equal(hy_sock_poll(&b, 0), 0);
+    hy_sock_close(&a);
+    hy_sock_close(&b);
+}
+
+static void test_pieces_that_no_server_sends_are_refused(void **state)
+{
+    static const struct {
+        const char *bytes;
+        size_t n;
+        int rc;
+    } lies[] = {
+        {"\x7f\xff\xff\xff", 4, -EPROTO},         /* 2 GiB */
+        {"\0\0\0\0", 4, -EBADMSG},                /* without a number */
+        {"\0\0\0\2a\7", 6, -EBADMSG},             /* with another's number */
+        {"\0\0\0\5ab", 6, -ECONNRESET},           /* that ends early */
+        {"\0\0", 2, -ECONNRESET},
+    };
+    char byte;
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(lies); i++) {
+        struct hy_sock a, b;
+
+        join(&a, &b);
+        a.seal = turning_seal(100);
+        assert_int_equal(write(b.fd, lies[i].bytes, lies[i].n), lies[i].n);
+        hy_sock_close(&b);
+        assert_int_equal(hy_sock_recv(&a, &byte, 1), lies[i].rc);
+        hy_sock_close(&a);
+    }
+}
+
+/* ---- a NameNode that lies about who it is ---- */
+
+struct script {
+    struct hy_buf b;
+};
+
+static void say(struct script *s, Hdfs__RpcSasl__State state, const char *token, Hdfs__RpcSasl__Auth *way)
+{
+    Hdfs__RpcResponseHeader h = HDFS__RPC_RESPONSE_HEADER__INIT;
+    Hdfs__RpcSasl m = HDFS__RPC_SASL__INIT;
+    const size_t begin = s->b.len;
+
+    h.callid = (uint32_t)-33;
+    m.state = state;
+    m.auths = &way;
+    m.n_auths = way ? 1 : 0;
+    m.has_token = token != NULL;
+    m.token.data = (uint8_t *)token;
+    m.token.len = token ? strlen(token) : 0;
+    assert_int_equal(hy_buf_append(&s->b, "\0\0\0", 4), 0);
+    assert_int_equal(hy_delimited_append(&s->b, &h.base), 0);
+    assert_int_equal(hy_delimited_append(&s->b, &m.base), 0);
+    hy_rpc_end_frame(&s->b, begin);
+}
+
+static void offer(struct script *s, const char *method, const char *mechanism)
+{
+    Hdfs__RpcSasl__Auth way = HDFS__RPC_SASL__AUTH__INIT;
+
+    way.method = (char *)method;
+    way.mechanism = (char *)mechanism;
+    way.protocol = (char *)"hdfs";
+    way.serverid = (char *)"localhost";
+    say(s, HDFS__RPC_SASL__STATE__NEGOTIATE, NULL, &way);
+}
+
+static struct hy_hdfs_conf *conf_of(const char *key, const char *value)
+{
+    struct hy_err err = {0};
+    struct hy_hdfs_conf *c = hy_hdfs_conf_load(NULL, &err);
+    char *text = hy_asprintf("<configuration><property><name>hadoop.security.authentication</name><value>kerberos</value>"
+                             "</property><property><name>%s</name><value>%s</value></property></configuration>", key, value);
+
+    assert_non_null(c);
+    assert_int_equal(hy_hdfs_conf_parse(c, text, strlen(text), "test", &err), 0);
+    free(text);
+    return c;
+}
+
+/* Who signs on with a token, or with Kerberos when there are settings, to one who reads the script aloud and hangs up. */
+static int sign_on(struct script *s, const struct hy_hdfs_conf *conf, enum hy_rpc_method *ret, struct hy_err *err)
+{
+    Hdfs__Token token = HDFS__TOKEN__INIT;
+    const struct hy_rpc_peer peer = {.host = "127.0.0.1", .port = 1, .conf = conf,
+                                     .principal = "dfs.namenode.kerberos.principal"};
+    const struct hy_rpc_login login = {.token = conf ? NULL : &token, .has_kerberos = conf};
+    struct hy_sasl *sasl = NULL;
+    struct hy_sock a, b;
+    int rc;
+
+    join(&a, &b);
+    assert_int_equal(write(b.fd, hy_buf_bytes(&s->b), s->b.len), s->b.len);
+    assert_int_equal(shutdown(b.fd, SHUT_WR), 0);
+    rc = hy_rpc_sign_on(&a, &login, &peer, ret, &sasl, err);
+    assert_null(sasl);
+    hy_sock_close(&a);
+    hy_sock_close(&b);
+    hy_buf_done(&s->b);
+    hy_buf_init(&s->b, 1 << 20);
+    return rc;
+}
+
+static void assert_says(int rc, int code, const struct hy_err *err, const char *words)
+{
+    if (rc != code || !strstr(err->text, words))
+        fail_msg("%d %s", rc, err->text);
+}
+
+static void test_a_namenode_that_proves_nothing_is_not_believed(void **state)
+{
+    static const char challenge[] = "realm=\"default\",nonce=\"n\",qop=\"auth\",algorithm=md5-sess";
+    enum hy_rpc_method method;
+    struct hy_err err = {0};
+    struct script s;
+
+    (void)state;
+    hy_buf_init(&s.b, 1 << 20);
+    offer(&s, "TOKEN", "DIGEST-MD5");
+    say(&s, HDFS__RPC_SASL__STATE__SUCCESS, NULL, NULL);
+    assert_says(sign_on(&s, NULL, &method, &err), -EACCES, &err, "did not prove who it is");
+    offer(&s, "TOKEN", "DIGEST-MD5");
+    say(&s, HDFS__RPC_SASL__STATE__CHALLENGE, challenge, NULL);
+    say(&s, HDFS__RPC_SASL__STATE__SUCCESS, NULL, NULL);
+    assert_says(sign_on(&s, NULL, &method, &err), -EACCES, &err, "did not prove who it is");
+    offer(&s, "TOKEN", "DIGEST-MD5");
+    say(&s, HDFS__RPC_SASL__STATE__CHALLENGE, challenge, NULL);
+    say(&s, HDFS__RPC_SASL__STATE__SUCCESS, "rspauth=ea40f60335c427b5527b84dbabcdfffd", NULL);
+    assert_says(sign_on(&s, NULL, &method, &err), -EACCES, &err, "not the one it seems to be");
+    say(&s, HDFS__RPC_SASL__STATE__CHALLENGE, challenge, NULL);
+    assert_says(sign_on(&s, NULL, &method, &err), -EPROTO, &err, "its challenge is none");
+    offer(&s, "TOKEN", "DIGEST-MD5");
+    offer(&s, "TOKEN", "DIGEST-MD5");
+    assert_says(sign_on(&s, NULL, &method, &err), -EPROTO, &err, "a second time");
+    say(&s, HDFS__RPC_SASL__STATE__WRAP, "x", NULL);
+    assert_says(sign_on(&s, NULL, &method, &err), -EPROTO, &err, "not known");
+    offer(&s, "TOKEN", "DIGEST-MD5");
+    assert_says(sign_on(&s, NULL, &method, &err), -ECONNRESET, &err, "does not answer");
+    hy_buf_done(&s.b);
+}
+
+static void test_a_namenode_without_security_is_believed_only_where_that_is_allowed(void **state)
+{
+    struct hy_hdfs_conf *strict = conf_of("a", "b");
+    struct hy_hdfs_conf *loose = conf_of("ipc.client.fallback-to-simple-auth-allowed", "true");
+    enum hy_rpc_method method = HY_RPC_TOKEN;
+    struct hy_err err = {0};
+    struct script s;
+
+    (void)state;
+    hy_buf_init(&s.b, 1 << 20);
+    for (int i = 0; i < 2; i++) { /* one that says so, and an old one that is content at once */
+        struct script once;
+
+        hy_buf_init(&once.b, 1 << 20);
+        if (i)
+            offer(&once, "SIMPLE", "");
+        else
+            say(&once, HDFS__RPC_SASL__STATE__SUCCESS, NULL, NULL);
+        assert_int_equal(hy_buf_append(&s.b, hy_buf_bytes(&once.b), once.b.len), 0);
+        assert_says(sign_on(&s, strict, &method, &err), -EACCES, &err, "ipc.client.fallback-to-simple-auth-allowed");
+        assert_int_equal(hy_buf_append(&s.b, hy_buf_bytes(&once.b), once.b.len), 0);
+        assert_int_equal(sign_on(&s, loose, &method, &err), 0);
+        assert_int_equal(method, HY_RPC_SIMPLE);
+        hy_buf_done(&once.b);
+    }
+    hy_buf_done(&s.b);
+    hy_hdfs_conf_free(strict);
+    hy_hdfs_conf_free(loose);
+}
+
+static void test_a_namenode_that_is_another_one_gets_no_ticket(void **state)
+{
+    static const struct {
+        const char *key, *value, *says;
+        int rc;
+    } cases[] = {
+        {"dfs.namenode.kerberos.principal", "hdfs/elsewhere@R", "hdfs/localhost@R, but", -EACCES},
+        {"dfs.namenode.kerberos.principal", "hive/localhost@R", "hdfs/localhost@R, but", -EACCES},
+        {"dfs.namenode.kerberos.principal", "hdfs@R", "hdfs/localhost@R, but", -EACCES},
+        {"dfs.namenode.kerberos.principal.pattern", "hive/*", "kerberos.principal.pattern is hive/*", -EACCES},
+        {"something", "else", "set dfs.namenode.kerberos.principal", -EINVAL},
+    };
+    enum hy_rpc_method method;
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(cases); i++) {
+        struct hy_hdfs_conf *conf = conf_of(cases[i].key, cases[i].value);
+        struct hy_err err = {0};
+        struct script s;
+
+        hy_buf_init(&s.b, 1 << 20);
+        offer(&s, "KERBEROS", "GSSAPI");
+        assert_says(sign_on(&s, conf, &method, &err), cases[i].rc, &err, cases[i].says);
+        hy_buf_done(&s.b);
+        hy_hdfs_conf_free(conf);
+    }
+}
+
+static void test_what_is_missing_is_said(void **state)
+{
+    struct hy_hdfs_conf *conf = conf_of("a", "b");
+    enum hy_rpc_method method;
+    struct hy_err err = {0};
+    struct script s;
+
+    (void)state;
+    hy_buf_init(&s.b, 1 << 20);
+    offer(&s, "TOKEN", "DIGEST-MD5");
+    assert_says(sign_on(&s, conf, &method, &err), -EACCES, &err, "TOKEN, and there is no token for it");
+    offer(&s, "KERBEROS", "GSSAPI");
+    assert_says(sign_on(&s, NULL, &method, &err), -EACCES, &err, "set hadoop.security.authentication to kerberos");
+    hy_buf_done(&s.b);
+    hy_hdfs_conf_free(conf);
+}
+
+/* ---- frames in frames ---- */
+
+static void test_frames_are_wrapped_in_pieces_that_the_server_takes(void **state)
+{
+    static const struct hy_sasl_ops ops = {NULL, turn_wrap, turn_unwrap, turn_free};
+    struct turning *ours = calloc(1, sizeof(*ours)), *theirs = calloc(1, sizeof(*theirs));
+    hy_cleanup_buf struct hy_buf sent, got;
+    struct hy_sock a, b;
+    uint8_t bytes[1000];
+
+    (void)state;
+    ours->base = theirs->base = (struct hy_sasl){.ops = &ops, .room = 300};
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        bytes[i] = (uint8_t)i;
+    hy_buf_init(&sent, 1 << 20);
+    hy_buf_init(&got, 1 << 20);
+    assert_int_equal(hy_rpc_wrap(&ours->base, bytes, sizeof(bytes), &sent), 0);
+    assert_int_equal(ours->out, 4);
+    /* A server's frames have another header: each is said again with that. */
+    struct script s;
+    hy_buf_init(&s.b, 1 << 20);
+    for (size_t at = 0; at < sizeof(bytes); at += 250) {
+        Hdfs__RpcResponseHeader h = HDFS__RPC_RESPONSE_HEADER__INIT;
+        Hdfs__RpcSasl m = HDFS__RPC_SASL__INIT;
+        hy_cleanup_buf struct hy_buf token;
+        const size_t begin = s.b.len;
+
+        hy_buf_init(&token, 1000);
+        assert_int_equal(hy_sasl_wrap(&theirs->base, bytes + at, 250, &token), 0);
+        h.callid = (uint32_t)-33;
+        m.state = HDFS__RPC_SASL__STATE__WRAP;
+        m.has_token = 1;
+        m.token.data = (uint8_t *)hy_buf_bytes(&token);
+        m.token.len = token.len;
+        assert_int_equal(hy_buf_append(&s.b, "\0\0\0", 4), 0);
+        assert_int_equal(hy_delimited_append(&s.b, &h.base), 0);
+        assert_int_equal(hy_delimited_append(&s.b, &m.base), 0);
+        hy_rpc_end_frame(&s.b, begin);
+    }
+    say(&s, HDFS__RPC_SASL__STATE__SUCCESS, "x", NULL); /* not wrapped: somebody else's */
+    join(&a, &b);
+    assert_int_equal(write(b.fd, hy_buf_bytes(&s.b), s.b.len), s.b.len);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(hy_rpc_receive(&ours->base, &a, 1 << 20, &got), 0);
+    assert_int_equal(got.len, sizeof(bytes));
+    assert_memory_equal(hy_buf_bytes(&got), bytes, sizeof(bytes));
+    assert_int_equal(hy_rpc_receive(&ours->base, &a, 1 << 20, &got), -EPROTO);
+    hy_buf_done(&s.b);
+    hy_sock_close(&a);
+    hy_sock_close(&b);
+    free(ours);
+    free(theirs);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_md5_gives_the_sums_of_rfc_1321),
+        cmocka_unit_test(test_hmac_md5_gives_the_sums_of_rfc_2202),
+        cmocka_unit_test(test_rc4_gives_the_stream_of_rfc_6229),
+        cmocka_unit_test(test_aes_gives_the_blocks_of_sp_800_38a),
+        cmocka_unit_test(test_base64_is_that_of_rfc_4648),
+        cmocka_unit_test(test_protection_is_read_as_hadoop_writes_it),
+        cmocka_unit_test(test_digest_answers_as_in_rfc_2831),
+        cmocka_unit_test(test_digest_wraps_and_unwraps_as_others_do),
+        cmocka_unit_test(test_pieces_that_are_not_the_servers_are_refused),
+        cmocka_unit_test(test_challenges_that_will_not_do_are_refused),
+        cmocka_unit_test(test_a_server_that_does_not_know_the_password_is_found_out),
+        cmocka_unit_test(test_quotes_in_a_challenge_are_kept),
+        cmocka_unit_test(test_tokens_are_read_from_files_that_hadoop_wrote),
+        cmocka_unit_test(test_tokens_of_a_file_that_is_cut_or_damaged_are_refused),
+        cmocka_unit_test(test_numbers_of_hadoop_are_read_in_all_lengths),
+        cmocka_unit_test(test_memory_that_runs_out_is_no_harm),
+        cmocka_unit_test(test_bytes_come_through_a_seal_as_they_were),
+        cmocka_unit_test(test_a_piece_that_waits_under_its_seal_counts_as_come),
+        cmocka_unit_test(test_pieces_that_no_server_sends_are_refused),
+        cmocka_unit_test(test_a_namenode_that_proves_nothing_is_not_believed),
+        cmocka_unit_test(test_a_namenode_without_security_is_believed_only_where_that_is_allowed),
+        cmocka_unit_test(test_a_namenode_that_is_another_one_gets_no_ticket),
+        cmocka_unit_test(test_what_is_missing_is_said),
+        cmocka_unit_test(test_frames_are_wrapped_in_pieces_that_the_server_takes),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
