@@ -15,15 +15,15 @@ SOURCES := meson.build meson_options.txt pyproject.toml \
            $(shell find src proto python bench -name '*.[ch]' -o -name '*.proto' \
                    -o -name meson.build -o -name '*.pth' -o -path 'python/*.py*' -not -name '*.pyc')
 
-.PHONY: help setup demo test bench bench-core bench-search bench-schedule bench-python bench-allreduce bench-spark clean distclean \
-        cluster cluster-stop test-cluster system-build system-test system-bench
+.PHONY: help setup demo test bench bench-core bench-search bench-schedule bench-python bench-allreduce bench-spark bench-hdfs \
+        clean distclean cluster cluster-stop test-cluster system-build system-test system-bench
 
 help:
 	@echo 'make setup           installs what is missing, builds, fills .venv'
 	@echo 'make demo            a grid search over a small Keras model, two trials at a time'
 	@echo 'make test            every suite (T="base e2e": only these)'
 	@echo 'make test-cluster    the suites of Spark and YARN, those for all engines whole (make test: half of these there)'
-	@echo 'make bench           the figures: bench-core, -search, -schedule, -python, -allreduce, -spark'
+	@echo 'make bench           the figures: bench-core, -search, -schedule, -python, -allreduce, -spark, -hdfs'
 	@echo 'make cluster         a Spark, a YARN and an HDFS on this machine; PART=hdfs-ha: that one (cluster-stop ends all)'
 	@echo 'make clean           removes what was built (distclean: the environment too)'
 
@@ -82,7 +82,7 @@ cluster: system-test .venv/.check
 cluster-stop:
 	@[ ! -e build/cluster ] || python3 tests/cluster/cluster.py stop
 
-bench: bench-core bench-search bench-schedule bench-python bench-allreduce bench-spark
+bench: bench-core bench-search bench-schedule bench-python bench-allreduce bench-spark bench-hdfs
 
 bench-core: system-bench setup
 	.venv/bin/python bench/core.py
@@ -103,6 +103,9 @@ bench-allreduce: system-bench setup .venv/.learn
 
 bench-spark: system-test setup .venv/.check
 	.venv/bin/python bench/spark.py
+
+bench-hdfs: system-test system-bench setup .venv/.check
+	.venv/bin/python bench/hdfs.py
 
 clean: cluster-stop
 	rm -rf build bench/results

@@ -102,6 +102,8 @@ need_bench() {
     need libopenmpi-dev has mpicc
     need iperf3 has iperf3
     need python3-torch /usr/bin/python3 -c 'import torch.distributed'
+    need curl has curl
+    need default-jdk-headless has javac # of HDFS, one peer is a Java program, and one is compiled with the headers of JNI
 }
 
 # Tests want the programs sshd and krb5kdc, nobody wants a server: packages may not start or enable theirs.
