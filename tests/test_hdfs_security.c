@@ -14,6 +14,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "hdfs/aes.h"
 #include "hdfs/conf.h"
@@ -101,7 +102,8 @@ static void test_hmac_md5_gives_the_sums_of_rfc_2202(void **state)
     memset(key, 0xaa, 80);
     memset(text, 0xdd, 50);
     assert_hmac(key, 16, text, 50, "56be34521d144c88dbb8c733f0e8b3f6");
-    assert_hmac(key, 80, "Test Using Larger Than Block-Size Key - Hash Key First", 54, "6b1ab7fe4bd7bf8f0b62e6ce61b9d0cd");
+    assert_hmac(key, 80, "Test Using Larger Than Block-Size Key - Hash Key First", 54,
+                "6b1ab7fe4bd7bf8f0b62e6ce61b9d0cd");
 }
 
 static void test_rc4_gives_the_stream_of_rfc_6229(void **state)
@@ -346,7 +348,9 @@ static void test_challenges_that_will_not_do_are_refused(void **state)
 
 static void test_a_server_that_does_not_know_the_password_is_found_out(void **state)
 {
-    static const char *const lies[] = {"rspauth=ea40f60335c427b5527b84dbabcdfffd", "rspauth=", "", "qop=auth", "rspauth=\"\""};
+    static const char *const lies[] = {
+        "rspauth=ea40f60335c427b5527b84dbabcdfffd", "rspauth=", "", "qop=auth", "rspauth=\"\"",
+    };
     const struct hy_digest_login login = {.user = "u", .password = "p", .protocol = "", .server = "default"};
     const struct hy_qops qops = qops_of("authentication");
 
@@ -364,7 +368,8 @@ static void test_a_server_that_does_not_know_the_password_is_found_out(void **st
 
 static void test_quotes_in_a_challenge_are_kept(void **state)
 {
-    static const char text[] = "realm=\"a \\\"b\\\\\" , realm=\"second\",\tNonce=\"n\",algorithm=md5-sess,unknown=x,QOP=\"auth-int, auth\"";
+    static const char text[] = "realm=\"a \\\"b\\\\\" , realm=\"second\",\tNonce=\"n\",algorithm=md5-sess,unknown=x,"
+                               "QOP=\"auth-int, auth\"";
     const struct hy_digest_login login = {.user = "u", .password = "p", .protocol = "", .server = "default"};
     const struct hy_qops qops = qops_of("integrity");
     struct hy_sasl *s = hy_sasl_digest_new(&login, &qops);
@@ -462,6 +467,60 @@ static void test_numbers_of_hadoop_are_read_in_all_lengths(void **state)
     assert_int_equal(hy_tokens_parse(bytes, n, "f", &t, &err), -EINVAL);
     memcpy(bytes + 5, "\x88\x7f\xff\xff\xff\xff\xff\xff\xff", 9); /* 2^63 - 1 tokens */
     assert_int_equal(hy_tokens_parse(bytes, n, "f", &t, &err), -EINVAL);
+}
+
+/* A file with one token for that service, as $HADOOP_TOKEN_FILE_LOCATION. */
+static void set_token_file(const char *path, const char *service)
+{
+    hy_cleanup_buf struct hy_buf b;
+
+    hy_buf_init(&b, 1000);
+    assert_int_equal(hy_buf_append(&b, "HDTS\0\1\0\1i\1p\x15" HY_TOKEN_OF_HDFS, 33), 0);
+    assert_int_equal(hy_buf_append(&b, (uint8_t[]){(uint8_t)strlen(service)}, 1), 0);
+    assert_int_equal(hy_buf_append_str(&b, service), 0);
+    assert_int_equal(hy_file_write(path, hy_buf_bytes(&b), b.len, 0600), 0);
+    assert_int_equal(setenv("HADOOP_TOKEN_FILE_LOCATION", path, 1), 0);
+}
+
+static bool finds_token(const char *nameservice, unsigned port)
+{
+    const struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port),
+                                        .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const struct hy_rpc_peer peer = {.host = "namenode.example", .port = port, .nameservice = nameservice};
+    struct hy_sock s = {.fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)}; /* which connects without a server */
+    struct hy_rpc_login login;
+    struct hy_err err = {0};
+    bool found;
+
+    assert_int_equal(connect(s.fd, (const struct sockaddr *)&address, sizeof(address)), 0);
+    assert_int_equal(hy_rpc_login_find(&login, &s, &peer, &err), 0);
+    found = login.token != NULL;
+    hy_rpc_login_done(&login);
+    hy_sock_close(&s);
+    return found;
+}
+
+static void test_a_token_is_found_for_a_nameservice_an_address_or_a_name(void **state)
+{
+    char path[] = "/tmp/hy-token-XXXXXX";
+    int fd = mkstemp(path);
+
+    (void)state;
+    assert_true(fd >= 0);
+    close(fd);
+    set_token_file(path, "ha-hdfs:yard");
+    assert_true(finds_token("yard", 8020));
+    assert_false(finds_token("garden", 8020));
+    assert_false(finds_token(NULL, 8020));
+    set_token_file(path, "127.0.0.1:8020");
+    assert_true(finds_token("yard", 8020));
+    assert_true(finds_token(NULL, 8020));
+    assert_false(finds_token(NULL, 8021));
+    set_token_file(path, "namenode.example:8020");
+    assert_true(finds_token(NULL, 8020));
+    unlink(path);
+    unsetenv("HADOOP_TOKEN_FILE_LOCATION");
+    assert_false(finds_token(NULL, 8020));
 }
 
 static int read_tokens(void *arg)
@@ -723,8 +782,9 @@ static struct hy_hdfs_conf *conf_of(const char *key, const char *value)
 {
     struct hy_err err = {0};
     struct hy_hdfs_conf *c = hy_hdfs_conf_load(NULL, &err);
-    char *text = hy_asprintf("<configuration><property><name>hadoop.security.authentication</name><value>kerberos</value>"
-                             "</property><property><name>%s</name><value>%s</value></property></configuration>", key, value);
+    char *text = hy_asprintf("<configuration><property><name>hadoop.security.authentication</name>"
+                             "<value>kerberos</value></property><property><name>%s</name><value>%s</value></property>"
+                             "</configuration>", key, value);
 
     assert_non_null(c);
     assert_int_equal(hy_hdfs_conf_parse(c, text, strlen(text), "test", &err), 0);
@@ -732,7 +792,7 @@ static struct hy_hdfs_conf *conf_of(const char *key, const char *value)
     return c;
 }
 
-/* Who signs on with a token, or with Kerberos when there are settings, to one who reads the script aloud and hangs up. */
+/* Signs on with a token, or with Kerberos when there are settings, to one who reads the script aloud and hangs up. */
 static int sign_on(struct script *s, const struct hy_hdfs_conf *conf, enum hy_rpc_method *ret, struct hy_err *err)
 {
     Hdfs__Token token = HDFS__TOKEN__INIT;
@@ -940,6 +1000,7 @@ int main(void)
         cmocka_unit_test(test_tokens_are_read_from_files_that_hadoop_wrote),
         cmocka_unit_test(test_tokens_of_a_file_that_is_cut_or_damaged_are_refused),
         cmocka_unit_test(test_numbers_of_hadoop_are_read_in_all_lengths),
+        cmocka_unit_test(test_a_token_is_found_for_a_nameservice_an_address_or_a_name),
         cmocka_unit_test(test_memory_that_runs_out_is_no_harm),
         cmocka_unit_test(test_bytes_come_through_a_seal_as_they_were),
         cmocka_unit_test(test_a_piece_that_waits_under_its_seal_counts_as_come),

@@ -67,7 +67,10 @@ static void load(void)
 
 static const evp_cipher *cipher_of(size_t key_size)
 {
-    return key_size == 16 ? evp.aes_128_ctr() : key_size == 24 ? evp.aes_192_ctr() : key_size == 32 ? evp.aes_256_ctr() : NULL;
+    return key_size == 16   ? evp.aes_128_ctr()
+           : key_size == 24 ? evp.aes_192_ctr()
+           : key_size == 32 ? evp.aes_256_ctr()
+                            : NULL;
 }
 
 struct hy_aes *hy_aes_new(const uint8_t *key, size_t n, const uint8_t iv[HY_AES_IV], struct hy_err *err)
@@ -78,8 +81,8 @@ struct hy_aes *hy_aes_new(const uint8_t *key, size_t n, const uint8_t iv[HY_AES_
 
     pthread_once(&once, load);
     if (!has_evp) {
-        hy_err_set(err, -ELIBACC, "data is encrypted by AES here, which needs the library libcrypto.so.3: install OpenSSL"
-                   " (libssl3), or leave dfs.encrypt.data.transfer.cipher.suites empty");
+        hy_err_set(err, -ELIBACC, "data is encrypted by AES here, which needs the library libcrypto.so.3: install"
+                   " OpenSSL (libssl3), or leave dfs.encrypt.data.transfer.cipher.suites empty");
         return NULL;
     }
     cipher = cipher_of(n);

@@ -241,8 +241,9 @@ int hy_dn_answer(struct hy_dn *d, Hdfs__BlockOpResponse **ret, struct hy_err *er
     int rc = hy_dn_receive(d, &hdfs__block_op_response__descriptor, &answer);
 
     if (rc == -ECONNRESET && d->may_insist && !d->is_used)
-        return hy_err_set(err, rc, "the DataNode %s hung up; if it wants us to sign on, set dfs.data.transfer.protection"
-                          " in hdfs-site.xml (in $HADOOP_CONF_DIR)", hy_dn_name(d->id, name, sizeof(name)));
+        return hy_err_set(err, rc, "the DataNode %s hung up; if it wants us to sign on, set"
+                          " dfs.data.transfer.protection in hdfs-site.xml (in $HADOOP_CONF_DIR)",
+                          hy_dn_name(d->id, name, sizeof(name)));
     if (rc < 0)
         return hy_err_sys(err, rc, "the DataNode %s does not answer", hy_dn_name(d->id, name, sizeof(name)));
     rc = code_of(answer->status);

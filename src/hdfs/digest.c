@@ -278,7 +278,8 @@ static void derive(const uint8_t secret[HY_MD5_SIZE], const char *purpose, uint8
     hy_md5_end(&m, out);
 }
 
-static void set_direction(struct direction *d, const uint8_t secret[HY_MD5_SIZE], const char *signing, const char *sealing)
+static void set_direction(struct direction *d, const uint8_t secret[HY_MD5_SIZE], const char *signing,
+                          const char *sealing)
 {
     uint8_t key[HY_MD5_SIZE];
 
@@ -382,7 +383,8 @@ static int digest_step(struct hy_sasl *s, const uint8_t *challenge, size_t n, st
     if (!d->has_answered)
         return answer(d, &c, response, err);
     if (!is_same(c.rspauth, d->expected, sizeof(c.rspauth)))
-        return hy_err_set(err, -EACCES, "the server does not know the token's password: it is not the one it seems to be");
+        return hy_err_set(err, -EACCES, "the server does not know the token's password: it is not the one it"
+                          " seems to be");
     s->is_done = true;
     return 0;
 }

@@ -216,7 +216,8 @@ static void say_who(Hdfs__UserInformation *who, const struct hy_rpc_peer *peer, 
 }
 
 /* Behind `before`, which is the preamble, or nothing when that was sent. */
-static int send_context(struct hy_rpc *c, struct hy_buf *before, const struct hy_rpc_peer *peer, enum hy_rpc_method method)
+static int send_context(struct hy_rpc *c, struct hy_buf *before, const struct hy_rpc_peer *peer,
+                        enum hy_rpc_method method)
 {
     Hdfs__IpcConnectionContext context = HDFS__IPC_CONNECTION_CONTEXT__INIT;
     Hdfs__UserInformation who = HDFS__USER_INFORMATION__INIT;

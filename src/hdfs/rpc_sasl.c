@@ -57,7 +57,8 @@ static int address_of(const struct hy_sock *sock, char *out, size_t size)
 
     if (getpeername(sock->fd, (struct sockaddr *)&a, &n) < 0)
         return -errno;
-    if (getnameinfo((struct sockaddr *)&a, n, host, sizeof(host), port, sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+    if (getnameinfo((struct sockaddr *)&a, n, host, sizeof(host), port, sizeof(port),
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0)
         return -EHOSTUNREACH;
     snprintf(out, size, "%s:%s", host, port);
     return 0;
@@ -191,7 +192,8 @@ struct exchange {
     bool is_over;
 };
 
-static int start_token(struct exchange *x, const Hdfs__RpcSasl__Auth *auth, const struct hy_qops *qops, struct hy_err *err)
+static int start_token(struct exchange *x, const Hdfs__RpcSasl__Auth *auth, const struct hy_qops *qops,
+                       struct hy_err *err)
 {
     x->method = HY_RPC_TOKEN;
     x->sasl = by_token(x->login->token, auth, qops);
@@ -216,8 +218,8 @@ static int start_simple(struct exchange *x, struct hy_err *err)
     x->method = HY_RPC_SIMPLE;
     if (x->login->has_kerberos &&
         !hy_hdfs_conf_bool(x->peer->conf, "ipc.client.fallback-to-simple-auth-allowed", false))
-        return hy_err_set(err, -EACCES, "it believes whoever comes (SIMPLE), but hadoop.security.authentication is kerberos"
-                          " here; set ipc.client.fallback-to-simple-auth-allowed to true if that is well");
+        return hy_err_set(err, -EACCES, "it believes whoever comes (SIMPLE), but hadoop.security.authentication is"
+                          " kerberos here; set ipc.client.fallback-to-simple-auth-allowed to true if that is well");
     return 0;
 }
 
@@ -295,14 +297,17 @@ static int send_message(struct hy_sock *sock, Hdfs__RpcSasl__State state, Hdfs__
 /* What the server says to somebody it does not want is an exception; of which kind is of no use to know. */
 static int refused(const struct exchange *x, const struct hy_rpc_answer *a, struct hy_err *err)
 {
+    static const char *const what[] = {
+        [HY_RPC_SIMPLE] = "it refused",
+        [HY_RPC_TOKEN] = "it does not accept the token, which may be damaged or too old",
+        [HY_RPC_KERBEROS] = "it does not accept the Kerberos ticket",
+    };
     int rc = hy_hdfs_exception(a->header->exceptionclassname, a->header->errormsg, err);
 
     if (rc == -EHOSTDOWN || rc == -EAGAIN)
         return rc;
     err->code = -EACCES;
-    return hy_err_wrap(err, "%s", x->method == HY_RPC_TOKEN      ? "it does not accept the token, which may be damaged or too old"
-                                  : x->method == HY_RPC_KERBEROS ? "it does not accept the Kerberos ticket"
-                                                                 : "it refused");
+    return hy_err_wrap(err, "%s", what[x->method]);
 }
 
 static int take_message(const struct exchange *x, Hdfs__RpcSasl **ret, struct hy_err *err)

@@ -36,7 +36,8 @@ int hy_qops_parse(const char *text, const char *key, struct hy_qops *ret, struct
         const enum hy_qop one = qop_of(at, n);
 
         if (!one)
-            return hy_err_set(err, -EINVAL, "%s is '%s', but knows authentication, integrity and privacy only", key, text);
+            return hy_err_set(err, -EINVAL, "%s is '%s', of which only authentication, integrity and privacy are known",
+                              key, text);
         if (!hy_qops_have(&q, one))
             q.all[q.count++] = one;
         at += n;
@@ -83,8 +84,8 @@ int hy_sasl_agree(struct hy_sasl *s, unsigned offered, struct hy_err *err)
     for (size_t i = 0; i < s->qops.count; i++)
         wanted |= s->qops.all[i];
     return hy_err_set(err, -EACCES, "its protection is %s, ours is %s; set hadoop.rpc.protection and"
-                      " dfs.data.transfer.protection as the cluster has them", names_of(offered, theirs, sizeof(theirs)),
-                      names_of(wanted, ours, sizeof(ours)));
+                      " dfs.data.transfer.protection as the cluster has them",
+                      names_of(offered, theirs, sizeof(theirs)), names_of(wanted, ours, sizeof(ours)));
 }
 
 void hy_sasl_free(struct hy_sasl *s)

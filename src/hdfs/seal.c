@@ -158,7 +158,7 @@ ssize_t hy_seal_recvv(struct hy_seal *s, struct hy_sock *sock, struct iovec *int
 
 /* ---- sending ----------------------------------------------------------------------- */
 
-/* The next bytes of several runs, to `s->out`; it has room for `max`. Whose bytes they are may be sent again: they stay. */
+/* Copies the next bytes of several runs to `s->out`, which has room for `max`. Who sends may send them again: they stay. */
 static size_t gather(struct hy_seal *s, struct iovec **from, int *count, size_t max)
 {
     size_t n = 0;

@@ -186,8 +186,8 @@ int hy_tokens_load(struct hy_tokens *ret, struct hy_err *err)
         return 0;
     rc = hy_file_read(path, &bytes);
     if (rc < 0) /* not as -ENOENT, which would be said of the file on HDFS */
-        return hy_err_set(err, rc == -ENOMEM ? rc : -EACCES, "cannot read the tokens of $HADOOP_TOKEN_FILE_LOCATION, %s: %s",
-                          path, strerror(-rc));
+        return hy_err_set(err, rc == -ENOMEM ? rc : -EACCES,
+                          "cannot read the tokens of $HADOOP_TOKEN_FILE_LOCATION, %s: %s", path, strerror(-rc));
     return hy_tokens_parse(hy_buf_bytes(&bytes), bytes.len, path, ret, err);
 }
 

@@ -31,7 +31,8 @@ static void check_challenge(const uint8_t *data, size_t size)
 
 static void check_exchange(const uint8_t *data, size_t size)
 {
-    const struct hy_digest_login login = {.user = "u", .password = "p", .protocol = "hdfs", .server = "0", .nonce = "n"};
+    const struct hy_digest_login login = {.user = "u", .password = "p", .protocol = "hdfs", .server = "0",
+                                          .nonce = "n"};
     const struct hy_qops qops = {.all = {HY_QOP_PRIVACY, HY_QOP_INTEGRITY, HY_QOP_AUTH}, .count = 3};
     struct hy_sasl *s = hy_sasl_digest_new(&login, &qops);
     struct hy_buf response;
