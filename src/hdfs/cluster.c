@@ -159,7 +159,12 @@ struct known {
 
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct known *all;
-static pid_t owner; /* a child that was forked has no use for its parent's connections */
+
+void hy_hdfs_clusters_forked(void)
+{
+    pthread_mutex_init(&all_lock, NULL);
+    all = NULL; /* their locks may be held by threads that are not here */
+}
 
 static void known_free(struct known *k)
 {
@@ -306,10 +311,6 @@ int hy_hdfs_find(const char *url, struct hy_hdfs_cluster **ret, char **ret_path,
         return hy_err_set(err, -ENOMEM, "out of memory");
     }
     pthread_mutex_lock(&all_lock);
-    if (owner != getpid()) {
-        all = NULL; /* left alone: their locks may be held by threads that are not here */
-        owner = getpid();
-    }
     k = find_or_make(authority, hy_take(dir), err);
     pthread_mutex_unlock(&all_lock);
     if (!k) {

@@ -51,4 +51,7 @@ void hy_hdfs_free_answer(void *pointer_to_message);
 /* Pure: what an exception of the NameNode means, by the name of its class. */
 int hy_hdfs_exception(const char *class_name, const char *text, struct hy_err *err);
 
+/* In a child that was forked, which has no use for its parent's connections, threads and locks. */
+void hy_hdfs_clusters_forked(void);
+
 #endif

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/clock.h"
@@ -43,19 +42,15 @@ const char *hy_dn_name(const Hdfs__DatanodeID *id, char *out, size_t size)
 
 static struct {
     pthread_mutex_t lock;
-    pid_t owner;
     struct {
         struct hy_dn *dn;
         int64_t since;
     } all[KEPT_MAX];
 } kept = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* With the lock held: a child that was forked leaves its parent's alone. */
-static void forget_parents(void)
+void hy_dn_forked(void)
 {
-    if (kept.owner == getpid())
-        return;
-    kept.owner = getpid();
+    pthread_mutex_init(&kept.lock, NULL);
     memset(kept.all, 0, sizeof(kept.all));
 }
 
@@ -65,7 +60,6 @@ static struct hy_dn *take_kept(const struct hy_hdfs_cluster *c, const Hdfs__Data
     struct hy_dn *found = NULL;
 
     pthread_mutex_lock(&kept.lock);
-    forget_parents();
     for (size_t i = 0; i < KEPT_MAX; i++) {
         struct hy_dn *d = kept.all[i].dn;
 
@@ -90,7 +84,6 @@ void hy_dn_keep(struct hy_dn *d)
 
     d->is_used = 1;
     pthread_mutex_lock(&kept.lock);
-    forget_parents();
     for (size_t i = 0; i < KEPT_MAX && kept.all[oldest].dn; i++)
         if (!kept.all[i].dn || kept.all[i].since < kept.all[oldest].since)
             oldest = i;

@@ -46,4 +46,7 @@ int hy_dn_answer(struct hy_dn *d, Hdfs__BlockOpResponse **ret, struct hy_err *er
 int hy_dn_visible_length(struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id, const Hdfs__ExtendedBlock *block,
                          const Hdfs__Token *token, uint64_t *ret, struct hy_err *err);
 
+/* See hy_hdfs_clusters_forked. */
+void hy_dn_forked(void);
+
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names, folders, rights: what the NameNode alone answers. */
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,7 +11,9 @@
 #include "fs/fs.h"
 #include "hdfs/cluster.h"
 #include "hdfs/conf.h"
+#include "hdfs/datanode.h"
 #include "hdfs/hdfs.h"
+#include "hdfs/keeper.h"
 #include "hdfs/stream.h"
 
 /* A URL, taken apart. */
@@ -351,8 +354,23 @@ static const struct hy_fs_backend hdfs = {
     .open = hdfs_open,
 };
 
+static void forked(void)
+{
+    hy_hdfs_clusters_forked();
+    hy_dn_forked();
+    hy_keeper_forked();
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, forked);
+}
+
 void hy_hdfs_add(void)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, watch_forks);
     hy_fs_add("hdfs", &hdfs);
     hy_fs_add("hopsfs", &hdfs);
 }

@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -22,8 +21,18 @@ static struct {
     struct hy_list all;
     struct hy_kept *busy; /* whose beat is running */
     bool is_running;
-    pid_t owner;
-} keeper = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+} keeper = {
+    .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .all = {&keeper.all, &keeper.all},
+};
+
+void hy_keeper_forked(void)
+{
+    pthread_mutex_init(&keeper.lock, NULL);
+    pthread_cond_init(&keeper.changed, NULL);
+    hy_list_init(&keeper.all);
+    keeper.busy = NULL;
+    keeper.is_running = false;
+}
 
 /* When the NameNode is away, the next who writes will meet it, too. */
 static void renew(struct hy_hdfs_cluster *c)
@@ -132,11 +141,6 @@ int hy_keeper_add(struct hy_kept *k, struct hy_err *err)
 
     hy_list_init(&k->link);
     pthread_mutex_lock(&keeper.lock);
-    if (keeper.owner != getpid()) { /* a child that was forked: neither thread nor files are its own */
-        keeper.owner = getpid();
-        keeper.is_running = false;
-        hy_list_init(&keeper.all);
-    }
     if (!keeper.is_running) {
         rc = start();
         keeper.is_running = rc == 0;

@@ -22,4 +22,7 @@ int hy_keeper_add(struct hy_kept *k, struct hy_err *err);
 /* `beat` does not run any more when it returns. Does nothing when `k` was not added. */
 void hy_keeper_remove(struct hy_kept *k);
 
+/* See hy_hdfs_clusters_forked. */
+void hy_keeper_forked(void);
+
 #endif

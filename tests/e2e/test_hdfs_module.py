@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Iterator
 
+import fsspec
 import pytest
 
 import hopyard
@@ -381,12 +382,23 @@ def test_what_another_user_may_not_do_is_a_permission_error(
 
 
 def load_in_child(path: str, pipe: Any) -> None:
+    files.dump("by a child", f"{path}-of-child")
     pipe.send(files.load(path))
 
 
 def test_a_forked_process_has_connections_of_its_own(remote: Place) -> None:
     files.dump("x", "Resources/a")
     context = multiprocessing.get_context("fork")
+    with files.open_file("Resources/open", flags="w") as mine:  # its keeper's thread is not in the child
+        mine.write(b"begun ")
+        mine.flush()
+        fork_three(context)
+        mine.write(b"and ended")
+    assert files.load("Resources/open") == b"begun and ended"
+    assert files.load("Resources/a-of-child") == b"by a child"
+
+
+def fork_three(context: Any) -> None:
     for _ in range(3):
         here, there = context.Pipe()
         child = context.Process(target=load_in_child, args=("Resources/a", there))
@@ -400,7 +412,6 @@ def test_a_forked_process_has_connections_of_its_own(remote: Place) -> None:
 
 
 def test_fsspec_opens_hdfs_by_our_client(remote: Place) -> None:
-    fsspec = pytest.importorskip("fsspec")
     url = f"{remote.project}/Resources/a.gz"
     with fsspec.open(url, "wt", compression="infer") as file:
         file.write("packed")
@@ -413,7 +424,6 @@ def test_fsspec_opens_hdfs_by_our_client(remote: Place) -> None:
 
 
 def test_fsspec_does_on_hdfs_what_it_promises(remote: Place, tmp_path: Path) -> None:
-    fsspec = pytest.importorskip("fsspec")
     fs, top = fsspec.core.url_to_fs(f"{remote.project}/Resources")
     data = pattern(3 * MIB + 5)
     fs.pipe_file(f"{top}/data", data)
@@ -439,7 +449,6 @@ def test_fsspec_does_on_hdfs_what_it_promises(remote: Place, tmp_path: Path) -> 
 
 
 def test_pandas_arrow_and_dask_read_hdfs(remote: Place) -> None:
-    pytest.importorskip("fsspec")
     import pandas
     import pyarrow.dataset
 
@@ -459,7 +468,7 @@ def test_pandas_arrow_and_dask_read_hdfs(remote: Place) -> None:
     assert [f.base_name for f in arrow.get_file_info(pyarrow.fs.FileSelector(os.path.dirname(path)))] == [
         "frame.csv.gz", "frame.parquet",
     ]  # fmt: skip
-    dataframe = pytest.importorskip("dask.dataframe")
+    from dask import dataframe
     read = dataframe.read_parquet(f"{url}.parquet", columns=["x"])
     assert read["x"].sum().compute(scheduler="threads") == sum(range(50_000))
     dataframe.from_pandas(frame, npartitions=3).to_parquet(f"{url}-parts")
@@ -467,7 +476,6 @@ def test_pandas_arrow_and_dask_read_hdfs(remote: Place) -> None:
 
 
 def test_a_program_that_imports_nothing_of_ours_reads_hdfs(remote: Place) -> None:
-    pytest.importorskip("fsspec")
     files.dump("x,y\n1,2\n", "Resources/a.csv")
     code = "import pandas, sys; print(pandas.read_csv(sys.argv[1])['y'].tolist())"
     words = [sys.executable, "-c", code, f"{remote.project}/Resources/a.csv"]

@@ -7,12 +7,11 @@ import pickle
 import subprocess
 import sys
 
+import fsspec
 import pytest
 
-fsspec = pytest.importorskip("fsspec")
-
-import hopyard  # noqa: E402
-from hopyard.fsspec import HopyardFileSystem  # noqa: E402
+import hopyard
+from hopyard.fsspec import HopyardFileSystem
 
 
 class Local(HopyardFileSystem):
@@ -185,7 +184,8 @@ def test_a_transaction_shows_all_its_files_at_its_end_or_none(fs, top):
 
 
 def test_pandas_and_arrow_read_and_write_by_it(fs, top):
-    pandas, dataset = pytest.importorskip("pandas"), pytest.importorskip("pyarrow.dataset")
+    import pandas
+    from pyarrow import dataset
     frame = pandas.DataFrame({"x": range(1000), "y": [str(i) for i in range(1000)]})
     frame.to_parquet(f"{top}/frame.parquet", filesystem=fs)
     assert pandas.read_parquet(f"{top}/frame.parquet", filesystem=fs).equals(frame)
