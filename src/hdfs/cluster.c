@@ -398,6 +398,19 @@ static bool is_for_good(int rc)
     return rc == -EACCES || rc == -EINVAL || rc == -ELIBACC || rc == -ENOTSUP;
 }
 
+/* A NameNode that has just started lets nothing be changed until enough blocks are reported to it. Who is in the midst
+ * of a file waits for that; others are told, as of a safe mode that a person has turned on. */
+static bool is_starting(const struct hy_rpc_call *call, const char *text)
+{
+    static const char *const of_writers[] = {"addBlock", "abandonBlock", "complete", "fsync", "getAdditionalDatanode",
+                                             "updateBlockForPipeline", "updatePipeline"};
+
+    for (size_t i = 0; i < HY_COUNT(of_writers); i++)
+        if (strcmp(call->method, of_writers[i]) == 0)
+            return text && strstr(text, "reported blocks");
+    return false;
+}
+
 /* One try. 0 with an answer that is one, or -Exxx; then *ret_again says whether to ask again, and whether to wait. */
 enum again { NEVER, ELSEWHERE, LATER };
 
@@ -420,6 +433,8 @@ static int try_once(struct hy_hdfs_cluster *c, const struct hy_rpc_call *call, s
         }
         rc = hy_hdfs_exception(ret->header->exceptionclassname, ret->header->errormsg, err);
         *ret_again = rc == -EHOSTDOWN ? ELSEWHERE : rc == -EAGAIN ? LATER : NEVER;
+        if (rc == -EROFS && is_starting(call, ret->header->errormsg))
+            *ret_again = LATER;
         if (ret->header->status == HDFS__RPC_RESPONSE_HEADER__STATUS__FATAL)
             leave(n, node, rpc);
         hy_rpc_answer_done(ret);
@@ -465,7 +480,7 @@ static int ask(struct hy_hdfs_cluster *c, struct hy_rpc_call *call, struct hy_rp
         if (hy_fs_is_to_stop())
             return hy_err_set(err, -EINTR, "interrupted while waiting for %s", c->name);
         if (hy_clock_ms() + wait > end)
-            return give_up(c, hy_clock_ms() - since, err);
+            return again == LATER ? rc : give_up(c, hy_clock_ms() - since, err);
         /* A connection that was idle may just have been closed, and of several NameNodes another may be ready. */
         if (again == ELSEWHERE && (size_t)call->retry < c->namenodes->count)
             continue;

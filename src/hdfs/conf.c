@@ -131,7 +131,7 @@ static int keep(struct hy_buf *into, const struct hy_buf *text)
     while (to > from && isspace((unsigned char)bytes[to - 1]))
         to--;
     hy_buf_clear(into);
-    return hy_buf_append(into, bytes + from, to - from);
+    return to == from ? 0 : hy_buf_append(into, bytes + from, to - from);
 }
 
 static int end_of_property(struct reader *r)

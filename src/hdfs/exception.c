@@ -7,6 +7,9 @@
 #include "base/mem.h"
 #include "hdfs/cluster.h"
 
+#define TAKEN_OVER "another program has replaced, removed or taken over the file while it was written"
+#define NO_ROOM "the DataNodes have no room for a block, or cannot be reached; free some space (hopyard fs df shows it)"
+
 static const struct {
     const char *name; /* of the class, without its package */
     int code;
@@ -25,7 +28,7 @@ static const struct {
     {"SafeModeException", -EROFS, "try again when the NameNode has left its safe mode (hdfs dfsadmin -safemode get)"},
     {"AlreadyBeingCreatedException", -EBUSY, "another program is writing this file; end it, or wait until its lease has run out"},
     {"RecoveryInProgressException", -EBUSY, "try again in a minute"},
-    {"LeaseExpiredException", -ESTALE, "another program has replaced, removed or taken over the file while it was written"},
+    {"LeaseExpiredException", -ESTALE, TAKEN_OVER},
     {"NotReplicatedYetException", -EAGAIN, NULL},
     {"InvalidToken", -EACCES, "get a new token, or a Kerberos ticket (kinit)"},
     {"InvalidEncryptionKeyException", -EKEYEXPIRED, NULL},
@@ -49,8 +52,11 @@ static const struct meaning {
     int code;
     const char *advice;
 } meant[] = {
-    {"could only be written to 0 of the", -ENOSPC, NULL},
-    {"could only be replicated to 0 nodes", -ENOSPC, NULL},
+    {"could only be written to 0 of the", -ENOSPC, NO_ROOM},
+    {"could only be replicated to 0 nodes", -ENOSPC, NO_ROOM},
+    {") Holder ", -ESTALE, TAKEN_OVER}, /* behind the file's number: who wrote it, and does so no more */
+    {" [Lease. ", -ESTALE, TAKEN_OVER}, /* the same, of one who writes others still */
+    {"but not UNDER_CONSTRUCTION", -ESTALE, TAKEN_OVER},
     {"Path is not a file", -EISDIR, NULL},
     {"already exists as a directory", -EISDIR, NULL},
     {"(is not a directory)", -ENOTDIR, NULL},

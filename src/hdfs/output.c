@@ -100,9 +100,10 @@ static void forget_excluded(struct output *out)
     out->excluded_count = 0;
 }
 
-/* A new block on DataNodes that take it. Where all have failed before, those that are back by now may. */
+/* A new block on DataNodes that take it. Those that failed for an earlier block may be back when no other is left. */
 static int next_block(struct output *out, struct hy_err *err)
 {
+    size_t failed_earlier = out->excluded_count;
     int rc = 0;
 
     for (int i = 0; i < BLOCK_TRIES; i++) {
@@ -112,8 +113,9 @@ static int next_block(struct output *out, struct hy_err *err)
         hy_cleanup_answer Hdfs__ExtendedBlock *failed = NULL;
 
         rc = add_block(out, &block, err);
-        if (rc == -ENOSPC && out->excluded_count) {
+        if (rc == -ENOSPC && failed_earlier) {
             forget_excluded(out);
+            failed_earlier = 0;
             continue;
         }
         if (rc < 0)

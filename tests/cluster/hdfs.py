@@ -128,15 +128,20 @@ class Hdfs(Hadoop):
         """Both have their say: a DataNode that was killed is among the living of a NameNode for a while."""
         held = {}
         for datanode in DATANODES:
-            actors, volumes = self.ask_about(datanode, "DataNodeInfo", "BPServiceActorInfo", "VolumeInfo") or ("[]", "{}")
+            actors, = self.ask_about(datanode, "DataNodeInfo", "BPServiceActorInfo") or ("[]",)
             states = [actor["ActorState"] for actor in json.loads(actors)]
             if states != ["RUNNING"] * len(self.namenodes):
                 return Lack(f"{datanode} has not joined every NameNode", datanode)
-            held[datanode] = sum(volume["numBlocks"] for volume in json.loads(volumes).values())
+            held[datanode] = self.whole_blocks(datanode)
         for namenode in self.namenodes:
             if lack := self.lack_seen_by(namenode, held):
                 return lack
         return None
+
+    def whole_blocks(self, datanode: str) -> int:
+        """A DataNode counts those, too, whose writer died with it, and which no NameNode counts. Of one with a disk of
+        its own (apart) nothing is seen, and nothing comes back."""
+        return sum(1 for _ in (self.folder / datanode).glob("current/BP-*/current/finalized/**/blk_*.meta"))
 
     def lack_seen_by(self, namenode: str, held: dict[str, int]) -> Lack | None:
         """A DataNode's blocks are known a moment after itself."""

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our client on a real HDFS (hdfs.py): the program, which is the one with sanitizers, and the file of the Python face.
+
+Each test has a folder of its own, and settings of its own where it wants some: those of the cluster with a few more.
+"""
+from __future__ import annotations
+
+import json
+import os
+import random
+import secrets
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+from xml.etree import ElementTree
+
+from hdfs import Hdfs
+from hopyard import _hopyard
+
+MIB = 1 << 20  # the clusters' blocks are that big
+
+# Around chunks (512), packets (64 KiB) and blocks (1 MiB).
+SIZES = [0, 1, 511, 512, 513, 65_535, 65_536, 65_537, MIB - 1, MIB, MIB + 1, 2 * MIB - 1, 2 * MIB, 2 * MIB + 513]
+
+
+def content(size: int, seed: int = 0) -> bytes:
+    return random.Random(size + (seed << 32)).randbytes(size)
+
+
+def are_equal(found: bytes, wanted: bytes) -> bool:
+    """Where large ones differ, `assert found == wanted` explains it for minutes."""
+    return found == wanted
+
+
+def write_conf(conf: Path, folder: Path, settings: dict[str, object]) -> Path:
+    """A folder for HADOOP_CONF_DIR: the cluster's, with these settings before its own."""
+    folder.mkdir(exist_ok=True)
+    (folder / "core-site.xml").write_bytes((conf / "core-site.xml").read_bytes())
+    root = ElementTree.parse(conf / "hdfs-site.xml").getroot()
+    for found in [p for p in root if p.findtext("name") in settings]:
+        root.remove(found)
+    for name, value in settings.items():
+        entry = ElementTree.SubElement(root, "property")
+        ElementTree.SubElement(entry, "name").text = name
+        ElementTree.SubElement(entry, "value").text = str(value)
+    ElementTree.ElementTree(root).write(folder / "hdfs-site.xml")
+    return folder
+
+
+class Client:
+    """`client / "a"` is a URL in the test's own folder, `client.path("a")` the same for Hadoop's shell."""
+
+    def __init__(self, hdfs: Hdfs, binary: str, folder: Path) -> None:
+        self.hdfs, self.bin, self.folder = hdfs, binary, folder
+        self.top = f"/{secrets.token_hex(6)}"
+        self.settings: dict[str, object] = {}
+        self.env = hdfs.env()
+        self.started: list[subprocess.Popen[bytes]] = []
+        call_in(self.env, _hopyard.mkdirs, hdfs.url + self.top)
+
+    def set(self, **settings: object) -> None:
+        """dfs_replication=3 is dfs.replication; for what is opened from now on."""
+        self.settings |= {name.replace("__", "-").replace("_", "."): value for name, value in settings.items()}
+        conf = self.folder / f"conf-{secrets.token_hex(4)}"  # one that is known is not read again
+        self.env["HADOOP_CONF_DIR"] = str(write_conf(self.hdfs.conf, conf, self.settings))
+
+    def __truediv__(self, path: str) -> str:
+        return self.hdfs.url + self.path(path)
+
+    def path(self, path: str) -> str:
+        return f"{self.top}/{path}"
+
+    # ---- the program
+    def start(self, *args: object, user: str | None = None, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+        env = {k: v for k, v in os.environ.items() if not k.startswith("HOPYARD_")} | self.env
+        if user:
+            env["HADOOP_USER_NAME"] = user
+        self.started.append(subprocess.Popen([self.bin, "fs", *map(str, args)], env=env, stdin=stdin,
+                                             stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        return self.started[-1]
+
+    def run(self, *args: object, user: str | None = None, stdin: bytes = b"", rc: int = 0) -> bytes:
+        """What it prints; what it complains about is in `said`."""
+        program = self.start(*args, user=user, stdin=subprocess.PIPE)
+        out, said = program.communicate(stdin, timeout=240)
+        self.said = said.decode()
+        assert program.returncode == rc, f"fs {args}: {program.returncode}\n{self.said}"
+        return out
+
+    def fails(self, words: str, *args: object, **kw: Any) -> None:
+        """With one sentence that has these words in it."""
+        self.run(*args, rc=1, **kw)
+        assert words in self.said, self.said
+        assert self.said.startswith("hopyard fs: ") and self.said.count("\n") == 1, self.said
+
+    def put(self, path: str, data: bytes) -> None:
+        self.run("put", "-f", "-", self / path, stdin=data)
+
+    def cat(self, path: str) -> bytes:
+        return self.run("cat", self / path)
+
+    def names(self, path: str = "") -> list[str]:
+        return [Path(entry["path"]).name for entry in json.loads(self.run("ls", "--json", self / path))]
+
+    # ---- the face
+    def open(self, path: str, mode: str = "r") -> Any:
+        return call_in(self.env, _hopyard.File, self / path, mode)
+
+    def write(self, path: str, data: bytes) -> None:
+        with self.open(path, "w") as file:
+            file.write(data)
+
+    def read(self, path: str) -> bytes:
+        with self.open(path) as file:
+            return file.pread(-1, 0)
+
+    def close(self) -> None:
+        """Ends the programs that a test has left."""
+        for program in self.started:
+            if program.poll() is None:
+                program.kill()
+                program.communicate()
+
+    # ---- Hadoop's own
+    def shell(self, *args: object, **kw: Any) -> Any:
+        return self.hdfs.shell(*args, **kw)
+
+    def shell_cat(self, path: str) -> bytes:
+        return self.shell("-cat", self.path(path)).out
+
+
+def call_in(env: dict[str, str], call: Callable[..., Any], *args: object) -> Any:
+    """Whose cluster it is, is looked up when a file is opened."""
+    with mock.patch.dict(os.environ, env):
+        return call(*args)
+
+
+# ---- folders of files
+
+
+def make_files(folder: Path, sizes: list[int]) -> dict[str, bytes]:
+    """One of each size, by their names."""
+    folder.mkdir()
+    made = {f"of{size}": content(size) for size in sizes}
+    for name, data in made.items():
+        (folder / name).write_bytes(data)
+    return made
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in folder.iterdir() if not p.name.endswith(".crc")}
+
+
+def assert_same(found: dict[str, bytes], wanted: dict[str, bytes]) -> None:
+    """Says what differs, and not all the bytes."""
+    assert sorted(found) == sorted(wanted)
+    wrong = {n: (len(found[n]), len(wanted[n])) for n in wanted if found[n] != wanted[n]}
+    assert not wrong, f"they differ (found, wanted): {wrong}"
+
+
+def pieces(data: bytes, seed: int, most: int) -> Iterator[bytes]:
+    """All of it, in pieces of odd sizes, small ones and large ones."""
+    rng, at = random.Random(seed), 0
+    while at < len(data):
+        n = rng.choice([rng.randint(1, 700), rng.randint(1, most)])
+        yield data[at : at + n]
+        at += n

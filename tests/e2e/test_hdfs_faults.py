@@ -1,0 +1,429 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our HDFS client while daemons of a real cluster die, stop and come back, disks fail, and others get in its way.
+
+Each ends in equal bytes or in one clear sentence; never in a short file that looks whole.
+"""
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import BIN
+from hdfs import Hdfs, HdfsHa
+from hdfs_client import MIB, Client, are_equal, content, pieces
+from spark import held, mend
+from waiting import wait_for
+
+# Each round has two moments at which a DataNode is killed, each in the midst of a read and of a write.
+ROUNDS = 25 if os.environ.get("HOPYARD_TEST_CLUSTER") == "all" else 2
+DATA = content(16 * MIB + 12_345)
+
+
+@pytest.fixture
+def client(hdfs: Hdfs, tmp_path: Path) -> Iterator[Client]:
+    with closing(Client(hdfs, BIN, tmp_path)) as made:
+        made.set(dfs_replication=3)
+        yield made
+
+
+@pytest.fixture
+def ha_client(hdfs_ha: HdfsHa, tmp_path: Path) -> Iterator[Client]:
+    with closing(Client(hdfs_ha, BIN, tmp_path)) as made:
+        made.set(dfs_replication=3)
+        yield made
+
+
+# ---- a read and a write that go as far as they are told --------------------------------------------------------------
+
+
+class Put:
+    """`fs put -`, fed by the piece."""
+
+    def __init__(self, client: Client, path: str) -> None:
+        self.program = client.start("put", "-f", "-", client / path, stdin=subprocess.PIPE)
+        self.at = 0
+
+    def go_to(self, end: int) -> None:
+        assert self.program.stdin
+        try:
+            self.program.stdin.write(DATA[self.at : end])
+            self.program.stdin.flush()
+        except BrokenPipeError:
+            return  # it has given up, and finish() tells why
+        self.at = end
+
+    def finish(self) -> str:
+        """What it complained about."""
+        self.go_to(len(DATA))
+        _, said = self.program.communicate(timeout=300)
+        assert (self.program.returncode == 0) == (said == b""), said
+        return said.decode()
+
+
+class Cat:
+    """`fs cat`, read by the piece."""
+
+    def __init__(self, client: Client, path: str) -> None:
+        self.program = client.start("cat", client / path)
+        self.got = b""
+
+    def go_to(self, end: int) -> None:
+        assert self.program.stdout
+        self.got += self.program.stdout.read(end - len(self.got))
+
+    def finish(self) -> str:
+        assert self.program.stdout and self.program.stderr
+        self.got += self.program.stdout.read()
+        said = self.program.stderr.read().decode()
+        assert (self.program.wait(300) == 0) == (said == ""), said
+        assert are_equal(self.got, DATA[: len(self.got)]), "bytes that are not the file's"
+        return said
+
+    def is_whole(self) -> bool:
+        return are_equal(self.got, DATA)
+
+
+class FlushedWrite:
+    """The face's file, written in odd pieces and flushed now and then, in a thread."""
+
+    def __init__(self, client: Client, path: str, seed: int) -> None:
+        self.file, self.seed = client.open(path, "w"), seed
+        self.at = self.limit = 0
+        self.may_go = threading.Condition()
+        self.said: str | None = None  # until it is over
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self) -> None:
+        try:
+            self.write()
+            self.said = ""
+        except OSError as error:
+            self.said = str(error)
+
+    def write(self) -> None:
+        rng = random.Random(self.seed)
+        with self.file as file:
+            for piece in pieces(DATA, self.seed, 200_000):
+                with self.may_go:
+                    self.may_go.wait_for(lambda: self.at < self.limit)
+                file.write(piece)
+                if rng.random() < 0.1:
+                    file.flush()
+                self.at += len(piece)
+
+    def allow(self, end: int) -> None:
+        with self.may_go:
+            self.limit = end
+            self.may_go.notify()
+
+    def go_to(self, end: int) -> None:
+        self.allow(end)
+        wait_for(lambda: self.at >= end or self.said is not None, "the writer goes on", 240)
+
+    def finish(self) -> str:
+        self.allow(len(DATA))
+        self.thread.join(300)
+        assert self.said is not None, "it still writes"
+        return self.said
+
+
+# ---- DataNodes -------------------------------------------------------------------------------------------------------
+
+
+def kill_at_random_moments(client: Client, seed: int) -> None:
+    """Two of three, one after the other, while one file is read and another is written."""
+    rng = random.Random(seed)
+    names = rng.sample(client.hdfs.datanodes, 2)
+    moments = sorted(rng.randint(0, len(DATA)) for _ in range(2))
+    write = FlushedWrite(client, "written", seed) if seed % 3 == 0 else Put(client, "written")
+    read = Cat(client, "read")
+    for moment, victim in zip(moments, names):
+        for one in (write, read):
+            one.go_to(moment)
+        time.sleep(rng.random() * 0.02)  # any moment, also one between two packets
+        os.kill(victim.pid, signal.SIGKILL)
+    told = f"seed {seed}, {[v.name for v in names]} at {moments}"
+    assert read.finish() == "" and read.is_whole(), told
+    assert write.finish() == "", told
+    client.hdfs.mend()
+    assert are_equal(client.shell_cat("written"), DATA), told
+
+
+def test_datanodes_killed_at_random_moments_harm_neither_reads_nor_writes(client: Client) -> None:
+    client.put("read", DATA)
+    base = random.SystemRandom().randrange(1 << 20)
+    for i in range(ROUNDS):
+        kill_at_random_moments(client, base + i)
+
+
+def test_datanodes_that_come_back_are_used_again_by_the_same_writer(client: Client) -> None:
+    first, second, third = client.hdfs.datanodes
+    put = Put(client, "written")
+    put.go_to(2 * MIB)
+    first.kill()
+    second.kill()
+    put.go_to(6 * MIB)
+    client.hdfs.mend()
+    third.kill()
+    assert put.finish() == ""
+    client.hdfs.mend()
+    assert are_equal(client.shell_cat("written"), DATA)
+
+
+def test_a_read_goes_on_with_another_replica_when_a_datanode_falls_silent(client: Client) -> None:
+    client.put("read", DATA)
+    cat = Cat(client, "read")
+    cat.go_to(3 * MIB)
+    client.hdfs.datanodes[0].stop()
+    assert cat.finish() == "" and cat.is_whole()
+    client.hdfs.datanodes[0].resume()
+
+
+def test_all_datanodes_gone_and_back_delay_a_read_and_end_a_write_with_a_sentence(client: Client) -> None:
+    client.put("read", DATA)
+    cat, put, write = Cat(client, "read"), Put(client, "put"), FlushedWrite(client, "flushed", 1)
+    for one in (cat, put, write):
+        one.go_to(5 * MIB + 4321)
+    for datanode in client.hdfs.datanodes:
+        datanode.kill()
+    client.hdfs.mend()
+    assert cat.finish() == "" and cat.is_whole(), "a read waits for them"
+    for one, name in ((put, "put"), (write, "flushed")):
+        said = one.finish()
+        assert "all DataNodes that had the block failed" in said, said
+    assert client.names() == ["flushed", "read"], "a copy is there whole or not at all"
+    left = client.read("flushed")
+    assert are_equal(left, DATA[: len(left)]) and len(left) >= 5 * MIB, "what is whole stays"
+
+
+# ---- NameNodes -------------------------------------------------------------------------------------------------------
+
+
+def test_a_namenode_that_is_killed_and_comes_back_delays_and_loses_nothing(client: Client) -> None:
+    client.put("read", DATA)
+    cat, put, write = Cat(client, "read"), Put(client, "put"), FlushedWrite(client, "flushed", 2)
+    for one in (cat, put, write):
+        one.go_to(3 * MIB + 1234)
+    client.hdfs.namenode.kill()
+    with ThreadPoolExecutor(3) as pool:
+        finished = [pool.submit(one.finish) for one in (cat, put, write)]
+        client.hdfs.mend()
+        assert [f.result() for f in finished] == ["", "", ""]
+    assert cat.is_whole()
+    assert are_equal(client.shell_cat("put"), DATA) and are_equal(client.shell_cat("flushed"), DATA)
+
+
+def test_a_writer_waits_for_a_namenode_that_has_just_started(client: Client) -> None:
+    """It is in safe mode until DataNodes have told what they have."""
+    file = client.open("file", "w")
+    file.write(DATA[:MIB])  # a whole block: the next byte asks for another
+    client.hdfs.namenode.kill()
+    for datanode in client.hdfs.datanodes:
+        datanode.stop()
+    with ThreadPoolExecutor(2) as pool:
+        started = pool.submit(mend, client.hdfs.part, client.hdfs.cluster)
+        try:
+            wait_for(lambda: "Safe mode is ON" in client.hdfs.dfsadmin("-safemode", "get", rc=None).text, "safe mode")
+            with pytest.raises(OSError, match="safe mode"):
+                client.open("new", "w")
+            written = pool.submit(file.write, DATA[MIB:])
+        finally:
+            for datanode in client.hdfs.datanodes:
+                datanode.resume()
+        started.result()
+        written.result()
+    file.close()
+    assert are_equal(client.shell_cat("file"), DATA)
+
+
+def test_writing_goes_on_when_another_namenode_takes_over_from_one_that_lives_or_died(ha_client: Client) -> None:
+    ha: Any = ha_client.hdfs
+    put, write = Put(ha_client, "put"), FlushedWrite(ha_client, "flushed", 3)
+    for one in (put, write):
+        one.go_to(4 * MIB + 77)
+    second = ha.failover()
+    for one in (put, write):
+        one.go_to(9 * MIB)
+    second.kill()
+    with ThreadPoolExecutor(2) as pool:
+        finished = [pool.submit(one.finish) for one in (put, write)]
+        ha.failover()
+        assert [f.result() for f in finished] == ["", ""]
+    assert are_equal(ha_client.shell_cat("put"), DATA) and are_equal(ha_client.shell_cat("flushed"), DATA)
+    assert are_equal(ha_client.cat("put"), DATA)
+
+
+# ---- replicas that are damaged ---------------------------------------------------------------------------------------
+
+
+def replicas(hdfs: Hdfs, data: bytes) -> list[Path]:
+    """Files of the block that has just these bytes."""
+    return [p for d in hdfs.datanodes for p in d.blocks() if p.stat().st_size == len(data) and p.read_bytes() == data]
+
+
+def flip_a_byte(block: Path, at: int) -> None:
+    with open(block, "r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 0x10]))
+
+
+def corrupt_blocks(hdfs: Hdfs) -> int:
+    found = re.search(r"Blocks with corrupt replicas: (\d+)", hdfs.dfsadmin("-report").text)
+    assert found
+    return int(found[1])
+
+
+def test_a_damaged_replica_is_reported_and_another_one_read(client: Client) -> None:
+    data = content(2 * MIB, 5)
+    client.put("three", data)
+    before, damaged = corrupt_blocks(client.hdfs), replicas(client.hdfs, data[MIB:])
+    assert len(damaged) == 3
+    flip_a_byte(damaged[0], 300_000)
+    flip_a_byte(damaged[1], 700_000)
+    wait_for(lambda: are_equal(client.cat("three"), data) and corrupt_blocks(client.hdfs) > before,
+             "the NameNode hears of the damaged replica")
+    client.run("rm", client / "three")
+
+
+def test_a_replica_that_was_cut_off_is_not_taken_for_a_whole_one(client: Client) -> None:
+    data = content(MIB + MIB // 2, 6)
+    client.put("cut", data)
+    for block in replicas(client.hdfs, data[:MIB])[:2]:
+        os.truncate(block, 400_000)
+    for _ in range(5):
+        assert are_equal(client.cat("cut"), data)
+    client.run("rm", client / "cut")
+
+
+def test_of_a_file_with_no_good_replica_no_wrong_byte_is_read(client: Client) -> None:
+    client.set(dfs_replication=1)
+    data = content(2 * MIB, 7)
+    client.put("one", data)
+    block, = replicas(client.hdfs, data[MIB:])
+    flip_a_byte(block, 123_456)
+    got = client.run("cat", client / "one", rc=1)
+    assert "is damaged at byte 123392" in client.said and client.said.count("\n") == 1, client.said
+    assert are_equal(got, data[: len(got)]) and len(got) <= MIB + 123_392
+    with client.open("one") as file:
+        assert file.pread(100_000, MIB) == data[MIB : MIB + 100_000], "the rest of it is good"
+        with pytest.raises(OSError, match="is damaged"):
+            file.pread(100_000, MIB + 100_000)
+    client.run("rm", client / "one")
+
+
+# ---- what a cluster refuses ------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def safe_mode(hdfs: Hdfs) -> Iterator[None]:
+    hdfs.dfsadmin("-safemode", "enter")
+    try:
+        yield
+    finally:
+        hdfs.dfsadmin("-safemode", "leave")
+
+
+def test_in_safe_mode_files_are_read_and_nothing_is_changed(client: Client) -> None:
+    client.put("file", b"here")
+    with safe_mode(client.hdfs):
+        assert client.cat("file") == b"here" and client.names() == ["file"]
+        client.fails("try again when the NameNode has left its safe mode", "put", "-", client / "new", stdin=b"x")
+        client.fails("safe mode", "rm", client / "file")
+        client.fails("safe mode", "mkdir", client / "folder")
+        with pytest.raises(OSError, match="safe mode") as caught:
+            client.open("new", "w")
+        assert caught.value.errno == 30  # EROFS
+    assert client.names() == ["file"]
+
+
+def test_a_quota_that_is_used_up_is_said_and_leaves_no_part_of_a_file(client: Client) -> None:
+    client.run("mkdir", client / "names")
+    client.run("mkdir", client / "space")
+    client.hdfs.dfsadmin("-setQuota", 3, client.path("names"))
+    client.run("touch", client / "names/1", client / "names/2")
+    client.fails("NameSpace quota (directories and files) of directory", "touch", client / "names/3")
+    assert client.said.rstrip().endswith("remove files there, or ask for a larger quota"), client.said
+    client.hdfs.dfsadmin("-setSpaceQuota", 7 * MIB, client.path("space"))  # two blocks, three times
+    client.put("space/fits", content(2 * MIB))
+    client.run("rm", client / "space/fits")
+    client.fails("DiskSpace quota", "put", "-", client / "space/large", stdin=DATA)
+    assert client.names("space") == []
+    with pytest.raises(OSError, match="DiskSpace quota") as caught:
+        client.write("space/large", DATA)
+    assert caught.value.errno == 122  # EDQUOT
+
+
+def test_what_a_user_may_not_do_is_said(client: Client) -> None:
+    client.put("hers", b"x")
+    client.run("chmod", "700", client.hdfs.url + client.top)
+    client.fails("Permission denied: user=bob, access=EXECUTE", "cat", client / "hers", user="bob")
+    client.fails("Permission denied: user=bob", "put", "-", client / "his", user="bob", stdin=b"x")
+    client.run("chmod", "755", client.hdfs.url + client.top)
+    client.run("chmod", "600", client / "hers")
+    client.fails("Permission denied: user=bob, access=READ", "cat", client / "hers", user="bob")
+    client.fails("Permission denied: user=bob, access=WRITE", "put", "-f", "-", client / "hers", user="bob", stdin=b"x")
+    client.fails("Permission denied", "rm", client / "hers", user="bob")
+    assert client.cat("hers") == b"x" and client.names() == ["hers"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small disk")
+def test_disks_that_are_full_are_said_and_leave_no_part_of_a_file(tmp_path: Path) -> None:
+    with held("hdfs", tmp_path / "small", "--disk", "24") as cluster:
+        client = Client(Hdfs(cluster), BIN, tmp_path)
+        client.put("fits", DATA[: 4 * MIB])
+        client.fails("the DataNodes have no room for a block", "put", "-", client / "large", stdin=6 * DATA)
+        assert client.names() == ["fits"] and are_equal(client.cat("fits"), DATA[: 4 * MIB])
+
+
+# ---- another writer --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["recovered", "replaced", "removed"])
+def test_a_writer_whose_file_was_taken_over_is_told(client: Client, how: str) -> None:
+    hadoop = client.hdfs.hadoop()
+    file = client.open("file", "w")
+    file.write(DATA[: MIB + 300_000])
+    file.flush()
+    if how == "recovered":
+        wait_for(lambda: hadoop.files().recoverLease(hadoop.hadoop.fs.Path(client.path("file"))), "its lease is recovered")
+    elif how == "replaced":
+        client.put("file", b"theirs")
+    else:
+        client.shell("-rm", "-skipTrash", client.path("file"))
+    with pytest.raises(OSError, match="cannot write hdfs://.*another program has replaced, removed or taken over"):
+        file.write(DATA[MIB + 300_000 : 4 * MIB])
+        file.flush()
+    with pytest.raises(OSError, match="cannot write hdfs://"):
+        file.close()
+    if how == "recovered":
+        assert are_equal(client.cat("file"), DATA[: MIB + 300_000]), "as far as it was flushed"
+    else:
+        assert client.names() == (["file"] if how == "replaced" else [])
+
+
+def test_a_file_that_is_being_written_is_not_appended_to_by_another(client: Client) -> None:
+    hadoop = client.hdfs.hadoop()
+    stream = hadoop.files().create(hadoop.hadoop.fs.Path(client.path("theirs")))
+    stream.write(bytearray(b"theirs"))
+    stream.hflush()
+    with pytest.raises(OSError, match="another program is writing this file") as caught:
+        client.open("theirs", "a")
+    assert caught.value.errno == 16  # EBUSY
+    stream.close()
+    with client.open("theirs", "a") as file:
+        file.write(b" and ours")
+    assert client.shell_cat("theirs") == b"theirs and ours"
