@@ -61,6 +61,7 @@ class Hdfs(Hadoop):
             "dfs.blocksize": 1 << 20,
             "dfs.namenode.fs-limits.min-block-size": 512,
             "dfs.namenode.safemode.extension": 0,
+            "dfs.namenode.redundancy.considerLoad": "false",  # else one of three that works alone is too busy for a replica
             "dfs.namenode.edits.noeditlogchannelflush": "true",  # a test does not cut the power
             "dfs.namenode.ec.system.default.policy": "XOR-2-1-1024k",  # the one for which three DataNodes are enough
             **self.where_namenodes_are(),
@@ -144,13 +145,15 @@ class Hdfs(Hadoop):
         return sum(1 for _ in (self.folder / datanode).glob("current/BP-*/current/finalized/**/blk_*.meta"))
 
     def lack_seen_by(self, namenode: str, held: dict[str, int]) -> Lack | None:
-        """A DataNode's blocks are known a moment after itself."""
+        """A DataNode's blocks are known a moment after itself. But some may be of files that were removed just before
+        the NameNode died: of these it knows nothing, and misses nothing."""
         safemode, alive = self.ask_about(namenode, "NameNodeInfo", "Safemode", "LiveNodes") or ("not known yet", "{}")
         if safemode:
             return Lack(f"{namenode} is in safe mode", namenode)
+        misses_none = self.ask_about(namenode, "FSNamesystemState", "UnderReplicatedBlocks") == [0]
         known = {node["xferaddr"]: node["numBlocks"] for node in json.loads(alive).values()}
         for datanode, blocks in held.items():
-            if known.get(self.address(datanode), -1) < blocks:
+            if known.get(self.address(datanode), -1) < (0 if misses_none else blocks):
                 return Lack(f"{namenode} does not know {datanode}, or not all of its blocks", namenode)
         return None
 

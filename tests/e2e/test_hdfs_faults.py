@@ -168,6 +168,28 @@ def test_datanodes_killed_at_random_moments_harm_neither_reads_nor_writes(client
         kill_at_random_moments(client, base + i)
 
 
+def replicas_of_last_block(client: Client, path: str) -> int:
+    blocks = client.hdfs.hadoop().files().getClient().getLocatedBlocks(client.path(path), 0)
+    return len(blocks.getLastLocatedBlock().getLocations())
+
+
+def test_a_pipeline_loses_the_datanode_that_died_and_no_other(client: Client) -> None:
+    files = {name: client.open(name, "w") for name in "abcdef"}  # in some of them it is not the first
+    for file in files.values():
+        file.write(DATA[:65_536])
+        file.flush()
+    client.hdfs.datanodes[0].kill()
+    for at in range(65_536, 6 * 65_536, 65_536):
+        for file in files.values():
+            file.write(DATA[at : at + 65_536])
+        time.sleep(0.1)  # packets meet each state of the connections
+    for name, file in files.items():
+        file.flush()
+        assert replicas_of_last_block(client, name) == 2, name
+        file.close()
+        assert are_equal(client.read(name), DATA[: 6 * 65_536])
+
+
 def test_datanodes_that_come_back_are_used_again_by_the_same_writer(client: Client) -> None:
     first, second, third = client.hdfs.datanodes
     put = Put(client, "written")
@@ -226,7 +248,8 @@ def test_a_namenode_that_is_killed_and_comes_back_delays_and_loses_nothing(clien
 
 
 def test_a_writer_waits_for_a_namenode_that_has_just_started(client: Client) -> None:
-    """It is in safe mode until DataNodes have told what they have."""
+    """It is in safe mode until DataNodes have told what they have: the blocks of a file that is whole."""
+    client.put("whole", DATA)
     file = client.open("file", "w")
     file.write(DATA[:MIB])  # a whole block: the next byte asks for another
     client.hdfs.namenode.kill()
