@@ -288,6 +288,7 @@ void hy_complain(const char *what, const struct hy_err *err)
     hy_out_str(&out, " ");
     hy_out_value(&out, err->text[0] ? err->text : "out of memory");
     hy_out_str(&out, "\n");
-    if (hy_out_flush(&out, STDERR_FILENO) < 0)
-        return; /* there is nobody left to tell */
+    if (hy_out_flush(&out, STDERR_FILENO) == -ENOMEM) /* no colours then; for other reasons nobody is left to tell */
+        dprintf(STDERR_FILENO, "hopyard%s%s: %s\n", what ? " " : "", what ? what : "",
+                err->text[0] ? err->text : "out of memory");
 }
