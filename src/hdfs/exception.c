@@ -16,6 +16,7 @@ static const struct {
     const char *advice;
 } known[] = {
     {"FileNotFoundException", -ENOENT, NULL},
+    {"ReplicaNotFoundException", -ENOENT, NULL},
     {"AccessControlException", -EACCES, NULL},
     {"FileAlreadyExistsException", -EEXIST, NULL},
     {"ParentNotDirectoryException", -ENOTDIR, NULL},

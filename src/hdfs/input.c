@@ -36,6 +36,7 @@ struct map {
     int refs;
     Hdfs__GetBlockLocationsResponse *answer;
     Hdfs__LocatedBlock *last; /* under construction, and not among the others; or NULL */
+    struct hy_err unknown;    /* why nobody knows how long that is; code 0: it is known */
 };
 
 struct input {
@@ -100,22 +101,30 @@ static int check_map(const struct input *in, const Hdfs__LocatedBlocks *l, struc
     return 0;
 }
 
-/* The block that is being written: DataNodes know how much of it can be read, the NameNode only what it was told. */
+/* The block that is being written: DataNodes know how much of it can be read, the NameNode only what it was told. One
+ * that has nothing of it yet says so; when nobody says anything, a length would be a guess. */
 static void look_at_last(const struct input *in, struct map *m)
 {
     const Hdfs__LocatedBlocks *l = m->answer->locations;
-    uint64_t length;
-    struct hy_err err;
+    struct hy_err why = {0};
+    uint64_t length = 0;
+    int rc = 0;
 
     if (!l->underconstruction || l->islastblockcomplete || !l->lastblock)
         return;
     m->last = l->lastblock;
     for (size_t i = 0; i < m->last->n_locs; i++) {
-        if (hy_dn_visible_length(in->cluster, m->last->locs[i]->id, m->last->b, m->last->blocktoken, &length, &err) < 0)
-            continue; /* it may have nothing of it yet */
-        if (length > m->last->b->numbytes)
-            m->last->b->numbytes = length;
-        break;
+        rc = hy_dn_visible_length(in->cluster, m->last->locs[i]->id, m->last->b, m->last->blocktoken, &length, &why);
+        if (rc == 0 || rc == -EINTR)
+            break;
+        if (rc == -ENOENT)
+            rc = 0;
+    }
+    if (rc < 0) {
+        hy_err_wrap(&why, "%s is being written, and none of its DataNodes says how long it is", in->path);
+        m->unknown = why;
+    } else if (length > m->last->b->numbytes) {
+        m->last->b->numbytes = length;
     }
 }
 
@@ -588,6 +597,11 @@ int hy_hdfs_input_open(struct hy_hdfs_cluster *c, const char *path, struct hy_fs
     pthread_mutex_init(&in->lock, NULL);
     pthread_mutex_init(&in->striping, NULL);
     rc = ask_map(in, &in->map, err);
+    if (rc == 0 && in->map->unknown.code) {
+        rc = in->map->unknown.code;
+        if (err)
+            *err = in->map->unknown;
+    }
     if (rc == 0 && in->map->answer->locations->ecpolicy) {
         in->striped = hy_striped_new(c, in->map->answer->locations->ecpolicy, patience(in, true), err);
         rc = in->striped ? 0 : -ENOTSUP;

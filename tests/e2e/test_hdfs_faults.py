@@ -204,6 +204,22 @@ def test_datanodes_that_come_back_are_used_again_by_the_same_writer(client: Clie
     assert are_equal(client.shell_cat("written"), DATA)
 
 
+def test_a_file_that_is_written_has_no_length_when_no_datanode_tells_it(client: Client) -> None:
+    file = client.open("open", "w")
+    file.write(DATA[:1000])
+    file.flush()
+    assert client.read("open") == DATA[:1000]
+    for datanode in client.hdfs.datanodes:
+        datanode.kill()
+    with pytest.raises(OSError, match="none of its DataNodes says how long it is"):
+        client.read("open")
+    with pytest.raises(OSError, match="all DataNodes that had the block failed"):  # who wrote it is told, too
+        file.write(DATA)
+    with pytest.raises(OSError, match="all DataNodes that had the block failed"):
+        file.close()
+    client.hdfs.mend()
+
+
 def test_a_read_goes_on_with_another_replica_when_a_datanode_falls_silent(client: Client) -> None:
     client.put("read", DATA)
     cat = Cat(client, "read")
