@@ -274,7 +274,7 @@ def test_modules_and_notebooks_of_the_project_are_imported(place: Place, monkeyp
 
 @pytest.fixture
 def hops() -> Iterator[Any]:
-    finders, modules = list(sys.meta_path), set(sys.modules)
+    finders = list(sys.meta_path)
     import hopyard.compat
     import hops.hdfs
     import hops.model
@@ -283,10 +283,8 @@ def hops() -> Iterator[Any]:
 
     yield hops
     sys.meta_path[:] = finders
-    for name in set(sys.modules) - modules:
-        if name.startswith(("hops", "hopyard.compat")):
-            del sys.modules[name]
-    del hopyard.compat
+    for name in [name for name in sys.modules if name.split(".")[0] == "hops" or name.startswith("hopyard.compat")]:
+        del sys.modules[name]
 
 
 def test_pandas_and_numpy_read_and_write_the_projects_files(place: Place, hops: Any) -> None:
