@@ -10,7 +10,7 @@ export PIP_ROOT_USER_ACTION = ignore
 
 TOOLS   := 'pip>=23.1' 'meson>=1.3' ninja 'meson-python>=0.17' 'pytest>=8' 'cloudpickle>=3'
 LEARN   := 'tensorflow>=2.16' tensorboard scikit-learn
-CHECK   := pandas pyarrow fsspec 'dask[dataframe]' ipykernel nbclient 'pyspark[connect]>=4' tf_keras venv-pack
+CHECK   := pandas pyarrow fsspec 'dask[dataframe]' ipykernel nbclient 'pyspark[connect]>=4' tf_keras venv-pack conda-pack
 SOURCES := meson.build meson_options.txt pyproject.toml \
            $(shell find src proto python bench -name '*.[ch]' -o -name '*.proto' \
                    -o -name meson.build -o -name '*.pth' -o -path 'python/*.py*' -not -name '*.pyc')

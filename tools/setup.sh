@@ -93,6 +93,7 @@ need_test() {
     need krb5-kdc has krb5kdc
     need krb5-admin-server has kadmin.local
     need krb5-user has kinit
+    need pypy3 has pypy3 # a Python of another version than ours
 }
 
 need_bench() {

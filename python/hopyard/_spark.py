@@ -329,12 +329,14 @@ def _lost(where: str, why: str) -> str | None:
 
 
 def _unfit(where: str, why: str) -> str | None:
-    """A Python that Spark refuses before our task begins."""
-    versions = re.search(r"PYTHON_VERSION_MISMATCH\]\D*([\d.]+)\D*([\d.]+),", why)
-    return versions and (
-        f"{where}: its Python is {versions[1]}, and that of this session {versions[2]}; let PYSPARK_PYTHON name "
-        f"a Python {versions[2]} that executors have, or send an environment along"
-    )
+    """A Python that Spark refuses before our task begins, or that cannot read Spark's own modules."""
+    ours = "{}.{}".format(*sys.version_info)
+    remedy = f"; let PYSPARK_PYTHON name a Python {ours} that executors have, or send an environment along"
+    if version := re.search(r"PYTHON_VERSION_MISMATCH\]\D*([\d.]+)", why):
+        return f"{where}: its Python is {version[1]}, and that of this session {ours}{remedy}"
+    if said := re.search(r"Error from python worker:\n(?:.*\n)*? +(\S.*)\nPYTHONPATH was:", why):
+        return f"{where}: its Python cannot start Spark's worker: {said[1][:400]}{remedy}"
+    return None
 
 
 def _join(threads: list[threading.Thread], timeout: float) -> None:

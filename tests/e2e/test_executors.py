@@ -7,7 +7,6 @@ import json
 import os
 import platform
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -83,43 +82,55 @@ def test_where_no_folder_may_execute_all_runs_from_memory(noexec_house: House) -
 # ---- another Python ------------------------------------------------------------------------------------------
 
 
-def another_python() -> str:
-    """Of another minor version than ours, the next one that is beside it or in PATH."""
-    names = sorted((f"python3.{n}" for n in range(9, 20)), key=lambda name: abs(int(name[8:]) - sys.version_info[1]))
-    for name in names[1:]:
-        found = [*Path(sys.base_prefix).parent.glob(f"*/bin/{name}"), *filter(None, [shutil.which(name)])]
-        for path in map(str, found):
-            if subprocess.run([path, "-c", ""], capture_output=True).returncode == 0:  # it may be only a shim
-                return path
-    pytest.skip("there is no other Python on this machine")
+def another_python(folder: Path) -> str:
+    """Ours, but for the number that it gives for its version."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--system-site-packages", folder], check=True)
+    [libraries] = folder.glob("lib/python3*/site-packages")
+    (libraries / "sitecustomize.py").write_text(
+        "import collections, sys\n"
+        "Version = collections.namedtuple('Version', 'major minor micro releaselevel serial')\n"
+        f"sys.version_info = Version(3, {sys.version_info[1] - 1}, 0, 'final', 0)\n"
+    )
+    return str(folder / "bin/python")
 
 
-def test_a_python_that_does_not_fit_is_named_with_the_executor(spark_cluster: dict[str, Any], tmp_path: Path) -> None:
-    for house in house_of(spark_cluster, tmp_path, another_python()):
+@pytest.mark.parametrize("which", ["other", "old"])
+def test_a_python_that_does_not_fit_is_named_with_the_executor(spark_cluster: dict[str, Any], tmp_path: Path,
+                                                               which: str) -> None:
+    """Of another version, which Spark refuses; or Debian's PyPy, for which Spark's own modules may be too new."""
+    python = another_python(tmp_path / "other") if which == "other" else "/usr/bin/pypy3"
+    for house in house_of(spark_cluster, tmp_path, python):
         said = house.notebook.say("""
             say(error=failing(lambda: experiment.grid_search(lambda x: x, {"x": [1]}, spark=spark, tensorboard=False)))
         """)
-        ours = f"{sys.version_info[0]}.{sys.version_info[1]}"
-        assert re.search(rf"executor \d+ on \S+: its Python is 3\.\d+, and that of this session {re.escape(ours)}; let "
-                         rf"PYSPARK_PYTHON name a Python {re.escape(ours)}", said["error"]), said["error"]
+        ours = f"3.{sys.version_info[1]}"
+        why = f"is 3.{sys.version_info[1] - 1}, and that of this session {ours}"
+        if which == "old":
+            why = r"(cannot start Spark's worker: \w+: .+|is 3\.\d+, and that of this session \S+)"
+        assert re.search(rf"executor \d+ on \S+: its Python {why}; let PYSPARK_PYTHON name a Python {re.escape(ours)} ",
+                         said["error"]), said["error"]
 
 
 # ---- an environment that is sent along -----------------------------------------------------------------------
 
 
-def packed(folder: Path) -> Path:
-    """A virtual environment with a module that nobody else has, by venv-pack."""
+def packed(folder: Path, packer: str) -> Path:
+    """An environment with a module that nobody else has."""
     environment, archive = folder / "environment", folder / "environment.tar.gz"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
     [libraries] = environment.glob("lib/python3*/site-packages")
     (libraries / "only_there.py").write_text("import sys\nWORD = 'from ' + sys.prefix\n")
-    subprocess.run([sys.executable, "-m", "venv_pack", "--prefix", environment, "--output", archive], check=True)
+    if packer == "conda-pack":  # by these two it knows conda's environments, whose files conda lists or not
+        (environment / "conda-meta").mkdir()
+        (environment / "conda-meta/history").touch()
+    subprocess.run([Path(sys.executable).with_name(packer), "--prefix", environment, "--output", archive], check=True)
     return archive
 
 
-def test_an_environment_goes_along(spark_cluster: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("packer", ["venv-pack", "conda-pack"])
+def test_an_environment_goes_along(spark_cluster: dict[str, Any], tmp_path: Path, packer: str) -> None:
     """It has no hopyard, and its modules are those of the trials."""
-    archive = packed(tmp_path)
+    archive = packed(tmp_path, packer)
     for house in house_of(spark_cluster, tmp_path, "./environment/bin/python", archives=f"{archive}#environment"):
         said = house.notebook.say("""
             def training(x):
