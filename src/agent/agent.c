@@ -684,6 +684,8 @@ int hy_agent_main(int argc, char **argv)
     hy_log_init("agent");
     if (argc > 1 && strcmp(argv[1], "--list-gpus") == 0)
         return hy_gpus_list_main();
+    if (argc == 4 && strcmp(argv[1], "--mirror") == 0)
+        return hy_agent_mirror_main(argv[2], argv[3]);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGHUP, SIG_IGN); /* an ssh that broke is no reason to end: the lease is */
     rc = parse_settings(&s, argc, argv, &err);

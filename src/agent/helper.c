@@ -2,6 +2,7 @@
 #include "agent/helper.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -87,6 +88,11 @@ static void on_late(uv_timer_t *timer)
     uv_timer_start(&h->timer, on_late, 1000, 0);
 }
 
+void hy_helper_limit(struct hy_helper *h, int64_t timeout_ms)
+{
+    uv_timer_start(&h->timer, on_late, (uint64_t)timeout_ms, 0);
+}
+
 void hy_helper_cancel(struct hy_helper *h)
 {
     if (!h)
@@ -130,8 +136,9 @@ static int spawn(struct hy_helper *h, uv_loop_t *loop, const struct hy_helper_sp
 
 static int begin(struct hy_helper *h, uv_loop_t *loop, const struct hy_helper_spec *spec, struct hy_err *err)
 {
-    hy_cleanup_close int input = open_memory("hopyard-input", spec->input);
-    int rc = input < 0 ? input : 0;
+    hy_cleanup_close int input = spec->input_fd ? HY_SYS(fcntl(spec->input_fd, F_DUPFD_CLOEXEC, 3))
+                                                : open_memory("hopyard-input", spec->input);
+    int rc = input >= 0 ? 0 : spec->input_fd ? -errno : input;
 
     h->said = rc == 0 ? open_memory("hopyard-said", NULL) : -1;
     if (rc == 0 && h->said < 0)
@@ -144,7 +151,9 @@ static int begin(struct hy_helper *h, uv_loop_t *loop, const struct hy_helper_sp
     rc = spawn(h, loop, spec, input);
     if (rc < 0)
         return hy_err_set(err, rc, "cannot start '%s': %s", spec->file, uv_strerror(rc));
-    return uv_timer_start(&h->timer, on_late, (uint64_t)spec->timeout_ms, 0);
+    if (spec->timeout_ms)
+        hy_helper_limit(h, spec->timeout_ms);
+    return 0;
 }
 
 /* libuv has to be told of the process's handle even if there is no process. */

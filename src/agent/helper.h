@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A short-lived program that runs beside the loop: no pipes to attend to (what
+ * A program that runs beside the loop: no pipes to attend to (what
  * it reads and says is in memory), a time limit, one callback.
  *
  * It stays in this session, so the supervisor leaves it alone; what it leaves
@@ -22,8 +22,9 @@ struct hy_helper_spec {
     const char *file;
     char *const *argv;
     char *const *env;    /* NULL: ours; its PATH is searched */
-    const char *input;   /* what it finds on standard input; NULL: nothing */
-    int64_t timeout_ms;
+    const char *input;   /* what it finds on standard input; NULL: nothing ... */
+    int input_fd;        /* ... or this; 0: not so */
+    int64_t timeout_ms;  /* 0: none, until hy_helper_limit */
 };
 
 /* `status`: how it exited, or 128 + the signal, or -ETIMEDOUT. `said`: what it
@@ -33,6 +34,8 @@ typedef void (*hy_helper_cb)(void *arg, int status, const char *said);
 /* 0, or -Exxx with a sentence; then there is no callback. */
 int hy_helper_start(uv_loop_t *loop, const struct hy_helper_spec *spec, hy_helper_cb done, void *arg,
                     struct hy_helper **ret, struct hy_err *err);
+/* From now on it has so long. */
+void hy_helper_limit(struct hy_helper *h, int64_t timeout_ms);
 /* Ends it without a callback; the loop must turn to free it. NULL is fine. */
 void hy_helper_cancel(struct hy_helper *h);
 

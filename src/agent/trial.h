@@ -92,6 +92,7 @@ struct capture {
 };
 
 struct upload;   /* upload.c */
+struct mirror;   /* mirror.c */
 struct incoming; /* files.c */
 
 /* One attempt. */
@@ -226,5 +227,17 @@ void hy_agent_upload_all(struct trial *t);
 /* True when the stream is the trial's, which may be over then. */
 bool hy_agent_upload_room(struct trial *t, uint32_t stream);
 void hy_agent_upload_free(struct upload *u);
+/* The mirror has ended. `is_whole`: only the checkpoint is left to send. */
+void hy_agent_upload_mirrored(struct trial *t, bool is_whole);
+
+/* ---- mirror.c: or straight to HDFS ---- */
+/* NULL: it cannot be done, and was said. */
+struct mirror *hy_agent_mirror_start(struct trial *t);
+/* The trial is over: hy_agent_upload_mirrored comes when all is there, or will not be. */
+void hy_agent_mirror_end(struct mirror *m);
+/* Ends it if it has not; NULL is fine. */
+void hy_agent_mirror_free(struct mirror *m);
+/* The helper's program: its exit status. */
+int hy_agent_mirror_main(const char *folder, const char *url);
 
 #endif

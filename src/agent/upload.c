@@ -6,7 +6,8 @@
  *
  * While the trial runs these are pieces of TensorBoard's event files, so that
  * curves grow as on one machine. When it is over all the rest goes, before it
- * counts as ended.
+ * counts as ended. Where the project is on HDFS all but the checkpoint goes
+ * there straight (mirror.c), and this way only if that fails.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -45,6 +46,8 @@ struct upload {
     struct events *events;
     size_t event_count;
     int64_t look_at; /* for more of them */
+    struct mirror *mirror;
+    bool is_mirrored; /* all but the checkpoint is on HDFS, or the mirror is at it */
     bool last;       /* the trial is over, and this is all */
     int fd;          /* of the piece under way */
     uint64_t left;
@@ -58,7 +61,7 @@ static struct upload *upload_of(struct trial *t)
         return t->upload;
     t->upload = hy_calloc(1, sizeof *t->upload);
     if (t->upload)
-        t->upload->fd = -1;
+        *t->upload = (struct upload){.fd = -1, .is_mirrored = *t->agent->welcomed->welcome->url};
     else
         hy_agent_end(t->agent, 1, "out of memory");
     return t->upload;
@@ -75,6 +78,7 @@ void hy_agent_upload_free(struct upload *u)
 {
     if (!u)
         return;
+    hy_agent_mirror_free(u->mirror);
     forget_pieces(u);
     for (size_t i = 0; i < u->event_count; i++)
         free(u->events[i].path);
@@ -157,6 +161,8 @@ static int take_the_rest(const char *path, const struct stat *st, int type, stru
 
     (void)where;
     if (type != FTW_F || !S_ISREG(st->st_mode)) /* nor what a symbolic link leads to */
+        return 0;
+    if (walking->upload->is_mirrored && !is_checkpoint(path))
         return 0;
     return e && sent == size ? 0 : add_piece(walking->upload, path, sent, 0);
 }
@@ -294,6 +300,12 @@ static void send_more(struct trial *t)
 
 /* ---- when ------------------------------------------------------------------------ */
 
+static void begin_mirror(struct trial *t)
+{
+    t->upload->mirror = hy_agent_mirror_start(t);
+    t->upload->is_mirrored = t->upload->mirror;
+}
+
 void hy_agent_upload_tick(struct trial *t)
 {
     int64_t now = hy_clock_ms(), took;
@@ -302,11 +314,24 @@ void hy_agent_upload_tick(struct trial *t)
     if (t->agent->shares_files || !t->process || !t->agent->peer || !(u = upload_of(t)) || u->last || now < u->look_at ||
         is_under_way(u))
         return;
+    if (u->is_mirrored) {
+        if (!u->mirror)
+            begin_mirror(t);
+        return;
+    }
     forget_pieces(u);
     if (walk(t, take_events) == -ENOMEM)
         hy_agent_end(t->agent, 1, "out of memory");
     took = hy_clock_ms() - now;
     u->look_at = now + (took * LOOK_SHARE > LOOK_MS ? took * LOOK_SHARE : LOOK_MS);
+    send_more(t);
+}
+
+static void send_the_rest(struct trial *t)
+{
+    t->upload->last = true;
+    if (walk(t, take_the_rest) != 0)
+        hy_agent_end(t->agent, 1, "a trial's files cannot be listed");
     send_more(t);
 }
 
@@ -318,10 +343,22 @@ void hy_agent_upload_all(struct trial *t)
         hy_agent_trial_free(t);
         return;
     }
-    u->last = true;
-    if (walk(t, take_the_rest) != 0)
-        hy_agent_end(t->agent, 1, "a trial's files cannot be listed");
-    send_more(t);
+    if (u->is_mirrored && !u->mirror)
+        begin_mirror(t);
+    if (u->is_mirrored)
+        hy_agent_mirror_end(u->mirror);
+    else
+        send_the_rest(t);
+}
+
+void hy_agent_upload_mirrored(struct trial *t, bool is_whole)
+{
+    struct upload *u = t->upload;
+
+    hy_agent_mirror_free(hy_take(u->mirror));
+    u->is_mirrored = is_whole;
+    if (!t->process)
+        send_the_rest(t);
 }
 
 bool hy_agent_upload_room(struct trial *t, uint32_t stream)

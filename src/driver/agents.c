@@ -358,6 +358,7 @@ static void on_up(void *arg, struct hy_peer *p)
     w.n_env = d->spec->n_env;
     w.cwd = d->spec->cwd;
     w.host = host;
+    w.url = (char *)(d->remote ? hy_remote_logdir(d) : "");
     w.metric = d->spec->metric;
     m.body_case = HY__CONTROL__BODY_WELCOME;
     m.welcome = &w;
@@ -533,14 +534,17 @@ static int listen_for_agents(struct driver *d, struct hy_err *err)
 static int write_join_key(struct driver *d, struct hy_err *err)
 {
     hy_cleanup_free char *path = NULL;
+    int rc;
 
     if (!d->spec->listen || !*d->spec->listen)
         return 0;
     path = hy_asprintf("%s/run-%lld.key", hy_store_folder(d->store), (long long)d->run);
     if (!path || hy_key_derive(d->key, "join", d->join_key) < 0)
         return hy_err_set(err, -ENOMEM, "out of memory");
-    hy_run_note(d, "agents join by: hopyard agent --join HOST:%u --key-file %s", d->port, path);
-    return hy_key_write(path, d->join_key, err);
+    rc = hy_key_write(path, d->join_key, err);
+    if (rc == 0)
+        hy_run_note(d, "agents join by: hopyard agent --join HOST:%u --key-file %s", d->port, path);
+    return rc;
 }
 
 static int add_agent(struct driver *d, const char *name, const char *host, uint32_t slots)

@@ -2,12 +2,16 @@
 """A project on HDFS: trials' folders are there while they run, whole when they are over, whatever the NameNode does."""
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
+import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Iterator
 
 import pytest
 from conftest import Yard
@@ -95,6 +99,101 @@ def test_a_namenode_that_is_away_delays_and_loses_nothing(yard: Yard, far: str, 
         assert text(yard, place, f"x={x}", "own.log") == lines == text(yard, place, f"x={x}", "stdout")
 
 
+# ---- agents that do not see the project's folder ---------------------------------------------------------------------
+
+WRITER = """
+cd $HOPYARD_TRIAL_DIR; mkdir -p checkpoint deep/er; printf one > events.out.tfevents.1; echo {x} > checkpoint/step
+pwd > $0/x={x}; until [ -e $0/gate ]; do sleep 0.1; done
+printf two >> events.out.tfevents.1; head -c 3000000 /dev/urandom > deep/big; sha256sum < deep/big
+"""
+
+
+class Blind:
+    """A run with an agent that sees an empty folder in the place of the project's; its Hadoop user may be another."""
+
+    def __init__(self, yard: Yard, here: Path, folder: Path, user: str | None) -> None:
+        self.yard, self.here, self.folder = yard, here, folder
+        trials = 2 + (os.cpu_count() or 1)
+        self.run = yard.start("run", "--listen", "127.0.0.1:0", "--grid", f"x=1..{trials}", "--", "sh", "-c", WRITER, folder)
+        told = wait_for(lambda: re.search(r"agents join by: hopyard agent --join HOST:(\d+) --key-file (\S+)", self.driver_log()),
+                        "the run says how to join")
+        key = Path(shutil.copy(told[2], folder / "key"))
+        options = ["--slots", 2, "--work", folder / "work", *(["--own-environment"] if user else [])]
+        command = yard.command("agent", "--join", f"127.0.0.1:{told[1]}", "--key-file", key, *options)
+        blindfold = ["unshare", "--mount", "--propagation", "private", "sh", "-c", f'mount -t tmpfs none {here} && exec "$@"', "sh"]
+        self.agent = subprocess.Popen(
+            [*blindfold, *command],
+            env={**yard.env, **({"HADOOP_USER_NAME": user} if user else {})}, text=True, stderr=subprocess.PIPE)
+        wait_for(lambda: len(self.trials()) == 2, "it has two trials")
+        self.place = logdir(yard)
+
+    def driver_log(self) -> str:
+        return "".join(p.read_text() for p in self.here.rglob("run-*.log"))
+
+    def trials(self) -> list[str]:
+        """Those of the agent."""
+        return [p.name for p in self.folder.glob("x=*") if p.read_text().startswith(str(self.folder))]
+
+    def came_by_the_link(self) -> set[str]:
+        """Of these: what is in the folder that stands here for the project, and is not the driver's own."""
+        files = [p for t in self.trials() for folder in self.here.rglob(t) for p in folder.rglob("*") if p.is_file()]
+        return {p.name for p in files if ".hopyard." not in p.name}
+
+    def finish(self) -> str:
+        """What the agent has said; everything is on HDFS."""
+        out, err = self.run.communicate(timeout=240)
+        assert self.run.returncode == 0, out + err
+        for trial in self.trials():
+            place = f"{self.place}/{trial}"
+            assert text(self.yard, place, "events.out.tfevents.1") == "onetwo"
+            assert text(self.yard, place, "checkpoint/step").strip() == trial.removeprefix("x=")
+            copy = self.folder / f"big-{trial}"
+            self.yard.run("fs", "get", f"{place}/deep/big", copy)
+            assert text(self.yard, place, "stdout").split()[0] == hashlib.sha256(copy.read_bytes()).hexdigest()
+        return self.agent.communicate(timeout=60)[1]
+
+
+@pytest.fixture
+def blind(yard: Yard, far: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Blind]:
+    """Mounts want root."""
+    (tmp_path / "state").mkdir()
+    (tmp_path / "far").mkdir()
+    if hasattr(request, "param"):
+        del yard.env["HADOOP_USER_NAME"]  # the run's word would be the agent's
+    found = Blind(yard, tmp_path / "state", tmp_path / "far", getattr(request, "param", None))
+    yield found
+    found.agent.kill()
+
+
+def test_who_does_not_see_the_folder_writes_there_itself(blind: Blind) -> None:
+    for trial in blind.trials():
+        events = f"{blind.place}/{trial}/events.out.tfevents.1"
+        wait_for(lambda: blind.yard.run("fs", "cat", events, rc=None).stdout == "one", "the first events are on HDFS")
+    (blind.folder / "gate").touch()
+    assert "by the driver's link" not in blind.finish()
+    assert blind.came_by_the_link() == {"stdout", "step"}
+    assert "er" in blind.yard.run("fs", "ls", f"{blind.place}/{blind.trials()[0]}/deep").stdout
+
+
+def test_its_files_wait_for_a_namenode_that_is_away(blind: Blind, hdfs: Hdfs) -> None:
+    hdfs.namenode.kill()
+    (blind.folder / "gate").touch()
+    wait_for(lambda: all((blind.folder / "work").rglob("deep/big")), "they are written")
+    time.sleep(5)  # how long it is away
+    assert blind.run.poll() is None
+    hdfs.mend()
+    assert "by the driver's link" not in blind.finish()
+    assert blind.came_by_the_link() == {"stdout", "step"}
+
+
+@pytest.mark.parametrize("blind", ["stranger"], indirect=True)
+def test_who_may_not_write_there_sends_files_by_the_drivers_link(blind: Blind) -> None:
+    (blind.folder / "gate").touch()
+    said = blind.finish()
+    assert "a trial's files go by the driver's link" in said and "stranger" in said
+    assert {"big", "events.out.tfevents.1"} <= blind.came_by_the_link()
+
+
 def test_a_namenode_that_is_not_there_is_said_before_anything_runs(yard: Yard, far: str) -> None:
     done = yard.run("run", "--project", "hdfs://127.0.0.1:9/p", "--", "true", rc=None)
     assert done.returncode != 0 and "no NameNode answered at 127.0.0.1:9" in done.stderr
@@ -119,8 +218,6 @@ print(json.dumps({"logdir": result.logdir, "best": result.best.logdir, "found": 
 
 
 def test_python_gets_the_folders_there(yard: Yard, far: str, tmp_path: Path) -> None:
-    import subprocess
-
     (tmp_path / "program.py").write_text(PROGRAM)
     done = subprocess.run([sys.executable, tmp_path / "program.py"], env={**yard.env, "HOPYARD_PROGRAM": yard.bin},
                           cwd=tmp_path, capture_output=True, text=True, timeout=240)

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a trial writes on an agent that does not see the driver's folder, while
+ * the project is on HDFS: it goes there straight.
+ *
+ * A helper of the agent does it (`hopyard agent --mirror`), since calls of
+ * fs.h block: one for each trial that runs long enough to have something to
+ * show, and for each at its end. It goes on until its standard input ends; then
+ * all must be there. An HDFS that does not answer is waited for, for as long as
+ * GIVE_UP_MS at the end; then the files go by the driver's link.
+ */
+#include "fs/mirror.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/helper.h"
+#include "agent/trial.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "fs/fs.h"
+
+#define LOOK_MS 3000
+#define AGAIN_MS 1000 /* when the end is near */
+#define GIVE_UP_MS (3 * 60 * 1000)
+
+struct mirror {
+    struct trial *trial;
+    struct hy_helper *helper; /* NULL: it has ended */
+    int gate;                 /* the helper reads the other end */
+    bool is_ending;
+};
+
+/* ---- in the agent ------------------------------------------------------------------ */
+
+static void on_end(void *arg, int status, const char *said)
+{
+    struct mirror *m = arg;
+    const int length = (int)strcspn(said, "\n");
+
+    m->helper = NULL;
+    if (status != 0)
+        hy_warn("a trial's files go by the driver's link, not straight to HDFS trial=%llu status=%d error=%.*s",
+                (unsigned long long)m->trial->number, status, length, said);
+    hy_agent_upload_mirrored(m->trial, m->is_ending && status == 0);
+}
+
+static int begin(struct mirror *m, struct hy_err *err)
+{
+    const struct agent *a = m->trial->agent;
+    hy_cleanup_free char *url = hy_fs_join(a->welcomed->welcome->url, m->trial->dir + strlen(a->root) + 1);
+    char *argv[] = {(char *)"hopyard", (char *)"agent", (char *)"--mirror", m->trial->dir, url, NULL};
+    struct hy_helper_spec spec = {.file = "/proc/self/exe", .argv = argv, .env = a->env};
+    int ends[2], rc;
+
+    if (!url)
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    if (HY_SYS(pipe2(ends, O_CLOEXEC)) < 0)
+        return hy_err_sys(err, -errno, "cannot have a pipe");
+    m->gate = ends[1];
+    spec.input_fd = ends[0];
+    rc = hy_helper_start(&m->trial->agent->loop, &spec, on_end, m, &m->helper, err);
+    close(ends[0]);
+    return rc;
+}
+
+struct mirror *hy_agent_mirror_start(struct trial *t)
+{
+    struct mirror *m = hy_calloc(1, sizeof *m);
+    struct hy_err err = {0};
+
+    if (!m) {
+        hy_agent_end(t->agent, 1, "out of memory");
+        return NULL;
+    }
+    m->trial = t;
+    m->gate = -1;
+    if (begin(m, &err) == 0)
+        return m;
+    hy_warn("a trial's files go by the driver's link, not straight to HDFS trial=%llu error=%s",
+            (unsigned long long)t->number, err.text);
+    hy_agent_mirror_free(m);
+    return NULL;
+}
+
+void hy_agent_mirror_end(struct mirror *m)
+{
+    m->is_ending = true;
+    close(hy_take_fd(m->gate));
+    hy_helper_limit(m->helper, GIVE_UP_MS);
+}
+
+void hy_agent_mirror_free(struct mirror *m)
+{
+    if (!m)
+        return;
+    hy_helper_cancel(m->helper);
+    hy_close_at(&m->gate);
+    free(m);
+}
+
+/* ---- in the helper ------------------------------------------------------------------ */
+
+/* What the driver has and mirrors itself: the checkpoint goes to it for the next attempt, and what was printed as it is. */
+static bool is_the_drivers(const char *path)
+{
+    return strcmp(path, "checkpoint") == 0 || strcmp(path, "stdout") == 0 || strcmp(path, "stderr") == 0;
+}
+
+/* The end of standard input. */
+static bool is_over(int timeout_ms)
+{
+    struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+
+    return poll(&input, 1, timeout_ms) > 0;
+}
+
+/* It will be no better in a minute; and the driver may have rights that we have not. */
+static bool is_refused(int rc)
+{
+    return rc == -EACCES || rc == -EPERM || rc == -EDQUOT || rc == -EINVAL;
+}
+
+int hy_agent_mirror_main(const char *folder, const char *url)
+{
+    struct hy_fs_mirror *m = hy_fs_mirror_new(folder, url, is_the_drivers);
+    bool is_last = false;
+    int rc = -ENOMEM;
+
+    while (m) {
+        struct hy_err err = {0};
+
+        rc = hy_fs_mirror_look(m, is_last, &err);
+        if (rc < 0)
+            fprintf(stderr, "%s\n", err.text);
+        if ((rc == 0 && is_last) || is_refused(rc))
+            break;
+        if (!is_last)
+            is_last = is_over(LOOK_MS);
+        else
+            poll(NULL, 0, AGAIN_MS);
+    }
+    hy_fs_mirror_free(m);
+    return rc < 0;
+}
