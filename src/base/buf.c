@@ -115,6 +115,12 @@ void hy_buf_consume(struct hy_buf *b, size_t n)
     b->head = b->len ? b->head + n : 0;
 }
 
+void hy_buf_cut(struct hy_buf *b, size_t len)
+{
+    assert(len <= b->len);
+    b->len = len;
+}
+
 void hy_buf_clear(struct hy_buf *b)
 {
     b->len = b->head = 0;

@@ -38,6 +38,7 @@ uint8_t *hy_buf_reserve(struct hy_buf *b, size_t n);
 void hy_buf_added(struct hy_buf *b, size_t n);
 
 void hy_buf_consume(struct hy_buf *b, size_t n); /* n <= len */
+void hy_buf_cut(struct hy_buf *b, size_t len);   /* to its first bytes; len <= b->len */
 void hy_buf_clear(struct hy_buf *b);
 /* Gives back the memory of an empty buffer that has grown. */
 void hy_buf_shrink(struct hy_buf *b);
