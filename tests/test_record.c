@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "base/buf.h"
+#include "base/mem.h"
 #include "base/rng.h"
 #include "record/crc32c.h"
 #include "record/record.h"
@@ -93,6 +94,28 @@ static void test_a_checksum_goes_on_where_it_stood(void **state)
         assert_int_equal(hy_crc32c(hy_crc32c(0, text, cut), text + cut, sizeof text - cut), whole);
         assert_int_equal(hy_crc32c_soft(hy_crc32c_soft(0, text, cut), text + cut, sizeof text - cut), whole);
     }
+}
+
+/* Four at a time, and what is left over; of lengths that are whole words, and others. */
+static void test_many_checksums_at_once_are_those_of_each(void **state)
+{
+    static uint8_t bytes[13 * 512 + 3];
+    static const size_t lengths[] = {0, 1, 7, 8, 24, 511, 512};
+    struct hy_rng rng;
+
+    (void)state;
+    hy_rng_seed(&rng, 9, 0);
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (uint8_t)hy_rng_next(&rng);
+    for (size_t k = 0; k < HY_COUNT(lengths); k++)
+        for (size_t count = 0; count <= 13; count++) {
+            uint32_t found[14] = {[13] = 7};
+
+            hy_crc32c_each(bytes + 3, lengths[k], count, found);
+            for (size_t i = 0; i < count; i++)
+                assert_int_equal(found[i], plainly(bytes + 3 + i * lengths[k], lengths[k]));
+            assert_int_equal(found[13], 7);
+        }
 }
 
 /* ---- records ---- */
@@ -246,6 +269,7 @@ int main(void)
         cmocka_unit_test(test_the_checksum_is_castagnolis),
         cmocka_unit_test(test_tables_and_processor_agree_at_every_length_and_place),
         cmocka_unit_test(test_a_checksum_goes_on_where_it_stood),
+        cmocka_unit_test(test_many_checksums_at_once_are_those_of_each),
         cmocka_unit_test(test_records_are_what_tensorflow_writes),
         cmocka_unit_test(test_what_tensorflow_wrote_is_read),
         cmocka_unit_test(test_half_a_record_is_waited_for_and_says_for_how_much),

@@ -17,6 +17,14 @@ int64_t hy_clock_wall_ms(void)
     return read_clock(CLOCK_REALTIME);
 }
 
+int64_t hy_clock_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
 int64_t hy_clock_ms(void)
 {
     return read_clock(CLOCK_MONOTONIC);

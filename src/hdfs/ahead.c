@@ -13,8 +13,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "hdfs/block.h"
@@ -131,24 +131,16 @@ static void start(struct hy_ahead *a)
 
 /* ---- who reads --------------------------------------------------------------------- */
 
-static int64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* Straight from the socket; and how the time goes. */
 static int64_t read_here(struct hy_ahead *a, void *into, size_t n, struct hy_err *err)
 {
-    const int64_t begun = now_ns();
+    const int64_t begun = hy_clock_ns();
     const int64_t rc = hy_block_read(a->reader, into, n, err);
 
     a->at = hy_block_reader_at(a->reader);
     if (a->left_ns)
         a->between_ns += begun - a->left_ns;
-    a->left_ns = now_ns();
+    a->left_ns = hy_clock_ns();
     a->reading_ns += a->left_ns - begun;
     a->tried += rc > 0 ? (uint64_t)rc : 0;
     return rc;

@@ -22,7 +22,7 @@
 #include "hdfs/sock.h"
 #include "hdfs/stream.h"
 
-#define PACKET_DATA (64u << 10)
+#define PACKET_DATA (512u << 10) /* Hadoop's client takes 64 KiB; a DataNode does much for each packet */
 #define IDLE_MS 10000
 #define BLOCK_TRIES 8
 #define EXCLUDED_MAX 32
@@ -34,7 +34,6 @@ struct output {
     struct hy_kept kept;
     struct hy_pipeline_file file;
     char *path;
-    size_t packet_max; /* bytes of data in a packet: whole chunks */
     struct hy_err failure;
 
     pthread_mutex_t lock; /* for what follows: the keeper looks in */
@@ -187,7 +186,7 @@ static int begin_packet(struct output *out, struct hy_err *err)
     struct hy_outgoing *o = out->pipeline ? hy_pipeline_spare(out->pipeline) : NULL;
 
     if (!o)
-        o = hy_outgoing_new(&out->file.guard, out->packet_max);
+        o = hy_outgoing_new(&out->file.guard, out->file.packet);
     if (!o)
         return hy_err_set(err, -ENOMEM, "out of memory for a packet");
     o->head = (struct hy_packet){.offset = in_block(out)};
@@ -248,15 +247,15 @@ static int write_some(struct output *out, const uint8_t *bytes, size_t n, size_t
     if (rc < 0)
         return rc;
     o = out->filling;
-    if (n > out->packet_max - o->head.data)
-        n = out->packet_max - o->head.data;
+    if (n > out->file.packet - o->head.data)
+        n = out->file.packet - o->head.data;
     if (n > left)
         n = (size_t)left;
     memcpy(o->data + o->head.data, bytes, n);
     o->head.data += (uint32_t)n;
     out->size += n;
     *ret = n;
-    if (o->head.data == out->packet_max || n == left)
+    if (o->head.data == out->file.packet || n == left)
         rc = send_packet(out, false, err);
     return rc == 0 && n == left ? end_block(out, err) : rc;
 }
@@ -433,6 +432,16 @@ static int take_settings(struct output *out, struct hy_err *err)
     return 0;
 }
 
+/* Bytes of data in a packet: whole chunks. */
+static size_t packet_data(const struct hy_hdfs_conf *conf, const struct hy_sums *guard)
+{
+    const uint64_t said = hy_hdfs_conf_number(conf, "dfs.client-write-packet-size", PACKET_DATA);
+    const uint64_t most = HY_PACKET_BODY_MAX / 2;
+    const size_t data = (size_t)(said < most ? said : most);
+
+    return guard->chunk >= data ? guard->chunk : data / guard->chunk * guard->chunk;
+}
+
 /* What the NameNode said of the file that we write. */
 static int take_status(struct output *out, const Hdfs__FileStatus *s, struct hy_err *err)
 {
@@ -444,7 +453,7 @@ static int take_status(struct output *out, const Hdfs__FileStatus *s, struct hy_
     out->file.id = s->fileid;
     out->file.block_size = s->blocksize;
     out->file.replication = s->block_replication;
-    out->packet_max = guard->chunk >= PACKET_DATA ? guard->chunk : PACKET_DATA / guard->chunk * guard->chunk;
+    out->file.packet = packet_data(out->file.cluster->conf, guard);
     return 0;
 }
 

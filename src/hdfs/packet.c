@@ -116,25 +116,49 @@ size_t hy_sums_size(const struct hy_sums *s, size_t n)
     return s->type == HDFS__CHECKSUM_TYPE__CHECKSUM_NULL ? 0 : 4 * ((n + s->chunk - 1) / s->chunk);
 }
 
-static uint32_t sum_of(const struct hy_sums *s, const uint8_t *bytes, size_t n)
+#define AT_ONCE 32u
+
+/* The sums of the first chunks, AT_ONCE at most. Returns how many. */
+static size_t first_sums(const struct hy_sums *s, const uint8_t *bytes, size_t n, uint32_t sums[AT_ONCE])
 {
-    return s->type == HDFS__CHECKSUM_TYPE__CHECKSUM_CRC32C ? hy_crc32c(0, bytes, n) : crc32(bytes, n);
+    const size_t whole = n / s->chunk < AT_ONCE ? n / s->chunk : AT_ONCE;
+
+    if (whole == 0) { /* the last one is shorter */
+        *sums = s->type == HDFS__CHECKSUM_TYPE__CHECKSUM_CRC32C ? hy_crc32c(0, bytes, n) : crc32(bytes, n);
+        return 1;
+    }
+    if (s->type == HDFS__CHECKSUM_TYPE__CHECKSUM_CRC32C)
+        hy_crc32c_each(bytes, s->chunk, whole, sums);
+    else
+        for (size_t i = 0; i < whole; i++)
+            sums[i] = crc32(bytes + i * s->chunk, s->chunk);
+    return whole;
 }
 
 void hy_sums_make(const struct hy_sums *s, const void *bytes, size_t n, uint8_t *sums)
 {
+    uint32_t made[AT_ONCE];
+
     if (s->type == HDFS__CHECKSUM_TYPE__CHECKSUM_NULL)
         return;
-    for (size_t at = 0; at < n; at += s->chunk, sums += 4)
-        put_be32(sums, sum_of(s, (const uint8_t *)bytes + at, n - at < s->chunk ? n - at : s->chunk));
+    for (size_t at = 0, count; at < n; at += count * s->chunk) {
+        count = first_sums(s, (const uint8_t *)bytes + at, n - at, made);
+        for (size_t i = 0; i < count; i++, sums += 4)
+            put_be32(sums, made[i]);
+    }
 }
 
 size_t hy_sums_check(const struct hy_sums *s, const void *bytes, size_t n, const uint8_t *sums)
 {
+    uint32_t made[AT_ONCE];
+
     if (s->type == HDFS__CHECKSUM_TYPE__CHECKSUM_NULL)
         return n;
-    for (size_t at = 0; at < n; at += s->chunk, sums += 4)
-        if (get_be32(sums) != sum_of(s, (const uint8_t *)bytes + at, n - at < s->chunk ? n - at : s->chunk))
-            return at;
+    for (size_t at = 0, count; at < n; at += count * s->chunk) {
+        count = first_sums(s, (const uint8_t *)bytes + at, n - at, made);
+        for (size_t i = 0; i < count; i++, sums += 4)
+            if (get_be32(sums) != made[i])
+                return at + i * s->chunk;
+    }
     return n;
 }

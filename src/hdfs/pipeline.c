@@ -29,7 +29,8 @@
 #include "hdfs/datanode.h"
 #include "hdfs/rpc.h"
 
-#define WINDOW 80 /* packets on their way */
+#define WINDOW (5u << 20) /* bytes on their way, as from Hadoop's client */
+#define WINDOW_LEAST 4u   /* packets */
 #define SPARE_MAX 8
 #define ACKS_SIZE 4096u
 #define RECOVERIES_MAX 5 /* without a packet acknowledged in between */
@@ -536,9 +537,16 @@ static int wait_for_room(struct hy_pipeline *p, size_t most, struct hy_err *err)
     return 0;
 }
 
+static size_t window(const struct hy_pipeline *p)
+{
+    const size_t packets = WINDOW / p->file.packet;
+
+    return packets > WINDOW_LEAST ? packets : WINDOW_LEAST;
+}
+
 int hy_pipeline_send(struct hy_pipeline *p, struct hy_outgoing *o, struct hy_err *err)
 {
-    int rc = p->dn ? wait_for_room(p, WINDOW - 1, err) : hy_err_set(err, -EIO, "writing has failed before");
+    int rc = p->dn ? wait_for_room(p, window(p) - 1, err) : hy_err_set(err, -EIO, "writing has failed before");
 
     if (rc < 0) {
         free(o);

