@@ -193,6 +193,7 @@ class HdfsHa(Hdfs):
             "dfs.namenode.shared.edits.dir": f"qjournal://{self.address('journalnode')}/{NAMESERVICE}",
             "dfs.ha.fencing.methods": "shell(/bin/true)",  # the JournalNode knows its writer: nothing else has to
             "dfs.ha.tail-edits.period": 1,
+            "dfs.namenode.state.context.enabled": "true",  # an observer must know what its clients have seen
         }
 
     def settings(self, daemon: str) -> dict[str, object]:

@@ -21,6 +21,7 @@ import hopyard
 import pytest
 from conftest import ROOT, wait_for
 from hdfs import Hdfs
+from hdfs_client import write_conf
 
 OLD = ROOT / ".venv-old/bin/python"  # made by `make test`
 PLUGINS = Path(hopyard.__file__).parents[1] / "tensorflow-plugins"
@@ -171,3 +172,44 @@ def test_tensorboard_shows_what_is_being_written(hdfs: Hdfs, tensorflow: TensorF
             wait_for(lambda: shown.scalars() == expected, f"TensorBoard shows {expected} while the file is open")
         writer.stdin.close()
         assert writer.wait(60) == 0
+
+
+RECORDS = """
+import hashlib, sys
+import tensorflow as tf
+
+path, count = sys.argv[1], 20000
+def record(n):
+    return hashlib.sha512(str(n).encode()).digest() * (1 + n % 5)
+
+with tf.io.TFRecordWriter(path) as writer:
+    for n in range(count):
+        writer.write(record(n))
+        if n == count // 2:
+            print("half written", flush=True)
+            input()
+seen = 0
+for n, found in enumerate(tf.data.TFRecordDataset(path, buffer_size=4096)):
+    assert found.numpy() == record(n), n
+    seen += 1
+    if n == count // 2:
+        print("half read", flush=True)
+        input()
+print("seen", seen, flush=True)
+"""
+
+
+def test_records_come_through_the_death_of_a_datanode(hdfs: Hdfs, tmp_path: Path) -> None:
+    """Killed while TensorFlow writes, and another one while it reads: in the blocks' pipeline, or with a replica."""
+    conf = write_conf(hdfs.conf, tmp_path / "conf", {"dfs.replication": 3})
+    env = {**os.environ, **hdfs.env(), "HADOOP_CONF_DIR": str(conf), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+    with subprocess.Popen([sys.executable, "-c", RECORDS, f"{hdfs.url}/{tmp_path.name}.tfrecord"], env=env, text=True,
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+        assert program.stdin and program.stdout and program.stderr
+        for moment, datanode in (("half written", 0), ("half read", 1)):
+            assert program.stdout.readline() == f"{moment}\n", program.stderr.read()
+            hdfs.datanodes[datanode].kill()
+            program.stdin.write("go on\n")
+            program.stdin.flush()
+        out, err = program.communicate(timeout=240)
+    assert program.returncode == 0 and out == "seen 20000\n", out + err

@@ -304,6 +304,30 @@ def test_writing_goes_on_when_another_namenode_takes_over_from_one_that_lives_or
     assert are_equal(ha_client.cat("put"), DATA)
 
 
+@contextmanager
+def observing(ha: Any) -> Iterator[str]:
+    """The NameNode that is not active observes; its name."""
+    name = ha.ids[1 if ha.is_active(0) else 0]
+    ha.haadmin("-transitionToObserver", name)
+    try:
+        yield name
+    finally:
+        ha.haadmin("-transitionToStandby", name)
+
+
+def test_an_observer_is_passed_over_for_the_active_namenode(ha_client: Client) -> None:
+    """Also when it is asked first: of what was written a moment ago it may know nothing yet."""
+    ha: Any = ha_client.hdfs
+    with observing(ha) as name:
+        others = [i for i in ha.ids if i != name]
+        ha_client.set(**{f"dfs.ha.namenodes.{ha.url.removeprefix('hdfs://')}": ",".join([name, *others])})
+        for n in range(5):
+            ha_client.put(f"file{n}", DATA[: n * 1000])
+            assert are_equal(ha_client.cat(f"file{n}"), DATA[: n * 1000])
+        assert ha_client.names() == [f"file{n}" for n in range(5)]
+        ha_client.fails("File does not exist", "cat", ha_client / "missing")
+
+
 # ---- replicas that are damaged ---------------------------------------------------------------------------------------
 
 
