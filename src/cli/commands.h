@@ -19,6 +19,9 @@ void hy_help_command(struct hy_out *out, const struct hy_command *c);
 /* One that has commands of its own. */
 void hy_help_group(struct hy_out *out, const struct hy_command *c, const struct hy_command *table);
 
+/* The whole of one whose commands are these; their names begin with its own. Returns the exit status. */
+int hy_subcommand_main(const struct hy_command *group, const struct hy_command *commands, int argc, char **argv);
+
 /* Of `run` and `train`. */
 #define HY_ENGINE_OPTIONS                                                                                    \
     {.name = "engine", .value = "MASTER", .help = "run on a Spark cluster: spark://HOST:7077 or yarn"},      \
@@ -43,6 +46,7 @@ int hy_cmd_rm(const struct hy_args *args);
 int hy_cmd_gc(const struct hy_args *args);
 int hy_cmd_import(const struct hy_args *args);
 int hy_fs_main(int argc, char **argv);
+int hy_records_main(int argc, char **argv);
 int hy_cmd_version(const struct hy_args *args);
 int hy_cmd_help(const struct hy_args *args);
 

@@ -34,7 +34,8 @@ int hy_files_chown(const struct hy_args *args);
 struct hy_urls {
     char **list;
     size_t count;
-    size_t room; /* private */
+    const char *whose; /* complaints: "fs" if it is not said */
+    size_t room;       /* private */
 };
 void hy_urls_done(struct hy_urls *u);
 #define hy_cleanup_urls __attribute__((cleanup(hy_urls_done)))

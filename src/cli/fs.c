@@ -273,72 +273,9 @@ static const struct hy_command fs = {
                 "hopyard fs ls -h 'hdfs://namenode/Projects/demo/Models/*.keras'",
 };
 
-/* ---- which one it is --------------------------------------------------------------- */
-
-/* "ls", and "-ls" as people write behind `hdfs dfs`. */
-static const struct hy_command *find(const char *name)
-{
-    name += *name == '-';
-    for (const struct hy_command *c = commands; c->name; c++)
-        if (strcmp(c->name + strlen("fs "), name) == 0)
-            return c;
-    return NULL;
-}
-
-static int unknown(const char *name)
-{
-    struct hy_err err = {0};
-    struct hy_guess guess;
-
-    hy_guess_init(&guess, name);
-    for (const struct hy_command *c = commands; c->name; c++)
-        hy_guess_offer(&guess, c->name + strlen("fs "));
-    if (guess.best)
-        hy_err_set(&err, -EINVAL, "there is no command '%s'; did you mean '%s'?", name, guess.best);
-    else
-        hy_err_set(&err, -EINVAL, "there is no command '%s'; 'hopyard fs --help' shows those there are", name);
-    hy_complain("fs", &err);
-    return HY_EXIT_USAGE;
-}
-
-static int print_help(const struct hy_command *c)
-{
-    hy_cleanup_out struct hy_out out = {0};
-    struct hy_style style;
-
-    hy_style_of(STDOUT_FILENO, &style);
-    hy_out_init(&out, &style);
-    if (c)
-        hy_help_command(&out, c);
-    else
-        hy_help_group(&out, &fs, commands);
-    return hy_out_flush(&out, STDOUT_FILENO) < 0 ? HY_EXIT_FAILED : HY_EXIT_OK;
-}
-
-static bool asks_for_help(const char *word)
-{
-    return strcmp(word, "help") == 0 || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 ||
-           strcmp(word, "-help") == 0;
-}
-
 int hy_fs_main(int argc, char **argv)
 {
-    hy_cleanup_args struct hy_args args = {0};
-    const struct hy_command *c;
-    struct hy_err err = {0};
-
-    if (argc < 2 || asks_for_help(argv[1])) {
-        c = argc > 2 ? find(argv[2]) : NULL;
-        return argc > 2 && !c ? unknown(argv[2]) : print_help(c);
-    }
-    c = find(argv[1]);
-    if (!c)
-        return unknown(argv[1]);
-    if (hy_args_parse(c, argc - 2, argv + 2, &args, &err) < 0) {
-        hy_complain(c->name, &err);
-        return HY_EXIT_USAGE;
-    }
-    return args.help ? print_help(c) : c->run(&args);
+    return hy_subcommand_main(&fs, commands, argc, argv);
 }
 
 /* ---- which files its words stand for ----------------------------------------------- */
@@ -346,6 +283,12 @@ int hy_fs_main(int argc, char **argv)
 int hy_files_complain(const struct hy_err *err)
 {
     hy_complain("fs", err);
+    return HY_EXIT_FAILED;
+}
+
+static int complain_for(const struct hy_urls *urls, const struct hy_err *err)
+{
+    hy_complain(urls->whose ? urls->whose : "fs", err);
     return HY_EXIT_FAILED;
 }
 
@@ -399,14 +342,14 @@ int hy_files_expand(const struct hy_args *args, size_t first, size_t count, bool
 {
     int status = HY_EXIT_OK;
 
-    *ret = (struct hy_urls){0};
+    *ret = (struct hy_urls){.whose = strncmp(args->command->name, "fs ", 3) == 0 ? NULL : args->command->name};
     for (size_t i = first; i < first + count; i++) {
         struct hy_err err = {0};
 
         int rc = expand(ret, args->words[i], &err);
 
         if (rc < 0 && (rc != -ENOENT || !may_be_none))
-            status = hy_files_complain(&err);
+            status = complain_for(ret, &err);
     }
     return status;
 }
@@ -420,7 +363,7 @@ int hy_files_each(const struct hy_urls *urls, hy_files_act *act, void *arg)
 
         rc = act(arg, urls->list[i], &err);
         if (rc < 0)
-            status = hy_files_complain(&err);
+            status = complain_for(urls, &err);
     }
     return status;
 }

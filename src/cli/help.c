@@ -106,14 +106,18 @@ void hy_help_command(struct hy_out *out, const struct hy_command *c)
 static void list(struct hy_out *out, const struct hy_command *table)
 {
     const char *group = NULL;
+    int column = 15;
 
+    for (const struct hy_command *c = table; c->name; c++)
+        if (c->group && (int)strlen(c->name) + 4 > column)
+            column = (int)strlen(c->name) + 4;
     for (const struct hy_command *c = table; c->name; c++) {
         if (!c->group)
             continue;
         if (c->group != group)
             heading(out, c->group);
         group = c->group;
-        entry(out, c->name, c->summary, 15);
+        entry(out, c->name, c->summary, column);
     }
 }
 

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A command with commands of its own: `hopyard fs ls`, `hopyard records head`. */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/commands.h"
+
+/* "fs ls" is "ls" to those who have said "fs". */
+static const char *own_name(const struct hy_command *group, const struct hy_command *c)
+{
+    return c->name + strlen(group->name) + 1;
+}
+
+/* "ls", and "-ls" as people write behind `hdfs dfs`. */
+static const struct hy_command *find(const struct hy_command *group, const struct hy_command *commands, const char *name)
+{
+    name += *name == '-';
+    for (const struct hy_command *c = commands; c->name; c++)
+        if (strcmp(own_name(group, c), name) == 0)
+            return c;
+    return NULL;
+}
+
+static int unknown(const struct hy_command *group, const struct hy_command *commands, const char *name)
+{
+    struct hy_err err = {0};
+    struct hy_guess guess;
+
+    hy_guess_init(&guess, name);
+    for (const struct hy_command *c = commands; c->name; c++)
+        hy_guess_offer(&guess, own_name(group, c));
+    if (guess.best)
+        hy_err_set(&err, -EINVAL, "there is no command '%s'; did you mean '%s'?", name, guess.best);
+    else
+        hy_err_set(&err, -EINVAL, "there is no command '%s'; 'hopyard %s --help' shows those there are", name, group->name);
+    hy_complain(group->name, &err);
+    return HY_EXIT_USAGE;
+}
+
+static int print_help(const struct hy_command *group, const struct hy_command *commands, const struct hy_command *c)
+{
+    hy_cleanup_out struct hy_out out = {0};
+    struct hy_style style;
+
+    hy_style_of(STDOUT_FILENO, &style);
+    hy_out_init(&out, &style);
+    if (c)
+        hy_help_command(&out, c);
+    else
+        hy_help_group(&out, group, commands);
+    return hy_out_flush(&out, STDOUT_FILENO) < 0 ? HY_EXIT_FAILED : HY_EXIT_OK;
+}
+
+static bool asks_for_help(const char *word)
+{
+    return strcmp(word, "help") == 0 || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 ||
+           strcmp(word, "-help") == 0;
+}
+
+int hy_subcommand_main(const struct hy_command *group, const struct hy_command *commands, int argc, char **argv)
+{
+    hy_cleanup_args struct hy_args args = {0};
+    const struct hy_command *c;
+    struct hy_err err = {0};
+
+    if (argc < 2 || asks_for_help(argv[1])) {
+        c = argc > 2 ? find(group, commands, argv[2]) : NULL;
+        return argc > 2 && !c ? unknown(group, commands, argv[2]) : print_help(group, commands, c);
+    }
+    c = find(group, commands, argv[1]);
+    if (!c)
+        return unknown(group, commands, argv[1]);
+    if (hy_args_parse(c, argc - 2, argv + 2, &args, &err) < 0) {
+        hy_complain(c->name, &err);
+        return HY_EXIT_USAGE;
+    }
+    return args.help ? print_help(group, commands, c) : c->run(&args);
+}

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files of records: plain, compressed, in several members; larger than what is read at once. */
+#include "support.h"
+
+#include <errno.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "record/file.h"
+
+#define BIG (3u << 20)
+
+static char folder[] = "/tmp/hopyard-records-XXXXXX";
+static char plain[64], zipped[64];
+
+/* Three records: small, one of BIG bytes, none at all. */
+static void make_records(struct hy_buf *b)
+{
+    uint8_t *big = malloc(BIG);
+
+    assert_non_null(big);
+    for (size_t i = 0; i < BIG; i++)
+        big[i] = (uint8_t)(i * i >> 7);
+    hy_buf_init(b, SIZE_MAX);
+    assert_int_equal(hy_record_append(b, "hop", 3), 0);
+    assert_int_equal(hy_record_append(b, big, BIG), 0);
+    assert_int_equal(hy_record_append(b, NULL, 0), 0);
+    free(big);
+}
+
+static void write_bytes(const char *path, const void *bytes, size_t n, const char *mode)
+{
+    FILE *f = fopen(path, mode);
+
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+}
+
+static int set_up(void **state)
+{
+    hy_cleanup_buf struct hy_buf b;
+    gzFile zip;
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(plain, sizeof plain, "%s/plain", folder);
+    snprintf(zipped, sizeof zipped, "%s/zipped", folder);
+    make_records(&b);
+    write_bytes(plain, hy_buf_bytes(&b), b.len, "w");
+    for (int i = 0; i < 2; i++) { /* "a": another member behind the first, cut in the middle of a record */
+        const size_t from = i ? 1000 : 0, n = i ? b.len - 1000 : 1000;
+
+        zip = gzopen(zipped, i ? "a" : "w");
+        assert_non_null(zip);
+        assert_int_equal(gzwrite(zip, hy_buf_bytes(&b) + from, (unsigned)n), (int)n);
+        assert_int_equal(gzclose(zip), Z_OK);
+    }
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    return hy_remove_tree(folder);
+}
+
+static void assert_three(const char *path)
+{
+    static const size_t sizes[] = {3, BIG, 0}, places[] = {0, 19, 19 + BIG + 16};
+    struct hy_records *r = NULL;
+    struct hy_record record;
+    struct hy_err err = {0};
+
+    assert_int_equal(hy_records_open(path, &r, &err), 0);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(hy_records_next(r, &record, &err), 1);
+        assert_int_equal(record.n, sizes[i]);
+        assert_int_equal(hy_records_at(r), places[i]);
+    }
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(hy_records_next(r, &record, &err), 0);
+    hy_records_close(r);
+}
+
+static void test_plain_and_compressed_files_hold_the_same(void **state)
+{
+    (void)state;
+    assert_three(plain);
+    assert_three(zipped);
+}
+
+static void assert_fails(const char *path, const char *words)
+{
+    struct hy_records *r = NULL;
+    struct hy_record record;
+    struct hy_err err = {0};
+    int rc;
+
+    assert_int_equal(hy_records_open(path, &r, &err), 0);
+    while ((rc = hy_records_next(r, &record, &err)) > 0)
+        continue;
+    assert_int_equal(rc, -EBADMSG);
+    assert_non_null(strstr(err.text, words));
+    hy_records_close(r);
+}
+
+static void test_where_a_file_breaks_off_is_said(void **state)
+{
+    char path[80];
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/cut", folder);
+    assert_int_equal(link(plain, path), 0);
+    assert_int_equal(unlink(plain), 0);
+    assert_int_equal(truncate(path, BIG), 0);
+    assert_fails(path, "breaks off in the record at byte 19");
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(truncate(zipped, 4000), 0);
+    assert_fails(zipped, "its compression breaks off");
+}
+
+static int read_all(void *path)
+{
+    struct hy_records *r = NULL;
+    struct hy_record record;
+    struct hy_err err = {0};
+    int rc = hy_records_open(path, &r, &err);
+
+    while (rc == 0 && (rc = hy_records_next(r, &record, &err)) > 0)
+        rc = 0;
+    hy_records_close(r);
+    return rc;
+}
+
+static void test_memory_and_disk_may_fail_anywhere(void **state)
+{
+    (void)state;
+    hy_each_fault(HY_SEAM_ALLOC, read_all, plain);
+    hy_each_fault(HY_SEAM_SYS, read_all, plain);
+    hy_each_fault(HY_SEAM_ALLOC, read_all, zipped);
+    hy_each_fault(HY_SEAM_SYS, read_all, zipped);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plain_and_compressed_files_hold_the_same),
+        cmocka_unit_test(test_memory_and_disk_may_fail_anywhere),
+        cmocka_unit_test(test_where_a_file_breaks_off_is_said), /* the last one: it spoils them */
+    };
+
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
