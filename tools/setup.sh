@@ -63,8 +63,8 @@ need_build() {
     need libsqlite3-dev has_library sqlite3
     need libjansson-dev has_library jansson
     need libexpat1-dev has_library expat
-    need zlib1g-dev has_header zlib.h # these two: a static OpenSSL asks for them from Debian 13 on
-    need libzstd-dev has_header zstd.h
+    need zlib1g-dev has_library zlib
+    need libzstd-dev has_header zstd.h # a static OpenSSL asks for it, and for zlib, from Debian 13 on
     need_python
 }
 
