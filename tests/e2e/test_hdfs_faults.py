@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -332,8 +332,13 @@ def test_an_observer_is_passed_over_for_the_active_namenode(ha_client: Client) -
 
 
 def replicas(hdfs: Hdfs, data: bytes) -> list[Path]:
-    """Files of the block that has just these bytes."""
-    return [p for d in hdfs.datanodes for p in d.blocks() if p.stat().st_size == len(data) and p.read_bytes() == data]
+    """Files of the block that has just these bytes. Those of removed files go while we look."""
+    found = []
+    for path in (p for d in hdfs.datanodes for p in d.blocks()):
+        with suppress(FileNotFoundError):
+            if path.stat().st_size == len(data) and path.read_bytes() == data:
+                found.append(path)
+    return found
 
 
 def flip_a_byte(block: Path, at: int) -> None:
