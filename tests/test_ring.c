@@ -16,6 +16,7 @@
 #include "feed/ring.h"
 
 #define MESSAGES 300000u
+#define SMALL_MESSAGES 100000000u
 #define LENGTH_MAX 3000u
 
 struct pair {
@@ -241,6 +242,49 @@ static void test_no_message_is_lost_torn_or_doubled(void **state)
     close_pair(&p);
 }
 
+/* As small as can be, each its own number, so that the two meet at every place of the ring. */
+static void write_numbers(struct hy_ring *r)
+{
+    for (uint64_t i = 0; i < SMALL_MESSAGES; i++) {
+        void *room = hy_ring_reserve(r, sizeof i);
+
+        if (!room && hy_ring_wait_for_room(r, sizeof i, -1) < 0)
+            _exit(3);
+        memcpy(room ? room : hy_ring_reserve(r, sizeof i), &i, sizeof i);
+        hy_ring_send(r, 0, sizeof i);
+    }
+    _exit(hy_ring_wait_until_empty(r, -1) == 1 ? 0 : 3);
+}
+
+static void test_a_hundred_million_messages_come_in_order(void **state)
+{
+    struct pair p;
+    pid_t pid;
+
+    (void)state;
+    open_pair(&p, 1 << 20);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        hy_ring_close(p.reader);
+        write_numbers(p.writer);
+    }
+    hy_ring_close(hy_take(p.writer));
+    for (uint64_t i = 0; i < SMALL_MESSAGES; i++) {
+        struct hy_message m;
+        int rc;
+
+        while ((rc = hy_ring_next(p.reader, &m)) == 0)
+            assert_int_equal(hy_ring_wait_for_message(p.reader, -1), 1);
+        if (rc != 1 || m.n != sizeof i || memcmp(m.bytes, &i, sizeof i) != 0)
+            fail_msg("message %llu", (unsigned long long)i);
+        hy_ring_release(p.reader);
+    }
+    assert_int_equal(hy_ring_wait_for_message(p.reader, -1), -EPIPE);
+    assert_int_equal(status_of(pid), 0);
+    close_pair(&p);
+}
+
 static void test_of_a_writer_that_was_killed_only_whole_messages_come(void **state)
 {
     (void)state;
@@ -325,6 +369,7 @@ int main(void)
         cmocka_unit_test(test_what_is_no_ring_is_refused),
         cmocka_unit_test(test_a_hostile_writer_harms_nobody),
         cmocka_unit_test(test_no_message_is_lost_torn_or_doubled),
+        cmocka_unit_test(test_a_hundred_million_messages_come_in_order),
         cmocka_unit_test(test_of_a_writer_that_was_killed_only_whole_messages_come),
         cmocka_unit_test(test_a_writer_does_not_wait_for_a_reader_that_is_gone),
         cmocka_unit_test(test_what_fails_leaves_nothing),
