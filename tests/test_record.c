@@ -84,6 +84,24 @@ static void test_tables_and_processor_agree_at_every_length_and_place(void **sta
         }
 }
 
+static void test_they_agree_on_long_ones_too(void **state)
+{
+    static uint8_t bytes[5000];
+    struct hy_rng rng;
+
+    (void)state;
+    hy_rng_seed(&rng, 8, 0);
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (uint8_t)hy_rng_next(&rng);
+    for (size_t n = 1000; n <= sizeof bytes - 8; n += 1 + n % 13) {
+        uint32_t want = plainly(bytes + n % 8, n);
+
+        assert_int_equal(hy_crc32c_soft(0, bytes + n % 8, n), want);
+        assert_int_equal(hy_crc32c(0, bytes + n % 8, n), want);
+        assert_int_equal(hy_crc32c(hy_crc32c(0, bytes + n % 8, n / 3), bytes + n % 8 + n / 3, n - n / 3), want);
+    }
+}
+
 static void test_a_checksum_goes_on_where_it_stood(void **state)
 {
     static const char text[] = "a hopyard is a field where hops are trained";
@@ -268,6 +286,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_checksum_is_castagnolis),
         cmocka_unit_test(test_tables_and_processor_agree_at_every_length_and_place),
+        cmocka_unit_test(test_they_agree_on_long_ones_too),
         cmocka_unit_test(test_a_checksum_goes_on_where_it_stood),
         cmocka_unit_test(test_many_checksums_at_once_are_those_of_each),
         cmocka_unit_test(test_records_are_what_tensorflow_writes),

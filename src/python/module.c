@@ -21,6 +21,15 @@ PyObject *hy_py_error(const struct hy_py_state *state, const char *fmt, ...)
     return NULL;
 }
 
+/* Takes the reference, which may be NULL. */
+static int add_type(PyObject *module, const char *name, PyObject *type)
+{
+    int rc = type ? PyModule_AddObjectRef(module, name, type) : -1;
+
+    Py_XDECREF(type);
+    return rc;
+}
+
 static int module_exec(PyObject *module)
 {
     struct hy_py_state *state = PyModule_GetState(module);
@@ -38,7 +47,7 @@ static int module_exec(PyObject *module)
     state->search_type = hy_py_search_type(module);
     if (!state->search_type || PyModule_AddObjectRef(module, "Search", state->search_type) < 0)
         return -1;
-    if (hy_py_files_add(module) < 0)
+    if (hy_py_files_add(module) < 0 || add_type(module, "Examples", hy_py_examples_type(module)) < 0)
         return -1;
     return PyModule_AddStringConstant(module, "version", HY_VERSION);
 }
@@ -103,6 +112,8 @@ static PyMethodDef module_methods[] = {
     {"chmod", hy_py_fs_chmod, METH_VARARGS, "chmod(url, mode)."},
     {"chown", hy_py_fs_chown, METH_VARARGS, "chown(url, owner, group): None leaves it."},
     {"copy", hy_py_fs_copy, METH_VARARGS, "copy(from, to, replace=False, recursive=True): into a folder, or as a name."},
+    {"write_examples", hy_py_write_examples, METH_VARARGS,
+     "write_examples(rows, columns, sequence=False): the rows as records, which is what a file of them holds."},
     {"join", hy_py_fs_join, METH_VARARGS, "join(url, name)."},
     {NULL, NULL, 0, NULL},
 };

@@ -67,6 +67,10 @@ PyObject *hy_py_fs_join(PyObject *module, PyObject *args);
 /* The types and errors of files; makes hdfs:// known to src/fs. 0, or -1 with an exception set. */
 int hy_py_files_add(PyObject *module);
 
+/* records.c: */
+PyObject *hy_py_examples_type(PyObject *module);
+PyObject *hy_py_write_examples(PyObject *module, PyObject *args);
+
 /* The type of a search; a new reference or NULL. */
 PyObject *hy_py_search_type(PyObject *module);
 

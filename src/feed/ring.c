@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The memory, all numbers of this machine:
+ *
+ *      0        64       128      64 KiB                  64 KiB + size
+ *     +--------+--------+-- - - -+------------- - - -----+
+ *     | what   | of who | of who | messages              |
+ *     | it is  | writes | reads  |                       |
+ *     +--------+--------+-- - - -+------------- - - -----+
+ *
+ * Positions count all bytes that ever went through, so they never run over; the
+ * place of one is its remainder by the size, a power of two. The messages are
+ * mapped twice, one behind the other: what runs over the end goes on where it
+ * begins, and every message is one piece.
+ *
+ *     a message    u32 n, u32 kind, n bytes, up to 7 that mean nothing
+ *
+ * Who is about to sleep says so, and looks again; who has sent or released
+ * looks whether the other sleeps. Between the two a full barrier: one of them
+ * sees the other.
+ */
+#include "feed/ring.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/mem.h"
+
+#define MAGIC 0x676e6972706f6801ull /* "\1hopring" */
+#define HEAD (64u << 10) /* a page, on any machine */
+#define MESSAGE_HEAD 8u
+#define LOOKS 20 /* before who waits sleeps: with a yield each, since there may be fewer cores than sides */
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+struct shared {
+    uint64_t magic, size;
+    _Alignas(64) _Atomic uint64_t sent; /* up to here there are messages ... */
+    _Atomic uint32_t writer_sleeps;
+    _Alignas(64) _Atomic uint64_t taken; /* ... and up to here they are used up */
+    _Atomic uint32_t reader_sleeps;
+};
+
+struct hy_ring {
+    struct shared *shared;
+    uint8_t *messages; /* twice */
+    size_t size;
+    int socket;
+    bool is_gone; /* the other side is */
+    uint64_t sent, taken;       /* our own counts, which nobody else can spoil */
+    size_t reserved, current;   /* bytes of the message in hand, with its head */
+};
+
+/* ---- memory ------------------------------------------------------------------------ */
+
+static size_t round_up(size_t n)
+{
+    size_t size = HY_RING_LEAST;
+
+    while (size < n && size < HY_RING_MOST)
+        size *= 2;
+    return size;
+}
+
+static void *map_at(void *where, int fd, size_t size, off_t from)
+{
+    if (hy_fault_hit(HY_SEAM_SYS)) {
+        errno = EIO;
+        return MAP_FAILED;
+    }
+    return mmap(where, size, PROT_READ | PROT_WRITE, MAP_SHARED | (where ? MAP_FIXED : 0), fd, from);
+}
+
+/* Room for both copies is taken first, so that nothing else gets in between. */
+static int map_twice(struct hy_ring *r, int fd)
+{
+    uint8_t *room = mmap(NULL, 2 * r->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (room == MAP_FAILED)
+        return -errno;
+    r->messages = room;
+    if (map_at(room, fd, r->size, HEAD) == MAP_FAILED || map_at(room + r->size, fd, r->size, HEAD) == MAP_FAILED)
+        return -errno;
+    return 0;
+}
+
+static int map_all(struct hy_ring *r, int fd)
+{
+    void *shared = map_at(NULL, fd, HEAD, 0);
+
+    if (shared == MAP_FAILED)
+        return -errno;
+    r->shared = shared;
+    return map_twice(r, fd);
+}
+
+void hy_ring_close(struct hy_ring *r)
+{
+    if (!r)
+        return;
+    if (r->messages)
+        munmap(r->messages, 2 * r->size);
+    if (r->shared)
+        munmap(r->shared, HEAD);
+    if (r->socket >= 0)
+        close(r->socket);
+    free(r);
+}
+
+static struct hy_ring *ring_new(size_t size, int socket)
+{
+    struct hy_ring *r = hy_calloc(1, sizeof *r);
+
+    if (r) {
+        r->size = size;
+        r->socket = socket;
+    } else {
+        close(socket);
+    }
+    return r;
+}
+
+static int make_memory(struct hy_ring *r)
+{
+    hy_cleanup_close int fd = HY_SYS(memfd_create("hopyard-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    int rc;
+
+    if (fd < 0 || HY_SYS(ftruncate(fd, (off_t)(HEAD + r->size))) < 0 || HY_SYS(fcntl(fd, F_ADD_SEALS, SEALS)) < 0)
+        return -errno;
+    rc = map_all(r, fd);
+    if (rc < 0)
+        return rc;
+    r->shared->magic = MAGIC;
+    r->shared->size = r->size;
+    return hy_take_fd(fd);
+}
+
+int hy_ring_new(size_t size, int socket, struct hy_ring **ret, int *ret_memory, struct hy_err *err)
+{
+    struct hy_ring *r = ring_new(round_up(size), socket);
+    int fd = r ? make_memory(r) : -ENOMEM;
+
+    if (fd < 0) {
+        hy_ring_close(r);
+        return hy_err_sys(err, fd, "cannot make a ring of %zu bytes", round_up(size));
+    }
+    *ret = r;
+    *ret_memory = fd;
+    return 0;
+}
+
+/* The size that the memory has, is sealed at, and says itself; or 0. */
+static size_t size_of_memory(int fd)
+{
+    struct stat st;
+    int seals = fcntl(fd, F_GET_SEALS);
+
+    if (seals < 0 || (seals & SEALS) != SEALS || HY_SYS(fstat(fd, &st)) < 0 || st.st_size <= (off_t)HEAD)
+        return 0;
+    return round_up((size_t)st.st_size - HEAD) == (size_t)st.st_size - HEAD ? (size_t)st.st_size - HEAD : 0;
+}
+
+int hy_ring_open(int memory, int socket, struct hy_ring **ret, struct hy_err *err)
+{
+    const size_t size = size_of_memory(memory);
+    struct hy_ring *r = ring_new(size, socket);
+    int rc = !r ? -ENOMEM : size ? map_all(r, memory) : -EPROTO;
+
+    if (rc == 0 && (r->shared->magic != MAGIC || r->shared->size != size))
+        rc = -EPROTO;
+    if (rc < 0) {
+        hy_ring_close(r);
+        return rc == -EPROTO ? hy_err_set(err, rc, "what was sent is no ring") : hy_err_sys(err, rc, "cannot open a ring");
+    }
+    *ret = r;
+    return 0;
+}
+
+size_t hy_ring_most(const struct hy_ring *r)
+{
+    return r->size / 2 - MESSAGE_HEAD;
+}
+
+int hy_ring_socket(const struct hy_ring *r)
+{
+    return r->socket;
+}
+
+/* ---- sleep ------------------------------------------------------------------------- */
+
+/* After we have changed a position: the other may sleep because of the one before. */
+static void wake(struct hy_ring *r, _Atomic uint32_t *sleeps)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(sleeps, memory_order_relaxed) && atomic_exchange(sleeps, 0))
+        (void)!send(r->socket, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL); /* a full socket wakes already; its end is seen */
+}
+
+static void say_sleeping(_Atomic uint32_t *sleeps)
+{
+    atomic_store_explicit(sleeps, 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst);
+}
+
+int hy_ring_woken(struct hy_ring *r)
+{
+    char bytes[64];
+    ssize_t n;
+
+    do
+        n = recv(r->socket, bytes, sizeof bytes, MSG_DONTWAIT);
+    while (n == (ssize_t)sizeof bytes || (n < 0 && errno == EINTR));
+    if (n == 0 || (n < 0 && errno != EAGAIN))
+        r->is_gone = true;
+    return r->is_gone ? -EPIPE : 0;
+}
+
+typedef int is_ready(struct hy_ring *r, size_t n);
+
+static int64_t left_of(int64_t end)
+{
+    const int64_t left = end - hy_clock_ms();
+
+    return end < 0 ? -1 : left > 0 ? left : 0;
+}
+
+/* Looks for a while, then sleeps until it is ready. What is there counts also when the other is gone. */
+static int wait_until(struct hy_ring *r, is_ready *ready, size_t n, _Atomic uint32_t *sleeps, int timeout_ms)
+{
+    const int64_t end = timeout_ms < 0 ? -1 : hy_clock_ms() + timeout_ms;
+    int rc;
+
+    for (int i = 0; i < LOOKS; i++) {
+        if ((rc = ready(r, n)) != 0)
+            return rc;
+        sched_yield();
+    }
+    for (;;) {
+        struct pollfd p = {.fd = r->socket, .events = POLLIN};
+
+        say_sleeping(sleeps);
+        if ((rc = ready(r, n)) != 0 || r->is_gone)
+            return rc ? rc : -EPIPE;
+        rc = poll(&p, 1, (int)left_of(end));
+        if (rc < 0 && errno != EINTR)
+            return -errno;
+        if (rc == 0)
+            return ready(r, n);
+        if (rc > 0)
+            hy_ring_woken(r);
+    }
+}
+
+/* ---- who writes -------------------------------------------------------------------- */
+
+static size_t whole_size(size_t n)
+{
+    return (MESSAGE_HEAD + n + 7) & ~(size_t)7;
+}
+
+/* What the other says it has taken is believed only as far as it can be true. */
+static size_t room_of(struct hy_ring *r)
+{
+    const uint64_t taken = atomic_load_explicit(&r->shared->taken, memory_order_acquire);
+
+    if (taken >= r->taken && taken <= r->sent)
+        r->taken = taken;
+    return r->size - (size_t)(r->sent - r->taken);
+}
+
+static int has_room(struct hy_ring *r, size_t n)
+{
+    return room_of(r) >= whole_size(n);
+}
+
+static int is_empty(struct hy_ring *r, size_t n)
+{
+    (void)n;
+    return room_of(r) == r->size;
+}
+
+void *hy_ring_reserve(struct hy_ring *r, size_t n)
+{
+    if (n > hy_ring_most(r) || !has_room(r, n))
+        return NULL;
+    r->reserved = whole_size(n);
+    return r->messages + r->sent % r->size + MESSAGE_HEAD;
+}
+
+void hy_ring_send(struct hy_ring *r, uint32_t kind, size_t n)
+{
+    const uint32_t head[2] = {(uint32_t)n, kind};
+
+    memcpy(r->messages + r->sent % r->size, head, sizeof head);
+    r->sent += whole_size(n);
+    r->reserved = 0;
+    atomic_store_explicit(&r->shared->sent, r->sent, memory_order_release);
+    wake(r, &r->shared->reader_sleeps);
+}
+
+int hy_ring_wait_for_room(struct hy_ring *r, size_t n, int timeout_ms)
+{
+    if (n > hy_ring_most(r))
+        return -EMSGSIZE;
+    return wait_until(r, has_room, n, &r->shared->writer_sleeps, timeout_ms);
+}
+
+int hy_ring_wait_until_empty(struct hy_ring *r, int timeout_ms)
+{
+    return wait_until(r, is_empty, 0, &r->shared->writer_sleeps, timeout_ms);
+}
+
+/* ---- who reads --------------------------------------------------------------------- */
+
+/* Bytes of messages that are there; more than the ring holds cannot be. */
+static int bytes_there(struct hy_ring *r, size_t *ret)
+{
+    const uint64_t sent = atomic_load_explicit(&r->shared->sent, memory_order_acquire);
+
+    if (sent < r->taken || sent - r->taken > r->size)
+        return -EPROTO;
+    *ret = (size_t)(sent - r->taken);
+    return 0;
+}
+
+int hy_ring_next(struct hy_ring *r, struct hy_message *ret)
+{
+    uint32_t head[2];
+    size_t there;
+    int rc = bytes_there(r, &there);
+
+    if (rc < 0 || there == 0)
+        return rc;
+    memcpy(head, r->messages + r->taken % r->size, sizeof head);
+    if (there < MESSAGE_HEAD || head[0] > hy_ring_most(r) || whole_size(head[0]) > there)
+        return -EPROTO;
+    r->current = whole_size(head[0]);
+    *ret = (struct hy_message){.bytes = r->messages + r->taken % r->size + MESSAGE_HEAD, .n = head[0], .kind = head[1]};
+    return 1;
+}
+
+void hy_ring_release(struct hy_ring *r)
+{
+    r->taken += r->current;
+    r->current = 0;
+    atomic_store_explicit(&r->shared->taken, r->taken, memory_order_release);
+    wake(r, &r->shared->writer_sleeps);
+}
+
+static int has_message(struct hy_ring *r, size_t n)
+{
+    size_t there;
+    int rc = bytes_there(r, &there);
+
+    (void)n;
+    return rc < 0 ? rc : there > 0;
+}
+
+int hy_ring_wait_for_message(struct hy_ring *r, int timeout_ms)
+{
+    return wait_until(r, has_message, 0, &r->shared->reader_sleeps, timeout_ms);
+}
+
+bool hy_ring_may_sleep(struct hy_ring *r)
+{
+    say_sleeping(&r->shared->reader_sleeps);
+    return has_message(r, 0) == 0;
+}

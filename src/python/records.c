@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Files of tf.Examples as Python sees them: the type Examples reads batches of
+ * columns, and write_examples makes records of columns. A column is a tuple
+ *
+ *     (name, kind, has_steps, values, value_ends, step_ends, row_ends)
+ *
+ * of bytes as src/record/columns.h has them, for NumPy and Arrow to look at as
+ * they are. Reading and parsing happen without the GIL.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "files.h"
+#include "record/columns.h"
+#include "record/example.h"
+#include "record/file.h"
+
+#define NAMES "surrogateescape" /* they are any bytes */
+
+struct examples {
+    PyObject object;
+    struct hy_records *file; /* NULL: closed */
+    struct hy_columns columns;
+    PyObject *url; /* bytes */
+    uint64_t rows; /* in a batch */
+    bool is_sequence, is_busy;
+};
+
+static const struct hy_py_state *state_of(PyObject *self)
+{
+    return PyType_GetModuleState(Py_TYPE(self));
+}
+
+/* ---- to Python ---------------------------------------------------------------- */
+
+static PyObject *bytes_of(const struct hy_buf *b)
+{
+    return PyBytes_FromStringAndSize((const char *)hy_buf_bytes(b), (Py_ssize_t)b->len);
+}
+
+static PyObject *tuple_of(const struct hy_column *c)
+{
+    hy_cleanup_ref PyObject *name = PyUnicode_DecodeUTF8(c->name, (Py_ssize_t)c->name_n, NAMES);
+    hy_cleanup_ref PyObject *values = bytes_of(&c->values), *value_ends = bytes_of(&c->value_ends);
+    hy_cleanup_ref PyObject *step_ends = bytes_of(&c->step_ends), *row_ends = bytes_of(&c->row_ends);
+
+    if (!name || !values || !value_ends || !step_ends || !row_ends)
+        return NULL;
+    return Py_BuildValue("(OiOOOOO)", name, (int)c->kind, c->has_steps ? Py_True : Py_False, values, value_ends, step_ends,
+                         row_ends);
+}
+
+static PyObject *list_of(const struct hy_columns *c)
+{
+    PyObject *list = PyList_New(0);
+
+    for (size_t i = 0; list && i < c->count; i++) {
+        hy_cleanup_ref PyObject *tuple = tuple_of(&c->list[i]);
+
+        if (!tuple || PyList_Append(list, tuple) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+/* ---- reading ------------------------------------------------------------------ */
+
+static int parse(struct examples *e, const struct hy_record *r, struct hy_err *err)
+{
+    return e->is_sequence ? hy_sequence_example_parse(&e->columns, r->bytes, r->n, err)
+                          : hy_example_parse(&e->columns, r->bytes, r->n, err);
+}
+
+/* Rows up to the batch's number, or to the end of the file. */
+static int read_batch(struct examples *e, struct hy_err *err)
+{
+    struct hy_record r;
+    int rc = 1;
+
+    hy_columns_clear(&e->columns);
+    while (e->columns.rows < e->rows && (rc = hy_records_next(e->file, &r, err)) > 0) {
+        rc = parse(e, &r, err);
+        if (rc < 0)
+            return hy_err_wrap(err, "the record at byte %llu", (unsigned long long)hy_records_at(e->file)), rc;
+    }
+    return rc < 0 ? rc : hy_columns_fill(&e->columns);
+}
+
+static PyObject *examples_next(PyObject *self, PyObject *ignored)
+{
+    struct examples *e = (struct examples *)self;
+    struct hy_err err = {0};
+    int rc;
+
+    (void)ignored;
+    if (!e->file || e->is_busy) {
+        PyErr_SetString(PyExc_ValueError, e->file ? "another thread reads it" : "it is closed");
+        return NULL;
+    }
+    e->is_busy = true;
+    Py_BEGIN_ALLOW_THREADS
+    rc = read_batch(e, &err);
+    Py_END_ALLOW_THREADS
+    e->is_busy = false;
+    if (hy_py_file_check(state_of(self), rc, &err, e->url) < 0)
+        return NULL;
+    return e->columns.rows ? Py_BuildValue("(KN)", (unsigned long long)e->columns.rows, list_of(&e->columns))
+                           : Py_NewRef(Py_None);
+}
+
+static PyObject *examples_want(PyObject *self, PyObject *args)
+{
+    struct examples *e = (struct examples *)self;
+    int kind, has_steps = 0;
+    const char *name;
+    Py_ssize_t n;
+
+    if (!PyArg_ParseTuple(args, "s#i|p:want", &name, &n, &kind, &has_steps))
+        return NULL;
+    if (kind < HY_KIND_NONE || kind > HY_KIND_INT64 || e->is_busy) {
+        PyErr_SetString(PyExc_ValueError, "a kind is 0 (any), 1 (bytes), 2 (float) or 3 (int64)");
+        return NULL;
+    }
+    if (!hy_columns_add(&e->columns, name, (size_t)n, has_steps, (enum hy_kind)kind))
+        return PyErr_NoMemory();
+    e->columns.is_closed = true;
+    return Py_NewRef(Py_None);
+}
+
+static PyObject *examples_close(PyObject *self, PyObject *ignored)
+{
+    struct examples *e = (struct examples *)self;
+
+    (void)ignored;
+    if (!e->is_busy)
+        hy_records_close(hy_take(e->file));
+    return Py_NewRef(Py_None);
+}
+
+static PyObject *examples_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static const char *const names[] = {"url", "rows", "sequence", NULL};
+    hy_cleanup_ref PyObject *url = NULL;
+    PyObject *self;
+    struct hy_records *file = NULL;
+    struct hy_err err = {0};
+    unsigned long long rows = 4096;
+    int is_sequence = 0, rc;
+    struct examples *e;
+
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|Kp:Examples", (char **)names, PyUnicode_FSConverter, &url, &rows,
+                                     &is_sequence))
+        return NULL;
+    self = ((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    if (!self)
+        return NULL;
+    e = (struct examples *)self;
+    hy_columns_init(&e->columns);
+    e->url = Py_NewRef(url);
+    e->rows = rows ? rows : 1;
+    e->is_sequence = is_sequence;
+    Py_BEGIN_ALLOW_THREADS
+    rc = hy_records_open(PyBytes_AsString(url), &file, &err);
+    Py_END_ALLOW_THREADS
+    e->file = file;
+    if (hy_py_file_check(state_of(self), rc, &err, url) < 0)
+        Py_CLEAR(self);
+    return self;
+}
+
+static void examples_dealloc(PyObject *self)
+{
+    struct examples *e = (struct examples *)self;
+    PyTypeObject *type = Py_TYPE(self);
+
+    hy_records_close(e->file);
+    hy_columns_done(&e->columns);
+    Py_XDECREF(e->url);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+static PyMethodDef methods[] = {
+    {"next", examples_next, METH_NOARGS, "next(): (rows, columns), or None at the end."},
+    {"want", examples_want, METH_VARARGS, "want(name, kind, has_steps=False): no others than those that are wanted."},
+    {"close", examples_close, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+PyObject *hy_py_examples_type(PyObject *module)
+{
+    static PyType_Slot slots[] = {
+        {Py_tp_new, examples_new},
+        {Py_tp_dealloc, examples_dealloc},
+        {Py_tp_methods, methods},
+        {Py_tp_doc, (void *)"Examples(url, rows=4096, sequence=False): tf.Examples of a file of records, by columns."},
+        {0, NULL},
+    };
+    static PyType_Spec spec = {
+        .name = "hopyard._hopyard.Examples",
+        .basicsize = sizeof(struct examples),
+        .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+        .slots = slots,
+    };
+
+    return PyType_FromModuleAndSpec(module, &spec, NULL);
+}
+
+/* ---- writing ------------------------------------------------------------------ */
+
+/* Offsets, from 0 on, `count` + 1 of them, none smaller than the one before; the last is *ret_last. */
+static int check_ends(const struct hy_buf *ends, uint64_t count, uint64_t *ret_last)
+{
+    const int64_t *at = hy_column_ends(ends);
+
+    if (count >= SIZE_MAX / sizeof *at || ends->len != (count + 1) * sizeof *at || at[0] != 0)
+        return -EINVAL;
+    for (uint64_t i = 0; i < count; i++)
+        if (at[i + 1] < at[i])
+            return -EINVAL;
+    *ret_last = (uint64_t)at[count];
+    return 0;
+}
+
+static int check_column(const struct hy_column *c, uint64_t rows)
+{
+    uint64_t count, bytes;
+
+    if (c->kind == HY_KIND_NONE)
+        return 0; /* it is not written */
+    if (check_ends(&c->row_ends, rows, &count) < 0 || (c->has_steps && check_ends(&c->step_ends, count, &count) < 0))
+        return -EINVAL;
+    if (c->kind == HY_KIND_BYTES)
+        return check_ends(&c->value_ends, count, &bytes) == 0 && bytes == c->values.len ? 0 : -EINVAL;
+    return c->values.len % (c->kind == HY_KIND_FLOAT ? 4 : 8) == 0 &&
+                   c->values.len / (c->kind == HY_KIND_FLOAT ? 4 : 8) == count
+               ? 0
+               : -EINVAL;
+}
+
+static int take(struct hy_buf *b, const Py_buffer *from)
+{
+    hy_buf_clear(b);
+    return hy_buf_append(b, from->buf, (size_t)from->len) < 0 ? -ENOMEM : 0;
+}
+
+/* 0, or -1 with an exception set. */
+static int add_column(struct hy_columns *c, PyObject *tuple, uint64_t rows)
+{
+    Py_buffer parts[4] = {0};
+    struct hy_column *column;
+    int kind, has_steps, rc = -ENOMEM;
+    const char *name;
+    Py_ssize_t n;
+
+    if (!PyArg_ParseTuple(tuple, "s#ipy*y*y*y*:column", &name, &n, &kind, &has_steps, &parts[0], &parts[1], &parts[2],
+                          &parts[3]))
+        return -1;
+    column = hy_columns_add(c, name, (size_t)n, has_steps, (enum hy_kind)kind);
+    if (column)
+        rc = take(&column->values, &parts[0]);
+    if (rc == 0)
+        rc = take(&column->value_ends, &parts[1]);
+    if (rc == 0)
+        rc = take(&column->step_ends, &parts[2]);
+    if (rc == 0)
+        rc = take(&column->row_ends, &parts[3]);
+    for (size_t i = 0; i < HY_COUNT(parts); i++)
+        PyBuffer_Release(&parts[i]);
+    if (rc == 0 && (kind < HY_KIND_NONE || kind > HY_KIND_INT64 || check_column(column, rows) < 0))
+        rc = -EINVAL;
+    if (rc == 0)
+        return 0;
+    if (rc == -EINVAL)
+        PyErr_Format(PyExc_ValueError, "the column '%s' does not fit together: its offsets must begin with 0, rise, and "
+                     "end with what there is", name);
+    else
+        PyErr_NoMemory();
+    return -1;
+}
+
+static int append_all(struct hy_buf *b, const struct hy_columns *c, uint64_t rows, bool is_sequence)
+{
+    int rc = 0;
+
+    for (uint64_t row = 0; row < rows && rc == 0; row++)
+        rc = hy_example_append(b, c, row, is_sequence);
+    return rc;
+}
+
+PyObject *hy_py_write_examples(PyObject *module, PyObject *args)
+{
+    hy_cleanup_buf struct hy_buf b;
+    PyObject *list, *made = NULL;
+    struct hy_columns c;
+    unsigned long long rows;
+    int is_sequence = 0, rc = 0;
+
+    (void)module;
+    hy_buf_init(&b, PY_SSIZE_T_MAX);
+    if (!PyArg_ParseTuple(args, "KO!|p:write_examples", &rows, &PyList_Type, &list, &is_sequence))
+        return NULL;
+    hy_columns_init(&c);
+    for (Py_ssize_t i = 0; i < PyList_Size(list) && rc == 0; i++)
+        rc = add_column(&c, PyList_GetItem(list, i), rows);
+    if (rc == 0) {
+        Py_BEGIN_ALLOW_THREADS
+        rc = append_all(&b, &c, rows, is_sequence);
+        Py_END_ALLOW_THREADS
+        made = rc == 0 ? bytes_of(&b) : PyErr_NoMemory();
+    }
+    hy_columns_done(&c);
+    return made;
+}

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tf.Examples by columns, and back: what TensorFlow wrote is read, and what is written TensorFlow reads."""
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import hopyard
+from hopyard import _hopyard
+
+KINDS = {1: None, 2: np.float32, 3: np.int64}
+
+
+def feature(values: list[Any]) -> Any:
+    if values and isinstance(values[0], bytes):
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+    if values and isinstance(values[0], float):
+        return tf.train.Feature(float_list=tf.train.FloatList(value=values))
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+
+def example(row: dict[str, list[Any]]) -> bytes:
+    return tf.train.Example(features=tf.train.Features(feature={k: feature(v) for k, v in row.items()})).SerializeToString()
+
+
+ROWS: list[dict[str, list[Any]]] = [
+    {"x": [n / 4, -float(n)], "label": [n], "name": [b"row %d" % n, bytes([0, 255])], **({"rare": [1 << n, -n]} if n % 5 == 0 else {})}
+    for n in range(50)
+]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    with tf.io.TFRecordWriter(str(tmp_path / "rows.tfrecords")) as file:
+        for row in ROWS:
+            file.write(example(row))
+    return str(tmp_path / "rows.tfrecords")
+
+
+def cells(column: Any) -> list[list[Any]]:
+    """The values of each row."""
+    _, kind, has_steps, values, value_ends, _, row_ends = column
+    assert not has_steps
+    if kind == 1:
+        ends = np.frombuffer(value_ends, np.int64)
+        every: Any = [values[a:b] for a, b in zip(ends, ends[1:])]
+    else:
+        every = np.frombuffer(values, KINDS[kind]).tolist()
+    ends = np.frombuffer(row_ends, np.int64)
+    return [list(every[a:b]) for a, b in zip(ends, ends[1:])]
+
+
+def batches(reader: Any) -> list[Any]:
+    found = []
+    while (batch := reader.next()) is not None:
+        found.append(batch)
+    return found
+
+
+def test_what_tensorflow_wrote_is_read_by_columns(path: str) -> None:
+    found = batches(_hopyard.Examples(path, rows=20))
+    assert [rows for rows, _ in found] == [20, 20, 10]
+    for name in ("x", "label", "name", "rare"):
+        column = [cell for _, columns in found for cell in cells(next(c for c in columns if c[0] == name))]
+        assert column == [row.get(name, []) for row in ROWS]
+
+
+def test_only_what_is_wanted_is_taken(path: str) -> None:
+    reader = _hopyard.Examples(path, rows=100)
+    reader.want("label", 3)
+    reader.want("absent", 2)
+    [(rows, columns)] = batches(reader)
+    assert rows == 50 and [c[0] for c in columns] == ["label", "absent"]
+    assert cells(columns[0]) == [[n] for n in range(50)] and cells(columns[1]) == [[]] * 50
+    reader = _hopyard.Examples(path)
+    reader.want("label", 2)
+    with pytest.raises(hopyard.Error, match="the record at byte 0: the feature 'label' is int64 here, and was float before"):
+        reader.next()
+
+
+def test_what_is_written_tensorflow_reads(path: str, tmp_path: Path) -> None:
+    [(rows, columns)] = batches(_hopyard.Examples(path, rows=100))
+    (tmp_path / "again").write_bytes(_hopyard.write_examples(rows, columns))
+    found = [tf.train.Example.FromString(r.numpy()) for r in tf.data.TFRecordDataset(str(tmp_path / "again"))]
+    wanted = [tf.train.Example.FromString(example({"rare": [], **row})) for row in ROWS]
+    assert found == wanted
+
+
+def test_columns_that_do_not_fit_together_are_refused() -> None:
+    good = ("a", 3, False, b"\0" * 16, b"", b"", np.array([0, 1, 2]).tobytes())
+    assert len(_hopyard.write_examples(2, [good])) > 0
+    for rows, part, bad in (
+        (1, 6, good[6]), (2, 3, b"\0" * 15), (2, 3, b"\0" * 24), (2, 6, np.array([0, 2, 1]).tobytes()),
+        (2, 6, np.array([1, 1, 2]).tobytes()), (2, 6, np.array([0, -1, 2]).tobytes()), (2, 1, 1), (2, 1, 9), (2, 2, True),
+        (1 << 62, 6, good[6]),
+    ):
+        column = (*good[:part], bad, *good[part + 1 :])
+        with pytest.raises(ValueError, match="the column 'a' does not fit together"):
+            _hopyard.write_examples(rows, [column])
+
+
+def test_a_closed_one_is_not_read(path: str) -> None:
+    reader = _hopyard.Examples(path)
+    reader.close()
+    with pytest.raises(ValueError, match="it is closed"):
+        reader.next()

@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rings: between two processes, with either of them killed; and with nonsense in the memory. */
+#include "support.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "feed/ring.h"
+
+#define MESSAGES 300000u
+#define SMALL_MESSAGES 100000000u
+#define LENGTH_MAX 3000u
+
+struct pair {
+    struct hy_ring *writer, *reader;
+    int memory;
+};
+
+static void open_pair(struct pair *p, size_t size)
+{
+    struct hy_err err = {0};
+    int ends[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    assert_int_equal(hy_ring_new(size, ends[0], &p->writer, &p->memory, &err), 0);
+    assert_int_equal(hy_ring_open(p->memory, ends[1], &p->reader, &err), 0);
+}
+
+static void close_pair(struct pair *p)
+{
+    hy_ring_close(p->writer);
+    hy_ring_close(p->reader);
+    close(p->memory);
+}
+
+/* ---- one process ---- */
+
+static void test_what_is_sent_is_what_comes(void **state)
+{
+    struct hy_message m;
+    struct pair p;
+
+    (void)state;
+    open_pair(&p, 1);
+    assert_int_equal(hy_ring_next(p.reader, &m), 0);
+    for (uint32_t i = 0; i < 100000; i++) { /* round and round */
+        char *room = hy_ring_reserve(p.writer, 64);
+
+        assert_non_null(room);
+        assert_int_equal((uintptr_t)room % 8, 0);
+        snprintf(room, 64, "message %u", i);
+        hy_ring_send(p.writer, i, strlen(room) + 1);
+        assert_int_equal(hy_ring_next(p.reader, &m), 1);
+        assert_int_equal(m.kind, i);
+        assert_string_equal(m.bytes, room);
+        hy_ring_release(p.reader);
+    }
+    assert_int_equal(hy_ring_next(p.reader, &m), 0);
+    close_pair(&p);
+}
+
+static void test_a_full_ring_takes_no_more_until_something_is_taken(void **state)
+{
+    struct hy_message m;
+    struct pair p;
+    unsigned count = 0;
+
+    (void)state;
+    open_pair(&p, HY_RING_LEAST);
+    while (hy_ring_reserve(p.writer, 1000)) {
+        hy_ring_send(p.writer, count++, 1000);
+        assert_true(count < 100);
+    }
+    assert_int_equal(count, HY_RING_LEAST / 1008);
+    assert_int_equal(hy_ring_wait_for_room(p.writer, 1000, 20), 0);
+    assert_int_equal(hy_ring_next(p.reader, &m), 1);
+    hy_ring_release(p.reader);
+    assert_int_equal(hy_ring_wait_for_room(p.writer, 1000, 20), 1);
+    assert_int_equal(hy_ring_wait_for_room(p.writer, HY_RING_LEAST, 20), -EMSGSIZE);
+    assert_null(hy_ring_reserve(p.writer, HY_RING_LEAST));
+    close_pair(&p);
+}
+
+static void test_what_is_left_is_read_when_the_writer_is_gone(void **state)
+{
+    struct hy_message m;
+    struct pair p;
+
+    (void)state;
+    open_pair(&p, HY_RING_LEAST);
+    assert_non_null(hy_ring_reserve(p.writer, 4));
+    hy_ring_send(p.writer, 7, 4);
+    hy_ring_close(hy_take(p.writer));
+    assert_int_equal(hy_ring_wait_for_message(p.reader, -1), 1);
+    assert_int_equal(hy_ring_next(p.reader, &m), 1);
+    hy_ring_release(p.reader);
+    assert_int_equal(hy_ring_wait_for_message(p.reader, -1), -EPIPE);
+    close_pair(&p);
+}
+
+/* ---- memory that makes no sense ---- */
+
+static void test_what_is_no_ring_is_refused(void **state)
+{
+    struct hy_ring *r = NULL;
+    struct hy_err err = {0};
+    int ends[2], fd = memfd_create("no ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    (void)state;
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, 128 << 10), 0);
+    for (int sealed = 0; sealed < 2; sealed++) { /* its size may change; and nothing in it */
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+        assert_int_equal(hy_ring_open(fd, ends[0], &r, &err), -EPROTO);
+        assert_string_equal(err.text, "what was sent is no ring");
+        close(ends[1]);
+        assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), sealed ? -1 : 0);
+    }
+    close(fd);
+}
+
+/* Whatever a hostile writer puts anywhere, the reader answers -EPROTO or reads within the ring: ASan and the kernel
+ * would tell otherwise. */
+static void test_a_hostile_writer_harms_nobody(void **state)
+{
+    struct hy_rng rng;
+
+    (void)state;
+    hy_rng_seed(&rng, 11, 0);
+    for (int i = 0; i < 2000; i++) {
+        struct hy_message m;
+        struct pair p;
+        uint64_t *words;
+
+        open_pair(&p, HY_RING_LEAST);
+        words = mmap(NULL, 128 << 10, PROT_READ | PROT_WRITE, MAP_SHARED, p.memory, 0);
+        assert_true(words != MAP_FAILED);
+        words[8] = i % 2 ? hy_rng_next(&rng) : hy_rng_next(&rng) % (80 << 10);
+        words[16] = hy_rng_next(&rng);
+        words[8192] = i % 3 ? hy_rng_next(&rng) : hy_rng_next(&rng) % (40 << 10);
+        for (int k = 0; k < 10 && hy_ring_next(p.reader, &m) > 0; k++) {
+            uint8_t sum = 0;
+
+            for (size_t b = 0; b < m.n; b++)
+                sum = (uint8_t)(sum + ((const uint8_t *)m.bytes)[b]);
+            words[9000] = sum; /* somebody uses it */
+            hy_ring_release(p.reader);
+        }
+        (void)hy_ring_wait_for_message(p.reader, 0);
+        (void)hy_ring_wait_for_room(p.writer, 100, 0);
+        assert_int_equal(munmap(words, 128 << 10), 0);
+        close_pair(&p);
+    }
+}
+
+/* ---- two processes ---- */
+
+static size_t length_of(uint64_t i)
+{
+    return (size_t)(i * 2654435761u >> 7) % LENGTH_MAX;
+}
+
+static void fill(uint8_t *bytes, uint64_t i, size_t n)
+{
+    for (size_t k = 0; k + 8 <= n; k += 8)
+        memcpy(bytes + k, &(uint64_t){i * 31 + k}, 8);
+}
+
+static bool is_right(const struct hy_message *m, uint64_t i)
+{
+    if (m->n != length_of(i) || m->kind != (uint32_t)i)
+        return false;
+    for (size_t k = 0; k + 8 <= m->n; k += 8)
+        if (memcmp((const uint8_t *)m->bytes + k, &(uint64_t){i * 31 + k}, 8) != 0)
+            return false;
+    return true;
+}
+
+/* The writer's process: its exit status is 0 when all was taken, 3 when the reader was gone. */
+static void write_all(struct hy_ring *r, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        const size_t n = length_of(i);
+        uint8_t *room = hy_ring_reserve(r, n);
+
+        if (!room && hy_ring_wait_for_room(r, n, -1) < 0)
+            _exit(3);
+        room = room ? room : hy_ring_reserve(r, n);
+        fill(room, i, n);
+        hy_ring_send(r, (uint32_t)i, n);
+    }
+    _exit(hy_ring_wait_until_empty(r, -1) == 1 ? 0 : 3);
+}
+
+static pid_t start_writer(struct pair *p, uint64_t count)
+{
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        hy_ring_close(p->reader);
+        write_all(p->writer, count);
+    }
+    hy_ring_close(hy_take(p->writer));
+    return pid;
+}
+
+static int status_of(pid_t pid)
+{
+    int status;
+
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static void test_no_message_is_lost_torn_or_doubled(void **state)
+{
+    struct pair p;
+    pid_t pid;
+
+    (void)state;
+    open_pair(&p, 256 << 10);
+    pid = start_writer(&p, MESSAGES);
+    for (uint64_t i = 0; i < MESSAGES; i++) {
+        struct hy_message m;
+
+        assert_int_equal(hy_ring_wait_for_message(p.reader, -1), 1);
+        assert_int_equal(hy_ring_next(p.reader, &m), 1);
+        assert_true(is_right(&m, i));
+        hy_ring_release(p.reader);
+    }
+    assert_int_equal(hy_ring_wait_for_message(p.reader, -1), -EPIPE);
+    assert_int_equal(status_of(pid), 0);
+    close_pair(&p);
+}
+
+/* As small as can be, each its own number, so that the two meet at every place of the ring. */
+static void write_numbers(struct hy_ring *r)
+{
+    for (uint64_t i = 0; i < SMALL_MESSAGES; i++) {
+        void *room = hy_ring_reserve(r, sizeof i);
+
+        if (!room && hy_ring_wait_for_room(r, sizeof i, -1) < 0)
+            _exit(3);
+        memcpy(room ? room : hy_ring_reserve(r, sizeof i), &i, sizeof i);
+        hy_ring_send(r, 0, sizeof i);
+    }
+    _exit(hy_ring_wait_until_empty(r, -1) == 1 ? 0 : 3);
+}
+
+static void test_a_hundred_million_messages_come_in_order(void **state)
+{
+    struct pair p;
+    pid_t pid;
+
+    (void)state;
+    open_pair(&p, 1 << 20);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        hy_ring_close(p.reader);
+        write_numbers(p.writer);
+    }
+    hy_ring_close(hy_take(p.writer));
+    for (uint64_t i = 0; i < SMALL_MESSAGES; i++) {
+        struct hy_message m;
+        int rc;
+
+        while ((rc = hy_ring_next(p.reader, &m)) == 0)
+            assert_int_equal(hy_ring_wait_for_message(p.reader, -1), 1);
+        if (rc != 1 || m.n != sizeof i || memcmp(m.bytes, &i, sizeof i) != 0)
+            fail_msg("message %llu", (unsigned long long)i);
+        hy_ring_release(p.reader);
+    }
+    assert_int_equal(hy_ring_wait_for_message(p.reader, -1), -EPIPE);
+    assert_int_equal(status_of(pid), 0);
+    close_pair(&p);
+}
+
+static void test_of_a_writer_that_was_killed_only_whole_messages_come(void **state)
+{
+    (void)state;
+    for (unsigned round = 0; round < 30; round++) {
+        struct hy_message m;
+        struct pair p;
+        uint64_t i = 0;
+        pid_t pid;
+        int rc;
+
+        open_pair(&p, HY_RING_LEAST);
+        pid = start_writer(&p, UINT64_MAX);
+        while ((rc = hy_ring_wait_for_message(p.reader, -1)) == 1) {
+            assert_int_equal(hy_ring_next(p.reader, &m), 1);
+            assert_true(is_right(&m, i));
+            hy_ring_release(p.reader);
+            if (++i == 100 + 37 * round)
+                assert_int_equal(kill(pid, SIGKILL), 0);
+        }
+        assert_int_equal(rc, -EPIPE);
+        assert_int_equal(status_of(pid), 128 + SIGKILL);
+        close_pair(&p);
+    }
+}
+
+static void test_a_writer_does_not_wait_for_a_reader_that_is_gone(void **state)
+{
+    (void)state;
+    for (unsigned round = 0; round < 30; round++) {
+        struct hy_message m;
+        struct pair p;
+        pid_t pid;
+
+        open_pair(&p, HY_RING_LEAST);
+        pid = start_writer(&p, UINT64_MAX);
+        for (unsigned i = 0; i < 11 * round; i++) {
+            assert_int_equal(hy_ring_wait_for_message(p.reader, -1), 1);
+            assert_int_equal(hy_ring_next(p.reader, &m), 1);
+            hy_ring_release(p.reader);
+        }
+        hy_ring_close(hy_take(p.reader));
+        assert_int_equal(status_of(pid), 3);
+        close_pair(&p);
+    }
+}
+
+/* ---- faults ---- */
+
+static int make_and_use(void *arg)
+{
+    struct hy_ring *writer = NULL, *reader = NULL;
+    struct hy_err err = {0};
+    int ends[2], memory = -1, rc;
+
+    (void)arg;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    rc = hy_ring_new(1, ends[0], &writer, &memory, &err);
+    if (rc < 0) {
+        close(ends[1]);
+        return rc;
+    }
+    rc = hy_ring_open(memory, ends[1], &reader, &err);
+    hy_ring_close(writer);
+    hy_ring_close(reader);
+    close(memory);
+    return rc;
+}
+
+static void test_what_fails_leaves_nothing(void **state)
+{
+    (void)state;
+    hy_each_fault(HY_SEAM_ALLOC, make_and_use, NULL);
+    hy_each_fault(HY_SEAM_SYS, make_and_use, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_sent_is_what_comes),
+        cmocka_unit_test(test_a_full_ring_takes_no_more_until_something_is_taken),
+        cmocka_unit_test(test_what_is_left_is_read_when_the_writer_is_gone),
+        cmocka_unit_test(test_what_is_no_ring_is_refused),
+        cmocka_unit_test(test_a_hostile_writer_harms_nobody),
+        cmocka_unit_test(test_no_message_is_lost_torn_or_doubled),
+        cmocka_unit_test(test_a_hundred_million_messages_come_in_order),
+        cmocka_unit_test(test_of_a_writer_that_was_killed_only_whole_messages_come),
+        cmocka_unit_test(test_a_writer_does_not_wait_for_a_reader_that_is_gone),
+        cmocka_unit_test(test_what_fails_leaves_nothing),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
