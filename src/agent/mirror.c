@@ -39,6 +39,13 @@ struct mirror {
     bool is_ending;
 };
 
+/* The driver mirrors these itself: the checkpoint goes to it for the next attempt, and what was printed as it is. */
+bool hy_agent_mirror_leaves(const char *path)
+{
+    return strcmp(path, "checkpoint") == 0 || strncmp(path, "checkpoint/", 11) == 0 || strcmp(path, "stdout") == 0 ||
+           strcmp(path, "stderr") == 0;
+}
+
 /* ---- in the agent ------------------------------------------------------------------ */
 
 static void on_end(void *arg, int status, const char *said)
@@ -109,12 +116,6 @@ void hy_agent_mirror_free(struct mirror *m)
 
 /* ---- in the helper ------------------------------------------------------------------ */
 
-/* What the driver has and mirrors itself: the checkpoint goes to it for the next attempt, and what was printed as it is. */
-static bool is_the_drivers(const char *path)
-{
-    return strcmp(path, "checkpoint") == 0 || strcmp(path, "stdout") == 0 || strcmp(path, "stderr") == 0;
-}
-
 /* The end of standard input. */
 static bool is_over(int timeout_ms)
 {
@@ -131,7 +132,7 @@ static bool is_refused(int rc)
 
 int hy_agent_mirror_main(const char *folder, const char *url)
 {
-    struct hy_fs_mirror *m = hy_fs_mirror_new(folder, url, is_the_drivers);
+    struct hy_fs_mirror *m = hy_fs_mirror_new(folder, url, hy_agent_mirror_leaves);
     bool is_last = false;
     int rc = -ENOMEM;
 

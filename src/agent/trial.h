@@ -227,10 +227,12 @@ void hy_agent_upload_all(struct trial *t);
 /* True when the stream is the trial's, which may be over then. */
 bool hy_agent_upload_room(struct trial *t, uint32_t stream);
 void hy_agent_upload_free(struct upload *u);
-/* The mirror has ended. `is_whole`: only the checkpoint is left to send. */
+/* The mirror has ended. `is_whole`: only what it leaves is to be sent. */
 void hy_agent_upload_mirrored(struct trial *t, bool is_whole);
 
 /* ---- mirror.c: or straight to HDFS ---- */
+/* Does the driver's link take this file of a trial all the same? By its path in the trial's folder. */
+bool hy_agent_mirror_leaves(const char *path);
 /* NULL: it cannot be done, and was said. */
 struct mirror *hy_agent_mirror_start(struct trial *t);
 /* The trial is over: hy_agent_upload_mirrored comes when all is there, or will not be. */

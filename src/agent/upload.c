@@ -162,7 +162,7 @@ static int take_the_rest(const char *path, const struct stat *st, int type, stru
     (void)where;
     if (type != FTW_F || !S_ISREG(st->st_mode)) /* nor what a symbolic link leads to */
         return 0;
-    if (walking->upload->is_mirrored && !is_checkpoint(path))
+    if (walking->upload->is_mirrored && !hy_agent_mirror_leaves(path + strlen(walking->dir) + 1))
         return 0;
     return e && sent == size ? 0 : add_piece(walking->upload, path, sent, 0);
 }

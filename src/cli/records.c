@@ -304,8 +304,11 @@ static void say_json(struct look *l)
     json_t *o = json_object();
     int rc = 0;
 
-    for (size_t i = 0; i < l->columns.count && rc == 0; i++)
-        rc = hy_json_set(o, l->columns.list[i].name, json_of_feature(&l->columns.list[i]));
+    for (size_t i = 0; i < l->columns.count && rc == 0; i++) {
+        hy_cleanup_json json_t *name = hy_json_text(l->columns.list[i].name); /* which is any bytes */
+
+        rc = name ? hy_json_set(o, json_string_value(name), json_of_feature(&l->columns.list[i])) : -ENOMEM;
+    }
     hy_json_line_take(&l->out, rc == 0 ? o : NULL);
     if (rc < 0)
         json_decref(o);

@@ -21,6 +21,7 @@
  */
 #include "feed/ring.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -303,6 +304,7 @@ void hy_ring_send(struct hy_ring *r, uint32_t kind, size_t n)
 {
     const uint32_t head[2] = {(uint32_t)n, kind};
 
+    assert(whole_size(n) <= r->reserved);
     memcpy(r->messages + r->sent % r->size, head, sizeof head);
     r->sent += whole_size(n);
     r->reserved = 0;

@@ -84,12 +84,14 @@ static int64_t read_some(struct hy_records *r, void *into, size_t n, struct hy_e
 
 static int read_plain(struct hy_records *r, size_t n, struct hy_err *err)
 {
-    uint8_t *room = hy_buf_reserve(&r->in, n > PIECE ? n : PIECE);
+    const uint64_t left = hy_fs_size(r->file) - r->file_at; /* a record may say that it is longer */
+    const size_t most = n > PIECE ? n : PIECE, some = left < most ? (size_t)left : most;
+    uint8_t *room = hy_buf_reserve(&r->in, some);
     int64_t got;
 
     if (!room)
         return hy_err_set(err, -ENOMEM, "out of memory for a record of %s", r->url);
-    got = read_some(r, room, n > PIECE ? n : PIECE, err);
+    got = read_some(r, room, some, err);
     if (got < 0)
         return (int)got;
     hy_buf_added(&r->in, (size_t)got);

@@ -102,7 +102,7 @@ def test_a_namenode_that_is_away_delays_and_loses_nothing(yard: Yard, far: str, 
 # ---- agents that do not see the project's folder ---------------------------------------------------------------------
 
 WRITER = """
-cd $HOPYARD_TRIAL_DIR; mkdir -p checkpoint deep/er; printf one > events.out.tfevents.1; echo {x} > checkpoint/step
+cd $HOPYARD_TRIAL_DIR; mkdir -p checkpoint deep/er; printf one > events.out.tfevents.1; echo {x} > checkpoint/step; echo own > stderr
 pwd > $0/x={x}; until [ -e $0/gate ]; do sleep 0.1; done
 printf two >> events.out.tfevents.1; head -c 3000000 /dev/urandom > deep/big; sha256sum < deep/big
 """
@@ -147,6 +147,7 @@ class Blind:
             place = f"{self.place}/{trial}"
             assert text(self.yard, place, "events.out.tfevents.1") == "onetwo"
             assert text(self.yard, place, "checkpoint/step").strip() == trial.removeprefix("x=")
+            assert text(self.yard, place, "stderr") == "own\n", "nothing was printed that has its name"
             copy = self.folder / f"big-{trial}"
             self.yard.run("fs", "get", f"{place}/deep/big", copy)
             assert text(self.yard, place, "stdout").split()[0] == hashlib.sha256(copy.read_bytes()).hexdigest()
@@ -171,7 +172,7 @@ def test_who_does_not_see_the_folder_writes_there_itself(blind: Blind) -> None:
         wait_for(lambda: blind.yard.run("fs", "cat", events, rc=None).stdout == "one", "the first events are on HDFS")
     (blind.folder / "gate").touch()
     assert "by the driver's link" not in blind.finish()
-    assert blind.came_by_the_link() == {"stdout", "step"}
+    assert blind.came_by_the_link() == {"stdout", "stderr", "step"}
     assert "er" in blind.yard.run("fs", "ls", f"{blind.place}/{blind.trials()[0]}/deep").stdout
 
 
@@ -183,7 +184,7 @@ def test_its_files_wait_for_a_namenode_that_is_away(blind: Blind, hdfs: Hdfs) ->
     assert blind.run.poll() is None
     hdfs.mend()
     assert "by the driver's link" not in blind.finish()
-    assert blind.came_by_the_link() == {"stdout", "step"}
+    assert blind.came_by_the_link() == {"stdout", "stderr", "step"}
 
 
 @pytest.mark.parametrize("blind", ["stranger"], indirect=True)

@@ -40,6 +40,8 @@ context = tf.train.Features(feature={"length": feature(2)})
 with tf.io.TFRecordWriter(f"{sys.argv[1]}/steps.tfrecords") as file:
     file.write(tf.train.SequenceExample(context=context, feature_lists=steps).SerializeToString())
     file.write(b"no example")
+with tf.io.TFRecordWriter(f"{sys.argv[1]}/odd.tfrecords") as file:
+    file.write(bytes.fromhex("0a0c0a0a0a01ff12051a030a0107"))  # a name that is no UTF-8
 """
 
 
@@ -77,6 +79,11 @@ def test_steps_and_what_is_no_example(yard: Yard, files: Path) -> None:
     assert "no tf.Example" in yard.run("records", "head", path).stdout
     done = yard.run("records", "schema", path, rc=1)
     assert "words (in steps)" in done.stdout and f"{path}: the record at byte" in done.stderr and "is no tf." in done.stderr
+
+
+def test_a_name_may_be_any_bytes(yard: Yard, files: Path) -> None:
+    assert lines(yard, "head", "--json", files / "odd.tfrecords") == [{"\\xff": [7]}]
+    assert "\\xff" in yard.run("records", "schema", files / "odd.tfrecords").stdout
 
 
 def test_every_flipped_bit_and_every_cut_is_found(yard: Yard, files: Path, tmp_path: Path) -> None:
