@@ -39,6 +39,13 @@ struct map {
     struct hy_err unknown;    /* why nobody knows how long that is; code 0: it is known */
 };
 
+/* A connection over which a block comes. */
+struct stream {
+    struct hy_ahead *reader; /* NULL: there is none */
+    struct map *map;         /* what it points into */
+    uint64_t at, end;        /* in the file */
+};
+
 struct input {
     struct hy_fs_file base;
     struct hy_hdfs_cluster *cluster;
@@ -47,11 +54,9 @@ struct input {
 
     pthread_mutex_t lock; /* for what follows */
     struct map *map;
-    struct hy_ahead *stream, *ahead;        /* `ahead`: of the block behind; taken out while they are used */
-    uint64_t stream_at, ahead_at;           /* in the file */
-    struct map *stream_map, *ahead_map;     /* what they point into */
-    uint64_t last_end;                      /* where the last read ended */
-    char *avoid[AVOID_MAX];                 /* DataNodes that failed us */
+    struct stream stream, ahead; /* `ahead`: of the block behind; taken out while they are used */
+    uint64_t last_end;           /* where the last read ended */
+    char *avoid[AVOID_MAX];      /* DataNodes that failed us */
     size_t avoid_count;
 
     pthread_mutex_t striping;   /* for what follows */
@@ -276,10 +281,10 @@ struct turn {
     uint64_t from, to; /* in the block */
 };
 
-static int open_reader(struct input *in, const struct turn *t, bool has_others, struct hy_ahead **ret,
-                       struct hy_err *err)
+static int open_stream(struct input *in, const struct turn *t, bool has_others, struct stream *ret, struct hy_err *err)
 {
     struct hy_block_reader *r;
+    struct hy_ahead *reader;
     int rc;
 
     const struct hy_block_want want = {
@@ -290,103 +295,103 @@ static int open_reader(struct input *in, const struct turn *t, bool has_others, 
     rc = hy_block_reader_open(&r, &want, err);
     if (rc < 0)
         return rc;
-    *ret = hy_ahead_new(r);
-    return *ret ? 0 : hy_err_set(err, -ENOMEM, "out of memory");
+    reader = hy_ahead_new(r);
+    if (!reader)
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    *ret = (struct stream){
+        .reader = reader, .map = t->map, .at = t->block->offset + t->from, .end = t->block->offset + t->to,
+    };
+    return 0;
+}
+
+static void drop(struct input *in, struct stream *s)
+{
+    hy_ahead_close(s->reader);
+    map_unref(in, s->map);
+    *s = (struct stream){0};
+}
+
+/* Reads on; at is where it came to, also when it failed. */
+static int64_t read_on(struct stream *s, void *into, size_t n, struct hy_err *err)
+{
+    const uint64_t before = hy_ahead_at(s->reader);
+    const int64_t got = hy_ahead_read(s->reader, into, n, err);
+
+    s->at += hy_ahead_at(s->reader) - before;
+    return got;
 }
 
 /* The stream, when it is at `offset` or shortly before; it is the caller's then. */
-static struct hy_ahead *take_stream(struct input *in, uint64_t offset, struct map **ret_map, uint64_t *ret_at)
+static bool take_stream(struct input *in, uint64_t offset, struct stream *ret)
 {
-    struct hy_ahead *found = NULL;
+    bool is_there;
 
     pthread_mutex_lock(&in->lock);
-    if (!in->stream && in->ahead && in->ahead_at == offset) {
-        in->stream = hy_take(in->ahead);
-        in->stream_at = in->ahead_at;
-        in->stream_map = hy_take(in->ahead_map);
+    if (!in->stream.reader && in->ahead.reader && in->ahead.at == offset) {
+        in->stream = in->ahead;
+        in->ahead = (struct stream){0};
     }
-    if (in->stream && in->stream_at <= offset && offset - in->stream_at <= SKIP_MAX) {
-        found = hy_take(in->stream);
-        *ret_map = hy_take(in->stream_map);
-        *ret_at = in->stream_at;
+    is_there = in->stream.reader && in->stream.at <= offset && offset - in->stream.at <= SKIP_MAX &&
+               offset < in->stream.end;
+    if (is_there) {
+        *ret = in->stream;
+        in->stream = (struct stream){0};
     }
     pthread_mutex_unlock(&in->lock);
-    return found;
+    return is_there;
 }
 
-static void drop(struct input *in, struct hy_ahead *r, struct map *m)
+/* Puts a stream where it is found again; one that is at its end, or was there, is closed. */
+static void put(struct input *in, struct stream *where, struct stream *s)
 {
-    hy_ahead_close(r);
-    map_unref(in, m);
-}
+    struct stream old = *s;
 
-/* Gives a stream back; one that is at its end, or not wanted any more, is closed. */
-static void put_stream(struct input *in, struct hy_ahead *r, struct map *m, uint64_t at, bool is_at_end)
-{
-    struct hy_ahead *old = NULL;
-    struct map *old_map = NULL;
-
-    if (is_at_end) {
-        drop(in, r, m);
-        return;
+    if (s->at < s->end) {
+        pthread_mutex_lock(&in->lock);
+        old = *where;
+        *where = *s;
+        pthread_mutex_unlock(&in->lock);
     }
-    pthread_mutex_lock(&in->lock);
-    old = in->stream;
-    old_map = in->stream_map;
-    in->stream = r;
-    in->stream_map = m;
-    in->stream_at = at;
-    pthread_mutex_unlock(&in->lock);
-    drop(in, old, old_map);
+    drop(in, &old);
 }
 
-/* Asks for the block behind this one. When that fails, it is asked for again when it is read. */
-static void look_ahead(struct input *in, const Hdfs__LocatedBlock *b, uint64_t at)
+/* Asks for the block behind the stream's. When that fails, it is asked for again when it is read. */
+static void look_ahead(struct input *in, const struct stream *s)
 {
-    const uint64_t end = b->offset + b->b->numbytes;
-    struct hy_ahead *r = NULL, *old;
-    struct map *old_map;
+    struct stream next = {0};
     struct turn t = {0};
     struct hy_err err;
     bool has_others, is_done;
 
-    if (end - at > AHEAD || end >= in->size)
+    if (s->end - s->at > AHEAD || s->end >= in->size)
         return;
     pthread_mutex_lock(&in->lock);
-    is_done = in->ahead && in->ahead_at == end;
+    is_done = in->ahead.reader && in->ahead.at == s->end;
     pthread_mutex_unlock(&in->lock);
     if (is_done)
         return;
     t.map = map_ref(in);
-    t.block = block_at(t.map, end);
-    t.node = t.block && t.block->offset == end ? choose(in, t.block, &has_others) : NULL;
+    t.block = block_at(t.map, s->end);
+    t.node = t.block && t.block->offset == s->end ? choose(in, t.block, &has_others) : NULL;
     if (t.node)
         t.to = t.block->b->numbytes;
-    if (!t.node || t.to == 0 || open_reader(in, &t, has_others, &r, &err) < 0) {
+    if (!t.node || t.to == 0 || open_stream(in, &t, has_others, &next, &err) < 0)
         map_unref(in, t.map);
-        return;
-    }
-    pthread_mutex_lock(&in->lock);
-    old = in->ahead;
-    old_map = in->ahead_map;
-    in->ahead = r;
-    in->ahead_map = t.map;
-    in->ahead_at = end;
-    pthread_mutex_unlock(&in->lock);
-    drop(in, old, old_map);
+    else
+        put(in, &in->ahead, &next);
 }
 
 /* Reads over the bytes between the stream and where the caller wants to be. */
-static int skip(struct hy_ahead *r, uint64_t n, struct hy_err *err)
+static int skip(struct stream *s, uint64_t offset, struct hy_err *err)
 {
     uint8_t waste[16384];
 
-    while (n) {
-        int64_t got = hy_ahead_read(r, waste, n < sizeof(waste) ? (size_t)n : sizeof(waste), err);
+    while (s->at < offset) {
+        const uint64_t n = offset - s->at;
+        const int64_t got = read_on(s, waste, n < sizeof(waste) ? (size_t)n : sizeof(waste), err);
 
         if (got <= 0)
             return got < 0 ? (int)got : -EIO;
-        n -= (uint64_t)got;
     }
     return 0;
 }
@@ -395,27 +400,23 @@ static int skip(struct hy_ahead *r, uint64_t n, struct hy_err *err)
 static int64_t read_stream(struct input *in, uint8_t *into, size_t n, uint64_t offset)
 {
     struct hy_err err;
-    struct map *m;
-    uint64_t at, before;
-    struct hy_ahead *r = take_stream(in, offset, &m, &at);
-    const Hdfs__LocatedBlock *b = r ? block_at(m, offset) : NULL;
+    struct stream s;
     int64_t got;
 
-    if (!r)
+    if (!take_stream(in, offset, &s))
         return 0;
-    if (!b || b->offset > at || skip(r, offset - at, &err) < 0) {
-        drop(in, r, m);
+    if (skip(&s, offset, &err) < 0) {
+        drop(in, &s);
         return 0;
     }
-    before = hy_ahead_at(r);
-    got = hy_ahead_read(r, into, n, &err);
-    if (got < 0) { /* what came before it failed is good; the rest is read from wherever it can be had */
-        got = (int64_t)(hy_ahead_at(r) - before);
-        drop(in, r, m);
+    look_ahead(in, &s);
+    if (read_on(&s, into, n, &err) < 0) { /* what came is good; the rest is read from wherever it can be had */
+        got = (int64_t)(s.at - offset);
+        drop(in, &s);
         return got;
     }
-    look_ahead(in, b, offset + (uint64_t)got);
-    put_stream(in, r, m, offset + (uint64_t)got, hy_ahead_at(r) >= b->b->numbytes);
+    got = (int64_t)(s.at - offset);
+    put(in, &in->stream, &s);
     return got;
 }
 
@@ -423,9 +424,9 @@ static int64_t read_stream(struct input *in, uint8_t *into, size_t n, uint64_t o
 static int64_t try_read(struct input *in, uint8_t *into, size_t n, uint64_t offset, bool is_stream, struct hy_err *err)
 {
     struct turn t = {.map = map_ref(in)};
-    struct hy_ahead *r = NULL;
+    struct stream s = {.map = t.map, .at = offset, .end = offset};
     bool has_others;
-    int64_t got = 0;
+    int64_t rc;
 
     t.block = block_at(t.map, offset);
     t.node = t.block ? choose(in, t.block, &has_others) : NULL;
@@ -440,26 +441,19 @@ static int64_t try_read(struct input *in, uint8_t *into, size_t n, uint64_t offs
     t.to = t.block->b->numbytes;
     if (!is_stream && t.to - t.from > n)
         t.to = t.from + n;
-    if (n > t.to - t.from)
-        n = (size_t)(t.to - t.from);
-    got = open_reader(in, &t, has_others, &r, err);
-    if (got == 0)
-        got = hy_ahead_read(r, into, n, err);
-    if (got < 0 && got != -EINTR) {
-        const uint64_t came = r ? hy_ahead_at(r) - t.from : 0;
-
+    rc = open_stream(in, &t, has_others, &s, err);
+    if (rc == 0)
+        rc = read_on(&s, into, n, err);
+    if (rc < 0 && rc != -EINTR) {
         avoid(in, t.node);
-        if (got == -EBADMSG)
+        if (rc == -EBADMSG)
             report_bad(in, t.block, t.node);
-        got = came ? (int64_t)came : got;
-        drop(in, r, t.map);
-        return got;
+        s.end = s.at;
     }
-    if (got >= 0 && is_stream)
-        put_stream(in, r, t.map, offset + (uint64_t)got, t.from + (uint64_t)got == t.to);
-    else
-        drop(in, r, t.map);
-    return got;
+    if (s.at > offset && rc != -EINTR) /* what came before it failed is good */
+        rc = (int64_t)(s.at - offset);
+    put(in, &in->stream, &s);
+    return rc;
 }
 
 /* The same for an erasure-coded file, whose parts make up for each other. 0: what is left is not enough. */
@@ -567,8 +561,8 @@ static int input_close(struct hy_fs_file *f, struct hy_err *err)
     struct input *in = (struct input *)f;
 
     (void)err;
-    drop(in, in->stream, in->stream_map);
-    drop(in, in->ahead, in->ahead_map);
+    drop(in, &in->stream);
+    drop(in, &in->ahead);
     hy_striped_free(in->striped);
     map_unref(in, in->striped_map);
     map_unref(in, in->map);

@@ -159,6 +159,11 @@ int hy_sock_recv_all(struct hy_sock *s, void *into, size_t n)
     return 0;
 }
 
+int hy_sock_low_water(struct hy_sock *s, int bytes)
+{
+    return HY_SYS(setsockopt(s->fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof(bytes))) < 0 ? -errno : 0;
+}
+
 int hy_sock_poll(const struct hy_sock *s, int ms)
 {
     struct pollfd p = {.fd = s->fd, .events = POLLIN};

@@ -29,6 +29,9 @@ void hy_sock_close(struct hy_sock *s);
 ssize_t hy_sock_recv(struct hy_sock *s, void *into, size_t n);
 ssize_t hy_sock_recvv(struct hy_sock *s, struct iovec *into, int count);
 int hy_sock_recv_all(struct hy_sock *s, void *into, size_t n);
+/* Receiving sleeps until so many bytes are there, or as many as it asked for; what has come is given after half a second,
+ * however little it is. */
+int hy_sock_low_water(struct hy_sock *s, int bytes);
 /* 1 when something has come, or the stream has ended; waits `ms` for it. */
 int hy_sock_poll(const struct hy_sock *s, int ms);
 /* All of it. Changes `from`. */

@@ -99,3 +99,7 @@ class Hadoop(Part):
             return
         if not self.succeeds([*self.command(namenode), "-format", "-nonInteractive"], namenode, "format"):
             self.give_up("the NameNode's folder could not be formatted", "format")
+
+
+if __name__ == "__main__":  # for who is about to start them where there is no network
+    fetch_jars()
