@@ -42,14 +42,16 @@ static void let_go(struct hy_local_conn *c)
     struct trial *t = hy_local_data(c);
 
     hy_local_set_data(c, NULL);
-    if (t)
+    if (t && t->member.conn == c)
         t->member.conn = NULL;
+    if (t && t->member.node == c)
+        t->member.node = NULL;
 }
 
 /* The newest connection counts: who joins again has a new one. */
-static void hold(struct trial *t, struct hy_local_conn *c)
+static void hold(struct trial *t, struct hy_local_conn **place, struct hy_local_conn *c)
 {
-    struct hy_local_conn *old = t->member.conn;
+    struct hy_local_conn *old = *place;
 
     if (old == c)
         return;
@@ -59,18 +61,21 @@ static void hold(struct trial *t, struct hy_local_conn *c)
     }
     let_go(c);
     hy_local_set_data(c, t);
-    t->member.conn = c;
+    *place = c;
+}
+
+static bool are_addresses(char *const *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strlen(list[i]) > HY_ADDRESS_MAX)
+            return false;
+    return n <= HY_ADDRESSES_MAX;
 }
 
 static bool makes_sense(const Hy__GroupJoin *join)
 {
-    if (join->port > UINT16_MAX || strlen(join->bell) >= sizeof ((struct member *)0)->bell ||
-        join->n_addresses > HY_ADDRESSES_MAX)
-        return false;
-    for (size_t i = 0; i < join->n_addresses; i++)
-        if (strlen(join->addresses[i]) > HY_ADDRESS_MAX)
-            return false;
-    return true;
+    return join->port <= UINT16_MAX && strlen(join->bell) < sizeof ((struct member *)0)->bell &&
+           are_addresses(join->addresses, join->n_addresses);
 }
 
 /* A child that calls init, while the rank itself is in the group. */
@@ -90,12 +95,22 @@ static const char *join(struct trial *t, struct hy_local_conn *c, const Hy__Grou
 
     if (!makes_sense(join))
         return "this is no way to join a group";
-    hold(t, c);
+    hold(t, &m->conn, c);
     m->generation = 0;
     m->port = join->port;
     snprintf(m->bell, sizeof m->bell, "%s", join->bell);
     m->joined = true;
     m->left = false;
+    return "";
+}
+
+static const char *join_as_node(struct trial *t, struct hy_local_conn *c, const Hy__NodeJoin *join)
+{
+    if (join->port > UINT16_MAX || !are_addresses(join->addresses, join->n_addresses))
+        return "this is no way to join a cluster";
+    if (t->member.node)
+        return "another process of this node has joined the cluster already";
+    hold(t, &t->member.node, c);
     return "";
 }
 
@@ -105,6 +120,8 @@ const char *hy_agent_group_hear(struct trial *t, struct hy_local_conn *c, Hy__Gr
 
     if (word->body_case == HY__GROUP_WORD__BODY_JOIN)
         refused = join(t, c, word->join);
+    else if (word->body_case == HY__GROUP_WORD__BODY_NODE)
+        refused = join_as_node(t, c, word->node);
     else if (word->body_case == HY__GROUP_WORD__BODY_LEAVE)
         t->member.left = true;
     else if (word->body_case != HY__GROUP_WORD__BODY_NOTE && word->body_case != HY__GROUP_WORD__BODY_FAILED)
@@ -119,14 +136,18 @@ void hy_agent_group_hung_up(struct hy_local_conn *c)
     let_go(c);
 }
 
-void hy_agent_group_forget(struct trial *t)
+static void hang_up(struct hy_local_conn *c)
 {
-    struct hy_local_conn *c = t->member.conn;
-
     if (!c)
         return;
     let_go(c);
     hy_local_end(c);
+}
+
+void hy_agent_group_forget(struct trial *t)
+{
+    hang_up(t->member.conn);
+    hang_up(t->member.node);
 }
 
 /* ---- a rank's death -------------------------------------------------------------------- */
@@ -145,12 +166,13 @@ static void describe(const struct trial *t, const struct hy_process_end *end, ch
         snprintf(text, size, "ended (exit status 0) while the others were still training");
 }
 
-static bool is_rank(const struct trial *t)
+/* Do others need it? */
+static bool is_member(const struct trial *t)
 {
     const Hy__Start *s = t->start->start;
 
     for (size_t i = 0; i < s->n_env; i++)
-        if (strcmp(s->env[i], "HOPYARD_GROUP=1") == 0)
+        if (strcmp(s->env[i], "HOPYARD_GROUP=1") == 0 || strncmp(s->env[i], "HOPYARD_NODE=", 13) == 0)
             return true;
     return false;
 }
@@ -164,7 +186,7 @@ void hy_agent_group_died(struct trial *t, const struct hy_process_end *end)
     Hy__GroupLost lost = HY__GROUP_LOST__INIT;
     char why[700];
 
-    if (!is_rank(t) || end->outcome == HY_PROCESS_KILLED || (well && (t->member.left || !t->member.joined)))
+    if (!is_member(t) || end->outcome == HY_PROCESS_KILLED || (well && (t->member.left || !t->member.joined)))
         return;
     describe(t, end, why, sizeof why);
     lost.generation = t->member.generation;
@@ -209,7 +231,7 @@ void hy_agent_group_done(struct agent *a)
 /* ---- from the driver to a rank ------------------------------------------------------------ */
 
 /* One that has hung up is about to end, or joins again. */
-static void tell(struct trial *t, Hy__GroupWord *word)
+static void tell(struct trial *t, struct hy_local_conn *c, Hy__GroupWord *word)
 {
     Hy__TrialReportAnswer answer = HY__TRIAL_REPORT_ANSWER__INIT;
     hy_cleanup_free uint8_t *bytes = NULL;
@@ -221,7 +243,7 @@ static void tell(struct trial *t, Hy__GroupWord *word)
         hy_agent_end(t->agent, 1, "out of memory");
         return;
     }
-    rc = hy_local_send(t->member.conn, bytes, hy__trial_report_answer__pack(&answer, bytes));
+    rc = hy_local_send(c, bytes, hy__trial_report_answer__pack(&answer, bytes));
     if (rc < 0)
         hy_info("a rank does not listen trial=%llu error=%s", (unsigned long long)t->number, strerror(-rc));
 }
@@ -238,7 +260,7 @@ static void tell_failure(struct trial *t, const Hy__Roster *r, const struct hy_e
     word.attempt = t->attempt;
     word.body_case = HY__GROUP_WORD__BODY_LOST;
     word.lost = &lost;
-    tell(t, &word);
+    tell(t, t->member.conn, &word);
 }
 
 /* Is it the answer to the join that waits, not to one before it? */
@@ -276,7 +298,7 @@ static void give_roster(struct trial *t, const Hy__GroupWord *word)
     snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), t->agent->shared.fd);
     roster.shared = here > 1 ? path : (char *)protobuf_c_empty_string;
     copy.roster = &roster;
-    tell(t, &copy);
+    tell(t, t->member.conn, &copy);
 }
 
 /* Only words for the generation it is in, or waits for. */
@@ -301,11 +323,13 @@ void hy_agent_group_word(struct agent *a, const Hy__GroupWord *word)
     struct trial *t = hy_map_get(&a->trials, hy_agent_trial_key(word->trial, word->attempt));
     Hy__GroupWord copy = *word;
 
-    if (!t || !t->member.conn || !is_current(t, word))
+    if (t && t->member.node && word->body_case == HY__GROUP_WORD__BODY_NODES)
+        tell(t, t->member.node, &copy);
+    else if (!t || !t->member.conn || !is_current(t, word))
         hy_info("a word for nobody trial=%llu attempt=%u kind=%d", (unsigned long long)word->trial,
                 word->attempt, (int)word->body_case);
     else if (word->body_case == HY__GROUP_WORD__BODY_ROSTER)
         give_roster(t, word);
     else
-        tell(t, &copy);
+        tell(t, t->member.conn, &copy);
 }

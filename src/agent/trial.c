@@ -411,14 +411,16 @@ static void share_cores(struct words *w)
         add_word(w, hy_asprintf("TF_NUM_INTEROP_THREADS=%llu", (unsigned long long)(here ? here : 1)));
 }
 
-/* One of many, and of an elastic training not: there more ranks may come. True: *ret are its own. */
+/* One of many; not of an elastic training, to which more ranks may come, nor of a cluster, which has more than ranks.
+ * True: *ret are its own. */
 static bool bind_to_cores(struct words *w, cpu_set_t *ret)
 {
     const char *to = word_of(w->list, w->count, "HOPYARD_BIND_TO=");
     uint64_t rank, ranks, elastic;
     size_t own;
 
-    if ((to && strcmp(to, "none") == 0) || !number_of(w, "HOROVOD_LOCAL_RANK=", &rank) ||
+    if ((to && strcmp(to, "none") == 0) || word_of(w->list, w->count, "HOPYARD_NODE=") ||
+        !number_of(w, "HOROVOD_LOCAL_RANK=", &rank) ||
         !number_of(w, "HOROVOD_LOCAL_SIZE=", &ranks) || !number_of(w, "HOROVOD_ELASTIC=", &elastic) || elastic ||
         ranks < 2)
         return false;

@@ -25,6 +25,7 @@ struct shared {
 /* A rank of it. */
 struct member {
     struct hy_local_conn *conn; /* NULL: it has not joined, or has hung up */
+    struct hy_local_conn *node; /* the same, of a node of a cluster: it may be in the group besides */
     uint64_t generation;        /* whose roster it has; 0: it waits for one */
     uint32_t port;              /* of its join: by them a roster is known to be */
     char bell[HY_BELL_MAX];     /* the answer to it */

@@ -192,8 +192,9 @@ void hy_board_find_culprit(struct hy_board *b, struct hy_store *s, const struct 
     if (hy_store_trial_each(s, info->row.id, 0, HY_TRIALS_BY_NUMBER, 0, 0, take_earliest, &search, &err) < 0)
         err.code = 0; /* then what is known so far has to do */
     if (search.first)
-        hy_board_take_culprit(
-            b, search.first, hy_last_lines(info->row.logdir, (uint32_t)search.first->number - 1, LAST_LINES));
+        hy_board_take_culprit(b, search.first,
+                              info->spec ? hy_last_lines(info->row.logdir, info->spec, search.first->number, LAST_LINES)
+                                         : hy_strdup(""));
 }
 
 static int take_ended(void *arg, const struct hy_trial_row *row)

@@ -21,6 +21,7 @@
 #include "cli/logtext.h"
 #include "cli/runs.h"
 #include "cli/tail.h"
+#include "wire/roles.h"
 
 #define LOOK_MS 200
 #define FRESH 256 /* trials that are asked for at once */
@@ -195,16 +196,32 @@ static int print_until_end(struct logs *l, struct hy_err *err)
 
 static bool is_rank(const char *word)
 {
-    return word && strncmp(word, "rank=", 5) == 0;
+    return word && (strncmp(word, "rank=", 5) == 0 || strncmp(word, "node=", 5) == 0);
 }
 
-/* "7" of a run; of a training "3" or "rank=3", which count from 0. */
+/* Of a cluster: "worker-0". 0: there is none of that name. */
+static int64_t find_node(const struct logs *l, const char *name)
+{
+    char room[HY_NODE_NAME_MAX];
+
+    for (int64_t i = 1; l->info.spec && hy_spec_is_cluster(l->info.spec) && i <= l->info.row.ranks; i++)
+        if (strcmp(hy_node_name(l->info.spec, (uint64_t)i, room), name) == 0)
+            return i;
+    return 0;
+}
+
+/* "7" of a run; of a training "3" or "rank=3", which count from 0; of a cluster "worker-0" or "node=worker-0". */
 static int parse_trial(struct logs *l, const char *text, struct hy_err *err)
 {
     int64_t ranks = l->info.row.ranks;
     uint64_t number = 0;
-    int rc = hy_parse_u64(ranks && is_rank(text) ? text + 5 : text, &number);
+    int rc;
 
+    text += ranks && is_rank(text) ? 5 : 0;
+    l->trial = find_node(l, text);
+    if (l->trial)
+        return 0;
+    rc = hy_parse_u64(text, &number);
     if (ranks && (rc < 0 || number >= INT64_MAX))
         return hy_err_set(err, -EINVAL, "TRIAL is a rank here, 0 to %lld, not '%s'", (long long)ranks - 1,
                           text);

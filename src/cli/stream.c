@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "wire/roles.h"
 
 #define NEAR_END 2000 /* bytes of what was printed before somebody came */
 #define LAST 4096     /* bytes of last lines */
@@ -16,16 +17,30 @@
 
 static const char *const names[] = {"stdout", "stderr"};
 
-static char *path_of(const char *logdir, uint32_t rank, int which)
+static char *path_of(const char *logdir, const Hy__RunSpec *spec, uint64_t number, int which)
 {
-    return hy_asprintf("%s/rank=%u/%s", logdir, rank, names[which]);
+    char name[HY_NODE_NAME_MAX];
+
+    return hy_asprintf("%s/%s=%s/%s", logdir, hy_spec_is_cluster(spec) ? "node" : "rank",
+                       hy_node_name(spec, number, name), names[which]);
 }
 
-int hy_stream_init(struct hy_stream *s, const char *logdir, uint32_t ranks)
+/* Of a cluster it is the chief, or the first worker. */
+static uint32_t speaker(const Hy__RunSpec *spec)
 {
+    uint32_t first = 0;
+
+    while (first + 1 < spec->ranks && !hy_node_has_rank(spec, (uint64_t)first + 1))
+        first++;
+    return first;
+}
+
+int hy_stream_init(struct hy_stream *s, const char *logdir, const Hy__RunSpec *spec, bool all)
+{
+    uint32_t ranks = !all ? 1 : spec->ranks > spec->ranks_max ? spec->ranks : spec->ranks_max;
     struct hy_style style;
 
-    *s = (struct hy_stream){.logdir = hy_strdup(logdir), .ranks = ranks};
+    *s = (struct hy_stream){.logdir = hy_strdup(logdir), .ranks = ranks, .spec = spec, .first = all ? 0 : speaker(spec)};
     hy_style_of(STDOUT_FILENO, &style);
     hy_out_init(&s->lines, &style);
     hy_style_of(STDERR_FILENO, &style);
@@ -40,7 +55,7 @@ static int go(struct hy_stream *s, int64_t since_ms)
 {
     for (uint32_t i = 0; i < s->ranks; i++)
         for (int which = 0; which < 2; which++) {
-            hy_cleanup_free char *path = path_of(s->logdir, i, which);
+            hy_cleanup_free char *path = path_of(s->logdir, s->spec, (uint64_t)s->first + i + 1, which);
             struct hy_tail *tail = &s->tails[i][which];
 
             if (!path)
@@ -87,7 +102,7 @@ const char *hy_stream_current(const struct hy_stream *s)
 
 static int look_at(struct hy_stream *s, uint32_t rank, int which, bool last, struct hy_out *out)
 {
-    hy_cleanup_free char *path = path_of(s->logdir, rank, which);
+    hy_cleanup_free char *path = path_of(s->logdir, s->spec, (uint64_t)s->first + rank + 1, which);
     struct hy_tail *tail = &s->tails[rank][which];
     size_t done;
     bool full;
@@ -158,9 +173,8 @@ static size_t beginning(const unsigned char *text, size_t n, size_t lines)
     return at;
 }
 
-static int append_last(struct hy_buf *b, const char *logdir, uint32_t rank, int which, size_t lines)
+static int append_last(struct hy_buf *b, const char *path, uint64_t number, size_t lines)
 {
-    hy_cleanup_free char *path = path_of(logdir, rank, which);
     hy_cleanup_free unsigned char *piece = hy_malloc(HY_TAIL_PIECE);
     struct hy_logtext text = {.escape = true};
     struct hy_tail tail = {0};
@@ -174,21 +188,22 @@ static int append_last(struct hy_buf *b, const char *logdir, uint32_t rank, int 
         return 0;
     from = beginning(piece, (size_t)n, lines);
     out = (struct hy_out){.buf = *b};
-    hy_logtext_append(&text, &out, rank, false, piece + from, (size_t)n - from, true, false);
+    hy_logtext_append(&text, &out, (int64_t)number - 1, false, piece + from, (size_t)n - from, true, false);
     *b = out.buf;
     return out.rc;
 }
 
-char *hy_last_lines(const char *logdir, uint32_t rank, size_t lines)
+char *hy_last_lines(const char *logdir, const Hy__RunSpec *spec, uint64_t number, size_t lines)
 {
+    hy_cleanup_free char *out = path_of(logdir, spec, number, 0), *error = path_of(logdir, spec, number, 1);
     hy_cleanup_buf struct hy_buf b;
     const char *text;
     int rc;
 
     hy_buf_init(&b, 8 * LAST);
-    rc = append_last(&b, logdir, rank, 1, lines);
+    rc = append_last(&b, error, number, lines);
     if (rc == 0 && b.len == 0)
-        rc = append_last(&b, logdir, rank, 0, lines);
+        rc = append_last(&b, out, number, lines);
     text = rc < 0 ? NULL : hy_buf_cstr(&b);
     return text ? hy_strdup(text) : NULL;
 }

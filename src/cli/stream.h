@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the ranks of a training print, while somebody watches: from the files
- * LOGDIR/rank=N/{stdout,stderr}, looked at a few times a second.
+ * LOGDIR/rank=N/{stdout,stderr}, looked at a few times a second. Of a cluster
+ * they are LOGDIR/node=NAME/….
  */
 #ifndef HY_CLI_STREAM_H
 #define HY_CLI_STREAM_H
@@ -9,6 +10,7 @@
 #include "cli/logtext.h"
 #include "cli/screen.h"
 #include "cli/tail.h"
+#include "hopyard.pb-c.h"
 
 #define HY_STREAM_MS 100 /* between two looks */
 #define HY_STREAM_CURRENT 400
@@ -17,16 +19,19 @@ struct hy_stream {
     struct hy_logtext text; /* set by the owner, before the first look */
     struct hy_screen
         *above;     /* set by the owner: lines go there if it is open; NULL: to where they were printed */
-    uint32_t ranks; /* read-only: 0 .. ranks - 1 are shown; 0: none */
-    char *logdir;   /* private */
+    uint32_t ranks; /* read-only: so many are shown, one after the other; 0: none */
+    uint32_t first; /* private: of them */
+    const Hy__RunSpec *spec; /* private */
+    char *logdir;            /* private */
     struct hy_tail (*tails)[2];         /* private */
     unsigned char *piece;               /* private */
     struct hy_out lines, errors;        /* private: what is to be written next */
     char current[2][HY_STREAM_CURRENT]; /* private: lines of rank 0 that have no end yet */
 };
 
-int hy_stream_init(struct hy_stream *s, const char *logdir, uint32_t ranks); /* 0 or -ENOMEM */
-void hy_stream_done(struct hy_stream *s);                                    /* a zeroed one is fine */
+/* All of them, or only that of the one that speaks for all. `spec` is kept. 0 or -ENOMEM. */
+int hy_stream_init(struct hy_stream *s, const char *logdir, const Hy__RunSpec *spec, bool all);
+void hy_stream_done(struct hy_stream *s); /* a zeroed one is fine */
 
 /* Of what is there already, only the last lines; or only files that were written since then (wall
  * ms): others are of an attempt before. 0 or -ENOMEM. */
@@ -48,6 +53,6 @@ const char *hy_stream_current(const struct hy_stream *s);
 /* The last `lines` lines of what a rank printed on standard error or, where it
  * is silent there, on standard output, made printable; "" when it was silent.
  * Free it. NULL when out of memory. */
-char *hy_last_lines(const char *logdir, uint32_t rank, size_t lines);
+char *hy_last_lines(const char *logdir, const Hy__RunSpec *spec, uint64_t number, size_t lines);
 
 #endif

@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "cli/proto.h"
 #include "cli/spec.h"
 #include "cli/specparts.h"
+#include "wire/roles.h"
 
 #define RANKS_MAX 1024              /* as a group has it ... */
 #define HERE_MAX 128                /* ... and as many of one machine */
@@ -93,6 +95,60 @@ static int elastic(const struct hy_args *args, Hy__RunSpec *spec, uint32_t ranks
     return rc;
 }
 
+/* ---- the roles of a cluster ---------------------------------------------------------- */
+
+static bool is_role(const char *name, size_t n)
+{
+    static const char *const known[] = {"ps", "chief", "master", "evaluator", "worker"};
+
+    for (size_t i = 0; i < HY_COUNT(known); i++)
+        if (strlen(known[i]) == n && strncmp(known[i], name, n) == 0)
+            return true;
+    return false;
+}
+
+/* One of "ps=1,chief=1,worker=2"; a role of which there is none is left out. */
+static int add_role(Hy__RunSpec *spec, const char *text, size_t n, struct hy_err *err)
+{
+    const char *equals = memchr(text, '=', n);
+    hy_cleanup_free char *count = equals ? hy_strndup(equals + 1, n - (size_t)(equals + 1 - text)) : NULL;
+    Hy__RoleSpec *role, **larger;
+    uint64_t number = 0;
+
+    if (!equals || !count || !is_role(text, (size_t)(equals - text)) || hy_parse_u64(count, &number) < 0 ||
+        number > RANKS_MAX)
+        return hy_err_set(err, -EINVAL, "--roles takes ROLE=N,… of ps, chief or master, evaluator and worker, not '%.*s'",
+                          (int)n, text);
+    if (number == 0)
+        return 0;
+    larger = hy_reallocarray(spec->roles, spec->n_roles + 1, sizeof *larger);
+    if (larger)
+        spec->roles = larger;
+    role = larger ? hy_malloc(sizeof *role) : NULL;
+    if (!role)
+        return hy_no_memory(err);
+    hy__role_spec__init(role);
+    spec->roles[spec->n_roles++] = role;
+    role->count = (uint32_t)number;
+    spec->ranks += role->count;
+    return hy_text_take(&role->name, hy_strndup(text, (size_t)(equals - text)), err);
+}
+
+/* In this order they are numbered. */
+static int roles(const char *text, Hy__RunSpec *spec, struct hy_err *err)
+{
+    int rc = 0;
+
+    spec->ranks = 0;
+    for (const char *end; rc == 0 && *text; text = *end ? end + 1 : end) {
+        end = strchrnul(text, ',');
+        rc = add_role(spec, text, (size_t)(end - text), err);
+    }
+    if (rc == 0 && hy_spec_ranks(spec) == 0)
+        return hy_err_set(err, -EINVAL, "a cluster needs a chief or a worker");
+    return rc;
+}
+
 static int ranks(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
 {
     uint32_t slots = 0, count;
@@ -102,6 +158,10 @@ static int ranks(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *e
         return rc;
     count = default_ranks(args, slots);
     rc = hy_spec_number(args, "num-proc", 1, RANKS_MAX, &count, err);
+    if (rc == 0 && hy_args_has(args, "roles")) {
+        rc = roles(hy_args_get(args, "roles"), spec, err);
+        count = spec->ranks;
+    }
     if (rc == 0 && count == 0)
         return hy_err_set(err, -EINVAL, "say how many ranks there are: hopyard train -np 4 …");
     if (rc == 0 && slots && slots < count && !spec->listen[0])

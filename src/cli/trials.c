@@ -103,6 +103,7 @@ struct shape {
     const struct hy_trials_look *look;
     json_t *names; /* the first trial's parameters: one column each; NULL: all in one */
     bool metric, steps, messages;
+    bool are_nodes; /* of a cluster: they have names */
 };
 
 static void find_shape(struct shape *s, const Hy__TrialView *const *trials, size_t count)
@@ -114,6 +115,7 @@ static void find_shape(struct shape *s, const Hy__TrialView *const *trials, size
         s->messages = memory->messages;
     }
     s->metric = s->look->metric && *s->look->metric;
+    s->are_nodes = s->look->ranks && count && strncmp(trials[0]->params, "{\"node\":", 8) == 0;
     for (size_t i = 0; i < count; i++) {
         s->steps |= s->metric && trials[i]->has_value && trials[i]->step > 0;
         s->messages |= trials[i]->message[0] || trials[i]->attempt > 1;
@@ -129,7 +131,7 @@ static void add_columns(struct hy_grid *g, const struct shape *s)
     const char *name;
     json_t *value;
 
-    hy_grid_column(g, s->look->ranks ? "rank" : "#", HY_GRID_RIGHT, 0);
+    hy_grid_column(g, s->are_nodes ? "node" : s->look->ranks ? "rank" : "#", s->are_nodes ? 0 : HY_GRID_RIGHT, 0);
     hy_grid_column(g, "state", 0, 0);
     if (s->names)
         json_object_foreach(s->names, name, value)
@@ -173,6 +175,14 @@ static void add_params(struct hy_grid *g, const struct shape *s, const Hy__Trial
     }
 }
 
+static void add_node(struct hy_grid *g, const Hy__TrialView *t)
+{
+    hy_cleanup_json json_t *params = json_loads(t->params, 0, NULL);
+    const char *name = json_string_value(json_object_get(params, "node"));
+
+    hy_grid_cell(g, HY_DIM, name ? name : "?");
+}
+
 static const char *step_text(const Hy__TrialView *t, char *room, size_t size)
 {
     snprintf(room, size, "%lld", (long long)t->step);
@@ -186,7 +196,10 @@ static void add_row(struct hy_grid *g, const struct shape *s, const struct hy_st
     unsigned spin = s->look->spin;
     char text[64], again[32] = "";
 
-    hy_grid_cellf(g, HY_DIM, "%llu", (unsigned long long)t->number - s->look->ranks);
+    if (s->are_nodes)
+        add_node(g, t);
+    else
+        hy_grid_cellf(g, HY_DIM, "%llu", (unsigned long long)t->number - s->look->ranks);
     hy_state_text(style, t->state, spin ? spin + (unsigned)t->number * 3 : 0, text, sizeof text);
     hy_grid_cell(g, hy_state_tint(t->state), text);
     add_params(g, s, t);

@@ -146,13 +146,12 @@ static void look(struct watch *w, bool last)
 
 static int stream_open(struct watch *w, const struct hy_watching *how)
 {
-    uint32_t ranks = (uint32_t)w->info.row.ranks, most = w->info.spec ? w->info.spec->ranks_max : 0;
     bool alone = w->live && !how->all_ranks;
     int rc;
 
-    if (!ranks || w->html || w->quiet || w->teller.json)
+    if (!w->info.row.ranks || !w->info.spec || w->html || w->quiet || w->teller.json)
         return 0;
-    rc = hy_stream_init(&w->stream, w->info.row.logdir, alone ? 1 : ranks > most ? ranks : most);
+    rc = hy_stream_init(&w->stream, w->info.row.logdir, w->info.spec, !alone);
     if (rc == 0 && how->since_ms)
         rc = hy_stream_since(&w->stream, how->since_ms);
     else if (rc == 0 && w->live)

@@ -34,8 +34,10 @@ struct hy_mesh_peer {
     uint16_t port;
 };
 
-/* A socket that listens, close-on-exec; its port, and the addresses at which others are told to find it: those of
- * all interfaces (or of HOPYARD_INTERFACES / HOROVOD_GLOO_IFACE, a comma between), loopback last; free each and the list. */
+/* At which others are told to find this process: the addresses of all interfaces (or of HOPYARD_INTERFACES /
+ * HOROVOD_GLOO_IFACE, a comma between), loopback last; free each and the list. */
+int hy_mesh_addresses(char ***ret_addresses, size_t *ret_count, struct hy_err *err);
+/* A socket that listens, close-on-exec; its port, and those addresses. */
 int hy_mesh_listen(uint16_t *ret_port, char ***ret_addresses, size_t *ret_count, struct hy_err *err);
 
 /* Takes `listen_fd` on success. `peers` by rank, copied (our own entry is not looked at). */

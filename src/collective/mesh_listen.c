@@ -149,18 +149,11 @@ static const char *wanted_interfaces(void)
     return names && *names ? names : NULL;
 }
 
-int hy_mesh_listen(uint16_t *ret_port, char ***ret_addresses, size_t *ret_count, struct hy_err *err)
+int hy_mesh_addresses(char ***ret_addresses, size_t *ret_count, struct hy_err *err)
 {
     struct addresses a = {.wanted = wanted_interfaces()};
-    hy_cleanup_close int fd = listen_anywhere(err);
-    uint16_t port = 0;
-    int rc;
+    int rc = collect_all(&a);
 
-    if (fd < 0)
-        return fd;
-    rc = port_of(fd, &port);
-    if (rc == 0)
-        rc = collect_all(&a);
     if (rc < 0)
         hy_err_sys(err, rc, "cannot tell by which addresses other ranks may find this one");
     else if (a.count == 0)
@@ -170,8 +163,25 @@ int hy_mesh_listen(uint16_t *ret_port, char ***ret_addresses, size_t *ret_count,
         addresses_done(&a);
         return rc;
     }
-    *ret_port = port;
     *ret_addresses = a.list;
     *ret_count = a.count;
+    return 0;
+}
+
+int hy_mesh_listen(uint16_t *ret_port, char ***ret_addresses, size_t *ret_count, struct hy_err *err)
+{
+    hy_cleanup_close int fd = listen_anywhere(err);
+    uint16_t port = 0;
+    int rc;
+
+    if (fd < 0)
+        return fd;
+    rc = port_of(fd, &port);
+    if (rc < 0)
+        return hy_err_sys(err, rc, "cannot tell at which port other ranks may find this one");
+    rc = hy_mesh_addresses(ret_addresses, ret_count, err);
+    if (rc < 0)
+        return rc;
+    *ret_port = port;
     return hy_take_fd(fd);
 }

@@ -11,9 +11,9 @@
 
 struct hy_need hy_run_need(const struct driver *d, const struct trial *t)
 {
-    uint32_t share = d->spec->gpus_said ? d->spec->gpu_share : 0;
+    uint32_t share = d->spec->gpus_said && !(t && hy_node_is_server(d->spec, t->number)) ? d->spec->gpu_share : 0;
 
-    if (t && t->falls >= FALLS_MAX && share < HY_GPU_WHOLE)
+    if (t && share && t->falls >= FALLS_MAX && share < HY_GPU_WHOLE)
         share = HY_GPU_WHOLE;
     return (struct hy_need){.role_count = 1,
                             .roles = {{.count = 1, .memory = d->spec->memory, .gpu_share = share}}};
@@ -83,6 +83,10 @@ static int too_many_ranks(const struct driver *d, struct hy_need need, struct hy
     char size[32];
 
     count_all(d, &slots, &gpus);
+    if (hy_is_cluster(d) && slots < d->spec->ranks)
+        return hy_err_set(err, -ENOSPC, "a cluster of %u nodes needs %u slots, and there %s %llu; lower the number of nodes,"
+                          " or give more %s", d->spec->ranks, d->spec->ranks, slots == 1 ? "is" : "are",
+                          (unsigned long long)slots, *d->spec->engine ? "executors" : "slots or machines");
     if (slots < ranks)
         return hy_err_set(err, -ENOSPC,
                           "%u ranks need %u slots, and there %s %llu; lower -np to %llu, or give more %s",

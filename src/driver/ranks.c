@@ -20,7 +20,6 @@
 
 #define NOTES_A_SECOND 5
 #define NOTE_MAX 300      /* bytes */
-#define RANK_NAME_MAX 320 /* of a rank, with its machine */
 #define HOW_MAX 500       /* of a rank's end */
 #define ADDRESSES_MAX 32  /* of one rank ... */
 #define ADDRESS_MAX 64    /* ... each so long, and its bell */
@@ -29,6 +28,8 @@ void hy_ranks_forget(struct trial *t)
 {
     if (t->member.join)
         hy__control__free_unpacked(t->member.join, NULL);
+    if (t->member.node)
+        hy__control__free_unpacked(t->member.node, NULL);
     free(t->member.death);
     free(t->member.message);
     t->member = (struct member){0};
@@ -36,7 +37,7 @@ void hy_ranks_forget(struct trial *t)
 
 /* ---- words to ranks ------------------------------------------------------------------ */
 
-static void tell(struct driver *d, struct trial *t, Hy__GroupWord *word)
+void hy_ranks_tell(struct driver *d, struct trial *t, Hy__GroupWord *word)
 {
     Hy__Control m = HY__CONTROL__INIT;
     struct hy_err err = {0};
@@ -56,9 +57,9 @@ static void tell(struct driver *d, struct trial *t, Hy__GroupWord *word)
     }
 }
 
-static uint32_t rank_of(const struct trial *t)
+static uint32_t rank_of(const struct driver *d, const struct trial *t)
 {
-    return t->member.generation ? t->member.rank : (uint32_t)(t->number - 1);
+    return t->member.generation ? t->member.rank : hy_node_rank(d->spec, t->number);
 }
 
 static void tell_lost(struct driver *d, struct trial *t, const struct trial *lost, const char *why)
@@ -67,11 +68,11 @@ static void tell_lost(struct driver *d, struct trial *t, const struct trial *los
     Hy__GroupLost body = HY__GROUP_LOST__INIT;
 
     body.generation = t->member.waits ? 0 : t->member.generation;
-    body.rank = rank_of(lost);
+    body.rank = rank_of(d, lost);
     body.why = (char *)why;
     word.body_case = HY__GROUP_WORD__BODY_LOST;
     word.lost = &body;
-    tell(d, t, &word);
+    hy_ranks_tell(d, t, &word);
 }
 
 static void tell_outdated(struct driver *d, struct trial *t)
@@ -80,7 +81,7 @@ static void tell_outdated(struct driver *d, struct trial *t)
 
     word.body_case = HY__GROUP_WORD__BODY_OUTDATED;
     word.outdated = true;
-    tell(d, t, &word);
+    hy_ranks_tell(d, t, &word);
 }
 
 bool hy_ranks_has_others(const struct driver *d, const struct trial *t)
@@ -189,7 +190,7 @@ static void send_rosters(struct driver *d, struct rosters *r)
         roster.rank = m->rank = (uint32_t)i;
         m->generation = roster.generation;
         m->waits = false;
-        tell(d, r->ranks[i], &word);
+        hy_ranks_tell(d, r->ranks[i], &word);
     }
 }
 
@@ -220,7 +221,7 @@ static void begin_generation(struct driver *d, struct trial **ranks, size_t coun
  */
 static bool is_awaited(const struct driver *d, const struct trial *t, bool first)
 {
-    if (t->member.waits || t->phase == TRIAL_OVER)
+    if (t->member.waits || t->phase == TRIAL_OVER || !hy_node_has_rank(d->spec, t->number))
         return false;
     if (!hy_is_elastic(d))
         return true;
@@ -249,7 +250,7 @@ void hy_ranks_form(struct driver *d)
         if (hy_rank_is_alive(ranks[i]) && ranks[i]->member.waits)
             ranks[n++] = ranks[i];
     }
-    if (n && n >= (hy_is_elastic(d) ? d->spec->ranks_min : d->spec->ranks))
+    if (n && n >= (hy_is_elastic(d) ? d->spec->ranks_min : hy_spec_ranks(d->spec)))
         begin_generation(d, ranks, n);
 }
 
@@ -260,15 +261,19 @@ static const char *host_of(const struct agent *a)
     return a->ours && !a->host_spec && a->host ? a->host : a->name;
 }
 
-/* "rank 2 on b"; its folder has the number it was started with, which may be another by now. */
-static char *name_rank(const struct trial *t, char *name, size_t size)
+/* Its folder has the number it was started with, which may be another by now. */
+char *hy_rank_name(const struct driver *d, const struct trial *t, char name[HY_RANK_NAME_MAX])
 {
-    unsigned rank = rank_of(t), first = (unsigned)(t->number - 1);
+    const struct hy_node node = hy_node_of(d->spec, t->number);
+    unsigned rank = rank_of(d, t), first = (unsigned)(t->number - 1);
+    const char *host = host_of(t->agent);
 
-    if (rank == first)
-        snprintf(name, size, "rank %u on %s", rank, host_of(t->agent));
+    if (node.role)
+        snprintf(name, HY_RANK_NAME_MAX, "%s %u on %s", node.role, node.index, host);
+    else if (rank == first)
+        snprintf(name, HY_RANK_NAME_MAX, "rank %u on %s", rank, host);
     else
-        snprintf(name, size, "rank %u (started as rank %u) on %s", rank, first, host_of(t->agent));
+        snprintf(name, HY_RANK_NAME_MAX, "rank %u (started as rank %u) on %s", rank, first, host);
     return name;
 }
 
@@ -276,11 +281,11 @@ void hy_ranks_died(struct driver *d, struct trial *t, bool by_loss, const char *
 {
     struct member *m = &t->member;
     bool was_in = is_in(d, t);
-    char name[RANK_NAME_MAX];
+    char name[HY_RANK_NAME_MAX];
 
     if (d->phase != PHASE_RUNNING || m->death)
         return;
-    m->death = hy_asprintf("%s %.*s", name_rank(t, name, sizeof name), HOW_MAX, how);
+    m->death = hy_asprintf("%s %.*s", hy_rank_name(d, t, name), HOW_MAX, how);
     m->waits = false;
     if (!m->death)
         hy_run_out_of_memory(d);
@@ -295,11 +300,11 @@ void hy_ranks_died(struct driver *d, struct trial *t, bool by_loss, const char *
 /* One that was in the generation and did not leave it has given it up: without it the others cannot go on. */
 static void come_again(struct driver *d, struct trial *t)
 {
-    char name[RANK_NAME_MAX], why[RANK_NAME_MAX + 32];
+    char name[HY_RANK_NAME_MAX], why[HY_RANK_NAME_MAX + 32];
 
     if (!is_member(d, t) || t->member.left)
         return;
-    snprintf(why, sizeof why, "%s has joined anew", name_rank(t, name, sizeof name));
+    snprintf(why, sizeof why, "%s has joined anew", hy_rank_name(d, t, name));
     end_generation(d, t, why);
 }
 
@@ -352,25 +357,25 @@ static void on_note(struct driver *d, struct trial *t, const char *text)
 {
     struct training *g = &d->training;
     int64_t now = hy_clock_ms();
-    char name[RANK_NAME_MAX];
+    char name[HY_RANK_NAME_MAX];
 
     if (now - g->notes_from >= 1000) {
         g->notes_from = now;
         g->notes = 0;
     }
     if (g->notes++ < NOTES_A_SECOND)
-        hy_run_note(d, "%s: %.*s", name_rank(t, name, sizeof name), NOTE_MAX, text);
+        hy_run_note(d, "%s: %.*s", hy_rank_name(d, t, name), NOTE_MAX, text);
 }
 
 /* It lives, but takes part no more, and those who are in the midst of something with it do not know. */
 static void on_failed(struct driver *d, struct trial *t, const char *why)
 {
     hy_cleanup_free char *text = NULL;
-    char name[RANK_NAME_MAX];
+    char name[HY_RANK_NAME_MAX];
 
     if (d->phase != PHASE_RUNNING || !is_member(d, t) || t->member.left)
         return;
-    text = hy_asprintf("%s cannot go on: %.*s", name_rank(t, name, sizeof name), HOW_MAX, why);
+    text = hy_asprintf("%s cannot go on: %.*s", hy_rank_name(d, t, name), HOW_MAX, why);
     if (!text)
         hy_run_out_of_memory(d);
     else if (hy_is_elastic(d))
@@ -387,7 +392,7 @@ static void refuse(struct driver *d, struct trial *t)
     body.why = (char *)"this run is no training; start it by `hopyard train`";
     word.body_case = HY__GROUP_WORD__BODY_LOST;
     word.lost = &body;
-    tell(d, t, &word);
+    hy_ranks_tell(d, t, &word);
 }
 
 void hy_ranks_word(struct driver *d, struct agent *a, const Hy__Control *m)
@@ -403,13 +408,15 @@ void hy_ranks_word(struct driver *d, struct agent *a, const Hy__Control *m)
     }
     if (word->body_case == HY__GROUP_WORD__BODY_JOIN && makes_sense(word->join))
         on_join(d, t, m);
+    else if (word->body_case == HY__GROUP_WORD__BODY_NODE)
+        hy_nodes_join(d, t, m);
     else if (word->body_case == HY__GROUP_WORD__BODY_LEAVE)
         t->member.left = true;
     else if (word->body_case == HY__GROUP_WORD__BODY_NOTE)
         on_note(d, t, word->note);
     else if (word->body_case == HY__GROUP_WORD__BODY_FAILED)
         on_failed(d, t, word->failed);
-    else if (word->body_case == HY__GROUP_WORD__BODY_LOST && hy_ranks_has_others(d, t))
+    else if (word->body_case == HY__GROUP_WORD__BODY_LOST && (hy_is_cluster(d) || hy_ranks_has_others(d, t)))
         hy_ranks_died(d, t, false, word->lost->why);
     else if (word->body_case != HY__GROUP_WORD__BODY_LOST) /* of that its Ended tells */
         hy_info("fenced a word of a group agent=%s trial=%llu kind=%d", a->name,

@@ -12,6 +12,7 @@
  *   start.c    an attempt begins
  *   training.c ranks: trials that start together, and what follows when one dies
  *   ranks.c    the group they form: who has joined, rosters, losses
+ *   nodes.c    the nodes of a cluster: where each is, and when servers may go
  *   agents.c   who is there, who is lost, who is started again
  *   supply.c   agents that a client starts for us
  *   gpus.c     what trials need
@@ -33,6 +34,7 @@
 #include "schedule/schedule.h"
 #include "search/search.h"
 #include "store/store.h"
+#include "wire/roles.h"
 #include "wire/wire.h"
 
 struct client; /* clients.c */
@@ -86,6 +88,8 @@ struct numbers {
 
 /* What a trial is to its group: ranks.c. */
 struct member {
+    Hy__Control *node;           /* of a cluster: where it is; NULL: it has not said so */
+    bool dismissed;              /* it has nothing to do any more, and was told to go */
     Hy__Control *join;           /* how others reach it; NULL: it has not joined */
     bool waits;                  /* for a roster */
     bool left;                   /* in order: nobody misses it */
@@ -117,6 +121,7 @@ struct training {
     uint64_t cause;              /* ... this trial ... */
     bool by_loss;                /* ... and not by its fault */
     int64_t kill_at;             /* those that have not ended by themselves; 0: nobody */
+    int64_t dismiss_at;          /* evaluators that have not ended by then; 0: nobody */
     int64_t notes_from;          /* ranks' notes are counted from then */
     uint32_t notes;
 };
@@ -311,7 +316,23 @@ void hy_training_check(struct driver *d);
 /* All trials are over: ends the run. */
 void hy_training_finish(struct driver *d);
 
+/* ---- nodes.c: trainings whose spec has roles ---- */
+static inline bool hy_is_cluster(const struct driver *d)
+{
+    return hy_spec_is_cluster(d->spec);
+}
+/* It is there; all get the list when everybody is. */
+void hy_nodes_join(struct driver *d, struct trial *t, const Hy__Control *m);
+/* One is over: those that only serve the others may go when these are done. */
+void hy_nodes_reckon(struct driver *d);
+void hy_nodes_tick(struct driver *d, int64_t now);
+
 /* ---- ranks.c ---- */
+/* To the agent of its attempt. */
+void hy_ranks_tell(struct driver *d, struct trial *t, Hy__GroupWord *word);
+/* "rank 2 on b", "worker 0 on b". */
+#define HY_RANK_NAME_MAX 320
+char *hy_rank_name(const struct driver *d, const struct trial *t, char name[HY_RANK_NAME_MAX]);
 void hy_ranks_word(struct driver *d, struct agent *a, const Hy__Control *m);
 /* It has died; `how` goes behind its name: "was ended by signal 9". */
 void hy_ranks_died(struct driver *d, struct trial *t, bool by_loss, const char *how);

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The search that a run asks for. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/mem.h"
 #include "driver/driver.h"
+#include "wire/roles.h"
 
 static enum hy_search_kind kind_of(const Hy__RunSpec *spec)
 {
@@ -42,12 +45,29 @@ struct hy_search_settings hy_run_settings(const Hy__RunSpec *spec)
     };
 }
 
+static int add_nodes(const Hy__RunSpec *spec, struct hy_space *space, struct hy_err *err)
+{
+    hy_cleanup_buf struct hy_buf b;
+    char name[HY_NODE_NAME_MAX];
+    const char *text;
+    int rc;
+
+    hy_buf_init(&b, SIZE_MAX / 2);
+    rc = hy_buf_printf(&b, "node=");
+    for (uint32_t i = 1; i <= spec->ranks && rc >= 0; i++)
+        rc = hy_buf_printf(&b, "%s%s", i > 1 ? "," : "", hy_node_name(spec, i, name));
+    text = rc < 0 ? NULL : hy_buf_cstr(&b);
+    return text ? hy_space_add_grid(space, text, err) : hy_err_set(err, -ENOMEM, "out of memory");
+}
+
 /* As many as there may ever be. */
 static int add_ranks(const Hy__RunSpec *spec, struct hy_space *space, struct hy_err *err)
 {
     uint32_t most = spec->ranks > spec->ranks_max ? spec->ranks : spec->ranks_max;
     char text[40];
 
+    if (hy_spec_is_cluster(spec))
+        return add_nodes(spec, space, err);
     snprintf(text, sizeof text, most > 1 ? "rank=0..%u" : "rank=0", most - 1);
     return hy_space_add_grid(space, text, err);
 }

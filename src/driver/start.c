@@ -9,7 +9,8 @@
 #include "driver/run.h"
 
 #define RANK_WORDS 8
-#define WORDS_MAX (2 + RANK_WORDS)
+#define NODE_WORDS 2
+#define WORDS_MAX (2 + NODE_WORDS + RANK_WORDS)
 
 /* ---- its command ------------------------------------------------------------------------------ */
 
@@ -75,7 +76,7 @@ static int count_off(struct driver *d)
     if (!ranks)
         return -ENOMEM;
     for (size_t i = 0; i < all; i++)
-        if (ranks[i]->phase == TRIAL_RUNNING)
+        if (ranks[i]->phase == TRIAL_RUNNING && hy_node_has_rank(d->spec, ranks[i]->number))
             ranks[n++] = ranks[i];
     if (number_ranks(d, ranks, n) == 0)
         return 0;
@@ -104,18 +105,36 @@ static int rank_words(struct driver *d, struct trial *t, char *words[RANK_WORDS]
     return rc;
 }
 
+/* TensorFlow may listen where the port is held for it. */
+static int node_words(struct driver *d, const struct trial *t, char *words[NODE_WORDS])
+{
+    const struct hy_node node = hy_node_of(d->spec, t->number);
+
+    words[0] = hy_asprintf("HOPYARD_NODE=%s:%u", node.role, node.index);
+    words[1] = hy_strdup("TF_GRPC_REUSE_PORT=true");
+    return words[0] && words[1] ? 0 : -ENOMEM;
+}
+
 /* What it has beyond the user's. */
 static int make_words(struct driver *d, struct trial *t, char *words[WORDS_MAX], size_t *ret_count)
 {
+    size_t n = 2;
+    int rc = 0;
+
     words[0] = hy_asprintf("HOPYARD_PARAMS=%s", t->params);
     words[1] = hy_asprintf("HOPYARD_SEED=%llu", (unsigned long long)(d->spec->seed + t->number));
-    *ret_count = 2;
     if (!words[0] || !words[1])
         return -ENOMEM;
-    if (!hy_is_training(d))
-        return 0;
-    *ret_count = WORDS_MAX;
-    return rank_words(d, t, words + 2);
+    if (hy_is_cluster(d)) {
+        rc = node_words(d, t, words + n);
+        n += NODE_WORDS;
+    }
+    if (rc == 0 && hy_is_training(d) && hy_node_has_rank(d->spec, t->number)) {
+        rc = rank_words(d, t, words + n);
+        n += RANK_WORDS;
+    }
+    *ret_count = n;
+    return rc;
 }
 
 /* ---- the attempt ----------------------------------------------------------------------------- */
@@ -137,7 +156,7 @@ static int send_start(struct driver *d, struct trial *t, const struct hy_seat *s
     start.timeout_ms = d->spec->timeout_ms;
     start.gpu_mask = seat->gpu_mask;
     start.gpu_share = seat->gpu_share;
-    start.gpus_said = d->spec->gpus_said;
+    start.gpus_said = d->spec->gpus_said || hy_node_is_server(d->spec, t->number);
     m.body_case = HY__CONTROL__BODY_START;
     m.start = &start;
     if (rc == 0 && t->attempt > 1 && !t->agent->shares_files)

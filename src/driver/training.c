@@ -80,19 +80,29 @@ static bool is_waiting(const struct trial *t)
 
 /* ---- all at once --------------------------------------------------------------------- */
 
-struct hy_need hy_training_need(const struct driver *d)
+/* Of so many. Servers come last: what needs most is placed first. */
+static struct hy_need need_of(const struct driver *d, uint32_t size)
 {
     struct hy_need need = hy_run_need(d, NULL);
+    uint32_t servers = hy_spec_servers(d->spec);
 
-    need.roles[0].count = hy_is_elastic(d) ? d->spec->ranks_min : d->spec->ranks;
+    need.roles[0].count = size - servers;
+    if (servers) {
+        need.roles[1] = (struct hy_role_need){.count = servers, .memory = need.roles[0].memory};
+        need.role_count = 2;
+    }
     return need;
+}
+
+struct hy_need hy_training_need(const struct driver *d)
+{
+    return need_of(d, hy_is_elastic(d) ? d->spec->ranks_min : d->spec->ranks);
 }
 
 static void queue_gang(struct driver *d, uint32_t size)
 {
-    struct hy_need need = hy_run_need(d, NULL);
+    struct hy_need need = need_of(d, size);
 
-    need.roles[0].count = size;
     d->training.size = size;
     d->training.gang = GANG_QUEUED;
     if (hy_schedule_submit(d->schedule, GANG_TASK, &need) < 0)
@@ -136,6 +146,7 @@ void hy_training_await(struct driver *d, const struct hy_err *why)
 }
 
 struct chair {
+    uint32_t role;
     uint64_t agent;
     size_t at; /* among the gang's seats */
 };
@@ -144,6 +155,8 @@ static int by_agent(const void *a, const void *b)
 {
     const struct chair *x = a, *y = b;
 
+    if (x->role != y->role)
+        return x->role < y->role ? -1 : 1;
     if (x->agent != y->agent)
         return x->agent < y->agent ? -1 : 1;
     return x->at < y->at ? -1 : 1;
@@ -152,11 +165,12 @@ static int by_agent(const void *a, const void *b)
 /*
  * Ranks of one agent are neighbours, and the agents are in the order in which
  * people named them. The schedule fills them in the order in which they came,
- * with tasks as they are queued: so they are queued to suit.
+ * with tasks as they are queued: so they are queued to suit. Of a cluster the
+ * servers, which come first by number, have the last seats.
  */
 static int queue_in_order(struct driver *d, struct trial **ranks, const struct hy_place *place)
 {
-    size_t n = place->seat_count;
+    size_t n = place->seat_count, servers = hy_spec_servers(d->spec);
     hy_cleanup_free struct chair *chairs = hy_calloc(n, sizeof *chairs);
     hy_cleanup_free struct trial **sitting = hy_calloc(n, sizeof *sitting);
     int rc = 0;
@@ -166,10 +180,10 @@ static int queue_in_order(struct driver *d, struct trial **ranks, const struct h
         return -ENOMEM;
     }
     for (size_t i = 0; i < n; i++)
-        chairs[i] = (struct chair){place->seats[i].agent, i};
+        chairs[i] = (struct chair){place->seats[i].role, place->seats[i].agent, i};
     qsort(chairs, n, sizeof *chairs, by_agent);
     for (size_t i = 0; i < n; i++)
-        sitting[chairs[i].at] = ranks[i];
+        sitting[chairs[i].at] = ranks[(servers + i) % n];
     hy_schedule_done(d->schedule, GANG_TASK);
     for (size_t i = 0; i < n && rc == 0; i++)
         rc = hy_trial_queue(d, sitting[i]);
@@ -275,15 +289,16 @@ static void start_again(struct driver *d)
 
     if (g->by_loss) {
         g->due_ms = hy_clock_ms() + (g->losses++ ? hy_backoff_ms(g->losses - 1) : 0);
-        hy_run_note(d, "%s; all ranks are started again", g->why);
+        hy_run_note(d, "%s; all %s are started again", g->why, hy_is_cluster(d) ? "nodes" : "ranks");
     } else {
         g->due_ms = hy_clock_ms() + hy_backoff_ms(++g->failures);
-        hy_run_note(d, "%s; all ranks are started again (%u of %u)", g->why, g->failures, d->spec->retries);
+        hy_run_note(d, "%s; all %s are started again (%u of %u)", g->why, hy_is_cluster(d) ? "nodes" : "ranks",
+                    g->failures, d->spec->retries);
     }
     for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
         t->phase = TRIAL_WAITING;
     free(hy_take(g->why));
-    g->kill_at = 0;
+    g->kill_at = g->dismiss_at = 0;
     g->finished = false;
     g->gang = GANG_GATHERED;
     d->changed = true;
@@ -315,7 +330,7 @@ void hy_training_break_take(struct driver *d, const struct trial *cause, bool by
     g->why = why;
     g->cause = cause->number;
     g->by_loss = by_loss;
-    g->kill_at = hy_clock_ms() + FAREWELL_MS;
+    g->kill_at = hy_clock_ms() + (hy_is_cluster(d) ? 0 : FAREWELL_MS); /* TensorFlow does not end by itself */
     hy_ranks_tell_all(d, cause, why);
     withdraw(d, why);
 }
@@ -325,7 +340,7 @@ void hy_training_finish(struct driver *d)
     const char *why = d->training.why;
 
     if (!why && d->done == 0)
-        why = "no rank ended well";
+        why = hy_is_cluster(d) ? "no node ended well" : "no rank ended well";
     hy_run_finish(d, why ? HY_RUN_FAILED : HY_RUN_DONE, why);
 }
 
@@ -334,6 +349,7 @@ void hy_training_tick(struct driver *d, int64_t now)
     struct training *g = &d->training;
     struct trial *t;
 
+    hy_nodes_tick(d, now);
     if (!g->kill_at || now < g->kill_at)
         return;
     g->kill_at = 0;
@@ -446,6 +462,7 @@ static void reckon(struct driver *d, struct trial *t, const struct verdict *v)
     } else {
         rank_over(d, t, v->trial, message);
         hy_training_check(d);
+        hy_nodes_reckon(d);
         reckon_all(d);
     }
 }
@@ -453,15 +470,17 @@ static void reckon(struct driver *d, struct trial *t, const struct verdict *v)
 void hy_training_check(struct driver *d)
 {
     struct trial *t, *over = NULL;
+    char name[HY_NODE_NAME_MAX];
 
     if (hy_is_elastic(d) || d->training.why)
         return;
     for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
-        over = t->phase == TRIAL_OVER ? t : over;
+        over = t->phase == TRIAL_OVER && hy_node_has_rank(d->spec, t->number) ? t : over;
     if (over && count_ranks(d, is_waiting))
         hy_training_break_take(d, over, false,
-                               hy_asprintf("rank %llu has ended, and the others wait for it to join them",
-                                           (unsigned long long)over->number - 1));
+                               hy_asprintf("%s %s has ended, and the others wait for it to join them",
+                                           hy_is_cluster(d) ? "node" : "rank",
+                                           hy_node_name(d->spec, over->number, name)));
 }
 
 static bool ended_well(const struct driver *d, const struct trial *t, const Hy__Ended *e)
@@ -506,7 +525,8 @@ static struct verdict judge(struct driver *d, struct trial *t)
 {
     const Hy__Ended *e = t->ended->ended;
     struct verdict v = {HY_ATTEMPT_DONE, HY_TRIAL_DONE, hy_trial_is_setback(e), ""};
-    const char *fault = hy_trial_fault(d, t, e, v.text, sizeof v.text);
+    const bool has_gone = t->member.dismissed && !d->training.why;
+    const char *fault = has_gone ? NULL : hy_trial_fault(d, t, e, v.text, sizeof v.text);
 
     if (!fault && !t->member.death)
         return v;

@@ -159,7 +159,9 @@ static bool has_free_slot(struct driver *d)
 /* Of ranks it is the first one's value that counts. */
 static bool is_measured(const struct driver *d, const struct trial *t)
 {
-    return *d->spec->metric && (!hy_is_training(d) || t->number == 1);
+    if (!hy_is_training(d))
+        return *d->spec->metric;
+    return *d->spec->metric && hy_node_has_rank(d->spec, t->number) && hy_node_rank(d->spec, t->number) == 0;
 }
 
 /* Asks no further ahead than there are free slots: the newest answers count. */

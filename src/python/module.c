@@ -85,6 +85,8 @@ static PyMethodDef module_methods[] = {
     {"serve", hy_py_serve, METH_O, "serve(fd): forks trials; gives each its environment, None at the end."},
     {"settle", hy_py_settle, METH_NOARGS, "How many threads go on, when those are ended that a fork ends."},
     {"leave", hy_py_leave, METH_O, "leave(status): writes what C has printed, and ends the process."},
+    {"join_cluster", hy_py_join_cluster, METH_O,
+     "join_cluster(port): (fd, own number, [(role, index, address, port, host), ...]) when all are there."},
     {"group_join", hy_py_group_join, METH_NOARGS, "Joins the group of this run; waits until all are there."},
     {"group_leave", hy_py_group_leave, METH_NOARGS, "Leaves it."},
     {"group_joined", hy_py_group_joined, METH_NOARGS, "Is this process in a group?"},

@@ -35,6 +35,9 @@ PyObject *hy_py_serve(PyObject *module, PyObject *arg);
 PyObject *hy_py_settle(PyObject *module, PyObject *ignored);
 PyObject *hy_py_leave(PyObject *module, PyObject *arg);
 
+/* node.c: */
+PyObject *hy_py_join_cluster(PyObject *module, PyObject *arg);
+
 /* collective.c: */
 PyObject *hy_py_group_join(PyObject *module, PyObject *ignored);
 PyObject *hy_py_group_leave(PyObject *module, PyObject *ignored);

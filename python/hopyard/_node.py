@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node of a cluster, in its own process: it finds the others, and calls the user's function with its context."""
+
+import contextlib
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import _hopyard
+
+RANKS = ("chief", "master", "worker")  # those that compute
+
+
+@dataclass(frozen=True)
+class Call:
+    """What every node is told; it travels with the function."""
+
+    function: Callable[[Any, Any], Any]
+    args: Any
+    release_port: bool = True
+    default_fs: str = "file://"
+    tensorboard: bool = False
+
+    def __call__(self) -> Any:
+        return _main(self)
+
+
+@dataclass
+class Context:
+    """The `ctx` of main_fun(args, ctx)."""
+
+    executor_id: int
+    job_name: str
+    task_index: int
+    cluster_spec: dict[str, list[str]]
+    defaultFS: str  # noqa: N815  # as programs have it
+    working_dir: str
+    mgr: Any = None
+    tmp_socket: socket.socket | None = None
+    cluster_info: list[dict[str, Any]] = field(default_factory=list, repr=False)
+
+    @property
+    def worker_num(self) -> int:
+        return self.executor_id
+
+    @property
+    def num_workers(self) -> int:
+        return sum(len(nodes) for job, nodes in self.cluster_spec.items() if job in RANKS)
+
+    @property
+    def user(self) -> str:
+        import getpass
+
+        return getpass.getuser()
+
+    def absolute_path(self, path: str) -> str:
+        """A path as the cluster's file system has it: relative ones are the user's."""
+        from .compat.tensorflowonspark.TFNode import hdfs_path
+
+        return hdfs_path(self, path)
+
+    def release_port(self) -> None:
+        """Gives up the port that is held for TensorFlow's server. Not needed: TensorFlow may listen while it is held."""
+        if self.tmp_socket is not None:
+            self.tmp_socket.close()
+            self.tmp_socket = None
+
+    def start_cluster_server(self, num_gpus: int = 1, rdma: bool = False) -> tuple[Any, Any]:
+        """(ClusterSpec, Server) of tf.compat.v1, for between-graph training."""
+        from .compat.tensorflowonspark.TFNode import start_cluster_server
+
+        return start_cluster_server(self, num_gpus, rdma)
+
+    def export_saved_model(self, *args: Any, **kwargs: Any) -> Any:
+        from .compat.tensorflowonspark.TFNode import export_saved_model
+
+        return export_saved_model(*args, **kwargs)
+
+    def get_data_feed(
+        self, train_mode: bool = True, qname_in: str = "input", qname_out: str = "output",
+        input_mapping: Mapping[str, str] | None = None,
+    ) -> Any:  # fmt: skip
+        from .compat.tensorflowonspark.TFNode import DataFeed
+
+        return DataFeed(self.mgr, train_mode, qname_in, qname_out, input_mapping)
+
+
+def hold_port() -> socket.socket:
+    """A port of this machine that nobody else gets. TensorFlow may listen there all the same: it is told to share it
+    (TF_GRPC_REUSE_PORT), and this socket itself does not listen."""
+    held = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    held.bind(("", 0))
+    return held
+
+
+def _specification(nodes: list[tuple[str, int, str, int, str]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for role, _, address, port, _ in nodes:  # by role, and by index in it
+        found.setdefault(role, []).append(f"[{address}]:{port}" if ":" in address else f"{address}:{port}")
+    return found
+
+
+def _announce(context: Context) -> None:
+    """As TensorFlow's strategies look for it. An evaluator is no part of the cluster that trains."""
+    cluster = {job: nodes for job, nodes in context.cluster_spec.items() if job != "evaluator"}
+    task = {"type": context.job_name, "index": context.task_index}
+    os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": task, "environment": "cloud"})
+
+
+def _main(call: Call) -> Any:
+    held = hold_port()
+    with contextlib.ExitStack() as ends:
+        ends.callback(held.close)
+        fd, number, nodes = _hopyard.join_cluster(held.getsockname()[1])
+        ends.callback(os.close, fd)
+        role, index, *_ = nodes[number]
+        info = [
+            {"executor_id": i, "job_name": job, "task_index": task, "host": host, "addr": address, "port": port}
+            for i, (job, task, address, port, host) in enumerate(nodes)
+        ]
+        context = Context(number, role, index, _specification(nodes), call.default_fs, os.getcwd(), None, held, info)
+        _announce(context)
+        if isinstance(call.args, list):
+            sys.argv = call.args
+        return call.function(call.args, context)

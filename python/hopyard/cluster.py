@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A TensorFlow cluster: parameter servers, a chief, workers, each with its part of one function.
+
+    from hopyard import cluster
+
+    def main_fun(args, ctx):
+        import tensorflow as tf
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        ...
+
+    nodes = cluster.run(main_fun, args, workers=2, ps=1)
+    nodes.shutdown()
+
+Every node calls `main_fun(args, ctx)`, with TF_CONFIG set; `ctx` says which node it is (`job_name`, `task_index`,
+`executor_id`) and where all are (`cluster_spec`). A list of `args` is its sys.argv, too. Where nodes fail, the others
+are ended at once, and hopyard.TrialsFailed has the traceback. Parameter servers end when chief and workers are done.
+
+A cluster is a run like any other: it is in `hopyard ls`, has a log for each node (`hopyard logs RUN worker-0`), and
+outlives this process. It may have `memory`, `timeout`, `retries` (of all nodes together), `gpus` (for each node that
+is no parameter server), `name`, `project`, `tensorboard`, `hosts`, `spark` and `seed`, as hopyard.experiment has them, and
+
+workers        how many workers there are
+ps             how many parameter servers
+chief          with a node "chief" besides (or "master": by that name)
+evaluator      with a node "evaluator" besides
+release_port   False: ctx.tmp_socket holds the node's port until it is closed, or ctx.release_port() is called
+"""
+
+import contextlib
+import os
+import pickle
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from . import _bundle, _code, _node, _program, _run, _show, _spark
+from ._errors import Error, FileNotFound, RunError, TrialsFailed
+from ._file import open_url
+from ._result import Result, Trial, load
+from ._run import Settings, option
+
+__all__ = ["Cluster", "run"]
+
+
+def run(
+    main_fun: Callable[[Any, Any], Any], args: Any = None, workers: int = 1, ps: int = 0,
+    chief: bool | str = False, evaluator: bool = False, release_port: bool = True, default_fs: str = "file://",
+    env: Mapping[str, object] | None = None, **settings: Any,
+) -> "Cluster":  # fmt: skip
+    """Starts a cluster, and returns at once; `shutdown` waits for its end, `results` for what nodes return."""
+    if not callable(main_fun):
+        raise Error(f"a function main_fun(args, ctx) is needed, and {main_fun!r:.60} is none")
+    common = _settings(settings)
+    head = {"master" if chief == "master" else "chief": 1} if chief else {}
+    roles = {"ps": ps, **head, "evaluator": int(bool(evaluator)), "worker": workers}
+    _check(roles)
+    call = _node.Call(main_fun, args, release_port, default_fs)
+    title = f"{_bundle.name_of(main_fun)}()"
+    bundle = _bundle.make(call, common.metric, "max", optional=True, ranks=True, preload=_code.preload(main_fun))
+    words = [
+        "--function", "-", "--title", title, "--metric-optional",
+        *option("roles", ",".join(f"{role}={count}" for role, count in roles.items())),
+        *(word for name, value in (env or {}).items() for word in option("env", f"{name}={value}")),
+    ]  # fmt: skip
+    number, address = _run.start(words, common, _run.python("hopyard._trial"), bundle, command="train")
+    return Cluster(number, common.project, address, {role: count for role, count in roles.items() if count})
+
+
+def _settings(given: Mapping[str, Any]) -> Settings:
+    """A cluster has a metric to show only where one is named."""
+    try:
+        return Settings(**{"direction": "max" if given.get("metric") else None, **given})
+    except TypeError:
+        unknown = sorted(set(given) - set(Settings.__dataclass_fields__))
+        raise TypeError(f"a cluster takes no {', '.join(unknown)}; see hopyard.cluster") from None
+
+
+def _check(roles: Mapping[str, int]) -> None:
+    for role, count in roles.items():
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise Error(f"the number of nodes '{role}' is {count!r}; a whole number from 0 on is needed")
+    if not any(count for role, count in roles.items() if role in _node.RANKS):
+        raise Error("a cluster needs a chief or a worker")
+
+
+class Cluster:
+    """One that was started."""
+
+    def __init__(self, number: int, project: Any, address: str | None, roles: Mapping[str, int]) -> None:
+        self.run = number
+        self.project = project
+        self.roles = dict(roles)
+        self._address = address
+        self._end: Result | None = None
+
+    def __repr__(self) -> str:
+        nodes = ", ".join(f"{count} {role}" for role, count in self.roles.items())
+        return f"<cluster: run {self.run}, {nodes}>"
+
+    def tensorboard_url(self) -> str | None:
+        """The address of its TensorBoard; None where there is none."""
+        return self._address
+
+    def shutdown(self, grace_secs: float = 0, timeout: float = 3 * 24 * 3600) -> None:
+        """Waits until the nodes have done what they have to do; raises hopyard.TrialsFailed where one has failed.
+
+        After `timeout` seconds (0: never) they are ended.
+        """
+        self._wait(timeout)
+
+    def results(self) -> dict[str, Any]:
+        """What main_fun returned on the nodes that compute, by name ("chief-0", "worker-0"); waits for it."""
+        result = self._wait(0)
+        return {name_of(t): _returned(t) for t in result.trials if name_of(t).rpartition("-")[0] in _node.RANKS}
+
+    def stop(self) -> None:
+        """Ends all nodes now."""
+        _program.call("stop", str(self.run), project=self.project)
+
+    def _wait(self, timeout: float) -> Result:
+        if self._end is None:
+            with _deadline(self, timeout) as passed:
+                status = _show.show(self.run, self.project, training=True)
+            had_session = _spark.settle(self.run, self.project)
+            result = load(self.run, self.project, self._address)
+            if passed():
+                raise RunError(f"the cluster of run {self.run} was not done after {timeout:g} s, and was stopped", result)
+            self._end = conclude(result, status, had_session)
+        return self._end
+
+
+@contextlib.contextmanager
+def _deadline(cluster: Cluster, seconds: float):  # type: ignore[no-untyped-def]
+    """Stops it when it is over; what is yielded says whether that was."""
+    import threading
+
+    if not seconds:
+        yield lambda: False
+        return
+    timer = threading.Timer(seconds, cluster.stop)
+    timer.daemon = True
+    end = time.monotonic() + seconds
+    timer.start()
+    try:
+        yield lambda: time.monotonic() >= end
+    finally:
+        timer.cancel()
+
+
+def name_of(trial: Trial) -> str:
+    return str(trial.params.get("node", trial.number - 1))
+
+
+def conclude(result: Result, status: int, had_session: bool) -> Result:
+    """A cluster is done when all its nodes are."""
+    failed = [trial for trial in result.trials if trial.state == "failed"]
+    if failed and result.state in ("failed", "done"):
+        role, _, index = name_of(failed[0]).rpartition("-")
+        where = f" ({result.message})" if result.message else ""
+        raise TrialsFailed(f"{role} {index} of run {result.run} failed{where}: {failed[0].error}", result)
+    return _run.conclude(result, status, had_session)
+
+
+def _returned(trial: Trial) -> Any:
+    path = os.path.join(trial.logdir, "result.pickle")
+    try:
+        with open_url(path, "r") as file:
+            return pickle.load(file)[1]
+    except FileNotFound:
+        raise Error(f"{name_of(trial)} has left no {path}; it ended before main_fun returned") from None

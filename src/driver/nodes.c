@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The nodes of a cluster: parameter servers, chief, workers, evaluator.
+ *
+ * Each says where it can be reached before it begins, and gets the list of all
+ * when everybody has: TensorFlow wants to know them all from the start. When
+ * chief and workers are done, servers are told to go, since by themselves they
+ * never end; evaluators may finish with what the chief has left them.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "driver/run.h"
+
+#define EVALUATION_MS 60000
+#define ADDRESSES_MAX 32
+#define ADDRESS_MAX 64
+
+/* ---- where they are ------------------------------------------------------------------- */
+
+/* Of one machine, as far as their agents know. */
+static bool are_on_one_host(struct trial **nodes, size_t n)
+{
+    for (size_t i = 1; i < n; i++) {
+        const struct agent *a = nodes[0]->agent, *b = nodes[i]->agent;
+
+        if (a != b && (!a->host || !b->host || strcmp(a->host, b->host) != 0))
+            return false;
+    }
+    return true;
+}
+
+static void describe(const struct driver *d, const struct trial *t, bool is_local, Hy__Node *ret)
+{
+    const struct hy_node node = hy_node_of(d->spec, t->number);
+    const Hy__NodeJoin *join = t->member.node->group->node;
+
+    hy__node__init(ret);
+    ret->role = (char *)node.role;
+    ret->index = node.index;
+    ret->address = is_local || join->n_addresses == 0 ? (char *)"127.0.0.1" : join->addresses[0];
+    ret->port = join->port;
+    ret->host = t->agent->host ? t->agent->host : t->agent->name;
+}
+
+static void send_list(struct driver *d, struct trial **nodes, size_t n)
+{
+    hy_cleanup_free Hy__Node *rows = hy_calloc(n, sizeof *rows);
+    hy_cleanup_free Hy__Node **list = hy_calloc(n, sizeof *list);
+    const bool is_local = are_on_one_host(nodes, n);
+    Hy__GroupWord word = HY__GROUP_WORD__INIT;
+    Hy__Nodes body = HY__NODES__INIT;
+
+    if (!rows || !list) {
+        hy_run_out_of_memory(d);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        describe(d, nodes[i], is_local, &rows[i]);
+        list[i] = &rows[i];
+    }
+    body.nodes = list;
+    body.n_nodes = n;
+    word.body_case = HY__GROUP_WORD__BODY_NODES;
+    word.nodes = &body;
+    for (size_t i = 0; i < n && d->phase == PHASE_RUNNING; i++) {
+        body.self = (uint32_t)i;
+        hy_ranks_tell(d, nodes[i], &word);
+    }
+    hy_info("cluster is complete nodes=%zu", n);
+}
+
+static bool makes_sense(const Hy__NodeJoin *join)
+{
+    if (join->port == 0 || join->port > UINT16_MAX || join->n_addresses > ADDRESSES_MAX)
+        return false;
+    for (size_t i = 0; i < join->n_addresses; i++)
+        if (strlen(join->addresses[i]) > ADDRESS_MAX)
+            return false;
+    return true;
+}
+
+void hy_nodes_join(struct driver *d, struct trial *t, const Hy__Control *m)
+{
+    hy_cleanup_free struct trial **nodes = NULL;
+    size_t n = 0;
+
+    if (!hy_is_cluster(d) || t->member.node || !makes_sense(m->group->node) || d->training.why)
+        return;
+    t->member.node = hy_control_copy(m);
+    if (!t->member.node) {
+        hy_run_out_of_memory(d);
+        return;
+    }
+    nodes = hy_training_ranks(d, &n);
+    for (size_t i = 0; nodes && i < n; i++)
+        if (!hy_rank_is_alive(nodes[i]) || !nodes[i]->member.node)
+            return;
+    if (nodes && n == d->spec->ranks)
+        send_list(d, nodes, n);
+}
+
+/* ---- when they may go -------------------------------------------------------------------- */
+
+static void dismiss(struct driver *d, bool servers_only)
+{
+    struct trial *t;
+
+    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));) {
+        if (!hy_rank_is_alive(t) || t->member.dismissed || (servers_only && !hy_node_is_server(d->spec, t->number)))
+            continue;
+        t->member.dismissed = true;
+        hy_trial_kill(d, t);
+    }
+}
+
+void hy_nodes_reckon(struct driver *d)
+{
+    struct trial *t;
+
+    if (!hy_is_cluster(d) || d->training.why || d->training.dismiss_at)
+        return;
+    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
+        if (hy_node_has_rank(d->spec, t->number) && t->phase != TRIAL_OVER)
+            return;
+    dismiss(d, true);
+    d->training.dismiss_at = hy_clock_ms() + EVALUATION_MS;
+}
+
+void hy_nodes_tick(struct driver *d, int64_t now)
+{
+    if (!d->training.dismiss_at || now < d->training.dismiss_at || d->training.why)
+        return;
+    dismiss(d, false);
+}
