@@ -190,7 +190,7 @@ static void test_lines_of_ranks_are_shown_whole_and_once(void **state)
     printing_begin(&p);
     hy_out_init(&out, &bare);
     hy_out_init(&err, &bare);
-    assert_int_equal(hy_stream_init(&s, p.logdir, 2), 0);
+    assert_int_equal(hy_stream_init(&s, p.logdir, &(Hy__RunSpec){.ranks = 2}, true), 0);
     s.text = (struct hy_logtext){.prefix = HY_LOG_RANKED};
     assert_int_equal(hy_stream_look(&s, false, &out, &err), 0); /* nothing is there yet */
     append_to(p.ranks[0], "stdout", "one\ntw");
@@ -218,7 +218,7 @@ static void test_a_rank_that_is_started_again_is_shown_from_its_beginning(void *
     printing_begin(&p);
     hy_out_init(&out, &bare);
     append_to(p.ranks[0], "stdout", "of the first attempt\n");
-    assert_int_equal(hy_stream_init(&s, p.logdir, 1), 0);
+    assert_int_equal(hy_stream_init(&s, p.logdir, &(Hy__RunSpec){.ranks = 1}, true), 0);
     s.text = (struct hy_logtext){.prefix = HY_LOG_LINES};
     assert_int_equal(hy_stream_since(&s, hy_clock_wall_ms() + 1000), 0); /* what is older is not wanted */
     assert_int_equal(hy_stream_look(&s, false, &out, &out), 0);
@@ -246,7 +246,7 @@ static void test_who_comes_late_sees_the_last_lines(void **state)
     for (int i = 0; i < 1000; i++)
         append_to(p.ranks[0], "stdout", "a line of twenty-six bytes\n");
     append_to(p.ranks[0], "stdout", "the last one\n");
-    assert_int_equal(hy_stream_init(&s, p.logdir, 2), 0);
+    assert_int_equal(hy_stream_init(&s, p.logdir, &(Hy__RunSpec){.ranks = 2}, true), 0);
     s.text = (struct hy_logtext){.prefix = HY_LOG_LINES};
     assert_int_equal(hy_stream_near_end(&s), 0);
     assert_int_equal(hy_stream_look(&s, false, &out, &out), 0);
@@ -266,7 +266,7 @@ static void test_a_bar_that_draws_over_itself_is_one_line(void **state)
     (void)state;
     printing_begin(&p);
     hy_out_init(&out, &ascii80);
-    assert_int_equal(hy_stream_init(&s, p.logdir, 1), 0);
+    assert_int_equal(hy_stream_init(&s, p.logdir, &(Hy__RunSpec){.ranks = 1}, true), 0);
     s.text = (struct hy_logtext){.prefix = HY_LOG_LINES, .escape = true, .overwrite = true};
     append_to(p.ranks[0], "stderr", "\r10 %\r20 %\r");
     assert_int_equal(hy_stream_look(&s, false, &out, &out), 0);
@@ -299,7 +299,7 @@ static void test_a_backlog_is_shown_piece_by_piece(void **state)
     hy_out_init(&out, &bare);
     for (int i = 0; i < 200; i++)
         append_to(p.ranks[0], "stdout", line);
-    assert_int_equal(hy_stream_init(&s, p.logdir, 1), 0);
+    assert_int_equal(hy_stream_init(&s, p.logdir, &(Hy__RunSpec){.ranks = 1}, true), 0);
     s.text = (struct hy_logtext){.prefix = HY_LOG_LINES};
     while ((rc = hy_stream_look(&s, true, &out, &out)) == 1)
         looks++;
@@ -320,13 +320,13 @@ static void test_the_last_lines_are_of_stderr_or_else_of_stdout(void **state)
     append_to(p.ranks[0], "stdout", "calm\n");
     append_to(p.ranks[0], "stderr", "1\n2\n3\n\033[2J4");
     append_to(p.ranks[1], "stdout", "1\n2\n3\n");
-    text = hy_last_lines(p.logdir, 0, 2);
+    text = hy_last_lines(p.logdir, &(Hy__RunSpec){.ranks = 8}, 1, 2);
     assert_string_equal(text, "3\n\\x1b[2J4");
     free(text);
-    text = hy_last_lines(p.logdir, 1, 2);
+    text = hy_last_lines(p.logdir, &(Hy__RunSpec){.ranks = 8}, 2, 2);
     assert_string_equal(text, "2\n3\n");
     free(text);
-    text = hy_last_lines(p.logdir, 7, 2);
+    text = hy_last_lines(p.logdir, &(Hy__RunSpec){.ranks = 8}, 8, 2);
     assert_string_equal(text, "");
     free(text);
     printing_end(&p);
@@ -408,7 +408,7 @@ static int stream_scenario(void *arg)
     struct printing *p = arg;
     hy_cleanup_out struct hy_out out = {0};
     struct hy_stream s;
-    int rc = hy_stream_init(&s, p->logdir, 2);
+    int rc = hy_stream_init(&s, p->logdir, &(Hy__RunSpec){.ranks = 2}, true);
     char *last;
 
     hy_out_init(&out, &bare);
@@ -417,7 +417,7 @@ static int stream_scenario(void *arg)
         rc = hy_stream_near_end(&s);
     if (rc == 0)
         rc = hy_stream_look(&s, true, &out, &out);
-    last = rc == 0 ? hy_last_lines(p->logdir, 0, 3) : NULL;
+    last = rc == 0 ? hy_last_lines(p->logdir, &(Hy__RunSpec){.ranks = 8}, 1, 3) : NULL;
     rc = rc == 0 && !last ? -ENOMEM : rc;
     free(last);
     hy_stream_done(&s);

@@ -233,8 +233,8 @@ def _one_line(error: BaseException) -> str:
 
 def _traceback(error: BaseException) -> str:
     """As Python prints it, without the frames that are ours."""
-    tb = error.__traceback__
-    while tb is not None and tb.tb_frame.f_code.co_filename == _traceback.__code__.co_filename:
+    tb, ours = error.__traceback__, os.path.dirname(_traceback.__code__.co_filename) + os.sep
+    while tb is not None and tb.tb_frame.f_code.co_filename in (f"{ours}_call.py", f"{ours}_node.py"):
         tb = tb.tb_next
     return "".join(traceback.format_exception(type(error), error, tb))
 

@@ -155,9 +155,8 @@ def conclude(result: Result, status: int, had_session: bool) -> Result:
     """A cluster is done when all its nodes are."""
     failed = [trial for trial in result.trials if trial.state == "failed"]
     if failed and result.state in ("failed", "done"):
-        role, _, index = name_of(failed[0]).rpartition("-")
-        where = f" ({result.message})" if result.message else ""
-        raise TrialsFailed(f"{role} {index} of run {result.run} failed{where}: {failed[0].error}", result)
+        why = result.message or f"{name_of(failed[0])} failed: {failed[0].message}"
+        raise TrialsFailed(f"run {result.run}: {why}\n{failed[0].error}", result)
     return _run.conclude(result, status, had_session)
 
 

@@ -61,7 +61,9 @@ static void prefix(const struct hy_logtext *l, struct hy_out *out, int64_t trial
     if (l->prefix == HY_LOG_LINES)
         return;
     hy_out_tint_on(out, tint);
-    if (l->prefix == HY_LOG_RANKED)
+    if (l->prefix == HY_LOG_RANKED && l->name)
+        hy_outf(out, "[%s] ", l->name);
+    else if (l->prefix == HY_LOG_RANKED)
         hy_outf(out, "[%lld] ", (long long)trial);
     else
         hy_outf(out, "%*lld %s ", l->digits, (long long)trial, is_stderr ? "!" : "|");

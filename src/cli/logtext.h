@@ -21,7 +21,8 @@ enum hy_logprefix {
 struct hy_logtext {
     bool escape; /* for a terminal */
     enum hy_logprefix prefix;
-    int digits;     /* how wide the numbers are */
+    int digits;       /* how wide the numbers are */
+    const char *name; /* of whom it is, in the place of the number: "[worker-0] "; NULL: that has none */
     bool overwrite; /* of whole lines: what was drawn over by a carriage return is left out, as a terminal
                        would */
 };

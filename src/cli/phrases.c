@@ -72,7 +72,7 @@ void hy_say_head(struct hy_line *l, const Hy__Update *u, int64_t later_ms)
     hy_line_word(l, hy_state_tint(u->state), text);
     hy_line_wordf(l, HY_PLAIN, "  %s", hy_format_duration(u->elapsed_ms + later_ms, text, sizeof text));
     if (u->ranks) {
-        hy_line_wordf(l, HY_DIM, "  %u rank%s", u->ranks, plural(u->ranks));
+        hy_line_wordf(l, HY_DIM, "  %u %s%s", u->ranks, u->nodes ? "node" : "rank", plural(u->ranks));
         if (u->agents > 1)
             hy_line_wordf(l, HY_DIM, " on %u machines", u->agents);
         return;
@@ -117,7 +117,7 @@ static void say_amount(struct hy_line *l, const Hy__Update *u)
     uint64_t ended = hy_update_ended(u);
 
     if (u->ranks) {
-        hy_line_wordf(l, HY_PLAIN, "%u rank%s", u->ranks, plural(u->ranks));
+        hy_line_wordf(l, HY_PLAIN, "%u %s%s", u->ranks, u->nodes ? "node" : "rank", plural(u->ranks));
         return;
     }
     hy_line_wordf(l, HY_PLAIN, "%llu", (unsigned long long)ended);

@@ -15,7 +15,7 @@ void hy_plain_begin(const struct hy_teller *s, const Hy__Update *u, struct hy_ou
         hy_out_value(out, u->name);
     }
     if (u->ranks)
-        hy_outf(out, ": %u rank%s", u->ranks, u->ranks == 1 ? "" : "s");
+        hy_outf(out, ": %u %s%s", u->ranks, u->nodes ? "node" : "rank", u->ranks == 1 ? "" : "s");
     else if (u->total >= 0)
         hy_outf(out, ": %lld trial%s", (long long)u->total, u->total == 1 ? "" : "s");
     else

@@ -17,6 +17,7 @@
 #include "cli/proto.h"
 #include "cli/runs.h"
 #include "cli/trials.h"
+#include "wire/roles.h"
 
 #define TRIALS_SHOWN 50
 #define DIM_COLUMNS 200
@@ -96,10 +97,18 @@ static void dim_words(struct hy_out *out, const char *text)
     hy_out_str(out, "  ");
 }
 
-/* "4 ranks, 2 to 8  on a:2, b:2  " */
+static bool is_cluster(const Hy__RunSpec *spec)
+{
+    return spec && hy_spec_is_cluster(spec);
+}
+
+/* "4 ranks, 2 to 8  on a:2, b:2  ", "1 ps, 2 worker  " */
 static void ranks_words(struct hy_out *out, const struct hy_run_row *row, const Hy__RunSpec *spec)
 {
-    hy_outf(out, "%lld rank%s", (long long)row->ranks, row->ranks == 1 ? "" : "s");
+    for (size_t i = 0; is_cluster(spec) && i < spec->n_roles; i++)
+        hy_outf(out, "%s%u %s", i ? ", " : "", spec->roles[i]->count, spec->roles[i]->name);
+    if (!is_cluster(spec))
+        hy_outf(out, "%lld rank%s", (long long)row->ranks, row->ranks == 1 ? "" : "s");
     if (spec && spec->ranks_max)
         hy_outf(out, ", elastic from %u to %u", spec->ranks_min, spec->ranks_max);
     for (size_t i = 0; spec && i < spec->n_hosts; i++) {
@@ -117,7 +126,7 @@ static void search_fact(struct showing *s)
     const struct hy_run_row *row = &s->info.row;
     struct hy_out *out = &s->out;
 
-    label(out, row->ranks ? "training" : "search");
+    label(out, is_cluster(spec) ? "cluster" : row->ranks ? "training" : "search");
     if (row->ranks)
         ranks_words(out, row, spec);
     else if (spec && spec->kind == HY__RUN_SPEC__KIND__RANDOM)
@@ -176,7 +185,7 @@ static void counts_fact(struct showing *s)
     const struct hy_run_counts *c = &s->info.counts;
     struct hy_out *out = &s->out;
 
-    label(out, s->info.row.ranks ? "ranks" : "trials");
+    label(out, is_cluster(s->info.spec) ? "nodes" : s->info.row.ranks ? "ranks" : "trials");
     if (s->info.row.total >= 0)
         hy_outf(out, "%lld:", (long long)s->info.row.total);
     hy_outf(out, " %lld done", (long long)c->done);

@@ -102,8 +102,10 @@ const char *hy_stream_current(const struct hy_stream *s)
 
 static int look_at(struct hy_stream *s, uint32_t rank, int which, bool last, struct hy_out *out)
 {
-    hy_cleanup_free char *path = path_of(s->logdir, s->spec, (uint64_t)s->first + rank + 1, which);
+    const uint64_t number = (uint64_t)s->first + rank + 1;
+    hy_cleanup_free char *path = path_of(s->logdir, s->spec, number, which);
     struct hy_tail *tail = &s->tails[rank][which];
+    char name[HY_NODE_NAME_MAX];
     size_t done;
     bool full;
     ssize_t n;
@@ -114,7 +116,9 @@ static int look_at(struct hy_stream *s, uint32_t rank, int which, bool last, str
     if (n <= 0)
         return 0;
     full = n == HY_TAIL_PIECE;
+    s->text.name = hy_spec_is_cluster(s->spec) ? hy_node_name(s->spec, number, name) : NULL;
     done = hy_logtext_append(&s->text, out, rank, which == 1, s->piece, (size_t)n, last && !full, full);
+    s->text.name = NULL;
     tail->offset += (off_t)done;
     if (rank == 0)
         keep_current(s->current[which], s->piece + done, (size_t)n - done);

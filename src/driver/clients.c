@@ -180,6 +180,7 @@ static void fill_head(struct driver *d, struct view *v, bool last)
     u->metric = d->spec->metric;
     u->maximize = d->spec->maximize;
     u->ranks = d->spec->ranks;
+    u->nodes = hy_is_cluster(d);
     u->total = hy_run_total(d);
     u->done = d->done;
     u->failed = d->failed;
