@@ -2,6 +2,7 @@
 """A node of a cluster, in its own process: it finds the others, and calls the user's function with its context."""
 
 import contextlib
+import functools
 import json
 import os
 import socket
@@ -10,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import _hopyard
+from . import _hopyard, _imports
 
 RANKS = ("chief", "master", "worker")  # those that compute
 
@@ -112,6 +113,25 @@ def _announce(context: Context) -> None:
     os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": task, "environment": "cloud"})
 
 
+def _mind_servers(fd: int) -> None:
+    """A node that joins its TensorFlow server never ends by itself: its agent is told, so that it may go with the last
+    of those that do something of their own."""
+
+    def step(module: Any) -> None:
+        joins = module.Server.join
+
+        @functools.wraps(joins)
+        def join(self: Any) -> None:
+            _hopyard.serve_cluster(fd)
+            joins(self)
+
+        module.Server.join = join
+
+    steps = {"tensorflow.python.training.server_lib": step}
+    _imports.take_steps(steps)
+    _imports.take_steps_later(steps)
+
+
 def _main(call: Call) -> Any:
     held = hold_port()
     with contextlib.ExitStack() as ends:
@@ -125,6 +145,7 @@ def _main(call: Call) -> Any:
         ]
         context = Context(number, role, index, _specification(nodes), call.default_fs, os.getcwd(), None, held, info)
         _announce(context)
+        _mind_servers(fd)
         if isinstance(call.args, list):
             sys.argv = call.args
         return call.function(call.args, context)

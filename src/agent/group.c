@@ -124,7 +124,8 @@ const char *hy_agent_group_hear(struct trial *t, struct hy_local_conn *c, Hy__Gr
         refused = join_as_node(t, c, word->node);
     else if (word->body_case == HY__GROUP_WORD__BODY_LEAVE)
         t->member.left = true;
-    else if (word->body_case != HY__GROUP_WORD__BODY_NOTE && word->body_case != HY__GROUP_WORD__BODY_FAILED)
+    else if (word->body_case != HY__GROUP_WORD__BODY_NOTE && word->body_case != HY__GROUP_WORD__BODY_FAILED &&
+             word->body_case != HY__GROUP_WORD__BODY_SERVES)
         refused = "a rank may join, leave, or note something";
     if (!*refused)
         forward(t, word);

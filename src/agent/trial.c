@@ -396,13 +396,15 @@ static bool number_of(const struct words *w, const char *name, uint64_t *ret)
 }
 
 /* Ranks of a training share this machine's cores; TensorFlow would start as many
- * threads as there are cores in each of them. Who has said how many knows better. */
+ * threads as there are cores in each of them. Who has said how many knows better.
+ * Nodes of a cluster wait for each other inside of ops: with few threads they do so
+ * for ever. */
 static void share_cores(struct words *w)
 {
     uint64_t here;
     cpu_set_t cores;
 
-    if (!number_of(w, "HOROVOD_LOCAL_SIZE=", &here) || here == 0 || sched_getaffinity(0, sizeof cores, &cores) < 0 ||
+    if (word_of(w->list, w->count, "HOPYARD_NODE=") || !number_of(w, "HOROVOD_LOCAL_SIZE=", &here) || here == 0 || sched_getaffinity(0, sizeof cores, &cores) < 0 ||
         word_of(w->list, w->count, "TF_NUM_INTRAOP_THREADS=") || word_of(w->list, w->count, "OMP_NUM_THREADS="))
         return;
     here = (uint64_t)CPU_COUNT(&cores) / here;

@@ -5,7 +5,9 @@
  * Each says where it can be reached before it begins, and gets the list of all
  * when everybody has: TensorFlow wants to know them all from the start. When
  * chief and workers are done, servers are told to go, since by themselves they
- * never end; evaluators may finish with what the chief has left them.
+ * never end; evaluators may finish with what the chief has left them. A worker
+ * that has joined its TensorFlow server is one of the servers: a coordinator
+ * tells it what to do.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -106,29 +108,41 @@ void hy_nodes_join(struct driver *d, struct trial *t, const Hy__Control *m)
 
 /* ---- when they may go -------------------------------------------------------------------- */
 
+static bool serves(const struct driver *d, const struct trial *t)
+{
+    return t->member.serves || hy_node_is_server(d->spec, t->number);
+}
+
 static void dismiss(struct driver *d, bool servers_only)
 {
     struct trial *t;
 
     for (size_t i = 0; (t = hy_map_next(&d->trials, &i));) {
-        if (!hy_rank_is_alive(t) || t->member.dismissed || (servers_only && !hy_node_is_server(d->spec, t->number)))
+        if (!hy_rank_is_alive(t) || t->member.dismissed || (servers_only && !serves(d, t)))
             continue;
         t->member.dismissed = true;
         hy_trial_kill(d, t);
     }
 }
 
+void hy_nodes_serves(struct driver *d, struct trial *t)
+{
+    t->member.serves = true;
+    hy_nodes_reckon(d);
+}
+
 void hy_nodes_reckon(struct driver *d)
 {
     struct trial *t;
 
-    if (!hy_is_cluster(d) || d->training.why || d->training.dismiss_at)
+    if (!hy_is_cluster(d) || d->training.why || !d->training.finished)
         return;
     for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
-        if (hy_node_has_rank(d->spec, t->number) && t->phase != TRIAL_OVER)
+        if (hy_node_has_rank(d->spec, t->number) && !t->member.serves && t->phase != TRIAL_OVER)
             return;
     dismiss(d, true);
-    d->training.dismiss_at = hy_clock_ms() + EVALUATION_MS;
+    if (!d->training.dismiss_at)
+        d->training.dismiss_at = hy_clock_ms() + EVALUATION_MS;
 }
 
 void hy_nodes_tick(struct driver *d, int64_t now)

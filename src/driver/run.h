@@ -89,6 +89,7 @@ struct numbers {
 /* What a trial is to its group: ranks.c. */
 struct member {
     Hy__Control *node;           /* of a cluster: where it is; NULL: it has not said so */
+    bool serves;                 /* it only does what others ask it for */
     bool dismissed;              /* it has nothing to do any more, and was told to go */
     Hy__Control *join;           /* how others reach it; NULL: it has not joined */
     bool waits;                  /* for a roster */
@@ -323,6 +324,8 @@ static inline bool hy_is_cluster(const struct driver *d)
 }
 /* It is there; all get the list when everybody is. */
 void hy_nodes_join(struct driver *d, struct trial *t, const Hy__Control *m);
+/* It does nothing of its own any more. */
+void hy_nodes_serves(struct driver *d, struct trial *t);
 /* One is over: those that only serve the others may go when these are done. */
 void hy_nodes_reckon(struct driver *d);
 void hy_nodes_tick(struct driver *d, int64_t now);

@@ -460,6 +460,7 @@ static void reckon(struct driver *d, struct trial *t, const struct verdict *v)
     } else if (hy_is_elastic(d) && !d->training.why) {
         reckon_rank(d, t, v);
     } else {
+        d->training.finished |= v->trial == HY_TRIAL_DONE && hy_node_has_rank(d->spec, t->number);
         rank_over(d, t, v->trial, message);
         hy_training_check(d);
         hy_nodes_reckon(d);

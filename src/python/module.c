@@ -87,6 +87,7 @@ static PyMethodDef module_methods[] = {
     {"leave", hy_py_leave, METH_O, "leave(status): writes what C has printed, and ends the process."},
     {"join_cluster", hy_py_join_cluster, METH_O,
      "join_cluster(port): (fd, own number, [(role, index, address, port, host), ...]) when all are there."},
+    {"serve_cluster", hy_py_serve_cluster, METH_O, "serve_cluster(fd): this node only serves the others from now on."},
     {"group_join", hy_py_group_join, METH_NOARGS, "Joins the group of this run; waits until all are there."},
     {"group_leave", hy_py_group_leave, METH_NOARGS, "Leaves it."},
     {"group_joined", hy_py_group_joined, METH_NOARGS, "Is this process in a group?"},

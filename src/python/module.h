@@ -37,6 +37,7 @@ PyObject *hy_py_leave(PyObject *module, PyObject *arg);
 
 /* node.c: */
 PyObject *hy_py_join_cluster(PyObject *module, PyObject *arg);
+PyObject *hy_py_serve_cluster(PyObject *module, PyObject *arg);
 
 /* collective.c: */
 PyObject *hy_py_group_join(PyObject *module, PyObject *ignored);

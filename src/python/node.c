@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* join_cluster(): how a node of a cluster finds the others. */
+/* How a node of a cluster finds the others, and what it tells of itself. */
 #include "module.h"
 
 #include <errno.h>
@@ -50,6 +50,17 @@ static PyObject *list_of(const Hy__Nodes *nodes)
         Py_XDECREF(tuple);
     }
     return list;
+}
+
+PyObject *hy_py_serve_cluster(PyObject *module, PyObject *arg)
+{
+    const struct hy_py_state *state = PyModule_GetState(module);
+    const long fd = PyLong_AsLong(arg);
+    struct hy_err err = {0};
+
+    if (PyErr_Occurred())
+        return NULL;
+    return hy_node_serves((int)fd, &err) < 0 ? hy_py_raise(state, &err) : Py_NewRef(Py_None);
 }
 
 PyObject *hy_py_join_cluster(PyObject *module, PyObject *arg)

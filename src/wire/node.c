@@ -12,25 +12,43 @@
 
 #define LOOK_UP_MS 100
 
-static int say_join(int fd, const char *tag, const struct hy_presence *where, struct hy_err *err)
+static int say(int fd, const char *tag, Hy__GroupWord *word, struct hy_err *err)
 {
     Hy__TrialReport report = HY__TRIAL_REPORT__INIT;
-    Hy__GroupWord word = HY__GROUP_WORD__INIT;
-    Hy__NodeJoin join = HY__NODE_JOIN__INIT;
     hy_cleanup_free uint8_t *bytes = NULL;
     int rc;
+
+    report.token = (ProtobufCBinaryData){strlen(tag), (uint8_t *)tag};
+    report.step = -1;
+    report.group = word;
+    bytes = hy_malloc(hy__trial_report__get_packed_size(&report));
+    rc = bytes ? hy_local_put(fd, bytes, hy__trial_report__pack(&report, bytes)) : -ENOMEM;
+    return rc < 0 ? hy_err_sys(err, rc, "cannot tell the agent how this node does") : 0;
+}
+
+static int say_join(int fd, const char *tag, const struct hy_presence *where, struct hy_err *err)
+{
+    Hy__GroupWord word = HY__GROUP_WORD__INIT;
+    Hy__NodeJoin join = HY__NODE_JOIN__INIT;
 
     join.addresses = where->addresses;
     join.n_addresses = where->address_count;
     join.port = where->port;
     word.body_case = HY__GROUP_WORD__BODY_NODE;
     word.node = &join;
-    report.token = (ProtobufCBinaryData){strlen(tag), (uint8_t *)tag};
-    report.step = -1;
-    report.group = &word;
-    bytes = hy_malloc(hy__trial_report__get_packed_size(&report));
-    rc = bytes ? hy_local_put(fd, bytes, hy__trial_report__pack(&report, bytes)) : -ENOMEM;
-    return rc < 0 ? hy_err_sys(err, rc, "cannot tell the agent that this node is there") : 0;
+    return say(fd, tag, &word, err);
+}
+
+int hy_node_serves(int fd, struct hy_err *err)
+{
+    Hy__GroupWord word = HY__GROUP_WORD__INIT;
+    const char *tag = getenv("HOPYARD_TAG");
+
+    if (!tag)
+        return hy_err_set(err, -ENXIO, "not inside a node of a cluster: HOPYARD_TAG is not set");
+    word.body_case = HY__GROUP_WORD__BODY_SERVES;
+    word.serves = true;
+    return say(fd, tag, &word, err);
 }
 
 static bool is_whole(const Hy__Nodes *nodes)

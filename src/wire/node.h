@@ -29,5 +29,7 @@ struct hy_presence {
  */
 int hy_node_join(const struct hy_presence *where, bool (*give_up)(void *arg), void *arg, Hy__TrialReportAnswer **ret,
                  struct hy_err *err);
+/* By that connection: this node does nothing of its own any more, and serves the others until they are done. */
+int hy_node_serves(int fd, struct hy_err *err);
 
 #endif

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clusters on Spark's executors, as TensorFlowOnSpark has them; hopyard.cluster does the work."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hopyard import Error
+from hopyard import cluster as _cluster
+
+__all__ = ["InputMode", "TFCluster", "run"]
+
+
+class InputMode:
+    """How rows come to the nodes."""
+
+    TENSORFLOW = 0
+    """Nodes read files themselves."""
+    SPARK = 1
+    """Spark feeds them."""
+
+
+class TFCluster:
+    """A cluster that was started by run()."""
+
+    def __init__(self, cluster: _cluster.Cluster, sc: Any, input_mode: int) -> None:
+        self.cluster, self.sc, self.input_mode = cluster, sc, input_mode
+
+    @property
+    def cluster_id(self) -> int:
+        return self.cluster.run
+
+    def tensorboard_url(self) -> str | None:
+        return self.cluster.tensorboard_url()
+
+    def shutdown(self, ssc: Any = None, grace_secs: float = 0, timeout: float = 259200) -> None:
+        """Waits for the nodes' end. Where one has failed, its traceback is raised."""
+        if ssc is not None:
+            ssc.stop(stopSparkContext=False, stopGraceFully=True)
+        self.cluster.shutdown(grace_secs, timeout)
+
+
+def run(
+    sc: Any, map_fun: Callable[[Any, Any], Any], tf_args: Any, num_executors: int, num_ps: int = 0,
+    tensorboard: bool = False, input_mode: int = InputMode.TENSORFLOW, log_dir: str | None = None,
+    driver_ps_nodes: bool = False, master_node: str | None = None, reservation_timeout: float = 600,
+    queues: Sequence[str] = ("input", "output", "error"), eval_node: bool = False, release_port: bool = True,
+    **settings: Any,
+) -> TFCluster:  # fmt: skip
+    """Starts a node on each of `num_executors` executors: parameter servers, master or chief, evaluator, workers.
+
+    Beyond TensorFlowOnSpark's own arguments it takes those of hopyard.cluster.run: gpus, memory, name, project …
+    """
+    if driver_ps_nodes and input_mode != InputMode.TENSORFLOW:
+        raise Error("parameter servers may run on the driver only where input_mode is InputMode.TENSORFLOW")
+    if master_node not in (None, "master", "chief"):
+        raise Error(f"master_node is 'chief' or 'master', and not {master_node!r}")
+    head = (1 if master_node else 0) + (1 if eval_node else 0)
+    workers = num_executors - num_ps - head
+    if workers < 0 or (workers == 0 and not master_node):
+        raise Error(
+            f"{num_executors} executors are too few for {num_ps} parameter servers"
+            f"{f', a {master_node}' if master_node else ''}{', an evaluator' if eval_node else ''} and a worker"
+        )
+    started = _cluster.run(
+        map_fun, tf_args, workers, num_ps, chief=master_node or False, evaluator=eval_node, release_port=release_port,
+        default_fs=default_fs(sc), spark=sc, tensorboard=tensorboard, **settings,
+    )  # fmt: skip
+    return TFCluster(started, sc, input_mode)
+
+
+def default_fs(sc: Any) -> str:
+    """Where paths without a scheme are."""
+    found = str(sc._jsc.hadoopConfiguration().get("fs.defaultFS") or "file:///")
+    return found[:-1] if found.startswith("file:") and found.endswith("/") and found != "file:///" else found.rstrip("/")

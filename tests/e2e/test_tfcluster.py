@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""hopyard.cluster, and TensorFlowOnSpark's API on it: on this machine, with TensorFlow's ways to train."""
+from __future__ import annotations
+
+import os
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Yard, wait_for
+from test_experiment import Lab, lab  # noqa: F401  (a fixture)
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+HEAD = f"""
+import sys
+sys.path.insert(0, {HERE!r})
+from hopyard import cluster
+
+def failing(call):
+    try:
+        call()
+    except (hopyard.Error, TypeError) as error:
+        return [type(error).__name__, str(error)]
+"""
+
+
+def say(lab: Lab, code: str) -> Any:
+    return lab.say(HEAD + textwrap.dedent(code))
+
+
+# ---- TensorFlow's ways ----------------------------------------------------------------------------------------
+
+WAYS = {
+    "mirrored_fit": ("", {"workers": 1, "chief": True}),
+    "coordinated": ("", {"workers": 2, "ps": 1, "chief": True}),
+    "coordinated_fit": ("", {"workers": 2, "ps": 1, "chief": True}),
+    "between_graph": ("async", {"workers": 2, "ps": 1}),
+    "between_graph sync": ("sync", {"workers": 2, "ps": 1}),
+    "model_parallel": ("", {"workers": 2}),
+    "by_hvd": ("", {"workers": 1, "ps": 1, "chief": True}),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_it_trains(lab: Lab, way: str) -> None:  # noqa: F811
+    """mirrored_loop is in test_engines_clusters.py, on all engines."""
+    args, nodes = WAYS[way]
+    said = say(lab, f"""
+        import tfcluster_programs as programs
+        nodes = cluster.run(programs.{way.split()[0]}, {args!r}, tensorboard=False, **{nodes!r})
+        say(accuracies=nodes.results())
+    """)
+    assert said["accuracies"] and min(said["accuracies"].values()) > 0.9, said
+
+
+def test_it_trains_by_readers_and_queue_runners(lab: Lab, tmp_path: Path) -> None:  # noqa: F811
+    said = say(lab, f"""
+        import tensorflow as tf
+        import tfcluster_programs as programs
+
+        features, labels = programs.digits()
+        names = [f"{tmp_path}/part-{{i}}.tfrecord" for i in range(4)]
+        for i, name in enumerate(names):
+            with tf.io.TFRecordWriter(name) as file:
+                for x, y in list(zip(features, labels))[i::4]:
+                    both = {{"x": tf.train.Feature(float_list=tf.train.FloatList(value=x)),
+                            "y": tf.train.Feature(int64_list=tf.train.Int64List(value=[y]))}}
+                    file.write(tf.train.Example(features=tf.train.Features(feature=both)).SerializeToString())
+        say(accuracies=cluster.run(programs.by_readers, names, workers=2, ps=1, tensorboard=False).results())
+    """)
+    assert len(said["accuracies"]) == 2 and min(said["accuracies"].values()) > 0.9, said
+
+
+# ---- a cluster and its end ------------------------------------------------------------------------------------
+
+
+def test_nobody_else_gets_a_port_that_is_held(lab: Lab) -> None:  # noqa: F811
+    said = say(lab, """
+        def main_fun(args, ctx):
+            import socket
+            port = int(ctx.cluster_spec["worker"][0].rpartition(":")[2])
+            def may_bind():
+                with socket.socket() as other:
+                    try:
+                        other.bind(("", port))
+                    except OSError as error:
+                        return error.strerror
+                return True
+            before = may_bind()
+            ctx.release_port()
+            return [before, may_bind(), ctx.tmp_socket]
+
+        say(found=cluster.run(main_fun, tensorboard=False).results())
+    """)
+    assert said["found"] == {"worker-0": ["Address already in use", True, None]}
+
+
+def test_what_cannot_be_is_said_at_once(lab: Lab) -> None:  # noqa: F811
+    said = say(lab, """
+        say(errors=[failing(lambda: cluster.run(print, workers=0, ps=2)), failing(lambda: cluster.run(3)),
+                    failing(lambda: cluster.run(print, workers=1.5)), failing(lambda: cluster.run(print, colour="blue"))])
+    """)
+    assert said["errors"] == [
+        ["Error", "a cluster needs a chief or a worker"],
+        ["Error", "a function main_fun(args, ctx) is needed, and 3 is none"],
+        ["Error", "the number of nodes 'worker' is 1.5; a whole number from 0 on is needed"],
+        ["TypeError", "a cluster takes no colour; see hopyard.cluster"],
+    ]
+
+
+def test_one_that_does_not_end_is_stopped_after_its_time(yard: Yard, lab: Lab) -> None:  # noqa: F811
+    said = say(lab, """
+        def main_fun(args, ctx):
+            import time
+            print("up", flush=True)
+            time.sleep(3600)
+
+        nodes = cluster.run(main_fun, workers=2, tensorboard=False)
+        say(error=failing(lambda: nodes.shutdown(timeout=1)))
+    """)
+    assert said["error"] == ["RunError", "the cluster of run 1 was not done after 1 s, and was stopped"]
+    assert {t["state"] for t in yard.trials()} == {"stopped"}
+
+
+def test_nothing_of_a_cluster_is_left(yard: Yard, lab: Lab) -> None:  # noqa: F811
+    """No process and no port, when a worker has died in the midst of it."""
+    said = say(lab, """
+        def main_fun(args, ctx):
+            import signal, time
+            open(os.environ["HOPYARD_TRIAL_DIR"] + "/pid", "w").write(str(os.getpid()))
+            if ctx.job_name == "worker":
+                _, server = ctx.start_cluster_server(num_gpus=0)
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(3600)
+
+        nodes = cluster.run(main_fun, workers=1, ps=1, chief=True, tensorboard=False)
+        say(error=failing(nodes.shutdown))
+    """)
+    assert said["error"][0] == "TrialsFailed" and "worker 0 on " in said["error"][1]
+    processes = [int(path.read_text()) for path in Path(yard.logdir()).glob("node=*/pid")]
+    assert len(processes) >= 1
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in processes), "the nodes are gone")
+
+
+def test_the_program_shows_nodes_by_name(yard: Yard, lab: Lab) -> None:  # noqa: F811
+    say(lab, """
+        def main_fun(args, ctx):
+            print("I am", ctx.job_name, ctx.task_index)
+
+        cluster.run(main_fun, workers=2, chief=True, name="named", tensorboard=False).shutdown()
+        say(done=True)
+    """)
+    shown = yard.run("show", "named").stdout
+    assert "1 chief, 2 worker" in shown and "worker-1" in shown and "chief-0" in shown
+    assert yard.run("logs", "named", "worker-1").stdout == "I am worker 1\n"
+    assert yard.run("logs", "node=chief-0").stdout == "I am chief 0\n"
+
+
+# ---- TensorFlowOnSpark ----------------------------------------------------------------------------------------
+
+
+def test_tensorflowonspark_programs_run(lab: Lab) -> None:  # noqa: F811
+    """On a SparkContext of this machine; what is wrong with the arguments is said before anything is started."""
+    said = say(lab, """
+        import hopyard.compat
+        from pyspark import SparkConf, SparkContext
+        from tensorflowonspark import TFCluster, TFNode
+
+        sc = SparkContext(conf=SparkConf().setMaster("local[2]").setAppName("tfos"))
+
+        def main_fun(args, ctx):
+            return [args, ctx.job_name, ctx.defaultFS, ctx.absolute_path("/data/x"), ctx.absolute_path("y"),
+                    ctx.absolute_path("hdfs://n/z"), ctx.working_dir]
+
+        nodes = TFCluster.run(sc, main_fun, {"a": 1}, 3, num_ps=0, master_node="chief", tensorboard=False)
+        nodes.shutdown()
+        say(found=nodes.cluster.results(), id=nodes.cluster_id, url=nodes.tensorboard_url(),
+            errors=[failing(lambda: TFCluster.run(sc, main_fun, {}, 2, num_ps=2)),
+                    failing(lambda: TFCluster.run(sc, main_fun, {}, 2, master_node="boss")),
+                    failing(lambda: TFNode.next_batch(None, 3))])
+        sc.stop()
+    """)
+    found = said["found"]
+    assert list(found) == ["chief-0", "worker-0", "worker-1"] and said["url"] is None
+    args, job, default, absolute, relative, named, folder = found["worker-1"]
+    assert args == {"a": 1} and job == "worker" and default.startswith("file:")
+    assert absolute == "file:///data/x" and relative == f"file://{folder}/y" and named == "hdfs://n/z"
+    few, boss, gone = said["errors"]
+    assert few[1] == "2 executors are too few for 2 parameter servers and a worker"
+    assert boss[1] == "master_node is 'chief' or 'master', and not 'boss'"
+    assert "TFNode.DataFeed(mgr).next_batch(batch_size)" in gone[1]
