@@ -319,6 +319,12 @@ int hy_ring_wait_for_room(struct hy_ring *r, size_t n, int timeout_ms)
     return wait_until(r, has_room, n, &r->shared->writer_sleeps, timeout_ms);
 }
 
+bool hy_ring_may_sleep_for_room(struct hy_ring *r, size_t n)
+{
+    say_sleeping(&r->shared->writer_sleeps);
+    return has_room(r, n) == 0;
+}
+
 int hy_ring_wait_until_empty(struct hy_ring *r, int timeout_ms)
 {
     return wait_until(r, is_empty, 0, &r->shared->writer_sleeps, timeout_ms);

@@ -51,6 +51,8 @@ void hy_ring_send(struct hy_ring *r, uint32_t kind, size_t n);
 /* Waits until there is room for n bytes, for at most timeout_ms (-1: no end). 1, 0 when it took too long, -EPIPE when
  * the other is gone, -EMSGSIZE when there will never be so much. */
 int hy_ring_wait_for_room(struct hy_ring *r, size_t n, int timeout_ms);
+/* For who polls himself: true when it may sleep, since there is no room for n bytes; then somebody will wake it. */
+bool hy_ring_may_sleep_for_room(struct hy_ring *r, size_t n);
 /* Waits until the other has taken all. 1, 0 or -EPIPE. */
 int hy_ring_wait_until_empty(struct hy_ring *r, int timeout_ms);
 

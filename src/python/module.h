@@ -75,6 +75,10 @@ int hy_py_files_add(PyObject *module);
 PyObject *hy_py_examples_type(PyObject *module);
 PyObject *hy_py_write_examples(PyObject *module, PyObject *args);
 
+/* hub.c and source.c: */
+PyObject *hy_py_hub_type(PyObject *module);
+PyObject *hy_py_source_type(PyObject *module);
+
 /* The type of a search; a new reference or NULL. */
 PyObject *hy_py_search_type(PyObject *module);
 

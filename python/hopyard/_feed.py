@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows from feeders into the process that trains: DataFeed is what the training function sees.
+
+A feeder is another process of the same machine, a Spark task, say. Rows lie in memory that both have, as columns, and are
+made into Python objects again, or into NumPy arrays at once (`DataFeed.columns`).
+
+When a feeder dies and is tried again, rows come again that had come before: each comes at least once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hopyard import _hopyard
+
+if TYPE_CHECKING:
+    import numpy as np
+
+CHUNK_ROWS = 1024
+CHUNK_BYTES = 1 << 20
+FIRST_ROWS = 16  # until it is known how large they are
+
+_Column = tuple[str, tuple[int, ...], Any, Any, Any]  # dtype, shape of a row, values, ends of values and of rows
+
+
+class DataFeed:
+    """The rows that come in. `mgr` has the hub as `mgr.hub`; where it has a descriptor to be heard meanwhile, too, that is
+    `mgr.fileno()`, and `mgr.hear()` is called when something has come there."""
+
+    def __init__(
+        self,
+        mgr: Any,
+        train_mode: bool = True,
+        qname_in: str = "input",
+        qname_out: str = "output",
+        input_mapping: dict[str, str] | None = None,
+    ) -> None:
+        self.mgr = mgr
+        self.train_mode = train_mode
+        self.qname_in = qname_in
+        self.qname_out = qname_out  # results go back to who fed the rows, whatever this is
+        self.done_feeding = False
+        self.input_tensors = None if input_mapping is None else [tensor for _, tensor in sorted(input_mapping.items())]
+
+    def next_batch(self, batch_size: int) -> list[Any] | dict[str, list[Any]]:
+        """Up to `batch_size` rows: fewer at the end of the feed, and where a partition ends that wants results. With an
+        input mapping, a list for each tensor instead."""
+        rows = self._rows(batch_size)
+        if self.input_tensors is None:
+            return rows
+        return {tensor: [row[i] for row in rows] for i, tensor in enumerate(self.input_tensors)}
+
+    def columns(self, batch_size: int) -> Any:
+        """The same as NumPy arrays: a tuple, list or dict of them, as rows are; one, for rows that are single values; with
+        an input mapping a dict of tensors. What differs in length from row to row is an array of arrays. There may be fewer
+        rows also where those that follow are of another shape."""
+        rows, shape, columns, why = 0, "", [], ""
+        while rows == 0 and not self.done_feeding:
+            rows, shape, columns, why = self.mgr.hub.next_columns(max(batch_size, 1), **self._options())
+            self._heed(why)
+        found = _stacked(columns) if shape == "*" else _made(shape, [_array(column, rows) for column in columns])
+        if self.input_tensors is None:
+            return found
+        parts: Sequence[Any] = list(found.values()) if isinstance(found, dict) else found
+        return {tensor: parts[i] if rows else _numpy().empty(0) for i, tensor in enumerate(self.input_tensors)}
+
+    def should_stop(self) -> bool:
+        """Has the feed come to its end?"""
+        return self.done_feeding
+
+    def batch_results(self, results: Sequence[Any]) -> None:
+        """One for each row of the batches that were taken, in their order."""
+        self.mgr.hub.results(results)
+
+    def terminate(self) -> None:
+        """No more rows are wanted: feeders end, and those that come later, too."""
+        say = getattr(self.mgr, "set", None)
+        if say is not None:
+            say("state", "terminating")
+        self.mgr.hub.terminate()
+        self.done_feeding = True
+
+    def _options(self) -> dict[str, Any]:
+        fileno = getattr(self.mgr, "fileno", None)
+        options = {"queue": self.qname_in, "stops": not self.train_mode}
+        return options if fileno is None else {**options, "other": fileno()}
+
+    def _heed(self, why: str) -> None:
+        if why == "end":
+            self.done_feeding = True
+        elif why == "other":
+            self.mgr.hear()
+
+    def _rows(self, batch_size: int) -> list[Any]:
+        rows: list[Any] = []
+        while len(rows) < batch_size and not self.done_feeding:
+            more, why = self.mgr.hub.next_rows(batch_size - len(rows), **self._options())
+            rows = rows + more if rows else more
+            self._heed(why)
+            if why == "partition" and rows:
+                break
+        return rows
+
+
+# ---- who feeds ---------------------------------------------------------------------------------
+
+
+def _chunks(rows: Iterable[Any], source: _hopyard.Source) -> Iterator[list[Any]]:
+    """Lists of rows, of about a megabyte: their size shows when the first are sent."""
+    iterator, count, so_far = iter(rows), FIRST_ROWS, 0
+    while chunk := list(itertools.islice(iterator, count)):
+        yield chunk
+        so_far += len(chunk)
+        count = max(1, min(CHUNK_ROWS, CHUNK_BYTES * so_far // max(source.sent, 1)))
+
+
+def feeder(name: str, queue: str = "input", size: int = 0) -> Callable[[Iterable[Any]], bool]:
+    """A function that feeds a partition's rows to the hub of that name. It returns when they are taken: True, or False when
+    the hub has had enough. `size` is the ring's, where rows are larger than some megabytes."""
+
+    def feed(rows: Iterable[Any]) -> bool:
+        with _source(name, queue, False, size) as source:
+            return (
+                all(source.put(chunk) for chunk in _chunks(rows, source)) and source.end_partition()
+                and source.wait_until_taken()
+            )  # fmt: skip
+
+    return feed
+
+
+def infer(name: str, rows: Iterable[Any], queue: str = "input", size: int = 0) -> Iterator[Any]:
+    """Feeds a partition's rows, and gives a result for each, in their order. Rows are ahead of results by what the two
+    rings and the consumer's batch hold, and no more."""
+    sent = given = 0
+    with _source(name, queue, True, size) as source:
+        for chunk in _chunks(rows, source):
+            is_wanted = source.put(chunk)
+            sent += len(chunk)
+            for result in source.results(0) or ():
+                given += 1
+                yield result
+            if not is_wanted:
+                raise _hopyard.Error(f"'{name}' has had enough rows, and has given {given} results for {sent}")
+        source.end_partition()
+        while given < sent:
+            results = source.results()
+            if results is None:
+                raise _hopyard.Error(f"'{name}' has had enough rows, and has given {given} results for {sent}")
+            given += len(results)
+            yield from results
+
+
+def _source(name: str, queue: str, results: bool, size: int) -> _hopyard.Source:
+    return _hopyard.Source(name, queue, results, size) if size else _hopyard.Source(name, queue, results)
+
+
+# ---- columns -----------------------------------------------------------------------------------
+
+
+def _numpy() -> Any:
+    import numpy
+
+    return numpy
+
+
+def put_columns(source: _hopyard.Source, columns: Any) -> bool:
+    """Feeds whole columns: a dict, tuple or list of NumPy arrays, or a batch or table of Arrow's. A column of numbers is
+    copied once. False when the hub has had enough."""
+    if hasattr(columns, "schema"):
+        columns = {name: columns.column(i) for i, name in enumerate(columns.schema.names)}
+    parts = list(columns.values()) if isinstance(columns, dict) else list(columns)
+    rows = len(parts[0]) if parts else 0
+    step = rows
+    while step > 1 and sum(part.nbytes for part in parts) * step // rows > source.most // 4:
+        step = (step + 1) // 2
+    return all(_put_piece(source, columns, parts, at, min(at + step, rows)) for at in range(0, rows, max(step, 1)))
+
+
+def _put_piece(source: _hopyard.Source, columns: Any, parts: list[Any], begin: int, end: int) -> bool:
+    pieces = [_column(part[begin:end]) for part in parts]
+    if any(piece is None for piece in pieces):
+        cells = [part[begin:end].to_pylist() if hasattr(part, "to_pylist") else list(part[begin:end]) for part in parts]
+        names = list(columns) if isinstance(columns, dict) else None
+        made = list if isinstance(columns, list) else tuple
+        return source.put([made(row) if names is None else dict(zip(names, row)) for row in zip(*cells)])
+    leaves = ["a" if column[0] not in ("str", "bytes") else column[0][0].replace("b", "y") for column in pieces if column]
+    if isinstance(columns, dict):
+        shape = "{" + "".join(f"{len(k.encode())}:{k}{leaf}" for k, leaf in zip(columns, leaves)) + "}"
+    else:
+        shape = "".join(["[", *leaves, "]"] if isinstance(columns, list) else ["(", *leaves, ")"])
+    return source.put_columns(end - begin, shape, pieces)
+
+
+def _column(values: Any) -> _Column | None:
+    """None for what has no column: nulls, dates, structs."""
+    return _of_arrow(values) if hasattr(values, "null_count") else _of_numpy(values)
+
+
+def _of_numpy(values: Any, row_ends: Any = None) -> _Column | None:
+    np = _numpy()
+    if values.dtype.kind in "SU" and values.ndim == 1:
+        return None
+    if values.dtype.kind not in "biuf" or values.dtype.itemsize > 8:
+        return None
+    values = np.ascontiguousarray(values, values.dtype.newbyteorder("="))
+    return values.dtype.name, values.shape[1:], values, None, row_ends
+
+
+def _of_arrow(values: Any) -> _Column | None:
+    import pyarrow as pa
+
+    np = _numpy()
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+        values = values.chunk(0) if isinstance(values, pa.ChunkedArray) else values
+    kind = values.type
+    if values.null_count:
+        return None
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+        return _of_numpy(values.to_numpy(zero_copy_only=False))
+    if pa.types.is_fixed_size_list(kind):
+        inner = _of_arrow(values.flatten())
+        if inner is None or inner[3] is not None or inner[4] is not None or inner[1]:
+            return None
+        return inner[0], (kind.list_size,), inner[2], None, None
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        inner = _of_arrow(values.flatten())
+        if inner is None or inner[3] is not None or inner[4] is not None:
+            return None
+        ends = values.offsets.to_numpy().astype(np.int64)
+        return *inner[:3], None, ends - ends[0]
+    if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
+        is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        values = values.cast(pa.large_string() if is_text else pa.large_binary())
+        _, offsets, data = values.buffers()
+        ends = np.frombuffer(offsets, np.int64)[values.offset : values.offset + len(values) + 1]
+        rest = memoryview(data or b"")[ends[0] : ends[-1]]
+        return "str" if is_text else "bytes", (), rest, ends - ends[0], None
+    return None
+
+
+def _array(column: _Column, rows: int) -> np.ndarray:
+    """A hub's column. What is no number is an array of objects, and so is what is ragged."""
+    np = _numpy()
+    dtype, shape, values, value_ends, row_ends = column
+    items = rows if row_ends is None else int(np.frombuffer(row_ends, np.int64)[-1])
+    if value_ends is None:
+        flat = np.frombuffer(values, dtype).reshape(items, *shape)
+    else:
+        ends = np.frombuffer(value_ends, np.int64).tolist()
+        view = memoryview(values)
+        cells = [str(view[a:b], "utf-8") if dtype == "str" else bytes(view[a:b]) for a, b in itertools.pairwise(ends)]
+        flat = np.array(cells, object).reshape(items, *shape)
+    return flat if row_ends is None else _objects([flat[a:b] for a, b in itertools.pairwise(np.frombuffer(row_ends, np.int64))])
+
+
+def _objects(values: list[Any]) -> np.ndarray:
+    array = _numpy().empty(len(values), object)
+    array[:] = values
+    return array
+
+
+def _stacked(rows: list[Any]) -> Any:
+    """Rows that had no columns."""
+    first = rows[0] if rows else None
+    if isinstance(first, dict):
+        return {key: _of_cells([row[key] for row in rows]) for key in first}
+    if isinstance(first, (tuple, list)):
+        return type(first)(_of_cells(list(cells)) for cells in zip(*rows)) if type(first) in (tuple, list) else tuple(
+            _of_cells(list(cells)) for cells in zip(*rows)
+        )
+    return _of_cells(rows)
+
+
+def _of_cells(cells: list[Any]) -> np.ndarray:
+    np = _numpy()
+    try:
+        return np.array(cells)
+    except ValueError:  # they differ in length
+        return _objects(cells)
+
+
+def _made(shape: str, arrays: list[Any]) -> Any:
+    """The arrays as a row has them (src/feed/shape.h tells of the text)."""
+    position, leaves = 0, iter(arrays)
+
+    def key() -> str:
+        nonlocal position
+        colon = text.index(b":", position)
+        begin, position = colon + 1, colon + 1 + int(text[position:colon])
+        return text[begin:position].decode()
+
+    def inside(end: int) -> list[Any]:
+        nonlocal position
+        found: list[Any] = []
+        while text[position] != end:
+            found.append((key(), part()) if end in b"}>" else part())
+        position += 1
+        return found
+
+    def part() -> Any:
+        nonlocal position
+        kind = text[position : position + 1]
+        position += 2 if kind == b"l" else 1
+        if kind in (b"{", b"<"):
+            return dict(inside(b"}"[0] if kind == b"{" else b">"[0]))
+        if kind == b"(":
+            return tuple(inside(b")"[0]))
+        return inside(b"]"[0]) if kind == b"[" else next(leaves)
+
+    text = shape.encode()
+    return part() if text else ()

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The message, all numbers of this machine:
+ *
+ *     head       64 bytes: u32 magic, rows, columns, 0; u64 where the shape is and its length; 0
+ *     columns    128 bytes each, as struct described has it
+ *     shape, values, value ends, row ends   where head and columns say, in any order
+ *
+ * Places are counted from the message's first byte.
+ */
+#include "feed/batch.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+#define MAGIC 0x31627968u /* "hyb1" */
+#define ALIGNED 64u
+
+struct head {
+    uint32_t magic, rows, columns, zero;
+    uint64_t shape_at, shape_n, zeros[4];
+};
+
+struct described {
+    uint8_t dtype, dims, is_ragged, zero[5];
+    uint64_t shape[HY_BATCH_DIMS];
+    uint64_t items;
+    uint64_t values_at, values_n, value_ends_at, row_ends_at, zeros[2];
+};
+
+_Static_assert(sizeof(struct head) == 64 && sizeof(struct described) == 128, "as the other side has them");
+
+static const struct {
+    const char *name;
+    size_t size;
+} dtypes[HY_DTYPES] = {
+    [HY_DTYPE_BOOL] = {"bool", 1},       [HY_DTYPE_INT8] = {"int8", 1},       [HY_DTYPE_INT16] = {"int16", 2},
+    [HY_DTYPE_INT32] = {"int32", 4},     [HY_DTYPE_INT64] = {"int64", 8},     [HY_DTYPE_UINT8] = {"uint8", 1},
+    [HY_DTYPE_UINT16] = {"uint16", 2},   [HY_DTYPE_UINT32] = {"uint32", 4},   [HY_DTYPE_UINT64] = {"uint64", 8},
+    [HY_DTYPE_FLOAT16] = {"float16", 2}, [HY_DTYPE_FLOAT32] = {"float32", 4}, [HY_DTYPE_FLOAT64] = {"float64", 8},
+    [HY_DTYPE_BYTES] = {"bytes", 0},     [HY_DTYPE_STR] = {"str", 0},         [HY_DTYPE_PICKLE] = {"pickle", 0},
+};
+
+size_t hy_dtype_size(enum hy_dtype dtype)
+{
+    return dtypes[dtype].size;
+}
+
+const char *hy_dtype_name(enum hy_dtype dtype)
+{
+    return dtypes[dtype].name;
+}
+
+enum hy_dtype hy_dtype_of(const char *name)
+{
+    for (unsigned i = 1; i < HY_DTYPES; i++)
+        if (strcmp(name, dtypes[i].name) == 0)
+            return (enum hy_dtype)i;
+    return 0;
+}
+
+static bool has_value_ends(enum hy_dtype dtype)
+{
+    return dtype == HY_DTYPE_BYTES || dtype == HY_DTYPE_STR;
+}
+
+/* ---- counts ------------------------------------------------------------------------ */
+
+int hy_column_each(const struct hy_batch_column *c, uint64_t *ret)
+{
+    uint64_t each = 1;
+
+    for (unsigned i = 0; i < c->dims; i++)
+        if (__builtin_mul_overflow(each, c->shape[i], &each))
+            return -EBADMSG;
+    *ret = each;
+    return 0;
+}
+
+int hy_column_values(const struct hy_batch_column *c, uint64_t rows, uint64_t *ret)
+{
+    uint64_t each;
+
+    if (hy_column_each(c, &each) < 0 || __builtin_mul_overflow(each, c->is_ragged ? c->items : rows, ret))
+        return -EBADMSG;
+    return 0;
+}
+
+/* Bytes of so many ends, which are one more than what they end. */
+static int ends_size(uint64_t count, uint64_t *ret)
+{
+    return count == UINT64_MAX || __builtin_mul_overflow(count + 1, sizeof(int64_t), ret) ? -EBADMSG : 0;
+}
+
+/* What it must have, by its type and shape: its bytes, 0 for ends that it does not have. */
+static int sizes_of(const struct hy_batch_column *c, uint64_t rows, uint64_t *ret_value_ends, uint64_t *ret_row_ends)
+{
+    uint64_t values, bytes;
+
+    *ret_value_ends = *ret_row_ends = 0;
+    if (c->dtype == HY_DTYPE_PICKLE)
+        return c->dims || c->is_ragged ? -EBADMSG : 0;
+    if (hy_column_values(c, rows, &values) < 0 || (c->is_ragged && ends_size(rows, ret_row_ends) < 0))
+        return -EBADMSG;
+    if (has_value_ends(c->dtype))
+        return ends_size(values, ret_value_ends);
+    return __builtin_mul_overflow(values, dtypes[c->dtype].size, &bytes) || bytes != c->values_n ? -EBADMSG : 0;
+}
+
+/* ---- who writes -------------------------------------------------------------------- */
+
+static int add_size(size_t *total, uint64_t n)
+{
+    return n > SIZE_MAX / 4 || __builtin_add_overflow(*total, (n + ALIGNED - 1) / ALIGNED * ALIGNED, total) ? -EINVAL : 0;
+}
+
+int hy_batch_size(const struct hy_batch *b, size_t *ret)
+{
+    size_t total = sizeof(struct head) + ALIGNED; /* the message itself may lie anywhere */
+
+    if (b->rows > HY_BATCH_ROWS_MAX || b->count > HY_BATCH_COLUMNS_MAX || b->shape_n > HY_BATCH_SHAPE_MAX ||
+        add_size(&total, b->count * sizeof(struct described)) < 0 || add_size(&total, b->shape_n) < 0)
+        return -EINVAL;
+    for (uint32_t i = 0; i < b->count; i++) {
+        const struct hy_batch_column *c = &b->columns[i];
+        uint64_t value_ends, row_ends;
+
+        if (sizes_of(c, b->rows, &value_ends, &row_ends) < 0 || add_size(&total, c->values_n) < 0 ||
+            add_size(&total, value_ends) < 0 || add_size(&total, row_ends) < 0)
+            return -EINVAL;
+    }
+    *ret = total;
+    return 0;
+}
+
+/* Puts it at the next place that is aligned; *at is where that is, then what is behind. */
+static uint64_t put(uint8_t *room, size_t *at, const void *bytes, size_t n)
+{
+    const size_t here = *at + (size_t)(-((uintptr_t)room + *at) % ALIGNED);
+
+    if (n == 0)
+        return 0;
+    memcpy(room + here, bytes, n);
+    *at = here + n;
+    return here;
+}
+
+size_t hy_batch_write(const struct hy_batch *b, void *room)
+{
+    struct head head = {.magic = MAGIC, .rows = b->rows, .columns = b->count, .shape_n = b->shape_n};
+    size_t at = sizeof head + b->count * sizeof(struct described);
+
+    head.shape_at = put(room, &at, b->shape, b->shape_n);
+    memcpy(room, &head, sizeof head);
+    for (uint32_t i = 0; i < b->count; i++) {
+        const struct hy_batch_column *c = &b->columns[i];
+        struct described d = {.dtype = (uint8_t)c->dtype, .dims = (uint8_t)c->dims, .is_ragged = c->is_ragged,
+                              .items = c->is_ragged ? c->items : 0, .values_n = c->values_n};
+        uint64_t value_ends = 0, row_ends = 0;
+
+        (void)sizes_of(c, b->rows, &value_ends, &row_ends); /* hy_batch_size has asked before */
+        memcpy(d.shape, c->shape, c->dims * sizeof d.shape[0]);
+        d.values_at = put(room, &at, c->values, c->values_n);
+        d.value_ends_at = put(room, &at, c->value_ends, value_ends);
+        d.row_ends_at = put(room, &at, c->row_ends, row_ends);
+        memcpy((uint8_t *)room + sizeof head + i * sizeof d, &d, sizeof d);
+    }
+    return at;
+}
+
+/* ---- who reads --------------------------------------------------------------------- */
+
+static bool is_within(uint64_t at, uint64_t n, size_t all)
+{
+    return at <= all && n <= all - at && at % sizeof(int64_t) == 0;
+}
+
+static int parse_column(const uint8_t *bytes, size_t n, uint32_t rows, const struct described *d, struct hy_batch_column *c)
+{
+    uint64_t value_ends, row_ends;
+
+    if (d->dtype == 0 || d->dtype >= HY_DTYPES || d->dims > HY_BATCH_DIMS || d->is_ragged > 1)
+        return -EBADMSG;
+    *c = (struct hy_batch_column){.dtype = (enum hy_dtype)d->dtype, .dims = d->dims, .is_ragged = d->is_ragged,
+                                  .items = d->items, .values_n = d->values_n};
+    memcpy(c->shape, d->shape, sizeof c->shape);
+    if (sizes_of(c, rows, &value_ends, &row_ends) < 0 || !is_within(d->values_at, c->values_n, n) ||
+        !is_within(d->value_ends_at, value_ends, n) || !is_within(d->row_ends_at, row_ends, n))
+        return -EBADMSG;
+    c->values = bytes + d->values_at;
+    c->value_ends = value_ends ? (const int64_t *)(const void *)(bytes + d->value_ends_at) : NULL;
+    c->row_ends = row_ends ? (const int64_t *)(const void *)(bytes + d->row_ends_at) : NULL;
+    return 0;
+}
+
+static int make_room(struct hy_batch *b, uint32_t count, size_t shape_n)
+{
+    struct hy_batch_column *columns;
+    char *text = hy_reallocarray(b->text, shape_n + 1, 1);
+
+    if (!text)
+        return -ENOMEM;
+    b->text = text;
+    if (count <= b->room)
+        return 0;
+    columns = hy_reallocarray(b->columns, count, sizeof *columns);
+    if (!columns)
+        return -ENOMEM;
+    b->columns = columns;
+    b->room = count;
+    return 0;
+}
+
+int hy_batch_parse(const void *bytes, size_t n, struct hy_batch *b)
+{
+    const uint8_t *from = bytes;
+    struct head head;
+    int rc;
+
+    if (n < sizeof head)
+        return -EBADMSG;
+    memcpy(&head, from, sizeof head);
+    if (head.magic != MAGIC || head.zero || head.rows > HY_BATCH_ROWS_MAX || head.columns > HY_BATCH_COLUMNS_MAX ||
+        head.columns > (n - sizeof head) / sizeof(struct described) || head.shape_n > HY_BATCH_SHAPE_MAX ||
+        !is_within(head.shape_at, head.shape_n, n))
+        return -EBADMSG;
+    rc = make_room(b, head.columns, head.shape_n);
+    for (uint32_t i = 0; i < head.columns && rc == 0; i++) {
+        struct described d;
+
+        memcpy(&d, from + sizeof head + i * sizeof d, sizeof d);
+        rc = parse_column(from, n, head.rows, &d, &b->columns[i]);
+    }
+    if (rc < 0)
+        return rc;
+    memcpy(b->text, from + head.shape_at, head.shape_n);
+    b->shape = b->text;
+    b->shape_n = head.shape_n;
+    b->rows = head.rows;
+    b->count = head.columns;
+    return 0;
+}
+
+void hy_batch_done(struct hy_batch *b)
+{
+    free(b->columns);
+    free(b->text);
+    *b = (struct hy_batch){0};
+}

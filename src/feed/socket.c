@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "feed/socket.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/fault.h"
+#include "base/mem.h"
+
+#define WAITING 4096 /* who may have connected and was not accepted yet; the kernel may allow fewer */
+#define END "/over"
+
+int hy_feed_name_of_end(const char *hub, char *name)
+{
+    if (strlen(hub) + sizeof END > HY_FEED_NAME_MAX)
+        return -ENAMETOOLONG;
+    stpcpy(stpcpy(name, hub), END);
+    return 0;
+}
+
+/* The name begins behind a NUL, and has none at its end. */
+static int address_of(const char *name, struct sockaddr_un *a, socklen_t *ret_n)
+{
+    const size_t n = strlen(name);
+
+    if (n == 0 || n >= sizeof a->sun_path || n >= HY_FEED_NAME_MAX)
+        return -ENAMETOOLONG;
+    *a = (struct sockaddr_un){.sun_family = AF_UNIX};
+    memcpy(a->sun_path + 1, name, n);
+    *ret_n = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
+    return 0;
+}
+
+static bool is_ours(int socket)
+{
+    struct ucred who;
+    socklen_t n = sizeof who;
+
+    if (HY_SYS(getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &n)) < 0)
+        return false;
+    return who.uid == geteuid() || who.uid == 0;
+}
+
+static int new_socket(void)
+{
+    const int fd = HY_SYS(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+
+    return fd < 0 ? -errno : fd;
+}
+
+int hy_feed_listen(const char *name)
+{
+    hy_cleanup_close int fd = new_socket();
+    struct sockaddr_un a;
+    socklen_t n;
+    int rc = address_of(name, &a, &n);
+
+    if (fd < 0 || rc < 0)
+        return fd < 0 ? fd : rc;
+    if (HY_SYS(bind(fd, (const struct sockaddr *)&a, n)) < 0 || HY_SYS(listen(fd, WAITING)) < 0)
+        return -errno;
+    return hy_take_fd(fd);
+}
+
+int hy_feed_connect(const char *name)
+{
+    hy_cleanup_close int fd = new_socket();
+    struct sockaddr_un a;
+    socklen_t n;
+    int rc = address_of(name, &a, &n);
+
+    if (fd < 0 || rc < 0)
+        return fd < 0 ? fd : rc;
+    if (HY_SYS(connect(fd, (const struct sockaddr *)&a, n)) < 0)
+        return -errno;
+    return is_ours(fd) ? hy_take_fd(fd) : -EPERM;
+}
+
+int hy_feed_accept(int listener)
+{
+    hy_cleanup_close int fd = HY_SYS(accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+
+    if (fd < 0)
+        return -errno;
+    return is_ours(fd) ? hy_take_fd(fd) : -EPERM;
+}
+
+int hy_feed_pair(int ends[2])
+{
+    return HY_SYS(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends)) < 0 ? -errno : 0;
+}
+
+bool hy_feed_is_end(int fd)
+{
+    int domain = 0, type = 0;
+    socklen_t n = sizeof domain;
+
+    return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &n) == 0 && domain == AF_UNIX &&
+           getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &n) == 0 && type == SOCK_STREAM;
+}
+
+/* ---- packets ----------------------------------------------------------------------- */
+
+union control {
+    struct cmsghdr head;
+    char room[CMSG_SPACE(2 * sizeof(int))];
+};
+
+int hy_feed_send(int socket, const void *packet, size_t n, const int *fds)
+{
+    union control control = {0};
+    struct iovec io = {.iov_base = (void *)(uintptr_t)packet, .iov_len = n};
+    struct msghdr m = {.msg_iov = &io, .msg_iovlen = 1};
+
+    if (fds) {
+        m.msg_control = &control;
+        m.msg_controllen = sizeof control.room;
+        control.head.cmsg_level = SOL_SOCKET;
+        control.head.cmsg_type = SCM_RIGHTS;
+        control.head.cmsg_len = CMSG_LEN(2 * sizeof(int));
+        memcpy(CMSG_DATA(&control.head), fds, 2 * sizeof(int));
+    }
+    return HY_SYS(sendmsg(socket, &m, MSG_DONTWAIT | MSG_NOSIGNAL)) < 0 ? -errno : 0;
+}
+
+/* The two, or none: what else came is closed. */
+static void take_fds(const struct msghdr *m, int fds[2])
+{
+    const struct cmsghdr *c = CMSG_FIRSTHDR(m);
+
+    if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+        return;
+    if (c->cmsg_len == CMSG_LEN(2 * sizeof(int)))
+        memcpy(fds, CMSG_DATA(c), 2 * sizeof(int));
+    else if (c->cmsg_len == CMSG_LEN(sizeof(int)))
+        memcpy(fds, CMSG_DATA(c), sizeof(int));
+}
+
+int hy_feed_recv(int socket, void *packet, size_t n, int fds[2])
+{
+    union control control = {0};
+    struct iovec io = {.iov_base = packet, .iov_len = n};
+    struct msghdr m = {.msg_iov = &io, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.room};
+    const ssize_t got = HY_SYS(recvmsg(socket, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC));
+
+    fds[0] = fds[1] = -1;
+    if (got < 0)
+        return errno == ECONNRESET ? 0 : -errno;
+    take_fds(&m, fds);
+    if (got == 0 && fds[0] < 0)
+        return 0;
+    if ((size_t)got == n && !(m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) && (fds[0] < 0) == (fds[1] < 0))
+        return 1;
+    hy_close_at(&fds[0]);
+    hy_close_at(&fds[1]);
+    fds[0] = fds[1] = -1;
+    return -EPROTO;
+}

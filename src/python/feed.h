@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rows of Python as columns, and back: feed_pack.c and feed_unpack.c. The types
+ * Source and Hub are made of them (source.c, hub.c). All with the GIL.
+ */
+#ifndef HY_PYTHON_FEED_H
+#define HY_PYTHON_FEED_H
+
+#include "files.h"
+
+#include <stdbool.h>
+
+#include "base/buf.h"
+#include "feed/batch.h"
+#include "feed/shape.h"
+
+/* ---- feed_pack.c ---- */
+
+struct hy_builder {
+    struct hy_batch_column column;
+    struct hy_buf values, value_ends, row_ends;
+    uint64_t each; /* values in a row, or in an item */
+};
+
+struct hy_packer {
+    struct hy_shape shape;
+    struct hy_buf text;
+    PyObject **keys;                 /* by node: in a dict its name; of a Row its fields */
+    struct hy_builder *builders;     /* by column */
+    struct hy_batch_column *columns; /* the same, as a batch has them */
+    size_t keys_count, builders_count;
+    uint32_t rows; /* that are in the builders */
+    PyObject *array_type, *scalar_type, *row_type; /* NumPy's and pyspark's, once they are seen; or NULL */
+};
+
+/* Sends a batch: 1, 0 when nobody wants more, -1 with an exception set. */
+typedef int hy_packed(void *context, const struct hy_batch *b);
+
+struct hy_packing {
+    hy_packed *send;
+    void *context;
+    size_t most; /* bytes of a message */
+};
+
+void hy_packer_done(struct hy_packer *p);
+/* Sends a list's rows from `from` up to `to`, in as many batches as their shapes and sizes want. 1, 0 or -1, as above. */
+int hy_pack_rows(struct hy_packer *p, PyObject *list, Py_ssize_t from, Py_ssize_t to, const struct hy_packing *how);
+
+/* ---- feed_unpack.c ---- */
+
+struct hy_unpacker {
+    const struct hy_batch *batch; /* NULL: nothing is being unpacked */
+    struct hy_shape shape;
+    PyObject **keys;   /* by node, as in a packer */
+    PyObject **arrays; /* by column: all rows of a NumPy column; the list of rows that were pickled */
+    size_t keys_count, arrays_count;
+    PyObject *make_row; /* pyspark's, when there is a Row */
+    uint32_t next;
+    bool has_arrays;
+};
+
+/* Begins with a batch, which must last. 0; -1 with an exception set; -EBADMSG without one when it makes no sense. */
+int hy_unpack_begin(struct hy_unpacker *u, const struct hy_batch *b);
+/* Appends up to `most` rows to the list. How many; -1 or -EBADMSG, as above. */
+Py_ssize_t hy_unpack_rows(struct hy_unpacker *u, PyObject *list, Py_ssize_t most);
+static inline bool hy_unpack_is_over(const struct hy_unpacker *u)
+{
+    return !u->batch || u->next == u->batch->rows;
+}
+void hy_unpack_end(struct hy_unpacker *u);
+
+/* Columns of several batches that are alike, one behind the other. */
+struct hy_gathered {
+    uint32_t count;
+    char *shape;
+    size_t shape_n;
+    uint64_t rows;
+    struct hy_gathered_column {
+        struct hy_batch_column like;
+        PyObject *values; /* a bytearray */
+        struct hy_buf value_ends, row_ends;
+    } *columns;
+};
+
+/* Takes up to `most` rows from where the unpacker is. How many, 0 when these are others; -1 or -EBADMSG. */
+Py_ssize_t hy_gather(struct hy_gathered *g, struct hy_unpacker *u, uint64_t most);
+/* [(dtype, shape, values, value_ends, row_ends), ...]; a new reference or NULL. */
+PyObject *hy_gathered_columns(const struct hy_gathered *g);
+void hy_gathered_done(struct hy_gathered *g);
+
+#endif

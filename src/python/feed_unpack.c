@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Columns to rows, and columns of several batches to one. What lies in the batch
+ * may be changed by another process meanwhile: each end is checked where it is
+ * used, and values are only copied.
+ *
+ * The arrays of a NumPy column are views of one that has all rows: it is there as
+ * long as one of them is.
+ */
+#include "feed.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+/* ---- from birth to death -------------------------------------------------------------- */
+
+void hy_unpack_end(struct hy_unpacker *u)
+{
+    for (size_t i = 0; i < u->keys_count; i++)
+        Py_XDECREF(u->keys[i]);
+    for (size_t i = 0; i < u->arrays_count; i++)
+        Py_XDECREF(u->arrays[i]);
+    free(u->keys);
+    free(u->arrays);
+    Py_XDECREF(u->make_row);
+    hy_shape_done(&u->shape);
+    *u = (struct hy_unpacker){0};
+}
+
+static PyObject *tuple_of_shape(const struct hy_batch_column *c, bool has_first, uint64_t first)
+{
+    PyObject *tuple = PyTuple_New((Py_ssize_t)(c->dims + has_first));
+
+    for (unsigned i = 0; tuple && i < c->dims + has_first; i++) {
+        PyObject *n = PyLong_FromUnsignedLongLong(has_first && i == 0 ? first : c->shape[i - has_first]);
+
+        if (!n || PyTuple_SetItem(tuple, (Py_ssize_t)i, n) < 0)
+            Py_CLEAR(tuple);
+    }
+    return tuple;
+}
+
+/* All rows, or items, of a column; its memory is its own, and may be written to. */
+static PyObject *array_of(const struct hy_batch_column *c, uint32_t rows)
+{
+    hy_cleanup_ref PyObject *numpy = PyImport_ImportModule("numpy");
+    hy_cleanup_ref PyObject *bytes = PyByteArray_FromStringAndSize(c->values, (Py_ssize_t)c->values_n);
+    hy_cleanup_ref PyObject *shape = tuple_of_shape(c, true, c->is_ragged ? c->items : rows);
+
+    return numpy && bytes && shape ? PyObject_CallMethod(numpy, "ndarray", "OsO", shape, hy_dtype_name(c->dtype), bytes)
+                                   : NULL;
+}
+
+static PyObject *unpickled(const struct hy_batch_column *c, uint32_t rows)
+{
+    hy_cleanup_ref PyObject *pickle = PyImport_ImportModule("pickle");
+    hy_cleanup_ref PyObject *bytes = PyBytes_FromStringAndSize(c->values, (Py_ssize_t)c->values_n);
+    PyObject *list = pickle && bytes ? PyObject_CallMethod(pickle, "loads", "O", bytes) : NULL;
+
+    if (list && (!PyList_CheckExact(list) || PyList_Size(list) != (Py_ssize_t)rows)) {
+        Py_CLEAR(list);
+        PyErr_SetString(PyExc_ValueError, "what was pickled are not the rows that were told of");
+    }
+    return list;
+}
+
+/* Of a Row: the list of its fields, which all of them share, as Spark has it. */
+static int set_fields(struct hy_unpacker *u, size_t self)
+{
+    const uint32_t count = u->shape.nodes[self].count;
+    PyObject *fields = PyList_New((Py_ssize_t)count);
+    size_t at = self + 1;
+
+    u->keys[self] = fields;
+    for (uint32_t i = 0; fields && i < count; i++) {
+        if (PyList_SetItem(fields, (Py_ssize_t)i, Py_NewRef(u->keys[at])) < 0)
+            return -1;
+        for (uint32_t left = 1; left; left--, at++) /* over all that is below */
+            left += u->shape.nodes[at].count;
+    }
+    return fields ? 0 : -1;
+}
+
+static int find_make_row(struct hy_unpacker *u)
+{
+    hy_cleanup_ref PyObject *types = u->make_row ? NULL : PyImport_ImportModule("pyspark.sql.types");
+
+    if (types)
+        u->make_row = PyObject_GetAttrString(types, "_create_row");
+    return u->make_row ? 0 : -1;
+}
+
+/* Keys first, from behind: those of a Row are there when it is its turn. */
+static int set_keys(struct hy_unpacker *u)
+{
+    for (size_t i = u->shape.count; i-- > 0;) {
+        const struct hy_shape_node *n = &u->shape.nodes[i];
+
+        if (n->kind == '<') {
+            if (n->key)
+                return -EBADMSG; /* a node has a key or fields */
+            if (set_fields(u, i) < 0 || find_make_row(u) < 0)
+                return -1;
+        } else if (n->key) {
+            u->keys[i] = PyUnicode_DecodeUTF8(n->key, (Py_ssize_t)n->key_n, NULL);
+            if (!u->keys[i])
+                return PyErr_Clear(), -EBADMSG;
+        }
+    }
+    return 0;
+}
+
+static int set_arrays(struct hy_unpacker *u)
+{
+    for (size_t i = 0; i < u->shape.count; i++) {
+        const struct hy_shape_node *n = &u->shape.nodes[i];
+        const struct hy_batch_column *c = &u->batch->columns[n->column];
+
+        if (n->kind != 'a' && n->kind != '*')
+            continue;
+        u->arrays[n->column] = n->kind == 'a' ? array_of(c, u->batch->rows) : unpickled(c, u->batch->rows);
+        if (!u->arrays[n->column])
+            return -1;
+    }
+    return 0;
+}
+
+int hy_unpack_begin(struct hy_unpacker *u, const struct hy_batch *b)
+{
+    int rc;
+
+    hy_unpack_end(u);
+    u->batch = b;
+    rc = hy_shape_parse(b->shape, b->shape_n, &u->shape);
+    if (rc == 0)
+        rc = hy_shape_check(&u->shape, b);
+    if (rc == -EBADMSG)
+        return rc;
+    if (rc == 0) {
+        u->keys = hy_calloc(u->shape.count, sizeof *u->keys);
+        u->arrays = hy_calloc(b->count, sizeof *u->arrays);
+        rc = u->keys && u->arrays ? 0 : -ENOMEM;
+    }
+    if (rc < 0)
+        return PyErr_NoMemory(), -1;
+    u->keys_count = u->shape.count;
+    u->arrays_count = b->count;
+    return set_keys(u);
+}
+
+/* ---- values -------------------------------------------------------------------------- */
+
+static PyObject *text_of(const char *text, uint64_t n)
+{
+    PyObject *o = PyUnicode_DecodeUTF8(text, (Py_ssize_t)n, NULL);
+
+    if (!o && PyErr_ExceptionMatches(PyExc_UnicodeDecodeError))
+        PyErr_Clear();
+    return o;
+}
+
+/* NULL with no exception set: the batch makes no sense. */
+static PyObject *value_at(const struct hy_batch_column *c, char kind, uint64_t i)
+{
+    uint64_t from, to;
+
+    switch (kind) {
+    case 'f':
+        return PyFloat_FromDouble(((const double *)c->values)[i]);
+    case 'i':
+        return PyLong_FromLongLong(((const int64_t *)c->values)[i]);
+    case 'b':
+        return PyBool_FromLong(((const uint8_t *)c->values)[i]);
+    default:
+        if (!hy_ends_at(c->value_ends, i, c->values_n, &from, &to))
+            return NULL;
+        if (kind == 's')
+            return text_of((const char *)c->values + from, to - from);
+        return PyBytes_FromStringAndSize((const char *)c->values + from, (Py_ssize_t)(to - from));
+    }
+}
+
+/* n lists of that shape, or values, from the *at-th value on. */
+static PyObject *list_of(const struct hy_batch_column *c, char element, uint64_t *at, uint64_t n, unsigned dim)
+{
+    PyObject *list = PyList_New((Py_ssize_t)n);
+
+    for (uint64_t i = 0; list && i < n; i++) {
+        PyObject *o = dim == c->dims ? value_at(c, element, (*at)++) : list_of(c, element, at, c->shape[dim], dim + 1);
+
+        if (!o || PyList_SetItem(list, (Py_ssize_t)i, o) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+static PyObject *list_at(const struct hy_batch_column *c, char element, uint32_t row)
+{
+    uint64_t each = 1, from = row, to, at;
+
+    if (hy_column_each(c, &each) < 0 || (c->is_ragged && !hy_ends_at(c->row_ends, row, c->items, &from, &to)))
+        return NULL;
+    at = from * each;
+    return c->is_ragged ? list_of(c, element, &at, to - from, 0) : list_of(c, element, &at, c->shape[0], 1);
+}
+
+static PyObject *array_at(PyObject *all, const struct hy_batch_column *c, uint32_t row)
+{
+    uint64_t from, to;
+
+    if (!c->is_ragged)
+        return PySequence_GetItem(all, (Py_ssize_t)row);
+    return hy_ends_at(c->row_ends, row, c->items, &from, &to) ? PySequence_GetSlice(all, (Py_ssize_t)from, (Py_ssize_t)to)
+                                                              : NULL;
+}
+
+/* ---- rows ---------------------------------------------------------------------------- */
+
+static PyObject *make(struct hy_unpacker *u, size_t *at, uint32_t row);
+
+static PyObject *make_list(struct hy_unpacker *u, size_t *at, uint32_t row, uint32_t count)
+{
+    PyObject *list = PyList_New((Py_ssize_t)count);
+
+    for (uint32_t i = 0; list && i < count; i++) {
+        PyObject *o = make(u, at, row);
+
+        if (!o || PyList_SetItem(list, (Py_ssize_t)i, o) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+static PyObject *make_tuple(struct hy_unpacker *u, size_t *at, uint32_t row, uint32_t count)
+{
+    PyObject *tuple = PyTuple_New((Py_ssize_t)count);
+
+    for (uint32_t i = 0; tuple && i < count; i++) {
+        PyObject *o = make(u, at, row);
+
+        if (!o || PyTuple_SetItem(tuple, (Py_ssize_t)i, o) < 0)
+            Py_CLEAR(tuple);
+    }
+    return tuple;
+}
+
+static PyObject *make_dict(struct hy_unpacker *u, size_t *at, uint32_t row, uint32_t count)
+{
+    PyObject *dict = PyDict_New();
+
+    for (uint32_t i = 0; dict && i < count; i++) {
+        PyObject *key = u->keys[*at];
+        hy_cleanup_ref PyObject *o = make(u, at, row);
+
+        if (!o || PyDict_SetItem(dict, key, o) < 0)
+            Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+static PyObject *make_row(struct hy_unpacker *u, size_t *at, uint32_t row, uint32_t count)
+{
+    PyObject *fields = u->keys[*at - 1];
+    hy_cleanup_ref PyObject *values = make_tuple(u, at, row, count);
+
+    return values ? PyObject_CallFunctionObjArgs(u->make_row, fields, values, NULL) : NULL;
+}
+
+/* What the node at *at stands for, and all within. */
+static PyObject *make(struct hy_unpacker *u, size_t *at, uint32_t row)
+{
+    const struct hy_shape_node *n = &u->shape.nodes[(*at)++];
+    const struct hy_batch_column *c = &u->batch->columns[n->column];
+
+    switch (n->kind) {
+    case '(':
+        return make_tuple(u, at, row, n->count);
+    case '[':
+        return make_list(u, at, row, n->count);
+    case '{':
+        return make_dict(u, at, row, n->count);
+    case '<':
+        return make_row(u, at, row, n->count);
+    case 'l':
+        return list_at(c, n->element, row);
+    case 'a':
+        return array_at(u->arrays[n->column], c, row);
+    case '*':
+        return Py_NewRef(PyList_GetItem(u->arrays[n->column], (Py_ssize_t)row));
+    default:
+        return value_at(c, n->kind, row);
+    }
+}
+
+Py_ssize_t hy_unpack_rows(struct hy_unpacker *u, PyObject *list, Py_ssize_t most)
+{
+    const uint32_t left = u->batch->rows - u->next;
+    Py_ssize_t count = most < (Py_ssize_t)left ? most : (Py_ssize_t)left;
+
+    if (!u->has_arrays && set_arrays(u) < 0)
+        return -1;
+    u->has_arrays = true;
+    for (Py_ssize_t i = 0; i < count; i++, u->next++) {
+        size_t at = 0;
+        hy_cleanup_ref PyObject *row = make(u, &at, u->next);
+
+        if (!row)
+            return PyErr_Occurred() ? -1 : -EBADMSG;
+        if (PyList_Append(list, row) < 0)
+            return -1;
+    }
+    return count;
+}
+
+/* ---- columns ------------------------------------------------------------------------- */
+
+void hy_gathered_done(struct hy_gathered *g)
+{
+    for (uint32_t i = 0; g->columns && i < g->count; i++) {
+        Py_XDECREF(g->columns[i].values);
+        hy_buf_done(&g->columns[i].value_ends);
+        hy_buf_done(&g->columns[i].row_ends);
+    }
+    free(g->columns);
+    free(g->shape);
+    *g = (struct hy_gathered){0};
+}
+
+static int begin(struct hy_gathered *g, const struct hy_batch *b)
+{
+    g->shape = hy_malloc(b->shape_n);
+    g->columns = hy_calloc(b->count, sizeof *g->columns);
+    if (!g->shape || !g->columns)
+        return PyErr_NoMemory(), -1;
+    memcpy(g->shape, b->shape, b->shape_n);
+    g->shape_n = b->shape_n;
+    g->count = b->count;
+    for (uint32_t i = 0; i < b->count; i++) {
+        struct hy_gathered_column *c = &g->columns[i];
+
+        hy_buf_init(&c->value_ends, SIZE_MAX);
+        hy_buf_init(&c->row_ends, SIZE_MAX);
+        c->like = b->columns[i];
+        c->values = PyByteArray_FromStringAndSize(NULL, 0);
+        if (!c->values)
+            return -1;
+        if (hy_buf_append(&c->value_ends, &(int64_t){0}, 8) < 0 || hy_buf_append(&c->row_ends, &(int64_t){0}, 8) < 0)
+            return PyErr_NoMemory(), -1;
+    }
+    return 0;
+}
+
+static bool is_alike(const struct hy_gathered *g, const struct hy_batch *b)
+{
+    if (g->count != b->count || g->shape_n != b->shape_n || memcmp(g->shape, b->shape, b->shape_n) != 0)
+        return false;
+    for (uint32_t i = 0; i < b->count; i++) {
+        const struct hy_batch_column *x = &g->columns[i].like, *y = &b->columns[i];
+
+        if (x->dtype != y->dtype || x->dims != y->dims || x->is_ragged != y->is_ragged ||
+            memcmp(x->shape, y->shape, x->dims * sizeof x->shape[0]) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* Adds the ends of `count` things from `first` on, as they are behind those that are there. Where these are, in *ret. */
+static int add_ends(struct hy_buf *to, const int64_t *ends, uint64_t first, uint64_t count, uint64_t most, uint64_t *ret_from,
+                    uint64_t *ret_to)
+{
+    const int64_t last = ((const int64_t *)(const void *)hy_buf_bytes(to))[to->len / 8 - 1];
+    int64_t *room = (int64_t *)(void *)hy_buf_reserve(to, count * sizeof *room);
+    uint64_t from, end, before = 0;
+
+    if (!room)
+        return PyErr_NoMemory(), -1;
+    *ret_from = *ret_to = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        if (!hy_ends_at(ends, first + i, most, &from, &end) || (i > 0 && from != before))
+            return -EBADMSG;
+        *ret_from = i ? *ret_from : from;
+        *ret_to = before = end;
+        room[i] = last + (int64_t)(end - *ret_from);
+    }
+    hy_buf_added(to, count * sizeof *room);
+    return 0;
+}
+
+static int add_column(struct hy_gathered_column *g, const struct hy_batch_column *c, uint32_t row, uint64_t rows)
+{
+    uint64_t from = row, to = row + rows, each;
+    size_t size = hy_dtype_size(c->dtype);
+    Py_ssize_t before = PyByteArray_Size(g->values);
+    int rc = c->is_ragged ? add_ends(&g->row_ends, c->row_ends, row, rows, c->items, &from, &to) : 0;
+
+    if (rc < 0 || hy_column_each(c, &each) < 0)
+        return rc < 0 ? rc : -EBADMSG;
+    from *= each;
+    to *= each;
+    if (!size)
+        rc = add_ends(&g->value_ends, c->value_ends, from, to - from, c->values_n, &from, &to);
+    size = size ? size : 1;
+    if (rc < 0)
+        return rc;
+    if (PyByteArray_Resize(g->values, before + (Py_ssize_t)((to - from) * size)) < 0)
+        return -1;
+    if (to > from)
+        memcpy(PyByteArray_AsString(g->values) + before, (const uint8_t *)c->values + from * size, (to - from) * size);
+    return 0;
+}
+
+Py_ssize_t hy_gather(struct hy_gathered *g, struct hy_unpacker *u, uint64_t most)
+{
+    const uint64_t left = u->batch->rows - u->next, count = most < left ? most : left;
+    int rc = g->columns ? 0 : begin(g, u->batch);
+
+    if (rc < 0 || !is_alike(g, u->batch))
+        return rc;
+    for (uint32_t i = 0; i < g->count; i++) {
+        rc = add_column(&g->columns[i], &u->batch->columns[i], u->next, count);
+        if (rc < 0)
+            return rc;
+    }
+    u->next += (uint32_t)count;
+    g->rows += count;
+    return (Py_ssize_t)count;
+}
+
+/* Bytes of ends, or None where there are none. */
+static PyObject *ends_of(const struct hy_buf *ends, bool has)
+{
+    return has ? PyBytes_FromStringAndSize((const char *)hy_buf_bytes(ends), (Py_ssize_t)ends->len) : Py_NewRef(Py_None);
+}
+
+PyObject *hy_gathered_columns(const struct hy_gathered *g)
+{
+    PyObject *list = PyList_New(0);
+
+    for (uint32_t i = 0; list && i < g->count; i++) {
+        const struct hy_gathered_column *c = &g->columns[i];
+        hy_cleanup_ref PyObject *column =
+            Py_BuildValue("sNONN", hy_dtype_name(c->like.dtype), tuple_of_shape(&c->like, false, 0), c->values,
+                          ends_of(&c->value_ends, hy_dtype_size(c->like.dtype) == 0), ends_of(&c->row_ends, c->like.is_ragged));
+
+        if (!column || PyList_Append(list, column) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}

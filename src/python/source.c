@@ -1,0 +1,479 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Source: rows out of this process into one that trains. Results come back the
+ * same way; those that come while a put waits are kept until they are asked for,
+ * so that two full rings never wait for each other.
+ *
+ * Whatever waits does so without the GIL, and handlers of signals run every 100 ms.
+ */
+#include "feed.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "feed/source.h"
+#include "feed_wait.h"
+
+#define SIZE_DEFAULT (16u << 20)
+
+struct source {
+    PyObject object;
+    struct hy_source *source; /* NULL: closed, or the hub had enough before it was open */
+    struct hy_packer packer;
+    PyObject *name, *results; /* a list: of what has come */
+    uint64_t sent;            /* bytes */
+    bool is_over, is_busy;
+};
+
+/* ---- states ---------------------------------------------------------------------------- */
+
+static const struct hy_py_state *state_of(const struct source *s)
+{
+    return PyType_GetModuleState(Py_TYPE((PyObject *)(uintptr_t)s));
+}
+
+static int enter(struct source *s)
+{
+    if (s->is_busy || (!s->source && !s->is_over)) {
+        PyErr_SetString(PyExc_ValueError, s->is_busy ? "another thread uses the source" : "the source is closed");
+        return -1;
+    }
+    s->is_busy = true;
+    return 0;
+}
+
+/* What hy_source_… has answered: 1 or more; 0 when the hub has had enough; -1 with an exception set. */
+static int check(struct source *s, int rc)
+{
+    if (rc > 0)
+        return rc;
+    if (rc == -ESHUTDOWN) {
+        s->is_over = true;
+        return 0;
+    }
+    if (rc == -ENOMEM)
+        PyErr_NoMemory();
+    else if (rc == -EMSGSIZE)
+        PyErr_Format(PyExc_ValueError, "a row is larger than a message of %zu bytes; give the source a larger size",
+                     hy_source_most(s->source));
+    else if (rc == -EPIPE)
+        hy_py_error(state_of(s), "the process that takes the rows, at '%U', is gone", s->name);
+    else
+        hy_py_error(state_of(s), "cannot feed '%U': %s", s->name, strerror(-rc));
+    return -1;
+}
+
+/* ---- results --------------------------------------------------------------------------- */
+
+/* Takes all that is there. 0, or -1 with an exception set. */
+static int take_results(struct source *s)
+{
+    struct hy_unpacker u = {0};
+    struct hy_batch b = {0};
+    struct hy_message m;
+    Py_ssize_t rc;
+
+    while ((rc = hy_source_next(s->source, &m)) > 0) {
+        rc = m.kind == HY_FEED_BATCH ? hy_batch_parse(m.bytes, m.n, &b) : -EBADMSG;
+        if (rc == 0)
+            rc = hy_unpack_begin(&u, &b);
+        if (rc == 0)
+            rc = hy_unpack_rows(&u, s->results, PY_SSIZE_T_MAX);
+        hy_unpack_end(&u);
+        hy_source_release(s->source);
+        if (rc < 0)
+            break;
+    }
+    hy_batch_done(&b);
+    if (rc < -1)
+        hy_py_error(state_of(s), "results from '%U' make no sense", s->name);
+    return rc < 0 ? -1 : 0;
+}
+
+/* Waits for an event: its bits, 0 when it took too long; as check() has it, with *ret_over set when that is 0. */
+static int wait_once(struct source *s, size_t need, int timeout_ms, bool *ret_over)
+{
+    int rc;
+
+    Py_BEGIN_ALLOW_THREADS
+    rc = hy_source_wait(s->source, need, timeout_ms);
+    Py_END_ALLOW_THREADS
+    *ret_over = rc == -ESHUTDOWN;
+    if (rc < 0)
+        return check(s, rc);
+    if (rc & HY_SOURCE_RESULTS && take_results(s) < 0)
+        return -1;
+    return PyErr_CheckSignals() < 0 ? -1 : rc;
+}
+
+static int wait_for_room(struct source *s, size_t need)
+{
+    bool is_over;
+    int rc;
+
+    do
+        rc = wait_once(s, need, HY_PY_SLICE_MS, &is_over);
+    while (rc >= 0 && !is_over && !(rc & HY_SOURCE_ROOM));
+    return is_over ? 0 : rc;
+}
+
+/* ---- rows ------------------------------------------------------------------------------ */
+
+static int send_batch(void *context, const struct hy_batch *b)
+{
+    struct source *s = context;
+    int rc;
+
+    while ((rc = hy_source_put(s->source, b)) == 0) {
+        rc = wait_for_room(s, hy_source_need(s->source));
+        if (rc <= 0)
+            return rc;
+    }
+    if (rc > 0)
+        s->sent += hy_source_need(s->source);
+    return check(s, rc);
+}
+
+static PyObject *answer(struct source *s, int rc)
+{
+    s->is_busy = false;
+    return rc < 0 ? NULL : PyBool_FromLong(rc > 0);
+}
+
+static PyObject *source_put(PyObject *self, PyObject *rows)
+{
+    struct source *s = (struct source *)self;
+    hy_cleanup_ref PyObject *list = PyList_CheckExact(rows) ? Py_NewRef(rows) : PySequence_List(rows);
+    struct hy_packing how = {.send = send_batch, .context = s};
+
+    if (!list || enter(s) < 0)
+        return NULL;
+    if (s->is_over)
+        return answer(s, 0);
+    how.most = hy_source_most(s->source);
+    return answer(s, hy_pack_rows(&s->packer, list, 0, PyList_Size(list), &how));
+}
+
+static PyObject *source_end_partition(PyObject *self, PyObject *ignored)
+{
+    struct source *s = (struct source *)self;
+    int rc = 1;
+
+    (void)ignored;
+    if (enter(s) < 0)
+        return NULL;
+    if (s->is_over)
+        return answer(s, 0);
+    while (rc > 0 && (rc = hy_source_put_end(s->source)) == 0) {
+        rc = wait_for_room(s, hy_source_need(s->source));
+        if (rc <= 0)
+            return answer(s, rc);
+    }
+    return answer(s, check(s, rc));
+}
+
+/* ---- columns --------------------------------------------------------------------------- */
+
+struct columns {
+    uint32_t count;
+    struct hy_batch_column *list;
+    Py_buffer (*views)[3]; /* values, value ends, row ends */
+};
+
+static void columns_done(struct columns *c)
+{
+    for (uint32_t i = 0; i < c->count; i++)
+        for (int k = 0; k < 3; k++)
+            PyBuffer_Release(&c->views[i][k]);
+    free(c->views);
+    free(c->list);
+}
+
+static int take_shape(struct hy_batch_column *c, PyObject *shape)
+{
+    c->dims = (unsigned)PyTuple_Size(shape);
+    for (unsigned i = 0; i < c->dims && i < HY_BATCH_DIMS; i++) {
+        c->shape[i] = PyLong_AsUnsignedLongLong(PyTuple_GetItem(shape, (Py_ssize_t)i));
+        if (PyErr_Occurred())
+            return -1;
+    }
+    return c->dims <= HY_BATCH_DIMS ? 0 : -1;
+}
+
+/* Ends of so many; their number is checked, what they are is for who reads. */
+static bool has_ends(const Py_buffer *view, uint64_t count, const int64_t **ret)
+{
+    *ret = view->buf;
+    return view->buf && view->len >= 8 && (uint64_t)view->len / 8 - 1 == count && (uintptr_t)view->buf % 8 == 0;
+}
+
+/* From (dtype, shape, values, value_ends, row_ends). 0, or -1 with or without an exception set. */
+static int take_column(struct hy_batch_column *c, Py_buffer views[3], PyObject *tuple, uint32_t rows)
+{
+    const char *dtype;
+    PyObject *shape;
+    uint64_t values;
+
+    if (!PyArg_ParseTuple(tuple, "sO!y*z*z*:column", &dtype, &PyTuple_Type, &shape, &views[0], &views[1], &views[2]))
+        return -1;
+    c->dtype = hy_dtype_of(dtype);
+    c->values = views[0].buf;
+    c->values_n = (size_t)views[0].len;
+    c->is_ragged = views[2].buf != NULL;
+    if (!c->dtype || c->dtype == HY_DTYPE_PICKLE || take_shape(c, shape) < 0)
+        return -1;
+    if (c->is_ragged) {
+        if (!has_ends(&views[2], rows, &c->row_ends) || c->row_ends[rows] < 0)
+            return -1;
+        c->items = (uint64_t)c->row_ends[rows];
+    }
+    if (hy_column_values(c, rows, &values) < 0)
+        return -1;
+    return hy_dtype_size(c->dtype) || has_ends(&views[1], values, &c->value_ends) ? 0 : -1;
+}
+
+static int take_columns(struct columns *c, PyObject *list, uint32_t rows)
+{
+    const size_t count = (size_t)PyList_Size(list);
+
+    c->list = hy_calloc(count, sizeof *c->list);
+    c->views = hy_calloc(count, sizeof *c->views);
+    if (!c->list || !c->views || count > HY_BATCH_COLUMNS_MAX)
+        return count > HY_BATCH_COLUMNS_MAX ? -1 : (PyErr_NoMemory(), -1);
+    for (; c->count < count; c->count++)
+        if (take_column(&c->list[c->count], c->views[c->count], PyList_GetItem(list, (Py_ssize_t)c->count), rows) < 0) {
+            c->count++;
+            return -1;
+        }
+    return 0;
+}
+
+/* A shape that does not go with the columns would only be found by the other side. */
+static int check_shape(const struct hy_batch *b)
+{
+    struct hy_shape shape = {0};
+    int rc = hy_shape_parse(b->shape, b->shape_n, &shape);
+
+    if (rc == 0)
+        rc = hy_shape_check(&shape, b);
+    hy_shape_done(&shape);
+    return rc;
+}
+
+static PyObject *source_put_columns(PyObject *self, PyObject *args)
+{
+    struct source *s = (struct source *)self;
+    struct columns c = {0};
+    struct hy_batch b = {0};
+    unsigned rows;
+    Py_ssize_t n;
+    PyObject *list;
+    int rc;
+
+    if (!PyArg_ParseTuple(args, "Is#O!:put_columns", &rows, &b.shape, &n, &PyList_Type, &list) || enter(s) < 0)
+        return NULL;
+    if (s->is_over)
+        return answer(s, 0);
+    rc = take_columns(&c, list, rows);
+    b.rows = rows;
+    b.shape_n = (size_t)n;
+    b.count = c.count;
+    b.columns = c.list;
+    if (rc == 0)
+        rc = check_shape(&b) == 0 ? send_batch(s, &b) : -1;
+    columns_done(&c);
+    if (rc < 0 && !PyErr_Occurred())
+        PyErr_SetString(PyExc_ValueError, "the columns do not fit together, or not with the shape of a row");
+    return answer(s, rc);
+}
+
+/* ---- waiting --------------------------------------------------------------------------- */
+
+static PyObject *source_results(PyObject *self, PyObject *args)
+{
+    struct source *s = (struct source *)self;
+    double timeout = -1;
+    bool is_over = s->is_over;
+    PyObject *list;
+    int64_t end;
+    int rc = 0;
+
+    if (!PyArg_ParseTuple(args, "|d:results", &timeout) || enter(s) < 0)
+        return NULL;
+    end = hy_py_end_of(timeout);
+    if (s->source && !is_over && take_results(s) < 0)
+        return answer(s, -1);
+    while (rc >= 0 && !is_over && PyList_Size(s->results) == 0 && hy_py_left_of(end) != 0)
+        rc = wait_once(s, 0, hy_py_left_of(end), &is_over);
+    list = rc < 0 ? NULL : PyList_New(0);
+    if (list) {
+        PyObject *taken = s->results;
+
+        s->results = list;
+        list = taken;
+    }
+    s->is_busy = false;
+    if (list && is_over && PyList_Size(list) == 0) { /* nothing will come any more */
+        Py_DECREF(list);
+        return Py_NewRef(Py_None);
+    }
+    return list;
+}
+
+static PyObject *source_wait_until_taken(PyObject *self, PyObject *args)
+{
+    struct source *s = (struct source *)self;
+    double timeout = -1;
+    int64_t end;
+    int rc = 0;
+
+    if (!PyArg_ParseTuple(args, "|d:wait_until_taken", &timeout) || enter(s) < 0)
+        return NULL;
+    end = hy_py_end_of(timeout);
+    while (!s->is_over && rc == 0) {
+        const int slice = hy_py_left_of(end);
+
+        Py_BEGIN_ALLOW_THREADS
+        rc = hy_source_wait_until_taken(s->source, slice);
+        Py_END_ALLOW_THREADS
+        if (rc == 0 && PyErr_CheckSignals() < 0)
+            return answer(s, -1);
+        if (rc == 0 && slice == 0)
+            return answer(s, 0);
+        rc = rc < 0 ? check(s, rc) : rc;
+    }
+    return rc < 0 ? answer(s, -1) : answer(s, 1);
+}
+
+/* ---- from birth to death ----------------------------------------------------------------- */
+
+static PyObject *source_close(PyObject *self, PyObject *ignored)
+{
+    struct source *s = (struct source *)self;
+
+    (void)ignored;
+    if (s->is_busy) {
+        PyErr_SetString(PyExc_ValueError, "another thread uses the source");
+        return NULL;
+    }
+    hy_source_close(hy_take(s->source));
+    return Py_NewRef(Py_None);
+}
+
+static PyObject *source_enter(PyObject *self, PyObject *ignored)
+{
+    (void)ignored;
+    return Py_NewRef(self);
+}
+
+static PyObject *source_exit(PyObject *self, PyObject *args)
+{
+    (void)args;
+    return source_close(self, NULL);
+}
+
+static int open_source(struct source *s, const struct hy_source_options *o)
+{
+    const char *name = PyUnicode_AsUTF8AndSize(s->name, NULL);
+    struct hy_err err = {0};
+    int rc = name ? hy_source_open(name, o, &s->source, &err) : -1;
+
+    s->is_over = rc == -ESHUTDOWN;
+    if (rc < 0 && !s->is_over && name)
+        hy_py_raise(state_of(s), &err);
+    return s->is_over ? 0 : rc;
+}
+
+static PyObject *source_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static const char *const names[] = {"name", "queue", "results", "size", NULL};
+    struct hy_source_options o = {.queue = "input", .size = SIZE_DEFAULT};
+    unsigned long long size = SIZE_DEFAULT;
+    PyObject *self, *name;
+    struct source *s;
+    int results = 0;
+
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "U|spK:Source", (char **)names, &name, &o.queue, &results, &size))
+        return NULL;
+    o.wants_results = results;
+    o.size = (size_t)size;
+    self = ((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    if (!self)
+        return NULL;
+    s = (struct source *)self;
+    s->name = Py_NewRef(name);
+    s->results = PyList_New(0);
+    if (!s->results || open_source(s, &o) < 0)
+        Py_CLEAR(self);
+    return self;
+}
+
+static void source_dealloc(PyObject *self)
+{
+    struct source *s = (struct source *)self;
+    PyTypeObject *type = Py_TYPE(self);
+
+    hy_source_close(s->source);
+    hy_packer_done(&s->packer);
+    Py_XDECREF(s->name);
+    Py_XDECREF(s->results);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+static PyObject *source_sent(PyObject *self, void *ignored)
+{
+    (void)ignored;
+    return PyLong_FromUnsignedLongLong(((struct source *)self)->sent);
+}
+
+static PyObject *source_most(PyObject *self, void *ignored)
+{
+    struct source *s = (struct source *)self;
+
+    (void)ignored;
+    return PyLong_FromSize_t(s->source ? hy_source_most(s->source) : HY_RING_LEAST);
+}
+
+static PyGetSetDef getters[] = {
+    {"sent", source_sent, NULL, "Bytes of all batches.", NULL},
+    {"most", source_most, NULL, "Bytes that a batch may have.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMethodDef methods[] = {
+    {"put", source_put, METH_O, "put(rows): False when the consumer has had enough."},
+    {"put_columns", source_put_columns, METH_VARARGS,
+     "put_columns(rows, shape, columns): the same; a column is (dtype, shape, values, value_ends, row_ends)."},
+    {"end_partition", source_end_partition, METH_NOARGS, "The same, of a partition's end."},
+    {"results", source_results, METH_VARARGS,
+     "results(timeout=-1): a list of those that have come; None when none will, since the consumer has had enough."},
+    {"wait_until_taken", source_wait_until_taken, METH_VARARGS, "wait_until_taken(timeout=-1): False after that time."},
+    {"close", source_close, METH_NOARGS, NULL},
+    {"__enter__", source_enter, METH_NOARGS, NULL},
+    {"__exit__", source_exit, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+PyObject *hy_py_source_type(PyObject *module)
+{
+    static PyType_Slot slots[] = {
+        {Py_tp_new, source_new},
+        {Py_tp_dealloc, source_dealloc},
+        {Py_tp_methods, methods},
+        {Py_tp_getset, getters},
+        {Py_tp_doc, (void *)"Source(name, queue='input', results=False, size=16 MiB): feeds rows to the Hub of that name."},
+        {0, NULL},
+    };
+    static PyType_Spec spec = {
+        .name = "hopyard._hopyard.Source",
+        .basicsize = sizeof(struct source),
+        .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+        .slots = slots,
+    };
+
+    return PyType_FromModuleAndSpec(module, &spec, NULL);
+}
