@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hopyard import _hopyard
+from . import _hopyard
 
 if TYPE_CHECKING:
     import numpy as np
@@ -107,13 +107,14 @@ class DataFeed:
 # ---- who feeds ---------------------------------------------------------------------------------
 
 
-def _chunks(rows: Iterable[Any], source: _hopyard.Source) -> Iterator[list[Any]]:
+def chunks(rows: Iterable[Any], sources: Sequence[_hopyard.Source]) -> Iterator[list[Any]]:
     """Lists of rows, of about a megabyte: their size shows when the first are sent."""
-    iterator, count, so_far = iter(rows), FIRST_ROWS, 0
+    iterator, count, so_far, before = iter(rows), FIRST_ROWS, 0, sum(source.sent for source in sources)
     while chunk := list(itertools.islice(iterator, count)):
         yield chunk
         so_far += len(chunk)
-        count = max(1, min(CHUNK_ROWS, CHUNK_BYTES * so_far // max(source.sent, 1)))
+        sent = sum(source.sent for source in sources) - before
+        count = max(1, min(CHUNK_ROWS, CHUNK_BYTES * so_far // max(sent, 1)))
 
 
 def feeder(name: str, queue: str = "input", size: int = 0) -> Callable[[Iterable[Any]], bool]:
@@ -123,7 +124,7 @@ def feeder(name: str, queue: str = "input", size: int = 0) -> Callable[[Iterable
     def feed(rows: Iterable[Any]) -> bool:
         with _source(name, queue, False, size) as source:
             return (
-                all(source.put(chunk) for chunk in _chunks(rows, source)) and source.end_partition()
+                all(source.put(chunk) for chunk in chunks(rows, [source])) and source.end_partition()
                 and source.wait_until_taken()
             )  # fmt: skip
 
@@ -135,7 +136,7 @@ def infer(name: str, rows: Iterable[Any], queue: str = "input", size: int = 0) -
     rings and the consumer's batch hold, and no more."""
     sent = given = 0
     with _source(name, queue, True, size) as source:
-        for chunk in _chunks(rows, source):
+        for chunk in chunks(rows, [source]):
             is_wanted = source.put(chunk)
             sent += len(chunk)
             for result in source.results(0) or ():

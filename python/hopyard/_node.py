@@ -24,10 +24,45 @@ class Call:
     args: Any
     release_port: bool = True
     default_fs: str = "file://"
-    tensorboard: bool = False
+    feed: str = ""  # what the names of the nodes' hubs begin with; "": nothing is fed
 
     def __call__(self) -> Any:
         return _main(self)
+
+
+def hub_name(feed: str, executor_id: int) -> str:
+    """Where a node's rows come in."""
+    return f"{feed}/{executor_id}"
+
+
+class Manager:
+    """The `mgr` of a context: where rows come in, and a few words that people leave there."""
+
+    def __init__(self, node: _hopyard.Node, hub: _hopyard.Hub | None) -> None:
+        self._node, self._hub = node, hub
+        self._words: dict[str, Any] = {"state": "running"}
+
+    @property
+    def hub(self) -> _hopyard.Hub:
+        if self._hub is None:
+            raise _hopyard.Error("nothing is fed to this cluster; start it with input_mode=InputMode.SPARK (feed=True)")
+        return self._hub
+
+    def fileno(self) -> int:
+        return self._node.fileno()
+
+    def hear(self) -> None:
+        if self._node.hear():
+            self.hub.end()
+
+    def get(self, key: str) -> Any:
+        return self._words.get(key)
+
+    def set(self, key: str, value: Any) -> None:
+        self._words[key] = value
+
+    def get_queue(self, name: str) -> Any:
+        raise _hopyard.Error("rows come by TFNode.DataFeed(ctx.mgr), and not through queues of Python's")
 
 
 @dataclass
@@ -113,7 +148,7 @@ def _announce(context: Context) -> None:
     os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": task, "environment": "cloud"})
 
 
-def _mind_servers(fd: int) -> None:
+def _mind_servers(node: _hopyard.Node) -> None:
     """A node that joins its TensorFlow server never ends by itself: its agent is told, so that it may go with the last
     of those that do something of their own."""
 
@@ -122,7 +157,7 @@ def _mind_servers(fd: int) -> None:
 
         @functools.wraps(joins)
         def join(self: Any) -> None:
-            _hopyard.serve_cluster(fd)
+            node.serve()
             joins(self)
 
         module.Server.join = join
@@ -136,16 +171,20 @@ def _main(call: Call) -> Any:
     held = hold_port()
     with contextlib.ExitStack() as ends:
         ends.callback(held.close)
-        fd, number, nodes = _hopyard.join_cluster(held.getsockname()[1])
-        ends.callback(os.close, fd)
+        node = _hopyard.Node(held.getsockname()[1])
+        number, nodes = node.number, node.nodes
         role, index, *_ = nodes[number]
+        hub = None
+        if call.feed and role in RANKS:
+            hub = ends.enter_context(_hopyard.Hub(hub_name(call.feed, number)))
         info = [
             {"executor_id": i, "job_name": job, "task_index": task, "host": host, "addr": address, "port": port}
             for i, (job, task, address, port, host) in enumerate(nodes)
         ]
-        context = Context(number, role, index, _specification(nodes), call.default_fs, os.getcwd(), None, held, info)
+        manager, folder = Manager(node, hub), os.getcwd()
+        context = Context(number, role, index, _specification(nodes), call.default_fs, folder, manager, held, info)
         _announce(context)
-        _mind_servers(fd)
+        _mind_servers(node)
         if isinstance(call.args, list):
             sys.argv = call.args
         return call.function(call.args, context)

@@ -23,17 +23,20 @@ workers        how many workers there are
 ps             how many parameter servers
 chief          with a node "chief" besides (or "master": by that name)
 evaluator      with a node "evaluator" besides
+feed           rows come by `train` and `inference`: main_fun takes them by ctx.get_data_feed()
 release_port   False: ctx.tmp_socket holds the node's port until it is closed, or ctx.release_port() is called
 """
 
 import contextlib
+import itertools
 import os
 import pickle
+import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from . import _bundle, _code, _node, _program, _run, _show, _spark
+from . import _bundle, _code, _feed, _hopyard, _node, _program, _run, _show, _spark
 from ._errors import Error, FileNotFound, RunError, TrialsFailed
 from ._file import open_url
 from ._result import Result, Trial, load
@@ -41,10 +44,13 @@ from ._run import Settings, option
 
 __all__ = ["Cluster", "run"]
 
+END_S = 5.0  # for a run to have heard of its node's end
+
 
 def run(
     main_fun: Callable[[Any, Any], Any], args: Any = None, workers: int = 1, ps: int = 0,
-    chief: bool | str = False, evaluator: bool = False, release_port: bool = True, default_fs: str = "file://",
+    chief: bool | str = False, evaluator: bool = False, feed: bool = False, release_port: bool = True,
+    default_fs: str = "file://",
     env: Mapping[str, object] | None = None, **settings: Any,
 ) -> "Cluster":  # fmt: skip
     """Starts a cluster, and returns at once; `shutdown` waits for its end, `results` for what nodes return."""
@@ -54,7 +60,8 @@ def run(
     head = {"master" if chief == "master" else "chief": 1} if chief else {}
     roles = {"ps": ps, **head, "evaluator": int(bool(evaluator)), "worker": workers}
     _check(roles)
-    call = _node.Call(main_fun, args, release_port, default_fs)
+    token = f"hopyard-{secrets.token_hex(8)}" if feed else ""
+    call = _node.Call(main_fun, args, release_port, default_fs, token)
     title = f"{_bundle.name_of(main_fun)}()"
     bundle = _bundle.make(call, common.metric, "max", optional=True, ranks=True, preload=_code.preload(main_fun))
     words = [
@@ -63,7 +70,7 @@ def run(
         *(word for name, value in (env or {}).items() for word in option("env", f"{name}={value}")),
     ]  # fmt: skip
     number, address = _run.start(words, common, _run.python("hopyard._trial"), bundle, command="train")
-    return Cluster(number, common.project, address, {role: count for role, count in roles.items() if count})
+    return Cluster(number, common.project, address, {role: count for role, count in roles.items() if count}, token)
 
 
 def _settings(given: Mapping[str, Any]) -> Settings:
@@ -86,11 +93,12 @@ def _check(roles: Mapping[str, int]) -> None:
 class Cluster:
     """One that was started."""
 
-    def __init__(self, number: int, project: Any, address: str | None, roles: Mapping[str, int]) -> None:
+    def __init__(self, number: int, project: Any, address: str | None, roles: Mapping[str, int], feed: str) -> None:
         self.run = number
         self.project = project
         self.roles = dict(roles)
         self._address = address
+        self._feed = feed
         self._end: Result | None = None
 
     def __repr__(self) -> str:
@@ -101,11 +109,65 @@ class Cluster:
         """The address of its TensorBoard; None where there is none."""
         return self._address
 
+    def hubs(self) -> list[str]:
+        """The names at which nodes that compute take rows."""
+        if not self._feed:
+            raise Error("nothing is fed to this cluster; start it with feed=True (input_mode=InputMode.SPARK)")
+        jobs = [role for role, count in self.roles.items() for _ in range(count)]
+        return [_node.hub_name(self._feed, i) for i, job in enumerate(jobs) if job in _node.RANKS]
+
+    def train(self, data: Iterable[Any], num_epochs: int = 1, feed_timeout: float = 600, qname: str = "input") -> None:
+        """Feeds rows to chief and workers, a piece to each in turn; returns when they are taken, or not wanted any more.
+
+        `data` is any iterable, or a tf.data.Dataset; it is gone through once for each epoch.
+        """
+        with self._watching(), contextlib.ExitStack() as ends:
+            sources = [ends.enter_context(self._source(name, qname)) for name in self.hubs()]
+            _feed_all(sources, (rows_of(data) for _ in range(num_epochs)), feed_timeout)
+
+    def inference(self, data: Iterable[Any], feed_timeout: float = 600, qname: str = "input") -> Iterator[Any]:
+        """A result for each row, in their order: by one of the nodes."""
+        name = self.hubs()[0]
+        with self._watching():
+            self._source(name, qname).close()
+            yield from _feed.infer(name, rows_of(data), qname)
+
+    def _source(self, name: str, queue: str) -> _hopyard.Source:
+        """As soon as the node is there."""
+        while True:
+            try:
+                return _hopyard.Source(name, queue)
+            except ConnectionRefusedError:
+                self._check()
+                time.sleep(0.02)
+
+    def _check(self) -> None:
+        """Raises what has become of a run that is over."""
+        result = load(self.run, self.project, self._address)
+        if result.state != "running":
+            self._wait(0)
+            raise RunError(f"the cluster of run {self.run} is over: nobody takes rows any more", result)
+
+    @contextlib.contextmanager
+    def _watching(self) -> Iterator[None]:
+        """What a feeder has to say of a node's end is less than what the node has."""
+        try:
+            yield
+        except (_hopyard.Error, OSError):
+            end = time.monotonic() + END_S
+            while time.monotonic() < end and load(self.run, self.project).state == "running":
+                time.sleep(0.1)
+            if load(self.run, self.project).state == "failed":
+                self._wait(0)
+            raise
+
     def shutdown(self, grace_secs: float = 0, timeout: float = 3 * 24 * 3600) -> None:
         """Waits until the nodes have done what they have to do; raises hopyard.TrialsFailed where one has failed.
 
-        After `timeout` seconds (0: never) they are ended.
+        Where rows are fed, no more will come. After `timeout` seconds (0: never) nodes are ended.
         """
+        if self._feed and self._end is None and load(self.run, self.project).state == "running":
+            _program.call("stop", "--feed", str(self.run), project=self.project)
         self._wait(timeout)
 
     def results(self) -> dict[str, Any]:
@@ -130,6 +192,28 @@ class Cluster:
                 raise RunError(f"the cluster of run {self.run} was not done after {timeout:g} s, and was stopped", result)
             self._end = conclude(result, status, had_session)
         return self._end
+
+
+def rows_of(data: Any) -> Iterable[Any]:
+    """A tf.data.Dataset gives NumPy's."""
+    return data.as_numpy_iterator() if hasattr(data, "as_numpy_iterator") else data
+
+
+def _feed_all(sources: list[_hopyard.Source], epochs: Iterable[Iterable[Any]], timeout: float) -> None:
+    """A piece to each in turn; one that has had enough is left out."""
+    turns = itertools.cycle(range(len(sources)))
+    open_ones = set(range(len(sources)))
+    for rows in epochs:
+        for piece in _feed.chunks(rows, sources):
+            while open_ones and (turn := next(turns)) not in open_ones:
+                continue
+            if not open_ones:
+                return
+            if not sources[turn].put(piece):
+                open_ones.discard(turn)
+    for i in open_ones:
+        if sources[i].end_partition() and not sources[i].wait_until_taken(timeout):
+            raise Error(f"a node has not taken all rows in {timeout:g} s; raise feed_timeout, or look at its log")
 
 
 @contextlib.contextmanager

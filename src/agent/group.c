@@ -324,7 +324,8 @@ void hy_agent_group_word(struct agent *a, const Hy__GroupWord *word)
     struct trial *t = hy_map_get(&a->trials, hy_agent_trial_key(word->trial, word->attempt));
     Hy__GroupWord copy = *word;
 
-    if (t && t->member.node && word->body_case == HY__GROUP_WORD__BODY_NODES)
+    if (t && t->member.node &&
+        (word->body_case == HY__GROUP_WORD__BODY_NODES || word->body_case == HY__GROUP_WORD__BODY_FED))
         tell(t, t->member.node, &copy);
     else if (!t || !t->member.conn || !is_current(t, word))
         hy_info("a word for nobody trial=%llu attempt=%u kind=%d", (unsigned long long)word->trial,

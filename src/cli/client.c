@@ -43,11 +43,12 @@ int hy_client_watch(int fd, bool trials)
     return put(fd, &request);
 }
 
-int hy_client_stop(int fd)
+int hy_client_stop(int fd, bool feed)
 {
     Hy__ClientRequest request = HY__CLIENT_REQUEST__INIT;
     Hy__StopRun stop = HY__STOP_RUN__INIT;
 
+    stop.feed = feed;
     request.body_case = HY__CLIENT_REQUEST__BODY_STOP;
     request.stop = &stop;
     return put(fd, &request);

@@ -87,6 +87,11 @@ static const struct hy_option tensorboard_options[] = {
     {0},
 };
 
+static const struct hy_option stop_options[] = {
+    {.name = "feed", .help = "only what is fed to a cluster: its nodes take what has come, and end"},
+    {0},
+};
+
 static const struct hy_option resume_options[] = {
     {.name = "tensorboard", .help = "show it in a TensorBoard that ends with this command"},
     {.name = "detach", .letter = 'd', .help = "start it and leave it running"},
@@ -216,6 +221,7 @@ const struct hy_command hy_commands[] = {
     {.name = "stop",
      .group = RUNNING,
      .words = "[RUN]",
+     .options = stop_options,
      .max_words = 1,
      .run = hy_cmd_stop,
      .summary = "end a run and its trials",

@@ -77,7 +77,7 @@ static int stop_alive(struct hy_store *s, int64_t run, struct hy_err *err)
     int rc = fd < 0 ? fd : hy_client_watch(fd, false);
 
     if (rc == 0)
-        rc = hy_client_stop(fd);
+        rc = hy_client_stop(fd, false);
     if (rc == 0)
         rc = await_last(fd);
     if (rc == 1)
@@ -112,6 +112,17 @@ static int say_stopped(struct hy_store *s, int64_t run, bool was_alive, struct h
                (long long)info.counts.stopped);
 }
 
+/* Only what is fed to its nodes. */
+static int stop_feed(struct hy_store *s, int64_t run, struct hy_err *err)
+{
+    hy_cleanup_close int fd = hy_client_connect(s, run, err);
+    int rc = fd < 0 ? fd : hy_client_stop(fd, true);
+
+    if (rc < 0 && !err->code)
+        hy_err_sys(err, rc, "cannot tell the driver of run %lld that no more is fed", (long long)run);
+    return rc < 0 ? rc : say("run %lld: no more rows are fed to its nodes\n", (long long)run);
+}
+
 int hy_cmd_stop(const struct hy_args *args)
 {
     hy_cleanup_store struct hy_store *s = NULL;
@@ -122,6 +133,10 @@ int hy_cmd_stop(const struct hy_args *args)
 
     if (rc == 0)
         rc = hy_store_run_find(s, hy_args_word(args, 0), &run, &err);
+    if (rc == 0 && hy_args_has(args, "feed")) {
+        rc = stop_feed(s, run, &err);
+        return rc < 0 ? hy_cmd_failed(args, &err) : HY_EXIT_OK;
+    }
     if (rc == 0) {
         was_alive = hy_store_run_alive(s, run) > 0;
         rc = was_alive ? stop_alive(s, run, &err) : 0;

@@ -246,7 +246,7 @@ static void stop(struct watch *w)
     /* A driver that cannot be told any more is found out by the next read; who
      * is called again is told again (connect_once). */
     w->mood = STOPPING;
-    if (w->fd >= 0 && hy_client_stop(w->fd) < 0)
+    if (w->fd >= 0 && hy_client_stop(w->fd, false) < 0)
         shutdown(w->fd, SHUT_RDWR);
 }
 
@@ -397,7 +397,7 @@ static int connect_once(struct watch *w, struct hy_err *err)
     w->teller.skip = w->teller.ended;
     rc = hy_client_watch(w->fd, is_told(w));
     if (rc == 0 && w->mood == STOPPING)
-        rc = hy_client_stop(w->fd);
+        rc = hy_client_stop(w->fd, false);
     return rc;
 }
 

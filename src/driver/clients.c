@@ -360,7 +360,10 @@ static void on_message(void *arg, struct hy_local_conn *conn, const uint8_t *byt
         if (d->phase == PHASE_LEAVING) /* it came late; the end is committed */
             hy_clients_update(d, true);
     } else if (r->body_case == HY__CLIENT_REQUEST__BODY_STOP) {
-        hy_run_stop(d);
+        if (r->stop->feed)
+            hy_nodes_feed_ends(d);
+        else
+            hy_run_stop(d);
     } else if (r->body_case == HY__CLIENT_REQUEST__BODY_ANNOUNCE) {
         on_announce(d, c, r->announce);
     } else if (r->body_case == HY__CLIENT_REQUEST__BODY_SUPPLY) {

@@ -76,6 +76,25 @@ static void send_list(struct driver *d, struct trial **nodes, size_t n)
     hy_info("cluster is complete nodes=%zu", n);
 }
 
+static void tell_fed(struct driver *d, struct trial *t)
+{
+    Hy__GroupWord word = HY__GROUP_WORD__INIT;
+
+    word.body_case = HY__GROUP_WORD__BODY_FED;
+    word.fed = true;
+    hy_ranks_tell(d, t, &word);
+}
+
+void hy_nodes_feed_ends(struct driver *d)
+{
+    struct trial *t;
+
+    d->training.fed = true;
+    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
+        if (hy_rank_is_alive(t) && t->member.node)
+            tell_fed(d, t);
+}
+
 static bool makes_sense(const Hy__NodeJoin *join)
 {
     if (join->port == 0 || join->port > UINT16_MAX || join->n_addresses > ADDRESSES_MAX)
@@ -98,6 +117,8 @@ void hy_nodes_join(struct driver *d, struct trial *t, const Hy__Control *m)
         hy_run_out_of_memory(d);
         return;
     }
+    if (d->training.fed)
+        tell_fed(d, t);
     nodes = hy_training_ranks(d, &n);
     for (size_t i = 0; nodes && i < n; i++)
         if (!hy_rank_is_alive(nodes[i]) || !nodes[i]->member.node)

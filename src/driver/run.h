@@ -122,6 +122,7 @@ struct training {
     uint64_t cause;              /* ... this trial ... */
     bool by_loss;                /* ... and not by its fault */
     int64_t kill_at;             /* those that have not ended by themselves; 0: nobody */
+    bool fed;                    /* nodes get no more rows */
     int64_t dismiss_at;          /* evaluators that have not ended by then; 0: nobody */
     int64_t notes_from;          /* ranks' notes are counted from then */
     uint32_t notes;
@@ -326,6 +327,8 @@ static inline bool hy_is_cluster(const struct driver *d)
 void hy_nodes_join(struct driver *d, struct trial *t, const Hy__Control *m);
 /* It does nothing of its own any more. */
 void hy_nodes_serves(struct driver *d, struct trial *t);
+/* No more rows are fed: all of them hear it, also those that are not there yet. */
+void hy_nodes_feed_ends(struct driver *d);
 /* One is over: those that only serve the others may go when these are done. */
 void hy_nodes_reckon(struct driver *d);
 void hy_nodes_tick(struct driver *d, int64_t now);

@@ -49,7 +49,8 @@ static int module_exec(PyObject *module)
         return -1;
     if (hy_py_files_add(module) < 0 || add_type(module, "Examples", hy_py_examples_type(module)) < 0)
         return -1;
-    if (add_type(module, "Hub", hy_py_hub_type(module)) < 0 || add_type(module, "Source", hy_py_source_type(module)) < 0)
+    if (add_type(module, "Node", hy_py_node_type(module)) < 0 || add_type(module, "Hub", hy_py_hub_type(module)) < 0 ||
+        add_type(module, "Source", hy_py_source_type(module)) < 0)
         return -1;
     return PyModule_AddStringConstant(module, "version", HY_VERSION);
 }
@@ -87,9 +88,6 @@ static PyMethodDef module_methods[] = {
     {"serve", hy_py_serve, METH_O, "serve(fd): forks trials; gives each its environment, None at the end."},
     {"settle", hy_py_settle, METH_NOARGS, "How many threads go on, when those are ended that a fork ends."},
     {"leave", hy_py_leave, METH_O, "leave(status): writes what C has printed, and ends the process."},
-    {"join_cluster", hy_py_join_cluster, METH_O,
-     "join_cluster(port): (fd, own number, [(role, index, address, port, host), ...]) when all are there."},
-    {"serve_cluster", hy_py_serve_cluster, METH_O, "serve_cluster(fd): this node only serves the others from now on."},
     {"group_join", hy_py_group_join, METH_NOARGS, "Joins the group of this run; waits until all are there."},
     {"group_leave", hy_py_group_leave, METH_NOARGS, "Leaves it."},
     {"group_joined", hy_py_group_joined, METH_NOARGS, "Is this process in a group?"},

@@ -36,8 +36,7 @@ PyObject *hy_py_settle(PyObject *module, PyObject *ignored);
 PyObject *hy_py_leave(PyObject *module, PyObject *arg);
 
 /* node.c: */
-PyObject *hy_py_join_cluster(PyObject *module, PyObject *arg);
-PyObject *hy_py_serve_cluster(PyObject *module, PyObject *arg);
+PyObject *hy_py_node_type(PyObject *module);
 
 /* collective.c: */
 PyObject *hy_py_group_join(PyObject *module, PyObject *ignored);

@@ -1,14 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a node of a cluster finds the others, and what it tells of itself. */
+/* The type Node: a process as a node of its cluster, which finds the others and hears of what concerns all. */
 #include "module.h"
 
 #include <errno.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "base/err.h"
+#include "base/mem.h"
 #include "collective/mesh.h"
 #include "wire/node.h"
+
+struct node {
+    PyObject object;
+    struct hy_node_link *link;
+};
+
+static const struct hy_py_state *state_of(PyObject *self)
+{
+    return PyType_GetModuleState(Py_TYPE(self));
+}
 
 /* Without the GIL; true: a signal's handler has raised an exception. */
 static bool is_interrupted(void *arg)
@@ -22,7 +32,7 @@ static bool is_interrupted(void *arg)
     return raised;
 }
 
-static int join(uint16_t port, Hy__TrialReportAnswer **ret, struct hy_err *err)
+static int join(uint16_t port, struct hy_node_link **ret, struct hy_err *err)
 {
     struct hy_presence where = {.port = port};
     PyThreadState *thread = PyEval_SaveThread();
@@ -37,10 +47,50 @@ static int join(uint16_t port, Hy__TrialReportAnswer **ret, struct hy_err *err)
     return rc;
 }
 
-static PyObject *list_of(const Hy__Nodes *nodes)
+static PyObject *node_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
+    static const char *const names[] = {"port", NULL};
+    struct hy_err err = {0};
+    PyObject *self;
+    int port, rc;
+
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "i:Node", (char **)names, &port))
+        return NULL;
+    self = ((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    if (!self)
+        return NULL;
+    if (port < 1 || port > UINT16_MAX)
+        rc = hy_err_set(&err, -EINVAL, "%d is no port", port);
+    else
+        rc = join((uint16_t)port, &((struct node *)self)->link, &err);
+    if (rc < 0 && !PyErr_Occurred())
+        hy_py_raise(state_of(self), &err);
+    if (rc < 0)
+        Py_CLEAR(self);
+    return self;
+}
+
+static void node_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+
+    hy_node_leave(((struct node *)self)->link);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+static PyObject *node_number(PyObject *self, void *ignored)
+{
+    (void)ignored;
+    return PyLong_FromUnsignedLong(hy_node_list(((struct node *)self)->link)->self);
+}
+
+static PyObject *node_all(PyObject *self, void *ignored)
+{
+    const Hy__Nodes *nodes = hy_node_list(((struct node *)self)->link);
     PyObject *list = PyList_New(0);
 
+    (void)ignored;
     for (size_t i = 0; list && i < nodes->n_nodes; i++) {
         const Hy__Node *n = nodes->nodes[i];
         PyObject *tuple = Py_BuildValue("(sIsIs)", n->role, n->index, n->address, n->port, n->host);
@@ -52,37 +102,61 @@ static PyObject *list_of(const Hy__Nodes *nodes)
     return list;
 }
 
-PyObject *hy_py_serve_cluster(PyObject *module, PyObject *arg)
+static PyObject *node_fileno(PyObject *self, PyObject *ignored)
 {
-    const struct hy_py_state *state = PyModule_GetState(module);
-    const long fd = PyLong_AsLong(arg);
-    struct hy_err err = {0};
-
-    if (PyErr_Occurred())
-        return NULL;
-    return hy_node_serves((int)fd, &err) < 0 ? hy_py_raise(state, &err) : Py_NewRef(Py_None);
+    (void)ignored;
+    return PyLong_FromLong(hy_node_socket(((struct node *)self)->link));
 }
 
-PyObject *hy_py_join_cluster(PyObject *module, PyObject *arg)
+static PyObject *node_hear(PyObject *self, PyObject *ignored)
 {
-    const struct hy_py_state *state = PyModule_GetState(module);
-    const long port = PyLong_AsLong(arg);
-    Hy__TrialReportAnswer *answer = NULL;
-    struct hy_err err = {0};
-    PyObject *list, *found;
-    int fd;
+    struct hy_node_link *link = ((struct node *)self)->link;
 
-    if (PyErr_Occurred())
-        return NULL;
-    if (port < 1 || port > UINT16_MAX)
-        return hy_py_error(state, "%R is no port", arg);
-    fd = join((uint16_t)port, &answer, &err);
-    if (fd < 0)
-        return fd == -EINTR && PyErr_Occurred() ? NULL : hy_py_raise(state, &err);
-    list = list_of(answer->group->nodes);
-    found = list ? Py_BuildValue("(iIN)", fd, answer->group->nodes->self, list) : NULL;
-    if (!found)
-        close(fd);
-    hy__trial_report_answer__free_unpacked(answer, NULL);
-    return found;
+    (void)ignored;
+    if (hy_node_hear(link) < 0)
+        return hy_py_error(state_of(self), "the agent of this node is gone, and the cluster with it");
+    return PyBool_FromLong(hy_node_is_fed(link));
+}
+
+static PyObject *node_serve(PyObject *self, PyObject *ignored)
+{
+    struct hy_err err = {0};
+
+    (void)ignored;
+    if (hy_node_serves(((struct node *)self)->link, &err) < 0)
+        return hy_py_raise(state_of(self), &err);
+    return Py_NewRef(Py_None);
+}
+
+static PyMethodDef methods[] = {
+    {"fileno", node_fileno, METH_NOARGS, "To be polled; then hear()."},
+    {"hear", node_hear, METH_NOARGS, "Takes what has come: True when no more rows are fed."},
+    {"serve", node_serve, METH_NOARGS, "This node only serves the others from now on."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef fields[] = {
+    {"number", node_number, NULL, "Its own, among all.", NULL},
+    {"nodes", node_all, NULL, "All: (role, index, address, port, host).", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+PyObject *hy_py_node_type(PyObject *module)
+{
+    static PyType_Slot slots[] = {
+        {Py_tp_new, node_new},
+        {Py_tp_dealloc, node_dealloc},
+        {Py_tp_methods, methods},
+        {Py_tp_getset, fields},
+        {Py_tp_doc, (void *)"Node(port): joins the cluster of this run; waits until all are there."},
+        {0, NULL},
+    };
+    static PyType_Spec spec = {
+        .name = "hopyard._hopyard.Node",
+        .basicsize = sizeof(struct node),
+        .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+        .slots = slots,
+    };
+
+    return PyType_FromModuleAndSpec(module, &spec, NULL);
 }

@@ -382,7 +382,9 @@ static int open_source(struct source *s, const struct hy_source_options *o)
     int rc = name ? hy_source_open(name, o, &s->source, &err) : -1;
 
     s->is_over = rc == -ESHUTDOWN;
-    if (rc < 0 && !s->is_over && name)
+    if (rc == -ECONNREFUSED) /* who waits for a hub asks again */
+        PyErr_SetString(PyExc_ConnectionRefusedError, err.text);
+    else if (rc < 0 && !s->is_over && name)
         hy_py_raise(state_of(s), &err);
     return s->is_over ? 0 : rc;
 }

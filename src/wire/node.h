@@ -14,6 +14,7 @@
 #include "hopyard.pb-c.h"
 
 struct hy_err;
+struct hy_node_link; /* opaque */
 
 struct hy_presence {
     char **addresses;
@@ -23,13 +24,21 @@ struct hy_presence {
 
 /*
  * Joins, and waits for the others; `give_up` is asked now and then whether it
- * has been long enough. *ret is freed by hy__trial_report_answer__free_unpacked;
- * its list is ret->group->nodes. Returns the connection, close-on-exec; -ENXIO
- * outside a cluster, or -Exxx, with a sentence.
+ * has been long enough. -ENXIO outside a cluster, or -Exxx, with a sentence.
  */
-int hy_node_join(const struct hy_presence *where, bool (*give_up)(void *arg), void *arg, Hy__TrialReportAnswer **ret,
+int hy_node_join(const struct hy_presence *where, bool (*give_up)(void *arg), void *arg, struct hy_node_link **ret,
                  struct hy_err *err);
-/* By that connection: this node does nothing of its own any more, and serves the others until they are done. */
-int hy_node_serves(int fd, struct hy_err *err);
+void hy_node_leave(struct hy_node_link *n); /* NULL is fine */
+
+/* All of them; as long as the link is there. */
+const Hy__Nodes *hy_node_list(const struct hy_node_link *n);
+/* To be polled for POLLIN; then hy_node_hear. */
+int hy_node_socket(const struct hy_node_link *n);
+/* Takes what has come, without waiting. 0, or -EPIPE when the agent is gone. */
+int hy_node_hear(struct hy_node_link *n);
+/* Whether no more rows are fed, as far as was heard. */
+bool hy_node_is_fed(const struct hy_node_link *n);
+/* Says that this node does nothing of its own any more, and serves the others until they are done. */
+int hy_node_serves(struct hy_node_link *n, struct hy_err *err);
 
 #endif

@@ -5,8 +5,9 @@ import getpass
 from typing import Any
 
 from hopyard import Error
+from hopyard._feed import DataFeed
 
-__all__ = ["batch_results", "export_saved_model", "hdfs_path", "next_batch", "start_cluster_server", "terminate"]
+__all__ = ["DataFeed", "batch_results", "export_saved_model", "hdfs_path", "next_batch", "start_cluster_server", "terminate"]
 
 _SCHEMES = ("adl://", "file://", "gs://", "hdfs://", "maprfs://", "oss://", "s3://", "s3a://", "s3n://", "swift://",
             "viewfs://", "wasb://", "wasbs://", "abfs://", "abfss://")  # fmt: skip
