@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "agent/trial.h"
@@ -32,6 +33,7 @@ struct settings {
     uint16_t port;
     const char *identity, *name, *key_file, *python, *work;
     bool until_eof, own_environment;
+    uint64_t companion; /* a process: we end with it */
     uint64_t container_root, container_limit, container_spare;
     uint64_t slots, open_files;
     char unit[32]; /* names the cgroup, for the supervisor and the keeper alike */
@@ -211,6 +213,19 @@ static uint64_t memory_for_trials(const struct agent *a)
     return a->memory ? a->memory : (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
+/* Who started us may go now, and nobody reads what we print. */
+static void leave_starter(void)
+{
+    static const char word[] = "joined\n";
+    hy_cleanup_close int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+    if (write(STDOUT_FILENO, word, sizeof word - 1) < 0)
+        hy_warn("nobody hears that it has joined error=%s", strerror(errno));
+    for (int fd = STDIN_FILENO; nowhere >= 0 && fd <= STDERR_FILENO; fd++)
+        if (dup2(nowhere, fd) < 0)
+            hy_warn("cannot let go of a stream fd=%d error=%s", fd, strerror(errno));
+}
+
 void hy_agent_join(struct agent *a)
 {
     Hy__AgentInfo info = HY__AGENT_INFO__INIT;
@@ -234,6 +249,8 @@ void hy_agent_join(struct agent *a)
     hy_agent_send(a, &reply);
     hy_info("joined run=%lld shares_files=%d limits=%s gpus=%u", (long long)a->welcomed->welcome->run, a->shares_files,
             hy_supervisor_limits_by(a->supervisor), info.gpus);
+    if (a->companion_fd >= 0)
+        leave_starter();
 }
 
 static void on_welcome(struct agent *a, const Hy__Control *m)
@@ -425,6 +442,29 @@ static void on_input(uv_poll_t *h, int status, int events)
     hy_agent_end(a, 0, "who started it is gone");
 }
 
+static void on_companion(uv_poll_t *h, int status, int events)
+{
+    (void)status;
+    (void)events;
+    uv_poll_stop(h);
+    hy_agent_end(h->data, 0, "the process that it was to end with is gone");
+}
+
+/* Of an agent that has left who started it. */
+static int watch_companion(struct agent *a, pid_t pid, struct hy_err *err)
+{
+    int rc;
+
+    a->companion_fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (a->companion_fd < 0)
+        return hy_err_sys(err, -errno, "cannot watch the process %d", (int)pid);
+    rc = uv_poll_init(&a->loop, &a->companion, a->companion_fd);
+    a->companion.data = a;
+    if (rc == 0)
+        rc = uv_poll_start(&a->companion, UV_READABLE, on_companion);
+    return rc < 0 ? hy_err_set(err, rc, "cannot watch the process %d: %s", (int)pid, uv_strerror(rc)) : 0;
+}
+
 static int watch_input(struct agent *a, struct hy_err *err)
 {
     int rc = uv_poll_init(&a->loop, &a->input, STDIN_FILENO);
@@ -457,6 +497,8 @@ static void close_loop(struct agent *a)
     uv_walk(&a->loop, close_walk, NULL);
     uv_run(&a->loop, UV_RUN_DEFAULT);
     uv_loop_close(&a->loop);
+    if (a->companion_fd >= 0)
+        close(a->companion_fd);
     if (a->root && !a->shares_files && hy_remove_tree(a->root) < 0)
         hy_warn("cannot remove the scratch folder path=%s", a->root);
     if (a->welcomed)
@@ -564,6 +606,9 @@ static int set_of_engine(struct settings *s, int option, const char *value, stru
     case 'w':
         s->own_environment = true;
         return 0;
+    case 'l': /* says "joined" when it has, and lives on without who started it: as long as that process, and the run */
+        return hy_parse_u64(value, &s->companion) < 0 || s->companion == 0 || s->companion > INT_MAX
+                   ? hy_err_set(err, -EINVAL, "--companion takes a process, not '%s'", value) : 0;
     default:
         return hy_err_set(err, -EINVAL, "see `hopyard agent --help`");
     }
@@ -600,7 +645,7 @@ static int parse_settings(struct settings *s, int argc, char **argv, struct hy_e
         {"hold-fd", required_argument, NULL, 'f'},    {"open-files", required_argument, NULL, 'o'},
         {"python", required_argument, NULL, 'p'},     {"container", required_argument, NULL, 'c'},
         {"until-eof", no_argument, NULL, 'e'},        {"own-environment", no_argument, NULL, 'w'},
-        {"work", required_argument, NULL, 'd'},
+        {"work", required_argument, NULL, 'd'},       {"companion", required_argument, NULL, 'l'},
         {0}};
     int option, rc;
 
@@ -638,7 +683,7 @@ static int serve(const struct settings *s, struct hy_err *err)
     char host[256] = "agent";
     struct agent a = {.next_stream = 1, .slots = (uint32_t)s->slots, .name = s->name, .python = s->python,
                       .own_environment = s->own_environment, .memory = s->container_spare, .work = s->work,
-                      .open_files = s->open_files, .function.fd = -1, .shared.fd = -1};
+                      .open_files = s->open_files, .function.fd = -1, .shared.fd = -1, .companion_fd = -1};
     int rc;
 
     hy_list_init(&a.function.waiting);
@@ -648,6 +693,8 @@ static int serve(const struct settings *s, struct hy_err *err)
     rc = open_loop(&a, s->unit, err);
     if (rc == 0 && s->until_eof)
         rc = watch_input(&a, err);
+    if (rc == 0 && s->companion)
+        rc = watch_companion(&a, (pid_t)s->companion, err);
     if (rc == 0 && s->container_limit)
         hy_supervisor_contain(a.supervisor, (pid_t)s->container_root, s->container_limit);
     if (rc == 0)

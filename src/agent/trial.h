@@ -53,7 +53,8 @@ struct agent {
     struct hy_local *reports; /* where `hopyard report` connects */
     char *report_path;
     uv_prepare_t turn;
-    uv_poll_t keeper, input;
+    uv_poll_t keeper, input, companion;
+    int companion_fd; /* -1: it has none */
     uv_signal_t term, interrupt;
     uv_timer_t tick;          /* printed metrics on their way to the table */
     const char *name;
