@@ -70,6 +70,7 @@ int hy_py_files_add(PyObject *module);
 /* records.c: */
 PyObject *hy_py_examples_type(PyObject *module);
 PyObject *hy_py_write_examples(PyObject *module, PyObject *args);
+PyObject *hy_py_write_records(PyObject *module, PyObject *args);
 
 /* The type of a search; a new reference or NULL. */
 PyObject *hy_py_search_type(PyObject *module);
