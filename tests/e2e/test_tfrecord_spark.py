@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hdfs import Hdfs
 from house import Notebook, houses
+from spark import mend
 
 TOOLS = """
 import glob, re, hopyard.tfrecord as tfrecord, pyarrow as pa, tensorflow as tf
@@ -71,6 +72,7 @@ def bare_python(folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def notebook(spark_cluster: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    mend("spark", spark_cluster)
     folder = tmp_path_factory.mktemp("tfrecord")
     env = {**spark_cluster["spark_env"], "PYSPARK_PYTHON": bare_python(folder / "bare")}
     for house in houses({**spark_cluster, "spark_env": env}, "spark", folder):
@@ -109,12 +111,12 @@ def test_what_tensorflow_wrote_is_read(notebook: Notebook, tmp_path: Path) -> No
             *[Row(n=n, rare=n if n % 2 else None, raw=bytearray([255, n]), s="row", x=[n / 4, -1.0]) for n in range(5)],
             Row(n=5, rare=None, raw=None, s=None, x=[1.5]), Row(n=-6, rare=None, raw=None, s=None, x=[])],
             some=[read(p).count() for p in (path + "/b.gz", path + "/[ab]*", [path + "/c", path + "/a.tfrecord"])],
-            typed=[list(r) for r in tfrecord.load(spark, path + "/b.gz", "n smallint, x array<double>, z string").collect()])
+            typed=list(tfrecord.load(spark, path + "/b.gz", "n smallint, x array<double>, z string").first()))
     """)
     types = {"n": "bigint", "rare": "bigint", "raw": "binary", "s": "string", "x": "array<float>"}
     assert said["schema"] == [list(pair) for pair in types.items()]
     assert said["partitions"] == 3 and said["whole"] and said["some"] == [1, 6, 6]
-    assert said["typed"] == [[5, [1.5], None]]
+    assert said["typed"] == [5, [1.5], None]
 
 
 def test_what_is_written_tensorflow_reads(notebook: Notebook, tmp_path: Path) -> None:
@@ -191,17 +193,22 @@ FAIL = """
         for n, batch in enumerate(batches):
             yield batch
             if TaskContext.get().partitionId() == 3 and n == 1 and not os.path.exists(marker):
-                open(marker, "w").close() if once else None
+                if how != "always":
+                    open(marker, "w").close()
+                if how == "kill":  # the executor: the parent of Spark's daemon
+                    os.kill(int(open("/proc/%d/stat" % os.getppid()).read().rpartition(")")[2].split()[1]), signal.SIGKILL)
                 raise ValueError("as it was told")
 
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 1000)
-    once, marker, path = {once}, "{tmp_path}/marker", "{tmp_path}/out"
+    how, marker, path = "{how}", "{tmp_path}/marker", "{tmp_path}/out"
     df = spark.range(0, 20000, 1, 4).mapInArrow(fail, "id bigint")
 """
 
 
-def test_a_task_that_fails_once_is_done_again(notebook: Notebook, tmp_path: Path) -> None:
-    said = notebook.say(FAIL.format(once=True, tmp_path=tmp_path) + """
+@pytest.mark.parametrize("how", ["raise", "kill"])
+def test_a_task_that_fails_once_is_done_again(notebook: Notebook, tmp_path: Path, how: str) -> None:
+    """Also if its executor was killed while it wrote."""
+    said = notebook.say(FAIL.format(how=how, tmp_path=tmp_path) + """
     df.write.format("tfrecord").mode("append").save(path)
     say(names=os.listdir(path), ids=[row.id for row in read(path).collect()])
     """)
@@ -210,7 +217,7 @@ def test_a_task_that_fails_once_is_done_again(notebook: Notebook, tmp_path: Path
 
 
 def test_a_job_that_fails_leaves_what_was_there(notebook: Notebook, tmp_path: Path) -> None:
-    said = notebook.say(FAIL.format(once=False, tmp_path=tmp_path) + """
+    said = notebook.say(FAIL.format(how="always", tmp_path=tmp_path) + """
     spark.range(3).coalesce(1).write.format("tfrecord").mode("append").save(path)
     errors = [failing(lambda: df.write.format("tfrecord").mode(mode).save(path)) for mode in ("append", "overwrite")]
     failing(lambda: df.write.format("tfrecord").mode("append").save(path + "2"))
@@ -282,6 +289,24 @@ def test_hdfs(notebook: Notebook, hdfs: Hdfs, tmp_path: Path) -> None:
     assert said["counts"] == [1005, 1000, 1005, 1005] and f"{url}/out is there already" in said["error"]
     listed = hdfs.shell("-ls", "-C", f"/{tmp_path.name}/out").text.split()
     assert len(listed) == 6 and f"/{tmp_path.name}/out/_SUCCESS" in listed
+
+
+def test_on_yarn_a_path_is_on_hdfs(yarn_cluster: dict[str, Any], tmp_path: Path) -> None:
+    """In the home of the user, if it is relative; executors have no hopyard there either."""
+    mend("yarn", yarn_cluster)
+    env = {**yarn_cluster["yarn_env"], "PYSPARK_PYTHON": bare_python(tmp_path / "bare")}
+    for house in houses({**yarn_cluster, "yarn_env": env}, "yarn", tmp_path):
+        said = house.notebook.say(f"""
+            import hopyard.tfrecord as tfrecord
+            df = spark.range(0, 1000, 1, 4)
+            tfrecord.save(df, "/{tmp_path.name}/out", codec="gzip")
+            tfrecord.save(df, "{tmp_path.name}-home")
+            say(rows=tfrecord.load(spark, "/{tmp_path.name}/out").count(), user=sc.sparkUser(),
+                error=failing(lambda: tfrecord.save(df, "{tmp_path.name}-home")))
+        """)
+        assert said["rows"] == 1000
+        assert f"/user/{said['user']}/{tmp_path.name}-home is there already" in said["error"]
+        assert said["error"].startswith("hdfs://")
 
 
 def test_dfutil(notebook: Notebook, tmp_path: Path) -> None:

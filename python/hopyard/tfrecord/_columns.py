@@ -32,6 +32,7 @@ _FITS = {
 }
 _GIVE = "give a schema: .schema(…)"
 _ROWS = 4096
+_LOOK = 64 << 20  # bytes that are looked at for a schema, at most: records may be images
 _PIECE = 32 << 20  # of what is written at a time
 _MOST = (1 << 31) - 1  # of a batch's bytes and values: Spark's offsets have 32 bits
 
@@ -88,20 +89,26 @@ class Feature:
 def look(files: list[str], kind: str, rows: int = 10000) -> dict[str, Feature]:
     """The features of the first records, by name."""
     seen: dict[str, Feature] = {}
-    left = rows
-    for url in files:
-        reader = _hopyard.Examples(url, min(left, _ROWS), kind == "sequenceexample")
-        while left > 0 and (batch := reader.next()) is not None:
-            left -= batch[0]
-            for column in batch[1]:
-                _note(seen, column, url)
-        reader.close()
-        if left <= 0:
+    left, bytes_left = rows, _LOOK
+    for url, count, columns in _first(files, kind, rows):
+        for column in columns:
+            _note(seen, column, url)
+            bytes_left -= len(column[3])
+        left -= count
+        if left <= 0 or bytes_left <= 0:
             break
     if left == rows:
         where = f"{files[0]} and {len(files) - 1} more" if len(files) > 1 else files[0] if files else "that path"
         raise Error(f"there is no record in {where} to take a schema from; {_GIVE}")
     return seen
+
+
+def _first(files: list[str], kind: str, rows: int) -> Iterator[tuple[str, int, Any]]:
+    for url in files:
+        reader = _hopyard.Examples(url, min(rows, _ROWS), kind == "sequenceexample")
+        while (batch := reader.next()) is not None:
+            yield url, *batch
+        reader.close()
 
 
 def _note(seen: dict[str, Feature], column: Any, url: str) -> None:
