@@ -135,14 +135,17 @@ def _fetch(name: str, digest: str) -> None:
     from pyspark import SparkFiles
 
     root = os.path.abspath(SparkFiles.getRootDirectory())
-    with open(os.path.join(root, name), "rb") as file:
-        archive = file.read()
-    folder = os.path.join(root, f".hopyard-{digest}")
+    archive, folder = os.path.join(root, name), os.path.join(root, f".hopyard-{digest}")
     if not os.path.isdir(folder):
-        _unpack(archive, folder)
+        _unpack(_content(archive), folder)
     sys.path.append(os.path.join(folder, "site"))
     if not _may_execute(os.path.join(folder, "site", "hopyard", "__init__.py")):
-        _import_from_memory(archive)
+        _import_from_memory(_content(archive))
+
+
+def _content(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def _import_from_memory(archive: bytes) -> None:

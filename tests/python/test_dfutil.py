@@ -37,6 +37,10 @@ TYPES = {"a": "double", "b": "binary", "e": "string", "f": "array<double>", "l":
          "w": "array<string>", "z": "bigint"}  # fmt: skip
 
 
+def test_it_is_ours() -> None:
+    assert dfutil.__file__.startswith(hopyard.__path__[0]) and dfutil.__name__ == "tensorflowonspark.dfutil"
+
+
 def test_a_schema_is_sorted_and_told_what_is_binary() -> None:
     schema = dfutil.infer_schema(EXAMPLE, ["b"])
     assert {field.name: field.dataType.simpleString() for field in schema} == TYPES
