@@ -64,6 +64,13 @@ static const struct hy_column *column(struct hy_columns *c, const char *name, en
         assert_memory_equal(hy_buf_bytes(&(c)->values), wanted, sizeof wanted);           \
     } while (0)
 
+#define assert_there(c, ...)                                                              \
+    do {                                                                                  \
+        const uint8_t wanted[] = {__VA_ARGS__};                                           \
+        assert_int_equal((c)->there.len, sizeof wanted);                                  \
+        assert_memory_equal(hy_buf_bytes(&(c)->there), wanted, sizeof wanted);            \
+    } while (0)
+
 /* ---- to columns ---- */
 
 static void test_rows_become_columns(void **state)
@@ -89,11 +96,14 @@ static void test_rows_become_columns(void **state)
     assert_values(b, char, 'h', 'o', 'p', 'h', 'o', 'p');
     assert_ends(&b->value_ends, 0, 3, 3, 6, 6);
     assert_ends(&b->row_ends, 0, 2, 2, 4);
+    assert_there(b, 1, 0, 1);
+    assert_there(i, 1, 1, 1);
     hy_columns_clear(&c);
     assert_int_equal(add(&c, second, NULL), 0);
     assert_int_equal(hy_columns_fill(&c), 0);
     assert_values(i, int64_t, 7);
     assert_ends(&b->row_ends, 0, 0);
+    assert_there(b, 0);
     hy_columns_done(&c);
 }
 
@@ -153,6 +163,22 @@ static void test_of_a_name_that_comes_twice_the_last_counts(void **state)
 }
 
 /* Numbers that are not packed, as old writers have them, each with its key; and a field that is not known. */
+/* An 'i' without values, one of no kind at all, and none. */
+static void test_a_feature_without_values_is_there_and_one_of_no_kind_is_not(void **state)
+{
+    static const char *const rows[] = {"0a090a070a016912021a00", "0a070a050a01691200", ""};
+    struct hy_columns c;
+
+    (void)state;
+    hy_columns_init(&c);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_int_equal(add(&c, rows[i], NULL), 0);
+    assert_int_equal(hy_columns_fill(&c), 0);
+    assert_ends(&column(&c, "i", HY_KIND_INT64)->row_ends, 0, 0, 0, 0);
+    assert_there(column(&c, "i", HY_KIND_INT64), 1, 0, 0);
+    hy_columns_done(&c);
+}
+
 static void test_numbers_may_come_one_by_one(void **state)
 {
     static const char loose[] = "0a260a130a0166120e120c0d0000c03f0d000000c010010a0f0a0169120a1a08080308ffffffff0f";
@@ -251,6 +277,7 @@ static void test_what_is_written_is_read_again(void **state)
         const struct hy_column *a = &c.list[i], *b = column(&again, a->name, a->kind);
 
         assert_same(&a->values, &b->values);
+        assert_same(&a->there, &b->there);
         assert_same(&a->value_ends, &b->value_ends);
         assert_same(&a->step_ends, &b->step_ends);
         assert_same(&a->row_ends, &b->row_ends);
@@ -320,6 +347,7 @@ int main(void)
         cmocka_unit_test(test_steps_have_a_level_of_their_own),
         cmocka_unit_test(test_only_wanted_features_are_taken),
         cmocka_unit_test(test_of_a_name_that_comes_twice_the_last_counts),
+        cmocka_unit_test(test_a_feature_without_values_is_there_and_one_of_no_kind_is_not),
         cmocka_unit_test(test_numbers_may_come_one_by_one),
         cmocka_unit_test(test_a_feature_of_another_type_is_named),
         cmocka_unit_test(test_a_row_that_breaks_off_leaves_nothing),

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs in a Spark task: an agent, unpacked beside it.
+"""What runs in a Spark task: an agent, unpacked beside it; or, for others that want it there, hopyard itself.
 
 An executor has no hopyard: this module goes there by value, so it knows nothing of the others, and only Python's own
-library. What it returns is one sentence, why the agent is over.
+library. What an agent's task returns is one sentence, why it is over.
 """
 
 import collections
 import contextlib
 import errno
 import fcntl
+import importlib.machinery
+import importlib.util
 import io
 import mmap
 import os
@@ -109,6 +111,55 @@ def _problem() -> str | None:
             "leave that setting out, and raise spark.executor.memoryOverhead instead"
         )
     return None
+
+
+# ---- the package ---------------------------------------------------------------------------------
+
+
+def package(name: str, digest: str, version: str) -> None:
+    """From here on `import hopyard` works, in a Python worker of Spark's that may have none: `name` is the archive, which
+    has come by SparkContext.addFile. One that is installed there serves, if it is the session's."""
+    found = importlib.util.find_spec("hopyard")
+    if found is None or found.origin is None:  # a folder of that name is none
+        _fetch(name, digest)
+    import hopyard
+
+    if hopyard.__version__ != version:
+        raise RuntimeError(
+            f"hopyard {hopyard.__version__} is installed for {sys.executable} on {socket.gethostname()}, and the session has "
+            f"{version}; install that one there, or none"
+        )
+
+
+def _fetch(name: str, digest: str) -> None:
+    from pyspark import SparkFiles
+
+    root = os.path.abspath(SparkFiles.getRootDirectory())
+    archive, folder = os.path.join(root, name), os.path.join(root, f".hopyard-{digest}")
+    if not os.path.isdir(folder):
+        _unpack(_content(archive), folder)
+    sys.path.append(os.path.join(folder, "site"))
+    if not _may_execute(os.path.join(folder, "site", "hopyard", "__init__.py")):
+        _import_from_memory(_content(archive))
+
+
+def _content(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _import_from_memory(archive: bytes) -> None:
+    """The extension, where its file may not be loaded."""
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        member = next(m for m in tar if m.name.startswith("site/hopyard/_hopyard.") and m.name.endswith(".so"))
+        fd = _in_memory(os.path.basename(member.name), tar.extractfile(member).read())
+    try:
+        loader = importlib.machinery.ExtensionFileLoader("hopyard._hopyard", f"/proc/self/fd/{fd}")
+        module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+        loader.exec_module(module)
+    finally:
+        os.close(fd)
+    sys.modules[loader.name] = module
 
 
 # ---- the agent ---------------------------------------------------------------------------------

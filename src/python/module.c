@@ -117,6 +117,7 @@ static PyMethodDef module_methods[] = {
     {"copy", hy_py_fs_copy, METH_VARARGS, "copy(from, to, replace=False, recursive=True): into a folder, or as a name."},
     {"write_examples", hy_py_write_examples, METH_VARARGS,
      "write_examples(rows, columns, sequence=False): the rows as records, which is what a file of them holds."},
+    {"write_records", hy_py_write_records, METH_VARARGS, "write_records(values, ends): each value as a record."},
     {"join", hy_py_fs_join, METH_VARARGS, "join(url, name)."},
     {NULL, NULL, 0, NULL},
 };

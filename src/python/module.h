@@ -73,6 +73,7 @@ int hy_py_files_add(PyObject *module);
 /* records.c: */
 PyObject *hy_py_examples_type(PyObject *module);
 PyObject *hy_py_write_examples(PyObject *module, PyObject *args);
+PyObject *hy_py_write_records(PyObject *module, PyObject *args);
 
 /* hub.c and source.c: */
 PyObject *hy_py_hub_type(PyObject *module);

@@ -6,7 +6,8 @@
  *     (name, kind, has_steps, values, value_ends, step_ends, row_ends)
  *
  * of bytes as src/record/columns.h has them, for NumPy and Arrow to look at as
- * they are. Reading and parsing happen without the GIL.
+ * they are; who asks for it has `there` behind them. Reading and parsing happen
+ * without the GIL.
  */
 #include <errno.h>
 #include <string.h>
@@ -19,6 +20,8 @@
 #include "record/file.h"
 
 #define NAMES "surrogateescape" /* they are any bytes */
+#define BATCH_MAX (16u << 20)   /* of records, in bytes: a number that takes one there takes eight in a column */
+#define BARE "byteArray"        /* the column of records that are no examples, as Spark's readers name it */
 
 struct examples {
     PyObject object;
@@ -26,7 +29,7 @@ struct examples {
     struct hy_columns columns;
     PyObject *url; /* bytes */
     uint64_t rows; /* in a batch */
-    bool is_sequence, is_busy;
+    bool is_sequence, is_bare, tells_there, is_busy;
 };
 
 static const struct hy_py_state *state_of(PyObject *self)
@@ -41,24 +44,25 @@ static PyObject *bytes_of(const struct hy_buf *b)
     return PyBytes_FromStringAndSize((const char *)hy_buf_bytes(b), (Py_ssize_t)b->len);
 }
 
-static PyObject *tuple_of(const struct hy_column *c)
+static PyObject *tuple_of(const struct hy_column *c, bool tells_there)
 {
     hy_cleanup_ref PyObject *name = PyUnicode_DecodeUTF8(c->name, (Py_ssize_t)c->name_n, NAMES);
     hy_cleanup_ref PyObject *values = bytes_of(&c->values), *value_ends = bytes_of(&c->value_ends);
     hy_cleanup_ref PyObject *step_ends = bytes_of(&c->step_ends), *row_ends = bytes_of(&c->row_ends);
+    hy_cleanup_ref PyObject *there = tells_there ? bytes_of(&c->there) : Py_NewRef(Py_None);
 
-    if (!name || !values || !value_ends || !step_ends || !row_ends)
+    if (!name || !values || !value_ends || !step_ends || !row_ends || !there)
         return NULL;
-    return Py_BuildValue("(OiOOOOO)", name, (int)c->kind, c->has_steps ? Py_True : Py_False, values, value_ends, step_ends,
-                         row_ends);
+    return Py_BuildValue(tells_there ? "(OiOOOOOO)" : "(OiOOOOO)", name, (int)c->kind, c->has_steps ? Py_True : Py_False,
+                         values, value_ends, step_ends, row_ends, there);
 }
 
-static PyObject *list_of(const struct hy_columns *c)
+static PyObject *list_of(const struct hy_columns *c, bool tells_there)
 {
     PyObject *list = PyList_New(0);
 
     for (size_t i = 0; list && i < c->count; i++) {
-        hy_cleanup_ref PyObject *tuple = tuple_of(&c->list[i]);
+        hy_cleanup_ref PyObject *tuple = tuple_of(&c->list[i], tells_there);
 
         if (!tuple || PyList_Append(list, tuple) < 0)
             Py_CLEAR(list);
@@ -68,20 +72,35 @@ static PyObject *list_of(const struct hy_columns *c)
 
 /* ---- reading ------------------------------------------------------------------ */
 
+static int add_bare(struct hy_columns *c, const struct hy_record *r, struct hy_err *err)
+{
+    struct hy_column *column = hy_columns_add(c, BARE, strlen(BARE), false, HY_KIND_BYTES);
+
+    if (!column || hy_column_begin(column, c->rows) < 0 || hy_column_add_bytes(column, r->bytes, r->n) < 0 ||
+        hy_column_end(column) < 0)
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    hy_columns_end_row(c);
+    return 0;
+}
+
 static int parse(struct examples *e, const struct hy_record *r, struct hy_err *err)
 {
+    if (e->is_bare)
+        return add_bare(&e->columns, r, err);
     return e->is_sequence ? hy_sequence_example_parse(&e->columns, r->bytes, r->n, err)
                           : hy_example_parse(&e->columns, r->bytes, r->n, err);
 }
 
-/* Rows up to the batch's number, or to the end of the file. */
+/* Rows up to the batch's number or size, or to the end of the file. */
 static int read_batch(struct examples *e, struct hy_err *err)
 {
     struct hy_record r;
+    uint64_t bytes = 0;
     int rc = 1;
 
     hy_columns_clear(&e->columns);
-    while (e->columns.rows < e->rows && (rc = hy_records_next(e->file, &r, err)) > 0) {
+    while (e->columns.rows < e->rows && bytes < BATCH_MAX && (rc = hy_records_next(e->file, &r, err)) > 0) {
+        bytes += r.n;
         rc = parse(e, &r, err);
         if (rc < 0)
             return hy_err_wrap(err, "the record at byte %llu", (unsigned long long)hy_records_at(e->file)), rc;
@@ -107,7 +126,7 @@ static PyObject *examples_next(PyObject *self, PyObject *ignored)
     e->is_busy = false;
     if (hy_py_file_check(state_of(self), rc, &err, e->url) < 0)
         return NULL;
-    return e->columns.rows ? Py_BuildValue("(KN)", (unsigned long long)e->columns.rows, list_of(&e->columns))
+    return e->columns.rows ? Py_BuildValue("(KN)", (unsigned long long)e->columns.rows, list_of(&e->columns, e->tells_there))
                            : Py_NewRef(Py_None);
 }
 
@@ -142,17 +161,17 @@ static PyObject *examples_close(PyObject *self, PyObject *ignored)
 
 static PyObject *examples_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static const char *const names[] = {"url", "rows", "sequence", NULL};
+    static const char *const names[] = {"url", "rows", "sequence", "there", "bare", NULL};
     hy_cleanup_ref PyObject *url = NULL;
     PyObject *self;
     struct hy_records *file = NULL;
     struct hy_err err = {0};
     unsigned long long rows = 4096;
-    int is_sequence = 0, rc;
+    int is_sequence = 0, tells_there = 0, is_bare = 0, rc;
     struct examples *e;
 
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|Kp:Examples", (char **)names, PyUnicode_FSConverter, &url, &rows,
-                                     &is_sequence))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|Kppp:Examples", (char **)names, PyUnicode_FSConverter, &url, &rows,
+                                     &is_sequence, &tells_there, &is_bare))
         return NULL;
     self = ((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
     if (!self)
@@ -162,6 +181,8 @@ static PyObject *examples_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     e->url = Py_NewRef(url);
     e->rows = rows ? rows : 1;
     e->is_sequence = is_sequence;
+    e->tells_there = tells_there;
+    e->is_bare = is_bare;
     Py_BEGIN_ALLOW_THREADS
     rc = hy_records_open(PyBytes_AsString(url), &file, &err);
     Py_END_ALLOW_THREADS
@@ -196,7 +217,8 @@ PyObject *hy_py_examples_type(PyObject *module)
         {Py_tp_new, examples_new},
         {Py_tp_dealloc, examples_dealloc},
         {Py_tp_methods, methods},
-        {Py_tp_doc, (void *)"Examples(url, rows=4096, sequence=False): tf.Examples of a file of records, by columns."},
+        {Py_tp_doc, (void *)"Examples(url, rows=4096, sequence=False, there=False, bare=False): tf.Examples of a file of "
+                            "records, by columns; bare: the records' bytes as they are, in one column."},
         {0, NULL},
     };
     static PyType_Spec spec = {
@@ -231,6 +253,8 @@ static int check_column(const struct hy_column *c, uint64_t rows)
 
     if (c->kind == HY_KIND_NONE)
         return 0; /* it is not written */
+    if (c->there.len && c->there.len != rows)
+        return -EINVAL;
     if (check_ends(&c->row_ends, rows, &count) < 0 || (c->has_steps && check_ends(&c->step_ends, count, &count) < 0))
         return -EINVAL;
     if (c->kind == HY_KIND_BYTES)
@@ -250,14 +274,14 @@ static int take(struct hy_buf *b, const Py_buffer *from)
 /* 0, or -1 with an exception set. */
 static int add_column(struct hy_columns *c, PyObject *tuple, uint64_t rows)
 {
-    Py_buffer parts[4] = {0};
+    Py_buffer parts[5] = {0};
     struct hy_column *column;
     int kind, has_steps, rc = -ENOMEM;
     const char *name;
     Py_ssize_t n;
 
-    if (!PyArg_ParseTuple(tuple, "s#ipy*y*y*y*:column", &name, &n, &kind, &has_steps, &parts[0], &parts[1], &parts[2],
-                          &parts[3]))
+    if (!PyArg_ParseTuple(tuple, "s#ipy*y*y*y*|y*:column", &name, &n, &kind, &has_steps, &parts[0], &parts[1], &parts[2],
+                          &parts[3], &parts[4]))
         return -1;
     column = hy_columns_add(c, name, (size_t)n, has_steps, (enum hy_kind)kind);
     if (column)
@@ -268,6 +292,8 @@ static int add_column(struct hy_columns *c, PyObject *tuple, uint64_t rows)
         rc = take(&column->step_ends, &parts[2]);
     if (rc == 0)
         rc = take(&column->row_ends, &parts[3]);
+    if (rc == 0 && parts[4].obj)
+        rc = take(&column->there, &parts[4]);
     for (size_t i = 0; i < HY_COUNT(parts); i++)
         PyBuffer_Release(&parts[i]);
     if (rc == 0 && (kind < HY_KIND_NONE || kind > HY_KIND_INT64 || check_column(column, rows) < 0))
@@ -314,4 +340,47 @@ PyObject *hy_py_write_examples(PyObject *module, PyObject *args)
     }
     hy_columns_done(&c);
     return made;
+}
+
+/* Each value of a column of bytes as a record. 0, or -EINVAL where its ends are none. */
+static int append_bare(struct hy_buf *b, const struct hy_column *c, uint64_t count)
+{
+    const int64_t *ends = hy_column_ends(&c->value_ends);
+    uint64_t bytes;
+    int rc = check_ends(&c->value_ends, count, &bytes) < 0 || bytes != c->values.len ? -EINVAL : 0;
+
+    for (uint64_t i = 0; i < count && rc == 0; i++)
+        rc = hy_record_append(b, hy_buf_bytes(&c->values) + ends[i], (size_t)(ends[i + 1] - ends[i]));
+    return rc;
+}
+
+PyObject *hy_py_write_records(PyObject *module, PyObject *args)
+{
+    hy_cleanup_buf struct hy_buf b;
+    struct hy_column c = {0};
+    Py_buffer values, ends;
+    int rc;
+
+    (void)module;
+    hy_buf_init(&b, PY_SSIZE_T_MAX);
+    if (!PyArg_ParseTuple(args, "y*y*:write_records", &values, &ends))
+        return NULL;
+    hy_buf_init(&c.values, SIZE_MAX / 2);
+    hy_buf_init(&c.value_ends, SIZE_MAX / 2);
+    rc = take(&c.values, &values);
+    if (rc == 0)
+        rc = take(&c.value_ends, &ends);
+    Py_BEGIN_ALLOW_THREADS
+    if (rc == 0)
+        rc = append_bare(&b, &c, c.value_ends.len / sizeof(int64_t) - 1);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&values);
+    PyBuffer_Release(&ends);
+    hy_buf_done(&c.values);
+    hy_buf_done(&c.value_ends);
+    if (rc == -EINVAL)
+        PyErr_SetString(PyExc_ValueError, "offsets must begin with 0, rise, and end with what there is");
+    else if (rc < 0)
+        PyErr_NoMemory();
+    return rc == 0 ? bytes_of(&b) : NULL;
 }

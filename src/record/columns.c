@@ -21,6 +21,7 @@ static void column_done(struct hy_column *c)
     hy_buf_done(&c->value_ends);
     hy_buf_done(&c->step_ends);
     hy_buf_done(&c->row_ends);
+    hy_buf_done(&c->there);
 }
 
 void hy_columns_done(struct hy_columns *c)
@@ -70,6 +71,7 @@ static void cut(struct hy_column *c, uint64_t rows)
     int64_t values;
 
     cut_ends(&c->row_ends, (int64_t)rows);
+    hy_buf_cut(&c->there, (size_t)rows);
     values = end_at(&c->row_ends, rows);
     if (c->has_steps) {
         cut_ends(&c->step_ends, values);
@@ -132,6 +134,7 @@ struct hy_column *hy_columns_add(struct hy_columns *c, const char *name, size_t 
     hy_buf_init(&made->value_ends, SIZE_MAX / 2);
     hy_buf_init(&made->step_ends, SIZE_MAX / 2);
     hy_buf_init(&made->row_ends, SIZE_MAX / 2);
+    hy_buf_init(&made->there, SIZE_MAX / 2);
     if (!made->name || push(&made->value_ends, 0) < 0 || push(&made->step_ends, 0) < 0 || push(&made->row_ends, 0) < 0) {
         column_done(made);
         return NULL;
@@ -144,16 +147,27 @@ struct hy_column *hy_columns_add(struct hy_columns *c, const char *name, size_t 
 
 /* ---- a row ------------------------------------------------------------------------- */
 
+/* The row ends with these many steps or values. */
+static int end_row(struct hy_column *c, int64_t end, uint8_t is_there)
+{
+    if (push(&c->row_ends, end) < 0)
+        return -ENOMEM;
+    if (hy_buf_append(&c->there, &is_there, 1) < 0) {
+        cut_ends(&c->row_ends, (int64_t)c->rows);
+        return -ENOMEM;
+    }
+    c->rows++;
+    return 0;
+}
+
 /* Rows up to this one that it does not have. */
 static int fill(struct hy_column *c, uint64_t rows)
 {
     const int64_t end = c->rows < rows ? end_at(&c->row_ends, c->rows) : 0;
 
-    while (c->rows < rows) {
-        if (push(&c->row_ends, end) < 0)
+    while (c->rows < rows)
+        if (end_row(c, end, 0) < 0)
             return -ENOMEM;
-        c->rows++;
-    }
     return 0;
 }
 
@@ -186,11 +200,7 @@ int hy_column_end_step(struct hy_column *c)
 
 int hy_column_end(struct hy_column *c)
 {
-    int rc = push(&c->row_ends, c->has_steps ? count_of(&c->step_ends) : values_of(c));
-
-    if (rc == 0)
-        c->rows++;
-    return rc;
+    return end_row(c, c->has_steps ? count_of(&c->step_ends) : values_of(c), 1);
 }
 
 void hy_columns_end_row(struct hy_columns *c)

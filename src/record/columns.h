@@ -13,6 +13,8 @@
  * Values that are byte strings have offsets of their own (`value_ends`, in
  * bytes). A column of steps (a SequenceExample's feature list) has one level
  * more: row_ends counts steps, and `step_ends` counts values.
+ *
+ * A row may lack a feature, or have it without values: `there` tells them apart.
  */
 #ifndef HY_RECORD_COLUMNS_H
 #define HY_RECORD_COLUMNS_H
@@ -40,6 +42,7 @@ struct hy_column {
     uint64_t rows; /* that have been ended here */
     struct hy_buf values;
     struct hy_buf value_ends, step_ends, row_ends; /* int64 each, beginning with 0; those that it has */
+    struct hy_buf there; /* a byte for each row: 1, or 0 where it has no such feature */
 };
 
 struct hy_columns {

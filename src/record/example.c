@@ -259,8 +259,9 @@ static int add_feature(struct hy_columns *c, const struct span *name, struct spa
     if (!column)
         return rc;
     rc = hy_column_begin(column, c->rows);
-    if (rc == 0 && kind)
-        rc = add_list(column, list);
+    if (rc < 0 || !kind) /* one of no kind is as good as none */
+        return rc;
+    rc = add_list(column, list);
     return rc == 0 ? hy_column_end(column) : rc;
 }
 
@@ -470,10 +471,10 @@ static size_t size_of_entry(const struct hy_column *c, uint64_t row)
     return 1 + size_with_length(c->name_n) + 1 + size_with_length(size_of_entry_value(c, row));
 }
 
-/* A column without values in any row has no kind, and cannot be said. */
-static bool is_said(const struct hy_column *c, bool has_steps)
+/* A column without values in any row has no kind, and cannot be said; nor is a feature that the row lacks. */
+static bool is_said(const struct hy_column *c, uint64_t row, bool has_steps)
 {
-    return c->kind && c->has_steps == has_steps;
+    return c->kind && c->has_steps == has_steps && (row >= c->there.len || hy_buf_bytes(&c->there)[row]);
 }
 
 static size_t size_of_map(const struct hy_columns *c, uint64_t row, bool has_steps)
@@ -481,7 +482,7 @@ static size_t size_of_map(const struct hy_columns *c, uint64_t row, bool has_ste
     size_t n = 0;
 
     for (size_t i = 0; i < c->count; i++)
-        if (is_said(&c->list[i], has_steps))
+        if (is_said(&c->list[i], row, has_steps))
             n += 1 + size_with_length(size_of_entry(&c->list[i], row));
     return n;
 }
@@ -564,7 +565,7 @@ static uint8_t *put_map(uint8_t *at, const struct hy_columns *c, uint64_t row, b
 {
     at = put_head(at, has_steps ? 2 : 1, n);
     for (size_t i = 0; i < c->count; i++)
-        if (is_said(&c->list[i], has_steps))
+        if (is_said(&c->list[i], row, has_steps))
             at = put_entry(at, &c->list[i], row);
     return at;
 }

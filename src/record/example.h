@@ -29,7 +29,7 @@ int hy_sequence_example_parse(struct hy_columns *c, const uint8_t *bytes, size_t
 /*
  * Appends a row of filled columns as a record (record.h): as an Example, or as
  * a SequenceExample where `is_sequence`. A column whose kind is not known is left
- * out. 0, -ENOBUFS or -ENOMEM; then `b` is unchanged.
+ * out, and a feature that is not `there`. 0, -ENOBUFS or -ENOMEM; then `b` is unchanged.
  */
 int hy_example_append(struct hy_buf *b, const struct hy_columns *c, uint64_t row, bool is_sequence);
 

@@ -90,6 +90,34 @@ def test_what_is_written_tensorflow_reads(path: str, tmp_path: Path) -> None:
     assert found == wanted
 
 
+def test_what_a_row_lacks_is_told_and_not_written(path: str, tmp_path: Path) -> None:
+    [(rows, columns)] = batches(_hopyard.Examples(path, rows=100, there=True))
+    rare = next(c for c in columns if c[0] == "rare")
+    assert list(rare[7]) == [n % 5 == 0 for n in range(50)]
+    (tmp_path / "again").write_bytes(_hopyard.write_examples(rows, columns))
+    found = [tf.train.Example.FromString(r.numpy()) for r in tf.data.TFRecordDataset(str(tmp_path / "again"))]
+    assert found == [tf.train.Example.FromString(example(row)) for row in ROWS]
+    with pytest.raises(ValueError, match="the column 'rare' does not fit together"):
+        _hopyard.write_examples(rows, [(*rare[:7], rare[7][1:])])
+
+
+def test_bare_records_are_what_they_are(path: str) -> None:
+    [(rows, [column])] = batches(_hopyard.Examples(path, rows=100, bare=True))
+    assert column[0] == "byteArray" and cells(column) == [[example(row)] for row in ROWS]
+    assert _hopyard.write_records(column[3], column[4]) == Path(path).read_bytes()
+    assert _hopyard.write_records(b"", np.zeros(1, np.int64)) == b""
+    for ends in ([], [1], [0, 2], [0, 3, 2], [0, -1]):
+        with pytest.raises(ValueError, match="offsets must begin with 0"):
+            _hopyard.write_records(b"abc", np.array(ends, np.int64))
+
+
+def test_a_batch_ends_where_records_are_large(tmp_path: Path) -> None:
+    with tf.io.TFRecordWriter(str(tmp_path / "large")) as file:
+        for _ in range(5):
+            file.write(bytes(9 << 20))
+    assert [rows for rows, _ in batches(_hopyard.Examples(str(tmp_path / "large"), bare=True))] == [2, 2, 1]
+
+
 def test_columns_that_do_not_fit_together_are_refused() -> None:
     good = ("a", 3, False, b"\0" * 16, b"", b"", np.array([0, 1, 2]).tobytes())
     assert len(_hopyard.write_examples(2, [good])) > 0

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`import hopyard.compat`: from here on `import hops`, `import horovod` and `import tensorflowonspark` find hopyard's, not those installed.
+"""`import hopyard.compat`: from here on `import hops`, `import horovod` and
+`import tensorflowonspark` find hopyard's, not those installed.
 
 Trials of a process that has imported this have it too. `python -m hopyard.compat script.py` runs a
 script that does not say so itself.

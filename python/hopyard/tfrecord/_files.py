@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of a data set: which there are, and how new ones come to be there, all of them or none.
+
+A task writes `_temporary/JOB/part-00000-JOB.tfrecord.ATTEMPT` in the folder, which readers pass over as they do all
+that begins with '_'. When every task is done the driver renames these files into the folder, removes what they are to
+replace, and leaves `_SUCCESS`. A task that failed or was killed leaves a file that goes with `_temporary/JOB`.
+"""
+
+import contextlib
+import gzip
+import io
+import os
+import posixpath
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import IO, Any
+
+from .. import _hopyard
+from .._errors import Error, FileError, FileNotFound
+from .._file import open_url
+
+CODECS = {"": "", "gzip": ".gz", "zlib": ".zlib"}
+_NAMES = {
+    "none": "", "uncompressed": "", "gzipcodec": "gzip", "defaultcodec": "zlib", "deflatecodec": "zlib",
+    "deflate": "zlib",
+}  # fmt: skip
+_TEMPORARY, _DONE, _RENAMED = "_temporary", "_SUCCESS", "renamed"
+
+
+# ---- paths
+
+
+def resolve(path: str, home: str) -> str:
+    """A URL, or a path of this machine. `home` is that of a session whose files are elsewhere."""
+    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(/.*)?$", path, re.DOTALL)
+    root = re.sub(r"^(\w+://[^/]*).*", r"\1", home)
+    if found and found[1] == "file":
+        return posixpath.normpath(found[3] or "/")
+    if found and found[1] == "hdfs" and not found[2] and root.startswith("hdfs://"):
+        return root + (found[3] or "/")
+    if found:
+        return path
+    if home:
+        return root + path if path.startswith("/") else f"{home}/{path}"
+    return os.path.abspath(path)
+
+
+def exists(url: str) -> bool:
+    try:
+        _hopyard.stat(url)
+    except FileNotFound:
+        return False
+    return True
+
+
+def folder_of(paths: list[str], home: str) -> str:
+    """The one to write to."""
+    if len(paths) != 1:
+        raise Error("records are written to one folder: .save(path)")
+    return resolve(paths[0], home).rstrip("/") or "/"
+
+
+def find(paths: list[str], home: str) -> list[str]:
+    """All files that are there, or below; a file that is named itself may have any name."""
+    if not paths:
+        raise Error("there is no path to read records from: .load(path)")
+    found: list[str] = []
+    for path in paths:
+        url = resolve(path, home)
+        named = _hopyard.glob(url) if re.search(r"[*?\[{]", url) and not exists(url) else [url]
+        if not named:
+            raise FileNotFound(2, f"{url} matches nothing", url)
+        for place in named:
+            found += _below(place) if _hopyard.stat(place).is_dir else [place]
+    return found
+
+
+def _below(folder: str) -> Iterator[str]:
+    for info in sorted(_hopyard.list(folder), key=lambda info: info.name):
+        if info.name.startswith(("_", ".")):
+            continue
+        url = _hopyard.join(folder, info.name)
+        if info.is_dir:
+            yield from _below(url)
+        elif info.size:
+            yield url
+
+
+# ---- writing
+
+
+def codec_of(name: str) -> str:
+    """Of what people and Hadoop call it: "gzip", "org.apache.hadoop.io.compress.GzipCodec"."""
+    word = name.rpartition(".")[2].lower()
+    word = _NAMES.get(word, word)
+    if word not in CODECS:
+        raise Error(f"codec is '', 'gzip' or 'zlib', not {name!r}: no other is read by TensorFlow")
+    return word
+
+
+class _Zlib(io.RawIOBase):
+    """What gzip.GzipFile is for gzip."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._zip = file, zlib.compressobj()
+
+    def write(self, data: Any) -> int:
+        self._file.write(self._zip.compress(data))
+        return len(data)
+
+    def finish(self) -> None:
+        self._file.write(self._zip.flush())
+
+
+@contextlib.contextmanager
+def _packed(file: IO[bytes], codec: str) -> Iterator[Any]:
+    if codec == "gzip":
+        with gzip.GzipFile("", "wb", 6, file, 0) as zipped:
+            yield zipped
+    elif codec == "zlib":
+        stream = _Zlib(file)
+        yield stream
+        stream.finish()
+    else:
+        yield file
+
+
+def _temporary(folder: str, job: str) -> str:
+    return _hopyard.join(_hopyard.join(folder, _TEMPORARY), job)
+
+
+def begin(folder: str, job: str) -> None:
+    """By the driver: a task that is told too late that its job is over finds no folder to write to."""
+    _hopyard.mkdirs(_temporary(folder, job))
+
+
+def write(folder: str, job: str, part: str, attempt: int, codec: str, batches: Iterable[Iterable[bytes]]) -> list[str]:
+    """A task's file, if there is anything to write: its name in _temporary/JOB."""
+    pieces = (piece for batch in batches for piece in batch)
+    first = next(pieces, None)
+    if first is None:
+        return []
+    name = f"{part}.tfrecord{CODECS[codec]}.{attempt}"
+    _hopyard.stat(_temporary(folder, job))  # HDFS would make it
+    with open_url(_hopyard.join(_temporary(folder, job), name), "w") as file, _packed(file, codec) as stream:
+        stream.write(first)
+        for piece in pieces:
+            stream.write(piece)
+    return [name]
+
+
+def commit(folder: str, job: str, names: list[str], overwrite: bool) -> None:
+    """From the file `renamed` on the new files count, and what they replace goes; before it nothing has been lost."""
+    temporary = _temporary(folder, job)
+    old = [info.name for info in _hopyard.list(folder) if overwrite and not info.name.startswith((".", _TEMPORARY))]
+    _gone(_hopyard.join(folder, _DONE))
+    for name in names:
+        _hopyard.rename(_hopyard.join(temporary, name), _hopyard.join(folder, _final(name)))
+    _touch(_hopyard.join(temporary, _RENAMED))
+    for name in old:
+        _gone(_hopyard.join(folder, name))
+    _clear(folder, job)
+    _touch(_hopyard.join(folder, _DONE))
+
+
+def abort(folder: str, job: str, names: list[str]) -> None:
+    if not exists(_hopyard.join(_temporary(folder, job), _RENAMED)):
+        for name in names:
+            _gone(_hopyard.join(folder, _final(name)))
+    _clear(folder, job)
+    with contextlib.suppress(FileError):  # there is something in it
+        _hopyard.remove(folder)
+
+
+def _final(name: str) -> str:
+    """Without the attempt."""
+    return name.rpartition(".")[0]
+
+
+def _clear(folder: str, job: str) -> None:
+    _gone(_temporary(folder, job))
+    with contextlib.suppress(FileError):  # another job is writing there
+        _hopyard.remove(_hopyard.join(folder, _TEMPORARY))
+
+
+def _gone(url: str) -> None:
+    with contextlib.suppress(FileNotFound):
+        _hopyard.remove(url, True)
+
+
+def _touch(url: str) -> None:
+    with open_url(url, "w"):
+        return

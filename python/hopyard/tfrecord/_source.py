@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The data source as Spark holds it.
+
+This goes to Spark's Python workers by value, those beside the driver and those of executors, since they may have no
+hopyard: it knows pyspark and Python's own library, and fetches the rest when it is there.
+"""
+
+import json
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql.datasource import (
+    DataSource, DataSourceArrowWriter, DataSourceReader, InputPartition, WriterCommitMessage,
+)  # fmt: skip
+
+from .._executor import package
+
+
+class Records(DataSource):
+    """`luggage` and `home` are what register() has put in."""
+
+    luggage: tuple[str, str, str]
+    home: str
+
+    @classmethod
+    def name(cls) -> str:
+        return "tfrecord"
+
+    def __init__(self, options: Any) -> None:
+        package(*self.luggage)
+        from hopyard.tfrecord import _columns, _files
+
+        said = {name.lower(): value for name, value in options.items()}
+        self.kind = _columns.kind_of(said.get("recordtype", "Example"))
+        self.codec = _files.codec_of(said.get("codec") or said.get("compression") or "")
+        self.rows = _columns.number_of("inferRows", said.get("inferrows", "10000"))
+        self.paths = json.loads(said["paths"]) if "paths" in said else [said["path"]] if "path" in said else []
+
+    def schema(self) -> Any:
+        package(*self.luggage)
+        from hopyard.tfrecord import _columns, _files
+
+        return _columns.schema_of(_files.find(self.paths, self.home), self.kind, self.rows)
+
+    def reader(self, schema: Any) -> "Reader":
+        return Reader(self, schema)
+
+    def writer(self, schema: Any, overwrite: bool) -> "Writer":
+        return Writer(self, schema, overwrite)
+
+
+class Reader(DataSourceReader):
+    def __init__(self, source: Records, schema: Any) -> None:
+        package(*source.luggage)
+        from hopyard.tfrecord import _columns, _files
+
+        _columns.check(schema, source.kind)
+        self.luggage, self.kind, self.shape = source.luggage, source.kind, schema
+        self.files = _files.find(source.paths, source.home)
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(url) for url in self.files]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Arrow's batches; Spark asks for None where there is no file."""
+        package(*self.luggage)
+        from hopyard.tfrecord import _columns
+
+        return _columns.read(partition.value, self.shape, self.kind) if partition.value else iter(())
+
+
+class Writer(DataSourceArrowWriter):
+    """Each task writes a file that nobody sees; the driver gives them their names when all are there."""
+
+    def __init__(self, source: Records, schema: Any, overwrite: bool) -> None:
+        package(*source.luggage)
+        from hopyard.tfrecord import _columns, _files
+
+        _columns.check(schema, source.kind)
+        self.luggage, self.kind, self.codec, self.overwrite = source.luggage, source.kind, source.codec, overwrite
+        self.folder, self.job = _files.folder_of(source.paths, source.home), uuid.uuid4().hex
+        _files.begin(self.folder, self.job)
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        package(*self.luggage)
+        from hopyard.tfrecord import _columns, _files
+        from pyspark import TaskContext
+
+        task = TaskContext.get()
+        part = f"part-{task.partitionId():05}-{self.job}"
+        said = WriterCommitMessage()
+        records = (_columns.records(batch, self.kind) for batch in iterator if batch.num_rows)
+        said.files = _files.write(self.folder, self.job, part, task.taskAttemptId(), self.codec, records)
+        return said
+
+    def commit(self, messages: list[Any]) -> None:
+        package(*self.luggage)
+        from hopyard.tfrecord import _files
+
+        _files.commit(self.folder, self.job, [name for message in messages for name in message.files], self.overwrite)
+
+    def abort(self, messages: list[Any]) -> None:
+        package(*self.luggage)
+        from hopyard.tfrecord import _files
+
+        _files.abort(self.folder, self.job, [name for message in messages if message for name in message.files])

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""hopyard.tfrecord without Spark: paths, files that come all or not at all, and hopyard where there is none."""
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hopyard
+from hopyard import _executor, _hopyard, _spark
+
+pytest.importorskip("pyspark")
+from hopyard.tfrecord import _files  # noqa: E402
+
+
+@pytest.mark.parametrize(("path", "home", "url"), [
+    ("/a/b", "", "/a/b"), ("file:/a", "", "/a"), ("file:///a", "hdfs://n:1/user/u", "/a"),
+    ("/a", "hdfs://n:1/user/u", "hdfs://n:1/a"), ("a/b", "hdfs://n:1/user/u", "hdfs://n:1/user/u/a/b"),
+    ("hdfs:///a", "hdfs://n:1/user/u", "hdfs://n:1/a"), ("hdfs:/a", "hdfs://n:1/user/u", "hdfs://n:1/a"),
+    ("hdfs://m/a", "hdfs://n:1/user/u", "hdfs://m/a"), ("hdfs:///a", "", "hdfs:///a"), ("/a:b", "", "/a:b"),
+])
+def test_a_path_is_where_the_session_says(path: str, home: str, url: str) -> None:
+    assert _files.resolve(path, home) == url
+    assert _files.resolve("x", "") == os.path.abspath("x")
+
+
+def test_codecs_have_many_names() -> None:
+    for name, codec in {"": "", "none": "", "GZIP": "gzip", "org.apache.hadoop.io.compress.GzipCodec": "gzip",
+                        "org.apache.hadoop.io.compress.DefaultCodec": "zlib", "deflate": "zlib"}.items():
+        assert _files.codec_of(name) == codec
+    with pytest.raises(hopyard.Error, match="not 'snappy': no other is read by TensorFlow"):
+        _files.codec_of("snappy")
+
+
+def written(folder: Path, job: str, *parts: bytes) -> list[str]:
+    _files.begin(str(folder), job)
+    return [name for n, part in enumerate(parts)
+            for name in _files.write(str(folder), job, f"part-{n}-{job}", n, "", [[part]] if part else [])]
+
+
+def visible(folder: Path) -> dict[str, bytes]:
+    return {Path(p).name: Path(p).read_bytes() for p in _files.find([str(folder)], "")}
+
+
+def test_files_are_seen_when_all_are_there(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    first = written(folder, "j", b"a", b"", b"c")
+    assert len(first) == 2 and visible(folder) == {} and not (folder / "_SUCCESS").exists()
+    _files.commit(str(folder), "j", first, False)
+    assert visible(folder) == {"part-0-j.tfrecord": b"a", "part-2-j.tfrecord": b"c"}
+    _files.commit(str(folder), "k", written(folder, "k", b"d"), False)
+    assert len(visible(folder)) == 3
+    other = written(folder, "other", b"x")  # which is not done yet
+    _files.commit(str(folder), "l", written(folder, "l", b"e"), True)
+    assert visible(folder) == {"part-0-l.tfrecord": b"e"}
+    _files.commit(str(folder), "other", other, False)
+    assert sorted(os.listdir(folder)) == ["_SUCCESS", "part-0-l.tfrecord", "part-0-other.tfrecord"]
+
+
+def test_what_is_given_up_leaves_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    _files.abort(str(folder), "j", written(folder, "j", b"a", b"b"))
+    assert not folder.exists()
+    with pytest.raises(hopyard.FileNotFound):  # of a task that comes too late
+        _files.write(str(folder), "j", "part-3-j", 3, "", [[b"late"]])
+    assert not folder.exists()
+
+
+def test_a_commit_that_breaks_off_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the midst of its names the new files go, and in the midst of what they replace they stay."""
+    folder = tmp_path / "out"
+    _files.commit(str(folder), "old", written(folder, "old", b"a", b"b"), False)
+    before = visible(folder)
+
+    def broken(what: str, at: int) -> None:
+        names, calls, true = written(folder, f"{what}{at}", b"c", b"d"), iter(range(at)), getattr(_hopyard, what)
+
+        def call(*args: object) -> None:
+            if "part-" in str(args[0]) and next(calls, None) is None:
+                raise OSError("as it was told")
+            true(*args)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(_hopyard, what, call)
+            with pytest.raises(OSError, match="as it was told"):
+                _files.commit(str(folder), f"{what}{at}", names, True)
+        _files.abort(str(folder), f"{what}{at}", names)
+
+    broken("rename", 1)
+    assert visible(folder) == before
+    broken("remove", 1)
+    assert set(visible(folder)) == {"part-1-old.tfrecord", "part-0-remove1.tfrecord", "part-1-remove1.tfrecord"}
+
+
+PACKAGE = """
+import importlib.util, sys, types
+sys.modules["pyspark"] = types.ModuleType("pyspark")
+sys.modules["pyspark"].SparkFiles = types.SimpleNamespace(getRootDirectory=lambda: {root!r})
+spec = importlib.util.spec_from_file_location("executor", {executor!r})
+executor = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(executor)
+assert importlib.util.find_spec("hopyard") is None
+executor._may_execute = lambda path: {may_execute}
+executor.package("luggage", "d1", {version!r})
+import hopyard
+from hopyard import _hopyard, hdfs
+with open("/proc/self/maps") as maps:
+    print(hopyard.__file__, next(line.split()[5] for line in maps if "_hopyard.abi3" in line))
+executor.package("luggage", "d1", "0.0.0")
+"""
+
+
+@pytest.mark.parametrize("may_execute", [True, False])
+def test_hopyard_comes_to_a_python_that_has_none(tmp_path: Path, may_execute: bool) -> None:
+    """From a folder, or from memory where no folder may execute; twice, and one of another version is named."""
+    (tmp_path / "luggage").write_bytes(_spark.archive()[0])
+    code = PACKAGE.format(root=str(tmp_path), executor=_executor.__file__, may_execute=may_execute,
+                          version=hopyard.__version__)
+    python = os.path.realpath(sys.executable)  # outside of the environment in which hopyard is
+    done = subprocess.run([python, "-I", "-c", code], text=True, capture_output=True, cwd=tmp_path)
+    site = tmp_path / ".hopyard-d1/site"
+    library = f"{site}/hopyard/_hopyard.abi3.so" if may_execute else "/memfd:_hopyard.abi3.so"
+    assert done.stdout.split()[:2] == [f"{site}/hopyard/__init__.py", library], done.stderr
+    assert f"hopyard {hopyard.__version__} is installed for " in done.stderr
+    assert done.stderr.endswith("and the session has 0.0.0; install that one there, or none\n")
