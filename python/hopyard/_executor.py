@@ -28,6 +28,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 BUSY = "busy"  # another agent is on this executor
+LEFT = "left"  # the agent lives on without this task
 LOST = "the executor that it ran on was lost"
 MFD_EXEC = 0x10  # of Linux 6.3: else vm.memfd_noexec decides
 _PRIVATE = ("PYTHON_WORKER_FACTORY_", "SPARK_AUTH", "SPARK_BUFFER", "_PYSPARK")  # of Spark's own channels
@@ -45,7 +46,7 @@ def run(order: dict[str, Any], archive: bytes, digest: str) -> Iterator[str]:
         why = _alone(order, archive, digest, context)
     except Exception as error:  # a full disk, say; what it was would be lost with Spark's next try
         why = f"the agent cannot be started: {error}"
-    return iter([why if why == BUSY else f"{where}: {why}"])
+    return iter([why if why in (BUSY, LEFT) else f"{where}: {why}"])
 
 
 def _alone(order: dict[str, Any], archive: bytes, digest: str, context: Any) -> str:
@@ -53,7 +54,7 @@ def _alone(order: dict[str, Any], archive: bytes, digest: str, context: Any) -> 
     if lock is None:
         return BUSY
     with lock, contextlib.ExitStack() as held:
-        return _problem() or _agent(order, _unpacked(archive, digest, held), context)
+        return _problem() or _agent(order, _unpacked(archive, digest, held), context, lock)
 
 
 # ---- one on each executor ----------------------------------------------------------------------
@@ -238,10 +239,10 @@ def _environment(folder: str, context: Any) -> dict[str, str]:
     return {**kept, **seen, **names}
 
 
-def _started(folder: str, words: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+def _started(folder: str, words: list[str], environment: dict[str, str], **more: Any) -> subprocess.Popen[bytes]:
     program = os.path.join(folder, "bin", "hopyard")
     try:
-        return subprocess.Popen([program, *words], stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+        return subprocess.Popen([program, *words], stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, **more)
     except OSError as error:
         if error.errno == errno.ENOEXEC:
             raise OSError(f"hopyard's program is not made for this machine, {platform.machine()}") from None
@@ -252,14 +253,21 @@ def _started(folder: str, words: list[str], environment: dict[str, str]) -> subp
         raise
 
 
-def _agent(order: dict[str, Any], folder: str, context: Any) -> str:
-    """Runs it to its end. Its standard input is its life: when this task is gone, so is the agent."""
-    words = ["agent", "--join", order["join"], "--identity", order["identity"], "--key-file", "-", "--until-eof",
+def _agent(order: dict[str, Any], folder: str, context: Any, lock: BinaryIO) -> str:
+    """Runs it to its end. Its standard input is its life: when this task is gone, so is the agent. One that leaves lives
+    as long as the executor does, and has the lock from then on."""
+    words = ["agent", "--join", order["join"], "--identity", order["identity"], "--key-file", "-",
              "--own-environment", "--work", os.getcwd(), "--python", sys.executable, "--slots", str(cores()),
              "--name", f"{order['name']}-{_id()}@{socket.gethostname()}"]  # fmt: skip
     if order.get("container"):
         words += ["--container", f"{_java()}:{order['container']}"]
-    agent = _started(folder, words, _environment(folder, context))
+    leaves = order.get("leaves") and not os.path.islink(os.path.join(folder, "bin", "hopyard"))  # what is in memory goes
+    if leaves:
+        words += ["--companion", str(_java()), "--hold-fd", str(lock.fileno())]
+        more = {"stdout": subprocess.PIPE, "start_new_session": True, "pass_fds": [lock.fileno()]}
+    else:
+        words, more = [*words, "--until-eof"], {}
+    agent = _started(folder, words, _environment(folder, context), **more)
     said: collections.deque[str] = collections.deque(maxlen=5)
     reader = threading.Thread(target=_keep, args=(agent.stderr, said), daemon=True)
     reader.start()
@@ -268,6 +276,8 @@ def _agent(order: dict[str, Any], folder: str, context: Any) -> str:
         agent.stdin.flush()
     except BrokenPipeError:
         said.append("it did not take its key")
+    if leaves and agent.stdout.readline() == b"joined\n":
+        return LEFT
     status = agent.wait()
     reader.join(1)
     return _verdict(status, list(said))

@@ -157,6 +157,43 @@ def _source(name: str, queue: str, results: bool, size: int) -> _hopyard.Source:
     return _hopyard.Source(name, queue, results, size) if size else _hopyard.Source(name, queue, results)
 
 
+# ---- who feeds, in a task of Spark's -------------------------------------------------------------
+
+
+def hub_here(names: Sequence[str], turn: int, queue: str, results: bool = False) -> str:
+    """One of the hubs that are on this machine: another one for each partition."""
+    for i in range(len(names)):
+        name = names[(turn + i) % len(names)]
+        try:
+            _hopyard.Source(name, queue, results).close()
+        except ConnectionRefusedError:
+            continue
+        return name
+    raise _hopyard.Error(
+        "no node of the cluster is on this machine, or they have ended; give the cluster a node on every executor's machine"
+    )
+
+
+def feed_partition(names: Sequence[str], turn: int, queue: str, rows: Iterable[Any], timeout: float) -> int:
+    """Feeds it to a node of this machine. 0, or 1 when no more rows are wanted."""
+    with _hopyard.Source(hub_here(names, turn, queue), queue) as source:
+        return int(not (all(source.put(chunk) for chunk in chunks(rows, [source])) and _ends(source, timeout)))
+
+
+def feed_batches(names: Sequence[str], turn: int, queue: str, batches: Iterable[Any], timeout: float) -> int:
+    """The same for Arrow's."""
+    with _hopyard.Source(hub_here(names, turn, queue), queue) as source:
+        return int(not (all(put_columns(source, batch) for batch in batches if batch.num_rows) and _ends(source, timeout)))
+
+
+def _ends(source: _hopyard.Source, timeout: float) -> bool:
+    if not source.end_partition():
+        return False
+    if not source.wait_until_taken(timeout):
+        raise _hopyard.Error(f"a node has not taken a partition's rows in {timeout:g} s; raise feed_timeout, or see its log")
+    return True
+
+
 # ---- columns -----------------------------------------------------------------------------------
 
 

@@ -30,9 +30,9 @@ class Call:
         return _main(self)
 
 
-def hub_name(feed: str, executor_id: int) -> str:
+def hub_name(feed: str, role: str, index: int) -> str:
     """Where a node's rows come in."""
-    return f"{feed}/{executor_id}"
+    return f"{feed}/{role}:{index}"
 
 
 class Manager:
@@ -171,18 +171,18 @@ def _main(call: Call) -> Any:
     held = hold_port()
     with contextlib.ExitStack() as ends:
         ends.callback(held.close)
+        role, _, index = os.environ["HOPYARD_NODE"].partition(":")
+        hub = None
+        if call.feed and role in RANKS:  # when all have joined, all can be fed
+            hub = ends.enter_context(_hopyard.Hub(hub_name(call.feed, role, int(index))))
         node = _hopyard.Node(held.getsockname()[1])
         number, nodes = node.number, node.nodes
-        role, index, *_ = nodes[number]
-        hub = None
-        if call.feed and role in RANKS:
-            hub = ends.enter_context(_hopyard.Hub(hub_name(call.feed, number)))
         info = [
             {"executor_id": i, "job_name": job, "task_index": task, "host": host, "addr": address, "port": port}
             for i, (job, task, address, port, host) in enumerate(nodes)
         ]
         manager, folder = Manager(node, hub), os.getcwd()
-        context = Context(number, role, index, _specification(nodes), call.default_fs, folder, manager, held, info)
+        context = Context(number, role, int(index), _specification(nodes), call.default_fs, folder, manager, held, info)
         _announce(context)
         _mind_servers(node)
         if isinstance(call.args, list):

@@ -94,8 +94,9 @@ def _number(said: str) -> int:
 
 
 def start(
-    args: Sequence[str], settings: Settings, program: Sequence[str], bundle: bytes = b"", command: str = "run"
-) -> tuple[int, str | None]:
+    args: Sequence[str], settings: Settings, program: Sequence[str], bundle: bytes = b"", command: str = "run",
+    leaves: bool = False,
+) -> tuple[int, str | None]:  # fmt: skip
     """Starts a run by `hopyard COMMAND`, and a TensorBoard on it: its number, and the address.
 
     Who hits Ctrl-C meanwhile wants no run, and it must not be left behind unknown.
@@ -107,7 +108,7 @@ def start(
                 command, "--detach", "--json", *options, "--", *program, project=project, input=bundle
             )
         run = _number(said)
-        supply(settings.spark, run, project)
+        supply(settings.spark, run, project, leaves)
         address = _tensorboard.show(run, project) if settings.tensorboard and not noted else None
         if noted:
             _program.call("stop", str(run), project=project)
@@ -157,10 +158,10 @@ def resume(run: int | str, project: Project, tensorboard: bool, spark: Any) -> t
     return number, _tensorboard.show(number, project) if tensorboard else None
 
 
-def supply(spark: Any, run: int, project: Project) -> None:
+def supply(spark: Any, run: int, project: Project, leaves: bool = False) -> None:
     """Gives a run the executors of a session, where that has some."""
     if spark is not None and not _session.is_here(spark):
-        _spark.supply(spark, run, project)
+        _spark.supply(spark, run, project, leaves)
 
 
 # ---- ... to its end ---------------------------------------------------------------------------

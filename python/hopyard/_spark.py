@@ -80,6 +80,18 @@ def _nobody(info: tarfile.TarInfo) -> tarfile.TarInfo:
     return info
 
 
+def send(context: Any) -> tuple[str, str, str]:
+    """hopyard itself, to every executor, once for an application: what _executor.package takes there."""
+    data, digest = archive()
+    name = f"hopyard-{digest}.package"  # of one that is called .tar.gz Spark makes folders
+    if not any(file.endswith(f"/{name}") for file in context.listFiles):
+        path = os.path.join(context._temp_dir, name)
+        with open(path, "wb") as file:
+            file.write(data)
+        context.addFile(path)
+    return name, digest, _hopyard.version
+
+
 # ---- the supplier ------------------------------------------------------------------------------
 
 
@@ -93,9 +105,10 @@ LOOK_S = 1.0  # how often we look whether Spark is there, and how many executors
 STEADY_S = 5.0  # without a new one: no more are expected
 
 
-def supply(session: Any, run: int, project: _session.Project) -> None:
-    """Starts agents for a run, from a thread, until that has ended."""
-    _suppliers[run, _session.folder_of(project)] = _Supplier(_session.context_of(session), run, project)
+def supply(session: Any, run: int, project: _session.Project, leaves: bool = False) -> None:
+    """Starts agents for a run, from a thread, until that has ended. Those that leave do not hold executors' slots: what
+    Spark feeds to them has to run there, too."""
+    _suppliers[run, _session.folder_of(project)] = _Supplier(_session.context_of(session), run, project, leaves)
 
 
 def settle(run: int, project: _session.Project) -> bool:
@@ -120,11 +133,11 @@ class _Terms:
 
 
 class _Supplier:
-    def __init__(self, context: Any, run: int, project: _session.Project) -> None:
+    def __init__(self, context: Any, run: int, project: _session.Project, leaves: bool = False) -> None:
         from pyspark import cloudpickle
 
         cloudpickle.register_pickle_by_value(_executor)
-        self._context, self._run = context, run
+        self._context, self._run, self._leaves = context, run, leaves
         others = any(number == run and folder != _session.folder_of(project) for number, folder in _suppliers)
         self._suffix = f"-of-{os.path.basename(_session.folder_of(project))}" if others else ""  # each project counts from 1
         self._terms = _Terms(context, project)
@@ -201,7 +214,7 @@ class _Supplier:
     def _obey(self, order: dict[str, Any]) -> None:
         if "start" in order:
             self._stopped.discard(order["start"])
-            self._in_thread(self._start, {**order, "container": self._terms.container})
+            self._in_thread(self._start, {**order, "container": self._terms.container, "leaves": self._leaves})
         else:
             self._stopped.add(order["stop"])
             self._context.cancelJobGroup(self._group(order["stop"]))
@@ -244,6 +257,8 @@ class _Supplier:
                 self._over.wait(BUSY_S)  # another run has an agent there; Spark cannot say when it is over
         except Exception as error:  # whatever Spark raises is why there is no agent, unless it is what we have told it
             why = self._reason(agent) or ("" if agent in self._stopped else _sentence(error))
+        if why == _executor.LEFT:  # the driver knows it by its link from now on
+            return
         if why == _executor.LOST:
             why = self._reason(agent) or why
         self._say({"over": agent, "why": "" if why == _executor.BUSY else why[:WHY_MAX]})

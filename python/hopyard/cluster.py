@@ -44,6 +44,7 @@ from ._run import Settings, option
 
 __all__ = ["Cluster", "run"]
 
+COMPLETE = "all nodes have joined"  # says the driver
 END_S = 5.0  # for a run to have heard of its node's end
 
 
@@ -69,7 +70,8 @@ def run(
         *option("roles", ",".join(f"{role}={count}" for role, count in roles.items())),
         *(word for name, value in (env or {}).items() for word in option("env", f"{name}={value}")),
     ]  # fmt: skip
-    number, address = _run.start(words, common, _run.python("hopyard._trial"), bundle, command="train")
+    program = _run.python("hopyard._trial")
+    number, address = _run.start(words, common, program, bundle, command="train", leaves=feed)
     return Cluster(number, common.project, address, {role: count for role, count in roles.items() if count}, token)
 
 
@@ -113,22 +115,32 @@ class Cluster:
         """The names at which nodes that compute take rows."""
         if not self._feed:
             raise Error("nothing is fed to this cluster; start it with feed=True (input_mode=InputMode.SPARK)")
-        jobs = [role for role, count in self.roles.items() for _ in range(count)]
-        return [_node.hub_name(self._feed, i) for i, job in enumerate(jobs) if job in _node.RANKS]
+        ranks = [role for role in self.roles if role in _node.RANKS]
+        return [_node.hub_name(self._feed, role, i) for role in ranks for i in range(self.roles[role])]
+
+    def wait_for_nodes(self, timeout: float) -> None:
+        """Until all have joined, and can be fed."""
+        end = time.monotonic() + timeout
+        while COMPLETE not in load(self.run, self.project).notes:
+            self._check()
+            if time.monotonic() > end:
+                self.stop()
+                raise Error(f"the nodes of run {self.run} were not all there after {timeout:g} s, and it was stopped")
+            time.sleep(0.05)
 
     def train(self, data: Iterable[Any], num_epochs: int = 1, feed_timeout: float = 600, qname: str = "input") -> None:
         """Feeds rows to chief and workers, a piece to each in turn; returns when they are taken, or not wanted any more.
 
         `data` is any iterable, or a tf.data.Dataset; it is gone through once for each epoch.
         """
-        with self._watching(), contextlib.ExitStack() as ends:
+        with self.feeding(), contextlib.ExitStack() as ends:
             sources = [ends.enter_context(self._source(name, qname)) for name in self.hubs()]
             _feed_all(sources, (rows_of(data) for _ in range(num_epochs)), feed_timeout)
 
     def inference(self, data: Iterable[Any], feed_timeout: float = 600, qname: str = "input") -> Iterator[Any]:
         """A result for each row, in their order: by one of the nodes."""
         name = self.hubs()[0]
-        with self._watching():
+        with self.feeding():
             self._source(name, qname).close()
             yield from _feed.infer(name, rows_of(data), qname)
 
@@ -149,11 +161,11 @@ class Cluster:
             raise RunError(f"the cluster of run {self.run} is over: nobody takes rows any more", result)
 
     @contextlib.contextmanager
-    def _watching(self) -> Iterator[None]:
-        """What a feeder has to say of a node's end is less than what the node has."""
+    def feeding(self) -> Iterator[None]:
+        """For who feeds: what a feeder has to say of a node's end is less than what the node has."""
         try:
             yield
-        except (_hopyard.Error, OSError):
+        except Exception:
             end = time.monotonic() + END_S
             while time.monotonic() < end and load(self.run, self.project).state == "running":
                 time.sleep(0.1)

@@ -73,7 +73,7 @@ static void send_list(struct driver *d, struct trial **nodes, size_t n)
         body.self = (uint32_t)i;
         hy_ranks_tell(d, nodes[i], &word);
     }
-    hy_info("cluster is complete nodes=%zu", n);
+    hy_run_note(d, "all nodes have joined");
 }
 
 static void tell_fed(struct driver *d, struct trial *t)

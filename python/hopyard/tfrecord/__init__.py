@@ -25,7 +25,7 @@ import os
 import weakref
 from typing import Any
 
-from .. import _hopyard, _session, _spark
+from .. import _session, _spark
 from .._errors import Error, FileExists
 from . import _columns, _files
 
@@ -46,7 +46,7 @@ def register(spark: Any) -> None:
     session = _session_of(spark)
     for module in (_executor, _source):  # Spark's workers need not have hopyard
         cloudpickle.register_pickle_by_value(module)
-    given = {"luggage": _send(session.sparkContext), "home": _home(session.sparkContext)}
+    given = {"luggage": _spark.send(session.sparkContext), "home": _home(session.sparkContext)}
     session.dataSource.register(type("TFRecord", (_source.Records,), given))
     _known.add(session)
 
@@ -91,18 +91,6 @@ def _session_of(spark: Any) -> Any:
 
     _session.context_of(spark)
     return spark if isinstance(spark, SparkSession) else SparkSession.builder.getOrCreate()
-
-
-def _send(context: Any) -> tuple[str, str, str]:
-    """hopyard itself, to every executor, once for an application: the file, its name, and the version."""
-    data, digest = _spark.archive()
-    name = f"hopyard-{digest}.package"  # of one that is called .tar.gz Spark makes folders
-    if not any(file.endswith(f"/{name}") for file in context.listFiles):
-        path = os.path.join(context._temp_dir, name)
-        with open(path, "wb") as file:
-            file.write(data)
-        context.addFile(path)
-    return name, digest, _hopyard.version
 
 
 def _home(context: Any) -> str:

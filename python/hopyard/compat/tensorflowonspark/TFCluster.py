@@ -4,7 +4,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hopyard import Error
+from hopyard import Error, _executor, _spark, _task
 from hopyard import cluster as _cluster
 
 __all__ = ["InputMode", "TFCluster", "run"]
@@ -28,6 +28,49 @@ class TFCluster:
     @property
     def cluster_id(self) -> int:
         return self.cluster.run
+
+    def train(self, dataRDD: Any, num_epochs: int = 0, feed_timeout: float = 600, qname: str = "input") -> None:  # noqa: N803
+        """Feeds an RDD's rows, or a DataFrame's, to chief and workers; returns when they are taken, or not wanted any more.
+
+        num_epochs=0 is ten, as it is there.
+        """
+        self._is_fed("train")
+        if num_epochs < 0:
+            raise Error(f"num_epochs is {num_epochs}, and cannot be less than 0")
+        names = self.cluster.hubs()
+        if hasattr(dataRDD, "foreachRDD"):
+            dataRDD.foreachRDD(lambda rdd: self._feed(rdd, names, feed_timeout, qname))
+            return
+        with self.cluster.feeding():
+            for _ in range(num_epochs or 10):
+                if self._feed(dataRDD, names, feed_timeout, qname):
+                    return
+
+    def _feed(self, data: Any, names: list[str], timeout: float, queue: str) -> bool:
+        """True when some node wants no more."""
+        if hasattr(data, "mapInArrow"):
+            feed = _task.feeding_batches(self._luggage(), names, queue, timeout)
+            data.mapInArrow(feed, "unused int").collect()
+            return False
+        done = data.mapPartitionsWithIndex(_task.feeding(self._luggage(), names, queue, timeout)).collect()
+        return any(done)
+
+    def inference(self, dataRDD: Any, feed_timeout: float = 600, qname: str = "input") -> Any:  # noqa: N803
+        """An RDD of results, one for each row; nothing happens until it is asked for."""
+        self._is_fed("inference")
+        rows = dataRDD.rdd if hasattr(dataRDD, "mapInArrow") else dataRDD
+        return rows.mapPartitionsWithIndex(_task.inferring(self._luggage(), self.cluster.hubs(), qname))
+
+    def _is_fed(self, what: str) -> None:
+        if self.input_mode != InputMode.SPARK:
+            raise Error(f"{what} feeds rows from Spark: start the cluster with input_mode=InputMode.SPARK")
+
+    def _luggage(self) -> Any:
+        from pyspark import cloudpickle
+
+        for module in (_executor, _task):  # Spark's workers need not have hopyard
+            cloudpickle.register_pickle_by_value(module)
+        return _spark.send(self.sc)
 
     def tensorboard_url(self) -> str | None:
         return self.cluster.tensorboard_url()
@@ -63,8 +106,10 @@ def run(
         )
     started = _cluster.run(
         map_fun, tf_args, workers, num_ps, chief=master_node or False, evaluator=eval_node, release_port=release_port,
-        default_fs=default_fs(sc), spark=sc, tensorboard=tensorboard, **settings,
+        feed=input_mode == InputMode.SPARK, default_fs=default_fs(sc), spark=sc, tensorboard=tensorboard, **settings,
     )  # fmt: skip
+    if input_mode == InputMode.SPARK:
+        started.wait_for_nodes(reservation_timeout)
     return TFCluster(started, sc, input_mode)
 
 

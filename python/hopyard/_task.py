@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs in Spark's tasks to feed a cluster. It goes there by value, and fetches hopyard when it is there."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from ._executor import package
+
+Luggage = tuple[str, str, str]
+
+
+def feeding(luggage: Luggage, names: list[str], queue: str, timeout: float) -> Callable[[int, Iterable[Any]], Iterator[int]]:
+    """Feeds a partition to a node of its machine; gives how many rows were not wanted any more: none, or all that follow."""
+
+    def feed(index: int, rows: Iterable[Any]) -> Iterator[int]:
+        package(*luggage)
+        from hopyard import _feed
+
+        return iter([_feed.feed_partition(names, index, queue, rows, timeout)])
+
+    return feed
+
+
+def inferring(luggage: Luggage, names: list[str], queue: str) -> Callable[[int, Iterable[Any]], Iterator[Any]]:
+    """A result for each row of a partition, in their order."""
+
+    def infer(index: int, rows: Iterable[Any]) -> Iterator[Any]:
+        package(*luggage)
+        from hopyard import _feed
+
+        return _feed.infer(_feed.hub_here(names, index, queue), rows, queue)
+
+    return infer
+
+
+def feeding_batches(luggage: Luggage, names: list[str], queue: str, timeout: float) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """The same for Arrow's batches of a DataFrame."""
+
+    def feed(batches: Iterable[Any]) -> Iterator[Any]:
+        package(*luggage)
+        from hopyard import _feed
+        from pyspark import TaskContext
+
+        _feed.feed_batches(names, TaskContext.get().partitionId(), queue, batches, timeout)
+        return iter(())
+
+    return feed
