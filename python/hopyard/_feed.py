@@ -10,6 +10,7 @@ When a feeder dies and is tried again, rows come again that had come before: eac
 from __future__ import annotations
 
 import itertools
+import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -160,30 +161,54 @@ def _source(name: str, queue: str, results: bool, size: int) -> _hopyard.Source:
 # ---- who feeds, in a task of Spark's -------------------------------------------------------------
 
 
-def hub_here(names: Sequence[str], turn: int, queue: str, results: bool = False) -> str:
+FED, UNWANTED, NOBODY = range(3)
+"""What became of a partition: it was taken; a node has had enough; there is no node here, or not any more."""
+
+
+def hub_here(names: Sequence[str], turn: int, queue: str) -> str | None:
     """One of the hubs that are on this machine: another one for each partition."""
     for i in range(len(names)):
         name = names[(turn + i) % len(names)]
         try:
-            _hopyard.Source(name, queue, results).close()
+            _hopyard.Source(name, queue).close()
         except ConnectionRefusedError:
             continue
         return name
-    raise _hopyard.Error(
-        "no node of the cluster is on this machine, or they have ended; give the cluster a node on every executor's machine"
-    )
+    return None
+
+
+def infer_here(names: Sequence[str], turn: int, queue: str, rows: Iterable[Any]) -> Iterator[Any]:
+    """A result for each row of a partition, by a node of this machine."""
+    name = hub_here(names, turn, queue)
+    if name is None:
+        raise _hopyard.Error(f"no node of the cluster is on {socket.gethostname()}, or it has ended")
+    return infer(name, rows, queue)
 
 
 def feed_partition(names: Sequence[str], turn: int, queue: str, rows: Iterable[Any], timeout: float) -> int:
-    """Feeds it to a node of this machine. 0, or 1 when no more rows are wanted."""
-    with _hopyard.Source(hub_here(names, turn, queue), queue) as source:
-        return int(not (all(source.put(chunk) for chunk in chunks(rows, [source])) and _ends(source, timeout)))
+    """Feeds it to a node of this machine; what became of it."""
+    return _feed_here(names, turn, queue, timeout, lambda source: map(source.put, chunks(rows, [source])))
 
 
 def feed_batches(names: Sequence[str], turn: int, queue: str, batches: Iterable[Any], timeout: float) -> int:
-    """The same for Arrow's."""
-    with _hopyard.Source(hub_here(names, turn, queue), queue) as source:
-        return int(not (all(put_columns(source, batch) for batch in batches if batch.num_rows) and _ends(source, timeout)))
+    """The same for Arrow's; rows are tuples."""
+    pieces = (tuple(batch.columns) for batch in batches if batch.num_rows)
+    return _feed_here(names, turn, queue, timeout, lambda source: (put_columns(source, piece) for piece in pieces))
+
+
+def _feed_here(
+    names: Sequence[str], turn: int, queue: str, timeout: float, put: Callable[[_hopyard.Source], Iterable[bool]]
+) -> int:
+    name = hub_here(names, turn, queue)
+    if name is None:
+        return NOBODY
+    try:
+        with _hopyard.Source(name, queue) as source:
+            return FED if all(put(source)) and _ends(source, timeout) else UNWANTED
+    except _hopyard.Error:
+        if hub_here([name], 0, queue):
+            raise
+        return NOBODY  # it has ended meanwhile; whether well, its run knows
 
 
 def _ends(source: _hopyard.Source, timeout: float) -> bool:

@@ -10,7 +10,7 @@ Luggage = tuple[str, str, str]
 
 
 def feeding(luggage: Luggage, names: list[str], queue: str, timeout: float) -> Callable[[int, Iterable[Any]], Iterator[int]]:
-    """Feeds a partition to a node of its machine; gives how many rows were not wanted any more: none, or all that follow."""
+    """Feeds a partition to a node of its machine; gives what became of it."""
 
     def feed(index: int, rows: Iterable[Any]) -> Iterator[int]:
         package(*luggage)
@@ -28,7 +28,7 @@ def inferring(luggage: Luggage, names: list[str], queue: str) -> Callable[[int, 
         package(*luggage)
         from hopyard import _feed
 
-        return _feed.infer(_feed.hub_here(names, index, queue), rows, queue)
+        return _feed.infer_here(names, index, queue, rows)
 
     return infer
 
@@ -38,10 +38,11 @@ def feeding_batches(luggage: Luggage, names: list[str], queue: str, timeout: flo
 
     def feed(batches: Iterable[Any]) -> Iterator[Any]:
         package(*luggage)
+        import pyarrow
         from hopyard import _feed
         from pyspark import TaskContext
 
-        _feed.feed_batches(names, TaskContext.get().partitionId(), queue, batches, timeout)
-        return iter(())
+        became = _feed.feed_batches(names, TaskContext.get().partitionId(), queue, batches, timeout)
+        return iter([pyarrow.RecordBatch.from_pydict({"became": pyarrow.array([became], pyarrow.int32())})])
 
     return feed

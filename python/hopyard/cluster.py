@@ -67,7 +67,7 @@ def run(
     bundle = _bundle.make(call, common.metric, "max", optional=True, ranks=True, preload=_code.preload(main_fun))
     words = [
         "--function", "-", "--title", title, "--metric-optional",
-        *option("roles", ",".join(f"{role}={count}" for role, count in roles.items())),
+        *option("roles", ",".join(f"{role}={count}" for role, count in roles.items())), *(["--fed"] if feed else []),
         *(word for name, value in (env or {}).items() for word in option("env", f"{name}={value}")),
     ]  # fmt: skip
     program = _run.python("hopyard._trial")
@@ -152,6 +152,18 @@ class Cluster:
             except ConnectionRefusedError:
                 self._check()
                 time.sleep(0.02)
+
+    def check_nobody(self) -> None:
+        """Some rows found nobody to take them: that is fine where a node has ended well."""
+        result = load(self.run, self.project)
+        if result.state == "failed":
+            self._wait(0)
+        ranks = [trial for trial in result.trials if name_of(trial).rpartition("-")[0] in _node.RANKS]
+        if not any(trial.state == "done" for trial in ranks):
+            raise Error(
+                "rows were on a machine that has no node of the cluster; give it as many nodes as there are executors, "
+                "so that each has one"
+            )
 
     def _check(self) -> None:
         """Raises what has become of a run that is over."""

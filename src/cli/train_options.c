@@ -82,7 +82,9 @@ const struct hy_option hy_train_options[] = {
     {.name = "metric-optional"},
     {.name = "app-id", .value = "ID"},
     /* horovodrun's other names. */
-    {.name = "roles", .value = "ROLE=N,…"}, /* of a cluster; the Python face asks for it, and it is not shown */
+    /* Of a cluster; the Python face asks for it, and it is not shown. */
+    {.name = "roles", .value = "ROLE=N,…"},
+    {.name = "fed"},
     {.name = "np", .value = "N", .same = "num-proc"},
     {.name = "min-num-proc", .value = "N", .same = "min-np"},
     {.name = "max-num-proc", .value = "N", .same = "max-np"},

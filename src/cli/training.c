@@ -160,6 +160,7 @@ static int ranks(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *e
     rc = hy_spec_number(args, "num-proc", 1, RANKS_MAX, &count, err);
     if (rc == 0 && hy_args_has(args, "roles")) {
         rc = roles(hy_args_get(args, "roles"), spec, err);
+        spec->fed = hy_args_has(args, "fed");
         count = spec->ranks;
     }
     if (rc == 0 && count == 0)

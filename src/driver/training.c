@@ -277,7 +277,7 @@ static bool may_start_again(const struct driver *d)
 {
     const struct training *g = &d->training;
 
-    if (!g->why || hy_is_elastic(d) || d->phase != PHASE_RUNNING)
+    if (!g->why || hy_is_elastic(d) || d->spec->fed || d->phase != PHASE_RUNNING)
         return false;
     return g->by_loss ? g->losses + 1 < LOSSES_MAX : g->failures < d->spec->retries;
 }

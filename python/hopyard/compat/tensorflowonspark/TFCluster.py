@@ -4,7 +4,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hopyard import Error, _executor, _spark, _task
+from hopyard import Error, _executor, _feed, _spark, _task
 from hopyard import cluster as _cluster
 
 __all__ = ["InputMode", "TFCluster", "run"]
@@ -50,10 +50,12 @@ class TFCluster:
         """True when some node wants no more."""
         if hasattr(data, "mapInArrow"):
             feed = _task.feeding_batches(self._luggage(), names, queue, timeout)
-            data.mapInArrow(feed, "unused int").collect()
-            return False
-        done = data.mapPartitionsWithIndex(_task.feeding(self._luggage(), names, queue, timeout)).collect()
-        return any(done)
+            became = [row.became for row in data.mapInArrow(feed, "became int").collect()]
+        else:
+            became = data.mapPartitionsWithIndex(_task.feeding(self._luggage(), names, queue, timeout)).collect()
+        if _feed.NOBODY in became:
+            self.cluster.check_nobody()
+        return any(became)
 
     def inference(self, dataRDD: Any, feed_timeout: float = 600, qname: str = "input") -> Any:  # noqa: N803
         """An RDD of results, one for each row; nothing happens until it is asked for."""
