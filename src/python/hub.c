@@ -47,7 +47,9 @@ struct hub {
     } *owed; /* results */
     size_t owed_first, owed_count, owed_room;
     int out; /* an eventfd: who was in is out */
+    unsigned long busy; /* the thread that is in */
     bool is_busy, is_asked, is_terminated;
+    bool is_deferred; /* who is in terminates it when it leaves: a signal's handler wanted it */
 };
 
 /* ---- who is in --------------------------------------------------------------------------- */
@@ -64,14 +66,8 @@ static int enter(struct hub *h)
         return -1;
     }
     h->is_busy = true;
+    h->busy = PyThread_get_thread_ident();
     return 0;
-}
-
-static void leave(struct hub *h)
-{
-    h->is_busy = false;
-    if (h->is_asked)
-        (void)!write(h->out, &(uint64_t){1}, sizeof(uint64_t)); /* fails only where it is readable already */
 }
 
 static int fail(const struct hub *h, int rc)
@@ -105,6 +101,37 @@ static void put_down(struct hub *h, struct queue *q)
     if (q->is_in_hand)
         hy_hub_release(h->hub, q->taken.feeder);
     q->is_in_hand = false;
+}
+
+static int terminate_now(struct hub *h)
+{
+    struct hy_err err = {0};
+    int rc;
+
+    for (int i = 0; i < QUEUES; i++) {
+        put_down(h, &h->queues[i]);
+        Py_CLEAR(h->queues[i].kept);
+    }
+    h->owed_first = h->owed_count = 0;
+    rc = hy_hub_terminate(h->hub, &err);
+    h->is_terminated = rc == 0;
+    h->is_asked = false;
+    if (rc < 0)
+        hy_py_raise(state_of(h), &err);
+    return rc < 0 ? -1 : 0;
+}
+
+/* 0, or -1 with an exception set. */
+static int leave(struct hub *h)
+{
+    h->is_busy = false;
+    if (h->is_deferred) {
+        h->is_deferred = false;
+        return terminate_now(h);
+    }
+    if (h->is_asked)
+        (void)!write(h->out, &(uint64_t){1}, sizeof(uint64_t)); /* fails only where it is readable already */
+    return 0;
 }
 
 /* The message made no sense (-EBADMSG), or an exception is set (-1): it is no more. 0 or -1. */
@@ -277,7 +304,8 @@ static PyObject *hub_next_rows(PyObject *self, PyObject *args, PyObject *kwargs)
         return NULL;
     list = begin_rows(r.queue, (Py_ssize_t)r.most);
     rc = list ? take_rows(h, &r, list, &why) : -1;
-    leave(h);
+    if (leave(h) < 0)
+        rc = -1;
     if (rc == 0)
         return Py_BuildValue("Ns", list, why);
     if (list && !r.queue->kept)
@@ -332,7 +360,8 @@ static PyObject *hub_next_columns(PyObject *self, PyObject *args, PyObject *kwar
     if (!list || parse_request(h, args, kwargs, &r) < 0)
         return NULL;
     rc = take_columns(h, &r, &g, list, &why);
-    leave(h);
+    if (leave(h) < 0)
+        rc = -1;
     if (rc == 0 && PyList_Size(list))
         made = Py_BuildValue("nsOs", PyList_Size(list), "*", list, why);
     else if (rc == 0)
@@ -405,7 +434,8 @@ static PyObject *hub_results(PyObject *self, PyObject *results)
     if (!list || enter(h) < 0)
         return NULL;
     rc = give(h, list);
-    leave(h);
+    if (leave(h) < 0)
+        rc = -1;
     return rc < 0 ? NULL : Py_NewRef(Py_None);
 }
 
@@ -443,23 +473,15 @@ static int wait_until_out(struct hub *h)
 static PyObject *hub_terminate(PyObject *self, PyObject *ignored)
 {
     struct hub *h = (struct hub *)self;
-    struct hy_err err = {0};
-    int rc = 0;
 
     (void)ignored;
     if (!h->hub || h->is_terminated)
         return Py_NewRef(Py_None);
-    if (wait_until_out(h) < 0)
-        return NULL;
-    for (int i = 0; i < QUEUES; i++) {
-        put_down(h, &h->queues[i]);
-        Py_CLEAR(h->queues[i].kept);
+    if (h->is_busy && h->busy == PyThread_get_thread_ident()) {
+        h->is_asked = h->is_deferred = true;
+        return Py_NewRef(Py_None);
     }
-    h->owed_first = h->owed_count = 0;
-    rc = hy_hub_terminate(h->hub, &err);
-    h->is_terminated = rc == 0;
-    h->is_asked = false;
-    return rc < 0 ? hy_py_raise(state_of(h), &err) : Py_NewRef(Py_None);
+    return wait_until_out(h) < 0 || terminate_now(h) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 static void done(struct hub *h)
