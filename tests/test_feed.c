@@ -52,7 +52,8 @@ static void make_sample(struct sample *s)
 {
     *s = (struct sample){.first = {1, 2, 3}, .second = {{1, 2}, {3, 4}, {5, 6}}, .text_ends = {0, 1, 1, 3},
                          .row_ends = {0, 2, 2, 5}, .items = {7, 8, 9, 10, 11}};
-    s->columns[0] = (struct hy_batch_column){.dtype = HY_DTYPE_FLOAT64, .values = s->first, .values_n = sizeof s->first};
+    s->columns[0] = (struct hy_batch_column){.dtype = HY_DTYPE_FLOAT64, .values = s->first,
+                                             .values_n = sizeof s->first};
     s->columns[1] = (struct hy_batch_column){.dtype = HY_DTYPE_FLOAT32, .dims = 1, .shape = {2}, .values = s->second,
                                              .values_n = sizeof s->second};
     s->columns[2] = (struct hy_batch_column){.dtype = HY_DTYPE_STR, .values = "abc", .values_n = 3,
@@ -145,9 +146,10 @@ static void test_a_hostile_batch_harms_nobody(void **state)
         memcpy(exact, room, cut);
         if (hy_batch_parse(exact, cut, &b) == 0)
             for (uint32_t c = 0; c < b.count; c++) {
-                volatile uint8_t last = b.columns[c].values_n ? ((const uint8_t *)b.columns[c].values)[b.columns[c].values_n - 1] : 0;
+                const uint8_t *values = b.columns[c].values;
+                volatile uint8_t last = b.columns[c].values_n ? values[b.columns[c].values_n - 1] : 0;
 
-                (void)last;
+                (void)last; /* somebody uses it */
             }
         free(exact);
         free(room);
@@ -158,8 +160,8 @@ static void test_a_hostile_batch_harms_nobody(void **state)
 static void test_shapes_are_read_as_they_were_written(void **state)
 {
     static const char *const good[] = {"f", "*", "(lfi)", "{1:xf3:a b(sy)}", "<1:xa>", "[a[lbli]()]", "{0:f}"};
-    static const char *const bad[] = {"", "l", "lx", "(", "(f", "f)", "(*)", "{f}", "{1:x}", "{9:xf}", "{1xf}", "ff", "z", "{:f}",
-                                      "((((((((((((((((((f))))))))))))))))))"};
+    static const char *const bad[] = {"", "l", "lx", "(", "(f", "f)", "(*)", "{f}", "{1:x}", "{9:xf}", "{1xf}", "ff",
+                                      "z", "{:f}", "((((((((((((((((((f))))))))))))))))))"};
     struct hy_shape s = {0};
     struct hy_buf b;
 
@@ -355,6 +357,28 @@ static void test_one_name_has_one_hub(void **state)
     assert_int_equal(hy_hub_open(name, &second, &err), -EADDRINUSE);
     hy_hub_close(h);
     assert_int_equal(hy_source_open(name, &o, &s, &err), -ECONNREFUSED);
+}
+
+/* A hub that always has something to do lets go of those who are gone, too. */
+static void test_those_who_are_gone_are_let_go_by_a_busy_hub(void **state)
+{
+    const char *name = fresh_name();
+    struct hy_hub *h = open_hub(name);
+    int first = -1, last;
+
+    (void)state;
+    for (int i = 0; i < 500; i++) {
+        struct hy_source *s = open_source(name, "input", true);
+
+        assert_int_equal(put_number(s, i), 1);
+        hy_source_close(s);
+        assert_int_equal(take_number(h, "input", NULL), i);
+        last = dup(0); /* the lowest that is free */
+        first = i == 0 ? last : first;
+        assert_true(last < first + 400);
+        close(last);
+    }
+    hy_hub_close(h);
 }
 
 /* ---- threads ---- */
@@ -800,6 +824,7 @@ int main(void)
         cmocka_unit_test(test_a_hub_is_over_when_all_that_came_is_taken),
         cmocka_unit_test(test_a_wait_ends_for_the_callers_own_descriptor),
         cmocka_unit_test(test_one_name_has_one_hub),
+        cmocka_unit_test(test_those_who_are_gone_are_let_go_by_a_busy_hub),
         cmocka_unit_test(test_many_feeders_lose_and_double_nothing),
         cmocka_unit_test(test_another_thread_may_end_it),
         cmocka_unit_test(test_terminate_tells_those_who_wait_and_those_who_come),

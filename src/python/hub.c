@@ -25,8 +25,8 @@
 #define QUEUES 16
 
 /* Why there are no more rows in an answer. */
-static const char *const WHY_FULL = "", *const WHY_TIME = "timeout", *const WHY_PARTITION = "partition", *const WHY_END = "end",
-                         *const WHY_OTHER = "other";
+static const char *const WHY_FULL = "", *const WHY_TIME = "timeout", *const WHY_PARTITION = "partition";
+static const char *const WHY_END = "end", *const WHY_OTHER = "other";
 
 struct queue {
     char name[HY_QUEUE_MAX]; /* "": not used yet */
@@ -255,7 +255,8 @@ static int parse_request(struct hub *h, PyObject *args, PyObject *kwargs, struct
     int stops = 0;
 
     r->other = -1;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "K|dspi:next", (char **)names, &r->most, &timeout, &queue, &stops, &r->other))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "K|dspi:next", (char **)names, &r->most, &timeout, &queue, &stops,
+                                     &r->other))
         return -1;
     r->most = r->most < PY_SSIZE_T_MAX ? r->most : PY_SSIZE_T_MAX;
     r->end = hy_py_end_of(timeout);
@@ -282,12 +283,14 @@ static int take_rows(struct hub *h, const struct request *r, PyObject *list, con
     *ret_why = WHY_FULL;
     while (rc == 0 && PyList_Size(list) < (Py_ssize_t)r->most) {
         const char *why = next_message(h, r, &rc);
+        Py_ssize_t wanted;
 
         if (rc < 0 || why) {
             *ret_why = why;
             return rc;
         }
-        rc = after_rows(h, r->queue, hy_unpack_rows(&r->queue->unpacker, list, (Py_ssize_t)r->most - PyList_Size(list)));
+        wanted = (Py_ssize_t)r->most - PyList_Size(list);
+        rc = after_rows(h, r->queue, hy_unpack_rows(&r->queue->unpacker, list, wanted));
     }
     return rc;
 }
@@ -322,7 +325,8 @@ static bool is_pickled(const struct queue *q)
     return q->unpacker.shape.nodes[0].kind == '*';
 }
 
-static int take_columns(struct hub *h, const struct request *r, struct hy_gathered *g, PyObject *list, const char **ret_why)
+static int take_columns(struct hub *h, const struct request *r, struct hy_gathered *g, PyObject *list,
+                        const char **ret_why)
 {
     struct queue *q = r->queue;
     int rc = 0;
@@ -397,7 +401,7 @@ static int send_results(void *context, const struct hy_batch *b)
     if (rc == -EPIPE || g->hub->is_asked)
         return 0;
     if (rc == -EMSGSIZE)
-        PyErr_SetString(PyExc_ValueError, "a result is larger than its feeder's ring takes; give the source a larger size");
+        PyErr_SetString(PyExc_ValueError, "a result is larger than its ring takes; give the source a larger size");
     return rc == -EMSGSIZE ? -1 : rc < 0 ? fail(g->hub, rc) : 1;
 }
 
@@ -586,11 +590,12 @@ static PyMethodDef methods[] = {
      "ready."},
     {"next_columns", (PyCFunction)(void (*)(void))hub_next_columns, METH_VARARGS | METH_KEYWORDS,
      "next_columns(n, ...), the same: (rows, shape, columns, why). A column is (dtype, shape of a row or item, values, "
-     "value_ends, row_ends). With '' there may be fewer, where others follow that have another shape. Where the shape is "
-     "'*', columns is a list of rows."},
+     "value_ends, row_ends). With '' there may be fewer, where others follow that have another shape. Where the shape "
+     "is '*', columns is a list of rows."},
     {"results", hub_results, METH_O, "results(list): one for each row, in the order in which rows were taken."},
     {"end", hub_end, METH_NOARGS, "end(): no more feeders are expected; from any thread."},
-    {"terminate", hub_terminate, METH_NOARGS, "terminate(): it has had enough, and its feeders are told; from any thread."},
+    {"terminate", hub_terminate, METH_NOARGS,
+     "terminate(): it has had enough, and its feeders are told; from any thread."},
     {"close", hub_close, METH_NOARGS, NULL},
     {"__enter__", hub_enter, METH_NOARGS, NULL},
     {"__exit__", hub_exit, METH_VARARGS, NULL},

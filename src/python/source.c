@@ -468,7 +468,7 @@ PyObject *hy_py_source_type(PyObject *module)
         {Py_tp_dealloc, source_dealloc},
         {Py_tp_methods, methods},
         {Py_tp_getset, getters},
-        {Py_tp_doc, (void *)"Source(name, queue='input', results=False, size=16 MiB): feeds rows to the Hub of that name."},
+        {Py_tp_doc, (void *)"Source(name, queue='input', results=False, size=16 MiB): rows for the Hub of that name."},
         {0, NULL},
     };
     static PyType_Spec spec = {

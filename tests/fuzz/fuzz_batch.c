@@ -43,7 +43,8 @@ static void write_again(const struct hy_batch *b)
     room = malloc(n);
     if (!room)
         return; /* the same bytes, told of many times */
-    if (hy_batch_write(b, room) > n || hy_batch_parse(room, n, &again) < 0 || again.rows != b->rows || again.count != b->count)
+    if (hy_batch_write(b, room) > n || hy_batch_parse(room, n, &again) < 0 || again.rows != b->rows ||
+        again.count != b->count)
         abort();
     for (uint32_t i = 0; i < b->count; i++)
         if (sum_of(&b->columns[i], b->rows) != sum_of(&again.columns[i], b->rows))
