@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows from feeders into the process that trains: DataFeed is what the training function sees.
 
-A feeder is another process of the same machine, a Spark task, say. Rows lie in memory that both have, as columns, and are
-made into Python objects again, or into NumPy arrays at once (`DataFeed.columns`).
+A feeder is another process of the same machine, a Spark task, say. Rows lie in memory that both have, as columns, and
+are made into Python objects again, or into NumPy arrays at once (`DataFeed.columns`).
 
 When a feeder dies and is tried again, rows come again that had come before: each comes at least once.
 """
@@ -27,8 +27,8 @@ _Column = tuple[str, tuple[int, ...], Any, Any, Any]  # dtype, shape of a row, v
 
 
 class DataFeed:
-    """The rows that come in. `mgr` has the hub as `mgr.hub`; where it has a descriptor to be heard meanwhile, too, that is
-    `mgr.fileno()`, and `mgr.hear()` is called when something has come there."""
+    """The rows that come in. `mgr` has the hub as `mgr.hub`; where it has a descriptor to be heard meanwhile, too, that
+    is `mgr.fileno()`, and `mgr.hear()` is called when something has come there."""
 
     def __init__(
         self,
@@ -54,9 +54,9 @@ class DataFeed:
         return {tensor: [row[i] for row in rows] for i, tensor in enumerate(self.input_tensors)}
 
     def columns(self, batch_size: int) -> Any:
-        """The same as NumPy arrays: a tuple, list or dict of them, as rows are; one, for rows that are single values; with
-        an input mapping a dict of tensors. What differs in length from row to row is an array of arrays. There may be fewer
-        rows also where those that follow are of another shape."""
+        """The same as NumPy arrays: a tuple, list or dict of them, as rows are; one, for rows that are single values;
+        with an input mapping a dict of tensors. What differs in length from row to row is an array of arrays. There may
+        be fewer rows also where those that follow are of another shape."""
         rows, shape, columns, why = 0, "", [], ""
         while rows == 0 and not self.done_feeding:
             rows, shape, columns, why = self.mgr.hub.next_columns(max(batch_size, 1), **self._options())
@@ -119,8 +119,8 @@ def chunks(rows: Iterable[Any], sources: Sequence[_hopyard.Source]) -> Iterator[
 
 
 def feeder(name: str, queue: str = "input", size: int = 0) -> Callable[[Iterable[Any]], bool]:
-    """A function that feeds a partition's rows to the hub of that name. It returns when they are taken: True, or False when
-    the hub has had enough. `size` is the ring's, where rows are larger than some megabytes."""
+    """A function that feeds a partition's rows to the hub of that name. It returns when they are taken: True, or False
+    when the hub has had enough. `size` is the ring's, where rows are larger than some megabytes."""
 
     def feed(rows: Iterable[Any]) -> bool:
         with _source(name, queue, False, size) as source:
@@ -229,8 +229,8 @@ def _numpy() -> Any:
 
 
 def put_columns(source: _hopyard.Source, columns: Any) -> bool:
-    """Feeds whole columns: a dict, tuple or list of NumPy arrays, or a batch or table of Arrow's. A column of numbers is
-    copied once. False when the hub has had enough."""
+    """Feeds whole columns: a dict, tuple or list of NumPy arrays, or a batch or table of Arrow's. A column of numbers
+    is copied once. False when the hub has had enough."""
     if hasattr(columns, "schema"):
         columns = {name: columns.column(i) for i, name in enumerate(columns.schema.names)}
     parts = list(columns.values()) if isinstance(columns, dict) else list(columns)
@@ -248,7 +248,7 @@ def _put_piece(source: _hopyard.Source, columns: Any, parts: list[Any], begin: i
         names = list(columns) if isinstance(columns, dict) else None
         made = list if isinstance(columns, list) else tuple
         return source.put([made(row) if names is None else dict(zip(names, row)) for row in zip(*cells)])
-    leaves = ["a" if column[0] not in ("str", "bytes") else column[0][0].replace("b", "y") for column in pieces if column]
+    leaves = [{"str": "s", "bytes": "y"}.get(column[0], "a") for column in pieces if column]
     if isinstance(columns, dict):
         shape = "{" + "".join(f"{len(k.encode())}:{k}{leaf}" for k, leaf in zip(columns, leaves)) + "}"
     else:
@@ -263,8 +263,6 @@ def _column(values: Any) -> _Column | None:
 
 def _of_numpy(values: Any, row_ends: Any = None) -> _Column | None:
     np = _numpy()
-    if values.dtype.kind in "SU" and values.ndim == 1:
-        return None
     if values.dtype.kind not in "biuf" or values.dtype.itemsize > 8:
         return None
     values = np.ascontiguousarray(values, values.dtype.newbyteorder("="))
@@ -294,8 +292,8 @@ def _of_arrow(values: Any) -> _Column | None:
             return None
         ends = values.offsets.to_numpy().astype(np.int64)
         return *inner[:3], None, ends - ends[0]
-    if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
-        is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    if is_text or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         values = values.cast(pa.large_string() if is_text else pa.large_binary())
         _, offsets, data = values.buffers()
         ends = np.frombuffer(offsets, np.int64)[values.offset : values.offset + len(values) + 1]
@@ -316,7 +314,9 @@ def _array(column: _Column, rows: int) -> np.ndarray:
         view = memoryview(values)
         cells = [str(view[a:b], "utf-8") if dtype == "str" else bytes(view[a:b]) for a, b in itertools.pairwise(ends)]
         flat = np.array(cells, object).reshape(items, *shape)
-    return flat if row_ends is None else _objects([flat[a:b] for a, b in itertools.pairwise(np.frombuffer(row_ends, np.int64))])
+    if row_ends is None:
+        return flat
+    return _objects([flat[a:b] for a, b in itertools.pairwise(np.frombuffer(row_ends, np.int64))])
 
 
 def _objects(values: list[Any]) -> np.ndarray:
@@ -331,9 +331,8 @@ def _stacked(rows: list[Any]) -> Any:
     if isinstance(first, dict):
         return {key: _of_cells([row[key] for row in rows]) for key in first}
     if isinstance(first, (tuple, list)):
-        return type(first)(_of_cells(list(cells)) for cells in zip(*rows)) if type(first) in (tuple, list) else tuple(
-            _of_cells(list(cells)) for cells in zip(*rows)
-        )
+        parts = [_of_cells(list(cells)) for cells in zip(*rows)]
+        return parts if isinstance(first, list) else tuple(parts)
     return _of_cells(rows)
 
 

@@ -114,7 +114,9 @@ static int sizes_of(const struct hy_batch_column *c, uint64_t rows, uint64_t *re
 
 static int add_size(size_t *total, uint64_t n)
 {
-    return n > SIZE_MAX / 4 || __builtin_add_overflow(*total, (n + ALIGNED - 1) / ALIGNED * ALIGNED, total) ? -EINVAL : 0;
+    const size_t padded = n <= SIZE_MAX / 4 ? (n + ALIGNED - 1) / ALIGNED * ALIGNED : SIZE_MAX;
+
+    return padded == SIZE_MAX || __builtin_add_overflow(*total, padded, total) ? -EINVAL : 0;
 }
 
 int hy_batch_size(const struct hy_batch *b, size_t *ret)
@@ -178,7 +180,8 @@ static bool is_within(uint64_t at, uint64_t n, size_t all)
     return at <= all && n <= all - at && at % sizeof(int64_t) == 0;
 }
 
-static int parse_column(const uint8_t *bytes, size_t n, uint32_t rows, const struct described *d, struct hy_batch_column *c)
+static int parse_column(const uint8_t *bytes, size_t n, uint32_t rows, const struct described *d,
+                        struct hy_batch_column *c)
 {
     uint64_t value_ends, row_ends;
 

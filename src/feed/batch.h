@@ -91,7 +91,8 @@ int hy_column_values(const struct hy_batch_column *c, uint64_t rows, uint64_t *r
 
 /* How many bytes it will be. -EINVAL when columns do not fit together, or are too many. */
 int hy_batch_size(const struct hy_batch *b, size_t *ret);
-/* Writes it to room of that size, 8-byte aligned; buffers are 64-byte aligned where they come to lie. The bytes used. */
+/* Writes it to room of that size, 8-byte aligned; buffers are 64-byte aligned where they come to lie. Returns the bytes
+ * used. */
 size_t hy_batch_write(const struct hy_batch *b, void *room);
 
 /* ---- who reads ---- */

@@ -29,6 +29,7 @@
 
 #define LOOKS 20 /* before who waits sleeps, as in a ring */
 #define OWN 3    /* descriptors to poll that are no feeder's */
+#define TURNS 64 /* messages, after which it looks who is gone: a hub that never sleeps would not see it */
 
 struct feeder {
     struct hy_list all;
@@ -46,7 +47,7 @@ struct hy_hub {
     int listener, end, wakes; /* sockets, and an eventfd */
     struct hy_list feeders;   /* whose turn it is comes first */
     size_t count;
-    uint64_t numbers, dropped;
+    uint64_t numbers, dropped, turns;
     struct pollfd *polled;
     size_t polled_room;
     bool is_terminated;
@@ -180,7 +181,7 @@ static int give_results(struct feeder *f, size_t size)
     if (rc == 0)
         rc = hy_feed_send(f->socket, &notice, sizeof notice, (const int[2]){memory, ends[1]});
     close(ends[1]);
-    return rc;
+    return rc == -EPIPE || rc == -ECONNRESET ? 0 : rc; /* it is gone already: what it has sent counts */
 }
 
 static int heed(struct feeder *f, const struct hy_hello *hello, int fds[2])
@@ -254,12 +255,22 @@ static bool has_message(struct hy_hub *h, struct feeder *f, struct hy_message *r
 /* Its batch, or its partition's end. 0, -EBADMSG, -ENOMEM. */
 static int understand(struct feeder *f, const struct hy_message *m, struct hy_taken *ret)
 {
-    *ret = (struct hy_taken){.feeder = f->number, .wants_results = f->results != NULL, .is_end = m->kind == HY_FEED_END};
+    *ret = (struct hy_taken){.feeder = f->number, .wants_results = f->results, .is_end = m->kind == HY_FEED_END};
     f->is_in_partition = !ret->is_end;
     if (ret->is_end)
         return m->n == 0 ? 0 : -EBADMSG;
     ret->batch = &f->batch;
     return m->kind == HY_FEED_BATCH ? hy_batch_parse(m->bytes, m->n, &f->batch) : -EBADMSG;
+}
+
+static void see_who_is_gone(struct hy_hub *h)
+{
+    hy_list_each(it, &h->feeders) {
+        struct feeder *f = hy_container(it, struct feeder, all);
+
+        if (f->rows && !f->is_gone && hy_ring_woken(f->rows) < 0)
+            f->is_gone = true;
+    }
 }
 
 int hy_hub_next(struct hy_hub *h, const char *queue, struct hy_taken *ret)
@@ -268,6 +279,8 @@ int hy_hub_next(struct hy_hub *h, const char *queue, struct hy_taken *ret)
 
     if (rc < 0)
         return rc;
+    if (h->turns++ % TURNS == 0)
+        see_who_is_gone(h);
     hy_list_each(it, &h->feeders) {
         struct feeder *f = hy_container(it, struct feeder, all);
         struct hy_message m;
@@ -384,8 +397,8 @@ static bool may_sleep(struct hy_hub *h, const char *queue, int other)
     return true;
 }
 
-/* After poll; who came meanwhile is at the list's end, and was not polled. */
-static void see_who_is_gone(struct hy_hub *h)
+/* After poll, in the same order. */
+static void see_who_woke_us(struct hy_hub *h)
 {
     struct pollfd *p = h->polled + OWN;
 
@@ -415,7 +428,7 @@ static int sleep_once(struct hy_hub *h, const char *queue, int other, int timeou
     rc = poll(h->polled, OWN + h->count, timeout_ms);
     if (rc < 0)
         return errno == EINTR ? 0 : -errno;
-    see_who_is_gone(h);
+    see_who_woke_us(h);
     return take_wakes(h) ? HY_HUB_WOKEN : h->polled[2].revents ? HY_HUB_OTHER : HY_HUB_NOTHING;
 }
 

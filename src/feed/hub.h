@@ -50,13 +50,14 @@ struct hy_taken {
     struct hy_batch *batch;     /* the feeder's; there until hy_hub_release */
 };
 
-/* The next message of the queue: 1, 0 when there is none now, -ENOMEM. Each feeder's must be released before its next. */
+/* The next message of the queue: 1, 0 when there is none now, -Exxx. Each feeder's must be released before its next. */
 int hy_hub_next(struct hy_hub *h, const char *queue, struct hy_taken *ret);
 void hy_hub_release(struct hy_hub *h, uint64_t feeder);
 /* What it sent makes no sense to the caller: it is not heard any more, and sees that. */
 void hy_hub_drop(struct hy_hub *h, uint64_t feeder);
 
-/* Results for a feeder: 1; 0 when there is no room for *ret_need bytes now; -EPIPE when it is gone; -EMSGSIZE, -EINVAL. */
+/* Results for a feeder: 1; 0 when there is no room for *ret_need bytes now; -EPIPE when it is gone; -EMSGSIZE when they
+ * are too large; -EINVAL. */
 int hy_hub_put(struct hy_hub *h, uint64_t feeder, const struct hy_batch *results, size_t *ret_need);
 /* Waits for that room. 1, 0, -EPIPE. */
 int hy_hub_wait_for_room(struct hy_hub *h, uint64_t feeder, size_t need, int timeout_ms);

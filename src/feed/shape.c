@@ -41,8 +41,10 @@ struct hy_shape_node *hy_shape_add(struct hy_shape *s, char kind)
 {
     if (s->count == s->room) {
         const size_t room = s->room ? 2 * s->room : FIRST_ROOM;
-        struct hy_shape_node *nodes = room <= HY_SHAPE_NODES_MAX ? hy_reallocarray(s->nodes, room, sizeof *nodes) : NULL;
+        struct hy_shape_node *nodes = NULL;
 
+        if (room <= HY_SHAPE_NODES_MAX)
+            nodes = hy_reallocarray(s->nodes, room, sizeof *nodes);
         if (!nodes)
             return NULL;
         s->nodes = nodes;

@@ -40,7 +40,7 @@ _Static_assert(sizeof(struct hy_hello) == 128 && sizeof(struct hy_notice) == 16,
 
 /* A socket that listens at the name, or -Exxx; -EADDRINUSE when somebody does. */
 int hy_feed_listen(const char *name);
-/* One that is connected, to a process of ours; -ECONNREFUSED when nobody is there, -EPERM when it is somebody else's. */
+/* One that is connected, to a process of ours; -ECONNREFUSED when nobody is there, -EPERM when it is another user's. */
 int hy_feed_connect(const char *name);
 /* The next feeder, -EAGAIN when there is none; -EPERM when it was somebody else's, and is gone. */
 int hy_feed_accept(int listener);

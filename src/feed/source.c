@@ -89,7 +89,8 @@ int hy_source_open(const char *name, const struct hy_source_options *o, struct h
     int rc;
 
     if (strlen(o->queue) >= HY_QUEUE_MAX || o->size > HY_RING_MOST)
-        return hy_err_set(err, -EINVAL, "a queue's name has less than %u bytes, and a ring at most %u", HY_QUEUE_MAX, HY_RING_MOST);
+        return hy_err_set(err, -EINVAL, "a queue's name has less than %u bytes, and a ring at most %u", HY_QUEUE_MAX,
+                          HY_RING_MOST);
     s = hy_calloc(1, sizeof *s);
     if (!s)
         return hy_err_sys(err, -ENOMEM, "cannot open a source");

@@ -43,7 +43,7 @@ struct hy_packing {
 };
 
 void hy_packer_done(struct hy_packer *p);
-/* Sends a list's rows from `from` up to `to`, in as many batches as their shapes and sizes want. 1, 0 or -1, as above. */
+/* Sends a list's rows from `from` up to `to`, in as many batches as their shapes and sizes want. 1, 0, -1: as above. */
 int hy_pack_rows(struct hy_packer *p, PyObject *list, Py_ssize_t from, Py_ssize_t to, const struct hy_packing *how);
 
 /* ---- feed_unpack.c ---- */

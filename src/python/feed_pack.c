@@ -519,7 +519,8 @@ static int add_doubles(struct hy_builder *b, PyObject *list, Py_ssize_t n)
 }
 
 /* `shape` is that of what is within each. */
-static int add_inside(struct hy_builder *b, PyObject *list, Py_ssize_t n, char element, const uint64_t *shape, unsigned dims)
+static int add_inside(struct hy_builder *b, PyObject *list, Py_ssize_t n, char element, const uint64_t *shape,
+                      unsigned dims)
 {
     int rc = FITS;
 

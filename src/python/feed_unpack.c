@@ -213,8 +213,9 @@ static PyObject *array_at(PyObject *all, const struct hy_batch_column *c, uint32
 
     if (!c->is_ragged)
         return PySequence_GetItem(all, (Py_ssize_t)row);
-    return hy_ends_at(c->row_ends, row, c->items, &from, &to) ? PySequence_GetSlice(all, (Py_ssize_t)from, (Py_ssize_t)to)
-                                                              : NULL;
+    if (!hy_ends_at(c->row_ends, row, c->items, &from, &to))
+        return NULL;
+    return PySequence_GetSlice(all, (Py_ssize_t)from, (Py_ssize_t)to);
 }
 
 /* ---- rows ---------------------------------------------------------------------------- */
@@ -367,9 +368,9 @@ static bool is_alike(const struct hy_gathered *g, const struct hy_batch *b)
     return true;
 }
 
-/* Adds the ends of `count` things from `first` on, as they are behind those that are there. Where these are, in *ret. */
-static int add_ends(struct hy_buf *to, const int64_t *ends, uint64_t first, uint64_t count, uint64_t most, uint64_t *ret_from,
-                    uint64_t *ret_to)
+/* Adds the ends of `count` things from `first` on, as they are behind those that are there; and says what they span. */
+static int add_ends(struct hy_buf *to, const int64_t *ends, uint64_t first, uint64_t count, uint64_t most,
+                    uint64_t *ret_from, uint64_t *ret_to)
 {
     const int64_t last = ((const int64_t *)(const void *)hy_buf_bytes(to))[to->len / 8 - 1];
     int64_t *room = (int64_t *)(void *)hy_buf_reserve(to, count * sizeof *room);
@@ -432,7 +433,9 @@ Py_ssize_t hy_gather(struct hy_gathered *g, struct hy_unpacker *u, uint64_t most
 /* Bytes of ends, or None where there are none. */
 static PyObject *ends_of(const struct hy_buf *ends, bool has)
 {
-    return has ? PyBytes_FromStringAndSize((const char *)hy_buf_bytes(ends), (Py_ssize_t)ends->len) : Py_NewRef(Py_None);
+    if (!has)
+        return Py_NewRef(Py_None);
+    return PyBytes_FromStringAndSize((const char *)hy_buf_bytes(ends), (Py_ssize_t)ends->len);
 }
 
 PyObject *hy_gathered_columns(const struct hy_gathered *g)
@@ -443,7 +446,8 @@ PyObject *hy_gathered_columns(const struct hy_gathered *g)
         const struct hy_gathered_column *c = &g->columns[i];
         hy_cleanup_ref PyObject *column =
             Py_BuildValue("sNONN", hy_dtype_name(c->like.dtype), tuple_of_shape(&c->like, false, 0), c->values,
-                          ends_of(&c->value_ends, hy_dtype_size(c->like.dtype) == 0), ends_of(&c->row_ends, c->like.is_ragged));
+                          ends_of(&c->value_ends, hy_dtype_size(c->like.dtype) == 0),
+                          ends_of(&c->row_ends, c->like.is_ragged));
 
         if (!column || PyList_Append(list, column) < 0)
             Py_CLEAR(list);

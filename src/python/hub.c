@@ -25,8 +25,8 @@
 #define QUEUES 16
 
 /* Why there are no more rows in an answer. */
-static const char *const WHY_FULL = "", *const WHY_TIME = "timeout", *const WHY_PARTITION = "partition", *const WHY_END = "end",
-                         *const WHY_OTHER = "other";
+static const char *const WHY_FULL = "", *const WHY_TIME = "timeout", *const WHY_PARTITION = "partition";
+static const char *const WHY_END = "end", *const WHY_OTHER = "other";
 
 struct queue {
     char name[HY_QUEUE_MAX]; /* "": not used yet */
@@ -47,7 +47,9 @@ struct hub {
     } *owed; /* results */
     size_t owed_first, owed_count, owed_room;
     int out; /* an eventfd: who was in is out */
+    unsigned long busy; /* the thread that is in */
     bool is_busy, is_asked, is_terminated;
+    bool is_deferred; /* who is in terminates it when it leaves: a signal's handler wanted it */
 };
 
 /* ---- who is in --------------------------------------------------------------------------- */
@@ -64,14 +66,8 @@ static int enter(struct hub *h)
         return -1;
     }
     h->is_busy = true;
+    h->busy = PyThread_get_thread_ident();
     return 0;
-}
-
-static void leave(struct hub *h)
-{
-    h->is_busy = false;
-    if (h->is_asked)
-        (void)!write(h->out, &(uint64_t){1}, sizeof(uint64_t)); /* fails only where it is readable already */
 }
 
 static int fail(const struct hub *h, int rc)
@@ -105,6 +101,37 @@ static void put_down(struct hub *h, struct queue *q)
     if (q->is_in_hand)
         hy_hub_release(h->hub, q->taken.feeder);
     q->is_in_hand = false;
+}
+
+static int terminate_now(struct hub *h)
+{
+    struct hy_err err = {0};
+    int rc;
+
+    for (int i = 0; i < QUEUES; i++) {
+        put_down(h, &h->queues[i]);
+        Py_CLEAR(h->queues[i].kept);
+    }
+    h->owed_first = h->owed_count = 0;
+    rc = hy_hub_terminate(h->hub, &err);
+    h->is_terminated = rc == 0;
+    h->is_asked = false;
+    if (rc < 0)
+        hy_py_raise(state_of(h), &err);
+    return rc < 0 ? -1 : 0;
+}
+
+/* 0, or -1 with an exception set. */
+static int leave(struct hub *h)
+{
+    h->is_busy = false;
+    if (h->is_deferred) {
+        h->is_deferred = false;
+        return terminate_now(h);
+    }
+    if (h->is_asked)
+        (void)!write(h->out, &(uint64_t){1}, sizeof(uint64_t)); /* fails only where it is readable already */
+    return 0;
 }
 
 /* The message made no sense (-EBADMSG), or an exception is set (-1): it is no more. 0 or -1. */
@@ -228,7 +255,8 @@ static int parse_request(struct hub *h, PyObject *args, PyObject *kwargs, struct
     int stops = 0;
 
     r->other = -1;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "K|dspi:next", (char **)names, &r->most, &timeout, &queue, &stops, &r->other))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "K|dspi:next", (char **)names, &r->most, &timeout, &queue, &stops,
+                                     &r->other))
         return -1;
     r->most = r->most < PY_SSIZE_T_MAX ? r->most : PY_SSIZE_T_MAX;
     r->end = hy_py_end_of(timeout);
@@ -255,12 +283,14 @@ static int take_rows(struct hub *h, const struct request *r, PyObject *list, con
     *ret_why = WHY_FULL;
     while (rc == 0 && PyList_Size(list) < (Py_ssize_t)r->most) {
         const char *why = next_message(h, r, &rc);
+        Py_ssize_t wanted;
 
         if (rc < 0 || why) {
             *ret_why = why;
             return rc;
         }
-        rc = after_rows(h, r->queue, hy_unpack_rows(&r->queue->unpacker, list, (Py_ssize_t)r->most - PyList_Size(list)));
+        wanted = (Py_ssize_t)r->most - PyList_Size(list);
+        rc = after_rows(h, r->queue, hy_unpack_rows(&r->queue->unpacker, list, wanted));
     }
     return rc;
 }
@@ -277,7 +307,8 @@ static PyObject *hub_next_rows(PyObject *self, PyObject *args, PyObject *kwargs)
         return NULL;
     list = begin_rows(r.queue, (Py_ssize_t)r.most);
     rc = list ? take_rows(h, &r, list, &why) : -1;
-    leave(h);
+    if (leave(h) < 0)
+        rc = -1;
     if (rc == 0)
         return Py_BuildValue("Ns", list, why);
     if (list && !r.queue->kept)
@@ -294,7 +325,8 @@ static bool is_pickled(const struct queue *q)
     return q->unpacker.shape.nodes[0].kind == '*';
 }
 
-static int take_columns(struct hub *h, const struct request *r, struct hy_gathered *g, PyObject *list, const char **ret_why)
+static int take_columns(struct hub *h, const struct request *r, struct hy_gathered *g, PyObject *list,
+                        const char **ret_why)
 {
     struct queue *q = r->queue;
     int rc = 0;
@@ -332,7 +364,8 @@ static PyObject *hub_next_columns(PyObject *self, PyObject *args, PyObject *kwar
     if (!list || parse_request(h, args, kwargs, &r) < 0)
         return NULL;
     rc = take_columns(h, &r, &g, list, &why);
-    leave(h);
+    if (leave(h) < 0)
+        rc = -1;
     if (rc == 0 && PyList_Size(list))
         made = Py_BuildValue("nsOs", PyList_Size(list), "*", list, why);
     else if (rc == 0)
@@ -368,7 +401,7 @@ static int send_results(void *context, const struct hy_batch *b)
     if (rc == -EPIPE || g->hub->is_asked)
         return 0;
     if (rc == -EMSGSIZE)
-        PyErr_SetString(PyExc_ValueError, "a result is larger than its feeder's ring takes; give the source a larger size");
+        PyErr_SetString(PyExc_ValueError, "a result is larger than its ring takes; give the source a larger size");
     return rc == -EMSGSIZE ? -1 : rc < 0 ? fail(g->hub, rc) : 1;
 }
 
@@ -405,7 +438,8 @@ static PyObject *hub_results(PyObject *self, PyObject *results)
     if (!list || enter(h) < 0)
         return NULL;
     rc = give(h, list);
-    leave(h);
+    if (leave(h) < 0)
+        rc = -1;
     return rc < 0 ? NULL : Py_NewRef(Py_None);
 }
 
@@ -443,23 +477,15 @@ static int wait_until_out(struct hub *h)
 static PyObject *hub_terminate(PyObject *self, PyObject *ignored)
 {
     struct hub *h = (struct hub *)self;
-    struct hy_err err = {0};
-    int rc = 0;
 
     (void)ignored;
     if (!h->hub || h->is_terminated)
         return Py_NewRef(Py_None);
-    if (wait_until_out(h) < 0)
-        return NULL;
-    for (int i = 0; i < QUEUES; i++) {
-        put_down(h, &h->queues[i]);
-        Py_CLEAR(h->queues[i].kept);
+    if (h->is_busy && h->busy == PyThread_get_thread_ident()) {
+        h->is_asked = h->is_deferred = true;
+        return Py_NewRef(Py_None);
     }
-    h->owed_first = h->owed_count = 0;
-    rc = hy_hub_terminate(h->hub, &err);
-    h->is_terminated = rc == 0;
-    h->is_asked = false;
-    return rc < 0 ? hy_py_raise(state_of(h), &err) : Py_NewRef(Py_None);
+    return wait_until_out(h) < 0 || terminate_now(h) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 static void done(struct hub *h)
@@ -564,11 +590,12 @@ static PyMethodDef methods[] = {
      "ready."},
     {"next_columns", (PyCFunction)(void (*)(void))hub_next_columns, METH_VARARGS | METH_KEYWORDS,
      "next_columns(n, ...), the same: (rows, shape, columns, why). A column is (dtype, shape of a row or item, values, "
-     "value_ends, row_ends). With '' there may be fewer, where others follow that have another shape. Where the shape is "
-     "'*', columns is a list of rows."},
+     "value_ends, row_ends). With '' there may be fewer, where others follow that have another shape. Where the shape "
+     "is '*', columns is a list of rows."},
     {"results", hub_results, METH_O, "results(list): one for each row, in the order in which rows were taken."},
     {"end", hub_end, METH_NOARGS, "end(): no more feeders are expected; from any thread."},
-    {"terminate", hub_terminate, METH_NOARGS, "terminate(): it has had enough, and its feeders are told; from any thread."},
+    {"terminate", hub_terminate, METH_NOARGS,
+     "terminate(): it has had enough, and its feeders are told; from any thread."},
     {"close", hub_close, METH_NOARGS, NULL},
     {"__enter__", hub_enter, METH_NOARGS, NULL},
     {"__exit__", hub_exit, METH_VARARGS, NULL},

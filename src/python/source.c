@@ -252,11 +252,14 @@ static int take_columns(struct columns *c, PyObject *list, uint32_t rows)
 }
 
 /* A shape that does not go with the columns would only be found by the other side. */
-static int check_shape(const struct hy_batch *b)
+static int check_batch(const struct hy_batch *b)
 {
     struct hy_shape shape = {0};
-    int rc = hy_shape_parse(b->shape, b->shape_n, &shape);
+    size_t n;
+    int rc = hy_batch_size(b, &n);
 
+    if (rc == 0)
+        rc = hy_shape_parse(b->shape, b->shape_n, &shape);
     if (rc == 0)
         rc = hy_shape_check(&shape, b);
     hy_shape_done(&shape);
@@ -283,7 +286,7 @@ static PyObject *source_put_columns(PyObject *self, PyObject *args)
     b.count = c.count;
     b.columns = c.list;
     if (rc == 0)
-        rc = check_shape(&b) == 0 ? send_batch(s, &b) : -1;
+        rc = check_batch(&b) == 0 ? send_batch(s, &b) : -1;
     columns_done(&c);
     if (rc < 0 && !PyErr_Occurred())
         PyErr_SetString(PyExc_ValueError, "the columns do not fit together, or not with the shape of a row");
@@ -304,7 +307,7 @@ static PyObject *source_results(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "|d:results", &timeout) || enter(s) < 0)
         return NULL;
     end = hy_py_end_of(timeout);
-    if (s->source && !is_over && take_results(s) < 0)
+    if (s->source && take_results(s) < 0)
         return answer(s, -1);
     while (rc >= 0 && !is_over && PyList_Size(s->results) == 0 && hy_py_left_of(end) != 0)
         rc = wait_once(s, 0, hy_py_left_of(end), &is_over);
@@ -467,7 +470,7 @@ PyObject *hy_py_source_type(PyObject *module)
         {Py_tp_dealloc, source_dealloc},
         {Py_tp_methods, methods},
         {Py_tp_getset, getters},
-        {Py_tp_doc, (void *)"Source(name, queue='input', results=False, size=16 MiB): feeds rows to the Hub of that name."},
+        {Py_tp_doc, (void *)"Source(name, queue='input', results=False, size=16 MiB): rows for the Hub of that name."},
         {0, NULL},
     };
     static PyType_Spec spec = {

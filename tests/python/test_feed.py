@@ -1,0 +1,445 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows from feeders into a process that trains: what comes is what was put, and nobody waits for the dead."""
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import namedtuple
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hopyard
+from hopyard import _feed, _hopyard
+
+LIMIT_S = 60
+Point = namedtuple("Point", "x y")
+_numbers = itertools.count()
+
+
+class Manager:
+    """What a DataFeed wants of a cluster's node."""
+
+    def __init__(self, hub: _hopyard.Hub) -> None:
+        self.hub = hub
+        self.state: dict[str, Any] = {}
+
+    def set(self, key: str, value: Any) -> None:
+        self.state[key] = value
+
+
+@pytest.fixture
+def name() -> str:
+    return f"hopyard/pytest/{os.getpid()}/{next(_numbers)}"
+
+
+@pytest.fixture
+def hub(name: str) -> Iterator[_hopyard.Hub]:
+    with _hopyard.Hub(name) as hub:
+        yield hub
+
+
+def same(a: Any, b: Any) -> bool:
+    """The same values of the same types, all the way down."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, np.ndarray):
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    return bool(a == b or (a != a and b != b))
+
+
+def python(code: str, *args: str) -> subprocess.Popen[bytes]:
+    lines = "import os, sys, time\nfrom hopyard import _feed, _hopyard\nname = sys.argv[1]\n"
+    return subprocess.Popen([sys.executable, "-c", lines + code, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def ended(process: subprocess.Popen[bytes]) -> tuple[int, str]:
+    out, err = process.communicate(timeout=LIMIT_S)
+    return process.returncode, (out + err).decode()
+
+
+# ---- rows --------------------------------------------------------------------------------------
+
+ROWS: dict[str, list[Any]] = {
+    "mnist": [([i / 7.0 + k for k in range(784)], i) for i in range(50)],
+    "floats": [float(i) for i in range(100)] + [float("nan"), float("inf")],
+    "ints": [0, 1, -1, 2**63 - 1, -(2**63)] * 3,
+    "large ints": [2**63, 2**200, -(2**63) - 1],
+    "bools": [True, False] * 10,
+    "text": ["", "a", "ä€😀", "\0", "x" * 1000] * 3,
+    "half a pair": ["\ud800", "a"],
+    "bytes": [b"", b"\0\xff", b"x" * 1000] * 5,
+    "dicts": [{"a": i, "b": [1.0, 2.0], "": "x"} for i in range(20)],
+    "dicts in another order": [{"a": 1, "b": 2}, {"b": 2, "a": 1}] * 20,
+    "dicts of ints": [{1: 2}] * 3,
+    "nested": [((i, float(i)), {"x": ["a", "b"], "y": (b"z",)}) for i in range(20)],
+    "lists of lists": [[[1.0, 2.0], [3.0, float(i)]] for i in range(20)],
+    "lists that differ": [[1.0] * (i % 4) for i in range(1, 30)],
+    "lists of text": [[["a", "bc"][: i % 2 + 1]] for i in range(20)],
+    "lists of all kinds": [[1, 2.0, "x", [True]]] * 10,
+    "mixed lists": [[1, 2.0, 3]] * 10,
+    "empty": [[], (), {}] * 5,
+    "empty tuples": [()] * 10,
+    "lists that are empty later": [[1], [], [2, 3]] * 5,
+    "nothing": [None] * 10,
+    "now and then nothing": [(1.0, None) if i % 3 else (1.0, 2) for i in range(300)],
+    "types that change": [1.0] * 20 + [1] * 20 + ["x"] * 20 + [None] * 20 + [1.0] * 20,
+    "functions": [len, Point(1, 2), Point(3, 4)],
+    "objects of many kinds": [{1, 2}, range(3), 1j, Ellipsis],
+    "arrays": [(np.arange(6, dtype=np.float32).reshape(2, 3) + i, i) for i in range(20)],
+    "arrays that differ": [np.arange(i % 5, dtype=np.int16) for i in range(20)],
+    "rows of arrays that differ": [np.ones((i % 3, 4), np.float16) for i in range(20)],
+    "arrays of no dimension": [np.array(1.0)] * 5,
+    "empty arrays": [np.empty((0, 7), np.uint8), np.empty((2, 0), np.int64)] * 10,
+    "scalars": [np.float32(i) for i in range(20)] + [np.float64(1.5)] * 20,
+    "not in one piece": [np.arange(20).reshape(4, 5)[:, ::2]] * 10 + [np.arange(20).reshape(4, 5).T] * 10,
+    "dates": [np.datetime64("2026-01-01"), np.array(["a", "b"]), np.array([None])],
+    "other ends": [np.arange(3, dtype=">i4")] * 10,
+    **{dtype: [np.arange(3).astype(dtype), np.arange(3).astype(dtype)] * 10 for dtype in (
+        "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
+        "float64", "complex64", "longdouble",
+    )},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_rows_come_as_they_were_put(kind: str, name: str, hub: _hopyard.Hub) -> None:
+    rows = ROWS[kind]
+    with _hopyard.Source(name) as source:
+        for size in (1, 7, len(rows)):
+            assert source.put(rows)
+            found = []
+            while len(found) < len(rows):
+                more, why = hub.next_rows(min(size, len(rows) - len(found)), LIMIT_S)
+                assert why == ""
+                found += more
+            if kind == "functions":
+                assert found == rows
+            else:
+                assert same(found, rows)
+    assert hub.dropped == 0
+
+
+def test_rows_of_spark_come_as_they_were_put(name: str, hub: _hopyard.Hub) -> None:
+    from pyspark.sql import Row
+
+    rows = [Row(x=float(i), name=f"row {i}", v=[1.0, 2.0]) for i in range(20)] + [Row(1, 2), Row("a", "b")(1, 2)]
+    with _hopyard.Source(name) as source:
+        source.put(rows)
+        found, _ = hub.next_rows(len(rows), LIMIT_S)
+    assert same(found, rows) and found[3].name == "row 3" and found[3].asDict() == rows[3].asDict()
+    assert [hasattr(row, "__fields__") for row in found] == [hasattr(row, "__fields__") for row in rows]
+
+
+def test_many_rows_go_through_a_small_ring(name: str, hub: _hopyard.Hub) -> None:
+    rows = [(f"{i}" * (i % 50), [float(i)] * 100, {"n": i}) for i in range(5000)]
+    feed = threading.Thread(target=_feed.feeder(name, size=1 << 16), args=(rows,))
+    feed.start()
+    found: list[Any] = []
+    while len(found) < len(rows):
+        found += hub.next_rows(min(333, len(rows) - len(found)), LIMIT_S)[0]
+    assert same(found, rows)
+    assert hub.next_rows(1, LIMIT_S, stops=True) == ([], "partition")
+    feed.join()
+
+
+def test_a_row_that_is_too_large_is_told(name: str, hub: _hopyard.Hub) -> None:
+    with _hopyard.Source(name, size=1 << 16) as source:
+        for row in ("x" * 100000, {1, "x" * 100000}):
+            with pytest.raises(ValueError, match="a row is larger than a message of 32760 bytes"):
+                source.put([row])
+        assert source.put([1]) and hub.next_rows(1, LIMIT_S) == ([1], "")
+
+
+# ---- columns -----------------------------------------------------------------------------------
+
+
+def test_columns_are_numpy_arrays(name: str, hub: _hopyard.Hub) -> None:
+    feed = _feed.DataFeed(Manager(hub))
+    with _hopyard.Source(name) as source:
+        for _ in range(2):
+            source.put([([float(i), 2.0], i, f"t{i}", np.ones(i % 3, np.float32)) for i in range(50)])
+        x, label, text, ragged = feed.columns(80)
+        assert x.shape == (80, 2) and x.dtype == np.float64 and x[70, 0] == 20.0
+        assert label.tolist() == [*range(50), *range(30)] and text[51] == "t1" and text.dtype == object
+        assert [len(r) for r in ragged[:4]] == [0, 1, 2, 0] and ragged[2].dtype == np.float32
+        assert len(feed.columns(20)[0]) == 20
+        source.put([{"a": 1.0, "b": (True, b"x")}] * 10 + [5] * 10 + [None] * 10)
+        found = feed.columns(30)
+        assert found["a"].tolist() == [1.0] * 10 and found["b"][0].all() and found["b"][1][0] == b"x"
+        assert feed.columns(30).tolist() == [5] * 10
+        assert feed.columns(30).tolist() == [None] * 10
+
+
+def test_columns_are_put_at_once(name: str, hub: _hopyard.Hub) -> None:
+    import pyarrow as pa
+
+    x, y = np.random.rand(5000, 100).astype(np.float32), np.arange(5000)
+    with _hopyard.Source(name, size=32 << 20) as source:
+        assert _feed.put_columns(source, (x, y))
+        feed = _feed.DataFeed(Manager(hub))
+        found = feed.columns(5000)
+        assert (found[0] == x).all() and (found[1] == y).all()
+        table = pa.table({
+            "n": pa.array([1, 2, 3], pa.int32()), "t": ["a", "", "ccc"], "b": [b"x", b"yy", b""],
+            "l": [[1.0], [], [2.0, 3.0]],
+            "f": pa.array([[1, 2], [3, 4], [5, 6]], pa.list_(pa.int64(), 2)), "z": [True, False, True],
+        })  # fmt: skip
+        assert _feed.put_columns(source, table.slice(1))
+        got = feed.columns(2)
+        assert got["n"].dtype == np.int32 and got["n"].tolist() == [2, 3] and got["t"].tolist() == ["", "ccc"]
+        assert got["b"].tolist() == [b"yy", b""] and [list(v) for v in got["l"]] == [[], [2.0, 3.0]]
+        assert got["f"].tolist() == [[3, 4], [5, 6]] and got["z"].tolist() == [False, True]
+        assert _feed.put_columns(source, pa.table({"n": [1, None]}))
+        assert hub.next_rows(2, LIMIT_S)[0] == [{"n": 1}, {"n": None}]
+
+
+def test_columns_that_do_not_fit_are_refused(name: str, hub: _hopyard.Hub) -> None:
+    ends = np.array([0, 1, 2])
+    good = ("int64", (), np.arange(2), None, None)
+    with _hopyard.Source(name) as source:
+        for rows, shape, column in (
+            (3, "a", good), (2, "f", good), (2, "(aa)", good), (2, "", good), (2, "a", ("int65", (), b"", None, None)),
+            (2, "s", ("str", (), b"ab", ends[:2], None)), (2, "a", ("int64", (2,), np.arange(2), None, None)),
+            (2, "a", ("int64", (), np.arange(2), None, ends[:2])), (2, "*", ("pickle", (), b"", None, None)),
+            (2, "a", ("int64", (1,) * 9, np.arange(2), None, None)),
+        ):  # fmt: skip
+            with pytest.raises(ValueError, match="the columns do not fit together"):
+                source.put_columns(rows, shape, [column])
+        assert source.put_columns(2, "a", [good])
+        assert same(hub.next_rows(2, LIMIT_S)[0], [np.int64(0), np.int64(1)])
+
+
+def test_ends_that_make_no_sense_drop_their_feeder(name: str, hub: _hopyard.Hub) -> None:
+    for column, shape in ((("str", (), b"ab", np.array([0, 9, 2]), None), "s"),
+                          (("str", (), b"\xff\xff", np.arange(3), None), "s"),
+                          (("int64", (), np.arange(2), None, np.array([0, -1, 2])), "a")):  # fmt: skip
+        with _hopyard.Source(name) as source:
+            before = hub.dropped
+            assert source.put_columns(2, shape, [column])
+            assert hub.next_rows(2, 0.1) == ([], "timeout") and hub.dropped == before + 1
+            with pytest.raises(hopyard.Error, match="is gone"):
+                source.put([1])
+
+
+# ---- a training's view -------------------------------------------------------------------------
+
+
+def test_training_goes_over_the_ends_of_partitions(name: str, hub: _hopyard.Hub) -> None:
+    feed = _feed.DataFeed(Manager(hub), input_mapping={"image": "x", "label": "y", "a": "z"})
+    threads = [threading.Thread(target=_feed.feeder(name), args=([(i, i + 0.5, "t")] * 10,)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    batch = feed.next_batch(25)
+    assert list(batch) == ["z", "x", "y"] and [len(v) for v in batch.values()] == [25] * 3
+    assert not feed.should_stop()
+    hub.end()
+    assert [len(v) for v in feed.next_batch(25).values()] == [5] * 3 and feed.should_stop()
+    assert feed.next_batch(25) == {"z": [], "x": [], "y": []}
+    for thread in threads:
+        thread.join()
+
+
+def test_queues_are_kept_apart(name: str, hub: _hopyard.Hub) -> None:
+    with _hopyard.Source(name, "other") as other, _hopyard.Source(name) as source:
+        other.put([1, 2])
+        source.put([3])
+        assert _feed.DataFeed(Manager(hub)).next_batch(1) == [3]
+        assert _feed.DataFeed(Manager(hub), qname_in="other").next_batch(2) == [1, 2]
+
+
+def test_a_managers_own_descriptor_is_heard(name: str, hub: _hopyard.Hub) -> None:
+    class Heard(Manager):
+        def fileno(self) -> int:
+            return reads
+
+        def hear(self) -> None:
+            assert os.read(reads, 1) == b"x"
+            self.hub.end()
+
+    reads, writes = os.pipe()
+    os.write(writes, b"x")
+    feed = _feed.DataFeed(Heard(hub))
+    assert feed.next_batch(5) == [] and feed.should_stop()
+    os.close(reads)
+    os.close(writes)
+
+
+@pytest.mark.parametrize("size", [1 << 16, 0])
+def test_inference_is_one_to_one_across_partitions(size: int, name: str, hub: _hopyard.Hub) -> None:
+    partitions = [[(f"row {i}", [float(i)] * 50) for i in range(begin, begin + 3000 + begin)] for begin in (0, 1, 2)]
+    results: dict[int, list[Any]] = {}
+
+    def feed(number: int) -> None:
+        results[number] = list(_feed.infer(name, partitions[number], size=size))
+
+    threads = [threading.Thread(target=feed, args=(n,)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    data = _feed.DataFeed(Manager(hub), train_mode=False)
+    taken, sizes = 0, []
+    while taken < sum(map(len, partitions)):
+        batch = data.next_batch(128)
+        taken += len(batch)
+        sizes.append(len(batch))
+        data.batch_results([(text, sum(values), [0.5] * 60) for text, values in batch])
+    for thread in threads:
+        thread.join()
+    for number, rows in enumerate(partitions):
+        assert results[number] == [(text, sum(values), [0.5] * 60) for text, values in rows]
+    assert max(sizes) == 128 and all(sizes)
+
+
+def test_a_batch_of_inference_ends_with_its_partition(name: str, hub: _hopyard.Hub) -> None:
+    data = _feed.DataFeed(Manager(hub), train_mode=False)
+    with _hopyard.Source(name, "input", True) as source:
+        source.end_partition()
+        source.put([1, 2, 3])
+        source.end_partition()
+        source.put([4])
+        assert data.next_batch(10) == [1, 2, 3]
+        with pytest.raises(ValueError, match="there are 1 results more than rows that want one"):
+            data.batch_results([1, 2, 3, 4])
+        assert source.results() == [1, 2, 3]
+
+
+# ---- ends --------------------------------------------------------------------------------------
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    ticks = threading.Event()
+    for _ in range(LIMIT_S * 100):
+        if condition():
+            return
+        ticks.wait(0.01)
+    raise AssertionError("it did not happen")
+
+
+def test_terminate_ends_a_feeder_that_waits_for_room(name: str, hub: _hopyard.Hub) -> None:
+    feeder = python("print(_feed.feeder(name)(([0.5] * 1000) for _ in iter(int, 1)))", name)
+    manager = Manager(hub)
+    data = _feed.DataFeed(manager)
+    assert len(data.next_batch(10)) == 10
+    data.terminate()
+    assert ended(feeder) == (0, "False\n")
+    assert manager.state == {"state": "terminating"} and data.should_stop() and data.next_batch(5) == []
+    assert _feed.feeder(name)([1, 2, 3]) is False  # who comes later
+    with pytest.raises(hopyard.Error, match="has had enough rows, and has given 0 results for 3"):
+        list(_feed.infer(name, [1, 2, 3]))
+
+
+def test_terminate_ends_another_threads_wait(hub: _hopyard.Hub) -> None:
+    data = _feed.DataFeed(Manager(hub))
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(data.next_batch(5)))
+    thread.start()
+    data.terminate()
+    thread.join(LIMIT_S)
+    assert found == [[]]
+
+
+def test_a_signals_handler_may_terminate(name: str, hub: _hopyard.Hub) -> None:
+    with _hopyard.Source(name) as source:
+        before = signal.signal(signal.SIGALRM, lambda *_: hub.terminate())
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        try:
+            assert hub.next_rows(10, LIMIT_S) == ([], "end")
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        assert source.put([1]) is False
+
+
+def test_a_feeder_that_is_killed_has_given_what_it_put(name: str, hub: _hopyard.Hub) -> None:
+    feeder = python("s = _hopyard.Source(name)\ni = 0\nwhile s.put(list(range(i, i + 100))): i += 100", name)
+    first, _ = hub.next_rows(1000, LIMIT_S)
+    feeder.send_signal(signal.SIGKILL)
+    assert ended(feeder)[0] == -signal.SIGKILL
+    thread = threading.Thread(target=_feed.feeder(name), args=([-1] * 50,))
+    thread.start()
+    hub_rows: list[Any] = []
+    while hub_rows.count(-1) < 50:
+        hub_rows += hub.next_rows(1000, 0.5)[0]
+    hub.end()
+    while (answer := hub.next_rows(1000, LIMIT_S))[1] != "end":
+        hub_rows += answer[0]
+    hub_rows += answer[0]
+    thread.join()
+    numbers = first + [n for n in hub_rows if n != -1]
+    assert numbers == list(range(len(numbers))) and len(numbers) % 100 == 0
+
+
+def test_a_feeder_is_told_when_the_consumer_was_killed(name: str) -> None:
+    takes = "print(flush=True)\nh.next_rows(100)\nprint(flush=True)\n"
+    consumer = python(f"h = _hopyard.Hub(name)\n{takes}time.sleep(1000)", name)
+    assert consumer.stdout and consumer.stdout.readline()
+    errors: list[Exception] = []
+
+    def feed() -> None:
+        try:
+            _feed.feeder(name)([0.5] * 1000 for _ in iter(int, 1))
+        except hopyard.Error as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=feed)
+    thread.start()
+    assert consumer.stdout.readline()
+    consumer.kill()
+    thread.join(LIMIT_S)
+    consumer.communicate()
+    assert [str(e) for e in errors] == [f"the process that takes the rows, at '{name}', is gone"]
+    with pytest.raises(hopyard.Error, match="cannot reach the hub"):
+        _hopyard.Source(name)
+
+
+@pytest.mark.parametrize("code", [
+    "h = _hopyard.Hub(name)\nprint(flush=True)\nh.next_rows(100)",
+    "h = _hopyard.Hub(name)\nprint(flush=True)\nh.next_columns(100)",
+    "h = _hopyard.Hub(name)\ns = _hopyard.Source(name)\nprint(flush=True)\nwhile True: s.put([[0.5] * 1000] * 100)",
+    "h = _hopyard.Hub(name)\ns = _hopyard.Source(name, results=True)\nprint(flush=True)\ns.results()",
+    "h = _hopyard.Hub(name)\ns = _hopyard.Source(name)\ns.put([1])\nprint(flush=True)\ns.wait_until_taken()",
+])  # fmt: skip
+def test_whoever_waits_is_interrupted_by_ctrl_c(code: str, name: str) -> None:
+    process = python(code, name)
+    assert process.stdout and process.stdout.readline()
+    wait_for(lambda: open(f"/proc/{process.pid}/wchan").read() not in ("", "0") or process.poll() is not None)
+    process.send_signal(signal.SIGINT)
+    status, output = ended(process)
+    assert status != 0 and "KeyboardInterrupt" in output
+
+
+def test_rows_are_not_lost_by_an_interrupt(name: str, hub: _hopyard.Hub) -> None:
+    def raise_it(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with _hopyard.Source(name) as source:
+        source.put([1, 2, 3])
+        before = signal.signal(signal.SIGALRM, raise_it)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                hub.next_rows(10)
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        assert hub.next_rows(2, LIMIT_S) == ([1, 2], "") and hub.next_rows(1, LIMIT_S) == ([3], "")
+
+
+def test_what_is_closed_is_told(name: str, hub: _hopyard.Hub) -> None:
+    source = _hopyard.Source(name)
+    source.close()
+    with pytest.raises(ValueError, match="the source is closed"):
+        source.put([1])
+    hub.close()
+    with pytest.raises(ValueError, match="the hub is closed"):
+        hub.next_rows(1)
+    with pytest.raises(hopyard.Error, match="cannot listen at"):
+        _hopyard.Hub("x" * 200)

@@ -1,0 +1,844 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Feeds: batches and shapes; hubs and sources in one process, in several, with either killed, and with hostile ones. */
+#include "support.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "feed/batch.h"
+#include "feed/hub.h"
+#include "feed/shape.h"
+#include "feed/socket.h"
+#include "feed/source.h"
+
+#define RING (256u << 10)
+#define LIMIT_MS 20000
+#define AGAIN (1ll << 40) /* the numbers of who is tried again */
+
+static const char *fresh_name(void)
+{
+    static char name[64];
+    static int count;
+
+    snprintf(name, sizeof name, "hopyard/test/%d/%d", getpid(), ++count);
+    return name;
+}
+
+/* ---- batches ---- */
+
+/* Rows (float64, float32[2], str, ragged int32), in pieces that somebody else holds. */
+struct sample {
+    double first[3];
+    float second[3][2];
+    int64_t text_ends[4], row_ends[4];
+    int32_t items[5];
+    struct hy_batch_column columns[4];
+    struct hy_batch batch;
+};
+
+static void make_sample(struct sample *s)
+{
+    *s = (struct sample){.first = {1, 2, 3}, .second = {{1, 2}, {3, 4}, {5, 6}}, .text_ends = {0, 1, 1, 3},
+                         .row_ends = {0, 2, 2, 5}, .items = {7, 8, 9, 10, 11}};
+    s->columns[0] = (struct hy_batch_column){.dtype = HY_DTYPE_FLOAT64, .values = s->first,
+                                             .values_n = sizeof s->first};
+    s->columns[1] = (struct hy_batch_column){.dtype = HY_DTYPE_FLOAT32, .dims = 1, .shape = {2}, .values = s->second,
+                                             .values_n = sizeof s->second};
+    s->columns[2] = (struct hy_batch_column){.dtype = HY_DTYPE_STR, .values = "abc", .values_n = 3,
+                                             .value_ends = s->text_ends};
+    s->columns[3] = (struct hy_batch_column){.dtype = HY_DTYPE_INT32, .is_ragged = true, .items = 5, .values = s->items,
+                                             .values_n = sizeof s->items, .row_ends = s->row_ends};
+    s->batch = (struct hy_batch){.rows = 3, .count = 4, .shape = "(fasa)", .shape_n = 6, .columns = s->columns};
+}
+
+static void check_sample(const struct hy_batch *b)
+{
+    uint64_t from, to;
+
+    assert_int_equal(b->rows, 3);
+    assert_int_equal(b->count, 4);
+    assert_memory_equal(b->shape, "(fasa)", 6);
+    assert_memory_equal(b->columns[0].values, ((double[]){1, 2, 3}), 24);
+    assert_int_equal(b->columns[1].dims, 1);
+    assert_int_equal(b->columns[1].shape[0], 2);
+    assert_true(hy_ends_at(b->columns[2].value_ends, 2, b->columns[2].values_n, &from, &to));
+    assert_memory_equal((const char *)b->columns[2].values + from, "bc", to - from);
+    assert_true(hy_ends_at(b->columns[3].row_ends, 2, b->columns[3].items, &from, &to));
+    assert_int_equal(from, 2);
+    assert_int_equal(to, 5);
+    assert_int_equal(((const int32_t *)b->columns[3].values)[4], 11);
+}
+
+static void test_a_batch_is_read_as_it_was_written(void **state)
+{
+    struct hy_batch b = {0};
+    struct sample s;
+    uint8_t *room;
+    size_t n;
+
+    (void)state;
+    make_sample(&s);
+    assert_int_equal(hy_batch_size(&s.batch, &n), 0);
+    for (size_t shift = 0; shift < 64; shift += 8) {
+        room = aligned_alloc(64, (n + shift + 63) / 64 * 64);
+        assert_non_null(room);
+        assert_true(hy_batch_write(&s.batch, room + shift) <= n);
+        assert_int_equal(hy_batch_parse(room + shift, n, &b), 0);
+        check_sample(&b);
+        for (int i = 0; i < 4; i++)
+            assert_int_equal((uintptr_t)b.columns[i].values % 64, 0);
+        free(room);
+    }
+    hy_batch_done(&b);
+}
+
+static void test_columns_that_do_not_fit_are_not_written(void **state)
+{
+    struct sample s;
+    size_t n;
+
+    (void)state;
+    make_sample(&s);
+    s.columns[1].shape[0] = 3;
+    assert_int_equal(hy_batch_size(&s.batch, &n), -EINVAL);
+    s.columns[1].shape[0] = UINT64_MAX;
+    assert_int_equal(hy_batch_size(&s.batch, &n), -EINVAL);
+    make_sample(&s);
+    s.columns[3].items = UINT64_MAX / 2;
+    assert_int_equal(hy_batch_size(&s.batch, &n), -EINVAL);
+}
+
+/* Whatever is changed in it, it is refused or lies within: ASan tells otherwise. */
+static void test_a_hostile_batch_harms_nobody(void **state)
+{
+    struct hy_batch b = {0};
+    struct sample s;
+    struct hy_rng rng;
+    size_t n;
+
+    (void)state;
+    hy_rng_seed(&rng, 5, 0);
+    make_sample(&s);
+    assert_int_equal(hy_batch_size(&s.batch, &n), 0);
+    for (int i = 0; i < 20000; i++) {
+        size_t used, cut;
+        uint8_t *room = malloc(n), *exact;
+
+        assert_non_null(room);
+        used = hy_batch_write(&s.batch, room);
+        for (uint64_t k = hy_rng_next(&rng) % 4; k-- > 0;)
+            room[hy_rng_next(&rng) % (64 + 4 * 128)] = (uint8_t)hy_rng_next(&rng);
+        cut = i % 3 ? used : hy_rng_next(&rng) % used;
+        exact = malloc(cut + 1);
+        assert_non_null(exact);
+        memcpy(exact, room, cut);
+        if (hy_batch_parse(exact, cut, &b) == 0)
+            for (uint32_t c = 0; c < b.count; c++) {
+                const uint8_t *values = b.columns[c].values;
+                volatile uint8_t last = b.columns[c].values_n ? values[b.columns[c].values_n - 1] : 0;
+
+                (void)last; /* somebody uses it */
+            }
+        free(exact);
+        free(room);
+    }
+    hy_batch_done(&b);
+}
+
+static void test_shapes_are_read_as_they_were_written(void **state)
+{
+    static const char *const good[] = {"f", "*", "(lfi)", "{1:xf3:a b(sy)}", "<1:xa>", "[a[lbli]()]", "{0:f}"};
+    static const char *const bad[] = {"", "l", "lx", "(", "(f", "f)", "(*)", "{f}", "{1:x}", "{9:xf}", "{1xf}", "ff",
+                                      "z", "{:f}", "((((((((((((((((((f))))))))))))))))))"};
+    struct hy_shape s = {0};
+    struct hy_buf b;
+
+    (void)state;
+    hy_buf_init(&b, 1000);
+    for (size_t i = 0; i < HY_COUNT(good); i++) {
+        hy_buf_clear(&b);
+        assert_int_equal(hy_shape_parse(good[i], strlen(good[i]), &s), 0);
+        assert_int_equal(hy_shape_write(&s, &b), 0);
+        assert_string_equal(hy_buf_cstr(&b), good[i]);
+    }
+    for (size_t i = 0; i < HY_COUNT(bad); i++)
+        assert_int_equal(hy_shape_parse(bad[i], strlen(bad[i]), &s), -EBADMSG);
+    hy_shape_done(&s);
+    hy_buf_done(&b);
+}
+
+static void test_a_shape_fits_its_columns_or_not(void **state)
+{
+    static const char *const bad[] = {"(fas)", "(fasaa)", "(iasa)", "(faya)", "(fslfa)", "(aaaa)", "*"};
+    struct hy_shape s = {0};
+    struct sample sample;
+
+    (void)state;
+    make_sample(&sample);
+    assert_int_equal(hy_shape_parse("(fasa)", 6, &s), 0);
+    assert_int_equal(hy_shape_check(&s, &sample.batch), 0);
+    for (size_t i = 0; i < HY_COUNT(bad); i++) {
+        assert_int_equal(hy_shape_parse(bad[i], strlen(bad[i]), &s), 0);
+        assert_int_equal(hy_shape_check(&s, &sample.batch), -EBADMSG);
+    }
+    hy_shape_done(&s);
+}
+
+/* ---- numbers through hubs ---- */
+
+static int put_number(struct hy_source *s, int64_t number)
+{
+    struct hy_batch_column c = {.dtype = HY_DTYPE_INT64, .values = &number, .values_n = sizeof number};
+    const struct hy_batch b = {.rows = 1, .count = 1, .shape = "i", .shape_n = 1, .columns = &c};
+    int rc;
+
+    while ((rc = hy_source_put(s, &b)) == 0) {
+        rc = hy_source_wait(s, hy_source_need(s), -1);
+        if (rc < 0)
+            return rc;
+    }
+    return rc;
+}
+
+static struct hy_source *open_source(const char *name, const char *queue, bool wants_results)
+{
+    const struct hy_source_options o = {.queue = queue, .size = RING, .wants_results = wants_results};
+    struct hy_source *s = NULL;
+    struct hy_err err = {0};
+
+    if (hy_source_open(name, &o, &s, &err) < 0)
+        fail_msg("%s", err.text);
+    return s;
+}
+
+static struct hy_hub *open_hub(const char *name)
+{
+    struct hy_hub *h = NULL;
+    struct hy_err err = {0};
+
+    if (hy_hub_open(name, &h, &err) < 0)
+        fail_msg("%s", err.text);
+    return h;
+}
+
+/* The next number; -1 at a partition's end, -2 at the hub's. */
+static int64_t take_number(struct hy_hub *h, const char *queue, uint64_t *ret_feeder)
+{
+    struct hy_taken t;
+    int64_t number;
+    int rc;
+
+    while ((rc = hy_hub_next(h, queue, &t)) == 0) {
+        rc = hy_hub_wait(h, queue, -1, LIMIT_MS);
+        if (rc == HY_HUB_OVER)
+            return -2;
+        assert_true(rc == HY_HUB_MESSAGE || rc == HY_HUB_WOKEN);
+    }
+    assert_int_equal(rc, 1);
+    number = t.is_end ? -1 : *(const int64_t *)t.batch->columns[0].values;
+    if (ret_feeder)
+        *ret_feeder = t.feeder;
+    hy_hub_release(h, t.feeder);
+    return number;
+}
+
+static int status_of(pid_t pid)
+{
+    int status;
+
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+/* A process that feeds numbers from `first` on, `count` of them, and ends with what the last put said. */
+static pid_t start_feeder(const char *name, int64_t first, int64_t count)
+{
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        const struct hy_source_options o = {.queue = "input", .size = RING};
+        struct hy_source *s = NULL;
+        int rc = hy_source_open(name, &o, &s, NULL) == 0 ? 1 : -EPIPE;
+
+        for (int64_t i = 0; i < count && rc == 1; i++)
+            rc = put_number(s, first + i);
+        if (rc == 1)
+            rc = hy_source_put_end(s);
+        if (rc == 1)
+            rc = hy_source_wait_until_taken(s, -1);
+        _exit(rc == 1 ? 0 : rc == -ESHUTDOWN ? 3 : rc == -EPIPE ? 4 : 5);
+    }
+    return pid;
+}
+
+static void test_queues_are_kept_apart_and_feeders_take_turns(void **state)
+{
+    const char *name = fresh_name();
+    struct hy_hub *h = open_hub(name);
+    struct hy_source *s[3] = {open_source(name, "input", false), open_source(name, "input", false),
+                              open_source(name, "control", false)};
+
+    (void)state;
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < 4; i++)
+            assert_int_equal(put_number(s[k], 10 * k + i), 1);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(take_number(h, "input", NULL), i);
+        assert_int_equal(take_number(h, "input", NULL), 10 + i);
+    }
+    assert_int_equal(hy_hub_wait(h, "input", -1, 10), HY_HUB_NOTHING);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(take_number(h, "control", NULL), 20 + i);
+    for (int k = 0; k < 3; k++)
+        hy_source_close(s[k]);
+    hy_hub_close(h);
+}
+
+static void test_a_hub_is_over_when_all_that_came_is_taken(void **state)
+{
+    const char *name = fresh_name();
+    struct hy_hub *h = open_hub(name);
+    struct hy_source *gone = open_source(name, "input", false), *idle = open_source(name, "input", false);
+
+    (void)state;
+    assert_int_equal(put_number(gone, 1), 1);
+    assert_int_equal(put_number(gone, 2), 1);
+    hy_source_close(gone); /* before the hub has even looked */
+    hy_hub_end(h);
+    assert_int_equal(take_number(h, "input", NULL), 1);
+    assert_int_equal(take_number(h, "input", NULL), 2);
+    while (hy_hub_wait(h, "input", -1, 20) == HY_HUB_WOKEN)
+        ; /* by the end that was said */
+    assert_int_equal(hy_hub_wait(h, "input", -1, 20), HY_HUB_NOTHING); /* the other is in the middle of something */
+    assert_int_equal(hy_source_put_end(idle), 1);
+    assert_int_equal(take_number(h, "input", NULL), -1);
+    assert_int_equal(take_number(h, "input", NULL), -2);
+    hy_source_close(idle);
+    hy_hub_close(h);
+}
+
+static void test_a_wait_ends_for_the_callers_own_descriptor(void **state)
+{
+    struct hy_hub *h = open_hub(fresh_name());
+    int other = eventfd(0, EFD_CLOEXEC);
+
+    (void)state;
+    assert_int_equal(hy_hub_wait(h, "input", other, 20), HY_HUB_NOTHING);
+    assert_int_equal(write(other, &(uint64_t){1}, 8), 8);
+    assert_int_equal(hy_hub_wait(h, "input", other, -1), HY_HUB_OTHER);
+    hy_hub_wake(h);
+    assert_int_equal(hy_hub_wait(h, "input", -1, -1), HY_HUB_WOKEN);
+    close(other);
+    hy_hub_close(h);
+}
+
+static void test_one_name_has_one_hub(void **state)
+{
+    const char *name = fresh_name();
+    struct hy_hub *h = open_hub(name), *second = NULL;
+    const struct hy_source_options o = {.queue = "input", .size = RING};
+    struct hy_source *s = NULL;
+    struct hy_err err = {0};
+
+    (void)state;
+    assert_int_equal(hy_hub_open(name, &second, &err), -EADDRINUSE);
+    hy_hub_close(h);
+    assert_int_equal(hy_source_open(name, &o, &s, &err), -ECONNREFUSED);
+}
+
+/* A hub that always has something to do lets go of those who are gone, too. */
+static void test_those_who_are_gone_are_let_go_by_a_busy_hub(void **state)
+{
+    const char *name = fresh_name();
+    struct hy_hub *h = open_hub(name);
+    int first = -1, last;
+
+    (void)state;
+    for (int i = 0; i < 500; i++) {
+        struct hy_source *s = open_source(name, "input", true);
+
+        assert_int_equal(put_number(s, i), 1);
+        hy_source_close(s);
+        assert_int_equal(take_number(h, "input", NULL), i);
+        last = dup(0); /* the lowest that is free */
+        first = i == 0 ? last : first;
+        assert_true(last < first + 400);
+        close(last);
+    }
+    hy_hub_close(h);
+}
+
+/* ---- threads ---- */
+
+struct thread {
+    const char *name;
+    int64_t first, count;
+    struct hy_hub *hub;
+    int rc;
+};
+
+static void *feed_numbers(void *arg)
+{
+    struct thread *t = arg;
+    struct hy_source *s = open_source(t->name, "input", false);
+
+    t->rc = 1;
+    for (int64_t i = 0; i < t->count && t->rc == 1; i++)
+        t->rc = put_number(s, t->first + i);
+    if (t->rc == 1)
+        t->rc = hy_source_put_end(s);
+    hy_source_close(s);
+    return NULL;
+}
+
+static void *end_it(void *arg)
+{
+    hy_hub_end(((struct thread *)arg)->hub);
+    return NULL;
+}
+
+static void test_many_feeders_lose_and_double_nothing(void **state)
+{
+    enum { FEEDERS = 8, EACH = 20000 };
+    const char *name = fresh_name();
+    struct hy_hub *h = open_hub(name);
+    int64_t next[FEEDERS] = {0}, number, ends = 0;
+    struct thread feeders[FEEDERS];
+    pthread_t threads[FEEDERS];
+
+    (void)state;
+    for (int i = 0; i < FEEDERS; i++) {
+        feeders[i] = (struct thread){.name = name, .first = (int64_t)i * EACH, .count = EACH};
+        assert_int_equal(pthread_create(&threads[i], NULL, feed_numbers, &feeders[i]), 0);
+    }
+    while (ends < FEEDERS) {
+        number = take_number(h, "input", NULL);
+        if (number == -1) {
+            ends++;
+        } else {
+            assert_int_equal(number % EACH, next[number / EACH]);
+            next[number / EACH]++;
+        }
+    }
+    for (int i = 0; i < FEEDERS; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_int_equal(feeders[i].rc, 1);
+        assert_int_equal(next[i], EACH);
+    }
+    hy_hub_close(h);
+}
+
+static void test_another_thread_may_end_it(void **state)
+{
+    struct thread t = {.hub = open_hub(fresh_name())};
+    pthread_t thread;
+
+    (void)state;
+    assert_int_equal(pthread_create(&thread, NULL, end_it, &t), 0);
+    assert_int_equal(take_number(t.hub, "input", NULL), -2);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    hy_hub_close(t.hub);
+}
+
+/* ---- enough ---- */
+
+static void test_terminate_tells_those_who_wait_and_those_who_come(void **state)
+{
+    const char *name = fresh_name();
+    const struct hy_source_options o = {.queue = "input", .size = RING};
+    struct hy_hub *h = open_hub(name);
+    struct hy_source *s = NULL, *early = open_source(name, "input", false);
+    struct hy_err err = {0};
+    pid_t pid = start_feeder(name, 0, INT64_MAX);
+
+    (void)state;
+    for (int64_t i = 0; i < 1000; i++)
+        assert_int_equal(take_number(h, "input", NULL), i);
+    assert_int_equal(hy_hub_terminate(h, &err), 0);
+    assert_int_equal(hy_hub_terminate(h, &err), 0);
+    assert_int_equal(status_of(pid), 3); /* it had no room by then, or soon after */
+    assert_int_equal(put_number(early, 1), -ESHUTDOWN);
+    assert_int_equal(hy_source_wait_until_taken(early, -1), 1);
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(hy_source_open(name, &o, &s, &err), -ESHUTDOWN);
+    assert_int_equal(take_number(h, "input", NULL), -2);
+    hy_source_close(early);
+    hy_hub_close(h);
+    assert_int_equal(hy_source_open(name, &o, &s, &err), -ECONNREFUSED);
+}
+
+static void test_who_was_told_knows_it_when_the_hub_is_gone(void **state)
+{
+    const char *name = fresh_name();
+    struct hy_hub *h = open_hub(name);
+    struct hy_source *told = open_source(name, "input", false), *cut = open_source(name, "input", true);
+    struct hy_err err = {0};
+
+    (void)state;
+    assert_int_equal(hy_hub_wait(h, "input", -1, 0), HY_HUB_NOTHING);
+    assert_int_equal(hy_hub_terminate(h, &err), 0);
+    hy_hub_close(h);
+    assert_int_equal(put_number(told, 1), -ESHUTDOWN);
+    assert_int_equal(hy_source_wait(cut, 0, -1), -ESHUTDOWN);
+    hy_source_close(told);
+    hy_source_close(cut);
+}
+
+/* ---- death ---- */
+
+static void test_of_a_feeder_that_is_killed_all_whole_batches_come(void **state)
+{
+    struct hy_rng rng;
+
+    (void)state;
+    hy_rng_seed(&rng, 3, 0);
+    for (int round = 0; round < 30; round++) {
+        const char *name = fresh_name();
+        struct hy_hub *h = open_hub(name);
+        pid_t pid = start_feeder(name, 0, INT64_MAX);
+        int64_t dies_at = (int64_t)(hy_rng_next(&rng) % 3000), at = 0, again = AGAIN, number;
+
+        if (dies_at == 0)
+            kill(pid, SIGKILL);
+        while (at < dies_at) {
+            assert_int_equal(take_number(h, "input", NULL), at);
+            at++;
+            if (at == dies_at)
+                assert_int_equal(kill(pid, SIGKILL), 0);
+        }
+        assert_int_equal(status_of(pid), 128 + SIGKILL);
+        pid = start_feeder(name, AGAIN, 100);
+        while ((number = take_number(h, "input", NULL)) != -1)
+            assert_int_equal(number, number < AGAIN ? at++ : again++);
+        assert_int_equal(again, AGAIN + 100);
+        assert_int_equal(status_of(pid), 0);
+        hy_hub_end(h);
+        while ((number = take_number(h, "input", NULL)) >= 0)
+            assert_int_equal(number, at++);
+        assert_int_equal(number, -2);
+        hy_hub_close(h);
+    }
+}
+
+static void test_no_feeder_waits_for_a_hub_that_was_killed(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 30; round++) {
+        const char *name = fresh_name();
+        int ready[2];
+        pid_t hub, feeders[3];
+        char byte;
+
+        assert_int_equal(pipe(ready), 0);
+        hub = fork();
+        assert_true(hub >= 0);
+        if (hub == 0) {
+            struct hy_hub *h = open_hub(name);
+
+            if (write(ready[1], "", 1) != 1)
+                _exit(9);
+            for (int i = 0; i < 97 * round; i++)
+                (void)take_number(h, "input", NULL);
+            raise(SIGKILL);
+        }
+        assert_int_equal(read(ready[0], &byte, 1), 1);
+        for (int i = 0; i < 3; i++)
+            feeders[i] = start_feeder(name, 0, INT64_MAX);
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(status_of(feeders[i]), 4);
+        assert_int_equal(status_of(hub), 128 + SIGKILL);
+        close(ready[0]);
+        close(ready[1]);
+    }
+}
+
+/* ---- results ---- */
+
+/* Each waits for the other's room, with rings that are full: neither may wait for ever. */
+static void test_results_come_one_to_one_and_in_order(void **state)
+{
+    enum { COUNT = 20000 };
+    const char *name = fresh_name();
+    struct hy_hub *h = open_hub(name);
+    pid_t pid = fork();
+    int64_t number;
+
+    (void)state;
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct hy_source *s = open_source(name, "input", true);
+        struct hy_batch b = {0};
+        int64_t sent = 0, got = 0;
+
+        while (got < COUNT) {
+            struct hy_batch_column c = {.dtype = HY_DTYPE_INT64, .values = &sent, .values_n = sizeof sent};
+            const struct hy_batch row = {.rows = 1, .count = 1, .shape = "i", .shape_n = 1, .columns = &c};
+            struct hy_message m;
+            int rc = 0;
+
+            if (sent < COUNT && hy_source_put(s, &row) == 1)
+                sent++;
+            else
+                rc = hy_source_wait(s, sent < COUNT ? hy_source_need(s) : 0, -1);
+            if (rc < 0)
+                _exit(1);
+            if (sent % 100 && !(rc & HY_SOURCE_RESULTS))
+                continue; /* let them pile up */
+            while (hy_source_next(s, &m) > 0) {
+                if (hy_batch_parse(m.bytes, m.n, &b) < 0 || *(const int64_t *)b.columns[0].values != 2 * got++)
+                    _exit(2);
+                hy_source_release(s);
+            }
+        }
+        _exit(0);
+    }
+    for (int64_t i = 0; i < COUNT; i++) {
+        int64_t result = 2 * i;
+        struct hy_batch_column c = {.dtype = HY_DTYPE_INT64, .values = &result, .values_n = sizeof result};
+        const struct hy_batch row = {.rows = 1, .count = 1, .shape = "i", .shape_n = 1, .columns = &c};
+        uint64_t feeder;
+        size_t need;
+
+        number = take_number(h, "input", &feeder);
+        assert_int_equal(number, i);
+        while (hy_hub_put(h, feeder, &row, &need) == 0)
+            assert_int_equal(hy_hub_wait_for_room(h, feeder, need, LIMIT_MS), 1);
+    }
+    assert_int_equal(status_of(pid), 0);
+    hy_hub_close(h);
+}
+
+/* ---- hostile ---- */
+
+static int connect_to(const char *name)
+{
+    int fd = hy_feed_connect(name);
+
+    assert_true(fd >= 0);
+    return fd;
+}
+
+static void test_a_hostile_hello_is_dropped(void **state)
+{
+    const char *name = fresh_name();
+    struct hy_hub *h = open_hub(name);
+    struct hy_hello hello = {.magic = HY_HELLO_MAGIC, .queue = "input"};
+    int file = memfd_create("no ring", MFD_CLOEXEC), ends[2], fds[6];
+    struct hy_source *good = open_source(name, "input", false);
+
+    (void)state;
+    assert_true(file >= 0);
+    assert_int_equal(hy_feed_pair(ends), 0);
+    for (int i = 0; i < 6; i++)
+        fds[i] = connect_to(name);
+    close(fds[0]);                                                              /* says nothing, and leaves */
+    assert_int_equal(hy_feed_send(fds[1], "x", 1, NULL), 0);                    /* is no hello */
+    assert_int_equal(hy_feed_send(fds[2], &hello, sizeof hello, NULL), 0);      /* has no ring */
+    assert_int_equal(hy_feed_send(fds[3], &hello, sizeof hello, (int[2]){file, ends[1]}), 0); /* no ring's memory */
+    assert_int_equal(hy_feed_send(fds[4], &hello, sizeof hello, (int[2]){file, file}), 0);    /* no socket */
+    memset(hello.queue, 'x', sizeof hello.queue);
+    assert_int_equal(hy_feed_send(fds[5], &hello, sizeof hello, (int[2]){file, ends[1]}), 0);
+    assert_int_equal(put_number(good, 5), 1);
+    assert_int_equal(take_number(h, "input", NULL), 5);
+    assert_int_equal(hy_hub_dropped(h), 6);
+    for (int i = 1; i < 6; i++)
+        close(fds[i]);
+    close(ends[0]);
+    close(ends[1]);
+    close(file);
+    hy_source_close(good);
+    hy_hub_close(h);
+}
+
+/* Sends a ring by hand, to put anything into it. */
+static struct hy_ring *open_ring(const char *name, int *ret_socket)
+{
+    struct hy_hello hello = {.magic = HY_HELLO_MAGIC, .queue = "input"};
+    struct hy_err err = {0};
+    struct hy_ring *r = NULL;
+    int ends[2], memory;
+
+    *ret_socket = connect_to(name);
+    assert_int_equal(hy_feed_pair(ends), 0);
+    assert_int_equal(hy_ring_new(RING, ends[0], &r, &memory, &err), 0);
+    assert_int_equal(hy_feed_send(*ret_socket, &hello, sizeof hello, (int[2]){memory, ends[1]}), 0);
+    close(ends[1]);
+    close(memory);
+    return r;
+}
+
+static void test_a_feeder_of_hostile_batches_is_dropped_and_others_are_not(void **state)
+{
+    const char *name = fresh_name();
+    struct hy_hub *h = open_hub(name);
+    struct hy_source *good = open_source(name, "input", false);
+
+    (void)state;
+    for (uint32_t kind = 0; kind < 4; kind++) { /* 1: a batch that is none; 2: an end that is too long */
+        int socket;
+        struct hy_ring *r = open_ring(name, &socket);
+        void *room = hy_ring_reserve(r, 64);
+
+        assert_non_null(room);
+        memset(room, 7, 64);
+        hy_ring_send(r, kind, 64);
+        assert_int_equal(put_number(good, kind), 1);
+        assert_int_equal(take_number(h, "input", NULL), kind);
+        assert_int_equal(hy_hub_next(h, "input", &(struct hy_taken){0}), 0);
+        assert_int_equal(hy_hub_dropped(h), kind + 1);
+        assert_int_equal(hy_ring_wait_for_room(r, 100 << 10, -1), 1);
+        assert_int_equal(hy_ring_wait_until_empty(r, LIMIT_MS), -EPIPE);
+        hy_ring_close(r);
+        close(socket);
+    }
+    hy_source_close(good);
+    hy_hub_close(h);
+}
+
+/* As another user than root: root's hub is fine, and so are his feeders; those of a third are not. */
+static void test_only_the_same_user_and_root_are_let_in(void **state)
+{
+    const char *name = fresh_name();
+    struct hy_hub *h;
+    pid_t pid;
+
+    (void)state;
+    if (geteuid() != 0)
+        skip();
+    h = open_hub(name);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        const struct hy_source_options o = {.queue = "input", .size = RING};
+        struct hy_source *s = NULL;
+        int rc;
+
+        if (setuid(65534) != 0)
+            _exit(9);
+        rc = hy_source_open(name, &o, &s, NULL);
+        if (rc == 0) /* root's hub is to be trusted, but it does not trust us */
+            rc = hy_source_wait_until_taken(s, 0);
+        _exit(rc == 1 ? 0 : 1);
+    }
+    assert_int_equal(status_of(pid), 0);
+    assert_int_equal(hy_hub_wait(h, "input", -1, 0), HY_HUB_NOTHING);
+    assert_int_equal(hy_hub_dropped(h), 1);
+    hy_hub_close(h);
+}
+
+static void test_a_source_refuses_the_hub_of_another_user(void **state)
+{
+    const char *name = fresh_name();
+    int ready[2], status;
+    pid_t hub, pid;
+    char byte;
+
+    (void)state;
+    if (geteuid() != 0)
+        skip();
+    assert_int_equal(pipe(ready), 0);
+    hub = fork();
+    assert_true(hub >= 0);
+    if (hub == 0) {
+        struct hy_hub *h = NULL;
+
+        if (setuid(65534) != 0 || hy_hub_open(name, &h, NULL) < 0 || write(ready[1], "", 1) != 1)
+            _exit(9);
+        pause();
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        const struct hy_source_options o = {.queue = "input", .size = RING};
+        struct hy_source *s = NULL;
+
+        _exit(setuid(65533) == 0 && hy_source_open(name, &o, &s, NULL) == -EPERM ? 0 : 1);
+    }
+    status = status_of(pid);
+    kill(hub, SIGKILL);
+    status_of(hub);
+    close(ready[0]);
+    close(ready[1]);
+    assert_int_equal(status, 0);
+}
+
+/* ---- faults ---- */
+
+static int feed_once(void *arg)
+{
+    const char *name = fresh_name();
+    const struct hy_source_options o = {.queue = "input", .size = RING, .wants_results = true};
+    struct hy_hub *h = NULL;
+    struct hy_source *s = NULL;
+    struct hy_taken t;
+    int rc = hy_hub_open(name, &h, NULL);
+
+    (void)arg;
+    if (rc == 0)
+        rc = hy_source_open(name, &o, &s, NULL);
+    if (rc == 0)
+        rc = put_number(s, 1);
+    if (rc == 1)
+        rc = hy_hub_wait(h, "input", -1, 0);
+    if (rc >= 0)
+        rc = hy_hub_next(h, "input", &t);
+    if (rc == 1)
+        hy_hub_release(h, t.feeder);
+    if (rc >= 0)
+        rc = hy_hub_terminate(h, NULL);
+    hy_source_close(s);
+    hy_hub_close(h);
+    return rc;
+}
+
+static void test_what_fails_leaves_nothing(void **state)
+{
+    (void)state;
+    hy_each_fault(HY_SEAM_ALLOC, feed_once, NULL);
+    hy_each_fault(HY_SEAM_SYS, feed_once, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_batch_is_read_as_it_was_written),
+        cmocka_unit_test(test_columns_that_do_not_fit_are_not_written),
+        cmocka_unit_test(test_a_hostile_batch_harms_nobody),
+        cmocka_unit_test(test_shapes_are_read_as_they_were_written),
+        cmocka_unit_test(test_a_shape_fits_its_columns_or_not),
+        cmocka_unit_test(test_queues_are_kept_apart_and_feeders_take_turns),
+        cmocka_unit_test(test_a_hub_is_over_when_all_that_came_is_taken),
+        cmocka_unit_test(test_a_wait_ends_for_the_callers_own_descriptor),
+        cmocka_unit_test(test_one_name_has_one_hub),
+        cmocka_unit_test(test_those_who_are_gone_are_let_go_by_a_busy_hub),
+        cmocka_unit_test(test_many_feeders_lose_and_double_nothing),
+        cmocka_unit_test(test_another_thread_may_end_it),
+        cmocka_unit_test(test_terminate_tells_those_who_wait_and_those_who_come),
+        cmocka_unit_test(test_who_was_told_knows_it_when_the_hub_is_gone),
+        cmocka_unit_test(test_of_a_feeder_that_is_killed_all_whole_batches_come),
+        cmocka_unit_test(test_no_feeder_waits_for_a_hub_that_was_killed),
+        cmocka_unit_test(test_results_come_one_to_one_and_in_order),
+        cmocka_unit_test(test_a_hostile_hello_is_dropped),
+        cmocka_unit_test(test_a_feeder_of_hostile_batches_is_dropped_and_others_are_not),
+        cmocka_unit_test(test_only_the_same_user_and_root_are_let_in),
+        cmocka_unit_test(test_a_source_refuses_the_hub_of_another_user),
+        cmocka_unit_test(test_what_fails_leaves_nothing),
+    };
+
+    signal(SIGPIPE, SIG_IGN);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
