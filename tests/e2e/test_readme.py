@@ -37,6 +37,7 @@ def test_its_python_runs(yard: Yard, yarn_cluster: dict[str, Any]) -> None:
     assert [t["state"] for t in yard.trials(1)] == ["done"] * 4 and [t["state"] for t in yard.trials(2)] == ["done"]
     assert [t["state"] for t in yard.trials(3)] == ["done"] * 2
     assert [t["state"] for t in yard.trials(4)] == ["done"] * 2 and [t["state"] for t in yard.trials(5)] == ["done"] * 2
+    assert [t["state"] for t in yard.trials(6)] == ["done"] * 2
     assert p.stdout.splitlines()[-1].startswith("evolved ") and f"trained {yard.logdir(2)} " in p.stdout
 
 

@@ -397,7 +397,7 @@ def test_a_feeder_is_told_when_the_consumer_was_killed(name: str) -> None:
     thread.join(LIMIT_S)
     consumer.communicate()
     assert [str(e) for e in errors] == [f"the process that takes the rows, at '{name}', is gone"]
-    with pytest.raises(hopyard.Error, match="cannot reach the hub"):
+    with pytest.raises(ConnectionRefusedError, match="cannot reach the hub"):
         _hopyard.Source(name)
 
 
