@@ -14,13 +14,10 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "driver/run.h"
 
 #define EVALUATION_MS 60000
-#define ADDRESSES_MAX 32
-#define ADDRESS_MAX 64
 
 /* ---- where they are ------------------------------------------------------------------- */
 
@@ -97,12 +94,7 @@ void hy_nodes_feed_ends(struct driver *d)
 
 static bool makes_sense(const Hy__NodeJoin *join)
 {
-    if (join->port == 0 || join->port > UINT16_MAX || join->n_addresses > ADDRESSES_MAX)
-        return false;
-    for (size_t i = 0; i < join->n_addresses; i++)
-        if (strlen(join->addresses[i]) > ADDRESS_MAX)
-            return false;
-    return true;
+    return join->port > 0 && join->port <= UINT16_MAX && hy_are_addresses(join->addresses, join->n_addresses);
 }
 
 void hy_nodes_join(struct driver *d, struct trial *t, const Hy__Control *m)

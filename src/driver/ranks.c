@@ -320,14 +320,18 @@ static void call_members(struct driver *d)
             tell_outdated(d, t);
 }
 
+bool hy_are_addresses(char *const *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strlen(list[i]) > ADDRESS_MAX)
+            return false;
+    return n <= ADDRESSES_MAX;
+}
+
 static bool makes_sense(const Hy__GroupJoin *join)
 {
-    if (join->port > UINT16_MAX || strlen(join->bell) > ADDRESS_MAX || join->n_addresses > ADDRESSES_MAX)
-        return false;
-    for (size_t i = 0; i < join->n_addresses; i++)
-        if (strlen(join->addresses[i]) > ADDRESS_MAX)
-            return false;
-    return true;
+    return join->port <= UINT16_MAX && strlen(join->bell) <= ADDRESS_MAX &&
+           hy_are_addresses(join->addresses, join->n_addresses);
 }
 
 static void on_join(struct driver *d, struct trial *t, const Hy__Control *m)

@@ -334,6 +334,8 @@ void hy_nodes_reckon(struct driver *d);
 void hy_nodes_tick(struct driver *d, int64_t now);
 
 /* ---- ranks.c ---- */
+/* What a rank or node says of where it is: not too many, none too long. */
+bool hy_are_addresses(char *const *list, size_t n);
 /* To the agent of its attempt. */
 void hy_ranks_tell(struct driver *d, struct trial *t, Hy__GroupWord *word);
 /* "rank 2 on b", "worker 0 on b". */

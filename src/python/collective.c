@@ -78,18 +78,6 @@ static struct hy_group *hold(const struct hy_py_state *state)
 
 /* ---- in and out --------------------------------------------------------------------- */
 
-/* Without the GIL; true: a signal's handler has raised an exception. */
-static bool is_interrupted(void *arg)
-{
-    PyThreadState **thread = arg;
-    bool raised;
-
-    PyEval_RestoreThread(*thread);
-    raised = PyErr_CheckSignals() < 0;
-    *thread = PyEval_SaveThread();
-    return raised;
-}
-
 PyObject *hy_py_group_join(PyObject *module, PyObject *ignored)
 {
     const struct hy_py_state *state = PyModule_GetState(module);
@@ -99,7 +87,7 @@ PyObject *hy_py_group_join(PyObject *module, PyObject *ignored)
 
     (void)ignored;
     thread = PyEval_SaveThread();
-    rc = hy_current_join(is_interrupted, &thread, &err);
+    rc = hy_current_join(hy_py_is_interrupted, &thread, &err);
     PyEval_RestoreThread(thread);
     if (rc == -EINTR)
         return NULL;

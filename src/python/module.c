@@ -11,6 +11,17 @@ PyObject *hy_py_raise(const struct hy_py_state *state, const struct hy_err *err)
     return NULL;
 }
 
+bool hy_py_is_interrupted(void *arg)
+{
+    PyThreadState **thread = arg;
+    bool raised;
+
+    PyEval_RestoreThread(*thread);
+    raised = PyErr_CheckSignals() < 0;
+    *thread = PyEval_SaveThread();
+    return raised;
+}
+
 PyObject *hy_py_error(const struct hy_py_state *state, const char *fmt, ...)
 {
     va_list args;

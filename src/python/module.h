@@ -8,6 +8,7 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <stdbool.h>
 
 #include "base/err.h"
 
@@ -27,6 +28,8 @@ struct hy_py_state {
 /* Raise hopyard.Error with a sentence (MemoryError for -ENOMEM); return NULL. */
 PyObject *hy_py_raise(const struct hy_py_state *state, const struct hy_err *err);
 PyObject *hy_py_error(const struct hy_py_state *state, const char *fmt, ...);
+/* For waits without the GIL: `arg` is the PyThreadState * of PyEval_SaveThread. True: a signal's handler has raised. */
+bool hy_py_is_interrupted(void *arg);
 
 /* The functions of the module. report.c: */
 PyObject *hy_py_report(PyObject *module, PyObject *args);

@@ -20,18 +20,6 @@ static const struct hy_py_state *state_of(PyObject *self)
     return PyType_GetModuleState(Py_TYPE(self));
 }
 
-/* Without the GIL; true: a signal's handler has raised an exception. */
-static bool is_interrupted(void *arg)
-{
-    PyThreadState **thread = arg;
-    bool raised;
-
-    PyEval_RestoreThread(*thread);
-    raised = PyErr_CheckSignals() < 0;
-    *thread = PyEval_SaveThread();
-    return raised;
-}
-
 static int join(uint16_t port, struct hy_node_link **ret, struct hy_err *err)
 {
     struct hy_presence where = {.port = port};
@@ -39,7 +27,7 @@ static int join(uint16_t port, struct hy_node_link **ret, struct hy_err *err)
     int rc = hy_mesh_addresses(&where.addresses, &where.address_count, err);
 
     if (rc == 0)
-        rc = hy_node_join(&where, is_interrupted, &thread, ret, err);
+        rc = hy_node_join(&where, hy_py_is_interrupted, &thread, ret, err);
     for (size_t i = 0; i < where.address_count; i++)
         free(where.addresses[i]);
     free(where.addresses);
