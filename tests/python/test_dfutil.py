@@ -15,6 +15,7 @@ import hopyard
 import hopyard.compat  # noqa: F401  (tensorflowonspark is ours)
 
 pytest.importorskip("pyspark")
+from pyspark import SparkContext  # noqa: E402
 from pyspark.sql import Row, SparkSession  # noqa: E402
 from tensorflowonspark import dfutil  # noqa: E402
 
@@ -75,7 +76,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         session = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config(
             "spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("spark"))).getOrCreate()  # fmt: skip
         yield session
+        gateway = session.sparkContext._gateway
         session.stop()
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # by which its JVM ends; other tests wait for every child of this process
+        gateway.proc.wait(60)
+        SparkContext._gateway = SparkContext._jvm = None
 
 
 def test_a_data_frame_is_saved_and_loaded(spark: Any, tmp_path: Path) -> None:
