@@ -46,3 +46,15 @@ def feeding_batches(luggage: Luggage, names: list[str], queue: str, timeout: flo
         return iter([pyarrow.RecordBatch.from_pydict({"became": pyarrow.array([became], pyarrow.int32())})])
 
     return feed
+
+
+def inferring_batches(luggage: Luggage, model: tuple[Any, ...]) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """What a SavedModel gives for Arrow's batches."""
+
+    def infer(batches: Iterable[Any]) -> Iterator[Any]:
+        package(*luggage)
+        from hopyard import _saved
+
+        return _saved.infer(_saved.Description(*model), batches)
+
+    return infer

@@ -15,7 +15,8 @@ from ._absent import ABSENT, AbsentLoader
 
 __all__: list[str] = []
 
-PACKAGES = {name: os.path.join(COMPAT, name) for name in ("hops", "horovod", "tensorflowonspark")}
+NAMES = ("hops", "horovod", "tensorflowonspark", "tensorflowonspark_gpu10p", "tensorflowonspark_gpu20p")
+PACKAGES = {name: os.path.join(COMPAT, name) for name in NAMES}
 """The names that are served, and the folders they are served from."""
 
 

@@ -4,7 +4,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hopyard import Error, _executor, _feed, _spark, _task
+from hopyard import Error, _executor, _feed, _session, _spark, _task
 from hopyard import cluster as _cluster
 
 __all__ = ["InputMode", "TFCluster", "run"]
@@ -28,6 +28,11 @@ class TFCluster:
     @property
     def cluster_id(self) -> int:
         return self.cluster.run
+
+    @property
+    def cluster_meta(self) -> dict[str, Any]:
+        """`server_addr` is what reservation.Client takes, to stop a feed from another program."""
+        return {"id": self.cluster.run, "server_addr": (_session.folder_of(self.cluster.project), self.cluster.run)}
 
     def train(self, dataRDD: Any, num_epochs: int = 0, feed_timeout: float = 600, qname: str = "input") -> None:  # noqa: N803
         """Feeds an RDD's rows, or a DataFrame's, to chief and workers; returns when they are taken, or not wanted any more.

@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tensorflowonspark's TFCluster, with a share of a GPU."""
+
+import functools
+
+from hopyard.compat.tensorflowonspark import TFCluster as _whole
+from hopyard.compat.tensorflowonspark.TFCluster import InputMode, TFCluster
+
+__all__ = ["InputMode", "TFCluster", "run"]
+
+run = functools.partial(_whole.run, gpus=0.1)

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TensorFlowOnSpark's pipelines and its smaller modules, on a Spark of this machine."""
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from conftest import Yard
+from test_experiment import Lab, lab  # noqa: F401  (a fixture)
+
+HEAD = """
+import sys
+os.environ["PYSPARK_PYTHON"] = sys.executable
+import hopyard.compat
+from pyspark.sql import SparkSession
+from tensorflowonspark import TFCluster, TFNode, TFParallel, compat, gpu_info, pipeline, reservation, util
+
+def session():
+    conf = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
+    return SparkSession.builder.master("local[2]").config(map=conf).getOrCreate()
+
+def failing(call):
+    try:
+        call()
+    except (hopyard.Error, TypeError) as error:
+        return str(error)
+"""
+
+
+def say(lab: Lab, code: str) -> Any:  # noqa: F811
+    return lab.say(HEAD + textwrap.dedent(code))
+
+
+def test_a_pipeline_trains_infers_is_saved_and_loaded(lab: Lab, tmp_path: Path) -> None:  # noqa: F811
+    """y = 3 a + 2 b, learned from the rows that Spark feeds, and given back by the SavedModel."""
+    said = say(lab, f"""
+        from pyspark.ml import Pipeline, PipelineModel
+
+        def train(args, ctx):
+            import keras
+            import numpy as np
+            from tensorflowonspark import compat
+
+            feed = ctx.get_data_feed(input_mapping=args.input_mapping)
+            model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
+            model.compile(optimizer=keras.optimizers.Adam(args.rate), loss="mse")
+            while not feed.should_stop():
+                batch = feed.next_batch(args.batch_size)
+                if len(batch["y"]):
+                    model.train_on_batch(np.array(batch["x"]), np.array(batch["y"]))
+            compat.export_saved_model(model, args.export_dir, ctx.job_name == "chief")
+
+        spark = session()
+        rows = [([a / 40, b / 40], 3 * a / 40 + 2 * b / 40) for a in range(40) for b in range(40)]
+        frame = spark.createDataFrame(rows, "features array<float>, label float").repartition(2)
+        estimator = (pipeline.TFEstimator(train, {{"rate": 0.1}}).setInputMapping({{"features": "x", "label": "y"}})
+                     .setClusterSize(2).setMasterNode("chief").setEpochs(12).setBatchSize(50).setExportDir("{tmp_path}/model"))
+        model = Pipeline(stages=[estimator]).fit(frame)
+
+        import tensorflow as tf
+        signature = tf.saved_model.load("{tmp_path}/model").signatures["serving_default"]
+        [takes], [gives] = signature.structured_input_signature[1], signature.structured_outputs
+        model.stages[0].setInputMapping({{"features": takes}}).setOutputMapping({{gives: "prediction"}})
+        found = model.transform(frame.limit(50)).collect()
+        wanted = [row.label for row in frame.limit(50).collect()]
+
+        model.write().overwrite().save("{tmp_path}/saved")
+        again = PipelineModel.load("{tmp_path}/saved")
+        wrong = pipeline.TFModel({{}}).setExportDir("{tmp_path}/model").setInputMapping({{"features": takes}})
+        say(schema=model.transform(frame).schema.simpleString(), worst=max(abs(f.prediction[0] - w) for f, w in zip(found, wanted)),
+            count=again.transform(frame).count(), args=repr(again.stages[0].args), batch=again.stages[0].getBatchSize(),
+            errors=[failing(lambda: wrong.setOutputMapping({{"no": "p"}}).transform(frame)),
+                    failing(lambda: pipeline.TFModel({{}}).transform(frame)),
+                    failing(lambda: pipeline.TFEstimator(train, 3)), failing(lambda: estimator.setInputMapping(3))])
+        spark.stop()
+    """)
+    assert said["schema"] == "struct<prediction:array<float>>" and said["worst"] < 0.2
+    assert said["count"] == 1600 and said["args"] == "Namespace(rate=0.1)" and said["batch"] == 50
+    unknown, nowhere, no_args, no_dict = said["errors"]
+    assert unknown.startswith("signature 'serving_default' gives no 'no'; it gives ")
+    assert nowhere == "a model is read from where it was exported to: setExportDir says where"
+    assert no_args == "arguments are a dict, a list or a namespace, and not 3" and "3 is no dict" in no_dict
+
+
+def test_a_pipeline_whose_nodes_read_tfrecords(lab: Lab, tmp_path: Path) -> None:  # noqa: F811
+    """And an export function, on one executor."""
+    said = say(lab, f"""
+        def count(args, ctx):
+            import tensorflow as tf
+            names = tf.io.gfile.glob(args.tfrecord_dir + "/part-*")
+            rows = sum(1 for _ in tf.data.TFRecordDataset(names).shard(ctx.num_workers, ctx.task_index))
+            open(f"{tmp_path}/rows-{{ctx.task_index}}", "w").write(str(rows))
+
+        def export(args):
+            open(args.export_dir, "w").write("exported")
+
+        spark = session()
+        frame = spark.range(100).selectExpr("id", "cast(id as float) as x")
+        estimator = (pipeline.TFEstimator(count, {{}}, export).setInputMode(TFCluster.InputMode.TENSORFLOW).setClusterSize(2)
+                     .setExportDir("{tmp_path}/export"))
+        error = failing(lambda: estimator.fit(frame))
+        estimator.setTFRecordDir("{tmp_path}/records").fit(frame)
+        say(error=error)
+        spark.stop()
+    """)
+    assert "setTFRecordDir" in said["error"]
+    assert sum(int((tmp_path / f"rows-{i}").read_text()) for i in range(2)) == 100
+    assert (tmp_path / "export").read_text() == "exported"
+
+
+def test_models_of_all_kinds_are_exported(lab: Lab, tmp_path: Path) -> None:  # noqa: F811
+    said = say(lab, f"""
+        import keras, tf_keras
+        import tensorflow as tf
+
+        class Plain(tf.Module):
+            @tf.function(input_signature=[tf.TensorSpec((None, 2))])
+            def __call__(self, x):
+                return 2 * x
+
+        models = {{"keras": keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)]),
+                  "tf_keras": tf_keras.Sequential([tf_keras.layers.Input((2,)), tf_keras.layers.Dense(1)]), "module": Plain()}}
+        for name, model in models.items():
+            compat.export_saved_model(model, f"{tmp_path}/{{name}}", is_chief=True)
+            compat.export_saved_model(model, f"{tmp_path}/{{name}}-worker", is_chief=False)
+        options = tf.data.Options()
+        compat.disable_auto_shard(options)
+        say(loaded=[tf.saved_model.contains_saved_model(f"{tmp_path}/{{name}}") for name in models],
+            others=os.listdir("{tmp_path}"), gpu=compat.is_gpu_available(),
+            policy=options.experimental_distribute.auto_shard_policy.name,
+            error=failing(lambda: compat.export_saved_model(3, "{tmp_path}/no", is_chief=True)))
+    """)
+    assert said["loaded"] == [True] * 3 and not any("worker" in name for name in said["others"])
+    assert said["policy"] == "OFF" and said["gpu"] is False
+    assert said["error"] == "a int is no model; a Keras model or a tf.Module is needed"
+
+
+def test_the_smaller_modules(yard: Yard, lab: Lab) -> None:  # noqa: F811
+    """TFParallel both ways, GPUs, and a feed that another program stops."""
+    said = say(lab, """
+        def alone(args, ctx):
+            print("number", ctx.worker_num, "of", ctx.num_workers, ctx.defaultFS[:5])
+
+        def broken(args, ctx):
+            raise ValueError("not here")
+
+        def waiting(args, ctx):
+            feed = TFNode.DataFeed(ctx.mgr)
+            rows = 0
+            while not feed.should_stop():
+                rows += len(feed.next_batch(10))
+            return rows
+
+        sc = session().sparkContext
+        TFParallel.run(sc, alone, {}, 2)
+        TFParallel.run(sc, alone, {}, 2, use_barrier=False)
+        error = failing(lambda: TFParallel.run(sc, broken, {}, 1))
+
+        nodes = TFCluster.run(sc, waiting, None, 1, input_mode=TFCluster.InputMode.SPARK)
+        nodes.train(sc.parallelize(range(100), 2), num_epochs=1)
+        reservation.Client(nodes.cluster_meta["server_addr"]).request_stop()
+        found = nodes.cluster.results()
+
+        os.environ["CUDA_VISIBLE_DEVICES"] = "GPU-1,GPU-2"
+        seen = [gpu_info.get_gpus(1, 1), gpu_info.get_gpus(2, 0, gpu_info.AS_LIST), failing(lambda: gpu_info.get_gpus(3))]
+        util.single_node_env(1, worker_index=1, nodes=["a", "b"])
+        seen.append(os.environ["CUDA_VISIBLE_DEVICES"])
+        util.single_node_env(0)
+        seen.append(os.environ["CUDA_VISIBLE_DEVICES"])
+        util.write_executor_id(7)
+        say(error=error, found=found, seen=seen, id=util.read_executor_id(), path=util.find_in_path("/nowhere:/bin", "sh"),
+            none=util.find_in_path("/nowhere", "sh"), address=util.get_ip_address())
+        sc.stop()
+    """)
+    logs = [path.read_text() for path in sorted(Path(yard.project).glob("Logs/TensorFlow/*/*/*/stdout"))]
+    assert sorted(log for log in logs if log.startswith("number")) == [f"number {i} of 2 file:\n" for i in (0, 0, 1, 1)]
+    assert said["error"].rstrip().endswith("ValueError: not here") and said["found"] == {"worker-0": 100}
+    assert said["seen"] == ["GPU-2", ["GPU-1", "GPU-2"],
+                            "3 GPUs are wanted, and this process sees 2; start the cluster with gpus=3", "GPU-1", ""]
+    assert said["id"] == 7 and said["path"] == "/bin/sh" and said["none"] is False and said["address"].count(".") == 3
+
+
+def test_shares_of_a_gpu_have_names_of_their_own(lab: Lab) -> None:  # noqa: F811
+    said = say(lab, """
+        import tensorflowonspark_gpu10p, tensorflowonspark_gpu20p
+        from tensorflowonspark_gpu10p import TFCluster as tenth, TFNode as node, dfutil, pipeline as of_tenth
+        from tensorflowonspark_gpu20p import TFCluster as fifth
+        say(shares=[tenth.run.keywords, of_tenth.TFCluster.run.keywords, fifth.run.keywords], modes=[tenth.InputMode.SPARK])
+    """)
+    assert said["shares"] == [{"gpus": 0.1}, {"gpus": 0.1}, {"gpus": 0.2}] and said["modes"] == [1]
