@@ -58,3 +58,17 @@ def inferring_batches(luggage: Luggage, model: tuple[Any, ...]) -> Callable[[Ite
         return _saved.infer(_saved.Description(*model), batches)
 
     return infer
+
+
+def calling(luggage: Luggage, pickled: bytes) -> Callable[[Iterable[Any]], None]:
+    """Calls a function with its argument, which may be of modules that come with hopyard."""
+
+    def call(_: Iterable[Any]) -> None:
+        package(*luggage)
+        import hopyard.compat  # noqa: F401
+        from pyspark import cloudpickle
+
+        function, argument = cloudpickle.loads(pickled)
+        function(argument)
+
+    return call

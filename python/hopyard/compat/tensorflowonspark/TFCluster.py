@@ -54,10 +54,10 @@ class TFCluster:
     def _feed(self, data: Any, names: list[str], timeout: float, queue: str) -> bool:
         """True when some node wants no more."""
         if hasattr(data, "mapInArrow"):
-            feed = _task.feeding_batches(self._luggage(), names, queue, timeout)
+            feed = _task.feeding_batches(luggage(self.sc), names, queue, timeout)
             became = [row.became for row in data.mapInArrow(feed, "became int").collect()]
         else:
-            became = data.mapPartitionsWithIndex(_task.feeding(self._luggage(), names, queue, timeout)).collect()
+            became = data.mapPartitionsWithIndex(_task.feeding(luggage(self.sc), names, queue, timeout)).collect()
         if _feed.NOBODY in became:
             self.cluster.check_nobody()
         return any(became)
@@ -66,18 +66,11 @@ class TFCluster:
         """An RDD of results, one for each row; nothing happens until it is asked for."""
         self._is_fed("inference")
         rows = dataRDD.rdd if hasattr(dataRDD, "mapInArrow") else dataRDD
-        return rows.mapPartitionsWithIndex(_task.inferring(self._luggage(), self.cluster.hubs(), qname))
+        return rows.mapPartitionsWithIndex(_task.inferring(luggage(self.sc), self.cluster.hubs(), qname))
 
     def _is_fed(self, what: str) -> None:
         if self.input_mode != InputMode.SPARK:
             raise Error(f"{what} feeds rows from Spark: start the cluster with input_mode=InputMode.SPARK")
-
-    def _luggage(self) -> Any:
-        from pyspark import cloudpickle
-
-        for module in (_executor, _task):  # Spark's workers need not have hopyard
-            cloudpickle.register_pickle_by_value(module)
-        return _spark.send(self.sc)
 
     def tensorboard_url(self) -> str | None:
         return self.cluster.tensorboard_url()
@@ -118,6 +111,15 @@ def run(
     if input_mode == InputMode.SPARK:
         started.wait_for_nodes(reservation_timeout)
     return TFCluster(started, sc, input_mode)
+
+
+def luggage(sc: Any) -> _task.Luggage:
+    """What Spark's workers, which need not have hopyard, fetch it by."""
+    from pyspark import cloudpickle
+
+    for module in (_executor, _task):
+        cloudpickle.register_pickle_by_value(module)
+    return _spark.send(sc)
 
 
 def default_fs(sc: Any) -> str:

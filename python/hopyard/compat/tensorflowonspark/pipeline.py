@@ -16,9 +16,10 @@ from pyspark.ml.base import Estimator, Model
 from pyspark.ml.param.shared import Param, Params, TypeConverters
 from pyspark.ml.util import DefaultParamsReader, DefaultParamsWriter, MLReadable, MLWritable
 
-from hopyard import Error, _executor, _spark, _task
+from hopyard import Error, _task
 
 from . import TFCluster, dfutil
+from .TFCluster import luggage
 
 
 class TFTypeConverters:
@@ -193,8 +194,8 @@ class TFEstimator(
     def _export(self, sc: Any, args: Any, folder: str | None) -> None:
         if not folder:
             raise Error("export_fn writes a model: setExportDir says where")
-        export = self.export_fn
-        sc.parallelize([0], 1).foreachPartition(lambda _: export(args))
+        call = _task.calling(luggage(sc), cloudpickle.dumps((self.export_fn, args)))
+        sc.parallelize([0], 1).foreachPartition(call)
 
 
 # ---- inference ---------------------------------------------------------------------------------
@@ -223,11 +224,9 @@ class TFModel(
         args = self.merge_args_params()
         if not args.export_dir:
             raise Error("a model is read from where it was exported to: setExportDir says where")
-        for module in (_executor, _task):  # Spark's workers need not have hopyard
-            cloudpickle.register_pickle_by_value(module)
         model = _saved.Description(
             str(args.export_dir), str(args.tag_set or "serve"), str(args.signature_def_key or "serving_default"),
             dict(sorted(args.input_mapping.items())), dict(sorted(args.output_mapping.items())), int(args.batch_size),
         )  # fmt: skip
-        infer = _task.inferring_batches(_spark.send(dataset.sparkSession.sparkContext), tuple(model))
+        infer = _task.inferring_batches(luggage(dataset.sparkSession.sparkContext), tuple(model))
         return dataset.select(list(model.inputs)).mapInArrow(infer, _saved.schema(model))
