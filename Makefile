@@ -15,7 +15,7 @@ SOURCES := meson.build meson_options.txt pyproject.toml \
            $(shell find src proto python bench -name '*.[ch]' -o -name '*.proto' \
                    -o -name meson.build -o -name '*.pth' -o -path 'python/*.py*' -not -name '*.pyc')
 
-.PHONY: help setup demo test bench bench-core bench-search bench-schedule bench-python bench-allreduce bench-spark bench-hdfs \
+.PHONY: help setup demo test bench bench-core bench-search bench-schedule bench-python bench-allreduce bench-spark bench-hdfs bench-feed \
         clean distclean cluster cluster-stop test-cluster system-build system-test system-bench
 
 help:
@@ -23,7 +23,7 @@ help:
 	@echo 'make demo            a grid search over a small Keras model, two trials at a time'
 	@echo 'make test            every suite (T="base e2e": only these)'
 	@echo 'make test-cluster    the suites of Spark and YARN, those for all engines whole (make test: half of these there)'
-	@echo 'make bench           the figures: bench-core, -search, -schedule, -python, -allreduce, -spark, -hdfs'
+	@echo 'make bench           the figures: bench-core, -search, -schedule, -python, -allreduce, -spark, -hdfs, -feed'
 	@echo 'make cluster         a Spark, a YARN and an HDFS on this machine; PART=hdfs-ha: that one (cluster-stop ends all)'
 	@echo 'make clean           removes what was built (distclean: the environment too)'
 
@@ -82,7 +82,7 @@ cluster: system-test .venv/.check
 cluster-stop:
 	@[ ! -e build/cluster ] || python3 tests/cluster/cluster.py stop
 
-bench: bench-core bench-search bench-schedule bench-python bench-allreduce bench-spark bench-hdfs
+bench: bench-core bench-search bench-schedule bench-python bench-allreduce bench-spark bench-hdfs bench-feed
 
 bench-core: system-bench setup
 	.venv/bin/python bench/core.py
@@ -106,6 +106,9 @@ bench-spark: system-test setup .venv/.check
 
 bench-hdfs: system-test system-bench setup .venv/.check
 	.venv/bin/python bench/hdfs.py
+
+bench-feed: system-test system-bench setup .venv/.check
+	.venv/bin/python bench/feed.py
 
 clean: cluster-stop
 	rm -rf build bench/results
