@@ -24,7 +24,8 @@ ps             how many parameter servers
 chief          with a node "chief" besides (or "master": by that name)
 evaluator      with a node "evaluator" besides
 feed           rows come by `train` and `inference`: main_fun takes them by ctx.get_data_feed()
-release_port   False: ctx.tmp_socket holds the node's port until it is closed, or ctx.release_port() is called
+release_port   as TensorFlowOnSpark has it; a node's port is held either way, and TensorFlow may listen there all the same.
+               For what does not share it, ctx.release_port() gives it up
 """
 
 import contextlib

@@ -163,7 +163,8 @@ static const char logs_about[] =
     "trial the bytes are as they were; for all trials each line begins with the\n"
     "trial's number. In a terminal odd bytes are escaped.\n"
     "\n"
-    "Of a training TRIAL is a rank, from 0 on: 3, or rank=3, which does without RUN.";
+    "Of a training TRIAL is a rank, from 0 on: 3, or rank=3, which does without RUN.\n"
+    "Of a cluster it is a node: worker-0, or node=worker-0, which does without RUN.";
 
 static const char tensorboard_about[] =
     "Starts TensorBoard on a run's log folder, or on any folder, and prints its\n"

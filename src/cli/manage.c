@@ -157,6 +157,9 @@ static int session(const struct hy_args *args, const struct hy_runinfo *info, co
     long long run = info->row.id;
 
     *ret_address = hy_args_get(args, "address");
+    if (info->spec && info->spec->fed)
+        return hy_err_set(err, -EINVAL, "rows were fed to the nodes of run %lld, and nobody has them any more; start it anew",
+                          run);
     if (needed && !*ret_address)
         return hy_err_set(err, -EINVAL,
                           "run %lld was on the executors of a SparkSession; go on with it from Python, with another "

@@ -157,6 +157,32 @@ def test_the_program_shows_nodes_by_name(yard: Yard, lab: Lab) -> None:  # noqa:
     assert yard.run("logs", "node=chief-0").stdout == "I am chief 0\n"
 
 
+def test_one_that_was_fed_is_not_gone_on_with(yard: Yard, lab: Lab) -> None:  # noqa: F811
+    """Rows of any iterable; what main_fun raises while it is fed; and nobody has the rows for a second time."""
+    said = say(lab, """
+        def main_fun(args, ctx):
+            feed = ctx.get_data_feed()
+            rows = feed.next_batch(100)
+            if args == "fails":
+                raise ValueError("row " + str(rows[0]))
+            while not feed.should_stop():
+                rows += feed.next_batch(100)
+            return sorted(rows)
+
+        nodes = cluster.run(main_fun, None, workers=2, feed=True, tensorboard=False)
+        nodes.train(range(1000), num_epochs=2)
+        nodes.shutdown()
+        broken = cluster.run(main_fun, "fails", workers=1, feed=True, tensorboard=False)
+        error = failing(lambda: broken.train(iter(lambda: 7, None)))  # without end
+        say(found=nodes.results(), error=error, unfed=failing(lambda: cluster.run(main_fun, tensorboard=False).train([1])))
+    """)
+    assert sorted(said["found"]["worker-0"] + said["found"]["worker-1"]) == sorted([*range(1000), *range(1000)])
+    assert said["error"][0] == "TrialsFailed" and said["error"][1].rstrip().endswith("ValueError: row 7")
+    assert said["unfed"][1].startswith("nothing is fed to this cluster")
+    again = yard.run("resume", "2")
+    assert again.returncode == 2 and "rows were fed to the nodes of run 2" in again.stderr
+
+
 # ---- TensorFlowOnSpark ----------------------------------------------------------------------------------------
 
 
