@@ -33,6 +33,7 @@ import itertools
 import os
 import pickle
 import secrets
+import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -103,6 +104,7 @@ class Cluster:
         self._address = address
         self._feed = feed
         self._end: Result | None = None
+        self._tie = _tie(number, project) if feed else None
 
     def __repr__(self) -> str:
         nodes = ", ".join(f"{count} {role}" for role, count in self.roles.items())
@@ -215,8 +217,16 @@ class Cluster:
             result = load(self.run, self.project, self._address)
             if passed():
                 raise RunError(f"the cluster of run {self.run} was not done after {timeout:g} s, and was stopped", result)
+            if self._tie is not None and result.state != "running":
+                self._tie.communicate()
             self._end = conclude(result, status, had_session)
         return self._end
+
+
+def _tie(run: int, project: Any) -> subprocess.Popen[bytes]:
+    """By which the run notices that this process, from which its rows come, is gone: it would wait for more."""
+    command = _program.command("supply", str(run), "--feeds", project=project)
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
 
 
 def rows_of(data: Any) -> Iterable[Any]:

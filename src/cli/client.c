@@ -54,6 +54,17 @@ int hy_client_stop(int fd, bool feed)
     return put(fd, &request);
 }
 
+int hy_client_feeds(int fd)
+{
+    Hy__ClientRequest request = HY__CLIENT_REQUEST__INIT;
+    Hy__Announce announce = HY__ANNOUNCE__INIT;
+
+    announce.feeds = true;
+    request.body_case = HY__CLIENT_REQUEST__BODY_ANNOUNCE;
+    request.announce = &announce;
+    return put(fd, &request);
+}
+
 int hy_client_announce(int fd, const char *tensorboard)
 {
     Hy__ClientRequest request = HY__CLIENT_REQUEST__INIT;

@@ -87,6 +87,11 @@ static const struct hy_option tensorboard_options[] = {
     {0},
 };
 
+static const struct hy_option supply_options[] = {
+    {.name = "feeds", .help = "rows come to the run's nodes from that program"},
+    {0},
+};
+
 static const struct hy_option stop_options[] = {
     {.name = "feed", .help = "only what is fed to a cluster: its nodes take what has come, and end"},
     {0},
@@ -325,6 +330,7 @@ const struct hy_command hy_commands[] = {
      .summary = "from inside a trial: stream values while it trains"},
     {.name = "supply",
      .words = "RUN",
+     .options = supply_options,
      .min_words = 1,
      .max_words = 1,
      .run = hy_cmd_supply,

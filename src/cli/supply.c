@@ -175,6 +175,8 @@ int hy_cmd_supply(const struct hy_args *args)
     hy_buf_init(&s.message, HY_LOCAL_MAX);
     hy_buf_init(&s.line, LINE_MAX_BYTES);
     rc = find_run(args, &s, &err);
+    if (rc == 0 && hy_args_has(args, "feeds"))
+        rc = hy_client_feeds(s.driver);
     if (rc == 0)
         rc = supply(&s, &err);
     if (rc < 0 && !err.code)

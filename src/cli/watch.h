@@ -38,6 +38,7 @@ int hy_client_connect(struct hy_store *s, int64_t run, struct hy_err *err);
 /* 0 or -Exxx. */
 int hy_client_watch(int fd, bool trials);
 int hy_client_stop(int fd, bool feed); /* all of it, or only what is fed to its nodes */
+int hy_client_feeds(int fd); /* as long as it is open, rows may come to a cluster's nodes */
 int hy_client_announce(int fd, const char *tensorboard);
 /* This client starts agents for the run, or can now start more. One of them is over, and why. */
 int hy_client_supply(int fd, const Hy__Supply *offer);

@@ -22,6 +22,7 @@ struct client {
     struct hy_list link;
     struct hy_local_conn *conn;
     bool watches, wants_all;
+    bool feeds; /* rows come from it to a cluster's nodes */
     char *tensorboard; /* its address; NULL: it has announced none */
     size_t seen_ended, seen_notes;
     int64_t last_ms;
@@ -320,6 +321,8 @@ static void on_close(void *arg, struct hy_local_conn *conn)
         return;
     d->changed |= c->tensorboard != NULL;
     hy_list_remove(&c->link);
+    if (c->feeds)
+        hy_nodes_feeder_gone(d);
     if (c == d->supplier) {
         d->supplier = NULL;
         hy_supply_gone(d);
@@ -333,6 +336,9 @@ static void on_announce(struct driver *d, struct client *c, const Hy__Announce *
     size_t n = strlen(a->tensorboard);
     char *address = n && n <= ADDRESS_MAX ? hy_strdup(a->tensorboard) : NULL;
 
+    c->feeds |= a->feeds;
+    if (a->feeds && !n)
+        return;
     if (!address) {
         hy_warn("a client announced no address bytes=%zu", n);
         return;

@@ -92,6 +92,14 @@ void hy_nodes_feed_ends(struct driver *d)
             tell_fed(d, t);
 }
 
+void hy_nodes_feeder_gone(struct driver *d)
+{
+    if (!d->spec->fed || d->training.fed || d->phase != PHASE_RUNNING)
+        return;
+    hy_run_note(d, "the program that fed the nodes is gone: they get no more rows");
+    hy_nodes_feed_ends(d);
+}
+
 static bool makes_sense(const Hy__NodeJoin *join)
 {
     return join->port > 0 && join->port <= UINT16_MAX && hy_are_addresses(join->addresses, join->n_addresses);

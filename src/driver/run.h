@@ -329,6 +329,8 @@ void hy_nodes_join(struct driver *d, struct trial *t, const Hy__Control *m);
 void hy_nodes_serves(struct driver *d, struct trial *t);
 /* No more rows are fed: all of them hear it, also those that are not there yet. */
 void hy_nodes_feed_ends(struct driver *d);
+/* Who fed them has gone without a word. */
+void hy_nodes_feeder_gone(struct driver *d);
 /* One is over: those that only serve the others may go when these are done. */
 void hy_nodes_reckon(struct driver *d);
 void hy_nodes_tick(struct driver *d, int64_t now);

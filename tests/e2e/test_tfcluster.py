@@ -183,6 +183,29 @@ def test_one_that_was_fed_is_not_gone_on_with(yard: Yard, lab: Lab) -> None:  # 
     assert again.returncode == 2 and "rows were fed to the nodes of run 2" in again.stderr
 
 
+def test_nodes_end_when_who_feeds_them_is_gone(yard: Yard, lab: Lab) -> None:  # noqa: F811
+    """They would wait for rows for ever."""
+    program = lab.start(HEAD + textwrap.dedent("""
+        def main_fun(args, ctx):
+            feed = ctx.get_data_feed()
+            while not feed.should_stop():
+                feed.next_batch(10)
+
+        nodes = cluster.run(main_fun, workers=2, feed=True, tensorboard=False)
+        nodes.train(range(100))
+        print("fed", flush=True)
+        time.sleep(3600)
+    """))
+    assert program.stdout
+    wait_for(lambda: "fed" in program.stdout.readline(), "rows are fed")
+    program.kill()
+    program.wait()
+    wait_for(lambda: yard.rows("SELECT state FROM runs")[0]["state"] != 1, "the run ends")
+    assert {t["state"] for t in yard.trials()} == {"done"}
+    notes = " ".join(row["text"] for row in yard.rows("SELECT text FROM notes"))
+    assert "the program that fed the nodes is gone" in notes
+
+
 # ---- TensorFlowOnSpark ----------------------------------------------------------------------------------------
 
 
