@@ -9,7 +9,6 @@
 
 #include "base/mem.h"
 #include "base/text.h"
-#include "wire/roles.h"
 
 #define NEAR_END 2000 /* bytes of what was printed before somebody came */
 #define LAST 4096     /* bytes of last lines */
@@ -17,12 +16,9 @@
 
 static const char *const names[] = {"stdout", "stderr"};
 
-static char *path_of(const char *logdir, const Hy__RunSpec *spec, uint64_t number, int which)
+static char *path_of(const char *logdir, bool is_node, const char *name, int which)
 {
-    char name[HY_NODE_NAME_MAX];
-
-    return hy_asprintf("%s/%s=%s/%s", logdir, hy_spec_is_cluster(spec) ? "node" : "rank",
-                       hy_node_name(spec, number, name), names[which]);
+    return hy_asprintf("%s/%s=%s/%s", logdir, is_node ? "node" : "rank", name, names[which]);
 }
 
 /* Of a cluster it is the chief, or the first worker. */
@@ -40,14 +36,18 @@ int hy_stream_init(struct hy_stream *s, const char *logdir, const Hy__RunSpec *s
     uint32_t ranks = !all ? 1 : spec->ranks > spec->ranks_max ? spec->ranks : spec->ranks_max;
     struct hy_style style;
 
-    *s = (struct hy_stream){.logdir = hy_strdup(logdir), .ranks = ranks, .spec = spec, .first = all ? 0 : speaker(spec)};
+    *s = (struct hy_stream){.logdir = hy_strdup(logdir), .ranks = ranks, .first = all ? 0 : speaker(spec),
+                            .are_nodes = hy_spec_is_cluster(spec)};
+    s->names = hy_calloc(ranks, sizeof *s->names);
+    for (uint32_t i = 0; s->names && i < ranks; i++)
+        hy_node_name(spec, (uint64_t)s->first + i + 1, s->names[i]);
     hy_style_of(STDOUT_FILENO, &style);
     hy_out_init(&s->lines, &style);
     hy_style_of(STDERR_FILENO, &style);
     hy_out_init(&s->errors, &style);
     s->tails = hy_calloc(ranks, sizeof *s->tails);
     s->piece = hy_malloc(HY_TAIL_PIECE);
-    return s->logdir && s->tails && s->piece ? 0 : -ENOMEM;
+    return s->logdir && s->names && s->tails && s->piece ? 0 : -ENOMEM;
 }
 
 /* One that cannot be read yet is read from its beginning, when it can. */
@@ -55,7 +55,7 @@ static int go(struct hy_stream *s, int64_t since_ms)
 {
     for (uint32_t i = 0; i < s->ranks; i++)
         for (int which = 0; which < 2; which++) {
-            hy_cleanup_free char *path = path_of(s->logdir, s->spec, (uint64_t)s->first + i + 1, which);
+            hy_cleanup_free char *path = path_of(s->logdir, s->are_nodes, s->names[i], which);
             struct hy_tail *tail = &s->tails[i][which];
 
             if (!path)
@@ -80,6 +80,7 @@ int hy_stream_since(struct hy_stream *s, int64_t wall_ms)
 void hy_stream_done(struct hy_stream *s)
 {
     free(s->logdir);
+    free(s->names);
     free(s->tails);
     free(s->piece);
     hy_out_done(&s->lines);
@@ -102,10 +103,8 @@ const char *hy_stream_current(const struct hy_stream *s)
 
 static int look_at(struct hy_stream *s, uint32_t rank, int which, bool last, struct hy_out *out)
 {
-    const uint64_t number = (uint64_t)s->first + rank + 1;
-    hy_cleanup_free char *path = path_of(s->logdir, s->spec, number, which);
+    hy_cleanup_free char *path = path_of(s->logdir, s->are_nodes, s->names[rank], which);
     struct hy_tail *tail = &s->tails[rank][which];
-    char name[HY_NODE_NAME_MAX];
     size_t done;
     bool full;
     ssize_t n;
@@ -116,7 +115,7 @@ static int look_at(struct hy_stream *s, uint32_t rank, int which, bool last, str
     if (n <= 0)
         return 0;
     full = n == HY_TAIL_PIECE;
-    s->text.name = hy_spec_is_cluster(s->spec) ? hy_node_name(s->spec, number, name) : NULL;
+    s->text.name = s->are_nodes ? s->names[rank] : NULL;
     done = hy_logtext_append(&s->text, out, rank, which == 1, s->piece, (size_t)n, last && !full, full);
     s->text.name = NULL;
     tail->offset += (off_t)done;
@@ -199,7 +198,10 @@ static int append_last(struct hy_buf *b, const char *path, uint64_t number, size
 
 char *hy_last_lines(const char *logdir, const Hy__RunSpec *spec, uint64_t number, size_t lines)
 {
-    hy_cleanup_free char *out = path_of(logdir, spec, number, 0), *error = path_of(logdir, spec, number, 1);
+    const bool is_node = hy_spec_is_cluster(spec);
+    char name[HY_NODE_NAME_MAX];
+    const char *folder = hy_node_name(spec, number, name);
+    hy_cleanup_free char *out = path_of(logdir, is_node, folder, 0), *error = path_of(logdir, is_node, folder, 1);
     hy_cleanup_buf struct hy_buf b;
     const char *text;
     int rc;

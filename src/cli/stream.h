@@ -10,7 +10,7 @@
 #include "cli/logtext.h"
 #include "cli/screen.h"
 #include "cli/tail.h"
-#include "hopyard.pb-c.h"
+#include "wire/roles.h"
 
 #define HY_STREAM_MS 100 /* between two looks */
 #define HY_STREAM_CURRENT 400
@@ -21,15 +21,16 @@ struct hy_stream {
         *above;     /* set by the owner: lines go there if it is open; NULL: to where they were printed */
     uint32_t ranks; /* read-only: so many are shown, one after the other; 0: none */
     uint32_t first; /* private: of them */
-    const Hy__RunSpec *spec; /* private */
-    char *logdir;            /* private */
+    bool are_nodes; /* private: of a cluster */
+    char (*names)[HY_NODE_NAME_MAX]; /* private */
+    char *logdir;                    /* private */
     struct hy_tail (*tails)[2];         /* private */
     unsigned char *piece;               /* private */
     struct hy_out lines, errors;        /* private: what is to be written next */
     char current[2][HY_STREAM_CURRENT]; /* private: lines of rank 0 that have no end yet */
 };
 
-/* All of them, or only that of the one that speaks for all. `spec` is kept. 0 or -ENOMEM. */
+/* All of them, or only that of the one that speaks for all. 0 or -ENOMEM. */
 int hy_stream_init(struct hy_stream *s, const char *logdir, const Hy__RunSpec *spec, bool all);
 void hy_stream_done(struct hy_stream *s); /* a zeroed one is fine */
 
