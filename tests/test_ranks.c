@@ -207,6 +207,96 @@ static void test_lines_of_ranks_are_shown_whole_and_once(void **state)
     printing_end(&p);
 }
 
+/* ---- the nodes of a cluster ------------------------------------------------------------- */
+
+struct cluster {
+    Hy__RoleSpec rows[4], *list[4];
+    Hy__RunSpec spec;
+};
+
+/* Two servers, a chief, an evaluator, two workers. */
+static void cluster_begin(struct cluster *c)
+{
+    static const char *const names[] = {"ps", "chief", "evaluator", "worker"};
+    static const uint32_t counts[] = {2, 1, 1, 2};
+
+    hy__run_spec__init(&c->spec);
+    for (size_t i = 0; i < HY_COUNT(names); i++) {
+        hy__role_spec__init(&c->rows[i]);
+        c->rows[i].name = (char *)names[i];
+        c->rows[i].count = counts[i];
+        c->list[i] = &c->rows[i];
+        c->spec.ranks += counts[i];
+    }
+    c->spec.roles = c->list;
+    c->spec.n_roles = HY_COUNT(names);
+}
+
+static void test_nodes_are_numbered_role_by_role(void **state)
+{
+    static const struct {
+        const char *name;
+        bool is_server, has_rank;
+        uint32_t rank;
+    } wanted[] = {{"ps-0", true, false, 0},        {"ps-1", true, false, 0},    {"chief-0", false, true, 0},
+                  {"evaluator-0", false, false, 1}, {"worker-0", false, true, 1}, {"worker-1", false, true, 2}};
+    const Hy__RunSpec plain = {.ranks = 3};
+    char name[HY_NODE_NAME_MAX];
+    struct cluster c;
+
+    (void)state;
+    cluster_begin(&c);
+    for (uint64_t i = 0; i < HY_COUNT(wanted); i++) {
+        assert_string_equal(hy_node_name(&c.spec, i + 1, name), wanted[i].name);
+        assert_int_equal(hy_node_is_server(&c.spec, i + 1), wanted[i].is_server);
+        assert_int_equal(hy_node_has_rank(&c.spec, i + 1), wanted[i].has_rank);
+        assert_int_equal(hy_node_rank(&c.spec, i + 1), wanted[i].rank);
+    }
+    assert_null(hy_node_of(&c.spec, 0).role);
+    assert_null(hy_node_of(&c.spec, 7).role);
+    assert_int_equal(hy_spec_servers(&c.spec), 2);
+    assert_int_equal(hy_spec_ranks(&c.spec), 3);
+    assert_string_equal(hy_node_name(&plain, 3, name), "2"); /* of a training without roles */
+    assert_true(hy_node_has_rank(&plain, 3) && !hy_node_is_server(&plain, 3));
+    assert_int_equal(hy_spec_ranks(&plain), 3);
+}
+
+static void test_lines_of_nodes_have_their_names(void **state)
+{
+    hy_cleanup_out struct hy_out out = {0};
+    hy_cleanup_free char *worker = NULL, *chief = NULL, *last = NULL;
+    struct hy_stream s;
+    struct printing p;
+    struct cluster c;
+
+    (void)state;
+    printing_begin(&p);
+    cluster_begin(&c);
+    hy_out_init(&out, &bare);
+    worker = hy_asprintf("%s/node=worker-1", p.logdir);
+    chief = hy_asprintf("%s/node=chief-0", p.logdir);
+    assert_int_equal(hy_mkdirs(worker, 0700), 0);
+    assert_int_equal(hy_mkdirs(chief, 0700), 0);
+    append_to(worker, "stdout", "one\n");
+    append_to(chief, "stdout", "two\n");
+    assert_int_equal(hy_stream_init(&s, p.logdir, &c.spec, true), 0);
+    memset(&c.spec, 0, sizeof c.spec); /* who watches reads it anew */
+    s.text = (struct hy_logtext){.prefix = HY_LOG_RANKED};
+    assert_int_equal(hy_stream_look(&s, true, &out, &out), 0);
+    assert_string_equal(text_of(&out), "[chief-0] two\n[worker-1] one\n");
+    hy_stream_done(&s);
+    cluster_begin(&c);
+    hy_buf_clear(&out.buf);
+    assert_int_equal(hy_stream_init(&s, p.logdir, &c.spec, false), 0); /* the one that speaks for all */
+    s.text = (struct hy_logtext){.prefix = HY_LOG_LINES};
+    assert_int_equal(hy_stream_look(&s, true, &out, &out), 0);
+    assert_string_equal(text_of(&out), "two\n");
+    hy_stream_done(&s);
+    last = hy_last_lines(p.logdir, &c.spec, 6, 1);
+    assert_string_equal(last, "one\n");
+    printing_end(&p);
+}
+
 static void test_a_rank_that_is_started_again_is_shown_from_its_beginning(void **state)
 {
     hy_cleanup_out struct hy_out out = {0};
@@ -447,6 +537,8 @@ int main(void)
         cmocka_unit_test(test_a_pipe_hears_of_ranks_not_of_trials),
         cmocka_unit_test(test_programs_hear_how_many_ranks_there_are),
         cmocka_unit_test(test_lines_of_ranks_are_shown_whole_and_once),
+        cmocka_unit_test(test_nodes_are_numbered_role_by_role),
+        cmocka_unit_test(test_lines_of_nodes_have_their_names),
         cmocka_unit_test(test_a_rank_that_is_started_again_is_shown_from_its_beginning),
         cmocka_unit_test(test_who_comes_late_sees_the_last_lines),
         cmocka_unit_test(test_a_bar_that_draws_over_itself_is_one_line),
