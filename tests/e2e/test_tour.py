@@ -50,8 +50,8 @@ class Tour:
 
 def test_the_tour_is_complete() -> None:
     assert NOTEBOOKS == ["differential_evolution.ipynb", "distributed_training.ipynb", "grid_search.ipynb",
-                         "several_gpus.ipynb", "spark_allreduce.ipynb", "spark_evolution.ipynb",
-                         "spark_grid_search.ipynb"]
+                         "several_gpus.ipynb", "spark_allreduce.ipynb", "spark_cluster.ipynb",
+                         "spark_evolution.ipynb", "spark_grid_search.ipynb"]
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
@@ -178,3 +178,11 @@ def test_allreduce_on_yarn(yard: Yard, yarn_cluster: dict[str, Any]) -> None:
     assert "2 ranks" in tour.table(2) and on_executors(yard)
     assert tour.printed(5) == ["rank=0 rank 0 of 2 has seen 899 images", "rank=1 rank 1 of 2 has seen 898 images"]
     assert "/application_" in str(yard.logdir()) and list(Path(yard.logdir(), "rank=0", "train").glob("events.out.tfevents.*"))
+
+
+def test_a_cluster_that_yarn_feeds(yard: Yard, yarn_cluster: dict[str, Any]) -> None:
+    mend("yarn", yarn_cluster)
+    tour = Tour(yard, "spark_cluster.ipynb", yarn_cluster["yarn_env"])
+    assert tour.value(2) == 1797 and tour.value(5) is True and tour.value(7) == (1000, True)
+    assert [t["dir"] for t in yard.trials(1)] == ["node=chief-0", "node=worker-0"] and on_executors(yard)
+    assert Path(yard.logdir(1), "node=chief-0", "stdout").read_text().startswith("chief 0 has seen ")
