@@ -32,7 +32,7 @@ def test_its_python_runs(yard: Yard, yarn_cluster: dict[str, Any]) -> None:
     script = yard.project / "readme.py"
     script.write_text("\n".join(blocks("python")) + "print('evolved', trial.number, 'trained', logdir, best)\n")
     p = subprocess.run([sys.executable, script], env={**yard.env, **yarn_cluster["yarn_env"], "HOPYARD_PROGRAM": yard.bin}, cwd=yard.project, text=True,
-                       stdin=subprocess.DEVNULL, capture_output=True, timeout=240)
+                       stdin=subprocess.DEVNULL, capture_output=True, timeout=420)
     assert p.returncode == 0, p.stdout + p.stderr + yard.driver_log()
     assert [t["state"] for t in yard.trials(1)] == ["done"] * 4 and [t["state"] for t in yard.trials(2)] == ["done"]
     assert [t["state"] for t in yard.trials(3)] == ["done"] * 2

@@ -151,6 +151,7 @@ def test_a_hundred_thousand_values_come_from_a_file(yard: Yard) -> None:
     assert all(p["x"] in values for p in seen(yard))
     with short(arguments({"x": values, "y": list(range(100_000))}, "paired")) as args:
         run = json.loads(yard.run("run", "--detach", "--json", *args, "--", "sleep", "1000").stdout.splitlines()[-1])["run"]
+    wait_for(lambda: yard.trials(run), "the first trial begins")
     yard.run("stop", run)
     head = json.loads(yard.run("show", run, "--json").stdout)["run"]
     assert head["total"] == 100_000
