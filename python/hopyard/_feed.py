@@ -135,8 +135,12 @@ def feeder(name: str, queue: str = "input", size: int = 0) -> Callable[[Iterable
 def infer(name: str, rows: Iterable[Any], queue: str = "input", size: int = 0) -> Iterator[Any]:
     """Feeds a partition's rows, and gives a result for each, in their order. Rows are ahead of results by what the two
     rings and the consumer's batch hold, and no more."""
+    yield from _infer(name, _source(name, queue, True, size), rows)
+
+
+def _infer(name: str, source: _hopyard.Source, rows: Iterable[Any]) -> Iterator[Any]:
     sent = given = 0
-    with _source(name, queue, True, size) as source:
+    with source:
         for chunk in chunks(rows, [source]):
             is_wanted = source.put(chunk)
             sent += len(chunk)
@@ -165,24 +169,22 @@ FED, UNWANTED, NOBODY = range(3)
 """What became of a partition: it was taken; a node has had enough; there is no node here, or not any more."""
 
 
-def hub_here(names: Sequence[str], turn: int, queue: str) -> str | None:
-    """One of the hubs that are on this machine: another one for each partition."""
-    for i in range(len(names)):
-        name = names[(turn + i) % len(names)]
+def source_here(names: Sequence[str], turn: int, queue: str, results: bool = False) -> tuple[str, _hopyard.Source] | None:
+    """To one of the hubs that are on this machine, and its name: another one for each partition."""
+    for name in (names[(turn + i) % len(names)] for i in range(len(names))):
         try:
-            _hopyard.Source(name, queue).close()
+            return name, _hopyard.Source(name, queue, results)
         except ConnectionRefusedError:
             continue
-        return name
     return None
 
 
 def infer_here(names: Sequence[str], turn: int, queue: str, rows: Iterable[Any]) -> Iterator[Any]:
     """A result for each row of a partition, by a node of this machine."""
-    name = hub_here(names, turn, queue)
-    if name is None:
+    found = source_here(names, turn, queue, results=True)
+    if found is None:
         raise _hopyard.Error(f"no node of the cluster is on {socket.gethostname()}, or it has ended")
-    return infer(name, rows, queue)
+    return _infer(*found, rows)
 
 
 def feed_partition(names: Sequence[str], turn: int, queue: str, rows: Iterable[Any], timeout: float) -> int:
@@ -199,14 +201,15 @@ def feed_batches(names: Sequence[str], turn: int, queue: str, batches: Iterable[
 def _feed_here(
     names: Sequence[str], turn: int, queue: str, timeout: float, put: Callable[[_hopyard.Source], Iterable[bool]]
 ) -> int:
-    name = hub_here(names, turn, queue)
-    if name is None:
+    found = source_here(names, turn, queue)
+    if found is None:
         return NOBODY
+    name, source = found
     try:
-        with _hopyard.Source(name, queue) as source:
+        with source:
             return FED if all(put(source)) and _ends(source, timeout) else UNWANTED
     except _hopyard.Error:
-        if hub_here([name], 0, queue):
+        if source_here([name], 0, queue):
             raise
         return NOBODY  # it has ended meanwhile; whether well, its run knows
 

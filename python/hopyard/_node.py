@@ -22,7 +22,6 @@ class Call:
 
     function: Callable[[Any, Any], Any]
     args: Any
-    release_port: bool = True
     default_fs: str = "file://"
     feed: str = ""  # what the names of the nodes' hubs begin with; "": nothing is fed
 

@@ -76,6 +76,15 @@ class Settings:
         ]
 
 
+def settings_of(given: Mapping[str, Any], what: str, module: str) -> Settings:
+    """Of a training or a cluster, which has a metric to show only where one is named."""
+    try:
+        return Settings(**{"direction": "max" if given.get("metric") else None, **given})
+    except TypeError:
+        unknown = sorted(set(given) - set(Settings.__dataclass_fields__))
+        raise TypeError(f"{what} takes no {', '.join(unknown)}; see {module}") from None
+
+
 # ---- from its start ... ------------------------------------------------------------------------
 
 

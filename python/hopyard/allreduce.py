@@ -42,7 +42,7 @@ from . import _bundle, _code, _notebook, _run, _show, _spark
 from ._errors import Error, FileNotFound, TrialsFailed
 from ._file import open_url
 from ._result import Result, Trial, load
-from ._run import Settings, option
+from ._run import option
 
 __all__ = ["run", "run_notebook"]
 
@@ -91,7 +91,7 @@ def _train(
     interfaces: str | Iterable[str] | None = None, timeline: str | os.PathLike[str] | None = None,
     output: str | os.PathLike[str] | None = None, verbose: bool = False, **settings: Any,
 ) -> Result:  # fmt: skip
-    common = _settings(settings)
+    common = _run.settings_of(settings, "a training", "hopyard.allreduce")
     variables = dict(env or {})
     if reset_limit is not None:
         variables["HOPYARD_RESET_LIMIT"] = reset_limit
@@ -109,15 +109,6 @@ def _train(
     had_session = _spark.settle(number, common.project)
     result = load(number, common.project, address)
     return _conclude(result, status, is_elastic=bool(min_np or max_np), had_session=had_session)
-
-
-def _settings(given: Mapping[str, Any]) -> Settings:
-    """A training has a metric to show only where one is named."""
-    try:
-        return Settings(**{"direction": "max" if given.get("metric") else None, **given})
-    except TypeError:
-        unknown = sorted(set(given) - set(Settings.__dataclass_fields__))
-        raise TypeError(f"a training takes no {', '.join(unknown)}; see hopyard.allreduce") from None
 
 
 # ---- ... to what the ranks returned ------------------------------------------------------------

@@ -42,7 +42,7 @@ from . import _bundle, _code, _feed, _hopyard, _node, _program, _run, _show, _sp
 from ._errors import Error, FileNotFound, RunError, TrialsFailed
 from ._file import open_url
 from ._result import Result, Trial, load
-from ._run import Settings, option
+from ._run import option
 
 __all__ = ["Cluster", "run"]
 
@@ -59,12 +59,12 @@ def run(
     """Starts a cluster, and returns at once; `shutdown` waits for its end, `results` for what nodes return."""
     if not callable(main_fun):
         raise Error(f"a function main_fun(args, ctx) is needed, and {main_fun!r:.60} is none")
-    common = _settings(settings)
+    common = _run.settings_of(settings, "a cluster", "hopyard.cluster")
     head = {"master" if chief == "master" else "chief": 1} if chief else {}
     roles = {"ps": ps, **head, "evaluator": int(bool(evaluator)), "worker": workers}
     _check(roles)
     token = f"hopyard-{secrets.token_hex(8)}" if feed else ""
-    call = _node.Call(main_fun, args, release_port, default_fs, token)
+    call = _node.Call(main_fun, args, default_fs, token)
     title = f"{_bundle.name_of(main_fun)}()"
     bundle = _bundle.make(call, common.metric, "max", optional=True, ranks=True, preload=_code.preload(main_fun))
     words = [
@@ -75,15 +75,6 @@ def run(
     program = _run.python("hopyard._trial")
     number, address = _run.start(words, common, program, bundle, command="train", leaves=feed)
     return Cluster(number, common.project, address, {role: count for role, count in roles.items() if count}, token)
-
-
-def _settings(given: Mapping[str, Any]) -> Settings:
-    """A cluster has a metric to show only where one is named."""
-    try:
-        return Settings(**{"direction": "max" if given.get("metric") else None, **given})
-    except TypeError:
-        unknown = sorted(set(given) - set(Settings.__dataclass_fields__))
-        raise TypeError(f"a cluster takes no {', '.join(unknown)}; see hopyard.cluster") from None
 
 
 def _check(roles: Mapping[str, int]) -> None:

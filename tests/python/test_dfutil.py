@@ -14,10 +14,9 @@ import tensorflow as tf
 import hopyard
 import hopyard.compat  # noqa: F401  (tensorflowonspark is ours)
 
-pytest.importorskip("pyspark")
-from pyspark import SparkContext  # noqa: E402
-from pyspark.sql import Row, SparkSession  # noqa: E402
-from tensorflowonspark import dfutil  # noqa: E402
+from pyspark import SparkContext
+from pyspark.sql import Row, SparkSession
+from tensorflowonspark import dfutil
 
 
 def feature(*values: Any) -> Any:

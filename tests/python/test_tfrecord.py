@@ -12,8 +12,7 @@ import pytest
 import hopyard
 from hopyard import _executor, _hopyard, _spark
 
-pytest.importorskip("pyspark")
-from hopyard.tfrecord import _files  # noqa: E402
+from hopyard.tfrecord import _files
 
 
 @pytest.mark.parametrize(("path", "home", "url"), [
