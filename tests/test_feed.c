@@ -708,6 +708,26 @@ static void test_a_feeder_of_hostile_batches_is_dropped_and_others_are_not(void 
     hy_hub_close(h);
 }
 
+/* Names can be seen by all: who takes that of the end could keep a hub from saying that it has had enough. */
+static void test_both_names_are_the_hubs_from_the_start(void **state)
+{
+    const struct hy_source_options o = {.queue = "input", .size = RING};
+    const char *name = fresh_name();
+    struct hy_hub *h = open_hub(name);
+    struct hy_source *s = NULL;
+    char end[HY_FEED_NAME_MAX];
+
+    (void)state;
+    assert_int_equal(hy_feed_name_of_end(name, end), 0);
+    assert_int_equal(hy_feed_bind(name), -EADDRINUSE);
+    assert_int_equal(hy_feed_bind(end), -EADDRINUSE);
+    assert_int_equal(hy_feed_connect(end), -ECONNREFUSED);
+    assert_int_equal(hy_hub_terminate(h, NULL), 0);
+    assert_int_equal(hy_source_open(name, &o, &s, NULL), -ESHUTDOWN);
+    hy_hub_close(h);
+    assert_int_equal(hy_source_open(name, &o, &s, NULL), -ECONNREFUSED);
+}
+
 /* As another user than root: root's hub is fine, and so are his feeders; those of a third are not. */
 static void test_only_the_same_user_and_root_are_let_in(void **state)
 {
@@ -834,6 +854,7 @@ int main(void)
         cmocka_unit_test(test_results_come_one_to_one_and_in_order),
         cmocka_unit_test(test_a_hostile_hello_is_dropped),
         cmocka_unit_test(test_a_feeder_of_hostile_batches_is_dropped_and_others_are_not),
+        cmocka_unit_test(test_both_names_are_the_hubs_from_the_start),
         cmocka_unit_test(test_only_the_same_user_and_root_are_let_in),
         cmocka_unit_test(test_a_source_refuses_the_hub_of_another_user),
         cmocka_unit_test(test_what_fails_leaves_nothing),

@@ -7,6 +7,8 @@
  * When the hub has had enough, nobody may be in one of its functions any more to
  * answer those who come. So it stops to listen, and listens at another name
  * instead, where nobody needs to answer: to be able to connect there says it all.
+ * It has that name from the start: names of others' sockets can be seen by all,
+ * and taken by anybody.
  */
 #include "feed/hub.h"
 
@@ -96,8 +98,9 @@ static int begin(struct hy_hub *h, const char *name)
     h->wakes = HY_SYS(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (h->wakes < 0)
         return -errno;
-    h->listener = hy_feed_listen(name);
-    return h->listener < 0 ? h->listener : 0;
+    h->end = hy_feed_bind(h->name);
+    h->listener = h->end < 0 ? h->end : hy_feed_bind(name);
+    return h->listener < 0 ? h->listener : hy_feed_listen(h->listener);
 }
 
 int hy_hub_open(const char *name, struct hy_hub **ret, struct hy_err *err)
@@ -506,9 +509,9 @@ int hy_hub_terminate(struct hy_hub *h, struct hy_err *err)
 
     if (h->is_terminated)
         return 0;
-    h->end = hy_feed_listen(h->name);
-    if (h->end < 0)
-        return hy_err_sys(err, h->end, "cannot listen at '%s'", h->name);
+    rc = hy_feed_listen(h->end);
+    if (rc < 0)
+        return hy_err_sys(err, rc, "cannot listen at '%s'", h->name);
     h->is_terminated = true;
     do {
         rc = accept_all(h);

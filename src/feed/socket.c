@@ -44,36 +44,39 @@ static bool is_ours(int socket)
     return who.uid == geteuid() || who.uid == 0;
 }
 
-static int new_socket(void)
+/* A socket, and what it is to be called by. */
+static int new_socket(const char *name, struct sockaddr_un *a, socklen_t *ret_n)
 {
-    const int fd = HY_SYS(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    const int rc = address_of(name, a, ret_n);
+    const int fd = rc < 0 ? rc : HY_SYS(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 
-    return fd < 0 ? -errno : fd;
+    return rc < 0 ? rc : fd < 0 ? -errno : fd;
 }
 
-int hy_feed_listen(const char *name)
+int hy_feed_bind(const char *name)
 {
-    hy_cleanup_close int fd = new_socket();
     struct sockaddr_un a;
     socklen_t n;
-    int rc = address_of(name, &a, &n);
+    hy_cleanup_close int fd = new_socket(name, &a, &n);
 
-    if (fd < 0 || rc < 0)
-        return fd < 0 ? fd : rc;
-    if (HY_SYS(bind(fd, (const struct sockaddr *)&a, n)) < 0 || HY_SYS(listen(fd, WAITING)) < 0)
-        return -errno;
-    return hy_take_fd(fd);
+    if (fd < 0)
+        return fd;
+    return HY_SYS(bind(fd, (const struct sockaddr *)&a, n)) < 0 ? -errno : hy_take_fd(fd);
+}
+
+int hy_feed_listen(int fd)
+{
+    return HY_SYS(listen(fd, WAITING)) < 0 ? -errno : 0;
 }
 
 int hy_feed_connect(const char *name)
 {
-    hy_cleanup_close int fd = new_socket();
     struct sockaddr_un a;
     socklen_t n;
-    int rc = address_of(name, &a, &n);
+    hy_cleanup_close int fd = new_socket(name, &a, &n);
 
-    if (fd < 0 || rc < 0)
-        return fd < 0 ? fd : rc;
+    if (fd < 0)
+        return fd;
     if (HY_SYS(connect(fd, (const struct sockaddr *)&a, n)) < 0)
         return -errno;
     return is_ours(fd) ? hy_take_fd(fd) : -EPERM;

@@ -38,8 +38,10 @@ struct hy_notice {
 
 _Static_assert(sizeof(struct hy_hello) == 128 && sizeof(struct hy_notice) == 16, "as the other side has them");
 
-/* A socket that listens at the name, or -Exxx; -EADDRINUSE when somebody does. */
-int hy_feed_listen(const char *name);
+/* A socket that has the name, so that nobody else can, or -Exxx; -EADDRINUSE when somebody does. Who connects to it is
+ * refused until it listens. */
+int hy_feed_bind(const char *name);
+int hy_feed_listen(int fd);
 /* One that is connected, to a process of ours; -ECONNREFUSED when nobody is there, -EPERM when it is another user's. */
 int hy_feed_connect(const char *name);
 /* The next feeder, -EAGAIN when there is none; -EPERM when it was somebody else's, and is gone. */
