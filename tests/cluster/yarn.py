@@ -92,8 +92,9 @@ class Yarn(Hadoop):
             "yarn.nodemanager.pmem-check-enabled": "true",
             "yarn.nodemanager.resource.memory.enforced": "false",  # or it trusts in cgroups, and checks nothing
             "yarn.nodemanager.vmem-check-enabled": "false",
-            # A container's environment is empty but for these.
-            "yarn.nodemanager.env-whitelist": f"JAVA_HOME,PATH,LANG,TZ,JAVA_TOOL_OPTIONS,{MARK}",
+            # A container's environment is empty but for these. PATH is not for the whitelist: bash has one of its own.
+            "yarn.nodemanager.admin-env": f"PATH={self.environment('nodemanager')['PATH']}",
+            "yarn.nodemanager.env-whitelist": f"JAVA_HOME,LANG,TZ,JAVA_TOOL_OPTIONS,{MARK}",
             "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": 99.9,
             "yarn.resource-types": "yarn.io/gpu",
             **gpus,
