@@ -147,19 +147,24 @@ def _announce(context: Context) -> None:
     os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": task, "environment": "cloud"})
 
 
-def _mind_servers(node: _hopyard.Node) -> None:
+def _mind_servers(node: _hopyard.Node, servers: list[Any]) -> None:
     """A node that joins its TensorFlow server never ends by itself: its agent is told, so that it may go with the last
-    of those that do something of their own."""
+    of those that do something of their own. `servers` are those that were made."""
 
     def step(module: Any) -> None:
-        joins = module.Server.join
+        makes, joins = module.Server.__init__, module.Server.join
+
+        @functools.wraps(makes)
+        def make(self: Any, *args: Any, **kwargs: Any) -> None:
+            makes(self, *args, **kwargs)
+            servers.append(self)
 
         @functools.wraps(joins)
         def join(self: Any) -> None:
             node.serve()
             joins(self)
 
-        module.Server.join = join
+        module.Server.__init__, module.Server.join = make, join
 
     steps = {"tensorflow.python.training.server_lib": step}
     _imports.take_steps(steps)
@@ -183,7 +188,11 @@ def _main(call: Call) -> Any:
         manager, folder = Manager(node, hub), os.getcwd()
         context = Context(number, role, int(index), _specification(nodes), call.default_fs, folder, manager, held, info)
         _announce(context)
-        _mind_servers(node)
+        servers: list[Any] = []
+        _mind_servers(node, servers)
         if isinstance(call.args, list):
             sys.argv = call.args
-        return call.function(call.args, context)
+        result = call.function(call.args, context)
+        if servers:  # others may begin a session yet, for which all servers are asked
+            node.stay()
+        return result

@@ -125,7 +125,7 @@ const char *hy_agent_group_hear(struct trial *t, struct hy_local_conn *c, Hy__Gr
     else if (word->body_case == HY__GROUP_WORD__BODY_LEAVE)
         t->member.left = true;
     else if (word->body_case != HY__GROUP_WORD__BODY_NOTE && word->body_case != HY__GROUP_WORD__BODY_FAILED &&
-             word->body_case != HY__GROUP_WORD__BODY_SERVES)
+             word->body_case != HY__GROUP_WORD__BODY_SERVES && word->body_case != HY__GROUP_WORD__BODY_DONE)
         refused = "a rank may join, leave, or note something";
     if (!*refused)
         forward(t, word);
@@ -319,13 +319,18 @@ static bool is_current(const struct trial *t, const Hy__GroupWord *word)
     }
 }
 
+static bool is_for_a_node(const Hy__GroupWord *word)
+{
+    return word->body_case == HY__GROUP_WORD__BODY_NODES || word->body_case == HY__GROUP_WORD__BODY_FED ||
+           word->body_case == HY__GROUP_WORD__BODY_DONE;
+}
+
 void hy_agent_group_word(struct agent *a, const Hy__GroupWord *word)
 {
     struct trial *t = hy_map_get(&a->trials, hy_agent_trial_key(word->trial, word->attempt));
     Hy__GroupWord copy = *word;
 
-    if (t && t->member.node &&
-        (word->body_case == HY__GROUP_WORD__BODY_NODES || word->body_case == HY__GROUP_WORD__BODY_FED))
+    if (t && t->member.node && is_for_a_node(word))
         tell(t, t->member.node, &copy);
     else if (!t || !t->member.conn || !is_current(t, word))
         hy_info("a word for nobody trial=%llu attempt=%u kind=%d", (unsigned long long)word->trial,

@@ -7,7 +7,8 @@
  * chief and workers are done, servers are told to go, since by themselves they
  * never end; evaluators may finish with what the chief has left them. A worker
  * that has joined its TensorFlow server is one of the servers: a coordinator
- * tells it what to do.
+ * tells it what to do. One that is done but has such a server stays until all
+ * are: a session of another worker's begins by asking all servers.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -82,6 +83,15 @@ static void tell_fed(struct driver *d, struct trial *t)
     hy_ranks_tell(d, t, &word);
 }
 
+static void tell_done(struct driver *d, struct trial *t)
+{
+    Hy__GroupWord word = HY__GROUP_WORD__INIT;
+
+    word.body_case = HY__GROUP_WORD__BODY_DONE;
+    word.done = true;
+    hy_ranks_tell(d, t, &word);
+}
+
 void hy_nodes_feed_ends(struct driver *d)
 {
     struct trial *t;
@@ -134,16 +144,25 @@ static bool serves(const struct driver *d, const struct trial *t)
     return t->member.serves || hy_node_is_server(d->spec, t->number);
 }
 
+/* Who is done ends by itself, and how it does counts. */
+static void let_go(struct driver *d, struct trial *t)
+{
+    if (t->member.is_done) {
+        t->member.is_done = false;
+        tell_done(d, t);
+        return;
+    }
+    t->member.dismissed = true;
+    hy_trial_kill(d, t);
+}
+
 static void dismiss(struct driver *d, bool servers_only)
 {
     struct trial *t;
 
-    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));) {
-        if (!hy_rank_is_alive(t) || t->member.dismissed || (servers_only && !serves(d, t)))
-            continue;
-        t->member.dismissed = true;
-        hy_trial_kill(d, t);
-    }
+    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
+        if (hy_rank_is_alive(t) && !t->member.dismissed && (!servers_only || serves(d, t) || t->member.is_done))
+            let_go(d, t);
 }
 
 void hy_nodes_serves(struct driver *d, struct trial *t)
@@ -152,15 +171,32 @@ void hy_nodes_serves(struct driver *d, struct trial *t)
     hy_nodes_reckon(d);
 }
 
+void hy_nodes_done(struct driver *d, struct trial *t)
+{
+    t->member.is_done = true;
+    hy_nodes_reckon(d);
+}
+
+/* Whether all that compute something of their own are done, and there was one. */
+static bool is_all_done(const struct driver *d)
+{
+    bool is_done = d->training.finished;
+    const struct trial *t;
+
+    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));) {
+        if (!hy_node_has_rank(d->spec, t->number) || t->member.serves)
+            continue;
+        if (!t->member.is_done && t->phase != TRIAL_OVER)
+            return false;
+        is_done |= t->member.is_done;
+    }
+    return is_done;
+}
+
 void hy_nodes_reckon(struct driver *d)
 {
-    struct trial *t;
-
-    if (!hy_is_cluster(d) || d->training.why || !d->training.finished)
+    if (!hy_is_cluster(d) || d->training.why || !is_all_done(d))
         return;
-    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
-        if (hy_node_has_rank(d->spec, t->number) && !t->member.serves && t->phase != TRIAL_OVER)
-            return;
     dismiss(d, true);
     if (!d->training.dismiss_at)
         d->training.dismiss_at = hy_clock_ms() + EVALUATION_MS;

@@ -416,6 +416,8 @@ void hy_ranks_word(struct driver *d, struct agent *a, const Hy__Control *m)
         hy_nodes_join(d, t, m);
     else if (word->body_case == HY__GROUP_WORD__BODY_SERVES)
         hy_nodes_serves(d, t);
+    else if (word->body_case == HY__GROUP_WORD__BODY_DONE)
+        hy_nodes_done(d, t);
     else if (word->body_case == HY__GROUP_WORD__BODY_LEAVE)
         t->member.left = true;
     else if (word->body_case == HY__GROUP_WORD__BODY_NOTE)

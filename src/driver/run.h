@@ -90,6 +90,7 @@ struct numbers {
 struct member {
     Hy__Control *node;           /* of a cluster: where it is; NULL: it has not said so */
     bool serves;                 /* it only does what others ask it for */
+    bool is_done;                /* and stays as long as others may need it */
     bool dismissed;              /* it has nothing to do any more, and was told to go */
     Hy__Control *join;           /* how others reach it; NULL: it has not joined */
     bool waits;                  /* for a roster */
@@ -327,6 +328,7 @@ static inline bool hy_is_cluster(const struct driver *d)
 void hy_nodes_join(struct driver *d, struct trial *t, const Hy__Control *m);
 /* It does nothing of its own any more. */
 void hy_nodes_serves(struct driver *d, struct trial *t);
+void hy_nodes_done(struct driver *d, struct trial *t);
 /* No more rows are fed: all of them hear it, also those that are not there yet. */
 void hy_nodes_feed_ends(struct driver *d);
 /* Who fed them has gone without a word. */

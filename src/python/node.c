@@ -116,10 +116,26 @@ static PyObject *node_serve(PyObject *self, PyObject *ignored)
     return Py_NewRef(Py_None);
 }
 
+static PyObject *node_stay(PyObject *self, PyObject *ignored)
+{
+    struct hy_node_link *link = ((struct node *)self)->link;
+    PyThreadState *thread = PyEval_SaveThread();
+    struct hy_err err = {0};
+    int rc;
+
+    (void)ignored;
+    rc = hy_node_stay(link, hy_py_is_interrupted, &thread, &err);
+    PyEval_RestoreThread(thread);
+    if (rc < 0 && !PyErr_Occurred())
+        hy_py_raise(state_of(self), &err);
+    return rc < 0 ? NULL : Py_NewRef(Py_None);
+}
+
 static PyMethodDef methods[] = {
     {"fileno", node_fileno, METH_NOARGS, "To be polled; then hear()."},
     {"hear", node_hear, METH_NOARGS, "Takes what has come: True when no more rows are fed."},
     {"serve", node_serve, METH_NOARGS, "This node only serves the others from now on."},
+    {"stay", node_stay, METH_NOARGS, "This node is done, and waits until nobody needs it any more."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -18,7 +18,7 @@ struct hy_node_link {
     char *tag;
     struct hy_buf rest, message;
     Hy__TrialReportAnswer *list; /* NULL: not all are there */
-    bool is_fed;
+    bool is_fed, may_go;
 };
 
 static int say(struct hy_node_link *n, Hy__GroupWord *word, struct hy_err *err)
@@ -76,6 +76,8 @@ static int take(struct hy_node_link *n, struct hy_err *err)
         rc = hy_err_set(err, -ECONNABORTED, "%s", answer->error);
     else if (word && word->body_case == HY__GROUP_WORD__BODY_FED)
         n->is_fed = true;
+    else if (word && word->body_case == HY__GROUP_WORD__BODY_DONE)
+        n->may_go = true;
     else if (word && word->body_case == HY__GROUP_WORD__BODY_NODES && !n->list) {
         if (is_whole(word->nodes)) {
             n->list = answer;
@@ -100,17 +102,27 @@ static int next(struct hy_node_link *n, int timeout_ms, struct hy_err *err)
     return rc < 0 ? rc : 1;
 }
 
-static int await_list(struct hy_node_link *n, bool (*give_up)(void *arg), void *arg, struct hy_err *err)
+/* For another word of the driver's. */
+static int await(struct hy_node_link *n, bool (*give_up)(void *arg), void *arg, struct hy_err *err)
 {
-    while (!n->list) {
-        int rc = next(n, LOOK_UP_MS, err);
+    int rc = next(n, LOOK_UP_MS, err);
 
-        if (rc == 0 && give_up(arg))
-            return hy_err_set(err, -EINTR, "interrupted while waiting for the other nodes");
-        if (rc < 0)
-            return rc;
-    }
-    return 0;
+    if (rc == 0 && give_up(arg))
+        return hy_err_set(err, -EINTR, "interrupted while waiting for the other nodes");
+    return rc < 0 ? rc : 0;
+}
+
+int hy_node_stay(struct hy_node_link *n, bool (*give_up)(void *arg), void *arg, struct hy_err *err)
+{
+    Hy__GroupWord word = HY__GROUP_WORD__INIT;
+    int rc;
+
+    word.body_case = HY__GROUP_WORD__BODY_DONE;
+    word.done = true;
+    rc = say(n, &word, err);
+    while (rc == 0 && !n->may_go)
+        rc = await(n, give_up, arg, err);
+    return rc;
 }
 
 int hy_node_hear(struct hy_node_link *n)
@@ -165,8 +177,8 @@ int hy_node_join(const struct hy_presence *where, bool (*give_up)(void *arg), vo
     hy_buf_init(&n->rest, HY_LOCAL_MAX + 64u * 1024);
     hy_buf_init(&n->message, HY_LOCAL_MAX);
     rc = join(n, path, where, err);
-    if (rc == 0)
-        rc = await_list(n, give_up, arg, err);
+    while (rc == 0 && !n->list)
+        rc = await(n, give_up, arg, err);
     if (rc < 0) {
         hy_node_leave(n);
         return rc;

@@ -40,5 +40,7 @@ int hy_node_hear(struct hy_node_link *n);
 bool hy_node_is_fed(const struct hy_node_link *n);
 /* Says that this node does nothing of its own any more, and serves the others until they are done. */
 int hy_node_serves(struct hy_node_link *n, struct hy_err *err);
+/* Says that this node is done, and waits until the others are. 0, -EINTR when given up, -Exxx. */
+int hy_node_stay(struct hy_node_link *n, bool (*give_up)(void *arg), void *arg, struct hy_err *err);
 
 #endif

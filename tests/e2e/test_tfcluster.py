@@ -72,6 +72,29 @@ def test_it_trains_by_readers_and_queue_runners(lab: Lab, tmp_path: Path) -> Non
     assert len(said["accuracies"]) == 2 and min(said["accuracies"].values()) > 0.9, said
 
 
+def test_a_worker_that_is_done_stays_for_the_others(lab: Lab) -> None:  # noqa: F811
+    """A session begins by asking all servers, and waits for ever for one that is gone."""
+    said = say(lab, """
+        def main_fun(args, ctx):
+            import tensorflow as tf
+            v1 = tf.compat.v1
+            spec, server = ctx.start_cluster_server(num_gpus=0)
+            if ctx.job_name == "ps":
+                server.join()
+            first = os.path.join(os.path.dirname(os.environ["HOPYARD_TRIAL_DIR"]), "done")
+            if ctx.task_index == 0:
+                open(first, "w").close()
+                return "done"
+            while not os.path.exists(first):
+                time.sleep(0.01)
+            with tf.Graph().as_default(), tf.device("/job:ps/task:0"), v1.Session(server.target) as session:
+                return int(session.run(tf.constant(40) + 2))
+
+        say(found=cluster.run(main_fun, workers=2, ps=1, tensorboard=False).results())
+    """)
+    assert said["found"] == {"worker-0": "done", "worker-1": 42}
+
+
 # ---- a cluster and its end ------------------------------------------------------------------------------------
 
 
