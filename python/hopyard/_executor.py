@@ -276,7 +276,7 @@ def _agent(order: dict[str, Any], folder: str, context: Any, lock: BinaryIO) -> 
         agent.stdin.flush()
     except BrokenPipeError:
         said.append("it did not take its key")
-    if leaves and agent.stdout.readline() == b"joined\n":
+    if leaves and agent.stdout.readline() == b"leaves\n":
         return LEFT
     status = agent.wait()
     reader.join(1)

@@ -213,14 +213,17 @@ static uint64_t memory_for_trials(const struct agent *a)
     return a->memory ? a->memory : (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Who started us may go now, and nobody reads what we print. */
-static void leave_starter(void)
+void hy_agent_leave(struct agent *a)
 {
-    static const char word[] = "joined\n";
-    hy_cleanup_close int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
+    static const char word[] = "leaves\n";
+    hy_cleanup_close int nowhere = -1;
 
+    if (a->companion_fd < 0 || a->has_left)
+        return;
+    a->has_left = true;
+    nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (write(STDOUT_FILENO, word, sizeof word - 1) < 0)
-        hy_warn("nobody hears that it has joined error=%s", strerror(errno));
+        hy_warn("nobody hears that it leaves error=%s", strerror(errno));
     for (int fd = STDIN_FILENO; nowhere >= 0 && fd <= STDERR_FILENO; fd++)
         if (dup2(nowhere, fd) < 0)
             hy_warn("cannot let go of a stream fd=%d error=%s", fd, strerror(errno));
@@ -249,8 +252,6 @@ void hy_agent_join(struct agent *a)
     hy_agent_send(a, &reply);
     hy_info("joined run=%lld shares_files=%d limits=%s gpus=%u", (long long)a->welcomed->welcome->run, a->shares_files,
             hy_supervisor_limits_by(a->supervisor), info.gpus);
-    if (a->companion_fd >= 0)
-        leave_starter();
 }
 
 static void on_welcome(struct agent *a, const Hy__Control *m)
@@ -606,7 +607,7 @@ static int set_of_engine(struct settings *s, int option, const char *value, stru
     case 'w':
         s->own_environment = true;
         return 0;
-    case 'l': /* says "joined" when it has, and lives on without who started it: as long as that process, and the run */
+    case 'l': /* to live with, once it has left who started it: hy_agent_leave */
         return hy_parse_u64(value, &s->companion) < 0 || s->companion == 0 || s->companion > INT_MAX
                    ? hy_err_set(err, -EINVAL, "--companion takes a process, not '%s'", value) : 0;
     default:

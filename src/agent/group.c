@@ -23,6 +23,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "collective/shm.h"
+#include "wire/roles.h"
 
 /* ---- from a rank to the driver ------------------------------------------------------- */
 
@@ -325,11 +326,22 @@ static bool is_for_a_node(const Hy__GroupWord *word)
            word->body_case == HY__GROUP_WORD__BODY_DONE;
 }
 
+/* All nodes are there, and this one computes: tasks that feed it need the place that it was started from. Others keep
+ * theirs, so that no rows come to where nobody takes them. */
+static bool takes_rows(const Hy__GroupWord *word)
+{
+    const Hy__Nodes *all = word->body_case == HY__GROUP_WORD__BODY_NODES ? word->nodes : NULL;
+
+    return all && all->self < all->n_nodes && hy_role_has_rank(all->nodes[all->self]->role);
+}
+
 void hy_agent_group_word(struct agent *a, const Hy__GroupWord *word)
 {
     struct trial *t = hy_map_get(&a->trials, hy_agent_trial_key(word->trial, word->attempt));
     Hy__GroupWord copy = *word;
 
+    if (takes_rows(word))
+        hy_agent_leave(a);
     if (t && t->member.node && is_for_a_node(word))
         tell(t, t->member.node, &copy);
     else if (!t || !t->member.conn || !is_current(t, word))

@@ -55,6 +55,7 @@ struct agent {
     uv_prepare_t turn;
     uv_poll_t keeper, input, companion;
     int companion_fd; /* -1: it has none */
+    bool has_left;    /* who started it, for its companion */
     uv_signal_t term, interrupt;
     uv_timer_t tick;          /* printed metrics on their way to the table */
     const char *name;
@@ -155,6 +156,8 @@ void hy_agent_send(struct agent *a, const Hy__Control *m);
 void hy_agent_end(struct agent *a, int status, const char *why);
 /* All that the Welcome brings is here: tells the driver who we are. */
 void hy_agent_join(struct agent *a);
+/* Who started us may go now, if we have somebody else to live with; and nobody reads what we print. */
+void hy_agent_leave(struct agent *a);
 /* It ends for a fault of its own: what it has to say of its trials may have
  * holes, so it says nothing, and they are lost. */
 static inline bool hy_agent_is_broken(const struct agent *a)

@@ -31,7 +31,7 @@ const char *hy_node_name(const Hy__RunSpec *spec, uint64_t number, char room[HY_
     return room;
 }
 
-static bool computes(const char *role)
+bool hy_role_has_rank(const char *role)
 {
     return strcmp(role, "chief") == 0 || strcmp(role, "master") == 0 || strcmp(role, "worker") == 0;
 }
@@ -40,7 +40,7 @@ bool hy_node_has_rank(const Hy__RunSpec *spec, uint64_t number)
 {
     const struct hy_node node = hy_node_of(spec, number);
 
-    return !hy_spec_is_cluster(spec) || (node.role && computes(node.role));
+    return !hy_spec_is_cluster(spec) || (node.role && hy_role_has_rank(node.role));
 }
 
 bool hy_node_is_server(const Hy__RunSpec *spec, uint64_t number)

@@ -32,6 +32,7 @@ struct hy_node hy_node_of(const Hy__RunSpec *spec, uint64_t number);
 /* "worker-0", as in its folder's name; "3", the number of its rank, where there are no roles. */
 const char *hy_node_name(const Hy__RunSpec *spec, uint64_t number, char room[HY_NODE_NAME_MAX]);
 
+bool hy_role_has_rank(const char *role);
 bool hy_node_has_rank(const Hy__RunSpec *spec, uint64_t number);
 /* A parameter server: it computes nothing, and gets no GPU. */
 bool hy_node_is_server(const Hy__RunSpec *spec, uint64_t number);

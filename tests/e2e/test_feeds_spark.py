@@ -143,3 +143,25 @@ def test_an_executor_that_dies_takes_its_agent_along(house: House) -> None:
         say(error=failing(nodes.shutdown))
     """)
     assert "agent is gone" in ended["error"] or "is over" in ended["error"], (said, ended)
+
+
+def test_no_rows_come_to_where_nobody_takes_them(house: House) -> None:
+    """The agent of a parameter server stays in its Spark task: the executor has no room for one that feeds."""
+    said = house.notebook.say("""
+        from pyspark import SparkFiles
+
+        def from_where(args, ctx):
+            if ctx.job_name == "ps":
+                ctx.start_cluster_server(num_gpus=0)[1].join()
+            feed, found = TFNode.DataFeed(ctx.mgr), set()
+            while not feed.should_stop():
+                found.update(feed.next_batch(100))
+            return sorted(found)
+
+        nodes = fed(from_where, num_ps=1)
+        nodes.train(sc.parallelize(range(64), 16).map(lambda i: SparkFiles.getRootDirectory()))
+        nodes.shutdown()
+        say(found=nodes.cluster.results())
+    """)
+    assert len(said["found"]["worker-0"]) == 1, said
+    everybody_is_gone(house)
