@@ -135,10 +135,10 @@ def feeder(name: str, queue: str = "input", size: int = 0) -> Callable[[Iterable
 def infer(name: str, rows: Iterable[Any], queue: str = "input", size: int = 0) -> Iterator[Any]:
     """Feeds a partition's rows, and gives a result for each, in their order. Rows are ahead of results by what the two
     rings and the consumer's batch hold, and no more."""
-    yield from _infer(name, _source(name, queue, True, size), rows)
+    yield from inferred(name, _source(name, queue, True, size), rows)
 
 
-def _infer(name: str, source: _hopyard.Source, rows: Iterable[Any]) -> Iterator[Any]:
+def inferred(name: str, source: _hopyard.Source, rows: Iterable[Any]) -> Iterator[Any]:
     sent = given = 0
     with source:
         for chunk in chunks(rows, [source]):
@@ -169,22 +169,24 @@ FED, UNWANTED, NOBODY = range(3)
 """What became of a partition: it was taken; a node has had enough; there is no node here, or not any more."""
 
 
-def source_here(names: Sequence[str], turn: int, queue: str, results: bool = False) -> tuple[str, _hopyard.Source] | None:
+def source_here(
+    names: Sequence[str], turn: int, queue: str, timeout: float, results: bool = False
+) -> tuple[str, _hopyard.Source] | None:
     """To one of the hubs that are on this machine, and its name: another one for each partition."""
     for name in (names[(turn + i) % len(names)] for i in range(len(names))):
         try:
-            return name, _hopyard.Source(name, queue, results)
+            return name, _hopyard.Source(name, queue, results, patience=timeout)
         except ConnectionRefusedError:
             continue
     return None
 
 
-def infer_here(names: Sequence[str], turn: int, queue: str, rows: Iterable[Any]) -> Iterator[Any]:
+def infer_here(names: Sequence[str], turn: int, queue: str, rows: Iterable[Any], timeout: float) -> Iterator[Any]:
     """A result for each row of a partition, by a node of this machine."""
-    found = source_here(names, turn, queue, results=True)
+    found = source_here(names, turn, queue, timeout, results=True)
     if found is None:
         raise _hopyard.Error(f"no node of the cluster is on {socket.gethostname()}, or it has ended")
-    return _infer(*found, rows)
+    return inferred(*found, rows)
 
 
 def feed_partition(names: Sequence[str], turn: int, queue: str, rows: Iterable[Any], timeout: float) -> int:
@@ -201,25 +203,17 @@ def feed_batches(names: Sequence[str], turn: int, queue: str, batches: Iterable[
 def _feed_here(
     names: Sequence[str], turn: int, queue: str, timeout: float, put: Callable[[_hopyard.Source], Iterable[bool]]
 ) -> int:
-    found = source_here(names, turn, queue)
+    found = source_here(names, turn, queue, timeout)
     if found is None:
         return NOBODY
     name, source = found
     try:
         with source:
-            return FED if all(put(source)) and _ends(source, timeout) else UNWANTED
+            return FED if all(put(source)) and source.end_partition() and source.wait_until_taken() else UNWANTED
     except _hopyard.Error:
-        if source_here([name], 0, queue):
+        if source_here([name], 0, queue, timeout):
             raise
         return NOBODY  # it has ended meanwhile; whether well, its run knows
-
-
-def _ends(source: _hopyard.Source, timeout: float) -> bool:
-    if not source.end_partition():
-        return False
-    if not source.wait_until_taken(timeout):
-        raise _hopyard.Error(f"a node has not taken a partition's rows in {timeout:g} s; raise feed_timeout, or see its log")
-    return True
 
 
 # ---- columns -----------------------------------------------------------------------------------

@@ -21,14 +21,14 @@ def feeding(luggage: Luggage, names: list[str], queue: str, timeout: float) -> C
     return feed
 
 
-def inferring(luggage: Luggage, names: list[str], queue: str) -> Callable[[int, Iterable[Any]], Iterator[Any]]:
+def inferring(luggage: Luggage, names: list[str], queue: str, timeout: float) -> Callable[[int, Iterable[Any]], Iterator[Any]]:
     """A result for each row of a partition, in their order."""
 
     def infer(index: int, rows: Iterable[Any]) -> Iterator[Any]:
         package(*luggage)
         from hopyard import _feed
 
-        return _feed.infer_here(names, index, queue, rows)
+        return _feed.infer_here(names, index, queue, rows, timeout)
 
     return infer
 

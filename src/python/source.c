@@ -4,7 +4,8 @@
  * same way; those that come while a put waits are kept until they are asked for,
  * so that two full rings never wait for each other.
  *
- * Whatever waits does so without the GIL, and handlers of signals run every 100 ms.
+ * Whatever waits does so without the GIL, and handlers of signals run every 100 ms. It waits for somebody who may be
+ * busy for long, but not for ever: as long as its patience lasts.
  */
 #include "feed.h"
 
@@ -25,6 +26,7 @@ struct source {
     struct hy_packer packer;
     PyObject *name, *results; /* a list: of what has come */
     uint64_t sent;            /* bytes */
+    double patience;          /* in seconds; less than none: without end */
     bool is_over, is_busy;
 };
 
@@ -109,14 +111,28 @@ static int wait_once(struct source *s, size_t need, int timeout_ms, bool *ret_ov
     return PyErr_CheckSignals() < 0 ? -1 : rc;
 }
 
+static int lose_patience(struct source *s)
+{
+    char seconds[32];
+
+    snprintf(seconds, sizeof seconds, "%g", s->patience);
+    hy_py_error(state_of(s), "the process at '%U' has taken no rows, or given no results, for %s s; raise feed_timeout, or "
+                "look at its log", s->name, seconds);
+    return -1;
+}
+
 static int wait_for_room(struct source *s, size_t need)
 {
-    bool is_over;
-    int rc;
+    const int64_t end = hy_py_end_of(s->patience);
+    bool is_over = false;
+    int rc = 0, slice = 1;
 
-    do
-        rc = wait_once(s, need, HY_PY_SLICE_MS, &is_over);
-    while (rc >= 0 && !is_over && !(rc & HY_SOURCE_ROOM));
+    while (rc >= 0 && !is_over && !(rc & HY_SOURCE_ROOM) && slice > 0) {
+        slice = hy_py_left_of(end);
+        rc = wait_once(s, need, slice, &is_over);
+    }
+    if (rc >= 0 && !is_over && !(rc & HY_SOURCE_ROOM))
+        return lose_patience(s);
     return is_over ? 0 : rc;
 }
 
@@ -306,11 +322,13 @@ static PyObject *source_results(PyObject *self, PyObject *args)
 
     if (!PyArg_ParseTuple(args, "|d:results", &timeout) || enter(s) < 0)
         return NULL;
-    end = hy_py_end_of(timeout);
+    end = hy_py_end_of(timeout < 0 ? s->patience : timeout);
     if (s->source && take_results(s) < 0)
         return answer(s, -1);
     while (rc >= 0 && !is_over && PyList_Size(s->results) == 0 && hy_py_left_of(end) != 0)
         rc = wait_once(s, 0, hy_py_left_of(end), &is_over);
+    if (rc >= 0 && !is_over && timeout < 0 && PyList_Size(s->results) == 0)
+        rc = lose_patience(s);
     list = rc < 0 ? NULL : PyList_New(0);
     if (list) {
         PyObject *taken = s->results;
@@ -326,16 +344,15 @@ static PyObject *source_results(PyObject *self, PyObject *args)
     return list;
 }
 
-static PyObject *source_wait_until_taken(PyObject *self, PyObject *args)
+static PyObject *source_wait_until_taken(PyObject *self, PyObject *ignored)
 {
     struct source *s = (struct source *)self;
-    double timeout = -1;
-    int64_t end;
+    const int64_t end = hy_py_end_of(s->patience);
     int rc = 0;
 
-    if (!PyArg_ParseTuple(args, "|d:wait_until_taken", &timeout) || enter(s) < 0)
+    (void)ignored;
+    if (enter(s) < 0)
         return NULL;
-    end = hy_py_end_of(timeout);
     while (!s->is_over && rc == 0) {
         const int slice = hy_py_left_of(end);
 
@@ -345,10 +362,10 @@ static PyObject *source_wait_until_taken(PyObject *self, PyObject *args)
         if (rc == 0 && PyErr_CheckSignals() < 0)
             return answer(s, -1);
         if (rc == 0 && slice == 0)
-            return answer(s, 0);
+            return answer(s, lose_patience(s));
         rc = rc < 0 ? check(s, rc) : rc;
     }
-    return rc < 0 ? answer(s, -1) : answer(s, 1);
+    return answer(s, rc < 0 ? -1 : 1);
 }
 
 /* ---- from birth to death ----------------------------------------------------------------- */
@@ -394,14 +411,16 @@ static int open_source(struct source *s, const struct hy_source_options *o)
 
 static PyObject *source_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static const char *const names[] = {"name", "queue", "results", "size", NULL};
+    static const char *const names[] = {"name", "queue", "results", "size", "patience", NULL};
     struct hy_source_options o = {.queue = "input", .size = SIZE_DEFAULT};
     unsigned long long size = SIZE_DEFAULT;
     PyObject *self, *name;
     struct source *s;
+    double patience = -1;
     int results = 0;
 
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "U|spK:Source", (char **)names, &name, &o.queue, &results, &size))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "U|spKd:Source", (char **)names, &name, &o.queue, &results, &size,
+                                     &patience))
         return NULL;
     o.wants_results = results;
     o.size = (size_t)size;
@@ -410,6 +429,7 @@ static PyObject *source_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
         return NULL;
     s = (struct source *)self;
     s->name = Py_NewRef(name);
+    s->patience = patience;
     s->results = PyList_New(0);
     if (!s->results || open_source(s, &o) < 0)
         Py_CLEAR(self);
@@ -456,7 +476,7 @@ static PyMethodDef methods[] = {
     {"end_partition", source_end_partition, METH_NOARGS, "The same, of a partition's end."},
     {"results", source_results, METH_VARARGS,
      "results(timeout=-1): a list of those that have come; None when none will, since the consumer has had enough."},
-    {"wait_until_taken", source_wait_until_taken, METH_VARARGS, "wait_until_taken(timeout=-1): False after that time."},
+    {"wait_until_taken", source_wait_until_taken, METH_NOARGS, "Until the consumer has all, or has had enough."},
     {"close", source_close, METH_NOARGS, NULL},
     {"__enter__", source_enter, METH_NOARGS, NULL},
     {"__exit__", source_exit, METH_VARARGS, NULL},
@@ -470,7 +490,8 @@ PyObject *hy_py_source_type(PyObject *module)
         {Py_tp_dealloc, source_dealloc},
         {Py_tp_methods, methods},
         {Py_tp_getset, getters},
-        {Py_tp_doc, (void *)"Source(name, queue='input', results=False, size=16 MiB): rows for the Hub of that name."},
+        {Py_tp_doc, (void *)"Source(name, queue='input', results=False, size=16 MiB, patience=-1): rows for the Hub of that "
+                            "name. Patience is how many seconds it waits for somebody who takes none."},
         {0, NULL},
     };
     static PyType_Spec spec = {

@@ -66,7 +66,8 @@ class TFCluster:
         """An RDD of results, one for each row; nothing happens until it is asked for."""
         self._is_fed("inference")
         rows = dataRDD.rdd if hasattr(dataRDD, "mapInArrow") else dataRDD
-        return rows.mapPartitionsWithIndex(_task.inferring(luggage(self.sc), self.cluster.hubs(), qname))
+        infer = _task.inferring(luggage(self.sc), self.cluster.hubs(), qname, feed_timeout)
+        return rows.mapPartitionsWithIndex(infer)
 
     def _is_fed(self, what: str) -> None:
         if self.input_mode != InputMode.SPARK:
