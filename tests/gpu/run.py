@@ -230,6 +230,23 @@ def test_each_rank_of_a_training_has_its_share_and_all_run_at_once(p: Place) -> 
     assert all(s["devices"] == 1 and s["free_mb"] <= s["total_mb"] * 0.51 for s in said)
 
 
+def test_workers_of_a_cluster_have_their_shares_and_servers_none(p: Place) -> None:
+    """One serves the others; what is printed there would say how many GPUs it sees."""
+    script = p.script("""
+        case $HOPYARD_NODE in
+        ps:*) "$1" "$2" 1000 1; exec sleep 600 ;;
+        esac
+        meet both 2
+        exec "$1" "$2" 1000 1""")
+    out = p.run("--roles", "ps=1,worker=2", "--gpus", 0.1, "--", script, *LOAD, command="train")
+    server, *workers = p.trials()
+    assert [t["state"] for t in (server, *workers)] == ["done"] * 3, out
+    said = [p.said(t) for t in workers]
+    print(f"    {said[0]}, the server: {p.said(server)}")
+    assert all(s["devices"] == 1 and s["free_mb"] <= s["total_mb"] * 0.11 for s in said)
+    assert not p.said(server).get("devices"), "a parameter server sees a GPU"
+
+
 def main() -> int:
     passed, failed = 0, []
     if not gpu_count():
