@@ -131,6 +131,19 @@ def test_a_share_brings_its_limits_and_mps_ends_with_the_run(gpus: Yard) -> None
     assert (folder / "control.log").read_text().split() == ["start", "quit"]
 
 
+def test_workers_of_a_cluster_have_their_shares_and_servers_none(gpus: Yard) -> None:
+    """A server never ends by itself: it has to be there before the workers go."""
+    script = gpus.script("node", MEET + """
+        echo "$HOPYARD_NODE ${CUDA_VISIBLE_DEVICES-all} $CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+        meet all 3
+        case $HOPYARD_NODE in ps:*) exec sleep 3600 ;; esac""")
+    gpus.env["FAKE_NVML_DEVICES"] = "1"
+    gpus.run("train", "--roles", "ps=1,worker=2", "--gpus", 0.2, "--", script)
+    assert [line.split() for line in printed(gpus)] == [
+        ["ps:0"], ["worker:0", device(gpus, 0), "20"], ["worker:1", device(gpus, 0), "20"]]
+    assert is_free(gpus, 0)
+
+
 def test_without_mps_the_trial_is_asked_to_keep_to_its_share(gpus: Yard) -> None:
     script = gpus.script("train", 'echo "$HOPYARD_GPU_SHARE $HOPYARD_GPU_MEMORY $CUDA_MPS_PIPE_DIRECTORY"')
     gpus.env["FAKE_MPS_FAIL"] = "start"
