@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rows of Python as columns, and back: feed_pack.c and feed_unpack.c. The types
+ * Rows of Python as columns, and back: feed_pack.c, feed_unpack.c. The types
  * Source and Hub are made of them (source.c, hub.c). All with the GIL.
  */
 #ifndef HY_PYTHON_FEED_H
