@@ -228,6 +228,41 @@ def test_nodes_end_when_who_feeds_them_is_gone(yard: Yard, lab: Lab) -> None:  #
     assert "the program that fed the nodes is gone" in notes
 
 
+def test_tensorboard_shows_what_nodes_write(lab: Lab, tmp_path: Path) -> None:  # noqa: F811
+    """The folder that was given, or the run's own."""
+    said = say(lab, f"""
+        import json, urllib.request
+        import hopyard.compat
+        from pyspark import SparkConf, SparkContext
+        from tensorflowonspark import TFCluster
+
+        def main_fun(args, ctx):
+            import tensorflow as tf
+            from hopyard import tensorboard
+            with tf.summary.create_file_writer(args or tensorboard.logdir()).as_default():
+                tf.summary.scalar("loss of " + ctx.job_name, 0.5, step=1)
+
+        def tags(nodes):
+            nodes.shutdown()
+            while True:
+                try:
+                    with urllib.request.urlopen(nodes.tensorboard_url() + "data/plugin/scalars/tags") as page:
+                        found = sorted({{tag for tags in json.load(page).values() for tag in tags}})
+                except OSError:
+                    found = []
+                if found:
+                    return found
+                time.sleep(0.2)
+
+        sc = SparkContext(conf=SparkConf().setMaster("local[2]").setAppName("tfos"))
+        given = TFCluster.run(sc, main_fun, "{tmp_path}/given", 1, tensorboard=True, log_dir="{tmp_path}/given")
+        own = TFCluster.run(sc, main_fun, None, 1, tensorboard=True)
+        say(given=tags(given), own=tags(own), different=given.tensorboard_url() != own.tensorboard_url())
+        sc.stop()
+    """)
+    assert said["given"] == ["loss of worker"] and "loss of worker" in said["own"] and said["different"]
+
+
 # ---- TensorFlowOnSpark ----------------------------------------------------------------------------------------
 
 

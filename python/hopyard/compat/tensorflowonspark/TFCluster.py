@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clusters on Spark's executors, as TensorFlowOnSpark has them; hopyard.cluster does the work."""
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hopyard import Error, _executor, _feed, _session, _spark, _task
+from hopyard import Error, _executor, _feed, _hopyard, _session, _spark, _task
 from hopyard import cluster as _cluster
+from hopyard import tensorboard as _tensorboard
 
 __all__ = ["InputMode", "TFCluster", "run"]
 
@@ -22,8 +24,9 @@ class InputMode:
 class TFCluster:
     """A cluster that was started by run()."""
 
-    def __init__(self, cluster: _cluster.Cluster, sc: Any, input_mode: int) -> None:
+    def __init__(self, cluster: _cluster.Cluster, sc: Any, input_mode: int, tensorboard: str | None = None) -> None:
         self.cluster, self.sc, self.input_mode = cluster, sc, input_mode
+        self._tensorboard = tensorboard
 
     @property
     def cluster_id(self) -> int:
@@ -74,7 +77,7 @@ class TFCluster:
             raise Error(f"{what} feeds rows from Spark: start the cluster with input_mode=InputMode.SPARK")
 
     def tensorboard_url(self) -> str | None:
-        return self.cluster.tensorboard_url()
+        return self._tensorboard or self.cluster.tensorboard_url()
 
     def shutdown(self, ssc: Any = None, grace_secs: float = 0, timeout: float = 259200) -> None:
         """Waits for the nodes' end. Where one has failed, its traceback is raised."""
@@ -92,7 +95,7 @@ def run(
 ) -> TFCluster:  # fmt: skip
     """Starts a node on each of `num_executors` executors: parameter servers, master or chief, evaluator, workers.
 
-    Beyond TensorFlowOnSpark's own arguments it takes those of hopyard.cluster.run: gpus, memory, name, project …
+    TensorBoard shows `log_dir`, which may be on HDFS, or the run's own folder where none is given. Beyond TensorFlowOnSpark's own arguments it takes those of hopyard.cluster.run: gpus, memory, name, project …
     """
     if driver_ps_nodes and input_mode != InputMode.TENSORFLOW:
         raise Error("parameter servers may run on the driver only where input_mode is InputMode.TENSORFLOW")
@@ -105,13 +108,21 @@ def run(
             f"{num_executors} executors are too few for {num_ps} parameter servers"
             f"{f', a {master_node}' if master_node else ''}{', an evaluator' if eval_node else ''} and a worker"
         )
+    shown = _show(log_dir) if tensorboard and log_dir else None
     started = _cluster.run(
         map_fun, tf_args, workers, num_ps, chief=master_node or False, evaluator=eval_node, release_port=release_port,
-        feed=input_mode == InputMode.SPARK, default_fs=default_fs(sc), spark=sc, tensorboard=tensorboard, **settings,
+        feed=input_mode == InputMode.SPARK, default_fs=default_fs(sc), spark=sc, tensorboard=tensorboard and not shown,
+        **settings,
     )  # fmt: skip
     if input_mode == InputMode.SPARK:
         started.wait_for_nodes(reservation_timeout)
-    return TFCluster(started, sc, input_mode)
+    return TFCluster(started, sc, input_mode, shown)
+
+
+def _show(log_dir: str) -> str:
+    """A TensorBoard's address; nodes write there later."""
+    _hopyard.mkdirs(log_dir if "://" in log_dir else os.path.abspath(log_dir))
+    return _tensorboard.visualize(log_dir)
 
 
 def luggage(sc: Any) -> _task.Luggage:
