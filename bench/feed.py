@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from report import Figure, machine, results, save
@@ -45,6 +46,7 @@ def session() -> Any:
         "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR",
         "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=4",  # as JVMs come, not as tests have them
         "spark.task.maxFailures": 1, "spark.sql.execution.arrow.maxRecordsPerBatch": 1000,
+        "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),  # the peer has to be there
     }  # fmt: skip
     builder = SparkSession.builder.appName("bench")
     for name, value in settings.items():
@@ -58,7 +60,7 @@ def taking(args: Any, ctx: Any) -> None:
 
     feed = TFNode.DataFeed(ctx.mgr)
     while not feed.should_stop():
-        feed.columns(256) if args == "columns" else feed.next_batch(256)
+        feed.columns(256) if args["way"] == "columns" else feed.next_batch(256)
 
 
 def cached(spark: Any, rows: int, width: int) -> tuple[Any, Any]:
@@ -70,12 +72,12 @@ def cached(spark: Any, rows: int, width: int) -> tuple[Any, Any]:
     return rdd, frame if rdd.count() == frame.count() else None
 
 
-def fed(sc: Any, data: Any, args: Any = None) -> dict[str, float]:
+def fed(sc: Any, data: Any, way: str = "rows") -> dict[str, float]:
     """Seconds of run() to a node's first call, of feeding, and of shutdown()."""
     from tensorflowonspark import TFCluster
 
     begun = time.perf_counter()
-    cluster = TFCluster.run(sc, taking, args, 2, input_mode=TFCluster.InputMode.SPARK)
+    cluster = TFCluster.run(sc, taking, {"way": way}, 2, 0, input_mode=TFCluster.InputMode.SPARK)
     up = time.perf_counter()
     cluster.train(data, num_epochs=1)
     done = time.perf_counter()
@@ -136,24 +138,35 @@ def records(count: int, folder: str) -> dict[str, float]:
                 file.write(tf.train.Example(features=tf.train.Features(feature={**floats, **ints})).SerializeToString())
         return path, time.perf_counter() - begun
 
-    def ours(path: str) -> int:
-        examples, rows = _hopyard.Examples(path), 0
-        while batch := examples.next():
-            rows += batch[0]
-        return rows
+    def ours(paths: list[str]) -> int:
+        def read(path: str) -> int:
+            examples, rows = _hopyard.Examples(path), 0
+            while batch := examples.next():
+                rows += batch[0]
+            return rows
 
-    def theirs(path: str, features: dict[str, Any]) -> int:
-        parse = lambda batch: tf.io.parse_example(batch, features)  # noqa: E731
-        return sum(int(next(iter(b.values())).shape[0]) for b in tf.data.TFRecordDataset(path).batch(1024).map(parse))
+        with ThreadPoolExecutor(len(paths)) as threads:
+            return sum(threads.map(read, paths))
+
+    def theirs(paths: list[str], features: dict[str, Any]) -> int:
+        def parse(batch: Any) -> Any:
+            return tf.io.parse_example(batch, features)
+
+        threads = None if len(paths) == 1 else len(paths)
+        read = tf.data.TFRecordDataset(paths, num_parallel_reads=threads).batch(1024).map(parse, num_parallel_calls=threads)
+        return sum(int(next(iter(batch.values())).shape[0]) for batch in read)
 
     wide, wide_s = write("wide", WIDTH, 1, count)
     narrow, _ = write("narrow", 0, 20, 4 * count)
     of_wide = {"x": tf.io.FixedLenFeature((WIDTH,), tf.float32), "s0": tf.io.FixedLenFeature((), tf.int64)}
     of_narrow = {f"s{k}": tf.io.FixedLenFeature((), tf.int64) for k in range(20)}
-    ratios: dict[str, list[float]] = {"wide": [], "narrow": []}
+    cores = os.cpu_count() or 1
+    ways = {"wide": ([wide], of_wide), "narrow": ([narrow], of_narrow), "wide, all cores": ([wide] * cores, of_wide),
+            "narrow, all cores": ([narrow] * cores, of_narrow)}  # fmt: skip
+    ratios: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(3):
-        for name, path, features in (("wide", wide, of_wide), ("narrow", narrow, of_narrow)):
-            slow, fast = timed(lambda: theirs(path, features)), timed(lambda: ours(path))
+        for name, (paths, features) in ways.items():
+            slow, fast = timed(lambda: theirs(paths, features)), timed(lambda: ours(paths))
             ratios[name].append(slow / fast)
     rows, columns = _hopyard.Examples(wide, count).next()
     with open(f"{folder}/again", "wb") as out:
@@ -237,7 +250,9 @@ def figures(rows: int, rounds: int) -> tuple[list[Figure], dict[str, Any]]:
         Figure("run and shutdown together", median(ours, "around"), "s", 2),
         Figure("a ring, of memcpy's bandwidth", speed / copied, "x", 0.5, less=False),
         Figure("tf.Examples of 784 floats, times parse_example", read["wide"], "x", 3, less=False),
+        Figure("the same, all cores", read["wide, all cores"], "x", 3, less=False),
         Figure("tf.Examples of 20 scalars, times parse_example", read["narrow"], "x", 3, less=False),
+        Figure("the same, all cores", read["narrow, all cores"], "x", 3, less=False),
         Figure("writing tf.Examples, times TFRecordWriter", read["write"], "x", 30, less=False),
     ], all_of  # fmt: skip
 
