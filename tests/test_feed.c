@@ -120,6 +120,37 @@ static void test_columns_that_do_not_fit_are_not_written(void **state)
     assert_int_equal(hy_batch_size(&s.batch, &n), -EINVAL);
 }
 
+/* (2^40, 0) has no values, and yet nobody could make an array of it. */
+static void test_shapes_that_are_absurd_are_refused(void **state)
+{
+    static const uint64_t shapes[][2] = {{1ull << 40, 0}, {0, 1ull << 40}, {0, (1ull << 31) + 1}, {1ull << 31, 0}};
+    struct hy_batch b = {0};
+    struct sample s;
+    uint8_t *room;
+    size_t n;
+
+    (void)state;
+    make_sample(&s);
+    s.columns[1].dims = 2;
+    s.columns[1].shape[1] = 0;
+    s.columns[1].values_n = 0;
+    assert_int_equal(hy_batch_size(&s.batch, &n), 0);
+    room = aligned_alloc(64, (n + 63) / 64 * 64);
+    assert_non_null(room);
+    assert_true(hy_batch_write(&s.batch, room) <= n);
+    assert_int_equal(hy_batch_parse(room, n, &b), 0);
+    for (size_t i = 0; i < HY_COUNT(shapes); i++) {
+        size_t ignored;
+
+        memcpy(room + 64 + 128 + 8, shapes[i], sizeof shapes[i]); /* the second column's, in the message */
+        assert_int_equal(hy_batch_parse(room, n, &b), -EBADMSG);
+        memcpy(s.columns[1].shape, shapes[i], sizeof shapes[i]);
+        assert_int_equal(hy_batch_size(&s.batch, &ignored), -EINVAL);
+    }
+    free(room);
+    hy_batch_done(&b);
+}
+
 /* Whatever is changed in it, it is refused or lies within: ASan tells otherwise. */
 static void test_a_hostile_batch_harms_nobody(void **state)
 {
@@ -837,6 +868,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_batch_is_read_as_it_was_written),
         cmocka_unit_test(test_columns_that_do_not_fit_are_not_written),
+        cmocka_unit_test(test_shapes_that_are_absurd_are_refused),
         cmocka_unit_test(test_a_hostile_batch_harms_nobody),
         cmocka_unit_test(test_shapes_are_read_as_they_were_written),
         cmocka_unit_test(test_a_shape_fits_its_columns_or_not),
