@@ -460,6 +460,8 @@ static PyObject *hub_is_over(PyObject *self, PyObject *number)
 
     if (wanted == -1 && PyErr_Occurred())
         return NULL;
+    if (!h->intake->hub || h->intake->is_terminated)
+        return Py_NewRef(Py_True);
     for (size_t i = 0; i < h->batches_count; i++)
         if (hy_batches_number(h->batches[i]) == wanted)
             return PyBool_FromLong(hy_batches_is_over(h->batches[i]));
@@ -691,7 +693,7 @@ static PyMethodDef methods[] = {
     {"batches", hub_batches, METH_VARARGS,
      "batches(queue, rows, stops, drops, shape, may_have_more, [(name, dtype, shape or None, is_ragged), ...]): a number, "
      "by which TensorFlow's operation takes batches of these columns."},
-    {"is_over", hub_is_over, METH_O, "is_over(number): has the operation been told so?"},
+    {"is_over", hub_is_over, METH_O, "is_over(number): has the operation been told so, or will it be?"},
     {"results", hub_results, METH_O, "results(list): one for each row, in the order in which rows were taken."},
     {"end", hub_end, METH_NOARGS, "end(): no more feeders are expected; from any thread."},
     {"terminate", hub_terminate, METH_NOARGS,
