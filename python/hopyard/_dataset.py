@@ -24,7 +24,8 @@ NOTHING, ROWS, END = range(3)  # what the op says
 FOREVER = (1 << 63) - 1
 HEAR_MS = 200
 PICKLED = "rows came that have no columns, and were pickled; take such rows by next_batch or columns"
-_TYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
+_TYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
+          "float64")  # fmt: skip
 _Leaf = tuple[str, str, tuple[int, ...] | None, bool]  # name, dtype, shape of a row or item, is it ragged
 
 
@@ -39,13 +40,16 @@ def make(feed: DataFeed, batch_size: int, signature: Any, drop_remainder: bool) 
         signature = _awaited(feed)
     if signature is None:  # it has ended before its first row
         return tf.data.Dataset.range(0)
-    parts: Any = signature if feed.input_tensors is None else [_of_tensor(signature, name) for name in feed.input_tensors]
+    parts, has_mapping = signature, feed.input_tensors is not None
+    if feed.input_tensors is not None:
+        signature = {name: _of_tensor(signature, name) for name in feed.input_tensors}
+        parts = tuple(signature.values())
     text, leaves, specs = _described(parts, batch_size if drop_remainder else None)
-    hub, has_mapping = feed.mgr.hub, feed.input_tensors is not None
-    number = hub.batches(feed.qname_in, batch_size, not feed.train_mode, drop_remainder, text, has_mapping, leaves)
+    stops = not feed.train_mode
+    number = feed.mgr.hub.batches(feed.qname_in, batch_size, stops, drop_remainder, text, has_mapping, leaves)
     feed.datasets.append(number)
     _hear(feed, number)
-    return _pipeline(number, leaves, specs, signature if feed.input_tensors is None else dict(zip(feed.input_tensors, parts)))
+    return _pipeline(number, specs, signature)
 
 
 # ---- what comes ----------------------------------------------------------------------------------
@@ -91,7 +95,8 @@ def _described(parts: Any, batch: int | None) -> tuple[str, list[_Leaf], list[An
 
     def text_of(part: Any, path: str) -> str:
         if isinstance(part, dict):
-            return "{" + "".join(f"{len(key.encode())}:{key}{text_of(v, _below(path, key))}" for key, v in part.items()) + "}"
+            keys = [f"{len(key.encode())}:{key}{text_of(v, _below(path, key))}" for key, v in part.items()]
+            return "".join(["{", *keys, "}"])
         if isinstance(part, (tuple, list)):
             return "(" + "".join(text_of(v, _below(path, str(i))) for i, v in enumerate(part)) + ")"
         leaves.append(_leaf(part, path, batch))
@@ -119,7 +124,7 @@ def _leaf(spec: Any, path: str, batch: int | None) -> _Leaf:
     if shape.rank < 1 + is_ragged:
         raise ValueError(f"column '{path}': the first dimension is the batch's, and {shape} has none")
     if shape[0] not in (None, batch):
-        raise ValueError(f"column '{path}': {shape} wants batches of {shape[0]}; pass that as batch_size, with drop_remainder")
+        raise ValueError(f"column '{path}': {shape} wants batches of {shape[0]}; pass batch_size and drop_remainder so")
     return path, dtype, tuple(-1 if n is None else n for n in shape[1 + is_ragged :]), is_ragged
 
 
@@ -132,8 +137,8 @@ def _with_batch(spec: Any, batch: int) -> Any:
 # ---- the dataset -----------------------------------------------------------------------------------
 
 
-def _pipeline(number: int, leaves: Sequence[_Leaf], specs: Sequence[Any], nest: Any) -> tf.data.Dataset:
-    types = [kind for spec in specs for kind in ([spec.dtype, tf.int64] if isinstance(spec, tf.RaggedTensorSpec) else [spec.dtype])]
+def _pipeline(number: int, specs: Sequence[Any], nest: Any) -> tf.data.Dataset:
+    types = [kind for spec in specs for kind in (spec.dtype, tf.int64)[: _outputs(spec)]]
 
     @tf.autograph.experimental.do_not_convert
     def step(_: tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
@@ -159,24 +164,25 @@ def _pipeline(number: int, leaves: Sequence[_Leaf], specs: Sequence[Any], nest: 
     return batches.map(made).with_options(options)
 
 
+def _outputs(spec: Any) -> int:
+    """What is ragged is values, and where rows end."""
+    return 2 if isinstance(spec, tf.RaggedTensorSpec) else 1
+
+
 def _grouped(specs: Sequence[Any], outputs: Iterator[tf.Tensor]) -> Iterator[list[tf.Tensor]]:
     for spec in specs:
-        yield [next(outputs) for _ in range(2 if isinstance(spec, tf.RaggedTensorSpec) else 1)]
+        yield [next(outputs) for _ in range(_outputs(spec))]
 
 
 def _tensor(spec: Any, outputs: list[tf.Tensor]) -> Any:
     if not isinstance(spec, tf.RaggedTensorSpec):
-        return tf.ensure_shape(outputs[0], spec.shape) if spec.shape.rank is None else _shaped(outputs[0], spec.shape)
+        outputs[0].set_shape(spec.shape)
+        return outputs[0]
     values, splits = outputs
     if spec.shape.rank is not None:
         values.set_shape([None, *spec.shape[2:]])
     splits.set_shape([None])
     return tf.RaggedTensor.from_row_splits(values, tf.cast(splits, spec.row_splits_dtype), validate=False)
-
-
-def _shaped(tensor: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
-    tensor.set_shape(shape)
-    return tensor
 
 
 def _packed(nest: Any, leaves: Iterator[Any]) -> Any:

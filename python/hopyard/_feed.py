@@ -82,7 +82,7 @@ class DataFeed:
 
     def should_stop(self) -> bool:
         """Has the feed come to its end?"""
-        self.done_feeding = self.done_feeding or any(map(self.mgr.hub.is_over, self.datasets))
+        self.done_feeding = self.done_feeding or any(self.mgr.hub.is_over(n) for n in self.datasets)
         return self.done_feeding
 
     def batch_results(self, results: Sequence[Any]) -> None:

@@ -184,8 +184,8 @@ static int other_shape(const struct hy_gathered_column *g, const struct hy_wante
     shape_text(came, sizeof came, c->is_ragged ? "ragged" : "", dims, c->dims);
     shape_text(wanted, sizeof wanted, w->is_ragged ? "ragged" : "", w->dims < 0 ? now : w->shape,
                w->dims < 0 ? g->like.dims : (unsigned)w->dims);
-    return hy_err_set(err, -EINVAL, "column %s: rows of the shape %s came, and %s is wanted; give a signature that has it, or "
-                      OTHERWISE, w->name, came, wanted);
+    return hy_err_set(err, -EINVAL, "column %s: rows of the shape %s came, and %s is wanted; give a signature that has "
+                      "it, or " OTHERWISE, w->name, came, wanted);
 }
 
 /* The shape of a row or item, as it is gathered: where anything goes, it is that of the batch's first rows. */
@@ -411,8 +411,8 @@ static int add_even_ends(struct hy_buf *to, uint64_t rows, uint64_t items)
 }
 
 /* Rows that have ends, and are wanted as ones of so many items. -EDOM when one of them has others. */
-static int span_of_even(const struct hy_batch_column *c, uint32_t row, uint64_t rows, uint64_t items, uint64_t *ret_from,
-                        uint64_t *ret_to)
+static int span_of_even(const struct hy_batch_column *c, uint32_t row, uint64_t rows, uint64_t items,
+                        uint64_t *ret_from, uint64_t *ret_to)
 {
     uint64_t from, to, first = 0;
 
@@ -453,8 +453,8 @@ static int add_rows(struct hy_gathered_column *g, const struct hy_batch_column *
     return 0;
 }
 
-static int add_texts(struct hy_gathered *g, uint32_t column, const struct hy_batch_column *c, uint64_t from, uint64_t to,
-                     uint64_t all)
+static int add_texts(struct hy_gathered *g, uint32_t column, const struct hy_batch_column *c, uint64_t from,
+                     uint64_t to, uint64_t all)
 {
     struct hy_gathered_column *into = &g->columns[column];
     const size_t size = g->how.text_size;
@@ -473,7 +473,8 @@ static int add_texts(struct hy_gathered *g, uint32_t column, const struct hy_bat
 }
 
 /* Texts as bytes, one run of all. */
-static int add_bytes(struct hy_gathered *g, uint32_t column, const struct hy_batch_column *c, uint64_t from, uint64_t to)
+static int add_bytes(struct hy_gathered *g, uint32_t column, const struct hy_batch_column *c, uint64_t from,
+                     uint64_t to)
 {
     struct hy_gathered_column *into = &g->columns[column];
     int rc = add_ends(&into->value_ends, c->value_ends, from, to - from, c->values_n, &from, &to);
@@ -534,7 +535,8 @@ static int fit_all(struct hy_gathered *g, const struct hy_reading *r, struct hy_
 }
 
 /* A sentence for what is wrong with the values themselves. */
-static int tell(int rc, const struct hy_gathered_column *g, const struct hy_wanted *w, uint32_t column, struct hy_err *err)
+static int tell(int rc, const struct hy_gathered_column *g, const struct hy_wanted *w, uint32_t column,
+                struct hy_err *err)
 {
     const char *name = w ? w->columns[column].name : "";
 

@@ -688,11 +688,11 @@ static PyMethodDef methods[] = {
      "value_ends, row_ends). With '' there may be fewer, where others follow that have another shape. Where the shape "
      "is '*', columns is a list of rows."},
     {"next_shape", (PyCFunction)(void (*)(void))hub_next_shape, METH_VARARGS | METH_KEYWORDS,
-     "next_shape(n, ...), the same: (shape, [(dtype, shape of a row or item, is_ragged), ...], why) of the rows that come "
-     "next, which are not taken."},
+     "next_shape(n, ...), the same: (shape, [(dtype, shape of a row or item, is_ragged), ...], why) of the rows that "
+     "come next, which are not taken."},
     {"batches", hub_batches, METH_VARARGS,
-     "batches(queue, rows, stops, drops, shape, may_have_more, [(name, dtype, shape or None, is_ragged), ...]): a number, "
-     "by which TensorFlow's operation takes batches of these columns."},
+     "batches(queue, rows, stops, drops, shape, may_have_more, [(name, dtype, shape or None, is_ragged), ...]): a "
+     "number, by which TensorFlow's operation takes batches of these columns."},
     {"is_over", hub_is_over, METH_O, "is_over(number): has the operation been told so, or will it be?"},
     {"results", hub_results, METH_O, "results(list): one for each row, in the order in which rows were taken."},
     {"end", hub_end, METH_NOARGS, "end(): no more feeders are expected; from any thread."},

@@ -177,7 +177,7 @@ static int run(int64_t feed, TF_OpKernelContext *ctx, struct hy_err *err)
     if (!bridge)
         return err->code;
     if (!bridge->batch || (wants_texts(ctx) && !(strings.init && strings.copy && strings.done)))
-        return hy_err_set(err, -EPROTO, "HopyardFeed: this TensorFlow's C API has no strings; use next_batch or columns");
+        return hy_err_set(err, -EPROTO, "HopyardFeed: this TensorFlow has no strings in its C API; use columns");
     rc = bridge->batch(feed, &how, &g, err);
     if (rc >= 0)
         rc = give(ctx, rc, &g, err);

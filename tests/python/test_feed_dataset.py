@@ -123,12 +123,13 @@ def test_an_input_mapping_gives_a_dict_by_tensor(name: str, hub: _hopyard.Hub) -
         with _hopyard.Source(name) as source:
             source.put([row] * 8)
             batch = next(iter(feed.dataset(8, **how)))
-        assert set(batch) == {"x", "y"} and batch["x"].numpy().tolist() == [0.5] * 8 and batch["y"].numpy().tolist() == [7] * 8
+        assert set(batch) == {"x", "y"} and batch["x"].numpy().tolist() == [0.5] * 8
+        assert batch["y"].numpy().tolist() == [7] * 8
         assert (batch["y"].dtype == tf.int32) == bool(how)
 
 
 def test_what_is_ragged_is_a_ragged_tensor(name: str, feed: _feed.DataFeed) -> None:
-    rows = [([float(i)] * (i % 4 + 1), ["a" * k for k in range(i % 3 + 1)], np.ones((i % 2, 3), np.int16)) for i in range(300)]
+    rows = [([float(i)] * (i % 4 + 1), ["a"] * (i % 3 + 1), np.ones((i % 2, 3), np.int16)) for i in range(300)]
     rows[1:1] = [([9.0] * 7, ["b"], np.zeros((4, 3), np.int16))]
     thread = feeding(name, rows, 1 << 16)
     batches = all_of(feed, 7)
@@ -145,7 +146,8 @@ def test_columns_of_arrow_come_as_they_were_put(name: str, feed: _feed.DataFeed)
 
     values = np.arange(5000, dtype=np.float32).reshape(1000, 5)
     offsets = pa.array(np.arange(1001) * 5, pa.int32())
-    table = pa.table({"x": pa.ListArray.from_arrays(offsets, pa.array(values.ravel())), "t": [f"{i}" for i in range(1000)]})
+    lists = pa.ListArray.from_arrays(offsets, pa.array(values.ravel()))
+    table = pa.table({"x": lists, "t": [f"{i}" for i in range(1000)]})
     with _hopyard.Source(name) as source:
         _feed.put_columns(source, table)
         source.end_partition()
@@ -155,7 +157,7 @@ def test_columns_of_arrow_come_as_they_were_put(name: str, feed: _feed.DataFeed)
 
 
 def test_several_feeders_lose_and_double_nothing(name: str, feed: _feed.DataFeed) -> None:
-    code = "first = int(sys.argv[2])\n_feed.feeder(name, size=1 << 16)(([float(i)] * 50, i) for i in range(first, first + 5000))"
+    code = "n = int(sys.argv[2])\n_feed.feeder(name, size=1 << 16)(([float(i)] * 50, i) for i in range(n, n + 5000))"
     feeders = [python(code, name, str(i * 5000)) for i in range(3)]
     dataset = feed.dataset(128, drop_remainder=True).map(lambda x, y: (x[:, 3], y)).prefetch(4)
     assert dataset.element_spec[1].shape == (128,)
@@ -173,7 +175,8 @@ def test_what_one_reader_leaves_the_next_one_has(name: str, feed: _feed.DataFeed
     with _hopyard.Source(name) as source:
         source.put(list(range(100)))
         options = tf.data.Options()
-        options.experimental_optimization.inject_prefetch = False  # TensorFlow takes one ahead otherwise
+        options.experimental_optimization.inject_prefetch = False  # or TensorFlow takes some ahead
+        options.experimental_optimization.map_parallelization = False
         taken = [b.numpy().tolist() for b in feed.dataset(10).take(2).with_options(options)]
         assert taken == [list(range(10)), list(range(10, 20))]
         assert feed.next_batch(5) == list(range(20, 25)) and feed.columns(5).tolist() == list(range(25, 30))
@@ -200,7 +203,7 @@ def test_a_signature_casts_what_is_safe(name: str, feed: _feed.DataFeed) -> None
     ([([1.0, 2.0], 2)] * 3, (("d", [3]), ("i", [])), r"column 0: rows of the shape \(2,\) came, and \(3,\) is wanted"),
     ([(1.0, 2**40)] * 3, (("d", []), ("i", [])), "column 1: a number came that is none of int32"),
     ([(1.0, 2, 3)] * 3, (("d", []), ("i", [])), r"rows came as \(fii\), and \(aa\) is wanted.*next_batch or columns"),
-    ([(1.0, None)] * 3, (("d", []), ("i", [])), "rows came that have no columns, and were pickled.*next_batch or columns"),
+    ([(1.0, None)] * 3, (("d", []), ("i", [])), "rows came that have no columns, and were pickled.*next_batch or col"),
     ([([1.0], 1), ([1.0, 2.0], 2)], (("d", [1]), ("i", [])), "column 0: rows differ in length.*RaggedTensorSpec"),
 ])  # fmt: skip
 def test_what_is_not_wanted_is_told(rows: list[Any], spec: Any, match: str, name: str, feed: _feed.DataFeed) -> None:
@@ -222,7 +225,7 @@ def test_rows_that_change_are_told_after_those_before(name: str, feed: _feed.Dat
             next(batches)
         assert feed.next_batch(3) == ["x"] * 3
         source.put([None] * 3)
-        with pytest.raises(tf.errors.InvalidArgumentError, match="were pickled; take such rows by next_batch or columns"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="pickled; take such rows by next_batch or columns"):
             feed.dataset(3)
 
 
@@ -230,13 +233,13 @@ def test_a_signature_may_want_rows_ragged_or_of_any_shape(name: str, feed: _feed
     with _hopyard.Source(name) as source:
         source.put([([1.0, 2.0], [[1, 2], [3, 4]])] * 4)
         source.put([([3.0] * (i + 1), [[5, 6], [7, 8]]) for i in range(4)])
-        signature = (tf.RaggedTensorSpec([None, None], tf.float32, ragged_rank=1), tf.TensorSpec([None, None, 2], tf.int64))
-        batch = next(iter(feed.dataset(8, signature=signature)))
+        ragged = tf.RaggedTensorSpec([None, None], tf.float32, ragged_rank=1)
+        batch = next(iter(feed.dataset(8, signature=(ragged, tf.TensorSpec([None, None, 2], tf.int64)))))
     assert batch[0].to_list() == [[1.0, 2.0]] * 4 + [[3.0] * (i + 1) for i in range(4)] and batch[1].shape == (8, 2, 2)
 
 
 def test_signatures_that_mean_nothing_are_refused(feed: _feed.DataFeed, hub: _hopyard.Hub) -> None:
-    for signature, match in ((tf.TensorSpec([], tf.int64), "the first dimension is the batch's"), (3, "a signature has"),
+    for signature, match in ((tf.TensorSpec([], tf.int64), "the first dimension is"), (3, "a signature has"),
                              (tf.TensorSpec([None], tf.complex64), "has no complex64"),
                              (tf.TensorSpec([7], tf.int64), "wants batches of 7")):  # fmt: skip
         with pytest.raises(ValueError, match=match):
@@ -412,6 +415,6 @@ def test_a_strategy_distributes_it(name: str, feed: _feed.DataFeed) -> None:
     thread = feeding(name, [float(i) for i in range(100)])
     feed.mgr.hub.end()
     dataset = strategy.distribute_datasets_from_function(lambda context: feed.dataset(16))
-    total = sum(float(strategy.reduce("SUM", strategy.run(lambda b: tf.reduce_sum(b), (batch,)), None)) for batch in dataset)
+    sums = [strategy.run(lambda batch: tf.reduce_sum(batch), (batch,)) for batch in dataset]
     thread.join()
-    assert total == sum(range(100))
+    assert sum(float(strategy.reduce("SUM", one, None)) for one in sums) == sum(range(100))
