@@ -3,6 +3,7 @@
 #include "support.h"
 
 #include <errno.h>
+#include <math.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -18,7 +19,11 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "feed/batch.h"
+#include "feed/batches.h"
+#include "feed/cast.h"
+#include "feed/gather.h"
 #include "feed/hub.h"
+#include "feed/intake.h"
 #include "feed/shape.h"
 #include "feed/socket.h"
 #include "feed/source.h"
@@ -118,6 +123,37 @@ static void test_columns_that_do_not_fit_are_not_written(void **state)
     make_sample(&s);
     s.columns[3].items = UINT64_MAX / 2;
     assert_int_equal(hy_batch_size(&s.batch, &n), -EINVAL);
+}
+
+/* (2^40, 0) has no values, and yet nobody could make an array of it. */
+static void test_shapes_that_are_absurd_are_refused(void **state)
+{
+    static const uint64_t shapes[][2] = {{1ull << 40, 0}, {0, 1ull << 40}, {0, (1ull << 31) + 1}, {1ull << 31, 0}};
+    struct hy_batch b = {0};
+    struct sample s;
+    uint8_t *room;
+    size_t n;
+
+    (void)state;
+    make_sample(&s);
+    s.columns[1].dims = 2;
+    s.columns[1].shape[1] = 0;
+    s.columns[1].values_n = 0;
+    assert_int_equal(hy_batch_size(&s.batch, &n), 0);
+    room = aligned_alloc(64, (n + 63) / 64 * 64);
+    assert_non_null(room);
+    assert_true(hy_batch_write(&s.batch, room) <= n);
+    assert_int_equal(hy_batch_parse(room, n, &b), 0);
+    for (size_t i = 0; i < HY_COUNT(shapes); i++) {
+        size_t ignored;
+
+        memcpy(room + 64 + 128 + 8, shapes[i], sizeof shapes[i]); /* the second column's, in the message */
+        assert_int_equal(hy_batch_parse(room, n, &b), -EBADMSG);
+        memcpy(s.columns[1].shape, shapes[i], sizeof shapes[i]);
+        assert_int_equal(hy_batch_size(&s.batch, &ignored), -EINVAL);
+    }
+    free(room);
+    hy_batch_done(&b);
 }
 
 /* Whatever is changed in it, it is refused or lies within: ASan tells otherwise. */
@@ -796,6 +832,282 @@ static void test_a_source_refuses_the_hub_of_another_user(void **state)
     assert_int_equal(status, 0);
 }
 
+/* ---- casts ---- */
+
+static void test_numbers_are_cast_where_that_is_safe(void **state)
+{
+    const double floats[] = {0.5, -2, 1e300, 65504};
+    const int64_t ints[] = {0, -1, 127, 300};
+    const uint8_t bools[] = {0, 1, 7};
+    uint16_t halves[4];
+    float narrow[4];
+    int8_t small[4];
+    uint8_t truth[3];
+    double wide[4];
+
+    (void)state;
+    assert_true(hy_cast_is_safe(HY_DTYPE_FLOAT64, HY_DTYPE_FLOAT16) && hy_cast_is_safe(HY_DTYPE_INT64, HY_DTYPE_UINT8));
+    assert_true(hy_cast_is_safe(HY_DTYPE_BOOL, HY_DTYPE_FLOAT32) && hy_cast_is_safe(HY_DTYPE_STR, HY_DTYPE_BYTES));
+    assert_false(hy_cast_is_safe(HY_DTYPE_FLOAT32, HY_DTYPE_INT64) || hy_cast_is_safe(HY_DTYPE_INT8, HY_DTYPE_BOOL));
+    assert_false(hy_cast_is_safe(HY_DTYPE_STR, HY_DTYPE_INT8) || hy_cast_is_safe(HY_DTYPE_PICKLE, HY_DTYPE_FLOAT32));
+    assert_int_equal(hy_cast(HY_DTYPE_FLOAT64, floats, 4, HY_DTYPE_FLOAT32, narrow), 0);
+    assert_memory_equal(narrow, ((float[]){0.5f, -2, (float)1e300, 65504}), sizeof narrow);
+    assert_int_equal(hy_cast(HY_DTYPE_FLOAT64, floats, 4, HY_DTYPE_FLOAT16, halves), 0);
+    assert_int_equal(hy_cast(HY_DTYPE_FLOAT16, halves, 4, HY_DTYPE_FLOAT64, wide), 0);
+    assert_memory_equal(wide, ((double[]){0.5, -2, INFINITY, 65504}), sizeof wide);
+    assert_int_equal(hy_cast(HY_DTYPE_INT64, ints, 3, HY_DTYPE_INT8, small), 0);
+    assert_memory_equal(small, ((int8_t[]){0, -1, 127}), 3);
+    assert_int_equal(hy_cast(HY_DTYPE_INT64, ints, 4, HY_DTYPE_INT8, small), -ERANGE);
+    assert_int_equal(hy_cast(HY_DTYPE_INT64, ints, 2, HY_DTYPE_UINT64, wide), -ERANGE);
+    assert_int_equal(hy_cast(HY_DTYPE_BOOL, bools, 3, HY_DTYPE_BOOL, truth), 0);
+    assert_memory_equal(truth, ((uint8_t[]){0, 1, 1}), 3);
+}
+
+/* ---- gathering ---- */
+
+/* Texts as somebody's own: a pointer, in 16 bytes. */
+static int texts_alive;
+
+static void put_own_text(void *to, const char *text, size_t n)
+{
+    char *copy = malloc(n + 1);
+
+    memcpy(copy, text, n);
+    copy[n] = '\0';
+    memcpy(to, &copy, sizeof copy);
+    texts_alive++;
+}
+
+static void drop_own_text(void *text)
+{
+    char *copy;
+
+    memcpy(&copy, text, sizeof copy);
+    free(copy);
+    texts_alive--;
+}
+
+static const struct hy_gather_how own = {.text_size = 16, .put_text = put_own_text, .drop_text = drop_own_text};
+
+/* What the sample has, as float32, float32[2], texts and ragged int64. */
+static int want_sample(struct hy_wanted *w)
+{
+    const struct hy_wanted_column columns[] = {
+        {.name = "0", .dtype = HY_DTYPE_FLOAT32},
+        {.name = "1", .dtype = HY_DTYPE_FLOAT32, .dims = 1, .shape = {-1}},
+        {.name = "2", .dtype = HY_DTYPE_BYTES},
+        {.name = "3", .dtype = HY_DTYPE_INT64, .is_ragged = true},
+    };
+
+    return hy_wanted_init(w, "(aaaa)", false, columns, 4);
+}
+
+static int gather_samples(void *arg)
+{
+    struct hy_gathered g = {.how = own};
+    struct hy_reading r = {0};
+    struct hy_wanted w = {0};
+    struct hy_err err = {0};
+    struct sample s;
+    int rc = want_sample(&w);
+
+    (void)arg;
+    make_sample(&s);
+    if (rc == 0)
+        rc = hy_gather_want(&g, &w);
+    for (int i = 0; rc == 0 && i < 3; i++) {
+        rc = hy_reading_begin(&r, &s.batch);
+        for (int64_t n = 1; rc == 0 && n > 0 && !hy_reading_is_over(&r);) {
+            n = hy_gather(&g, &r, &w, 2, &err);
+            rc = n < 0 ? (int)n : 0;
+        }
+        hy_reading_end(&r);
+    }
+    if (rc == 0) {
+        const int64_t *ends = (const int64_t *)(const void *)hy_buf_bytes(&g.columns[3].row_ends);
+        char *text;
+
+        assert_int_equal(g.rows, 9);
+        assert_memory_equal(g.columns[0].values, ((float[]){1, 2, 3, 1, 2, 3, 1, 2, 3}), 36);
+        assert_int_equal(g.columns[1].values_n, 9 * 8);
+        assert_memory_equal((float *)g.columns[1].values + 16, ((float[]){5, 6}), 8);
+        memcpy(&text, (uint8_t *)g.columns[2].values + 8 * 16, sizeof text);
+        assert_string_equal(text, "bc");
+        assert_memory_equal(ends, ((int64_t[]){0, 2, 2, 5, 7, 7, 10, 12, 12, 15}), 80);
+        assert_memory_equal((int64_t *)g.columns[3].values + 10, ((int64_t[]){7, 8, 9, 10, 11}), 40);
+    }
+    hy_reading_end(&r);
+    hy_gathered_done(&g);
+    hy_wanted_done(&w);
+    assert_int_equal(texts_alive, 0);
+    return rc;
+}
+
+static void test_batches_are_gathered_as_they_are_wanted(void **state)
+{
+    (void)state;
+    assert_int_equal(gather_samples(NULL), 0);
+    hy_each_fault(HY_SEAM_ALLOC, gather_samples, NULL);
+}
+
+/* A batch that fails in its last column has added nothing to the first. */
+static void test_a_batch_is_gathered_whole_or_not_at_all(void **state)
+{
+    static const int64_t bad_ends[] = {0, 2, 9, 5}, few[] = {0, 2, 4, 5};
+    struct hy_gathered g = {.how = own};
+    struct hy_reading r = {0};
+    struct hy_wanted w = {0};
+    struct hy_err err = {0};
+    struct sample s;
+
+    (void)state;
+    make_sample(&s);
+    assert_int_equal(want_sample(&w), 0);
+    assert_int_equal(hy_gather_want(&g, &w), 0);
+    assert_int_equal(hy_reading_begin(&r, &s.batch), 0);
+    assert_int_equal(hy_gather(&g, &r, &w, 2, &err), 2);
+    s.columns[3].row_ends = bad_ends;
+    r.next = 0;
+    assert_int_equal(hy_gather(&g, &r, &w, 3, &err), -EBADMSG);
+    assert_int_equal(r.next, 0);
+    assert_int_equal(g.rows, 2);
+    assert_int_equal(g.columns[0].values_n, 8);
+    assert_int_equal(g.columns[3].row_ends.len, 24);
+    assert_int_equal(texts_alive, 2);
+    s.columns[3].row_ends = s.row_ends;
+    w.columns[3] = (struct hy_wanted_column){.name = "3", .dtype = HY_DTYPE_INT64, .dims = 1, .shape = {2}};
+    hy_gathered_done(&g);
+    assert_int_equal(hy_gather_want(&g, &w), 0);
+    s.columns[3].row_ends = few;
+    assert_int_equal(hy_gather(&g, &r, &w, 2, &err), 2); /* rows of two items, as they are wanted */
+    assert_memory_equal(g.columns[3].values, ((int64_t[]){7, 8, 9, 10}), 32);
+    assert_int_equal(hy_gather(&g, &r, &w, 2, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "column 3: rows of the shape (ragged,) came, and (2,) is wanted"));
+    s.batch.shape = "{1:xf1:ya1:zs1:ta}";
+    s.batch.shape_n = strlen(s.batch.shape);
+    hy_reading_end(&r);
+    assert_int_equal(hy_reading_begin(&r, &s.batch), 0);
+    assert_int_equal(hy_gather(&g, &r, &w, 2, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "and (aaaa) is wanted"));
+    hy_reading_end(&r);
+    hy_gathered_done(&g);
+    hy_wanted_done(&w);
+    assert_int_equal(texts_alive, 0);
+}
+
+/* ---- batches by number ---- */
+
+struct reader {
+    int64_t number;
+    uint64_t rows;
+    uint64_t sum;
+};
+
+static int take_batch(int64_t number, uint64_t *rows, uint64_t *sum)
+{
+    struct hy_gathered g = {0};
+    struct hy_err err = {0};
+    int rc = hy_batches_next(number, &own, &g, &err);
+
+    for (uint64_t i = 0; rc == HY_BATCHES_ROWS && i < g.rows; i++)
+        *sum += (uint64_t)((const int32_t *)g.columns[0].values)[i];
+    *rows += rc == HY_BATCHES_ROWS ? g.rows : 0;
+    hy_gathered_done(&g);
+    return rc;
+}
+
+static void *read_batches(void *arg)
+{
+    struct reader *r = arg;
+    int rc;
+
+    do
+        rc = take_batch(r->number, &r->rows, &r->sum);
+    while (rc == HY_BATCHES_ROWS || rc == HY_BATCHES_NOTHING);
+    assert_int_equal(rc, HY_BATCHES_END);
+    return NULL;
+}
+
+static struct hy_batches *batches_of(struct hy_intake *in, uint64_t rows)
+{
+    const struct hy_wanted_column column = {.name = "x", .dtype = HY_DTYPE_INT32};
+    struct hy_batches *b = NULL;
+    struct hy_wanted w;
+
+    assert_int_equal(hy_wanted_init(&w, "a", false, &column, 1), 0);
+    assert_int_equal(hy_batches_new(in, &(struct hy_batches_options){.queue = "input", .rows = rows}, &w, &b), 0);
+    return b;
+}
+
+/* Two threads read, a third one comes in for something else again and again, and the last ends it. */
+static void test_batches_are_taken_by_any_thread(void **state)
+{
+    const char *name = fresh_name();
+    const struct hy_source_options o = {.queue = "input", .size = RING};
+    struct reader readers[2] = {{0}, {0}};
+    pthread_t threads[2];
+    struct hy_hub *hub;
+    struct hy_intake *in;
+    struct hy_batches *b;
+    struct hy_source *s;
+
+    (void)state;
+    assert_int_equal(hy_hub_open(name, &hub, NULL), 0);
+    in = hy_intake_new(hub);
+    assert_non_null(in);
+    b = batches_of(in, 7);
+    for (int i = 0; i < 2; i++) {
+        readers[i].number = hy_batches_number(b);
+        assert_int_equal(pthread_create(&threads[i], NULL, read_batches, &readers[i]), 0);
+    }
+    assert_int_equal(hy_source_open(name, &o, &s, NULL), 0);
+    for (int i = 1; i <= 1000; i++) {
+        assert_int_equal(put_number(s, i), 1);
+        if (i % 10 == 0) {
+            assert_int_equal(hy_intake_enter(in, false, LIMIT_MS), 0);
+            hy_intake_leave(in, false);
+        }
+    }
+    hy_source_close(s);
+    hy_intake_end(in);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    assert_int_equal(readers[0].rows + readers[1].rows, 1000);
+    assert_int_equal(readers[0].sum + readers[1].sum, 500500);
+    assert_true(hy_batches_is_over(b));
+    assert_int_equal(take_batch(readers[0].number, &readers[0].rows, &readers[0].sum), HY_BATCHES_END);
+    hy_batches_free(b);
+    assert_int_equal(take_batch(readers[0].number, &readers[0].rows, &readers[0].sum), HY_BATCHES_END);
+    hy_intake_unref(in);
+}
+
+/* Who waits for rows is let go when the hub is closed, and finds nothing afterwards. */
+static void test_batches_end_when_their_hub_is_closed(void **state)
+{
+    struct reader r = {0};
+    pthread_t thread;
+    struct hy_hub *hub;
+    struct hy_intake *in;
+    struct hy_batches *b;
+
+    (void)state;
+    assert_int_equal(hy_hub_open(fresh_name(), &hub, NULL), 0);
+    in = hy_intake_new(hub);
+    assert_non_null(in);
+    b = batches_of(in, 7);
+    r.number = hy_batches_number(b);
+    assert_int_equal(pthread_create(&thread, NULL, read_batches, &r), 0);
+    hy_intake_ask(in);
+    assert_int_equal(hy_intake_enter(in, false, LIMIT_MS), 0);
+    hy_intake_close(in);
+    hy_intake_leave(in, false);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(hy_intake_enter(in, true, 0), -ESHUTDOWN);
+    hy_intake_end(in);
+    hy_batches_free(b);
+    hy_intake_unref(in);
+}
+
 /* ---- faults ---- */
 
 static int feed_once(void *arg)
@@ -837,6 +1149,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_batch_is_read_as_it_was_written),
         cmocka_unit_test(test_columns_that_do_not_fit_are_not_written),
+        cmocka_unit_test(test_shapes_that_are_absurd_are_refused),
         cmocka_unit_test(test_a_hostile_batch_harms_nobody),
         cmocka_unit_test(test_shapes_are_read_as_they_were_written),
         cmocka_unit_test(test_a_shape_fits_its_columns_or_not),
@@ -857,6 +1170,11 @@ int main(void)
         cmocka_unit_test(test_both_names_are_the_hubs_from_the_start),
         cmocka_unit_test(test_only_the_same_user_and_root_are_let_in),
         cmocka_unit_test(test_a_source_refuses_the_hub_of_another_user),
+        cmocka_unit_test(test_numbers_are_cast_where_that_is_safe),
+        cmocka_unit_test(test_batches_are_gathered_as_they_are_wanted),
+        cmocka_unit_test(test_a_batch_is_gathered_whole_or_not_at_all),
+        cmocka_unit_test(test_batches_are_taken_by_any_thread),
+        cmocka_unit_test(test_batches_end_when_their_hub_is_closed),
         cmocka_unit_test(test_what_fails_leaves_nothing),
     };
 

@@ -2,7 +2,8 @@
 """Rows from feeders into the process that trains: DataFeed is what the training function sees.
 
 A feeder is another process of the same machine, a Spark task, say. Rows lie in memory that both have, as columns, and
-are made into Python objects again, or into NumPy arrays at once (`DataFeed.columns`).
+are made into Python objects again, or into NumPy arrays at once (`DataFeed.columns`), or TensorFlow takes them itself
+(`DataFeed.dataset`).
 
 When a feeder dies and is tried again, rows come again that had come before: each comes at least once.
 """
@@ -18,6 +19,7 @@ from . import _hopyard
 
 if TYPE_CHECKING:
     import numpy as np
+    import tensorflow as tf
 
 CHUNK_ROWS = 1024
 CHUNK_BYTES = 1 << 20
@@ -43,6 +45,7 @@ class DataFeed:
         self.qname_in = qname_in
         self.qname_out = qname_out  # results go back to who fed the rows, whatever this is
         self.done_feeding = False
+        self.datasets: list[int] = []  # their numbers
         self.input_tensors = None if input_mapping is None else [tensor for _, tensor in sorted(input_mapping.items())]
 
     def next_batch(self, batch_size: int) -> list[Any] | dict[str, list[Any]]:
@@ -67,8 +70,19 @@ class DataFeed:
         parts: Sequence[Any] = list(found.values()) if isinstance(found, dict) else found
         return {tensor: parts[i] if rows else _numpy().empty(0) for i, tensor in enumerate(self.input_tensors)}
 
+    def dataset(self, batch_size: int, signature: Any = None, drop_remainder: bool = False) -> tf.data.Dataset:
+        """The same as a tf.data.Dataset, whose batches TensorFlow takes by itself, without Python. What is ragged is a
+        tf.RaggedTensor. All batches have `batch_size` rows but the last, and the last of a partition that wants results.
+
+        `signature`, a nest of tf.TensorSpec and tf.RaggedTensorSpec, says what comes; numbers are cast to it where that
+        is safe. Without it, rows are awaited here, and all that follow have to be like the first."""
+        from . import _dataset
+
+        return _dataset.make(self, batch_size, signature, drop_remainder)
+
     def should_stop(self) -> bool:
         """Has the feed come to its end?"""
+        self.done_feeding = self.done_feeding or any(self.mgr.hub.is_over(n) for n in self.datasets)
         return self.done_feeding
 
     def batch_results(self, results: Sequence[Any]) -> None:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* For any processor: float16 by hand. See kernels.h. */
-#include "collective/half.h"
+#include "base/half.h"
 
 #define KERNEL
 #define KERNELS hy_kernels_plain

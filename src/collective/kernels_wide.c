@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* For x86 with AVX2 and F16C (from 2013 on); memory could not keep up with AVX-512. See kernels.h. */
-#include "collective/half.h"
+#include "base/half.h"
 #include "collective/kernels.h"
 
 #if defined(__x86_64__)

@@ -18,6 +18,7 @@
 
 #define MAGIC 0x31627968u /* "hyb1" */
 #define ALIGNED 64u
+#define LARGEST (1ull << 31) /* a row or item, in bytes; a dimension; items of all rows */
 
 struct head {
     uint32_t magic, rows, columns, zero;
@@ -89,6 +90,20 @@ int hy_column_values(const struct hy_batch_column *c, uint64_t rows, uint64_t *r
     return 0;
 }
 
+/*
+ * No shape tells of more than a message could have, not even where a 0 in it makes its values none: who reads makes
+ * arrays of such shapes, and libraries refuse those whose other dimensions are too many.
+ */
+static bool is_sane(const struct hy_batch_column *c)
+{
+    uint64_t product = dtypes[c->dtype].size ? dtypes[c->dtype].size : 1;
+
+    for (unsigned i = 0; i < c->dims; i++)
+        if (c->shape[i] > LARGEST || (c->shape[i] && __builtin_mul_overflow(product, c->shape[i], &product)))
+            return false;
+    return product <= LARGEST && (!c->is_ragged || c->items <= LARGEST);
+}
+
 /* Bytes of so many ends, which are one more than what they end. */
 static int ends_size(uint64_t count, uint64_t *ret)
 {
@@ -103,7 +118,7 @@ static int sizes_of(const struct hy_batch_column *c, uint64_t rows, uint64_t *re
     *ret_value_ends = *ret_row_ends = 0;
     if (c->dtype == HY_DTYPE_PICKLE)
         return c->dims || c->is_ragged ? -EBADMSG : 0;
-    if (hy_column_values(c, rows, &values) < 0 || (c->is_ragged && ends_size(rows, ret_row_ends) < 0))
+    if (!is_sane(c) || hy_column_values(c, rows, &values) < 0 || (c->is_ragged && ends_size(rows, ret_row_ends) < 0))
         return -EBADMSG;
     if (has_value_ends(c->dtype))
         return ends_size(values, ret_value_ends);

@@ -142,7 +142,8 @@ static int bridge_query(int what)
 
 int hy_current_attach(const char *library, struct hy_err *err)
 {
-    static const struct hy_bridge bridge = {HY_BRIDGE_VERSION, bridge_start, bridge_wait, bridge_query};
+    static const struct hy_bridge bridge = {HY_BRIDGE_VERSION, bridge_start, bridge_wait, bridge_query,
+                                            hy_batches_next};
     void *handle = dlopen(library, RTLD_NOW | RTLD_NOLOAD);
     hy_tensorflow_attach_fn *attach = handle ? (hy_tensorflow_attach_fn *)dlsym(handle, HY_BRIDGE_ATTACH) : NULL;
     int rc = attach ? attach(&bridge) : -ENOENT;

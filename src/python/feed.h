@@ -12,6 +12,7 @@
 
 #include "base/buf.h"
 #include "feed/batch.h"
+#include "feed/gather.h"
 #include "feed/shape.h"
 
 /* ---- feed_pack.c ---- */
@@ -49,43 +50,26 @@ int hy_pack_rows(struct hy_packer *p, PyObject *list, Py_ssize_t from, Py_ssize_
 /* ---- feed_unpack.c ---- */
 
 struct hy_unpacker {
-    const struct hy_batch *batch; /* NULL: nothing is being unpacked */
-    struct hy_shape shape;
+    const struct hy_reading *of; /* NULL: nothing is being unpacked */
+    uint64_t number;             /* of that reading */
     PyObject **keys;   /* by node, as in a packer */
     PyObject **arrays; /* by column: all rows of a NumPy column; the list of rows that were pickled */
     size_t keys_count, arrays_count;
     PyObject *make_row; /* pyspark's, when there is a Row */
-    uint32_t next;
     bool has_arrays;
 };
 
 /* Begins with a batch, which must last. 0; -1 with an exception set; -EBADMSG without one when it makes no sense. */
-int hy_unpack_begin(struct hy_unpacker *u, const struct hy_batch *b);
-/* Appends up to `most` rows to the list. How many; -1 or -EBADMSG, as above. */
-Py_ssize_t hy_unpack_rows(struct hy_unpacker *u, PyObject *list, Py_ssize_t most);
-static inline bool hy_unpack_is_over(const struct hy_unpacker *u)
-{
-    return !u->batch || u->next == u->batch->rows;
-}
+int hy_unpack_begin(struct hy_unpacker *u, const struct hy_reading *r);
+/* Appends up to `most` rows of it to the list. How many; -1 or -EBADMSG, as above. */
+Py_ssize_t hy_unpack_rows(struct hy_unpacker *u, struct hy_reading *r, PyObject *list, Py_ssize_t most);
 void hy_unpack_end(struct hy_unpacker *u);
 
-/* Columns of several batches that are alike, one behind the other. */
-struct hy_gathered {
-    uint32_t count;
-    char *shape;
-    size_t shape_n;
-    uint64_t rows;
-    struct hy_gathered_column {
-        struct hy_batch_column like;
-        PyObject *values; /* a bytearray */
-        struct hy_buf value_ends, row_ends;
-    } *columns;
-};
-
-/* Takes up to `most` rows from where the unpacker is. How many, 0 when these are others; -1 or -EBADMSG. */
-Py_ssize_t hy_gather(struct hy_gathered *g, struct hy_unpacker *u, uint64_t most);
+/* struct hy_gather_how's: values go to bytearrays, which are in the list that is the context. */
+void *hy_grow_bytearray(void *list, uint32_t column, size_t n);
 /* [(dtype, shape, values, value_ends, row_ends), ...]; a new reference or NULL. */
-PyObject *hy_gathered_columns(const struct hy_gathered *g);
-void hy_gathered_done(struct hy_gathered *g);
+PyObject *hy_gathered_columns(const struct hy_gathered *g, PyObject *arrays);
+/* (2, 3) */
+PyObject *hy_tuple_of_shape(const struct hy_batch_column *c, bool has_first, uint64_t first);
 
 #endif

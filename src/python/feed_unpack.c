@@ -26,11 +26,10 @@ void hy_unpack_end(struct hy_unpacker *u)
     free(u->keys);
     free(u->arrays);
     Py_XDECREF(u->make_row);
-    hy_shape_done(&u->shape);
     *u = (struct hy_unpacker){0};
 }
 
-static PyObject *tuple_of_shape(const struct hy_batch_column *c, bool has_first, uint64_t first)
+PyObject *hy_tuple_of_shape(const struct hy_batch_column *c, bool has_first, uint64_t first)
 {
     PyObject *tuple = PyTuple_New((Py_ssize_t)(c->dims + has_first));
 
@@ -48,7 +47,7 @@ static PyObject *array_of(const struct hy_batch_column *c, uint32_t rows)
 {
     hy_cleanup_ref PyObject *numpy = PyImport_ImportModule("numpy");
     hy_cleanup_ref PyObject *bytes = PyByteArray_FromStringAndSize(c->values, (Py_ssize_t)c->values_n);
-    hy_cleanup_ref PyObject *shape = tuple_of_shape(c, true, c->is_ragged ? c->items : rows);
+    hy_cleanup_ref PyObject *shape = hy_tuple_of_shape(c, true, c->is_ragged ? c->items : rows);
 
     return numpy && bytes && shape ? PyObject_CallMethod(numpy, "ndarray", "OsO", shape, hy_dtype_name(c->dtype), bytes)
                                    : NULL;
@@ -70,7 +69,7 @@ static PyObject *unpickled(const struct hy_batch_column *c, uint32_t rows)
 /* Of a Row: the list of its fields, which all of them share, as Spark has it. */
 static int set_fields(struct hy_unpacker *u, size_t self)
 {
-    const uint32_t count = u->shape.nodes[self].count;
+    const uint32_t count = u->of->shape.nodes[self].count;
     PyObject *fields = PyList_New((Py_ssize_t)count);
     size_t at = self + 1;
 
@@ -79,7 +78,7 @@ static int set_fields(struct hy_unpacker *u, size_t self)
         if (PyList_SetItem(fields, (Py_ssize_t)i, Py_NewRef(u->keys[at])) < 0)
             return -1;
         for (uint32_t left = 1; left; left--, at++) /* over all that is below */
-            left += u->shape.nodes[at].count;
+            left += u->of->shape.nodes[at].count;
     }
     return fields ? 0 : -1;
 }
@@ -96,8 +95,8 @@ static int find_make_row(struct hy_unpacker *u)
 /* Keys first, from behind: those of a Row are there when it is its turn. */
 static int set_keys(struct hy_unpacker *u)
 {
-    for (size_t i = u->shape.count; i-- > 0;) {
-        const struct hy_shape_node *n = &u->shape.nodes[i];
+    for (size_t i = u->of->shape.count; i-- > 0;) {
+        const struct hy_shape_node *n = &u->of->shape.nodes[i];
 
         if (n->kind == '<') {
             if (n->key)
@@ -115,39 +114,30 @@ static int set_keys(struct hy_unpacker *u)
 
 static int set_arrays(struct hy_unpacker *u)
 {
-    for (size_t i = 0; i < u->shape.count; i++) {
-        const struct hy_shape_node *n = &u->shape.nodes[i];
-        const struct hy_batch_column *c = &u->batch->columns[n->column];
+    for (size_t i = 0; i < u->of->shape.count; i++) {
+        const struct hy_shape_node *n = &u->of->shape.nodes[i];
+        const struct hy_batch_column *c = &u->of->batch->columns[n->column];
 
         if (n->kind != 'a' && n->kind != '*')
             continue;
-        u->arrays[n->column] = n->kind == 'a' ? array_of(c, u->batch->rows) : unpickled(c, u->batch->rows);
+        u->arrays[n->column] = n->kind == 'a' ? array_of(c, u->of->batch->rows) : unpickled(c, u->of->batch->rows);
         if (!u->arrays[n->column])
             return -1;
     }
     return 0;
 }
 
-int hy_unpack_begin(struct hy_unpacker *u, const struct hy_batch *b)
+int hy_unpack_begin(struct hy_unpacker *u, const struct hy_reading *r)
 {
-    int rc;
-
     hy_unpack_end(u);
-    u->batch = b;
-    rc = hy_shape_parse(b->shape, b->shape_n, &u->shape);
-    if (rc == 0)
-        rc = hy_shape_check(&u->shape, b);
-    if (rc == -EBADMSG)
-        return rc;
-    if (rc == 0) {
-        u->keys = hy_calloc(u->shape.count, sizeof *u->keys);
-        u->arrays = hy_calloc(b->count, sizeof *u->arrays);
-        rc = u->keys && u->arrays ? 0 : -ENOMEM;
-    }
-    if (rc < 0)
+    u->of = r;
+    u->number = r->number;
+    u->keys = hy_calloc(r->shape.count, sizeof *u->keys);
+    u->arrays = hy_calloc(r->batch->count, sizeof *u->arrays);
+    if (!u->keys || !u->arrays)
         return PyErr_NoMemory(), -1;
-    u->keys_count = u->shape.count;
-    u->arrays_count = b->count;
+    u->keys_count = r->shape.count;
+    u->arrays_count = r->batch->count;
     return set_keys(u);
 }
 
@@ -273,8 +263,8 @@ static PyObject *make_row(struct hy_unpacker *u, size_t *at, uint32_t row, uint3
 /* What the node at *at stands for, and all within. */
 static PyObject *make(struct hy_unpacker *u, size_t *at, uint32_t row)
 {
-    const struct hy_shape_node *n = &u->shape.nodes[(*at)++];
-    const struct hy_batch_column *c = &u->batch->columns[n->column];
+    const struct hy_shape_node *n = &u->of->shape.nodes[(*at)++];
+    const struct hy_batch_column *c = &u->of->batch->columns[n->column];
 
     switch (n->kind) {
     case '(':
@@ -296,17 +286,17 @@ static PyObject *make(struct hy_unpacker *u, size_t *at, uint32_t row)
     }
 }
 
-Py_ssize_t hy_unpack_rows(struct hy_unpacker *u, PyObject *list, Py_ssize_t most)
+Py_ssize_t hy_unpack_rows(struct hy_unpacker *u, struct hy_reading *r, PyObject *list, Py_ssize_t most)
 {
-    const uint32_t left = u->batch->rows - u->next;
+    const uint32_t left = r->batch->rows - r->next;
     Py_ssize_t count = most < (Py_ssize_t)left ? most : (Py_ssize_t)left;
 
     if (!u->has_arrays && set_arrays(u) < 0)
         return -1;
     u->has_arrays = true;
-    for (Py_ssize_t i = 0; i < count; i++, u->next++) {
+    for (Py_ssize_t i = 0; i < count; i++, r->next++) {
         size_t at = 0;
-        hy_cleanup_ref PyObject *row = make(u, &at, u->next);
+        hy_cleanup_ref PyObject *row = make(u, &at, r->next);
 
         if (!row)
             return PyErr_Occurred() ? -1 : -EBADMSG;
@@ -318,116 +308,17 @@ Py_ssize_t hy_unpack_rows(struct hy_unpacker *u, PyObject *list, Py_ssize_t most
 
 /* ---- columns ------------------------------------------------------------------------- */
 
-void hy_gathered_done(struct hy_gathered *g)
+void *hy_grow_bytearray(void *list, uint32_t column, size_t n)
 {
-    for (uint32_t i = 0; g->columns && i < g->count; i++) {
-        Py_XDECREF(g->columns[i].values);
-        hy_buf_done(&g->columns[i].value_ends);
-        hy_buf_done(&g->columns[i].row_ends);
+    while (PyList_Size(list) <= (Py_ssize_t)column) {
+        hy_cleanup_ref PyObject *array = PyByteArray_FromStringAndSize(NULL, 0);
+
+        if (!array || PyList_Append(list, array) < 0)
+            return NULL;
     }
-    free(g->columns);
-    free(g->shape);
-    *g = (struct hy_gathered){0};
-}
+    PyObject *array = PyList_GetItem(list, (Py_ssize_t)column);
 
-static int begin(struct hy_gathered *g, const struct hy_batch *b)
-{
-    g->shape = hy_malloc(b->shape_n);
-    g->columns = hy_calloc(b->count, sizeof *g->columns);
-    if (!g->shape || !g->columns)
-        return PyErr_NoMemory(), -1;
-    memcpy(g->shape, b->shape, b->shape_n);
-    g->shape_n = b->shape_n;
-    g->count = b->count;
-    for (uint32_t i = 0; i < b->count; i++) {
-        struct hy_gathered_column *c = &g->columns[i];
-
-        hy_buf_init(&c->value_ends, SIZE_MAX);
-        hy_buf_init(&c->row_ends, SIZE_MAX);
-        c->like = b->columns[i];
-        c->values = PyByteArray_FromStringAndSize(NULL, 0);
-        if (!c->values)
-            return -1;
-        if (hy_buf_append(&c->value_ends, &(int64_t){0}, 8) < 0 || hy_buf_append(&c->row_ends, &(int64_t){0}, 8) < 0)
-            return PyErr_NoMemory(), -1;
-    }
-    return 0;
-}
-
-static bool is_alike(const struct hy_gathered *g, const struct hy_batch *b)
-{
-    if (g->count != b->count || g->shape_n != b->shape_n || memcmp(g->shape, b->shape, b->shape_n) != 0)
-        return false;
-    for (uint32_t i = 0; i < b->count; i++) {
-        const struct hy_batch_column *x = &g->columns[i].like, *y = &b->columns[i];
-
-        if (x->dtype != y->dtype || x->dims != y->dims || x->is_ragged != y->is_ragged ||
-            memcmp(x->shape, y->shape, x->dims * sizeof x->shape[0]) != 0)
-            return false;
-    }
-    return true;
-}
-
-/* Adds the ends of `count` things from `first` on, as they are behind those that are there; and says what they span. */
-static int add_ends(struct hy_buf *to, const int64_t *ends, uint64_t first, uint64_t count, uint64_t most,
-                    uint64_t *ret_from, uint64_t *ret_to)
-{
-    const int64_t last = ((const int64_t *)(const void *)hy_buf_bytes(to))[to->len / 8 - 1];
-    int64_t *room = (int64_t *)(void *)hy_buf_reserve(to, count * sizeof *room);
-    uint64_t from, end, before = 0;
-
-    if (!room)
-        return PyErr_NoMemory(), -1;
-    *ret_from = *ret_to = 0;
-    for (uint64_t i = 0; i < count; i++) {
-        if (!hy_ends_at(ends, first + i, most, &from, &end) || (i > 0 && from != before))
-            return -EBADMSG;
-        *ret_from = i ? *ret_from : from;
-        *ret_to = before = end;
-        room[i] = last + (int64_t)(end - *ret_from);
-    }
-    hy_buf_added(to, count * sizeof *room);
-    return 0;
-}
-
-static int add_column(struct hy_gathered_column *g, const struct hy_batch_column *c, uint32_t row, uint64_t rows)
-{
-    uint64_t from = row, to = row + rows, each;
-    size_t size = hy_dtype_size(c->dtype);
-    Py_ssize_t before = PyByteArray_Size(g->values);
-    int rc = c->is_ragged ? add_ends(&g->row_ends, c->row_ends, row, rows, c->items, &from, &to) : 0;
-
-    if (rc < 0 || hy_column_each(c, &each) < 0)
-        return rc < 0 ? rc : -EBADMSG;
-    from *= each;
-    to *= each;
-    if (!size)
-        rc = add_ends(&g->value_ends, c->value_ends, from, to - from, c->values_n, &from, &to);
-    size = size ? size : 1;
-    if (rc < 0)
-        return rc;
-    if (PyByteArray_Resize(g->values, before + (Py_ssize_t)((to - from) * size)) < 0)
-        return -1;
-    if (to > from)
-        memcpy(PyByteArray_AsString(g->values) + before, (const uint8_t *)c->values + from * size, (to - from) * size);
-    return 0;
-}
-
-Py_ssize_t hy_gather(struct hy_gathered *g, struct hy_unpacker *u, uint64_t most)
-{
-    const uint64_t left = u->batch->rows - u->next, count = most < left ? most : left;
-    int rc = g->columns ? 0 : begin(g, u->batch);
-
-    if (rc < 0 || !is_alike(g, u->batch))
-        return rc;
-    for (uint32_t i = 0; i < g->count; i++) {
-        rc = add_column(&g->columns[i], &u->batch->columns[i], u->next, count);
-        if (rc < 0)
-            return rc;
-    }
-    u->next += (uint32_t)count;
-    g->rows += count;
-    return (Py_ssize_t)count;
+    return PyByteArray_Resize(array, (Py_ssize_t)n) < 0 ? NULL : PyByteArray_AsString(array);
 }
 
 /* Bytes of ends, or None where there are none. */
@@ -438,17 +329,19 @@ static PyObject *ends_of(const struct hy_buf *ends, bool has)
     return PyBytes_FromStringAndSize((const char *)hy_buf_bytes(ends), (Py_ssize_t)ends->len);
 }
 
-PyObject *hy_gathered_columns(const struct hy_gathered *g)
+PyObject *hy_gathered_columns(const struct hy_gathered *g, PyObject *arrays)
 {
     PyObject *list = PyList_New(0);
 
     for (uint32_t i = 0; list && i < g->count; i++) {
         const struct hy_gathered_column *c = &g->columns[i];
-        hy_cleanup_ref PyObject *column =
-            Py_BuildValue("sNONN", hy_dtype_name(c->like.dtype), tuple_of_shape(&c->like, false, 0), c->values,
-                          ends_of(&c->value_ends, hy_dtype_size(c->like.dtype) == 0),
-                          ends_of(&c->row_ends, c->like.is_ragged));
+        hy_cleanup_ref PyObject *column = NULL;
 
+        if (hy_grow_bytearray(arrays, i, c->values_n))
+            column = Py_BuildValue("sNONN", hy_dtype_name(c->like.dtype), hy_tuple_of_shape(&c->like, false, 0),
+                                   PyList_GetItem(arrays, (Py_ssize_t)i),
+                                   ends_of(&c->value_ends, hy_dtype_size(c->like.dtype) == 0),
+                                   ends_of(&c->row_ends, c->like.is_ragged));
         if (!column || PyList_Append(list, column) < 0)
             Py_CLEAR(list);
     }

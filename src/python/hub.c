@@ -4,51 +4,44 @@
  * it lies, or column by column; what is left of it waits for the next call.
  *
  * For rows of feeders that want results it is written down whose they were, in
- * their order; results go back in the same order.
+ * their order; results go back in the same order (feed/intake.h).
  *
- * One thread takes rows. Another may end or terminate the hub meanwhile: it wakes
- * the first, and waits until that is out. The GIL guards all of this.
+ * One thread takes rows: Python's, or one of TensorFlow's, which has no part in the
+ * GIL (feed/batches.h). Another may give results, end or terminate the hub
+ * meanwhile. Nobody waits for its turn with the GIL.
  */
 #include "feed.h"
 
 #include <errno.h>
-#include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "base/mem.h"
-#include "feed/hub.h"
+#include "feed/batches.h"
+#include "feed/intake.h"
 #include "feed_wait.h"
 
-#define QUEUES 16
-
-/* Why there are no more rows in an answer. */
-static const char *const WHY_FULL = "", *const WHY_TIME = "timeout", *const WHY_PARTITION = "partition";
-static const char *const WHY_END = "end", *const WHY_OTHER = "other";
-
-struct queue {
-    char name[HY_QUEUE_MAX]; /* "": not used yet */
-    struct hy_taken taken;
-    bool is_in_hand;
-    struct hy_unpacker unpacker;
-    PyObject *kept; /* rows that were taken when a signal's handler raised */
-};
+/* Why there are no more rows in an answer; by event. */
+static const char *const WHY_FULL = "";
+static const char *const WHYS[] = {[HY_INTAKE_PARTITION] = "partition", [HY_INTAKE_END] = "end",
+                                   [HY_INTAKE_OTHER] = "other", [HY_INTAKE_NOTHING] = "timeout"};
 
 struct hub {
     PyObject object;
-    struct hy_hub *hub; /* NULL: closed */
+    struct hy_intake *intake; /* its hub is NULL: closed */
     PyObject *name;
-    struct queue queues[QUEUES];
+    struct unpacking {
+        struct hy_unpacker unpacker;
+        PyObject *kept; /* rows that were taken when a signal's handler raised */
+    } unpackings[HY_INTAKE_QUEUES]; /* by queue */
     struct hy_packer packer;
-    struct owed {
-        uint64_t feeder, rows;
-    } *owed; /* results */
-    size_t owed_first, owed_count, owed_room;
-    int out; /* an eventfd: who was in is out */
-    unsigned long busy; /* the thread that is in */
-    bool is_busy, is_asked, is_terminated;
+    struct hy_batches **batches; /* that were asked for */
+    size_t batches_count;
+    struct visit {
+        unsigned long thread;
+        bool is_in;
+    } visits[2];      /* Python's threads that are in: for something else, and to take rows */
     bool is_deferred; /* who is in terminates it when it leaves: a signal's handler wanted it */
 };
 
@@ -59,15 +52,37 @@ static const struct hy_py_state *state_of(const struct hub *h)
     return PyType_GetModuleState(Py_TYPE((PyObject *)(uintptr_t)h));
 }
 
-static int enter(struct hub *h)
+/* Is this thread in? Then a signal's handler is here, in the middle of it. */
+static bool is_inside(const struct hub *h)
 {
-    if (!h->hub || h->is_busy) {
-        PyErr_SetString(PyExc_ValueError, h->hub ? "another thread takes rows" : "the hub is closed");
-        return -1;
-    }
-    h->is_busy = true;
-    h->busy = PyThread_get_thread_ident();
-    return 0;
+    const unsigned long self = PyThread_get_thread_ident();
+
+    return (h->visits[0].is_in && h->visits[0].thread == self) || (h->visits[1].is_in && h->visits[1].thread == self);
+}
+
+static int refuse(const char *why)
+{
+    PyErr_SetString(PyExc_ValueError, why);
+    return -1;
+}
+
+/* 0, or -1 with an exception set. */
+static int enter(struct hub *h, bool takes)
+{
+    int rc;
+
+    if (is_inside(h))
+        return refuse("another thread takes rows");
+    do {
+        Py_BEGIN_ALLOW_THREADS
+        rc = hy_intake_enter(h->intake, takes, HY_PY_SLICE_MS);
+        Py_END_ALLOW_THREADS
+    } while (rc == -EAGAIN && PyErr_CheckSignals() == 0);
+    if (rc == 0)
+        h->visits[takes] = (struct visit){PyThread_get_thread_ident(), true};
+    return rc == 0         ? 0
+           : rc == -EAGAIN ? -1
+                           : refuse(rc == -EBUSY ? "another thread takes rows" : "the hub is closed");
 }
 
 static int fail(const struct hub *h, int rc)
@@ -79,101 +94,65 @@ static int fail(const struct hub *h, int rc)
     return -1;
 }
 
-static struct queue *queue_of(struct hub *h, const char *name)
+static struct hy_queue *queue_of(struct hub *h, const char *name)
 {
-    for (int i = 0; i < QUEUES && strlen(name) < HY_QUEUE_MAX; i++) {
-        struct queue *q = &h->queues[i];
+    struct hy_queue *q = hy_intake_queue(h->intake, name);
 
-        if (!q->name[0])
-            memcpy(q->name, name, strlen(name) + 1);
-        if (strcmp(q->name, name) == 0)
-            return q;
-    }
-    PyErr_Format(PyExc_ValueError, "there are %d queues already, or the name '%s' is too long", QUEUES, name);
-    return NULL;
+    if (!q)
+        PyErr_Format(PyExc_ValueError, "there are %d queues already, or the name '%s' is too long", HY_INTAKE_QUEUES,
+                     name);
+    return q;
 }
 
-/* ---- messages ---------------------------------------------------------------------------- */
-
-static void put_down(struct hub *h, struct queue *q)
+static struct unpacking *unpacking_of(struct hub *h, const struct hy_queue *q)
 {
-    hy_unpack_end(&q->unpacker);
-    if (q->is_in_hand)
-        hy_hub_release(h->hub, q->taken.feeder);
-    q->is_in_hand = false;
+    return &h->unpackings[q - h->intake->queues];
 }
 
 static int terminate_now(struct hub *h)
 {
     struct hy_err err = {0};
+
+    for (int i = 0; i < HY_INTAKE_QUEUES; i++) {
+        hy_unpack_end(&h->unpackings[i].unpacker);
+        Py_CLEAR(h->unpackings[i].kept);
+    }
+    if (hy_intake_terminate(h->intake, &err) == 0)
+        return 0;
+    hy_py_raise(state_of(h), &err);
+    return -1;
+}
+
+/* The same for who has something to end: whoever takes rows is asked to leave. */
+static int enter_to_end(struct hub *h)
+{
     int rc;
 
-    for (int i = 0; i < QUEUES; i++) {
-        put_down(h, &h->queues[i]);
-        Py_CLEAR(h->queues[i].kept);
-    }
-    h->owed_first = h->owed_count = 0;
-    rc = hy_hub_terminate(h->hub, &err);
-    h->is_terminated = rc == 0;
-    h->is_asked = false;
+    hy_intake_ask(h->intake);
+    rc = enter(h, false);
     if (rc < 0)
-        hy_py_raise(state_of(h), &err);
-    return rc < 0 ? -1 : 0;
+        atomic_store(&h->intake->is_asked, false);
+    return rc;
 }
 
 /* 0, or -1 with an exception set. */
-static int leave(struct hub *h)
+static int leave(struct hub *h, bool takes)
 {
-    h->is_busy = false;
+    int rc = 0;
+
     if (h->is_deferred) {
         h->is_deferred = false;
-        return terminate_now(h);
+        rc = terminate_now(h);
     }
-    if (h->is_asked)
-        (void)!write(h->out, &(uint64_t){1}, sizeof(uint64_t)); /* fails only where it is readable already */
-    return 0;
+    h->visits[takes].is_in = false;
+    hy_intake_leave(h->intake, takes);
+    return rc;
 }
 
-/* The message made no sense (-EBADMSG), or an exception is set (-1): it is no more. 0 or -1. */
-static int give_up(struct hub *h, struct queue *q, Py_ssize_t rc)
-{
-    hy_unpack_end(&q->unpacker);
-    if (rc == -EBADMSG && q->is_in_hand) {
-        hy_hub_drop(h->hub, q->taken.feeder);
-        q->is_in_hand = false;
-    }
-    put_down(h, q);
-    return rc == -1 ? -1 : 0;
-}
-
-static int take_up(struct hub *h, struct queue *q)
-{
-    int rc;
-
-    q->is_in_hand = true;
-    rc = hy_unpack_begin(&q->unpacker, q->taken.batch);
-    return rc < 0 ? give_up(h, q, rc) : 0;
-}
-
-/* Waits for a message. 0 when there may be one, or why not; NULL with an exception set is -1 in *ret. */
-static const char *wait_for_message(struct hub *h, const struct queue *q, int other, int64_t end, int *ret)
-{
-    const int slice = hy_py_left_of(end);
-    int rc;
-
-    Py_BEGIN_ALLOW_THREADS
-    rc = hy_hub_wait(h->hub, q->name, other, slice);
-    Py_END_ALLOW_THREADS
-    *ret = PyErr_CheckSignals() < 0 ? -1 : rc < 0 ? fail(h, rc) : 0;
-    if (*ret < 0)
-        return NULL;
-    if (h->is_asked || rc == HY_HUB_OVER)
-        return WHY_END;
-    return rc == HY_HUB_OTHER ? WHY_OTHER : rc == HY_HUB_NOTHING && slice == 0 ? WHY_TIME : NULL;
-}
+/* ---- messages ---------------------------------------------------------------------------- */
 
 struct request {
-    struct queue *queue;
+    struct hy_queue *queue;
     unsigned long long most;
     int64_t end;
     int other;
@@ -183,66 +162,38 @@ struct request {
 /* Until a batch is in hand. NULL then, or why there is none; -1 in *ret with an exception set. */
 static const char *next_message(struct hub *h, const struct request *r, int *ret)
 {
-    struct queue *q = r->queue;
-    const char *why = NULL;
+    int slice, rc = HY_INTAKE_ROWS;
 
     *ret = 0;
-    while (*ret == 0 && !why && !q->is_in_hand) {
-        int rc = h->is_asked || h->is_terminated ? 0 : hy_hub_next(h->hub, q->name, &q->taken);
-
-        if (rc < 0) {
+    if (r->queue->is_in_hand)
+        return NULL;
+    do {
+        slice = hy_py_left_of(r->end);
+        Py_BEGIN_ALLOW_THREADS
+        rc = hy_intake_message(h->intake, r->queue, r->stops, r->other, slice);
+        Py_END_ALLOW_THREADS
+        if (PyErr_CheckSignals() < 0)
+            *ret = -1;
+        else if (rc < 0)
             *ret = fail(h, rc);
-        } else if (rc == 0) {
-            why = wait_for_message(h, q, r->other, r->end, ret);
-        } else if (q->taken.is_end) {
-            hy_hub_release(h->hub, q->taken.feeder);
-            why = r->stops ? WHY_PARTITION : NULL;
-        } else {
-            *ret = take_up(h, q);
-        }
-    }
-    return why;
-}
-
-/* ---- what is owed ------------------------------------------------------------------------ */
-
-static int add_owed(struct hub *h, uint64_t feeder, uint64_t rows)
-{
-    if (h->owed_first == h->owed_count)
-        h->owed_first = h->owed_count = 0;
-    if (h->owed_count > h->owed_first && h->owed[h->owed_count - 1].feeder == feeder) {
-        h->owed[h->owed_count - 1].rows += rows;
-        return 0;
-    }
-    if (h->owed_first > h->owed_room / 2) {
-        memmove(h->owed, h->owed + h->owed_first, (h->owed_count - h->owed_first) * sizeof *h->owed);
-        h->owed_count -= h->owed_first;
-        h->owed_first = 0;
-    }
-    if (h->owed_count == h->owed_room) {
-        struct owed *owed = hy_reallocarray(h->owed, 2 * h->owed_room + 16, sizeof *owed);
-
-        if (!owed)
-            return fail(h, -ENOMEM);
-        h->owed = owed;
-        h->owed_room = 2 * h->owed_room + 16;
-    }
-    h->owed[h->owed_count++] = (struct owed){feeder, rows};
-    return 0;
+    } while (*ret == 0 && rc == HY_INTAKE_NOTHING && slice > 0);
+    return *ret < 0 || rc == HY_INTAKE_ROWS ? NULL : WHYS[rc];
 }
 
 /* Rows have been taken from the message in hand; a count as hy_unpack_rows has it. 0 or -1. */
-static int after_rows(struct hub *h, struct queue *q, Py_ssize_t count)
+static int after_rows(struct hub *h, struct hy_queue *q, Py_ssize_t count)
 {
-    int rc = 0;
+    int rc;
 
-    if (count < 0)
-        return give_up(h, q, count);
-    if (q->taken.wants_results)
-        rc = add_owed(h, q->taken.feeder, (uint64_t)count);
-    if (hy_unpack_is_over(&q->unpacker))
-        put_down(h, q);
-    return rc;
+    if (count < 0) { /* the message made no sense (-EBADMSG), or an exception is set: it is no more */
+        hy_unpack_end(&unpacking_of(h, q)->unpacker);
+        hy_intake_give_up(h->intake, q, count == -EBADMSG);
+        return count == -1 ? -1 : 0;
+    }
+    rc = hy_intake_took(h->intake, q, (uint64_t)count);
+    if (!q->is_in_hand)
+        hy_unpack_end(&unpacking_of(h, q)->unpacker);
+    return rc < 0 ? fail(h, rc) : 0;
 }
 
 /* ---- rows -------------------------------------------------------------------------------- */
@@ -262,18 +213,27 @@ static int parse_request(struct hub *h, PyObject *args, PyObject *kwargs, struct
     r->end = hy_py_end_of(timeout);
     r->stops = stops;
     r->queue = queue_of(h, queue);
-    return r->queue && enter(h) == 0 ? 0 : -1;
+    return r->queue && enter(h, true) == 0 ? 0 : -1;
 }
 
 /* What was kept when the last call raised, as far as it is wanted. */
-static PyObject *begin_rows(struct queue *q, Py_ssize_t most)
+static PyObject *begin_rows(struct unpacking *u, Py_ssize_t most)
 {
-    hy_cleanup_ref PyObject *kept = hy_take(q->kept);
+    hy_cleanup_ref PyObject *kept = hy_take(u->kept);
 
     if (!kept || PyList_Size(kept) <= most)
         return kept ? hy_take(kept) : PyList_New(0);
-    q->kept = PyList_GetSlice(kept, most, PyList_Size(kept));
-    return q->kept ? PyList_GetSlice(kept, 0, most) : NULL;
+    u->kept = PyList_GetSlice(kept, most, PyList_Size(kept));
+    return u->kept ? PyList_GetSlice(kept, 0, most) : NULL;
+}
+
+/* Rows of what is in hand, which another may have begun with. As hy_unpack_rows has it. */
+static Py_ssize_t unpack(struct hub *h, struct hy_queue *q, PyObject *list, Py_ssize_t most)
+{
+    struct hy_unpacker *u = &unpacking_of(h, q)->unpacker;
+    int rc = u->of && u->number == q->reading.number ? 0 : hy_unpack_begin(u, &q->reading);
+
+    return rc < 0 ? rc : hy_unpack_rows(u, &q->reading, list, most);
 }
 
 static int take_rows(struct hub *h, const struct request *r, PyObject *list, const char **ret_why)
@@ -290,7 +250,7 @@ static int take_rows(struct hub *h, const struct request *r, PyObject *list, con
             return rc;
         }
         wanted = (Py_ssize_t)r->most - PyList_Size(list);
-        rc = after_rows(h, r->queue, hy_unpack_rows(&r->queue->unpacker, list, wanted));
+        rc = after_rows(h, r->queue, unpack(h, r->queue, list, wanted));
     }
     return rc;
 }
@@ -305,30 +265,24 @@ static PyObject *hub_next_rows(PyObject *self, PyObject *args, PyObject *kwargs)
 
     if (parse_request(h, args, kwargs, &r) < 0)
         return NULL;
-    list = begin_rows(r.queue, (Py_ssize_t)r.most);
+    list = begin_rows(unpacking_of(h, r.queue), (Py_ssize_t)r.most);
     rc = list ? take_rows(h, &r, list, &why) : -1;
-    if (leave(h) < 0)
+    if (leave(h, true) < 0)
         rc = -1;
     if (rc == 0)
         return Py_BuildValue("Ns", list, why);
-    if (list && !r.queue->kept)
-        r.queue->kept = hy_take(list);
+    if (list && !unpacking_of(h, r.queue)->kept)
+        unpacking_of(h, r.queue)->kept = hy_take(list);
     Py_XDECREF(list);
     return NULL;
 }
 
 /* ---- columns ----------------------------------------------------------------------------- */
 
-/* Rows that were pickled have no columns: they are one list. */
-static bool is_pickled(const struct queue *q)
-{
-    return q->unpacker.shape.nodes[0].kind == '*';
-}
-
 static int take_columns(struct hub *h, const struct request *r, struct hy_gathered *g, PyObject *list,
                         const char **ret_why)
 {
-    struct queue *q = r->queue;
+    struct hy_queue *q = r->queue;
     int rc = 0;
 
     *ret_why = WHY_FULL;
@@ -340,12 +294,16 @@ static int take_columns(struct hub *h, const struct request *r, struct hy_gather
             *ret_why = why;
             return rc;
         }
-        if (is_pickled(q))
-            count = g->rows ? 0 : hy_unpack_rows(&q->unpacker, list, (Py_ssize_t)r->most);
+        if (hy_reading_is_pickled(&q->reading)) /* one list, and no columns */
+            count = g->rows ? 0 : unpack(h, q, list, (Py_ssize_t)r->most);
         else
-            count = hy_gather(g, &q->unpacker, r->most - g->rows);
-        if (count == 0 && q->unpacker.next < q->unpacker.batch->rows)
+            count = (Py_ssize_t)hy_gather(g, &q->reading, NULL, r->most - g->rows, NULL);
+        if (count == 0 && !hy_reading_is_over(&q->reading))
             return 0; /* rows of another shape: they are for the next call */
+        if (count == -ENOMEM) {
+            PyErr_NoMemory();
+            count = -1;
+        }
         rc = after_rows(h, q, count);
     }
     return rc;
@@ -354,25 +312,160 @@ static int take_columns(struct hub *h, const struct request *r, struct hy_gather
 static PyObject *hub_next_columns(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     struct hub *h = (struct hub *)self;
-    hy_cleanup_ref PyObject *list = PyList_New(0);
-    struct hy_gathered g = {0};
+    hy_cleanup_ref PyObject *list = PyList_New(0), *arrays = PyList_New(0);
+    struct hy_gathered g = {.how = {.grow = hy_grow_bytearray, .context = arrays}};
     struct request r = {0};
     PyObject *made = NULL;
     const char *why;
     int rc;
 
-    if (!list || parse_request(h, args, kwargs, &r) < 0)
+    if (!list || !arrays || parse_request(h, args, kwargs, &r) < 0)
         return NULL;
     rc = take_columns(h, &r, &g, list, &why);
-    if (leave(h) < 0)
+    if (leave(h, true) < 0)
         rc = -1;
     if (rc == 0 && PyList_Size(list))
         made = Py_BuildValue("nsOs", PyList_Size(list), "*", list, why);
     else if (rc == 0)
         made = Py_BuildValue("Ks#Ns", (unsigned long long)g.rows, g.shape ? g.shape : "", (Py_ssize_t)g.shape_n,
-                             hy_gathered_columns(&g), why);
+                             hy_gathered_columns(&g, arrays), why);
     hy_gathered_done(&g);
     return made;
+}
+
+/* ---- batches ----------------------------------------------------------------------------- */
+
+/* (dtype, shape, is_ragged); a ragged column whose rows all have as many items is none. */
+static PyObject *describe_column(const struct hy_batch_column *c, uint32_t rows)
+{
+    uint64_t items;
+    bool is_even = c->is_ragged && rows > 1 && hy_column_is_even(c, rows, &items);
+
+    return Py_BuildValue("sNO", hy_dtype_name(c->dtype), hy_tuple_of_shape(c, is_even, is_even ? items : 0),
+                         c->is_ragged && !is_even ? Py_True : Py_False);
+}
+
+static PyObject *describe(const struct hy_batch *b)
+{
+    PyObject *list = PyList_New(0);
+
+    for (uint32_t i = 0; list && i < b->count; i++) {
+        hy_cleanup_ref PyObject *column = describe_column(&b->columns[i], b->rows);
+
+        if (!column || PyList_Append(list, column) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+static PyObject *hub_next_shape(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    struct hub *h = (struct hub *)self;
+    const struct hy_batch *b;
+    struct request r = {0};
+    PyObject *made = NULL;
+    const char *why;
+    int rc;
+
+    if (parse_request(h, args, kwargs, &r) < 0)
+        return NULL;
+    why = next_message(h, &r, &rc);
+    b = r.queue->reading.batch;
+    if (rc == 0)
+        made = why ? Py_BuildValue("s[]s", "", why)
+                   : Py_BuildValue("s#Ns", b->shape, (Py_ssize_t)b->shape_n, describe(b), WHY_FULL);
+    if (leave(h, true) < 0)
+        Py_CLEAR(made);
+    return made;
+}
+
+/* From (name, dtype, shape or None, is_ragged), where -1 in a shape is any. */
+static int take_wanted_column(struct hy_wanted_column *c, PyObject *tuple)
+{
+    const char *name, *dtype;
+    PyObject *shape;
+    int is_ragged;
+
+    if (!PyTuple_Check(tuple) || !PyArg_ParseTuple(tuple, "ssOp:column", &name, &dtype, &shape, &is_ragged))
+        return PyErr_Occurred() ? -1 : refuse("a column is a tuple");
+    (void)snprintf(c->name, sizeof c->name, "%s", name); /* for messages: it may be cut */
+    c->dtype = hy_dtype_of(dtype);
+    c->is_ragged = is_ragged;
+    c->dims = shape == Py_None ? -1 : (int)PyTuple_Size(shape);
+    if (PyErr_Occurred() || !c->dtype || c->dims > HY_BATCH_DIMS)
+        return PyErr_Occurred() ? -1 : refuse("there is no such type, or it has too many dimensions");
+    for (int i = 0; i < c->dims; i++)
+        c->shape[i] = PyLong_AsLongLong(PyTuple_GetItem(shape, i));
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static int take_wanted(struct hy_wanted *w, const char *text, int may_have_more, PyObject *list)
+{
+    const Py_ssize_t count = PyList_Size(list);
+    hy_cleanup_free struct hy_wanted_column *columns = hy_calloc((size_t)count, sizeof *columns);
+    int rc;
+
+    if (!columns)
+        return PyErr_NoMemory(), -1;
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (take_wanted_column(&columns[i], PyList_GetItem(list, i)) < 0)
+            return -1;
+    rc = hy_wanted_init(w, text, may_have_more, columns, (uint32_t)count);
+    if (rc == -ENOMEM)
+        PyErr_NoMemory();
+    return rc == -EINVAL ? refuse("the columns do not fit together") : rc < 0 ? -1 : 0;
+}
+
+static int add_batches(struct hub *h, const struct hy_batches_options *o, struct hy_wanted *w)
+{
+    struct hy_batches **all = hy_reallocarray(h->batches, h->batches_count + 1, sizeof *all);
+    int rc = all ? 0 : -ENOMEM;
+
+    if (all) {
+        h->batches = all;
+        rc = hy_batches_new(h->intake, o, w, &all[h->batches_count]);
+        h->batches_count += rc == 0;
+    }
+    hy_wanted_done(w);
+    if (rc == -ENOMEM)
+        PyErr_NoMemory();
+    return rc == -EINVAL ? refuse("there is no such queue, or a batch has no rows") : rc < 0 ? -1 : 0;
+}
+
+static PyObject *hub_batches(PyObject *self, PyObject *args)
+{
+    struct hub *h = (struct hub *)self;
+    struct hy_batches_options o = {0};
+    unsigned long long rows;
+    int stops, drops, may_have_more;
+    struct hy_wanted w = {0};
+    PyObject *columns;
+    const char *text;
+
+    if (!PyArg_ParseTuple(args, "sKppspO!:batches", &o.queue, &rows, &stops, &drops, &text, &may_have_more,
+                          &PyList_Type, &columns))
+        return NULL;
+    o.rows = rows;
+    o.stops = stops;
+    o.drops = drops;
+    if (take_wanted(&w, text, may_have_more, columns) < 0 || add_batches(h, &o, &w) < 0)
+        return NULL;
+    return PyLong_FromLongLong(hy_batches_number(h->batches[h->batches_count - 1]));
+}
+
+static PyObject *hub_is_over(PyObject *self, PyObject *number)
+{
+    struct hub *h = (struct hub *)self;
+    const long long wanted = PyLong_AsLongLong(number);
+
+    if (wanted == -1 && PyErr_Occurred())
+        return NULL;
+    if (!h->intake->hub || h->intake->is_terminated)
+        return Py_NewRef(Py_True);
+    for (size_t i = 0; i < h->batches_count; i++)
+        if (hy_batches_number(h->batches[i]) == wanted)
+            return PyBool_FromLong(hy_batches_is_over(h->batches[i]));
+    return Py_NewRef(Py_True);
 }
 
 /* ---- results ----------------------------------------------------------------------------- */
@@ -386,19 +479,20 @@ struct giving {
 static int send_results(void *context, const struct hy_batch *b)
 {
     const struct giving *g = context;
+    const struct hy_intake *in = g->hub->intake;
     size_t need;
     int rc;
 
-    while ((rc = hy_hub_put(g->hub->hub, g->feeder, b, &need)) == 0) {
+    while ((rc = hy_hub_put(in->hub, g->feeder, b, &need)) == 0) {
         Py_BEGIN_ALLOW_THREADS
-        rc = hy_hub_wait_for_room(g->hub->hub, g->feeder, need, HY_PY_SLICE_MS);
+        rc = hy_hub_wait_for_room(in->hub, g->feeder, need, HY_PY_SLICE_MS);
         Py_END_ALLOW_THREADS
         if (PyErr_CheckSignals() < 0)
             return -1;
-        if (rc < 0 || g->hub->is_asked)
+        if (rc < 0 || in->is_asked)
             break;
     }
-    if (rc == -EPIPE || g->hub->is_asked)
+    if (rc == -EPIPE || in->is_asked)
         return 0;
     if (rc == -EMSGSIZE)
         PyErr_SetString(PyExc_ValueError, "a result is larger than its ring takes; give the source a larger size");
@@ -407,22 +501,23 @@ static int send_results(void *context, const struct hy_batch *b)
 
 static int give(struct hub *h, PyObject *list)
 {
+    struct hy_intake *in = h->intake;
     const Py_ssize_t n = PyList_Size(list);
     Py_ssize_t at = 0;
     int rc = 0;
 
-    while (at < n && rc >= 0 && h->owed_first < h->owed_count) {
-        struct owed *o = &h->owed[h->owed_first];
+    while (at < n && rc >= 0 && in->owed_first < in->owed_count) {
+        struct hy_owed *o = &in->owed[in->owed_first];
         const Py_ssize_t count = o->rows < (uint64_t)(n - at) ? (Py_ssize_t)o->rows : n - at;
         struct giving g = {h, o->feeder};
-        struct hy_packing how = {.send = send_results, .context = &g, .most = hy_hub_most(h->hub, o->feeder)};
+        struct hy_packing how = {.send = send_results, .context = &g, .most = hy_hub_most(in->hub, o->feeder)};
 
         rc = how.most ? hy_pack_rows(&h->packer, list, at, at + count, &how) : 0;
         at += count;
         o->rows -= (uint64_t)count;
-        h->owed_first += o->rows == 0;
+        in->owed_first += o->rows == 0;
     }
-    if (rc >= 0 && at < n && !h->is_terminated) {
+    if (rc >= 0 && at < n && !in->is_terminated) {
         PyErr_Format(PyExc_ValueError, "there are %zd results more than rows that want one", n - at);
         return -1;
     }
@@ -435,10 +530,10 @@ static PyObject *hub_results(PyObject *self, PyObject *results)
     hy_cleanup_ref PyObject *list = PySequence_List(results);
     int rc;
 
-    if (!list || enter(h) < 0)
+    if (!list || enter(h, false) < 0)
         return NULL;
     rc = give(h, list);
-    if (leave(h) < 0)
+    if (leave(h, false) < 0)
         rc = -1;
     return rc < 0 ? NULL : Py_NewRef(Py_None);
 }
@@ -447,68 +542,55 @@ static PyObject *hub_results(PyObject *self, PyObject *results)
 
 static PyObject *hub_end(PyObject *self, PyObject *ignored)
 {
-    struct hub *h = (struct hub *)self;
-
     (void)ignored;
-    if (h->hub)
-        hy_hub_end(h->hub);
+    hy_intake_end(((struct hub *)self)->intake);
     return Py_NewRef(Py_None);
-}
-
-/* Who is in is asked to leave. 0, or -1 with an exception set. */
-static int wait_until_out(struct hub *h)
-{
-    struct pollfd p = {.fd = h->out, .events = POLLIN};
-    uint64_t count;
-
-    h->is_asked = true;
-    while (h->is_busy) {
-        hy_hub_wake(h->hub);
-        Py_BEGIN_ALLOW_THREADS
-        (void)poll(&p, 1, HY_PY_SLICE_MS);
-        (void)!read(h->out, &count, sizeof count);
-        Py_END_ALLOW_THREADS
-        if (PyErr_CheckSignals() < 0)
-            return -1;
-    }
-    return 0;
 }
 
 static PyObject *hub_terminate(PyObject *self, PyObject *ignored)
 {
     struct hub *h = (struct hub *)self;
+    int rc;
 
     (void)ignored;
-    if (!h->hub || h->is_terminated)
+    if (!h->intake->hub || h->intake->is_terminated)
         return Py_NewRef(Py_None);
-    if (h->is_busy && h->busy == PyThread_get_thread_ident()) {
-        h->is_asked = h->is_deferred = true;
+    if (is_inside(h)) {
+        hy_intake_ask(h->intake);
+        h->is_deferred = true;
         return Py_NewRef(Py_None);
     }
-    return wait_until_out(h) < 0 || terminate_now(h) < 0 ? NULL : Py_NewRef(Py_None);
+    if (enter_to_end(h) < 0)
+        return NULL;
+    rc = terminate_now(h);
+    if (leave(h, false) < 0)
+        rc = -1;
+    return rc < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 static void done(struct hub *h)
 {
-    for (int i = 0; i < QUEUES; i++) {
-        hy_unpack_end(&h->queues[i].unpacker);
-        h->queues[i].is_in_hand = false;
-        Py_CLEAR(h->queues[i].kept);
+    for (int i = 0; i < HY_INTAKE_QUEUES; i++) {
+        hy_unpack_end(&h->unpackings[i].unpacker);
+        Py_CLEAR(h->unpackings[i].kept);
     }
-    hy_hub_close(hy_take(h->hub));
+    hy_intake_close(h->intake);
 }
 
+/* A thread of TensorFlow's leaves when it is asked; one of Python's is told of here. */
 static PyObject *hub_close(PyObject *self, PyObject *ignored)
 {
     struct hub *h = (struct hub *)self;
 
     (void)ignored;
-    if (h->is_busy) {
-        PyErr_SetString(PyExc_ValueError, "another thread takes rows");
+    if (h->visits[0].is_in || h->visits[1].is_in)
+        return refuse("another thread takes rows"), NULL;
+    if (!h->intake->hub)
+        return Py_NewRef(Py_None);
+    if (enter_to_end(h) < 0)
         return NULL;
-    }
     done(h);
-    return Py_NewRef(Py_None);
+    return leave(h, false) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *hub_enter(PyObject *self, PyObject *ignored)
@@ -528,7 +610,7 @@ static PyObject *hub_dropped(PyObject *self, void *ignored)
     struct hub *h = (struct hub *)self;
 
     (void)ignored;
-    return PyLong_FromUnsignedLongLong(h->hub ? hy_hub_dropped(h->hub) : 0);
+    return PyLong_FromUnsignedLongLong(h->intake->hub ? hy_hub_dropped(h->intake->hub) : 0);
 }
 
 /* ---- birth and death ----------------------------------------------------------------------- */
@@ -537,17 +619,18 @@ static int open_hub(struct hub *h)
 {
     const char *name = PyUnicode_AsUTF8AndSize(h->name, NULL);
     struct hy_err err = {0};
+    struct hy_hub *hub;
     int rc;
 
     if (!name)
         return -1;
-    h->out = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (h->out < 0)
-        return PyErr_SetFromErrno(PyExc_OSError), -1;
-    rc = hy_hub_open(name, &h->hub, &err);
-    if (rc < 0)
+    rc = hy_hub_open(name, &hub, &err);
+    if (rc < 0) {
         hy_py_raise(state_of(h), &err);
-    return rc;
+        return rc;
+    }
+    h->intake = hy_intake_new(hub);
+    return h->intake ? 0 : fail(h, -ENOMEM);
 }
 
 static PyObject *hub_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -562,11 +645,23 @@ static PyObject *hub_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (!self)
         return NULL;
     h = (struct hub *)self;
-    h->out = -1;
     h->name = Py_NewRef(name);
     if (open_hub(h) < 0)
         Py_CLEAR(self);
     return self;
+}
+
+/* Whatever thread of TensorFlow's is in: it is out within a moment, and needs no GIL for it. */
+static void let_go(struct hub *h)
+{
+    hy_intake_ask(h->intake);
+    while (hy_intake_enter(h->intake, false, HY_PY_SLICE_MS) == -EAGAIN)
+        continue;
+    done(h);
+    hy_intake_leave(h->intake, false);
+    for (size_t i = 0; i < h->batches_count; i++)
+        hy_batches_free(h->batches[i]);
+    hy_intake_unref(h->intake);
 }
 
 static void hub_dealloc(PyObject *self)
@@ -574,10 +669,10 @@ static void hub_dealloc(PyObject *self)
     struct hub *h = (struct hub *)self;
     PyTypeObject *type = Py_TYPE(self);
 
-    done(h);
+    if (h->intake)
+        let_go(h);
     hy_packer_done(&h->packer);
-    hy_close_at(&h->out);
-    free(h->owed);
+    free(h->batches);
     Py_XDECREF(h->name);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);
@@ -592,6 +687,13 @@ static PyMethodDef methods[] = {
      "next_columns(n, ...), the same: (rows, shape, columns, why). A column is (dtype, shape of a row or item, values, "
      "value_ends, row_ends). With '' there may be fewer, where others follow that have another shape. Where the shape "
      "is '*', columns is a list of rows."},
+    {"next_shape", (PyCFunction)(void (*)(void))hub_next_shape, METH_VARARGS | METH_KEYWORDS,
+     "next_shape(n, ...), the same: (shape, [(dtype, shape of a row or item, is_ragged), ...], why) of the rows that "
+     "come next, which are not taken."},
+    {"batches", hub_batches, METH_VARARGS,
+     "batches(queue, rows, stops, drops, shape, may_have_more, [(name, dtype, shape or None, is_ragged), ...]): a "
+     "number, by which TensorFlow's operation takes batches of these columns."},
+    {"is_over", hub_is_over, METH_O, "is_over(number): has the operation been told so, or will it be?"},
     {"results", hub_results, METH_O, "results(list): one for each row, in the order in which rows were taken."},
     {"end", hub_end, METH_NOARGS, "end(): no more feeders are expected; from any thread."},
     {"terminate", hub_terminate, METH_NOARGS,

@@ -10,6 +10,7 @@
 #include "feed.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,6 +75,7 @@ static int check(struct source *s, int rc)
 static int take_results(struct source *s)
 {
     struct hy_unpacker u = {0};
+    struct hy_reading reading = {0};
     struct hy_batch b = {0};
     struct hy_message m;
     Py_ssize_t rc;
@@ -81,10 +83,13 @@ static int take_results(struct source *s)
     while ((rc = hy_source_next(s->source, &m)) > 0) {
         rc = m.kind == HY_FEED_BATCH ? hy_batch_parse(m.bytes, m.n, &b) : -EBADMSG;
         if (rc == 0)
-            rc = hy_unpack_begin(&u, &b);
+            rc = hy_reading_begin(&reading, &b);
         if (rc == 0)
-            rc = hy_unpack_rows(&u, s->results, PY_SSIZE_T_MAX);
+            rc = hy_unpack_begin(&u, &reading);
+        if (rc == 0)
+            rc = hy_unpack_rows(&u, &reading, s->results, PY_SSIZE_T_MAX);
         hy_unpack_end(&u);
+        hy_reading_end(&reading);
         hy_source_release(s->source);
         if (rc < 0)
             break;

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where TensorFlow's ops meet the group. The ops' library is loaded by
- * TensorFlow, the group lives in the extension `_hopyard`; neither links the
- * other. `hvd.init()` has the extension find the library (it is loaded
- * already) and hand it this table; until then the ops fail with a sentence.
+ * Where TensorFlow's ops meet the group, and feeds. The ops' library is loaded by
+ * TensorFlow, group and feeds live in the extension `_hopyard`; neither links the
+ * other. `hvd.init()` or a feed's dataset() has the extension find the library (it
+ * is loaded already) and hand it this table; until then the ops fail with a
+ * sentence.
  */
 #ifndef HY_TENSORFLOW_BRIDGE_H
 #define HY_TENSORFLOW_BRIDGE_H
 
 #include "collective/collective.h"
+#include "feed/batches.h"
 
-#define HY_BRIDGE_VERSION 2
+#define HY_BRIDGE_VERSION 3
 #define HY_BRIDGE_ATTACH "hy_tensorflow_attach"
 
 struct hy_bridge {
@@ -20,6 +22,8 @@ struct hy_bridge {
     int64_t (*start)(const struct hy_request *request, struct hy_err *err);
     int64_t (*wait)(int64_t ticket, struct hy_err *err);
     int (*query)(int what); /* enum hy_bridge_query */
+    /* hy_batches_next */
+    int (*batch)(int64_t feed, const struct hy_gather_how *how, struct hy_gathered *ret, struct hy_err *err);
 };
 
 enum hy_bridge_query {

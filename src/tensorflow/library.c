@@ -152,6 +152,8 @@ static void register_ops(void)
         hy_wait_register(status);
     if (hy_tf.GetCode(status) == TF_OK)
         hy_query_register(status);
+    if (hy_tf.GetCode(status) == TF_OK)
+        hy_feed_register(status);
     if (hy_tf.GetCode(status) != TF_OK)
         hy_err_set(&trouble, -EPROTO, "TensorFlow did not take hopyard's ops: %s", hy_tf.Message(status));
 }

@@ -5,6 +5,7 @@
  *     HopyardStart(tensors: N * T, splits: S * int64) -> handle: int64
  *     HopyardWait(handles: M * int64) -> outputs: Tout
  *     HopyardQuery() -> value: int32
+ *     HopyardFeed() -> state: int32, outputs: Tout
  *
  * Start hands its inputs to the group and returns at once; Wait takes the
  * handles of many Starts and gives their results. So gradients travel while
@@ -15,6 +16,7 @@
  *   tf_api.h api.c      TensorFlow's C API
  *   pending.c           what has been started and not been waited for
  *   start.c wait.c query.c   the kernels
+ *   feed.c              the one of feeds: batches out of shared memory (feed/batches.h)
  *   library.c           registers them; the bridge to the group
  *   files.h             the other thing it is loaded for: hdfs://
  */
@@ -69,8 +71,9 @@ size_t hy_pending_count(void); /* in the table and abandoned */
 void hy_start_register(TF_Status *status);
 void hy_wait_register(TF_Status *status);
 void hy_query_register(TF_Status *status);
+void hy_feed_register(TF_Status *status);
 
-/* For those three: an op whose every input and output lies in host memory, on CPU and GPU alike. */
+/* For those four: an op whose every input and output lies in host memory, on CPU and GPU alike. */
 struct hy_op_spec {
     const char *name;
     const char *const *inputs, *const *outputs, *const *attrs; /* NULL at the end; an input is "name: type" */

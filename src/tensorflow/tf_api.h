@@ -25,7 +25,7 @@ typedef struct TF_OpKernelConstruction TF_OpKernelConstruction;
 typedef struct TF_OpKernelContext TF_OpKernelContext;
 
 typedef enum {
-    TF_FLOAT = 1, TF_DOUBLE = 2, TF_INT32 = 3, TF_UINT8 = 4, TF_INT16 = 5, TF_INT8 = 6, TF_INT64 = 9, TF_BOOL = 10,
+    TF_FLOAT = 1, TF_DOUBLE = 2, TF_INT32 = 3, TF_UINT8 = 4, TF_INT16 = 5, TF_INT8 = 6, TF_STRING = 7, TF_INT64 = 9, TF_BOOL = 10,
     TF_BFLOAT16 = 14, TF_UINT16 = 17, TF_HALF = 19, TF_UINT32 = 22, TF_UINT64 = 23,
 } TF_DataType;
 

@@ -186,7 +186,7 @@ static int query(int what)
     return what == HY_QUERY_SIZE ? size : what > HY_QUERY_CROSS_SIZE ? -EINVAL : 10 + what;
 }
 
-static const struct hy_bridge bridge = {HY_BRIDGE_VERSION, start, wait_for, query};
+static const struct hy_bridge bridge = {HY_BRIDGE_VERSION, start, wait_for, query, NULL};
 
 const struct hy_bridge *fake_bridge(void)
 {

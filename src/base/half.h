@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* float16 (IEEE 754 binary16), one at a time, bit for bit as F16C does it. */
-#ifndef HY_COLLECTIVE_HALF_H
-#define HY_COLLECTIVE_HALF_H
+#ifndef HY_BASE_HALF_H
+#define HY_BASE_HALF_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,0 +1,589 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "feed/gather.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "feed/cast.h"
+
+#define ALIGNED 64u
+#define AHEAD (64ull << 20) /* bytes of a column that are asked for at once, before they are needed */
+#define OTHERWISE "take such rows by next_batch or columns"
+
+/* ---- a batch that is used up --------------------------------------------------------- */
+
+int hy_reading_begin(struct hy_reading *r, const struct hy_batch *b)
+{
+    int rc = hy_shape_parse(b->shape, b->shape_n, &r->shape);
+
+    if (rc == 0)
+        rc = hy_shape_check(&r->shape, b);
+    r->batch = rc == 0 ? b : NULL;
+    r->next = 0;
+    return rc;
+}
+
+void hy_reading_end(struct hy_reading *r)
+{
+    hy_shape_done(&r->shape);
+    r->batch = NULL;
+    r->next = 0;
+}
+
+bool hy_column_is_even(const struct hy_batch_column *c, uint32_t rows, uint64_t *ret_items)
+{
+    uint64_t from, to, items = 0;
+
+    for (uint32_t i = 0; i < rows; i++) {
+        if (!hy_ends_at(c->row_ends, i, c->items, &from, &to) || (i > 0 && to - from != items))
+            return false;
+        items = to - from;
+    }
+    *ret_items = items;
+    return rows > 0;
+}
+
+/* ---- what is wanted ------------------------------------------------------------------- */
+
+void hy_wanted_done(struct hy_wanted *w)
+{
+    free(w->text);
+    free(w->columns);
+    free(w->seen);
+    free(w->places);
+    hy_shape_done(&w->shape);
+    *w = (struct hy_wanted){0};
+}
+
+int hy_wanted_init(struct hy_wanted *w, const char *text, bool may_have_more, const struct hy_wanted_column *columns,
+                   uint32_t count)
+{
+    int rc = -ENOMEM;
+
+    *w = (struct hy_wanted){.may_have_more = may_have_more, .count = count};
+    w->text = hy_strdup(text);
+    w->columns = hy_calloc(count, sizeof *w->columns);
+    w->places = hy_calloc(count, sizeof *w->places);
+    if (w->text && w->columns && w->places) {
+        memcpy(w->columns, columns, count * sizeof *columns);
+        rc = hy_shape_parse(w->text, strlen(w->text), &w->shape);
+    }
+    if (rc == 0 && w->shape.columns != count)
+        rc = -EBADMSG;
+    if (rc < 0)
+        hy_wanted_done(w);
+    return rc == -EBADMSG ? -EINVAL : rc;
+}
+
+static bool has_parts(const struct hy_shape_node *n)
+{
+    return n->kind == '(' || n->kind == '[' || n->kind == '{' || n->kind == '<';
+}
+
+static bool has_names(const struct hy_shape_node *n)
+{
+    return n->kind == '{' || n->kind == '<';
+}
+
+/* Behind a node and all that is below it. */
+static size_t behind(const struct hy_shape *s, size_t at)
+{
+    for (uint32_t left = 1; left; left--, at++)
+        left += s->nodes[at].count;
+    return at;
+}
+
+/* The part of a node of that name; 0: there is none. */
+static size_t part_of_name(const struct hy_shape *s, size_t self, const struct hy_shape_node *name)
+{
+    size_t at = self + 1;
+
+    for (uint32_t i = 0; i < s->nodes[self].count; i++, at = behind(s, at))
+        if (s->nodes[at].key_n == name->key_n && memcmp(s->nodes[at].key, name->key, name->key_n) == 0)
+            return at;
+    return 0;
+}
+
+/* Finds the columns of what is wanted at *at in the row's node. Names are found by name, others by their place. */
+static bool find_columns(struct hy_wanted *w, size_t *at, const struct hy_shape *row, size_t self)
+{
+    const struct hy_shape_node *wanted = &w->shape.nodes[(*at)++], *n = &row->nodes[self];
+    size_t part = self + 1;
+
+    if (!has_parts(wanted)) {
+        w->places[wanted->column] = n->column;
+        return !has_parts(n);
+    }
+    if (!has_parts(n) || (w->may_have_more ? n->count < wanted->count
+                                           : n->count != wanted->count || has_names(n) != has_names(wanted)))
+        return false;
+    for (uint32_t i = 0; i < wanted->count; i++) {
+        const size_t here = has_names(wanted) ? part_of_name(row, self, &w->shape.nodes[*at]) : part;
+
+        if (!here || !find_columns(w, at, row, here))
+            return false;
+        part = behind(row, part);
+    }
+    return true;
+}
+
+/* w->places says where the wanted columns are in a batch of this shape. */
+static int find_places(struct hy_wanted *w, const struct hy_reading *r, struct hy_err *err)
+{
+    const struct hy_batch *b = r->batch;
+    size_t at = 0;
+    char *seen;
+
+    if (w->seen && w->seen_n == b->shape_n && memcmp(w->seen, b->shape, b->shape_n) == 0)
+        return 0;
+    if (hy_reading_is_pickled(r))
+        return hy_err_set(err, -EINVAL, "rows came that have no columns, and were pickled; " OTHERWISE);
+    if (!find_columns(w, &at, &r->shape, 0))
+        return hy_err_set(err, -EINVAL, "rows came as %.*s, and %s is wanted; " OTHERWISE,
+                          b->shape_n < 200 ? (int)b->shape_n : 200, b->shape, w->text);
+    seen = hy_reallocarray(w->seen, b->shape_n + 1, 1);
+    if (!seen)
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    memcpy(seen, b->shape, b->shape_n);
+    w->seen = seen;
+    w->seen_n = b->shape_n;
+    return 0;
+}
+
+/* ---- does a column fit? ---------------------------------------------------------------- */
+
+/* "(2, any)", as Python has it. */
+static const char *shape_text(char *room, size_t n, const char *first, const int64_t *dims, unsigned count)
+{
+    size_t at = (size_t)snprintf(room, n, "(%s", first);
+
+    for (unsigned i = 0; i < count && at < n; i++) {
+        const char *before = i || *first ? ", " : "";
+
+        at += (size_t)(dims[i] < 0 ? snprintf(room + at, n - at, "%sany", before)
+                                   : snprintf(room + at, n - at, "%s%lld", before, (long long)dims[i]));
+    }
+    if (at < n)
+        (void)snprintf(room + at, n - at, "%s)", count + (*first != 0) == 1 ? "," : "");
+    return room;
+}
+
+static int other_shape(const struct hy_gathered_column *g, const struct hy_wanted_column *w,
+                       const struct hy_batch_column *c, struct hy_err *err)
+{
+    char came[120], wanted[120];
+    int64_t dims[HY_BATCH_DIMS], now[HY_BATCH_DIMS];
+
+    for (unsigned i = 0; i < HY_BATCH_DIMS; i++) {
+        dims[i] = (int64_t)c->shape[i];
+        now[i] = (int64_t)g->like.shape[i];
+    }
+    shape_text(came, sizeof came, c->is_ragged ? "ragged" : "", dims, c->dims);
+    shape_text(wanted, sizeof wanted, w->is_ragged ? "ragged" : "", w->dims < 0 ? now : w->shape,
+               w->dims < 0 ? g->like.dims : (unsigned)w->dims);
+    return hy_err_set(err, -EINVAL, "column %s: rows of the shape %s came, and %s is wanted; give a signature that has "
+                      "it, or " OTHERWISE, w->name, came, wanted);
+}
+
+/* The shape of a row or item, as it is gathered: where anything goes, it is that of the batch's first rows. */
+static bool shape_fits(struct hy_gathered_column *g, const struct hy_wanted_column *w, const uint64_t *shape,
+                       unsigned dims, bool is_first)
+{
+    if (w->dims >= 0 && (unsigned)w->dims != dims)
+        return false;
+    for (unsigned i = 0; w->dims >= 0 && i < dims; i++)
+        if (w->shape[i] >= 0 && (uint64_t)w->shape[i] != shape[i])
+            return false;
+    if (is_first) {
+        g->like.dims = dims;
+        memcpy(g->like.shape, shape, dims * sizeof *shape);
+    }
+    return g->like.dims == dims && memcmp(g->like.shape, shape, dims * sizeof *shape) == 0;
+}
+
+/* Rows may be ragged in the batch, and be wanted as ones of so many items; or the other way round. */
+static int fits(struct hy_gathered_column *g, const struct hy_wanted_column *w, const struct hy_batch_column *c,
+                uint32_t row, bool is_first, struct hy_err *err)
+{
+    uint64_t shape[HY_BATCH_DIMS + 1], from, to;
+    bool is_fit;
+
+    if (!hy_cast_is_safe(c->dtype, w->dtype))
+        return hy_err_set(err, -EINVAL, "column %s: %s came, and %s is wanted, which it cannot be cast to safely; give "
+                          "another signature", w->name, hy_dtype_name(c->dtype), hy_dtype_name(w->dtype));
+    if (c->is_ragged && !hy_ends_at(c->row_ends, row, c->items, &from, &to))
+        return -EBADMSG;
+    shape[0] = c->is_ragged ? to - from : 0; /* of the first; add_rows looks at the others */
+    memcpy(shape + 1, c->shape, sizeof c->shape);
+    if (c->is_ragged == w->is_ragged)
+        is_fit = shape_fits(g, w, shape + 1, c->dims, is_first);
+    else if (w->is_ragged)
+        is_fit = c->dims > 0 && shape_fits(g, w, shape + 2, c->dims - 1, is_first);
+    else
+        is_fit = c->dims < HY_BATCH_DIMS && shape_fits(g, w, shape, c->dims + 1, is_first);
+    return is_fit ? 0 : other_shape(g, w, c, err);
+}
+
+/* ---- memory ----------------------------------------------------------------------------- */
+
+static void *own_memory(struct hy_gathered_column *g, size_t n)
+{
+    void *values = aligned_alloc(ALIGNED, (n + ALIGNED - 1) / ALIGNED * ALIGNED);
+
+    if (!values)
+        return NULL;
+    if (g->values_n)
+        memcpy(values, g->values, g->values_n);
+    free(g->values);
+    return values;
+}
+
+/* Where the next n bytes go; `all` is what the whole is expected to need. */
+static uint8_t *make_room(struct hy_gathered *g, uint32_t column, size_t n, uint64_t all)
+{
+    struct hy_gathered_column *c = &g->columns[column];
+    size_t need, room;
+    void *values;
+
+    if (__builtin_add_overflow(c->values_n, n, &need) || need > SIZE_MAX / 4)
+        return NULL;
+    if (!c->values || need > c->room) {
+        room = need < 2 * c->room ? 2 * c->room : need;
+        room = room < all && all <= AHEAD ? (size_t)all : room;
+        room = room ? room : 1;
+        if (g->how.grow)
+            room = need;
+        values = g->how.grow ? g->how.grow(g->how.context, column, room) : own_memory(c, room);
+        if (!values)
+            return NULL;
+        c->values = values;
+        c->room = room;
+    }
+    return (uint8_t *)c->values + c->values_n;
+}
+
+static bool is_text(const struct hy_batch_column *c)
+{
+    return hy_dtype_size(c->dtype) == 0;
+}
+
+static void keep(struct hy_gathered_column *c)
+{
+    c->kept = c->values_n;
+    c->value_ends_kept = c->value_ends.len;
+    c->row_ends_kept = c->row_ends.len;
+}
+
+/* Back to what was kept. */
+static void cut(struct hy_gathered *g, struct hy_gathered_column *c)
+{
+    if (is_text(&c->like) && g->how.text_size)
+        for (size_t at = c->kept; at < c->values_n; at += g->how.text_size)
+            g->how.drop_text((uint8_t *)c->values + at);
+    c->values_n = c->kept;
+    hy_buf_cut(&c->value_ends, c->value_ends_kept);
+    hy_buf_cut(&c->row_ends, c->row_ends_kept);
+}
+
+void hy_gathered_done(struct hy_gathered *g)
+{
+    for (uint32_t i = 0; g->columns && i < g->count; i++) {
+        struct hy_gathered_column *c = &g->columns[i];
+
+        c->kept = 0;
+        cut(g, c);
+        hy_buf_done(&c->value_ends);
+        hy_buf_done(&c->row_ends);
+        if (!g->how.grow)
+            free(c->values);
+    }
+    free(g->columns);
+    free(g->shape);
+    *g = (struct hy_gathered){.how = g->how};
+}
+
+/* Columns without values; their types and shapes come next. */
+static int add_columns(struct hy_gathered *g, uint32_t count)
+{
+    g->columns = hy_calloc(count, sizeof *g->columns);
+    if (!g->columns)
+        return -ENOMEM;
+    g->count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        struct hy_gathered_column *c = &g->columns[i];
+
+        hy_buf_init(&c->value_ends, SIZE_MAX);
+        hy_buf_init(&c->row_ends, SIZE_MAX);
+    }
+    for (uint32_t i = 0; i < count; i++)
+        if (hy_buf_append(&g->columns[i].value_ends, &(int64_t){0}, sizeof(int64_t)) < 0 ||
+            hy_buf_append(&g->columns[i].row_ends, &(int64_t){0}, sizeof(int64_t)) < 0)
+            return -ENOMEM;
+    return 0;
+}
+
+int hy_gather_want(struct hy_gathered *g, const struct hy_wanted *w)
+{
+    int rc = add_columns(g, w->count);
+
+    for (uint32_t i = 0; rc == 0 && i < w->count; i++) {
+        const struct hy_wanted_column *c = &w->columns[i];
+        struct hy_batch_column *like = &g->columns[i].like;
+
+        *like = (struct hy_batch_column){.dtype = c->dtype, .is_ragged = c->is_ragged,
+                                         .dims = c->dims < 0 ? 0 : (unsigned)c->dims};
+        for (unsigned k = 0; k < like->dims; k++)
+            like->shape[k] = c->shape[k] < 0 ? 0 : (uint64_t)c->shape[k];
+    }
+    if (rc < 0)
+        hy_gathered_done(g);
+    return rc;
+}
+
+/* What the first batch has is wanted. */
+static int begin(struct hy_gathered *g, const struct hy_batch *b)
+{
+    int rc = add_columns(g, b->count);
+
+    g->shape = rc == 0 ? hy_malloc(b->shape_n) : NULL;
+    if (!g->shape)
+        return -ENOMEM;
+    memcpy(g->shape, b->shape, b->shape_n);
+    g->shape_n = b->shape_n;
+    for (uint32_t i = 0; i < b->count; i++)
+        g->columns[i].like = b->columns[i];
+    return 0;
+}
+
+static bool is_alike(const struct hy_gathered *g, const struct hy_batch *b)
+{
+    if (g->count != b->count || g->shape_n != b->shape_n || memcmp(g->shape, b->shape, b->shape_n) != 0)
+        return false;
+    for (uint32_t i = 0; i < b->count; i++) {
+        const struct hy_batch_column *x = &g->columns[i].like, *y = &b->columns[i];
+
+        if (x->dtype != y->dtype || x->dims != y->dims || x->is_ragged != y->is_ragged ||
+            memcmp(x->shape, y->shape, x->dims * sizeof x->shape[0]) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* ---- values ------------------------------------------------------------------------------ */
+
+/* Adds the ends of `count` things from `first` on, as they are behind those that are there; and says what they span. */
+static int add_ends(struct hy_buf *to, const int64_t *ends, uint64_t first, uint64_t count, uint64_t most,
+                    uint64_t *ret_from, uint64_t *ret_to)
+{
+    const int64_t last = ((const int64_t *)(const void *)hy_buf_bytes(to))[to->len / sizeof(int64_t) - 1];
+    int64_t *room = (int64_t *)(void *)hy_buf_reserve(to, count * sizeof *room);
+    uint64_t from, end, before = 0;
+
+    if (!room)
+        return -ENOMEM;
+    *ret_from = *ret_to = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        if (!hy_ends_at(ends, first + i, most, &from, &end) || (i > 0 && from != before))
+            return -EBADMSG;
+        *ret_from = i ? *ret_from : from;
+        *ret_to = before = end;
+        room[i] = last + (int64_t)(end - *ret_from);
+    }
+    hy_buf_added(to, count * sizeof *room);
+    return 0;
+}
+
+/* Ends of rows that have as many items each, and no ends of their own. */
+static int add_even_ends(struct hy_buf *to, uint64_t rows, uint64_t items)
+{
+    int64_t last = ((const int64_t *)(const void *)hy_buf_bytes(to))[to->len / sizeof(int64_t) - 1];
+    int64_t *room = (int64_t *)(void *)hy_buf_reserve(to, rows * sizeof *room);
+
+    if (!room)
+        return -ENOMEM;
+    for (uint64_t i = 0; i < rows; i++)
+        room[i] = last += (int64_t)items;
+    hy_buf_added(to, rows * sizeof *room);
+    return 0;
+}
+
+/* Rows that have ends, and are wanted as ones of so many items. -EDOM when one of them has others. */
+static int span_of_even(const struct hy_batch_column *c, uint32_t row, uint64_t rows, uint64_t items,
+                        uint64_t *ret_from, uint64_t *ret_to)
+{
+    uint64_t from, to, first = 0;
+
+    for (uint64_t i = 0; i < rows; i++) {
+        if (!hy_ends_at(c->row_ends, row + i, c->items, &from, &to))
+            return -EBADMSG;
+        if (to - from != items)
+            return -EDOM;
+        if (i > 0 && from != first + i * items)
+            return -EBADMSG;
+        first = i ? first : from;
+    }
+    *ret_from = first;
+    *ret_to = first + rows * items;
+    return 0;
+}
+
+/* Which items the rows have, and their ends where they are wanted. `*each` is how many values an item has. */
+static int add_rows(struct hy_gathered_column *g, const struct hy_batch_column *c, uint32_t row, uint64_t rows,
+                    uint64_t *ret_from, uint64_t *ret_to, uint64_t *each)
+{
+    const struct hy_batch_column *like = &g->like;
+    int rc = hy_column_each(c->is_ragged ? c : like, each);
+
+    *ret_from = row;
+    *ret_to = row + rows;
+    if (rc < 0)
+        return rc;
+    if (c->is_ragged && like->is_ragged)
+        return add_ends(&g->row_ends, c->row_ends, row, rows, c->items, ret_from, ret_to);
+    if (c->is_ragged)
+        return span_of_even(c, row, rows, like->shape[0], ret_from, ret_to);
+    if (like->is_ragged) {
+        *ret_from = row * c->shape[0];
+        *ret_to = (row + rows) * c->shape[0];
+        return add_even_ends(&g->row_ends, rows, c->shape[0]);
+    }
+    return 0;
+}
+
+static int add_texts(struct hy_gathered *g, uint32_t column, const struct hy_batch_column *c, uint64_t from,
+                     uint64_t to, uint64_t all)
+{
+    struct hy_gathered_column *into = &g->columns[column];
+    const size_t size = g->how.text_size;
+    uint8_t *room = make_room(g, column, (to - from) * size, all * size);
+
+    if (!room)
+        return -ENOMEM;
+    for (uint64_t i = from; i < to; i++, into->values_n += size) {
+        uint64_t begin_at, end_at;
+
+        if (!hy_ends_at(c->value_ends, i, c->values_n, &begin_at, &end_at))
+            return -EBADMSG;
+        g->how.put_text(room + (i - from) * size, (const char *)c->values + begin_at, end_at - begin_at);
+    }
+    return 0;
+}
+
+/* Texts as bytes, one run of all. */
+static int add_bytes(struct hy_gathered *g, uint32_t column, const struct hy_batch_column *c, uint64_t from,
+                     uint64_t to)
+{
+    struct hy_gathered_column *into = &g->columns[column];
+    int rc = add_ends(&into->value_ends, c->value_ends, from, to - from, c->values_n, &from, &to);
+    uint8_t *room = rc < 0 ? NULL : make_room(g, column, to - from, 0);
+
+    if (!room)
+        return rc < 0 ? rc : -ENOMEM;
+    if (to > from)
+        memcpy(room, (const uint8_t *)c->values + from, to - from);
+    into->values_n += to - from;
+    return 0;
+}
+
+static int add_numbers(struct hy_gathered *g, uint32_t column, const struct hy_batch_column *c, uint64_t from,
+                       uint64_t to, uint64_t all)
+{
+    struct hy_gathered_column *into = &g->columns[column];
+    const size_t size = hy_dtype_size(into->like.dtype);
+    uint8_t *room = make_room(g, column, (to - from) * size, all * size);
+    int rc = -ENOMEM;
+
+    if (room)
+        rc = hy_cast(c->dtype, (const uint8_t *)c->values + from * hy_dtype_size(c->dtype), to - from, into->like.dtype,
+                     room);
+    if (rc == 0)
+        into->values_n += (to - from) * size;
+    return rc;
+}
+
+/* `left` rows are still to come with these. */
+static int add_column(struct hy_gathered *g, uint32_t column, const struct hy_batch_column *c, uint32_t row,
+                      uint64_t rows, uint64_t left)
+{
+    struct hy_gathered_column *into = &g->columns[column];
+    uint64_t from, to, each, all = 0;
+    int rc = add_rows(into, c, row, rows, &from, &to, &each);
+
+    if (rc < 0)
+        return rc;
+    if (into->like.is_ragged || hy_column_values(&into->like, left, &all) < 0 || all > AHEAD)
+        all = 0;
+    from *= each;
+    to *= each;
+    if (!is_text(&into->like))
+        return add_numbers(g, column, c, from, to, all);
+    return g->how.text_size ? add_texts(g, column, c, from, to, all) : add_bytes(g, column, c, from, to);
+}
+
+/* ---- rows --------------------------------------------------------------------------------- */
+
+static int fit_all(struct hy_gathered *g, const struct hy_reading *r, struct hy_wanted *w, struct hy_err *err)
+{
+    int rc = find_places(w, r, err);
+
+    for (uint32_t i = 0; rc == 0 && i < g->count; i++)
+        rc = fits(&g->columns[i], &w->columns[i], &r->batch->columns[w->places[i]], r->next, g->rows == 0, err);
+    return rc;
+}
+
+/* A sentence for what is wrong with the values themselves. */
+static int tell(int rc, const struct hy_gathered_column *g, const struct hy_wanted *w, uint32_t column,
+                struct hy_err *err)
+{
+    const char *name = w ? w->columns[column].name : "";
+
+    if (rc == -ERANGE)
+        return hy_err_set(err, -EINVAL, "column %s: a number came that is none of %s; give another signature", name,
+                          hy_dtype_name(g->like.dtype));
+    if (rc == -EDOM)
+        return hy_err_set(err, -EINVAL, "column %s: rows differ in length, and %llu items are wanted; give a signature "
+                          "with a RaggedTensorSpec, or " OTHERWISE, name, (unsigned long long)g->like.shape[0]);
+    return rc;
+}
+
+/* All columns, or none. */
+static int add_all(struct hy_gathered *g, const struct hy_reading *r, const struct hy_wanted *w, uint64_t rows,
+                   uint64_t left, struct hy_err *err)
+{
+    int rc = 0;
+
+    for (uint32_t i = 0; i < g->count; i++)
+        keep(&g->columns[i]);
+    for (uint32_t i = 0; rc == 0 && i < g->count; i++) {
+        rc = add_column(g, i, &r->batch->columns[w ? w->places[i] : i], r->next, rows, left);
+        if (rc < 0)
+            rc = tell(rc, &g->columns[i], w, i, err);
+    }
+    for (uint32_t i = 0; rc < 0 && i < g->count; i++)
+        cut(g, &g->columns[i]);
+    return rc;
+}
+
+int64_t hy_gather(struct hy_gathered *g, struct hy_reading *r, struct hy_wanted *w, uint64_t most, struct hy_err *err)
+{
+    const uint64_t rest = r->batch->rows - r->next, count = most < rest ? most : rest;
+    int rc;
+
+    if (w) {
+        rc = fit_all(g, r, w, err);
+    } else {
+        rc = g->columns ? 0 : begin(g, r->batch);
+        if (rc == 0 && !is_alike(g, r->batch))
+            return 0;
+    }
+    if (rc == 0)
+        rc = add_all(g, r, w, count, most, err);
+    if (rc < 0)
+        return rc;
+    r->next += (uint32_t)count;
+    g->rows += count;
+    return (int64_t)count;
+}

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "feed/intake.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+/* ---- from birth to death -------------------------------------------------------------- */
+
+static int begin(struct hy_intake *in)
+{
+    pthread_condattr_t attributes;
+    int rc = pthread_condattr_init(&attributes);
+
+    if (rc)
+        return -rc;
+    rc = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    if (rc == 0)
+        rc = pthread_cond_init(&in->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    if (rc)
+        return -rc;
+    rc = pthread_mutex_init(&in->lock, NULL);
+    if (rc)
+        pthread_cond_destroy(&in->changed);
+    return -rc;
+}
+
+struct hy_intake *hy_intake_new(struct hy_hub *hub)
+{
+    struct hy_intake *in = hy_calloc(1, sizeof *in);
+
+    if (!in || begin(in) < 0) {
+        free(in);
+        hy_hub_close(hub);
+        return NULL;
+    }
+    in->hub = hub;
+    in->users = 1;
+    return in;
+}
+
+struct hy_intake *hy_intake_ref(struct hy_intake *in)
+{
+    pthread_mutex_lock(&in->lock);
+    in->users++;
+    pthread_mutex_unlock(&in->lock);
+    return in;
+}
+
+void hy_intake_unref(struct hy_intake *in)
+{
+    unsigned left;
+
+    if (!in)
+        return;
+    pthread_mutex_lock(&in->lock);
+    left = --in->users;
+    pthread_mutex_unlock(&in->lock);
+    if (left)
+        return;
+    hy_intake_close(in);
+    free(in->owed);
+    pthread_cond_destroy(&in->changed);
+    pthread_mutex_destroy(&in->lock);
+    free(in);
+}
+
+/* ---- who is in ------------------------------------------------------------------------- */
+
+/* Until it is not set; false when it took too long. With the lock. */
+static bool wait_until_not(struct hy_intake *in, const bool *flag, int timeout_ms)
+{
+    const int64_t end = hy_clock_ms() + timeout_ms;
+    const struct timespec t = {.tv_sec = end / 1000, .tv_nsec = end % 1000 * 1000000};
+
+    while (*flag)
+        if (pthread_cond_timedwait(&in->changed, &in->lock, &t) == ETIMEDOUT)
+            return !*flag;
+    return true;
+}
+
+void hy_intake_await(struct hy_intake *in, int timeout_ms)
+{
+    pthread_mutex_lock(&in->lock);
+    (void)wait_until_not(in, &in->is_taken, timeout_ms); /* who comes in sees it */
+    pthread_mutex_unlock(&in->lock);
+}
+
+int hy_intake_enter(struct hy_intake *in, bool takes, int timeout_ms)
+{
+    int rc = 0;
+
+    pthread_mutex_lock(&in->lock);
+    if (!in->hub)
+        rc = -ESHUTDOWN;
+    else if (takes && in->is_taken)
+        rc = -EBUSY;
+    if (rc == 0) {
+        in->is_taken |= takes;
+        in->waiting++;
+        if (in->is_in)
+            hy_hub_wake(in->hub);
+        if (!wait_until_not(in, &in->is_in, timeout_ms))
+            rc = -EAGAIN;
+        else if (!in->hub) /* closed meanwhile */
+            rc = -ESHUTDOWN;
+        in->waiting--;
+        in->is_in |= rc == 0;
+        if (rc < 0 && takes)
+            in->is_taken = false;
+        pthread_cond_broadcast(&in->changed);
+    }
+    pthread_mutex_unlock(&in->lock);
+    return rc;
+}
+
+void hy_intake_leave(struct hy_intake *in, bool takes)
+{
+    pthread_mutex_lock(&in->lock);
+    in->is_in = false;
+    if (takes)
+        in->is_taken = false;
+    pthread_cond_broadcast(&in->changed);
+    pthread_mutex_unlock(&in->lock);
+}
+
+/* Who takes rows lets those in who wait. */
+static void let_others_in(struct hy_intake *in)
+{
+    pthread_mutex_lock(&in->lock);
+    if (in->waiting) {
+        in->is_in = false;
+        pthread_cond_broadcast(&in->changed);
+        while (in->waiting || in->is_in)
+            pthread_cond_wait(&in->changed, &in->lock);
+        in->is_in = true;
+    }
+    pthread_mutex_unlock(&in->lock);
+}
+
+/* ---- messages ---------------------------------------------------------------------------- */
+
+static struct hy_queue *find_queue(struct hy_intake *in, const char *name)
+{
+    for (int i = 0; i < HY_INTAKE_QUEUES && strlen(name) < HY_QUEUE_MAX; i++) {
+        struct hy_queue *q = &in->queues[i];
+
+        if (!q->name[0])
+            memcpy(q->name, name, strlen(name) + 1);
+        if (strcmp(q->name, name) == 0)
+            return q;
+    }
+    return NULL;
+}
+
+struct hy_queue *hy_intake_queue(struct hy_intake *in, const char *name)
+{
+    struct hy_queue *q;
+
+    pthread_mutex_lock(&in->lock);
+    q = find_queue(in, name);
+    pthread_mutex_unlock(&in->lock);
+    return q;
+}
+
+static void put_down(struct hy_intake *in, struct hy_queue *q)
+{
+    hy_reading_end(&q->reading);
+    if (q->is_in_hand)
+        hy_hub_release(in->hub, q->taken.feeder);
+    q->is_in_hand = false;
+}
+
+void hy_intake_give_up(struct hy_intake *in, struct hy_queue *q, bool is_nonsense)
+{
+    hy_reading_end(&q->reading);
+    if (is_nonsense && q->is_in_hand) {
+        hy_hub_drop(in->hub, q->taken.feeder);
+        q->is_in_hand = false;
+    }
+    put_down(in, q);
+}
+
+/* The batch that has come is in hand, if it has rows and makes sense. 0 or -ENOMEM. */
+static int take_up(struct hy_intake *in, struct hy_queue *q)
+{
+    int rc;
+
+    q->is_in_hand = true;
+    q->reading.number = ++in->messages;
+    rc = hy_reading_begin(&q->reading, q->taken.batch);
+    if (rc < 0)
+        hy_intake_give_up(in, q, rc == -EBADMSG);
+    else if (hy_reading_is_over(&q->reading))
+        put_down(in, q);
+    return rc == -ENOMEM ? rc : 0;
+}
+
+/* The next one that is there: NOTHING when there is none, PARTITION for its end, or ROWS. */
+static int look(struct hy_intake *in, struct hy_queue *q)
+{
+    while (!q->is_in_hand) {
+        int rc = hy_hub_next(in->hub, q->name, &q->taken);
+
+        if (rc <= 0)
+            return rc < 0 ? rc : HY_INTAKE_NOTHING;
+        if (q->taken.is_end) {
+            hy_hub_release(in->hub, q->taken.feeder);
+            return HY_INTAKE_PARTITION;
+        }
+        rc = take_up(in, q);
+        if (rc < 0)
+            return rc;
+    }
+    return HY_INTAKE_ROWS;
+}
+
+/* Whether it is over for who takes rows: no hub, no rows any more. */
+static bool is_over(const struct hy_intake *in)
+{
+    return !in->hub || in->is_terminated || atomic_load(&in->is_asked);
+}
+
+static int wait_once(struct hy_intake *in, struct hy_queue *q, int other, int64_t end)
+{
+    const int64_t left = end - hy_clock_ms();
+    int rc = hy_hub_wait(in->hub, q->name, other, left > 0 ? (int)left : 0);
+
+    if (rc < 0)
+        return rc;
+    return rc == HY_HUB_OVER ? HY_INTAKE_END : rc == HY_HUB_OTHER ? HY_INTAKE_OTHER : HY_INTAKE_NOTHING;
+}
+
+int hy_intake_message(struct hy_intake *in, struct hy_queue *q, bool stops, int other, int timeout_ms)
+{
+    const int64_t end = hy_clock_ms() + timeout_ms;
+    bool is_late = false;
+    int rc;
+
+    for (;;) {
+        let_others_in(in);
+        if (is_over(in))
+            rc = HY_INTAKE_END;
+        else if ((rc = look(in, q)) == HY_INTAKE_PARTITION && !stops)
+            continue;
+        if (rc == HY_INTAKE_NOTHING && !is_late) {
+            is_late = hy_clock_ms() >= end; /* and then looks once more */
+            rc = wait_once(in, q, other, end);
+            if (rc == HY_INTAKE_NOTHING)
+                continue;
+        }
+        return rc;
+    }
+}
+
+/* ---- what is owed ------------------------------------------------------------------------ */
+
+static int add_owed(struct hy_intake *in, uint64_t feeder, uint64_t rows)
+{
+    if (in->owed_first == in->owed_count)
+        in->owed_first = in->owed_count = 0;
+    if (in->owed_count > in->owed_first && in->owed[in->owed_count - 1].feeder == feeder) {
+        in->owed[in->owed_count - 1].rows += rows;
+        return 0;
+    }
+    if (in->owed_first > in->owed_room / 2) {
+        memmove(in->owed, in->owed + in->owed_first, (in->owed_count - in->owed_first) * sizeof *in->owed);
+        in->owed_count -= in->owed_first;
+        in->owed_first = 0;
+    }
+    if (in->owed_count == in->owed_room) {
+        struct hy_owed *owed = hy_reallocarray(in->owed, 2 * in->owed_room + 16, sizeof *owed);
+
+        if (!owed)
+            return -ENOMEM;
+        in->owed = owed;
+        in->owed_room = 2 * in->owed_room + 16;
+    }
+    in->owed[in->owed_count++] = (struct hy_owed){feeder, rows};
+    return 0;
+}
+
+int hy_intake_took(struct hy_intake *in, struct hy_queue *q, uint64_t rows)
+{
+    int rc = q->taken.wants_results && rows ? add_owed(in, q->taken.feeder, rows) : 0;
+
+    if (hy_reading_is_over(&q->reading))
+        put_down(in, q);
+    return rc;
+}
+
+/* ---- its end ------------------------------------------------------------------------------ */
+
+void hy_intake_end(struct hy_intake *in)
+{
+    pthread_mutex_lock(&in->lock);
+    if (in->hub)
+        hy_hub_end(in->hub);
+    pthread_mutex_unlock(&in->lock);
+}
+
+void hy_intake_ask(struct hy_intake *in)
+{
+    pthread_mutex_lock(&in->lock);
+    atomic_store(&in->is_asked, true);
+    if (in->hub)
+        hy_hub_wake(in->hub);
+    pthread_mutex_unlock(&in->lock);
+}
+
+int hy_intake_terminate(struct hy_intake *in, struct hy_err *err)
+{
+    int rc;
+
+    for (int i = 0; i < HY_INTAKE_QUEUES; i++)
+        put_down(in, &in->queues[i]);
+    in->owed_first = in->owed_count = 0;
+    rc = hy_hub_terminate(in->hub, err);
+    in->is_terminated = rc == 0;
+    atomic_store(&in->is_asked, false);
+    return rc;
+}
+
+void hy_intake_close(struct hy_intake *in)
+{
+    struct hy_hub *hub;
+
+    for (int i = 0; i < HY_INTAKE_QUEUES; i++) {
+        hy_reading_end(&in->queues[i].reading);
+        in->queues[i].is_in_hand = false;
+    }
+    pthread_mutex_lock(&in->lock);
+    hub = hy_take(in->hub); /* who wakes it has the lock */
+    atomic_store(&in->is_asked, false);
+    pthread_mutex_unlock(&in->lock);
+    hy_hub_close(hub);
+}
