@@ -59,8 +59,11 @@ def taking(args: Any, ctx: Any) -> None:
     from tensorflowonspark import TFNode
 
     feed = TFNode.DataFeed(ctx.mgr)
+    if args["way"] == "dataset":
+        for _ in feed.dataset(256):
+            continue
     while not feed.should_stop():
-        feed.columns(256) if args["way"] == "columns" else feed.next_batch(256)
+        feed.next_batch(256)
 
 
 def cached(spark: Any, rows: int, width: int) -> tuple[Any, Any]:
@@ -112,7 +115,8 @@ def side(name: str, rows: int, width: int, rounds: int) -> list[dict[str, float]
         if name == "hopyard":
             one["plain"] = rows / timed(lambda: rdd.mapPartitions(lambda part: [sum(1 for _ in part)]).collect())
             if width:
-                one["frame"] = rows / fed(sc, frame, "columns")["feed"]
+                one["rows as a dataset"] = rows / fed(sc, rdd, "dataset")["feed"]
+                one["frame"] = rows / fed(sc, frame, "dataset")["feed"]
                 one["arrow"] = rows / timed(lambda: frame.mapInArrow(counting, "rows bigint").collect())
         found.append(one)
     spark.stop()
