@@ -2,9 +2,12 @@
 """Functions that nodes of a cluster run in test_tfcluster.py, and the TFRecords that they read.
 
 Each way to train reads its shard of the digits as its users do, EPOCHS times, and gives its accuracy and the numbers of
-the records that it was trained with.
+the records that it was trained with. Those that want the same nodes may follow each other in the same processes: it
+takes longer to import TensorFlow than to train.
 """
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 EPOCHS = 2
@@ -13,6 +16,20 @@ RECORDS = 1797
 FILES = 4
 
 Found = tuple[float, list[int]]
+
+
+def in_turn(args: tuple[list[str], list[str]], ctx: Any) -> dict[str, Found]:
+    """Several ways, by their names: what each found."""
+    names, ways = args
+    return {way: globals()[way](names, ctx) for way in ways}
+
+
+def _once(ctx: Any, name: str, make: Callable[[], Any]) -> Any:
+    """What a process has one of: made by the first way that wants it."""
+    if ctx.mgr.get(name) is None:
+        ctx.mgr.set(name, make())
+    return ctx.mgr.get(name)
+
 
 # ---- the records --------------------------------------------------------------------------------------------------
 
@@ -102,7 +119,7 @@ def mirrored_loop(names: list[str], ctx: Any) -> Found:
     import keras
     import tensorflow as tf
 
-    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    strategy = _once(ctx, "strategy", tf.distribute.MultiWorkerMirroredStrategy)
     data = strategy.experimental_distribute_dataset(sharded_by_file(tf, rows(tf, names, 2 * BATCH)))
     keras.utils.set_random_seed(1)
     with strategy.scope():
@@ -141,7 +158,7 @@ def mirrored_fit(names: list[str], ctx: Any) -> Found:
     import tensorflow as tf
     import tf_keras as keras
 
-    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    strategy = _once(ctx, "strategy", tf.distribute.MultiWorkerMirroredStrategy)
     keras.utils.set_random_seed(1)
     seen: list[int] = []
     with strategy.scope():
@@ -155,14 +172,15 @@ def mirrored_fit(names: list[str], ctx: Any) -> Found:
 # ---- ParameterServerStrategy --------------------------------------------------------------------------------------
 
 
-def _serve(ctx: Any) -> None:
+def _coordinated() -> Any:
+    """Parameter servers and workers serve to the end; the chief gets its strategy."""
     import tensorflow as tf
 
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    server = tf.distribute.Server(
-        resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id, protocol="grpc"
-    )
-    server.join()
+    if resolver.task_type != "chief":
+        spec, job, index = resolver.cluster_spec(), resolver.task_type, resolver.task_id
+        tf.distribute.Server(spec, job_name=job, task_index=index, protocol="grpc").join()
+    return tf.distribute.ParameterServerStrategy(resolver)
 
 
 def _shard(tf: Any, names: list[str], ctx: Any) -> Any:
@@ -177,14 +195,12 @@ def coordinated(names: list[str], ctx: Any) -> Found:
     """With its coordinator. Workers take steps as they come, so one that is through with its shard has none to do."""
     import tensorflow as tf
 
-    if ctx.job_name in ("ps", "worker"):
-        _serve(ctx)
-    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    strategy = tf.distribute.ParameterServerStrategy(resolver)
+    strategy = _once(ctx, "strategy", _coordinated)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with strategy.scope():
         kernel = tf.Variable(tf.zeros((64, 10)))
         bias = tf.Variable(tf.zeros(10))
+        rate = tf.Variable(0.5)
 
     @tf.function
     def per_worker() -> Any:
@@ -194,7 +210,7 @@ def coordinated(names: list[str], ctx: Any) -> Found:
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=x @ kernel + bias))
         for weight, gradient in zip((kernel, bias), tape.gradient(loss, (kernel, bias))):
-            weight.assign_sub(0.5 * gradient)
+            weight.assign_sub(rate * gradient)
         return number
 
     @tf.function
@@ -212,6 +228,7 @@ def coordinated(names: list[str], ctx: Any) -> Found:
             steps = [coordinator.schedule(step, args=(iterator,)) for _ in range(20)]
             coordinator.join()
             seen += [number for numbers in coordinator.fetch(steps) for number in numbers.tolist()]
+        rate.assign(0.1)
     features, labels = digits()
     found = tf.argmax(features @ kernel.numpy() + bias.numpy(), 1)
     return float(tf.reduce_mean(tf.cast(found == labels, tf.float32))), seen
@@ -222,9 +239,7 @@ def coordinated_fit(names: list[str], ctx: Any) -> Found:
     import tensorflow as tf
     import tf_keras as keras
 
-    if ctx.job_name in ("ps", "worker"):
-        _serve(ctx)
-    strategy = tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+    strategy = _once(ctx, "strategy", _coordinated)
 
     class Counting(keras.Sequential):
         """On the workers, where no list of this process is."""
@@ -242,7 +257,7 @@ def coordinated_fit(names: list[str], ctx: Any) -> Found:
         counts = tf.Variable(tf.zeros(RECORDS, tf.int64), trainable=False)
         model = layers(keras, Counting)
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(optimizer=keras.optimizers.Adam(0.01), loss=loss, metrics=["accuracy"], steps_per_execution=5)
+        model.compile(optimizer=keras.optimizers.SGD(0.3), loss=loss, metrics=["accuracy"], steps_per_execution=5)
 
     def data(_: Any) -> Any:
         nothing = (tf.zeros((0, 64)), tf.zeros(0, tf.int64), tf.zeros(0, tf.int64))
@@ -256,6 +271,28 @@ def coordinated_fit(names: list[str], ctx: Any) -> Found:
 
 
 # ---- tf.compat.v1 -------------------------------------------------------------------------------------------------
+
+
+def _in_a_graph(way: Callable[..., Found]) -> Callable[..., Found]:
+    """Of its own, as are its variables on the parameter servers."""
+
+    @functools.wraps(way)
+    def train(names: list[str], ctx: Any) -> Found:
+        import tensorflow as tf
+
+        server = _once(ctx, "server", lambda: _server(ctx))
+        with tf.Graph().as_default(), tf.compat.v1.variable_scope(way.__name__):
+            return way(names, ctx, tf, server)
+
+    return train
+
+
+def _server(ctx: Any) -> Any:
+    """Parameter servers do nothing else."""
+    _, server = ctx.start_cluster_server(num_gpus=0)
+    if ctx.job_name == "ps":
+        server.join()
+    return server
 
 
 def _graph(tf: Any, ctx: Any, server: Any) -> Any:
@@ -285,7 +322,7 @@ class _Meeting:
     SyncReplicasOptimizer, say, and must not leave before they are done."""
 
     def __init__(self, tf: Any, ctx: Any, name: str) -> None:
-        self.is_first = ctx.task_index == 0
+        self.is_first, name = ctx.task_index == 0, f"{tf.compat.v1.get_variable_scope().name}-{name}"
         with tf.device("/job:ps/task:0"):
             here = tf.queue.FIFOQueue(ctx.num_workers, tf.int32, shapes=[()], shared_name=f"{name}-here")
             go_on = tf.queue.FIFOQueue(ctx.num_workers, tf.int32, shapes=[()], shared_name=f"{name}-go-on")
@@ -316,16 +353,19 @@ def _batches(tf: Any, names: list[str]) -> Any:
         yield [np.array(column) for column in zip(*examples[at : at + BATCH])]
 
 
-def between_graph(args: tuple[list[str], str], ctx: Any) -> Found:
-    """By feed_dict, asynchronous; or synchronous, where that is said behind the files' names."""
-    import tensorflow as tf
+@_in_a_graph
+def between_graph(names: list[str], ctx: Any, tf: Any, server: Any) -> Found:
+    """By feed_dict, asynchronous."""
+    return _between_graph(names, ctx, tf, server, False)
 
-    names, is_sync = args[0], args[1] == "sync"
+
+@_in_a_graph
+def between_graph_sync(names: list[str], ctx: Any, tf: Any, server: Any) -> Found:
+    return _between_graph(names, ctx, tf, server, True)
+
+
+def _between_graph(names: list[str], ctx: Any, tf: Any, server: Any, is_sync: bool) -> Found:
     v1 = tf.compat.v1
-    v1.disable_eager_execution()
-    _, server = ctx.start_cluster_server(num_gpus=0)
-    if ctx.job_name == "ps":
-        server.join()
     is_chief = ctx.task_index == 0
     with _graph(tf, ctx, server):
         x = v1.placeholder(tf.float32, (None, 64))
@@ -343,7 +383,7 @@ def between_graph(args: tuple[list[str], str], ctx: Any) -> Found:
             runner, tokens = optimizer.get_chief_queue_runner(), optimizer.get_init_tokens_op(0)
         start = v1.global_variables_initializer()
     trained, done = _Meeting(tf, ctx, "trained"), _Meeting(tf, ctx, "done")
-    keeper = v1.train.Supervisor(is_chief=is_chief, init_op=start, global_step=step, recovery_wait_secs=1, **more)
+    keeper = v1.train.Supervisor(is_chief=is_chief, init_op=start, global_step=step, recovery_wait_secs=0.1, **more)
     seen: list[int] = []
     with keeper.prepare_or_wait_for_session(server.target) as session:
         if is_sync and is_chief:
@@ -360,15 +400,10 @@ def between_graph(args: tuple[list[str], str], ctx: Any) -> Found:
     return float(found), seen
 
 
-def by_readers(names: list[str], ctx: Any) -> Found:
+@_in_a_graph
+def by_readers(names: list[str], ctx: Any, tf: Any, server: Any) -> Found:
     """By readers and queue runners."""
-    import tensorflow as tf
-
     v1 = tf.compat.v1
-    v1.disable_eager_execution()
-    _, server = ctx.start_cluster_server(num_gpus=0)
-    if ctx.job_name == "ps":
-        server.join()
     with v1.device(_device(ctx)):  # the count of epochs is this worker's own, too
         shard = names[ctx.task_index :: ctx.num_workers]
         _, record = v1.TFRecordReader().read(v1.train.string_input_producer(shard, num_epochs=EPOCHS, shuffle=False))
@@ -383,7 +418,7 @@ def by_readers(names: list[str], ctx: Any) -> Found:
     trained, done = _Meeting(tf, ctx, "trained"), _Meeting(tf, ctx, "done")
     keeper = v1.train.Supervisor(
         is_chief=ctx.task_index == 0, init_op=start, local_init_op=v1.local_variables_initializer(), global_step=step,
-        recovery_wait_secs=1,
+        recovery_wait_secs=0.1,
     )  # fmt: skip
     with keeper.managed_session(server.target) as session:
         seen = _until_the_end(tf, lambda: session.run([number, train])[0])
@@ -403,15 +438,15 @@ def _until_the_end(tf: Any, step: Any) -> list[int]:
             return seen
 
 
-def model_parallel(names: list[str], ctx: Any) -> Found:
+@_in_a_graph
+def model_parallel(names: list[str], ctx: Any, tf: Any, server: Any) -> Found:
     """A model whose first half lives on one worker, which reads all, and whose second on another."""
-    import tensorflow as tf
-
     v1 = tf.compat.v1
-    v1.disable_eager_execution()
-    _, server = ctx.start_cluster_server(num_gpus=0)
+    done = _Meeting(tf, ctx, "done")
     if ctx.task_index:
-        server.join()
+        with v1.Session(server.target) as session:
+            done.wait(session)
+        return 0.0, []  # it has read nothing, and has no model
     features, labels = digits()
     with v1.device("/job:worker/task:0"):
         x, y, number = v1.data.make_one_shot_iterator(rows(tf, names).repeat(EPOCHS)).get_next()
@@ -426,7 +461,9 @@ def model_parallel(names: list[str], ctx: Any) -> Found:
     with v1.Session(server.target) as session:
         session.run(v1.global_variables_initializer())
         seen = _until_the_end(tf, lambda: session.run([number, train])[0])
-        return float(session.run(accuracy)), seen
+        found = session.run(accuracy)
+        done.wait(session)
+    return float(found), seen
 
 
 # ---- hvd ----------------------------------------------------------------------------------------------------------
@@ -440,8 +477,6 @@ def by_hvd(names: list[str], ctx: Any) -> Found:
     import hopyard.hvd as hvd
     from hopyard.hvd import keras as hvd_keras
 
-    if ctx.job_name == "ps":
-        ctx.start_cluster_server()[1].join()
     hvd.init()
     assert hvd.size() == ctx.num_workers, (hvd.size(), ctx.num_workers)
     keras.utils.set_random_seed(1)
