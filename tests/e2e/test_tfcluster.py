@@ -159,6 +159,57 @@ def test_nothing_of_a_cluster_is_left(yard: Yard, lab: Lab) -> None:  # noqa: F8
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in processes), "the nodes are gone")
 
 
+STARTS = """
+class Late:
+    \"\"\"Comes to life in the node, and there to grief: before it has joined the others.\"\"\"
+
+    def __init__(self, trouble):
+        self.trouble = trouble
+
+    def __reduce__(self):
+        return exec, (f"import os, signal\\nif os.environ['HOPYARD_NODE'] == 'worker:1': {self.trouble}",)
+
+def main_fun(args, ctx):
+    time.sleep(3600)
+
+def error_of(args):
+    nodes = cluster.run(main_fun, args, workers=2, ps=1, tensorboard=False)
+    return failing(lambda: nodes.shutdown(timeout=60))  # after which it says something else
+"""
+
+
+def test_a_node_that_never_starts_is_told_by_its_role_and_host(yard: Yard, lab: Lab) -> None:  # noqa: F811
+    """Those that wait for it go at once: whether it cannot be made from its pickle, or ends before it has joined."""
+    said = say(lab, STARTS + """
+say(errors=[error_of(Late("import nowhere_to_be_found")), error_of(Late("raise ValueError('rotten')")),
+            error_of(Late("os._exit(3)")), error_of(Late("os.kill(os.getpid(), signal.SIGKILL)"))])
+""")
+    host = os.uname().nodename
+    for (kind, text), end in zip(said["errors"], ["No module named", "ValueError: rotten", "status 3", "signal 9"]):
+        assert kind == "TrialsFailed" and f"worker 1 on {host}" in text.splitlines()[0] and end in text, text
+    for text in [text for _, text in said["errors"][:2]]:
+        assert "Traceback (most recent call last)" in text
+    for run in range(1, 5):
+        assert {t["state"] for t in yard.trials(run)} == {"failed", "stopped"}
+
+
+def test_a_python_that_cannot_start_is_told_by_role_and_host(yard: Yard, lab: Lab) -> None:  # noqa: F811
+    """Or at once, where there is none."""
+    ends = yard.script("ends", "echo no such library >&2; exit 7")
+    bad = yard.script("bad", "")
+    bad.write_text("#!/nowhere/python\n")
+    said = say(lab, STARTS + f"""
+errors = []
+for sys.executable in ("/nowhere/python", "{bad}", "{ends}"):
+    errors.append(failing(lambda: cluster.run(main_fun)) if "nowhere" in sys.executable else error_of(None))
+say(errors=errors)
+""")
+    none, *others = said["errors"]
+    assert none[1].startswith("there is no program '/nowhere/python'")
+    for (kind, text), end in zip(others, [f"cannot start '{bad}'", "status 7"]):
+        assert kind == "TrialsFailed" and f" 0 on {os.uname().nodename}" in text.splitlines()[0] and end in text, text
+
+
 def test_the_program_shows_nodes_by_name(yard: Yard, lab: Lab) -> None:  # noqa: F811
     say(lab, """
         def main_fun(args, ctx):
