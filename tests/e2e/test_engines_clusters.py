@@ -82,6 +82,7 @@ def test_a_node_that_fails_ends_all_and_says_why(engine: Engine) -> None:  # noq
     assert [t["state"] for t in trials] == ["stopped", "stopped", "failed"]
 
 
+@pytest.mark.full
 def test_a_node_that_is_killed_ends_all(engine: Engine) -> None:  # noqa: F811
     said = say(engine, """
         def main_fun(args, ctx):
