@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 EPOCHS = 2
+RATES = (0.5, 0.1)  # of learning, where it is a loop's own: so the last steps do no harm
 BATCH = 16
 RECORDS = 1797
 FILES = 4
@@ -131,22 +132,22 @@ def mirrored_loop(names: list[str], ctx: Any) -> Found:
         hidden = tf.nn.relu(x @ weights[0] + weights[1])
         return hidden @ weights[2] + weights[3]
 
-    def step(x: Any, y: Any, number: Any) -> Any:
+    def step(rate: Any, x: Any, y: Any, number: Any) -> Any:
         with tf.GradientTape() as tape:
             loss = loss_of(y, forward(x)) / (2 * BATCH)
         for weight, gradient in zip(weights, tape.gradient(loss, weights)):
             reduced = tf.distribute.get_replica_context().all_reduce("sum", gradient)
-            weight.assign_sub(0.5 * reduced)
+            weight.assign_sub(rate * reduced)
         return number
 
     @tf.function
-    def train(batch: Any) -> Any:
-        return strategy.run(step, batch)
+    def train(rate: Any, batch: Any) -> Any:
+        return strategy.run(step, (rate, *batch))
 
     seen: list[int] = []
-    for _ in range(EPOCHS):
+    for rate in RATES:
         for batch in data:
-            for numbers in strategy.experimental_local_results(train(batch)):
+            for numbers in strategy.experimental_local_results(train(tf.constant(rate), batch)):
                 seen += numbers.numpy().tolist()
     features, labels = digits()
     found = tf.argmax(forward(features), 1)
@@ -200,7 +201,7 @@ def coordinated(names: list[str], ctx: Any) -> Found:
     with strategy.scope():
         kernel = tf.Variable(tf.zeros((64, 10)))
         bias = tf.Variable(tf.zeros(10))
-        rate = tf.Variable(0.5)
+        rate = tf.Variable(0.0)
 
     @tf.function
     def per_worker() -> Any:
@@ -222,13 +223,13 @@ def coordinated(names: list[str], ctx: Any) -> Found:
 
     data = coordinator.create_per_worker_dataset(per_worker)
     seen: list[int] = []
-    for epoch in range(1, EPOCHS + 1):
+    for epoch in range(EPOCHS):
+        rate.assign(RATES[epoch])
         iterator = iter(data)
-        while len(seen) < epoch * RECORDS:
+        while len(seen) < (epoch + 1) * RECORDS:
             steps = [coordinator.schedule(step, args=(iterator,)) for _ in range(20)]
             coordinator.join()
             seen += [number for numbers in coordinator.fetch(steps) for number in numbers.tolist()]
-        rate.assign(0.1)
     features, labels = digits()
     found = tf.argmax(features @ kernel.numpy() + bias.numpy(), 1)
     return float(tf.reduce_mean(tf.cast(found == labels, tf.float32))), seen
@@ -257,7 +258,8 @@ def coordinated_fit(names: list[str], ctx: Any) -> Found:
         counts = tf.Variable(tf.zeros(RECORDS, tf.int64), trainable=False)
         model = layers(keras, Counting)
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(optimizer=keras.optimizers.SGD(0.3), loss=loss, metrics=["accuracy"], steps_per_execution=5)
+        rate = keras.optimizers.schedules.PolynomialDecay(0.01, EPOCHS * RECORDS // BATCH, 0.0005)
+        model.compile(optimizer=keras.optimizers.Adam(rate), loss=loss, metrics=["accuracy"], steps_per_execution=5)
 
     def data(_: Any) -> Any:
         nothing = (tf.zeros((0, 64)), tf.zeros(0, tf.int64), tf.zeros(0, tf.int64))
