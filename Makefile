@@ -70,7 +70,7 @@ demo: setup .venv/.learn
 test: system-test setup .venv/.check .venv-old/.made
 	@.venv/bin/python tests/run $(T)
 
-CLUSTERS := $(patsubst tests/%,%,$(wildcard $(patsubst %,tests/e2e/test_%*.py,engines executors cluster spark yarn hdfs gfile)))
+CLUSTERS := $(patsubst tests/%,%,$(wildcard $(patsubst %,tests/e2e/test_%*.py,engines executors cluster spark yarn hdfs gfile feeds tfrecord_spark)))
 
 test-cluster: system-test setup .venv/.check
 	@HOPYARD_TEST_CLUSTER=all .venv/bin/python tests/run $(CLUSTERS)

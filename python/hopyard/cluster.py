@@ -112,6 +112,9 @@ class Cluster:
         ranks = [role for role in self.roles if role in _node.RANKS]
         return [_node.hub_name(self._feed, role, i) for role in ranks for i in range(self.roles[role])]
 
+    def is_running(self) -> bool:
+        return load(self.run, self.project).state == "running"
+
     def wait_for_nodes(self, timeout: float) -> None:
         """Until all have joined, and can be fed."""
         end = time.monotonic() + timeout
@@ -172,7 +175,7 @@ class Cluster:
             yield
         except Exception:
             end = time.monotonic() + END_S
-            while time.monotonic() < end and load(self.run, self.project).state == "running":
+            while time.monotonic() < end and self.is_running():
                 time.sleep(0.1)
             if load(self.run, self.project).state == "failed":
                 self._wait(0)
@@ -183,7 +186,7 @@ class Cluster:
 
         Where rows are fed, no more will come. After `timeout` seconds (0: never) nodes are ended.
         """
-        if self._feed and self._end is None and load(self.run, self.project).state == "running":
+        if self._feed and self._end is None and self.is_running():
             _program.call("stop", "--feed", str(self.run), project=self.project)
         self._wait(timeout)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import textwrap
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tfcluster_programs as programs
 from engines import Engine, by_itself, engine  # noqa: F401  (fixtures)
 
 HEAD = """
@@ -80,6 +82,7 @@ def test_a_node_that_fails_ends_all_and_says_why(engine: Engine) -> None:  # noq
     assert [t["state"] for t in trials] == ["stopped", "stopped", "failed"]
 
 
+@pytest.mark.full
 def test_a_node_that_is_killed_ends_all(engine: Engine) -> None:  # noqa: F811
     said = say(engine, """
         def main_fun(args, ctx):
@@ -96,16 +99,19 @@ def test_a_node_that_is_killed_ends_all(engine: Engine) -> None:  # noqa: F811
 
 
 def test_a_strategy_of_tensorflow_trains_over_them(engine: Engine) -> None:  # noqa: F811
-    """Across machines, where there are several: by addresses that the others reach."""
-    programs = Path(__file__).with_name("tfcluster_programs.py").read_text()
+    """Across machines, where there are several: by addresses that the others reach. Each reads its part of the files."""
+    text = Path(programs.__file__).read_text()
     said = say(engine, f"""
         programs = {{}}
-        exec({programs!r}, programs)
-        nodes = cluster.run(programs["mirrored_loop"], None, workers=2, name="mirrored", tensorboard=False, **where)
-        say(accuracies=nodes.results())
+        exec({text!r}, programs)
+        nodes = cluster.run(programs["mirrored_loop"], {programs.write(engine.meet)!r}, workers=2, name="mirrored",
+                            tensorboard=False, **where)
+        say(found=nodes.results())
     """)
-    assert set(said["accuracies"]) == {"worker-0", "worker-1"}
-    assert min(said["accuracies"].values()) > 0.9
+    assert set(said["found"]) == {"worker-0", "worker-1"}
+    assert min(accuracy for accuracy, _ in said["found"].values()) > 0.9
+    read = Counter(number for _, numbers in said["found"].values() for number in numbers)
+    assert read == dict.fromkeys(range(programs.RECORDS), programs.EPOCHS)
 
 
 @pytest.mark.full

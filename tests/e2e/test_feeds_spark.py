@@ -2,9 +2,11 @@
 """Rows that Spark feeds to the nodes of a cluster, whose agents do not hold the executors' slots meanwhile."""
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,7 +43,10 @@ def fed(main_fun, args=None, nodes=2, **settings):
 """
 
 
-@pytest.fixture(scope="module", params=["spark", "yarn"])
+on_yarn_too = pytest.mark.parametrize("house", ["spark", "yarn"], indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module", params=["spark", pytest.param("yarn", marks=pytest.mark.full)])
 def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     cluster = request.getfixturevalue(f"{request.param}_cluster")
     mend(request.param, cluster)
@@ -54,6 +59,7 @@ def everybody_is_gone(house: House) -> None:
     wait_for(lambda: not house.agents(), "agents end with their run")
 
 
+@on_yarn_too
 def test_every_row_of_every_epoch_comes_once(house: House) -> None:
     """RDDs of tuples; executors' slots are free for the tasks that feed."""
     said = house.notebook.say("""
@@ -80,6 +86,7 @@ def test_a_data_frame_comes_by_arrow(house: House) -> None:
     assert sum(rows for _, rows, _ in found) == 4000 and sum(total for _, _, total in found) == said["wanted"]
 
 
+@on_yarn_too
 def test_results_are_one_to_one_and_in_order(house: House) -> None:
     said = house.notebook.say("""
         nodes = fed(doubling)
@@ -92,6 +99,7 @@ def test_results_are_one_to_one_and_in_order(house: House) -> None:
     everybody_is_gone(house)
 
 
+@on_yarn_too
 def test_who_has_had_enough_ends_the_feed(house: House) -> None:
     """With most of the rows unread."""
     said = house.notebook.say("""
@@ -127,6 +135,99 @@ def test_a_worker_that_raises_while_it_is_fed_says_why(house: House) -> None:
     assert "worker 1 on " in said["error"] and said["error"].rstrip().endswith("ValueError: no such column")
     assert said["state"] == "failed"
     everybody_is_gone(house)
+
+
+# ---- streams ---------------------------------------------------------------------------------------------------
+
+STREAM = """
+def stream_of(folder, main_fun, **trigger):
+    nodes = fed(main_fun)
+    rows = spark.readStream.schema("x float, y long").option("maxFilesPerTrigger", 1).json(folder)
+    feed = lambda batch, number: nodes.train(batch.repartition(4), num_epochs=1)
+    return nodes, rows.writeStream.foreachBatch(feed).trigger(**trigger).start()
+
+def sums_of(nodes):
+    found = nodes.cluster.results().values()
+    return [sum(rows for _, rows, _ in found), sum(total for _, _, total in found)]
+"""
+ROWS = 1000
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Rows in three files."""
+    for part in range(3):
+        lines = [json.dumps({"x": 0.5, "y": y}) for y in range(part, ROWS, 3)]
+        (tmp_path / f"{part}.json").write_text("\n".join(lines))
+    return tmp_path
+
+
+def test_the_batches_of_a_structured_stream_come_once(house: House, folder: Path) -> None:
+    """One that ends by itself, and one that ends when somebody has said that no more rows are wanted."""
+    said = house.notebook.say(STREAM + f"""
+from tensorflowonspark import reservation
+
+nodes, query = stream_of("{folder}", counting, availableNow=True)
+nodes.shutdown(query)
+say(ended=sums_of(nodes), batches=sum(p["numInputRows"] > 0 for p in query.recentProgress))
+
+nodes, query = stream_of("{folder}", counting, processingTime="0 seconds")
+query.processAllAvailable()
+went_on = query.isActive
+reservation.Client(nodes.cluster_meta["server_addr"]).request_stop()
+nodes.shutdown(query)
+say(stopped=sums_of(nodes), active=[went_on, query.isActive])
+""")
+    assert said["ended"] == said["stopped"] == [ROWS, sum(range(ROWS))]
+    assert said["batches"] == 3 and said["active"] == [True, False]
+    everybody_is_gone(house)
+
+
+def test_a_worker_that_raises_ends_the_stream_and_says_why(house: House, folder: Path) -> None:
+    said = house.notebook.say(STREAM + f"""
+def broken(args, ctx):
+    feed = TFNode.DataFeed(ctx.mgr)
+    feed.next_batch(10)
+    raise ValueError("no such column")
+
+nodes, query = stream_of("{folder}", broken, processingTime="0 seconds")
+say(error=failing(lambda: nodes.shutdown(query)), active=query.isActive)
+""")
+    assert "worker " in said["error"] and said["error"].rstrip().endswith("ValueError: no such column")
+    assert not said["active"]
+    everybody_is_gone(house)
+
+
+def test_the_batches_of_a_dstream_come_once(house: House) -> None:
+    """shutdown waits until another program says that no more are wanted."""
+    said = house.notebook.say(f"""
+        from pyspark.streaming import StreamingContext
+
+        context, done = StreamingContext(sc, 0.5), []
+        batches = [sc.parallelize(range(i, {ROWS}, 3), 4).map(lambda y: (0.5, y)) for i in range(3)]
+        stream = context.queueStream(batches)
+        nodes = fed(counting)
+        nodes.train(stream)
+        stream.foreachRDD(lambda rdd: done.append(rdd.count()))
+        context.start()
+        while sum(done) < {ROWS}:
+            time.sleep(0.05)
+        say(run=nodes.cluster_id)
+    """)
+    house.notebook.begin("""
+        nodes.shutdown(context)
+        found = nodes.cluster.results().values()
+        say(found=[sum(rows for _, rows, _ in found), sum(total for _, _, total in found)],
+            left=[str(context._jssc.getState()), sc.parallelize([1, 2]).count()])
+    """)
+    house.yard.run("stop", "--feed", said["run"])
+    ended = house.notebook.end()
+    assert ended["found"] == [ROWS, sum(range(ROWS))]
+    assert ended["left"] == ["STOPPED", 2], "Spark itself goes on"
+    everybody_is_gone(house)
+
+
+# ---- a death ---------------------------------------------------------------------------------------------------
 
 
 def test_an_executor_that_dies_takes_its_agent_along(house: House) -> None:

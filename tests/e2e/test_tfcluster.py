@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import textwrap
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Yard, wait_for
+import tfcluster_programs as programs
+from conftest import Yard, wait_for, yard_in
 from test_experiment import Lab, lab  # noqa: F401  (a fixture)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -31,45 +34,58 @@ def say(lab: Lab, code: str) -> Any:
 
 # ---- TensorFlow's ways ----------------------------------------------------------------------------------------
 
-WAYS = {
-    "mirrored_fit": ("", {"workers": 1, "chief": True}),
-    "coordinated": ("", {"workers": 2, "ps": 1, "chief": True}),
-    "coordinated_fit": ("", {"workers": 2, "ps": 1, "chief": True}),
-    "between_graph": ("async", {"workers": 2, "ps": 1}),
-    "between_graph sync": ("sync", {"workers": 2, "ps": 1}),
-    "model_parallel": ("", {"workers": 2}),
-    "by_hvd": ("", {"workers": 1, "ps": 1, "chief": True}),
+GANGS = {
+    ("mirrored_loop", "mirrored_fit", "by_hvd"): {"workers": 1, "chief": True},
+    ("coordinated", "coordinated_fit"): {"workers": 2, "ps": 1, "chief": True},
+    ("between_graph", "between_graph_sync", "by_readers", "model_parallel"): {"workers": 2, "ps": 1},
 }
+"""Ways to train, and the nodes that they want: three clusters at once, whose TensorFlows start on all cores."""
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_it_trains(lab: Lab, way: str) -> None:  # noqa: F811
-    """mirrored_loop is in test_engines_clusters.py, on all engines."""
-    args, nodes = WAYS[way]
-    said = say(lab, f"""
-        import tfcluster_programs as programs
-        nodes = cluster.run(programs.{way.split()[0]}, {args!r}, tensorboard=False, **{nodes!r})
-        say(accuracies=nodes.results())
-    """)
-    assert said["accuracies"] and min(said["accuracies"].values()) > 0.9, said
+def records(request: pytest.FixtureRequest, folder: Path) -> tuple[list[str], dict[str, str]]:
+    """Where they are, and what programs want in their environment to read them."""
+    names = programs.write(folder)
+    if request.param == "local":
+        return names, {}
+    hdfs = request.getfixturevalue("hdfs_cluster")
+    hdfs.mend()
+    hdfs.shell("-mkdir", "-p", f"/{folder.name}")
+    hdfs.shell("-put", *names, f"/{folder.name}")
+    return [f"{hdfs.url}/{folder.name}/{Path(name).name}" for name in names], hdfs.env()
 
 
-def test_it_trains_by_readers_and_queue_runners(lab: Lab, tmp_path: Path) -> None:  # noqa: F811
-    said = say(lab, f"""
-        import tensorflow as tf
-        import tfcluster_programs as programs
+@pytest.fixture(scope="module", params=["local", "hdfs"])
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """What nodes have found, or the error, by the way to train."""
+    names, env = records(request, tmp_path_factory.mktemp("digits"))
+    with yard_in(tmp_path_factory.mktemp("trained")) as yard:
+        lab = Lab(yard)
+        lab.env |= env
+        said = say(lab, f"""
+            import tfcluster_programs as programs
 
-        features, labels = programs.digits()
-        names = [f"{tmp_path}/part-{{i}}.tfrecord" for i in range(4)]
-        for i, name in enumerate(names):
-            with tf.io.TFRecordWriter(name) as file:
-                for x, y in list(zip(features, labels))[i::4]:
-                    both = {{"x": tf.train.Feature(float_list=tf.train.FloatList(value=x)),
-                            "y": tf.train.Feature(int64_list=tf.train.Int64List(value=[y]))}}
-                    file.write(tf.train.Example(features=tf.train.Features(feature=both)).SerializeToString())
-        say(accuracies=cluster.run(programs.by_readers, names, workers=2, ps=1, tensorboard=False).results())
-    """)
-    assert len(said["accuracies"]) == 2 and min(said["accuracies"].values()) > 0.9, said
+            def results_of(nodes):
+                try:
+                    return nodes.results()
+                except hopyard.Error as error:
+                    return str(error)
+
+            gangs = [(ways, cluster.run(programs.in_turn, ({names!r}, ways), timeout=180, tensorboard=False, **nodes))
+                     for ways, nodes in {GANGS!r}.items()]
+            say(found=[[ways, results_of(nodes)] for ways, nodes in gangs])
+        """)
+        yield {way: found for ways, found in said["found"] for way in ways}
+
+
+@pytest.mark.parametrize("way", [way for ways in GANGS for way in ways])
+def test_it_trains_with_every_record_once_in_every_epoch(trained: dict[str, Any], way: str) -> None:
+    """Of files that nodes read themselves. mirrored_loop is in test_engines_clusters.py, too, on all engines."""
+    found = trained[way]
+    assert isinstance(found, dict), found
+    nodes = {name: ways[way] for name, ways in found.items()}
+    read = Counter(number for _, numbers in nodes.values() for number in numbers)
+    assert read == dict.fromkeys(range(programs.RECORDS), programs.EPOCHS)
+    assert min(accuracy for accuracy, numbers in nodes.values() if numbers) > 0.9
 
 
 def test_a_worker_that_is_done_stays_for_the_others(lab: Lab) -> None:  # noqa: F811
@@ -164,6 +180,57 @@ def test_nothing_of_a_cluster_is_left(yard: Yard, lab: Lab) -> None:  # noqa: F8
     processes = [int(path.read_text()) for path in Path(yard.logdir()).glob("node=*/pid")]
     assert len(processes) >= 1
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in processes), "the nodes are gone")
+
+
+STARTS = """
+class Late:
+    \"\"\"Comes to life in the node, and there to grief: before it has joined the others.\"\"\"
+
+    def __init__(self, trouble):
+        self.trouble = trouble
+
+    def __reduce__(self):
+        return exec, (f"import os, signal\\nif os.environ['HOPYARD_NODE'] == 'worker:1': {self.trouble}",)
+
+def main_fun(args, ctx):
+    time.sleep(3600)
+
+def error_of(args):
+    nodes = cluster.run(main_fun, args, workers=2, ps=1, tensorboard=False)
+    return failing(lambda: nodes.shutdown(timeout=60))  # after which it says something else
+"""
+
+
+def test_a_node_that_never_starts_is_told_by_its_role_and_host(yard: Yard, lab: Lab) -> None:  # noqa: F811
+    """Those that wait for it go at once: whether it cannot be made from its pickle, or ends before it has joined."""
+    said = say(lab, STARTS + """
+say(errors=[error_of(Late("import nowhere_to_be_found")), error_of(Late("raise ValueError('rotten')")),
+            error_of(Late("os._exit(3)")), error_of(Late("os.kill(os.getpid(), signal.SIGKILL)"))])
+""")
+    host = os.uname().nodename
+    for (kind, text), end in zip(said["errors"], ["No module named", "ValueError: rotten", "status 3", "signal 9"]):
+        assert kind == "TrialsFailed" and f"worker 1 on {host}" in text.splitlines()[0] and end in text, text
+    for text in [text for _, text in said["errors"][:2]]:
+        assert "Traceback (most recent call last)" in text
+    for run in range(1, 5):
+        assert {t["state"] for t in yard.trials(run)} == {"failed", "stopped"}
+
+
+def test_a_python_that_cannot_start_is_told_by_role_and_host(yard: Yard, lab: Lab) -> None:  # noqa: F811
+    """Or at once, where there is none."""
+    ends = yard.script("ends", "echo no such library >&2; exit 7")
+    bad = yard.script("bad", "")
+    bad.write_text("#!/nowhere/python\n")
+    said = say(lab, STARTS + f"""
+errors = []
+for sys.executable in ("/nowhere/python", "{bad}", "{ends}"):
+    errors.append(failing(lambda: cluster.run(main_fun)) if "nowhere" in sys.executable else error_of(None))
+say(errors=errors)
+""")
+    none, *others = said["errors"]
+    assert none[1].startswith("there is no program '/nowhere/python'")
+    for (kind, text), end in zip(others, [f"cannot start '{bad}'", "status 7"]):
+        assert kind == "TrialsFailed" and f" 0 on {os.uname().nodename}" in text.splitlines()[0] and end in text, text
 
 
 def test_the_program_shows_nodes_by_name(yard: Yard, lab: Lab) -> None:  # noqa: F811

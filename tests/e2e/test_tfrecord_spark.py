@@ -291,6 +291,7 @@ def test_hdfs(notebook: Notebook, hdfs: Hdfs, tmp_path: Path) -> None:
     assert len(listed) == 6 and f"/{tmp_path.name}/out/_SUCCESS" in listed
 
 
+@pytest.mark.full
 def test_on_yarn_a_path_is_on_hdfs(yarn_cluster: dict[str, Any], tmp_path: Path) -> None:
     """In the home of the user, if it is relative; executors have no hopyard there either."""
     mend("yarn", yarn_cluster)

@@ -11,6 +11,8 @@ from hopyard import tensorboard as _tensorboard
 
 __all__ = ["InputMode", "TFCluster", "run"]
 
+STREAM_S = 1  # between two looks at a stream, in whole seconds for Spark's sake
+
 
 class InputMode:
     """How rows come to the nodes."""
@@ -27,6 +29,7 @@ class TFCluster:
     def __init__(self, cluster: _cluster.Cluster, sc: Any, input_mode: int, tensorboard: str | None = None) -> None:
         self.cluster, self.sc, self.input_mode = cluster, sc, input_mode
         self._tensorboard = tensorboard
+        self._has_had_enough = False
 
     @property
     def cluster_id(self) -> int:
@@ -40,14 +43,15 @@ class TFCluster:
     def train(self, dataRDD: Any, num_epochs: int = 0, feed_timeout: float = 600, qname: str = "input") -> None:  # noqa: N803
         """Feeds an RDD's rows, or a DataFrame's, to chief and workers; returns when they are taken, or not wanted any more.
 
-        num_epochs=0 is ten, as it is there.
+        num_epochs=0 is ten, as it is there. A DStream's batches are fed once each, when they come; those of Structured
+        Streaming by its foreachBatch(lambda batch, _: cluster.train(batch, num_epochs=1)).
         """
         self._is_fed("train")
         if num_epochs < 0:
             raise Error(f"num_epochs is {num_epochs}, and cannot be less than 0")
         names = self.cluster.hubs()
         if hasattr(dataRDD, "foreachRDD"):
-            dataRDD.foreachRDD(lambda rdd: self._feed(rdd, names, feed_timeout, qname))
+            dataRDD.foreachRDD(lambda rdd: self._feed(rdd, names, feed_timeout, qname) and None)  # Spark wants None
             return
         with self.cluster.feeding():
             for _ in range(num_epochs or 10):
@@ -63,6 +67,7 @@ class TFCluster:
             became = data.mapPartitionsWithIndex(_task.feeding(luggage(self.sc), names, queue, timeout)).collect()
         if _feed.NOBODY in became:
             self.cluster.check_nobody()
+        self._has_had_enough |= any(became)
         return any(became)
 
     def inference(self, dataRDD: Any, feed_timeout: float = 600, qname: str = "input") -> Any:  # noqa: N803
@@ -80,10 +85,23 @@ class TFCluster:
         return self._tensorboard or self.cluster.tensorboard_url()
 
     def shutdown(self, ssc: Any = None, grace_secs: float = 0, timeout: float = 259200) -> None:
-        """Waits for the nodes' end. Where one has failed, its traceback is raised."""
+        """Waits for the nodes' end. Where one has failed, its traceback is raised.
+
+        `ssc` is a StreamingContext or a StreamingQuery that feeds them: first it has to end, by itself or by a call of
+        its stop(). Where nodes want no more rows, or reservation.Client has said that no more come, it is stopped here.
+        """
         if ssc is not None:
-            ssc.stop(stopSparkContext=False, stopGraceFully=True)
+            with self.cluster.feeding():
+                self._await_stream(ssc)
         self.cluster.shutdown(grace_secs, timeout)
+
+    def _await_stream(self, stream: Any) -> None:
+        is_context = hasattr(stream, "awaitTerminationOrTimeout")
+        ends_in = stream.awaitTerminationOrTimeout if is_context else stream.awaitTermination
+        while not ends_in(STREAM_S):
+            if self._has_had_enough or not self.cluster.is_running():
+                stream.stop(*([False, True] if is_context else []))  # the SparkContext stays, what has come is fed
+                return
 
 
 def run(
