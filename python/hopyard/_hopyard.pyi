@@ -98,7 +98,9 @@ def join(url: Url, name: Url, /) -> str: ...
 
 # Name, kind (0 none, 1 bytes, 2 float32, 3 int64), has it steps; values, and int64 offsets of bytes, values and rows.
 # Where it is asked for, or said: a byte for each row behind them, 0 where it has no such feature.
-Column = tuple[str, int, bool, bytes, bytes, bytes, bytes] | tuple[str, int, bool, bytes, bytes, bytes, bytes, bytes]
+Column = (
+    tuple[str, int, bool, Buffer, bytes, bytes, bytes] | tuple[str, int, bool, Buffer, bytes, bytes, bytes, bytes]
+)
 
 def write_examples(rows: int, columns: builtins.list[Column], sequence: bool = False, /) -> bytes: ...
 def write_records(values: Buffer, ends: Buffer, /) -> bytes: ...

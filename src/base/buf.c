@@ -54,15 +54,9 @@ static uint8_t *make_room(struct hy_buf *b, size_t n)
     return room + b->len;
 }
 
-uint8_t *hy_buf_reserve(struct hy_buf *b, size_t n)
+uint8_t *hy_buf_grow(struct hy_buf *b, size_t n)
 {
     return n <= b->max - b->len ? make_room(b, n) : NULL;
-}
-
-void hy_buf_added(struct hy_buf *b, size_t n)
-{
-    assert(n <= b->cap - b->head - b->len && n <= b->max - b->len);
-    b->len += n;
 }
 
 int hy_buf_append(struct hy_buf *b, const void *bytes, size_t n)

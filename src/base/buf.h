@@ -7,6 +7,7 @@
 #ifndef HY_BASE_BUF_H
 #define HY_BASE_BUF_H
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,10 +33,21 @@ int hy_buf_append(struct hy_buf *b, const void *bytes, size_t n);
 int hy_buf_append_str(struct hy_buf *b, const char *s);
 int hy_buf_printf(struct hy_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+uint8_t *hy_buf_grow(struct hy_buf *b, size_t n); /* private */
+
 /* Makes room for n bytes and returns where they go; NULL when the maximum would
  * be passed or out of memory. hy_buf_added then says how many were written. */
-uint8_t *hy_buf_reserve(struct hy_buf *b, size_t n);
-void hy_buf_added(struct hy_buf *b, size_t n);
+static inline uint8_t *hy_buf_reserve(struct hy_buf *b, size_t n)
+{
+    return b->room && n <= b->cap - b->head - b->len && n <= b->max - b->len ? b->room + b->head + b->len
+                                                                             : hy_buf_grow(b, n);
+}
+
+static inline void hy_buf_added(struct hy_buf *b, size_t n)
+{
+    assert(n <= b->cap - b->head - b->len && n <= b->max - b->len);
+    b->len += n;
+}
 
 void hy_buf_consume(struct hy_buf *b, size_t n); /* n <= len */
 void hy_buf_cut(struct hy_buf *b, size_t len);   /* to its first bytes; len <= b->len */

@@ -58,6 +58,9 @@ static int module_exec(PyObject *module)
     state->search_type = hy_py_search_type(module);
     if (!state->search_type || PyModule_AddObjectRef(module, "Search", state->search_type) < 0)
         return -1;
+    state->values_type = hy_py_values_type(module);
+    if (!state->values_type || PyModule_AddObjectRef(module, "Values", state->values_type) < 0)
+        return -1;
     if (hy_py_files_add(module) < 0 || add_type(module, "Examples", hy_py_examples_type(module)) < 0)
         return -1;
     if (add_type(module, "Node", hy_py_node_type(module)) < 0 || add_type(module, "Hub", hy_py_hub_type(module)) < 0 ||
@@ -73,6 +76,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->error);
     Py_VISIT(state->group_error);
     Py_VISIT(state->search_type);
+    Py_VISIT(state->values_type);
     for (size_t i = 0; i < HY_PY_FILE_ERRORS; i++)
         Py_VISIT(state->file_errors[i]);
     for (size_t i = 0; i < HY_PY_FILE_TYPES; i++)
@@ -87,6 +91,7 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->error);
     Py_CLEAR(state->group_error);
     Py_CLEAR(state->search_type);
+    Py_CLEAR(state->values_type);
     for (size_t i = 0; i < HY_PY_FILE_ERRORS; i++)
         Py_CLEAR(state->file_errors[i]);
     for (size_t i = 0; i < HY_PY_FILE_TYPES; i++)

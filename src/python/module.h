@@ -21,6 +21,7 @@ struct hy_py_state {
     PyObject *error;                          /* hopyard.Error */
     PyObject *group_error;                    /* hopyard.GroupError */
     PyObject *search_type;                    /* hopyard._hopyard.Search */
+    PyObject *values_type;                    /* hopyard._hopyard.Values */
     PyObject *file_errors[HY_PY_FILE_ERRORS]; /* hopyard.FileError, and those below it */
     PyObject *file_types[HY_PY_FILE_TYPES];   /* hopyard._hopyard.File, Info, Usage, Room */
 };
@@ -77,6 +78,9 @@ int hy_py_files_add(PyObject *module);
 PyObject *hy_py_examples_type(PyObject *module);
 PyObject *hy_py_write_examples(PyObject *module, PyObject *args);
 PyObject *hy_py_write_records(PyObject *module, PyObject *args);
+
+/* values.c: */
+PyObject *hy_py_values_type(PyObject *module);
 
 /* hub.c and source.c: */
 PyObject *hy_py_hub_type(PyObject *module);

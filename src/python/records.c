@@ -5,7 +5,7 @@
  *
  *     (name, kind, has_steps, values, value_ends, step_ends, row_ends)
  *
- * of bytes as src/record/columns.h has them, for NumPy and Arrow to look at as
+ * of buffers as src/record/columns.h has them, for NumPy and Arrow to look at as
  * they are; who asks for it has `there` behind them. Reading and parsing happen
  * without the GIL.
  */
@@ -18,16 +18,18 @@
 #include "record/columns.h"
 #include "record/example.h"
 #include "record/file.h"
+#include "values.h"
 
 #define NAMES "surrogateescape" /* they are any bytes */
-#define BATCH_MAX (16u << 20)   /* of records, in bytes: a number that takes one there takes eight in a column */
+#define BATCH_MAX (1u << 20)    /* of records, in bytes: larger ones are slower, since they are in no cache */
 #define BARE "byteArray"        /* the column of records that are no examples, as Spark's readers name it */
 
 struct examples {
     PyObject object;
     struct hy_records *file; /* NULL: closed */
     struct hy_columns columns;
-    PyObject *url; /* bytes */
+    struct hy_spares *spares; /* memory of columns that nobody looks at any more */
+    PyObject *url;            /* bytes */
     uint64_t rows; /* in a batch */
     bool is_sequence, is_bare, tells_there, is_busy;
 };
@@ -44,10 +46,12 @@ static PyObject *bytes_of(const struct hy_buf *b)
     return PyBytes_FromStringAndSize((const char *)hy_buf_bytes(b), (Py_ssize_t)b->len);
 }
 
-static PyObject *tuple_of(const struct hy_column *c, bool tells_there)
+/* The values go with it: the column has none then. */
+static PyObject *tuple_of(const struct hy_py_state *state, struct examples *e, struct hy_column *c)
 {
+    const bool tells_there = e->tells_there;
     hy_cleanup_ref PyObject *name = PyUnicode_DecodeUTF8(c->name, (Py_ssize_t)c->name_n, NAMES);
-    hy_cleanup_ref PyObject *values = bytes_of(&c->values), *value_ends = bytes_of(&c->value_ends);
+    hy_cleanup_ref PyObject *values = hy_py_values(state, e->spares, &c->values), *value_ends = bytes_of(&c->value_ends);
     hy_cleanup_ref PyObject *step_ends = bytes_of(&c->step_ends), *row_ends = bytes_of(&c->row_ends);
     hy_cleanup_ref PyObject *there = tells_there ? bytes_of(&c->there) : Py_NewRef(Py_None);
 
@@ -57,12 +61,12 @@ static PyObject *tuple_of(const struct hy_column *c, bool tells_there)
                          values, value_ends, step_ends, row_ends, there);
 }
 
-static PyObject *list_of(const struct hy_columns *c, bool tells_there)
+static PyObject *list_of(const struct hy_py_state *state, struct examples *e)
 {
     PyObject *list = PyList_New(0);
 
-    for (size_t i = 0; list && i < c->count; i++) {
-        hy_cleanup_ref PyObject *tuple = tuple_of(&c->list[i], tells_there);
+    for (size_t i = 0; list && i < e->columns.count; i++) {
+        hy_cleanup_ref PyObject *tuple = tuple_of(state, e, &e->columns.list[i]);
 
         if (!tuple || PyList_Append(list, tuple) < 0)
             Py_CLEAR(list);
@@ -126,7 +130,7 @@ static PyObject *examples_next(PyObject *self, PyObject *ignored)
     e->is_busy = false;
     if (hy_py_file_check(state_of(self), rc, &err, e->url) < 0)
         return NULL;
-    return e->columns.rows ? Py_BuildValue("(KN)", (unsigned long long)e->columns.rows, list_of(&e->columns, e->tells_there))
+    return e->columns.rows ? Py_BuildValue("(KN)", (unsigned long long)e->columns.rows, list_of(state_of(self), e))
                            : Py_NewRef(Py_None);
 }
 
@@ -179,6 +183,11 @@ static PyObject *examples_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     e = (struct examples *)self;
     hy_columns_init(&e->columns);
     e->url = Py_NewRef(url);
+    e->spares = hy_py_spares_new();
+    if (!e->spares) {
+        Py_DECREF(self);
+        return PyErr_NoMemory();
+    }
     e->rows = rows ? rows : 1;
     e->is_sequence = is_sequence;
     e->tells_there = tells_there;
@@ -199,6 +208,7 @@ static void examples_dealloc(PyObject *self)
 
     hy_records_close(e->file);
     hy_columns_done(&e->columns);
+    hy_py_spares_unref(e->spares);
     Py_XDECREF(e->url);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);

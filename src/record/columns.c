@@ -36,7 +36,13 @@ void hy_columns_done(struct hy_columns *c)
 
 static int push(struct hy_buf *ends, int64_t end)
 {
-    return hy_buf_append(ends, &end, WIDTH);
+    uint8_t *room = hy_buf_reserve(ends, WIDTH);
+
+    if (!room)
+        return -ENOMEM;
+    memcpy(room, &end, WIDTH);
+    hy_buf_added(ends, WIDTH);
+    return 0;
 }
 
 static int64_t end_at(const struct hy_buf *ends, uint64_t i)
@@ -150,12 +156,12 @@ struct hy_column *hy_columns_add(struct hy_columns *c, const char *name, size_t 
 /* The row ends with these many steps or values. */
 static int end_row(struct hy_column *c, int64_t end, uint8_t is_there)
 {
-    if (push(&c->row_ends, end) < 0)
+    uint8_t *there = hy_buf_reserve(&c->there, 1);
+
+    if (!there || push(&c->row_ends, end) < 0)
         return -ENOMEM;
-    if (hy_buf_append(&c->there, &is_there, 1) < 0) {
-        cut_ends(&c->row_ends, (int64_t)c->rows);
-        return -ENOMEM;
-    }
+    *there = is_there;
+    hy_buf_added(&c->there, 1);
     c->rows++;
     return 0;
 }

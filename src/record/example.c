@@ -17,6 +17,7 @@
 #include "record/example.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -116,6 +117,33 @@ static int next_field(struct span *s, struct field *ret)
     return rc < 0 ? rc : 1;
 }
 
+/*
+ * The same for what is expected: bytes behind a key of one byte. When something else is next, nothing is taken, and it is
+ * for next_field. All who write examples write them so; it is worth a way of its own.
+ */
+static inline bool take_expected(struct span *s, uint8_t key, struct span *ret)
+{
+    struct span rest = *s;
+    uint64_t n;
+
+    if (left(&rest) < 2 || *rest.at++ != key)
+        return false;
+    if (*rest.at < 0x80)
+        n = *rest.at++;
+    else if (take_varint(&rest, &n) < 0)
+        return false;
+    if (n > left(&rest))
+        return false;
+    ret->at = rest.at;
+    ret->end = s->at = rest.at + n;
+    return true;
+}
+
+static inline uint8_t key_of(unsigned number)
+{
+    return (uint8_t)(number << 3 | BYTES);
+}
+
 /* ---- values ------------------------------------------------------------------------ */
 
 static int add_floats(struct hy_column *c, const struct span *packed)
@@ -186,9 +214,13 @@ static int add_value(struct hy_column *c, const struct field *f)
 /* A list of values. */
 static int add_list(struct hy_column *c, struct span list)
 {
-    struct field f;
-    int rc;
+    struct field f = {.number = 1, .type = BYTES};
+    int rc = 0;
 
+    while (rc == 0 && take_expected(&list, key_of(1), &f.bytes))
+        rc = add_value(c, &f);
+    if (rc < 0)
+        return rc;
     while ((rc = next_field(&list, &f)) > 0) {
         rc = f.number == 1 ? add_value(c, &f) : 0;
         if (rc < 0)
@@ -206,12 +238,15 @@ static int open_feature(struct span feature, enum hy_kind *ret_kind, struct span
     int rc;
 
     *ret_kind = HY_KIND_NONE;
+    for (unsigned kind = HY_KIND_BYTES; kind <= HY_KIND_INT64; kind++) /* our numbers are theirs */
+        if (take_expected(&feature, key_of(kind), ret_list))
+            *ret_kind = (enum hy_kind)kind;
     while ((rc = next_field(&feature, &f)) > 0) {
         if (f.number < HY_KIND_BYTES || f.number > HY_KIND_INT64)
             continue;
         if (f.type != BYTES)
             return -EBADMSG;
-        *ret_kind = (enum hy_kind)f.number; /* our numbers are theirs */
+        *ret_kind = (enum hy_kind)f.number;
         *ret_list = f.bytes;
     }
     return rc;
@@ -326,6 +361,8 @@ static int add_map_entry(struct hy_columns *c, struct span entry, add_entry add,
     struct field f;
     int rc;
 
+    if (take_expected(&entry, key_of(1), &name) && take_expected(&entry, key_of(2), &value) && entry.at == entry.end)
+        return add(c, &name, value, err);
     while ((rc = next_field(&entry, &f)) > 0) {
         if (f.number > 2)
             continue;
@@ -339,8 +376,12 @@ static int add_map_entry(struct hy_columns *c, struct span entry, add_entry add,
 static int add_map(struct hy_columns *c, struct span map, add_entry add, struct hy_err *err)
 {
     struct field f;
-    int rc;
+    int rc = 0;
 
+    while (rc == 0 && take_expected(&map, key_of(1), &f.bytes))
+        rc = add_map_entry(c, f.bytes, add, err);
+    if (rc < 0)
+        return rc;
     while ((rc = next_field(&map, &f)) > 0) {
         if (f.number != 1)
             continue;
@@ -498,7 +539,7 @@ static uint8_t *put_varint(uint8_t *at, uint64_t value)
 /* The key of a field of bytes, and their number. */
 static uint8_t *put_head(uint8_t *at, unsigned number, size_t n)
 {
-    *at++ = (uint8_t)(number << 3 | BYTES);
+    *at++ = key_of(number);
     return put_varint(at, n);
 }
 

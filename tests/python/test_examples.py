@@ -114,7 +114,7 @@ def test_bare_records_are_what_they_are(path: str) -> None:
 def test_a_batch_ends_where_records_are_large(tmp_path: Path) -> None:
     with tf.io.TFRecordWriter(str(tmp_path / "large")) as file:
         for _ in range(5):
-            file.write(bytes(9 << 20))
+            file.write(bytes(600 << 10))
     assert [rows for rows, _ in batches(_hopyard.Examples(str(tmp_path / "large"), bare=True))] == [2, 2, 1]
 
 
