@@ -67,10 +67,16 @@ def taking(args: Any, ctx: Any) -> None:
         feed.next_batch(256)
 
 
+def image(i: int, width: int) -> list[float]:
+    """As those of digits are: four fifths are background."""
+    edge = [0.0] * (width * 2 // 5)
+    return [*edge, *((i + k) % 255 / 255 for k in range(width - 2 * len(edge))), *edge]
+
+
 def cached(spark: Any, rows: int, width: int) -> tuple[Any, Any]:
     """(RDD, DataFrame), both in memory."""
     sc = spark.sparkContext
-    rdd = sc.parallelize(range(rows), 4).map(lambda i: ([float(i)] * width, i) if width else float(i)).cache()
+    rdd = sc.parallelize(range(rows), 4).map(lambda i: (image(i, width), i) if width else float(i)).cache()
     frame = spark.range(rows, numPartitions=4).selectExpr(f"array_repeat(cast(id as float), {max(width, 1)}) as x", "id as y")
     frame = frame.cache()
     return rdd, frame if rdd.count() == frame.count() else None
@@ -246,8 +252,8 @@ def median(found: list[dict[str, float]], key: str) -> float:
 
 def figures(rows: int, rounds: int) -> tuple[list[Figure], dict[str, Any]]:
     with spark() as env:
-        ours, theirs = run("hopyard", env, rows, WIDTH, rounds), run("peer", env, rows // 10, WIDTH, rounds)
-        small, slow = run("hopyard", env, 20 * rows, 0, rounds), run("peer", env, rows // 10, 0, rounds)
+        ours, theirs = run("hopyard", env, rows, WIDTH, rounds), run("peer", env, rows // 4, WIDTH, rounds)
+        small, slow = run("hopyard", env, 20 * rows, 0, rounds), run("peer", env, rows // 4, 0, rounds)
     with tempfile.TemporaryDirectory(dir=WORK) as folder:
         read = records(rows // 10, folder)
     speed, copied = ring()

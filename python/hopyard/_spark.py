@@ -258,6 +258,7 @@ class _Supplier:
         except Exception as error:  # whatever Spark raises is why there is no agent, unless it is what we have told it
             why = self._reason(agent) or ("" if agent in self._stopped else _sentence(error))
         if why == _executor.LEFT:  # the driver knows it by its link from now on
+            self._say({"over": agent, "why": "it has left its Spark task", "lives": True})
             return
         if why == _executor.LOST:
             why = self._reason(agent) or why

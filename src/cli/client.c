@@ -85,7 +85,7 @@ int hy_client_supply(int fd, const Hy__Supply *offer)
     return put(fd, &request);
 }
 
-int hy_client_over(int fd, uint64_t id, const char *why)
+int hy_client_over(int fd, uint64_t id, bool lives, const char *why)
 {
     Hy__ClientRequest request = HY__CLIENT_REQUEST__INIT;
     Hy__AgentOver over = HY__AGENT_OVER__INIT;
@@ -94,6 +94,7 @@ int hy_client_over(int fd, uint64_t id, const char *why)
     snprintf(text, sizeof text, "%s", why);
     over.id = id;
     over.why = text;
+    over.lives = lives;
     request.body_case = HY__CLIENT_REQUEST__BODY_OVER;
     request.over = &over;
     return put(fd, &request);

@@ -6,7 +6,7 @@
  *   out   {"start": 3, "name": "agent 3", "identity": "…", "key": "…", "join": "HOST:PORT"}
  *         {"stop": 3}
  *   in    {"offer": 4, "what": "Spark app-1", "note": "", "more": false, "parallel": 0}; again when it is another number
- *         {"over": 3, "why": "executor 1 on b was lost"}
+ *         {"over": 3, "why": "executor 1 on b was lost"}; with "lives": true its end is its link's
  *
  * The end of standard input is that of the program, and so ours; the driver's
  * end is exit status 0.
@@ -106,7 +106,8 @@ static int take_line(struct supply *s, const char *text, size_t n)
 
     if (rc < 0)
         return rc;
-    rc = word.is_offer ? hy_client_supply(s->driver, &word.offer) : hy_client_over(s->driver, word.over, word.why);
+    rc = word.is_offer ? hy_client_supply(s->driver, &word.offer)
+                       : hy_client_over(s->driver, word.over, word.lives, word.why);
     hy_supply_word_done(&word);
     return rc;
 }

@@ -39,6 +39,7 @@ static int parse_offer(struct hy_supply_word *w)
 static int parse_over(struct hy_supply_word *w)
 {
     w->why = json_string_value(json_object_get(w->line, "why"));
+    w->lives = json_is_true(json_object_get(w->line, "lives"));
     return json_object_get(w->line, "over") && w->why && get_number(w->line, "over", INT64_MAX, &w->over) ? 0 : -EPROTO;
 }
 

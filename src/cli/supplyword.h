@@ -14,6 +14,7 @@ struct hy_supply_word {
     Hy__Supply offer; /* if it is one ... */
     uint64_t over;    /* ... else this agent is over, 0: none can be started, ... */
     const char *why;  /* ... and why */
+    bool lives;       /* or it has left, and lives without who started it */
     json_t *line;     /* whose texts these are */
 };
 

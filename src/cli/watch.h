@@ -42,7 +42,7 @@ int hy_client_feeds(int fd); /* as long as it is open, rows may come to a cluste
 int hy_client_announce(int fd, const char *tensorboard);
 /* This client starts agents for the run, or can now start more. One of them is over, and why. */
 int hy_client_supply(int fd, const Hy__Supply *offer);
-int hy_client_over(int fd, uint64_t id, const char *why);
+int hy_client_over(int fd, uint64_t id, bool lives, const char *why);
 /* The next answer (made with hy_proto_memory) in *ret: 1, or what hy_local_get answers; -EPROTO. */
 struct hy_buf;
 int hy_client_next(int fd, struct hy_buf *rest, struct hy_buf *message, int timeout_ms,

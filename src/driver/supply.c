@@ -101,7 +101,7 @@ void hy_supply_over(struct driver *d, const Hy__AgentOver *over)
     struct hy_err err = {0};
 
     if (over->id) {
-        hy_agents_over(d, over->id, true, over->why);
+        hy_agents_over(d, over->id, !over->lives, over->why);
         return;
     }
     hy_err_set(&err, -ENOTCONN, "%s", over->why);

@@ -49,7 +49,18 @@ int hy_pack_rows(struct hy_packer *p, PyObject *list, Py_ssize_t from, Py_ssize_
 
 /* ---- feed_unpack.c ---- */
 
+/*
+ * A float here and there of those that were made last. Python gives memory back to the system as soon as nothing is in it
+ * any more, and fetches it again for the next rows, which costs as much as making these; so something stays in it.
+ */
+struct hy_pins {
+    PyObject *list[64];
+    unsigned next, since;
+};
+void hy_pins_done(struct hy_pins *p);
+
 struct hy_unpacker {
+    struct hy_pins *pins;        /* NULL: what is made is not much */
     const struct hy_reading *of; /* NULL: nothing is being unpacked */
     uint64_t number;             /* of that reading */
     PyObject **keys;   /* by node, as in a packer */

@@ -15,6 +15,8 @@
 
 #include "base/mem.h"
 
+#define PINNED 16384 /* of so many floats one: two or three in a megabyte */
+
 /* ---- from birth to death -------------------------------------------------------------- */
 
 void hy_unpack_end(struct hy_unpacker *u)
@@ -26,7 +28,7 @@ void hy_unpack_end(struct hy_unpacker *u)
     free(u->keys);
     free(u->arrays);
     Py_XDECREF(u->make_row);
-    *u = (struct hy_unpacker){0};
+    *u = (struct hy_unpacker){.pins = u->pins};
 }
 
 PyObject *hy_tuple_of_shape(const struct hy_batch_column *c, bool has_first, uint64_t first)
@@ -173,13 +175,61 @@ static PyObject *value_at(const struct hy_batch_column *c, char kind, uint64_t i
     }
 }
 
-/* n lists of that shape, or values, from the *at-th value on. */
-static PyObject *list_of(const struct hy_batch_column *c, char element, uint64_t *at, uint64_t n, unsigned dim)
+void hy_pins_done(struct hy_pins *p)
 {
-    PyObject *list = PyList_New((Py_ssize_t)n);
+    for (size_t i = 0; i < HY_COUNT(p->list); i++)
+        Py_CLEAR(p->list[i]);
+}
+
+static void pin(struct hy_pins *p, PyObject *o)
+{
+    PyObject *old = p->list[p->next];
+
+    if (++p->since % PINNED)
+        return;
+    p->list[p->next] = Py_NewRef(o);
+    p->next = (p->next + 1) % HY_COUNT(p->list);
+    Py_XDECREF(old);
+}
+
+/* Neighbours that are the same are one object: an image is mostly background. */
+static PyObject *floats_of(struct hy_pins *pins, const double *values, uint64_t n)
+{
+    PyObject *list = PyList_New((Py_ssize_t)n), *last = NULL;
+    double before = 0;
 
     for (uint64_t i = 0; list && i < n; i++) {
-        PyObject *o = dim == c->dims ? value_at(c, element, (*at)++) : list_of(c, element, at, c->shape[dim], dim + 1);
+        const double value = *(const volatile double *)&values[i];
+
+        if (!last || memcmp(&value, &before, sizeof value) != 0) {
+            last = PyFloat_FromDouble(value);
+            if (last && pins)
+                pin(pins, last);
+        } else {
+            Py_INCREF(last);
+        }
+        before = value;
+        if (!last || PyList_SetItem(list, (Py_ssize_t)i, last) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+/* n lists of that shape, or values, from the *at-th value on. */
+static PyObject *list_of(struct hy_pins *pins, const struct hy_batch_column *c, char element, uint64_t *at, uint64_t n,
+                         unsigned dim)
+{
+    PyObject *list;
+
+    if (element == 'f' && dim == c->dims) {
+        list = floats_of(pins, (const double *)c->values + *at, n);
+        *at += n;
+        return list;
+    }
+    list = PyList_New((Py_ssize_t)n);
+    for (uint64_t i = 0; list && i < n; i++) {
+        PyObject *o = dim == c->dims ? value_at(c, element, (*at)++)
+                                     : list_of(pins, c, element, at, c->shape[dim], dim + 1);
 
         if (!o || PyList_SetItem(list, (Py_ssize_t)i, o) < 0)
             Py_CLEAR(list);
@@ -187,14 +237,14 @@ static PyObject *list_of(const struct hy_batch_column *c, char element, uint64_t
     return list;
 }
 
-static PyObject *list_at(const struct hy_batch_column *c, char element, uint32_t row)
+static PyObject *list_at(struct hy_pins *pins, const struct hy_batch_column *c, char element, uint32_t row)
 {
     uint64_t each = 1, from = row, to, at;
 
     if (hy_column_each(c, &each) < 0 || (c->is_ragged && !hy_ends_at(c->row_ends, row, c->items, &from, &to)))
         return NULL;
     at = from * each;
-    return c->is_ragged ? list_of(c, element, &at, to - from, 0) : list_of(c, element, &at, c->shape[0], 1);
+    return c->is_ragged ? list_of(pins, c, element, &at, to - from, 0) : list_of(pins, c, element, &at, c->shape[0], 1);
 }
 
 static PyObject *array_at(PyObject *all, const struct hy_batch_column *c, uint32_t row)
@@ -276,7 +326,7 @@ static PyObject *make(struct hy_unpacker *u, size_t *at, uint32_t row)
     case '<':
         return make_row(u, at, row, n->count);
     case 'l':
-        return list_at(c, n->element, row);
+        return list_at(u->pins, c, n->element, row);
     case 'a':
         return array_at(u->arrays[n->column], c, row);
     case '*':

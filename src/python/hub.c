@@ -35,6 +35,7 @@ struct hub {
         struct hy_unpacker unpacker;
         PyObject *kept; /* rows that were taken when a signal's handler raised */
     } unpackings[HY_INTAKE_QUEUES]; /* by queue */
+    struct hy_pins pins;
     struct hy_packer packer;
     struct hy_batches **batches; /* that were asked for */
     size_t batches_count;
@@ -231,7 +232,10 @@ static PyObject *begin_rows(struct unpacking *u, Py_ssize_t most)
 static Py_ssize_t unpack(struct hub *h, struct hy_queue *q, PyObject *list, Py_ssize_t most)
 {
     struct hy_unpacker *u = &unpacking_of(h, q)->unpacker;
-    int rc = u->of && u->number == q->reading.number ? 0 : hy_unpack_begin(u, &q->reading);
+    int rc;
+
+    u->pins = &h->pins;
+    rc = u->of && u->number == q->reading.number ? 0 : hy_unpack_begin(u, &q->reading);
 
     return rc < 0 ? rc : hy_unpack_rows(u, &q->reading, list, most);
 }
@@ -574,6 +578,7 @@ static void done(struct hub *h)
         hy_unpack_end(&h->unpackings[i].unpacker);
         Py_CLEAR(h->unpackings[i].kept);
     }
+    hy_pins_done(&h->pins);
     hy_intake_close(h->intake);
 }
 

@@ -318,9 +318,19 @@ static int add_column(struct hy_columns *c, PyObject *tuple, uint64_t rows)
     return -1;
 }
 
+/* About what it will be: values, and some bytes for each row and feature. */
+static size_t size_of_all(const struct hy_columns *c, uint64_t rows)
+{
+    size_t n = 32 * (size_t)rows;
+
+    for (size_t i = 0; i < c->count; i++)
+        n += c->list[i].values.len + (c->list[i].name_n + 16) * (size_t)rows;
+    return n;
+}
+
 static int append_all(struct hy_buf *b, const struct hy_columns *c, uint64_t rows, bool is_sequence)
 {
-    int rc = 0;
+    int rc = hy_buf_reserve(b, size_of_all(c, rows)) ? 0 : -ENOMEM; /* all at once: growing would copy it again */
 
     for (uint64_t row = 0; row < rows && rc == 0; row++)
         rc = hy_example_append(b, c, row, is_sequence);
