@@ -160,6 +160,8 @@ def _pipeline(number: int, specs: Sequence[Any], nest: Any) -> tf.data.Dataset:
 
     options = tf.data.Options()  # rows are this process's own: there is nothing to be shared out
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    # A thread that reads ahead here would wait for rows that nobody wants, and take(n) for that thread.
+    options.experimental_optimization.map_parallelization = False
     batches = tf.data.Dataset.range(FOREVER).map(step).take_while(is_not_over).filter(has_rows)
     return batches.map(made).with_options(options)
 

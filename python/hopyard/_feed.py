@@ -138,10 +138,7 @@ def feeder(name: str, queue: str = "input", size: int = 0) -> Callable[[Iterable
 
     def feed(rows: Iterable[Any]) -> bool:
         with _source(name, queue, False, size) as source:
-            return (
-                all(source.put(chunk) for chunk in chunks(rows, [source])) and source.end_partition()
-                and source.wait_until_taken()
-            )  # fmt: skip
+            return all(source.put(chunk) for chunk in chunks(rows, [source])) and source.wait_until_taken()
 
     return feed
 
@@ -223,7 +220,7 @@ def _feed_here(
     name, source = found
     try:
         with source:
-            return FED if all(put(source)) and source.end_partition() and source.wait_until_taken() else UNWANTED
+            return FED if all(put(source)) and source.wait_until_taken() else UNWANTED
     except _hopyard.Error:
         if source_here([name], 0, queue, timeout):
             raise

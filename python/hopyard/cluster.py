@@ -240,8 +240,7 @@ def _feed_all(sources: list[_hopyard.Source], epochs: Iterable[Iterable[Any]]) -
             if not sources[turn].put(piece):
                 open_ones.discard(turn)
     for i in open_ones:
-        if sources[i].end_partition():
-            sources[i].wait_until_taken()
+        sources[i].wait_until_taken()
 
 
 @contextlib.contextmanager

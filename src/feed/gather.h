@@ -109,6 +109,11 @@ struct hy_gathered {
     struct hy_gathered_column *columns;
 };
 
+#define HY_GATHER_OTHERWISE "take such rows by next_batch or columns"
+/* wanted.c: whether the batch has what is wanted, and the columns' shapes, where anything goes. 0, -EINVAL and why not,
+ * -EBADMSG, -ENOMEM. */
+int hy_wanted_fit(struct hy_wanted *w, const struct hy_reading *r, struct hy_gathered *g, struct hy_err *err);
+
 /* To be filled in, from nothing: `how` is the caller's to fill in first. 0 or -ENOMEM. */
 int hy_gather_want(struct hy_gathered *g, const struct hy_wanted *w);
 /*

@@ -370,7 +370,7 @@ static PyObject *source_wait_until_taken(PyObject *self, PyObject *ignored)
             return answer(s, lose_patience(s));
         rc = rc < 0 ? check(s, rc) : rc;
     }
-    return answer(s, rc < 0 ? -1 : 1);
+    return answer(s, rc < 0 ? -1 : !s->is_over);
 }
 
 /* ---- from birth to death ----------------------------------------------------------------- */
@@ -481,7 +481,7 @@ static PyMethodDef methods[] = {
     {"end_partition", source_end_partition, METH_NOARGS, "The same, of a partition's end."},
     {"results", source_results, METH_VARARGS,
      "results(timeout=-1): a list of those that have come; None when none will, since the consumer has had enough."},
-    {"wait_until_taken", source_wait_until_taken, METH_NOARGS, "Until the consumer has all, or has had enough."},
+    {"wait_until_taken", source_wait_until_taken, METH_NOARGS, "Until the consumer has all; False when it has had enough."},
     {"close", source_close, METH_NOARGS, NULL},
     {"__enter__", source_enter, METH_NOARGS, NULL},
     {"__exit__", source_exit, METH_VARARGS, NULL},

@@ -38,6 +38,20 @@ def doubling(args, ctx):
         if batch:
             feed.batch_results([2 * row for row in batch])
 
+def learning(args, ctx):
+    import keras
+    import tensorflow as tf
+    from sklearn.datasets import load_digits
+
+    feed = ctx.get_data_feed()
+    model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(10)])
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), ["accuracy"])
+    model.optimizer.learning_rate = 0.02
+    signature = tf.TensorSpec([None, 64], tf.float32), tf.TensorSpec([None], tf.int64)
+    model.fit(feed.dataset(32, signature), verbose=0)
+    features, labels = load_digits(return_X_y=True)
+    return float(model.evaluate(features / 16, labels, verbose=0)[1])
+
 def fed(main_fun, args=None, nodes=2, **settings):
     return TFCluster.run(sc, main_fun, args, nodes, input_mode=TFCluster.InputMode.SPARK, **settings)
 """
@@ -57,6 +71,23 @@ def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 def everybody_is_gone(house: House) -> None:
     wait_for(lambda: not house.agents(), "agents end with their run")
+
+
+@on_yarn_too
+def test_digits_that_are_fed_train_a_model(house: House) -> None:
+    """By a tf.data.Dataset: Python's floats of an RDD, and Arrow's of a DataFrame."""
+    said = house.notebook.say("""
+        from sklearn.datasets import load_digits
+
+        rows = [((x / 16).tolist(), int(y)) for x, y in zip(*load_digits(return_X_y=True))]
+        nodes = fed(learning)
+        nodes.train(sc.parallelize(rows, 4), num_epochs=4)
+        nodes.train(spark.createDataFrame(rows, "x array<float>, y long").repartition(4), num_epochs=4)
+        nodes.shutdown()
+        say(accuracies=nodes.cluster.results())
+    """)
+    assert len(said["accuracies"]) == 2 and min(said["accuracies"].values()) > 0.9, said
+    everybody_is_gone(house)
 
 
 @on_yarn_too

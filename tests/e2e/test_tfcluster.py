@@ -272,6 +272,40 @@ def test_one_that_was_fed_is_not_gone_on_with(yard: Yard, lab: Lab) -> None:  # 
     assert "rows were fed to the nodes of run 2" in yard.run("resume", "2", rc=2).stderr
 
 
+def test_digits_that_are_fed_train_a_model(lab: Lab) -> None:  # noqa: F811
+    """Rows of a list and of a tf.data.Dataset, taken as a tf.data.Dataset; then a result for each row."""
+    said = say(lab, """
+        import numpy as np
+        import tensorflow as tf
+        import tfcluster_programs as programs
+
+        def main_fun(args, ctx):
+            import keras
+            feed = ctx.get_data_feed()
+            model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(10)])
+            model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+            model.optimizer.learning_rate = 0.02
+            signature = tf.TensorSpec([None, 64], tf.float32), tf.TensorSpec([None], tf.int64)
+            model.fit(feed.dataset(24, signature).take(args), verbose=0)
+            rows = ctx.get_data_feed(train_mode=False, qname_in="asked")
+            while not rows.should_stop():
+                batch = rows.next_batch(100)
+                if batch:
+                    rows.batch_results(model.predict(np.array(batch), verbose=0).argmax(axis=1).tolist())
+
+        features, labels = programs.digits()
+        rows = [(x.tolist(), int(y)) for x, y in zip(features, labels)]
+        steps = 8 * len(rows) // 24  # all of them: who feeds waits until they are taken
+        nodes = cluster.run(main_fun, steps, workers=1, feed=True, tensorboard=False)
+        nodes.train(rows, num_epochs=4)
+        nodes.train(tf.data.Dataset.from_tensor_slices((features, labels)), num_epochs=4)
+        found = list(nodes.inference([row[0] for row in rows], qname="asked"))
+        nodes.shutdown()
+        say(count=len(found), accuracy=float(np.mean(np.array(found) == labels)))
+    """)
+    assert said["count"] == 1797 and said["accuracy"] > 0.9, said
+
+
 def test_nodes_end_when_who_feeds_them_is_gone(yard: Yard, lab: Lab) -> None:  # noqa: F811
     """They would wait for rows for ever."""
     program = lab.start(HEAD + textwrap.dedent("""

@@ -149,8 +149,8 @@ def test_many_rows_go_through_a_small_ring(name: str, hub: _hopyard.Hub) -> None
     while len(found) < len(rows):
         found += hub.next_rows(min(333, len(rows) - len(found)), LIMIT_S)[0]
     assert same(found, rows)
-    assert hub.next_rows(1, LIMIT_S, stops=True) == ([], "partition")
-    feed.join()
+    feed.join(LIMIT_S)
+    assert not feed.is_alive(), "who feeds waits for rows to be taken, and for nothing more"
 
 
 def test_a_row_that_is_too_large_is_told(name: str, hub: _hopyard.Hub) -> None:

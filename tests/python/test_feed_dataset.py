@@ -370,6 +370,21 @@ def test_an_iterator_that_waits_may_be_dropped(name: str, feed: _feed.DataFeed) 
         assert next(iter(feed.dataset(5))).numpy()[-1] <= 29
 
 
+@pytest.mark.parametrize("ahead", [0, 2])
+def test_take_ends_though_the_feed_goes_on(ahead: int, name: str, feed: _feed.DataFeed) -> None:
+    """No thread of tf.data's may wait for the row after the last one that is wanted."""
+    with _hopyard.Source(name) as source:
+        source.put([(i, float(i)) for i in range(20)])
+        batches = feed.dataset(10).take(2)
+        batches = batches.prefetch(ahead) if ahead else batches
+
+        @tf.function
+        def count() -> tf.Tensor:  # tunes itself, as Keras's loop does
+            return batches.reduce(0, lambda n, batch: n + tf.size(batch[0]))
+
+        assert int(count()) == 20
+
+
 def test_a_process_may_end_while_a_dataset_waits(name: str) -> None:
     code = """
 import tensorflow as tf
