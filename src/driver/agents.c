@@ -131,16 +131,19 @@ static bool somebody_works(struct driver *d)
 
 static bool may_order(struct driver *d);
 
-/* But for those that are not asked for, since there is nothing to do for them. */
+/* But for those that are not asked for, since there is nothing to do for them. When none is here, what they have is not
+ * known: a session that comes for another finds those of the other one gone, and not called back yet. */
 static bool all_are_here(struct driver *d)
 {
-    bool asks = !*d->spec->engine || may_order(d);
+    bool asks = !*d->spec->engine || may_order(d), somebody_is = false;
     struct agent *a;
 
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));) {
         if (!a->in_schedule && (a->process_runs || (a->restart_at && asks)))
             return false;
-    return true;
+        somebody_is |= a->in_schedule;
+    }
+    return somebody_is;
 }
 
 static void check_possible(struct driver *d)
