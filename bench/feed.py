@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows from Spark into TensorFlow's nodes, by hopyard and by TensorFlowOnSpark 2.2.5; rings, and TFRecords.
 
-    .venv/bin/python bench/feed.py              (make bench-feed; some five minutes)
+    .venv/bin/python bench/feed.py              (make bench-feed; some eight minutes)
     .venv/bin/python bench/feed.py --quick      with a tenth of the rows, to see that it works
 
 A standalone Spark of two workers is started on this machine. Both sides feed the same cached RDD, or DataFrame, into two
 nodes that take batches and drop them; beside them stands what Spark itself moves to a Python function that counts. Each
-side has a session of its own, as warm as a round before makes it. Figures are medians of the rounds' ratios. Exit status
+side has a session of its own, as warm as two rounds before make it. Figures are medians of the rounds' ratios. Exit status
 0 also where one is missed: no test.
 """
 
@@ -33,6 +33,7 @@ RING = os.environ.get("BENCH_RING", str(ROOT / "build" / "wheel" / "bench_ring")
 PEER = "tensorflowonspark==2.2.5"
 WIDTH = 784
 FEW = 40  # rows, for nodes to begin with
+WARM = 2  # rounds before those that count: JVMs compile meanwhile
 SIDES = ("hopyard", "peer")
 
 
@@ -61,7 +62,7 @@ def taking(args: Any, ctx: Any) -> None:
 
     feed = TFNode.DataFeed(ctx.mgr)
     if args["way"] == "dataset":
-        for _ in feed.dataset(256):
+        for _ in feed.dataset(1000):
             continue
     while not feed.should_stop():
         feed.next_batch(256)
@@ -111,7 +112,7 @@ def counting(batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def side(name: str, rows: int, width: int, rounds: int) -> list[dict[str, float]]:
-    """Rows a second of everything, in each round; the first one warms."""
+    """Rows a second of everything, in each round."""
     if name == "hopyard":
         import hopyard.compat  # noqa: F401
     spark = session()
@@ -119,7 +120,7 @@ def side(name: str, rows: int, width: int, rounds: int) -> list[dict[str, float]
     rdd, frame = cached(spark, rows, width)
     few_rows, few_of_frame = cached(spark, FEW, width)
     found = []
-    for _ in range(rounds + 1):
+    for _ in range(WARM + rounds):
         times = fed(sc, rdd, few_rows)
         one = {"rows": rows / times["feed"], "around": times["run"] + times["shutdown"]}
         if name == "hopyard":
@@ -130,7 +131,7 @@ def side(name: str, rows: int, width: int, rounds: int) -> list[dict[str, float]
                 one["arrow"] = rows / timed(lambda: frame.mapInArrow(counting, "rows bigint").collect())
         found.append(one)
     spark.stop()
-    return found[1:]
+    return found[WARM:]
 
 
 # --- TFRecords ----------------------------------------------------------------
@@ -250,10 +251,15 @@ def median(found: list[dict[str, float]], key: str) -> float:
     return statistics.median(one[key] for one in found)
 
 
+def of(found: list[dict[str, float]], key: str, limit: str) -> float:
+    """The median of the rounds' ratios."""
+    return statistics.median(one[key] / one[limit] for one in found)
+
+
 def figures(rows: int, rounds: int) -> tuple[list[Figure], dict[str, Any]]:
     with spark() as env:
-        ours, theirs = run("hopyard", env, rows, WIDTH, rounds), run("peer", env, rows // 4, WIDTH, rounds)
-        small, slow = run("hopyard", env, 20 * rows, 0, rounds), run("peer", env, rows // 4, 0, rounds)
+        ours, theirs = run("hopyard", env, rows, WIDTH, rounds), run("peer", env, rows // 4, WIDTH, 1)
+        small, slow = run("hopyard", env, 20 * rows, 0, rounds), run("peer", env, rows // 4, 0, 1)
     with tempfile.TemporaryDirectory(dir=WORK) as folder:
         read = records(rows // 10, folder)
     speed, copied = ring()
@@ -265,9 +271,9 @@ def figures(rows: int, rounds: int) -> tuple[list[Figure], dict[str, Any]]:
           f"                   one float: {median(small, 'rows'):,.0f}, TensorFlowOnSpark {median(slow, 'rows'):,.0f}\n")
     return [
         Figure("RDD rows of 784 floats, times TensorFlowOnSpark", median(ours, "rows") / peer_rows, "x", 8, less=False),
-        Figure("RDD rows, of what Spark moves by itself", median(ours, "rows") / median(ours, "plain"), "x", 0.6, less=False),
+        Figure("RDD rows, of what Spark moves by itself", of(ours, "rows", "plain"), "x", 0.6, less=False),
         Figure("DataFrames by Arrow, times TensorFlowOnSpark", median(ours, "frame") / peer_rows, "x", 20, less=False),
-        Figure("DataFrames, of what mapInArrow moves by itself", median(ours, "frame") / median(ours, "arrow"), "x", 0.8, less=False),
+        Figure("DataFrames, of what mapInArrow moves by itself", of(ours, "frame", "arrow"), "x", 0.8, less=False),
         Figure("rows of one float, times TensorFlowOnSpark", median(small, "rows") / median(slow, "rows"), "x", 100, less=False),
         Figure("run and shutdown together", median(ours, "around"), "s", 2),
         Figure("a ring, of memcpy's bandwidth", speed / copied, "x", 0.5, less=False),
@@ -288,7 +294,7 @@ def main() -> int:
     parser.add_argument("--width", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     rows = options.rows or (10_000 if options.quick else 100_000)
-    rounds = options.rounds or (1 if options.quick else 3)
+    rounds = options.rounds or (1 if options.quick else 5)
     if options.side:
         print(json.dumps(side(options.side, rows, options.width, rounds)))
         return 0
