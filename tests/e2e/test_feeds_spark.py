@@ -45,7 +45,7 @@ def learning(args, ctx):
 
     feed = ctx.get_data_feed()
     model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(10)])
-    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), ["accuracy"])
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
     model.optimizer.learning_rate = 0.02
     signature = tf.TensorSpec([None, 64], tf.float32), tf.TensorSpec([None], tf.int64)
     model.fit(feed.dataset(32, signature), verbose=0)
