@@ -106,6 +106,11 @@ def write_examples(rows: int, columns: builtins.list[Column], sequence: bool = F
 def write_records(values: Buffer, ends: Buffer, /) -> bytes: ...
 
 @final
+class Values:  # bytes of a column, where they are
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+@final
 class Examples:
     def __new__(
         cls, url: Url, rows: int = 4096, sequence: bool = False, there: bool = False, bare: bool = False
