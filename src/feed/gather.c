@@ -19,9 +19,13 @@ int hy_reading_begin(struct hy_reading *r, const struct hy_batch *b)
 
     if (rc == 0)
         rc = hy_shape_check(&r->shape, b);
-    r->batch = rc == 0 ? b : NULL;
+    if (rc < 0) {
+        hy_reading_end(r);
+        return rc;
+    }
+    r->batch = b;
     r->next = 0;
-    return rc;
+    return 0;
 }
 
 void hy_reading_end(struct hy_reading *r)

@@ -34,7 +34,7 @@ struct hy_reading {
     uint64_t number; /* the owner's: which batch it is */
 };
 
-/* The batch must last until the end. 0, -EBADMSG, -ENOMEM. */
+/* The batch must last until the end. 0; -EBADMSG, -ENOMEM: there is nothing to end. */
 int hy_reading_begin(struct hy_reading *r, const struct hy_batch *b);
 void hy_reading_end(struct hy_reading *r);
 

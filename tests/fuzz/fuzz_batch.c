@@ -2,7 +2,7 @@
 /*
  * Batches: whatever is taken for one, written again and read again, is the same;
  * every value that its ends tell of lies within; and a shape that is taken is
- * written as text that is taken, too.
+ * written as text that is taken, too. Columns are gathered from it whole, or not.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -10,6 +10,7 @@
 
 #include "base/buf.h"
 #include "feed/batch.h"
+#include "feed/gather.h"
 #include "feed/shape.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -70,14 +71,34 @@ static void check_shape(const struct hy_batch *b)
     hy_buf_done(&text);
 }
 
+/* As readers do who want columns, in pieces: what is gathered has as many rows, or the batch is refused. */
+static void gather(const struct hy_batch *b)
+{
+    struct hy_gathered g = {0};
+    struct hy_reading r = {0};
+    int64_t count = 1;
+
+    if (hy_reading_begin(&r, b) < 0)
+        return;
+    while (count > 0 && !hy_reading_is_pickled(&r) && !hy_reading_is_over(&r)) {
+        count = hy_gather(&g, &r, NULL, b->rows / 2 + 1, NULL);
+        if (count == 0 || (count > 0 && g.rows != r.next))
+            abort();
+    }
+    hy_gathered_done(&g);
+    hy_reading_end(&r);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct hy_batch b = {0};
 
     if (hy_batch_parse(data, size, &b) == 0) {
         check_shape(&b);
-        if (b.count <= 16)
+        if (b.count <= 16) {
             write_again(&b);
+            gather(&b);
+        }
     }
     hy_batch_done(&b);
     return 0;
