@@ -147,8 +147,8 @@ static bool serves(const struct driver *d, const struct trial *t)
 /* Who is done ends by itself, and how it does counts. */
 static void let_go(struct driver *d, struct trial *t)
 {
-    if (t->member.is_done) {
-        t->member.is_done = false;
+    if (t->member.stays) {
+        t->member.stays = false;
         tell_done(d, t);
         return;
     }
@@ -161,7 +161,7 @@ static void dismiss(struct driver *d, bool servers_only)
     struct trial *t;
 
     for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
-        if (hy_rank_is_alive(t) && !t->member.dismissed && (!servers_only || serves(d, t) || t->member.is_done))
+        if (hy_rank_is_alive(t) && !t->member.dismissed && (!servers_only || serves(d, t) || t->member.stays))
             let_go(d, t);
 }
 
@@ -173,7 +173,7 @@ void hy_nodes_serves(struct driver *d, struct trial *t)
 
 void hy_nodes_done(struct driver *d, struct trial *t)
 {
-    t->member.is_done = true;
+    t->member.stays = true;
     hy_nodes_reckon(d);
 }
 
@@ -186,9 +186,9 @@ static bool is_all_done(const struct driver *d)
     for (size_t i = 0; (t = hy_map_next(&d->trials, &i));) {
         if (!hy_node_has_rank(d->spec, t->number) || t->member.serves)
             continue;
-        if (!t->member.is_done && t->phase != TRIAL_OVER)
+        if (!t->member.stays && t->phase != TRIAL_OVER)
             return false;
-        is_done |= t->member.is_done;
+        is_done |= t->member.stays;
     }
     return is_done;
 }

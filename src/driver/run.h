@@ -90,7 +90,7 @@ struct numbers {
 struct member {
     Hy__Control *node;           /* of a cluster: where it is; NULL: it has not said so */
     bool serves;                 /* it only does what others ask it for */
-    bool is_done;                /* and stays as long as others may need it */
+    bool stays;                  /* it is done, and others may need it yet */
     bool dismissed;              /* it has nothing to do any more, and was told to go */
     Hy__Control *join;           /* how others reach it; NULL: it has not joined */
     bool waits;                  /* for a roster */
