@@ -236,7 +236,6 @@ static Py_ssize_t unpack(struct hub *h, struct hy_queue *q, PyObject *list, Py_s
 
     u->pins = &h->pins;
     rc = u->of && u->number == q->reading.number ? 0 : hy_unpack_begin(u, &q->reading);
-
     return rc < 0 ? rc : hy_unpack_rows(u, &q->reading, list, most);
 }
 

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 
 #define FEW (64u << 10) /* bytes: not worth an object of their own */
+#define MANY (4u << 20) /* bytes: not worth being kept for what may never come again */
 #define SPARES 16
 
 struct hy_spares {
@@ -42,11 +43,12 @@ void hy_py_spares_unref(struct hy_spares *s)
 
 static void keep(struct hy_spares *s, struct hy_buf *b)
 {
-    hy_buf_clear(b);
-    if (s->count < SPARES)
-        s->list[s->count++] = *b;
-    else
+    if (s->count == SPARES || b->len > MANY) {
         hy_buf_done(b);
+        return;
+    }
+    hy_buf_clear(b);
+    s->list[s->count++] = *b;
 }
 
 static struct hy_buf spare(struct hy_spares *s, size_t max)
