@@ -70,9 +70,12 @@ def ask(method: str, host: str, path: str, body: bytes | None = None) -> tuple[i
 
 
 def ask_json(host: str, path: str) -> dict[str, Any] | None:
-    """None while nobody answers, or a page that is about to be there is empty."""
+    """None while nobody answers, or something else does: Spark's master shows its HTML until its JSON is in place."""
     status, body = ask("GET", host, path)
-    return json.loads(body) if status == 200 and body else None
+    try:
+        return json.loads(body) if status == 200 else None
+    except json.JSONDecodeError:
+        return None
 
 
 def write_json(path: Path, content: Any) -> None:
