@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +19,8 @@
 #define MESSAGES 300000u
 #define SMALL_MESSAGES 100000000u
 #define LENGTH_MAX 3000u
+#define WIDE_MESSAGES 2000u
+#define WIDE_MAX (4u << 20)
 
 struct pair {
     struct hy_ring *writer, *reader;
@@ -144,6 +147,8 @@ static void test_a_hostile_writer_harms_nobody(void **state)
         words = mmap(NULL, 128 << 10, PROT_READ | PROT_WRITE, MAP_SHARED, p.memory, 0);
         assert_true(words != MAP_FAILED);
         words[8] = i % 2 ? hy_rng_next(&rng) : hy_rng_next(&rng) % (80 << 10);
+        if (i % 5 == 0) /* where messages lie */
+            words[9] = i % 2 ? hy_rng_next(&rng) : 1ull << hy_rng_next(&rng) % 64;
         words[16] = hy_rng_next(&rng);
         words[8192] = i % 3 ? hy_rng_next(&rng) : hy_rng_next(&rng) % (40 << 10);
         for (int k = 0; k < 10 && hy_ring_next(p.reader, &m) > 0; k++) {
@@ -163,9 +168,12 @@ static void test_a_hostile_writer_harms_nobody(void **state)
 
 /* ---- two processes ---- */
 
+/* Some few are wide, when there are any. */
+static size_t wide_max;
+
 static size_t length_of(uint64_t i)
 {
-    return (size_t)(i * 2654435761u >> 7) % LENGTH_MAX;
+    return (size_t)(i * 2654435761u >> 7) % (wide_max && i % 29 == 28 ? wide_max : LENGTH_MAX);
 }
 
 static void fill(uint8_t *bytes, uint64_t i, size_t n)
@@ -221,15 +229,14 @@ static int status_of(pid_t pid)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-static void test_no_message_is_lost_torn_or_doubled(void **state)
+static void pass_on(size_t size, uint64_t count)
 {
     struct pair p;
     pid_t pid;
 
-    (void)state;
-    open_pair(&p, 256 << 10);
-    pid = start_writer(&p, MESSAGES);
-    for (uint64_t i = 0; i < MESSAGES; i++) {
+    open_pair(&p, size);
+    pid = start_writer(&p, count);
+    for (uint64_t i = 0; i < count; i++) {
         struct hy_message m;
 
         assert_int_equal(hy_ring_wait_for_message(p.reader, -1), 1);
@@ -239,6 +246,43 @@ static void test_no_message_is_lost_torn_or_doubled(void **state)
     }
     assert_int_equal(hy_ring_wait_for_message(p.reader, -1), -EPIPE);
     assert_int_equal(status_of(pid), 0);
+    close_pair(&p);
+}
+
+static void test_no_message_is_lost_torn_or_doubled(void **state)
+{
+    (void)state;
+    pass_on(256 << 10, MESSAGES);
+}
+
+/* The memory in use grows with the messages, and the small ones around them come all the same. */
+static void test_messages_that_need_more_of_the_memory_come_among_others(void **state)
+{
+    (void)state;
+    wide_max = WIDE_MAX;
+    pass_on(8 << 20, WIDE_MESSAGES);
+    wide_max = 0;
+}
+
+static void test_small_messages_use_little_of_the_memory(void **state)
+{
+    struct hy_message m;
+    struct stat st;
+    struct pair p;
+
+    (void)state;
+    open_pair(&p, 64 << 20);
+    for (unsigned i = 0; i < 1000; i++) {
+        void *room = hy_ring_reserve(p.writer, 100000);
+
+        assert_non_null(room);
+        memset(room, 1, 100000);
+        hy_ring_send(p.writer, i, 100000);
+        assert_int_equal(hy_ring_next(p.reader, &m), 1);
+        hy_ring_release(p.reader);
+    }
+    assert_int_equal(fstat(p.memory, &st), 0);
+    assert_in_range(st.st_blocks * 512, 1 << 20, 4 << 20);
     close_pair(&p);
 }
 
@@ -369,6 +413,8 @@ int main(void)
         cmocka_unit_test(test_what_is_no_ring_is_refused),
         cmocka_unit_test(test_a_hostile_writer_harms_nobody),
         cmocka_unit_test(test_no_message_is_lost_torn_or_doubled),
+        cmocka_unit_test(test_messages_that_need_more_of_the_memory_come_among_others),
+        cmocka_unit_test(test_small_messages_use_little_of_the_memory),
         cmocka_unit_test(test_a_hundred_million_messages_come_in_order),
         cmocka_unit_test(test_of_a_writer_that_was_killed_only_whole_messages_come),
         cmocka_unit_test(test_a_writer_does_not_wait_for_a_reader_that_is_gone),

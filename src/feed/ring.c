@@ -9,9 +9,11 @@
  *     +--------+--------+-- - - -+------------- - - -----+
  *
  * Positions count all bytes that ever went through, so they never run over; the
- * place of one is its remainder by the size, a power of two. The messages are
- * mapped twice, one behind the other: what runs over the end goes on where it
- * begins, and every message is one piece.
+ * place of one is its remainder by the window, a power of two. The window is the
+ * first part of the memory, so that what is in use stays in the processor's caches;
+ * who writes widens it, up to all, for a message that needs it, when the ring is
+ * empty. A message that begins in the window runs over its end in one piece: the
+ * messages are mapped twice, one behind the other.
  *
  *     a message    u32 n, u32 kind, n bytes, up to 7 that mean nothing
  *
@@ -42,6 +44,7 @@
 
 #define MAGIC 0x676e6972706f6801ull /* "\1hopring" */
 #define HEAD (64u << 10) /* a page, on any machine */
+#define WINDOW (2u << 20) /* to begin with */
 #define MESSAGE_HEAD 8u
 #define LOOKS 20 /* before who waits sleeps: with a yield each, since there may be fewer cores than sides */
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
@@ -49,6 +52,7 @@
 struct shared {
     uint64_t magic, size;
     _Alignas(64) _Atomic uint64_t sent; /* up to here there are messages ... */
+    _Atomic uint64_t window; /* the same for all that are there */
     _Atomic uint32_t writer_sleeps;
     _Alignas(64) _Atomic uint64_t taken; /* ... and up to here they are used up */
     _Atomic uint32_t reader_sleeps;
@@ -57,7 +61,7 @@ struct shared {
 struct hy_ring {
     struct shared *shared;
     uint8_t *messages; /* twice */
-    size_t size;
+    size_t size, window;
     int socket;
     bool is_gone; /* the other side is */
     uint64_t sent, taken;       /* our own counts, which nobody else can spoil */
@@ -133,6 +137,12 @@ static struct hy_ring *ring_new(size_t size, int socket)
     return r;
 }
 
+static void set_window(struct hy_ring *r, size_t window)
+{
+    r->window = window;
+    atomic_store_explicit(&r->shared->window, window, memory_order_relaxed); /* before `sent`, with which it is seen */
+}
+
 static int make_memory(struct hy_ring *r)
 {
     hy_cleanup_close int fd = HY_SYS(memfd_create("hopyard-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -145,6 +155,7 @@ static int make_memory(struct hy_ring *r)
         return rc;
     r->shared->magic = MAGIC;
     r->shared->size = r->size;
+    set_window(r, r->size < WINDOW ? r->size : WINDOW);
     return hy_take_fd(fd);
 }
 
@@ -278,26 +289,34 @@ static size_t room_of(struct hy_ring *r)
 
     if (taken >= r->taken && taken <= r->sent)
         r->taken = taken;
-    return r->size - (size_t)(r->sent - r->taken);
-}
-
-static int has_room(struct hy_ring *r, size_t n)
-{
-    return room_of(r) >= whole_size(n);
+    return r->window - (size_t)(r->sent - r->taken);
 }
 
 static int is_empty(struct hy_ring *r, size_t n)
 {
     (void)n;
-    return room_of(r) == r->size;
+    return room_of(r) == r->window;
+}
+
+/* Two of the largest messages fit into the window, so that one is written while the other is read. */
+static bool is_too_narrow(const struct hy_ring *r, size_t n)
+{
+    return whole_size(n) > r->window / 2 && r->window < r->size;
+}
+
+static int has_room(struct hy_ring *r, size_t n)
+{
+    return is_too_narrow(r, n) ? is_empty(r, n) : room_of(r) >= whole_size(n);
 }
 
 void *hy_ring_reserve(struct hy_ring *r, size_t n)
 {
     if (n > hy_ring_most(r) || !has_room(r, n))
         return NULL;
+    while (is_too_narrow(r, n))
+        set_window(r, 2 * r->window);
     r->reserved = whole_size(n);
-    return r->messages + r->sent % r->size + MESSAGE_HEAD;
+    return r->messages + r->sent % r->window + MESSAGE_HEAD;
 }
 
 void hy_ring_send(struct hy_ring *r, uint32_t kind, size_t n)
@@ -305,7 +324,7 @@ void hy_ring_send(struct hy_ring *r, uint32_t kind, size_t n)
     const uint32_t head[2] = {(uint32_t)n, kind};
 
     assert(whole_size(n) <= r->reserved);
-    memcpy(r->messages + r->sent % r->size, head, sizeof head);
+    memcpy(r->messages + r->sent % r->window, head, sizeof head);
     r->sent += whole_size(n);
     r->reserved = 0;
     atomic_store_explicit(&r->shared->sent, r->sent, memory_order_release);
@@ -337,7 +356,8 @@ static int bytes_there(struct hy_ring *r, size_t *ret)
 {
     const uint64_t sent = atomic_load_explicit(&r->shared->sent, memory_order_acquire);
 
-    if (sent < r->taken || sent - r->taken > r->size)
+    r->window = atomic_load_explicit(&r->shared->window, memory_order_relaxed);
+    if (r->window > r->size || r->window & (r->window - 1) || sent < r->taken || sent - r->taken > r->window)
         return -EPROTO;
     *ret = (size_t)(sent - r->taken);
     return 0;
@@ -351,11 +371,11 @@ int hy_ring_next(struct hy_ring *r, struct hy_message *ret)
 
     if (rc < 0 || there == 0)
         return rc;
-    memcpy(head, r->messages + r->taken % r->size, sizeof head);
+    memcpy(head, r->messages + r->taken % r->window, sizeof head);
     if (there < MESSAGE_HEAD || head[0] > hy_ring_most(r) || whole_size(head[0]) > there)
         return -EPROTO;
     r->current = whole_size(head[0]);
-    *ret = (struct hy_message){.bytes = r->messages + r->taken % r->size + MESSAGE_HEAD, .n = head[0], .kind = head[1]};
+    *ret = (struct hy_message){.bytes = r->messages + r->taken % r->window + MESSAGE_HEAD, .n = head[0], .kind = head[1]};
     return 1;
 }
 
