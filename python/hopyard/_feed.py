@@ -207,8 +207,7 @@ def feed_partition(names: Sequence[str], turn: int, queue: str, rows: Iterable[A
 
 def feed_batches(names: Sequence[str], turn: int, queue: str, batches: Iterable[Any], timeout: float) -> int:
     """The same for Arrow's; rows are tuples."""
-    pieces = (tuple(batch.columns) for batch in batches if batch.num_rows)
-    return _feed_here(names, turn, queue, timeout, lambda source: (put_columns(source, piece) for piece in pieces))
+    return _feed_here(names, turn, queue, timeout, lambda source: (put_arrow(source, batch, False) for batch in batches))
 
 
 def _feed_here(
@@ -239,8 +238,10 @@ def _numpy() -> Any:
 def put_columns(source: _hopyard.Source, columns: Any) -> bool:
     """Feeds whole columns: a dict, tuple or list of NumPy arrays, or a batch or table of Arrow's. A column of numbers
     is copied once. False when the hub has had enough."""
+    if hasattr(columns, "to_batches"):
+        return all(put_arrow(source, batch, True) for batch in columns.to_batches())
     if hasattr(columns, "schema"):
-        columns = {name: columns.column(i) for i, name in enumerate(columns.schema.names)}
+        return put_arrow(source, columns, True)
     parts = list(columns.values()) if isinstance(columns, dict) else list(columns)
     rows = len(parts[0]) if parts else 0
     step = rows
@@ -249,65 +250,37 @@ def put_columns(source: _hopyard.Source, columns: Any) -> bool:
     return all(_put_piece(source, columns, parts, at, min(at + step, rows)) for at in range(0, rows, max(step, 1)))
 
 
+def put_arrow(source: _hopyard.Source, batch: Any, names: bool) -> bool:
+    """The same for a batch of Arrow's, whose rows are dicts, or tuples. What has no column, nulls, dates and structs,
+    goes row by row."""
+    taken = source.put_arrow(batch, names)
+    if taken is not None:
+        return taken
+    rows = batch.to_pylist() if names else list(zip(*(column.to_pylist() for column in batch.columns)))
+    return all(source.put(chunk) for chunk in chunks(rows, [source]))
+
+
 def _put_piece(source: _hopyard.Source, columns: Any, parts: list[Any], begin: int, end: int) -> bool:
     pieces = [_column(part[begin:end]) for part in parts]
     if any(piece is None for piece in pieces):
-        cells = [part[begin:end].to_pylist() if hasattr(part, "to_pylist") else list(part[begin:end]) for part in parts]
         names = list(columns) if isinstance(columns, dict) else None
         made = list if isinstance(columns, list) else tuple
-        return source.put([made(row) if names is None else dict(zip(names, row)) for row in zip(*cells)])
-    leaves = [{"str": "s", "bytes": "y"}.get(column[0], "a") for column in pieces if column]
+        cells = zip(*(list(part[begin:end]) for part in parts))
+        return source.put([made(row) if names is None else dict(zip(names, row)) for row in cells])
     if isinstance(columns, dict):
-        shape = "{" + "".join(f"{len(k.encode())}:{k}{leaf}" for k, leaf in zip(columns, leaves)) + "}"
+        shape = "{" + "".join(f"{len(k.encode())}:{k}a" for k in columns) + "}"
     else:
-        shape = "".join(["[", *leaves, "]"] if isinstance(columns, list) else ["(", *leaves, ")"])
+        shape = ("[%s]" if isinstance(columns, list) else "(%s)") % ("a" * len(pieces))
     return source.put_columns(end - begin, shape, pieces)
 
 
 def _column(values: Any) -> _Column | None:
-    """None for what has no column: nulls, dates, structs."""
-    return _of_arrow(values) if hasattr(values, "null_count") else _of_numpy(values)
-
-
-def _of_numpy(values: Any, row_ends: Any = None) -> _Column | None:
+    """None for what is no number."""
     np = _numpy()
     if values.dtype.kind not in "biuf" or values.dtype.itemsize > 8:
         return None
     values = np.ascontiguousarray(values, values.dtype.newbyteorder("="))
-    return values.dtype.name, values.shape[1:], values, None, row_ends
-
-
-def _of_arrow(values: Any) -> _Column | None:
-    import pyarrow as pa
-
-    np = _numpy()
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
-        values = values.chunk(0) if isinstance(values, pa.ChunkedArray) else values
-    kind = values.type
-    if values.null_count:
-        return None
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
-        return _of_numpy(values.to_numpy(zero_copy_only=False))
-    if pa.types.is_fixed_size_list(kind):
-        inner = _of_arrow(values.flatten())
-        if inner is None or inner[3] is not None or inner[4] is not None or inner[1]:
-            return None
-        return inner[0], (kind.list_size,), inner[2], None, None
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        inner = _of_arrow(values.flatten())
-        if inner is None or inner[3] is not None or inner[4] is not None:
-            return None
-        ends = values.offsets.to_numpy().astype(np.int64)
-        return *inner[:3], None, ends - ends[0]
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    if is_text or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        values = values.cast(pa.large_string() if is_text else pa.large_binary())
-        _, offsets, data = values.buffers()
-        ends = np.frombuffer(offsets, np.int64)[values.offset : values.offset + len(values) + 1]
-        rest = memoryview(data or b"")[ends[0] : ends[-1]]
-        return "str" if is_text else "bytes", (), rest, ends - ends[0], None
-    return None
+    return values.dtype.name, values.shape[1:], values, None, None
 
 
 def _array(column: _Column, rows: int) -> np.ndarray:

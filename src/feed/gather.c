@@ -50,15 +50,23 @@ bool hy_column_is_even(const struct hy_batch_column *c, uint32_t rows, uint64_t 
 
 /* ---- memory ----------------------------------------------------------------------------- */
 
-static void *own_memory(struct hy_gathered_column *g, size_t n)
+static void drop_memory(const struct hy_gather_how *how, void *memory)
 {
-    void *values = aligned_alloc(ALIGNED, (n + ALIGNED - 1) / ALIGNED * ALIGNED);
+    if (how->drop && memory)
+        how->drop(memory);
+    else
+        free(memory);
+}
+
+static void *own_memory(const struct hy_gather_how *how, struct hy_gathered_column *c, size_t n)
+{
+    void *values = how->take ? how->take(n) : aligned_alloc(ALIGNED, (n + ALIGNED - 1) / ALIGNED * ALIGNED);
 
     if (!values)
         return NULL;
-    if (g->values_n)
-        memcpy(values, g->values, g->values_n);
-    free(g->values);
+    if (c->values_n)
+        memcpy(values, c->values, c->values_n);
+    drop_memory(how, c->values);
     return values;
 }
 
@@ -77,7 +85,7 @@ static uint8_t *make_room(struct hy_gathered *g, uint32_t column, size_t n, uint
         room = room ? room : 1;
         if (g->how.grow)
             room = need;
-        values = g->how.grow ? g->how.grow(g->how.context, column, room) : own_memory(c, room);
+        values = g->how.grow ? g->how.grow(g->how.context, column, room) : own_memory(&g->how, c, room);
         if (!values)
             return NULL;
         c->values = values;
@@ -119,7 +127,7 @@ void hy_gathered_done(struct hy_gathered *g)
         hy_buf_done(&c->value_ends);
         hy_buf_done(&c->row_ends);
         if (!g->how.grow)
-            free(c->values);
+            drop_memory(&g->how, c->values);
     }
     free(g->columns);
     free(g->shape);

@@ -83,9 +83,11 @@ void hy_wanted_done(struct hy_wanted *w);
 /* Where values are put. */
 struct hy_gather_how {
     /* The column's memory, which is that of before or has its bytes, with room for n; NULL when there is none. Where
-     * this is NULL, memory is the gathered's own, aligned for TensorFlow. */
+     * this is NULL, memory is the gathered's own, aligned for TensorFlow, and from where the next two have it. */
     void *(*grow)(void *context, uint32_t column, size_t n);
     void *context;
+    void *(*take)(size_t n); /* NULL: from the system */
+    void (*drop)(void *memory);
     /* Texts as what somebody else has for them, of that size; 0: as their bytes, with ends. They may be moved. */
     size_t text_size;
     void (*put_text)(void *to, const char *text, size_t n);

@@ -14,12 +14,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "feed/arrow.h"
 #include "feed/source.h"
 #include "feed_wait.h"
 
 #define SIZE_DEFAULT (16u << 20)
+#define PIECE (1024u << 10) /* bytes of a batch of Arrow's that are sent at once: who reads them finds them in a cache */
 
 struct source {
     PyObject object;
@@ -314,6 +317,78 @@ static PyObject *source_put_columns(PyObject *self, PyObject *args)
     return answer(s, rc);
 }
 
+/* ---- Arrow ----------------------------------------------------------------------------- */
+
+/* Rows from *at on, as many as make a piece: *at is behind them then. As send_batch, or -Exxx below -1. */
+static int put_piece(struct source *s, const struct ArrowSchema *schema, const struct ArrowArray *array,
+                     const struct hy_buf *shape, int64_t *at, int64_t *step)
+{
+    const int64_t rows = *step < array->length - *at ? *step : array->length - *at;
+    const size_t most = hy_source_most(s->source) / 4 < PIECE ? hy_source_most(s->source) / 4 : PIECE;
+    struct hy_arrow a = {0};
+    size_t n;
+    int rc = hy_arrow_rows(schema, array, *at, (uint32_t)rows, &a);
+
+    a.batch.shape = hy_buf_cstr(shape);
+    a.batch.shape_n = shape->len;
+    if (rc == 0)
+        rc = hy_batch_size(&a.batch, &n);
+    if (rc == 0 && n > most && rows > 1) {
+        *step = (rows + 1) / 2;
+        rc = 1;
+    } else if (rc == 0) {
+        rc = send_batch(s, &a.batch);
+        *at += rows;
+    }
+    hy_arrow_done(&a);
+    return rc;
+}
+
+static PyObject *answer_arrow(struct source *s, int rc)
+{
+    if (rc < -1 && rc != -ENOTSUP && rc != -ENOMEM)
+        PyErr_SetString(PyExc_ValueError, "what Arrow gave makes no sense, or has too many columns");
+    else if (rc == -ENOMEM)
+        PyErr_NoMemory();
+    if (rc != -ENOTSUP)
+        return answer(s, rc);
+    s->is_busy = false;
+    return Py_NewRef(Py_None);
+}
+
+static PyObject *source_put_arrow(PyObject *self, PyObject *args)
+{
+    struct source *s = (struct source *)self;
+    const struct ArrowSchema *schema;
+    const struct ArrowArray *array;
+    PyObject *batch;
+    struct hy_buf shape;
+    int64_t at = 0, step = HY_BATCH_ROWS_MAX;
+    int has_names, rc = 1;
+
+    if (!PyArg_ParseTuple(args, "Op:put_arrow", &batch, &has_names))
+        return NULL;
+    hy_cleanup_ref PyObject *capsules = PyObject_CallMethod(batch, "__arrow_c_array__", NULL);
+    if (!capsules || !PyTuple_Check(capsules) || PyTuple_Size(capsules) != 2) {
+        if (capsules)
+            PyErr_SetString(PyExc_TypeError, "__arrow_c_array__ gives two capsules");
+        return NULL;
+    }
+    schema = PyCapsule_GetPointer(PyTuple_GetItem(capsules, 0), "arrow_schema");
+    array = schema ? PyCapsule_GetPointer(PyTuple_GetItem(capsules, 1), "arrow_array") : NULL;
+    if (!array || enter(s) < 0)
+        return NULL;
+    if (s->is_over)
+        return answer(s, 0);
+    hy_buf_init(&shape, HY_BATCH_SHAPE_MAX);
+    if ((rc = hy_arrow_shape(schema, has_names, &shape)) == 0)
+        rc = 1;
+    while (rc > 0 && at < array->length)
+        rc = put_piece(s, schema, array, &shape, &at, &step);
+    hy_buf_done(&shape);
+    return answer_arrow(s, rc);
+}
+
 /* ---- waiting --------------------------------------------------------------------------- */
 
 static PyObject *source_results(PyObject *self, PyObject *args)
@@ -478,6 +553,9 @@ static PyMethodDef methods[] = {
     {"put", source_put, METH_O, "put(rows): False when the consumer has had enough."},
     {"put_columns", source_put_columns, METH_VARARGS,
      "put_columns(rows, shape, columns): the same; a column is (dtype, shape, values, value_ends, row_ends)."},
+    {"put_arrow", source_put_arrow, METH_VARARGS,
+     "put_arrow(batch, names): the same, of a record batch, whose rows are dicts or tuples. None, and nothing is put, when "
+     "it has what has no column."},
     {"end_partition", source_end_partition, METH_NOARGS, "The same, of a partition's end."},
     {"results", source_results, METH_VARARGS,
      "results(timeout=-1): a list of those that have come; None when none will, since the consumer has had enough."},

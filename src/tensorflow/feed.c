@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "tensorflow/memory.h"
 
 #define TEXT_SIZE 24 /* of TensorFlow's string, on all machines of 64 bits */
 
@@ -51,7 +52,8 @@ static void drop_text(void *text)
     strings.done(text);
 }
 
-static const struct hy_gather_how how = {.text_size = TEXT_SIZE, .put_text = put_text, .drop_text = drop_text};
+static const struct hy_gather_how how = {.take = hy_memory_take, .drop = hy_memory_drop,
+                                         .text_size = TEXT_SIZE, .put_text = put_text, .drop_text = drop_text};
 
 /* ---- tensors ------------------------------------------------------------------------------ */
 
@@ -59,7 +61,7 @@ static void release(void *data, size_t bytes, void *arg)
 {
     (void)bytes;
     (void)arg;
-    free(data);
+    hy_memory_drop(data);
 }
 
 static void release_texts(void *data, size_t bytes, void *arg)
@@ -67,7 +69,7 @@ static void release_texts(void *data, size_t bytes, void *arg)
     (void)arg;
     for (size_t at = 0; at < bytes; at += TEXT_SIZE)
         drop_text((uint8_t *)data + at);
-    free(data);
+    hy_memory_drop(data);
 }
 
 /* The column's memory becomes the tensor's. */

@@ -204,6 +204,42 @@ def test_columns_are_put_at_once(name: str, hub: _hopyard.Hub) -> None:
         assert hub.next_rows(2, LIMIT_S)[0] == [{"n": 1}, {"n": None}]
 
 
+def test_batches_of_arrow_come_in_pieces_and_as_they_were_put(name: str, hub: _hopyard.Hub) -> None:
+    import datetime
+
+    import pyarrow as pa
+
+    count = 3000
+    batch = pa.record_batch({
+        "x": pa.array(np.random.rand(count, 200).tolist(), pa.list_(pa.float32())), "y": np.arange(count),
+        "t": [f"t{i}" for i in range(count)],
+    })  # fmt: skip
+    odd = pa.record_batch({
+        "late": pa.array([*range(count), None]), "day": [datetime.date(2026, 1, 1)] * (count + 1),
+        "deep": [[["a"]]] * (count + 1),
+    })  # fmt: skip
+    rows = list(zip(batch["x"].to_pylist(), range(count), batch["t"].to_pylist()))
+    taken: list[Any] = []
+
+    def take() -> None:
+        while (missing := 3 * count - 11 + len(odd) - len(taken)) > 0:
+            taken.extend(hub.next_rows(missing, LIMIT_S)[0])
+
+    with _hopyard.Source(name) as source:
+        thread = threading.Thread(target=take)
+        thread.start()
+        assert _feed.put_arrow(source, batch, False) and _feed.put_arrow(source, batch.slice(11), False)
+        assert _feed.put_arrow(source, odd, False) and _feed.put_arrow(source, batch, True)
+        assert _feed.put_arrow(source, batch.slice(0, 0), True)
+        thread.join()
+    found = [(x.tolist(), int(y), t) for x, y, t in taken[: 2 * count - 11]]
+    assert found == rows + rows[11:]
+    assert taken[2 * count - 11 : -count] == list(zip(*(column.to_pylist() for column in odd.columns)))
+    assert [(row["x"].tolist(), int(row["y"]), row["t"]) for row in taken[-count:]] == rows
+    with _hopyard.Source(name) as source, pytest.raises(AttributeError, match="__arrow_c_array__"):
+        source.put_arrow([1], True)
+
+
 def test_columns_that_do_not_fit_are_refused(name: str, hub: _hopyard.Hub) -> None:
     ends = np.array([0, 1, 2])
     good = ("int64", (), np.arange(2), None, None)
