@@ -725,6 +725,79 @@ static void test_batches_are_taken_by_any_thread(void **state)
 }
 
 /* Who waits for rows is let go when the hub is closed, and finds nothing afterwards. */
+/* ---- rows that were pickled ---- */
+
+static int put_pickle(struct hy_source *s, const char *pickle)
+{
+    struct hy_batch_column c = {.dtype = HY_DTYPE_PICKLE, .values = pickle, .values_n = strlen(pickle)};
+    const struct hy_batch b = {.count = 1, .shape = "*", .shape_n = 1, .columns = &c};
+
+    return hy_source_put(s, &b);
+}
+
+struct told {
+    char text[64];
+    int answer;
+};
+
+static int note_again(void *context, const char *queue, const void *pickle, size_t n, uint32_t first)
+{
+    struct told *t = context;
+    const size_t used = strlen(t->text);
+
+    snprintf(t->text + used, sizeof t->text - used, "%s %.*s %u;", queue, (int)n, (const char *)pickle, first);
+    return t->answer;
+}
+
+/* Who takes rows has them as they are; for who takes columns they come again, but for those that were taken. */
+static void test_pickles_come_again_for_who_takes_columns(void **state)
+{
+    const char *name = fresh_name();
+    const struct hy_source_options o = {.queue = "input", .size = RING};
+    struct told told = {"", 0};
+    uint64_t rows = 0, sum = 0;
+    struct hy_hub *hub;
+    struct hy_intake *in;
+    struct hy_queue *q;
+    struct hy_batches *b;
+    struct hy_source *s;
+
+    (void)state;
+    assert_int_equal(hy_hub_open(name, &hub, NULL), 0);
+    in = hy_intake_new(hub);
+    assert_non_null(in);
+    in->again = note_again;
+    in->again_context = &told;
+    q = hy_intake_queue(in, "input");
+    assert_int_equal(hy_source_open(name, &o, &s, NULL), 0);
+    assert_false(hy_source_takes_pickles(s));
+    assert_int_equal(put_pickle(s, "first"), 1);
+    assert_int_equal(put_pickle(s, "second"), 1);
+    assert_int_equal(hy_intake_enter(in, true, LIMIT_MS), 0);
+    q->takes_pickles = true;
+    assert_int_equal(hy_intake_message(in, q, false, -1, LIMIT_MS), HY_INTAKE_ROWS);
+    assert_true(hy_source_takes_pickles(s));
+    assert_int_equal(q->reading.rows, HY_READING_UNKNOWN);
+    q->reading.rows = 5; /* as whoever has read it says */
+    q->reading.next = 3;
+    assert_int_equal(hy_intake_took(in, q, 3), 0);
+    hy_intake_leave(in, true);
+    assert_int_equal(put_number(s, 7), 1);
+    b = batches_of(in, 1);
+    assert_int_equal(take_batch(hy_batches_number(b), &rows, &sum), HY_BATCHES_ROWS);
+    assert_int_equal(sum, 7);
+    assert_string_equal(told.text, "input first 3;input second 0;");
+    assert_false(hy_source_takes_pickles(s));
+    told.answer = -EBADMSG; /* nobody can read it: its feeder is not heard any more */
+    assert_int_equal(put_pickle(s, "third"), 1);
+    assert_int_equal(take_batch(hy_batches_number(b), &rows, &sum), HY_BATCHES_NOTHING);
+    assert_int_equal(hy_source_wait_until_taken(s, LIMIT_MS), -EPIPE);
+    hy_source_close(s);
+    hy_batches_free(b);
+    hy_intake_close(in);
+    hy_intake_unref(in);
+}
+
 static void test_batches_end_when_their_hub_is_closed(void **state)
 {
     struct reader r = {0};
@@ -808,6 +881,7 @@ int main(void)
         cmocka_unit_test(test_only_the_same_user_and_root_are_let_in),
         cmocka_unit_test(test_a_source_refuses_the_hub_of_another_user),
         cmocka_unit_test(test_batches_are_taken_by_any_thread),
+        cmocka_unit_test(test_pickles_come_again_for_who_takes_columns),
         cmocka_unit_test(test_batches_end_when_their_hub_is_closed),
         cmocka_unit_test(test_what_fails_leaves_nothing),
     };

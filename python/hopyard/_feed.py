@@ -11,7 +11,9 @@ When a feeder dies and is tried again, rows come again that had come before: eac
 from __future__ import annotations
 
 import itertools
+import pickle
 import socket
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -137,10 +139,20 @@ def feeder(name: str, queue: str = "input", size: int = 0) -> Callable[[Iterable
     when the hub has had enough. `size` is the ring's, where rows are larger than some megabytes."""
 
     def feed(rows: Iterable[Any]) -> bool:
-        with _source(name, queue, False, size) as source:
-            return all(source.put(chunk) for chunk in chunks(rows, [source])) and source.wait_until_taken()
+        return _put_all(_source(name, queue, False, size), rows)
 
     return feed
+
+
+def again(name: str, queue: str, rows: list[Any], first: int) -> None:
+    """Feeds this process's own hub with rows that had come as a pickle, when somebody wants columns."""
+    source = _hopyard.Source(name, queue)  # it is there before anybody says that no more come
+    threading.Thread(target=_put_all, args=(source, rows[first:]), name="hopyard-again", daemon=True).start()
+
+
+def _put_all(source: _hopyard.Source, rows: Iterable[Any]) -> bool:
+    with source:
+        return all(source.put(chunk) for chunk in chunks(rows, [source])) and source.wait_until_taken()
 
 
 def infer(name: str, rows: Iterable[Any], queue: str = "input", size: int = 0) -> Iterator[Any]:
@@ -203,6 +215,31 @@ def infer_here(names: Sequence[str], turn: int, queue: str, rows: Iterable[Any],
 def feed_partition(names: Sequence[str], turn: int, queue: str, rows: Iterable[Any], timeout: float) -> int:
     """Feeds it to a node of this machine; what became of it."""
     return _feed_here(names, turn, queue, timeout, lambda source: map(source.put, chunks(rows, [source])))
+
+
+def feed_pickles(names: Sequence[str], turn: int, queue: str, pickles: Iterable[bytes], timeout: float) -> int:
+    """The same for rows as Spark has pickled them, some in each: where the node takes Python's rows, it gets them so, and
+    nobody makes rows of them before."""
+    return _feed_here(names, turn, queue, timeout, lambda source: _put_pickles(source, pickles))
+
+
+def _put_pickles(source: _hopyard.Source, pickles: Iterable[bytes]) -> Iterator[bool]:
+    rows: list[Any] = []
+    size = 0
+    for pickled in pickles:
+        if source.takes_pickles and len(pickled) < source.most // 2:
+            if rows:
+                yield source.put(rows)
+            rows, size = [], 0
+            yield source.put_pickle(pickled)
+            continue
+        rows += pickle.loads(pickled, encoding="bytes")
+        size += len(pickled)
+        if size >= CHUNK_BYTES:
+            yield source.put(rows)
+            rows, size = [], 0
+    if rows:
+        yield source.put(rows)
 
 
 def feed_batches(names: Sequence[str], turn: int, queue: str, batches: Iterable[Any], timeout: float) -> int:

@@ -21,6 +21,18 @@ def feeding(luggage: Luggage, names: list[str], queue: str, timeout: float) -> C
     return feed
 
 
+def feeding_pickles(luggage: Luggage, names: list[str], queue: str, timeout: float) -> Callable[[int, Iterable[bytes]], Iterator[int]]:
+    """The same for rows as Spark has pickled them."""
+
+    def feed(index: int, pickles: Iterable[bytes]) -> Iterator[int]:
+        package(*luggage)
+        from hopyard import _feed
+
+        return iter([_feed.feed_pickles(names, index, queue, pickles, timeout)])
+
+    return feed
+
+
 def inferring(luggage: Luggage, names: list[str], queue: str, timeout: float) -> Callable[[int, Iterable[Any]], Iterator[Any]]:
     """A result for each row of a partition, in their order."""
 

@@ -50,7 +50,7 @@ enum hy_dtype {
     HY_DTYPE_FLOAT64,
     HY_DTYPE_BYTES,
     HY_DTYPE_STR,    /* UTF-8 */
-    HY_DTYPE_PICKLE, /* all rows as one run of bytes */
+    HY_DTYPE_PICKLE, /* all rows as one run of bytes; a batch of 0 rows has as many as are in there */
     HY_DTYPES,
 };
 

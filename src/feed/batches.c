@@ -138,6 +138,7 @@ static int fill(struct hy_batches *b, struct hy_err *err)
 {
     int rc = HY_INTAKE_ROWS;
 
+    b->queue->takes_pickles = false;
     while (rc == HY_INTAKE_ROWS && b->begun.rows < b->options.rows) {
         rc = hy_intake_message(b->intake, b->queue, b->options.stops, -1, SLICE_MS);
         if (rc == HY_INTAKE_ROWS)

@@ -24,6 +24,9 @@ int hy_reading_begin(struct hy_reading *r, const struct hy_batch *b)
         return rc;
     }
     r->batch = b;
+    r->rows = b->rows;
+    if (b->rows == 0 && hy_reading_is_pickled(r) && b->columns[0].values_n)
+        r->rows = HY_READING_UNKNOWN;
     r->next = 0;
     return 0;
 }
@@ -389,7 +392,7 @@ static int add_all(struct hy_gathered *g, const struct hy_reading *r, const stru
 
 int64_t hy_gather(struct hy_gathered *g, struct hy_reading *r, struct hy_wanted *w, uint64_t most, struct hy_err *err)
 {
-    const uint64_t rest = r->batch->rows - r->next, count = most < rest ? most : rest;
+    const uint64_t rest = r->rows - r->next, count = most < rest ? most : rest;
     int rc;
 
     if (w) {

@@ -27,9 +27,12 @@
 
 /* ---- a batch that is used up from its first row on ---- */
 
+#define HY_READING_UNKNOWN UINT32_MAX
+
 struct hy_reading {
     const struct hy_batch *batch; /* NULL: none */
     struct hy_shape shape;
+    uint32_t rows;   /* of the batch; HY_READING_UNKNOWN until a pickle is read that does not tell */
     uint32_t next;   /* row */
     uint64_t number; /* the owner's: which batch it is */
 };
@@ -40,7 +43,7 @@ void hy_reading_end(struct hy_reading *r);
 
 static inline bool hy_reading_is_over(const struct hy_reading *r)
 {
-    return !r->batch || r->next == r->batch->rows;
+    return !r->batch || r->next == r->rows;
 }
 
 /* Rows that were pickled have no columns. */

@@ -326,6 +326,14 @@ void hy_hub_release(struct hy_hub *h, uint64_t feeder)
     hy_ring_release(f->rows);
 }
 
+void hy_hub_say_pickles(struct hy_hub *h, uint64_t feeder, bool may_come)
+{
+    struct feeder *f = find(h, feeder);
+
+    if (f)
+        hy_ring_say(f->rows, may_come);
+}
+
 void hy_hub_drop(struct hy_hub *h, uint64_t feeder)
 {
     struct feeder *f = find(h, feeder);

@@ -53,6 +53,8 @@ struct hy_taken {
 /* The next message of the queue: 1, 0 when there is none now, -Exxx. Each feeder's must be released before its next. */
 int hy_hub_next(struct hy_hub *h, const char *queue, struct hy_taken *ret);
 void hy_hub_release(struct hy_hub *h, uint64_t feeder);
+/* Tells it whether rows may come as somebody else has pickled them; at first they may not. */
+void hy_hub_say_pickles(struct hy_hub *h, uint64_t feeder, bool may_come);
 /* What it sent makes no sense to the caller: it is not heard any more, and sees that. */
 void hy_hub_drop(struct hy_hub *h, uint64_t feeder);
 

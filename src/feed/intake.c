@@ -192,6 +192,7 @@ static int take_up(struct hy_intake *in, struct hy_queue *q)
     int rc;
 
     q->is_in_hand = true;
+    hy_hub_say_pickles(in->hub, q->taken.feeder, q->takes_pickles);
     q->reading.number = ++in->messages;
     rc = hy_reading_begin(&q->reading, q->taken.batch);
     if (rc < 0)
@@ -201,12 +202,26 @@ static int take_up(struct hy_intake *in, struct hy_queue *q)
     return rc == -ENOMEM ? rc : 0;
 }
 
+/* What is in hand was pickled for who took rows, and now somebody takes columns. 0 or -Exxx. */
+static int turn_back(struct hy_intake *in, struct hy_queue *q)
+{
+    const struct hy_batch_column *c = &q->taken.batch->columns[0];
+    int rc;
+
+    if (q->takes_pickles || q->taken.batch->rows || !hy_reading_is_pickled(&q->reading) || !in->again)
+        return 0;
+    rc = in->again(in->again_context, q->name, c->values, c->values_n, q->reading.next);
+    hy_intake_give_up(in, q, rc == -EBADMSG);
+    return rc == -EBADMSG ? 0 : rc;
+}
+
 /* The next one that is there: NOTHING when there is none, PARTITION for its end, or ROWS. */
 static int look(struct hy_intake *in, struct hy_queue *q)
 {
-    while (!q->is_in_hand) {
-        int rc = hy_hub_next(in->hub, q->name, &q->taken);
+    int rc = q->is_in_hand ? turn_back(in, q) : 0;
 
+    while (rc == 0 && !q->is_in_hand) {
+        rc = hy_hub_next(in->hub, q->name, &q->taken);
         if (rc <= 0)
             return rc < 0 ? rc : HY_INTAKE_NOTHING;
         if (q->taken.is_end) {
@@ -214,10 +229,10 @@ static int look(struct hy_intake *in, struct hy_queue *q)
             return HY_INTAKE_PARTITION;
         }
         rc = take_up(in, q);
-        if (rc < 0)
-            return rc;
+        if (rc == 0 && q->is_in_hand)
+            rc = turn_back(in, q);
     }
-    return HY_INTAKE_ROWS;
+    return rc < 0 ? rc : HY_INTAKE_ROWS;
 }
 
 /* Whether it is over for who takes rows: no hub, no rows any more. */

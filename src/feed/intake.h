@@ -25,7 +25,8 @@
 struct hy_queue {
     char name[HY_QUEUE_MAX]; /* "": not used yet */
     struct hy_taken taken;
-    bool is_in_hand; /* a message of it; `reading` says how much of it is taken */
+    bool takes_pickles; /* who takes rows says so: rows may come as somebody else has pickled them */
+    bool is_in_hand;    /* a message of it; `reading` says how much of it is taken */
     struct hy_reading reading;
 };
 
@@ -33,8 +34,13 @@ struct hy_owed {
     uint64_t feeder, rows;
 };
 
+/* Has the rows of a pickle come again, from the first-th on, as columns if they have any. 0 or -Exxx. */
+typedef int hy_again(void *context, const char *queue, const void *pickle, size_t n, uint32_t first);
+
 struct hy_intake {
     struct hy_hub *hub; /* NULL: closed */
+    hy_again *again;    /* for who takes columns where rows were taken before; NULL: they are refused */
+    void *again_context;
     struct hy_queue queues[HY_INTAKE_QUEUES];
     struct hy_owed *owed; /* results, oldest first */
     size_t owed_first, owed_count, owed_room;

@@ -55,7 +55,7 @@ struct shared {
     _Atomic uint64_t window; /* the same for all that are there */
     _Atomic uint32_t writer_sleeps;
     _Alignas(64) _Atomic uint64_t taken; /* ... and up to here they are used up */
-    _Atomic uint32_t reader_sleeps;
+    _Atomic uint32_t reader_sleeps, word;
 };
 
 struct hy_ring {
@@ -349,6 +349,11 @@ int hy_ring_wait_until_empty(struct hy_ring *r, int timeout_ms)
     return wait_until(r, is_empty, 0, &r->shared->writer_sleeps, timeout_ms);
 }
 
+uint32_t hy_ring_word(const struct hy_ring *r)
+{
+    return atomic_load_explicit(&r->shared->word, memory_order_relaxed);
+}
+
 /* ---- who reads --------------------------------------------------------------------- */
 
 /* Bytes of messages that are there; more than the ring holds cannot be. */
@@ -385,6 +390,12 @@ void hy_ring_release(struct hy_ring *r)
     r->current = 0;
     atomic_store_explicit(&r->shared->taken, r->taken, memory_order_release);
     wake(r, &r->shared->writer_sleeps);
+}
+
+void hy_ring_say(struct hy_ring *r, uint32_t word)
+{
+    if (atomic_load_explicit(&r->shared->word, memory_order_relaxed) != word)
+        atomic_store_explicit(&r->shared->word, word, memory_order_relaxed);
 }
 
 static int has_message(struct hy_ring *r, size_t n)

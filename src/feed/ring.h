@@ -55,6 +55,8 @@ int hy_ring_wait_for_room(struct hy_ring *r, size_t n, int timeout_ms);
 bool hy_ring_may_sleep_for_room(struct hy_ring *r, size_t n);
 /* Waits until the other has taken all. 1, 0 or -EPIPE. */
 int hy_ring_wait_until_empty(struct hy_ring *r, int timeout_ms);
+/* What the other has said last; 0 before. */
+uint32_t hy_ring_word(const struct hy_ring *r);
 
 /* ---- who reads ---- */
 
@@ -68,6 +70,8 @@ struct hy_message {
 int hy_ring_next(struct hy_ring *r, struct hy_message *ret);
 /* It is used up. */
 void hy_ring_release(struct hy_ring *r);
+/* A word for who writes, who looks when it wants to. What it means is for the two. */
+void hy_ring_say(struct hy_ring *r, uint32_t word);
 /* Waits for a message. 1, 0 when it took too long, -EPIPE when the other is gone and nothing is left, -EPROTO. */
 int hy_ring_wait_for_message(struct hy_ring *r, int timeout_ms);
 

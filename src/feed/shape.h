@@ -8,7 +8,7 @@
  *     (ab) [ab]    a tuple, a list
  *     {1:x f}      a dict: the length of a key, the key, and what it is for
  *     <1:x f>      a pyspark.sql.Row, the same way
- *     *            rows that were pickled together
+ *     *            rows that were pickled together, as a list
  *
  * Each leaf is a column, in the order in which they stand. So ([784 floats], 3)
  * is "(lfi)". Spaces mean nothing, but within a key.

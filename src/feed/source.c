@@ -269,6 +269,11 @@ int hy_source_put(struct hy_source *s, const struct hy_batch *b)
     return 1;
 }
 
+bool hy_source_takes_pickles(const struct hy_source *s)
+{
+    return hy_ring_word(s->rows) == 1;
+}
+
 int hy_source_put_end(struct hy_source *s)
 {
     int rc = check(s);

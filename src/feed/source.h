@@ -46,6 +46,8 @@ size_t hy_source_most(const struct hy_source *s);
 /* Sends the batch: 1; 0 when there is no room for it now; -EMSGSIZE when there never will be; -EINVAL; -ESHUTDOWN,
  * -EPIPE when the hub is gone. */
 int hy_source_put(struct hy_source *s, const struct hy_batch *b);
+/* May rows come as somebody else has pickled them, in batches that do not say how many they are? */
+bool hy_source_takes_pickles(const struct hy_source *s);
 /* A partition ends here. The same. */
 int hy_source_put_end(struct hy_source *s);
 

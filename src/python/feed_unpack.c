@@ -55,13 +55,22 @@ static PyObject *array_of(const struct hy_batch_column *c, uint32_t rows)
                                    : NULL;
 }
 
-static PyObject *unpickled(const struct hy_batch_column *c, uint32_t rows)
+PyObject *hy_unpickled(const void *bytes, size_t n)
 {
     hy_cleanup_ref PyObject *pickle = PyImport_ImportModule("pickle");
-    hy_cleanup_ref PyObject *bytes = PyBytes_FromStringAndSize(c->values, (Py_ssize_t)c->values_n);
-    PyObject *list = pickle && bytes ? PyObject_CallMethod(pickle, "loads", "O", bytes) : NULL;
+    hy_cleanup_ref PyObject *loads = pickle ? PyObject_GetAttrString(pickle, "loads") : NULL;
+    hy_cleanup_ref PyObject *view = PyMemoryView_FromMemory((char *)(uintptr_t)bytes, (Py_ssize_t)n, PyBUF_READ);
+    hy_cleanup_ref PyObject *args = loads && view ? PyTuple_Pack(1, view) : NULL;
+    hy_cleanup_ref PyObject *how = args ? Py_BuildValue("{ss}", "encoding", "bytes") : NULL; /* as Spark reads them */
 
-    if (list && (!PyList_CheckExact(list) || PyList_Size(list) != (Py_ssize_t)rows)) {
+    return how ? PyObject_Call(loads, args, how) : NULL;
+}
+
+static PyObject *unpickled(const struct hy_batch_column *c, uint32_t rows)
+{
+    PyObject *list = hy_unpickled(c->values, c->values_n);
+
+    if (list && (!PyList_CheckExact(list) || (rows && PyList_Size(list) != (Py_ssize_t)rows))) {
         Py_CLEAR(list);
         PyErr_SetString(PyExc_ValueError, "what was pickled are not the rows that were told of");
     }
@@ -338,12 +347,15 @@ static PyObject *make(struct hy_unpacker *u, size_t *at, uint32_t row)
 
 Py_ssize_t hy_unpack_rows(struct hy_unpacker *u, struct hy_reading *r, PyObject *list, Py_ssize_t most)
 {
-    const uint32_t left = r->batch->rows - r->next;
-    Py_ssize_t count = most < (Py_ssize_t)left ? most : (Py_ssize_t)left;
+    Py_ssize_t left, count;
 
     if (!u->has_arrays && set_arrays(u) < 0)
         return -1;
     u->has_arrays = true;
+    if (r->rows == HY_READING_UNKNOWN)
+        r->rows = (uint32_t)PyList_Size(u->arrays[0]);
+    left = (Py_ssize_t)(r->rows - r->next);
+    count = most < left ? most : left;
     for (Py_ssize_t i = 0; i < count; i++, r->next++) {
         size_t at = 0;
         hy_cleanup_ref PyObject *row = make(u, &at, r->next);

@@ -158,6 +158,7 @@ struct request {
     int64_t end;
     int other;
     bool stops; /* at the end of a partition */
+    bool takes_pickles;
 };
 
 /* Until a batch is in hand. NULL then, or why there is none; -1 in *ret with an exception set. */
@@ -166,8 +167,7 @@ static const char *next_message(struct hub *h, const struct request *r, int *ret
     int slice, rc = HY_INTAKE_ROWS;
 
     *ret = 0;
-    if (r->queue->is_in_hand)
-        return NULL;
+    r->queue->takes_pickles = r->takes_pickles;
     do {
         slice = hy_py_left_of(r->end);
         Py_BEGIN_ALLOW_THREADS
@@ -261,7 +261,7 @@ static int take_rows(struct hub *h, const struct request *r, PyObject *list, con
 static PyObject *hub_next_rows(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     struct hub *h = (struct hub *)self;
-    struct request r = {0};
+    struct request r = {.takes_pickles = true};
     PyObject *list;
     const char *why;
     int rc;
@@ -278,6 +278,30 @@ static PyObject *hub_next_rows(PyObject *self, PyObject *args, PyObject *kwargs)
         unpacking_of(h, r.queue)->kept = hy_take(list);
     Py_XDECREF(list);
     return NULL;
+}
+
+/* ---- rows that come again ------------------------------------------------------------------ */
+
+static bool feed_again(const struct hub *h, const char *queue, const void *pickle, size_t n, uint32_t first)
+{
+    hy_cleanup_ref PyObject *rows = hy_unpickled(pickle, n);
+    hy_cleanup_ref PyObject *feed = rows ? PyImport_ImportModule("hopyard._feed") : NULL;
+    hy_cleanup_ref PyObject *fed = feed ? PyObject_CallMethod(feed, "again", "OsOI", h->name, queue, rows, first) : NULL;
+
+    return fed != NULL;
+}
+
+/* Within hy_intake_message, by any thread, without the GIL. */
+static int again(void *context, const char *queue, const void *pickle, size_t n, uint32_t first)
+{
+    const struct hub *h = context;
+    const PyGILState_STATE gil = PyGILState_Ensure();
+    const bool is_well = feed_again(h, queue, pickle, n, first);
+
+    if (!is_well)
+        PyErr_WriteUnraisable(h->name);
+    PyGILState_Release(gil);
+    return is_well ? 0 : -EBADMSG;
 }
 
 /* ---- columns ----------------------------------------------------------------------------- */
@@ -634,7 +658,11 @@ static int open_hub(struct hub *h)
         return rc;
     }
     h->intake = hy_intake_new(hub);
-    return h->intake ? 0 : fail(h, -ENOMEM);
+    if (!h->intake)
+        return fail(h, -ENOMEM);
+    h->intake->again = again;
+    h->intake->again_context = h;
+    return 0;
 }
 
 static PyObject *hub_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -655,12 +683,14 @@ static PyObject *hub_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return self;
 }
 
-/* Whatever thread of TensorFlow's is in: it is out within a moment, and needs no GIL for it. */
+/* Whatever thread of TensorFlow's is in: it is out within a moment, for which it may need the GIL. */
 static void let_go(struct hub *h)
 {
     hy_intake_ask(h->intake);
+    Py_BEGIN_ALLOW_THREADS
     while (hy_intake_enter(h->intake, false, HY_PY_SLICE_MS) == -EAGAIN)
         continue;
+    Py_END_ALLOW_THREADS
     done(h);
     hy_intake_leave(h->intake, false);
     for (size_t i = 0; i < h->batches_count; i++)

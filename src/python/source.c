@@ -181,6 +181,23 @@ static PyObject *source_put(PyObject *self, PyObject *rows)
     return answer(s, hy_pack_rows(&s->packer, list, 0, PyList_Size(list), &how));
 }
 
+static PyObject *source_put_pickle(PyObject *self, PyObject *pickle)
+{
+    struct source *s = (struct source *)self;
+    struct hy_batch_column column = {.dtype = HY_DTYPE_PICKLE};
+    const struct hy_batch b = {.count = 1, .shape = "*", .shape_n = 1, .columns = &column};
+    Py_ssize_t n;
+    char *bytes;
+
+    if (PyBytes_AsStringAndSize(pickle, &bytes, &n) < 0 || enter(s) < 0)
+        return NULL;
+    if (s->is_over)
+        return answer(s, 0);
+    column.values = bytes;
+    column.values_n = (size_t)n;
+    return answer(s, send_batch(s, &b));
+}
+
 static PyObject *source_end_partition(PyObject *self, PyObject *ignored)
 {
     struct source *s = (struct source *)self;
@@ -543,7 +560,16 @@ static PyObject *source_most(PyObject *self, void *ignored)
     return PyLong_FromSize_t(s->source ? hy_source_most(s->source) : HY_RING_LEAST);
 }
 
+static PyObject *source_takes_pickles(PyObject *self, void *ignored)
+{
+    struct source *s = (struct source *)self;
+
+    (void)ignored;
+    return PyBool_FromLong(s->source && hy_source_takes_pickles(s->source));
+}
+
 static PyGetSetDef getters[] = {
+    {"takes_pickles", source_takes_pickles, NULL, "Is who takes the rows content with what somebody has pickled?", NULL},
     {"sent", source_sent, NULL, "Bytes of all batches.", NULL},
     {"most", source_most, NULL, "Bytes that a batch may have.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
@@ -556,6 +582,8 @@ static PyMethodDef methods[] = {
     {"put_arrow", source_put_arrow, METH_VARARGS,
      "put_arrow(batch, names): the same, of a record batch, whose rows are dicts or tuples. None, and nothing is put, when "
      "it has what has no column."},
+    {"put_pickle", source_put_pickle, METH_O,
+     "put_pickle(bytes): the same, of a list of rows that was pickled. Only where takes_pickles says so."},
     {"end_partition", source_end_partition, METH_NOARGS, "The same, of a partition's end."},
     {"results", source_results, METH_VARARGS,
      "results(timeout=-1): a list of those that have come; None when none will, since the consumer has had enough."},

@@ -31,6 +31,12 @@ def counting(args, ctx):
         rows, total = rows + len(values), total + float(sum(values))
     return [ctx.job_name, rows, total]
 
+def both_ways(args, ctx):
+    feed = TFNode.DataFeed(ctx.mgr)
+    found = [row[1] for _ in range(3) for row in feed.next_batch(100)]
+    found += [int(y) for _, ys in feed.dataset(64) for y in ys]
+    return ["worker", len(found), float(sum(found))]
+
 def doubling(args, ctx):
     feed = ctx.get_data_feed(train_mode=False)
     while not feed.should_stop():
@@ -102,6 +108,25 @@ def test_every_row_of_every_epoch_comes_once(house: House) -> None:
     """)
     found = said["found"].values()
     assert sum(rows for _, rows, _ in found) == 15000 and sum(total for _, _, total in found) == said["wanted"]
+    everybody_is_gone(house)
+
+
+def test_rows_as_spark_has_pickled_them_come_once(house: House) -> None:
+    """From a cache, which Python has filled, and by Spark's JVM; also where nodes want tensors in the midst of it."""
+    said = house.notebook.say("""
+        made = sc.parallelize(range(20000), 4).map(lambda i: ([i / 7] * 50, i)).cache()
+        read = spark.range(20000).selectExpr("array(id / 7, 2.5D) as x", "id as y").rdd
+        found = []
+        for main_fun, other in (counting, read), (both_ways, made):
+            nodes = fed(main_fun)
+            nodes.train(made.union(made), num_epochs=1)
+            nodes.train(other, num_epochs=2)
+            nodes.shutdown()
+            found.append(list(nodes.cluster.results().values()))
+        say(found=found, wanted=4 * sum(range(20000)))
+    """)
+    for nodes in said["found"]:
+        assert sum(rows for _, rows, _ in nodes) == 80000 and sum(total for _, _, total in nodes) == said["wanted"], nodes
     everybody_is_gone(house)
 
 

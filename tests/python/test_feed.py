@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -238,6 +239,41 @@ def test_batches_of_arrow_come_in_pieces_and_as_they_were_put(name: str, hub: _h
     assert [(row["x"].tolist(), int(row["y"]), row["t"]) for row in taken[-count:]] == rows
     with _hopyard.Source(name) as source, pytest.raises(AttributeError, match="__arrow_c_array__"):
         source.put_arrow([1], True)
+
+
+def test_pickles_come_to_who_takes_rows(name: str, hub: _hopyard.Hub) -> None:
+    rows = [([i / 7] * 20, i, None if i % 2 else "x") for i in range(30)]
+    with _hopyard.Source(name) as source:
+        assert source.put(rows[:1]) and not source.takes_pickles
+        assert hub.next_rows(1, LIMIT_S)[0] == rows[:1] and source.takes_pickles
+        assert source.put_pickle(pickle.dumps(rows[:10])) and source.put_pickle(pickle.dumps([]))
+        assert source.put_pickle(pickle.dumps(rows[10:], 2)) and source.put(rows)
+        found = [row for n in (4, 1, 10, 45) for row in hub.next_rows(n, LIMIT_S)[0]]
+        assert found == rows + rows and hub.next_rows(1, 0) == ([], "timeout")
+        for nonsense in (b"nonsense", pickle.dumps(7)):
+            assert source.put_pickle(nonsense) and source.put(rows[:1])
+            with pytest.raises((pickle.UnpicklingError, ValueError)):
+                hub.next_rows(1, LIMIT_S)
+            assert hub.next_rows(1, LIMIT_S)[0] == rows[:1]
+        with pytest.raises(TypeError):
+            source.put_pickle("text")
+
+
+def test_columns_are_made_of_pickles_that_are_under_way(name: str, hub: _hopyard.Hub) -> None:
+    with _hopyard.Source(name) as source:
+        source.put([([0.0] * 3, 0)])
+        feed = _feed.DataFeed(Manager(hub))
+        assert feed.next_batch(1) == [([0.0] * 3, 0)]
+        for i in range(3):
+            assert source.takes_pickles
+            source.put_pickle(pickle.dumps([([float(k)] * 3, k) for k in range(1 + 10 * i, 11 + 10 * i)]))
+        assert [row[1] for row in feed.next_batch(4)] == [1, 2, 3, 4]
+        batches = []
+        while sum(len(batch[1]) for batch in batches) < 26:
+            batches.append(feed.columns(26 - sum(len(batch[1]) for batch in batches)))
+        assert not source.takes_pickles
+    assert sorted(np.concatenate([batch[1] for batch in batches]).tolist()) == list(range(5, 31))
+    assert all(batch[0].shape == (len(batch[1]), 3) and (batch[0][:, 0] == batch[1]).all() for batch in batches)
 
 
 def test_columns_that_do_not_fit_are_refused(name: str, hub: _hopyard.Hub) -> None:

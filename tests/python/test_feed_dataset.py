@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -137,6 +138,42 @@ def test_what_is_ragged_is_a_ragged_tensor(name: str, feed: _feed.DataFeed) -> N
     assert [n.numpy().tolist() for n in numbers] == [row[0] for row in rows] and numbers[0].dtype == tf.float64
     assert [[t.decode() for t in row.numpy()] for row in texts] == [row[1] for row in rows]
     assert all((a.numpy() == row[2]).all() and a.shape == row[2].shape for a, row in zip(arrays, rows))
+
+
+def test_rows_that_were_pickled_for_next_batch_come_too(name: str, feed: _feed.DataFeed) -> None:
+    with _hopyard.Source(name) as source:
+        source.put([([0.0] * 3, 0)])
+        assert feed.next_batch(1) == [([0.0] * 3, 0)]
+        for i in range(10):
+            source.put_pickle(pickle.dumps([([float(k)] * 3, k) for k in range(1 + 10 * i, 11 + 10 * i)]))
+        assert [row[1] for row in feed.next_batch(4)] == [1, 2, 3, 4]
+        dataset = feed.dataset(8)
+        feed.mgr.hub.end()
+        threading.Thread(target=source.wait_until_taken).start()
+        batches = [next(iterator) for iterator in [iter(dataset)] for _ in range(12)]
+        assert not source.takes_pickles
+    assert [len(b[1]) for b in batches] == [8] * 12 == [len(b[0]) for b in batches]
+    assert sorted(np.concatenate([b[1] for b in batches]).tolist()) == list(range(5, 101))
+    assert all((b[0][:, 2].numpy() == b[1].numpy()).all() for b in batches)
+    assert not list(dataset)
+
+
+def test_a_pickle_that_nobody_can_read_ends_its_feeder(
+    name: str, feed: _feed.DataFeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda what: said.append(what.exc_type))
+    with _hopyard.Source(name) as source:
+        source.put([(1.0,)])
+        assert feed.next_batch(1) == [(1.0,)]
+        source.put_pickle(b"nonsense")
+        dataset = feed.dataset(1, (tf.TensorSpec([None], tf.float64),))
+        thread = feeding(name, [(2.0,)])
+        assert [float(b[0][0]) for b in dataset.take(1)] == [2.0]
+        thread.join()
+        with pytest.raises(_hopyard.Error, match="is gone"):
+            source.wait_until_taken()
+    assert said == [pickle.UnpicklingError]
 
 
 def test_columns_of_arrow_come_as_they_were_put(name: str, feed: _feed.DataFeed) -> None:

@@ -64,7 +64,10 @@ class TFCluster:
             feed = _task.feeding_batches(luggage(self.sc), names, queue, timeout)
             became = [row.became for row in data.mapInArrow(feed, "became int").collect()]
         else:
-            became = data.mapPartitionsWithIndex(_task.feeding(luggage(self.sc), names, queue, timeout)).collect()
+            pickles = _pickles_of(data)
+            make = _task.feeding if pickles is None else _task.feeding_pickles
+            feed_rows = make(luggage(self.sc), names, queue, timeout)
+            became = (data if pickles is None else pickles).mapPartitionsWithIndex(feed_rows).collect()
         if _feed.NOBODY in became:
             self.cluster.check_nobody()
         self._has_had_enough |= any(became)
@@ -141,6 +144,20 @@ def _show(log_dir: str) -> str:
     """A TensorBoard's address; nodes write there later."""
     _hopyard.mkdirs(log_dir if "://" in log_dir else os.path.abspath(log_dir))
     return _tensorboard.visualize(log_dir)
+
+
+def _pickles_of(rdd: Any) -> Any:
+    """The same RDD as Spark itself has it, lists of rows that were pickled: those that are cached, say, or were read by its
+    JVM. None where Python's functions make the rows in the task that feeds them."""
+    from pyspark.core.rdd import RDD, PipelinedRDD
+    from pyspark.serializers import AutoBatchedSerializer, BatchedSerializer, CPickleSerializer, NoOpSerializer
+
+    how = rdd._jrdd_deserializer
+    if isinstance(rdd, PipelinedRDD) and rdd._is_pipelinable():
+        return None
+    if type(how) not in (AutoBatchedSerializer, BatchedSerializer) or type(how.serializer) is not CPickleSerializer:
+        return None
+    return RDD(rdd._jrdd, rdd.ctx, NoOpSerializer())
 
 
 def luggage(sc: Any) -> _task.Luggage:
