@@ -190,15 +190,30 @@ void hy_pins_done(struct hy_pins *p)
         Py_CLEAR(p->list[i]);
 }
 
-static void pin(struct hy_pins *p, PyObject *o)
+static void keep_pin(struct hy_pins *p, PyObject *o)
 {
     PyObject *old = p->list[p->next];
 
-    if (++p->since % PINNED)
-        return;
-    p->list[p->next] = Py_NewRef(o);
+    p->list[p->next] = o;
     p->next = (p->next + 1) % HY_COUNT(p->list);
     Py_XDECREF(old);
+}
+
+static void pin(struct hy_pins *p, PyObject *o)
+{
+    if (++p->since % PINNED == 0)
+        keep_pin(p, Py_NewRef(o));
+}
+
+/* Something of our own comes to lie behind what was made last. */
+static void pin_here(struct hy_pins *p)
+{
+    PyObject *o = PyFloat_FromDouble(0);
+
+    if (o)
+        keep_pin(p, o);
+    else
+        PyErr_Clear();
 }
 
 /* Neighbours that are the same are one object: an image is mostly background. */
@@ -352,8 +367,11 @@ Py_ssize_t hy_unpack_rows(struct hy_unpacker *u, struct hy_reading *r, PyObject 
     if (!u->has_arrays && set_arrays(u) < 0)
         return -1;
     u->has_arrays = true;
-    if (r->rows == HY_READING_UNKNOWN)
+    if (r->rows == HY_READING_UNKNOWN) {
         r->rows = (uint32_t)PyList_Size(u->arrays[0]);
+        if (u->pins)
+            pin_here(u->pins);
+    }
     left = (Py_ssize_t)(r->rows - r->next);
     count = most < left ? most : left;
     for (Py_ssize_t i = 0; i < count; i++, r->next++) {
