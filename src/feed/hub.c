@@ -31,7 +31,7 @@
 
 #define LOOKS 20 /* before who waits sleeps, as in a ring */
 #define OWN 3    /* descriptors to poll that are no feeder's */
-#define TURNS 64 /* messages, after which it looks who is gone: a hub that never sleeps would not see it */
+#define TURNS 64 /* messages, after which it looks who has come and gone: a hub that never sleeps would not see it */
 
 struct feeder {
     struct hy_list all;
@@ -276,14 +276,11 @@ static void see_who_is_gone(struct hy_hub *h)
     }
 }
 
-int hy_hub_next(struct hy_hub *h, const char *queue, struct hy_taken *ret)
+/* Of those who have been welcomed. */
+static int next_of(struct hy_hub *h, const char *queue, struct hy_taken *ret)
 {
-    int rc = welcome_all(h);
+    int rc;
 
-    if (rc < 0)
-        return rc;
-    if (h->turns++ % TURNS == 0)
-        see_who_is_gone(h);
     hy_list_each(it, &h->feeders) {
         struct feeder *f = hy_container(it, struct feeder, all);
         struct hy_message m;
@@ -303,6 +300,20 @@ int hy_hub_next(struct hy_hub *h, const char *queue, struct hy_taken *ret)
         return 1;
     }
     return 0;
+}
+
+int hy_hub_next(struct hy_hub *h, const char *queue, struct hy_taken *ret)
+{
+    const bool is_time = h->turns++ % TURNS == 0;
+    int rc = is_time ? welcome_all(h) : 0;
+
+    if (is_time)
+        see_who_is_gone(h);
+    if (rc == 0)
+        rc = next_of(h, queue, ret);
+    if (rc == 0 && !is_time && (rc = welcome_all(h)) == 0)
+        rc = next_of(h, queue, ret);
+    return rc;
 }
 
 static struct feeder *find(struct hy_hub *h, uint64_t number)
@@ -443,15 +454,26 @@ static int sleep_once(struct hy_hub *h, const char *queue, int other, int timeou
     return take_wakes(h) ? HY_HUB_WOKEN : h->polled[2].revents ? HY_HUB_OTHER : HY_HUB_NOTHING;
 }
 
+/* Only at those who are there: to ask for others takes the system longer than a message takes to come. */
+static bool look_for_a_while(struct hy_hub *h, const char *queue)
+{
+    bool has = false, more;
+
+    for (int i = 0; i < LOOKS && !has; i++) {
+        sched_yield();
+        look(h, queue, &has, &more);
+    }
+    return has;
+}
+
 int hy_hub_wait(struct hy_hub *h, const char *queue, int other, int timeout_ms)
 {
     const int64_t end = hy_clock_ms() + timeout_ms;
     int64_t left = 1;
-    int rc;
+    int rc = look_around(h, queue);
 
-    for (int i = 0; i < LOOKS; i++, sched_yield())
-        if ((rc = look_around(h, queue)) != HY_HUB_NOTHING)
-            return rc;
+    if (rc != HY_HUB_NOTHING || look_for_a_while(h, queue))
+        return rc != HY_HUB_NOTHING ? rc : HY_HUB_MESSAGE;
     while (timeout_ms < 0 || left > 0) {
         left = timeout_ms < 0 ? -1 : end - hy_clock_ms();
         rc = sleep_once(h, queue, other, left < 0 && timeout_ms >= 0 ? 0 : (int)left);
