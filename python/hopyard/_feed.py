@@ -10,6 +10,7 @@ When a feeder dies and is tried again, rows come again that had come before: eac
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import pickle
 import socket
@@ -147,7 +148,12 @@ def feeder(name: str, queue: str = "input", size: int = 0) -> Callable[[Iterable
 def again(name: str, queue: str, rows: list[Any], first: int) -> None:
     """Feeds this process's own hub with rows that had come as a pickle, when somebody wants columns."""
     source = _hopyard.Source(name, queue)  # it is there before anybody says that no more come
-    threading.Thread(target=_put_all, args=(source, rows[first:]), name="hopyard-again", daemon=True).start()
+
+    def feed() -> None:
+        with contextlib.suppress(_hopyard.Error):  # the hub is gone, and nobody takes them
+            _put_all(source, rows[first:])
+
+    threading.Thread(target=feed, name="hopyard-again", daemon=True).start()
 
 
 def _put_all(source: _hopyard.Source, rows: Iterable[Any]) -> bool:

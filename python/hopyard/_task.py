@@ -21,7 +21,9 @@ def feeding(luggage: Luggage, names: list[str], queue: str, timeout: float) -> C
     return feed
 
 
-def feeding_pickles(luggage: Luggage, names: list[str], queue: str, timeout: float) -> Callable[[int, Iterable[bytes]], Iterator[int]]:
+def feeding_pickles(
+    luggage: Luggage, names: list[str], queue: str, timeout: float
+) -> Callable[[int, Iterable[bytes]], Iterator[int]]:
     """The same for rows as Spark has pickled them."""
 
     def feed(index: int, pickles: Iterable[bytes]) -> Iterator[int]:

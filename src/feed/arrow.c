@@ -88,28 +88,24 @@ void hy_arrow_done(struct hy_arrow *a)
 /* Arrow's ends, of 32 or 64 bits, as ours: from 0 on. *ret_first is where they began. */
 static int take_ends(struct hy_arrow *a, const struct run *r, bool is_large, const int64_t **ret, int64_t *ret_first)
 {
-    const int64_t *large = (const int64_t *)r->array->buffers[1] + r->at;
-    const int32_t *small = (const int32_t *)r->array->buffers[1] + r->at;
+    const void *theirs = r->array->buffers[1];
     int64_t *ends = own(a, (size_t)r->count + 1, sizeof *ends);
-    int64_t first, before = 0;
+    int64_t before = 0;
 
-    if (!ends)
-        return -ENOMEM;
-    if (!r->array->buffers[1]) { /* nothing is in it */
-        *ret_first = ends[0] = 0;
-        *ret = ends;
-        return r->count ? -EINVAL : 0;
-    }
-    first = is_large ? large[0] : small[0];
-    for (int64_t i = 0; i <= r->count; i++) {
-        ends[i] = (is_large ? large[i] : small[i]) - first;
-        if (ends[i] < before)
-            return -EINVAL;
-        before = ends[i];
-    }
+    if (!ends || (!theirs && r->count))
+        return ends ? -EINVAL : -ENOMEM;
     *ret = ends;
-    *ret_first = first;
-    return first < 0 ? -EINVAL : 0;
+    *ret_first = ends[0] = 0;
+    for (int64_t i = 0; theirs && i <= r->count; i++) {
+        const int64_t end = is_large ? ((const int64_t *)theirs)[r->at + i] : ((const int32_t *)theirs)[r->at + i];
+
+        if (end < before)
+            return -EINVAL;
+        *ret_first = i == 0 ? end : *ret_first;
+        ends[i] = end - *ret_first;
+        before = end;
+    }
+    return 0;
 }
 
 /* ---- columns ----------------------------------------------------------------------------- */

@@ -149,11 +149,11 @@ def _show(log_dir: str) -> str:
 def _pickles_of(rdd: Any) -> Any:
     """The same RDD as Spark itself has it, lists of rows that were pickled: those that are cached, say, or were read by its
     JVM. None where Python's functions make the rows in the task that feeds them."""
-    from pyspark.core.rdd import RDD, PipelinedRDD
+    from pyspark import RDD
     from pyspark.serializers import AutoBatchedSerializer, BatchedSerializer, CPickleSerializer, NoOpSerializer
 
     how = rdd._jrdd_deserializer
-    if isinstance(rdd, PipelinedRDD) and rdd._is_pipelinable():
+    if hasattr(rdd, "_is_pipelinable") and rdd._is_pipelinable():
         return None
     if type(how) not in (AutoBatchedSerializer, BatchedSerializer) or type(how.serializer) is not CPickleSerializer:
         return None
