@@ -2,48 +2,23 @@
 """Rows from feeders into a process that trains: what comes is what was put, and nobody waits for the dead."""
 from __future__ import annotations
 
-import itertools
 import os
 import pickle
 import signal
 import subprocess
-import sys
 import threading
 from collections import namedtuple
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from feeding import LIMIT_S, Manager, hub, name, python, wait_for  # noqa: F401
 
 import hopyard
 from hopyard import _feed, _hopyard
 
-LIMIT_S = 60
 Point = namedtuple("Point", "x y")
-_numbers = itertools.count()
-
-
-class Manager:
-    """What a DataFeed wants of a cluster's node."""
-
-    def __init__(self, hub: _hopyard.Hub) -> None:
-        self.hub = hub
-        self.state: dict[str, Any] = {}
-
-    def set(self, key: str, value: Any) -> None:
-        self.state[key] = value
-
-
-@pytest.fixture
-def name() -> str:
-    return f"hopyard/pytest/{os.getpid()}/{next(_numbers)}"
-
-
-@pytest.fixture
-def hub(name: str) -> Iterator[_hopyard.Hub]:
-    with _hopyard.Hub(name) as hub:
-        yield hub
 
 
 def same(a: Any, b: Any) -> bool:
@@ -57,11 +32,6 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, (list, tuple)):
         return len(a) == len(b) and all(map(same, a, b))
     return bool(a == b or (a != a and b != b))
-
-
-def python(code: str, *args: str) -> subprocess.Popen[bytes]:
-    lines = "import os, sys, time\nfrom hopyard import _feed, _hopyard\nname = sys.argv[1]\n"
-    return subprocess.Popen([sys.executable, "-c", lines + code, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def ended(process: subprocess.Popen[bytes]) -> tuple[int, str]:
@@ -386,15 +356,6 @@ def test_a_batch_of_inference_ends_with_its_partition(name: str, hub: _hopyard.H
 
 
 # ---- ends --------------------------------------------------------------------------------------
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    ticks = threading.Event()
-    for _ in range(LIMIT_S * 100):
-        if condition():
-            return
-        ticks.wait(0.01)
-    raise AssertionError("it did not happen")
 
 
 def test_terminate_ends_a_feeder_that_waits_for_room(name: str, hub: _hopyard.Hub) -> None:

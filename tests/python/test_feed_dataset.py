@@ -2,64 +2,24 @@
 """Rows as a tf.data.Dataset: all of them once, as they were put, and nobody waits for what does not come."""
 from __future__ import annotations
 
-import itertools
 import os
 import pickle
 import signal
-import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from feeding import LIMIT_S, Manager, hub, name, python, wait_for  # noqa: F401
 
 from hopyard import _feed, _hopyard
-
-LIMIT_S = 60
-_numbers = itertools.count()
-
-
-class Manager:
-    """What a DataFeed wants of a cluster's node."""
-
-    def __init__(self, hub: _hopyard.Hub) -> None:
-        self.hub = hub
-
-    def set(self, key: str, value: Any) -> None:
-        pass
-
-
-@pytest.fixture
-def name() -> str:
-    return f"hopyard/dataset/{os.getpid()}/{next(_numbers)}"
-
-
-@pytest.fixture
-def hub(name: str) -> Iterator[_hopyard.Hub]:
-    with _hopyard.Hub(name) as hub:
-        yield hub
 
 
 @pytest.fixture
 def feed(hub: _hopyard.Hub) -> _feed.DataFeed:
     return _feed.DataFeed(Manager(hub))
-
-
-def python(code: str, *args: str) -> subprocess.Popen[bytes]:
-    lines = "import os, sys, threading, time\nfrom hopyard import _feed, _hopyard\nname = sys.argv[1]\n"
-    return subprocess.Popen([sys.executable, "-c", lines + code, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    ticks = threading.Event()
-    for _ in range(LIMIT_S * 100):
-        if condition():
-            return
-        ticks.wait(0.01)
-    raise AssertionError("it did not happen")
 
 
 def feeding(name: str, rows: list[Any], size: int = 0) -> threading.Thread:
