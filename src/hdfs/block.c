@@ -21,6 +21,7 @@
 #include "base/mem.h"
 #include "hdfs/cluster.h"
 #include "hdfs/datanode.h"
+#include "hdfs/replica.h"
 #include "hdfs/packet.h"
 #include "hdfs/rpc.h"
 
@@ -28,6 +29,7 @@
 #define LOW_WATER (512 << 10) /* so much is waited for, while twice as much is to come */
 
 struct hy_block_reader {
+    struct hy_replica *local; /* then there is no connection */
     struct hy_dn *dn;
     struct hy_block_want want;
     uint64_t at;  /* the next byte for the caller */
@@ -146,6 +148,10 @@ int hy_block_reader_open(struct hy_block_reader **ret, const struct hy_block_wan
         return hy_err_set(err, -ENOMEM, "out of memory for reading a block");
     r->want = *want;
     r->at = r->end = want->from;
+    if (hy_replica_open(&r->local, want) == 0) {
+        *ret = r;
+        return 0;
+    }
     rc = hy_dn_open(&r->dn, want->cluster, want->node, want->token, false, want->patience_ms, err);
     if (rc == 0) {
         rc = ask(r);
@@ -237,16 +243,20 @@ static void say_thanks(struct hy_block_reader *r)
         hy_dn_keep(hy_take(r->dn));
 }
 
+static int damaged(const struct hy_block_reader *r, uint64_t at, struct hy_err *err)
+{
+    char name[300];
+
+    return hy_err_set(err, -EBADMSG, "the replica of block %llu on the DataNode %s is damaged at byte %llu",
+                      (unsigned long long)r->want.block->blockid, hy_dn_name(r->want.node, name, sizeof(name)),
+                      (unsigned long long)at);
+}
+
 static int check(const struct hy_block_reader *r, const struct hy_packet *p, const uint8_t *data, struct hy_err *err)
 {
     const size_t bad = hy_sums_check(&r->guard, data, p->data, r->sums);
-    char name[300];
 
-    if (bad == p->data)
-        return 0;
-    return hy_err_set(err, -EBADMSG, "the replica of block %llu on the DataNode %s is damaged at byte %llu",
-                      (unsigned long long)r->want.block->blockid, hy_dn_name(r->want.node, name, sizeof(name)),
-                      (unsigned long long)(p->offset + bad));
+    return bad == p->data ? 0 : damaged(r, p->offset + bad, err);
 }
 
 /* Takes a packet's sums and data, into `into` (it has the room) or our own. */
@@ -324,6 +334,20 @@ static bool is_taken(const struct hy_block_reader *r)
     return r->data_at == r->data_n && (r->is_over || r->at == r->want.to);
 }
 
+static int64_t read_local(struct hy_block_reader *r, void *into, size_t n, struct hy_err *err)
+{
+    const uint64_t before = r->at;
+    char name[300];
+    int rc = hy_replica_read(r->local, &r->at, r->want.to, into, n);
+
+    if (rc == -EBADMSG)
+        return damaged(r, hy_replica_chunk_at(r->local, r->at), err);
+    if (rc < 0)
+        return hy_err_sys(err, rc, "the files of block %llu of the DataNode %s, on this machine, cannot be read",
+                          (unsigned long long)r->want.block->blockid, hy_dn_name(r->want.node, name, sizeof(name)));
+    return (int64_t)(r->at - before);
+}
+
 int64_t hy_block_read(struct hy_block_reader *r, void *into, size_t n, struct hy_err *err)
 {
     struct hy_err own = {0};
@@ -333,6 +357,8 @@ int64_t hy_block_read(struct hy_block_reader *r, void *into, size_t n, struct hy
 
     err = err ? err : &own;
     err->code = 0;
+    if (r->local)
+        return read_local(r, into, n, err);
     if (!r->has_answer)
         rc = take_answer(r, err);
     while (rc >= 0 && done < n && !is_taken(r)) {
@@ -359,6 +385,7 @@ void hy_block_reader_close(struct hy_block_reader *r)
 {
     if (!r)
         return;
+    hy_replica_close(r->local);
     hy_dn_close(r->dn);
     free(r->sums);
     free(r->data);

@@ -19,6 +19,7 @@ struct hy_block_want {
     const Hdfs__Token *token;
     const Hdfs__DatanodeID *node;
     uint64_t from, to; /* bytes of the block: from < to <= its length */
+    bool may_be_local; /* nobody writes to it: its files may be read, where the DataNode is on this machine (replica.h) */
     int patience_ms;
 };
 

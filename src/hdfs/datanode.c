@@ -103,17 +103,40 @@ static Hdfs__DatanodeID *copy_id(const Hdfs__DatanodeID *id)
     return bytes ? hdfs__datanode_id__unpack(NULL, hdfs__datanode_id__pack(id, bytes), bytes) : NULL;
 }
 
-static int connect_to(struct hy_dn **ret, struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id,
-                      const Hdfs__Token *token, int patience_ms, struct hy_err *err)
+static struct hy_dn *dn_new(struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id)
 {
     struct hy_dn *d = hy_calloc(1, sizeof(*d));
-    int rc;
 
     if (!d || !(d->id = copy_id(id))) {
         free(d);
-        return hy_err_set(err, -ENOMEM, "out of memory for a connection to a DataNode");
+        return NULL;
     }
     d->cluster = c;
+    d->sock.fd = -1;
+    return d;
+}
+
+int hy_dn_open_local(struct hy_dn **ret, struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id, const char *path,
+                     int patience_ms)
+{
+    struct hy_dn *d = dn_new(c, id);
+    int rc = d ? hy_sock_connect_local(&d->sock, path, patience_ms) : -ENOMEM;
+
+    if (rc < 0)
+        hy_dn_close(d);
+    else
+        *ret = d;
+    return rc;
+}
+
+static int connect_to(struct hy_dn **ret, struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id,
+                      const Hdfs__Token *token, int patience_ms, struct hy_err *err)
+{
+    struct hy_dn *d = dn_new(c, id);
+    int rc;
+
+    if (!d)
+        return hy_err_set(err, -ENOMEM, "out of memory for a connection to a DataNode");
     rc = hy_sock_connect(&d->sock, host_of(c, id), id->xferport,
                          patience_ms < CONNECT_MS ? patience_ms : CONNECT_MS, patience_ms, err);
     if (rc < 0)

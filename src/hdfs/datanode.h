@@ -16,7 +16,7 @@
 struct hy_err;
 struct hy_hdfs_cluster;
 
-enum hy_dn_op { HY_DN_WRITE = 80, HY_DN_READ = 81, HY_DN_TRANSFER = 86 };
+enum hy_dn_op { HY_DN_WRITE = 80, HY_DN_READ = 81, HY_DN_TRANSFER = 86, HY_DN_FILES = 87 };
 
 struct hy_dn {
     struct hy_sock sock;
@@ -32,6 +32,9 @@ const char *hy_dn_name(const Hdfs__DatanodeID *id, char *out, size_t size);
 /* Connects, or takes a kept one unless `is_new`. `token` is that of the block that will be asked for. */
 int hy_dn_open(struct hy_dn **ret, struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id, const Hdfs__Token *token,
                bool is_new, int patience_ms, struct hy_err *err);
+/* The same over its unix socket, for what only that can do: nobody signs on there, since it sees who we are. */
+int hy_dn_open_local(struct hy_dn **ret, struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id, const char *path,
+                     int patience_ms);
 void hy_dn_close(struct hy_dn *d);
 /* Its operation is over, nothing is on its way. */
 void hy_dn_keep(struct hy_dn *d);

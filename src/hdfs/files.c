@@ -12,6 +12,7 @@
 #include "hdfs/cluster.h"
 #include "hdfs/conf.h"
 #include "hdfs/datanode.h"
+#include "hdfs/replica.h"
 #include "hdfs/hdfs.h"
 #include "hdfs/keeper.h"
 #include "hdfs/stream.h"
@@ -358,6 +359,7 @@ static void forked(void)
 {
     hy_hdfs_clusters_forked();
     hy_dn_forked();
+    hy_replica_forked();
     hy_keeper_forked();
 }
 

@@ -289,7 +289,7 @@ static int open_stream(struct input *in, const struct turn *t, bool has_others, 
 
     const struct hy_block_want want = {
         .cluster = in->cluster, .block = t->block->b, .token = t->block->blocktoken, .node = t->node,
-        .from = t->from, .to = t->to, .patience_ms = patience(in, has_others),
+        .from = t->from, .to = t->to, .patience_ms = patience(in, has_others), .may_be_local = t->block != t->map->last,
     };
 
     rc = hy_block_reader_open(&r, &want, err);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -21,17 +22,22 @@
 
 #define SLICE_MS 500 /* how long the system may keep us before we look around */
 
-static int set_up(int fd)
+static int set_slice(int fd)
 {
     const struct timeval slice = {.tv_usec = SLICE_MS * 1000};
+
+    return setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof(slice)) < 0 ||
+           setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &slice, sizeof(slice)) < 0 ? -errno : 0;
+}
+
+static int set_up(int fd)
+{
     const int on = 1;
 
     if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) < 0 ||
-        setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on)) < 0 ||
-        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof(slice)) < 0 ||
-        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &slice, sizeof(slice)) < 0)
+        setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on)) < 0)
         return -errno;
-    return 0;
+    return set_slice(fd);
 }
 
 /* Whether to go on after a call that was not done: 0, or why not. */
@@ -103,6 +109,27 @@ int hy_sock_connect(struct hy_sock *s, const char *host, unsigned port, int conn
     return 0;
 }
 
+int hy_sock_connect_local(struct hy_sock *s, const char *path, int patience_ms)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    hy_cleanup_close int fd = -1;
+    int rc;
+
+    *s = (struct hy_sock){.fd = -1, .patience_ms = patience_ms};
+    if (strlen(path) >= sizeof(a.sun_path))
+        return -ENAMETOOLONG;
+    memcpy(a.sun_path, path, strlen(path) + 1);
+    fd = HY_SYS(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (fd < 0)
+        return -errno;
+    rc = set_slice(fd);
+    if (rc == 0 && HY_SYS(connect(fd, (const struct sockaddr *)&a, sizeof(a))) < 0)
+        rc = -errno;
+    if (rc == 0)
+        s->fd = hy_take_fd(fd);
+    return rc;
+}
+
 void hy_sock_close(struct hy_sock *s)
 {
     if (s->fd >= 0)
@@ -157,6 +184,51 @@ int hy_sock_recv_all(struct hy_sock *s, void *into, size_t n)
         got += (size_t)rc;
     }
     return 0;
+}
+
+/* The descriptors that came with the message, which may be others than we want: at most `most`. */
+static size_t take_fds(struct msghdr *m, int *fds, size_t most)
+{
+    size_t count = 0;
+
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
+        const size_t there = c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS
+                             ? (c->cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
+
+        for (size_t i = 0; i < there; i++) {
+            int fd;
+
+            memcpy(&fd, CMSG_DATA(c) + i * sizeof(fd), sizeof(fd));
+            if (count < most)
+                fds[count++] = fd;
+            else
+                close(fd);
+        }
+    }
+    return count;
+}
+
+int hy_sock_recv_fds(struct hy_sock *s, int *fds, size_t count)
+{
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(8 * sizeof(int))];
+    int64_t since = 0;
+    char byte;
+
+    for (;;) {
+        struct iovec part = {.iov_base = &byte, .iov_len = 1};
+        struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+        const ssize_t got = HY_SYS(recvmsg(s->fd, &m, MSG_CMSG_CLOEXEC));
+        size_t there = got > 0 ? take_fds(&m, fds, count) : 0;
+        int rc;
+
+        if (got > 0 && there == count)
+            return 0;
+        while (there > 0)
+            close(fds[--there]);
+        rc = got > 0 ? -EPROTO : got == 0 ? -ECONNRESET : consider(&since, s->patience_ms);
+        if (rc < 0)
+            return rc;
+    }
 }
 
 int hy_sock_low_water(struct hy_sock *s, int bytes)

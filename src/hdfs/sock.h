@@ -23,6 +23,8 @@ struct hy_sock {
 /* `host` is a name or an address. Fails with a sentence that names it. */
 int hy_sock_connect(struct hy_sock *s, const char *host, unsigned port, int connect_ms, int patience_ms,
                     struct hy_err *err);
+/* The same over a unix socket; without a sentence. */
+int hy_sock_connect_local(struct hy_sock *s, const char *path, int patience_ms);
 void hy_sock_close(struct hy_sock *s);
 
 /* What has come, at least a byte and at most n; -ECONNRESET at the end of the stream. */
@@ -40,6 +42,9 @@ int hy_sock_send_all(struct hy_sock *s, struct iovec *from, int count);
 /* The same, past the seal: for seal.c. */
 ssize_t hy_sock_recvv_raw(struct hy_sock *s, struct iovec *into, int count);
 int hy_sock_send_raw(struct hy_sock *s, struct iovec *from, int count);
+
+/* So many descriptors, with a byte; close-on-exec. All of them or none: -EPROTO. Only by hy_sock_connect_local. */
+int hy_sock_recv_fds(struct hy_sock *s, int *fds, size_t count);
 
 /* Waits; -EINTR as above. */
 int hy_sock_sleep(int ms);

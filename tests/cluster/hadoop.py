@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import subprocess
+import zipfile
 from functools import cached_property
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from part import Part
 from processes import Trouble
 from system import ROOT, find_java, find_pyspark, locked
 
+NATIVE = "io.trino.hadoop:hadoop-apache:3.3.5-3"
 LOGGING = """\
 log4j.rootLogger=WARN,console
 log4j.appender.console=org.apache.log4j.ConsoleAppender
@@ -46,9 +49,27 @@ def fetch_jars() -> list[str]:
     return [str(jars / "*"), *map(str, clients)]
 
 
-def run_maven(options: list[str]) -> None:
+def fetch_native() -> Path:
+    """The folder of Hadoop's native library, without which a DataNode has no unix socket. Hadoop's own artifacts leave it
+    out; one of Trino's has it."""
+    folder = ROOT / "build/cluster-native"
+    folder.parent.mkdir(exist_ok=True)
+    with locked(folder.with_suffix(".lock")):
+        if not (folder / "libhadoop.so").exists():
+            print("fetching Hadoop's native library from Maven's repository", flush=True)
+            run_maven([f"-Dartifact={NATIVE}", f"-DoutputDirectory={folder}", "-Dmdep.stripVersion=true"], goal="copy")
+            with zipfile.ZipFile(folder / "hadoop-apache.jar") as jar:
+                new = folder / "libhadoop.new"
+                machine = {"x86_64": "amd64"}.get(os.uname().machine, os.uname().machine)
+                new.write_bytes(jar.read(f"nativelib/Linux-{machine}/libhadoop.so"))
+                new.rename(folder / "libhadoop.so")
+            (folder / "hadoop-apache.jar").unlink()
+    return folder
+
+
+def run_maven(options: list[str], goal: str = "copy-dependencies") -> None:
     try:
-        done = subprocess.run(["mvn", "-q", "-B", "dependency:copy-dependencies", *options], stdin=subprocess.DEVNULL,
+        done = subprocess.run(["mvn", "-q", "-B", f"dependency:{goal}", *options], stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     except FileNotFoundError:
         raise Trouble("there is no Maven (mvn); run `make cluster`, which installs it.") from None
@@ -103,3 +124,4 @@ class Hadoop(Part):
 
 if __name__ == "__main__":  # for who is about to start them where there is no network
     fetch_jars()
+    fetch_native()

@@ -22,7 +22,7 @@ from typing import Any, Iterator
 
 import pytest
 from hdfs import hdfs, hdfs_cluster, hdfs_ha, hdfs_ha_cluster  # noqa: F401  (fixtures)
-from hdfs import hdfs_kerberos, hdfs_kerberos_cluster  # noqa: F401
+from hdfs import hdfs_kerberos, hdfs_kerberos_cluster, hdfs_sockets, hdfs_sockets_cluster  # noqa: F401
 from spark import session, spark_cluster, yarn_cluster, yarn_session  # noqa: F401  (fixtures)
 from waiting import wait_for as wait_for  # others take it from here
 

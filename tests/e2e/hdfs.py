@@ -2,6 +2,7 @@
 """Real HDFS clusters (tests/cluster/cluster.py): their daemons to be killed, and Hadoop's own client beside ours.
 
     hdfs            a NameNode and three DataNodes, blocks of 1 MB, permissions on
+    hdfs_sockets    the same, and DataNodes hand out their files over unix sockets
     hdfs_ha         two NameNodes of the nameservice "yard"
     hdfs_kerberos   secured: users are alice, bob and hdfs, the superuser
 
@@ -230,14 +231,19 @@ class HdfsKerberos(Hdfs):
 # ---- fixtures ------------------------------------------------------------------------------------------------------
 
 
-def hold_cluster(kind: type[Hdfs], folder: Path) -> Iterator[Hdfs]:
-    with held(kind.part, folder) as cluster, closing(kind(cluster)) as found:
+def hold_cluster(kind: type[Hdfs], folder: Path, *options: str) -> Iterator[Hdfs]:
+    with held(kind.part, folder, *options) as cluster, closing(kind(cluster)) as found:
         yield found
 
 
 @pytest.fixture(scope="session")
 def hdfs_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
     yield from hold_cluster(Hdfs, tmp_path_factory.mktemp("hdfs"))
+
+
+@pytest.fixture(scope="session")
+def hdfs_sockets_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
+    yield from hold_cluster(Hdfs, tmp_path_factory.mktemp("hdfs-sockets"), "--sockets")
 
 
 @pytest.fixture(scope="session")
@@ -254,6 +260,12 @@ def hdfs_kerberos_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def hdfs(hdfs_cluster: Hdfs) -> Hdfs:
     hdfs_cluster.mend()
     return hdfs_cluster
+
+
+@pytest.fixture
+def hdfs_sockets(hdfs_sockets_cluster: Hdfs) -> Hdfs:
+    hdfs_sockets_cluster.mend()
+    return hdfs_sockets_cluster
 
 
 @pytest.fixture

@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import secrets
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -170,3 +172,30 @@ def pieces(data: bytes, seed: int, most: int) -> Iterator[bytes]:
         n = rng.choice([rng.randint(1, 700), rng.randint(1, most)])
         yield data[at : at + n]
         at += n
+
+
+# ---- replicas ------------------------------------------------------------------------------------------------------
+
+
+def replicas(hdfs: Hdfs, data: bytes) -> list[Path]:
+    """Files of the block that has just these bytes. Those of removed files go while we look."""
+    found = []
+    for path in (p for d in hdfs.datanodes for p in d.blocks()):
+        with suppress(FileNotFoundError):
+            if path.stat().st_size == len(data) and path.read_bytes() == data:
+                found.append(path)
+    return found
+
+
+def flip_a_byte(block: Path, at: int) -> None:
+    with open(block, "r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 0x10]))
+
+
+def corrupt_blocks(hdfs: Hdfs) -> int:
+    found = re.search(r"Blocks with corrupt replicas: (\d+)", hdfs.dfsadmin("-report").text)
+    assert found
+    return int(found[1])

@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import os
 import random
-import re
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import BIN
 from hdfs import Hdfs, HdfsHa
-from hdfs_client import MIB, Client, are_equal, content, pieces
+from hdfs_client import MIB, Client, are_equal, content, corrupt_blocks, flip_a_byte, pieces, replicas
 from spark import held, mend
 from waiting import wait_for
 
@@ -329,30 +328,6 @@ def test_an_observer_is_passed_over_for_the_active_namenode(ha_client: Client) -
 
 
 # ---- replicas that are damaged ---------------------------------------------------------------------------------------
-
-
-def replicas(hdfs: Hdfs, data: bytes) -> list[Path]:
-    """Files of the block that has just these bytes. Those of removed files go while we look."""
-    found = []
-    for path in (p for d in hdfs.datanodes for p in d.blocks()):
-        with suppress(FileNotFoundError):
-            if path.stat().st_size == len(data) and path.read_bytes() == data:
-                found.append(path)
-    return found
-
-
-def flip_a_byte(block: Path, at: int) -> None:
-    with open(block, "r+b") as file:
-        file.seek(at)
-        byte = file.read(1)[0]
-        file.seek(at)
-        file.write(bytes([byte ^ 0x10]))
-
-
-def corrupt_blocks(hdfs: Hdfs) -> int:
-    found = re.search(r"Blocks with corrupt replicas: (\d+)", hdfs.dfsadmin("-report").text)
-    assert found
-    return int(found[1])
 
 
 def test_a_damaged_replica_is_reported_and_another_one_read(client: Client) -> None:
