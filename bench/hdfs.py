@@ -7,7 +7,8 @@
 
 An HDFS of one NameNode and three DataNodes is started on this machine; its JVMs compile as thoroughly as they come.
 Each side reads the same file into memory, writes one of the same size out of memory, both in pieces of 4 MiB, and asks
-again and again how large a file is. Blocks have 128 MiB and one replica. All but curl and our program are processes that
+again and again how large a file is. Blocks have 128 MiB and one replica. For root, those who can read it once more from
+the files of its DataNode, which is on this machine (short-circuit reads). All but curl and our program are processes that
 stay; these two read what they send from a local file, in the page cache. Before the clock runs, what each side reads and
 writes has had the right checksum, and each has moved a GiB both ways. In each round they take turns, each time in another
 order; figures are ratios of medians. CPU seconds are the client's alone. Exit status 0 also where a figure is missed.
@@ -23,6 +24,7 @@ after that time (Java's: dfs.client.block.write.locateFollowingBlock.initial.del
 
 import argparse
 import contextlib
+import dataclasses
 import itertools
 import json
 import os
@@ -44,7 +46,7 @@ from report import ROOT, Figure, machine, results, save
 CLUSTER = [sys.executable, os.path.join(ROOT, "tests", "cluster", "cluster.py")]
 AS_THEY_COME = "-XX:TieredStopAtLevel=4"  # tests have their JVMs start quickly
 MB = 1 << 20
-OPERATIONS = ("read", "write", "stat")
+OPERATIONS = ("read", "write", "stat", "near")  # near: by short-circuit reads
 NAMES = {
     "hopyard": "hopyard",
     "program": "hopyard fs cat, put",
@@ -53,10 +55,10 @@ NAMES = {
     "pyarrow": "pyarrow with libhdfs",
     "hdfs-native": "hdfs-native",
 }
-WANTED = {  # times as fast, at reading, writing and stat
-    "java": (1, 1, 2),
+WANTED = {  # times as fast, at reading, writing, stat, and reading what is near
+    "java": (1, 1, 2, 1),
     "webhdfs": (2, 1.5, 3),
-    "pyarrow": (1.3, 2, 3),
+    "pyarrow": (1.3, 2, 3, 1),
     "hdfs-native": (1.3, 1, 1),
 }
 RECORDS_WANTED = 1.5  # times the seconds of a local disk
@@ -76,7 +78,7 @@ Measured = dict[str, dict[str, list[Answer]]]  # side -> operation -> rounds
 def cluster(folder: pathlib.Path) -> Iterator[Cluster]:
     """It ends with this process, however that ends."""
     env = {**os.environ, "JDK_JAVA_OPTIONS": AS_THEY_COME}
-    disk = ["--disk", str(DISK)] if os.geteuid() == 0 else []
+    disk = ["--disk", str(DISK), "--sockets"] if os.geteuid() == 0 else []
     command = [*CLUSTER, "hold", "hdfs", *disk, "--state", str(folder / "cluster")]
     with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as held:
         assert held.stdin and held.stdout
@@ -89,7 +91,7 @@ def cluster(folder: pathlib.Path) -> Iterator[Cluster]:
 
 
 def as_client(folder: pathlib.Path) -> Cluster:
-    """With settings for clients: blocks of a usual size."""
+    """With settings for clients: blocks of a usual size. Nothing is said of sockets."""
     state = folder / "cluster"
     known = json.loads((state / "cluster.json").read_text())
     ports = json.loads((state / "hdfs" / "daemons.json").read_text())["ports"]
@@ -100,6 +102,18 @@ def as_client(folder: pathlib.Path) -> Cluster:
     (conf / "log4j.properties").write_text((state / "hdfs" / "conf" / "log4j.properties").read_text())
     jars = known["hdfs_env"]["CLASSPATH"].split(":")[1:]  # the first is the cluster's own settings
     return Cluster(known["hdfs"], f"http://127.0.0.1:{ports['namenode_page']}", conf, jars, folder)
+
+
+def near(on: Cluster) -> Cluster:
+    """The same for those who read DataNodes' files."""
+    known = json.loads((on.folder / "cluster" / "hdfs" / "daemons.json").read_text())["choices"]
+    conf = on.folder / "conf-near"
+    conf.mkdir()
+    for file in on.conf.iterdir():
+        (conf / file.name).write_text(file.read_text())
+    write_site(conf / "hdfs-site.xml", {"dfs.blocksize": BLOCK, "dfs.replication": 1, "dfs.client.read.shortcircuit": "true",
+                                        "dfs.domain.socket.path": known["sockets"]})
+    return dataclasses.replace(on, conf=conf, native=os.path.join(ROOT, "build", "cluster-native"))
 
 
 def write_site(path: pathlib.Path, settings: dict[str, object]) -> None:
@@ -113,7 +127,7 @@ def write_site(path: pathlib.Path, settings: dict[str, object]) -> None:
 class Bench:
     def __init__(self, on: Cluster, folder: pathlib.Path, options: argparse.Namespace) -> None:
         self.size = options.size * MB
-        self.count = {"read": self.size, "write": self.size, "stat": options.stats}
+        self.count = {"read": self.size, "write": self.size, "stat": options.stats, "near": self.size}
         data, file = folder / "data", folder / "file"
         data.write_bytes(os.urandom(hdfs_peer.DATA))
         held = hdfs_peer.load(str(data))
@@ -127,9 +141,13 @@ class Bench:
             "pyarrow": lambda: sides.pyarrow(on, data), "hdfs-native": lambda: sides.hdfs_native(on, data),
         }  # fmt: skip
         self.sides: dict[str, Side] = {name: known[name]() for name in NAMES if name in options.sides}
+        self.near: dict[str, Side] = {}
+        if os.geteuid() == 0:
+            there, makers = near(on), {"hopyard": sides.hopyard, "java": sides.java, "pyarrow": sides.pyarrow}
+            self.near = {name: make(there, data) for name, make in makers.items() if name in self.sides}
 
     def close(self) -> None:
-        for side in self.sides.values():
+        for side in [*self.sides.values(), *self.near.values()]:
             side.close()
 
     def remove(self, path: str) -> None:
@@ -157,11 +175,17 @@ class Bench:
             self.check_blocks(name, path)
             self.check_sum(name, "hopyard", path)
             self.remove(path)
+        for name, side in self.near.items():
+            if (said := side.ask("sum", DATA)) is None or said.count != self.sum:
+                raise SystemExit(f"{NAMES[name]} did not read what is near: {said} and not {self.sum}.")
         self.rounds(max(1, WARM // self.size), "before the clock runs")
 
     def ask(self, name: str, operation: str, path: str) -> Answer | None:
         wanted = self.count[operation]
-        answer = self.sides[name].ask(operation, path, wanted)
+        if operation != "near":
+            answer = self.sides[name].ask(operation, path, wanted)
+        else:
+            answer = self.near[name].ask("read", path, wanted) if name in self.near else None
         if answer and answer.count != wanted:
             raise SystemExit(f"{NAMES[name]}: {operation} {path} answered {answer.count}, and not {wanted}.")
         return answer
@@ -217,9 +241,10 @@ def figures(measured: Measured, read: dict[str, Any]) -> list[Figure]:
     found = []
     for name, targets in WANTED.items():
         for operation, target in zip(OPERATIONS, targets):
-            if name in measured:
+            if name in measured and measured[name][operation]:
                 ratio = median(measured[name][operation]) / median(measured["hopyard"][operation])
-                found.append(Figure(f"{operation}, times {NAMES[name]}", ratio, "x", target, False))
+                words = {"near": "short-circuit read"}.get(operation, operation)
+                found.append(Figure(f"{words}, times {NAMES[name]}", ratio, "x", target, False))
     if read:
         ratio = statistics.median(read["hdfs"]) / statistics.median(read["local"])
         found.append(Figure("TFRecords in tf.data, seconds over a local disk's", ratio, "x", RECORDS_WANTED))
@@ -227,13 +252,17 @@ def figures(measured: Measured, read: dict[str, Any]) -> list[Figure]:
 
 
 def show_sides(measured: Measured, options: argparse.Namespace) -> None:
-    heads = ["read", "CPU", "write", "CPU", "stat", "CPU"], ["MiB/s", "s/GiB", "MiB/s", "s/GiB", "a second", "ms each"]
+    heads = (["read", "CPU", "write", "CPU", "near", "CPU", "stat", "CPU"],
+             ["MiB/s", "s/GiB", "MiB/s", "s/GiB", "MiB/s", "s/GiB", "a second", "ms each"])  # fmt: skip
     print()
     for first, words in zip((f"{options.size} MiB, replication 1", ""), heads):
         print(f"  {first:<24}", *(f"{word:>9}" for word in words))
     for name, by in measured.items():
         cells = []
-        for operation in ("read", "write"):
+        for operation in ("read", "write", "near"):
+            if not by[operation]:
+                cells += [" " * 9] * 2
+                continue
             rate, cpu = options.size / median(by[operation]), median(by[operation], "cpu") * 1024 / options.size
             cells += [f"{rate:>9.0f}", f"{cpu:>9.2f}"]
         if by["stat"]:

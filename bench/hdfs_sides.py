@@ -35,13 +35,18 @@ class Cluster:
     conf: pathlib.Path
     jars: list[str]
     folder: pathlib.Path  # for logs
+    native: str = ""  # the folder of Hadoop's native library, without which Java's client knows no unix sockets
 
     def environment(self) -> dict[str, str]:
         """A client's. JVMs are as they come, and JNI knows no wildcards."""
         kept = {k: v for k, v in os.environ.items() if k not in JAVA_OPTIONS}
         jars = [found for jar in self.jars for found in sorted(glob.glob(jar))]
         return {**kept, "HADOOP_CONF_DIR": str(self.conf), "CLASSPATH": ":".join([str(self.conf), *jars]),
-                "HADOOP_USER_NAME": getpass.getuser(), "JAVA_HOME": str(java_home())}
+                "HADOOP_USER_NAME": getpass.getuser(), "JAVA_HOME": str(java_home()),
+                "LIBHDFS_OPTS": " ".join(self.java_options())}
+
+    def java_options(self) -> list[str]:
+        return [f"-Djava.library.path={self.native}"] if self.native else []
 
 
 @dataclass
@@ -100,7 +105,7 @@ def hopyard(cluster: Cluster, data: pathlib.Path) -> Resident:
 
 
 def java(cluster: Cluster, data: pathlib.Path) -> Resident:
-    command = [str(java_home() / "bin" / "java"), str(BENCH / "HdfsPeer.java"), str(data)]
+    command = [str(java_home() / "bin" / "java"), *cluster.java_options(), str(BENCH / "HdfsPeer.java"), str(data)]
     return Resident(command, cluster.environment(), cluster.folder / "java.log")
 
 
