@@ -12,12 +12,14 @@ import re
 import secrets
 import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
 from xml.etree import ElementTree
 
+import pytest
 from hdfs import Hdfs
 from hopyard import _hopyard
 
@@ -199,3 +201,34 @@ def corrupt_blocks(hdfs: Hdfs) -> int:
     found = re.search(r"Blocks with corrupt replicas: (\d+)", hdfs.dfsadmin("-report").text)
     assert found
     return int(found[1])
+
+
+def assert_no_wrong_byte_is_read(client: Client) -> None:
+    """Of a file whose only replica is damaged."""
+    data = content(2 * MIB, 7)
+    client.put("one", data)
+    block, = replicas(client.hdfs, data[MIB:])
+    flip_a_byte(block, 123_456)
+    got = client.run("cat", client / "one", rc=1)
+    assert "is damaged at byte 123392" in client.said and client.said.count("\n") == 1, client.said
+    assert are_equal(got, data[: len(got)]) and len(got) <= MIB + 123_392
+    with client.open("one") as file:
+        assert file.pread(100_000, MIB) == data[MIB : MIB + 100_000], "the rest of it is good"
+        with pytest.raises(OSError, match="is damaged"):
+            file.pread(100_000, MIB + 100_000)
+    client.run("rm", client / "one")
+
+
+def wrong_reads(file: Any, data: bytes, threads: int) -> list[tuple[int, int]]:
+    """Of many at random places, those that gave something else."""
+
+    def read(seed: int) -> list[tuple[int, int]]:
+        rng, wrong = random.Random(seed), []
+        for _ in range(60):
+            at, n = rng.randrange(len(data)), rng.choice([1, 100, 70_000, 2 * MIB])
+            if file.pread(n, at) != data[at : at + n]:
+                wrong.append((at, n))
+        return wrong
+
+    with ThreadPoolExecutor(threads) as pool:
+        return sum(pool.map(read, range(threads)), [])

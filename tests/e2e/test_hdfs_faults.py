@@ -20,7 +20,8 @@ from typing import Any
 import pytest
 from conftest import BIN
 from hdfs import Hdfs, HdfsHa
-from hdfs_client import MIB, Client, are_equal, content, corrupt_blocks, flip_a_byte, pieces, replicas
+from hdfs_client import (MIB, Client, are_equal, assert_no_wrong_byte_is_read, content, corrupt_blocks, flip_a_byte, pieces,
+                         replicas)
 from spark import held, mend
 from waiting import wait_for
 
@@ -354,18 +355,7 @@ def test_a_replica_that_was_cut_off_is_not_taken_for_a_whole_one(client: Client)
 
 def test_of_a_file_with_no_good_replica_no_wrong_byte_is_read(client: Client) -> None:
     client.set(dfs_replication=1)
-    data = content(2 * MIB, 7)
-    client.put("one", data)
-    block, = replicas(client.hdfs, data[MIB:])
-    flip_a_byte(block, 123_456)
-    got = client.run("cat", client / "one", rc=1)
-    assert "is damaged at byte 123392" in client.said and client.said.count("\n") == 1, client.said
-    assert are_equal(got, data[: len(got)]) and len(got) <= MIB + 123_392
-    with client.open("one") as file:
-        assert file.pread(100_000, MIB) == data[MIB : MIB + 100_000], "the rest of it is good"
-        with pytest.raises(OSError, match="is damaged"):
-            file.pread(100_000, MIB + 100_000)
-    client.run("rm", client / "one")
+    assert_no_wrong_byte_is_read(client)
 
 
 # ---- what a cluster refuses ------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 from conftest import BIN
 from hdfs import Hdfs
-from hdfs_client import MIB, SIZES, Client, are_equal, assert_same, content, files_in, make_files, pieces
+from hdfs_client import MIB, SIZES, Client, are_equal, assert_same, content, files_in, make_files, pieces, wrong_reads
 
 
 @pytest.fixture
@@ -128,17 +127,8 @@ def test_what_hadoop_has_flushed_is_read_while_it_writes(client: Client) -> None
 def test_eight_threads_read_one_file_at_random_places(client: Client) -> None:
     data = content(6 * MIB + 4321)
     client.write("data", data)
-
-    def read(seed: int) -> list[tuple[int, int]]:
-        rng, wrong = random.Random(seed), []
-        for _ in range(60):
-            at, n = rng.randrange(len(data)), rng.choice([1, 100, 70_000, 2 * MIB])
-            if file.pread(n, at) != data[at : at + n]:
-                wrong.append((at, n))
-        return wrong
-
-    with client.open("data") as file, ThreadPoolExecutor(8) as pool:
-        assert sum(pool.map(read, range(8)), []) == []
+    with client.open("data") as file:
+        assert wrong_reads(file, data, 8) == []
         assert file.pread(10, len(data)) == b"" and file.pread(10, len(data) - 3) == data[-3:]
 
 

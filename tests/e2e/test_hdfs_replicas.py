@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,8 @@ from typing import Any
 import pytest
 from conftest import BIN
 from hdfs import Hdfs, HdfsKerberos, hold_cluster
-from hdfs_client import MIB, SIZES, Client, are_equal, content, corrupt_blocks, flip_a_byte, replicas
+from hdfs_client import (MIB, SIZES, Client, are_equal, assert_no_wrong_byte_is_read, content, corrupt_blocks, flip_a_byte,
+                         replicas, wrong_reads)
 from waiting import wait_for
 
 
@@ -56,17 +55,8 @@ def test_threads_read_at_random_places_whatever_the_sums(client: Client, sums: s
     client.set(dfs_checksum_type=sums, dfs_bytes__per__checksum=chunk, dfs_blocksize=3 * chunk if chunk > 512 else 2 * MIB)
     data = content(5 * MIB + 4321)
     client.write("data", data)
-
-    def read(seed: int) -> list[tuple[int, int]]:
-        rng, wrong = random.Random(seed), []
-        for _ in range(60):
-            at, n = rng.randrange(len(data)), rng.choice([1, 100, 70_000, 2 * MIB])
-            if file.pread(n, at) != data[at : at + n]:
-                wrong.append((at, n))
-        return wrong
-
-    with client.open("data") as file, ThreadPoolExecutor(4) as pool:
-        assert sum(pool.map(read, range(4)), []) == []
+    with client.open("data") as file:
+        assert wrong_reads(file, data, 4) == []
     with closing(begun(client, "data")):
         assert len(open_blocks()) == 2
 
@@ -95,18 +85,7 @@ def test_a_damaged_replica_is_reported_and_another_one_read(client: Client) -> N
 
 
 def test_of_a_file_with_no_good_replica_no_wrong_byte_is_read(client: Client) -> None:
-    data = content(2 * MIB, 7)
-    client.put("one", data)
-    block, = replicas(client.hdfs, data[MIB:])
-    flip_a_byte(block, 123_456)
-    got = client.run("cat", client / "one", rc=1)
-    assert "is damaged at byte 123392" in client.said and client.said.count("\n") == 1, client.said
-    assert are_equal(got, data[: len(got)]) and len(got) <= MIB + 123_392
-    with client.open("one") as file:
-        assert file.pread(100_000, MIB) == data[MIB : MIB + 100_000], "the rest of it is good"
-        with pytest.raises(OSError, match="is damaged"):
-            file.pread(100_000, MIB + 100_000)
-    client.run("rm", client / "one")
+    assert_no_wrong_byte_is_read(client)
 
 
 def test_a_file_that_is_written_or_appended_to_is_read_as_far_as_it_was(client: Client) -> None:
