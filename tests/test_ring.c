@@ -282,7 +282,7 @@ static void test_small_messages_use_little_of_the_memory(void **state)
         hy_ring_release(p.reader);
     }
     assert_int_equal(fstat(p.memory, &st), 0);
-    assert_in_range(st.st_blocks * 512, 1 << 20, 4 << 20);
+    assert_in_range(st.st_blocks * 512, 1 << 20, 6 << 20);
     close_pair(&p);
 }
 

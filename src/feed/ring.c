@@ -44,7 +44,7 @@
 
 #define MAGIC 0x676e6972706f6801ull /* "\1hopring" */
 #define HEAD (64u << 10) /* a page, on any machine */
-#define WINDOW (2u << 20) /* to begin with */
+#define WINDOW (4u << 20) /* to begin with */
 #define MESSAGE_HEAD 8u
 #define LOOKS 20 /* before who waits sleeps: with a yield each, since there may be fewer cores than sides */
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
@@ -384,12 +384,17 @@ int hy_ring_next(struct hy_ring *r, struct hy_message *ret)
     return 1;
 }
 
+/* Who writes is woken when half of the window is free, which is room for any message: for each one it would cost both
+ * more than to copy them. */
 void hy_ring_release(struct hy_ring *r)
 {
+    const uint64_t sent = atomic_load_explicit(&r->shared->sent, memory_order_relaxed);
+
     r->taken += r->current;
     r->current = 0;
     atomic_store_explicit(&r->shared->taken, r->taken, memory_order_release);
-    wake(r, &r->shared->writer_sleeps);
+    if (sent - r->taken <= r->window / 2)
+        wake(r, &r->shared->writer_sleeps);
 }
 
 void hy_ring_say(struct hy_ring *r, uint32_t word)
