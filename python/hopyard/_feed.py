@@ -147,11 +147,11 @@ def feeder(name: str, queue: str = "input", size: int = 0) -> Callable[[Iterable
 
 def again(name: str, queue: str, rows: list[Any], first: int) -> None:
     """Feeds this process's own hub with rows that had come as a pickle, when somebody wants columns."""
-    source = _hopyard.Source(name, queue)  # it is there before anybody says that no more come
+    source, rest = _hopyard.Source(name, queue), rows[first:]  # it is there before anybody says that no more come
 
     def feed() -> None:
         with contextlib.suppress(_hopyard.Error):  # the hub is gone, and nobody takes them
-            _put_all(source, rows[first:])
+            _put_all(source, rest)
 
     threading.Thread(target=feed, name="hopyard-again", daemon=True).start()
 

@@ -205,11 +205,12 @@ static int take_up(struct hy_intake *in, struct hy_queue *q)
 /* What is in hand was pickled for who took rows, and now somebody takes columns. 0 or -Exxx. */
 static int turn_back(struct hy_intake *in, struct hy_queue *q)
 {
-    const struct hy_batch_column *c = &q->taken.batch->columns[0];
+    const struct hy_batch_column *c;
     int rc;
 
     if (q->takes_pickles || q->taken.batch->rows || !hy_reading_is_pickled(&q->reading) || !in->again)
         return 0;
+    c = &q->taken.batch->columns[0];
     rc = in->again(in->again_context, q->name, c->values, c->values_n, q->reading.next);
     hy_intake_give_up(in, q, rc == -EBADMSG);
     return rc == -EBADMSG ? 0 : rc;

@@ -75,7 +75,7 @@ int hy_unpack_begin(struct hy_unpacker *u, const struct hy_reading *r);
 /* Appends up to `most` rows of it to the list. How many; -1 or -EBADMSG, as above. */
 Py_ssize_t hy_unpack_rows(struct hy_unpacker *u, struct hy_reading *r, PyObject *list, Py_ssize_t most);
 void hy_unpack_end(struct hy_unpacker *u);
-/* What was pickled, also by Spark's JVM; a new reference or NULL. */
+/* The list of rows that was pickled, by us or by Spark; a new reference or NULL. */
 PyObject *hy_unpickled(const void *bytes, size_t n);
 
 /* struct hy_gather_how's: values go to bytearrays, which are in the list that is the context. */

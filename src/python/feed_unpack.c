@@ -63,14 +63,23 @@ PyObject *hy_unpickled(const void *bytes, size_t n)
     hy_cleanup_ref PyObject *args = loads && view ? PyTuple_Pack(1, view) : NULL;
     hy_cleanup_ref PyObject *how = args ? Py_BuildValue("{ss}", "encoding", "bytes") : NULL; /* as Spark reads them */
 
-    return how ? PyObject_Call(loads, args, how) : NULL;
+    PyObject *rows = how ? PyObject_Call(loads, args, how) : NULL;
+
+    if (rows && !PyList_CheckExact(rows)) { /* Spark's JVM has made a tuple of them */
+        hy_cleanup_ref PyObject *others = rows;
+
+        rows = PyTuple_CheckExact(others) ? PySequence_List(others) : NULL;
+        if (!rows && !PyErr_Occurred())
+            PyErr_SetString(PyExc_ValueError, "what was pickled is no list of rows");
+    }
+    return rows;
 }
 
 static PyObject *unpickled(const struct hy_batch_column *c, uint32_t rows)
 {
     PyObject *list = hy_unpickled(c->values, c->values_n);
 
-    if (list && (!PyList_CheckExact(list) || (rows && PyList_Size(list) != (Py_ssize_t)rows))) {
+    if (list && rows && PyList_Size(list) != (Py_ssize_t)rows) {
         Py_CLEAR(list);
         PyErr_SetString(PyExc_ValueError, "what was pickled are not the rows that were told of");
     }

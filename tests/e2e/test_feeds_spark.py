@@ -115,7 +115,7 @@ def test_rows_as_spark_has_pickled_them_come_once(house: House) -> None:
     """From a cache, which Python has filled, and by Spark's JVM; also where nodes want tensors in the midst of it."""
     said = house.notebook.say("""
         made = sc.parallelize(range(20000), 4).map(lambda i: ([i / 7] * 50, i)).cache()
-        read = spark.range(20000).selectExpr("array(id / 7, 2.5D) as x", "id as y").rdd
+        read = spark.range(20000).selectExpr("array_repeat(id / 7, 50) as x", "id as y").rdd
         found = []
         for main_fun, other in (counting, read), (both_ways, made):
             nodes = fed(main_fun)

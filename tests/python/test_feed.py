@@ -216,7 +216,7 @@ def test_pickles_come_to_who_takes_rows(name: str, hub: _hopyard.Hub) -> None:
     with _hopyard.Source(name) as source:
         assert source.put(rows[:1]) and not source.takes_pickles
         assert hub.next_rows(1, LIMIT_S)[0] == rows[:1] and source.takes_pickles
-        assert source.put_pickle(pickle.dumps(rows[:10])) and source.put_pickle(pickle.dumps([]))
+        assert source.put_pickle(pickle.dumps(tuple(rows[:10]))) and source.put_pickle(pickle.dumps([]))
         assert source.put_pickle(pickle.dumps(rows[10:], 2)) and source.put(rows)
         found = [row for n in (4, 1, 10, 45) for row in hub.next_rows(n, LIMIT_S)[0]]
         assert found == rows + rows and hub.next_rows(1, 0) == ([], "timeout")

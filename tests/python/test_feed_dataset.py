@@ -118,22 +118,23 @@ def test_rows_that_were_pickled_for_next_batch_come_too(name: str, feed: _feed.D
     assert not list(dataset)
 
 
+@pytest.mark.parametrize("nonsense, error", [(b"nonsense", pickle.UnpicklingError), (pickle.dumps(7), ValueError)])
 def test_a_pickle_that_nobody_can_read_ends_its_feeder(
-    name: str, feed: _feed.DataFeed, monkeypatch: pytest.MonkeyPatch
+    name: str, feed: _feed.DataFeed, monkeypatch: pytest.MonkeyPatch, nonsense: bytes, error: type[Exception]
 ) -> None:
     said: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda what: said.append(what.exc_type))
     with _hopyard.Source(name) as source:
         source.put([(1.0,)])
         assert feed.next_batch(1) == [(1.0,)]
-        source.put_pickle(b"nonsense")
+        source.put_pickle(nonsense)
         dataset = feed.dataset(1, (tf.TensorSpec([None], tf.float64),))
         thread = feeding(name, [(2.0,)])
         assert [float(b[0][0]) for b in dataset.take(1)] == [2.0]
         thread.join()
         with pytest.raises(_hopyard.Error, match="is gone"):
             source.wait_until_taken()
-    assert said == [pickle.UnpicklingError]
+    assert said == [error]
 
 
 def test_columns_of_arrow_come_as_they_were_put(name: str, feed: _feed.DataFeed) -> None:
