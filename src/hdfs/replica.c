@@ -127,7 +127,7 @@ static bool find_socket(const struct hy_block_want *want, char path[PATH_SIZE])
         n = snprintf(path, PATH_SIZE, "%.*s%u%s", (int)(port - text), text, want->node->xferport, port + strlen("_PORT"));
     else
         n = snprintf(path, PATH_SIZE, "%s", text);
-    return n > 0 && n < PATH_SIZE && is_here(want->node->ipaddr) && !is_refused(path);
+    return n > 0 && n < PATH_SIZE && !is_refused(path) && is_here(want->node->ipaddr);
 }
 
 /* ---- the files ---------------------------------------------------------------------- */
