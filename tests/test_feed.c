@@ -671,6 +671,17 @@ static void *read_batches(void *arg)
     return NULL;
 }
 
+static struct hy_intake *open_intake(const char *name)
+{
+    struct hy_intake *in;
+    struct hy_hub *hub;
+
+    assert_int_equal(hy_hub_open(name, &hub, NULL), 0);
+    in = hy_intake_new(hub);
+    assert_non_null(in);
+    return in;
+}
+
 static struct hy_batches *batches_of(struct hy_intake *in, uint64_t rows)
 {
     const struct hy_wanted_column column = {.name = "x", .dtype = HY_DTYPE_INT32};
@@ -689,15 +700,12 @@ static void test_batches_are_taken_by_any_thread(void **state)
     const struct hy_source_options o = {.queue = "input", .size = RING};
     struct reader readers[2] = {{0}, {0}};
     pthread_t threads[2];
-    struct hy_hub *hub;
     struct hy_intake *in;
     struct hy_batches *b;
     struct hy_source *s;
 
     (void)state;
-    assert_int_equal(hy_hub_open(name, &hub, NULL), 0);
-    in = hy_intake_new(hub);
-    assert_non_null(in);
+    in = open_intake(name);
     b = batches_of(in, 7);
     for (int i = 0; i < 2; i++) {
         readers[i].number = hy_batches_number(b);
@@ -756,16 +764,13 @@ static void test_pickles_come_again_for_who_takes_columns(void **state)
     const struct hy_source_options o = {.queue = "input", .size = RING};
     struct told told = {"", 0};
     uint64_t rows = 0, sum = 0;
-    struct hy_hub *hub;
     struct hy_intake *in;
     struct hy_queue *q;
     struct hy_batches *b;
     struct hy_source *s;
 
     (void)state;
-    assert_int_equal(hy_hub_open(name, &hub, NULL), 0);
-    in = hy_intake_new(hub);
-    assert_non_null(in);
+    in = open_intake(name);
     in->again = note_again;
     in->again_context = &told;
     q = hy_intake_queue(in, "input");
@@ -802,14 +807,11 @@ static void test_batches_end_when_their_hub_is_closed(void **state)
 {
     struct reader r = {0};
     pthread_t thread;
-    struct hy_hub *hub;
     struct hy_intake *in;
     struct hy_batches *b;
 
     (void)state;
-    assert_int_equal(hy_hub_open(fresh_name(), &hub, NULL), 0);
-    in = hy_intake_new(hub);
-    assert_non_null(in);
+    in = open_intake(fresh_name());
     b = batches_of(in, 7);
     r.number = hy_batches_number(b);
     assert_int_equal(pthread_create(&thread, NULL, read_batches, &r), 0);
