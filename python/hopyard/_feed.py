@@ -278,52 +278,14 @@ def _numpy() -> Any:
     return numpy
 
 
-def put_columns(source: _hopyard.Source, columns: Any) -> bool:
-    """Feeds whole columns: a dict, tuple or list of NumPy arrays, or a batch or table of Arrow's. A column of numbers
-    is copied once. False when the hub has had enough."""
-    if hasattr(columns, "to_batches"):
-        return all(put_arrow(source, batch, True) for batch in columns.to_batches())
-    if hasattr(columns, "schema"):
-        return put_arrow(source, columns, True)
-    parts = list(columns.values()) if isinstance(columns, dict) else list(columns)
-    rows = len(parts[0]) if parts else 0
-    step = rows
-    while step > 1 and sum(part.nbytes for part in parts) * step // rows > source.most // 4:
-        step = (step + 1) // 2
-    return all(_put_piece(source, columns, parts, at, min(at + step, rows)) for at in range(0, rows, max(step, 1)))
-
-
 def put_arrow(source: _hopyard.Source, batch: Any, names: bool) -> bool:
-    """The same for a batch of Arrow's, whose rows are dicts, or tuples. What has no column, nulls, dates and structs,
-    goes row by row."""
+    """Feeds a batch of Arrow's, whose rows are dicts, or tuples: False when the hub has had enough. What has no column,
+    nulls, dates and structs, goes row by row."""
     taken = source.put_arrow(batch, names)
     if taken is not None:
         return taken
     rows = batch.to_pylist() if names else list(zip(*(column.to_pylist() for column in batch.columns)))
     return all(source.put(chunk) for chunk in chunks(rows, [source]))
-
-
-def _put_piece(source: _hopyard.Source, columns: Any, parts: list[Any], begin: int, end: int) -> bool:
-    pieces = [_column(part[begin:end]) for part in parts]
-    if any(piece is None for piece in pieces):
-        names = list(columns) if isinstance(columns, dict) else None
-        made = list if isinstance(columns, list) else tuple
-        cells = zip(*(list(part[begin:end]) for part in parts))
-        return source.put([made(row) if names is None else dict(zip(names, row)) for row in cells])
-    if isinstance(columns, dict):
-        shape = "{" + "".join(f"{len(k.encode())}:{k}a" for k in columns) + "}"
-    else:
-        shape = ("[%s]" if isinstance(columns, list) else "(%s)") % ("a" * len(pieces))
-    return source.put_columns(end - begin, shape, pieces)
-
-
-def _column(values: Any) -> _Column | None:
-    """None for what is no number."""
-    np = _numpy()
-    if values.dtype.kind not in "biuf" or values.dtype.itemsize > 8:
-        return None
-    values = np.ascontiguousarray(values, values.dtype.newbyteorder("="))
-    return values.dtype.name, values.shape[1:], values, None, None
 
 
 def _array(column: _Column, rows: int) -> np.ndarray:

@@ -157,7 +157,8 @@ def test_columns_are_put_at_once(name: str, hub: _hopyard.Hub) -> None:
 
     x, y = np.random.rand(5000, 100).astype(np.float32), np.arange(5000)
     with _hopyard.Source(name, size=32 << 20) as source:
-        assert _feed.put_columns(source, (x, y))
+        batch = pa.record_batch([pa.FixedSizeListArray.from_arrays(x.ravel(), 100), y], ["x", "y"])
+        assert _feed.put_arrow(source, batch, False)
         feed = _feed.DataFeed(Manager(hub))
         found = feed.columns(5000)
         assert (found[0] == x).all() and (found[1] == y).all()
@@ -166,12 +167,12 @@ def test_columns_are_put_at_once(name: str, hub: _hopyard.Hub) -> None:
             "l": [[1.0], [], [2.0, 3.0]],
             "f": pa.array([[1, 2], [3, 4], [5, 6]], pa.list_(pa.int64(), 2)), "z": [True, False, True],
         })  # fmt: skip
-        assert _feed.put_columns(source, table.slice(1))
+        assert all(_feed.put_arrow(source, batch, True) for batch in table.slice(1).to_batches())
         got = feed.columns(2)
         assert got["n"].dtype == np.int32 and got["n"].tolist() == [2, 3] and got["t"].tolist() == ["", "ccc"]
         assert got["b"].tolist() == [b"yy", b""] and [list(v) for v in got["l"]] == [[], [2.0, 3.0]]
         assert got["f"].tolist() == [[3, 4], [5, 6]] and got["z"].tolist() == [False, True]
-        assert _feed.put_columns(source, pa.table({"n": [1, None]}))
+        assert _feed.put_arrow(source, pa.record_batch({"n": [1, None]}), True)
         assert hub.next_rows(2, LIMIT_S)[0] == [{"n": 1}, {"n": None}]
 
 
