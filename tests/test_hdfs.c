@@ -27,6 +27,7 @@
 #include "hdfs/hdfs.h"
 #include "hdfs/packet.h"
 #include "hdfs/rpc.h"
+#include "hdfs/sock.h"
 
 /* ---- settings and paths ---- */
 
@@ -477,6 +478,44 @@ static void test_reading_on_in_a_thread_brings_the_same_bytes(void **state)
     check_ahead(7 << 20, 7 << 20, -ECONNRESET);       /* silence after bytes that are good */
 }
 
+/* ---- windows ---- */
+
+static int window_of(const struct hy_sock *s)
+{
+    socklen_t n = sizeof(int);
+    int bytes;
+
+    assert_int_equal(getsockopt(s->fd, SOL_SOCKET, SO_RCVBUF, &bytes, &n), 0);
+    return bytes;
+}
+
+/* 127.0.0.2 is called from 127.0.0.1, as another machine is from this one's address. */
+static void test_only_connections_to_this_machine_are_narrow(void **state)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET};
+    socklen_t size = sizeof(a);
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct hy_sock near, far;
+    struct hy_err err = {0};
+    int as_it_comes;
+
+    (void)state;
+    assert_int_equal(bind(listener, (struct sockaddr *)&a, size), 0);
+    assert_int_equal(listen(listener, 2), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&a, &size), 0);
+    assert_int_equal(hy_sock_connect(&near, "127.0.0.1", ntohs(a.sin_port), 1000, 1000, &err), 0);
+    assert_int_equal(hy_sock_connect(&far, "127.0.0.2", ntohs(a.sin_port), 1000, 1000, &err), 0);
+    as_it_comes = window_of(&far);
+    assert_int_equal(window_of(&near), 2 * 112 * 1024);
+    hy_sock_widen(&near);
+    hy_sock_widen(&far);
+    assert_true(window_of(&near) > 2 * 112 * 1024);
+    assert_int_equal(window_of(&far), as_it_comes);
+    hy_sock_close(&near);
+    hy_sock_close(&far);
+    close(listener);
+}
+
 /* ---- URLs ---- */
 
 static void test_a_namenode_that_is_not_there_is_named(void **state)
@@ -506,6 +545,7 @@ int main(void)
         cmocka_unit_test(test_an_honest_datanode_is_read),
         cmocka_unit_test(test_hostile_datanodes_are_found_out),
         cmocka_unit_test(test_reading_on_in_a_thread_brings_the_same_bytes),
+        cmocka_unit_test(test_only_connections_to_this_machine_are_narrow),
         cmocka_unit_test(test_a_namenode_that_is_not_there_is_named),
     };
 

@@ -120,6 +120,7 @@ static void start(struct hy_ahead *a)
 {
     sigset_t all, old;
 
+    hy_block_reader_widen(a->reader);
     for (unsigned i = 0; i < PIECES; i++)
         if (!(a->pieces[i].bytes = hy_malloc(PIECE)))
             return;

@@ -6,9 +6,7 @@
  *
  * The data of a packet goes straight to where the caller wants it. What the
  * system gives beyond it, by the same call, lands in `side`: the next packet's
- * head and sums, most of the time just these. While there is much to come we
- * sleep until some packets are there: to wake us for each costs the DataNode,
- * which is the slower of the two, a tenth of its time.
+ * head and sums, most of the time just these.
  */
 #include "hdfs/block.h"
 
@@ -26,7 +24,6 @@
 #include "hdfs/rpc.h"
 
 #define SIDE_SIZE 4096u
-#define LOW_WATER (512 << 10) /* so much is waited for, while twice as much is to come */
 
 struct hy_block_reader {
     struct hy_replica *local; /* then there is no connection */
@@ -35,7 +32,6 @@ struct hy_block_reader {
     uint64_t at;  /* the next byte for the caller */
     uint64_t end; /* of what the packets so far have brought */
     bool has_answer, is_over;
-    int low_water; /* that the socket has; 0: not set */
     struct hy_sums guard;
 
     uint8_t side[SIDE_SIZE]; /* what came early */
@@ -276,24 +272,13 @@ static int take_body(struct hy_block_reader *r, const struct hy_packet *p, uint8
     return rc;
 }
 
-static int set_low_water(struct hy_block_reader *r)
-{
-    const int low = r->want.to > r->end && r->want.to - r->end > 2 * LOW_WATER ? LOW_WATER : 1;
-    const int rc = low == r->low_water ? 0 : hy_sock_low_water(&r->dn->sock, low);
-
-    r->low_water = low;
-    return rc;
-}
-
 /* The next packet. Returns how many bytes went into `into`; 0 when they are in our own room, or it was the last. */
 static int64_t next_packet(struct hy_block_reader *r, uint8_t *into, size_t n, struct hy_err *err)
 {
     struct hy_packet p;
     bool is_direct;
-    int rc = set_low_water(r);
+    int rc = take_head(r, &p, err);
 
-    if (rc == 0)
-        rc = take_head(r, &p, err);
     if (rc < 0)
         return rc;
     if (p.is_last) {
@@ -379,6 +364,12 @@ int64_t hy_block_read(struct hy_block_reader *r, void *into, size_t n, struct hy
 uint64_t hy_block_reader_at(const struct hy_block_reader *r)
 {
     return r->at;
+}
+
+void hy_block_reader_widen(struct hy_block_reader *r)
+{
+    if (r->dn)
+        hy_sock_widen(&r->dn->sock);
 }
 
 void hy_block_reader_close(struct hy_block_reader *r)

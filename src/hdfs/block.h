@@ -33,6 +33,8 @@ int hy_block_reader_open(struct hy_block_reader **ret, const struct hy_block_wan
 int64_t hy_block_read(struct hy_block_reader *r, void *into, size_t n, struct hy_err *err);
 /* Where in the block the next byte is. */
 uint64_t hy_block_reader_at(const struct hy_block_reader *r);
+/* For who works between two reads (hy_sock_widen). */
+void hy_block_reader_widen(struct hy_block_reader *r);
 void hy_block_reader_close(struct hy_block_reader *r);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
@@ -20,7 +21,9 @@
 #include "fs/fs.h"
 #include "hdfs/seal.h"
 
-#define SLICE_MS 500 /* how long the system may keep us before we look around */
+#define SLICE_MS 500       /* how long the system may keep us before we look around */
+#define NARROW (112 << 10) /* of what SO_RCVBUF takes, which the system doubles; less than 96 KiB slows down */
+#define WIDE (1 << 20)
 
 static int set_slice(int fd)
 {
@@ -66,7 +69,26 @@ static int finish_connect(int fd, int connect_ms)
     return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) < 0 ? -errno : -error;
 }
 
-static int connect_to(const struct addrinfo *a, int connect_ms)
+/* Whether it is this machine's: then we would call from the same address. Nothing is sent. */
+static bool is_near(const struct addrinfo *a)
+{
+    hy_cleanup_close int fd = socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_storage here = {0}, there = {0};
+    socklen_t n = sizeof(here);
+
+    if (fd < 0 || connect(fd, a->ai_addr, a->ai_addrlen) < 0 || getsockname(fd, (struct sockaddr *)&here, &n) < 0)
+        return false;
+    memcpy(&there, a->ai_addr, a->ai_addrlen);
+    ((struct sockaddr_in *)&here)->sin_port = ((struct sockaddr_in *)&there)->sin_port = 0; /* IPv6's is at the same place */
+    return memcmp(&here, &there, sizeof(here)) == 0;
+}
+
+static int set_window(int fd, int bytes)
+{
+    return setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
+}
+
+static int connect_to(const struct addrinfo *a, int connect_ms, bool *ret_narrow)
 {
     hy_cleanup_close int fd = HY_SYS(socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     int rc;
@@ -76,6 +98,7 @@ static int connect_to(const struct addrinfo *a, int connect_ms)
     rc = set_up(fd);
     if (rc < 0)
         return rc;
+    *ret_narrow = is_near(a) && set_window(fd, NARROW) == 0; /* later, what is under way would be thrown away */
     if (HY_SYS(connect(fd, a->ai_addr, a->ai_addrlen)) < 0) {
         if (errno != EINPROGRESS && errno != EINTR)
             return -errno;
@@ -101,12 +124,18 @@ int hy_sock_connect(struct hy_sock *s, const char *host, unsigned port, int conn
         return hy_err_set(err, -EHOSTUNREACH, "the name %s is not known here: %s", host, gai_strerror(rc));
     rc = -EHOSTUNREACH;
     for (const struct addrinfo *a = found; a && rc < 0 && rc != -EINTR; a = a->ai_next)
-        rc = connect_to(a, connect_ms);
+        rc = connect_to(a, connect_ms, &s->is_narrow);
     freeaddrinfo(found);
     if (rc < 0)
         return hy_err_sys(err, rc, "cannot connect to %s:%u", host, port);
     s->fd = rc;
     return 0;
+}
+
+void hy_sock_widen(struct hy_sock *s)
+{
+    if (s->is_narrow)
+        s->is_narrow = set_window(s->fd, WIDE) != 0; /* if it cannot be, it is just slower */
 }
 
 int hy_sock_connect_local(struct hy_sock *s, const char *path, int patience_ms)
@@ -229,11 +258,6 @@ int hy_sock_recv_fds(struct hy_sock *s, int *fds, size_t count)
         if (rc < 0)
             return rc;
     }
-}
-
-int hy_sock_low_water(struct hy_sock *s, int bytes)
-{
-    return HY_SYS(setsockopt(s->fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof(bytes))) < 0 ? -errno : 0;
 }
 
 int hy_sock_poll(const struct hy_sock *s, int ms)

@@ -6,6 +6,7 @@
 #ifndef HY_HDFS_SOCK_H
 #define HY_HDFS_SOCK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -18,6 +19,7 @@ struct hy_sock {
     int fd; /* -1: none */
     int patience_ms;
     struct hy_seal *seal; /* under which bytes travel (seal.h); NULL: as they are */
+    bool is_narrow;
 };
 
 /* `host` is a name or an address. Fails with a sentence that names it. */
@@ -31,9 +33,15 @@ void hy_sock_close(struct hy_sock *s);
 ssize_t hy_sock_recv(struct hy_sock *s, void *into, size_t n);
 ssize_t hy_sock_recvv(struct hy_sock *s, struct iovec *into, int count);
 int hy_sock_recv_all(struct hy_sock *s, void *into, size_t n);
-/* Receiving sleeps until so many bytes are there, or as many as it asked for; what has come is given after half a second,
- * however little it is. */
-int hy_sock_low_water(struct hy_sock *s, int bytes);
+/*
+ * For who works between two reads. What a peer on this machine sends is worked
+ * into our socket in its own time; through a wide window a DataNode sends each
+ * packet's head and data for themselves, and has all of that work. So a
+ * connection to this machine is narrow at first: the peer only queues, we move
+ * whole segments when we read, and both are busy for as long. When we are not,
+ * it is better that more is here.
+ */
+void hy_sock_widen(struct hy_sock *s);
 /* 1 when something has come, or the stream has ended; waits `ms` for it. */
 int hy_sock_poll(const struct hy_sock *s, int ms);
 /* All of it. Changes `from`. */
