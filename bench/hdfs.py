@@ -280,13 +280,13 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one round, 64 MiB, 500 stats")
     parser.add_argument("--size", type=int, metavar="MIB", help="of the file (1024)")
-    parser.add_argument("--rounds", type=int, help="(3)")
+    parser.add_argument("--rounds", type=int, help="(9)")
     parser.add_argument("--stats", type=int, help="in a row (3000)")
     parser.add_argument("--peers", nargs="*", choices=list(WANTED), default=list(WANTED), help="all, if not said")
     parser.add_argument("--no-records", action="store_true", help="nothing about tf.data")
     options = parser.parse_args()
     options.size = options.size or (64 if options.quick else 1024)
-    options.rounds = options.rounds or (1 if options.quick else 5)
+    options.rounds = options.rounds or (1 if options.quick else 9)
     options.stats = options.stats or (500 if options.quick else 3000)
     options.sides = ["hopyard", "program", *options.peers]
     return options
