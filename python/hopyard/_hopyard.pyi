@@ -119,10 +119,6 @@ class Examples:
     def want(self, name: str, kind: int, has_steps: bool = False, /) -> None: ...
     def close(self) -> None: ...
 
-# A dtype ("float32", "str", "bytes"), the shape of a row (or of an item, where rows have several), values, and int64
-# offsets of values in bytes, and of rows in items; None for those that it does not have.
-FeedColumn = tuple[str, tuple[int, ...], Buffer, Buffer | None, Buffer | None]
-
 @final
 class Hub:
     dropped: int  # feeders that made no sense
@@ -160,7 +156,6 @@ class Source:
         cls, name: str, queue: str = "input", results: bool = False, size: int = 16 << 20, patience: float = -1
     ) -> Source: ...
     def put(self, rows: Sequence[Any], /) -> bool: ...  # False, here and below: the hub has had enough
-    def put_columns(self, rows: int, shape: str, columns: Sequence[FeedColumn | None], /) -> bool: ...
     def put_pickle(self, pickle: bytes, /) -> bool: ...  # only where takes_pickles says so
     @property
     def takes_pickles(self) -> bool: ...

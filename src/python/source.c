@@ -216,124 +216,6 @@ static PyObject *source_end_partition(PyObject *self, PyObject *ignored)
     return answer(s, check(s, rc));
 }
 
-/* ---- columns --------------------------------------------------------------------------- */
-
-struct columns {
-    uint32_t count;
-    struct hy_batch_column *list;
-    Py_buffer (*views)[3]; /* values, value ends, row ends */
-};
-
-static void columns_done(struct columns *c)
-{
-    for (uint32_t i = 0; i < c->count; i++)
-        for (int k = 0; k < 3; k++)
-            PyBuffer_Release(&c->views[i][k]);
-    free(c->views);
-    free(c->list);
-}
-
-static int take_shape(struct hy_batch_column *c, PyObject *shape)
-{
-    c->dims = (unsigned)PyTuple_Size(shape);
-    for (unsigned i = 0; i < c->dims && i < HY_BATCH_DIMS; i++) {
-        c->shape[i] = PyLong_AsUnsignedLongLong(PyTuple_GetItem(shape, (Py_ssize_t)i));
-        if (PyErr_Occurred())
-            return -1;
-    }
-    return c->dims <= HY_BATCH_DIMS ? 0 : -1;
-}
-
-/* Ends of so many; their number is checked, what they are is for who reads. */
-static bool has_ends(const Py_buffer *view, uint64_t count, const int64_t **ret)
-{
-    *ret = view->buf;
-    return view->buf && view->len >= 8 && (uint64_t)view->len / 8 - 1 == count && (uintptr_t)view->buf % 8 == 0;
-}
-
-/* From (dtype, shape, values, value_ends, row_ends). 0, or -1 with or without an exception set. */
-static int take_column(struct hy_batch_column *c, Py_buffer views[3], PyObject *tuple, uint32_t rows)
-{
-    const char *dtype;
-    PyObject *shape;
-    uint64_t values;
-
-    if (!PyArg_ParseTuple(tuple, "sO!y*z*z*:column", &dtype, &PyTuple_Type, &shape, &views[0], &views[1], &views[2]))
-        return -1;
-    c->dtype = hy_dtype_of(dtype);
-    c->values = views[0].buf;
-    c->values_n = (size_t)views[0].len;
-    c->is_ragged = views[2].buf != NULL;
-    if (!c->dtype || c->dtype == HY_DTYPE_PICKLE || take_shape(c, shape) < 0)
-        return -1;
-    if (c->is_ragged) {
-        if (!has_ends(&views[2], rows, &c->row_ends) || c->row_ends[rows] < 0)
-            return -1;
-        c->items = (uint64_t)c->row_ends[rows];
-    }
-    if (hy_column_values(c, rows, &values) < 0)
-        return -1;
-    return hy_dtype_size(c->dtype) || has_ends(&views[1], values, &c->value_ends) ? 0 : -1;
-}
-
-static int take_columns(struct columns *c, PyObject *list, uint32_t rows)
-{
-    const size_t count = (size_t)PyList_Size(list);
-
-    c->list = hy_calloc(count, sizeof *c->list);
-    c->views = hy_calloc(count, sizeof *c->views);
-    if (!c->list || !c->views || count > HY_BATCH_COLUMNS_MAX)
-        return count > HY_BATCH_COLUMNS_MAX ? -1 : (PyErr_NoMemory(), -1);
-    for (; c->count < count; c->count++)
-        if (take_column(&c->list[c->count], c->views[c->count], PyList_GetItem(list, (Py_ssize_t)c->count), rows) < 0) {
-            c->count++;
-            return -1;
-        }
-    return 0;
-}
-
-/* A shape that does not go with the columns would only be found by the other side. */
-static int check_batch(const struct hy_batch *b)
-{
-    struct hy_shape shape = {0};
-    size_t n;
-    int rc = hy_batch_size(b, &n);
-
-    if (rc == 0)
-        rc = hy_shape_parse(b->shape, b->shape_n, &shape);
-    if (rc == 0)
-        rc = hy_shape_check(&shape, b);
-    hy_shape_done(&shape);
-    return rc;
-}
-
-static PyObject *source_put_columns(PyObject *self, PyObject *args)
-{
-    struct source *s = (struct source *)self;
-    struct columns c = {0};
-    struct hy_batch b = {0};
-    unsigned rows;
-    Py_ssize_t n;
-    PyObject *list;
-    int rc;
-
-    if (!PyArg_ParseTuple(args, "Is#O!:put_columns", &rows, &b.shape, &n, &PyList_Type, &list) || enter(s) < 0)
-        return NULL;
-    if (s->is_over)
-        return answer(s, 0);
-    rc = take_columns(&c, list, rows);
-    b.rows = rows;
-    b.shape_n = (size_t)n;
-    b.count = c.count;
-    b.columns = c.list;
-    if (rc == 0)
-        rc = check_batch(&b) == 0 ? send_batch(s, &b) : -1;
-    columns_done(&c);
-    if (rc < 0 && !PyErr_Occurred())
-        PyErr_SetString(PyExc_ValueError, "the columns do not fit together, or not with the shape of a row");
-    return answer(s, rc);
-}
-
 /* ---- Arrow ----------------------------------------------------------------------------- */
 
 /* Rows from *at on, as many as make a piece: *at is behind them then. As send_batch, or -Exxx below -1. */
@@ -577,8 +459,6 @@ static PyGetSetDef getters[] = {
 
 static PyMethodDef methods[] = {
     {"put", source_put, METH_O, "put(rows): False when the consumer has had enough."},
-    {"put_columns", source_put_columns, METH_VARARGS,
-     "put_columns(rows, shape, columns): the same; a column is (dtype, shape, values, value_ends, row_ends)."},
     {"put_arrow", source_put_arrow, METH_VARARGS,
      "put_arrow(batch, names): the same, of a record batch, whose rows are dicts or tuples. None, and nothing is put, when "
      "it has what has no column."},
