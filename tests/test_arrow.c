@@ -186,7 +186,7 @@ static void test_what_makes_no_sense_is_refused(void **state)
     hy_arrow_done(&a);
 }
 
-static void test_rows_are_tuples_or_dicts(void **state)
+static void test_rows_are_tuples(void **state)
 {
     struct sample s;
     struct hy_buf b;
@@ -194,11 +194,8 @@ static void test_rows_are_tuples_or_dicts(void **state)
     (void)state;
     make_sample(&s);
     hy_buf_init(&b, 1000);
-    assert_int_equal(hy_arrow_shape(&s.schema, false, &b), 0);
+    assert_int_equal(hy_arrow_shape(&s.schema, &b), 0);
     assert_string_equal(hy_buf_cstr(&b), "(aasaay)");
-    hy_buf_clear(&b);
-    assert_int_equal(hy_arrow_shape(&s.schema, true, &b), 0);
-    assert_string_equal(hy_buf_cstr(&b), "{1:na1:za1:ts1:la1:pa1:by}");
     hy_buf_done(&b);
 }
 
@@ -214,7 +211,7 @@ static int use(void *arg)
     hy_buf_init(&b, 1000);
     rc = hy_arrow_rows(&s.schema, &s.all, 0, 5, &a);
     if (rc == 0)
-        rc = hy_arrow_shape(&s.schema, true, &b);
+        rc = hy_arrow_shape(&s.schema, &b);
     hy_arrow_done(&a);
     hy_buf_done(&b);
     return rc;
@@ -232,7 +229,7 @@ int main(void)
         cmocka_unit_test(test_rows_are_found_by_all_offsets),
         cmocka_unit_test(test_what_has_no_column_is_told),
         cmocka_unit_test(test_what_makes_no_sense_is_refused),
-        cmocka_unit_test(test_rows_are_tuples_or_dicts),
+        cmocka_unit_test(test_rows_are_tuples),
         cmocka_unit_test(test_without_memory_nothing_is_left),
     };
 

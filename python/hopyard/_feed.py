@@ -250,7 +250,7 @@ def _put_pickles(source: _hopyard.Source, pickles: Iterable[bytes]) -> Iterator[
 
 def feed_batches(names: Sequence[str], turn: int, queue: str, batches: Iterable[Any], timeout: float) -> int:
     """The same for Arrow's; rows are tuples."""
-    return _feed_here(names, turn, queue, timeout, lambda source: (put_arrow(source, batch, False) for batch in batches))
+    return _feed_here(names, turn, queue, timeout, lambda source: (put_arrow(source, batch) for batch in batches))
 
 
 def _feed_here(
@@ -278,13 +278,13 @@ def _numpy() -> Any:
     return numpy
 
 
-def put_arrow(source: _hopyard.Source, batch: Any, names: bool) -> bool:
-    """Feeds a batch of Arrow's, whose rows are dicts, or tuples: False when the hub has had enough. What has no column,
-    nulls, dates and structs, goes row by row."""
-    taken = source.put_arrow(batch, names)
+def put_arrow(source: _hopyard.Source, batch: Any) -> bool:
+    """Feeds a batch of Arrow's: False when the hub has had enough. What has no column, nulls, dates and structs, goes row
+    by row."""
+    taken = source.put_arrow(batch)
     if taken is not None:
         return taken
-    rows = batch.to_pylist() if names else list(zip(*(column.to_pylist() for column in batch.columns)))
+    rows = list(zip(*(column.to_pylist() for column in batch.columns)))
     return all(source.put(chunk) for chunk in chunks(rows, [source]))
 
 

@@ -226,10 +226,10 @@ int hy_arrow_rows(const struct ArrowSchema *schema, const struct ArrowArray *arr
     return rc;
 }
 
-int hy_arrow_shape(const struct ArrowSchema *schema, bool has_names, struct hy_buf *ret)
+int hy_arrow_shape(const struct ArrowSchema *schema, struct hy_buf *ret)
 {
     struct hy_shape shape = {0};
-    struct hy_shape_node *node = hy_shape_add(&shape, has_names ? '{' : '(');
+    struct hy_shape_node *node = hy_shape_add(&shape, '(');
     int rc = 0;
 
     if (node)
@@ -238,10 +238,6 @@ int hy_arrow_shape(const struct ArrowSchema *schema, bool has_names, struct hy_b
         const struct ArrowSchema *s = schema->children[i];
 
         node = hy_shape_add(&shape, is_letter(s, "uU") ? 's' : is_letter(s, "zZ") ? 'y' : 'a');
-        if (node && has_names) {
-            node->key = s->name ? s->name : "";
-            node->key_n = strlen(node->key);
-        }
     }
     rc = node ? hy_shape_write(&shape, ret) : -ENOMEM;
     hy_shape_done(&shape);

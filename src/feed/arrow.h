@@ -47,7 +47,7 @@ int hy_arrow_rows(const struct ArrowSchema *schema, const struct ArrowArray *arr
                   struct hy_arrow *ret);
 void hy_arrow_done(struct hy_arrow *a);
 
-/* How a row is made of the columns, as in feed/shape.h: a dict by their names, or a tuple. 0, -EINVAL, -ENOMEM. */
-int hy_arrow_shape(const struct ArrowSchema *schema, bool has_names, struct hy_buf *ret);
+/* How a row is made of the columns, as in feed/shape.h: a tuple of them. 0, -EINVAL, -ENOMEM. */
+int hy_arrow_shape(const struct ArrowSchema *schema, struct hy_buf *ret);
 
 #endif

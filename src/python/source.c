@@ -255,19 +255,16 @@ static PyObject *answer_arrow(struct source *s, int rc)
     return Py_NewRef(Py_None);
 }
 
-static PyObject *source_put_arrow(PyObject *self, PyObject *args)
+static PyObject *source_put_arrow(PyObject *self, PyObject *batch)
 {
+    hy_cleanup_ref PyObject *capsules = PyObject_CallMethod(batch, "__arrow_c_array__", NULL);
     struct source *s = (struct source *)self;
     const struct ArrowSchema *schema;
     const struct ArrowArray *array;
-    PyObject *batch;
     struct hy_buf shape;
     int64_t at = 0, step = HY_BATCH_ROWS_MAX;
-    int has_names, rc = 1;
+    int rc = 1;
 
-    if (!PyArg_ParseTuple(args, "Op:put_arrow", &batch, &has_names))
-        return NULL;
-    hy_cleanup_ref PyObject *capsules = PyObject_CallMethod(batch, "__arrow_c_array__", NULL);
     if (!capsules || !PyTuple_Check(capsules) || PyTuple_Size(capsules) != 2) {
         if (capsules)
             PyErr_SetString(PyExc_TypeError, "__arrow_c_array__ gives two capsules");
@@ -280,7 +277,7 @@ static PyObject *source_put_arrow(PyObject *self, PyObject *args)
     if (s->is_over)
         return answer(s, 0);
     hy_buf_init(&shape, HY_BATCH_SHAPE_MAX);
-    if ((rc = hy_arrow_shape(schema, has_names, &shape)) == 0)
+    if ((rc = hy_arrow_shape(schema, &shape)) == 0)
         rc = 1;
     while (rc > 0 && at < array->length)
         rc = put_piece(s, schema, array, &shape, &at, &step);
@@ -459,9 +456,8 @@ static PyGetSetDef getters[] = {
 
 static PyMethodDef methods[] = {
     {"put", source_put, METH_O, "put(rows): False when the consumer has had enough."},
-    {"put_arrow", source_put_arrow, METH_VARARGS,
-     "put_arrow(batch, names): the same, of a record batch, whose rows are dicts or tuples. None, and nothing is put, when "
-     "it has what has no column."},
+    {"put_arrow", source_put_arrow, METH_O,
+     "put_arrow(batch): the same, of a record batch. None, and nothing is put, when it has what has no column."},
     {"put_pickle", source_put_pickle, METH_O,
      "put_pickle(bytes): the same, of a list of rows that was pickled. Only where takes_pickles says so."},
     {"end_partition", source_end_partition, METH_NOARGS, "The same, of a partition's end."},

@@ -158,7 +158,7 @@ def test_columns_are_put_at_once(name: str, hub: _hopyard.Hub) -> None:
     x, y = np.random.rand(5000, 100).astype(np.float32), np.arange(5000)
     with _hopyard.Source(name, size=32 << 20) as source:
         batch = pa.record_batch([pa.FixedSizeListArray.from_arrays(x.ravel(), 100), y], ["x", "y"])
-        assert _feed.put_arrow(source, batch, False)
+        assert _feed.put_arrow(source, batch)
         feed = _feed.DataFeed(Manager(hub))
         found = feed.columns(5000)
         assert (found[0] == x).all() and (found[1] == y).all()
@@ -167,13 +167,13 @@ def test_columns_are_put_at_once(name: str, hub: _hopyard.Hub) -> None:
             "l": [[1.0], [], [2.0, 3.0]],
             "f": pa.array([[1, 2], [3, 4], [5, 6]], pa.list_(pa.int64(), 2)), "z": [True, False, True],
         })  # fmt: skip
-        assert all(_feed.put_arrow(source, batch, True) for batch in table.slice(1).to_batches())
-        got = feed.columns(2)
-        assert got["n"].dtype == np.int32 and got["n"].tolist() == [2, 3] and got["t"].tolist() == ["", "ccc"]
-        assert got["b"].tolist() == [b"yy", b""] and [list(v) for v in got["l"]] == [[], [2.0, 3.0]]
-        assert got["f"].tolist() == [[3, 4], [5, 6]] and got["z"].tolist() == [False, True]
-        assert _feed.put_arrow(source, pa.record_batch({"n": [1, None]}), True)
-        assert hub.next_rows(2, LIMIT_S)[0] == [{"n": 1}, {"n": None}]
+        assert all(_feed.put_arrow(source, batch) for batch in table.slice(1).to_batches())
+        n, t, b, lists, f, z = feed.columns(2)
+        assert n.dtype == np.int32 and n.tolist() == [2, 3] and t.tolist() == ["", "ccc"]
+        assert b.tolist() == [b"yy", b""] and [list(v) for v in lists] == [[], [2.0, 3.0]]
+        assert f.tolist() == [[3, 4], [5, 6]] and z.tolist() == [False, True]
+        assert _feed.put_arrow(source, pa.record_batch({"n": [1, None]}))
+        assert hub.next_rows(2, LIMIT_S)[0] == [(1,), (None,)]
 
 
 def test_batches_of_arrow_come_in_pieces_and_as_they_were_put(name: str, hub: _hopyard.Hub) -> None:
@@ -200,16 +200,16 @@ def test_batches_of_arrow_come_in_pieces_and_as_they_were_put(name: str, hub: _h
     with _hopyard.Source(name) as source:
         thread = threading.Thread(target=take)
         thread.start()
-        assert _feed.put_arrow(source, batch, False) and _feed.put_arrow(source, batch.slice(11), False)
-        assert _feed.put_arrow(source, odd, False) and _feed.put_arrow(source, batch, True)
-        assert _feed.put_arrow(source, batch.slice(0, 0), True)
+        assert _feed.put_arrow(source, batch) and _feed.put_arrow(source, batch.slice(11))
+        assert _feed.put_arrow(source, odd) and _feed.put_arrow(source, batch)
+        assert _feed.put_arrow(source, batch.slice(0, 0))
         thread.join()
     found = [(x.tolist(), int(y), t) for x, y, t in taken[: 2 * count - 11]]
     assert found == rows + rows[11:]
     assert taken[2 * count - 11 : -count] == list(zip(*(column.to_pylist() for column in odd.columns)))
-    assert [(row["x"].tolist(), int(row["y"]), row["t"]) for row in taken[-count:]] == rows
+    assert [(x.tolist(), int(y), t) for x, y, t in taken[-count:]] == rows
     with _hopyard.Source(name) as source, pytest.raises(AttributeError, match="__arrow_c_array__"):
-        source.put_arrow([1], True)
+        source.put_arrow([1])
 
 
 def test_pickles_come_to_who_takes_rows(name: str, hub: _hopyard.Hub) -> None:

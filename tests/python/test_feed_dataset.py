@@ -145,11 +145,11 @@ def test_columns_of_arrow_come_as_they_were_put(name: str, feed: _feed.DataFeed)
     lists = pa.ListArray.from_arrays(offsets, pa.array(values.ravel()))
     table = pa.table({"x": lists, "t": [f"{i}" for i in range(1000)]})
     with _hopyard.Source(name) as source:
-        assert all(_feed.put_arrow(source, batch, True) for batch in table.to_batches())
+        assert all(_feed.put_arrow(source, batch) for batch in table.to_batches())
         source.end_partition()
         batches = all_of(feed, 300)  # Arrow's lists may differ in length, but these do not
-    assert [b["x"].shape for b in batches] == [(300, 5)] * 3 + [(100, 5)]
-    assert (np.concatenate([b["x"] for b in batches]) == values).all() and batches[3]["t"][99].numpy() == b"999"
+    assert [x.shape for x, _ in batches] == [(300, 5)] * 3 + [(100, 5)]
+    assert (np.concatenate([x for x, _ in batches]) == values).all() and batches[3][1][99].numpy() == b"999"
 
 
 def test_several_feeders_lose_and_double_nothing(name: str, feed: _feed.DataFeed) -> None:
