@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sessions of the HDFS client that are protected: bytes under a seal, and what a
+ * NameNode and we say to each other until we are believed. Servers that lie are
+ * played here; the real thing is tested in e2e/test_hdfs_security.py.
+ */
+#include "support.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "hdfs/aes.h"
+#include "hdfs/conf.h"
+#include "hdfs/rpc_parts.h"
+#include "hdfs/sasl.h"
+#include "hdfs/sasl_parts.h"
+#include "hdfs/seal.h"
+#include "hdfs/sock.h"
+
+/* ---- seals ---- */
+
+/* A mechanism whose pieces are the bytes and their number, each byte turned over. */
+struct turning {
+    struct hy_sasl base;
+    uint8_t out, in;
+};
+
+static int turn_wrap(struct hy_sasl *s, const void *bytes, size_t n, struct hy_buf *out)
+{
+    uint8_t *room = hy_buf_reserve(out, n + 1);
+
+    assert_non_null(room);
+    for (size_t i = 0; i < n; i++)
+        room[i] = (uint8_t)~((const uint8_t *)bytes)[i];
+    room[n] = ((struct turning *)s)->out++;
+    hy_buf_added(out, n + 1);
+    return 0;
+}
+
+static int64_t turn_unwrap(struct hy_sasl *s, uint8_t *token, size_t n)
+{
+    if (n == 0 || token[n - 1] != ((struct turning *)s)->in++)
+        return -EBADMSG;
+    for (size_t i = 0; i + 1 < n; i++)
+        token[i] = (uint8_t)~token[i];
+    return (int64_t)n - 1;
+}
+
+static void turn_free(struct hy_sasl *s)
+{
+    free(s);
+}
+
+static struct hy_seal *turning_seal(size_t room)
+{
+    static const struct hy_sasl_ops ops = {NULL, turn_wrap, turn_unwrap, turn_free};
+    struct turning *t = calloc(1, sizeof(*t));
+    struct hy_seal *s;
+
+    assert_non_null(t);
+    t->base.ops = &ops;
+    t->base.room = room;
+    s = hy_seal_sasl_new(&t->base);
+    assert_non_null(s);
+    return s;
+}
+
+static struct hy_seal *aes_seal(uint8_t in, uint8_t out)
+{
+    static const uint8_t iv[HY_AES_IV];
+    struct hy_err err = {0};
+    uint8_t key[16];
+    struct hy_aes *a, *b;
+    struct hy_seal *s;
+
+    memset(key, in, sizeof(key));
+    a = hy_aes_new(key, sizeof(key), iv, &err);
+    memset(key, out, sizeof(key));
+    b = hy_aes_new(key, sizeof(key), iv, &err);
+    s = hy_seal_aes_new(a, b);
+    assert_non_null(s);
+    return s;
+}
+
+static void join(struct hy_sock *a, struct hy_sock *b)
+{
+    const struct timeval slice = {.tv_usec = 500000}; /* as hy_sock_connect sets it: no call lasts for ever */
+    int fds[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(setsockopt(fds[i], SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof(slice)), 0);
+        assert_int_equal(setsockopt(fds[i], SOL_SOCKET, SO_SNDTIMEO, &slice, sizeof(slice)), 0);
+    }
+    *a = (struct hy_sock){.fd = fds[0], .patience_ms = 5000};
+    *b = (struct hy_sock){.fd = fds[1], .patience_ms = 5000};
+}
+
+/* Sends some in three runs, which stay what they are, and takes them in odd pieces. */
+static void carry(struct hy_sock *from, struct hy_sock *to, size_t n)
+{
+    uint8_t *sent = malloc(n + 1), *kept = malloc(n + 1), *got = calloc(1, n + 1);
+    struct iovec parts[] = {{.iov_base = sent, .iov_len = n / 3},
+                            {.iov_base = sent + n / 3, .iov_len = 0},
+                            {.iov_base = sent + n / 3, .iov_len = n - n / 3}};
+    size_t at = 0;
+
+    for (size_t i = 0; i < n; i++)
+        kept[i] = sent[i] = (uint8_t)(i * 7 + i / 251);
+    assert_int_equal(hy_sock_send_all(from, parts, 3), 0);
+    assert_memory_equal(sent, kept, n);
+    assert_int_equal(hy_sock_poll(to, 5000), 1);
+    while (at < n) {
+        struct iovec into[] = {{.iov_base = got + at, .iov_len = at % 5 < n - at ? at % 5 : n - at},
+                               {.iov_base = NULL, .iov_len = 0}};
+        ssize_t rc;
+
+        into[1] = (struct iovec){.iov_base = got + at + into[0].iov_len, .iov_len = n - at - into[0].iov_len};
+        if (into[1].iov_len > 977)
+            into[1].iov_len = 977;
+        rc = hy_sock_recvv(to, into, 2);
+        assert_true(rc > 0);
+        at += (size_t)rc;
+    }
+    assert_memory_equal(got, kept, n);
+    free(sent);
+    free(kept);
+    free(got);
+}
+
+static void test_bytes_come_through_a_seal_as_they_were(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 3; kind++) {
+        struct hy_sock a, b;
+
+        join(&a, &b);
+        a.seal = kind == 0 ? aes_seal(1, 2) : turning_seal(kind == 1 ? 1000 : 65536);
+        b.seal = kind == 0 ? aes_seal(2, 1) : turning_seal(kind == 1 ? 1000 : 65536);
+        for (size_t n = 1; n < 70000; n = n * 3 + 1) {
+            carry(&a, &b, n);
+            carry(&b, &a, n);
+        }
+        assert_int_equal(hy_sock_poll(&a, 0), 0);
+        hy_sock_close(&a);
+        hy_sock_close(&b);
+    }
+}
+
+static void test_a_piece_that_waits_under_its_seal_counts_as_come(void **state)
+{
+    struct hy_sock a, b;
+    char byte;
+
+    (void)state;
+    join(&a, &b);
+    a.seal = turning_seal(100);
+    b.seal = turning_seal(100);
+    assert_int_equal(hy_sock_send_all(&a, &(struct iovec){.iov_base = (void *)"ab", .iov_len = 2}, 1), 0);
+    assert_int_equal(hy_sock_recv(&b, &byte, 1), 1);
+    assert_int_equal(hy_sock_poll(&b, 0), 1); /* though nothing is left in the system */
+    assert_int_equal(hy_sock_recv(&b, &byte, 1), 1);
+    assert_int_equal(byte, 'b');
+    assert_int_equal(hy_sock_poll(&b, 0), 0);
+    hy_sock_close(&a);
+    hy_sock_close(&b);
+}
+
+static void test_pieces_that_no_server_sends_are_refused(void **state)
+{
+    static const struct {
+        const char *bytes;
+        size_t n;
+        int rc;
+    } lies[] = {
+        {"\x7f\xff\xff\xff", 4, -EPROTO},         /* 2 GiB */
+        {"\0\0\0\0", 4, -EBADMSG},                /* without a number */
+        {"\0\0\0\2a\7", 6, -EBADMSG},             /* with another's number */
+        {"\0\0\0\5ab", 6, -ECONNRESET},           /* that ends early */
+        {"\0\0", 2, -ECONNRESET},
+    };
+    char byte;
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(lies); i++) {
+        struct hy_sock a, b;
+
+        join(&a, &b);
+        a.seal = turning_seal(100);
+        assert_int_equal(write(b.fd, lies[i].bytes, lies[i].n), lies[i].n);
+        hy_sock_close(&b);
+        assert_int_equal(hy_sock_recv(&a, &byte, 1), lies[i].rc);
+        hy_sock_close(&a);
+    }
+}
+
+/* ---- a NameNode that lies about who it is ---- */
+
+struct script {
+    struct hy_buf b;
+};
+
+static void say(struct script *s, Hdfs__RpcSasl__State state, const char *token, Hdfs__RpcSasl__Auth *way)
+{
+    Hdfs__RpcResponseHeader h = HDFS__RPC_RESPONSE_HEADER__INIT;
+    Hdfs__RpcSasl m = HDFS__RPC_SASL__INIT;
+    const size_t begin = s->b.len;
+
+    h.callid = (uint32_t)-33;
+    m.state = state;
+    m.auths = &way;
+    m.n_auths = way ? 1 : 0;
+    m.has_token = token != NULL;
+    m.token.data = (uint8_t *)token;
+    m.token.len = token ? strlen(token) : 0;
+    assert_int_equal(hy_buf_append(&s->b, "\0\0\0", 4), 0);
+    assert_int_equal(hy_delimited_append(&s->b, &h.base), 0);
+    assert_int_equal(hy_delimited_append(&s->b, &m.base), 0);
+    hy_rpc_end_frame(&s->b, begin);
+}
+
+static void offer(struct script *s, const char *method, const char *mechanism)
+{
+    Hdfs__RpcSasl__Auth way = HDFS__RPC_SASL__AUTH__INIT;
+
+    way.method = (char *)method;
+    way.mechanism = (char *)mechanism;
+    way.protocol = (char *)"hdfs";
+    way.serverid = (char *)"localhost";
+    say(s, HDFS__RPC_SASL__STATE__NEGOTIATE, NULL, &way);
+}
+
+static struct hy_hdfs_conf *conf_of(const char *key, const char *value)
+{
+    struct hy_err err = {0};
+    struct hy_hdfs_conf *c = hy_hdfs_conf_load(NULL, &err);
+    char *text = hy_asprintf("<configuration><property><name>hadoop.security.authentication</name>"
+                             "<value>kerberos</value></property><property><name>%s</name><value>%s</value></property>"
+                             "</configuration>", key, value);
+
+    assert_non_null(c);
+    assert_int_equal(hy_hdfs_conf_parse(c, text, strlen(text), "test", &err), 0);
+    free(text);
+    return c;
+}
+
+/* Signs on with a token, or with Kerberos when there are settings, to one who reads the script aloud and hangs up. */
+static int sign_on(struct script *s, const struct hy_hdfs_conf *conf, enum hy_rpc_method *ret, struct hy_err *err)
+{
+    Hdfs__Token token = HDFS__TOKEN__INIT;
+    const struct hy_rpc_peer peer = {.host = "127.0.0.1", .port = 1, .conf = conf,
+                                     .principal = "dfs.namenode.kerberos.principal"};
+    const struct hy_rpc_login login = {.token = conf ? NULL : &token, .has_kerberos = conf};
+    struct hy_sasl *sasl = NULL;
+    struct hy_sock a, b;
+    int rc;
+
+    join(&a, &b);
+    assert_int_equal(write(b.fd, hy_buf_bytes(&s->b), s->b.len), s->b.len);
+    assert_int_equal(shutdown(b.fd, SHUT_WR), 0);
+    rc = hy_rpc_sign_on(&a, &login, &peer, ret, &sasl, err);
+    assert_null(sasl);
+    hy_sock_close(&a);
+    hy_sock_close(&b);
+    hy_buf_done(&s->b);
+    hy_buf_init(&s->b, 1 << 20);
+    return rc;
+}
+
+static void assert_says(int rc, int code, const struct hy_err *err, const char *words)
+{
+    if (rc != code || !strstr(err->text, words))
+        fail_msg("%d %s", rc, err->text);
+}
+
+static void test_a_namenode_that_proves_nothing_is_not_believed(void **state)
+{
+    static const char challenge[] = "realm=\"default\",nonce=\"n\",qop=\"auth\",algorithm=md5-sess";
+    enum hy_rpc_method method;
+    struct hy_err err = {0};
+    struct script s;
+
+    (void)state;
+    hy_buf_init(&s.b, 1 << 20);
+    offer(&s, "TOKEN", "DIGEST-MD5");
+    say(&s, HDFS__RPC_SASL__STATE__SUCCESS, NULL, NULL);
+    assert_says(sign_on(&s, NULL, &method, &err), -EACCES, &err, "did not prove who it is");
+    offer(&s, "TOKEN", "DIGEST-MD5");
+    say(&s, HDFS__RPC_SASL__STATE__CHALLENGE, challenge, NULL);
+    say(&s, HDFS__RPC_SASL__STATE__SUCCESS, NULL, NULL);
+    assert_says(sign_on(&s, NULL, &method, &err), -EACCES, &err, "did not prove who it is");
+    offer(&s, "TOKEN", "DIGEST-MD5");
+    say(&s, HDFS__RPC_SASL__STATE__CHALLENGE, challenge, NULL);
+    say(&s, HDFS__RPC_SASL__STATE__SUCCESS, "rspauth=ea40f60335c427b5527b84dbabcdfffd", NULL);
+    assert_says(sign_on(&s, NULL, &method, &err), -EACCES, &err, "not the one it seems to be");
+    say(&s, HDFS__RPC_SASL__STATE__CHALLENGE, challenge, NULL);
+    assert_says(sign_on(&s, NULL, &method, &err), -EPROTO, &err, "its challenge is none");
+    offer(&s, "TOKEN", "DIGEST-MD5");
+    offer(&s, "TOKEN", "DIGEST-MD5");
+    assert_says(sign_on(&s, NULL, &method, &err), -EPROTO, &err, "a second time");
+    say(&s, HDFS__RPC_SASL__STATE__WRAP, "x", NULL);
+    assert_says(sign_on(&s, NULL, &method, &err), -EPROTO, &err, "not known");
+    offer(&s, "TOKEN", "DIGEST-MD5");
+    assert_says(sign_on(&s, NULL, &method, &err), -ECONNRESET, &err, "does not answer");
+    hy_buf_done(&s.b);
+}
+
+static void test_a_namenode_without_security_is_believed_only_where_that_is_allowed(void **state)
+{
+    struct hy_hdfs_conf *strict = conf_of("a", "b");
+    struct hy_hdfs_conf *loose = conf_of("ipc.client.fallback-to-simple-auth-allowed", "true");
+    enum hy_rpc_method method = HY_RPC_TOKEN;
+    struct hy_err err = {0};
+    struct script s;
+
+    (void)state;
+    hy_buf_init(&s.b, 1 << 20);
+    for (int i = 0; i < 2; i++) { /* one that says so, and an old one that is content at once */
+        struct script once;
+
+        hy_buf_init(&once.b, 1 << 20);
+        if (i)
+            offer(&once, "SIMPLE", "");
+        else
+            say(&once, HDFS__RPC_SASL__STATE__SUCCESS, NULL, NULL);
+        assert_int_equal(hy_buf_append(&s.b, hy_buf_bytes(&once.b), once.b.len), 0);
+        assert_says(sign_on(&s, strict, &method, &err), -EACCES, &err, "ipc.client.fallback-to-simple-auth-allowed");
+        assert_int_equal(hy_buf_append(&s.b, hy_buf_bytes(&once.b), once.b.len), 0);
+        assert_int_equal(sign_on(&s, loose, &method, &err), 0);
+        assert_int_equal(method, HY_RPC_SIMPLE);
+        hy_buf_done(&once.b);
+    }
+    hy_buf_done(&s.b);
+    hy_hdfs_conf_free(strict);
+    hy_hdfs_conf_free(loose);
+}
+
+static void test_a_namenode_that_is_another_one_gets_no_ticket(void **state)
+{
+    static const struct {
+        const char *key, *value, *says;
+        int rc;
+    } cases[] = {
+        {"dfs.namenode.kerberos.principal", "hdfs/elsewhere@R", "hdfs/localhost@R, but", -EACCES},
+        {"dfs.namenode.kerberos.principal", "hive/localhost@R", "hdfs/localhost@R, but", -EACCES},
+        {"dfs.namenode.kerberos.principal", "hdfs@R", "hdfs/localhost@R, but", -EACCES},
+        {"dfs.namenode.kerberos.principal.pattern", "hive/*", "kerberos.principal.pattern is hive/*", -EACCES},
+        {"something", "else", "set dfs.namenode.kerberos.principal", -EINVAL},
+    };
+    enum hy_rpc_method method;
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(cases); i++) {
+        struct hy_hdfs_conf *conf = conf_of(cases[i].key, cases[i].value);
+        struct hy_err err = {0};
+        struct script s;
+
+        hy_buf_init(&s.b, 1 << 20);
+        offer(&s, "KERBEROS", "GSSAPI");
+        assert_says(sign_on(&s, conf, &method, &err), cases[i].rc, &err, cases[i].says);
+        hy_buf_done(&s.b);
+        hy_hdfs_conf_free(conf);
+    }
+}
+
+static void test_what_is_missing_is_said(void **state)
+{
+    struct hy_hdfs_conf *conf = conf_of("a", "b");
+    enum hy_rpc_method method;
+    struct hy_err err = {0};
+    struct script s;
+
+    (void)state;
+    hy_buf_init(&s.b, 1 << 20);
+    offer(&s, "TOKEN", "DIGEST-MD5");
+    assert_says(sign_on(&s, conf, &method, &err), -EACCES, &err, "TOKEN, and there is no token for it");
+    offer(&s, "KERBEROS", "GSSAPI");
+    assert_says(sign_on(&s, NULL, &method, &err), -EACCES, &err, "set hadoop.security.authentication to kerberos");
+    hy_buf_done(&s.b);
+    hy_hdfs_conf_free(conf);
+}
+
+/* ---- frames in frames ---- */
+
+static void test_frames_are_wrapped_in_pieces_that_the_server_takes(void **state)
+{
+    static const struct hy_sasl_ops ops = {NULL, turn_wrap, turn_unwrap, turn_free};
+    struct turning *ours = calloc(1, sizeof(*ours)), *theirs = calloc(1, sizeof(*theirs));
+    hy_cleanup_buf struct hy_buf sent, got;
+    struct hy_sock a, b;
+    uint8_t bytes[1000];
+
+    (void)state;
+    ours->base = theirs->base = (struct hy_sasl){.ops = &ops, .room = 300};
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        bytes[i] = (uint8_t)i;
+    hy_buf_init(&sent, 1 << 20);
+    hy_buf_init(&got, 1 << 20);
+    assert_int_equal(hy_rpc_wrap(&ours->base, bytes, sizeof(bytes), &sent), 0);
+    assert_int_equal(ours->out, 4);
+    /* A server's frames have another header: each is said again with that. */
+    struct script s;
+    hy_buf_init(&s.b, 1 << 20);
+    for (size_t at = 0; at < sizeof(bytes); at += 250) {
+        Hdfs__RpcResponseHeader h = HDFS__RPC_RESPONSE_HEADER__INIT;
+        Hdfs__RpcSasl m = HDFS__RPC_SASL__INIT;
+        hy_cleanup_buf struct hy_buf token;
+        const size_t begin = s.b.len;
+
+        hy_buf_init(&token, 1000);
+        assert_int_equal(hy_sasl_wrap(&theirs->base, bytes + at, 250, &token), 0);
+        h.callid = (uint32_t)-33;
+        m.state = HDFS__RPC_SASL__STATE__WRAP;
+        m.has_token = 1;
+        m.token.data = (uint8_t *)hy_buf_bytes(&token);
+        m.token.len = token.len;
+        assert_int_equal(hy_buf_append(&s.b, "\0\0\0", 4), 0);
+        assert_int_equal(hy_delimited_append(&s.b, &h.base), 0);
+        assert_int_equal(hy_delimited_append(&s.b, &m.base), 0);
+        hy_rpc_end_frame(&s.b, begin);
+    }
+    say(&s, HDFS__RPC_SASL__STATE__SUCCESS, "x", NULL); /* not wrapped: somebody else's */
+    join(&a, &b);
+    assert_int_equal(write(b.fd, hy_buf_bytes(&s.b), s.b.len), s.b.len);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(hy_rpc_receive(&ours->base, &a, 1 << 20, &got), 0);
+    assert_int_equal(got.len, sizeof(bytes));
+    assert_memory_equal(hy_buf_bytes(&got), bytes, sizeof(bytes));
+    assert_int_equal(hy_rpc_receive(&ours->base, &a, 1 << 20, &got), -EPROTO);
+    hy_buf_done(&s.b);
+    hy_sock_close(&a);
+    hy_sock_close(&b);
+    free(ours);
+    free(theirs);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bytes_come_through_a_seal_as_they_were),
+        cmocka_unit_test(test_a_piece_that_waits_under_its_seal_counts_as_come),
+        cmocka_unit_test(test_pieces_that_no_server_sends_are_refused),
+        cmocka_unit_test(test_a_namenode_that_proves_nothing_is_not_believed),
+        cmocka_unit_test(test_a_namenode_without_security_is_believed_only_where_that_is_allowed),
+        cmocka_unit_test(test_a_namenode_that_is_another_one_gets_no_ticket),
+        cmocka_unit_test(test_what_is_missing_is_said),
+        cmocka_unit_test(test_frames_are_wrapped_in_pieces_that_the_server_takes),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
