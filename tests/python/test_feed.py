@@ -268,7 +268,7 @@ def test_columns_that_make_no_sense_drop_their_feeder(name: str, hub: _hopyard.H
             dropped = hub.dropped
             assert source.put(rows)
             tamper(before, after)
-            assert hub.next_rows(2, 0.1) == ([], "timeout") and hub.dropped == dropped + 1
+            wait_for(lambda: hub.next_rows(2, 0.1) == ([], "timeout") and hub.dropped == dropped + 1)
             with pytest.raises(hopyard.Error, match="is gone"):
                 source.put([1])
 
