@@ -247,27 +247,33 @@ def test_columns_are_made_of_pickles_that_are_under_way(name: str, hub: _hopyard
     assert all(batch[0].shape == (len(batch[1]), 3) and (batch[0][:, 0] == batch[1]).all() for batch in batches)
 
 
-def tamper(before: bytes, after: bytes) -> None:
-    """With what is under way, as a feeder can who means harm: the ring is memory of both sides."""
-    found = 0
-    with open("/proc/self/maps") as maps, open("/proc/self/mem", "r+b", buffering=0) as memory:
-        for begin, end in (map(lambda a: int(a, 16), line.split()[0].split("-")) for line in maps if "hopyard-ring" in line):
+def rings() -> set[str]:
+    """Where they are in this process's memory."""
+    with open("/proc/self/maps") as maps:
+        return {line.split()[0] for line in maps if "hopyard-ring" in line}
+
+
+def tamper(rings: set[str], before: bytes, after: bytes) -> None:
+    """With what is under way, as a feeder can who means harm: the memory is that of both sides."""
+    with open("/proc/self/mem", "r+b", buffering=0) as memory:
+        for begin, end in ((int(address, 16) for address in ring.split("-")) for ring in rings):
             memory.seek(begin)
-            if (at := memory.read(end - begin).find(before)) >= 0:
+            at = memory.read(end - begin).find(before)
+            if at >= 0:
                 memory.seek(begin + at)
-                found += memory.write(after)
-    assert found
+                assert memory.write(after) == len(before)
+                return
+    raise AssertionError(f"{before!r} is not under way")
 
 
 def test_columns_that_make_no_sense_drop_their_feeder(name: str, hub: _hopyard.Hub) -> None:
     ends = lambda *of: np.array(of, np.int64).tobytes()  # noqa: E731
-    for rows, before, after in ((["a", "bc"], ends(0, 1, 3), ends(0, 9, 3)),
-                                (["tampered"], b"tampered", b"\xff" * 8),
+    for rows, before, after in ((["a", "bc"], ends(0, 1, 3), ends(0, 9, 3)), (["tampered"], b"tampered", b"\xff" * 8),
                                 ([[1.0], [2.0, 3.0]], ends(0, 1, 3), ends(0, -1, 3))):  # fmt: skip
+        others, dropped = rings(), hub.dropped
         with _hopyard.Source(name) as source:
-            dropped = hub.dropped
             assert source.put(rows)
-            tamper(before, after)
+            tamper(rings() - others, before, after)
             wait_for(lambda: hub.next_rows(2, 0.1) == ([], "timeout") and hub.dropped == dropped + 1)
             with pytest.raises(hopyard.Error, match="is gone"):
                 source.put([1])
