@@ -6,7 +6,10 @@
  */
 #include "support.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -489,6 +492,29 @@ static int window_of(const struct hy_sock *s)
     return bytes;
 }
 
+static void test_addresses_of_this_machine_are_known(void **state)
+{
+    struct ifaddrs *all;
+    int count = 0;
+
+    (void)state;
+    assert_int_equal(getifaddrs(&all), 0);
+    for (const struct ifaddrs *a = all; a; a = a->ifa_next) {
+        char address[INET_ADDRSTRLEN];
+
+        if (!a->ifa_addr || a->ifa_addr->sa_family != AF_INET || !(a->ifa_flags & IFF_UP))
+            continue;
+        assert_non_null(inet_ntop(AF_INET, &((struct sockaddr_in *)(void *)a->ifa_addr)->sin_addr, address, sizeof(address)));
+        assert_true(hy_sock_is_here(address));
+        count++;
+    }
+    freeifaddrs(all);
+    assert_true(count > 0);
+    assert_false(hy_sock_is_here("192.0.2.77"));
+    assert_false(hy_sock_is_here("a name"));
+    assert_false(hy_sock_is_here(""));
+}
+
 /* 127.0.0.2 is called from 127.0.0.1, as another machine is from this one's address. */
 static void test_only_connections_to_this_machine_are_narrow(void **state)
 {
@@ -545,6 +571,7 @@ int main(void)
         cmocka_unit_test(test_an_honest_datanode_is_read),
         cmocka_unit_test(test_hostile_datanodes_are_found_out),
         cmocka_unit_test(test_reading_on_in_a_thread_brings_the_same_bytes),
+        cmocka_unit_test(test_addresses_of_this_machine_are_known),
         cmocka_unit_test(test_only_connections_to_this_machine_are_narrow),
         cmocka_unit_test(test_a_namenode_that_is_not_there_is_named),
     };

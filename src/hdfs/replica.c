@@ -7,10 +7,8 @@
  */
 #include "hdfs/replica.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ifaddrs.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -28,6 +26,7 @@
 #include "hdfs/conf.h"
 #include "hdfs/datanode.h"
 #include "hdfs/packet.h"
+#include "hdfs/sock.h"
 
 #define VERSION 1              /* of both files */
 #define META_HEAD 7u
@@ -88,31 +87,6 @@ static void refuse(const char *path)
     pthread_mutex_unlock(&refused.lock);
 }
 
-static bool is_address(const struct sockaddr *a, const char *text)
-{
-    char own[INET6_ADDRSTRLEN] = "";
-
-    if (a && a->sa_family == AF_INET)
-        inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)a)->sin_addr, own, sizeof(own));
-    else if (a && a->sa_family == AF_INET6)
-        inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)a)->sin6_addr, own, sizeof(own));
-    return strcmp(own, text) == 0;
-}
-
-/* Is it an address of this machine? */
-static bool is_here(const char *address)
-{
-    struct ifaddrs *all = NULL;
-    bool found = strncmp(address, "127.", 4) == 0;
-
-    if (found || getifaddrs(&all) < 0)
-        return found;
-    for (const struct ifaddrs *a = all; a && !found; a = a->ifa_next)
-        found = is_address(a->ifa_addr, address);
-    freeifaddrs(all);
-    return found;
-}
-
 /* The socket, with the DataNode's port in its name. False: there is none. */
 static bool find_socket(const struct hy_block_want *want, char path[PATH_SIZE])
 {
@@ -127,7 +101,7 @@ static bool find_socket(const struct hy_block_want *want, char path[PATH_SIZE])
         n = snprintf(path, PATH_SIZE, "%.*s%u%s", (int)(port - text), text, want->node->xferport, port + strlen("_PORT"));
     else
         n = snprintf(path, PATH_SIZE, "%s", text);
-    return n > 0 && n < PATH_SIZE && !is_refused(path) && is_here(want->node->ipaddr);
+    return n > 0 && n < PATH_SIZE && !is_refused(path) && hy_sock_is_here(want->node->ipaddr);
 }
 
 /* ---- the files ---------------------------------------------------------------------- */

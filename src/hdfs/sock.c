@@ -109,6 +109,19 @@ static int connect_to(const struct addrinfo *a, int connect_ms, bool *ret_narrow
     return hy_take_fd(fd);
 }
 
+bool hy_sock_is_here(const char *address)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_DGRAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
+    struct addrinfo *found = NULL;
+    bool answer;
+
+    if (getaddrinfo(address, "9", &hints, &found) != 0) /* whatever port */
+        return false;
+    answer = is_near(found);
+    freeaddrinfo(found);
+    return answer;
+}
+
 int hy_sock_connect(struct hy_sock *s, const char *host, unsigned port, int connect_ms, int patience_ms,
                     struct hy_err *err)
 {

@@ -22,6 +22,8 @@ struct hy_sock {
     bool is_narrow;
 };
 
+/* Whether an address, in digits, is one of this machine's. */
+bool hy_sock_is_here(const char *address);
 /* `host` is a name or an address. Fails with a sentence that names it. */
 int hy_sock_connect(struct hy_sock *s, const char *host, unsigned port, int connect_ms, int patience_ms,
                     struct hy_err *err);
