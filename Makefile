@@ -9,21 +9,22 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_ROOT_USER_ACTION = ignore
 
 TOOLS   := 'pip>=23.1' 'meson>=1.3' ninja 'meson-python>=0.17' 'pytest>=8' 'cloudpickle>=3'
-LEARN   := 'tensorflow>=2.16' tensorboard scikit-learn
-CHECK   := pandas pyarrow fsspec 'dask[dataframe]' ipykernel nbclient 'pyspark[connect]>=4' tf_keras venv-pack conda-pack
+LEARN   := 'tensorflow>=2.16' tensorboard scikit-learn pandas
+CHECK   := pyarrow fsspec 'dask[dataframe]' ipykernel nbclient 'pyspark[connect]>=4' tf_keras venv-pack conda-pack
 SOURCES := meson.build meson_options.txt pyproject.toml \
            $(shell find src proto python bench -name '*.[ch]' -o -name '*.proto' \
                    -o -name meson.build -o -name '*.pth' -o -path 'python/*.py*' -not -name '*.pyc')
 
-.PHONY: help setup demo test bench bench-core bench-search bench-schedule bench-python bench-allreduce bench-spark bench-hdfs bench-feed \
-        clean distclean cluster cluster-stop test-cluster system-build system-test system-bench
+.PHONY: help setup demo test bench bench-core bench-search bench-schedule bench-python bench-allreduce bench-spark bench-hdfs bench-feed bench-clients \
+        clean distclean cluster cluster-stop test-cluster fuzz-coverage system-build system-test system-bench system-coverage
 
 help:
 	@echo 'make setup           installs what is missing, builds, fills .venv'
 	@echo 'make demo            a grid search over a small Keras model, two trials at a time'
 	@echo 'make test            every suite (T="base e2e": only these)'
 	@echo 'make test-cluster    the suites of Spark and YARN, those for all engines whole (make test: half of these there)'
-	@echo 'make bench           the figures: bench-core, -search, -schedule, -python, -allreduce, -spark, -hdfs, -feed'
+	@echo 'make fuzz-coverage   which lines of the parsers corpora and fuzzing reach (FUZZ_SECONDS=15 for each target)'
+	@echo 'make bench           the figures: bench-core, -search, -schedule, -python, -allreduce, -spark, -hdfs, -feed, -clients'
 	@echo 'make cluster         a Spark, a YARN and an HDFS on this machine; PART=hdfs-ha: that one (cluster-stop ends all)'
 	@echo 'make clean           removes what was built (distclean: the environment too)'
 
@@ -33,7 +34,7 @@ setup: build/.installed
 system-build:
 	@tools/setup.sh build
 
-system-test system-bench:
+system-test system-bench system-coverage:
 	@tools/setup.sh build $(@:system-%=%)
 
 .venv/.tools: Makefile | system-build
@@ -70,6 +71,9 @@ demo: setup .venv/.learn
 test: system-test setup .venv/.check .venv-old/.made
 	@.venv/bin/python tests/run $(T)
 
+fuzz-coverage: system-coverage .venv/.tools
+	@.venv/bin/python tests/run coverage
+
 CLUSTERS := $(patsubst tests/%,%,$(wildcard $(patsubst %,tests/e2e/test_%*.py,engines executors cluster spark yarn hdfs gfile feeds tfrecord_spark)))
 
 test-cluster: system-test setup .venv/.check
@@ -82,7 +86,7 @@ cluster: system-test .venv/.check
 cluster-stop:
 	@[ ! -e build/cluster ] || python3 tests/cluster/cluster.py stop
 
-bench: bench-core bench-search bench-schedule bench-python bench-allreduce bench-spark bench-hdfs bench-feed
+bench: bench-core bench-search bench-schedule bench-python bench-allreduce bench-spark bench-hdfs bench-feed bench-clients
 
 bench-core: system-bench setup
 	.venv/bin/python bench/core.py
@@ -109,6 +113,9 @@ bench-hdfs: system-test system-bench setup .venv/.check
 
 bench-feed: system-test system-bench setup .venv/.check
 	.venv/bin/python bench/feed.py
+
+bench-clients: setup
+	.venv/bin/python bench/clients.py
 
 clean: cluster-stop
 	rm -rf build bench/results

@@ -111,16 +111,16 @@ static const struct mix {
     uint32_t per_mille;
     struct hy_need need;
 } mixes[] = {
-    {"plain", 600, {1, {{1, 0, 0}}}},
-    {"4 GiB", 120, {1, {{1, 0, 4 * GIB}}}},
-    {"24 GiB", 30, {1, {{1, 0, 24 * GIB}}}},
-    {"1/4 GPU", 80, {1, {{1, 250, 0}}}},
-    {"1/2 GPU, 8 GiB", 50, {1, {{1, 500, 8 * GIB}}}},
-    {"1 GPU", 50, {1, {{1, 1000, 0}}}},
-    {"gang of 4", 30, {1, {{4, 0, 0}}}},
-    {"gang of 8", 20, {1, {{8, 0, 0}}}},
-    {"gang of 16", 10, {1, {{16, 0, 0}}}},
-    {"chief + 7 on GPUs, 2 without", 10, {3, {{1, 1000, 8 * GIB}, {7, 1000, 0}, {2, 0, 0}}}},
+    {"plain", 600, {1, {{1, 0, 0, false}}}},
+    {"4 GiB", 120, {1, {{1, 0, 4 * GIB, false}}}},
+    {"24 GiB", 30, {1, {{1, 0, 24 * GIB, false}}}},
+    {"1/4 GPU", 80, {1, {{1, 250, 0, false}}}},
+    {"1/2 GPU, 8 GiB", 50, {1, {{1, 500, 8 * GIB, false}}}},
+    {"1 GPU", 50, {1, {{1, 1000, 0, false}}}},
+    {"gang of 4", 30, {1, {{4, 0, 0, false}}}},
+    {"gang of 8", 20, {1, {{8, 0, 0, false}}}},
+    {"gang of 16", 10, {1, {{16, 0, 0, false}}}},
+    {"chief + 7 on GPUs, 2 without", 10, {3, {{1, 1000, 8 * GIB, false}, {7, 1000, 0, false}, {2, 0, 0, false}}}},
 };
 
 struct world {

@@ -37,7 +37,7 @@ static inline void add_trial(struct yard *y, int64_t number, enum hy_trial_state
     row.value = value;
     row.message = message;
     row.ended = 2000;
-    row.told_seq = 2 * number + 1;
+    row.told_seq = row.ended_seq = 2 * number + 1;
     if (state != HY_TRIAL_RUNNING)
         assert_int_equal(hy_store_trial_end(y->store, y->run, &row, &err), 0);
     folder = hy_path_join(y->logdir, used);

@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 
 #include "fds.h"
 #include "mesh_calls.h"
@@ -14,6 +15,15 @@
 static int body_one_allreduce(struct rank *r)
 {
     return check_allreduce(r, r->world->peers, r->world->size, 100000, HY_F32, HY_SUM);
+}
+
+static int body_many_allreduces(struct rank *r)
+{
+    int rc = 0;
+
+    for (int i = 0; i < 20 && rc == 0; i++)
+        rc = body_one_allreduce(r);
+    return rc;
 }
 
 static void test_another_key_is_told_to_who_dials(void **state)
@@ -87,6 +97,97 @@ static void test_strangers_at_the_door_do_no_harm(void **state)
         for (unsigned i = 0; i < STRANGERS; i++)
             close(strangers[door][i]);
     assert_int_equal(count_fds(), before);
+}
+
+/* Rank 0 of a mesh that nobody else has joined yet. */
+static void test_a_turn_accepts_a_bounded_number_of_connections(void **state)
+{
+    enum { FLOOD = 100 };
+    struct hy_waiter waiter = {.bell = -1, .watch_fd = -1};
+    int fds[FLOOD], before = count_fds();
+    unsigned accepted = 0, turns = 0;
+    struct hy_err err = {0};
+    struct hy_mesh *m;
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1, body_one_allreduce, NULL);
+    assert_int_equal(hy_mesh_open(w.listeners[0], 0, 1, w.roster, w.keys[0], &waiter, &m, &err), 0);
+    for (int i = 0; i < FLOOD; i++)
+        fds[i] = dial_port(w.ports[0]);
+    while (m->incoming_count < FLOOD) {
+        assert_int_equal(hy_mesh_wait(m), 0);
+        assert_in_range(m->incoming_count - accepted, 0, HY_MESH_ACCEPTS_MAX);
+        assert_true(!m->may_accept || m->timer_at <= hy_clock_ms()); /* no event tells of the others */
+        accepted = m->incoming_count;
+        assert_in_range(++turns, 1, FLOOD);
+    }
+    for (int i = 0; i < FLOOD; i++)
+        close(fds[i]);
+    while (m->incoming_count > 0)
+        assert_int_equal(hy_mesh_wait(m), 0);
+    hy_mesh_close(m);
+    assert_int_equal(count_fds(), before);
+}
+
+static void *connect_in_a_loop(void *arg)
+{
+    struct world *w = arg;
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(w->ports[0])};
+
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    while (!atomic_load(&w->strangers_end)) {
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+        (void)!connect(fd, (struct sockaddr *)&address, sizeof address); /* refused, when the rank is done */
+        close(fd);
+    }
+    return NULL;
+}
+
+static void test_ranks_work_while_strangers_connect_in_a_loop(void **state)
+{
+    int before = count_fds();
+    pthread_t stranger;
+    struct world w;
+
+    (void)state;
+    world_init(&w, 3, body_many_allreduces, NULL);
+    assert_int_equal(pthread_create(&stranger, NULL, connect_in_a_loop, &w), 0);
+    run_threads(&w);
+    atomic_store(&w.strangers_end, true);
+    assert_int_equal(pthread_join(stranger, NULL), 0);
+    for (unsigned i = 0; i < w.size; i++)
+        if (w.ranks[i].rc)
+            fail_msg("rank %u: %s", i, w.ranks[i].waiter.failed.text);
+    assert_int_equal(count_fds(), before);
+}
+
+static void test_without_descriptors_a_rank_accepts_later(void **state)
+{
+    struct hy_waiter waiter = {.bell = -1, .watch_fd = -1};
+    struct rlimit old, none;
+    struct hy_err err = {0};
+    struct hy_mesh *m;
+    struct world w;
+    int fd;
+
+    (void)state;
+    world_init(&w, 1, body_one_allreduce, NULL);
+    assert_int_equal(hy_mesh_open(w.listeners[0], 0, 1, w.roster, w.keys[0], &waiter, &m, &err), 0);
+    fd = dial_port(w.ports[0]);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = old.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    while (!m->accept_at)
+        hy_mesh_serve(m);
+    assert_int_equal(m->broken.code, 0);
+    assert_int_equal(m->incoming_count, 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+    while (m->incoming_count == 0)
+        assert_int_equal(hy_mesh_wait(m), 0);
+    close(fd);
+    hy_mesh_close(m);
 }
 
 /* ---- addresses ------------------------------------------------------------------------ */

@@ -20,7 +20,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "collective/mesh.h"
+#include "collective/mesh_parts.h"
 
 #define WORLD_MAX 16
 
@@ -50,6 +50,7 @@ struct world {
     int told;        /* eventfd: readable from then on */
     struct rank ranks[WORLD_MAX];
     uint16_t ports[WORLD_MAX];
+    atomic_bool strangers_end;
 };
 
 static int world_check(void *arg, struct hy_err *err)

@@ -200,6 +200,20 @@ static int help_memory_forked(char **args)
     stay();
 }
 
+/* Thirty at once, each of which takes its part and stays. */
+static int help_memory_storm(char **args)
+{
+    say_pid();
+    for (int i = 0; i < 30; i++)
+        if (fork() == 0) {
+            say_pid();
+            for (long long left = atoll(args[0]); left > 0; left--)
+                take_memory(MB, 0);
+            stay();
+        }
+    stay();
+}
+
 static int help_burn(char **args)
 {
     struct rusage usage;
@@ -280,7 +294,7 @@ static const struct {
     {"hydra", help_hydra},     {"flood", help_flood},       {"last-words", help_last_words},
     {"memory", help_memory},   {"burn", help_burn},         {"memory-forked", help_memory_forked},
     {"inspect", help_inspect}, {"memory-in-child", help_memory_in_child},
-    {"memory-shared", help_memory_shared},
+    {"memory-shared", help_memory_shared}, {"memory-storm", help_memory_storm},
     {"vfork", help_vfork},     {"mayflies", help_mayflies},
 };
 

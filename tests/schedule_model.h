@@ -5,7 +5,7 @@
  * promises; it drives two schedules with the same calls and holds every answer
  * against
  *
- *     - what the agents have: slots, memory, devices, shares
+ *     - what the agents have: slots, memory, devices, shares; alone is alone
  *     - all or none, each seat on an open agent, in the order of roles
  *     - first come, first served within a class
  *     - the oldest task that is possible and fits is next
@@ -53,20 +53,23 @@ struct usage {
 };
 
 static const struct hy_need pool[] = {
-    {1, {{1, 0, 0}}},
-    {1, {{1, 0, 2}}},
-    {1, {{1, 0, 7}}},
-    {1, {{1, 300, 0}}},
-    {1, {{1, 500, 3}}},
-    {1, {{1, 1000, 0}}},
-    {1, {{1, 3000, 1}}},
-    {1, {{3, 0, 0}}},
-    {1, {{8, 0, 1}}},
-    {1, {{3, 2000, 0}}},
-    {1, {{4, 400, 2}}},
-    {2, {{1, 0, 4}, {2, 1000, 0}}},
-    {3, {{2, 0, 0}, {1, 600, 1}, {2, 400, 3}}},
-    {2, {{1, 2000, 5}, {4, 0, 1}}},
+    {1, {{1, 0, 0, false}}},
+    {1, {{1, 0, 2, false}}},
+    {1, {{1, 0, 7, false}}},
+    {1, {{1, 300, 0, false}}},
+    {1, {{1, 500, 3, false}}},
+    {1, {{1, 1000, 0, false}}},
+    {1, {{1, 3000, 1, false}}},
+    {1, {{3, 0, 0, false}}},
+    {1, {{8, 0, 1, false}}},
+    {1, {{3, 2000, 0, false}}},
+    {1, {{4, 400, 2, false}}},
+    {2, {{1, 0, 4, false}, {2, 1000, 0, false}}},
+    {3, {{2, 0, 0, false}, {1, 600, 1, false}, {2, 400, 3, false}}},
+    {2, {{1, 2000, 5, false}, {4, 0, 1, false}}},
+    {1, {{1, 0, 0, true}}},
+    {1, {{2, 500, 2, true}}},
+    {2, {{2, 0, 1, false}, {1, 0, 0, true}}},
 };
 
 static uint32_t members_of(const struct hy_need *need)
@@ -100,7 +103,7 @@ static struct usage usage_of(const struct model *m, uint64_t agent)
 
             if (seat->agent != agent || t->births[k] != m->agents[agent].birth)
                 continue;
-            u.slots++;
+            u.slots += t->need->roles[seat->role].alone ? m->agents[agent].has.slots : 1;
             u.memory += t->need->roles[seat->role].memory;
             for (uint32_t d = 0; d < HY_AGENT_GPUS_MAX; d++)
                 u.share[d] += seat->gpu_mask >> d & 1 ? seat->gpu_share : 0;
@@ -113,8 +116,9 @@ static struct usage usage_of(const struct model *m, uint64_t agent)
 static bool squeeze_in(const struct hy_capacity *has, const struct hy_role_need *need, struct usage *u)
 {
     uint32_t each = need->gpu_share < 1000 ? need->gpu_share : 1000, left = need->gpu_share;
+    uint32_t slots = need->alone ? has->slots : 1;
 
-    if (u->slots + 1 > has->slots || (has->memory != UNCOUNTED && u->memory + need->memory > has->memory))
+    if (u->slots + slots > has->slots || (has->memory != UNCOUNTED && u->memory + need->memory > has->memory))
         return false;
     for (uint32_t d = 0; d < has->gpus && left; d++) {
         if (u->share[d] + each <= 1000) {
@@ -122,7 +126,7 @@ static bool squeeze_in(const struct hy_capacity *has, const struct hy_role_need 
             left -= each;
         }
     }
-    u->slots++;
+    u->slots += slots;
     u->memory += need->memory;
     return left == 0;
 }

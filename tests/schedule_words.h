@@ -15,7 +15,7 @@
 
 static inline struct hy_need gang(uint32_t count, uint32_t gpu_share, uint64_t memory)
 {
-    return (struct hy_need){.role_count = 1, .roles = {{count, gpu_share, memory}}};
+    return (struct hy_need){.role_count = 1, .roles = {{count, gpu_share, memory, false}}};
 }
 
 static inline struct hy_schedule *new_schedule(uint32_t parallel)

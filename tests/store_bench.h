@@ -117,7 +117,8 @@ static inline int end_trial(struct hy_store *s, int64_t run, int64_t number, enu
                              .has_value = true,
                              .value = value,
                              .ended = 9,
-                             .told_seq = 2 * number + 1};
+                             .told_seq = 2 * number + 1,
+                             .ended_seq = state == HY_TRIAL_RUNNING ? 0 : 2 * number + 1};
 
     return hy_store_trial_end(s, run, &t, &err);
 }
@@ -279,6 +280,18 @@ static inline void check_order(struct hy_store *s, int64_t run, enum hy_trial_or
     assert_string_equal(text, want);
 }
 
+static inline void check_ended(struct hy_store *s, int64_t run, int64_t after, int64_t until, int64_t limit,
+                               const char *want)
+{
+    struct numbers all = {0};
+    char text[64] = "";
+
+    OK(hy_store_ended_each(s, run, after, until, limit, take_number, &all, &err));
+    for (int i = 0; i < all.n; i++)
+        text[i] = (char)('0' + all.got[i]);
+    assert_string_equal(text, want);
+}
+
 static inline int commit_and_tell(void *arg)
 {
     int pipe_fd = *(int *)arg;
@@ -323,6 +336,25 @@ static inline struct hy_store *other_store(void)
     mkdir(in_project("other"), 0755);
     OK(hy_store_open(in_project("other"), HY_STORE_WRITE, &s, &err));
     return s;
+}
+
+static inline int share_none(const void *spec, size_t n, void **ret, size_t *ret_n)
+{
+    (void)spec;
+    (void)n;
+    *ret = strdup("shared");
+    *ret_n = 6;
+    return *ret ? 0 : -ENOMEM;
+}
+
+static inline int import_file(struct hy_store *s, const char *path, int64_t *ret_count, struct hy_err *e)
+{
+    struct hy_imported got = {0};
+    int rc = hy_store_import(s, path, share_none, &got, e);
+
+    if (rc == 0)
+        *ret_count = got.count;
+    return rc;
 }
 
 #define PROMISE(test) cmocka_unit_test_setup_teardown(test, new_project, no_project)

@@ -2,12 +2,14 @@
 /* The store among several: what a turn is, who may write and read, where it lies, one driver per run. */
 #include "store_bench.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <sched.h>
 #include <sys/mount.h>
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "base/private.h"
 
 /* ---- the turn -------------------------------------------------------------------- */
 
@@ -191,21 +193,18 @@ static int read_as_nobody(void *arg)
     return 0;
 }
 
-static void test_a_store_is_for_its_owners_eyes_only(void **state)
+/* Hands the store to whom become_nobody becomes, with this mode of its folder. */
+static void hand_over(mode_t mode)
 {
-    int64_t run;
-    struct stat st;
+    DIR *dir = opendir(in_project(".hopyard"));
+    struct dirent *entry;
 
-    (void)state;
-    hy_store_close(store_with_run(true, &run));
-    assert_int_equal(stat(in_project(".hopyard"), &st), 0);
-    assert_int_equal(st.st_mode & 077, 0); /* it holds the user's environment */
-}
-
-/* Whoever wants others to read it says so. */
-static void share(void)
-{
-    assert_int_equal(chmod(in_project(".hopyard"), 0755), 0);
+    assert_non_null(dir);
+    while (getuid() == 0 && (entry = readdir(dir)))
+        if (strcmp(entry->d_name, "..") != 0)
+            assert_int_equal(fchownat(dirfd(dir), entry->d_name, 65534, 65534, AT_SYMLINK_NOFOLLOW), 0);
+    closedir(dir);
+    assert_int_equal(chmod(in_project(".hopyard"), mode), 0);
 }
 
 /* Reads as one who may not write there, with all files, and with each of them missing. */
@@ -216,21 +215,18 @@ static void test_a_reader_needs_no_right_to_write(void **state)
     struct hy_store *s = store_with_run(true, &run);
 
     (void)state;
-    share();
     for (int64_t i = 1; i <= 3; i++)
         OK(whole_turn(s, run, i));
-    if (getuid() != 0)
-        assert_int_equal(chmod(in_project(".hopyard"), 0555), 0);
+    hand_over(0500);
     assert_int_equal(child_ends(start_child(read_as_nobody, &trials)), 0); /* beside a writer */
     hy_store_close(s);
     assert_int_equal(child_ends(start_child(read_as_nobody, &trials)), 0); /* after it */
-    chmod(in_project(".hopyard"), 0755);
+    hand_over(0700);
     unlink(in_project(".hopyard/store.db-shm"));
     unlink(in_project(".hopyard/store.db-wal"));
-    if (getuid() != 0)
-        assert_int_equal(chmod(in_project(".hopyard"), 0555), 0);
+    hand_over(0500);
     assert_int_equal(child_ends(start_child(read_as_nobody, &trials)), 0);
-    chmod(in_project(".hopyard"), 0755);
+    hand_over(0700);
     s = open_store(HY_STORE_READ); /* as one who may write, too */
     assert_int_equal(count_trials(s, run), 3);
     hy_store_close(s);
@@ -244,7 +240,6 @@ static void test_a_reader_without_rights_reads_what_a_killed_writer_left(void **
 
     (void)state;
     hy_store_close(store_with_run(true, &run));
-    share();
     trials = (int)kill_writer_after(5, 0);
     unlink(in_project(".hopyard/store.db-shm")); /* what was committed is in the -wal alone */
     s = open_store(HY_STORE_READ);
@@ -252,10 +247,9 @@ static void test_a_reader_without_rights_reads_what_a_killed_writer_left(void **
     hy_store_close(s);
     assert_true(trials >= 5);
     unlink(in_project(".hopyard/store.db-shm"));
-    if (getuid() != 0)
-        assert_int_equal(chmod(in_project(".hopyard"), 0555), 0);
+    hand_over(0500);
     assert_int_equal(child_ends(start_child(read_as_nobody, &trials)), 0);
-    chmod(in_project(".hopyard"), 0755);
+    hand_over(0700);
 }
 
 static int write_as_nobody(void *arg)
@@ -280,13 +274,13 @@ static void test_a_folder_that_is_not_writable_is_said_so(void **state)
     assert_int_equal(child_ends(start_child(write_as_nobody, NULL)), 0); /* no .hopyard yet */
     assert_int_equal(chmod(project, 0755), 0);
     hy_store_close(store_with_run(true, &run));
-    assert_int_equal(chmod(in_project(".hopyard"), 0555), 0);
-    assert_int_equal(chmod(in_project(".hopyard/store.lock"), 0444), 0);
+    hand_over(0500);
+    assert_int_equal(chmod(in_project(".hopyard/store.lock"), 0400), 0);
     assert_int_equal(child_ends(start_child(write_as_nobody, NULL)), 0);
-    assert_int_equal(chmod(in_project(".hopyard/store.lock"), 0666), 0);
-    assert_int_equal(chmod(in_project(".hopyard/store.db"), 0444), 0);
+    assert_int_equal(chmod(in_project(".hopyard/store.lock"), 0600), 0);
+    assert_int_equal(chmod(in_project(".hopyard/store.db"), 0400), 0);
     assert_int_equal(child_ends(start_child(write_as_nobody, NULL)), 0);
-    assert_int_equal(chmod(in_project(".hopyard"), 0755), 0);
+    hand_over(0700);
 }
 
 static int read_on_read_only_mount(void *arg)
@@ -304,18 +298,186 @@ static void test_a_reader_reads_a_read_only_file_system(void **state)
     struct hy_store *s = store_with_run(true, &run);
 
     (void)state;
-    share();
     OK(whole_turn(s, run, 1));
     hy_store_close(s);
     if (getuid() != 0) {
         print_message("not root: read-only folders were tried, a read-only mount was not\n");
         return;
     }
+    hand_over(0755); /* it cannot be narrowed there, nor can anything get into it */
     assert_int_equal(child_ends(start_child(read_on_read_only_mount, &trials)), 0);
     unlink(in_project(".hopyard/store.db-shm"));
     assert_int_equal(child_ends(start_child(read_on_read_only_mount, &trials)), 0);
     unlink(in_project(".hopyard/store.db-wal"));
     assert_int_equal(child_ends(start_child(read_on_read_only_mount, &trials)), 0);
+}
+
+/* ---- who may use it ---------------------------------------------------------------- */
+
+static char noted[800];
+
+static void take_note(const char *text)
+{
+    snprintf(noted, sizeof noted, "%s", text);
+}
+
+static mode_t mode_of(const char *path)
+{
+    struct stat st;
+
+    assert_int_equal(lstat(path, &st), 0);
+    return st.st_mode & 07777;
+}
+
+/* Reading and writing, and what only asks for the URL: all by the same check. */
+static void refused(const char *words)
+{
+    hy_cleanup_free char *url = NULL;
+    struct hy_store *s = NULL;
+
+    FAILS(hy_store_open(project, HY_STORE_READ, &s, &err), -EPERM, words);
+    FAILS(hy_store_open(project, HY_STORE_WRITE, &s, &err), -EPERM, words);
+    FAILS(hy_store_stands_for(project, &url, &err), -EPERM, words);
+}
+
+static void test_all_files_of_a_store_are_for_its_owners_eyes_only(void **state)
+{
+    mode_t before = umask(0);
+    int64_t run;
+    struct hy_store *s = store_with_run(true, &run);
+    int lock = hy_store_run_lock(s, run, &err), files = 0;
+    DIR *dir = opendir(in_project(".hopyard"));
+    struct dirent *entry;
+    struct stat st;
+
+    (void)state;
+    umask(before);
+    close(lock);
+    assert_int_equal(mode_of(in_project(".hopyard")), 0700);
+    while ((entry = readdir(dir))) {
+        if (entry->d_name[0] == '.' && strcmp(entry->d_name, ".gitignore") != 0)
+            continue;
+        files++;
+        assert_int_equal(fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW), 0);
+        assert_int_equal(st.st_mode & 07777, 0600);
+    }
+    closedir(dir);
+    assert_int_equal(files, 6); /* store.db, -wal, -shm, store.lock, run-1.lock, .gitignore */
+    hy_store_close(s);
+}
+
+static void test_a_folder_that_others_can_read_is_narrowed_and_that_is_said(void **state)
+{
+    int64_t run;
+
+    (void)state;
+    hy_store_close(store_with_run(true, &run));
+    assert_int_equal(chmod(in_project(".hopyard"), 0755), 0);
+    assert_int_equal(chmod(in_project(".hopyard/store.db"), 0644), 0);
+    assert_int_equal(chmod(in_project(".hopyard/store.lock"), 0644), 0);
+    hy_private_notes_to(take_note);
+    noted[0] = '\0';
+    hy_store_close(open_store(HY_STORE_READ));
+    assert_non_null(strstr(noted, "other users could read '"));
+    assert_non_null(strstr(noted, "/.hopyard' (mode 0755); now only its owner can (mode 0700)"));
+    assert_int_equal(mode_of(in_project(".hopyard")), 0700);
+    assert_int_equal(mode_of(in_project(".hopyard/store.db")), 0600);
+    assert_int_equal(mode_of(in_project(".hopyard/store.lock")), 0600);
+    noted[0] = '\0';
+    hy_store_close(open_store(HY_STORE_READ));
+    assert_string_equal(noted, ""); /* once is enough */
+}
+
+static void test_a_folder_that_others_can_write_is_refused_until_its_user_says_so(void **state)
+{
+    int64_t run;
+
+    (void)state;
+    hy_store_close(store_with_run(true, &run));
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(chmod(in_project(".hopyard"), i ? 0702 : 0770), 0);
+        refused("other users can write to '");
+        assert_non_null(strstr(err.text, "look at it, then run: chmod go-w '"));
+    }
+    assert_int_equal(chmod(in_project(".hopyard"), 0700), 0);
+    hy_store_close(open_store(HY_STORE_READ));
+    assert_int_equal(chmod(in_project(".hopyard/store.db"), 0620), 0);
+    refused("/.hopyard/store.db' (mode 0620)");
+    assert_int_equal(chmod(in_project(".hopyard/store.db"), 0600), 0);
+    hy_store_close(open_store(HY_STORE_WRITE));
+}
+
+static void test_links_are_refused_whoever_laid_them(void **state)
+{
+    static const char *const names[] = {".hopyard/store.db", ".hopyard/store.db-wal", ".hopyard/store.lock",
+                                        ".hopyard/url", ".hopyard/run-1.lock"};
+    struct hy_store *s = NULL;
+    int64_t run;
+
+    (void)state;
+    hy_store_close(store_with_run(true, &run));
+    for (size_t i = 0; i < HY_COUNT(names); i++) {
+        char *path = in_project(names[i]), *away = in_project("away");
+
+        unlink(away);
+        assert_true(rename(path, away) == 0 || errno == ENOENT);
+        assert_int_equal(symlink(away, path), 0);
+        refused("is a symbolic link and is not followed");
+        assert_int_equal(unlink(path), 0);
+        assert_true(rename(away, path) == 0 || errno == ENOENT);
+    }
+    assert_int_equal(link(in_project(".hopyard/store.db"), in_project("second")), 0);
+    FAILS(hy_store_open(project, HY_STORE_READ, &s, &err), -EPERM, "is one of 2 names of the same file");
+    FAILS(hy_store_open(project, HY_STORE_WRITE, &s, &err), -EPERM, "is one of 2 names of the same file");
+    assert_int_equal(unlink(in_project("second")), 0);
+    assert_int_equal(rename(in_project(".hopyard"), in_project("real")), 0);
+    assert_int_equal(symlink("real", in_project(".hopyard")), 0);
+    refused("/.hopyard' is a symbolic link and is not followed");
+    assert_int_equal(unlink(in_project(".hopyard")), 0);
+    assert_int_equal(symlink("nothing", in_project(".hopyard")), 0);
+    refused("/.hopyard' is a symbolic link and is not followed");
+}
+
+static int find_refused(void *arg)
+{
+    hy_cleanup_free char *url = NULL;
+    struct hy_store *s = NULL;
+
+    CHECK(become_nobody() == 0);
+    CHECK(hy_store_open(project, HY_STORE_READ, &s, &err) == -EPERM && strstr(err.text, arg));
+    CHECK(hy_store_open(project, HY_STORE_WRITE, &s, &err) == -EPERM && strstr(err.text, arg));
+    CHECK(hy_store_stands_for(project, &url, &err) == -EPERM && strstr(err.text, arg));
+    return 0;
+}
+
+static void test_what_belongs_to_another_user_is_refused_but_root_may_use_it(void **state)
+{
+    static const char *const names[] = {".hopyard/store.db", ".hopyard/store.db-wal", ".hopyard/url",
+                                        ".hopyard/store.lock", ".hopyard/run-7.log"};
+    int64_t run;
+    struct hy_store *s;
+
+    (void)state;
+    if (getuid() != 0)
+        skip();
+    assert_int_equal(chmod(project, 01777), 0); /* as /tmp is: somebody else was there first */
+    hy_store_close(store_with_run(true, &run));
+    assert_int_equal(chmod(in_project(".hopyard"), 0755), 0);
+    assert_int_equal(child_ends(start_child(find_refused, (void *)(uintptr_t) "' belongs to another user (user ID 0)")), 0);
+    for (size_t i = 0; i < HY_COUNT(names); i++) {
+        char *path = in_project(names[i]);
+
+        hand_over(0700);
+        close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+        assert_int_equal(chown(path, 0, 0), 0);
+        assert_int_equal(child_ends(start_child(find_refused, (void *)(uintptr_t) "belongs to another user")), 0);
+        unlink(in_project(".hopyard/url"));
+    }
+    hand_over(0700);
+    s = open_store(HY_STORE_WRITE);
+    close(hy_store_run_lock(s, run, &err));
+    hy_store_close(s);
+    assert_int_equal(child_ends(start_child(read_as_nobody, &(int){0})), 0); /* root has left nothing of its own */
 }
 
 /* ---- places ---------------------------------------------------------------------- */
@@ -429,7 +591,11 @@ int main(void)
         PROMISE(test_a_store_in_use_is_waited_for_then_refused),
         PROMISE(test_every_descriptor_closes_on_exec),
         PROMISE(test_a_reader_says_when_there_is_nothing_yet),
-        PROMISE(test_a_store_is_for_its_owners_eyes_only),
+        PROMISE(test_all_files_of_a_store_are_for_its_owners_eyes_only),
+        PROMISE(test_a_folder_that_others_can_read_is_narrowed_and_that_is_said),
+        PROMISE(test_a_folder_that_others_can_write_is_refused_until_its_user_says_so),
+        PROMISE(test_links_are_refused_whoever_laid_them),
+        PROMISE(test_what_belongs_to_another_user_is_refused_but_root_may_use_it),
         PROMISE(test_a_reader_needs_no_right_to_write),
         PROMISE(test_a_reader_without_rights_reads_what_a_killed_writer_left),
         PROMISE(test_a_folder_that_is_not_writable_is_said_so),

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* base: memory, buffers, maps, lists, random numbers, and the seams where faults are let in. */
+#include "captured_log.h"
 #include "support.h"
 
 #include <errno.h>
@@ -11,6 +12,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/list.h"
+#include "base/log.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -565,6 +567,71 @@ static void test_containers_come_through_or_fail_cleanly_at_every_fault(void **s
     hy_each_fault(HY_SEAM_ALLOC, copy_strings, value);
 }
 
+/* --- the log --------------------------------------------------------------- */
+
+static void test_log_limit_writes_a_burst_and_counts_the_rest(void **state)
+{
+    static struct hy_log_limit limit;
+
+    (void)state;
+    log_begin();
+    for (int i = 0; i < 10000; i++)
+        hy_log_within(&limit, HY_LOG_WARN, "refused number=%d", i);
+    assert_int_equal(log_count(""), HY_LOG_BURST);
+    hy_log_tick(); /* not due yet */
+    assert_int_equal(log_count(""), HY_LOG_BURST);
+    limit.refilled_ms -= HY_LOG_EVERY_MS; /* as if so much time had passed */
+    hy_log_within(&limit, HY_LOG_WARN, "refused again");
+    hy_log_within(&limit, HY_LOG_WARN, "refused again and again");
+    assert_int_equal(log_count("warn: 9980 more lines like this were left out within"), 1);
+    assert_int_equal(log_count("s: refused number=20"), 1);
+    assert_int_equal(log_count("refused again"), 1);
+    assert_int_equal(log_count(""), HY_LOG_BURST + 2);
+    hy_log_flush();
+    assert_int_equal(log_count("warn: 1 more lines like this"), 1);
+    log_end();
+}
+
+static void test_log_limit_reports_what_it_left_out_when_no_more_lines_come(void **state)
+{
+    static struct hy_log_limit by_tick, by_flush;
+
+    (void)state;
+    log_begin();
+    for (unsigned i = 0; i < HY_LOG_BURST + 7; i++)
+        hy_log_within(&by_tick, HY_LOG_WARN, "one kind");
+    by_tick.left_out_since_ms -= HY_LOG_EVERY_MS;
+    hy_log_tick();
+    hy_log_tick();
+    assert_int_equal(log_count("7 more lines like this were left out within 10 s: one kind"), 1);
+    for (unsigned i = 0; i < HY_LOG_BURST + 3; i++)
+        hy_log_within(&by_flush, HY_LOG_WARN, "another kind");
+    hy_log_flush();
+    hy_log_flush();
+    assert_int_equal(log_count("3 more lines like this were left out within"), 1);
+    assert_int_equal(log_count("more lines like this"), 2);
+    log_end();
+}
+
+static void test_log_limit_allows_a_full_burst_again_after_a_quiet_time(void **state)
+{
+    static struct hy_log_limit limit = {.burst = 5, .every_ms = 1000};
+
+    (void)state;
+    log_begin();
+    for (int i = 0; i < 5; i++)
+        hy_log_within(&limit, HY_LOG_WARN, "first");
+    limit.refilled_ms -= 1000 * 1000;
+    for (int i = 0; i < 100; i++)
+        hy_log_within(&limit, HY_LOG_WARN, "second");
+    assert_int_equal(log_count("first"), 5);
+    assert_int_equal(log_count("second"), 5);
+    hy_log_within(&limit, HY_LOG_DEBUG, "what nobody would see is not counted");
+    hy_log_flush();
+    assert_int_equal(log_count("95 more lines like this"), 1);
+    log_end();
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -597,6 +664,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_fault_is_armed_by_the_environment),
         cmocka_unit_test(test_containers_come_through_or_fail_cleanly_at_every_fault),
         cmocka_unit_test(test_hash_is_the_same_everywhere),
+        cmocka_unit_test_teardown(test_log_limit_writes_a_burst_and_counts_the_rest, log_restore),
+        cmocka_unit_test_teardown(test_log_limit_reports_what_it_left_out_when_no_more_lines_come, log_restore),
+        cmocka_unit_test_teardown(test_log_limit_allows_a_full_burst_again_after_a_quiet_time, log_restore),
     };
 
     if (argc == 2 && strcmp(argv[1], "--first-failure") == 0)

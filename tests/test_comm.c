@@ -72,7 +72,7 @@ static void fill_expected(char *to, enum hy_type type, enum hy_reduce op, const 
     for (size_t i = 0; i < some && factor != 1; i++) {
         struct number n = number_get(type, to, i);
 
-        n.real *= factor;
+        n.real = type == HY_F32 ? (float)n.real * (float)factor : n.real * factor;
         n.whole = (whole)((double)n.whole * factor + 1e-9); /* all are positive */
         number_put(type, to, i, n);
     }

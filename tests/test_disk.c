@@ -93,7 +93,7 @@ static int check_after_full(struct hy_store *s, int64_t committed)
     struct hy_run_counts c;
 
     CHECK(strstr(err.text, "disk full: cannot write '") &&
-          strstr(err.text, "/store.db'; free some space, then `hopyard resume`"));
+          strstr(err.text, "/store.db'; free some space"));
     hy_store_commit(s, NULL); /* the turn is lost; where it failed before its end, this says so too */
     CHECK(hy_store_run_each(s, 1, take_counts, &c, &err) == 0);
     CHECK(committed > 0 && c.done == committed && c.running == 0);
@@ -246,10 +246,16 @@ static int read_all(void *arg)
     if (rc == 0)
         rc = hy_store_replay(s, scene->run, count_replay, &n, &err);
     if (rc == 0)
+        rc = hy_store_ended_newest(s, scene->run, INT64_MAX, 2, &found, &err);
+    if (rc == 0)
+        rc = hy_store_ended_each(s, scene->run, found, INT64_MAX, 10, count_trial, &n, &err);
+    if (rc == 0)
+        rc = hy_store_note_newest(s, scene->run, &found, &err);
+    if (rc == 0)
         rc = hy_store_attempt_each(s, scene->run, 0, count_attempt, &n, &err);
     if (rc == 0)
         rc = hy_store_metric_each(s, scene->run, 0, count_metric, &n, &err);
-    return rc == 0 && n != 1 + 5 + 5 + 10 + 5 + 5 ? 1 : rc;
+    return rc == 0 && n != 1 + 5 + 5 + 10 + 2 + 5 + 5 ? 1 : rc;
 }
 
 static int read_with_new_connection(void *arg)
@@ -351,7 +357,9 @@ static int snapshot_and_import(void *arg)
     int rc = hy_store_snapshot(scene->s, 1, in_project("run.db"), &err);
 
     if (rc == 0)
-        rc = hy_store_import(scene[1].s, in_project("run.db"), &count, &err);
+        rc = hy_store_keep(scene->s, 1, &err);
+    if (rc == 0)
+        rc = import_file(scene[1].s, in_project("run.db"), &count, &err);
     if (rc == 0 && hy_store_run_find(scene[1].s, "n", &found, &err) == 0)
         rc = hy_store_run_remove(scene[1].s, found, &err);
     return rc == 0 ? hy_store_commit(scene[1].s, &err) : (hy_store_commit(scene[1].s, NULL), rc);

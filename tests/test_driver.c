@@ -5,10 +5,14 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <signal.h>
 
 #include "base/mem.h"
 #include "driver/driver.h"
 #include "driver/names.h"
+#include "driver/run.h"
+#include "engine/command.h"
+#include "engine/engine.h"
 
 static struct hy_space space;
 static struct hy_value values[8];
@@ -246,9 +250,75 @@ static void test_out_of_memory_is_told_and_nothing_leaks(void **state)
     hy_each_fault(HY_SEAM_ALLOC, all_names, NULL);
 }
 
+static void test_only_a_signal_that_ended_the_agent_is_its_death(void **state)
+{
+    (void)state;
+    assert_int_equal(hy_agent_end_of(false, 0, SIGKILL), HY_AGENT_DIED);
+    assert_int_equal(hy_agent_end_of(false, 0, SIGSEGV), HY_AGENT_DIED);
+    assert_int_equal(hy_agent_end_of(false, 1, 0), HY_AGENT_ENDED); /* its lease has ended */
+    assert_int_equal(hy_agent_end_of(true, 128 + SIGKILL, 0), HY_AGENT_DIED);
+    assert_int_equal(hy_agent_end_of(true, 1, 0), HY_AGENT_ENDED);
+    assert_int_equal(hy_agent_end_of(true, 200, 0), HY_AGENT_ENDED);
+    assert_int_equal(hy_agent_end_of(true, 255, 0), HY_AGENT_UNREACHED); /* ssh: the host may be gone */
+    assert_int_equal(hy_agent_end_of(true, 0, SIGKILL), HY_AGENT_UNREACHED);
+}
+
+/* ---- hosts ------------------------------------------------------------------------------ */
+
+static void test_a_discovery_script_prints_hosts_with_or_without_slots(void **state)
+{
+    static const struct {
+        const char *text, *sentence;
+    } bad[] = {{"a\n", "host 'a' has no number of slots; print HOST:SLOTS, or give --slots-per-host N"},
+               {"a:many\n", "'a:many': the slots of a host are a number up to 65536"},
+               {"-oProxyCommand=x:1\n", "'-oProxyCommand=x:1' is not a host; a line is HOST or HOST:SLOTS"},
+               {"a;b:1\n", "'a;b:1' is not a host; a line is HOST or HOST:SLOTS"}};
+    struct hy_discovered hosts = {0};
+    struct hy_err err = {0};
+
+    (void)state;
+    assert_int_equal(hy_discovered_parse("a:4\n\n me@b \r\n[fe80::1]:2\nnone:0\na:3", 7, &hosts, &err), 0);
+    assert_int_equal(hosts.count, 3);
+    assert_string_equal(hosts.rows[0].name, "a");
+    assert_int_equal(hosts.rows[0].slots, 3); /* the last one counts */
+    assert_string_equal(hosts.rows[1].name, "me@b");
+    assert_int_equal(hosts.rows[1].slots, 7);
+    assert_string_equal(hosts.rows[2].name, "[fe80::1]");
+    hy_discovered_done(&hosts);
+    for (size_t i = 0; i < HY_COUNT(bad); i++) {
+        assert_int_equal(hy_discovered_parse(bad[i].text, 0, &hosts, &err), -EINVAL);
+        assert_string_equal(err.text, bad[i].sentence);
+    }
+}
+
+static void test_ssh_takes_the_port_and_the_key_that_the_user_names(void **state)
+{
+    struct hy_agent_order order = {.identity = "agent-1", .name = "b", .host = "b", .slots = 1, .ssh_port = 2222,
+                                   .ssh_identity = "/home/me/key"};
+    struct hy_err err = {0};
+    char **argv = hy_command_ssh(&order, &err);
+
+    (void)state;
+    assert_non_null(argv);
+    assert_string_equal(argv[8], "-p");
+    assert_string_equal(argv[9], "2222");
+    assert_string_equal(argv[10], "-i");
+    assert_string_equal(argv[11], "/home/me/key");
+    assert_string_equal(argv[12], "b");
+    hy_argv_free(&argv);
+    order.ssh_port = 0;
+    order.ssh_identity = "";
+    argv = hy_command_ssh(&order, &err);
+    assert_non_null(argv);
+    assert_string_equal(argv[8], "b");
+    hy_argv_free(&argv);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_discovery_script_prints_hosts_with_or_without_slots),
+        cmocka_unit_test(test_ssh_takes_the_port_and_the_key_that_the_user_names),
         cmocka_unit_test_setup_teardown(test_names_in_braces_become_values, given, taken),
         cmocka_unit_test_setup_teardown(test_doubled_braces_are_braces, given, taken),
         cmocka_unit_test_setup_teardown(test_what_is_no_name_stays_as_it_is, given, taken),
@@ -262,6 +332,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_what_looks_like_a_number_but_is_none_in_json_is_a_string, given, taken),
         cmocka_unit_test(test_json_values_come_back_as_they_were_written),
         cmocka_unit_test(test_a_real_number_stays_one_in_json),
+        cmocka_unit_test(test_only_a_signal_that_ended_the_agent_is_its_death),
         cmocka_unit_test_setup_teardown(test_out_of_memory_is_told_and_nothing_leaks, given, taken),
     };
 

@@ -208,6 +208,20 @@ static void test_a_feature_of_another_type_is_named(void **state)
     hy_columns_done(&c);
 }
 
+static void test_feature_lists_are_no_part_of_an_example(void **state)
+{
+    struct hy_columns c;
+    struct hy_err err = {0};
+    uint8_t bytes[512];
+
+    (void)state;
+    hy_columns_init(&c);
+    assert_int_equal(hy_example_parse(&c, bytes, from_hex(sequence, bytes), &err), -EBADMSG);
+    assert_string_equal(err.text, "the record has feature lists: it is a tf.SequenceExample, and not a tf.Example");
+    assert_int_equal(c.rows, 0);
+    hy_columns_done(&c);
+}
+
 /* Whatever was taken of a row that cannot be read is gone again. */
 static void test_a_row_that_breaks_off_leaves_nothing(void **state)
 {
@@ -350,6 +364,7 @@ int main(void)
         cmocka_unit_test(test_a_feature_without_values_is_there_and_one_of_no_kind_is_not),
         cmocka_unit_test(test_numbers_may_come_one_by_one),
         cmocka_unit_test(test_a_feature_of_another_type_is_named),
+        cmocka_unit_test(test_feature_lists_are_no_part_of_an_example),
         cmocka_unit_test(test_a_row_that_breaks_off_leaves_nothing),
         cmocka_unit_test(test_what_is_written_is_read_again),
         cmocka_unit_test(test_every_length_of_a_number),

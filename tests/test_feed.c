@@ -862,6 +862,8 @@ static void test_what_fails_leaves_nothing(void **state)
     hy_each_fault(HY_SEAM_SYS, feed_once, NULL);
 }
 
+#include "feed_floods.h"
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -886,6 +888,13 @@ int main(void)
         cmocka_unit_test(test_pickles_come_again_for_who_takes_columns),
         cmocka_unit_test(test_batches_end_when_their_hub_is_closed),
         cmocka_unit_test(test_what_fails_leaves_nothing),
+        cmocka_unit_test(test_a_turn_accepts_a_bounded_number_of_feeders),
+        cmocka_unit_test(test_feeders_do_not_wait_in_the_queue_of_strangers),
+        cmocka_unit_test(test_who_came_before_the_end_is_heard_behind_a_full_queue),
+        cmocka_unit_test(test_rows_and_the_end_come_through_while_strangers_connect),
+        cmocka_unit_test(test_without_descriptors_a_hub_goes_on_with_those_who_are_there),
+        cmocka_unit_test(test_a_killed_hubs_file_is_replaced),
+        cmocka_unit_test(test_a_source_refuses_another_users_file),
     };
 
     signal(SIGPIPE, SIG_IGN);

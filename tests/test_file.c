@@ -2,9 +2,14 @@
 /* base: files that are whole or not there, folders, and paths that lead nowhere else. */
 #include "support.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -219,6 +224,155 @@ static void test_remove_tree_never_goes_through_a_link(void **state)
     assert_true(is_there(in_folder("outside/deep")));
 }
 
+/* A tree whose folder 'a' has `count` files, beside another folder with files of the same names. */
+static void make_files(const char *path, int count)
+{
+    assert_int_equal(hy_mkdirs(path, 0700), 0);
+    for (int i = 0; i < count; i++) {
+        char name[300];
+
+        snprintf(name, sizeof name, "%s/f%d", path, i);
+        close(open(name, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    }
+}
+
+static int count_files(const char *path)
+{
+    DIR *dir = opendir(path);
+    struct dirent *entry;
+    int count = 0;
+
+    assert_non_null(dir);
+    while ((entry = readdir(dir)))
+        count += entry->d_name[0] == 'f';
+    closedir(dir);
+    return count;
+}
+
+/* hy_remove_tree is linked against these: at its n-th removal somebody moves names about. */
+static char swapped[3][100]; /* the first goes to the third, and the second takes its place */
+static int swap_at;
+
+static void swap_when_due(void)
+{
+    if (swap_at == 0 || --swap_at > 0 || rename(swapped[0], swapped[2]) < 0) /* 'a' may be gone already */
+        return;
+    if (rename(swapped[1], swapped[0]) < 0)
+        abort();
+}
+
+int unlinkat(int dir, const char *name, int flags)
+{
+    swap_when_due();
+    return (int)syscall(SYS_unlinkat, dir, name, flags);
+}
+
+int unlink(const char *path)
+{
+    return unlinkat(AT_FDCWD, path, 0);
+}
+
+int rmdir(const char *path)
+{
+    return unlinkat(AT_FDCWD, path, AT_REMOVEDIR);
+}
+
+static void test_remove_tree_is_not_led_out_by_a_link_that_is_swapped_in(void **state)
+{
+    (void)state;
+    snprintf(swapped[0], sizeof swapped[0], "%s/tree/a", folder);
+    snprintf(swapped[1], sizeof swapped[1], "%s/link", folder);
+    snprintf(swapped[2], sizeof swapped[2], "%s/away", folder);
+    make_files(in_folder("outside"), 10);
+    for (int i = 1; i <= 32; i++) { /* before 'a' is opened, within it, and after it */
+        make_files(in_folder("tree"), 10);
+        make_files(swapped[0], 10);
+        assert_int_equal(symlink(in_folder("outside"), swapped[1]), 0);
+        swap_at = i;
+        hy_remove_tree(in_folder("tree")); /* it may fail, when what it is about to remove is not there */
+        swap_at = 0;
+        assert_int_equal(count_files(in_folder("outside")), 10);
+        assert_int_equal(hy_remove_tree(in_folder("tree")), 0);
+        assert_int_equal(hy_remove_tree(swapped[1]), 0);
+        assert_int_equal(hy_remove_tree(swapped[2]), 0);
+    }
+}
+
+static void test_remove_tree_at_removes_only_what_was_opened(void **state)
+{
+    int above = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC), fd;
+
+    (void)state;
+    make_files(in_folder("tree"), 3);
+    make_files(in_folder("other"), 3);
+    fd = open(in_folder("tree"), O_PATH | O_DIRECTORY | O_CLOEXEC);
+    assert_int_equal(rename(in_folder("tree"), in_folder("away")), 0);
+    assert_int_equal(rename(in_folder("other"), in_folder("tree")), 0);
+    assert_int_equal(hy_remove_tree_at(above, "tree", fd), -ESTALE);
+    assert_int_equal(count_files(in_folder("tree")), 3);
+    assert_int_equal(hy_remove_tree_at(above, "away", fd), 0);
+    assert_false(is_there(in_folder("away")));
+    close(fd);
+    close(above);
+}
+
+/* In a child, for its limits. */
+static int remove_deep(void)
+{
+    struct rlimit few = {.rlim_cur = 40, .rlim_max = 40}, small = {.rlim_cur = 1 << 20, .rlim_max = 1 << 20};
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), next;
+
+    for (int i = 0; i < 5000; i++, fd = next) {
+        if (mkdirat(fd, i ? "d" : "tree", 0700) < 0 || (i % 500 == 1 && mkdirat(fd, "beside", 0700) < 0))
+            return 1;
+        next = openat(fd, i ? "d" : "tree", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        close(fd);
+        if (next < 0)
+            return 2;
+    }
+    close(fd);
+    if (setrlimit(RLIMIT_NOFILE, &few) < 0 || setrlimit(RLIMIT_STACK, &small) < 0)
+        return 3;
+    return hy_remove_tree(in_folder("tree")) == 0 && !is_there(in_folder("tree")) ? 0 : 4;
+}
+
+static void test_remove_tree_goes_as_deep_as_the_tree(void **state)
+{
+    pid_t pid = fork();
+    int status;
+
+    (void)state;
+    if (pid == 0)
+        _exit(remove_deep());
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+}
+
+static int remove_with_mount(void)
+{
+    if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+        mount("none", in_folder("tree/a"), "tmpfs", 0, NULL) < 0)
+        return 1;
+    make_files(in_folder("tree/a"), 3);
+    return hy_remove_tree(in_folder("tree")) == -EXDEV && count_files(in_folder("tree/a")) == 3 ? 0 : 2;
+}
+
+static void test_remove_tree_leaves_what_is_mounted_there(void **state)
+{
+    pid_t pid;
+    int status;
+
+    (void)state;
+    if (getuid() != 0)
+        skip();
+    assert_int_equal(hy_mkdirs(in_folder("tree/a"), 0700), 0);
+    pid = fork();
+    if (pid == 0)
+        _exit(remove_with_mount());
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+}
+
 static void test_remove_tree_of_nothing_is_fine(void **state)
 {
     (void)state;
@@ -263,7 +417,7 @@ static void test_path_join_puts_one_slash(void **state)
 
 static void test_runtime_dir_is_the_users_alone(void **state)
 {
-    hy_cleanup_free char *path = NULL, *refused = NULL;
+    hy_cleanup_free char *path = NULL, *again = NULL, *refused = NULL;
     struct hy_err err = {0};
     struct stat st;
 
@@ -275,6 +429,12 @@ static void test_runtime_dir_is_the_users_alone(void **state)
     assert_int_equal(st.st_mode & 0777, 0700);
 
     assert_int_equal(chmod(path, 0755), 0);
+    again = hy_runtime_dir(&err);
+    assert_string_equal(again, path);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0700);
+
+    assert_int_equal(chmod(path, 0722), 0);
     refused = hy_runtime_dir(&err);
     assert_null(refused);
     assert_int_equal(err.code, -EPERM);
@@ -295,6 +455,25 @@ static void test_runtime_dir_is_not_a_link_somebody_laid(void **state)
     unsetenv("XDG_RUNTIME_DIR");
     assert_null(refused);
     assert_int_equal(err.code, -EPERM);
+}
+
+/* Not even by root: it would open its sockets in a folder of that user's. */
+static void test_runtime_dir_of_another_user_is_refused(void **state)
+{
+    hy_cleanup_free char *refused = NULL;
+    struct hy_err err = {0};
+
+    (void)state;
+    if (getuid() != 0)
+        skip();
+    assert_int_equal(mkdir(in_folder("hopyard"), 0700), 0);
+    assert_int_equal(chown(in_folder("hopyard"), 65534, 65534), 0);
+    setenv("XDG_RUNTIME_DIR", folder, 1);
+    refused = hy_runtime_dir(&err);
+    unsetenv("XDG_RUNTIME_DIR");
+    assert_null(refused);
+    assert_int_equal(err.code, -EPERM);
+    assert_non_null(strstr(err.text, "belongs to another user (user ID 65534)"));
 }
 
 static int find_the_runtime_dir(void *arg)
@@ -318,10 +497,9 @@ static void test_runtime_dir_has_a_sentence_for_every_fault(void **state)
 
 static int create_below(const char *path)
 {
-    int fd = hy_create_below(folder, path, 0600);
+    hy_cleanup_close int dir = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    hy_cleanup_close int fd = hy_create_below(dir, path, 0600);
 
-    if (fd >= 0)
-        close(fd);
     return fd < 0 ? fd : 0;
 }
 
@@ -356,7 +534,8 @@ static void test_a_path_below_follows_no_link(void **state)
 
 static int extend_below(const char *path, off_t offset, const char *text)
 {
-    hy_cleanup_close int fd = hy_extend_below(folder, path, 0600, offset);
+    hy_cleanup_close int dir = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    hy_cleanup_close int fd = hy_extend_below(dir, path, offset);
 
     return fd < 0 ? fd : hy_write_all(fd, text, strlen(text));
 }
@@ -377,9 +556,165 @@ static void test_a_file_below_goes_on_where_it_is_told_to(void **state)
     assert_int_not_equal(extend_below("link", 1, "evil"), 0);
     assert_int_not_equal(extend_below("pipe", 1, "evil"), 0);
     assert_int_not_equal(extend_below("../a", 1, "evil"), 0);
-    assert_int_equal(extend_below("new/one", 0, "new"), 0);
-    assert_string_equal(content(in_folder("new/one"), &b), "new");
+    assert_int_equal(extend_below("new/one", 1, "new"), -ENOENT);
+    assert_false(is_there(in_folder("new")));
     assert_string_equal(content(in_folder("a"), &b), "0123xyz");
+}
+
+static int own_folder(const char *dir, const char *path, struct hy_err *err)
+{
+    hy_cleanup_close int fd = hy_own_folder(in_folder(dir), path, err);
+
+    return fd < 0 ? fd : 0;
+}
+
+static mode_t mode_of(const char *name)
+{
+    struct stat st;
+
+    assert_int_equal(stat(in_folder(name), &st), 0);
+    return st.st_mode & 0777;
+}
+
+static void test_an_own_folder_is_for_others_to_read_at_most(void **state)
+{
+    mode_t before = umask(0);
+
+    (void)state;
+    assert_int_equal(own_folder("run", "a/b", NULL), 0);
+    umask(before);
+    assert_int_equal(own_folder("run", "a/b", NULL), 0); /* it is there already */
+    assert_int_equal(mode_of("run"), 0755);
+    assert_int_equal(mode_of("run/a"), 0755);
+    assert_int_equal(mode_of("run/a/b"), 0755);
+}
+
+static void test_an_own_folder_is_neither_a_link_nor_a_file(void **state)
+{
+    struct hy_err err = {0};
+
+    (void)state;
+    assert_int_equal(mkdir(in_folder("run"), 0755), 0);
+    assert_int_equal(mkdir(in_folder("elsewhere"), 0755), 0);
+    assert_int_equal(symlink("../elsewhere", in_folder("run/link")), 0);
+    assert_int_equal(symlink("run", in_folder("other")), 0);
+    assert_int_equal(hy_file_write(in_folder("run/file"), "x", 1, 0600), 0);
+    assert_int_equal(own_folder("run", "link", &err), -ENOTDIR);
+    assert_non_null(strstr(err.text, "/run/link' is not used, since it or the directory it is in is a symbolic link"));
+    assert_int_equal(own_folder("run", "link/a", NULL), -ENOTDIR);
+    assert_int_equal(own_folder("run", "file", NULL), -ENOTDIR);
+    assert_int_equal(own_folder("other", "a", NULL), -ENOTDIR);
+    assert_int_equal(own_folder("run", "../elsewhere", NULL), -EINVAL);
+    assert_false(is_there(in_folder("elsewhere/a")));
+}
+
+/* As the user 65534. */
+static void find_own_folders(void)
+{
+    struct hy_err err = {0};
+
+    if (setuid(65534) != 0 || own_folder("run", "mine", NULL) != 0 || own_folder("run", "theirs", &err) != -EPERM ||
+        !strstr(err.text, "belongs to another user (user ID 65533)"))
+        _exit(1);
+    _exit(own_folder("run", "theirs/a", NULL) == -EPERM && own_folder("their_run", "a", NULL) == -EPERM ? 0 : 2);
+}
+
+static void test_an_own_folder_is_no_other_users(void **state)
+{
+    int status = -1;
+    pid_t pid;
+
+    (void)state;
+    if (geteuid() != 0)
+        skip();
+    assert_int_equal(chmod(folder, 0777), 0);
+    assert_int_equal(mkdir(in_folder("run"), 0777), 0);
+    assert_int_equal(chown(in_folder("run"), 65534, 65534), 0);
+    assert_int_equal(mkdir(in_folder("run/theirs"), 0777) | chmod(in_folder("run/theirs"), 0777), 0);
+    assert_int_equal(chown(in_folder("run/theirs"), 65533, 65533), 0);
+    assert_int_equal(mkdir(in_folder("their_run"), 0777) | chmod(in_folder("their_run"), 0777), 0);
+    assert_int_equal(chown(in_folder("their_run"), 65533, 65533), 0);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        find_own_folders();
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_int_equal(own_folder("run", "mine", NULL), 0); /* root, in a run of that user */
+    assert_int_equal(own_folder("run", "theirs", NULL), -EPERM);
+    assert_false(is_there(in_folder("their_run/a")));
+}
+
+static int make_own_folder(void *arg)
+{
+    (void)arg;
+    return own_folder("run", "a/b", NULL);
+}
+
+static void test_an_own_folder_fails_cleanly(void **state)
+{
+    (void)state;
+    hy_each_fault(HY_SEAM_ALLOC, make_own_folder, NULL);
+    hy_each_fault(HY_SEAM_SYS, make_own_folder, NULL);
+}
+
+#define BLOCK (1u << 20)
+
+static int open_sparse(const char *name, const unsigned *blocks, size_t n, unsigned total)
+{
+    int fd = open(in_folder(name), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+
+    assert_true(fd >= 0);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(pwrite(fd, "x", 1, (off_t)blocks[i] * BLOCK), 1);
+    assert_int_equal(ftruncate(fd, (off_t)total * BLOCK), 0);
+    return fd;
+}
+
+static void test_only_the_data_of_a_sparse_file_is_found(void **state)
+{
+    static const unsigned blocks[] = {2, 3, 7};
+    hy_cleanup_close int fd = open_sparse("sparse", blocks, HY_COUNT(blocks), 16);
+    uint64_t at = 0, start, end, bytes = 0;
+
+    (void)state;
+    while (hy_next_data(fd, at, 16 * BLOCK, 65536, &start, &end)) {
+        assert_true(start >= at && end > start && end <= 16 * BLOCK);
+        bytes += end - start;
+        at = end;
+    }
+    if (bytes == 16 * BLOCK)
+        skip(); /* this file system has no holes */
+    assert_true(bytes < BLOCK && at > 7 * BLOCK && at < 8 * BLOCK);
+    assert_int_equal(hy_next_data(fd, 0, 16 * BLOCK, 4 * BLOCK, &start, &end), 1);
+    assert_true(start == 0 && end > 7 * BLOCK && end < 8 * BLOCK); /* shorter holes count as data */
+    assert_int_equal(hy_next_data(fd, 0, 2 * BLOCK, 1, &start, &end), 0);
+    assert_int_equal(hy_next_data(fd, 5, 5, 1, &start, &end), 0);
+}
+
+static int find_data(void *arg)
+{
+    uint64_t start = 0, end = 0;
+
+    assert_int_equal(hy_next_data(*(int *)arg, 0, 4 * BLOCK, 1, &start, &end), 1);
+    assert_true(start < end && end <= 4 * BLOCK);
+    return 0;
+}
+
+static void test_without_knowledge_of_holes_all_is_data(void **state)
+{
+    static const unsigned blocks[] = {1};
+    hy_cleanup_close int fd = open_sparse("sparse", blocks, 1, 4);
+    int ends[2];
+    uint64_t start, end;
+
+    (void)state;
+    hy_each_fault(HY_SEAM_SYS, find_data, &fd);
+    assert_int_equal(pipe(ends), 0); /* cannot seek at all */
+    assert_int_equal(hy_next_data(ends[0], 10, 100, 1, &start, &end), 1);
+    assert_true(start == 10 && end == 100);
+    close(ends[0]);
+    close(ends[1]);
 }
 
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
@@ -397,12 +732,23 @@ int main(void)
         IN_FOLDER(test_mkdirs_makes_all_that_is_missing_and_nothing_twice),
         IN_FOLDER(test_mkdirs_says_what_is_in_the_way),
         IN_FOLDER(test_remove_tree_never_goes_through_a_link),
+        IN_FOLDER(test_remove_tree_is_not_led_out_by_a_link_that_is_swapped_in),
+        IN_FOLDER(test_remove_tree_at_removes_only_what_was_opened),
+        IN_FOLDER(test_remove_tree_goes_as_deep_as_the_tree),
+        IN_FOLDER(test_remove_tree_leaves_what_is_mounted_there),
         IN_FOLDER(test_remove_tree_of_nothing_is_fine),
         IN_FOLDER(test_a_file_below_goes_on_where_it_is_told_to),
+        IN_FOLDER(test_an_own_folder_is_for_others_to_read_at_most),
+        IN_FOLDER(test_an_own_folder_is_neither_a_link_nor_a_file),
+        IN_FOLDER(test_an_own_folder_is_no_other_users),
+        IN_FOLDER(test_an_own_folder_fails_cleanly),
+        IN_FOLDER(test_only_the_data_of_a_sparse_file_is_found),
+        IN_FOLDER(test_without_knowledge_of_holes_all_is_data),
         IN_FOLDER(test_folders_come_through_or_fail_cleanly_at_every_fault),
         cmocka_unit_test(test_path_join_puts_one_slash),
         IN_FOLDER(test_runtime_dir_is_the_users_alone),
         IN_FOLDER(test_runtime_dir_is_not_a_link_somebody_laid),
+        IN_FOLDER(test_runtime_dir_of_another_user_is_refused),
         IN_FOLDER(test_runtime_dir_has_a_sentence_for_every_fault),
         IN_FOLDER(test_a_path_below_never_leads_out),
         IN_FOLDER(test_a_path_below_follows_no_link),

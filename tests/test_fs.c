@@ -618,6 +618,69 @@ static void test_copy_follows_links_but_no_loop(void **state)
     assert_false(is_there("other"));
 }
 
+static void test_copy_writes_through_no_link_in_its_target(void **state)
+{
+    (void)state;
+    make("d/sub");
+    put("d/sub/f", "x");
+    put("d/g", "x");
+    make("old/d");
+    make("elsewhere");
+    put("victim", "kept");
+    assert_int_equal(chmod(at("d/sub"), 0711) | chmod(at("elsewhere"), 0750), 0);
+    assert_int_equal(symlink("../../elsewhere", at("old/d/sub")) | symlink("../../victim", at("old/d/g")), 0);
+    assert_error(copy("d", "old", true), -ENOTDIR, "old/d/sub is a link or a file, not a directory");
+    assert_names("elsewhere", "");
+    assert_int_equal(mode_of("elsewhere"), 0750);
+    assert_content("victim", "kept");
+    assert_content("old/d/g", "x"); /* the link was replaced */
+    make("links");
+    assert_int_equal(symlink("links", at("named")), 0); /* the user's own word for the target is followed */
+    assert_int_equal(copy("d", "named", false), 0);
+    assert_content("links/d/sub/f", "x");
+}
+
+/* Somebody who may write to the target swaps a folder in it for a link, between two files. */
+static int swap_for_link(void *arg, uint64_t more)
+{
+    int *calls = arg;
+
+    (void)more;
+    if (++*calls == 4) {
+        assert_int_equal(rename(at("old/d/sub"), at("moved")), 0);
+        assert_int_equal(symlink("../../elsewhere", at("old/d/sub")), 0);
+    }
+    return 0;
+}
+
+static void test_copy_writes_through_no_link_that_comes_meanwhile(void **state)
+{
+    int calls = 0, rc;
+    const struct hy_fs_copy how = {.replace = true, .recursive = true, .progress = swap_for_link, .arg = &calls};
+
+    (void)state;
+    make("d/sub/below");
+    put("d/sub/a", "x");
+    put("d/sub/below/f", "x");
+    put("d/sub/g", "x");
+    make("old/d");
+    make("elsewhere");
+    rc = hy_fs_copy(at("d"), at("old"), &how, &err);
+    assert_true(calls >= 4);
+    assert_error(rc, -ENOTDIR, "old/d/sub is a link");
+    assert_names("elsewhere", "");
+}
+
+static void test_copy_names_files_as_the_user_does(void **state)
+{
+    (void)state;
+    make("d/sub");
+    put("d/sub/f", "x");
+    make("old/d/sub/f");
+    assert_error(copy("d", "old", true), -EISDIR, "/old/d/sub/f");
+    assert_error(copy("d", "old", true), -EISDIR, "/old/d/sub/.f.");
+}
+
 static void test_copy_keeps_secrets_and_programs(void **state)
 {
     (void)state;
@@ -936,6 +999,9 @@ int main(void)
         IN_FOLDER(test_copy_of_a_folder_has_all_that_is_in_it),
         IN_FOLDER(test_copy_of_a_folder_into_itself_ends),
         IN_FOLDER(test_copy_follows_links_but_no_loop),
+        IN_FOLDER(test_copy_writes_through_no_link_in_its_target),
+        IN_FOLDER(test_copy_writes_through_no_link_that_comes_meanwhile),
+        IN_FOLDER(test_copy_names_files_as_the_user_does),
         IN_FOLDER(test_copy_keeps_secrets_and_programs),
         IN_FOLDER(test_copy_of_a_file_that_shrinks_is_no_copy),
         IN_FOLDER(test_copy_that_is_stopped_leaves_nothing),

@@ -25,7 +25,7 @@ static void test_gang_is_placed_whole_or_not_at_all(void **state)
 static void test_seats_come_by_role_then_member(void **state)
 {
     /* The least demanding role is the first; the layout starts with the last. */
-    struct hy_need need = {.role_count = 3, .roles = {{2, 0, 0}, {1, 500, 0}, {2, 1000, GB}}};
+    struct hy_need need = {.role_count = 3, .roles = {{2, 0, 0, false}, {1, 500, 0, false}, {2, 1000, GB, false}}};
     static const uint32_t roles[] = {0, 0, 1, 2, 2}, members[] = {0, 1, 0, 0, 1};
     static const uint32_t shares[] = {0, 0, 500, 1000, 1000};
     struct hy_schedule *s = new_schedule(0);
@@ -49,7 +49,7 @@ static void test_seats_come_by_role_then_member(void **state)
 /* A greedy parameter server on the only agent with a GPU would wait forever. */
 static void test_roles_of_a_waiting_gang_do_not_block_each_other(void **state)
 {
-    struct hy_need need = {.role_count = 2, .roles = {{1, 0, 0}, {1, 1000, 0}}};
+    struct hy_need need = {.role_count = 2, .roles = {{1, 0, 0, false}, {1, 1000, 0, false}}};
     struct hy_schedule *s = new_schedule(0);
     struct hy_place p;
 
@@ -73,7 +73,7 @@ static void test_roles_of_a_waiting_gang_do_not_block_each_other(void **state)
  * then fits nowhere, ever; the plan for idle agents still knows a way. */
 static void test_possible_gang_gets_a_plan_even_where_the_free_places_mislead(void **state)
 {
-    struct hy_need need = {.role_count = 2, .roles = {{1, 1000, 0}, {1, 0, 8 * GB}}};
+    struct hy_need need = {.role_count = 2, .roles = {{1, 1000, 0, false}, {1, 0, 8 * GB, false}}};
     struct hy_schedule *s = new_schedule(0);
     struct hy_place p;
 
@@ -96,7 +96,7 @@ static void test_possible_gang_gets_a_plan_even_where_the_free_places_mislead(vo
 
 static void test_demanding_roles_choose_first(void **state)
 {
-    struct hy_need need = {.role_count = 2, .roles = {{1, 0, 0}, {1, 0, 8 * GB}}};
+    struct hy_need need = {.role_count = 2, .roles = {{1, 0, 0, false}, {1, 0, 8 * GB, false}}};
     struct hy_schedule *s = new_schedule(0);
     struct hy_place p;
 
@@ -113,7 +113,7 @@ static void test_demanding_roles_choose_first(void **state)
 /* The most demanding role first would take the only slot of agent 1. */
 static void test_gang_is_placed_if_any_order_of_its_roles_fits(void **state)
 {
-    struct hy_need need = {.role_count = 2, .roles = {{1, 600, 1}, {2, 400, 3}}};
+    struct hy_need need = {.role_count = 2, .roles = {{1, 600, 1, false}, {2, 400, 3, false}}};
     struct hy_schedule *s = new_schedule(0);
     struct hy_place p;
 
@@ -181,11 +181,11 @@ static unsigned starts_before(struct hy_schedule *s, struct hy_need big, struct 
 }
 
 static const struct hy_need smalls[] = {
-    {1, {{1, 0, GB}}}, {1, {{1, 250, 0}}}, {1, {{1, 300, GB}}}, {1, {{1, 1000, 0}}}, {1, {{2, 0, GB}}},
+    {1, {{1, 0, GB, false}}}, {1, {{1, 250, 0, false}}}, {1, {{1, 300, GB, false}}}, {1, {{1, 1000, 0, false}}}, {1, {{2, 0, GB, false}}},
 };
 static const struct hy_need bigs[] = {
-    {1, {{1, 0, 10 * GB}}}, {1, {{2, 0, 10 * GB}}}, {1, {{1, 4000, 0}}}, {1, {{2, 4000, GB}}},
-    {1, {{5, 1000, 0}}},    {1, {{16, 0, 0}}},      {1, {{8, 500, 0}}},  {2, {{2, 2000, 0}, {3, 0, 2 * GB}}},
+    {1, {{1, 0, 10 * GB, false}}}, {1, {{2, 0, 10 * GB, false}}}, {1, {{1, 4000, 0, false}}}, {1, {{2, 4000, GB, false}}},
+    {1, {{5, 1000, 0, false}}},    {1, {{16, 0, 0, false}}},      {1, {{8, 500, 0, false}}},  {2, {{2, 2000, 0, false}, {3, 0, 2 * GB, false}}},
 };
 
 static void test_endless_small_tasks_do_not_starve_a_big_one(void **state)
@@ -305,7 +305,7 @@ static void test_waiting_members_exchange_devices(void **state)
 /* A member that wants a whole device and one that wants a half of another. */
 static void test_waiting_members_with_shares_keep_their_devices(void **state)
 {
-    struct hy_need need = {.role_count = 2, .roles = {{1, 1000, 0}, {1, 500, 0}}};
+    struct hy_need need = {.role_count = 2, .roles = {{1, 1000, 0, false}, {1, 500, 0, false}}};
     struct hy_schedule *s = new_schedule(0);
     struct hy_place p;
 
@@ -371,7 +371,7 @@ static void test_reservation_waits_for_the_device_that_lacks_least(void **state)
  */
 static void test_reservation_outlives_an_agent_it_does_not_use(void **state)
 {
-    struct hy_need need = {.role_count = 2, .roles = {{2, 2000, 0}, {2, 0, 8 * GB}}};
+    struct hy_need need = {.role_count = 2, .roles = {{2, 2000, 0, false}, {2, 0, 8 * GB, false}}};
     struct hy_schedule *s = new_schedule(0);
 
     (void)state;

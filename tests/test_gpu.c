@@ -717,7 +717,8 @@ static void test_what_a_killed_agent_left_is_used_and_ended_by_the_next(void **s
     get(&b, &a, 1, 250);
     assert_string_equal(word(a.lease, "CUDA_MPS_PIPE_DIRECTORY"), folder);
     assert_string_equal(control_log(folder), "start ");
-    assert_int_equal(hy_gpu_sweep(), 0); /* it is in use */
+    assert_int_equal(hy_gpu_sweep(true), 0); /* it is in use */
+    assert_int_equal(hy_gpu_sweep(false), 0);
     hy_gpu_lease_free(a.lease);
     close_bench(&b);
     assert_string_equal(control_log(folder), "start quit ");
@@ -729,9 +730,11 @@ static void test_what_a_killed_agent_left_is_ended_by_gc(void **state)
 
     (void)state;
     leave_a_daemon_behind(folder, sizeof folder);
-    assert_int_equal(hy_gpu_sweep(), 1);
+    assert_int_equal(hy_gpu_sweep(true), 1);
+    assert_string_equal(control_log(folder), "start ");
+    assert_int_equal(hy_gpu_sweep(false), 1);
     assert_string_equal(control_log(folder), "start quit ");
-    assert_int_equal(hy_gpu_sweep(), 0);
+    assert_int_equal(hy_gpu_sweep(false), 0);
 }
 
 static void test_gpus_survive_every_failing_allocation(void **state)

@@ -2,6 +2,9 @@
 /* What the ranks of a group ask it for, and get. */
 #include "group_world.h"
 
+#include "base/clock.h"
+#include "collective/negotiate.h"
+
 /* ---- what ranks do -------------------------------------------------------------------- */
 
 static void add_up(struct rank *r)
@@ -78,6 +81,34 @@ static void test_who_waits_next_need_not_wait_after_all(void **state)
     (void)state;
     run_ranks(2, 1, wait_next_or_not, NULL);
     run_ranks(3, 3, wait_next_or_not, NULL);
+}
+
+/* Each of two asks for something that the other asks for later, and polls it for longer than ranks that block may. */
+static void poll_crosswise(struct rank *r)
+{
+    float in = 1, outs[2];
+    struct hy_tensor t[] = {{.in = &in, .out = &outs[0]}, {.in = &in, .out = &outs[1]}};
+    struct hy_request q[] = {reduction("mine", &t[0]), reduction("yours", &t[1])};
+    int64_t tickets[2], until = hy_clock_ms() + 3 * HY_COUNCIL_HOPELESS_MS;
+    unsigned first = r->number;
+
+    tickets[first] = start(r, &q[first]);
+    while (hy_clock_ms() < until && !hy_group_poll_for(r->g, tickets[first], 5))
+        ; /* until the other, whose time may be over before ours, asks for it as well */
+    tickets[!first] = start(r, &q[!first]);
+    for (unsigned i = 0; i < 2; i++) {
+        while (!hy_group_poll_for(r->g, tickets[i], 5))
+            ;
+        finish(r, tickets[i]);
+        assert_true(outs[i] == 2);
+    }
+    assert_int_equal(hy_group_poll_for(r->g, tickets[0], 5), 1); /* it has been waited for */
+}
+
+static void test_ranks_that_poll_may_yet_ask_for_something(void **state)
+{
+    (void)state;
+    run_ranks(2, 1, poll_crosswise, NULL);
 }
 
 static void grouped(struct rank *r)
@@ -392,6 +423,22 @@ static void test_any_thread_may_ask(void **state)
 
 /* ---- the timeline --------------------------------------------------------------------- */
 
+/* The trace of a rank, if it is closed: there is nothing behind the bracket, and no comma before it. */
+static void expect_end(const char *path, unsigned rank)
+{
+    char own[96], text[8192];
+    FILE *f;
+    size_t n;
+
+    snprintf(own, sizeof own, rank ? "%.*s.rank-%u.json" : "%.*s.json", (int)(strlen(path) - 5), path, rank);
+    f = fopen(own, "r");
+    assert_non_null(f);
+    n = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    assert_true(n > 4);
+    assert_memory_equal(text + n - 4, "}\n]\n", 4);
+}
+
 static void with_timeline(struct rank *r)
 {
     struct hy_err err = {0};
@@ -400,6 +447,7 @@ static void with_timeline(struct rank *r)
     assert_int_equal(hy_group_timeline_start(r->g, r->arg, true, &err), 0);
     assert_int_equal(hy_group_timeline_start(r->g, r->arg, true, &err), -EALREADY);
     sum_of(r, "loss \"x\"", 1);
+    expect_end(r->arg, r->number);
     for (size_t i = 0; i + 3 < sizeof name; i += 2)
         memcpy(name + i, "\u00e9", 3);
     sum_of(r, name, 1);
@@ -463,6 +511,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_sums_come_out_alike_for_all_sizes_of_group),
         cmocka_unit_test(test_sums_come_out_alike_between_hosts),
         cmocka_unit_test(test_who_waits_next_need_not_wait_after_all),
+        cmocka_unit_test(test_ranks_that_poll_may_yet_ask_for_something),
         cmocka_unit_test(test_ranks_need_not_agree_on_an_order),
         cmocka_unit_test(test_tensors_of_a_group_go_together),
         cmocka_unit_test(test_every_kind_of_request_does_what_it_says),

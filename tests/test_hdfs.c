@@ -28,6 +28,7 @@
 #include "hdfs/conf.h"
 #include "hdfs/ec.h"
 #include "hdfs/hdfs.h"
+#include "hdfs/listing.h"
 #include "hdfs/packet.h"
 #include "hdfs/rpc.h"
 #include "hdfs/sock.h"
@@ -542,7 +543,120 @@ static void test_only_connections_to_this_machine_are_narrow(void **state)
     close(listener);
 }
 
+/* ---- listings ---- */
+
+static Hdfs__FileStatus status_of(const char *name, size_t n)
+{
+    static Hdfs__Permission permission = HDFS__PERMISSION__INIT;
+    static char owner[] = "alice", group[] = "staff";
+    Hdfs__FileStatus s = HDFS__FILE_STATUS__INIT;
+
+    s.path = (ProtobufCBinaryData){.len = n, .data = (uint8_t *)name};
+    s.owner = owner;
+    s.group = group;
+    s.permission = &permission;
+    return s;
+}
+
+/* One page with one entry, to a listing that begins with it. */
+static int take_name(const char *name, size_t n, struct hy_err *err)
+{
+    hy_cleanup_listing struct hy_hdfs_listing l = {0};
+    Hdfs__FileStatus good = status_of("good", 4), s = status_of(name, n), *entries[] = {&good, &s};
+    Hdfs__DirectoryListing page = HDFS__DIRECTORY_LISTING__INIT;
+
+    *err = (struct hy_err){0};
+    page.partiallisting = entries;
+    page.n_partiallisting = 2;
+    return hy_hdfs_listing_page(&l, &page, "hdfs://nn/d", err);
+}
+
+static void test_names_that_leave_their_folder_are_refused(void **state)
+{
+    static const char *const bad[] = {"", ".", "..", "/", "a/b", "../x", "/etc/passwd", "a/"};
+    static const char *const good[] = {"...", ".a", "..a", "a", "\\", "%2e%2e", "\xff\xfe", "~", "a b", "\n"};
+    char longest[HY_HDFS_NAME_MAX + 2];
+    struct hy_err err;
+
+    (void)state;
+    memset(longest, 'x', sizeof(longest));
+    for (size_t i = 0; i < HY_COUNT(bad); i++) {
+        assert_int_equal(take_name(bad[i], strlen(bad[i]), &err), -EPROTO);
+        assert_non_null(strstr(err.text, "it is faulty or hostile; nothing more is read from hdfs://nn/d"));
+    }
+    for (size_t i = 0; i < HY_COUNT(good); i++)
+        assert_int_equal(take_name(good[i], strlen(good[i]), &err), 0);
+    assert_int_equal(take_name("a\0b", 3, &err), -EPROTO);
+    assert_non_null(strstr(err.text, "'a\\x00b'"));
+    assert_int_equal(take_name("\033[2J/", 5, &err), -EPROTO);
+    assert_non_null(strstr(err.text, "'\\x1b[2J/'"));
+    assert_int_equal(take_name(longest, HY_HDFS_NAME_MAX, &err), 0);
+    assert_int_equal(take_name(longest, HY_HDFS_NAME_MAX + 1, &err), -EPROTO);
+    assert_non_null(strstr(err.text, "xxx…'"));
+}
+
+/* Pages of 1,000 entries that all have the same name but the last, until one is refused. Returns how many were not. */
+static uint64_t take_pages(char *owner, uint32_t remaining, struct hy_err *err)
+{
+    hy_cleanup_listing struct hy_hdfs_listing l = {0};
+    Hdfs__FileStatus s = status_of("same", 4), last = status_of("same", 4), *entries[1000];
+    Hdfs__DirectoryListing page = HDFS__DIRECTORY_LISTING__INIT;
+    uint64_t count = 0;
+    char name[32];
+    int rc = 1;
+
+    *err = (struct hy_err){0};
+    s.owner = owner ? owner : s.owner;
+    for (size_t i = 0; i < HY_COUNT(entries); i++)
+        entries[i] = i + 1 < HY_COUNT(entries) ? &s : &last;
+    page.partiallisting = entries;
+    page.n_partiallisting = HY_COUNT(entries);
+    page.remainingentries = remaining;
+    while (rc == 1 && count < 10000) {
+        last.path.data = (uint8_t *)name;
+        last.path.len = (size_t)snprintf(name, sizeof(name), "%llu", (unsigned long long)count);
+        rc = hy_hdfs_listing_page(&l, &page, "hdfs://nn/d", err);
+        count += rc == 1;
+    }
+    return count;
+}
+
+static void test_a_listing_has_as_many_entries_as_a_folder_can_have(void **state)
+{
+    hy_cleanup_free char *long_owner = hy_malloc(1 << 20);
+    struct hy_err err;
+
+    (void)state;
+    assert_non_null(long_owner);
+    memset(long_owner, 'x', 1 << 20);
+    long_owner[(1 << 20) - 1] = '\0';
+    assert_int_equal(take_pages(NULL, 1, &err), HY_HDFS_FOLDER_MAX / 1000);
+    assert_non_null(strstr(err.text, "listed more entries than a directory can have"));
+    assert_int_equal(take_pages(long_owner, 1, &err), 0);
+    assert_non_null(strstr(err.text, "listed more entries than a directory can have"));
+    assert_int_equal(err.code, -EPROTO);
+}
+
 /* ---- URLs ---- */
+
+static void test_paths_longer_than_hdfs_has_them_are_not_asked_for(void **state)
+{
+    char url[30000] = "hdfs://127.0.0.1:1";
+    size_t n = strlen(url);
+    struct hy_fs_info info;
+    struct hy_err err = {0};
+
+    (void)state;
+    hy_hdfs_add();
+    for (int i = 0; i < 1025; i++)
+        n += (size_t)snprintf(url + n, sizeof(url) - n, "/d");
+    assert_int_equal(hy_fs_stat(url, &info, &err), -ENAMETOOLONG);
+    assert_non_null(strstr(err.text, "at most 1024 components and 24576 bytes"));
+    n = (size_t)snprintf(url, sizeof(url), "hdfs://127.0.0.1:1/");
+    memset(url + n, 'x', 24576);
+    url[n + 24576] = '\0';
+    assert_int_equal(hy_fs_stat(url, &info, &err), -ENAMETOOLONG);
+}
 
 static void test_a_namenode_that_is_not_there_is_named(void **state)
 {
@@ -573,6 +687,9 @@ int main(void)
         cmocka_unit_test(test_reading_on_in_a_thread_brings_the_same_bytes),
         cmocka_unit_test(test_addresses_of_this_machine_are_known),
         cmocka_unit_test(test_only_connections_to_this_machine_are_narrow),
+        cmocka_unit_test(test_names_that_leave_their_folder_are_refused),
+        cmocka_unit_test(test_a_listing_has_as_many_entries_as_a_folder_can_have),
+        cmocka_unit_test(test_paths_longer_than_hdfs_has_them_are_not_asked_for),
         cmocka_unit_test(test_a_namenode_that_is_not_there_is_named),
     };
 

@@ -7,8 +7,13 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/prctl.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
 
 #include "agent/process.h"
+#include "base/file.h"
 
 /* ---- the keeper ---- */
 
@@ -86,6 +91,49 @@ static __attribute__((noreturn)) void kept_driver_dies(const struct news *news)
     stay();
 }
 
+/* Of two agents one is to outlive the driver. */
+static __attribute__((noreturn)) void kept_driver_spares_one(const struct news *news)
+{
+    pid_t agents[2];
+
+    for (int i = 0; i < 2; i++) {
+        agents[i] = fork();
+        if (agents[i] == 0)
+            stay();
+    }
+    if (hy_keeper_spare(agents[1]) < 0 || write(news->report, agents, sizeof agents) != sizeof agents)
+        _exit(91);
+    _exit(0);
+}
+
+/* It works with an agent that is nobody's descendant here: the test's own child. */
+static __attribute__((noreturn)) void kept_driver_adopts(const struct news *news)
+{
+    int pidfd = (int)syscall(SYS_pidfd_open, atoi(news->file), 0);
+
+    if (pidfd < 0 || hy_keeper_adopt(pidfd) < 0 || write(news->report, "ready", 5) != 5)
+        _exit(91);
+    stay();
+}
+
+static __attribute__((noreturn)) void kept_agent_changes_runs(const struct news *news)
+{
+    int lock = open(news->file, O_RDWR | O_CLOEXEC), log = open("/dev/null", O_WRONLY | O_CLOEXEC), sig;
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    if (flock(lock, LOCK_EX) < 0 || hy_keeper_hold(log, lock) < 0)
+        _exit(91);
+    close(lock);
+    if (write(news->report, "holds", 5) != 5 || sigwait(&set, &sig) != 0)
+        _exit(92);
+    if (hy_keeper_hold(-1, -1) < 0 || write(news->report, "let go", 6) != 6)
+        _exit(93);
+    stay();
+}
+
 /* Forks a keeper with `body` as its child; returns the keeper's pid. */
 static pid_t fork_kept(struct news *news, __attribute__((noreturn)) void (*body)(const struct news *news),
                        int *ret_report)
@@ -98,7 +146,7 @@ static pid_t fork_kept(struct news *news, __attribute__((noreturn)) void (*body)
     if (pid == 0) {
         close(ends[0]);
         news->report = ends[1];
-        if (hy_keeper_fork(news->name) < 0)
+        if (hy_keeper_fork(news->name, -1) < 0)
             _exit(93);
         alarm(WATCHDOG_S);
         body(news);
@@ -149,6 +197,55 @@ static void test_the_keeper_ends_what_a_killed_agent_left(void **state)
     }
 }
 
+static int make_socket(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+    assert_true(fd >= 0 && strlen(path) < sizeof address.sun_path);
+    strcpy(address.sun_path, path);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+    return fd;
+}
+
+static __attribute__((noreturn)) void kept_child_exits(const struct news *news)
+{
+    (void)news;
+    _exit(0);
+}
+
+/* A trial that was killed cannot remove the socket at which it was fed. */
+static void test_the_keeper_removes_sockets_of_feeds_that_were_killed(void **state)
+{
+    struct news news = {.name = "test"};
+    char folder[] = "/tmp/hopyard-keeper-XXXXXX";
+    const char *before = getenv("XDG_RUNTIME_DIR");
+    int report, status, live;
+    char *sockets;
+    pid_t keeper;
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(setenv("XDG_RUNTIME_DIR", folder, 1), 0);
+    sockets = hy_runtime_dir(NULL);
+    assert_non_null(sockets);
+    close(make_socket(hy_path_in(sockets, "feed-1.sock")));
+    close(make_socket(hy_path_in(sockets, "agent-1.sock")));
+    live = make_socket(hy_path_in(sockets, "feed-2.sock"));
+    assert_int_equal(listen(live, 1), 0);
+    keeper = fork_kept(&news, kept_child_exits, &report);
+    assert_int_equal(waitpid(keeper, &status, 0), keeper);
+    assert_int_equal(status, 0);
+    assert_int_equal(access(hy_path_in(sockets, "feed-1.sock"), F_OK), -1);
+    assert_int_equal(access(hy_path_in(sockets, "feed-2.sock"), F_OK), 0);
+    assert_int_equal(access(hy_path_in(sockets, "agent-1.sock"), F_OK), 0); /* not the keeper's to judge */
+    close(report);
+    close(live);
+    free(sockets);
+    assert_int_equal(hy_remove_tree(folder), 0);
+    assert_int_equal(before ? setenv("XDG_RUNTIME_DIR", before, 1) : unsetenv("XDG_RUNTIME_DIR"), 0);
+}
+
 static void test_the_keeper_passes_signals_on_and_exits_as_its_child(void **state)
 {
     struct news news = {.name = "test"};
@@ -165,21 +262,27 @@ static void test_the_keeper_passes_signals_on_and_exits_as_its_child(void **stat
     close(report);
 }
 
+static void kill_child_of(pid_t keeper)
+{
+    struct hy_procs procs = {0};
+
+    assert_int_equal(hy_procs_read(&procs), 0);
+    for (size_t i = 0; i < procs.n; i++)
+        if (procs.list[i].ppid == keeper)
+            kill(procs.list[i].pid, SIGKILL);
+    hy_procs_done(&procs);
+}
+
 static void test_a_killed_drivers_agents_are_asked_to_end(void **state)
 {
     struct news news = {.name = NULL};
     char text[16];
     int report, status;
     pid_t keeper = fork_kept(&news, kept_driver_dies, &report);
-    struct hy_procs procs = {0};
 
     (void)state;
     read_report(report, text, sizeof text, 5);
-    assert_int_equal(hy_procs_read(&procs), 0);
-    for (size_t i = 0; i < procs.n; i++)
-        if (procs.list[i].ppid == keeper)
-            kill(procs.list[i].pid, SIGKILL);
-    hy_procs_done(&procs);
+    kill_child_of(keeper);
     read_report(report, text, sizeof text, 5);
     assert_string_equal(text, "ended");
     assert_int_equal(waitpid(keeper, &status, 0), keeper);
@@ -231,6 +334,14 @@ static pid_t spawn_marked(const char *mark)
     return pid;
 }
 
+/* Only this one: others may look for leftovers on this machine, too. */
+static void end_this(void *arg, pid_t pid, const char *trial_dir)
+{
+    (void)trial_dir;
+    if (pid == *(pid_t *)arg)
+        kill(pid, SIGKILL);
+}
+
 static void test_a_sweep_ends_what_dead_agents_left(void **state)
 {
     char dead[HY_MARK_MAX], live[HY_MARK_MAX];
@@ -243,7 +354,9 @@ static void test_a_sweep_ends_what_dead_agents_left(void **state)
     left = spawn_marked(dead);
     cared_for = spawn_marked(live);
     alarm(WATCHDOG_S);
-    assert_true(hy_supervisor_sweep() >= 0); /* not how many: others may sweep this machine too */
+    assert_int_equal(hy_supervisor_leftovers(end_this, &cared_for), 0);
+    assert_int_equal(waitpid(left, &status, WNOHANG), 0);
+    assert_int_equal(hy_supervisor_leftovers(end_this, &left), 0);
     assert_int_equal(waitpid(left, &status, 0), left);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
     assert_int_equal(waitpid(cared_for, &status, WNOHANG), 0);
@@ -280,7 +393,7 @@ static void test_a_sweep_removes_cgroups_of_dead_agents(void **state)
     if (!path[0])
         skip();
     assert_int_equal(access(path, F_OK), 0);
-    assert_true(hy_supervisor_sweep() >= 0);
+    assert_int_equal(hy_supervisor_sweep_cgroups(false), 0);
     assert_int_equal(access(path, F_OK), -1);
 }
 
@@ -302,6 +415,67 @@ static void test_marks_are_read_strictly(void **state)
     assert_int_equal(hy_mark_alive("1:99999999999-1"), 1); /* of another namespace: not known is not dead */
 }
 
+static void test_a_spared_agent_outlives_its_driver(void **state)
+{
+    struct news news = {0};
+    pid_t keeper, agents[2];
+    int report, status;
+
+    (void)state;
+    keeper = fork_kept(&news, kept_driver_spares_one, &report);
+    assert_int_equal(read(report, agents, sizeof agents), sizeof agents);
+    assert_int_equal(waitpid(keeper, &status, 0), keeper);
+    assert_int_equal(kill(agents[0], 0), -1);
+    assert_int_equal(kill(agents[1], 0), 0);
+    assert_int_equal(kill(agents[1], SIGKILL), 0);
+    close(report);
+}
+
+static void test_an_adopted_agent_ends_with_its_driver(void **state)
+{
+    struct news news = {0};
+    pid_t keeper, agent = fork();
+    char text[8];
+    int report, status;
+
+    (void)state;
+    if (agent == 0)
+        stay();
+    snprintf(news.file, sizeof news.file, "%d", (int)agent);
+    keeper = fork_kept(&news, kept_driver_adopts, &report);
+    read_report(report, text, sizeof text, 5);
+    kill_child_of(keeper);
+    assert_int_equal(waitpid(agent, &status, 0), agent);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+    assert_int_equal(waitpid(keeper, &status, 0), keeper);
+    close(report);
+}
+
+/* The lock of a run is held until its last trial has ended, whoever dies first. */
+static void test_the_keeper_holds_what_its_agent_holds(void **state)
+{
+    struct news news = {.name = "test"};
+    char text[16];
+    int report, status, lock;
+    pid_t keeper;
+
+    (void)state;
+    snprintf(news.file, sizeof news.file, "/tmp/hopyard-test-%d.lock", (int)getpid());
+    write_file(news.file, "", 0600);
+    lock = open(news.file, O_RDWR | O_CLOEXEC);
+    keeper = fork_kept(&news, kept_agent_changes_runs, &report);
+    read_report(report, text, sizeof text, 5);
+    assert_int_equal(flock(lock, LOCK_EX | LOCK_NB), -1);
+    kill(keeper, SIGUSR1);
+    read_report(report, text, sizeof text, 6);
+    assert_int_equal(flock(lock, LOCK_EX), 0); /* the keeper has heard it, or is about to */
+    kill(keeper, SIGTERM);
+    assert_int_equal(waitpid(keeper, &status, 0), keeper);
+    close(lock);
+    close(report);
+    unlink(news.file);
+}
+
 /* ---- faults ---- */
 
 static int fork_a_keeper(void *arg)
@@ -311,7 +485,7 @@ static int fork_a_keeper(void *arg)
 
     (void)arg;
     if (pid == 0) {
-        int rc = hy_keeper_fork(NULL);
+        int rc = hy_keeper_fork(NULL, -1);
 
         if (rc == 0)
             rc = hy_keeper_file("/nonexistent");
@@ -337,9 +511,13 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_keeper_ends_what_a_killed_agent_left),
+        cmocka_unit_test(test_the_keeper_removes_sockets_of_feeds_that_were_killed),
         cmocka_unit_test(test_the_keeper_passes_signals_on_and_exits_as_its_child),
         cmocka_unit_test(test_a_killed_drivers_agents_are_asked_to_end),
         cmocka_unit_test(test_a_child_sees_that_its_keeper_is_gone),
+        cmocka_unit_test(test_a_spared_agent_outlives_its_driver),
+        cmocka_unit_test(test_an_adopted_agent_ends_with_its_driver),
+        cmocka_unit_test(test_the_keeper_holds_what_its_agent_holds),
         cmocka_unit_test(test_a_sweep_ends_what_dead_agents_left),
         cmocka_unit_test(test_a_sweep_removes_cgroups_of_dead_agents),
         cmocka_unit_test(test_marks_are_read_strictly),

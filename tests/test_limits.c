@@ -3,6 +3,7 @@
 #include "process_bench.h"
 
 #include <limits.h>
+#include <pthread.h>
 
 #include "agent/process.h"
 
@@ -63,6 +64,149 @@ static void test_what_runs_beside_a_container_does_not_count(void **state)
     hy_supervisor_contain(b->s, 0, 0);
 }
 
+static void test_a_storm_of_processes_is_killed_as_one(void **state)
+{
+    struct bench *b = *state;
+    struct trial t;
+
+    START(b, &t, 128 * MB, HELPER("memory-storm", "20"));
+    run_to_end(&t);
+    assert_int_equal(t.end.outcome, HY_PROCESS_OVER_MEMORY);
+    assert_non_null(strstr(t.message, " of the 128.0 MB it may use; raise --memory"));
+    assert_true(t.end.peak_memory >= 128 * MB);
+    assert_int_equal(still_there(&t), 0);
+}
+
+/* ---- when the watch looks again: 2 cores, and times in ms ---- */
+
+static int64_t look(struct hy_growth *g, int64_t ms, uint64_t used, size_t processes, uint64_t limit)
+{
+    struct hy_sight seen = {
+        .now_ns = ms * 1000000, .used = used, .limit = limit, .processes = processes, .cores = 2};
+
+    return hy_growth_look(g, &seen);
+}
+
+static void test_a_trial_that_does_not_grow_is_looked_at_by_what_it_has_left(void **state)
+{
+    struct hy_growth g = {0}, small = {0}, full = {0};
+
+    (void)state;
+    for (int64_t ms = 1000; ms < 2000; ms += 50) {
+        assert_int_equal(look(&g, ms, 100 * MB, 3, 16384 * MB), 50);
+        assert_int_equal(look(&small, ms, 8 * MB, 1, 128 * MB), 30); /* both cores touch 4 MB a ms */
+        assert_int_equal(look(&full, ms, 127 * MB, 1, 128 * MB), 10);
+    }
+}
+
+static void test_a_trial_that_grows_is_looked_at_well_before_its_limit(void **state)
+{
+    struct hy_growth g = {0};
+    uint64_t used = 0;
+    int64_t ms = 1000, looks = 0, wait = look(&g, ms, 0, 1, 1024 * MB);
+
+    (void)state;
+    for (; used <= 1024 * MB; looks++) { /* 2 MB a ms */
+        assert_in_range(wait, 2, 50);
+        ms += wait;
+        used += 2 * MB * (uint64_t)wait;
+        wait = look(&g, ms, used, 1, 1024 * MB);
+    }
+    assert_true(used <= 1028 * MB); /* it is seen within the shortest wait */
+    assert_true(looks < 40);
+    for (int i = 0; i < 20; i++, ms += 50) /* it has ended and the next one is calm */
+        wait = look(&g, ms, 100 * MB, 1, 1024 * MB);
+    assert_int_equal(wait, 50);
+}
+
+static void test_a_trial_that_grows_faster_from_look_to_look_is_not_missed_by_much(void **state)
+{
+    struct hy_growth g = {0};
+    int64_t ms = 1000, wait = look(&g, ms, MB, 1, 1024 * MB);
+    uint64_t used = MB, rate = MB / 2;
+
+    (void)state;
+    while (used <= 1024 * MB) {
+        ms += wait;
+        used += rate * (uint64_t)wait;
+        rate += rate / 4; /* as much again in three looks */
+        wait = look(&g, ms, used, 1, 1024 * MB);
+    }
+    assert_true(used <= 1024 * MB + 2 * 2 * rate);
+}
+
+static void test_new_processes_are_looked_at_soon(void **state)
+{
+    struct hy_growth g = {0};
+
+    (void)state;
+    assert_int_equal(look(&g, 1000, MB, 1, 16384 * MB), 50);
+    assert_int_equal(look(&g, 1050, MB, 31, 16384 * MB), 5);
+    assert_int_equal(look(&g, 1055, MB, 31, 16384 * MB), 5);
+    assert_int_equal(look(&g, 1149, MB, 31, 16384 * MB), 5);
+    assert_int_equal(look(&g, 1151, MB, 31, 16384 * MB), 50);
+    assert_int_equal(look(&g, 1200, MB, 2, 16384 * MB), 50);
+}
+
+static void test_over_the_limit_or_at_the_same_moment_is_looked_at_soonest(void **state)
+{
+    struct hy_growth g = {0};
+
+    (void)state;
+    assert_int_equal(look(&g, 1000, 0, 1, 128 * MB), 32);
+    assert_int_equal(look(&g, 1010, 200 * MB, 1, 128 * MB), 2);
+    assert_int_equal(look(&g, 1010, 220 * MB, 1, 128 * MB), 2);
+    assert_int_equal(look(&g, 1000, 220 * MB, 1, 0), 2);
+}
+
+static void *wait_for_byte(void *fd)
+{
+    char byte;
+
+    return read(*(int *)fd, &byte, 1) == 1 ? fd : NULL;
+}
+
+static void test_processes_that_came_since_are_added_and_threads_are_not(void **state)
+{
+    struct hy_procs procs = {0};
+    int64_t before, after;
+    pthread_t thread;
+    int ends[2];
+    pid_t child;
+
+    (void)state;
+    assert_int_equal(hy_procs_read(&procs), 0);
+    before = hy_newest_pid();
+    assert_true(before > 0);
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(pthread_create(&thread, NULL, wait_for_byte, &ends[0]), 0);
+    child = fork();
+    if (child == 0)
+        stay();
+    after = hy_newest_pid();
+    if (after >= child && before < child) { /* numbers have not begun anew */
+        for (int twice = 0; twice < 2; twice++) {
+            size_t n = 0;
+
+            assert_int_equal(hy_procs_add(&procs, (pid_t)before + 1, (pid_t)after), 0);
+            assert_non_null(hy_procs_find(&procs, child));
+            for (size_t i = 0; i < procs.n; i++) {
+                n += procs.list[i].pid == child || (procs.list[i].pid > before && procs.list[i].sid == getsid(0) &&
+                                                    procs.list[i].ppid == getppid() && procs.list[i].pid != getpid());
+                assert_true(i == 0 || procs.list[i].pid > procs.list[i - 1].pid);
+            }
+            assert_int_equal(n, 1); /* a thread would have our parent */
+        }
+    }
+    hy_procs_done(&procs);
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_int_equal(write(ends[1], "x", 1), 1);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 static void test_shared_memory_counts(void **state)
 {
     struct trial t;
@@ -72,6 +216,19 @@ static void test_shared_memory_counts(void **state)
     assert_int_equal(t.end.outcome, HY_PROCESS_OVER_MEMORY);
 }
 
+static bool is_stopped(pid_t pid)
+{
+    char path[40], state = 0;
+    FILE *f;
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    f = fopen(path, "re");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%*d (%*[^)]) %c", &state), 1);
+    fclose(f);
+    return state == 'T';
+}
+
 static void test_pages_shared_by_a_fork_count_once(void **state)
 {
     struct bench *b = *state;
@@ -79,9 +236,14 @@ static void test_pages_shared_by_a_fork_count_once(void **state)
 
     START(b, &t, 400 * MB, HELPER("memory-forked", "200"));
     run_to_text(&t, "ready", 1);
+    t.p->look_at = 0;
     hy_watch_tick(&b->s->watch_timer); /* five processes with 200 MB each, and one limit of 400 */
     assert_int_equal(t.p->stage, HY_STAGE_RUNNING);
     assert_in_range(t.p->used, 200 * MB, 400 * MB);
+    assert_in_range(t.p->stops, 1, 3); /* to be measured, and they go on */
+    for (size_t i = 0; i < b->s->census.n; i++)
+        if (b->s->census.list[i].owner == t.p)
+            assert_false(is_stopped(b->s->census.list[i].pid));
     hy_process_kill(t.p, 0);
     run_to_end(&t);
     assert_int_equal(t.end.outcome, HY_PROCESS_KILLED);
@@ -102,6 +264,7 @@ static void test_a_child_before_exec_does_not_count_twice(void **state)
         for (size_t i = 0; i < b->s->census.n; i++)
             procs += b->s->census.list[i].owner == t.p;
     }
+    t.p->look_at = 0;
     hy_watch_tick(&b->s->watch_timer);
     assert_int_equal(t.p->stage, HY_STAGE_RUNNING);
     assert_in_range(t.p->used, 200 * MB, 350 * MB);
@@ -214,6 +377,13 @@ int main(int argc, char **argv)
         BOTH(test_over_the_limit_only_that_trial_is_killed),
         BOTH(test_in_a_full_container_the_largest_trial_is_ended),
         BOTH(test_what_runs_beside_a_container_does_not_count),
+        BOTH(test_a_storm_of_processes_is_killed_as_one),
+        cmocka_unit_test(test_a_trial_that_does_not_grow_is_looked_at_by_what_it_has_left),
+        cmocka_unit_test(test_a_trial_that_grows_is_looked_at_well_before_its_limit),
+        cmocka_unit_test(test_a_trial_that_grows_faster_from_look_to_look_is_not_missed_by_much),
+        cmocka_unit_test(test_new_processes_are_looked_at_soon),
+        cmocka_unit_test(test_over_the_limit_or_at_the_same_moment_is_looked_at_soonest),
+        cmocka_unit_test(test_processes_that_came_since_are_added_and_threads_are_not),
         BOTH(test_shared_memory_counts),
         {"test_pages_shared_by_a_fork_count_once", test_pages_shared_by_a_fork_count_once, set_up_watch,
          tear_down, NULL},

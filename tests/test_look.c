@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "cli/cli.h"
+#include "cli/history.h"
 #include "cli/js.h"
 #include "cli/manage.h"
 
@@ -56,7 +57,7 @@ static void test_a_run_without_its_driver_is_interrupted(void **state)
 
     (void)state;
     assert_says(ls, "interrupted");
-    assert_says(ls, "3/5 (1 failed)");
+    assert_says(ls, "2/5 (1 failed)");
     assert_says(ls, "v=0.75");
     assert_says(show, "`hopyard resume 1` goes on");
     assert_says(show, "2 done, 1 failed, 1 interrupted");
@@ -112,8 +113,8 @@ static void test_an_ended_run_is_told_from_the_store(void **state)
 
     (void)state;
     assert_says(plain, "run 1 digits: 5 trials, seed 7");
-    assert_says(plain, "[2/5] done  x=2  v=0.75  1.0s");
-    assert_says(plain, "[3/5] failed  x=3  1.0s  exit status 3");
+    assert_says(plain, "[2/5] trial 2 done  x=2  v=0.75  1.0s");
+    assert_says(plain, "[3/5] trial 3 failed  x=3  1.0s  exit status 3");
     assert_says(plain, "run 1 done: 2 done, 1 failed");
     assert_says(json, "\"event\": \"end\"");
     yard_free(y);
@@ -182,6 +183,37 @@ static void test_rm_refuses_a_run_that_lives(void **state)
     yard_free(y);
 }
 
+static int is_removable(const char *project, const char *logdir)
+{
+    hy_cleanup_logdir struct hy_logdir dir = HY_LOGDIR_NONE;
+
+    return hy_logdir_open(project, logdir, &dir) == 0;
+}
+
+static void test_what_was_checked_is_what_is_removed(void **state)
+{
+    char *project = make_folder();
+    hy_cleanup_free char *good = hy_path_join(project, "Logs/TensorFlow/a/1"), *token = hy_path_join(good, ".token");
+    hy_cleanup_free char *app = hy_path_join(project, "Logs/TensorFlow/a"), *away = hy_path_join(project, "away");
+    hy_cleanup_free char *other = hy_path_join(project, "other"), *theirs = hy_path_join(other, "1");
+    hy_cleanup_free char *precious = hy_path_join(theirs, ".token"), *moved = hy_path_join(away, "1");
+    hy_cleanup_logdir struct hy_logdir dir = HY_LOGDIR_NONE;
+
+    (void)state;
+    assert_int_equal(hy_mkdirs(good, 0700), 0);
+    assert_int_equal(hy_mkdirs(theirs, 0700), 0);
+    assert_int_equal(hy_file_write(token, "", 0, 0600), 0);
+    assert_int_equal(hy_file_write(precious, "", 0, 0600), 0);
+    assert_int_equal(hy_logdir_open(project, good, &dir), 0);
+    assert_int_equal(rename(app, away), 0); /* somebody swaps the folder for a link */
+    assert_int_equal(symlink(other, app), 0);
+    assert_int_equal(is_removable(project, good), 0);
+    assert_int_equal(hy_logdir_remove(&dir), 0);
+    assert_int_equal(access(moved, F_OK), -1);
+    assert_int_equal(access(precious, F_OK), 0);
+    remove_folder(project);
+}
+
 static void test_only_a_runs_own_folder_is_ever_removed(void **state)
 {
     static const char *const bad[] = {"",
@@ -203,18 +235,17 @@ static void test_only_a_runs_own_folder_is_ever_removed(void **state)
     assert_int_equal(hy_mkdirs(inner, 0700), 0);
     assert_int_equal(hy_mkdirs(other, 0700), 0);
     assert_int_equal(symlink(other, link), 0);
-    assert_int_equal(hy_logdir_is_safe(project, good), 0); /* no run was ever there */
+    assert_int_equal(is_removable(project, good), 0); /* no run was ever there */
     assert_int_equal(hy_file_write(token, "", 0, 0600), 0);
-    assert_int_equal(hy_logdir_is_safe(project, good), 1);
+    assert_int_equal(is_removable(project, good), 1);
     for (size_t i = 0; i < HY_COUNT(bad); i++) {
         hy_cleanup_free char *path = hy_path_join(project, bad[i]);
 
-        if (hy_logdir_is_safe(project, path) || hy_logdir_is_safe(project, bad[i]))
+        if (is_removable(project, path) || is_removable(project, bad[i]))
             fail_msg("'%s' would be removed", bad[i]);
     }
-    assert_int_equal(hy_logdir_is_safe(project, NULL), 0);
     assert_int_equal(chdir(project), 0); /* a path that depends on where we are is not trusted */
-    assert_int_equal(hy_logdir_is_safe(project, "Logs/TensorFlow/a/1"), 0);
+    assert_int_equal(is_removable(project, "Logs/TensorFlow/a/1"), 0);
     assert_int_equal(chdir("/"), 0);
     remove_folder(project);
 }
@@ -224,10 +255,13 @@ static void test_the_program_says_what_it_does_not_know(void **state)
     struct yard *y = yard_new(HY_RUN_DONE);
     hy_cleanup_free char *command = say(y, 2, WORDS("shwo")), *run = say(y, 1, WORDS("show", (char *)"77"));
     hy_cleanup_free char *best = say(y, 1, WORDS("best", (char *)"nothing")),
-                         *help = say(y, 0, WORDS("ls", (char *)"--help"));
+                         *help = say(y, 0, WORDS("ls", (char *)"--help")), *opposite = say(y, 2, WORDS("export")),
+                         *other = say(y, 2, WORDS("rename"));
 
     (void)state;
     assert_says(command, "did you mean 'show'?");
+    assert_says(opposite, "there is no command 'export'; 'hopyard help' shows those there are"); /* not import */
+    assert_says(other, "'hopyard help' shows those there are");                                   /* not resume */
     assert_says(run, "77");
     assert_says(best, "nothing");
     assert_says(help, "Usage");
@@ -246,6 +280,41 @@ static void test_a_project_without_a_store_has_no_runs(void **state)
     assert_true(*show);
     assert_int_equal(access(folder, F_OK), -1); /* looking makes nothing */
     remove_folder(y.project);
+}
+
+/* In parts, as a client does; 1 when it is not all there. */
+static int read_history(void *arg)
+{
+    struct yard *y = arg;
+    struct hy_history history = {0};
+    Hy__Update *u = malloc(sizeof *u);
+    struct hy_err err = {0};
+    int rc;
+
+    assert_non_null(u);
+    hy__update__init(u);
+    u->run = y->run;
+    u->ended_seq = u->notes_until = INT64_MAX;
+    rc = hy_history_read(&history, y->store, u, true, &err);
+    if (rc == 0 && (u->n_ended != 3 || u->n_notes != 1 || u->ended[2]->number != 3))
+        rc = 1;
+    if (rc < 0)
+        assert_string_not_equal(err.text, "");
+    hy__update__free_unpacked(u, &hy_proto_memory);
+    return rc;
+}
+
+static void test_a_history_that_cannot_be_read_is_told_with_a_sentence(void **state)
+{
+    struct yard *y = yard_new(HY_RUN_RUNNING);
+    struct hy_err err = {0};
+
+    (void)state;
+    assert_int_equal(hy_store_note_add(y->store, y->run, &(struct hy_note_row){.time = 1, .text = "an agent has joined"}, &err), 0);
+    assert_int_equal(hy_store_commit(y->store, &err), 0);
+    hy_each_fault(HY_SEAM_ALLOC, read_history, y);
+    hy_each_fault(HY_SEAM_SYS, read_history, y);
+    yard_free(y);
 }
 
 static int look_scenario(void *arg)
@@ -292,6 +361,7 @@ static void test_looking_survives_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_history_that_cannot_be_read_is_told_with_a_sentence),
         cmocka_unit_test(test_a_run_without_its_driver_is_interrupted),
         cmocka_unit_test(test_show_lists_the_best_first_and_says_what_it_leaves_out),
         cmocka_unit_test(test_json_can_be_read_back),
@@ -300,6 +370,7 @@ int main(void)
         cmocka_unit_test(test_following_an_interrupted_run_ends_and_says_so),
         cmocka_unit_test(test_rm_takes_the_run_and_its_logs),
         cmocka_unit_test(test_rm_refuses_a_run_that_lives),
+        cmocka_unit_test(test_what_was_checked_is_what_is_removed),
         cmocka_unit_test(test_only_a_runs_own_folder_is_ever_removed),
         cmocka_unit_test(test_the_program_says_what_it_does_not_know),
         cmocka_unit_test(test_a_project_without_a_store_has_no_runs),

@@ -92,6 +92,31 @@ static void test_files_that_grow_are_followed(void **state)
     hy_fs_mirror_free(m);
 }
 
+/* Also where it is only a hole: over there it would be none. */
+static void test_no_more_is_copied_than_the_limit(void **state)
+{
+    const struct bench *b = *state;
+    struct hy_fs_mirror *m = hy_fs_mirror_new(b->here, b->there, NULL);
+    struct hy_err err = {0};
+    int fd;
+
+    hy_fs_mirror_limit(m, 1 << 20);
+    append(b, "small", "small");
+    look(m, true);
+    check_there(b, "small", "small");
+    fd = open(hy_path_in(b->here, "sparse"), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, (off_t)1 << 40), 0);
+    assert_int_equal(hy_fs_mirror_look(m, true, &err), -EFBIG);
+    assert_non_null(strstr(err.text, "has more than the 1048576 bytes that may be copied"));
+    assert_false(is_there(b, "sparse"));
+    assert_int_equal(ftruncate(fd, 100), 0);
+    look(m, true);
+    assert_true(is_there(b, "sparse"));
+    close(fd);
+    hy_fs_mirror_free(m);
+}
+
 static void test_other_files_come_when_they_are_left_alone_and_at_the_end(void **state)
 {
     const struct timespec long_ago[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
@@ -200,6 +225,30 @@ static int mirror_all(void *arg)
     return rc;
 }
 
+static void test_folders_too_deep_are_told_and_the_rest_is_there(void **state)
+{
+    const struct bench *b = *state;
+    struct hy_fs_mirror *m = hy_fs_mirror_new(b->here, b->there, NULL);
+    char path[300] = "d", file[310];
+    struct hy_err err = {0};
+
+    for (int i = 1; i < 64; i++)
+        strcat(path, "/d");
+    append(b, "first", "x");
+    assert_int_equal(hy_mkdirs(hy_path_in(b->here, path), 0755), 0);
+    snprintf(file, sizeof(file), "%s/f", path);
+    append(b, file, "x");
+    assert_int_equal(hy_fs_mirror_look(m, true, &err), 0);
+    check_there(b, file, "x");
+    strcat(path, "/d");
+    assert_int_equal(mkdir(hy_path_in(b->here, path), 0755), 0);
+    append(b, "zlast", "x");
+    assert_int_equal(hy_fs_mirror_look(m, true, &err), -ENAMETOOLONG);
+    assert_non_null(strstr(err.text, "nested more than 64 levels deep"));
+    assert_true(is_there(b, "first") && is_there(b, "zlast"));
+    hy_fs_mirror_free(m);
+}
+
 static void test_no_fault_loses_anything(void **state)
 {
     struct bench *b = *state;
@@ -214,10 +263,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_files_that_grow_are_followed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_no_more_is_copied_than_the_limit, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_other_files_come_when_they_are_left_alone_and_at_the_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_is_skipped_stays_here, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_more_files_grow_than_are_kept_open, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_trouble_is_told_and_made_good_by_the_next_look, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_folders_too_deep_are_told_and_the_rest_is_there, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_no_fault_loses_anything, set_up, tear_down),
     };
 

@@ -12,9 +12,9 @@
 struct chamber {
     struct hy_council *council;
     char said[16384];
-    char warned[4096];
+    char warned[4096], failed[1024];
     char last_why[700], first_why[700];
-    uint32_t last_id, last_answer;
+    uint32_t last_id, last_answer, last_missed;
     int64_t table[64];
     size_t table_size;
     int64_t now;
@@ -37,6 +37,7 @@ static void on_tell(void *arg, const unsigned *ranks, unsigned count, const Hy__
             memcpy(c->table, m->run->table, m->run->n_table * sizeof *c->table);
         snprintf(c->said + at, sizeof c->said - at, "run %s ->%s\n", m->run->ask ? m->run->ask->name : "(known)", who);
     } else if (m->body_case == HY__TO_RANK__BODY_REFUSE) {
+        c->last_missed = m->refuse->missed;
         snprintf(c->last_why, sizeof c->last_why, "%s", m->refuse->why);
         if (!*c->first_why)
             snprintf(c->first_why, sizeof c->first_why, "%s", m->refuse->why);
@@ -51,9 +52,16 @@ static void on_warn(void *arg, const char *text)
     snprintf(c->warned + strlen(c->warned), sizeof c->warned - strlen(c->warned), "%s\n", text);
 }
 
+static void on_fail(void *arg, const char *text)
+{
+    struct chamber *c = arg;
+
+    snprintf(c->failed, sizeof c->failed, "%s", text);
+}
+
 static void open_chamber(struct chamber *c, unsigned size)
 {
-    static const struct hy_council_events events = {on_tell, on_warn};
+    static const struct hy_council_events events = {on_tell, on_warn, on_fail};
 
     memset(c, 0, sizeof *c);
     c->council = hy_council_new(size, &events, c);
@@ -367,6 +375,32 @@ static void test_what_was_hopeless_once_may_be_tried_again(void **state)
     hy_council_free(c.council);
 }
 
+static void test_stalls_are_named_and_ended_when_the_user_says_so(void **state)
+{
+    static const struct hy_stall_limits ends = {.warn_ms = 2000, .fail_ms = 3000}, silent = {0};
+    struct chamber c;
+
+    (void)state;
+    open_chamber(&c, 2);
+    hy_council_limit_stalls(c.council, &ends);
+    ask(&c, 0, "loss", &sum);
+    pass(&c, 1900);
+    assert_string_equal(c.warned, "");
+    pass(&c, 300);
+    assert_non_null(strstr(c.warned, "rank 1: not heard for 2 s about 'loss'"));
+    assert_string_equal(c.failed, "");
+    pass(&c, 1000);
+    assert_non_null(strstr(c.failed, "rank 1: not heard for 3 s about 'loss' (allreduce), for which rank 0 waits; the training ends"));
+    hy_council_free(c.council);
+    open_chamber(&c, 2);
+    hy_council_limit_stalls(c.council, &silent);
+    ask(&c, 0, "loss", &sum);
+    pass(&c, 100000);
+    assert_string_equal(c.warned, "");
+    assert_string_equal(c.failed, "");
+    hy_council_free(c.council);
+}
+
 static void test_one_who_takes_his_time_is_only_warned_about(void **state)
 {
     struct chamber c;
@@ -603,6 +637,7 @@ static void test_who_has_left_is_not_waited_for(void **state)
     expect(&c, "refuse a 103 -> 0\n");
     assert_int_equal(ECONNABORTED, 103);
     assert_non_null(strstr(c.last_why, "rank 1 has left"));
+    assert_int_equal(c.last_missed, 1 + 1);
     ask(&c, 2, "b", &sum);
     expect(&c, "refuse b 103 -> 2\n");
     hy_council_free(c.council);
@@ -667,7 +702,7 @@ static void test_nonsense_is_no_word_of_a_rank(void **state)
 
 static int some_talk(void *arg)
 {
-    static const struct hy_council_events events = {on_tell, on_warn};
+    static const struct hy_council_events events = {on_tell, on_warn, on_fail};
     struct chamber c = {0};
     struct hy_err err = {0};
     int rc = 0;
@@ -704,6 +739,7 @@ int main(void)
         cmocka_unit_test(test_the_sentence_says_who_waits_for_what),
         cmocka_unit_test(test_what_was_hopeless_once_may_be_tried_again),
         cmocka_unit_test(test_one_who_takes_his_time_is_only_warned_about),
+        cmocka_unit_test(test_stalls_are_named_and_ended_when_the_user_says_so),
         cmocka_unit_test(test_a_chain_of_waits_with_a_free_end_is_no_deadlock),
         cmocka_unit_test(test_joined_ranks_take_part_in_sums_until_all_have_joined),
         cmocka_unit_test(test_names_that_never_come_again_use_up_no_numbers),

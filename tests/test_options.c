@@ -13,6 +13,7 @@
 #include "cli/facts.h"
 #include "cli/spec.h"
 #include "cli/teller.h"
+#include "wire/bounds.h"
 
 static int count_words(char **words)
 {
@@ -211,6 +212,8 @@ static void test_a_grid_becomes_its_description(void **state)
                      (char *)"2",
                      (char *)"--memory",
                      (char *)"4G",
+                     (char *)"--max-transfer",
+                     (char *)"none",
                      (char *)"--timeout",
                      (char *)"1h",
                      (char *)"--retries",
@@ -241,6 +244,7 @@ static void test_a_grid_becomes_its_description(void **state)
     assert_true(s->maximize);
     assert_int_equal(s->parallel, 2);
     assert_int_equal(s->memory, 4ULL << 30);
+    assert_true(s->max_transfer == HY_TRANSFER_UNLIMITED);
     assert_int_equal(s->timeout_ms, 3600000);
     assert_int_equal(s->retries, 1);
     assert_int_equal(s->seed, 7);
@@ -326,6 +330,8 @@ static void test_what_cannot_be_is_refused_with_a_sentence(void **state)
         {{"--max", "a", "--min", "b", "--", "t"}, "one metric"},
         {{"--memory", "4X", "--", "t"}, "--memory takes a size"},
         {{"--memory", "0", "--", "t"}, "--memory takes a size"},
+        {{"--max-transfer", "0", "--", "t"}, "--max-transfer takes a size"},
+        {{"--max-transfer", "much", "--", "t"}, "--max-transfer takes a size"},
         {{"--gpus", "1.5", "--", "t"}, "--gpus takes a whole number"},
         {{"--gpus", "0.009", "--", "t"}, "--gpus takes a whole number"},
         {{"--gpus", "nan", "--", "t"}, "--gpus takes a whole number"},
@@ -374,6 +380,7 @@ static void test_values_may_stand_in_a_file(void **state)
         const char *option, *bytes, *text;
     } cases[] = {
         {"grid", "0.1,0.01\n", "x=0.1,0.01"},
+        {"grid", "\n0.1\r\n 0.01 \n\n1e-3,\nrelu,\n", "x=0.1,0.01,1e-3,relu"}, /* a value a line */
         {"grid", "\n [\n  [64, 64],\n  \"@x\"\n]\r\n", "x=[\n  [64, 64],\n  \"@x\"\n]"},
         {"space", "log:1e-5..1e-1\n", "x=log:1e-5..1e-1"},
         {"space", "[\"a\", null]", "x=[\"a\", null]"},

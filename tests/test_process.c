@@ -141,6 +141,18 @@ static void test_a_trial_gets_the_users_limit_of_open_files(void **state)
     assert_non_null(strstr((char *)t.first[1], "files 77\n"));
 }
 
+static void test_the_kernel_ends_a_trial_before_its_agent(void **state)
+{
+    struct trial t;
+
+    START(*state, &t, 0, "cat", "/proc/self/oom_score_adj");
+    run_to_end(&t);
+    assert_string_equal((char *)t.first[1], "500\n");
+    START(*state, &t, 0, "sh", "-c", "cat /proc/$PPID/oom_score_adj");
+    run_to_end(&t);
+    assert_true(atoi((char *)t.first[1]) < 500);
+}
+
 static void test_the_marks_of_an_outer_trial_are_replaced(void **state)
 {
     struct trial t;
@@ -488,6 +500,7 @@ int main(int argc, char **argv)
         LIVE(test_the_path_of_the_trial_is_searched),
         LIVE(test_a_trial_inherits_nothing_but_its_three_files),
         LIVE(test_a_trial_gets_the_users_limit_of_open_files),
+        LIVE(test_the_kernel_ends_a_trial_before_its_agent),
         LIVE(test_the_marks_of_an_outer_trial_are_replaced),
         LIVE(test_a_flood_is_read_piece_by_piece_with_pauses),
         LIVE(test_the_end_waits_for_a_paused_pipe),

@@ -9,6 +9,7 @@
 #include "cli/scaling.h"
 #include "cli/stream.h"
 #include "cli/teller.h"
+#include "driver/driver.h"
 
 /* ---- displays ------------------------------------------------------------------------ */
 
@@ -131,6 +132,50 @@ static void test_a_pipe_hears_of_ranks_not_of_trials(void **state)
                         "logs in /p/Logs/TensorFlow/local-1/1; 'hopyard tensorboard 3' shows them\n"
                         "'hopyard resume 3' goes on where it was\n");
     hy__update__free_unpacked(u, &hy_proto_memory);
+}
+
+static void test_resume_is_offered_where_it_works(void **state)
+{
+    static const struct {
+        Hy__Resume how;
+        const char *in_pipe, *in_table;
+    } cases[] = {{HY__RESUME__BY_PROGRAM, "'hopyard resume 3' goes on where it was\n", ", hopyard resume 3\n"},
+                 {HY__RESUME__BY_SESSION, "'experiment.resume(3, spark=spark)' goes on where it was\n",
+                  ", experiment.resume(3, spark=spark)\n"},
+                 {HY__RESUME__NEVER, "shows them\n", "hopyard logs 3 1\n"}};
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(cases); i++) {
+        hy_cleanup_out struct hy_out pipe = {0}, table = {0};
+        struct hy_teller teller = {.seed = 7};
+        struct hy_board board = {0};
+        Hy__Update *u = ended_training();
+
+        u->resume = cases[i].how;
+        hy_out_init(&pipe, &bare);
+        hy_out_init(&table, &ascii80);
+        assert_int_equal(hy_teller_update(&teller, u, &pipe), 0);
+        assert_int_equal(hy_board_take(&board, u, 1000), 0);
+        assert_int_equal(hy_board_summary(&board, &table), 0);
+        assert_string_equal(text_of(&pipe) + strlen(text_of(&pipe)) - strlen(cases[i].in_pipe), cases[i].in_pipe);
+        assert_string_equal(text_of(&table) + strlen(text_of(&table)) - strlen(cases[i].in_table), cases[i].in_table);
+        hy_board_done(&board);
+    }
+}
+
+static void test_runs_that_cannot_be_resumed_say_so(void **state)
+{
+    Hy__RunSpec spec = HY__RUN_SPEC__INIT;
+
+    (void)state;
+    assert_int_equal(hy_run_resume(NULL), HY__RESUME__BY_PROGRAM);
+    assert_int_equal(hy_run_resume(&spec), HY__RESUME__BY_PROGRAM);
+    spec.engine = (char *)"spark";
+    assert_int_equal(hy_run_resume(&spec), HY__RESUME__BY_SESSION);
+    spec.master = (char *)"yarn";
+    assert_int_equal(hy_run_resume(&spec), HY__RESUME__BY_PROGRAM);
+    spec.fed = true;
+    assert_int_equal(hy_run_resume(&spec), HY__RESUME__NEVER);
 }
 
 static void test_programs_hear_how_many_ranks_there_are(void **state)
@@ -535,6 +580,8 @@ int main(void)
         cmocka_unit_test(test_the_summary_names_the_rank_that_failed_and_its_last_lines),
         cmocka_unit_test(test_a_fragment_for_a_notebook_has_the_last_lines_in_one_line),
         cmocka_unit_test(test_a_pipe_hears_of_ranks_not_of_trials),
+        cmocka_unit_test(test_resume_is_offered_where_it_works),
+        cmocka_unit_test(test_runs_that_cannot_be_resumed_say_so),
         cmocka_unit_test(test_programs_hear_how_many_ranks_there_are),
         cmocka_unit_test(test_lines_of_ranks_are_shown_whole_and_once),
         cmocka_unit_test(test_nodes_are_numbered_role_by_role),

@@ -332,10 +332,10 @@ static void test_a_pipe_gets_one_line_per_trial(void **state)
     assert_string_equal(
         text_of(&out),
         "run 3 digits: 100 trials, seed 7, logs in /p/Logs/TensorFlow/local-1/1\n"
-        "[1/100] failed  lr=0.01 act=relu  3.2s  exit status 1\n"
-        "[2/100] done  lr=0.02 act=a\\nb\\x1b  accuracy=0.51  3.2s\n"
-        "[3/100] failed  lr=0.01 act=relu  3.2s  exit status 1\n"
-        "[4/100] done  lr=0.02 act=tanh  accuracy=0.51  3.2s\n"
+        "[1/100] trial 1 failed  lr=0.01 act=relu  3.2s  exit status 1\n"
+        "[2/100] trial 2 done  lr=0.02 act=a\\nb\\x1b  accuracy=0.51  3.2s\n"
+        "[3/100] trial 1 failed  lr=0.01 act=relu  3.2s  exit status 1\n"
+        "[4/100] trial 2 done  lr=0.02 act=tanh  accuracy=0.51  3.2s\n"
         "note: agent b: gone\n"
         "run 3 done: 99 done, 1 failed in 42s; best accuracy=0.9312 in trial 7 (lr=0.07 act=relu)\n"
         "logs in /p/Logs/TensorFlow/local-1/1; 'hopyard tensorboard 3' shows them\n");
@@ -354,7 +354,7 @@ static void test_who_connects_again_is_told_nothing_twice(void **state)
     assert_int_equal(hy_teller_update(&teller, two, &out), 0);
     assert_string_equal(text_of(&out), "");
     assert_int_equal(hy_teller_update(&teller, more, &out), 0);
-    assert_string_equal(text_of(&out), "[4/100] done  lr=0.02 act=tanh  accuracy=0.51  3.2s\n");
+    assert_string_equal(text_of(&out), "[4/100] trial 2 done  lr=0.02 act=tanh  accuracy=0.51  3.2s\n");
     free_update(two);
     free_update(more);
 }
@@ -404,14 +404,15 @@ static void test_the_exit_status_tells_how_it_ended(void **state)
 
     (void)state;
     u.state = (char *)"done";
-    assert_int_equal(hy_exit_of(&u, false), HY_EXIT_OK);
+    assert_int_equal(hy_exit_of(&u, 0), HY_EXIT_OK);
     u.failed = 1;
-    assert_int_equal(hy_exit_of(&u, false), HY_EXIT_FAILED);
+    assert_int_equal(hy_exit_of(&u, 0), HY_EXIT_FAILED);
     u.state = (char *)"stopped";
-    assert_int_equal(hy_exit_of(&u, true), HY_EXIT_STOPPED);
-    assert_int_equal(hy_exit_of(&u, false), HY_EXIT_FAILED);
+    assert_int_equal(hy_exit_of(&u, HY_EXIT_STOPPED), HY_EXIT_STOPPED);
+    assert_int_equal(hy_exit_of(&u, 143), 143);
+    assert_int_equal(hy_exit_of(&u, 0), HY_EXIT_FAILED);
     u.state = (char *)"failed";
-    assert_int_equal(hy_exit_of(&u, true), HY_EXIT_FAILED);
+    assert_int_equal(hy_exit_of(&u, HY_EXIT_STOPPED), HY_EXIT_FAILED);
 }
 
 /* ---- the screen ------------------------------------------------------------------------- */

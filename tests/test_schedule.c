@@ -61,6 +61,67 @@ static void test_memory_is_never_exceeded(void **state)
     hy_schedule_free(s);
 }
 
+static struct hy_need alone(void)
+{
+    return (struct hy_need){.role_count = 1, .roles = {{.count = 1, .alone = true}}};
+}
+
+static void test_a_task_that_runs_alone_has_its_agent_to_itself(void **state)
+{
+    struct hy_schedule *s = new_schedule(4);
+
+    (void)state;
+    add(s, 1, 4, 0, UNCOUNTED);
+    run(s, 1, 3, gang(1, 0, 0));
+    submit(s, 4, alone());
+    submit(s, 5, alone());
+    submit(s, 6, gang(1, 0, 0)); /* there is a slot, and it would keep 4 waiting */
+    assert_none(s);
+    done(s, 1);
+    done(s, 2);
+    assert_none(s);
+    done(s, 3);
+    assert_next(s, 4);
+    assert_int_equal(stats_of(s).slots_used, 4);
+    assert_none(s);
+    done(s, 4);
+    assert_next(s, 5);
+    done(s, 5);
+    assert_next(s, 6);
+    submit(s, 7, alone());
+    assert_none(s);
+    hy_schedule_agent_remove(s, 1);
+    done(s, 6);
+    add(s, 2, 4, 0, UNCOUNTED);
+    assert_next(s, 7);
+    hy_schedule_free(s);
+}
+
+static void test_what_fits_beside_a_task_that_waits_to_run_alone_is_told(void **state)
+{
+    struct hy_need plain = gang(1, 0, 0), by_itself = alone();
+    struct hy_schedule *s = new_schedule(0);
+
+    (void)state;
+    assert_int_equal(hy_schedule_fits(s, &plain), 0);
+    add(s, 1, 2, 0, UNCOUNTED);
+    add(s, 2, 2, 0, UNCOUNTED);
+    run(s, 1, 3, plain);
+    submit(s, 4, by_itself);
+    assert_none(s);
+    assert_int_equal(hy_schedule_fits(s, &by_itself), 0);
+    assert_int_equal(hy_schedule_fits(s, &plain), 1);
+    submit(s, 5, plain); /* the second agent is set aside for 4 now */
+    assert_none(s);
+    assert_int_equal(hy_schedule_fits(s, &plain), 0);
+    done(s, 1);
+    assert_next(s, 5);
+    done(s, 3);
+    assert_next(s, 4);
+    assert_int_equal(hy_schedule_fits(s, &plain), 0);
+    hy_schedule_free(s);
+}
+
 static void test_memory_that_is_not_counted_is_never_short(void **state)
 {
     struct hy_schedule *s = new_schedule(0);
@@ -223,6 +284,34 @@ static void test_closed_agent_gets_no_new_seats(void **state)
     hy_schedule_free(s);
 }
 
+static void test_an_agent_may_have_more_or_fewer_slots_later(void **state)
+{
+    struct hy_schedule *s = new_schedule(0);
+    struct hy_schedule_stats stats;
+
+    (void)state;
+    add(s, 1, 1, 0, UNCOUNTED);
+    for (uint64_t task = 1; task <= 4; task++)
+        submit(s, task, gang(1, 0, 0));
+    assert_next(s, 1);
+    assert_none(s);
+    assert_int_equal(hy_schedule_agent_resize(s, 1, 2), 0);
+    assert_next(s, 2);
+    assert_none(s);
+    assert_int_equal(hy_schedule_agent_resize(s, 1, 1), 0);
+    hy_schedule_stats(s, &stats);
+    assert_int_equal(stats.slots, 1);
+    assert_int_equal(stats.slots_used, 2); /* until one is done */
+    done(s, 1);
+    assert_none(s);
+    done(s, 2);
+    assert_next(s, 3);
+    assert_none(s);
+    assert_int_equal(hy_schedule_agent_resize(s, 1, 0), -EINVAL);
+    assert_int_equal(hy_schedule_agent_resize(s, 7, 1), -ENOENT);
+    hy_schedule_free(s);
+}
+
 static void test_seats_of_a_removed_agent_are_gone_with_it(void **state)
 {
     struct hy_schedule *s = new_schedule(0);
@@ -305,8 +394,8 @@ static void test_needs_that_make_no_sense_are_refused(void **state)
         gang(1, 1500, 0),
         gang(1, 65000, 0),
         gang(HY_MEMBERS_MAX + 1, 0, 0),
-        {.role_count = 2, .roles = {{UINT32_MAX, 0, 0}, {1, 0, 0}}},
-        {.role_count = 2, .roles = {{1, 0, 0}, {0, 0, 0}}},
+        {.role_count = 2, .roles = {{UINT32_MAX, 0, 0, false}, {1, 0, 0, false}}},
+        {.role_count = 2, .roles = {{1, 0, 0, false}, {0, 0, 0, false}}},
     };
     struct hy_schedule *s = new_schedule(0);
 
@@ -398,6 +487,8 @@ int main(void)
         cmocka_unit_test(test_first_come_first_served),
         cmocka_unit_test(test_slots_are_never_exceeded),
         cmocka_unit_test(test_memory_is_never_exceeded),
+        cmocka_unit_test(test_a_task_that_runs_alone_has_its_agent_to_itself),
+        cmocka_unit_test(test_what_fits_beside_a_task_that_waits_to_run_alone_is_told),
         cmocka_unit_test(test_memory_that_is_not_counted_is_never_short),
         cmocka_unit_test(test_shares_of_a_device_add_up_to_at_most_one),
         cmocka_unit_test(test_shares_fill_a_device_before_they_break_another),
@@ -407,6 +498,7 @@ int main(void)
         cmocka_unit_test(test_parallel_limits_the_members_that_run),
         cmocka_unit_test(test_parallel_is_kept_free_for_a_waiting_gang),
         cmocka_unit_test(test_closed_agent_gets_no_new_seats),
+        cmocka_unit_test(test_an_agent_may_have_more_or_fewer_slots_later),
         cmocka_unit_test(test_seats_of_a_removed_agent_are_gone_with_it),
         cmocka_unit_test(test_five_thousand_agents_are_all_found),
         cmocka_unit_test(test_classes_that_come_and_go_are_forgotten),

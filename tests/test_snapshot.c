@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <sqlite3.h>
+#include <sys/syscall.h>
 
 #include "base/buf.h"
 #include "base/mem.h"
@@ -52,9 +53,10 @@ static const char format_1[] =
     " step INTEGER NOT NULL, name TEXT NOT NULL, value ANY, time INTEGER NOT NULL,"
     " PRIMARY KEY (run, trial, seq)) STRICT, WITHOUT ROWID;"
     "INSERT INTO runs VALUES (1,'old','app',1,NULL,NULL,'acc',1,7,NULL,NULL,1,NULL,1,0,-1,x'00ff');"
-    "INSERT INTO tallies VALUES (1,1,2,1,0);"
+    "INSERT INTO tallies VALUES (1,1,2,1,1);"
     "INSERT INTO trials VALUES (1,1,'{}','a',2,0.5,NULL,1,1,2,1,2),(1,2,'{}','b',2,0.75,NULL,1,1,2,3,4),"
-    " (1,3,'{}','c',3,0.9,'x',1,1,2,5,6),(1,4,'{}','d',1,NULL,NULL,1,1,0,7,0);";
+    " (1,3,'{}','c',3,0.9,'x',1,1,2,5,6),(1,4,'{}','d',1,NULL,NULL,1,1,0,7,0),"
+    " (1,5,'{}','e',4,NULL,'stopped',1,1,2,8,0);";
 
 static void make_format_1(const char *path)
 {
@@ -84,7 +86,8 @@ static void check_format_1_contents(struct hy_store *s)
     assert_int_equal(c.failed, 1);
     assert_int_equal(c.best_trial, 2);
     assert_true(c.best_value == 0.75);
-    check_order(s, 1, HY_TRIALS_BY_VALUE, 0, 0, "2134");
+    check_order(s, 1, HY_TRIALS_BY_VALUE, 0, 0, "21345");
+    check_ended(s, 1, 0, INT64_MAX, 9, "1235"); /* 5 was stopped: it has no place among the tells */
 }
 
 static void test_an_older_store_is_migrated_by_a_writer_and_read_as_it_is_by_a_reader(void **state)
@@ -105,7 +108,7 @@ static void test_an_older_store_is_migrated_by_a_writer_and_read_as_it_is_by_a_r
     OK(hy_store_commit(s, &err));
     assert_int_equal(counts_of(s, 1).best_trial, 4);
     hy_store_close(s);
-    assert_int_equal(pragma_of(path, "PRAGMA user_version"), 5);
+    assert_int_equal(pragma_of(path, "PRAGMA user_version"), 7);
 }
 
 static void test_an_older_store_whose_driver_lives_is_not_changed_under_it(void **state)
@@ -143,20 +146,20 @@ static void test_a_newer_a_strange_and_a_broken_store_are_refused_and_left_alone
     (void)state;
     hy_store_close(store_with_run(true, &run));
     run_sql(path, "PRAGMA user_version = 9");
-    check_refused(-EPROTO, "was written by a newer hopyard (format 9; this one knows 5): upgrade hopyard");
+    check_refused(-EPROTO, "was written by a newer hopyard (format 9; this one knows 7): upgrade hopyard");
     run_sql(path, "PRAGMA user_version = 2; PRAGMA application_id = 5");
     check_refused(-EBADMSG, "is a database of another program");
     hy_remove_tree(in_project(".hopyard"));
     mkdir(in_project(".hopyard"), 0755);
     memset(noise, 'x', sizeof noise);
     put_file(path, noise, sizeof noise);
-    check_refused(-EBADMSG, "is not a store of hopyard's");
+    check_refused(-EBADMSG, "it is not a store of hopyard's");
     unlink(path);
     run_sql(path, "CREATE TABLE t(a)");
     check_refused(-EBADMSG, "is a database of another program");
     unlink(path);
     mkdir(path, 0755);
-    check_refused(-EIO, "store.db");
+    check_refused(-EPERM, "store.db' is not a regular file");
 }
 
 static int any_note(void *arg, const struct hy_note_row *note)
@@ -168,6 +171,7 @@ static int any_note(void *arg, const struct hy_note_row *note)
 /* Reads and writes all there is; only that it comes back matters. */
 static void use_all(struct hy_store *s)
 {
+    int64_t seq;
     int n = 0;
 
     hy_store_run_each(s, 0, count_run, &n, &err);
@@ -176,7 +180,10 @@ static void use_all(struct hy_store *s)
     hy_store_replay(s, 1, count_replay, &n, &err);
     hy_store_attempt_each(s, 1, 0, count_attempt, &n, &err);
     hy_store_metric_each(s, 1, 0, count_metric, &n, &err);
-    hy_store_note_each(s, 1, any_note, &n, &err);
+    hy_store_ended_each(s, 1, 0, INT64_MAX, INT64_MAX, count_trial, &n, &err);
+    hy_store_ended_newest(s, 1, INT64_MAX, 1, &seq, &err);
+    hy_store_note_each(s, 1, 0, any_note, &n, &err);
+    hy_store_note_newest(s, 1, &seq, &err);
     whole_turn(s, 1, 1000);
     hy_store_run_remove(s, 1, &err);
     hy_store_commit(s, &err);
@@ -237,22 +244,29 @@ static int count_note(void *arg, const struct hy_note_row *note)
 
 static void test_notes_come_in_their_order_and_go_with_their_run(void **state)
 {
-    int64_t run, other;
+    int64_t run, other, newest;
     struct hy_store *s = store_with_run(true, &run);
     int notes = 0, none = 0;
 
     (void)state;
     OK(add_run(s, NULL, 2, true, &other));
-    OK(hy_store_note_add(s, run, "note 0", &err));
-    OK(hy_store_note_add(s, other, "note 0", &err));
-    OK(hy_store_note_add(s, run, "note 1", &err));
+    OK(hy_store_note_add(s, run, &(struct hy_note_row){.time = 1, .text = "note 0"}, &err));
+    OK(hy_store_note_add(s, other, &(struct hy_note_row){.time = 1, .text = "note 0"}, &err));
+    OK(hy_store_note_add(s, run, &(struct hy_note_row){.time = 1, .text = "note 1"}, &err));
     OK(hy_store_commit(s, &err));
-    OK(hy_store_note_each(s, run, count_note, &notes, &err));
+    OK(hy_store_note_each(s, run, 0, count_note, &notes, &err));
     assert_int_equal(notes, 2);
+    notes = 1;
+    OK(hy_store_note_each(s, run, 1, count_note, &notes, &err)); /* those after the first */
+    assert_int_equal(notes, 2);
+    OK(hy_store_note_newest(s, run, &newest, &err));
+    assert_int_equal(newest, 2);
     OK(hy_store_run_remove(s, run, &err));
-    OK(hy_store_note_each(s, run, count_note, &none, &err));
+    OK(hy_store_note_newest(s, run, &newest, &err));
+    assert_int_equal(newest, 0);
+    OK(hy_store_note_each(s, run, 0, count_note, &none, &err));
     assert_int_equal(none, 0);
-    OK(hy_store_note_each(s, other, count_note, &none, &err));
+    OK(hy_store_note_each(s, other, 0, count_note, &none, &err));
     assert_int_equal(none, 1);
     hy_store_close(s);
 }
@@ -261,12 +275,12 @@ static void test_a_run_goes_through_a_snapshot_unchanged_and_only_once(void **st
 {
     struct hy_store *s = open_store(HY_STORE_WRITE), *reader, *other = other_store();
     int64_t run, filler, second, count = -1;
-    int attempts = 0, metrics = 0, notes = 0;
+    int attempts = 0, metrics = 0, notes = 0, ended = 0;
 
     (void)state;
     OK(hy_store_run_add(s, &full_run, &run, &err));
-    OK(hy_store_note_add(s, run, "note 0", &err));
-    OK(hy_store_note_add(s, run, "note 1", &err));
+    OK(hy_store_note_add(s, run, &(struct hy_note_row){.time = 1, .text = "note 0"}, &err));
+    OK(hy_store_note_add(s, run, &(struct hy_note_row){.time = 1, .text = "note 1"}, &err));
     for (int64_t i = 1; i <= 20; i++)
         OK(whole_turn(s, run, i));
     OK(add_trial(s, run, 21));
@@ -277,9 +291,9 @@ static void test_a_run_goes_through_a_snapshot_unchanged_and_only_once(void **st
     FAILS(hy_store_snapshot(s, 77, in_project("x.db"), &err), -ENOENT, "no run 77");
     FAILS(hy_store_snapshot(s, run, in_project("no/x.db"), &err), -ENOENT, "cannot write the snapshot");
     OK(add_run(other, NULL, 1, true, &filler));
-    OK(hy_store_import(other, in_project("run.db"), &count, &err));
+    OK(import_file(other, in_project("run.db"), &count, &err));
     assert_int_equal(count, 1);
-    OK(hy_store_import(other, in_project("run.db"), &count, &err));
+    OK(import_file(other, in_project("run.db"), &count, &err));
     assert_int_equal(count, 0);
     OK(hy_store_run_find(other, NULL, &second, &err));
     assert_int_equal(second, 2); /* it has a number of its own there */
@@ -291,7 +305,9 @@ static void test_a_run_goes_through_a_snapshot_unchanged_and_only_once(void **st
     OK(hy_store_metric_each(other, second, 0, count_metric, &metrics, &err));
     assert_int_equal(attempts, 20);
     assert_int_equal(metrics, 20);
-    OK(hy_store_note_each(other, second, count_note, &notes, &err));
+    OK(hy_store_ended_each(other, second, 2 * 5 + 1, INT64_MAX, 100, count_trial, &ended, &err));
+    assert_int_equal(ended, 15);
+    OK(hy_store_note_each(other, second, 0, count_note, &notes, &err));
     assert_int_equal(notes, 2);
     assert_int_equal(counts_of(other, filler).running, 0);
     hy_store_close(other);
@@ -305,7 +321,7 @@ static void test_an_older_snapshot_is_imported_and_left_as_it_is(void **state)
 
     (void)state;
     make_format_1(in_project("old.db"));
-    OK(hy_store_import(s, in_project("old.db"), &count, &err));
+    OK(import_file(s, in_project("old.db"), &count, &err));
     assert_int_equal(count, 1);
     check_format_1_contents(s);
     hy_store_close(s);
@@ -317,7 +333,7 @@ static void check_import_refused(struct hy_store *s, const char *path, int code,
     int64_t count = 42;
     int runs = 0;
 
-    FAILS(hy_store_import(s, path, &count, &err), code, words);
+    FAILS(import_file(s, path, &count, &err), code, words);
     assert_int_equal(count, 42);
     OK(hy_store_run_each(s, 0, count_run, &runs, &err));
     assert_int_equal(runs, 0);
@@ -360,7 +376,7 @@ static void test_a_hostile_snapshot_is_refused_with_a_sentence_and_changes_nothi
     check_import_refused(other, in_project("bad.db"), -EBADMSG, "bad.db");
     check_import_refused(other, in_project("none.db"), -ENOENT, "none.db");
     check_import_refused(other, project, -EISDIR, project);
-    OK(hy_store_import(other, in_project(".hopyard/store.db"), &run, &err)); /* a whole store will do */
+    OK(import_file(other, in_project(".hopyard/store.db"), &run, &err)); /* a whole store will do */
     assert_int_equal(run, 1);
     hy_store_close(other);
     hy_store_close(s);
@@ -387,10 +403,341 @@ static void test_a_damaged_snapshot_never_crashes_an_import(void **state)
         for (int k = 0; k < 40; k++)
             bytes[100 + hy_rng_below(&rng, whole.len - 100)] ^= (uint8_t)(1 + hy_rng_below(&rng, 255));
         put_file(in_project("bad.db"), bytes, i % 4 ? whole.len : hy_rng_below(&rng, whole.len));
-        refused += hy_store_import(other, in_project("bad.db"), &count, &err) < 0;
+        refused += import_file(other, in_project("bad.db"), &count, &err) < 0;
     }
     assert_true(refused > 50);
     hy_store_close(other);
+    hy_store_close(s);
+}
+
+/* ---- a store that is lost -------------------------------------------------------- */
+
+static int64_t add_own_run(struct hy_store *s, int64_t app_run)
+{
+    struct hy_run_row row = full_run;
+    char logdir[200];
+    int64_t run;
+
+    snprintf(logdir, sizeof logdir, "%s/Logs/TensorFlow/a/%lld", project, (long long)app_run);
+    row.logdir = logdir;
+    row.app_run = app_run;
+    row.spec = "SECRET=environment";
+    row.spec_len = 18;
+    OK(hy_store_run_add(s, &row, &run, &err));
+    OK(whole_turn(s, run, 1));
+    return run;
+}
+
+static void lose_store(bool leave_empty)
+{
+    unlink(in_project(".hopyard/store.db"));
+    unlink(in_project(".hopyard/store.db-wal"));
+    unlink(in_project(".hopyard/store.db-shm"));
+    if (leave_empty)
+        put_file(in_project(".hopyard/store.db"), "", 0);
+}
+
+static void test_a_lost_store_is_said_and_loses_no_run_that_was_kept(void **state)
+{
+    struct hy_store *s = open_store(HY_STORE_WRITE), *none = NULL;
+    int64_t run, count = 0, lost = 0;
+    struct stat st;
+
+    (void)state;
+    assert_null(hy_store_lost(s));
+    for (int64_t i = 1; i <= 3; i++)
+        OK(hy_store_keep(s, add_own_run(s, i), &err));
+    OK(hy_store_count_lost(s, &lost, &err));
+    assert_int_equal(lost, 0);
+    hy_store_close(s);
+    assert_int_equal(stat(in_project(".hopyard/runs"), &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0700);
+    assert_int_equal(stat(in_project(".hopyard/runs/3.db"), &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    for (int i = 0; i < 2; i++) {
+        lose_store(i);
+        FAILS(hy_store_open(project, HY_STORE_READ, &none, &err), -ENODATA, "is empty or missing, though there were runs");
+        assert_non_null(strstr(err.text, "/.hopyard/runs/*.db` brings back the 3 runs that had ended"));
+    }
+    s = open_store(HY_STORE_WRITE);
+    assert_non_null(strstr(hy_store_lost(s), "/runs/*.db` brings back the 3 runs"));
+    assert_int_equal(add_own_run(s, 4), 4); /* no number is given twice */
+    OK(hy_store_count_lost(s, &lost, &err));
+    assert_int_equal(lost, 3);
+    OK(import_file(s, in_project(".hopyard/runs/3.db"), &count, &err));
+    OK(import_file(s, in_project(".hopyard/runs/1.db"), &count, &err));
+    assert_int_equal(count, 1);
+    for (run = 1; run <= 4; run++)
+        if (run != 2)
+            assert_int_equal(counts_of(s, run).done, 1);
+    OK(hy_store_unkeep(s, 2, &err));
+    OK(hy_store_unkeep(s, 2, &err)); /* it is gone already */
+    OK(hy_store_count_lost(s, &lost, &err));
+    assert_int_equal(lost, 0);
+    hy_store_close(s);
+}
+
+static void test_a_lost_store_promises_only_what_is_there(void **state)
+{
+    struct hy_store *s = NULL;
+    int64_t run;
+
+    (void)state;
+    assert_int_equal(hy_mkdirs(in_project("Logs/TensorFlow/a/1"), 0755), 0);
+    FAILS(hy_store_open(project, HY_STORE_READ, &s, &err), -ENOENT, "no runs yet"); /* not of hopyard's */
+    put_file(in_project("Logs/TensorFlow/a/1/.token"), "x", 1);
+    FAILS(hy_store_open(project, HY_STORE_READ, &s, &err), -ENODATA, "no snapshot is left to import, only the logs in '");
+    put_file(in_project("Logs/TensorFlow/a/1/run.db"), "x", 1);
+    FAILS(hy_store_open(project, HY_STORE_READ, &s, &err), -ENODATA, "/Logs/TensorFlow/*/*/run.db` brings back");
+    hy_remove_tree(in_project("Logs"));
+    hy_store_close(store_with_run(true, &run));
+    lose_store(false);
+    put_file(in_project(".hopyard/store.db"), "SQLite format 3, or so it says", 30);
+    check_refused(-EBADMSG, "is damaged (it is not a store of hopyard's); move it and its -wal and -shm away, then: there is no "
+                            "snapshot to import");
+    assert_int_equal(hy_mkdirs(in_project(".hopyard/runs"), 0700), 0);
+    put_file(in_project(".hopyard/runs/7.db"), "x", 1);
+    check_refused(-EBADMSG, "then: `hopyard import ");
+    assert_non_null(strstr(err.text, "/.hopyard/runs/*.db` brings back the 1 run that had ended"));
+}
+
+/* The folder was looked at before, by names: what SQLite then opens is looked at once more. */
+static void test_sqlite_itself_opens_no_file_that_may_be_somebody_elses(void **state)
+{
+    int64_t run;
+    sqlite3 *db = NULL;
+
+    (void)state;
+    hy_store_close(store_with_run(true, &run));
+    assert_int_equal(sqlite3_open(in_project(".hopyard/store.db"), &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, "SELECT * FROM runs", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+    assert_int_equal(link(in_project(".hopyard/store.db"), in_project("second")), 0);
+    assert_int_equal(sqlite3_open(in_project(".hopyard/store.db"), &db), SQLITE_CANTOPEN);
+    sqlite3_close(db);
+    assert_int_equal(unlink(in_project("second")), 0);
+    assert_int_equal(chmod(in_project(".hopyard/store.db"), 0606), 0);
+    assert_int_equal(sqlite3_open(in_project(".hopyard/store.db"), &db), SQLITE_CANTOPEN);
+    sqlite3_close(db);
+}
+
+/* ---- somebody else, who moves names about while they are used --------------------------- */
+
+/* When the library asks for this name, the first of `swapped` goes to the third, and the second takes its place. */
+static const char *swap_at;
+static char swapped[3][100];
+
+static void swap_when_due(const char *name)
+{
+    if (!swap_at || strcmp(name, swap_at) != 0)
+        return;
+    swap_at = NULL;
+    if (rename(swapped[0], swapped[2]) < 0 || rename(swapped[1], swapped[0]) < 0)
+        abort();
+}
+
+int fstatat(int dir, const char *name, struct stat *ret, int flags)
+{
+    int rc = (int)syscall(SYS_newfstatat, dir, name, ret, flags);
+
+    swap_when_due(name);
+    return rc;
+}
+
+int mkdirat(int dir, const char *name, mode_t mode)
+{
+    int rc = (int)syscall(SYS_mkdirat, dir, name, mode);
+
+    swap_when_due(name);
+    return rc;
+}
+
+static void swap_later(const char *at, const char *name, const char *other)
+{
+    snprintf(swapped[0], sizeof swapped[0], "%s", in_project(name));
+    snprintf(swapped[1], sizeof swapped[1], "%s", in_project(other));
+    snprintf(swapped[2], sizeof swapped[2], "%s", in_project("away"));
+    swap_at = at;
+}
+
+static void test_a_folder_that_is_swapped_in_does_not_become_the_store(void **state)
+{
+    struct hy_store *s = other_store();
+    int64_t run;
+
+    (void)state;
+    hy_store_close(s);
+    hy_store_close(store_with_run(true, &run));
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(symlink(in_project("other/.hopyard"), in_project("link")), 0);
+        swap_later("store.db", ".hopyard", "link");
+        s = NULL;
+        if (i == 0) {
+            OK(hy_store_open(project, HY_STORE_READ, &s, &err));
+            assert_int_equal(counts_of(s, run).running, 0); /* the run is there: it is the one that was checked */
+        } else {
+            FAILS(hy_store_open(project, HY_STORE_WRITE, &s, &err), -ENOENT, "cannot look at '");
+        }
+        hy_store_close(s);
+        assert_null(swap_at);
+        assert_int_equal(unlink(in_project(".hopyard")), 0);
+        assert_int_equal(rename(in_project("away"), in_project(".hopyard")), 0);
+    }
+    s = open_store(HY_STORE_WRITE);
+    assert_int_equal(symlink(in_project("other/.hopyard"), in_project("link")), 0);
+    OK(hy_store_check_files(s, &err));
+    swap_later("", ".hopyard", "link");
+    swap_when_due("");
+    FAILS(hy_store_check_files(s, &err), -ESTALE, "was deleted or replaced while it was in use");
+    hy_store_close(s);
+}
+
+static void test_a_file_that_is_swapped_in_is_not_narrowed(void **state)
+{
+    struct hy_store *s = NULL;
+    struct stat st;
+    int64_t run;
+
+    (void)state;
+    hy_store_close(store_with_run(true, &run));
+    put_file(in_project(".hopyard/x"), "", 0); /* 0644 */
+    put_file(in_project("theirs"), "", 0);
+    assert_int_equal(chmod(in_project("theirs"), 0666), 0);
+    swap_later("x", ".hopyard/x", "theirs");
+    FAILS(hy_store_open(project, HY_STORE_READ, &s, &err), -EPERM, "other users can write to '");
+    assert_int_equal(stat(in_project(".hopyard/x"), &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0666);
+}
+
+static void test_root_gives_away_only_what_it_has_made(void **state)
+{
+    struct hy_store *s;
+    struct stat st;
+    int64_t run;
+
+    (void)state;
+    if (getuid() != 0)
+        skip();
+    s = store_with_run(true, &run);
+    assert_int_equal(chown(in_project(".hopyard"), 65534, 65534), 0);
+    put_file(in_project(".hopyard/roots"), "", 0);
+    for (int i = 0; i < 2; i++) {
+        int fd = hy_store_file(s, i ? "new" : "roots", O_RDWR | O_CREAT, &err);
+
+        assert_true(fd >= 0 && fstat(fd, &st) == 0);
+        assert_int_equal(st.st_uid, i ? 65534 : 0);
+        close(fd);
+    }
+    assert_int_equal(mkdir(in_project("target"), 0755), 0);
+    assert_int_equal(symlink(in_project("target"), in_project("link")), 0);
+    swap_later("runs", ".hopyard/runs", "link");
+    assert_true(hy_store_keep(s, run, &err) < 0);
+    assert_null(swap_at);
+    assert_int_equal(stat(in_project("target"), &st), 0);
+    assert_int_equal(st.st_uid, 0);
+    assert_int_equal(unlink(in_project(".hopyard/runs")), 0);
+    OK(hy_store_keep(s, run, &err));
+    assert_int_equal(stat(in_project(".hopyard/runs"), &st), 0);
+    assert_int_equal(st.st_uid, 65534);
+    hy_store_close(s);
+}
+
+static void test_a_snapshot_is_not_written_into_what_lies_in_its_way(void **state)
+{
+    int64_t run;
+    struct hy_store *s = store_with_run(true, &run);
+    char draft[60];
+    struct stat st;
+    int fd;
+
+    (void)state;
+    snprintf(draft, sizeof draft, "run.db.%d.tmp", (int)getpid());
+    assert_int_equal(mkfifo(in_project(draft), 0666), 0);
+    alarm(60); /* where the FIFO is opened, that waits for a reader for ever */
+    OK(hy_store_snapshot(s, run, in_project("run.db"), &err));
+    alarm(0);
+    fd = open(in_project(draft), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    OK(hy_store_snapshot(s, run, in_project("run.db"), &err));
+    assert_int_equal(fstat(fd, &st), 0);
+    assert_int_equal(st.st_size, 0);
+    assert_int_equal(stat(in_project("run.db"), &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0600);
+    close(fd);
+    hy_store_close(s);
+}
+
+static int take_spec(void *arg, const struct hy_run_row *run, const struct hy_run_counts *counts)
+{
+    (void)counts;
+    snprintf(arg, 20, "%.*s", (int)run->spec_len, (const char *)run->spec);
+    return 0;
+}
+
+/* How the file is changed, by its turn; the first is not. */
+static void lay(int turn)
+{
+    if (turn == 1)
+        assert_int_equal(chown(in_project("run.db"), 65533, 65533), 0);
+    else if (turn == 2)
+        assert_int_equal(chmod(in_project("run.db"), 0620), 0);
+    else if (turn == 3)
+        put_file(in_project("run.db-wal"), "", 0), assert_int_equal(chmod(in_project("run.db-wal"), 0666), 0);
+}
+
+static void test_what_others_could_write_is_imported_without_what_would_be_run(void **state)
+{
+    (void)state;
+    for (int turn = getuid() == 0 ? 0 : 2; turn < 4; turn++) {
+        struct hy_store *s = open_store(HY_STORE_WRITE), *other = other_store();
+        struct hy_imported got = {0};
+        char spec[20] = "";
+
+        OK(hy_store_snapshot(s, add_own_run(s, turn + 1), in_project("run.db"), &err));
+        lay(turn);
+        OK(hy_store_import(other, in_project("run.db"), share_none, &got, &err));
+        assert_int_equal(got.count, 1);
+        assert_int_equal(got.is_shared, turn > 0);
+        OK(hy_store_run_each(other, turn + 1, take_spec, spec, &err));
+        assert_int_equal(strcmp(spec, "shared") == 0, turn > 0);
+        hy_store_close(s);
+        hy_store_close(other);
+    }
+}
+
+static void test_only_snapshots_of_our_own_are_advised(void **state)
+{
+    struct hy_store *s = NULL;
+
+    (void)state;
+    assert_int_equal(hy_mkdirs(in_project("Logs/TensorFlow/a/1"), 0755), 0);
+    assert_int_equal(hy_mkdirs(in_project("Logs/TensorFlow/a/2"), 0755), 0);
+    put_file(in_project("Logs/TensorFlow/a/1/run.db"), "x", 1);
+    assert_int_equal(chmod(in_project("Logs/TensorFlow/a/1/run.db"), 0666), 0);
+    FAILS(hy_store_open(project, HY_STORE_READ, &s, &err), -ENOENT, "no runs yet");
+    put_file(in_project("Logs/TensorFlow/a/2/run.db"), "x", 1);
+    FAILS(hy_store_open(project, HY_STORE_READ, &s, &err), -ENODATA, " ! -perm /022 -exec hopyard import {} +` brings back");
+}
+
+static bool file_holds(const char *path, const char *words)
+{
+    hy_cleanup_buf struct hy_buf b;
+
+    hy_buf_init(&b, 1 << 20);
+    assert_int_equal(hy_file_read(path, &b), 0);
+    return memmem(hy_buf_bytes(&b), b.len, words, strlen(words)) != NULL;
+}
+
+static void test_a_snapshot_for_others_has_nothing_of_what_was_left_out(void **state)
+{
+    struct hy_store *s = open_store(HY_STORE_WRITE);
+    int64_t run = add_own_run(s, 1);
+
+    (void)state;
+    OK(hy_store_snapshot(s, run, in_project("whole.db"), &err));
+    OK(hy_store_snapshot_with(s, run, in_project("shared.db"), "short", 5, &err));
+    assert_true(file_holds(in_project("whole.db"), "SECRET=environment"));
+    assert_false(file_holds(in_project("shared.db"), "SECRET=environment"));
+    assert_true(file_holds(in_project("shared.db"), "short"));
     hy_store_close(s);
 }
 
@@ -406,6 +753,16 @@ int main(void)
         PROMISE(test_an_older_snapshot_is_imported_and_left_as_it_is),
         PROMISE(test_a_hostile_snapshot_is_refused_with_a_sentence_and_changes_nothing),
         PROMISE(test_a_damaged_snapshot_never_crashes_an_import),
+        PROMISE(test_a_lost_store_is_said_and_loses_no_run_that_was_kept),
+        PROMISE(test_a_lost_store_promises_only_what_is_there),
+        PROMISE(test_sqlite_itself_opens_no_file_that_may_be_somebody_elses),
+        PROMISE(test_a_folder_that_is_swapped_in_does_not_become_the_store),
+        PROMISE(test_a_file_that_is_swapped_in_is_not_narrowed),
+        PROMISE(test_root_gives_away_only_what_it_has_made),
+        PROMISE(test_a_snapshot_is_not_written_into_what_lies_in_its_way),
+        PROMISE(test_what_others_could_write_is_imported_without_what_would_be_run),
+        PROMISE(test_only_snapshots_of_our_own_are_advised),
+        PROMISE(test_a_snapshot_for_others_has_nothing_of_what_was_left_out),
     };
 
     return cmocka_run_group_tests_name("snapshot", tests, NULL, NULL);

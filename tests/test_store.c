@@ -174,6 +174,7 @@ static int same_trial(void *arg, const struct hy_trial_row *t)
     assert_int_equal(t->ended, want->ended);
     assert_int_equal(t->asked_seq, want->asked_seq);
     assert_int_equal(t->told_seq, want->told_seq);
+    assert_int_equal(t->ended_seq, want->ended_seq);
     return 0;
 }
 
@@ -205,7 +206,7 @@ static void test_a_trial_comes_back_as_it_was_put_whatever_its_bytes_are(void **
         t.message = "\xf0\x28 bad\nbytes";
         t.attempts = 2;
         t.ended = INT64_MAX;
-        t.told_seq = 8;
+        t.told_seq = t.ended_seq = 8;
         OK(hy_store_trial_end(s, run, &t, &err));
         OK(hy_store_trial_each(s, run, t.number, 0, 0, 0, same_trial, &t, &err));
     }
@@ -360,6 +361,41 @@ static void test_replay_gives_asks_and_tells_in_their_order(void **state)
     hy_store_close(s);
 }
 
+static void test_trials_that_ended_are_read_from_a_position_in_the_order_of_their_ends(void **state)
+{
+    static const struct {
+        enum hy_trial_state state;
+        int64_t ended_seq;
+    } ends[] = {{HY_TRIAL_DONE, 9}, {HY_TRIAL_FAILED, 7}, {HY_TRIAL_RUNNING, 0}, {HY_TRIAL_STOPPED, 12}};
+    int64_t run, other, after = -1;
+    struct hy_store *s = store_with_run(true, &run);
+
+    (void)state;
+    OK(add_run(s, NULL, 2, true, &other));
+    for (size_t i = 0; i < HY_COUNT(ends); i++) {
+        struct hy_trial_row t = {.number = (int64_t)i + 1, .state = ends[i].state, .ended_seq = ends[i].ended_seq};
+
+        OK(hy_store_trial_add(s, run, &t, NULL, &err));
+        OK(hy_store_trial_end(s, run, &t, &err));
+        OK(hy_store_trial_add(s, other, &t, NULL, &err));
+        OK(hy_store_trial_end(s, other, &t, &err));
+    }
+    check_ended(s, run, 0, INT64_MAX, 10, "214");
+    check_ended(s, run, 7, INT64_MAX, 10, "14");
+    check_ended(s, run, 7, 9, 10, "1");
+    check_ended(s, run, 0, INT64_MAX, 2, "21");
+    check_ended(s, run, 12, INT64_MAX, 10, "");
+    OK(hy_store_ended_newest(s, run, INT64_MAX, 2, &after, &err));
+    check_ended(s, run, after, INT64_MAX, 10, "14");
+    OK(hy_store_ended_newest(s, run, 9, 1, &after, &err));
+    check_ended(s, run, after, 9, 10, "1");
+    OK(hy_store_ended_newest(s, run, INT64_MAX, 3, &after, &err));
+    assert_int_equal(after, 0);
+    OK(hy_store_trial_end(s, run, &(struct hy_trial_row){.number = 2, .state = HY_TRIAL_RUNNING}, &err));
+    check_ended(s, run, 0, INT64_MAX, 10, "14"); /* one that runs again has not ended */
+    hy_store_close(s);
+}
+
 /* ---- attempts and metrics -------------------------------------------------------- */
 
 static int same_attempt(void *arg, const struct hy_attempt_row *a)
@@ -378,6 +414,7 @@ static int same_attempt(void *arg, const struct hy_attempt_row *a)
     assert_int_equal(a->cpu_ms, want->cpu_ms);
     assert_int_equal(a->peak_memory, want->peak_memory);
     assert_string_equal(a->detail ? a->detail : "", want->detail ? want->detail : "");
+    assert_int_equal(a->charge, want->charge);
     return 0;
 }
 
@@ -408,7 +445,13 @@ static void test_attempts_are_kept_with_their_ends(void **state)
     a.cpu_ms = 12;
     a.peak_memory = INT64_C(5) << 32;
     a.detail = "Traceback\n  line 3\n";
+    a.charge = HY_CHARGE_LOSS;
     OK(hy_store_attempt_end(s, run, &a, &err));
+    OK(hy_store_attempt_each(s, run, 1, same_attempt, &a, &err));
+    OK(hy_store_attempts_forgive(s, run, 2, &err));
+    OK(hy_store_attempt_each(s, run, 1, same_attempt, &a, &err));
+    OK(hy_store_attempts_forgive(s, run, 1, &err));
+    a.charge = HY_CHARGE_NONE;
     OK(hy_store_attempt_each(s, run, 1, same_attempt, &a, &err));
     a.number = 2;
     FAILS(hy_store_attempt_end(s, run, &a, &err), -ENOENT, "has no attempt 2");
@@ -474,6 +517,7 @@ int main(void)
         PROMISE(test_the_best_is_the_least_of_a_run_that_minimizes),
         PROMISE(test_trials_are_listed_in_order_and_in_pages),
         PROMISE(test_replay_gives_asks_and_tells_in_their_order),
+        PROMISE(test_trials_that_ended_are_read_from_a_position_in_the_order_of_their_ends),
         PROMISE(test_attempts_are_kept_with_their_ends),
         PROMISE(test_metrics_are_kept_in_the_order_they_came),
     };

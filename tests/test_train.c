@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "cli/commands.h"
+#include "cli/config_file.h"
 #include "cli/spec.h"
 
 #define LINE_WORDS 40
@@ -138,18 +139,19 @@ static void test_all_that_horovodrun_takes_is_taken_or_refused_with_advice(void 
         "--hostfile f",
         "--gloo",
         "--mpi",
+        "-p 22",
+        "--ssh-port 22",
+        "-i id",
+        "--ssh-identity-file id",
+        "--slots 2",
+        "--slots-per-host 2",
+        "--host-discovery-script s",
         "-v",
         "--version",
         "-cb",
         "--check-build",
     };
-    static const char *const refused[] = {"-p 22",
-                                          "--ssh-port 22",
-                                          "-i id",
-                                          "--ssh-identity-file id",
-                                          "--slots-per-host 2",
-                                          "--host-discovery-script s",
-                                          "--jsrun"};
+    static const char *const refused[] = {"--jsrun"};
     char line[200];
 
     (void)state;
@@ -212,6 +214,8 @@ static void test_elastic_bounds_follow_from_what_is_said(void **state)
         {"-np 4 --max-np 6 true", 4, 4, 6},
         {"-np 2 --min-np 1 -H a:2,b:2 true", 2, 1, 4}, /* there is room for four */
         {"--min-np 2 -H a:2,b:2 true", 4, 2, 4},
+        {"-np 2 --host-discovery-script s true", 2, 2, 1024}, /* as many as come, as in Horovod */
+        {"-np 2 --min-np 1 --max-np 4 --host-discovery-script s --slots 1 true", 2, 1, 4},
     };
 
     (void)state;
@@ -265,7 +269,21 @@ static void test_a_training_that_cannot_be_is_refused_with_a_sentence(void **sta
         {"-np 5 -H a:2,b:2 true", "the hosts have 4 slots, too few for -np 5; say more of them, as in a:5"},
         {"-np 2 --min-np 3 true", "--min-np 3 is more than there are: -np 2"},
         {"-np 2 --max-np 1 true", "--max-np 1 is less than there are: -np 2"},
-        {"-np 2 --hosts a:2 --hostfile f true", "--hosts and --hostfile both name machines; choose one"},
+        {"-np 2 --hosts a:2 --hostfile f true",
+         "--hosts, --hostfile and --host-discovery-script each name machines; choose one"},
+        {"-np 2 --hosts a:2 --host-discovery-script f true",
+         "--hosts, --hostfile and --host-discovery-script each name machines; choose one"},
+        {"-np 2 --slots-per-host 2 true", "--slots-per-host belongs to --host-discovery-script; otherwise write the "
+                                          "slots behind each host, as in -H a:2,b:2"},
+        {"-np 2 --elastic-timeout 30 true", "--elastic-timeout belongs to an elastic training; give --min-np or --max-np"},
+        {"-np 2 --blacklist-cooldown-range 1 2 true",
+         "--blacklist-cooldown-range belongs to an elastic training; give --min-np or --max-np"},
+        {"-np 2 --min-np 1 --blacklist-cooldown-range 5 2 true",
+         "--blacklist-cooldown-range takes two numbers of seconds, as in 10 100, not '5 2'"},
+        {"-np 2 --min-np 1 --elastic-timeout soon true",
+         "--elastic-timeout (or $HOROVOD_ELASTIC_TIMEOUT) is a number of seconds, not 'soon'"},
+        {"-np 2 --ssh-port 0 true", "--ssh-port takes a whole number from 1 to 65535, not '0'"},
+        {"-np 2 -i /no/such/key true", "--ssh-identity-file: cannot read '/no/such/key': No such file or directory"},
         {"-np 2 --metric speed true",
          "--metric belongs to --scaling; a training's metric is --max or --min NAME"},
         {"-np 2 --scaling --min-np 1 true",
@@ -319,6 +337,108 @@ static void test_options_reach_the_ranks_environment(void **state)
     unsetenv("HOROVOD_RANK");
 }
 
+static void test_what_horovodrun_says_of_hosts_and_stalls_is_kept_with_the_run(void **state)
+{
+    hy_cleanup_spec Hy__RunSpec *s = NULL, *fixed = NULL;
+    struct hy_err err = {0};
+
+    (void)state;
+    assert_int_equal(whole_spec_of("-np 2 --min-np 1 --host-discovery-script ./hosts.sh --slots-per-host 3 --elastic-timeout 30 "
+                                   "--blacklist-cooldown-range 10 100 -p 2222 -i /dev/null --stall-check-warning-time-seconds "
+                                   "7 --stall-check-shutdown-time-seconds 9 --no-stall-check true",
+                                   &s, &err),
+                     0);
+    assert_string_equal(s->discovery, "./hosts.sh");
+    assert_int_equal(s->discovery_slots, 3);
+    assert_int_equal(s->elastic_timeout_ms, 30000);
+    assert_int_equal(s->cooldown_first_s, 10);
+    assert_int_equal(s->cooldown_last_s, 100);
+    assert_int_equal(s->ssh_port, 2222);
+    assert_string_equal(s->ssh_identity, "/dev/null");
+    assert_string_equal(env_of(s, "HOROVOD_STALL_CHECK_TIME_SECONDS"), "7");
+    assert_string_equal(env_of(s, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"), "9");
+    assert_string_equal(env_of(s, "HOROVOD_STALL_CHECK_DISABLE"), "1");
+    setenv("HOROVOD_ELASTIC_TIMEOUT", "40", 1);
+    assert_int_equal(spec_of("-np 2 --min-np 1 true", &fixed, &err), 0);
+    assert_int_equal(fixed->elastic_timeout_ms, 40000);
+    unsetenv("HOROVOD_ELASTIC_TIMEOUT");
+}
+
+/* ---- horovodrun's file of options ------------------------------------------------------ */
+
+static int config_of(const char *folder, const char *text, const char *options, struct hy_config *ret, struct hy_err *err)
+{
+    hy_cleanup_args struct hy_args args = {0};
+    char line[300];
+    int rc;
+
+    write_text(folder, "c.yaml", text, 0600);
+    snprintf(line, sizeof line, "-np 2 --config-file %s/c.yaml %s true", folder, options);
+    rc = parse(line, &args, err);
+    return rc < 0 ? rc : hy_config_read(&args, ret, err);
+}
+
+static void test_a_config_file_says_what_the_command_line_could_say(void **state)
+{
+    static const char text[] = "---\n# Horovod's\ncontroller: gloo\nparams:\n  fusion_threshold_mb: 32\n"
+                               "  hierarchical_allreduce: False\nautotune:\n  enabled: yes\n  log_file: '/tmp/a b'\n"
+                               "timeline:\n    filename: \"t#1.json\"   # here\n    mark_cycles: on\n\n"
+                               "stall_check:\n  enabled: false\n  warning_time_seconds: 30\n  shutdown_time_seconds: ~\n"
+                               "library_options:\n  ccl_bgt_affinity: 2\nlogging:\n  level: DEBUG\n  with_timestamp: false\n";
+    char *folder = make_folder();
+    hy_cleanup_config struct hy_config c = {0}, over = {0};
+    struct hy_err err = {0};
+
+    (void)state;
+    assert_int_equal(config_of(folder, text, "", &c, &err), 0);
+    assert_string_equal(hy_args_get(&c.args, "fusion-threshold-mb"), "32");
+    assert_true(hy_args_has(&c.args, "gloo"));
+    assert_true(hy_args_has(&c.args, "no-hierarchical-allreduce"));
+    assert_true(hy_args_has(&c.args, "autotune"));
+    assert_string_equal(hy_args_get(&c.args, "autotune-log-file"), "/tmp/a b");
+    assert_string_equal(hy_args_get(&c.args, "timeline-filename"), "t#1.json");
+    assert_true(hy_args_has(&c.args, "timeline-mark-cycles"));
+    assert_true(hy_args_has(&c.args, "no-stall-check"));
+    assert_string_equal(hy_args_get(&c.args, "stall-check-warning-time-seconds"), "30");
+    assert_false(hy_args_has(&c.args, "stall-check-shutdown-time-seconds"));
+    assert_string_equal(hy_args_get(&c.args, "thread-affinity"), "2");
+    assert_string_equal(hy_args_get(&c.args, "log-level"), "DEBUG");
+    assert_true(hy_args_has(&c.args, "log-without-timestamp"));
+    assert_string_equal(hy_args_get(&c.args, "num-proc"), "2");
+    assert_int_equal(config_of(folder, text, "--timeline-filename mine --stall-check", &over, &err), 0);
+    assert_string_equal(hy_args_get(&over.args, "timeline-filename"), "mine");
+    assert_false(hy_args_has(&over.args, "no-stall-check")); /* the command line counts more */
+    remove_folder(folder);
+}
+
+static void test_a_config_file_that_is_not_understood_is_refused_with_its_line(void **state)
+{
+    static const struct {
+        const char *text, *sentence;
+    } cases[] = {
+        {"timeline:\n  filename: {a: b}\n", "line 2: this is not understood; write SECTION:, and below it, indented, NAME: VALUE"},
+        {"nothing\n", "line 1: this is not understood"},
+        {"params:\n  num_proc: 4\n", "line 2: there is no setting 'num_proc' in section 'params'"},
+        {"elastic:\n", "line 1: there is no section 'elastic'"},
+        {"  level: 3\n", "line 1: 'level' is not in a section"},
+        {"timeline:\n  mark_cycles: perhaps\n", "line 2: 'mark_cycles' is true or false, not 'perhaps'"},
+        {"controller: smoke\n", "line 1: the controller is gloo or mpi, not 'smoke'"},
+        {"timeline: t.json\n", "line 1: put the settings of 'timeline' below it, indented"},
+    };
+    char *folder = make_folder();
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(cases); i++) {
+        hy_cleanup_config struct hy_config c = {0};
+        struct hy_err err = {0};
+
+        assert_int_equal(config_of(folder, cases[i].text, "", &c, &err), -EINVAL);
+        if (!strstr(err.text, cases[i].sentence))
+            fail_msg("'%s' is not in '%s'", cases[i].sentence, err.text);
+    }
+    remove_folder(folder);
+}
+
 /* ---- without memory ------------------------------------------------------------------ */
 
 static int spec_scenario(void *arg)
@@ -342,6 +462,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_command_begins_with_the_first_word_or_behind_dashes),
         cmocka_unit_test(test_all_that_horovodrun_takes_is_taken_or_refused_with_advice),
+        cmocka_unit_test(test_what_horovodrun_says_of_hosts_and_stalls_is_kept_with_the_run),
+        cmocka_unit_test(test_a_config_file_says_what_the_command_line_could_say),
+        cmocka_unit_test(test_a_config_file_that_is_not_understood_is_refused_with_its_line),
         cmocka_unit_test(test_a_training_is_a_grid_over_its_ranks_all_at_once),
         cmocka_unit_test(test_elastic_bounds_follow_from_what_is_said),
         cmocka_unit_test(test_hosts_come_from_the_line_or_from_a_file),

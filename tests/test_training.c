@@ -12,6 +12,7 @@
 
 #include "base/buf.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "driver/driver.h"
 #include "store/store.h"
@@ -203,7 +204,7 @@ static void start_training(uint32_t ranks, uint32_t least, uint32_t retries)
     spec.ranks = ranks;
     spec.ranks_min = least;
     spec.retries = retries;
-    if (hy_driver_launch(&spec, &w.run, &err) < 0)
+    if (hy_driver_launch(&spec, NULL, &w.run, &err) < 0)
         fail_msg("%s", err.text);
     learn_port();
 }
@@ -489,8 +490,6 @@ static void test_words_for_others_ranks_other_attempts_or_of_no_agent_are_fenced
 {
     struct fake *a, *b;
     Hy__Roster roster = HY__ROSTER__INIT;
-    char long_bell[300];
-    Hy__GroupJoin odd = HY__GROUP_JOIN__INIT;
 
     (void)state;
     start_training(2, 0, 0);
@@ -499,15 +498,11 @@ static void test_words_for_others_ranks_other_attempts_or_of_no_agent_are_fenced
     b = join_run(1, "b", 1);
     hear_start(a, 0, 1, 1);
     hear_start(b, 0, 2, 1);
-    memset(long_bell, 'x', sizeof long_bell - 1);
-    long_bell[sizeof long_bell - 1] = '\0';
-    odd.bell = long_bell;
     say_join(b, 1, 1, 66);                       /* a's rank */
     say_lost(b, 1, 1, "is dead, says its enemy");
     say_join(b, 2, 2, 66);                       /* an attempt that is not */
     say_join(b, 7, 1, 66);                       /* a rank that is not */
     say_join(b, 2, 1, 70000);                    /* a port that is none */
-    say(b, 2, 1, HY__GROUP_WORD__BODY_JOIN, &odd);
     say(b, 2, 1, HY__GROUP_WORD__BODY_ROSTER, &roster);
     say(b, 2, 1, HY__GROUP_WORD__BODY_OUTDATED, NULL);
     say(b, 2, 1, HY__GROUP_WORD__BODY__NOT_SET, NULL);
@@ -639,6 +634,53 @@ static void test_one_that_joins_anew_breaks_the_generation_it_was_in(void **stat
     assert_int_equal(outcome().state, HY_RUN_DONE);
 }
 
+/* How many lines of its log have this in them. */
+static size_t count_log(const char *word)
+{
+    hy_cleanup_buf struct hy_buf log;
+    char path[128];
+    size_t count = 0;
+
+    snprintf(path, sizeof path, "%s/.hopyard/run-1.log", w.project);
+    hy_buf_init(&log, 1u << 20); /* a larger one fails here */
+    assert_int_equal(hy_file_read(path, &log), 0);
+    for (const char *at = hy_buf_cstr(&log); (at = strstr(at, word)); at++)
+        count++;
+    return count;
+}
+
+static void test_an_agent_that_has_gone_wrong_does_not_fill_the_log(void **state)
+{
+    enum { FLOOD = 3000 };
+    Hy__Note note = HY__NOTE__INIT;
+    struct fake *a;
+
+    (void)state;
+    start_training(1, 0, 0);
+    a = join_run(0, "a", 1);
+    hear_start(a, 0, 1, 1);
+    note.text = (char *)"something that the user should know";
+    for (int i = 0; i < FLOOD; i++) {
+        send_to_driver(a, HY__CONTROL__BODY_NOTE, &note);
+        say_join(a, 7, 1, 66);                                       /* a rank that is not */
+        say_ended(a, 1, 2, HY__ENDED__OUTCOME__EXITED, 0);           /* an attempt that is not */
+        if (i % 100 == 0)
+            turn();
+    }
+    say_join(a, 1, 1, 11);
+    hear_roster(a, 1, 1);
+    say(a, 1, 1, HY__GROUP_WORD__BODY_LEAVE, NULL);
+    say_ended(a, 1, 1, HY__ENDED__OUTCOME__EXITED, 0);
+    assert_int_equal(outcome().state, HY_RUN_DONE);
+    while (count_log("left out within") == 0 && !w.late) { /* the driver's last words; nothing wakes the loop then */
+        uv_run(&w.loop, UV_RUN_NOWAIT);
+        usleep(1000);
+    }
+    assert_false(w.late);
+    assert_in_range(count_log("something that the user should know"), 100, 100 + 2 * HY_LOG_BURST);
+    assert_in_range(count_log("fenced a"), 2, 4 * HY_LOG_BURST);
+}
+
 #define TRAINING(test) cmocka_unit_test_setup_teardown(test, begin, end)
 
 int main(int argc, char **argv)
@@ -652,6 +694,7 @@ int main(int argc, char **argv)
         TRAINING(test_an_agent_that_goes_is_named_and_all_start_again_when_there_is_room),
         TRAINING(test_survivors_keep_their_order_and_wait_only_for_each_other),
         TRAINING(test_one_that_joins_anew_breaks_the_generation_it_was_in),
+        TRAINING(test_an_agent_that_has_gone_wrong_does_not_fill_the_log),
     };
 
     if (argc > 1 && strcmp(argv[1], "driver") == 0)

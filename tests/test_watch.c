@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <pty.h>
 #include <signal.h>
+#include <sqlite3.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -25,6 +26,8 @@ enum play {
     PLAY_DIE,     /* tells of two trials and dies */
     PLAY_HANG_UP, /* tells of two trials, hangs up, and to the next caller of all three */
     PLAY_REFUSE,  /* answers with an error */
+    PLAY_DAMAGE,  /* as PLAY_END, but the store loses its trials in between */
+    PLAY_OLDER,   /* as PLAY_HANG_UP, by a driver that sends trials and notes itself */
 };
 
 struct part {
@@ -47,12 +50,21 @@ static Hy__TrialView played_trial(int number)
     return t;
 }
 
-/* The first `ended` trials have ended. */
+static void add_note(struct part *p, const char *note)
+{
+    struct hy_err err = {0};
+
+    if (hy_store_note_add(p->yard->store, p->yard->run, &(struct hy_note_row){.time = 1, .text = note}, &err) < 0 || hy_store_commit(p->yard->store, &err) < 0)
+        _exit(1);
+}
+
+/* The first `ended` trials have ended, as the store has it. */
 static void tell(struct part *p, struct hy_local_conn *c, int ended, const char *state, const char *note)
 {
     Hy__TrialView trials[3] = {played_trial(1), played_trial(2), played_trial(3)}, running = played_trial(3);
     Hy__TrialView *pointers[3] = {&trials[0], &trials[1], &trials[2]}, *running_pointer = &running;
     char *notes[] = {(char *)note};
+    bool older = p->play == PLAY_OLDER;
     Hy__Update u = HY__UPDATE__INIT;
     Hy__ClientAnswer answer = HY__CLIENT_ANSWER__INIT;
     uint8_t bytes[4096];
@@ -66,12 +78,17 @@ static void tell(struct part *p, struct hy_local_conn *c, int ended, const char 
     u.done = (uint64_t)ended;
     u.stopped = strcmp(state, "stopped") == 0;
     u.ended = pointers;
-    u.n_ended = (size_t)ended;
+    u.n_ended = older ? (size_t)ended : 0;
+    u.ended_seq = older ? 0 : 2 * (uint64_t)ended + 1; /* cli_yard.h */
     u.running = &running_pointer;
     u.n_running = u.last ? 0 : 1;
     u.left_ms = -1;
     u.notes = notes;
-    u.n_notes = note != NULL;
+    u.n_notes = older && note;
+    if (note && !older) {
+        add_note(p, note);
+        u.notes_until = 1;
+    }
     answer.body_case = HY__CLIENT_ANSWER__BODY_UPDATE;
     answer.update = &u;
     assert_true(hy__client_answer__get_packed_size(&answer) <= sizeof bytes);
@@ -98,18 +115,32 @@ static void end_run(struct part *p, struct hy_local_conn *c, enum hy_run_state s
     hy_local_end(c);
 }
 
+static void lose_trials(struct part *p)
+{
+    hy_cleanup_free char *path = hy_path_join(hy_store_folder(p->yard->store), "store.db");
+    sqlite3 *db;
+
+    if (!path || sqlite3_open(path, &db) != SQLITE_OK ||
+        sqlite3_exec(db, "DROP TABLE trials", NULL, NULL, NULL) != SQLITE_OK || sqlite3_close(db) != SQLITE_OK)
+        _exit(1);
+}
+
 static void on_watch(struct part *p, struct hy_local_conn *c)
 {
+    bool hangs_up = p->play == PLAY_HANG_UP || p->play == PLAY_OLDER;
+
     p->calls++;
     if (p->play == PLAY_REFUSE)
         refuse(c);
-    else if (p->play == PLAY_HANG_UP && p->calls == 2)
+    else if (hangs_up && p->calls == 2)
         end_run(p, c, HY_RUN_DONE);
     else
         tell(p, c, 2, "running", p->play == PLAY_RUN ? "an agent has joined" : NULL);
-    if (p->play == PLAY_HANG_UP)
+    if (hangs_up)
         hy_local_end(c);
-    if (p->play == PLAY_END)
+    if (p->play == PLAY_DAMAGE)
+        lose_trials(p);
+    if (p->play == PLAY_END || p->play == PLAY_DAMAGE)
         end_run(p, c, HY_RUN_DONE);
     if (p->play == PLAY_DIE) {
         hy_local_end(c);
@@ -393,8 +424,22 @@ static void test_a_pipe_is_told_of_each_trial_once(void **state)
     struct client c = client_start(y, false, WORDS("attach"));
 
     (void)state;
+    client_awaits(&c, "[1/3] trial 1 done  x=1  1.0s\n[2/3] trial 2 done  x=2  1.0s\n[3/3] trial 3 failed  x=3  1.0s  exit status 3\n"
+                      "run 1 done: 3 done");
+    assert_ends(&c, HY_EXIT_OK);
+    driver_end(driver);
+    yard_free(y);
+}
+
+static void test_a_driver_that_sends_the_trials_itself_is_understood(void **state)
+{
+    struct yard *y = yard_new(HY_RUN_RUNNING);
+    pid_t driver = driver_start(y, PLAY_OLDER);
+    struct client c = client_start(y, false, WORDS("attach"));
+
+    (void)state;
     client_awaits(&c,
-                  "[1/3] done  x=1  1.0s\n[2/3] done  x=2  1.0s\n[3/3] done  x=3  1.0s\nrun 1 done: 3 done");
+                  "[1/3] trial 1 done  x=1  1.0s\n[2/3] trial 2 done  x=2  1.0s\n[3/3] trial 3 done  x=3  1.0s\nrun 1 done: 3 done");
     assert_ends(&c, HY_EXIT_OK);
     driver_end(driver);
     yard_free(y);
@@ -527,6 +572,59 @@ static void test_a_notebook_hears_of_a_driver_that_died(void **state)
     yard_free(y);
 }
 
+static void test_a_store_that_cannot_be_read_is_named_and_the_end_is_told(void **state)
+{
+    (void)state;
+    for (int terminal = 0; terminal < 2; terminal++) {
+        struct yard *y = yard_new(HY_RUN_RUNNING);
+        pid_t driver = driver_start(y, PLAY_DAMAGE);
+        struct client c = client_start(y, terminal, WORDS("attach"));
+
+        client_awaits(&c, "run 1: its trials cannot be read: the store");
+        client_awaits(&c, "is damaged");
+        client_awaits(&c, terminal ? "done  run 1 digits  3 of 3 trials" : "run 1 done: 3 done");
+        assert_ends(&c, HY_EXIT_FAILED);
+        driver_end(driver);
+        yard_free(y);
+    }
+}
+
+/* Without files, which take longer. */
+static void end_trial(struct yard *y, int64_t number, int64_t ended_seq)
+{
+    hy_cleanup_free char *params = hy_asprintf("{\"x\": %lld}", (long long)number);
+    struct hy_trial_row row = {.number = number, .params = params, .state = HY_TRIAL_DONE, .ended_seq = ended_seq};
+    struct hy_err err = {0};
+
+    assert_int_equal(hy_store_trial_add(y->store, y->run, &row, NULL, &err), 0);
+    assert_int_equal(hy_store_trial_end(y->store, y->run, &row, &err), 0);
+}
+
+/* A run of more trials than are read at once. */
+static void test_a_long_history_is_told_in_the_order_of_the_ends(void **state)
+{
+    struct yard *y = yard_new(HY_RUN_RUNNING);
+    struct hy_err err = {0};
+    struct client c;
+    char line[64];
+
+    (void)state;
+    for (int64_t i = 5; i <= 1300; i++)
+        end_trial(y, i, 4000 - i);
+    assert_int_equal(hy_store_run_state(y->store, y->run, HY_RUN_DONE, NULL, &err), 0);
+    assert_int_equal(hy_store_commit(y->store, &err), 0);
+    c = client_start(y, false, WORDS("attach"));
+    client_awaits(&c, "[1/5] trial 1 done  x=1 ");
+    client_awaits(&c, "[3/5] trial 3 failed  x=3 ");
+    for (int i = 4; i <= 1299; i++) {
+        snprintf(line, sizeof line, "\n[%d/5] trial %d done  x=%d ", i, 1304 - i, 1304 - i);
+        client_awaits(&c, line);
+    }
+    client_awaits(&c, "run 1 done: 1298 done, 1 failed");
+    assert_ends(&c, HY_EXIT_FAILED);
+    yard_free(y);
+}
+
 static void test_a_driver_that_refuses_is_quoted(void **state)
 {
     struct yard *y = yard_new(HY_RUN_RUNNING);
@@ -549,6 +647,9 @@ int main(void)
         cmocka_unit_test(test_a_second_ctrl_c_stops_too),
         cmocka_unit_test(test_a_terminal_that_changes_its_size_gets_a_new_frame),
         cmocka_unit_test(test_a_pipe_is_told_of_each_trial_once),
+        cmocka_unit_test(test_a_driver_that_sends_the_trials_itself_is_understood),
+        cmocka_unit_test(test_a_store_that_cannot_be_read_is_named_and_the_end_is_told),
+        cmocka_unit_test(test_a_long_history_is_told_in_the_order_of_the_ends),
         cmocka_unit_test(test_an_interrupt_in_a_pipe_stops_the_run),
         cmocka_unit_test(test_a_terminate_leaves_the_run_alone),
         cmocka_unit_test(test_a_reader_who_leaves_does_not_end_the_run),

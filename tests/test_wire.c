@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The wire: frames, streams that survive, keys that are proven, links, local sockets. */
+#include "wire_bounds.h"
 #include "wire_streams.h"
 #include "wire_links.h"
 #include "wire_proofs.h"
 #include "wire_local.h"
+#include "wire_floods.h"
 
 #define T(name) cmocka_unit_test_teardown(name, log_restore)
 
@@ -18,6 +20,8 @@ int main(void)
         T(test_control_goes_before_a_backlog_of_data),
         T(test_data_streams_take_turns),
         T(test_nothing_is_sent_before_its_release),
+        T(test_a_release_stops_at_the_seal),
+        T(test_what_is_discarded_is_never_sent),
         T(test_acknowledgements_wait_for_company),
         T(test_64_mib_go_through_in_a_window_of_memory),
         T(test_control_that_nobody_takes_is_bounded),
@@ -26,6 +30,9 @@ int main(void)
         T(test_a_stream_forgotten_on_a_broken_connection_frees_its_sender_too),
         T(test_stream_numbers_are_used_once_in_whatever_order),
         T(test_holes_between_stream_numbers_are_bounded),
+        T(test_offsets_and_sizes_of_files_are_bounded),
+        T(test_paths_of_files_are_bounded),
+        T(test_names_and_counts_of_values_are_bounded),
         T(test_a_hostile_peer_is_refused),
         T(test_streams_open_at_a_time_are_bounded),
         T(test_streams_come_through_without_memory_for_a_moment),
@@ -51,6 +58,7 @@ int main(void)
         T(test_a_silent_agent_is_given_up),
         T(test_pings_keep_a_quiet_session_alive),
         T(test_a_stall_of_ones_own_is_not_taken_for_silence),
+        T(test_a_paused_net_reads_nothing_and_gives_nobody_up),
         T(test_a_dialler_gives_up_when_nobody_answers),
         T(test_an_agent_whose_session_is_not_known_any_more_is_told_so),
         T(test_a_second_agent_of_a_name_waits_until_the_first_is_given_up),
@@ -67,8 +75,16 @@ int main(void)
         T(test_local_garbage_is_dropped_with_one_line),
         T(test_a_local_client_knows_half_a_message),
         T(test_a_stale_socket_is_replaced_and_a_live_one_is_not),
+        T(test_nothing_is_said_to_another_users_socket),
         T(test_closing_leaves_another_ones_socket_alone),
         T(test_local_sockets_fail_cleanly),
+
+        T(test_a_turn_accepts_a_bounded_number_of_connections),
+        T(test_refused_connections_fill_neither_the_log_nor_the_memory),
+        T(test_a_flood_of_idle_connections_does_not_evict_who_has_the_key),
+        T(test_without_descriptors_a_listener_pauses_and_goes_on_later),
+        T(test_a_turn_accepts_a_bounded_number_of_local_connections),
+        T(test_local_strangers_cost_neither_memory_nor_log),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,6 +6,7 @@
 #include "wire_world.h"
 
 #define LONG_MS 20000 /* silence that does not happen */
+#define SHORT_MS 300
 
 static void test_a_session_carries_messages_and_data_both_ways(void **state)
 {
@@ -178,6 +179,31 @@ static void test_a_stall_of_ones_own_is_not_taken_for_silence(void **state)
     usleep(400000);
     world_until(&w, a->got == 1 && w.driver.got == 1);
     assert_int_equal(a->gones + w.driver.gones, 0);
+    world_done(&w);
+}
+
+/* Several times the silence that ends a session: the paused end pings, and counts nobody as silent. */
+static void test_a_paused_net_reads_nothing_and_gives_nobody_up(void **state)
+{
+    struct world w;
+    struct side *a = &w.agents[0], *late = &w.agents[1];
+    uint64_t until;
+
+    (void)state;
+    assert_int_equal(world_init(&w, SHORT_MS), 0);
+    assert_int_equal(world_dial(&w, "agent-1", SHORT_MS), 0);
+    world_until(&w, w.driver.ups == 1 && a->ups == 1);
+    hy_net_pause(w.driver.net, true);
+    assert_int_equal(world_dial(&w, "agent-2", SHORT_MS), 0); /* one that comes meanwhile waits as well */
+    world_until(&w, late->ups == 1);
+    assert_int_equal(side_send(a, a->peer), 0);
+    until = uv_now(&w.loop) + 4 * SHORT_MS;
+    world_until(&w, uv_now(&w.loop) > until);
+    assert_int_equal(w.driver.got, 0);
+    assert_int_equal(w.driver.gones + a->gones + late->gones, 0);
+    hy_net_pause(w.driver.net, false);
+    world_until(&w, w.driver.got == 1);
+    assert_int_equal(w.driver.gones + a->gones + late->gones, 0);
     world_done(&w);
 }
 

@@ -5,6 +5,7 @@
 
 #include <stdatomic.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 
 #include "wire_proofs.h"
 
@@ -71,7 +72,8 @@ static void room_done(struct room *r)
     assert_int_equal(uv_loop_close(&r->loop), 0);
     assert_int_equal(r->opens, r->closes);
     assert_int_not_equal(access(r->folder.file, F_OK), 0);
-    assert_int_equal(hy_remove_tree(r->folder.path), 0);
+    if (hy_remove_tree(r->folder.path) < 0) /* a fault that is armed may hit it, once */
+        assert_int_equal(hy_remove_tree(r->folder.path), 0);
 }
 
 /* The blocking end runs in a thread of its own. */
@@ -288,6 +290,47 @@ static void test_a_stale_socket_is_replaced_and_a_live_one_is_not(void **state)
     assert_int_equal(hy_local_connect(longer, &err), -ENAMETOOLONG);
     assert_null(other);
     room_done(&r);
+}
+
+/* Listens at the path until it is killed, as the user 65534. */
+static void listen_as_another(const char *path, int ready)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
+    if (setuid(65534) != 0 || bind(fd, (struct sockaddr *)&a, sizeof a) < 0 || listen(fd, 5) < 0 || write(ready, "", 1) != 1)
+        _exit(9);
+    pause();
+}
+
+static void test_nothing_is_said_to_another_users_socket(void **state)
+{
+    struct hy_err err = {0};
+    struct folder f;
+    int ready[2], rc;
+    char byte;
+    pid_t pid;
+
+    (void)state;
+    if (geteuid() != 0)
+        skip();
+    assert_int_equal(folder_setup(&f), 0);
+    assert_int_equal(chmod(f.path, 0777), 0);
+    assert_int_equal(pipe(ready), 0);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        listen_as_another(f.file, ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    rc = hy_local_connect(f.file, &err);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    close(ready[0]);
+    close(ready[1]);
+    assert_int_equal(rc, -EPERM);
+    assert_non_null(strstr(err.text, "another user (user ID 65534) listens on"));
+    assert_int_equal(hy_remove_tree(f.path), 0);
 }
 
 /* A newer driver's socket is not removed by an older one's end. */

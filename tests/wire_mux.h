@@ -29,6 +29,13 @@ struct end {
     int forgets;          /* what comes in is of no interest */
 };
 
+/* What is queued by now may be sent. */
+static inline void seal_and_release(struct hy_mux *m)
+{
+    hy_mux_seal(m);
+    hy_mux_release(m);
+}
+
 static inline uint8_t data_byte(uint32_t stream, uint64_t offset)
 {
     return (uint8_t)(offset * 31 + (offset >> 8) * 7 + stream);
@@ -187,8 +194,8 @@ static inline int settle(struct end *a, struct end *b)
     const char *why = "";
     int rc = 0;
 
-    hy_mux_release(a->mux);
-    hy_mux_release(b->mux);
+    seal_and_release(a->mux);
+    seal_and_release(b->mux);
     while (rc == 0 && (hy_mux_need(a->mux) || hy_mux_need(b->mux) || a->wire.len || b->wire.len)) {
         rc = hy_mux_output(a->mux, &a->wire, 65536);
         if (rc >= 0)

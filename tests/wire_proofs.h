@@ -55,11 +55,12 @@ static int folder_setup(struct folder *f)
 static int key_file_scenario(void *arg)
 {
     struct folder *f = arg;
+    hy_cleanup_close int dir = open(f->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     uint8_t key[HY_KEY_SIZE], read[HY_KEY_SIZE];
     int rc;
 
     memset(key, 0xa5, sizeof key);
-    rc = hy_key_write(f->file, key, NULL);
+    rc = hy_key_write(dir, f->file, key, NULL);
     if (rc == 0)
         rc = hy_key_read(f->file, read, NULL);
     if (rc == 0)
@@ -246,6 +247,20 @@ static void say_plain_text(struct world *w, int fd)
     assert_int_equal(write(fd, "GET / HTTP/1.1\r\n\r\n", 18), 18);
 }
 
+static void claim_a_long_hello(struct world *w, int fd)
+{
+    (void)w;
+    assert_int_equal(write(fd, "\x16\x03\x01\x40\x00\x01\x00\x3f\xfc", 9), 9);
+}
+
+static void say_more_than_a_hello(struct world *w, int fd)
+{
+    static uint8_t bytes[HY_TLS_HELLO_MAX + 1] = {0x16, 0x03, 0x01, 0x00, 0x10};
+
+    (void)w;
+    assert_int_equal(write(fd, bytes, sizeof bytes), sizeof bytes);
+}
+
 static void break_off(struct world *w, int fd)
 {
     struct hy_tls_context *c = hy_tls_context_new();
@@ -397,19 +412,22 @@ static void say_hello_twice(struct world *w, int fd)
 static const struct impostor {
     void (*act)(struct world *w, int fd);
     const char *why;
-    int has_a_key; /* and a session: that is there until it has been silent for too long */
+    int has_a_key; /* and a session: that is there until it has been silent for too long ... */
+    int gones;     /* ... or ends at once, since it has broken the protocol */
 } impostors[] = {
-    {say_plain_text, "why=\"http request\"", 0},
-    {break_off, "why=\"connection lost\"", 0},
-    {show_certificate, "identity= why=", 0},
-    {use_a_wrong_key, "identity= why=\"binder does not verify\"", 0},
-    {be_a_stranger, "why=\"an identity that is not known here\"", 0},
-    {say_garbage, "identity=mallory why=\"a frame of an unknown version\"", 0},
-    {say_too_much, "identity=mallory why=\"a frame that is too long\"", 0},
-    {say_no_hello, "identity=mallory why=\"it has not said hello\"", 0},
-    {say_hello_and_nonsense, "identity=mallory why=\"a message that cannot be read\"", 1},
-    {say_hello_and_half_a_frame, "identity=mallory why=\"connection lost\"", 1},
-    {say_hello_twice, "identity=mallory why=\"a frame of another kind of connection\"", 1},
+    {say_plain_text, "why=\"not TLS\"", 0, 0},
+    {claim_a_long_hello, "why=\"a TLS hello that is too long, or empty\"", 0, 0},
+    {say_more_than_a_hello, "why=\"more than a TLS hello before the key is proven\"", 0, 0},
+    {break_off, "why=\"connection lost\"", 0, 0},
+    {show_certificate, "identity= why=", 0, 0},
+    {use_a_wrong_key, "identity= why=\"binder does not verify\"", 0, 0},
+    {be_a_stranger, "why=\"an identity that is not known here\"", 0, 0},
+    {say_garbage, "identity=mallory why=\"a frame of an unknown version\"", 0, 0},
+    {say_too_much, "identity=mallory why=\"a frame that is too long\"", 0, 0},
+    {say_no_hello, "identity=mallory why=\"it has not said hello\"", 0, 0},
+    {say_hello_and_nonsense, "identity=mallory why=\"a message that cannot be read\"", 1, 1},
+    {say_hello_and_half_a_frame, "identity=mallory why=\"connection lost\"", 1, 0},
+    {say_hello_twice, "identity=mallory why=\"a frame of another kind of connection\"", 1, 1},
 };
 
 static void test_whoever_should_not_be_there_is_dropped_with_one_line(void **state)
@@ -439,7 +457,8 @@ static void test_whoever_should_not_be_there_is_dropped_with_one_line(void **sta
             fail_msg("impostor %zu: \"%s\" is not the one line of the log", i, m->why);
         }
         log_end();
-        assert_int_equal(w.driver.gones + w.agents[0].gones, 0);
+        assert_int_equal(w.driver.gones, m->gones);
+        assert_int_equal(w.agents[0].gones, 0);
         close(fd);
         world_done(&w);
     }

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# What hopyard needs from the system, in three sets:
+# What hopyard needs from the system, in four sets:
 #
 #   tools/setup.sh build     to compile it (make setup, make demo)
 #   tools/setup.sh test      for the suites (make test)
+#   tools/setup.sh coverage  to see what fuzzing reaches (make fuzz-coverage)
 #   tools/setup.sh bench     what it is measured against (make bench)
 #   tools/setup.sh python    prints the Python to use: 3.11 or newer
 #
@@ -29,6 +30,8 @@ has_library() { pkg-config --exists "$1"; }
 has_java() { java -version 2>&1 | grep -E 'version "(1[7-9]|[2-9][0-9])'; }
 has_fuzzer() { echo 'int LLVMFuzzerTestOneInput(void); int LLVMFuzzerTestOneInput(void) { return 0; }' |
     clang -fsanitize=fuzzer,address,undefined -x c - -o /dev/null; }
+
+has_coverage() { has llvm-cov && has llvm-profdata; }
 
 find_python() {
     local python
@@ -77,10 +80,19 @@ fuzzer_package() {
     echo "libclang-rt-${version:-14}-dev"
 }
 
-need_test() {
+need_fuzz() {
     need libcmocka-dev has_header cmocka.h
     need clang has clang
     need "$(fuzzer_package)" has_fuzzer
+}
+
+need_coverage() {
+    need_fuzz
+    need llvm has_coverage
+}
+
+need_test() {
+    need_fuzz
     need openssh-client has ssh
     need openssh-server has sshd
     need iproute2 has ip
@@ -89,6 +101,7 @@ need_test() {
     need default-jre-headless has_java # Spark's and Hadoop's
     need maven has mvn
     need hostname has hostname
+    need openmpi-bin has mpirun # starts ranks
     need util-linux has nsenter
     need krb5-kdc has krb5kdc
     need krb5-admin-server has kadmin.local
@@ -147,7 +160,7 @@ END
 }
 
 usage() {
-    echo "usage: tools/setup.sh [build] [test] [bench] | python" >&2
+    echo "usage: tools/setup.sh [build] [test] [coverage] [bench] | python" >&2
     exit 2
 }
 
@@ -158,7 +171,7 @@ if [ "$1" = python ]; then
 fi
 for set in "$@"; do
     case $set in
-    build | test | bench) "need_$set" ;;
+    build | test | coverage | bench) "need_$set" ;;
     *) usage ;;
     esac
 done

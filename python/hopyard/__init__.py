@@ -5,20 +5,20 @@ import importlib
 from typing import Any
 
 from ._errors import (
-    Error, FileError, FileExists, FileForbidden, FileNotFound, GroupError, IsFolder, NotFolder, RunError, Stopped,
-    TrialsFailed,
+    Error, FeedTimeout, FileError, FileExists, FileForbidden, FileNotFound, GroupError, IsFolder, NotFolder, RunError,
+    Stopped, TrialsFailed,
 )  # fmt: skip
 from ._hopyard import version as __version__
 from ._report import report
 from .space import choice, integer, log, uniform
 
 __all__ = [
-    "Error", "FileError", "FileExists", "FileForbidden", "FileNotFound", "GroupError", "IsFolder", "NotFolder",
-    "RunError", "Stopped", "TrialsFailed", "__version__", "allreduce", "choice", "collective", "experiment", "hvd",
+    "Error", "FeedTimeout", "FileError", "FileExists", "FileForbidden", "FileNotFound", "GroupError", "IsFolder",
+    "NotFolder", "RunError", "Stopped", "TrialsFailed", "__version__", "allreduce", "choice", "collective", "experiment", "hvd",
     "integer", "log", "report", "search", "spark", "uniform",
 ]  # fmt: skip
 
-_LATER = ("allreduce", "collective", "experiment", "hvd", "search", "spark")  # imported when they are used, since importing hopyard is to cost nothing
+_LATER = ("allreduce", "collective", "experiment", "hvd", "keras", "search", "spark", "tensorboard")  # imported when they are used, since importing hopyard is to cost nothing
 
 
 def __getattr__(name: str) -> Any:

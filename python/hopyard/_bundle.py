@@ -174,9 +174,12 @@ def search_path() -> list[str]:
 
 def make(
     fn: Callable[..., Any], metric: str | None, direction: str, optional: bool, ranks: bool = False,
-    preload: list[str] | None = None,
+    preload: list[str] | None = None, stated: bool = True, launch: bool = False,
 ) -> bytes:  # fmt: skip
-    """With `ranks` it is called without hyperparameters, and whatever it returns is kept."""
+    """With `ranks` it is called without hyperparameters, and whatever it returns is kept.
+
+    `stated` and `launch` are those of _outcome.Wanted.
+    """
     head = {
         "name": name_of(fn),
         "path": search_path(),
@@ -187,5 +190,7 @@ def make(
         "direction": direction,
         "optional": optional,
         "ranks": ranks,
+        "stated": stated,
+        "launch": launch,
     }
     return json.dumps(head).encode() + b"\n" + pickled(fn)

@@ -24,15 +24,12 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from . import _finder, _hopyard, _imports
-from ._report import described, number
+from ._outcome import Outcome, Refusal, Wanted, of, of_rank
+from ._report import described, is_trial
 
 ERROR_MAX = 300
 DETAIL_MAX = 64 * 1024
-DEFAULT_METRIC = "metric"  # what a returned number is called
-
-
-class Refusal(Exception):
-    """Why a trial fails that is not an exception of the function's own: a sentence."""
+REMARK_MAX = 600
 
 
 # ---- the bundle ------------------------------------------------------------------------
@@ -50,7 +47,13 @@ class Bundle:
     optional: bool
     sources: dict[str, str]
     ranks: bool
+    stated: bool
+    launch: bool
     pickled: memoryview
+
+    @property
+    def wanted(self) -> Wanted:
+        return Wanted(self.name, self.metric, self.optional, self.stated, self.launch)
 
 
 def read_bundle() -> Bundle:
@@ -65,7 +68,8 @@ def read_bundle() -> Bundle:
             "agents start this, and one of an older hopyard has no function"
         )
     names = ("name", "path", "preload", "compat", "metric", "optional")
-    return Bundle(*(head[name] for name in names), head.get("sources", {}), head.get("ranks", False), pickled)
+    more = (head.get(name, False) for name in ("ranks", "stated", "launch"))  # an older run has none of them
+    return Bundle(*(head[name] for name in names), head.get("sources", {}), *more, pickled)
 
 
 def set_path(bundle: Bundle) -> None:
@@ -140,64 +144,38 @@ def _prepare() -> Mapping[str, _imports.Step]:
 # ---- the result -----------------------------------------------------------------------------
 
 
-def _kept(value: Any) -> Any:
-    """As JSON can have it; what it cannot have as a text."""
-    if isinstance(value, (bool, str)) or value is None:
-        return value
-    as_number = number(value)
-    if as_number is not None:
-        return as_number
-    try:
-        return json.loads(json.dumps(value, default=_kept))
-    except (TypeError, ValueError, RecursionError):
-        return described(value)
-
-
-def _from_dict(bundle: Bundle, returned: Mapping[Any, Any]) -> dict[str, Any]:
-    metric = bundle.metric or DEFAULT_METRIC
-    if bundle.metric or not bundle.optional:
-        if metric not in returned:
-            names = ", ".join(map(str, returned)) or "an empty dict"
-            raise Refusal(f"{bundle.name} returned no '{metric}'; it returned {names}")
-        if number(returned[metric]) is None:
-            raise Refusal(f"{bundle.name} returned {described(returned[metric])} for '{metric}', which is no number")
-    return {str(name): _kept(value) for name, value in returned.items()}
-
-
-def _result(bundle: Bundle, returned: Any) -> dict[str, Any] | None:
-    """What is to be written of it; None: nothing."""
-    if isinstance(returned, Mapping):
-        return _from_dict(bundle, returned)
-    value = number(returned)
-    if value is not None:
-        return {bundle.metric or DEFAULT_METRIC: value}
-    if returned is None and not bundle.optional:
-        raise Refusal(f"{bundle.name} returned nothing, and this search needs a number from every trial")
-    if not bundle.optional:
-        raise Refusal(f"{bundle.name} returned {described(returned)}, which is no number; return the metric")
-    if returned is not None:
-        said = f"{bundle.name} returned {described(returned)}, which is no number: it is not kept"
-        print(f"hopyard: {said}", file=sys.stderr)
-    return None
+def _open_new(path: str, flags: int) -> int:
+    """No link is followed, and others may read it at most: what it holds is unpickled."""
+    return os.open(path, flags | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
 
 
 def _put(path: str, data: bytes) -> None:
     """Whole or not at all: half of it would take the room that the log needs."""
     part = f"{path}.{os.getpid()}.tmp"
     try:
-        with open(part, "wb") as file:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(part)  # left behind by a process with our number, or laid there
+        with open(part, "wb", opener=_open_new) as file:
             file.write(data)
         os.replace(part, path)
     except OSError as error:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # the first error is what counts
             os.unlink(part)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise Refusal(f"disk full: cannot write {len(data)} bytes to '{path}'; free some space") from None
         raise Refusal(f"cannot write '{path}': {error.strerror}") from None
 
 
-def _write(result: Mapping[str, Any]) -> None:
-    _put(os.environ["HOPYARD_RESULT"], json.dumps(result).encode())
+def _finish(outcome: Outcome) -> None:
+    """Writes what is to be kept, and passes the remark on to the run."""
+    if outcome.values is not None:
+        _put(os.environ["HOPYARD_RESULT"], json.dumps(outcome.values).encode())
+    if outcome.remark and is_trial():
+        line = _bytes(" ".join(outcome.remark.split()))[:REMARK_MAX]
+        try:
+            _hopyard.report({}, None, None, None, line.decode(errors="ignore"), outcome.lacks_metric)
+        except _hopyard.Error as reason:  # no reason to fail a trial that is done
+            print(f"hopyard: {reason}", file=sys.stderr)
 
 
 def _rank() -> int:
@@ -214,10 +192,7 @@ def _keep(bundle: Bundle, returned: Any) -> None:
     except Exception as error:  # a class may raise what it likes
         raise Refusal(f"{bundle.name} returned {described(returned)}, which cannot be pickled: {error}") from None
     _put(os.path.join(os.environ["HOPYARD_TRIAL_DIR"], "result.pickle"), kept)
-    if isinstance(returned, Mapping) or number(returned) is not None:
-        result = _result(bundle, returned)
-        if result is not None:
-            _write(result)
+    _finish(of_rank(returned, bundle.metric, bundle.name))
 
 
 # ---- failures -------------------------------------------------------------------------------
@@ -275,9 +250,11 @@ def _call(bundle: Bundle) -> None:
     if bundle.ranks:
         _keep(bundle, function())
         return
-    result = _result(bundle, function(**params))
-    if result is not None:
-        _write(result)
+    returned = function(**params)
+    outcome = of(returned, bundle.wanted)
+    if outcome.lacks_metric and returned is not None:  # for the trial's own log
+        print(f"hopyard: {outcome.remark}", file=sys.stderr)
+    _finish(outcome)
 
 
 def run(bundle: Bundle) -> int:

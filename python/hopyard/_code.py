@@ -92,17 +92,29 @@ def by_value(value: Any) -> bool:
 # ---- modules ----------------------------------------------------------------------
 
 
+def _find(name: str, path: list[str] | None) -> ModuleSpec | None:
+    try:
+        return PathFinder.find_spec(name, path)
+    except KeyError:  # a namespace package: importlib looks for its parent among the imported modules
+        spec, part = ModuleSpec(name, None), name.rpartition(".")[2]
+        folders = (os.path.join(place, part) for place in path or ())
+        spec.submodule_search_locations = [folder for folder in folders if os.path.isdir(folder)]
+        return spec
+
+
 def _spec(name: str) -> ModuleSpec | None:
     """Where a module is, without importing it or its parents."""
     if name in sys.modules:
         return vars(sys.modules[name]).get("__spec__")
-    spec, path, done = None, None, ""
+    spec: ModuleSpec | None = None
+    path: list[str] | None = None
+    done = ""
     for part in name.split("."):
         done = f"{done}.{part}" if done else part
-        spec = PathFinder.find_spec(done, path)
+        spec = _find(done, path)
         if spec is None:
             return None
-        path = spec.submodule_search_locations or []
+        path = list(spec.submodule_search_locations or ())
     return spec
 
 

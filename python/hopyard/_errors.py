@@ -31,11 +31,15 @@ class TrialsFailed(RunError):
     """Every trial of the run failed; the message has the first one's traceback."""
 
 
+class FeedTimeout(Error):
+    """No node has taken rows for feed_timeout seconds."""
+
+
 class Stopped(RunError):
     """The run was stopped; experiment.resume goes on with it."""
 
 
-for _class in (RunError, TrialsFailed, Stopped):
+for _class in (RunError, TrialsFailed, Stopped, FeedTimeout):
     _class.__module__ = "hopyard"  # as people know them
 
 

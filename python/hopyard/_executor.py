@@ -19,6 +19,7 @@ import re
 import resource
 import shutil
 import socket
+import stat
 import subprocess
 import sys
 import tarfile
@@ -30,6 +31,7 @@ from typing import Any, BinaryIO
 BUSY = "busy"  # another agent is on this executor
 LEFT = "left"  # the agent lives on without this task
 LOST = "the executor that it ran on was lost"
+KILLED = "the agent was ended by signal"
 MFD_EXEC = 0x10  # of Linux 6.3: else vm.memfd_noexec decides
 _PRIVATE = ("PYTHON_WORKER_FACTORY_", "SPARK_AUTH", "SPARK_BUFFER", "_PYSPARK")  # of Spark's own channels
 
@@ -139,6 +141,7 @@ def _fetch(name: str, digest: str) -> None:
     archive, folder = os.path.join(root, name), os.path.join(root, f".hopyard-{digest}")
     if not os.path.isdir(folder):
         _unpack(_content(archive), folder)
+    _check_private(folder)
     sys.path.append(os.path.join(folder, "site"))
     if not _may_execute(os.path.join(folder, "site", "hopyard", "__init__.py")):
         _import_from_memory(_content(archive))
@@ -171,6 +174,7 @@ def _unpacked(archive: bytes, digest: str, held: contextlib.ExitStack) -> str:
     folder = os.path.join(os.getcwd(), f".hopyard-{digest}")
     if not os.path.isdir(folder):
         _unpack(archive, folder)
+    _check_private(folder)
     if not _may_execute(os.path.join(folder, "site", "hopyard", "__init__.py")):
         _keep_in_memory(archive, folder, held)
     return folder
@@ -186,6 +190,16 @@ def _unpack(archive: bytes, folder: str) -> None:
         shutil.rmtree(made, ignore_errors=True)
         if getattr(error, "errno", 0) not in (errno.ENOTEMPTY, errno.EEXIST):  # another task was faster, and that is fine
             raise
+
+
+def _check_private(folder: str) -> None:
+    """Whoever can write there chooses what is run as this user."""
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise PermissionError(
+            f"{folder} is a symbolic link, belongs to another user, or can be written by others, and no program is run "
+            "from there: remove it"
+        )
 
 
 def _may_execute(path: str) -> bool:
@@ -292,6 +306,8 @@ def _verdict(status: int, said: list[str]) -> str:
             f"its glibc is {platform.libc_ver()[1]}, and hopyard's program needs {newest}; "
             "have executors on a newer system, or build hopyard on one like theirs"
         )
+    if status < 0:
+        return f"{KILLED} {-status}"
     return f"agent ended with status {status}" + (f": {said[-1]}" if status and said else "")
 
 

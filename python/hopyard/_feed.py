@@ -194,8 +194,9 @@ def _source(name: str, queue: str, results: bool, size: int) -> _hopyard.Source:
 # ---- who feeds, in a task of Spark's -------------------------------------------------------------
 
 
-FED, UNWANTED, NOBODY = range(3)
-"""What became of a partition: it was taken; a node has had enough; there is no node here, or not any more."""
+FED, UNWANTED, NOBODY, UNREAD = range(4)
+"""What became of a partition: it was taken; a node has had enough; there is no node here, or not any more; the node has
+taken none of it for feed_timeout."""
 
 
 def source_here(
@@ -264,7 +265,9 @@ def _feed_here(
         with source:
             return FED if all(put(source)) and source.wait_until_taken() else UNWANTED
     except _hopyard.Error:
-        if source_here([name], 0, queue, timeout):
+        if source.timed_out:
+            return UNREAD  # were it raised, Spark would try it again, and wait as long again
+        if not source.gone and source_here([name], 0, queue, timeout):
             raise
         return NOBODY  # it has ended meanwhile; whether well, its run knows
 

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """An open file of any file system as Python's io has it: buffered, with lines, seek and tell."""
 
+import errno
 import io
 import os
+import stat
 from typing import Any
 
 from . import _errors
+from ._errors import Error
 from ._hopyard import File
 
 _READ = 1 << 16  # the client reads ahead by itself; more would be read in vain where somebody seeks
@@ -105,6 +108,53 @@ def open_raw(url: str, mode: str) -> io.RawIOBase:
         return io.FileIO(url, mode)
     except OSError as error:
         raise _errors.file_error(error) from None
+
+
+def open_own(path: str) -> Reader:
+    """A file that is unpickled, which can run anything: one of this machine only if no other user can have written it."""
+    if "://" in path:
+        return Reader(open_raw(path, "r"), _READ)
+    try:
+        file = Reader(io.FileIO(path, opener=_open_unfollowed))
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise Error(f"'{path}' is a symbolic link and is not read, since another user may have put it there") from None
+        raise _errors.file_error(error) from None
+    why = _why_not_own(path, os.fstat(file.fileno()))
+    if why:
+        file.close()
+        raise Error(f"'{path}' {why} and is not read, since reading it could run another user's code as you")
+    return file
+
+
+def _open_unfollowed(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def _makes_files_of(folder: str, user: int) -> bool:
+    """Whether what this process makes there gets that owner: a file server may map all its users to one."""
+    path = os.path.join(folder, f".hopyard-owner-{os.getpid()}")
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return False
+    try:
+        os.unlink(path)
+        return os.fstat(file).st_uid == user
+    finally:
+        os.close(file)
+
+
+def _why_not_own(path: str, found: os.stat_result) -> str:
+    if not stat.S_ISREG(found.st_mode):
+        return "is not a regular file"
+    if found.st_uid not in (os.geteuid(), 0) and not _makes_files_of(os.path.dirname(path), found.st_uid):
+        return f"belongs to another user (user ID {found.st_uid})"
+    if found.st_nlink != 1:
+        return f"has {found.st_nlink} names (hard links)"
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"can be written by other users (mode {stat.S_IMODE(found.st_mode):04o})"
+    return ""
 
 
 def open_url(url: str, mode: str, buffer_size: int = 0) -> Reader | Writer:

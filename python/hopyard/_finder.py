@@ -68,7 +68,13 @@ def _say(name: str, folder: str) -> None:
 def serve_ranks() -> None:
     """From here on `import horovod` finds hopyard's: in a rank that `hopyard train` started no other one can work.
 
-    hopyard.pth calls this where $HOPYARD_GROUP is set, so that programs need not.
+    In a rank that mpirun or srun started one that is installed can, and counts. hopyard.pth calls this where the
+    environment says that this process is a rank, so that programs need not.
     """
-    if not any(isinstance(finder, Finder) and "horovod" in finder.packages for finder in sys.meta_path):
-        sys.meta_path.insert(0, Finder({"horovod": os.path.join(COMPAT, "horovod")}, passes_over=_say))
+    if any(isinstance(finder, Finder) and "horovod" in finder.packages for finder in sys.meta_path):
+        return
+    ours = {"horovod": os.path.join(COMPAT, "horovod")}
+    if os.environ.get("HOPYARD_GROUP"):
+        sys.meta_path.insert(0, Finder(ours, passes_over=_say))
+    else:
+        sys.meta_path.append(Finder(ours))

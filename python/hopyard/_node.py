@@ -15,6 +15,11 @@ from . import _hopyard, _imports
 
 RANKS = ("chief", "master", "worker")  # those that compute
 
+NO_KERAS_3 = (
+    "Keras 3 cannot {what}() under {strategy} on several workers: set TF_USE_LEGACY_KERAS=1 in the program's environment "
+    "(tf_keras trains so), or train by hopyard.hvd; see docs/tensorflowonspark.md"
+)
+
 
 @dataclass(frozen=True)
 class Call:
@@ -24,6 +29,7 @@ class Call:
     args: Any
     default_fs: str = "file://"
     feed: str = ""  # what the names of the nodes' hubs begin with; "": nothing is fed
+    release_port: bool = True  # ctx.tmp_socket is None
 
     def __call__(self) -> Any:
         return _main(self)
@@ -75,8 +81,9 @@ class Context:
     defaultFS: str  # noqa: N815  # as programs have it
     working_dir: str
     mgr: Any = None
-    tmp_socket: socket.socket | None = None
+    tmp_socket: socket.socket | None = None  # what holds the node's port, where the cluster has release_port=False
     cluster_info: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    held: socket.socket | None = field(default=None, repr=False)  # the same, in any case
 
     @property
     def worker_num(self) -> int:
@@ -100,9 +107,9 @@ class Context:
 
     def release_port(self) -> None:
         """Gives up the port that is held for TensorFlow's server. Not needed: TensorFlow may listen while it is held."""
-        if self.tmp_socket is not None:
-            self.tmp_socket.close()
-            self.tmp_socket = None
+        if self.held is not None:
+            self.held.close()
+        self.held = self.tmp_socket = None
 
     def start_cluster_server(self, num_gpus: int = 1, rdma: bool = False) -> tuple[Any, Any]:
         """(ClusterSpec, Server) of tf.compat.v1, for between-graph training."""
@@ -147,7 +154,42 @@ def _announce(context: Context) -> None:
     os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": task, "environment": "cloud"})
 
 
-def _mind_servers(node: _hopyard.Node, servers: list[Any]) -> None:
+def _of_several_workers(strategy: Any) -> str | None:
+    """What a strategy is called, if it trains on several workers."""
+    from tensorflow import distribute
+
+    names = ("MultiWorkerMirroredStrategy", "ParameterServerStrategy")
+    return next((name for name in names if isinstance(strategy, getattr(distribute, name))), None)
+
+
+def _explain_keras_3(trainer: Any) -> None:
+    """Where Keras 3 fails under a strategy of several workers, says what to do; what it raises itself is a page of
+    PerReplica values, or nothing that names the cause."""
+
+    def explained(name: str) -> None:
+        method = getattr(trainer.TensorFlowTrainer, name)
+
+        @functools.wraps(method)
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return method(self, *args, **kwargs)
+            except Exception as error:
+                strategy = _of_several_workers(self.distribute_strategy)
+                if not strategy:
+                    raise
+                why = NO_KERAS_3.format(what=name, strategy=strategy)
+                if "PerReplica" in str(error):
+                    raise _hopyard.Error(why) from None
+                error.add_note(why)
+                raise
+
+        setattr(trainer.TensorFlowTrainer, name, call)
+
+    for name in ("fit", "evaluate", "predict"):
+        explained(name)
+
+
+def _mind_servers(node: _hopyard.Node, servers: list[Any]) -> _imports.Step:
     """A node that joins its TensorFlow server never ends by itself: its agent is told, so that it may go with the last
     of those that do something of their own. `servers` are those that were made."""
 
@@ -166,7 +208,14 @@ def _mind_servers(node: _hopyard.Node, servers: list[Any]) -> None:
 
         module.Server.__init__, module.Server.join = make, join
 
-    steps = {"tensorflow.python.training.server_lib": step}
+    return step
+
+
+def _prepare_modules(node: _hopyard.Node, servers: list[Any]) -> None:
+    steps = {
+        "tensorflow.python.training.server_lib": _mind_servers(node, servers),
+        "keras.src.backend.tensorflow.trainer": _explain_keras_3,
+    }
     _imports.take_steps(steps)
     _imports.take_steps_later(steps)
 
@@ -186,10 +235,11 @@ def _main(call: Call) -> Any:
             for i, (job, task, address, port, host) in enumerate(nodes)
         ]
         manager, folder = Manager(node, hub), os.getcwd()
-        context = Context(number, role, int(index), _specification(nodes), call.default_fs, folder, manager, held, info)
+        port = None if call.release_port else held
+        context = Context(number, role, int(index), _specification(nodes), call.default_fs, folder, manager, port, info, held)
         _announce(context)
         servers: list[Any] = []
-        _mind_servers(node, servers)
+        _prepare_modules(node, servers)
         if isinstance(call.args, list):
             sys.argv = call.args
         result = call.function(call.args, context)

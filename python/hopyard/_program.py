@@ -10,9 +10,12 @@ import sysconfig
 from ._errors import Error
 
 _SETTING = re.compile(
-    r"(?<![\w-])--?(parallel|memory|timeout|retries|seed|gpus|name|hosts|population|generations|mutation|crossover|strategy|"
-    r"np|min-np|max-np|hostfile)\b"
+    r"(?<![\w-])--?(parallel|memory|max-transfer|timeout|disk-timeout|retries|seed|gpus|oversubscribe|name|hosts|population|generations|mutation|crossover|strategy|"
+    r"random|async|project|app-id|np|min-np|max-np|hostfile)(?![\w-])(?: (\d[\w.]*))?"
 )
+_OTHER_NAMES = {"random": "samples", "async": "asynchronous"}
+_ADVICE = re.compile(r"\b(?:raise|lower|pass|leave) --?[a-z-]+(?: \d[\w.]*)?")
+_COMMAND = re.compile(r"([`']?)\bhopyard (resume|attach) (\d+)\1")
 
 
 def find() -> str:
@@ -57,5 +60,18 @@ def sentence(name: str, said: bytes) -> str:
 
 
 def in_python(text: str) -> str:
-    """A sentence of the program's, which speaks of --memory, for who has written memory='4G'."""
-    return _SETTING.sub(lambda found: f"{found[1].replace('-', '_')}=", text)
+    """A sentence of the program's, in the names of Python: memory= for --memory, gpus=1 for --gpus 1."""
+    text = _SETTING.sub(_as_argument, text)
+    text = re.sub(r"(?<!\w)(\w+=\S+) \(\1\)", r"\1", text)  # where it had both
+    return _COMMAND.sub(r"experiment.\2(\3)", text)
+
+
+def advice_in_python(text: str) -> str:
+    """The same for text that may have words of the user's own in it (an exception, a value): only what is advice."""
+    text = _ADVICE.sub(lambda found: in_python(found[0]), text)
+    return re.sub(r"(?<!\w)(gpus=\d+) \(\1\)", r"\1", text)
+
+
+def _as_argument(found: re.Match[str]) -> str:
+    name = _OTHER_NAMES.get(found[1], found[1].replace("-", "_"))
+    return f"{name}={found[2] or ''}"

@@ -7,8 +7,9 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from . import _program
+from . import _program, _tensorboard
 from ._errors import Error
+from ._outcome import NO_METRIC
 
 if TYPE_CHECKING:
     import pandas
@@ -44,19 +45,42 @@ class Result:
     run: int
     name: str | None
     state: str
-    """running, done, failed, stopped, or interrupted where the run's driver has died."""
+    """running, waiting (for another Spark session), done, failed, stopped, or interrupted where the run's driver has died."""
     message: str | None
     """Why the run failed, if it did."""
     logdir: str
     metric: str | None
     """The name of the metric that counts."""
     direction: str
-    best: Trial | None
+    _best: Trial | None
     trials: list[Trial]
     notes: list[str]
     """What was worth knowing: machines that were lost, and why."""
     tensorboard: str | None = None
     """The address of the TensorBoard that this process has started for it."""
+
+    @property
+    def best(self) -> Trial | None:
+        """The best trial so far; None while the run goes on and no trial has a metric yet.
+
+        Raises hopyard.Error where the run is over and no trial has a metric; the sentence says why.
+        """
+        if self._best is None and self.state in ("done", "failed", "stopped"):
+            raise Error(f"run {self.run} has no best trial: {self._why_no_best()}")
+        return self._best
+
+    def _why_no_best(self) -> str:
+        remarks = [note for note in self.notes if NO_METRIC in note]
+        if remarks:
+            return remarks[0]
+        if not self.count("done"):
+            return f"no trial is done{f'; {self.message}' if self.message else ''}"
+        return "no trial has a metric; return a number from the function, or pass one to experiment.end()"
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether its driver is there, and the run is not over."""
+        return self.state in ("running", "waiting")
 
     def to_dataframe(self) -> "pandas.DataFrame":
         """A row for each trial: its number, hyperparameters, metrics, state and the rest."""
@@ -83,39 +107,68 @@ class Result:
         states = dict.fromkeys(t.state for t in self.trials)
         counts = ", ".join(f"{self.count(state)} {state}" for state in states) or "no trials"
         text = f"run {self.run}{f' {self.name}' if self.name else ''} {self.state}: {counts}"
-        if self.best:
-            params = ", ".join(f"{name}={value}" for name, value in self.best.params.items())
-            text += f"; best {self.metric}={_number(self.best.metric)} in trial {self.best.number} ({params})"
+        if self._best:
+            params = ", ".join(f"{name}={_cell(value)}" for name, value in self._best.params.items())
+            text += f"; best {self.metric}={_number(self._best.metric)} in trial {self._best.number} ({params})"
         return text
 
     def __repr__(self) -> str:
         return f"<{self._summary()}>"
 
-    def _repr_html_(self) -> str:
+    def _table(self) -> list[list[str]]:
+        """A row of names, and one for each trial."""
         names = list(dict.fromkeys(name for t in self.trials for name in t.params))
-        head = ["trial", *names, self.metric or "", "state", "seconds", "message"]
-        rows = [_row("th", head)]
+        rows = [["trial", *names, self.metric or "", "state", "seconds", "message"]]
         for t in self.trials[:ROWS_SHOWN]:
-            values = [t.params.get(name, "") for name in names]
-            cells = [t.number, *values, _number(t.metric), t.state, f"{t.seconds:.1f}", t.message or ""]
-            rows.append(_row("td", cells, bold=self.best is not None and t.number == self.best.number))
+            values = [_cell(t.params.get(name, "")) for name in names]
+            rows.append([str(t.number), *values, _number(t.metric), t.state, f"{t.seconds:.1f}", t.message or ""])
+        return rows
+
+    def _below(self) -> list[str]:
+        """What is said below the table."""
         more = len(self.trials) - ROWS_SHOWN
-        below = f"<p>and {more} more: .trials has them all</p>" if more > 0 else ""
-        return f"<p>{html.escape(self._summary())}</p><table>{''.join(rows)}</table>{below}"
+        return [*([f"and {more} more: .trials has them all"] if more > 0 else []), *(f"note: {n}" for n in self.notes)]
+
+    def _is_best(self, number: str) -> bool:
+        return self._best is not None and number == str(self._best.number)
+
+    def __str__(self) -> str:
+        """The table as text. Columns are as wide as they need; the best trial has a mark."""
+        rows = [["*" if self._is_best(row[0]) else "", *row] for row in self._table()]
+        widths = [max(map(len, column)) for column in zip(*rows)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        return "\n".join([self._summary(), "", *lines, *self._below()])
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """The text that a notebook keeps beside its HTML."""
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        head, *rows = self._table()
+        table = [_row("th", head), *(_row("td", row, bold=self._is_best(row[0])) for row in rows)]
+        below = "".join(f"<p>{html.escape(line)}</p>" for line in self._below())
+        return f"<p>{html.escape(self._summary())}</p><table>{''.join(table)}</table>{below}"
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:g}"
+    """As short as it can be and still be the same number: 0.1, 3, 1e-05."""
+    return "" if value is None else repr(float(value)).removesuffix(".0")
 
 
-def _row(tag: str, cells: list[Any], bold: bool = False) -> str:
-    texts = (html.escape(str(cell)) for cell in cells)
+def _cell(value: Any) -> str:
+    return _number(value) if isinstance(value, float) else str(value)
+
+
+def _row(tag: str, cells: list[str], bold: bool = False) -> str:
+    texts = map(html.escape, cells)
     style = ' style="font-weight: bold"' if bold else ""
     return f"<tr{style}>{''.join(f'<{tag}>{text}</{tag}>' for text in texts)}</tr>"
 
 
 def _trial(t: dict[str, Any], logdir: str) -> Trial:
     message = t.get("message")
+    if message and not t.get("detail"):  # with a traceback it is the user's own
+        message = _program.in_python(message)
     failed = t["state"] == "failed"
     return Trial(
         number=t["number"],
@@ -144,12 +197,12 @@ def load(
         run=about["run"],
         name=about["name"],
         state=about["state"],
-        message=about["message"],
+        message=about["message"] and _program.in_python(about["message"]),
         logdir=about["logdir"],
         metric=about["metric"],
         direction="max" if about["maximize"] else "min",
-        best=next((t for t in trials if t.number == about["best_trial"]), None),
+        _best=next((t for t in trials if t.number == about["best_trial"]), None),
         trials=trials,
-        notes=shown["notes"],
-        tensorboard=tensorboard,
+        notes=[_program.advice_in_python(note) for note in shown["notes"]],
+        tensorboard=_tensorboard.living(tensorboard),
     )

@@ -8,13 +8,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import _bundle, _program, _session, _show, _spark, _tensorboard, space
+from . import _bundle, _program, _session, _show, _spark, _standby, _tensorboard, space
 from ._errors import Error, RunError, Stopped, TrialsFailed
+from ._outcome import DEFAULT_METRIC, is_cost
 from ._result import Result, load
 
-DEFAULT_METRIC = "metric"  # what a returned number is called
-
 Project = str | os.PathLike[str] | None
+
+
+_SEARCHES = {"random": "random_search", "evolve": "differential_evolution"}
+
+
+class _Unstated(str):
+    """The default of a direction: told from one that the user has given by its class."""
+
+    __slots__ = ()
+
+
+UNSTATED = _Unstated("max")
 
 
 def direction_of(text: str | None) -> str:
@@ -24,9 +35,27 @@ def direction_of(text: str | None) -> str:
     return direction
 
 
+def is_stated(direction: str | None) -> bool:
+    return not isinstance(direction, _Unstated)
+
+
+def check_direction(settings: "Settings") -> None:
+    """A loss or an error that the user has named is not maximized because nothing was said."""
+    if settings.metric and is_cost(settings.metric) and not is_stated(settings.direction):
+        raise Error(
+            f"nothing says whether less or more of '{settings.metric}' is better, and the default is "
+            "direction='max'; add direction='min' (or 'max')"
+        )
+
+
 def option(name: str, value: object) -> list[str]:
     """`--name value`; nothing for None."""
     return [] if value is None else [f"--{name}", str(value)]
+
+
+def _duration(time: int | float | str | None) -> str | None:
+    """Seconds, or a text such as "15m"."""
+    return time if isinstance(time, str | None) else f"{time}s"
 
 
 def application_of(spark: Any) -> str:
@@ -34,11 +63,15 @@ def application_of(spark: Any) -> str:
     return str(_session.context_of(spark).applicationId)
 
 
+def _size(said: int | float | str | None) -> int | str | None:
+    return said if isinstance(said, str | None) else int(said)
+
+
 @dataclass(frozen=True)
 class Settings:
     """What all runs take; experiment's documentation says what each is."""
 
-    direction: str | None = "max"  # None: there is no metric
+    direction: str | None = UNSTATED  # None: there is no metric
     metric: str | None = None
     parallel: int | None = None
     memory: int | float | str | None = None
@@ -53,6 +86,9 @@ class Settings:
     spark: Any = None
     hosts: str | Iterable[str] | None = None
     detach: bool = False
+    max_transfer: int | float | str | None = None
+    disk_timeout: int | float | str | None = None
+    oversubscribe: bool = False
 
     def options(self) -> list[str]:
         """As the command line has them."""
@@ -64,8 +100,11 @@ class Settings:
         return [
             *([] if self.direction is None else option(direction_of(self.direction), self.metric or DEFAULT_METRIC)),
             *option("parallel", parallel),
-            *option("memory", self.memory if isinstance(self.memory, str | None) else int(self.memory)),
-            *option("timeout", self.timeout if isinstance(self.timeout, str | None) else f"{self.timeout}s"),
+            *option("memory", _size(self.memory)),
+            *option("max-transfer", _size(self.max_transfer)),
+            *option("timeout", _duration(self.timeout)),
+            *option("disk-timeout", _duration(self.disk_timeout)),
+            *(["--oversubscribe"] if self.oversubscribe else []),
             *option("retries", self.retries),
             *option("seed", self.seed),
             *option("gpus", self.gpus),
@@ -111,8 +150,9 @@ def start(
     Who hits Ctrl-C meanwhile wants no run, and it must not be left behind unknown.
     """
     project = settings.project
+    standby = _standby.options(bundle) if bundle and settings.spark is None and settings.hosts is None else []
     with _show.interrupts() as noted:
-        with space.short([*args, *settings.options()]) as options:
+        with space.short([*args, *standby, *settings.options()]) as options:
             said = _program.call(
                 command, "--detach", "--json", *options, "--", *program, project=project, input=bundle
             )
@@ -138,7 +178,13 @@ def function(
     dimensions = space.arguments(values, kind)
     names = list(values)
     _bundle.check(fn, names)
-    bundle = _bundle.make(fn, settings.metric, direction_of(settings.direction), optional)
+    if not values and kind in ("random", "evolve"):
+        raise Error(f"{_SEARCHES[kind]} needs a space to search, as in {{'learning_rate': hopyard.log(1e-5, 1e-1)}}")
+    check_direction(settings)
+    bundle = _bundle.make(
+        fn, settings.metric, direction_of(settings.direction), optional, stated=is_stated(settings.direction),
+        launch=kind == "paired",
+    )  # fmt: skip
     title = f"{_bundle.name_of(fn)}({', '.join(names)})"
     args = [
         "--function",
@@ -159,7 +205,7 @@ def resume(run: int | str, project: Project, tensorboard: bool, spark: Any) -> t
     """Goes on with a run: its number, and the address of its TensorBoard."""
     options = [] if spark is None else _spark.options(spark, project)
     known = load(run, project) if options else None
-    if known and known.state == "running":  # its driver waits for somebody who starts agents
+    if known and known.goes_on:  # its driver waits for somebody who starts agents
         number = known.run
     else:
         number = _number(_program.call("resume", str(run), "--detach", "--json", *options, project=project))
@@ -190,23 +236,24 @@ def _failed(result: Result) -> str:
     return f"all {count} trials of run {result.run} failed; trial {first.number}: {first.error}"
 
 
-def conclude(result: Result, status: int, had_session: bool = False) -> Result:
+def conclude(result: Result, status: int, had_session: bool = False, is_fed: bool = False) -> Result:
     """The result, unless the run was left, did not come to its end, or has nothing to show.
 
-    The status is that of `hopyard attach`: 0 or 130 for a run that goes on means that the user has left it.
+    The status is that of `hopyard attach`: 0 or 130 for a run that goes on means that the user has left it. One that
+    was fed cannot be resumed: nobody has its rows any more.
     """
     run = result.run
-    go_on = f"experiment.resume({run}{', spark=spark' if had_session else ''}) goes on with it"
-    if result.state == "running" and status in (0, 130):
-        raise KeyboardInterrupt(_show.how_to_go_on(run))
-    if result.state == "running":
-        raise RunError(f"hopyard attach ended with status {status}; {_show.how_to_go_on(run)}", result)
+    go_on = "start it anew" if is_fed else f"experiment.resume({run}{', spark=spark' if had_session else ''}) goes on with it"
+    if result.goes_on and status in (0, 130):
+        raise KeyboardInterrupt(_show.how_to_go_on(run, is_fed))
+    if result.goes_on:
+        raise RunError(f"hopyard attach ended with status {status}; {_show.how_to_go_on(run, is_fed)}", result)
     if result.state == "stopped":
         raise Stopped(f"run {run} was stopped when {result.count('done')} trials were done; {go_on}", result)
     if result.state == "interrupted":
-        raise RunError(f"run {run}: its driver has died; what has ended is safe, and {go_on}", result)
+        raise RunError(f"run {run}: its driver has died; what has ended is safe; {go_on}", result)
+    if result.trials and result.count("failed") == len(result.trials) and not result.message:
+        raise TrialsFailed(_failed(result), result)
     if result.state == "failed":
         raise RunError(f"run {run} failed: {_program.in_python(result.message or '')}; {go_on}", result)
-    if result.trials and result.count("failed") == len(result.trials):
-        raise TrialsFailed(_failed(result), result)
     return result

@@ -12,6 +12,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from html.parser import HTMLParser
 from typing import Any
 
 from . import _program
@@ -58,10 +59,11 @@ def _terminal() -> int | None:
     return fd if os.isatty(fd) else None
 
 
-def how_to_go_on(run: int) -> str:
+def how_to_go_on(run: int, is_fed: bool = False) -> str:
     return (
         f"run {run} goes on; come back with experiment.attach({run}), or in a terminal with: "
-        f"hopyard attach {run}; end it with: hopyard stop {run}; go on after that with: hopyard resume {run}"
+        f"hopyard attach {run}; end it with: hopyard stop {run}"
+        + ("" if is_fed else f"; go on after that with: hopyard resume {run}")
     )
 
 
@@ -99,32 +101,65 @@ def _in_pipe(command: list[str], training: bool) -> int:
     with _watching(command, training) as child, interrupts(lambda: child.send_signal(signal.SIGINT)):
         for line in child.stdout or ():
             if sys.stdout is not None:
-                sys.stdout.write(line)
+                sys.stdout.write(line if training else _program.advice_in_python(line))
                 sys.stdout.flush()
     return child.returncode
 
 
-def _in_notebook(command: list[str], run: int) -> int:
-    """Each line is a fragment that takes the place of the one before. An interrupt only leaves the run."""
-    from IPython.display import HTML, display
+class _Text(HTMLParser):
+    """What is written in a fragment of HTML: a line for each block and row, two blanks between cells."""
 
-    shown = display(HTML(""), display_id=True)
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines = [""]
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        if tag in ("div", "p", "tr", "br") and self.lines[-1]:
+            self.lines.append("")
+        elif tag in ("td", "th") and self.lines[-1]:
+            self.lines[-1] += "  "
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("div", "p", "tr") and self.lines[-1]:
+            self.lines.append("")
+
+    def handle_data(self, data: str) -> None:
+        self.lines[-1] += data.replace("\xa0", " ")
+
+
+def _as_text(fragment: str) -> str:
+    parser = _Text()
+    parser.feed(fragment)
+    parser.close()
+    return "\n".join(line.rstrip() for line in parser.lines if line.strip())
+
+
+def _in_notebook(command: list[str], run: int, is_fed: bool) -> int:
+    """Each line is a fragment that takes the place of the one before. An interrupt only leaves the run."""
+    from IPython.display import display
+
+    shown = display({"text/plain": ""}, raw=True, display_id=True)
     try:
         with _watching([*command, "--html"]) as child:
             for line in child.stdout or ():
-                shown.update(HTML(line))
+                fragment = _program.advice_in_python(line)
+                shown.update({"text/html": fragment, "text/plain": _as_text(fragment)}, raw=True)
     except KeyboardInterrupt:
-        print(how_to_go_on(run))
+        print(how_to_go_on(run, is_fed))
         raise KeyboardInterrupt(f"run {run} goes on") from None
     return child.returncode
 
 
-def show(run: int, project: str | os.PathLike[str] | None = None, training: bool = False) -> int:
+def show(
+    run: int, project: str | os.PathLike[str] | None = None, training: bool = False, is_fed: bool = False
+) -> int:  # fmt: skip
     """Until the run has ended, or the user has left it: the exit status of `hopyard attach`."""
     command = _program.command("attach", str(run), project=project)
     fd = _terminal()
     if in_notebook():
-        return _in_notebook(command, run)
+        return _in_notebook(command, run, is_fed)
+    if training:
+        command.append("--no-reason")  # what is raised says it
     return _in_pipe(command, training) if fd is None else _in_terminal(command, fd)
 
 
@@ -132,4 +167,6 @@ def wait(run: int, project: str | os.PathLike[str] | None = None) -> int:
     """The same, and nothing is shown."""
     command = _program.command("attach", str(run), project=project)
     quiet = subprocess.DEVNULL
-    return subprocess.run(command, stdin=quiet, stdout=quiet, start_new_session=True, check=False).returncode
+    return subprocess.run(
+        command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True, check=False
+    ).returncode

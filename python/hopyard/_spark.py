@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from . import _executor, _hopyard, _program, _session, spark
+from . import _executor, _hopyard, _program, _session, _task, spark
 
 
 def options(session: Any, project: _session.Project) -> list[str]:
@@ -92,6 +92,15 @@ def send(context: Any) -> tuple[str, str, str]:
     return name, digest, _hopyard.version
 
 
+def luggage(context: Any) -> _task.Luggage:
+    """What Spark's workers, which need not have hopyard, fetch it by."""
+    from pyspark import cloudpickle
+
+    for module in (_executor, _task):
+        cloudpickle.register_pickle_by_value(module)
+    return send(context)
+
+
 # ---- the supplier ------------------------------------------------------------------------------
 
 
@@ -100,6 +109,7 @@ SETTLE_S = 10.0
 BUSY_S = 2.0  # until an executor is asked again
 WHY_MAX = 1000  # of a reason, which may be a line that an agent has written
 LISTEN_MS = 2000  # for Spark to have heard of a loss itself
+LAST_WORDS_S = 2.0  # for Spark to notice that an executor was lost
 GOODBYE_S = 1.0  # for an agent whose driver has ended
 LOOK_S = 1.0  # how often we look whether Spark is there, and how many executors, where nobody says it
 STEADY_S = 5.0  # without a new one: no more are expected
@@ -217,7 +227,19 @@ class _Supplier:
             self._in_thread(self._start, {**order, "container": self._terms.container, "leaves": self._leaves})
         else:
             self._stopped.add(order["stop"])
-            self._context.cancelJobGroup(self._group(order["stop"]))
+            threading.Thread(target=self._cancel, args=(order["stop"],), daemon=True).start()
+
+    def _cancel(self, agent: int) -> None:
+        """Ends its job, but where its executor was lost only when Spark has noticed that, and can say why."""
+        until = time.monotonic() + LAST_WORDS_S
+        while time.monotonic() < until and not self._reason(agent):
+            if self._over.wait(LOOK_S / 10):
+                return  # all jobs are ended
+        try:
+            self._context.cancelJobGroup(self._group(agent))
+        except Exception:
+            if not self._is_stopped():  # then there is nothing to end
+                raise
 
     def _is_stopped(self) -> bool:
         """Its user may have called spark.stop(), or its JVM be gone; then there is nothing that we can start."""
@@ -262,7 +284,8 @@ class _Supplier:
             return
         if why == _executor.LOST:
             why = self._reason(agent) or why
-        self._say({"over": agent, "why": "" if why == _executor.BUSY else why[:WHY_MAX]})
+        died = _executor.KILLED in why  # while its executor lived: else that would not have told us
+        self._say({"over": agent, "why": "" if why == _executor.BUSY else why[:WHY_MAX], "died": died})
         if self._is_stopped():
             self._program.terminate()
 

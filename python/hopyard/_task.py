@@ -9,20 +9,31 @@ from ._executor import package
 Luggage = tuple[str, str, str]
 
 
-def feeding(luggage: Luggage, names: list[str], queue: str, timeout: float) -> Callable[[int, Iterable[Any]], Iterator[int]]:
+def _count(became: int, unread: Any) -> int:
+    """In an accumulator of the driver's, that a node takes no rows."""
+    from hopyard import _feed
+
+    if became == _feed.UNREAD:
+        unread.add(1)
+    return became
+
+
+def feeding(
+    luggage: Luggage, names: list[str], queue: str, timeout: float, unread: Any
+) -> Callable[[int, Iterable[Any]], Iterator[int]]:
     """Feeds a partition to a node of its machine; gives what became of it."""
 
     def feed(index: int, rows: Iterable[Any]) -> Iterator[int]:
         package(*luggage)
         from hopyard import _feed
 
-        return iter([_feed.feed_partition(names, index, queue, rows, timeout)])
+        return iter([_count(_feed.feed_partition(names, index, queue, rows, timeout), unread)])
 
     return feed
 
 
 def feeding_pickles(
-    luggage: Luggage, names: list[str], queue: str, timeout: float
+    luggage: Luggage, names: list[str], queue: str, timeout: float, unread: Any
 ) -> Callable[[int, Iterable[bytes]], Iterator[int]]:
     """The same for rows as Spark has pickled them."""
 
@@ -30,7 +41,7 @@ def feeding_pickles(
         package(*luggage)
         from hopyard import _feed
 
-        return iter([_feed.feed_pickles(names, index, queue, pickles, timeout)])
+        return iter([_count(_feed.feed_pickles(names, index, queue, pickles, timeout), unread)])
 
     return feed
 
@@ -47,7 +58,9 @@ def inferring(luggage: Luggage, names: list[str], queue: str, timeout: float) ->
     return infer
 
 
-def feeding_batches(luggage: Luggage, names: list[str], queue: str, timeout: float) -> Callable[[Iterable[Any]], Iterator[Any]]:
+def feeding_batches(
+    luggage: Luggage, names: list[str], queue: str, timeout: float, unread: Any
+) -> Callable[[Iterable[Any]], Iterator[Any]]:
     """The same for Arrow's batches of a DataFrame."""
 
     def feed(batches: Iterable[Any]) -> Iterator[Any]:
@@ -56,7 +69,7 @@ def feeding_batches(luggage: Luggage, names: list[str], queue: str, timeout: flo
         from hopyard import _feed
         from pyspark import TaskContext
 
-        became = _feed.feed_batches(names, TaskContext.get().partitionId(), queue, batches, timeout)
+        became = _count(_feed.feed_batches(names, TaskContext.get().partitionId(), queue, batches, timeout), unread)
         return iter([pyarrow.RecordBatch.from_pydict({"became": pyarrow.array([became], pyarrow.int32())})])
 
     return feed
@@ -72,6 +85,33 @@ def inferring_batches(luggage: Luggage, model: tuple[Any, ...]) -> Callable[[Ite
         return _saved.infer(_saved.Description(*model), batches)
 
     return infer
+
+
+def calling_batches(luggage: Luggage, pickled: bytes) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """Calls a function, which may be of modules that come with hopyard, with its arguments and an iterator of batches."""
+
+    def call(batches: Iterable[Any]) -> Iterator[Any]:
+        package(*luggage)
+        import hopyard.compat  # noqa: F401
+        from pyspark import cloudpickle
+
+        function, arguments = cloudpickle.loads(pickled)
+        return function(*arguments, batches)
+
+    return call
+
+
+def predicting(luggage: Luggage, model: Any, pickled: bytes) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """What a Keras model gives for pandas' DataFrames; `model` is a broadcast variable."""
+
+    def predict(batches: Iterable[Any]) -> Iterator[Any]:
+        package(*luggage)
+        import hopyard.compat  # noqa: F401
+        from horovod.spark.keras import _prediction
+
+        return _prediction.predict(model.value, pickled, batches)
+
+    return predict
 
 
 def calling(luggage: Luggage, pickled: bytes) -> Callable[[Iterable[Any]], None]:

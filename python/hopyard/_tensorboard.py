@@ -10,7 +10,10 @@ import tempfile
 from . import _program
 from ._errors import Error
 
-_of_run: tuple[int, subprocess.Popen[bytes]] | None = None  # and the process it belongs to: a fork has none
+Run = tuple[int, str | os.PathLike[str] | None]  # its number, in its project
+
+_of_run: tuple[int, Run, subprocess.Popen[bytes]] | None = None  # and the process it belongs to: a fork has none
+_ended: set[str] = set()  # addresses of those that ended by themselves
 
 
 def launch(what: str, project: str | os.PathLike[str] | None = None) -> tuple[subprocess.Popen[bytes], str]:
@@ -33,14 +36,23 @@ def launch(what: str, project: str | os.PathLike[str] | None = None) -> tuple[su
     raise Error(said or "hopyard tensorboard ended without an address")
 
 
+def stop(run: int, project: str | os.PathLike[str] | None = None) -> None:
+    """Ends the one of this run, if that is our last one: those of others have ended before."""
+    if _of_run and _of_run[1] == (run, project):
+        _stop()
+
+
 @atexit.register
-def stop() -> None:
-    """Ends the one of our last run."""
+def _stop() -> None:
     global _of_run
     if _of_run and _of_run[0] == os.getpid():
-        _of_run[1].terminate()
-        _of_run[1].communicate()
+        end(_of_run[2])
     _of_run = None
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    process.communicate()
 
 
 def show(run: int, project: str | os.PathLike[str] | None = None) -> str | None:
@@ -49,11 +61,22 @@ def show(run: int, project: str | os.PathLike[str] | None = None) -> str | None:
     A run does without: where there is no TensorBoard a line on sys.stderr says so.
     """
     global _of_run
-    stop()
+    _stop()
     try:
         process, address = launch(str(run), project)
     except Error as error:
         print(f"hopyard: no TensorBoard: {error}", file=sys.stderr)
         return None
-    _of_run = os.getpid(), process
+    _of_run = os.getpid(), (run, project), process
     return address
+
+
+def living(address: str | None) -> str | None:
+    """The address, unless its TensorBoard has ended by itself: nobody is sent to an address where nothing is."""
+    if address in _ended:
+        return None
+    if not address or not _of_run or _of_run[0] != os.getpid() or _of_run[2].poll() is None:
+        return address
+    _ended.add(address)
+    print("hopyard: TensorBoard has ended by itself; `hopyard tensorboard` says why", file=sys.stderr)
+    return None

@@ -6,7 +6,7 @@ kinds, reductions and questions are those of the C enums.
 
 - Within a tf.function TensorFlow keeps the order in which starts and waits were written. So start what is there
   first first, and wait once, behind all starts: then nothing is held up. In a v1 graph nothing is ordered but what
-  depends on each other.
+  depends on each other: there a wait looks again and again, and other ops run in between.
 - A handle is waited for once, in the step that started it. One that is dropped instead is forgotten by itself.
 - A name is part of its node: eagerly, TensorFlow keeps a kernel for each name it has seen. Have few.
 """
@@ -100,10 +100,26 @@ def wait(handles: Sequence[tf.Tensor], dtypes: Sequence[Any], shapes: Sequence[A
     """
     if context.executing_eagerly():
         return _eagerly("HopyardWait", ("Tout", dtypes), handles) or []
-    made = _node("HopyardWait", None, ("Tout", list(dtypes)), handles=list(handles))
+    with tf.control_dependencies(_polled(handles)):
+        made = _node("HopyardWait", None, ("Tout", list(dtypes)), handles=list(handles))
     for output, shape in zip(made.outputs, shapes, strict=True):
         output.set_shape(shape)
     return list(made.outputs) or ([] if made.graph.building_function else [made])
+
+
+def _polled(handles: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """What a wait in a graph of TensorFlow 1 must come after: a loop that ends when all of them are over.
+
+    Ops run in any order there, in another one on each rank, and on few threads. A wait that blocked one of them
+    could keep a start from running for which another rank waits.
+    """
+    if tf.compat.v1.executing_eagerly_outside_functions() or not handles:
+        return []
+
+    def poll(_: tf.Tensor) -> tf.Tensor:
+        return _node("HopyardPoll", None, (), handles=list(handles)).outputs[0]
+
+    return [tf.while_loop(tf.logical_not, poll, [tf.constant(False)], parallel_iterations=1)[0]]
 
 
 def run(kind: int, tensors: Sequence[Any], **how: Any) -> list[Any]:

@@ -95,13 +95,18 @@ def _open_registries() -> None:
 
 
 def _become_a_trial(words: Iterable[bytes], began_with: dict[bytes, bytes]) -> None:
-    """Takes its environment; what a module has set when it was imported stays, as it would in a fresh process."""
+    """Takes its environment; what a module has set when it was imported stays, as it would in a fresh process.
+
+    The run may be another one than that which this process was started for, with other variables.
+    """
     names = set()
     for word in words:
         name, _, value = word.partition(b"=")
         names.add(name)
         if began_with.get(name) != value:
             os.environb[name] = value
+    for name in began_with.keys() - names:
+        os.environb.pop(name, None)
     if b"GLIBC_TUNABLES" not in names:  # those are the agent's, for this process alone
         os.environb.pop(b"GLIBC_TUNABLES", None)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -109,12 +114,18 @@ def _become_a_trial(words: Iterable[bytes], began_with: dict[bytes, bytes]) -> N
     del sys.argv[1:]
 
 
+def _function() -> tuple[int, int, int]:
+    """Which function this is: the next run has another one, of which the server knows nothing."""
+    about = os.stat(os.environ["HOPYARD_FUNCTION"])
+    return about.st_ino, about.st_ctime_ns, about.st_size
+
+
 def serve() -> Bundle | None:
     """Returns in every trial, and None in the server when the agent does not need it any more."""
     socket = int(os.environ.pop("HOPYARD_SERVER"))
     began_with = dict(os.environb)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    bundle = read_bundle()
+    bundle, function = read_bundle(), _function()
     set_path(bundle)
     gc.disable()  # imports make objects that stay: to look for garbage in them takes a fifth of the time
     why = _preload(["cloudpickle", *bundle.preload])
@@ -130,4 +141,4 @@ def serve() -> Bundle | None:
     if words is None:
         return None
     _become_a_trial(words, began_with)
-    return bundle
+    return bundle if _function() == function else read_bundle()

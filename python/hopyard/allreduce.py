@@ -13,7 +13,8 @@
 
 A training is a run like any other: it is in `hopyard ls`, has a log for each rank, and outlives this
 process. It may have `memory`, `timeout` (of the whole), `retries` (of all ranks together), `gpus` (for each
-rank), `name`, `project`, `tensorboard`, `app_id`, `hosts`, `seed`, as hopyard.experiment has them, and
+rank), `max_transfer` (of each rank), `disk_timeout`, `oversubscribe`, `name`, `project`, `tensorboard`, `app_id`, `hosts`, `seed`, as
+hopyard.experiment has them, and
 
 np             how many ranks there are
 min_np         elastic: goes on with so many when others are lost
@@ -40,7 +41,7 @@ from typing import Any
 
 from . import _bundle, _code, _notebook, _run, _show, _spark
 from ._errors import Error, FileNotFound, TrialsFailed
-from ._file import open_url
+from ._file import open_own
 from ._result import Result, Trial, load
 from ._run import option
 
@@ -51,9 +52,16 @@ def run(
     fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, np: int = 2,
     **settings: Any,
 ) -> list[Any]:  # fmt: skip
-    """Calls `fn(*args, **kwargs)` on all ranks: what each of them returned, by rank.
+    """Call `fn(*args, **kwargs)` on all ranks; returns what each of them returned, by rank.
 
-    What it returns is pickled. In an elastic training the list has those ranks that came to the end.
+    In an elastic training the list has those ranks that came to the end.
+
+    fn: the function; what it returns is pickled
+    args, kwargs: its arguments
+    np: how many ranks there are
+    settings: min_np, max_np, reset_limit (elastic training), hosts or hostfile, spark, env, interfaces, timeline, output,
+        metric and direction, verbose, memory, timeout, retries, gpus (for each rank), max_transfer, disk_timeout, oversubscribe, name,
+        project, tensorboard, app_id, seed: help(hopyard.allreduce) explains them
     """
     _check(fn, args, kwargs or {})
     call = functools.partial(fn, *args, **(kwargs or {}))
@@ -133,7 +141,7 @@ def _returned(result: Result) -> list[Any]:
         if trial.state != "done":
             continue
         try:
-            with open_url(path, "r") as file:
+            with open_own(path) as file:
                 kept.append(pickle.load(file))
         except FileNotFound:
             raise Error(

@@ -17,15 +17,16 @@ are ended at once, and hopyard.TrialsFailed has the traceback. Parameter servers
 
 A cluster is a run like any other: it is in `hopyard ls`, has a log for each node (`hopyard logs RUN worker-0`), and
 outlives this process. It may have `memory`, `timeout`, `retries` (of all nodes together), `gpus` (for each node that
-is no parameter server), `name`, `project`, `tensorboard`, `hosts`, `spark` and `seed`, as hopyard.experiment has them, and
+is no parameter server), `max_transfer` (of each node), `disk_timeout`, `oversubscribe`, `name`, `project`, `tensorboard`, `hosts`, `spark` and `seed`, as
+hopyard.experiment has them, and
 
 workers        how many workers there are
 ps             how many parameter servers
 chief          with a node "chief" besides (or "master": by that name)
 evaluator      with a node "evaluator" besides
 feed           rows come by `train` and `inference`: main_fun takes them by ctx.get_data_feed()
-release_port   as TensorFlowOnSpark has it; a node's port is held either way, and TensorFlow may listen there all the same.
-               For what does not share it, ctx.release_port() gives it up
+release_port   False: ctx.tmp_socket is the socket that holds the node's port, as in TensorFlowOnSpark. The port is held
+               either way, and TensorFlow can listen on it; call ctx.release_port() before other code binds it
 """
 
 import contextlib
@@ -38,15 +39,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from . import _bundle, _code, _feed, _hopyard, _node, _program, _run, _show, _spark
-from ._errors import Error, FileNotFound, RunError, TrialsFailed
-from ._file import open_url
+from . import _bundle, _code, _feed, _hopyard, _node, _program, _run, _show, _spark, _tensorboard
+from ._errors import Error, FeedTimeout, FileNotFound, RunError, TrialsFailed
+from ._file import open_own
 from ._result import Result, Trial, load
 from ._run import option
 
 __all__ = ["Cluster", "run"]
 
-COMPLETE = "all nodes have joined"  # says the driver
+COMPLETE = "all nodes have joined"  # a note of the driver's, after those with the nodes' addresses
+ADDRESSES = "nodes: "
 END_S = 5.0  # for a run to have heard of its node's end
 
 
@@ -56,7 +58,18 @@ def run(
     default_fs: str = "file://",
     env: Mapping[str, object] | None = None, **settings: Any,
 ) -> "Cluster":  # fmt: skip
-    """Starts a cluster, and returns at once; `shutdown` waits for its end, `results` for what nodes return."""
+    """Start a cluster, and return at once; `shutdown` waits for its end, `results` for what nodes return.
+
+    main_fun: main_fun(args, ctx) runs on every node; ctx has its job_name, task_index and cluster_spec
+    args: its first argument
+    workers, ps: how many workers and parameter servers
+    chief: True: one node is "chief" ("master": it is called so)
+    evaluator: True: one node more, for evaluation
+    feed: True: rows are fed to workers, by `train` and `inference`
+    release_port, default_fs: as TensorFlowOnSpark has them
+    env: variables for the nodes' environment
+    settings: those of hopyard.experiment, for the whole cluster: help(hopyard.cluster) lists them
+    """
     if not callable(main_fun):
         raise Error(f"a function main_fun(args, ctx) is needed, and {main_fun!r:.60} is none")
     common = _run.settings_of(settings, "a cluster", "hopyard.cluster")
@@ -64,7 +77,7 @@ def run(
     roles = {"ps": ps, **head, "evaluator": int(bool(evaluator)), "worker": workers}
     _check(roles)
     token = f"hopyard-{secrets.token_hex(8)}" if feed else ""
-    call = _node.Call(main_fun, args, default_fs, token)
+    call = _node.Call(main_fun, args, default_fs, token, release_port)
     title = f"{_bundle.name_of(main_fun)}()"
     bundle = _bundle.make(call, common.metric, "max", optional=True, ranks=True, preload=_code.preload(main_fun))
     words = [
@@ -113,7 +126,10 @@ class Cluster:
         return [_node.hub_name(self._feed, role, i) for role in ranks for i in range(self.roles[role])]
 
     def is_running(self) -> bool:
-        return load(self.run, self.project).state == "running"
+        return load(self.run, self.project).goes_on
+
+    def has_failed(self) -> bool:
+        return load(self.run, self.project).state == "failed"
 
     def wait_for_nodes(self, timeout: float) -> None:
         """Until all have joined, and can be fed."""
@@ -125,6 +141,16 @@ class Cluster:
                 raise Error(f"the nodes of run {self.run} were not all there after {timeout:g} s, and it was stopped")
             time.sleep(0.05)
 
+    def addresses(self) -> list[tuple[str, int, str, int]]:
+        """(role, index, address, port) of each node, as in the nodes' own cluster_spec; empty until all have joined."""
+        found: dict[str, tuple[str, int, str, int]] = {}
+        for note in load(self.run, self.project).notes:
+            words = note.removeprefix(ADDRESSES).split(", ") if note.startswith(ADDRESSES) else []
+            for name, _, address in (word.partition(" at ") for word in words):
+                (role, _, index), (host, _, port) = name.rpartition("-"), address.rpartition(":")
+                found[name] = role, int(index), host, int(port)  # of nodes that were started again, the last
+        return list(found.values())
+
     def train(self, data: Iterable[Any], num_epochs: int = 1, feed_timeout: float = 600, qname: str = "input") -> None:
         """Feeds rows to chief and workers, a piece to each in turn; returns when they are taken, or not wanted any more.
 
@@ -132,7 +158,12 @@ class Cluster:
         """
         with self.feeding(), contextlib.ExitStack() as ends:
             sources = [ends.enter_context(self._source(name, qname, feed_timeout)) for name in self.hubs()]
-            _feed_all(sources, (rows_of(data) for _ in range(num_epochs)))
+            try:
+                _feed_all(sources, (rows_of(data) for _ in range(num_epochs)))
+            except Error:
+                if any(source.timed_out for source in sources):
+                    raise self.unread(feed_timeout) from None
+                raise
 
     def inference(self, data: Iterable[Any], feed_timeout: float = 600, qname: str = "input") -> Iterator[Any]:
         """A result for each row, in their order: by one of the nodes."""
@@ -149,6 +180,13 @@ class Cluster:
                 self._check()
                 time.sleep(0.02)
 
+    def unread(self, timeout: float) -> FeedTimeout:
+        """What to raise when nodes take no rows."""
+        return FeedTimeout(
+            f"no rows were taken for {timeout:g} s (feed_timeout) by a node of run {self.run}; `hopyard logs {self.run}` has "
+            "what it printed"
+        )
+
     def check_nobody(self) -> None:
         """Some rows found nobody to take them: that is fine where a node has ended well."""
         result = load(self.run, self.project)
@@ -164,31 +202,49 @@ class Cluster:
     def _check(self) -> None:
         """Raises what has become of a run that is over."""
         result = load(self.run, self.project, self._address)
-        if result.state != "running":
+        if not result.goes_on:
             self._wait(0)
             raise RunError(f"the cluster of run {self.run} is over: nobody takes rows any more", result)
 
     @contextlib.contextmanager
     def feeding(self) -> Iterator[None]:
-        """For who feeds: what a feeder has to say of a node's end is less than what the node has."""
+        """For who feeds: where a node has failed, its own error is raised, and not that of the feeder."""
         try:
             yield
-        except Exception:
-            end = time.monotonic() + END_S
-            while time.monotonic() < end and self.is_running():
-                time.sleep(0.1)
-            if load(self.run, self.project).state == "failed":
-                self._wait(0)
+        except FeedTimeout:
             raise
+        except Exception:
+            self._await_end(END_S)
+            if failure := self._failure():
+                raise failure from None
+            raise
+
+    def _await_end(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and self.is_running():
+            time.sleep(0.1)
+
+    def _failure(self) -> Error | None:
+        """Of its nodes, where the run has failed."""
+        if self.has_failed():
+            try:
+                self._wait(0)
+            except Error as error:
+                return error
+        return None
 
     def shutdown(self, grace_secs: float = 0, timeout: float = 3 * 24 * 3600) -> None:
         """Waits until the nodes have done what they have to do; raises hopyard.TrialsFailed where one has failed.
 
-        Where rows are fed, no more will come. After `timeout` seconds (0: never) nodes are ended.
+        Where rows are fed, no more will come. After `timeout` seconds (0: never) nodes are ended. Its TensorBoard ends;
+        `hopyard tensorboard RUN` starts another one.
         """
-        if self._feed and self._end is None and self.is_running():
-            _program.call("stop", "--feed", str(self.run), project=self.project)
-        self._wait(timeout)
+        try:
+            if self._feed and self._end is None and self.is_running():
+                _program.call("stop", "--feed", str(self.run), project=self.project)
+            self._wait(timeout)
+        finally:
+            _tensorboard.stop(self.run, self.project)
 
     def results(self) -> dict[str, Any]:
         """What main_fun returned, by the node's name ("chief-0", "worker-0"); waits for it.
@@ -205,15 +261,20 @@ class Cluster:
     def _wait(self, timeout: float) -> Result:
         if self._end is None:
             with _deadline(self, timeout) as passed:
-                status = _show.show(self.run, self.project, training=True)
+                status = self._show()
             had_session = _spark.settle(self.run, self.project)
             result = load(self.run, self.project, self._address)
             if passed():
                 raise RunError(f"the cluster of run {self.run} was not done after {timeout:g} s, and was stopped", result)
-            if self._tie is not None and result.state != "running":
+            if self._tie is not None and not result.goes_on:
                 self._tie.communicate()
-            self._end = conclude(result, status, had_session)
+            self._end = conclude(result, status, had_session, bool(self._feed))
         return self._end
+
+
+    def _show(self) -> int:
+        """To its end; of one that has failed already, what is raised says all."""
+        return 1 if self.has_failed() else _show.show(self.run, self.project, training=True, is_fed=bool(self._feed))
 
 
 def _tie(run: int, project: Any) -> subprocess.Popen[bytes]:
@@ -265,18 +326,18 @@ def name_of(trial: Trial) -> str:
     return str(trial.params.get("node", trial.number - 1))
 
 
-def conclude(result: Result, status: int, had_session: bool) -> Result:
+def conclude(result: Result, status: int, had_session: bool, is_fed: bool = False) -> Result:
     """A cluster is done when all its nodes are."""
     failed = [trial for trial in result.trials if trial.state == "failed"]
     if failed and result.state in ("failed", "done"):
         why = result.message or f"{name_of(failed[0])} failed: {failed[0].message}"
         raise TrialsFailed(f"run {result.run}: {why}\n{failed[0].error}", result)
-    return _run.conclude(result, status, had_session)
+    return _run.conclude(result, status, had_session, is_fed)
 
 
 def _returned(trial: Trial) -> tuple[Any] | None:
     try:
-        with open_url(os.path.join(trial.logdir, "result.pickle"), "r") as file:
+        with open_own(os.path.join(trial.logdir, "result.pickle")) as file:
             return (pickle.load(file)[1],)
     except FileNotFound:
         return None

@@ -39,6 +39,7 @@ Path = str | bytes | os.PathLike[str]
 
 _FOLDERS = ("Resources", "Logs", "Jupyter", "Models")
 _LOGS = "/Logs/TensorFlow/"
+_BELOW_MAX = 2_000_000  # entries of a recursive listing; they take about 1 GB
 
 
 # ---- the project
@@ -79,7 +80,13 @@ def project_id() -> str:
 
 
 def log(text: object) -> None:
-    """Adds a line to the trial's own log, `trial.log` in its folder; what it prints is kept elsewhere."""
+    """Adds a line to the trial's own log, `trial.log` in its folder; what it prints is kept elsewhere.
+
+    Outside of a trial it prints the line.
+    """
+    if not os.environ.get("HOPYARD_TRIAL_DIR"):
+        print(text)
+        return
     line = f"{datetime.datetime.now().isoformat()}: {text}\n"
     with open_raw(_hopyard.join(tensorboard.logdir(), "trial.log"), "a") as file:
         file.write(line.encode(errors="replace"))  # one write, so that two processes' lines do not mix
@@ -228,6 +235,11 @@ def stat(hdfs_path: Path, project: str | None = None) -> Stat:
 
 def access(hdfs_path: Path, mode: int, project: str | None = None) -> bool:
     """May it be read (os.R_OK), written (os.W_OK), executed (os.X_OK); is it there (os.F_OK)?"""
+    if not 0 <= mode <= 7:
+        raise ValueError(
+            f"mode is {mode}; access takes os.R_OK, os.W_OK and os.X_OK, or their sum: 7 asks for all three, and for the "
+            "bits of the file itself there is stat(path).st_mode"
+        )
     try:
         return _hopyard.access(abs_path(hdfs_path, project), mode)
     except (FileNotFound, NotFolder):
@@ -287,12 +299,20 @@ def _entries(full: str, recursive: bool) -> list[tuple[str, Info]]:
     return sorted(_below(full) if recursive else ((_hopyard.join(full, e.name), e) for e in _hopyard.list(full)))
 
 
-def _below(folder: str) -> Iterator[tuple[str, Info]]:
-    for entry in _hopyard.list(folder):
-        path = _hopyard.join(folder, entry.name)
-        yield path, entry
-        if entry.is_dir and not entry.is_link:
-            yield from _below(path)
+def _below(top: str) -> Iterator[tuple[str, Info]]:
+    """In any order. _hopyard.list bounds the depth; the number is bounded because callers keep all entries."""
+    folders, count = [top], 0
+    while folders:
+        folder = folders.pop()
+        for entry in _hopyard.list(folder):
+            path = _hopyard.join(folder, entry.name)
+            if entry.is_dir and not entry.is_link:
+                folders.append(path)
+            count += 1
+            if count > _BELOW_MAX:
+                many = f"'{top}' has more than {_BELOW_MAX:,} files and directories"
+                raise FileError(errno.E2BIG, f"{many}; list its subdirectories one by one", top)
+            yield path, entry
 
 
 def _folders_below(folder: str) -> Iterator[str]:
@@ -363,12 +383,24 @@ def rename(src: Path, dest: Path) -> None:
 def chmod(hdfs_path: Path, mode: int | str, project: str | None = None) -> None:
     """Sets the rights: 0o640, '640' or 'u+rw,go-w'."""
     full = abs_path(hdfs_path, project)
+    if isinstance(mode, int):
+        _check_mode(mode)
     _hopyard.chmod(full, mode if isinstance(mode, int) else _rights(mode, _hopyard.stat(full)))
 
 
 def chown(hdfs_path: Path, user: str | None, group: str | None, project: str | None = None) -> None:
     """Gives it to a user and a group; '' or None leaves that as it is."""
     _hopyard.chown(abs_path(hdfs_path, project), user or None, group or None)
+
+
+def _check_mode(mode: int) -> None:
+    """Refuses 777 for 0o777. It is 0o1411, as all numbers that look so are above 0o1000: sticky, and closed to their owner.
+    Smaller ones may be meant: 400 is 0o620."""
+    looks_octal = set(str(mode)) <= set("01234567")
+    if looks_octal and (0o1000 <= mode <= 777 or mode == 1777):
+        raise ValueError(f"mode is {mode}, which is 0o{mode:o}; write 0o{mode} or '{mode}' for the rights {mode}")
+    if not 0 <= mode <= 0o7777:
+        raise ValueError(f"mode is {mode}; rights are 0 to 0o7777")
 
 
 def _rights(text: str, info: Info) -> int:

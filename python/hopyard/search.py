@@ -12,6 +12,7 @@ integer dimension), and any other list is a category. A text is read as on the c
 hopyard.log, integer, uniform and choice say the same in Python.
 """
 
+import math
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ class Trial:
 
     number: int
     params: dict[str, Any]
+    value: float | None = None
+    """What was told of it, in a search's `best`."""
 
 
 class _Search:
@@ -42,6 +45,8 @@ class _Search:
     def __init__(self, kind: str, space: Space, direction: str, seed: int | None, **settings: Any) -> None:
         self.seed = secrets.randbits(64) if seed is None else seed
         self._native = _hopyard.Search(kind, native(space), direction, self.seed, **settings)
+        self._sign = -1 if direction == "min" else 1
+        self._best: Trial | None = None
 
     def ask(self) -> Trial | None:
         """The next trial; None when a generation waits for answers, or when the search is done."""
@@ -49,8 +54,21 @@ class _Search:
         return None if answer is None else Trial(*answer)
 
     def tell(self, trial: Trial, value: float | None) -> None:
-        """What the trial came to. None (it failed), NaN and infinities count as the worst there is."""
+        """Tell the search the result of a trial.
+
+        trial: what `ask` returned
+        value: its metric; None (the trial failed), NaN and infinities count as the worst there is
+        """
         self._native.tell(trial.number, value)
+        best = self._best.value if self._best else None
+        if value is None or not math.isfinite(value) or (best is not None and self._sign * value <= self._sign * best):
+            return
+        self._best = Trial(trial.number, trial.params, float(value))
+
+    @property
+    def best(self) -> Trial | None:
+        """The best trial that was told, with its `value`; the first one of equals. None when there is none yet."""
+        return self._best
 
     @property
     def total(self) -> int | None:
@@ -64,21 +82,39 @@ class _Search:
 
 
 class Grid(_Search):
-    """Every combination, the first name slowest."""
+    """Every combination of the values, the first name slowest.
+
+    space: values by name: lists, `hopyard.choice(...)`, `hopyard.integer(low, high)`, or texts as on the
+        command line
+    direction: "max" or "min": which values are better
+    seed: kept for the other searches' sake: a grid draws nothing
+    """
 
     def __init__(self, space: Space, direction: str = "max", seed: int | None = None) -> None:
         super().__init__("grid", space, direction, seed)
 
 
 class Paired(_Search):
-    """The first values of all lists, then the second ones, and so on; the lists are equally long."""
+    """The first values of all lists, then the second ones, and so on.
+
+    space: lists of values by name, all of the same length
+    direction: "max" or "min": which values are better
+    seed: kept for the other searches' sake: nothing is drawn
+    """
 
     def __init__(self, space: Space, direction: str = "max", seed: int | None = None) -> None:
         super().__init__("paired", space, direction, seed)
 
 
 class Random(_Search):
-    """Points by chance, `samples` of them or without end. Trial i depends on the seed and on i alone."""
+    """Points drawn at random. Trial i depends on the seed and on i alone.
+
+    space: values by name: two numbers are bounds, other lists are choices; `hopyard.uniform`, `log`, `integer` and
+        `choice` say it explicitly
+    samples: how many points; None: without end
+    direction: "max" or "min": which values are better
+    seed: the same seed gives the same trials; None: a random one, which `seed` holds afterwards
+    """
 
     def __init__(
         self, space: Space, samples: int | None = None, direction: str = "max", seed: int | None = None
@@ -87,10 +123,17 @@ class Random(_Search):
 
 
 class Evolution(_Search):
-    """Differential evolution: `generations` of `population` trials, or generations without end.
+    """Differential evolution: trials are made from the best ones so far.
 
-    Without a `strategy` it is current-to-elite/1/bin, which needs the fewest trials; "best1bin" and
-    "rand1bin" are the textbook's. With `asynchronous` no ask waits for an answer.
+    space: values by name, as for Random
+    population: trials of one generation; None: as many as fit the space
+    generations: how many there are; None: without end
+    mutation: how far a child is from its parents, above 0 to 2; None: drawn anew for each
+    crossover: the probability that a value is taken from the mutant, 0 to 1; None: the strategy's own
+    strategy: "best1bin" or "rand1bin", the textbook's; None: current-to-elite/1/bin, which needs the fewest trials
+    asynchronous: True: no `ask` waits until a generation is complete
+    direction: "max" or "min": which values are better
+    seed: the same seed gives the same trials; None: a random one, which `seed` holds afterwards
     """
 
     def __init__(

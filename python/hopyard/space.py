@@ -73,7 +73,10 @@ class _Range(_Frozen):
 
 
 class uniform(_Range):
-    """A real number, both bounds included."""
+    """A real number, every one between the bounds as likely as the next.
+
+    low, high: the bounds, both included, in either order
+    """
 
     __slots__ = ()
 
@@ -83,7 +86,10 @@ class uniform(_Range):
 
 
 class log(_Range):
-    """A number, every factor of ten as likely as the next; an integer if both bounds are ints."""
+    """A number on a logarithmic scale: every factor of ten is as likely as the next.
+
+    low, high: the bounds, both included and above 0; the number is an integer if both are ints
+    """
 
     __slots__ = ()
 
@@ -92,7 +98,10 @@ class log(_Range):
 
 
 class integer(_Range):
-    """An integer, both bounds included."""
+    """An integer; in a grid it stands for all of them.
+
+    low, high: the bounds, both included, in either order
+    """
 
     __slots__ = ()
 
@@ -105,7 +114,10 @@ class integer(_Range):
 
 
 class choice(_Frozen):
-    """One of these values, whatever they are: choice(32, 64) is a choice even where [32, 64] are bounds."""
+    """One of some values: choice(32, 64) is a choice also where the list [32, 64] is read as bounds.
+
+    choices: at least one value; for `experiment` they are JSON values (None, booleans, numbers, texts, lists, dicts)
+    """
 
     __slots__ = ("choices",)
     __match_args__ = ("choices",)
@@ -246,8 +258,13 @@ def _checked(name: str, value: Any, fine: bool, sentence: str, what: str = "the 
 
 
 def _unwrapped(value: Any) -> Any:
-    """NumPy's scalars and arrays as Python's own."""
-    return value.tolist() if hasattr(value, "tolist") else value
+    """NumPy's scalars and arrays as Python's own. Numbers of 32 bits by their shortest text: 0.1, not
+    0.10000000149011612, which is the same number with 32 bits."""
+    if not hasattr(value, "tolist"):
+        return value
+    if getattr(value, "dtype", None) not in ("float32", "float16"):
+        return value.tolist()
+    return float(str(value)) if value.ndim == 0 else [_unwrapped(part) for part in value]
 
 
 def _is_number(value: Any) -> bool:

@@ -40,7 +40,17 @@ def session(
     executor_memory: int | None = None, executor_gpus: int | None = None, parameter_servers: int | None = None,
     project: _session.Project = None, conf: Mapping[str, object] | None = None,
 ) -> Any:  # fmt: skip
-    """Makes it; `conf` is for whatever else Spark is to be told."""
+    """Make a SparkSession. What is not given is taken from Spark's own settings or the project's hopyard.toml.
+
+    master: "yarn" or "spark://HOST:7077"
+    executors: how many executors
+    parallel: at most so many trials at a time, over all executors
+    executor_memory: of each executor's JVM, in MB; trials live beside it, in "spark.executor.memoryOverhead"
+    executor_gpus: GPUs of each executor
+    parameter_servers: how many of a training's processes are parameter servers
+    project: the folder whose hopyard.toml is read; default: $HOPYARD_PROJECT, or the current folder
+    conf: further properties of Spark, by name
+    """
     try:
         from pyspark import SparkConf, SparkContext
         from pyspark.sql import SparkSession

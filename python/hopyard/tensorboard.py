@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """TensorBoard: where to write what it shows, and one that is started on any folder."""
 
+import functools
 import os
 import subprocess
+import sys
+import tempfile
 
 from . import _hopyard, _tensorboard
 from ._errors import Error, FileError
@@ -14,13 +17,18 @@ _started: dict[tuple[int, str], tuple[subprocess.Popen[bytes], str]] = {}
 
 
 def logdir() -> str:
-    """The folder of this trial, or of the run between experiment.begin and experiment.end."""
-    folder = os.environ.get("HOPYARD_TRIAL_DIR")
-    if not folder:
-        raise Error(
-            "there is no logdir outside of a trial; call this in the function that is run, "
-            "or between experiment.begin() and experiment.end()"
-        )
+    """The folder of this trial, or of the run between experiment.begin and experiment.end.
+
+    Elsewhere (a training function that is called by hand) a temporary folder, the same one in all of this
+    process. It stays when the process ends, so that TensorBoard can show it.
+    """
+    return os.environ.get("HOPYARD_TRIAL_DIR") or _temporary()
+
+
+@functools.cache
+def _temporary() -> str:
+    folder = tempfile.mkdtemp(prefix="hopyard-")
+    print(f"hopyard: this is not a trial, so tensorboard.logdir() is {folder}", file=sys.stderr)
     return folder
 
 
@@ -31,15 +39,28 @@ def _is_folder(path: str) -> bool:
         return False
 
 
+def _full(path: str | os.PathLike[str]) -> str:
+    return os.fspath(path) if "://" in os.fspath(path) else os.path.abspath(os.fspath(path))
+
+
 def visualize(path: str | os.PathLike[str]) -> str:
-    """Starts a TensorBoard on a folder of event files, and all folders in it; its address, at once.
+    """Start a TensorBoard on a folder of event files, and all folders in it; returns its address at once.
 
     It ends with this process. Asked for again it is the same one, as long as that lives.
+
+    path: the folder, on this machine or hdfs://…
     """
-    folder = os.fspath(path) if "://" in os.fspath(path) else os.path.abspath(os.fspath(path))
+    folder = _full(path)
     if not _is_folder(folder):
         raise Error(f"there is no folder '{folder}' to show in TensorBoard")
     process, address = _started.get((os.getpid(), folder), (None, ""))
     if process is None or process.poll() is not None:
         process, address = _started[os.getpid(), folder] = _tensorboard.launch(folder)
     return address
+
+
+def end(path: str | os.PathLike[str]) -> None:
+    """Ends the one that visualize() has started on this folder, if there is one."""
+    process, _ = _started.pop((os.getpid(), _full(path)), (None, ""))
+    if process is not None:
+        _tensorboard.end(process)

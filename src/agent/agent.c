@@ -6,6 +6,7 @@
 #include <getopt.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,12 +15,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "agent/core_lease.h"
 #include "agent/trial.h"
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "wire/bounds.h"
 
 #define LEASE_MS 15000
 #define PING_MS 3000
@@ -33,6 +36,7 @@ struct settings {
     uint16_t port;
     const char *identity, *name, *key_file, *python, *work;
     bool until_eof, own_environment;
+    int hold_fd; /* a lock of the run; -1: none */
     uint64_t companion; /* a process: we end with it */
     uint64_t container_root, container_limit, container_spare;
     uint64_t slots, open_files;
@@ -58,11 +62,13 @@ static void leave_when_idle(struct agent *a)
 
     if (!a->ending || a->trials.count)
         return;
-    if (a->function.warm) {
+    if (a->function.warm && !hy_agent_standby_next(a)) {
         hy_agent_function_end(a);
         return;
     }
-    if (!hy_agent_lend_left(a))
+    if (!hy_agent_lend_left(a) || (hy_agent_standby_next(a) && hy_agent_stand_by(a)))
+        return;
+    if (a->function.warm) /* it cannot wait for another run */
         return;
     bye.why = (char *)a->why;
     m.body_case = HY__CONTROL__BODY_BYE;
@@ -75,7 +81,7 @@ static void leave_when_idle(struct agent *a)
 
 static bool is_waiting(const struct trial *t)
 {
-    return t->incoming || !hy_list_empty(&t->waiting) || (t->lease && !t->has_gpus);
+    return t->incoming || !hy_list_empty(&t->waiting) || (t->lease && !t->has_gpus) || (t->core && !t->has_core);
 }
 
 /* While its process runs only its events go, and it is not over. */
@@ -100,8 +106,11 @@ void hy_agent_end(struct agent *a, int status, const char *why)
 {
     struct trial *t;
 
-    if (a->ending)
+    if (a->ending) {
+        a->is_unwanted = true;
         return;
+    }
+    hy_agent_standby_over(a);
     hy_log(status ? HY_LOG_ERROR : HY_LOG_INFO, "ending why=\"%s\" trials=%zu", why, a->trials.count);
     a->ending = true;
     a->exit_status = status;
@@ -120,6 +129,22 @@ void hy_agent_send(struct agent *a, const Hy__Control *m)
         hy_error("cannot queue a message error=%s", strerror(-rc));
         hy_agent_end(a, 1, "no memory for messages");
     }
+}
+
+void hy_agent_note(struct agent *a, const char *fmt, ...)
+{
+    Hy__Note note = HY__NOTE__INIT;
+    Hy__Control m = HY__CONTROL__INIT;
+    char text[1024];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    note.text = text;
+    m.body_case = HY__CONTROL__BODY_NOTE;
+    m.note = &note;
+    hy_agent_send(a, &m);
 }
 
 /* ---- what the driver says ------------------------------------------------- */
@@ -276,6 +301,7 @@ static void on_welcome(struct agent *a, const Hy__Control *m)
         hy_agent_end(a, 1, "no folder for the trials");
         return;
     }
+    hy_agent_lend_cores(a, w);
     rc = hy_agent_function_expect(a, &err);
     if (rc < 0) {
         hy_error("%s", err.text);
@@ -325,6 +351,7 @@ static void on_message(void *arg, struct hy_peer *p, const Hy__Control *m)
         hy_agent_group_word(a, m->group);
         break;
     case HY__CONTROL__BODY_BYE:
+        hy_agent_standby_invite(a, m->bye);
         hy_agent_end(a, 0, "the driver said goodbye");
         break;
     default:
@@ -369,6 +396,7 @@ static void on_turn(uv_prepare_t *h)
     struct agent *a = h->data;
 
     hy_net_flush(a->net);
+    hy_agent_hear_deferred(a);
     leave_when_idle(a);
 }
 
@@ -376,6 +404,7 @@ static void on_tick(uv_timer_t *h)
 {
     hy_agent_trial_tick(h->data);
     hy_agent_function_tick(h->data);
+    hy_log_tick();
 }
 
 static void on_term(uv_signal_t *h, int signal)
@@ -493,6 +522,7 @@ static void close_loop(struct agent *a)
     if (a->net)
         close_peer(a);
     hy_net_free(a->net);
+    hy_cores_free(a->cores);
     hy_gpus_free(a->gpus);
     hy_supervisor_free(a->supervisor);
     uv_walk(&a->loop, close_walk, NULL);
@@ -512,6 +542,10 @@ static void close_loop(struct agent *a)
     free(a->path);
     free(a->root);
     free(a->report_path);
+    free(a->given_name);
+    free(a->client);
+    free(a->warm_key);
+    hy_close_at(&a->hold_fd);
 }
 
 /* ---- the command line ------------------------------------------------------------ */
@@ -574,10 +608,11 @@ static int parse_slots(struct settings *s, const char *text, struct hy_err *err)
     return 0;
 }
 
-/* A lock that lives as long as we do: trials must not have it. */
-static int hold(const char *fd, struct hy_err *err)
+/* A lock that is held as long as the run has us: trials must not have it. */
+static int hold(struct settings *s, const char *fd, struct hy_err *err)
 {
-    return fcntl(atoi(fd), F_SETFD, FD_CLOEXEC) < 0 ? hy_err_set(err, -EBADF, "--hold-fd %s is not open", fd) : 0;
+    s->hold_fd = atoi(fd);
+    return fcntl(s->hold_fd, F_SETFD, FD_CLOEXEC) < 0 ? hy_err_set(err, -EBADF, "--hold-fd %s is not open", fd) : 0;
 }
 
 /* Those that only an engine has to say something with. 0, or -Exxx: it is none of them, or makes no sense. */
@@ -588,7 +623,7 @@ static int set_of_engine(struct settings *s, int option, const char *value, stru
         s->identity = value;
         return 0;
     case 'f':
-        return hold(value, err);
+        return hold(s, value, err);
     case 'o':
         return hy_parse_u64(value, &s->open_files) < 0
                    ? hy_err_set(err, -EINVAL, "--open-files takes a number, not '%s'", value) : 0;
@@ -628,7 +663,7 @@ static int set(struct settings *s, int option, const char *value, struct hy_err 
         return parse_slots(s, value, err);
     case 'n':
         s->name = value;
-        return 0;
+        return strlen(value) > HY_NAME_LIMIT ? hy_err_set(err, -EINVAL, "--name takes at most %u bytes", HY_NAME_LIMIT) : 0;
     case 'h':
         fputs(usage, stdout);
         return 1;
@@ -684,10 +719,11 @@ static int serve(const struct settings *s, struct hy_err *err)
     char host[256] = "agent";
     struct agent a = {.next_stream = 1, .slots = (uint32_t)s->slots, .name = s->name, .python = s->python,
                       .own_environment = s->own_environment, .memory = s->container_spare, .work = s->work,
-                      .open_files = s->open_files, .function.fd = -1, .shared.fd = -1, .companion_fd = -1};
+                      .open_files = s->open_files, .hold_fd = s->hold_fd, .function.fd = -1, .shared.fd = -1, .companion_fd = -1};
     int rc;
 
     hy_list_init(&a.function.waiting);
+    hy_list_init(&a.deferred);
     gethostname(host, sizeof host - 1);
     if (!a.name)
         a.name = host;
@@ -725,16 +761,17 @@ static void raise_file_limit(struct settings *s)
 
 int hy_agent_main(int argc, char **argv)
 {
-    struct settings s = {.slots = (uint64_t)sysconf(_SC_NPROCESSORS_ONLN)};
+    struct settings s = {.slots = (uint64_t)sysconf(_SC_NPROCESSORS_ONLN), .hold_fd = -1};
     struct hy_err err = {0};
     int rc;
 
     hy_log_init("agent");
     if (argc > 1 && strcmp(argv[1], "--list-gpus") == 0)
         return hy_gpus_list_main();
-    if (argc == 4 && strcmp(argv[1], "--mirror") == 0)
-        return hy_agent_mirror_main(argv[2], argv[3]);
+    if (argc == 5 && strcmp(argv[1], "--mirror") == 0)
+        return hy_agent_mirror_main(argv[2], argv[3], argv[4]);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of that file */
     signal(SIGHUP, SIG_IGN); /* an ssh that broke is no reason to end: the lease is */
     rc = parse_settings(&s, argc, argv, &err);
     if (rc == 0)
@@ -746,7 +783,7 @@ int hy_agent_main(int argc, char **argv)
     }
     raise_file_limit(&s);
     snprintf(s.unit, sizeof s.unit, "agent-%d", (int)getpid());
-    rc = hy_keeper_fork(s.unit);
+    rc = hy_keeper_fork(s.unit, s.hold_fd);
     if (rc < 0) {
         fprintf(stderr, "hopyard agent: cannot start: %s\n", strerror(-rc));
         return 1;
@@ -756,5 +793,6 @@ int hy_agent_main(int argc, char **argv)
     explicit_bzero(s.key, sizeof s.key);
     if (rc < 0)
         hy_error("%s", err.text);
+    hy_log_flush();
     return rc == 0 ? 0 : 1;
 }

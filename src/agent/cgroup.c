@@ -420,6 +420,7 @@ struct clearing {
     enum hy_cgroup_kind kind;
     const char *name; /* plain; NULL: of agents that are gone */
     pid_t pid;
+    bool only_empty;
     int killed;
 };
 
@@ -454,8 +455,8 @@ static bool clear_each(void *arg, const char *path, const char *name)
         return false;
     if (stat(path, &st) < 0 || st.st_uid != geteuid())
         return true;
-    for (int round = 0; round < CLEAR_ROUNDS; round++) {
-        n = signal_tree(path, c->kind, SIGKILL);
+    for (int round = 0; round < (c->only_empty ? 1 : CLEAR_ROUNDS); round++) {
+        n = c->only_empty ? 0 : signal_tree(path, c->kind, SIGKILL);
         c->killed += round == 0 && n > 0 ? n : 0;
         if (remove_folder(path) == 0)
             break;
@@ -464,20 +465,27 @@ static bool clear_each(void *arg, const char *path, const char *name)
     return true;
 }
 
-int hy_cgroup_clear(const char *name, pid_t pid)
+static int clear(struct clearing *c)
 {
-    struct clearing c = {.name = name, .pid = pid};
-    char plain[101];
-
-    if (name) {
-        make_plain(name, plain, sizeof plain);
-        c.name = plain;
-    }
-    for (c.kind = HY_CGROUP_V1; c.kind <= HY_CGROUP_V2; c.kind++) {
+    for (c->kind = HY_CGROUP_V1; c->kind <= HY_CGROUP_V2; c->kind++) {
         struct hy_cgroup_place place;
 
-        if (locate(c.kind, &place) == 0)
-            walk(place.mount, WALK_DEPTH, clear_each, &c);
+        if (locate(c->kind, &place) == 0)
+            walk(place.mount, WALK_DEPTH, clear_each, c);
     }
-    return c.killed;
+    return c->killed;
+}
+
+int hy_cgroup_clear(const char *name, pid_t pid)
+{
+    char plain[101];
+    struct clearing c = {.name = plain, .pid = pid};
+
+    make_plain(name, plain, sizeof plain);
+    return clear(&c);
+}
+
+int hy_supervisor_sweep_cgroups(bool with_processes)
+{
+    return clear(&(struct clearing){.only_empty = !with_processes});
 }

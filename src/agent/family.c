@@ -18,6 +18,9 @@
 
 #define TAG_MAX 4096
 #define STRAY_MS 100
+#define RECENT_MS 250    /* how long what is known of processes may be used ... */
+#define BUSY_RECENT_MS 1000 /* ... if new ones have come meanwhile, whom to look at is urgent */
+#define NEW_MAX 256 /* numbers to look at one by one */
 
 static struct hy_process *find_session(struct hy_supervisor *s, pid_t sid)
 {
@@ -126,6 +129,28 @@ static void inherit(struct hy_procs *procs)
     }
 }
 
+/* Gives an owner to all that have none yet. */
+static int find_owners(struct hy_supervisor *s)
+{
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < s->census.n; i++) {
+        struct hy_proc *proc = &s->census.list[i];
+
+        if (!proc->owner)
+            proc->owner = hy_map_get(&s->by_pid, (uint64_t)proc->pid);
+        if (proc->owner || proc->stray || proc->ppid != s->self || is_helper(proc))
+            continue;
+        if (proc->dead)
+            waitpid(proc->pid, NULL, WNOHANG);
+        else
+            rc = claim_orphan(s, proc);
+    }
+    if (rc == 0)
+        inherit(&s->census);
+    return rc;
+}
+
 int hy_family_census(struct hy_supervisor *s)
 {
     int rc;
@@ -133,23 +158,33 @@ int hy_family_census(struct hy_supervisor *s)
     if (s->census_at == (int64_t)uv_now(s->loop))
         return 0;
     s->census_at = -1;
+    s->census_pid = hy_newest_pid();
     rc = hy_procs_read(&s->census);
-    for (size_t i = 0; rc == 0 && i < s->census.n; i++) {
-        struct hy_proc *proc = &s->census.list[i];
+    if (rc == 0)
+        rc = find_owners(s);
+    if (rc == 0)
+        s->census_at = (int64_t)uv_now(s->loop);
+    return rc;
+}
 
-        proc->owner = hy_map_get(&s->by_pid, (uint64_t)proc->pid);
-        if (proc->owner || proc->ppid != s->self || is_helper(proc))
-            continue;
-        if (proc->dead)
-            waitpid(proc->pid, NULL, WNOHANG);
-        else
-            rc = claim_orphan(s, proc);
-    }
+/* Numbers go up, and begin anew at their end. */
+int hy_family_recent(struct hy_supervisor *s)
+{
+    int64_t newest = hy_newest_pid(), known = s->census_pid, age = (int64_t)uv_now(s->loop) - s->census_at;
+    int rc;
+
+    if (s->census_at < 0 || age >= (newest == known ? RECENT_MS : BUSY_RECENT_MS) || known < 0 || newest < known ||
+        newest - known > NEW_MAX)
+        return hy_family_census(s);
+    if (newest == known)
+        return 0;
+    s->census_pid = newest;
+    rc = hy_procs_add(&s->census, (pid_t)(known + 1), (pid_t)newest);
+    if (rc == 0)
+        rc = find_owners(s);
     if (rc < 0)
-        return rc;
-    inherit(&s->census);
-    s->census_at = (int64_t)uv_now(s->loop);
-    return 0;
+        s->census_at = -1;
+    return rc;
 }
 
 struct tally {
@@ -200,6 +235,27 @@ static int send_one(pid_t pid, int sig)
     return sent;
 }
 
+static int signal_others(struct hy_process *p, int sig)
+{
+    const struct hy_procs *census = &p->supervisor->census;
+    int count = 0;
+
+    for (size_t i = 0; i < census->n; i++) {
+        const struct hy_proc *proc = &census->list[i];
+
+        if (proc->owner == p && !proc->dead && proc->pgrp != p->pid)
+            count += send_one(proc->pid, sig);
+    }
+    return count;
+}
+
+int hy_family_signal_known(struct hy_process *p, int sig)
+{
+    int count = p->main_alive ? send_one(-p->pid, sig) : 0;
+
+    return count + signal_others(p, sig);
+}
+
 int hy_family_signal(struct hy_process *p, int sig)
 {
     struct hy_supervisor *s = p->supervisor;
@@ -214,13 +270,7 @@ int hy_family_signal(struct hy_process *p, int sig)
         count += send_one(-p->pid, sig);
     if (sig == SIGKILL)
         hy_trial_cgroup_signal(&p->cgroup, sig);
-    for (size_t i = 0; rc == 0 && i < s->census.n; i++) {
-        const struct hy_proc *proc = &s->census.list[i];
-
-        if (proc->owner == p && !proc->dead && proc->pgrp != p->pid)
-            count += send_one(proc->pid, sig);
-    }
-    return rc < 0 ? rc : count;
+    return rc < 0 ? rc : count + signal_others(p, sig);
 }
 
 bool hy_family_strays(struct hy_supervisor *s)

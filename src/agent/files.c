@@ -21,6 +21,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/private.h"
 
 /* ---- where they are ---------------------------------------------------------------- */
 
@@ -28,9 +29,12 @@ static char *work_folder(const struct agent *a, struct hy_err *err)
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     hy_cleanup_free char *runtime = NULL;
+    char name[40];
 
-    if (a->work)
-        return hy_path_join(a->work, ".hopyard-work");
+    if (a->work) { /* others may have theirs in the same one, /tmp for example */
+        snprintf(name, sizeof name, ".hopyard-work-%u", (unsigned)geteuid());
+        return hy_path_join(a->work, name);
+    }
     if (cache && *cache == '/')
         return hy_path_join(cache, "hopyard/work");
     if (home && *home == '/')
@@ -71,10 +75,12 @@ char *hy_agent_files_root(const struct agent *a, const char *host, struct hy_err
     long long run = a->welcomed->welcome->run;
     hy_cleanup_free char *work = work_folder(a, err);
     hy_cleanup_free char *path = work ? hy_asprintf("%s/%d-%llu-%lld-%s", work, (int)getpid(), hy_pid_namespace(), run, host) : NULL;
-    int rc = path ? hy_mkdirs(path, 0700) : -ENOMEM;
+    hy_cleanup_close int dir = path ? hy_private_make_dir(work, HY_OWNER_SELF, err) : -1;
+    int rc;
 
     if (err->code)
         return NULL;
+    rc = path && dir >= 0 ? hy_mkdirs(path, 0700) : -ENOMEM;
     if (rc < 0) {
         hy_err_sys(err, rc, "cannot make the folder '%s' for the trials", path ? path : "");
         return NULL;
@@ -113,6 +119,15 @@ static void failed(struct incoming *in, int rc)
     in->fd = -1;
 }
 
+static int open_file(const struct trial *t, const Hy__FileSent *f)
+{
+    hy_cleanup_close int dir = hy_own_folder(t->agent->root, t->start->start->dir, NULL);
+
+    if (dir < 0)
+        return dir;
+    return f->offset ? hy_extend_below(dir, f->path, (off_t)f->offset) : hy_create_below(dir, f->path, f->mode & 0777);
+}
+
 /* On to the next file that has bytes to come; false when there is none. */
 static bool next_file(struct incoming *in)
 {
@@ -127,7 +142,7 @@ static bool next_file(struct incoming *in)
             return false;
         f = start->files[in->next++];
         in->left = f->size;
-        in->fd = hy_create_below(in->trial->dir, f->path, f->mode & 0777);
+        in->fd = open_file(in->trial, f);
         if (in->fd < 0)
             failed(in, in->fd);
     }

@@ -118,16 +118,10 @@ static void start_waiting(struct agent *a)
  * is slow. Whoever has forked them is not asked again. */
 static void go_cold(struct agent *a, const char *why)
 {
-    Hy__Note note = HY__NOTE__INIT;
-    Hy__Control m = HY__CONTROL__INIT;
-
     hy_warn("trials are not forked why=\"%s\"", why);
     a->function.cold = true;
     hy_agent_function_end(a);
-    note.text = (char *)why;
-    m.body_case = HY__CONTROL__BODY_NOTE;
-    m.note = &note;
-    hy_agent_send(a, &m);
+    hy_agent_note(a, "%s", why);
 }
 
 static void on_ready(void *arg, struct hy_warm *w)
@@ -149,6 +143,10 @@ static void on_over(void *arg, struct hy_warm *w, int refused, const char *why)
     f->ready = false;
     if (a->ending)
         return;
+    if (a->standing) {
+        hy_agent_end(a, 0, "its fork server has ended");
+        return;
+    }
     hy_info("the fork server is over why=\"%s\"", why);
     if (!f->cold && (refused || ++f->failures >= SERVERS_MAX))
         go_cold(a, why);
@@ -246,6 +244,16 @@ void hy_agent_function_end(struct agent *a)
 {
     if (a->function.warm)
         hy_warm_end(a->function.warm);
+}
+
+void hy_agent_function_forget(struct agent *a)
+{
+    struct function *f = &a->function;
+
+    hy_agent_function_done(a);
+    f->stream = 0;
+    f->left = f->ready_by = 0;
+    f->failures = 0;
 }
 
 void hy_agent_function_done(struct agent *a)

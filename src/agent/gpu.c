@@ -535,3 +535,30 @@ void hy_gpus_free(struct hy_gpus *g)
         hy_mps_free(g->mps[i]);
     uv_close((uv_handle_t *)&g->timer, on_closed);
 }
+
+/* ---- for those that have no loop ------------------------------------------------------ */
+
+static void on_counted(void *arg)
+{
+    (void)arg;
+}
+
+int hy_gpus_count_here(size_t *ret, struct hy_err *err)
+{
+    uv_loop_t loop;
+    struct hy_gpus *g;
+    int rc = uv_loop_init(&loop);
+
+    if (rc < 0)
+        return hy_err_set(err, rc, "cannot make an event loop: %s", uv_strerror(rc));
+    g = hy_gpus_new(&loop);
+    if (g) {
+        hy_gpus_find(g, on_counted, NULL);
+        uv_run(&loop, UV_RUN_DEFAULT); /* until the listing process has ended */
+        *ret = g->count;
+        hy_gpus_free(g);
+        uv_run(&loop, UV_RUN_DEFAULT);
+    }
+    uv_loop_close(&loop);
+    return g ? 0 : hy_err_set(err, -ENOMEM, "out of memory");
+}

@@ -45,6 +45,8 @@ void hy_gpus_free(struct hy_gpus *g);
  * process lets through counts.
  */
 void hy_gpus_find(struct hy_gpus *g, void (*found)(void *arg), void *arg);
+/* The same where there is no loop yet: waits for it, and counts them. */
+int hy_gpus_count_here(size_t *ret, struct hy_err *err);
 /* What that process does: a line for each device. Returns its exit status. */
 int hy_gpus_list_main(void);
 
@@ -89,8 +91,8 @@ size_t hy_gpu_environment(const struct hy_gpu_lease *lease, char **env, size_t c
  * `left`. All leases must be gone. */
 void hy_gpus_leave(struct hy_gpus *g, void (*left)(void *arg), void *arg);
 
-/* Ends MPS daemons that killed agents have left behind. Blocks for a while.
+/* Ends MPS daemons that killed agents have left behind, or only counts them. Blocks for a while.
  * How many, or -Exxx. */
-int hy_gpu_sweep(void);
+int hy_gpu_sweep(bool dry);
 
 #endif

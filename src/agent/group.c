@@ -126,7 +126,8 @@ const char *hy_agent_group_hear(struct trial *t, struct hy_local_conn *c, Hy__Gr
     else if (word->body_case == HY__GROUP_WORD__BODY_LEAVE)
         t->member.left = true;
     else if (word->body_case != HY__GROUP_WORD__BODY_NOTE && word->body_case != HY__GROUP_WORD__BODY_FAILED &&
-             word->body_case != HY__GROUP_WORD__BODY_SERVES && word->body_case != HY__GROUP_WORD__BODY_DONE)
+             word->body_case != HY__GROUP_WORD__BODY_MISSED && word->body_case != HY__GROUP_WORD__BODY_SERVES &&
+             word->body_case != HY__GROUP_WORD__BODY_DONE)
         refused = "a rank may join, leave, or note something";
     if (!*refused)
         forward(t, word);
@@ -247,7 +248,7 @@ static void tell(struct trial *t, struct hy_local_conn *c, Hy__GroupWord *word)
     }
     rc = hy_local_send(c, bytes, hy__trial_report_answer__pack(&answer, bytes));
     if (rc < 0)
-        hy_info("a rank does not listen trial=%llu error=%s", (unsigned long long)t->number, strerror(-rc));
+        hy_info_limited("a rank does not listen trial=%llu error=%s", (unsigned long long)t->number, strerror(-rc));
 }
 
 static void tell_failure(struct trial *t, const Hy__Roster *r, const struct hy_err *err)
@@ -345,8 +346,8 @@ void hy_agent_group_word(struct agent *a, const Hy__GroupWord *word)
     if (t && t->member.node && is_for_a_node(word))
         tell(t, t->member.node, &copy);
     else if (!t || !t->member.conn || !is_current(t, word))
-        hy_info("a word for nobody trial=%llu attempt=%u kind=%d", (unsigned long long)word->trial,
-                word->attempt, (int)word->body_case);
+        hy_info_limited("a word for nobody trial=%llu attempt=%u kind=%d", (unsigned long long)word->trial,
+                        word->attempt, (int)word->body_case);
     else if (word->body_case == HY__GROUP_WORD__BODY_ROSTER)
         give_roster(t, word);
     else

@@ -9,9 +9,16 @@
 #include "agent/trial.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "wire/bounds.h"
 
 #define REPORT_MAX (128u * 1024)       /* one of them */
-#define REPORTS_MAX (4u * 1024 * 1024) /* that the driver has not taken yet */
+#define REPORTS_MAX (4u * 1024 * 1024) /* that the driver has not taken yet; more wait */
+
+/* A connection whose next report waits until the driver has caught up. */
+struct deferred {
+    struct hy_list link;
+    struct hy_local_conn *conn;
+};
 
 /* The newest word counts. */
 static void take_failure(struct trial *t, const Hy__TrialReport *r)
@@ -28,6 +35,19 @@ static void take_failure(struct trial *t, const Hy__TrialReport *r)
     free(t->detail);
     t->said = said;
     t->detail = detail;
+}
+
+static void take_remark(struct trial *t, const Hy__TrialReport *r)
+{
+    char *remark = hy_strdup(r->remark);
+
+    if (!remark) {
+        hy_agent_end(t->agent, 1, "out of memory");
+        return;
+    }
+    free(t->remark);
+    t->remark = remark;
+    t->ended.lacks_metric = r->lacks_metric;
 }
 
 static void forward_metrics(struct trial *t, const Hy__TrialReport *r)
@@ -60,30 +80,93 @@ static struct trial *speaker(struct agent *a, const Hy__TrialReport *r)
     return hy_map_get(&a->trials, hy_agent_trial_key(trial, attempt));
 }
 
+static bool has_long_name(const Hy__TrialReport *r)
+{
+    for (size_t i = 0; i < r->n_metrics; i++)
+        if (strlen(r->metrics[i]->name) > HY_NAME_LIMIT)
+            return true;
+    return false;
+}
+
 static const char *take_report(struct agent *a, struct hy_local_conn *c, const Hy__TrialReport *r)
 {
     struct trial *t = speaker(a, r);
 
     if (!t)
         return "this trial is over, or was never started here";
-    if (!a->peer || hy_peer_unacked(a->peer, HY_STREAM_CONTROL) > REPORTS_MAX)
-        return "the run does not keep up with what is reported; report less often";
+    if (!a->peer)
+        return "this trial is over, or was never started here";
+    if (r->n_metrics > HY_VALUES_LIMIT)
+        return "too many values at once";
+    if (has_long_name(r))
+        return "the name of a value is longer than 255 bytes";
     if (*r->error)
         take_failure(t, r);
+    if (*r->remark)
+        take_remark(t, r);
     if (r->n_metrics)
         forward_metrics(t, r);
     return r->group ? hy_agent_group_hear(t, c, r->group) : "";
 }
 
-static void on_report(void *arg, struct hy_local_conn *c, const uint8_t *bytes, size_t n)
+static void send_answer(struct hy_local_conn *c, const char *error)
 {
-    Hy__TrialReport *r = n <= REPORT_MAX ? hy__trial_report__unpack(NULL, n, bytes) : NULL;
     Hy__TrialReportAnswer answer = HY__TRIAL_REPORT_ANSWER__INIT;
     uint8_t packed[256];
 
-    answer.error = (char *)(r ? take_report(arg, c, r) : "this is no report");
+    answer.error = (char *)error;
     if (hy_local_send(c, packed, hy__trial_report_answer__pack(&answer, packed)) < 0)
         hy_local_end(c);
+}
+
+/* The driver is behind: whoever reports waits, as a trial that prints does. */
+static bool defer(struct agent *a, struct hy_local_conn *c)
+{
+    struct deferred *d;
+
+    if (!a->peer || hy_peer_unacked(a->peer, HY_STREAM_CONTROL) <= REPORTS_MAX)
+        return false;
+    d = hy_malloc(sizeof *d);
+    if (!d)
+        return false;
+    d->conn = c;
+    hy_list_push(&a->deferred, &d->link);
+    hy_local_defer(c);
+    return true;
+}
+
+static void deferred_free(struct deferred *d)
+{
+    hy_list_remove(&d->link);
+    free(d);
+}
+
+static bool has_caught_up(const struct agent *a)
+{
+    return !a->peer || hy_peer_unacked(a->peer, HY_STREAM_CONTROL) <= REPORTS_MAX / 2;
+}
+
+void hy_agent_hear_deferred(struct agent *a)
+{
+    hy_list_each(it, &a->deferred) {
+        struct deferred *d = hy_container(it, struct deferred, link);
+        struct hy_local_conn *c = d->conn;
+
+        if (!has_caught_up(a))
+            return;
+        deferred_free(d);
+        hy_local_resume(c); /* it may be deferred again, at the end of the list */
+    }
+}
+
+static void on_report(void *arg, struct hy_local_conn *c, const uint8_t *bytes, size_t n)
+{
+    Hy__TrialReport *r;
+
+    if (defer(arg, c))
+        return;
+    r = n <= REPORT_MAX ? hy__trial_report__unpack(NULL, n, bytes) : NULL;
+    send_answer(c, r ? take_report(arg, c, r) : "this is no report");
     hy__trial_report__free_unpacked(r, NULL);
 }
 
@@ -95,7 +178,14 @@ static void on_open(void *arg, struct hy_local_conn *c)
 
 static void on_close(void *arg, struct hy_local_conn *c)
 {
-    (void)arg;
+    struct agent *a = arg;
+
+    hy_list_each(it, &a->deferred) {
+        struct deferred *d = hy_container(it, struct deferred, link);
+
+        if (d->conn == c)
+            deferred_free(d);
+    }
     hy_agent_group_hung_up(c);
 }
 

@@ -3,30 +3,46 @@
  * The keeper: the parent that outlives an agent or a driver and tidies up.
  *
  * It has no loop and needs no memory: it waits for signals and for the one
- * socket between the two. The child writes the names of files to remove into
- * it, and sees its end when the keeper is gone; the keeper never writes.
+ * socket between the two. The child sees its end when the keeper is gone; the
+ * keeper never writes. What the child tells it, each in one message:
+ *
+ *     /PATH        a file to remove
+ *     hold, fds    an agent has another run: its log and its lock, or none
+ *     spare PID    this agent of the driver's outlives it
+ *     adopt, fd    a pidfd of an agent that ends with this driver though it is not its descendant, or none
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "agent/supervise.h"
 #include "base/fault.h"
+#include "base/file.h"
 #include "base/mem.h"
 
 #define FILES_MAX 8
+#define FDS_MAX 2
 #define AGENTS_MS 12000 /* longer than an agent gives its trials */
 
 static int keeper_fd = -1; /* the child's end */
+
+/* For what goes beside a message. */
+union fd_room {
+    struct cmsghdr head;
+    char room[CMSG_SPACE(FDS_MAX * sizeof(int))];
+};
 
 static struct keeper {
     pid_t child;
@@ -34,16 +50,20 @@ static struct keeper {
     const char *name;
     char files[FILES_MAX][PATH_MAX];
     size_t file_count;
+    int held;     /* the lock of an agent's run; -1: none */
+    pid_t spared; /* an agent that outlives its driver; 0: none */
+    int adopted;  /* a pidfd of one that is not our descendant and ends with its driver; -1: none */
 } keeper; /* there is one; too big for the stack */
 
 /* ---- in the keeper ---- */
 
-/* A daemon that serves others as well is theirs to end; it goes to whoever keeps us. */
+/* A daemon that serves others as well is theirs to end, and so is an agent that waits for another run; they go to
+ * whoever keeps us. */
 static bool is_spared(pid_t pid)
 {
     char folder[PATH_MAX];
 
-    return hy_proc_env(pid, HY_DAEMON_MARK, folder, sizeof folder) > 0;
+    return pid == keeper.spared || hy_proc_env(pid, HY_DAEMON_MARK, folder, sizeof folder) > 0;
 }
 
 static void count_ours(void *arg, pid_t pid)
@@ -96,25 +116,87 @@ static void ask_to_end(void *arg, pid_t pid)
         kill(pid, SIGTERM);
 }
 
+/* Is the agent still there that is none of our descendants? Asks it to end, or makes it. */
+static bool signal_adopted(int sig)
+{
+    struct pollfd gone = {.fd = keeper.adopted, .events = POLLIN};
+
+    if (keeper.adopted < 0 || poll(&gone, 1, 0) > 0)
+        return false;
+    return !sig || syscall(SYS_pidfd_send_signal, keeper.adopted, sig, NULL, 0) == 0;
+}
+
 /* A driver's children are agents with keepers of their own: they end their
  * trials and tidy up after themselves, if they are asked and given the time. */
 static void let_agents_end(void)
 {
     hy_children_each(ask_to_end, NULL);
-    for (int left = AGENTS_MS; left > 0 && somebody_is_left(); left -= 10)
+    signal_adopted(SIGTERM);
+    for (int left = AGENTS_MS; left > 0 && (somebody_is_left() || signal_adopted(0)); left -= 10)
         poll(NULL, 0, 10);
+    signal_adopted(SIGKILL);
+}
+
+static void replace_fd(int *fd, int by)
+{
+    hy_fd_close(fd);
+    *fd = by;
+}
+
+/* The run that its agent works for has a log, and a lock that somebody holds until its last trial has ended. */
+static void hold_for_run(struct keeper *k, int log, int lock)
+{
+    int null = log < 0 ? open("/dev/null", O_RDWR | O_CLOEXEC) : -1;
+
+    if (log >= 0 || null >= 0)
+        dup2(log >= 0 ? log : null, STDERR_FILENO);
+    hy_fd_close(&log);
+    hy_fd_close(&null);
+    replace_fd(&k->held, lock);
+}
+
+static void take_message(struct keeper *k, const char *text, size_t n, int fds[FDS_MAX])
+{
+    if (text[0] == '/' && k->file_count < FILES_MAX) {
+        memcpy(k->files[k->file_count++], text, n + 1);
+    } else if (strcmp(text, "hold") == 0) {
+        hold_for_run(k, fds[0], fds[1]);
+        fds[0] = fds[1] = -1;
+    } else if (strncmp(text, "spare ", 6) == 0) {
+        k->spared = (pid_t)atoi(text + 6);
+    } else if (strcmp(text, "adopt") == 0) {
+        replace_fd(&k->adopted, fds[0]);
+        fds[0] = -1;
+    }
+    for (size_t i = 0; i < FDS_MAX; i++)
+        hy_fd_close(&fds[i]);
+}
+
+/* What a child of our own has sent. */
+static void take_fds(struct msghdr *m, int fds[FDS_MAX])
+{
+    struct cmsghdr *c = CMSG_FIRSTHDR(m);
+
+    if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
+        memcpy(fds, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
 }
 
 /* Takes in what the child had to say; false when it has closed its end. */
 static bool hear(struct keeper *k)
 {
-    char path[PATH_MAX];
+    static char text[PATH_MAX];
+    union fd_room control;
+    struct iovec io = {.iov_base = text, .iov_len = sizeof text - 1};
+    struct msghdr m = {.msg_iov = &io, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
     ssize_t n;
 
-    while ((n = recv(k->socket, path, sizeof path - 1, MSG_DONTWAIT)) > 0) {
-        path[n] = '\0';
-        if (k->file_count < FILES_MAX)
-            memcpy(k->files[k->file_count++], path, (size_t)n + 1);
+    while ((n = recvmsg(k->socket, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC)) > 0) {
+        int fds[FDS_MAX] = {-1, -1};
+
+        text[n] = '\0';
+        take_fds(&m, fds);
+        take_message(k, text, (size_t)n, fds);
+        m.msg_controllen = sizeof control;
     }
     return n < 0 && (errno == EAGAIN || errno == EINTR);
 }
@@ -146,6 +228,8 @@ static __attribute__((noreturn)) void tidy_up(struct keeper *k, int status)
         hy_cgroup_clear(k->name, k->child);
     for (size_t i = 0; i < k->file_count; i++)
         unlink(k->files[i]);
+    if (k->name)
+        (void)hy_runtime_sweep("feed-", ".sock"); /* of trials that were killed; `hopyard gc` finds what is left */
     exit_like(status);
 }
 
@@ -176,7 +260,7 @@ static __attribute__((noreturn)) void keep(struct keeper *k, const sigset_t *ope
 }
 
 /* All signals are blocked; `mask` was ours before. */
-static __attribute__((noreturn)) void run_keeper(pid_t child, int socket, const char *name, sigset_t *mask)
+static __attribute__((noreturn)) void run_keeper(pid_t child, int socket, const char *name, int hold, sigset_t *mask)
 {
     static const int heard[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
     struct sigaction action = {.sa_sigaction = forward, .sa_flags = SA_SIGINFO};
@@ -184,6 +268,8 @@ static __attribute__((noreturn)) void run_keeper(pid_t child, int socket, const 
     keeper.child = child;
     keeper.socket = socket;
     keeper.name = name;
+    keeper.held = hold;
+    keeper.adopted = -1;
     for (size_t i = 0; i < HY_COUNT(heard); i++) {
         sigaction(heard[i], &action, NULL);
         sigdelset(mask, heard[i]);
@@ -193,7 +279,7 @@ static __attribute__((noreturn)) void run_keeper(pid_t child, int socket, const 
 
 /* ---- in both ---- */
 
-int hy_keeper_fork(const char *name)
+int hy_keeper_fork(const char *name, int hold)
 {
     sigset_t mask, all;
     int ends[2], rc;
@@ -211,7 +297,7 @@ int hy_keeper_fork(const char *name)
     rc = pid < 0 ? -errno : 0;
     if (pid > 0) {
         close(ends[0]);
-        run_keeper(pid, ends[1], name, &mask);
+        run_keeper(pid, ends[1], name, hold, &mask);
     }
     sigprocmask(SIG_SETMASK, &mask, NULL);
     if (rc < 0)
@@ -232,13 +318,43 @@ int hy_keeper_fd(void)
     return keeper_fd;
 }
 
-int hy_keeper_file(const char *path)
+static int tell(const char *text, const int *fds, size_t count)
 {
+    union fd_room control = {0};
+    struct iovec io = {.iov_base = (char *)text, .iov_len = strlen(text)};
+    struct msghdr m = {.msg_iov = &io, .msg_iovlen = 1};
+
     if (keeper_fd < 0)
         return 0;
-    if (strlen(path) >= PATH_MAX)
-        return -ENAMETOOLONG;
-    if (HY_SYS(send(keeper_fd, path, strlen(path), MSG_NOSIGNAL)) < 0)
-        return -errno;
-    return 0;
+    if (count) {
+        m.msg_control = &control;
+        m.msg_controllen = CMSG_SPACE(count * sizeof *fds);
+        control.head = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS,
+                                        .cmsg_len = CMSG_LEN(count * sizeof *fds)};
+        memcpy(CMSG_DATA(&control.head), fds, count * sizeof *fds);
+    }
+    return HY_SYS(sendmsg(keeper_fd, &m, MSG_NOSIGNAL)) < 0 ? -errno : 0;
+}
+
+int hy_keeper_file(const char *path)
+{
+    return strlen(path) >= PATH_MAX ? -ENAMETOOLONG : tell(path, NULL, 0);
+}
+
+int hy_keeper_hold(int log, int lock)
+{
+    return tell("hold", (const int[]){log, lock}, log < 0 ? 0 : 2);
+}
+
+int hy_keeper_spare(pid_t pid)
+{
+    char text[32];
+
+    snprintf(text, sizeof text, "spare %d", (int)pid);
+    return tell(text, NULL, 0);
+}
+
+int hy_keeper_adopt(int pidfd)
+{
+    return tell("adopt", &pidfd, pidfd >= 0);
 }

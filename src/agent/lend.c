@@ -1,10 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an agent's trials get of its GPUs, and what the driver hears of it. */
+/*
+ * What an agent's trials get of its GPUs and cores, and what the driver hears of it. GPUs come first: a trial
+ * that holds a core waits for nothing else, so two runs never wait for each other.
+ */
 #include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
+#include "agent/core_lease.h"
 #include "agent/gpu.h"
 #include "agent/trial.h"
+#include "base/file.h"
 #include "base/log.h"
+#include "base/mem.h"
 
 /* ---- trials ---- */
 
@@ -29,14 +38,28 @@ static void on_held(void *arg, const char *why)
     say_held(t, why);
 }
 
+static void go_on(struct trial *t)
+{
+    if (t->is_held)
+        say_held(t, "");
+    t->is_held = false;
+    hy_agent_trial_run(t);
+}
+
 static void on_ready(void *arg)
 {
     struct trial *t = arg;
 
     t->has_gpus = true;
-    if (t->is_held)
-        say_held(t, "");
-    hy_agent_trial_run(t);
+    go_on(t);
+}
+
+static void on_core_ready(void *arg)
+{
+    struct trial *t = arg;
+
+    t->has_core = true;
+    go_on(t);
 }
 
 static void on_failed(void *arg, const struct hy_err *err)
@@ -44,7 +67,21 @@ static void on_failed(void *arg, const struct hy_err *err)
     hy_agent_trial_fail(arg, err);
 }
 
-int hy_agent_lend(struct trial *t, struct hy_err *err)
+static int lend_core(struct trial *t, struct hy_err *err)
+{
+    static const struct hy_core_events events = {on_held, on_core_ready};
+    int rc;
+
+    if (!t->agent->cores || t->has_core)
+        return 0;
+    if (t->core)
+        return 1;
+    rc = hy_core_lease_new(t->agent->cores, &events, t, &t->core);
+    t->has_core = rc == 1;
+    return rc < 0 ? hy_err_set(err, rc, "out of memory") : !t->has_core;
+}
+
+static int lend_gpus(struct trial *t, struct hy_err *err)
 {
     static const struct hy_gpu_events events = {on_held, on_ready, on_failed};
     const Hy__Start *s = t->start->start;
@@ -58,11 +95,20 @@ int hy_agent_lend(struct trial *t, struct hy_err *err)
     return rc < 0 ? rc : 1;
 }
 
+int hy_agent_lend(struct trial *t, struct hy_err *err)
+{
+    int rc = lend_gpus(t, err);
+
+    return rc ? rc : lend_core(t, err);
+}
+
 void hy_agent_lend_over(struct trial *t, bool failed)
 {
     t->ended.fell = failed && t->lease && hy_gpu_lease_fell(t->lease);
     hy_gpu_lease_free(t->lease);
     t->lease = NULL;
+    hy_core_lease_free(t->core);
+    t->core = NULL;
 }
 
 /* ---- the agent ---- */
@@ -88,6 +134,22 @@ int hy_agent_lend_open(struct agent *a)
     return 0;
 }
 
+void hy_agent_lend_cores(struct agent *a, const Hy__Welcome *w)
+{
+    struct hy_err err = {0};
+    long count = sysconf(_SC_NPROCESSORS_ONLN);
+    struct hy_cores_spec spec = {.count = count > 0 ? (uint32_t)count : 1, .per_core = w->per_core, .gang = w->gang, .holder = w->holder};
+    hy_cleanup_free char *folder = NULL, *path = NULL;
+
+    if (!w->per_core || a->cores)
+        return;
+    folder = hy_runtime_dir(&err);
+    spec.path = path = folder ? hy_path_join(folder, "cores") : NULL;
+    a->cores = path ? hy_cores_new(&a->loop, &spec) : NULL;
+    if (!a->cores) /* better too many trials than none */
+        hy_warn("cores cannot be leased, and trials do not wait for them error=%s", err.code ? err.text : strerror(errno));
+}
+
 void hy_agent_lend_tell(const struct agent *a, Hy__AgentInfo *info, char *uuids[])
 {
     for (size_t i = 0; i < hy_gpus_count(a->gpus); i++)
@@ -106,6 +168,8 @@ static void on_left(void *arg)
 
 bool hy_agent_lend_left(struct agent *a)
 {
+    if (!a->gpus) /* on standby it has none */
+        return true;
     if (!a->gpus_leaving)
         hy_gpus_leave(a->gpus, on_left, a);
     a->gpus_leaving = true;

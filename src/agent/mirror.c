@@ -26,7 +26,9 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "fs/fs.h"
+#include "wire/bounds.h"
 
 #define LOOK_MS 3000
 #define AGAIN_MS 1000 /* when the end is near */
@@ -55,8 +57,8 @@ static void on_end(void *arg, int status, const char *said)
 
     m->helper = NULL;
     if (status != 0)
-        hy_warn("a trial's files go by the driver's link, not straight to HDFS trial=%llu status=%d error=%.*s",
-                (unsigned long long)m->trial->number, status, length, said);
+        hy_warn_limited("a trial's files go by the driver's link, not straight to HDFS trial=%llu status=%d error=%.*s",
+                        (unsigned long long)m->trial->number, status, length, said);
     hy_agent_upload_mirrored(m->trial, m->is_ending && status == 0);
 }
 
@@ -64,11 +66,12 @@ static int begin(struct mirror *m, struct hy_err *err)
 {
     const struct agent *a = m->trial->agent;
     hy_cleanup_free char *url = hy_fs_join(a->welcomed->welcome->url, m->trial->dir + strlen(a->root) + 1);
-    char *argv[] = {(char *)"hopyard", (char *)"agent", (char *)"--mirror", m->trial->dir, url, NULL};
+    hy_cleanup_free char *limit = hy_asprintf("%llu", (unsigned long long)hy_bounds_transfer(a->welcomed->welcome->max_transfer));
+    char *argv[] = {(char *)"hopyard", (char *)"agent", (char *)"--mirror", m->trial->dir, url, limit, NULL};
     struct hy_helper_spec spec = {.file = "/proc/self/exe", .argv = argv, .env = a->env};
     int ends[2], rc;
 
-    if (!url)
+    if (!url || !limit)
         return hy_err_set(err, -ENOMEM, "out of memory");
     if (HY_SYS(pipe2(ends, O_CLOEXEC)) < 0)
         return hy_err_sys(err, -errno, "cannot have a pipe");
@@ -92,8 +95,8 @@ struct mirror *hy_agent_mirror_start(struct trial *t)
     m->gate = -1;
     if (begin(m, &err) == 0)
         return m;
-    hy_warn("a trial's files go by the driver's link, not straight to HDFS trial=%llu error=%s",
-            (unsigned long long)t->number, err.text);
+    hy_warn_limited("a trial's files go by the driver's link, not straight to HDFS trial=%llu error=%s",
+                    (unsigned long long)t->number, err.text);
     hy_agent_mirror_free(m);
     return NULL;
 }
@@ -127,15 +130,19 @@ static bool is_over(int timeout_ms)
 /* It will be no better in a minute; and the driver may have rights that we have not. */
 static bool is_refused(int rc)
 {
-    return rc == -EACCES || rc == -EPERM || rc == -EDQUOT || rc == -EINVAL;
+    return rc == -EACCES || rc == -EPERM || rc == -EDQUOT || rc == -EINVAL || rc == -ENAMETOOLONG ||
+           rc == -EFBIG;
 }
 
-int hy_agent_mirror_main(const char *folder, const char *url)
+int hy_agent_mirror_main(const char *folder, const char *url, const char *limit)
 {
     struct hy_fs_mirror *m = hy_fs_mirror_new(folder, url, hy_agent_mirror_leaves);
     bool is_last = false;
+    uint64_t bytes;
     int rc = -ENOMEM;
 
+    if (m && hy_parse_u64(limit, &bytes) == 0)
+        hy_fs_mirror_limit(m, bytes);
     while (m) {
         struct hy_err err = {0};
 

@@ -539,8 +539,17 @@ static void close_dir(DIR **dir)
         closedir(*dir);
 }
 
-/* Leaves it as its last user would: 1 when that has ended a daemon. */
-static int sweep_one(uv_loop_t *loop, char *folder)
+/* Nobody uses it, and it could be ended now. */
+static bool is_unused(const struct hy_mps *m)
+{
+    bool is = flock(m->use, LOCK_EX | LOCK_NB) == 0;
+
+    unlock(m->use);
+    return is;
+}
+
+/* Leaves it as its last user would: 1 when that has ended a daemon, or would with `dry`. */
+static int sweep_one(uv_loop_t *loop, char *folder, bool dry)
 {
     struct hy_mps *m = hy_mps_new(loop, "", ignore, NULL);
     struct hy_err err = {0};
@@ -551,17 +560,19 @@ static int sweep_one(uv_loop_t *loop, char *folder)
         m->folder = hy_strdup(folder);
     if (rc == 0)
         rc = m->folder ? open_locks(m, &err) : -ENOMEM;
-    if (rc == 0 && pid) {
+    if (rc == 0 && dry)
+        rc = pid && is_unused(m);
+    else if (rc == 0 && pid) {
         m->state = ON;
         hy_mps_leave(m);
         uv_run(loop, UV_RUN_DEFAULT);
     }
     hy_mps_free(m);
     uv_run(loop, UV_RUN_DEFAULT);
-    return rc < 0 ? rc : pid && !daemon_of(folder);
+    return rc != 0 || dry ? rc : pid && !daemon_of(folder);
 }
 
-static int sweep_folder(uv_loop_t *loop, const char *runtime)
+static int sweep_folder(uv_loop_t *loop, const char *runtime, bool dry)
 {
     __attribute__((cleanup(close_dir))) DIR *dir = opendir(runtime);
     struct dirent *entry;
@@ -573,13 +584,13 @@ static int sweep_folder(uv_loop_t *loop, const char *runtime)
         if (strncmp(entry->d_name, "mps-", 4) != 0)
             continue;
         path = hy_path_join(runtime, entry->d_name);
-        rc = path ? sweep_one(loop, path) : -ENOMEM;
+        rc = path ? sweep_one(loop, path, dry) : -ENOMEM;
         count += rc > 0;
     }
     return rc < 0 ? rc : count;
 }
 
-int hy_gpu_sweep(void)
+int hy_gpu_sweep(bool dry)
 {
     struct hy_err err = {0};
     hy_cleanup_free char *runtime = hy_runtime_dir(&err);
@@ -591,7 +602,7 @@ int hy_gpu_sweep(void)
     rc = uv_loop_init(&loop);
     if (rc < 0)
         return rc;
-    rc = sweep_folder(&loop, runtime);
+    rc = sweep_folder(&loop, runtime, dry);
     uv_loop_close(&loop);
     return rc;
 }

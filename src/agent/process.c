@@ -294,6 +294,7 @@ void hy_process_over_memory(struct hy_process *p, uint64_t used)
         return;
     p->used = used > p->used ? used : p->used;
     decide(p, HY_PROCESS_OVER_MEMORY);
+    hy_family_signal_known(p, SIGKILL); /* it would grow while we look for those that are hidden */
     kill_round(p);
 }
 

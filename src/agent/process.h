@@ -128,22 +128,39 @@ bool hy_warm_is_open(const struct hy_warm *w);
  * removes its cgroup (`name` as for hy_supervisor_new; NULL: a driver, whose
  * children are agents and are asked to end before they are made to) and the files
  * named by hy_keeper_file, and exits as the child did. The child learns by
- * hy_keeper_fd (readable: the keeper is gone).
+ * hy_keeper_fd (readable: the keeper is gone). `hold`: a descriptor that both
+ * keep open for the agent's run; -1: none.
  * Must be called before there are threads or a loop. -Exxx when fork fails.
  */
-int hy_keeper_fork(const char *name);
+int hy_keeper_fork(const char *name, int hold);
 int hy_keeper_fd(void);
 /* Tells the keeper of a file (a socket) to unlink when the child is gone. */
 int hy_keeper_file(const char *path);
+/* The agent has another run, with this log and this lock; -1, -1: it has none. */
+int hy_keeper_hold(int log, int lock);
+/* This agent, by its own keeper's process, outlives the driver. */
+int hy_keeper_spare(pid_t pid);
+/* This agent, which another driver has started, is the driver's now; -1: not any more. */
+int hy_keeper_adopt(int pidfd);
 
 /*
- * Ends what a machine has left of agents that are gone together with their
- * keeper: processes whose environment says HOPYARD_AGENT=pid:starttime of a
- * process that is not there, and cgroups named so. Returns how many, or -Exxx.
+ * What a machine has left of agents that are gone together with their keeper: processes of this user whose environment
+ * says HOPYARD_AGENT=pid:starttime of a process that is not there, and cgroups named so.
  */
-int hy_supervisor_sweep(void);
+/* `trial_dir` is "" for a process that belongs to no trial. */
+typedef void (*hy_leftover_cb)(void *arg, pid_t pid, const char *trial_dir);
+/* Calls back for each of the processes. 0 or -Exxx. */
+int hy_supervisor_leftovers(hy_leftover_cb cb, void *arg);
+/* Removes the cgroups that are empty, or all of them with their processes: how many of these it has ended. */
+int hy_supervisor_sweep_cgroups(bool with_processes);
 
 /* The cores of one of `ranks` that share this machine's: how many; 0: they cannot have the same number of them. */
 size_t hy_cores_share(uint64_t rank, uint64_t ranks, cpu_set_t *ret);
+
+/* "pid:starttime" of a process, as HOPYARD_AGENT carries it: a name that no other process will have. */
+#define HY_MARK_MAX 80
+int hy_mark_format(pid_t pid, char mark[HY_MARK_MAX]);
+/* 1: that process lives; 0: it does not; -EINVAL: no mark. */
+int hy_mark_alive(const char *mark);
 
 #endif

@@ -133,6 +133,49 @@ int hy_procs_read(struct hy_procs *procs)
     return 0;
 }
 
+/* Adds up the numbers of "Name:  123 kB" lines; -1 when none of them is there. */
+static int64_t sum_kb(const char *text, const char *const *names)
+{
+    int64_t sum = 0;
+    bool any = false;
+
+    for (; *names; names++) {
+        const char *line = strstr(text, *names);
+
+        if (line) {
+            sum += strtoll(line + strlen(*names), NULL, 10);
+            any = true;
+        }
+    }
+    return any ? sum : -1;
+}
+
+/* Threads have numbers of the same kind, and files of the same names, though they are not listed. */
+static bool is_thread(pid_t pid)
+{
+    static const char *const leader[] = {"\nTgid:", NULL};
+    char path[40], text[4096];
+
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    return read_small(path, text, sizeof text) > 0 && sum_kb(text, leader) != pid;
+}
+
+int hy_procs_add(struct hy_procs *procs, pid_t first, pid_t last)
+{
+    size_t n = procs->n;
+    int rc = 0;
+
+    for (pid_t pid = first; rc == 0 && pid <= last; pid++) {
+        const struct hy_procs known = {.list = procs->list, .n = n};
+
+        if (!hy_procs_find(&known, pid) && !is_thread(pid))
+            rc = read_into(procs, pid);
+    }
+    if (rc == 0)
+        qsort(procs->list, procs->n, sizeof *procs->list, by_pid);
+    return rc;
+}
+
 void hy_procs_done(struct hy_procs *procs)
 {
     free(procs->list);
@@ -201,6 +244,18 @@ int hy_children_each(void (*each)(void *arg, pid_t pid), void *arg)
     return rc < 0 ? rc : c.count;
 }
 
+/* "0.20 0.18 0.12 1/80 11206": the last word. */
+int64_t hy_newest_pid(void)
+{
+    char text[128];
+    const char *last;
+
+    if (read_small("/proc/loadavg", text, sizeof text) <= 0)
+        return -1;
+    last = strrchr(text, ' ');
+    return last && isdigit((unsigned char)last[1]) ? strtoll(last + 1, NULL, 10) : -1;
+}
+
 int hy_proc_env(pid_t pid, const char *name, char *value, size_t size)
 {
     hy_cleanup_buf struct hy_buf b;
@@ -227,21 +282,16 @@ int hy_proc_env(pid_t pid, const char *name, char *value, size_t size)
     return 0;
 }
 
-/* Adds up "Name:  123 kB" lines; -1 when none of them is there. */
-static int64_t sum_kb(const char *text, const char *const *names)
+/* One sum of what /proc/PID/status has. */
+static uint64_t read_status(pid_t pid, const char *const *names)
 {
-    int64_t sum = 0;
-    bool any = false;
+    char path[40], text[4096];
+    int64_t kb = -1;
 
-    for (; *names; names++) {
-        const char *line = strstr(text, *names);
-
-        if (line) {
-            sum += strtoll(line + strlen(*names), NULL, 10);
-            any = true;
-        }
-    }
-    return any ? sum : -1;
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    if (read_small(path, text, sizeof text) > 0)
+        kb = sum_kb(text, names);
+    return kb > 0 ? (uint64_t)kb * 1024 : 0;
 }
 
 uint64_t hy_proc_memory(pid_t pid, bool exact)
@@ -256,12 +306,16 @@ uint64_t hy_proc_memory(pid_t pid, bool exact)
         if (read_small(path, text, sizeof text) > 0 && strstr(text, share[0]))
             kb = sum_kb(text, share);
     }
-    if (kb < 0) {
-        snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
-        if (read_small(path, text, sizeof text) > 0)
-            kb = sum_kb(text, resident);
-    }
-    return kb > 0 ? (uint64_t)kb * 1024 : 0;
+    if (kb < 0)
+        return read_status(pid, resident);
+    return (uint64_t)kb * 1024;
+}
+
+uint64_t hy_proc_anonymous(pid_t pid)
+{
+    static const char *const anonymous[] = {"\nRssAnon:", NULL};
+
+    return read_status(pid, anonymous);
 }
 
 uint64_t hy_proc_private(pid_t pid)
@@ -279,13 +333,8 @@ uint64_t hy_proc_private(pid_t pid)
 uint64_t hy_proc_resident(pid_t pid)
 {
     static const char *const resident[] = {"\nVmRSS:", NULL};
-    char path[40], text[4096];
-    int64_t kb = -1;
 
-    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
-    if (read_small(path, text, sizeof text) > 0)
-        kb = sum_kb(text, resident);
-    return kb > 0 ? (uint64_t)kb * 1024 : 0;
+    return read_status(pid, resident);
 }
 
 unsigned long long hy_pid_namespace(void)

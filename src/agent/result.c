@@ -10,14 +10,15 @@
  */
 #include <ctype.h>
 #include <errno.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "agent/metric.h"
 #include "base/buf.h"
+#include "base/json.h"
 #include "base/mem.h"
+#include "wire/bounds.h"
 
 #define RESULT_MAX (1u << 20)
 
@@ -122,7 +123,13 @@ static int pass_numbers(json_t *root, const char *metric, hy_result_cb cb, void 
     if (!json_is_object(root))
         return hy_err_set(err, -EINVAL,
                           "the result is neither a JSON object nor a number; write {\"name\": number}");
+    if (json_object_size(root) > HY_VALUES_LIMIT)
+        return hy_err_set(err, -EINVAL, "the result has %zu values and may have %u; write only those that count",
+                          json_object_size(root), HY_VALUES_LIMIT);
     json_object_foreach(root, name, value) {
+        if (strlen(name) > HY_NAME_LIMIT)
+            return hy_err_set(err, -EINVAL, "the result has a name of %zu bytes and may have %u; write a shorter one",
+                              strlen(name), HY_NAME_LIMIT);
         if (number_of(value, &number))
             rc = cb(arg, name, number);
         if (rc < 0)
@@ -139,7 +146,6 @@ int hy_result_parse(const uint8_t *bytes, size_t n, const char *metric, hy_resul
     json_t *root;
     int rc;
 
-    json_set_alloc_funcs(hy_malloc, free); /* so that a test can make it fail */
     hy_buf_init(&text, 2 * RESULT_MAX);
     if (n > RESULT_MAX)
         return hy_err_set(err, -EINVAL,
@@ -150,8 +156,8 @@ int hy_result_parse(const uint8_t *bytes, size_t n, const char *metric, hy_resul
     rc = rename_words(bytes, n, &text);
     if (rc < 0)
         return hy_err_set(err, rc, "out of memory");
-    root = json_loadb((const char *)hy_buf_bytes(&text), text.len,
-                      JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL, &where);
+    root = hy_json_load((const char *)hy_buf_bytes(&text), text.len,
+                        JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL, &where);
     if (!root && !where.text[0])
         return hy_err_set(err, -ENOMEM, "out of memory");
     if (!root)

@@ -55,12 +55,16 @@ struct hy_procs {
 int hy_proc_read(pid_t pid, struct hy_proc *ret);
 /* Every process of this machine that we may see. 0 or -Exxx. */
 int hy_procs_read(struct hy_procs *procs);
+/* Adds those with these numbers that are not in it yet. 0 or -Exxx. */
+int hy_procs_add(struct hy_procs *procs, pid_t first, pid_t last);
 void hy_procs_done(struct hy_procs *procs);
 struct hy_proc *hy_procs_find(const struct hy_procs *procs, pid_t pid);
 
 /* Calls `each` for the children of this process's first thread, where orphans
  * arrive; needs no memory. How many, or -Exxx. */
 int hy_children_each(void (*each)(void *arg, pid_t pid), void *arg);
+/* The number of the newest process (or thread) of this PID namespace; -1: not known. */
+int64_t hy_newest_pid(void);
 /* The value of `name` in the environment it was started with. 1, 0 (not
  * there, or not to be read), or -ENOMEM. */
 int hy_proc_env(pid_t pid, const char *name, char *value, size_t size);
@@ -70,18 +74,15 @@ int hy_proc_env(pid_t pid, const char *name, char *value, size_t size);
 /* Bytes of anonymous and shared memory; `exact` counts shared pages once over
  * all who map them and costs milliseconds. 0 when it is gone. */
 uint64_t hy_proc_memory(pid_t pid, bool exact);
+/* Its anonymous memory alone, without what is swapped out. */
+uint64_t hy_proc_anonymous(pid_t pid);
 /* The same for a fork of a process that lives on: what it shares with that one is not its own. */
 uint64_t hy_proc_private(pid_t pid);
 /* All that is resident. */
 uint64_t hy_proc_resident(pid_t pid);
 
-#define HY_MARK_MAX 80
-/* "pid:starttime" of a process, as HOPYARD_AGENT carries it. */
 /* Process numbers mean something within one of these only. */
 unsigned long long hy_pid_namespace(void);
-int hy_mark_format(pid_t pid, char mark[HY_MARK_MAX]);
-/* 1: that process lives; 0: it does not; -EINVAL: no mark. */
-int hy_mark_alive(const char *mark);
 
 /* ---- cgroup_find.c, cgroup.c ---- */
 
@@ -166,6 +167,26 @@ int hy_warm_answer(int control, pid_t *ret_pid, struct hy_err *err);
 /* How much memory of the server a child begins with. */
 uint64_t hy_warm_resident(const struct hy_warm *w);
 
+/* ---- watch.c: how something grows, from look to look ---- */
+
+struct hy_growth {
+    int64_t looked_ns, forked_ns; /* 0: not yet */
+    uint64_t used;
+    size_t processes;
+    double rate; /* bytes a millisecond */
+};
+
+struct hy_sight {
+    int64_t now_ns;
+    uint64_t used, limit;
+    size_t processes;
+    unsigned cores; /* that it may run on */
+};
+
+/* Takes in what was seen. Returns in how many ms it should be looked at again: while it grows, well before it can
+ * reach its limit; while it does not, before it could if it began to on all cores, though no sooner than 10 ms. */
+int64_t hy_growth_look(struct hy_growth *g, const struct hy_sight *seen);
+
 /* ---- process.c ---- */
 
 enum hy_stage {
@@ -207,6 +228,12 @@ struct hy_process {
     uint64_t used;              /* the most that was measured */
     uint64_t container_used;    /* by all in the container, when this one was ended for it; 0: it was not */
     unsigned oom_looks;         /* watch.c */
+    int64_t look_at;            /* when its memory is looked at next, by hy_clock_ms */
+    struct hy_growth growth;
+    int64_t exact_at;           /* when it was last measured exactly; 0: never ... */
+    uint64_t exact, cheap;      /* ... and both sums of then */
+    int64_t stopped_at;         /* when it was last stopped for that, and how often in a row */
+    unsigned stops;
     int64_t timeout_ms;
     int64_t kill_at;            /* by uv_now */
     unsigned rounds;            /* of SIGKILL */
@@ -228,13 +255,17 @@ struct hy_supervisor {
     char mark[HY_MARK_MAX];
     struct hy_cgroup cgroup;
     int null_fd;
+    unsigned cores;             /* that trials may run on */
     pid_t container_root;       /* whose descendants share container_limit bytes; 0: no container */
     uint64_t container_limit;
+    int64_t container_look_at;
+    struct hy_growth container_growth;
     uv_signal_t child_signal;
     uv_timer_t watch_timer, stray_timer;
     unsigned handles;
     struct hy_procs census;     /* family.c */
     int64_t census_at;
+    int64_t census_pid;         /* the newest process number of then; -1: not known */
     uint8_t bytes[65536];       /* every read goes through here */
 };
 
@@ -256,8 +287,12 @@ void hy_process_settle(struct hy_process *p);
 
 /* Who belongs to whom, not older than this turn of the loop; -Exxx: not known now. */
 int hy_family_census(struct hy_supervisor *s);
+/* The same, but what has ended or changed in the last moment may not be seen; what was started is. Cheap: for looks. */
+int hy_family_recent(struct hy_supervisor *s);
 /* Is anybody there beside the main process? Errs on the side of yes. Cheap when the answer is no. */
 bool hy_family_left(struct hy_process *p);
+/* To its group and all others that are known, without a look who else there is. How many got it. */
+int hy_family_signal_known(struct hy_process *p, int sig);
 /* To all of it; how many got it, or -Exxx. */
 int hy_family_signal(struct hy_process *p, int sig);
 /* Ends orphans whose trial is over, now, or soon and until there are none. */

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -96,6 +97,13 @@ static int open_null(void)
     return high < 0 ? -errno : high;
 }
 
+static unsigned count_cores(void)
+{
+    cpu_set_t set;
+
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? (unsigned)CPU_COUNT(&set) : 1;
+}
+
 int hy_supervisor_new(uv_loop_t *loop, const char *name, struct hy_supervisor **ret, struct hy_err *err)
 {
     struct hy_supervisor *s = hy_calloc(1, sizeof *s);
@@ -107,6 +115,7 @@ int hy_supervisor_new(uv_loop_t *loop, const char *name, struct hy_supervisor **
     s->self = getpid();
     s->census_at = -1;
     s->cgroup.kind = HY_CGROUP_NONE;
+    s->cores = count_cores();
     hy_list_init(&s->processes);
     s->null_fd = open_null();
     rc = s->null_fd < 0 ? s->null_fd : hy_mark_format(s->self, s->mark);

@@ -4,7 +4,7 @@
  * that carry the mark of an agent that is not there, and cgroups named so.
  */
 #include <errno.h>
-#include <signal.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,18 +37,26 @@ static int is_left_over(const struct hy_proc *proc)
     return hy_mark_alive(mark) == 0;
 }
 
-int hy_supervisor_sweep(void)
+static int pass_on(pid_t pid, hy_leftover_cb cb, void *arg)
+{
+    char dir[PATH_MAX] = "";
+    int rc = hy_proc_env(pid, "HOPYARD_TRIAL_DIR", dir, sizeof dir);
+
+    if (rc >= 0)
+        cb(arg, pid, dir);
+    return rc;
+}
+
+int hy_supervisor_leftovers(hy_leftover_cb cb, void *arg)
 {
     struct hy_procs procs = {0};
-    int count = 0, rc = hy_procs_read(&procs);
+    int rc = hy_procs_read(&procs);
 
     for (size_t i = 0; rc >= 0 && i < procs.n; i++) {
         rc = is_left_over(&procs.list[i]);
-        if (rc > 0 && kill(procs.list[i].pid, SIGKILL) == 0)
-            count++;
+        if (rc > 0)
+            rc = pass_on(procs.list[i].pid, cb, arg);
     }
     hy_procs_done(&procs);
-    if (rc < 0)
-        return rc;
-    return count + hy_cgroup_clear(NULL, 0);
+    return rc < 0 ? rc : 0;
 }

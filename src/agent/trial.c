@@ -6,9 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/core_lease.h"
 #include "base/buf.h"
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -128,6 +131,7 @@ void hy_agent_trial_finish(struct trial *t)
     t->ended.message = t->message ? t->message : t->ended.message;
     t->ended.detail = t->detail ? t->detail : t->ended.detail;
     t->ended.metric_error = t->metric_error ? t->metric_error : t->ended.metric_error;
+    t->ended.remark = t->remark ? t->remark : t->ended.remark;
     m.body_case = HY__CONTROL__BODY_ENDED;
     m.ended = &t->ended;
     hy_agent_send(a, &m);
@@ -143,7 +147,7 @@ void hy_agent_trial_free(struct trial *t)
     hy_agent_files_forget(t);
     hy_agent_group_forget(t);
     if (!a->shares_files && t->dir && hy_remove_tree(t->dir) < 0) /* what counts was sent */
-        hy_warn("cannot remove a trial's folder path=%s", t->dir);
+        hy_warn_limited("cannot remove a trial's folder path=%s", t->dir);
     hy_list_each(it, &t->outputs)
         free(hy_container(it, struct output_end, link));
     for (size_t i = 0; i < t->metric_count; i++) {
@@ -153,6 +157,7 @@ void hy_agent_trial_free(struct trial *t)
     free(t->metrics);
     hy_agent_upload_free(t->upload);
     hy_gpu_lease_free(t->lease);
+    hy_core_lease_free(t->core);
     hy__control__free_unpacked(t->start, NULL);
     free(t->dir);
     free(t->result);
@@ -161,6 +166,7 @@ void hy_agent_trial_free(struct trial *t)
     free(t->metric_error);
     free(t->said);
     free(t->detail);
+    free(t->remark);
     free(t);
 }
 
@@ -254,31 +260,38 @@ void hy_agent_trials_deaf(struct agent *a)
             adjust_reading(t, fd);
 }
 
+/* The last value that it printed, if the driver does not know it yet. */
+static void report_printed(struct trial *t)
+{
+    struct hy_metric_scan *scan = &t->captures[t->latest].scan;
+    Hy__Report report = HY__REPORT__INIT;
+    Hy__Control m = HY__CONTROL__INIT;
+    Hy__Metric metric = HY__METRIC__INIT, *metrics[] = {&metric};
+
+    if (!t->value_is_new)
+        return;
+    t->value_is_new = false;
+    metric.name = run_of(t)->metric;
+    metric.value = scan->value;
+    report.trial = t->number;
+    report.attempt = t->attempt;
+    report.step = scan->step;
+    report.n_metrics = 1;
+    report.metrics = metrics;
+    m.body_case = HY__CONTROL__BODY_REPORT;
+    m.report = &report;
+    hy_agent_send(t->agent, &m);
+}
+
 void hy_agent_trial_tick(struct agent *a)
 {
     struct trial *t;
 
-    for (size_t i = 0; (t = hy_map_next(&a->trials, &i));) {
-        struct hy_metric_scan *scan = &t->captures[t->latest].scan;
-        Hy__Report report = HY__REPORT__INIT;
-        Hy__Control m = HY__CONTROL__INIT;
-        Hy__Metric metric = HY__METRIC__INIT, *metrics[] = {&metric};
-
-        hy_agent_upload_tick(t);
-        if (!t->value_is_new)
-            continue;
-        t->value_is_new = false;
-        metric.name = run_of(t)->metric;
-        metric.value = scan->value;
-        report.trial = t->number;
-        report.attempt = t->attempt;
-        report.step = scan->step;
-        report.n_metrics = 1;
-        report.metrics = metrics;
-        m.body_case = HY__CONTROL__BODY_REPORT;
-        m.report = &report;
-        hy_agent_send(a, &m);
-    }
+    for (size_t i = 0; (t = hy_map_next(&a->trials, &i));)
+        if (hy_agent_upload_tick(t))
+            i = 0; /* the map has moved */
+    for (size_t i = 0; (t = hy_map_next(&a->trials, &i));)
+        report_printed(t);
 }
 
 /* ---- its life ------------------------------------------------------------------ */
@@ -327,12 +340,15 @@ static void on_end(void *arg, struct hy_process *p, const struct hy_process_end 
         uint64_t seen = t->captures[i].scan.seen;
 
         hy_metric_scan_end(&t->captures[i].scan);
-        if (t->captures[i].scan.seen != seen)
+        if (t->captures[i].scan.seen != seen) {
             t->latest = i;
+            t->value_is_new = true;
+        }
         if (t->captures[i].stream && hy_agent_trial_add_output(t, t->captures[i].stream, t->captures[i].bytes) < 0)
             hy_agent_end(t->agent, 1, "out of memory");
     }
     find_metric(t);
+    report_printed(t);
     if (!t->agent->peer) /* nobody to tell */
         hy_agent_trial_free(t);
     else if (t->agent->shares_files)
@@ -521,8 +537,8 @@ void hy_agent_trial_run(struct trial *t)
     warm = hy_agent_function_is_cold(t->agent) ? NULL : hy_agent_function_server(t);
     if (!warm && !hy_agent_function_is_cold(t->agent))
         return; /* it waits for the server */
-    if (t->attempt > 1 && unlink(t->result) < 0 && errno != ENOENT) /* an earlier attempt's word */
-        hy_warn("cannot remove an old result path=%s", t->result);
+    if (unlink(t->result) < 0 && errno != ENOENT) /* left by an earlier attempt, or put there by another user */
+        hy_warn_limited("cannot remove an old result path=%s", t->result);
     if (start_process(t, warm, &err) == 0)
         return;
     if (warm)
@@ -533,17 +549,22 @@ void hy_agent_trial_run(struct trial *t)
 
 static int make_folders(struct trial *t, struct hy_err *err)
 {
-    int rc;
+    hy_cleanup_close int dir = -1;
+    struct stat st;
 
     t->dir = hy_path_join(t->agent->root, t->start->start->dir);
     t->result = t->dir ? hy_path_join(t->dir, "result.json") : NULL;
     t->checkpoint = t->dir ? hy_path_join(t->dir, "checkpoint") : NULL;
     if (!t->result || !t->checkpoint)
         return hy_err_set(err, -ENOMEM, "out of memory");
-    rc = hy_mkdirs(t->dir, 0777);
-    if (rc == 0)
-        rc = hy_mkdirs(t->checkpoint, 0777);
-    return rc < 0 ? hy_err_sys(err, rc, "cannot make the trial's folder '%s'", t->dir) : 0;
+    dir = hy_own_folder(t->agent->root, t->start->start->dir, err);
+    if (dir < 0)
+        return dir;
+    if (HY_SYS(mkdirat(dir, "checkpoint", 0755)) == 0)
+        return 0;
+    if (errno == EEXIST && fstatat(dir, "checkpoint", &st, 0) == 0)
+        return S_ISDIR(st.st_mode) ? 0 : hy_err_set(err, -ENOTDIR, "'%s' is not a directory; remove it", t->checkpoint);
+    return hy_err_sys(err, -errno, "cannot make the trial's folder '%s'", t->checkpoint);
 }
 
 void hy_agent_trial_start(struct agent *a, Hy__Control *start)

@@ -51,6 +51,7 @@ struct agent {
     struct hy_peer *peer;
     struct hy_supervisor *supervisor;
     struct hy_local *reports; /* where `hopyard report` connects */
+    struct hy_list deferred;  /* connections whose reports wait until the driver has caught up: hear.c */
     char *report_path;
     uv_prepare_t turn;
     uv_poll_t keeper, input, companion;
@@ -59,6 +60,10 @@ struct agent {
     uv_signal_t term, interrupt;
     uv_timer_t tick;          /* printed metrics on their way to the table */
     const char *name;
+    char *given_name;         /* by the run that it was handed to; NULL: it has joined one run only */
+    int hold_fd;              /* a lock of the run, until its last trial has ended; -1: none */
+    char *client, *warm_key;  /* whose next run it may wait for, when this one is over: standby.c */
+    struct hy_standing *standing; /* while it waits for it */
     const char *python;       /* this machine's, which functions are run by; NULL: as the driver says */
     bool own_environment;     /* trials have ours, not the user's */
     uint32_t slots;
@@ -75,6 +80,7 @@ struct agent {
 
     struct function function;
     struct shared shared;
+    struct hy_cores *cores;    /* NULL: trials do not wait for any */
     struct hy_gpus *gpus;
     bool gpus_found, may_join; /* both: the driver hears who we are */
     bool gpus_leaving, gpus_left;
@@ -82,6 +88,7 @@ struct agent {
     struct hy_map incoming;   /* stream -> struct incoming: files that are sent to us */
     uint32_t next_stream;
     bool ending;
+    bool is_unwanted;         /* there is more than one reason to end: it does not wait for another run */
     int exit_status;
     char why[128];            /* it ends */
 };
@@ -116,11 +123,13 @@ struct trial {
     struct upload *upload;
     struct hy_list waiting;    /* for the function's server */
     struct hy_gpu_lease *lease;
-    bool has_gpus;             /* the lease is there; until then it waits for it ... */
+    struct hy_core_lease *core;
+    bool has_gpus, has_core;   /* the lease is there; until then it waits for it ... */
     bool is_held;              /* ... and the driver knows */
     unsigned forks;            /* that did not come to anything */
     struct member member;
     char *said, *detail;       /* what it told us of its failure */
+    char *remark;              /* and of what its function returned */
     Hy__Ended ended;     /* while files are uploaded */
     char *message;
     struct hy_list outputs; /* struct output_end */
@@ -154,6 +163,8 @@ int hy_agent_trial_add_output(struct trial *t, uint32_t stream, uint64_t bytes);
 /* Sends a message; an agent that cannot is of no use and ends itself. */
 void hy_agent_send(struct agent *a, const Hy__Control *m);
 void hy_agent_end(struct agent *a, int status, const char *why);
+/* Tells the user something. */
+void hy_agent_note(struct agent *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* All that the Welcome brings is here: tells the driver who we are. */
 void hy_agent_join(struct agent *a);
 /* Who started us may go now, if we have somebody else to live with; and nobody reads what we print. */
@@ -168,6 +179,8 @@ static inline bool hy_agent_is_broken(const struct agent *a)
 /* ---- hear.c ---- */
 /* Opens the socket that trials speak on. */
 int hy_agent_hear_open(struct agent *a, struct hy_err *err);
+/* Takes reports that wait, if the driver has caught up. */
+void hy_agent_hear_deferred(struct agent *a);
 
 /* ---- group.c: the ranks of a training ---- */
 /* A rank's word, on its way to the driver. Why it is refused; "": it is not. */
@@ -203,13 +216,28 @@ void hy_agent_function_tick(struct agent *a);
 void hy_agent_function_end(struct agent *a);
 void hy_agent_function_done(struct agent *a);
 
-/* ---- lend.c: GPUs ---- */
-/* 0: it has what it wants of them. 1: it waits, and hy_agent_trial_run comes again. Or -Exxx. */
+/* The run is over, and the server stays for the next one. */
+void hy_agent_function_forget(struct agent *a);
+
+/* ---- standby.c: after a run, before the next one of the same client ---- */
+/* The driver's goodbye: may it wait, and can it? */
+void hy_agent_standby_invite(struct agent *a, const Hy__Bye *bye);
+/* Is it to wait when all its trials have ended? */
+bool hy_agent_standby_next(const struct agent *a);
+/* Says goodbye and waits. False: it cannot, and ends. */
+bool hy_agent_stand_by(struct agent *a);
+/* It waits no longer; nothing happens if it does not. */
+void hy_agent_standby_over(struct agent *a);
+
+/* ---- lend.c: GPUs and cores ---- */
+/* 0: it has what it needs of them. 1: it waits, and hy_agent_trial_run comes again. Or -Exxx. */
 int hy_agent_lend(struct trial *t, struct hy_err *err);
 /* It is over: gives them back, and finds out with whom it fell. */
 void hy_agent_lend_over(struct trial *t, bool failed);
-/* Begins to look for them. 0 or -ENOMEM. */
+/* Begins to look for GPUs. 0 or -ENOMEM. */
 int hy_agent_lend_open(struct agent *a);
+/* The driver has said whether trials lease cores. */
+void hy_agent_lend_cores(struct agent *a, const Hy__Welcome *w);
 void hy_agent_lend_tell(const struct agent *a, Hy__AgentInfo *info, char *uuids[]);
 /* Nothing is left running for them. False: ask again in the next turn. */
 bool hy_agent_lend_left(struct agent *a);
@@ -225,8 +253,8 @@ void hy_agent_files_forget(struct trial *t);
 void hy_agent_files_data(struct agent *a, uint32_t stream, const uint8_t *bytes, size_t n);
 
 /* ---- upload.c: and what goes back there ---- */
-/* Time passes: sends what is new in the trial's event files. */
-void hy_agent_upload_tick(struct trial *t);
+/* Time passes: sends what is new in the trial's event files, or goes on. True: that was all, and the trial is freed. */
+bool hy_agent_upload_tick(struct trial *t);
 /* It is over: sends what is left in its folder, then calls trial_finish. */
 void hy_agent_upload_all(struct trial *t);
 /* True when the stream is the trial's, which may be over then. */
@@ -244,7 +272,7 @@ struct mirror *hy_agent_mirror_start(struct trial *t);
 void hy_agent_mirror_end(struct mirror *m);
 /* Ends it if it has not; NULL is fine. */
 void hy_agent_mirror_free(struct mirror *m);
-/* The helper's program: its exit status. */
-int hy_agent_mirror_main(const char *folder, const char *url);
+/* The helper's program: its exit status. `limit`: bytes that it copies at most. */
+int hy_agent_mirror_main(const char *folder, const char *url, const char *limit);
 
 #endif

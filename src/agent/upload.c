@@ -8,10 +8,15 @@
  * curves grow as on one machine. When it is over all the rest goes, before it
  * counts as ended. Where the project is on HDFS all but the checkpoint goes
  * there straight (mirror.c), and this way only if that fails.
+ *
+ * Holes stay holes: only the data of a file is sent, as pieces. A trial that has
+ * left more than may be sent (--max-transfer, wire/bounds.h) fails, and nothing
+ * of it is sent.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,11 +28,16 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
+#include "wire/bounds.h"
 
 #define CHUNK (64u * 1024)
 #define LOOK_MS 2000     /* for new events ... */
 #define LOOK_SHARE 50    /* ... and for a fiftieth of the time at most, where there are very many files */
 #define EVENT_FILES 1000 /* those beyond go at the end */
+#define HOLE_MIN (64u * 1024) /* shorter ones are sent: a piece costs a message */
+#define ANNOUNCED_MAX (HY_ANNOUNCED_LIMIT / 4)
+#define CONTROL_MAX (2u << 20) /* bytes of messages that the driver has not received yet */
 
 struct piece {
     char *path;        /* absolute */
@@ -49,10 +59,25 @@ struct upload {
     struct mirror *mirror;
     bool is_mirrored; /* all but the checkpoint is on HDFS, or the mirror is at it */
     bool last;       /* the trial is over, and this is all */
-    int fd;          /* of the piece under way */
-    uint64_t left;
+    int fd;          /* of the file under way */
+    struct stat stat;
+    bool is_new;     /* the driver does not know of it yet */
+    uint64_t at, to; /* in it */
+    uint64_t left;   /* of its piece that was announced */
     uint32_t stream;
     uint64_t sent;
+    uint64_t data;      /* bytes that were announced, and ... */
+    uint32_t files;     /* ... how many files */
+    size_t announced;   /* bytes of messages since the driver had caught up */
+    char *failure;      /* why the trial fails, in a sentence: nothing more is sent; NULL: it does not */
+};
+
+/* What a trial has left, all in all. */
+struct left_behind {
+    uint64_t bytes;
+    uint64_t files;
+    bool is_exact;     /* look for holes: what the disk has allocated may be more than there is data */
+    bool counts_holes; /* they travel: HDFS has none */
 };
 
 static struct upload *upload_of(struct trial *t)
@@ -85,7 +110,47 @@ void hy_agent_upload_free(struct upload *u)
     hy_close_at(&u->fd);
     free(u->pieces);
     free(u->events);
+    free(u->failure);
     free(u);
+}
+
+static uint64_t limit_of(const struct trial *t)
+{
+    return hy_bounds_transfer(t->agent->welcomed->welcome->max_transfer);
+}
+
+/* The first reason counts. What was announced is still sent, so that the driver can tell when it has it all. */
+__attribute__((format(printf, 2, 3))) static void fail_upload(struct trial *t, const char *fmt, ...)
+{
+    struct upload *u = t->upload;
+    struct hy_err err = {0};
+    va_list args;
+
+    if (u->failure)
+        return;
+    va_start(args, fmt);
+    vsnprintf(err.text, sizeof err.text, fmt, args);
+    va_end(args);
+    hy_warn("a trial's files are not sent trial=%llu why=\"%s\"", (unsigned long long)t->number, err.text);
+    u->failure = hy_strdup(err.text);
+    if (!u->failure)
+        hy_agent_end(t->agent, 1, "out of memory");
+    u->next = u->count;
+}
+
+static void over_transfer(struct trial *t, uint64_t bytes)
+{
+    char left[40], limit[40];
+
+    fail_upload(t, "it left %s of files on a machine that does not see the project folder, and at most %s are copied; raise "
+                "--max-transfer, or write large files to storage that all machines share",
+                hy_format_size(bytes, left, sizeof left), hy_format_size(limit_of(t), limit, sizeof limit));
+}
+
+static void over_files(struct trial *t)
+{
+    fail_upload(t, "it left more than %u files on a machine that does not see the project folder; pack them into fewer, or "
+                "write them to storage that all machines share", HY_FILES_LIMIT);
 }
 
 /* ---- which ------------------------------------------------------------------------ */
@@ -167,6 +232,7 @@ static int take_the_rest(const char *path, const struct stat *st, int type, stru
     return e && sent == size ? 0 : add_piece(walking->upload, path, sent, 0);
 }
 
+/* 0, -Exxx, or what `take` has answered. */
 static int walk(struct trial *t, __nftw_func_t take)
 {
     int rc;
@@ -174,7 +240,63 @@ static int walk(struct trial *t, __nftw_func_t take)
     walking = t;
     rc = nftw(t->dir, take, 32, FTW_PHYS);
     walking = NULL;
-    return rc;
+    return rc == -1 ? -errno : rc;
+}
+
+/* ---- how much ---------------------------------------------------------------------- */
+
+static struct left_behind counted;
+
+/* Its data. A file that cannot be opened is not sent either. */
+static uint64_t data_of(const char *path, uint64_t size)
+{
+    hy_cleanup_close int fd = HY_SYS(open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    uint64_t at = 0, start, end, sum = 0;
+
+    while (fd >= 0 && hy_next_data(fd, at, size, HOLE_MIN, &start, &end)) {
+        sum += end - start;
+        at = end;
+    }
+    return sum;
+}
+
+static int count(const char *path, const struct stat *st, int type, struct FTW *where)
+{
+    uint64_t size = (uint64_t)st->st_size, allocated = (uint64_t)st->st_blocks * 512, bytes = size;
+
+    (void)where;
+    if (type != FTW_F || !S_ISREG(st->st_mode))
+        return 0;
+    counted.files++;
+    if (!counted.counts_holes && counted.is_exact)
+        bytes = data_of(path, size);
+    else if (!counted.counts_holes && allocated < size)
+        bytes = allocated;
+    if (__builtin_add_overflow(counted.bytes, bytes, &counted.bytes))
+        counted.bytes = UINT64_MAX;
+    return counted.files > HY_FILES_LIMIT;
+}
+
+/* Before anything of it is sent: nothing is, if it is too much. Blocks that are allocated and not written count only in
+ * the first of two looks; the second one takes its time. */
+static void check_limits(struct trial *t)
+{
+    int rc = 0;
+
+    for (int look = 0; look < 2; look++) {
+        counted = (struct left_behind){.is_exact = look, .counts_holes = *t->agent->welcomed->welcome->url};
+        rc = walk(t, count);
+        if (rc != 0 || counted.bytes <= limit_of(t))
+            break;
+    }
+    if (rc > 0)
+        over_files(t);
+    else if (rc == -ENOMEM)
+        hy_agent_end(t->agent, 1, "out of memory");
+    else if (rc < 0)
+        fail_upload(t, "its files cannot be listed: %s", strerror(-rc));
+    else if (counted.bytes > limit_of(t))
+        over_transfer(t, counted.bytes);
 }
 
 /* ---- on their way ------------------------------------------------------------------ */
@@ -185,18 +307,27 @@ static bool is_taken(const struct trial *t, const char *name)
     return (strcmp(name, "stdout") == 0 && t->captures[0].stream) || (strcmp(name, "stderr") == 0 && t->captures[1].stream);
 }
 
-static void announce(struct trial *t, const char *name, const struct stat *st, uint64_t from)
+static const char *name_of(const struct trial *t)
 {
+    return t->upload->pieces[t->upload->next - 1].path + strlen(t->dir) + 1;
+}
+
+static void announce(struct trial *t, uint64_t offset, uint64_t size)
+{
+    struct upload *u = t->upload;
     Hy__Output output = HY__OUTPUT__INIT;
     Hy__Control m = HY__CONTROL__INIT;
 
+    u->files += offset == 0;
+    u->data += size;
+    u->announced += 64 + strlen(name_of(t));
     output.trial = t->number;
     output.attempt = t->attempt;
-    output.stream = t->upload->stream;
-    output.path = (char *)name;
-    output.mode = st->st_mode & (S_IFMT | 0777);
-    output.size = t->upload->left;
-    output.offset = from;
+    output.stream = u->stream;
+    output.path = (char *)name_of(t);
+    output.mode = u->stat.st_mode & (S_IFMT | 0777);
+    output.size = size;
+    output.offset = offset;
     m.body_case = HY__CONTROL__BODY_OUTPUT;
     m.output = &output;
     hy_agent_send(t->agent, &m);
@@ -207,35 +338,95 @@ static void announce(struct trial *t, const char *name, const struct stat *st, u
  * nothing should run: then the attempt counts as lost. */
 static void cannot_send(struct trial *t, const char *name, int error)
 {
-    hy_warn("cannot send a file back trial=%llu path=%s error=%s", (unsigned long long)t->number, name, strerror(error));
-    if (strncmp(name, "checkpoint/", 11) == 0 || (error != EACCES && error != ENOENT && error != ENODATA))
+    hy_warn_limited("cannot send a file back trial=%llu path=%s error=%s", (unsigned long long)t->number, name, strerror(error));
+    if (error == EIO || error == ENOMEM || error == EMFILE || error == ENFILE)
         hy_agent_end(t->agent, 1, "a trial's file cannot be read");
+    else if (strncmp(name, "checkpoint/", 11) == 0 || (error != EACCES && error != ENOENT && error != ENODATA))
+        fail_upload(t, "its file '%.200s' cannot be read: %s", name, strerror(error));
+}
+
+/* Its name and its length, as the driver takes them. */
+static bool can_be_named(struct trial *t)
+{
+    const char *wrong = hy_bounds_path(name_of(t));
+
+    if (wrong)
+        fail_upload(t, "its file '%.200s' cannot be copied to the project: its path %s", name_of(t), wrong);
+    else if (t->upload->to > HY_FILE_SIZE_LIMIT)
+        fail_upload(t, "its file '%.200s' cannot be copied to the project: it ends at byte %llu", name_of(t),
+                    (unsigned long long)t->upload->to);
+    return !t->upload->failure;
+}
+
+static void close_file(struct upload *u)
+{
+    hy_close_at(&u->fd);
+    u->fd = -1;
 }
 
 static void open_next(struct trial *t)
 {
     struct upload *u = t->upload;
     const struct piece *p = &u->pieces[u->next++];
-    const char *name = p->path + strlen(t->dir) + 1;
-    uint64_t to;
-    struct stat st;
 
-    if (is_taken(t, name)) {
-        hy_warn("a file is not sent back: what the trial printed has its name path=%s", p->path);
+    if (is_taken(t, name_of(t))) {
+        hy_warn_limited("a file is not sent back: what the trial printed has its name path=%s", p->path);
         return;
     }
     u->fd = HY_SYS(open(p->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-    if (u->fd < 0 || HY_SYS(fstat(u->fd, &st)) < 0 || HY_SYS(lseek(u->fd, (off_t)p->from, SEEK_SET)) < 0) {
-        cannot_send(t, name, errno);
-        hy_close_at(&u->fd);
-        u->fd = -1;
+    if (u->fd < 0 || HY_SYS(fstat(u->fd, &u->stat)) < 0) {
+        cannot_send(t, name_of(t), errno);
+        close_file(u);
         return;
     }
     if (!u->stream)
         u->stream = t->agent->next_stream++;
-    to = p->to ? p->to : (uint64_t)st.st_size;
-    u->left = to > p->from ? to - p->from : 0;
-    announce(t, name, &st, p->from);
+    u->at = p->from;
+    u->to = p->to ? p->to : (uint64_t)u->stat.st_size;
+    u->left = 0;
+    u->is_new = p->from == 0;
+    if (!can_be_named(t))
+        close_file(u);
+}
+
+/* Announces the next data of the file under way. One that begins with a hole is made first, and one that ends with a hole
+ * gets its length by an empty piece there. False: it is over. */
+static bool next_piece(struct trial *t)
+{
+    struct upload *u = t->upload;
+    uint64_t start = u->to, end = u->to;
+
+    if (u->failure || (u->at >= u->to && !u->is_new))
+        return false;
+    if (!hy_next_data(u->fd, u->at, u->to, HOLE_MIN, &start, &end))
+        start = end = u->to;
+    if (u->is_new && u->files == HY_FILES_LIMIT)
+        over_files(t);
+    else if (end - start > limit_of(t) - u->data)
+        over_transfer(t, u->data + (end - start));
+    if (u->failure)
+        return false;
+    if (u->is_new && start > 0)
+        announce(t, 0, 0);
+    u->is_new = false;
+    announce(t, start, end - start);
+    u->at = start;
+    u->left = end - start;
+    return true;
+}
+
+/* So that the driver need not hold more than it has said; the next tick looks again. */
+static bool has_caught_up(struct trial *t)
+{
+    struct upload *u = t->upload;
+
+    if (hy_peer_unacked(t->agent->peer, HY_STREAM_CONTROL) > CONTROL_MAX)
+        return false;
+    if (u->announced >= ANNOUNCED_MAX && hy_peer_room(t->agent->peer, u->stream) < HY_STREAM_WINDOW)
+        return false;
+    if (u->announced >= ANNOUNCED_MAX)
+        u->announced = 0;
+    return true;
 }
 
 /* Sends as much as there is room for; 1 when the piece is over, 0 when full. */
@@ -250,11 +441,11 @@ static int send_some(struct trial *t)
 
         if (hy_peer_room(t->agent->peer, u->stream) < CHUNK)
             return 0;
-        n = HY_SYS(read(u->fd, chunk, want));
+        n = HY_SYS(pread(u->fd, chunk, want, (off_t)u->at));
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0) { /* it has shrunk: zeros keep the others in their place */
-            cannot_send(t, u->pieces[u->next - 1].path + strlen(t->dir) + 1, n < 0 ? errno : ENODATA);
+            cannot_send(t, name_of(t), n < 0 ? errno : ENODATA);
             memset(chunk, 0, want);
             n = (ssize_t)want;
         }
@@ -263,6 +454,7 @@ static int send_some(struct trial *t)
         if (hy_agent_is_broken(t->agent))
             return 0;
         u->left -= (uint64_t)n;
+        u->at += (uint64_t)n;
         u->sent += (uint64_t)n;
     }
     return 1;
@@ -273,29 +465,50 @@ static bool is_under_way(const struct upload *u)
     return u->fd >= 0 || u->next < u->count;
 }
 
-static void send_more(struct trial *t)
+/* The trial ended well, but for this. A trial that has failed anyway keeps its own reason, and a note reports this one. */
+static void take_failure(struct trial *t)
+{
+    struct upload *u = t->upload;
+    bool well = t->ended.outcome == HY__ENDED__OUTCOME__EXITED && t->ended.code == 0;
+
+    if (!u->failure)
+        return;
+    if (well && !t->message)
+        t->message = hy_take(u->failure);
+    else
+        hy_agent_note(t->agent, "trial %llu: %s", (unsigned long long)t->number, u->failure);
+}
+
+static void finish(struct trial *t)
+{
+    struct upload *u = t->upload;
+
+    t->ended.sent_files = !u->failure;
+    take_failure(t);
+    if (u->stream && hy_agent_trial_add_output(t, u->stream, u->sent) < 0)
+        hy_agent_end(t->agent, 1, "out of memory");
+    hy_agent_trial_finish(t);
+}
+
+/* True: the trial is over, and gone. */
+static bool send_more(struct trial *t)
 {
     struct upload *u = t->upload;
 
     while (!hy_agent_is_broken(t->agent) && is_under_way(u)) {
+        if (u->left == 0 && !has_caught_up(t))
+            return false; /* hy_agent_upload_tick goes on */
         if (u->fd < 0)
             open_next(t);
-        if (u->fd < 0)
-            continue;
-        if (send_some(t) == 0) {
-            if (!hy_agent_is_broken(t->agent))
-                return; /* hy_agent_upload_room goes on */
-            break;
-        }
-        hy_close_at(&u->fd);
-        u->fd = -1;
+        else if (u->left == 0 && !next_piece(t))
+            close_file(u);
+        else if (send_some(t) == 0 && !hy_agent_is_broken(t->agent))
+            return false; /* hy_agent_upload_room goes on */
     }
     if (!u->last)
-        return;
-    t->ended.sent_files = 1;
-    if (u->stream && hy_agent_trial_add_output(t, u->stream, u->sent) < 0)
-        hy_agent_end(t->agent, 1, "out of memory");
-    hy_agent_trial_finish(t);
+        return false;
+    finish(t);
+    return true;
 }
 
 /* ---- when ------------------------------------------------------------------------ */
@@ -306,32 +519,52 @@ static void begin_mirror(struct trial *t)
     t->upload->is_mirrored = t->upload->mirror;
 }
 
-void hy_agent_upload_tick(struct trial *t)
+static void look_for_events(struct trial *t, int64_t now)
 {
-    int64_t now = hy_clock_ms(), took;
-    struct upload *u;
+    struct upload *u = t->upload;
+    int64_t took;
+    int rc;
 
-    if (t->agent->shares_files || !t->process || !t->agent->peer || !(u = upload_of(t)) || u->last || now < u->look_at ||
-        is_under_way(u))
-        return;
-    if (u->is_mirrored) {
-        if (!u->mirror)
-            begin_mirror(t);
-        return;
-    }
     forget_pieces(u);
-    if (walk(t, take_events) == -ENOMEM)
+    rc = walk(t, take_events);
+    if (rc == -ENOMEM)
         hy_agent_end(t->agent, 1, "out of memory");
     took = hy_clock_ms() - now;
     u->look_at = now + (took * LOOK_SHARE > LOOK_MS ? took * LOOK_SHARE : LOOK_MS);
     send_more(t);
 }
 
+bool hy_agent_upload_tick(struct trial *t)
+{
+    int64_t now = hy_clock_ms();
+    struct upload *u;
+
+    if (t->agent->shares_files || !t->agent->peer)
+        return false;
+    if (t->upload && is_under_way(t->upload))
+        return send_more(t);
+    if (!t->process || !(u = upload_of(t)) || u->last || u->failure || now < u->look_at)
+        return false;
+    if (!u->is_mirrored)
+        look_for_events(t, now);
+    else if (!u->mirror)
+        begin_mirror(t);
+    return false;
+}
+
 static void send_the_rest(struct trial *t)
 {
-    t->upload->last = true;
-    if (walk(t, take_the_rest) != 0)
-        hy_agent_end(t->agent, 1, "a trial's files cannot be listed");
+    struct upload *u = t->upload;
+    int rc;
+
+    u->last = true;
+    if (!u->failure)
+        check_limits(t);
+    rc = u->failure ? 0 : walk(t, take_the_rest);
+    if (rc == -ENOMEM)
+        hy_agent_end(t->agent, 1, "out of memory");
+    else if (rc != 0)
+        fail_upload(t, "its files cannot be listed: %s", strerror(-rc));
     send_more(t);
 }
 
@@ -346,9 +579,13 @@ void hy_agent_upload_all(struct trial *t)
     if (u->is_mirrored && !u->mirror)
         begin_mirror(t);
     if (u->is_mirrored)
+        check_limits(t);
+    if (u->is_mirrored && !u->failure) {
         hy_agent_mirror_end(u->mirror);
-    else
-        send_the_rest(t);
+        return;
+    }
+    hy_agent_mirror_free(hy_take(u->mirror));
+    send_the_rest(t);
 }
 
 void hy_agent_upload_mirrored(struct trial *t, bool is_whole)

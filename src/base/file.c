@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/mem.h"
+#include "base/private.h"
 
 int hy_read_all(int fd, struct hy_buf *b)
 {
@@ -114,77 +117,148 @@ int hy_mkdirs(const char *path, mode_t mode)
     return make_one(path, mode);
 }
 
-static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *where)
-{
-    (void)st;
-    (void)where;
-    if (HY_SYS(type == FTW_DP ? rmdir(path) : unlink(path)) < 0 && errno != ENOENT)
-        return -errno;
-    return 0;
-}
-
-int hy_remove_tree(const char *path)
-{
-    struct stat st;
-    int rc;
-
-    if (lstat(path, &st) < 0)
-        return errno == ENOENT ? 0 : -errno;
-    rc = nftw(path, remove_entry, 32, FTW_DEPTH | FTW_PHYS);
-    return rc == -1 ? -errno : rc;
-}
-
 /* ---- paths that others have named ---- */
 
-static int enter(int folder, const char *name)
+static int enter(int folder, const char *name, bool make)
 {
     int flags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
     int fd = HY_SYS(openat(folder, name, flags));
 
-    if (fd < 0 && errno == ENOENT) {
-        if (HY_SYS(mkdirat(folder, name, 0777)) < 0 && errno != EEXIST)
+    if (fd < 0 && errno == ENOENT && make) {
+        if (HY_SYS(mkdirat(folder, name, 0755)) < 0 && errno != EEXIST)
             return -errno;
         fd = HY_SYS(openat(folder, name, flags));
     }
     return fd < 0 ? -errno : fd;
 }
 
-/* The folder that `path` lies in, made if it is missing, as an fd; *ret_name points to its last part. */
-static int enter_parent(const char *dir, const char *path, const char **ret_name)
+/* Whether what this process makes in the folder gets that owner: a file server may map all its users to one. */
+static bool makes_files_of(int folder, uid_t owner)
 {
-    hy_cleanup_free char *copy = hy_strdup(path);
-    int folder = copy ? HY_SYS(open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC)) : -1;
-    char *part = copy;
+    hy_cleanup_close int fd = -1;
+    struct stat st;
+    char name[40];
 
-    if (folder < 0)
-        return copy ? -errno : -ENOMEM;
-    for (;;) {
-        char *slash = strchrnul(part, '/');
-        bool last = !*slash;
-        int next;
-
-        *slash = '\0';
-        if (!*part || strcmp(part, ".") == 0 || strcmp(part, "..") == 0) {
-            close(folder);
-            return -EINVAL;
-        }
-        if (last) {
-            *ret_name = path + (part - copy);
-            return folder;
-        }
-        next = enter(folder, part);
-        close(folder);
-        if (next < 0)
-            return next;
-        folder = next;
-        part = slash + 1;
-    }
+    snprintf(name, sizeof name, ".hopyard-owner-%d", (int)getpid());
+    fd = HY_SYS(openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+    if (fd < 0)
+        return false;
+    (void)unlinkat(folder, name, 0); /* where it stays, it is empty */
+    return HY_SYS(fstat(fd, &st)) == 0 && st.st_uid == owner;
 }
 
-int hy_create_below(const char *dir, const char *path, mode_t mode)
+struct entering {
+    int folder;     /* that was entered last; its own to close */
+    bool make;
+    bool check;     /* who owns the folders */
+    uid_t owner;    /* of the first one */
+    uid_t stranger; /* who owns the one that was refused */
+};
+
+/* Nobody else may have made it. */
+static int check_owner(struct entering *e, int folder, bool is_first)
+{
+    struct stat st;
+
+    if (!e->check)
+        return 0;
+    if (HY_SYS(fstat(folder, &st)) < 0)
+        return -errno;
+    if (is_first)
+        e->owner = st.st_uid;
+    if (st.st_uid == geteuid() || (geteuid() == 0 && st.st_uid == e->owner) || makes_files_of(folder, st.st_uid))
+        return 0;
+    e->stranger = st.st_uid;
+    return -EPERM;
+}
+
+static int enter_next(struct entering *e, const char *part)
+{
+    int next = *part && strcmp(part, ".") != 0 && strcmp(part, "..") != 0 ? enter(e->folder, part, e->make) : -EINVAL;
+    int rc = next < 0 ? next : check_owner(e, next, false);
+
+    if (next >= 0) {
+        close(e->folder);
+        e->folder = next;
+    }
+    return rc;
+}
+
+/* The folder that `path` lies in, below the one that was entered; *ret_name points to the last part. */
+static int enter_parent(struct entering *e, const char *path, const char **ret_name)
+{
+    hy_cleanup_free char *copy = hy_strdup(path);
+    char *part = copy, *slash;
+    int rc = copy ? 0 : -ENOMEM;
+
+    for (; rc == 0 && (slash = strchr(part, '/')); part = slash + 1) {
+        *slash = '\0';
+        rc = enter_next(e, part);
+    }
+    if (rc == 0 && (!*part || strcmp(part, ".") == 0 || strcmp(part, "..") == 0))
+        rc = -EINVAL;
+    if (rc == 0)
+        *ret_name = path + (part - copy);
+    return rc;
+}
+
+static int enter_first(const char *dir)
+{
+    int flags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+    int fd = HY_SYS(open(dir, flags)), rc;
+
+    if (fd < 0 && errno == ENOENT) {
+        rc = hy_mkdirs(dir, 0755);
+        if (rc < 0)
+            return rc;
+        fd = HY_SYS(open(dir, flags));
+    }
+    return fd < 0 ? -errno : fd;
+}
+
+static int not_own(int rc, const struct entering *e, const char *dir, const char *path, struct hy_err *err)
+{
+    if (e->stranger != (uid_t)-1)
+        return hy_err_set(err, rc, "the directory '%s/%s' is not used, since it or the one it is in belongs to another user "
+                          "(user ID %u): remove that one", dir, path, (unsigned)e->stranger);
+    if (rc == -ENOTDIR || rc == -ELOOP)
+        return hy_err_set(err, rc, "'%s/%s' is not used, since it or the directory it is in is a symbolic link or a file: "
+                          "remove that one", dir, path);
+    return hy_err_sys(err, rc, "cannot make the directory '%s/%s'", dir, path);
+}
+
+int hy_own_folder(const char *dir, const char *path, struct hy_err *err)
+{
+    struct entering e = {.folder = enter_first(dir), .make = true, .check = true, .stranger = (uid_t)-1};
+    const char *name = NULL;
+    int rc = e.folder < 0 ? e.folder : check_owner(&e, e.folder, true);
+
+    if (rc == 0)
+        rc = enter_parent(&e, path, &name);
+    if (rc == 0)
+        rc = enter_next(&e, name);
+    if (rc == 0)
+        return e.folder;
+    hy_close_at(&e.folder);
+    return not_own(rc, &e, dir, path, err);
+}
+
+/* The open folder that `path` lies in, below `dir`. */
+static int parent_below(int dir, const char *path, bool make, const char **ret_name)
+{
+    struct entering e = {.folder = HY_SYS(fcntl(dir, F_DUPFD_CLOEXEC, 0)), .make = make};
+    int rc = e.folder < 0 ? -errno : enter_parent(&e, path, ret_name);
+
+    if (rc == 0)
+        return e.folder;
+    hy_close_at(&e.folder);
+    return rc;
+}
+
+int hy_create_below(int dir, const char *path, mode_t mode)
 {
     const char *name = NULL;
-    hy_cleanup_close int folder = enter_parent(dir, path, &name);
+    hy_cleanup_close int folder = parent_below(dir, path, true, &name);
     int fd;
 
     if (folder < 0)
@@ -195,16 +269,16 @@ int hy_create_below(const char *dir, const char *path, mode_t mode)
     return fd < 0 ? -errno : fd;
 }
 
-int hy_extend_below(const char *dir, const char *path, mode_t mode, off_t offset)
+int hy_extend_below(int dir, const char *path, off_t offset)
 {
     const char *name = NULL;
-    hy_cleanup_close int folder = enter_parent(dir, path, &name);
+    hy_cleanup_close int folder = parent_below(dir, path, false, &name);
     hy_cleanup_close int fd = -1;
     struct stat st;
 
     if (folder < 0)
         return folder;
-    fd = HY_SYS(openat(folder, name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, mode));
+    fd = HY_SYS(openat(folder, name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
     if (fd < 0 || HY_SYS(fstat(fd, &st)) < 0)
         return -errno;
     if (!S_ISREG(st.st_mode))
@@ -212,6 +286,46 @@ int hy_extend_below(const char *dir, const char *path, mode_t mode, off_t offset
     if (HY_SYS(ftruncate(fd, offset)) < 0 || HY_SYS(lseek(fd, offset, SEEK_SET)) < 0)
         return -errno;
     return hy_take_fd(fd);
+}
+
+/* ---- holes ---- */
+
+#define DATA_AT_ONCE (64u << 20) /* a file with a hole in every other block is not looked through in one go */
+
+/* Where the data at or behind `from` begins; `to`: there is none. */
+static uint64_t data_after(int fd, uint64_t from, uint64_t to)
+{
+    off_t at = HY_SYS(lseek(fd, (off_t)from, SEEK_DATA));
+
+    if (at < 0)
+        return errno == ENXIO ? to : from;
+    return (uint64_t)at > to ? to : (uint64_t)at;
+}
+
+/* Where the data at `from` ends. A hole right there was made meanwhile, or the file system contradicts itself. */
+static uint64_t hole_after(int fd, uint64_t from, uint64_t to)
+{
+    off_t at = HY_SYS(lseek(fd, (off_t)from, SEEK_HOLE));
+
+    return at < 0 || (uint64_t)at <= from || (uint64_t)at > to ? to : (uint64_t)at;
+}
+
+int hy_next_data(int fd, uint64_t from, uint64_t to, uint64_t least_hole, uint64_t *ret_start, uint64_t *ret_end)
+{
+    uint64_t data = from < to ? data_after(fd, from, to) : to, start, end;
+
+    if (data >= to)
+        return 0;
+    start = data - from < least_hole ? from : data;
+    for (;;) {
+        end = hole_after(fd, data, to);
+        data = end < to ? data_after(fd, end, to) : to;
+        if (data >= to || data - end >= least_hole || end - start >= DATA_AT_ONCE)
+            break;
+    }
+    *ret_start = start;
+    *ret_end = end;
+    return 1;
 }
 
 char *hy_path_join(const char *folder, const char *name)
@@ -226,24 +340,52 @@ char *hy_runtime_dir(struct hy_err *err)
     const char *base = getenv("XDG_RUNTIME_DIR");
     hy_cleanup_free char *path = base && *base == '/' ? hy_path_join(base, "hopyard")
                                                       : hy_asprintf("/tmp/hopyard-%u", (unsigned)getuid());
-    struct stat st;
-    int rc;
+    hy_cleanup_close int dir = -1;
 
     if (!path) {
         hy_err_set(err, -ENOMEM, "out of memory");
         return NULL;
     }
-    rc = hy_mkdirs(path, 0700);
-    if (rc < 0) {
-        hy_err_sys(err, rc, "cannot make the folder '%s' for sockets", path);
-        return NULL;
+    dir = hy_private_make_dir(path, HY_OWNER_SELF, err);
+    if (dir < 0 && err)
+        hy_err_wrap(err, "the directory for sockets (see XDG_RUNTIME_DIR)");
+    return dir < 0 ? NULL : hy_take(path);
+}
+
+bool hy_socket_is_dead(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    hy_cleanup_close int fd = HY_SYS(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    struct stat st;
+
+    if (fd < 0 || strlen(path) >= sizeof address.sun_path || lstat(path, &st) < 0 || st.st_uid != getuid() ||
+        !S_ISSOCK(st.st_mode))
+        return false;
+    strcpy(address.sun_path, path);
+    return connect(fd, (struct sockaddr *)&address, sizeof address) < 0 && errno == ECONNREFUSED;
+}
+
+static bool is_named(const char *name, const char *prefix, const char *suffix)
+{
+    size_t n = strlen(name), first = strlen(prefix), last = strlen(suffix);
+
+    return n >= first + last && memcmp(name, prefix, first) == 0 && memcmp(name + n - last, suffix, last) == 0;
+}
+
+int hy_runtime_sweep(const char *prefix, const char *suffix)
+{
+    hy_cleanup_free char *folder = hy_runtime_dir(NULL);
+    DIR *dir = folder ? opendir(folder) : NULL;
+    struct dirent *entry;
+
+    if (!dir)
+        return folder ? -errno : -ENOENT;
+    while ((entry = readdir(dir))) {
+        hy_cleanup_free char *path = is_named(entry->d_name, prefix, suffix) ? hy_path_join(folder, entry->d_name) : NULL;
+
+        if (path && hy_socket_is_dead(path))
+            (void)unlink(path); /* another one may have swept it */
     }
-    if (lstat(path, &st) < 0 || !S_ISDIR(st.st_mode) || st.st_uid != getuid() || (st.st_mode & 077)) {
-        hy_err_set(
-            err, -EPERM,
-            "'%s' must be a folder of yours that nobody else can enter; remove it or set XDG_RUNTIME_DIR",
-            path);
-        return NULL;
-    }
-    return hy_take(path);
+    closedir(dir);
+    return 0;
 }

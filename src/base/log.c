@@ -23,19 +23,14 @@ void hy_log_init(const char *name)
             least = (enum hy_log_level)i;
 }
 
-void hy_log(enum hy_log_level level, const char *fmt, ...)
+static void write_line(enum hy_log_level level, const char *fmt, va_list args)
 {
     char line[1024], when[40];
-    va_list args;
     int n, m;
 
-    if (level < least)
-        return;
     hy_clock_iso8601(hy_clock_wall_ms(), when, sizeof when);
     n = snprintf(line, sizeof line, "%s %.64s %s: ", when, program, names[level]);
-    va_start(args, fmt);
     m = vsnprintf(line + n, sizeof line - (size_t)n, fmt, args);
-    va_end(args);
     n = m < 0 ? n : n + m;
     if (n > (int)sizeof line - 2)
         n = (int)sizeof line - 2;
@@ -47,4 +42,107 @@ void hy_log(enum hy_log_level level, const char *fmt, ...)
      * error is gone there is nobody to tell. */
     if (write(STDERR_FILENO, line, (size_t)n + 1) < 0)
         return;
+}
+
+void hy_log(enum hy_log_level level, const char *fmt, ...)
+{
+    va_list args;
+
+    if (level < least)
+        return;
+    va_start(args, fmt);
+    write_line(level, fmt, args);
+    va_end(args);
+}
+
+/* ---- limits ---------------------------------------------------------------------------- */
+
+static struct hy_log_limit *limits; /* that were used */
+
+static unsigned burst_of(const struct hy_log_limit *l)
+{
+    return l->burst ? l->burst : HY_LOG_BURST;
+}
+
+static int64_t every_of(const struct hy_log_limit *l)
+{
+    return l->every_ms ? l->every_ms : HY_LOG_EVERY_MS;
+}
+
+static void enlist(struct hy_log_limit *l, int64_t now)
+{
+    l->in_use = true;
+    l->left = burst_of(l);
+    l->refilled_ms = now;
+    l->next = limits;
+    limits = l;
+}
+
+static void refill(struct hy_log_limit *l, int64_t now)
+{
+    int64_t more = (now - l->refilled_ms) / every_of(l);
+
+    if (more <= 0)
+        return;
+    l->left = more >= (int64_t)(burst_of(l) - l->left) ? burst_of(l) : l->left + (unsigned)more;
+    l->refilled_ms += more * every_of(l);
+}
+
+static void report_left_out(struct hy_log_limit *l, int64_t now)
+{
+    uint64_t count = l->left_out;
+
+    if (count == 0)
+        return;
+    l->left_out = 0;
+    hy_log(l->level, "%llu more lines like this were left out within %lld s: %s", (unsigned long long)count,
+           (long long)(now - l->left_out_since_ms + 999) / 1000, l->example);
+}
+
+void hy_log_within(struct hy_log_limit *l, enum hy_log_level level, const char *fmt, ...)
+{
+    int64_t now = hy_clock_ms();
+    va_list args;
+
+    if (level < least)
+        return;
+    if (!l->in_use)
+        enlist(l, now);
+    refill(l, now);
+    va_start(args, fmt);
+    if (l->left > 0) {
+        report_left_out(l, now);
+        l->left--;
+        write_line(level, fmt, args);
+    } else if (l->left_out++ == 0) {
+        l->level = level;
+        l->left_out_since_ms = now;
+        vsnprintf(l->example, sizeof l->example, fmt, args);
+    }
+    va_end(args);
+}
+
+void hy_log_tick(void)
+{
+    int64_t now = hy_clock_ms();
+
+    for (struct hy_log_limit *l = limits; l; l = l->next)
+        if (l->left_out && now - l->left_out_since_ms >= HY_LOG_EVERY_MS)
+            report_left_out(l, now);
+}
+
+void hy_log_flush(void)
+{
+    int64_t now = hy_clock_ms();
+
+    for (struct hy_log_limit *l = limits; l; l = l->next)
+        report_left_out(l, now);
+}
+
+void hy_log_reset(void)
+{
+    for (struct hy_log_limit *l = limits; l; l = l->next) {
+        l->left = burst_of(l);
+        l->left_out = 0;
+    }
 }

@@ -90,8 +90,12 @@ static int detached(const char *project, int64_t run, struct hy_beside *ret, str
     if (rc < 0 || owner == 0) /* a quick run is over already */
         return rc;
     path = hy_driver_log(s, run);
-    log = path ? HY_SYS(open(path, O_WRONLY | O_APPEND | O_CLOEXEC)) : -1;
-    if (log < 0 || HY_SYS(pipe2(ends, O_CLOEXEC)) < 0)
+    if (!path)
+        return -ENOMEM;
+    log = hy_store_file(s, strrchr(path, '/') + 1, O_WRONLY | O_APPEND, err);
+    if (log < 0)
+        return log;
+    if (HY_SYS(pipe2(ends, O_CLOEXEC)) < 0)
         return -errno;
     rc = spawn_for(project, run, owner, &(struct streams){.out = ends[1], .err = log});
     close(ends[1]);

@@ -8,7 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "base/mem.h"
+#include "base/private.h"
 #include "cli/commands.h"
 #include "cli/js.h"
 
@@ -80,6 +82,7 @@ static int run_command(const struct hy_command *c, int argc, char **argv)
 
     if (c->raw)
         return c->raw(argc, argv);
+    hy_private_notes_to(hy_note);
     if (hy_args_parse(c, argc - 1, argv + 1, &args, &err) < 0) {
         hy_complain(c->name, &err);
         return HY_EXIT_USAGE;
@@ -103,7 +106,7 @@ int hy_cli_main(int argc, char **argv)
     hy_style_init();
     hy_json_init();
     if (is_horovodrun(argv[0]))
-        return run_command(hy_command_find("train"), argc, argv);
+        return run_command(hy_command_find("horovodrun"), argc, argv);
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
         return print_help(NULL);
     if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0)

@@ -14,7 +14,8 @@ enum hy_exit {
     HY_EXIT_OK = 0,       /* all done, or detached */
     HY_EXIT_FAILED = 1,   /* a trial or the run failed */
     HY_EXIT_USAGE = 2,    /* it was asked for something that cannot be */
-    HY_EXIT_STOPPED = 130 /* stopped by Ctrl-C */
+    HY_EXIT_STOPPED = 130, /* stopped by Ctrl-C */
+    HY_EXIT_SIGNAL = 128 /* plus the number of the signal that stopped it */
 };
 
 /* Everything `main` does; returns the exit status. */

@@ -31,11 +31,18 @@ static const struct hy_option run_options[] = {
     {.name = "strategy", .value = "S", .help = "evolve: best1bin or rand1bin"},
     {.name = "async", .help = "evolve: wait for nobody between generations"},
     {.name = "parallel", .value = "N", .help = "run at most N trials at a time (default: all slots)"},
+    {.name = "oversubscribe", .help = "do not wait for cores of this machine that other runs use"},
     {.name = "memory", .value = "SIZE", .help = "end a trial that uses more, as in 512M or 4G"},
+    {.name = "max-transfer",
+     .value = "SIZE",
+     .help = "copy at most so much of a trial's files from a machine without the project folder (default: 100G)"},
     {.name = "gpus",
      .value = "N",
      .help = "GPUs for each trial, or a share of one, as in 0.2 (0 hides them; default: left alone)"},
     {.name = "timeout", .value = "TIME", .help = "end an attempt that takes longer, as in 90s, 15m or 1h"},
+    {.name = "disk-timeout",
+     .value = "TIME",
+     .help = "interrupt the run when its disk is full or its store locked for longer (default: 10m)"},
     {.name = "retries", .value = "N", .help = "try a failed trial N more times"},
     {.name = "seed", .value = "N", .help = "the same seed gives the same trials (default: random)"},
     {.name = "hosts",
@@ -52,6 +59,7 @@ static const struct hy_option run_options[] = {
     {.name = "function", .value = "FILE"},
     {.name = "title", .value = "TEXT"},
     {.name = "metric-optional"},
+    {.name = "standby", .value = "PID:KEY"},
     {.name = "app-id", .value = "ID"},
     {0},
 };
@@ -61,9 +69,10 @@ static const struct hy_option json_options[] = {
     {0},
 };
 
-static const struct hy_option lines_options[] = {
+static const struct hy_option attach_options[] = {
     {.name = "json", .help = "tell of it in JSON, one object a line"},
     {.name = "html", .help = "tell of it in HTML, for notebooks: each line replaces the one before"},
+    {.name = "no-reason"}, /* for the Python package, which raises why a training failed */
     {0},
 };
 
@@ -114,8 +123,10 @@ static const struct hy_option rm_options[] = {
 };
 
 static const struct hy_option gc_options[] = {
+    {.name = "all", .letter = 'a', .help = "what your other projects have left on this machine, too"},
     {.name = "logs", .help = "also remove log folders of runs that the store does not know"},
-    {.name = "dry-run", .letter = 'n', .help = "only say what would be removed; processes are left alone"},
+    {.name = "dry-run", .letter = 'n', .help = "only say what would be removed or ended"},
+    {.name = "force", .letter = 'f', .help = "do not ask (in a pipe nobody is asked anyway)"},
     {0},
 };
 
@@ -185,9 +196,10 @@ static const char tensorboard_about[] =
     "ssh -L 6006:127.0.0.1:6006 HOST hopyard tensorboard --port 6006";
 
 static const char gc_about[] =
-    "Cleans up on this machine after processes that were killed: sockets of yours\n"
-    "that nobody listens on, and trials (and MPS daemons for shares of a GPU) of\n"
-    "yours, of whatever project, whose agent is gone. What has one is left alone.";
+    "Cleans up on this machine after processes that were killed: trials of this\n"
+    "project whose agent is gone, and sockets that nobody listens on. With --all\n"
+    "also those of your other projects, and MPS daemons for shares of a GPU that\n"
+    "nobody uses. What is in use is left alone. Says what it would do, and asks.";
 
 #define RUNNING "Running"
 #define LOOKING "Looking"
@@ -216,10 +228,20 @@ const struct hy_command hy_commands[] = {
      .summary = "run a program as the ranks of one training (also: horovodrun)",
      .about = train_about,
      .examples = train_examples},
+    {.name = "horovodrun",
+     .words = "-np N [OPTIONS] [--] COMMAND…",
+     .options = hy_train_options,
+     .takes_rest = true,
+     .bare_rest = true,
+     .owns = true,
+     .run = hy_cmd_train,
+     .summary = "'hopyard train', whose ranks end with the command",
+     .about = train_about,
+     .examples = train_examples},
     {.name = "attach",
      .group = RUNNING,
      .words = "[RUN]",
-     .options = lines_options,
+     .options = attach_options,
      .max_words = 1,
      .run = hy_cmd_attach,
      .summary = "watch a run again",
@@ -312,12 +334,13 @@ const struct hy_command hy_commands[] = {
      .about = gc_about},
     {.name = "import",
      .group = TIDYING,
-     .words = "PATH",
+     .words = "PATH...",
      .min_words = 1,
-     .max_words = 1,
+     .max_words = -1,
      .run = hy_cmd_import,
-     .summary = "add the runs of a snapshot (run.db) to the store",
-     .examples = "hopyard import Logs/TensorFlow/local-20261115-043012/1/run.db"},
+     .summary = "add the runs of snapshots (run.db) to the store",
+     .examples = "hopyard import Logs/TensorFlow/local-20261115-043012/1/run.db\n"
+                 "hopyard import .hopyard/runs/*.db"},
     {.name = "agent",
      .group = INSIDE,
      .words = "--join HOST:PORT --key-file FILE",

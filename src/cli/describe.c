@@ -35,7 +35,7 @@ static char *taken(struct hy_buf *b, int rc)
 
 char *hy_command_text(const char *json)
 {
-    hy_cleanup_json json_t *words = json_loads(json ? json : "", JSON_DECODE_ANY, NULL);
+    hy_cleanup_json json_t *words = hy_json_parse(json, JSON_DECODE_ANY);
     hy_cleanup_buf struct hy_buf b;
     int rc = 0;
 
@@ -53,7 +53,7 @@ char *hy_command_text(const char *json)
 
 char *hy_versions_text(const char *json)
 {
-    hy_cleanup_json json_t *versions = json_loads(json ? json : "", 0, NULL);
+    hy_cleanup_json json_t *versions = hy_json_parse(json, 0);
     hy_cleanup_buf struct hy_buf b;
     const char *name;
     json_t *value;
@@ -92,7 +92,7 @@ char *hy_format_time(int64_t wall_ms, char *out, size_t size)
 
 static json_t *parsed(const char *json)
 {
-    json_t *value = json ? json_loads(json, JSON_DECODE_ANY, NULL) : json_null();
+    json_t *value = json ? hy_json_parse(json, JSON_DECODE_ANY) : json_null();
 
     return value ? value : hy_json_text(json);
 }

@@ -119,38 +119,42 @@ struct below {
     const char *url;
 };
 
-static int change_all(struct change *c, const char *url, const struct hy_fs_info *info, struct hy_err *err);
-
-/* Complains and goes on. Links are left alone: they lead to what is not below. */
-static int change_entry(void *arg, struct hy_fs_info *entry, struct hy_err *err)
+/* Complains; the walk goes on. */
+static int change_failed(void *arg, struct hy_err *err)
 {
     const struct below *b = arg;
-    hy_cleanup_free char *url = hy_fs_join(b->url, entry->name);
 
-    if (!url)
-        return hy_no_memory(err);
-    if (!entry->is_link && change_all(b->change, url, entry, err) < 0) {
-        b->change->status = hy_files_complain(err);
-        *err = (struct hy_err){0};
-    }
+    b->change->status = hy_files_complain(err);
+    *err = (struct hy_err){0};
     return 0;
 }
 
-/* The folder first: what is taken away from it is taken before, what is given is needed to go into it. */
-static int change_all(struct change *c, const char *url, const struct hy_fs_info *info, struct hy_err *err)
+/* Links are left alone: they lead to what is not below. A folder that cannot be changed is not entered. */
+static int change_entry(void *arg, const char *path, struct hy_fs_info *entry, struct hy_err *err)
 {
-    struct below b = {.change = c, .url = url};
-    int rc = c->act(c, url, info, err);
+    const struct below *b = arg;
+    hy_cleanup_free char *url = hy_fs_join(b->url, path);
 
-    return rc < 0 || !c->recursive || !info->is_dir ? rc : hy_fs_list(url, change_entry, &b, err);
+    if (!url)
+        return hy_no_memory(err);
+    if (entry->is_link || b->change->act(b->change, url, entry, err) == 0)
+        return 0;
+    entry->is_dir = false;
+    return change_failed(arg, err);
 }
 
+/* The folder first: what is taken away from it is taken before, what is given is needed to go into it. */
 static int change_one(void *arg, const char *url, struct hy_err *err)
 {
     hy_cleanup_fs_info struct hy_fs_info info = {0};
+    struct change *c = arg;
+    struct below b = {.change = c, .url = url};
+    const struct hy_fs_walk how = {.visit = change_entry, .failed = change_failed, .arg = &b};
     int rc = hy_fs_stat(url, &info, err);
 
-    return rc < 0 ? rc : change_all(arg, url, &info, err);
+    if (rc == 0)
+        rc = c->act(c, url, &info, err);
+    return rc < 0 || !c->recursive || !info.is_dir ? rc : hy_fs_walk(url, &how, err);
 }
 
 static int run_change(const struct hy_args *args, struct change *c)

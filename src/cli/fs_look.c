@@ -225,26 +225,32 @@ struct ls_folder {
     const char *url; /* NULL: where we are, whose names stand alone */
 };
 
-static int ls_below(struct table *t, const char *url, struct hy_err *err);
-
-static int ls_entry(void *arg, struct hy_fs_info *entry, struct hy_err *err)
+/* `path`: below the folder. */
+static int ls_entry(void *arg, const char *path, struct hy_fs_info *entry, struct hy_err *err)
 {
     const struct ls_folder *f = arg;
-    hy_cleanup_free char *url = f->url ? hy_fs_join(f->url, entry->name) : hy_strdup(entry->name);
-    int rc = url ? ls_row(f->table, url, entry) : hy_no_memory(err);
+    hy_cleanup_free char *url = f->url ? hy_fs_join(f->url, path) : hy_strdup(path);
 
-    if (rc || !entry->is_dir || entry->is_link || !hy_args_has(f->table->args, "recursive"))
-        return rc;
-    rc = ls_below(f->table, url, err);
-    return rc < 0 ? table_complain(f->table, err) : rc;
+    return url ? ls_row(f->table, url, entry) : hy_no_memory(err);
+}
+
+static int ls_child(void *arg, struct hy_fs_info *entry, struct hy_err *err)
+{
+    return ls_entry(arg, entry->name, entry, err);
+}
+
+static int ls_failed(void *arg, struct hy_err *err)
+{
+    return table_complain(((const struct ls_folder *)arg)->table, err);
 }
 
 static int ls_below(struct table *t, const char *url, struct hy_err *err)
 {
     const bool is_here = t->args->word_count == 0 && strcmp(url, ".") == 0;
     struct ls_folder f = {.table = t, .url = is_here ? NULL : url};
+    const struct hy_fs_walk how = {.visit = ls_entry, .failed = ls_failed, .arg = &f};
 
-    return hy_fs_list(url, ls_entry, &f, err);
+    return hy_args_has(t->args, "recursive") ? hy_fs_walk(url, &how, err) : hy_fs_list(url, ls_child, &f, err);
 }
 
 static int ls(void *arg, const char *url, struct hy_err *err)

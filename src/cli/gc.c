@@ -2,12 +2,11 @@
 /* `gc` and `import`. */
 #include <dirent.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "agent/gpu.h"
@@ -19,10 +18,16 @@
 #include "cli/commands.h"
 #include "cli/manage.h"
 #include "cli/runs.h"
+#include "driver/driver.h"
+#include "wire/standby.h"
 
 struct sweep {
-    bool dry;
-    long removed;
+    bool dry; /* only say what would be done */
+    bool all; /* of all projects */
+    char *project; /* its real path */
+    char socket[40]; /* how the names of its sockets begin */
+    long found;
+    long others; /* found of other projects, and left alone */
 };
 
 static void closedir_at(DIR **dir)
@@ -32,43 +37,42 @@ static void closedir_at(DIR **dir)
 }
 #define cleanup_dir __attribute__((cleanup(closedir_at)))
 
-static void done(struct sweep *w, const char *what, const char *path, int rc)
+/* "removed a socket nobody listens on: /run/user/1000/hopyard/a.sock" */
+static void tell(struct sweep *w, const char *verb, const char *past, const char *what, const char *which, int rc)
 {
     hy_cleanup_out struct hy_out out = {0};
 
     hy_out_init(&out, &(struct hy_style){0});
-    hy_outf(&out, "%s %s: ", rc < 0 ? "cannot remove" : w->dry ? "would remove" : "removed", what);
-    hy_out_value(&out, path);
+    if (rc == 0 && !w->dry)
+        hy_outf(&out, "%s %s: ", past, what);
+    else
+        hy_outf(&out, "%s %s %s: ", rc < 0 ? "cannot" : "would", verb, what);
+    hy_out_value(&out, which);
     if (rc < 0)
         hy_outf(&out, ": %s", strerror(-rc));
     hy_out_str(&out, "\n");
-    w->removed += rc >= 0;
+    w->found += rc >= 0;
     if (hy_out_flush(&out, STDOUT_FILENO) < 0)
         return;
 }
 
-/* ---- sockets ----------------------------------------------------------------------- */
-
-static bool nobody_listens(const char *path)
+static void removed(struct sweep *w, const char *what, const char *path, int rc)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    hy_cleanup_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-    if (fd < 0 || strlen(path) >= sizeof address.sun_path)
-        return false;
-    strcpy(address.sun_path, path);
-    return connect(fd, (struct sockaddr *)&address, sizeof address) < 0 && errno == ECONNREFUSED;
+    tell(w, "remove", "removed", what, path, rc);
 }
+
+/* ---- sockets ----------------------------------------------------------------------- */
 
 static void sweep_entry(struct sweep *w, const char *folder, const char *name)
 {
     hy_cleanup_free char *path = hy_path_join(folder, name);
-    struct stat st;
 
-    if (!path || lstat(path, &st) < 0 || st.st_uid != getuid() || !S_ISSOCK(st.st_mode) ||
-        !nobody_listens(path))
+    if (!path || !hy_socket_is_dead(path))
         return;
-    done(w, "a socket nobody listens on", path, w->dry || unlink(path) == 0 ? 0 : -errno);
+    if (w->all || strncmp(name, w->socket, strlen(w->socket)) == 0)
+        removed(w, "a socket nobody listens on", path, w->dry || unlink(path) == 0 ? 0 : -errno);
+    else
+        w->others++;
 }
 
 static int sweep_runtime(struct sweep *w, struct hy_err *err)
@@ -89,17 +93,20 @@ static int sweep_runtime(struct sweep *w, struct hy_err *err)
 /* ---- log folders --------------------------------------------------------------------- */
 
 struct search {
-    const char *logdir;
+    const char *path;
+    struct stat st;
     bool found;
 };
 
 static int compare_logdir(void *arg, const struct hy_run_row *row, const struct hy_run_counts *counts)
 {
     struct search *s = arg;
-    hy_cleanup_free char *real = row->logdir ? realpath(row->logdir, NULL) : NULL;
+    struct stat st;
 
     (void)counts;
-    s->found |= real && strcmp(real, s->logdir) == 0;
+    if (row->logdir)
+        s->found |= strcmp(row->logdir, s->path) == 0 || (stat(row->logdir, &st) == 0 && st.st_dev == s->st.st_dev &&
+                                                          st.st_ino == s->st.st_ino);
     return 0;
 }
 
@@ -108,18 +115,19 @@ static int sweep_logdir(struct sweep *w, struct hy_store *s, const char *project
                         const char *name, struct hy_err *err)
 {
     hy_cleanup_free char *path = hy_path_join(app, name);
-    hy_cleanup_free char *real = path ? realpath(path, NULL) : NULL;
-    struct search search = {.logdir = real};
+    hy_cleanup_logdir struct hy_logdir dir = HY_LOGDIR_NONE;
+    struct search search = {.path = path};
     uint64_t number;
     int rc;
 
-    if (hy_parse_u64(name, &number) < 0 || !real || !hy_logdir_is_safe(project, path))
+    if (hy_parse_u64(name, &number) < 0 || !path || hy_logdir_open(project, path, &dir) < 0 ||
+        fstat(dir.run, &search.st) < 0)
         return 0;
     rc = hy_store_run_each(s, 0, compare_logdir, &search, err);
     if (rc < 0)
         return rc;
     if (!search.found)
-        done(w, "the logs of a run that is not in the store", path, w->dry ? 0 : hy_remove_tree(real));
+        removed(w, "the logs of a run that is not in the store", path, w->dry ? 0 : hy_logdir_remove(&dir));
     return 0;
 }
 
@@ -132,9 +140,21 @@ static int sweep_app(struct sweep *w, struct hy_store *s, const char *project, c
 
     while (rc == 0 && dir && (entry = readdir(dir)))
         rc = sweep_logdir(w, s, project, app, entry->d_name, err);
-    if (rc == 0 && !w->dry && rmdir(app) < 0)
-        errno = 0; /* something is in it: fine */
     return rc;
+}
+
+/* After the store was lost and before its runs are back, their logs look like nobody's. */
+static int none_is_lost(struct hy_store *s, struct hy_err *err)
+{
+    int64_t lost = 0;
+    int rc = hy_store_count_lost(s, &lost, err);
+
+    if (rc < 0 || lost == 0)
+        return rc;
+    return hy_err_set(err, -EBUSY,
+                      "no logs are removed, since snapshots of %lld run%s in '%s/runs' are not in the store: `hopyard "
+                      "import` them, or remove them, and try again",
+                      (long long)lost, lost == 1 ? "" : "s", hy_store_folder(s));
 }
 
 static int sweep_logs(struct sweep *w, const struct hy_args *args, struct hy_err *err)
@@ -149,6 +169,8 @@ static int sweep_logs(struct sweep *w, const struct hy_args *args, struct hy_err
     if (!project)
         return err->code;
     rc = hy_store_open(project, HY_STORE_READ, &s, err);
+    if (rc == 0)
+        rc = none_is_lost(s, err);
     while (rc == 0 && dir && (entry = readdir(dir))) {
         hy_cleanup_free char *app = hy_path_join(logs, entry->d_name);
 
@@ -158,66 +180,190 @@ static int sweep_logs(struct sweep *w, const struct hy_args *args, struct hy_err
     return rc;
 }
 
-/* ---- the commands ----------------------------------------------------------------------- */
+/* ---- processes ---------------------------------------------------------------------- */
+
+/* The folder is there, or it was. */
+static bool is_below(const char *path, const char *folder)
+{
+    hy_cleanup_free char *real = realpath(path, NULL);
+    size_t n = strlen(folder);
+
+    path = real ? real : path;
+    return strncmp(path, folder, n) == 0 && path[n] == '/';
+}
+
+static void on_process(void *arg, pid_t pid, const char *trial_dir)
+{
+    struct sweep *w = arg;
+    char which[64];
+
+    if (!w->all && !is_below(trial_dir, w->project)) {
+        w->others++;
+        return;
+    }
+    snprintf(which, sizeof which, "process %ld", (long)pid);
+    tell(w, "end", "ended", "what an agent has left behind", which, w->dry || kill(pid, SIGKILL) == 0 ? 0 : -errno);
+}
 
 static int sweep_processes(struct sweep *w, struct hy_err *err)
 {
-    int count = hy_supervisor_sweep();
+    int rc = hy_supervisor_leftovers(on_process, w);
 
-    if (count < 0)
-        return hy_err_sys(err, count, "cannot look for processes that agents have left behind");
-    if (count)
-        printf("ended %d process%s that agents had left behind\n", count, count == 1 ? "" : "es");
-    w->removed += count;
+    if (rc < 0)
+        return hy_err_sys(err, rc, "cannot look for processes that agents have left behind");
+    if (!w->dry)
+        hy_supervisor_sweep_cgroups(w->all);
     return 0;
 }
 
 static int sweep_daemons(struct sweep *w, struct hy_err *err)
 {
-    int count = hy_gpu_sweep();
+    int count = hy_gpu_sweep(w->dry || !w->all);
 
     if (count < 0)
         return hy_err_sys(err, count, "cannot look for MPS daemons that agents have left behind");
-    if (count)
-        printf("ended %d MPS daemon%s that agents had left behind\n", count, count == 1 ? "" : "s");
-    w->removed += count;
+    if (!w->all)
+        w->others += count;
+    else if (count)
+        printf("%s %d MPS daemon%s that agents had left behind\n", w->dry ? "would end" : "ended", count, count == 1 ? "" : "s");
+    w->found += w->all ? count : 0;
+    return fflush(stdout) ? hy_err_set(err, -EIO, "cannot write to the standard output") : 0;
+}
+
+/* ---- agents on standby ---------------------------------------------------------------- */
+
+static void on_standby(void *arg, const struct hy_standby *s)
+{
+    struct sweep *w = arg;
+    char which[128];
+
+    snprintf(which, sizeof which, "process %ld, for process %ld", (long)s->agent, (long)s->client);
+    if (w->all)
+        tell(w, "end", "ended", "an agent that waits for its client's next run", which, w->dry ? 0 : hy_standby_end(s));
+    else if (printf("an agent waits for its client's next run (%s); it ends by itself within minutes, or by `hopyard gc "
+                    "--all`\n", which) < 0)
+        return; /* sum_up finds that nothing can be written */
+}
+
+static int sweep_standby(struct sweep *w, struct hy_err *err)
+{
+    int rc = hy_standby_each(on_standby, w);
+
+    return rc < 0 ? hy_err_sys(err, rc, "cannot look for agents on standby") : 0;
+}
+
+/* ---- the commands ----------------------------------------------------------------------- */
+
+static int sweep_all(struct sweep *w, const struct hy_args *args, struct hy_err *err)
+{
+    int rc = sweep_processes(w, err);
+
+    if (rc == 0)
+        rc = sweep_daemons(w, err);
+    if (rc == 0)
+        rc = sweep_standby(w, err);
+    if (rc == 0)
+        rc = sweep_runtime(w, err);
+    if (rc == 0 && hy_args_has(args, "logs"))
+        rc = sweep_logs(w, args, err);
+    return rc;
+}
+
+static int find_project(struct sweep *w, const struct hy_args *args, struct hy_err *err)
+{
+    hy_cleanup_free char *project = hy_project(args, err);
+    hy_cleanup_free char *store = project ? hy_path_join(project, ".hopyard") : NULL;
+    hy_cleanup_free char *socket = NULL;
+
+    if (!project)
+        return err->code;
+    w->project = realpath(project, NULL);
+    if (!store || !w->project)
+        return hy_err_sys(err, store ? -errno : -ENOMEM, "cannot find the folder '%s'", project);
+    if (access(store, F_OK) == 0) { /* otherwise it has no sockets */
+        socket = hy_driver_socket(store, 0, err);
+        if (!socket)
+            return err->code;
+        snprintf(w->socket, sizeof w->socket, "%.*s", (int)strcspn(strrchr(socket, '/') + 1, "-") + 1, strrchr(socket, '/') + 1);
+    } else {
+        snprintf(w->socket, sizeof w->socket, "/"); /* no name begins so */
+    }
     return 0;
+}
+
+/* In a terminal, lists what it would do and asks. */
+static int confirm(struct sweep *w, const struct hy_args *args, struct hy_err *err)
+{
+    struct sweep look = *w;
+    char answer[16] = "";
+    int rc;
+
+    if (w->dry || hy_args_has(args, "force") || !isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
+        return 1;
+    look.dry = true;
+    rc = sweep_all(&look, args, err);
+    if (rc < 0 || !look.found)
+        return rc < 0 ? rc : 1;
+    if (printf("Go on? [y/N] ") < 0 || fflush(stdout))
+        return hy_err_set(err, -EIO, "cannot write to the standard output");
+    return fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y');
+}
+
+static int sum_up(const struct sweep *w)
+{
+    if (!w->found && puts("nothing to clean up") < 0)
+        return HY_EXIT_FAILED;
+    if (w->others && printf("%ld thing%s of other projects %s left alone: `hopyard gc --all` cleans up after them, too\n",
+                            w->others, w->others == 1 ? "" : "s", w->others == 1 ? "is" : "are") < 0)
+        return HY_EXIT_FAILED;
+    return fflush(stdout) ? HY_EXIT_FAILED : HY_EXIT_OK;
 }
 
 int hy_cmd_gc(const struct hy_args *args)
 {
-    struct sweep w = {.dry = hy_args_has(args, "dry-run")};
+    struct sweep w = {.dry = hy_args_has(args, "dry-run"), .all = hy_args_has(args, "all")};
     struct hy_err err = {0};
-    int rc = w.dry ? 0 : sweep_processes(&w, &err);
+    int status = HY_EXIT_OK, rc = find_project(&w, args, &err);
 
-    if (rc == 0 && !w.dry)
-        rc = sweep_daemons(&w, &err);
-    fflush(stdout);
     if (rc == 0)
-        rc = sweep_runtime(&w, &err);
-    if (rc == 0 && hy_args_has(args, "logs"))
-        rc = sweep_logs(&w, args, &err);
+        rc = confirm(&w, args, &err);
+    if (rc == 1) {
+        rc = sweep_all(&w, args, &err);
+        status = rc < 0 ? HY_EXIT_FAILED : sum_up(&w);
+    }
+    free(w.project);
+    return rc < 0 ? hy_cmd_failed(args, &err) : status;
+}
+
+static int import_file(struct hy_store *s, const char *path, int64_t *total, struct hy_err *err)
+{
+    struct hy_imported got = {0};
+    int rc = hy_store_import(s, path, hy_run_share, &got, err);
+
     if (rc < 0)
-        return hy_cmd_failed(args, &err);
-    if (!w.removed)
-        puts("nothing to clean up");
-    return fflush(stdout) ? HY_EXIT_FAILED : HY_EXIT_OK;
+        return rc;
+    *total += got.count;
+    if (got.is_shared && printf("'%s' belongs to another user, or others can write to it: its runs can be looked at, but "
+                                "not resumed\n", path) < 0)
+        return hy_err_set(err, -EIO, "cannot write to the standard output");
+    return 0;
 }
 
 int hy_cmd_import(const struct hy_args *args)
 {
     hy_cleanup_store struct hy_store *s = NULL;
     struct hy_err err = {0};
-    int64_t count = 0;
-    int rc = hy_project_store(args, HY_STORE_WRITE, &s, &err);
+    int64_t total = 0;
+    int status = HY_EXIT_OK;
 
-    if (rc == 0)
-        rc = hy_store_import(s, hy_args_word(args, 0), &count, &err);
-    if (rc == 0)
-        rc = hy_store_commit(s, &err);
-    if (rc < 0)
+    if (hy_project_store(args, HY_STORE_WRITE, &s, &err) < 0)
         return hy_cmd_failed(args, &err);
-    printf("%lld run%s added%s\n", (long long)count, count == 1 ? "" : "s",
-           count ? "" : ": they are here already");
-    return fflush(stdout) ? HY_EXIT_FAILED : HY_EXIT_OK;
+    for (size_t i = 0; i < args->word_count; i++) {
+        if (import_file(s, args->words[i], &total, &err) < 0)
+            status = hy_cmd_failed(args, &err);
+    }
+    if (status == HY_EXIT_OK || total)
+        printf("%lld run%s added%s\n", (long long)total, total == 1 ? "" : "s",
+               total ? "" : ": they are here already");
+    return fflush(stdout) ? HY_EXIT_FAILED : status;
 }

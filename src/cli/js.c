@@ -9,11 +9,6 @@
 #include "base/mem.h"
 #include "base/text.h"
 
-void hy_json_init(void)
-{
-    json_set_alloc_funcs(hy_malloc, free);
-}
-
 void hy_json_free_at(json_t **json)
 {
     json_decref(*json);
@@ -163,7 +158,7 @@ void hy_json_line_take(struct hy_out *out, json_t *object)
 /* The parameters as the store has them, or as text where they are no JSON. */
 static json_t *params_of(const Hy__TrialView *t)
 {
-    json_t *params = t->params[0] ? json_loads(t->params, 0, NULL) : NULL;
+    json_t *params = t->params[0] ? hy_json_parse(t->params, 0) : NULL;
 
     return params ? params : hy_json_text(t->params);
 }
@@ -176,8 +171,7 @@ json_t *hy_json_trial(const Hy__TrialView *t, const char *metric)
     rc |= hy_json_set(o, "number", json_integer((json_int_t)t->number));
     rc |= hy_json_set(o, "state", hy_json_text(t->state));
     rc |= hy_json_set(o, "params", params_of(t));
-    if (metric && *metric)
-        rc |= hy_json_set(o, "value", t->has_value ? hy_json_number(t->value) : json_null());
+    rc |= hy_json_set(o, "value", metric && *metric && t->has_value ? hy_json_number(t->value) : json_null());
     rc |= hy_json_set(o, "elapsed_ms", json_integer(t->elapsed_ms));
     rc |= hy_json_set(o, "attempt", json_integer(t->attempt));
     if (t->agent[0])

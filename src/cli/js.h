@@ -3,13 +3,9 @@
 #ifndef HY_CLI_JS_H
 #define HY_CLI_JS_H
 
-#include <jansson.h>
-
+#include "base/json.h"
 #include "cli/out.h"
 #include "hopyard.pb-c.h"
-
-/* jansson's memory through the fault seam. Call once. */
-void hy_json_init(void);
 
 /* A trial as JSON ({"number": 7, "state": "done", "params": {…}, …}); NULL when out of memory. */
 json_t *hy_json_trial(const Hy__TrialView *t, const char *metric);

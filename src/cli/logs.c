@@ -21,6 +21,7 @@
 #include "cli/logtext.h"
 #include "cli/runs.h"
 #include "cli/tail.h"
+#include "driver/driver.h"
 #include "wire/roles.h"
 
 #define LOOK_MS 200
@@ -284,6 +285,7 @@ static int open_logs(struct logs *l, const struct hy_args *args, struct hy_err *
 static int verdict(struct logs *l, struct hy_err *err)
 {
     long long run = l->info.row.id;
+    char text[80];
 
     if (l->trial && !l->seen && l->info.row.ranks)
         return hy_err_set(err, -ENOENT, "run %lld has no rank %lld; it has 0 to %lld", run,
@@ -292,9 +294,8 @@ static int verdict(struct logs *l, struct hy_err *err)
         return hy_err_set(err, -ENOENT, "run %lld has no trial %lld; 'hopyard show %lld' lists those it has",
                           run, (long long)l->trial, run);
     if (l->follow && l->info.row.state == HY_RUN_RUNNING && hy_store_run_alive(l->store, run) == 0)
-        return hy_err_set(err, -EPIPE,
-                          "run %lld is interrupted: its driver is gone; 'hopyard resume %lld' goes on", run,
-                          run);
+        return hy_err_set(err, -EPIPE, "run %lld is interrupted: its driver is gone%s", run,
+                          hy_resume_clause(hy_run_resume(l->info.spec), run, "; '", "' goes on", text, sizeof text));
     return 0;
 }
 

@@ -23,20 +23,21 @@ struct listing {
     int64_t now;
 };
 
+/* "17/20 (3 failed)": 17 are done. */
 static void trials_cell(struct hy_grid *g, const struct hy_run_row *row, const struct hy_run_counts *c)
 {
-    long long ended = (long long)(c->done + c->failed + c->stopped);
-    char failed[40] = "";
+    char others[80] = "";
 
-    if (c->failed)
-        snprintf(failed, sizeof failed, " (%lld failed)", (long long)c->failed);
+    if (c->failed && c->stopped)
+        snprintf(others, sizeof others, " (%lld failed, %lld stopped)", (long long)c->failed, (long long)c->stopped);
+    else if (c->failed || c->stopped)
+        snprintf(others, sizeof others, " (%lld %s)", (long long)(c->failed + c->stopped), c->failed ? "failed" : "stopped");
     if (row->ranks)
-        hy_grid_cellf(g, HY_PLAIN, "%lld rank%s%s", (long long)row->ranks, row->ranks == 1 ? "" : "s",
-                      failed);
+        hy_grid_cellf(g, HY_PLAIN, "%lld rank%s%s", (long long)row->ranks, row->ranks == 1 ? "" : "s", others);
     else if (row->total >= 0)
-        hy_grid_cellf(g, HY_PLAIN, "%lld/%lld%s", ended, (long long)row->total, failed);
+        hy_grid_cellf(g, HY_PLAIN, "%lld/%lld%s", (long long)c->done, (long long)row->total, others);
     else
-        hy_grid_cellf(g, HY_PLAIN, "%lld%s", ended, failed);
+        hy_grid_cellf(g, HY_PLAIN, "%lld%s", (long long)c->done, others);
 }
 
 static void best_cell(struct hy_grid *g, const struct hy_run_row *row, const struct hy_run_counts *c)

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `stop`, `resume` and `rm`. */
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -91,22 +94,23 @@ static int stop_alive(struct hy_store *s, int64_t run, struct hy_err *err)
 static int say_stopped(struct hy_store *s, int64_t run, bool was_alive, struct hy_err *err)
 {
     hy_cleanup_runinfo struct hy_runinfo info = {0};
-    char number[32];
+    char number[32], text[80];
+    Hy__Resume how;
     int rc;
 
     snprintf(number, sizeof number, "%lld", (long long)run);
     rc = hy_runinfo_find(s, number, &info, err);
     if (rc < 0)
         return rc;
+    how = hy_run_resume(info.spec);
     if (info.row.state == HY_RUN_RUNNING && !info.alive && was_alive)
         return hy_err_set(err, -EPIPE,
                           "run %lld: its driver has died before it could end it well; 'hopyard gc' ends what "
-                          "is left, 'hopyard resume %lld' goes on",
-                          (long long)run, (long long)run);
+                          "is left%s",
+                          (long long)run, hy_resume_clause(how, run, ", '", "' goes on", text, sizeof text));
     if (info.row.state == HY_RUN_RUNNING && !info.alive)
-        return say("run %lld is not running: its driver is gone. 'hopyard resume %lld' goes on with it, "
-                   "'hopyard rm %lld' removes it.\n",
-                   (long long)run, (long long)run, (long long)run);
+        return say("run %lld is not running: its driver is gone. %s'hopyard rm %lld' removes it.\n", (long long)run,
+                   hy_resume_clause(how, run, "'", "' goes on with it, ", text, sizeof text), (long long)run);
     return say("run %lld is %s: %lld done, %lld failed, %lld stopped\n", (long long)run,
                hy_run_word(&info.row, info.alive), (long long)info.counts.done, (long long)info.counts.failed,
                (long long)info.counts.stopped);
@@ -196,38 +200,117 @@ int hy_cmd_resume(const struct hy_args *args)
 {
     struct hy_err err = {0};
     hy_cleanup_free char *project = hy_project(args, &err);
-    int64_t run, since_ms = hy_clock_wall_ms();
+    struct hy_started started = {.owner = -1, .since_ms = hy_clock_wall_ms()};
     enum hy_form form;
 
-    if (!project || hy_form_asked(args, &form, &err) < 0 || resume(args, project, &run, &err) < 0)
+    if (!project || hy_form_asked(args, &form, &err) < 0 || resume(args, project, &started.run, &err) < 0)
         return hy_cmd_failed(args, &err);
-    return hy_run_begun(args, project, run, since_ms, form);
+    return hy_run_begun(args, project, &started, form);
 }
 
 /* ---- rm ----------------------------------------------------------------------------- */
 
-/* A driver leaves its token in a run's folder. */
-static bool is_ours(const char *logdir)
+/* A directory in `above`. A link is followed only if it is the user's own: logs may lie on another disk. */
+static int open_step(int above, const char *name)
 {
-    hy_cleanup_free char *token = hy_path_join(logdir, ".token");
+    hy_cleanup_close int fd = openat(above, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    char target[PATH_MAX];
     struct stat st;
+    ssize_t n;
 
-    return token && lstat(token, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == getuid();
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return -errno;
+    if (S_ISDIR(st.st_mode))
+        return hy_take_fd(fd);
+    if (!S_ISLNK(st.st_mode) || st.st_uid != geteuid())
+        return -EPERM;
+    n = readlinkat(fd, "", target, sizeof target - 1);
+    if (n < 0)
+        return -errno;
+    target[n] = '\0';
+    n = openat(above, target, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return n < 0 ? -errno : (int)n;
 }
 
-int hy_logdir_is_safe(const char *project, const char *logdir)
+/* PROJECT/Logs/TensorFlow, if that is what `path` is. */
+static int open_logs(const char *project, const char *path)
 {
-    hy_cleanup_free char *logs = hy_path_join(project, "Logs/TensorFlow");
-    hy_cleanup_free char *real_logs = logs ? realpath(logs, NULL) : NULL;
-    hy_cleanup_free char *real = logdir && *logdir == '/' ? realpath(logdir, NULL) : NULL;
-    size_t n = real_logs ? strlen(real_logs) : 0;
-    const char *app;
+    hy_cleanup_close int top = open(project, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    hy_cleanup_close int logs = top < 0 ? -errno : open_step(top, "Logs");
+    hy_cleanup_close int fd = logs < 0 ? logs : open_step(logs, "TensorFlow");
+    struct stat opened, named;
 
-    /* Exactly PROJECT/Logs/TensorFlow/APP/RUN, wherever links may lead. */
-    if (!real || !n || strncmp(real, real_logs, n) != 0 || real[n] != '/')
-        return 0;
-    app = strchr(real + n + 1, '/');
-    return app && app[1] && !strchr(app + 1, '/') && is_ours(real);
+    if (fd < 0)
+        return fd;
+    if (fstat(fd, &opened) < 0 || stat(path, &named) < 0)
+        return -errno;
+    return opened.st_dev == named.st_dev && opened.st_ino == named.st_ino ? hy_take_fd(fd) : -EPERM;
+}
+
+/* Cuts the last part off. NULL when there is none that names an entry. */
+static char *cut_last(char *path)
+{
+    char *slash = strrchr(path, '/');
+
+    if (!slash || slash == path || !slash[1] || strcmp(slash + 1, ".") == 0 || strcmp(slash + 1, "..") == 0)
+        return NULL;
+    *slash = '\0';
+    return slash + 1;
+}
+
+/* A driver leaves its token in a run's folder. */
+static bool has_token(int run)
+{
+    struct stat st;
+
+    return fstatat(run, ".token", &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) && st.st_uid == getuid();
+}
+
+static int open_parts(const char *project, struct hy_logdir *d)
+{
+    const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+
+    d->run_name = cut_last(d->path);
+    d->app_name = d->run_name ? cut_last(d->path) : NULL;
+    if (!d->app_name)
+        return -EPERM;
+    d->logs = open_logs(project, d->path);
+    if (d->logs < 0)
+        return d->logs;
+    d->app = openat(d->logs, d->app_name, flags);
+    d->run = d->app < 0 ? -1 : openat(d->app, d->run_name, flags);
+    if (d->run < 0)
+        return -errno;
+    return has_token(d->run) ? 0 : -EPERM;
+}
+
+int hy_logdir_open(const char *project, const char *logdir, struct hy_logdir *ret)
+{
+    struct hy_logdir d = {.logs = -1, .app = -1, .run = -1, .path = *logdir == '/' ? hy_strdup(logdir) : NULL};
+    int rc = d.path ? open_parts(project, &d) : *logdir == '/' ? -ENOMEM : -EPERM;
+
+    *ret = d;
+    if (rc < 0)
+        hy_logdir_done(ret);
+    return rc;
+}
+
+void hy_logdir_done(struct hy_logdir *d)
+{
+    hy_close_at(&d->logs);
+    hy_close_at(&d->app);
+    hy_close_at(&d->run);
+    free(d->path);
+    d->path = NULL;
+}
+
+int hy_logdir_remove(const struct hy_logdir *d)
+{
+    int rc = hy_remove_tree_at(d->app, d->run_name, d->run);
+
+    if (unlinkat(d->logs, d->app_name, AT_REMOVEDIR) < 0)
+        errno = 0; /* other runs of the application are still in it */
+    return rc;
 }
 
 static int ask(const struct hy_runinfo *info)
@@ -248,28 +331,29 @@ static int ask(const struct hy_runinfo *info)
 
 static void remove_logs(const char *project, const struct hy_runinfo *info)
 {
-    hy_cleanup_free char *app = info->row.logdir ? hy_strdup(info->row.logdir) : NULL;
+    hy_cleanup_logdir struct hy_logdir dir = HY_LOGDIR_NONE;
     struct hy_err err = {0};
-    char *slash;
     int rc;
 
-    if (!app || access(info->row.logdir, F_OK) < 0)
+    if (!info->row.logdir || access(info->row.logdir, F_OK) < 0)
         return;
-    if (!hy_logdir_is_safe(project, info->row.logdir)) {
+    rc = hy_logdir_open(project, info->row.logdir, &dir);
+    if (rc == -ENOMEM) {
+        hy_err_sys(&err, rc, "the log folder '%s' could not be removed", info->row.logdir);
+        hy_complain("rm", &err);
+        return;
+    }
+    if (rc < 0) {
         hy_err_set(&err, -EPERM, "its log folder '%s' lies outside of the project and is left alone",
                    info->row.logdir);
         hy_complain("rm", &err);
         return;
     }
-    rc = hy_remove_tree(info->row.logdir);
+    rc = hy_logdir_remove(&dir);
     if (rc < 0) {
         hy_err_sys(&err, rc, "the log folder '%s' could not be removed", info->row.logdir);
         hy_complain("rm", &err);
     }
-    slash = strrchr(app, '/');
-    *slash = '\0';
-    if (rmdir(app) < 0)
-        errno = 0; /* other runs of the application are still in it */
 }
 
 /* The lock keeps a resume away while we work; its file goes last. */
@@ -278,18 +362,21 @@ static int remove_run(struct hy_store *s, const char *project, const struct hy_r
 {
     static const char *const files[] = {"log", "key", "hold", "lock"};
     hy_cleanup_close int lock = hy_store_run_lock(s, info->row.id, err);
+    struct hy_err why = {0};
     int rc = lock < 0 ? lock : hy_store_run_remove(s, info->row.id, err);
 
     if (rc == 0)
         rc = hy_store_commit(s, err);
     if (rc < 0)
         return rc;
+    if (hy_store_unkeep(s, info->row.id, &why) < 0)
+        hy_complain("rm", &why);
     remove_logs(project, info);
     for (size_t i = 0; i < HY_COUNT(files); i++) {
-        hy_cleanup_free char *path =
-            hy_asprintf("%s/run-%lld.%s", hy_store_folder(s), (long long)info->row.id, files[i]);
+        char name[48];
 
-        if (path && unlink(path) < 0)
+        snprintf(name, sizeof name, "run-%lld.%s", (long long)info->row.id, files[i]);
+        if (unlinkat(hy_store_dir(s), name, 0) < 0)
             errno = 0; /* not every run has all of them */
     }
     return say("run %lld is removed\n", (long long)info->row.id);

@@ -59,7 +59,7 @@ void hy_guess_init(struct hy_guess *g, const char *typed)
 void hy_guess_offer(struct hy_guess *g, const char *candidate)
 {
     size_t distance = hy_edit_distance(g->typed, candidate);
-    size_t typed = strlen(g->typed), room = least(typed, strlen(candidate)) / 3;
+    size_t typed = strlen(g->typed), room = least(typed, strlen(candidate)) / 4; /* "export" is not "import" */
 
     /* "--pop" for "--population": a beginning says as much as a typing error. */
     if (typed >= 3 && strncmp(g->typed, candidate, typed) == 0)
@@ -117,13 +117,22 @@ static int give(struct hy_args *args, const struct hy_option *option, const char
         option = find_option(args->command, option->same, strlen(option->same), 0);
     if (!option->many && value && hy_args_has(args, option->name))
         return hy_err_set(err, -EINVAL, "--%s is given twice; give it once", option->name);
-    args->given[args->given_count++] = (struct hy_given){option, value};
+    args->given[args->given_count++] = (struct hy_given){.option = option, .value = value};
     return 0;
 }
 
 static int needs_value(const struct hy_option *option, struct hy_err *err)
 {
     return hy_err_set(err, -EINVAL, "--%s needs a value: --%s %s", option->name, option->name, option->value);
+}
+
+static int give_pair(struct hy_args *args, const struct hy_option *option, char **values, struct hy_err *err)
+{
+    int rc = give(args, option, values[0], err);
+
+    if (rc == 0)
+        args->given[args->given_count - 1].second = values[1];
+    return rc;
 }
 
 /* What follows the option's name; `equals` is where its '=' is, or NULL. */
@@ -140,7 +149,7 @@ static int option_value(struct hy_args *args, const struct hy_option *option, co
     if (*at + 1 + option->pair >= argc || !*argv[*at + 1] || strncmp(argv[*at + 1], "--", 2) == 0)
         return needs_value(option, err);
     *at += 1 + option->pair;
-    return give(args, option, argv[*at], err);
+    return option->pair ? give_pair(args, option, argv + *at - 1, err) : give(args, option, argv[*at], err);
 }
 
 static size_t name_length(const char *name, const char **ret_equals)
@@ -293,6 +302,21 @@ const char *hy_args_get(const struct hy_args *args, const char *name)
     while ((value = hy_args_next(args, name, &cursor)))
         found = value;
     return found;
+}
+
+const char *hy_args_second(const struct hy_args *args, const char *name)
+{
+    const char *found = NULL;
+
+    for (size_t i = 0; i < args->given_count; i++)
+        if (strcmp(args->given[i].option->name, name) == 0)
+            found = args->given[i].second;
+    return found;
+}
+
+const struct hy_option *hy_option_find(const struct hy_option *table, const char *name)
+{
+    return find_in(table, name, strlen(name), 0);
 }
 
 bool hy_args_has(const struct hy_args *args, const char *name)

@@ -17,7 +17,7 @@ struct hy_option {
     const char *help;  /* NULL: for programs, not shown */
     char letter; /* 'f': -f too; 0: none */
     bool many;   /* may be given more than once */
-    bool pair;   /* a second value follows, which nobody looks at */
+    bool pair;   /* a second value follows */
     /* What others' command lines have, and this one puts up with: */
     const char *dash;    /* "np": typed as -np too */
     const char *same;    /* this is another name of that option of the table */
@@ -39,6 +39,7 @@ struct hy_command {
     int min_words, max_words;               /* -1: any number */
     bool takes_rest;                        /* a command of the user's follows "--" ... */
     bool bare_rest;                         /* ... or begins with the first word */
+    bool owns;                              /* the run that it starts ends with it, however that happens */
     int (*run)(const struct hy_args *args); /* returns the exit status */
     int (*raw)(int argc, char **argv);      /* reads its arguments itself */
 };
@@ -46,6 +47,7 @@ struct hy_command {
 struct hy_given {
     const struct hy_option *option;
     const char *value; /* NULL for a flag */
+    const char *second; /* of a pair; NULL: there is none */
 };
 
 /* Texts are borrowed from argv. */
@@ -72,8 +74,12 @@ void hy_args_done(struct hy_args *args);
 /* The option's last value ("" for a flag), or NULL when it was not given. */
 const char *hy_args_get(const struct hy_args *args, const char *name);
 bool hy_args_has(const struct hy_args *args, const char *name);
+/* The second value of a pair that was given last, or NULL. */
+const char *hy_args_second(const struct hy_args *args, const char *name);
 /* Walks over the values of a repeated option: start with *cursor = 0; NULL at the end. */
 const char *hy_args_next(const struct hy_args *args, const char *name, size_t *cursor);
+/* The option of that name in a table, or NULL. */
+const struct hy_option *hy_option_find(const struct hy_option *table, const char *name);
 /* The n-th word, or NULL. */
 const char *hy_args_word(const struct hy_args *args, size_t n);
 

@@ -292,3 +292,17 @@ void hy_complain(const char *what, const struct hy_err *err)
         dprintf(STDERR_FILENO, "hopyard%s%s: %s\n", what ? " " : "", what ? what : "",
                 err->text[0] ? err->text : "out of memory");
 }
+
+void hy_note(const char *text)
+{
+    hy_cleanup_out struct hy_out out = {0};
+    struct hy_style style;
+
+    hy_style_of(STDERR_FILENO, &style);
+    hy_out_init(&out, &style);
+    hy_out_tint(&out, HY_YELLOW, "note: ");
+    hy_out_value(&out, text);
+    hy_out_str(&out, "\n");
+    if (hy_out_flush(&out, STDERR_FILENO) == -ENOMEM)
+        dprintf(STDERR_FILENO, "note: %s\n", text);
+}

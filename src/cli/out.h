@@ -63,5 +63,7 @@ int hy_out_flush(struct hy_out *o, int fd);
 
 /* One sentence on standard error, "hopyard WHAT: …"; `what` may be NULL. */
 void hy_complain(const char *what, const struct hy_err *err);
+/* One on standard error, "note: …". */
+void hy_note(const char *text);
 
 #endif

@@ -111,10 +111,10 @@ void hy_say_counts(struct hy_line *l, const Hy__Update *u)
     count(l, HY_CYAN, u->running_count, "running");
 }
 
-/* "99 of 100 trials" */
+/* "99 of 100 trials"; those that were cut short are not among the 99 */
 static void say_amount(struct hy_line *l, const Hy__Update *u)
 {
-    uint64_t ended = hy_update_ended(u);
+    uint64_t ended = u->done + u->failed;
 
     if (u->ranks) {
         hy_line_wordf(l, HY_PLAIN, "%u %s%s", u->ranks, u->nodes ? "node" : "rank", plural(u->ranks));
@@ -186,6 +186,13 @@ const char *hy_end_reason(const Hy__Update *u)
     if (u->ranks && u->failed) /* said with the culprit */
         return NULL;
     return u->message[0] && strcmp(u->message, u->state) != 0 ? u->message : NULL;
+}
+
+const char *hy_what_resume_does(const Hy__Update *u)
+{
+    bool all_tried = !u->ranks && u->failed && u->done + u->failed == (uint64_t)u->total;
+
+    return all_tried ? "tries the failed trials again" : "goes on where it was";
 }
 
 int64_t hy_board_later(const struct hy_board *b, int64_t now_ms)

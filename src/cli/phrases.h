@@ -38,6 +38,8 @@ uint64_t hy_called(uint32_t ranks, uint64_t number);
 
 /* Why the run ended so; NULL when there is nothing to say. */
 const char *hy_end_reason(const Hy__Update *u);
+/* "goes on where it was", to follow "'hopyard resume 3'" */
+const char *hy_what_resume_does(const Hy__Update *u);
 /* How long ago the board's times were true. */
 int64_t hy_board_later(const struct hy_board *b, int64_t now_ms);
 

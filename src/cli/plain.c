@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/text.h"
 #include "cli/board.h"
 #include "cli/phrases.h"
 #include "cli/teller.h"
+#include "driver/driver.h"
 
 /* "run 3 digits: 100 trials, 2 slots, seed 7, logs in …" */
 void hy_plain_begin(const struct hy_teller *s, const Hy__Update *u, struct hy_out *out)
@@ -25,7 +27,7 @@ void hy_plain_begin(const struct hy_teller *s, const Hy__Update *u, struct hy_ou
     hy_out_str(out, "\n");
 }
 
-/* "[12/100] done  lr=0.001 dropout=0.45  accuracy=0.91  3.2s" */
+/* "[12/100] trial 7 done  lr=0.001 dropout=0.45  accuracy=0.91  3.2s": the twelfth that ended */
 static void trial(struct hy_teller *s, const Hy__Update *u, const Hy__TrialView *t, struct hy_out *out)
 {
     char text[40];
@@ -36,7 +38,7 @@ static void trial(struct hy_teller *s, const Hy__Update *u, const Hy__TrialView 
     hy_outf(out, "[%llu", (unsigned long long)s->ended);
     if (u->total >= 0)
         hy_outf(out, "/%lld", (long long)u->total);
-    hy_out_str(out, "] ");
+    hy_outf(out, "] trial %llu ", (unsigned long long)t->number);
     hy_out_tint(out, HY_PLAIN, t->state);
     hy_out_params(out, HY_PLAIN, "  ", t->params, "");
     if (t->has_value && u->metric[0]) {
@@ -62,7 +64,7 @@ static void some(struct hy_out *out, const char *before, uint64_t n, const char 
 static void end(const Hy__Update *u, struct hy_out *out)
 {
     const char *reason = hy_end_reason(u);
-    char text[40];
+    char after[64], text[160];
 
     hy_outf(out, "run %lld ", (long long)u->run);
     hy_out_value(out, u->state);
@@ -86,8 +88,9 @@ static void end(const Hy__Update *u, struct hy_out *out)
     hy_out_str(out, "logs in ");
     hy_out_value(out, u->logdir);
     hy_outf(out, "; 'hopyard tensorboard %lld' shows them\n", (long long)u->run);
+    snprintf(after, sizeof after, "' %s\n", hy_what_resume_does(u));
     if (strcmp(u->state, "done") != 0)
-        hy_outf(out, "'hopyard resume %lld' goes on where it was\n", (long long)u->run);
+        hy_out_str(out, hy_resume_clause(u->resume, u->run, "'", after, text, sizeof text));
 }
 
 void hy_plain_note(const char *text, struct hy_out *out)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `run` and `attach`. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -53,26 +54,41 @@ static void say_before(const struct hy_args *args, const Hy__RunSpec *spec)
         return;
 }
 
+/* A run inside a trial has the trial's core: it does not wait for another one, which the trial may be holding up. */
+static void use_trials_core(Hy__RunSpec *spec)
+{
+    if (!getenv("HOPYARD_AGENT"))
+        return;
+    spec->oversubscribe = true;
+    if (!spec->parallel && !spec->ranks)
+        spec->parallel = 1;
+}
+
 int hy_run_prepare(const struct hy_args *args, const char *project, Hy__RunSpec *spec, struct hy_err *err)
 {
     if (!hy_args_has(args, "seed"))
         spec->seed = random_seed();
+    spec->oversubscribe = hy_args_has(args, "oversubscribe");
+    if (spec->n_hosts == 0 && !*spec->engine)
+        use_trials_core(spec);
     return hy_spec_surroundings(spec, project, err);
 }
 
-int hy_run_launch(const Hy__RunSpec *spec, int64_t *ret_run, struct hy_err *err)
+int hy_run_launch(const struct hy_args *args, const Hy__RunSpec *spec, struct hy_started *ret, struct hy_err *err)
 {
+    bool owned = args->command->owns && !hy_args_has(args, "detach");
     int rc;
 
+    *ret = (struct hy_started){.owner = -1, .since_ms = hy_clock_wall_ms()};
     /* From here on a Ctrl-C must not leave a run behind that nobody knows of. */
     hy_signals_open();
-    rc = hy_driver_launch(spec, ret_run, err);
+    rc = hy_driver_launch(spec, owned ? &ret->owner : NULL, &ret->run, err);
     if (rc == -EINVAL)
         err->code = -ECANCELED; /* what was asked for could be; it did not work */
     return rc;
 }
 
-static int start(const struct hy_args *args, const char *project, int64_t *ret_run, struct hy_err *err)
+static int start(const struct hy_args *args, const char *project, struct hy_started *ret, struct hy_err *err)
 {
     hy_cleanup_spec Hy__RunSpec *spec = NULL;
     int rc = hy_spec_new(args, &spec, err);
@@ -82,7 +98,7 @@ static int start(const struct hy_args *args, const char *project, int64_t *ret_r
     if (rc < 0)
         return rc;
     say_before(args, spec);
-    return hy_run_launch(spec, ret_run, err);
+    return hy_run_launch(args, spec, ret, err);
 }
 
 int hy_form_asked(const struct hy_args *args, enum hy_form *ret, struct hy_err *err)
@@ -95,9 +111,9 @@ int hy_form_asked(const struct hy_args *args, enum hy_form *ret, struct hy_err *
     return 0;
 }
 
-int hy_run_begun(const struct hy_args *args, const char *project, int64_t run, int64_t since_ms,
-                 enum hy_form form)
+int hy_run_begun(const struct hy_args *args, const char *project, const struct hy_started *started, enum hy_form form)
 {
+    int64_t run = started->run;
     struct hy_beside beside = {.complaints = -1};
     bool detach = hy_args_has(args, "detach");
     struct hy_err err = {0};
@@ -112,21 +128,23 @@ int hy_run_begun(const struct hy_args *args, const char *project, int64_t run, i
                                           .form = form,
                                           .aside = beside.complaints,
                                           .all_ranks = hy_args_has(args, "verbose"),
-                                          .since_ms = since_ms});
+                                          .started = true,
+                                          .owner = started->owner,
+                                          .since_ms = started->since_ms});
 }
 
 int hy_cmd_run(const struct hy_args *args)
 {
     struct hy_err err = {0};
-    hy_cleanup_free char *project = hy_project(args, &err);
+    hy_cleanup_free char *project = hy_project_made(args, &err);
+    struct hy_started started;
     enum hy_form form;
-    int64_t run, since_ms = hy_clock_wall_ms();
 
     if (!project || hy_form_asked(args, &form, &err) < 0)
         return hy_cmd_failed(args, &err);
-    if (start(args, project, &run, &err) < 0)
+    if (start(args, project, &started, &err) < 0)
         return hy_cmd_failed(args, &err);
-    return hy_run_begun(args, project, run, since_ms, form);
+    return hy_run_begun(args, project, &started, form);
 }
 
 int hy_cmd_attach(const struct hy_args *args)
@@ -146,5 +164,6 @@ int hy_cmd_attach(const struct hy_args *args)
     hy_store_close(store);
     if (rc < 0)
         return hy_cmd_failed(args, &err);
-    return hy_watch(project, run, &(struct hy_watching){.what = "attach", .form = form, .aside = -1});
+    return hy_watch(project, run, &(struct hy_watching){.what = "attach", .form = form, .aside = -1, .owner = -1,
+                                                        .no_reason = hy_args_has(args, "no-reason")});
 }

@@ -5,21 +5,42 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "cli/proto.h"
 #include "cli/trials.h"
+#include "driver/driver.h"
 
-char *hy_project(const struct hy_args *args, struct hy_err *err)
+static const char *project_named(const struct hy_args *args)
 {
     const char *given = hy_args_get(args, "project");
     const char *folder = given ? given : getenv("HOPYARD_PROJECT");
+
+    return folder && *folder ? folder : ".";
+}
+
+char *hy_project_made(const struct hy_args *args, struct hy_err *err)
+{
+    const char *folder = project_named(args);
+    bool is_missing = !strstr(folder, "://") && access(folder, F_OK) < 0 && errno == ENOENT;
+    int rc = is_missing ? hy_mkdirs(folder, 0777) : 0;
+
+    if (rc < 0 && rc != -ENOTDIR) {
+        hy_err_sys(err, rc, "cannot make the project's folder '%s'", folder);
+        return NULL;
+    }
+    return hy_project(args, err);
+}
+
+char *hy_project(const struct hy_args *args, struct hy_err *err)
+{
+    const char *folder = project_named(args);
     struct stat st;
     char *path;
 
-    if (!folder || !*folder)
-        folder = ".";
     if (strstr(folder, "://"))
         return hy_store_stand_in(folder, err);
     path = realpath(folder, NULL);
@@ -111,7 +132,9 @@ int hy_runinfo_find(struct hy_store *s, const char *text, struct hy_runinfo *ret
 
 const char *hy_run_word(const struct hy_run_row *row, bool alive)
 {
-    return row->state == HY_RUN_RUNNING && !alive ? "interrupted" : hy_run_state_name(row->state);
+    if (row->state == HY_RUN_RUNNING && !alive)
+        return "interrupted";
+    return row->state == HY_RUN_RUNNING && row->message && *row->message ? "waiting" : hy_run_state_name(row->state);
 }
 
 void hy_trial_view(const struct hy_trial_row *row, Hy__TrialView *view)
@@ -180,6 +203,7 @@ static int fill_update(struct hy_store *s, const struct hy_runinfo *r, Hy__Updat
         return hy_err_set(err, -ENOMEM, "out of memory");
     u->maximize = r->row.maximize;
     u->ranks = (uint32_t)r->row.ranks;
+    u->resume = hy_run_resume(r->spec);
     u->total = r->row.total;
     u->done = (uint64_t)r->counts.done;
     u->failed = (uint64_t)r->counts.failed;
@@ -188,6 +212,7 @@ static int fill_update(struct hy_store *s, const struct hy_runinfo *r, Hy__Updat
     u->elapsed_ms = until - r->row.created;
     u->left_ms = -1;
     u->last = true;
+    u->ended_seq = u->notes_until = INT64_MAX; /* all that the store has */
     if (r->counts.best_trial && r->row.metric)
         return hy_store_trial_each(s, r->row.id, r->counts.best_trial, HY_TRIALS_BY_NUMBER, 0, 1, keep_best,
                                    &u->best, err);

@@ -13,6 +13,8 @@
 /* The project's folder: --project, $HOPYARD_PROJECT or here; absolute. One that is a URL has a folder that stands
  * for it (store.h). Free it. */
 char *hy_project(const struct hy_args *args, struct hy_err *err);
+/* The same for a new run: creates the folder if it does not exist. */
+char *hy_project_made(const struct hy_args *args, struct hy_err *err);
 /* Opens the project's store. */
 int hy_project_store(const struct hy_args *args, enum hy_store_mode mode, struct hy_store **ret,
                      struct hy_err *err);
@@ -33,7 +35,7 @@ int hy_runinfo_find(struct hy_store *s, const char *text, struct hy_runinfo *ret
 void hy_runinfo_done(struct hy_runinfo *r); /* a zeroed one is empty */
 #define hy_cleanup_runinfo __attribute__((cleanup(hy_runinfo_done)))
 
-/* "running", "done" …, or "interrupted": it should run, but nobody runs it. */
+/* "running", "done" …, or "interrupted": its driver is gone; "waiting": its driver has recorded what for (supply.c). */
 const char *hy_run_word(const struct hy_run_row *row, bool alive);
 
 /* ROW as the driver tells of trials; its texts are borrowed from the row. */

@@ -228,12 +228,18 @@ struct scaling {
 static int step(struct scaling *s, uint32_t ranks, struct hy_err *err)
 {
     struct hy_speed speed = {.ranks = ranks};
+    struct hy_started started;
     int status;
 
-    if (hy_spec_set_ranks(s->spec, ranks, err) < 0 || hy_run_launch(s->spec, &speed.run, err) < 0)
+    if (hy_spec_set_ranks(s->spec, ranks, err) < 0 || hy_run_launch(s->args, s->spec, &started, err) < 0)
         return HY_EXIT_FAILED;
+    speed.run = started.run;
     status = hy_watch(s->project, speed.run,
-                      &(struct hy_watching){.what = "train", .form = HY_FORM_QUIET, .aside = -1});
+                      &(struct hy_watching){.what = "train",
+                                            .form = HY_FORM_QUIET,
+                                            .aside = -1,
+                                            .started = true,
+                                            .owner = started.owner});
     if (status != HY_EXIT_OK)
         return status;
     if (measure(s->project, s->metric, strcmp(s->metric, s->spec->metric) == 0, &speed, err) < 0)

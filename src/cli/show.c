@@ -17,6 +17,8 @@
 #include "cli/proto.h"
 #include "cli/runs.h"
 #include "cli/trials.h"
+#include "driver/driver.h"
+#include "wire/bounds.h"
 #include "wire/roles.h"
 
 #define TRIALS_SHOWN 50
@@ -161,7 +163,8 @@ static void limits_fact(struct showing *s)
     bool some = false;
     char text[40];
 
-    if (!spec || !(parallel || spec->memory || spec->timeout_ms || spec->retries || spec->gpus_said))
+    if (!spec || !(parallel || spec->memory || spec->timeout_ms || spec->retries || spec->gpus_said ||
+                   spec->max_transfer))
         return;
     label(&s->out, "limits");
     snprintf(text, sizeof text, "%u", parallel);
@@ -169,6 +172,10 @@ static void limits_fact(struct showing *s)
         limit(&s->out, &some, "parallel", text);
     if (spec->memory)
         limit(&s->out, &some, "memory", hy_format_size(spec->memory, text, sizeof text));
+    if (spec->max_transfer == HY_TRANSFER_UNLIMITED)
+        limit(&s->out, &some, "max-transfer", "none");
+    else if (spec->max_transfer)
+        limit(&s->out, &some, "max-transfer", hy_format_size(spec->max_transfer, text, sizeof text));
     if (spec->timeout_ms)
         limit(&s->out, &some, "timeout", hy_format_duration(spec->timeout_ms, text, sizeof text));
     snprintf(text, sizeof text, "%u", spec->retries);
@@ -207,13 +214,14 @@ static int on_note(void *arg, const struct hy_note_row *note)
 static int head(struct showing *s, struct hy_err *err)
 {
     const struct hy_run_row *row = &s->info.row;
-    char text[64], age[40];
+    char text[80], age[40];
 
     title(s);
     fact(&s->out, "message", row->message);
     if (row->state == HY_RUN_RUNNING && !s->info.alive) {
         label(&s->out, "");
-        hy_outf(&s->out, "its driver is gone; `hopyard resume %lld` goes on\n", (long long)row->id);
+        hy_outf(&s->out, "its driver is gone%s\n",
+                hy_resume_clause(hy_run_resume(s->info.spec), row->id, "; `", "` goes on", text, sizeof text));
     }
     fact_take(&s->out, "command", hy_command_text(row->command));
     fact(&s->out, "folder", s->info.spec ? s->info.spec->cwd : NULL);
@@ -226,7 +234,7 @@ static int head(struct showing *s, struct hy_err *err)
     fact(&s->out, "git", row->git);
     fact_take(&s->out, "versions", hy_versions_text(row->versions));
     fact(&s->out, "logs", s->info.shown);
-    return hy_store_note_each(s->store, row->id, on_note, &s->out, err);
+    return hy_store_note_each(s->store, row->id, 0, on_note, &s->out, err);
 }
 
 /* ---- the trials ------------------------------------------------------------------ */
@@ -410,7 +418,7 @@ static int show_json(struct showing *s, struct hy_err *err)
     hy_out_str(&s->out, "],\n \"notes\": [");
     s->shown = 0;
     if (rc >= 0)
-        rc = hy_store_note_each(s->store, s->info.row.id, on_json_note, s, err);
+        rc = hy_store_note_each(s->store, s->info.row.id, 0, on_json_note, s, err);
     hy_out_str(&s->out, "]}\n");
     return rc < 0 ? rc : hy_out_flush(&s->out, STDOUT_FILENO);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/process.h"
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -15,6 +16,7 @@
 #include "cli/specparts.h"
 #include "driver/driver.h"
 #include "search/search.h"
+#include "wire/bounds.h"
 
 #define NAME_MAX_BYTES 100
 #define GPUS_MAX 64 /* on one machine, as the schedule has it */
@@ -93,9 +95,18 @@ static int gpus(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *er
     return 0;
 }
 
+static int duration(const struct hy_args *args, const char *name, int64_t *ret_ms, struct hy_err *err)
+{
+    const char *text = hy_args_get(args, name);
+
+    if (text && (hy_parse_duration(text, ret_ms) < 0 || *ret_ms <= 0))
+        return hy_err_set(err, -EINVAL, "--%s takes a time such as 90s, 15m or 1h, not '%s'", name, text);
+    return 0;
+}
+
 static int limits(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
 {
-    const char *memory = hy_args_get(args, "memory"), *timeout = hy_args_get(args, "timeout");
+    const char *memory = hy_args_get(args, "memory"), *transfer = hy_args_get(args, "max-transfer");
     int rc = hy_spec_number(args, "parallel", 1, 1u << 20, &spec->parallel, err);
 
     if (rc == 0)
@@ -108,9 +119,12 @@ static int limits(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *
         return rc;
     if (memory && (hy_parse_size(memory, &spec->memory) < 0 || spec->memory == 0))
         return hy_err_set(err, -EINVAL, "--memory takes a size such as 512M or 4G, not '%s'", memory);
-    if (timeout && (hy_parse_duration(timeout, &spec->timeout_ms) < 0 || spec->timeout_ms <= 0))
-        return hy_err_set(err, -EINVAL, "--timeout takes a time such as 90s, 15m or 1h, not '%s'", timeout);
-    return 0;
+    if (transfer && strcmp(transfer, "none") == 0)
+        spec->max_transfer = HY_TRANSFER_UNLIMITED;
+    else if (transfer && (hy_parse_size(transfer, &spec->max_transfer) < 0 || spec->max_transfer == 0))
+        return hy_err_set(err, -EINVAL, "--max-transfer takes a size such as 512M or 4G, or 'none', not '%s'", transfer);
+    rc = duration(args, "timeout", &spec->timeout_ms, err);
+    return rc == 0 ? duration(args, "disk-timeout", &spec->disk_timeout_ms, err) : rc;
 }
 
 /* ---- the search ------------------------------------------------------------------------ */
@@ -156,6 +170,8 @@ int hy_spec_metric(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err 
     if (!max && !min)
         return 0;
     spec->maximize = max != NULL;
+    if (strlen(max ? max : min) > HY_NAME_LIMIT)
+        return hy_err_set(err, -EINVAL, "the metric's name may have %u bytes, and has more", HY_NAME_LIMIT);
     return hy_text_take(&spec->metric, hy_strdup(max ? max : min), err);
 }
 
@@ -225,24 +241,53 @@ static bool is_blank(uint8_t c)
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
+static void trim(const char **from, const char **to)
+{
+    while (*from < *to && is_blank((uint8_t)**from))
+        ++*from;
+    while (*from < *to && is_blank((uint8_t)(*to)[-1]))
+        --*to;
+}
+
+/* A value a line is a list of them: "1\n2\n" as "1,2". JSON may have lines as it likes. */
+static int append_values(struct hy_buf *b, const char *from, const char *to)
+{
+    int rc = 0;
+
+    trim(&from, &to);
+    if (from < to && *from == '[')
+        return hy_buf_append(b, from, (size_t)(to - from));
+    for (bool first = true; rc == 0 && from < to; first = false) {
+        const char *newline = memchr(from, '\n', (size_t)(to - from)), *end = newline ? newline : to, *next = end + (newline != NULL);
+
+        trim(&from, &end);
+        if ((newline || !first) && end > from && end[-1] == ',')
+            end--;
+        if (from < end && !first)
+            rc = hy_buf_append_str(b, ",");
+        if (rc == 0)
+            rc = hy_buf_append(b, from, (size_t)(end - from));
+        from = next;
+    }
+    return rc;
+}
+
 /* "NAME=@FILE" as "NAME=" and what the file holds, without the blanks around it. */
 static int add_file(Hy__RunSpec *spec, const char *text, const char *file, struct hy_err *err)
 {
     int name = (int)strcspn(text, "="), rc;
-    hy_cleanup_buf struct hy_buf b;
-    const uint8_t *from, *to;
+    hy_cleanup_buf struct hy_buf b, values;
+    const char *bytes;
 
     hy_buf_init(&b, values_left(spec));
+    hy_buf_init(&values, SIZE_MAX / 2);
     rc = read_values(file, &b, err);
     if (rc < 0)
         return hy_err_wrap(err, "%.*s", name, text);
-    from = b.len ? hy_buf_bytes(&b) : (const uint8_t *)"";
-    to = from + b.len;
-    while (from < to && is_blank(*from))
-        from++;
-    while (from < to && is_blank(to[-1]))
-        to--;
-    return hy_dim_take(spec, hy_asprintf("%.*s=%.*s", name, text, (int)(to - from), (const char *)from), err);
+    bytes = b.len ? (const char *)hy_buf_bytes(&b) : "";
+    if (append_values(&values, bytes, bytes + b.len) < 0 || !hy_buf_cstr(&values))
+        return hy_no_memory(err);
+    return hy_dim_take(spec, hy_asprintf("%.*s=%s", name, text, hy_buf_cstr(&values)), err);
 }
 
 static int dimension(Hy__RunSpec *spec, const char *text, struct hy_err *err)
@@ -439,11 +484,29 @@ static bool is_app_id(const char *text)
     return *text && *text != '.' && strlen(text) <= NAME_MAX_BYTES && !strchr(text, '/') && is_printable(text);
 }
 
+/* For whose next run the agent may wait afterwards, and what that must have in common with this one. */
+static int take_standby(const char *text, Hy__RunSpec *spec, struct hy_err *err)
+{
+    const char *colon = strchr(text, ':');
+    hy_cleanup_free char *number = colon ? hy_strndup(text, (size_t)(colon - text)) : NULL;
+    char mark[HY_MARK_MAX];
+    uint64_t pid;
+    int rc;
+
+    if (!number || hy_parse_u64(number, &pid) < 0 || pid == 0 || pid > INT_MAX || hy_mark_format((pid_t)pid, mark) < 0)
+        return hy_err_set(err, -EINVAL, "--standby takes PID:KEY of a process that is there, not '%s'", text);
+    rc = hy_text_take(&spec->client, hy_strdup(mark), err);
+    return rc < 0 ? rc : hy_text_take(&spec->warm_key, hy_strdup(colon + 1), err);
+}
+
 static int function(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
 {
     const char *name = hy_args_get(args, "function"), *title = hy_args_get(args, "title");
-    const char *app_id = hy_args_get(args, "app-id");
+    const char *app_id = hy_args_get(args, "app-id"), *standby = hy_args_get(args, "standby");
     int rc = name ? take_function(name, spec, err) : 0;
+
+    if (rc == 0 && standby)
+        rc = take_standby(standby, spec, err);
 
     spec->metric_optional = hy_args_has(args, "metric-optional");
     if (rc == 0 && title)

@@ -9,14 +9,19 @@
 
 /* A seed if none was given, and the surroundings. */
 int hy_run_prepare(const struct hy_args *args, const char *project, Hy__RunSpec *spec, struct hy_err *err);
+/* A run that this command has started. */
+struct hy_started {
+    int64_t run;
+    int owner;        /* of a run that ends with this command: hy_driver_launch; -1: it does not */
+    int64_t since_ms; /* wall */
+};
+
 /* Starts its driver. */
-int hy_run_launch(const Hy__RunSpec *spec, int64_t *ret_run, struct hy_err *err);
+int hy_run_launch(const struct hy_args *args, const Hy__RunSpec *spec, struct hy_started *ret, struct hy_err *err);
 
 /* What --json and --html ask for. -EINVAL with a sentence for both. */
 int hy_form_asked(const struct hy_args *args, enum hy_form *ret, struct hy_err *err);
-/* Once a run has begun, at `since_ms` (wall): --tensorboard, then shows it, or leaves it (--detach). The exit
- * status. */
-int hy_run_begun(const struct hy_args *args, const char *project, int64_t run, int64_t since_ms,
-                 enum hy_form form);
+/* Once a run has begun: --tensorboard, then shows it, or leaves it (--detach). The exit status. */
+int hy_run_begun(const struct hy_args *args, const char *project, const struct hy_started *started, enum hy_form form);
 
 #endif

@@ -6,7 +6,8 @@
  *   out   {"start": 3, "name": "agent 3", "identity": "…", "key": "…", "join": "HOST:PORT"}
  *         {"stop": 3}
  *   in    {"offer": 4, "what": "Spark app-1", "note": "", "more": false, "parallel": 0}; again when it is another number
- *         {"over": 3, "why": "executor 1 on b was lost"}; with "lives": true its end is its link's
+ *         {"over": 3, "why": "executor 1 on b was lost"}; with "lives": true its end is its link's,
+ *         with "died": true a signal has ended it while its executor lived
  *
  * The end of standard input is that of the program, and so ours; the driver's
  * end is exit status 0.
@@ -36,40 +37,6 @@ struct supply {
     struct hy_buf line;          /* of the program's */
 };
 
-static json_t *order_json(const Hy__AgentOrder *o)
-{
-    char key[2 * HY_KEY_SIZE + 1] = "", join[320];
-    json_t *line = json_object();
-    int rc = 0;
-
-    for (size_t i = 0; i < o->key.len && i < HY_KEY_SIZE; i++)
-        snprintf(key + 2 * i, 3, "%02x", o->key.data[i]);
-    snprintf(join, sizeof join, strchr(o->address, ':') ? "[%s]:%u" : "%s:%u", o->address, o->port);
-    rc |= hy_json_set(line, "start", json_integer((json_int_t)o->id));
-    rc |= hy_json_set(line, "name", hy_json_text(o->name));
-    rc |= hy_json_set(line, "identity", hy_json_text(o->identity));
-    rc |= hy_json_set(line, "key", json_string(key));
-    rc |= hy_json_set(line, "join", hy_json_text(join));
-    explicit_bzero(key, sizeof key);
-    if (rc == 0)
-        return line;
-    json_decref(line);
-    return NULL;
-}
-
-static json_t *answer_json(const Hy__ClientAnswer *answer)
-{
-    json_t *line;
-
-    if (answer->body_case == HY__CLIENT_ANSWER__BODY_START)
-        return order_json(answer->start);
-    line = json_object();
-    if (hy_json_set(line, "stop", json_integer((json_int_t)answer->stop)) == 0)
-        return line;
-    json_decref(line);
-    return NULL;
-}
-
 static int pass_on(const Hy__ClientAnswer *answer, struct hy_err *err)
 {
     hy_cleanup_out struct hy_out out = {0};
@@ -80,7 +47,7 @@ static int pass_on(const Hy__ClientAnswer *answer, struct hy_err *err)
     if (answer->body_case != HY__CLIENT_ANSWER__BODY_START && answer->body_case != HY__CLIENT_ANSWER__BODY_STOP)
         return 0;
     hy_out_init(&out, &style);
-    hy_json_line_take(&out, answer_json(answer));
+    hy_json_line_take(&out, hy_supply_order(answer));
     return hy_out_flush(&out, STDOUT_FILENO);
 }
 
@@ -107,7 +74,7 @@ static int take_line(struct supply *s, const char *text, size_t n)
     if (rc < 0)
         return rc;
     rc = word.is_offer ? hy_client_supply(s->driver, &word.offer)
-                       : hy_client_over(s->driver, word.over, word.lives, word.why);
+                       : hy_client_over(s->driver, &word);
     hy_supply_word_done(&word);
     return rc;
 }

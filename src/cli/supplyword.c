@@ -2,6 +2,10 @@
 #include "cli/supplyword.h"
 
 #include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "wire/wire.h"
 
 /* A number from 0 on; one that is missing is 0. */
 static bool get_number(const json_t *line, const char *name, uint64_t max, uint64_t *ret)
@@ -40,6 +44,7 @@ static int parse_over(struct hy_supply_word *w)
 {
     w->why = json_string_value(json_object_get(w->line, "why"));
     w->lives = json_is_true(json_object_get(w->line, "lives"));
+    w->died = json_is_true(json_object_get(w->line, "died"));
     return json_object_get(w->line, "over") && w->why && get_number(w->line, "over", INT64_MAX, &w->over) ? 0 : -EPROTO;
 }
 
@@ -47,7 +52,7 @@ int hy_supply_parse(const char *text, size_t n, struct hy_supply_word *ret)
 {
     int rc;
 
-    *ret = (struct hy_supply_word){.line = json_loadb(text, n, 0, NULL)};
+    *ret = (struct hy_supply_word){.line = hy_json_load(text, n, 0, NULL)};
     rc = json_object_get(ret->line, "offer") ? parse_offer(ret) : parse_over(ret);
     if (rc < 0)
         hy_supply_word_done(ret);
@@ -58,4 +63,40 @@ void hy_supply_word_done(struct hy_supply_word *w)
 {
     json_decref(w->line);
     w->line = NULL;
+}
+
+/* ---- the other way ---- */
+
+static json_t *order_json(const Hy__AgentOrder *o)
+{
+    char key[2 * HY_KEY_SIZE + 1] = "", join[320];
+    json_t *line = json_object();
+    int rc = 0;
+
+    for (size_t i = 0; i < o->key.len && i < HY_KEY_SIZE; i++)
+        snprintf(key + 2 * i, 3, "%02x", o->key.data[i]);
+    snprintf(join, sizeof join, strchr(o->address, ':') ? "[%s]:%u" : "%s:%u", o->address, o->port);
+    rc |= hy_json_set(line, "start", json_integer((json_int_t)o->id));
+    rc |= hy_json_set(line, "name", hy_json_text(o->name));
+    rc |= hy_json_set(line, "identity", hy_json_text(o->identity));
+    rc |= hy_json_set(line, "key", json_string(key));
+    rc |= hy_json_set(line, "join", hy_json_text(join));
+    explicit_bzero(key, sizeof key);
+    if (rc == 0)
+        return line;
+    json_decref(line);
+    return NULL;
+}
+
+json_t *hy_supply_order(const Hy__ClientAnswer *answer)
+{
+    json_t *line;
+
+    if (answer->body_case == HY__CLIENT_ANSWER__BODY_START)
+        return order_json(answer->start);
+    line = json_object();
+    if (hy_json_set(line, "stop", json_integer((json_int_t)answer->stop)) == 0)
+        return line;
+    json_decref(line);
+    return NULL;
 }

@@ -40,9 +40,11 @@ static bool goes_along(const Hy__RunSpec *spec, const char *entry)
 /* Trials know a project on HDFS by its URL, whichever way it was said. */
 static int environment(Hy__RunSpec *spec, const char *project, struct hy_err *err)
 {
-    hy_cleanup_free char *url = hy_store_stands_for(project);
-    hy_cleanup_free char *named = url ? hy_asprintf("HOPYARD_PROJECT=%s", url) : NULL;
-    int rc = 0;
+    hy_cleanup_free char *url = NULL, *named = NULL;
+    int rc = hy_store_stands_for(project, &url, err);
+
+    if (rc == 0 && url && !(named = hy_asprintf("HOPYARD_PROJECT=%s", url)))
+        rc = hy_err_set(err, -ENOMEM, "out of memory");
 
     for (char **entry = environ; *entry && rc == 0; entry++)
         if (!is_private(*entry) && goes_along(spec, *entry) && !(named && strncmp(*entry, "HOPYARD_PROJECT=", 16) == 0))
@@ -55,7 +57,7 @@ static int program(const Hy__RunSpec *spec, char **ret_path, struct hy_err *err)
 {
     int rc;
 
-    if (spec->n_hosts || spec->listen[0] || *spec->engine || strchr(spec->argv[0], '{'))
+    if (spec->n_hosts || spec->listen[0] || *spec->engine || *spec->discovery || strchr(spec->argv[0], '{'))
         return 0;
     rc = hy_find_program(spec->argv[0], spec->cwd, getenv("PATH"), ret_path, err);
     return rc == -ENOMEM ? rc : rc < 0 ? (err->code = -EINVAL) : 0;

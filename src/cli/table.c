@@ -4,6 +4,7 @@
 
 #include "cli/board.h"
 #include "cli/phrases.h"
+#include "driver/driver.h"
 
 #define BAR_MOST 40
 #define BAR_LEAST 10
@@ -197,6 +198,7 @@ static void more(const struct hy_board *b, struct hy_out *out)
     const Hy__Update *u = b->now;
     uint64_t trial = b->failure_count ? b->failures[0]->number : u->best ? u->best->number : 1;
     uint64_t called = hy_called(u->ranks, trial);
+    char text[80];
 
     hy_out_tint(out, HY_DIM, "  open  ");
     hy_outf(out, "hopyard tensorboard %lld\n", (long long)u->run);
@@ -204,7 +206,7 @@ static void more(const struct hy_board *b, struct hy_out *out)
     hy_outf(out, "hopyard show %lld, hopyard logs %lld %llu", (long long)u->run, (long long)u->run,
             (unsigned long long)called);
     if (strcmp(u->state, "done") != 0 || u->failed)
-        hy_outf(out, ", hopyard resume %lld", (long long)u->run);
+        hy_out_str(out, hy_resume_clause(u->resume, u->run, ", ", "", text, sizeof text));
     hy_out_str(out, "\n");
 }
 

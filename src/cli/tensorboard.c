@@ -188,6 +188,12 @@ static int find_viewer(const struct target *t, struct viewer *ret, struct hy_err
                       "tensorboard), or let $HOPYARD_PYTHON say which python has it");
 }
 
+static int not_installed(const struct viewer *v, struct hy_err *err)
+{
+    return hy_err_set(err, -ENOENT, "TensorBoard is not installed for %s; install it with: %s -m pip install tensorboard",
+                      v->program, v->program);
+}
+
 /* ---- the process ------------------------------------------------------------------- */
 
 struct server {
@@ -288,6 +294,28 @@ static int end_viewer(struct server *s)
     return status;
 }
 
+/* An interpreter says at once whether it knows the module: an address is not announced in vain. */
+static int check_installed(const struct viewer *v, struct hy_err *err)
+{
+    static const char ask[] = "import importlib.util, sys; sys.exit(importlib.util.find_spec('tensorboard') is None and 3)";
+    char *argv[] = {v->program, (char *)"-c", (char *)ask, NULL};
+    hy_cleanup_close int null = HY_SYS(open("/dev/null", O_RDWR | O_CLOEXEC));
+    pid_t parent = getpid(), child;
+    int status = 0;
+
+    if (!v->is_python)
+        return 0;
+    child = null < 0 ? -1 : HY_SYS(fork());
+    if (child == 0)
+        become_viewer(parent, null, argv);
+    if (child < 0)
+        return hy_err_sys(err, -errno, "cannot start %s", v->program);
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+        ;
+    /* Whatever else is wrong with it shows when it starts. */
+    return WIFEXITED(status) && WEXITSTATUS(status) == 3 ? not_installed(v, err) : 0;
+}
+
 /* ---- its end ------------------------------------------------------------------------ */
 
 static void leave(struct server *s, int status)
@@ -332,12 +360,6 @@ static const char *last_line(char *text)
     return newline ? newline + 1 : text;
 }
 
-static bool is_not_installed(const char *chatter)
-{
-    return strstr(chatter, "No module named 'tensorboard'") ||
-           strstr(chatter, "No module named tensorboard\n");
-}
-
 /* From what it printed, which this changes, and how it ended. */
 static void find_reason(const struct server *s, char *chatter, int status, struct hy_err *err)
 {
@@ -348,11 +370,7 @@ static void find_reason(const struct server *s, char *chatter, int status, struc
         snprintf(how, sizeof how, "signal %d", WTERMSIG(status));
     else
         snprintf(how, sizeof how, "exit status %d", WEXITSTATUS(status));
-    if (is_not_installed(chatter))
-        hy_err_set(err, -ENOENT,
-                   "TensorBoard is not installed for %s; install it with: %s -m pip install tensorboard",
-                   program, program);
-    else if (s->listens)
+    if (s->listens)
         hy_err_set(err, -ECHILD, "TensorBoard has ended by itself (%s): %s", how, last_line(chatter));
     else
         hy_err_set(err, -ECHILD, "TensorBoard could not start (%s, %s): %s", program, how, last_line(chatter));
@@ -517,6 +535,8 @@ static int begin(struct server *s, const struct hy_args *args, struct hy_err *er
     rc = find_target(args, &s->target, err);
     if (rc == 0)
         rc = find_viewer(&s->target, &s->viewer, err);
+    if (rc == 0)
+        rc = check_installed(&s->viewer, err);
     if (rc == 0)
         rc = hy_port_reserve(port, &s->port, err);
     if (rc < 0)

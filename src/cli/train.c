@@ -3,14 +3,15 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
+#include "cli/config_file.h"
 #include "cli/runs.h"
 #include "cli/scaling.h"
 #include "cli/spec.h"
@@ -39,11 +40,44 @@ static void say_nothing(struct hy_out *out, const struct hy_args *args, size_t f
     hy_outf(out, ": no meaning here; %s\n", why);
 }
 
+/* Of Horovod's variables those that mean something here, and those that say what is so anyway. */
+static bool is_used(const char *entry)
+{
+    static const char *const names[] = {
+        "TIMELINE=", "TIMELINE_MARK_CYCLES=", "GLOO_IFACE=", "STALL_CHECK_DISABLE=", "STALL_CHECK_TIME_SECONDS=",
+        "STALL_SHUTDOWN_TIME_SECONDS=", "ELASTIC_TIMEOUT=", "ELASTIC=", "DYNAMIC_PROCESS_SETS=", "CONTROLLER=gloo",
+        "CPU_OPERATIONS=gloo"};
+
+    for (size_t i = 0; i < HY_COUNT(names); i++)
+        if (strncasecmp(entry, names[i], strlen(names[i])) == 0)
+            return true;
+    return false;
+}
+
+/* "note: HOROVOD_CYCLE_TIME, HOROVOD_FUSION_THRESHOLD: set, but …": one line for all. */
+static void say_unused_variables(struct hy_out *out, const Hy__RunSpec *spec)
+{
+    static const char prefix[] = "HOROVOD_";
+    int count = 0;
+
+    for (size_t i = 0; i < spec->n_env; i++) {
+        const char *entry = spec->env[i];
+
+        if (strncmp(entry, prefix, sizeof prefix - 1) != 0 || is_used(entry + sizeof prefix - 1))
+            continue;
+        if (count++ == 0)
+            note(out, "");
+        hy_outf(out, "%s%.*s", count == 1 ? "" : ", ", (int)strcspn(entry, "="), entry);
+    }
+    if (count)
+        hy_outf(out, ": set in the environment, and without effect here (docs/horovod.md names those that have one)\n");
+}
+
 static void say_crowded(struct hy_out *out, const Hy__RunSpec *spec)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
 
-    if (spec->n_hosts || spec->listen[0] || cores < 1 || spec->ranks <= (unsigned long)cores)
+    if (spec->n_hosts || spec->listen[0] || *spec->discovery || cores < 1 || spec->ranks <= (unsigned long)cores)
         return;
     note(out, "");
     hy_outf(out, "%u ranks share this machine's %ld core%s\n", spec->ranks, cores, cores == 1 ? "" : "s");
@@ -60,6 +94,7 @@ static void say_before(const struct hy_args *args, const Hy__RunSpec *spec)
     for (size_t i = 0; i < args->given_count; i++)
         if (args->given[i].option->nothing)
             say_nothing(&out, args, i);
+    say_unused_variables(&out, spec);
     say_crowded(&out, spec);
     if (hy_out_flush(&out, STDERR_FILENO) < 0)
         errno = 0; /* nobody listens */
@@ -142,40 +177,55 @@ static int say(const char *text)
     return fputs(text, stdout) < 0 || fflush(stdout) ? HY_EXIT_FAILED : HY_EXIT_OK;
 }
 
+/* Is it tf.data's service? That ends when other trainings have been served. */
+static bool serves_data(const Hy__RunSpec *spec)
+{
+    for (size_t i = 0; i < spec->n_argv; i++)
+        if (strcmp(spec->argv[i], "horovod.tensorflow.data.compute_worker") == 0)
+            return true;
+    return false;
+}
+
 static int prepare(const struct hy_args *args, const char *project, Hy__RunSpec **ret, struct hy_err *err)
 {
     int rc = hy_spec_training(args, ret, err);
 
     if (rc == 0)
         rc = hy_run_prepare(args, project, *ret, err);
+    if (rc == 0 && serves_data(*ret)) /* those whom it serves must not wait for its cores */
+        (*ret)->oversubscribe = true;
     return rc == 0 ? hy_spec_training_environment(args, *ret, err) : rc;
 }
 
 static int train(const struct hy_args *args, const char *project, const Hy__RunSpec *spec, enum hy_form form)
 {
     const char *outputs = hy_args_get(args, "output-filename");
+    struct hy_started started;
     struct hy_err err = {0};
-    int64_t run, since_ms = hy_clock_wall_ms();
 
-    if (hy_run_launch(spec, &run, &err) < 0)
+    if (hy_run_launch(args, spec, &started, &err) < 0)
         return hy_cmd_failed(args, &err);
     if (outputs)
-        link_outputs(outputs, project, run, spec->ranks);
-    return hy_run_begun(args, project, run, since_ms, form);
+        link_outputs(outputs, project, started.run, spec->ranks);
+    return hy_run_begun(args, project, &started, form);
 }
 
-int hy_cmd_train(const struct hy_args *args)
+int hy_cmd_train(const struct hy_args *line)
 {
     struct hy_err err = {0};
+    hy_cleanup_config struct hy_config config = {0};
     hy_cleanup_free char *project = NULL;
     hy_cleanup_spec Hy__RunSpec *spec = NULL;
+    const struct hy_args *args = &config.args;
     enum hy_form form;
 
-    if (hy_args_has(args, "version"))
-        return hy_cmd_version(args);
-    if (hy_args_has(args, "check-build"))
+    if (hy_args_has(line, "version"))
+        return hy_cmd_version(line);
+    if (hy_args_has(line, "check-build"))
         return say(built_in);
-    project = hy_project(args, &err);
+    if (hy_config_read(line, &config, &err) < 0)
+        return hy_cmd_failed(line, &err);
+    project = hy_project_made(args, &err);
     if (!project || hy_form_asked(args, &form, &err) < 0 || prepare(args, project, &spec, &err) < 0)
         return hy_cmd_failed(args, &err);
     say_before(args, spec);

@@ -9,12 +9,8 @@
 
 static const char of_transport[] = "ranks of a machine talk through shared memory, those of several over TCP";
 static const char of_tuning[] = "there is nothing to tune: tensors go out as soon as all ranks have them";
-static const char of_stalls[] =
-    "a rank that keeps the others waiting is named after 5 s, and one that has died is an error at once";
+static const char of_dead_ranks[] = "a rank that has died is an error at once";
 static const char of_logging[] = "$HOPYARD_LOG says how much is logged (debug, info, warn, error)";
-static const char of_ssh[] = "ssh reads its settings from ~/.ssh/config; put them there, below 'Host NAME'";
-static const char of_hosts_that_come[] =
-    "machines join a training that runs with --listen PORT; 'hopyard agent --help' says how";
 
 const struct hy_option hy_train_options[] = {
     {.name = "num-proc",
@@ -32,6 +28,22 @@ const struct hy_option hy_train_options[] = {
     {.name = "min-np", .value = "N", .help = "elastic: go on as long as there are N ranks"},
     {.name = "max-np", .value = "N", .help = "elastic: take in machines that join, up to N ranks"},
     {.name = "reset-limit", .value = "N", .help = "elastic: how often the ranks may change, and no more"},
+    {.name = "host-discovery-script",
+     .value = "COMMAND",
+     .help = "elastic: prints, each second, the hosts there are, HOST or HOST:SLOTS a line"},
+    {.name = "slots-per-host",
+     .value = "N",
+     .help = "with --host-discovery-script: slots of a host that is printed without"},
+    {.name = "elastic-timeout",
+     .value = "S",
+     .help = "elastic: fail after S seconds with fewer than --min-np ranks (default: wait)"},
+    {.name = "blacklist-cooldown-range",
+     .value = "MIN MAX",
+     .pair = true,
+     .help = "elastic: start no rank on a host for MIN s after one has failed there, longer each time, up to MAX s"},
+    {.name = "ssh-port", .letter = 'p', .value = "PORT", .help = "the port of ssh on all hosts"},
+    {.name = "ssh-identity-file", .letter = 'i', .value = "FILE", .help = "the private key for ssh"},
+    {.name = "config-file", .value = "FILE", .help = "options from a YAML file, as horovodrun reads it"},
     {.name = "env",
      .letter = 'x',
      .value = "NAME=VALUE",
@@ -41,7 +53,14 @@ const struct hy_option hy_train_options[] = {
      .value = "N",
      .help = "GPUs for each rank, or a share of one, as in 0.5 (0 hides them; default: left alone)"},
     {.name = "memory", .value = "SIZE", .help = "end a rank that uses more, as in 512M or 4G"},
+    {.name = "max-transfer",
+     .value = "SIZE",
+     .help = "copy at most so much of a rank's files from a machine without the project folder (default: 100G)"},
+    {.name = "oversubscribe", .help = "do not wait for cores of this machine that other runs use"},
     {.name = "timeout", .value = "TIME", .help = "end a training that takes longer, as in 90s, 15m or 1h"},
+    {.name = "disk-timeout",
+     .value = "TIME",
+     .help = "interrupt the run when its disk is full or its store locked for longer (default: 10m)"},
     {.name = "retries", .value = "N", .help = "start all ranks again N more times when one has failed"},
     {.name = "max",
      .value = "METRIC",
@@ -61,6 +80,13 @@ const struct hy_option hy_train_options[] = {
      .value = "FILE",
      .help = "write a trace of all collectives, for chrome://tracing"},
     {.name = "timeline-mark-cycles", .help = "mark cycles in it, too"},
+    {.name = "stall-check-warning-time-seconds",
+     .value = "S",
+     .help = "name a rank that keeps the others waiting after S seconds (default: 5)"},
+    {.name = "stall-check-shutdown-time-seconds",
+     .value = "S",
+     .help = "end the training after S seconds of that (default: 0, never)"},
+    {.name = "no-stall-check", .help = "neither of these"},
     {.name = "bind-to",
      .value = "WHAT",
      .help = "'share': each rank keeps to its share of the cores, if they can share evenly (default); 'none'"},
@@ -80,15 +106,17 @@ const struct hy_option hy_train_options[] = {
     {.name = "function", .value = "FILE"},
     {.name = "title", .value = "TEXT"},
     {.name = "metric-optional"},
+    {.name = "standby", .value = "PID:KEY"},
     {.name = "app-id", .value = "ID"},
-    /* horovodrun's other names. */
     /* Of a cluster; the Python face asks for it, and it is not shown. */
     {.name = "roles", .value = "ROLE=N,…"},
     {.name = "fed"},
+    /* horovodrun's other names. */
     {.name = "np", .value = "N", .same = "num-proc"},
     {.name = "min-num-proc", .value = "N", .same = "min-np"},
     {.name = "max-num-proc", .value = "N", .same = "max-np"},
     {.name = "network-interface", .value = "NAME", .many = true, .same = "network-interfaces"},
+    {.name = "slots", .value = "N", .same = "slots-per-host"},
     {.name = "prefix-output-with-timestamp",
      .dash = "prefix-timestamp",
      .nothing = "lines have their rank before them, and no time"},
@@ -97,16 +125,6 @@ const struct hy_option hy_train_options[] = {
     {.name = "start-timeout",
      .value = "S",
      .nothing = "an agent that has not started after 60 s is started again"},
-    {.name = "elastic-timeout",
-     .value = "S",
-     .nothing = "it waits for ranks as long as the training is not stopped"},
-    {.name = "blacklist-cooldown-range",
-     .value = "MIN MAX",
-     .pair = true,
-     .nothing = "a machine that is lost is tried again after 0.2 s, 0.4 s, … 30 s"},
-    {.name = "config-file",
-     .value = "FILE",
-     .nothing = "of what it may say only the timeline has a meaning here, and that is --timeline-filename"},
     {.name = "mpi", .nothing = of_transport},
     {.name = "gloo", .nothing = of_transport},
     {.name = "tcp", .nothing = of_transport},
@@ -114,7 +132,7 @@ const struct hy_option hy_train_options[] = {
     {.name = "mpi-threads-disable", .nothing = of_transport},
     {.name = "no-mpi-threads-disable", .nothing = of_transport},
     {.name = "num-nccl-streams", .value = "N", .nothing = of_transport},
-    {.name = "gloo-timeout-seconds", .value = "S", .nothing = of_stalls},
+    {.name = "gloo-timeout-seconds", .value = "S", .nothing = of_dead_ranks},
     {.name = "binding-args",
      .value = "ARGS",
      .nothing = "ranks that can share a machine's cores evenly keep to their share; --bind-to none leaves them free"},
@@ -138,20 +156,13 @@ const struct hy_option hy_train_options[] = {
     {.name = "autotune-bayes-opt-max-samples", .value = "N", .nothing = of_tuning},
     {.name = "autotune-gaussian-process-noise", .value = "X", .nothing = of_tuning},
     {.name = "no-timeline-mark-cycles", .nothing = "cycles are marked with --timeline-mark-cycles only"},
-    {.name = "stall-check", .nothing = of_stalls},
-    {.name = "no-stall-check", .nothing = of_stalls},
-    {.name = "stall-check-warning-time-seconds", .value = "S", .nothing = of_stalls},
-    {.name = "stall-check-shutdown-time-seconds", .value = "S", .nothing = of_stalls},
+    {.name = "stall-check"}, /* it is, unless --no-stall-check is given */
     {.name = "log-level", .value = "LEVEL", .nothing = of_logging},
     {.name = "log-with-timestamp", .nothing = of_logging},
     {.name = "log-without-timestamp", .nothing = of_logging},
     {.name = "log-hide-timestamp", .nothing = of_logging},
     {.name = "no-log-hide-timestamp", .nothing = of_logging},
     /* What cannot be. */
-    {.name = "ssh-port", .letter = 'p', .value = "PORT", .refused = of_ssh},
-    {.name = "ssh-identity-file", .letter = 'i', .value = "FILE", .refused = of_ssh},
-    {.name = "host-discovery-script", .value = "FILE", .refused = of_hosts_that_come},
-    {.name = "slots-per-host", .value = "N", .refused = "write the slots behind each host, as in -H a:2,b:2"},
     {.name = "jsrun", .refused = "ranks are started by ssh; name the machines with -H or --hostfile"},
     /* Those of `hopyard run` that belong to a search. */
     {.name = "grid",

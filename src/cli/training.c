@@ -10,6 +10,7 @@
 #include "cli/proto.h"
 #include "cli/spec.h"
 #include "cli/specparts.h"
+#include "driver/driver.h"
 #include "wire/roles.h"
 
 #define RANKS_MAX 1024              /* as a group has it ... */
@@ -28,21 +29,10 @@ int hy_spec_set_ranks(Hy__RunSpec *spec, uint32_t ranks, struct hy_err *err)
     return spec->n_dims ? hy_text_take(&spec->dims[0]->text, text, err) : hy_dim_take(spec, text, err);
 }
 
-static bool is_here(const char *host)
-{
-    static const char *const names[] = {"localhost", "127.0.0.1", "[::1]"};
-    char own[256] = "";
-
-    for (size_t i = 0; i < HY_COUNT(names); i++)
-        if (strcmp(host, names[i]) == 0)
-            return true;
-    return gethostname(own, sizeof own - 1) == 0 && strcmp(host, own) == 0;
-}
-
 /* "-H localhost:4" of horovodrun's users means this machine, and needs no ssh. */
 static void forget_if_here(Hy__RunSpec *spec)
 {
-    if (spec->n_hosts != 1 || !is_here(spec->hosts[0]->host))
+    if (spec->n_hosts != 1 || !hy_host_is_here(spec->hosts[0]->host))
         return;
     hy__host_spec__free_unpacked(spec->hosts[0], &hy_proto_memory);
     spec->n_hosts = 0;
@@ -53,8 +43,9 @@ static int hosts(const struct hy_args *args, Hy__RunSpec *spec, uint32_t *ret_sl
     const char *file = hy_args_get(args, "hostfile");
     int rc = 0;
 
-    if (file && hy_args_has(args, "hosts"))
-        return hy_err_set(err, -EINVAL, "--hosts and --hostfile both name machines; choose one");
+    if (!!file + hy_args_has(args, "hosts") + hy_args_has(args, "host-discovery-script") > 1)
+        return hy_err_set(err, -EINVAL,
+                          "--hosts, --hostfile and --host-discovery-script each name machines; choose one");
     if (file)
         rc = hy_spec_hostfile(spec, file, err);
     *ret_slots = hy_spec_slots(spec);
@@ -75,10 +66,10 @@ static uint32_t default_ranks(const struct hy_args *args, uint32_t slots)
 static int elastic(const struct hy_args *args, Hy__RunSpec *spec, uint32_t ranks, uint32_t slots,
                    struct hy_err *err)
 {
-    uint32_t most = ranks > slots ? ranks : slots;
+    uint32_t most = *spec->discovery ? RANKS_MAX : ranks > slots ? ranks : slots;
     int rc;
 
-    if (!hy_args_has(args, "min-np") && !hy_args_has(args, "max-np"))
+    if (!hy_args_has(args, "min-np") && !hy_args_has(args, "max-np") && !*spec->discovery)
         return 0;
     spec->ranks_min = ranks;
     spec->ranks_max = most < RANKS_MAX ? most : RANKS_MAX;
@@ -93,6 +84,52 @@ static int elastic(const struct hy_args *args, Hy__RunSpec *spec, uint32_t ranks
         return hy_err_set(err, -EINVAL,
                           "--scaling measures fixed numbers of ranks; leave --min-np and --max-np out");
     return rc;
+}
+
+/* A command, as Horovod has it, that is run by a shell. */
+static int discovery(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    const char *script = hy_args_get(args, "host-discovery-script");
+
+    if (!script && hy_args_has(args, "slots-per-host"))
+        return hy_err_set(err, -EINVAL,
+                          "--slots-per-host belongs to --host-discovery-script; otherwise write the slots behind each "
+                          "host, as in -H a:2,b:2");
+    if (!script)
+        return 0;
+    if (hy_args_has(args, "engine") || hy_args_has(args, "scaling"))
+        return hy_err_set(err, -EINVAL, "--host-discovery-script cannot be used with --%s",
+                          hy_args_has(args, "engine") ? "engine" : "scaling");
+    if (hy_text_take(&spec->discovery, hy_strdup(script), err) < 0)
+        return err->code;
+    return hy_spec_number(args, "slots-per-host", 1, 65536, &spec->discovery_slots, err);
+}
+
+/* What an elastic training does about machines that are lost or fail. $HOROVOD_ELASTIC_TIMEOUT is Horovod's own. */
+static int patience(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    const char *first = hy_args_get(args, "blacklist-cooldown-range"), *last;
+    const char *limit = hy_args_get(args, "elastic-timeout"), *variable = getenv("HOROVOD_ELASTIC_TIMEOUT");
+    uint64_t seconds = 0, from = 0, to = 0;
+
+    if ((first || limit) && !spec->ranks_max)
+        return hy_err_set(err, -EINVAL, "--%s belongs to an elastic training; give --min-np or --max-np",
+                          first ? "blacklist-cooldown-range" : "elastic-timeout");
+    if (!limit && variable && *variable && spec->ranks_max)
+        limit = variable;
+    if (limit && (hy_parse_u64(limit, &seconds) < 0 || seconds < 1 || seconds > INT32_MAX))
+        return hy_err_set(err, -EINVAL, "--elastic-timeout (or $HOROVOD_ELASTIC_TIMEOUT) is a number of seconds, not '%s'",
+                          limit);
+    spec->elastic_timeout_ms = (int64_t)seconds * 1000;
+    if (!first)
+        return 0;
+    last = hy_args_second(args, "blacklist-cooldown-range");
+    if (!last || hy_parse_u64(first, &from) < 0 || hy_parse_u64(last, &to) < 0 || from < 1 || to < from || to > 1000000)
+        return hy_err_set(err, -EINVAL, "--blacklist-cooldown-range takes two numbers of seconds, as in 10 100, not '%s %s'",
+                          first, last ? last : "");
+    spec->cooldown_first_s = (uint32_t)from;
+    spec->cooldown_last_s = (uint32_t)to;
+    return 0;
 }
 
 /* ---- the roles of a cluster ---------------------------------------------------------- */
@@ -154,6 +191,8 @@ static int ranks(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *e
     uint32_t slots = 0, count;
     int rc = hosts(args, spec, &slots, err);
 
+    if (rc == 0)
+        rc = discovery(args, spec, err);
     if (rc < 0)
         return rc;
     count = default_ranks(args, slots);
@@ -169,11 +208,13 @@ static int ranks(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *e
         return hy_err_set(err, -EINVAL,
                           "the hosts have %u slots, too few for -np %u; say more of them, as in a:%u", slots,
                           count, count);
-    if (rc == 0 && count > HERE_MAX && spec->n_hosts == 0 && !spec->listen[0] && !*spec->engine)
+    if (rc == 0 && count > HERE_MAX && spec->n_hosts == 0 && !spec->listen[0] && !*spec->engine && !*spec->discovery)
         return hy_err_set(err, -EINVAL, "one machine has %d ranks at most; spread them with -H a:%d,b:%d",
                           HERE_MAX, HERE_MAX, HERE_MAX);
     if (rc == 0)
         rc = elastic(args, spec, count, slots, err);
+    if (rc == 0)
+        rc = patience(args, spec, err);
     return rc < 0 ? rc : hy_spec_set_ranks(spec, count, err);
 }
 
@@ -288,6 +329,43 @@ static int timeline(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err
                : rc;
 }
 
+/* As horovodrun passes them on; a rank reads them when it joins the others. */
+static int stall_check(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    static const struct {
+        const char *option, *variable;
+    } times[] = {{"stall-check-warning-time-seconds", "HOROVOD_STALL_CHECK_TIME_SECONDS"},
+                 {"stall-check-shutdown-time-seconds", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"}};
+    int rc = 0;
+
+    for (size_t i = 0; i < HY_COUNT(times) && rc == 0; i++) {
+        uint32_t seconds = 0;
+
+        rc = hy_spec_number(args, times[i].option, 0, INT32_MAX, &seconds, err);
+        if (rc == 0 && hy_args_has(args, times[i].option))
+            rc = set_take(spec, hy_asprintf("%s=%u", times[i].variable, seconds), err);
+    }
+    if (rc == 0 && (hy_args_has(args, "no-stall-check") || hy_args_has(args, "stall-check")))
+        rc = set_take(spec, hy_asprintf("HOROVOD_STALL_CHECK_DISABLE=%d", hy_args_has(args, "no-stall-check")), err);
+    return rc;
+}
+
+/* The driver may run in another directory when the training is resumed. */
+static int ssh(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    const char *file = hy_args_get(args, "ssh-identity-file");
+    int rc = hy_spec_number(args, "ssh-port", 1, UINT16_MAX, &spec->ssh_port, err);
+
+    if (rc < 0 || !file)
+        return rc;
+    if (access(file, R_OK) < 0) {
+        hy_err_sys(err, -errno, "--ssh-identity-file: cannot read '%s'", file);
+        return err->code = -EINVAL;
+    }
+    return hy_text_take(&spec->ssh_identity,
+                        *file == '/' ? hy_strdup(file) : hy_asprintf("%s/%s", spec->cwd, file), err);
+}
+
 /* With --scaling a rank has as many threads when it is alone as when there are all of them. */
 static int threads(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
 {
@@ -337,6 +415,10 @@ int hy_spec_training_environment(const struct hy_args *args, Hy__RunSpec *spec, 
         rc = reset_limit(args, spec, err);
     if (rc == 0)
         rc = binding(args, spec, err);
+    if (rc == 0)
+        rc = stall_check(args, spec, err);
+    if (rc == 0)
+        rc = ssh(args, spec, err);
     if (rc == 0)
         rc = threads(args, spec, err);
     return rc == 0 ? timeline(args, spec, err) : rc;

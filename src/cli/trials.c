@@ -71,7 +71,7 @@ static int append_param(struct hy_buf *b, const json_t *value, bool brief)
 
 char *hy_json_params(const char *json, bool brief)
 {
-    hy_cleanup_json json_t *params = json_loads(json ? json : "", 0, NULL);
+    hy_cleanup_json json_t *params = hy_json_parse(json, 0);
     hy_cleanup_buf struct hy_buf b;
     const char *name, *text;
     json_t *value;
@@ -151,7 +151,7 @@ static void add_columns(struct hy_grid *g, const struct shape *s)
 
 static void add_params(struct hy_grid *g, const struct shape *s, const Hy__TrialView *t)
 {
-    hy_cleanup_json json_t *params = s->names ? json_loads(t->params, 0, NULL) : NULL;
+    hy_cleanup_json json_t *params = s->names ? hy_json_parse(t->params, 0) : NULL;
     const char *name;
     json_t *unused;
 
@@ -177,7 +177,7 @@ static void add_params(struct hy_grid *g, const struct shape *s, const Hy__Trial
 
 static void add_node(struct hy_grid *g, const Hy__TrialView *t)
 {
-    hy_cleanup_json json_t *params = json_loads(t->params, 0, NULL);
+    hy_cleanup_json json_t *params = hy_json_parse(t->params, 0);
     const char *name = json_string_value(json_object_get(params, "node"));
 
     hy_grid_cell(g, HY_DIM, name ? name : "?");
@@ -234,7 +234,7 @@ static struct hy_grid *fill(struct shape *s, const struct hy_style *style, const
 int hy_trials_render(struct hy_out *out, const Hy__TrialView *const *trials, size_t count,
                      const struct hy_trials_look *look)
 {
-    hy_cleanup_json json_t *names = count ? json_loads(trials[0]->params, 0, NULL) : NULL;
+    hy_cleanup_json json_t *names = count ? hy_json_parse(trials[0]->params, 0) : NULL;
     hy_cleanup_grid struct hy_grid *g = NULL;
     struct shape s = {.look = look};
     size_t params = json_object_size(names);

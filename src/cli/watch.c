@@ -5,7 +5,9 @@
  *
  *   Ctrl-C in a terminal: asks; again: stops; again: leaves the stopping run
  *   Ctrl-C elsewhere: stops; again: leaves
- *   HUP, TERM, a closed pipe, and in a notebook Ctrl-C: leaves the run to itself
+ *   TERM: stops a run that this command has started, except in a notebook
+ *   HUP, a closed pipe, TERM and Ctrl-C in a notebook: leaves the run to itself,
+ *   unless the run ends with this command (horovodrun)
  */
 #include "cli/watch.h"
 
@@ -20,16 +22,19 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "cli/cli.h"
+#include "cli/history.h"
 #include "cli/proto.h"
 #include "cli/screen.h"
 #include "cli/signals.h"
 #include "cli/stream.h"
+#include "driver/driver.h"
 #include "wire/wire.h"
 
 #define FRAME_MS 125
 #define HTML_MS 250 /* a notebook draws the whole page for each fragment */
 #define AGAIN_TRIES 20
 #define AGAIN_MS 100
+#define SOON_MS 200 /* for a signal that comes with the end of who reads us */
 
 enum mood { WATCHING, ASKING, STOPPING };
 
@@ -44,9 +49,13 @@ struct watch {
     int words;         /* standard output; of a training that has the ranks', and ours go to standard error */
     bool live;               /* in a terminal */
     bool quiet;              /* nobody is told, nothing stays */
+    bool no_reason;          /* the caller says why a training failed */
     bool html, html_due;     /* for a notebook; something is new */
     struct hy_teller teller; /* when neither */
     struct hy_board board;
+    struct hy_history history;
+    Hy__Update *update; /* the newest; NULL: all that it covers has been read and shown */
+    bool unread;        /* the store could not be read the last time */
     struct hy_stream stream; /* of a training: what its ranks print */
     int64_t looked_ms;
     int aside; /* complaints of a process beside us; -1: none (any more) */
@@ -55,6 +64,10 @@ struct watch {
     unsigned spin;
     int64_t drawn_ms;
     enum mood mood;
+    bool started;    /* by this command */
+    int owner;       /* of a run that ends with this command; -1: it does not */
+    int stop_status; /* STOPPING: the exit status that follows */
+    bool deaf;       /* STOPPING: nobody reads what is told any more */
     bool over;
     int status;
 };
@@ -95,22 +108,48 @@ static void leave(struct watch *w, int status)
     w->status = status;
 }
 
-static void note_above(struct watch *w, const char *text)
+/* The end is known, and what is left of the history is being read. */
+static bool has_ended(const struct watch *w)
 {
-    hy_out_tint(&w->out, HY_YELLOW, "note: ");
-    hy_out_value(&w->out, text);
-    hy_out_str(&w->out, "\n");
-    hy_screen_above(&w->screen, &w->out);
-    hy_buf_clear(&w->out.buf);
-    w->out.rc = 0;
+    return w->update && w->update->last;
 }
 
-/* `hopyard run … | head`, or a full disk: what is told reaches nobody any more. */
+/* 0 unless it is stopped by this command. */
+static int stop_status(const struct watch *w)
+{
+    return w->mood == STOPPING ? w->stop_status : 0;
+}
+
+static void stop(struct watch *w, int signal);
+static void take_signals(struct watch *w, int timeout_ms);
+
+/* `hopyard run … | head`, or a full disk: what is told reaches nobody any more. A job that is cancelled loses its `tee`,
+ * too, perhaps a moment before we get the signal. */
 static void give_up_telling(struct watch *w, int rc)
 {
     long long run = w->info.row.id;
     struct hy_err err = {0};
 
+    take_signals(w, SOON_MS);
+    if (w->over)
+        return;
+    if (has_ended(w)) {
+        leave(w, rc == -EPIPE ? hy_exit_of(w->update, stop_status(w)) : HY_EXIT_FAILED);
+        if (rc == -EPIPE)
+            return;
+        hy_err_sys(&err, rc, "run %lld has ended, but its trials cannot be written here", run);
+        hy_complain(w->what, &err);
+        return;
+    }
+    if (w->owner >= 0 && w->mood != STOPPING) {
+        hy_err_sys(&err, rc, "run %lld is stopped, because its output cannot be written", run);
+        hy_complain(w->what, &err);
+        stop(w, SIGPIPE);
+    }
+    if (w->mood == STOPPING) {
+        w->deaf = true; /* and waits for the end */
+        return;
+    }
     if (rc == -EPIPE)
         hy_err_set(&err, rc,
                    "nobody reads this any more; run %lld goes on, and 'hopyard attach %lld' comes back to it",
@@ -125,17 +164,36 @@ static void give_up_telling(struct watch *w, int rc)
 /* What was rendered goes out; who cannot be told any more is left. */
 static void deliver(struct watch *w, int rc)
 {
+    if (w->deaf) {
+        hy_buf_clear(&w->out.buf);
+        w->out.rc = 0;
+        return;
+    }
     if (rc == 0)
         rc = hy_out_flush(&w->out, w->words);
     if (rc < 0 && !w->over)
         give_up_telling(w, rc);
 }
 
+static void note_above(struct watch *w, const char *text)
+{
+    hy_out_tint(&w->out, HY_YELLOW, "note: ");
+    hy_out_value(&w->out, text);
+    hy_out_str(&w->out, "\n");
+    if (!w->screen.open) {
+        deliver(w, w->out.rc);
+        return;
+    }
+    hy_screen_above(&w->screen, &w->out);
+    hy_buf_clear(&w->out.buf);
+    w->out.rc = 0;
+}
+
 /* ---- what ranks print ----------------------------------------------------------- */
 
 static void look(struct watch *w, bool last)
 {
-    int rc = hy_stream_show(&w->stream, last);
+    int rc = w->deaf ? 0 : hy_stream_show(&w->stream, last);
 
     w->looked_ms = hy_clock_ms();
     if (rc > 0)
@@ -176,40 +234,108 @@ static void send_html(struct watch *w)
 /* The rank that is to blame, before the last word. */
 static void blame(struct watch *w, const Hy__Update *u)
 {
-    if (!u->ranks || !u->failed || w->teller.json)
+    if (!u->ranks || !u->failed || w->teller.json || w->no_reason)
         return;
     hy_board_find_culprit(&w->board, w->store, &w->info);
     deliver(w, hy_board_culprit(&w->board, u, &w->out));
 }
 
-/* Takes the update. */
-static void on_update(struct watch *w, Hy__Update *u)
+/* ---- updates and what they cover ------------------------------------------------------ */
+
+static void drop_update(struct watch *w)
 {
+    if (w->update)
+        hy__update__free_unpacked(hy_take(w->update), &hy_proto_memory);
+}
+
+/* It is tried again with the next update; the end does not wait for it. */
+static void say_unread(struct watch *w, const struct hy_err *why)
+{
+    struct hy_err err = {0};
+
+    if (w->unread)
+        return;
+    w->unread = true;
+    hy_err_set(&err, why->code, "run %lld: its trials cannot be read: %s", (long long)w->info.row.id, why->text);
+    if (w->screen.open)
+        note_above(w, err.text);
+    else
+        hy_complain(w->what, &err);
+}
+
+/* What was read, without the end. */
+static void show_part(struct watch *w, Hy__Update *u)
+{
+    const bool last = u->last;
+
     for (size_t i = 0; w->live && i < u->n_notes; i++)
         note_above(w, u->notes[i]);
+    w->html_due = w->html;
+    if (!is_told(w))
+        return;
+    if (u->ended_seq)
+        w->teller.skip = 0; /* the position is exact */
+    u->last = false;
+    deliver(w, hy_teller_update(&w->teller, u, &w->out));
+    u->last = last;
+    hy_history_drop(u);
+}
+
+/* The run has ended, and what the store has of it was shown. */
+static void show_end(struct watch *w, Hy__Update *u)
+{
+    look(w, true);
     if (is_told(w))
-        deliver(w, hy_teller_begin(&w->teller, u, &w->out));
-    if (u->last)
-        look(w, true);
-    if (u->last && is_told(w))
         blame(w, u);
-    if (u->last)
-        leave(w, hy_exit_of(u, w->mood == STOPPING));
+    leave(w, w->unread ? HY_EXIT_FAILED : hy_exit_of(u, stop_status(w)));
     if (is_told(w))
         deliver(w, hy_teller_update(&w->teller, u, &w->out));
-    w->html_due = w->html;
+}
+
+/* Reads the next part of what the update covers and shows it. */
+static void catch_up(struct watch *w)
+{
+    Hy__Update *u = w->update;
+    struct hy_err err = {0};
+    int rc = hy_history_read(&w->history, w->store, u, is_told(w), &err);
+
+    if (rc < 0)
+        say_unread(w, &err);
+    else
+        w->unread = false;
+    show_part(w, u);
+    if (rc > 0 || w->over)
+        return;
+    w->update = NULL;
+    if (u->last)
+        show_end(w, u);
     hy_board_take(&w->board, u, hy_clock_ms());
+}
+
+static void hang_up(struct watch *w)
+{
+    if (w->fd >= 0)
+        close(w->fd);
+    w->fd = -1;
+}
+
+/* Takes the newest one: it has all that earlier ones had, except for trials and
+ * notes in those of an older driver. */
+static void take_update(struct watch *w, Hy__Update *u)
+{
+    if (w->update && (w->update->n_ended || w->update->n_notes))
+        catch_up(w);
+    drop_update(w);
+    w->update = u;
+    if (u->last)
+        hang_up(w);
 }
 
 /* ---- complaints from beside ------------------------------------------------------ */
 
-/* "hopyard tensorboard: it is not installed": the sentence is enough. */
-static void on_complaint(struct watch *w, const char *line)
+/* Something that is not kept with the run. */
+static void show_notice(struct watch *w, const char *text)
 {
-    static const char prefix[] = "hopyard ";
-    const char *colon = strstr(line, ": ");
-    const char *text = strncmp(line, prefix, sizeof prefix - 1) == 0 && colon ? colon + 2 : line;
-
     if (w->live)
         note_above(w, text);
     else if (is_told(w))
@@ -217,6 +343,15 @@ static void on_complaint(struct watch *w, const char *line)
     else if ((text = hy_strdup(text)))
         hy_board_take_note(&w->board, (char *)text);
     w->html_due = w->html;
+}
+
+/* "hopyard tensorboard: it is not installed": the sentence is enough. */
+static void on_complaint(struct watch *w, const char *line)
+{
+    static const char prefix[] = "hopyard ";
+    const char *colon = strstr(line, ": ");
+
+    show_notice(w, strncmp(line, prefix, sizeof prefix - 1) == 0 && colon ? colon + 2 : line);
 }
 
 static void read_aside(struct watch *w)
@@ -241,33 +376,52 @@ static void read_aside(struct watch *w)
 
 /* ---- what comes in ------------------------------------------------------------- */
 
-static void stop(struct watch *w)
+/* Because of that signal. */
+static void stop(struct watch *w, int signal)
 {
     /* A driver that cannot be told any more is found out by the next read; who
      * is called again is told again (connect_once). */
     w->mood = STOPPING;
+    w->stop_status = HY_EXIT_SIGNAL + signal;
     if (w->fd >= 0 && hy_client_stop(w->fd, false) < 0)
         shutdown(w->fd, SHUT_RDWR);
 }
 
 static void detach(struct watch *w)
 {
+    if (has_ended(w)) {
+        leave(w, hy_exit_of(w->update, stop_status(w)));
+        return;
+    }
     hy_screen_close(&w->screen);
+    if (w->owner >= 0 && w->mood != STOPPING && hy_driver_disown(w->owner) < 0)
+        errno = 0; /* a driver that is gone cannot stop it */
     if (!w->html && hy_say_detached(w->info.row.id, w->teller.json, "") < 0)
         errno = 0; /* a terminal that is gone needs no word */
-    leave(w, w->mood == STOPPING ? HY_EXIT_STOPPED : HY_EXIT_OK);
+    leave(w, stop_status(w));
 }
 
 static void on_interrupt(struct watch *w)
 {
-    if (w->mood == STOPPING || w->html) {
+    if (w->mood == STOPPING || w->html || has_ended(w)) {
         detach(w);
     } else if (w->mood == WATCHING && w->live && w->screen.changed) {
         tcflush(w->screen.keys, TCIFLUSH); /* keys hit before the question are no answer */
         w->mood = ASKING;
     } else {
-        stop(w);
+        stop(w, SIGINT);
     }
+}
+
+/* A job system, `timeout` or a closed terminal. The signal may come twice (`timeout` sends it to the group, too). */
+static void on_terminate(struct watch *w, int signal)
+{
+    bool stops = w->owner >= 0 || (w->started && !w->html && signal == SIGTERM);
+
+    if (!stops || has_ended(w))
+        detach(w);
+    else if (w->mood != STOPPING)
+        stop(w, signal);
 }
 
 static void on_key(struct watch *w)
@@ -275,7 +429,7 @@ static void on_key(struct watch *w)
     int key = hy_screen_key(&w->screen);
 
     if (key == 's' || key == 'S')
-        stop(w);
+        stop(w, SIGINT);
     else if (key == 'd' || key == 'D')
         detach(w);
     else if (key == 'c' || key == 'C' || key == '\n' || key == '\033')
@@ -299,7 +453,7 @@ static void on_signal(struct watch *w, int signal)
         break;
     case SIGTERM:
     case SIGHUP:
-        detach(w);
+        on_terminate(w, signal);
         break;
     case SIGTSTP:
         pause_here(w);
@@ -320,41 +474,31 @@ static void on_signal(struct watch *w, int signal)
     }
 }
 
-/* ---- a driver that is not there --------------------------------------------------- */
-
-static int show_note(void *arg, const struct hy_note_row *row)
+static void take_signals(struct watch *w, int timeout_ms)
 {
-    note_above(arg, row->text);
-    return 0;
+    struct pollfd signals = {.fd = w->signals, .events = POLLIN};
+    int signal;
+
+    if (timeout_ms)
+        poll(&signals, 1, timeout_ms);
+    while (!w->over && (signal = hy_signals_next()))
+        on_signal(w, signal);
 }
 
-static void show_end(struct watch *w, struct hy_err *err)
+/* ---- a driver that is not there --------------------------------------------------- */
+
+static void take_end(struct watch *w, struct hy_err *err)
 {
     Hy__Update *u = NULL;
-    int rc = hy_runinfo_update(w->store, &w->info, &u, err);
 
-    if (rc < 0) {
+    if (hy_runinfo_update(w->store, &w->info, &u, err) < 0) {
         hy_complain(w->what, err);
         leave(w, HY_EXIT_FAILED);
         return;
     }
-    if (w->html || w->info.row.ranks)
-        hy_board_newest(&w->board, w->store, &w->info);
-    if (w->html)
-        hy_board_notes(&w->board, w->store, w->info.row.id);
-    else if (!is_told(w) && !w->quiet)
-        rc = hy_store_note_each(w->store, w->info.row.id, show_note, w, err);
-    if (is_told(w))
-        deliver(w, hy_teller_begin(&w->teller, u, &w->out));
-    look(w, true);
-    if (is_told(w)) {
-        blame(w, u);
-        rc = hy_teller_from_store(&w->teller, w->store, &w->info, u, &w->out, w->words, err);
-    }
-    leave(w, rc < 0 ? HY_EXIT_FAILED : hy_exit_of(u, w->mood == STOPPING));
-    if (rc < 0 && rc != -EPIPE)
-        hy_complain(w->what, err);
-    hy_board_take(&w->board, u, hy_clock_ms());
+    if (w->quiet)
+        u->notes_until = 0;
+    take_update(w, u);
 }
 
 static void say_lost(struct watch *w)
@@ -362,16 +506,17 @@ static void say_lost(struct watch *w)
     hy_cleanup_free char *log = hy_driver_log(w->store, w->info.row.id);
     long long run = w->info.row.id;
     struct hy_err err = {0};
+    char text[80];
 
     hy_screen_close(&w->screen);
-    hy_err_set(&err, -EPIPE,
-               "run %lld: its driver has died; what has ended is safe, and 'hopyard resume %lld' goes on (%s "
-               "says more)",
-               run, run, log ? log : "its log");
+    hy_err_set(&err, -EPIPE, "run %lld: its driver has died; what has ended is safe%s (%s says more)", run,
+               hy_resume_clause(hy_run_resume(w->info.spec), run, ", and '", "' goes on", text, sizeof text),
+               log ? log : "its log");
     hy_complain(w->what, &err);
     if (w->html)
-        show_end(w, &err); /* as far as the store knows */
-    leave(w, HY_EXIT_FAILED);
+        take_end(w, &err); /* as far as the store knows */
+    else
+        leave(w, HY_EXIT_FAILED);
 }
 
 /* 1 when the run's state is known again and it still runs. */
@@ -394,11 +539,39 @@ static int connect_once(struct watch *w, struct hy_err *err)
     if (w->fd < 0)
         return w->fd;
     hy_buf_clear(&w->rest);
-    w->teller.skip = w->teller.ended;
+    w->teller.skip = w->teller.ended; /* an older driver tells all of them again */
     rc = hy_client_watch(w->fd, is_told(w));
     if (rc == 0 && w->mood == STOPPING)
         rc = hy_client_stop(w->fd, false);
     return rc;
+}
+
+static void on_answer(struct watch *w, Hy__ClientAnswer *answer)
+{
+    struct hy_err err = {0};
+
+    if (answer->body_case == HY__CLIENT_ANSWER__BODY_UPDATE) {
+        take_update(w, hy_take(answer->update));
+        answer->body_case = HY__CLIENT_ANSWER__BODY__NOT_SET;
+    } else if (answer->body_case == HY__CLIENT_ANSWER__BODY_NOTICE) {
+        show_notice(w, answer->notice);
+    } else if (answer->body_case == HY__CLIENT_ANSWER__BODY_ERROR) {
+        hy_err_set(&err, -EPROTO, "%s", answer->error);
+        hy_screen_close(&w->screen);
+        hy_complain(w->what, &err);
+        leave(w, HY_EXIT_FAILED);
+    }
+    hy__client_answer__free_unpacked(answer, &hy_proto_memory);
+}
+
+/* A driver that has too many clients says so and hangs up, perhaps before it was sent anything. */
+static bool was_refused(struct watch *w)
+{
+    Hy__ClientAnswer *answer;
+
+    if (w->fd >= 0 && hy_client_next(w->fd, &w->rest, &w->message, 0, &answer) == 1)
+        on_answer(w, answer);
+    return w->over;
 }
 
 /*
@@ -413,9 +586,7 @@ static void reach(struct watch *w)
         struct hy_err err = {0};
         int rc;
 
-        if (w->fd >= 0)
-            close(w->fd);
-        w->fd = -1;
+        hang_up(w);
         rc = reload(w, &err);
         if (rc < 0) {
             hy_err_wrap(&err, "run %lld", run);
@@ -423,8 +594,9 @@ static void reach(struct watch *w)
             hy_complain(w->what, &err);
             leave(w, HY_EXIT_FAILED);
         } else if (rc == 0) {
-            show_end(w, &err);
-        } else if (connect_once(w, &err) == 0) {
+            take_end(w, &err);
+            return;
+        } else if (connect_once(w, &err) == 0 || was_refused(w)) {
             return;
         } else if (!w->info.alive) {
             break;
@@ -438,31 +610,17 @@ static void reach(struct watch *w)
 
 /* ---- the loop --------------------------------------------------------------------- */
 
-static void on_answer(struct watch *w, Hy__ClientAnswer *answer)
-{
-    struct hy_err err = {0};
-
-    if (answer->body_case == HY__CLIENT_ANSWER__BODY_UPDATE) {
-        on_update(w, hy_take(answer->update));
-        answer->body_case = HY__CLIENT_ANSWER__BODY__NOT_SET;
-    } else if (answer->body_case == HY__CLIENT_ANSWER__BODY_ERROR) {
-        hy_err_set(&err, -EPROTO, "%s", answer->error);
-        hy_screen_close(&w->screen);
-        hy_complain(w->what, &err);
-        leave(w, HY_EXIT_FAILED);
-    }
-    hy__client_answer__free_unpacked(answer, &hy_proto_memory);
-}
-
 static void read_answers(struct watch *w)
 {
     Hy__ClientAnswer *answer;
     int rc;
 
-    while (!w->over && (rc = hy_client_next(w->fd, &w->rest, &w->message, 0, &answer)) != -EAGAIN) {
+    while (!w->over && w->fd >= 0 && (rc = hy_client_next(w->fd, &w->rest, &w->message, 0, &answer)) != -EAGAIN) {
         if (rc == -EINTR)
             continue;
         if (rc <= 0) {
+            if (w->update)
+                catch_up(w); /* before it is asked again */
             reach(w);
             return;
         }
@@ -483,6 +641,8 @@ static int wait_ms(const struct watch *w)
 {
     int frame = frame_timeout(w);
 
+    if (w->update)
+        return 0;
     return w->stream.ranks && (frame < 0 || frame > HY_STREAM_MS) ? HY_STREAM_MS : frame;
 }
 
@@ -494,15 +654,15 @@ static void turn(struct watch *w)
         {.fd = w->mood == ASKING ? w->screen.keys : -1, .events = POLLIN},
         {.fd = w->aside, .events = POLLIN},
     };
-    int signal;
 
     poll(fds, HY_COUNT(fds), wait_ms(w));
-    while (!w->over && (signal = hy_signals_next()))
-        on_signal(w, signal);
+    take_signals(w, 0);
     if (!w->over && w->mood == ASKING && fds[2].revents)
         on_key(w);
     if (!w->over && fds[0].revents)
         read_answers(w);
+    if (!w->over && w->update)
+        catch_up(w);
     if (!w->over && fds[3].revents)
         read_aside(w);
     if (!w->over && w->stream.ranks && hy_clock_ms() - w->looked_ms >= HY_STREAM_MS)
@@ -521,9 +681,9 @@ static void finish(struct watch *w)
     hy_screen_close(&w->screen);
     if (is_told(w) || !w->board.now || !w->board.now->last || (w->quiet && w->status == HY_EXIT_OK))
         return;
-    if (w->info.row.ranks)
+    if (w->info.row.ranks && !w->no_reason)
         hy_board_find_culprit(&w->board, w->store, &w->info);
-    else
+    else if (!w->info.row.ranks)
         hy_board_failures(&w->board, w->store, w->info.row.id);
     if (!w->html) {
         hy_style_of(w->words, &w->out.style);
@@ -538,11 +698,12 @@ static void finish(struct watch *w)
 static void watch_done(struct watch *w)
 {
     hy_screen_close(&w->screen);
-    if (w->fd >= 0)
-        close(w->fd);
+    hang_up(w);
+    drop_update(w);
     hy_buf_done(&w->rest);
     hy_buf_done(&w->message);
     hy_close_at(&w->aside);
+    hy_close_at(&w->owner);
     hy_buf_done(&w->aside_text);
     hy_out_done(&w->out);
     hy_stream_done(&w->stream);
@@ -573,13 +734,15 @@ static int watch_open(struct watch *w, const char *project, int64_t run, const s
 int hy_watch(const char *project, int64_t run, const struct hy_watching *how)
 {
     struct watch w = {
-        .what = how->what, .fd = -1, .aside = how->aside, .screen.keys = -1, .words = STDOUT_FILENO};
+        .what = how->what, .fd = -1, .aside = how->aside, .screen.keys = -1, .words = STDOUT_FILENO,
+        .started = how->started, .owner = how->owner};
     struct hy_style style;
     struct hy_err err = {0};
     int rc;
 
     hy_style_of(STDOUT_FILENO, &style);
     w.quiet = how->form == HY_FORM_QUIET;
+    w.no_reason = how->no_reason;
     w.live = style.terminal && (how->form == HY_FORM_PERSON || w.quiet);
     if (w.quiet && !w.live)
         w.words = STDERR_FILENO; /* standard output is for what the caller came for */
@@ -597,7 +760,7 @@ int hy_watch(const char *project, int64_t run, const struct hy_watching *how)
     } else {
         reach(&w);
     }
-    if (!w.over && w.live)
+    if (!w.over && w.live && w.fd >= 0)
         hy_screen_open(&w.screen, STDOUT_FILENO);
     while (!w.over)
         turn(&w);

@@ -23,10 +23,13 @@ struct hy_watching {
     /* Of a training, what is shown of its ranks' output: */
     bool all_ranks;   /* not only rank 0's */
     int64_t since_ms; /* all from that time on (wall); 0: the last lines, and what follows */
+    bool no_reason;   /* the caller says why it failed */
+    bool started;     /* this command has started the run: SIGTERM stops it */
+    int owner;        /* it ends with this command (hy_driver_launch); -1: it does not */
 };
 
 /* Shows the run on standard output until it ends or is left. Returns the exit
- * status. Closes how->aside. */
+ * status. Closes how->aside and how->owner. */
 int hy_watch(const char *project, int64_t run, const struct hy_watching *how);
 
 /* "run 3 goes on; come back with …" for a run that nobody watches (any more).
@@ -42,26 +45,14 @@ int hy_client_feeds(int fd); /* as long as it is open, rows may come to a cluste
 int hy_client_announce(int fd, const char *tensorboard);
 /* This client starts agents for the run, or can now start more. One of them is over, and why. */
 int hy_client_supply(int fd, const Hy__Supply *offer);
-int hy_client_over(int fd, uint64_t id, bool lives, const char *why);
+struct hy_supply_word;
+int hy_client_over(int fd, const struct hy_supply_word *word);
 /* The next answer (made with hy_proto_memory) in *ret: 1, or what hy_local_get answers; -EPROTO. */
 struct hy_buf;
 int hy_client_next(int fd, struct hy_buf *rest, struct hy_buf *message, int timeout_ms,
                    Hy__ClientAnswer **ret);
 
-/* The exit status a run's end stands for. */
-int hy_exit_of(const Hy__Update *last, bool stopped_by_us);
-
-/* The first failed trials of the store, for the summary. Failing is fine: then they are missing. */
-void hy_board_failures(struct hy_board *b, struct hy_store *s, int64_t run);
-/* The rank of a training that failed first, and its last words. Failing is fine, too. */
-void hy_board_find_culprit(struct hy_board *b, struct hy_store *s, const struct hy_runinfo *info);
-/* What people should know of it, as the store has it. */
-void hy_board_notes(struct hy_board *b, struct hy_store *s, int64_t run);
-/* The newest trials of the store that have ended. Failing is fine, too. */
-void hy_board_newest(struct hy_board *b, struct hy_store *s, const struct hy_runinfo *info);
-/* Tells a run from the store alone, as the driver would have: its trials, if
- * none were told before, and its end. 0 or -Exxx. */
-int hy_teller_from_store(struct hy_teller *t, struct hy_store *s, const struct hy_runinfo *info,
-                         const Hy__Update *last, struct hy_out *out, int fd, struct hy_err *err);
+/* The exit status a run's end stands for; `stopped` where this command has stopped it, else 0. */
+int hy_exit_of(const Hy__Update *last, int stopped);
 
 #endif

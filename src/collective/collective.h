@@ -16,9 +16,11 @@
  *   negotiate.c               what may run now; pure
  *   group.c                   requests, the thread
  *   rendezvous.c              who is there, by way of the agent
+ *   launcher.c rank_server.c  the same for ranks that mpirun or srun has started
  *   timeline.c                a Chrome trace of it all
  *
- * Outside of a run (no HOPYARD_GROUP in the environment) a group is of one.
+ * Outside of a run (no HOPYARD_GROUP in the environment), and where no launcher
+ * has started several ranks, a group is of one.
  */
 #ifndef HY_COLLECTIVE_H
 #define HY_COLLECTIVE_H
@@ -109,6 +111,13 @@ int64_t hy_group_wait(struct hy_group *g, int64_t ticket, struct hy_err *err);
 int hy_group_await(struct hy_group *g, int64_t ticket, int timeout_ms);
 /* The same without waiting. */
 int hy_group_poll(struct hy_group *g, int64_t ticket);
+/*
+ * For a caller that has other work and looks again and again. Returns as hy_group_await, but also when any other request
+ * is over; with timeout_ms 0 it only makes some progress itself. A rank whose threads poll counts as one that waits
+ * after HY_POLLS_WAIT_MS in which nothing was asked for: until then its other work may start what others wait for.
+ */
+#define HY_POLLS_WAIT_MS 10000
+int hy_group_poll_for(struct hy_group *g, int64_t ticket, int timeout_ms);
 
 /*
  * A process set, by all ranks of the group together (blocks): its number, or -Exxx. The numbers of sets and their

@@ -39,6 +39,7 @@ struct matter {
     int64_t *table;      /* Run.table; NULL: it needs none */
     size_t table_width;  /* of it for each member */
     int refused;         /* -Exxx; those who ask later hear it too */
+    uint32_t missed;     /* Refuse.missed */
     char *why;
     int64_t since, hopeless_since, warn_at, warned_after;
 };
@@ -47,6 +48,7 @@ struct hy_council {
     unsigned size;
     const struct hy_council_events *events;
     void *arg;
+    struct hy_stall_limits stall_limits;
     struct council_rank *ranks;
     struct council_set sets[HY_SETS_MAX];
     struct hy_list matters;

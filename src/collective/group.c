@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -215,6 +216,8 @@ static _Atomic int64_t last_ticket; /* of all groups, so that an old ticket is n
 static int64_t enter(struct hy_group *g, struct work *w, struct hy_err *err)
 {
     if (g->broken.code) {
+        if (g->missed)
+            hy_rendezvous_miss(g->rendezvous, g->missed - 1);
         *err = g->broken;
         return -ECONNABORTED;
     }
@@ -306,16 +309,23 @@ static bool is_over(struct hy_group *g, int64_t ticket)
     return !w || w->is_over;
 }
 
-int hy_group_await(struct hy_group *g, int64_t ticket, int timeout_ms)
+static struct timespec after_ms(int timeout_ms)
 {
     struct timespec by;
-    int rc = 0, over;
 
     clock_gettime(CLOCK_MONOTONIC, &by);
     by.tv_sec += timeout_ms / 1000;
     by.tv_nsec += timeout_ms % 1000 * 1000000L;
     by.tv_sec += by.tv_nsec / 1000000000L;
     by.tv_nsec %= 1000000000L;
+    return by;
+}
+
+int hy_group_await(struct hy_group *g, int64_t ticket, int timeout_ms)
+{
+    struct timespec by = after_ms(timeout_ms);
+    int rc = 0, over;
+
     pthread_mutex_lock(&g->lock);
     g->blocked++;
     if (!is_over(g, ticket))
@@ -332,6 +342,22 @@ bool hy_work_is_over(struct hy_group *g, int64_t ticket)
     bool over;
 
     pthread_mutex_lock(&g->lock);
+    over = is_over(g, ticket);
+    pthread_mutex_unlock(&g->lock);
+    return over;
+}
+
+int hy_group_poll_for(struct hy_group *g, int64_t ticket, int timeout_ms)
+{
+    struct timespec by = after_ms(timeout_ms);
+    int over;
+
+    pthread_mutex_lock(&g->lock);
+    g->polled_ms = hy_clock_ms();
+    if (!is_over(g, ticket) && timeout_ms)
+        (void)pthread_cond_timedwait(&g->over, &g->lock, &by); /* whichever way it ends: we look */
+    else if (!is_over(g, ticket))
+        help(g, ticket);
     over = is_over(g, ticket);
     pthread_mutex_unlock(&g->lock);
     return over;
@@ -493,6 +519,35 @@ static int open_world(struct hy_group *g, struct hy_err *err)
     return hy_group_add_set(g, 0, all, g->size, err) ? 0 : err->code;
 }
 
+/* Seconds, in ms; `otherwise` where the variable is not set. */
+static int64_t seconds_of(const char *variable, int64_t otherwise)
+{
+    const char *text = getenv(variable);
+    uint64_t seconds;
+
+    if (!text || !*text)
+        return otherwise;
+    if (hy_parse_u64(text, &seconds) == 0 && seconds <= INT32_MAX)
+        return (int64_t)seconds * 1000;
+    hy_warn("%s is not a number of seconds, and is ignored: '%s'", variable, text);
+    return otherwise;
+}
+
+/* As Horovod has it: there is no failure before the warning. */
+static struct hy_stall_limits wanted_stall_limits(void)
+{
+    const char *disabled = getenv("HOROVOD_STALL_CHECK_DISABLE");
+    struct hy_stall_limits limits = {0};
+
+    if (disabled && *disabled && strcmp(disabled, "0") != 0)
+        return limits;
+    limits.warn_ms = seconds_of("HOROVOD_STALL_CHECK_TIME_SECONDS", HY_COUNCIL_WARN_MS);
+    limits.fail_ms = seconds_of("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", 0);
+    if (limits.fail_ms <= limits.warn_ms)
+        limits.fail_ms = 0;
+    return limits;
+}
+
 static int open_inside(struct hy_group *g, struct hy_err *err)
 {
     int rc = open_world(g, err);
@@ -502,10 +557,12 @@ static int open_inside(struct hy_group *g, struct hy_err *err)
     g->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (g->wake < 0)
         return hy_err_sys(err, -errno, "cannot make an eventfd");
+    g->stall_limits = wanted_stall_limits();
     if (g->rank == 0) {
         g->council = hy_council_new(g->size, &hy_group_council_events, g);
         if (!g->council)
             return hy_err_set(err, -ENOMEM, "out of memory");
+        hy_council_limit_stalls(g->council, &g->stall_limits);
     }
     return start_wanted_timeline(g, err);
 }

@@ -75,8 +75,10 @@ struct hy_group {
     struct hy_map tickets, by_key;    /* struct work; by_key: those that are not over */
     struct hy_list fresh;             /* not seen by the thread */
     unsigned blocked;                 /* threads that wait */
+    int64_t polled_ms;                /* when hy_group_poll_for was called last */
     bool stopping;
-    struct hy_err broken;             /* code < 0: nothing works any more */
+    struct hy_err broken;             /* code < 0: nothing works any more ... */
+    uint32_t missed;                  /* ... because this rank, less 1, has left; 0: not because of that */
     struct group_set sets[HY_SETS_MAX];
     struct hy_timeline *timeline;     /* NULL: none */
     atomic_bool has_timeline;
@@ -92,6 +94,7 @@ struct hy_group {
     int64_t quiet_since;              /* nothing was asked or ordered */
     const char *doing;                /* the request that is carried out; NULL: none */
     int64_t doing_since, doing_warned_ms;
+    struct hy_stall_limits stall_limits;
     bool said_waits, was_heard, warned;
     bool may_go;                      /* rank 0 knows that we leave, and orders nothing more */
     void *stage;                      /* tensors of a group, side by side */

@@ -134,18 +134,40 @@ static bool look_at(struct hy_council *c, struct matter *m, int64_t now)
     return false;
 }
 
-static void warn(struct hy_council *c, struct matter *m, int64_t now)
+static void describe_stall(const struct hy_council *c, const struct matter *m, int64_t now, char *text, size_t size)
 {
-    char missing[160], waiting[160], text[600];
+    char missing[160], waiting[160];
 
     hy_council_list(c, m, false, missing, sizeof missing);
     hy_council_list(c, m, true, waiting, sizeof waiting);
-    snprintf(text, sizeof text, "%s: not heard for %lld s about '%s' (%s), for which %s wait%s", missing,
+    snprintf(text, size, "%s: not heard for %lld s about '%s' (%s), for which %s wait%s", missing,
              (long long)(now - m->since) / 1000, m->ask->name, hy_council_kind(m->ask->kind), waiting,
              strncmp(waiting, "rank ", 5) == 0 ? "s" : "");
+}
+
+static void warn(struct hy_council *c, struct matter *m, int64_t now)
+{
+    char text[600];
+
+    describe_stall(c, m, now, text, sizeof text);
     c->events->warn(c->arg, text);
     m->warned_after *= 2;
     m->warn_at = now + m->warned_after;
+}
+
+/* True when the group has failed: a rank has kept the others waiting for too long. */
+static bool fail_if_stalled(struct hy_council *c, const struct matter *m, int64_t now)
+{
+    const int64_t limit = c->stall_limits.fail_ms;
+    char text[600], sentence[700];
+
+    if (!limit || now - m->since < limit || m->ask->kind == HY_JOIN)
+        return false;
+    describe_stall(c, m, now, text, sizeof text);
+    snprintf(sentence, sizeof sentence, "%s; the training ends after %lld s of that (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS)",
+             text, (long long)limit / 1000);
+    c->events->fail(c->arg, sentence);
+    return true;
 }
 
 static bool anybody_waits(const struct hy_council *c)
@@ -168,7 +190,9 @@ int64_t hy_council_tick(struct hy_council *c, int64_t now)
 
         if (m->refused || (waits && look_at(c, m, now)))
             continue;
-        if (!warned && now >= m->warn_at && m->ask->kind != HY_JOIN) {
+        if (fail_if_stalled(c, m, now))
+            return -1;
+        if (!warned && c->stall_limits.warn_ms && now >= m->warn_at && m->ask->kind != HY_JOIN) {
             warn(c, m, now);
             warned = true; /* the others wait for the same */
         }

@@ -48,10 +48,10 @@ int hy_mesh_serve(struct hy_mesh *m)
 
         watch->ready(m, watch, events[i].events);
     }
-    if (m->may_accept)
-        hy_mesh_accept(m);
     if (m->timer_at != HY_NO_TIMER && hy_clock_ms() >= m->timer_at)
         hy_mesh_on_timer(m);
+    if (m->may_accept) /* behind the timer, which it sets when it shall be called again */
+        hy_mesh_accept(m);
     hy_mesh_bury(m);
     return n > 0 ? n : 0;
 }

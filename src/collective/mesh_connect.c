@@ -33,6 +33,8 @@
 #define QUIET_ADDRESS_MS 1000  /* the same when the one before has answered with a connection, if not with a word */
 #define AGAIN_MS 100           /* before somebody is dialled again that hung up in the handshake */
 #define ROUNDS_MAX 20u
+#define SHORT_PAUSE_MS 100     /* before it accepts again, when descriptors or memory are short */
+#define SHORT_MS 10000         /* for so long that may last */
 
 struct connection {
     struct hy_watch watch;
@@ -103,9 +105,7 @@ static struct connection *connection_new(struct hy_mesh *m, int fd, int *ret_cod
     c->fd = fd;
     c->since = hy_clock_ms();
     hy_list_init(&c->place);
-    *ret_code = set_options(fd);
-    if (*ret_code == 0)
-        *ret_code = hy_mesh_watch(m, fd, &c->watch);
+    *ret_code = hy_mesh_watch(m, fd, &c->watch);
     if (*ret_code == 0)
         return c;
     close(fd);
@@ -257,6 +257,11 @@ static int begin_connect(struct hy_mesh *m, struct hy_dial *d, size_t index)
     fd = HY_SYS(socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (fd < 0)
         return -errno;
+    rc = set_options(fd);
+    if (rc < 0) {
+        close(fd);
+        return rc;
+    }
     c = connection_new(m, fd, &rc);
     if (!c)
         return rc;
@@ -360,7 +365,7 @@ static void accepted_stream(struct hy_mesh *m, struct connection *c)
     struct hy_stream *s = hy_mesh_stream(m, c->shake.peer, c->shake.channel);
 
     /* One that is there already is not replaced: a rank dials each of them once. */
-    if (s->fd < 0 && hy_stream_open(m, s, c->fd) == 0)
+    if (s->fd < 0 && set_options(c->fd) == 0 && hy_stream_open(m, s, c->fd) == 0)
         c->fd = -1;
     to_grave(m, c);
 }
@@ -500,21 +505,47 @@ static bool is_shortage(int code)
     return code == EMFILE || code == ENFILE || code == ENOBUFS || code == ENOMEM;
 }
 
-void hy_mesh_accept(struct hy_mesh *m)
+/* The streams that are there go on meanwhile, and the oldest stranger makes room. */
+static void pause_accepting(struct hy_mesh *m, int code)
 {
-    while (m->may_accept && make_room(m)) {
+    int64_t now = hy_clock_ms();
+
+    if (!m->short_since)
+        m->short_since = now;
+    if (now - m->short_since > SHORT_MS && m->broken.code >= 0)
+        hy_err_sys(&m->broken, code, "cannot accept another rank's connection; look at `ulimit -n`");
+    if (m->incoming_count)
+        to_grave(m, oldest_incoming(m));
+    m->accept_at = now + SHORT_PAUSE_MS;
+}
+
+/* A few of those that wait: a stranger who connects in a loop shall not keep this rank from its work. */
+static void accept_some(struct hy_mesh *m)
+{
+    for (unsigned i = 0; i < HY_MESH_ACCEPTS_MAX && m->may_accept && !m->accept_at && make_room(m); i++) {
         int fd = HY_SYS(accept4(m->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC));
 
         if (fd >= 0) {
+            m->short_since = 0;
             greet(m, fd);
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             m->may_accept = false;
         } else if (is_shortage(errno)) {
-            if (m->broken.code >= 0)
-                hy_err_sys(&m->broken, -errno, "cannot accept another rank's connection; look at `ulimit -n`");
-            return;
+            pause_accepting(m, -errno);
         } /* else: this one has gone again; the next */
     }
+}
+
+void hy_mesh_accept(struct hy_mesh *m)
+{
+    if (m->accept_at && hy_clock_ms() >= m->accept_at)
+        m->accept_at = 0;
+    if (!m->accept_at)
+        accept_some(m);
+    if (m->accept_at)
+        hy_mesh_timer(m, m->accept_at);
+    else if (m->may_accept && m->incoming_count < INCOMING_MAX) /* where there is no room, make_room has set it */
+        hy_mesh_timer(m, hy_clock_ms());
 }
 
 void hy_mesh_on_listener(struct hy_mesh *m, struct hy_watch *watch, uint32_t events)

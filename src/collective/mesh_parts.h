@@ -31,6 +31,7 @@
 enum { HY_CHANNEL_LIFE, HY_CHANNEL_PIPE, HY_CHANNEL_DATA, HY_CHANNELS = HY_CHANNEL_DATA + HY_MESH_STREAMS };
 
 #define HY_WHERE_MAX 80
+#define HY_MESH_ACCEPTS_MAX 8u /* connections in a turn: there is other work */
 
 /* What epoll knows: the first member of whatever waits for events. */
 struct hy_watch {
@@ -84,6 +85,7 @@ struct hy_mesh {
     struct hy_list incoming, outgoing, graves;  /* connections in their handshake; those to be freed */
     unsigned incoming_count;
     bool may_accept;
+    int64_t accept_at, short_since;             /* 0: descriptors and memory are not short */
     int64_t timer_at;                           /* when something has to be looked at without an event */
     uint64_t closings;
     unsigned last_piped;                        /* the rank whose pipe was last asked for */
@@ -118,7 +120,7 @@ static inline struct hy_stream *hy_mesh_stream(struct hy_mesh *m, unsigned peer,
 void hy_mesh_on_listener(struct hy_mesh *m, struct hy_watch *watch, uint32_t events);
 void hy_mesh_want(struct hy_mesh *m, unsigned peer, unsigned channel); /* dials, if it is for us to dial */
 void hy_mesh_on_timer(struct hy_mesh *m);
-void hy_mesh_accept(struct hy_mesh *m); /* whoever waits at the door */
+void hy_mesh_accept(struct hy_mesh *m); /* some of those that wait to be accepted */
 void hy_mesh_bury(struct hy_mesh *m);   /* frees the connections that are done with */
 void hy_mesh_hang_up(struct hy_mesh *m); /* drops all connections and dials */
 

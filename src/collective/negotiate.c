@@ -157,7 +157,7 @@ static struct matter *open_matter(struct hy_council *c, uint64_t key, unsigned r
     if (!m)
         return NULL;
     *m = (struct matter){.key = key, .id = number_of(c, key, ask), .ask = ask, .first = rank, .since = now,
-                         .hopeless_since = -1, .warn_at = now + HY_COUNCIL_WARN_MS, .warned_after = HY_COUNCIL_WARN_MS,
+                         .hopeless_since = -1, .warn_at = now + c->stall_limits.warn_ms, .warned_after = c->stall_limits.warn_ms,
                          .table_width = table_width(c, ask)};
     hy_list_init(&m->link);
     m->asked = hy_calloc(members, sizeof *m->asked);
@@ -214,6 +214,7 @@ static void tell_refusal(struct hy_council *c, const struct matter *m, unsigned 
     refuse.set = m->ask->set;
     refuse.code = -m->refused;
     refuse.why = m->why ? m->why : (char *)"out of memory";
+    refuse.missed = m->missed;
     message.body_case = HY__TO_RANK__BODY_REFUSE;
     message.refuse = &refuse;
     tell(c, &rank, 1, &message);
@@ -397,8 +398,8 @@ static const Hy__Ask *whole_ask(const struct hy_council *c, const Hy__Ask *ask)
     return is_sound(c, ask) ? ask : NULL;
 }
 
-/* The first reason why a set of ranks can do nothing any more. */
-static bool find_obstacle(const struct hy_council *c, const Hy__Ask *ask, struct hy_err *ret)
+/* The first reason why a set of ranks can do nothing any more. *ret_missed: Refuse.missed. */
+static bool find_obstacle(const struct hy_council *c, const Hy__Ask *ask, uint32_t *ret_missed, struct hy_err *ret)
 {
     const struct council_set *set = &c->sets[ask->set];
 
@@ -408,6 +409,7 @@ static bool find_obstacle(const struct hy_council *c, const Hy__Ask *ask, struct
         if (r->left) {
             hy_err_set(ret, -ECONNABORTED, "'%s' (%s): rank %u has left the group: its program has called shutdown or ended",
                        ask->name, hy_council_kind(ask->kind), set->members[i]);
+            *ret_missed = set->members[i] + 1;
             return true;
         }
         if (r->joined && !is_for_joined(ask) && ask->kind != HY_JOIN) {
@@ -429,7 +431,7 @@ static void settle(struct hy_council *c, struct matter *m)
             hy_council_forget(c, m);
         return;
     }
-    if (find_obstacle(c, m->ask, &err))
+    if (find_obstacle(c, m->ask, &m->missed, &err))
         hy_council_refuse(c, m, err.code, err.text);
     else if (is_complete(c, m))
         conclude(c, m);
@@ -547,6 +549,7 @@ struct hy_council *hy_council_new(unsigned size, const struct hy_council_events 
     c->size = size;
     c->events = events;
     c->arg = arg;
+    c->stall_limits.warn_ms = HY_COUNCIL_WARN_MS;
     hy_list_init(&c->matters);
     c->ranks = hy_calloc(size, sizeof *c->ranks);
     if (!c->ranks || open_world(c) < 0) {
@@ -554,6 +557,11 @@ struct hy_council *hy_council_new(unsigned size, const struct hy_council_events 
         return NULL;
     }
     return c;
+}
+
+void hy_council_limit_stalls(struct hy_council *c, const struct hy_stall_limits *limits)
+{
+    c->stall_limits = *limits;
 }
 
 void hy_council_free(struct hy_council *c)

@@ -36,11 +36,21 @@ struct hy_council_events {
     void (*tell)(void *arg, const unsigned *ranks, unsigned count, const Hy__ToRank *message);
     /* For people: who keeps whom waiting. */
     void (*warn)(void *arg, const char *text);
+    /* A rank has kept the others waiting for stall_limits.fail_ms: the group is at its end. */
+    void (*fail)(void *arg, const char *text);
+};
+
+/* A rank that keeps the others waiting. */
+struct hy_stall_limits {
+    int64_t warn_ms; /* it is named after this time, then after twice the time; 0: never */
+    int64_t fail_ms; /* the group fails after this time; 0: never */
 };
 
 /* NULL when out of memory. */
 struct hy_council *hy_council_new(unsigned size, const struct hy_council_events *events, void *arg);
 void hy_council_free(struct hy_council *c);
+/* Instead of HY_COUNCIL_WARN_MS and no failure. Before the first request. */
+void hy_council_limit_stalls(struct hy_council *c, const struct hy_stall_limits *limits);
 
 /* 0; -EPROTO: no rank of ours says such a thing; -ENOMEM. After an error the council is of no use. */
 int hy_council_hear(struct hy_council *c, unsigned rank, const Hy__FromRank *message, int64_t now_ms,

@@ -26,6 +26,7 @@
 
 #define YIELDS 200         /* rounds without news before it sleeps, while something is open */
 #define WAITS_MS 250       /* so long nothing has come to who is blocked, before it says that it waits */
+#define POLLED_MS 1000     /* a thread has polled since then: it does so still */
 #define IDLE_MS 1000
 #define LAST_LOOKS 8       /* of who has helped, before it wakes the thread for the rest */
 #define TURN_NS 100000
@@ -321,7 +322,7 @@ void hy_group_on_wait(void *arg)
     int64_t now = hy_clock_ms();
     char text[300];
 
-    if (!g->doing || awaited < 0 || now - g->doing_since < g->doing_warned_ms)
+    if (!g->doing || awaited < 0 || !g->stall_limits.warn_ms || now - g->doing_since < g->doing_warned_ms)
         return;
     snprintf(text, sizeof text, "rank %d: not heard for %lld s by rank %u in the midst of '%.100s'", awaited,
              (long long)(now - g->doing_since) / 1000, g->rank, g->doing);
@@ -344,7 +345,7 @@ static void carry_out(struct hy_group *g, const Hy__Run *run)
     }
     g->doing = w ? w->request.name : run->ask->name;
     g->doing_since = hy_clock_ms();
-    g->doing_warned_ms = HY_COUNCIL_WARN_MS;
+    g->doing_warned_ms = g->stall_limits.warn_ms;
     rc = hy_group_perform(g, w, run->ask, run, &result, &err);
     g->doing = NULL;
     if (w && has_timeline)
@@ -367,6 +368,8 @@ static void take_refusal(struct hy_group *g, const Hy__Refuse *refuse)
     struct work *w;
 
     hy_err_set(&err, -refuse->code, "%s", refuse->why);
+    if (refuse->missed)
+        hy_rendezvous_miss(g->rendezvous, refuse->missed - 1);
     pthread_mutex_lock(&g->lock);
     w = hy_group_find(g, refuse->set, refuse->name);
     pthread_mutex_unlock(&g->lock);
@@ -401,6 +404,9 @@ static void take_order(struct hy_group *g, const Hy__ToRank *message)
         }
         hy_err_set(&err, -ECONNABORTED, "rank %u has left the group: its program has called shutdown or ended",
                    message->left);
+        if (g->asked_count)
+            hy_rendezvous_miss(g->rendezvous, message->left);
+        g->missed = message->left + 1;
         hy_group_break(g, &err);
         break;
     default:
@@ -443,7 +449,15 @@ static void on_warn(void *arg, const char *text)
     warn(arg, text);
 }
 
-const struct hy_council_events hy_group_council_events = {on_tell, on_warn};
+static void on_fail(void *arg, const char *text)
+{
+    struct hy_err err = {0};
+
+    hy_err_set(&err, -ECONNABORTED, "%s", text);
+    fail(arg, &err);
+}
+
+const struct hy_council_events hy_group_council_events = {on_tell, on_warn, on_fail};
 
 /* ---- hearing ---------------------------------------------------------------------------------- */
 
@@ -551,12 +565,14 @@ static bool is_anything_fresh(struct hy_group *g)
     return any;
 }
 
-static bool is_anybody_blocked(struct hy_group *g)
+/* Nothing has come to a thread that is blocked, or, for a longer time, to one that polls. */
+static bool does_anybody_wait(struct hy_group *g, int64_t now)
 {
+    int64_t quiet_ms = now - g->quiet_since;
     bool any;
 
     pthread_mutex_lock(&g->lock);
-    any = g->blocked > 0;
+    any = g->blocked > 0 ? quiet_ms >= WAITS_MS : now - g->polled_ms < POLLED_MS && quiet_ms >= HY_POLLS_WAIT_MS;
     pthread_mutex_unlock(&g->lock);
     return any;
 }
@@ -567,12 +583,13 @@ static void warn_of_silence(struct hy_group *g, int64_t now)
     char text[300];
     const struct work *w;
 
-    if (g->warned || g->was_heard || !g->said_waits || now - g->quiet_since < HY_COUNCIL_WARN_MS)
+    if (g->warned || g->was_heard || !g->said_waits || !g->stall_limits.warn_ms ||
+        now - g->quiet_since < g->stall_limits.warn_ms)
         return;
     g->warned = true;
     w = hy_container(g->asked.next, struct work, link);
-    snprintf(text, sizeof text, "rank 0: not heard for %d s by rank %u, which waits for '%.100s'",
-             HY_COUNCIL_WARN_MS / 1000, g->rank, w->request.name);
+    snprintf(text, sizeof text, "rank 0: not heard for %lld s by rank %u, which waits for '%.100s'",
+             (long long)g->stall_limits.warn_ms / 1000, g->rank, w->request.name);
     warn(g, text);
 }
 
@@ -581,8 +598,8 @@ static int64_t mind_the_time(struct hy_group *g)
 {
     int64_t now = hy_clock_ms(), next = -1;
 
-    if (g->asked_count && is_anybody_blocked(g)) {
-        if (!g->said_waits && now - g->quiet_since >= WAITS_MS)
+    if (g->asked_count && does_anybody_wait(g, now)) {
+        if (!g->said_waits)
             say_waits(g, true);
         warn_of_silence(g, now);
     }

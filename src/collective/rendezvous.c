@@ -3,18 +3,27 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "collective/choice.h"
+#include "collective/launcher.h"
+#include "collective/rank_server.h"
 #include "wire/local.h"
 
 #define LEAVE_MS 5000
 #define LOOK_UP_MS 100 /* so often who waits for the others is asked whether it has had enough */
+#define LAUNCHED_MS 600000 /* for all ranks that mpirun or srun has started to come */
+#define DIAL_MS 50         /* between two tries to reach rank 0 of these */
+#define DIAL_WORD_MS 5000  /* before a rank says that it waits for rank 0 */
 
 struct hy_rendezvous {
     int fd;
@@ -25,10 +34,13 @@ struct hy_rendezvous {
     void (*tick)(void *arg); /* NULL: none */
     void *tick_arg;
     bool left;                /* the agent has taken our leave */
+    bool missed;              /* the agent knows of a rank that we miss */
     bool over;                /* the agent has told us of the group's end, or it has heard of it by us */
     Hy__TrialReportAnswer *roster;
     bool (*give_up)(void *arg); /* while it waits for the roster; NULL: never */
     void *arg;
+    struct hy_launcher launcher; /* its size is 0 where an agent has started us */
+    int64_t until_ms;            /* then: by when all must be there */
 };
 
 /* What we tell the rendezvous with, until the communicator has it. */
@@ -126,7 +138,8 @@ static int next_answer(struct hy_rendezvous *r, int timeout_ms, struct hy_err *e
         return rc == -EINTR && timeout_ms ? rc : 0;
     if (rc <= 0) {
         r->over = true;
-        return hy_err_set(err, -ECONNABORTED, "the agent of this rank is gone, and the training with it");
+        return hy_err_set(err, -ECONNABORTED, "%s is gone, and the training with it",
+                          r->launcher.size ? "rank 0" : "the agent of this rank");
     }
     return 1;
 }
@@ -171,6 +184,21 @@ static int check(void *arg, struct hy_err *err)
     return rc;
 }
 
+/* Of ranks that a launcher has started. */
+static int too_late(const struct hy_rendezvous *r, struct hy_err *err)
+{
+    const struct hy_launcher *l = &r->launcher;
+
+    return hy_err_set(err, -ETIMEDOUT, "not all of the %u ranks that %s has started have called init on this machine within "
+                      "%d s; start as many as there are to be, all of them by `%s`, or by `hopyard train -np %u python …`",
+                      l->size, l->name, LAUNCHED_MS / 1000, l->name, l->size);
+}
+
+static bool is_late(const struct hy_rendezvous *r)
+{
+    return r->launcher.size && hy_clock_ms() > r->until_ms;
+}
+
 static int await_roster(struct hy_rendezvous *r, struct hy_err *err)
 {
     while (!r->roster) {
@@ -178,6 +206,8 @@ static int await_roster(struct hy_rendezvous *r, struct hy_err *err)
 
         if ((rc == 0 || rc == -EINTR) && r->give_up && r->give_up(r->arg))
             return hy_err_set(err, -EINTR, "interrupted while waiting for the other ranks");
+        if (rc == 0 && is_late(r))
+            return too_late(r, err);
         if (rc == -EINTR)
             rc = 0;
         if (rc > 0)
@@ -186,6 +216,37 @@ static int await_roster(struct hy_rendezvous *r, struct hy_err *err)
             return rc;
     }
     return 0;
+}
+
+/* Rank 0 may still be on its way. An fd, or -Exxx. */
+static int dial_rank_0(struct hy_rendezvous *r, const char *path, struct hy_err *err)
+{
+    int64_t word_ms = hy_clock_ms() + DIAL_WORD_MS;
+    int fd;
+
+    while ((fd = hy_local_connect(path, err)) == -ENOENT || fd == -ECONNREFUSED) {
+        if (r->give_up && r->give_up(r->arg))
+            return hy_err_set(err, -EINTR, "interrupted while waiting for rank 0");
+        if (is_late(r))
+            return too_late(r, err);
+        if (word_ms && hy_clock_ms() > word_ms) {
+            fprintf(stderr, "[hopyard] rank %u waits for rank 0, which has not called init yet\n", r->launcher.rank);
+            word_ms = 0;
+        }
+        poll(NULL, 0, DIAL_MS);
+    }
+    return fd;
+}
+
+/* A child of rank 0 finds its parent's server, which refuses it. */
+static int dial(struct hy_rendezvous *r, const char *path, struct hy_err *err)
+{
+    int rc = hy_local_connect(path, err);
+
+    if (!r->launcher.size || (rc != -ENOENT && rc != -ECONNREFUSED))
+        return rc;
+    rc = r->launcher.rank == 0 ? hy_rank_server_start(path, r->launcher.size, err) : 0;
+    return rc < 0 ? rc : dial_rank_0(r, path, err);
 }
 
 /* ---- from a roster to a communicator ---------------------------------------------- */
@@ -255,7 +316,7 @@ static int join(struct hy_rendezvous *r, const char *path, struct hy_comm **ret_
     if (rc >= 0)
         p.listen_fd = rc = hy_mesh_listen(&p.port, &p.addresses, &p.address_count, err);
     if (rc >= 0)
-        r->fd = rc = hy_local_connect(path, err);
+        r->fd = rc = dial(r, path, err);
     if (rc >= 0)
         rc = say_join(r, &p, err);
     if (rc >= 0)
@@ -275,16 +336,38 @@ static int join_alone(struct hy_comm **ret_comm, struct hy_err *err)
     return hy_comm_open(&spec, ret_comm, err);
 }
 
+/*
+ * Where the others are, and by what name they know us: 1, or 0 when there are none. A trial of a run has what its agent
+ * says, whatever has started the run itself.
+ */
+static int find_others(struct hy_launcher *ret_launcher, char **ret_path, char **ret_tag, struct hy_err *err)
+{
+    const char *path = getenv("HOPYARD_SOCKET"), *tag = getenv("HOPYARD_TAG");
+    int rc;
+
+    if (tag && (!path || !getenv("HOPYARD_GROUP")))
+        return 0;
+    rc = tag ? 1 : hy_launcher_find(ret_launcher, err);
+    if (rc <= 0)
+        return rc;
+    *ret_path = tag ? hy_strdup(path) : hy_launcher_socket(ret_launcher, err);
+    *ret_tag = tag ? hy_strdup(tag) : hy_asprintf("%u", ret_launcher->rank);
+    if (!*ret_path || !*ret_tag)
+        return err->code ? err->code : hy_err_set(err, -ENOMEM, "out of memory");
+    return 1;
+}
+
 int hy_rendezvous(struct hy_rendezvous **ret, struct hy_comm **ret_comm, bool (*give_up)(void *arg), void *arg,
                   struct hy_err *err)
 {
-    const char *path = getenv("HOPYARD_SOCKET"), *tag = getenv("HOPYARD_TAG");
+    struct hy_launcher launcher = {0};
+    hy_cleanup_free char *path = NULL, *tag = NULL;
     struct hy_rendezvous *r;
-    int rc;
+    int rc = find_others(&launcher, &path, &tag, err);
 
     *ret = NULL;
-    if (!getenv("HOPYARD_GROUP") || !path || !tag)
-        return join_alone(ret_comm, err);
+    if (rc <= 0)
+        return rc < 0 ? rc : join_alone(ret_comm, err);
     r = hy_calloc(1, sizeof *r);
     if (!r)
         return hy_err_set(err, -ENOMEM, "out of memory");
@@ -293,8 +376,10 @@ int hy_rendezvous(struct hy_rendezvous **ret, struct hy_comm **ret_comm, bool (*
     r->arg = arg;
     hy_buf_init(&r->rest, HY_LOCAL_MAX + 64u * 1024);
     hy_buf_init(&r->message, HY_LOCAL_MAX);
-    r->tag = hy_strdup(tag);
-    rc = r->tag ? join(r, path, ret_comm, err) : hy_err_set(err, -ENOMEM, "out of memory");
+    r->launcher = launcher;
+    r->until_ms = hy_clock_ms() + LAUNCHED_MS;
+    r->tag = hy_take(tag);
+    rc = join(r, path, ret_comm, err);
     if (rc < 0) {
         hy_rendezvous_fail(r, err->text);
         hy_rendezvous_free(r);
@@ -338,6 +423,18 @@ void hy_rendezvous_fail(struct hy_rendezvous *r, const char *why)
     r->over = true;
     word.body_case = HY__GROUP_WORD__BODY_FAILED;
     word.failed = (char *)why;
+    (void)say(r, &word); /* an agent that does not take it is about to end us */
+}
+
+void hy_rendezvous_miss(struct hy_rendezvous *r, unsigned rank)
+{
+    Hy__GroupWord word = HY__GROUP_WORD__INIT;
+
+    if (!r || r->over || r->missed)
+        return;
+    r->missed = true;
+    word.body_case = HY__GROUP_WORD__BODY_MISSED;
+    word.missed = rank;
     (void)say(r, &word); /* an agent that does not take it is about to end us */
 }
 

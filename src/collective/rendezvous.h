@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Who is there, by way of the agent: a connection to its socket, which stays
- * open as long as the group and over which it says who has died.
+ * open as long as the group and over which it says who has died. For ranks that
+ * mpirun or srun has started, rank 0 is that agent (rank_server.h).
  */
 #ifndef HY_COLLECTIVE_RENDEZVOUS_H
 #define HY_COLLECTIVE_RENDEZVOUS_H
@@ -14,7 +15,7 @@ struct hy_rendezvous;
 
 /*
  * Says that we are there, waits for all others, and opens the communicator. *ret is NULL where there is no run
- * (no HOPYARD_GROUP): then the communicator is of one. -EINTR: `give_up` (NULL: never) has said so.
+ * (no HOPYARD_GROUP) and no launcher: then the communicator is of one. -EINTR: `give_up` (NULL: never) has said so.
  */
 int hy_rendezvous(struct hy_rendezvous **ret, struct hy_comm **ret_comm, bool (*give_up)(void *arg), void *arg,
                   struct hy_err *err);
@@ -29,6 +30,8 @@ void hy_rendezvous_on_wait(struct hy_rendezvous *r, void (*tick)(void *arg), voi
 void hy_rendezvous_call_off(struct hy_rendezvous *r);
 /* We cannot go on: whoever waits for us is told why. Nothing is said if that is the agent's own news. */
 void hy_rendezvous_fail(struct hy_rendezvous *r, const char *why);
+/* We need a rank that has left: it is to blame if this process fails now. Not by two threads at once. */
+void hy_rendezvous_miss(struct hy_rendezvous *r, unsigned rank);
 /* We go, and are not to be missed. 0 when the agent has taken it, or -Exxx. */
 int hy_rendezvous_leave(struct hy_rendezvous *r);
 

@@ -17,10 +17,9 @@
 #include "base/mem.h"
 #include "base/text.h"
 
-#define FLUSH_AT (64u * 1024)
 #define BUFFER_MAX (1u << 20)
 #define NAME_MAX_SHOWN 200
-#define FLUSH_US 1000000
+#define TAIL "\n]\n"
 
 struct hy_timeline {
     int fd;
@@ -30,7 +29,7 @@ struct hy_timeline {
     struct hy_buf text;
     struct hy_map lanes; /* a name's hash -> its number */
     uintptr_t lane_count;
-    int64_t flushed_us;
+    off_t end;           /* of the last event: where TAIL is, and the next one goes */
     int failed;          /* -Exxx: nothing more is written */
 };
 
@@ -42,12 +41,19 @@ int64_t hy_timeline_now(void)
     return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
+/* One write for the events and the tail: no reader sees the one without the other. */
 static void flush(struct hy_timeline *t)
 {
-    if (!t->failed && t->text.len)
+    size_t n = t->text.len;
+
+    if (!t->failed)
+        t->failed = hy_buf_append(&t->text, TAIL, strlen(TAIL));
+    if (!t->failed && HY_SYS(lseek(t->fd, t->end, SEEK_SET)) < 0)
+        t->failed = -errno;
+    if (!t->failed)
         t->failed = hy_write_all(t->fd, hy_buf_bytes(&t->text), t->text.len);
     hy_buf_clear(&t->text);
-    t->flushed_us = hy_timeline_now();
+    t->end += (off_t)n;
 }
 
 /* A name as JSON takes it. */
@@ -71,6 +77,7 @@ static void escape(const char *name, char *text, size_t size)
     text[at] = '\0';
 }
 
+/* An event, behind those that are there. */
 static void put(struct hy_timeline *t, const char *fmt, ...) HY_PRINTF(2, 3);
 static void put(struct hy_timeline *t, const char *fmt, ...)
 {
@@ -83,6 +90,8 @@ static void put(struct hy_timeline *t, const char *fmt, ...)
     va_end(args);
     if (n < 0 || (size_t)n >= sizeof line)
         return; /* cannot be: names are cut */
+    if (!t->failed)
+        t->failed = hy_buf_append(&t->text, t->end || t->text.len ? ",\n" : "[\n", 2);
     if (!t->failed)
         t->failed = hy_buf_append(&t->text, line, (size_t)n);
 }
@@ -100,7 +109,7 @@ static uintptr_t lane_of(struct hy_timeline *t, const char *name)
     if (hy_map_put(&t->lanes, key, (void *)lane) < 0)
         t->failed = -ENOMEM;
     escape(name, text, sizeof text);
-    put(t, "{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%u,\"tid\":%zu,\"args\":{\"name\":\"%s\"}},\n", t->rank,
+    put(t, "{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%u,\"tid\":%zu,\"args\":{\"name\":\"%s\"}}", t->rank,
         (size_t)lane, text);
     return lane;
 }
@@ -121,20 +130,21 @@ void hy_timeline_request(struct hy_timeline *t, const char *name, const char *ki
     char what[32];
 
     upper(kind, what, sizeof what);
-    put(t, "{\"ph\":\"X\",\"name\":\"NEGOTIATE_%s\",\"pid\":%u,\"tid\":%zu,\"ts\":%" PRId64 ",\"dur\":%" PRId64 "},\n",
+    put(t, "{\"ph\":\"X\",\"name\":\"NEGOTIATE_%s\",\"pid\":%u,\"tid\":%zu,\"ts\":%" PRId64 ",\"dur\":%" PRId64 "}",
         what, t->rank, (size_t)lane, asked_us, begun_us - asked_us);
     put(t, "{\"ph\":\"X\",\"name\":\"%s\",\"pid\":%u,\"tid\":%zu,\"ts\":%" PRId64 ",\"dur\":%" PRId64
-           ",\"args\":{\"bytes\":%" PRIu64 "}},\n",
+           ",\"args\":{\"bytes\":%" PRIu64 "}}",
         what, t->rank, (size_t)lane, begun_us, over_us - begun_us, bytes);
-    if (t->text.len >= FLUSH_AT || over_us - t->flushed_us > FLUSH_US)
-        flush(t);
+    flush(t);
 }
 
 void hy_timeline_cycle(struct hy_timeline *t)
 {
-    if (t->mark_cycles)
-        put(t, "{\"ph\":\"i\",\"name\":\"CYCLE_START\",\"pid\":%u,\"tid\":0,\"ts\":%" PRId64 ",\"s\":\"p\"},\n", t->rank,
-            hy_timeline_now());
+    if (!t->mark_cycles)
+        return;
+    put(t, "{\"ph\":\"i\",\"name\":\"CYCLE_START\",\"pid\":%u,\"tid\":0,\"ts\":%" PRId64 ",\"s\":\"p\"}", t->rank,
+        hy_timeline_now());
+    flush(t);
 }
 
 /* "trace.json" -> "trace.rank-3.json" */
@@ -169,7 +179,7 @@ int hy_timeline_open(const char *path, unsigned rank, bool mark_cycles, struct h
         free(t);
         return rc;
     }
-    put(t, "[\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%u,\"args\":{\"name\":\"rank %u\"}},\n", rank, rank);
+    put(t, "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%u,\"args\":{\"name\":\"rank %u\"}}", rank, rank);
     flush(t);
     *ret = t;
     return 0;
@@ -181,7 +191,7 @@ int hy_timeline_close(struct hy_timeline *t, struct hy_err *err)
 
     if (!t)
         return 0;
-    put(t, "{\"ph\":\"i\",\"name\":\"end\",\"pid\":%u,\"tid\":0,\"ts\":%" PRId64 ",\"s\":\"p\"}\n]\n", t->rank,
+    put(t, "{\"ph\":\"i\",\"name\":\"end\",\"pid\":%u,\"tid\":0,\"ts\":%" PRId64 ",\"s\":\"p\"}", t->rank,
         hy_timeline_now());
     flush(t);
     if (HY_SYS(close(t->fd)) < 0 && !t->failed)

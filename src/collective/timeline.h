@@ -2,8 +2,9 @@
 /*
  * A Chrome trace (chrome://tracing, Perfetto) of what a rank did: the process
  * is the rank, each tensor a thread of it, and each request two bars on it: NEGOTIATE_ALLREDUCE,
- * until all ranks have asked for it, and ALLREDUCE. One that breaks off in the
- * middle is still readable: the format allows the closing bracket to be missing.
+ * until all ranks have asked for it, and ALLREDUCE. Each event is written when it
+ * happens, with the closing bracket behind it, which the next one overwrites: so
+ * the file is valid JSON at any time, also when the process is killed.
  */
 #ifndef HY_COLLECTIVE_TIMELINE_H
 #define HY_COLLECTIVE_TIMELINE_H

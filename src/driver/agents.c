@@ -1,26 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "agent/process.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "driver/run.h"
+#include "wire/bounds.h"
 
 #define RESTARTS_MAX 5          /* in a row without a sign of life ... */
 #define FIRST_RESTARTS_MAX 3    /* ... of a host that never gave one: a wrong name, a missing key */
-#define OUR_STREAMS 0x80000001u /* the agent counts its own from 1 */
+#define OUR_STREAMS HY_AGENT_STREAMS_END
 #define START_MS 60000          /* to come up, the copying of the program included */
 #define SLOTS_MAX 100000u       /* as the command line has it */
 #define RESTART_FIRST_MS 200
 #define RESTART_MAX_MS 30000
+#define NOTES_OF_AGENT_MAX 100u /* that the run keeps of one agent */
 #define ORDERS_MAX 32           /* agents that a client has been asked for, and that have not come yet */
+#define JOINED_MAX 10000        /* agents that have joined by themselves, at a time */
+
+/* Whoever has the join key can come and go as often as they like. */
+static struct hy_log_limit comings_and_goings = {.burst = 1000, .every_ms = 1000};
 
 /* ---- who there is ------------------------------------------------------------------ */
 
@@ -81,10 +90,20 @@ static int order_process(struct driver *d, const struct hy_agent_order *order, s
     return *d->spec->engine ? hy_supply_start(d, order, err) : hy_engine_start(d->engine, order, err);
 }
 
+/* What is not our descendant would outlive us, if we were killed. */
+static void keep_adopted(struct driver *d, const struct agent *a)
+{
+    int pidfd = hy_engine_adopted(d->engine, a->id), rc = pidfd < 0 ? 0 : hy_keeper_adopt(pidfd);
+
+    if (rc < 0)
+        hy_warn("the keeper does not know of an agent agent=%s error=%s", a->name, strerror(-rc));
+}
+
 static void start_process(struct driver *d, struct agent *a)
 {
     struct hy_agent_order order = {.id = a->id, .name = a->name, .host = a->host_spec, .port = d->port,
-                                   .slots = a->slots, .open_files = d->open_files, .hold_fd = a->host_spec ? -1 : d->hold_fd};
+                                   .ssh_port = d->spec->ssh_port, .ssh_identity = d->spec->ssh_identity, .slots = a->slots, .open_files = d->open_files, .hold_fd = a->host_spec ? -1 : d->hold_fd,
+                                   .client = a->restarts ? "" : d->spec->client, .warm_key = d->spec->warm_key};
     struct hy_err err = {0};
     char identity[64];
 
@@ -96,6 +115,7 @@ static void start_process(struct driver *d, struct agent *a)
     order.identity = a->identity;
     a->restart_at = 0;
     a->over[0] = '\0';
+    a->died = false;
     a->bye[0] = '\0';
     if (!a->identity || hy_key_derive(d->key, a->identity, order.key) < 0 || order_process(d, &order, &err) < 0) {
         if (*d->spec->engine && err.code && err.code != -ENOMEM) { /* who starts them is just going: another may come */
@@ -107,6 +127,7 @@ static void start_process(struct driver *d, struct agent *a)
         hy_run_fail(d, &err);
         return;
     }
+    keep_adopted(d, a);
     a->process_runs = true;
     a->up_by = *d->spec->engine ? 0 : hy_clock_ms() + START_MS; /* a cluster may be busy for hours */
 }
@@ -119,6 +140,11 @@ static void stop_process(struct driver *d, struct agent *a)
         hy_engine_stop(d->engine, a->id);
 }
 
+bool hy_agents_may_come(const struct driver *d)
+{
+    return *d->spec->listen || *d->spec->discovery;
+}
+
 static bool somebody_works(struct driver *d)
 {
     struct agent *a;
@@ -126,7 +152,7 @@ static bool somebody_works(struct driver *d)
     for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
         if (a->peer || a->process_runs || a->restart_at)
             return true;
-    return d->spec->listen && *d->spec->listen;
+    return hy_agents_may_come(d);
 }
 
 static bool may_order(struct driver *d);
@@ -152,11 +178,11 @@ static void check_possible(struct driver *d)
 
     if (d->supply_grows || !all_are_here(d))
         return;
-    if (hy_run_shortage(d, &err) < 0 && *d->spec->listen)
+    if (hy_run_shortage(d, &err) < 0 && hy_agents_may_come(d))
         hy_training_await(d, &err);
     else if (err.code)
         hy_run_fail(d, &err);
-    else if (!*d->spec->listen)
+    else if (!hy_agents_may_come(d))
         hy_training_fit(d);
 }
 
@@ -192,7 +218,8 @@ static void give_up(struct driver *d, struct agent *a, const char *why)
  * lasts. One that never answered is given up, and so is this machine. */
 static void start_again_later(struct driver *d, struct agent *a, const char *why)
 {
-    int64_t wait = RESTART_FIRST_MS << (a->restarts > 8 ? 8 : a->restarts);
+    int times = a->restarts + a->drops;
+    int64_t wait = RESTART_FIRST_MS << (times > 8 ? 8 : times);
     bool host = a->host_spec || *d->spec->engine;
 
     if (d->phase != PHASE_RUNNING || a->released)
@@ -217,13 +244,15 @@ void hy_agents_leaving(struct driver *d, struct agent *a)
 }
 
 /* Its trials run elsewhere, its words do not count any more. */
-static void agent_lost(struct driver *d, struct agent *a, const char *why)
+static void agent_lost(struct driver *d, struct agent *a, bool died, const char *why)
 {
     hy_agents_leaving(d, a);
     a->peer = NULL;
+    a->violation[0] = '\0';
     hy_list_each(it, &a->trials)
-        hy_trials_lost(d, hy_container(it, struct trial, on_agent), why);
-    hy_outputs_agent_gone(d, a);
+        hy_trials_lost(d, hy_container(it, struct trial, on_agent), died, why);
+    hy_outputs_agent_gone(a);
+    hy_checkpoints_agent_gone(a);
     d->changed = true;
     if (!a->ours)
         agent_free(d, a);
@@ -231,12 +260,60 @@ static void agent_lost(struct driver *d, struct agent *a, const char *why)
         start_again_later(d, a, why);
 }
 
+/* ---- agents that break the protocol ------------------------------------------------------ */
+
+void hy_agents_condemn(struct agent *a, const char *fmt, ...)
+{
+    va_list args;
+
+    if (*a->violation)
+        return;
+    va_start(args, fmt);
+    vsnprintf(a->violation, sizeof a->violation, fmt, args);
+    va_end(args);
+}
+
+/* One of ours is started again, later each time. One that has joined may do so again after a while. */
+static void drop(struct driver *d, struct agent *a, const char *address)
+{
+    char why[sizeof a->violation + 64];
+
+    snprintf(why, sizeof why, "it broke the protocol: %s", a->violation);
+    if (a->ours)
+        hy_run_note(d, "agent %s at %s is dropped (%s); its trials run elsewhere", a->name, address, why);
+    else
+        hy_run_note(d, "agent %s at %s is dropped (%s); its trials run elsewhere, and for %d s no agent may join from there",
+                    a->name, address, why, hy_banned_add(d, address));
+    a->drops++;
+    if (a->peer)
+        hy_peer_close(a->peer, 0);
+    if (a->process_runs)
+        stop_process(d, a);
+    agent_lost(d, a, false, why);
+}
+
+/* After each word of an agent's; false: it is not there any more. */
+static bool drop_if_condemned(struct driver *d, struct agent *a)
+{
+    if (!*a->violation)
+        return true;
+    if (a->peer) {
+        drop(d, a, hy_peer_address(a->peer));
+        return false;
+    }
+    a->violation[0] = '\0'; /* it is lost already */
+    return true;
+}
+
+/* ---- gone, one way or another ------------------------------------------------------------ */
+
 /* Until its link is gone too the agent lives: ssh broke, or somebody has killed
  * its keeper and it is about to say goodbye. When ssh broke and the link with
  * it, it still lives for its lease, and so do its trials. */
-void hy_agents_over(struct driver *d, uint64_t id, bool over, const char *why)
+void hy_agents_over(struct driver *d, uint64_t id, enum hy_agent_end end, const char *why)
 {
     struct agent *a = hy_map_get(&d->agents, id);
+    bool over = end != HY_AGENT_UNREACHED;
     const char *last;
 
     if (!a)
@@ -245,15 +322,23 @@ void hy_agents_over(struct driver *d, uint64_t id, bool over, const char *why)
     a->process_runs = false;
     last = *why ? why : *a->bye ? a->bye : "it was stopped";
     snprintf(a->over, sizeof a->over, "%s", over ? last : "");
+    a->died = end == HY_AGENT_DIED;
     if (over && *why && *d->spec->engine && a->was_here && !a->released && d->phase == PHASE_RUNNING)
         hy_run_note(d, "agent %s: %s", a->name, why); /* the agent itself cannot know what Spark did to it */
     if (!a->peer)
         start_again_later(d, a, last);
 }
 
-static void on_process_exit(void *arg, uint64_t id, bool over, const char *why)
+static void on_process_exit(void *arg, uint64_t id, enum hy_agent_end end, const char *why)
 {
-    hy_agents_over(arg, id, over, why);
+    hy_agents_over(arg, id, end, why);
+}
+
+/* Here it is a trial or a person that sends a signal. Elsewhere it may be whoever wants the machine back: a batch
+ * system's time limit, a preemption, a shutdown. */
+bool hy_agents_goodbye_counts(const struct driver *d, const struct agent *a)
+{
+    return a->ours && !a->host_spec && !*d->spec->engine && !a->released;
 }
 
 static void end_if_over(struct driver *d, struct agent *a)
@@ -263,7 +348,7 @@ static void end_if_over(struct driver *d, struct agent *a)
     hy_peer_close(a->peer, 0);
     if (d->phase == PHASE_RUNNING)
         hy_run_note(d, "agent %s is gone (%s); its trials run again", a->name, a->over);
-    agent_lost(d, a, a->over);
+    agent_lost(d, a, a->died, a->over);
 }
 
 static void on_gone(void *arg, struct hy_peer *p, const char *why)
@@ -273,19 +358,36 @@ static void on_gone(void *arg, struct hy_peer *p, const char *why)
 
     if (!a)
         return;
+    if (hy_peer_has_violated(p)) {
+        hy_agents_condemn(a, "%s", why);
+        a->peer = NULL;
+        drop(d, a, hy_peer_address(p));
+        return;
+    }
     hy_run_note(d, "agent %s is gone (%s); its trials run elsewhere", a->name, why);
     if (a->process_runs) /* it lives but cannot be reached: its exit starts another */
         stop_process(d, a);
-    agent_lost(d, a, why);
+    agent_lost(d, a, false, why); /* its machine may be gone */
 }
 
 /* ---- what they say ------------------------------------------------------------------------- */
 
-static void say_bye(struct agent *a)
+/* May the agent wait for the next run of this run's client? */
+static bool may_stand_by(const struct driver *d, const struct agent *a)
+{
+    return d->phase == PHASE_LEAVING && a->ours && !a->host_spec && !*d->spec->engine && *d->spec->client &&
+           hy_mark_alive(d->spec->client) > 0;
+}
+
+static void say_bye(const struct driver *d, struct agent *a)
 {
     Hy__Bye bye = HY__BYE__INIT;
     Hy__Control m = HY__CONTROL__INIT;
 
+    if (may_stand_by(d, a)) {
+        bye.client = d->spec->client;
+        bye.warm_key = d->spec->warm_key;
+    }
     m.body_case = HY__CONTROL__BODY_BYE;
     m.bye = &bye;
     if (a->peer && hy_agents_send(a, &m) < 0)
@@ -329,16 +431,40 @@ static void send_function(struct driver *d, struct agent *a)
     }
 }
 
+/* An agent that joins by itself. NULL: it may not, or there is no memory for it. */
+static struct agent *newcomer(struct driver *d, struct hy_peer *p)
+{
+    struct agent *a;
+    size_t joined = 0;
+
+    if (hy_banned_has(d, hy_peer_address(p)))
+        return NULL;
+    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+        joined += !a->ours;
+    return joined < JOINED_MAX ? agent_new(d, hy_peer_identity(p), hy_peer_address(p), 0) : NULL;
+}
+
+/* On this machine cores are shared with other runs. Who asks for more trials than there are cores has several on each. */
+static void lend_cores(const struct driver *d, Hy__Welcome *w, char *holder)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    uint32_t slots = hy_run_slots_here(d), all = cores > 0 ? (uint32_t)cores : 1;
+
+    w->per_core = (slots + all - 1) / all;
+    w->gang = hy_is_training(d) ? slots : 0;
+    w->holder = holder;
+}
+
 static void on_up(void *arg, struct hy_peer *p)
 {
     struct driver *d = arg;
     struct agent *a = agent_of_identity(d, hy_peer_identity(p));
     Hy__Welcome w = HY__WELCOME__INIT;
     Hy__Control m = HY__CONTROL__INIT;
-    char host[256] = "";
+    char host[256] = "", holder[256];
 
     if (!a)
-        a = agent_new(d, hy_peer_identity(p), hy_peer_address(p), 0);
+        a = newcomer(d, p);
     if (!a) {
         hy_peer_close(p, 0);
         return;
@@ -346,12 +472,16 @@ static void on_up(void *arg, struct hy_peer *p)
     a->peer = p;
     a->next_stream = OUR_STREAMS;
     a->function_sent = 0;
+    a->has_told = false;
     hy_peer_set_data(p, a);
     if (d->phase >= PHASE_ENDING) { /* it comes too late */
-        say_bye(a);
+        say_bye(d, a);
         return;
     }
     gethostname(host, sizeof host - 1);
+    snprintf(holder, sizeof holder, "run %lld in '%.180s'", (long long)d->run, d->spec->project);
+    if (a->ours && !a->host_spec && !*d->spec->engine && !d->spec->oversubscribe)
+        lend_cores(d, &w, holder);
     w.run = d->run;
     w.logdir = d->logdir;
     w.token_file = d->token_file;
@@ -363,6 +493,7 @@ static void on_up(void *arg, struct hy_peer *p)
     w.host = host;
     w.url = (char *)(d->remote ? hy_remote_logdir(d) : "");
     w.metric = d->spec->metric;
+    w.max_transfer = hy_bounds_transfer(d->spec->max_transfer);
     m.body_case = HY__CONTROL__BODY_WELCOME;
     m.welcome = &w;
     announce_function(d, a, &w);
@@ -380,8 +511,11 @@ static void on_agent_info(struct driver *d, struct agent *a, const Hy__AgentInfo
                               .gpus = info->gpus < HY_AGENT_GPUS_MAX ? info->gpus : HY_AGENT_GPUS_MAX,
                               .memory = info->memory ? info->memory : UINT64_MAX};
 
-    if (a->in_schedule)
+    if (a->has_told)
         return;
+    a->has_told = true;
+    if (a->listed)
+        has.slots = a->listed; /* perhaps they have changed since it was started */
     if (strcmp(info->version, HY_VERSION) != 0)
         hy_run_note(d, "agent %s is hopyard %s, this is %s", a->name, info->version, HY_VERSION);
     if ((!a->ours || *d->spec->engine) && *info->name) {
@@ -392,16 +526,18 @@ static void on_agent_info(struct driver *d, struct agent *a, const Hy__AgentInfo
     }
     free(a->host);
     a->host = hy_strdup(info->host);
-    a->slots = info->slots;
+    a->slots = has.slots;
     a->gpus = has.gpus;
     a->memory = has.memory;
     a->shares_files = info->shares_files;
     if (hy_schedule_agent_add(d->schedule, a->id, &has) < 0) {
-        hy_warn("an agent cannot be used agent=%s slots=%u", a->name, info->slots);
-        say_bye(a); /* the next one, perhaps */
+        hy_warn_limited("an agent cannot be used agent=%s slots=%u", a->name, info->slots);
+        say_bye(d, a); /* the next one, perhaps */
         return;
     }
     a->in_schedule = true;
+    if (a->cool_at)
+        hy_schedule_agent_open(d->schedule, a->id, 0);
     a->up_by = 0;
     a->full = false;
     a->was_here = true;
@@ -409,35 +545,66 @@ static void on_agent_info(struct driver *d, struct agent *a, const Hy__AgentInfo
     d->newcomer_ms = hy_clock_ms();
     d->supply_judged = false;
     d->changed = true;
-    hy_info("agent is here agent=%s host=%s pid=%lld slots=%u shares_files=%d", a->name, info->host,
-            (long long)info->pid, info->slots, info->shares_files);
+    hy_log_within(&comings_and_goings, HY_LOG_INFO, "agent is here agent=%s host=%s pid=%lld slots=%u shares_files=%d",
+                  a->name, info->host, (long long)info->pid, info->slots, info->shares_files);
     if (!a->ours)
-        hy_run_note(d, "agent %s has joined with %u slots", a->name, info->slots);
+        hy_run_note(d, "agent %s has joined with %u slots", a->name, a->slots);
     hy_run_note_gpus(d, a);
     check_possible(d);
+}
+
+/* It outlives us, and is not ours any more. */
+static void let_stand_by(struct driver *d, struct agent *a)
+{
+    pid_t pid = hy_engine_release(d->engine, a->id);
+    int rc = pid ? hy_keeper_spare(pid) : hy_keeper_adopt(-1);
+
+    if (rc < 0)
+        hy_warn("an agent on standby ends with its driver agent=%s error=%s", a->name, strerror(-rc));
+    a->process_runs = false;
 }
 
 /* It ends by its own decision; what it had to say came before. */
 static void on_bye(struct driver *d, struct agent *a, const Hy__Bye *bye)
 {
-    hy_info("agent says goodbye agent=%s why=%s", a->name, bye->why);
+    hy_log_within(&comings_and_goings, HY_LOG_INFO, "agent says goodbye agent=%s why=%s", a->name, bye->why);
     snprintf(a->bye, sizeof a->bye, "%s", bye->why);
     if (d->phase == PHASE_RUNNING && !a->released)
         hy_run_note(d, "agent %s has left (%s); its trials run elsewhere", a->name, bye->why);
     hy_peer_close(a->peer, 0);
+    if (bye->on_standby && a->process_runs && may_stand_by(d, a))
+        let_stand_by(d, a);
     /* Spark may wait with it for another executor. */
     if (*d->spec->engine && d->phase == PHASE_RUNNING && a->process_runs && !a->released)
         stop_process(d, a);
-    agent_lost(d, a, bye->why);
+    agent_lost(d, a, hy_agents_goodbye_counts(d, a), bye->why);
+}
+
+/* The run keeps a limited number of notes, and an agent that has gone wrong shall not use them up. */
+static void on_note(struct driver *d, struct agent *a, const Hy__Note *note)
+{
+    if (a->notes++ < NOTES_OF_AGENT_MAX)
+        hy_run_note(d, "agent %s: %s", a->name, note->text);
+    else
+        hy_info_limited("agent %s: %s", a->name, note->text);
 }
 
 static void on_message(void *arg, struct hy_peer *p, const Hy__Control *m)
 {
     struct driver *d = arg;
     struct agent *a = hy_peer_data(p);
+    char excess[160];
 
     if (!a)
         return;
+    if (hy_bounds_exceeded(m, excess, sizeof excess))
+        hy_agents_condemn(a, "%s", excess);
+    if (!drop_if_condemned(d, a))
+        return;
+    if (m->body_case == HY__CONTROL__BODY_BYE) {
+        on_bye(d, a, m->bye);
+        return;
+    }
     switch (m->body_case) {
     case HY__CONTROL__BODY_AGENT_INFO:
         on_agent_info(d, a, m->agent_info);
@@ -451,9 +618,6 @@ static void on_message(void *arg, struct hy_peer *p, const Hy__Control *m)
     case HY__CONTROL__BODY_ENDED:
         hy_trials_ended(d, a, m);
         break;
-    case HY__CONTROL__BODY_BYE:
-        on_bye(d, a, m->bye);
-        break;
     case HY__CONTROL__BODY_HELD:
         hy_trials_held(d, a, m->held);
         break;
@@ -461,19 +625,22 @@ static void on_message(void *arg, struct hy_peer *p, const Hy__Control *m)
         hy_ranks_word(d, a, m);
         break;
     case HY__CONTROL__BODY_NOTE:
-        hy_run_note(d, "agent %s: %s", a->name, m->note->text);
+        on_note(d, a, m->note);
         break;
     default:
         break; /* a newer agent's word that we do not know */
     }
+    drop_if_condemned(d, a);
 }
 
 static void on_data(void *arg, struct hy_peer *p, uint32_t stream, const uint8_t *bytes, size_t n)
 {
     struct agent *a = hy_peer_data(p);
 
-    if (a)
-        hy_outputs_data(arg, a, stream, bytes, n);
+    if (!a)
+        return;
+    hy_outputs_data(arg, a, stream, bytes, n);
+    drop_if_condemned(arg, a);
 }
 
 static void on_room(void *arg, struct hy_peer *p, uint32_t stream)
@@ -483,7 +650,7 @@ static void on_room(void *arg, struct hy_peer *p, uint32_t stream)
     if (a && a->function_stream == stream)
         send_function(arg, a);
     else if (a)
-        hy_outputs_room(arg, a, stream);
+        hy_checkpoint_room(a, stream);
 }
 
 /* ---- opening and closing -------------------------------------------------------------------- */
@@ -523,7 +690,7 @@ static int listen_for_agents(struct driver *d, struct hy_err *err)
 
     if (*d->spec->engine)
         return hy_net_listen(d->net, d->spec->address, 0, key_of, d, &d->port, err);
-    if (!*text && !d->spec->n_hosts)
+    if (!*text && !d->spec->n_hosts && !*d->spec->discovery)
         text = "127.0.0.1:0";
     if (*text && parse_listen(text, address, sizeof address, &port) < 0)
         return hy_err_set(err, -EINVAL, "--listen takes [ADDRESS:]PORT, not '%s'", text);
@@ -544,7 +711,7 @@ static int write_join_key(struct driver *d, struct hy_err *err)
     path = hy_asprintf("%s/run-%lld.key", hy_store_folder(d->store), (long long)d->run);
     if (!path || hy_key_derive(d->key, "join", d->join_key) < 0)
         return hy_err_set(err, -ENOMEM, "out of memory");
-    rc = hy_key_write(path, d->join_key, err);
+    rc = hy_key_write(hy_store_dir(d->store), path, d->join_key, err);
     if (rc == 0)
         hy_run_note(d, "agents join by: hopyard agent --join HOST:%u --key-file %s", d->port, path);
     return rc;
@@ -580,11 +747,13 @@ int hy_agents_open(struct driver *d, struct hy_err *err)
         rc = write_join_key(d, err);
     if (rc == 0)
         rc = hy_supply_open(d, err);
+    if (rc == 0)
+        rc = hy_discovery_open(d, err);
     if (rc < 0)
         return rc;
     for (size_t i = 0; i < d->spec->n_hosts && rc == 0; i++)
         rc = add_agent(d, d->spec->hosts[i]->host, d->spec->hosts[i]->host, d->spec->hosts[i]->slots);
-    if (rc == 0 && d->spec->n_hosts == 0 && !*d->spec->engine)
+    if (rc == 0 && d->spec->n_hosts == 0 && !*d->spec->engine && !*d->spec->discovery)
         rc = add_agent(d, "local", NULL, hy_run_slots_here(d));
     return rc < 0 ? hy_err_set(err, rc, "out of memory") : 0;
 }
@@ -599,6 +768,54 @@ void hy_agents_want(struct driver *d, uint32_t count)
         hy_run_out_of_memory(d);
     else if (d->phase == PHASE_RUNNING && count)
         check_possible(d);
+}
+
+/* ---- hosts that come and go -------------------------------------------------------------- */
+
+int hy_agents_add_host(struct driver *d, const char *name, const char *host, uint32_t slots)
+{
+    int rc = add_agent(d, name, host, slots);
+    struct agent *a = rc < 0 ? NULL : hy_map_get(&d->agents, d->next_agent);
+
+    if (a)
+        a->listed = slots;
+    return rc;
+}
+
+void hy_agents_resize(struct driver *d, struct agent *a, uint32_t slots)
+{
+    a->listed = a->slots = slots;
+    if (a->in_schedule)
+        hy_schedule_agent_resize(d->schedule, a->id, slots);
+    d->changed = true;
+}
+
+void hy_agents_retire(struct driver *d, struct agent *a)
+{
+    a->released = true;
+    a->restart_at = 0;
+    hy_agents_leaving(d, a);
+    if (a->peer)
+        say_bye(d, a);
+    else if (a->process_runs)
+        stop_process(d, a);
+    else
+        agent_free(d, a);
+}
+
+void hy_agents_cool_down(struct driver *d, struct agent *a)
+{
+    int64_t seconds = (int64_t)d->spec->cooldown_first_s << (a->cooldowns < 20 ? a->cooldowns : 20);
+
+    if (!d->spec->cooldown_first_s)
+        return;
+    if (seconds > d->spec->cooldown_last_s)
+        seconds = d->spec->cooldown_last_s;
+    a->cooldowns++;
+    a->cool_at = hy_clock_ms() + seconds * 1000;
+    if (a->in_schedule)
+        hy_schedule_agent_open(d->schedule, a->id, 0);
+    hy_run_note(d, "no rank is started on %s for %lld s, because one has failed there", a->name, (long long)seconds);
 }
 
 /* Local agents of an earlier driver of this run hold its lock as long as any
@@ -616,6 +833,10 @@ static void stop_the_late(struct driver *d, int64_t now)
     for (size_t i = 0; (a = hy_map_next(&d->agents, &i));) {
         if (!a->process_runs || a->in_schedule || !a->up_by || now < a->up_by)
             continue;
+        if (d->stalls) { /* its Welcome may wait for a commit */
+            a->up_by = now + START_MS;
+            continue;
+        }
         hy_run_note(d, "agent %s has not come up for %d s", a->name, START_MS / 1000);
         a->up_by = 0;
         stop_process(d, a);
@@ -660,7 +881,7 @@ static void release_the_idle(struct driver *d)
         if (!a->in_schedule && a->process_runs) /* it has not come up yet */
             stop_process(d, a);
         hy_agents_leaving(d, a);
-        say_bye(a);
+        say_bye(d, a);
     }
 }
 
@@ -692,26 +913,47 @@ static void lend_only_what_is_used(struct driver *d)
         release_the_idle(d);
 }
 
+/* Those of which it turned out when something else happened. */
+static void drop_the_condemned(struct driver *d)
+{
+    struct agent *a;
+
+    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+        if (!drop_if_condemned(d, a))
+            i = 0; /* the map has moved */
+}
+
+/* It has had time to take what was sent, or to recover from what made a rank fail. */
+static void open_again(struct driver *d, struct agent *a, int64_t now)
+{
+    bool is_cool = a->cool_at && now >= a->cool_at;
+
+    if (is_cool)
+        a->cool_at = 0;
+    if ((a->full || is_cool) && !a->cool_at && a->in_schedule)
+        hy_schedule_agent_open(d->schedule, a->id, 1);
+    a->full = false;
+}
+
 void hy_agents_tick(struct driver *d, int64_t now)
 {
     struct agent *a;
 
     hy_engine_tick(d->engine, now);
+    drop_the_condemned(d);
     for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
         end_if_over(d, a);
     if (d->phase != PHASE_RUNNING)
         return;
     stop_the_late(d, now);
     for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
-        if (a->full) { /* it has had time to take what was sent */
-            a->full = false;
-            hy_schedule_agent_open(d->schedule, a->id, 1);
-        }
+        open_again(d, a, now);
     for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
         if (a->restart_at && a->restart_at <= now && may_start(d, a))
             start_process(d, a);
     lend_only_what_is_used(d);
     hy_supply_tick(d, now);
+    hy_discovery_tick(d, now);
 }
 
 void hy_agents_bye(struct driver *d)
@@ -720,7 +962,7 @@ void hy_agents_bye(struct driver *d)
 
     for (size_t i = 0; (a = hy_map_next(&d->agents, &i));) {
         if (a->peer)
-            say_bye(a);
+            say_bye(d, a);
         else if (a->process_runs) /* it has not come up: nobody waits for it */
             stop_process(d, a);
     }
@@ -742,7 +984,8 @@ void hy_agents_free(struct driver *d)
     size_t i = 0;
 
     while ((i = 0, a = hy_map_next(&d->agents, &i))) {
-        hy_outputs_agent_gone(d, a);
+        hy_outputs_agent_gone(a);
+        hy_checkpoints_agent_gone(a);
         if (a->peer)
             hy_peer_close(a->peer, 0);
         agent_free(d, a);

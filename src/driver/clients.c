@@ -1,112 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What clients receive. An update is the same for all of them: it is packed once
+ * and holds nothing that grows with the run. Trials that have ended, and notes,
+ * clients read from the store by themselves, up to the positions it names. So
+ * the driver's cost for a client is one write for each update.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "driver/run.h"
 
-#define ROWS_MAX 100              /* running trials in one update */
-#define NEWEST 64                 /* ended trials for those who do not want all */
-#define BATCH 500                 /* ended trials in one update, for those who do */
-#define PENDING_MAX (1024 * 1024) /* a client that does not read gets no more */
-#define HEARTBEAT_MS 1000
-#define ADDRESS_MAX 255           /* of a TensorBoard that is announced */
+#define ROWS_MAX 100                  /* running trials in one update */
+#define ROWS_BYTES_MAX (512u * 1024)  /* of their parameters: long ones make it fewer trials */
+#define HEARTBEAT_MS 1000             /* between two updates when nothing changes */
+#define SENDS_A_SECOND 250            /* to all watchers together, unless there are more than that */
+#define WATCHERS_MAX 1000
+#define CONNECTIONS_MAX 1100          /* with those that only stop the run, announce or supply */
+#define ADDRESS_MAX 255               /* of a TensorBoard that is announced */
 
 /* Those who have announced something stand behind those who have not, the
  * newest last. Who only announces is sent nothing. */
 struct client {
     struct hy_list link;
     struct hy_local_conn *conn;
-    bool watches, wants_all;
+    bool watches;
     bool feeds; /* rows come from it to a cluster's nodes */
     char *tensorboard; /* its address; NULL: it has announced none */
-    size_t seen_ended, seen_notes;
-    int64_t last_ms;
 };
 
 /* ---- the parts of an update ---------------------------------------------------------- */
 
-/* An update and all it owns. */
+/* An update; its texts are borrowed from the driver. */
 struct view {
     Hy__Update update;
-    Hy__TrialView *rows;
-    Hy__TrialView **pointers;
-    size_t count, room;
-    int failed;
+    Hy__TrialView rows[ROWS_MAX], best;
+    Hy__TrialView *pointers[ROWS_MAX];
 };
 
-static char *copy(struct view *v, const char *text)
+static char *borrow(const char *text)
 {
-    char *c = hy_strdup(text ? text : "");
-
-    if (!c)
-        v->failed = 1;
-    return c ? c : (char *)protobuf_c_empty_string;
-}
-
-static void drop(char *text)
-{
-    if (text != (char *)protobuf_c_empty_string)
-        free(text);
-}
-
-static void view_done(struct view *v)
-{
-    for (size_t i = 0; i < v->count; i++) {
-        Hy__TrialView *r = &v->rows[i];
-        char *texts[] = {r->params, r->state, r->message, r->dir, r->agent};
-
-        for (size_t k = 0; k < HY_COUNT(texts); k++)
-            drop(texts[k]);
-    }
-    free(v->rows);
-    free(v->pointers);
-}
-
-static Hy__TrialView *next_row(struct view *v)
-{
-    Hy__TrialView *r;
-
-    if (v->count == v->room)
-        return NULL;
-    r = &v->rows[v->count];
-    v->pointers[v->count++] = r;
-    hy__trial_view__init(r);
-    return r;
-}
-
-static int add_ended(void *arg, const struct hy_trial_row *row)
-{
-    struct view *v = arg;
-    Hy__TrialView *r = next_row(v);
-
-    if (!r)
-        return 0;
-    r->number = (uint64_t)row->number;
-    r->params = copy(v, row->params);
-    r->state = copy(v, hy_trial_state_name(row->state));
-    r->has_value = row->has_value;
-    r->value = row->value;
-    r->elapsed_ms = row->ended ? row->ended - row->started : 0;
-    r->message = copy(v, row->message);
-    r->dir = copy(v, row->dir);
-    r->attempt = (uint32_t)row->attempts;
-    r->step = -1;
-    return 0;
-}
-
-static int fetch(struct driver *d, struct view *v, uint64_t number)
-{
-    struct hy_err err = {0};
-    int rc = hy_store_trial_each(d->store, d->run, (int64_t)number, HY_TRIALS_BY_NUMBER, 0, 1, add_ended, v, &err);
-
-    if (rc < 0)
-        hy_warn("cannot read a trial trial=%llu error=%s", (unsigned long long)number, err.text);
-    return rc;
+    return (char *)(text ? text : protobuf_c_empty_string);
 }
 
 static const char *phase_name(const struct trial *t)
@@ -116,23 +56,19 @@ static const char *phase_name(const struct trial *t)
     return t->phase == TRIAL_RUNNING && !t->held ? "running" : t->phase == TRIAL_WAITING ? "retry" : "waiting";
 }
 
-static void add_running(struct driver *d, struct view *v, const struct trial *t, int64_t now)
+static void fill_row(Hy__TrialView *r, const struct trial *t, int64_t now)
 {
-    Hy__TrialView *r = next_row(v);
-
-    (void)d;
-    if (!r)
-        return;
+    hy__trial_view__init(r);
     r->number = t->number;
-    r->params = copy(v, t->params);
-    r->state = copy(v, phase_name(t));
+    r->params = borrow(t->params);
+    r->state = borrow(phase_name(t));
     r->has_value = t->has_value;
     r->value = t->value;
     r->elapsed_ms = t->phase == TRIAL_RUNNING && !t->held ? now - t->started_ms : 0;
-    r->message = copy(v, t->phase == TRIAL_OVER ? t->member.message : t->held);
-    r->dir = copy(v, t->dir);
+    r->message = borrow(t->phase == TRIAL_OVER ? t->member.message : t->held);
+    r->dir = borrow(t->dir);
     r->attempt = t->attempt;
-    r->agent = copy(v, t->agent ? t->agent->name : "");
+    r->agent = borrow(t->agent ? t->agent->name : NULL);
     r->step = t->step;
 }
 
@@ -143,16 +79,39 @@ static int by_number(const void *a, const void *b)
     return x->number < y->number ? -1 : x->number > y->number;
 }
 
-static size_t fill_running(struct driver *d, struct view *v)
+static void fill_running(struct driver *d, struct view *v)
 {
-    size_t first = v->count;
     int64_t now = hy_clock_ms();
+    size_t n = 0, bytes = 0;
     struct trial *t;
 
-    for (size_t i = 0; v->count - first < ROWS_MAX && (t = hy_map_next(&d->trials, &i));)
-        add_running(d, v, t, now);
-    qsort(v->pointers + first, v->count - first, sizeof *v->pointers, by_number);
-    return v->count - first;
+    for (size_t i = 0; n < ROWS_MAX && bytes < ROWS_BYTES_MAX && (t = hy_map_next(&d->trials, &i)); n++) {
+        fill_row(&v->rows[n], t, now);
+        v->pointers[n] = &v->rows[n];
+        bytes += strlen(t->params);
+    }
+    qsort(v->pointers, n, sizeof *v->pointers, by_number);
+    v->update.running = v->pointers;
+    v->update.n_running = n;
+}
+
+static void fill_best(const struct driver *d, struct view *v)
+{
+    const struct best *b = &d->best;
+
+    if (!b->number || (d->store_broken && b->ended_seq > d->committed.ended_seq))
+        return;
+    hy__trial_view__init(&v->best);
+    v->best.number = b->number;
+    v->best.params = borrow(b->params);
+    v->best.state = borrow(hy_trial_state_name(HY_TRIAL_DONE));
+    v->best.has_value = true;
+    v->best.value = b->value;
+    v->best.elapsed_ms = b->elapsed_ms;
+    v->best.dir = borrow(b->dir);
+    v->best.attempt = b->attempts;
+    v->best.step = -1;
+    v->update.best = &v->best;
 }
 
 /* The address of the newest that is still there. */
@@ -168,7 +127,9 @@ static const char *tensorboard_of(struct driver *d)
 
 static void fill_head(struct driver *d, struct view *v, bool last)
 {
-    uint64_t over = d->done + d->failed;
+    /* What was not committed never happened. */
+    struct tally t = d->store_broken ? d->committed : hy_commit_tally(d);
+    uint64_t over = t.done + t.failed;
     int64_t elapsed = hy_clock_wall_ms() - d->created_wall, here = hy_clock_ms() - d->begun_ms;
     struct hy_schedule_stats s;
     struct agent *a;
@@ -182,10 +143,11 @@ static void fill_head(struct driver *d, struct view *v, bool last)
     u->maximize = d->spec->maximize;
     u->ranks = d->spec->ranks;
     u->nodes = hy_is_cluster(d);
+    u->resume = hy_run_resume(d->spec);
     u->total = hy_run_total(d);
-    u->done = d->done;
-    u->failed = d->failed;
-    u->stopped = d->stopped;
+    u->done = t.done;
+    u->failed = t.failed;
+    u->stopped = t.stopped;
     u->running_count = s.running;
     u->elapsed_ms = elapsed;
     u->left_ms = u->total > 0 && d->ended_here && (uint64_t)u->total >= over ? (int64_t)((double)here / (double)d->ended_here * (double)((uint64_t)u->total - over)) : -1;
@@ -194,12 +156,15 @@ static void fill_head(struct driver *d, struct view *v, bool last)
     u->logdir = (char *)hy_remote_logdir(d);
     if (tensorboard_of(d))
         u->tensorboard = (char *)tensorboard_of(d);
+    u->ended_seq = (uint64_t)t.ended_seq;
+    u->notes_before = (uint64_t)d->notes_before;
+    u->notes_until = (uint64_t)t.notes_until;
     u->slots = (uint32_t)s.slots;
     for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
         u->agents += a->in_schedule;
 }
 
-/* ---- to one client ------------------------------------------------------------------ */
+/* ---- to the clients ------------------------------------------------------------------ */
 
 int hy_client_send(struct client *c, const Hy__ClientAnswer *answer)
 {
@@ -208,95 +173,141 @@ int hy_client_send(struct client *c, const Hy__ClientAnswer *answer)
     return bytes ? hy_local_send(c->conn, bytes, hy__client_answer__pack(answer, bytes)) : -ENOMEM;
 }
 
-static int send_view(struct client *c, const struct view *v)
+/* Packs what the driver knows now. Free it; NULL when out of memory. */
+static uint8_t *pack_update(struct driver *d, bool last, size_t *ret_n)
 {
+    hy_cleanup_free struct view *v = hy_calloc(1, sizeof *v);
     Hy__ClientAnswer answer = HY__CLIENT_ANSWER__INIT;
+    uint8_t *bytes;
 
+    if (!v)
+        return NULL;
+    hy__update__init(&v->update);
+    fill_head(d, v, last);
+    fill_running(d, v);
+    fill_best(d, v);
     answer.body_case = HY__CLIENT_ANSWER__BODY_UPDATE;
-    answer.update = (Hy__Update *)&v->update;
-    return hy_client_send(c, &answer);
+    answer.update = &v->update;
+    bytes = hy_malloc(hy__client_answer__get_packed_size(&answer));
+    if (bytes)
+        *ret_n = hy__client_answer__pack(&answer, bytes);
+    return bytes;
 }
 
-static void fill_ended(struct driver *d, struct view *v, const struct client *c, size_t n)
+/* A client that has not yet read what it was sent before gets a later one, which
+ * tells the same and more; so it never has more than one update in memory here.
+ * One that cannot be sent to is left: it may connect again, and reads the end of
+ * a run from the store. */
+static void send_update(struct client *c, const uint8_t *bytes, size_t n, bool last)
 {
-    v->update.ended = v->pointers + v->count;
-    for (size_t i = 0; i < n; i++)
-        fetch(d, v, d->ended[c->seen_ended + i]);
-    v->update.n_ended = v->count - (size_t)(v->update.ended - v->pointers);
-}
-
-/* Sends one update with at most `batch` ended trials. 1 when there is more to
- * tell, 0 when not, -EMSGSIZE when it is too long for a message, -Exxx. */
-static int tell(struct driver *d, struct client *c, size_t batch, bool last)
-{
-    size_t n = d->ended_count - c->seen_ended < batch ? d->ended_count - c->seen_ended : batch;
-    bool more = c->seen_ended + n < d->ended_count;
-    struct view v = {.room = ROWS_MAX + n + 1};
-    int rc = -ENOMEM;
-
-    hy__update__init(&v.update);
-    v.rows = hy_calloc(v.room, sizeof *v.rows);
-    v.pointers = hy_calloc(v.room, sizeof *v.pointers);
-    if (v.rows && v.pointers) {
-        fill_head(d, &v, last && !more);
-        v.update.n_running = fill_running(d, &v);
-        v.update.running = v.pointers;
-        if (d->best && fetch(d, &v, d->best) == 0 && v.count > v.update.n_running)
-            v.update.best = v.pointers[v.update.n_running];
-        fill_ended(d, &v, c, n);
-        v.update.notes = d->notes + c->seen_notes;
-        v.update.n_notes = d->note_count - c->seen_notes;
-        rc = v.failed ? -ENOMEM : send_view(c, &v);
-    }
-    view_done(&v);
-    if (rc < 0)
-        return rc;
-    c->seen_ended += n;
-    c->seen_notes = d->note_count;
-    c->last_ms = hy_clock_ms();
-    return more;
-}
-
-/* An update, and at the end of the run all that are needed. A client that
- * cannot be told any more is left: it may come again. */
-static void bring_up_to_date(struct driver *d, struct client *c, bool last)
-{
-    size_t batch = c->wants_all ? BATCH : NEWEST;
     int rc;
 
-    if (!c->wants_all && d->ended_count - c->seen_ended > NEWEST)
-        c->seen_ended = d->ended_count - NEWEST;
-    do {
-        rc = tell(d, c, batch, last);
-        if (rc == -EMSGSIZE && batch > 1) { /* long parameters: fewer at a time */
-            batch /= 2;
-            rc = 1;
-            continue;
-        }
-    } while (rc == 1 && (last || batch < (c->wants_all ? BATCH : NEWEST)));
+    if (!last && hy_local_pending(c->conn) > 0)
+        return;
+    rc = bytes ? hy_local_send(c->conn, bytes, n) : -ENOMEM;
     if (rc < 0)
-        hy_warn("a client cannot be told error=%s", strerror(-rc));
-    if (rc < 0 || last)
+        hy_warn_limited("a client cannot be sent an update error=%s", strerror(-rc));
+    if (rc < 0 || last) {
+        c->watches = false;
         hy_local_end(c->conn);
+    }
 }
 
-void hy_clients_update(struct driver *d, bool last)
+static size_t count_watchers(struct driver *d)
+{
+    size_t n = 0;
+
+    hy_list_each(it, &d->clients) n += hy_container(it, struct client, link)->watches;
+    return n;
+}
+
+/* Many watchers get fewer updates, so that what they cost in a second is bounded. */
+static int64_t update_interval(size_t watchers)
+{
+    int64_t ms = (int64_t)watchers * 1000 / SENDS_A_SECOND;
+
+    return ms <= TICK_MS ? 0 : ms > HEARTBEAT_MS ? HEARTBEAT_MS : ms;
+}
+
+void hy_clients_prepare(struct driver *d)
 {
     int64_t now = hy_clock_ms();
+    size_t watchers;
 
+    if (!d->update_due || d->phase > PHASE_ENDING)
+        return;
+    d->update_due = false;
+    watchers = count_watchers(d);
+    if (watchers == 0 || now - d->updated_ms < (d->changed ? update_interval(watchers) : HEARTBEAT_MS))
+        return;
+    d->changed = false;
+    d->updated_ms = now;
+    free(d->clients_update);
+    d->clients_update = pack_update(d, false, &d->clients_update_size);
+    if (!d->clients_update)
+        hy_warn_limited("no memory for an update of clients");
+}
+
+static void send_to_all(struct driver *d, const uint8_t *bytes, size_t n, bool last)
+{
     hy_list_each(it, &d->clients) {
         struct client *c = hy_container(it, struct client, link);
 
-        if (!c->watches || (!last && !d->changed && now - c->last_ms < HEARTBEAT_MS && c->seen_ended == d->ended_count))
-            continue;
-        if (!last && hy_local_pending(c->conn) > PENDING_MAX)
-            continue;
-        bring_up_to_date(d, c, last);
+        if (c->watches)
+            send_update(c, bytes, n, last);
     }
-    d->changed = false;
+}
+
+void hy_clients_send(struct driver *d)
+{
+    hy_cleanup_free uint8_t *bytes = hy_take(d->clients_update);
+
+    if (bytes)
+        send_to_all(d, bytes, d->clients_update_size, false);
+}
+
+void hy_clients_end(struct driver *d)
+{
+    size_t n = 0;
+    hy_cleanup_free uint8_t *bytes = count_watchers(d) ? pack_update(d, true, &n) : NULL;
+
+    send_to_all(d, bytes, n, true);
+}
+
+static void notify(struct driver *d, struct client *c)
+{
+    Hy__ClientAnswer answer = HY__CLIENT_ANSWER__INIT;
+
+    answer.body_case = HY__CLIENT_ANSWER__BODY_NOTICE;
+    answer.notice = d->notice;
+    if (hy_client_send(c, &answer) < 0)
+        hy_warn_limited("a client cannot be sent a notice");
+}
+
+void hy_clients_notify(struct driver *d)
+{
+    hy_list_each(it, &d->clients) {
+        struct client *c = hy_container(it, struct client, link);
+
+        if (c->watches && d->notice)
+            notify(d, c);
+    }
 }
 
 /* ---- coming and going ------------------------------------------------------------------ */
+
+static void refuse(struct driver *d, struct client *c, int most)
+{
+    Hy__ClientAnswer answer = HY__CLIENT_ANSWER__INIT;
+    char text[160];
+
+    snprintf(text, sizeof text, "run %lld goes on, but has %d clients already, which is the most it takes: end some of them",
+             (long long)d->run, most);
+    answer.body_case = HY__CLIENT_ANSWER__BODY_ERROR;
+    answer.error = text;
+    if (hy_client_send(c, &answer) < 0)
+        hy_warn_limited("a client cannot be sent the reason why it is refused");
+}
 
 static void on_open(void *arg, struct hy_local_conn *conn)
 {
@@ -310,6 +321,10 @@ static void on_open(void *arg, struct hy_local_conn *conn)
     c->conn = conn;
     hy_list_push_front(&d->clients, &c->link);
     hy_local_set_data(conn, c);
+    if (++d->client_count > CONNECTIONS_MAX) {
+        refuse(d, c, CONNECTIONS_MAX);
+        hy_local_end(conn);
+    }
 }
 
 static void on_close(void *arg, struct hy_local_conn *conn)
@@ -321,6 +336,7 @@ static void on_close(void *arg, struct hy_local_conn *conn)
         return;
     d->changed |= c->tensorboard != NULL;
     hy_list_remove(&c->link);
+    d->client_count--;
     if (c->feeds)
         hy_nodes_feeder_gone(d);
     if (c == d->supplier) {
@@ -340,7 +356,7 @@ static void on_announce(struct driver *d, struct client *c, const Hy__Announce *
     if (a->feeds && !n)
         return;
     if (!address) {
-        hy_warn("a client announced no address bytes=%zu", n);
+        hy_warn_limited("a client announced no address bytes=%zu", n);
         return;
     }
     free(c->tensorboard);
@@ -350,6 +366,20 @@ static void on_announce(struct driver *d, struct client *c, const Hy__Announce *
     d->changed = true;
 }
 
+static void on_watch(struct driver *d, struct client *c)
+{
+    if (!c->watches && count_watchers(d) >= WATCHERS_MAX) {
+        refuse(d, c, WATCHERS_MAX); /* it stays connected: it may want to stop the run */
+        return;
+    }
+    c->watches = true;
+    d->changed = true;
+    if (d->notice)
+        notify(d, c);
+    if (d->phase == PHASE_LEAVING) /* it came late; the end is committed */
+        hy_clients_end(d);
+}
+
 static void on_message(void *arg, struct hy_local_conn *conn, const uint8_t *bytes, size_t n)
 {
     struct driver *d = arg;
@@ -357,14 +387,10 @@ static void on_message(void *arg, struct hy_local_conn *conn, const uint8_t *byt
     Hy__ClientRequest *r = hy__client_request__unpack(NULL, n, bytes);
 
     if (!r || !c) {
-        hy_warn("a client made no sense bytes=%zu", n);
+        hy_warn_limited("a client made no sense bytes=%zu", n);
         hy_local_end(conn);
     } else if (r->body_case == HY__CLIENT_REQUEST__BODY_WATCH) {
-        c->watches = true;
-        c->wants_all = r->watch->trials;
-        d->changed = true;
-        if (d->phase == PHASE_LEAVING) /* it came late; the end is committed */
-            hy_clients_update(d, true);
+        on_watch(d, c);
     } else if (r->body_case == HY__CLIENT_REQUEST__BODY_STOP) {
         if (r->stop->feed)
             hy_nodes_feed_ends(d);
@@ -380,10 +406,46 @@ static void on_message(void *arg, struct hy_local_conn *conn, const uint8_t *byt
     hy__client_request__free_unpacked(r, NULL);
 }
 
+/* ---- the process that the run belongs to ------------------------------------------------- */
+
+static void on_owner(uv_poll_t *h, int status, int events)
+{
+    struct driver *d = h->data;
+    char byte;
+    ssize_t n = HY_SYS(read(d->owner_fd, &byte, 1));
+
+    (void)status;
+    (void)events;
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    uv_poll_stop(h);
+    if (n > 0)
+        return; /* it leaves the run to itself */
+    if (d->phase == PHASE_RUNNING)
+        hy_run_note(d, "the command that started it has ended, so it is stopped");
+    hy_run_stop(d);
+}
+
+static int open_owner(struct driver *d, struct hy_err *err)
+{
+    int rc;
+
+    if (d->owner_fd < 0)
+        return 0;
+    rc = uv_poll_init(&d->loop, &d->owner, d->owner_fd);
+    if (rc == 0) {
+        d->owner.data = d;
+        rc = uv_poll_start(&d->owner, UV_READABLE | UV_DISCONNECT, on_owner);
+    }
+    return rc < 0 ? hy_err_set(err, rc, "cannot watch the command that started this run: %s", uv_strerror(rc)) : 0;
+}
+
 int hy_clients_open(struct driver *d, struct hy_err *err)
 {
     static const struct hy_local_events events = {on_open, on_message, on_close};
 
+    if (open_owner(d, err) < 0)
+        return err->code;
     d->socket_path = hy_driver_socket(hy_store_folder(d->store), d->run, err);
     if (!d->socket_path)
         return err->code;

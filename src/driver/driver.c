@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,41 +28,38 @@
 
 #define SPEC_MAX (64u * 1024 * 1024)
 #define LEAVE_MS 15000
+#define POOL_SIZE "8" /* threads: output that hangs on a slow file system must not hold up commits */
 #define NOTES_MAX 1000
 
 /* ---- how it ends --------------------------------------------------------------------- */
 
-/* For those who come when it is over. */
+/* Clients read it there. */
 static void store_note(struct driver *d, const char *text)
 {
-    struct hy_err err = {0};
+    struct hy_note_row note = {.time = hy_clock_wall_ms(), .text = text};
 
-    if (d->run && d->store && !d->store_broken)
-        hy_run_check(d, hy_store_note_add(d->store, d->run, text, &err), &err);
+    if (!d->run || !d->store || d->store_broken)
+        return;
+    if (hy_run_recorded(d, hy_changes_note_add(&d->commit.recorded, &note)) < 0)
+        return;
+    d->notes_until++;
+    d->changed = true;
 }
 
 void hy_run_note(struct driver *d, const char *fmt, ...)
 {
     char text[700];
-    char **more, *copy;
     va_list args;
 
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    hy_info("%s", text);
-    if (d->note_count == NOTES_MAX) /* the log has them all */
-        return;
-    store_note(d, text);
-    copy = hy_strdup(text);
-    more = copy ? hy_reallocarray(d->notes, d->note_count + 1, sizeof *more) : NULL;
-    if (!more) {
-        free(copy);
+    if (d->notes_until - d->notes_before >= NOTES_MAX) {
+        hy_info_limited("%s", text);
         return;
     }
-    d->notes = more;
-    d->notes[d->note_count++] = copy;
-    d->changed = true;
+    hy_info("%s", text);
+    store_note(d, text);
 }
 
 static void set_end(struct driver *d, enum hy_run_state state, const char *message)
@@ -78,15 +76,25 @@ static void set_end(struct driver *d, enum hy_run_state state, const char *messa
 
 void hy_run_finish(struct driver *d, enum hy_run_state state, const char *message)
 {
-    struct hy_err err = {0};
-
     if (d->phase >= PHASE_ENDING)
         return;
     set_end(d, state, message);
-    if (!d->store_broken && hy_store_run_state(d->store, d->run, state, message, &err) < 0) {
-        hy_error("%s", err.text);
-        d->store_broken = true;
-    }
+    if (!d->store_broken)
+        hy_run_recorded(d, hy_changes_run_state(&d->commit.recorded, state, message));
+}
+
+/* In the store it stays a run without a driver; clients hear that it failed, and why. */
+void hy_run_interrupt(struct driver *d, const char *why, bool can_resume)
+{
+    const Hy__Resume resume = can_resume ? hy_run_resume(d->spec) : HY__RESUME__NEVER;
+    char text[800], how[100];
+
+    if (d->phase > PHASE_ENDING)
+        return;
+    snprintf(text, sizeof text, "%s%s", why,
+             hy_resume_clause(resume, d->run, " (`", "` continues the run)", how, sizeof how));
+    hy_error("%s", text);
+    set_end(d, HY_RUN_FAILED, text); /* even if it was done: the store does not know */
 }
 
 void hy_run_fail(struct driver *d, const struct hy_err *err)
@@ -95,22 +103,13 @@ void hy_run_fail(struct driver *d, const struct hy_err *err)
     hy_run_finish(d, HY_RUN_FAILED, err->text);
 }
 
-int hy_run_check(struct driver *d, int rc, const struct hy_err *err)
-{
-    if (d->store_broken)
-        return -EIO;
-    if (rc >= 0)
-        return 0;
-    d->store_broken = true;
-    hy_run_fail(d, err);
-    return rc;
-}
-
 void hy_run_out_of_memory(struct driver *d)
 {
     struct hy_err err = {0};
+    char how[100];
 
-    hy_err_set(&err, -ENOMEM, "out of memory; `hopyard resume %lld` goes on from here", (long long)d->run);
+    hy_err_set(&err, -ENOMEM, "out of memory%s",
+               hy_resume_clause(hy_run_resume(d->spec), d->run, "; `", "` goes on from here", how, sizeof how));
     hy_run_fail(d, &err);
 }
 
@@ -124,45 +123,33 @@ int64_t hy_run_total(const struct driver *d)
 
 void hy_run_stop(struct driver *d)
 {
+    if (!d->stop_by)
+        d->stop_by = hy_clock_ms() + STOP_MS; /* also of a run that has ended, and waits for its disk */
     if (d->phase != PHASE_RUNNING)
         return;
     hy_info("stopping run=%lld", (long long)d->run);
     d->phase = PHASE_STOPPING;
-    d->stop_by = hy_clock_ms() + STOP_MS;
     hy_trials_stop_all(d);
 }
 
-/* The store has the end; now everybody may know. */
+/* The store has the end, or never will; now everybody may know. */
 static void leave(struct driver *d)
 {
     d->phase = PHASE_LEAVING;
     d->leave_by = hy_clock_ms() + LEAVE_MS;
     hy_agents_bye(d);
-    hy_clients_update(d, true);
+    hy_clients_end(d);
 }
 
-/* Where others do not find the store, the run's part of it goes with its logs. */
-static void leave_snapshot(struct driver *d)
-{
-    struct hy_err err = {0};
-    hy_cleanup_free char *snapshot = NULL;
-
-    if (d->has_snapshot || d->store_broken || !hy_store_is_remote(d->store))
-        return;
-    d->has_snapshot = true;
-    snapshot = hy_path_join(d->logdir, "run.db");
-    if (snapshot && hy_store_snapshot(d->store, d->run, snapshot, &err) < 0)
-        hy_run_note(d, "%s", err.text);
-}
-
-/* Ended, and waiting until its files are where they belong. */
+/* Ended, and waiting until its files are where they belong. The snapshot with the logs is one of them; that
+ * beside the store is written while the driver leaves. */
 static void finish(struct driver *d)
 {
-    leave_snapshot(d);
-    if (hy_remote_is_over(d))
+    hy_snapshot_begin(d);
+    if (!hy_commit_is_done(d)) /* it has left a note */
+        return;
+    if ((!hy_store_is_remote(d->store) || hy_snapshot_is_over(d)) && hy_remote_is_over(d))
         leave(d);
-    else if (d->update_due)
-        hy_clients_update(d, false);
 }
 
 /* ---- the turn ---------------------------------------------------------------------------- */
@@ -170,24 +157,16 @@ static void finish(struct driver *d)
 static void on_turn(uv_prepare_t *h)
 {
     struct driver *d = h->data;
-    struct hy_err err = {0};
 
     hy_trials_pump(d);
-    if (!d->store_broken && hy_store_commit(d->store, &err) < 0) {
-        hy_error("%s", err.text);
-        d->store_broken = true;
-        if (d->phase <= PHASE_ENDING) /* even if it was done: the store does not know */
-            set_end(d, HY_RUN_FAILED, err.text);
-    }
-    hy_events_flush(d);
-    if (d->phase == PHASE_ENDING)
+    hy_commit_turn(d);
+    if (d->phase == PHASE_ENDING && hy_commit_is_done(d))
         finish(d);
-    else if (d->update_due && d->phase < PHASE_ENDING)
-        hy_clients_update(d, false);
-    d->update_due = false;
-    if (!d->store_broken || d->phase == PHASE_LEAVING)
+    if (d->phase == PHASE_LEAVING)
         hy_net_flush(d->net);
-    if (d->phase == PHASE_LEAVING && hy_agents_gone(d))
+    else
+        hy_net_drain(d->net);
+    if (d->phase == PHASE_LEAVING && hy_agents_gone(d) && hy_snapshot_is_over(d))
         uv_stop(&d->loop);
 }
 
@@ -199,7 +178,9 @@ static void on_tick(uv_timer_t *h)
     hy_trials_tick(d, now);
     hy_agents_tick(d, now);
     hy_remote_tick(d, now);
-    d->update_due = true; /* after the commit: see on_turn */
+    hy_commit_tick(d, now);
+    hy_log_tick();
+    d->update_due = true;
     if (d->phase == PHASE_LEAVING && now > d->leave_by)
         uv_stop(&d->loop);
 }
@@ -229,7 +210,8 @@ static int open_loop(struct driver *d, struct hy_err *err)
     uv_prepare_init(&d->loop, &d->turn);
     uv_timer_init(&d->loop, &d->tick);
     uv_signal_init(&d->loop, &d->term);
-    d->turn.data = d->tick.data = d->term.data = d->keeper.data = d;
+    uv_idle_init(&d->loop, &d->more);
+    d->more.data = d->turn.data = d->tick.data = d->term.data = d->keeper.data = d;
     rc = uv_poll_init(&d->loop, &d->keeper, hy_keeper_fd());
     if (rc == 0)
         rc = uv_poll_start(&d->keeper, UV_READABLE | UV_DISCONNECT, on_keeper);
@@ -272,7 +254,8 @@ static int make_search(struct driver *d, struct hy_err *err)
     return rc == 0 && !d->schedule ? hy_err_set(err, -ENOMEM, "out of memory") : rc;
 }
 
-/* Logs/TensorFlow/{appId}/{runId}/: the first runId that is free. */
+/* Logs/TensorFlow/{appId}/{runId}/: the first runId that is free. Others may write above it, where runs of several users
+ * are; what is in it is one user's. */
 static int make_logdir(struct driver *d, struct hy_err *err)
 {
     hy_cleanup_free char *app_dir = NULL;
@@ -289,7 +272,7 @@ static int make_logdir(struct driver *d, struct hy_err *err)
     while (rc == 0) {
         free(d->logdir);
         d->logdir = hy_asprintf("%s/%lld", app_dir, (long long)++d->app_run);
-        if (!d->logdir || HY_SYS(mkdir(d->logdir, 0777)) == 0)
+        if (!d->logdir || HY_SYS(mkdir(d->logdir, 0755)) == 0)
             return d->logdir ? 0 : hy_err_set(err, -ENOMEM, "out of memory");
         if (errno != EEXIST)
             rc = -errno;
@@ -363,6 +346,8 @@ static int load_run(void *arg, const struct hy_run_row *row, const struct hy_run
     if (!row->spec || !row->app_id || !row->logdir)
         return -EUCLEAN;
     d->spec = hy__run_spec__unpack(NULL, row->spec_len, row->spec);
+    if (d->spec && d->spec->shared)
+        return -EREMOTE;
     d->app_id = hy_strdup(row->app_id);
     d->app_run = row->app_run;
     d->logdir = hy_strdup(row->logdir);
@@ -383,10 +368,16 @@ static int open_again(struct driver *d, const char *project, struct hy_err *err)
         return hy_err_set(err, rc, "run %lld is done: nothing is left to resume", (long long)d->run);
     if (rc == -EUCLEAN)
         return hy_err_set(err, rc, "run %lld cannot go on: the store does not hold what it was asked to do", (long long)d->run);
+    if (rc == -EREMOTE)
+        return hy_err_set(err, rc, "run %lld cannot go on: it was imported from the snapshot with its logs, or from a file that "
+                          "others could write, and has neither its environment nor its function; resume it where it was run, or start it anew", (long long)d->run);
     if (rc == 0)
         rc = make_search(d, err);
     if (rc == 0)
-        rc = hy_mkdirs(d->logdir, 0777) < 0 ? hy_err_set(err, -ENOENT, "run %lld cannot go on: its folder '%s' cannot be made", (long long)d->run, d->logdir) : 0;
+        rc = hy_mkdirs(d->logdir, 0755) < 0 ? hy_err_set(err, -ENOENT, "run %lld cannot go on: its folder '%s' cannot be made", (long long)d->run, d->logdir) : 0;
+    if (rc == 0)
+        rc = hy_store_note_newest(d->store, d->run, &d->notes_before, err);
+    d->notes_until = d->notes_before;
     if (rc == 0)
         rc = hy_run_replay(d, err);
     if (rc == 0)
@@ -406,33 +397,45 @@ static int open_new(struct driver *d, struct hy_err *err)
         return hy_err_set(err, -EINVAL, "the run's description cannot be read; `hopyard driver` is started by `hopyard run`");
     rc = make_search(d, err);
     if (rc == 0)
+        rc = hy_run_check_gpus(d->spec, err);
+    if (rc == 0)
         rc = hy_store_open(d->spec->project, HY_STORE_WRITE, &d->store, err);
     if (rc == 0)
         rc = make_logdir(d, err);
     if (rc == 0)
         rc = add_run(d, hy_buf_bytes(&bytes), bytes.len, err);
+    if (rc >= 0 && hy_store_lost(d->store))
+        hy_run_note(d, "%s", hy_store_lost(d->store));
     return rc < 0 ? rc : 0;
+}
+
+static int open_own_file(struct driver *d, const char *suffix, int flags, struct hy_err *err)
+{
+    char name[40];
+
+    snprintf(name, sizeof name, "run-%lld.%s", (long long)d->run, suffix);
+    return hy_store_file(d->store, name, flags | O_CREAT, err);
 }
 
 /* The log, the token by which agents know our files, the lock that local
  * agents hold. */
 static int open_files(struct driver *d, struct hy_err *err)
 {
-    const char *folder = hy_store_folder(d->store);
-    hy_cleanup_free char *log = hy_asprintf("%s/run-%lld.log", folder, (long long)d->run);
-    hy_cleanup_free char *hold = hy_asprintf("%s/run-%lld.hold", folder, (long long)d->run);
     hy_cleanup_free char *token = NULL;
     hy_cleanup_close int log_fd = -1;
     int rc;
 
     d->token_file = hy_strdup(".token");
     token = hy_path_join(d->logdir, ".token");
-    if (!log || !hold || !d->token_file || !token || hy_key_random(d->token) < 0)
+    if (!d->token_file || !token || hy_key_random(d->token) < 0)
         return hy_err_set(err, -ENOMEM, "out of memory");
-    log_fd = HY_SYS(open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
-    d->hold_fd = HY_SYS(open(hold, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (log_fd < 0 || d->hold_fd < 0 || dup2(log_fd, 2) < 0)
-        return hy_err_sys(err, -errno, "cannot write in '%s'", folder);
+    rc = log_fd = open_own_file(d, "log", O_WRONLY | O_APPEND, err);
+    if (rc >= 0)
+        rc = d->hold_fd = open_own_file(d, "hold", O_RDWR, err);
+    if (rc >= 0 && dup2(log_fd, 2) < 0)
+        rc = hy_err_sys(err, -errno, "cannot write in '%s'", hy_store_folder(d->store));
+    if (rc < 0)
+        return rc;
     rc = hy_file_write(token, d->token, sizeof d->token, 0600);
     return rc < 0 ? hy_err_sys(err, rc, "cannot write in '%s'", d->logdir) : 0;
 }
@@ -442,7 +445,8 @@ static void store_failure(struct driver *d, const struct hy_err *why)
 {
     struct hy_err err = {0};
 
-    if (hy_store_run_state(d->store, d->run, HY_RUN_FAILED, why->text, &err) < 0 || hy_store_commit(d->store, &err) < 0)
+    if (hy_store_run_state(d->store, d->run, HY_RUN_FAILED, why->text, &err) < 0 || hy_store_commit(d->store, &err) < 0 ||
+        hy_store_keep(d->store, d->run, &err) < 0)
         hy_error("%s", err.text);
 }
 
@@ -473,6 +477,7 @@ static int driver_open(struct driver *d, const char *project, struct hy_err *err
             store_failure(d, err);
     }
     d->begun_ms = hy_clock_ms();
+    d->committed = hy_commit_tally(d);
     return rc;
 }
 
@@ -492,16 +497,21 @@ static void driver_close(struct driver *d)
         hy_local_close(d->local);
     hy_agents_free(d);
     if (d->net)
-        hy_net_free(d->net);
+        hy_net_free(hy_take(d->net));
     hy_engine_free(d->engine);
+    hy_discovery_stop(d);
     hy_remote_stop(d);
     uv_prepare_stop(&d->turn);
     uv_timer_stop(&d->tick);
+    uv_idle_stop(&d->more);
     uv_run(&d->loop, UV_RUN_NOWAIT);
     uv_walk(&d->loop, close_walk, NULL);
     uv_run(&d->loop, UV_RUN_DEFAULT);
     uv_loop_close(&d->loop);
     hy_remote_free(d);
+    hy_discovery_free(d);
+    hy_events_drop(d);
+    hy_snapshot_free(d);
     while ((i = 0, t = hy_map_next(&d->trials, &i)))
         hy_trial_free(d, t);
     hy_map_done(&d->trials);
@@ -509,15 +519,19 @@ static void driver_close(struct driver *d)
     hy_search_free(d->search);
     hy_space_done(&d->space);
     hy_store_close(d->store);
+    hy_changes_clear(&d->commit.recorded);
+    hy_changes_clear(&d->commit.sealed);
+    hy_map_done(&d->dirs);
+    free(d->clients_update);
+    free(d->notice);
     hy_close_at(&d->lock_fd);
     hy_close_at(&d->hold_fd);
+    hy_close_at(&d->owner_fd);
     if (d->spec)
         hy__run_spec__free_unpacked(d->spec, NULL);
-    for (i = 0; i < d->note_count; i++)
-        free(d->notes[i]);
-    free(d->notes);
     free(d->serve);
-    free(d->ended);
+    free(d->best.params);
+    free(d->best.dir);
     free(d->logdir);
     free(d->app_id);
     free(d->token_file);
@@ -534,8 +548,9 @@ static int parse(struct driver *d, int argc, char **argv, const char **ret_proje
 {
     static const struct option options[] = {{"resume", required_argument, NULL, 'r'},
                                             {"project", required_argument, NULL, 'p'},
-                                            {"address", required_argument, NULL, 'a'}, {0}};
-    uint64_t run = 0;
+                                            {"address", required_argument, NULL, 'a'},
+                                            {"owner-fd", required_argument, NULL, 'o'}, {0}};
+    uint64_t run = 0, fd = 0;
     int c;
 
     while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -545,6 +560,8 @@ static int parse(struct driver *d, int argc, char **argv, const char **ret_proje
             *ret_project = optarg;
         else if (c == 'a')
             d->new_address = optarg;
+        else if (c == 'o' && hy_parse_u64(optarg, &fd) == 0 && fd < INT_MAX && fcntl((int)fd, F_SETFD, FD_CLOEXEC) == 0)
+            d->owner_fd = (int)fd;
         else
             return hy_err_set(err, -EINVAL, "`hopyard driver` is started by `hopyard run` and `hopyard resume`");
     }
@@ -586,7 +603,7 @@ static void raise_file_limit(struct driver *d)
 
 int hy_driver_main(int argc, char **argv)
 {
-    struct driver d = {.lock_fd = -1, .hold_fd = -1};
+    struct driver d = {.lock_fd = -1, .hold_fd = -1, .owner_fd = -1};
     const char *project = NULL;
     struct hy_err err = {0};
     hy_cleanup_close int status = -1;
@@ -594,15 +611,23 @@ int hy_driver_main(int argc, char **argv)
 
     hy_log_init("driver");
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of that file */
     signal(SIGHUP, SIG_IGN);
     signal(SIGINT, SIG_IGN); /* of a terminal: that is the client's to hear */
     raise_file_limit(&d);
+    setenv("UV_THREADPOOL_SIZE", POOL_SIZE, 0); /* before the pool is there */
     hy_list_init(&d.clients);
     hy_list_init(&d.waiting);
     hy_list_init(&d.events_due);
+    hy_list_init(&d.events_sealed);
+    hy_list_init(&d.stalled_outputs);
+    hy_list_init(&d.stalled_events);
+    hy_list_init(&d.more_outputs);
+    hy_changes_init(&d.commit.recorded);
+    hy_changes_init(&d.commit.sealed);
     rc = parse(&d, argc, argv, &project, &err);
     if (rc == 0)
-        rc = hy_keeper_fork(NULL);
+        rc = hy_keeper_fork(NULL, -1);
     if (rc < 0) {
         fprintf(stderr, "hopyard driver: %s\n", err.code ? err.text : strerror(-rc));
         return 2;
@@ -616,5 +641,6 @@ int hy_driver_main(int argc, char **argv)
     if (rc == 0)
         uv_run(&d.loop, UV_RUN_DEFAULT);
     driver_close(&d);
+    hy_log_flush();
     return rc == 0 && d.end_state != HY_RUN_FAILED ? 0 : 1;
 }

@@ -9,6 +9,7 @@
 #ifndef HY_DRIVER_H
 #define HY_DRIVER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -21,15 +22,34 @@ int hy_driver_main(int argc, char **argv);
 /*
  * Starts a driver process of its own session for a new run and waits until the
  * run is in the store and its socket is open. *ret_run gets its number.
+ *
+ * With `ret_owner` the run belongs to the caller, and *ret_owner gets an fd:
+ * when it is closed, at the latest by the end of the caller's process, the
+ * driver stops the run, unless hy_driver_disown was called before.
  */
-int hy_driver_launch(const Hy__RunSpec *spec, int64_t *ret_run, struct hy_err *err);
+int hy_driver_launch(const Hy__RunSpec *spec, int *ret_owner, int64_t *ret_run, struct hy_err *err);
+/* The run goes on without the caller. 0, or -Exxx: its driver is gone. */
+int hy_driver_disown(int owner);
 /* The same for a run that was interrupted, stopped, or has failed trials. A new
  * session's executors reach this machine at `address`; NULL where it was on no
  * session of a client's. */
 int hy_driver_resume(const char *project, int64_t run, const char *address, struct hy_err *err);
 
+/* Packs a run's spec anew for others, or from others: without environment and function, and never to be resumed.
+ * What cannot be read becomes an empty one. 0 or -ENOMEM; an hy_share_fn. */
+int hy_run_share(const void *spec, size_t n, void **ret, size_t *ret_n);
+
+/* How a run can be resumed; NULL, one whose spec cannot be read, counts as any. */
+Hy__Resume hy_run_resume(const Hy__RunSpec *spec);
+/* What to type or call for it, between two texts: "hopyard resume 3", "experiment.resume(3, spark=spark)". In `buf`;
+ * "" where nothing helps. */
+const char *hy_resume_clause(Hy__Resume how, int64_t run, const char *before, const char *after, char *buf, size_t n);
+
 /* Where the driver of a run listens; free it. `folder` is the store's. */
 char *hy_driver_socket(const char *folder, int64_t run, struct hy_err *err);
+
+/* Whether that is a name of this machine, which needs no ssh. */
+bool hy_host_is_here(const char *host);
 
 /* The search that a run asks for, for the driver and for the CLI's check. */
 struct hy_search_settings hy_run_settings(const Hy__RunSpec *spec);

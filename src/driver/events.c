@@ -42,7 +42,8 @@
 /* The worker's. The loop keeps off while a job is under way. */
 struct file {
     uint64_t trial;
-    char *dir, *path;
+    char *root, *dir;   /* the run's folder, and the trial's in it */
+    char *path;         /* the whole of it */
     int fd;             /* -1: what comes is dropped */
     struct hy_buf bytes;
     bool fresh, last;   /* this job begins it, and closes it */
@@ -61,6 +62,8 @@ struct events {
     bool over;              /* nothing more comes for the file */
     bool overflowed;
     bool working;
+    bool is_stalled;        /* the job could not be done for want of room, and is tried again */
+    struct hy_list retry;   /* in driver.stalled_events, until then */
     uv_work_t job;
     struct file file;
 };
@@ -87,11 +90,15 @@ static bool is_ours(const char *name, uint64_t trial)
 }
 
 /* By whatever driver of this run they were made. */
-static int remove_earlier(const struct file *f)
+static int remove_earlier(const struct file *f, int dir)
 {
-    DIR *folder = opendir(f->dir);
+    hy_cleanup_close int fd = HY_SYS(openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    DIR *folder = fd < 0 ? NULL : fdopendir(fd);
     struct dirent *entry;
     int rc = folder ? 0 : -errno;
+
+    if (folder)
+        fd = -1; /* it is closed with the other */
 
     while (rc == 0 && (entry = readdir(folder)))
         if (is_ours(entry->d_name, f->trial) && HY_SYS(unlinkat(dirfd(folder), entry->d_name, 0)) < 0)
@@ -102,10 +109,10 @@ static int remove_earlier(const struct file *f)
 }
 
 /* A trial may have put something else there: -EINVAL. */
-static int create(const char *path)
+static int create(int dir, const char *path)
 {
-    hy_cleanup_close int fd =
-        HY_SYS(open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
+    hy_cleanup_close int fd = HY_SYS(openat(dir, strrchr(path, '/') + 1,
+                                            O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
     struct stat st;
 
     if (fd < 0 || fstat(fd, &st) < 0)
@@ -121,13 +128,14 @@ static void close_file(struct file *f)
 
 static int begin(struct file *f)
 {
-    int rc = hy_mkdirs(f->dir, 0777);
+    hy_cleanup_close int dir = hy_own_folder(f->root, f->dir, NULL);
+    int rc = dir < 0 ? dir : 0;
 
     close_file(f);
     if (rc == 0 && f->again)
-        rc = remove_earlier(f);
+        rc = remove_earlier(f, dir);
     if (rc == 0)
-        rc = f->fd = create(f->path);
+        rc = f->fd = create(dir, f->path);
     return rc < 0 ? rc : 0;
 }
 
@@ -148,7 +156,7 @@ static int copy(int from, int to, off_t size)
  * The trial is over now, so nobody trips over a file that comes back. */
 static int bring_back(const struct file *f)
 {
-    hy_cleanup_close int fd = -1;
+    hy_cleanup_close int dir = -1, fd = -1;
     struct stat st;
     int rc;
 
@@ -156,10 +164,23 @@ static int bring_back(const struct file *f)
         return -errno;
     if (st.st_nlink)
         return 0;
-    rc = hy_mkdirs(f->dir, 0777);
-    if (rc == 0)
-        rc = fd = create(f->path);
+    rc = dir = hy_own_folder(f->root, f->dir, NULL);
+    if (rc >= 0)
+        rc = fd = create(dir, f->path);
     return rc < 0 ? rc : copy(f->fd, fd, st.st_size);
+}
+
+/* All bytes or none, so that it can be tried again. */
+static int append(struct file *f)
+{
+    off_t begin = lseek(f->fd, 0, SEEK_CUR);
+    int rc = begin < 0 ? -errno : hy_write_all(f->fd, hy_buf_bytes(&f->bytes), f->bytes.len);
+
+    if (rc == 0)
+        hy_buf_clear(&f->bytes);
+    else if (begin >= 0 && (ftruncate(f->fd, begin) < 0 || lseek(f->fd, begin, SEEK_SET) < 0))
+        rc = -EINVAL; /* it is not a file any more */
+    return rc;
 }
 
 static void work(uv_work_t *job)
@@ -167,11 +188,12 @@ static void work(uv_work_t *job)
     struct file *f = &hy_container(job, struct events, job)->file;
 
     f->rc = f->fresh ? begin(f) : 0;
+    f->fresh &= f->rc < 0;
     if (f->rc == 0 && f->fd >= 0)
-        f->rc = hy_write_all(f->fd, hy_buf_bytes(&f->bytes), f->bytes.len);
+        f->rc = append(f);
     if (f->rc == 0 && f->fd >= 0 && f->last)
         f->rc = bring_back(f);
-    if (f->rc < 0 || f->last)
+    if (f->rc == 0 ? f->last : !hy_is_stall(f->rc))
         close_file(f);
 }
 
@@ -180,9 +202,10 @@ static void work(uv_work_t *job)
 static void out_of_memory(struct driver *d, uint64_t trial)
 {
     struct hy_err err = {0};
+    char how[80];
 
-    hy_err_set(&err, -ENOMEM, "out of memory for what trial %llu reports; `hopyard resume %lld` goes on",
-               (unsigned long long)trial, (long long)d->run);
+    hy_err_set(&err, -ENOMEM, "out of memory for what trial %llu reports%s", (unsigned long long)trial,
+               hy_resume_clause(hy_run_resume(d->spec), d->run, "; `", "` goes on", how, sizeof how));
     hy_run_fail(d, &err);
 }
 
@@ -199,11 +222,15 @@ static void events_free(struct events *e)
 {
     e->driver->events_count--;
     hy_list_remove(&e->due);
+    hy_list_remove(&e->retry);
+    if (e->is_stalled)
+        hy_stall_end(e->driver);
     forget_tags(e);
     hy_buf_done(&e->gathered);
     hy_buf_done(&e->file.bytes);
     close_file(&e->file);
     free(e->next);
+    free(e->file.root);
     free(e->file.dir);
     free(e->file.path);
     free(e);
@@ -221,10 +248,12 @@ static struct events *events_new(struct driver *d, struct trial *t)
     e->file.trial = t->number;
     e->file.fd = -1;
     hy_list_init(&e->due);
+    hy_list_init(&e->retry);
     hy_buf_init(&e->gathered, GATHERED_MAX);
     hy_buf_init(&e->file.bytes, GATHERED_MAX);
-    e->file.dir = hy_path_join(d->logdir, t->dir);
-    if (!e->file.dir) {
+    e->file.root = hy_strdup(d->logdir);
+    e->file.dir = hy_strdup(t->dir);
+    if (!e->file.root || !e->file.dir) {
         events_free(e);
         return NULL;
     }
@@ -248,11 +277,19 @@ static void write_failed(struct events *e)
 
 static void on_worked(uv_work_t *job, int status);
 
+static void queue_job(struct events *e)
+{
+    int rc = uv_queue_work(&e->driver->loop, &e->job, work, on_worked);
+
+    e->working = rc == 0;
+    if (rc < 0)
+        hy_outputs_write_failed(e->driver, e->file.path, rc);
+}
+
 static void start_job(struct events *e)
 {
     struct file *f = &e->file;
     struct hy_buf empty = f->bytes;
-    int rc;
 
     f->bytes = e->gathered;
     e->gathered = empty;
@@ -264,22 +301,35 @@ static void start_job(struct events *e)
     }
     f->last = e->over;
     e->over = false;
-    e->working = true;
-    rc = uv_queue_work(&e->driver->loop, &e->job, work, on_worked);
-    if (rc < 0) {
-        e->working = false;
-        hy_outputs_write_failed(e->driver, f->path, rc);
-    }
+    queue_job(e);
 }
 
 static void go_on(struct events *e)
 {
-    if (e->working)
+    if (e->working || e->is_stalled)
         return;
     if (e->next || e->gathered.len || e->over)
         start_job(e);
     else if (!e->trial)
         events_free(e);
+}
+
+/* A trial that has ended meanwhile has waited for this: its record is complete when it counts as finished. */
+static void stall_is_over(struct events *e)
+{
+    struct driver *d = e->driver;
+    struct trial *t = e->trial;
+
+    e->is_stalled = false;
+    hy_stall_end(d);
+    go_on(e);
+    if (t && t->ended)
+        hy_trials_settle(d, t);
+}
+
+bool hy_events_are_stalled(const struct trial *t)
+{
+    return t->events && t->events->is_stalled;
 }
 
 static void on_worked(uv_work_t *job, int status)
@@ -288,18 +338,71 @@ static void on_worked(uv_work_t *job, int status)
 
     (void)status;
     e->working = false;
+    if (hy_is_stall(e->file.rc)) {
+        if (!e->is_stalled)
+            hy_stall_begin_file(e->driver, e->file.path, e->file.rc);
+        e->is_stalled = true;
+        hy_list_push(&e->driver->stalled_events, &e->retry);
+        return;
+    }
     hy_buf_clear(&e->file.bytes);
     if (e->file.rc < 0)
         write_failed(e);
-    go_on(e);
+    if (e->is_stalled)
+        stall_is_over(e);
+    else
+        go_on(e);
+}
+
+void hy_events_retry(struct driver *d)
+{
+    hy_list_each(it, &d->stalled_events) {
+        hy_list_remove(it);
+        queue_job(hy_container(it, struct events, retry));
+    }
+}
+
+/* One that a later turn adds to before the commit is written with both: its
+ * trial's next attempt begins another file, so nothing wrong stays. */
+void hy_events_seal(struct driver *d)
+{
+    hy_list_each(it, &d->events_due) {
+        hy_list_remove(it);
+        hy_list_push(&d->events_sealed, it);
+    }
 }
 
 void hy_events_flush(struct driver *d)
 {
-    hy_list_each(it, &d->events_due) {
+    hy_list_each(it, &d->events_sealed) {
         hy_list_remove(it);
         go_on(hy_container(it, struct events, due));
     }
+}
+
+static void make_due(struct events *e)
+{
+    if (hy_list_empty(&e->due))
+        hy_list_push(&e->driver->events_due, &e->due);
+}
+
+static void drop_all(struct hy_list *list)
+{
+    hy_list_each(it, list) {
+        struct events *e = hy_container(it, struct events, due);
+
+        hy_list_remove(it);
+        if (!e->trial)
+            events_free(e);
+    }
+}
+
+void hy_events_drop(struct driver *d)
+{
+    hy_list_each(it, &d->stalled_events)
+        make_due(hy_container(it, struct events, retry));
+    drop_all(&d->events_due);
+    drop_all(&d->events_sealed);
 }
 
 bool hy_events_written(const struct driver *d)
@@ -309,12 +412,6 @@ bool hy_events_written(const struct driver *d)
 }
 
 /* ---- what is written ---------------------------------------------------------------------- */
-
-static void make_due(struct events *e)
-{
-    if (hy_list_empty(&e->due))
-        hy_list_push(&e->driver->events_due, &e->due);
-}
 
 /* An encoder has answered. */
 static void gathered(struct events *e, int rc)
@@ -455,6 +552,6 @@ void hy_events_forget(const struct driver *d, struct trial *t)
         return;
     t->events = NULL;
     e->trial = NULL;
-    if (!e->working && (hy_list_empty(&e->due) || d->phase == PHASE_LEAVING))
+    if (!e->working && ((!e->is_stalled && hy_list_empty(&e->due)) || d->phase == PHASE_LEAVING))
         events_free(e);
 }

@@ -4,19 +4,22 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "agent/gpu.h"
 #include "base/text.h"
 #include "driver/run.h"
 
-#define FALLS_MAX 2 /* with neighbours on its GPU; then it has one of its own: it may be the one at fault */
+#define FAULTS_MAX 2 /* on a GPU that it shares; then it has one of its own: it may be the one at fault */
 
 struct hy_need hy_run_need(const struct driver *d, const struct trial *t)
 {
     uint32_t share = d->spec->gpus_said && !(t && hy_node_is_server(d->spec, t->number)) ? d->spec->gpu_share : 0;
 
-    if (t && share && t->falls >= FALLS_MAX && share < HY_GPU_WHOLE)
+    bool alone = t && !hy_is_training(d) && t->charged[HY_CHARGE_LOSS] >= ALONE_FROM;
+
+    if (t && share && t->charged[HY_CHARGE_GPU_FAULT] >= FAULTS_MAX && share < HY_GPU_WHOLE)
         share = HY_GPU_WHOLE;
     return (struct hy_need){.role_count = 1,
-                            .roles = {{.count = 1, .memory = d->spec->memory, .gpu_share = share}}};
+                            .roles = {{.count = 1, .memory = d->spec->memory, .gpu_share = share, .alone = alone}}};
 }
 
 uint32_t hy_run_slots_here(const struct driver *d)
@@ -40,17 +43,25 @@ static void count_gpus(const struct driver *d, uint32_t *ret_most, size_t *ret_m
     }
 }
 
-static int too_few_gpus(const struct driver *d, struct hy_err *err)
+static int wants_more(uint32_t share, uint32_t most, const char *has, struct hy_err *err)
 {
-    uint32_t share = d->spec->gpu_share, most;
-    size_t machines;
-    char wants[32], has[64];
+    char wants[32];
 
-    count_gpus(d, &most, &machines);
     if (share < HY_GPU_WHOLE)
         snprintf(wants, sizeof wants, "%g of a GPU", share / (double)HY_GPU_WHOLE);
     else
         snprintf(wants, sizeof wants, "%u GPU%s", share / HY_GPU_WHOLE, share > HY_GPU_WHOLE ? "s" : "");
+    return hy_err_set(err, -ENOSPC, "each trial wants %s, and %s; %s", wants, has,
+                      most ? "lower --gpus" : "leave --gpus out");
+}
+
+static int too_few_gpus(const struct driver *d, struct hy_err *err)
+{
+    uint32_t most;
+    size_t machines;
+    char has[64];
+
+    count_gpus(d, &most, &machines);
     if (*d->spec->engine)
         snprintf(has, sizeof has, most ? "an executor has %u" : "executors have none", most);
     else if (most)
@@ -58,8 +69,23 @@ static int too_few_gpus(const struct driver *d, struct hy_err *err)
                  most);
     else
         snprintf(has, sizeof has, "%s", machines > 1 ? "no machine here has one" : "this machine has none");
-    return hy_err_set(err, -ENOSPC, "each trial wants %s, and %s; %s", wants, has,
-                      most ? "lower --gpus" : "leave --gpus out");
+    return wants_more(d->spec->gpu_share, most, has, err);
+}
+
+int hy_run_check_gpus(const Hy__RunSpec *spec, struct hy_err *err)
+{
+    char has[64] = "this machine has none";
+    size_t count = 0;
+    int rc;
+
+    if (!spec->gpus_said || !spec->gpu_share || spec->n_hosts || *spec->listen || *spec->engine)
+        return 0;
+    rc = hy_gpus_count_here(&count, err);
+    if (rc < 0 || spec->gpu_share <= count * HY_GPU_WHOLE)
+        return rc;
+    if (count)
+        snprintf(has, sizeof has, "this machine has %zu", count);
+    return wants_more(spec->gpu_share, (uint32_t)count, has, err);
 }
 
 /* What all machines here have together. */

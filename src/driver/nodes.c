@@ -11,6 +11,7 @@
  * are: a session of another worker's begins by asking all servers.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +20,7 @@
 #include "driver/run.h"
 
 #define EVALUATION_MS 60000
+#define NODES_IN_NOTE 8 /* a note has at most 700 bytes */
 
 /* ---- where they are ------------------------------------------------------------------- */
 
@@ -47,6 +49,25 @@ static void describe(const struct driver *d, const struct trial *t, bool is_loca
     ret->host = t->agent->host ? t->agent->host : t->agent->name;
 }
 
+/* "nodes: chief-0 at 10.0.0.3:41234, …": the only place where a client finds a node's address. */
+static void note_addresses(struct driver *d, const Hy__Node *nodes, size_t n)
+{
+    char text[600] = "";
+    size_t used = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        const bool is_last = (i + 1) % NODES_IN_NOTE == 0 || i + 1 == n;
+        int more = snprintf(text + used, sizeof text - used, "%s%s-%u at %s:%u", used ? ", " : "", nodes[i].role,
+                            nodes[i].index, nodes[i].address, nodes[i].port);
+
+        used += more > 0 ? (size_t)more : 0;
+        if (is_last || used >= sizeof text) {
+            hy_run_note(d, "nodes: %s", text);
+            used = 0;
+        }
+    }
+}
+
 static void send_list(struct driver *d, struct trial **nodes, size_t n)
 {
     hy_cleanup_free Hy__Node *rows = hy_calloc(n, sizeof *rows);
@@ -71,6 +92,7 @@ static void send_list(struct driver *d, struct trial **nodes, size_t n)
         body.self = (uint32_t)i;
         hy_ranks_tell(d, nodes[i], &word);
     }
+    note_addresses(d, rows, n);
     hy_run_note(d, "all nodes have joined");
 }
 

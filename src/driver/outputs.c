@@ -7,12 +7,11 @@
  * At most one write per stream is under way, in libuv's thread pool; what comes
  * meanwhile is gathered, and the credit goes back to the agent only when it is
  * written. So a slow disk slows the trial that prints, and nobody else, in
- * bounded memory.
+ * bounded memory. A full disk does so too: what could not be written, or opened,
+ * is tried again every second (commit.c: stalls).
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +23,11 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "driver/run.h"
+#include "wire/bounds.h"
+
+#define FILES_A_TURN 64 /* that one output may make: each may need many directories */
 
 struct output {
     struct driver *driver;
@@ -37,11 +40,19 @@ struct output {
     struct hy_buf gathered;
     struct hy_buf under_way;
     bool writing;
+    bool is_stalled;       /* it counts in driver.stalls */
+    bool is_unopened;      /* what it prints has no file yet, for want of room */
+    uint32_t attempt;
+    struct hy_list retry;  /* in driver.stalled_outputs, to be tried again, or in driver.more_outputs */
     uv_fs_t req;
     char *path;
+    char *name;            /* of the file that is under way, as the agent has it */
     bool of_files;
     struct hy_list files;  /* announced, not begun */
     uint64_t left;         /* of the file that is under way */
+    uint32_t file_count;   /* of all that were announced, and ... */
+    uint64_t data_bytes;   /* ... what they had to send */
+    size_t announced;      /* memory that `files` takes */
 };
 
 /* A file, or a piece of one, that was announced: its bytes follow those of the one before it. */
@@ -59,24 +70,49 @@ static void output_free(struct output *o)
     if (o->agent)
         hy_map_remove(&o->agent->outputs, o->stream);
     hy_list_remove(&o->link);
+    hy_list_remove(&o->retry);
+    if (o->is_stalled)
+        hy_stall_end(o->driver);
     hy_list_each(it, &o->files)
         free(hy_container(it, struct announced, link));
     hy_buf_done(&o->gathered);
     hy_buf_done(&o->under_way);
     hy_close_at(&o->fd);
     free(o->path);
+    free(o->name);
     free(o);
 }
 
 void hy_outputs_write_failed(struct driver *d, const char *path, int rc)
 {
     struct hy_err err = {0};
+    char how[100];
 
-    if (rc == -ENOSPC || rc == -EDQUOT)
-        hy_err_set(&err, rc, "disk full: cannot write '%s'; free some space, then `hopyard resume %lld`", path, (long long)d->run);
-    else
-        hy_err_sys(&err, rc, "cannot write '%s' (`hopyard resume %lld` goes on from here)", path, (long long)d->run);
+    hy_err_sys(&err, rc, "cannot write '%s'%s", path,
+               hy_resume_clause(hy_run_resume(d->spec), d->run, " (`", "` goes on from here)", how, sizeof how));
     hy_run_fail(d, &err);
+}
+
+/* It is tried again. */
+static void stall(struct output *o, int rc)
+{
+    if (hy_list_empty(&o->retry))
+        hy_list_push(&o->driver->stalled_outputs, &o->retry);
+    if (!o->is_stalled)
+        hy_stall_begin_file(o->driver, o->path, rc);
+    o->is_stalled = true;
+}
+
+static void stall_is_over(struct output *o)
+{
+    if (o->is_stalled)
+        hy_stall_end(o->driver);
+    o->is_stalled = false;
+}
+
+static bool waits(const struct output *o)
+{
+    return !hy_list_empty(&o->retry);
 }
 
 static void write_failed(struct output *o, int rc)
@@ -92,17 +128,51 @@ static void no_memory(struct driver *d, uint64_t trial)
     hy_run_fail(d, &err);
 }
 
-/* A trial that gave a file the name of a folder spoils that file, not the run. */
+/* A trial that gave a file the name of a folder, put a pipe there, or made it larger than this file system can have it,
+ * spoils that file, not the run: so does all that neither passes by itself nor is ours. */
 bool hy_outputs_is_trials_own(int rc)
 {
-    return rc == -EINVAL || rc == -ENOTDIR || rc == -EISDIR || rc == -ELOOP || rc == -ENAMETOOLONG || rc == -EPERM ||
-           rc == -EACCES || rc == -ENXIO;
+    return rc < 0 && rc != -ENOMEM && !hy_is_stall(rc);
+}
+
+/* What comes of it from now on is dropped. A trial that has lost one of its files has failed; one that has lost what it
+ * printed has not. */
+static void give_up_file(struct output *o, int rc)
+{
+    struct trial *t = o->trial;
+
+    hy_close_at(&o->fd);
+    o->fd = -1;
+    if (!o->of_files) {
+        hy_run_note(o->driver, "trial %llu: what it prints is not kept: '%s': %s", (unsigned long long)t->number, o->path,
+                    strerror(-rc));
+        return;
+    }
+    hy_run_note(o->driver, "trial %llu: its file '%s' is not kept: %s", (unsigned long long)t->number, o->name, strerror(-rc));
+    if (!t->spoiled)
+        t->spoiled = hy_asprintf("its file '%.200s' could not be copied to the project: %s", o->name, strerror(-rc));
+    if (!t->spoiled)
+        no_memory(o->driver, t->number);
+}
+
+static void write_stopped(struct output *o, int rc)
+{
+    if (hy_is_stall(rc)) {
+        stall(o, rc);
+        return;
+    }
+    stall_is_over(o);
+    if (hy_outputs_is_trials_own(rc))
+        give_up_file(o, rc);
+    else
+        write_failed(o, rc);
 }
 
 /* A checkpoint counts when all of it is here (hy_outputs_take_checkpoint); until
  * then it lies beside the one before it. */
 #define CHECKPOINT "checkpoint"
 #define COMING ".checkpoint"
+#define ASIDE ".checkpoint.old"
 
 static char *place_of(const char *path)
 {
@@ -111,42 +181,83 @@ static char *place_of(const char *path)
     return strncmp(path, CHECKPOINT "/", n + 1) == 0 ? hy_asprintf(COMING "%s", path + n) : hy_strdup(path);
 }
 
+/* The fd of a new file, or of one that goes on. */
+static int open_file(const struct output *o, const char *place, const struct announced *f)
+{
+    hy_cleanup_close int dir = hy_own_folder(o->driver->logdir, o->trial->dir, NULL);
+    int fd;
+
+    if (dir < 0)
+        return dir;
+    fd = f->offset ? hy_extend_below(dir, place, (off_t)f->offset) : hy_create_below(dir, place, 0600);
+    return fd == -ENOENT && f->offset ? -ENXIO : fd; /* somebody has removed it here */
+}
+
 static void begin_file(struct output *o, const struct announced *f)
 {
     struct driver *d = o->driver;
-    hy_cleanup_free char *dir = hy_path_join(d->logdir, o->trial->dir);
     hy_cleanup_free char *place = place_of(f->path);
 
     free(o->path);
-    o->path = dir && place ? hy_path_join(dir, place) : NULL;
+    free(o->name);
+    o->path = place ? hy_asprintf("%s/%s/%s", d->logdir, o->trial->dir, place) : NULL;
+    o->name = hy_strdup(f->path);
     o->left = f->size;
-    if (!o->path)
-        o->fd = -ENOMEM;
-    else
-        o->fd = f->offset ? hy_extend_below(dir, place, 0600, (off_t)f->offset) : hy_create_below(dir, place, 0600);
+    if (!o->path || !o->name) {
+        no_memory(d, o->trial->number);
+        return;
+    }
+    o->fd = open_file(o, place, f);
+    if (o->fd >= 0)
+        stall_is_over(o);
     if (o->fd >= 0 && fchmod(o->fd, f->mode & 0777) < 0)
-        hy_warn("cannot give a file its mode path=%s error=%s", o->path, strerror(errno));
+        hy_warn_limited("cannot give a file its mode path=%s error=%s", o->path, strerror(errno));
     if (o->fd == -ENOMEM)
         no_memory(d, o->trial->number);
-    else if (hy_outputs_is_trials_own(o->fd))
-        hy_run_note(d, "trial %llu: its file '%s' is not kept: %s", (unsigned long long)o->trial->number, f->path, strerror(-o->fd));
     else if (o->fd < 0)
-        write_failed(o, o->fd);
+        write_stopped(o, o->fd);
+}
+
+static void on_more(uv_idle_t *idle)
+{
+    hy_outputs_more(idle->data);
+}
+
+/* The loop has other work first. */
+static void go_on_next_turn(struct output *o)
+{
+    int rc = uv_idle_start(&o->driver->more, on_more);
+
+    if (rc < 0)
+        write_failed(o, rc);
+    else
+        hy_list_push(&o->driver->more_outputs, &o->retry);
 }
 
 /* On to the next file that has bytes to come; empty ones are made on the way. */
 static void next_file(struct output *o)
 {
-    while (o->left == 0) {
+    int made = 0;
+
+    while (o->left == 0 && !waits(o)) {
         struct announced *f;
 
         hy_close_at(&o->fd);
         o->fd = -1;
         if (hy_list_empty(&o->files))
             return;
+        if (made++ == FILES_A_TURN) {
+            go_on_next_turn(o);
+            return;
+        }
         f = hy_container(o->files.next, struct announced, link);
-        hy_list_remove(&f->link);
         begin_file(o, f);
+        if (waits(o)) { /* there is no room for it now */
+            o->left = 0;
+            return;
+        }
+        hy_list_remove(&f->link);
+        o->announced -= sizeof *f + strlen(f->path) + 1;
         free(f);
     }
 }
@@ -169,7 +280,7 @@ static void on_written(uv_fs_t *req);
 /* Starts a write of the next bytes, if none is under way. */
 static void write_more(struct output *o)
 {
-    while (!o->writing && (o->under_way.len || o->gathered.len)) {
+    while (!o->writing && !waits(o) && (o->under_way.len || o->gathered.len)) {
         size_t n;
         uv_buf_t buf;
         int rc;
@@ -202,7 +313,7 @@ static void write_more(struct output *o)
 
 static void settle_if_done(struct output *o)
 {
-    if (!o->writing && o->under_way.len == 0 && o->gathered.len == 0 && o->trial->ended)
+    if (!o->writing && !waits(o) && o->under_way.len == 0 && o->gathered.len == 0 && o->trial->ended)
         hy_trials_settle(o->driver, o->trial);
 }
 
@@ -217,42 +328,77 @@ static void on_written(uv_fs_t *req)
         output_free(o);
         return;
     }
-    if (n < 0) {
-        write_failed(o, (int)n);
+    if (n < 0)
+        write_stopped(o, (int)n);
+    if (n < 0 && o->fd >= 0) /* it waits, or the run has failed */
         return;
+    if (n >= 0) {
+        stall_is_over(o);
+        took(o, (size_t)n);
     }
-    took(o, (size_t)n);
     write_more(o);
     settle_if_done(o);
 }
 
 /* What an earlier attempt printed is kept as stdout.1, stdout.2 … */
-static void keep_earlier(const char *path, uint32_t attempt)
+static void keep_earlier(int dir, const char *name, const struct output *o)
 {
-    hy_cleanup_free char *aside = hy_asprintf("%s.%u", path, attempt - 1);
+    hy_cleanup_free char *aside = hy_asprintf("%s.%u", name, o->attempt - 1);
 
-    if (aside && attempt > 1 && rename(path, aside) < 0 && errno != ENOENT)
-        hy_warn("cannot keep an earlier output path=%s error=%s", path, strerror(errno));
+    if (aside && o->attempt > 1 && renameat(dir, name, dir, aside) < 0 && errno != ENOENT)
+        hy_warn_limited("cannot keep an earlier output path=%s error=%s", o->path, strerror(errno));
 }
 
-static void open_printed(struct output *o, const Hy__Output *m)
+static void open_printed(struct output *o)
 {
-    char *slash = strrchr(o->path, '/');
-    int rc;
+    hy_cleanup_close int dir = hy_own_folder(o->driver->logdir, o->trial->dir, NULL);
+    const char *name = strrchr(o->path, '/') + 1;
+    int rc = dir < 0 ? dir : 0;
 
-    *slash = '\0';
-    rc = hy_mkdirs(o->path, 0777);
-    *slash = '/';
     if (rc == 0) {
-        keep_earlier(o->path, m->attempt);
-        o->fd = HY_SYS(open(o->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
-        rc = o->fd < 0 ? -errno : 0;
+        keep_earlier(dir, name, o);
+        o->fd = hy_create_below(dir, name, 0666); /* a new file, whatever lies there */
+        rc = o->fd < 0 ? o->fd : 0;
     }
-    if (hy_outputs_is_trials_own(rc))
-        hy_run_note(o->driver, "trial %llu: what it prints is not kept: '%s': %s", (unsigned long long)o->trial->number, o->path,
-                    strerror(-rc));
-    else if (rc < 0)
-        write_failed(o, rc);
+    o->is_unopened = hy_is_stall(rc);
+    if (rc < 0)
+        write_stopped(o, rc);
+    else
+        stall_is_over(o);
+}
+
+static void go_on(struct hy_list *waiting)
+{
+    struct hy_list due;
+
+    hy_list_init(&due);
+    hy_list_each(it, waiting) {
+        hy_list_remove(it);
+        hy_list_push(&due, it);
+    }
+    while (!hy_list_empty(&due)) {
+        struct output *o = hy_container(due.next, struct output, retry);
+
+        hy_list_remove(&o->retry);
+        if (o->is_unopened)
+            open_printed(o);
+        else if (o->of_files && o->left == 0)
+            next_file(o);
+        write_more(o);
+        settle_if_done(o);
+    }
+}
+
+void hy_outputs_retry(struct driver *d)
+{
+    go_on(&d->stalled_outputs);
+}
+
+void hy_outputs_more(struct driver *d)
+{
+    go_on(&d->more_outputs);
+    if (hy_list_empty(&d->more_outputs))
+        uv_idle_stop(&d->more);
 }
 
 static struct output *output_new(struct driver *d, struct agent *a, struct trial *t, const Hy__Output *m)
@@ -264,10 +410,12 @@ static struct output *output_new(struct driver *d, struct agent *a, struct trial
     o->driver = d;
     o->trial = t;
     o->stream = m->stream;
+    o->attempt = m->attempt;
     o->of_files = m->mode != 0;
     o->fd = -1;
     hy_list_init(&o->files);
     hy_list_init(&o->link);
+    hy_list_init(&o->retry);
     hy_buf_init(&o->gathered, 2 * HY_STREAM_WINDOW);
     hy_buf_init(&o->under_way, 2 * HY_STREAM_WINDOW);
     o->path = hy_asprintf("%s/%s/%s", d->logdir, t->dir, m->path);
@@ -280,19 +428,34 @@ static struct output *output_new(struct driver *d, struct agent *a, struct trial
     return o;
 }
 
+/* Agents keep to these by themselves (agent/upload.c). */
+static bool is_within_limits(struct output *o, const Hy__Output *m)
+{
+    uint64_t limit = hy_bounds_transfer(o->driver->spec->max_transfer);
+    char text[40];
+
+    o->file_count += m->offset == 0;
+    o->data_bytes = m->size > UINT64_MAX - o->data_bytes ? UINT64_MAX : o->data_bytes + m->size;
+    o->announced += sizeof(struct announced) + strlen(m->path) + 1;
+    if (o->file_count > HY_FILES_LIMIT)
+        hy_agents_condemn(o->agent, "more than %u files of one trial", HY_FILES_LIMIT);
+    else if (o->data_bytes > limit)
+        hy_agents_condemn(o->agent, "files of one trial with more than the %s of --max-transfer",
+                          hy_format_size(limit, text, sizeof text));
+    else if (o->announced > HY_ANNOUNCED_LIMIT)
+        hy_agents_condemn(o->agent, "too many files that were announced and not sent");
+    return !*o->agent->violation;
+}
+
 static void announce(struct output *o, const Hy__Output *m)
 {
     size_t n = strlen(m->path) + 1;
-    hy_cleanup_free char *dir = hy_path_join(o->driver->logdir, o->trial->dir);
-    struct announced *f = dir ? hy_malloc(sizeof *f + n) : NULL;
-    int rc = f ? hy_mkdirs(dir, 0777) : 0;
+    struct announced *f = hy_malloc(sizeof *f + n);
 
     if (!f) {
         no_memory(o->driver, o->trial->number);
         return;
     }
-    if (rc < 0)
-        write_failed(o, rc);
     f->size = m->size;
     f->offset = m->offset;
     f->mode = m->mode;
@@ -320,19 +483,19 @@ void hy_outputs_open(struct driver *d, struct agent *a, const Hy__Output *m)
     struct trial *t = hy_map_get(&d->trials, m->trial);
     struct output *o = hy_map_get(&a->outputs, m->stream);
 
-    if (!t || t->agent != a || t->attempt != m->attempt || (!m->mode && !printed) || strlen(m->path) >= PATH_MAX || m->offset > INT64_MAX ||
-        (o && !(o->of_files && o->trial == t)) || (!o && has_output(t, m->path, m->mode != 0))) {
-        hy_info("fenced an output agent=%s trial=%llu attempt=%u", a->name, (unsigned long long)m->trial, m->attempt);
+    if (!t || t->agent != a || t->attempt != m->attempt || (!m->mode && !printed) ||
+        (o && !(o->of_files && m->mode && o->trial == t)) || (!o && has_output(t, m->path, m->mode != 0))) {
+        hy_info_limited("fenced an output agent=%s trial=%llu attempt=%u", a->name, (unsigned long long)m->trial, m->attempt);
         return;
     }
     if (!o)
         o = output_new(d, a, t, m);
     if (!o)
         no_memory(d, m->trial);
-    else if (o->of_files)
+    else if (!o->of_files)
+        open_printed(o);
+    else if (is_within_limits(o, m))
         announce(o, m);
-    else
-        open_printed(o, m);
 }
 
 void hy_outputs_data(struct driver *d, struct agent *a, uint32_t stream, const uint8_t *bytes, size_t n)
@@ -362,14 +525,39 @@ bool hy_outputs_complete(struct agent *a, const Hy__Ended *e)
     return true;
 }
 
-/* What an attempt that is lost had begun to send. */
-static void drop_coming(struct driver *d, const struct trial *t)
+void hy_outputs_drop_checkpoint(struct driver *d, const struct trial *t)
 {
     hy_cleanup_free char *path = hy_asprintf("%s/%s/" COMING, d->logdir, t->dir);
     int rc = path ? hy_remove_tree(path) : -ENOMEM;
 
     if (rc < 0)
-        hy_warn("cannot remove half a checkpoint trial=%llu error=%s", (unsigned long long)t->number, strerror(-rc));
+        hy_warn_limited("cannot remove half a checkpoint trial=%llu error=%s", (unsigned long long)t->number, strerror(-rc));
+}
+
+/* One that is there stays until the new one has its place. */
+static int replace(const char *coming, const char *checkpoint, const char *aside)
+{
+    int rc;
+
+    /* Where there is one already both change places, at a stroke. */
+    if (renameat2(AT_FDCWD, coming, AT_FDCWD, checkpoint, RENAME_EXCHANGE) == 0)
+        return hy_remove_tree(coming);
+    if (errno != ENOENT && errno != EINVAL && errno != ENOSYS)
+        return -errno;
+    if (access(coming, F_OK) < 0) /* the attempt has left none */
+        return errno == ENOENT ? hy_remove_tree(checkpoint) : -errno;
+    rc = hy_remove_tree(aside);
+    if (rc == 0 && rename(checkpoint, aside) < 0 && errno != ENOENT)
+        rc = -errno;
+    if (rc < 0)
+        return rc;
+    if (rename(coming, checkpoint) < 0) {
+        rc = -errno;
+        if (rename(aside, checkpoint) < 0 && errno != ENOENT)
+            hy_warn_limited("a checkpoint stays aside path=%s error=%s", aside, strerror(errno));
+        return rc;
+    }
+    return hy_remove_tree(aside);
 }
 
 void hy_outputs_take_checkpoint(struct driver *d, struct trial *t)
@@ -377,22 +565,19 @@ void hy_outputs_take_checkpoint(struct driver *d, struct trial *t)
     hy_cleanup_free char *dir = hy_path_join(d->logdir, t->dir);
     hy_cleanup_free char *coming = dir ? hy_path_join(dir, COMING) : NULL;
     hy_cleanup_free char *checkpoint = dir ? hy_path_join(dir, CHECKPOINT) : NULL;
+    hy_cleanup_free char *aside = dir ? hy_path_join(dir, ASIDE) : NULL;
     int rc;
 
-    if (!coming || !checkpoint) {
+    if (!coming || !checkpoint || !aside) {
         no_memory(d, t->number);
         return;
     }
-    /* Where there is one already both change places, at a stroke. */
-    if (renameat2(AT_FDCWD, coming, AT_FDCWD, checkpoint, RENAME_EXCHANGE) == 0) {
-        rc = hy_remove_tree(coming);
-    } else {
-        rc = hy_remove_tree(checkpoint);
-        if (rc == 0 && rename(coming, checkpoint) < 0 && errno != ENOENT)
-            rc = -errno;
-    }
-    if (rc < 0)
-        hy_warn("cannot take a checkpoint trial=%llu error=%s", (unsigned long long)t->number, strerror(-rc));
+    rc = replace(coming, checkpoint, aside);
+    if (rc == 0)
+        return;
+    hy_warn_limited("cannot take a checkpoint trial=%llu error=%s", (unsigned long long)t->number, strerror(-rc));
+    if (!t->spoiled && !(t->spoiled = hy_asprintf("its checkpoint cannot be kept: %s", strerror(-rc))))
+        no_memory(d, t->number);
 }
 
 static void forget(struct output *o)
@@ -411,164 +596,14 @@ void hy_outputs_forget(struct driver *d, struct trial *t)
     hy_list_each(it, &t->outputs)
         forget(hy_container(it, struct output, link));
     if (t->agent && !t->agent->shares_files)
-        drop_coming(d, t);
+        hy_outputs_drop_checkpoint(d, t);
 }
 
-/* ---- checkpoints to agents -------------------------------------------------------------- */
-
-struct to_send {
-    char *path;
-    uint64_t size;
-};
-
-/* A checkpoint on its way to an agent that shares no files. */
-struct sending {
-    uint32_t stream;
-    struct to_send *files;
-    size_t count, next;
-    int fd; /* of the file under way */
-    uint64_t left;
-};
-
-static struct {
-    struct sending *sending;
-    Hy__Start *start;
-    size_t prefix;
-} walk; /* nftw has no argument for its callback */
-
-static int add_file(const char *path, const struct stat *st, int type, struct FTW *where)
+void hy_outputs_agent_gone(struct agent *a)
 {
-    Hy__Start *start = walk.start;
-    struct sending *s = walk.sending;
-    Hy__FileSent **names, *f;
-    struct to_send *files;
-
-    (void)where;
-    if (type != FTW_F || !S_ISREG(st->st_mode))
-        return 0;
-    names = hy_reallocarray(start->files, start->n_files + 1, sizeof *names);
-    start->files = names ? names : start->files;
-    files = hy_reallocarray(s->files, s->count + 1, sizeof *files);
-    s->files = files ? files : s->files;
-    f = names && files ? hy_malloc(sizeof *f) : NULL;
-    if (!f)
-        return -ENOMEM;
-    hy__file_sent__init(f);
-    start->files[start->n_files++] = f;
-    f->path = hy_strdup(path + walk.prefix);
-    f->mode = st->st_mode & 0777;
-    f->size = (uint64_t)st->st_size;
-    f->stream = s->stream;
-    s->files[s->count++] = (struct to_send){.path = hy_strdup(path), .size = f->size};
-    return f->path && s->files[s->count - 1].path ? 0 : -ENOMEM;
-}
-
-static void sending_free(struct agent *a, struct sending *s)
-{
-    if (hy_map_get(&a->sending, s->stream) == s)
-        hy_map_remove(&a->sending, s->stream);
-    for (size_t i = 0; i < s->count; i++)
-        free(s->files[i].path);
-    hy_close_at(&s->fd);
-    free(s->files);
-    free(s);
-}
-
-int hy_outputs_send_checkpoint(struct driver *d, struct agent *a, struct trial *t, Hy__Start *start)
-{
-    hy_cleanup_free char *dir = hy_path_join(d->logdir, t->dir);
-    hy_cleanup_free char *folder = dir ? hy_path_join(dir, CHECKPOINT) : NULL;
-    struct sending *s;
-    int rc = 0;
-
-    if (!folder)
-        return -ENOMEM;
-    drop_coming(d, t); /* of a driver that died */
-    if (access(folder, F_OK) < 0)
-        return 0;
-    s = hy_calloc(1, sizeof *s);
-    if (!s)
-        return -ENOMEM;
-    s->stream = a->next_stream++;
-    s->fd = -1;
-    walk.sending = s;
-    walk.start = start;
-    walk.prefix = strlen(dir) + 1;
-    if (nftw(folder, add_file, 32, FTW_PHYS) != 0 || hy_map_put(&a->sending, s->stream, s) < 0)
-        rc = -ENOMEM;
-    if (rc < 0)
-        sending_free(a, s);
-    else
-        hy_outputs_room(d, a, s->stream);
-    return rc;
-}
-
-void hy_outputs_sent(Hy__Start *start)
-{
-    for (size_t i = 0; i < start->n_files; i++) {
-        if (start->files[i]->path != protobuf_c_empty_string)
-            free(start->files[i]->path);
-        free(start->files[i]);
-    }
-    free(start->files);
-}
-
-/* The next bytes: how many; 0 when there are none left, or -Exxx. */
-static ssize_t read_some(struct sending *s, uint8_t *to, size_t room)
-{
-    ssize_t n;
-
-    while (s->left == 0) {
-        hy_close_at(&s->fd);
-        s->fd = -1;
-        if (s->next == s->count)
-            return 0;
-        s->left = s->files[s->next].size;
-        s->fd = HY_SYS(open(s->files[s->next++].path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-        if (s->fd < 0)
-            return -errno;
-    }
-    n = HY_SYS(read(s->fd, to, s->left < room ? (size_t)s->left : room));
-    if (n <= 0)
-        return n < 0 ? -errno : -ENODATA; /* it has become shorter meanwhile */
-    s->left -= (uint64_t)n;
-    return n;
-}
-
-void hy_outputs_room(struct driver *d, struct agent *a, uint32_t stream)
-{
-    static uint8_t chunk[64 * 1024]; /* one loop, used within this call only */
-    struct sending *s = hy_map_get(&a->sending, stream);
-    struct hy_err err = {0};
-
-    while (s && hy_peer_room(a->peer, stream) >= sizeof chunk) {
-        ssize_t n = read_some(s, chunk, sizeof chunk);
-
-        if (n == 0) {
-            sending_free(a, s);
-            return;
-        }
-        if (n < 0)
-            hy_err_sys(&err, (int)n, "cannot read the checkpoint's file '%s' (`hopyard resume %lld` goes on from here)",
-                       s->files[s->next - 1].path, (long long)d->run);
-        else if (hy_peer_write(a->peer, stream, chunk, (size_t)n) < 0)
-            hy_err_set(&err, -ENOMEM, "out of memory for a checkpoint");
-        if (err.code) {
-            hy_run_fail(d, &err);
-            return;
-        }
-    }
-}
-
-void hy_outputs_agent_gone(struct driver *d, struct agent *a)
-{
-    struct sending *s;
     struct output *o;
     size_t i;
 
-    (void)d;
-    while ((i = 0, s = hy_map_next(&a->sending, &i)))
-        sending_free(a, s);
     while ((i = 0, o = hy_map_next(&a->outputs, &i)))
         forget(o);
 }

@@ -17,12 +17,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "driver/run.h"
+#include "wire/bounds.h"
 
 #define NOTES_A_SECOND 5
 #define NOTE_MAX 300      /* bytes */
 #define HOW_MAX 500       /* of a rank's end */
-#define ADDRESSES_MAX 32  /* of one rank ... */
-#define ADDRESS_MAX 64    /* ... each so long, and its bell */
 
 void hy_ranks_forget(struct trial *t)
 {
@@ -48,7 +47,9 @@ void hy_ranks_tell(struct driver *d, struct trial *t, Hy__GroupWord *word)
     m.body_case = HY__CONTROL__BODY_GROUP;
     m.group = word;
     rc = hy_agents_send(t->agent, &m);
-    if (rc == -ENOBUFS) {
+    if (rc == -ENOBUFS && !(t->agent->ours && hy_is_training(d))) {
+        hy_agents_condemn(t->agent, "it does not take what its ranks are told");
+    } else if (rc == -ENOBUFS) {
         hy_err_set(&err, rc, "agent %s does not take what its ranks are told; use fewer ranks on one machine",
                    t->agent->name);
         hy_run_fail(d, &err);
@@ -277,7 +278,23 @@ char *hy_rank_name(const struct driver *d, const struct trial *t, char name[HY_R
     return name;
 }
 
-void hy_ranks_died(struct driver *d, struct trial *t, bool by_loss, const char *how)
+/* The training breaks with `t`; the cause is another rank if `t` failed for want of it. */
+static void break_with(struct driver *d, struct trial *t, enum hy_charge charge)
+{
+    struct trial *cause = t->member.missed ? hy_map_get(&d->trials, t->member.missed) : NULL;
+
+    if (!cause || cause->member.death) {
+        hy_training_break_take(d, t, charge, hy_strdup(t->member.death));
+        return;
+    }
+    hy_training_break_take(d, cause, HY_CHARGE_FAILURE,
+                           hy_asprintf("rank %u left the group (its program ended or called shutdown) while rank %u "
+                                       "still needed it", cause->member.rank, t->member.rank));
+    if (d->training.cause == cause->number)
+        hy_training_blame(d, cause);
+}
+
+void hy_ranks_died(struct driver *d, struct trial *t, enum hy_charge charge, const char *how)
 {
     struct member *m = &t->member;
     bool was_in = is_in(d, t);
@@ -290,7 +307,7 @@ void hy_ranks_died(struct driver *d, struct trial *t, bool by_loss, const char *
     if (!m->death)
         hy_run_out_of_memory(d);
     else if (!hy_is_elastic(d))
-        hy_training_break_take(d, t, by_loss, hy_strdup(m->death));
+        break_with(d, t, charge);
     else if (was_in) /* even if it has left: it may have, on its way down */
         end_generation(d, t, m->death);
     if (m->death && hy_is_elastic(d))
@@ -323,14 +340,14 @@ static void call_members(struct driver *d)
 bool hy_are_addresses(char *const *list, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (strlen(list[i]) > ADDRESS_MAX)
+        if (strlen(list[i]) > HY_RANK_ADDRESS_LIMIT)
             return false;
-    return n <= ADDRESSES_MAX;
+    return n <= HY_RANK_ADDRESSES_LIMIT;
 }
 
 static bool makes_sense(const Hy__GroupJoin *join)
 {
-    return join->port <= UINT16_MAX && strlen(join->bell) <= ADDRESS_MAX &&
+    return join->port <= UINT16_MAX && strlen(join->bell) <= HY_RANK_ADDRESS_LIMIT &&
            hy_are_addresses(join->addresses, join->n_addresses);
 }
 
@@ -348,6 +365,7 @@ static void on_join(struct driver *d, struct trial *t, const Hy__Control *m)
     t->member.join = join;
     t->member.waits = true;
     t->member.left = false;
+    t->member.missed = 0;
     if (d->training.why)
         tell_lost(d, t, t, d->training.why);
     else if (!t->member.generation)
@@ -371,6 +389,16 @@ static void on_note(struct driver *d, struct trial *t, const char *text)
         hy_run_note(d, "%s: %.*s", hy_rank_name(d, t, name), NOTE_MAX, text);
 }
 
+/* That one has left in order, and its program may have ended well: it matters only if `t` fails without it. */
+static void on_missed(struct driver *d, struct trial *t, uint32_t rank)
+{
+    struct trial *u;
+
+    for (size_t i = 0; (u = hy_map_next(&d->trials, &i));)
+        if (u != t && u->member.generation == t->member.generation && u->member.rank == rank)
+            t->member.missed = u->number; /* its own word that it has left may come later */
+}
+
 /* It lives, but takes part no more, and those who are in the midst of something with it do not know. */
 static void on_failed(struct driver *d, struct trial *t, const char *why)
 {
@@ -385,7 +413,7 @@ static void on_failed(struct driver *d, struct trial *t, const char *why)
     else if (hy_is_elastic(d))
         end_generation(d, t, text);
     else
-        hy_training_break_take(d, t, false, hy_take(text));
+        hy_training_break_take(d, t, HY_CHARGE_FAILURE, hy_take(text));
 }
 
 static void refuse(struct driver *d, struct trial *t)
@@ -422,11 +450,13 @@ void hy_ranks_word(struct driver *d, struct agent *a, const Hy__Control *m)
         t->member.left = true;
     else if (word->body_case == HY__GROUP_WORD__BODY_NOTE)
         on_note(d, t, word->note);
+    else if (word->body_case == HY__GROUP_WORD__BODY_MISSED)
+        on_missed(d, t, word->missed);
     else if (word->body_case == HY__GROUP_WORD__BODY_FAILED)
         on_failed(d, t, word->failed);
     else if (word->body_case == HY__GROUP_WORD__BODY_LOST && (hy_is_cluster(d) || hy_ranks_has_others(d, t)))
-        hy_ranks_died(d, t, false, word->lost->why);
+        hy_ranks_died(d, t, HY_CHARGE_FAILURE, word->lost->why);
     else if (word->body_case != HY__GROUP_WORD__BODY_LOST) /* of that its Ended tells */
-        hy_info("fenced a word of a group agent=%s trial=%llu kind=%d", a->name,
-                (unsigned long long)word->trial, (int)word->body_case);
+        hy_info_limited("fenced a word of a group agent=%s trial=%llu kind=%d", a->name,
+                        (unsigned long long)word->trial, (int)word->body_case);
 }

@@ -75,7 +75,7 @@ static void looked(uv_work_t *work, int status)
     if (!r->is_last)
         return;
     r->is_over = r->rc == 0;
-    if (!r->is_over && hy_clock_ms() > r->give_up_at) {
+    if (!r->is_over && (r->rc == -ENAMETOOLONG || hy_clock_ms() > r->give_up_at)) {
         r->is_over = true;
         hy_run_note(r->driver, "%s is not complete: `hopyard fs cp -r -f %s/. %s` makes it so", r->url,
                     r->driver->logdir, r->url);

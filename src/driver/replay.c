@@ -4,6 +4,10 @@
  * the same order, and stands where it stood. Trials that were not over run
  * again; so do failed ones, unless the search has built upon their failure
  * (evolution has). Ranks of a training run again all together.
+ *
+ * What a trial's attempts were charged with (failures, agents that died) counts
+ * on, so that no limit begins anew with each resume. Only a trial that had failed
+ * for good, and is tried again because the user wants it, starts without any.
  */
 #include <errno.h>
 #include <math.h>
@@ -17,6 +21,7 @@
 struct replaying {
     struct driver *driver;
     struct hy_value *values;
+    bool some_had_failed;
     struct hy_err *err;
 };
 
@@ -42,11 +47,19 @@ static int asked(struct replaying *r, const struct hy_trial_row *row)
         return hy_err_set(r->err, -EUCLEAN, "run %lld cannot go on: its search gives other trials than the store has; was it begun by another version of hopyard?", (long long)d->run);
     if (row->asked_seq > d->seq)
         d->seq = row->asked_seq;
+    if (row->ended_seq > d->seq) /* also of one that runs again: clients know that position */
+        d->seq = row->ended_seq;
+    if (row->dir && hy_run_take_dir(d, row->dir) == -ENOMEM)
+        return hy_err_set(r->err, -ENOMEM, "out of memory");
     if (!runs_again(d, row))
         return 0;
     t = hy_trial_new(d, number, r->values);
-    if (t)
+    if (t) {
+        t->asked_wall = row->started;
         t->dir = hy_strdup(row->dir);
+        t->had_failed = row->state == HY_TRIAL_FAILED;
+        r->some_had_failed |= t->had_failed;
+    }
     return t && t->dir ? 0 : hy_err_set(r->err, -ENOMEM, "out of memory");
 }
 
@@ -58,11 +71,14 @@ static int told(struct replaying *r, const struct hy_trial_row *row)
         d->seq = row->told_seq;
     if (runs_again(d, row))
         return 0;
+    if (row->ended_seq > d->ended_seq)
+        d->ended_seq = row->ended_seq;
     hy_search_tell(d->search, (uint64_t)row->number, row->has_value ? row->value : NAN);
-    if (row->has_value)
-        hy_run_best(d, (uint64_t)row->number, row->value);
+    if (row->has_value && hy_run_best(d, row) < 0)
+        return hy_err_set(r->err, -ENOMEM, "out of memory");
+    d->without_metric += row->state == HY_TRIAL_DONE && *d->spec->metric && !row->has_value;
     *(row->state == HY_TRIAL_DONE ? &d->done : &d->failed) += 1;
-    return hy_run_ended_push(d, (uint64_t)row->number) < 0 ? hy_err_set(r->err, -ENOMEM, "out of memory") : 0;
+    return 0;
 }
 
 static int on_row(void *arg, const struct hy_trial_row *row, int is_tell)
@@ -74,9 +90,27 @@ static int on_row(void *arg, const struct hy_trial_row *row, int is_tell)
 
 struct leftovers {
     struct driver *driver;
+    struct hy_map rounds; /* of a training, by attempt: a bit for each thing that it was charged with */
     struct hy_attempt_row *rows;
     size_t count;
 };
+
+/* Ranks that start together have the same attempt, and what ends one of them counts once. */
+static int charge_training(struct leftovers *l, const struct hy_attempt_row *row)
+{
+    uintptr_t bits = (uintptr_t)hy_map_get(&l->rounds, (uint64_t)row->number), bit = (uintptr_t)1 << row->charge;
+
+    if (!row->charge || bits & bit)
+        return 0;
+    l->driver->training.charged[row->charge]++;
+    return hy_map_put(&l->rounds, (uint64_t)row->number, (void *)(bits | bit));
+}
+
+static int charge(struct leftovers *l, struct trial *t, const struct hy_attempt_row *row)
+{
+    t->charged[row->charge] += row->charge != HY_CHARGE_NONE;
+    return hy_is_training(l->driver) ? charge_training(l, row) : 0;
+}
 
 static int on_attempt(void *arg, const struct hy_attempt_row *row)
 {
@@ -87,7 +121,7 @@ static int on_attempt(void *arg, const struct hy_attempt_row *row)
     if (t && t->attempt < row->number)
         t->attempt = (uint32_t)row->number;
     if (row->state != HY_ATTEMPT_RUNNING)
-        return 0;
+        return t ? charge(l, t, row) : 0;
     more = hy_reallocarray(l->rows, l->count + 1, sizeof *more);
     if (!more)
         return -ENOMEM;
@@ -110,10 +144,25 @@ static int end_leftovers(struct driver *d, struct hy_err *err)
         rc = hy_store_attempt_end(d->store, d->run, &l.rows[i], err);
         /* On another host it may live on for its lease, and as long as it
          * takes to end; here it is gone (see earlier_agents_are_gone). */
-        if (t && (d->spec->n_hosts || *d->spec->listen))
+        if (t && (d->spec->n_hosts || *d->spec->listen || *d->spec->discovery))
             t->due_ms = hy_clock_ms() + AGENT_SILENCE_MS;
     }
+    hy_map_done(&l.rounds);
     free(l.rows);
+    return rc;
+}
+
+/* A training has failed as a whole. */
+static int forgive_failed(struct replaying *r)
+{
+    struct driver *d = r->driver;
+    bool all = hy_is_training(d) && r->some_had_failed;
+    struct trial *t;
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && (t = hy_map_next(&d->trials, &i));)
+        if (all || t->had_failed)
+            rc = hy_store_attempts_forgive(d->store, d->run, (int64_t)t->number, r->err);
     return rc;
 }
 
@@ -151,6 +200,8 @@ int hy_run_replay(struct driver *d, struct hy_err *err)
         return hy_err_set(err, -ENOMEM, "out of memory");
     rc = hy_store_replay(d->store, d->run, on_row, &r, err);
     free(r.values);
+    if (rc == 0)
+        rc = forgive_failed(&r);
     if (rc == 0)
         rc = end_leftovers(d, err);
     return rc == 0 ? queue_all(d, err) : rc;

@@ -3,20 +3,24 @@
  * The driver's inside.
  *
  * One turn of the loop: read what came in, decide, commit, send. Handlers
- * change the structs below and the store's open transaction, and queue
- * messages; on_turn commits and then lets the messages out. So nobody is
- * ever told what the store does not know.
+ * change the structs below, record what changes in the store, and queue
+ * messages; a thread commits what was recorded, and then the messages leave.
+ * So nobody is ever told what the store does not know.
  *
  *   driver.c   the process: start, the turn, the end
+ *   commit.c   what a turn has recorded, on its way to the store; stalls
  *   trials.c   ask, place, end, retry
  *   start.c    an attempt begins
  *   training.c ranks: trials that start together, and what follows when one dies
  *   ranks.c    the group they form: who has joined, rosters, losses
  *   nodes.c    the nodes of a cluster: where each is, and when servers may go
  *   agents.c   who is there, who is lost, who is started again
+ *   banned.c   addresses whose agents have broken the protocol
+ *   discovery.c  hosts that a script names, while it lasts
  *   supply.c   agents that a client starts for us
  *   gpus.c     what trials need
  *   outputs.c  what trials print and leave, on its way to files
+ *   checkpoints.c  on their way to agents, for a retry
  *   events.c   what TensorBoard shows of them
  *   clients.c  who watches
  *   replay.c   a run that goes on
@@ -44,7 +48,9 @@ struct client; /* clients.c */
 #define AGENT_PING_MS 3000
 #define TICK_MS 100
 #define STOP_MS 30000          /* for all trials to end, when the run is stopped */
-#define LOSSES_MAX 5           /* a trial whose agent is lost so often is to blame */
+#define LOSSES_MAX 5           /* a trial whose agents die so often is to blame ... */
+#define ALONE_FROM 2           /* ... and after so many it runs with nothing else on its agent */
+#define SETBACKS_MAX 5         /* attempts that its machine or GPU cost it; then it has failed */
 
 enum phase { PHASE_RUNNING, PHASE_STOPPING, PHASE_ENDING, PHASE_LEAVING };
 
@@ -58,12 +64,20 @@ struct agent {
     bool ours;                         /* an engine starts it, and starts it again */
     bool full;                         /* it has not taken what was sent: nothing more for a while */
     bool process_runs, in_schedule, shares_files;
+    bool has_told;                     /* in this session, what it has */
     bool was_here;                     /* it has once joined this run */
     bool released;                     /* it has nothing to do any more, and was told to go */
     char over[256];                    /* why its process has certainly ended; "": not known to have */
+    bool died;                         /* ... by a signal */
     char bye[160];                     /* its own last words; "": none */
+    unsigned notes;                    /* that it has sent */
     int restarts;                      /* in a row without a sign of life */
+    int drops;                         /* how often it was dropped for breaking the protocol */
+    char violation[200];               /* what it has sent that no agent may; "": nothing */
     int64_t restart_at;                /* 0: not waiting */
+    uint32_t listed;                   /* slots, by the discovery script (discovery.c); 0: it does not name this one */
+    int64_t cool_at;                   /* a rank has failed there: none is started before; 0: not so */
+    uint32_t cooldowns;                /* how often that was */
     int64_t up_by;                     /* when its start has taken too long; 0: we have said so */
     struct hy_peer *peer;              /* NULL: not here */
     struct hy_list trials;
@@ -72,6 +86,14 @@ struct agent {
     uint32_t next_stream;
     uint32_t function_stream;          /* how the run's function goes there ... */
     size_t function_sent;              /* ... and how much of it has gone */
+};
+
+/* An address whose agents may not join until a moment: banned.c. */
+#define BANNED_MAX 64
+struct banned {
+    char address[64]; /* without the port */
+    int64_t until_ms; /* monotonic */
+    uint32_t times;
 };
 
 enum trial_phase {
@@ -94,7 +116,9 @@ struct member {
     bool dismissed;              /* it has nothing to do any more, and was told to go */
     Hy__Control *join;           /* how others reach it; NULL: it has not joined */
     bool waits;                  /* for a roster */
-    bool left;                   /* in order: nobody misses it */
+    bool left;                   /* in order: nobody misses it ... */
+    uint64_t missed;             /* ... but this one may miss another that has left: its number; 0: none */
+    bool displaced;              /* its machine has no room for it any more, and it was killed */
     uint64_t generation;         /* the last one it was in; 0: none */
     uint32_t rank;               /* in there */
     char *death;                 /* how it died, in a sentence; NULL: not that we know */
@@ -115,14 +139,15 @@ struct training {
     uint32_t size;               /* of the gang */
     int64_t due_ms;
     bool awaits;                 /* machines, and people know */
-    uint32_t failures, losses;   /* of all together */
+    uint32_t charged[HY_CHARGES]; /* attempts of all together, by what they count as */
     uint64_t generation;         /* the last that was complete */
     bool broken, outdated;       /* and its members know */
     bool finished;               /* a rank has ended well */
     char *why;                   /* all of it ends, because of ... */
     uint64_t cause;              /* ... this trial ... */
-    bool by_loss;                /* ... and not by its fault */
+    enum hy_charge charge;       /* ... and this is what it counts as */
     int64_t kill_at;             /* those that have not ended by themselves; 0: nobody */
+    int64_t too_few_since;       /* elastic: there are fewer ranks than it needs; 0: not so */
     bool fed;                    /* nodes get no more rows */
     int64_t dismiss_at;          /* evaluators that have not ended by then; 0: nobody */
     int64_t notes_from;          /* ranks' notes are counted from then */
@@ -135,8 +160,8 @@ struct trial {
     char *params; /* JSON */
     char *dir;
     enum trial_phase phase;
-    uint32_t attempt, failures, losses;
-    uint32_t falls;             /* with a neighbour on its GPU */
+    uint32_t attempt;
+    uint32_t charged[HY_CHARGES]; /* attempts, by what they count as */
     char *held;                 /* what it waits for at its agent; NULL: nothing */
     struct agent *agent;
     struct hy_list on_agent, waiting;
@@ -144,11 +169,43 @@ struct trial {
     struct events *events;      /* NULL: none are written */
     int64_t started_ms, due_ms; /* monotonic */
     int64_t started_wall;
+    int64_t asked_wall;         /* when it was made: its time counts from there */
     bool has_value, reported, killed;
+    bool had_failed;            /* for good, before the run was resumed */
     double value;
     int64_t step;
     struct member member;       /* if it is a rank */
     Hy__Control *ended;         /* it is over; its output is still on its way */
+    char *spoiled;              /* a file of this attempt could not be kept: why; NULL: none */
+};
+
+/* What clients are told of the best trial. */
+struct best {
+    uint64_t number; /* 0: none yet */
+    int64_t ended_seq;
+    double value;
+    char *params, *dir;
+    int64_t elapsed_ms;
+    uint32_t attempts;
+};
+
+/* What clients are told of a run's trials. */
+struct tally {
+    uint64_t done, failed, stopped;
+    int64_t ended_seq, notes_until;
+};
+
+/* Turns on their way to the store: commit.c. */
+struct commit {
+    struct tally tally;         /* as of `sealed` */
+    struct hy_changes recorded; /* by this turn */
+    struct hy_changes sealed;   /* the turn that is being committed */
+    uv_work_t job;
+    bool is_busy;               /* a thread uses the store and `sealed` */
+    bool is_stalled;            /* and counts in driver.stalls */
+    int64_t started_ms, retry_at;
+    int rc;                     /* of the last try, with ... */
+    struct hy_err err;          /* ... its sentence */
 };
 
 struct driver {
@@ -157,8 +214,11 @@ struct driver {
     uv_timer_t tick;
     uv_signal_t term;
     uv_poll_t keeper;
+    uv_poll_t owner;            /* of owner_fd */
+    int owner_fd;               /* a pipe that is closed when the process ends that the run belongs to; -1: none */
 
-    struct hy_store *store;
+    struct hy_store *store;     /* the commit's thread uses it while commit.is_busy */
+    struct commit commit;
     int64_t run;
     int lock_fd, hold_fd;
     uint64_t open_files;        /* the user's soft limit */
@@ -181,44 +241,65 @@ struct driver {
     struct hy_engine *engine;
     struct hy_map agents;       /* by id */
     uint64_t next_agent;
+    struct banned banned[BANNED_MAX];
 
     struct hy_local *local;
     char *socket_path;
     struct hy_list clients;
+    size_t client_count;
+    int64_t updated_ms;         /* when clients were last sent an update */
     struct client *supplier;    /* who starts agents for us; NULL: nobody does, or an engine does */
     int64_t unsupplied_since;   /* 0: not that we know */
+    bool supply_lost;           /* there was one before */
     bool supply_grows;          /* it may start more in a moment */
     bool supply_judged;         /* whether those that are here will do, though more were asked for */
     int64_t newcomer_ms;        /* when the last agent came */
     char session_end[160];      /* how the process of `session` ended; "": it has not */
     bool supply_noted;          /* that no agent has come */
     uv_process_t session;       /* a process of ours that supplies, if spec->master */
+    struct discovery *discovery; /* of hosts, by a script; NULL: none */
 
     struct hy_map trials;       /* by number: those that are not over */
     struct hy_list waiting;     /* trials before a retry */
+    struct hy_map dirs;         /* hashes of all directory names that are taken */
     struct hy_list events_due;  /* that this turn has added to */
+    struct hy_list events_sealed; /* that the turn that is being committed has added to */
     size_t events_count;        /* not yet all written */
-    uint32_t *ended;            /* numbers of those that are over, in that order */
-    size_t ended_count, ended_room;
+    int64_t ended_seq;          /* of the trial that ended last (store.h) */
     uint64_t done, failed, stopped;
     uint64_t ended_here;        /* by this driver, for the time left */
-    uint64_t best;
-    double best_value;
-    int64_t seq;                /* asks and tells so far */
+    struct best best;
+    int64_t seq;                /* asks and ends so far */
     int64_t begun_ms;
     int64_t created_wall;
 
-    char **notes;
-    size_t note_count;
+    int64_t notes_before;       /* seq of the last note in the store when this driver began */
+    int64_t notes_until;        /* of the last one now */
     enum phase phase;
     enum hy_run_state end_state;
     char *end_message;
     int64_t stop_by;            /* when trials that do not end are left alone */
     int64_t leave_by;           /* when agents that do not go are left alone */
     bool store_broken;          /* nothing can be committed any more */
+    struct hy_list stalled_outputs, stalled_events; /* to be tried again */
+    struct hy_list more_outputs; /* to go on in the next turn, by ... */
+    uv_idle_t more;             /* ... this */
+    bool has_no_room;           /* for a trial's directory: counts in stalls */
+    struct tally committed;     /* what the store has */
+    uint32_t stalls;            /* things that cannot be written for now: commit.c */
+    int64_t stalled_since;      /* 0: there is none */
+    char stall_why[700];
+    char *notice;               /* what clients should know of that; or NULL */
+    uint8_t *clients_update;    /* prepared, and sent when its turn is committed; or NULL */
+    size_t clients_update_size;
     bool gpus_noted;            /* that nobody leases them */
     bool held_noted;            /* that a trial waits */
-    bool has_snapshot;          /* run.db lies with the logs */
+    bool suspects_noted;        /* that some trials run alone, for the agents that died under them */
+    bool choice_noted;          /* which of the values that a function returned counts */
+    bool no_metric_noted;       /* that a function returned no metric */
+    uint64_t without_metric;    /* trials that are done and have no value of the metric */
+    bool has_snapshot;          /* it was begun */
+    struct snapshot *snapshot;  /* NULL before that */
     bool changed;               /* since the last update */
     bool update_due;            /* clients, at the end of this turn */
 };
@@ -230,11 +311,30 @@ void hy_run_fail(struct driver *d, const struct hy_err *err);
 void hy_run_finish(struct driver *d, enum hy_run_state state, const char *message);
 void hy_run_stop(struct driver *d);
 void hy_run_note(struct driver *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* A store call that must not fail: 0, or the run has been failed. */
-int hy_run_check(struct driver *d, int rc, const struct hy_err *err);
+/* What is not committed never will be: ends the run, which `resume` continues if the store is there. */
+void hy_run_interrupt(struct driver *d, const char *why, bool can_resume);
 void hy_run_out_of_memory(struct driver *d);
 /* How many trials there will be; -1: without end. */
 int64_t hy_run_total(const struct driver *d);
+
+/* ---- commit.c ---- */
+/* Of a call that records a change: 0, or the run has been interrupted. */
+int hy_run_recorded(struct driver *d, int rc);
+/* At the end of an iteration of the loop: commits what was recorded, unless a commit is under way. */
+void hy_commit_turn(struct driver *d);
+void hy_commit_tick(struct driver *d, int64_t now);
+/* Is all that was recorded in the store (or never will be)? */
+bool hy_commit_is_done(const struct driver *d);
+/* Is it worth trying again, since a person or another program can mend it? */
+bool hy_is_stall(int rc);
+/* Something cannot be written for now, and `why`; each is ended by hy_stall_end. */
+void hy_stall_begin(struct driver *d, const char *why);
+void hy_stall_end(struct driver *d);
+/* No directory can be made for a trial; ends by itself. */
+void hy_stall_begin_start(struct driver *d, const char *why);
+struct tally hy_commit_tally(const struct driver *d);
+/* A file cannot be written, and the answer was `rc`. */
+void hy_stall_begin_file(struct driver *d, const char *path, int rc);
 
 /* ---- trials.c ---- */
 void hy_trials_pump(struct driver *d);
@@ -245,8 +345,8 @@ void hy_trials_ended(struct driver *d, struct agent *a, const Hy__Control *m);
 void hy_trials_held(struct driver *d, struct agent *a, const Hy__Held *held);
 /* Its output is complete. */
 void hy_trials_settle(struct driver *d, struct trial *t);
-/* Its agent is gone: it runs elsewhere. */
-void hy_trials_lost(struct driver *d, struct trial *t, const char *why);
+/* Its agent is gone: it runs elsewhere. `died`: the agent, while its machine lived; then the trial may be to blame. */
+void hy_trials_lost(struct driver *d, struct trial *t, bool died, const char *why);
 void hy_trials_stop_all(struct driver *d);
 struct trial *hy_trial_new(struct driver *d, uint64_t number, const struct hy_value *values);
 void hy_trial_free(struct driver *d, struct trial *t);
@@ -254,22 +354,26 @@ int hy_trial_queue(struct driver *d, struct trial *t);
 /* 1: there is a new trial in the queue; 0: none now. */
 int hy_trial_ask(struct driver *d);
 /* Only the attempt that we know to run there may speak: NULL for a stale one. */
-struct trial *hy_trial_speaker(struct driver *d, const struct agent *a, uint64_t number, uint32_t attempt);
+struct trial *hy_trial_speaker(struct driver *d, struct agent *a, uint64_t number, uint32_t attempt);
 /* What is wrong with an attempt that ended, in a sentence; NULL: nothing. */
 const char *hy_trial_fault(struct driver *d, const struct trial *t, const Hy__Ended *e, char *text, size_t size);
-/* It ended by what its machine lacked, or a neighbour on its GPU: not its own fault. */
-bool hy_trial_is_setback(const Hy__Ended *e);
+/* What the attempt counts as if it has failed: by its own fault, what its machine lacked, or a fault on its GPU. */
+enum hy_charge hy_trial_charge(const Hy__Ended *e);
 int hy_trial_store_metrics(struct driver *d, struct trial *t, uint32_t attempt, int64_t step, size_t n,
                            Hy__Metric **metrics);
-int hy_trial_end_attempt(struct driver *d, struct trial *t, enum hy_attempt_state state, const char *message);
+/* Counts the attempt as `charge`. */
+int hy_trial_end_attempt(struct driver *d, struct trial *t, enum hy_attempt_state state, enum hy_charge charge,
+                         const char *message);
 /* The trial is over for good (or, STOPPED, until the run is resumed), and freed. */
 void hy_trial_end(struct driver *d, struct trial *t, enum hy_trial_state state, const char *message);
 /* Waits before it is queued again; longer from time to time. */
 void hy_trial_back_off(struct driver *d, struct trial *t, uint32_t times);
 int64_t hy_backoff_ms(uint32_t times);
 void hy_trial_kill(struct driver *d, struct trial *t);
-int hy_run_ended_push(struct driver *d, uint64_t number);
-void hy_run_best(struct driver *d, uint64_t number, double value);
+/* Notes that a directory name is taken. 0, -EEXIST or -ENOMEM. */
+int hy_run_take_dir(struct driver *d, const char *dir);
+/* A trial is done and has a value: is it the best so far? 0 or -ENOMEM. */
+int hy_run_best(struct driver *d, const struct hy_trial_row *row);
 
 /* ---- start.c ---- */
 /* A new attempt, there: in memory and in the store. 0, or the run has been failed. */
@@ -310,10 +414,12 @@ void hy_training_tick(struct driver *d, int64_t now);
 void hy_training_ended(struct driver *d, struct trial *t);
 void hy_training_settle(struct driver *d, struct trial *t);
 /* Its agent is gone. */
-void hy_training_lost(struct driver *d, struct trial *t, const char *why);
+void hy_training_lost(struct driver *d, struct trial *t, bool died, const char *why);
 /* Nobody can go on, because of `cause`: the others are told, and soon killed.
  * Takes `why`; NULL: there is no memory for it. */
-void hy_training_break_take(struct driver *d, const struct trial *cause, bool by_loss, char *why);
+void hy_training_break_take(struct driver *d, const struct trial *cause, enum hy_charge charge, char *why);
+/* It has left in order and was needed: it has failed, although its exit status is 0. */
+void hy_training_blame(struct driver *d, struct trial *t);
 /* Those that wait may wait in vain: then they hear why. */
 void hy_training_check(struct driver *d);
 /* All trials are over: ends the run. */
@@ -347,7 +453,9 @@ void hy_ranks_tell(struct driver *d, struct trial *t, Hy__GroupWord *word);
 char *hy_rank_name(const struct driver *d, const struct trial *t, char name[HY_RANK_NAME_MAX]);
 void hy_ranks_word(struct driver *d, struct agent *a, const Hy__Control *m);
 /* It has died; `how` goes behind its name: "was ended by signal 9". */
-void hy_ranks_died(struct driver *d, struct trial *t, bool by_loss, const char *how);
+void hy_ranks_died(struct driver *d, struct trial *t, enum hy_charge charge, const char *how);
+/* An elastic training goes on without it, because of `why`: "its machine has fewer slots now". */
+void hy_rank_end(struct driver *d, struct trial *t, const char *why);
 /* All that are there hear it. */
 void hy_ranks_tell_all(struct driver *d, const struct trial *lost, const char *why);
 /* Is anybody else in it, or waits to be? */
@@ -371,8 +479,47 @@ void hy_agents_leaving(struct driver *d, struct agent *a);
 bool hy_agents_gone(struct driver *d);
 void hy_agents_free(struct driver *d);
 int hy_agents_send(struct agent *a, const Hy__Control *m);
-/* Its process has ended; `over`: and its trials with it, for certain. */
-void hy_agents_over(struct driver *d, uint64_t id, bool over, const char *why);
+/* Its process has ended. */
+void hy_agents_over(struct driver *d, uint64_t id, enum hy_agent_end end, const char *why);
+/* An end that it has announced counts against its trials if nobody but them or the user can have asked for it. */
+bool hy_agents_goodbye_counts(const struct driver *d, const struct agent *a);
+
+/* It has sent what no agent may: it is dropped when this message, or this turn, is over. */
+void hy_agents_condemn(struct agent *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* A host that the discovery script names; `host`: NULL for this machine. 0 or -ENOMEM. */
+int hy_agents_add_host(struct driver *d, const char *name, const char *host, uint32_t slots);
+/* It has so many slots from now on. */
+void hy_agents_resize(struct driver *d, struct agent *a, uint32_t slots);
+/* It is not named any more: its ranks end, and it is not started again. */
+void hy_agents_retire(struct driver *d, struct agent *a);
+/* No rank is started there for a while, and longer each time. */
+void hy_agents_cool_down(struct driver *d, struct agent *a);
+/* Machines may yet come: by --listen, or by discovery. */
+bool hy_agents_may_come(const struct driver *d);
+
+/* ---- discovery.c ---- */
+struct hy_discovered_host {
+    char name[256];
+    uint32_t slots; /* from 1 */
+};
+struct hy_discovered {
+    struct hy_discovered_host *rows;
+    size_t count;
+};
+/* What a script prints: lines of "HOST" (with `slots`; 0: it must say them) or "HOST:SLOTS". 0, -EINVAL with a sentence, -ENOMEM. */
+int hy_discovered_parse(const char *text, uint32_t slots, struct hy_discovered *ret, struct hy_err *err);
+void hy_discovered_done(struct hy_discovered *hosts);
+int hy_discovery_open(struct driver *d, struct hy_err *err);
+void hy_discovery_tick(struct driver *d, int64_t now);
+/* Ends the script, if it runs. The loop must run once more for its handles. */
+void hy_discovery_stop(struct driver *d);
+void hy_discovery_free(struct driver *d);
+
+/* ---- banned.c ---- */
+/* Agents that join by themselves from there are refused for a while, and for longer each time. Returns the seconds. */
+int hy_banned_add(struct driver *d, const char *address);
+bool hy_banned_has(const struct driver *d, const char *address);
 
 /* ---- supply.c ---- */
 int hy_supply_start(struct driver *d, const struct hy_agent_order *order, struct hy_err *err);
@@ -394,6 +541,8 @@ uint32_t hy_run_slots_here(const struct driver *d);
 int hy_run_shortage(const struct driver *d, struct hy_err *err);
 /* Tells people once that GPUs lie idle or are fought over. */
 void hy_run_note_gpus(struct driver *d, const struct agent *a);
+/* A run on this machine alone whose trials want more GPUs than it has: refused before there is a run. */
+int hy_run_check_gpus(const Hy__RunSpec *spec, struct hy_err *err);
 
 /* ---- outputs.c ---- */
 void hy_outputs_open(struct driver *d, struct agent *a, const Hy__Output *o);
@@ -404,15 +553,31 @@ bool hy_outputs_complete(struct agent *a, const Hy__Ended *e);
 void hy_outputs_take_checkpoint(struct driver *d, struct trial *t);
 /* The attempt is settled or lost: closes what is open. */
 void hy_outputs_forget(struct driver *d, struct trial *t);
-/* Files for an agent that shares none; fills start->files. */
-int hy_outputs_send_checkpoint(struct driver *d, struct agent *a, struct trial *t, Hy__Start *start);
-void hy_outputs_sent(Hy__Start *start); /* frees what the call above made */
-void hy_outputs_room(struct driver *d, struct agent *a, uint32_t stream);
-void hy_outputs_agent_gone(struct driver *d, struct agent *a);
+void hy_outputs_agent_gone(struct agent *a);
+/* The attempt that was to leave a checkpoint is lost: removes what has come of it. */
+void hy_outputs_drop_checkpoint(struct driver *d, const struct trial *t);
+/* Every second: what there was no room for. */
+void hy_outputs_retry(struct driver *d);
+/* Those that have had their share of a turn. */
+void hy_outputs_more(struct driver *d);
 /* A file below the run's folder cannot be written: fails the run, with the sentence. */
 void hy_outputs_write_failed(struct driver *d, const char *path, int rc);
 /* Or it is the trial's own doing, and the run goes on. */
 bool hy_outputs_is_trials_own(int rc);
+
+/* ---- checkpoints.c ---- */
+/*
+ * Sends a trial's checkpoint to an agent that does not see the project folder; fills start->files. 0, -ENOMEM, or
+ * -ECANCELED: it cannot be sent, and the trial fails in the next tick.
+ */
+int hy_checkpoint_send(struct driver *d, struct agent *a, struct trial *t, Hy__Start *start);
+void hy_checkpoint_sent(Hy__Start *start); /* frees what the call above made */
+void hy_checkpoint_room(struct agent *a, uint32_t stream);
+/* Fails trials whose checkpoint cannot be read or sent. */
+void hy_checkpoints_tick(struct driver *d);
+/* The attempt is over. */
+void hy_checkpoint_forget(struct trial *t);
+void hy_checkpoints_agent_gone(struct agent *a);
 
 /* ---- events.c ---- */
 /* An attempt begins: a new file with its hyperparameters, instead of the one before. */
@@ -423,18 +588,39 @@ void hy_events_attempt_over(struct trial *t);
 /* The trial is over: its result and how it ended. */
 void hy_events_end(const struct driver *d, struct trial *t, enum hy_trial_state state);
 void hy_events_forget(const struct driver *d, struct trial *t);
-/* At the end of a turn: starts to write what the turn has added. */
+/* At the end of a turn: what it has added ... */
+void hy_events_seal(struct driver *d);
+/* ... is written, when it is committed. */
 void hy_events_flush(struct driver *d);
+/* Every second: what there was no room for. */
+void hy_events_retry(struct driver *d);
+/* Its trial is not finished before it is written. */
+bool hy_events_are_stalled(const struct trial *t);
+/* At the end of the driver: what was never committed is not written. */
+void hy_events_drop(struct driver *d);
 /* Is everything of trials that are over in its file? */
 bool hy_events_written(const struct driver *d);
 
 /* ---- clients.c ---- */
 int hy_clients_open(struct driver *d, struct hy_err *err);
-void hy_clients_update(struct driver *d, bool last);
+/* Packs an update of what the driver knows now, if one is due ... */
+void hy_clients_prepare(struct driver *d);
+/* ... and sends it, when all that it tells is committed. */
+void hy_clients_send(struct driver *d);
+/* The run has ended: the last update, to all. */
+void hy_clients_end(struct driver *d);
+/* Sends driver.notice to all. */
+void hy_clients_notify(struct driver *d);
 int hy_client_send(struct client *c, const Hy__ClientAnswer *answer);
 
 /* ---- replay.c ---- */
 int hy_run_replay(struct driver *d, struct hy_err *err);
+
+/* ---- snapshot.c ---- */
+/* Of a run whose end is committed; only the first call does something. */
+void hy_snapshot_begin(struct driver *d);
+bool hy_snapshot_is_over(const struct driver *d);
+void hy_snapshot_free(struct driver *d);
 
 /* ---- remote.c: a project on HDFS; all do nothing for one that is just a folder ---- */
 /* Blocks: for the start of a run. */

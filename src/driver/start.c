@@ -160,10 +160,10 @@ static int send_start(struct driver *d, struct trial *t, const struct hy_seat *s
     m.body_case = HY__CONTROL__BODY_START;
     m.start = &start;
     if (rc == 0 && t->attempt > 1 && !t->agent->shares_files)
-        rc = hy_outputs_send_checkpoint(d, t->agent, t, &start);
+        rc = hy_checkpoint_send(d, t->agent, t, &start);
     if (rc == 0)
         rc = hy_agents_send(t->agent, &m);
-    hy_outputs_sent(&start);
+    hy_checkpoint_sent(&start);
     free_words(argv, d->spec->n_argv);
     for (size_t i = 0; i < HY_COUNT(words); i++)
         free(words[i]);
@@ -174,7 +174,6 @@ int hy_attempt_seat(struct driver *d, struct trial *t, const struct hy_seat *sea
 {
     struct agent *a = hy_map_get(&d->agents, seat->agent);
     struct hy_attempt_row row;
-    struct hy_err err = {0};
     int rc;
 
     hy_ranks_forget(t);
@@ -182,6 +181,7 @@ int hy_attempt_seat(struct driver *d, struct trial *t, const struct hy_seat *sea
     t->phase = TRIAL_RUNNING;
     t->agent = a;
     t->has_value = t->killed = false;
+    free(hy_take(t->spoiled));
     t->step = -1;
     t->started_ms = hy_clock_ms();
     t->started_wall = hy_clock_wall_ms();
@@ -189,7 +189,7 @@ int hy_attempt_seat(struct driver *d, struct trial *t, const struct hy_seat *sea
     d->changed = true;
     row = (struct hy_attempt_row){.trial = (int64_t)t->number, .number = t->attempt, .agent = a->name,
                                   .host = a->host, .state = HY_ATTEMPT_RUNNING, .started = t->started_wall};
-    rc = hy_run_check(d, hy_store_attempt_add(d->store, d->run, &row, &err), &err);
+    rc = hy_run_recorded(d, hy_changes_attempt_add(&d->commit.recorded, &row));
     if (rc == 0)
         hy_events_start(d, t);
     return rc;
@@ -202,9 +202,9 @@ void hy_attempt_send(struct driver *d, struct trial *t, const struct hy_seat *se
     if (rc == -ENOBUFS) { /* the agent is behind: later, and meanwhile elsewhere */
         t->agent->full = true;
         hy_schedule_agent_open(d->schedule, t->agent->id, 0);
-        if (hy_trial_end_attempt(d, t, HY_ATTEMPT_LOST, "its agent had not taken what was sent before") == 0)
+        if (hy_trial_end_attempt(d, t, HY_ATTEMPT_LOST, HY_CHARGE_NONE, "its agent had not taken what was sent before") == 0)
             hy_trial_queue(d, t);
-    } else if (rc < 0) {
+    } else if (rc < 0 && rc != -ECANCELED) {
         hy_run_out_of_memory(d);
     }
 }

@@ -57,6 +57,8 @@ static void take_supplier(struct driver *d, struct client *c, const Hy__Supply *
         if (!hy_is_training(d))
             hy_schedule_parallel(d->schedule, offer->parallel);
     }
+    if (d->unsupplied_since && d->supply_lost)
+        hy_run_recorded(d, hy_changes_run_state(&d->commit.recorded, HY_RUN_RUNNING, NULL));
     d->supplier = c;
     d->unsupplied_since = 0;
 }
@@ -76,12 +78,12 @@ static void refuse(struct driver *d, struct client *c, const Hy__Supply *offer)
     Hy__ClientAnswer answer = HY__CLIENT_ANSWER__INIT;
     char text[128];
 
-    hy_warn("agents are offered that nobody wants by=%s", offer->what);
+    hy_warn_limited("agents are offered that nobody wants by=%s", offer->what);
     snprintf(text, sizeof text, "run %lld is on another session; stop that one first", (long long)d->run);
     answer.body_case = HY__CLIENT_ANSWER__BODY_ERROR;
     answer.error = text;
     if (hy_client_send(c, &answer) < 0)
-        hy_warn("who offered them cannot be told");
+        hy_warn_limited("who offered them cannot be told");
 }
 
 void hy_supply_offered(struct driver *d, struct client *c, const Hy__Supply *offer)
@@ -101,7 +103,8 @@ void hy_supply_over(struct driver *d, const Hy__AgentOver *over)
     struct hy_err err = {0};
 
     if (over->id) {
-        hy_agents_over(d, over->id, !over->lives, over->why);
+        hy_agents_over(d, over->id, over->lives ? HY_AGENT_UNREACHED : over->died ? HY_AGENT_DIED : HY_AGENT_ENDED,
+                       over->why);
         return;
     }
     hy_err_set(&err, -ENOTCONN, "%s", over->why);
@@ -118,21 +121,31 @@ static void fail_for_session(struct driver *d)
     hy_run_fail(d, &err);
 }
 
+static const char *what_helps(const struct driver *d, char *buf, size_t n)
+{
+    if (d->spec->fed)
+        snprintf(buf, n, ", and rows cannot be fed to its nodes again; start it anew");
+    else
+        hy_resume_clause(hy_run_resume(d->spec), d->run, "; ", " gives it another one", buf, n);
+    return buf;
+}
+
 void hy_supply_gone(struct driver *d)
 {
+    char text[100];
     struct agent *a;
 
     hy_info("who started agents is gone");
+    d->supply_lost = true;
     if (d->phase == PHASE_RUNNING && *d->session_end) {
         fail_for_session(d);
         return;
     }
     if (d->phase == PHASE_RUNNING && !*d->spec->master)
-        hy_run_note(d, "its Spark session is gone; experiment.resume(%lld, spark=spark) gives it another one",
-                    (long long)d->run);
+        hy_run_note(d, "its Spark session is gone%s", what_helps(d, text, sizeof text));
     for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
         if (a->process_runs)
-            hy_agents_over(d, a->id, false, "the session that it was started by is gone");
+            hy_agents_over(d, a->id, HY_AGENT_UNREACHED, "the session that it was started by is gone");
 }
 
 /* ---- a session of the run's own ------------------------------------------------------------- */
@@ -198,9 +211,25 @@ static void say_that_we_wait(struct driver *d, int64_t now)
     hy_run_note(d, "it waits for executors: Spark has started none yet");
 }
 
+/* Nobody starts agents, and none is here. For 60 s another session may come; `show` says that it waits. */
+static void lack_supply(struct driver *d, int64_t now)
+{
+    char help[100], text[160];
+    struct hy_err err = {0};
+
+    snprintf(text, sizeof text, "its Spark session is gone%s", what_helps(d, help, sizeof help));
+    if (d->supply_lost && !d->unsupplied_since)
+        hy_run_recorded(d, hy_changes_run_state(&d->commit.recorded, HY_RUN_RUNNING, text));
+    if (!d->unsupplied_since)
+        d->unsupplied_since = now;
+    if (now - d->unsupplied_since < PATIENCE_MS && !(d->supply_lost && d->spec->fed))
+        return;
+    hy_err_set(&err, -ENOTCONN, "%s", text);
+    hy_run_fail(d, &err);
+}
+
 void hy_supply_tick(struct driver *d, int64_t now)
 {
-    struct hy_err err = {0};
 
     if (!*d->spec->engine || d->phase != PHASE_RUNNING)
         return;
@@ -212,10 +241,5 @@ void hy_supply_tick(struct driver *d, int64_t now)
     say_that_we_wait(d, now);
     if (d->supplier || uv_is_active((uv_handle_t *)&d->session))
         return; /* a session of our own may take its time, and says when it is over */
-    if (!d->unsupplied_since)
-        d->unsupplied_since = now;
-    if (now - d->unsupplied_since < PATIENCE_MS)
-        return;
-    hy_err_set(&err, -ENOTCONN, "its Spark session is gone; resume it with another one");
-    hy_run_fail(d, &err);
+    lack_supply(d, now);
 }

@@ -23,6 +23,8 @@
 #include "base/mem.h"
 #include "driver/run.h"
 
+#define STILL_NEEDED "exit status 0, but the others still needed it"
+
 /* ---- who there is ------------------------------------------------------------------ */
 
 bool hy_rank_is_alive(const struct trial *t)
@@ -273,27 +275,39 @@ static void end_all(struct driver *d)
         hy_trial_end(d, ranks[i], ranks[i]->member.verdict, ranks[i]->member.message);
 }
 
+/* What is nobody's retry, but must come to an end. */
+static uint32_t setbacks(const uint32_t charged[HY_CHARGES])
+{
+    return charged[HY_CHARGE_LOSS] + charged[HY_CHARGE_SHORTAGE] + charged[HY_CHARGE_GPU_FAULT];
+}
+
 static bool may_start_again(const struct driver *d)
 {
     const struct training *g = &d->training;
 
     if (!g->why || hy_is_elastic(d) || d->spec->fed || d->phase != PHASE_RUNNING)
         return false;
-    return g->by_loss ? g->losses + 1 < LOSSES_MAX : g->failures < d->spec->retries;
+    if (g->charge == HY_CHARGE_FAILURE)
+        return g->charged[HY_CHARGE_FAILURE] < d->spec->retries;
+    return g->charge == HY_CHARGE_NONE || setbacks(g->charged) + 1 < LOSSES_MAX;
 }
 
 static void start_again(struct driver *d)
 {
     struct training *g = &d->training;
+    const char *all = hy_is_cluster(d) ? "nodes" : "ranks";
+    uint32_t failures, lost;
     struct trial *t;
 
-    if (g->by_loss) {
-        g->due_ms = hy_clock_ms() + (g->losses++ ? hy_backoff_ms(g->losses - 1) : 0);
-        hy_run_note(d, "%s; all %s are started again", g->why, hy_is_cluster(d) ? "nodes" : "ranks");
+    g->charged[g->charge]++;
+    failures = g->charged[HY_CHARGE_FAILURE];
+    lost = g->charged[HY_CHARGE_NONE] + setbacks(g->charged);
+    if (g->charge == HY_CHARGE_FAILURE) {
+        g->due_ms = hy_clock_ms() + hy_backoff_ms(failures);
+        hy_run_note(d, "%s; all %s are started again (%u of %u)", g->why, all, failures, d->spec->retries);
     } else {
-        g->due_ms = hy_clock_ms() + hy_backoff_ms(++g->failures);
-        hy_run_note(d, "%s; all %s are started again (%u of %u)", g->why, hy_is_cluster(d) ? "nodes" : "ranks",
-                    g->failures, d->spec->retries);
+        g->due_ms = hy_clock_ms() + (lost > 1 ? hy_backoff_ms(lost - 1) : 0);
+        hy_run_note(d, "%s; all %s are started again", g->why, all);
     }
     for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
         t->phase = TRIAL_WAITING;
@@ -314,7 +328,7 @@ static void reckon_all(struct driver *d)
         end_all(d);
 }
 
-void hy_training_break_take(struct driver *d, const struct trial *cause, bool by_loss, char *why)
+void hy_training_break_take(struct driver *d, const struct trial *cause, enum hy_charge charge, char *why)
 {
     struct training *g = &d->training;
 
@@ -329,10 +343,18 @@ void hy_training_break_take(struct driver *d, const struct trial *cause, bool by
     hy_info("training breaks cause=%llu why=\"%s\"", (unsigned long long)cause->number, why);
     g->why = why;
     g->cause = cause->number;
-    g->by_loss = by_loss;
+    g->charge = charge;
     g->kill_at = hy_clock_ms() + (hy_is_cluster(d) ? 0 : FAREWELL_MS); /* TensorFlow does not end by itself */
     hy_ranks_tell_all(d, cause, why);
     withdraw(d, why);
+}
+
+void hy_training_blame(struct driver *d, struct trial *t)
+{
+    if (t->phase == TRIAL_OVER)
+        rank_over(d, t, HY_TRIAL_FAILED, STILL_NEEDED);
+    else if (!t->member.death)
+        t->member.death = hy_strdup(STILL_NEEDED); /* without memory: it counts as done */
 }
 
 void hy_training_finish(struct driver *d)
@@ -344,12 +366,37 @@ void hy_training_finish(struct driver *d)
     hy_run_finish(d, why ? HY_RUN_FAILED : HY_RUN_DONE, why);
 }
 
+/* An elastic training waits for machines, unless somebody has said for how long. */
+static void check_enough(struct driver *d, int64_t now)
+{
+    struct training *g = &d->training;
+    size_t alive = count_ranks(d, hy_rank_is_alive);
+    struct hy_err err = {0};
+
+    if (!d->spec->elastic_timeout_ms || d->phase != PHASE_RUNNING || g->finished || g->why || d->stalls ||
+        alive >= d->spec->ranks_min) {
+        g->too_few_since = 0;
+        return;
+    }
+    if (!g->too_few_since)
+        g->too_few_since = now;
+    if (now - g->too_few_since < d->spec->elastic_timeout_ms)
+        return;
+    hy_err_set(&err, -ETIMEDOUT, "for %lld s there %s %zu rank%s, and --min-np asks for %u; --elastic-timeout ends the training",
+               (long long)d->spec->elastic_timeout_ms / 1000, alive == 1 ? "was" : "were", alive, alive == 1 ? "" : "s",
+               d->spec->ranks_min);
+    hy_run_fail(d, &err);
+}
+
 void hy_training_tick(struct driver *d, int64_t now)
 {
     struct training *g = &d->training;
     struct trial *t;
 
     hy_nodes_tick(d, now);
+    check_enough(d, now);
+    if (g->kill_at && d->stalls)
+        g->kill_at = now + FAREWELL_MS; /* they have not been told yet */
     if (!g->kill_at || now < g->kill_at)
         return;
     g->kill_at = 0;
@@ -366,7 +413,7 @@ static void doom(struct driver *d, const struct trial *cause)
     size_t left = count_ranks(d, is_left);
     const char *how = cause->member.death ? cause->member.death : "ranks have ended";
 
-    hy_training_break_take(d, cause, false,
+    hy_training_break_take(d, cause, HY_CHARGE_FAILURE,
                            hy_asprintf("%s; the training needs %u rank%s and has %zu left", how, least,
                                        least == 1 ? "" : "s", left));
 }
@@ -402,25 +449,25 @@ static void reckon_elastic(struct driver *d, const struct trial *last)
 }
 
 /* Unless it is limited it is tried as long as the others can do without it. */
-static bool may_rise(const struct driver *d, const struct trial *t, bool by_loss)
+static bool may_rise(const struct driver *d, const struct trial *t, enum hy_charge charge)
 {
     if (d->training.finished || d->training.why)
         return false;
-    if (by_loss)
-        return t->losses < LOSSES_MAX;
+    if (charge != HY_CHARGE_FAILURE)
+        return charge == HY_CHARGE_NONE || setbacks(t->charged) < LOSSES_MAX;
     if (d->spec->retries)
-        return t->failures <= d->spec->retries;
+        return t->charged[HY_CHARGE_FAILURE] <= d->spec->retries;
     return count_ranks(d, hy_rank_is_alive) >= d->spec->ranks_min;
 }
 
-static void rise_or_stay(struct driver *d, struct trial *t, bool by_loss, const char *message)
+static void rise_or_stay(struct driver *d, struct trial *t, enum hy_charge charge, const char *message)
 {
-    uint32_t times = by_loss ? ++t->losses : ++t->failures;
+    uint32_t failures = t->charged[HY_CHARGE_FAILURE];
     const char *how = t->member.death ? t->member.death : message;
 
-    if (may_rise(d, t, by_loss)) {
+    if (may_rise(d, t, charge)) {
         hy_run_note(d, "%s; it is started again", how);
-        hy_trial_back_off(d, t, times);
+        hy_trial_back_off(d, t, charge == HY_CHARGE_FAILURE ? failures : t->charged[HY_CHARGE_NONE] + setbacks(t->charged));
     } else {
         hy_run_note(d, "%s; it is not started again", how);
         rank_over(d, t, HY_TRIAL_FAILED, message);
@@ -432,7 +479,7 @@ static void rise_or_stay(struct driver *d, struct trial *t, bool by_loss, const 
 struct verdict {
     enum hy_attempt_state attempt;
     enum hy_trial_state trial;
-    bool by_loss;
+    enum hy_charge charge; /* if it has failed */
     char text[1024]; /* "": nothing is wrong */
 };
 
@@ -442,7 +489,7 @@ static void reckon_rank(struct driver *d, struct trial *t, const struct verdict 
 
     d->training.finished |= v->trial == HY_TRIAL_DONE;
     if (v->trial == HY_TRIAL_FAILED)
-        rise_or_stay(d, t, v->by_loss, message);
+        rise_or_stay(d, t, v->charge, message);
     else
         rank_over(d, t, v->trial, message);
     reckon_elastic(d, t);
@@ -453,7 +500,7 @@ static void reckon(struct driver *d, struct trial *t, const struct verdict *v)
 {
     const char *message = *v->text ? v->text : NULL;
 
-    if (hy_trial_end_attempt(d, t, v->attempt, message) < 0)
+    if (hy_trial_end_attempt(d, t, v->attempt, v->trial == HY_TRIAL_FAILED ? v->charge : HY_CHARGE_NONE, message) < 0)
         return;
     if (d->phase != PHASE_RUNNING) {
         hy_trial_end(d, t, v->trial, message);
@@ -478,7 +525,7 @@ void hy_training_check(struct driver *d)
     for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
         over = t->phase == TRIAL_OVER && hy_node_has_rank(d->spec, t->number) ? t : over;
     if (over && count_ranks(d, is_waiting))
-        hy_training_break_take(d, over, false,
+        hy_training_break_take(d, over, HY_CHARGE_FAILURE,
                                hy_asprintf("%s %s has ended, and the others wait for it to join them",
                                            hy_is_cluster(d) ? "node" : "rank",
                                            hy_node_name(d->spec, over->number, name)));
@@ -514,7 +561,7 @@ void hy_training_ended(struct driver *d, struct trial *t)
     if (t->member.death || e->outcome == HY__ENDED__OUTCOME__KILLED || ended_well(d, t, e))
         return;
     describe(t, e, how, sizeof how);
-    hy_ranks_died(d, t, hy_trial_is_setback(e), how);
+    hy_ranks_died(d, t, hy_trial_charge(e), how);
 }
 
 static bool has_fallen(const struct driver *d, const struct trial *t)
@@ -522,19 +569,39 @@ static bool has_fallen(const struct driver *d, const struct trial *t)
     return d->training.why && d->training.cause != t->number;
 }
 
+void hy_rank_end(struct driver *d, struct trial *t, const char *why)
+{
+    char how[160];
+
+    snprintf(how, sizeof how, "was ended: %s", why);
+    t->member.displaced = true;
+    hy_ranks_died(d, t, HY_CHARGE_NONE, how);
+    hy_trial_kill(d, t);
+}
+
+/* It may run again where there is room. */
+static struct verdict displaced(const struct trial *t)
+{
+    struct verdict v = {HY_ATTEMPT_LOST, HY_TRIAL_FAILED, HY_CHARGE_NONE, "its machine had no room for it any more"};
+
+    if (t->member.death)
+        snprintf(v.text, sizeof v.text, "%s", t->member.death);
+    return v;
+}
+
 static struct verdict judge(struct driver *d, struct trial *t)
 {
     const Hy__Ended *e = t->ended->ended;
-    struct verdict v = {HY_ATTEMPT_DONE, HY_TRIAL_DONE, hy_trial_is_setback(e), ""};
+    struct verdict v = {HY_ATTEMPT_DONE, HY_TRIAL_DONE, hy_trial_charge(e), ""};
     const bool has_gone = t->member.dismissed && !d->training.why;
     const char *fault = has_gone ? NULL : hy_trial_fault(d, t, e, v.text, sizeof v.text);
 
     if (!fault && !t->member.death)
         return v;
-    v.attempt = v.by_loss ? HY_ATTEMPT_LOST : HY_ATTEMPT_FAILED;
+    v.attempt = v.charge == HY_CHARGE_FAILURE ? HY_ATTEMPT_FAILED : HY_ATTEMPT_LOST;
     v.trial = HY_TRIAL_FAILED;
     if (!fault)
-        snprintf(v.text, sizeof v.text, "exit status 0, but the others still needed it");
+        snprintf(v.text, sizeof v.text, STILL_NEEDED);
     if (!has_fallen(d, t) && e->outcome != HY__ENDED__OUTCOME__KILLED)
         return v;
     v.attempt = HY_ATTEMPT_STOPPED;
@@ -550,20 +617,22 @@ static struct verdict judge(struct driver *d, struct trial *t)
 void hy_training_settle(struct driver *d, struct trial *t)
 {
     const Hy__Ended *e = t->ended->ended;
-    struct verdict v = judge(d, t);
+    struct verdict v = t->member.displaced && d->phase == PHASE_RUNNING ? displaced(t) : judge(d, t);
 
+    if (hy_is_elastic(d) && v.trial == HY_TRIAL_FAILED && v.charge == HY_CHARGE_FAILURE && d->phase == PHASE_RUNNING)
+        hy_agents_cool_down(d, t->agent);
     if (hy_trial_store_metrics(d, t, t->attempt, -1, e->n_metrics, e->metrics) == 0)
         reckon(d, t, &v);
 }
 
-void hy_training_lost(struct driver *d, struct trial *t, const char *why)
+void hy_training_lost(struct driver *d, struct trial *t, bool died, const char *why)
 {
-    struct verdict v = {.attempt = HY_ATTEMPT_LOST, .by_loss = true};
+    struct verdict v = {.attempt = HY_ATTEMPT_LOST, .charge = died ? HY_CHARGE_LOSS : HY_CHARGE_NONE};
     char how[600];
 
     v.trial = d->phase == PHASE_RUNNING ? HY_TRIAL_FAILED : HY_TRIAL_STOPPED;
     snprintf(how, sizeof how, "is lost: its agent is gone (%s)", why);
-    hy_ranks_died(d, t, true, how);
+    hy_ranks_died(d, t, v.charge, how);
     snprintf(v.text, sizeof v.text, "its agent was lost: %s", why);
     t->has_value = false;
     reckon(d, t, &v);

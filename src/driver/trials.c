@@ -12,6 +12,7 @@
 #include "driver/names.h"
 #include "driver/run.h"
 
+#define STARTS_MAX 1000          /* asks and starts in one turn: an agent may claim any number of slots */
 #define BACKOFF_FIRST_MS 1000
 #define BACKOFF_MAX_MS 60000
 #define DETAIL_MAX (128u * 1024) /* of how an attempt failed: agents take no more from a trial */
@@ -52,33 +53,32 @@ void hy_trial_free(struct driver *d, struct trial *t)
     hy_events_forget(d, t);
     hy_ranks_forget(t);
     free(t->held);
+    free(t->spoiled);
     free(t->values);
     free(t->params);
     free(t->dir);
     free(t);
 }
 
-int hy_run_ended_push(struct driver *d, uint64_t number)
+int hy_run_best(struct driver *d, const struct hy_trial_row *row)
 {
-    if (d->ended_count == d->ended_room) {
-        size_t room = d->ended_room ? d->ended_room * 2 : 64;
-        uint32_t *more = hy_reallocarray(d->ended, room, sizeof *more);
+    struct best *b = &d->best;
+    char *params, *dir;
 
-        if (!more)
-            return -ENOMEM;
-        d->ended = more;
-        d->ended_room = room;
+    if (b->number && !(d->spec->maximize ? row->value > b->value : row->value < b->value))
+        return 0;
+    params = hy_strdup(row->params ? row->params : "");
+    dir = hy_strdup(row->dir ? row->dir : "");
+    if (!params || !dir) {
+        free(params);
+        free(dir);
+        return -ENOMEM;
     }
-    d->ended[d->ended_count++] = (uint32_t)number;
+    free(b->params);
+    free(b->dir);
+    *b = (struct best){.number = (uint64_t)row->number, .ended_seq = row->ended_seq, .value = row->value, .params = params, .dir = dir,
+                       .elapsed_ms = row->ended - row->started, .attempts = (uint32_t)row->attempts};
     return 0;
-}
-
-void hy_run_best(struct driver *d, uint64_t number, double value)
-{
-    if (d->best && !(d->spec->maximize ? value > d->best_value : value < d->best_value))
-        return;
-    d->best = number;
-    d->best_value = value;
 }
 
 /* ---- ask -------------------------------------------------------------------------- */
@@ -97,16 +97,40 @@ int hy_trial_queue(struct driver *d, struct trial *t)
     return rc;
 }
 
+int hy_run_take_dir(struct driver *d, const char *dir)
+{
+    static char taken;
+    uint64_t key = hy_hash(dir, strlen(dir));
+
+    if (hy_map_get(&d->dirs, key))
+        return -EEXIST;
+    return hy_map_put(&d->dirs, key, &taken);
+}
+
+/* A name that no other trial has: two may have the same parameters. Two names
+ * with the same hash count as one; then the second is longer than it need be. */
+static char *name_dir(struct driver *d, const struct trial *t)
+{
+    char *dir = hy_params_dir(&d->space, t->values, t->number);
+    int rc;
+
+    while (dir && (rc = hy_run_take_dir(d, dir)) < 0) {
+        char *longer = rc == -EEXIST ? hy_asprintf("%s~%llu", dir, (unsigned long long)t->number) : NULL;
+
+        free(dir);
+        dir = longer;
+    }
+    return dir;
+}
+
 static int add_to_store(struct driver *d, struct trial *t)
 {
-    hy_cleanup_free char *dir = hy_params_dir(&d->space, t->values, t->number);
-    struct hy_trial_row row = {.number = (int64_t)t->number, .params = t->params, .dir = dir,
-                               .state = HY_TRIAL_RUNNING, .started = hy_clock_wall_ms(), .asked_seq = ++d->seq};
-    struct hy_err err = {0};
+    struct hy_trial_row row = {.number = (int64_t)t->number, .params = t->params, .state = HY_TRIAL_RUNNING,
+                               .started = hy_clock_wall_ms(), .asked_seq = ++d->seq};
 
-    if (!dir)
-        return hy_err_set(&err, -ENOMEM, "out of memory"), hy_run_check(d, -ENOMEM, &err);
-    return hy_run_check(d, hy_store_trial_add(d->store, d->run, &row, &t->dir, &err), &err);
+    t->asked_wall = row.started;
+    row.dir = t->dir = name_dir(d, t);
+    return hy_run_recorded(d, t->dir ? hy_changes_trial_add(&d->commit.recorded, &row) : -ENOMEM);
 }
 
 int hy_trial_ask(struct driver *d)
@@ -146,12 +170,25 @@ static void start_at(struct driver *d, const struct hy_place *place)
         hy_attempt_send(d, t, &place->seats[0]);
 }
 
+/* Those that wait for a whole agent or a whole GPU must not keep the rest of the machines idle. */
+static bool fits_beside_those_that_wait(struct driver *d)
+{
+    struct hy_need need = hy_run_need(d, NULL);
+    int rc = hy_is_training(d) ? 0 : hy_schedule_fits(d->schedule, &need);
+
+    if (rc < 0)
+        hy_run_out_of_memory(d);
+    return rc > 0;
+}
+
 static bool has_free_slot(struct driver *d)
 {
     struct hy_schedule_stats s;
 
     hy_schedule_stats(d->schedule, &s);
-    if (s.waiting > 0 || s.slots_used >= s.slots)
+    if (s.waiting > 0)
+        return fits_beside_those_that_wait(d);
+    if (s.slots_used >= s.slots)
         return false;
     return d->spec->parallel == 0 || s.running < d->spec->parallel;
 }
@@ -164,12 +201,30 @@ static bool is_measured(const struct driver *d, const struct trial *t)
     return *d->spec->metric && hy_node_has_rank(d->spec, t->number) && hy_node_rank(d->spec, t->number) == 0;
 }
 
+/* How many trials it concerns is only known at the end; the first of them was noted when it ended. */
+static void note_without_metric(struct driver *d)
+{
+    if (!d->no_metric_noted || d->done < 2)
+        return;
+    if (d->without_metric >= d->done)
+        hy_run_note(d, "none of the %llu trials that are done has a metric, so there is no best trial", (unsigned long long)d->done);
+    else
+        hy_run_note(d, "%llu of the %llu trials that are done have no metric", (unsigned long long)d->without_metric,
+                    (unsigned long long)d->done);
+}
+
+static void finish(struct driver *d, enum hy_run_state state, const char *message)
+{
+    note_without_metric(d);
+    hy_run_finish(d, state, message);
+}
+
 /* Asks no further ahead than there are free slots: the newest answers count. */
 void hy_trials_pump(struct driver *d)
 {
     if (hy_is_training(d))
         hy_training_pump(d);
-    while (d->phase == PHASE_RUNNING) {
+    for (int i = 0; d->phase == PHASE_RUNNING && !d->stalls && i < STARTS_MAX; i++) {
         struct hy_place place;
         int rc = hy_schedule_next(d->schedule, &place);
 
@@ -183,9 +238,9 @@ void hy_trials_pump(struct driver *d)
     if (d->phase == PHASE_RUNNING && d->trials.count == 0 && hy_is_training(d) && hy_events_written(d))
         hy_training_finish(d);
     if (d->phase == PHASE_RUNNING && d->search_over && d->trials.count == 0 && hy_events_written(d))
-        hy_run_finish(d, HY_RUN_DONE, NULL);
+        finish(d, d->failed && !d->done ? HY_RUN_FAILED : HY_RUN_DONE, NULL);
     if (d->phase == PHASE_STOPPING && d->trials.count == 0 && hy_events_written(d))
-        hy_run_finish(d, HY_RUN_STOPPED, "stopped");
+        finish(d, HY_RUN_STOPPED, "stopped");
 }
 
 /* ---- end ---------------------------------------------------------------------------- */
@@ -198,14 +253,14 @@ static const char *detail_of(Hy__Ended *e)
     return *e->detail ? e->detail : NULL;
 }
 
-int hy_trial_end_attempt(struct driver *d, struct trial *t, enum hy_attempt_state state, const char *message)
+int hy_trial_end_attempt(struct driver *d, struct trial *t, enum hy_attempt_state state, enum hy_charge charge,
+                         const char *message)
 {
     Hy__Control *ended = hy_take(t->ended); /* the row's texts are in it */
     Hy__Ended *e = ended ? ended->ended : NULL;
     struct hy_attempt_row row = {.trial = (int64_t)t->number, .number = t->attempt, .agent = t->agent->name,
-                                 .host = t->agent->host, .state = state, .message = message,
+                                 .host = t->agent->host, .state = state, .message = message, .charge = charge,
                                  .started = t->started_wall, .ended = hy_clock_wall_ms()};
-    struct hy_err err = {0};
     int rc;
 
     if (e) {
@@ -216,12 +271,14 @@ int hy_trial_end_attempt(struct driver *d, struct trial *t, enum hy_attempt_stat
     }
     hy_list_remove(&t->on_agent);
     hy_outputs_forget(d, t);
+    hy_checkpoint_forget(t);
     hy_events_attempt_over(t);
     free(hy_take(t->held));
     t->agent = NULL;
+    t->charged[charge]++;
     hy_schedule_done(d->schedule, t->number);
     d->changed = true;
-    rc = hy_run_check(d, hy_store_attempt_end(d->store, d->run, &row, &err), &err);
+    rc = hy_run_recorded(d, hy_changes_attempt_end(&d->commit.recorded, &row));
     hy__control__free_unpacked(ended, NULL);
     return rc;
 }
@@ -231,20 +288,21 @@ void hy_trial_end(struct driver *d, struct trial *t, enum hy_trial_state state, 
     bool told = state != HY_TRIAL_STOPPED;
     struct hy_trial_row row = {.number = (int64_t)t->number, .state = state, .has_value = t->has_value && state == HY_TRIAL_DONE && is_measured(d, t),
                                .value = t->value, .message = message, .attempts = t->attempt,
-                               .ended = hy_clock_wall_ms(), .told_seq = told ? ++d->seq : 0};
-    struct hy_err err = {0};
+                               .params = t->params, .dir = t->dir, .started = t->asked_wall,
+                               .ended = hy_clock_wall_ms(), .ended_seq = ++d->seq};
 
-    if (hy_run_check(d, hy_store_trial_end(d->store, d->run, &row, &err), &err) < 0)
+    row.told_seq = told ? row.ended_seq : 0;
+    if (hy_run_recorded(d, hy_changes_trial_end(&d->commit.recorded, &row)) < 0)
         return;
+    d->ended_seq = row.ended_seq;
     hy_events_end(d, t, state);
     if (told)
         hy_search_tell(d->search, t->number, row.has_value ? t->value : NAN);
-    if (row.has_value)
-        hy_run_best(d, t->number, t->value);
+    if (row.has_value && hy_run_best(d, &row) < 0)
+        hy_run_out_of_memory(d);
+    d->without_metric += state == HY_TRIAL_DONE && *d->spec->metric && !row.has_value;
     *(state == HY_TRIAL_DONE ? &d->done : state == HY_TRIAL_FAILED ? &d->failed : &d->stopped) += 1;
     d->ended_here++;
-    if (hy_run_ended_push(d, t->number) < 0)
-        hy_run_out_of_memory(d);
     hy_trial_free(d, t);
 }
 
@@ -264,8 +322,9 @@ void hy_trial_back_off(struct driver *d, struct trial *t, uint32_t times)
 
 static void retry_or_fail(struct driver *d, struct trial *t, const char *message)
 {
-    t->failures++;
-    if (t->failures > d->spec->retries) {
+    uint32_t failures = t->charged[HY_CHARGE_FAILURE];
+
+    if (failures > d->spec->retries) {
         hy_trial_end(d, t, HY_TRIAL_FAILED, message);
         return;
     }
@@ -273,8 +332,8 @@ static void retry_or_fail(struct driver *d, struct trial *t, const char *message
         hy_trial_end(d, t, HY_TRIAL_STOPPED, message);
         return;
     }
-    hy_trial_back_off(d, t, t->failures);
-    hy_run_note(d, "trial %llu: %s; tried again (%u of %u)", (unsigned long long)t->number, message, t->failures,
+    hy_trial_back_off(d, t, failures);
+    hy_run_note(d, "trial %llu: %s; tried again (%u of %u)", (unsigned long long)t->number, message, failures,
                 d->spec->retries);
 }
 
@@ -292,8 +351,12 @@ const char *hy_trial_fault(struct driver *d, const struct trial *t, const Hy__En
         snprintf(text, size, "exit status %d", e->code);
     else if (*e->metric_error)
         snprintf(text, size, "%s", e->metric_error);
+    else if (t->spoiled)
+        snprintf(text, size, "%s", t->spoiled);
     else if (!is_measured(d, t) || (!t->has_value && d->spec->metric_optional))
         return NULL;
+    else if (!t->has_value && *e->remark)
+        snprintf(text, size, "%s", e->remark);
     else if (!t->has_value && d->spec->function.len)
         snprintf(text, size, "it returned no %s; return a number, or a dict with '%s' in it", metric, metric);
     else if (!t->has_value)
@@ -310,9 +373,8 @@ int hy_trial_store_metrics(struct driver *d, struct trial *t, uint32_t attempt, 
     for (size_t i = 0; i < n; i++) {
         struct hy_metric_row row = {.trial = (int64_t)t->number, .attempt = attempt, .step = step,
                                     .name = metrics[i]->name, .value = metrics[i]->value, .time = hy_clock_wall_ms()};
-        struct hy_err err = {0};
 
-        if (hy_run_check(d, hy_store_metric_add(d->store, d->run, &row, &err), &err) < 0)
+        if (hy_run_recorded(d, hy_changes_metric_add(&d->commit.recorded, &row)) < 0)
             return -1;
         hy_events_scalar(t, row.name, step, row.value);
     }
@@ -323,12 +385,38 @@ int hy_trial_store_metrics(struct driver *d, struct trial *t, uint32_t attempt, 
 static bool is_shortage(const Hy__Ended *e)
 {
     return e->outcome == HY__ENDED__OUTCOME__NOT_STARTED &&
-           (e->code == -EMFILE || e->code == -ENFILE || e->code == -EAGAIN || e->code == -ENOMEM);
+           (e->code == -EMFILE || e->code == -ENFILE || e->code == -EAGAIN || e->code == -ENOMEM || e->code == -ENOSPC ||
+            e->code == -EDQUOT);
 }
 
-bool hy_trial_is_setback(const Hy__Ended *e)
+enum hy_charge hy_trial_charge(const Hy__Ended *e)
 {
-    return is_shortage(e) || e->fell;
+    return is_shortage(e) ? HY_CHARGE_SHORTAGE : e->fell ? HY_CHARGE_GPU_FAULT : HY_CHARGE_FAILURE;
+}
+
+static uint32_t setbacks(const struct trial *t)
+{
+    return t->charged[HY_CHARGE_SHORTAGE] + t->charged[HY_CHARGE_GPU_FAULT];
+}
+
+static bool is_full_disk(const Hy__Ended *e)
+{
+    return e->outcome == HY__ENDED__OUTCOME__NOT_STARTED && (e->code == -ENOSPC || e->code == -EDQUOT);
+}
+
+/* The run's own disk is full: that costs no trial anything. */
+static void wait_for_disk(struct driver *d, struct trial *t, const char *message)
+{
+    char text[700];
+
+    snprintf(text, sizeof text, "%s", message);
+    if (hy_trial_end_attempt(d, t, HY_ATTEMPT_LOST, HY_CHARGE_NONE, text) < 0)
+        return;
+    hy_stall_begin_start(d, text);
+    if (d->phase != PHASE_RUNNING)
+        hy_trial_end(d, t, HY_TRIAL_STOPPED, "stopped");
+    else
+        hy_trial_back_off(d, t, 1);
 }
 
 static void wait_for_room(struct driver *d, struct trial *t, const char *message)
@@ -336,22 +424,20 @@ static void wait_for_room(struct driver *d, struct trial *t, const char *message
     char text[700];
 
     snprintf(text, sizeof text, "%s", message); /* it goes with the attempt */
-    if (hy_trial_end_attempt(d, t, HY_ATTEMPT_LOST, text) < 0)
+    if (hy_trial_end_attempt(d, t, HY_ATTEMPT_LOST, HY_CHARGE_SHORTAGE, text) < 0)
         return;
     if (d->phase != PHASE_RUNNING) {
         hy_trial_end(d, t, HY_TRIAL_STOPPED, "stopped");
         return;
     }
-    hy_trial_back_off(d, t, ++t->losses);
+    hy_trial_back_off(d, t, setbacks(t));
     hy_run_note(d, "trial %llu: %s; tried again", (unsigned long long)t->number, text);
 }
 
 /* A neighbour on its GPU has taken it down, or was taken down by it: nobody knows. */
 static void rise_again(struct driver *d, struct trial *t)
 {
-    t->falls++;
-    t->losses++;
-    if (hy_trial_end_attempt(d, t, HY_ATTEMPT_LOST, "it fell with a neighbour on its GPU") < 0)
+    if (hy_trial_end_attempt(d, t, HY_ATTEMPT_LOST, HY_CHARGE_GPU_FAULT, "it fell with a neighbour on its GPU") < 0)
         return;
     if (d->phase != PHASE_RUNNING) {
         hy_trial_end(d, t, HY_TRIAL_STOPPED, "stopped");
@@ -362,6 +448,17 @@ static void rise_again(struct driver *d, struct trial *t)
     hy_trial_queue(d, t);
 }
 
+/* Once for each kind: it is the same function in all trials. */
+static void note_remark(struct driver *d, const struct trial *t, const Hy__Ended *e)
+{
+    bool *noted = e->lacks_metric ? &d->no_metric_noted : &d->choice_noted;
+
+    if (!*e->remark || *noted || (e->lacks_metric && t->has_value)) /* it printed the metric, or a child reported it */
+        return;
+    *noted = true;
+    hy_run_note(d, "trial %llu: %s", (unsigned long long)t->number, e->remark);
+}
+
 void hy_trials_settle(struct driver *d, struct trial *t)
 {
     const Hy__Ended *e = t->ended->ended;
@@ -369,13 +466,13 @@ void hy_trials_settle(struct driver *d, struct trial *t)
     char text[700];
     const char *fault;
 
-    if (d->phase >= PHASE_ENDING || !hy_outputs_complete(t->agent, e))
+    if (d->phase >= PHASE_ENDING || !hy_outputs_complete(t->agent, e) || hy_events_are_stalled(t))
         return; /* hy_trials_settle is called again when more has been written */
-    if (e->sent_files)
+    if (e->sent_files && !t->spoiled)
         hy_outputs_take_checkpoint(d, t);
     if (killed && !t->killed) { /* not by us: its agent was asked to end */
         hy_agents_leaving(d, t->agent);
-        hy_trials_lost(d, t, "it was asked to end");
+        hy_trials_lost(d, t, hy_agents_goodbye_counts(d, t->agent), "it was asked to end");
         return;
     }
     if (e->has_metric) {
@@ -386,18 +483,25 @@ void hy_trials_settle(struct driver *d, struct trial *t)
         hy_training_settle(d, t);
         return;
     }
-    if (is_shortage(e) && t->losses + 1 < LOSSES_MAX) {
+    if (is_full_disk(e) && t->agent->shares_files) {
+        wait_for_disk(d, t, e->message);
+        return;
+    }
+    if (is_shortage(e) && setbacks(t) + 1 < SETBACKS_MAX) {
         wait_for_room(d, t, e->message);
         return;
     }
-    if (e->fell && t->losses + 1 < LOSSES_MAX) {
+    if (e->fell && setbacks(t) + 1 < SETBACKS_MAX) {
         rise_again(d, t);
         return;
     }
     fault = hy_trial_fault(d, t, e, text, sizeof text);
+    if (!fault && !killed)
+        note_remark(d, t, e);
     if (hy_trial_store_metrics(d, t, t->attempt, -1, e->n_metrics, e->metrics) < 0)
         return;
-    if (hy_trial_end_attempt(d, t, killed ? HY_ATTEMPT_STOPPED : fault ? HY_ATTEMPT_FAILED : HY_ATTEMPT_DONE, fault) < 0)
+    if (hy_trial_end_attempt(d, t, killed ? HY_ATTEMPT_STOPPED : fault ? HY_ATTEMPT_FAILED : HY_ATTEMPT_DONE,
+                             fault && !killed ? HY_CHARGE_FAILURE : HY_CHARGE_NONE, fault) < 0)
         return;
     if (killed)
         hy_trial_end(d, t, HY_TRIAL_STOPPED, "stopped");
@@ -407,7 +511,7 @@ void hy_trials_settle(struct driver *d, struct trial *t)
         hy_trial_end(d, t, HY_TRIAL_DONE, NULL);
 }
 
-struct trial *hy_trial_speaker(struct driver *d, const struct agent *a, uint64_t number, uint32_t attempt)
+struct trial *hy_trial_speaker(struct driver *d, struct agent *a, uint64_t number, uint32_t attempt)
 {
     struct trial *t = hy_map_get(&d->trials, number);
 
@@ -415,7 +519,7 @@ struct trial *hy_trial_speaker(struct driver *d, const struct agent *a, uint64_t
         return NULL;
     if (t && t->phase == TRIAL_RUNNING && t->agent == a && t->attempt == attempt && !t->ended)
         return t;
-    hy_info("fenced a stale word agent=%s trial=%llu attempt=%u", a->name, (unsigned long long)number, attempt);
+    hy_info_limited("fenced a stale word agent=%s trial=%llu attempt=%u", a->name, (unsigned long long)number, attempt);
     return NULL;
 }
 
@@ -467,32 +571,57 @@ void hy_trials_report(struct driver *d, struct agent *a, const Hy__Report *r)
     d->changed = true;
 }
 
-void hy_trials_lost(struct driver *d, struct trial *t, const char *why)
+/* Its agent has died. Not by a trial that did not run there yet, or no more. */
+static bool may_have_killed(const struct trial *t)
 {
+    return !t->held && (!t->ended || t->ended->ended->outcome == HY__ENDED__OUTCOME__KILLED);
+}
+
+/* It has had its agents to itself for long enough to be the one that ends them. */
+static void blame(struct driver *d, struct trial *t, const char *why)
+{
+    char text[700];
+
+    snprintf(text, sizeof text, "its agent died %u times while it ran, the last %u of them with nothing else on it, so the "
+             "trial kills it; the last time: %s", t->charged[HY_CHARGE_LOSS], t->charged[HY_CHARGE_LOSS] - ALONE_FROM, why);
+    hy_trial_end(d, t, HY_TRIAL_FAILED, text);
+}
+
+static void note_suspects(struct driver *d, const struct trial *t)
+{
+    if (d->suspects_noted || t->charged[HY_CHARGE_LOSS] < ALONE_FROM)
+        return;
+    d->suspects_noted = true;
+    hy_run_note(d, "an agent died for the second time while trial %llu ran on it; it and others like it run alone on an agent from "
+                "now on, so that one that kills its agent fails by itself", (unsigned long long)t->number);
+}
+
+void hy_trials_lost(struct driver *d, struct trial *t, bool died, const char *why)
+{
+    bool counts = died && d->phase == PHASE_RUNNING && may_have_killed(t);
     char text[700];
 
     if (d->phase >= PHASE_ENDING) { /* the run is over as the store has it */
         hy_list_remove(&t->on_agent);
         hy_outputs_forget(d, t);
+        hy_checkpoint_forget(t);
         t->agent = NULL;
         return;
     }
     if (hy_is_training(d)) {
-        hy_training_lost(d, t, why);
+        hy_training_lost(d, t, counts, why);
         return;
     }
     snprintf(text, sizeof text, "its agent was lost: %s", why);
-    if (hy_trial_end_attempt(d, t, HY_ATTEMPT_LOST, text) < 0)
+    if (hy_trial_end_attempt(d, t, HY_ATTEMPT_LOST, counts ? HY_CHARGE_LOSS : HY_CHARGE_NONE, text) < 0)
         return;
     t->has_value = false;
-    if (d->phase != PHASE_RUNNING) {
+    if (d->phase != PHASE_RUNNING)
         hy_trial_end(d, t, HY_TRIAL_STOPPED, "stopped");
-    } else if (++t->losses >= LOSSES_MAX) {
-        snprintf(text, sizeof text, "its agent was lost %d times while it ran; the last time: %s", LOSSES_MAX, why);
-        hy_trial_end(d, t, HY_TRIAL_FAILED, text);
-    } else {
-        hy_trial_queue(d, t);
-    }
+    else if (counts && t->charged[HY_CHARGE_LOSS] >= LOSSES_MAX)
+        blame(d, t, why);
+    else if (hy_trial_queue(d, t) == 0)
+        note_suspects(d, t);
 }
 
 /* ---- time, and the end of all ------------------------------------------------------------ */
@@ -506,7 +635,7 @@ static void leave_the_rest(struct driver *d)
 
     while (d->phase == PHASE_STOPPING && (t = hy_map_next(&d->trials, &i))) {
         hy_run_note(d, "trial %llu has not ended in %d s; its agent goes without it", (unsigned long long)t->number, STOP_MS / 1000);
-        if (hy_trial_end_attempt(d, t, HY_ATTEMPT_STOPPED, "it did not end when it was stopped") < 0)
+        if (hy_trial_end_attempt(d, t, HY_ATTEMPT_STOPPED, HY_CHARGE_NONE, "it did not end when it was stopped") < 0)
             return;
         hy_trial_end(d, t, HY_TRIAL_STOPPED, "stopped");
         i = 0; /* the map has moved */
@@ -519,6 +648,7 @@ void hy_trials_tick(struct driver *d, int64_t now)
         leave_the_rest(d);
     if (hy_is_training(d))
         hy_training_tick(d, now);
+    hy_checkpoints_tick(d);
     hy_list_each(it, &d->waiting) {
         struct trial *t = hy_container(it, struct trial, waiting);
 
@@ -534,13 +664,17 @@ void hy_trial_kill(struct driver *d, struct trial *t)
 {
     Hy__Kill kill = HY__KILL__INIT;
     Hy__Control m = HY__CONTROL__INIT;
+    int rc;
 
     kill.trial = t->number;
     kill.attempt = t->attempt;
     m.body_case = HY__CONTROL__BODY_KILL;
     m.kill = &kill;
     t->killed = true;
-    if (hy_agents_send(t->agent, &m) < 0)
+    rc = hy_agents_send(t->agent, &m);
+    if (rc == -ENOBUFS)
+        hy_agents_condemn(t->agent, "it does not take what it is sent");
+    else if (rc < 0)
         hy_run_out_of_memory(d);
 }
 

@@ -126,14 +126,21 @@ char **hy_command_local(const struct hy_agent_order *order, struct hy_err *err)
  * input if not, and runs the agent, which takes its key from there. The agent
  * dials the address that the host saw us come from.
  *
+ * Whoever could write there would choose the program that is run, so the folders
+ * must be ours, and the file too.
+ *
  * A copy that was cut short has the wrong size and is not kept. The shell stays
  * until the agent has ended, so that ssh's own 255 means that ssh failed and
  * nothing else (a command that a signal ends gives 255 too).
  */
 static const char ssh_script[] =
-    "d=${XDG_CACHE_HOME:-$HOME/.cache}/hopyard/bin/%s; f=$d/hopyard; p=$d/part.%s; n=%zu; "
-    "if [ -x \"$f\" ] && [ $(wc -c <\"$f\") -eq $n ]; then echo " HY_PROGRAM_IS_THERE "; else "
-    "mkdir -p \"$d\" && echo " HY_PROGRAM_IS_MISSING " && head -c $n >\"$p\" && [ $(wc -c <\"$p\") -eq $n ] && "
+    "b=${XDG_CACHE_HOME:-$HOME/.cache}/hopyard; d=$b/bin/%s; f=$d/hopyard; p=$d/part.%s; n=%zu; "
+    "(umask 077; mkdir -p \"$d\") || exit 1; "
+    "for x in \"$b\" \"$b/bin\" \"$d\"; do if [ -h \"$x\" ] || [ ! -O \"$x\" ]; then "
+    "echo \"$x is a symbolic link or belongs to another user, and no program is run from there: remove it\" >&2; exit 1; fi; "
+    "chmod go-w \"$x\" 2>/dev/null || [ ! -w \"$x\" ] || exit 1; done; "
+    "if [ -O \"$f\" ] && [ ! -h \"$f\" ] && [ -x \"$f\" ] && [ $(wc -c <\"$f\") -eq $n ]; then echo " HY_PROGRAM_IS_THERE "; else "
+    "echo " HY_PROGRAM_IS_MISSING " && head -c $n >\"$p\" && [ $(wc -c <\"$p\") -eq $n ] && "
     "chmod 700 \"$p\" && mv \"$p\" \"$f\" || { rm -f \"$p\"; exit 1; }; fi; "
     "\"$f\" agent --join \"[${SSH_CONNECTION%%%% *}]:%u\" --identity %s --name \"%s\" --slots %u --key-file -; exit $?";
 
@@ -149,6 +156,28 @@ static char *without_brackets(const char *host)
     size_t n = strlen(host);
 
     return host[0] == '[' && host[n - 1] == ']' ? hy_strndup(host + 1, n - 2) : hy_strdup(host);
+}
+
+/* `host` and `command` may be NULL (out of memory). */
+static char **ssh_argv(const struct hy_agent_order *order, const char *host, const char *command, struct hy_err *err)
+{
+    const char *words[16] = {"ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=10",
+                             "-T"};
+    size_t n = 8;
+    char port[16];
+
+    snprintf(port, sizeof port, "%u", order->ssh_port);
+    if (order->ssh_port) {
+        words[n++] = "-p";
+        words[n++] = port;
+    }
+    if (order->ssh_identity && *order->ssh_identity) {
+        words[n++] = "-i";
+        words[n++] = order->ssh_identity;
+    }
+    words[n++] = host;
+    words[n++] = command;
+    return argv_of(words, n, err);
 }
 
 char **hy_command_ssh(const struct hy_agent_order *order, struct hy_err *err)
@@ -168,10 +197,5 @@ char **hy_command_ssh(const struct hy_agent_order *order, struct hy_err *err)
     hy_program_unref(program);
     host = without_brackets(order->host);
     command = script ? hy_asprintf("exec sh -c '%s'", script) : NULL;
-    {
-        const char *words[] = {"ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=10",
-                               "-T", host, command};
-
-        return argv_of(words, HY_COUNT(words), err);
-    }
+    return ssh_argv(order, host, command, err);
 }

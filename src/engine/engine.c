@@ -7,15 +7,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/list.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/command.h"
+#include "wire/standby.h"
 
 #define SSH_FAILED 255 /* ssh's exit status when it is not the command's */
+#define SIGNALED_BY_SHELL 128
 #define SAID_MAX 4096
+#define SAID_BURST 1000u   /* lines of agents that go to the log at once, ... */
+#define SAID_EVERY_MS 100  /* ... and from then on */
 
 #define HELD_MS 1000  /* how long its standard error may outlive a process */
 #define STOP_MS 12000 /* how long it may take to end */
@@ -29,13 +35,16 @@ struct hy_engine {
     bool freed; /* waits for its children's handles */
 };
 
-/* One agent's process: the keeper here, or the ssh that leads to it. */
+/* One agent's process: the keeper here, or the ssh that leads to it; or an agent that was on standby. */
 struct child {
     struct hy_list link;
     struct hy_engine *engine;
     uint64_t id;
     char name[64];
     uv_process_t process;
+    int pidfd;      /* of one that was on standby, and is nobody's child here; -1: it is our child */
+    uv_poll_t gone; /* of the pidfd */
+    bool released;  /* it is not ours any more */
     uv_pipe_t in, out, err;
     int open_handles;
     bool remote, over, out_is_open, answered, asked;
@@ -81,11 +90,30 @@ static const char *why_it_ended(struct child *c, char *text, size_t size)
         snprintf(text, size, "%s", c->trouble.text);
     else if (line && (c->exit_status || c->signal))
         snprintf(text, size, "%s: %s", c->name, line);
+    else if (c->pidfd >= 0)
+        snprintf(text, size, "%s: it has ended", c->name);
     else if (c->signal)
         snprintf(text, size, "%s: ended by signal %d", c->name, c->signal);
     else
         snprintf(text, size, "%s: exit status %lld", c->name, (long long)c->exit_status);
     return text;
+}
+
+/* The host's shell says by a status above 128 that a signal has ended the agent. A signal that ended ssh itself
+ * says nothing of it. */
+enum hy_agent_end hy_agent_end_of(bool remote, int64_t status, int signal)
+{
+    if (!remote)
+        return signal ? HY_AGENT_DIED : HY_AGENT_ENDED;
+    if (signal || status == SSH_FAILED)
+        return HY_AGENT_UNREACHED;
+    return status > SIGNALED_BY_SHELL && status <= SIGNALED_BY_SHELL + SIGRTMAX ? HY_AGENT_DIED : HY_AGENT_ENDED;
+}
+
+/* Nobody but its parent knows how a process has ended. One that ends by itself says goodbye before. */
+static enum hy_agent_end end_of(const struct child *c)
+{
+    return c->pidfd >= 0 ? HY_AGENT_DIED : hy_agent_end_of(c->remote, c->exit_status, c->signal);
 }
 
 static void child_free(struct child *c)
@@ -95,9 +123,9 @@ static void child_free(struct child *c)
 
     hy_list_remove(&c->link);
     e->running--;
-    if (!e->freed)
-        e->events.on_exit(e->arg, c->id, !c->remote || (c->exit_status != SSH_FAILED && !c->signal),
-                          why_it_ended(c, why, sizeof why));
+    if (!e->freed && !c->released)
+        e->events.on_exit(e->arg, c->id, end_of(c), why_it_ended(c, why, sizeof why));
+    hy_close_at(&c->pidfd);
     hy_buf_done(&c->answer);
     hy_buf_done(&c->said);
     explicit_bzero(c->key, sizeof c->key);
@@ -124,10 +152,22 @@ static void close_if_over(struct child *c)
 {
     if (!c->over || c->out_is_open)
         return;
+    if (c->pidfd >= 0) {
+        close_handle(&c->gone);
+        return;
+    }
     close_handle(&c->process);
     close_handle(&c->in);
     close_handle(&c->out);
     close_handle(&c->err);
+}
+
+static void send_signal(struct child *c, int sig)
+{
+    if (c->pidfd < 0)
+        uv_process_kill(&c->process, sig);
+    else if (syscall(SYS_pidfd_send_signal, c->pidfd, sig, NULL, 0) < 0 && errno != ESRCH)
+        hy_warn("cannot signal an agent name=%s error=%s", c->name, strerror(errno));
 }
 
 static void on_exit_of_process(uv_process_t *process, int64_t status, int signal)
@@ -228,12 +268,14 @@ static void take_lines(struct child *c, const char *bytes, size_t n)
 /* Keeps the last lines; of a host that talks without end only the end counts. */
 static void keep_said(struct child *c, const char *bytes, size_t n)
 {
+    static struct hy_log_limit said = {.burst = SAID_BURST, .every_ms = SAID_EVERY_MS};
+
     for (size_t i = 0, end; i < n; i = end + 1) {
         const char *newline = memchr(bytes + i, '\n', n - i);
 
         end = newline ? (size_t)(newline - bytes) : n;
         if (end > i)
-            hy_info("agent says name=%s: %.*s", c->name, (int)(end - i), bytes + i);
+            hy_log_within(&said, HY_LOG_INFO, "agent says name=%s: %.*s", c->name, (int)(end - i), bytes + i);
     }
     if (c->said.len + n > c->said.max) /* a read is no longer than the buffer */
         hy_buf_consume(&c->said, c->said.len + n - c->said.max);
@@ -328,7 +370,7 @@ void hy_engine_free(struct hy_engine *e)
         struct child *c = hy_container(it, struct child, link);
 
         if (!c->over)
-            uv_process_kill(&c->process, SIGTERM);
+            send_signal(c, SIGTERM);
         c->over = true; /* nobody asks any more how it really ends */
         c->out_is_open = false;
         close_if_over(c);
@@ -336,18 +378,63 @@ void hy_engine_free(struct hy_engine *e)
     free_engine_if_last(e);
 }
 
-int hy_engine_start(struct hy_engine *e, const struct hy_agent_order *order, struct hy_err *err)
+static void on_adopted_gone(uv_poll_t *poll, int status, int events)
 {
-    hy_cleanup_argv char **argv = order->host ? hy_command_ssh(order, err) : hy_command_local(order, err);
-    struct child *c = argv ? hy_calloc(1, sizeof *c) : NULL;
-    int rc;
+    struct child *c = poll->data;
 
-    if (!argv)
-        return err ? err->code : -ENOMEM;
+    (void)status;
+    (void)events;
+    c->over = true;
+    close_if_over(c);
+}
+
+static int watch_adopted(struct child *c)
+{
+    int rc = uv_poll_init(c->engine->loop, &c->gone, c->pidfd);
+
+    c->gone.data = c;
+    if (rc == 0)
+        c->open_handles++;
+    return rc < 0 ? rc : uv_poll_start(&c->gone, UV_READABLE, on_adopted_gone);
+}
+
+/* An agent on standby, instead of a new one. False: there is none, or it cannot be had. */
+static bool adopt(struct child *c, const struct hy_agent_order *order)
+{
+    Hy__Handover h = HY__HANDOVER__INIT;
+
+    if (order->host || !order->client || !*order->client || order->hold_fd < 0)
+        return false;
+    h.identity = (char *)order->identity;
+    h.key = (ProtobufCBinaryData){HY_KEY_SIZE, (uint8_t *)order->key};
+    h.port = order->port;
+    h.slots = order->slots;
+    h.open_files = order->open_files;
+    h.name = (char *)order->name;
+    c->pidfd = hy_standby_take(order->client, order->warm_key, &h, (const int[]){STDERR_FILENO, order->hold_fd});
+    if (c->pidfd < 0) {
+        if (c->pidfd != -ENOENT)
+            hy_info("no agent on standby can be had error=%s", strerror(-c->pidfd));
+        c->pidfd = -1;
+        return false;
+    }
+    hy_info("an agent on standby is taken");
+    if (watch_adopted(c) < 0) { /* there is no room for a handle: nothing will work */
+        send_signal(c, SIGTERM);
+        hy_err_set(&c->trouble, -EIO, "an agent on standby cannot be watched");
+    }
+    return true;
+}
+
+static struct child *child_new(struct hy_engine *e, const struct hy_agent_order *order)
+{
+    struct child *c = hy_calloc(1, sizeof *c);
+
     if (!c)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return NULL;
     c->engine = e;
     c->id = order->id;
+    c->pidfd = -1;
     c->remote = order->host != NULL;
     memcpy(c->key, order->key, sizeof c->key);
     snprintf(c->name, sizeof c->name, "%s%.50s", order->host ? "ssh " : "", order->host ? order->host : order->name);
@@ -355,6 +442,21 @@ int hy_engine_start(struct hy_engine *e, const struct hy_agent_order *order, str
     hy_buf_init(&c->said, SAID_MAX);
     hy_list_push(&e->children, &c->link);
     e->running++;
+    return c;
+}
+
+int hy_engine_start(struct hy_engine *e, const struct hy_agent_order *order, struct hy_err *err)
+{
+    hy_cleanup_argv char **argv = order->host ? hy_command_ssh(order, err) : hy_command_local(order, err);
+    struct child *c = argv ? child_new(e, order) : NULL;
+    int rc;
+
+    if (!argv)
+        return err ? err->code : -ENOMEM;
+    if (!c)
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    if (adopt(c, order))
+        return 0;
     rc = init_pipe(c, &c->in);
     if (rc == 0)
         rc = init_pipe(c, &c->out);
@@ -375,6 +477,37 @@ int hy_engine_start(struct hy_engine *e, const struct hy_agent_order *order, str
     return 0;
 }
 
+static struct child *child_of(struct hy_engine *e, uint64_t id)
+{
+    hy_list_each(it, &e->children) {
+        struct child *c = hy_container(it, struct child, link);
+
+        if (c->id == id && !c->over)
+            return c;
+    }
+    return NULL;
+}
+
+int hy_engine_adopted(struct hy_engine *e, uint64_t id)
+{
+    const struct child *c = child_of(e, id);
+
+    return c ? c->pidfd : -1;
+}
+
+pid_t hy_engine_release(struct hy_engine *e, uint64_t id)
+{
+    struct child *c = child_of(e, id);
+    pid_t pid = c && c->pidfd < 0 ? c->process.pid : 0;
+
+    if (!c)
+        return 0;
+    c->released = c->over = true;
+    c->out_is_open = false;
+    close_if_over(c);
+    return pid;
+}
+
 void hy_engine_tick(struct hy_engine *e, int64_t now)
 {
     hy_list_each(it, &e->children) {
@@ -386,7 +519,11 @@ void hy_engine_tick(struct hy_engine *e, int64_t now)
             close_if_over(c);
         } else if (!c->over && c->asked) {
             c->asked_since = c->asked_since ? c->asked_since : now;
-            if (now - c->asked_since >= STOP_MS) /* it leads a session of its own */
+            if (now - c->asked_since < STOP_MS)
+                continue;
+            if (c->pidfd >= 0) /* its keeper ends what is left */
+                send_signal(c, SIGKILL);
+            else /* it leads a session of its own */
                 kill(-c->process.pid, SIGKILL);
         }
     }
@@ -400,7 +537,10 @@ void hy_engine_stop(struct hy_engine *e, uint64_t id)
         if (c->id != id || c->over)
             continue;
         c->asked = true;
-        uv_process_kill(&c->process, SIGTERM);
-        kill(-c->process.pid, SIGCONT); /* who is stopped does not hear */
+        send_signal(c, SIGTERM);
+        if (c->pidfd < 0)
+            kill(-c->process.pid, SIGCONT); /* who is stopped does not hear */
+        else
+            send_signal(c, SIGCONT);
     }
 }

@@ -9,10 +9,10 @@
  *         tensor { dtype: DT_FLOAT, tensor_shape { dim { size: 0 } } } } } }
  */
 #include <errno.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "event/encode.h"
 
@@ -136,10 +136,9 @@ static int parse_params(const char *text, json_t **ret)
 {
     json_error_t why = {0};
 
-    json_set_alloc_funcs(hy_malloc, free); /* so that a test can make it fail */
-    *ret = json_loads(text, JSON_ALLOW_NUL, &why);
+    *ret = hy_json_load(text, strlen(text), JSON_ALLOW_NUL, &why);
     if (!*ret && json_error_code(&why) == json_error_numeric_overflow)
-        *ret = json_loads(text, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
+        *ret = hy_json_load(text, strlen(text), JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
     if (!*ret)
         return *why.text ? -EINVAL : -ENOMEM; /* with nothing to say it had no memory */
     if (json_is_object(*ret))

@@ -26,11 +26,12 @@
 #include "base/fault.h"
 #include "base/list.h"
 #include "base/mem.h"
+#include "feed/listener.h"
 #include "feed/ring.h"
 #include "feed/socket.h"
 
 #define LOOKS 20 /* before who waits sleeps, as in a ring */
-#define OWN 3    /* descriptors to poll that are no feeder's */
+#define OWN (2 + HY_FEED_LISTENERS) /* descriptors to poll that are no feeder's: these come first */
 #define TURNS 64 /* messages, after which it looks who has come and gone: a hub that never sleeps would not see it */
 
 struct feeder {
@@ -46,13 +47,15 @@ struct feeder {
 };
 
 struct hy_hub {
-    int listener, end, wakes; /* sockets, and an eventfd */
+    struct hy_feed_listener listener;
+    int end, wakes;           /* a socket, and an eventfd */
     struct hy_list feeders;   /* whose turn it is comes first */
     size_t count;
     uint64_t numbers, dropped, turns;
     struct pollfd *polled;
     size_t polled_room;
     bool is_terminated;
+    bool is_ending; /* is_ended was seen */
     atomic_bool is_ended;
     char name[HY_FEED_NAME_MAX];
 };
@@ -82,7 +85,7 @@ void hy_hub_close(struct hy_hub *h)
         return;
     hy_list_each(it, &h->feeders)
         remove_feeder(h, hy_container(it, struct feeder, all));
-    hy_close_at(&h->listener);
+    hy_feed_listener_close(&h->listener);
     hy_close_at(&h->end);
     hy_close_at(&h->wakes);
     free(h->polled);
@@ -99,8 +102,7 @@ static int begin(struct hy_hub *h, const char *name)
     if (h->wakes < 0)
         return -errno;
     h->end = hy_feed_bind(h->name);
-    h->listener = h->end < 0 ? h->end : hy_feed_bind(name);
-    return h->listener < 0 ? h->listener : hy_feed_listen(h->listener);
+    return h->end < 0 ? h->end : hy_feed_listener_open(&h->listener, name);
 }
 
 int hy_hub_open(const char *name, struct hy_hub **ret, struct hy_err *err)
@@ -109,7 +111,8 @@ int hy_hub_open(const char *name, struct hy_hub **ret, struct hy_err *err)
     int rc = -ENOMEM;
 
     if (h) {
-        h->listener = h->end = h->wakes = -1;
+        h->listener = (struct hy_feed_listener){.queues = {{.fd = -1}, {.fd = -1}}};
+        h->end = h->wakes = -1;
         hy_list_init(&h->feeders);
         rc = begin(h, name);
     }
@@ -155,18 +158,19 @@ static int add_feeder(struct hy_hub *h, int socket)
     return 0;
 }
 
-/* All that have connected; those above the most are left where they wait. */
-static int accept_all(struct hy_hub *h)
+/* Some of those that have connected; the others are left where they wait. */
+static int accept_some(struct hy_hub *h)
 {
-    while (h->listener >= 0 && h->count < HY_HUB_FEEDERS_MAX) {
-        int fd = hy_feed_accept(h->listener);
+    hy_feed_listener_begin_turn(&h->listener);
+    while (h->count < HY_HUB_FEEDERS_MAX) {
+        int fd = hy_feed_listener_next(&h->listener);
         int rc = fd < 0 ? fd : add_feeder(h, fd);
 
         if (rc == -EAGAIN)
             return 0;
         if (rc == -EPERM)
             h->dropped++;
-        else if (rc < 0 && rc != -EINTR && rc != -ECONNABORTED)
+        else if (rc < 0)
             return rc;
     }
     return 0;
@@ -222,7 +226,7 @@ static void greet(struct hy_hub *h, struct feeder *f)
 
 static int welcome_all(struct hy_hub *h)
 {
-    int rc = accept_all(h);
+    int rc = accept_some(h);
 
     hy_list_each(it, &h->feeders) {
         struct feeder *f = hy_container(it, struct feeder, all);
@@ -379,11 +383,16 @@ static int look_around(struct hy_hub *h, const char *queue)
 
     if (h->is_terminated)
         return HY_HUB_OVER;
+    if (is_ended && !h->is_ending)
+        hy_feed_listener_mark(&h->listener);
+    h->is_ending = is_ended;
     rc = welcome_all(h);
     if (rc < 0)
         return rc;
     look(h, queue, &has, &more);
-    return has ? HY_HUB_MESSAGE : is_ended && !more ? HY_HUB_OVER : HY_HUB_NOTHING;
+    if (has)
+        return HY_HUB_MESSAGE;
+    return is_ended && !more && hy_feed_listener_is_drained(&h->listener) ? HY_HUB_OVER : HY_HUB_NOTHING;
 }
 
 /* Room to poll all of them. */
@@ -406,9 +415,11 @@ static bool may_sleep(struct hy_hub *h, const char *queue, int other)
 {
     struct pollfd *p = h->polled + OWN;
 
-    h->polled[0] = (struct pollfd){.fd = h->count < HY_HUB_FEEDERS_MAX ? h->listener : -1, .events = POLLIN};
-    h->polled[1] = (struct pollfd){.fd = h->wakes, .events = POLLIN};
-    h->polled[2] = (struct pollfd){.fd = other, .events = POLLIN};
+    h->polled[0] = (struct pollfd){.fd = h->wakes, .events = POLLIN};
+    h->polled[1] = (struct pollfd){.fd = other, .events = POLLIN};
+    hy_feed_listener_poll(&h->listener, h->polled + 2);
+    for (int i = 2; i < OWN && h->count >= HY_HUB_FEEDERS_MAX; i++)
+        h->polled[i].fd = -1;
     hy_list_each(it, &h->feeders) {
         struct feeder *f = hy_container(it, struct feeder, all);
 
@@ -437,7 +448,7 @@ static bool take_wakes(struct hy_hub *h)
 {
     uint64_t count;
 
-    return h->polled[1].revents && read(h->wakes, &count, sizeof count) == sizeof count;
+    return h->polled[0].revents && read(h->wakes, &count, sizeof count) == sizeof count;
 }
 
 /* An event, or NOTHING after something has happened or time is over. */
@@ -447,11 +458,11 @@ static int sleep_once(struct hy_hub *h, const char *queue, int other, int timeou
 
     if (rc < 0 || !may_sleep(h, queue, other))
         return rc;
-    rc = poll(h->polled, OWN + h->count, timeout_ms);
+    rc = poll(h->polled, OWN + h->count, hy_feed_listener_timeout(&h->listener, timeout_ms));
     if (rc < 0)
         return errno == EINTR ? 0 : -errno;
     see_who_woke_us(h);
-    return take_wakes(h) ? HY_HUB_WOKEN : h->polled[2].revents ? HY_HUB_OTHER : HY_HUB_NOTHING;
+    return take_wakes(h) ? HY_HUB_WOKEN : h->polled[1].revents ? HY_HUB_OTHER : HY_HUB_NOTHING;
 }
 
 /* Only at those who are there: to ask for others takes the system longer than a message takes to come. */
@@ -535,7 +546,7 @@ static void tell_enough(struct hy_hub *h)
 
 int hy_hub_terminate(struct hy_hub *h, struct hy_err *err)
 {
-    int rc = 0;
+    int rc;
 
     if (h->is_terminated)
         return 0;
@@ -543,11 +554,11 @@ int hy_hub_terminate(struct hy_hub *h, struct hy_err *err)
     if (rc < 0)
         return hy_err_sys(err, rc, "cannot listen at '%s'", h->name);
     h->is_terminated = true;
+    hy_feed_listener_mark(&h->listener);
     do {
-        rc = accept_all(h);
+        rc = accept_some(h);
         tell_enough(h);
-    } while (rc == 0 && poll(&(struct pollfd){.fd = h->listener, .events = POLLIN}, 1, 0) > 0);
-    hy_close_at(&h->listener);
-    h->listener = -1;
+    } while (rc == 0 && !h->listener.paused_until_ms && !hy_feed_listener_is_drained(&h->listener));
+    hy_feed_listener_close(&h->listener);
     return 0;
 }

@@ -10,7 +10,6 @@
 #include "base/fault.h"
 #include "base/mem.h"
 
-#define WAITING 4096 /* who may have connected and was not accepted yet; the kernel may allow fewer */
 #define END "/over"
 
 int hy_feed_name_of_end(const char *hub, char *name)
@@ -34,7 +33,7 @@ static int address_of(const char *name, struct sockaddr_un *a, socklen_t *ret_n)
     return 0;
 }
 
-static bool is_ours(int socket)
+bool hy_feed_is_ours(int socket)
 {
     struct ucred who;
     socklen_t n = sizeof who;
@@ -66,7 +65,7 @@ int hy_feed_bind(const char *name)
 
 int hy_feed_listen(int fd)
 {
-    return HY_SYS(listen(fd, WAITING)) < 0 ? -errno : 0;
+    return HY_SYS(listen(fd, HY_FEED_WAITING)) < 0 ? -errno : 0;
 }
 
 int hy_feed_connect(const char *name)
@@ -79,7 +78,7 @@ int hy_feed_connect(const char *name)
         return fd;
     if (HY_SYS(connect(fd, (const struct sockaddr *)&a, n)) < 0)
         return -errno;
-    return is_ours(fd) ? hy_take_fd(fd) : -EPERM;
+    return hy_feed_is_ours(fd) ? hy_take_fd(fd) : -EPERM;
 }
 
 int hy_feed_accept(int listener)
@@ -88,7 +87,7 @@ int hy_feed_accept(int listener)
 
     if (fd < 0)
         return -errno;
-    return is_ours(fd) ? hy_take_fd(fd) : -EPERM;
+    return hy_feed_is_ours(fd) ? hy_take_fd(fd) : -EPERM;
 }
 
 int hy_feed_pair(int ends[2])

@@ -17,6 +17,7 @@
 
 #include "feed/source.h"
 
+#define HY_FEED_WAITING 4096u /* connections that may wait to be accepted; the kernel may allow fewer */
 #define HY_HELLO_MAGIC 0x316c6c6568706f68ull  /* "hophell1" */
 #define HY_NOTICE_MAGIC 0x3165746f6e706f68ull /* "hopnote1" */
 
@@ -44,6 +45,8 @@ int hy_feed_bind(const char *name);
 int hy_feed_listen(int fd);
 /* One that is connected, to a process of ours; -ECONNREFUSED when nobody is there, -EPERM when it is another user's. */
 int hy_feed_connect(const char *name);
+/* Whether the other end is a process of this user, or of root. */
+bool hy_feed_is_ours(int socket);
 /* The next feeder, -EAGAIN when there is none; -EPERM when it was somebody else's, and is gone. */
 int hy_feed_accept(int listener);
 /* What is put behind a hub's name when it has had enough, in `name` of HY_FEED_NAME_MAX bytes. -ENAMETOOLONG. */

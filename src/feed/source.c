@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "feed/batch.h"
+#include "feed/listener.h"
 #include "feed/socket.h"
 
 #define LOOKS 20 /* before who waits sleeps, as in a ring */
@@ -53,7 +54,7 @@ static int dial(struct hy_source *s, const char *name, struct hy_err *err)
 
     if (rc < 0)
         return hy_err_sys(err, rc, "'%s' cannot be a hub's name", name);
-    s->socket = hy_feed_connect(name);
+    s->socket = hy_feed_dial(name);
     if (s->socket >= 0)
         return 0;
     if (s->socket == -ECONNREFUSED && has_had_enough(s->end))

@@ -11,13 +11,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "fs/beneath.h"
 #include "fs/draft.h"
 #include "fs/fs.h"
 #include "fs/url.h"
 
 #define PIECE (1u << 20)
+#define PLAN_MAX (256u << 20)
 #define LINKS_MAX 8 /* links to folders on the way to one file: more are a loop */
 
 struct copying {
@@ -139,108 +142,152 @@ static int copy_plainly(const struct copying *c, const char *from, const char *t
 /* ---- folders ----------------------------------------------------------------------- */
 
 struct entry {
-    char *path; /* below the folder that is copied */
+    const char *path; /* below the folder that is copied */
     unsigned mode;
     bool is_dir;
 };
 
-struct plan { /* folders come before what is in them */
-    struct entry *list;
-    size_t count, room;
+/*
+ * What is to be copied, folders before what is in them. Of each path only the
+ * end is kept that differs from the path before, so that a million files take
+ * some 30 MB:
+ *
+ *     2 bytes  how many bytes the path shares with the one before
+ *     2 bytes  mode and IS_DIR
+ *     text     the rest of the path, with a NUL
+ */
+struct plan {
+    struct hy_buf steps, path; /* path: the last one that was added or read */
+    size_t at;                 /* the next one to be read */
+    const char *top;           /* the folder that is copied */
 };
+
+#define IS_DIR 0x8000u /* beside the 12 bits of a mode */
+
+static void plan_init(struct plan *p, const char *top)
+{
+    *p = (struct plan){.top = top};
+    hy_buf_init(&p->steps, PLAN_MAX);
+    hy_buf_init(&p->path, HY_FS_PATH_MAX);
+}
 
 static void plan_done(struct plan *p)
 {
-    for (size_t i = 0; i < p->count; i++)
-        free(p->list[i].path);
-    free(p->list);
+    hy_buf_done(&p->steps);
+    hy_buf_done(&p->path);
 }
 
 #define cleanup_plan __attribute__((cleanup(plan_done)))
 
-/* Takes the path. */
-static int plan_add(struct plan *p, char *path, const struct hy_fs_info *info)
+static size_t shared_length(const struct hy_buf *last, const char *path)
 {
-    if (path && p->count == p->room) {
-        size_t room = p->room ? 2 * p->room : 64;
-        struct entry *list = hy_reallocarray(p->list, room, sizeof *list);
+    const char *bytes = (const char *)hy_buf_bytes(last);
+    size_t n = 0;
 
-        if (list) {
-            p->list = list;
-            p->room = room;
-        }
+    while (n < last->len && path[n] && path[n] == bytes[n])
+        n++;
+    return n;
+}
+
+static int plan_add(void *arg, const char *path, struct hy_fs_info *info, struct hy_err *err)
+{
+    struct plan *p = arg;
+    const size_t shared = shared_length(&p->path, path);
+    const uint16_t head[] = {(uint16_t)shared, (uint16_t)((info->mode & 07777) | (info->is_dir ? IS_DIR : 0))};
+    int rc = hy_buf_append(&p->steps, head, sizeof head);
+
+    if (rc == 0)
+        rc = hy_buf_append(&p->steps, path + shared, strlen(path + shared) + 1);
+    if (rc == -ENOBUFS)
+        return hy_err_set(err, -E2BIG, "%s has too many files to copy at once; copy its subdirectories one by one",
+                          p->top);
+    if (rc == 0) {
+        hy_buf_cut(&p->path, shared);
+        rc = hy_buf_append_str(&p->path, path + shared);
     }
-    if (!path || p->count == p->room) {
-        free(path);
+    return rc < 0 ? no_memory(err) : 0;
+}
+
+static void plan_rewind(struct plan *p)
+{
+    hy_buf_clear(&p->path);
+    p->at = 0;
+}
+
+/* 1 and the next entry, valid until the next call; 0 at the end. */
+static int plan_next(struct plan *p, struct entry *ret)
+{
+    const char *text;
+    uint16_t head[2];
+
+    if (p->at == p->steps.len)
+        return 0;
+    memcpy(head, hy_buf_bytes(&p->steps) + p->at, sizeof head);
+    text = (const char *)hy_buf_bytes(&p->steps) + p->at + sizeof head;
+    hy_buf_cut(&p->path, head[0]);
+    if (hy_buf_append_str(&p->path, text) < 0 || !hy_buf_cstr(&p->path))
         return -ENOMEM;
-    }
-    p->list[p->count++] = (struct entry){.path = path, .mode = info->mode, .is_dir = info->is_dir};
-    return 0;
+    p->at += sizeof head + strlen(text) + 1;
+    *ret = (struct entry){.path = hy_buf_cstr(&p->path), .mode = head[1] & 07777, .is_dir = head[1] & IS_DIR};
+    return 1;
 }
 
-struct walk {
-    struct plan *plan;
-    const char *top;   /* the folder that is copied */
-    const char *below; /* where in it we are; NULL: at its top */
-    int links;         /* how many were followed to come here */
-};
-
-static int plan_folder(const struct walk *w, struct hy_err *err);
-
-static int plan_entry(void *arg, struct hy_fs_info *entry, struct hy_err *err)
+static int plan_folder(struct plan *p, struct hy_err *err)
 {
-    const struct walk *w = arg;
-    char *path = w->below ? hy_asprintf("%s/%s", w->below, entry->name) : hy_strdup(entry->name);
-    struct walk inside = {.plan = w->plan, .top = w->top, .below = path, .links = w->links + entry->is_link};
+    const struct hy_fs_walk how = {.visit = plan_add, .arg = p, .links_max = LINKS_MAX};
+    const int rc = hy_fs_walk(p->top, &how, err);
 
-    if (plan_add(w->plan, path, entry) < 0)
-        return no_memory(err);
-    return entry->is_dir ? plan_folder(&inside, err) : 0;
-}
-
-static int plan_folder(const struct walk *w, struct hy_err *err)
-{
-    hy_cleanup_free char *url = w->below ? hy_fs_join(w->top, w->below) : hy_strdup(w->top);
-
-    if (!url)
-        return no_memory(err);
-    if (w->links > LINKS_MAX)
-        return hy_err_set(err, -ELOOP, "cannot copy %s: there is a loop of links at %s", w->top, url);
-    return hy_fs_list(url, plan_entry, (void *)w, err);
+    return rc == -ELOOP && err ? hy_err_wrap(err, "cannot copy %s", p->top) : rc;
 }
 
 typedef int copy_one(const struct copying *c, const char *from, const char *to, unsigned mode,
                      struct hy_err *err);
 
-static int copy_entry(const struct copying *c, const char *from, const char *to, const struct entry *e,
-                      copy_one *copy, struct hy_err *err)
+static int make_folder(struct hy_fs_beneath *into, const struct entry *e, struct hy_err *err)
 {
-    hy_cleanup_free char *source = hy_fs_join(from, e->path), *target = hy_fs_join(to, e->path);
-    int rc;
+    hy_cleanup_free char *target = NULL, *folder = NULL;
+    int rc = hy_fs_beneath_entry(into, e->path, &target, err);
 
-    if (!source || !target)
-        return no_memory(err);
-    if (!e->is_dir)
-        return copy(c, source, target, e->mode, err);
-    rc = hy_fs_mkdirs(target, 0777, err);
-    return rc < 0 ? rc : give_rights(target, e->mode, 0755, err);
+    if (rc == 0)
+        rc = hy_fs_mkdirs(target, 0777, err);
+    if (rc == 0)
+        rc = hy_fs_beneath_folder(into, e->path, &folder, err); /* a link that was there is not taken for it */
+    return rc < 0 ? rc : give_rights(folder, e->mode, 0755, err);
 }
 
-/* `to` is made; where it is there already, its rights are its own. */
-static int copy_entries(const struct copying *c, const char *from, const char *to, const struct plan *plan,
-                        copy_one *copy, struct hy_err *err)
+static int copy_entry(const struct copying *c, const char *from, struct hy_fs_beneath *into, const struct entry *e,
+                      copy_one *copy, struct hy_err *err)
 {
-    int rc = 0;
+    hy_cleanup_free char *source = hy_fs_join(from, e->path), *target = NULL;
+    int rc = source ? 0 : no_memory(err);
 
-    for (size_t i = 0; i < plan->count && rc == 0; i++) {
-        rc = tell(c, 0, err);
-        if (rc == 0)
-            rc = copy_entry(c, from, to, &plan->list[i], copy, err);
-    }
+    if (e->is_dir)
+        rc = rc < 0 ? rc : make_folder(into, e, err);
+    else if (rc == 0 && (rc = hy_fs_beneath_entry(into, e->path, &target, err)) == 0)
+        rc = copy(c, source, target, e->mode, err);
+    if (rc < 0)
+        hy_fs_beneath_explain(into, err);
     return rc;
 }
 
-static int copy_to_new(const struct copying *c, const char *from, const char *to, const struct plan *plan,
+/* `to` is there. Its rights are its own where it was there before; `is_ours`: it was not. */
+static int copy_entries(const struct copying *c, const char *from, const char *to, struct plan *plan, bool is_ours,
+                        struct hy_err *err)
+{
+    hy_cleanup_beneath struct hy_fs_beneath into;
+    struct entry e;
+    int rc = hy_fs_beneath_open(&into, to, is_ours, err), more = 0;
+
+    plan_rewind(plan);
+    while (rc == 0 && (more = plan_next(plan, &e)) > 0) {
+        rc = tell(c, 0, err);
+        if (rc == 0)
+            rc = copy_entry(c, from, &into, &e, is_ours ? copy_plainly : copy_to_draft, err);
+    }
+    return more < 0 ? no_memory(err) : rc;
+}
+
+static int copy_to_new(const struct copying *c, const char *from, const char *to, struct plan *plan,
                        unsigned mode, struct hy_err *err)
 {
     hy_cleanup_free char *draft = hy_fs_draft_name(to);
@@ -253,7 +300,7 @@ static int copy_to_new(const struct copying *c, const char *from, const char *to
     if (rc == 0)
         rc = give_rights(draft, mode, 0755, err);
     if (rc == 0)
-        rc = copy_entries(c, from, draft, plan, copy_plainly, err);
+        rc = copy_entries(c, from, draft, plan, true, err);
     if (rc == 0)
         rc = hy_fs_rename(draft, to, false, err);
     if (rc && hy_fs_remove(draft, true, &unheard) < 0)
@@ -264,13 +311,14 @@ static int copy_to_new(const struct copying *c, const char *from, const char *to
 static int copy_folder(const struct copying *c, const char *from, const char *to, bool is_there, unsigned mode,
                        struct hy_err *err)
 {
-    cleanup_plan struct plan plan = {0};
-    struct walk w = {.plan = &plan, .top = from};
-    int rc = plan_folder(&w, err);
+    cleanup_plan struct plan plan;
+    int rc;
 
+    plan_init(&plan, from);
+    rc = plan_folder(&plan, err);
     if (rc)
         return rc;
-    return is_there ? copy_entries(c, from, to, &plan, copy_to_draft, err)
+    return is_there ? copy_entries(c, from, to, &plan, false, err)
                     : copy_to_new(c, from, to, &plan, mode, err);
 }
 

@@ -103,6 +103,21 @@ struct hy_fs_copy {
 /* Like `cp`: into `to` when that is a folder. A copy is there whole or not at all: it is made under another name. */
 int hy_fs_copy(const char *from, const char *to, const struct hy_fs_copy *how, struct hy_err *err);
 
+#define HY_FS_PATH_MAX 32768u /* bytes of a path below the top of a walk or a copy */
+
+struct hy_fs_walk {
+    /* `path`: below the top. Not 0 stops the walk with that; a visitor that clears entry->is_dir keeps it out of that
+     * folder. `entry` may be taken apart. */
+    int (*visit)(void *arg, const char *path, struct hy_fs_info *entry, struct hy_err *err);
+    /* A folder below the top cannot be listed: 0 goes on with the next. NULL: the walk fails. */
+    int (*failed)(void *arg, struct hy_err *err);
+    void *arg;
+    int links_max; /* how many links to folders are followed to one entry, before it is -ELOOP; 0: none is followed */
+};
+/* Visits all that lies below a folder: by name, and a folder before what is in it. Depth and memory are bounded:
+ * -ENAMETOOLONG for more than 1,000 folders in each other, -E2BIG for more waiting entries than it may hold. */
+int hy_fs_walk(const char *url, const struct hy_fs_walk *how, struct hy_err *err);
+
 /* Calls `visit` with the URL of each match, in order; `*`, `?`, `[…]`, `{a,b}` as Hadoop's shell has them. A
  * pattern without any of these that is not there matches nothing. */
 typedef int hy_fs_match(void *arg, const char *url, const struct hy_fs_info *info, struct hy_err *err);

@@ -16,6 +16,8 @@
 #include "fs/url.h"
 
 #define URL_MAX 65536
+#define HELD_MAX (512u << 20)  /* bytes of matches, and of folders that wait to be searched */
+#define HELD_OVERHEAD 64u      /* of the allocator, for each */
 
 struct found {
     char *url;
@@ -25,6 +27,7 @@ struct found {
 struct search {
     struct found *list;
     size_t count, room;
+    size_t held;         /* bytes */
     const char *pattern; /* as it was given */
     struct hy_err *err;
     int rc; /* what has been told in err */
@@ -46,11 +49,24 @@ static int no_memory(struct hy_err *err)
     return hy_err_set(err, -ENOMEM, "out of memory");
 }
 
+static int count_held(struct search *s, size_t bytes)
+{
+    s->held += bytes;
+    if (s->held <= HELD_MAX)
+        return 0;
+    return hy_err_set(s->err, -E2BIG, "%s matches too many names; use a narrower pattern",
+                      s->pattern);
+}
+
 /* Takes what `info` holds. */
 static int add(struct search *s, const char *url, struct hy_fs_info *info)
 {
     struct found *f;
+    int rc = count_held(s, sizeof *f + strlen(url) + strlen(info->name) + strlen(info->owner) + strlen(info->group) +
+                               HELD_OVERHEAD);
 
+    if (rc < 0)
+        return rc;
     if (s->count == s->room) {
         size_t room = s->room ? 2 * s->room : 64;
         struct found *list = hy_reallocarray(s->list, room, sizeof *list);
@@ -106,13 +122,50 @@ struct part {
     struct hy_glob *glob;
     const char *folder; /* "": where we are */
     const char *after;  /* what follows it in the pattern */
+    char **folders;     /* that match, and are searched when the listing is over */
+    size_t count, room;
 };
+
+static size_t folder_size(const char *url)
+{
+    return sizeof(char *) + strlen(url) + HELD_OVERHEAD;
+}
+
+static void part_done(struct part *p)
+{
+    for (size_t i = 0; i < p->count; i++) {
+        p->search->held -= folder_size(p->folders[i]);
+        free(p->folders[i]);
+    }
+    free(p->folders);
+    hy_glob_free(p->glob);
+}
+
+#define cleanup_part __attribute__((cleanup(part_done)))
 
 static int walk(struct search *s, const char *folder, const char *rest);
 
+static int hold(struct part *p, const char *url)
+{
+    if (p->count == p->room) {
+        const size_t room = p->room ? 2 * p->room : 16;
+        char **folders = hy_reallocarray(p->folders, room, sizeof *folders);
+
+        if (!folders)
+            return no_memory(p->search->err);
+        p->folders = folders;
+        p->room = room;
+    }
+    p->folders[p->count] = hy_strdup(url);
+    if (!p->folders[p->count])
+        return no_memory(p->search->err);
+    p->count++;
+    return count_held(p->search, folder_size(url));
+}
+
 static int visit(void *arg, struct hy_fs_info *entry, struct hy_err *err)
 {
-    const struct part *p = arg;
+    struct part *p = arg;
     const bool is_last = !p->after[strspn(p->after, "/")];
     hy_cleanup_buf struct hy_buf url;
 
@@ -121,7 +174,7 @@ static int visit(void *arg, struct hy_fs_info *entry, struct hy_err *err)
         return 0;
     if (hy_buf_append_str(&url, p->folder) < 0 || append_part(&url, entry->name) < 0 || !hy_buf_cstr(&url))
         return no_memory(err);
-    return is_last ? add(p->search, hy_buf_cstr(&url), entry) : walk(p->search, hy_buf_cstr(&url), p->after);
+    return is_last ? add(p->search, hy_buf_cstr(&url), entry) : hold(p, hy_buf_cstr(&url));
 }
 
 static int bad_pattern(const struct search *s, int rc)
@@ -137,14 +190,15 @@ static int bad_pattern(const struct search *s, int rc)
 
 static int list_matches(struct search *s, const char *folder, const char *part, size_t n)
 {
-    hy_cleanup_glob struct hy_glob *glob = NULL;
-    struct part p = {.search = s, .folder = folder, .after = part + n};
-    int rc = hy_glob_new(part, n, &glob);
+    cleanup_part struct part p = {.search = s, .folder = folder, .after = part + n};
+    int rc = hy_glob_new(part, n, &p.glob);
 
     if (rc < 0)
         return bad_pattern(s, rc);
-    p.glob = glob;
-    return forgive(hy_fs_list(*folder ? folder : ".", visit, &p, s->err), s->err);
+    rc = forgive(hy_fs_list(*folder ? folder : ".", visit, &p, s->err), s->err);
+    for (size_t i = 0; i < p.count && rc == 0; i++)
+        rc = walk(s, p.folders[i], p.after);
+    return rc;
 }
 
 /* ---- the way to it ----------------------------------------------------------------- */

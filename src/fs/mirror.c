@@ -42,6 +42,8 @@ struct hy_fs_mirror {
     size_t open_count;
     char *room; /* PIECE bytes */
     bool is_last;
+    uint64_t limit; /* bytes of all files; 0: none */
+    uint64_t seen;  /* in this look */
     int trouble; /* the first one of this look */
     struct hy_err *err;
 };
@@ -60,6 +62,11 @@ struct hy_fs_mirror *hy_fs_mirror_new(const char *folder, const char *url, bool 
         return m;
     hy_fs_mirror_free(m);
     return NULL;
+}
+
+void hy_fs_mirror_limit(struct hy_fs_mirror *m, uint64_t bytes)
+{
+    m->limit = bytes;
 }
 
 /* What went wrong is made good by the next look, which begins the file anew. */
@@ -322,6 +329,14 @@ static int settle(struct hy_fs_mirror *m, int rc, const struct hy_err *why)
     return is_hopeless(rc) ? rc : 0;
 }
 
+/* A hole counts: there are none over there. */
+static bool over_limit(struct hy_fs_mirror *m, const struct stat *st)
+{
+    if (__builtin_add_overflow(m->seen, (uint64_t)st->st_size, &m->seen))
+        m->seen = UINT64_MAX;
+    return m->limit && m->seen > m->limit;
+}
+
 /* What is removed while it is looked at is not there. */
 static int look_at(struct hy_fs_mirror *m, const char *path, int depth)
 {
@@ -337,6 +352,11 @@ static int look_at(struct hy_fs_mirror *m, const char *path, int depth)
         return 0;
     if ((!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) || (m->is_skipped && m->is_skipped(path)))
         return 0;
+    if (S_ISREG(st.st_mode) && over_limit(m, &st)) {
+        settle(m, hy_err_set(&why, -EFBIG, "%s has more than the %llu bytes that may be copied", m->folder,
+                             (unsigned long long)m->limit), &why);
+        return -EFBIG;
+    }
     e = entry_of(m, path);
     if (!e)
         rc = hy_err_set(&why, -ENOMEM, "out of memory");
@@ -353,12 +373,15 @@ static int look_at(struct hy_fs_mirror *m, const char *path, int depth)
 static int look_into(struct hy_fs_mirror *m, const char *path, int depth)
 {
     hy_cleanup_free char *full = hy_path_join(m->folder, path);
-    DIR *dir = full && depth < DEPTH_MAX ? opendir(full) : NULL;
+    DIR *dir = full && depth <= DEPTH_MAX ? opendir(full) : NULL;
     struct hy_err why = {0};
     struct dirent *d;
     int rc = 0;
 
-    if (!dir && full && (depth == DEPTH_MAX || errno == ENOENT))
+    if (depth > DEPTH_MAX)
+        return settle(m, hy_err_set(&why, -ENAMETOOLONG, "directories are nested more than %d levels deep in %s; what"
+                                    " lies deeper is not copied to %s", DEPTH_MAX, m->folder, m->url), &why);
+    if (!dir && full && errno == ENOENT)
         return 0;
     if (!dir)
         return settle(m, hy_err_sys(&why, full ? -errno : -ENOMEM, "cannot read the folder %s/%s", m->folder, path), &why);
@@ -380,6 +403,7 @@ int hy_fs_mirror_look(struct hy_fs_mirror *m, bool is_last, struct hy_err *err)
 
     m->is_last = is_last;
     m->trouble = 0;
+    m->seen = 0;
     m->err = err;
     rc = look_into(m, "", 0);
     m->err = NULL;

@@ -287,6 +287,8 @@ static int64_t next_packet(struct hy_block_reader *r, uint8_t *into, size_t n, s
         say_thanks(r);
         return 0;
     }
+    if (p.offset >= r->want.to) /* packets go on to the end of a chunk, and none begins behind it */
+        return bad_answer(r, "more than was asked for", err);
     is_direct = p.offset == r->at && p.data <= n && p.offset + p.data <= r->want.to;
     rc = take_body(r, &p, is_direct ? into : NULL, err);
     if (rc < 0)

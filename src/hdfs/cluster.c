@@ -27,6 +27,8 @@
 #define KNOWN_PATIENCE_MS 120000 /* for NameNodes that have answered before */
 #define WAIT_MIN_MS 100
 #define WAIT_MAX_MS 2000
+#define PATH_PARTS_MAX 1024u
+#define PATH_BYTES_MAX 24576u
 
 struct node {
     char *host;
@@ -172,6 +174,10 @@ static void known_free(struct known *k)
 
     for (size_t i = 0; n && i < n->count; i++)
         free(n->nodes[i].host);
+    if (n) {
+        hy_rpc_unref(n->rpc);
+        hy_hdfs_free_answer(&n->defaults);
+    }
     free(n ? n->real_user : NULL);
     free(n);
     free((char *)k->cluster.name);
@@ -183,6 +189,16 @@ static void known_free(struct known *k)
     free(k->dir);
     free(k->proof);
     free(k);
+}
+
+void hy_hdfs_clusters_done(void)
+{
+    pthread_mutex_lock(&all_lock);
+    for (struct known *k = hy_take(all), *next; k; k = next) {
+        next = k->next;
+        known_free(k);
+    }
+    pthread_mutex_unlock(&all_lock);
 }
 
 static int fill(struct known *k, const char *user, struct hy_err *err)
@@ -293,32 +309,45 @@ char *hy_hdfs_path(const char *path)
     return out;
 }
 
+/* HDFS's own limits are 1,000 components and 8,000 characters of up to three bytes; /.reserved/raw and .snapshot come
+ * on top. The client checks them, too: this bounds every walk, including those of TensorFlow and fsspec, when a faulty
+ * NameNode lists ever deeper directories. */
+static int check_path(const char *path, const char *url, struct hy_err *err)
+{
+    size_t parts = 0;
+
+    for (const char *p = path; *p; p++)
+        parts += *p == '/';
+    if (parts <= PATH_PARTS_MAX && strlen(path) <= PATH_BYTES_MAX)
+        return 0;
+    return hy_err_set(err, -ENAMETOOLONG, "HDFS paths have at most %u components and %u bytes; this one has more: %s",
+                      PATH_PARTS_MAX, PATH_BYTES_MAX, url);
+}
+
 int hy_hdfs_find(const char *url, struct hy_hdfs_cluster **ret, char **ret_path, struct hy_err *err)
 {
-    hy_cleanup_free char *dir = hy_hdfs_conf_dir();
+    hy_cleanup_free char *dir = hy_hdfs_conf_dir(), *authority = NULL, *path = NULL;
     struct hy_err own = {0};
     const char *rest;
-    char *authority = NULL, *path;
     struct known *k;
+    int rc;
 
     if (!err)
         err = &own;
-    if (authority_of(url, dir, &authority, &rest, err) < 0)
-        return err->code;
+    rc = authority_of(url, dir, &authority, &rest, err);
+    if (rc < 0)
+        return rc;
     path = hy_hdfs_path(rest);
-    if (!path) {
-        free(authority);
-        return hy_err_set(err, -ENOMEM, "out of memory");
-    }
+    rc = path ? check_path(path, url, err) : hy_err_set(err, -ENOMEM, "out of memory");
+    if (rc < 0)
+        return rc;
     pthread_mutex_lock(&all_lock);
-    k = find_or_make(authority, hy_take(dir), err);
+    k = find_or_make(hy_take(authority), hy_take(dir), err);
     pthread_mutex_unlock(&all_lock);
-    if (!k) {
-        free(path);
+    if (!k)
         return err->code;
-    }
     *ret = &k->cluster;
-    *ret_path = path;
+    *ret_path = hy_take(path);
     return 0;
 }
 

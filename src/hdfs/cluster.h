@@ -53,5 +53,7 @@ int hy_hdfs_exception(const char *class_name, const char *text, struct hy_err *e
 
 /* In a child that was forked, which has no use for its parent's connections, threads and locks. */
 void hy_hdfs_clusters_forked(void);
+/* See hy_hdfs_done. */
+void hy_hdfs_clusters_done(void);
 
 #endif

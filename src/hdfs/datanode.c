@@ -54,6 +54,14 @@ void hy_dn_forked(void)
     memset(kept.all, 0, sizeof(kept.all));
 }
 
+void hy_dn_done(void)
+{
+    pthread_mutex_lock(&kept.lock);
+    for (size_t i = 0; i < KEPT_MAX; i++)
+        hy_dn_close(hy_take(kept.all[i].dn));
+    pthread_mutex_unlock(&kept.lock);
+}
+
 static struct hy_dn *take_kept(const struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id)
 {
     const int64_t now = hy_clock_ms();
@@ -288,6 +296,8 @@ static int take_length(const struct hy_rpc_answer *a, uint64_t *ret, struct hy_e
         return hy_err_set(err, -EPROTO, "a DataNode's answer cannot be read");
     *ret = answer->length;
     hdfs__get_replica_visible_length_response__free_unpacked(answer, NULL);
+    if (*ret == UINT64_MAX) /* -1: it is restarted, and does not know how much of this others have */
+        return hy_err_set(err, -EAGAIN, "the replica waits to be recovered");
     return 0;
 }
 

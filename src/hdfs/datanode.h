@@ -51,5 +51,7 @@ int hy_dn_visible_length(struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id, 
 
 /* See hy_hdfs_clusters_forked. */
 void hy_dn_forked(void);
+/* See hy_hdfs_done. */
+void hy_dn_done(void);
 
 #endif

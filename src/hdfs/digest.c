@@ -168,7 +168,7 @@ static int take(struct hy_digest_challenge *c, const struct pair *p)
 int hy_digest_parse(const uint8_t *bytes, size_t n, struct hy_digest_challenge *ret)
 {
     struct hy_digest_challenge c = {.qops = HY_QOP_AUTH, .max = 65536};
-    const char *at = (const char *)bytes;
+    const char *at = n ? (const char *)bytes : ""; /* an empty challenge may be NULL */
     struct pair p;
     int rc;
 

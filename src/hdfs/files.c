@@ -15,6 +15,7 @@
 #include "hdfs/replica.h"
 #include "hdfs/hdfs.h"
 #include "hdfs/keeper.h"
+#include "hdfs/listing.h"
 #include "hdfs/stream.h"
 
 /* A URL, taken apart. */
@@ -52,6 +53,16 @@ static char *last_part(const char *path)
     return hy_strdup(slash && slash[1] ? slash + 1 : path);
 }
 
+#define TIME_MAX (INT64_MAX / 1000000) /* milliseconds: some callers count nanoseconds */
+
+/* Milliseconds since 1970, before that negative; 0, not known, for what is not a time. */
+static int64_t to_time(uint64_t ms)
+{
+    const int64_t time = (int64_t)ms;
+
+    return time > TIME_MAX || time < -TIME_MAX ? 0 : time;
+}
+
 static int to_info(const Hdfs__FileStatus *s, char *name, struct hy_fs_info *ret, struct hy_err *err)
 {
     *ret = (struct hy_fs_info){
@@ -60,8 +71,8 @@ static int to_info(const Hdfs__FileStatus *s, char *name, struct hy_fs_info *ret
         .group = hy_strdup(s->group),
         .size = s->length,
         .block_size = s->blocksize,
-        .modified_ms = (int64_t)s->modification_time,
-        .accessed_ms = (int64_t)s->access_time,
+        .modified_ms = to_time(s->modification_time),
+        .accessed_ms = to_time(s->access_time),
         .replication = s->block_replication,
         .mode = s->permission->perm & 07777,
         .is_dir = s->filetype == HDFS__FILE_STATUS__FILE_TYPE__IS_DIR,
@@ -88,20 +99,17 @@ static int hdfs_stat(const char *url, struct hy_fs_info *ret, struct hy_err *err
         return failed(err, rc, "look at", url);
     if (!answer->fs)
         return hy_err_set(err, -ENOENT, "%s is not there", url);
-    return to_info(answer->fs, last_part(p.path), ret, err);
+    rc = hy_hdfs_check_sizes(answer->fs, url, err);
+    return rc < 0 ? rc : to_info(answer->fs, last_part(p.path), ret, err);
 }
 
 /* ---- lists ------------------------------------------------------------------------- */
 
-/* Names come as bytes, and a hostile NameNode may send what is none. */
 static int visit_entry(const Hdfs__FileStatus *s, hy_fs_visit *visit, void *arg, struct hy_err *err)
 {
     struct hy_fs_info info;
-    int rc;
+    int rc = to_info(s, hy_strndup((const char *)s->path.data, s->path.len), &info, err);
 
-    if (s->path.len == 0 || memchr(s->path.data, '/', s->path.len) || memchr(s->path.data, '\0', s->path.len))
-        return hy_err_set(err, -EPROTO, "the NameNode listed a name that is none");
-    rc = to_info(s, hy_strndup((const char *)s->path.data, s->path.len), &info, err);
     if (rc == 0) {
         rc = visit(arg, &info, err);
         hy_fs_info_done(&info);
@@ -109,37 +117,31 @@ static int visit_entry(const Hdfs__FileStatus *s, hy_fs_visit *visit, void *arg,
     return rc;
 }
 
-/* One page of a folder, behind the name in `after`, where its last name is put. 1: there are more. */
-static int list_page(const struct place *p, const char *url, char **after, hy_fs_visit *visit, void *arg,
-                     struct hy_err *err)
+/* One page of a folder, whose entries are checked before the first is visited. 1: there are more. */
+static int list_page(const struct place *p, const char *url, struct hy_hdfs_listing *listing, hy_fs_visit *visit,
+                     void *arg, struct hy_err *err)
 {
     Hdfs__GetListingRequest request = HDFS__GET_LISTING_REQUEST__INIT;
     hy_cleanup_answer Hdfs__GetListingResponse *answer = NULL;
-    Hdfs__DirectoryListing *page;
-    int rc;
+    int rc, more;
 
     request.src = p->path;
-    request.startafter.data = (uint8_t *)*after;
-    request.startafter.len = strlen(*after);
+    request.startafter.data = (uint8_t *)listing->after;
+    request.startafter.len = listing->after ? strlen(listing->after) : 0;
     rc = hy_hdfs_call(p->cluster, "getListing", &request.base, &hdfs__get_listing_response__descriptor, &answer, err);
     if (rc < 0)
         return failed(err, rc, "list", url);
-    page = answer->dirlist;
-    if (!page)
+    if (!answer->dirlist)
         return hy_err_set(err, -ENOENT, "%s is not there", url);
-    if (page->n_partiallisting == 1 && page->partiallisting[0]->path.len == 0)
-        return hy_err_set(err, -ENOTDIR, "%s is a file, no folder", url);
-    for (size_t i = 0; i < page->n_partiallisting; i++) {
-        rc = visit_entry(page->partiallisting[i], visit, arg, err);
+    more = hy_hdfs_listing_page(listing, answer->dirlist, url, err);
+    if (more < 0)
+        return more;
+    for (size_t i = 0; i < answer->dirlist->n_partiallisting; i++) {
+        rc = visit_entry(answer->dirlist->partiallisting[i], visit, arg, err);
         if (rc)
             return rc < 0 ? rc : -ECANCELED;
     }
-    if (page->remainingentries == 0 || page->n_partiallisting == 0)
-        return 0;
-    const Hdfs__FileStatus *last = page->partiallisting[page->n_partiallisting - 1];
-    free(*after);
-    *after = hy_strndup((const char *)last->path.data, last->path.len);
-    return *after ? 1 : hy_err_set(err, -ENOMEM, "out of memory");
+    return more;
 }
 
 struct stopper {
@@ -158,13 +160,13 @@ static int visit_and_keep(void *arg, struct hy_fs_info *entry, struct hy_err *er
 static int hdfs_list(const char *url, hy_fs_visit *visit, void *arg, struct hy_err *err)
 {
     cleanup_place struct place p = {0};
-    hy_cleanup_free char *after = hy_strdup("");
+    hy_cleanup_listing struct hy_hdfs_listing listing = {0};
     struct stopper s = {.visit = visit, .arg = arg};
-    int rc = after ? place(&p, url, err) : hy_err_set(err, -ENOMEM, "out of memory");
+    int rc = place(&p, url, err);
 
     if (rc < 0)
         return rc;
-    while ((rc = list_page(&p, url, &after, visit_and_keep, &s, err)) > 0)
+    while ((rc = list_page(&p, url, &listing, visit_and_keep, &s, err)) > 0)
         ;
     return s.rc ? s.rc : rc;
 }
@@ -375,4 +377,11 @@ void hy_hdfs_add(void)
     pthread_once(&once, watch_forks);
     hy_fs_add("hdfs", &hdfs);
     hy_fs_add("hopsfs", &hdfs);
+}
+
+void hy_hdfs_done(void)
+{
+    hy_dn_done();
+    hy_replica_done();
+    hy_hdfs_clusters_done();
 }

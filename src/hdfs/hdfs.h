@@ -19,4 +19,8 @@
 /* Adds "hdfs" and "hopsfs" to src/fs. */
 void hy_hdfs_add(void);
 
+/* Closes all connections and frees all clusters; later calls start anew. For programs that play many sessions one after
+ * the other, as fuzz targets do: no file may be open, and no other thread may be in a call. */
+void hy_hdfs_done(void);
+
 #endif

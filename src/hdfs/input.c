@@ -92,45 +92,80 @@ static struct map *map_ref(struct input *in)
     return m;
 }
 
+/* What is being written, and not among the other blocks; or NULL. */
+static Hdfs__LocatedBlock *open_block(const Hdfs__LocatedBlocks *l)
+{
+    return l->underconstruction && !l->islastblockcomplete ? l->lastblock : NULL;
+}
+
+/* Sums of sizes that a NameNode sends stay below 2^63. */
+static bool is_past_end(uint64_t offset, uint64_t length)
+{
+    return offset > INT64_MAX || length > INT64_MAX - offset;
+}
+
 static int check_map(const struct input *in, const Hdfs__LocatedBlocks *l, struct hy_err *err)
 {
+    const Hdfs__LocatedBlock *last = open_block(l);
     uint64_t at = 0;
 
     for (size_t i = 0; i < l->n_blocks; i++) {
-        if (l->blocks[i]->offset != at || at + l->blocks[i]->b->numbytes < at)
+        if (l->blocks[i]->offset != at || is_past_end(at, l->blocks[i]->b->numbytes))
             return hy_err_set(err, -EPROTO, "the NameNode's list of the blocks of %s has a gap", in->path);
         at += l->blocks[i]->b->numbytes;
     }
+    if (last && last->offset > at)
+        return hy_err_set(err, -EPROTO, "the NameNode's list of the blocks of %s has a gap before the last block", in->path);
+    if (last && is_past_end(last->offset, last->b->numbytes))
+        return hy_err_set(err, -EPROTO, "the NameNode sent an impossible size for the last block of %s", in->path);
+    if (last && at < last->offset + last->b->numbytes)
+        at = last->offset + last->b->numbytes;
+    if (l->filelength > at)
+        return hy_err_set(err, -EPROTO, "the NameNode says that %s has %llu bytes, but lists blocks for only %llu;"
+                          " it is faulty or hostile", in->path, (unsigned long long)l->filelength,
+                          (unsigned long long)at);
     if (l->fileencryptioninfo)
         return hy_err_set(err, -ENOTSUP, "%s lies in an encryption zone, whose files hopyard cannot read", in->path);
     return 0;
 }
 
-/* The block that is being written: DataNodes know how much of it can be read, the NameNode only what it was told. One
+/* How much of the block that is being written can be read: DataNodes know it, the NameNode only what it was told. One
  * that has nothing of it yet says so; when nobody says anything, a length would be a guess. */
-static void look_at_last(const struct input *in, struct map *m)
+static int last_length(const struct input *in, const Hdfs__LocatedBlock *last, uint64_t *ret, struct hy_err *err)
 {
-    const Hdfs__LocatedBlocks *l = m->answer->locations;
-    struct hy_err why = {0};
-    uint64_t length = 0;
-    int rc = 0;
+    int rc = 0, waiting = 0;
 
-    if (!l->underconstruction || l->islastblockcomplete || !l->lastblock)
-        return;
-    m->last = l->lastblock;
-    for (size_t i = 0; i < m->last->n_locs; i++) {
-        rc = hy_dn_visible_length(in->cluster, m->last->locs[i]->id, m->last->b, m->last->blocktoken, &length, &why);
+    *ret = 0;
+    for (size_t i = 0; i < last->n_locs; i++) {
+        rc = hy_dn_visible_length(in->cluster, last->locs[i]->id, last->b, last->blocktoken, ret, err);
+        if (rc == 0 && is_past_end(last->offset, *ret))
+            return hy_err_set(err, -EPROTO, "a DataNode reported a block length of %llu bytes", (unsigned long long)*ret);
         if (rc == 0 || rc == -EINTR)
-            break;
+            return rc;
+        if (rc == -EAGAIN)
+            waiting = rc;
         if (rc == -ENOENT)
             rc = 0;
+        *ret = 0;
     }
-    if (rc < 0) {
-        hy_err_wrap(&why, "%s is being written, and none of its DataNodes says how long it is", in->path);
+    if (waiting)
+        return hy_err_set(err, waiting, "%s was being written when its DataNodes stopped; what they have of its last block"
+                          " can be read after: hdfs debug recoverLease -path %s", in->path, in->path);
+    return rc < 0 ? hy_err_wrap(err, "%s is being written, and none of its DataNodes says how long it is", in->path) : 0;
+}
+
+static void look_at_last(const struct input *in, struct map *m)
+{
+    struct hy_err why = {0};
+    uint64_t length;
+
+    m->last = open_block(m->answer->locations);
+    if (!m->last)
+        return;
+    if (last_length(in, m->last, &length, &why) < 0)
         m->unknown = why;
-    } else if (length > m->last->b->numbytes) {
+    else if (length > m->last->b->numbytes)
         m->last->b->numbytes = length;
-    }
 }
 
 static int ask_map(const struct input *in, struct map **ret, struct hy_err *err)
@@ -177,7 +212,7 @@ static const Hdfs__LocatedBlock *block_at(const struct map *m, uint64_t offset)
     }
     if (low < l->n_blocks)
         return l->blocks[low];
-    return m->last && offset < m->last->offset + m->last->b->numbytes ? m->last : NULL;
+    return m->last && offset >= m->last->offset && offset - m->last->offset < m->last->b->numbytes ? m->last : NULL;
 }
 
 static uint64_t size_of(const struct map *m)
@@ -495,7 +530,7 @@ static int64_t read_hard(struct input *in, uint8_t *into, size_t n, uint64_t off
 {
     const int64_t end = hy_clock_ms() + GIVE_UP_MS;
     struct hy_err why = {0};
-    int wait = 100;
+    int wait = 100, tries = 0;
 
     for (;;) {
         int64_t got = in->striped ? try_striped(in, into, n, offset, &why)
@@ -507,7 +542,7 @@ static int64_t read_hard(struct input *in, uint8_t *into, size_t n, uint64_t off
                 *err = why;
             return got;
         }
-        if (got < 0)
+        if (got < 0 && ++tries < AVOID_MAX)
             continue; /* the next one */
         if (hy_clock_ms() > end || (why.code == -EBADMSG && is_corrupt(in, offset))) {
             if (err)
@@ -520,6 +555,7 @@ static int64_t read_hard(struct input *in, uint8_t *into, size_t n, uint64_t off
         rc = refresh(in, err);
         if (rc < 0)
             return rc;
+        tries = 0;
     }
 }
 

@@ -99,6 +99,15 @@ static void forget_excluded(struct output *out)
     out->excluded_count = 0;
 }
 
+/* Takes `bad`. */
+static void exclude(struct output *out, Hdfs__DatanodeInfo *bad)
+{
+    if (out->excluded_count < EXCLUDED_MAX)
+        out->excluded[out->excluded_count++] = bad;
+    else
+        hdfs__datanode_info__free_unpacked(bad, NULL);
+}
+
 /* A new block on DataNodes that take it. Those that failed for an earlier block may be back when no other is left. */
 static int next_block(struct output *out, struct hy_err *err)
 {
@@ -121,12 +130,10 @@ static int next_block(struct output *out, struct hy_err *err)
             return rc;
         failed = copy_block(block->b);
         rc = hy_pipeline_open(&out->pipeline, &out->file, block, false, &bad, err);
+        if (bad)
+            exclude(out, bad);
         if (rc == 0 || rc == -EINTR || rc == -ENOMEM || !failed)
             return rc;
-        if (bad && out->excluded_count < EXCLUDED_MAX)
-            out->excluded[out->excluded_count++] = bad;
-        else if (bad)
-            hdfs__datanode_info__free_unpacked(bad, NULL);
         if (abandon_block(out, failed, &aside) < 0)
             return rc; /* of the two, the first trouble is the one to tell */
     }
@@ -510,7 +517,13 @@ static int resume_block(struct output *out, Hdfs__LocatedBlock *block, struct hy
     int rc;
 
     out->block_start = block->offset;
-    rc = begin_packet(out, err);
+    if (out->size > INT64_MAX || block->offset > out->size || in_block(out) != block->b->numbytes ||
+        in_block(out) > out->file.block_size)
+        rc = hy_err_set(err, -EPROTO, "the NameNode sent a last block that does not fit the file's length: %llu bytes, and a block of %llu at byte %llu",
+                        (unsigned long long)out->size, (unsigned long long)block->b->numbytes,
+                        (unsigned long long)block->offset);
+    else
+        rc = begin_packet(out, err);
     if (rc == 0)
         rc = read_last_chunk(out, out->size, err);
     if (rc < 0) {

@@ -426,10 +426,14 @@ static int copy_to_new(struct hy_pipeline *p, const Hdfs__LocatedBlock *with, si
     op.header = &header;
     op.targets = &with->locs[i];
     op.n_targets = 1;
-    op.targetstoragetypes = &with->storagetypes[i];
-    op.n_targetstoragetypes = i < with->n_storagetypes;
-    op.targetstorageids = &with->storageids[i];
-    op.n_targetstorageids = i < with->n_storageids;
+    if (i < with->n_storagetypes) {
+        op.targetstoragetypes = &with->storagetypes[i];
+        op.n_targetstoragetypes = 1;
+    }
+    if (i < with->n_storageids) {
+        op.targetstorageids = &with->storageids[i];
+        op.n_targetstorageids = 1;
+    }
     rc = hy_dn_open(&dn, p->file.cluster, p->block->locs[0]->id, with->blocktoken, true, FIRST_NODE_MS, err);
     if (rc == 0 && (rc = hy_dn_request(dn, HY_DN_TRANSFER, &op.base)) < 0)
         hy_err_sys(err, rc, "a DataNode takes no request to copy");

@@ -63,6 +63,13 @@ void hy_replica_forked(void)
     pthread_mutex_init(&refused.lock, NULL);
 }
 
+void hy_replica_done(void)
+{
+    pthread_mutex_lock(&refused.lock);
+    memset(refused.all, 0, sizeof(refused.all));
+    pthread_mutex_unlock(&refused.lock);
+}
+
 static bool is_refused(const char *path)
 {
     bool found = false;

@@ -28,5 +28,7 @@ uint64_t hy_replica_chunk_at(const struct hy_replica *r, uint64_t at);
 
 /* See hy_hdfs_clusters_forked. */
 void hy_replica_forked(void);
+/* See hy_hdfs_done. */
+void hy_replica_done(void);
 
 #endif

@@ -123,6 +123,18 @@ static int64_t bridge_wait(int64_t ticket, struct hy_err *err)
     return result;
 }
 
+static int bridge_poll(int64_t ticket, int timeout_ms)
+{
+    struct hy_group *g = hy_current_hold();
+    int over;
+
+    if (!g)
+        return 1;
+    over = hy_group_poll_for(g, ticket, timeout_ms);
+    hy_current_release();
+    return over;
+}
+
 static int bridge_query(int what)
 {
     static unsigned (*const answers[])(const struct hy_group *) = {
@@ -142,8 +154,8 @@ static int bridge_query(int what)
 
 int hy_current_attach(const char *library, struct hy_err *err)
 {
-    static const struct hy_bridge bridge = {HY_BRIDGE_VERSION, bridge_start, bridge_wait, bridge_query,
-                                            hy_batches_next};
+    static const struct hy_bridge bridge = {HY_BRIDGE_VERSION, bridge_start, bridge_wait, bridge_poll,
+                                            bridge_query, hy_batches_next};
     void *handle = dlopen(library, RTLD_NOW | RTLD_NOLOAD);
     hy_tensorflow_attach_fn *attach = handle ? (hy_tensorflow_attach_fn *)dlsym(handle, HY_BRIDGE_ATTACH) : NULL;
     int rc = attach ? attach(&bridge) : -ENOENT;

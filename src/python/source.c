@@ -31,6 +31,7 @@ struct source {
     PyObject *name, *results; /* a list: of what has come */
     uint64_t sent;            /* bytes */
     double patience;          /* in seconds; less than none: without end */
+    bool timed_out, is_gone;  /* it did not last; the process that takes the rows has ended */
     bool is_over, is_busy;
 };
 
@@ -60,6 +61,7 @@ static int check(struct source *s, int rc)
         s->is_over = true;
         return 0;
     }
+    s->is_gone |= rc == -EPIPE;
     if (rc == -ENOMEM)
         PyErr_NoMemory();
     else if (rc == -EMSGSIZE)
@@ -123,6 +125,7 @@ static int lose_patience(struct source *s)
 {
     char seconds[32];
 
+    s->timed_out = true;
     snprintf(seconds, sizeof seconds, "%g", s->patience);
     hy_py_error(state_of(s), "the process at '%U' has taken no rows, or given no results, for %s s; raise feed_timeout, or "
                 "look at its log", s->name, seconds);
@@ -439,6 +442,18 @@ static PyObject *source_most(PyObject *self, void *ignored)
     return PyLong_FromSize_t(s->source ? hy_source_most(s->source) : HY_RING_LEAST);
 }
 
+static PyObject *source_gone(PyObject *self, void *ignored)
+{
+    (void)ignored;
+    return PyBool_FromLong(((struct source *)self)->is_gone);
+}
+
+static PyObject *source_timed_out(PyObject *self, void *ignored)
+{
+    (void)ignored;
+    return PyBool_FromLong(((struct source *)self)->timed_out);
+}
+
 static PyObject *source_takes_pickles(PyObject *self, void *ignored)
 {
     struct source *s = (struct source *)self;
@@ -449,6 +464,8 @@ static PyObject *source_takes_pickles(PyObject *self, void *ignored)
 
 static PyGetSetDef getters[] = {
     {"takes_pickles", source_takes_pickles, NULL, "Is who takes the rows content with what somebody has pickled?", NULL},
+    {"gone", source_gone, NULL, "Whether a call raised because the process that takes the rows has ended.", NULL},
+    {"timed_out", source_timed_out, NULL, "Whether the last call raised because nobody took rows for `patience` seconds.", NULL},
     {"sent", source_sent, NULL, "Bytes of all batches.", NULL},
     {"most", source_most, NULL, "Bytes that a batch may have.", NULL},
     {NULL, NULL, NULL, NULL, NULL},

@@ -392,14 +392,17 @@ static int add_map(struct hy_columns *c, struct span map, add_entry add, struct 
     return rc;
 }
 
+/* -ENOMSG when an Example has feature lists. */
 static int parse(struct hy_columns *c, struct span message, bool is_sequence, struct hy_err *err)
 {
     struct field f;
     int rc;
 
     while ((rc = next_field(&message, &f)) > 0) {
-        if (f.number != 1 && (f.number != 2 || !is_sequence))
+        if (f.number > 2)
             continue;
+        if (f.number == 2 && f.type == BYTES && !is_sequence)
+            return -ENOMSG;
         rc = f.type == BYTES ? add_map(c, f.bytes, f.number == 1 ? add_feature : add_steps, err) : -EBADMSG;
         if (rc < 0)
             return rc;
@@ -416,6 +419,8 @@ static int add_row(struct hy_columns *c, const uint8_t *bytes, size_t n, bool is
         return 0;
     }
     hy_columns_undo_row(c);
+    if (rc == -ENOMSG)
+        return hy_err_set(err, -EBADMSG, "the record has feature lists: it is a tf.SequenceExample, and not a tf.Example");
     if (rc == -EBADMSG)
         hy_err_set(err, rc, "the record is no %s", is_sequence ? "tf.SequenceExample" : "tf.Example");
     return rc;

@@ -11,7 +11,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/mem.h"
 
@@ -49,8 +48,12 @@ uint32_t hy_need_members(const struct hy_need *need)
 
 static bool needs_equal(const struct hy_need *a, const struct hy_need *b)
 {
-    return a->role_count == b->role_count &&
-           memcmp(a->roles, b->roles, a->role_count * sizeof a->roles[0]) == 0;
+    if (a->role_count != b->role_count)
+        return false;
+    for (uint32_t r = 0; r < a->role_count; r++)
+        if (a->roles[r].count != b->roles[r].count || !hy_shapes_equal(&a->roles[r], &b->roles[r]))
+            return false;
+    return true;
 }
 
 void hy_class_free(struct hy_class *c)

@@ -90,6 +90,8 @@ struct hy_schedule {
 
 /* ---- shape.c ---- */
 
+/* Whether members of the two need the same; their counts may differ. */
+bool hy_shapes_equal(const struct hy_role_need *a, const struct hy_role_need *b);
 /* The shape of a role's members, with one reference more; NULL when out of memory. */
 struct hy_shape *hy_shape_ref(struct hy_schedule *s, const struct hy_role_need *need);
 void hy_shape_unref(struct hy_shape *shape); /* NULL is fine */

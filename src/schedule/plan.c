@@ -223,6 +223,8 @@ bool hy_plan_idle(struct hy_schedule *s, const struct hy_need *need, bool closed
 
 static bool asks_more(const struct hy_role_need *a, const struct hy_role_need *b)
 {
+    if (a->alone != b->alone)
+        return a->alone;
     return a->gpu_share != b->gpu_share ? a->gpu_share > b->gpu_share : a->memory > b->memory;
 }
 

@@ -136,6 +136,22 @@ int hy_schedule_agent_open(struct hy_schedule *s, uint64_t agent, int open)
     return 0;
 }
 
+int hy_schedule_agent_resize(struct hy_schedule *s, uint64_t agent, uint32_t slots)
+{
+    struct hy_site *site = hy_map_get(&s->site_by_id, agent);
+
+    if (!site)
+        return -ENOENT;
+    if (slots == 0)
+        return -EINVAL;
+    if (hy_reserve_uses(s, site))
+        hy_reserve_drop(s);
+    s->stats.slots = s->stats.slots - site->has.slots + slots;
+    site->has.slots = slots;
+    set_open(s, site, site->open);
+    return 0;
+}
+
 int hy_schedule_agent_remove(struct hy_schedule *s, uint64_t agent)
 {
     struct hy_site *site = hy_map_get(&s->site_by_id, agent);
@@ -185,7 +201,7 @@ static void give_back(struct hy_schedule *s, struct hy_site *site, const struct 
 {
     hy_site_unbook(site, HY_USED, need, mask);
     if (!site->gone)
-        s->stats.slots_used--;
+        s->stats.slots_used -= hy_site_slots(site, need);
     else if (!site->load[HY_USED].slots)
         hy_site_free(site);
 }
@@ -304,7 +320,8 @@ static void start(struct hy_schedule *s, struct hy_task *t, struct hy_spot *spot
         t->spots = spots;
     s->stats.waiting--;
     s->stats.running++;
-    s->stats.slots_used += members;
+    for (uint32_t i = 0; i < members; i++)
+        s->stats.slots_used += hy_site_slots(spots[i].site, &t->class->need.roles[hy_class_role_of(t->class, i)]);
     s->running_members += members;
 }
 
@@ -373,6 +390,16 @@ int hy_schedule_next(struct hy_schedule *s, struct hy_place *ret_place)
             rc = try_start(s, found.ready, ret_place);
     }
     return rc;
+}
+
+int hy_schedule_fits(struct hy_schedule *s, const struct hy_need *need)
+{
+    struct hy_class *class;
+
+    if (hy_need_check(need) < 0)
+        return 0;
+    class = hy_class_get(s, need);
+    return class ? hy_class_may_fit(s, class) : -ENOMEM;
 }
 
 int hy_schedule_possible(struct hy_schedule *s, const struct hy_need *need)

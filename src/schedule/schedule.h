@@ -18,6 +18,7 @@
 #ifndef HY_SCHEDULE_H
 #define HY_SCHEDULE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -40,6 +41,7 @@ struct hy_role_need {
                            whole devices (a multiple of 1000); 0 for roles that
                            never get a GPU */
     uint64_t memory;    /* bytes, 0: none asked for */
+    bool alone;         /* nothing else runs on its agent: it takes all slots there */
 };
 
 /* A gang: all members of all roles are placed at once or none is. */
@@ -83,6 +85,11 @@ int hy_schedule_agent_add(struct hy_schedule *s, uint64_t agent, const struct hy
  * does for each (a gang that lost a member is ended as a whole). -ENOENT.
  */
 int hy_schedule_agent_remove(struct hy_schedule *s, uint64_t agent);
+/*
+ * It has so many slots from now on. Seats beyond these stay taken until their tasks are done. Not for agents with tasks
+ * that run alone. -ENOENT, -EINVAL (no slots).
+ */
+int hy_schedule_agent_resize(struct hy_schedule *s, uint64_t agent, uint32_t slots);
 /* No new seats there from now on (0), or again (1). -ENOENT. */
 int hy_schedule_agent_open(struct hy_schedule *s, uint64_t agent, int open);
 
@@ -97,6 +104,10 @@ int hy_schedule_done(struct hy_schedule *s, uint64_t task);
  * now, or -ENOMEM.
  */
 int hy_schedule_next(struct hy_schedule *s, struct hy_place *ret_place);
+
+/* Would a task with this need, queued now, start at once? Exact for one role of
+ * one member, unless an older task waits for which nothing is set aside yet. 1, 0 or -ENOMEM. */
+int hy_schedule_fits(struct hy_schedule *s, const struct hy_need *need);
 
 /*
  * Could this need ever be met by the agents there are (closed ones too), if

@@ -109,7 +109,7 @@ static struct hy_shape *shape_new(struct hy_schedule *s, const struct hy_role_ne
     if (!shape)
         return NULL;
     hy_list_init(&shape->link);
-    shape->need = (struct hy_role_need){.gpu_share = need->gpu_share, .memory = need->memory};
+    shape->need = (struct hy_role_need){.gpu_share = need->gpu_share, .memory = need->memory, .alone = need->alone};
     if (s->site_cap && grow(shape, 0, s->site_cap) < 0) {
         shape_free(shape);
         return NULL;
@@ -123,6 +123,11 @@ static struct hy_shape *shape_new(struct hy_schedule *s, const struct hy_role_ne
     return shape;
 }
 
+bool hy_shapes_equal(const struct hy_role_need *a, const struct hy_role_need *b)
+{
+    return a->gpu_share == b->gpu_share && a->memory == b->memory && a->alone == b->alone;
+}
+
 struct hy_shape *hy_shape_ref(struct hy_schedule *s, const struct hy_role_need *need)
 {
     struct hy_shape *shape = NULL;
@@ -130,7 +135,7 @@ struct hy_shape *hy_shape_ref(struct hy_schedule *s, const struct hy_role_need *
     hy_list_each(it, &s->shapes) {
         struct hy_shape *known = hy_container(it, struct hy_shape, link);
 
-        if (known->need.gpu_share == need->gpu_share && known->need.memory == need->memory)
+        if (hy_shapes_equal(&known->need, need))
             shape = known;
     }
     if (!shape)

@@ -47,6 +47,11 @@ static uint32_t slots_left(const struct hy_site *site, enum hy_view view)
     return left;
 }
 
+static bool has_slots(const struct hy_site *site, const struct hy_role_need *need, enum hy_view view)
+{
+    return slots_left(site, view) >= hy_site_slots(site, need);
+}
+
 static uint64_t memory_left(const struct hy_site *site, enum hy_view view)
 {
     uint64_t left = site->has.memory;
@@ -78,7 +83,7 @@ static uint32_t gpu_room(const struct hy_site *site, const struct hy_role_need *
 
 uint32_t hy_site_room(const struct hy_site *site, const struct hy_role_need *need, enum hy_view view)
 {
-    uint32_t room = slots_left(site, view);
+    uint32_t room = slots_left(site, view) / hy_site_slots(site, need);
 
     if (room && need->gpu_share) {
         uint32_t gpus = gpu_room(site, need, view);
@@ -116,7 +121,7 @@ bool hy_site_pick(const struct hy_site *site, const struct hy_role_need *need, e
 {
     uint64_t mask = 0;
 
-    if (!slots_left(site, view) || memory_left(site, view) < need->memory)
+    if (!has_slots(site, need, view) || memory_left(site, view) < need->memory)
         return false;
     for (uint32_t i = 0; i < hy_need_devices(need); i++) {
         uint32_t d = hy_site_pick_device(site, hy_need_of_each(need), view, prefer, mask);
@@ -132,7 +137,7 @@ bool hy_site_pick(const struct hy_site *site, const struct hy_role_need *need, e
 bool hy_site_fits_on(const struct hy_site *site, const struct hy_role_need *need, enum hy_view view,
                      uint64_t mask)
 {
-    if (!slots_left(site, view) || memory_left(site, view) < need->memory)
+    if (!has_slots(site, need, view) || memory_left(site, view) < need->memory)
         return false;
     for (; mask; mask &= mask - 1)
         if (hy_site_device_left(site, (uint32_t)__builtin_ctzll(mask), view) < hy_need_of_each(need))
@@ -148,7 +153,7 @@ static double above(double n)
 double hy_site_lack(const struct hy_site *site, const struct hy_role_need *need, uint64_t mask)
 {
     const struct hy_load *used = &site->load[HY_USED], *plan = &site->load[HY_PLAN];
-    double lack = above((double)used->slots + plan->slots + 1 - site->has.slots);
+    double lack = above((double)used->slots + plan->slots + hy_site_slots(site, need) - site->has.slots);
 
     if (need->memory && counts_memory(site)) {
         double memory = (double)used->memory + (double)plan->memory + (double)need->memory;
@@ -164,7 +169,7 @@ double hy_site_lack(const struct hy_site *site, const struct hy_role_need *need,
 
 void hy_site_book(struct hy_site *site, enum hy_book book, const struct hy_role_need *need, uint64_t mask)
 {
-    site->load[book].slots++;
+    site->load[book].slots += hy_site_slots(site, need);
     if (counts_memory(site))
         site->load[book].memory += need->memory;
     for (; mask; mask &= mask - 1) {
@@ -178,8 +183,8 @@ void hy_site_book(struct hy_site *site, enum hy_book book, const struct hy_role_
 
 void hy_site_unbook(struct hy_site *site, enum hy_book book, const struct hy_role_need *need, uint64_t mask)
 {
-    assert(site->load[book].slots > 0);
-    site->load[book].slots--;
+    assert(site->load[book].slots >= hy_site_slots(site, need));
+    site->load[book].slots -= hy_site_slots(site, need);
     if (counts_memory(site)) {
         assert(site->load[book].memory >= need->memory);
         site->load[book].memory -= need->memory;

@@ -71,6 +71,12 @@ static inline uint32_t hy_need_of_each(const struct hy_role_need *need)
     return need->gpu_share < HY_GPU_WHOLE ? need->gpu_share : HY_GPU_WHOLE;
 }
 
+/* How many slots a member takes there. */
+static inline uint32_t hy_site_slots(const struct hy_site *site, const struct hy_role_need *need)
+{
+    return need->alone ? site->has.slots : 1;
+}
+
 /* NULL when out of memory. */
 struct hy_site *hy_site_new(uint64_t id, const struct hy_capacity *has);
 void hy_site_free(struct hy_site *site);

@@ -67,7 +67,7 @@ int hy_store_attempt_end(struct hy_store *s, int64_t run, const struct hy_attemp
     int rc =
         hy_query_change(&q, s, HY_SQL_ATTEMPT_END,
                         "UPDATE attempts SET state = ?, exit_code = ?, message = ?, ended = ?, cpu_ms = ?,"
-                        " peak_memory = ?, detail = ? WHERE run = ? AND trial = ? AND number = ?",
+                        " peak_memory = ?, detail = ?, charge = ? WHERE run = ? AND trial = ? AND number = ?",
                         err);
 
     if (rc < 0)
@@ -79,6 +79,7 @@ int hy_store_attempt_end(struct hy_store *s, int64_t run, const struct hy_attemp
     hy_query_i64(&q, a->cpu_ms);
     hy_query_i64(&q, a->peak_memory);
     hy_query_text(&q, a->detail);
+    hy_query_i64(&q, a->charge);
     hy_query_i64(&q, run);
     hy_query_i64(&q, a->trial);
     hy_query_i64(&q, a->number);
@@ -89,9 +90,28 @@ int hy_store_attempt_end(struct hy_store *s, int64_t run, const struct hy_attemp
     return rc;
 }
 
+int hy_store_attempts_forgive(struct hy_store *s, int64_t run, int64_t trial, struct hy_err *err)
+{
+    hy_cleanup_query struct hy_query q;
+    int rc = hy_query_change(&q, s, HY_SQL_ATTEMPTS_FORGIVE,
+                             "UPDATE attempts SET charge = 0 WHERE run = ? AND trial = ?", err);
+
+    if (rc < 0)
+        return rc;
+    hy_query_i64(&q, run);
+    hy_query_i64(&q, trial);
+    return hy_query_run(&q, err);
+}
+
+/* What another version has written may not be known here. */
+static enum hy_charge charge_of(int64_t number)
+{
+    return number > 0 && number < HY_CHARGES ? (enum hy_charge)number : HY_CHARGE_NONE;
+}
+
 #define ATTEMPT_SELECT                                                                                       \
     "SELECT trial, number, agent, host, state, exit_code, message, started, ended, cpu_ms, peak_memory,"     \
-    " detail FROM attempts WHERE run = ?"
+    " detail, charge FROM attempts WHERE run = ?"
 
 int hy_store_attempt_each(struct hy_store *s, int64_t run, int64_t trial, hy_attempt_cb cb, void *arg,
                           struct hy_err *err)
@@ -120,6 +140,7 @@ int hy_store_attempt_each(struct hy_store *s, int64_t run, int64_t trial, hy_att
             .cpu_ms = hy_column_i64(&q, 9),
             .peak_memory = hy_column_i64(&q, 10),
             .detail = hy_column_text(&q, 11),
+            .charge = charge_of(hy_column_i64(&q, 12)),
         };
 
         rc = hy_query_read(&q, err);

@@ -40,7 +40,14 @@ static int copy_bytes(int from, int to)
     }
 }
 
-int hy_copy_file(const char *from, const char *to)
+bool hy_file_is_own(const struct stat *st, uid_t owner)
+{
+    return S_ISREG(st->st_mode) && (st->st_uid == geteuid() || st->st_uid == owner) &&
+           !(st->st_mode & (S_IWGRP | S_IWOTH));
+}
+
+/* `ret_from`: of the file that was read, whatever has its name by now. */
+static int copy_file(const char *from, const char *to, struct stat *ret_from)
 {
     hy_cleanup_free char *temporary = hy_asprintf("%s.%d.tmp", to, (int)getpid());
     hy_cleanup_close int in = -1;
@@ -50,9 +57,10 @@ int hy_copy_file(const char *from, const char *to)
     if (!temporary)
         return -ENOMEM;
     in = HY_SYS(open(from, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-    if (in < 0)
+    if (in < 0 || HY_SYS(fstat(in, ret_from)) < 0)
         return -errno;
-    out = HY_SYS(open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+    unlink(temporary); /* others may be able to write there: what lies in the way is not written to */
+    out = HY_SYS(open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (out < 0)
         return -errno;
     rc = copy_bytes(in, out);
@@ -63,6 +71,13 @@ int hy_copy_file(const char *from, const char *to)
     if (rc < 0)
         unlink(temporary);
     return rc;
+}
+
+int hy_copy_file(const char *from, const char *to)
+{
+    struct stat st;
+
+    return copy_file(from, to, &st);
 }
 
 /* What a file looks like while nobody writes to it; all zero when it is missing. */
@@ -84,34 +99,45 @@ static void look_at(const char *path, struct look *ret)
     }
 }
 
+static int copy_part(struct hy_source *from, const char *at, const char *to)
+{
+    struct stat st;
+    int rc = copy_file(at, to, &st);
+
+    if (rc == 0)
+        from->is_foreign |= !hy_file_is_own(&st, from->owner);
+    return rc;
+}
+
 /* -EAGAIN when somebody wrote meanwhile: the two files may not fit together. */
-static int copy_pair(const char *path, const char *wal, const char *to, const char *to_wal)
+static int copy_pair(struct hy_source *from, const char *wal, const char *to, const char *to_wal)
 {
     struct look before[2], after[2];
     int rc;
 
-    look_at(path, &before[0]);
+    from->is_foreign = false;
+    look_at(from->at, &before[0]);
     look_at(wal, &before[1]);
-    rc = hy_copy_file(path, to);
+    rc = copy_part(from, from->at, to);
     if (rc == 0 && before[1].inode)
-        rc = hy_copy_file(wal, to_wal);
-    look_at(path, &after[0]);
+        rc = copy_part(from, wal, to_wal);
+    look_at(from->at, &after[0]);
     look_at(wal, &after[1]);
     return memcmp(before, after, sizeof before) == 0 ? rc : -EAGAIN;
 }
 
-static int copy_store(const char *path, const char *folder, char **ret)
+static int copy_store(struct hy_source *from, const char *folder, char **ret)
 {
     hy_cleanup_free char *to = hy_path_join(folder, "copy.db");
     hy_cleanup_free char *to_wal = hy_path_join(folder, "copy.db-wal");
-    hy_cleanup_free char *wal = hy_asprintf("%s-wal", path);
+    hy_cleanup_free char *wal = hy_asprintf("%s-wal", from->at);
     int rc = -EAGAIN;
 
     if (!to || !to_wal || !wal)
         return -ENOMEM;
     for (int i = 0; i < 10 && rc == -EAGAIN; i++) {
         unlink(to_wal);
-        rc = copy_pair(path, wal, to, to_wal);
+        rc = copy_pair(from, wal, to, to_wal);
     }
     if (rc == 0)
         *ret = hy_take(to);
@@ -147,7 +173,7 @@ static int open_copy(const char *copy, const char *path, sqlite3 **ret, struct h
     return 0;
 }
 
-int hy_copy_open_file(const char *path, sqlite3 **ret, struct hy_err *err)
+int hy_copy_open_file(struct hy_source *from, sqlite3 **ret, struct hy_err *err)
 {
     const char *base = getenv("TMPDIR");
     hy_cleanup_free char *folder = hy_asprintf("%s/hopyard-XXXXXX", base && *base == '/' ? base : "/tmp");
@@ -158,14 +184,14 @@ int hy_copy_open_file(const char *path, sqlite3 **ret, struct hy_err *err)
         return hy_err_set(err, -ENOMEM, "out of memory");
     if (!mkdtemp(folder))
         return hy_err_sys(err, -errno, "cannot make a folder in '%s' for a copy of '%s'",
-                          base ? base : "/tmp", path);
-    rc = copy_store(path, folder, &copy);
+                          base ? base : "/tmp", from->path);
+    rc = copy_store(from, folder, &copy);
     if (rc == -EAGAIN)
-        hy_err_set(err, rc, "'%s' is being written to all the time; try again", path);
+        hy_err_set(err, rc, "'%s' is being written to all the time; try again", from->path);
     else if (rc < 0)
-        hy_err_sys(err, rc, "cannot copy '%s' to read it", path);
+        hy_err_sys(err, rc, "cannot copy '%s' to read it", from->path);
     else
-        rc = open_copy(copy, path, ret, err);
+        rc = open_copy(copy, from->path, ret, err);
     hy_remove_tree(folder); /* SQLite has what it needs open by now */
     return rc;
 }

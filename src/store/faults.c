@@ -101,20 +101,38 @@ static void wrap_memory(void)
 }
 #endif
 
-static void prepare(void)
+static void configure(void)
 {
     /* Nobody asks how much memory SQLite uses; counting it takes a lock each time. */
     sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
 #ifdef HY_FAULTS
     wrap_memory();
-    if (sqlite3_initialize() == SQLITE_OK)
-        wrap_calls();
 #endif
 }
 
-void hy_sqlite_prepare(void)
+static int start(void)
+{
+    int rc = sqlite3_initialize() == SQLITE_OK ? hy_sqlite_guard() : -ENOMEM;
+
+#ifdef HY_FAULTS
+    if (rc == 0)
+        wrap_calls();
+#endif
+    return rc;
+}
+
+int hy_sqlite_prepare(struct hy_err *err)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    static bool started; /* one start that failed for want of memory is not the last */
+    int rc = 0;
 
-    pthread_once(&once, prepare);
+    pthread_once(&once, configure);
+    pthread_mutex_lock(&mutex);
+    if (!started)
+        rc = start();
+    started |= rc == 0;
+    pthread_mutex_unlock(&mutex);
+    return rc < 0 ? hy_err_sys(err, rc, "cannot start SQLite") : 0;
 }

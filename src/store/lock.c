@@ -81,22 +81,21 @@ void hy_turn_unlock(int fd)
 
 /* ---- one driver per run -------------------------------------------------------- */
 
-static char *lock_path(const char *folder, int64_t run)
+static int open_lock(struct hy_store *s, int64_t run, int flags, struct hy_err *err)
 {
-    return hy_asprintf("%s/run-%lld.lock", folder, (long long)run);
+    char name[40];
+
+    snprintf(name, sizeof name, "run-%lld.lock", (long long)run);
+    return hy_store_file(s, name, flags, err);
 }
 
-int hy_run_lock_held(const char *folder, int64_t run)
+int hy_run_lock_held(struct hy_store *s, int64_t run)
 {
-    hy_cleanup_free char *path = lock_path(folder, run);
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
-    hy_cleanup_close int fd = -1;
+    hy_cleanup_close int fd = open_lock(s, run, O_RDONLY, NULL);
 
-    if (!path)
-        return 1;
-    fd = HY_SYS(open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     if (fd < 0)
-        return errno != ENOENT && errno != ENOTDIR; /* who cannot look must not call it dead */
+        return fd != -ENOENT && fd != -ENOTDIR; /* who cannot look must not call it dead */
     if (HY_SYS(fcntl(fd, F_OFD_GETLK, &lock)) < 0)
         return 1;
     return lock.l_type != F_UNLCK;
@@ -104,7 +103,7 @@ int hy_run_lock_held(const char *folder, int64_t run)
 
 int hy_store_run_alive(struct hy_store *s, int64_t run)
 {
-    return hy_run_lock_held(s->folder, run);
+    return hy_run_lock_held(s, run);
 }
 
 /* Who has written it; 0 when nobody has. */
@@ -119,12 +118,11 @@ static long process_in(int fd)
 
 pid_t hy_store_run_driver(struct hy_store *s, int64_t run)
 {
-    hy_cleanup_free char *path = lock_path(s->folder, run);
     hy_cleanup_close int fd = -1;
 
-    if (!path || !hy_run_lock_held(s->folder, run))
+    if (!hy_run_lock_held(s, run))
         return 0;
-    fd = HY_SYS(open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    fd = open_lock(s, run, O_RDONLY, NULL);
     return fd < 0 ? 0 : (pid_t)process_in(fd);
 }
 
@@ -142,16 +140,12 @@ static int refuse(int fd, int64_t run, struct hy_err *err)
 
 int hy_store_run_lock(struct hy_store *s, int64_t run, struct hy_err *err)
 {
-    hy_cleanup_free char *path = lock_path(s->folder, run);
-    hy_cleanup_close int fd = -1;
+    hy_cleanup_close int fd = open_lock(s, run, O_RDWR | O_CREAT, err);
     char text[32];
     int n, rc;
 
-    if (!path)
-        return hy_err_set(err, -ENOMEM, "out of memory");
-    fd = HY_SYS(open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
     if (fd < 0)
-        return hy_err_sys(err, -errno, "cannot open the lock '%s'", path);
+        return fd;
     rc = set_byte(fd, F_WRLCK, 0);
     if (rc == -EAGAIN)
         return refuse(fd, run, err);
@@ -161,6 +155,6 @@ int hy_store_run_lock(struct hy_store *s, int64_t run, struct hy_err *err)
     if (rc == 0)
         rc = hy_write_all(fd, text, (size_t)n);
     if (rc < 0)
-        return hy_err_sys(err, rc, "cannot write the lock '%s'", path);
+        return hy_err_sys(err, rc, "cannot write the lock '%s/run-%lld.lock'", s->folder, (long long)run);
     return hy_take_fd(fd);
 }

@@ -25,6 +25,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/private.h"
 #include "base/text.h"
 
 #define FUSE 0x65735546u
@@ -165,21 +166,71 @@ static int place_elsewhere(struct hy_place *p, struct hy_err *err)
 }
 
 /* The URL that it stands for (write_url); NULL when the project is just a folder. */
-static char *read_url(const char *folder)
+static int read_url(const struct hy_place *p, char **ret, struct hy_err *err)
 {
-    hy_cleanup_free char *path = hy_path_join(folder, "url");
+    hy_cleanup_free char *path = hy_path_join(p->folder, "url");
     hy_cleanup_buf struct hy_buf text;
-    const char *url;
+    struct hy_err why = {0};
+    const char *url = NULL;
+    int rc;
 
     hy_buf_init(&text, 1 << 16);
-    if (!path || hy_file_read(path, &text) < 0 || !(url = hy_buf_cstr(&text)) || !*url)
-        return NULL;
-    return hy_strdup(url);
+    rc = path ? hy_private_read(p->dir, path, &text, &why) : hy_err_set(&why, -ENOMEM, "out of memory");
+    if (rc == 0 && (!(url = hy_buf_cstr(&text)) || (*url && !(*ret = hy_strdup(url)))))
+        rc = hy_err_set(&why, -ENOMEM, "out of memory");
+    if (rc < 0 && rc != -ENOENT && err)
+        *err = why;
+    return rc == -ENOENT ? 0 : rc;
+}
+
+/* Opens the folder, if it is there, and checks all that lies in it. */
+static int open_folder(struct hy_place *p, struct hy_err *err)
+{
+    struct hy_err why = {0};
+    int rc = hy_private_dir(p->folder, HY_OWNER_ANY_FOR_ROOT, &why);
+
+    if (rc == -ENOENT)
+        return 0;
+    if (rc >= 0) {
+        p->dir = rc;
+        rc = hy_private_scan(p->dir, p->folder, &why);
+    }
+    if (rc < 0 && err)
+        *err = why;
+    return rc;
+}
+
+/* Where the folder itself lies, if hopyard has made that: $XDG_STATE_HOME/hopyard. */
+static int check_above(const struct hy_place *p, struct hy_err *err)
+{
+    hy_cleanup_free char *above = hy_strndup(p->folder, (size_t)(strrchr(p->folder, '/') - p->folder));
+    hy_cleanup_close int dir = -1;
+    struct hy_err why = {0};
+
+    if (!above)
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    dir = hy_private_dir(above, HY_OWNER_ANY_FOR_ROOT, &why);
+    if (dir < 0 && dir != -ENOENT && err)
+        *err = why;
+    return dir < 0 && dir != -ENOENT ? dir : 0;
+}
+
+/* 1: on a network; 0; or -Exxx. A link would be followed here, and is refused anyway. */
+static int folder_on_network(const struct hy_place *p, struct hy_err *err)
+{
+    struct stat st;
+    int rc = HY_SYS(lstat(p->folder, &st)) < 0 ? -errno : 0;
+
+    if (rc == 0)
+        rc = on_network(S_ISLNK(st.st_mode) ? p->project : p->folder);
+    if (rc == -ENOENT)
+        rc = on_network(p->project);
+    return rc < 0 ? hy_err_sys(err, rc, "cannot look at the folder '%s'", p->folder) : rc;
 }
 
 int hy_place_find(const char *project, struct hy_place *ret, struct hy_err *err)
 {
-    struct hy_place p = {0};
+    struct hy_place p = {.dir = -1};
     struct stat st;
     int rc = 0;
 
@@ -190,21 +241,20 @@ int hy_place_find(const char *project, struct hy_place *ret, struct hy_err *err)
         rc = hy_err_set(err, -ENOTDIR, "the project '%s' is not a folder", project);
     if (rc == 0 && !(p.folder = hy_path_join(p.project, ".hopyard")))
         rc = hy_err_set(err, -ENOMEM, "out of memory");
-    if (rc == 0) {
-        /* .hopyard itself may be a link to another disk. */
-        rc = on_network(p.folder);
-        if (rc == -ENOENT)
-            rc = on_network(p.project);
-        if (rc < 0)
-            hy_err_sys(err, rc, "cannot look at the folder '%s'", p.folder);
-    }
+    if (rc == 0)
+        rc = folder_on_network(&p, err);
     if (rc > 0)
         rc = place_elsewhere(&p, err);
+    if (rc == 0 && p.remote)
+        rc = check_above(&p, err);
+    if (rc == 0)
+        rc = open_folder(&p, err);
+    if (rc == 0 && p.dir >= 0)
+        rc = read_url(&p, &p.url, err);
     if (rc < 0) {
         hy_place_done(&p);
         return rc;
     }
-    p.url = read_url(p.folder);
     *ret = p;
     return 0;
 }
@@ -213,16 +263,36 @@ int hy_place_find(const char *project, struct hy_place *ret, struct hy_err *err)
 
 static int write_url(const char *folder, const char *url, struct hy_err *err)
 {
-    hy_cleanup_free char *path = hy_path_join(folder, "url");
-    struct stat st;
-    int rc;
+    struct hy_place p = {.folder = (char *)(uintptr_t)folder, .dir = -1};
+    hy_cleanup_free char *path = hy_path_join(folder, "url"), *known = NULL;
+    int rc = path ? 0 : hy_err_set(err, -ENOMEM, "out of memory");
 
-    if (!path)
-        return hy_err_set(err, -ENOMEM, "out of memory");
-    if (stat(path, &st) == 0)
-        return 0;
-    rc = hy_file_write(path, url, strlen(url), 0644);
-    return rc < 0 ? hy_err_sys(err, rc, "cannot write '%s'", path) : 0;
+    if (rc == 0)
+        rc = open_folder(&p, err);
+    if (rc == 0)
+        rc = read_url(&p, &known, err);
+    if (rc == 0 && !known)
+        rc = hy_private_write(p.dir, path, url, strlen(url), err);
+    hy_close_at(&p.dir);
+    return rc;
+}
+
+/* PROJECT is $XDG_STATE_HOME/hopyard/HASH/files, all of which is hopyard's. */
+static int make_stand_in(const char *project, const char *folder, struct hy_err *err)
+{
+    hy_cleanup_free char *path = hy_strdup(project);
+    char *slash;
+    int dir = path ? hy_private_make_dir(folder, HY_OWNER_ANY_FOR_ROOT, err) : hy_err_set(err, -ENOMEM, "out of memory");
+
+    for (int level = 0; level < 3 && dir >= 0; level++) {
+        close(dir);
+        dir = hy_private_dir(path, HY_OWNER_ANY_FOR_ROOT, err);
+        slash = strrchr(path, '/');
+        *slash = '\0';
+    }
+    if (dir >= 0)
+        close(dir);
+    return dir < 0 ? dir : 0;
 }
 
 char *hy_store_stand_in(const char *url, struct hy_err *err)
@@ -242,29 +312,37 @@ char *hy_store_stand_in(const char *url, struct hy_err *err)
         hy_err_set(err, -ENOMEM, "out of memory");
         return NULL;
     }
-    rc = hy_mkdirs(folder, 0700);
-    if (rc < 0)
-        hy_err_sys(err, rc, "cannot make the folder '%s', which stands for %s here", folder, tidy);
-    else
+    rc = make_stand_in(project, folder, err);
+    if (rc == 0)
         rc = write_url(folder, tidy, err);
-    if (rc < 0)
+    if (rc < 0) {
+        hy_err_wrap(err, "the directory that stands for %s here", tidy);
         free(hy_take(project));
+    }
     return project;
 }
 
-char *hy_store_stands_for(const char *project)
+int hy_store_stands_for(const char *project, char **ret, struct hy_err *err)
 {
-    hy_cleanup_free char *folder = hy_path_join(project, ".hopyard");
+    struct hy_place p = {.dir = -1};
+    struct hy_err why = {0};
+    int rc = hy_place_find(project, &p, &why);
 
-    return folder ? read_url(folder) : NULL;
+    if (rc == 0)
+        *ret = hy_take(p.url);
+    hy_place_done(&p);
+    if (rc < 0 && rc != -ENOENT && err)
+        *err = why;
+    return rc == -ENOENT ? 0 : rc; /* a folder that is not there stands for nothing */
 }
 
 void hy_place_done(struct hy_place *p)
 {
+    hy_close_at(&p->dir);
     free(p->project);
     free(p->folder);
     free(p->url);
-    *p = (struct hy_place){0};
+    *p = (struct hy_place){.dir = -1};
 }
 
 /* The folder's name is a hash: the file says of which project, and proves it. */
@@ -273,19 +351,23 @@ static int name_project(const struct hy_place *p, struct hy_err *err)
     hy_cleanup_free char *path = hy_path_join(p->folder, "project");
     hy_cleanup_free char *text = hy_asprintf("%s\n", p->project);
     hy_cleanup_buf struct hy_buf there;
-    int rc = -ENOMEM;
+    struct hy_err why = {0};
+    int rc;
 
     hy_buf_init(&there, 1 << 16);
-    if (path && text)
-        rc = hy_file_read(path, &there);
+    if (!path || !text)
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    rc = hy_private_read(p->dir, path, &there, &why);
     if (rc == -ENOENT)
-        rc = hy_file_write(path, text, strlen(text), 0644);
-    else if (rc == 0 && (there.len != strlen(text) || memcmp(hy_buf_bytes(&there), text, there.len) != 0))
+        return hy_private_write(p->dir, path, text, strlen(text), err);
+    if (rc < 0 && err)
+        *err = why;
+    if (rc == 0 && (there.len != strlen(text) || memcmp(hy_buf_bytes(&there), text, there.len) != 0))
         return hy_err_set(err, -EEXIST,
                           "'%s' belongs to another project (see the file 'project' in it); set "
                           "XDG_STATE_HOME to another folder",
                           p->folder);
-    return rc < 0 ? hy_err_sys(err, rc, "cannot keep the project's name in '%s'", p->folder) : 0;
+    return rc;
 }
 
 /* A folder that was just made is only as durable as the entry in the one above it. */
@@ -298,25 +380,29 @@ static void sync_above(const char *folder)
         fsync(fd);
 }
 
-int hy_place_make(const struct hy_place *p, struct hy_err *err)
+static int make_folder(struct hy_place *p, struct hy_err *err)
 {
     hy_cleanup_free char *ignore = NULL;
-    struct stat st;
-    int rc;
+    int rc = hy_mkdirs(p->folder, 0700);
 
-    if (stat(p->folder, &st) == 0 && S_ISDIR(st.st_mode))
-        return p->remote ? name_project(p, err) : 0;
-    rc = hy_mkdirs(p->folder, 0700);
     if (rc < 0)
         return hy_err_sys(err, rc,
                           "cannot make the folder '%s' for the store; make the folder above it writable, or "
                           "set HOPYARD_PROJECT to another",
                           p->folder);
+    rc = p->dir = hy_private_dir(p->folder, HY_OWNER_ANY_FOR_ROOT, err);
+    if (rc < 0)
+        return rc;
     sync_above(p->folder);
-    if (p->remote)
-        return name_project(p, err);
-    ignore = hy_path_join(p->folder, ".gitignore");
+    ignore = p->remote ? NULL : hy_path_join(p->folder, ".gitignore");
     if (ignore) /* a courtesy: without it nothing is wrong */
-        hy_file_write(ignore, "*\n", 2, 0644);
+        hy_private_write(p->dir, ignore, "*\n", 2, NULL);
     return 0;
+}
+
+int hy_place_make(struct hy_place *p, struct hy_err *err)
+{
+    int rc = p->dir < 0 ? make_folder(p, err) : 0;
+
+    return rc == 0 && p->remote ? name_project(p, err) : rc;
 }

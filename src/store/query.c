@@ -37,9 +37,11 @@ static int io_sentence(sqlite3 *db, int rc, const char *path, struct hy_err *err
 
     if ((rc & 0xff) == SQLITE_FULL || why == ENOSPC || why == EDQUOT || why == EFBIG)
         return hy_err_set(err, -ENOSPC,
-                          "disk full: cannot write '%s'; free some space, then `hopyard resume`", path);
+                          "disk full: cannot write '%s'; free some space", path);
     if (rc == SQLITE_IOERR_NOMEM)
         return hy_err_set(err, -ENOMEM, "out of memory");
+    if (why == EROFS)
+        return hy_err_set(err, -EROFS, "the file system of '%s' is read-only; check the disk, and mount it for writing", path);
     if (why == EACCES || why == EPERM)
         return hy_err_set(err, -EACCES,
                           "you may not read or write '%s': give yourself the right to it, or set "
@@ -61,16 +63,14 @@ int hy_store_sentence(sqlite3 *db, int rc, const char *path, struct hy_err *err)
                           "try again when it is done",
                           path);
     case SQLITE_NOTADB:
-        return hy_err_set(err, -EBADMSG, "'%s' is not a store of hopyard's; move it away and try again",
-                          path);
+        return hy_left_damaged(path, "it is not a store of hopyard's", err);
     case SQLITE_ERROR: /* statements are our own: only a strange schema makes one fail */
     case SQLITE_CORRUPT:
-        return hy_err_set(
-            err, -EBADMSG,
-            "the store '%s' is damaged (%s); move it away, then `hopyard import` the run.db files "
-            "that lie with the logs",
-            path, db ? sqlite3_errmsg(db) : sqlite3_errstr(rc));
+        return hy_left_damaged(path, db ? sqlite3_errmsg(db) : sqlite3_errstr(rc), err);
     case SQLITE_READONLY:
+        if (errno_of(db) == EROFS)
+            return io_sentence(db, rc, path, err);
+        /* fall through */
     case SQLITE_PERM:
     case SQLITE_AUTH:
         return hy_err_set(

@@ -70,6 +70,20 @@ static const char *const steps[] = {
     "CREATE TABLE notes("
     "  run INTEGER NOT NULL, seq INTEGER NOT NULL, time INTEGER NOT NULL, text TEXT NOT NULL,"
     "  PRIMARY KEY (run, seq)) STRICT, WITHOUT ROWID;",
+
+    /* 5 -> 6: the order in which trials ended, told to the search or not, so that
+     * a client reads only those that are new to it. NULL: it has not ended. */
+    "ALTER TABLE trials ADD COLUMN ended_seq INTEGER;"
+    "UPDATE trials SET ended_seq = told_seq WHERE state > 1 AND told_seq > 0;"
+    "UPDATE trials SET ended_seq = newest.seq + number"
+    "  FROM (SELECT run, max(max(asked_seq, told_seq)) AS seq FROM trials GROUP BY run) AS newest"
+    "  WHERE newest.run = trials.run AND state > 1 AND told_seq = 0;"
+    "CREATE INDEX trials_ended ON trials(run, ended_seq) WHERE ended_seq IS NOT NULL;",
+
+    /* 6 -> 7: what an attempt counts as against its trial (enum hy_charge). Of earlier runs only the
+     * failures are known. */
+    ("ALTER TABLE attempts ADD COLUMN charge INTEGER NOT NULL DEFAULT 0;"
+     "UPDATE attempts SET charge = 1 WHERE state = 3;"),
 };
 
 int hy_schema_latest(void)

@@ -8,34 +8,41 @@
  */
 #include "store/store_internal.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/private.h"
 
-#define RUN_COLUMNS                                                                                          \
+#define NUMBER_MAX (INT64_C(1) << 40) /* a file that claims more would leave no numbers for others */
+
+#define RUN_HEAD                                                                                             \
     "name, app_id, app_run, logdir, command, metric, maximize, seed, versions, git, state, message,"         \
-    " created, ended, total, spec, ranks"
+    " created, ended, total"
 
 /* The first column is the run, which gets another number on the way. */
 static const struct {
     const char *read, *write;
 } tables[] = {
     {"SELECT run, number, params, dir, state, value, message, attempts, started, ended, asked_seq, told_seq, "
-     "score"
+     "ended_seq, score"
      " FROM trials WHERE run = ?",
      "INSERT INTO trials(run, number, params, dir, state, value, message, attempts, started, ended, "
      "asked_seq,"
-     " told_seq, score) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"},
+     " told_seq, ended_seq, score) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
     {"SELECT run, trial, number, agent, host, state, exit_code, message, started, ended, cpu_ms, peak_memory,"
-     " detail FROM attempts WHERE run = ?",
+     " detail, charge FROM attempts WHERE run = ?",
      "INSERT INTO attempts(run, trial, number, agent, host, state, exit_code, message, started, ended, "
      "cpu_ms,"
-     " peak_memory, detail) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"},
+     " peak_memory, detail, charge) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
     {"SELECT run, trial, seq, attempt, step, name, value, time FROM metrics WHERE run = ?",
      "INSERT INTO metrics(run, trial, seq, attempt, step, name, value, time) VALUES (?,?,?,?,?,?,?,?)"},
     {"SELECT run, seq, time, text FROM notes WHERE run = ?", "INSERT INTO notes(run, seq, time, text) VALUES (?,?,?,?)"},
@@ -53,6 +60,9 @@ static const char *const derived[] = {
 struct end {
     sqlite3 *db;
     const char *path;
+    bool is_own;      /* a store that this program has written */
+    const void *spec; /* in the place of the run's own; NULL: that */
+    size_t spec_len;
 };
 
 static int prepare(const struct end *e, const char *sql, int64_t first, sqlite3_stmt **ret,
@@ -85,6 +95,9 @@ static int copy_rows(const struct end *from, int64_t run, const char *read, cons
     int step = SQLITE_DONE;
     int rc = prepare(from, read, run, &in, err);
 
+    if (rc == 0 && sqlite3_bind_parameter_count(in) > 1 &&
+        sqlite3_bind_blob64(in, 2, from->spec, from->spec_len, SQLITE_STATIC) != SQLITE_OK)
+        rc = hy_err_set(err, -ENOMEM, "out of memory");
     if (rc == 0)
         rc = prepare(to, write, 0, &out, err);
     while (rc == 0 && (step = sqlite3_step(in)) == SQLITE_ROW)
@@ -96,11 +109,11 @@ static int copy_rows(const struct end *from, int64_t run, const char *read, cons
     return rc;
 }
 
-static int derive(const struct end *to, int64_t run, struct hy_err *err)
+static int derive(const struct end *to, int64_t run, size_t count, struct hy_err *err)
 {
     int rc = 0;
 
-    for (size_t i = 0; i < HY_COUNT(derived) && rc == 0; i++) {
+    for (size_t i = 0; i < count && rc == 0; i++) {
         sqlite3_stmt *stmt = NULL;
 
         rc = prepare(to, derived[i], run, &stmt, err);
@@ -115,16 +128,20 @@ static int derive(const struct end *to, int64_t run, struct hy_err *err)
 static int copy_run(const struct end *from, int64_t run, const struct end *to, int64_t number,
                     struct hy_err *err)
 {
-    int rc =
-        copy_rows(from, run, "SELECT id, " RUN_COLUMNS " FROM runs WHERE id = ?", to, number,
-                  "INSERT INTO runs(id, " RUN_COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)", err);
+    /* Left out here and not later: what is overwritten in a file can still be read in it. */
+    const char *read = from->spec ? "SELECT id, " RUN_HEAD ", ?2, ranks FROM runs WHERE id = ?1"
+                                  : "SELECT id, " RUN_HEAD ", spec, ranks FROM runs WHERE id = ?1";
+    int rc = copy_rows(from, run, read, to, number,
+                       "INSERT INTO runs(id, " RUN_HEAD ", spec, ranks) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                       err);
 
     if (rc < 0)
         return rc;
     number = sqlite3_last_insert_rowid(to->db);
     for (size_t i = 0; i < HY_COUNT(tables) && rc == 0; i++)
         rc = copy_rows(from, run, tables[i].read, to, number, tables[i].write, err);
-    return rc < 0 ? rc : derive(to, number, err);
+    /* The scores of our own store are right, and to write them all again takes as long as the rest. */
+    return rc < 0 ? rc : derive(to, number, from->is_own ? 1 : HY_COUNT(derived), err);
 }
 
 /* ---- out ----------------------------------------------------------------------- */
@@ -144,49 +161,149 @@ static int is_there(struct hy_store *s, int64_t run, struct hy_err *err)
     return rc < 0 ? rc : 0;
 }
 
-static int fill(struct hy_store *s, int64_t run, const char *path, struct hy_err *err)
+static int write_rows(const struct end *from, int64_t run, const struct end *to, struct hy_err *err)
 {
-    struct end from = {s->db, s->path}, to = {NULL, path};
-    int rc =
-        sqlite3_open_v2(path, &to.db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
+    int rc = hy_store_settle(to->db, to->path, err);
 
-    rc = rc == SQLITE_OK ? hy_store_settle(to.db, path, err) : hy_store_sentence(to.db, rc, path, err);
     if (rc == 0) /* it is whole when it gets its name, so it needs no journal on the disk */
-        rc = hy_store_exec(to.db, "PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF;", path, err);
+        rc = hy_store_exec(to->db, "PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF;", to->path, err);
     if (rc == 0)
-        rc = hy_schema_migrate(to.db, path, err);
+        rc = hy_schema_migrate(to->db, to->path, err);
     if (rc == 0)
-        rc = hy_store_exec(to.db, "BEGIN", path, err);
+        rc = hy_store_exec(to->db, "BEGIN", to->path, err);
     if (rc == 0)
-        rc = copy_run(&from, run, &to, run, err);
-    if (rc == 0)
-        rc = hy_store_exec(to.db, "COMMIT", path, err);
+        rc = copy_run(from, run, to, run, err);
+    return rc < 0 ? rc : hy_store_exec(to->db, "COMMIT", to->path, err);
+}
+
+/* `at` is opened, `path` is for sentences. */
+static int fill(struct hy_store *s, int64_t run, const char *at, const char *path, const void *spec, size_t spec_len,
+                struct hy_err *err)
+{
+    struct end from = {s->db, s->path, true, spec, spec_len}, to = {NULL, path, true, NULL, 0};
+    bool alone = sqlite3_get_autocommit(s->db); /* no turn is open: read all of it as of one moment */
+    int rc = is_there(s, run, err);
+
+    if (rc < 0)
+        return rc;
+    if (alone)
+        rc = hy_store_exec(s->db, "BEGIN", s->path, err);
+    if (rc < 0)
+        return rc;
+    rc = sqlite3_open_v2(at, &to.db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
+    rc = rc == SQLITE_OK ? write_rows(&from, run, &to, err) : hy_store_sentence(to.db, rc, path, err);
     sqlite3_close_v2(to.db);
+    if (alone && hy_store_exec(s->db, "COMMIT", s->path, rc < 0 ? NULL : err) < 0 && rc == 0)
+        rc = -EIO;
     return rc;
 }
 
 /* Built beside the store, since SQLite must not work on a network file system,
  * where `path` may well be; then copied as a plain file. */
-int hy_store_snapshot(struct hy_store *s, int64_t run, const char *path, struct hy_err *err)
+int hy_store_snapshot_with(struct hy_store *s, int64_t run, const char *path, const void *spec, size_t spec_len,
+                           struct hy_err *err)
 {
-    hy_cleanup_free char *draft =
-        hy_asprintf("%s/snapshot-%lld-%d.db", s->folder, (long long)run, (int)getpid());
+    char name[64], at[128];
     int rc;
 
-    if (!draft)
-        return hy_err_set(err, -ENOMEM, "out of memory");
-    rc = is_there(s, run, err);
-    if (rc < 0)
-        return rc;
-    unlink(draft);
-    rc = fill(s, run, draft, err);
+    snprintf(name, sizeof name, "snapshot-%lld-%d.db", (long long)run, (int)getpid());
+    snprintf(at, sizeof at, "%s/%s", s->at, name);
+    unlinkat(s->dir, name, 0);
+    rc = fill(s, run, at, path, spec, spec_len, err);
     if (rc == 0) {
-        rc = hy_copy_file(draft, path);
+        rc = hy_copy_file(at, path);
         if (rc < 0)
             hy_err_sys(err, rc, "cannot write the snapshot '%s'", path);
     }
-    unlink(draft);
+    unlinkat(s->dir, name, 0);
     return rc;
+}
+
+int hy_store_snapshot(struct hy_store *s, int64_t run, const char *path, struct hy_err *err)
+{
+    return hy_store_snapshot_with(s, run, path, NULL, 0, err);
+}
+
+/* ---- kept beside the store ------------------------------------------------------- */
+
+/* It lies where SQLite may work, and gets its name when the disk has it. */
+int hy_store_keep(struct hy_store *s, int64_t run, struct hy_err *err)
+{
+    hy_cleanup_free char *runs = hy_path_join(s->folder, "runs");
+    hy_cleanup_free char *draft = hy_asprintf("%s/runs/%lld.db.tmp", s->folder, (long long)run);
+    hy_cleanup_close int dir = -1, fd = -1;
+    char name[40], temporary[48], at[100];
+    int rc;
+
+    if (!runs || !draft)
+        return hy_err_set(err, -ENOMEM, "out of memory");
+    snprintf(name, sizeof name, "%lld.db", (long long)run);
+    snprintf(temporary, sizeof temporary, "%s.tmp", name);
+    dir = hy_private_make_dir_at(s->dir, runs, err);
+    if (dir < 0)
+        return dir;
+    unlinkat(dir, temporary, 0); /* left behind by a driver that was killed */
+    snprintf(at, sizeof at, "/proc/self/fd/%d/%s", dir, temporary);
+    rc = fill(s, run, at, draft, NULL, 0, err);
+    if (rc == 0)
+        rc = fd = hy_private_open(dir, draft, O_RDONLY, err);
+    if (rc >= 0 && (HY_SYS(fsync(fd)) < 0 || HY_SYS(renameat(dir, temporary, dir, name)) < 0))
+        rc = hy_err_sys(err, -errno, "cannot write the snapshot '%s/%s'", runs, name);
+    if (rc < 0)
+        unlinkat(dir, temporary, 0);
+    return rc < 0 ? rc : 0;
+}
+
+int hy_store_unkeep(struct hy_store *s, int64_t run, struct hy_err *err)
+{
+    hy_cleanup_close int dir = HY_SYS(openat(s->dir, "runs", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    char names[2][48];
+
+    if (dir < 0)
+        return errno == ENOENT ? 0 : hy_err_sys(err, -errno, "cannot use the directory '%s/runs'", s->folder);
+    snprintf(names[0], sizeof names[0], "%lld.db", (long long)run);
+    snprintf(names[1], sizeof names[1], "%lld.db.tmp", (long long)run);
+    for (int i = 0; i < 2; i++)
+        if (HY_SYS(unlinkat(dir, names[i], 0)) < 0 && errno != ENOENT)
+            return hy_err_sys(err, -errno, "cannot remove '%s/runs/%s'", s->folder, names[i]);
+    return 0;
+}
+
+static int is_lost(struct hy_store *s, const char *name, struct hy_err *err)
+{
+    struct hy_err why = {0};
+    long long run = 0;
+    int end = 0, rc;
+
+    if (sscanf(name, "%lld.db%n", &run, &end) != 1 || !end || name[end] || run <= 0)
+        return 0;
+    rc = is_there(s, run, &why);
+    if (rc < 0 && rc != -ENOENT && err)
+        *err = why;
+    return rc == -ENOENT ? 1 : rc;
+}
+
+int hy_store_count_lost(struct hy_store *s, int64_t *ret, struct hy_err *err)
+{
+    hy_cleanup_close int fd = HY_SYS(openat(s->dir, "runs", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    struct dirent *entry;
+    int64_t count = 0;
+    int rc = 0;
+
+    if (!dir && errno != ENOENT)
+        return hy_err_sys(err, -errno, "cannot read the directory '%s/runs'", s->folder);
+    if (dir)
+        fd = -1; /* it is closed with the other */
+    while (rc >= 0 && dir && (entry = readdir(dir))) {
+        rc = is_lost(s, entry->d_name, err);
+        count += rc > 0;
+    }
+    if (dir)
+        closedir(dir);
+    if (rc >= 0)
+        *ret = count;
+    return rc < 0 ? rc : 0;
 }
 
 /* ---- in ------------------------------------------------------------------------ */
@@ -220,17 +337,53 @@ static int known(struct hy_store *s, sqlite3_stmt *run, struct hy_err *err)
     return hy_query_step(&q, err);
 }
 
-static int import_all(struct hy_store *s, const struct end *from, int64_t *ret_count, struct hy_err *err)
+/* Its logs lie in this project, and no other run has its number. */
+static int keeps_number(struct hy_store *s, sqlite3_stmt *run, struct hy_err *err)
 {
-    struct end to = {s->db, s->path};
+    const char *logdir = (const char *)sqlite3_column_text(run, 3);
+    int64_t number = sqlite3_column_int64(run, 0);
+    size_t n = strlen(s->project);
+    struct hy_err why = {0};
+    int rc;
+
+    if (number <= 0 || number > NUMBER_MAX || !logdir || strncmp(logdir, s->project, n) != 0 ||
+        strncmp(logdir + n, "/Logs/TensorFlow/", 17) != 0)
+        return 0;
+    rc = is_there(s, number, &why);
+    if (rc < 0 && rc != -ENOENT && err)
+        *err = why;
+    return rc == -ENOENT ? 1 : rc;
+}
+
+static int import_one(struct hy_store *s, const struct end *from, sqlite3_stmt *run, hy_share_fn *share,
+                      struct hy_err *err)
+{
+    struct end to = {s->db, s->path, true, NULL, 0}, source = *from;
+    hy_cleanup_free void *shared = NULL;
+    int64_t number = sqlite3_column_int64(run, 0);
+    int rc = keeps_number(s, run, err);
+
+    if (rc >= 0 && share) {
+        const void *spec = sqlite3_column_blob(run, 4);
+
+        if (share(spec, (size_t)sqlite3_column_bytes(run, 4), &shared, &source.spec_len) < 0)
+            return hy_err_set(err, -ENOMEM, "out of memory");
+        source.spec = shared;
+    }
+    return rc < 0 ? rc : copy_run(&source, number, &to, rc > 0 ? number : 0, err);
+}
+
+static int import_all(struct hy_store *s, const struct end *from, hy_share_fn *share, int64_t *ret_count,
+                      struct hy_err *err)
+{
     sqlite3_stmt *runs = NULL;
     int step = SQLITE_DONE;
-    int rc = prepare(from, "SELECT id, app_id, app_run FROM runs ORDER BY id", 0, &runs, err);
+    int rc = prepare(from, "SELECT id, app_id, app_run, logdir, spec FROM runs ORDER BY id", 0, &runs, err);
 
     while (rc == 0 && (step = sqlite3_step(runs)) == SQLITE_ROW) {
         rc = known(s, runs, err);
         if (rc == 0) {
-            rc = copy_run(from, sqlite3_column_int64(runs, 0), &to, 0, err);
+            rc = import_one(s, from, runs, share, err);
             *ret_count += rc == 0;
         }
         rc = rc > 0 ? 0 : rc;
@@ -241,21 +394,31 @@ static int import_all(struct hy_store *s, const struct end *from, int64_t *ret_c
     return rc;
 }
 
-int hy_store_import(struct hy_store *s, const char *path, int64_t *ret_count, struct hy_err *err)
+/* Whose files are believed besides our own: root works in the stores of others. */
+static uid_t owner_of(const struct hy_store *s)
 {
-    struct end from = {NULL, path};
+    struct stat st;
+
+    return fstat(s->dir, &st) == 0 ? st.st_uid : geteuid();
+}
+
+int hy_store_import(struct hy_store *s, const char *path, hy_share_fn *share, struct hy_imported *ret,
+                    struct hy_err *err)
+{
+    struct hy_source source = {.at = path, .path = path, .owner = owner_of(s)};
+    struct end from = {NULL, path, false, NULL, 0};
     struct hy_err why = {0};
     int64_t count = 0;
     int rc = hy_store_commit(s, &why);
 
     if (rc == 0)
-        rc = hy_copy_open_file(path, &from.db, &why);
+        rc = hy_copy_open_file(&source, &from.db, &why);
     if (rc == 0)
         rc = check(&from, &why);
     if (rc == 0)
         rc = hy_store_begin(s, &why);
     if (rc == 0)
-        rc = import_all(s, &from, &count, &why);
+        rc = import_all(s, &from, source.is_foreign ? share : NULL, &count, &why);
     /* What the file holds breaks a rule of the tables: that is the file's fault. */
     if (rc == -EBADMSG || rc == -ENODATA || rc == -EEXIST || rc == -EINVAL)
         rc = hy_err_set(&why, -EBADMSG, "'%s' is damaged or was not written by hopyard; nothing was imported",
@@ -267,7 +430,7 @@ int hy_store_import(struct hy_store *s, const char *path, int64_t *ret_count, st
         rc = why.code;
     if (rc < 0 && err)
         *err = why;
-    if (rc == 0 && ret_count)
-        *ret_count = count;
+    if (rc == 0)
+        *ret = (struct hy_imported){.count = count, .is_shared = source.is_foreign && count};
     return rc;
 }

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,6 +14,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/private.h"
 
 /* ---- the turn -------------------------------------------------------------- */
 
@@ -117,11 +119,17 @@ int hy_store_settle(sqlite3 *db, const char *path, struct hy_err *err)
  * that may not write into the folder could not read. */
 static int connect_to(struct hy_store *s, int flags, struct hy_err *err)
 {
-    int persist = 1;
-    int rc = sqlite3_open_v2(s->path, &s->db, flags | SQLITE_OPEN_NOMUTEX, NULL);
+    int persist = 1, rc;
+    const char *opened;
+    char path[64];
 
+    snprintf(path, sizeof path, "%s/store.db", s->at);
+    rc = sqlite3_open_v2(path, &s->db, flags | SQLITE_OPEN_NOMUTEX, NULL);
     if (rc != SQLITE_OK)
         return hy_store_sentence(s->db, rc, s->path, err);
+    opened = sqlite3_db_filename(s->db, "main");
+    if (!opened || strcmp(opened, path) != 0)
+        return hy_err_set(err, -ENOTSUP, "cannot open '%s': this SQLite resolves links by itself; use another one", s->path);
     sqlite3_busy_handler(s->db, wait_a_little, s);
     sqlite3_file_control(s->db, "main", SQLITE_FCNTL_PERSIST_WAL, &persist);
     if (s->mode == HY_STORE_READ)
@@ -159,13 +167,28 @@ static int nobody_drives(struct hy_store *s, struct hy_err *err)
         int64_t run = hy_column_i64(&q, 0);
 
         rc = 0;
-        if (hy_run_lock_held(s->folder, run))
+        if (hy_run_lock_held(s, run))
             rc = hy_err_set(err, -EBUSY,
                             "the store '%s' is in use by an older hopyard (run %lld): let that run end or "
                             "stop it, then try again",
                             s->path, (long long)run);
     }
     return rc;
+}
+
+/* A store that was just made takes over from one that was lost: numbers are not given twice. */
+static int go_on_counting(struct hy_store *s, struct hy_err *err)
+{
+    struct hy_left left;
+    char advice[400], sql[100];
+
+    hy_left_find(s->folder, s->project, &left);
+    if (!left.highest && !left.logs && !left.shared)
+        return 0;
+    snprintf(sql, sizeof sql, "INSERT INTO sqlite_sequence(name, seq) VALUES ('runs', %lld)", (long long)left.highest);
+    hy_left_advice(&left, s->folder, s->project, advice, sizeof advice);
+    s->lost = hy_asprintf("the store of this project was empty or missing, and a new one is used: %s", advice);
+    return s->lost ? hy_store_exec(s->db, sql, s->path, err) : hy_err_set(err, -ENOMEM, "out of memory");
 }
 
 static int open_locked(struct hy_store *s, struct hy_err *err)
@@ -183,34 +206,87 @@ static int open_locked(struct hy_store *s, struct hy_err *err)
         rc = make_durable(s, err);
     if (rc == 0)
         rc = hy_schema_migrate(s->db, s->path, err);
-    return rc;
+    return rc < 0 || version ? rc : go_on_counting(s, err);
+}
+
+static int identify(int dir, const char *name, struct hy_file_id *ret)
+{
+    struct stat st;
+
+    if (HY_SYS(fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH)) < 0)
+        return -errno;
+    *ret = (struct hy_file_id){st.st_dev, st.st_ino};
+    return 0;
+}
+
+static bool is_same(struct hy_file_id a, struct hy_file_id b)
+{
+    return a.device == b.device && a.inode == b.inode;
+}
+
+/* Of the files that are open, if the folder still has its name. */
+static int identify_files(const struct hy_store *s, struct hy_file_id *ret_db, struct hy_file_id *ret_wal)
+{
+    struct hy_file_id opened = {0}, named = {0};
+    int rc = identify(s->dir, "", &opened);
+
+    if (rc == 0)
+        rc = identify(AT_FDCWD, s->folder, &named);
+    if (rc == 0 && !is_same(opened, named))
+        rc = -ENOENT;
+    if (rc == 0)
+        rc = identify(s->dir, "store.db", ret_db);
+    return rc == 0 ? identify(s->dir, "store.db-wal", ret_wal) : rc;
+}
+
+int hy_store_check_files(const struct hy_store *s, struct hy_err *err)
+{
+    struct hy_file_id db = {0}, wal = {0};
+    int rc = identify_files(s, &db, &wal);
+
+    if (rc < 0 && rc != -ENOENT && rc != -ENOTDIR)
+        return 0; /* not known: the next commit looks again */
+    if (rc == 0 && is_same(db, s->db_id) && is_same(wal, s->wal_id))
+        return 0;
+    return hy_err_set(err, -ESTALE, "the store '%s' was deleted or replaced while it was in use", s->path);
 }
 
 static int open_for_writing(struct hy_store *s, struct hy_err *err)
 {
-    hy_cleanup_free char *lock = hy_path_join(s->folder, "store.lock");
-    int rc;
+    int rc = s->lock_fd = hy_store_file(s, "store.lock", O_RDWR | O_CREAT, err);
 
-    if (!lock)
-        return hy_err_set(err, -ENOMEM, "out of memory");
-    s->lock_fd = HY_SYS(open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
-    if (s->lock_fd < 0)
+    if (rc == -EPERM || rc == -ENOMEM)
+        return rc;
+    if (rc < 0)
         return hy_err_sys(
-            err, -errno,
+            err, rc,
             "cannot write into the folder '%s'; make it writable, or set HOPYARD_PROJECT to another",
             s->folder);
     rc = hy_turn_lock(s->lock_fd, s->wait_ms);
     if (rc < 0)
         return rc == -EBUSY ? hy_store_sentence(NULL, SQLITE_BUSY, s->path, err)
-                            : hy_err_sys(err, rc, "cannot lock '%s'", lock);
+                            : hy_err_sys(err, rc, "cannot lock '%s/store.lock'", s->folder);
     rc = open_locked(s, err);
+    if (rc == 0) {
+        rc = identify_files(s, &s->db_id, &s->wal_id);
+        if (rc < 0)
+            hy_err_sys(err, rc, "cannot look at '%s'", s->path);
+    }
     hy_turn_unlock(s->lock_fd);
     return rc;
 }
 
+/* No tables: nothing was ever run here, or what had been written down is lost. */
 static int nothing_yet(const struct hy_store *s, struct hy_err *err)
 {
-    return hy_err_set(err, -ENOENT, "no runs yet in '%s': start one with `hopyard run`", s->project);
+    struct hy_left left;
+    char advice[400];
+
+    hy_left_find(s->folder, s->project, &left);
+    if (!left.highest && !left.logs && !left.shared)
+        return hy_err_set(err, -ENOENT, "no runs yet in '%s': start one with `hopyard run`", s->project);
+    hy_left_advice(&left, s->folder, s->project, advice, sizeof advice);
+    return hy_err_set(err, -ENODATA, "the store '%s' is empty or missing, though there were runs: %s", s->path, advice);
 }
 
 /* The format is an older one: read a copy in memory that has been brought up to date. */
@@ -226,15 +302,27 @@ static int read_older(struct hy_store *s, struct hy_err *err)
     return 0;
 }
 
+static int read_copy(struct hy_store *s, struct hy_err *err)
+{
+    char at[64];
+    struct hy_source from = {.at = at, .path = s->path};
+    int rc;
+
+    snprintf(at, sizeof at, "%s/store.db", s->at);
+    rc = hy_copy_open_file(&from, &s->db, err);
+    return rc == -ENODATA ? nothing_yet(s, err) : rc;
+}
+
 static int open_for_reading(struct hy_store *s, struct hy_err *err)
 {
     int version = 0;
     struct stat st;
     int rc;
 
-    if (HY_SYS(stat(s->path, &st)) < 0)
-        return errno == ENOENT || errno == ENOTDIR ? nothing_yet(s, err)
-                                                   : hy_err_sys(err, -errno, "cannot read '%s'", s->path);
+    if (s->dir < 0)
+        return nothing_yet(s, err);
+    if (HY_SYS(fstatat(s->dir, "store.db", &st, AT_SYMLINK_NOFOLLOW)) < 0)
+        return errno == ENOENT ? nothing_yet(s, err) : hy_err_sys(err, -errno, "cannot read '%s'", s->path);
     rc = connect_to(s, SQLITE_OPEN_READONLY, err);
     if (rc == 0)
         rc = hy_schema_version(s->db, s->path, &version, err);
@@ -243,8 +331,7 @@ static int open_for_reading(struct hy_store *s, struct hy_err *err)
          (sqlite3_errcode(s->db) & 0xff) == SQLITE_READONLY)) {
         /* WAL needs files beside the store that are not there and that we may not make. */
         sqlite3_close_v2(hy_take(s->db));
-        rc = hy_copy_open_file(s->path, &s->db, err);
-        return rc == -ENODATA ? nothing_yet(s, err) : rc;
+        return read_copy(s, err);
     }
     if (rc < 0)
         return rc;
@@ -266,12 +353,13 @@ static int waiting_time(void)
 
 int hy_store_open(const char *project, enum hy_store_mode mode, struct hy_store **ret, struct hy_err *err)
 {
-    struct hy_place place = {0};
+    struct hy_place place = {.dir = -1};
     struct hy_store *s;
     int rc;
 
-    hy_sqlite_prepare();
-    rc = hy_place_find(project, &place, err);
+    rc = hy_sqlite_prepare(err);
+    if (rc == 0)
+        rc = hy_place_find(project, &place, err);
     if (rc == 0 && mode == HY_STORE_WRITE)
         rc = hy_place_make(&place, err);
     s = rc == 0 ? hy_calloc(1, sizeof *s) : NULL;
@@ -284,12 +372,15 @@ int hy_store_open(const char *project, enum hy_store_mode mode, struct hy_store 
                            .wait_ms = waiting_time(),
                            .project = place.project,
                            .folder = place.folder,
+                           .dir = place.dir,
                            .url = place.url,
                            .remote = place.remote};
+    snprintf(s->at, sizeof s->at, "/proc/self/fd/%d", s->dir);
     s->path = hy_path_join(s->folder, "store.db");
-    if (!s->path)
-        rc = hy_err_set(err, -ENOMEM, "out of memory");
-    else
+    rc = s->path ? 0 : hy_err_set(err, -ENOMEM, "out of memory");
+    if (rc == 0 && s->dir >= 0)
+        rc = hy_guard_check(s, err);
+    if (rc == 0)
         rc = mode == HY_STORE_WRITE ? open_for_writing(s, err) : open_for_reading(s, err);
     if (rc < 0) {
         hy_store_close(s);
@@ -307,16 +398,40 @@ void hy_store_close(struct hy_store *s)
         sqlite3_finalize(s->kept[i]);
     sqlite3_close_v2(s->db);
     hy_close_at(&s->lock_fd);
+    hy_close_at(&s->dir);
     free(s->path);
     free(s->folder);
     free(s->project);
     free(s->url);
+    free(s->lost);
     free(s);
 }
 
 const char *hy_store_folder(const struct hy_store *s)
 {
     return s->folder;
+}
+
+int hy_store_file(struct hy_store *s, const char *name, int flags, struct hy_err *err)
+{
+    hy_cleanup_free char *path = hy_path_join(s->folder, name);
+
+    return path ? hy_private_open(s->dir, path, flags, err) : hy_err_set(err, -ENOMEM, "out of memory");
+}
+
+int hy_store_dir(const struct hy_store *s)
+{
+    return s->dir;
+}
+
+const char *hy_store_project(const struct hy_store *s)
+{
+    return s->project;
+}
+
+const char *hy_store_lost(const struct hy_store *s)
+{
+    return s->lost;
 }
 
 int hy_store_is_remote(const struct hy_store *s)

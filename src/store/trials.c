@@ -126,7 +126,8 @@ int hy_store_trial_end(struct hy_store *s, int64_t run, const struct hy_trial_ro
     if (rc == 0)
         rc = hy_query_change(
             &q, s, HY_SQL_TRIAL_END,
-            "UPDATE trials SET state = ?, value = ?, score = ?, message = ?, ended = ?, told_seq = ?"
+            "UPDATE trials SET state = ?, value = ?, score = ?, message = ?, ended = ?, told_seq = ?,"
+            " ended_seq = nullif(?, 0)"
             " WHERE run = ? AND number = ?",
             err);
     if (rc < 0)
@@ -137,6 +138,7 @@ int hy_store_trial_end(struct hy_store *s, int64_t run, const struct hy_trial_ro
     hy_query_text(&q, t->message);
     hy_query_i64(&q, t->ended);
     hy_query_i64(&q, t->told_seq);
+    hy_query_i64(&q, t->ended_seq);
     hy_query_i64(&q, run);
     hy_query_i64(&q, t->number);
     rc = hy_query_run(&q, err);
@@ -146,8 +148,8 @@ int hy_store_trial_end(struct hy_store *s, int64_t run, const struct hy_trial_ro
 /* ---- walks --------------------------------------------------------------------- */
 
 #define TRIAL_SELECT                                                                                         \
-    "SELECT number, params, dir, state, value, message, attempts, started, ended, asked_seq, told_seq FROM " \
-    "trials"
+    "SELECT number, params, dir, state, value, message, attempts, started, ended, asked_seq, told_seq, "     \
+    "ended_seq FROM trials"
 
 static void read_trial(struct hy_query *q, struct hy_trial_row *t)
 {
@@ -164,6 +166,7 @@ static void read_trial(struct hy_query *q, struct hy_trial_row *t)
         .ended = hy_column_i64(q, 8),
         .asked_seq = hy_column_i64(q, 9),
         .told_seq = hy_column_i64(q, 10),
+        .ended_seq = hy_column_i64(q, 11),
     };
 }
 
@@ -268,6 +271,48 @@ int hy_store_trial_each(struct hy_store *s, int64_t run, int64_t number, enum hy
     return walk_part(s, HY_SQL_TRIAL_BY_NUMBER,
                      TRIAL_SELECT " WHERE run = ? ORDER BY number LIMIT ? OFFSET ?", run, offset, limit, cb,
                      arg, &count, err);
+}
+
+/* ---- those that ended ------------------------------------------------------------ */
+
+/* INDEXED BY: without the index a statement fails, instead of walking over the run. */
+int hy_store_ended_each(struct hy_store *s, int64_t run, int64_t after, int64_t until, int64_t limit, hy_trial_cb cb,
+                        void *arg, struct hy_err *err)
+{
+    hy_cleanup_query struct hy_query q;
+    int64_t count;
+    int rc = hy_query_open(&q, s, HY_SQL_TRIAL_ENDED,
+                           TRIAL_SELECT " INDEXED BY trials_ended WHERE run = ? AND ended_seq > ? AND ended_seq <= ?"
+                                        " ORDER BY ended_seq LIMIT ?",
+                           err);
+
+    if (rc < 0)
+        return rc;
+    hy_query_i64(&q, run);
+    hy_query_i64(&q, after);
+    hy_query_i64(&q, until);
+    hy_query_i64(&q, limit);
+    return walk(&q, cb, arg, &count, err);
+}
+
+int hy_store_ended_newest(struct hy_store *s, int64_t run, int64_t until, int64_t count, int64_t *ret_after,
+                          struct hy_err *err)
+{
+    hy_cleanup_query struct hy_query q;
+    int rc = hy_query_open(&q, s, HY_SQL_TRIAL_ENDED_NEWEST,
+                           "SELECT ended_seq FROM trials INDEXED BY trials_ended WHERE run = ? AND ended_seq <= ?"
+                           " ORDER BY ended_seq DESC LIMIT 1 OFFSET ?",
+                           err);
+
+    if (rc < 0)
+        return rc;
+    hy_query_i64(&q, run);
+    hy_query_i64(&q, until);
+    hy_query_i64(&q, count);
+    rc = hy_query_step(&q, err);
+    if (rc >= 0)
+        *ret_after = rc > 0 ? hy_column_i64(&q, 0) : 0;
+    return rc < 0 ? rc : 0;
 }
 
 /* ---- replay -------------------------------------------------------------------- */

@@ -12,7 +12,7 @@
 #include "collective/collective.h"
 #include "feed/batches.h"
 
-#define HY_BRIDGE_VERSION 3
+#define HY_BRIDGE_VERSION 4
 #define HY_BRIDGE_ATTACH "hy_tensorflow_attach"
 
 struct hy_bridge {
@@ -21,6 +21,7 @@ struct hy_bridge {
      * A ticket is never used twice in a process, not by a later group either: one may be waited for long after. */
     int64_t (*start)(const struct hy_request *request, struct hy_err *err);
     int64_t (*wait)(int64_t ticket, struct hy_err *err);
+    int (*poll)(int64_t ticket, int timeout_ms); /* hy_group_poll_for; 1 where there is no group: wait tells it */
     int (*query)(int what); /* enum hy_bridge_query */
     /* hy_batches_next */
     int (*batch)(int64_t feed, const struct hy_gather_how *how, struct hy_gathered *ret, struct hy_err *err);

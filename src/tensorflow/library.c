@@ -95,14 +95,40 @@ static void keep_in_host_memory(TF_KernelBuilder *builder, const char *const *ar
     }
 }
 
+/* Asynchronous kernels are not in every TensorFlow's C API. */
+static struct {
+    TF_KernelBuilder *(*new_builder)(const char *op, const char *device, void *(*create)(TF_OpKernelConstruction *),
+                                     void (*compute)(void *, TF_OpKernelContext *, TF_AsyncOpKernelDoneCallback *),
+                                     void (*destroy)(void *));
+    void (*done)(TF_AsyncOpKernelDoneCallback *);
+} async;
+
+static bool find_async(void)
+{
+    *(void **)&async.new_builder = hy_tf_symbol("TF_NewAsyncKernelBuilder");
+    *(void **)&async.done = hy_tf_symbol("TF_RunAsyncOpKernelDoneCallback");
+    return async.new_builder && async.done;
+}
+
+void hy_tf_done(TF_AsyncOpKernelDoneCallback *done)
+{
+    async.done(done);
+}
+
+static TF_KernelBuilder *builder_of(const struct hy_op_spec *spec, const char *device)
+{
+    if (spec->compute_async && find_async())
+        return async.new_builder(spec->name, device, spec->create, spec->compute_async, spec->destroy);
+    return hy_tf.NewKernelBuilder(spec->name, device, spec->create, spec->compute, spec->destroy);
+}
+
 void hy_op_register(const struct hy_op_spec *spec, TF_Status *status)
 {
     static const char *const devices[] = {"CPU", "GPU"};
 
     define(spec, status);
     for (size_t i = 0; i < HY_COUNT(devices) && hy_tf.GetCode(status) == TF_OK; i++) {
-        TF_KernelBuilder *builder =
-            hy_tf.NewKernelBuilder(spec->name, devices[i], spec->create, spec->compute, spec->destroy);
+        TF_KernelBuilder *builder = builder_of(spec, devices[i]);
 
         keep_in_host_memory(builder, spec->inputs);
         keep_in_host_memory(builder, spec->outputs);
@@ -148,6 +174,8 @@ static void register_ops(void)
 {
     hy_cleanup_status TF_Status *status = hy_tf.NewStatus();
     hy_start_register(status);
+    if (hy_tf.GetCode(status) == TF_OK)
+        hy_poll_register(status);
     if (hy_tf.GetCode(status) == TF_OK)
         hy_wait_register(status);
     if (hy_tf.GetCode(status) == TF_OK)

@@ -57,6 +57,33 @@ static int add(struct hy_pending *p)
     return r;
 }
 
+int64_t hy_pending_look_up(int64_t handle, bool *ret_again)
+{
+    struct hy_pending *p;
+    int64_t ticket = 0;
+
+    pthread_mutex_lock(&lock);
+    p = hy_map_get(&table, (uint64_t)handle);
+    if (p) {
+        ticket = p->ticket;
+        *ret_again = p->is_polled;
+        p->is_polled = true;
+    }
+    pthread_mutex_unlock(&lock);
+    return ticket;
+}
+
+void hy_pending_holds_thread(int64_t handle)
+{
+    struct hy_pending *p;
+
+    pthread_mutex_lock(&lock);
+    p = hy_map_get(&table, (uint64_t)handle);
+    if (p)
+        p->holds_thread = true;
+    pthread_mutex_unlock(&lock);
+}
+
 struct hy_pending *hy_pending_take(int64_t handle)
 {
     struct hy_pending *p;

@@ -19,6 +19,17 @@ void hy_tf_name_loss(struct hy_err *err, enum hy_kind kind, const char *name)
         hy_err_wrap(err, "%s '%s'", names[kind], name);
 }
 
+/* Ranks wait for each other in vain, and the reason may be that ops of this graph had no thread to run on. */
+static void name_threads(struct hy_err *err, const struct hy_pending *p)
+{
+    struct hy_err whole = *err;
+
+    if (err->code == -EDEADLK && p->holds_thread)
+        hy_err_set(err, err->code,
+                   "%s. Each request of this graph holds a thread while it waits: give its session as many inter-op "
+                   "threads as it has requests that do not depend on each other (TF_NUM_INTEROP_THREADS)", whole.text);
+}
+
 static struct hy_pending *take(TF_OpKernelContext *ctx, int input, struct hy_err *err)
 {
     hy_cleanup_status TF_Status *status = hy_tf.NewStatus();
@@ -62,6 +73,7 @@ static int wait_for(const struct hy_bridge *bridge, struct hy_pending *p, struct
         *err = own;
         err->code = (int)result;
         hy_tf_name_loss(err, p->kind, p->name);
+        name_threads(err, p);
     }
     return (int)result;
 }

@@ -38,6 +38,8 @@ static void send_hello(struct hy_link *l, const uint8_t session[HY_SESSION_SIZE]
 static void link_up(struct hy_link *l)
 {
     l->state = HY_LINK_UP;
+    if (l->net->paused)
+        hy_link_pause(l, true);
     l->up_at = hy_net_now(l->net);
     l->net->greeted++;
 }
@@ -142,7 +144,7 @@ static void greet_as_listener(struct hy_link *l, const struct hy_hello *h)
 {
     const char *why = "";
     struct hy_peer *p;
-    int known = find_or_add(l, h, &p, &why);
+    int known = find_or_add(l, h, &p, &why), rc;
 
     if (known < 0) {
         hy_link_cut(l, why);
@@ -165,7 +167,10 @@ static void greet_as_listener(struct hy_link *l, const struct hy_hello *h)
         return;
     }
     link_up(l);
-    if (carry_on(p, h, &why) < 0)
+    rc = carry_on(p, h, &why);
+    if (rc == -EPROTO)
+        hy_peer_violated(p, why);
+    else if (rc < 0)
         hy_link_cut(l, why);
 }
 

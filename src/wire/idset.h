@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HY_IDSET_RUNS_MAX 65536
+#define HY_IDSET_RUNS_MAX 1024 /* honest peers leave next to no gaps */
 
 struct hy_id_run {
     uint32_t first, last;

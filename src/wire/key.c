@@ -17,6 +17,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/private.h"
 
 int hy_key_random(uint8_t key[HY_KEY_SIZE])
 {
@@ -47,7 +48,7 @@ int hy_key_derive(const uint8_t key[HY_KEY_SIZE], const char *identity, uint8_t 
     return ok ? 0 : -EIO;
 }
 
-int hy_key_write(const char *path, const uint8_t key[HY_KEY_SIZE], struct hy_err *err)
+int hy_key_write(int dir, const char *path, const uint8_t key[HY_KEY_SIZE], struct hy_err *err)
 {
     static const char digits[] = "0123456789abcdef";
     char line[2 * HY_KEY_SIZE + 1];
@@ -58,9 +59,9 @@ int hy_key_write(const char *path, const uint8_t key[HY_KEY_SIZE], struct hy_err
         line[2 * i + 1] = digits[key[i] & 15];
     }
     line[2 * HY_KEY_SIZE] = '\n';
-    rc = hy_file_write(path, line, sizeof line, 0600);
+    rc = hy_private_write(dir, path, line, sizeof line, err);
     OPENSSL_cleanse(line, sizeof line);
-    return rc < 0 ? hy_err_sys(err, rc, "cannot write the key file '%s'", path) : 0;
+    return rc;
 }
 
 static int digit(char c)

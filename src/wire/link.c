@@ -24,6 +24,7 @@
 #define WRITING_MAX (1024u * 1024) /* a link that owes more than this answers nobody */
 #define PLAIN_SIZE (16u * 1024)
 #define INPUT_SIZE (64u * 1024)
+#define IN_MAX (HY_FRAME_HEADER + HY_FRAME_MAX + PLAIN_SIZE)
 
 struct write_request {
     uv_write_t request;
@@ -40,8 +41,8 @@ int hy_link_new(struct hy_net *net, struct hy_peer *dialler, struct hy_link **re
 
     if (!l)
         return -ENOMEM;
-    l->tls = dialler ? hy_dial_tls(dialler) : hy_tls_new_server(net->tls);
-    rc = l->tls ? HY_UV(uv_tcp_init(net->loop, &l->tcp)) : -ENOMEM;
+    l->tls = dialler ? hy_dial_tls(dialler) : NULL;
+    rc = l->tls || !dialler ? HY_UV(uv_tcp_init(net->loop, &l->tcp)) : -ENOMEM;
     if (rc < 0) {
         hy_tls_free(l->tls);
         free(l);
@@ -52,8 +53,9 @@ int hy_link_new(struct hy_net *net, struct hy_peer *dialler, struct hy_link **re
     l->peer = dialler;
     l->dialled = dialler != NULL;
     l->started = hy_net_now(net);
-    hy_buf_init(&l->in, HY_FRAME_HEADER + HY_FRAME_MAX + PLAIN_SIZE);
+    hy_buf_init(&l->in, IN_MAX);
     hy_list_init(&l->greeting);
+    hy_list_init(&l->resting);
     hy_list_push(&net->links, &l->all);
     net->handles++;
     *ret = l;
@@ -85,12 +87,14 @@ void hy_link_cut(struct hy_link *l, const char *why)
     if (l->state == HY_LINK_DEAD)
         return;
     if (why && !l->dialled && !(p && p->closed))
-        hy_warn("link dropped address=%s identity=%s why=\"%s\"", l->address, identity_of(l), why);
+        hy_warn_limited("link dropped address=%s identity=%s why=\"%s\"", l->address, identity_of(l), why);
     if (!hy_list_empty(&l->greeting)) {
         hy_list_remove(&l->greeting);
         net->greeting_count--;
+        net->greeted += l->tls != NULL;
     }
     hy_list_remove(&l->all);
+    hy_list_remove(&l->resting);
     l->peer = NULL;
     if (p && p->link == l) {
         p->link = NULL;
@@ -244,7 +248,9 @@ static int64_t take_frames(struct hy_link *l, const uint8_t *bytes, size_t n)
         struct hy_frame f;
         int64_t k = hy_frame_parse(bytes + used, n - used, HY_FRAME_MAX, &f, &why);
 
-        if (k < 0)
+        if (k < 0 && l->state == HY_LINK_UP && !l->dialled)
+            hy_peer_violated(l->peer, why);
+        else if (k < 0)
             hy_link_cut(l, why);
         if (k == 0)
             break;
@@ -313,6 +319,16 @@ static int shake(struct hy_link *l)
     return l->state != HY_LINK_DEAD;
 }
 
+/* Slower without these, but not wrong: no reason to refuse. */
+static void tune_socket(struct hy_link *l)
+{
+    int fd, limit = KERNEL_QUEUE;
+
+    uv_tcp_nodelay(&l->tcp, 1);
+    if (uv_fileno((uv_handle_t *)&l->tcp, &fd) == 0)
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &limit, sizeof limit);
+}
+
 static void take_cipher(struct hy_link *l, const uint8_t *bytes, size_t n)
 {
     hy_tls_feed(l->tls, bytes, n);
@@ -335,12 +351,77 @@ static void take_cipher(struct hy_link *l, const uint8_t *bytes, size_t n)
     }
 }
 
+/*
+ * Of a stranger nothing is kept but the beginning of a small ClientHello; TLS begins when that is whole. TLS then
+ * refuses it at once, unless whoever sent it has the key, or has recorded one who has.
+ */
+static void take_hello(struct hy_link *l, const uint8_t *bytes, size_t n)
+{
+    hy_cleanup_buf struct hy_buf hello;
+    const char *why = "";
+    int64_t size;
+
+    hy_buf_init(&hello, HY_TLS_HELLO_MAX);
+    if (n > HY_TLS_HELLO_MAX - l->in.len || hy_buf_append(&l->in, bytes, n) < 0) {
+        hy_link_cut(l, "more than a TLS hello before the key is proven");
+        return;
+    }
+    size = hy_tls_hello_size(hy_buf_bytes(&l->in), l->in.len, &why);
+    if (size < 0)
+        hy_link_cut(l, why);
+    if (size <= 0 || l->in.len < (size_t)size)
+        return;
+    l->tls = hy_tls_new_server(l->net->tls);
+    if (!l->tls) {
+        hy_link_cut(l, "out of memory");
+        return;
+    }
+    tune_socket(l);
+    hello = l->in;
+    hy_buf_init(&l->in, IN_MAX);
+    take_cipher(l, hy_buf_bytes(&hello), hello.len);
+}
+
 static void on_alloc(uv_handle_t *h, size_t suggested, uv_buf_t *b)
 {
     struct hy_link *l = h->data;
 
     (void)suggested;
     *b = uv_buf_init((char *)l->net->input, INPUT_SIZE);
+}
+
+static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b);
+
+static void on_resume(uv_idle_t *idle)
+{
+    hy_links_resume(idle->data);
+}
+
+/* libuv would read a socket that is full 32 times before it looks at the next one. Messages can cost far more than their
+ * bytes, so one buffer is all that an end may have of a turn. */
+static void rest(struct hy_link *l)
+{
+    if (l->state == HY_LINK_DEAD || uv_idle_start(&l->net->resume, on_resume) < 0)
+        return;
+    uv_read_stop((uv_stream_t *)&l->tcp);
+    hy_list_push(&l->net->resting, &l->resting);
+}
+
+void hy_links_resume(struct hy_net *net)
+{
+    hy_net_enter(net);
+    uv_idle_stop(&net->resume);
+    hy_list_each(it, &net->resting)
+    {
+        struct hy_link *l = hy_container(it, struct hy_link, resting);
+        bool waits = net->paused && l->state == HY_LINK_UP;
+        int rc = waits ? 0 : HY_UV(uv_read_start((uv_stream_t *)&l->tcp, on_alloc, on_read));
+
+        hy_list_remove(&l->resting);
+        if (rc < 0)
+            hy_link_cut(l, uv_strerror(rc));
+    }
+    hy_net_leave(net);
 }
 
 static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b)
@@ -351,9 +432,27 @@ static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b)
     hy_net_enter(net);
     if (n < 0)
         hy_link_cut(l, n == UV_EOF ? "connection lost" : uv_strerror((int)n));
+    else if (n > 0 && !l->tls)
+        take_hello(l, (const uint8_t *)b->base, (size_t)n);
     else if (n > 0)
         take_cipher(l, (const uint8_t *)b->base, (size_t)n);
+    if (n == INPUT_SIZE)
+        rest(l);
     hy_net_leave(net);
+}
+
+void hy_link_pause(struct hy_link *l, bool on)
+{
+    int rc = 0;
+
+    if (l->state != HY_LINK_UP || !hy_list_empty(&l->resting))
+        return; /* greet.c pauses it when it is up, hy_links_resume when it has rested */
+    if (on)
+        uv_read_stop((uv_stream_t *)&l->tcp);
+    else
+        rc = HY_UV(uv_read_start((uv_stream_t *)&l->tcp, on_alloc, on_read));
+    if (rc < 0)
+        hy_link_cut(l, uv_strerror(rc));
 }
 
 /* ---- the beginning ------------------------------------------------------------------------ */
@@ -372,22 +471,13 @@ static void name_address(struct hy_link *l)
     snprintf(l->address, sizeof l->address, a.ss_family == AF_INET6 ? "[%s]:%d" : "%s:%d", ip, port);
 }
 
-static void tune_socket(struct hy_link *l)
-{
-    int fd, limit = KERNEL_QUEUE;
-
-    /* Slower without, but not wrong: no reason to refuse. */
-    uv_tcp_nodelay(&l->tcp, 1);
-    if (uv_fileno((uv_handle_t *)&l->tcp, &fd) == 0)
-        (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &limit, sizeof limit);
-}
-
 void hy_link_start(struct hy_link *l)
 {
     int rc;
 
     name_address(l);
-    tune_socket(l);
+    if (l->dialled)
+        tune_socket(l);
     l->state = HY_LINK_SHAKING;
     rc = HY_UV(uv_read_start((uv_stream_t *)&l->tcp, on_alloc, on_read));
     if (rc < 0)

@@ -19,17 +19,16 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "wire/frame.h"
+#include "wire/listener.h"
 #include "wire/local.h"
 #include "wire/seam.h"
 
 #define BACKLOG 128
 #define INPUT_SIZE (64u * 1024)
-#define RETRY_MS 100
 
 struct hy_local {
     uv_loop_t *loop;
-    uv_pipe_t pipe;
-    uv_timer_t retry; /* takes a connection in for which there was no memory */
+    struct hy_listener listener;
     struct hy_local_events events;
     void *arg;
     char *path;
@@ -49,6 +48,7 @@ struct hy_local_conn {
     bool open;    /* on_open was called */
     bool ending;  /* close when all is written */
     bool closing; /* the handle is */
+    bool deferred; /* nothing is read or given before hy_local_resume */
     void *data;
     struct hy_list all;
 };
@@ -61,13 +61,17 @@ struct write_request {
 
 /* ---- death ------------------------------------------------------------------------------ */
 
-static void handle_closed(struct hy_local *l)
+static void local_free(struct hy_local *l)
 {
-    if (--l->handles > 0)
-        return;
     free(l->path);
     free(l->input);
     free(l);
+}
+
+static void handle_closed(struct hy_local *l)
+{
+    if (--l->handles == 0)
+        local_free(l);
 }
 
 static void on_conn_closed(uv_handle_t *h)
@@ -91,9 +95,9 @@ static void conn_close(struct hy_local_conn *c)
     uv_close((uv_handle_t *)&c->pipe, on_conn_closed);
 }
 
-static void on_handle_closed(uv_handle_t *h)
+static void on_listener_closed(void *arg)
 {
-    handle_closed(h->data);
+    handle_closed(arg);
 }
 
 void hy_local_close(struct hy_local *l)
@@ -106,8 +110,7 @@ void hy_local_close(struct hy_local *l)
     if (stat(l->path, &st) == 0 && st.st_dev == l->dev && st.st_ino == l->ino)
         unlink(l->path);
     hy_list_each(it, &l->conns) conn_close(hy_container(it, struct hy_local_conn, all));
-    uv_close((uv_handle_t *)&l->pipe, on_handle_closed);
-    uv_close((uv_handle_t *)&l->retry, on_handle_closed);
+    hy_listener_close(&l->listener, on_listener_closed);
 }
 
 /* ---- messages ------------------------------------------------------------------------------ */
@@ -115,7 +118,7 @@ void hy_local_close(struct hy_local *l)
 static void broken(struct hy_local_conn *c, const char *why)
 {
     if (!c->closing)
-        hy_warn("local connection dropped socket=%s why=\"%s\"", c->local->path, why);
+        hy_warn_limited("local connection dropped socket=%s why=\"%s\"", c->local->path, why);
     conn_close(c);
 }
 
@@ -125,7 +128,7 @@ static void take_frames(struct hy_local_conn *c)
     struct hy_frame f;
     int64_t n;
 
-    while (!c->closing && !c->ending) {
+    while (!c->closing && !c->ending && !c->deferred) {
         n = hy_frame_parse(hy_buf_bytes(&c->in), c->in.len, HY_LOCAL_MAX, &f, &why);
         if (n == 0)
             break;
@@ -138,6 +141,8 @@ static void take_frames(struct hy_local_conn *c)
             return;
         }
         c->local->events.on_message(c->local->arg, c, f.bytes, f.n);
+        if (c->deferred)
+            return;
         hy_buf_consume(&c->in, (size_t)n);
     }
     hy_buf_shrink(&c->in);
@@ -163,6 +168,23 @@ static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b)
         else
             take_frames(c);
     }
+}
+
+void hy_local_defer(struct hy_local_conn *c)
+{
+    c->deferred = true;
+    uv_read_stop((uv_stream_t *)&c->pipe);
+}
+
+void hy_local_resume(struct hy_local_conn *c)
+{
+    if (!c->deferred)
+        return;
+    c->deferred = false;
+    take_frames(c);
+    if (!c->closing && !c->ending && !c->deferred &&
+        HY_UV(uv_read_start((uv_stream_t *)&c->pipe, on_alloc, on_read)) < 0)
+        conn_close(c);
 }
 
 static void on_written(uv_write_t *request, int status)
@@ -263,14 +285,12 @@ pid_t hy_local_pid(const struct hy_local_conn *c)
 /* ---- connections that come in ------------------------------------------------------------------- */
 
 /* The folder and the file keep others out; this holds even where somebody has widened them. */
-static bool is_ours(uv_pipe_t *pipe)
+static bool is_ours(int fd)
 {
     struct ucred who;
     socklen_t size = sizeof who;
-    int fd;
 
-    if (uv_fileno((uv_handle_t *)pipe, &fd) < 0 ||
-        HY_SYS(getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size)) < 0)
+    if (HY_SYS(getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size)) < 0)
         return false;
     return who.uid == geteuid() || who.uid == 0;
 }
@@ -297,44 +317,32 @@ static void conn_start(struct hy_local_conn *c)
 {
     struct hy_local *l = c->local;
 
-    if (!is_ours(&c->pipe)) {
-        broken(c, "it belongs to another user");
-        return;
-    }
     c->open = true;
     l->events.on_open(l->arg, c);
     if (!c->closing && HY_UV(uv_read_start((uv_stream_t *)&c->pipe, on_alloc, on_read)) < 0)
         conn_close(c);
 }
 
-static void accept_one(struct hy_local *l);
-
-static void on_retry(uv_timer_t *t)
+static int on_accept(void *arg, int fd)
 {
-    accept_one(t->data);
-}
-
-/* libuv listens no further until it is rid of the connection it has. */
-static void accept_one(struct hy_local *l)
-{
+    struct hy_local *l = arg;
     struct hy_local_conn *c;
-    int rc = conn_new(l, &c);
+    int rc;
 
-    if (rc == 0) {
-        rc = HY_UV(uv_accept((uv_stream_t *)&l->pipe, (uv_stream_t *)&c->pipe));
-        if (rc == 0)
-            conn_start(c);
-        else
-            conn_close(c);
+    if (!is_ours(fd)) {
+        hy_warn_limited("local connection refused socket=%s why=\"it belongs to another user\"", l->path);
+        close(fd);
+        return 0;
     }
-    if (rc < 0 && rc != UV_EAGAIN)
-        uv_timer_start(&l->retry, on_retry, RETRY_MS, 0);
-}
-
-static void on_connection(uv_stream_t *server, int status)
-{
-    if (status == 0)
-        accept_one(server->data);
+    rc = conn_new(l, &c);
+    if (rc < 0)
+        return rc;
+    rc = HY_UV(uv_pipe_open(&c->pipe, fd));
+    if (rc == 0)
+        conn_start(c);
+    else
+        conn_close(c);
+    return rc;
 }
 
 /* ---- listening ---------------------------------------------------------------------------------------- */
@@ -377,15 +385,6 @@ static int bind_socket(const struct sockaddr_un *where, struct stat *ret_st, str
     return hy_take_fd(fd);
 }
 
-static void start_handles(struct hy_local *l, uv_loop_t *loop)
-{
-    signal(SIGPIPE, SIG_IGN);       /* libuv writes to sockets without MSG_NOSIGNAL */
-    uv_timer_init(loop, &l->retry); /* neither can fail */
-    uv_pipe_init(loop, &l->pipe, 0);
-    l->retry.data = l->pipe.data = l;
-    l->handles = 2;
-}
-
 static struct hy_local *local_new(uv_loop_t *loop, const char *path, const struct hy_local_events *events,
                                   void *arg)
 {
@@ -400,12 +399,9 @@ static struct hy_local *local_new(uv_loop_t *loop, const char *path, const struc
     l->path = hy_strdup(path);
     l->input = hy_malloc(INPUT_SIZE);
     if (!l->path || !l->input) {
-        free(l->path);
-        free(l->input);
-        free(l);
+        local_free(l);
         return NULL;
     }
-    start_handles(l, loop);
     return l;
 }
 
@@ -432,15 +428,15 @@ int hy_local_listen(uv_loop_t *loop, const char *path, const struct hy_local_eve
     }
     l->dev = st.st_dev;
     l->ino = st.st_ino;
-    rc = HY_UV(uv_pipe_open(&l->pipe, fd));
-    if (rc == 0) {
-        hy_take_fd(fd);
-        rc = HY_UV(uv_listen((uv_stream_t *)&l->pipe, BACKLOG, on_connection));
-    }
+    rc = HY_SYS(listen(fd, BACKLOG)) < 0 ? -errno : hy_listener_open(&l->listener, loop, fd, on_accept, l);
     if (rc < 0) {
-        hy_local_close(l);
+        local_free(l);
+        unlink(path);
         return hy_err_sys(err, rc, "cannot listen on '%s'", path);
     }
+    hy_take_fd(fd);
+    l->handles = 1;
+    signal(SIGPIPE, SIG_IGN); /* libuv writes to sockets without MSG_NOSIGNAL */
     *ret = l;
     return 0;
 }

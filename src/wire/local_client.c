@@ -32,6 +32,22 @@ int hy_local_address(const char *path, struct sockaddr_un *ret, struct hy_err *e
     return 0;
 }
 
+/* What is said here may be a result, or a command to end: nobody else is to hear or answer it. */
+static int check_listener(int fd, const char *path, struct hy_err *err)
+{
+    struct ucred who;
+    socklen_t n = sizeof who;
+
+    if (HY_SYS(getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n)) < 0)
+        return hy_err_sys(err, -errno, "cannot find out who listens on '%s'", path);
+    if (who.uid == geteuid() || who.uid == 0)
+        return 0;
+    return hy_err_set(err, -EPERM,
+                      "another user (user ID %u) listens on '%s', and nothing is sent there: remove it, or choose "
+                      "another directory for sockets by XDG_RUNTIME_DIR",
+                      (unsigned)who.uid, path);
+}
+
 int hy_local_connect(const char *path, struct hy_err *err)
 {
     hy_cleanup_close int fd = -1;
@@ -46,7 +62,8 @@ int hy_local_connect(const char *path, struct hy_err *err)
     while (HY_SYS(connect(fd, (struct sockaddr *)&where, sizeof where)) < 0)
         if (errno != EINTR)
             return hy_err_sys(err, -errno, "nobody answers on '%s'", path);
-    return hy_take_fd(fd);
+    rc = check_listener(fd, path, err);
+    return rc < 0 ? rc : hy_take_fd(fd);
 }
 
 /* Without SIGPIPE: where the other end has gone, the answer is -EPIPE. */

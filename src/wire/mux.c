@@ -53,6 +53,11 @@ int hy_mux_write(struct hy_mux *m, uint32_t stream, const uint8_t *bytes, size_t
     return hy_outgoings_write(&m->out, stream, bytes, n);
 }
 
+bool hy_mux_is_forgotten(const struct hy_mux *m, uint32_t stream)
+{
+    return hy_outgoings_is_forgotten(&m->out, stream);
+}
+
 size_t hy_mux_unacked(const struct hy_mux *m, uint32_t stream)
 {
     return hy_outgoings_unacked(&m->out, stream);
@@ -79,9 +84,19 @@ void hy_mux_forget(struct hy_mux *m, uint32_t stream)
     hy_incomings_forget(&m->in, stream);
 }
 
+void hy_mux_seal(struct hy_mux *m)
+{
+    hy_outgoings_seal(&m->out);
+}
+
 void hy_mux_release(struct hy_mux *m)
 {
     hy_outgoings_release(&m->out);
+}
+
+void hy_mux_discard(struct hy_mux *m)
+{
+    hy_outgoings_discard(&m->out);
 }
 
 enum hy_mux_need hy_mux_need(const struct hy_mux *m)

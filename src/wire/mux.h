@@ -50,6 +50,7 @@ void hy_mux_free(struct hy_mux *m); /* NULL is fine; not from within an event */
 int hy_mux_message(struct hy_mux *m, size_t n, uint8_t **ret_at);
 size_t hy_mux_room(const struct hy_mux *m, uint32_t stream);
 int hy_mux_write(struct hy_mux *m, uint32_t stream, const uint8_t *bytes, size_t n);
+bool hy_mux_is_forgotten(const struct hy_mux *m, uint32_t stream); /* by the other end */
 size_t hy_mux_unacked(const struct hy_mux *m, uint32_t stream);
 size_t hy_mux_unacked_all(const struct hy_mux *m);
 /* How many data streams something is kept of, both ways. */
@@ -57,8 +58,12 @@ size_t hy_mux_streams(const struct hy_mux *m);
 void hy_mux_consumed(struct hy_mux *m, uint32_t stream, size_t n);
 void hy_mux_forget(struct hy_mux *m, uint32_t stream);
 
-/* What is queued by now may be sent; what comes later waits for the next release. */
+/* What is queued by now ends here: hy_mux_release lets it go, and what comes
+ * later waits for the next seal and release. */
+void hy_mux_seal(struct hy_mux *m);
 void hy_mux_release(struct hy_mux *m);
+/* Drops what was queued and not released. */
+void hy_mux_discard(struct hy_mux *m);
 
 enum hy_mux_need {
     HY_MUX_NOTHING,

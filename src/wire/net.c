@@ -4,9 +4,11 @@
 
 #include <errno.h>
 #include <malloc.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/mem.h"
 #include "wire/seam.h"
@@ -45,11 +47,14 @@ struct hy_net *hy_net_new(uv_loop_t *loop, const struct hy_net_settings *setting
     net->redial_ms = HY_REDIAL_MIN_MS;
     net->events = *events;
     net->arg = arg;
-    net->wake_at = net->accept_at = HY_NEVER;
+    net->wake_at = HY_NEVER;
     hy_list_init(&net->peers);
+    hy_list_init(&net->queued);
+    hy_list_init(&net->sealed);
     hy_list_init(&net->links);
     hy_list_init(&net->dirty);
     hy_list_init(&net->greetings);
+    hy_list_init(&net->resting);
     hy_buf_init(&net->frames, SIZE_MAX);
     hy_buf_init(&net->cipher, SIZE_MAX);
     net->input = hy_malloc(INPUT_SIZE);
@@ -60,8 +65,9 @@ struct hy_net *hy_net_new(uv_loop_t *loop, const struct hy_net_settings *setting
         return NULL;
     }
     uv_timer_init(loop, &net->timer); /* cannot fail */
-    net->timer.data = net;
-    net->handles = 1;
+    uv_idle_init(loop, &net->resume);
+    net->timer.data = net->resume.data = net;
+    net->handles = 2;
     return net;
 }
 
@@ -71,22 +77,21 @@ void hy_net_handle_closed(struct hy_net *net)
         net_destroy(net);
 }
 
-static void on_timer_closed(uv_handle_t *h)
+static void on_handle_closed(uv_handle_t *h)
 {
     hy_net_handle_closed(h->data);
 }
 
-static void on_listener_closed(uv_handle_t *h)
+static void on_listener_closed(void *arg)
 {
-    hy_net_handle_closed(h->data);
-    free(h);
+    hy_net_handle_closed(arg);
 }
 
 static void close_listener(struct hy_net *net)
 {
-    if (net->listener)
-        uv_close((uv_handle_t *)net->listener, on_listener_closed);
-    net->listener = NULL;
+    if (net->is_listening)
+        hy_listener_close(&net->listener, on_listener_closed);
+    net->is_listening = false;
 }
 
 static void reap(struct hy_net *net)
@@ -122,7 +127,8 @@ void hy_net_free(struct hy_net *net)
     hy_net_leave(net);
     net->freed = true;
     close_listener(net);
-    uv_close((uv_handle_t *)&net->timer, on_timer_closed);
+    uv_close((uv_handle_t *)&net->timer, on_handle_closed);
+    uv_close((uv_handle_t *)&net->resume, on_handle_closed);
 }
 
 /* ---- connections that come in, and the timer: set to the earliest thing that is due
@@ -140,36 +146,48 @@ static int64_t tick_greetings(struct hy_net *net, int64_t now)
     return HY_NEVER;
 }
 
+/*
+ * The oldest of those that have not sent a ClientHello: who is honest sends it at once. One that TLS has accepted (a
+ * wrong key is refused on the spot) gives way only to others of that kind.
+ */
+static struct hy_link *least_likely(struct hy_net *net)
+{
+    hy_list_each(it, &net->greetings)
+    {
+        struct hy_link *l = hy_container(it, struct hy_link, greeting);
+
+        if (!l->tls)
+            return l;
+    }
+    return hy_container(net->greetings.next, struct hy_link, greeting);
+}
+
 static void welcome(struct hy_net *net, struct hy_link *l)
 {
-    /* Whoever is honest says hello at once, so the oldest is the least of a loss. */
     if (net->greeting_count >= HY_GREETINGS_MAX)
-        hy_link_cut(hy_container(net->greetings.next, struct hy_link, greeting),
-                    "too many connections that have not said hello");
+        hy_link_cut(least_likely(net), "too many connections that have not said hello");
     hy_list_push(&net->greetings, &l->greeting);
     net->greeting_count++;
     hy_link_start(l);
     hy_net_wake(net, l->started + HY_GREETING_MS);
 }
 
-/* libuv listens no further until it is rid of the connection it has. */
-static void accept_one(struct hy_net *net)
+static int on_accept(void *arg, int fd)
 {
+    struct hy_net *net = arg;
     struct hy_link *l;
     int rc = hy_link_new(net, NULL, &l);
 
-    net->accept_at = HY_NEVER;
-    if (rc == 0) {
-        rc = HY_UV(uv_accept((uv_stream_t *)net->listener, (uv_stream_t *)&l->tcp));
-        if (rc == 0)
-            welcome(net, l);
-        else
-            hy_link_cut(l, NULL);
-    }
-    if (rc < 0 && rc != UV_EAGAIN) {
-        net->accept_at = hy_net_now(net) + net->redial_ms;
-        hy_net_wake(net, net->accept_at);
-    }
+    if (rc < 0)
+        return rc;
+    hy_net_enter(net);
+    rc = HY_UV(uv_tcp_open(&l->tcp, fd));
+    if (rc == 0)
+        welcome(net, l);
+    else
+        hy_link_cut(l, NULL);
+    hy_net_leave(net);
+    return rc;
 }
 
 /* Many handshakes at a time leave a heap full of holes: two thirds of what 500
@@ -192,10 +210,6 @@ static void on_timer(uv_timer_t *timer)
     hy_net_enter(net);
     net->wake_at = HY_NEVER;
     next = tick_greetings(net, now);
-    if (net->accept_at <= now && net->listener)
-        accept_one(net);
-    if (net->accept_at < next)
-        next = net->accept_at;
     hy_list_each(it, &net->peers)
     {
         struct hy_peer *p = hy_container(it, struct hy_peer, all);
@@ -221,16 +235,6 @@ void hy_net_wake(struct hy_net *net, int64_t at)
 
 /* ---- listening ---------------------------------------------------------------------- */
 
-static void on_connection(uv_stream_t *server, int status)
-{
-    struct hy_net *net = server->data;
-
-    hy_net_enter(net);
-    if (status == 0)
-        accept_one(net);
-    hy_net_leave(net);
-}
-
 static int parse_address(const char *address, uint16_t port, struct sockaddr_storage *ret)
 {
     if (!*address)
@@ -240,39 +244,48 @@ static int parse_address(const char *address, uint16_t port, struct sockaddr_sto
     return uv_ip6_addr(address, port, (struct sockaddr_in6 *)ret);
 }
 
-static int open_listener(struct hy_net *net)
+/* "::" is for IPv4 as well. */
+static int open_socket(const struct sockaddr_storage *where)
 {
-    uv_tcp_t *t = hy_malloc(sizeof *t);
-    int rc = t ? HY_UV(uv_tcp_init(net->loop, t)) : -ENOMEM;
+    hy_cleanup_close int fd = HY_SYS(socket(where->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    const int yes = 1, no = 0;
+    const bool is_v6 = where->ss_family == AF_INET6;
+    const socklen_t size = is_v6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
 
-    if (rc < 0) {
-        free(t);
-        return rc;
-    }
-    t->data = net;
-    net->handles++;
-    net->listener = t;
+    if (fd < 0 || HY_SYS(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes)) < 0 ||
+        (is_v6 && HY_SYS(setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no)) < 0) ||
+        HY_SYS(bind(fd, (const struct sockaddr *)where, size)) < 0 || HY_SYS(listen(fd, BACKLOG)) < 0)
+        return -errno;
+    return hy_take_fd(fd);
+}
+
+static int port_of(int fd, uint16_t *ret)
+{
+    struct sockaddr_storage bound = {0};
+    socklen_t size = sizeof bound;
+
+    if (HY_SYS(getsockname(fd, (struct sockaddr *)&bound, &size)) < 0)
+        return -errno;
+    *ret = ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
+                                             : ((struct sockaddr_in *)&bound)->sin_port);
     return 0;
 }
 
 static int listen_on(struct hy_net *net, const struct sockaddr_storage *where, uint16_t *ret_port)
 {
-    struct sockaddr_storage bound;
-    int size = sizeof bound, rc;
+    hy_cleanup_close int fd = open_socket(where);
+    uint16_t port = 0;
+    int rc = fd < 0 ? fd : port_of(fd, &port);
 
-    rc = open_listener(net);
+    net->listener.pause_ms = (unsigned)net->redial_ms;
     if (rc == 0)
-        rc = HY_UV(uv_tcp_bind(net->listener, (const struct sockaddr *)where, 0));
-    if (rc == 0)
-        rc = HY_UV(uv_listen((uv_stream_t *)net->listener, BACKLOG, on_connection));
-    if (rc == 0)
-        rc = HY_UV(uv_tcp_getsockname(net->listener, (struct sockaddr *)&bound, &size));
-    if (rc < 0) {
-        close_listener(net);
+        rc = hy_listener_open(&net->listener, net->loop, fd, on_accept, net);
+    if (rc < 0)
         return rc;
-    }
-    *ret_port = ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
-                                                  : ((struct sockaddr_in *)&bound)->sin_port);
+    hy_take_fd(fd);
+    net->is_listening = true;
+    net->handles++;
+    *ret_port = port;
     return 0;
 }
 
@@ -282,7 +295,7 @@ int hy_net_listen(struct hy_net *net, const char *address, uint16_t port, hy_net
     struct sockaddr_storage where;
     int rc;
 
-    if (net->listener)
+    if (net->is_listening)
         return hy_err_set(err, -EALREADY, "already listening");
     if (parse_address(address, port, &where) < 0)
         return hy_err_set(err, -EINVAL,
@@ -296,17 +309,61 @@ int hy_net_listen(struct hy_net *net, const char *address, uint16_t port, hy_net
 
 /* ---- flushing ------------------------------------------------------------------------- */
 
-void hy_net_flush(struct hy_net *net)
+void hy_net_seal(struct hy_net *net)
+{
+    while (!hy_list_empty(&net->queued)) {
+        struct hy_peer *p = hy_container(net->queued.next, struct hy_peer, queued);
+
+        hy_list_remove(&p->queued);
+        hy_mux_seal(p->mux);
+        if (hy_list_empty(&p->sealed))
+            hy_list_push(&net->sealed, &p->sealed);
+    }
+}
+
+void hy_net_release(struct hy_net *net)
+{
+    while (!hy_list_empty(&net->sealed))
+        hy_peer_release(hy_container(net->sealed.next, struct hy_peer, sealed));
+}
+
+void hy_net_drain(struct hy_net *net)
 {
     if (hy_list_empty(&net->dirty))
         return;
     hy_net_enter(net);
-    while (!hy_list_empty(&net->dirty)) {
-        struct hy_peer *p = hy_container(net->dirty.next, struct hy_peer, dirty);
+    while (!hy_list_empty(&net->dirty))
+        hy_peer_drain(hy_container(net->dirty.next, struct hy_peer, dirty));
+    hy_net_leave(net);
+}
 
-        hy_list_remove(&p->dirty);
-        hy_peer_flush(p);
-    }
+void hy_net_flush(struct hy_net *net)
+{
+    hy_net_seal(net);
+    hy_net_release(net);
+    hy_net_drain(net);
+}
+
+void hy_net_discard(struct hy_net *net)
+{
+    hy_list_each(it, &net->peers)
+        hy_mux_discard(hy_container(it, struct hy_peer, all)->mux);
+    while (!hy_list_empty(&net->queued))
+        hy_list_remove(net->queued.next);
+    while (!hy_list_empty(&net->sealed))
+        hy_list_remove(net->sealed.next);
+}
+
+void hy_net_pause(struct hy_net *net, bool on)
+{
+    if (net->paused == on)
+        return;
+    net->paused = on;
+    hy_net_enter(net);
+    hy_list_each(it, &net->links)
+        hy_link_pause(hy_container(it, struct hy_link, all), on);
+    hy_list_each(it, &net->peers)
+        hy_container(it, struct hy_peer, all)->heard = hy_net_now(net);
     hy_net_leave(net);
 }
 

@@ -20,12 +20,13 @@
 #include "base/buf.h"
 #include "base/list.h"
 #include "wire/frame.h"
+#include "wire/listener.h"
 #include "wire/mux.h"
 #include "wire/tls.h"
 #include "wire/wire.h"
 
 #define HY_GREETING_MS 10000  /* from the connection to the Hello */
-#define HY_GREETINGS_MAX 1024 /* accepted connections that have not said Hello */
+#define HY_GREETINGS_MAX 512  /* accepted connections that have not said Hello */
 #define HY_ACK_MS 40          /* how long an acknowledgement waits for company */
 #define HY_REDIAL_MIN_MS 100
 #define HY_REDIAL_MAX_MS 2000
@@ -38,16 +39,21 @@ struct hy_net {
     struct hy_net_events events;
     void *arg;
     struct hy_tls_context *tls;
-    uv_tcp_t *listener;
-    int64_t accept_at; /* when to try again to take a connection in */
+    struct hy_listener listener;
+    bool is_listening;
     uv_timer_t timer;
+    uv_idle_t resume;       /* active while a link is in `resting` */
     int64_t wake_at; /* what the timer is set to */
     struct hy_list peers;
     struct hy_list links;
     struct hy_list dirty;     /* peers with something to send */
+    struct hy_list queued;    /* peers that this turn has queued something for */
+    struct hy_list sealed;    /* peers with something of the sealed turn */
+    bool paused;              /* see hy_net_pause */
+    struct hy_list resting;   /* links that have had their share of this turn */
     struct hy_list greetings; /* accepted links without a peer, the oldest first */
     size_t greeting_count;
-    size_t greeted; /* links that came up since memory was last given back */
+    size_t greeted; /* links that had TLS and came up or were cut, since memory was last given back */
     int depth;      /* callbacks under way */
     bool graves;    /* there are finished peers */
     bool freed;     /* hy_net_free was called */
@@ -64,15 +70,15 @@ struct hy_link {
     uv_connect_t connect;
     struct hy_net *net;
     struct hy_peer *peer; /* NULL while nobody knows whose it is */
-    struct hy_tls *tls;
-    struct hy_buf in; /* the beginning of a frame */
+    struct hy_tls *tls; /* NULL: accepted, and its ClientHello is not here yet */
+    struct hy_buf in;   /* the beginning of a frame; before that, of the ClientHello */
     enum hy_link_state state;
     bool dialled;
     bool clean; /* the other end has said that it closes */
     bool ping_due, pong_due;
     size_t writing; /* bytes that the kernel has not taken */
     int64_t started, up_at;
-    struct hy_list all, greeting;
+    struct hy_list all, greeting, resting;
     char address[64];
 };
 
@@ -89,9 +95,10 @@ struct hy_peer {
     bool closed;   /* by the owner: no more events */
     bool suspect;  /* silent for too long, but look at the socket once more */
     bool finished; /* to be freed */
+    bool violated; /* it has broken the protocol, and was given up for that */
     int64_t heard, sent, pinged;
     int64_t ack_at, linger_at;
-    struct hy_list all, dirty;
+    struct hy_list all, dirty, queued, sealed; /* in the lists of the net, or in none */
     void *data;
 };
 
@@ -103,7 +110,11 @@ void hy_net_wake(struct hy_net *net, int64_t at);
 void hy_net_handle_closed(struct hy_net *net);
 
 /* link.c */
+/* The next turn: links that rested are read again. */
+void hy_links_resume(struct hy_net *net);
 int hy_link_new(struct hy_net *net, struct hy_peer *dialler, struct hy_link **ret);
+/* Reads from it, or stops to. */
+void hy_link_pause(struct hy_link *l, bool on);
 /* The socket is connected: TLS begins. */
 void hy_link_start(struct hy_link *l);
 /* Sends what may be sent, as far as the kernel takes it. */
@@ -120,11 +131,14 @@ int hy_peer_new(struct hy_net *net, const char *identity, const char *address, s
 void hy_peer_free(struct hy_peer *p);
 void hy_peer_frame(struct hy_peer *p, const struct hy_frame *f);
 void hy_peer_lost(struct hy_peer *p, struct hy_link *l, const char *why);
-void hy_peer_flush(struct hy_peer *p);
+void hy_peer_drain(struct hy_peer *p);
+void hy_peer_release(struct hy_peer *p);
 /* Does what is due; returns when it wants to be looked at again. */
 int64_t hy_peer_tick(struct hy_peer *p, int64_t now);
 void hy_peer_finish(struct hy_peer *p);
 void hy_peer_gone(struct hy_peer *p, const char *why);
+/* It has dialled, proven its key, and broken the protocol: its session ends. */
+void hy_peer_violated(struct hy_peer *p, const char *why);
 
 /* greet.c: the other end's first frame; NULL: ours is due. */
 void hy_link_greet(struct hy_link *l, const struct hy_frame *f);

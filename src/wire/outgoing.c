@@ -140,6 +140,13 @@ int hy_outgoings_write(struct hy_outgoings *o, uint32_t id, const uint8_t *bytes
     return 0;
 }
 
+bool hy_outgoings_is_forgotten(const struct hy_outgoings *o, uint32_t id)
+{
+    const struct hy_outgoing *s = find(o, id);
+
+    return s ? s->sunk : hy_idset_has(&o->sunk, id);
+}
+
 size_t hy_outgoings_unacked(const struct hy_outgoings *o, uint32_t id)
 {
     const struct hy_outgoing *s = find(o, id);
@@ -161,15 +168,40 @@ static void make_ready(struct hy_outgoings *o, struct hy_outgoing *s)
         hy_list_push(&o->ready, &s->ready);
 }
 
+void hy_outgoings_seal(struct hy_outgoings *o)
+{
+    hy_list_each(l, &o->dirty)
+    {
+        struct hy_outgoing *s = hy_container(l, struct hy_outgoing, dirty);
+
+        s->sealed = end_of(s);
+    }
+}
+
 void hy_outgoings_release(struct hy_outgoings *o)
 {
     hy_list_each(l, &o->dirty)
     {
         struct hy_outgoing *s = hy_container(l, struct hy_outgoing, dirty);
 
-        hy_list_remove(l);
-        s->released = end_of(s);
+        s->released = s->sealed;
+        if (s->released == end_of(s))
+            hy_list_remove(l);
         make_ready(o, s);
+    }
+}
+
+void hy_outgoings_discard(struct hy_outgoings *o)
+{
+    hy_list_each(l, &o->dirty)
+    {
+        struct hy_outgoing *s = hy_container(l, struct hy_outgoing, dirty);
+        size_t kept = (size_t)(s->released - s->acked);
+
+        hy_list_remove(l);
+        o->unacked -= s->bytes.len - kept;
+        hy_buf_cut(&s->bytes, kept);
+        s->sealed = s->released;
     }
 }
 
@@ -210,7 +242,7 @@ static void sink(struct hy_outgoings *o, struct hy_outgoing *s)
     o->unacked -= s->bytes.len;
     hy_buf_done(&s->bytes);
     s->sunk = true;
-    s->acked = s->sent = s->released = 0;
+    s->acked = s->sent = s->released = s->sealed = 0;
     hy_list_remove(&s->ready);
     hy_list_remove(&s->dirty);
     if (hy_list_empty(&s->roomy))

@@ -3,11 +3,11 @@
  * The sending ends of a session's streams. What is queued stays here until the
  * other end says that it has it: that is what a new connection starts from.
  *
- *        acked          sent           released        end
- *          |              |                |            |
- *     -----+--------------+----------------+------------+----->
- *      gone  on its way     may be sent      waits for
- *                                            hy_net_flush
+ *        acked          sent           released       sealed         end
+ *          |              |                |             |            |
+ *     -----+--------------+----------------+-------------+------------+----->
+ *      gone  on its way     may be sent     its turn is    queued in
+ *                                           committing     this turn
  *
  * Private to the mux.
  */
@@ -27,7 +27,7 @@ struct hy_outgoing {
     uint32_t id;
     uint32_t round;      /* the resumption that named it last */
     struct hy_buf bytes; /* from acked to end */
-    uint64_t acked, sent, released;
+    uint64_t acked, sent, released, sealed;
     uint64_t highest;                   /* that was ever sent: an older connection may have got further */
     uint64_t limit;                     /* what the other end allows; end never passes it */
     bool sunk;                          /* on its way into the set below */
@@ -53,11 +53,15 @@ void hy_outgoings_done(struct hy_outgoings *o);
 int hy_outgoings_message(struct hy_outgoings *o, size_t n, uint8_t **ret_at);
 size_t hy_outgoings_room(const struct hy_outgoings *o, uint32_t id);
 int hy_outgoings_write(struct hy_outgoings *o, uint32_t id, const uint8_t *bytes, size_t n);
+bool hy_outgoings_is_forgotten(const struct hy_outgoings *o, uint32_t id); /* by the other end */
 size_t hy_outgoings_unacked(const struct hy_outgoings *o, uint32_t id);
 void hy_outgoings_forget(struct hy_outgoings *o, uint32_t id);
 
-/* What is queued by now may be sent. */
+/* What is queued by now ends here; hy_outgoings_release lets it go. */
+void hy_outgoings_seal(struct hy_outgoings *o);
 void hy_outgoings_release(struct hy_outgoings *o);
+/* Drops what was not released. */
+void hy_outgoings_discard(struct hy_outgoings *o);
 bool hy_outgoings_ready(const struct hy_outgoings *o);
 /* Appends one DATA frame: control first, then the data streams in turn.
  * 1, 0 when there is nothing to send, or -Exxx. */

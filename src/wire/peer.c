@@ -60,6 +60,8 @@ int hy_peer_new(struct hy_net *net, const char *identity, const char *address, s
         return -ENOMEM;
     hy_list_init(&p->all);
     hy_list_init(&p->dirty);
+    hy_list_init(&p->queued);
+    hy_list_init(&p->sealed);
     p->net = net;
     p->identity = hy_strdup(identity);
     p->address = hy_strdup(address);
@@ -79,6 +81,8 @@ void hy_peer_free(struct hy_peer *p)
 {
     hy_list_remove(&p->all);
     hy_list_remove(&p->dirty);
+    hy_list_remove(&p->queued);
+    hy_list_remove(&p->sealed);
     hy_dial_free(p->dial);
     hy_mux_free(p->mux);
     free(p->identity);
@@ -93,6 +97,8 @@ void hy_peer_finish(struct hy_peer *p)
     p->closed = p->finished = true;
     p->net->graves = true;
     hy_list_remove(&p->dirty);
+    hy_list_remove(&p->queued);
+    hy_list_remove(&p->sealed);
     if (p->link) {
         hy_link_farewell(p->link);
         if (p->link)
@@ -107,6 +113,16 @@ void hy_peer_gone(struct hy_peer *p, const char *why)
         p->net->events.on_gone(p->net->arg, p, why);
     }
     hy_peer_finish(p);
+}
+
+/* It has proven its key, so this is its own doing: on a new connection it would go on in the same way, and as fast as it
+ * can. The session ends. */
+void hy_peer_violated(struct hy_peer *p, const char *why)
+{
+    p->violated = true;
+    if (p->link)
+        hy_link_cut(p->link, why); /* with a line in the log */
+    hy_peer_gone(p, why);
 }
 
 /* Its link is no more: the dialling end dials again, the other one waits. */
@@ -173,6 +189,10 @@ void hy_peer_frame(struct hy_peer *p, const struct hy_frame *f)
     default:
         rc = hy_mux_input(p->mux, f, &why);
     }
+    if (rc == -EPROTO && !p->dial) {
+        hy_peer_violated(p, why);
+        return;
+    }
     if (rc < 0) {
         hy_link_cut(l, why);
         return;
@@ -183,9 +203,23 @@ void hy_peer_frame(struct hy_peer *p, const struct hy_frame *f)
     finish_if_done(p);
 }
 
-void hy_peer_flush(struct hy_peer *p)
+/* The turn has something for it. */
+static void queued(struct hy_peer *p)
 {
+    if (hy_list_empty(&p->queued) && !p->finished)
+        hy_list_push(&p->net->queued, &p->queued);
+}
+
+void hy_peer_release(struct hy_peer *p)
+{
+    hy_list_remove(&p->sealed);
     hy_mux_release(p->mux);
+    make_dirty(p);
+}
+
+void hy_peer_drain(struct hy_peer *p)
+{
+    hy_list_remove(&p->dirty);
     if (p->link)
         hy_link_drain(p->link);
     finish_if_done(p);
@@ -236,8 +270,11 @@ static int64_t tick_link(struct hy_peer *p, int64_t now)
 
 int64_t hy_peer_tick(struct hy_peer *p, int64_t now)
 {
-    int64_t silent_at = p->heard + p->net->settings.silence_ms, next;
+    int64_t silent_at, next;
 
+    if (p->net->paused)
+        p->heard = now; /* nobody is listening */
+    silent_at = p->heard + p->net->settings.silence_ms;
     if (p->linger_at <= now) {
         hy_peer_finish(p);
         return HY_NEVER;
@@ -292,6 +329,11 @@ int hy_peer_is_linked(const struct hy_peer *p)
     return p->link && p->link->state == HY_LINK_UP;
 }
 
+int hy_peer_has_violated(const struct hy_peer *p)
+{
+    return p->violated;
+}
+
 int hy_peer_send(struct hy_peer *p, const Hy__Control *m)
 {
     size_t n = hy__control__get_packed_size(m);
@@ -301,7 +343,7 @@ int hy_peer_send(struct hy_peer *p, const Hy__Control *m)
     if (rc < 0)
         return rc;
     hy__control__pack(m, at);
-    make_dirty(p);
+    queued(p);
     return 0;
 }
 
@@ -315,8 +357,13 @@ int hy_peer_write(struct hy_peer *p, uint32_t stream, const uint8_t *bytes, size
     int rc = hy_mux_write(p->mux, stream, bytes, n);
 
     if (rc == 0)
-        make_dirty(p);
+        queued(p);
     return rc;
+}
+
+bool hy_peer_is_forgotten(const struct hy_peer *p, uint32_t stream)
+{
+    return hy_mux_is_forgotten(p->mux, stream);
 }
 
 size_t hy_peer_unacked(const struct hy_peer *p, uint32_t stream)

@@ -5,12 +5,9 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "wire/local.h"
-
-#define ANSWER_MS 10000
 
 static int take_answer(const struct hy_buf *message, struct hy_err *err)
 {
@@ -28,16 +25,13 @@ static int take_answer(const struct hy_buf *message, struct hy_err *err)
 static int await_answer(int fd, struct hy_err *err)
 {
     hy_cleanup_buf struct hy_buf rest, message;
-    int64_t until = hy_clock_ms() + ANSWER_MS;
     int rc;
 
     hy_buf_init(&rest, HY_LOCAL_MAX);
     hy_buf_init(&message, HY_LOCAL_MAX);
-    do {
-        int64_t left = until - hy_clock_ms();
-
-        rc = hy_local_get(fd, &rest, &message, left > 0 ? (int)left : 0);
-    } while (rc == -EINTR); /* a signal of the trial's own */
+    do /* for as long as its agent lives: the driver may be behind, or wait for its disk */
+        rc = hy_local_get(fd, &rest, &message, -1);
+    while (rc == -EINTR); /* a signal of the trial's own */
     if (rc <= 0)
         return hy_err_set(err, rc < 0 ? rc : -EPIPE, "the agent does not answer");
     return take_answer(&message, err);

@@ -27,6 +27,9 @@
 #include "base/mem.h"
 
 #define SUITE "TLS_AES_128_GCM_SHA256"
+#define RECORD_HEADER 5u /* type, version (two bytes), length (two bytes, big-endian) */
+#define RECORD_HANDSHAKE 22
+#define RECORD_MAJOR 3
 
 struct hy_tls_context {
     SSL_CTX *client, *server;
@@ -144,6 +147,24 @@ static int find_session(SSL *ssl, const unsigned char *id, size_t id_len, SSL_SE
     *ret = session_of_key(ssl, key);
     OPENSSL_cleanse(key, sizeof key);
     return *ret != NULL;
+}
+
+int64_t hy_tls_hello_size(const uint8_t *bytes, size_t n, const char **ret_why)
+{
+    size_t size;
+
+    if ((n > 0 && bytes[0] != RECORD_HANDSHAKE) || (n > 1 && bytes[1] != RECORD_MAJOR)) {
+        *ret_why = "not TLS";
+        return -EPROTO;
+    }
+    if (n < RECORD_HEADER)
+        return 0;
+    size = RECORD_HEADER + ((size_t)bytes[3] << 8 | bytes[4]);
+    if (size == RECORD_HEADER || size > HY_TLS_HELLO_MAX) {
+        *ret_why = "a TLS hello that is too long, or empty";
+        return -EPROTO;
+    }
+    return (int64_t)size;
 }
 
 /* ---- contexts ----------------------------------------------------------------- */

@@ -13,6 +13,7 @@
 #include "wire/wire.h"
 
 #define HY_IDENTITY_MAX 255
+#define HY_TLS_HELLO_MAX 2048u /* a client's first record, with its header; an agent's has about 300 bytes */
 
 struct hy_buf;
 struct hy_tls_context; /* opaque: what all links of a net share */
@@ -29,6 +30,12 @@ struct hy_tls *hy_tls_new_client(struct hy_tls_context *c, const char *identity,
                                  const uint8_t key[HY_KEY_SIZE]);
 struct hy_tls *hy_tls_new_server(struct hy_tls_context *c);
 void hy_tls_free(struct hy_tls *t); /* NULL is fine */
+
+/*
+ * How long the record is that begins with these n bytes: a ClientHello in one record, with its header. 0 when more
+ * bytes are needed to know, -EPROTO when it cannot be an agent's (then *ret_why says why).
+ */
+int64_t hy_tls_hello_size(const uint8_t *bytes, size_t n, const char **ret_why);
 
 /* The bytes that came in; they must stay until hy_tls_handshake or hy_tls_read has answered 0. */
 void hy_tls_feed(struct hy_tls *t, const uint8_t *bytes, size_t n);

@@ -14,8 +14,9 @@
  * `hy_net` puts them on a libuv loop: an agent dials, a driver listens. A peer
  * is the other end of a session; connections under it come and go.
  *
- * Nothing is sent before hy_net_flush: the owner of the loop calls it at the
- * end of each turn, after its store has committed. (Persist, then act.)
+ * Nothing is sent before hy_net_flush, which the owner of the loop calls at the
+ * end of each turn. An owner that commits a turn while the loop goes on seals
+ * what the turn has queued and releases it after the commit. (Persist, then act.)
  *
  * hy_net_new and hy_local_listen set SIGPIPE to be ignored, as libuv asks for.
  * Ignored signals outlive an exec: whoever starts programs resets it.
@@ -23,6 +24,7 @@
 #ifndef HY_WIRE_H
 #define HY_WIRE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <uv.h>
@@ -44,8 +46,8 @@ int hy_key_random(uint8_t key[HY_KEY_SIZE]);
 /* HKDF-SHA256: one key per agent from the run's key and the agent's identity. */
 int hy_key_derive(const uint8_t key[HY_KEY_SIZE], const char *identity, uint8_t ret[HY_KEY_SIZE]);
 /* A key as one line of hex in a file of mode 0600 (others are refused with a sentence). */
-/* Reading "-" takes the line from standard input. */
-int hy_key_write(const char *path, const uint8_t key[HY_KEY_SIZE], struct hy_err *err);
+/* Reading "-" takes the line from standard input. It is written to the directory `dir`, of which `path` tells. */
+int hy_key_write(int dir, const char *path, const uint8_t key[HY_KEY_SIZE], struct hy_err *err);
 int hy_key_read(const char *path, uint8_t ret[HY_KEY_SIZE], struct hy_err *err);
 
 /* ---- peers over TLS ------------------------------------------------------ */
@@ -65,7 +67,8 @@ struct hy_net_events {
     /* A data stream that was full has room again. */
     void (*on_room)(void *arg, struct hy_peer *p, uint32_t stream);
     /* The peer is given up: silent for too long, its session is not known at
-     * the other end, or it was dialled and has not proven the key. `p` is freed after this call. Not called for peers that
+     * the other end, it was dialled and has not proven the key, or it has
+     * dialled and broken the protocol (hy_peer_has_violated). `p` is freed after this call. Not called for peers that
      * hy_peer_close ended. */
     void (*on_gone)(void *arg, struct hy_peer *p, const char *why);
 };
@@ -97,6 +100,20 @@ int hy_net_dial(struct hy_net *net, const char *host, uint16_t port, const char 
 /* Puts on the wire what the turn has queued. Cheap when there is nothing. */
 void hy_net_flush(struct hy_net *net);
 
+/* The same in three steps. hy_net_seal ends the turn: what is queued later
+ * belongs to the next one. hy_net_release lets the sealed turn go. hy_net_drain
+ * sends what was released, with acknowledgements and answers to pings: call it
+ * at the end of each iteration of the loop. */
+void hy_net_seal(struct hy_net *net);
+void hy_net_release(struct hy_net *net);
+void hy_net_drain(struct hy_net *net);
+/* Drops all that was queued and not released: its turn will never be committed. */
+void hy_net_discard(struct hy_net *net);
+
+/* Reads nothing more from peers while it is on: they wait when their windows
+ * are full. Pings go out, and nobody counts as silent for as long. */
+void hy_net_pause(struct hy_net *net, bool on);
+
 /* Peers that were closed and still have something to send: a process that is
  * about to end runs its loop until there are none. */
 size_t hy_net_lingering(const struct hy_net *net);
@@ -107,6 +124,7 @@ void hy_peer_set_data(struct hy_peer *p, void *data);  /* the owner's */
 void *hy_peer_data(const struct hy_peer *p);
 int64_t hy_peer_silent_ms(const struct hy_peer *p);    /* since it was last heard */
 int hy_peer_is_linked(const struct hy_peer *p);        /* a connection is up, as far as we know */
+int hy_peer_has_violated(const struct hy_peer *p);     /* it has sent what the protocol does not allow */
 
 /* Queues a control message. 0, -ENOMEM, or -ENOBUFS when the other end has not
  * taken 16 MiB of them: then the peer should be given up. */
@@ -121,6 +139,8 @@ Hy__Control *hy_control_copy(const Hy__Control *m);
 size_t hy_peer_room(const struct hy_peer *p, uint32_t stream);
 /* Queues n bytes; n <= hy_peer_room. 0, -ENOMEM, or -ENOBUFS when they are more. */
 int hy_peer_write(struct hy_peer *p, uint32_t stream, const uint8_t *bytes, size_t n);
+/* The other end has forgotten it: what is written goes nowhere. */
+bool hy_peer_is_forgotten(const struct hy_peer *p, uint32_t stream);
 /* Bytes that the other end has not acknowledged yet. */
 size_t hy_peer_unacked(const struct hy_peer *p, uint32_t stream);
 /* Receiver: n more bytes are dealt with; the sender may send as many again. */
@@ -160,6 +180,10 @@ void hy_local_close(struct hy_local *l); /* unlinks the file; on_close comes for
 /* Queues and sends; how much is waiting is in hy_local_pending. 0 or -Exxx. */
 int hy_local_send(struct hy_local_conn *c, const uint8_t *bytes, size_t n);
 size_t hy_local_pending(const struct hy_local_conn *c);
+/* From within on_message: this message cannot be taken now. It is given again,
+ * and others after it, when hy_local_resume is called. */
+void hy_local_defer(struct hy_local_conn *c);
+void hy_local_resume(struct hy_local_conn *c);
 /* Closes after what is queued has gone out; on_close follows. */
 void hy_local_end(struct hy_local_conn *c);
 void hy_local_set_data(struct hy_local_conn *c, void *data);

@@ -19,7 +19,7 @@ from xml.sax.saxutils import escape
 
 from processes import Trouble
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).absolute().parents[2]
 HOST = "127.0.0.1"
 
 

@@ -26,7 +26,7 @@ from hdfs import hdfs_kerberos, hdfs_kerberos_cluster, hdfs_sockets, hdfs_socket
 from spark import session, spark_cluster, yarn_cluster, yarn_session  # noqa: F401  (fixtures)
 from waiting import wait_for as wait_for  # others take it from here
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).absolute().parents[2]
 BIN = os.environ.get("HOPYARD_BIN", str(ROOT / ".venv/bin/hopyard"))
 RELEASE_BIN = os.environ.get("HOPYARD_RELEASE_BIN", str(ROOT / ".venv/bin/hopyard"))
 
@@ -262,6 +262,18 @@ def yard_in(folder: Path) -> Iterator[Yard]:
     finally:
         y.kill_everything()
         shutil.rmtree(y.runtime, ignore_errors=True)
+
+
+@contextmanager
+def small_disk_at(yard: Yard, folder: Path, options: str) -> Iterator[Path]:
+    """A file system of its own there, which nothing uses at the end. Mounting needs root, which `make test` has in CI."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", folder], check=True)
+    try:
+        yield folder
+        yard.assert_nothing_left()
+    finally:
+        yard.kill_everything()
+        subprocess.run(["umount", "-l", folder], check=True)
 
 
 @pytest.fixture

@@ -22,14 +22,19 @@ from conftest import Yard, pids_with, wait_for, yard_in
 
 CELL_S = 120  # the longest that one may take
 
-LOOP = """
+PLAIN = """
 import json, os, signal, sys, time, traceback
 from pathlib import Path
-import hopyard.compat
 import hopyard
 from hopyard import allreduce, experiment
-from pyspark.sql import SparkSession
+"""
 
+SPARK = PLAIN + """
+import hopyard.compat
+from pyspark.sql import SparkSession
+"""
+
+LOOP = """
 def say(**words):
     answer.update(words)
 
@@ -69,11 +74,11 @@ for line in sys.stdin:
 class Notebook:
     """A program that runs what it is given, and says what that says."""
 
-    def __init__(self, yard: Yard, env: dict[str, str], python: str = sys.executable) -> None:
+    def __init__(self, yard: Yard, env: dict[str, str], python: str = sys.executable, head: str = SPARK) -> None:
         self.errors = yard.project / "notebook.err"
         env = {**yard.env, **env, "HOPYARD_PROGRAM": yard.bin}
         with open(self.errors, "ab") as errors:
-            self.process = subprocess.Popen([python, "-u", "-c", LOOP], env=env, cwd=yard.project, text=True,
+            self.process = subprocess.Popen([python, "-u", "-c", head + LOOP], env=env, cwd=yard.project, text=True,
                                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
                                             start_new_session=True)
         self.shown = ""
@@ -127,7 +132,7 @@ class House:
     """A project, a cluster, and the notebook that works there now."""
 
     def __init__(self, yard: Yard, cluster: dict[str, Any], part: str = "spark") -> None:
-        self.yard, self.mark = yard, f"TEST_CLUSTER={cluster['state']}/{part}"
+        self.yard, self.part, self.mark = yard, part, f"TEST_CLUSTER={cluster['state']}/{part}"
         self.env = {**cluster[f"{part}_env"]}
         self.notebook = Notebook(yard, self.env)
 

@@ -83,6 +83,17 @@ def test_factors_scale_before_and_after() -> None:
         equal(got, 1.5 * 6 * mine(0))
 
 
+def test_factors_of_float32_are_float32_as_horovods() -> None:
+    values = np.linspace(-7, 9, 1001, dtype=np.float32)
+    x = values * np.float32(RANK + 1)
+    total = np.sum([values * np.float32(rank + 1) * np.float32(0.1) for rank in range(3)], axis=0, dtype=np.float32)
+    for got in both(lambda: hvd.allreduce(tf.constant(x), op=hvd.Sum, prescale_factor=0.1, postscale_factor=0.7)):
+        assert got.numpy().tobytes() == (total * np.float32(0.7)).tobytes()
+    total = np.sum([values * np.float32(rank + 1) for rank in range(3)], axis=0, dtype=np.float32)
+    for got in both(lambda: hvd.allreduce(tf.constant(x), postscale_factor=0.7)):
+        assert got.numpy().tobytes() == (total * np.float32(0.7 / 3)).tobytes(), "an average divides the factor"
+
+
 def test_fp16_halves_the_bytes_and_gives_the_type_back() -> None:
     for got in both(lambda: hvd.allreduce(mine(), compression=hvd.Compression.fp16)):
         assert got.dtype == tf.float32
@@ -363,6 +374,43 @@ def test_a_graph_of_tensorflow_1_works() -> None:
             session.run(delta)  # all ranks moved by the same: so do they together
             equal(session.run(v), [1.5] * 3)
             equal(session.run(total), [4.5] * 3)
+
+
+def threads(count: int) -> Any:
+    return tf.compat.v1.ConfigProto(inter_op_parallelism_threads=count, use_per_session_threads=True)
+
+
+def test_many_requests_of_a_graph_need_no_order_and_no_number_of_threads() -> None:
+    """Each rank has made its graph in another order, so TensorFlow starts them in another one."""
+    order = [(RANK * 7 + i) % 20 for i in range(20)]
+    for config in (None, threads(1), threads(2), threads(8)):
+        with tf.Graph().as_default(), tf.compat.v1.Session(config=config) as session:
+            sums = {i: hvd.allreduce(tf.constant([float(i)]), op=hvd.Sum, name=f"unordered.{i}") for i in order}
+            rows = {i: hvd.allgather(sums[i], name=f"behind.{i}") for i in order}
+            for _ in range(3):
+                got = session.run([rows[i] for i in range(20)])
+                equal(got, [[3.0 * i] * 3 for i in range(20)])
+
+
+def test_gradients_in_a_graph_are_reduced_on_all_ranks() -> None:
+    """TensorFlow leaves out what a rank's result does not depend on; those of the root do."""
+    collectives: list[Callable[[tf.Tensor], tf.Tensor]] = [
+        lambda x: hvd.broadcast(x, 1) * (RANK + 1.0), lambda x: hvd.allgather(x) * (RANK + 1.0),
+        lambda x: hvd.allreduce(x) * (RANK + 1.0), lambda x: hvd.reducescatter(x, op=hvd.Sum)]
+    wants = [(2 if RANK == 1 else 0) * np.ones([3, 2]), 2 * np.ones([3, 2]), 2 * np.ones([3, 2]), 3 * np.ones([3, 2])]
+    for collective, want in zip(collectives, wants):
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            x = tf.constant(np.ones([3, 2], np.float32))
+            [slope] = tf.gradients(tf.reduce_sum(collective(x)), [x])
+            equal(session.run(slope), want)
+
+
+def test_a_graph_that_waits_for_what_another_rank_never_starts_is_refused() -> None:
+    """After a while in which nothing is started: other ops of the graph might have."""
+    name = "graph.of_rank_one" if RANK == 1 else "graph.of_the_others"
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        raises(tf.errors.FailedPreconditionError, lambda: session.run(hvd.allreduce(tf.ones([2]), name=name)),
+               "graph.of_rank_one|graph.of_the_others", "rank")
 
 
 keep(globals(), RANK)

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from waiting import wait_for
 
-PROGRAM = Path(__file__).resolve().parents[1] / "cluster/cluster.py"
+PROGRAM = Path(__file__).absolute().parents[1] / "cluster/cluster.py"
 # What Spark's executors on YARN want to be told; standalone workers know it already.
 GPU_SCRIPT = {"spark.executor.resource.gpu.discoveryScript": PROGRAM.with_name("gpu.sh")}
 

@@ -2,6 +2,7 @@
 """Agents that join by themselves, and those who only say that they are agents or drivers."""
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import ssl
 import stat
 import subprocess
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any, Iterator
@@ -218,6 +220,49 @@ def test_impostors_are_turned_away_with_one_line_each(yard: Yard, run: Joinable,
     run.finish()
     assert said(extra)[0] == 0
     assert {name: len(run.dropped(address)) for name, address in addresses.items()} == {name: 1 for name in addresses}
+
+
+def memory_of(pid: int) -> int:
+    """Resident, in bytes."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)[1]) << 10  # type: ignore[index]
+
+
+@pytest.fixture
+def frugal(yard: Yard) -> Yard:
+    """Where what is freed is given back at once, although a sanitizer watches: its memory can be measured."""
+    yard.env["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":quarantine_size_mb=0:thread_local_quarantine_size_kb=0"
+    return yard
+
+
+def flood(run: Joinable, count: int, data: bytes) -> None:
+    """Connections that say so much and are gone."""
+    for _ in range(count):
+        with contextlib.suppress(ConnectionError), connect(run) as s:
+            s.sendall(data)
+
+
+def test_thousands_of_refused_connections_fill_neither_the_log_nor_the_memory(frugal: Yard) -> None:
+    run, log = Joinable(frugal, (os.cpu_count() or 1) + 2), frugal.folder / "run-1.log"
+    driver = frugal.process("driver")
+    flood(run, 500, client_hello())  # what is allocated once
+    before, began = memory_of(driver), time.monotonic()
+    idle = [connect(run) for _ in range(600)]  # more than it holds: the oldest are dropped
+    flood(run, 3000, b"")
+    flood(run, 3000, b"GET / HTTP/1.1\r\n\r\n")
+    flood(run, 2000, client_hello())
+    honest = run.agent("--slots", 1, "--name", "honest")
+    wait_for(lambda: "honest" in {a["agent"] for a in frugal.attempts()}, "an honest one is let in")
+    assert memory_of(driver) - before < 20 << 20
+    for s in idle:
+        s.close()
+    run.finish()
+    assert said(honest)[0] == 0
+    lines = run.dropped()
+    most = 20 + 2 * (time.monotonic() - began + 60) / 10  # a burst, then one line in 10 s, and how many there were
+    assert len(lines) <= most and log.stat().st_size < 100_000
+    wait_for(lambda: sum(map(int, re.findall(r" (\d+) more lines like this were left out", log.read_text()))) > 8000,
+             "the log says how many it has left out")
 
 
 class Impostor:

@@ -94,6 +94,7 @@ def descendants(pids: set[int]) -> set[tuple[int, int]]:
 # ---- it works ----------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_standalone_job_runs_on_both_workers_and_gets_gpus(cluster: dict[str, Any], programs: dict[str, Session]) -> None:
     said = tell(programs["spark"], 4, {**GPUS, "spark.cores.max": 4})
     assert said["master"] == cluster["spark"]
@@ -102,6 +103,7 @@ def test_a_standalone_job_runs_on_both_workers_and_gets_gpus(cluster: dict[str, 
     assert {t["python"] for t in said["tasks"]} == {programs["spark"].env["PYSPARK_PYTHON"]}
 
 
+@pytest.mark.full
 def test_a_yarn_job_in_client_mode_runs_in_two_containers_with_staging_on_hdfs(
         cluster: dict[str, Any], programs: dict[str, Session]) -> None:
     said = tell(programs["yarn"], 2, {**GPUS, **GPU_SCRIPT, "spark.task.resource.gpu.amount": 2})
@@ -121,6 +123,7 @@ def staged(cluster: dict[str, Any]) -> list[str]:
 # ---- start ---------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_starting_twice_changes_nothing(cluster: dict[str, Any]) -> None:
     before = {part: recorded(cluster, part) for part in ("spark", "yarn")}
     again = control("start", "all", cluster["state"])
@@ -129,6 +132,7 @@ def test_starting_twice_changes_nothing(cluster: dict[str, Any]) -> None:
     assert {part: recorded(cluster, part) for part in ("spark", "yarn")} == before
 
 
+@pytest.mark.full
 def test_start_brings_back_what_was_killed(cluster: dict[str, Any]) -> None:
     before = recorded(cluster, "spark")
     os.kill(before["worker2"], signal.SIGKILL)
@@ -162,6 +166,7 @@ def test_a_folder_of_somebody_else_is_not_cleared(tmp_path: Path) -> None:
     assert mine.read_text() == "years of work"
 
 
+@pytest.mark.full
 def test_a_cluster_ends_with_the_process_that_holds_it(tmp_path: Path) -> None:
     code = f"import pathlib, spark\nwith spark.held('spark', pathlib.Path({str(tmp_path)!r})):\n    print(input())"
     with subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parent, stdin=subprocess.PIPE) as holder:
@@ -174,6 +179,7 @@ def test_a_cluster_ends_with_the_process_that_holds_it(tmp_path: Path) -> None:
 # ---- stop: the last, for the cluster is gone then --------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("part", ["spark", "yarn"])
 def test_stop_leaves_no_process_behind(cluster: dict[str, Any], programs: dict[str, Session], part: str) -> None:
     daemons = set(recorded(cluster, part).values())

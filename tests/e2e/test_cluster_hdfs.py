@@ -28,6 +28,7 @@ def source(tmp_path: Path) -> Path:
 # ---- plain -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_killed_datanode_comes_back_with_its_blocks(hdfs: Hdfs, source: Path) -> None:
     hdfs.shell("-D", "dfs.replication=3", "-put", "-f", source, "/killed")
     for datanode in hdfs.datanodes:
@@ -43,6 +44,7 @@ def test_a_killed_datanode_comes_back_with_its_blocks(hdfs: Hdfs, source: Path) 
     assert hdfs.shell("-cat", "/killed").out == CONTENT, "the one that came back has it all"
 
 
+@pytest.mark.full
 def test_a_namenode_comes_back_with_its_files(hdfs: Hdfs, source: Path) -> None:
     hdfs.shell("-put", "-f", source, "/back")
     hdfs.namenode.stop()
@@ -62,6 +64,7 @@ def test_users_are_told_apart_and_permissions_hold(hdfs: Hdfs) -> None:
     hdfs.shell("-touchz", "/alice/his", user="bob")
 
 
+@pytest.mark.full
 def test_blocks_may_be_tiny_and_files_erasure_coded(hdfs: Hdfs, source: Path) -> None:
     hdfs.shell("-D", "dfs.blocksize=512", "-put", "-f", __file__, "/tiny")
     assert hdfs.shell("-stat", "%o", "/tiny").text == "512\n"
@@ -75,6 +78,7 @@ def test_blocks_may_be_tiny_and_files_erasure_coded(hdfs: Hdfs, source: Path) ->
 # ---- two NameNodes ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_the_other_namenode_takes_over_from_one_that_lives_and_from_one_that_is_dead(hdfs_ha: HdfsHa, source: Path) -> None:
     assert hdfs_ha.url == "hdfs://yard"
     hdfs_ha.shell("-put", "-f", source, "/over")
@@ -100,6 +104,7 @@ def cat(hdfs: HdfsKerberos, env: dict[str, str], path: str, rc: int = 0) -> Answ
     return run_class({**known, **env, "CLASSPATH": class_path}, "fs.FsShell", "-cat", path, rc=rc)
 
 
+@pytest.mark.full
 def test_who_has_a_ticket_or_a_token_comes_in_and_nobody_else(
         hdfs_kerberos: HdfsKerberos, source: Path, tmp_path: Path) -> None:
     hdfs_kerberos.shell("-mkdir", "-p", "/alice")
@@ -113,6 +118,7 @@ def test_who_has_a_ticket_or_a_token_comes_in_and_nobody_else(
 
 
 @pytest.mark.full
+@pytest.mark.full
 @pytest.mark.parametrize("protection", ["authentication", "integrity", "privacy"])
 def test_a_client_chooses_its_protection(hdfs_kerberos: HdfsKerberos, source: Path, protection: str) -> None:
     hdfs_kerberos.shell("-put", "-f", source, "/protected")
@@ -124,6 +130,7 @@ def test_a_client_chooses_its_protection(hdfs_kerberos: HdfsKerberos, source: Pa
 OPTIONS = {Hdfs: ["--disk", "64"], HdfsHa: [], HdfsKerberos: ["--protection", "privacy", "--encrypt"]}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", [Hdfs, *(pytest.param(kind, marks=pytest.mark.full) for kind in (HdfsHa, HdfsKerberos))])
 def test_all_of_it_ends_with_the_process_that_holds_it(kind: type[Hdfs], source: Path, tmp_path: Path) -> None:
     options = OPTIONS[kind] if os.geteuid() == 0 or kind is not Hdfs else []

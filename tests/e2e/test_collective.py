@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -160,3 +161,108 @@ def disagreements(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.mark.parametrize("promise", names(DISAGREEMENTS))
 def test_ranks_that_disagree_are_told_within_two_seconds(disagreements: Path, promise: str) -> None:
     assert not (said := broken(disagreements, 3, promise)), said
+
+
+# ---- ranks that leave -----------------------------------------------------------------------------
+
+LEAVING = """
+import sys
+import numpy as np
+import hopyard.collective as hvd
+
+hvd.init()
+hvd.allreduce(np.ones(2), name="first")
+if hvd.rank() == int(sys.argv[1]):
+    sys.exit(0)
+for step in range(1000):
+    hvd.allreduce(np.ones(2), name="second")
+"""
+
+
+@pytest.mark.parametrize(("ranks", "leaver"), [(2, 1), (2, 0), (3, 2), (3, 0)])
+def test_a_rank_that_exits_with_0_while_others_need_it_is_to_blame(yard: Yard, ranks: int, leaver: int) -> None:
+    (yard.project / "train.py").write_text(LEAVING)
+    p = yard.run("train", "-np", ranks, sys.executable, "train.py", leaver, rc=1)
+    why = yard.rows("SELECT message FROM runs")[0]["message"]
+    assert re.fullmatch(rf"rank {leaver} left the group \(its program ended or called shutdown\) while rank \d still "
+                        "needed it", why), why
+    assert why in p.stdout + p.stderr
+    trials = yard.trials()
+    assert (trials[leaver]["state"], trials[leaver]["message"]) == (
+        "failed", "exit status 0, but the others still needed it")
+    assert all(t["state"] == "stopped" and t["message"] == f"ended because {why}"
+               for rank, t in enumerate(trials) if rank != leaver), trials
+
+
+def test_a_rank_that_fails_by_itself_is_not_excused_by_one_that_has_left(yard: Yard) -> None:
+    (yard.project / "train.py").write_text(LEAVING.split("for step")[0] + "sys.exit(3)\n")
+    yard.run("train", "-np", 2, sys.executable, "train.py", 1, rc=1)
+    why = yard.rows("SELECT message FROM runs")[0]["message"]
+    assert re.fullmatch(r"rank 0 on \S+ ended with exit status 3", why), why
+    assert [t["state"] for t in yard.trials()] == ["failed", "done"]
+
+
+# ---- process sets, and a timeline -------------------------------------------------------------------
+
+SETS = """
+import json
+import numpy as np
+import hopyard.collective
+import hopyard.hvd as hvd
+
+def trying(sets):
+    try:
+        hvd.init(process_sets=sets)
+    except Exception as error:
+        return type(error).__name__, hvd.is_initialized(), [s.process_set_id for s in sets if hasattr(s, "ranks")]
+
+one, two = hvd.ProcessSet([0]), hvd.ProcessSet([1])
+tried = [trying(sets) for sets in (
+    [one, hvd.ProcessSet([0])], [one, hvd.ProcessSet([0, 1])], [one, [1]], [one, hvd.ProcessSet([1, 9])])]
+hvd.init(process_sets=[one, two])
+print(json.dumps({"rank": hvd.rank(), "tried": tried, "sizes": [one.size(), two.size()], "ids": sorted(
+    [one.process_set_id, two.process_set_id]), "gathered": hopyard.collective.allgather(np.array([hvd.rank()])).tolist()}))
+"""
+
+
+def test_an_init_that_fails_leaves_nothing_behind(yard: Yard) -> None:
+    (yard.project / "train.py").write_text(SETS)
+    yard.run("train", "-np", 2, sys.executable, "train.py")
+    for rank in range(2):
+        words = json.loads(said(yard, rank))
+        assert [(t[1], set(t[2])) for t in words["tried"]] == [(False, {None})] * 4
+        assert [t[0] for t in words["tried"][:3]] == ["ValueError"] * 3, words
+        assert words["sizes"] == [1, 1] and words["ids"] == [1, 2] and words["gathered"] == [0, 1]
+
+
+STALLED = """
+import os, signal
+import numpy as np
+import hopyard.collective as hvd
+
+hvd.init()
+for i in range(100):
+    hvd.allreduce(np.ones(2), name=f"step.{i}")
+open(f"ready-{hvd.rank()}", "w").close()
+if hvd.rank() == 1:
+    signal.pause()
+hvd.allreduce(np.ones(2), name="never")
+"""
+
+
+def test_a_timeline_is_there_when_something_happens_and_valid_after_a_kill(yard: Yard) -> None:
+    (yard.project / "train.py").write_text(STALLED)
+    yard.run("train", "-np", 2, "--detach", "--timeline-filename", "trace.json", "--timeline-mark-cycles", sys.executable,
+             "train.py")
+    wait_for(lambda: len(list(yard.project.glob("ready-*"))) == 2, "both have begun", 120)
+
+    def rows(rank: int) -> list[str]:
+        events = json.loads((yard.project / ("trace.rank-1.json" if rank else "trace.json")).read_text())
+        return [event["args"]["name"] for event in events if event["name"] == "thread_name"]
+
+    assert rows(0)[-1] == rows(1)[-1] == "step.99", "while they still run"
+    for pid in yard.processes(r"train\.py$"):
+        if b"HOPYARD_GROUP=1" in Path(f"/proc/{pid}/environ").read_bytes():
+            os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: yard.state() == "failed", "the run goes on")
+    assert len(rows(0)) == len(rows(1)) == 100

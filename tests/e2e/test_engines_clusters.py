@@ -40,7 +40,7 @@ def test_nodes_know_what_they_are_and_where_all_are(engine: Engine) -> None:  # 
                     "args": args, "held": ctx.tmp_socket.getsockname()[1], "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}
 
         nodes = cluster.run(main_fun, ["--epochs", "3"], workers=1, ps=1, chief=True, evaluator=True, name="four",
-                            tensorboard=False, **where)
+                            release_port=False, tensorboard=False, **where)
         say(returned=nodes.results(), text=repr(nodes), logdir=experiment.result("four").logdir)
     """)
     found = said["returned"]

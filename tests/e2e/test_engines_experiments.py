@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 from pathlib import Path
@@ -46,6 +47,25 @@ def test_the_named_value_of_a_dict_counts_and_the_least_is_best(engine: Engine) 
     """)
     assert said["best"] == {"x": 2} and said["metrics"] == {"loss": 0, "epochs": 4}
     assert json.loads(Path(said["logdir"], "result.json").read_text()) == {"loss": 0, "epochs": 4, "note": "fine"}
+
+
+def test_a_history_counts_and_what_is_no_metric_is_noted(engine: Engine) -> None:  # noqa: F811
+    said = engine.say("""
+        class History:
+            def __init__(self, x):
+                self.history = {"loss": [9.0, 1.0], "accuracy": [0.1, 0.2], "val_loss": [2.0, 1.0], "val_accuracy": [0.9, x]}
+
+        good = experiment.grid_search(lambda x: History(x), {"x": [1, 2]}, tensorboard=False, **where)
+        bad = experiment.grid_search(lambda x: [0.3, x], {"x": [1, 2]}, tensorboard=False, **where)
+        try:
+            bad.best
+        except hopyard.Error as error:
+            why = str(error)
+        say(best=good.best.metric, metrics=good.best.metrics, notes=bad.notes, why=why)
+    """)
+    assert said["best"] == 2 and said["metrics"] == {"loss": 1, "accuracy": 0.2, "val_loss": 1, "val_accuracy": 2, "metric": 2}
+    assert "none of the 2 trials that are done has a metric, so there is no best trial" in said["notes"]
+    assert "(list), which is not a number, so the trial has no metric; return one number" in said["why"]
 
 
 def test_the_same_seed_gives_the_same_points_and_the_same_chance(engine: Engine) -> None:  # noqa: F811
@@ -215,7 +235,7 @@ def test_a_trials_folder_and_environment(engine: Engine) -> None:  # noqa: F811
     """)
     found = json.loads(Path(said["logdir"], "result.json").read_text())
     assert found["folder"] == (str(engine.yard.project) if engine.sees_project else found["own"])
-    assert (engine.name in ("spark", "yarn")) == ("/.hopyard-work/" in found["own"]), "an executor's work folder goes with it"
+    assert (engine.name in ("spark", "yarn")) == (f"/.hopyard-work-{os.geteuid()}/" in found["own"]), "an executor's work folder goes with it"
     assert found["colours"] == ["blue" if engine.name in ("local", "hosts") else None, "green"]
     assert found["input"] == "" and found["numbers"] == ["1", "1"] and found["params"] == {"x": "a b/c"}
 

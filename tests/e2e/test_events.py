@@ -282,8 +282,8 @@ def test_a_full_disk_is_said_and_resume_completes_every_record(yard: Yard) -> No
     logs.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", logs], check=True)
     try:
-        p = yard.run("run", "--grid", "x=1..30", "--parallel", 1, "--", "true", rc=1)
-        assert re.search(r"disk full: cannot write '.*tfevents.*'; free some space, then `hopyard resume 1`", p.stdout), p.stdout
+        p = yard.run("run", "--disk-timeout", "2s", "--grid", "x=1..30", "--parallel", 1, "--", "true", rc=1)
+        assert re.search(r"disk full: cannot write '.*tfevents.*'; free some space \(`hopyard resume 1` continues the run\)", p.stdout), p.stdout
         yard.wait_idle()
         subprocess.run(["mount", "-o", "remount,size=4m", logs], check=True)
         yard.run("resume", 1)

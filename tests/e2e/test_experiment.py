@@ -100,7 +100,38 @@ def test_what_happens_is_told_line_by_line_where_there_is_no_terminal(lab: Lab) 
             return x
         experiment.grid_search(training, {"x": [1, 2]}, parallel=1, tensorboard=False, name="lines")
     """).stdout
-    assert re.search(r"(?m)^run 1 lines: 2 trials", out) and "[1/2] done  x=1  metric=1" in out and "run 1 done: 2 done" in out
+    assert re.search(r"(?m)^run 1 lines: 2 trials", out) and "[1/2] trial 1 done  x=1  metric=1" in out and "run 1 done: 2 done" in out
+
+
+def test_a_missing_tensorboard_is_said_in_one_line(yard: Yard, lab: Lab) -> None:
+    """And one that ends by itself leaves no address either."""
+    (yard.project / "sitecustomize.py").write_text("import sys\nsys.modules['tensorboard'] = None\n")
+    lab.env["PYTHONPATH"] = str(yard.project)
+    p = lab.run("""
+        result = experiment.grid_search(lambda x: x, {"x": [1]})
+        print(json.dumps([result.tensorboard, result.state]))
+    """)
+    assert json.loads(p.stdout.splitlines()[-1]) == [None, "done"] and "http" not in p.stdout
+    (line,) = p.stderr.splitlines()
+    assert re.match(r"hopyard: no TensorBoard: TensorBoard is not installed for .*; install it with: .* -m pip install tensorboard$", line)
+    (yard.project / "sitecustomize.py").unlink()
+    broken = yard.project / "tensorboard"
+    broken.mkdir()
+    (broken / "__init__.py").write_text("raise ImportError('no numpy')\n")
+    lab.script("def train(x):\n    import time\n    while not os.path.exists(x):\n        time.sleep(0.02)\n    return 1\n", "mytrain.py")
+    p = lab.run("""
+        import mytrain, threading
+        from hopyard import _tensorboard
+        def end():
+            while not _tensorboard._of_run or _tensorboard._of_run[2].poll() is None:
+                time.sleep(0.02)
+            open("gate", "w").close()
+        threading.Thread(target=end, daemon=True).start()
+        result = experiment.grid_search(mytrain.train, {"x": [os.path.abspath("gate")]})
+        print(json.dumps([result.tensorboard, result.state]))
+    """)
+    assert json.loads(p.stdout.splitlines()[-1]) == [None, "done"]
+    assert p.stderr == "hopyard: TensorBoard has ended by itself; `hopyard tensorboard` says why\n"
 
 
 def test_a_function_of_a_module_beside_the_script(lab: Lab) -> None:
@@ -136,9 +167,9 @@ def test_launch_pairs_its_lists_and_needs_none(lab: Lab) -> None:
         alone = experiment.launch(training, tensorboard=False)
         quiet = experiment.launch(lambda: None, tensorboard=False)
         say(pairs=[t.metric for t in pairs.trials], alone=[t.metric for t in alone.trials],
-            quiet=[[t.metric, t.state] for t in quiet.trials], best=quiet.best)
+            quiet=[[t.metric, t.state] for t in quiet.trials], notes=quiet.notes)
     """)
-    assert said == {"pairs": [13, 24], "alone": [0], "quiet": [[None, "done"]], "best": None}
+    assert said == {"pairs": [13, 24], "alone": [0], "quiet": [[None, "done"]], "notes": []}
 
 
 def test_reported_values_are_the_trials_metrics(yard: Yard, lab: Lab) -> None:
@@ -151,6 +182,139 @@ def test_reported_values_are_the_trials_metrics(yard: Yard, lab: Lab) -> None:
         say(metrics=[t.metrics for t in result.trials])
     """)
     assert said["metrics"] == [{"loss": 1 / 3, "metric": 1}, {"loss": 1 / 4, "metric": 2}]
+
+
+NO_BEST = """
+        def best(result):
+            try:
+                return result.best.params
+            except hopyard.Error as error:
+                return str(error)
+"""
+
+
+def test_what_is_no_metric_is_noted_and_asked_for_it_is_a_sentence(yard: Yard, lab: Lab) -> None:
+    """A list as model.evaluate returns it; a dict of epochs, of which nothing says which counts; reports alone."""
+    p = lab.run(NO_BEST + """
+        listed = experiment.grid_search(lambda x: [0.3, x], {"x": [1, 2, 3]}, tensorboard=False)
+        loss = experiment.random_search(lambda x: {"loss": [1.0, x]}, {"x": [0.0, 1.0]}, samples=2, tensorboard=False)
+        def reports(x):
+            hopyard.report(step=1, accuracy=x)
+        silent = experiment.grid_search(reports, {"x": [1]}, tensorboard=False)
+        named = experiment.grid_search(reports, {"x": [1, 2]}, metric="accuracy", tensorboard=False)
+        def prints(x):
+            print(f"metric={x}")
+            return [x]
+        printed = experiment.grid_search(prints, {"x": [1, 2]}, tensorboard=False)
+        print(json.dumps([[r.state, r.notes, best(r)] for r in (listed, loss, silent, named, printed)]))
+    """)
+    listed, loss, silent, named, printed = json.loads(p.stdout.splitlines()[-1])
+    first = next(note for note in listed[1] if "(list)" in note)
+    assert re.fullmatch(r"trial \d: lambda returned \[0.3, \d\] \(list\), which is not a number, so the trial has no metric; return one number, or .*", first)
+    assert listed[1] == [first, "none of the 3 trials that are done has a metric, so there is no best trial"]
+    assert listed[2] == f"run 1 has no best trial: {first}" and f"note: {first}" in p.stdout
+    assert "nothing says whether less or more of it is better" in loss[1][0] and "direction='min'" in loss[2]
+    assert "reported accuracy, so the trial has no metric; name the one that counts, as in metric='accuracy'" in silent[2]
+    assert named == printed == ["done", [], {"x": 2}]
+
+
+def test_a_search_learns_from_the_value_that_counts_after_a_resume_too(yard: Yard, lab: Lab) -> None:
+    """Histories of Keras, reports alone, and a driver that is killed between trials."""
+    p = lab.run(NO_BEST + """
+        class History:
+            def __init__(self, x):
+                self.history = {"loss": [9.0, x], "accuracy": [0.1, 0.2], "val_loss": [1.0, 2.0], "val_accuracy": [0.5, -abs(x)]}
+        def training(x):
+            return History(x)
+        space = {"x": [-5.0, 5.0]}
+        evolved = experiment.differential_evolution(training, space, population=4, generations=3, seed=1, tensorboard=False)
+        plain = experiment.differential_evolution(lambda x: -abs(x), space, population=4, generations=3, seed=1, tensorboard=False)
+        def reports(x):
+            hopyard.report(step=0, score=9.0)
+            hopyard.report(step=1, score=-abs(x))
+        told = experiment.differential_evolution(reports, space, population=4, generations=3, seed=1, metric="score", tensorboard=False)
+        def killing(x):
+            if x == 2 and not os.path.exists("killed"):
+                open("killed", "w").close()
+                os.kill(int(open(".hopyard/run-4.lock").read()), 9)
+                time.sleep(60)
+            return [x, x]
+        try:
+            experiment.grid_search(killing, {"x": [1, 2, 3]}, parallel=1, tensorboard=False)
+        except hopyard.Error as error:
+            assert "experiment.resume(4) goes on" in str(error), error
+        resumed = experiment.resume(4, tensorboard=False)
+        print(json.dumps([[t.params for t in r.trials] for r in (evolved, plain, told)] + [evolved.notes, evolved.best.metrics, resumed.notes, best(resumed)]))
+    """)
+    evolved, plain, told, notes, metrics, resumed, why = json.loads(p.stdout.splitlines()[-1])
+    assert evolved == plain == told, "the same values, so the same trials"
+    assert notes == ["trial 1: val_accuracy counts as the metric; name another value with metric="]
+    assert metrics["val_accuracy"] == metrics["metric"] and metrics["val_loss"] == 2.0
+    assert resumed[-1] == "none of the 3 trials that are done has a metric, so there is no best trial"
+    assert "killing returned [1, 1] (list)" in why
+
+
+def test_a_loss_that_is_named_wants_a_direction(yard: Yard, lab: Lab) -> None:
+    said = lab.say("""
+        try:
+            experiment.grid_search(lambda x: {"val_loss": x}, {"x": [1, 2]}, metric="val_loss", tensorboard=False)
+        except hopyard.Error as error:
+            text = str(error)
+        result = experiment.grid_search(lambda x: {"val_loss": x}, {"x": [1, 2]}, direction="min", tensorboard=False)
+        say(text=text, best=result.best.params)
+    """)
+    assert said["best"] == {"x": 1} and len(yard.rows("SELECT id FROM runs")) == 1
+    assert said["text"] == ("nothing says whether less or more of 'val_loss' is better, and the default is direction='max'; "
+                            "add direction='min' (or 'max')")
+
+
+def test_keras_reports_every_epoch_by_a_callback_and_its_history_counts(lab: Lab) -> None:
+    """Keras 3 and tf_keras, which have no class in common."""
+    said = lab.say("""
+        def training(kit):
+            import importlib, numpy, hopyard.keras
+            keras = importlib.import_module(kit)
+            x = numpy.random.default_rng(1).random((32, 4), numpy.float32)
+            model = keras.Sequential([keras.layers.Dense(1)])
+            model.compile("sgd", "mse", metrics=["mae"])
+            return model.fit(x, x.sum(axis=1), epochs=3, verbose=0, validation_split=0.25, callbacks=[hopyard.keras.Report()])
+        result = experiment.grid_search(training, {"kit": ["keras", "tf_keras"]}, metric="val_loss", direction="min", tensorboard=False)
+        say(metrics=[t.metrics for t in result.trials], best=result.best.metric, state=[t.message for t in result.trials])
+    """)
+    for metrics in said["metrics"]:
+        assert {"loss", "mae", "val_loss", "val_mae"} <= set(metrics), said
+    assert said["best"] == min(metrics["val_loss"] for metrics in said["metrics"])
+    steps = lab.yard.rows("SELECT trial, step FROM metrics WHERE name = 'val_loss' AND step >= 0 ORDER BY trial, step")
+    assert [row["step"] for row in steps] == [0, 1, 2, 0, 1, 2]
+
+
+def test_numbers_in_folders_are_as_short_as_they_can_be_and_the_same(lab: Lab) -> None:
+    said = lab.say("""
+        import numpy
+        space = {"rate": numpy.array([0.1, 1e-5, 0.7], "float32"), "drop": numpy.linspace(0.1, 0.3, 3)}
+        grid = experiment.grid_search(lambda rate, drop: rate, space, tensorboard=False)
+        drawn = experiment.random_search(lambda x, y: x, {"x": [0.0, 1.0], "y": hopyard.log(1e-9, 1e9)}, samples=20, tensorboard=False)
+        say(dirs=[os.path.basename(t.logdir) for t in grid.trials], drawn=[[os.path.basename(t.logdir), t.params] for t in drawn.trials])
+    """)
+    assert said["dirs"] == [f"rate={rate},drop={drop}" for rate in ("0.1", "1e-05", "0.7") for drop in ("0.1", "0.2", "0.3")]
+    for name, params in said["drawn"]:
+        for part in name.split(","):
+            key, _, text = part.partition("=")
+            assert float(text) == params[key] and len(text) <= len(repr(params[key])), (text, params)
+
+
+def test_functions_may_use_packages_without_init_files(yard: Yard, lab: Lab) -> None:
+    """Namespace packages, in which importlib looks for a parent among the imported modules."""
+    deep = yard.project / "proj" / "models" / "deep"
+    deep.mkdir(parents=True)
+    (deep / "net.py").write_text("import numpy\ndef value(x): return 2 * x\n")
+    said = lab.say("""
+        def training(x):
+            from proj.models.deep import net
+            return net.value(x)
+        say(best=experiment.grid_search(training, {"x": [1, 2]}, tensorboard=False).best.metric)
+    """)
+    assert said["best"] == 4
 
 
 def test_tensorflow_is_imported_before_the_trials_and_not_here(lab: Lab) -> None:
@@ -186,7 +350,7 @@ def test_a_traceback_comes_to_the_result_the_log_and_the_terminal(yard: Yard, la
     assert message == "ValueError: not 2"
     assert re.search(r"(?s)^Traceback .*in training.*in deeper.*raise ValueError.*ValueError: not 2\s*$", error)
     assert "ValueError: not 2" in Path(logdir, "stderr").read_text() and "in deeper" in Path(logdir, "stderr").read_text()
-    assert re.search(r"\[\d/3\] failed  x=2 .*ValueError: not 2", p.stdout)
+    assert re.search(r"\[\d/3\] trial 2 failed  x=2 .*ValueError: not 2", p.stdout)
 
 
 def test_when_all_trials_fail_the_first_traceback_is_raised(lab: Lab) -> None:
@@ -196,18 +360,18 @@ def test_when_all_trials_fail_the_first_traceback_is_raised(lab: Lab) -> None:
         try:
             experiment.grid_search(training, {"x": [1, 2]}, tensorboard=False)
         except hopyard.TrialsFailed as error:
-            print(json.dumps([str(error), [t.state for t in error.result.trials], isinstance(error, hopyard.Error)]))
+            print(json.dumps([str(error), [error.result.state, *(t.state for t in error.result.trials)], isinstance(error, hopyard.Error)]))
     """)
     text, states, family = json.loads(p.stdout.splitlines()[-1])
     assert text.startswith("all 2 trials of run 1 failed; trial 1: Traceback") and text.rstrip().endswith("ZeroDivisionError: division by zero")
-    assert states == ["failed", "failed"] and family
+    assert states == ["failed", "failed", "failed"] and family
 
 
 @pytest.mark.parametrize(
     "call, sentence",
     [
         ("evolutionary_search(lambda x: None, {'x': [0.0, 1.0]}, population=4, generations=1)", "needs a number"),
-        ("evolutionary_search(lambda x: 'good', {'x': [0.0, 1.0]}, population=4, generations=1)", "'good' (str), which is no number"),
+        ("evolutionary_search(lambda x: 'good', {'x': [0.0, 1.0]}, population=4, generations=1)", "'good' (str), which is not a number"),
         ("grid_search(lambda x: {'loss': 1}, {'x': [1]}, metric='accuracy')", "returned no 'accuracy'; it returned loss"),
     ],
 )
@@ -358,9 +522,15 @@ def test_end_takes_nothing_and_dicts_and_refuses_what_is_no_number(yard: Yard, l
         except hopyard.Error as error:
             text = str(error)
         values = experiment.end({"metric": 1, "loss": 2})
-        say(nothing=[nothing.state, nothing.best], text=text, metrics=values.best.metrics)
+        try:
+            nothing.best
+        except hopyard.Error as error:
+            why = str(error)
+        say(nothing=nothing.state, why=why, text=text, metrics=values.best.metrics)
     """)
-    assert said == {"nothing": ["done", None], "text": "'metric' is 'good' (str), which is no number", "metrics": {"metric": 1, "loss": 2}}
+    assert said == {"nothing": "done", "text": "'metric' is 'good' (str), which is not a number", "metrics": {"metric": 1, "loss": 2},
+                    "why": "run 1 has no best trial: no trial has a metric; return a number from the function, "
+                           "or pass one to experiment.end()"}
 
 
 def test_a_process_that_dies_after_begin_fails_its_trial(yard: Yard, lab: Lab) -> None:
@@ -369,7 +539,7 @@ def test_a_process_that_dies_after_begin_fails_its_trial(yard: Yard, lab: Lab) -
         experiment.begin(tensorboard=False)
         os._exit(0)
     """)
-    wait_for(lambda: yard.state() == "done", "the run ends")
+    wait_for(lambda: yard.state() == "failed", "the run ends")
     (trial,) = yard.trials()
     assert trial["state"] == "failed" and "ended without experiment.end()" in trial["message"]
     assert not list(yard.runtime.glob("hopyard-*")), "no socket is left"

@@ -193,6 +193,52 @@ def test_a_worker_that_raises_while_it_is_fed_says_why(house: House) -> None:
     everybody_is_gone(house)
 
 
+def test_a_failure_is_told_once(house: House) -> None:
+    """Without the errors of Spark's tasks and of the JVM, which only say that the node is gone."""
+    said = house.notebook.say("""
+        def broken(args, ctx):
+            TFNode.DataFeed(ctx.mgr).next_batch(10)
+            raise ValueError("no such column")
+
+        nodes = fed(broken)
+        try:
+            nodes.train(sc.parallelize(range(500_000), 8).map(lambda i: [float(i)] * 100), num_epochs=10)
+        except hopyard.TrialsFailed as error:
+            told = traceback.format_exception(error)
+        say(told="".join(told), stopped=failing(nodes.shutdown))
+    """)
+    assert said["told"].count("ValueError: no such column") == 2, f"in a sentence, and in the traceback below it: {said['told']}"
+    assert "Py4J" not in said["told"] and "During handling of" not in said["told"]
+
+
+@pytest.mark.parametrize("how", ["rows", "frame", "cached"])
+def test_a_worker_that_never_reads_ends_the_feed_once(house: House, how: str) -> None:
+    """After feed_timeout: neither four times that, for a task is tried again, nor once for each of many partitions."""
+    said = house.notebook.say(f"""
+        def idle(args, ctx):
+            while not os.path.exists(args):
+                time.sleep(0.05)
+
+        gate = os.path.abspath("gate-{how}")
+        nodes = fed(idle, gate)
+        rows = {{"rows": sc.parallelize(range(1000), 16), "cached": sc.parallelize(range(1000), 16).map(lambda i: i + 1).cache(),
+                "frame": spark.range(0, 1000, 1, 16)}}["{how}"]
+        rows.count() if "{how}" != "frame" else rows.mapInArrow(lambda batches: batches, rows.schema).count()  # Spark's workers are up then
+        began = time.monotonic()
+        try:
+            nodes.train(rows, num_epochs=1, feed_timeout=6)
+        except hopyard.FeedTimeout as error:
+            told = str(error)
+        took = time.monotonic() - began
+        open(gate, "w").close()
+        nodes.shutdown()
+        say(told=told, took=took, run=nodes.cluster_id, tags=list(sc.getJobTags()))
+    """)
+    assert said["told"].startswith(f"no rows were taken for 6 s (feed_timeout) by a node of run {said['run']}; `hopyard logs")
+    assert 6 <= said["took"] < 15 and said["tags"] == [], said
+    everybody_is_gone(house)
+
+
 # ---- streams ---------------------------------------------------------------------------------------------------
 
 STREAM = """
@@ -302,6 +348,29 @@ def test_an_executor_that_dies_takes_its_agent_along(house: House) -> None:
     assert "agent is gone" in ended["error"] or "is over" in ended["error"], (said, ended)
 
 
+def test_a_node_that_fails_under_a_dstream_ends_it_at_once(house: House) -> None:
+    """Though its next batch comes in an hour, and the program waits for the stream, and not for the nodes."""
+    said = house.notebook.say("""
+        from pyspark.streaming import StreamingContext
+
+        def broken(args, ctx):
+            while not os.path.exists(args):
+                time.sleep(0.05)
+            raise ValueError("no such column")
+
+        gate = os.path.abspath("gate-stream")
+        context = StreamingContext(sc, 3600)
+        nodes = fed(broken, gate)
+        nodes.train(context.queueStream([sc.parallelize([1])]))
+        context.start()
+        open(gate, "w").close()
+        context.awaitTermination()
+        say(error=failing(lambda: nodes.shutdown(context)), left=sc.parallelize([1, 2]).count())
+    """)
+    assert said["error"].rstrip().endswith("ValueError: no such column") and said["left"] == 2
+    everybody_is_gone(house)
+
+
 def test_no_rows_come_to_where_nobody_takes_them(house: House) -> None:
     """The agent of a parameter server stays in its Spark task: the executor has no room for one that feeds."""
     said = house.notebook.say("""
@@ -322,3 +391,18 @@ def test_no_rows_come_to_where_nobody_takes_them(house: House) -> None:
     """)
     assert len(said["found"]["worker-0"]) == 1, said
     everybody_is_gone(house)
+
+
+def test_a_run_that_was_fed_fails_when_its_session_is_gone(house: House) -> None:
+    """At once, since nobody can feed its rows again; and nobody offers to resume it."""
+    said = house.notebook.say("""
+        nodes = fed(counting)
+        spark.stop()
+        say(run=nodes.cluster_id)
+    """)
+    run, yard = said["run"], house.yard
+    wait_for(lambda: yard.state(run) == "failed", "it fails")
+    shown = yard.run("show", run).stdout
+    assert "rows" in shown and "start it anew" in shown and "resume" not in shown, shown
+    assert "resume" not in yard.run("attach", run, rc=None).stdout
+    house.notebook.say(PROGRAMS.format(conf=CONF[house.part]))

@@ -6,6 +6,8 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 import time
 import uuid
 from pathlib import Path
@@ -14,8 +16,8 @@ from typing import Iterator
 import pytest
 from conftest import BIN, Yard, wait_for
 
-FAKES = Path(__file__).resolve().parents[1] / "fakes"
-LIBRARY = Path(BIN).resolve().parents[2] / "tests" / "fakes"
+FAKES = Path(__file__).absolute().parents[1] / "fakes"
+LIBRARY = Path(BIN).absolute().parents[2] / "tests" / "fakes"
 
 # What an MPS server of driver 580 has written when one of three clients made an illegal access.
 FAULT = """\
@@ -167,12 +169,22 @@ def test_two_runs_never_have_the_same_device(gpus: Yard) -> None:
         assert [t["state"] for t in gpus.trials(run)] == ["done"] * 4
 
 
-def test_more_than_there_are_is_said_at_once(gpus: Yard) -> None:
-    text = gpus.run("run", "--gpus", 4, "--", "true", rc=1).stdout
+def test_more_than_there_are_is_refused_before_there_is_a_run(gpus: Yard) -> None:
+    text = gpus.run("run", "--gpus", 4, "--", "true", rc=1).stderr
     assert "each trial wants 4 GPUs, and this machine has 2; lower --gpus" in text
     gpus.env["FAKE_NVML_DEVICES"] = "0"
-    text = gpus.run("run", "--gpus", 0.1, "--", "true", rc=1).stdout
+    text = gpus.run("run", "--gpus", 0.1, "--", "true", rc=1).stderr
     assert "each trial wants 0.1 of a GPU, and this machine has none; leave --gpus out" in text
+    assert "There are no runs here yet" in gpus.run("ls").stdout
+
+
+def test_the_refusal_in_python_has_pythons_names(gpus: Yard) -> None:
+    gpus.env["FAKE_NVML_DEVICES"] = "0"
+    code = "from hopyard import experiment; experiment.grid_search(lambda x: x, {'x': [1]}, gpus=1)"
+    p = subprocess.run([sys.executable, "-c", code], env={**gpus.env, "HOPYARD_PROGRAM": gpus.bin}, cwd=gpus.project, text=True,
+                       stdin=subprocess.DEVNULL, capture_output=True, timeout=120)
+    assert p.stderr.splitlines()[-1] == "hopyard.Error: each trial wants 1 GPU, and this machine has none; leave gpus= out"
+    assert "There are no runs here yet" in gpus.run("ls").stdout
 
 
 @pytest.mark.parametrize("bad", ["1.5", "-1", "0.001", "many", "65", "nan"])
@@ -303,12 +315,14 @@ def test_gc_ends_mps_that_nobody_uses(gpus: Yard) -> None:
     gpus.env["FAKE_NVML_DEVICES"] = "1"
     gpus.run("run", "--detach", "--gpus", 0.5, "--", script)
     folder = told_folder(gpus)
-    assert "nothing to clean up" in gpus.run("gc").stdout
+    assert "nothing to clean up" in gpus.run("gc", "--all").stdout
     for pid in gpus.processes(r"hopyard (driver|agent)"):
         os.kill(pid, signal.SIGKILL)
     wait_for(lambda: not gpus.processes(r"hopyard"), "they are gone")
     assert gpus.processes("sleep 3600")
-    assert "ended 1 MPS daemon that agents had left behind" in gpus.run("gc").stdout
+    assert "would end 1 MPS daemon that agents had left behind" in gpus.run("gc", "--all", "--dry-run").stdout
+    assert "MPS" not in gpus.run("gc").stdout and gpus.processes("sleep 3600"), "other projects may have started it"
+    assert "ended 1 MPS daemon that agents had left behind" in gpus.run("gc", "--all").stdout
     assert (folder / "control.log").read_text().split() == ["start", "quit"]
 
 

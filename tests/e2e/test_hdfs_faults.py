@@ -139,6 +139,11 @@ class FlushedWrite:
         return self.said
 
 
+def recover_lease(client: Client, path: str) -> None:
+    hadoop = client.hdfs.hadoop()
+    wait_for(lambda: hadoop.files().recoverLease(hadoop.hadoop.fs.Path(client.path(path))), "its lease is recovered")
+
+
 # ---- DataNodes -------------------------------------------------------------------------------------------------------
 
 
@@ -242,6 +247,9 @@ def test_all_datanodes_gone_and_back_delay_a_read_and_end_a_write_with_a_sentenc
         said = one.finish()
         assert "all DataNodes that had the block failed" in said, said
     assert client.names() == ["flushed", "read"], "a copy is there whole or not at all"
+    with pytest.raises(OSError, match="can be read after: hdfs debug recoverLease -path /.*/flushed"):
+        client.read("flushed")
+    recover_lease(client, "flushed")
     left = client.read("flushed")
     assert are_equal(left, DATA[: len(left)]) and len(left) >= 5 * MIB, "what is whole stays"
 
@@ -427,12 +435,11 @@ def test_disks_that_are_full_are_said_and_leave_no_part_of_a_file(tmp_path: Path
 
 @pytest.mark.parametrize("how", ["recovered", "replaced", "removed"])
 def test_a_writer_whose_file_was_taken_over_is_told(client: Client, how: str) -> None:
-    hadoop = client.hdfs.hadoop()
     file = client.open("file", "w")
     file.write(DATA[: MIB + 300_000])
     file.flush()
     if how == "recovered":
-        wait_for(lambda: hadoop.files().recoverLease(hadoop.hadoop.fs.Path(client.path("file"))), "its lease is recovered")
+        recover_lease(client, "file")
     elif how == "replaced":
         client.put("file", b"theirs")
     else:

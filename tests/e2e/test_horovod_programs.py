@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Yard
+from conftest import Yard, wait_for
 
 KERAS = """
 import json, os
@@ -61,6 +61,58 @@ print(json.dumps({
     'same': bool(np.allclose(again[0], again[1], atol=1e-6)), 'kind': type(loaded.optimizer).__name__}))
 """
 
+EXAMPLE = """
+import json, sys
+import sklearn.datasets
+import tensorflow as tf
+import horovod
+import horovod.tensorflow.keras as hvd
+
+
+def train():
+    hvd.init()
+    gpus = tf.config.experimental.list_physical_devices('GPU')
+    for gpu in gpus:
+        tf.config.experimental.set_memory_growth(gpu, True)
+    if gpus:
+        tf.config.experimental.set_visible_devices(gpus[hvd.local_rank()], 'GPU')
+
+    digits = sklearn.datasets.load_digits()
+    dataset = tf.data.Dataset.from_tensor_slices(
+        (tf.cast(digits.images[..., tf.newaxis] / 16.0, tf.float32), tf.cast(digits.target, tf.int64)))
+    dataset = dataset.repeat().shuffle(10000).batch(64)
+
+    digits_model = tf.keras.Sequential([
+        tf.keras.layers.Conv2D(8, [3, 3], activation='relu'),
+        tf.keras.layers.MaxPooling2D(pool_size=(2, 2)),
+        tf.keras.layers.Dropout(0.25),
+        tf.keras.layers.Flatten(),
+        tf.keras.layers.Dense(10, activation='softmax')
+    ])
+    scaled_lr = 0.001 * hvd.size()
+    opt = tf.optimizers.Adam(scaled_lr)
+    opt = hvd.DistributedOptimizer(opt, backward_passes_per_step=1, average_aggregated_gradients=True)
+    digits_model.compile(loss=tf.losses.SparseCategoricalCrossentropy(), optimizer=opt, metrics=['accuracy'],
+                         experimental_run_tf_function=False)
+    callbacks = [
+        hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+        hvd.callbacks.MetricAverageCallback(),
+        hvd.callbacks.LearningRateWarmupCallback(initial_lr=scaled_lr, warmup_epochs=2, verbose=1),
+        hvd.callbacks.LearningRateScheduleCallback(initial_lr=scaled_lr, multiplier=0.5, start_epoch=2),
+    ]
+    if hvd.rank() == 0:
+        callbacks.append(tf.keras.callbacks.ModelCheckpoint('./checkpoint-{epoch}.h5'))
+    verbose = 1 if hvd.rank() == 0 else 0
+    history = digits_model.fit(dataset, steps_per_epoch=20 // hvd.size(), callbacks=callbacks, epochs=3, verbose=verbose)
+    print()
+    print(json.dumps({'rank': hvd.rank(), 'lr': [float(rate) for rate in history.history['lr']],
+                      'weights': [float(w.sum()) for w in digits_model.get_weights()]}))
+
+
+if __name__ == '__main__':
+    train()
+"""
+
 LOOP = """
 import json
 import numpy as np
@@ -96,6 +148,38 @@ print(json.dumps({
     'rank': hvd.rank(), 'loss': float(hvd.allreduce(loss)), 'weights': w.numpy().ravel().tolist(),
     'objects': hvd.allgather_object({'rank': hvd.rank()}), 'told': hvd.broadcast_object('from %d' % hvd.rank(), root_rank=1),
     'included': evens.included(), 'joined': int(hvd.join())}))
+"""
+
+DATA_SERVICE = """
+import json
+import tensorflow as tf
+import horovod.tensorflow as hvd
+from horovod.tensorflow.data.compute_service import TfDataServiceConfig, tf_data_service
+
+hvd.init()
+rank, size = hvd.rank(), hvd.size()
+compute_config = TfDataServiceConfig.read('compute.json', wait_for_file_creation=True)
+
+def dataset():
+    return tf.data.Dataset.range(64).map(lambda x: 2 * x).batch(8)
+
+def numbers(dataset):
+    return [int(x) for batch in dataset.as_numpy_iterator() for x in batch]
+
+if compute_config.dispatcher_side == 'compute':
+    all_of_it = numbers(dataset().send_to_data_service(compute_config, rank, size).prefetch(tf.data.experimental.AUTOTUNE))
+    shared = numbers(dataset().send_to_data_service(compute_config, rank, size, reuse_dataset=True))
+else:
+    with tf_data_service(compute_config, rank) as dispatcher_address:
+        def served(job):
+            return dataset().apply(tf.data.experimental.service.distribute(
+                processing_mode='distributed_epoch', service=dispatcher_address, job_name=job))
+        all_of_it, shared = numbers(served(None)), numbers(served('job'))
+        hvd.allreduce(0, name='Barrier')
+hvd.allreduce(0, name='Barrier')
+if rank == 0:
+    compute_config.compute_client(verbose=2).shutdown()
+print(json.dumps({'rank': rank, 'all': sorted(all_of_it), 'shared': shared}))
 """
 
 ELASTIC = """
@@ -145,12 +229,17 @@ print(json.dumps({'rank': hvd.rank(), 'sizes': state.sizes, 'batch': state.batch
 """
 
 
+def said(yard: Yard, run: int = 1) -> list[dict[str, Any]]:
+    """By each of two ranks, in its last line; by rank."""
+    lines = [Path(yard.logdir(run), f"rank={rank}", "stdout").read_text().splitlines()[-1] for rank in range(2)]
+    return sorted((json.loads(line) for line in lines), key=lambda words: int(words["rank"]))
+
+
 def train(yard: Yard, program: str, *options: object, **env: str) -> list[dict[str, Any]]:
     """What each rank said, by rank."""
     (yard.project / "train.py").write_text(program)
     yard.run("train", "-np", 2, *options, sys.executable, "train.py", env=env, timeout=400)
-    said = [Path(yard.logdir(), f"rank={rank}", "stdout").read_text().splitlines()[-1] for rank in range(2)]
-    return sorted((json.loads(line) for line in said), key=lambda words: int(words["rank"]))
+    return said(yard)
 
 
 @pytest.mark.parametrize("legacy", ["0", "1"])
@@ -169,12 +258,43 @@ def test_keras_with_callbacks_and_a_model_that_is_loaded_again(yard: Yard, legac
     assert all(row["value"] > 0 for row in told)
 
 
+@pytest.mark.parametrize("legacy", ["0", "1"])
+def test_an_example_whose_model_has_no_input_shape_under_horovodrun(yard: Yard, legacy: str) -> None:
+    """In the shape of Horovod's own tensorflow2_keras_mnist.py: it is built by its first batch."""
+    (yard.project / "train.py").write_text(EXAMPLE)
+    (yard.project / "horovodrun").symlink_to(yard.bin)
+    yard.bin, hopyard = str(yard.project / "horovodrun"), yard.bin
+    yard.run("-np", 2, sys.executable, "train.py", env={"TF_USE_LEGACY_KERAS": legacy}, timeout=400)
+    yard.bin = hopyard
+    zero, one = said(yard)
+    assert zero["lr"] == one["lr"] == pytest.approx([0.0015, 0.002, 0.002]), "warmed up from half"
+    assert zero["weights"] == pytest.approx(one["weights"], rel=1e-5)
+    assert len(list(yard.project.glob("checkpoint-*.h5"))) == 3
+
+
 def test_a_loop_of_ones_own_with_a_tape(yard: Yard) -> None:
     zero, one = train(yard, LOOP)
     assert zero["loss"] == one["loss"] < 1 and zero["weights"] == one["weights"]
     assert zero["objects"] == one["objects"] == [{"rank": 0}, {"rank": 1}] and zero["told"] == one["told"] == "from 1"
     assert (zero["included"], one["included"]) == (True, False) and zero["joined"] == one["joined"]
     assert (yard.project / "loop" / "checkpoint").exists()
+
+
+@pytest.mark.parametrize("side", ["compute", "training"])
+def test_a_dataset_that_another_run_prepares(yard: Yard, side: str) -> None:
+    worker = yard.start("train", "-np", 2, sys.executable, "-m", "horovod.tensorflow.data.compute_worker",
+                        "--dispatcher-side", side, "compute.json")
+    wait_for(lambda: (yard.project / "compute.json").exists() or worker.poll() is not None, "the service is there", 120)
+    if worker.poll() is None:
+        assert (yard.project / "compute.json").stat().st_mode & 0o777 == 0o600, "it holds the key"
+        (yard.project / "train.py").write_text(DATA_SERVICE)
+        yard.run("train", "-np", 2, sys.executable, "train.py", timeout=400)
+    out, err = worker.communicate(timeout=120)
+    assert worker.returncode == 0, out + err
+    zero, one = said(yard, 2)
+    assert zero["all"] == one["all"] == list(range(0, 128, 2))
+    assert sorted(zero["shared"] + one["shared"]) == list(range(0, 128, 2)), "each row went to one of them"
+    assert not (yard.project / "compute.json").exists()
 
 
 def test_an_elastic_one_goes_on_and_takes_the_lost_rank_in_again(yard: Yard) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -86,6 +87,25 @@ def test_the_program_is_copied_when_it_is_missing_or_another(yard: Yard, net: Ho
     run_once()
     assert sorted(p.read_bytes()[len(ours):] for p in net["a"].programs) == [b"", b"newer"]
     assert not net["b"].programs
+
+
+def test_a_program_that_another_user_has_put_on_the_host_is_not_run(yard: Yard, net: Hosts, tmp_path: Path) -> None:
+    ours = Path(yard.bin).read_bytes()
+    yard.run("run", "--hosts", "a", "--", "true")
+    net["a"].assert_nothing_left()
+    (program,) = net["a"].programs
+    planted = f"#!/bin/sh\ntouch {tmp_path}/ran\n".encode()
+    program.write_bytes(planted + b"#" * (len(ours) - len(planted)))
+    os.chown(program, 65534, 65534)
+    program.chmod(0o755)
+    yard.run("run", "--hosts", "a", "--", "true")
+    net["a"].assert_nothing_left()
+    assert program.read_bytes() == ours and program.stat().st_uid == os.geteuid() and not (tmp_path / "ran").exists()
+
+    os.chown(program.parent, 65534, 65534)
+    done = yard.run("run", "--hosts", "a", "--", "true", rc=1)
+    assert "is a symbolic link or belongs to another user, and no program is run from there" in done.stdout, done.stdout
+    os.chown(program.parent, os.geteuid(), os.getegid())
 
 
 def test_a_shell_that_greets_is_no_obstacle(yard: Yard, net: Hosts) -> None:
@@ -238,14 +258,96 @@ def test_a_file_never_lands_outside_the_trials_folder(yard: Yard, net: Hosts, tm
         (here / link).symlink_to(outside / "precious")
     (here / "tfevents").symlink_to(outside / "precious")
     open_gate(net["a"])
-    said = finish(p)
+    said = finish(p, rc=1)
     assert [f.name for f in outside.iterdir()] == ["precious"] and (outside / "precious").read_text() == "precious"
-    for name in ("plain", "sub/plain", "kept", "tfevents", "checkpoint/way/evil"):
+    for name in ("plain", "sub/plain", "kept", "tfevents"):
         assert (here / name).read_text() == "evil\n" and not (here / name).is_symlink()
-    assert not (here / "checkpoint/way").is_symlink()
+    assert list((here / "checkpoint").iterdir()) == [here / "checkpoint/way"], "the checkpoint of an attempt that has failed so is not taken"
     for name in ("way/evil", "clash"):
         assert f"trial 1: its file '{name}' is not kept" in said
-    assert yard.trials()[0]["state"] == "done"
+    assert yard.trials()[0]["state"] == "failed"
+    assert re.match("its file '(way/evil|clash)' could not be copied to the project: ", yard.trials()[0]["message"])
+
+
+# ---- how much comes back ---------------------------------------------------------------
+
+HOLES = "truncate -s 10G sparse; printf middle | dd of=sparse bs=1M seek=5000 conv=notrunc status=none; "
+DATA = "head -c {0} /dev/urandom > data; "
+
+
+def allocated(path: Path) -> int:
+    return path.stat().st_blocks * 512
+
+
+def test_holes_stay_holes_on_their_way_here_and_to_a_retry(yard: Yard, net: Hosts) -> None:
+    p = yard.start("run", "--hosts", "a:1", "--max-transfer", "4M", "--retries", 1, "--", "sh", "-c",
+                   f"cd $HOPYARD_CHECKPOINT; if [ $HOPYARD_ATTEMPT = 1 ]; then {HOLES} exit 7; fi; "
+                   "[ $(stat -c %b sparse) -lt 8192 ] && [ $(stat -c %s sparse) = 10737418240 ] || exit 8; "
+                   "cd ..; : > empty; truncate -s 3G hollow; cp --sparse=always checkpoint/sparse tail; truncate -s 5000M tail; "
+                   "printf begin | dd of=tail conv=notrunc status=none; printf end >> tail")
+    finish(p)
+    here = folder(yard)
+    assert {f.name: f.stat().st_size for f in here.iterdir() if f.name in ("empty", "hollow", "tail")} == {
+        "empty": 0, "hollow": 3 << 30, "tail": (5000 << 20) + 3}
+    for name in ("checkpoint/sparse", "hollow", "tail"):
+        assert allocated(here / name) < 1 << 20, f"{name} has lost its holes"
+    with open(here / "checkpoint/sparse", "rb") as f:
+        assert f.seek(5000 << 20) and f.read(8) == b"middle\0\0"
+    with open(here / "tail", "rb") as f:
+        assert f.read(7) == b"begin\0\0" and f.seek((5000 << 20) - 2) and f.read() == b"\0\0end"
+
+
+def test_a_trial_that_leaves_too_much_fails_alone(yard: Yard, net: Hosts) -> None:
+    deep = "/".join(["d"] * 70)
+    p = yard.start("run", "--hosts", "a:3", "--grid", "x=1..3", "--max-transfer", "1M", "--", "sh", "-c", f'''
+        cd $HOPYARD_TRIAL_DIR
+        case {{x}} in
+        1) {DATA.format(3 << 20)} mkdir checkpoint; echo small > checkpoint/small ;;
+        2) {DATA.format(300 << 10)} {HOLES} ;;
+        3) mkdir -p {deep}; echo deep > {deep}/file ;;
+        esac''')
+    finish(p, rc=1)
+    failed, done, deeper = yard.trials()
+    assert [t["state"] for t in (failed, done, deeper)] == ["failed", "done", "failed"]
+    assert re.fullmatch(r"it left 3\.0 MB of files on a machine that does not see the project folder, and at most 1\.0 MB are "
+                        "copied; raise --max-transfer, or write large files to storage that all machines share", failed["message"])
+    assert re.fullmatch("its file 'd/d/.*' cannot be copied to the project: its path is too deep", deeper["message"])
+    assert not {"data", "checkpoint"} & {f.name for f in folder(yard, 1).iterdir()}, "nothing was sent"
+    assert (folder(yard, 2) / "data").stat().st_size == 300 << 10 and (folder(yard, 2) / "sparse").stat().st_size == 10 << 30
+    assert all(t["attempts"] == 1 for t in yard.trials()), "its agent was not lost"
+
+
+def test_a_file_that_may_not_be_so_large_here_fails_its_trial_alone(yard: Yard, net: Hosts) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20 << 20, 20 << 20))
+
+    p = yard.start("run", "--hosts", "a:3", "--grid", "x=1..3", "--", "sh", "-c", "cd $HOPYARD_TRIAL_DIR; case {x} in "
+                   f"1) {DATA.format(30 << 20)} ;; 2) truncate -s 1G sparse ;; 3) {DATA.format(1000)} ;; esac", preexec_fn=limit)
+    said = finish(p, rc=1)
+    assert [t["state"] for t in yard.trials()] == ["failed", "failed", "done"]
+    for name, trial in zip(("data", "sparse"), yard.trials()):
+        assert trial["message"] == f"its file '{name}' could not be copied to the project: File too large", said
+    assert (folder(yard, 3) / "data").stat().st_size == 1000
+
+
+def test_a_checkpoint_that_is_too_large_for_a_retry_fails_its_trial_alone(yard: Yard) -> None:
+    """Where files are shared there is no limit; then the retry is on a host that does not share them."""
+    with hosts_of(yard, "a", "b", shares=["a"]) as net:
+        p = yard.start("run", "--hosts", "a:1,b:1", "--max-transfer", "1M", "--grid", "x=1..3", "--retries", 1, "--", "sh", "-c",
+                       "hostname > ~/trial.{x}.$HOPYARD_ATTEMPT; "
+                       "[ $HOPYARD_ATTEMPT != 1 ] || while [ ! -e ~/gate.{x}.$(hostname) ]; do sleep 0.05; done; "
+                       "[ $(hostname) = a ] && [ {x} != 3 ] || exit 0; cd $HOPYARD_CHECKPOINT; " + DATA.format(3 << 20) + "exit 7")
+        wait_for(lambda: yard.state() and [a["trial"] for a in running(yard)] == [1, 2], "both hosts are there")
+        on = {a["agent"]: a["trial"] for a in running(yard)}
+        (net["a"].home / f"gate.{on['a']}.a").touch()
+        wait_for(lambda: [a["trial"] for a in running(yard)] == sorted([on["b"], 3]), "the first one waits for its retry")
+        (net["b"].home / f"gate.{on['b']}.b").touch()
+        wait_for(lambda: len(yard.attempts(1, on["a"])) == 2, "the retry was to run")
+        wait_for(lambda: yard.attempts(1, on["a"])[1]["state"] == "failed", "and could not")
+        (net["a"].home / "gate.3.a").touch()
+        finish(p, rc=1)
+    assert "its checkpoint has more than the 1.0 MB that --max-transfer allows to send" in yard.trials()[on["a"] - 1]["message"]
+    assert [t["state"] for t in yard.trials() if t["number"] != on["a"]] == ["done", "done"]
 
 
 def test_a_checkpoint_goes_with_the_retry_to_another_host(yard: Yard, net: Hosts) -> None:
@@ -279,9 +381,9 @@ def test_a_checkpoint_goes_with_the_retry_to_another_host(yard: Yard, net: Hosts
 
 
 def test_a_full_disk_on_the_host_is_the_trials_failure(yard: Yard, net: Hosts) -> None:
-    """A checkpoint that does not fit is not taken for one that does."""
+    """A checkpoint that does not fit is not taken for one that does. It is tried again first: there may be room soon."""
     a, work = net["a"], os.path.expanduser("~root/.cache/hopyard/work")
-    subprocess.run(["nsenter", "-t", str(a.sshd.pid), "-m", "sh", "-c", f"mkdir -p {work} && mount -t tmpfs -o size=3m hopyard-test {work}"],
+    subprocess.run(["nsenter", "-t", str(a.sshd.pid), "-m", "sh", "-c", f"mkdir -p {work} && mount -t tmpfs -o size=3m,mode=0700 hopyard-test {work}"],
                    check=True)
     p = yard.run("run", "--hosts", "a", "--retries", 1, "--", "sh", "-c",
                  "head -c 2000000 /dev/zero > $HOPYARD_CHECKPOINT/$HOPYARD_ATTEMPT; [ -e $HOPYARD_CHECKPOINT/1 ] && exit 7", rc=1)
@@ -289,9 +391,11 @@ def test_a_full_disk_on_the_host_is_the_trials_failure(yard: Yard, net: Hosts) -
     big = folder(yard) / "checkpoint/1"
     assert big.stat().st_size == 2000000
     with open(big, "ab") as f:
-        f.truncate(8000000)
+        f.write(b"x" * 6000000)  # no hole: that would fit
     p = yard.run("resume", "1", rc=1)
     assert "cannot write the checkpoint's file 'checkpoint/1': No space left on device" in p.stdout, p.stdout
+    assert p.stdout.count("No space left on device; tried again\n") == 4, p.stdout
+    assert p.stdout.count("No space left on device; tried again (1 of 1)\n") == 1, "then it counts as a retry"
     subprocess.run(["nsenter", "-t", str(a.sshd.pid), "-m", "umount", "-l", work], check=True)
 
 

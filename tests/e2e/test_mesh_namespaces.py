@@ -17,7 +17,7 @@ import pytest
 
 from conftest import BIN
 
-RANKS = os.environ.get("HOPYARD_RANKS", str(Path(BIN).resolve().parents[2] / "tests" / "ranks"))
+RANKS = os.environ.get("HOPYARD_RANKS", str(Path(BIN).absolute().parents[2] / "tests" / "ranks"))
 IP = shutil.which("ip", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin") or "ip"
 PATIENCE_S = 60
 

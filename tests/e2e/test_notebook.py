@@ -94,7 +94,9 @@ def test_a_grid_search_is_shown_in_one_place_and_its_result_below(yard: Yard, no
     assert len(notebook.updates) > 2, "it was alive while trials ran"
     assert shown["data"]["text/html"].strip() == notebook.updates[-1].strip()
     assert shown["data"]["text/html"].startswith("<div") and "m=8" in re.sub("<[^>]*>", "", shown["data"]["text/html"])
-    assert "best m=8 in trial 4" in result["data"]["text/html"] and "<run 1 done: 4 done;" in result["data"]["text/plain"]
+    assert "best m=8 in trial 4" in result["data"]["text/html"] and "run 1 done: 4 done;" in result["data"]["text/plain"]
+    assert re.search(r"(?m)^\*  4 +2  4  8  done ", result["data"]["text/plain"]), "the table as text"
+    assert "m=8" in shown["data"]["text/plain"] and "<" not in shown["data"]["text/plain"]
     assert text_of(outputs) == "", "and nothing was printed besides"
 
 

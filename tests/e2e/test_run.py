@@ -119,6 +119,26 @@ def test_a_failed_trial_says_why_and_the_run_answers_1(yard: Yard) -> None:
     assert "exit status 3" in p.stdout
 
 
+def test_a_run_whose_trials_all_failed_has_failed(yard: Yard) -> None:
+    mended = yard.project / "mended"
+    p = yard.run("run", "--grid", "x=1,2", "--", "sh", "-c", f"[ -e {mended} ]", rc=1)
+    assert "run 1 failed: 0 done, 2 failed" in p.stdout and "'hopyard resume 1' tries the failed trials again" in p.stdout
+    (row,) = json.loads(yard.run("ls", "--json").stdout)
+    assert row["state"] == "failed" and json.loads(yard.run("show", "--json").stdout)["run"]["state"] == "failed"
+    assert re.search(r"failed +0/2 \(2 failed\)", yard.run("ls").stdout)
+    assert re.match(r"run 1 .*failed", yard.run("show").stdout)
+    mended.touch()
+    yard.run("resume", "1")
+    assert yard.state() == "done"
+
+
+def test_counts_of_a_stopped_run_say_what_is_done(yard: Yard) -> None:
+    yard.run("run", "--detach", "--grid", "x=1..5", "--parallel", 1, "--", "sh", "-c", "case {x} in 1) ;; 2|3) exit 1 ;; *) sleep 600 ;; esac")
+    wait_for(lambda: yard.state() and len(yard.trials()) == 4, "the fourth trial runs")
+    yard.run("stop", "1")
+    assert re.search(r"stopped +1/5 \(2 failed, 1 stopped\)", yard.run("ls").stdout)
+
+
 def test_a_timeout_ends_the_trial_and_says_so(yard: Yard) -> None:
     p = yard.run("run", "--timeout", "1s", "--", "sleep", "1000", rc=1)
     assert "ran longer than the 1s it may take; raise --timeout" in p.stdout
@@ -266,11 +286,48 @@ def test_json_output_has_one_event_a_line(yard: Yard) -> None:
     assert events[-1]["best"]["params"] == {"x": 2}
 
 
+def test_a_line_names_its_trial_whatever_the_order(yard: Yard) -> None:
+    """`[1/2]` is the first one that ended, which need not be trial 1; `attach` says the same."""
+    gate = yard.project / "gate"
+    p = yard.start("run", "--grid", "x=1,2", "--parallel", 2, "--", "sh", "-c", f"[ {{x}} = 2 ] || while [ ! -e {gate} ]; do sleep 0.05; done")
+    assert p.stdout
+    wait_for(lambda: p.stdout and p.stdout.readline().startswith("[1/2] trial 2 done  x=2"), "trial 2 ends first")
+    gate.touch()
+    assert "[2/2] trial 1 done  x=1" in p.communicate()[0]
+    said = yard.run("attach", "1").stdout
+    assert "[1/2] trial 2 done  x=2" in said and "[2/2] trial 1 done  x=1" in said
+
+
 def test_a_plain_pipe_gets_a_line_for_each_trial(yard: Yard) -> None:
     out = yard.run("run", "--grid", "x=1,2", "--max", "v", "--", "sh", "-c", "echo v={x}").stdout
     assert "\x1b" not in out
     for line in (r"\[1/2\].*done", r"\[2/2\].*done"):
         assert re.search(line, out), out
+
+
+def test_the_folder_of_a_project_is_made(yard: Yard) -> None:
+    new = yard.project / "new" / "project"
+    assert "cannot be used" in yard.run("ls", "--project", new, rc=2).stderr and not new.exists(), "who looks makes nothing"
+    yard.run("run", "--project", new, "--", "true")
+    yard.wait_idle()
+    assert "1/1" in yard.run("ls", "--project", new).stdout
+    (yard.project / "file").touch()
+    for path in (yard.project / "file", yard.project / "file" / "below"):
+        p = yard.run("run", "--project", path, "--", "true", rc=None)
+        assert p.returncode in (1, 2) and str(path) in p.stderr
+
+
+def test_show_has_the_metrics_of_every_trial(yard: Yard) -> None:
+    yard.run("run", "--grid", "x=1..20", "--max", "v", "--", "sh", "-c", "echo step=3 v={x}")
+    trials = json.loads(yard.run("show", "--json").stdout)["trials"]
+    assert [t["metrics"] for t in trials] == [{"v": x} for x in range(20, 0, -1)]
+    assert yard.rows("SELECT DISTINCT step FROM metrics") == [{"step": 3}]
+
+
+def test_json_has_a_value_even_where_there_is_none(yard: Yard) -> None:
+    (trial,) = [e for e in yard.events("run", "--", "true") if e["event"] == "trial"]
+    assert trial["value"] is None
+    assert json.loads(yard.run("show", "--json").stdout)["trials"][0]["value"] is None
 
 
 def test_runs_of_one_second_do_not_share_a_folder(yard: Yard) -> None:

@@ -108,6 +108,41 @@ def test_horovod_spark_run(house: House) -> None:
     assert "rank 3 red True" in said["shown"] and "rank 3 red" not in house.notebook.shown
 
 
+def test_horovod_keras_estimator_trains_on_parquet_files_and_predicts_on_executors(house: House) -> None:
+    """y = 2 a + b, from a vector; nothing of the run is to be kept in the store."""
+    said = house.notebook.say(f"""
+        import keras
+        import numpy as np
+        from horovod.spark.common.store import LocalStore
+        from horovod.spark.common.util import prepare_data
+        from horovod.spark.keras import KerasEstimator
+        from pyspark.ml.feature import VectorAssembler
+        from pyspark.sql import functions as F
+
+        frame = spark.range(126).coalesce(1).selectExpr("id % 5 == 0 as held", "rand(1) as a", "rand(2) as b")
+        frame = frame.withColumn("y", F.expr("2 * a + b"))
+        frame = VectorAssembler(inputCols=["a", "b"], outputCol="x").transform(frame).cache()
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        store = LocalStore({str(house.yard.project / "store")!r}, save_runs=False)
+        estimator = KerasEstimator(num_proc=2, store=store, model=model, optimizer="sgd", loss="mse", feature_cols=["x"],
+                                   label_cols=["y"], validation="held", batch_size=10, epochs=8, verbose=0,
+                                   partitions_per_process=1)
+        with prepare_data(2, store, frame, ["y"], ["x"], "held", partitions_per_process=1) as index:
+            trained = estimator.fit_on_parquet({{estimator.optimizer: keras.optimizers.SGD(0.1)}}, dataset_idx=index)
+        say(history=trained.getHistory(), optimizer=estimator.getOptimizer(),
+            steps=int(trained.getModel().optimizer.iterations), left=sorted(os.listdir({str(house.yard.project / "store")!r})))
+    """)
+    losses = said["history"]["val_loss"]
+    assert said["steps"] == 8 * 5 and len(losses) == 8 and losses[-1] < losses[0]  # 100 rows to train on, 50 for each rank
+    assert said["left"] == ["intermediate_train_data", "intermediate_val_data", "runs"] and said["optimizer"] == "sgd"
+    said = house.notebook.say("""
+        found = trained.transform(frame).collect()
+        expected = trained.getModel().predict(np.array([row.x for row in found]), verbose=0)[:, 0]
+        say(same=bool(np.allclose([row.y__output for row in found], expected, atol=1e-5)), rows=len(found))
+    """)
+    assert said["same"] and said["rows"] == 126
+
+
 def test_horovod_spark_run_elastic_survives_a_rank(house: House) -> None:
     said = house.notebook.say("""
         def training(folder):
@@ -188,8 +223,12 @@ def test_a_run_whose_session_was_stopped_goes_on_with_another_one(house: House) 
     house.notebook.say("spark.stop()")
     wait_for(lambda: house.count(run, "lost") == 4, "its trials are lost")
     wait_for(lambda: not house.agents(), "its agents are gone")
+    wait_for(lambda: "waiting" in house.yard.run("show", run).stdout.splitlines()[0], "it is not said to run")
+    assert f"its Spark session is gone; experiment.resume({run}, spark=spark) gives it" in house.yard.run("show", run).stdout
+    assert json.loads(house.yard.run("show", run, "--json").stdout)["run"]["state"] == "waiting"
     (house.yard.project / "gate-3").touch()
     resume_on_another_session(house, run)
+    assert "gone" not in house.yard.run("show", run).stdout.splitlines()[1], "that is over"
 
 
 def test_a_session_whose_jvm_has_died_is_noticed(house: House) -> None:

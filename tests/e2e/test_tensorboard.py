@@ -191,6 +191,7 @@ def test_not_installed_is_said_with_what_to_do(yard: Yard, gate: Path) -> None:
     p = yard.run("tensorboard", rc=1, env={"HOPYARD_PYTHON": str(python)})
     assert p.stderr == (f"hopyard tensorboard: TensorBoard is not installed for {python}; "
                         f"install it with: {python} -m pip install tensorboard\n")
+    assert p.stdout == ""  # no address that leads nowhere
 
 
 def test_a_run_goes_on_without_it(yard: Yard) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import subprocess
 from collections.abc import Iterator
 
@@ -116,3 +117,37 @@ def test_a_hostile_value_cannot_touch_the_terminal(yard: Yard, terminal: Termina
     terminal.see(r"2 of 2 trials")
     assert "owned" not in terminal.tmux("display-message", "-p", "#{pane_title}")
     assert os.path.exists(yard.logdir())
+
+
+def test_gc_says_what_it_would_do_and_asks(yard: Yard, terminal: Terminal) -> None:
+    """And it leaves alone what other projects have left, unless told otherwise."""
+    other = yard.project / "other"
+    other.mkdir()
+    for project, seconds in ((yard.project, 1000), (other, 2000)):
+        yard.run("run", "--detach", "--project", project, "--", "sh", "-c", f"setsid sleep {seconds} & wait")
+        wait_for(lambda: yard.processes(f"^sleep {seconds}"), "it runs")
+    for end in (signal.SIGSTOP, signal.SIGKILL):  # nobody is left to clean up
+        for pid in yard.processes(r"hopyard (driver|agent)"):
+            os.kill(pid, end)
+    wait_for(lambda: not yard.processes("hopyard"), "they are gone")
+    (ours,), (theirs,) = yard.processes("^sleep 1000"), yard.processes("^sleep 2000")
+
+    said = yard.run("gc", "--dry-run", "--project", other).stdout
+    assert f"would end what an agent has left behind: process {theirs}\n" in said and f"process {ours}" not in said
+    assert "of other projects are left alone: `hopyard gc --all`" in said
+
+    terminal.type("gc", "--project", other)
+    screen = terminal.see(r"Go on\? \[y/N\]")
+    assert f"would end what an agent has left behind: process {theirs}" in screen
+    terminal.key("Enter")
+    terminal.see(r"\[y/N\] *\n\$")
+    assert yard.processes("^sleep 2000"), "Enter is no"
+    terminal.type("gc", "--project", other)
+    terminal.see(r"(?s)Go on\?.*Go on\?")
+    terminal.key("y")
+    terminal.key("Enter")
+    terminal.see(f"ended what an agent has left behind: process {theirs}")
+    assert not yard.processes("^sleep 2000") and yard.processes("^sleep 1000")
+
+    assert f"process {ours}" in yard.run("gc", "--all", "--project", other).stdout
+    wait_for(lambda: not yard.processes("sleep"), "nothing is left")

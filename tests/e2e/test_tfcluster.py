@@ -272,6 +272,25 @@ def test_one_that_was_fed_is_not_gone_on_with(yard: Yard, lab: Lab) -> None:  # 
     assert "rows were fed to the nodes of run 2" in yard.run("resume", "2", rc=2).stderr
 
 
+def test_a_worker_that_never_reads_ends_the_feed(lab: Lab) -> None:  # noqa: F811
+    said = say(lab, """
+        def idle(args, ctx):
+            while not os.path.exists("gate"):
+                time.sleep(0.05)
+
+        nodes = cluster.run(idle, workers=1, feed=True, tensorboard=False)
+        nodes.wait_for_nodes(60)
+        began = time.monotonic()
+        error = failing(lambda: nodes.train(range(10), feed_timeout=1))
+        took = time.monotonic() - began
+        open("gate", "w").close()
+        nodes.shutdown()
+        say(error=error, took=took)
+    """)
+    assert said["error"][0] == "FeedTimeout" and said["error"][1].startswith("no rows were taken for 1 s (feed_timeout)")
+    assert said["took"] < 5, "it does not wait for the node's end besides"
+
+
 def test_digits_that_are_fed_train_a_model(lab: Lab) -> None:  # noqa: F811
     """Rows of a list and of a tf.data.Dataset, taken as a tf.data.Dataset; then a result for each row."""
     said = say(lab, """
@@ -344,7 +363,7 @@ def test_tensorboard_shows_what_nodes_write(lab: Lab, tmp_path: Path) -> None:  
                 tf.summary.scalar("loss of " + ctx.job_name, 0.5, step=1)
 
         def tags(nodes):
-            nodes.shutdown()
+            nodes.cluster.results()
             while True:
                 try:
                     with urllib.request.urlopen(nodes.tensorboard_url() + "data/plugin/scalars/tags") as page:
@@ -358,10 +377,21 @@ def test_tensorboard_shows_what_nodes_write(lab: Lab, tmp_path: Path) -> None:  
         sc = SparkContext(conf=SparkConf().setMaster("local[2]").setAppName("tfos"))
         given = TFCluster.run(sc, main_fun, "{tmp_path}/given", 1, tensorboard=True, log_dir="{tmp_path}/given")
         own = TFCluster.run(sc, main_fun, None, 1, tensorboard=True)
-        say(given=tags(given), own=tags(own), different=given.tensorboard_url() != own.tensorboard_url())
+        def is_up(nodes):
+            try:
+                urllib.request.urlopen(nodes.tensorboard_url()).close()
+            except OSError:
+                return False
+            return True
+
+        shown = dict(given=tags(given), own=tags(own), different=given.tensorboard_url() != own.tensorboard_url())
+        for nodes in (given, own):
+            nodes.shutdown()
+        say(**shown, up=[is_up(given), is_up(own)])
         sc.stop()
     """)
     assert said["given"] == ["loss of worker"] and "loss of worker" in said["own"] and said["different"]
+    assert said["up"] == [False, False], "it ends with shutdown"
 
 
 # ---- TensorFlowOnSpark ----------------------------------------------------------------------------------------
@@ -377,12 +407,19 @@ def test_tensorflowonspark_programs_run(lab: Lab) -> None:  # noqa: F811
         sc = SparkContext(conf=SparkConf().setMaster("local[2]").setAppName("tfos"))
 
         def main_fun(args, ctx):
+            socket = ctx.tmp_socket
+            spec = ctx.cluster_spec
+            TFNode.release_port(ctx)
             return [args, ctx.job_name, ctx.defaultFS, ctx.absolute_path("/data/x"), ctx.absolute_path("y"),
-                    ctx.absolute_path("hdfs://n/z"), ctx.working_dir]
+                    ctx.absolute_path("hdfs://n/z"), ctx.working_dir, socket is not None, spec, ctx.tmp_socket]
 
         nodes = TFCluster.run(sc, main_fun, {"a": 1}, 3, num_ps=0, master_node="chief", tensorboard=False)
         nodes.shutdown()
-        say(found=nodes.cluster.results(), id=nodes.cluster_id, url=nodes.tensorboard_url(),
+        holding = TFCluster.run(sc, main_fun, None, 1, tensorboard=False, release_port=False)
+        import tensorflowonspark
+        say(found=nodes.cluster.results(), id=nodes.cluster_id, url=nodes.tensorboard_url(), version=tensorflowonspark.__version__,
+            info=[{**node, "authkey": node["authkey"].decode()} for node in nodes.cluster_info],
+            holds=holding.cluster.results()["worker-0"][7],
             errors=[failing(lambda: TFCluster.run(sc, main_fun, {}, 2, num_ps=2)),
                     failing(lambda: TFCluster.run(sc, main_fun, {}, 2, master_node="boss")),
                     failing(lambda: TFNode.next_batch(None, 3))])
@@ -390,8 +427,13 @@ def test_tensorflowonspark_programs_run(lab: Lab) -> None:  # noqa: F811
     """)
     found = said["found"]
     assert list(found) == ["chief-0", "worker-0", "worker-1"] and said["url"] is None
-    args, job, default, absolute, relative, named, folder = found["worker-1"]
-    assert args == {"a": 1} and job == "worker" and default.startswith("file:")
+    args, job, default, absolute, relative, named, folder, holds, spec, socket = found["worker-1"]
+    assert args == {"a": 1} and job == "worker" and default == "file://" and said["version"] == "2.2.5"
+    assert not holds and said["holds"] and socket is None, "ctx.tmp_socket is there with release_port=False only"
+    info = said["info"]
+    assert [(n["executor_id"], n["job_name"], n["task_index"]) for n in info] == [(0, "chief", 0), (1, "worker", 0), (2, "worker", 1)]
+    assert [f"{n['host']}:{n['port']}" for n in info] == spec["chief"] + spec["worker"]
+    assert set(info[0]) == {"executor_id", "job_name", "task_index", "host", "port", "tb_pid", "tb_port", "addr", "authkey"}
     assert absolute == "file:///data/x" and relative == f"file://{folder}/y" and named == "hdfs://n/z"
     few, boss, gone = said["errors"]
     assert few[1] == "2 executors are too few for 2 parameter servers and a worker"

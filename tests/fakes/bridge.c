@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "tensorflow/bridge.h"
 
@@ -181,12 +182,30 @@ static int64_t wait_for(int64_t ticket, struct hy_err *err)
     return result;
 }
 
+static int poll_for(int64_t ticket, int timeout_ms)
+{
+    const struct work *w = works[ticket % ROOM];
+    struct timespec by;
+    int over;
+
+    clock_gettime(CLOCK_REALTIME, &by);
+    by.tv_nsec += timeout_ms * 1000000L;
+    by.tv_sec += by.tv_nsec / 1000000000L;
+    by.tv_nsec %= 1000000000L;
+    pthread_mutex_lock(&lock);
+    if (!is_left && !w->is_over && timeout_ms)
+        pthread_cond_timedwait(&changed, &lock, &by);
+    over = is_left || w->is_over;
+    pthread_mutex_unlock(&lock);
+    return over;
+}
+
 static int query(int what)
 {
     return what == HY_QUERY_SIZE ? size : what > HY_QUERY_CROSS_SIZE ? -EINVAL : 10 + what;
 }
 
-static const struct hy_bridge bridge = {HY_BRIDGE_VERSION, start, wait_for, query, NULL};
+static const struct hy_bridge bridge = {HY_BRIDGE_VERSION, start, wait_for, poll_for, query, NULL};
 
 const struct hy_bridge *fake_bridge(void)
 {

@@ -2,14 +2,19 @@
 /*
  * Batches: whatever is taken for one, written again and read again, is the same;
  * every value that its ends tell of lies within; and a shape that is taken is
- * written as text that is taken, too. Columns are gathered from it whole, or not.
+ * written as text that is taken, too. Columns are gathered from it whole, or not, as they are and as something else.
+ *
+ * The last four bytes of the input say what is wanted of its columns (struct choice); the rest is the batch.
  */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/err.h"
+#include "faults.h"
 #include "feed/batch.h"
+#include "feed/cast.h"
 #include "feed/gather.h"
 #include "feed/shape.h"
 
@@ -44,8 +49,16 @@ static void write_again(const struct hy_batch *b)
     room = malloc(n);
     if (!room)
         return; /* the same bytes, told of many times */
-    if (hy_batch_write(b, room) > n || hy_batch_parse(room, n, &again) < 0 || again.rows != b->rows ||
-        again.count != b->count)
+    if (hy_batch_write(b, room) > n)
+        abort();
+    if (hy_batch_parse(room, n, &again) < 0) {
+        if (!hy_is_short_of_memory)
+            abort();
+        hy_batch_done(&again);
+        free(room);
+        return;
+    }
+    if (again.rows != b->rows || again.count != b->count)
         abort();
     for (uint32_t i = 0; i < b->count; i++)
         if (sum_of(&b->columns[i], b->rows) != sum_of(&again.columns[i], b->rows))
@@ -62,8 +75,8 @@ static void check_shape(const struct hy_batch *b)
     hy_buf_init(&text, 1 << 20);
     if (hy_shape_parse(b->shape, b->shape_n, &s) == 0) {
         (void)hy_shape_check(&s, b);
-        if (hy_shape_write(&s, &text) < 0 || hy_shape_parse((const char *)hy_buf_bytes(&text), text.len, &again) < 0 ||
-            again.count != s.count || again.columns != s.columns)
+        if (hy_shape_write(&s, &text) < 0 || hy_shape_parse((const char *)hy_buf_bytes(&text), text.len, &again) < 0
+                ? !hy_is_short_of_memory : again.count != s.count || again.columns != s.columns)
             abort();
     }
     hy_shape_done(&s);
@@ -71,35 +84,175 @@ static void check_shape(const struct hy_batch *b)
     hy_buf_done(&text);
 }
 
-/* As readers do who want columns, in pieces: what is gathered has as many rows, or the batch is refused. */
-static void gather(const struct hy_batch *b)
+/* ---- columns of a batch, as something that is wanted ---- */
+
+struct choice {
+    uint8_t dtype;  /* 0: as it is */
+    uint8_t ragged; /* bit i: column i is wanted ragged where it is not, and the other way round */
+    uint8_t shape;  /* bits: any number of dimensions, any length, one dimension more, another length */
+    uint8_t how;    /* bits: see struct hy_gather_how; columns behind those that are wanted; a part of the rows */
+};
+
+enum { ANY_DIMS = 1, ANY_LENGTH = 2, MORE_DIMS = 4, OTHER_LENGTH = 8 };
+enum { BY_GROW = 1, BY_TAKE = 2, BY_TEXTS = 4, HAS_MORE = 8, IN_PARTS = 16, FLAT = 32, NOTHING_WANTED = 64 };
+
+struct memory {
+    void *columns[16];
+};
+
+static void *grow(void *context, uint32_t column, size_t n)
 {
-    struct hy_gathered g = {0};
+    struct memory *m = context;
+    void *larger = hy_fault_hit(HY_SEAM_ALLOC) ? NULL : realloc(m->columns[column], n);
+
+    if (larger)
+        m->columns[column] = larger;
+    return larger;
+}
+
+static void *take_memory(size_t n)
+{
+    return hy_fault_hit(HY_SEAM_ALLOC) ? NULL : aligned_alloc(64, (n + 63) / 64 * 64);
+}
+
+/* A text is a copy on the heap, so that one that is lost is seen. */
+static void put_text(void *to, const char *text, size_t n)
+{
+    char *copy = malloc(n + 1);
+
+    if (!copy)
+        abort();
+    if (n)
+        memcpy(copy, text, n);
+    memcpy(to, &copy, sizeof copy);
+}
+
+static void drop_text(void *text)
+{
+    char *copy;
+
+    memcpy(&copy, text, sizeof copy);
+    free(copy);
+}
+
+static void want_column(struct hy_wanted_column *w, const struct hy_batch_column *c, const struct choice *choice,
+                        uint32_t i)
+{
+    const bool is_text = hy_dtype_size(c->dtype) == 0;
+
+    *w = (struct hy_wanted_column){.name = "column", .dtype = is_text ? HY_DTYPE_BYTES : c->dtype,
+                                   .is_ragged = c->is_ragged != (choice->ragged >> i % 8 & 1), .dims = (int)c->dims};
+    if (choice->dtype)
+        w->dtype = (enum hy_dtype)(1 + (choice->dtype + i) % HY_DTYPE_STR);
+    for (unsigned k = 0; k < c->dims; k++)
+        w->shape[k] = choice->shape & ANY_LENGTH ? -1 : (int64_t)c->shape[k] + (choice->shape & OTHER_LENGTH ? 1 : 0);
+    if (c->is_ragged && !w->is_ragged && c->dims < HY_BATCH_DIMS) { /* a ragged row, as one of so many items */
+        memmove(w->shape + 1, w->shape, sizeof w->shape - sizeof w->shape[0]);
+        w->shape[0] = choice->shape & ANY_LENGTH ? -1 : 1;
+        w->dims++;
+    } else if (!c->is_ragged && w->is_ragged && c->dims) {
+        memmove(w->shape, w->shape + 1, sizeof w->shape - sizeof w->shape[0]);
+        w->dims--;
+    }
+    if (choice->shape & MORE_DIMS)
+        w->dims = (w->dims + 1) % HY_BATCH_DIMS;
+    if (choice->shape & ANY_DIMS)
+        w->dims = -1;
+}
+
+static int want(struct hy_wanted *w, const struct hy_batch *b, const struct choice *choice)
+{
+    struct hy_wanted_column columns[16];
+    char *text = malloc(b->shape_n + 1);
+    int rc;
+
+    if (!text)
+        abort();
+    memcpy(text, b->shape, b->shape_n);
+    text[b->shape_n] = '\0';
+    for (uint32_t i = 0; i < b->count; i++)
+        want_column(&columns[i], &b->columns[i], choice, i);
+    rc = choice->how & FLAT ? hy_wanted_init(w, "(a)", choice->how & HAS_MORE, columns, 1)
+                            : hy_wanted_init(w, text, choice->how & HAS_MORE, columns, b->count);
+    free(text);
+    return rc;
+}
+
+static struct hy_gather_how how_of(const struct choice *choice, struct memory *m)
+{
+    struct hy_gather_how how = {0};
+
+    if (choice->how & BY_GROW) {
+        how.grow = grow;
+        how.context = m;
+    } else if (choice->how & BY_TAKE) {
+        how.take = take_memory;
+        how.drop = free;
+    }
+    if (choice->how & BY_TEXTS) {
+        how.text_size = sizeof(char *);
+        how.put_text = put_text;
+        how.drop_text = drop_text;
+    }
+    return how;
+}
+
+/* As readers do who want columns, in pieces: what is gathered has as many rows, or the batch is refused. */
+static void gather(const struct hy_batch *b, const struct choice *choice)
+{
+    struct memory memory = {0};
+    struct hy_gathered g = {.how = how_of(choice, &memory)};
+    struct hy_wanted w = {0};
     struct hy_reading r = {0};
+    const bool is_wanted = !(choice->how & NOTHING_WANTED);
+    struct hy_err err = {0};
+    uint64_t items;
     int64_t count = 1;
 
     if (hy_reading_begin(&r, b) < 0)
         return;
-    while (count > 0 && !hy_reading_is_pickled(&r) && !hy_reading_is_over(&r)) {
-        count = hy_gather(&g, &r, NULL, b->rows / 2 + 1, NULL);
-        if (count == 0 || (count > 0 && g.rows != r.next))
+    for (uint32_t i = 0; i < b->count; i++)
+        if (b->columns[i].is_ragged && hy_column_is_even(&b->columns[i], b->rows, &items) && items > b->columns[i].items)
+            abort();
+    if (is_wanted && (want(&w, b, choice) < 0 || hy_gather_want(&g, &w) < 0))
+        count = -1;
+    while (count > 0 && (is_wanted || !hy_reading_is_pickled(&r)) && !hy_reading_is_over(&r)) {
+        count = hy_gather(&g, &r, is_wanted ? &w : NULL, choice->how & IN_PARTS ? b->rows / 2 + 1 : b->rows, &err);
+        if ((count == 0 && b->rows) || (count > 0 && g.rows != r.next))
             abort();
     }
     hy_gathered_done(&g);
+    for (size_t i = 0; i < sizeof memory.columns / sizeof memory.columns[0]; i++)
+        free(memory.columns[i]);
+    hy_wanted_done(&w);
     hy_reading_end(&r);
+}
+
+static void run(const uint8_t *data, size_t size)
+{
+    struct hy_batch b = {0};
+    struct choice choice;
+
+    size -= sizeof choice;
+    memcpy(&choice, data + size, sizeof choice);
+    if (hy_batch_parse(data, size, &b) == 0) {
+        check_shape(&b);
+        for (uint32_t i = 0; i < b.count; i++)
+            if (hy_dtype_of(hy_dtype_name(b.columns[i].dtype)) != b.columns[i].dtype)
+                abort();
+        if (b.count <= 16) {
+            write_again(&b);
+            gather(&b, &choice);
+            choice.how |= NOTHING_WANTED;
+            gather(&b, &choice);
+        }
+    }
+    hy_batch_done(&b);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct hy_batch b = {0};
-
-    if (hy_batch_parse(data, size, &b) == 0) {
-        check_shape(&b);
-        if (b.count <= 16) {
-            write_again(&b);
-            gather(&b);
-        }
-    }
-    hy_batch_done(&b);
+    if (size >= sizeof(struct choice))
+        hy_run_with_faults(data, size, run);
     return 0;
 }

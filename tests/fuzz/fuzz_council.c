@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "collective/negotiate.h"
+#include "faults.h"
 
 #define RANKS 4
 
@@ -31,9 +32,9 @@ static void on_warn(void *arg, const char *text)
         abort();
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void run(const uint8_t *data, size_t size)
 {
-    static const struct hy_council_events events = {on_tell, on_warn};
+    static const struct hy_council_events events = {on_tell, on_warn, on_warn};
     size_t told = 0;
     struct hy_council *council = hy_council_new(RANKS, &events, &told);
     struct hy_err err = {0};
@@ -63,5 +64,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         hy__from_rank__free_unpacked(message, NULL);
     }
     hy_council_free(council);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    hy_run_with_faults(data, size, run);
     return 0;
 }

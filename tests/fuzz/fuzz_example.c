@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "faults.h"
 #include "record/columns.h"
 #include "record/example.h"
 #include "record/record.h"
@@ -61,14 +62,18 @@ static void check_again(struct hy_columns *c, bool is_sequence)
         size_t need;
 
         hy_buf_clear(&file);
-        if (hy_example_append(&file, c, row, is_sequence) < 0 ||
-            hy_record_parse(hy_buf_bytes(&file), file.len, SIZE_MAX, &r, &need, &why) <= 0)
+        if (hy_example_append(&file, c, row, is_sequence) < 0) {
+            if (!hy_is_short_of_memory)
+                abort();
+            continue;
+        }
+        if (hy_record_parse(hy_buf_bytes(&file), file.len, SIZE_MAX, &r, &need, &why) <= 0)
             abort();
         add(&again, r.bytes, r.n, is_sequence);
     }
-    if (again.rows != c->rows || hy_columns_fill(&again) < 0)
+    if (!hy_is_short_of_memory && (again.rows != c->rows || hy_columns_fill(&again) < 0))
         abort();
-    for (size_t i = 0; i < c->count; i++) {
+    for (size_t i = 0; i < c->count && !hy_is_short_of_memory; i++) {
         const struct hy_column *a = &c->list[i];
         const struct hy_column *b = hy_columns_find(&again, a->name, a->name_n, a->has_steps);
 
@@ -82,19 +87,27 @@ static void check_again(struct hy_columns *c, bool is_sequence)
     hy_columns_done(&again);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void run(const uint8_t *data, size_t size)
 {
     struct hy_columns c;
 
-    if (size == 0)
-        return 0;
     hy_columns_init(&c);
     for (int i = 0; i < 2; i++)
         add(&c, data + 1, size - 1, data[0] & 1);
     add(&c, data + 1 + (size - 1) / 2, size - 1 - (size - 1) / 2, data[0] & 1);
-    if (hy_columns_fill(&c) < 0)
+    if (hy_columns_fill(&c) == 0)
+        check_again(&c, data[0] & 1);
+    else if (!hy_is_short_of_memory)
         abort();
-    check_again(&c, data[0] & 1);
+    hy_columns_clear(&c);
+    if (c.rows != 0)
+        abort();
     hy_columns_done(&c);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size)
+        hy_run_with_faults(data, size, run);
     return 0;
 }

@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hadoop's settings, and the paths of URLs: what is read can be asked for, and a path stays one. */
+/*
+ * Hadoop's settings, and the paths of URLs: what is read can be asked for, and a path stays one. The input is
+ * core-site.xml and, behind a NUL, hdfs-site.xml; hy_file_read is replaced by the linker.
+ */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/err.h"
+#include "base/file.h"
+#include "faults.h"
 #include "hdfs/cluster.h"
 #include "hdfs/conf.h"
 
@@ -13,6 +20,20 @@ static void check(int holds)
 {
     if (!holds)
         abort();
+}
+
+static const uint8_t *input;
+static size_t input_n;
+
+int __wrap_hy_file_read(const char *path, struct hy_buf *b);
+int __wrap_hy_file_read(const char *path, struct hy_buf *b)
+{
+    const uint8_t *end = input_n ? memchr(input, 0, input_n) : NULL;
+    const size_t first = end ? (size_t)(end - input) : input_n;
+
+    if (strstr(path, "core-site.xml"))
+        return hy_buf_append(b, input, first);
+    return end ? hy_buf_append(b, end + 1, input_n - first - 1) : input_n % 7 ? -ENOENT : -EACCES;
 }
 
 static void check_path(const uint8_t *data, size_t size)
@@ -31,18 +52,49 @@ static void check_path(const uint8_t *data, size_t size)
     free(text);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void run(const uint8_t *data, size_t size)
 {
     struct hy_err err = {0};
-    struct hy_hdfs_conf *c = hy_hdfs_conf_load(NULL, &err);
+    struct hy_hdfs_conf *c;
 
-    check(c != NULL);
-    if (hy_hdfs_conf_parse(c, (const char *)data, size, "fuzz", &err) < 0)
+    input = data;
+    input_n = size;
+    c = hy_hdfs_conf_load("/folder", &err);
+    if (c) {
+        (void)hy_hdfs_conf_get(c, "fs.defaultFS");
+        (void)hy_hdfs_conf_bool(c, "b", true);
+        check(hy_hdfs_conf_number(c, "a", 7) < UINT64_MAX);
+    } else {
         check(err.code < 0 && err.text[0]);
-    (void)hy_hdfs_conf_get(c, "fs.defaultFS");
-    check(hy_hdfs_conf_number(c, "a", 7) < UINT64_MAX);
+    }
     hy_hdfs_conf_free(c);
-    if (size)
+    if (size && !hy_is_short_of_memory)
         check_path(data, size);
+}
+
+static void check_folders(void)
+{
+    static const char *const folders[][2] = {{"/a", "/b"}, {"", "/b"}, {"", ""}};
+
+    for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
+        char *dir;
+
+        check(setenv("HADOOP_CONF_DIR", folders[i][0], 1) == 0 && setenv("HADOOP_HOME", folders[i][1], 1) == 0);
+        dir = hy_hdfs_conf_dir();
+        check(i == 0 ? strcmp(dir, "/a") == 0 : i == 1 ? strcmp(dir, "/b/etc/hadoop") == 0 : !dir);
+        free(dir);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static bool has_begun;
+
+    if (!has_begun) {
+        check_folders();
+        check(setenv("HY_FUZZ", "value", 1) == 0);
+    }
+    has_begun = true;
+    hy_run_with_faults(data, size, run);
     return 0;
 }

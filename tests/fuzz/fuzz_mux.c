@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "faults.h"
 #include "wire/frame.h"
 #include "wire/incoming.h"
 #include "wire/mux.h"
@@ -23,6 +24,7 @@ struct owner {
     const uint8_t *in;
     size_t left;
     int broken;
+    int has_many; /* streams were forgotten: once is enough */
 };
 
 static uint64_t take(struct owner *o, int n)
@@ -105,6 +107,16 @@ static void say_frame(struct owner *o)
         o->broken = 1;
 }
 
+/* So many streams, each other number, that it cannot remember all of them one by one. */
+static void forget_many(struct owner *o)
+{
+    const uint32_t count = (1u << take(o, 1) % 17) + 20;
+
+    for (uint32_t i = 0; i < count && !o->has_many; i++)
+        hy_mux_forget(o->mux, 1000 + 2 * i);
+    o->has_many = 1;
+}
+
 static void say_hello(struct owner *o)
 {
     struct hy_mark theirs[8], ours[HY_INCOMING_MAX + 1];
@@ -135,6 +147,7 @@ static void step(struct owner *o)
         write_some(o);
         break;
     case 2:
+        hy_mux_seal(o->mux);
         hy_mux_release(o->mux);
         break;
     case 3:
@@ -152,12 +165,18 @@ static void step(struct owner *o)
     case 7:
         say_hello(o);
         break;
+    case 8:
+        if (stream == 15) /* rarely: it takes a while */
+            forget_many(o);
+        else
+            say_frame(o);
+        break;
     default:
         say_frame(o);
     }
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void run(const uint8_t *data, size_t size)
 {
     static const struct hy_mux_events events = {on_message, on_data, on_room};
     struct owner o = {.in = data, .left = size};
@@ -174,5 +193,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     hy_mux_free(o.mux);
     hy_buf_done(&o.out);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    hy_run_with_faults(data, size, run);
     return 0;
 }

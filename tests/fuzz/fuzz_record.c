@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "faults.h"
 #include "record/record.h"
 
 #define MAX 4096u
@@ -41,18 +42,18 @@ static void check_again(const struct hy_record *r, const uint8_t *bytes, size_t 
     struct hy_buf again;
 
     hy_buf_init(&again, SIZE_MAX);
-    if (hy_record_append(&again, r->bytes, r->n) < 0 || again.len != n ||
-        memcmp(hy_buf_bytes(&again), bytes, n) != 0)
+    if (hy_record_append(&again, r->bytes, r->n) < 0 ? !hy_is_short_of_memory
+                                                     : again.len != n || memcmp(hy_buf_bytes(&again), bytes, n) != 0)
         abort();
     hy_buf_done(&again);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void run(const uint8_t *data, size_t size)
 {
     uint8_t *copy = size > 1 ? malloc(size - 1) : NULL, *at = copy;
 
     if (!copy)
-        return 0;
+        return;
     memcpy(copy, data + 1, --size);
     while (size) {
         const char *why = NULL;
@@ -71,5 +72,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         size -= (size_t)n;
     }
     free(copy);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    hy_run_with_faults(data, size, run);
     return 0;
 }

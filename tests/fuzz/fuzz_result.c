@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "agent/metric.h"
+#include "faults.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -16,14 +17,26 @@ static int take(void *arg, const char *name, double value)
     return 0;
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void parse(const uint8_t *data, size_t size, const char *metric)
 {
     struct hy_err err = {0};
     size_t count = 0;
-    int rc = hy_result_parse(data, size, "metric", take, &count, &err);
+    int rc = hy_result_parse(data, size, metric, take, &count, &err);
 
     /* Either all is well, or a sentence says what is not. */
     if (rc < 0 && (err.code != rc || !err.text[0]))
         abort();
+}
+
+/* For a run that has a metric, and for one that has none. */
+static void run(const uint8_t *data, size_t size)
+{
+    parse(data, size, "metric");
+    parse(data, size, NULL);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    hy_run_with_faults(data, size, run);
     return 0;
 }

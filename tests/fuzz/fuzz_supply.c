@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lines of a program that starts agents: what is taken for one can be sent on to the driver as it is. */
+/*
+ * Between a driver and a program that starts agents: what is taken for a line of the program can be sent on to the
+ * driver as it is, and what the driver orders becomes one line of JSON that says the same.
+ */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/supplyword.h"
+#include "faults.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -28,13 +32,13 @@ static void check_offer(const Hy__Supply *offer)
     free(packed);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void check_line(const uint8_t *data, size_t size)
 {
     struct hy_supply_word word;
 
     if (hy_supply_parse((const char *)data, size, &word) < 0) {
         check(!word.line);
-        return 0;
+        return;
     }
     if (word.is_offer)
         check_offer(&word.offer);
@@ -42,5 +46,42 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check(word.why && strlen(word.why) <= size && word.over <= INT64_MAX);
     hy_supply_word_done(&word);
     check(!word.line);
+}
+
+static void check_order(const Hy__ClientAnswer *answer)
+{
+    json_t *line = hy_supply_order(answer), *again = NULL;
+    char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
+
+    check(hy_is_short_of_memory || (text && !strchr(text, '\n')));
+    if (text && answer->body_case == HY__CLIENT_ANSWER__BODY_START) {
+        again = hy_json_parse(text, 0);
+        check(again || hy_is_short_of_memory);
+    }
+    if (again) {
+        check(strlen(json_string_value(json_object_get(again, "key"))) <= 64 &&
+              *json_string_value(json_object_get(again, "join")));
+        check(json_integer_value(json_object_get(again, "start")) == (json_int_t)answer->start->id);
+        json_decref(again);
+    }
+    free(text);
+    json_decref(line);
+}
+
+static void run(const uint8_t *data, size_t size)
+{
+    Hy__ClientAnswer *answer = hy__client_answer__unpack(NULL, size, data);
+
+    check_line(data, size);
+    if (answer && (answer->body_case == HY__CLIENT_ANSWER__BODY_START ||
+                   answer->body_case == HY__CLIENT_ANSWER__BODY_STOP))
+        check_order(answer);
+    if (answer)
+        hy__client_answer__free_unpacked(answer, NULL);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    hy_run_with_faults(data, size, run);
     return 0;
 }

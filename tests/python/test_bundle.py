@@ -122,8 +122,8 @@ def test_settings_become_options():
         "--seed": "0",
         "--retries": "0",
     }
-    pairs = _run.Settings(memory="4G", timeout="15m", hosts="a,b").options()
-    assert {"4G", "15m", "a,b"} <= set(pairs)
+    pairs = _run.Settings(memory="4G", timeout="15m", hosts="a,b", max_transfer=1e9).options()
+    assert {"4G", "15m", "a,b", "--max-transfer", "1000000000"} <= set(pairs)
 
 
 def test_a_session_gives_its_applications_id_and_one_elsewhere_its_address():
@@ -286,6 +286,8 @@ def test_a_bundle_is_a_line_of_json_and_a_pickle(monkeypatch, tmp_path):
         "direction": "max",
         "optional": True,
         "ranks": False,
+        "stated": True,
+        "launch": False,
         "sources": {},
     }
     assert pickle.loads(rest) is training
@@ -443,7 +445,7 @@ def made_up(**changes):
     trials = [Trial(1, {"x": "<b>", "state": 7}, 0.5, {"metric": 0.5, "loss": 1.0}, "done", None, None, "/logs/1", 2.0, 1),
               Trial(2, {"x": 2, "state": 8}, None, {}, "failed", "Traceback …", "ValueError: no", "/logs/2", 0.1, 2)]  # fmt: skip
     facts = {"run": 3, "name": "digits", "state": "done", "message": None, "logdir": "/logs", "metric": "metric",
-             "direction": "max", "best": trials[0], "trials": trials, "notes": []}  # fmt: skip
+             "direction": "max", "_best": trials[0], "trials": trials, "notes": []}  # fmt: skip
     return Result(**{**facts, **changes})
 
 
@@ -452,7 +454,7 @@ def test_a_result_says_what_it_is():
         repr(made_up())
         == "<run 3 digits done: 1 done, 1 failed; best metric=0.5 in trial 1 (x=<b>, state=7)>"
     )
-    assert repr(made_up(name=None, best=None, trials=[], state="running")) == "<run 3 running: no trials>"
+    assert repr(made_up(name=None, _best=None, trials=[], state="running")) == "<run 3 running: no trials>"
 
 
 def test_a_results_html_is_escaped_and_long_ones_are_cut():

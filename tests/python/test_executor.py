@@ -51,6 +51,20 @@ def test_what_was_unpacked_serves_again(tmp_path: Path, monkeypatch: pytest.Monk
         assert (folder / "bin/hopyard").is_file() and not (folder / "bin/hopyard").is_symlink()
 
 
+def test_what_others_could_have_put_there_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with contextlib.ExitStack() as held:
+        folder = Path(_executor._unpacked(*_spark.archive(), held))
+        folder.chmod(0o770)
+        with pytest.raises(PermissionError, match="no program is run from there: remove it"):
+            _executor._unpacked(*_spark.archive(), held)
+        folder.chmod(0o700)
+        folder.rename(tmp_path / "elsewhere")
+        folder.symlink_to(tmp_path / "elsewhere")
+        with pytest.raises(PermissionError, match="is a symbolic link"):
+            _executor._unpacked(*_spark.archive(), held)
+
+
 def test_a_full_disk_leaves_nothing_half_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root may mount")
@@ -123,3 +137,9 @@ def test_a_machine_where_nothing_may_be_executed_is_said(noexec: Path) -> None:
 ])
 def test_the_loaders_words_become_a_sentence(said: list[str], sentence: str) -> None:
     assert sentence in _executor._verdict(1, said)
+
+
+def test_an_agent_that_a_signal_has_ended_is_told_from_one_that_failed() -> None:
+    """By that the driver knows that the executor lived: a trial may have killed it."""
+    assert _executor._verdict(-9, ["its last words"]) == f"{_executor.KILLED} 9"
+    assert _executor.KILLED not in _executor._verdict(1, [])

@@ -15,11 +15,12 @@ import sys
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
 import hopyard
-from hopyard import _hopyard
+from hopyard import _call, _hopyard, allreduce, cluster
 from hopyard._file import Raw, open_url
 from hopyard._hopyard import File
 
@@ -30,6 +31,64 @@ def folder(tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").write_bytes(b"x")
     return str(tmp_path)
+
+
+# ---- files that are unpickled
+
+
+class Planted:
+    def __reduce__(self):
+        return os.putenv, ("PLANTED", "1")
+
+
+def returned_by(folder):
+    """What the two readers of results make of it."""
+    trial = SimpleNamespace(state="done", logdir=str(folder), params={}, number=1)
+    return allreduce._returned(SimpleNamespace(trials=[trial])), cluster._returned(trial)
+
+
+def test_a_result_is_read_where_nobody_else_can_have_written_it(tmp_path):
+    (tmp_path / "result.pickle").write_bytes(pickle.dumps((0, "mine")))
+    (tmp_path / "result.pickle").chmod(0o644)
+    assert returned_by(tmp_path) == (["mine"], ("mine",))
+    assert cluster._returned(SimpleNamespace(logdir=str(tmp_path / "missing"))) is None
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (lambda path: os.chown(path, 65533, 65533), "belongs to another user (user ID 65533)"),
+        (lambda path: path.chmod(0o664), "can be written by other users (mode 0664)"),
+        (lambda path: path.chmod(0o602), "can be written by other users (mode 0602)"),
+        (lambda path: os.link(path, f"{path}.other"), "has 2 names (hard links)"),
+        (lambda path: path.symlink_to(path.rename(f"{path}.other")), "is a symbolic link"),
+        (lambda path: (path.unlink(), os.mkfifo(path)), "is not a regular file"),
+    ],
+)
+def test_a_result_that_another_user_may_have_written_is_not_read(tmp_path, spoil, why):
+    if os.geteuid() != 0:
+        pytest.skip("only root may give files away")
+    path = tmp_path / "result.pickle"
+    path.write_bytes(pickle.dumps((0, Planted())))
+    path.chmod(0o644)
+    spoil(path)
+    for read in (allreduce._returned, cluster._returned):
+        trial = SimpleNamespace(state="done", logdir=str(tmp_path), params={}, number=1)
+        with pytest.raises(hopyard.Error) as refused:
+            read(SimpleNamespace(trials=[trial]) if read is allreduce._returned else trial)
+        assert why in str(refused.value) and f"'{path}'" in str(refused.value)
+
+
+def test_a_result_is_written_through_no_link(tmp_path):
+    (tmp_path / "kept").write_bytes(b"precious")
+    (tmp_path / f"result.json.{os.getpid()}.tmp").symlink_to("kept")
+    before = os.umask(0)
+    try:
+        _call._put(str(tmp_path / "result.json"), b"{}")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "kept").read_bytes() == b"precious" and (tmp_path / "result.json").read_bytes() == b"{}"
+    assert (tmp_path / "result.json").lstat().st_mode & 0o777 == 0o644 and len(list(tmp_path.iterdir())) == 2
 
 
 # ---- errors

@@ -54,8 +54,7 @@ def test_states_are_those_that_are_explained():
 
 @pytest.mark.parametrize(
     "module",
-    ["horovod.torch", "horovod.mxnet", "horovod.ray", "horovod.tensorflow.data", "horovod.spark.common",
-     "horovod.spark.common.backend", "horovod.spark.keras", "horovod.spark.lightning", "horovod.spark.tensorflow",
+    ["horovod.torch", "horovod.mxnet", "horovod.ray", "horovod.spark.lightning", "horovod.spark.tensorflow",
      "horovod.spark.torch"],
 )
 def test_what_is_not_served_says_so_when_it_is_imported(module):
@@ -71,6 +70,15 @@ def test_programs_that_only_look_for_another_framework_go_on():
 def test_importing_horovod_alone_costs_no_tensorflow():
     code = "import hopyard.compat, sys, horovod\nprint(horovod.__version__, 'tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "0.28.1 False\n"
+
+
+def test_modules_below_horovod_tensorflow_are_there_without_an_import_of_their_own():
+    import horovod.tensorflow as hvd
+
+    for name in ("compression", "elastic", "functions", "gradient_aggregation", "gradient_aggregation_eager", "mpi_ops",
+                 "sync_batch_norm", "util"):
+        assert getattr(hvd, name).__name__ == f"horovod.tensorflow.{name}"
+    assert hvd.mpi_ops.allgather is hvd.allgather and hvd.mpi_ops.rank is hvd.rank
 
 
 def test_the_modules_share_one_set_of_classes():

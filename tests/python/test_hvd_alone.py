@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """hopyard.hvd outside of a run: a group of one, in which everything works."""
 
+import inspect
 import json
 import os
 import subprocess
@@ -8,8 +9,11 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
+import hopyard.compat  # noqa: F401
 import hopyard.hvd as hvd
+import horovod.keras
 
 
 @pytest.fixture
@@ -81,6 +85,66 @@ def test_a_process_set_of_one(group):
     assert unknown.size() is None and unknown.rank() is None
     with pytest.raises(ValueError, match="not registered"):
         hvd.allreduce(1.0, process_set=unknown)
+
+
+def test_a_process_set_is_printed_as_horovods_is():
+    assert str(hvd.ProcessSet([1, 0])) == "ProcessSet(process_set_id=None, ranks=[0, 1], mpi_comm=None)"
+
+
+def test_a_process_set_that_was_made_up_is_a_value_error_everywhere(group):
+    made_up, never, gone = hvd.ProcessSet([0]), hvd.ProcessSet([0]), hvd.ProcessSet([0])
+    made_up.process_set_id, gone.process_set_id = 77, 2**40
+    value, variable = tf.constant([1.0]), tf.Variable([1.0])
+
+    def by_optimizer(some):
+        optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(), process_set=some)
+        optimizer.apply_gradients([(value, variable)])
+
+    def by_tape(some):
+        with tf.GradientTape() as tape:
+            loss = variable * 2
+        hvd.DistributedGradientTape(tape, process_set=some).gradient(loss, [variable])
+
+    for some in (made_up, never, gone):
+        for call in (
+            lambda: hvd.allreduce(value, process_set=some), lambda: hvd.grouped_allreduce([value], process_set=some),
+            lambda: hvd.allgather(value, process_set=some), lambda: hvd.broadcast(value, 0, process_set=some),
+            lambda: hvd.alltoall(value, process_set=some), lambda: hvd.reducescatter(value, process_set=some),
+            lambda: hvd.allgather_object(1, process_set=some), lambda: hvd.broadcast_object(1, process_set=some),
+            lambda: hvd.barrier(process_set=some), lambda: by_optimizer(some), lambda: by_tape(some),
+        ):  # fmt: skip
+            with pytest.raises(ValueError, match="registered"):
+                call()
+    for ask in (made_up.size, made_up.rank, lambda: hvd.size_op(77), lambda: hvd.process_set_included_op(77)):
+        with pytest.raises(ValueError, match="process set 77 does not exist or has not been registered"):
+            ask()
+    assert hvd.remove_process_set(made_up) is False and hvd.allreduce(2.0).numpy() == 2.0
+
+
+def test_an_init_that_fails_is_none():
+    for sets in ([hvd.ProcessSet([0])], [hvd.ProcessSet([0, 1]), hvd.ProcessSet([1, 0])], [[0]]):
+        with pytest.raises(ValueError, match="process_sets entry number"):
+            hvd.init(process_sets=sets)
+        assert not hvd.is_initialized()
+    hvd.init()
+    hvd.shutdown()
+
+
+def test_a_partial_optimizer_takes_what_horovods_takes(group):
+    layer = tf.keras.layers.Dense(1)
+    layer.build([None, 2])
+    names = inspect.signature(horovod.keras.PartialDistributedOptimizer).parameters
+    assert list(names) == [
+        "optimizer", "name", "device_dense", "device_sparse", "compression", "sparse_as_dense",
+        "gradient_predivide_factor", "op", "backward_passes_per_step", "average_aggregated_gradients", "num_groups",
+        "groups", "process_set", "local_layers", "scale_local_gradients",
+    ]  # fmt: skip
+    made = horovod.keras.PartialDistributedOptimizer(
+        tf.keras.optimizers.SGD(0.5), backward_passes_per_step=2, average_aggregated_gradients=True, local_layers=layer
+    )
+    for gradient in (1.0, 3.0):
+        made.apply_gradients([(tf.fill([2, 1], gradient), layer.kernel)])
+    assert int(made.iterations) == 2
 
 
 def test_a_timeline_has_every_collective(group, tmp_path):

@@ -107,6 +107,15 @@ def test_the_steps_of_an_epoch_must_be_known_or_given(kit):
     line(kit, "sgd").fit(data, verbose=0, callbacks=[given])
 
 
+def test_a_model_that_is_built_by_its_first_batch_is_scheduled_as_well(kit):
+    for optimizer in optimizers(kit):
+        model = kit.Sequential([kit.layers.Dense(1, use_bias=False, kernel_initializer="zeros")])
+        model.compile(hvd.DistributedOptimizer(optimizer), "mse", experimental_run_tf_function=False)
+        history = fit(model, hvd.callbacks.LearningRateScheduleCallback(0.05, lambda epoch: 0.5**epoch))
+        assert history["lr"] == pytest.approx([0.05, 0.025, 0.0125])
+        assert weight(model) == pytest.approx(by_hand([0.05, 0.05, 0.025, 0.025, 0.0125, 0.0125], 0.9), rel=1e-5)
+
+
 def test_a_schedule_needs_a_rate_to_begin_with():
     with pytest.raises(ValueError, match="initial_lr"):
         hvd.callbacks.LearningRateScheduleCallback(None, 1.0)

@@ -234,3 +234,35 @@ def test_a_search_in_a_cycle_is_collected():
     del holder
     gc.collect()
     assert gone() is None
+
+
+@pytest.mark.parametrize(("direction", "best"), [("max", 3), ("min", 2)])
+def test_the_best_trial_is_the_first_of_the_best_that_were_told(direction, best):
+    search = Grid({"x": [5, 1, 9, 9, 7]}, direction=direction)
+    assert search.best is None
+    trials = [search.ask() for _ in range(5)]
+    search.tell(trials[4], math.nan)
+    search.tell(trials[0], None)
+    assert search.best is None, "failures are not the best, though they are all there is"
+    for trial in trials[1:4]:
+        search.tell(trial, trial.params["x"])
+    assert (search.best.number, search.best.params, search.best.value) == (best, trials[best - 1].params, trials[best - 1].params["x"])
+
+
+def test_every_parameter_is_explained():
+    """What `?` and Shift-Tab show."""
+    import inspect
+
+    from hopyard import experiment, search, space
+
+    calls = [getattr(experiment, name) for name in experiment.__all__ if name[0].islower()]
+    calls += [search.Evolution, search.Grid, search.Paired, search.Random, space.choice, hopyard.report]
+    assert len(calls) == 16
+    for call in calls:
+        names = inspect.signature(call).parameters
+        missing = [name for name in names if f"\n{name}: " not in inspect.getdoc(call)]
+        assert not missing, f"{call.__name__}: {missing}"
+    for bounds in (space.integer, space.log, space.uniform):
+        assert "\nlow, high: " in inspect.getdoc(bounds)
+    assert inspect.signature(experiment.random_search).parameters["samples"].default == 10
+    assert "direction: str = 'max'" in str(inspect.signature(experiment.grid_search))

@@ -213,3 +213,10 @@ def test_importing_hopyard_imports_nothing_heavy():
     heavy = {"json", "dataclasses", "inspect", "tempfile", "subprocess", "hopyard.search", "hopyard.experiment", "numpy"}
     assert "hopyard.space" in names
     assert not heavy & set(names)
+
+
+def test_numbers_of_32_bits_are_written_as_short_as_they_can_be():
+    values = numpy.array([0.1, 1e-5, 3], numpy.float32)
+    assert arguments({"x": values, "y": [numpy.float32(0.7)]}, "grid") == ["--grid=x=[0.1,1e-05,3.0]", "--grid=y=[0.7]"]
+    assert arguments({"x": values[:2]}, "random") == ["--space=x=0.1..1e-05"]
+    assert all(numpy.float32(text) == value for text, value in zip((0.1, 1e-05, 3.0), values))

@@ -3,6 +3,7 @@
 
 import math
 import os
+import re
 import signal
 import sys
 
@@ -38,10 +39,10 @@ def listener(tmp_path):
 
 def test_hyperparameters_come_as_json_has_them(tmp_path):
     def training(rate, layers, name, flag):
-        return {"same": (rate, layers, name, flag) == (0.001, [64, {"a": None}], "Grüße", True)}
+        return {"same": (rate, layers, name, flag) == (0.001, [64, {"a": None}], "Grüße", True), "metric": 1}
 
     done = run(tmp_path, training, {"rate": 0.001, "layers": [64, {"a": None}], "name": "Grüße", "flag": True})
-    assert (done.status, done.result, done.stderr) == (0, {"same": True}, "")
+    assert (done.status, done.result, done.stderr) == (0, {"same": True, "metric": 1.0}, "")
 
 
 def numpy_number():
@@ -81,32 +82,128 @@ def test_a_dict_is_kept_whole_with_what_is_no_json_as_text(tmp_path):
     assert done.result == {"accuracy": 0.75, "rows": [1, 2], "7": "seven", "none": None}
 
 
-def test_nothing_returned_leaves_nothing(tmp_path):
-    done = run(tmp_path, returning(None))
-    assert (done.status, done.result, done.stderr) == (0, None, "")
-
-
-def test_what_is_no_number_is_not_kept_and_said_so_where_no_metric_is_needed(tmp_path):
-    done = run(tmp_path, returning([0.3, 0.91]))
-    assert (done.status, done.result) == (0, None)
-    assert done.stderr == "hopyard: training returned [0.3, 0.91] (list), which is no number: it is not kept\n"
+NONE = "so the trial has no metric"
+NEEDS = "and this search needs a number from every trial"
+DICTS = "return one number, or a dict of numbers (model.evaluate(..., return_dict=True) returns one)"
 
 
 @pytest.mark.parametrize(
     ("value", "settings", "sentence"),
     [
-        ({"loss": 1, "acc": 2}, {"metric": "accuracy"}, "training returned no 'accuracy'; it returned loss, acc"),
-        ({}, {"metric": "accuracy"}, "training returned no 'accuracy'; it returned an empty dict"),
-        ({"loss": 1}, {"optional": False}, "training returned no 'metric'; it returned loss"),
-        ({"acc": "0.9"}, {"metric": "acc"}, "training returned '0.9' (str) for 'acc', which is no number"),
-        (None, {"optional": False}, "training returned nothing, and this search needs a number from every trial"),
-        ("0.9", {"optional": False}, "training returned '0.9' (str), which is no number; return the metric"),
-        (True, {"optional": False}, "training returned True (bool), which is no number; return the metric"),
-        ([1.0], {"optional": False}, "training returned [1.0] (list), which is no number; return the metric"),
+        (None, {}, f"training returned nothing, {NONE}; return a number"),
+        (None, {"optional": False}, f"training returned nothing, {NEEDS}; return a number"),
+        ([0.3, 0.91], {}, f"training returned [0.3, 0.91] (list), which is not a number, {NONE}; {DICTS}"),
+        ([1.0], {"optional": False}, f"training returned [1.0] (list), which is not a number, {NEEDS}; {DICTS}"),
+        ("0.9", {}, f"training returned '0.9' (str), which is not a number, {NONE}; return one number"),
+        (True, {"optional": False}, f"training returned True (bool), which is not a number, {NEEDS}; return one number"),
+        ({"plot": "a.png"}, {}, f"training returned a dict without numbers (plot), {NONE}; return a number"),
+        (
+            {"loss": 0.3, "accuracy": 0.9},
+            {},
+            f"training returned loss, accuracy, {NONE}; name the one that counts, as in metric='accuracy'",
+        ),
+        (
+            {"loss": [0.3, 0.2], "val_loss": [0.4, 0.3]},
+            {},
+            f"training returned loss, val_loss, {NONE}; name the one that counts, as in metric='val_loss', direction='min'",
+        ),
+        (
+            {"loss": 0.3},
+            {"optional": False},
+            "training returned loss, and nothing says whether less or more of it is better, "
+            f"{NEEDS}; add direction='min' (or 'max')",
+        ),
     ],
 )
-def test_a_missing_metric_is_a_sentence(tmp_path, listener, value, settings, sentence):
+def test_what_is_no_metric_is_a_remark_that_says_what_to_return(tmp_path, listener, value, settings, sentence):
+    """Whether the trial fails is the driver's decision: the metric may have been printed or reported."""
     done = run(tmp_path, returning(value), env=listener.env(), **settings)
+    assert (done.status, done.stderr) == (0, "" if value is None else f"hopyard: {sentence}\n")
+    assert [(r.error, r.remark) for r in listener.reports] == [("", sentence)]
+    assert done.result == (None if not isinstance(value, dict) else {k: v[-1] if isinstance(v, list) else v for k, v in value.items()})
+
+
+class History:
+    """What Keras' fit returns, of all Kerases."""
+
+    def __init__(self, **epochs):
+        self.history = epochs
+
+
+EPOCHS = {"loss": [0.9, 0.5], "accuracy": [0.5, 0.9], "val_loss": [1.0, 0.7], "val_accuracy": [0.4, 0.8]}
+LAST = {name: values[-1] for name, values in EPOCHS.items()}
+
+
+@pytest.mark.parametrize(
+    ("value", "settings", "counts"),
+    [
+        ({"accuracy": 0.75}, {}, 0.75),
+        ({"metric": 0.5, "accuracy": 0.75}, {}, 0.5),
+        ({"accuracy": [0.5, 0.75]}, {}, 0.75),
+        ({"accuracy": 0.75, "rows": [1, 2], "name": "a"}, {}, 0.75),
+        ({"loss": 0.25}, {"stated": True}, 0.25),
+        (EPOCHS, {}, 0.8),
+        (History(**EPOCHS), {}, 0.8),
+        (History(**EPOCHS), {"optional": False}, 0.8),
+        (History(loss=[0.5, 0.25]), {"stated": True}, 0.25),
+    ],
+)
+def test_of_a_dict_the_only_value_or_that_of_validation_counts(tmp_path, listener, value, settings, counts):
+    done = run(tmp_path, returning(value), env=listener.env(), **settings)
+    assert (done.status, done.stderr, done.result["metric"]) == (0, "", counts)
+    several = {"loss", "val_accuracy"} < set(done.result)
+    assert [r.remark for r in listener.reports] == ["val_accuracy counts as the metric; name another value with metric="] * several
+    assert LAST.items() <= done.result.items() or not several
+
+
+@pytest.mark.parametrize("value", [EPOCHS, History(**EPOCHS)])
+def test_the_last_epoch_of_the_named_metric_counts(tmp_path, value):
+    done = run(tmp_path, returning(value), metric="val_loss", stated=True)
+    assert (done.status, done.stderr, done.result) == (0, "", LAST)
+
+
+def test_a_function_that_is_launched_need_not_return_anything(tmp_path, listener):
+    done = run(tmp_path, returning(None), env=listener.env(), launch=True)
+    assert (done.status, done.result, done.stderr, listener.reports) == (0, None, "", [])
+
+
+@pytest.mark.parametrize(("returned", "optional"), [(None, True), (None, False), ({"loss": 1.0}, True), ([1, 2], False)])
+def test_a_reported_value_of_the_metrics_name_counts(tmp_path, listener, returned, optional):
+    def training():
+        import hopyard
+
+        hopyard.report(step=0, accuracy=0.5)
+        hopyard.report(step=1, accuracy=0.75)
+        return returned
+
+    done = run(tmp_path, training, env=listener.env(), metric="accuracy", optional=optional)
+    assert (done.status, done.stderr, done.result) == (0, "", returned if isinstance(returned, dict) else None)
+    assert [(r.metrics, r.remark) for r in listener.reports] == [({"accuracy": 0.5}, ""), ({"accuracy": 0.75}, "")]
+
+
+def test_what_is_reported_and_not_returned_is_to_be_named(tmp_path, listener):
+    def training():
+        import hopyard
+
+        hopyard.report(step=1, loss=0.5, val_loss=0.75)
+
+    run(tmp_path, training, env=listener.env())
+    assert listener.reports[-1].remark == (
+        "training returned nothing and reported loss, val_loss, so the trial has no metric; "
+        "name the one that counts, as in metric='val_loss', direction='min'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        ({"loss": 1, "acc": 2}, "training returned no 'accuracy'; it returned loss, acc"),
+        ({}, "training returned no 'accuracy'; it returned an empty dict"),
+        ({"accuracy": "0.9"}, "training returned '0.9' (str) for 'accuracy', which is not a number"),
+    ],
+)
+def test_a_named_value_that_is_missing_is_a_failure(tmp_path, listener, value, sentence):
+    done = run(tmp_path, returning(value), env=listener.env(), metric="accuracy")
     assert (done.status, done.result) == (1, None)
     assert done.stderr == f"hopyard: {sentence}\n"
     assert [(r.error, r.detail) for r in listener.reports] == [(sentence, "")]
@@ -127,7 +224,7 @@ def test_an_exception_comes_with_its_traceback_and_without_our_frames(tmp_path, 
     assert (report.token, report.error) == ("1.1.1", "ValueError: bad value")
     assert done.stderr.strip() == report.detail.strip()
     assert report.detail.startswith("Traceback (most recent call last):\n") and report.detail.count("  File ") == 2
-    assert "hopyard" not in report.detail and report.detail.endswith("ValueError: bad\n  value\n")
+    assert not re.search(r"hopyard/_\w+\.py", report.detail) and report.detail.endswith("ValueError: bad\n  value\n")
 
 
 def test_causes_are_in_the_traceback(tmp_path, listener):
@@ -378,7 +475,7 @@ def test_report_tells_the_agent(tmp_path, listener):
         hopyard.report(step=numpy.int64(3), accuracy=numpy.float32(0.5), loss=2)
         hopyard.report(accuracy=0.75)
 
-    assert run(tmp_path, training, env=listener.env()).status == 0
+    assert run(tmp_path, training, env=listener.env(), metric="accuracy").status == 0
     assert [(r.token, r.step, r.metrics, r.error) for r in listener.reports] == [
         ("1.1.1", 3, {"accuracy": 0.5, "loss": 2.0}, ""),
         ("1.1.1", -1, {"accuracy": 0.75}, ""),
@@ -406,15 +503,39 @@ def test_report_waits_without_holding_other_threads_up(monkeypatch, tmp_path):
     ("arguments", "sentence"),
     [
         ({}, "nothing to report; try hopyard.report"),
-        ({"accuracy": "0.9"}, r"'accuracy' is '0.9' \(str\), which is no number"),
+        ({"accuracy": "0.9"}, r"'accuracy' is '0.9' \(str\), which is not a number"),
         ({"accuracy": 1, "step": -1}, "step takes a whole number from 0 on, not -1"),
         ({"accuracy": 1, "step": 0.5}, "step takes a whole number from 0 on, not 0.5"),
         ({f"m{i}": i for i in range(65)}, "at most 64 values at once"),
         ({"a\0b": 1}, r"'a\\x00b' is no name for a value"),
-        ({"accuracy": 1}, "not inside a trial: HOPYARD_SOCKET is not set"),
     ],
 )
 def test_report_refuses_with_a_sentence(monkeypatch, arguments, sentence):
     monkeypatch.delenv("HOPYARD_SOCKET", raising=False)
     with pytest.raises(hopyard.Error, match=sentence):
         hopyard.report(**arguments)
+
+
+def test_a_training_function_can_be_called_by_hand(monkeypatch, capsys):
+    """Outside of a trial reports go nowhere, the log is printed, and there is a folder to write to."""
+    import importlib
+
+    from hopyard import hdfs, tensorboard
+
+    for name in ("HOPYARD_SOCKET", "HOPYARD_TAG", "HOPYARD_TRIAL_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    importlib.reload(tensorboard)
+
+    def training(rate):
+        hopyard.report(step=0, accuracy=rate)
+        with open(os.path.join(tensorboard.logdir(), "model"), "w") as file:
+            file.write("weights")
+        hdfs.log(f"trained with {rate}")
+        return rate
+
+    assert training(0.5) == 0.5
+    folder = tensorboard.logdir()
+    assert folder == tensorboard.logdir() and os.listdir(folder) == ["model"]
+    said = capsys.readouterr()
+    assert said.out == "trained with 0.5\n"
+    assert said.err == f"hopyard: this is not a trial, so tensorboard.logdir() is {folder}\n"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from hopyard._tfops import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, J
 ROOT = Path(__file__).parents[2]
 TYPES = [tf.uint8, tf.int8, tf.uint16, tf.int16, tf.uint32, tf.int32, tf.uint64, tf.int64, tf.float16, tf.bfloat16,
          tf.float32, tf.float64, tf.bool]
+HAS_ASYNC = hasattr(ctypes.CDLL("libtensorflow_framework.so.2", os.RTLD_NOLOAD), "TF_NewAsyncKernelBuilder")
 tf.config.threading.set_inter_op_parallelism_threads(1)
 
 
@@ -293,6 +295,53 @@ def test_starts_run_in_program_order_and_do_not_wait_for_each_other(group: Group
     group.hold(False)
     thread.join()
     assert [float(r) for r in results] == [0, 2, 4, 6]
+
+
+@pytest.mark.skipif(not HAS_ASYNC, reason="this TensorFlow's C API has no asynchronous kernels; see the next test")
+@pytest.mark.parametrize("with_control_flow_v2", [True, False])
+def test_a_v1_graph_starts_everything_on_one_thread_before_anything_is_over(
+        group: Group, with_control_flow_v2: bool) -> None:
+    """Independent requests, and one behind each of them."""
+    names = [f"n{i}" for i in range(20)]
+    was_enabled = tf.compat.v1.control_flow_v2_enabled()
+    (tf.compat.v1.enable_control_flow_v2 if with_control_flow_v2 else tf.compat.v1.disable_control_flow_v2)()
+    config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=1, use_per_session_threads=True)
+    with tf.Graph().as_default(), tf.compat.v1.Session(config=config) as session:
+        firsts = [_tfops.run(ALLREDUCE, [tf.constant(float(i))], name=n)[0] for i, n in enumerate(names)]
+        fetched = [_tfops.run(ALLREDUCE, [2 * x], name=f"{n}.second")[0] for x, n in zip(firsts, names)]
+        results: list[Any] = []
+        thread = threading.Thread(target=lambda: results.extend(session.run(fetched)))
+        group.hold(True)
+        thread.start()
+        order: list[str] = []
+        while len(order) < len(names):
+            order += group.order()
+            assert thread.is_alive()
+        assert sorted(order) == sorted(names)
+        group.hold(False)
+        thread.join()
+    (tf.compat.v1.enable_control_flow_v2 if was_enabled else tf.compat.v1.disable_control_flow_v2)()
+    assert results == [2.0 * i for i in range(20)]
+
+
+def test_a_v1_graph_that_runs_in_the_callers_thread_works_one_after_the_other(group: Group) -> None:
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        fetched = [_tfops.run(ALLREDUCE, [tf.constant(float(i))], name=f"n{i}")[0] for i in range(20)]
+        options = tf.compat.v1.RunOptions(inter_op_thread_pool=-1)
+        assert session.run(fetched, options=options) == [float(i) for i in range(20)]
+
+
+def test_a_deadlock_for_want_of_threads_says_so(group: Group) -> None:
+    """Where a wait blocks: in a TensorFlow that has no asynchronous kernels."""
+    release = threading.Timer(0.5, group.hold, [False])
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        fetched = _tfops.run(ALLREDUCE, [tf.constant(1.0)], name="fail:EDEADLK")
+        group.hold(True)
+        release.start()
+        with pytest.raises(tf.errors.FailedPreconditionError, match="the group failed at") as failed:
+            session.run(fetched)
+        assert ("TF_NUM_INTEROP_THREADS" in str(failed.value)) == (not HAS_ASYNC)
+    del failed
 
 
 def test_requests_one_behind_the_other_need_no_second_thread(group: Group) -> None:

@@ -20,7 +20,7 @@ MESSAGE = 6  # the type of a frame, see src/wire/frame.c
 
 
 def bundle(fn: Callable[..., Any], folder: Path, preload: Sequence[str] = (), compat: bool = False,
-           metric: str | None = None, optional: bool = True) -> Path:  # fmt: skip
+           metric: str | None = None, optional: bool = True, stated: bool = False, launch: bool = False) -> Path:  # fmt: skip
     """A function as it comes to an agent, by value, as one of a notebook does; modules in `folder` are found."""
     module = sys.modules[fn.__module__]
     cloudpickle.register_pickle_by_value(module)
@@ -29,7 +29,7 @@ def bundle(fn: Callable[..., Any], folder: Path, preload: Sequence[str] = (), co
     finally:
         cloudpickle.unregister_pickle_by_value(module)
     head = {"name": fn.__name__, "path": [str(folder), *sys.path], "preload": list(preload), "compat": compat,
-            "metric": metric, "direction": "max", "optional": optional, "sources": {}}  # fmt: skip
+            "metric": metric, "direction": "max", "optional": optional, "sources": {}, "stated": stated, "launch": launch}  # fmt: skip
     path = folder / "bundle"
     path.write_bytes(json.dumps(head).encode() + b"\n" + pickled)
     return path
@@ -109,6 +109,7 @@ class Report:
     metrics: dict[str, float]
     error: str
     detail: str
+    remark: str
 
     @classmethod
     def parse(cls, data: bytes) -> "Report":
@@ -118,7 +119,7 @@ class Report:
         return cls(
             fields[1][0].decode(), (step >> 1) ^ -(step & 1),
             {m[1][0].decode(): struct.unpack("<d", m.get(2, [bytes(8)])[0])[0] for m in metrics},
-            fields.get(4, [b""])[0].decode(), fields.get(5, [b""])[0].decode(),
+            *(fields.get(number, [b""])[0].decode() for number in (4, 5, 7)),
         )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import _hopyard
-from ._sets import ProcessSet, begin, end, needs_init
+from ._sets import ProcessSet, begin, check, end, needs_init
 
 __all__ = [
     "ccl_built", "cross_rank", "cross_size", "cuda_built", "ddl_built", "gloo_built", "gloo_enabled", "init",
@@ -22,7 +22,8 @@ RANK, SIZE, LOCAL_RANK, LOCAL_SIZE, CROSS_RANK, CROSS_SIZE, HOMOGENEOUS = range(
 
 
 def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = None) -> None:
-    """Joins the ranks of this run, and waits until all are there. Outside of a run: a group of one.
+    """Joins the ranks of this run, or those that mpirun or srun has started, and waits until all are there. Otherwise
+    a group of one.
 
     `process_sets`: sets of ranks to have from the start; or "dynamic", which is always so here.
     """
@@ -30,14 +31,22 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
         raise ValueError(
             "hvd.init(comm=...) needs MPI, which hopyard does without; use hvd.ProcessSet for some ranks"
         )
-    if not _hopyard.group_joined():
+    sets = [] if process_sets is None or isinstance(process_sets, str) else list(process_sets)
+    check(sets)
+    joins = not _hopyard.group_joined()
+    if joins:
         _hopyard.group_join()
         atexit.register(_at_exit)
-    begin([] if process_sets is None or isinstance(process_sets, str) else process_sets)
-    if "tensorflow" in sys.modules:  # else the first op does it
-        from .. import _tfops
+    try:
+        begin(sets)
+        if "tensorflow" in sys.modules:  # else the first op does it
+            from .. import _tfops
 
-        _tfops.ensure_loaded()
+            _tfops.ensure_loaded()
+    except BaseException:
+        if joins:
+            shutdown()  # nothing is left behind, and init may be called again
+        raise
 
 
 def shutdown() -> None:

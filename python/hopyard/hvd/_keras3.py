@@ -72,11 +72,13 @@ def wrapped_keras3(optimizer: Any, reducer: Reducer, aggregation: Aggregation | 
 
 @functools.cache
 def _teach(keras: Any) -> None:
-    """Two of Keras's own decisions depend on what the optimizer does; it cannot know about ours."""
+    """Where Keras decides by what the optimizer does, or lacks an argument that Horovod's programs pass."""
     scaled = keras.optimizers.LossScaleOptimizer
     scaled.apply = _reduced_before_scaling(scaled.apply)
     trainer = next(each for each in keras.Model.__mro__ if "_resolve_auto_jit_compile" in vars(each))
     trainer._resolve_auto_jit_compile = _not_ours(trainer._resolve_auto_jit_compile)
+    trainer = next(each for each in keras.Model.__mro__ if "compile" in vars(each))
+    trainer.compile = _without_run_tf_function(trainer.compile)
 
 
 def _reduced_before_scaling(apply: Any) -> Any:
@@ -113,3 +115,14 @@ def _not_ours(resolve: Any) -> Any:
         return not isinstance(optimizer, _Keras3) and not isinstance(inner, _Keras3) and resolve(self)
 
     return resolved
+
+
+def _without_run_tf_function(compile_: Any) -> Any:
+    """Horovod's examples pass experimental_run_tf_function=False, which tf_keras ignores and Keras 3 refuses."""
+
+    @functools.wraps(compile_)
+    def compiled(self: Any, *args: Any, **given: Any) -> Any:
+        given.pop("experimental_run_tf_function", None)
+        return compile_(self, *args, **given)
+
+    return compiled

@@ -11,7 +11,7 @@ import tensorflow as tf
 from .. import _tfops
 from .._tfops import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, JOIN, REDUCESCATTER
 from . import _basics, _names
-from ._sets import ProcessSet, global_process_set, needs_init
+from ._sets import ProcessSet, global_process_set, members, needs_init
 from ._tf import is_plain, is_recording
 from .compression import Compression, Compressor
 
@@ -141,7 +141,8 @@ def _sparse(op: int, prescale: float, postscale: float) -> None:
 def divided_by_size(tensor: Dense, process_set: ProcessSet) -> Dense:
     """By how many ranks there are when it runs: in an elastic training that may change after tracing."""
     needs_init()
-    count = size_op(process_set.number) if _basics.is_elastic() else process_set.size()
+    number = process_set.number
+    count = size_op(number) if _basics.is_elastic() else process_set.size()
     return tensor / tf.cast(count, tensor.dtype)
 
 
@@ -276,7 +277,12 @@ def _broadcast(
 
     def backward(inputs: list[Dense], outputs: list[Dense], upstream: list[Dense]) -> list[Dense]:
         reduced = _allreduce(upstream, Average, None, 1.0, 1.0, process_set, unscoped, "broadcast_grad")
-        return reduced if _basics.rank() == root_rank else [tf.zeros_like(each) for each in reduced]
+        if _basics.rank() == root_rank:
+            return reduced
+        # zeros of a known shape are a constant: without the dependency a graph of TensorFlow 1 would leave the
+        # reduction out, and the root would wait for this rank in vain
+        with tf.control_dependencies(reduced):
+            return [tf.zeros_like(each) for each in upstream]
 
     return _differentiable(forward, backward, tensors)
 
@@ -417,6 +423,8 @@ def local_size_op(name: str | None = None) -> Dense:
 
 
 def _asked_when_run(ask: Callable[[], int], name: str | None) -> Dense:
+    if tf.executing_eagerly():
+        return tf.constant(ask(), tf.int32, name=name)
     answer = tf.numpy_function(lambda: tf.int32.as_numpy_dtype(ask()), [], tf.int32)
     return tf.identity(tf.ensure_shape(answer, []), name=name)
 
@@ -440,8 +448,6 @@ def process_set_included_op(process_set_id: int = 0, name: str | None = None) ->
 
 
 def _registered(process_set_id: int) -> ProcessSet:
-    from .. import _hopyard
-
-    each = ProcessSet(_hopyard.group_set_members(process_set_id))
+    each = ProcessSet(members(process_set_id))
     each.process_set_id = process_set_id
     return each

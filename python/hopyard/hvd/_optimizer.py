@@ -75,15 +75,17 @@ def DistributedOptimizer(
 def PartialDistributedOptimizer(
     optimizer: Any, name: str | None = None, device_dense: str = "", device_sparse: str = "",
     compression: Compressors = Compression.none, sparse_as_dense: bool = False,
-    gradient_predivide_factor: float = 1.0, op: int = Average, groups: Groups = None,
-    process_set: ProcessSet = global_process_set, local_layers: Any = None,
-    scale_local_gradients: bool = True,
+    gradient_predivide_factor: float = 1.0, op: int = Average, backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False, num_groups: int = 0, groups: Groups = None,
+    process_set: ProcessSet = global_process_set, local_layers: Any = None, scale_local_gradients: bool = True,
 ) -> Any:  # fmt: skip
     """A DistributedOptimizer that leaves the gradients of `local_layers` to each rank."""
     wrapped = DistributedOptimizer(
         optimizer, name=name, device_dense=device_dense, device_sparse=device_sparse, compression=compression,
         sparse_as_dense=sparse_as_dense, gradient_predivide_factor=gradient_predivide_factor, op=op,
-        groups=groups, process_set=process_set, scale_local_gradients=scale_local_gradients,
+        backward_passes_per_step=backward_passes_per_step,
+        average_aggregated_gradients=average_aggregated_gradients, num_groups=num_groups, groups=groups,
+        process_set=process_set, scale_local_gradients=scale_local_gradients,
     )  # fmt: skip
     for variable in variables_of(local_layers):
         wrapped.register_local_var(variable)

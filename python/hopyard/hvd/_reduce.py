@@ -87,7 +87,7 @@ class Reducer:
         return divided_by_size(gradient, self.process_set)
 
     def _alone(self) -> bool:
-        if not self.process_set.included():
+        if self.process_set.number and not self.process_set.included():  # not registered: all ranks hear of it
             return True
         return self.process_set.size() == 1 and not _basics.is_elastic()
 

@@ -4,6 +4,7 @@
 from collections.abc import Iterable, Sequence
 
 from .. import _hopyard
+from .._errors import Error
 
 __all__ = ["ProcessSet", "add_process_set", "global_process_set", "remove_process_set"]
 
@@ -34,20 +35,22 @@ class ProcessSet:
         """The set's number, for a collective; ValueError where it has none."""
         if self.process_set_id is None:
             raise ValueError(f"{self} is not registered; give it to hvd.init or hvd.add_process_set first")
+        if self.process_set_id and self not in _registered:
+            members(self.process_set_id)
         return self.process_set_id
 
     def size(self) -> int | None:
         """How many ranks are in it; None while it is not registered."""
-        return None if self.process_set_id is None else len(_members(self.process_set_id))
+        return None if self.process_set_id is None else len(members(self.process_set_id))
 
     def rank(self) -> int | None:
         """This process's number within the set; None while it is not registered."""
         if self.process_set_id is None:
             return None
-        members = _members(self.process_set_id)
-        if (rank := _hopyard.group_query(0)) not in members:
+        ranks = members(self.process_set_id)
+        if (rank := _hopyard.group_query(0)) not in ranks:
             raise ValueError("Process is not part of provided process set.")
-        return members.index(rank)
+        return ranks.index(rank)
 
     def included(self) -> bool | None:
         """Whether this process is in it."""
@@ -58,7 +61,8 @@ class ProcessSet:
         self.process_set_id = None
 
     def __str__(self) -> str:
-        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
+        number, ranks, comm = self.process_set_id, self.ranks, self.mpi_comm
+        return f"ProcessSet(process_set_id={number}, ranks={ranks}, mpi_comm={comm})"
 
     __repr__ = __str__
 
@@ -76,17 +80,38 @@ def generation() -> int:
     return _begun
 
 
-def _members(number: int) -> list[int]:
+def members(number: int) -> list[int]:
+    """The ranks of a set, by its number; ValueError where there is no such set."""
     needs_init()
-    return _hopyard.group_set_members(number)
+    try:
+        return _hopyard.group_set_members(number)
+    except (Error, OverflowError, TypeError) as error:
+        raise ValueError(f"process set {number!r} does not exist or has not been registered") from error
+
+
+def is_known(number: int) -> bool:
+    try:
+        return bool(members(number))
+    except ValueError:
+        return False
+
+
+def check(sets: Sequence[ProcessSet]) -> None:
+    """What can be said of a list of sets before there is a group."""
+    for index, each in enumerate(sets):
+        if not isinstance(each, ProcessSet):
+            raise ValueError(f"process_sets entry number {index} is not a ProcessSet: {each!r:.60}")
+        if any(each.ranks == other.ranks for other in sets[:index]):
+            raise ValueError(f"process_sets entry number {index} is a duplicate: {each}")
 
 
 def begin(sets: Sequence[ProcessSet]) -> None:
     """What a group starts with."""
     global_process_set.ranks = _hopyard.group_set_members(0)
     for index, each in enumerate(sets):
-        if each.ranks == global_process_set.ranks or any(each.ranks == other.ranks for other in sets[:index]):
+        if each.ranks == global_process_set.ranks:
             raise ValueError(f"process_sets entry number {index} is a duplicate: {each}")
+    for each in sets:
         if each not in _registered:
             add_process_set(each)
 
@@ -121,5 +146,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     process_set._invalidate()
     if process_set in _registered:
         _registered.remove(process_set)
+    elif not is_known(number):
+        return False
     _hopyard.group_set_remove(number)
     return True

@@ -122,13 +122,18 @@ def _inner(optimizer: Any) -> Any:
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
-def _velocities(optimizer: Any, variables: Collection[Any]) -> list[Any]:
-    """Of SGD and RMSprop with momentum: the learning rate is in them, and has to be changed there too."""
+def _velocities(optimizer: Any, model: Any) -> list[Any]:
+    """Of SGD and RMSprop with momentum: the learning rate is in them, and has to be changed there too.
+
+    Before the first step there are none. A model of tf_keras may have no variables then, and raises when asked.
+    """
     optimizer = _inner(optimizer)
     if not {cls.__name__ for cls in type(optimizer).__mro__} & {"SGD", "RMSprop"}:
         return []
     if hasattr(optimizer, "get_slot_names"):  # an optimizer of Keras before 2.11
-        return [optimizer.get_slot(v, "momentum") for v in variables if "momentum" in optimizer.get_slot_names()]
+        if "momentum" not in optimizer.get_slot_names():
+            return []
+        return [optimizer.get_slot(variable, "momentum") for variable in model.trainable_variables]
     return list(getattr(optimizer, "momentums", None) or getattr(optimizer, "_momentums", None) or ())
 
 
@@ -174,7 +179,7 @@ class LearningRateScheduleCallback(_Callback):
         optimizer.learning_rate = new
         if not self.momentum_correction or not old or new == old:
             return
-        for velocity in _velocities(optimizer, self.model.trainable_variables):
+        for velocity in _velocities(optimizer, self.model):
             velocity.assign(velocity * (new / old))
 
     def on_train_begin(self, logs: Any = None) -> None:

@@ -51,7 +51,8 @@ def is_loss(error: BaseException) -> bool:
 
 def _is_over() -> bool:
     """A training that was not started as an elastic one ends with its first loss."""
-    return "HOPYARD_GROUP" in os.environ and not is_elastic()
+    launched = hvd.is_initialized() and hvd.size() > 1  # by mpirun or srun, where $HOPYARD_GROUP is not set
+    return ("HOPYARD_GROUP" in os.environ or launched) and not is_elastic()
 
 
 def _limit() -> int | None:

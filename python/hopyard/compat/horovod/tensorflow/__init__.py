@@ -18,7 +18,13 @@ from horovod.common.util import check_extension as check_extension
 from horovod.common.util import gpu_available as gpu_available
 from horovod.common.util import split_list as split_list
 
+from . import compression as compression
 from . import elastic as elastic
+from . import functions as functions
+from . import gradient_aggregation_eager as gradient_aggregation_eager
+from . import mpi_ops as mpi_ops
+from . import sync_batch_norm as sync_batch_norm
+from . import util as util
 from .gradient_aggregation import LocalGradientAggregationHelper as LocalGradientAggregationHelper
 from .util import refs_to_vars as refs_to_vars
 from .util import vars_to_refs as vars_to_refs

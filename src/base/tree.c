@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Removing a directory with all that lies below it, by descriptors alone:
+ * every name is resolved in the directory that was opened for it, and no
+ * symbolic link is followed. So a directory that is swapped for a link while
+ * we work leads nowhere: the link is removed, not what it points to.
+ *
+ * Trees may be deeper than there are descriptors, and deeper than the stack
+ * would bear, so there is no recursion, and only the last OPEN_MAX levels have
+ * their directory open. One that was closed is opened again as ".." of the
+ * level below it, if that is still the same; it is then read from its start,
+ * where only what is not removed yet is left.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fault.h"
+#include "base/file.h"
+#include "base/mem.h"
+
+#define OPEN_MAX_LEVELS 16
+#define RESCANS_MAX 3 /* some file systems skip entries while others are removed */
+
+struct level {
+    DIR *dir; /* NULL: closed for the time being */
+    dev_t dev;
+    ino_t ino;
+    char *name; /* in the level above */
+    int rescans;
+};
+
+struct walk {
+    int above; /* what the first level lies in */
+    struct level *levels;
+    size_t count, room;
+    size_t closed; /* so many of the first levels are closed */
+};
+
+static int grow(struct walk *w)
+{
+    size_t room = w->room ? 2 * w->room : 16;
+    struct level *more;
+
+    if (w->count < w->room)
+        return 0;
+    more = hy_reallocarray(w->levels, room, sizeof *more);
+    if (!more)
+        return -ENOMEM;
+    w->levels = more;
+    w->room = room;
+    return 0;
+}
+
+/* Takes the descriptor. */
+static DIR *open_stream(int fd)
+{
+    DIR *dir = fdopendir(fd);
+
+    if (!dir)
+        close(fd);
+    return dir;
+}
+
+/* Opens the directory `name` in `parent`. -ELOOP or -ENOTDIR when it is not one (any more). What is mounted
+ * there is not part of the tree: -EXDEV. */
+static int enter(struct walk *w, int parent, const char *name)
+{
+    hy_cleanup_close int fd = HY_SYS(openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    struct level level = {0};
+    struct stat st;
+
+    if (fd < 0 || HY_SYS(fstat(fd, &st)) < 0)
+        return -errno;
+    if (w->count && st.st_dev != w->levels[0].dev)
+        return -EXDEV;
+    if (grow(w) < 0 || !(level.name = hy_strdup(name)))
+        return -ENOMEM;
+    level.dev = st.st_dev;
+    level.ino = st.st_ino;
+    level.dir = open_stream(hy_take_fd(fd));
+    if (!level.dir) {
+        free(level.name);
+        return -ENOMEM;
+    }
+    w->levels[w->count++] = level;
+    if (w->count - w->closed > OPEN_MAX_LEVELS) {
+        closedir(w->levels[w->closed].dir);
+        w->levels[w->closed++].dir = NULL;
+    }
+    return 0;
+}
+
+/* The level above the last one, opened again if it was closed. */
+static int open_above(struct walk *w)
+{
+    struct level *last = &w->levels[w->count - 1], *above = last - 1;
+    hy_cleanup_close int fd = -1;
+    struct stat st;
+
+    if (above->dir)
+        return 0;
+    fd = HY_SYS(openat(dirfd(last->dir), "..", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (fd < 0 || HY_SYS(fstat(fd, &st)) < 0)
+        return -errno;
+    if (st.st_dev != above->dev || st.st_ino != above->ino)
+        return -ESTALE; /* it was moved away under us */
+    above->dir = open_stream(hy_take_fd(fd));
+    w->closed--;
+    return above->dir ? 0 : -ENOMEM;
+}
+
+static void pop(struct walk *w)
+{
+    struct level *last = &w->levels[--w->count];
+
+    if (last->dir)
+        closedir(last->dir);
+    free(last->name);
+    if (w->closed > w->count)
+        w->closed = w->count;
+}
+
+/* The last level has been read to its end: removes it from the one above. */
+static int leave(struct walk *w)
+{
+    struct level *last = &w->levels[w->count - 1];
+    int rc = w->count > 1 ? open_above(w) : 0;
+
+    if (rc == 0 && HY_SYS(unlinkat(w->count > 1 ? dirfd(last[-1].dir) : w->above, last->name, AT_REMOVEDIR)) < 0)
+        rc = errno == ENOENT ? 0 : -errno;
+    if (rc == -ENOTEMPTY && last->rescans++ < RESCANS_MAX) {
+        rewinddir(last->dir);
+        return 0;
+    }
+    if (rc == 0)
+        pop(w);
+    return rc;
+}
+
+static int remove_entry(struct walk *w, int parent, const char *name, bool is_dir)
+{
+    int rc = is_dir ? enter(w, parent, name) : -ENOTDIR;
+
+    if (rc != -ENOTDIR && rc != -ELOOP)
+        return rc == -ENOENT ? 0 : rc;
+    if (HY_SYS(unlinkat(parent, name, 0)) == 0 || errno == ENOENT)
+        return 0;
+    return errno == EISDIR && !is_dir ? enter(w, parent, name) : -errno;
+}
+
+static int step(struct walk *w)
+{
+    DIR *dir = w->levels[w->count - 1].dir;
+    struct dirent *entry;
+
+    errno = 0;
+    entry = readdir(dir);
+    if (!entry)
+        return errno ? -errno : leave(w);
+    if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+        return 0;
+    return remove_entry(w, dirfd(dir), entry->d_name, entry->d_type == DT_DIR);
+}
+
+/* Goes on until the first level is gone. */
+static int walk_to_end(struct walk *w, int rc)
+{
+    while (rc == 0 && w->count)
+        rc = step(w);
+    while (w->count)
+        pop(w);
+    free(w->levels);
+    return rc;
+}
+
+int hy_remove_tree(const char *path)
+{
+    hy_cleanup_free char *tidy = hy_strdup(path);
+    struct walk w = {.above = AT_FDCWD};
+    struct stat st;
+
+    if (!tidy)
+        return -ENOMEM;
+    for (size_t n = strlen(tidy); n > 1 && tidy[n - 1] == '/'; n--)
+        tidy[n - 1] = '\0'; /* "link/" would be followed */
+    if (HY_SYS(lstat(tidy, &st)) < 0)
+        return errno == ENOENT ? 0 : -errno;
+    return walk_to_end(&w, remove_entry(&w, AT_FDCWD, tidy, S_ISDIR(st.st_mode)));
+}
+
+int hy_remove_tree_at(int above, const char *name, int fd)
+{
+    struct walk w = {.above = above};
+    struct stat st;
+    int rc;
+
+    if (HY_SYS(fstat(fd, &st)) < 0)
+        return -errno;
+    rc = enter(&w, above, name);
+    if (rc == 0 && (w.levels[0].dev != st.st_dev || w.levels[0].ino != st.st_ino)) {
+        pop(&w);
+        rc = -ESTALE;
+    }
+    return walk_to_end(&w, rc);
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* horovodrun's --config-file: options of `train` from a YAML file. */
+#ifndef HY_CLI_CONFIG_FILE_H
+#define HY_CLI_CONFIG_FILE_H
+
+#include "base/buf.h"
+#include "cli/options.h"
+
+struct hy_config {
+    struct hy_args args; /* the file's options, then those of the command line, which count more */
+    struct hy_buf text;  /* private: values point into it */
+};
+
+/*
+ * Reads what --config-file names (nothing, if it is not given). Of YAML it
+ * understands sections with settings ("timeline:", "  filename: t.json"),
+ * quotes and comments. 0, -EINVAL with a sentence that names the line, -ENOMEM.
+ */
+int hy_config_read(const struct hy_args *args, struct hy_config *ret, struct hy_err *err);
+void hy_config_done(struct hy_config *c);
+#define hy_cleanup_config __attribute__((cleanup(hy_config_done)))
+
+#endif

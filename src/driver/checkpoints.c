@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Checkpoints on their way to agents that do not see the project folder: what an
+ * attempt has left is there for the next one, on whatever machine that runs.
+ *
+ * The files share one stream, and large holes in them are not sent. A checkpoint
+ * that cannot be read, or is larger than --max-transfer, fails its trial; that
+ * happens in a tick, since ranks that start together must all have been started
+ * before one of them fails.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fault.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "driver/run.h"
+#include "wire/bounds.h"
+
+#define CHECKPOINT "checkpoint"
+#define HOLE_MIN (1u << 20)         /* shorter ones are sent */
+#define NAMES_MAX (8u * 1024 * 1024) /* bytes of all paths: they must fit into one message */
+#define PIECES_MAX 200000u          /* files, and data between holes */
+
+struct to_send {
+    char *path;
+    uint64_t size, offset;
+};
+
+struct sending {
+    struct trial *trial;
+    uint32_t stream;
+    struct to_send *files;
+    size_t count, next;
+    int fd; /* of the file under way */
+    uint64_t at, left;
+    uint64_t bytes; /* of all */
+    size_t names;
+    bool is_started;   /* the agent knows of it */
+    struct hy_err err; /* why it cannot be sent */
+};
+
+static void sending_free(struct agent *a, struct sending *s)
+{
+    if (hy_map_get(&a->sending, s->stream) == s)
+        hy_map_remove(&a->sending, s->stream);
+    for (size_t i = 0; i < s->count; i++)
+        free(s->files[i].path);
+    hy_close_at(&s->fd);
+    free(s->files);
+    free(s);
+}
+
+/* ---- what there is to send ------------------------------------------------------------- */
+
+static struct {
+    struct sending *sending;
+    Hy__Start *start;
+    size_t prefix;
+    uint64_t limit;
+} walk; /* nftw has no argument for its callback */
+
+static int add_piece(const char *path, mode_t mode, uint64_t offset, uint64_t size)
+{
+    struct sending *s = walk.sending;
+    Hy__Start *start = walk.start;
+    Hy__FileSent **names = hy_reallocarray(start->files, start->n_files + 1, sizeof *names), *f;
+    struct to_send *files = hy_reallocarray(s->files, s->count + 1, sizeof *files);
+
+    start->files = names ? names : start->files;
+    s->files = files ? files : s->files;
+    f = names && files ? hy_malloc(sizeof *f) : NULL;
+    if (!f)
+        return -ENOMEM;
+    hy__file_sent__init(f);
+    start->files[start->n_files++] = f;
+    f->path = hy_strdup(path + walk.prefix);
+    f->mode = mode & 0777;
+    f->size = size;
+    f->offset = offset;
+    f->stream = s->stream;
+    s->files[s->count++] = (struct to_send){.path = hy_strdup(path), .size = size, .offset = offset};
+    s->bytes += size;
+    s->names += strlen(path);
+    return f->path && s->files[s->count - 1].path ? 0 : -ENOMEM;
+}
+
+/* 0, or 1: no need to look further. */
+static int check_limits(struct sending *s, uint64_t limit)
+{
+    char text[40];
+
+    if (s->bytes > limit)
+        hy_err_set(&s->err, -EFBIG, "its checkpoint has more than the %s that --max-transfer allows to send; raise it, "
+                   "or keep checkpoints on storage that all machines share", hy_format_size(limit, text, sizeof text));
+    else if (s->count > PIECES_MAX || s->names > NAMES_MAX)
+        hy_err_set(&s->err, -E2BIG, "its checkpoint has too many files to be sent to another machine; "
+                   "pack them into fewer, or keep checkpoints on storage that all machines share");
+    return s->err.code ? 1 : 0;
+}
+
+/* Without its holes. A piece of no bytes makes a file that begins with one, or ends it behind one. */
+static int add_sparse(const char *path, const struct stat *st)
+{
+    uint64_t at = 0, size = (uint64_t)st->st_size, start = 0, end = 0;
+    hy_cleanup_close int fd = HY_SYS(open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    int rc;
+
+    if (fd < 0)
+        return -errno;
+    rc = hy_next_data(fd, 0, size, HOLE_MIN, &start, &end) && start == 0 ? 0 : add_piece(path, st->st_mode, 0, 0);
+    while (rc == 0 && walk.sending->count <= PIECES_MAX && hy_next_data(fd, at, size, HOLE_MIN, &start, &end)) {
+        rc = add_piece(path, st->st_mode, start, end - start);
+        at = end;
+    }
+    return rc == 0 && at < size ? add_piece(path, st->st_mode, size, 0) : rc;
+}
+
+static int add_file(const char *path, const struct stat *st, int type, struct FTW *where)
+{
+    int rc;
+
+    (void)where;
+    if (type == FTW_DNR)
+        return -EACCES;
+    if (type != FTW_F || !S_ISREG(st->st_mode))
+        return 0;
+    if ((uint64_t)st->st_blocks * 512 < (uint64_t)st->st_size)
+        rc = add_sparse(path, st);
+    else
+        rc = add_piece(path, st->st_mode, 0, (uint64_t)st->st_size);
+    return rc < 0 ? rc : check_limits(walk.sending, walk.limit);
+}
+
+/* 0, or -ENOMEM; what else goes wrong is in s->err. */
+static int list_files(struct sending *s, Hy__Start *start, const char *dir, const char *folder, uint64_t limit)
+{
+    int rc;
+
+    walk.sending = s;
+    walk.start = start;
+    walk.prefix = strlen(dir) + 1;
+    walk.limit = limit;
+    rc = nftw(folder, add_file, 32, FTW_PHYS);
+    if (rc == -1)
+        rc = -errno;
+    if (rc < 0 && rc != -ENOMEM)
+        hy_err_sys(&s->err, rc, "its checkpoint '%.200s' cannot be read", folder);
+    return rc == -ENOMEM ? rc : 0;
+}
+
+static struct sending *sending_new(struct agent *a, struct trial *t)
+{
+    struct sending *s = hy_calloc(1, sizeof *s);
+
+    if (!s)
+        return NULL;
+    *s = (struct sending){.trial = t, .stream = a->next_stream++, .fd = -1};
+    if (hy_map_put(&a->sending, s->stream, s) == 0)
+        return s;
+    free(s);
+    return NULL;
+}
+
+int hy_checkpoint_send(struct driver *d, struct agent *a, struct trial *t, Hy__Start *start)
+{
+    hy_cleanup_free char *dir = hy_path_join(d->logdir, t->dir);
+    hy_cleanup_free char *folder = dir ? hy_path_join(dir, CHECKPOINT) : NULL;
+    struct sending *s;
+
+    if (!folder)
+        return -ENOMEM;
+    hy_outputs_drop_checkpoint(d, t); /* of a driver that died */
+    if (access(folder, F_OK) < 0)
+        return 0;
+    s = sending_new(a, t);
+    if (!s)
+        return -ENOMEM;
+    if (list_files(s, start, dir, folder, hy_bounds_transfer(d->spec->max_transfer)) < 0) {
+        sending_free(a, s);
+        return -ENOMEM;
+    }
+    if (s->err.code)
+        return -ECANCELED;
+    s->is_started = true;
+    hy_checkpoint_room(a, s->stream);
+    return 0;
+}
+
+void hy_checkpoint_sent(Hy__Start *start)
+{
+    for (size_t i = 0; i < start->n_files; i++) {
+        if (start->files[i]->path != protobuf_c_empty_string)
+            free(start->files[i]->path);
+        free(start->files[i]);
+    }
+    free(start->files);
+}
+
+/* ---- on its way ---------------------------------------------------------------------- */
+
+/* The next bytes: how many; 0 when there are none left, or -Exxx. */
+static ssize_t read_some(struct sending *s, uint8_t *to, size_t room)
+{
+    ssize_t n;
+
+    while (s->left == 0) {
+        const struct to_send *f = &s->files[s->next];
+
+        hy_close_at(&s->fd);
+        s->fd = -1;
+        if (s->next == s->count)
+            return 0;
+        s->next++;
+        s->left = f->size;
+        s->at = f->offset;
+        s->fd = HY_SYS(open(f->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+        if (s->fd < 0)
+            return -errno;
+    }
+    n = HY_SYS(pread(s->fd, to, s->left < room ? (size_t)s->left : room, (off_t)s->at));
+    if (n <= 0)
+        return n < 0 ? -errno : -ENODATA; /* it has become shorter meanwhile */
+    s->left -= (uint64_t)n;
+    s->at += (uint64_t)n;
+    return n;
+}
+
+void hy_checkpoint_room(struct agent *a, uint32_t stream)
+{
+    static uint8_t chunk[64 * 1024]; /* one loop, used within this call only */
+    struct sending *s = hy_map_get(&a->sending, stream);
+
+    if (s && hy_peer_is_forgotten(a->peer, stream)) { /* it would take everything at once, for nothing */
+        sending_free(a, s);
+        return;
+    }
+    while (s && !s->err.code && hy_peer_room(a->peer, stream) >= sizeof chunk) {
+        ssize_t n = read_some(s, chunk, sizeof chunk);
+
+        if (n == 0) {
+            sending_free(a, s);
+            return;
+        }
+        if (n < 0)
+            hy_err_sys(&s->err, (int)n, "its checkpoint's file '%.200s' cannot be read", s->files[s->next - 1].path);
+        else if (hy_peer_write(a->peer, stream, chunk, (size_t)n) < 0)
+            hy_err_set(&s->err, -ENOMEM, "out of memory for a checkpoint");
+    }
+}
+
+/* ---- when it does not work out --------------------------------------------------------- */
+
+/* As if the agent had said that it cannot be started. */
+static void fail_trial(struct driver *d, struct agent *a, struct sending *s)
+{
+    Hy__Ended ended = HY__ENDED__INIT;
+    Hy__Control m = HY__CONTROL__INIT;
+    struct trial *t = s->trial;
+    struct hy_err err = s->err;
+
+    if (s->is_started) {
+        hy_trial_kill(d, t);
+        t->killed = false;
+    }
+    sending_free(a, s);
+    ended.trial = t->number;
+    ended.attempt = t->attempt;
+    ended.outcome = HY__ENDED__OUTCOME__NOT_STARTED;
+    ended.code = err.code;
+    ended.message = err.text;
+    m.body_case = HY__CONTROL__BODY_ENDED;
+    m.ended = &ended;
+    hy_trials_ended(d, a, &m);
+}
+
+static struct sending *find_failed(struct agent *a)
+{
+    struct sending *s;
+
+    for (size_t i = 0; (s = hy_map_next(&a->sending, &i));)
+        if (s->err.code)
+            return s;
+    return NULL;
+}
+
+void hy_checkpoints_tick(struct driver *d)
+{
+    struct sending *s;
+    struct agent *a;
+
+    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+        while (d->phase < PHASE_ENDING && (s = find_failed(a)))
+            fail_trial(d, a, s);
+}
+
+void hy_checkpoint_forget(struct trial *t)
+{
+    struct sending *s;
+
+    for (size_t i = 0; t->agent && (s = hy_map_next(&t->agent->sending, &i));)
+        if (s->trial == t) {
+            sending_free(t->agent, s);
+            return;
+        }
+}
+
+void hy_checkpoints_agent_gone(struct agent *a)
+{
+    struct sending *s;
+    size_t i;
+
+    while ((i = 0, s = hy_map_next(&a->sending, &i)))
+        sending_free(a, s);
+}

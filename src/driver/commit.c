@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Turns and their commits.
+ *
+ * Handlers record what they change in the store (struct hy_changes) and queue
+ * messages. At the end of an iteration of the loop the turn is sealed: a thread
+ * of libuv's pool applies and commits its changes, and its messages, event files
+ * and news for clients leave when it has. Meanwhile the loop goes on, answers
+ * pings and records the next turn. Turns are committed one at a time and in
+ * order, so nothing is visible outside before the store has it and all that
+ * came before it.
+ *
+ * What cannot be written for a while (a full disk, a store that another program
+ * has locked) is a stall: tried again every second, by the store here, by
+ * outputs.c and events.c for their files. Nothing new is started meanwhile and
+ * nothing is killed. Stalled for too long, the run is interrupted.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "driver/run.h"
+
+#define RETRY_MS 1000
+#define SLOW_MS 5000                    /* a commit that takes longer is worth a notice */
+#define RECORDED_MAX (4u * 1024 * 1024) /* agents wait while a turn is larger */
+#define STALL_MS (10 * 60 * 1000)       /* the default of --disk-timeout */
+
+/* ---- stalls -------------------------------------------------------------------- */
+
+bool hy_is_stall(int rc)
+{
+    return rc == -ENOSPC || rc == -EDQUOT || rc == -EBUSY || rc == -EIO || rc == -EROFS ||
+           rc == -EMFILE || rc == -ENFILE;
+}
+
+static int64_t stall_limit(const struct driver *d)
+{
+    return d->spec->disk_timeout_ms > 0 ? d->spec->disk_timeout_ms : STALL_MS;
+}
+
+static void notify(struct driver *d, const char *text)
+{
+    hy_warn("%s", text);
+    free(d->notice);
+    d->notice = hy_strdup(text); /* without memory clients learn it from the log */
+    hy_clients_notify(d);
+}
+
+void hy_stall_begin(struct driver *d, const char *why)
+{
+    char text[900], limit[32];
+
+    if (d->stalls++ > 0)
+        return;
+    d->stalled_since = hy_clock_ms();
+    snprintf(d->stall_why, sizeof d->stall_why, "%s", why);
+    snprintf(text, sizeof text, "the run is waiting: %s (it continues by itself when this is resolved, and is interrupted after %s)",
+             why, hy_format_duration(stall_limit(d), limit, sizeof limit));
+    notify(d, text);
+}
+
+void hy_stall_begin_file(struct driver *d, const char *path, int rc)
+{
+    char why[700];
+
+    if (rc == -ENOSPC || rc == -EDQUOT)
+        snprintf(why, sizeof why, "disk full: cannot write '%s'; free some space", path);
+    else
+        snprintf(why, sizeof why, "cannot write '%s': %s", path, strerror(-rc));
+    hy_stall_begin(d, why);
+}
+
+void hy_stall_end(struct driver *d)
+{
+    if (--d->stalls > 0)
+        return;
+    d->stalled_since = 0;
+    if (d->store_broken)
+        return;
+    notify(d, "the run continues: everything can be written again");
+    free(d->notice);
+    d->notice = NULL;
+}
+
+/* A trial's directory could not be made: nothing is started until there is room again. */
+void hy_stall_begin_start(struct driver *d, const char *why)
+{
+    if (d->has_no_room)
+        return;
+    d->has_no_room = true;
+    hy_stall_begin(d, why);
+}
+
+static void look_for_room(struct driver *d)
+{
+    static const uint8_t block[4096];
+    hy_cleanup_free char *probe = d->has_no_room ? hy_path_join(d->logdir, ".room") : NULL;
+
+    if (!probe || hy_file_write(probe, block, sizeof block, 0600) < 0 || unlink(probe) < 0)
+        return;
+    d->has_no_room = false;
+    hy_stall_end(d);
+}
+
+/* Who asks for the end does not wait longer than for trials that do not end. */
+static bool is_stalled_for_too_long(const struct driver *d, int64_t now)
+{
+    if (!d->stalls)
+        return false;
+    return now - d->stalled_since > stall_limit(d) || (d->stop_by && now > d->stop_by);
+}
+
+/* ---- the end of a store --------------------------------------------------------- */
+
+/* What was recorded and not committed is lost, and so is what was to follow from it. */
+static void give_up(struct driver *d, const char *why, bool can_resume)
+{
+    struct commit *c = &d->commit;
+
+    d->store_broken = true;
+    if (d->net) {
+        hy_net_discard(d->net);
+        hy_net_pause(d->net, false); /* agents say goodbye */
+    }
+    hy_changes_clear(&c->recorded);
+    if (!c->is_busy)
+        hy_changes_clear(&c->sealed);
+    hy_run_interrupt(d, why, can_resume);
+}
+
+/* ---- the commit ------------------------------------------------------------------ */
+
+/* The files have lost their names, but they are open: what they hold of this run can still be read. */
+static void rescue(struct driver *d, struct hy_err *err)
+{
+    struct hy_err why = {0}, stale = *err;
+    int rc = hy_store_keep(d->store, d->run, &why);
+
+    if (rc == 0)
+        hy_err_set(err, stale.code, "%s; what run %lld had recorded is kept in '%s/runs/%lld.db': `hopyard import` reads it",
+                   stale.text, (long long)d->run, hy_store_folder(d->store), (long long)d->run);
+    else
+        hy_err_set(err, stale.code, "%s, and no snapshot could be written: %s", stale.text, why.text);
+}
+
+static void apply(uv_work_t *job)
+{
+    struct commit *c = hy_container(job, struct commit, job);
+    struct driver *d = hy_container(c, struct driver, commit);
+
+    c->err.code = 0;
+    c->rc = hy_store_apply(d->store, d->run, &c->sealed, &c->err);
+    if (c->rc == -ESTALE)
+        rescue(d, &c->err);
+}
+
+struct tally hy_commit_tally(const struct driver *d)
+{
+    return (struct tally){.done = d->done, .failed = d->failed, .stopped = d->stopped, .ended_seq = d->ended_seq,
+                          .notes_until = d->notes_until};
+}
+
+static void committed(struct driver *d)
+{
+    struct commit *c = &d->commit;
+
+    d->committed = c->tally;
+
+    hy_changes_clear(&c->sealed);
+    if (c->is_stalled) {
+        c->is_stalled = false;
+        hy_stall_end(d);
+    }
+    if (d->store_broken || !d->net)
+        return; /* too late: nobody waits for it any more */
+    hy_net_release(d->net);
+    hy_net_pause(d->net, false);
+    hy_events_flush(d);
+    hy_clients_send(d);
+}
+
+static void failed(struct driver *d)
+{
+    struct commit *c = &d->commit;
+
+    if (!hy_is_stall(c->rc)) {
+        give_up(d, c->err.text, c->rc != -ESTALE);
+        return;
+    }
+    c->retry_at = hy_clock_ms() + RETRY_MS;
+    if (c->is_stalled)
+        return;
+    c->is_stalled = true;
+    hy_stall_begin(d, c->err.text);
+}
+
+static void applied(uv_work_t *job, int status)
+{
+    struct commit *c = hy_container(job, struct commit, job);
+    struct driver *d = hy_container(c, struct driver, commit);
+
+    (void)status; /* jobs of ours are not cancelled */
+    c->is_busy = false;
+    if (c->rc == 0)
+        committed(d);
+    else if (!d->store_broken)
+        failed(d);
+}
+
+static void start_commit(struct driver *d)
+{
+    struct commit *c = &d->commit;
+    int rc = uv_queue_work(&d->loop, &c->job, apply, applied);
+
+    c->is_busy = rc == 0;
+    if (rc < 0)
+        give_up(d, uv_strerror(rc), true);
+}
+
+static void seal(struct driver *d)
+{
+    struct commit *c = &d->commit;
+
+    hy_changes_take(&c->sealed, &c->recorded);
+    c->tally = hy_commit_tally(d);
+    c->started_ms = hy_clock_ms();
+    hy_net_seal(d->net);
+    hy_events_seal(d);
+    hy_clients_prepare(d);
+    start_commit(d);
+}
+
+bool hy_commit_is_done(const struct driver *d)
+{
+    return d->store_broken || (!d->commit.sealed.bytes && !d->commit.recorded.bytes);
+}
+
+void hy_commit_turn(struct driver *d)
+{
+    struct commit *c = &d->commit;
+
+    if (d->store_broken || c->sealed.bytes) {
+        if (c->recorded.bytes > RECORDED_MAX)
+            hy_net_pause(d->net, true);
+        return;
+    }
+    if (c->recorded.bytes) {
+        seal(d);
+        return;
+    }
+    hy_net_seal(d->net);
+    hy_net_release(d->net);
+    hy_events_seal(d);
+    hy_events_flush(d);
+    hy_clients_prepare(d);
+    hy_clients_send(d);
+}
+
+void hy_commit_tick(struct driver *d, int64_t now)
+{
+    struct commit *c = &d->commit;
+
+    if (d->store_broken)
+        return;
+    if (c->is_busy && !c->is_stalled && now - c->started_ms > SLOW_MS) {
+        c->is_stalled = true;
+        hy_stall_begin(d, "the store does not answer; another program may have locked it, or its disk is slow");
+    }
+    if (is_stalled_for_too_long(d, now)) {
+        char text[700];
+
+        snprintf(text, sizeof text, "%s", d->stall_why);
+        give_up(d, text, true);
+        return;
+    }
+    if (!d->stalls || now < c->retry_at)
+        return;
+    c->retry_at = now + RETRY_MS;
+    look_for_room(d);
+    hy_outputs_retry(d);
+    hy_events_retry(d);
+    if (c->sealed.bytes && !c->is_busy)
+        start_commit(d);
+}
+
+int hy_run_recorded(struct driver *d, int rc)
+{
+    if (d->store_broken)
+        return -EIO;
+    if (rc < 0)
+        give_up(d, "out of memory", true); /* half a turn must not be committed */
+    return rc;
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The limits of what an agent may send to its driver. Both sides know them: an
+ * agent fails a trial that exceeds one, so that a driver that receives more is
+ * talking to a broken or hostile agent, and drops it.
+ */
+#ifndef HY_WIRE_BOUNDS_H
+#define HY_WIRE_BOUNDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "hopyard.pb-c.h"
+
+/* ---- files of one attempt that are copied to the driver ---- */
+#define HY_PATH_LIMIT 4095u              /* bytes of a path below the trial's folder ... */
+#define HY_PATH_PART_LIMIT 255u          /* ... of each of its parts ... */
+#define HY_PATH_DEPTH_LIMIT 64u          /* ... and how many of them it has */
+#define HY_FILES_LIMIT 100000u           /* files */
+#define HY_FILE_SIZE_LIMIT (UINT64_C(1) << 50) /* bytes from the beginning of a file to its end, holes included */
+#define HY_TRANSFER_DEFAULT (UINT64_C(100) << 30) /* bytes of data, unless --max-transfer says otherwise */
+#define HY_TRANSFER_UNLIMITED UINT64_MAX
+/* Memory of announced files that the driver has not begun to write. An agent waits after a quarter of it until the driver
+ * has caught up. */
+#define HY_ANNOUNCED_LIMIT (4u << 20)
+
+/* ---- texts and values ---- */
+#define HY_NAME_LIMIT 255u               /* bytes of the name of an agent, a host or a metric */
+#define HY_TEXT_LIMIT (132u * 1024)      /* bytes of any sentence or traceback; agents accept 128 KiB from a trial */
+#define HY_VALUES_LIMIT 10000u           /* values in one report or result */
+#define HY_GPU_LIST_LIMIT 64u
+#define HY_RANK_ADDRESSES_LIMIT 32u      /* at which a rank can be reached ... */
+#define HY_RANK_ADDRESS_LIMIT 64u        /* ... bytes of each, and of its bell */
+
+#define HY_AGENT_STREAMS_END 0x80000001u /* an agent numbers its streams from 1 to below this; the driver's follow */
+
+/* What this message of an agent exceeds, as "a metric's name of 2000000 bytes (the limit is 255)";
+ * returns `text`, or NULL when it is within all limits. */
+const char *hy_bounds_exceeded(const Hy__Control *m, char *text, size_t size);
+
+/* A path that another process has named: relative, no empty part, no "." or "..", within the limits
+ * above. NULL, or what is wrong with it. */
+const char *hy_bounds_path(const char *path);
+
+/* What RunSpec and Welcome have as 0 is the default: neither an older driver nor an older run has the field. */
+static inline uint64_t hy_bounds_transfer(uint64_t said)
+{
+    return said ? said : HY_TRANSFER_DEFAULT;
+}
+
+#endif

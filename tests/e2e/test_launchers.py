@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks that mpirun or srun has started: they find each other on one machine, and are never silently groups of one."""
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import Yard, wait_for
+
+SUM = """
+import os
+import numpy
+from hopyard import collective as hvd
+hvd.init()
+total = hvd.allreduce(numpy.array([hvd.rank() + 1.0]), op=hvd.Sum, name="sum")[0]
+os.write(1, f"rank {hvd.rank()} of {hvd.size()}, {hvd.local_rank()} of {hvd.local_size()} here, sum {total:.0f}\\n".encode())
+"""
+
+SLURM = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_NNODES": "1"}
+KINDS = {
+    "pmi": ("PMI_RANK", {"PMI_SIZE": "3"}),
+    "slurm": ("SLURM_PROCID", {"SLURM_NTASKS": "3", **SLURM}),
+    "slurm without a step": ("SLURM_PROCID", {"SLURM_NTASKS": "3"}),
+    "openmpi": ("OMPI_COMM_WORLD_RANK", {"OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_LOCAL_SIZE": "3"}),
+}
+
+
+def program(yard: Yard, text: str = SUM, name: str = "train.py") -> Path:
+    path = yard.project / name
+    path.write_text(text)
+    return path
+
+
+def loop(yard: Yard, command: str, rank: str, ranks: range, env: dict[str, str]) -> subprocess.Popen[str]:
+    """A shell that starts the ranks side by side, as a launcher does, and waits for them."""
+    script = f"for i in {' '.join(map(str, ranks))}; do {rank}=$i {command} & pids=\"$pids $!\"; done; s=0; for p in $pids; do wait $p || s=$?; done; exit $s"
+    return subprocess.Popen(["sh", "-c", script], env={**yard.env, **env}, cwd=yard.project, text=True, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+
+
+def outcome(p: subprocess.Popen[str], rc: int = 0) -> tuple[list[str], str]:
+    out, err = p.communicate(timeout=240)
+    assert p.returncode == rc, f"exit status {p.returncode}\n{out}\n{err}"
+    return sorted(out.splitlines()), err
+
+
+def together(count: int) -> list[str]:
+    total = count * (count + 1) // 2
+    return [f"rank {r} of {count}, {r} of {count} here, sum {total}" for r in range(count)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ranks_of_a_launcher_find_each_other(yard: Yard, kind: str) -> None:
+    rank, env = KINDS[kind]
+    p = loop(yard, f"{sys.executable} {program(yard)}", rank, range(3), env)
+    assert outcome(p)[0] == together(3)
+    assert not list(yard.runtime.rglob("job-*")), "no socket is left"
+
+
+def mpirun(*words: object) -> list[str]:
+    return ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", *map(str, words)]
+
+
+def test_mpirun_starts_a_training(yard: Yard) -> None:
+    """Behind a shell as well, so that mpirun is not the ranks' parent."""
+    path = program(yard)
+    for command in ([sys.executable, path], ["sh", "-c", f"{sys.executable} {path}; exit $?"]):
+        p = subprocess.Popen(mpirun("-np", 2, *command), env=yard.env, cwd=yard.project, text=True, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE)
+        assert outcome(p)[0] == together(2)
+
+
+HOROVOD = """
+import horovod.tensorflow.keras as hvd
+import keras, numpy
+hvd.init()
+x = numpy.random.default_rng(hvd.rank()).normal(size=(64, 4)).astype("float32")
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.01 * hvd.size())), "mse")
+model.fit(x, x.sum(1), epochs=1, batch_size=16, verbose=0, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
+weights = hvd.allgather(model.get_weights()[0].reshape(1, -1))
+print(f"rank {hvd.rank()} of {hvd.size()}: same weights {bool(numpy.allclose(weights[0], weights[1]))}", flush=True)
+"""
+
+
+def test_a_program_of_horovods_runs_unchanged_under_mpirun(yard: Yard) -> None:
+    env = {**yard.env, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+    p = subprocess.Popen(mpirun("-np", 2, sys.executable, program(yard, HOROVOD)), env=env, cwd=yard.project, text=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    said = re.findall(r"rank (\d) of 2: same weights True", "\n".join(outcome(p)[0]))  # mpirun mixes the ranks' lines
+    assert sorted(said) == ["0", "1"]
+
+
+def test_an_installed_horovod_counts_more_there(yard: Yard) -> None:
+    other = yard.project / "site/horovod"
+    other.mkdir(parents=True)
+    (other / "__init__.py").write_text("name = 'theirs'\n")
+    env = {**yard.env, "PYTHONPATH": str(other.parent), "PMI_RANK": "0", "PMI_SIZE": "1"}
+    said = subprocess.run([sys.executable, "-c", "import horovod; print(horovod.name)"], env=env, text=True, capture_output=True)
+    assert said.stdout == "theirs\n", said.stderr
+
+
+def test_two_starts_side_by_side_do_not_mix(yard: Yard) -> None:
+    path = program(yard)
+    steps = [loop(yard, f"{sys.executable} {path}", "SLURM_PROCID", range(2), {"SLURM_NTASKS": "2", **SLURM, "SLURM_STEP_ID": str(i)})
+             for i in range(2)]
+    assert [outcome(p)[0] for p in steps] == [together(2)] * 2
+
+
+def test_ranks_may_leave_and_meet_again(yard: Yard) -> None:
+    text = SUM + "hvd.shutdown()\n" + SUM.replace("from hopyard import collective as hvd", "")
+    p = loop(yard, f"{sys.executable} {program(yard, text)}", "PMI_RANK", range(2), {"PMI_SIZE": "2"})
+    assert outcome(p)[0] == sorted(together(2) * 2)
+
+
+def test_a_rank_that_dies_is_named_to_the_others(yard: Yard) -> None:
+    text = SUM + "import os, signal\nif hvd.rank() == 1: os.kill(os.getpid(), signal.SIGKILL)\nhvd.barrier()\n"
+    p = loop(yard, f"{sys.executable} {program(yard, text)}", "PMI_RANK", range(3), {"PMI_SIZE": "3"})
+    said = p.communicate(timeout=120)[1]
+    assert said.count("rank 1 has ended while the others were still training") >= 2, said
+    assert p.returncode
+
+
+def test_rank_0s_death_is_noticed(yard: Yard) -> None:
+    text = SUM + "import os, signal\nif hvd.rank() == 0: os.kill(os.getpid(), signal.SIGKILL)\nhvd.barrier()\n"
+    p = loop(yard, f"{sys.executable} {program(yard, text)}", "PMI_RANK", range(2), {"PMI_SIZE": "2"})
+    assert "rank 0 is gone, and the training with it" in p.communicate(timeout=120)[1]
+    assert p.returncode
+    assert "job-" in yard.run("gc", "--all").stdout, "the socket, which the next rank 0 would remove, too"
+
+
+def test_a_rank_whose_others_do_not_come_says_so(yard: Yard) -> None:
+    path = program(yard)
+    for rank, word in ((0, r"\[hopyard\] waiting for 1 of 2 ranks, which have not called init for \d s: 1\n"),
+                       (1, r"\[hopyard\] rank 1 waits for rank 0, which has not called init yet\n")):
+        p = subprocess.Popen([sys.executable, path], env={**yard.env, "PMI_RANK": str(rank), "PMI_SIZE": "2"}, text=True,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+                             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+        assert p.stderr and re.fullmatch(word, p.stderr.readline())
+        os.kill(p.pid, signal.SIGINT)
+        assert "KeyboardInterrupt" in p.communicate(timeout=60)[1]
+    assert "job-" in yard.run("gc", "--all").stdout, "what rank 0, which a signal has ended, could not remove"
+
+
+@pytest.mark.parametrize("env, command", [
+    ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, "horovodrun -np 4 -H HOST1:2,HOST2:2 python"),
+    ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_NNODES": "2"}, "horovodrun -np 4 -H \"$(scontrol show hostnames")])
+def test_ranks_on_several_machines_are_refused_with_the_command(yard: Yard, env: dict[str, str], command: str) -> None:
+    p = subprocess.run([sys.executable, program(yard)], env={**yard.env, **env}, text=True, capture_output=True, timeout=60)
+    assert p.returncode and "on several machines" in p.stderr and command in p.stderr, p.stderr
+
+
+def test_trials_and_ranks_of_a_run_that_slurm_has_started_are_its_own(yard: Yard) -> None:
+    """`hopyard run` in a batch script: its trials inherit Slurm's variables, and are not Slurm's tasks."""
+    path = program(yard)
+    env = {"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}
+    yard.run("run", "--", sys.executable, path, env=env)
+    out = next(yard.logdir().rglob("stdout")).read_text()
+    assert out == "rank 0 of 1, 0 of 1 here, sum 1\n"
+    p = yard.run("train", "-np", 2, sys.executable, path, env=env)
+    assert sorted(line[4:] for line in p.stdout.splitlines()) == together(2)
+
+
+def test_a_child_of_a_rank_is_not_another_rank(yard: Yard) -> None:
+    text = SUM + f"import subprocess, sys\nif hvd.rank() == 0:\n    p = subprocess.run([sys.executable, '-c', {SUM!r}], text=True, capture_output=True)\n    print(p.stderr.splitlines()[-1], flush=True)\nhvd.barrier()\n"
+    p = loop(yard, f"{sys.executable} {program(yard, text)}", "PMI_RANK", range(2), {"PMI_SIZE": "2"})
+    out = outcome(p)[0]
+    assert any("another process of this rank is in the group already" in line for line in out), out
+    wait_for(lambda: not yard.processes(), "all of it ends")

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Between two calls of one client its agent waits, with the process that trials are forked from."""
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import Yard, wait_for
+from house import PLAIN, Notebook
+
+CELL = """
+def training(x):
+    import os
+    print(os.getppid(), os.environ.get("COLOUR"), os.environ.get("SIZE"), word)
+    return x
+
+def run(fn=training, **options):
+    result = experiment.grid_search(fn, {"x": [1, 2]}, tensorboard=False, **options)
+    return [Path(t.logdir, "stdout").read_text().split() for t in result.trials]
+
+word = "first"
+"""
+
+
+@pytest.fixture
+def kernel(yard: Yard) -> Iterator[Notebook]:
+    notebook = Notebook(yard, {}, head=PLAIN)
+    notebook.say(CELL)
+    yield notebook
+    notebook.close()
+    wait_for(lambda: not yard.processes("hopyard agent|_trial --serve"), "all of it has ended")
+    assert not sockets(yard)
+
+
+def agent_of(kernel: Notebook, code: str = "say(printed=run())") -> int:
+    """Runs two trials; the agent that they were children of."""
+    printed = kernel.say(code)["printed"]
+    assert printed[0][0] == printed[1][0]
+    return int(printed[0][0])
+
+
+def sockets(yard: Yard) -> list[Path]:
+    return list(yard.runtime.glob("hopyard/standby-*"))
+
+
+def is_on_standby(yard: Yard, agent: int) -> bool:
+    return any(path.name.endswith(f"-{agent}.sock") for path in sockets(yard))
+
+
+def server(yard: Yard) -> int:
+    (pid,) = yard.processes("_trial --serve")
+    return pid
+
+
+def files_of(pid: int) -> list[str]:
+    return [os.readlink(fd) for fd in Path(f"/proc/{pid}/fd").iterdir()]
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_the_next_run_has_the_same_agent_and_its_own_function_and_environment(yard: Yard, kernel: Notebook) -> None:
+    said = kernel.say("""
+        os.environ["COLOUR"], os.environ["SIZE"] = "red", "7"
+        first = run()
+        os.environ["COLOUR"] = "blue"
+        del os.environ["SIZE"]
+        word = "second"
+        say(first=first, second=run(), third=experiment.grid_search(lambda x: x * 10, {"x": [3]}, tensorboard=False).best.metric)
+    """)
+    agent = said["first"][0][0]
+    assert said["first"] == [[agent, "red", "7", "first"]] * 2
+    assert said["second"] == [[agent, "blue", "None", "second"]] * 2
+    assert said["third"] == 30
+    before = server(yard)
+    assert agent_of(kernel) == int(agent) and server(yard) == before
+
+
+def test_while_it_waits_it_holds_nothing_of_a_run(yard: Yard, kernel: Notebook) -> None:
+    agent = agent_of(kernel)
+    wait_for(lambda: is_on_standby(yard, agent), "it waits")
+    wait_for(lambda: not yard.processes("hopyard driver"), "the driver has ended")
+    for pid in (agent, parent_of(agent)):
+        wait_for(lambda: not [f for f in files_of(pid) if f.startswith(str(yard.project))], "it lets go of the run's files")
+    assert "in use, by" not in yard.run("run", "--parallel", os.cpu_count() or 1, "--", "true").stdout
+
+
+@pytest.mark.parametrize("change", ["os.environ['TF_CPP_MIN_LOG_LEVEL'] = '1'", "sys.path.append('/tmp/more')",
+                                    "import scipy.special; training.__globals__['used'] = scipy.special; exec(\"def training(x):\\n    import os; used; "
+                                    "print(os.getppid()); return x\")", "os.umask(0o27)"])
+def test_it_is_used_again_only_if_a_new_one_would_be_the_same(yard: Yard, kernel: Notebook, change: str) -> None:
+    first = agent_of(kernel)
+    second = agent_of(kernel, f"{change}\nsay(printed=run(training))")
+    assert first != second
+    wait_for(lambda: first not in yard.processes("hopyard agent"), "the first one has ended")
+    assert agent_of(kernel, "say(printed=run(training))") == second
+
+
+def test_it_ends_with_its_client_however_that_ends(yard: Yard, kernel: Notebook) -> None:
+    agent = agent_of(kernel)
+    wait_for(lambda: is_on_standby(yard, agent), "it waits")
+    kernel.kill()
+    wait_for(lambda: not yard.processes("hopyard agent|_trial --serve"), "all of it has ended")
+    assert not sockets(yard)
+
+
+def test_it_ends_after_a_while(yard: Yard) -> None:
+    notebook = Notebook(yard, {"HOPYARD_TEST_STANDBY_MS": "200"}, head=PLAIN)
+    notebook.say(CELL)
+    agent = agent_of(notebook)
+    wait_for(lambda: agent not in yard.processes("hopyard agent") and not yard.processes("_trial"), "it has ended by itself")
+    assert agent_of(notebook) != agent, "a new one is started"
+    notebook.close()
+
+
+def test_one_that_is_too_large_does_not_wait(yard: Yard) -> None:
+    notebook = Notebook(yard, {"HOPYARD_TEST_STANDBY_BYTES": "1000000"}, head=PLAIN)
+    notebook.say(CELL)
+    agent_of(notebook)
+    wait_for(lambda: not yard.processes("hopyard agent|_trial --serve"), "all of it has ended")
+    assert not sockets(yard)
+    notebook.close()
+
+
+def test_gc_shows_it_and_ends_it_if_told(yard: Yard, kernel: Notebook) -> None:
+    agent = agent_of(kernel)
+    wait_for(lambda: is_on_standby(yard, agent), "it waits")
+    said = yard.run("gc").stdout
+    assert f"process {agent}, for process {kernel.process.pid}" in said and "nothing to clean up" in said
+    assert is_on_standby(yard, agent), "without --all it is left alone"
+    assert f"would end an agent that waits for its client's next run: process {agent}" in yard.run("gc", "--all", "--dry-run").stdout
+    assert f"ended an agent that waits for its client's next run: process {agent}" in yard.run("gc", "--all").stdout
+    wait_for(lambda: not yard.processes("hopyard agent|_trial"), "it has ended")
+
+
+PATIENT = """
+def patient(x):
+    import os, time
+    from pathlib import Path
+    with Path(gate + ".pids").open("a") as file:
+        print(os.getppid(), file=file)
+    while not os.path.exists(gate):
+        time.sleep(0.02)
+    return x
+
+gate = {gate!r}
+say(run=experiment.grid_search(patient, {{"x": [1, 2]}}, parallel=1, tensorboard=False, detach=True).run)
+"""
+
+
+def begin_patient(yard: Yard, kernel: Notebook) -> tuple[Path, int]:
+    """A run whose agent was on standby, and whose first trial runs: what lets it go on, and the agent."""
+    agent, gate = agent_of(kernel), yard.project / "gate"
+    kernel.say(PATIENT.format(gate=str(gate)))
+    started = Path(f"{gate}.pids")
+    wait_for(lambda: started.exists() and started.read_text() == f"{agent}\n", "the same agent runs the first trial")
+    return gate, agent
+
+
+def test_one_that_was_taken_over_ends_with_a_killed_driver_and_nothing_is_lost(yard: Yard, kernel: Notebook) -> None:
+    gate, agent = begin_patient(yard, kernel)
+    for pid in yard.processes("hopyard driver"):
+        if parent_of(pid) in yard.processes("hopyard driver"):
+            os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: agent not in yard.processes("hopyard agent") and not yard.processes("_trial"), "the agent ends with it")
+    wait_for(lambda: yard.state(2) == "interrupted" or not yard.processes("hopyard driver"), "the driver is gone")
+    gate.touch()
+    yard.run("resume", "2")
+    assert [t["state"] for t in yard.trials(2)] == ["done", "done"]
+
+
+def test_one_that_was_taken_over_and_is_killed_is_replaced(yard: Yard, kernel: Notebook) -> None:
+    gate, agent = begin_patient(yard, kernel)
+    gate.touch()
+    os.kill(agent, signal.SIGKILL)
+    wait_for(lambda: yard.state(2) == "done", "the run goes on with another one")
+    assert [t["state"] for t in yard.trials(2)] == ["done", "done"]
+
+
+def test_two_runs_at_a_time_have_an_agent_each(yard: Yard, kernel: Notebook) -> None:
+    gate, agent = begin_patient(yard, kernel)
+    assert agent_of(kernel, "say(printed=run(oversubscribe=True))") != agent
+    gate.touch()
+    wait_for(lambda: yard.state(2) == "done", "the first one ends")

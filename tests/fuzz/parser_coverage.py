@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which lines of the parsers the fuzz targets reach (make fuzz-coverage, through tests/run).
+
+PARSERS is the list of what counts: every source file that takes apart bytes which another process, host or person has
+written, as a whole. Its lines are those that clang's coverage counts, error paths and lack of memory included. Files
+that only move bytes (hdfs/sock.c) or only keep state are not in it.
+"""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterable
+
+GOAL = 90  # percent of the lines of each file
+
+PARSERS = {
+    "agent": ["metric", "mps_log", "result"],
+    "cli": ["config_file", "supplyword"],
+    "collective": ["handshake", "negotiate"],
+    "feed": ["batch", "cast", "gather", "shape", "wanted"],
+    "fs": ["pattern"],
+    "hdfs": ["block", "cluster", "conf", "datanode", "digest", "dn_sasl", "ec", "exception", "files", "gssapi", "input",
+             "output", "packet", "pipeline", "replica", "rpc", "rpc_sasl", "sasl", "seal", "striped", "tokens"],
+    "record": ["columns", "example", "record"],
+    "search": ["space"],
+    "wire": ["frame", "idset", "incoming", "message", "mux", "outgoing"],
+}
+
+
+def sources() -> list[str]:
+    return [f"src/{part}/{name}.c" for part, names in PARSERS.items() for name in names]
+
+
+def lines_reached(profiles: Iterable[str], programs: list[str], root: str, merged: str) -> dict[str, tuple[int, int]]:
+    """Of each source file, how many lines there are and how many were reached."""
+    subprocess.run(["llvm-profdata", "merge", "-sparse", "-o", merged, *profiles], check=True)
+    objects = [argument for program in programs for argument in ("-object", program)]
+    done = subprocess.run(["llvm-cov", "export", "-summary-only", f"-instr-profile={merged}", *objects], check=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # it warns of functions in several programs
+    found = {}
+    for file in json.loads(done.stdout)["data"][0]["files"]:
+        path = os.path.relpath(os.path.normpath(os.path.join(root, "build", "coverage", file["filename"])), root)
+        lines = file["summary"]["lines"]
+        found[path] = (lines["count"], lines["covered"])
+    return found
+
+
+def percent(count: int, reached: int) -> float:
+    return 100 * reached / count if count else 0
+
+
+def table(by_corpus: dict[str, tuple[int, int]], by_all: dict[str, tuple[int, int]]) -> tuple[list[str], list[str]]:
+    """The lines of the table, and the parsers that are below the goal."""
+    rows = [f"{'parser':28} {'lines':>6} {'reached':>8} {'%':>6}   {'by the corpus alone':>19}"]
+    below = []
+    for path in sources():
+        count, reached = by_all.get(path, (0, 0))
+        share = percent(count, reached)
+        alone = percent(*by_corpus.get(path, (0, 0)))
+        rows.append(f"{path:28} {count:6} {reached:8} {share:6.1f}   {alone:19.1f}{'' if share >= GOAL else '  below'}")
+        if share < GOAL:
+            below.append(f"{path}: {share:.1f} % of its lines are reached, the goal is {GOAL} %")
+    return rows, below

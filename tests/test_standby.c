@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How an agent on standby is found, handed over and asked to end. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "wire/standby.h"
+
+#define CLIENT "4711:123456"
+
+static char folder[64];
+
+static int open_folder(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/hopyard-standby-XXXXXX");
+    if (!mkdtemp(folder))
+        return -1;
+    return setenv("XDG_RUNTIME_DIR", folder, 1);
+}
+
+static int close_folder(void **state)
+{
+    char command[128];
+
+    (void)state;
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    return system(command);
+}
+
+static Hy__Handover order(uint8_t key[HY_KEY_SIZE])
+{
+    Hy__Handover h = HY__HANDOVER__INIT;
+
+    memset(key, 7, HY_KEY_SIZE);
+    h.identity = (char *)"agent-1";
+    h.key = (ProtobufCBinaryData){HY_KEY_SIZE, key};
+    h.port = 4242;
+    h.slots = 3;
+    h.open_files = 1024;
+    h.name = (char *)"local";
+    return h;
+}
+
+/* Two files that the next run has open. */
+static void open_two(int fds[2])
+{
+    fds[0] = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    fds[1] = open("/", O_RDONLY | O_CLOEXEC);
+    assert_true(fds[0] >= 0 && fds[1] >= 0);
+}
+
+static void close_two(const int fds[2])
+{
+    close(fds[0]);
+    close(fds[1]);
+}
+
+static void test_an_agent_is_handed_over_with_a_log_and_a_lock(void **state)
+{
+    hy_cleanup_free char *path = NULL;
+    uint8_t key[HY_KEY_SIZE];
+    Hy__Handover sent = order(key), *got = NULL;
+    int socket = hy_standby_open(CLIENT, "key", &path), given[2], taken[2], pidfd;
+    struct stat root, seen;
+
+    (void)state;
+    assert_true(socket >= 0);
+    open_two(given);
+    assert_int_equal(hy_standby_receive(socket, &got, taken), -EAGAIN);
+    pidfd = hy_standby_take(CLIENT, "key", &sent, given);
+    assert_true(pidfd >= 0);
+    assert_int_equal(hy_standby_receive(socket, &got, taken), 1);
+    assert_string_equal(got->identity, "agent-1");
+    assert_memory_equal(got->key.data, key, HY_KEY_SIZE);
+    assert_true(got->port == 4242 && got->slots == 3 && got->open_files == 1024 && !strcmp(got->name, "local"));
+    assert_true(stat("/", &root) == 0 && fstat(taken[1], &seen) == 0 && root.st_ino == seen.st_ino);
+    assert_int_equal(fcntl(taken[0], F_GETFD), FD_CLOEXEC);
+    hy__handover__free_unpacked(got, NULL);
+    close_two(taken);
+    close_two(given);
+    close(pidfd);
+    close(socket);
+    unlink(path);
+}
+
+static void test_another_key_or_client_gets_nothing_and_the_clients_own_is_asked_to_end(void **state)
+{
+    hy_cleanup_free char *path = NULL;
+    uint8_t key[HY_KEY_SIZE];
+    Hy__Handover sent = order(key), *got = NULL;
+    int socket = hy_standby_open(CLIENT, "key", &path), given[2], taken[2];
+
+    (void)state;
+    open_two(given);
+    assert_int_equal(hy_standby_take("4712:1", "key", &sent, given), -ENOENT);
+    assert_int_equal(hy_standby_receive(socket, &got, taken), -EAGAIN);
+    assert_int_equal(hy_standby_take("4711:99", "key", &sent, given), -ENOENT); /* a process that had its number */
+    assert_int_equal(hy_standby_receive(socket, &got, taken), 0);
+    assert_int_equal(hy_standby_take(CLIENT, "other", &sent, given), -ENOENT);
+    assert_int_equal(hy_standby_receive(socket, &got, taken), 0);
+    close_two(given);
+    close(socket);
+    unlink(path);
+}
+
+static void test_nobody_waits_at_a_socket_that_was_left_behind(void **state)
+{
+    hy_cleanup_free char *path = NULL;
+    uint8_t key[HY_KEY_SIZE];
+    Hy__Handover sent = order(key);
+    int given[2];
+
+    (void)state;
+    open_two(given);
+    assert_int_equal(hy_standby_take(CLIENT, "key", &sent, given), -ENOENT);
+    close(hy_standby_open(CLIENT, "key", &path));
+    assert_int_equal(access(path, F_OK), 0);
+    assert_int_equal(hy_standby_take(CLIENT, "key", &sent, given), -ENOENT);
+    close_two(given);
+    free(path);
+    close(hy_standby_open(CLIENT, "key", &path)); /* of a process that had our number */
+    assert_int_equal(unlink(path), 0);
+}
+
+static void send_bytes(const char *path, const void *bytes, size_t n)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+    strcpy(address.sun_path, path);
+    assert_int_equal(sendto(fd, bytes, n, 0, (struct sockaddr *)&address, sizeof address), n);
+    close(fd);
+}
+
+static void test_what_makes_no_sense_is_refused(void **state)
+{
+    static uint8_t much[8000];
+    hy_cleanup_free char *path = NULL;
+    uint8_t key[HY_KEY_SIZE], bytes[400];
+    Hy__Handover h = order(key), *got = NULL;
+    int socket = hy_standby_open(CLIENT, "key", &path), taken[2];
+    size_t n = hy__handover__pack(&h, bytes);
+
+    (void)state;
+    for (size_t cut = 0; cut <= n; cut++) { /* the whole of it has no descriptors */
+        if (cut == 1)
+            continue;
+        send_bytes(path, bytes, cut);
+        assert_int_equal(hy_standby_receive(socket, &got, taken), -EPROTO);
+    }
+    send_bytes(path, much, sizeof much);
+    assert_int_equal(hy_standby_receive(socket, &got, taken), -EPROTO);
+    send_bytes(path, "x", 1);
+    assert_int_equal(hy_standby_receive(socket, &got, taken), -EPROTO);
+    send_bytes(path, "e", 1);
+    assert_int_equal(hy_standby_receive(socket, &got, taken), 0);
+    close(socket);
+    unlink(path);
+}
+
+static int sends_as_nobody(const char *path)
+{
+    pid_t pid = fork();
+    int status;
+
+    if (pid == 0) {
+        if (chmod(folder, 0777) < 0 || setuid(65534) < 0)
+            _exit(2);
+        send_bytes(path, "e", 1);
+        _exit(0);
+    }
+    return waitpid(pid, &status, 0) == pid ? WEXITSTATUS(status) : -1;
+}
+
+static void test_another_user_ends_nothing(void **state)
+{
+    hy_cleanup_free char *path = NULL, *open_folder_path = NULL;
+    Hy__Handover *got = NULL;
+    int socket = hy_standby_open(CLIENT, "key", &path), taken[2];
+
+    (void)state;
+    if (geteuid() != 0) { /* only root can be somebody else */
+        close(socket);
+        skip();
+    }
+    open_folder_path = hy_asprintf("%s/hopyard", folder);
+    assert_true(chmod(open_folder_path, 0777) == 0 && chmod(path, 0777) == 0);
+    assert_int_equal(sends_as_nobody(path), 0);
+    assert_int_equal(hy_standby_receive(socket, &got, taken), -EPERM);
+    assert_int_equal(chmod(open_folder_path, 0700), 0);
+    close(socket);
+    unlink(path);
+}
+
+static void count(void *arg, const struct hy_standby *s)
+{
+    int *found = arg;
+
+    assert_int_equal(s->client, 4711);
+    assert_int_equal(s->agent, getpid());
+    assert_true(s->key == hy_standby_key(CLIENT, "key"));
+    ++*found;
+}
+
+static void test_all_that_wait_are_listed(void **state)
+{
+    static const char *const strange[] = {"standby-1-2-3.sock", "standby-4711-0000000000000001--5.sock", "standby-.sock",
+                                          "standby-4711-00000000000000010-5.sock"};
+    hy_cleanup_free char *path = NULL;
+    int socket = hy_standby_open(CLIENT, "key", &path), found = 0;
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(strange); i++) {
+        hy_cleanup_free char *other = hy_asprintf("%s/hopyard/%s", folder, strange[i]);
+
+        close(open(other, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    }
+    assert_int_equal(hy_standby_each(count, &found), 0);
+    assert_int_equal(found, 1);
+    close(socket);
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_an_agent_is_handed_over_with_a_log_and_a_lock, open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(test_another_key_or_client_gets_nothing_and_the_clients_own_is_asked_to_end, open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(test_nobody_waits_at_a_socket_that_was_left_behind, open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(test_what_makes_no_sense_is_refused, open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(test_another_user_ends_nothing, open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(test_all_that_wait_are_listed, open_folder, close_folder),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
