@@ -162,6 +162,10 @@ def test_hops_library_guide(yard: Yard, guide: Guide) -> None:
         args_dict_grid = util.grid_params(args_dict)
         four = tflauncher.launch(spark, multiple_experiments_wrapper, args_dict_grid)
 
+        from hops import hdfs, tensorboard
+        hdfs.log('Hello HopsWorks')
+        top_level_logdir = tensorboard.logdir()
+
         from hops import devices
         num_gpus = devices.get_num_gpus()
         num_param_servers = util.num_param_servers(spark)
@@ -178,6 +182,7 @@ def test_hops_library_guide(yard: Yard, guide: Guide) -> None:
     [trial] = trials_in(said["root_tensorboard_logdir"])
     folder = Path(said["root_tensorboard_logdir"], trial)
     assert (folder / "trial.log").read_text().endswith(": Hello HopsWorks\n")
+    assert os.path.isdir(said["top_level_logdir"]), "outside of a trial it is a temporary folder"
     assert not (folder / "stdout").exists(), "the log is a thing apart from what is printed"
     assert trials_in(said["two"]) == ["lr=0.1,dropout=0.4", "lr=0.3,dropout=0.7"]
     assert trials_in(said["four"]) == [f"lr={lr},dropout={d}" for lr in ("0.1", "0.3") for d in ("0.4", "0.7")]
@@ -233,6 +238,27 @@ def test_evolution_without_a_metric_says_so(guide: Guide) -> None:
     assert "training returned nothing, and this search needs a number from every trial" in said
 
 
+def test_epochs_count_and_a_loss_does_where_a_direction_is_given(guide: Guide) -> None:
+    """A search of hops' whose function returns what `fit(...).history` is; best_params stays None without a metric."""
+    said = guide.variables("""
+        from hops import experiment
+        from hops.experiment import Direction
+        args_dict = {'x': [1, 2]}
+        def training(x):
+            return {'loss': [9.0, x], 'val_loss': [9.0, x], 'accuracy': [0.1, 0.2], 'val_accuracy': [0.0, x]}
+        def losing(x):
+            return {'loss': [9.0, x]}
+        epochs = experiment.grid_search(spark, training, args_dict, tensorboard=False)
+        unclear = experiment.grid_search(spark, losing, args_dict, tensorboard=False)
+        least = experiment.grid_search(losing, args_dict, direction=Direction.MIN, tensorboard=False)
+        named = experiment.grid_search(training, args_dict, direction='min', optimization_key='loss', tensorboard=False)
+        launched = experiment.launch(losing, {'x': [3]}, metric_key='loss', tensorboard=False)
+    """)
+    assert said["epochs"][1] == {"x": 2} and said["unclear"][1] is None
+    assert said["least"][1] == said["named"][1] == {"x": 1} and said["named"][2]["val_loss"] == 1
+    assert said["launched"][1] == {"loss": 3}
+
+
 # ---- without the session: hops-docs, hopsml -------------------------------------------------------------------
 
 
@@ -269,6 +295,43 @@ evolved = experiment.differential_evolution(evaluated, search_dict, direction=Di
     logdir, best, outputs = said["evolved"]
     assert outputs == {"accuracy": 1 - best["dropout"], "loss": best["learning_rate"], "plot": "image_file.png"}
     assert len(yard.trials(3)) == 8
+
+
+def test_trainings_on_all_executors(yard: Yard, guide: Guide) -> None:
+    """hopsml/experiment.rst, distributed training: a function without arguments finds its role in TF_CONFIG."""
+    said = guide.variables("""
+        from pyspark.sql import SparkSession
+        from hops import TFCluster, experiment, tensorboard
+
+        spark = (SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+                 .config("spark.executor.instances", "4").config("spark.tensorflow.num.ps", "1").getOrCreate())
+
+        def training():
+            import json, os
+            config = json.loads(os.environ["TF_CONFIG"])
+            print(tensorboard.logdir())
+            if config["task"]["type"] == "ps":
+                while True:
+                    time.sleep(0.1)
+            return {"accuracy": 0.5, "nodes": sum(len(nodes) for nodes in config["cluster"].values())}
+
+        import time
+        reduced, metrics = experiment.collective_all_reduce(spark, training, name="reduced", evaluator=True, metric_key="accuracy",
+                                                            tensorboard=False)
+        served = experiment.parameter_server(spark, training, tensorboard=False)
+        mirrored = experiment.mirrored(training, num_nodes=2, tensorboard=False)
+        nodes = TFCluster.run(spark, lambda args, ctx: ctx.job_name, None, 2, 1)
+        nodes.shutdown()
+        roles = nodes.cluster.results()
+        spark.stop()
+        del spark, nodes
+    """)
+    nodes = {run: sorted(t["params"]["node"] for t in yard.trials(run)) for run in (1, 2, 3)}
+    assert nodes[1] == ["chief-0", "evaluator-0", "worker-0", "worker-1"] and nodes[2] == ["chief-0", "ps-0", "worker-0", "worker-1"]
+    assert nodes[3] == ["chief-0", "worker-0"] and said["roles"] == {"ps-0": "ps", "worker-0": "worker"}
+    assert said["metrics"] == {"accuracy": 0.5, "nodes": 3}, "an evaluator is no part of the cluster that trains"
+    assert [said["reduced"], said["served"], said["mirrored"]] == [str(yard.logdir(run)) for run in (1, 2, 3)]
+    assert Path(said["reduced"], "node=chief-0/stdout").read_text() == f"{said['reduced']}/node=chief-0\n"
 
 
 def test_quick_start_keeps_the_notebook_with_the_run(yard: Yard, guide: Guide) -> None:

@@ -342,10 +342,11 @@ def test_lines_of_many_writers_do_not_mix(trial):
     assert all(len(set(line.split()[1:])) == 1 for line in lines)
 
 
-def test_outside_of_a_trial_there_is_no_logdir_and_no_log(project):
-    for call in (tensorboard.logdir, lambda: hdfs.log("x")):
-        with pytest.raises(hopyard.Error, match="no logdir outside of a trial"):
-            call()
+def test_outside_of_a_trial_the_logdir_is_a_temporary_folder_and_the_log_is_printed(project, capsys):
+    assert os.path.isdir(tensorboard.logdir()) and not tensorboard.logdir().startswith(str(project))
+    capsys.readouterr()
+    hdfs.log("x")
+    assert capsys.readouterr().out == "x\n"
 
 
 def test_the_logdir_is_the_trials_folder(trial):
@@ -480,18 +481,49 @@ def test_pandas_and_numpy_read_and_write_the_projects_files(hops, project):
         assert not hasattr(module, "read_nonsense")
 
 
-@pytest.mark.parametrize("name", ["experiment.collective_all_reduce", "experiment.parameter_server"])
-def test_what_comes_later_says_so(hops, project, name):
-    module, _, function = name.partition(".")
-    with pytest.raises(
-        hopyard.Error, match=rf"hops.{name}\(\) comes with hopyard's .*, which is not there yet"
-    ):
-        getattr(getattr(hops, module), function)(None, "/Projects/demo/Jupyter/horovod.ipynb")
+def test_too_few_executors_for_a_training_are_told(hops, project):
+    with pytest.raises(hopyard.Error, match="2 executors are too few for a chief, 2 parameter servers; configure more"):
+        hops.experiment.parameter_server(Session(spark_executor_instances="2"), lambda: 1, num_ps=2)
+    with pytest.raises(hopyard.Error, match="1 executors are too few for a chief and an evaluator"):
+        hops.experiment.collective_all_reduce(lambda: 1, evaluator=True)
 
 
-def test_mirrored_is_for_one_worker(hops, project):
-    with pytest.raises(hopyard.Error, match="comes with hopyard's clusters"):
-        hops.experiment.mirrored(Session(spark_executor_instances="2"), lambda: 1)
+def test_tensorflowonspark_has_the_names_that_hops_gave_it(hops, project):
+    from hops import TFCluster, TFNode
+    from hops.tensorflowonspark import TFCluster as same
+    from hops.tensorflowonspark import gpu_info, reservation
+
+    assert TFCluster.run is same.run and TFCluster.InputMode.SPARK == 1 and TFNode.DataFeed
+    assert gpu_info.AS_LIST == "list" and reservation.Client
+
+
+@pytest.mark.parametrize("mode, octal", [(777, "0o1411"), (755, "0o1363"), (644, "0o1204"), (1777, "0o3361")])
+def test_rights_in_decimal_digits_are_refused(project, mode, octal):
+    hdfs.dump("x", "Resources/a")
+    before = hdfs.stat("Resources/a").st_mode
+    with pytest.raises(ValueError, match=rf"mode is {mode}, which is {octal}; write 0o{mode} or '{mode}'"):
+        hdfs.chmod("Resources/a", mode)
+    assert hdfs.stat("Resources/a").st_mode == before
+    hdfs.chmod("Resources/a", str(mode))
+    assert hdfs.stat("Resources/a").st_mode & 0o7777 == int(str(mode), 8)
+
+
+def test_rights_that_may_be_meant_are_set(project):
+    hdfs.dump("x", "Resources/a")
+    for mode in (0o777, 0o755, 0o620, 0o1777, 0o2775):  # 511, 493, 400, 1023, 1533
+        hdfs.chmod("Resources/a", mode)
+        assert hdfs.stat("Resources/a").st_mode & 0o7777 == mode
+    with pytest.raises(ValueError, match="rights are 0 to 0o7777"):
+        hdfs.chmod("Resources/a", 10000)
+
+
+def test_access_asks_for_read_write_and_execute(project):
+    hdfs.dump("x", "Resources/a")
+    hdfs.chmod("Resources/a", 0o700)
+    assert hdfs.access("Resources/a", 7) and hdfs.access("Resources/a", os.F_OK) and not hdfs.access("Resources/b", 7)
+    for mode in (777, 0o777, -1):
+        with pytest.raises(ValueError, match=f"mode is {mode}; access takes os.R_OK, os.W_OK and os.X_OK, or their sum"):
+            hdfs.access("Resources/a", mode)
 
 
 def test_what_is_no_session_says_so(hops, project):

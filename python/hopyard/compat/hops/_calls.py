@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any
 
 from hopyard import Error, _hopyard, hdfs
 from hopyard.compat._absent import Absent
@@ -77,10 +77,6 @@ def _hand_over(folder: str, logdir: str) -> None:
         kept = _hopyard.join(logdir, "versioned_resources")
         _hopyard.mkdirs(kept)
         _hopyard.copy(os.path.join(folder, name), kept, True)
-
-
-def not_yet(name: str, what: str) -> NoReturn:
-    raise Error(f"{name}() comes with hopyard's {what}, which is not there yet; see docs/hops.md")
 
 
 def needs_hopsworks(module: str, name: str, known: set[str]) -> Absent:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Experiments as hops has them: launch, grid_search, random_search, evolutionary_search, begin and end.
+"""Experiments as hops has them: launch, grid_search, random_search, evolutionary_search, begin and end; and trainings on
+all executors: collective_all_reduce, parameter_server, mirrored.
 
 All take the session first, or none. Beyond hops' arguments they take hopyard's: parallel, memory,
 timeout, retries, seed, gpus, tensorboard. What they return depends on whose words are used. Early
@@ -10,16 +11,17 @@ from 1.2 on, known by `metric_key`, `optimization_key` or a Direction, add what 
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
-from hopyard import _hopyard, experiment
+from hopyard import Error, _bundle, _hopyard, cluster, experiment
 from hopyard._errors import FileNotFound
 from hopyard._file import open_url
+from hopyard._run import UNSTATED
 from hopyard.experiment import Result, Trial
 
 from . import allreduce
-from ._calls import Found, keeping, not_yet, place, with_or_without_spark
-from .util import num_executors
+from ._calls import Found, keeping, place, with_or_without_spark
+from .util import num_executors, num_param_servers
 
 Lists = Mapping[str, Iterable[Any]]
 Paths = Iterable[str] | None
@@ -42,8 +44,9 @@ def launch(
         lengths = ", ".join(f"{key} has {len(values)}" for key, values in args.items())
         raise ValueError(f"the lists of args_dict must be equally long: {lengths}")
     result = _run(
-        experiment.launch, spark, fn, args or None, name, versioned_resources, metric=metric_key, **options
-    )
+        experiment.launch, spark, fn, args or None, name, versioned_resources,
+        **{"metric": metric_key, "direction": "max", **options},
+    )  # fmt: skip
     if metric_key is None:
         return result.logdir
     return result.logdir, _returned(result.trials[0]) if len(result.trials) == 1 else None
@@ -51,35 +54,35 @@ def launch(
 
 @with_or_without_spark
 def grid_search(
-    spark: Any, fn: Any, args_dict: Lists, direction: str = "max", name: str = "no-name",
+    spark: Any, fn: Any, args_dict: Lists, direction: str = UNSTATED, name: str = "no-name",
     local_logdir: bool = False, versioned_resources: Paths = None, description: Text = None,
     *, optimization_key: Text = None, **options: Any,
 ) -> Found:  # fmt: skip
     """Runs the function with every combination. It need not return anything; then nothing is best."""
     result = _run(
         experiment.grid_search, spark, fn, args_dict, name, versioned_resources,
-        direction=direction.lower(), metric=optimization_key, **options,
+        direction=direction, metric=optimization_key, **options,
     )  # fmt: skip
     return _found(result, direction, optimization_key)
 
 
 @with_or_without_spark
 def random_search(
-    spark: Any, fn: Any, args_dict: Lists, direction: str = "max", samples: int = 10, name: str = "no-name",
+    spark: Any, fn: Any, args_dict: Lists, direction: str = UNSTATED, samples: int = 10, name: str = "no-name",
     local_logdir: bool = False, versioned_resources: Paths = None, description: Text = None,
     *, optimization_key: Text = None, **options: Any,
 ) -> Found:  # fmt: skip
     """Runs the function at points drawn between the bounds."""
     result = _run(
         experiment.random_search, spark, fn, args_dict, name, versioned_resources,
-        direction=direction.lower(), samples=samples, metric=optimization_key, **options,
+        direction=direction, samples=samples, metric=optimization_key, **options,
     )  # fmt: skip
     return _found(result, direction, optimization_key)
 
 
 @with_or_without_spark
 def evolutionary_search(
-    spark: Any, fn: Any, args_dict: Lists, direction: str = "max", generations: int = 10,
+    spark: Any, fn: Any, args_dict: Lists, direction: str = UNSTATED, generations: int = 10,
     population: int = 10, mutation: float = 0.5, crossover: float = 0.7, cleanup_generations: bool = False,
     name: str = "no-name", local_logdir: bool = False, versioned_resources: Paths = None,
     description: Text = None, *, optimization_key: Text = None, strategy: str = "rand1bin", **options: Any,
@@ -87,7 +90,7 @@ def evolutionary_search(
     """Differential evolution between the bounds, rand/1/bin as in hops. The function must return a metric."""
     result = _run(
         experiment.evolutionary_search, spark, fn, args_dict, name, versioned_resources,
-        direction=direction.lower(), generations=generations, population=population, mutation=mutation,
+        direction=direction, generations=generations, population=population, mutation=mutation,
         crossover=crossover, strategy=strategy, metric=optimization_key, **options,
     )  # fmt: skip
     if cleanup_generations:
@@ -100,18 +103,65 @@ differential_evolution = evolutionary_search
 
 @with_or_without_spark
 def mirrored(spark: Any, fn: Any, *args: Any, evaluator: bool = False, **given: Any) -> Any:
-    """Runs the function once, with all its GPUs: what a MirroredStrategy needs on one machine."""
-    if evaluator or num_executors(spark) > 1:
-        not_yet("hops.experiment.mirrored", "clusters of many workers")
+    """Runs the function once, with all its GPUs: what a MirroredStrategy needs on one machine.
+
+    On a session with several executors it runs on each of them, as collective_all_reduce does.
+    """
+    if evaluator or given.get("num_nodes") or num_executors(spark) > 1:
+        return _on_all(spark, fn, 0, *args, evaluator=evaluator, **given)
     return launch(spark, fn, None, *args, **given)
 
 
-def collective_all_reduce(*args: Any, **given: Any) -> NoReturn:
-    not_yet("hops.experiment.collective_all_reduce", "clusters of many workers")
+@with_or_without_spark
+def collective_all_reduce(spark: Any, fn: Any, *args: Any, **given: Any) -> str | tuple[str, Any]:
+    """Calls the function on every executor, with TF_CONFIG set for a MultiWorkerMirroredStrategy: a chief and workers.
+
+    `evaluator=True`: the last one is an evaluator. `num_nodes` says how many there are where there is no session.
+    """
+    return _on_all(spark, fn, 0, *args, **given)
 
 
-def parameter_server(*args: Any, **given: Any) -> NoReturn:
-    not_yet("hops.experiment.parameter_server", "clusters of many workers")
+@with_or_without_spark
+def parameter_server(
+    spark: Any, fn: Any, *args: Any, num_ps: int | None = None, **given: Any
+) -> str | tuple[str, Any]:
+    """The same for a ParameterServerStrategy: some of the executors are parameter servers, as configured, or `num_ps`."""
+    return _on_all(spark, fn, num_param_servers(spark) if num_ps is None else num_ps, *args, **given)
+
+
+def _on_all(
+    spark: Any, fn: Any, ps: int, name: str = "no-name", local_logdir: bool = False,
+    versioned_resources: Paths = None, description: Text = None, evaluator: bool = False, *,
+    metric_key: Text = None, num_nodes: int | None = None, **options: Any,
+) -> str | tuple[str, Any]:  # fmt: skip
+    """The run's folder; with `metric_key` what the chief returned, too, as hops has it from 1.2 on."""
+    nodes = num_nodes or num_executors(spark)
+    workers = nodes - ps - 1 - bool(evaluator)
+    if workers < 0:
+        raise Error(
+            f"{nodes} executors are too few for a chief{f', {ps} parameter servers' if ps else ''}"
+            f"{' and an evaluator' if evaluator else ''}; configure more of them, or say num_nodes="
+        )
+    where = place(spark, name)
+    where.pop("parallel", None)
+    with keeping(versioned_resources) as keep:
+        started = cluster.run(
+            _with_context(fn), None, workers, ps, chief=True, evaluator=evaluator, **{**where, **options}
+        )
+        found = started.results().get("chief-0")
+        logdir = experiment.result(started.run, project=options.get("project")).logdir
+        keep(logdir)
+    return logdir if metric_key is None else (logdir, found)
+
+
+def _with_context(fn: Callable[[], Any]) -> Callable[[Any, Any], Any]:
+    """A node's function, of one that takes no arguments, as hops' do."""
+
+    def training(args: Any, ctx: Any) -> Any:
+        return fn()
+
+    training.__name__ = _bundle.name_of(fn)
+    return training
 
 
 def horovod(spark: Any, notebook: Any = None, **given: Any) -> str:
@@ -155,7 +205,7 @@ def _run(
 
 
 def _found(result: Result, direction: str, key: str | None) -> Found:
-    best = result.best
+    best = result._best
     found = (result.logdir, best.params if best else None)
     if key is not None or direction in (Direction.MAX, Direction.MIN):
         return Found((*found, _returned(best) if best else None))
@@ -175,5 +225,5 @@ def _returned(trial: Trial) -> dict[str, Any]:
 def _clean_up(result: Result, population: int) -> None:
     """Removes the folders of all generations but the last, and keeps the best trial's."""
     for trial in result.trials[: max(len(result.trials) - population, 0)]:
-        if result.best is None or trial.number != result.best.number:
+        if result._best is None or trial.number != result._best.number:
             _hopyard.remove(trial.logdir, True)

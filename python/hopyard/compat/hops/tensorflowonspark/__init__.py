@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TensorFlowOnSpark as hops had it: its modules are those of hopyard.compat.tensorflowonspark."""
+
+import os
+
+from hopyard._finder import COMPAT
+
+__path__ = [os.path.join(COMPAT, "tensorflowonspark")]
