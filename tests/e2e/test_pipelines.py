@@ -89,8 +89,8 @@ def test_a_pipeline_whose_nodes_read_tfrecords(lab: Lab, tmp_path: Path) -> None
         def count(args, ctx):
             import tensorflow as tf
             names = tf.io.gfile.glob(args.tfrecord_dir + "/part-*")
-            rows = sum(1 for _ in tf.data.TFRecordDataset(names).shard(ctx.num_workers, ctx.task_index))
-            open(f"{tmp_path}/rows-{{ctx.task_index}}", "w").write(str(rows))
+            rows = sum(1 for _ in tf.data.TFRecordDataset(names).shard(ctx.num_workers, ctx.executor_id))
+            open(f"{tmp_path}/rows-{{ctx.executor_id}}", "w").write(str(rows))
 
         def export(args):
             open(args.export_dir, "w").write("exported")
@@ -168,6 +168,11 @@ def test_the_smaller_modules(yard: Yard, lab: Lab) -> None:  # noqa: F811
         seen.append(os.environ["CUDA_VISIBLE_DEVICES"])
         util.single_node_env(0)
         seen.append(os.environ["CUDA_VISIBLE_DEVICES"])
+        namespace = pipeline.Namespace({"num_gpus": 0})
+        pipeline.single_node_env(["script", "--lr", "1"])
+        pipeline.single_node_env(namespace)
+        batches = list(pipeline.yield_batch([(1, bytearray(b"a")), (2, bytearray(b"b")), (3, bytearray(b"c"))], 2, num_tensors=2))
+        assert batches == [[[1, 2], [b"a", b"b"]], [[3], [b"c"]]] and sys.argv == ["script", "--lr", "1"], batches
         util.write_executor_id(7)
         say(error=error, found=found, seen=seen, id=util.read_executor_id(), path=util.find_in_path("/nowhere:/bin", "sh"),
             none=util.find_in_path("/nowhere", "sh"), address=util.get_ip_address())

@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clusters on Spark's executors, as TensorFlowOnSpark has them; hopyard.cluster does the work."""
 
+import contextlib
+import itertools
 import os
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from hopyard import Error, _executor, _feed, _hopyard, _session, _spark, _task
+from hopyard import Error, _feed, _hopyard, _session, _show, _spark, _task
 from hopyard import cluster as _cluster
 from hopyard import tensorboard as _tensorboard
 
 __all__ = ["InputMode", "TFCluster", "run"]
 
 STREAM_S = 1  # between two looks at a stream, in whole seconds for Spark's sake
+LOOK_S = 0.2  # between two looks whether a task has found that a node takes no rows
+
+_tags = itertools.count(1)
 
 
 class InputMode:
@@ -26,10 +32,15 @@ class InputMode:
 class TFCluster:
     """A cluster that was started by run()."""
 
-    def __init__(self, cluster: _cluster.Cluster, sc: Any, input_mode: int, tensorboard: str | None = None) -> None:
+    def __init__(
+        self, cluster: _cluster.Cluster, sc: Any, input_mode: int, tensorboard: str | None = None, log_dir: str = "",
+        patience: float = 600,
+    ) -> None:  # fmt: skip
+        """`tensorboard`: the address of the one that shows `log_dir`; `patience`: for all nodes to join, in seconds."""
         self.cluster, self.sc, self.input_mode = cluster, sc, input_mode
-        self._tensorboard = tensorboard
+        self._tensorboard, self._log_dir, self._patience = tensorboard, log_dir, patience
         self._has_had_enough = False
+        self._unread = sc.accumulator(0)  # tasks that have given up on a node: known here when such a task is over
 
     @property
     def cluster_id(self) -> int:
@@ -40,11 +51,26 @@ class TFCluster:
         """`server_addr` is what reservation.Client takes, to stop a feed from another program."""
         return {"id": self.cluster.run, "server_addr": (_session.folder_of(self.cluster.project), self.cluster.run)}
 
+    @property
+    def cluster_info(self) -> list[dict[str, Any]]:
+        """Where each node is, by its number: once all have joined.
+
+        `addr` and `authkey` were those of TensorFlowOnSpark's queues, and `tb_port` that of a TensorBoard beside a node:
+        there are none here.
+        """
+        self.cluster.wait_for_nodes(self._patience)
+        return [
+            {"executor_id": i, "job_name": role, "task_index": index, "host": host, "port": port,
+             "tb_pid": 0, "tb_port": 0, "addr": None, "authkey": b""}
+            for i, (role, index, host, port) in enumerate(self.cluster.addresses())
+        ]  # fmt: skip
+
     def train(self, dataRDD: Any, num_epochs: int = 0, feed_timeout: float = 600, qname: str = "input") -> None:  # noqa: N803
         """Feeds an RDD's rows, or a DataFrame's, to chief and workers; returns when they are taken, or not wanted any more.
 
         num_epochs=0 is ten, as it is there. A DStream's batches are fed once each, when they come; those of Structured
-        Streaming by its foreachBatch(lambda batch, _: cluster.train(batch, num_epochs=1)).
+        Streaming by its foreachBatch(lambda batch, _: cluster.train(batch, num_epochs=1)). When nodes take no rows for
+        `feed_timeout` seconds, hopyard.FeedTimeout is raised.
         """
         self._is_fed("train")
         if num_epochs < 0:
@@ -52,6 +78,7 @@ class TFCluster:
         names = self.cluster.hubs()
         if hasattr(dataRDD, "foreachRDD"):
             dataRDD.foreachRDD(lambda rdd: self._feed(rdd, names, feed_timeout, qname) and None)  # Spark wants None
+            threading.Thread(target=self._end_with_nodes, args=(dataRDD.context(),), name="hopyard-stream", daemon=True).start()
             return
         with self.cluster.feeding():
             for _ in range(num_epochs or 10):
@@ -60,24 +87,52 @@ class TFCluster:
 
     def _feed(self, data: Any, names: list[str], timeout: float, queue: str) -> bool:
         """True when some node wants no more."""
-        if hasattr(data, "mapInArrow"):
-            feed = _task.feeding_batches(luggage(self.sc), names, queue, timeout)
-            became = [row.became for row in data.mapInArrow(feed, "became int").collect()]
-        else:
-            pickles = _pickles_of(data)
-            make = _task.feeding if pickles is None else _task.feeding_pickles
-            feed_rows = make(luggage(self.sc), names, queue, timeout)
-            became = (data if pickles is None else pickles).mapPartitionsWithIndex(feed_rows).collect()
+        with self._cancelled_when_unread(timeout):
+            became = self._run_feed(data, names, timeout, queue)
         if _feed.NOBODY in became:
             self.cluster.check_nobody()
         self._has_had_enough |= any(became)
         return any(became)
 
+    def _run_feed(self, data: Any, names: list[str], timeout: float, queue: str) -> list[int]:
+        """What became of each partition."""
+        given = _spark.luggage(self.sc), names, queue, timeout, self._unread
+        if hasattr(data, "mapInArrow"):
+            return [row.became for row in data.mapInArrow(_task.feeding_batches(*given), "became int").collect()]
+        pickles = _pickles_of(data)
+        feed = _task.feeding(*given) if pickles is None else _task.feeding_pickles(*given)
+        return (data if pickles is None else pickles).mapPartitionsWithIndex(feed).collect()  # type: ignore[no-any-return]
+
+    @contextlib.contextmanager
+    def _cancelled_when_unread(self, timeout: float) -> Iterator[None]:
+        """Jobs in here are cancelled as soon as one task has waited for `timeout` seconds: each of those that follow would
+        wait as long again."""
+        tag, is_over, before = f"hopyard-feed-{next(_tags)}", threading.Event(), self._unread.value
+
+        def look() -> None:
+            while not is_over.wait(LOOK_S):
+                if self._unread.value > before:
+                    self.sc.cancelJobsWithTag(tag)
+                    return
+
+        self.sc.addJobTag(tag)
+        threading.Thread(target=look, name=tag, daemon=True).start()
+        try:
+            yield
+        except Exception:
+            if self._unread.value == before:
+                raise
+        finally:
+            is_over.set()
+            self.sc.removeJobTag(tag)
+        if self._unread.value > before:
+            raise self.cluster.unread(timeout)
+
     def inference(self, dataRDD: Any, feed_timeout: float = 600, qname: str = "input") -> Any:  # noqa: N803
         """An RDD of results, one for each row; nothing happens until it is asked for."""
         self._is_fed("inference")
         rows = dataRDD.rdd if hasattr(dataRDD, "mapInArrow") else dataRDD
-        infer = _task.inferring(luggage(self.sc), self.cluster.hubs(), qname, feed_timeout)
+        infer = _task.inferring(_spark.luggage(self.sc), self.cluster.hubs(), qname, feed_timeout)
         return rows.mapPartitionsWithIndex(infer)
 
     def _is_fed(self, what: str) -> None:
@@ -93,18 +148,36 @@ class TFCluster:
         `ssc` is a StreamingContext or a StreamingQuery that feeds them: first it has to end, by itself or by a call of
         its stop(). Where nodes want no more rows, or reservation.Client has said that no more come, it is stopped here.
         """
-        if ssc is not None:
-            with self.cluster.feeding():
-                self._await_stream(ssc)
-        self.cluster.shutdown(grace_secs, timeout)
+        try:
+            if ssc is not None:
+                with self.cluster.feeding():
+                    self._await_stream(ssc)
+            self.cluster.shutdown(grace_secs, timeout)
+        finally:
+            if self._tensorboard:
+                _tensorboard.end(self._log_dir)
 
     def _await_stream(self, stream: Any) -> None:
         is_context = hasattr(stream, "awaitTerminationOrTimeout")
         ends_in = stream.awaitTerminationOrTimeout if is_context else stream.awaitTermination
         while not ends_in(STREAM_S):
             if self._has_had_enough or not self.cluster.is_running():
-                stream.stop(*([False, True] if is_context else []))  # the SparkContext stays, what has come is fed
+                self._stop_stream(stream)
                 return
+
+    def _stop_stream(self, stream: Any) -> None:
+        """The SparkContext stays. What has come is fed, unless nodes have failed: a StreamingContext would wait for its
+        next batch, a minute, say, before anybody is told."""
+        if hasattr(stream, "awaitTerminationOrTimeout"):
+            stream.stop(False, not self.cluster.has_failed())
+        else:
+            stream.stop()
+
+    def _end_with_nodes(self, context: Any) -> None:
+        """Ends a StreamingContext when nodes have failed, so that a program that awaits its end does not wait for more."""
+        _show.wait(self.cluster.run, self.cluster.project)
+        if self.cluster.has_failed():
+            self._stop_stream(context)
 
 
 def run(
@@ -118,6 +191,7 @@ def run(
 
     TensorBoard shows `log_dir`, which may be on HDFS, or the run's own folder where none is given. Beyond TensorFlowOnSpark's own arguments it takes those of hopyard.cluster.run: gpus, memory, name, project …
     """
+    sc = _session.context_of(sc)
     if driver_ps_nodes and input_mode != InputMode.TENSORFLOW:
         raise Error("parameter servers may run on the driver only where input_mode is InputMode.TENSORFLOW")
     if master_node not in (None, "master", "chief"):
@@ -129,7 +203,7 @@ def run(
             f"{num_executors} executors are too few for {num_ps} parameter servers"
             f"{f', a {master_node}' if master_node else ''}{', an evaluator' if eval_node else ''} and a worker"
         )
-    shown = _show(log_dir) if tensorboard and log_dir else None
+    shown = _show_folder(log_dir) if tensorboard and log_dir else None
     started = _cluster.run(
         map_fun, tf_args, workers, num_ps, chief=master_node or False, evaluator=eval_node, release_port=release_port,
         feed=input_mode == InputMode.SPARK, default_fs=default_fs(sc), spark=sc, tensorboard=tensorboard and not shown,
@@ -137,10 +211,10 @@ def run(
     )  # fmt: skip
     if input_mode == InputMode.SPARK:
         started.wait_for_nodes(reservation_timeout)
-    return TFCluster(started, sc, input_mode, shown)
+    return TFCluster(started, sc, input_mode, shown, log_dir or "", reservation_timeout)
 
 
-def _show(log_dir: str) -> str:
+def _show_folder(log_dir: str) -> str:
     """A TensorBoard's address; nodes write there later."""
     _hopyard.mkdirs(log_dir if "://" in log_dir else os.path.abspath(log_dir))
     return _tensorboard.visualize(log_dir)
@@ -160,16 +234,7 @@ def _pickles_of(rdd: Any) -> Any:
     return RDD(rdd._jrdd, rdd.ctx, NoOpSerializer())
 
 
-def luggage(sc: Any) -> _task.Luggage:
-    """What Spark's workers, which need not have hopyard, fetch it by."""
-    from pyspark import cloudpickle
-
-    for module in (_executor, _task):
-        cloudpickle.register_pickle_by_value(module)
-    return _spark.send(sc)
-
-
 def default_fs(sc: Any) -> str:
-    """Where paths without a scheme are."""
+    """Where paths without a scheme are: "hdfs://namenode:8020", or "file://" where no HDFS is set."""
     found = str(sc._jsc.hadoopConfiguration().get("fs.defaultFS") or "file:///")
-    return found[:-1] if found.startswith("file:") and found.endswith("/") and found != "file:///" else found.rstrip("/")
+    return "file://" if found.startswith("file:") else found.rstrip("/")

@@ -7,7 +7,10 @@ from typing import Any
 from hopyard import Error
 from hopyard._feed import DataFeed
 
-__all__ = ["DataFeed", "batch_results", "export_saved_model", "hdfs_path", "next_batch", "start_cluster_server", "terminate"]
+__all__ = [
+    "DataFeed", "batch_results", "export_saved_model", "hdfs_path", "next_batch", "release_port", "start_cluster_server",
+    "terminate",
+]  # fmt: skip
 
 _SCHEMES = ("adl://", "file://", "gs://", "hdfs://", "maprfs://", "oss://", "s3://", "s3a://", "s3n://", "swift://",
             "viewfs://", "wasb://", "wasbs://", "abfs://", "abfss://")  # fmt: skip
@@ -39,6 +42,11 @@ def start_cluster_server(ctx: Any, num_gpus: int = 1, rdma: bool = False) -> tup
     config = tf.compat.v1.ConfigProto(device_count=devices) if devices else tf.compat.v1.ConfigProto()
     spec = tf.train.ClusterSpec(jobs)
     return spec, tf.distribute.Server(spec, job_name=ctx.job_name, task_index=ctx.task_index, config=config)
+
+
+def release_port(ctx: Any) -> None:
+    """The same as ctx.release_port()."""
+    ctx.release_port()
 
 
 def export_saved_model(*args: Any, **kwargs: Any) -> Any:

@@ -8,7 +8,8 @@ SavedModel in `export_dir`; it is read once by each of Spark's Python workers.
 import argparse
 import base64
 import copy
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from pyspark import cloudpickle
@@ -16,10 +17,9 @@ from pyspark.ml.base import Estimator, Model
 from pyspark.ml.param.shared import Param, Params, TypeConverters
 from pyspark.ml.util import DefaultParamsReader, DefaultParamsWriter, MLReadable, MLWritable
 
-from hopyard import Error, _task
+from hopyard import Error, _spark, _task
 
-from . import TFCluster, dfutil
-from .TFCluster import luggage
+from . import TFCluster, dfutil, util
 
 
 class TFTypeConverters:
@@ -54,7 +54,7 @@ HasExportDir = _has("HasExportDir", "export_dir", "folder of the SavedModel", Ty
 HasGraceSecs = _has("HasGraceSecs", "grace_secs", "seconds for what is left to do after the last row", TypeConverters.toInt)
 HasInputMapping = _has("HasInputMapping", "input_mapping", "column -> tensor that takes it", TFTypeConverters.toDict)
 HasInputMode = _has("HasInputMode", "input_mode", "TFCluster.InputMode", TypeConverters.toInt)
-HasMasterNode = _has("HasMasterNode", "master_node", "'chief', 'master', or none", TypeConverters.toString)
+HasMasterNode = _has("HasMasterNode", "master_node", "'chief', 'master', or None", TypeConverters.toString)
 HasModelDir = _has("HasModelDir", "model_dir", "folder of checkpoints", TypeConverters.toString)
 _HasNumPS = _has("HasNumPS", "num_ps", "how many parameter servers there are", TypeConverters.toInt)
 _HasDriverPSNodes = _has("HasDriverPSNodes", "driver_ps_nodes", "parameter servers on the driver", TypeConverters.toBoolean)
@@ -157,8 +157,8 @@ class TFEstimator(
         super().__init__()
         self.train_fn, self.export_fn, self.args = train_fn, export_fn, Namespace(tf_args)
         self._setDefault(
-            input_mapping={}, cluster_size=1, num_ps=0, driver_ps_nodes=False, master_node=None, protocol="grpc",
-            input_mode=TFCluster.InputMode.SPARK, grace_secs=0, tensorboard=False, model_dir=None, export_dir=None,
+            input_mapping={}, cluster_size=1, num_ps=0, driver_ps_nodes=False, master_node="chief", protocol="grpc",
+            input_mode=TFCluster.InputMode.SPARK, grace_secs=30, tensorboard=False, model_dir=None, export_dir=None,
             tfrecord_dir=None, batch_size=100, epochs=1, readers=1, steps=1000,
         )  # fmt: skip
 
@@ -175,7 +175,8 @@ class TFEstimator(
             driver_ps_nodes=args.driver_ps_nodes, master_node=args.master_node,
         )  # fmt: skip
         if args.input_mode == TFCluster.InputMode.SPARK:
-            cluster.train(dataset.select(sorted(args.input_mapping) or dataset.columns), args.epochs)
+            # By its RDD, and not by Arrow: train_fn gets Rows of Python's values, as programs expect them.
+            cluster.train(dataset.select(sorted(args.input_mapping) or dataset.columns).rdd, args.epochs)
         cluster.shutdown(grace_secs=args.grace_secs)
         if self.export_fn is not None:
             self._export(sc, given, args.export_dir)
@@ -194,7 +195,7 @@ class TFEstimator(
     def _export(self, sc: Any, args: Any, folder: str | None) -> None:
         if not folder:
             raise Error("export_fn writes a model: setExportDir says where")
-        call = _task.calling(luggage(sc), cloudpickle.dumps((self.export_fn, args)))
+        call = _task.calling(_spark.luggage(sc), cloudpickle.dumps((self.export_fn, args)))
         sc.parallelize([0], 1).foreachPartition(call)
 
 
@@ -228,5 +229,31 @@ class TFModel(
             str(args.export_dir), str(args.tag_set or "serve"), str(args.signature_def_key or "serving_default"),
             dict(sorted(args.input_mapping.items())), dict(sorted(args.output_mapping.items())), int(args.batch_size),
         )  # fmt: skip
-        infer = _task.inferring_batches(luggage(dataset.sparkSession.sparkContext), tuple(model))
+        infer = _task.inferring_batches(_spark.luggage(dataset.sparkSession.sparkContext), tuple(model))
         return dataset.select(list(model.inputs)).mapInArrow(infer, _saved.schema(model))
+
+
+# ---- helpers that programs import ----------------------------------------------------------------
+
+
+def single_node_env(args: Any) -> None:
+    """Prepares this process to use TensorFlow by itself: sys.argv, and the GPUs of `args.num_gpus` (without it: one)."""
+    argv = args if isinstance(args, list) else getattr(args, "argv", None)
+    if argv:
+        sys.argv = argv
+    util.single_node_env(getattr(args, "num_gpus", 1))
+
+
+def yield_batch(iterable: Iterable[Any], batch_size: int, num_tensors: int = 1) -> Iterator[list[list[Any]]]:
+    """Batches of rows as lists of columns: `num_tensors` lists of up to `batch_size` values each."""
+    columns: list[list[Any]] = [[] for _ in range(num_tensors)]
+    for row in iterable:
+        if row is None:
+            break
+        for column, value in zip(columns, row):
+            column.append(bytes(value) if isinstance(value, bytearray) else value)
+        if len(columns[0]) >= batch_size:
+            yield columns
+            columns = [[] for _ in range(num_tensors)]
+    if columns[0]:
+        yield columns
