@@ -187,6 +187,80 @@ def test_modes(notebook: Notebook, tmp_path: Path) -> None:
     assert said["error"].startswith(f"{tmp_path}/out is there already; mode='overwrite' replaces it")
 
 
+def test_folders_are_columns(notebook: Notebook, tmp_path: Path) -> None:
+    """Written by partition_by, and read again, in Spark's own layout: Spark's reader finds the same."""
+    said = notebook.say(f"""
+        path = "{tmp_path}/out"
+        df = spark.range(0, 60, 1, 3).selectExpr("id", "id % 3 as p", "if(id % 2 = 0, 'a/b c', null) as q")
+        tfrecord.save(df, path, partition_by=["p", "q"])
+        found = read(path)
+        whole = rows(found.selectExpr("id", "cast(p as bigint) as p", "q")) == rows(df)
+        files = glob.glob(path + "/p=*/q=*/part-*")
+        df.write.partitionBy("p", "q").parquet("{tmp_path}/parquet")
+        folders = lambda top: sorted(os.path.relpath(f, top) for f in glob.glob(top + "/p=*/q=*"))
+        alike = folders(path) == folders("{tmp_path}/parquet") and len(folders(path)) == 6
+        typed = tfrecord.load(spark, path, "p string, id int").where("p = '2'").count()
+        tfrecord.save(df.where("id = 0"), path, "overwrite", partition_by="p")
+        say(whole=whole, types=found.dtypes, files=len(files), alike=alike,
+            typed=typed, under=rows(read(path + "/p=0"))[0].asDict(), left=len(glob.glob(path + "/**/part-*", recursive=True)),
+            gone=failing(lambda: tfrecord.save(df, path + "2", partition_by="r")),
+            all=failing(lambda: tfrecord.save(df, path + "2", partition_by=["id", "p", "q"])))
+    """)
+    assert said["whole"] and said["types"] == [["id", "bigint"], ["p", "int"], ["q", "string"]] and said["alike"]
+    assert said["files"] == 18, "one for each folder and task"
+    assert said["typed"] == 20 and said["left"] == 1 and "p" not in said["under"]
+    assert said["gone"] == "there is no column 'r' to make directories of; there are id, p, q"
+    assert said["all"] == "all columns are directories, and none is left for the records"
+
+
+def test_folders_that_differ_are_told(notebook: Notebook, tmp_path: Path) -> None:
+    said = notebook.say(f"""
+        for folder in ("p=0", "p=x/q=1"):
+            os.makedirs("{tmp_path}/out/" + folder)
+            write("{tmp_path}/out/" + folder + "/f", [example(n=feature(1))])
+        say(error=failing(lambda: read("{tmp_path}/out")),
+            type=failing(lambda: tfrecord.load(spark, "{tmp_path}/out/p=x", "n bigint, q date").collect()))
+    """)
+    assert f"the directories of {tmp_path}/out/p=0/f name the columns 'p', and those of {tmp_path}/out/p=x/q=1/f 'p', 'q'" in said["error"]
+    assert "'1' in 'q=1' does not fit into a column of the type date32" in said["type"]
+
+
+def test_only_the_columns_that_are_wanted_are_read(notebook: Notebook, tmp_path: Path) -> None:
+    """One that does not fit its type is not looked at."""
+    said = notebook.say(f"""
+        write("{tmp_path}/f", [example(a=feature(1), b=feature(b"x")), example(a=feature(2), b=feature(b"\\xff"))])
+        given = "a bigint, b string"
+        few = tfrecord.load(spark, "{tmp_path}/f", given, columns=["a"])
+        say(few=[row.a for row in rows(few)], types=few.dtypes, inferred=tfrecord.load(spark, "{tmp_path}/f", columns=["b", "a"]).dtypes,
+            all=failing(lambda: tfrecord.load(spark, "{tmp_path}/f", given).collect()),
+            none=failing(lambda: tfrecord.load(spark, "{tmp_path}/f", columns=["c"])))
+    """)
+    assert said["few"] == [1, 2] and said["types"] == [["a", "bigint"]] and said["inferred"] == [["b", "binary"], ["a", "bigint"]]
+    assert "Invalid UTF8" in said["all"] and said["none"] == "there is no column 'c'; there are a, b"
+
+
+def test_what_would_be_lost_is_refused(notebook: Notebook, tmp_path: Path) -> None:
+    """Feature lists, which an Example does not have, and doubles beyond a float."""
+    said = notebook.say(f"""
+        lists = tf.train.FeatureLists(feature_list={{"q": tf.train.FeatureList(feature=[feature(1, 2)])}})
+        context = tf.train.Features(feature={{"n": feature(1)}})
+        write("{tmp_path}/s", [tf.train.SequenceExample(context=context, feature_lists=lists)])
+        def save(value):
+            return failing(lambda: tfrecord.save(spark.sql("SELECT " + value + " AS a"), "{tmp_path}/x"))
+        large = [save("1e300D"), save("array(1D, -1e39D)")]
+        infinite = save("array(double('Infinity'), double('NaN'), -3e38D, 1e-300D)")
+        say(inferred=failing(lambda: read("{tmp_path}/s")),
+            given=failing(lambda: tfrecord.load(spark, "{tmp_path}/s", "n bigint").collect()),
+            large=large, infinite=infinite,
+            kept=repr(list(read("{tmp_path}/x").first().a)))
+    """)
+    for text in (said["inferred"], said["given"]):
+        assert "the record has feature lists: it is a tf.SequenceExample, and not a tf.Example; read it with the option" in text
+    assert "the column 'a' has 1e+300 in it, and the floats of a feature end at 3.4e38" in said["large"][0]
+    assert "the column 'a' has -1e+39 in it" in said["large"][1]
+    assert said["infinite"] is None and said["kept"].startswith("[inf, nan, -3.0"), said["kept"]
+
+
 FAIL = """
     def fail(batches):
         from pyspark import TaskContext

@@ -125,3 +125,39 @@ def test_hopyard_comes_to_a_python_that_has_none(tmp_path: Path, may_execute: bo
     assert done.stdout.split()[:2] == [f"{site}/hopyard/__init__.py", library], done.stderr
     assert f"hopyard {hopyard.__version__} is installed for " in done.stderr
     assert done.stderr.endswith("and the session has 0.0.0; install that one there, or none\n")
+
+
+# ---- directories that are columns ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("value", "name"), [
+    ("0", "p=0"), ("a b", "p=a b"), ("a/b=c%d:*", "p=a%2Fb%3Dc%25d%3A%2A"), (None, "p=__HIVE_DEFAULT_PARTITION__"), ("ü", "p=ü"),
+])
+def test_a_directory_has_a_value_in_its_name(tmp_path: Path, value: str | None, name: str) -> None:
+    assert _files.folder_name("p", value) == name
+    (tmp_path / name / "q=1").mkdir(parents=True)
+    (tmp_path / name / "q=1" / "f").write_text("x")
+    assert _files.find_parts([str(tmp_path)], "") == [(str(tmp_path / name / "q=1" / "f"), {"p": value, "q": "1"})]
+    assert _files.find_parts([str(tmp_path / name)], "")[0][1] == {"q": "1"}, "those below what was named"
+
+
+def test_directories_with_other_columns_are_told(tmp_path: Path) -> None:
+    for name in ("p=1", "q=1"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "f").write_text("x")
+    with pytest.raises(hopyard.Error, match="name the columns 'p', and those of .* 'q'; read them one by one"):
+        _files.find_parts([str(tmp_path)], "")
+
+
+def test_an_overwrite_replaces_the_files_of_a_directory_that_both_have(tmp_path: Path) -> None:
+    def put(job: str, *folders: str) -> list[str]:
+        _files.begin(str(tmp_path), job)
+        return [name for folder in folders for name in _files.write(str(tmp_path), job, f"{folder}part-{job}", 1, "", [[b"x"]])]
+
+    _files.commit(str(tmp_path), "a", put("a", "p=0/q=0/", "p=1/q=0/", "p=2/q=0/"), False)
+    _files.commit(str(tmp_path), "b", put("b", "p=0/q=0/", "p=1/q=1/"), True)
+    found = sorted(os.path.relpath(url, tmp_path) for url in _files.find([str(tmp_path)], ""))
+    assert found == ["p=0/q=0/part-b.tfrecord", "p=1/q=1/part-b.tfrecord"]
+    names = put("c", "p=3/")
+    _files.abort(str(tmp_path), "c", names)
+    assert not (tmp_path / "p=3").exists() and len(_files.find([str(tmp_path)], "")) == 2

@@ -15,14 +15,18 @@ recordType   "Example" (as it is without), "SequenceExample", or "ByteArray": th
 codec        of what is written: "" (none), "gzip" or "zlib"; `compression` is the same, and Hadoop's names of its
              codecs are understood. What is read tells it itself
 inferRows    how many records are looked at for a schema, where none is given: 10000
+partitionBy  of what is written: columns, with commas between, that become folders (p=0/), and are columns again when the
+             folder above them is read
 
 A path is a file, a folder, a pattern, or a list of them; one without a scheme is where `fs.defaultFS` of the session
 says. Files and folders whose names begin with '_' or '.' are passed over. Executors need pyarrow, and no hopyard: it
 goes there with the session.
 """
 
+import json
 import os
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
 from .. import _session, _spark
@@ -51,17 +55,37 @@ def register(spark: Any) -> None:
     _known.add(session)
 
 
-def load(spark: Any, path: Path | list[Path], schema: Any = None, **options: object) -> Any:
-    """A DataFrame of what is there; `schema` as `spark.read.schema` takes it."""
+def load(
+    spark: Any, path: Path | list[Path], schema: Any = None, columns: Iterable[str] | None = None, **options: object
+) -> Any:
+    """A DataFrame of what is there; `schema` as `spark.read.schema` takes it.
+
+    `columns`: only these are read and decoded. Spark does not tell a data source like this which columns a later select()
+    leaves, and has all of them read.
+    """
     session = _knowing(spark)
+    paths = [os.fspath(p) for p in path] if isinstance(path, list) else os.fspath(path)
     reader = session.read.format("tfrecord").options(**options)
     reader = reader if schema is None else reader.schema(schema)
-    return reader.load([os.fspath(p) for p in path] if isinstance(path, list) else os.fspath(path))
+    frame = reader.load(paths)
+    return frame if columns is None else reader.schema(_only(frame.schema, list(columns))).load(paths)
 
 
-def save(df: Any, path: Path, mode: str = "error", **options: object) -> None:
-    """Writes a DataFrame. Of Spark's modes its own writer leaves only "append" and "overwrite" to a data source like
-    this; here "error" and "ignore" are served, too, for what is there already."""
+def _only(schema: Any, columns: list[str]) -> Any:
+    from pyspark.sql.types import StructType
+
+    missing = [name for name in columns if name not in schema.names]
+    if missing:
+        raise Error(f"there is no column '{missing[0]}'; there are {', '.join(schema.names)}")
+    return StructType([schema[name] for name in columns])
+
+
+def save(
+    df: Any, path: Path, mode: str = "error", partition_by: str | Iterable[str] = (), **options: object
+) -> None:  # fmt: skip
+    """Writes a DataFrame, with a folder for each value of the columns in `partition_by`.
+
+    Spark's own writer lets a data source like this have neither partitionBy() nor the modes "error" and "ignore"."""
     if mode not in ("append", "overwrite", "error", "errorifexists", "ignore"):
         raise Error(f"mode is 'append', 'overwrite', 'error' or 'ignore', not {mode!r}")
     url = _files.resolve(os.fspath(path), _home(_knowing(df.sparkSession).sparkContext))
@@ -69,6 +93,11 @@ def save(df: Any, path: Path, mode: str = "error", **options: object) -> None:
         if mode == "ignore":
             return
         raise FileExists(17, f"{url} is there already; mode='overwrite' replaces it, mode='append' adds to it", url)
+    folders = [partition_by] if isinstance(partition_by, str) else list(partition_by)
+    if folders:
+        _columns.in_folders(df.schema, folders)
+        df = df.sortWithinPartitions(*folders)  # so that each task has one file for each folder
+        options["partitionBy"] = json.dumps(folders)
     writer = df.write.format("tfrecord").mode("overwrite" if mode == "overwrite" else "append")
     writer.options(**options).save(os.fspath(path))
 

@@ -4,7 +4,9 @@
 Values go to Arrow as they are, and offsets become 32 bits wide, as Spark has them; nothing is done row by row.
 """
 
-from collections.abc import Iterator
+import contextlib
+import itertools
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
-    ArrayType, BinaryType, DataType, FloatType, LongType, StringType, StructField, StructType,
+    ArrayType, BinaryType, DataType, DoubleType, FloatType, IntegerType, LongType, StringType, StructField, StructType,
 )  # fmt: skip
 
 from .. import _hopyard
 from .._errors import Error
+from . import _files
 
 BARE = "byteArray"
 KINDS = {"example": "Example", "sequenceexample": "SequenceExample", "bytearray": "ByteArray"}
@@ -65,12 +68,13 @@ def place_of(name: str, type: DataType, kind: str) -> tuple[int, int]:
     return values, depth
 
 
-def check(schema: StructType, kind: str) -> None:
-    """Before anything is done."""
-    for field in schema.fields:
+def check(schema: StructType, kind: str, in_folders: Collection[str] = ()) -> None:
+    """Before anything is done. `in_folders` are columns that records do not have."""
+    fields = [field for field in schema.fields if field.name not in in_folders]
+    for field in fields:
         place_of(field.name, field.dataType, kind)
-    if kind == "bytearray" and len(schema.fields) != 1:
-        raise Error(f"a record of the type ByteArray has one column, and here are {len(schema.fields)}: {_FITS[kind]}")
+    if kind == "bytearray" and len(fields) != 1:
+        raise Error(f"a record of the type ByteArray has one column, and here are {len(fields)}: {_FITS[kind]}")
 
 
 # ---- a schema, from what is there
@@ -106,9 +110,19 @@ def look(files: list[str], kind: str, rows: int = 10000) -> dict[str, Feature]:
 def _first(files: list[str], kind: str, rows: int) -> Iterator[tuple[str, int, Any]]:
     for url in files:
         reader = _hopyard.Examples(url, min(rows, _ROWS), kind == "sequenceexample")
-        while (batch := reader.next()) is not None:
+        while (batch := _next(reader)) is not None:
             yield url, *batch
         reader.close()
+
+
+def _next(reader: Any) -> Any:
+    """The next batch, or None."""
+    try:
+        return reader.next()
+    except Error as error:
+        if "tf.SequenceExample, and not" in str(error):
+            raise Error(f"{error}; read it with the option recordType='SequenceExample'") from None
+        raise
 
 
 def _note(seen: dict[str, Feature], column: Any, url: str) -> None:
@@ -142,34 +156,61 @@ def _type_of(feature: Feature) -> DataType:
     return ArrayType(inner) if feature.is_list else inner
 
 
-def schema_of(files: list[str], kind: str, rows: int) -> StructType:
-    """Sorted by name."""
+def schema_of(files: list[tuple[str, dict[str, str | None]]], kind: str, rows: int) -> StructType:
+    """Sorted by name; then what is in the names of folders."""
+    folders = [values for _, values in files]
+    last = [StructField(name, type_of_values([values[name] for values in folders])) for name in (folders[0] if folders else ())]
     if kind == "bytearray":
-        return StructType([StructField(BARE, BinaryType())])
-    features = sorted(look(files, kind, rows).items())
-    return StructType([StructField(name, _type_of(feature)) for name, feature in features])
+        return StructType([StructField(BARE, BinaryType()), *last])
+    features = sorted(look([url for url, _ in files], kind, rows).items())
+    named = {field.name for field in last}
+    return StructType([*(StructField(name, _type_of(feature)) for name, feature in features if name not in named), *last])
+
+
+def type_of_values(values: list[str | None]) -> DataType:
+    """Of a column in folders' names, as Spark tells it: int, bigint or double where all are, else string."""
+    given = pa.array({value for value in values if value is not None}, pa.string())
+    if len(given):
+        for arrow, type in ((pa.int32(), IntegerType()), (pa.int64(), LongType()), (pa.float64(), DoubleType())):
+            with contextlib.suppress(pa.ArrowInvalid):
+                given.cast(arrow)
+                return type
+    return StringType()
 
 
 # ---- records to Arrow
 
 
-def read(url: str, schema: StructType, kind: str) -> Iterator[pa.RecordBatch]:
-    """A file's batches."""
+def read(url: str, schema: StructType, kind: str, folder: dict[str, str | None] | None = None) -> Iterator[pa.RecordBatch]:
+    """A file's batches. `folder`: the values of columns that are in the names of its folders (p=0)."""
+    folder = folder or {}
     reader = _hopyard.Examples(url, _ROWS, kind == "sequenceexample", True, kind == "bytearray")
-    places = [place_of(field.name, field.dataType, kind) for field in schema.fields]
+    fields = [field for field in schema.fields if field.name not in folder]
+    places = [place_of(field.name, field.dataType, kind) for field in fields]
     if kind != "bytearray":
-        for field, (values, depth) in zip(schema.fields, places):
+        for field, (values, depth) in zip(fields, places):
             reader.want(field.name, values, depth == 2)
     arrow, before = to_arrow_schema(schema), 0
+    own = [arrow.field(field.name) for field in fields]
     try:
-        while (batch := reader.next()) is not None:
+        while (batch := _next(reader)) is not None:
             where = f"{url}, records {before + 1} to {before + batch[0]}"
-            columns = zip(batch[1], arrow, places)
-            arrays = [_array(column, field, depth, where) for column, field, (_, depth) in columns]
-            yield pa.RecordBatch.from_arrays(arrays, schema=arrow)
+            columns = zip(batch[1], own, places)
+            arrays = {field.name: _array(column, field, depth, where) for column, field, (_, depth) in columns}
+            arrays |= {name: _repeated(url, arrow.field(name), value, batch[0]) for name, value in folder.items() if name in arrow.names}
+            yield pa.RecordBatch.from_arrays([arrays[name] for name in arrow.names], schema=arrow)
             before += batch[0]
     finally:
         reader.close()
+
+
+def _repeated(url: str, field: pa.Field, value: str | None, rows: int) -> pa.Array:
+    """A folder's value, for each row."""
+    try:
+        scalar = pa.scalar(value, pa.string()).cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise Error(f"{url}: '{value}' in '{field.name}={value}' does not fit into a column of the type {field.type}") from None
+    return pa.repeat(scalar, rows)
 
 
 def _array(column: Any, field: pa.Field, depth: int, where: str) -> pa.Array:
@@ -240,6 +281,39 @@ def _list(type: pa.DataType, ends: bytes, values: pa.Array, there: bytes | None)
 # ---- Arrow to records
 
 
+def in_folders(schema: StructType, names: list[str]) -> list[str]:
+    """The columns that are to be folders, all of which have to be there; some have to be left for the records."""
+    missing = [name for name in names if name not in schema.names]
+    if missing:
+        raise Error(f"there is no column '{missing[0]}' to make directories of; there are {', '.join(schema.names)}")
+    if names and len(set(names)) == len(schema.names):
+        raise Error("all columns are directories, and none is left for the records")
+    return names
+
+
+def split(batches: Iterator[pa.RecordBatch], names: list[str]) -> Iterator[tuple[str, Iterator[pa.RecordBatch]]]:
+    """Batches by the folder they go to ("p=0/"), without the columns that it names. Rows of a folder are together where they
+    come so (tfrecord.save sorts them); what comes later for the same folder is another file."""
+    if not names:
+        yield "", batches
+        return
+    pieces = (piece for batch in batches for piece in _by_folder(batch, names))
+    for folder, group in itertools.groupby(pieces, key=lambda piece: piece[0]):
+        yield folder, (piece for _, piece in group)
+
+
+def _by_folder(batch: pa.RecordBatch, names: list[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Rows with the same values; in the order in which these come first."""
+    keys = zip(*(batch.column(name).cast(pa.string()).to_pylist() for name in names))
+    found: dict[tuple[Any, ...], list[int]] = {}
+    for row, key in enumerate(keys):
+        found.setdefault(key, []).append(row)
+    rest = batch.select([name for name in batch.schema.names if name not in names])
+    for key, rows in found.items():
+        folder = "".join(_files.folder_name(name, value) + "/" for name, value in zip(names, key))
+        yield folder, rest.take(pa.array(rows))
+
+
 def records(batch: pa.RecordBatch, kind: str) -> Iterator[bytes]:
     """A batch as what a file of it holds, in pieces."""
     rows = max(1, batch.num_rows * _PIECE // max(batch.nbytes, 1))
@@ -255,7 +329,7 @@ def records(batch: pa.RecordBatch, kind: str) -> Iterator[bytes]:
 def _bare(piece: pa.RecordBatch) -> tuple[Any, Any]:
     [array] = piece.columns
     _refuse_nulls(piece.schema.names[0], array, "a record is made of bytes")
-    _, values, ends = _parts(array)
+    _, values, ends = _parts(piece.schema.names[0], array)
     return values, ends
 
 
@@ -264,14 +338,14 @@ def _column(name: str, array: pa.Array) -> Any:
     valid = array.is_valid().to_numpy(zero_copy_only=False)
     there, step_ends, has_steps = valid.astype(np.uint8), b"", False
     if not _is_list(array):
-        kind, values, value_ends = _parts(array.drop_null())
+        kind, values, value_ends = _parts(name, array.drop_null())
         return name, kind, False, values, value_ends, b"", _ends(there), there
     row_ends, inner = _ends(_lengths(array)), array.flatten()
     _refuse_nulls(name, inner, "a feature cannot have one among its values")
     if _is_list(inner):
         has_steps, step_ends, inner = True, _ends(_lengths(inner)), inner.flatten()
         _refuse_nulls(name, inner, "a feature cannot have one among its values")
-    kind, values, value_ends = _parts(inner)
+    kind, values, value_ends = _parts(name, inner)
     return name, kind, has_steps, values, value_ends, step_ends, row_ends, there
 
 
@@ -293,13 +367,27 @@ def _ends(counts: Any) -> Any:
     return np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
 
 
-def _parts(array: pa.Array) -> tuple[int, Any, Any]:
+def _floats(name: str, array: pa.Array) -> Any:
+    """With 32 bits, which is what a feature has."""
+    wide = _numbers(array.cast(pa.float64()), np.float64)
+    with np.errstate(over="ignore"):
+        narrow = wide.astype(np.float32)
+    lost = np.isinf(narrow) & np.isfinite(wide)
+    if lost.any():
+        raise Error(
+            f"the column '{name}' has {wide[lost][0]:g} in it, and the floats of a feature end at 3.4e38; cast it to string, "
+            "or leave it out"
+        )
+    return narrow
+
+
+def _parts(name: str, array: pa.Array) -> tuple[int, Any, Any]:
     """The kind of its values, the values, and where those that are bytes end."""
     if pa.types.is_integer(array.type) or pa.types.is_boolean(array.type):
         return INT64, _numbers(array.cast(pa.int64()), np.int64), b""
     if pa.types.is_floating(array.type) or pa.types.is_decimal(array.type):
-        wide = array.cast(pa.float64()) if pa.types.is_decimal(array.type) else array
-        return FLOAT, _numbers(wide.cast(pa.float32()), np.float32), b""
+        is_narrow = array.type == pa.float32()
+        return FLOAT, _numbers(array, np.float32) if is_narrow else _floats(name, array), b""
     array = array.cast(pa.large_binary())
     _, offsets, data = array.buffers()
     if not offsets:

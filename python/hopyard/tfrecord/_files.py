@@ -9,6 +9,7 @@ replace, and leaves `_SUCCESS`. A task that failed or was killed leaves a file t
 import contextlib
 import gzip
 import io
+import json
 import os
 import posixpath
 import re
@@ -26,6 +27,11 @@ _NAMES = {
     "deflate": "zlib",
 }  # fmt: skip
 _TEMPORARY, _DONE, _RENAMED = "_temporary", "_SUCCESS", "renamed"
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+_UNSAFE = r"[\x00-\x1f\"#%'*/:=?\\\x7f{\[\]^]"  # as Spark escapes them
+
+Values = dict[str, str | None]
+"""Columns that the names of folders have, and their values there."""
 
 
 # ---- paths
@@ -63,28 +69,68 @@ def folder_of(paths: list[str], home: str) -> str:
 
 def find(paths: list[str], home: str) -> list[str]:
     """All files that are there, or below; a file that is named itself may have any name."""
+    return [url for url, _ in find_parts(paths, home)]
+
+
+def find_parts(paths: list[str], home: str) -> list[tuple[str, Values]]:
+    """The same, and for each the columns that its folders' names have (p=0), from the one that was named on."""
     if not paths:
         raise Error("there is no path to read records from: .load(path)")
-    found: list[str] = []
+    found: list[tuple[str, Values]] = []
     for path in paths:
         url = resolve(path, home)
         named = _hopyard.glob(url) if re.search(r"[*?\[{]", url) and not exists(url) else [url]
         if not named:
             raise FileNotFound(2, f"{url} matches nothing", url)
         for place in named:
-            found += _below(place) if _hopyard.stat(place).is_dir else [place]
+            found += _below(place, {}) if _hopyard.stat(place).is_dir else [(place, {})]
+    _check_alike(found)
     return found
 
 
-def _below(folder: str) -> Iterator[str]:
+def _check_alike(found: list[tuple[str, Values]]) -> None:
+    for url, values in found:
+        if list(values) != list(found[0][1]):
+            columns = [", ".join(f"'{name}'" for name in v) or "none" for v in (found[0][1], values)]
+            raise Error(
+                f"the directories of {found[0][0]} name the columns {columns[0]}, and those of {url} {columns[1]}; read them one "
+                "by one"
+            )
+
+
+def _below(folder: str, values: Values) -> Iterator[tuple[str, Values]]:
     for info in sorted(_hopyard.list(folder), key=lambda info: info.name):
         if info.name.startswith(("_", ".")):
             continue
         url = _hopyard.join(folder, info.name)
         if info.is_dir:
-            yield from _below(url)
+            yield from _below(url, {**values, **_value_of(info.name)})
         elif info.size:
-            yield url
+            yield url, values
+
+
+def _value_of(name: str) -> Values:
+    """Of a folder p=0; {} for others."""
+    column, sep, value = name.partition("=")
+    return {_unescaped(column): None if value == _NULL else _unescaped(value)} if column and sep else {}
+
+
+def _unescaped(text: str) -> str:
+    return re.sub("%([0-9A-Fa-f]{2})", lambda found: chr(int(found[1], 16)), text)
+
+
+def _escaped(text: str) -> str:
+    return re.sub(_UNSAFE, lambda found: f"%{ord(found[0]):02X}", text)
+
+
+def names_of(text: str) -> list[str]:
+    """Columns, as JSON's list or with commas between."""
+    return list(json.loads(text)) if text.startswith("[") else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def folder_name(column: str, value: str | None) -> str:
+    """As Spark and Hive have it: what a path cannot have is written %2F."""
+    return f"{_escaped(column)}={_NULL if value is None or value == '' else _escaped(value)}"
 
 
 # ---- writing
@@ -136,13 +182,15 @@ def begin(folder: str, job: str) -> None:
 
 
 def write(folder: str, job: str, part: str, attempt: int, codec: str, batches: Iterable[Iterable[bytes]]) -> list[str]:
-    """A task's file, if there is anything to write: its name in _temporary/JOB."""
+    """A task's file, if there is anything to write: its name in _temporary/JOB. `part` may be in folders: p=0/part-00000."""
     pieces = (piece for batch in batches for piece in batch)
     first = next(pieces, None)
     if first is None:
         return []
     name = f"{part}.tfrecord{CODECS[codec]}.{attempt}"
     _hopyard.stat(_temporary(folder, job))  # HDFS would make it
+    if "/" in name:
+        _hopyard.mkdirs(posixpath.dirname(_hopyard.join(_temporary(folder, job), name)))
     with open_url(_hopyard.join(_temporary(folder, job), name), "w") as file, _packed(file, codec) as stream:
         stream.write(first)
         for piece in pieces:
@@ -153,27 +201,48 @@ def write(folder: str, job: str, part: str, attempt: int, codec: str, batches: I
 def commit(folder: str, job: str, names: list[str], overwrite: bool) -> None:
     """From the file `renamed` on the new files count, and what they replace goes; before it nothing has been lost."""
     temporary = _temporary(folder, job)
-    old = [info.name for info in _hopyard.list(folder) if overwrite and not info.name.startswith((".", _TEMPORARY))]
+    old = list(_old(folder, {name.partition("/")[0] for name in names})) if overwrite else []
     _gone(_hopyard.join(folder, _DONE))
+    for part in {posixpath.dirname(name) for name in names} - {""}:
+        _hopyard.mkdirs(_hopyard.join(folder, part))
     for name in names:
-        _hopyard.rename(_hopyard.join(temporary, name), _hopyard.join(folder, _final(name)))
+        _hopyard.rename(_hopyard.join(temporary, name), _hopyard.join(folder, final(name)))
     _touch(_hopyard.join(temporary, _RENAMED))
-    for name in old:
-        _gone(_hopyard.join(folder, name))
+    for url in old:
+        _gone(url)
     _clear(folder, job)
     _touch(_hopyard.join(folder, _DONE))
+
+
+def _old(folder: str, shared: set[str]) -> Iterator[str]:
+    """What an overwrite replaces: all, but of folders that new files go to, too, only the files."""
+    for info in _hopyard.list(folder):
+        url = _hopyard.join(folder, info.name)
+        if info.name in shared and info.is_dir:
+            yield from _files_below(url)
+        elif not info.name.startswith((".", _TEMPORARY)):
+            yield url
+
+
+def _files_below(folder: str) -> Iterator[str]:
+    for info in _hopyard.list(folder):
+        url = _hopyard.join(folder, info.name)
+        if info.is_dir:
+            yield from _files_below(url)
+        else:
+            yield url
 
 
 def abort(folder: str, job: str, names: list[str]) -> None:
     if not exists(_hopyard.join(_temporary(folder, job), _RENAMED)):
         for name in names:
-            _gone(_hopyard.join(folder, _final(name)))
+            _gone(_hopyard.join(folder, final(name)))
     _clear(folder, job)
     with contextlib.suppress(FileError):  # there is something in it
         _hopyard.remove(folder)
 
 
-def _final(name: str) -> str:
+def final(name: str) -> str:
     """Without the attempt."""
     return name.rpartition(".")[0]
 

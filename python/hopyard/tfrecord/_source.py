@@ -35,13 +35,14 @@ class Records(DataSource):
         self.kind = _columns.kind_of(said.get("recordtype", "Example"))
         self.codec = _files.codec_of(said.get("codec") or said.get("compression") or "")
         self.rows = _columns.number_of("inferRows", said.get("inferrows", "10000"))
+        self.partition_by = _files.names_of(said.get("partitionby", ""))
         self.paths = json.loads(said["paths"]) if "paths" in said else [said["path"]] if "path" in said else []
 
     def schema(self) -> Any:
         package(*self.luggage)
         from hopyard.tfrecord import _columns, _files
 
-        return _columns.schema_of(_files.find(self.paths, self.home), self.kind, self.rows)
+        return _columns.schema_of(_files.find_parts(self.paths, self.home), self.kind, self.rows)
 
     def reader(self, schema: Any) -> "Reader":
         return Reader(self, schema)
@@ -55,19 +56,22 @@ class Reader(DataSourceReader):
         package(*source.luggage)
         from hopyard.tfrecord import _columns, _files
 
-        _columns.check(schema, source.kind)
         self.luggage, self.kind, self.shape = source.luggage, source.kind, schema
-        self.files = _files.find(source.paths, source.home)
+        self.files = _files.find_parts(source.paths, source.home)
+        _columns.check(schema, source.kind, self.files[0][1] if self.files else ())
 
     def partitions(self) -> list[InputPartition]:
-        return [InputPartition(url) for url in self.files]
+        return [InputPartition(file) for file in self.files]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Arrow's batches; Spark asks for None where there is no file."""
         package(*self.luggage)
         from hopyard.tfrecord import _columns
 
-        return _columns.read(partition.value, self.shape, self.kind) if partition.value else iter(())
+        if not partition.value:
+            return iter(())
+        url, values = partition.value
+        return _columns.read(url, self.shape, self.kind, values)
 
 
 class Writer(DataSourceArrowWriter):
@@ -77,8 +81,9 @@ class Writer(DataSourceArrowWriter):
         package(*source.luggage)
         from hopyard.tfrecord import _columns, _files
 
-        _columns.check(schema, source.kind)
+        _columns.check(schema, source.kind, _columns.in_folders(schema, source.partition_by))
         self.luggage, self.kind, self.codec, self.overwrite = source.luggage, source.kind, source.codec, overwrite
+        self.partition_by = source.partition_by
         self.folder, self.job = _files.folder_of(source.paths, source.home), uuid.uuid4().hex
         _files.begin(self.folder, self.job)
 
@@ -90,8 +95,11 @@ class Writer(DataSourceArrowWriter):
         task = TaskContext.get()
         part = f"part-{task.partitionId():05}-{self.job}"
         said = WriterCommitMessage()
-        records = (_columns.records(batch, self.kind) for batch in iterator if batch.num_rows)
-        said.files = _files.write(self.folder, self.job, part, task.taskAttemptId(), self.codec, records)
+        said.files = []
+        for n, (folder, batches) in enumerate(_columns.split(iterator, self.partition_by)):
+            name = f"{folder}{part}{f'-{n}' if folder else ''}"
+            records = (_columns.records(batch, self.kind) for batch in batches if batch.num_rows)
+            said.files += _files.write(self.folder, self.job, name, task.taskAttemptId(), self.codec, records)
         return said
 
     def commit(self, messages: list[Any]) -> None:
