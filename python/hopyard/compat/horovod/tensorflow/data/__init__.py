@@ -1,6 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-raise ImportError(
-    "'horovod.tensorflow.data' is not served: start tf.data's service with tf.data.experimental.service, whose "
-    "datasets work in every rank; see docs/horovod.md",
-    name=__name__,
-)
+"""tf.data's own service, run as a training of its own: docs/horovod.md has the commands."""
