@@ -23,18 +23,19 @@ def run(
     num_proc: int | None = None, start_timeout: int | None = None, use_mpi: bool | None = None,
     use_gloo: bool | None = None, extra_mpi_args: str | None = None, env: Mapping[str, str] | None = None,
     stdout: Any = None, stderr: Any = None, verbose: int = 1, nics: str | Iterable[str] | None = None,
-    prefix_output_with_timestamp: bool = False, executable: str | None = None,
+    prefix_output_with_timestamp: bool = False, executable: str | None = None, *, tensorboard: bool = True,
 ) -> list[Any]:  # fmt: skip
     """Runs `fn(*args, **kwargs)` on all ranks: what each of them returned, by rank.
 
     `num_proc` is spark.default.parallelism unless it is said. What the ranks print on either stream goes to
     `stdout`. `start_timeout`, `use_gloo`, `stderr` and `prefix_output_with_timestamp` are taken and change nothing.
+    `tensorboard` is hopyard's own: whether one is started for the run.
     """
     given = locals()
     for name, instead in _UNSERVED.items():
         if given[name]:
             raise Error(f"horovod.spark.run has no use for {name} here: {instead}")
-    return _train(fn, args, kwargs, num_proc, env, stdout, verbose, nics)
+    return _train(fn, args, kwargs, num_proc, env, stdout, verbose, nics, tensorboard=tensorboard)
 
 
 def run_elastic(
@@ -71,7 +72,7 @@ def _context() -> Any:
 
 def _train(
     fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None, ranks: int | None,
-    env: Mapping[str, str] | None, stdout: Any, verbose: int, nics: str | Iterable[str] | None, **elastic: int | None,
+    env: Mapping[str, str] | None, stdout: Any, verbose: int, nics: str | Iterable[str] | None, **more: int | None,
 ) -> list[Any]:  # fmt: skip
     from hopyard import allreduce
 
@@ -79,7 +80,7 @@ def _train(
     with contextlib.nullcontext() if stdout is None else contextlib.redirect_stdout(stdout):
         return allreduce.run(
             fn, args, kwargs, np=context.defaultParallelism if ranks is None else ranks, spark=context,
-            env=_meant(env or {}), interfaces=nics, verbose=verbose > 1, **elastic,
+            env=_meant(env or {}), interfaces=nics, verbose=verbose > 1, **more,
         )  # fmt: skip
 
 
