@@ -268,8 +268,8 @@ def bench_trials(report: Report, keys: list[str], scale: int) -> None:
     for _ in range(report.rounds):
         for key in keys:
             runner = RUNNERS[key]
-            n = runner.trials // scale
-            calls[key].append(measure(report, key, [n, FEW] if runner.steady else [n]))
+            n = runner.trials // scale  # the few in a process of their own: they are to import TensorFlow, too
+            calls[key].append([*measure(report, key, [n]), *(measure(report, key, [FEW]) if runner.steady else [])])
             whole = cost(calls[key][-1][:1], [])
             print(f"  {runner.name}: {whole.per_second:.2f} trials/s, {whole.cpu_ms:.0f} ms of CPU each", flush=True)
     for key in keys:
@@ -279,6 +279,36 @@ def bench_trials(report: Report, keys: list[str], scale: int) -> None:
             times = report.costs["hopyard"].per_second / report.costs[key].per_second
             name = f"rate, as a multiple of: {RUNNERS[key].name}"
             report.figures.append(Figure(name, times, "×", target, less=False))
+
+
+def bench_again(report: Report) -> None:
+    """From a call to the first line of its first trial: a notebook's first call, and its second."""
+    env = core.project("python-again")
+    command = [sys.executable, os.path.abspath(__file__), "--again"]
+    both = [json.loads(run_in(None, command, env).splitlines()[-1]) for _ in range(report.rounds)]
+    shutil.rmtree(env["HOME"])
+    first, second = (statistics.median(column) for column in zip(*both))
+    report.figures.append(Figure("second call of a process, to its first trial's first line", second, "s", 0.5))
+    report.figures.append(Figure("the same, as a part of the first call", second / first, "", 0.5))
+
+
+def be_notebook() -> None:
+    """Calls the same function twice; the last line says how long each took to begin."""
+    from hopyard import experiment
+
+    def training(x: int) -> float:
+        began = time.time()
+        import tensorflow as tf
+
+        tf.ones((2, 2))
+        return began
+
+    took = []
+    for _ in range(2):
+        asked = time.time()
+        result = experiment.grid_search(training, {"x": [1, 2]}, direction="min", parallel=2, tensorboard=False)
+        took.append(result.best.metric - asked)
+    print(json.dumps(took))
 
 
 def start_ms(code: str) -> float:
@@ -320,10 +350,14 @@ def show(report: Report) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one round with a quarter of the trials")
-    parts = [*RUNNERS, "import"]
+    parts = [*RUNNERS, "again", "import"]
     parser.add_argument("--only", nargs="*", default=parts, choices=parts, metavar="PART", help=", ".join(parts))
     parser.add_argument("--runner", nargs="+", help=argparse.SUPPRESS)
+    parser.add_argument("--again", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.again:
+        be_notebook()
+        return 0
     if options.runner:
         be_runner(RUNNERS[options.runner[0]], [int(n) for n in options.runner[1:]])
         return 0
@@ -333,6 +367,8 @@ def main() -> int:
         cpu_by = "by a cgroup" if folder else "of the whole machine (no cgroup to be had)"
     report = Report(1 if options.quick else ROUNDS, cpu_by)
     bench_trials(report, [key for key in RUNNERS if key in options.only], 4 if options.quick else 1)
+    if "again" in options.only:
+        bench_again(report)
     if "import" in options.only:
         bench_import(report)
     show(report)
