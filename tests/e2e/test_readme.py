@@ -24,8 +24,19 @@ def test_its_commands_run(yard: Yard) -> None:
                        stdin=subprocess.DEVNULL, capture_output=True, timeout=240)
     assert p.returncode == 0, p.stdout + p.stderr
     assert "20 done" in p.stdout and [t["state"] for t in yard.trials()] == ["done"] * 20
+    for t in yard.trials():
+        assert t["value"] == pytest.approx(t["params"]["x"] ** 2 + t["params"]["y"], rel=1e-5), "also where x is negative"
     best = min(t["value"] for t in yard.trials())
     assert f"f={best:g}" in p.stdout and re.search(r"(?m)^ *1  bowl ", p.stdout)
+
+
+def test_each_of_its_blocks_imports_what_it_needs() -> None:
+    """They run as one script below, where one block could do with the imports of another."""
+    for block in blocks("python"):
+        before, found, _ = block.partition("from hops import" if "from hops import" in block else "from tensorflowonspark import")
+        assert not found or "import hopyard.compat" in before, block
+    learn = re.search("(?m)^LEARN .*", (ROOT / "Makefile").read_text())
+    assert learn and "pandas" in learn[0].split(), "result.to_dataframe() works after make demo"
 
 
 def test_its_python_runs(yard: Yard, yarn_cluster: dict[str, Any]) -> None:
