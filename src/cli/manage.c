@@ -127,28 +127,46 @@ static int stop_feed(struct hy_store *s, int64_t run, struct hy_err *err)
     return rc < 0 ? rc : say("run %lld: no more rows are fed to its nodes\n", (long long)run);
 }
 
+static int copy_state(void *arg, const struct hy_run_row *row, const struct hy_run_counts *counts)
+{
+    (void)counts;
+    *(enum hy_run_state *)arg = row->state;
+    return 0;
+}
+
+/* Whether the run ended before its driver could be reached: a driver commits the run's last state, removes its
+ * socket, and exits a moment later. */
+static bool has_ended(struct hy_store *s, int64_t run)
+{
+    enum hy_run_state state = HY_RUN_RUNNING;
+
+    if (hy_store_run_each(s, run, copy_state, &state, NULL) < 0)
+        return false;
+    return state != HY_RUN_RUNNING || hy_store_run_alive(s, run) == 0;
+}
+
 int hy_cmd_stop(const struct hy_args *args)
 {
     hy_cleanup_store struct hy_store *s = NULL;
     struct hy_err err = {0};
-    bool was_alive = false;
+    bool was_alive, feed = hy_args_has(args, "feed");
     int64_t run = 0;
     int rc = hy_project_store(args, HY_STORE_READ, &s, &err);
 
     if (rc == 0)
         rc = hy_store_run_find(s, hy_args_word(args, 0), &run, &err);
-    if (rc == 0 && hy_args_has(args, "feed")) {
-        rc = stop_feed(s, run, &err);
-        return rc < 0 ? hy_cmd_failed(args, &err) : HY_EXIT_OK;
-    }
-    if (rc == 0) {
-        was_alive = hy_store_run_alive(s, run) > 0;
-        rc = was_alive ? stop_alive(s, run, &err) : 0;
-        if (rc < 0 && hy_store_run_alive(s, run) == 0)
-            rc = 0; /* its end came first */
-    }
-    if (rc >= 0)
-        rc = say_stopped(s, run, was_alive, &err);
+    if (rc < 0)
+        return hy_cmd_failed(args, &err);
+    was_alive = hy_store_run_alive(s, run) > 0;
+    if (was_alive)
+        rc = feed ? stop_feed(s, run, &err) : stop_alive(s, run, &err);
+    if (rc < 0 && !has_ended(s, run))
+        return hy_cmd_failed(args, &err);
+    if (feed && was_alive && rc == 0)
+        return HY_EXIT_OK;
+    if (!feed && rc < 0)
+        has_gone(s, run);
+    rc = say_stopped(s, run, was_alive, &err);
     return rc < 0 ? hy_cmd_failed(args, &err) : HY_EXIT_OK;
 }
 

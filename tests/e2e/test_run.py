@@ -2,6 +2,7 @@
 """What a person sees when all goes well."""
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -219,6 +220,24 @@ def test_stop_ends_grandchildren_that_ignore_sigterm(yard: Yard) -> None:
     assert yard.state() == "stopped"
     for pid in pids.read_text().split():
         assert not os.path.exists(f"/proc/{pid}"), f"process {pid} is left"
+
+
+def test_a_run_that_ends_before_stop_reaches_its_driver_is_no_error(yard: Yard) -> None:
+    """Its driver has committed the end and removed its socket, and still holds its lock."""
+    yard.run("run", "--", "true")
+    said = "run 1 is done: 1 done, 0 failed, 0 stopped\n"
+    with (yard.folder / "run-1.lock").open("r+") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX, 1)
+        assert yard.run("stop", "--feed", "1").stdout == said
+        p = yard.start("stop", "1")
+        wait_for(lambda: p.poll() is not None or _times_asleep(p.pid) > 10, "stop waits for the driver to exit")
+        assert p.poll() is None, p.communicate()
+    assert p.communicate(timeout=60) == (said, "") and p.returncode == 0
+
+
+def _times_asleep(pid: int) -> int:
+    with open(f"/proc/{pid}/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("voluntary_ctxt_switches"))
 
 
 def test_a_stopped_run_is_resumed_where_it_was(yard: Yard) -> None:
