@@ -6,13 +6,15 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "collective/endpoint.h"
 #include "collective/launcher.h"
+#include "collective/mesh.h"
 
 static const char *const all[] = {
     "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE",
     "MV2_COMM_WORLD_LOCAL_SIZE", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "PMI_LOCAL_SIZE", "SLURM_PROCID",
     "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_ID",
-    "SLURM_STEP_ID", "PMIX_NAMESPACE", "PMIX_RANK"};
+    "SLURM_STEP_ID", "PMIX_NAMESPACE", "PMIX_RANK", "PMI_FD"};
 
 /* "A=1 B=2" and none of the others. */
 static int find(const char *text, struct hy_launcher *ret, struct hy_err *err)
@@ -129,9 +131,96 @@ static void test_ranks_of_one_start_meet_at_one_place_and_those_of_others_elsewh
     assert_int_equal(rmdir(folder), 0);
 }
 
+static void test_ranks_on_several_machines_need_what_carries_an_address(void **state)
+{
+    static const char *const cases[] = {
+        "OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=7 PMIX_RANK=3",
+        "SLURM_PROCID=3 SLURM_NTASKS=4 SLURM_NNODES=2 PMI_FD=5"};
+    struct hy_launcher l;
+    struct hy_err err;
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(cases); i++) {
+        if (find(cases[i], &l, &err) != 1)
+            fail_msg("%s: %s", cases[i], err.text);
+        assert_true(l.is_spread);
+        assert_int_equal(l.rank, 3);
+    }
+    assert_int_equal(hy_launcher_refuse(&l, "no such library", &err), -ENOTSUP);
+    assert_non_null(strstr(err.text, "(no such library); use `srun --mpi=pmix`"));
+    assert_int_equal(find("SLURM_PROCID=3 SLURM_NTASKS=4 SLURM_NNODES=1 PMI_FD=5", &l, &err), 1);
+    assert_false(l.is_spread);
+}
+
+static void test_an_endpoint_comes_out_of_its_text_as_it_was(void **state)
+{
+    char text[HY_ENDPOINT_TEXT], other[HY_HOST_ID];
+    struct hy_endpoint e, found;
+    struct hy_err err = {0};
+    uint8_t one[HY_HANDSHAKE_KEY], two[HY_HANDSHAKE_KEY];
+    int fd = hy_endpoint_listen(&e, &err);
+
+    (void)state;
+    assert_true(fd >= 0);
+    assert_true(e.address_count > 0);
+    hy_endpoint_format(&e, text);
+    assert_int_equal(hy_endpoint_parse(text, &found), 0);
+    assert_memory_equal(&e, &found, sizeof e);
+    assert_int_equal(hy_host_id(other, &err), 0);
+    assert_string_equal(e.host, other);
+    hy_endpoint_mesh_key(&e, 1, one);
+    hy_endpoint_mesh_key(&found, 1, two);
+    assert_memory_equal(one, two, sizeof one);
+    hy_endpoint_mesh_key(&e, 2, two);
+    assert_memory_not_equal(one, two, sizeof one);
+    assert_memory_not_equal(one, e.key, sizeof one);
+    close(fd);
+}
+
+/* Every cut before the end of the first address. */
+static void test_a_damaged_endpoint_is_refused(void **state)
+{
+    static const char good[] = "hopyard1 a/b 00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff 4711 "
+                               "10.0.0.7,fd00::7";
+    static const char *const bad[] = {"", "hopyard1", "hopyard2 a k 1 ::1", "hopyard1 a 00 1 ::1"};
+    struct hy_endpoint e;
+    char text[sizeof good];
+
+    (void)state;
+    assert_int_equal(hy_endpoint_parse(good, &e), 0);
+    assert_int_equal(e.address_count, 2);
+    for (size_t n = 0; n < strlen("hopyard1 a/b 00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff 4711 1"); n++) {
+        memcpy(text, good, n);
+        text[n] = '\0';
+        assert_int_equal(hy_endpoint_parse(text, &e), -EPROTO);
+    }
+    for (size_t i = 0; i < HY_COUNT(bad); i++)
+        assert_int_equal(hy_endpoint_parse(bad[i], &e), -EPROTO);
+}
+
+static void test_rank_0_cannot_be_reached_is_a_sentence(void **state)
+{
+    struct hy_endpoint e;
+    struct hy_err err = {0};
+    int fd = hy_endpoint_listen(&e, &err);
+
+    (void)state;
+    close(fd);
+    e.address_count = 1;
+    strcpy(e.addresses[0], "127.0.0.1");
+    assert_int_equal(hy_endpoint_dial(&e, 1, 2, &err), -ECONNREFUSED);
+    assert_non_null(strstr(err.text, "rank 1 cannot connect to rank 0 at 127.0.0.1 port "));
+    e.address_count = 0;
+    assert_int_equal(hy_endpoint_dial(&e, 1, 2, &err), -EDESTADDRREQ);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ranks_on_several_machines_need_what_carries_an_address),
+        cmocka_unit_test(test_an_endpoint_comes_out_of_its_text_as_it_was),
+        cmocka_unit_test(test_a_damaged_endpoint_is_refused),
+        cmocka_unit_test(test_rank_0_cannot_be_reached_is_a_sentence),
         cmocka_unit_test(test_rank_and_size_come_from_whoever_started_it),
         cmocka_unit_test(test_one_alone_is_not_a_rank),
         cmocka_unit_test(test_what_makes_no_sense_is_refused_with_a_sentence),

@@ -13,6 +13,7 @@
 #include "base/private.h"
 #include "base/text.h"
 #include "collective/comm.h"
+#include "collective/pmi.h"
 
 #define ENVIRONMENT_MAX (4u << 20)
 #define ANCESTORS_MAX 64
@@ -123,30 +124,33 @@ static void name_job(const struct kind *k, char *job, size_t size)
 
 /* ---- several machines --------------------------------------------------------------------------- */
 
-static int refuse_hosts(const struct hy_launcher *l, unsigned hosts, struct hy_err *err)
+int hy_launcher_refuse(const struct hy_launcher *l, const char *why, struct hy_err *err)
 {
-    unsigned each = l->local ? l->local : hosts ? (l->size + hosts - 1) / hosts : 1;
+    unsigned each = l->local ? l->local : l->hosts ? (l->size + l->hosts - 1) / l->hosts : 1;
+    const char *open = why ? " (" : "", *close = why ? ")" : "";
 
+    why = why ? why : "";
     if (strcmp(l->name, "srun") == 0)
-        return hy_err_set(err, -ENOTSUP, "srun has started %u ranks on several machines, where hopyard starts them itself: "
-                          "horovodrun -np %u -H \"$(scontrol show hostnames | sed 's/$/:%u/' | paste -sd,)\" python …",
-                          l->size, l->size, each);
-    return hy_err_set(err, -ENOTSUP, "%s has started %u ranks on several machines (%u here), where hopyard starts them "
-                      "itself, by ssh: horovodrun -np %u -H HOST1:%u,HOST2:%u python …", l->name, l->size, each, l->size, each,
-                      each);
+        return hy_err_set(err, -ENOTSUP, "srun has started %u ranks on several machines, and offers neither PMIx nor PMI-2 "
+                          "by which they could find each other%s%s%s; use `srun --mpi=pmix` or `--mpi=pmi2`, or let hopyard "
+                          "start them: horovodrun -np %u -H \"$(scontrol show hostnames | sed 's/$/:%u/' | paste -sd,)\" "
+                          "python …", l->size, open, why, close, l->size, each);
+    return hy_err_set(err, -ENOTSUP, "%s has started %u ranks on several machines (%u here), and offers neither PMIx nor "
+                      "PMI-2 by which they could find each other%s%s%s; let hopyard start them, by ssh: horovodrun -np %u -H "
+                      "HOST1:%u,HOST2:%u python …", l->name, l->size, each, open, why, close, l->size, each, each);
 }
 
 static int check_hosts(const struct kind *k, struct hy_launcher *l, struct hy_err *err)
 {
     const char *local = first_of(k->locals, HY_COUNT(k->locals)), *name = first_of(k->hosts, HY_COUNT(k->hosts));
-    unsigned hosts = 0;
     int rc = local ? number(local, &l->local, err) : 0;
 
     if (rc == 0 && name)
-        rc = number(name, &hosts, err);
+        rc = number(name, &l->hosts, err);
     if (rc < 0)
         return rc;
-    return hosts > 1 || (l->local && l->local < l->size) ? refuse_hosts(l, hosts, err) : 0;
+    l->is_spread = l->hosts > 1 || (l->local && l->local < l->size);
+    return l->is_spread && !hy_pmi_is_offered() ? hy_launcher_refuse(l, NULL, err) : 0;
 }
 
 /* ---- the whole --------------------------------------------------------------------------------------- */

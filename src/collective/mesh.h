@@ -40,6 +40,11 @@ int hy_mesh_addresses(char ***ret_addresses, size_t *ret_count, struct hy_err *e
 /* A socket that listens, close-on-exec; its port, and those addresses. */
 int hy_mesh_listen(uint16_t *ret_port, char ***ret_addresses, size_t *ret_count, struct hy_err *err);
 
+/* "10.0.0.2", "fd00::1"; -EINVAL for anything else. */
+int hy_mesh_parse_address(const char *text, uint16_t port, struct sockaddr_storage *ret, socklen_t *ret_size);
+/* No delay, and an error within HY_MESH_TIMEOUT_MS when the other machine does not answer any more. */
+int hy_mesh_socket_options(int fd);
+
 /* Takes `listen_fd` on success. `peers` by rank, copied (our own entry is not looked at). */
 int hy_mesh_open(int listen_fd, unsigned rank, unsigned size, const struct hy_mesh_peer *peers,
                  const uint8_t key[HY_MESH_KEY_SIZE], struct hy_waiter *waiter, struct hy_mesh **ret, struct hy_err *err);

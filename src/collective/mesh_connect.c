@@ -65,7 +65,7 @@ static void try_next(struct hy_mesh *m, struct hy_dial *d);
 
 /* ---- connections -------------------------------------------------------------------- */
 
-static int set_options(int fd)
+int hy_mesh_socket_options(int fd)
 {
     static const struct {
         int level, name, value;
@@ -221,7 +221,7 @@ static void note_failure(struct hy_dial *d, size_t address, bool connected, int 
     d->code = code;
 }
 
-static int parse_address(const char *text, uint16_t port, struct sockaddr_storage *ret, socklen_t *ret_size)
+int hy_mesh_parse_address(const char *text, uint16_t port, struct sockaddr_storage *ret, socklen_t *ret_size)
 {
     struct sockaddr_in *v4 = (void *)ret;
     struct sockaddr_in6 *v6 = (void *)ret;
@@ -248,7 +248,7 @@ static int begin_connect(struct hy_mesh *m, struct hy_dial *d, size_t index)
     uint8_t nonce[HY_HANDSHAKE_NONCE];
     struct connection *c;
     socklen_t size;
-    int fd, rc = parse_address(link->addresses[index], link->port, &address, &size);
+    int fd, rc = hy_mesh_parse_address(link->addresses[index], link->port, &address, &size);
 
     if (rc == 0)
         rc = fresh_nonce(nonce);
@@ -257,7 +257,7 @@ static int begin_connect(struct hy_mesh *m, struct hy_dial *d, size_t index)
     fd = HY_SYS(socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (fd < 0)
         return -errno;
-    rc = set_options(fd);
+    rc = hy_mesh_socket_options(fd);
     if (rc < 0) {
         close(fd);
         return rc;
@@ -365,7 +365,7 @@ static void accepted_stream(struct hy_mesh *m, struct connection *c)
     struct hy_stream *s = hy_mesh_stream(m, c->shake.peer, c->shake.channel);
 
     /* One that is there already is not replaced: a rank dials each of them once. */
-    if (s->fd < 0 && set_options(c->fd) == 0 && hy_stream_open(m, s, c->fd) == 0)
+    if (s->fd < 0 && hy_mesh_socket_options(c->fd) == 0 && hy_stream_open(m, s, c->fd) == 0)
         c->fd = -1;
     to_grave(m, c);
 }

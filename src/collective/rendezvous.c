@@ -8,14 +8,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "collective/choice.h"
+#include "collective/endpoint.h"
 #include "collective/launcher.h"
+#include "collective/pmi.h"
 #include "collective/rank_server.h"
 #include "wire/local.h"
 
@@ -41,7 +45,12 @@ struct hy_rendezvous {
     void *arg;
     struct hy_launcher launcher; /* its size is 0 where an agent has started us */
     int64_t until_ms;            /* then: by when all must be there */
+    int memory;                  /* and what we offer to the ranks of this machine; they open it by our /proc */
 };
+
+/* Of ranks on several machines: where rank 0 serves them. The launcher is asked once in a process. */
+static struct hy_endpoint endpoint;
+static pid_t endpoint_owner;
 
 /* What we tell the rendezvous with, until the communicator has it. */
 struct presence {
@@ -50,6 +59,7 @@ struct presence {
     char **addresses;
     size_t address_count;
     uint16_t port;
+    char host[HY_HOST_ID], memory[64]; /* of ranks that a launcher has started */
 };
 
 static void presence_done(struct presence *p)
@@ -69,6 +79,8 @@ void hy_rendezvous_free(struct hy_rendezvous *r)
         return;
     if (r->fd >= 0)
         close(r->fd);
+    if (r->memory >= 0)
+        close(r->memory);
     if (r->roster)
         hy__trial_report_answer__free_unpacked(r->roster, NULL);
     hy_buf_done(&r->rest);
@@ -104,6 +116,9 @@ static int say_join(struct hy_rendezvous *r, const struct presence *p, struct hy
     join.n_addresses = p->address_count;
     join.port = p->port;
     join.bell = (char *)p->bell_name;
+    join.host = (char *)p->host;
+    join.shared = (char *)p->memory;
+    join.process = (uint32_t)getpid();
     word.body_case = HY__GROUP_WORD__BODY_JOIN;
     word.join = &join;
     rc = say(r, &word);
@@ -189,7 +204,7 @@ static int too_late(const struct hy_rendezvous *r, struct hy_err *err)
 {
     const struct hy_launcher *l = &r->launcher;
 
-    return hy_err_set(err, -ETIMEDOUT, "not all of the %u ranks that %s has started have called init on this machine within "
+    return hy_err_set(err, -ETIMEDOUT, "not all of the %u ranks that %s has started have called init within "
                       "%d s; start as many as there are to be, all of them by `%s`, or by `hopyard train -np %u python …`",
                       l->size, l->name, LAUNCHED_MS / 1000, l->name, l->size);
 }
@@ -245,16 +260,88 @@ static int dial(struct hy_rendezvous *r, const char *path, struct hy_err *err)
 
     if (!r->launcher.size || (rc != -ENOENT && rc != -ECONNREFUSED))
         return rc;
-    rc = r->launcher.rank == 0 ? hy_rank_server_start(path, r->launcher.size, err) : 0;
+    rc = r->launcher.rank == 0 ? hy_rank_server_start(path, r->launcher.size, NULL, err) : 0;
     return rc < 0 ? rc : dial_rank_0(r, path, err);
+}
+
+/* ---- ranks on several machines -------------------------------------------------- */
+
+static bool has_had_enough(void *arg)
+{
+    const struct hy_rendezvous *r = arg;
+
+    return is_late(r) || (r->give_up && r->give_up(r->arg));
+}
+
+/* From rank 0 to all others, by what has started them. */
+static int find_endpoint(struct hy_rendezvous *r, const char *path, struct hy_err *err)
+{
+    char text[HY_PMI_TEXT] = "";
+    struct hy_endpoint found = {0};
+    int rc = r->launcher.rank == 0 ? hy_rank_server_start(path, r->launcher.size, &found, err) : 0;
+
+    if (rc < 0)
+        return rc;
+    if (r->launcher.rank == 0)
+        hy_endpoint_format(&found, text);
+    rc = hy_pmi_share(r->launcher.rank, text, has_had_enough, r, err);
+    if (rc == -EINTR && is_late(r))
+        rc = too_late(r, err);
+    else if (rc == -ENOTSUP) {
+        struct hy_err why = *err;
+
+        rc = hy_launcher_refuse(&r->launcher, why.text, err);
+    } else if (rc == 0 && hy_endpoint_parse(text, &found) < 0)
+        rc = hy_err_set(err, -EPROTO, "what %s carries from rank 0 is not the address of a training; do all ranks have the "
+                        "same version of hopyard?", r->launcher.name);
+    if (rc == 0) {
+        endpoint = found;
+        endpoint_owner = getpid();
+    }
+    explicit_bzero(text, sizeof text);
+    explicit_bzero(&found, sizeof found);
+    return rc;
+}
+
+/* Ranks of rank 0's machine use its unix socket, if they see the directory that it is in. */
+static int dial_spread(struct hy_rendezvous *r, const char *path, const char *host, struct hy_err *err)
+{
+    int rc = 0;
+
+    if (endpoint_owner != getpid())
+        rc = find_endpoint(r, path, err);
+    if (rc < 0)
+        return rc;
+    if (strcmp(host, endpoint.host) == 0) {
+        rc = hy_local_connect(path, err);
+        if (rc >= 0 || r->launcher.rank == 0)
+            return rc;
+    }
+    return hy_endpoint_dial(&endpoint, r->launcher.rank, r->launcher.size, err);
+}
+
+/* All of it zero, and as large as it is for good: nobody can make others fault. What is not used takes no memory. */
+static int offer_memory(struct hy_rendezvous *r, struct presence *p, struct hy_err *err)
+{
+    unsigned most = r->launcher.size < HY_LOCAL_MAX_RANKS ? r->launcher.size : HY_LOCAL_MAX_RANKS;
+    int rc = hy_host_id(p->host, err);
+
+    if (rc < 0)
+        return rc;
+    r->memory = HY_SYS(memfd_create("hopyard-group", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (r->memory < 0 || HY_SYS(ftruncate(r->memory, (off_t)hy_shm_size(most))) < 0 ||
+        HY_SYS(fcntl(r->memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) < 0)
+        return hy_err_sys(err, -errno, "cannot make the memory that this machine's ranks share");
+    snprintf(p->memory, sizeof p->memory, "/proc/%d/fd/%d", (int)getpid(), r->memory);
+    return 0;
 }
 
 /* ---- from a roster to a communicator ---------------------------------------------- */
 
-static int check_roster(const Hy__Roster *roster, struct hy_err *err)
+static int check_roster(const Hy__Roster *roster, size_t key_size, struct hy_err *err)
 {
     if (roster->n_members == 0 || roster->n_members > HY_RANKS_MAX || roster->rank >= roster->n_members ||
-        roster->key.len != HY_MESH_KEY_SIZE)
+        roster->key.len != key_size)
         return hy_err_set(err, -EPROTO, "the driver's list of ranks makes no sense");
     for (size_t i = 0; i < roster->n_members; i++)
         if (strlen(roster->members[i]->bell) >= HY_BELL_MAX || roster->members[i]->port > UINT16_MAX)
@@ -277,7 +364,7 @@ static int open_comm(struct hy_rendezvous *r, struct presence *p, struct hy_comm
     hy_cleanup_free struct hy_comm_member *members = NULL;
     hy_cleanup_close int shared = -1;
     struct hy_comm_spec spec;
-    int rc = check_roster(roster, err);
+    int rc = check_roster(roster, r->launcher.is_spread ? 0 : HY_MESH_KEY_SIZE, err);
 
     if (rc < 0)
         return rc;
@@ -295,7 +382,10 @@ static int open_comm(struct hy_rendezvous *r, struct presence *p, struct hy_comm
     spec = (struct hy_comm_spec){.rank = roster->rank, .size = (unsigned)roster->n_members, .members = members,
                                  .shm_fd = shared, .listen_fd = p->listen_fd,
                                  .waiter = {.bell = p->bell, .watch_fd = r->fd, .check = check, .arg = r}};
-    memcpy(spec.key, roster->key.data, sizeof spec.key);
+    if (r->launcher.is_spread)
+        hy_endpoint_mesh_key(&endpoint, r->generation, spec.key);
+    else
+        memcpy(spec.key, roster->key.data, sizeof spec.key);
     if (getenv("HOPYARD_CORES")) { /* of our own: whoever spins there is in nobody's way */
         spec.waiter.spins = hy_patience(false).spins;
         spec.waiter.yields = hy_patience(false).yields;
@@ -315,8 +405,10 @@ static int join(struct hy_rendezvous *r, const char *path, struct hy_comm **ret_
     p.bell = rc = hy_bell_open(p.bell_name, err);
     if (rc >= 0)
         p.listen_fd = rc = hy_mesh_listen(&p.port, &p.addresses, &p.address_count, err);
+    if (rc >= 0 && r->launcher.size)
+        rc = offer_memory(r, &p, err);
     if (rc >= 0)
-        r->fd = rc = dial(r, path, err);
+        r->fd = rc = r->launcher.is_spread ? dial_spread(r, path, p.host, err) : dial(r, path, err);
     if (rc >= 0)
         rc = say_join(r, &p, err);
     if (rc >= 0)
@@ -371,7 +463,7 @@ int hy_rendezvous(struct hy_rendezvous **ret, struct hy_comm **ret_comm, bool (*
     r = hy_calloc(1, sizeof *r);
     if (!r)
         return hy_err_set(err, -ENOMEM, "out of memory");
-    r->fd = -1;
+    r->fd = r->memory = -1;
     r->give_up = give_up;
     r->arg = arg;
     hy_buf_init(&r->rest, HY_LOCAL_MAX + 64u * 1024);

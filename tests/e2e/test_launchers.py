@@ -10,7 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Yard, wait_for
+from conftest import BIN, Yard, wait_for
+from hosts import Hosts
+from test_hosts import net  # noqa: F401  (a fixture)
+from test_hosts_functions import PACKAGES, python_of
 
 SUM = """
 import os
@@ -172,3 +175,134 @@ def test_a_child_of_a_rank_is_not_another_rank(yard: Yard) -> None:
     out = outcome(p)[0]
     assert any("another process of this rank is in the group already" in line for line in out), out
     wait_for(lambda: not yard.processes(), "all of it ends")
+
+
+# ---- several machines ---------------------------------------------------------------------------------------------
+
+
+def spread(yard: Yard, hosts: Hosts, text: str = SUM, ranks: str = "a:2,b:2", quiet: bool = False) -> subprocess.Popen[str]:
+    """mpirun on this machine, its ranks on the hosts, which have neither the project nor the program.
+
+    quiet: by a shell that hides how a rank has ended; mpirun would end the others at once.
+    """
+    count = sum(int(word.rpartition(":")[2]) for word in ranks.split(","))
+    command = mpirun("--mca", "plm_rsh_agent", hosts.path / "ssh", "--mca", "oob_tcp_if_include", f"{hosts.prefix}.0/24",
+                     "--host", ranks, "-np", count, "-x", f"PYTHONPATH={PACKAGES}",
+                     *(["sh", "-c", '"$0" "$@"; true'] if quiet else []), python_of(hosts), "-c", text)
+    return subprocess.Popen(command, env=yard.env, cwd="/", text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE)
+
+
+def test_ranks_of_mpirun_on_several_machines_find_each_other(yard: Yard, net: Hosts) -> None:  # noqa: F811
+    """By the address and the key that PMIx carries; ranks of one machine share memory."""
+    text = SUM + """
+big = hvd.allreduce(numpy.full(1_000_000, hvd.rank(), "float32"), op=hvd.Sum, name="big")
+hvd.shutdown()
+hvd.init()
+again = hvd.allgather(numpy.array([hvd.rank()]), name="again").tolist()
+os.write(1, f"big {big.min():.0f} {big.max():.0f}, again {again}\\n".encode())
+"""
+    out = outcome(spread(yard, net, text))[0]
+    assert out == ["big 6 6, again [0, 1, 2, 3]"] * 4 + [f"rank {r} of 4, {r % 2} of 2 here, sum 10" for r in range(4)]
+
+
+PMI2 = {"PMI_SIZE": "3", "MPI_LOCALNRANKS": "1", "PMI_FD": "9"}  # as if each rank had a machine for itself
+
+
+def test_pmi_2_carries_the_address_where_there_is_no_pmix(yard: Yard, tmp_path: Path) -> None:
+    """By a stand-in for its library; here all ranks turn out to be on one machine."""
+    library = Path(BIN).absolute().parents[2] / "tests" / "fakes"
+    assert (library / "libpmi2.so.0").exists(), f"build the tests: no libpmi2.so.0 in {library}"
+    env = {**PMI2, "LD_LIBRARY_PATH": str(library), "FAKE_PMI2": str(tmp_path)}
+    p = loop(yard, f"{sys.executable} {program(yard)}", "PMI_RANK", range(3), env)
+    assert outcome(p)[0] == together(3)
+
+
+def test_a_launcher_whose_library_cannot_be_loaded_is_refused_with_the_command(yard: Yard, tmp_path: Path) -> None:
+    (tmp_path / "libpmi2.so.0").write_text("not a library")
+    p = subprocess.run([sys.executable, program(yard)], env={**yard.env, **PMI2, "PMI_RANK": "1", "LD_LIBRARY_PATH": str(tmp_path)},
+                       text=True, capture_output=True, timeout=60)
+    assert p.returncode and "libpmi2.so.0: " in p.stderr and "horovodrun -np 3 -H HOST1:1,HOST2:1 python" in p.stderr, p.stderr
+
+
+def test_a_rank_that_waits_for_the_launcher_can_be_interrupted(yard: Yard, tmp_path: Path) -> None:
+    library = Path(BIN).absolute().parents[2] / "tests" / "fakes"
+    env = {**yard.env, **PMI2, "PMI_RANK": "1", "LD_LIBRARY_PATH": str(library), "FAKE_PMI2": str(tmp_path)}
+    p = subprocess.Popen([sys.executable, program(yard)], env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                         start_new_session=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+    wait_for(lambda: (tmp_path / "fence-1").exists(), "it has come to the fence")
+    os.kill(p.pid, signal.SIGINT)
+    assert "KeyboardInterrupt" in p.communicate(timeout=60)[1]
+
+
+@pytest.mark.parametrize("rank, word", [(3, "rank 3 on b has ended, or its machine cannot be reached, while the others"),
+                                        (0, "rank 0 is gone, and the training with it")])
+def test_a_rank_that_dies_on_another_machine_is_named(yard: Yard, net: Hosts, rank: int, word: str) -> None:  # noqa: F811
+    text = SUM + f"""
+import signal, sys
+if hvd.rank() == {rank}:
+    os.kill(os.getpid(), signal.SIGKILL)
+try:
+    hvd.barrier()
+except Exception as error:
+    os.write(1, f"rank {{hvd.rank()}}: {{error}}\\n".encode())
+"""
+    p = spread(yard, net, text, quiet=True)
+    out = outcome(p)[0]
+    assert len([line for line in out if word in line]) == 3, out
+
+
+def test_a_machine_that_is_cut_off_is_noticed(yard: Yard, net: Hosts) -> None:  # noqa: F811
+    text = SUM + """
+os.write(1, b"all here\\n")
+try:
+    hvd.barrier() if hvd.rank() != 1 else __import__("time").sleep(600)
+except Exception as error:
+    os.write(1, f"rank {hvd.rank()}: {error}\\n".encode())
+"""
+    p = spread(yard, net, text, "a:1,b:1", quiet=True)
+    assert p.stdout
+    here = 0
+    while here < 2:
+        here += p.stdout.readline() == "all here\n"
+    net["b"].cut()
+    assert "rank 1 on b has ended, or its machine cannot be reached" in p.stdout.readline()
+    net["b"].mend()
+    p.terminate()
+    p.communicate(timeout=60)
+
+
+def test_strangers_do_not_get_between_ranks_of_several_machines(yard: Yard, net: Hosts) -> None:  # noqa: F811
+    """Connections without the key, more than the server keeps, before the ranks come and while they train."""
+    text = f"""
+import os, socket, threading
+if os.environ["OMPI_COMM_WORLD_RANK"] == "0":
+    def flood():
+        import time
+        kept = []
+        while True:
+            for line in open("/proc/net/tcp6").readlines()[1:] + open("/proc/net/tcp").readlines()[1:]:
+                words = line.split()
+                if words[3] == "0A" and words[7] == str(os.getuid()):
+                    other = socket.socket()
+                    other.setblocking(False)
+                    try:
+                        other.connect(("127.0.0.1", int(words[1].rpartition(":")[2], 16)))
+                    except OSError:
+                        pass
+                    kept.append(other)
+                    try:
+                        other.send(b"hymesh1\\0" + bytes(48))
+                    except OSError:
+                        pass
+            del kept[:-200]
+            time.sleep(0.002)
+    threading.Thread(target=flood, daemon=True).start()
+    import time
+    time.sleep(1)
+{SUM}
+for i in range(20):
+    hvd.barrier()
+"""
+    out = outcome(spread(yard, net, text))[0]
+    assert out == [f"rank {r} of 4, {r % 2} of 2 here, sum 10" for r in range(4)]

@@ -16,7 +16,7 @@ GOAL = 90  # percent of the lines of each file
 PARSERS = {
     "agent": ["metric", "mps_log", "result"],
     "cli": ["config_file", "supplyword"],
-    "collective": ["handshake", "negotiate"],
+    "collective": ["endpoint_text", "handshake", "negotiate"],
     "feed": ["batch", "cast", "gather", "shape", "wanted"],
     "fs": ["pattern"],
     "hdfs": ["block", "cluster", "conf", "datanode", "digest", "dn_sasl", "ec", "exception", "files", "gssapi", "input",

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The address of rank 0, as a launcher carries it: a line that is taken comes out the same when it is written again. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "collective/endpoint.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct hy_endpoint first, second;
+    char line[HY_ENDPOINT_TEXT], again[HY_ENDPOINT_TEXT], *text = malloc(size + 1);
+
+    if (!text)
+        abort();
+    memcpy(text, data, size);
+    text[size] = '\0';
+    if (hy_endpoint_parse(text, &first) == 0) {
+        hy_endpoint_format(&first, line);
+        if (hy_endpoint_parse(line, &second) < 0)
+            abort();
+        hy_endpoint_format(&second, again);
+        if (strcmp(line, again) != 0 || first.port == 0 || first.address_count == 0)
+            abort();
+    }
+    free(text);
+    return 0;
+}
