@@ -72,7 +72,7 @@ test: system-test setup .venv/.check .venv-old/.made
 	@.venv/bin/python tests/run $(T)
 
 fuzz-coverage: system-coverage .venv/.tools
-	@.venv/bin/python tests/run coverage
+	@FUZZ_SECONDS=$${FUZZ_SECONDS:-15} .venv/bin/python tests/run coverage
 
 CLUSTERS := $(patsubst tests/%,%,$(wildcard $(patsubst %,tests/e2e/test_%*.py,engines executors cluster spark yarn hdfs gfile feeds tfrecord_spark)))
 
