@@ -110,8 +110,7 @@ static void test_rows_and_the_end_come_through_while_strangers_connect(void **st
     pid_t strangers[2], feeder;
 
     (void)state;
-    if (geteuid() != 0)
-        skip();
+    hy_need_root("to become another user");
     h = open_hub(name);
     for (int i = 0; i < 2; i++)
         strangers[i] = start_stranger(name);
@@ -224,8 +223,7 @@ static void test_a_source_refuses_another_users_file(void **state)
     pid_t pid;
 
     (void)state;
-    if (geteuid() != 0)
-        skip();
+    hy_need_root("to become another user");
     assert_non_null(mkdtemp(folder));
     setenv("XDG_RUNTIME_DIR", folder, 1);
     struct hy_hub *h = open_hub(name);

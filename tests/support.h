@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "base/fault.h"
@@ -40,6 +41,29 @@ static inline void hy_each_fault(enum hy_seam seam, int (*scenario)(void *arg), 
             break;
     }
     hy_fault_arm(seam, 0);
+}
+
+/* Skips the test; the line before it is what tests/run counts as the reason. Nothing is cleaned up: call it first. */
+#define hy_skip(...)                  \
+    do {                              \
+        print_message("skipped: ");   \
+        print_message(__VA_ARGS__);   \
+        print_message("\n");          \
+        skip();                       \
+    } while (0)
+
+/* What only root can do, as "to mount a disk". */
+static inline void hy_need_root(const char *what)
+{
+    if (geteuid() != 0)
+        hy_skip("needs root: %s", what);
+}
+
+/* Who is not root may have been given a cgroup to divide; so this comes after trying. */
+static inline void hy_skip_cgroups(void)
+{
+    hy_need_root("to make cgroups");
+    hy_skip("no cgroup can be made on this machine");
 }
 
 /* A path that lasts for three more calls, and is nobody's to free. */

@@ -173,10 +173,7 @@ static int open_on_full_disk(void *arg)
 static void test_a_full_disk_ends_the_turn_with_a_sentence_and_room_mends_it(void **state)
 {
     (void)state;
-    if (getuid() != 0) {
-        print_message("not root: the full disk was tried as a file size limit only\n");
-        return;
-    }
+    hy_need_root("to mount a small disk");
     assert_int_equal(child_ends(start_child(fill_disk, NULL)), 0);
     assert_int_equal(child_ends(start_child(open_on_full_disk, (void *)(uintptr_t) "size=4k")), 0);
     assert_int_equal(child_ends(start_child(open_on_full_disk, (void *)(uintptr_t) "size=20k")), 0);

@@ -578,8 +578,7 @@ static void test_only_the_same_user_and_root_are_let_in(void **state)
     pid_t pid;
 
     (void)state;
-    if (geteuid() != 0)
-        skip();
+    hy_need_root("to become another user");
     h = open_hub(name);
     pid = fork();
     assert_true(pid >= 0);
@@ -609,8 +608,7 @@ static void test_a_source_refuses_the_hub_of_another_user(void **state)
     char byte;
 
     (void)state;
-    if (geteuid() != 0)
-        skip();
+    hy_need_root("to become another user");
     assert_int_equal(pipe(ready), 0);
     hub = fork();
     assert_true(hub >= 0);

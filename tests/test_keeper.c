@@ -391,7 +391,7 @@ static void test_a_sweep_removes_cgroups_of_dead_agents(void **state)
     waitpid(pid, NULL, 0);
     close(ends[0]);
     if (!path[0])
-        skip();
+        hy_skip_cgroups();
     assert_int_equal(access(path, F_OK), 0);
     assert_int_equal(hy_supervisor_sweep_cgroups(false), 0);
     assert_int_equal(access(path, F_OK), -1);

@@ -313,8 +313,7 @@ static void test_nothing_is_said_to_another_users_socket(void **state)
     pid_t pid;
 
     (void)state;
-    if (geteuid() != 0)
-        skip();
+    hy_need_root("to become another user");
     assert_int_equal(folder_setup(&f), 0);
     assert_int_equal(chmod(f.path, 0777), 0);
     assert_int_equal(pipe(ready), 0);
