@@ -100,15 +100,17 @@ static void connect_idle(struct world *w, int *fds, int count)
 /* The ClientHello comes byte by byte, and costs nothing before it is whole; then idle connections give way to it. */
 static void test_a_flood_of_idle_connections_does_not_evict_who_has_the_key(void **state)
 {
-    struct hy_tls_context *c = hy_tls_context_new();
     hy_cleanup_buf struct hy_buf out;
     uint8_t key[HY_KEY_SIZE], in[4096];
     static int idle[HY_GREETINGS_MAX + 10];
     int fd;
+    struct hy_tls_context *c;
     struct hy_tls *t;
     struct world w;
 
     (void)state;
+    need_descriptors(2 * HY_COUNT(idle) + 100);
+    c = hy_tls_context_new();
     log_begin();
     hy_buf_init(&out, SIZE_MAX);
     assert_int_equal(world_init(&w, LONG_MS), 0);
@@ -212,8 +214,7 @@ static void test_local_strangers_cost_neither_memory_nor_log(void **state)
     pid_t pid;
 
     (void)state;
-    if (geteuid() != 0)
-        skip();
+    hy_need_root("to become another user");
     assert_int_equal(room_init(&r), 0);
     assert_int_equal(chmod(r.folder.path, 0711), 0);
     assert_int_equal(chmod(r.folder.file, 0666), 0);
