@@ -695,6 +695,7 @@ static void test_copy_keeps_secrets_and_programs(void **state)
     assert_int_equal(mode_of("new/secret"), 0600);
     assert_int_equal(mode_of("new/program"), 0755);
     assert_int_equal(mode_of("new/open"), 0644);
+    assert_int_equal(chmod(at("d"), 0700), 0); /* or only root could remove it */
 }
 
 static int shorten(void *arg, uint64_t more)

@@ -89,8 +89,8 @@ static void test_a_daemon_that_a_helper_leaves_holds_nobody_up(void **state)
 
 static void test_a_helper_that_is_not_there_is_a_sentence(void **state)
 {
-    char *argv[] = {(char *)"no-such-program", NULL};
-    struct hy_helper_spec spec = {.file = argv[0], .argv = argv, .timeout_ms = 1000};
+    char *argv[] = {(char *)"no-such-program", NULL}, *env[] = {(char *)"PATH=/usr/bin:/bin", NULL};
+    struct hy_helper_spec spec = {.file = argv[0], .argv = argv, .env = env, .timeout_ms = 1000};
     struct hy_helper *h = NULL;
     struct hy_err err = {0};
     struct heard heard = {0};
