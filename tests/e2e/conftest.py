@@ -23,6 +23,7 @@ from typing import Any, Iterator
 import pytest
 from hdfs import hdfs, hdfs_cluster, hdfs_ha, hdfs_ha_cluster  # noqa: F401  (fixtures)
 from hdfs import hdfs_kerberos, hdfs_kerberos_cluster, hdfs_sockets, hdfs_sockets_cluster  # noqa: F401
+from needs import need_root
 from spark import session, spark_cluster, yarn_cluster, yarn_session  # noqa: F401  (fixtures)
 from waiting import wait_for as wait_for  # others take it from here
 
@@ -266,7 +267,8 @@ def yard_in(folder: Path) -> Iterator[Yard]:
 
 @contextmanager
 def small_disk_at(yard: Yard, folder: Path, options: str) -> Iterator[Path]:
-    """A file system of its own there, which nothing uses at the end. Mounting needs root, which `make test` has in CI."""
+    """A file system of its own there, which nothing uses at the end."""
+    need_root("to mount a small disk")
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", folder], check=True)
     try:
         yield folder

@@ -24,8 +24,9 @@ from typing import Any
 
 import pytest
 from conftest import Yard, yard_in
-from hosts import hosts_of, need_root
+from hosts import hosts_of
 from house import House, Notebook
+from needs import need_root
 from spark import mend
 from test_hosts_functions import PACKAGES, python_of
 
@@ -76,7 +77,7 @@ def on_hosts(folder: Path) -> Iterator[Engine]:
 
 @contextmanager
 def on_cluster(part: str, cluster: dict[str, Any]) -> Iterator[Engine]:
-    need_root()
+    need_root("to hide a project from executors")
     mend(part, cluster)
     edge = Path(tempfile.mkdtemp(dir=cluster["state"] / "edge"))  # which executors do not see
     with yard_in(edge) as yard, closing(House(yard, cluster, part)) as house:

@@ -32,6 +32,7 @@ from typing import Any, Iterable, Iterator
 
 import pytest
 from conftest import Yard, wait_for
+from needs import need_root
 
 SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 TOOLS = {"sshd": "openssh-server", "ssh": "openssh-client", "ssh-keygen": "openssh-client", "ip": "iproute2", "ss": "iproute2",
@@ -99,9 +100,8 @@ def tool(name: str) -> str:
     return path
 
 
-def need_root() -> None:
-    if os.geteuid() != 0:
-        pytest.fail("these tests make network namespaces with an sshd in each and so need root; run `sudo make test`", pytrace=False)
+def need_hosts() -> None:
+    need_root("to make network namespaces with an sshd in each")
     for name in TOOLS:
         tool(name)
 
@@ -231,7 +231,7 @@ class Hosts:
     """A switch and the hosts in it; `ssh a` finds host a for whoever has `path` first in PATH."""
 
     def __init__(self, *names: str, shares: Iterable[str] = (), hidden: Iterable[Path] = ()) -> None:
-        need_root()
+        need_hosts()
         self.hidden = list(hidden)
         self.hosts: dict[str, Host] = {}
         self.owned: list[subprocess.Popen[str]] = []

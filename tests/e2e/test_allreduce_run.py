@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from conftest import Yard
+from needs import need_root
 from test_experiment import Lab, lab  # noqa: F401  (a fixture)
 
 HEAD = """
@@ -113,6 +114,7 @@ def test_what_cannot_be_pickled_is_refused_in_a_sentence(lab: Lab) -> None:
 
 def test_what_does_not_fit_on_the_disk_is_said_in_a_sentence_and_ends_the_training(yard: Yard, lab: Lab) -> None:
     """A disk of half a megabyte for the logs alone; what rank 1 returns is larger."""
+    need_root("to mount a small disk")
     logs = yard.project / "Logs"
     logs.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "none", logs], check=True)

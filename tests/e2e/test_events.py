@@ -19,6 +19,7 @@ from typing import Any, Iterator
 import pytest
 from conftest import Yard, wait_for
 from hosts import hosts_of
+from needs import need_root
 
 ALL = ["STATUS_UNKNOWN", "STATUS_SUCCESS", "STATUS_FAILURE", "STATUS_RUNNING"]
 WRITTEN = "until ls $HOPYARD_TRIAL_DIR | grep -q tfevents; do sleep 0.01; done; "
@@ -278,6 +279,7 @@ def test_a_pipe_in_the_place_of_the_record_is_not_written_to(yard: Yard) -> None
 
 def test_a_full_disk_is_said_and_resume_completes_every_record(yard: Yard) -> None:
     """A disk of sixteen pages for the logs alone: nothing but these files is on it."""
+    need_root("to mount a small disk")
     logs = yard.project / "Logs"
     logs.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", logs], check=True)

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from conftest import BIN
 from house import House, houses
+from needs import need_root
 
 HERE = re.escape(platform.node())
 
@@ -45,8 +46,7 @@ def noexec(worker: int, folder: Path) -> Iterator[None]:
 
 @pytest.fixture
 def noexec_house(spark_cluster: dict[str, Any], tmp_path: Path) -> Iterator[House]:
-    if os.geteuid() != 0:
-        pytest.skip("only root may mount")
+    need_root("to mount a file system")
     home = spark_cluster["state"] / "spark"
     daemons = json.loads((home / "daemons.json").read_text())["daemons"]
     with ExitStack() as mounts:

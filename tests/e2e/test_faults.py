@@ -14,6 +14,7 @@ from typing import Iterator
 
 import pytest
 from conftest import RELEASE_BIN, Yard, small_disk_at, wait_for
+from needs import need_root
 
 
 def refused(yard: Yard, *args: object, rc: int = 2) -> str:
@@ -283,6 +284,7 @@ def test_a_flood_of_reports_ends_no_agent(yard: Yard) -> None:
 
 
 def test_gc_leaves_other_pid_namespaces_alone(yard: Yard) -> None:
+    need_root("to make a PID namespace")
     p = subprocess.Popen(["unshare", "-p", "-f", "--mount-proc", "--kill-child", *yard.command("run", "--", "sleep", "3")], env=yard.env,
                          cwd=yard.project, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     wait_for(lambda: yard.state() == "running" and yard.attempts(), "it runs")

@@ -22,6 +22,7 @@ from conftest import BIN
 from hdfs import Hdfs, HdfsHa
 from hdfs_client import (MIB, Client, are_equal, assert_no_wrong_byte_is_read, content, corrupt_blocks, flip_a_byte, pieces,
                          replicas)
+from needs import need_root
 from spark import held, mend
 from waiting import wait_for
 
@@ -421,8 +422,8 @@ def test_what_a_user_may_not_do_is_said(client: Client) -> None:
     assert client.cat("hers") == b"x" and client.names() == ["hers"]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small disk")
 def test_disks_that_are_full_are_said_and_leave_no_part_of_a_file(tmp_path: Path) -> None:
+    need_root("to mount a small disk")
     with held("hdfs", tmp_path / "small", "--disk", "24") as cluster:
         client = Client(Hdfs(cluster), BIN, tmp_path)
         client.put("fits", DATA[: 4 * MIB])

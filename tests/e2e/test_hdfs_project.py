@@ -16,6 +16,7 @@ from typing import Any, Iterator
 import pytest
 from conftest import Yard
 from hdfs import Hdfs
+from needs import need_root
 from waiting import wait_for
 
 
@@ -112,6 +113,7 @@ class Blind:
     """A run with an agent that sees an empty folder in the place of the project's; its Hadoop user may be another."""
 
     def __init__(self, yard: Yard, here: Path, folder: Path, user: str | None) -> None:
+        need_root("to hide a project from an agent")
         self.yard, self.here, self.folder = yard, here, folder
         trials = 2 + (os.cpu_count() or 1)
         self.run = yard.start("run", "--listen", "127.0.0.1:0", "--grid", f"x=1..{trials}", "--", "sh", "-c", WRITER, folder)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Iterator
 
 import pytest
+from needs import need_root
 
 from conftest import BIN
 
@@ -127,6 +128,7 @@ class Network:
 
 @pytest.fixture
 def network(request: pytest.FixtureRequest) -> Iterator[Network]:
+    need_root("to make network namespaces")
     made = Network(getattr(request, "param", 2))
     try:
         made.build()

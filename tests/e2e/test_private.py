@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import BIN, Yard, wait_for, yard_in
+from needs import need_root
 
 VICTIM, ATTACKER, GROUP = 65534, 65533, 65532
 
@@ -53,8 +54,7 @@ class Users:
 
 @pytest.fixture
 def users() -> Iterator[Users]:
-    if os.geteuid() != 0:
-        pytest.skip("only root may become two users")
+    need_root("to become another user")
     folder = Path(tempfile.mkdtemp(prefix="hy-users-"))
     folder.chmod(0o755)
     try:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from needs import need_root
 
 from hopyard import _executor, _program, _spark
 
@@ -20,8 +21,7 @@ from hopyard import _executor, _program, _spark
 @pytest.fixture
 def noexec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The current folder, and one that may not execute."""
-    if os.geteuid() != 0:
-        pytest.skip("only root may mount")
+    need_root("to mount a file system")
     folder = tmp_path / "noexec"
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec", "hopyard-test", folder], check=True)
@@ -66,8 +66,7 @@ def test_what_others_could_have_put_there_is_not_run(tmp_path: Path, monkeypatch
 
 
 def test_a_full_disk_leaves_nothing_half_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root may mount")
+    need_root("to mount a small disk")
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "hopyard-test", tmp_path], check=True)
     try:
         monkeypatch.chdir(tmp_path)

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
+from needs import need_root
 
 import hopyard
 from hopyard import _call, _hopyard, allreduce, cluster
@@ -54,10 +55,15 @@ def test_a_result_is_read_where_nobody_else_can_have_written_it(tmp_path):
     assert cluster._returned(SimpleNamespace(logdir=str(tmp_path / "missing"))) is None
 
 
+def give_away(path):
+    need_root("to give files away")
+    os.chown(path, 65533, 65533)
+
+
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        (lambda path: os.chown(path, 65533, 65533), "belongs to another user (user ID 65533)"),
+        (give_away, "belongs to another user (user ID 65533)"),
         (lambda path: path.chmod(0o664), "can be written by other users (mode 0664)"),
         (lambda path: path.chmod(0o602), "can be written by other users (mode 0602)"),
         (lambda path: os.link(path, f"{path}.other"), "has 2 names (hard links)"),
@@ -66,8 +72,6 @@ def test_a_result_is_read_where_nobody_else_can_have_written_it(tmp_path):
     ],
 )
 def test_a_result_that_another_user_may_have_written_is_not_read(tmp_path, spoil, why):
-    if os.geteuid() != 0:
-        pytest.skip("only root may give files away")
     path = tmp_path / "result.pickle"
     path.write_bytes(pickle.dumps((0, Planted())))
     path.chmod(0o644)
@@ -129,8 +133,8 @@ print(_hopyard.access(sys.argv[1], os.R_OK), _hopyard.access(sys.argv[1], os.F_O
 """
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
 def test_what_may_not_be_done_is_a_permission_error():
+    need_root("to become another user")
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         path = f"{folder}/file"
