@@ -18,6 +18,7 @@ from typing import Any, Iterator
 
 import pytest
 from conftest import BIN, RELEASE_BIN, Yard, wait_for
+from needs import open_files
 
 
 class Joinable:
@@ -116,6 +117,7 @@ def test_an_agent_with_a_wrong_key_is_told_so_once(yard: Yard, run: Joinable, tm
     assert {a["agent"] for a in yard.attempts()} == {"local"}
 
 
+@open_files(2000)
 def test_five_hundred_agents_at_once(tmp_path: Path) -> None:
     """Each has one slot and there is a trial for each: all must have come before one may end."""
     count = 500
