@@ -86,7 +86,7 @@ def another_python(folder: Path) -> str:
     """Ours, but for the number that it gives for its version."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--system-site-packages", folder], check=True)
     [libraries] = folder.glob("lib/python3*/site-packages")
-    (libraries / "sitecustomize.py").write_text(
+    (libraries / "usercustomize.py").write_text(  # Debian's Python has a sitecustomize already
         "import collections, sys\n"
         "Version = collections.namedtuple('Version', 'major minor micro releaselevel serial')\n"
         f"sys.version_info = Version(3, {sys.version_info[1] - 1}, 0, 'final', 0)\n"

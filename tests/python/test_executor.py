@@ -35,7 +35,8 @@ def noexec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def bare(folder: Path) -> str:
     """Of a Python that has all but hopyard, its libraries: TensorFlow would find the plugin in site-packages."""
     folder.mkdir()
-    for path in (path for place in site.getsitepackages() for path in Path(place).iterdir()):
+    places = [Path(place) for place in site.getsitepackages() if Path(place).is_dir()]  # Debian's has more than there are
+    for path in (path for place in places for path in place.iterdir()):
         if not path.name.startswith(("hopyard", "_hopyard", "tensorflow-plugins")):
             (folder / path.name).symlink_to(path)
     return str(folder)
