@@ -84,6 +84,25 @@ static void test_what_cannot_be_started_gets_a_sentence(void **state)
     assert_false(has_children());
 }
 
+/* It is so for ordinary users only: root may search it. */
+static void test_a_folder_of_the_path_that_may_not_be_searched_is_passed_over(void **state)
+{
+    char folder[] = "/tmp/hopyard-test-XXXXXX", file[64], path[128];
+    char *env[] = {path, NULL};
+
+    assert_non_null(mkdtemp(folder));
+    snprintf(file, sizeof file, "%s/plain", folder);
+    snprintf(path, sizeof path, "PATH=%s:/nowhere", folder);
+    write_file(file, "not a program", 0600);
+    assert_start_fails(*state, ARGV("plain"), env, "/", -EACCES, "not executable");
+    unlink(file);
+    assert_int_equal(chmod(folder, 0), 0);
+    assert_start_fails(*state, ARGV("nonesuch"), env, "/", -ENOENT, "cannot start 'nonesuch': not found in PATH (/tmp/");
+    if (geteuid() != 0)
+        assert_start_fails(*state, ARGV(file), env, "/", -EACCES, "its folder may not be entered");
+    rmdir(folder);
+}
+
 static void test_the_path_of_the_trial_is_searched(void **state)
 {
     char folder[] = "/tmp/hopyard-test-XXXXXX", script[64], path[128];
@@ -497,6 +516,7 @@ int main(int argc, char **argv)
         LIVE(test_death_by_signal_is_told),
         LIVE(test_cpu_time_is_counted),
         LIVE(test_what_cannot_be_started_gets_a_sentence),
+        LIVE(test_a_folder_of_the_path_that_may_not_be_searched_is_passed_over),
         LIVE(test_the_path_of_the_trial_is_searched),
         LIVE(test_a_trial_inherits_nothing_but_its_three_files),
         LIVE(test_a_trial_gets_the_users_limit_of_open_files),

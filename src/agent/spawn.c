@@ -65,10 +65,12 @@ IN_CHILD static void reset_signals(void)
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, no_signals, NULL, KERNEL_SIGSET);
 }
 
-/* As execvpe does it, but with the PATH of the environment that is given. */
+/* As execvpe does it, but with the PATH of the environment that is given, and a folder in it that may not be
+ * searched counts as one without the program. */
 IN_CHILD static int try_candidates(struct plan *plan)
 {
     const struct hy_spawn *s = plan->spawn;
+    bool in_path = !strchr(s->argv[0], '/');
     int error = ENOENT;
 
     for (char **path = plan->candidates; *path; path++) {
@@ -78,7 +80,7 @@ IN_CHILD static int try_candidates(struct plan *plan)
             execve("/bin/sh", plan->shell_argv, s->env);
         }
         if (errno == EACCES)
-            error = EACCES;
+            error = in_path && access(*path, F_OK) < 0 ? error : EACCES;
         else if (errno != ENOENT && errno != ENOTDIR && errno != ESTALE && errno != ENODEV &&
                  errno != ETIMEDOUT)
             return errno;
