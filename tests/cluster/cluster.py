@@ -132,7 +132,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--disk", type=int, metavar="MB",
                         help="an HDFS by itself: each DataNode has a disk of that size, in memory (root only)")
     parser.add_argument("--sockets", action="store_true",
-                        help="an HDFS by itself: DataNodes hand out their files over unix sockets (short-circuit reads; root only)")
+                        help="an HDFS by itself: DataNodes hand out their files over unix sockets (short-circuit reads)")
     parser.add_argument("--protection", type=protections, default=",".join(PROTECTIONS), metavar="LIST",
                         help="what hdfs-kerberos accepts, of authentication, integrity and privacy (all)")
     parser.add_argument("--encrypt", action="store_true", help="hdfs-kerberos: blocks travel by AES only")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,8 @@ class Hdfs(Hadoop):
     @property
     def sockets(self) -> Path:
         """Where nobody else may write, all the way up: else DataNodes do not like it."""
-        return Path("/run") / f"hopyard-{hashlib.sha256(str(self.folder).encode()).hexdigest()[:16]}"
+        name = hashlib.sha256(str(self.folder).encode()).hexdigest()[:16]
+        return Path("/run", f"hopyard-{name}") if os.geteuid() == 0 else Path.home() / f".hopyard-{name}"
 
     def java_options(self) -> str:
         return super().java_options() + (f" -Djava.library.path={fetch_native()}" if self.choices["sockets"] else "")
