@@ -28,6 +28,7 @@
 #define LAUNCHED_MS 600000 /* for all ranks that mpirun or srun has started to come */
 #define DIAL_MS 50         /* between two tries to reach rank 0 of these */
 #define DIAL_WORD_MS 5000  /* before a rank says that it waits for rank 0 */
+#define DIALS_MAX 20       /* of rank 0 on another machine, which may drop us while strangers crowd it */
 
 struct hy_rendezvous {
     int fd;
@@ -45,6 +46,7 @@ struct hy_rendezvous {
     void *arg;
     struct hy_launcher launcher; /* its size is 0 where an agent has started us */
     int64_t until_ms;            /* then: by when all must be there */
+    int64_t word_ms;             /* and when it is said that we wait for the launcher; 0: it was */
     int memory;                  /* and what we offer to the ranks of this machine; they open it by our /proc */
 };
 
@@ -268,8 +270,12 @@ static int dial(struct hy_rendezvous *r, const char *path, struct hy_err *err)
 
 static bool has_had_enough(void *arg)
 {
-    const struct hy_rendezvous *r = arg;
+    struct hy_rendezvous *r = arg;
 
+    if (r->word_ms && hy_clock_ms() > r->word_ms) {
+        fprintf(stderr, "[hopyard] rank %u waits until all %u ranks have called init\n", r->launcher.rank, r->launcher.size);
+        r->word_ms = 0;
+    }
     return is_late(r) || (r->give_up && r->give_up(r->arg));
 }
 
@@ -284,6 +290,7 @@ static int find_endpoint(struct hy_rendezvous *r, const char *path, struct hy_er
         return rc;
     if (r->launcher.rank == 0)
         hy_endpoint_format(&found, text);
+    r->word_ms = hy_clock_ms() + DIAL_WORD_MS;
     rc = hy_pmi_share(r->launcher.rank, text, has_had_enough, r, err);
     if (rc == -EINTR && is_late(r))
         rc = too_late(r, err);
@@ -303,6 +310,19 @@ static int find_endpoint(struct hy_rendezvous *r, const char *path, struct hy_er
     return rc;
 }
 
+/* Rank 0 listens before the launcher carries its address: whoever is refused finds it gone. */
+static int dial_endpoint(struct hy_rendezvous *r, struct hy_err *err)
+{
+    int rc, dials = 0;
+
+    while ((rc = hy_endpoint_dial(&endpoint, r->launcher.rank, r->launcher.size, err)) == -ECONNRESET || rc == -EPIPE) {
+        if (has_had_enough(r) || ++dials == DIALS_MAX)
+            return rc;
+        poll(NULL, 0, DIAL_MS);
+    }
+    return rc;
+}
+
 /* Ranks of rank 0's machine use its unix socket, if they see the directory that it is in. */
 static int dial_spread(struct hy_rendezvous *r, const char *path, const char *host, struct hy_err *err)
 {
@@ -317,7 +337,7 @@ static int dial_spread(struct hy_rendezvous *r, const char *path, const char *ho
         if (rc >= 0 || r->launcher.rank == 0)
             return rc;
     }
-    return hy_endpoint_dial(&endpoint, r->launcher.rank, r->launcher.size, err);
+    return dial_endpoint(r, err);
 }
 
 /* All of it zero, and as large as it is for good: nobody can make others fault. What is not used takes no memory. */

@@ -231,6 +231,7 @@ def test_a_rank_that_waits_for_the_launcher_can_be_interrupted(yard: Yard, tmp_p
     p = subprocess.Popen([sys.executable, program(yard)], env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                          start_new_session=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
     wait_for(lambda: (tmp_path / "fence-1").exists(), "it has come to the fence")
+    assert p.stderr and p.stderr.readline() == "[hopyard] rank 1 waits until all 3 ranks have called init\n"
     os.kill(p.pid, signal.SIGINT)
     assert "KeyboardInterrupt" in p.communicate(timeout=60)[1]
 
