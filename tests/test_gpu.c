@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/gpu_parts.h"
+#include "gpu/internal.h"
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/log.h"

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/helper.h"
+#include "supervise/supervise.h"
 #include "base/fault.h"
 #include "base/mem.h"
 #include "fds.h"

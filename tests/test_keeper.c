@@ -12,7 +12,7 @@
 #include <sys/syscall.h>
 #include <sys/un.h>
 
-#include "agent/process.h"
+#include "supervise/supervise.h"
 #include "base/file.h"
 
 /* ---- the keeper ---- */

@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/gpu_parts.h"
+#include "gpu/internal.h"
 #include "base/fault.h"
 #include "base/mem.h"
 #include "base/rng.h"

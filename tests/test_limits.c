@@ -5,7 +5,7 @@
 #include <limits.h>
 #include <pthread.h>
 
-#include "agent/process.h"
+#include "supervise/supervise.h"
 
 static void test_over_the_limit_only_that_trial_is_killed(void **state)
 {
@@ -259,7 +259,7 @@ static void test_a_child_before_exec_does_not_count_twice(void **state)
     run_to_text(&t, "ready", 1);
     while (procs < 2) { /* the child is there */
         b->s->census_at = -1;
-        assert_int_equal(hy_family_census(b->s), 0);
+        assert_int_equal(hy_descendants_find(b->s), 0);
         procs = 0;
         for (size_t i = 0; i < b->s->census.n; i++)
             procs += b->s->census.list[i].owner == t.p;

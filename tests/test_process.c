@@ -7,7 +7,7 @@
 
 #include <signal.h>
 
-#include "agent/process.h"
+#include "supervise/supervise.h"
 
 /* ---- starting ---- */
 

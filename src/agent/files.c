@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/supervise.h"
+#include "supervise/supervise.h"
 #include "agent/trial.h"
 #include "base/buf.h"
 #include "base/fault.h"

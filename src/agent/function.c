@@ -4,7 +4,7 @@
  * trials are forked from a warm process and when they are not.
  *
  * The function comes once, behind the driver's Welcome, into a memfd. The first
- * trial starts the server (warm.c), and trials wait until it is ready. Where it
+ * trial starts the server (supervise.h), and trials wait until it is ready. Where it
  * refuses (what it imported has run an op, or left threads behind) or cannot be
  * kept alive, trials start in fresh interpreters, by the same command.
  */
@@ -124,7 +124,7 @@ static void go_cold(struct agent *a, const char *why)
     hy_agent_note(a, "%s", why);
 }
 
-static void on_ready(void *arg, struct hy_warm *w)
+static void on_ready(void *arg, struct hy_fork_server *w)
 {
     struct agent *a = arg;
 
@@ -133,7 +133,7 @@ static void on_ready(void *arg, struct hy_warm *w)
     start_waiting(a);
 }
 
-static void on_over(void *arg, struct hy_warm *w, int refused, const char *why)
+static void on_over(void *arg, struct hy_fork_server *w, int refused, const char *why)
 {
     struct agent *a = arg;
     struct function *f = &a->function;
@@ -157,27 +157,27 @@ static void on_over(void *arg, struct hy_warm *w, int refused, const char *why)
  * has as long to import everything as a trial would have. */
 static int start_server(struct agent *a, int64_t timeout_ms, struct hy_err *err)
 {
-    static const struct hy_warm_events events = {on_ready, on_over};
+    static const struct hy_fork_server_events events = {on_ready, on_over};
     const Hy__Welcome *w = a->welcomed->welcome;
     hy_cleanup_free char **argv = hy_calloc(w->n_serve + 1, sizeof *argv);
     hy_cleanup_free char **env = hy_calloc(a->env_count + 2, sizeof *env);
     hy_cleanup_free char *path = hy_agent_function_word(a);
-    char tag[HY_WARM_TAG + 1];
+    char tag[HY_FORK_SERVER_TAG + 1];
     struct hy_process_spec spec = {.tag = tag, .argv = argv, .env = env, .open_files = a->open_files,
                                    .cwd = access(w->cwd, X_OK) == 0 ? w->cwd : "/"};
     int n = snprintf(tag, sizeof tag, "%lld.server", (long long)w->run);
 
     if (!argv || !env || !path)
         return hy_err_set(err, -ENOMEM, "out of memory");
-    memset(tag + n, '_', HY_WARM_TAG - (size_t)n);
-    tag[HY_WARM_TAG] = '\0';
+    memset(tag + n, '_', HY_FORK_SERVER_TAG - (size_t)n);
+    tag[HY_FORK_SERVER_TAG] = '\0';
     memcpy(argv, w->serve, w->n_serve * sizeof *argv);
     if (a->python)
         argv[0] = (char *)a->python;
     memcpy(env, a->env, a->env_count * sizeof *env);
     env[a->env_count] = path;
     a->function.ready_by = timeout_ms > 0 ? uv_now(&a->loop) + (uint64_t)timeout_ms : 0;
-    return hy_warm_start(a->supervisor, &spec, &events, a, &a->function.warm, err);
+    return hy_fork_server_start(a->supervisor, &spec, &events, a, &a->function.warm, err);
 }
 
 /* ---- trials -------------------------------------------------------------------- */
@@ -192,12 +192,12 @@ bool hy_agent_function_is_cold(const struct agent *a)
     return a->function.fd < 0 || a->function.cold || a->welcomed->welcome->n_serve == 0;
 }
 
-struct hy_warm *hy_agent_function_server(struct trial *t)
+struct hy_fork_server *hy_agent_function_server(struct trial *t)
 {
     struct function *f = &t->agent->function;
     struct hy_err err = {0};
 
-    if (f->ready && hy_warm_is_open(f->warm))
+    if (f->ready && hy_fork_server_is_open(f->warm))
         return f->warm;
     if (!f->warm && start_server(t->agent, t->start->start->timeout_ms, &err) < 0) {
         go_cold(t->agent, err.text);
@@ -243,7 +243,7 @@ void hy_agent_function_tick(struct agent *a)
 void hy_agent_function_end(struct agent *a)
 {
     if (a->function.warm)
-        hy_warm_end(a->function.warm);
+        hy_fork_server_end(a->function.warm);
 }
 
 void hy_agent_function_forget(struct agent *a)

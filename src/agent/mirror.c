@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/helper.h"
+#include "supervise/supervise.h"
 #include "agent/trial.h"
 #include "base/err.h"
 #include "base/fault.h"

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "agent/core_lease.h"
-#include "agent/supervise.h"
+#include "supervise/supervise.h"
 #include "agent/trial.h"
 #include "base/fault.h"
 #include "base/file.h"
@@ -55,7 +55,7 @@ static uint64_t limit_of(const char *name, uint64_t limit)
 static bool is_small(const struct agent *a)
 {
     uint64_t all = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    uint64_t used = hy_warm_resident(a->function.warm);
+    uint64_t used = hy_fork_server_resident(a->function.warm);
 
     return used && used <= limit_of("HOPYARD_TEST_STANDBY_BYTES", MEMORY_MAX) && used <= all / MEMORY_PART;
 }
@@ -72,7 +72,7 @@ void hy_agent_standby_invite(struct agent *a, const Hy__Bye *bye)
     const struct function *f = &a->function;
 
     forget_invitation(a);
-    if (!*bye->client || !a->shares_files || a->hold_fd < 0 || !f->ready || f->cold || !hy_warm_is_open(f->warm) || !is_small(a))
+    if (!*bye->client || !a->shares_files || a->hold_fd < 0 || !f->ready || f->cold || !hy_fork_server_is_open(f->warm) || !is_small(a))
         return;
     a->client = hy_strdup(bye->client);
     a->warm_key = hy_strdup(bye->warm_key);
@@ -116,9 +116,9 @@ static int hold(struct agent *a, int log, int lock)
 
     if (dup2(log < 0 ? null : log, STDERR_FILENO) < 0 && rc == 0)
         rc = -errno;
-    hy_fd_close(&null);
-    hy_fd_close(&log);
-    hy_fd_close(&a->hold_fd);
+    hy_close_at(&null);
+    hy_close_at(&log);
+    hy_close_at(&a->hold_fd);
     a->hold_fd = lock;
     return rc;
 }
@@ -159,8 +159,8 @@ static void on_closed(uv_handle_t *handle)
 
     if (--s->handles)
         return;
-    hy_fd_close(&s->socket);
-    hy_fd_close(&s->client);
+    hy_close_at(&s->socket);
+    hy_close_at(&s->client);
     free(s->path);
     free(s);
 }

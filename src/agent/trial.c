@@ -485,7 +485,7 @@ static const char *folder_of(const struct trial *t)
     return t->agent->shares_files || access(cwd, X_OK) == 0 ? cwd : t->dir;
 }
 
-static int start_process(struct trial *t, struct hy_warm *warm, struct hy_err *err)
+static int start_process(struct trial *t, struct hy_fork_server *warm, struct hy_err *err)
 {
     static const struct hy_process_events events = {on_output, on_end, on_death};
     const Hy__Start *s = t->start->start;
@@ -527,7 +527,7 @@ void hy_agent_trial_fail(struct trial *t, const struct hy_err *err)
 void hy_agent_trial_run(struct trial *t)
 {
     struct hy_err err = {0};
-    struct hy_warm *warm;
+    struct hy_fork_server *warm;
     int rc = hy_agent_lend(t, &err);
 
     if (rc < 0)

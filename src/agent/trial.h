@@ -5,9 +5,9 @@
 
 #include <stdbool.h>
 
-#include "agent/gpu.h"
+#include "gpu/gpu.h"
 #include "agent/metric.h"
-#include "agent/process.h"
+#include "supervise/supervise.h"
 #include "base/list.h"
 #include "base/map.h"
 #include "collective/wait.h"
@@ -37,7 +37,7 @@ struct function {
     int fd;                 /* a memfd; -1: the run has none */
     uint32_t stream;
     uint64_t left;          /* that has not arrived yet */
-    struct hy_warm *warm;
+    struct hy_fork_server *warm;
     bool ready;
     uint64_t ready_by;      /* by uv_now; 0: it may take its time */
     bool cold;              /* each trial starts a fresh interpreter */
@@ -51,7 +51,7 @@ struct agent {
     struct hy_peer *peer;
     struct hy_supervisor *supervisor;
     struct hy_local *reports; /* where `hopyard report` connects */
-    struct hy_list deferred;  /* connections whose reports wait until the driver has caught up: hear.c */
+    struct hy_list deferred;  /* connections whose reports wait until the driver has caught up: report_socket.c */
     char *report_path;
     uv_prepare_t turn;
     uv_poll_t keeper, input, companion;
@@ -176,7 +176,7 @@ static inline bool hy_agent_is_broken(const struct agent *a)
     return a->ending && a->exit_status;
 }
 
-/* ---- hear.c ---- */
+/* ---- report_socket.c ---- */
 /* Opens the socket that trials speak on. */
 int hy_agent_hear_open(struct agent *a, struct hy_err *err);
 /* Takes reports that wait, if the driver has caught up. */
@@ -205,7 +205,7 @@ char *hy_agent_function_word(const struct agent *a);
 bool hy_agent_function_is_cold(const struct agent *a);
 /* Who forks this trial. NULL: it waits for one (hy_agent_trial_run comes again), or
  * it is cold from now on. */
-struct hy_warm *hy_agent_function_server(struct trial *t);
+struct hy_fork_server *hy_agent_function_server(struct trial *t);
 /* It was to be forked and was not: tries another way, or fails it. */
 void hy_agent_function_not_started(struct trial *t, const struct hy_err *why);
 /* A trial of the function has run: who has forked it is fine. */
@@ -229,7 +229,7 @@ bool hy_agent_stand_by(struct agent *a);
 /* It waits no longer; nothing happens if it does not. */
 void hy_agent_standby_over(struct agent *a);
 
-/* ---- lend.c: GPUs and cores ---- */
+/* ---- trial_leases.c: GPUs and cores ---- */
 /* 0: it has what it needs of them. 1: it waits, and hy_agent_trial_run comes again. Or -Exxx. */
 int hy_agent_lend(struct trial *t, struct hy_err *err);
 /* It is over: gives them back, and finds out with whom it fell. */

@@ -78,4 +78,5 @@ void hy_close_at(int *fd)
 {
     if (*fd >= 0)
         close(*fd);
+    *fd = -1;
 }

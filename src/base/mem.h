@@ -20,7 +20,7 @@ char *hy_strndup(const char *s, size_t n);
 char *hy_asprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 void hy_free_at(void *pointer_to_pointer);
-void hy_close_at(int *fd);
+void hy_close_at(int *fd); /* if it is open; leaves -1 behind */
 
 #define hy_cleanup_free __attribute__((cleanup(hy_free_at)))
 #define hy_cleanup_close __attribute__((cleanup(hy_close_at)))

@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/gpu.h"
-#include "agent/process.h"
+#include "gpu/gpu.h"
+#include "supervise/supervise.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/text.h"

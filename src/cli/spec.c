@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/process.h"
+#include "supervise/supervise.h"
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"

@@ -8,7 +8,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include "agent/process.h"
+#include "supervise/supervise.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"

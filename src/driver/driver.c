@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "agent/process.h"
+#include "supervise/supervise.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/fault.h"

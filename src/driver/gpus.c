@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "agent/gpu.h"
+#include "gpu/gpu.h"
 #include "base/text.h"
 #include "driver/run.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The process that trials are forked from. src/agent/warm.c is the other end,
+ * The process that trials are forked from. src/supervise/fork_server.c is the other end,
  * and has the picture of what the two say to each other.
  *
  *     warm.c     the server: it waits, counts its threads, answers

@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "agent/gpu_parts.h"
+#include "gpu/internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

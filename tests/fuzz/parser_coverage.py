@@ -14,11 +14,12 @@ from collections.abc import Iterable
 GOAL = 90  # percent of the lines of each file
 
 PARSERS = {
-    "agent": ["metric", "mps_log", "result"],
+    "agent": ["metric", "result"],
     "cli": ["config_file", "supplyword"],
     "collective": ["endpoint_text", "handshake", "negotiate"],
     "feed": ["batch", "cast", "gather", "shape", "wanted"],
     "fs": ["pattern"],
+    "gpu": ["mps_log"],
     "hdfs": ["block", "cluster", "conf", "datanode", "digest", "dn_sasl", "ec", "exception", "files", "gssapi", "input",
              "output", "packet", "pipeline", "replica", "rpc", "rpc_sasl", "sasl", "seal", "striped", "tokens"],
     "record": ["columns", "example", "record"],

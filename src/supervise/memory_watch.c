@@ -17,7 +17,7 @@
  * when the kernel says that it is out of memory: it says so before it has
  * chosen whom to kill, and not only when our limit was the reason.
  */
-#include "agent/supervise.h"
+#include "supervise/internal.h"
 
 #include <linux/kcmp.h>
 #include <signal.h>
@@ -152,10 +152,10 @@ static uint64_t measure_stopped(struct hy_process *p, uint64_t cheap, size_t *re
 {
     uint64_t used;
 
-    hy_family_signal_known(p, SIGSTOP);
+    hy_descendants_signal_known(p, SIGSTOP);
     used = measure_exactly(p, cheap, true, ret_count);
     if (used <= p->memory)
-        hy_family_signal_known(p, SIGCONT);
+        hy_descendants_signal_known(p, SIGCONT);
     return used;
 }
 
@@ -203,7 +203,7 @@ static int64_t look_at(struct hy_process *p)
 
     if (p->cgroup.path)
         return look_at_cgroup(p);
-    if (hy_family_recent(p->supervisor) < 0)
+    if (hy_descendants_find_recent(p->supervisor) < 0)
         return NEAR_MS;
     seen.used = measure(p, &seen.processes);
     seen.now_ns = hy_clock_ns();
@@ -265,7 +265,7 @@ static int64_t look_at_container(struct hy_supervisor *s)
     struct hy_process *p;
     uint64_t most = 0;
 
-    if (hy_family_recent(s) < 0)
+    if (hy_descendants_find_recent(s) < 0)
         return NEAR_MS;
     seen.used = measure_container(s, &seen.processes);
     seen.now_ns = hy_clock_ns();

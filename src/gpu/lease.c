@@ -33,7 +33,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "agent/gpu_parts.h"
+#include "gpu/internal.h"
 #include "base/fault.h"
 #include "base/mem.h"
 

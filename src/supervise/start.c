@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/supervise.h"
+#include "supervise/internal.h"
 #include "base/fault.h"
 #include "base/mem.h"
 
@@ -24,13 +24,13 @@ static int make_pipe(int ends[2])
 
         if (fd == ends[i])
             continue;
-        hy_fd_close(&ends[i]);
+        hy_close_at(&ends[i]);
         ends[i] = fd;
     }
     if (ends[0] >= 0 && ends[1] >= 0)
         return 0;
-    hy_fd_close(&ends[0]);
-    hy_fd_close(&ends[1]);
+    hy_close_at(&ends[0]);
+    hy_close_at(&ends[1]);
     return -EMFILE;
 }
 
@@ -97,7 +97,7 @@ static int spawn_into(struct hy_process *p, const struct hy_process_spec *spec, 
     if (p->cgroup.path && enter < 0)
         return hy_err_sys(err, enter, "cannot open the cgroup of '%s'", spec->tag);
     if (spec->warm)
-        return hy_warm_fork(spec->warm, spec, env, writers, enter, &p->control, err);
+        return hy_fork_server_fork(spec->warm, spec, env, writers, enter, &p->control, err);
     return hy_spawn(&spawn, &p->pid, &p->pidfd, err);
 }
 
@@ -125,8 +125,8 @@ static int prepare_and_spawn(struct hy_process *p, const struct hy_process_spec 
     }
     if (rc == 0)
         rc = spawn_into(p, spec, writers, err);
-    hy_fd_close(&writers[0]);
-    hy_fd_close(&writers[1]);
+    hy_close_at(&writers[0]);
+    hy_close_at(&writers[1]);
     return rc;
 }
 
@@ -148,7 +148,7 @@ static struct hy_process *new_process(struct hy_supervisor *s, const struct hy_p
     p->memory = spec->memory;
     p->timeout_ms = spec->timeout_ms;
     p->forked = spec->warm;
-    p->inherited = spec->warm ? hy_warm_resident(spec->warm) : 0;
+    p->inherited = spec->warm ? hy_fork_server_resident(spec->warm) : 0;
     if (spec->cores)
         p->cores = *spec->cores;
     p->pidfd = p->control = -1;

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "agent/core_lease.h"
-#include "agent/gpu.h"
+#include "gpu/gpu.h"
 #include "agent/trial.h"
 #include "base/file.h"
 #include "base/log.h"

@@ -27,7 +27,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/supervise.h"
+#include "supervise/internal.h"
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -139,7 +139,7 @@ static void let_agents_end(void)
 
 static void replace_fd(int *fd, int by)
 {
-    hy_fd_close(fd);
+    hy_close_at(fd);
     *fd = by;
 }
 
@@ -150,8 +150,8 @@ static void hold_for_run(struct keeper *k, int log, int lock)
 
     if (log >= 0 || null >= 0)
         dup2(log >= 0 ? log : null, STDERR_FILENO);
-    hy_fd_close(&log);
-    hy_fd_close(&null);
+    hy_close_at(&log);
+    hy_close_at(&null);
     replace_fd(&k->held, lock);
 }
 
@@ -169,7 +169,7 @@ static void take_message(struct keeper *k, const char *text, size_t n, int fds[F
         fds[0] = -1;
     }
     for (size_t i = 0; i < FDS_MAX; i++)
-        hy_fd_close(&fds[i]);
+        hy_close_at(&fds[i]);
 }
 
 /* What a child of our own has sent. */

@@ -32,9 +32,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/gpu_parts.h"
-#include "agent/helper.h"
-#include "agent/supervise.h"
+#include "gpu/internal.h"
+#include "supervise/supervise.h"
+#include "supervise/supervise.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/fault.h"
@@ -122,14 +122,13 @@ static pid_t daemon_of(const char *folder)
     hy_cleanup_free char *path = hy_path_join(folder, CONTROL ".pid");
     hy_cleanup_buf struct hy_buf text;
     char mark[4096];
-    struct hy_proc proc;
     pid_t pid;
 
     hy_buf_init(&text, 64);
     if (!path || hy_file_read(path, &text) < 0 || !hy_buf_cstr(&text))
         return 0;
     pid = (pid_t)strtol(hy_buf_cstr(&text), NULL, 10);
-    if (pid <= 1 || hy_proc_read(pid, &proc) < 0 || proc.dead ||
+    if (pid <= 1 || !hy_proc_is_alive(pid) ||
         hy_proc_env(pid, HY_DAEMON_MARK, mark, sizeof mark) <= 0 || strcmp(mark, folder) != 0)
         return 0; /* the file outlives a killed daemon, and its number may be anybody's by now */
     return pid;
@@ -521,8 +520,8 @@ void hy_mps_free(struct hy_mps *m)
     if (!m)
         return;
     hy_helper_cancel(m->helper);
-    hy_fd_close(&m->door);
-    hy_fd_close(&m->use);
+    hy_close_at(&m->door);
+    hy_close_at(&m->use);
     uv_close((uv_handle_t *)&m->timer, on_closed);
 }
 

@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "agent/supervise.h"
+#include "supervise/internal.h"
 
 bool hy_has_word(const char *list, const char *word, const char *separators)
 {

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/supervise.h"
+#include "supervise/internal.h"
 
 static bool is_ours(pid_t pid)
 {

@@ -9,7 +9,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "agent/supervise.h"
+#include "supervise/internal.h"
 #include "base/fault.h"
 #include "base/mem.h"
 
@@ -20,7 +20,7 @@ static void on_child_signal(uv_signal_t *handle, int signum)
 
     (void)signum;
     s->census_at = -1;
-    while ((p = hy_family_reap(s)))
+    while ((p = hy_orphans_reap(s)))
         hy_process_main_ended(p);
     hy_list_each(it, &s->processes)
         hy_process_settle(hy_container(it, struct hy_process, link));
@@ -43,12 +43,12 @@ static void on_supervisor_closed(uv_handle_t *handle)
 static void close_supervisor(struct hy_supervisor *s)
 {
     uv_handle_t *handles[] = {(uv_handle_t *)&s->child_signal, (uv_handle_t *)&s->watch_timer,
-                              (uv_handle_t *)&s->stray_timer};
+                              (uv_handle_t *)&s->orphan_timer};
 
     hy_procs_done(&s->census);
     hy_map_done(&s->by_pid);
     hy_cgroup_done(&s->cgroup);
-    hy_fd_close(&s->null_fd);
+    hy_close_at(&s->null_fd);
     s->handles = 0;
     for (size_t i = 0; i < HY_COUNT(handles); i++)
         if (handles[i]->loop) {
@@ -60,7 +60,7 @@ static void close_supervisor(struct hy_supervisor *s)
 
 static int open_handles(struct hy_supervisor *s)
 {
-    uv_timer_t *timers[] = {&s->watch_timer, &s->stray_timer};
+    uv_timer_t *timers[] = {&s->watch_timer, &s->orphan_timer};
     int rc;
 
     for (size_t i = 0; i < HY_COUNT(timers); i++) {
@@ -122,7 +122,7 @@ int hy_supervisor_new(uv_loop_t *loop, const char *name, struct hy_supervisor **
     if (rc == 0 && HY_SYS(prctl(PR_SET_CHILD_SUBREAPER, 1)) < 0)
         rc = -errno;
     if (rc < 0) {
-        hy_fd_close(&s->null_fd);
+        hy_close_at(&s->null_fd);
         free(s);
         return hy_err_sys(err, rc, "cannot supervise processes");
     }
@@ -142,7 +142,7 @@ void hy_supervisor_free(struct hy_supervisor *s)
         return;
     assert(s->count == 0);
     s->census_at = -1;
-    hy_family_strays(s);
+    hy_orphans_end(s);
     close_supervisor(s);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/helper.h"
+#include "supervise/supervise.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Private to the supervision of processes: what process.c, spawn.c, family.c,
- * watch.c, cgroup.c, procs.c, keeper.c and sweep.c share.
+ * Private to the supervision of processes: what process.c, spawn.c, descendants.c,
+ * memory_watch.c, cgroup.c, procs.c, keeper.c and sweep.c share.
  *
  *     supervisor.c  what all trials of an agent share
  *     process.c   a trial's life, from its start to on_end
  *     start.c     how it begins
  *     spawn.c     the one system call that makes a process, and exec
- *     warm.c      the other way: a process that forks for us
- *     family.c    who belongs to which trial, and how all of them are ended
- *     watch.c     memory limits without cgroups
+ *     fork_server.c      the other way: a process that forks for us
+ *     descendants.c    who belongs to which trial, and how all of them are ended
+ *     memory_watch.c     memory limits without cgroups
  *     cgroup.c    memory limits with them, v1 and v2; cgroup_find.c: where
  *     procs.c     what /proc says about a process
  */
-#ifndef HY_AGENT_SUPERVISE_H
-#define HY_AGENT_SUPERVISE_H
+#ifndef HY_SUPERVISE_INTERNAL_H
+#define HY_SUPERVISE_INTERNAL_H
 
 #include <limits.h>
 #include <stdbool.h>
@@ -24,16 +24,9 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "agent/process.h"
+#include "supervise/supervise.h"
 #include "base/list.h"
 #include "base/map.h"
-
-static inline void hy_fd_close(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
 
 /* ---- procs.c ---- */
 
@@ -42,8 +35,8 @@ struct hy_proc {
     bool dead;               /* a zombie without a living thread */
     bool leaving;            /* has no memory any more, and soon will be dead */
     uint64_t start;          /* clock ticks since boot: with the pid, a name that is never used again */
-    struct hy_process *owner; /* family.c: the trial it belongs to, or NULL */
-    bool stray;              /* family.c: of a trial that is over */
+    struct hy_process *owner; /* descendants.c: the trial it belongs to, or NULL */
+    bool orphan;              /* descendants.c: of a trial that is over */
 };
 
 struct hy_procs {
@@ -65,12 +58,6 @@ struct hy_proc *hy_procs_find(const struct hy_procs *procs, pid_t pid);
 int hy_children_each(void (*each)(void *arg, pid_t pid), void *arg);
 /* The number of the newest process (or thread) of this PID namespace; -1: not known. */
 int64_t hy_newest_pid(void);
-/* The value of `name` in the environment it was started with. 1, 0 (not
- * there, or not to be read), or -ENOMEM. */
-int hy_proc_env(pid_t pid, const char *name, char *value, size_t size);
-/* In the environment of a daemon that serves several agents, with its folder
- * (mps.c): whose child it becomes does not matter, they end it. */
-#define HY_DAEMON_MARK "HOPYARD_MPS"
 /* Bytes of anonymous and shared memory; `exact` counts shared pages once over
  * all who map them and costs milliseconds. 0 when it is gone. */
 uint64_t hy_proc_memory(pid_t pid, bool exact);
@@ -80,9 +67,6 @@ uint64_t hy_proc_anonymous(pid_t pid);
 uint64_t hy_proc_private(pid_t pid);
 /* All that is resident. */
 uint64_t hy_proc_resident(pid_t pid);
-
-/* Process numbers mean something within one of these only. */
-unsigned long long hy_pid_namespace(void);
 
 /* ---- cgroup_find.c, cgroup.c ---- */
 
@@ -153,21 +137,19 @@ struct hy_spawn {
 /* 0, with *ret_pidfd -1 where the kernel has none, or -Exxx with a sentence. */
 int hy_spawn(const struct hy_spawn *spawn, pid_t *ret_pid, int *ret_pidfd, struct hy_err *err);
 
-/* ---- warm.c ---- */
+/* ---- fork_server.c ---- */
 
 /* Asks the server for a child with these outputs, which enters the cgroup
- * (-1: none) and then speaks on *ret_control (see warm.c). 0 or -Exxx. */
-int hy_warm_fork(struct hy_warm *w, const struct hy_process_spec *spec, char *const *env, const int outputs[2],
+ * (-1: none) and then speaks on *ret_control (see fork_server.c). 0 or -Exxx. */
+int hy_fork_server_fork(struct hy_fork_server *w, const struct hy_process_spec *spec, char *const *env, const int outputs[2],
                  int cgroup_fd, int *ret_control, struct hy_err *err);
 /*
  * What the child said on its control: 1 with its pid, or -Exxx with a sentence
  * (-EINPROGRESS: nothing yet).
  */
-int hy_warm_answer(int control, pid_t *ret_pid, struct hy_err *err);
-/* How much memory of the server a child begins with. */
-uint64_t hy_warm_resident(const struct hy_warm *w);
+int hy_fork_server_answer(int control, pid_t *ret_pid, struct hy_err *err);
 
-/* ---- watch.c: how something grows, from look to look ---- */
+/* ---- memory_watch.c: how something grows, from look to look ---- */
 
 struct hy_growth {
     int64_t looked_ns, forked_ns; /* 0: not yet */
@@ -227,7 +209,7 @@ struct hy_process {
     uint64_t memory;
     uint64_t used;              /* the most that was measured */
     uint64_t container_used;    /* by all in the container, when this one was ended for it; 0: it was not */
-    unsigned oom_looks;         /* watch.c */
+    unsigned oom_looks;         /* memory_watch.c */
     int64_t look_at;            /* when its memory is looked at next, by hy_clock_ms */
     struct hy_growth growth;
     int64_t exact_at;           /* when it was last measured exactly; 0: never ... */
@@ -261,9 +243,9 @@ struct hy_supervisor {
     int64_t container_look_at;
     struct hy_growth container_growth;
     uv_signal_t child_signal;
-    uv_timer_t watch_timer, stray_timer;
+    uv_timer_t watch_timer, orphan_timer;
     unsigned handles;
-    struct hy_procs census;     /* family.c */
+    struct hy_procs census;     /* descendants.c */
     int64_t census_at;
     int64_t census_pid;         /* the newest process number of then; -1: not known */
     uint8_t bytes[65536];       /* every read goes through here */
@@ -283,25 +265,25 @@ void hy_process_main_ended(struct hy_process *p);
 /* Something may have changed: looks whether it is over, and ends what it left behind. */
 void hy_process_settle(struct hy_process *p);
 
-/* ---- family.c ---- */
+/* ---- descendants.c ---- */
 
 /* Who belongs to whom, not older than this turn of the loop; -Exxx: not known now. */
-int hy_family_census(struct hy_supervisor *s);
+int hy_descendants_find(struct hy_supervisor *s);
 /* The same, but what has ended or changed in the last moment may not be seen; what was started is. Cheap: for looks. */
-int hy_family_recent(struct hy_supervisor *s);
+int hy_descendants_find_recent(struct hy_supervisor *s);
 /* Is anybody there beside the main process? Errs on the side of yes. Cheap when the answer is no. */
-bool hy_family_left(struct hy_process *p);
+bool hy_descendants_left(struct hy_process *p);
 /* To its group and all others that are known, without a look who else there is. How many got it. */
-int hy_family_signal_known(struct hy_process *p, int sig);
+int hy_descendants_signal_known(struct hy_process *p, int sig);
 /* To all of it; how many got it, or -Exxx. */
-int hy_family_signal(struct hy_process *p, int sig);
+int hy_descendants_signal(struct hy_process *p, int sig);
 /* Ends orphans whose trial is over, now, or soon and until there are none. */
-void hy_family_strays_soon(struct hy_supervisor *s);
-bool hy_family_strays(struct hy_supervisor *s);
+void hy_orphans_end_soon(struct hy_supervisor *s);
+bool hy_orphans_end(struct hy_supervisor *s);
 /* Reaps dead orphans; returns a main process that is dead and waits to be reaped by its own, or NULL. */
-struct hy_process *hy_family_reap(struct hy_supervisor *s);
+struct hy_process *hy_orphans_reap(struct hy_supervisor *s);
 
-/* ---- watch.c ---- */
+/* ---- memory_watch.c ---- */
 
 void hy_watch_start(struct hy_supervisor *s);
 /* Its cgroup ran out of memory, it seems: looks soon and often for a while. */

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/gpu_parts.h"
+#include "gpu/internal.h"
 #include "base/mem.h"
 #include "base/text.h"
 

@@ -20,7 +20,7 @@
  * whoever calls hy_process_kill or hy_process_pause in on_output may still be
  * holding the bytes.
  */
-#include "agent/process.h"
+#include "supervise/supervise.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -35,7 +35,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/supervise.h"
+#include "supervise/internal.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -85,7 +85,7 @@ static void close_handle(uv_handle_t *handle)
 static void close_stream(struct hy_stream *st)
 {
     close_handle((uv_handle_t *)&st->poll);
-    hy_fd_close(&st->pipe);
+    hy_close_at(&st->pipe);
 }
 
 /* Reads once; how much, 0 when there is nothing more now or for ever. */
@@ -215,7 +215,7 @@ static void find_peak(struct hy_process *p)
 static void close_control(struct hy_process *p)
 {
     close_handle((uv_handle_t *)&p->control_poll);
-    hy_fd_close(&p->control);
+    hy_close_at(&p->control);
 }
 
 void hy_process_release(struct hy_process *p)
@@ -227,7 +227,7 @@ void hy_process_release(struct hy_process *p)
     close_control(p);
     close_handle((uv_handle_t *)&p->exit_poll);
     close_handle((uv_handle_t *)&p->oom_poll);
-    hy_fd_close(&p->pidfd);
+    hy_close_at(&p->pidfd);
     hy_trial_cgroup_remove(&p->cgroup);
     close_handle((uv_handle_t *)&p->timer); /* there always is this one: the last to close frees */
 }
@@ -268,7 +268,7 @@ static void begin_ending(struct hy_process *p, int64_t grace_ms)
         p->stage = HY_STAGE_ENDING;
         p->kill_at = kill_at;
         if (grace_ms > 0)
-            hy_family_signal(p, SIGTERM);
+            hy_descendants_signal(p, SIGTERM);
     } else if (p->stage == HY_STAGE_ENDING && kill_at < p->kill_at) {
         p->kill_at = kill_at;
     } else {
@@ -284,7 +284,7 @@ static void kill_round(struct hy_process *p)
     p->stage = HY_STAGE_KILLING;
     p->rounds++;
     p->supervisor->census_at = -1;
-    hy_family_signal(p, SIGKILL);
+    hy_descendants_signal(p, SIGKILL);
     uv_timer_start(&p->timer, on_timer, ms, 0);
 }
 
@@ -294,7 +294,7 @@ void hy_process_over_memory(struct hy_process *p, uint64_t used)
         return;
     p->used = used > p->used ? used : p->used;
     decide(p, HY_PROCESS_OVER_MEMORY);
-    hy_family_signal_known(p, SIGKILL); /* it would grow while we look for those that are hidden */
+    hy_descendants_signal_known(p, SIGKILL); /* it would grow while we look for those that are hidden */
     kill_round(p);
 }
 
@@ -304,7 +304,7 @@ void hy_process_settle(struct hy_process *p)
         return;
     if (hy_trial_cgroup_oom(&p->cgroup))
         decide(p, HY_PROCESS_OVER_MEMORY);
-    if (hy_family_left(p)) {
+    if (hy_descendants_left(p)) {
         if (p->stage == HY_STAGE_RUNNING) {
             p->stage = HY_STAGE_LINGERING;
             uv_timer_start(&p->timer, on_timer, LINGER_MS, 0);
@@ -377,7 +377,7 @@ void hy_process_main_ended(struct hy_process *p)
     hy_map_remove(&s->by_pid, (uint64_t)p->pid);
     p->main_alive = false;
     close_handle((uv_handle_t *)&p->exit_poll);
-    hy_fd_close(&p->pidfd);
+    hy_close_at(&p->pidfd);
     s->census_at = -1;
     p->end.code = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
     if (!p->has_outcome)
@@ -476,7 +476,7 @@ static void on_control(uv_poll_t *poll, int status, int events)
     struct hy_process *p = poll->data;
     struct hy_err err = {0};
     pid_t pid = 0;
-    int rc = hy_warm_answer(p->control, &pid, &err);
+    int rc = hy_fork_server_answer(p->control, &pid, &err);
 
     (void)status;
     (void)events;

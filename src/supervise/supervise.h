@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One supervised process and everything it starts.
+ * supervise: the processes of one machine. Starts them, watches and limits
+ * them, and ends them with everything that they have started.
  *
  * A trial gets its own session and process group, is watched by a pidfd, and
  * ends with all its descendants: this process is their subreaper, so nobody
@@ -8,8 +9,8 @@
  * memory controller) where the machine lets us, otherwise by a watch that
  * reads /proc; what counts is the trial's own anonymous and shared memory.
  */
-#ifndef HY_AGENT_PROCESS_H
-#define HY_AGENT_PROCESS_H
+#ifndef HY_SUPERVISE_H
+#define HY_SUPERVISE_H
 
 #include <sched.h>
 #include <stdbool.h>
@@ -21,7 +22,7 @@
 
 struct hy_supervisor; /* opaque: one per agent */
 struct hy_process;    /* opaque */
-struct hy_warm;       /* opaque: a process that forks trials */
+struct hy_fork_server;       /* opaque: a process that forks trials */
 
 struct hy_process_spec {
     const char *tag;        /* names it in its environment and cgroup: "run.trial.attempt" */
@@ -34,7 +35,7 @@ struct hy_process_spec {
     const int *inherit;     /* fds that it keeps, by these numbers when it is exec'd; NULL: none */
     size_t inherit_count;
     const cpu_set_t *cores; /* it keeps to these; NULL: to none */
-    struct hy_warm *warm;   /* this one forks it, and argv is not used; NULL: it is exec'd */
+    struct hy_fork_server *warm;   /* this one forks it, and argv is not used; NULL: it is exec'd */
 };
 
 enum hy_process_outcome {
@@ -103,23 +104,25 @@ int64_t hy_process_pid(const struct hy_process *p);
 
 /*
  * A server that has imported what a Python trial needs, and forks it on demand
- * (warm.c has the protocol, docs/decisions/0007 the reasons). `server` is what
- * to run: its tag has HY_WARM_TAG bytes, so that a child can write its own over
+ * (fork_server.c has the protocol, docs/decisions/0007 the reasons). `server` is what
+ * to run: its tag has HY_FORK_SERVER_TAG bytes, so that a child can write its own over
  * it. on_ready comes once: from then on processes may be started with it.
  * on_over ends it, and it is freed after that; `refused` means that another one
  * would refuse as well.
  */
-#define HY_WARM_TAG 64
-struct hy_warm_events {
-    void (*on_ready)(void *arg, struct hy_warm *w);
-    void (*on_over)(void *arg, struct hy_warm *w, int refused, const char *why);
+#define HY_FORK_SERVER_TAG 64
+struct hy_fork_server_events {
+    void (*on_ready)(void *arg, struct hy_fork_server *w);
+    void (*on_over)(void *arg, struct hy_fork_server *w, int refused, const char *why);
 };
-int hy_warm_start(struct hy_supervisor *s, const struct hy_process_spec *server, const struct hy_warm_events *events,
-                  void *arg, struct hy_warm **ret, struct hy_err *err);
+int hy_fork_server_start(struct hy_supervisor *s, const struct hy_process_spec *server, const struct hy_fork_server_events *events,
+                  void *arg, struct hy_fork_server **ret, struct hy_err *err);
 /* Asks it to end; on_over follows. What it has forked goes on. */
-void hy_warm_end(struct hy_warm *w);
+void hy_fork_server_end(struct hy_fork_server *w);
+/* How much memory of the server a child begins with. */
+uint64_t hy_fork_server_resident(const struct hy_fork_server *w);
 /* Can it be asked to fork? One that cannot any more is on its way to on_over. */
-bool hy_warm_is_open(const struct hy_warm *w);
+bool hy_fork_server_is_open(const struct hy_fork_server *w);
 
 /*
  * The keeper. Forks; the child returns 0 and goes on as the agent or driver,
@@ -156,6 +159,53 @@ int hy_supervisor_sweep_cgroups(bool with_processes);
 
 /* The cores of one of `ranks` that share this machine's: how many; 0: they cannot have the same number of them. */
 size_t hy_cores_share(uint64_t rank, uint64_t ranks, cpu_set_t *ret);
+
+/* ---- helpers ---- */
+
+/*
+ * A program that runs beside the loop: no pipes to attend to (what it reads and
+ * prints is in memory), a time limit, one callback. It stays in this session, so
+ * the supervisor leaves it alone; what it leaves behind as a daemon is marked by
+ * HY_DAEMON_MARK.
+ */
+#define HY_HELPER_SAID_MAX 65536
+
+struct hy_helper; /* opaque */
+
+struct hy_helper_spec {
+    const char *file;
+    char *const *argv;
+    char *const *env;    /* NULL: ours; its PATH is searched */
+    const char *input;   /* what it finds on standard input; NULL: nothing ... */
+    int input_fd;        /* ... or this; 0: not so */
+    int64_t timeout_ms;  /* 0: none, until hy_helper_limit */
+};
+
+/* `status`: how it exited, or 128 + the signal, or -ETIMEDOUT. `said`: what it
+ * wrote to standard output and error, at most HY_HELPER_SAID_MAX bytes. */
+typedef void (*hy_helper_cb)(void *arg, int status, const char *said);
+
+/* 0, or -Exxx with a sentence; then there is no callback. */
+int hy_helper_start(uv_loop_t *loop, const struct hy_helper_spec *spec, hy_helper_cb done, void *arg,
+                    struct hy_helper **ret, struct hy_err *err);
+/* From now on it has so long. */
+void hy_helper_limit(struct hy_helper *h, int64_t timeout_ms);
+/* Ends it without a callback; the loop must turn to free it. NULL is fine. */
+void hy_helper_cancel(struct hy_helper *h);
+
+/* In the environment of a daemon that serves several agents (gpu/mps.c), with its folder: whose child it becomes does
+ * not matter, they end it. */
+#define HY_DAEMON_MARK "HOPYARD_MPS"
+
+/* ---- processes by name ---- */
+
+/* Whether there is such a process, and it is not a zombie. */
+bool hy_proc_is_alive(pid_t pid);
+/* The value of `name` in the environment it was started with. 1, 0 (not
+ * there, or not to be read), or -ENOMEM. */
+int hy_proc_env(pid_t pid, const char *name, char *value, size_t size);
+/* Process numbers mean something within one of these only. */
+unsigned long long hy_pid_namespace(void);
 
 /* "pid:starttime" of a process, as HOPYARD_AGENT carries it: a name that no other process will have. */
 #define HY_MARK_MAX 80

@@ -14,10 +14,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/supervise.h"
+#include "supervise/internal.h"
 
 #define TAG_MAX 4096
-#define STRAY_MS 100
+#define ORPHAN_MS 100
 #define RECENT_MS 250    /* how long what is known of processes may be used ... */
 #define BUSY_RECENT_MS 1000 /* ... if new ones have come meanwhile, whom to look at is urgent */
 #define NEW_MAX 256 /* numbers to look at one by one */
@@ -102,7 +102,7 @@ static int claim_orphan(struct hy_supervisor *s, struct hy_proc *orphan)
         orphan->owner = only_trial(s, &several);
     if (several)
         return 0;
-    orphan->stray = !orphan->owner;
+    orphan->orphan = !orphan->owner;
     return 0;
 }
 
@@ -117,12 +117,12 @@ static void inherit(struct hy_procs *procs)
             struct hy_proc *child = &procs->list[i];
             const struct hy_proc *parent;
 
-            if (child->owner || child->stray)
+            if (child->owner || child->orphan)
                 continue;
             parent = hy_procs_find(procs, child->ppid);
-            if (parent && (parent->owner || parent->stray)) {
+            if (parent && (parent->owner || parent->orphan)) {
                 child->owner = parent->owner;
-                child->stray = parent->stray;
+                child->orphan = parent->orphan;
                 changed = true;
             }
         }
@@ -139,7 +139,7 @@ static int find_owners(struct hy_supervisor *s)
 
         if (!proc->owner)
             proc->owner = hy_map_get(&s->by_pid, (uint64_t)proc->pid);
-        if (proc->owner || proc->stray || proc->ppid != s->self || is_helper(proc))
+        if (proc->owner || proc->orphan || proc->ppid != s->self || is_helper(proc))
             continue;
         if (proc->dead)
             waitpid(proc->pid, NULL, WNOHANG);
@@ -151,7 +151,7 @@ static int find_owners(struct hy_supervisor *s)
     return rc;
 }
 
-int hy_family_census(struct hy_supervisor *s)
+int hy_descendants_find(struct hy_supervisor *s)
 {
     int rc;
 
@@ -168,14 +168,14 @@ int hy_family_census(struct hy_supervisor *s)
 }
 
 /* Numbers go up, and begin anew at their end. */
-int hy_family_recent(struct hy_supervisor *s)
+int hy_descendants_find_recent(struct hy_supervisor *s)
 {
     int64_t newest = hy_newest_pid(), known = s->census_pid, age = (int64_t)uv_now(s->loop) - s->census_at;
     int rc;
 
     if (s->census_at < 0 || age >= (newest == known ? RECENT_MS : BUSY_RECENT_MS) || known < 0 || newest < known ||
         newest - known > NEW_MAX)
-        return hy_family_census(s);
+        return hy_descendants_find(s);
     if (newest == known)
         return 0;
     s->census_pid = newest;
@@ -202,7 +202,7 @@ static void count_unknown(void *arg, pid_t pid)
 
 /* Once its main process is dead, all that is left of a trial hangs below
  * orphans of ours: without one there is nobody. */
-bool hy_family_left(struct hy_process *p)
+bool hy_descendants_left(struct hy_process *p)
 {
     struct hy_supervisor *s = p->supervisor;
     struct tally t = {.s = s};
@@ -211,8 +211,8 @@ bool hy_family_left(struct hy_process *p)
         return true;
     if (hy_children_each(count_unknown, &t) >= 0 && t.unknown == 0)
         return false;
-    hy_family_strays_soon(s);
-    if (hy_family_census(s) < 0)
+    hy_orphans_end_soon(s);
+    if (hy_descendants_find(s) < 0)
         return true;
     for (size_t i = 0; i < s->census.n; i++) {
         const struct hy_proc *proc = &s->census.list[i];
@@ -249,20 +249,20 @@ static int signal_others(struct hy_process *p, int sig)
     return count;
 }
 
-int hy_family_signal_known(struct hy_process *p, int sig)
+int hy_descendants_signal_known(struct hy_process *p, int sig)
 {
     int count = p->main_alive ? send_one(-p->pid, sig) : 0;
 
     return count + signal_others(p, sig);
 }
 
-int hy_family_signal(struct hy_process *p, int sig)
+int hy_descendants_signal(struct hy_process *p, int sig)
 {
     struct hy_supervisor *s = p->supervisor;
     bool group = p->main_alive;
     int count = 0, rc;
 
-    rc = hy_family_census(s);
+    rc = hy_descendants_find(s);
     for (size_t i = 0; rc == 0 && i < s->census.n; i++)
         group |= s->census.list[i].owner == p && s->census.list[i].pgrp == p->pid;
     /* First the group: the kernel does that at one stroke, no fork slips through. */
@@ -273,16 +273,16 @@ int hy_family_signal(struct hy_process *p, int sig)
     return rc < 0 ? rc : count + signal_others(p, sig);
 }
 
-bool hy_family_strays(struct hy_supervisor *s)
+bool hy_orphans_end(struct hy_supervisor *s)
 {
     bool any = false;
 
-    if (hy_family_census(s) < 0)
+    if (hy_descendants_find(s) < 0)
         return true;
     for (size_t i = 0; i < s->census.n; i++) {
         const struct hy_proc *proc = &s->census.list[i];
 
-        if (!proc->stray || proc->dead)
+        if (!proc->orphan || proc->dead)
             continue;
         any = true;
         kill(proc->pid, SIGKILL);
@@ -290,18 +290,18 @@ bool hy_family_strays(struct hy_supervisor *s)
     return any;
 }
 
-static void on_stray_timer(uv_timer_t *timer)
+static void on_orphan_timer(uv_timer_t *timer)
 {
     struct hy_supervisor *s = timer->data;
 
     s->census_at = -1;
-    if (hy_family_strays(s))
-        hy_family_strays_soon(s);
+    if (hy_orphans_end(s))
+        hy_orphans_end_soon(s);
 }
 
-void hy_family_strays_soon(struct hy_supervisor *s)
+void hy_orphans_end_soon(struct hy_supervisor *s)
 {
-    uv_timer_start(&s->stray_timer, on_stray_timer, STRAY_MS, 0);
+    uv_timer_start(&s->orphan_timer, on_orphan_timer, ORPHAN_MS, 0);
 }
 
 /* ---- reaping ---- */
@@ -316,7 +316,7 @@ static void reap_if_orphan(void *arg, pid_t pid)
         waitpid(pid, NULL, WNOHANG);
 }
 
-struct hy_process *hy_family_reap(struct hy_supervisor *s)
+struct hy_process *hy_orphans_reap(struct hy_supervisor *s)
 {
     for (;;) {
         siginfo_t info = {0};

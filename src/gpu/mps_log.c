@@ -19,7 +19,7 @@
  */
 #include <string.h>
 
-#include "agent/gpu_parts.h"
+#include "gpu/internal.h"
 
 /* Does the line say so? */
 static bool says(const char *line, size_t n, const char *words)

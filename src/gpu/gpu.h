@@ -9,8 +9,8 @@
  *
  * Callbacks are made from the loop only, never from inside a call.
  */
-#ifndef HY_AGENT_GPU_H
-#define HY_AGENT_GPU_H
+#ifndef HY_GPU_H
+#define HY_GPU_H
 
 #include <stdbool.h>
 #include <stddef.h>

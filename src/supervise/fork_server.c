@@ -29,7 +29,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent/supervise.h"
+#include "supervise/internal.h"
 #include "base/buf.h"
 #include "base/fault.h"
 #include "base/file.h"
@@ -43,10 +43,10 @@
 #define TAIL_MAX 600       /* of what a server printed, for the sentence when it dies */
 #define END_GRACE_MS 1000
 
-struct hy_warm {
+struct hy_fork_server {
     struct hy_supervisor *supervisor;
     struct hy_process *process;
-    struct hy_warm_events events;
+    struct hy_fork_server_events events;
     void *arg;
     int socket;
     uv_poll_t poll;
@@ -60,7 +60,7 @@ struct hy_warm {
 
 /* ---- its life ------------------------------------------------------------- */
 
-static void free_when_closed(struct hy_warm *w)
+static void free_when_closed(struct hy_fork_server *w)
 {
     if (w->over && !w->polling)
         free(w);
@@ -68,20 +68,20 @@ static void free_when_closed(struct hy_warm *w)
 
 static void on_poll_closed(uv_handle_t *handle)
 {
-    struct hy_warm *w = handle->data;
+    struct hy_fork_server *w = handle->data;
 
     w->polling = false;
     free_when_closed(w);
 }
 
-static void close_socket(struct hy_warm *w)
+static void close_socket(struct hy_fork_server *w)
 {
     if (w->polling && !uv_is_closing((uv_handle_t *)&w->poll))
         uv_close((uv_handle_t *)&w->poll, on_poll_closed);
-    hy_fd_close(&w->socket);
+    hy_close_at(&w->socket);
 }
 
-static void keep_tail(struct hy_warm *w, const uint8_t *bytes, size_t n)
+static void keep_tail(struct hy_fork_server *w, const uint8_t *bytes, size_t n)
 {
     if (n >= TAIL_MAX) {
         bytes += n - TAIL_MAX;
@@ -105,7 +105,7 @@ static void on_output(void *arg, struct hy_process *p, int fd, const uint8_t *by
 }
 
 /* The last line that has something in it. */
-static void last_line(const struct hy_warm *w, char *line, size_t size)
+static void last_line(const struct hy_fork_server *w, char *line, size_t size)
 {
     size_t end = w->tail_len, begin;
 
@@ -116,7 +116,7 @@ static void last_line(const struct hy_warm *w, char *line, size_t size)
     snprintf(line, size, "%.*s", (int)(end - begin), w->tail + begin);
 }
 
-static void say_why(struct hy_warm *w, const struct hy_process_end *end)
+static void say_why(struct hy_fork_server *w, const struct hy_process_end *end)
 {
     char line[256], how[80] = "";
 
@@ -131,7 +131,7 @@ static void say_why(struct hy_warm *w, const struct hy_process_end *end)
 
 static void on_end(void *arg, struct hy_process *p, const struct hy_process_end *end)
 {
-    struct hy_warm *w = arg;
+    struct hy_fork_server *w = arg;
 
     (void)p;
     w->process = NULL;
@@ -142,7 +142,7 @@ static void on_end(void *arg, struct hy_process *p, const struct hy_process_end 
     free_when_closed(w);
 }
 
-void hy_warm_end(struct hy_warm *w)
+void hy_fork_server_end(struct hy_fork_server *w)
 {
     close_socket(w);
     if (w->process)
@@ -151,7 +151,7 @@ void hy_warm_end(struct hy_warm *w)
 
 /* ---- what it says ----------------------------------------------------------- */
 
-static void on_word(struct hy_warm *w, char *word)
+static void on_word(struct hy_fork_server *w, char *word)
 {
     word[strcspn(word, "\n")] = '\0';
     if (strcmp(word, "ready") == 0) {
@@ -161,12 +161,12 @@ static void on_word(struct hy_warm *w, char *word)
     w->refused = strncmp(word, "refuse ", 7) == 0;
     snprintf(w->why, sizeof w->why, "%.*s", (int)sizeof w->why - 1,
              w->refused ? word + 7 : "the process that trials are forked from made no sense");
-    hy_warm_end(w);
+    hy_fork_server_end(w);
 }
 
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
-    struct hy_warm *w = poll->data;
+    struct hy_fork_server *w = poll->data;
     char word[ANSWER_MAX + 1];
     ssize_t n = recv(w->socket, word, ANSWER_MAX, MSG_DONTWAIT);
 
@@ -179,7 +179,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
         on_word(w, word);
         return;
     }
-    hy_warm_end(w); /* it is going, or has shut us out */
+    hy_fork_server_end(w); /* it is going, or has shut us out */
 }
 
 /* Fork copies page tables, of which memory in huge pages has few: a fork of
@@ -212,7 +212,7 @@ static char **server_environment(char *const *env, int socket)
     return list[n] ? list : (free(list), NULL);
 }
 
-static int start_server(struct hy_warm *w, const struct hy_process_spec *server, int their_end, struct hy_err *err)
+static int start_server(struct hy_fork_server *w, const struct hy_process_spec *server, int their_end, struct hy_err *err)
 {
     static const struct hy_process_events events = {.on_output = on_output, .on_end = on_end};
     struct hy_process_spec spec = *server;
@@ -234,7 +234,7 @@ static int start_server(struct hy_warm *w, const struct hy_process_spec *server,
     return rc;
 }
 
-static int open_poll(struct hy_warm *w)
+static int open_poll(struct hy_fork_server *w)
 {
     int rc = hy_fault_hit(HY_SEAM_SYS) ? -EIO : uv_poll_init(w->supervisor->loop, &w->poll, w->socket);
 
@@ -245,10 +245,10 @@ static int open_poll(struct hy_warm *w)
     return uv_poll_start(&w->poll, UV_READABLE | UV_DISCONNECT, on_readable);
 }
 
-int hy_warm_start(struct hy_supervisor *s, const struct hy_process_spec *server, const struct hy_warm_events *events,
-                  void *arg, struct hy_warm **ret, struct hy_err *err)
+int hy_fork_server_start(struct hy_supervisor *s, const struct hy_process_spec *server, const struct hy_fork_server_events *events,
+                  void *arg, struct hy_fork_server **ret, struct hy_err *err)
 {
-    struct hy_warm *w = hy_calloc(1, sizeof *w);
+    struct hy_fork_server *w = hy_calloc(1, sizeof *w);
     hy_cleanup_close int their_end = -1;
     int ends[2], rc;
 
@@ -276,12 +276,12 @@ int hy_warm_start(struct hy_supervisor *s, const struct hy_process_spec *server,
     return 0;
 }
 
-bool hy_warm_is_open(const struct hy_warm *w)
+bool hy_fork_server_is_open(const struct hy_fork_server *w)
 {
     return w->socket >= 0;
 }
 
-uint64_t hy_warm_resident(const struct hy_warm *w)
+uint64_t hy_fork_server_resident(const struct hy_fork_server *w)
 {
     return w->process ? hy_proc_resident(w->process->pid) : 0;
 }
@@ -337,17 +337,17 @@ static int send_fork(int socket, const int *fds, size_t count)
 }
 
 /* It is gone, or it has so much to do that no more can be sent. */
-static int not_asked(struct hy_warm *w, int rc, struct hy_err *err)
+static int not_asked(struct hy_fork_server *w, int rc, struct hy_err *err)
 {
     if (rc == -EAGAIN || rc == -ETOOMANYREFS || rc == -ENOBUFS)
         return hy_err_set(err, -ENOMEM, "the process that trials are forked from does not keep up");
     if (rc != -EPIPE && rc != -ECONNRESET)
         return hy_err_sys(err, rc, "the process that trials are forked from cannot be asked");
-    hy_warm_end(w);
+    hy_fork_server_end(w);
     return hy_err_set(err, -EAGAIN, "the process that trials are forked from has ended");
 }
 
-int hy_warm_fork(struct hy_warm *w, const struct hy_process_spec *spec, char *const *env, const int outputs[2],
+int hy_fork_server_fork(struct hy_fork_server *w, const struct hy_process_spec *spec, char *const *env, const int outputs[2],
                  int cgroup_fd, int *ret_control, struct hy_err *err)
 {
     hy_cleanup_close int payload = -1, ours = -1, theirs = -1;
@@ -384,7 +384,7 @@ static int error_answer(const char *text, struct hy_err *err)
     return hy_err_set(err, -EPROTO, "the process that trials are forked from made no sense");
 }
 
-int hy_warm_answer(int control, pid_t *ret_pid, struct hy_err *err)
+int hy_fork_server_answer(int control, pid_t *ret_pid, struct hy_err *err)
 {
     char text[ANSWER_MAX + 1];
     ssize_t n = recv(control, text, ANSWER_MAX, MSG_DONTWAIT);

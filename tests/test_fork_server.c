@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trials that another process forks for us, and servers that do it badly (warm_server.h). */
+/* Trials that another process forks for us, and servers that do it badly (fork_server.h). */
 #include "process_bench.h"
 
 #include <signal.h>
 
-#include "agent/supervise.h"
-#include "warm_server.h"
+#include "supervise/internal.h"
+#include "fork_server.h"
 
 struct server {
     struct bench *bench;
-    struct hy_warm *w;
+    struct hy_fork_server *w;
     int ready, over, refused;
     char why[600];
 };
 
-static void on_ready(void *arg, struct hy_warm *w)
+static void on_ready(void *arg, struct hy_fork_server *w)
 {
     struct server *s = arg;
 
@@ -22,7 +22,7 @@ static void on_ready(void *arg, struct hy_warm *w)
     s->ready++;
 }
 
-static void on_over(void *arg, struct hy_warm *w, int refused, const char *why)
+static void on_over(void *arg, struct hy_fork_server *w, int refused, const char *why)
 {
     struct server *s = arg;
 
@@ -32,18 +32,18 @@ static void on_over(void *arg, struct hy_warm *w, int refused, const char *why)
     snprintf(s->why, sizeof s->why, "%s", why);
 }
 
-static const struct hy_warm_events server_events = {on_ready, on_over};
+static const struct hy_fork_server_events server_events = {on_ready, on_over};
 
 static int start_mode(struct bench *b, struct server *s, const char *mode, struct hy_err *err)
 {
-    char tag[HY_WARM_TAG + 1];
+    char tag[HY_FORK_SERVER_TAG + 1];
     struct hy_process_spec spec = {
         .tag = tag, .argv = ARGV(self_path, "server", mode), .env = environ, .cwd = "/"};
 
-    memset(tag, '_', HY_WARM_TAG);
-    tag[HY_WARM_TAG] = '\0';
+    memset(tag, '_', HY_FORK_SERVER_TAG);
+    tag[HY_FORK_SERVER_TAG] = '\0';
     *s = (struct server){.bench = b};
-    return hy_warm_start(b->s, &spec, &server_events, s, &s->w, err);
+    return hy_fork_server_start(b->s, &spec, &server_events, s, &s->w, err);
 }
 
 static void start_server(struct bench *b, struct server *s, const char *mode)
@@ -59,7 +59,7 @@ static void start_server(struct bench *b, struct server *s, const char *mode)
 static void end_server(struct server *s)
 {
     if (!s->over)
-        hy_warm_end(s->w);
+        hy_fork_server_end(s->w);
     while (!s->over)
         uv_run(&s->bench->loop, UV_RUN_ONCE);
     assert_int_equal(s->over, 1);
@@ -228,7 +228,7 @@ static void test_a_trial_may_die_before_it_is_known(void **state)
     FORK(&s, &t, "TRIAL_SAYS=x", "TRIAL_DIES=1");
     assert_int_equal(waitid(P_ALL, 0, &dead, WEXITED | WNOWAIT), 0);
     b->s->census_at = -1;
-    assert_int_equal(hy_family_census(b->s), 0);
+    assert_int_equal(hy_descendants_find(b->s), 0);
     run_to_end(&t);
     assert_int_equal(t.end.outcome, HY_PROCESS_NOT_STARTED);
     assert_int_equal(t.end.code, -EAGAIN);
@@ -258,7 +258,7 @@ static void test_a_server_that_is_gone_cannot_be_asked(void **state)
     struct trial t;
 
     start_server(*state, &s, "works");
-    hy_warm_end(s.w);
+    hy_fork_server_end(s.w);
     assert_int_equal(fork_trial_of(&s, &t, ARGV("TRIAL_SAYS=x"), 0, &err), -EAGAIN);
     end_server(&s);
 }

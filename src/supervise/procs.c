@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/supervise.h"
+#include "supervise/internal.h"
 #include "base/buf.h"
 #include "base/fault.h"
 #include "base/file.h"
@@ -71,6 +71,13 @@ int hy_proc_read(pid_t pid, struct hy_proc *ret)
                             .leaving = size == 0 && state != 'Z',
                             .dead = state == 'X' || (state == 'Z' && threads <= 1)};
     return 0;
+}
+
+bool hy_proc_is_alive(pid_t pid)
+{
+    struct hy_proc proc;
+
+    return hy_proc_read(pid, &proc) == 0 && !proc.dead;
 }
 
 static int add_proc(struct hy_procs *procs, const struct hy_proc *proc)

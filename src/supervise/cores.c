@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "agent/process.h"
+#include "supervise/supervise.h"
 
 struct core {
     long package, core; /* hyperthreads of one have the same */

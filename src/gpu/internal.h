@@ -8,12 +8,12 @@
  *     mps.c      the daemon by which a share is more than a wish
  *     mps_log.c  what its server says about faults
  */
-#ifndef HY_AGENT_GPU_PARTS_H
-#define HY_AGENT_GPU_PARTS_H
+#ifndef HY_GPU_INTERNAL_H
+#define HY_GPU_INTERNAL_H
 
 #include <sys/types.h>
 
-#include "agent/gpu.h"
+#include "gpu/gpu.h"
 
 /* ---- nvml.c ---- */
 

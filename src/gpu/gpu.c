@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/gpu.h"
+#include "gpu/gpu.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/gpu_parts.h"
-#include "agent/helper.h"
+#include "gpu/internal.h"
+#include "supervise/supervise.h"
 #include "base/list.h"
 #include "base/log.h"
 #include "base/mem.h"
