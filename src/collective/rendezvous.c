@@ -28,6 +28,7 @@
 #define LAUNCHED_MS 600000 /* for all ranks that mpirun or srun has started to come */
 #define DIAL_MS 50         /* between two tries to reach rank 0 of these */
 #define DIAL_WORD_MS 5000  /* before a rank says that it waits for rank 0 */
+#define LOSS_MS 2000       /* for the news of a death, where something shows it already */
 #define DIALS_MAX 20       /* of rank 0 on another machine, which may drop us while strangers crowd it */
 
 struct hy_rendezvous {
@@ -378,6 +379,22 @@ static void fill_member(struct hy_comm_member *m, const Hy__GroupMember *from)
     m->tcp.port = (uint16_t)from->port;
 }
 
+/* The rank whose memory it is may just have died: then that is the news, and it is on its way. */
+static int open_shared(struct hy_rendezvous *r, const char *path, struct hy_err *err)
+{
+    int64_t until = hy_clock_ms() + LOSS_MS;
+    int fd = HY_SYS(open(path, O_RDWR | O_CLOEXEC)), code = errno;
+
+    while (fd < 0 && code == ENOENT && hy_clock_ms() < until) {
+        int rc = check(r, err);
+
+        if (rc < 0)
+            return rc;
+        poll(NULL, 0, DIAL_MS);
+    }
+    return fd < 0 ? hy_err_sys(err, -code, "cannot open the memory that this machine's ranks share, '%s'", path) : fd;
+}
+
 static int open_comm(struct hy_rendezvous *r, struct presence *p, struct hy_comm **ret, struct hy_err *err)
 {
     const Hy__Roster *roster = r->roster->group->roster;
@@ -394,10 +411,9 @@ static int open_comm(struct hy_rendezvous *r, struct presence *p, struct hy_comm
     for (size_t i = 0; i < roster->n_members; i++)
         fill_member(&members[i], roster->members[i]);
     if (*roster->shared) {
-        shared = open(roster->shared, O_RDWR | O_CLOEXEC);
+        shared = open_shared(r, roster->shared, err);
         if (shared < 0)
-            return hy_err_sys(err, -errno, "cannot open the memory that this machine's ranks share, '%s'",
-                              roster->shared);
+            return shared;
     }
     spec = (struct hy_comm_spec){.rank = roster->rank, .size = (unsigned)roster->n_members, .members = members,
                                  .shm_fd = shared, .listen_fd = p->listen_fd,
