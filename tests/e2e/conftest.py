@@ -40,18 +40,21 @@ def engine_of(item: pytest.Item) -> str | None:
     return item.callspec.params.get("engine") if hasattr(item, "callspec") else None
 
 
-def is_on_cluster(item: pytest.Item) -> bool:
-    """By its fixtures, or by a parameter that asks for one."""
+def clusters_of(item: pytest.Item) -> set[str]:
+    """"spark", "yarn", "hdfs": by its fixtures ("hdfs_ha_cluster"), or by a parameter that asks for one."""
     parameters = item.callspec.params.values() if hasattr(item, "callspec") else []
-    return (any(name.endswith("_cluster") for name in getattr(item, "fixturenames", []))
-            or any(p in ("spark", "yarn", "hdfs") for p in parameters if isinstance(p, str))
-            or item.path.name.startswith("test_cluster"))
+    asked = {p for p in parameters if isinstance(p, str) and p in ("spark", "yarn", "hdfs")}
+    fixtures = {name.partition("_")[0] for name in getattr(item, "fixturenames", []) if name.endswith("_cluster")}
+    return asked | fixtures | ({"spark", "yarn"} if item.path.name.startswith("test_cluster") else set())
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks the tests on clusters. Of the suites for all engines (engines.py), clusters run what is not marked `full`, or all of it when told so."""
-    for item in filter(is_on_cluster, items):
-        item.add_marker("cluster")
+    """Marks the tests on clusters, and those that want HDFS alone. Of the suites for all engines (engines.py), clusters run what is not marked `full`, or all of it when told so."""
+    for item in items:
+        if clusters := clusters_of(item):
+            item.add_marker("cluster")
+        if clusters == {"hdfs"}:
+            item.add_marker("hdfs")
     if os.environ.get("HOPYARD_TEST_CLUSTER") == "all":
         return
     left = [i for i in items if i.get_closest_marker("full") and engine_of(i) in (None, "spark", "yarn")]
