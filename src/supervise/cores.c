@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which cores are a rank's own. Ranks that share a machine evenly keep each to
- * its share: two that go in step gain most of what the kernel loses when it
- * moves their threads about. All cores are given out, so that several trainings,
- * or trials beside one, still find the machine evenly loaded.
+ * CPU affinity of ranks. Ranks that divide a machine's cores evenly are pinned
+ * to one share each: ranks that run in lockstep lose time when the kernel
+ * migrates their threads. All cores are assigned, so that several trainings, or
+ * trials beside one, still find the machine evenly loaded.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ struct core {
 static long read_topology(int number, const char *what)
 {
     char path[128];
-    long value = 0; /* where it is not told: one package, and all in the order of their numbers */
+    long value = 0; /* where it is not known: one package, and cores in the order of their numbers */
     FILE *f;
 
     snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", number, what);
@@ -41,7 +41,7 @@ static int by_place(const void *left, const void *right)
     return a->number - b->number;
 }
 
-/* Those that we may use, neighbours side by side: how many. */
+/* The cores that this process may use, hyperthreads of a core next to each other. Returns their number. */
 static size_t list_cores(struct core cores[CPU_SETSIZE])
 {
     cpu_set_t ours;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who belongs to which trial.
+ * Which process belongs to which trial.
  *
  * Descendants of a main process are its trial's. Those whose parent has died
- * arrive here, since we are their subreaper, and are told apart by their
+ * become children of this process, their subreaper, and are identified by their
  * session, then by HOPYARD_TAG in the environment they were started with. One
- * that has shed both (a daemon with an emptied environment) belongs to the
- * only trial there is, and is ended at the latest when there is none.
+ * that has neither (a daemon with an emptied environment) belongs to the only
+ * trial there is, and is killed at the latest when there is none.
  */
 #include <errno.h>
 #include <signal.h>
@@ -18,7 +18,7 @@
 
 #define TAG_MAX 4096
 #define ORPHAN_MS 100
-#define RECENT_MS 250    /* how long what is known of processes may be used ... */
+#define RECENT_MS 250    /* for how long a list of processes may be used ... */
 #define BUSY_RECENT_MS 1000 /* ... if new ones have come meanwhile, whom to look at is urgent */
 #define NEW_MAX 256 /* numbers to look at one by one */
 
@@ -44,15 +44,15 @@ static struct hy_process *find_tag(struct hy_supervisor *s, const char *tag)
     return NULL;
 }
 
-/* Nobody who began in a trial's session can be in ours: what is, is a helper
- * that this program started by itself. */
+/* A process that began in a trial's session cannot be in ours: one that is in
+ * ours is a helper that this program has started. */
 static bool is_helper(const struct hy_proc *proc)
 {
     return proc->sid == getsid(0);
 }
 
-/* A process that is just going has lost its environment with its memory: that
- * is not the same as never having had one. */
+/* A process that is exiting has lost its environment with its memory: that is
+ * not the same as never having had one. */
 static bool is_leaving(struct hy_proc *proc)
 {
     struct hy_proc now;
@@ -90,7 +90,7 @@ static int claim_orphan(struct hy_supervisor *s, struct hy_proc *orphan)
         return 0;
     rc = hy_proc_env(orphan->pid, HY_DAEMON_MARK, tag, sizeof tag);
     if (rc != 0)
-        return rc < 0 ? rc : 0; /* it serves others as well */
+        return rc < 0 ? rc : 0; /* a daemon that serves other agents too */
     rc = hy_proc_env(orphan->pid, "HOPYARD_AGENT", agent, sizeof agent);
     if (rc > 0)
         rc = hy_proc_env(orphan->pid, "HOPYARD_TAG", tag, sizeof tag);
@@ -167,7 +167,7 @@ int hy_descendants_find(struct hy_supervisor *s)
     return rc;
 }
 
-/* Numbers go up, and begin anew at their end. */
+/* PIDs are assigned in ascending order, and wrap around. */
 int hy_descendants_find_recent(struct hy_supervisor *s)
 {
     int64_t newest = hy_newest_pid(), known = s->census_pid, age = (int64_t)uv_now(s->loop) - s->census_at;
@@ -218,8 +218,8 @@ bool hy_descendants_left(struct hy_process *p)
         const struct hy_proc *proc = &s->census.list[i];
 
         if (proc->leaving && !proc->owner && proc->ppid == s->self)
-            return true; /* whosever it is; it will not be long */
-        /* One that we may not signal has become somebody else's: sudo. */
+            return true; /* whichever trial it belongs to; it will soon be gone */
+        /* One that may not be signaled runs as another user: sudo. */
         if (proc->owner == p && !proc->dead && (kill(proc->pid, 0) == 0 || errno != EPERM))
             return true;
     }
@@ -231,7 +231,7 @@ static int send_one(pid_t pid, int sig)
     int sent = kill(pid, sig) == 0;
 
     if (sent && sig == SIGTERM)
-        kill(pid, SIGCONT); /* a stopped process would not hear it */
+        kill(pid, SIGCONT); /* a stopped process would not handle it */
     return sent;
 }
 
@@ -265,7 +265,7 @@ int hy_descendants_signal(struct hy_process *p, int sig)
     rc = hy_descendants_find(s);
     for (size_t i = 0; rc == 0 && i < s->census.n; i++)
         group |= s->census.list[i].owner == p && s->census.list[i].pgrp == p->pid;
-    /* First the group: the kernel does that at one stroke, no fork slips through. */
+    /* First the group: the kernel signals it atomically, so no fork is missed. */
     if (group)
         count += send_one(-p->pid, sig);
     if (sig == SIGKILL)
@@ -329,7 +329,7 @@ struct hy_process *hy_orphans_reap(struct hy_supervisor *s)
         if (p)
             return p;
         if (hy_proc_read(info.si_pid, &proc) == 0 && is_helper(&proc)) {
-            hy_children_each(reap_if_orphan, s); /* somebody else waits for that one: look behind it */
+            hy_children_each(reap_if_orphan, s); /* that one is waited for elsewhere: look at those behind it */
             return NULL;
         }
         waitpid(info.si_pid, NULL, WNOHANG);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A process that forks trials for us: Python with all modules imported.
+ * The agent's end of a fork server: Python with all modules imported, which
+ * forks trials.
  *
  *     agent                                server                     trial
  *       │ ◄── "ready\n" | "refuse WHY\n" ───── │                          │
@@ -149,7 +150,7 @@ void hy_fork_server_end(struct hy_fork_server *w)
         hy_process_kill(w->process, END_GRACE_MS);
 }
 
-/* ---- what it says ----------------------------------------------------------- */
+/* ---- its messages ----------------------------------------------------------- */
 
 static void on_word(struct hy_fork_server *w, char *word)
 {
@@ -170,7 +171,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     char word[ANSWER_MAX + 1];
     ssize_t n = recv(w->socket, word, ANSWER_MAX, MSG_DONTWAIT);
 
-    (void)status; /* recv tells what is wrong */
+    (void)status; /* recv reports the error */
     (void)events;
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
@@ -179,7 +180,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
         on_word(w, word);
         return;
     }
-    hy_fork_server_end(w); /* it is going, or has shut us out */
+    hy_fork_server_end(w); /* it is exiting, or has closed the socket */
 }
 
 /* Fork copies page tables, of which memory in huge pages has few: a fork of
@@ -336,7 +337,7 @@ static int send_fork(int socket, const int *fds, size_t count)
     return HY_SYS(sendmsg(socket, &m, MSG_NOSIGNAL | MSG_DONTWAIT)) < 0 ? -errno : 0;
 }
 
-/* It is gone, or it has so much to do that no more can be sent. */
+/* It is gone, or its socket is full. */
 static int not_asked(struct hy_fork_server *w, int rc, struct hy_err *err)
 {
     if (rc == -EAGAIN || rc == -ETOOMANYREFS || rc == -ENOBUFS)

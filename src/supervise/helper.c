@@ -27,7 +27,7 @@ struct hy_helper {
     bool late;
     int said; /* a memfd */
     int status;
-    hy_helper_cb done; /* NULL: nobody wants to know */
+    hy_helper_cb done; /* NULL: no callback */
     void *arg;
 };
 

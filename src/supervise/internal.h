@@ -3,15 +3,15 @@
  * Private to the supervision of processes: what process.c, spawn.c, descendants.c,
  * memory_watch.c, cgroup.c, procs.c, keeper.c and sweep.c share.
  *
- *     supervisor.c  what all trials of an agent share
- *     process.c   a trial's life, from its start to on_end
- *     start.c     how it begins
- *     spawn.c     the one system call that makes a process, and exec
- *     fork_server.c      the other way: a process that forks for us
- *     descendants.c    who belongs to which trial, and how all of them are ended
- *     memory_watch.c     memory limits without cgroups
- *     cgroup.c    memory limits with them, v1 and v2; cgroup_find.c: where
- *     procs.c     what /proc says about a process
+ *     supervisor.c   what all trials of an agent share
+ *     process.c      a process's life cycle, from its start to on_end
+ *     start.c        preparing a start
+ *     spawn.c        clone and exec
+ *     fork_server.c  the other way to start one: a process that forks trials
+ *     descendants.c  which process belongs to which trial, and ending all of them
+ *     memory_watch.c memory limits without cgroups
+ *     cgroup.c       memory limits with cgroups, v1 and v2; cgroup_find.c: where they are
+ *     procs.c        /proc
  */
 #ifndef HY_SUPERVISE_INTERNAL_H
 #define HY_SUPERVISE_INTERNAL_H
@@ -36,7 +36,7 @@ struct hy_proc {
     bool leaving;            /* has no memory any more, and soon will be dead */
     uint64_t start;          /* clock ticks since boot: with the pid, a name that is never used again */
     struct hy_process *owner; /* descendants.c: the trial it belongs to, or NULL */
-    bool orphan;              /* descendants.c: of a trial that is over */
+    bool orphan;              /* descendants.c: its trial is over */
 };
 
 struct hy_procs {
@@ -254,39 +254,39 @@ struct hy_supervisor {
 /* A start that failed, or an end: closes everything; freed when libuv is done with it. */
 void hy_process_release(struct hy_process *p);
 int hy_process_open_poll(struct hy_process *p, uv_poll_t *poll, int fd);
-/* It runs: from here on the loop looks after it. */
+/* It runs: from here on the loop handles it. */
 void hy_process_begin(struct hy_process *p);
-/* It is being forked: waits for its first word. -Exxx: it cannot be waited for. */
+/* It is being forked: waits for its first message. 0 or -Exxx. */
 int hy_process_await(struct hy_process *p);
 /* Its memory was measured as `used` and is too much: ends it at once. */
 void hy_process_over_memory(struct hy_process *p, uint64_t used);
 /* Its main process is dead and not reaped yet. */
 void hy_process_main_ended(struct hy_process *p);
-/* Something may have changed: looks whether it is over, and ends what it left behind. */
+/* Something may have changed: checks whether it is over, and kills what it left behind. */
 void hy_process_settle(struct hy_process *p);
 
 /* ---- descendants.c ---- */
 
-/* Who belongs to whom, not older than this turn of the loop; -Exxx: not known now. */
+/* Lists processes and assigns them to trials; at most as old as this turn of the loop. 0 or -Exxx. */
 int hy_descendants_find(struct hy_supervisor *s);
-/* The same, but what has ended or changed in the last moment may not be seen; what was started is. Cheap: for looks. */
+/* The same, but what ended or changed a moment ago may be missed; new processes are not. Cheap. */
 int hy_descendants_find_recent(struct hy_supervisor *s);
-/* Is anybody there beside the main process? Errs on the side of yes. Cheap when the answer is no. */
+/* Whether processes other than the main one are left. Errs on the side of yes; cheap when the answer is no. */
 bool hy_descendants_left(struct hy_process *p);
-/* To its group and all others that are known, without a look who else there is. How many got it. */
+/* Signals its group and all descendants that are known, without listing processes again. Returns how many. */
 int hy_descendants_signal_known(struct hy_process *p, int sig);
-/* To all of it; how many got it, or -Exxx. */
+/* Signals all of it. Returns how many, or -Exxx. */
 int hy_descendants_signal(struct hy_process *p, int sig);
-/* Ends orphans whose trial is over, now, or soon and until there are none. */
+/* Kills orphans whose trial is over: soon and repeatedly until there are none, or now. */
 void hy_orphans_end_soon(struct hy_supervisor *s);
 bool hy_orphans_end(struct hy_supervisor *s);
-/* Reaps dead orphans; returns a main process that is dead and waits to be reaped by its own, or NULL. */
+/* Reaps dead orphans. Returns a main process that is dead and not reaped yet, or NULL. */
 struct hy_process *hy_orphans_reap(struct hy_supervisor *s);
 
 /* ---- memory_watch.c ---- */
 
 void hy_watch_start(struct hy_supervisor *s);
-/* Its cgroup ran out of memory, it seems: looks soon and often for a while. */
+/* Its cgroup seems to be out of memory: looks soon and often for a while. */
 void hy_watch_suspect(struct hy_process *p);
 void hy_watch_tick(uv_timer_t *timer);
 

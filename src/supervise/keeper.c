@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The keeper: the parent that outlives an agent or a driver and tidies up.
+ * The keeper: the parent process that outlives an agent or a driver and cleans
+ * up after it.
  *
  * It has no loop and needs no memory: it waits for signals and for the one
- * socket between the two. The child sees its end when the keeper is gone; the
- * keeper never writes. What the child tells it, each in one message:
+ * socket between the two. The child sees end-of-file when the keeper is gone;
+ * the keeper never writes. The child's messages:
  *
  *     /PATH        a file to remove
  *     hold, fds    an agent has another run: its log and its lock, or none
@@ -57,8 +58,8 @@ static struct keeper {
 
 /* ---- in the keeper ---- */
 
-/* A daemon that serves others as well is theirs to end, and so is an agent that waits for another run; they go to
- * whoever keeps us. */
+/* A daemon that serves other agents too is theirs to end; an agent on standby is left alone. Both are inherited by the
+ * next subreaper above. */
 static bool is_spared(pid_t pid)
 {
     char folder[PATH_MAX];
@@ -73,7 +74,7 @@ static void count_ours(void *arg, pid_t pid)
     *count += !is_spared(pid);
 }
 
-/* Reaps whoever is dead. Is anybody left whom we have to wait for? */
+/* Reaps the dead. Returns whether a process is left that has to be waited for. */
 static bool somebody_is_left(void)
 {
     int count = 0;
@@ -92,13 +93,13 @@ static void kill_group(void *arg, pid_t pid)
     (void)arg;
     if (is_spared(pid))
         return;
-    /* A whole group at one stroke, so that nobody forks away meanwhile. */
+    /* A whole group atomically, so that no fork is missed. */
     if (group > 1 && group != getpgrp())
         kill(-group, SIGKILL);
     kill(pid, SIGKILL);
 }
 
-/* When a child of ours dies its children become ours: until there are none. */
+/* When a child dies its children become ours: repeats until there are none. */
 static void end_descendants(void)
 {
     for (int ms = 1;; ms = ms < 100 ? ms * 2 : ms) {
@@ -116,7 +117,7 @@ static void ask_to_end(void *arg, pid_t pid)
         kill(pid, SIGTERM);
 }
 
-/* Is the agent still there that is none of our descendants? Asks it to end, or makes it. */
+/* Whether the adopted agent, which is not a descendant, is still there; sends it SIGTERM or SIGKILL. */
 static bool signal_adopted(int sig)
 {
     struct pollfd gone = {.fd = keeper.adopted, .events = POLLIN};
@@ -126,8 +127,8 @@ static bool signal_adopted(int sig)
     return !sig || syscall(SYS_pidfd_send_signal, keeper.adopted, sig, NULL, 0) == 0;
 }
 
-/* A driver's children are agents with keepers of their own: they end their
- * trials and tidy up after themselves, if they are asked and given the time. */
+/* A driver's children are agents with keepers of their own: given SIGTERM and
+ * some time, they end their trials and clean up after themselves. */
 static void let_agents_end(void)
 {
     hy_children_each(ask_to_end, NULL);
@@ -172,7 +173,7 @@ static void take_message(struct keeper *k, const char *text, size_t n, int fds[F
         hy_close_at(&fds[i]);
 }
 
-/* What a child of our own has sent. */
+/* A message of our own child. */
 static void take_fds(struct msghdr *m, int fds[FDS_MAX])
 {
     struct cmsghdr *c = CMSG_FIRSTHDR(m);
@@ -181,7 +182,7 @@ static void take_fds(struct msghdr *m, int fds[FDS_MAX])
         memcpy(fds, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
 }
 
-/* Takes in what the child had to say; false when it has closed its end. */
+/* Handles the child's messages; false when it has closed its end. */
 static bool hear(struct keeper *k)
 {
     static char text[PATH_MAX];
@@ -201,7 +202,7 @@ static bool hear(struct keeper *k)
     return n < 0 && (errno == EAGAIN || errno == EINTR);
 }
 
-/* Dies as the child died, so that whoever started us sees the same. */
+/* Exits as the child did, so that our parent sees the same status. */
 static __attribute__((noreturn)) void exit_like(int status)
 {
     if (WIFSIGNALED(status)) {
@@ -233,11 +234,11 @@ static __attribute__((noreturn)) void tidy_up(struct keeper *k, int status)
     exit_like(status);
 }
 
-/* Signals are let in only by ppoll: the child is not reaped then, its pid is its own. */
+/* Signals are unblocked only in ppoll: the child is not reaped then, so its PID is still its own. */
 static void forward(int sig, siginfo_t *info, void *context)
 {
     (void)context;
-    /* What the terminal sends it sends to the whole group, the child has it already. */
+    /* The terminal sends signals to the whole group: the child has got it already. */
     if (sig != SIGCHLD && !(info->si_code == SI_KERNEL && getpgid(keeper.child) == getpgrp()))
         kill(keeper.child, sig);
 }

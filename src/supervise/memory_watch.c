@@ -8,7 +8,7 @@
  * The cheap sum of resident memory counts a page once per process that has it,
  * so it is never too low; when it passes the limit the exact figure is asked
  * for, in which a page counts once over all who share it. Of a trial that was
- * forked from a warm process only the pages that nobody else has count then: so
+ * forked from a fork server only the pages that nobody else has count then: so
  * what it shares with children of its own is missed, and only a cgroup would
  * count that right.
  *
@@ -79,7 +79,7 @@ int64_t hy_growth_look(struct hy_growth *g, const struct hy_sight *seen)
 
 /* ---- trials ---- */
 
-/* Between vfork and exec, a child is in its parent's memory: not once more. */
+/* Between vfork and exec a child shares its parent's memory: it is not counted twice. */
 static bool shares_its_parents(const struct hy_proc *proc)
 {
     return syscall(SYS_kcmp, proc->pid, proc->ppid, KCMP_VM, 0, 0) == 0;
@@ -284,7 +284,7 @@ static bool is_watched(const struct hy_process *p)
     return p->memory && p->stage > HY_STAGE_STARTING && p->stage < HY_STAGE_KILLING;
 }
 
-/* The time of the next look, or -1: there is nobody to look at. */
+/* The time of the next look, or -1 when there is no process to look at. */
 static int64_t look_at_those_due(struct hy_supervisor *s, int64_t now)
 {
     int64_t next = -1;

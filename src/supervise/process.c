@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A trial's life.
+ * The life cycle of a supervised process.
  *
  *     STARTING ──► RUNNING ──► LINGERING ──► ENDING ──► KILLING ──► GONE ──► on_end
  *
  * each of which may be left out.
  *
- * STARTING  a warm process was asked to fork it.
- * RUNNING   until the main process ends, or somebody asks for the end.
- * LINGERING the main process has ended by itself and others are still there:
- *           a `tee` that writes its last lines may do so.
- * ENDING    everybody had SIGTERM.
- * KILLING   SIGKILL in rounds: what forked between looking and killing is
- *           found by the next one.
- * GONE      nobody is left; what the pipes still hold is delivered, unless
+ * STARTING  a fork server was asked to fork it.
+ * RUNNING   until the main process ends, or hy_process_kill is called.
+ * LINGERING the main process has ended by itself and descendants are left:
+ *           a `tee` may still write its last lines.
+ * ENDING    SIGTERM was sent to all of them.
+ * KILLING   SIGKILL in rounds: what was forked between listing and killing is
+ *           found by the next round.
+ * GONE      no process is left; what the pipes still hold is delivered, unless
  *           they are paused.
  *
  * Callbacks are only made from the loop, never from inside a call of ours:
@@ -41,12 +41,12 @@
 #include "base/mem.h"
 #include "base/text.h"
 
-#define FORK_MS 60000        /* for a warm process to fork it, on a machine that is short of memory */
+#define FORK_MS 60000        /* for a fork server to fork it, on a machine that is short of memory */
 #define TIMEOUT_GRACE_MS 5000
 #define LINGER_MS 200
 #define LEFTOVER_GRACE_MS 1000
 #define ROUND_MAX_MS 500
-#define DRAIN_MAX (4u << 20) /* more than a pipe can hold: who still writes is not of the trial */
+#define DRAIN_MAX (4u << 20) /* more than a pipe can hold: whatever still writes does not belong to the trial */
 
 static void drain(struct hy_process *p);
 static void on_timer(uv_timer_t *timer);
@@ -88,7 +88,7 @@ static void close_stream(struct hy_stream *st)
     hy_close_at(&st->pipe);
 }
 
-/* Reads once; how much, 0 when there is nothing more now or for ever. */
+/* Reads once. Returns the number of bytes, or 0 when there is nothing to read now or at all. */
 static size_t read_stream(struct hy_stream *st)
 {
     struct hy_process *p = st->process;
@@ -112,7 +112,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     struct hy_process *p = poll->data;
     struct hy_stream *st = hy_container(poll, struct hy_stream, poll);
 
-    (void)status; /* read() tells what is wrong */
+    (void)status; /* read() reports the error */
     (void)events;
     if (st->pipe >= 0 && !st->paused)
         read_stream(st);
@@ -244,7 +244,7 @@ static void finish(struct hy_process *p)
     p->events.on_end(p->arg, p, &p->end);
 }
 
-/* Nobody writes any more: reads what there is, and ends when that was all. */
+/* There are no writers left: reads what there is, and ends when that was all. */
 static void drain(struct hy_process *p)
 {
     for (int i = 0; i < 2; i++) {
@@ -294,7 +294,7 @@ void hy_process_over_memory(struct hy_process *p, uint64_t used)
         return;
     p->used = used > p->used ? used : p->used;
     decide(p, HY_PROCESS_OVER_MEMORY);
-    hy_descendants_signal_known(p, SIGKILL); /* it would grow while we look for those that are hidden */
+    hy_descendants_signal_known(p, SIGKILL); /* it would grow while the others are looked for */
     kill_round(p);
 }
 
@@ -316,7 +316,7 @@ void hy_process_settle(struct hy_process *p)
     drain(p);
 }
 
-/* There is no process, or one that goes by itself since nobody lets it begin. */
+/* There is no process, or one that exits by itself since it is never told to begin. */
 static void fail_start(struct hy_process *p, int code)
 {
     if (!p->has_outcome)
@@ -406,7 +406,7 @@ static void on_oom_event(uv_poll_t *poll, int status, int events)
 
     (void)events;
     if (status < 0)
-        uv_poll_stop(poll); /* then the end tells */
+        uv_poll_stop(poll); /* the process's end will show it */
     if (hy_trial_cgroup_oom(&p->cgroup))
         hy_process_over_memory(p, 0);
     else
@@ -426,7 +426,7 @@ void hy_process_begin(struct hy_process *p)
     hy_map_remove(&s->by_pid, 0);
     if (hy_map_put(&s->by_pid, (uint64_t)p->pid, p) < 0)
         abort();
-    /* Without a pidfd, SIGCHLD tells. */
+    /* Without a pidfd, SIGCHLD is the notification. */
     if (p->pidfd >= 0 && hy_process_open_poll(p, &p->exit_poll, p->pidfd) == 0)
         uv_poll_start(&p->exit_poll, UV_READABLE, on_exit_event);
     if (p->cgroup.path)
@@ -451,7 +451,7 @@ static bool is_our_child(const struct hy_supervisor *s, pid_t pid)
            waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
-/* It waits for our word, and is ours to reap: its number cannot pass to another. */
+/* It waits for the go-ahead, and is our child to reap: its PID cannot be reused before that. */
 static int take_child(struct hy_process *p, pid_t pid, struct hy_err *err)
 {
     int rc;
@@ -467,7 +467,7 @@ static int take_child(struct hy_process *p, pid_t pid, struct hy_err *err)
     if (CPU_COUNT(&p->cores) && sched_setaffinity(pid, sizeof p->cores, &p->cores) < 0)
         hy_debug("a trial is not bound to its cores tag=%s", p->tag);
     if (send(p->control, "g", 1, MSG_NOSIGNAL) < 0)
-        hy_debug("a trial has died before it began tag=%s", p->tag); /* we shall hear */
+        hy_debug("a trial has died before it began tag=%s", p->tag); /* its exit is reported later */
     return 0;
 }
 
@@ -502,13 +502,13 @@ int hy_process_await(struct hy_process *p)
     return rc < 0 ? rc : uv_timer_start(&p->timer, on_timer, FORK_MS, 0);
 }
 
-/* ---- what others ask for ---- */
+/* ---- requests ---- */
 
 void hy_process_kill(struct hy_process *p, int64_t grace_ms)
 {
     if (p->main_alive || p->stage == HY_STAGE_STARTING)
         decide(p, HY_PROCESS_KILLED);
-    if (p->stage == HY_STAGE_STARTING) { /* who waits for our word sees that none will come */
+    if (p->stage == HY_STAGE_STARTING) { /* the child that waits for the go-ahead sees that none will come */
         close_control(p);
         uv_timer_start(&p->timer, on_timer, 0, 0);
         return;

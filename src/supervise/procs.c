@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What /proc says. A process may be gone between any two lines; then the
- * answer is "not there", never a guess.
+ * Processes, as /proc shows them. One may be gone between any two reads; then
+ * the result is "not there", never a guess.
  */
 #include <ctype.h>
 #include <dirent.h>
@@ -157,7 +157,7 @@ static int64_t sum_kb(const char *text, const char *const *names)
     return any ? sum : -1;
 }
 
-/* Threads have numbers of the same kind, and files of the same names, though they are not listed. */
+/* Thread IDs share the PIDs' number space and have files of the same names, though /proc does not list them. */
 static bool is_thread(pid_t pid)
 {
     static const char *const leader[] = {"\nTgid:", NULL};
@@ -370,7 +370,7 @@ int hy_mark_alive(const char *mark)
     if (sscanf(mark, "%d:%llu-%llu%n", &pid, &start, &space, &used) != 3 || mark[used] || pid <= 0)
         return -EINVAL;
     if (space != hy_pid_namespace())
-        return 1; /* a container's: its numbers mean nothing here */
+        return 1; /* of another PID namespace: its PIDs mean nothing here */
     rc = hy_proc_read(pid, &proc);
     if (rc == -ENOENT || rc == -ESRCH)
         return 0;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Making a process costs what it must: clone() with CLONE_VM | CLONE_VFORK
- * copies no page tables, and while the child shares our memory we are stopped,
- * so that exec's errno comes back as a plain variable. The price is that
- * run_child() may call nothing that locks, allocates or runs a handler.
+ * Starts a process at the least cost: clone() with CLONE_VM | CLONE_VFORK copies
+ * no page tables, and this process is suspended while the child shares its
+ * memory, so that exec's errno comes back in a plain variable. The price is that
+ * run_child() must not call anything that locks, allocates or runs a handler.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -33,7 +33,7 @@
 
 enum step { STEP_NONE, STEP_CGROUP, STEP_CWD, STEP_EXEC };
 
-/* What the child needs, made beforehand, and what it answers. */
+/* What the child needs, prepared beforehand, and its result. */
 struct plan {
     const struct hy_spawn *spawn;
     char **candidates;  /* paths to try in turn; NULL-terminated */
@@ -43,7 +43,7 @@ struct plan {
     int error;
 };
 
-/* The child stands on a stack of its own, which the sanitizers do not know. */
+/* The child runs on a stack of its own, which sanitizers do not know of. */
 #define IN_CHILD __attribute__((no_sanitize("address", "undefined")))
 
 IN_CHILD static __attribute__((noreturn)) void give_up(struct plan *plan, enum step step, int error)
@@ -134,7 +134,7 @@ IN_CHILD static int run_child(void *arg)
     lower_file_limit(s->open_files);
     raise_oom_score();
     if (s->cores)
-        sched_setaffinity(0, sizeof *s->cores, s->cores); /* a wish: without it, it is slower */
+        sched_setaffinity(0, sizeof *s->cores, s->cores); /* best effort: without it, it is slower */
     if (chdir(s->cwd) < 0)
         give_up(plan, STEP_CWD, errno);
     reset_signals();

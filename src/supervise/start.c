@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Starting a trial: all that can fail is done before there is a process, so
- * that a start either leaves nothing behind or cannot fail any more.
+ * Starting a process: everything that can fail is done before it exists, so
+ * that a failed start leaves nothing behind.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -101,7 +101,7 @@ static int spawn_into(struct hy_process *p, const struct hy_process_spec *spec, 
     return hy_spawn(&spawn, &p->pid, &p->pidfd, err);
 }
 
-/* Everything that can fail before the process is there. */
+/* Everything that can fail before the process exists. */
 static int prepare_and_spawn(struct hy_process *p, const struct hy_process_spec *spec, struct hy_err *err)
 {
     struct hy_supervisor *s = p->supervisor;
@@ -117,7 +117,7 @@ static int prepare_and_spawn(struct hy_process *p, const struct hy_process_spec 
         if (rc < 0)
             hy_err_sys(err, rc, "cannot watch the cgroup of '%s'", spec->tag);
     }
-    /* Room first: afterwards there is a process, and no way back. */
+    /* Memory first: once there is a process, nothing may fail. */
     if (rc == 0 && !spec->warm) {
         rc = hy_map_put(&s->by_pid, 0, p);
         if (rc < 0)

@@ -4,10 +4,10 @@
  * them, and ends them with everything that they have started.
  *
  * A trial gets its own session and process group, is watched by a pidfd, and
- * ends with all its descendants: this process is their subreaper, so nobody
- * escapes by a double fork. Memory is limited by a cgroup (v2, or the v1
- * memory controller) where the machine lets us, otherwise by a watch that
- * reads /proc; what counts is the trial's own anonymous and shared memory.
+ * ends with all its descendants: this process is their subreaper, so a double
+ * fork does not escape. Memory is limited by a cgroup (v2, or the v1 memory
+ * controller) where the machine permits it, otherwise by sampling /proc; what
+ * counts is the trial's own anonymous and shared memory.
  */
 #ifndef HY_SUPERVISE_H
 #define HY_SUPERVISE_H
@@ -66,7 +66,7 @@ struct hy_process_events {
      * (what a paused pipe still held was delivered). `p` is freed after this. */
     void (*on_end)(void *arg, struct hy_process *p, const struct hy_process_end *end);
     /* Its main process has died, however; on_end may follow a second later, or
-     * more. `end` has the outcome, code and message. NULL: not to be told. */
+     * more. `end` has the outcome, code and message. NULL: no callback. */
     void (*on_death)(void *arg, struct hy_process *p, const struct hy_process_end *end);
 };
 
@@ -80,9 +80,9 @@ int hy_supervisor_new(uv_loop_t *loop, const char *name, struct hy_supervisor **
 /* All processes must have ended. Removes the cgroup; the loop must turn once more to free the rest. */
 void hy_supervisor_free(struct hy_supervisor *s);
 /*
- * All this runs in a container with others, in which all processes below `root` may use `limit` bytes together, counted
- * as YARN does: the sum of their resident sizes. When they come near it, the trial with most is ended: otherwise all
- * would be.
+ * This process runs in a container in which all processes below `root` may use `limit` bytes together, counted as YARN
+ * does: the sum of their resident sizes. Close to the limit the trial with the most is killed: otherwise YARN would kill
+ * the whole container.
  */
 void hy_supervisor_contain(struct hy_supervisor *s, pid_t root, uint64_t limit);
 /* "cgroup v2", "cgroup v1" or "watch": for the log. */
@@ -98,7 +98,7 @@ int hy_process_start(struct hy_supervisor *s, const struct hy_process_spec *spec
                      struct hy_process **ret, struct hy_err *err);
 /* SIGTERM to all of it, after grace_ms SIGKILL. May be called again. */
 void hy_process_kill(struct hy_process *p, int64_t grace_ms);
-/* Stops reading the pipe of fd 1 or 2 (the trial then waits in write), or goes on. */
+/* Stops reading the pipe of fd 1 or 2 (the trial then blocks in write), or continues. */
 void hy_process_pause(struct hy_process *p, int fd, int paused);
 int64_t hy_process_pid(const struct hy_process *p);
 
@@ -117,11 +117,11 @@ struct hy_fork_server_events {
 };
 int hy_fork_server_start(struct hy_supervisor *s, const struct hy_process_spec *server, const struct hy_fork_server_events *events,
                   void *arg, struct hy_fork_server **ret, struct hy_err *err);
-/* Asks it to end; on_over follows. What it has forked goes on. */
+/* Asks it to exit; on_over follows. Trials that it has forked continue. */
 void hy_fork_server_end(struct hy_fork_server *w);
 /* How much memory of the server a child begins with. */
 uint64_t hy_fork_server_resident(const struct hy_fork_server *w);
-/* Can it be asked to fork? One that cannot any more is on its way to on_over. */
+/* Whether it can fork. If it no longer can, on_over follows. */
 bool hy_fork_server_is_open(const struct hy_fork_server *w);
 
 /*
@@ -137,7 +137,7 @@ bool hy_fork_server_is_open(const struct hy_fork_server *w);
  */
 int hy_keeper_fork(const char *name, int hold);
 int hy_keeper_fd(void);
-/* Tells the keeper of a file (a socket) to unlink when the child is gone. */
+/* A file (a socket) that the keeper unlinks when the child is gone. */
 int hy_keeper_file(const char *path);
 /* The agent has another run, with this log and this lock; -1, -1: it has none. */
 int hy_keeper_hold(int log, int lock);
@@ -188,7 +188,7 @@ typedef void (*hy_helper_cb)(void *arg, int status, const char *said);
 /* 0, or -Exxx with a sentence; then there is no callback. */
 int hy_helper_start(uv_loop_t *loop, const struct hy_helper_spec *spec, hy_helper_cb done, void *arg,
                     struct hy_helper **ret, struct hy_err *err);
-/* From now on it has so long. */
+/* Sets its time limit, from now on. */
 void hy_helper_limit(struct hy_helper *h, int64_t timeout_ms);
 /* Ends it without a callback; the loop must turn to free it. NULL is fine. */
 void hy_helper_cancel(struct hy_helper *h);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an agent has one of: the subreaper, its cgroup, and who is told of dead children. */
+/* The per-agent state: subreaper, cgroup, SIGCHLD. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is left when an agent and its keeper were killed together: processes
- * that carry the mark of an agent that is not there, and cgroups named so.
+ * Leftovers of an agent that was killed together with its keeper: processes
+ * marked with an agent that does not exist any more, and cgroups named after it.
  */
 #include <errno.h>
 #include <limits.h>
