@@ -16,17 +16,17 @@
 
 #define FIND_MS 10000
 #define RETRY_MS 500        /* between two tries at what others hold ... */
-#define RETRY_SPREAD_MS 100 /* ... give or take: two who got in each other's way shall not do so again */
-#define FRAMEWORK_PERCENT 90 /* of a share's memory, for who takes all at once: a context needs some too */
+#define RETRY_SPREAD_MS 100 /* ... plus or minus: two agents that collided should not collide again */
+#define FRAMEWORK_PERCENT 90 /* of a share's memory, for frameworks that allocate all at once: a context needs some too */
 
 struct hy_gpus {
     uv_loop_t *loop;
-    uv_timer_t timer; /* all that happens here happens in its callback */
+    uv_timer_t timer; /* everything is done in its callback */
     struct hy_gpu_device devices[HY_GPUS_MAX];
     struct hy_mps *mps[HY_GPUS_MAX]; /* made when first needed */
     size_t count;
     struct hy_helper *finder;
-    void (*found)(void *arg); /* to be called; NULL: nobody waits */
+    void (*found)(void *arg); /* to be called; NULL: no callback */
     void *found_arg;
     void (*left)(void *arg);
     void *left_arg;
@@ -48,7 +48,7 @@ struct hy_gpu_lease {
     struct hy_gpu_lock lock;
     size_t devices[HY_GPUS_MAX], count;
     unsigned round;       /* of the last try */
-    bool told;            /* that it waits */
+    bool told;            /* that it waits was reported */
     struct hy_mps *mps;   /* that it uses */
     struct hy_mps_mark mark;
     char *words[HY_GPU_WORDS];
@@ -152,7 +152,7 @@ static char *visible_devices(const struct hy_gpu_lease *l)
     return hy_asprintf("CUDA_VISIBLE_DEVICES=%s", text);
 }
 
-/* What MPS enforces, or what is only asked for. */
+/* What MPS enforces, or what the framework is only asked to keep to. */
 static int add_limit_words(struct hy_gpu_lease *l, uint64_t memory)
 {
     int rc;
@@ -172,7 +172,7 @@ static int add_limit_words(struct hy_gpu_lease *l, uint64_t memory)
     return rc;
 }
 
-/* Frameworks that would take the whole device's memory at their start. */
+/* Frameworks that would allocate the whole device's memory at their start. */
 static int add_share_words(struct hy_gpu_lease *l)
 {
     uint64_t all = l->gpus->devices[l->devices[0]].memory;
@@ -203,7 +203,7 @@ static bool is_same_name(const char *a, const char *b)
     return strncmp(a, b, n + 1) == 0;
 }
 
-/* Where the user has a word for a framework, it stands. */
+/* A setting of the user's for a framework is kept. */
 static bool is_hint(const char *word)
 {
     return strncmp(word, "TF_", 3) == 0 || strncmp(word, "XLA_", 4) == 0;
@@ -342,7 +342,7 @@ static int take_some(struct hy_gpu_lease *l, bool named, size_t want)
     return rc;
 }
 
-/* All or nothing: who holds a part and waits for the rest may wait for one who does the same. */
+/* All or nothing: holding a part while waiting for the rest could deadlock with another agent that does the same. */
 static int take(struct hy_gpu_lease *l)
 {
     size_t want = (size_t)__builtin_popcountll(l->mask);
@@ -495,7 +495,7 @@ bool hy_gpu_lease_fell(const struct hy_gpu_lease *l)
     return l->mps && hy_mps_fell(l->mps, l->mark);
 }
 
-/* ---- all of it ----------------------------------------------------------------------- */
+/* ---- life cycle ----------------------------------------------------------------------- */
 
 struct hy_gpus *hy_gpus_new(uv_loop_t *loop)
 {
@@ -536,7 +536,7 @@ void hy_gpus_free(struct hy_gpus *g)
     uv_close((uv_handle_t *)&g->timer, on_closed);
 }
 
-/* ---- for those that have no loop ------------------------------------------------------ */
+/* ---- without a loop ------------------------------------------------------ */
 
 static void on_counted(void *arg)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GPUs, as an agent lends them to its trials.
+ * gpu: leases of a machine's GPUs for trials.
  *
  * A trial holds a lease of whole devices or of a share of one. A lease is a set
- * of sockets (lease.c) which the trial inherits: it is good against every other
- * agent and user of this machine, and lasts as long as any process of the trial
- * has them. A share is enforced by CUDA's MPS (mps.c), where that is to be had.
+ * of sockets (lease.c) that the trial inherits: it excludes every other agent and
+ * user of this machine, and lasts as long as any process of the trial has them.
+ * A share is enforced by CUDA's MPS (mps.c), where that is available.
  *
  * Callbacks are made from the loop only, never from inside a call.
  */
@@ -39,13 +39,13 @@ struct hy_gpus *hy_gpus_new(uv_loop_t *loop);
 void hy_gpus_free(struct hy_gpus *g);
 
 /*
- * Looks for devices; calls `found` once, also when there are none. Drivers hang
- * and libraries crash, so it is a process of its own that looks (`hopyard agent
- * --list-gpus`), and it has 10 s. Only what CUDA_VISIBLE_DEVICES of this
- * process lets through counts.
+ * Lists the devices; calls `found` once, also when there are none. Drivers hang
+ * and libraries crash, so a process of its own does it (`hopyard agent
+ * --list-gpus`), within 10 s. Only devices that this process's
+ * CUDA_VISIBLE_DEVICES permits count.
  */
 void hy_gpus_find(struct hy_gpus *g, void (*found)(void *arg), void *arg);
-/* The same where there is no loop yet: waits for it, and counts them. */
+/* The same without a loop: blocks, and returns their number. */
 int hy_gpus_count_here(size_t *ret, struct hy_err *err);
 /* What that process does: a line for each device. Returns its exit status. */
 int hy_gpus_list_main(void);
@@ -56,43 +56,43 @@ const struct hy_gpu_device *hy_gpus_device(const struct hy_gpus *g, size_t i);
 struct hy_gpu_events {
     /* It has to wait, for this reason; at most once for each lease. */
     void (*on_held)(void *arg, const char *why);
-    /* It is there: env and fds may be used. */
+    /* The lease is held: env and fds may be used. */
     void (*on_ready)(void *arg);
-    /* It cannot be had: not now, and not by waiting. */
+    /* It cannot be granted, now or by waiting. */
     void (*on_failed)(void *arg, const struct hy_err *err);
 };
 
 /*
- * Asks for as many devices as `mask` has bits, whole or (`share` below 1000) a
- * share of one. The mask is what the driver would like; when others hold those,
- * any that are free will do. It waits until they are to be had.
+ * Requests as many devices as `mask` has bits, whole or (`share` below 1000) a
+ * share of one. The mask is the driver's preference; when those are held by
+ * others, any that are free are taken. It waits until they are available.
  * -EINVAL: more than there are; -ENOMEM.
  */
 int hy_gpu_lease_new(struct hy_gpus *g, uint64_t mask, uint32_t share, const struct hy_gpu_events *events,
                      void *arg, struct hy_gpu_lease **ret, struct hy_err *err);
-/* Lets go. NULL is fine. */
+/* Releases the lease. NULL is fine. */
 void hy_gpu_lease_free(struct hy_gpu_lease *l);
 
 /* The sockets that a trial inherits. */
 const int *hy_gpu_lease_fds(const struct hy_gpu_lease *l, size_t *ret_count);
-/* The process that had it has failed: was it torn down by a fault that may
- * have been a neighbour's? */
+/* The process that had it has failed: whether it was torn down by a GPU fault
+ * that may have been another process's. */
 bool hy_gpu_lease_fell(const struct hy_gpu_lease *l);
 
 /*
- * Makes an environment that of a trial with this lease (NULL: it sees no GPU):
- * takes out the user's words that would say otherwise, and adds up to
+ * Changes an environment to that of a trial with this lease (NULL: it sees no
+ * GPU): removes variables of the user's that contradict it, and adds up to
  * HY_GPU_WORDS, which belong to the lease. Returns the new count.
  */
 #define HY_GPU_WORDS 8
 size_t hy_gpu_environment(const struct hy_gpu_lease *lease, char **env, size_t count);
 
-/* Ends what was started for shares, as far as nobody else uses it; then calls
- * `left`. All leases must be gone. */
+/* Ends MPS daemons that no other agent uses; then calls `left`. All leases must
+ * be gone. */
 void hy_gpus_leave(struct hy_gpus *g, void (*left)(void *arg), void *arg);
 
 /* Ends MPS daemons that killed agents have left behind, or only counts them. Blocks for a while.
- * How many, or -Exxx. */
+ * Returns how many, or -Exxx. */
 int hy_gpu_sweep(bool dry);
 
 #endif

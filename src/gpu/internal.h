@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Private to the GPUs of an agent:
+ * Private to this part:
  *
- *     gpu.c      who gets which device, who waits, what a trial is told
- *     nvml.c     which devices there are
- *     lease.c    locks that hold against everybody on this machine
- *     mps.c      the daemon by which a share is more than a wish
- *     mps_log.c  what its server says about faults
+ *     gpu.c      granting leases, waiting, a trial's environment
+ *     nvml.c     listing devices
+ *     lease.c    locks that hold machine-wide, across users
+ *     mps.c      the MPS daemon, which enforces shares
+ *     mps_log.c  GPU faults in its server's log
  */
 #ifndef HY_GPU_INTERNAL_H
 #define HY_GPU_INTERNAL_H
@@ -17,12 +17,12 @@
 
 /* ---- nvml.c ---- */
 
-/* Is there a library to ask? */
+/* Whether NVIDIA's library is installed. */
 bool hy_nvml_is_here(void);
-/* Fills `list`; how many (at most `room`), or -Exxx with a sentence. */
+/* Fills `list`. Returns how many (at most `room`), or -Exxx with a sentence. */
 int hy_nvml_list(struct hy_gpu_device *list, size_t room, struct hy_err *err);
 /*
- * Keeps what CUDA_VISIBLE_DEVICES lets through, in its order, and returns how
+ * Keeps the devices that CUDA_VISIBLE_DEVICES names, in its order, and returns how
  * many: indices, UUIDs, or beginnings of one that fit a single device. As CUDA
  * has it, the first entry that names no device ends the list. NULL: all.
  */
@@ -32,7 +32,7 @@ size_t hy_gpu_visible(const char *visible, struct hy_gpu_device *list, size_t co
 
 #define HY_GPU_QUANTA 100 /* a device is leased in hundredths */
 
-/* Devices, or a part of one. A zeroed lock is none. */
+/* Devices, or a part of one. A zeroed lock holds nothing. */
 struct hy_gpu_lock {
     int fds[HY_GPU_QUANTA];
     size_t count;
@@ -40,8 +40,8 @@ struct hy_gpu_lock {
 
 /* How many hundredths a share of so many thousandths takes; whole devices: 0. */
 unsigned hy_gpu_quanta(uint32_t share);
-/* Adds a device or a share of it. 0; -EBUSY: others have too much of it; or
- * -Exxx; then the lock is as it was. */
+/* Adds a device or a share of it. 0; -EBUSY: too much of it is held by others; or
+ * -Exxx; then the lock is unchanged. */
 int hy_gpu_lock_add(struct hy_gpu_lock *lock, const char *uuid, uint32_t share);
 void hy_gpu_lock_drop(struct hy_gpu_lock *lock);
 
@@ -54,24 +54,24 @@ struct hy_mps *hy_mps_new(uv_loop_t *loop, const char *uuid, void (*changed)(voi
 /* Must be idle; the loop must turn once more. NULL is fine. */
 void hy_mps_free(struct hy_mps *m);
 
-/* One user more: starts it if it does not run. */
+/* Adds a user: starts it if it does not run. */
 void hy_mps_use(struct hy_mps *m);
-/* One less: ends it after a while, if nobody else on this machine uses it. */
+/* Removes a user: ends it after a while, if no other agent uses it. */
 void hy_mps_drop(struct hy_mps *m);
-/* 1: clients may come. 0: not yet. -ENOTSUP: there is no MPS. */
+/* 1: clients may connect. 0: not yet. -ENOTSUP: there is no MPS. */
 int hy_mps_ready(struct hy_mps *m);
-/* No use any more and none wanted: ends it now. */
+/* It is not used and will not be: ends it now. */
 void hy_mps_leave(struct hy_mps *m);
 bool hy_mps_is_idle(const struct hy_mps *m);
 
 const char *hy_mps_folder(const struct hy_mps *m);
-/* Who it is and where its server's log stands, for somebody who starts now ... */
+/* Its identity and the end of its server's log now, for a trial that starts ... */
 struct hy_mps_mark {
     pid_t daemon;
     uint64_t offset;
 };
 struct hy_mps_mark hy_mps_mark(const struct hy_mps *m);
-/* ... and whether a fault has struck several clients, or it is gone itself, since. */
+/* ... and whether a fault has hit several clients since then, or the daemon is gone. */
 bool hy_mps_fell(const struct hy_mps *m, struct hy_mps_mark mark);
 
 /* ---- mps_log.c ---- */
@@ -80,10 +80,10 @@ struct hy_mps_faults {
     bool any;
     bool over;       /* the server has recovered from the last one */
     size_t last;     /* where the last one begins */
-    unsigned struck; /* the most client processes that one of them struck */
+    unsigned struck; /* the most client processes that one of them hit */
 };
 
-/* Looks through a piece of the server's log. */
+/* Parses a piece of the server's log. */
 void hy_mps_log_scan(const char *text, size_t n, struct hy_mps_faults *ret);
 
 #endif

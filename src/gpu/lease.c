@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Locks that hold against everybody on this machine, without a file, a daemon
- * or a right that an ordinary user has not.
+ * Machine-wide locks across users, without a file, a daemon or a privilege.
  *
  * A name in the abstract namespace of unix sockets is bound by one socket at a
- * time, whoever's it is, and is free when the last process that has the socket
- * is gone, however it went. A device has a hundred names and one more:
+ * time, of any user, and is free when the last process that has the socket is
+ * gone, however it ended. A device has a hundred names and one more:
  *
  *     \0hopyard-gpu/UUID/0 … 99     a hundredth of it each: a share binds some
  *     \0hopyard-gpu/UUID/whole      all of it: binding a hundred would be a waste of files
  *
- * Shares keep out of each other's way by the names alone. A share and a whole:
+ * The names alone keep shares apart. A share and a whole device:
  *
  *     share   (1) bind its hundredths   (2) look whether `whole` is bound
  *     whole   (1) bind `whole`          (2) look whether any hundredth is bound
  *
- * and who sees the other lets go. Both cannot succeed. Suppose the share saw no
+ * and whichever sees the other releases its names. Both cannot succeed. Suppose the share saw no
  * `whole`: then its look came before the other's bind (the kernel does one thing
  * at a time to a name), and its own bind before that; so the other's look, which
  * follows its bind, finds the hundredths bound. Both may fail, when each sees the
@@ -78,7 +77,7 @@ static int bind_part(int fd, const char *uuid, int part)
     return rc;
 }
 
-/* 1: somebody has bound it; 0: nobody; or -Exxx. */
+/* 1: it is bound; 0: it is not; or -Exxx. */
 static int is_bound(int fd, const char *uuid, int part)
 {
     struct name name;
@@ -90,7 +89,7 @@ static int is_bound(int fd, const char *uuid, int part)
         return 1;
     if (errno == ECONNREFUSED)
         return 0;
-    /* It is there, and not to be talked to. */
+    /* It is bound, and refuses the connection. */
     return errno == EPERM || errno == EACCES || errno == EPROTOTYPE ? 1 : -errno;
 }
 
@@ -112,8 +111,8 @@ void hy_gpu_lock_drop(struct hy_gpu_lock *lock)
     drop_down_to(lock, 0);
 }
 
-/* Binds hundredths until the lock has `want` sockets. Two who start at different
- * places are less likely to share out what only one of them could have. */
+/* Binds hundredths until the lock has `want` sockets. Agents that start at
+ * different places are less likely to get half each of what only one could have. */
 static int bind_some(struct hy_gpu_lock *lock, const char *uuid, size_t want)
 {
     unsigned first = (unsigned)getpid() * 37u;
@@ -144,8 +143,8 @@ static int bind_whole(struct hy_gpu_lock *lock, const char *uuid)
     return 0;
 }
 
-/* Is any name bound, from `first` to `last`? The socket that looks is none that
- * is bound: one with a peer cannot be looked at by others. */
+/* Whether any name from `first` to `last` is bound. It is checked by a socket
+ * that is not bound itself: a bound one with a peer could not be checked by others. */
 static int look(const char *uuid, int first, int last)
 {
     hy_cleanup_close int fd = open_socket();

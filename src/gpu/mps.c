@@ -3,23 +3,23 @@
  * CUDA's Multi-Process Service: one daemon for each device and user. It limits
  * the memory and the share of the cores that a client gets.
  *
- * Agents of one user share it, and none of them is its owner: the first one to
- * need it starts it, the last one to leave ends it, whichever that is. Its
+ * Agents of one user share it, and none of them owns it: the first one that
+ * needs it starts it, the last one that leaves ends it. Its
  * folder, below the user's runtime folder, has two files for locks (flock, so
  * that a killed agent holds none):
  *
- *     door   held while somebody looks whether it runs, starts it or ends it
- *     use    shared by all who use it
+ *     door   held while an agent checks whether it runs, starts it or ends it
+ *     use    held, shared, by all that use it
  *
- * To leave: through the door, let go of `use`, and if nobody else has it, end
- * the daemon. What killed agents leave behind is used, and ended, by the next
- * one, or by `hopyard gc`.
+ * To leave: lock the door, release `use`, and if no other agent holds it, end the
+ * daemon. One that killed agents have left behind is used, and ended, by the next
+ * agent, or by `hopyard gc`.
  *
  *     OFF ──► ENTERING ──► STARTING ──► ON ──► LEAVING ──► ENDING ──► OFF
  *                 │            └──► BROKEN (for good)  └──────────────┘
- *                 └── somebody has started it ──► ON
+ *                 └── another agent has started it ──► ON
  *
- * ENTERING and LEAVING wait at the door; nothing here waits in a call.
+ * ENTERING and LEAVING wait for the door's lock; no call blocks.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -46,10 +46,10 @@
 #define CONTROL "nvidia-cuda-mps-control"
 #define CONTROL_MS 10000      /* for it to start or end a daemon */
 #define DOOR_MS 50            /* between two looks at a closed door ... */
-#define DOOR_PATIENCE_MS 15000 /* ... which is long for one who is at work behind it */
+#define DOOR_PATIENCE_MS 15000 /* ... for at most so long: its holder is done much sooner */
 #define LINGER_MS 1000        /* from the last use to the end */
 #define RECOVERY_MS 200       /* between two looks at a server that recovers from a fault ... */
-#define RECOVERY_PATIENCE_MS 10000 /* ... after which a new client may try its luck */
+#define RECOVERY_PATIENCE_MS 10000 /* ... after which a new client may try anyway */
 #define LOG_MAX (1u << 20)    /* of the server's log, its end */
 
 enum state { OFF, ENTERING, STARTING, ON, LEAVING, ENDING, BROKEN };
@@ -130,7 +130,7 @@ static pid_t daemon_of(const char *folder)
     pid = (pid_t)strtol(hy_buf_cstr(&text), NULL, 10);
     if (pid <= 1 || !hy_proc_is_alive(pid) ||
         hy_proc_env(pid, HY_DAEMON_MARK, mark, sizeof mark) <= 0 || strcmp(mark, folder) != 0)
-        return 0; /* the file outlives a killed daemon, and its number may be anybody's by now */
+        return 0; /* the file outlives a killed daemon, and its PID may be another process's by now */
     return pid;
 }
 
@@ -167,7 +167,7 @@ static uint64_t scan_log(const struct hy_mps *m, uint64_t from, struct hy_mps_fa
     return from;
 }
 
-/* A fault that is not over strikes whoever comes now as well. */
+/* A fault that is not over hits new clients as well. */
 struct hy_mps_mark hy_mps_mark(const struct hy_mps *m)
 {
     hy_cleanup_free char *path = log_path(m);
@@ -220,7 +220,7 @@ static bool is_replaced(const char *entry)
 
 #define OWN_WORDS 4
 
-/* Our environment with the daemon's own words first. */
+/* Our environment with the daemon's own variables first. */
 static char **make_environment(const struct hy_mps *m)
 {
     size_t n = OWN_WORDS, here = 0;
@@ -275,7 +275,7 @@ static void again_in(struct hy_mps *m, uint64_t ms)
     uv_timer_start(&m->timer, on_timer, ms, 0);
 }
 
-/* Another trial may come. */
+/* Another trial may start. */
 static void linger(struct hy_mps *m)
 {
     again_in(m, m->told_to_leave ? 0 : LINGER_MS);
@@ -306,7 +306,7 @@ static void on_started(void *arg, int status, const char *said)
     char why[200];
 
     m->helper = NULL;
-    if (daemon_of(m->folder)) { /* by us, or by a helper of an agent that was killed meanwhile */
+    if (daemon_of(m->folder)) { /* by us, or by the helper of an agent that was killed meanwhile */
         is_on(m);
         return;
     }
@@ -328,7 +328,7 @@ static void start_daemon(struct hy_mps *m)
         is_broken(m, err.text);
 }
 
-/* 1: the door is ours; 0: later; -1: it has been shut for too long. */
+/* 1: the door is locked by us; 0: not yet; -1: another agent has held it for too long. */
 static int open_door(struct hy_mps *m)
 {
     if (HY_SYS(flock(m->door, LOCK_EX | LOCK_NB)) == 0) {
@@ -380,8 +380,8 @@ static void is_off(struct hy_mps *m)
         m->changed(m->arg);
 }
 
-/* The daemon waits for its clients before it ends; there are none of ours, and
- * whoever else has found the way to it does not keep us. */
+/* The daemon waits for its clients before it ends; none are ours, and clients of
+ * others do not keep it running. */
 static void on_ended(void *arg, int status, const char *said)
 {
     struct hy_mps *m = arg;
@@ -406,7 +406,7 @@ static void leave(struct hy_mps *m)
     rc = open_door(m);
     if (rc == 0)
         return;
-    /* flock lets go of the shared lock first: others may be last then, or we. */
+    /* flock releases the shared lock first: then another agent may be the last, or this one. */
     if (rc < 0 || flock(m->use, LOCK_EX | LOCK_NB) < 0 || !daemon_of(m->folder)) {
         is_off(m);
         return;
@@ -458,7 +458,7 @@ int hy_mps_ready(struct hy_mps *m)
 void hy_mps_use(struct hy_mps *m)
 {
     m->users++;
-    if (m->state == ON && !daemon_of(m->folder)) /* somebody has killed it */
+    if (m->state == ON && !daemon_of(m->folder)) /* it was killed */
         m->state = OFF;
     if (m->state == ON)
         uv_timer_stop(&m->timer);
@@ -538,7 +538,7 @@ static void close_dir(DIR **dir)
         closedir(*dir);
 }
 
-/* Nobody uses it, and it could be ended now. */
+/* Whether it is unused, and could be ended now. */
 static bool is_unused(const struct hy_mps *m)
 {
     bool is = flock(m->use, LOCK_EX | LOCK_NB) == 0;

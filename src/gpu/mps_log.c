@@ -13,15 +13,15 @@
  *     Client {PID: 577, Context ID: 1} exiting. Number of active client contexts is 0.
  *     Destroy server context on device 0 (NVIDIA H200)
  *
- * It is written before the clients hear of it. Whom it struck is certain; whose
- * fault it was is not in it: the client that "encountered" it was an innocent
- * one here. Until the last of them is gone the server takes no new clients.
+ * It is written before the clients get their error. Which clients were hit is
+ * certain; which one caused it is not in the log: the client that "encountered" it
+ * here did not. Until the last of them is gone the server accepts no new clients.
  */
 #include <string.h>
 
 #include "gpu/internal.h"
 
-/* Does the line say so? */
+/* Whether the line has this text. */
 static bool says(const char *line, size_t n, const char *words)
 {
     return memmem(line, n, words, strlen(words)) != NULL;
