@@ -13,7 +13,7 @@ from conftest import Yard, wait_for
 from test_experiment import Lab, lab  # noqa: F401  (a fixture)
 from test_seams import survive_at
 
-# A fork server without hopyard in it (src/agent/warm.c has the protocol). It is given a line of Python for
+# A fork server without hopyard in it (src/supervise/fork_server.c has the protocol). It is given a line of Python for
 # when it starts and one for when it is asked for a trial; without --serve it is such a trial itself.
 SERVER = '''\
 #!{python} -I
