@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "collective/group.h"
+#include "collective/thread.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -569,17 +570,13 @@ static int open_inside(struct hy_group *g, struct hy_err *err)
 
 static int start_thread(struct hy_group *g, struct hy_err *err)
 {
-    sigset_t all, before;
     int rc;
 
     if (g->alone)
         return 0;
-    sigfillset(&all); /* signals are for the program's own threads */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&g->thread, NULL, hy_group_progress, g);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc)
-        return hy_err_sys(err, -rc, "cannot start the thread of the collectives");
+    rc = hy_thread_start(&g->thread, hy_group_progress, g);
+    if (rc < 0)
+        return hy_err_sys(err, rc, "cannot start the thread of the collectives");
     pthread_setname_np(g->thread, "hopyard");
     g->has_thread = true;
     return 0;

@@ -13,7 +13,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -22,6 +21,7 @@
 #include <time.h>
 
 #include "base/mem.h"
+#include "collective/thread.h"
 
 #define KEY "hopyard.rank0"
 #define LOOK_MS 100
@@ -223,22 +223,6 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* Signals are for the program's own threads. */
-static int start(struct exchange *x)
-{
-    sigset_t all, before;
-    pthread_t thread;
-    int rc;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&thread, NULL, run, x);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc == 0)
-        pthread_detach(thread);
-    return -rc;
-}
-
 static struct timespec soon(void)
 {
     struct timespec t;
@@ -279,7 +263,7 @@ int hy_pmi_share(unsigned rank, char text[HY_PMI_TEXT], bool (*give_up)(void *ar
     pthread_mutex_init(&x->lock, NULL);
     pthread_cond_init(&x->changed, NULL);
     atomic_init(&x->users, 2);
-    rc = start(x);
+    rc = hy_thread_start(NULL, run, x);
     if (rc < 0) {
         unref(x);
         unref(x);

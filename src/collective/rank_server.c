@@ -32,12 +32,14 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "collective/comm.h"
+#include "collective/thread.h"
 #include "wire/local.h"
 
 #define LOOK_MS 500         /* so often it looks whether ranks are alive, and whether some are missing */
 #define FIRST_WORD_MS 5000  /* after this time it names the ranks that have not come, then after twice the time */
 #define SEND_S 5            /* a rank that does not read for so long is lost */
 #define STRANGERS 64        /* connections that have not said which rank they are */
+#define SHORT_PAUSE_MS 100  /* before it accepts again, when descriptors or memory are short */
 #define PROOF_MS 5000       /* for a connection of another machine to prove the key */
 #define MESSAGE_MAX (256u * 1024)
 #define SHARED_MAX 64
@@ -71,6 +73,7 @@ struct server {
     uint64_t generation;
     int64_t asked_ms, word_ms; /* since when ranks wait, and when the missing are named; 0: nobody waits */
     int64_t word_after;
+    int64_t paused_ms; /* until then it accepts nobody: descriptors or memory were short */
     struct hy_buf message;
     char lost[700]; /* why no generation can follow; "": one can */
 };
@@ -446,6 +449,13 @@ static struct conn *add_conn(struct server *s, int fd)
     return c;
 }
 
+/* A listener stays readable when accept fails: without a pause this thread would spin. */
+static void accept_failed(struct server *s, int code)
+{
+    if (code != EAGAIN && code != EINTR && code != ECONNABORTED)
+        s->paused_ms = hy_clock_ms() + SHORT_PAUSE_MS;
+}
+
 static void take_conn(struct server *s)
 {
     hy_cleanup_close int fd = HY_SYS(accept4(s->listener, NULL, NULL, SOCK_CLOEXEC));
@@ -453,8 +463,10 @@ static void take_conn(struct server *s)
     socklen_t n = sizeof who;
     struct conn *c;
 
-    if (fd < 0)
+    if (fd < 0) {
+        accept_failed(s, errno);
         return;
+    }
     if (HY_SYS(getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n)) < 0 || who.uid != geteuid())
         return;
     c = add_conn(s, hy_take_fd(fd));
@@ -487,7 +499,11 @@ static void take_remote(struct server *s)
     uint8_t nonce[HY_HANDSHAKE_NONCE];
     struct conn *c;
 
-    if (fd < 0 || hy_mesh_socket_options(fd) < 0 || getrandom(nonce, sizeof nonce, 0) != sizeof nonce)
+    if (fd < 0) {
+        accept_failed(s, errno);
+        return;
+    }
+    if (hy_mesh_socket_options(fd) < 0 || getrandom(nonce, sizeof nonce, 0) != sizeof nonce)
         return;
     make_room(s);
     c = add_conn(s, hy_take_fd(fd));
@@ -539,13 +555,14 @@ static void name_the_missing(struct server *s, int64_t now)
 
 static void turn(struct server *s)
 {
-    int64_t now;
+    int64_t now = hy_clock_ms();
+    bool paused = now < s->paused_ms;
 
     for (unsigned i = 0; i < s->room; i++)
         s->fds[i] = (struct pollfd){.fd = s->conns[i].fd, .events = POLLIN};
-    s->fds[s->room] = (struct pollfd){.fd = s->listener, .events = POLLIN};
-    s->fds[s->room + 1] = (struct pollfd){.fd = s->tcp, .events = POLLIN};
-    if (poll(s->fds, s->room + 2, LOOK_MS) < 0)
+    s->fds[s->room] = (struct pollfd){.fd = paused ? -1 : s->listener, .events = POLLIN};
+    s->fds[s->room + 1] = (struct pollfd){.fd = paused ? -1 : s->tcp, .events = POLLIN};
+    if (poll(s->fds, s->room + 2, paused ? SHORT_PAUSE_MS : LOOK_MS) < 0)
         return;
     for (unsigned i = 0; i < s->room; i++)
         if (s->fds[i].fd >= 0 && s->fds[i].revents && s->conns[i].fd == s->fds[i].fd)
@@ -624,22 +641,6 @@ static struct server *server_new(unsigned size)
     return NULL;
 }
 
-/* Signals are for the program's own threads. */
-static int start_thread(struct server *s)
-{
-    sigset_t all, before;
-    pthread_t thread;
-    int rc;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&thread, NULL, serve, s);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc == 0)
-        pthread_detach(thread);
-    return -rc;
-}
-
 int hy_rank_server_start(const char *path, unsigned size, struct hy_endpoint *ret_endpoint, struct hy_err *err)
 {
     struct server *s;
@@ -662,7 +663,7 @@ int hy_rank_server_start(const char *path, unsigned size, struct hy_endpoint *re
     if (rc >= 0 && ret_endpoint)
         *ret_endpoint = s->endpoint;
     if (rc >= 0) {
-        rc = start_thread(s);
+        rc = hy_thread_start(NULL, serve, s);
         if (rc < 0)
             hy_err_sys(err, rc, "cannot start the thread by which the ranks find each other");
     }

@@ -151,6 +151,46 @@ def test_a_rank_whose_others_do_not_come_says_so(yard: Yard) -> None:
     assert "job-" in yard.run("gc", "--all").stdout, "what rank 0, which a signal has ended, could not remove"
 
 
+SHORT = """
+import os, threading, time
+
+def until(holds):
+    while not holds():
+        time.sleep(0.01)
+
+def fill():
+    place = os.environ["XDG_RUNTIME_DIR"] + "/hopyard/job-"
+    until(lambda: open("/proc/net/unix").read().count(place) >= 2)  # the listener, and rank 0's own connection
+    kept = []
+    try:
+        while True:
+            kept.append(os.open("/dev/null", os.O_RDONLY))
+    except OSError:
+        os.close(kept.pop())
+        kept.append(os.open("full", os.O_CREAT | os.O_WRONLY))  # it takes the last one
+    until(lambda: os.access("dialed", os.F_OK))
+    began = time.process_time()
+    time.sleep(1)
+    used = time.process_time() - began
+    for fd in kept:
+        os.close(fd)
+    os.write(1, f"spins {used > 0.5}\\n".encode())
+
+if os.environ["PMI_RANK"] == "0":
+    threading.Thread(target=fill).start()
+else:
+    until(lambda: os.path.exists("full"))
+    threading.Timer(0.5, lambda: open("dialed", "w").close()).start()
+"""
+
+
+def test_a_rank_0_that_is_out_of_descriptors_pauses_and_goes_on(yard: Yard) -> None:
+    """Its thread does not spin on a connection that it cannot accept."""
+    text = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))\nimport numpy\nfrom hopyard import collective\n" + SHORT + SUM
+    p = loop(yard, f"{sys.executable} {program(yard, text)}", "PMI_RANK", range(2), {"PMI_SIZE": "2"})
+    assert outcome(p)[0] == [*together(2), "spins False"]
+
+
 @pytest.mark.parametrize("env, command", [
     ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, "horovodrun -np 4 -H HOST1:2,HOST2:2 python"),
     ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_NNODES": "2"}, "horovodrun -np 4 -H \"$(scontrol show hostnames")])
