@@ -162,7 +162,7 @@ static void want_column(struct hy_wanted_column *w, const struct hy_batch_column
 
 static int want(struct hy_wanted *w, const struct hy_batch *b, const struct choice *choice)
 {
-    struct hy_wanted_column columns[16];
+    struct hy_wanted_column columns[16] = {0}; /* FLAT wants one where the batch may have none */
     char *text = malloc(b->shape_n + 1);
     int rc;
 
