@@ -152,6 +152,11 @@ static void step(struct owner *o)
         break;
     case 3:
         hy_buf_clear(&o->out);
+        if (hy_mux_need(o->mux) == HY_MUX_NOTHING) {
+            hy_mux_output(o->mux, &o->out, 20000);
+            if (o->out.len)
+                abort();
+        }
         hy_mux_output(o->mux, &o->out, 20000);
         break;
     case 4:
