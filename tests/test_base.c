@@ -16,6 +16,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/string_list.h"
 #include "base/text.h"
 
 /* --- memory ------------------------------------------------------------- */
@@ -220,6 +221,36 @@ static void test_buf_shrinks_only_when_it_is_empty(void **state)
 }
 
 /* --- maps and lists ----------------------------------------------------- */
+
+static void test_array_grows_by_powers_of_two_and_keeps_its_elements(void **state)
+{
+    int *numbers = NULL;
+
+    (void)state;
+    for (int i = 0; i < 1000; i++) {
+        assert_int_equal(hy_array_grow(numbers, (size_t)i), 0);
+        numbers[i] = i;
+    }
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(numbers[i], i);
+    assert_int_equal(hy_array_grow(numbers, SIZE_MAX / 2 + 1), -ENOMEM);
+    free(numbers);
+}
+
+static void test_string_list_owns_what_it_was_given(void **state)
+{
+    hy_cleanup_string_list struct hy_string_list l = {0};
+
+    (void)state;
+    assert_int_equal(hy_string_list_add(&l, "b"), 0);
+    assert_int_equal(hy_string_list_take(&l, hy_asprintf("a%d", 1)), 0);
+    assert_int_equal(hy_string_list_take(&l, NULL), -ENOMEM);
+    assert_int_equal(l.count, 2);
+    hy_string_list_sort(&l);
+    assert_string_equal(l.items[0], "a1");
+    assert_true(hy_string_list_has(&l, "b"));
+    assert_false(hy_string_list_has(&l, "a"));
+}
 
 static void test_map_without_entries_answers(void **state)
 {
@@ -648,6 +679,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_buf_is_a_queue_of_bytes_over_any_history),
         cmocka_unit_test(test_buf_that_flows_does_not_grow),
         cmocka_unit_test(test_buf_shrinks_only_when_it_is_empty),
+        cmocka_unit_test(test_array_grows_by_powers_of_two_and_keeps_its_elements),
+        cmocka_unit_test(test_string_list_owns_what_it_was_given),
         cmocka_unit_test(test_map_without_entries_answers),
         cmocka_unit_test(test_map_takes_every_key_and_replaces),
         cmocka_unit_test(test_map_remembers_what_was_put_over_any_history),

@@ -483,9 +483,44 @@ static void test_log_cuts_a_long_line_and_ends_it(void **state)
     assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
 }
 
+static void test_host_and_port_come_apart(void **state)
+{
+    static const struct {
+        const char *text, *host;
+        uint16_t port;
+    } good[] = {{"node7:4711", "node7", 4711}, {"192.0.2.1:0", "192.0.2.1", 0}, {"[::1]:65535", "::1", 65535}};
+    static const char *const bad[] = {"", ":", ":4711", "[]:4711", "node7", "node7:", "node7:x", "node7:65536", "[::1]",
+                                      "longer-than-fits:1"};
+    char host[12], text[32];
+    uint16_t port;
+
+    (void)state;
+    for (size_t i = 0; i < HY_COUNT(good); i++) {
+        assert_int_equal(hy_parse_host_port(good[i].text, host, sizeof host, &port), 0);
+        assert_string_equal(host, good[i].host);
+        assert_int_equal(port, good[i].port);
+        assert_string_equal(hy_format_host_port(host, port, text, sizeof text), good[i].text);
+    }
+    for (size_t i = 0; i < HY_COUNT(bad); i++)
+        assert_int_equal(hy_parse_host_port(bad[i], host, sizeof host, &port), -EINVAL);
+}
+
+static void test_numbers_have_the_highest_byte_first_or_last(void **state)
+{
+    uint8_t bytes[3];
+
+    (void)state;
+    hy_put_be(bytes, 0x010203, 3);
+    assert_int_equal(bytes[0], 1);
+    assert_int_equal(hy_get_be(bytes, 3), 0x010203);
+    assert_int_equal(hy_get_le(bytes, 3), 0x030201);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_host_and_port_come_apart),
+        cmocka_unit_test(test_numbers_have_the_highest_byte_first_or_last),
         cmocka_unit_test(test_err_set_writes_the_sentence_and_returns_the_code),
         cmocka_unit_test(test_json_numbers_end_where_their_grammar_does),
         cmocka_unit_test(test_json_numbers_fit_where_readers_can_hold_them),

@@ -438,7 +438,7 @@ static int open_loop(struct agent *a, const char *unit, struct hy_err *err)
         return rc;
     a->net = hy_net_new(&a->loop, &settings, &events, a);
     if (!a->net || hy_agent_lend_open(a) < 0)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     uv_prepare_init(&a->loop, &a->turn);
     uv_timer_init(&a->loop, &a->tick);
     uv_signal_init(&a->loop, &a->term);

@@ -172,7 +172,7 @@ int hy_agent_files_expect(struct trial *t, struct hy_err *err)
     in = hy_calloc(1, sizeof *in);
     if (!in || hy_map_put(&t->agent->incoming, start->files[0]->stream, in) < 0) {
         free(in);
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     }
     *in = (struct incoming){.trial = t, .stream = start->files[0]->stream, .fd = -1};
     t->incoming = in;

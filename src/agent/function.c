@@ -168,7 +168,7 @@ static int start_server(struct agent *a, int64_t timeout_ms, struct hy_err *err)
     int n = snprintf(tag, sizeof tag, "%lld.server", (long long)w->run);
 
     if (!argv || !env || !path)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     memset(tag + n, '_', HY_FORK_SERVER_TAG - (size_t)n);
     tag[HY_FORK_SERVER_TAG] = '\0';
     memcpy(argv, w->serve, w->n_serve * sizeof *argv);

@@ -72,7 +72,7 @@ static int begin(struct mirror *m, struct hy_err *err)
     int ends[2], rc;
 
     if (!url || !limit)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     if (HY_SYS(pipe2(ends, O_CLOEXEC)) < 0)
         return hy_err_sys(err, -errno, "cannot have a pipe");
     m->gate = ends[1];

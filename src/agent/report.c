@@ -41,7 +41,7 @@ static int parse(Hy__TrialReport *r, Hy__Metric *metrics, int argc, char **argv,
         m->name = hy_strndup(argv[i], n);
         m->value = value;
         if (!m->name)
-            return hy_err_set(err, -ENOMEM, "out of memory");
+            return hy_err_oom(err);
         r->metrics[r->n_metrics++] = m;
     }
     if (r->n_metrics == 0)

@@ -159,7 +159,7 @@ int hy_result_parse(const uint8_t *bytes, size_t n, const char *metric, hy_resul
     root = hy_json_load((const char *)hy_buf_bytes(&text), text.len,
                         JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL, &where);
     if (!root && !where.text[0])
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     if (!root)
         return hy_err_set(err, -EINVAL, "the result is no JSON: line %d: %s", where.line, where.text);
     rc = pass_numbers(root, metric, cb, arg, err);

@@ -144,7 +144,7 @@ static int join(struct agent *a, const Hy__Handover *h, struct hy_err *err)
     free(a->given_name);
     a->given_name = hy_strdup(h->name);
     if (!a->given_name || hy_agent_lend_open(a) < 0)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     a->name = a->given_name;
     a->slots = h->slots;
     a->open_files = h->open_files;

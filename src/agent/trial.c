@@ -507,7 +507,7 @@ static int start_process(struct trial *t, struct hy_fork_server *warm, struct hy
     if (argv && t->agent->python && t->agent->function.fd >= 0)
         argv[0] = (char *)t->agent->python;
     rc = env.whole && argv ? hy_process_start(t->agent->supervisor, &spec, &events, t, &t->process, err)
-                           : hy_err_set(err, -ENOMEM, "out of memory");
+                           : hy_err_oom(err);
     if (rc == -ENOENT && spec.cwd == t->dir) {
         struct hy_err own = *err;
 
@@ -556,7 +556,7 @@ static int make_folders(struct trial *t, struct hy_err *err)
     t->result = t->dir ? hy_path_join(t->dir, "result.json") : NULL;
     t->checkpoint = t->dir ? hy_path_join(t->dir, "checkpoint") : NULL;
     if (!t->result || !t->checkpoint)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     dir = hy_own_folder(t->agent->root, t->start->start->dir, err);
     if (dir < 0)
         return dir;

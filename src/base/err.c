@@ -62,6 +62,11 @@ int hy_err_sys(struct hy_err *err, int code, const char *fmt, ...)
     return code;
 }
 
+int hy_err_oom(struct hy_err *err)
+{
+    return hy_err_set(err, -ENOMEM, "out of memory");
+}
+
 int hy_err_wrap(struct hy_err *err, const char *fmt, ...)
 {
     struct hy_err inner;

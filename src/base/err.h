@@ -25,6 +25,9 @@ int hy_err_set(struct hy_err *err, int code, const char *fmt, ...) HY_PRINTF(3, 
 /* Like hy_err_set, and ends the sentence with ": " and strerror(-code). */
 int hy_err_sys(struct hy_err *err, int code, const char *fmt, ...) HY_PRINTF(3, 4);
 
+/* "out of memory"; returns -ENOMEM. `err` may be NULL. */
+int hy_err_oom(struct hy_err *err);
+
 /* Puts "what was being done: " in front of the sentence; returns err->code. */
 int hy_err_wrap(struct hy_err *err, const char *fmt, ...) HY_PRINTF(2, 3);
 

@@ -343,7 +343,7 @@ char *hy_runtime_dir(struct hy_err *err)
     hy_cleanup_close int dir = -1;
 
     if (!path) {
-        hy_err_set(err, -ENOMEM, "out of memory");
+        hy_err_oom(err);
         return NULL;
     }
     dir = hy_private_make_dir(path, HY_OWNER_SELF, err);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
 
+#include <errno.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +32,22 @@ void *hy_reallocarray(void *old, size_t count, size_t size)
     if (__builtin_mul_overflow(count, size, &total) || hy_fault_hit(HY_SEAM_ALLOC))
         return NULL;
     return realloc(old, total ? total : 1);
+}
+
+int hy_array_grow_at(void *pointer_to_array, size_t count, size_t size)
+{
+    void *old, *grown;
+
+    if (count & (count - 1)) /* between two powers of two */
+        return 0;
+    memcpy(&old, pointer_to_array, sizeof old);
+    if (count > SIZE_MAX / 2)
+        return -ENOMEM;
+    grown = hy_reallocarray(old, count ? 2 * count : 1, size);
+    if (!grown)
+        return -ENOMEM;
+    memcpy(pointer_to_array, &grown, sizeof grown);
+    return 0;
 }
 
 char *hy_strdup(const char *s)

@@ -19,6 +19,18 @@ char *hy_strndup(const char *s, size_t n);
 /* NULL when out of memory. */
 char *hy_asprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+/*
+ * Makes room for one element more in an array of `count` elements that begins
+ * as NULL. Its capacity is the next power of two, so that no field has to hold
+ * it. Returns 0, or -ENOMEM with the array unchanged.
+ *
+ *     if (hy_array_grow(hosts->rows, hosts->count) < 0)
+ *         return hy_err_oom(err);
+ *     hosts->rows[hosts->count++] = row;
+ */
+#define hy_array_grow(array, count) hy_array_grow_at(&(array), (count), sizeof *(array))
+int hy_array_grow_at(void *pointer_to_array, size_t count, size_t size);
+
 void hy_free_at(void *pointer_to_pointer);
 void hy_close_at(int *fd); /* if it is open; leaves -1 behind */
 

@@ -144,7 +144,7 @@ static int scan_entry(int dir, const char *folder, const char *name, struct hy_e
         return 0; /* as nearly all are */
     path = hy_path_join(folder, name);
     if (!path)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     fd = HY_SYS(openat(dir, name, O_PATH | O_NOFOLLOW | O_CLOEXEC));
     if (fd < 0 || HY_SYS(fstat(fd, &st)) < 0) /* of what was opened: the name may stand for another file by now */
         return errno == ENOENT ? 0 : hy_err_sys(err, -errno, "cannot look at '%s'", path);
@@ -293,7 +293,7 @@ int hy_private_write(int dir, const char *path, const void *bytes, size_t n, str
     int rc;
 
     if (!temporary)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     unlinkat(dir, last_part(temporary), 0); /* left behind by a process of our number */
     fd = hy_private_open(dir, temporary, O_WRONLY | O_CREAT | O_EXCL, err);
     if (fd < 0)

@@ -266,3 +266,29 @@ uint64_t hy_hash(const void *bytes, size_t n)
         h = (h ^ p[i]) * 0x100000001b3ULL;
     return h;
 }
+
+int hy_parse_host_port(const char *text, char *ret_host, size_t size, uint16_t *ret_port)
+{
+    const char *colon = strrchr(text, ':');
+    size_t n = colon ? (size_t)(colon - text) : 0;
+    uint64_t port;
+
+    if (n == 0 || hy_parse_u64(colon + 1, &port) < 0 || port > UINT16_MAX)
+        return -EINVAL;
+    if (text[0] == '[' && text[n - 1] == ']') {
+        text++;
+        n -= 2;
+    }
+    if (n == 0 || n >= size)
+        return -EINVAL;
+    memcpy(ret_host, text, n);
+    ret_host[n] = '\0';
+    *ret_port = (uint16_t)port;
+    return 0;
+}
+
+char *hy_format_host_port(const char *host, uint16_t port, char *out, size_t size)
+{
+    snprintf(out, size, strchr(host, ':') ? "[%s]:%u" : "%s:%u", host, port);
+    return out;
+}

@@ -38,6 +38,12 @@ int hy_append_printable(struct hy_buf *b, const char *text, size_t n);
 /* How many bytes the UTF-8 sequence at `s` has, 0 when it is none. */
 size_t hy_utf8_len(const char *s, size_t n);
 
+/* "host:4711", "192.0.2.1:4711", "[::1]:4711": the host without its brackets and
+ * the port, which may be 0. Returns 0, or -EINVAL, also when the host does not fit. */
+int hy_parse_host_port(const char *text, char *ret_host, size_t size, uint16_t *ret_port);
+/* The reverse, with brackets around an IPv6 address; returns `out`. */
+char *hy_format_host_port(const char *host, uint16_t port, char *out, size_t size);
+
 /* A number for names (FNV-1a, 64 bits): the same everywhere, and no secret. */
 uint64_t hy_hash(const void *bytes, size_t n);
 
@@ -49,6 +55,22 @@ static inline uint64_t hy_get_le(const uint8_t *p, int n)
     while (n-- > 0)
         v = v << 8 | p[n];
     return v;
+}
+
+/* The same with the highest byte first. */
+static inline uint64_t hy_get_be(const uint8_t *p, int n)
+{
+    uint64_t v = 0;
+
+    for (int i = 0; i < n; i++)
+        v = v << 8 | p[i];
+    return v;
+}
+
+static inline void hy_put_be(uint8_t *p, uint64_t v, int n)
+{
+    for (; n-- > 0; v >>= 8)
+        p[n] = (uint8_t)v;
 }
 
 static inline void hy_put_le(uint8_t *p, uint64_t v, int n)

@@ -254,7 +254,7 @@ static int read_file(const struct hy_args *line, const char *file, struct hy_con
     }
     c->args.given = text ? hy_calloc(count_lines(text) + line->given_count, sizeof *c->args.given) : NULL;
     if (!c->args.given)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     c->args.given_count = 0;
     return each_line(c, line, file, text, err);
 }
@@ -272,7 +272,7 @@ int hy_config_read(const struct hy_args *args, struct hy_config *ret, struct hy_
     } else {
         c.args.given = hy_calloc(args->given_count + 1, sizeof *c.args.given);
         c.args.given_count = 0;
-        rc = c.args.given ? 0 : hy_err_set(err, -ENOMEM, "out of memory");
+        rc = c.args.given ? 0 : hy_err_oom(err);
     }
     if (rc < 0) {
         hy_config_done(&c);

@@ -75,7 +75,7 @@ static int address(const struct hy_args *args, const char *master, Hy__RunSpec *
     if (said)
         return hy_text_take(&spec->address, hy_strdup(said), err);
     if (!host)
-        return hy_no_memory(err);
+        return hy_err_oom(err);
     if (near_address(host, found, sizeof found) < 0 || outward(master, found, sizeof found) < 0)
         return hy_err_set(err, -EINVAL, "'%s' cannot be found, so say by --address where executors reach this machine",
                           host);

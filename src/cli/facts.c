@@ -81,7 +81,7 @@ int hy_find_program(const char *name, const char *cwd, const char *path, char **
         hy_cleanup_free char *whole = folder ? hy_path_join(folder, name) : NULL;
 
         if (!whole)
-            return hy_err_set(err, -ENOMEM, "out of memory");
+            return hy_err_oom(err);
         if (is_program(whole) == 0) {
             *ret_path = hy_take(whole);
             return 0;

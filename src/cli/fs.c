@@ -307,12 +307,12 @@ static int urls_add(struct hy_urls *u, const char *url, struct hy_err *err)
         char **list = hy_reallocarray(u->list, room, sizeof *list);
 
         if (!list)
-            return hy_no_memory(err);
+            return hy_err_oom(err);
         u->list = list;
         u->room = room;
     }
     u->list[u->count] = hy_strdup(url);
-    return u->list[u->count] ? (u->count++, 0) : hy_no_memory(err);
+    return u->list[u->count] ? (u->count++, 0) : hy_err_oom(err);
 }
 
 static int take_match(void *arg, const char *url, const struct hy_fs_info *info, struct hy_err *err)
@@ -380,7 +380,7 @@ int hy_files_check_parent(const char *url, struct hy_err *err)
 {
     hy_cleanup_fs_info struct hy_fs_info info = {0};
     hy_cleanup_free char *parent = hy_url_parent(url);
-    int rc = parent ? hy_fs_stat(parent, &info, err) : hy_no_memory(err);
+    int rc = parent ? hy_fs_stat(parent, &info, err) : hy_err_oom(err);
 
     if (rc == -ENOENT)
         return hy_err_set(err, rc, "cannot make %s: its folder is not there", url);

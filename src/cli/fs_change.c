@@ -136,7 +136,7 @@ static int change_entry(void *arg, const char *path, struct hy_fs_info *entry, s
     hy_cleanup_free char *url = hy_fs_join(b->url, path);
 
     if (!url)
-        return hy_no_memory(err);
+        return hy_err_oom(err);
     if (entry->is_link || b->change->act(b->change, url, entry, err) == 0)
         return 0;
     entry->is_dir = false;
@@ -201,7 +201,7 @@ int hy_files_chown(const struct hy_args *args)
     struct hy_err err = {0};
 
     if (!owner) {
-        hy_no_memory(&err);
+        hy_err_oom(&err);
         return hy_files_complain(&err);
     }
     if (colon)

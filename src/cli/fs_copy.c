@@ -248,7 +248,7 @@ static int put_input(const struct job *j, struct hy_err *err)
 {
     hy_cleanup_free char *room = hy_malloc(PIECE);
     struct hy_fs_draft draft;
-    int rc = room ? hy_fs_draft_open(&draft, j->target, err) : hy_no_memory(err);
+    int rc = room ? hy_fs_draft_open(&draft, j->target, err) : hy_err_oom(err);
 
     if (rc < 0)
         return rc;
@@ -355,7 +355,7 @@ static int move(void *arg, const char *url, struct hy_err *err)
     size_t length, begin_of_name = hy_url_name(url, &length);
     hy_cleanup_free char *name = hy_strndup(url + begin_of_name, length);
     hy_cleanup_free char *to = !name ? NULL : j->into ? hy_fs_join(j->target, name) : hy_strdup(j->target);
-    int rc = to ? hy_fs_rename(url, to, j->replace, err) : hy_no_memory(err);
+    int rc = to ? hy_fs_rename(url, to, j->replace, err) : hy_err_oom(err);
 
     if (rc == -EXDEV && may_copy(url, to)) {
         *err = (struct hy_err){0};

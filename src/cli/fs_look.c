@@ -129,7 +129,7 @@ static int run_table(const struct hy_args *args, void (*columns)(struct hy_grid 
     int status;
 
     if (table_begin(&t, args, columns) < 0) {
-        hy_no_memory(&err);
+        hy_err_oom(&err);
         hy_out_done(&t.out);
         return hy_files_complain(&err);
     }
@@ -231,7 +231,7 @@ static int ls_entry(void *arg, const char *path, struct hy_fs_info *entry, struc
     const struct ls_folder *f = arg;
     hy_cleanup_free char *url = f->url ? hy_fs_join(f->url, path) : hy_strdup(path);
 
-    return url ? ls_row(f->table, url, entry) : hy_no_memory(err);
+    return url ? ls_row(f->table, url, entry) : hy_err_oom(err);
 }
 
 static int ls_child(void *arg, struct hy_fs_info *entry, struct hy_err *err)
@@ -360,7 +360,7 @@ static int du_entry(void *arg, struct hy_fs_info *entry, struct hy_err *err)
 {
     const struct ls_folder *f = arg;
     hy_cleanup_free char *url = hy_fs_join(f->url, entry->name);
-    int rc = url ? du_row(f->table, url, err) : hy_no_memory(err);
+    int rc = url ? du_row(f->table, url, err) : hy_err_oom(err);
 
     return rc < 0 ? table_complain(f->table, err) : rc;
 }

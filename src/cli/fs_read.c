@@ -61,7 +61,7 @@ int hy_files_print(const struct hy_urls *urls)
 
     if (room)
         return hy_files_each(urls, cat, room);
-    hy_no_memory(&err);
+    hy_err_oom(&err);
     return hy_files_complain(&err);
 }
 
@@ -124,7 +124,7 @@ int hy_files_tail(const struct hy_args *args)
         return HY_EXIT_USAGE;
     }
     if (!room) {
-        hy_no_memory(&err);
+        hy_err_oom(&err);
         return hy_files_complain(&err);
     }
     return hy_files_each_word(args, 0, tail, &t);

@@ -22,7 +22,7 @@ static int one_host(Hy__RunSpec *spec, const char *text, size_t n, struct hy_err
     char *name;
 
     if (!whole)
-        return hy_no_memory(err);
+        return hy_err_oom(err);
     if (host == 0 || *text == '-' || strcspn(whole, " \t\r\n'\"\\") != n ||
         (close && !memchr(text, '[', host)))
         return hy_err_set(err, -EINVAL, "--hosts takes HOST[:SLOTS],…, as in a:4,b:2; '%s' is no host",
@@ -37,7 +37,7 @@ static int one_host(Hy__RunSpec *spec, const char *text, size_t n, struct hy_err
             return hy_err_set(err, -EINVAL, "--hosts names %s twice; give it once, with all its slots",
                               spec->hosts[i]->host);
     name = hy_strndup(whole, host);
-    return name ? hy_host_take(spec, name, (uint32_t)slots, err) : hy_no_memory(err);
+    return name ? hy_host_take(spec, name, (uint32_t)slots, err) : hy_err_oom(err);
 }
 
 int hy_spec_hosts(Hy__RunSpec *spec, const char *text, struct hy_err *err)
@@ -71,7 +71,7 @@ static int one_line(Hy__RunSpec *spec, char *line, struct hy_err *err)
     if (word && strncmp(word, "slots=", 6) != 0)
         return hy_err_set(err, -EINVAL, "'%s' is not understood; a line is: HOST slots=N", word);
     entry = word ? hy_asprintf("%s:%s", host, word + 6) : hy_strdup(host);
-    return entry ? one_host(spec, entry, strlen(entry), err) : hy_no_memory(err);
+    return entry ? one_host(spec, entry, strlen(entry), err) : hy_err_oom(err);
 }
 
 static int each_line(Hy__RunSpec *spec, const char *file, char *text, struct hy_err *err)
@@ -97,13 +97,13 @@ int hy_spec_hostfile(Hy__RunSpec *spec, const char *file, struct hy_err *err)
     hy_buf_init(&b, FILE_MAX);
     rc = hy_file_read(file, &b);
     if (rc == -ENOMEM)
-        return hy_no_memory(err);
+        return hy_err_oom(err);
     if (rc < 0) {
         hy_err_sys(err, rc, "cannot read the hosts in '%s'", file);
         return err->code = -EINVAL;
     }
     text = (char *)hy_buf_cstr(&b);
-    return text ? each_line(spec, file, text, err) : hy_no_memory(err);
+    return text ? each_line(spec, file, text, err) : hy_err_oom(err);
 }
 
 uint32_t hy_spec_slots(const Hy__RunSpec *spec)

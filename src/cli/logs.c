@@ -306,7 +306,7 @@ int hy_cmd_logs(const struct hy_args *args)
     int rc;
 
     if (!l) {
-        hy_err_set(&err, -ENOMEM, "out of memory");
+        hy_err_oom(&err);
         return hy_cmd_failed(args, &err);
     }
     hy_list_init(&l->followers);

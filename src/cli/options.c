@@ -270,7 +270,7 @@ int hy_args_parse(const struct hy_command *command, int argc, char **argv, struc
     }
     ret->given = hy_calloc(room, sizeof *ret->given);
     ret->words = hy_calloc(room, sizeof *ret->words);
-    rc = ret->given && ret->words ? parse(ret, argc, argv, err) : hy_err_set(err, -ENOMEM, "out of memory");
+    rc = ret->given && ret->words ? parse(ret, argc, argv, err) : hy_err_oom(err);
     if (rc < 0)
         hy_args_done(ret);
     return rc;

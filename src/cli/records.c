@@ -322,7 +322,7 @@ static int show_record(void *arg, const struct hy_record *r, uint64_t at, struct
 
     hy_columns_done(&l->columns);
     if (hy_sequence_example_parse(&l->columns, r->bytes, r->n, err) == -ENOMEM || hy_columns_fill(&l->columns) < 0)
-        return hy_no_memory(err);
+        return hy_err_oom(err);
     if (l->is_json) {
         say_json(l);
     } else {
@@ -375,7 +375,7 @@ static int stats_for(struct look *l, struct hy_err *err)
         return 0;
     more = hy_reallocarray(l->stats, l->columns.count, sizeof *more);
     if (!more)
-        return hy_no_memory(err);
+        return hy_err_oom(err);
     l->stats = more;
     for (; l->stat_count < l->columns.count; l->stat_count++)
         more[l->stat_count] = (struct stat_of){.least = UINT64_MAX};
@@ -399,7 +399,7 @@ static void sum_up_row(struct stat_of *s, const struct hy_column *c, uint64_t ro
 /* And forgets the rows. */
 static int sum_up(struct look *l, struct hy_err *err)
 {
-    int rc = hy_columns_fill(&l->columns) < 0 ? hy_no_memory(err) : stats_for(l, err);
+    int rc = hy_columns_fill(&l->columns) < 0 ? hy_err_oom(err) : stats_for(l, err);
 
     for (size_t i = 0; rc == 0 && i < l->columns.count; i++)
         for (uint64_t row = 0; row < l->columns.rows; row++)

@@ -200,7 +200,7 @@ static int fill_update(struct hy_store *s, const struct hy_runinfo *r, Hy__Updat
     rc |= text(&u->message, r->row.message);
     rc |= text(&u->logdir, r->shown);
     if (rc < 0)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     u->maximize = r->row.maximize;
     u->ranks = (uint32_t)r->row.ranks;
     u->resume = hy_run_resume(r->spec);
@@ -225,7 +225,7 @@ int hy_runinfo_update(struct hy_store *s, const struct hy_runinfo *r, Hy__Update
     int rc;
 
     if (!u)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     hy__update__init(u);
     rc = fill_update(s, r, u, err);
     if (rc < 0) {

@@ -211,7 +211,7 @@ static int read_values(const char *file, struct hy_buf *ret, struct hy_err *err)
     int rc = hy_file_read(file, ret);
 
     if (rc == -ENOMEM)
-        return hy_no_memory(err);
+        return hy_err_oom(err);
     if (rc == -ENOBUFS)
         return hy_err_set(err, -EINVAL, "the values of all parameters may have %u MB; '%s' has more",
                           VALUES_MAX >> 20, file);
@@ -286,7 +286,7 @@ static int add_file(Hy__RunSpec *spec, const char *text, const char *file, struc
         return hy_err_wrap(err, "%.*s", name, text);
     bytes = b.len ? (const char *)hy_buf_bytes(&b) : "";
     if (append_values(&values, bytes, bytes + b.len) < 0 || !hy_buf_cstr(&values))
-        return hy_no_memory(err);
+        return hy_err_oom(err);
     return hy_dim_take(spec, hy_asprintf("%.*s=%s", name, text, hy_buf_cstr(&values)), err);
 }
 
@@ -344,7 +344,7 @@ static int check_names(const Hy__RunSpec *spec, const struct hy_space *space, st
     hy_cleanup_free char **argv = hy_calloc(spec->n_argv + 1, sizeof *argv);
 
     if (!names || !argv)
-        return hy_no_memory(err);
+        return hy_err_oom(err);
     for (size_t i = 0; i < space->count; i++)
         names[i] = space->dims[i].name;
     memcpy(argv, spec->argv, spec->n_argv * sizeof *argv);
@@ -472,7 +472,7 @@ static int take_function(const char *name, Hy__RunSpec *spec, struct hy_err *err
         return rc;
     spec->function.data = hy_malloc(bytes.len);
     if (!spec->function.data)
-        return hy_no_memory(err);
+        return hy_err_oom(err);
     memcpy(spec->function.data, hy_buf_bytes(&bytes), bytes.len);
     spec->function.len = bytes.len;
     return 0;
@@ -536,7 +536,7 @@ int hy_spec_new(const struct hy_args *args, Hy__RunSpec **ret, struct hy_err *er
     int rc;
 
     if (!spec)
-        return hy_no_memory(err);
+        return hy_err_oom(err);
     hy__run_spec__init(spec);
     rc = search(args, spec, err);
     if (rc == 0)

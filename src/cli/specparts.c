@@ -7,15 +7,10 @@
 #include "base/mem.h"
 #include "cli/proto.h"
 
-int hy_no_memory(struct hy_err *err)
-{
-    return hy_err_set(err, -ENOMEM, "out of memory");
-}
-
 int hy_text_take(char **field, char *value, struct hy_err *err)
 {
     if (!value)
-        return hy_no_memory(err);
+        return hy_err_oom(err);
     if (*field != protobuf_c_empty_string)
         free(*field);
     *field = value;
@@ -28,7 +23,7 @@ static int take_entry(void ***list, size_t *count, void *entry, struct hy_err *e
     void **grown = entry ? hy_reallocarray(*list, *count + 1, sizeof *grown) : NULL;
 
     if (!grown)
-        return hy_no_memory(err);
+        return hy_err_oom(err);
     *list = grown;
     grown[(*count)++] = entry;
     return 0;
@@ -48,11 +43,11 @@ int hy_texts_copy(char ***list, size_t *ret_count, char *const *texts, size_t co
 {
     *list = hy_calloc(count, sizeof **list);
     if (!*list)
-        return hy_no_memory(err);
+        return hy_err_oom(err);
     for (size_t i = 0; i < count; i++) {
         (*list)[i] = hy_strdup(texts[i]);
         if (!(*list)[i])
-            return hy_no_memory(err);
+            return hy_err_oom(err);
         *ret_count = i + 1;
     }
     return 0;
@@ -65,7 +60,7 @@ int hy_dim_take(Hy__RunSpec *spec, char *text, struct hy_err *err)
 
     if (!dim) {
         free(text);
-        return hy_no_memory(err);
+        return hy_err_oom(err);
     }
     hy__dim__init(dim);
     rc = hy_text_take(&dim->text, text, err);
@@ -83,7 +78,7 @@ int hy_host_take(Hy__RunSpec *spec, char *name, uint32_t slots, struct hy_err *e
 
     if (!host) {
         free(name);
-        return hy_no_memory(err);
+        return hy_err_oom(err);
     }
     hy__host_spec__init(host);
     host->slots = slots;

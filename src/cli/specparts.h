@@ -10,7 +10,6 @@
 #include "cli/options.h"
 #include "hopyard.pb-c.h"
 
-int hy_no_memory(struct hy_err *err);
 
 /* Replaces a text of the message. Takes `value`, which may be NULL (out of memory). */
 int hy_text_take(char **field, char *value, struct hy_err *err);

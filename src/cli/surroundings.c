@@ -44,7 +44,7 @@ static int environment(Hy__RunSpec *spec, const char *project, struct hy_err *er
     int rc = hy_store_stands_for(project, &url, err);
 
     if (rc == 0 && url && !(named = hy_asprintf("HOPYARD_PROJECT=%s", url)))
-        rc = hy_err_set(err, -ENOMEM, "out of memory");
+        rc = hy_err_oom(err);
 
     for (char **entry = environ; *entry && rc == 0; entry++)
         if (!is_private(*entry) && goes_along(spec, *entry) && !(named && strncmp(*entry, "HOPYARD_PROJECT=", 16) == 0))

@@ -106,7 +106,7 @@ static int target_url(const char *word, struct target *ret, struct hy_err *err)
     if (!info.is_dir)
         return hy_err_set(err, -ENOTDIR, "%s is a file, no folder of event files", word);
     ret->folder = hy_strdup(word);
-    return ret->folder ? 0 : hy_err_set(err, -ENOMEM, "out of memory");
+    return ret->folder ? 0 : hy_err_oom(err);
 }
 
 static int target_run(const struct hy_args *args, const char *word, struct target *ret, struct hy_err *err)
@@ -123,7 +123,7 @@ static int target_run(const struct hy_args *args, const char *word, struct targe
         return hy_err_set(err, -ENOENT, "run %lld has no log folder any more (it was '%s')",
                           (long long)ret->info.row.id, ret->info.row.logdir ? ret->info.row.logdir : "");
     ret->folder = hy_strdup(ret->info.row.logdir);
-    return ret->folder ? 0 : hy_err_set(err, -ENOMEM, "out of memory");
+    return ret->folder ? 0 : hy_err_oom(err);
 }
 
 /* A number is a run's, whatever folders there are: programs rely on it. */

@@ -163,7 +163,7 @@ static int add_role(Hy__RunSpec *spec, const char *text, size_t n, struct hy_err
         spec->roles = larger;
     role = larger ? hy_malloc(sizeof *role) : NULL;
     if (!role)
-        return hy_no_memory(err);
+        return hy_err_oom(err);
     hy__role_spec__init(role);
     spec->roles[spec->n_roles++] = role;
     role->count = (uint32_t)number;
@@ -241,7 +241,7 @@ int hy_spec_training(const struct hy_args *args, Hy__RunSpec **ret, struct hy_er
     int rc;
 
     if (!spec)
-        return hy_no_memory(err);
+        return hy_err_oom(err);
     hy__run_spec__init(spec);
     rc = hy_spec_common(args, spec, err);
     if (rc == 0)
@@ -272,7 +272,7 @@ static int set_take(Hy__RunSpec *spec, char *entry, struct hy_err *err)
 
     if (before)
         return hy_text_take(before, hy_take(owned), err);
-    return owned ? hy_texts_add(&spec->env, &spec->n_env, owned, err) : hy_no_memory(err);
+    return owned ? hy_texts_add(&spec->env, &spec->n_env, owned, err) : hy_err_oom(err);
 }
 
 /* -x NAME, as mpirun has it, sends what is there; that is sent anyway. */
@@ -305,7 +305,7 @@ static int interfaces(const struct hy_args *args, Hy__RunSpec *spec, struct hy_e
         char *more = all ? hy_asprintf("%s,%s", all, text) : hy_strdup(text);
 
         if (!more)
-            return hy_no_memory(err);
+            return hy_err_oom(err);
         free(all);
         all = more;
     }

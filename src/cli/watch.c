@@ -728,7 +728,7 @@ static int watch_open(struct watch *w, const char *project, int64_t run, const s
     if (rc < 0)
         return rc;
     w->teller.seed = (uint64_t)w->info.row.seed;
-    return stream_open(w, how) < 0 ? hy_err_set(err, -ENOMEM, "out of memory") : 0;
+    return stream_open(w, how) < 0 ? hy_err_oom(err) : 0;
 }
 
 int hy_watch(const char *project, int64_t run, const struct hy_watching *how)

@@ -229,10 +229,10 @@ static int64_t enter(struct hy_group *g, struct work *w, struct hy_err *err)
                           w->request.name);
     w->ticket = atomic_fetch_add(&last_ticket, 1) + 1;
     if (hy_map_put(&g->tickets, (uint64_t)w->ticket, w) < 0)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     if (hy_map_put(&g->by_key, w->key, w) < 0) {
         hy_map_remove(&g->tickets, (uint64_t)w->ticket);
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     }
     hy_list_push(&g->fresh, &w->link);
     return w->ticket;
@@ -244,7 +244,7 @@ static int64_t start(struct hy_group *g, const struct hy_request *r, size_t spli
     int64_t ticket;
 
     if (!w)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     w->asked_us = g->timeline ? hy_timeline_now() : 0;
     ticket = enter(g, w, err);
     if (ticket < 0)
@@ -393,7 +393,7 @@ int64_t hy_group_set_add(struct hy_group *g, const unsigned *members, size_t cou
     hy_cleanup_free int64_t *list = hy_calloc(count + 1, sizeof *list);
 
     if (!list)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     if (count > g->size)
         return hy_err_set(err, -EINVAL, "a process set of %zu ranks: there are %u", count, g->size);
     for (size_t i = 0; i < count; i++)
@@ -467,7 +467,7 @@ static int start_wanted_timeline(struct hy_group *g, struct hy_err *err)
         return rc;
     name = strrchr(path, '/'); /* this machine has no such folder: what lies in its own comes back */
     below = hy_path_join(own, name ? name + 1 : path);
-    return below ? hy_group_timeline_start(g, below, mark, err) : hy_err_set(err, -ENOMEM, "out of memory");
+    return below ? hy_group_timeline_start(g, below, mark, err) : hy_err_oom(err);
 }
 
 /* ---- a group's life --------------------------------------------------------------------------- */
@@ -512,7 +512,7 @@ static int open_world(struct hy_group *g, struct hy_err *err)
 
     g->heard = hy_calloc(g->size, sizeof *g->heard);
     if (!all || !g->heard)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     for (unsigned i = 0; i < g->size; i++) {
         all[i] = i;
         hy_buf_init(&g->heard[i], HEARD_MAX);
@@ -562,7 +562,7 @@ static int open_inside(struct hy_group *g, struct hy_err *err)
     if (g->rank == 0) {
         g->council = hy_council_new(g->size, &hy_group_council_events, g);
         if (!g->council)
-            return hy_err_set(err, -ENOMEM, "out of memory");
+            return hy_err_oom(err);
         hy_council_limit_stalls(g->council, &g->stall_limits);
     }
     return start_wanted_timeline(g, err);
@@ -604,7 +604,7 @@ int hy_group_join_or(struct hy_group **ret, bool (*give_up)(void *arg), void *ar
     int rc;
 
     if (!g)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     g->wake = -1;
     pthread_mutex_init(&g->lock, NULL);
     pthread_mutex_init(&g->turn, NULL);

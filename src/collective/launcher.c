@@ -209,7 +209,7 @@ static char *meeting_place(struct hy_err *err)
         return hy_runtime_dir(err);
     path = hy_asprintf("/tmp/hopyard-%u", (unsigned)getuid());
     if (!path)
-        hy_err_set(err, -ENOMEM, "out of memory");
+        hy_err_oom(err);
     dir = path ? hy_private_make_dir(path, HY_OWNER_SELF, err) : -1;
     return dir < 0 ? NULL : hy_take(path);
 }
@@ -223,6 +223,6 @@ char *hy_launcher_socket(const struct hy_launcher *l, struct hy_err *err)
         return NULL;
     path = hy_asprintf("%s/job-%016llx.sock", folder, (unsigned long long)hy_hash(l->job, strlen(l->job)));
     if (!path)
-        hy_err_set(err, -ENOMEM, "out of memory");
+        hy_err_oom(err);
     return path;
 }

@@ -68,7 +68,7 @@ static int add_set(struct hy_council *c, const Hy__Ask *ask, struct hy_err *err)
         return hy_err_set(err, -EINVAL, "there may be %u process sets; remove one", HY_SETS_MAX);
     c->sets[slot].members = hy_calloc(ask->n_splits, sizeof *c->sets[slot].members);
     if (!c->sets[slot].members)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     for (size_t i = 0; i < ask->n_splits; i++)
         c->sets[slot].members[i] = (unsigned)ask->splits[i];
     c->sets[slot].count = (unsigned)ask->n_splits;
@@ -505,7 +505,7 @@ static int hear_ask(struct hy_council *c, unsigned rank, const Hy__Ask *said, in
     if (!m)
         m = open_matter(c, key, rank, ask, now);
     if (!m)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     if (m->asked[index])
         return hy_err_set(err, -EPROTO, "rank %u asks for '%s' twice", rank, ask->name);
     m->in_full |= !said->id;

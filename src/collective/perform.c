@@ -25,7 +25,7 @@ struct order {
 
 static int no_memory(struct hy_err *err)
 {
-    return hy_err_set(err, -ENOMEM, "out of memory");
+    return hy_err_oom(err);
 }
 
 static size_t elements_from(const int64_t *dims, size_t count, size_t first)

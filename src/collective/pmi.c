@@ -257,7 +257,7 @@ int hy_pmi_share(unsigned rank, char text[HY_PMI_TEXT], bool (*give_up)(void *ar
     int rc;
 
     if (!x)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     x->rank = rank;
     snprintf(x->text, sizeof x->text, "%s", rank == 0 ? text : "");
     pthread_mutex_init(&x->lock, NULL);

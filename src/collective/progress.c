@@ -196,7 +196,7 @@ static void ask_for(struct hy_group *g, struct work *w)
     if (short_ask.id)
         say_ask(g, &short_ask);
     else if (ask_in_full(g, w) < 0) {
-        hy_err_set(&err, -ENOMEM, "out of memory");
+        hy_err_oom(&err);
         fail(g, &err);
     }
 }

@@ -600,7 +600,7 @@ static int listen_at(const char *path, unsigned size, struct hy_err *err)
     hy_cleanup_close int fd = HY_SYS(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     hy_cleanup_free char *temporary = hy_asprintf("%s.%d", path, (int)getpid());
     struct sockaddr_un where;
-    int rc = temporary ? hy_local_address(temporary, &where, err) : hy_err_set(err, -ENOMEM, "out of memory");
+    int rc = temporary ? hy_local_address(temporary, &where, err) : hy_err_oom(err);
 
     if (rc < 0)
         return rc;
@@ -655,7 +655,7 @@ int hy_rank_server_start(const char *path, unsigned size, struct hy_endpoint *re
     if (!s || !socket_path) {
         server_free(s);
         free(hy_take(socket_path));
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     }
     rc = s->listener = listen_at(path, size, err);
     if (rc >= 0 && ret_endpoint)

@@ -407,7 +407,7 @@ static int open_comm(struct hy_rendezvous *r, struct presence *p, struct hy_comm
         return rc;
     members = hy_calloc(roster->n_members, sizeof *members);
     if (!members)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     for (size_t i = 0; i < roster->n_members; i++)
         fill_member(&members[i], roster->members[i]);
     if (*roster->shared) {
@@ -481,7 +481,7 @@ static int find_others(struct hy_launcher *ret_launcher, char **ret_path, char *
     *ret_path = tag ? hy_strdup(path) : hy_launcher_socket(ret_launcher, err);
     *ret_tag = tag ? hy_strdup(tag) : hy_asprintf("%u", ret_launcher->rank);
     if (!*ret_path || !*ret_tag)
-        return err->code ? err->code : hy_err_set(err, -ENOMEM, "out of memory");
+        return err->code ? err->code : hy_err_oom(err);
     return 1;
 }
 
@@ -498,7 +498,7 @@ int hy_rendezvous(struct hy_rendezvous **ret, struct hy_comm **ret_comm, bool (*
         return rc < 0 ? rc : join_alone(ret_comm, err);
     r = hy_calloc(1, sizeof *r);
     if (!r)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     r->fd = r->memory = -1;
     r->give_up = give_up;
     r->arg = arg;

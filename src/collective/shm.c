@@ -104,7 +104,7 @@ int hy_shm_open(int fd, unsigned local, unsigned local_count, const char *const 
         return hy_err_set(err, -EINVAL, "%u ranks share memory, and at most %u can", local_count, HY_LOCAL_MAX_RANKS);
     s = hy_calloc(1, sizeof *s);
     if (!s)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     s->fd = -1;
     s->local = local;
     s->local_count = local_count;

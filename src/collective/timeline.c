@@ -166,7 +166,7 @@ int hy_timeline_open(const char *path, unsigned rank, bool mark_cycles, struct h
     int rc;
 
     if (!t)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     t->rank = rank;
     t->mark_cycles = mark_cycles;
     hy_buf_init(&t->text, BUFFER_MAX);
@@ -174,7 +174,7 @@ int hy_timeline_open(const char *path, unsigned rank, bool mark_cycles, struct h
     t->fd = t->path ? HY_SYS(open(t->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) : -1;
     if (t->fd < 0) {
         rc = t->path ? hy_err_sys(err, -errno, "cannot write the timeline '%s'", t->path)
-                     : hy_err_set(err, -ENOMEM, "out of memory");
+                     : hy_err_oom(err);
         free(t->path);
         free(t);
         return rc;

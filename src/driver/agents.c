@@ -710,7 +710,7 @@ static int write_join_key(struct driver *d, struct hy_err *err)
         return 0;
     path = hy_asprintf("%s/run-%lld.key", hy_store_folder(d->store), (long long)d->run);
     if (!path || hy_key_derive(d->key, "join", d->join_key) < 0)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     rc = hy_key_write(hy_store_dir(d->store), path, d->join_key, err);
     if (rc == 0)
         hy_run_note(d, "agents join by: hopyard agent --join HOST:%u --key-file %s", d->port, path);
@@ -739,7 +739,7 @@ int hy_agents_open(struct driver *d, struct hy_err *err)
     d->net = hy_net_new(&d->loop, &settings, &events, d);
     d->engine = hy_engine_new(&d->loop, &engine_events, d);
     if (!d->net || !d->engine)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     if (hy_key_random(d->key) < 0)
         return hy_err_set(err, -EIO, "this machine has no random numbers");
     rc = listen_for_agents(d, err);

@@ -126,7 +126,7 @@ int hy_discovered_parse(const char *text, uint32_t slots, struct hy_discovered *
             continue;
         rc = parse_line(text, n, slots, &host, err);
         if (rc == 0 && host.slots && add(&hosts, &host) < 0)
-            rc = hy_err_set(err, -ENOMEM, "out of memory");
+            rc = hy_err_oom(err);
     }
     if (rc < 0)
         hy_discovered_done(&hosts);
@@ -369,7 +369,7 @@ int hy_discovery_open(struct driver *d, struct hy_err *err)
         return 0;
     d->discovery = hy_calloc(1, sizeof *d->discovery);
     if (!d->discovery)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     hy_buf_init(&d->discovery->text, OUTPUT_MAX);
     return 0;
 }

@@ -234,7 +234,7 @@ static int make_serve(struct driver *d, struct hy_err *err)
         return 0;
     d->serve = hy_calloc(s->n_argv + 2, sizeof *d->serve);
     if (!d->serve)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     memcpy(d->serve, s->argv, s->n_argv * sizeof *d->serve);
     d->serve[s->n_argv] = (char *)"--serve";
     return 0;
@@ -251,7 +251,7 @@ static int make_search(struct driver *d, struct hy_err *err)
     if (rc == 0)
         rc = hy_search_new(&d->space, &settings, &d->search, err);
     d->schedule = rc == 0 ? hy_schedule_new(&policy) : NULL;
-    return rc == 0 && !d->schedule ? hy_err_set(err, -ENOMEM, "out of memory") : rc;
+    return rc == 0 && !d->schedule ? hy_err_oom(err) : rc;
 }
 
 /* Logs/TensorFlow/{appId}/{runId}/: the first runId that is free. Others may write above it, where runs of several users
@@ -273,7 +273,7 @@ static int make_logdir(struct driver *d, struct hy_err *err)
         free(d->logdir);
         d->logdir = hy_asprintf("%s/%lld", app_dir, (long long)++d->app_run);
         if (!d->logdir || HY_SYS(mkdir(d->logdir, 0755)) == 0)
-            return d->logdir ? 0 : hy_err_set(err, -ENOMEM, "out of memory");
+            return d->logdir ? 0 : hy_err_oom(err);
         if (errno != EEXIST)
             rc = -errno;
     }
@@ -296,7 +296,7 @@ static int add_run(struct driver *d, const void *spec, size_t spec_len, struct h
     int rc;
 
     if (!command)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     d->created_wall = row.created;
     rc = hy_store_run_add(d->store, &row, &d->run, err);
     if (rc == 0) /* before anybody can see it */
@@ -428,7 +428,7 @@ static int open_files(struct driver *d, struct hy_err *err)
     d->token_file = hy_strdup(".token");
     token = hy_path_join(d->logdir, ".token");
     if (!d->token_file || !token || hy_key_random(d->token) < 0)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     rc = log_fd = open_own_file(d, "log", O_WRONLY | O_APPEND, err);
     if (rc >= 0)
         rc = d->hold_fd = open_own_file(d, "hold", O_RDWR, err);

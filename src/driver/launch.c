@@ -34,7 +34,7 @@ char *hy_driver_socket(const char *folder, int64_t run, struct hy_err *err)
     }
     path = hy_asprintf("%s/%012llx-%lld.sock", runtime, (unsigned long long)(hy_hash(real, strlen(real)) >> 16), (long long)run);
     if (!path)
-        hy_err_set(err, -ENOMEM, "out of memory");
+        hy_err_oom(err);
     return path;
 }
 
@@ -97,7 +97,7 @@ static int read_status(int fd, int64_t *ret_run, struct hy_err *err)
     }
     line = hy_buf_cstr(&text);
     if (!line)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     newline = strchr(line, '\n');
     if (!newline)
         return hy_err_set(err, -EPIPE, "the driver's process ended before it began");
@@ -140,7 +140,7 @@ int hy_driver_launch(const Hy__RunSpec *spec, int *ret_owner, int64_t *ret_run, 
     int owner[2] = {-1, -1}, rc;
 
     if (!bytes)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     if (ret_owner && HY_SYS(pipe2(owner, O_CLOEXEC)) < 0)
         return hy_err_sys(err, -errno, "cannot make a pipe");
     snprintf(number, sizeof number, "%d", owner[0]);

@@ -124,7 +124,7 @@ static int make_folders(const char *url, struct hy_err *err)
 
     for (size_t i = 0; i < HY_COUNT(names); i++) {
         hy_cleanup_free char *folder = hy_fs_join(url, names[i]);
-        int rc = folder ? hy_fs_mkdirs(folder, 0777, err) : hy_err_set(err, -ENOMEM, "out of memory");
+        int rc = folder ? hy_fs_mkdirs(folder, 0777, err) : hy_err_oom(err);
 
         if (rc < 0)
             return rc;
@@ -152,7 +152,7 @@ int hy_remote_open(struct driver *d, struct hy_err *err)
     }
     d->remote = r;
     if (!r || !r->mirror)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     hy_fs_on_wait(stop_waiting);
     return 0;
 }

@@ -50,7 +50,7 @@ static int asked(struct replaying *r, const struct hy_trial_row *row)
     if (row->ended_seq > d->seq) /* also of one that runs again: clients know that position */
         d->seq = row->ended_seq;
     if (row->dir && hy_run_take_dir(d, row->dir) == -ENOMEM)
-        return hy_err_set(r->err, -ENOMEM, "out of memory");
+        return hy_err_oom(r->err);
     if (!runs_again(d, row))
         return 0;
     t = hy_trial_new(d, number, r->values);
@@ -60,7 +60,7 @@ static int asked(struct replaying *r, const struct hy_trial_row *row)
         t->had_failed = row->state == HY_TRIAL_FAILED;
         r->some_had_failed |= t->had_failed;
     }
-    return t && t->dir ? 0 : hy_err_set(r->err, -ENOMEM, "out of memory");
+    return t && t->dir ? 0 : hy_err_oom(r->err);
 }
 
 static int told(struct replaying *r, const struct hy_trial_row *row)
@@ -75,7 +75,7 @@ static int told(struct replaying *r, const struct hy_trial_row *row)
         d->ended_seq = row->ended_seq;
     hy_search_tell(d->search, (uint64_t)row->number, row->has_value ? row->value : NAN);
     if (row->has_value && hy_run_best(d, row) < 0)
-        return hy_err_set(r->err, -ENOMEM, "out of memory");
+        return hy_err_oom(r->err);
     d->without_metric += row->state == HY_TRIAL_DONE && *d->spec->metric && !row->has_value;
     *(row->state == HY_TRIAL_DONE ? &d->done : &d->failed) += 1;
     return 0;
@@ -197,7 +197,7 @@ int hy_run_replay(struct driver *d, struct hy_err *err)
 
     r.values = hy_calloc(d->space.count + 1, sizeof *r.values);
     if (!r.values)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     rc = hy_store_replay(d->store, d->run, on_row, &r, err);
     free(r.values);
     if (rc == 0)

@@ -57,7 +57,7 @@ static int add_nodes(const Hy__RunSpec *spec, struct hy_space *space, struct hy_
     for (uint32_t i = 1; i <= spec->ranks && rc >= 0; i++)
         rc = hy_buf_printf(&b, "%s%s", i > 1 ? "," : "", hy_node_name(spec, i, name));
     text = rc < 0 ? NULL : hy_buf_cstr(&b);
-    return text ? hy_space_add_grid(space, text, err) : hy_err_set(err, -ENOMEM, "out of memory");
+    return text ? hy_space_add_grid(space, text, err) : hy_err_oom(err);
 }
 
 /* As many as there may ever be. */

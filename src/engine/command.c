@@ -43,7 +43,7 @@ static char **argv_of(const char *const *words, size_t n, struct hy_err *err)
             hy_argv_free(&argv);
     }
     if (!argv)
-        hy_err_set(err, -ENOMEM, "out of memory");
+        hy_err_oom(err);
     return argv;
 }
 
@@ -76,7 +76,7 @@ struct hy_program *hy_program_open(struct hy_err *err)
     if (!p) {
         p = hy_calloc(1, sizeof *p);
         if (!p) {
-            hy_err_set(err, -ENOMEM, "out of memory");
+            hy_err_oom(err);
             return NULL;
         }
         if (map_program(p, err) < 0) {

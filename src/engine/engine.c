@@ -454,7 +454,7 @@ int hy_engine_start(struct hy_engine *e, const struct hy_agent_order *order, str
     if (!argv)
         return err ? err->code : -ENOMEM;
     if (!c)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     if (adopt(c, order))
         return 0;
     rc = init_pipe(c, &c->in);

@@ -107,7 +107,7 @@ static int find_places(struct hy_wanted *w, const struct hy_reading *r, struct h
                           b->shape_n < 200 ? (int)b->shape_n : 200, b->shape, w->text);
     seen = hy_reallocarray(w->seen, b->shape_n + 1, 1);
     if (!seen)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     memcpy(seen, b->shape, b->shape_n);
     w->seen = seen;
     w->seen_n = b->shape_n;

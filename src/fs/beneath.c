@@ -20,7 +20,7 @@
 
 static int no_memory(struct hy_err *err)
 {
-    return hy_err_set(err, -ENOMEM, "out of memory");
+    return hy_err_oom(err);
 }
 
 int hy_fs_beneath_open(struct hy_fs_beneath *b, const char *url, bool is_ours, struct hy_err *err)

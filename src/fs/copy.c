@@ -30,7 +30,7 @@ struct copying {
 
 static int no_memory(struct hy_err *err)
 {
-    return hy_err_set(err, -ENOMEM, "out of memory");
+    return hy_err_oom(err);
 }
 
 /* ---- one file ---------------------------------------------------------------------- */

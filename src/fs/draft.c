@@ -61,7 +61,7 @@ int hy_fs_draft_open(struct hy_fs_draft *d, const char *target, struct hy_err *e
 
     *d = (struct hy_fs_draft){.url = hy_fs_draft_name(target), .target = hy_strdup(target)};
     rc = d->url && d->target ? hy_fs_open(d->url, HY_FS_CREATE, &d->file, err)
-                             : hy_err_set(err, -ENOMEM, "out of memory");
+                             : hy_err_oom(err);
     if (rc == 0)
         return 0;
     if (d->url && rc != -EEXIST)

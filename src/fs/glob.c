@@ -46,7 +46,7 @@ static void search_done(struct search *s)
 
 static int no_memory(struct hy_err *err)
 {
-    return hy_err_set(err, -ENOMEM, "out of memory");
+    return hy_err_oom(err);
 }
 
 static int count_held(struct search *s, size_t bytes)

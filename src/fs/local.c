@@ -45,7 +45,7 @@ int hy_fs_local_path(const char *url, char **ret, struct hy_err *err)
     while (n > 1 && path[n - 1] == '/')
         n--;
     *ret = hy_strndup(path, n);
-    return *ret ? 0 : hy_err_set(err, -ENOMEM, "out of memory");
+    return *ret ? 0 : hy_err_oom(err);
 }
 
 static int failed(struct hy_err *err, int code, const char *doing, const char *url)
@@ -183,7 +183,7 @@ static int to_info(const struct stat *st, const char *name, bool is_link, struct
     if (ret->name && ret->owner && ret->group)
         return 0;
     hy_fs_info_done(ret);
-    return hy_err_set(err, -ENOMEM, "out of memory");
+    return hy_err_oom(err);
 }
 
 /* Of a link: what it leads to, or the link itself where that is gone. */
@@ -659,7 +659,7 @@ static int local_open(const char *url, enum hy_fs_how how, struct hy_fs_file **r
         return rc;
     f = hy_calloc(1, sizeof *f); /* all memory first, so that no file is made in vain */
     if (!f)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     f->url = hy_strdup(url);
     f->fd = f->url ? open_regular(path, how, &st) : -ENOMEM;
     if (f->fd < 0) {

@@ -154,7 +154,7 @@ static int open_there(struct hy_fs_mirror *m, struct entry *e, struct hy_err *er
     int rc;
 
     if (!url)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     if (m->open_count == OPEN_MAX)
         close_oldest(m);
     rc = hy_fs_open(url, e->sent ? HY_FS_APPEND : HY_FS_WRITE, &e->open, err);
@@ -276,7 +276,7 @@ static int mirror_whole(struct hy_fs_mirror *m, struct entry *e, const struct st
     from = hy_path_join(m->folder, e->path);
     to = hy_fs_join(m->url, e->path);
     if (!from || !to)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     rc = hy_fs_copy(from, to, &how, err);
     e->is_done = rc == 0;
     e->inode = st->st_ino;
@@ -292,7 +292,7 @@ static int mirror_folder(struct hy_fs_mirror *m, struct entry *e, struct hy_err 
 
     if (e->is_done)
         return 0;
-    rc = url ? hy_fs_mkdirs(url, 0777, err) : hy_err_set(err, -ENOMEM, "out of memory");
+    rc = url ? hy_fs_mkdirs(url, 0777, err) : hy_err_oom(err);
     e->is_done = rc == 0;
     return rc;
 }
@@ -347,7 +347,7 @@ static int look_at(struct hy_fs_mirror *m, const char *path, int depth)
     int rc;
 
     if (!full)
-        return settle(m, hy_err_set(&why, -ENOMEM, "out of memory"), &why);
+        return settle(m, hy_err_oom(&why), &why);
     if (HY_SYS(lstat(full, &st)) < 0)
         return 0;
     if ((!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) || (m->is_skipped && m->is_skipped(path)))
@@ -359,7 +359,7 @@ static int look_at(struct hy_fs_mirror *m, const char *path, int depth)
     }
     e = entry_of(m, path);
     if (!e)
-        rc = hy_err_set(&why, -ENOMEM, "out of memory");
+        rc = hy_err_oom(&why);
     else if (S_ISDIR(st.st_mode))
         rc = mirror_folder(m, e, &why);
     else
@@ -391,7 +391,7 @@ static int look_into(struct hy_fs_mirror *m, const char *path, int depth)
         if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
             continue;
         below = *path ? hy_path_join(path, d->d_name) : hy_strdup(d->d_name);
-        rc = below ? look_at(m, below, depth) : settle(m, hy_err_set(&why, -ENOMEM, "out of memory"), &why);
+        rc = below ? look_at(m, below, depth) : settle(m, hy_err_oom(&why), &why);
     }
     closedir(dir);
     return rc;

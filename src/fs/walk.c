@@ -77,7 +77,7 @@ static int hold(struct walk *w, struct level *l, struct hy_fs_info *entry, struc
         struct hy_fs_info *list = hy_reallocarray(l->list, room, sizeof(*list));
 
         if (!list)
-            return hy_err_set(err, -ENOMEM, "out of memory");
+            return hy_err_oom(err);
         l->list = list;
         l->room = room;
     }
@@ -102,7 +102,7 @@ static int visit(struct walk *w, const struct level *l, struct hy_fs_info *entry
     if (rc == -ENOBUFS)
         return hy_err_set(err, -ENAMETOOLONG, "a path is longer than %u bytes below %s", HY_FS_PATH_MAX, w->top);
     if (rc < 0 || !hy_buf_cstr(&w->path))
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     return w->stopped = w->how->visit(w->how->arg, hy_buf_cstr(&w->path), entry, err);
 }
 
@@ -120,7 +120,7 @@ static int list_level(struct walk *w, struct hy_err *err)
 {
     hy_cleanup_free char *url = w->path.len ? hy_fs_join(w->top, hy_buf_cstr(&w->path)) : hy_strdup(w->top);
 
-    return url ? hy_fs_list(url, collect, w, err) : hy_err_set(err, -ENOMEM, "out of memory");
+    return url ? hy_fs_list(url, collect, w, err) : hy_err_oom(err);
 }
 
 /* Whether how->failed decides: not about the top, a limit, or a server whose answers are invalid (-EPROTO). */
@@ -179,7 +179,7 @@ int hy_fs_walk(const char *url, const struct hy_fs_walk *how, struct hy_err *err
     err = err ? err : &own;
     hy_buf_init(&w.path, HY_FS_PATH_MAX);
     w.levels = hy_reallocarray(NULL, DEPTH_MAX, sizeof(*w.levels));
-    rc = w.levels ? enter(&w, 0, err) : hy_err_set(err, -ENOMEM, "out of memory");
+    rc = w.levels ? enter(&w, 0, err) : hy_err_oom(err);
     while (rc == 0 && w.depth)
         rc = step(&w, err);
     return rc;

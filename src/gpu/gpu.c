@@ -459,7 +459,7 @@ int hy_gpu_lease_new(struct hy_gpus *g, uint64_t mask, uint32_t share, const str
                           want, share, g->count);
     l = hy_calloc(1, sizeof *l);
     if (!l)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     l->gpus = g;
     l->mask = mask;
     l->share = share;
@@ -560,5 +560,5 @@ int hy_gpus_count_here(size_t *ret, struct hy_err *err)
         uv_run(&loop, UV_RUN_DEFAULT);
     }
     uv_loop_close(&loop);
-    return g ? 0 : hy_err_set(err, -ENOMEM, "out of memory");
+    return g ? 0 : hy_err_oom(err);
 }

@@ -83,7 +83,7 @@ static int make_folder(struct hy_mps *m, struct hy_err *err)
         m->folder = hy_asprintf("%s/mps-%016llx", runtime,
                                 (unsigned long long)hy_hash(m->uuid, strlen(m->uuid)));
     if (!m->folder)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     rc = hy_mkdirs(m->folder, 0700);
     return rc < 0 ? hy_err_sys(err, rc, "cannot make the folder '%s'", m->folder) : 0;
 }
@@ -257,7 +257,7 @@ static int control(struct hy_mps *m, const char *option, const char *input, hy_h
         .file = CONTROL, .argv = argv, .env = env, .input = input, .timeout_ms = CONTROL_MS};
     int rc = env && env[0] && env[1] && env[2] && env[3]
                  ? hy_helper_start(m->loop, &spec, done, m, &m->helper, err)
-                 : hy_err_set(err, -ENOMEM, "out of memory");
+                 : hy_err_oom(err);
 
     free_environment(env);
     return rc;

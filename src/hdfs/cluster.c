@@ -72,7 +72,7 @@ static int add_node(struct hy_hdfs_namenodes *n, const char *address, struct hy_
         return hy_err_set(err, -E2BIG, "there are more than %d NameNodes", NODES_MAX);
     n->nodes[n->count] = (struct node){.host = hy_strndup(host, length), .port = (unsigned)port};
     if (!n->nodes[n->count].host)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     n->count++;
     return 0;
 }
@@ -91,7 +91,7 @@ static int add_service(struct hy_hdfs_namenodes *n, const struct hy_hdfs_conf *c
 {
     hy_cleanup_free char *copy = hy_strdup(ids);
     char *rest = copy, *id;
-    int rc = copy ? 0 : hy_err_set(err, -ENOMEM, "out of memory");
+    int rc = copy ? 0 : hy_err_oom(err);
 
     while (rc == 0 && (id = strtok_r(rest, ", \t\n", &rest))) {
         const char *address = setting(conf, "dfs.namenode.rpc-address", service, id);
@@ -126,7 +126,7 @@ static int default_authority(const struct hy_hdfs_conf *conf, char **ret, struct
                           " HADOOP_CONF_DIR to the folder of the cluster's core-site.xml",
                           url ? "is none of HDFS" : "is not set");
     *ret = hy_strndup(start + 3, strcspn(start + 3, "/"));
-    return *ret ? 0 : hy_err_set(err, -ENOMEM, "out of memory");
+    return *ret ? 0 : hy_err_oom(err);
 }
 
 static char *who_we_are(void)
@@ -208,7 +208,7 @@ static int fill(struct known *k, const char *user, struct hy_err *err)
     const char *proxied = getenv("HADOOP_PROXY_USER");
 
     if (!n)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     pthread_mutex_init(&n->lock, NULL);
     c->data_key = hy_dn_key_new();
     if (getrandom(n->client_id, sizeof(n->client_id), 0) != sizeof(n->client_id))
@@ -221,7 +221,7 @@ static int fill(struct known *k, const char *user, struct hy_err *err)
     c->name = hy_asprintf("hdfs://%s", k->authority);
     c->client_name = hy_asprintf("hopyard_%016llx_%d", (unsigned long long)hy_get_le(n->client_id, 8), (int)getpid());
     if (!c->user || !c->name || !c->client_name || !c->data_key)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     return find_nodes(n, c->conf, k->authority, err);
 }
 
@@ -247,7 +247,7 @@ static struct known *find_or_make(char *authority, char *dir, struct hy_err *err
         free(authority);
         free(dir);
         if (!k)
-            hy_err_set(err, -ENOMEM, "out of memory");
+            hy_err_oom(err);
         return k;
     }
     k->authority = authority;
@@ -273,7 +273,7 @@ static int authority_of(const char *url, const char *dir, char **ret, const char
     *ret_path = start ? start + 3 + n : strchr(url, ':') ? strchr(url, ':') + 1 : url;
     if (n) {
         *ret = hy_strndup(start + 3, n);
-        return *ret ? 0 : hy_err_set(err, -ENOMEM, "out of memory");
+        return *ret ? 0 : hy_err_oom(err);
     }
     conf = hy_hdfs_conf_load(dir, err);
     if (!conf)
@@ -338,7 +338,7 @@ int hy_hdfs_find(const char *url, struct hy_hdfs_cluster **ret, char **ret_path,
     if (rc < 0)
         return rc;
     path = hy_hdfs_path(rest);
-    rc = path ? check_path(path, url, err) : hy_err_set(err, -ENOMEM, "out of memory");
+    rc = path ? check_path(path, url, err) : hy_err_oom(err);
     if (rc < 0)
         return rc;
     pthread_mutex_lock(&all_lock);

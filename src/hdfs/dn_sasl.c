@@ -123,7 +123,7 @@ static int need_key(struct hy_hdfs_cluster *c, const Hdfs__DataEncryptionKey **r
 
 static int check_login(const struct login *l, struct hy_err *err)
 {
-    return l->user && l->password ? 0 : hy_err_set(err, -ENOMEM, "out of memory");
+    return l->user && l->password ? 0 : hy_err_oom(err);
 }
 
 static int login_by_key(struct login *l, struct hy_hdfs_cluster *c, struct hy_err *err)
@@ -260,7 +260,7 @@ static int seal_by_aes(struct hy_dn *d, struct hy_sasl *s, Hdfs__CipherOption *o
         return 0;
     hy_aes_free(in);
     hy_aes_free(out);
-    return in ? hy_err_set(err, -ENOMEM, "out of memory") : err->code;
+    return in ? hy_err_oom(err) : err->code;
 }
 
 /* What the two agreed on holds from now on. Takes `s`. */
@@ -274,7 +274,7 @@ static int seal(struct hy_dn *d, struct hy_sasl *s, const Hdfs__DataTransferEncr
         d->sock.seal = hy_seal_sasl_new(s);
         if (d->sock.seal)
             return 0;
-        rc = hy_err_set(err, -ENOMEM, "out of memory");
+        rc = hy_err_oom(err);
     }
     hy_sasl_free(s);
     return rc;
@@ -316,7 +316,7 @@ static int shake_hands(struct hy_dn *d, const struct login *l, struct hy_err *er
     int rc;
 
     if (!s)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     rc = prove(d, s, has_aes(d, l), &last, err);
     if (rc == 0)
         return seal(d, s, last, err);

@@ -81,7 +81,7 @@ static int to_info(const Hdfs__FileStatus *s, char *name, struct hy_fs_info *ret
     if (ret->name && ret->owner && ret->group)
         return 0;
     hy_fs_info_done(ret);
-    return hy_err_set(err, -ENOMEM, "out of memory");
+    return hy_err_oom(err);
 }
 
 static int hdfs_stat(const char *url, struct hy_fs_info *ret, struct hy_err *err)

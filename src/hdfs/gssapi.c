@@ -282,7 +282,7 @@ struct hy_sasl *hy_sasl_gssapi_new(const char *principal, const struct hy_qops *
     g = hy_calloc(1, sizeof(*g));
     if (!g || !(g->principal = hy_strdup(principal))) {
         free(g);
-        hy_err_set(err, -ENOMEM, "out of memory");
+        hy_err_oom(err);
         return NULL;
     }
     g->base.ops = &ops;

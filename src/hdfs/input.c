@@ -175,7 +175,7 @@ static int ask_map(const struct input *in, struct map **ret, struct hy_err *err)
     int rc;
 
     if (!m)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     m->refs = 1;
     request.src = in->path;
     request.length = INT64_MAX;
@@ -332,7 +332,7 @@ static int open_stream(struct input *in, const struct turn *t, bool has_others, 
         return rc;
     reader = hy_ahead_new(r);
     if (!reader)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     *ret = (struct stream){
         .reader = reader, .map = t->map, .at = t->block->offset + t->from, .end = t->block->offset + t->to,
     };
@@ -620,7 +620,7 @@ int hy_hdfs_input_open(struct hy_hdfs_cluster *c, const char *path, struct hy_fs
 
     if (!in || !(in->path = hy_strdup(path))) {
         free(in);
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     }
     in->base.ops = &input_ops;
     in->cluster = c;

@@ -74,7 +74,7 @@ static int advance(struct hy_hdfs_listing *l, const ProtobufCBinaryData *last, c
 
     if (!after || (is_mark && !mark)) {
         free(after);
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     }
     free(l->after);
     l->after = after;

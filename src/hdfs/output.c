@@ -239,7 +239,7 @@ static int end_block(struct output *out, struct hy_err *err)
     hy_pipeline_free(hy_take(out->pipeline));
     free(hy_take(out->filling));
     out->block_start = out->size;
-    return out->last ? 0 : hy_err_set(err, -ENOMEM, "out of memory");
+    return out->last ? 0 : hy_err_oom(err);
 }
 
 /* As much as goes into the packet, and what follows from it. */
@@ -574,7 +574,7 @@ int hy_hdfs_output_open(struct hy_hdfs_cluster *c, const char *path, enum hy_fs_
 
     if (!out || !(out->path = hy_strdup(path))) {
         free(out);
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     }
     out->base.ops = &output_ops;
     out->file.cluster = out->kept.cluster = c;

@@ -336,7 +336,7 @@ static int update_namenode(struct hy_pipeline *p, uint64_t stamp, struct hy_err 
     int rc;
 
     if (!ids)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     for (size_t i = 0; i < p->block->n_locs; i++)
         ids[i] = p->block->locs[i]->id;
     renewed.generationstamp = stamp;
@@ -582,7 +582,7 @@ int hy_pipeline_finish(struct hy_pipeline *p, struct hy_err *err)
         return rc;
     last = hy_outgoing_new(&p->file.guard, 0);
     if (!last)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     last->head.offset = p->bytes_acked;
     last->head.is_last = true;
     p->is_closing = true;
@@ -614,7 +614,7 @@ int hy_pipeline_open(struct hy_pipeline **ret, const struct hy_pipeline_file *fi
     *ret_bad = NULL;
     if (!p) {
         hdfs__located_block__free_unpacked(block, NULL);
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     }
     p->file = *file;
     p->block = block;

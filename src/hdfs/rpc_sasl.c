@@ -156,7 +156,7 @@ static int server_principal(const Hdfs__RpcSasl__Auth *auth, const struct hy_soc
         return hy_err_set(err, -EPROTO, "it does not say which principal it is");
     name = hy_asprintf("%s/%s%s", auth->protocol, auth->serverid, realm ? realm : "");
     if (!name)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     snprintf(key, sizeof(key), "%s.pattern", peer->principal);
     pattern = setting(peer, key);
     if (!pattern && !expected)
@@ -197,7 +197,7 @@ static int start_token(struct exchange *x, const Hdfs__RpcSasl__Auth *auth, cons
 {
     x->method = HY_RPC_TOKEN;
     x->sasl = by_token(x->login->token, auth, qops);
-    return x->sasl ? 0 : hy_err_set(err, -ENOMEM, "out of memory");
+    return x->sasl ? 0 : hy_err_oom(err);
 }
 
 static int start_kerberos(struct exchange *x, const Hdfs__RpcSasl__Auth *auth, const struct hy_qops *qops,

@@ -65,7 +65,7 @@ struct hy_striped *hy_striped_new(struct hy_hdfs_cluster *c, const Hdfs__Erasure
     struct hy_striped *s = hy_calloc(1, sizeof(*s));
 
     if (!s) {
-        hy_err_set(err, -ENOMEM, "out of memory");
+        hy_err_oom(err);
         return NULL;
     }
     s->cluster = c;
@@ -170,7 +170,7 @@ static int recover(struct hy_striped *s, unsigned lost, uint8_t *into, size_t n,
     int rc;
 
     if (!room)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     for (unsigned i = 0; i < all && count < s->code.data; i++) {
         uint8_t *mine = room + count * n;
 

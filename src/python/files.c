@@ -202,7 +202,7 @@ static int make_room(void **list, size_t count, size_t *room, size_t size, struc
         return 0;
     grown = hy_reallocarray(*list, more, size);
     if (!grown)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     *list = grown;
     *room = more;
     return 0;
@@ -273,7 +273,7 @@ static int keep_url(void *arg, const char *url, const struct hy_fs_info *info, s
     if (rc < 0)
         return rc;
     u->list[u->count] = hy_strdup(url);
-    return u->list[u->count] ? (u->count++, 0) : hy_err_set(err, -ENOMEM, "out of memory");
+    return u->list[u->count] ? (u->count++, 0) : hy_err_oom(err);
 }
 
 static PyObject *to_texts(const struct urls *u)

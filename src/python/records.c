@@ -82,7 +82,7 @@ static int add_bare(struct hy_columns *c, const struct hy_record *r, struct hy_e
 
     if (!column || hy_column_begin(column, c->rows) < 0 || hy_column_add_bytes(column, r->bytes, r->n) < 0 ||
         hy_column_end(column) < 0)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     hy_columns_end_row(c);
     return 0;
 }

@@ -38,7 +38,7 @@ int hy_records_open(const char *url, struct hy_records **ret, struct hy_err *err
 
     if (!r || !(r->url = hy_strdup(url))) {
         free(r);
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     }
     hy_buf_init(&r->in, SIZE_MAX / 2);
     rc = hy_fs_open(url, HY_FS_READ, &r->file, err);
@@ -138,7 +138,7 @@ static int read_zipped(struct hy_records *r, struct hy_err *err)
     r->zip.avail_out = PIECE;
     rc = inflate(&r->zip, Z_NO_FLUSH);
     if (rc != Z_OK && rc != Z_STREAM_END && rc != Z_BUF_ERROR)
-        return rc == Z_MEM_ERROR ? hy_err_set(err, -ENOMEM, "out of memory") : damaged(r, err);
+        return rc == Z_MEM_ERROR ? hy_err_oom(err) : damaged(r, err);
     r->is_between = rc == Z_STREAM_END;
     hy_buf_added(&r->in, PIECE - r->zip.avail_out);
     return 0;
@@ -177,7 +177,7 @@ static int begin_zipped(struct hy_records *r, struct hy_err *err)
 {
     r->packed = hy_malloc(r->in.len > PIECE ? r->in.len : PIECE);
     if (!r->packed || inflateInit2(&r->zip, ANY_WINDOW) != Z_OK)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     r->is_zipped = true;
     r->is_over = false;
     memcpy(r->packed, hy_buf_bytes(&r->in), r->in.len);

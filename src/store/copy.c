@@ -181,7 +181,7 @@ int hy_copy_open_file(struct hy_source *from, sqlite3 **ret, struct hy_err *err)
     int rc;
 
     if (!folder)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     if (!mkdtemp(folder))
         return hy_err_sys(err, -errno, "cannot make a folder in '%s' for a copy of '%s'",
                           base ? base : "/tmp", from->path);

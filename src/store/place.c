@@ -150,7 +150,7 @@ static int place_elsewhere(struct hy_place *p, struct hy_err *err)
     int rc;
 
     if (!home)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     rc = will_be_on_network(home);
     if (rc < 0)
         return hy_err_sys(err, rc, "cannot look at the folder '%s'", home);
@@ -162,7 +162,7 @@ static int place_elsewhere(struct hy_place *p, struct hy_err *err)
     free(p->folder);
     p->folder = hy_asprintf("%s/hopyard/%016" PRIx64, home, hy_hash(p->project, strlen(p->project)));
     p->remote = 1;
-    return p->folder ? 0 : hy_err_set(err, -ENOMEM, "out of memory");
+    return p->folder ? 0 : hy_err_oom(err);
 }
 
 /* The URL that it stands for (write_url); NULL when the project is just a folder. */
@@ -175,9 +175,9 @@ static int read_url(const struct hy_place *p, char **ret, struct hy_err *err)
     int rc;
 
     hy_buf_init(&text, 1 << 16);
-    rc = path ? hy_private_read(p->dir, path, &text, &why) : hy_err_set(&why, -ENOMEM, "out of memory");
+    rc = path ? hy_private_read(p->dir, path, &text, &why) : hy_err_oom(&why);
     if (rc == 0 && (!(url = hy_buf_cstr(&text)) || (*url && !(*ret = hy_strdup(url)))))
-        rc = hy_err_set(&why, -ENOMEM, "out of memory");
+        rc = hy_err_oom(&why);
     if (rc < 0 && rc != -ENOENT && err)
         *err = why;
     return rc == -ENOENT ? 0 : rc;
@@ -208,7 +208,7 @@ static int check_above(const struct hy_place *p, struct hy_err *err)
     struct hy_err why = {0};
 
     if (!above)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     dir = hy_private_dir(above, HY_OWNER_ANY_FOR_ROOT, &why);
     if (dir < 0 && dir != -ENOENT && err)
         *err = why;
@@ -240,7 +240,7 @@ int hy_place_find(const char *project, struct hy_place *ret, struct hy_err *err)
     else if (!S_ISDIR(st.st_mode))
         rc = hy_err_set(err, -ENOTDIR, "the project '%s' is not a folder", project);
     if (rc == 0 && !(p.folder = hy_path_join(p.project, ".hopyard")))
-        rc = hy_err_set(err, -ENOMEM, "out of memory");
+        rc = hy_err_oom(err);
     if (rc == 0)
         rc = folder_on_network(&p, err);
     if (rc > 0)
@@ -265,7 +265,7 @@ static int write_url(const char *folder, const char *url, struct hy_err *err)
 {
     struct hy_place p = {.folder = (char *)(uintptr_t)folder, .dir = -1};
     hy_cleanup_free char *path = hy_path_join(folder, "url"), *known = NULL;
-    int rc = path ? 0 : hy_err_set(err, -ENOMEM, "out of memory");
+    int rc = path ? 0 : hy_err_oom(err);
 
     if (rc == 0)
         rc = open_folder(&p, err);
@@ -282,7 +282,7 @@ static int make_stand_in(const char *project, const char *folder, struct hy_err 
 {
     hy_cleanup_free char *path = hy_strdup(project);
     char *slash;
-    int dir = path ? hy_private_make_dir(folder, HY_OWNER_ANY_FOR_ROOT, err) : hy_err_set(err, -ENOMEM, "out of memory");
+    int dir = path ? hy_private_make_dir(folder, HY_OWNER_ANY_FOR_ROOT, err) : hy_err_oom(err);
 
     for (int level = 0; level < 3 && dir >= 0; level++) {
         close(dir);
@@ -309,7 +309,7 @@ char *hy_store_stand_in(const char *url, struct hy_err *err)
     folder = project ? hy_path_join(project, ".hopyard") : NULL;
     if (!folder) {
         free(project);
-        hy_err_set(err, -ENOMEM, "out of memory");
+        hy_err_oom(err);
         return NULL;
     }
     rc = make_stand_in(project, folder, err);
@@ -356,7 +356,7 @@ static int name_project(const struct hy_place *p, struct hy_err *err)
 
     hy_buf_init(&there, 1 << 16);
     if (!path || !text)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     rc = hy_private_read(p->dir, path, &there, &why);
     if (rc == -ENOENT)
         return hy_private_write(p->dir, path, text, strlen(text), err);

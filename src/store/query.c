@@ -39,7 +39,7 @@ static int io_sentence(sqlite3 *db, int rc, const char *path, struct hy_err *err
         return hy_err_set(err, -ENOSPC,
                           "disk full: cannot write '%s'; free some space", path);
     if (rc == SQLITE_IOERR_NOMEM)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     if (why == EROFS)
         return hy_err_set(err, -EROFS, "the file system of '%s' is read-only; check the disk, and mount it for writing", path);
     if (why == EACCES || why == EPERM)
@@ -55,7 +55,7 @@ int hy_store_sentence(sqlite3 *db, int rc, const char *path, struct hy_err *err)
 {
     switch (rc & 0xff) {
     case SQLITE_NOMEM:
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
         return hy_err_set(err, -EBUSY,

@@ -167,7 +167,7 @@ static int not_found(struct hy_store *s, const char *text, struct hy_err *err)
     if (rc == 0 && count == 0)
         return hy_err_set(err, -ENOENT, "no runs yet in '%s': start one with `hopyard run`", s->project);
     if (rc < 0 || append_name(&wanted, text) < 0 || !hy_buf_cstr(&wanted) || !hy_buf_cstr(&list))
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     return hy_err_set(err, -ENOENT, "no run '%s' here; the newest %s %s", hy_buf_cstr(&wanted),
                       count == 1 ? "is" : "are", hy_buf_cstr(&list));
 }

@@ -97,7 +97,7 @@ static int copy_rows(const struct end *from, int64_t run, const char *read, cons
 
     if (rc == 0 && sqlite3_bind_parameter_count(in) > 1 &&
         sqlite3_bind_blob64(in, 2, from->spec, from->spec_len, SQLITE_STATIC) != SQLITE_OK)
-        rc = hy_err_set(err, -ENOMEM, "out of memory");
+        rc = hy_err_oom(err);
     if (rc == 0)
         rc = prepare(to, write, 0, &out, err);
     while (rc == 0 && (step = sqlite3_step(in)) == SQLITE_ROW)
@@ -236,7 +236,7 @@ int hy_store_keep(struct hy_store *s, int64_t run, struct hy_err *err)
     int rc;
 
     if (!runs || !draft)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     snprintf(name, sizeof name, "%lld.db", (long long)run);
     snprintf(temporary, sizeof temporary, "%s.tmp", name);
     dir = hy_private_make_dir_at(s->dir, runs, err);
@@ -367,7 +367,7 @@ static int import_one(struct hy_store *s, const struct end *from, sqlite3_stmt *
         const void *spec = sqlite3_column_blob(run, 4);
 
         if (share(spec, (size_t)sqlite3_column_bytes(run, 4), &shared, &source.spec_len) < 0)
-            return hy_err_set(err, -ENOMEM, "out of memory");
+            return hy_err_oom(err);
         source.spec = shared;
     }
     return rc < 0 ? rc : copy_run(&source, number, &to, rc > 0 ? number : 0, err);

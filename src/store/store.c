@@ -188,7 +188,7 @@ static int go_on_counting(struct hy_store *s, struct hy_err *err)
     snprintf(sql, sizeof sql, "INSERT INTO sqlite_sequence(name, seq) VALUES ('runs', %lld)", (long long)left.highest);
     hy_left_advice(&left, s->folder, s->project, advice, sizeof advice);
     s->lost = hy_asprintf("the store of this project was empty or missing, and a new one is used: %s", advice);
-    return s->lost ? hy_store_exec(s->db, sql, s->path, err) : hy_err_set(err, -ENOMEM, "out of memory");
+    return s->lost ? hy_store_exec(s->db, sql, s->path, err) : hy_err_oom(err);
 }
 
 static int open_locked(struct hy_store *s, struct hy_err *err)
@@ -365,7 +365,7 @@ int hy_store_open(const char *project, enum hy_store_mode mode, struct hy_store 
     s = rc == 0 ? hy_calloc(1, sizeof *s) : NULL;
     if (!s) {
         hy_place_done(&place);
-        return rc < 0 ? rc : hy_err_set(err, -ENOMEM, "out of memory");
+        return rc < 0 ? rc : hy_err_oom(err);
     }
     *s = (struct hy_store){.mode = mode,
                            .lock_fd = -1,
@@ -377,7 +377,7 @@ int hy_store_open(const char *project, enum hy_store_mode mode, struct hy_store 
                            .remote = place.remote};
     snprintf(s->at, sizeof s->at, "/proc/self/fd/%d", s->dir);
     s->path = hy_path_join(s->folder, "store.db");
-    rc = s->path ? 0 : hy_err_set(err, -ENOMEM, "out of memory");
+    rc = s->path ? 0 : hy_err_oom(err);
     if (rc == 0 && s->dir >= 0)
         rc = hy_guard_check(s, err);
     if (rc == 0)
@@ -416,7 +416,7 @@ int hy_store_file(struct hy_store *s, const char *name, int flags, struct hy_err
 {
     hy_cleanup_free char *path = hy_path_join(s->folder, name);
 
-    return path ? hy_private_open(s->dir, path, flags, err) : hy_err_set(err, -ENOMEM, "out of memory");
+    return path ? hy_private_open(s->dir, path, flags, err) : hy_err_oom(err);
 }
 
 int hy_store_dir(const struct hy_store *s)

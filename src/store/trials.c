@@ -48,7 +48,7 @@ static int insert(struct hy_store *s, int64_t run, const struct hy_trial_row *t,
 static int out_of_memory(struct hy_store *s, struct hy_err *err)
 {
     struct hy_err why = {0};
-    int rc = hy_err_set(&why, -ENOMEM, "out of memory");
+    int rc = hy_err_oom(&why);
 
     hy_store_doom(s, &why);
     if (err)

@@ -234,7 +234,7 @@ int hy_trial_cgroup_make(struct hy_cgroup *c, const char *tag, uint64_t memory, 
     make_plain(tag, plain, sizeof plain);
     t.path = hy_asprintf("%s/%s.%llu", c->path, plain, (unsigned long long)++c->count);
     if (!t.path)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     if (HY_SYS(mkdir(t.path, 0755)) < 0) {
         rc = hy_err_sys(err, -errno, "cannot make the cgroup '%s'", t.path);
         free(t.path);

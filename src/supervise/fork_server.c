@@ -221,7 +221,7 @@ static int start_server(struct hy_fork_server *w, const struct hy_process_spec *
     int rc;
 
     if (!env)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     spec.env = env;
     spec.inherit = &their_end;
     spec.inherit_count = 1;
@@ -254,7 +254,7 @@ int hy_fork_server_start(struct hy_supervisor *s, const struct hy_process_spec *
     int ends[2], rc;
 
     if (!w)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     w->supervisor = s;
     w->events = *events;
     w->arg = arg;

@@ -179,7 +179,7 @@ int hy_helper_start(uv_loop_t *loop, const struct hy_helper_spec *spec, hy_helpe
     int rc;
 
     if (!h)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     h->done = done;
     h->arg = arg;
     rc = begin(h, loop, spec, err);

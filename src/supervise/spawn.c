@@ -265,7 +265,7 @@ int hy_spawn(const struct hy_spawn *spawn, pid_t *ret_pid, int *ret_pidfd, struc
     pid_t pid;
 
     if (!candidates || !shell_argv || !stack)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     pid = clone_child(&plan, stack, &pidfd);
     if (pid < 0)
         return hy_err_sys(err, pid, "cannot start '%s'", spawn->argv[0]);

@@ -93,7 +93,7 @@ static int spawn_into(struct hy_process *p, const struct hy_process_spec *spec, 
                              .inherit_count = spec->inherit_count, .cores = spec->cores};
 
     if (!env)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     if (p->cgroup.path && enter < 0)
         return hy_err_sys(err, enter, "cannot open the cgroup of '%s'", spec->tag);
     if (spec->warm)
@@ -174,7 +174,7 @@ int hy_process_start(struct hy_supervisor *s, const struct hy_process_spec *spec
         return hy_err_set(err, -EINVAL, "there is no command to start");
     p = new_process(s, spec, events, arg);
     if (!p)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     rc = prepare_and_spawn(p, spec, err);
     if (rc == 0 && spec->warm) {
         rc = hy_process_await(p);

@@ -110,7 +110,7 @@ int hy_supervisor_new(uv_loop_t *loop, const char *name, struct hy_supervisor **
     int rc;
 
     if (!s)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     s->loop = loop;
     s->self = getpid();
     s->census_at = -1;

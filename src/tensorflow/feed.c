@@ -110,7 +110,7 @@ static int set_output(TF_OpKernelContext *ctx, int index, TF_Tensor *made, struc
     hy_cleanup_tensor TF_Tensor *tensor = made;
 
     if (!tensor)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     if (index >= hy_tf.NumOutputs(ctx) || hy_tf.ExpectedOutputDataType(ctx, index) != hy_tf.TensorType(tensor))
         return hy_err_set(err, -EINVAL, "HopyardFeed: Tout does not say what the feed's columns are");
     hy_tf.SetOutput(ctx, index, tensor, status);

@@ -210,7 +210,7 @@ static int get_matching_paths(const TF_Filesystem *fs, const char *pattern, char
     int rc;
 
     (void)fs;
-    rc = escaped ? hy_fs_glob(escaped, add_match, &names, &err) : hy_err_set(&err, -ENOMEM, "out of memory");
+    rc = escaped ? hy_fs_glob(escaped, add_match, &names, &err) : hy_err_oom(&err);
     return names_give(&names, rc, entries, status, &err);
 }
 
@@ -227,7 +227,7 @@ static int make_one(const char *url, struct hy_err *err)
         return hy_err_set(err, -EEXIST, "%s is there already", url);
     if (rc != -ENOENT && rc != -ENOTDIR)
         return rc;
-    rc = above ? expect(above, true, err) : hy_err_set(err, -ENOMEM, "out of memory");
+    rc = above ? expect(above, true, err) : hy_err_oom(err);
     if (rc == -ENOENT)
         return hy_err_set(err, rc, "cannot make the folder %s: the one it is to lie in is not there", url);
     return rc < 0 ? rc : hy_fs_mkdirs(url, 0777, err);

@@ -25,7 +25,7 @@ void hy_files_open_to_read(const TF_Filesystem *fs, const char *url, TF_RandomAc
     int rc;
 
     (void)fs;
-    rc = r && copy ? hy_fs_open(url, HY_FS_READ, &r->file, &err) : hy_err_set(&err, -ENOMEM, "out of memory");
+    rc = r && copy ? hy_fs_open(url, HY_FS_READ, &r->file, &err) : hy_err_oom(&err);
     if (!hy_files_say(status, rc, &err))
         return;
     pthread_rwlock_init(&r->lock, NULL);
@@ -110,7 +110,7 @@ static void open_writer(const char *url, enum hy_fs_how how, TF_WritableFile *fi
 {
     struct hy_err err = {0};
     hy_cleanup_free struct writer *w = hy_calloc(1, sizeof(*w));
-    const int rc = w ? hy_fs_open(url, how, &w->file, &err) : hy_err_set(&err, -ENOMEM, "out of memory");
+    const int rc = w ? hy_fs_open(url, how, &w->file, &err) : hy_err_oom(&err);
 
     if (hy_files_say(status, rc, &err))
         file->plugin_file = hy_take(w);

@@ -64,7 +64,7 @@ static void answer(TF_OpKernelContext *ctx, bool over)
     struct hy_err err = {0};
 
     if (!tensor) {
-        hy_err_set(&err, -ENOMEM, "out of memory");
+        hy_err_oom(&err);
         hy_tf_fail(ctx, &err);
         return;
     }

@@ -36,7 +36,7 @@ static TF_Tensor *answer(int64_t what, struct hy_err *err)
     if (tensor)
         memcpy(hy_tf.TensorData(tensor), &value, sizeof(value));
     else
-        hy_err_set(err, -ENOMEM, "out of memory");
+        hy_err_oom(err);
     return tensor;
 }
 

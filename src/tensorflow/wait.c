@@ -66,7 +66,7 @@ static int wait_for(const struct hy_bridge *bridge, struct hy_pending *p, struct
     int64_t result = bridge->wait(p->ticket, &own);
 
     if (result >= 0 && p->kind == HY_JOIN && put_last_joined(p, result) < 0)
-        result = hy_err_set(&own, -ENOMEM, "out of memory");
+        result = hy_err_oom(&own);
     if (result >= 0)
         return 0;
     if (err->code == 0) {
@@ -129,7 +129,7 @@ static void compute(void *kernel, TF_OpKernelContext *ctx)
     if (all)
         wait_for_all(ctx, all, count, &err);
     else
-        hy_err_set(&err, -ENOMEM, "out of memory");
+        hy_err_oom(&err);
     if (err.code == 0)
         set_outputs(ctx, all, count, &err);
     for (int i = 0; all && i < count; i++)

@@ -218,7 +218,7 @@ int hy_net_dial(struct hy_net *net, const char *host, uint16_t port, const char 
         return hy_err_set(err, -EINVAL, "an agent's name has 1 to %d bytes", HY_IDENTITY_MAX);
     address = hy_asprintf(strchr(host, ':') ? "[%s]:%u" : "%s:%u", host, port);
     if (!address || hy_peer_new(net, identity, address, &p) < 0)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     p->dial = dial_new(host, port, key);
     if (!p->dial || RAND_bytes(p->session, HY_SESSION_SIZE) != 1) {
         int rc = p->dial ? -EIO : -ENOMEM;

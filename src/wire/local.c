@@ -424,7 +424,7 @@ int hy_local_listen(uv_loop_t *loop, const char *path, const struct hy_local_eve
     l = local_new(loop, path, events, arg);
     if (!l) {
         unlink(path);
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     }
     l->dev = st.st_dev;
     l->ino = st.st_ino;

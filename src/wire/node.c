@@ -155,7 +155,7 @@ void hy_node_leave(struct hy_node_link *n)
 static int join(struct hy_node_link *n, const char *path, const struct hy_presence *where, struct hy_err *err)
 {
     if (!n->tag)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     n->fd = hy_local_connect(path, err);
     return n->fd < 0 ? n->fd : say_join(n, where, err);
 }
@@ -171,7 +171,7 @@ int hy_node_join(const struct hy_presence *where, bool (*give_up)(void *arg), vo
         return hy_err_set(err, -ENXIO, "not inside a node of a cluster: HOPYARD_NODE is not set");
     n = hy_calloc(1, sizeof *n);
     if (!n)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     n->fd = -1;
     n->tag = hy_strdup(tag);
     hy_buf_init(&n->rest, HY_LOCAL_MAX + 64u * 1024);

@@ -44,7 +44,7 @@ static int deliver(const Hy__TrialReport *report, const char *path, struct hy_er
     int rc;
 
     if (!bytes)
-        return hy_err_set(err, -ENOMEM, "out of memory");
+        return hy_err_oom(err);
     fd = hy_local_connect(path, err);
     if (fd < 0)
         return fd;
