@@ -13,9 +13,9 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "cli/js.h"
-#include "cli/out.h"
-#include "cli/proto.h"
+#include "view/json_values.h"
+#include "view/out.h"
+#include "wire/proto_memory.h"
 
 static const struct hy_style bare = {.width = 0};
 static const struct hy_style ascii80 = {.width = 80, .height = 24, .terminal = true};

@@ -270,7 +270,7 @@ static void test_a_discovery_script_prints_hosts_with_or_without_slots(void **st
     static const struct {
         const char *text, *sentence;
     } bad[] = {{"a\n", "host 'a' has no number of slots; print HOST:SLOTS, or give --slots-per-host N"},
-               {"a:many\n", "'a:many': the slots of a host are a number up to 65536"},
+               {"a:many\n", "'a:many': the slots of a host are a number up to 100000"},
                {"-oProxyCommand=x:1\n", "'-oProxyCommand=x:1' is not a host; a line is HOST or HOST:SLOTS"},
                {"a;b:1\n", "'a;b:1' is not a host; a line is HOST or HOST:SLOTS"}};
     struct hy_discovered hosts = {0};

@@ -2,7 +2,7 @@
 /* A run in a notebook: what the fragment says, and what it never lets through. */
 #include "cli_bench.h"
 
-#include "cli/board.h"
+#include "view/live_view.h"
 
 /* The whole fragment; free it. */
 static char *html_of(struct hy_board *board)

@@ -9,8 +9,8 @@
 
 #include "base/buf.h"
 #include "cli/cli.h"
-#include "cli/history.h"
-#include "cli/js.h"
+#include "client/history.h"
+#include "view/json_values.h"
 #include "cli/manage.h"
 
 /* Runs the program; what it prints (standard output and error) is to be freed. */
@@ -295,7 +295,7 @@ static int read_history(void *arg)
     hy__update__init(u);
     u->run = y->run;
     u->ended_seq = u->notes_until = INT64_MAX;
-    rc = hy_history_read(&history, y->store, u, true, &err);
+    rc = hy_history_read(&history, y->store, u, 0, &err);
     if (rc == 0 && (u->n_ended != 3 || u->n_notes != 1 || u->ended[2]->number != 3))
         rc = 1;
     if (rc < 0)

@@ -8,12 +8,12 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "cli/board.h"
+#include "view/live_view.h"
 #include "cli/commands.h"
-#include "cli/facts.h"
-#include "cli/spec.h"
-#include "cli/teller.h"
-#include "wire/bounds.h"
+#include "client/provenance.h"
+#include "cli/run_spec.h"
+#include "view/run_lines.h"
+#include "wire/limits.h"
 
 static int count_words(char **words)
 {
@@ -538,7 +538,7 @@ static void test_surroundings_leave_an_outer_trials_names_out(void **state)
     setenv("HOPYARD_RESULT", "/outer", 1);
     setenv("HY_TEST_WORD", "kept", 1);
     assert_int_equal(spec_of(WORDS("--", (char *)"true"), &s, &err), 0);
-    if (hy_spec_surroundings(s, "/project", &err) < 0)
+    if (hy_spec_add_environment(s, "/project", &err) < 0)
         fail_msg("%s", err.text);
     unsetenv("HOPYARD_RESULT");
     unsetenv("HY_TEST_WORD");
@@ -558,7 +558,7 @@ static void test_a_missing_program_is_a_mistake_of_usage(void **state)
 
     (void)state;
     assert_int_equal(spec_of(WORDS("--", (char *)"./nothing-here"), &s, &err), 0);
-    assert_int_equal(hy_spec_surroundings(s, "/project", &err), -EINVAL);
+    assert_int_equal(hy_spec_add_environment(s, "/project", &err), -EINVAL);
     assert_int_equal(err.code, -EINVAL);
 }
 

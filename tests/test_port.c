@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "cli/port.h"
+#include "cli/port_reservation.h"
 
 static struct hy_port reserve(uint16_t wanted)
 {

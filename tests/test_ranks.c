@@ -5,10 +5,10 @@
 #include <errno.h>
 
 #include "base/clock.h"
-#include "cli/board.h"
+#include "view/live_view.h"
 #include "cli/scaling.h"
-#include "cli/stream.h"
-#include "cli/teller.h"
+#include "cli/rank_output.h"
+#include "view/run_lines.h"
 #include "driver/driver.h"
 
 /* ---- displays ------------------------------------------------------------------------ */

@@ -4,14 +4,14 @@
 
 #include <jansson.h>
 
-#include "cli/board.h"
+#include "view/live_view.h"
 #include "cli/cli.h"
-#include "cli/describe.h"
-#include "cli/grid.h"
-#include "cli/logtext.h"
+#include "view/run_description.h"
+#include "view/text_table.h"
+#include "view/log_format.h"
 #include "cli/screen.h"
-#include "cli/teller.h"
-#include "cli/trials.h"
+#include "view/run_lines.h"
+#include "view/trial_table.h"
 #include "cli/watch.h"
 
 /* ---- text ------------------------------------------------------------------------- */

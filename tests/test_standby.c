@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "wire/standby.h"
+#include "wire/wire.h"
 
 #define CLIENT "4711:123456"
 

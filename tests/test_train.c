@@ -6,7 +6,8 @@
 
 #include "cli/commands.h"
 #include "cli/config_file.h"
-#include "cli/spec.h"
+#include "cli/run_spec.h"
+#include "client/client.h"
 
 #define LINE_WORDS 40
 
@@ -42,7 +43,7 @@ static int whole_spec_of(const char *text, Hy__RunSpec **ret, struct hy_err *err
     if (rc == 0)
         rc = hy_spec_training(&args, ret, err);
     if (rc == 0)
-        rc = hy_spec_surroundings(*ret, "/p", err);
+        rc = hy_spec_add_environment(*ret, "/p", err);
     return rc == 0 ? hy_spec_training_environment(&args, *ret, err) : rc;
 }
 

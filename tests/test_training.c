@@ -9,11 +9,13 @@
 
 #include <errno.h>
 #include <unistd.h>
+#include <uv.h>
 
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "client/client.h"
 #include "driver/driver.h"
 #include "store/store.h"
 #include "wire/wire.h"

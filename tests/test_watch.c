@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
+#include <uv.h>
 
 #include "base/buf.h"
 #include "cli/cli.h"

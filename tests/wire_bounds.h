@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "wire/bounds.h"
+#include "wire/limits.h"
 
 static const char *exceeds(const Hy__Control *m)
 {

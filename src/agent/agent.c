@@ -22,10 +22,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "wire/bounds.h"
+#include "wire/wire.h"
 
-#define LEASE_MS 15000
-#define PING_MS 3000
 #define TICK_MS 250
 #define GRACE_MS 5000
 #define LINGER_MS 2000
@@ -427,7 +425,7 @@ static void on_keeper(uv_poll_t *h, int status, int events)
 
 static int open_loop(struct agent *a, const char *unit, struct hy_err *err)
 {
-    static const struct hy_net_settings settings = {.silence_ms = LEASE_MS, .ping_ms = PING_MS};
+    static const struct hy_net_settings settings = {.silence_ms = HY_AGENT_LEASE_MS, .ping_ms = HY_PING_MS};
     static const struct hy_net_events events = {on_up, on_message, on_data, on_room, on_gone};
     int rc = uv_loop_init(&a->loop);
 

@@ -23,7 +23,6 @@
 #include "base/mem.h"
 #include "base/text.h"
 
-#define FUNCTION_MAX (64u << 20)
 #define SERVERS_MAX 3              /* that died one after the other, and no trial has run */
 #define FORKS_MAX (SERVERS_MAX + 1) /* of one attempt that did not come to anything */
 
@@ -36,7 +35,7 @@ int hy_agent_function_expect(struct agent *a, struct hy_err *err)
 
     if (!w->function_size)
         return 0;
-    if (w->function_size > FUNCTION_MAX)
+    if (w->function_size > HY_FUNCTION_LIMIT)
         return hy_err_set(err, -EFBIG, "the function has %llu bytes", (unsigned long long)w->function_size);
     f->fd = HY_SYS(memfd_create("hopyard-function", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (f->fd < 0)

@@ -23,7 +23,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "collective/shm.h"
-#include "wire/roles.h"
+#include "wire/wire.h"
 
 /* ---- from a rank to the driver ------------------------------------------------------- */
 
@@ -68,9 +68,9 @@ static void hold(struct trial *t, struct hy_local_conn **place, struct hy_local_
 static bool are_addresses(char *const *list, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (strlen(list[i]) > HY_ADDRESS_MAX)
+        if (strlen(list[i]) > HY_RANK_ADDRESS_LIMIT)
             return false;
-    return n <= HY_ADDRESSES_MAX;
+    return n <= HY_RANK_ADDRESSES_LIMIT;
 }
 
 static bool makes_sense(const Hy__GroupJoin *join)

@@ -28,7 +28,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "fs/fs.h"
-#include "wire/bounds.h"
+#include "wire/wire.h"
 
 #define LOOK_MS 3000
 #define AGAIN_MS 1000 /* when the end is near */

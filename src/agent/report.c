@@ -8,7 +8,7 @@
 #include "agent/agent.h"
 #include "agent/metric.h"
 #include "base/mem.h"
-#include "wire/local.h"
+#include "wire/wire.h"
 
 static const char usage[] =
     "usage: hopyard report NAME=VALUE ... [step=N]\n"

@@ -9,9 +9,8 @@
 #include "agent/trial.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "wire/bounds.h"
+#include "wire/wire.h"
 
-#define REPORT_MAX (128u * 1024)       /* one of them */
 #define REPORTS_MAX (4u * 1024 * 1024) /* that the driver has not taken yet; more wait */
 
 /* A connection whose next report waits until the driver has caught up. */
@@ -165,7 +164,7 @@ static void on_report(void *arg, struct hy_local_conn *c, const uint8_t *bytes, 
 
     if (defer(arg, c))
         return;
-    r = n <= REPORT_MAX ? hy__trial_report__unpack(NULL, n, bytes) : NULL;
+    r = n <= HY_REPORT_LIMIT ? hy__trial_report__unpack(NULL, n, bytes) : NULL;
     send_answer(c, r ? take_report(arg, c, r) : "this is no report");
     hy__trial_report__free_unpacked(r, NULL);
 }

@@ -18,9 +18,8 @@
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "wire/bounds.h"
+#include "wire/wire.h"
 
-#define RESULT_MAX (1u << 20)
 
 static const struct {
     const char *from, *to;
@@ -146,11 +145,11 @@ int hy_result_parse(const uint8_t *bytes, size_t n, const char *metric, hy_resul
     json_t *root;
     int rc;
 
-    hy_buf_init(&text, 2 * RESULT_MAX);
-    if (n > RESULT_MAX)
+    hy_buf_init(&text, 2 * HY_RESULT_LIMIT);
+    if (n > HY_RESULT_LIMIT)
         return hy_err_set(err, -EINVAL,
                           "the result has %zu bytes and may have %u; write only the numbers to it", n,
-                          RESULT_MAX);
+                          HY_RESULT_LIMIT);
     if (is_blank(bytes, n))
         return hy_err_set(err, -EINVAL, "the result is empty");
     rc = rename_words(bytes, n, &text);

@@ -19,7 +19,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "wire/standby.h"
+#include "wire/wire.h"
 
 #define IDLE_MS (5 * 60 * 1000)
 #define LINGER_MS 2000

@@ -18,7 +18,6 @@
 #include "base/text.h"
 
 #define CHUNK (64u * 1024)          /* the most that a process hands over at once */
-#define RESULT_MAX (1024u * 1024)
 
 struct output_end {
     struct hy_list link;
@@ -77,7 +76,7 @@ static void read_result(struct trial *t)
     struct hy_err err = {0};
     int rc;
 
-    hy_buf_init(&text, RESULT_MAX);
+    hy_buf_init(&text, HY_RESULT_LIMIT);
     rc = hy_file_read(t->result, &text);
     if (rc == -ENOENT)
         return;

@@ -13,8 +13,6 @@
 #include "collective/wait.h"
 #include "wire/wire.h"
 
-#define HY_ADDRESSES_MAX 32 /* at which a rank may be found ... */
-#define HY_ADDRESS_MAX 64   /* ... and the length of each */
 
 /* Of a training: what its ranks here share in this generation. group.c */
 struct shared {

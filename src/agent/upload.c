@@ -29,7 +29,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "wire/bounds.h"
+#include "wire/wire.h"
 
 #define CHUNK (64u * 1024)
 #define LOOK_MS 2000     /* for new events ... */

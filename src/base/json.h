@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading JSON, with jansson. */
+/* JSON, with jansson. */
 #ifndef HY_BASE_JSON_H
 #define HY_BASE_JSON_H
 
@@ -17,5 +17,15 @@ void hy_json_init(void);
 json_t *hy_json_load(const char *text, size_t n, size_t flags, json_error_t *where);
 /* The same for text that ends with a 0; NULL is no JSON. */
 json_t *hy_json_parse(const char *text, size_t flags);
+
+/* A number, or null for NaN and infinities, which JSON does not have. */
+json_t *hy_json_number(double value);
+/* Text as UTF-8: other bytes become \xNN. NULL is null. */
+json_t *hy_json_text(const char *text);
+/* Sets object[name] and takes the value. 0, or -ENOMEM, also for a NULL value or object. */
+int hy_json_set(json_t *object, const char *name, json_t *value);
+
+void hy_json_free_at(json_t **json);
+#define hy_cleanup_json __attribute__((cleanup(hy_json_free_at)))
 
 #endif

@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "base/private.h"
 #include "cli/commands.h"
-#include "cli/js.h"
+#include "view/view.h"
 
 int hy_cmd_failed(const struct hy_args *args, const struct hy_err *err)
 {

@@ -4,7 +4,7 @@
 #define HY_CLI_COMMANDS_H
 
 #include "cli/options.h"
-#include "cli/out.h"
+#include "view/view.h"
 
 extern const struct hy_command hy_commands[];
 extern const struct hy_option hy_train_options[]; /* they fill a file of their own */

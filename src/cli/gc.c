@@ -15,11 +15,12 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/project.h"
 #include "cli/commands.h"
 #include "cli/manage.h"
-#include "cli/runs.h"
+#include "client/client.h"
 #include "driver/driver.h"
-#include "wire/standby.h"
+#include "wire/wire.h"
 
 struct sweep {
     bool dry; /* only say what would be done */

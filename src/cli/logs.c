@@ -17,12 +17,12 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/project.h"
 #include "cli/commands.h"
-#include "cli/logtext.h"
-#include "cli/runs.h"
-#include "cli/tail.h"
+#include "view/view.h"
+#include "client/client.h"
 #include "driver/driver.h"
-#include "wire/roles.h"
+#include "wire/wire.h"
 
 #define LOOK_MS 200
 #define FRESH 256 /* trials that are asked for at once */

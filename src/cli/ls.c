@@ -8,12 +8,10 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "cli/cli.h"
+#include "cli/project.h"
 #include "cli/commands.h"
-#include "cli/describe.h"
-#include "cli/grid.h"
-#include "cli/js.h"
-#include "cli/runs.h"
-#include "cli/trials.h"
+#include "view/view.h"
+#include "client/client.h"
 
 struct listing {
     struct hy_store *store;

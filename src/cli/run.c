@@ -10,10 +10,11 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "cli/cli.h"
+#include "cli/project.h"
 #include "cli/commands.h"
-#include "cli/runs.h"
+#include "client/client.h"
 #include "cli/signals.h"
-#include "cli/spec.h"
+#include "cli/run_spec.h"
 #include "cli/start.h"
 #include "cli/tensorboard.h"
 #include "cli/watch.h"
@@ -71,7 +72,7 @@ int hy_run_prepare(const struct hy_args *args, const char *project, Hy__RunSpec 
     spec->oversubscribe = hy_args_has(args, "oversubscribe");
     if (spec->n_hosts == 0 && !*spec->engine)
         use_trials_core(spec);
-    return hy_spec_surroundings(spec, project, err);
+    return hy_spec_add_environment(spec, project, err);
 }
 
 int hy_run_launch(const struct hy_args *args, const Hy__RunSpec *spec, struct hy_started *ret, struct hy_err *err)

@@ -11,8 +11,8 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
-#include "cli/js.h"
-#include "cli/spec.h"
+#include "view/view.h"
+#include "cli/run_spec.h"
 #include "cli/start.h"
 
 #define BAR 40

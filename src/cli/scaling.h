@@ -9,7 +9,8 @@
 #ifndef HY_CLI_SCALING_H
 #define HY_CLI_SCALING_H
 
-#include "cli/out.h"
+#include "view/view.h"
+#include "cli/options.h"
 #include "cli/watch.h"
 
 struct hy_speed {

@@ -11,7 +11,7 @@
 
 #include <termios.h>
 
-#include "cli/out.h"
+#include "view/view.h"
 
 #define HY_SCREEN_ROWS 512 /* no frame is higher */
 

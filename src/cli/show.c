@@ -10,16 +10,12 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/project.h"
 #include "cli/commands.h"
-#include "cli/describe.h"
-#include "cli/js.h"
-#include "cli/phrases.h"
-#include "cli/proto.h"
-#include "cli/runs.h"
-#include "cli/trials.h"
+#include "view/view.h"
+#include "wire/wire.h"
+#include "client/client.h"
 #include "driver/driver.h"
-#include "wire/bounds.h"
-#include "wire/roles.h"
 
 #define TRIALS_SHOWN 50
 #define DIM_COLUMNS 200

@@ -10,11 +10,12 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "cli/cli.h"
+#include "cli/project.h"
 #include "cli/commands.h"
 #include "cli/config_file.h"
-#include "cli/runs.h"
+#include "client/client.h"
 #include "cli/scaling.h"
-#include "cli/spec.h"
+#include "cli/run_spec.h"
 #include "cli/start.h"
 
 /* ---- what is said before ------------------------------------------------------------- */

@@ -22,11 +22,11 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "cli/cli.h"
-#include "cli/history.h"
-#include "cli/proto.h"
+#include "cli/failures.h"
+#include "client/client.h"
 #include "cli/screen.h"
 #include "cli/signals.h"
-#include "cli/stream.h"
+#include "cli/rank_output.h"
 #include "driver/driver.h"
 #include "wire/wire.h"
 
@@ -297,7 +297,7 @@ static void catch_up(struct watch *w)
 {
     Hy__Update *u = w->update;
     struct hy_err err = {0};
-    int rc = hy_history_read(&w->history, w->store, u, is_told(w), &err);
+    int rc = hy_history_read(&w->history, w->store, u, is_told(w) ? 0 : HY_BOARD_RECENT, &err);
 
     if (rc < 0)
         say_unread(w, &err);
@@ -767,4 +767,24 @@ int hy_watch(const char *project, int64_t run, const struct hy_watching *how)
     finish(&w);
     watch_done(&w);
     return w.status;
+}
+
+int hy_exit_of(const Hy__Update *last, int stopped)
+{
+    if (stopped && strcmp(last->state, "stopped") == 0)
+        return stopped;
+    return strcmp(last->state, "done") == 0 && (last->failed == 0 || last->ranks) ? HY_EXIT_OK
+                                                                                  : HY_EXIT_FAILED;
+}
+
+int hy_say_detached(int64_t run, bool json, const char *tensorboard)
+{
+    hy_cleanup_out struct hy_out out = {0};
+    struct hy_teller teller = {.json = json};
+    struct hy_style style;
+
+    hy_style_of(STDOUT_FILENO, &style);
+    hy_out_init(&out, &style);
+    hy_teller_detached(&teller, run, tensorboard, &out);
+    return hy_out_flush(&out, STDOUT_FILENO);
 }

@@ -5,9 +5,8 @@
 #ifndef HY_CLI_WATCH_H
 #define HY_CLI_WATCH_H
 
-#include "cli/board.h"
-#include "cli/runs.h"
-#include "cli/teller.h"
+#include "view/view.h"
+#include "client/client.h"
 
 enum hy_form {
     HY_FORM_PERSON, /* a live table in a terminal, lines in a pipe */
@@ -35,22 +34,6 @@ int hy_watch(const char *project, int64_t run, const struct hy_watching *how);
 /* "run 3 goes on; come back with …" for a run that nobody watches (any more).
  * `tensorboard` is the address of one that shows it, or "". */
 int hy_say_detached(int64_t run, bool json, const char *tensorboard);
-
-/* Connects to the run's driver. An fd, or -Exxx with a sentence. */
-int hy_client_connect(struct hy_store *s, int64_t run, struct hy_err *err);
-/* 0 or -Exxx. */
-int hy_client_watch(int fd, bool trials);
-int hy_client_stop(int fd, bool feed); /* all of it, or only what is fed to its nodes */
-int hy_client_feeds(int fd); /* as long as it is open, rows may come to a cluster's nodes */
-int hy_client_announce(int fd, const char *tensorboard);
-/* This client starts agents for the run, or can now start more. One of them is over, and why. */
-int hy_client_supply(int fd, const Hy__Supply *offer);
-struct hy_supply_word;
-int hy_client_over(int fd, const struct hy_supply_word *word);
-/* The next answer (made with hy_proto_memory) in *ret: 1, or what hy_local_get answers; -EPROTO. */
-struct hy_buf;
-int hy_client_next(int fd, struct hy_buf *rest, struct hy_buf *message, int timeout_ms,
-                   Hy__ClientAnswer **ret);
 
 /* The exit status a run's end stands for; `stopped` where this command has stopped it, else 0. */
 int hy_exit_of(const Hy__Update *last, int stopped);

@@ -33,7 +33,7 @@
 #include "base/text.h"
 #include "collective/comm.h"
 #include "collective/thread.h"
-#include "wire/local.h"
+#include "wire/wire.h"
 
 #define LOOK_MS 500         /* so often it looks whether ranks are alive, and whether some are missing */
 #define FIRST_WORD_MS 5000  /* after this time it names the ranks that have not come, then after twice the time */
@@ -43,7 +43,6 @@
 #define PROOF_MS 5000       /* for a connection of another machine to prove the key */
 #define MESSAGE_MAX (256u * 1024)
 #define SHARED_MAX 64
-#define ADDRESSES_MAX 64u
 
 struct conn {
     int fd; /* -1: not in use */
@@ -305,7 +304,7 @@ static const char *join(struct server *s, struct conn *c, int rank, const Hy__Gr
     char why[100];
 
     if (strlen(join->bell) >= sizeof c->bell || strlen(join->host) >= sizeof c->host || c->addresses ||
-        strlen(join->shared) >= sizeof c->shared || join->port > UINT16_MAX || join->n_addresses > ADDRESSES_MAX)
+        strlen(join->shared) >= sizeof c->shared || join->port > UINT16_MAX || join->n_addresses > HY_RANK_ADDRESSES_LIMIT)
         return "this is not a valid request to join a group";
     if (is_taken(old, c, join->process))
         return "another process of this rank is in the group already: call init in one of them only";

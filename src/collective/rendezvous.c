@@ -21,7 +21,7 @@
 #include "collective/launcher.h"
 #include "collective/pmi.h"
 #include "collective/rank_server.h"
-#include "wire/local.h"
+#include "wire/wire.h"
 
 #define LEAVE_MS 5000
 #define LOOK_UP_MS 100 /* so often who waits for the others is asked whether it has had enough */

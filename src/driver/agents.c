@@ -15,13 +15,12 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "driver/run.h"
-#include "wire/bounds.h"
+#include "wire/wire.h"
 
 #define RESTARTS_MAX 5          /* in a row without a sign of life ... */
 #define FIRST_RESTARTS_MAX 3    /* ... of a host that never gave one: a wrong name, a missing key */
 #define OUR_STREAMS HY_AGENT_STREAMS_END
 #define START_MS 60000          /* to come up, the copying of the program included */
-#define SLOTS_MAX 100000u       /* as the command line has it */
 #define RESTART_FIRST_MS 200
 #define RESTART_MAX_MS 30000
 #define NOTES_OF_AGENT_MAX 100u /* that the run keeps of one agent */
@@ -507,7 +506,7 @@ static void on_up(void *arg, struct hy_peer *p)
 
 static void on_agent_info(struct driver *d, struct agent *a, const Hy__AgentInfo *info)
 {
-    struct hy_capacity has = {.slots = info->slots < SLOTS_MAX ? info->slots : SLOTS_MAX,
+    struct hy_capacity has = {.slots = info->slots < HY_SLOTS_LIMIT ? info->slots : HY_SLOTS_LIMIT,
                               .gpus = info->gpus < HY_AGENT_GPUS_MAX ? info->gpus : HY_AGENT_GPUS_MAX,
                               .memory = info->memory ? info->memory : UINT64_MAX};
 
@@ -731,7 +730,7 @@ static int add_agent(struct driver *d, const char *name, const char *host, uint3
 
 int hy_agents_open(struct driver *d, struct hy_err *err)
 {
-    static const struct hy_net_settings settings = {.silence_ms = AGENT_SILENCE_MS, .ping_ms = AGENT_PING_MS};
+    static const struct hy_net_settings settings = {.silence_ms = HY_AGENT_SILENCE_MS, .ping_ms = HY_PING_MS};
     static const struct hy_net_events events = {on_up, on_message, on_data, on_room, on_gone};
     static const struct hy_engine_events engine_events = {on_process_exit};
     int rc = 0;

@@ -23,7 +23,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "driver/run.h"
-#include "wire/bounds.h"
+#include "wire/wire.h"
 
 #define CHECKPOINT "checkpoint"
 #define HOLE_MIN (1u << 20)         /* shorter ones are sent */

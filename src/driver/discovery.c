@@ -24,7 +24,6 @@
 #define EVERY_MS 1000
 #define SLOW_MS 60000           /* a script that takes longer is ended */
 #define OUTPUT_MAX (1u << 20)
-#define SLOTS_MAX 65536u
 #define HOST_CHARACTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-@:[]%"
 
 struct discovery {
@@ -97,9 +96,9 @@ static int parse_line(const char *line, size_t n, uint32_t slots, struct hy_disc
         return hy_err_set(err, -EINVAL, "'%.*s' is not a host; a line is HOST or HOST:SLOTS", (int)(n < 80 ? n : 80), line);
     if (colon && n - length - 1 < sizeof text)
         memcpy(text, colon + 1, n - length - 1);
-    if (colon && (hy_parse_u64(text, &number) < 0 || number > SLOTS_MAX))
+    if (colon && (hy_parse_u64(text, &number) < 0 || number > HY_SLOTS_LIMIT))
         return hy_err_set(err, -EINVAL, "'%.*s': the slots of a host are a number up to %u", (int)(n < 80 ? n : 80), line,
-                          SLOTS_MAX);
+                          HY_SLOTS_LIMIT);
     if (!colon && !slots)
         return hy_err_set(err, -EINVAL, "host '%.*s' has no number of slots; print HOST:SLOTS, or give --slots-per-host N",
                           (int)(n < 80 ? n : 80), line);

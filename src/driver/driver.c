@@ -26,7 +26,6 @@
 #include "driver/names.h"
 #include "driver/run.h"
 
-#define SPEC_MAX (64u * 1024 * 1024)
 #define LEAVE_MS 15000
 #define POOL_SIZE "8" /* threads: output that hangs on a slow file system must not hold up commits */
 #define NOTES_MAX 1000
@@ -310,7 +309,7 @@ static char *command_json(const Hy__RunSpec *s)
     hy_cleanup_buf struct hy_buf out;
     int rc;
 
-    hy_buf_init(&out, SPEC_MAX);
+    hy_buf_init(&out, HY_SPEC_LIMIT);
     rc = *s->title ? hy_append_json_string(&out, s->title) : hy_buf_append_str(&out, "[");
     for (size_t i = 0; !*s->title && i < s->n_argv && rc == 0; i++) {
         rc = i ? hy_buf_append_str(&out, ", ") : 0;
@@ -390,7 +389,7 @@ static int open_new(struct driver *d, struct hy_err *err)
     hy_cleanup_buf struct hy_buf bytes;
     int rc;
 
-    hy_buf_init(&bytes, SPEC_MAX);
+    hy_buf_init(&bytes, HY_SPEC_LIMIT);
     rc = hy_read_all(STDIN_FILENO, &bytes);
     d->spec = rc == 0 ? hy__run_spec__unpack(NULL, bytes.len, hy_buf_bytes(&bytes)) : NULL;
     if (!d->spec || d->spec->n_argv == 0)

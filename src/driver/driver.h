@@ -16,24 +16,8 @@
 #include "hopyard.pb-c.h"
 #include "search/search.h"
 
-/* `hopyard driver …`, started by the functions below; returns the exit status. */
+/* `hopyard driver …`, started by hy_driver_launch and hy_driver_resume (client/client.h); returns the exit status. */
 int hy_driver_main(int argc, char **argv);
-
-/*
- * Starts a driver process of its own session for a new run and waits until the
- * run is in the store and its socket is open. *ret_run gets its number.
- *
- * With `ret_owner` the run belongs to the caller, and *ret_owner gets an fd:
- * when it is closed, at the latest by the end of the caller's process, the
- * driver stops the run, unless hy_driver_disown was called before.
- */
-int hy_driver_launch(const Hy__RunSpec *spec, int *ret_owner, int64_t *ret_run, struct hy_err *err);
-/* The run goes on without the caller. 0, or -Exxx: its driver is gone. */
-int hy_driver_disown(int owner);
-/* The same for a run that was interrupted, stopped, or has failed trials. A new
- * session's executors reach this machine at `address`; NULL where it was on no
- * session of a client's. */
-int hy_driver_resume(const char *project, int64_t run, const char *address, struct hy_err *err);
 
 /* Packs a run's spec anew for others, or from others: without environment and function, and never to be resumed.
  * What cannot be read becomes an empty one. 0 or -ENOMEM; an hy_share_fn. */

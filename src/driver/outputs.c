@@ -25,7 +25,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "driver/run.h"
-#include "wire/bounds.h"
+#include "wire/wire.h"
 
 #define FILES_A_TURN 64 /* that one output may make: each may need many directories */
 

@@ -17,7 +17,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "driver/run.h"
-#include "wire/bounds.h"
+#include "wire/wire.h"
 
 #define NOTES_A_SECOND 5
 #define NOTE_MAX 300      /* bytes */

@@ -145,7 +145,7 @@ static int end_leftovers(struct driver *d, struct hy_err *err)
         /* On another host it may live on for its lease, and as long as it
          * takes to end; here it is gone (see earlier_agents_are_gone). */
         if (t && (d->spec->n_hosts || *d->spec->listen || *d->spec->discovery))
-            t->due_ms = hy_clock_ms() + AGENT_SILENCE_MS;
+            t->due_ms = hy_clock_ms() + HY_AGENT_SILENCE_MS;
     }
     hy_map_done(&l.rounds);
     free(l.rows);

@@ -38,14 +38,10 @@
 #include "schedule/schedule.h"
 #include "search/search.h"
 #include "store/store.h"
-#include "wire/roles.h"
 #include "wire/wire.h"
 
 struct client; /* clients.c */
 
-#define AGENT_LEASE_MS 15000   /* an agent ends itself after this silence ... */
-#define AGENT_SILENCE_MS 30000 /* ... so that it is over when we give it up */
-#define AGENT_PING_MS 3000
 #define TICK_MS 100
 #define STOP_MS 30000          /* for all trials to end, when the run is stopped */
 #define LOSSES_MAX 5           /* a trial whose agents die so often is to blame ... */

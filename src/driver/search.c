@@ -7,7 +7,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "driver/driver.h"
-#include "wire/roles.h"
+#include "wire/wire.h"
 
 static enum hy_search_kind kind_of(const Hy__RunSpec *spec)
 {

@@ -15,7 +15,6 @@
 #define STARTS_MAX 1000          /* asks and starts in one turn: an agent may claim any number of slots */
 #define BACKOFF_FIRST_MS 1000
 #define BACKOFF_MAX_MS 60000
-#define DETAIL_MAX (128u * 1024) /* of how an attempt failed: agents take no more from a trial */
 #define HELD_MAX 300             /* of what it waits for */
 
 /* ---- a trial's memory ----------------------------------------------------------- */
@@ -248,8 +247,8 @@ void hy_trials_pump(struct driver *d)
 /* An agent that sends more is cut short. */
 static const char *detail_of(Hy__Ended *e)
 {
-    if (strlen(e->detail) > DETAIL_MAX)
-        e->detail[DETAIL_MAX] = '\0';
+    if (strlen(e->detail) > HY_REPORT_LIMIT)
+        e->detail[HY_REPORT_LIMIT] = '\0';
     return *e->detail ? e->detail : NULL;
 }
 

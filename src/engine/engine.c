@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/command.h"
-#include "wire/standby.h"
+#include "wire/wire.h"
 
 #define SSH_FAILED 255 /* ssh's exit status when it is not the command's */
 #define SIGNALED_BY_SHELL 128

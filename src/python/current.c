@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include "tensorflow/bridge.h"
+#include "tensorflow/tensorflow.h"
 
 static struct {
     pthread_mutex_t lock;

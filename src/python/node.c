@@ -8,7 +8,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "collective/mesh.h"
-#include "wire/node.h"
+#include "wire/wire.h"
 
 struct node {
     PyObject object;

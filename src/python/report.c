@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "wire/local.h"
+#include "wire/wire.h"
 
 struct outgoing {
     Hy__TrialReport report;

@@ -26,7 +26,7 @@
 #define HY_TENSORFLOW_OPS_H
 
 #include "base/list.h"
-#include "tensorflow/bridge.h"
+#include "tensorflow/tensorflow.h"
 #include "tensorflow/tf_api.h"
 
 #define HY_NOT_INITIALIZED "Horovod has not been initialized; use hvd.init()." /* Horovod's words */

@@ -16,6 +16,7 @@
 #define HY_WIRE_NET_H
 
 #include <stdbool.h>
+#include <uv.h>
 
 #include "base/buf.h"
 #include "base/list.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wire/standby.h"
+#include "wire/wire.h"
 
 #include <dirent.h>
 #include <errno.h>

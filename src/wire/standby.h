@@ -15,7 +15,7 @@
 #include <sys/types.h>
 
 #include "base/err.h"
-#include "wire/wire.h"
+#include "hopyard.pb-c.h"
 
 /* An agent on standby. */
 struct hy_standby {

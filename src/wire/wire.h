@@ -27,11 +27,17 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <uv.h>
+#include <sys/types.h>
 
 #include "base/err.h"
-#include "hopyard.pb-c.h" /* made from proto/hopyard.proto */
+#include "hopyard.pb-c.h" /* generated from proto/hopyard.proto */
+#include "wire/limits.h"
 #include "wire/local.h"
+#include "wire/node.h"
+#include "wire/proto_memory.h"
+#include "wire/roles.h"
+
+struct uv_loop_s; /* libuv's uv_loop_t. Not included: training processes use the rest of this header without libuv. */
 
 #define HY_PROTOCOL 1
 #define HY_KEY_SIZE 32
@@ -79,7 +85,7 @@ struct hy_net_settings {
 };
 
 /* NULL only when out of memory. */
-struct hy_net *hy_net_new(uv_loop_t *loop, const struct hy_net_settings *settings,
+struct hy_net *hy_net_new(struct uv_loop_s *loop, const struct hy_net_settings *settings,
                           const struct hy_net_events *events, void *arg);
 /* Closes all links without ceremony. The loop must run once more for the handles. */
 void hy_net_free(struct hy_net *net);
@@ -174,7 +180,7 @@ struct hy_local_events {
 };
 
 /* Replaces a stale socket file; -EADDRINUSE when another process listens there. */
-int hy_local_listen(uv_loop_t *loop, const char *path, const struct hy_local_events *events, void *arg,
+int hy_local_listen(struct uv_loop_s *loop, const char *path, const struct hy_local_events *events, void *arg,
                     struct hy_local **ret, struct hy_err *err);
 void hy_local_close(struct hy_local *l); /* unlinks the file; on_close comes for each connection */
 /* Queues and sends; how much is waiting is in hy_local_pending. 0 or -Exxx. */
@@ -191,5 +197,7 @@ void *hy_local_data(const struct hy_local_conn *c);
 pid_t hy_local_pid(const struct hy_local_conn *c); /* of the other end; 0: not known */
 
 /* The other end, blocking and without a loop, is in wire/local.h. */
+
+#include "wire/standby.h" /* agents that outlive a run; needs the sizes above */
 
 #endif

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "tensorflow/bridge.h"
+#include "tensorflow/tensorflow.h"
 
 #define ROOM 4096
 

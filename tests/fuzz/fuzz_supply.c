@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/supplyword.h"
+#include "client/supply_lines.h"
 #include "faults.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

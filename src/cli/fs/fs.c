@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `hopyard fs`: which commands there are, and which files their words stand for. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "cli/cli.h"
+#include "cli/commands.h"
+#include "cli/fs/commands.h"
+#include "fs/fs.h"
+#include "fs/url.h"
+
+/* ---- the table --------------------------------------------------------------------- */
+
+static const struct hy_option help_only[] = {
+    {.name = "help", .letter = 'h', .help = "show this help"},
+    {0},
+};
+
+/* Where -h is for sizes that people can read, as everywhere. */
+static const struct hy_option long_help_only[] = {
+    {.name = "help", .help = "show this help"},
+    {0},
+};
+
+#define HUMAN {.name = "human", .letter = 'h', .help = "sizes as 4.1 GB"}
+#define FORCE {.name = "force", .letter = 'f', .help = "replace what is there"}
+#define ALL_BELOW(what) {.name = "recursive", .letter = 'R', .help = what}
+
+static const struct hy_option ls_options[] = {
+    ALL_BELOW("folders with all that is in them"),
+    {.name = "directory", .letter = 'd', .help = "folders themselves, not what is in them"},
+    HUMAN,
+    {.name = "json", .help = "print JSON"},
+    {.name = "long", .letter = 'l'}, /* it always is */
+    {0},
+};
+
+static const struct hy_option json_options[] = {
+    {.name = "json", .help = "print JSON"},
+    {0},
+};
+
+static const struct hy_option du_options[] = {
+    {.name = "summarize", .letter = 's', .help = "one sum for each PATH"},
+    HUMAN,
+    {0},
+};
+
+static const struct hy_option df_options[] = {
+    HUMAN,
+    {0},
+};
+
+static const struct hy_option tail_options[] = {
+    {.name = "bytes", .letter = 'c', .value = "N", .help = "how many, as in 500 or 64K (default: 1K)"},
+    {.name = "follow", .letter = 'f', .help = "go on as the file grows, until Ctrl-C"},
+    {0},
+};
+
+static const struct hy_option force_options[] = {
+    FORCE,
+    {0},
+};
+
+static const struct hy_option cp_options[] = {
+    FORCE,
+    {.name = "recursive", .letter = 'r', .help = "folders with all that is in them"},
+    {.name = "R", .letter = 'R', .same = "recursive"},
+    {0},
+};
+
+static const struct hy_option rm_options[] = {
+    {.name = "recursive", .letter = 'r', .help = "folders with all that is in them"},
+    {.name = "R", .letter = 'R', .same = "recursive"},
+    {.name = "force", .letter = 'f', .help = "what is not there is fine"},
+    {0},
+};
+
+static const struct hy_option mkdir_options[] = {
+    {.name = "parents", .letter = 'p', .help = "with the folders on its way; one that is there is fine"},
+    {0},
+};
+
+static const struct hy_option below_options[] = {
+    ALL_BELOW("folders with all that is in them"),
+    {0},
+};
+
+#define LOOKING "Looking"
+#define COPYING "Copying"
+#define CHANGING "Changing"
+
+static const struct hy_command commands[] = {
+    {.name = "fs ls",
+     .group = LOOKING,
+     .words = "[PATH…]",
+     .options = ls_options,
+     .common = long_help_only,
+     .max_words = -1,
+     .run = hy_files_ls,
+     .summary = "list files and folders",
+     .about = "Rights, replicas, owner, group, size, time of the last change, path.",
+     .examples = "hopyard fs ls hdfs://namenode/Projects/demo\nhopyard fs ls -R -h 'hdfs:///logs/2026-*/*.csv'"},
+    {.name = "fs stat",
+     .group = LOOKING,
+     .words = "PATH…",
+     .options = json_options,
+     .common = help_only,
+     .min_words = 1,
+     .max_words = -1,
+     .run = hy_files_stat,
+     .summary = "all that is known about files",
+     .examples = "hopyard fs stat hdfs:///data/train.tfrecords\nhopyard fs stat --json model.keras"},
+    {.name = "fs du",
+     .group = LOOKING,
+     .words = "[PATH…]",
+     .options = du_options,
+     .common = long_help_only,
+     .max_words = -1,
+     .run = hy_files_du,
+     .summary = "how much there is in folders",
+     .about = "Bytes, bytes on disks with all replicas, path; of a folder for each that is in it.",
+     .examples = "hopyard fs du -h hdfs:///Projects\nhopyard fs du -s -h hdfs:///Projects/demo Logs"},
+    {.name = "fs df",
+     .group = LOOKING,
+     .words = "[PATH…]",
+     .options = df_options,
+     .common = long_help_only,
+     .max_words = -1,
+     .run = hy_files_df,
+     .summary = "how much room there is",
+     .examples = "hopyard fs df -h hdfs:///\nhopyard fs df . /tmp"},
+    {.name = "fs cat",
+     .group = LOOKING,
+     .words = "PATH…",
+     .common = help_only,
+     .min_words = 1,
+     .max_words = -1,
+     .run = hy_files_cat,
+     .summary = "print files",
+     .examples = "hopyard fs cat hdfs:///data/part-*\nhopyard fs cat hdfs:///data/a.csv.gz | gunzip | head"},
+    {.name = "fs tail",
+     .group = LOOKING,
+     .words = "PATH",
+     .options = tail_options,
+     .common = help_only,
+     .min_words = 1,
+     .max_words = 1,
+     .run = hy_files_tail,
+     .summary = "print the end of a file",
+     .examples = "hopyard fs tail -c 64K hdfs:///logs/app.log\nhopyard fs tail -f hdfs:///logs/app.log"},
+    {.name = "fs put",
+     .group = COPYING,
+     .words = "LOCAL… PATH",
+     .options = force_options,
+     .common = help_only,
+     .min_words = 2,
+     .max_words = -1,
+     .run = hy_files_put,
+     .summary = "copy files and folders to a file system",
+     .about = "Into PATH when that is a folder. A copy has another name until it is whole. - is\n"
+              "standard input.",
+     .examples = "hopyard fs put data/*.csv hdfs:///Projects/demo/Resources\n"
+                 "zcat a.csv.gz | hopyard fs put -f - hdfs:///Projects/demo/Resources/a.csv"},
+    {.name = "fs get",
+     .group = COPYING,
+     .words = "PATH… LOCAL",
+     .options = force_options,
+     .common = help_only,
+     .min_words = 2,
+     .max_words = -1,
+     .run = hy_files_get,
+     .summary = "copy files and folders from a file system",
+     .about = "Into LOCAL when that is a folder. A copy has another name until it is whole. - is\n"
+              "standard output.",
+     .examples = "hopyard fs get 'hdfs:///Projects/demo/Models/*.keras' .\n"
+                 "hopyard fs get hdfs:///Projects/demo/Resources/a.csv - | head"},
+    {.name = "fs cp",
+     .group = COPYING,
+     .words = "PATH… PATH",
+     .options = cp_options,
+     .common = help_only,
+     .min_words = 2,
+     .max_words = -1,
+     .run = hy_files_cp,
+     .summary = "copy files, within and between file systems",
+     .about = "Into the last PATH when that is a folder. A copy has another name until it is\n"
+              "whole.",
+     .examples = "hopyard fs cp hdfs:///data/a hdfs:///data/b\n"
+                 "hopyard fs cp -r hdfs://one/data hdfs://two/backup"},
+    {.name = "fs mv",
+     .group = COPYING,
+     .words = "PATH… PATH",
+     .options = force_options,
+     .common = help_only,
+     .min_words = 2,
+     .max_words = -1,
+     .run = hy_files_mv,
+     .summary = "rename files and folders",
+     .about = "Into the last PATH when that is a folder. Between this machine and others it\n"
+              "copies and removes.",
+     .examples = "hopyard fs mv hdfs:///data/new hdfs:///data/old\nhopyard fs mv 'hdfs:///in/*' hdfs:///done"},
+    {.name = "fs rm",
+     .group = CHANGING,
+     .words = "PATH…",
+     .options = rm_options,
+     .common = help_only,
+     .min_words = 1,
+     .max_words = -1,
+     .run = hy_files_rm,
+     .summary = "remove files and folders",
+     .examples = "hopyard fs rm hdfs:///data/a.csv\nhopyard fs rm -r 'hdfs:///tmp/2026-*'"},
+    {.name = "fs mkdir",
+     .group = CHANGING,
+     .words = "PATH…",
+     .options = mkdir_options,
+     .common = help_only,
+     .min_words = 1,
+     .max_words = -1,
+     .run = hy_files_mkdir,
+     .summary = "make folders",
+     .examples = "hopyard fs mkdir hdfs:///data/new\nhopyard fs mkdir -p hdfs:///data/2026/11/15"},
+    {.name = "fs touch",
+     .group = CHANGING,
+     .words = "PATH…",
+     .common = help_only,
+     .min_words = 1,
+     .max_words = -1,
+     .run = hy_files_touch,
+     .summary = "make empty files",
+     .about = "What is there already stays as it is, its time too.",
+     .examples = "hopyard fs touch hdfs:///data/_SUCCESS\nhopyard fs touch a b"},
+    {.name = "fs chmod",
+     .group = CHANGING,
+     .words = "RIGHTS PATH…",
+     .options = below_options,
+     .common = help_only,
+     .min_words = 2,
+     .max_words = -1,
+     .run = hy_files_chmod,
+     .summary = "set who may read, write and enter",
+     .about = "RIGHTS are as in 750, u+x, go-w, a=rX or u=rwx,go=.",
+     .examples = "hopyard fs chmod 750 hdfs:///Projects/demo\nhopyard fs chmod -R go-w,a+rX hdfs:///Projects/demo"},
+    {.name = "fs chown",
+     .group = CHANGING,
+     .words = "[OWNER][:GROUP] PATH…",
+     .options = below_options,
+     .common = help_only,
+     .min_words = 2,
+     .max_words = -1,
+     .run = hy_files_chown,
+     .summary = "set who files belong to",
+     .examples = "hopyard fs chown -R alice:demo hdfs:///Projects/demo\nhopyard fs chown :staff hdfs:///data"},
+    {0},
+};
+
+static const struct hy_command fs = {
+    .name = "fs",
+    .words = "COMMAND PATH…",
+    .summary = "files of this machine and of HDFS",
+    .about = "A PATH is one of this machine (data/a.csv, file:///data/a.csv) or one of HDFS:\n"
+             "hdfs://namenode:8020/a, hdfs://nameservice/a, or hdfs:///a for the cluster that\n"
+             "core-site.xml in $HADOOP_CONF_DIR names. In what is read, moved or removed *, ?,\n"
+             "[a-z], [^a] and {a,b} stand for names, hidden ones too; put it in quotes, so that\n"
+             "the shell leaves it alone, and a \\ before what is to be itself.\n"
+             "\n"
+             "Exit status: 0 all done, 1 something failed, 2 it was asked for something that\n"
+             "cannot be.",
+    .examples = "hopyard fs put -f train.csv hdfs://namenode/Projects/demo/Resources\n"
+                "hopyard fs ls -h 'hdfs://namenode/Projects/demo/Models/*.keras'",
+};
+
+int hy_fs_main(int argc, char **argv)
+{
+    return hy_subcommand_main(&fs, commands, argc, argv);
+}
+
+/* ---- which files its words stand for ----------------------------------------------- */
+
+int hy_files_complain(const struct hy_err *err)
+{
+    hy_complain("fs", err);
+    return HY_EXIT_FAILED;
+}
+
+static int complain_for(const struct hy_urls *urls, const struct hy_err *err)
+{
+    hy_complain(urls->whose ? urls->whose : "fs", err);
+    return HY_EXIT_FAILED;
+}
+
+void hy_urls_done(struct hy_urls *u)
+{
+    for (size_t i = 0; i < u->count; i++)
+        free(u->list[i]);
+    free(u->list);
+    *u = (struct hy_urls){0};
+}
+
+static int urls_add(struct hy_urls *u, const char *url, struct hy_err *err)
+{
+    if (u->count == u->room) {
+        size_t room = u->room ? 2 * u->room : 16;
+        char **list = hy_reallocarray(u->list, room, sizeof *list);
+
+        if (!list)
+            return hy_err_oom(err);
+        u->list = list;
+        u->room = room;
+    }
+    u->list[u->count] = hy_strdup(url);
+    return u->list[u->count] ? (u->count++, 0) : hy_err_oom(err);
+}
+
+static int take_match(void *arg, const char *url, const struct hy_fs_info *info, struct hy_err *err)
+{
+    (void)info;
+    return urls_add(arg, url, err);
+}
+
+static int expand(struct hy_urls *urls, const char *word, struct hy_err *err)
+{
+    hy_cleanup_fs_info struct hy_fs_info info = {0};
+    const size_t before = urls->count;
+    int rc;
+
+    if (!strpbrk(word + hy_url_root(word), "*?[{\\"))
+        return urls_add(urls, word, err);
+    rc = hy_fs_stat(word, &info, err);
+    if (rc != -ENOENT && rc != -ENOTDIR)
+        return rc < 0 ? rc : urls_add(urls, word, err);
+    rc = hy_fs_glob(word, take_match, urls, err);
+    if (rc == 0 && urls->count == before)
+        return hy_err_set(err, -ENOENT, "%s matches nothing", word);
+    return rc;
+}
+
+int hy_files_expand(const struct hy_args *args, size_t first, size_t count, bool may_be_none, struct hy_urls *ret)
+{
+    int status = HY_EXIT_OK;
+
+    *ret = (struct hy_urls){.whose = strncmp(args->command->name, "fs ", 3) == 0 ? NULL : args->command->name};
+    for (size_t i = first; i < first + count; i++) {
+        struct hy_err err = {0};
+
+        int rc = expand(ret, args->words[i], &err);
+
+        if (rc < 0 && (rc != -ENOENT || !may_be_none))
+            status = complain_for(ret, &err);
+    }
+    return status;
+}
+
+int hy_files_each(const struct hy_urls *urls, hy_files_act *act, void *arg)
+{
+    int status = HY_EXIT_OK, rc = 0;
+
+    for (size_t i = 0; i < urls->count && rc <= 0; i++) {
+        struct hy_err err = {0};
+
+        rc = act(arg, urls->list[i], &err);
+        if (rc < 0)
+            status = complain_for(urls, &err);
+    }
+    return status;
+}
+
+int hy_files_each_word(const struct hy_args *args, size_t first, hy_files_act *act, void *arg)
+{
+    hy_cleanup_urls struct hy_urls urls = {0};
+    int status = hy_files_expand(args, first, args->word_count - first, false, &urls);
+
+    return hy_files_each(&urls, act, arg) == HY_EXIT_OK ? status : HY_EXIT_FAILED;
+}
+
+int hy_files_check_parent(const char *url, struct hy_err *err)
+{
+    hy_cleanup_fs_info struct hy_fs_info info = {0};
+    hy_cleanup_free char *parent = hy_url_parent(url);
+    int rc = parent ? hy_fs_stat(parent, &info, err) : hy_err_oom(err);
+
+    if (rc == -ENOENT)
+        return hy_err_set(err, rc, "cannot make %s: its folder is not there", url);
+    if (rc == 0 && !info.is_dir)
+        return hy_err_set(err, -ENOTDIR, "cannot make %s: %s is a file, no folder", url, parent);
+    return rc;
+}

@@ -1,0 +1,563 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/run_spec.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "supervise/supervise.h"
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "wire/wire.h"
+#include "cli/spec_internal.h"
+#include "driver/driver.h"
+#include "search/search.h"
+
+#define NAME_MAX_BYTES 100
+#define GPUS_MAX 64 /* on one machine, as the schedule has it */
+#define VALUES_MAX (8u * 1024 * 1024) /* all parameters', so that they fit into the driver's HY_SPEC_LIMIT */
+#define PARAMS_MAX (120 << 10)        /* one trial's: Linux has room for 128 KB in HOPYARD_PARAMS */
+
+void hy_spec_free(Hy__RunSpec *spec)
+{
+    if (spec)
+        hy__run_spec__free_unpacked(spec, &hy_proto_memory);
+}
+
+void hy_spec_free_at(Hy__RunSpec **spec)
+{
+    hy_spec_free(*spec);
+}
+
+/* ---- numbers ------------------------------------------------------------------------ */
+
+static int number(const struct hy_args *args, const char *name, uint64_t least, uint64_t most, uint64_t *ret,
+                  struct hy_err *err)
+{
+    const char *text = hy_args_get(args, name);
+    uint64_t value;
+
+    if (!text)
+        return 0;
+    if (hy_parse_u64(text, &value) < 0 || value < least || value > most)
+        return hy_err_set(err, -EINVAL, "--%s takes a whole number from %llu to %llu, not '%s'", name,
+                          (unsigned long long)least, (unsigned long long)most, text);
+    *ret = value;
+    return 0;
+}
+
+int hy_spec_number(const struct hy_args *args, const char *name, uint32_t least, uint32_t most, uint32_t *ret,
+                   struct hy_err *err)
+{
+    uint64_t value = *ret;
+    int rc = number(args, name, least, most, &value, err);
+
+    *ret = (uint32_t)value;
+    return rc;
+}
+
+static int fraction(const struct hy_args *args, const char *name, double most, double *ret,
+                    struct hy_err *err)
+{
+    const char *text = hy_args_get(args, name);
+    double value;
+
+    *ret = NAN;
+    if (!text)
+        return 0;
+    if (hy_parse_double(text, &value) < 0 || !(value >= 0 && value <= most))
+        return hy_err_set(err, -EINVAL, "--%s takes a number from 0 to %g, not '%s'", name, most, text);
+    *ret = value;
+    return 0;
+}
+
+/* A share counts in hundredths, rounded down: three thirds fit on one GPU. */
+static int gpus(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    const char *text = hy_args_get(args, "gpus");
+    double value;
+
+    if (!text)
+        return 0;
+    if (hy_parse_double(text, &value) < 0 || !(value >= 0 && value <= GPUS_MAX) ||
+        (value < 1 ? value != 0 && value < 0.01 : value != floor(value)))
+        return hy_err_set(err, -EINVAL,
+                          "--gpus takes a whole number up to %d, or a share of one GPU from 0.01 to 0.99, not '%s'",
+                          GPUS_MAX, text);
+    spec->gpus_said = 1;
+    spec->gpu_share = (uint32_t)floor(value * 100 + 1e-9) * 10;
+    return 0;
+}
+
+static int duration(const struct hy_args *args, const char *name, int64_t *ret_ms, struct hy_err *err)
+{
+    const char *text = hy_args_get(args, name);
+
+    if (text && (hy_parse_duration(text, ret_ms) < 0 || *ret_ms <= 0))
+        return hy_err_set(err, -EINVAL, "--%s takes a time such as 90s, 15m or 1h, not '%s'", name, text);
+    return 0;
+}
+
+static int limits(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    const char *memory = hy_args_get(args, "memory"), *transfer = hy_args_get(args, "max-transfer");
+    int rc = hy_spec_number(args, "parallel", 1, 1u << 20, &spec->parallel, err);
+
+    if (rc == 0)
+        rc = hy_spec_number(args, "retries", 0, 1000, &spec->retries, err);
+    if (rc == 0)
+        rc = number(args, "seed", 0, INT64_MAX, &spec->seed, err);
+    if (rc == 0)
+        rc = gpus(args, spec, err);
+    if (rc < 0)
+        return rc;
+    if (memory && (hy_parse_size(memory, &spec->memory) < 0 || spec->memory == 0))
+        return hy_err_set(err, -EINVAL, "--memory takes a size such as 512M or 4G, not '%s'", memory);
+    if (transfer && strcmp(transfer, "none") == 0)
+        spec->max_transfer = HY_TRANSFER_UNLIMITED;
+    else if (transfer && (hy_parse_size(transfer, &spec->max_transfer) < 0 || spec->max_transfer == 0))
+        return hy_err_set(err, -EINVAL, "--max-transfer takes a size such as 512M or 4G, or 'none', not '%s'", transfer);
+    rc = duration(args, "timeout", &spec->timeout_ms, err);
+    return rc == 0 ? duration(args, "disk-timeout", &spec->disk_timeout_ms, err) : rc;
+}
+
+/* ---- the search ------------------------------------------------------------------------ */
+
+static int check_mix(const struct hy_args *args, struct hy_err *err)
+{
+    static const char *const of_evolve[] = {"population", "generations", "mutation",
+                                            "crossover",  "strategy",    "async"};
+    bool grid = hy_args_has(args, "grid"), space = hy_args_has(args, "space");
+    bool random = hy_args_has(args, "random"), evolve = hy_args_has(args, "evolve");
+
+    if (hy_args_has(args, "paired") && !grid)
+        return hy_err_set(err, -EINVAL, "--paired belongs to --grid; give --grid NAME=V,V,… or leave it out");
+    if (random && evolve)
+        return hy_err_set(err, -EINVAL, "--random and --evolve are two ways to search; choose one");
+    if (grid && (random || evolve))
+        return hy_err_set(err, -EINVAL,
+                          "--grid tries every combination; with --%s write --space instead of --grid",
+                          random ? "random" : "evolve");
+    if (grid && space)
+        return hy_err_set(err, -EINVAL,
+                          "--grid and --space cannot be mixed; --space belongs to --random N or --evolve");
+    if (space && !random && !evolve)
+        return hy_err_set(err, -EINVAL, "--space needs a way to search it: --random N or --evolve");
+    if (!space && (random || evolve))
+        return hy_err_set(err, -EINVAL, "--%s needs a space to search, as in: --space lr=log:1e-5..1e-1",
+                          random ? "random" : "evolve");
+    for (size_t i = 0; i < HY_COUNT(of_evolve) && !evolve; i++)
+        if (hy_args_has(args, of_evolve[i]))
+            return hy_err_set(err, -EINVAL, "--%s belongs to --evolve; add --evolve or leave it out",
+                              of_evolve[i]);
+    return 0;
+}
+
+int hy_spec_metric(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    const char *max = hy_args_get(args, "max"), *min = hy_args_get(args, "min");
+
+    if (max && min)
+        return hy_err_set(err, -EINVAL, "--max and --min cannot both be; a run has one metric");
+    if (!max && !min && hy_args_has(args, "evolve"))
+        return hy_err_set(err, -EINVAL, "--evolve needs a metric to go by: --max NAME or --min NAME");
+    if (!max && !min)
+        return 0;
+    spec->maximize = max != NULL;
+    if (strlen(max ? max : min) > HY_NAME_LIMIT)
+        return hy_err_set(err, -EINVAL, "the metric's name may have %u bytes, and has more", HY_NAME_LIMIT);
+    return hy_text_take(&spec->metric, hy_strdup(max ? max : min), err);
+}
+
+static int strategy(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    const char *text = hy_args_get(args, "strategy");
+    struct hy_guess guess;
+
+    if (!text)
+        return 0;
+    if (strcmp(text, "best1bin") == 0 || strcmp(text, "rand1bin") == 0)
+        return hy_text_take(&spec->strategy, hy_strdup(text), err);
+    hy_guess_init(&guess, text);
+    hy_guess_offer(&guess, "best1bin");
+    hy_guess_offer(&guess, "rand1bin");
+    if (guess.best)
+        return hy_err_set(err, -EINVAL, "there is no --strategy '%s'; did you mean %s?", text, guess.best);
+    return hy_err_set(err, -EINVAL, "there is no --strategy '%s'; it is best1bin or rand1bin", text);
+}
+
+static int evolution(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    int rc;
+
+    spec->kind = HY__RUN_SPEC__KIND__EVOLVE;
+    spec->asynchronous = hy_args_has(args, "async");
+    if (!hy_args_has(args, "generations"))
+        return hy_err_set(err, -EINVAL, "--evolve needs --generations N (0: until it is stopped)");
+    rc = hy_spec_number(args, "generations", 0, UINT32_MAX, &spec->generations, err);
+    if (rc == 0)
+        rc = hy_spec_number(args, "population", 1, 1u << 20, &spec->population, err);
+    return rc < 0 ? rc : strategy(args, spec, err);
+}
+
+static int read_values(const char *file, struct hy_buf *ret, struct hy_err *err)
+{
+    int rc = hy_file_read(file, ret);
+
+    if (rc == -ENOMEM)
+        return hy_err_oom(err);
+    if (rc == -ENOBUFS)
+        return hy_err_set(err, -EINVAL, "the values of all parameters may have %u MB; '%s' has more",
+                          VALUES_MAX >> 20, file);
+    if (rc < 0)
+        return hy_err_set(
+            err, -EINVAL,
+            "cannot read values from '%s': %s (a value that begins with '@' is written as JSON: "
+            "[\"@…\"])",
+            file, strerror(-rc));
+    if (ret->len && memchr(hy_buf_bytes(ret), '\0', ret->len))
+        return hy_err_set(err, -EINVAL, "the values in '%s' are no text: there is a NUL", file);
+    return 0;
+}
+
+/* What may still be said of parameters. */
+static size_t values_left(const Hy__RunSpec *spec)
+{
+    size_t said = 0;
+
+    for (size_t i = 0; i < spec->n_dims; i++)
+        said += strlen(spec->dims[i]->text);
+    return said < VALUES_MAX ? VALUES_MAX - said : 0;
+}
+
+static bool is_blank(uint8_t c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+static void trim(const char **from, const char **to)
+{
+    while (*from < *to && is_blank((uint8_t)**from))
+        ++*from;
+    while (*from < *to && is_blank((uint8_t)(*to)[-1]))
+        --*to;
+}
+
+/* A value a line is a list of them: "1\n2\n" as "1,2". JSON may have lines as it likes. */
+static int append_values(struct hy_buf *b, const char *from, const char *to)
+{
+    int rc = 0;
+
+    trim(&from, &to);
+    if (from < to && *from == '[')
+        return hy_buf_append(b, from, (size_t)(to - from));
+    for (bool first = true; rc == 0 && from < to; first = false) {
+        const char *newline = memchr(from, '\n', (size_t)(to - from)), *end = newline ? newline : to, *next = end + (newline != NULL);
+
+        trim(&from, &end);
+        if ((newline || !first) && end > from && end[-1] == ',')
+            end--;
+        if (from < end && !first)
+            rc = hy_buf_append_str(b, ",");
+        if (rc == 0)
+            rc = hy_buf_append(b, from, (size_t)(end - from));
+        from = next;
+    }
+    return rc;
+}
+
+/* "NAME=@FILE" as "NAME=" and what the file holds, without the blanks around it. */
+static int add_file(Hy__RunSpec *spec, const char *text, const char *file, struct hy_err *err)
+{
+    int name = (int)strcspn(text, "="), rc;
+    hy_cleanup_buf struct hy_buf b, values;
+    const char *bytes;
+
+    hy_buf_init(&b, values_left(spec));
+    hy_buf_init(&values, SIZE_MAX / 2);
+    rc = read_values(file, &b, err);
+    if (rc < 0)
+        return hy_err_wrap(err, "%.*s", name, text);
+    bytes = b.len ? (const char *)hy_buf_bytes(&b) : "";
+    if (append_values(&values, bytes, bytes + b.len) < 0 || !hy_buf_cstr(&values))
+        return hy_err_oom(err);
+    return hy_dim_take(spec, hy_asprintf("%.*s=%s", name, text, hy_buf_cstr(&values)), err);
+}
+
+static int dimension(Hy__RunSpec *spec, const char *text, struct hy_err *err)
+{
+    const char *equals = strchr(text, '=');
+
+    if (equals && equals[1] == '@')
+        return add_file(spec, text, equals + 2, err);
+    return hy_dim_take(spec, hy_strdup(text), err);
+}
+
+static int search(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    const char *list = hy_args_has(args, "grid") ? "grid" : "space", *text;
+    size_t cursor = 0;
+    int rc = check_mix(args, err);
+
+    if (rc == 0)
+        rc = hy_spec_metric(args, spec, err);
+    if (rc == 0)
+        rc = fraction(args, "mutation", 2, &spec->mutation, err);
+    if (rc == 0)
+        rc = fraction(args, "crossover", 1, &spec->crossover, err);
+    while (rc == 0 && (text = hy_args_next(args, list, &cursor)))
+        rc = dimension(spec, text, err);
+    if (hy_args_has(args, "paired"))
+        spec->kind = HY__RUN_SPEC__KIND__PAIRED;
+    if (rc == 0 && hy_args_has(args, "random")) {
+        spec->kind = HY__RUN_SPEC__KIND__RANDOM;
+        rc = number(args, "random", 0, INT64_MAX, &spec->samples, err);
+    }
+    return rc == 0 && hy_args_has(args, "evolve") ? evolution(args, spec, err) : rc;
+}
+
+/* Makes the search the driver will make, to hear now what is wrong with it. */
+static int try_search(const Hy__RunSpec *spec, const struct hy_space *space, struct hy_err *err)
+{
+    struct hy_search_settings settings = hy_run_settings(spec);
+    struct hy_search *s = NULL;
+    int rc;
+
+    if (space->count == 0)
+        return 0; /* one trial */
+    rc = hy_search_new(space, &settings, &s, err);
+    hy_search_free(s);
+    return rc;
+}
+
+/* ---- the command ------------------------------------------------------------------------- */
+
+static int check_names(const Hy__RunSpec *spec, const struct hy_space *space, struct hy_err *err)
+{
+    hy_cleanup_free char **names = hy_calloc(space->count + 1, sizeof *names);
+    hy_cleanup_free char **argv = hy_calloc(spec->n_argv + 1, sizeof *argv);
+
+    if (!names || !argv)
+        return hy_err_oom(err);
+    for (size_t i = 0; i < space->count; i++)
+        names[i] = space->dims[i].name;
+    memcpy(argv, spec->argv, spec->n_argv * sizeof *argv);
+    return hy_command_check(argv, names, err);
+}
+
+/* The longest that a value of the dimension can be as JSON. */
+static size_t longest(const struct hy_dim *dim)
+{
+    size_t most = 32; /* any number */
+
+    for (size_t i = 0; i < dim->choice_count; i++) {
+        size_t n = strlen(dim->json ? dim->json[i] : dim->choices[i]);
+
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+static int check_length(const struct hy_space *space, struct hy_err *err)
+{
+    size_t sum = 0;
+
+    for (size_t i = 0; i < space->count; i++) {
+        sum += longest(&space->dims[i]) + strlen(space->dims[i].name);
+        if (sum > PARAMS_MAX)
+            return hy_err_set(
+                err, -EINVAL,
+                "the values of a trial come to more than %d KB with '%.80s', and it could not be "
+                "started; put long values into files and give their names",
+                PARAMS_MAX >> 10, space->dims[i].name);
+    }
+    return 0;
+}
+
+static int check_space(const Hy__RunSpec *spec, struct hy_err *err)
+{
+    struct hy_space space = {0};
+    int rc = hy_run_space(spec, &space, err);
+
+    if (rc < 0)
+        hy_err_wrap(err, hy_run_takes_lists(spec) ? "--grid" : "--space");
+    if (rc == 0)
+        rc = try_search(spec, &space, err);
+    if (rc == 0)
+        rc = check_length(&space, err);
+    if (rc == 0)
+        rc = check_names(spec, &space, err);
+    hy_space_done(&space);
+    return rc;
+}
+
+static int command(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    size_t n = 0;
+
+    while (args->rest && args->rest[n])
+        n++;
+    if (n == 0)
+        return hy_err_set(err, -EINVAL, "there is no command; put it %s",
+                          args->command->bare_rest
+                              ? "behind the options, as in: hopyard train -np 4 python train.py"
+                              : "behind --, as in: hopyard run --grid lr=0.1,0.01 -- ./train --lr {lr}");
+    return hy_texts_copy(&spec->argv, &spec->n_argv, args->rest, n, err);
+}
+
+static bool is_printable(const char *text)
+{
+    hy_cleanup_buf struct hy_buf b;
+
+    hy_buf_init(&b, 4 * NAME_MAX_BYTES);
+    return hy_append_printable(&b, text, strlen(text)) == 0 && b.len == strlen(text);
+}
+
+static int name_and_place(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    const char *name = hy_args_get(args, "name"), *hosts = hy_args_get(args, "hosts");
+    const char *listen = hy_args_get(args, "listen"), *colon = listen ? strrchr(listen, ':') : NULL;
+    uint64_t port;
+    int rc = 0;
+
+    if (name && hy_parse_u64(name, &port) != -EINVAL)
+        return hy_err_set(err, -EINVAL,
+                          "--name cannot be a number, since runs are called by theirs; try: --name run-%s",
+                          name);
+    if (name && (strlen(name) > NAME_MAX_BYTES || *name == '-' || !is_printable(name)))
+        return hy_err_set(
+            err, -EINVAL,
+            "--name takes up to %d bytes of text, no control characters, no '-' at the beginning",
+            NAME_MAX_BYTES);
+    if (listen && (hy_parse_u64(colon ? colon + 1 : listen, &port) < 0 || port > 65535 || colon == listen))
+        return hy_err_set(err, -EINVAL, "--listen takes [ADDRESS:]PORT, as in 0.0.0.0:4711, not '%s'",
+                          listen);
+    if (name)
+        rc = hy_text_take(&spec->name, hy_strdup(name), err);
+    if (rc == 0 && listen)
+        rc = hy_text_take(&spec->listen, hy_strdup(listen), err);
+    return rc < 0 || !hosts ? rc : hy_spec_hosts(spec, hosts, err);
+}
+
+/* ---- a Python function ---------------------------------------------------------------------- */
+
+static int read_function(const char *name, struct hy_buf *ret, struct hy_err *err)
+{
+    int rc = strcmp(name, "-") == 0 ? hy_read_all(STDIN_FILENO, ret) : hy_file_read(name, ret);
+
+    if (rc == -ENOBUFS)
+        return hy_err_set(err, -EINVAL,
+                          "the function has more than %u MB with all that it refers to; load large data "
+                          "inside of it",
+                          HY_FUNCTION_LIMIT >> 20);
+    if (rc < 0)
+        return hy_err_sys(err, rc, "cannot read the function from '%s'", name);
+    return ret->len ? 0 : hy_err_set(err, -EINVAL, "the function in '%s' is empty", name);
+}
+
+static int take_function(const char *name, Hy__RunSpec *spec, struct hy_err *err)
+{
+    hy_cleanup_buf struct hy_buf bytes;
+    int rc;
+
+    hy_buf_init(&bytes, HY_FUNCTION_LIMIT);
+    rc = read_function(name, &bytes, err);
+    if (rc < 0)
+        return rc;
+    spec->function.data = hy_malloc(bytes.len);
+    if (!spec->function.data)
+        return hy_err_oom(err);
+    memcpy(spec->function.data, hy_buf_bytes(&bytes), bytes.len);
+    spec->function.len = bytes.len;
+    return 0;
+}
+
+/* An application's name becomes a folder's. */
+static bool is_app_id(const char *text)
+{
+    return *text && *text != '.' && strlen(text) <= NAME_MAX_BYTES && !strchr(text, '/') && is_printable(text);
+}
+
+/* For whose next run the agent may wait afterwards, and what that must have in common with this one. */
+static int take_standby(const char *text, Hy__RunSpec *spec, struct hy_err *err)
+{
+    const char *colon = strchr(text, ':');
+    hy_cleanup_free char *number = colon ? hy_strndup(text, (size_t)(colon - text)) : NULL;
+    char mark[HY_MARK_MAX];
+    uint64_t pid;
+    int rc;
+
+    if (!number || hy_parse_u64(number, &pid) < 0 || pid == 0 || pid > INT_MAX || hy_mark_format((pid_t)pid, mark) < 0)
+        return hy_err_set(err, -EINVAL, "--standby takes PID:KEY of a process that is there, not '%s'", text);
+    rc = hy_text_take(&spec->client, hy_strdup(mark), err);
+    return rc < 0 ? rc : hy_text_take(&spec->warm_key, hy_strdup(colon + 1), err);
+}
+
+static int function(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    const char *name = hy_args_get(args, "function"), *title = hy_args_get(args, "title");
+    const char *app_id = hy_args_get(args, "app-id"), *standby = hy_args_get(args, "standby");
+    int rc = name ? take_function(name, spec, err) : 0;
+
+    if (rc == 0 && standby)
+        rc = take_standby(standby, spec, err);
+
+    spec->metric_optional = hy_args_has(args, "metric-optional");
+    if (rc == 0 && title)
+        rc = hy_text_take(&spec->title, hy_strdup(title), err);
+    if (rc == 0 && app_id && !is_app_id(app_id))
+        return hy_err_set(err, -EINVAL, "--app-id names a folder; '%s' cannot be one", app_id);
+    return rc == 0 && app_id ? hy_text_take(&spec->app_id, hy_strdup(app_id), err) : rc;
+}
+
+
+int hy_spec_common(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    int rc = limits(args, spec, err);
+
+    if (rc == 0)
+        rc = name_and_place(args, spec, err);
+    if (rc == 0)
+        rc = hy_spec_engine(args, spec, err);
+    if (rc == 0)
+        rc = command(args, spec, err);
+    return rc == 0 ? function(args, spec, err) : rc;
+}
+
+int hy_spec_new(const struct hy_args *args, Hy__RunSpec **ret, struct hy_err *err)
+{
+    hy_cleanup_spec Hy__RunSpec *spec = hy_malloc(sizeof *spec);
+    int rc;
+
+    if (!spec)
+        return hy_err_oom(err);
+    hy__run_spec__init(spec);
+    rc = search(args, spec, err);
+    if (rc == 0)
+        rc = hy_spec_common(args, spec, err);
+    if (rc == 0)
+        rc = check_space(spec, err);
+    if (rc < 0)
+        return rc;
+    *ret = hy_take(spec);
+    return 0;
+}
+
+const char *hy_spec_unused(const Hy__RunSpec *spec)
+{
+    for (size_t d = 0; d < spec->n_dims && !spec->function.len; d++) {
+        const char *text = spec->dims[d]->text;
+        size_t n = strcspn(text, "="), found = 0;
+
+        for (size_t i = 0; i < spec->n_argv && !found; i++)
+            for (const char *at = spec->argv[i]; (at = strchr(at, '{')) && !found; at++)
+                found = strncmp(at + 1, text, n) == 0 && at[n + 1] == '}';
+        if (!found)
+            return text;
+    }
+    return NULL;
+}

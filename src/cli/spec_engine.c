@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A run on a Spark cluster: which, how much of it, and where its executors reach us. */
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "client/client.h"
+#include "cli/run_spec.h"
+#include "cli/spec_internal.h"
+#include "schedule/schedule.h"
+
+#define EXECUTORS_MAX 10000
+#define ELSEWHERE "203.0.113.1" /* of no machine, for documentation: nothing is sent there */
+#define SESSION "session" /* who has asked for the run has one, and supplies agents */
+
+/* "spark://a:7077,b:7077": the host that comes first; otherwise this machine's own name. */
+static char *far_host(const char *master)
+{
+    const char *host = strncmp(master, "spark://", 8) == 0 ? master + 8 : NULL;
+    char name[256] = "localhost";
+
+    if (host)
+        return hy_strndup(host, strcspn(host, ":,"));
+    gethostname(name, sizeof name - 1);
+    return hy_strdup(name);
+}
+
+/* The address of ours from which that host is reached: nothing is sent. */
+static int near_address(const char *host, char *ret, size_t size)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *found = NULL;
+    struct sockaddr_storage own;
+    socklen_t length = sizeof own;
+    hy_cleanup_close int fd = -1;
+    int rc = getaddrinfo(host, "7077", &hints, &found) == 0 ? 0 : -EHOSTUNREACH;
+
+    if (rc == 0) {
+        fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        rc = fd < 0 || connect(fd, found->ai_addr, found->ai_addrlen) < 0 ||
+                     getsockname(fd, (struct sockaddr *)&own, &length) < 0
+                 ? -errno : 0;
+        freeaddrinfo(found);
+    }
+    return rc == 0 && getnameinfo((struct sockaddr *)&own, length, ret, (socklen_t)size, NULL, 0, NI_NUMERICHOST)
+               ? -EHOSTUNREACH : rc;
+}
+
+static bool is_loopback(const char *text)
+{
+    return strncmp(text, "127.", 4) == 0 || strcmp(text, "::1") == 0;
+}
+
+/* Debian calls a machine 127.0.1.1 on that machine: the cluster's others need the address on the way to them. A machine
+ * that has no way has the cluster on itself. */
+static int outward(const char *master, char *address, size_t size)
+{
+    char other[NI_MAXHOST] = "";
+
+    if (strncmp(master, "spark://", 8) == 0 || !is_loopback(address) || near_address(ELSEWHERE, other, sizeof other) < 0)
+        return 0;
+    return snprintf(address, size, "%s", other) < (int)size ? 0 : -ENAMETOOLONG;
+}
+
+static int address(const struct hy_args *args, const char *master, Hy__RunSpec *spec, struct hy_err *err)
+{
+    const char *said = hy_args_get(args, "address");
+    hy_cleanup_free char *host = said ? NULL : far_host(master);
+    char found[NI_MAXHOST] = "";
+
+    if (said)
+        return hy_text_take(&spec->address, hy_strdup(said), err);
+    if (!host)
+        return hy_err_oom(err);
+    if (near_address(host, found, sizeof found) < 0 || outward(master, found, sizeof found) < 0)
+        return hy_err_set(err, -EINVAL, "'%s' cannot be found, so say by --address where executors reach this machine",
+                          host);
+    return hy_text_take(&spec->address, hy_strdup(found), err);
+}
+
+static int python(Hy__RunSpec *spec, struct hy_err *err)
+{
+    const char *chosen = getenv("HOPYARD_PYTHON");
+    char *path = NULL;
+    int rc = hy_find_program(chosen ? chosen : "python3", "/", getenv("PATH"), &path, err);
+
+    if (rc == -ENOMEM)
+        return rc;
+    if (rc < 0)
+        return hy_err_set(err, -EINVAL, "a Spark session needs a Python with hopyard and pyspark; let $HOPYARD_PYTHON say "
+                          "which");
+    return hy_text_take(&spec->python, path, err);
+}
+
+static bool is_master(const char *text)
+{
+    return strncmp(text, "spark://", 8) == 0 || strcmp(text, "yarn") == 0 || strncmp(text, "k8s://", 6) == 0;
+}
+
+/* What says something only of an engine that is not named. */
+static int lonely(const struct hy_args *args, struct hy_err *err)
+{
+    static const char *const options[] = {"executors", "executor-memory", "executor-gpus", "address"};
+
+    for (size_t i = 0; i < HY_COUNT(options); i++)
+        if (hy_args_has(args, options[i]))
+            return hy_err_set(err, -EINVAL, "--%s belongs to --engine spark://HOST:PORT or yarn", options[i]);
+    return 0;
+}
+
+static int executors(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    int rc = hy_spec_number(args, "executors", 1, EXECUTORS_MAX, &spec->agents, err);
+
+    if (rc == 0)
+        rc = hy_spec_number(args, "executor-memory", 1, UINT32_MAX, &spec->executor_memory, err);
+    return rc == 0 ? hy_spec_number(args, "executor-gpus", 1, HY_AGENT_GPUS_MAX, &spec->executor_gpus, err) : rc;
+}
+
+int hy_spec_engine(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    const char *master = hy_args_get(args, "engine");
+    bool has_session = master && strcmp(master, SESSION) == 0;
+    int rc;
+
+    if (!master)
+        return lonely(args, err);
+    if (!has_session && !is_master(master))
+        return hy_err_set(err, -EINVAL, "--engine takes spark://HOST:PORT or yarn, not '%s'", master);
+    if (spec->n_hosts || spec->listen[0])
+        return hy_err_set(err, -EINVAL, "a run is on hosts or on Spark; leave --hosts and --listen out");
+    rc = executors(args, spec, err);
+    if (rc == 0)
+        rc = address(args, master, spec, err);
+    if (rc == 0 && !has_session)
+        rc = python(spec, err);
+    if (rc == 0 && !has_session)
+        rc = hy_text_take(&spec->master, hy_strdup(master), err);
+    return rc == 0 ? hy_text_take(&spec->engine, hy_strdup("spark"), err) : rc;
+}

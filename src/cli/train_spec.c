@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `hopyard train …` as a RunSpec: a grid over the one dimension `rank`, all of it at once. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/text.h"
+#include "wire/wire.h"
+#include "cli/run_spec.h"
+#include "cli/spec_internal.h"
+#include "driver/driver.h"
+
+#define RANKS_MAX 1024              /* as a group has it ... */
+#define HERE_MAX 128                /* ... and as many of one machine */
+#define SPEED "examples_per_second" /* what hvd's callbacks report */
+
+/* ---- how many, and where ------------------------------------------------------------ */
+
+int hy_spec_set_ranks(Hy__RunSpec *spec, uint32_t ranks, struct hy_err *err)
+{
+    char *text = ranks == 1 ? hy_strdup("rank=0") : hy_asprintf("rank=0..%u", ranks - 1);
+
+    spec->ranks = ranks;
+    /* This machine has as many slots as that says, however many cores it has. */
+    spec->parallel = ranks > spec->ranks_max ? ranks : spec->ranks_max;
+    return spec->n_dims ? hy_text_take(&spec->dims[0]->text, text, err) : hy_dim_take(spec, text, err);
+}
+
+/* "-H localhost:4" of horovodrun's users means this machine, and needs no ssh. */
+static void forget_if_here(Hy__RunSpec *spec)
+{
+    if (spec->n_hosts != 1 || !hy_host_is_here(spec->hosts[0]->host))
+        return;
+    hy__host_spec__free_unpacked(spec->hosts[0], &hy_proto_memory);
+    spec->n_hosts = 0;
+}
+
+static int hosts(const struct hy_args *args, Hy__RunSpec *spec, uint32_t *ret_slots, struct hy_err *err)
+{
+    const char *file = hy_args_get(args, "hostfile");
+    int rc = 0;
+
+    if (!!file + hy_args_has(args, "hosts") + hy_args_has(args, "host-discovery-script") > 1)
+        return hy_err_set(err, -EINVAL,
+                          "--hosts, --hostfile and --host-discovery-script each name machines; choose one");
+    if (file)
+        rc = hy_spec_hostfile(spec, file, err);
+    *ret_slots = hy_spec_slots(spec);
+    forget_if_here(spec);
+    return rc;
+}
+
+/* --scaling goes up to as many as this machine has cores. */
+static uint32_t default_ranks(const struct hy_args *args, uint32_t slots)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+
+    if (slots || !hy_args_has(args, "scaling"))
+        return slots < RANKS_MAX ? slots : RANKS_MAX;
+    return cores > 1 ? (uint32_t)cores : 2;
+}
+
+static int elastic(const struct hy_args *args, Hy__RunSpec *spec, uint32_t ranks, uint32_t slots,
+                   struct hy_err *err)
+{
+    uint32_t most = *spec->discovery ? RANKS_MAX : ranks > slots ? ranks : slots;
+    int rc;
+
+    if (!hy_args_has(args, "min-np") && !hy_args_has(args, "max-np") && !*spec->discovery)
+        return 0;
+    spec->ranks_min = ranks;
+    spec->ranks_max = most < RANKS_MAX ? most : RANKS_MAX;
+    rc = hy_spec_number(args, "min-np", 1, RANKS_MAX, &spec->ranks_min, err);
+    if (rc == 0)
+        rc = hy_spec_number(args, "max-np", 1, RANKS_MAX, &spec->ranks_max, err);
+    if (rc == 0 && spec->ranks_min > ranks)
+        return hy_err_set(err, -EINVAL, "--min-np %u is more than there are: -np %u", spec->ranks_min, ranks);
+    if (rc == 0 && spec->ranks_max < ranks)
+        return hy_err_set(err, -EINVAL, "--max-np %u is less than there are: -np %u", spec->ranks_max, ranks);
+    if (rc == 0 && hy_args_has(args, "scaling"))
+        return hy_err_set(err, -EINVAL,
+                          "--scaling measures fixed numbers of ranks; leave --min-np and --max-np out");
+    return rc;
+}
+
+/* A command, as Horovod has it, that is run by a shell. */
+static int discovery(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    const char *script = hy_args_get(args, "host-discovery-script");
+
+    if (!script && hy_args_has(args, "slots-per-host"))
+        return hy_err_set(err, -EINVAL,
+                          "--slots-per-host belongs to --host-discovery-script; otherwise write the slots behind each "
+                          "host, as in -H a:2,b:2");
+    if (!script)
+        return 0;
+    if (hy_args_has(args, "engine") || hy_args_has(args, "scaling"))
+        return hy_err_set(err, -EINVAL, "--host-discovery-script cannot be used with --%s",
+                          hy_args_has(args, "engine") ? "engine" : "scaling");
+    if (hy_text_take(&spec->discovery, hy_strdup(script), err) < 0)
+        return err->code;
+    return hy_spec_number(args, "slots-per-host", 1, 65536, &spec->discovery_slots, err);
+}
+
+/* What an elastic training does about machines that are lost or fail. $HOROVOD_ELASTIC_TIMEOUT is Horovod's own. */
+static int patience(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    const char *first = hy_args_get(args, "blacklist-cooldown-range"), *last;
+    const char *limit = hy_args_get(args, "elastic-timeout"), *variable = getenv("HOROVOD_ELASTIC_TIMEOUT");
+    uint64_t seconds = 0, from = 0, to = 0;
+
+    if ((first || limit) && !spec->ranks_max)
+        return hy_err_set(err, -EINVAL, "--%s belongs to an elastic training; give --min-np or --max-np",
+                          first ? "blacklist-cooldown-range" : "elastic-timeout");
+    if (!limit && variable && *variable && spec->ranks_max)
+        limit = variable;
+    if (limit && (hy_parse_u64(limit, &seconds) < 0 || seconds < 1 || seconds > INT32_MAX))
+        return hy_err_set(err, -EINVAL, "--elastic-timeout (or $HOROVOD_ELASTIC_TIMEOUT) is a number of seconds, not '%s'",
+                          limit);
+    spec->elastic_timeout_ms = (int64_t)seconds * 1000;
+    if (!first)
+        return 0;
+    last = hy_args_second(args, "blacklist-cooldown-range");
+    if (!last || hy_parse_u64(first, &from) < 0 || hy_parse_u64(last, &to) < 0 || from < 1 || to < from || to > 1000000)
+        return hy_err_set(err, -EINVAL, "--blacklist-cooldown-range takes two numbers of seconds, as in 10 100, not '%s %s'",
+                          first, last ? last : "");
+    spec->cooldown_first_s = (uint32_t)from;
+    spec->cooldown_last_s = (uint32_t)to;
+    return 0;
+}
+
+/* ---- the roles of a cluster ---------------------------------------------------------- */
+
+static bool is_role(const char *name, size_t n)
+{
+    static const char *const known[] = {"ps", "chief", "master", "evaluator", "worker"};
+
+    for (size_t i = 0; i < HY_COUNT(known); i++)
+        if (strlen(known[i]) == n && strncmp(known[i], name, n) == 0)
+            return true;
+    return false;
+}
+
+/* One of "ps=1,chief=1,worker=2"; a role of which there is none is left out. */
+static int add_role(Hy__RunSpec *spec, const char *text, size_t n, struct hy_err *err)
+{
+    const char *equals = memchr(text, '=', n);
+    hy_cleanup_free char *count = equals ? hy_strndup(equals + 1, n - (size_t)(equals + 1 - text)) : NULL;
+    Hy__RoleSpec *role, **larger;
+    uint64_t number = 0;
+
+    if (!equals || !count || !is_role(text, (size_t)(equals - text)) || hy_parse_u64(count, &number) < 0 ||
+        number > RANKS_MAX)
+        return hy_err_set(err, -EINVAL, "--roles takes ROLE=N,… of ps, chief or master, evaluator and worker, not '%.*s'",
+                          (int)n, text);
+    if (number == 0)
+        return 0;
+    larger = hy_reallocarray(spec->roles, spec->n_roles + 1, sizeof *larger);
+    if (larger)
+        spec->roles = larger;
+    role = larger ? hy_malloc(sizeof *role) : NULL;
+    if (!role)
+        return hy_err_oom(err);
+    hy__role_spec__init(role);
+    spec->roles[spec->n_roles++] = role;
+    role->count = (uint32_t)number;
+    spec->ranks += role->count;
+    return hy_text_take(&role->name, hy_strndup(text, (size_t)(equals - text)), err);
+}
+
+/* In this order they are numbered. */
+static int roles(const char *text, Hy__RunSpec *spec, struct hy_err *err)
+{
+    int rc = 0;
+
+    spec->ranks = 0;
+    for (const char *end; rc == 0 && *text; text = *end ? end + 1 : end) {
+        end = strchrnul(text, ',');
+        rc = add_role(spec, text, (size_t)(end - text), err);
+    }
+    if (rc == 0 && hy_spec_ranks(spec) == 0)
+        return hy_err_set(err, -EINVAL, "a cluster needs a chief or a worker");
+    return rc;
+}
+
+static int ranks(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    uint32_t slots = 0, count;
+    int rc = hosts(args, spec, &slots, err);
+
+    if (rc == 0)
+        rc = discovery(args, spec, err);
+    if (rc < 0)
+        return rc;
+    count = default_ranks(args, slots);
+    rc = hy_spec_number(args, "num-proc", 1, RANKS_MAX, &count, err);
+    if (rc == 0 && hy_args_has(args, "roles")) {
+        rc = roles(hy_args_get(args, "roles"), spec, err);
+        spec->fed = hy_args_has(args, "fed");
+        count = spec->ranks;
+    }
+    if (rc == 0 && count == 0)
+        return hy_err_set(err, -EINVAL, "say how many ranks there are: hopyard train -np 4 …");
+    if (rc == 0 && slots && slots < count && !spec->listen[0])
+        return hy_err_set(err, -EINVAL,
+                          "the hosts have %u slots, too few for -np %u; say more of them, as in a:%u", slots,
+                          count, count);
+    if (rc == 0 && count > HERE_MAX && spec->n_hosts == 0 && !spec->listen[0] && !*spec->engine && !*spec->discovery)
+        return hy_err_set(err, -EINVAL, "one machine has %d ranks at most; spread them with -H a:%d,b:%d",
+                          HERE_MAX, HERE_MAX, HERE_MAX);
+    if (rc == 0)
+        rc = elastic(args, spec, count, slots, err);
+    if (rc == 0)
+        rc = patience(args, spec, err);
+    return rc < 0 ? rc : hy_spec_set_ranks(spec, count, err);
+}
+
+/* ---- the whole ------------------------------------------------------------------------ */
+
+static int metric(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    const char *speed = hy_args_get(args, "metric");
+    int rc = hy_spec_metric(args, spec, err);
+
+    spec->metric_optional = 1; /* often only rank 0 has one to tell */
+    if (speed && !hy_args_has(args, "scaling"))
+        return hy_err_set(err, -EINVAL,
+                          "--metric belongs to --scaling; a training's metric is --max or --min NAME");
+    if (rc < 0 || spec->metric[0] || !hy_args_has(args, "scaling"))
+        return rc;
+    spec->maximize = 1;
+    return hy_text_take(&spec->metric, hy_strdup(speed ? speed : SPEED), err);
+}
+
+int hy_spec_training(const struct hy_args *args, Hy__RunSpec **ret, struct hy_err *err)
+{
+    hy_cleanup_spec Hy__RunSpec *spec = hy_malloc(sizeof *spec);
+    int rc;
+
+    if (!spec)
+        return hy_err_oom(err);
+    hy__run_spec__init(spec);
+    rc = hy_spec_common(args, spec, err);
+    if (rc == 0)
+        rc = metric(args, spec, err);
+    if (rc == 0)
+        rc = ranks(args, spec, err);
+    if (rc < 0)
+        return rc;
+    *ret = hy_take(spec);
+    return 0;
+}
+
+/* ---- their environment ------------------------------------------------------------------ */
+
+static char **find(const Hy__RunSpec *spec, const char *name, size_t n)
+{
+    for (size_t i = 0; i < spec->n_env; i++)
+        if (strncmp(spec->env[i], name, n) == 0 && spec->env[i][n] == '=')
+            return &spec->env[i];
+    return NULL;
+}
+
+/* Takes "NAME=VALUE", which may be NULL (out of memory). */
+static int set_take(Hy__RunSpec *spec, char *entry, struct hy_err *err)
+{
+    hy_cleanup_free char *owned = entry;
+    char **before = entry ? find(spec, entry, strcspn(entry, "=")) : NULL;
+
+    if (before)
+        return hy_text_take(before, hy_take(owned), err);
+    return owned ? hy_texts_add(&spec->env, &spec->n_env, owned, err) : hy_err_oom(err);
+}
+
+/* -x NAME, as mpirun has it, sends what is there; that is sent anyway. */
+static int asked_for(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    const char *text;
+    size_t cursor = 0;
+    int rc = 0;
+
+    while (rc == 0 && (text = hy_args_next(args, "env", &cursor))) {
+        size_t n = strcspn(text, "=");
+
+        if (n == 0 || (!text[n] && !find(spec, text, n)))
+            return hy_err_set(err, -EINVAL,
+                              "-x takes NAME=VALUE, or the name of what is in the environment, not '%s'",
+                              text);
+        if (text[n])
+            rc = set_take(spec, hy_strdup(text), err);
+    }
+    return rc;
+}
+
+static int interfaces(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    hy_cleanup_free char *all = NULL;
+    const char *text;
+    size_t cursor = 0;
+
+    while ((text = hy_args_next(args, "network-interfaces", &cursor))) {
+        char *more = all ? hy_asprintf("%s,%s", all, text) : hy_strdup(text);
+
+        if (!more)
+            return hy_err_oom(err);
+        free(all);
+        all = more;
+    }
+    return all ? set_take(spec, hy_asprintf("HOPYARD_INTERFACES=%s", all), err) : 0;
+}
+
+/* A relative path is one of the user's folder, wherever a rank goes. */
+static int timeline(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    const char *file = hy_args_get(args, "timeline-filename");
+    int rc = 0;
+
+    if (file && *file == '/')
+        rc = set_take(spec, hy_asprintf("HOROVOD_TIMELINE=%s", file), err);
+    else if (file)
+        rc = set_take(spec, hy_asprintf("HOROVOD_TIMELINE=%s/%s", spec->cwd, file), err);
+    else if (hy_args_has(args, "timeline-mark-cycles") && !find(spec, "HOROVOD_TIMELINE", 16))
+        return hy_err_set(err, -EINVAL, "--timeline-mark-cycles belongs to --timeline-filename FILE");
+    return rc == 0 && hy_args_has(args, "timeline-mark-cycles")
+               ? set_take(spec, hy_strdup("HOROVOD_TIMELINE_MARK_CYCLES=1"), err)
+               : rc;
+}
+
+/* As horovodrun passes them on; a rank reads them when it joins the others. */
+static int stall_check(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    static const struct {
+        const char *option, *variable;
+    } times[] = {{"stall-check-warning-time-seconds", "HOROVOD_STALL_CHECK_TIME_SECONDS"},
+                 {"stall-check-shutdown-time-seconds", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"}};
+    int rc = 0;
+
+    for (size_t i = 0; i < HY_COUNT(times) && rc == 0; i++) {
+        uint32_t seconds = 0;
+
+        rc = hy_spec_number(args, times[i].option, 0, INT32_MAX, &seconds, err);
+        if (rc == 0 && hy_args_has(args, times[i].option))
+            rc = set_take(spec, hy_asprintf("%s=%u", times[i].variable, seconds), err);
+    }
+    if (rc == 0 && (hy_args_has(args, "no-stall-check") || hy_args_has(args, "stall-check")))
+        rc = set_take(spec, hy_asprintf("HOROVOD_STALL_CHECK_DISABLE=%d", hy_args_has(args, "no-stall-check")), err);
+    return rc;
+}
+
+/* The driver may run in another directory when the training is resumed. */
+static int ssh(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    const char *file = hy_args_get(args, "ssh-identity-file");
+    int rc = hy_spec_number(args, "ssh-port", 1, UINT16_MAX, &spec->ssh_port, err);
+
+    if (rc < 0 || !file)
+        return rc;
+    if (access(file, R_OK) < 0) {
+        hy_err_sys(err, -errno, "--ssh-identity-file: cannot read '%s'", file);
+        return err->code = -EINVAL;
+    }
+    return hy_text_take(&spec->ssh_identity,
+                        *file == '/' ? hy_strdup(file) : hy_asprintf("%s/%s", spec->cwd, file), err);
+}
+
+/* With --scaling a rank has as many threads when it is alone as when there are all of them. */
+static int threads(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    static const char *const said[] = {"TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS"};
+    long each = sysconf(_SC_NPROCESSORS_ONLN) / (long)spec->ranks;
+
+    if (!hy_args_has(args, "scaling") || spec->n_hosts || spec->listen[0])
+        return 0;
+    for (size_t i = 0; i < HY_COUNT(said); i++)
+        if (find(spec, said[i], strlen(said[i])))
+            return 0;
+    return set_take(spec, hy_asprintf("TF_NUM_INTRAOP_THREADS=%ld", each > 1 ? each : 1), err);
+}
+
+/* The ranks count their changes themselves. */
+static int reset_limit(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    uint32_t limit = 0;
+    int rc = hy_spec_number(args, "reset-limit", 1, 1000000, &limit, err);
+
+    if (rc < 0 || limit == 0)
+        return rc;
+    if (!spec->ranks_max)
+        return hy_err_set(err, -EINVAL,
+                          "--reset-limit belongs to an elastic training; give --min-np or --max-np");
+    return set_take(spec, hy_asprintf("HOPYARD_RESET_LIMIT=%u", limit), err);
+}
+
+static int binding(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    const char *to = hy_args_get(args, "bind-to");
+
+    if (!to)
+        return 0;
+    if (strcmp(to, "share") != 0 && strcmp(to, "none") != 0)
+        return hy_err_set(err, -EINVAL, "--bind-to takes 'share' or 'none', not '%s'", to);
+    return set_take(spec, hy_asprintf("HOPYARD_BIND_TO=%s", to), err);
+}
+
+int hy_spec_training_environment(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    int rc = asked_for(args, spec, err);
+
+    if (rc == 0)
+        rc = interfaces(args, spec, err);
+    if (rc == 0)
+        rc = reset_limit(args, spec, err);
+    if (rc == 0)
+        rc = binding(args, spec, err);
+    if (rc == 0)
+        rc = stall_check(args, spec, err);
+    if (rc == 0)
+        rc = ssh(args, spec, err);
+    if (rc == 0)
+        rc = threads(args, spec, err);
+    return rc == 0 ? timeline(args, spec, err) : rc;
+}

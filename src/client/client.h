@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * client: a run from outside, without a terminal.
+ *
+ * Starts drivers and connects to them, describes a run before it starts, and
+ * reads what a run has left in the store and in its log files. The command
+ * line shows what this part returns; nothing here prints or asks.
+ *
+ *   this header        starting a driver; messages to and from it
+ *   runs.h             projects and their runs, as the store has them
+ *   history.h          trials and notes that are new since the last read
+ *   log_tail.h         a log file that grows
+ *   provenance.h       versions, commit and program of a run; its environment
+ *   supply_lines.h     JSON lines of a program that starts agents for a run
+ */
+#ifndef HY_CLIENT_CLIENT_H
+#define HY_CLIENT_CLIENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "client/history.h"
+#include "client/log_tail.h"
+#include "client/provenance.h"
+#include "client/runs.h"
+#include "client/spec_fields.h"
+#include "client/supply_lines.h"
+#include "hopyard.pb-c.h"
+#include "store/store.h"
+
+/* ---- starting a driver ---- */
+
+/*
+ * Starts a driver process of its own session for a new run and waits until the
+ * run is in the store and its socket is open. *ret_run gets its number.
+ *
+ * With `ret_owner` the run belongs to the caller, and *ret_owner gets an fd:
+ * when it is closed, at the latest by the end of the caller's process, the
+ * driver stops the run, unless hy_driver_disown was called before.
+ */
+int hy_driver_launch(const Hy__RunSpec *spec, int *ret_owner, int64_t *ret_run, struct hy_err *err);
+/* The run goes on without the caller. 0, or -Exxx: its driver is gone. */
+int hy_driver_disown(int owner);
+/* The same for a run that was interrupted, stopped, or has failed trials. A new
+ * session's executors reach this machine at `address`; NULL where it was on no
+ * session of a client's. */
+int hy_driver_resume(const char *project, int64_t run, const char *address, struct hy_err *err);
+
+/* ---- messages to and from a driver ---- */
+
+/* Connects to the run's driver. An fd, or -Exxx with a sentence. */
+int hy_client_connect(struct hy_store *s, int64_t run, struct hy_err *err);
+/* 0 or -Exxx. */
+int hy_client_watch(int fd, bool trials);
+int hy_client_stop(int fd, bool feed); /* all of it, or only what is fed to its nodes */
+int hy_client_feeds(int fd); /* as long as it is open, rows may come to a cluster's nodes */
+int hy_client_announce(int fd, const char *tensorboard);
+/* This client starts agents for the run, or can now start more. One of them is over, and why. */
+int hy_client_supply(int fd, const Hy__Supply *offer);
+int hy_client_over(int fd, const struct hy_supply_word *word);
+/* The next answer (made with hy_proto_memory) in *ret: 1, or what hy_local_get answers; -EPROTO. */
+int hy_client_next(int fd, struct hy_buf *rest, struct hy_buf *message, int timeout_ms,
+                   Hy__ClientAnswer **ret);
+
+#endif

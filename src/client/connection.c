@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Messages to and from a driver. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "client/client.h"
+#include "driver/driver.h"
+#include "wire/wire.h"
+
+int hy_client_connect(struct hy_store *s, int64_t run, struct hy_err *err)
+{
+    hy_cleanup_free char *path = hy_driver_socket(hy_store_folder(s), run, err);
+
+    return path ? hy_local_connect(path, err) : err->code;
+}
+
+static int put(int fd, const Hy__ClientRequest *request)
+{
+    uint8_t bytes[2048]; /* a sentence is the longest that is in one */
+    size_t n = hy__client_request__get_packed_size(request);
+
+    return n <= sizeof bytes ? hy_local_put(fd, bytes, hy__client_request__pack(request, bytes)) : -E2BIG;
+}
+
+int hy_client_watch(int fd, bool trials)
+{
+    Hy__ClientRequest request = HY__CLIENT_REQUEST__INIT;
+    Hy__Watch watch = HY__WATCH__INIT;
+
+    watch.trials = trials;
+    request.body_case = HY__CLIENT_REQUEST__BODY_WATCH;
+    request.watch = &watch;
+    return put(fd, &request);
+}
+
+int hy_client_stop(int fd, bool feed)
+{
+    Hy__ClientRequest request = HY__CLIENT_REQUEST__INIT;
+    Hy__StopRun stop = HY__STOP_RUN__INIT;
+
+    stop.feed = feed;
+    request.body_case = HY__CLIENT_REQUEST__BODY_STOP;
+    request.stop = &stop;
+    return put(fd, &request);
+}
+
+int hy_client_feeds(int fd)
+{
+    Hy__ClientRequest request = HY__CLIENT_REQUEST__INIT;
+    Hy__Announce announce = HY__ANNOUNCE__INIT;
+
+    announce.feeds = true;
+    request.body_case = HY__CLIENT_REQUEST__BODY_ANNOUNCE;
+    request.announce = &announce;
+    return put(fd, &request);
+}
+
+int hy_client_announce(int fd, const char *tensorboard)
+{
+    Hy__ClientRequest request = HY__CLIENT_REQUEST__INIT;
+    Hy__Announce announce = HY__ANNOUNCE__INIT;
+
+    announce.tensorboard = (char *)tensorboard;
+    request.body_case = HY__CLIENT_REQUEST__BODY_ANNOUNCE;
+    request.announce = &announce;
+    return put(fd, &request);
+}
+
+int hy_client_supply(int fd, const Hy__Supply *offer)
+{
+    Hy__ClientRequest request = HY__CLIENT_REQUEST__INIT;
+
+    request.body_case = HY__CLIENT_REQUEST__BODY_SUPPLY;
+    request.supply = (Hy__Supply *)offer;
+    return put(fd, &request);
+}
+
+int hy_client_over(int fd, const struct hy_supply_word *word)
+{
+    Hy__ClientRequest request = HY__CLIENT_REQUEST__INIT;
+    Hy__AgentOver over = HY__AGENT_OVER__INIT;
+    char text[1024];
+
+    snprintf(text, sizeof text, "%s", word->why);
+    over.id = word->over;
+    over.why = text;
+    over.lives = word->lives;
+    over.died = word->died;
+    request.body_case = HY__CLIENT_REQUEST__BODY_OVER;
+    request.over = &over;
+    return put(fd, &request);
+}
+
+int hy_client_next(int fd, struct hy_buf *rest, struct hy_buf *message, int timeout_ms,
+                   Hy__ClientAnswer **ret)
+{
+    int rc = hy_local_get(fd, rest, message, timeout_ms);
+
+    if (rc <= 0)
+        return rc;
+    *ret = hy__client_answer__unpack(&hy_proto_memory, message->len, hy_buf_bytes(message));
+    return *ret ? 1 : -EPROTO;
+}

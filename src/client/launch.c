@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Starting a driver: a process of its own session, whose first words come back
+ * on a pipe: "ok RUN" once the run is in the store and its socket is open, or
+ * "error SENTENCE".
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/fault.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "client/client.h"
+#include "driver/driver.h"
+
+/* The driver's ends of pipes; -1: there is none. */
+struct ends {
+    int spec, status, owner;
+};
+
+/* In the grandchild: becomes the driver, or says why not. */
+static void become_driver(const struct ends *ends, char **argv)
+{
+    static const char trouble[] = "error cannot start the driver's process\n";
+    int null = open("/dev/null", O_RDWR), spec = ends->spec >= 0 ? ends->spec : null;
+
+    if (setsid() >= 0 && null >= 0 && dup2(spec, 0) >= 0 && dup2(ends->status, 1) >= 0 && dup2(null, 2) >= 0 &&
+        (ends->owner < 0 || fcntl(ends->owner, F_SETFD, 0) == 0))
+        execv("/proc/self/exe", argv);
+    if (write(ends->status, trouble, sizeof trouble - 1) < 0)
+        _exit(126);
+    _exit(127);
+}
+
+/* Two forks: the driver is nobody's child here, so a client that lives long
+ * (a notebook) has nothing to wait for. */
+static int fork_driver(const struct ends *ends, char **argv)
+{
+    pid_t pid = HY_SYS(fork());
+    int how;
+
+    if (pid < 0)
+        return -errno;
+    if (pid == 0) {
+        pid = fork();
+        if (pid == 0)
+            become_driver(ends, argv);
+        _exit(pid < 0);
+    }
+    while (waitpid(pid, &how, 0) < 0)
+        if (errno != EINTR)
+            return -errno;
+    return WIFEXITED(how) && WEXITSTATUS(how) == 0 ? 0 : -EAGAIN;
+}
+
+static int read_status(int fd, int64_t *ret_run, struct hy_err *err)
+{
+    hy_cleanup_buf struct hy_buf text;
+    const char *line;
+    char *newline;
+    long long run;
+
+    hy_buf_init(&text, 8192);
+    for (;;) {
+        char chunk[512];
+        ssize_t n = read(fd, chunk, sizeof chunk);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0 || hy_buf_append(&text, chunk, (size_t)n) < 0 || memchr(chunk, '\n', (size_t)n))
+            break;
+    }
+    line = hy_buf_cstr(&text);
+    if (!line)
+        return hy_err_oom(err);
+    newline = strchr(line, '\n');
+    if (!newline)
+        return hy_err_set(err, -EPIPE, "the driver's process ended before it began");
+    *newline = '\0';
+    if (sscanf(line, "ok %lld", &run) == 1) {
+        *ret_run = run;
+        return 0;
+    }
+    return hy_err_set(err, -ECANCELED, "%s", strncmp(line, "error ", 6) == 0 ? line + 6 : line);
+}
+
+static int start_driver(char **argv, const uint8_t *spec, size_t spec_len, int owner, int64_t *ret_run, struct hy_err *err)
+{
+    int in[2] = {-1, -1}, out[2] = {-1, -1};
+    int rc = 0;
+
+    if (HY_SYS(pipe2(out, O_CLOEXEC)) < 0 || (spec && HY_SYS(pipe2(in, O_CLOEXEC)) < 0))
+        rc = hy_err_sys(err, -errno, "cannot make a pipe");
+    if (rc == 0)
+        rc = fork_driver(&(struct ends){in[0], out[1], owner}, argv);
+    if (rc < 0 && !err->code)
+        hy_err_sys(err, rc, "cannot start the driver's process");
+    hy_close_at(&in[0]);
+    hy_close_at(&out[1]);
+    if (rc == 0 && spec)
+        rc = hy_write_all(in[1], spec, spec_len);
+    hy_close_at(&in[1]);
+    if (rc == 0 || rc == -EPIPE) /* a driver that did not listen says why */
+        rc = read_status(out[0], ret_run, err);
+    hy_close_at(&out[0]);
+    return rc;
+}
+
+/* A pipe that nobody writes to: the driver sees its end when this process has ended, however that happens. */
+int hy_driver_launch(const Hy__RunSpec *spec, int *ret_owner, int64_t *ret_run, struct hy_err *err)
+{
+    char number[16];
+    char *argv[] = {(char *)"hopyard", (char *)"driver", ret_owner ? (char *)"--owner-fd" : NULL, number, NULL};
+    hy_cleanup_free uint8_t *bytes = hy_malloc(hy__run_spec__get_packed_size(spec));
+    int owner[2] = {-1, -1}, rc;
+
+    if (!bytes)
+        return hy_err_oom(err);
+    if (ret_owner && HY_SYS(pipe2(owner, O_CLOEXEC)) < 0)
+        return hy_err_sys(err, -errno, "cannot make a pipe");
+    snprintf(number, sizeof number, "%d", owner[0]);
+    rc = start_driver(argv, bytes, hy__run_spec__pack(spec, bytes), owner[0], ret_run, err);
+    hy_close_at(&owner[0]);
+    if (rc == 0 && ret_owner)
+        *ret_owner = owner[1];
+    else
+        hy_close_at(&owner[1]);
+    return rc;
+}
+
+int hy_driver_disown(int owner)
+{
+    return hy_write_all(owner, "", 1);
+}
+
+int hy_driver_resume(const char *project, int64_t run, const char *address, struct hy_err *err)
+{
+    char number[32];
+    char *argv[] = {(char *)"hopyard", (char *)"driver", (char *)"--resume", number, (char *)"--project", (char *)project,
+                    address ? (char *)"--address" : NULL, (char *)address, NULL};
+
+    snprintf(number, sizeof number, "%lld", (long long)run);
+    return start_driver(argv, NULL, 0, -1, &run, err);
+}
+
+/* ---- how it is resumed ------------------------------------------------------------------ */
+
+Hy__Resume hy_run_resume(const Hy__RunSpec *spec)
+{
+    if (!spec)
+        return HY__RESUME__BY_PROGRAM;
+    if (spec->fed || spec->shared)
+        return HY__RESUME__NEVER;
+    return *spec->engine && !*spec->master ? HY__RESUME__BY_SESSION : HY__RESUME__BY_PROGRAM;
+}
+
+const char *hy_resume_clause(Hy__Resume how, int64_t run, const char *before, const char *after, char *buf, size_t n)
+{
+    *buf = '\0';
+    if (how == HY__RESUME__BY_SESSION)
+        snprintf(buf, n, "%sexperiment.resume(%lld, spark=spark)%s", before, (long long)run, after);
+    else if (how != HY__RESUME__NEVER)
+        snprintf(buf, n, "%shopyard resume %lld%s", before, (long long)run, after);
+    return buf;
+}

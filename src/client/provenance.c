@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/provenance.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <gnu/libc-version.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+
+#define LINE_MAX_BYTES 1024
+
+/* ---- the program ---------------------------------------------------------------- */
+
+static int is_program(const char *path)
+{
+    struct stat st;
+
+    if (stat(path, &st) < 0)
+        return -errno;
+    if (S_ISDIR(st.st_mode))
+        return -EISDIR;
+    return access(path, X_OK) < 0 ? -errno : 0;
+}
+
+/* A name with a slash in it is a path, from `cwd` on. */
+static int program_at(const char *name, const char *cwd, char **ret_path, struct hy_err *err)
+{
+    hy_cleanup_free char *path = *name == '/' ? hy_strdup(name) : hy_path_join(cwd, name);
+    const char *dot = strrchr(name, '.');
+    int rc = path ? is_program(path) : -ENOMEM;
+
+    if (rc == 0)
+        *ret_path = hy_take(path);
+    else if (rc == -ENOMEM)
+        hy_err_set(err, rc, "out of memory");
+    else if (rc == -ENOENT || rc == -ENOTDIR)
+        hy_err_set(err, rc, "there is no program '%s' in %s", name, cwd);
+    else if (rc == -EISDIR)
+        hy_err_set(err, rc, "'%s' is a folder, not a program", name);
+    else if (dot && strcmp(dot, ".py") == 0)
+        hy_err_set(err, rc, "'%s' may not be executed; put python3 before it, or run: chmod +x %s", name,
+                   name);
+    else
+        hy_err_set(err, rc, "'%s' may not be executed; try: chmod +x %s", name, name);
+    return rc;
+}
+
+static int not_in_path(const char *name, const char *cwd, struct hy_err *err)
+{
+    hy_cleanup_free char *here = hy_path_join(cwd, name);
+
+    if (here && is_program(here) == 0)
+        return hy_err_set(err, -ENOENT, "there is no program '%s' in PATH; did you mean ./%s?", name, name);
+    return hy_err_set(err, -ENOENT, "there is no program '%s' in PATH; give its path, or install it", name);
+}
+
+int hy_find_program(const char *name, const char *cwd, const char *path, char **ret_path, struct hy_err *err)
+{
+    if (!*name)
+        return hy_err_set(err, -ENOENT, "the command's program is empty; put it behind --");
+    if (strchr(name, '/'))
+        return program_at(name, cwd, ret_path, err);
+    for (const char *at = path ? path : "/usr/local/bin:/usr/bin:/bin"; *at;) {
+        size_t n = strcspn(at, ":");
+        /* An empty entry is the current folder, as shells have it. */
+        hy_cleanup_free char *folder = hy_strndup(n ? at : ".", n ? n : 1);
+        hy_cleanup_free char *whole = folder ? hy_path_join(folder, name) : NULL;
+
+        if (!whole)
+            return hy_err_oom(err);
+        if (is_program(whole) == 0) {
+            *ret_path = hy_take(whole);
+            return 0;
+        }
+        at += n + (at[n] == ':');
+    }
+    return not_in_path(name, cwd, err);
+}
+
+/* ---- what other programs say ------------------------------------------------------- */
+
+/* In a group of its own, so that what it starts ends with it, and deaf. */
+static int spawn(char *const *argv, const char *cwd, int out, pid_t *ret)
+{
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t attributes;
+    int rc = posix_spawn_file_actions_init(&files);
+
+    if (rc)
+        return -rc;
+    rc = posix_spawnattr_init(&attributes);
+    if (rc == 0) {
+        rc = posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+        rc = rc ? rc : posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+        rc = rc ? rc : posix_spawn_file_actions_adddup2(&files, out, 1);
+        rc = rc ? rc : posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
+        rc = rc || !cwd ? rc : posix_spawn_file_actions_addchdir_np(&files, cwd);
+        rc = rc ? rc : posix_spawnp(ret, argv[0], &files, &attributes, argv, environ);
+        posix_spawnattr_destroy(&attributes);
+    }
+    posix_spawn_file_actions_destroy(&files);
+    return -rc;
+}
+
+/* Reads to the end, or until the time is up (-ETIMEDOUT). What is too much is dropped. */
+static int read_until(int fd, struct hy_buf *text, int64_t deadline)
+{
+    for (;;) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        int64_t left = deadline - hy_clock_ms();
+        char chunk[512];
+        ssize_t n;
+
+        if (left <= 0)
+            return -ETIMEDOUT;
+        if (poll(&p, 1, (int)left) <= 0)
+            continue;
+        n = HY_SYS(read(fd, chunk, sizeof chunk));
+        if (n < 0 && (errno == EINTR || errno == EAGAIN))
+            continue;
+        if (n <= 0)
+            return n < 0 ? -errno : 0;
+        if (hy_buf_append(text, chunk, (size_t)n) == -ENOMEM)
+            return -ENOMEM;
+    }
+}
+
+/* 0 when it has ended well. The pipe's end is not the process's: it may linger. */
+static int reap(pid_t pid, int rc, int64_t deadline)
+{
+    int status = 0;
+
+    while (rc == 0 && waitpid(pid, &status, WNOHANG) == 0) {
+        if (hy_clock_ms() >= deadline)
+            rc = -ETIMEDOUT;
+        poll(NULL, 0, 1);
+    }
+    if (rc < 0) {
+        kill(-pid, SIGKILL);
+        while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+            ;
+        return rc;
+    }
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -ECHILD;
+}
+
+char *hy_first_line(char *const *argv, const char *cwd, int64_t deadline)
+{
+    hy_cleanup_buf struct hy_buf text;
+    const char *line;
+    int ends[2];
+    pid_t pid;
+    int rc;
+
+    hy_buf_init(&text, LINE_MAX_BYTES);
+    if (HY_SYS(pipe2(ends, O_CLOEXEC)) < 0)
+        return NULL;
+    rc = spawn(argv, cwd, ends[1], &pid);
+    close(ends[1]);
+    if (rc == 0)
+        rc = reap(pid, read_until(ends[0], &text, deadline), deadline);
+    close(ends[0]);
+    line = rc == 0 ? hy_buf_cstr(&text) : NULL;
+    return line ? hy_strndup(line, strcspn(line, "\n")) : NULL;
+}
+
+char *hy_git_commit(const char *cwd, int64_t deadline)
+{
+    char *head[] = {(char *)"git", (char *)"rev-parse", (char *)"HEAD", NULL};
+    char *state[] = {(char *)"git",         (char *)"--no-optional-locks",  (char *)"status",
+                     (char *)"--porcelain", (char *)"--untracked-files=no", NULL};
+    char *commit = hy_first_line(head, cwd, deadline);
+    hy_cleanup_free char *change = commit ? hy_first_line(state, cwd, deadline) : NULL;
+    char *dirty;
+
+    if (!commit || (change && !*change))
+        return commit;
+    /* A tree that cannot be looked at in time may be changed: better to say so. */
+    dirty = hy_asprintf("%s-dirty", commit);
+    free(commit);
+    return dirty;
+}
+
+/* ---- versions ------------------------------------------------------------------------ */
+
+/* PRETTY_NAME of /etc/os-release; NULL when it is not known. */
+static char *system_name(void)
+{
+    hy_cleanup_buf struct hy_buf text;
+    const char *at;
+    size_t n;
+
+    hy_buf_init(&text, 65536);
+    if (hy_file_read("/etc/os-release", &text) < 0 || !hy_buf_cstr(&text))
+        return NULL;
+    at = strstr(hy_buf_cstr(&text), "PRETTY_NAME=");
+    if (!at)
+        return NULL;
+    at += strlen("PRETTY_NAME=");
+    at += *at == '"';
+    n = strcspn(at, "\"\n");
+    return hy_strndup(at, n);
+}
+
+static int set_known(json_t *o, const char *name, const char *value)
+{
+    return value ? hy_json_set(o, name, hy_json_text(value)) : 0;
+}
+
+char *hy_versions(const char *program, int64_t deadline)
+{
+    char *argv[] = {(char *)"python3", (char *)"--version", NULL};
+    hy_cleanup_free char *python = hy_first_line(argv, NULL, deadline);
+    hy_cleanup_free char *name = system_name();
+    hy_cleanup_json json_t *o = json_object();
+    struct utsname kernel;
+    int rc = 0;
+
+    rc |= set_known(o, "hopyard", HY_VERSION);
+    if (uname(&kernel) == 0)
+        rc |= set_known(o, "kernel", kernel.release);
+    rc |= set_known(o, "system", name);
+    rc |= set_known(o, "glibc", gnu_get_libc_version());
+    rc |= set_known(o, "python", python && strncmp(python, "Python ", 7) == 0 ? python + 7 : python);
+    rc |= set_known(o, "program", program);
+    return rc < 0 ? NULL : json_dumps(o, JSON_COMPACT);
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a run is run in: folder, environment, versions, commit. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "client/provenance.h"
+#include "client/spec_fields.h"
+#include "store/store.h"
+
+#define PATIENCE_MS 2000 /* for git and python3 together */
+
+/* Names of an outer trial's agent, and an outer rank's place, would lead ours astray. */
+static bool is_private(const char *entry)
+{
+    static const char *const places[] = {"HOROVOD_RANK=", "HOROVOD_SIZE=", "HOROVOD_LOCAL_", "HOROVOD_CROSS_"};
+
+    for (size_t i = 0; i < HY_COUNT(places); i++)
+        if (strncmp(entry, places[i], strlen(places[i])) == 0)
+            return true;
+    return strncmp(entry, "HOPYARD_", 8) == 0 && strncmp(entry, "HOPYARD_PROJECT=", 16) != 0 &&
+           strncmp(entry, "HOPYARD_LOG=", 12) != 0;
+}
+
+/* Executors have an environment of their own, as their users are used to. */
+static bool goes_along(const Hy__RunSpec *spec, const char *entry)
+{
+    static const char *const names[] = {"HOPYARD_", "HOROVOD_", "TF_", "KERAS_"};
+
+    for (size_t i = 0; i < HY_COUNT(names); i++)
+        if (strncmp(entry, names[i], strlen(names[i])) == 0)
+            return true;
+    return !*spec->engine;
+}
+
+/* Trials know a project on HDFS by its URL, whichever way it was said. */
+static int environment(Hy__RunSpec *spec, const char *project, struct hy_err *err)
+{
+    hy_cleanup_free char *url = NULL, *named = NULL;
+    int rc = hy_store_stands_for(project, &url, err);
+
+    if (rc == 0 && url && !(named = hy_asprintf("HOPYARD_PROJECT=%s", url)))
+        rc = hy_err_oom(err);
+
+    for (char **entry = environ; *entry && rc == 0; entry++)
+        if (!is_private(*entry) && goes_along(spec, *entry) && !(named && strncmp(*entry, "HOPYARD_PROJECT=", 16) == 0))
+            rc = hy_texts_add(&spec->env, &spec->n_env, *entry, err);
+    return rc == 0 && named ? hy_texts_add(&spec->env, &spec->n_env, named, err) : rc;
+}
+
+/* Elsewhere, or with a placeholder in it, the program is the agent's to find. */
+static int program(const Hy__RunSpec *spec, char **ret_path, struct hy_err *err)
+{
+    int rc;
+
+    if (spec->n_hosts || spec->listen[0] || *spec->engine || *spec->discovery || strchr(spec->argv[0], '{'))
+        return 0;
+    rc = hy_find_program(spec->argv[0], spec->cwd, getenv("PATH"), ret_path, err);
+    return rc == -ENOMEM ? rc : rc < 0 ? (err->code = -EINVAL) : 0;
+}
+
+int hy_spec_add_environment(Hy__RunSpec *spec, const char *project, struct hy_err *err)
+{
+    int64_t deadline = hy_clock_ms() + PATIENCE_MS;
+    hy_cleanup_free char *path = NULL;
+    char *cwd = getcwd(NULL, 0), *git;
+    int rc;
+
+    if (!cwd)
+        return hy_err_sys(err, -errno, "cannot find out which folder this is");
+    rc = hy_text_take(&spec->cwd, cwd, err);
+    if (rc == 0)
+        rc = hy_text_take(&spec->project, hy_strdup(project), err);
+    if (rc == 0)
+        rc = program(spec, &path, err);
+    if (rc == 0)
+        rc = environment(spec, project, err);
+    if (rc < 0)
+        return rc;
+    git = hy_git_commit(spec->cwd, deadline);
+    if (git)
+        hy_text_take(&spec->git, git, err);
+    return hy_text_take(&spec->versions, hy_versions(path, deadline), err);
+}

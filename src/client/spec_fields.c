@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/spec_fields.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "wire/wire.h"
+
+int hy_text_take(char **field, char *value, struct hy_err *err)
+{
+    if (!value)
+        return hy_err_oom(err);
+    if (*field != protobuf_c_empty_string)
+        free(*field);
+    *field = value;
+    return 0;
+}
+
+/* Appends to a list of the message, one entry at a time: they are short. Takes `entry`. */
+static int take_entry(void ***list, size_t *count, void *entry, struct hy_err *err)
+{
+    void **grown = entry ? hy_reallocarray(*list, *count + 1, sizeof *grown) : NULL;
+
+    if (!grown)
+        return hy_err_oom(err);
+    *list = grown;
+    grown[(*count)++] = entry;
+    return 0;
+}
+
+int hy_texts_add(char ***list, size_t *count, const char *text, struct hy_err *err)
+{
+    char *copy = hy_strdup(text);
+    int rc = take_entry((void ***)list, count, copy, err);
+
+    if (rc < 0)
+        free(copy);
+    return rc;
+}
+
+int hy_texts_copy(char ***list, size_t *ret_count, char *const *texts, size_t count, struct hy_err *err)
+{
+    *list = hy_calloc(count, sizeof **list);
+    if (!*list)
+        return hy_err_oom(err);
+    for (size_t i = 0; i < count; i++) {
+        (*list)[i] = hy_strdup(texts[i]);
+        if (!(*list)[i])
+            return hy_err_oom(err);
+        *ret_count = i + 1;
+    }
+    return 0;
+}
+
+int hy_dim_take(Hy__RunSpec *spec, char *text, struct hy_err *err)
+{
+    Hy__Dim *dim = hy_malloc(sizeof *dim);
+    int rc;
+
+    if (!dim) {
+        free(text);
+        return hy_err_oom(err);
+    }
+    hy__dim__init(dim);
+    rc = hy_text_take(&dim->text, text, err);
+    if (rc == 0)
+        rc = take_entry((void ***)&spec->dims, &spec->n_dims, dim, err);
+    if (rc < 0)
+        hy__dim__free_unpacked(dim, &hy_proto_memory);
+    return rc;
+}
+
+int hy_host_take(Hy__RunSpec *spec, char *name, uint32_t slots, struct hy_err *err)
+{
+    Hy__HostSpec *host = hy_malloc(sizeof *host);
+    int rc;
+
+    if (!host) {
+        free(name);
+        return hy_err_oom(err);
+    }
+    hy__host_spec__init(host);
+    host->slots = slots;
+    rc = hy_text_take(&host->host, name, err);
+    if (rc == 0)
+        rc = take_entry((void ***)&spec->hosts, &spec->n_hosts, host, err);
+    if (rc < 0)
+        hy__host_spec__free_unpacked(host, &hy_proto_memory);
+    return rc;
+}

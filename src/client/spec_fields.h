@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Setting texts and lists of a RunSpec that is being built. All return 0 or -ENOMEM with a message. */
+#ifndef HY_CLIENT_SPEC_FIELDS_H
+#define HY_CLIENT_SPEC_FIELDS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "hopyard.pb-c.h"
+
+/* Replaces a text of the message. Takes `value`, which may be NULL (out of memory). */
+int hy_text_take(char **field, char *value, struct hy_err *err);
+int hy_texts_add(char ***list, size_t *count, const char *text, struct hy_err *err);
+int hy_texts_copy(char ***list, size_t *ret_count, char *const *texts, size_t count, struct hy_err *err);
+/* Takes `text`, which may be NULL (out of memory). */
+int hy_dim_take(Hy__RunSpec *spec, char *text, struct hy_err *err);
+int hy_host_take(Hy__RunSpec *spec, char *name, uint32_t slots, struct hy_err *err);
+
+#endif

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "view/trial_table.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/text.h"
+#include "view/json_values.h"
+
+#define PARAM_COLUMNS 16
+#define EASY 14 /* columns of text that say enough */
+
+char *hy_format_metric(double value, char *out, size_t size)
+{
+    snprintf(out, size, "%.6g", value);
+    return out;
+}
+
+struct state_look {
+    const char *state, *symbol;
+    enum hy_tint tint;
+};
+
+static const struct state_look *look_of(const char *state)
+{
+    static const struct state_look looks[] = {
+        {"done", "✓", HY_GREEN},   {"failed", "✗", HY_RED},      {"stopped", "■", HY_YELLOW},
+        {"running", "●", HY_CYAN}, {"interrupted", "!", HY_RED}, {"retry", "↻", HY_YELLOW},
+    };
+    static const struct state_look other = {"", "·", HY_DIM};
+
+    for (size_t i = 0; i < HY_COUNT(looks); i++)
+        if (strcmp(state, looks[i].state) == 0)
+            return &looks[i];
+    return &other;
+}
+
+enum hy_tint hy_state_tint(const char *state)
+{
+    return look_of(state)->tint;
+}
+
+void hy_state_text(const struct hy_style *style, const char *state, unsigned spin, char *ret, size_t size)
+{
+    static const char *const turning[] = {"⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"};
+    const char *symbol = look_of(state)->symbol;
+
+    if (spin && strcmp(state, "running") == 0)
+        symbol = turning[spin % HY_COUNT(turning)];
+    snprintf(ret, size, "%s%s%s", style->unicode ? symbol : "", style->unicode ? " " : "", state);
+}
+
+/* A parameter's value, `brief` or with all its digits: of a text the text, of all else JSON. */
+static int append_param(struct hy_buf *b, const json_t *value, bool brief)
+{
+    char room[40];
+
+    switch (json_typeof(value)) {
+    case JSON_STRING:
+        return hy_buf_append_str(b, json_string_value(value));
+    case JSON_REAL:
+        return hy_buf_append_str(b, brief ? hy_format_metric(json_real_value(value), room, sizeof room)
+                                          : hy_format_double(json_real_value(value), room, sizeof room));
+    default:
+        return hy_json_append_compact(b, value);
+    }
+}
+
+char *hy_json_params(const char *json, bool brief)
+{
+    hy_cleanup_json json_t *params = hy_json_parse(json, 0);
+    hy_cleanup_buf struct hy_buf b;
+    const char *name, *text;
+    json_t *value;
+
+    hy_buf_init(&b, SIZE_MAX / 2);
+    json_object_foreach(params, name, value)
+    {
+        if (hy_buf_printf(&b, "%s%s=", b.len ? " " : "", name) < 0 || append_param(&b, value, brief) < 0)
+            return NULL;
+    }
+    text = hy_buf_cstr(&b);
+    return text ? hy_strdup(text) : NULL;
+}
+
+void hy_out_params(struct hy_out *out, enum hy_tint tint, const char *before, const char *json, const char *after)
+{
+    hy_cleanup_free char *text = hy_json_params(json, false);
+
+    if (!text && out->rc == 0)
+        out->rc = -ENOMEM;
+    if (!text || !*text)
+        return;
+    hy_out_str(out, before);
+    hy_out_tint(out, tint, text);
+    hy_out_str(out, after);
+}
+
+struct shape {
+    const struct hy_trials_look *look;
+    json_t *names; /* the first trial's parameters: one column each; NULL: all in one */
+    bool metric, steps, messages;
+    bool are_nodes; /* of a cluster: they have names */
+};
+
+static void find_shape(struct shape *s, const Hy__TrialView *const *trials, size_t count)
+{
+    struct hy_trials_memory *memory = s->look->memory;
+
+    if (memory) {
+        s->steps = memory->steps;
+        s->messages = memory->messages;
+    }
+    s->metric = s->look->metric && *s->look->metric;
+    s->are_nodes = s->look->ranks && count && strncmp(trials[0]->params, "{\"node\":", 8) == 0;
+    for (size_t i = 0; i < count; i++) {
+        s->steps |= s->metric && trials[i]->has_value && trials[i]->step > 0;
+        s->messages |= trials[i]->message[0] || trials[i]->attempt > 1;
+    }
+    if (memory) {
+        memory->steps = s->steps;
+        memory->messages = s->messages;
+    }
+}
+
+static void add_columns(struct hy_grid *g, const struct shape *s)
+{
+    const char *name;
+    json_t *value;
+
+    hy_grid_column(g, s->are_nodes ? "node" : s->look->ranks ? "rank" : "#", s->are_nodes ? 0 : HY_GRID_RIGHT, 0);
+    hy_grid_column(g, "state", 0, 0);
+    if (s->names)
+        json_object_foreach(s->names, name, value)
+            hy_grid_column(g, name, HY_GRID_FLEX | (json_is_number(value) ? HY_GRID_RIGHT : 0), 0);
+    else if (!s->look->ranks)
+        hy_grid_column(g, "parameters", HY_GRID_FLEX, 0);
+    if (s->metric)
+        hy_grid_column(g, s->look->metric, HY_GRID_RIGHT | HY_GRID_FLEX, 0);
+    if (s->steps)
+        hy_grid_column(g, "step", HY_GRID_RIGHT, 3);
+    hy_grid_column(g, "time", HY_GRID_RIGHT, 2);
+    if (s->look->agents)
+        hy_grid_column(g, "agent", HY_GRID_FLEX, 4);
+    if (s->messages)
+        hy_grid_column(g, "", HY_GRID_FLEX, 5);
+}
+
+static void add_params(struct hy_grid *g, const struct shape *s, const Hy__TrialView *t)
+{
+    hy_cleanup_json json_t *params = s->names ? hy_json_parse(t->params, 0) : NULL;
+    const char *name;
+    json_t *unused;
+
+    if (s->look->ranks)
+        return; /* the first column has it */
+    if (!s->names) {
+        hy_cleanup_free char *text = hy_json_params(t->params, false);
+
+        hy_grid_cell(g, HY_PLAIN, text ? text : "?");
+        return;
+    }
+    json_object_foreach(s->names, name, unused)
+    {
+        const json_t *value = json_object_get(params, name);
+        hy_cleanup_buf struct hy_buf b;
+        const char *text;
+
+        hy_buf_init(&b, SIZE_MAX / 2);
+        text = !value || append_param(&b, value, true) == 0 ? hy_buf_cstr(&b) : NULL;
+        hy_grid_cell(g, HY_PLAIN, text ? text : "?");
+    }
+}
+
+static void add_node(struct hy_grid *g, const Hy__TrialView *t)
+{
+    hy_cleanup_json json_t *params = hy_json_parse(t->params, 0);
+    const char *name = json_string_value(json_object_get(params, "node"));
+
+    hy_grid_cell(g, HY_DIM, name ? name : "?");
+}
+
+static const char *step_text(const Hy__TrialView *t, char *room, size_t size)
+{
+    snprintf(room, size, "%lld", (long long)t->step);
+    return t->has_value && t->step >= 0 ? room : "";
+}
+
+static void add_row(struct hy_grid *g, const struct shape *s, const struct hy_style *style,
+                    const Hy__TrialView *t)
+{
+    bool running = strcmp(t->state, "running") == 0;
+    unsigned spin = s->look->spin;
+    char text[64], again[32] = "";
+
+    if (s->are_nodes)
+        add_node(g, t);
+    else
+        hy_grid_cellf(g, HY_DIM, "%llu", (unsigned long long)t->number - s->look->ranks);
+    hy_state_text(style, t->state, spin ? spin + (unsigned)t->number * 3 : 0, text, sizeof text);
+    hy_grid_cell(g, hy_state_tint(t->state), text);
+    add_params(g, s, t);
+    if (s->metric)
+        hy_grid_cell(g, t->number == s->look->best ? HY_BEST : HY_PLAIN,
+                     t->has_value ? hy_format_metric(t->value, text, sizeof text) : "");
+    if (s->steps)
+        hy_grid_cell(g, HY_DIM, step_text(t, text, sizeof text));
+    hy_format_duration(t->elapsed_ms + (running ? s->look->later_ms : 0), text, sizeof text);
+    hy_grid_cell(g, HY_PLAIN, strcmp(t->state, "waiting") && strcmp(t->state, "retry") ? text : "");
+    if (s->look->agents)
+        hy_grid_cell(g, HY_DIM, t->agent);
+    if (t->attempt > 1 && !t->message[0])
+        snprintf(again, sizeof again, "attempt %u", t->attempt);
+    if (s->messages)
+        hy_grid_cell(g, strcmp(t->state, "failed") ? HY_DIM : HY_RED, t->message[0] ? t->message : again);
+}
+
+static struct hy_grid *fill(struct shape *s, const struct hy_style *style, const Hy__TrialView *const *trials,
+                            size_t count)
+{
+    struct hy_grid *g = hy_grid_new();
+
+    if (!g)
+        return NULL;
+    add_columns(g, s);
+    for (size_t i = 0; i < count; i++)
+        add_row(g, s, style, trials[i]);
+    return g;
+}
+
+int hy_trials_render(struct hy_out *out, const Hy__TrialView *const *trials, size_t count,
+                     const struct hy_trials_look *look)
+{
+    hy_cleanup_json json_t *names = count ? hy_json_parse(trials[0]->params, 0) : NULL;
+    hy_cleanup_grid struct hy_grid *g = NULL;
+    struct shape s = {.look = look};
+    size_t params = json_object_size(names);
+
+    find_shape(&s, trials, count);
+    /* In a pipe the names stay with the values, for those who search for them. */
+    s.names = out->style.terminal && !look->ranks && params && params <= PARAM_COLUMNS ? names : NULL;
+    g = fill(&s, &out->style, trials, count);
+    /* A column of its own for each is read best, but takes more room. */
+    if (g && s.names && out->style.width && hy_grid_width(g, EASY) > out->style.width) {
+        hy_grid_free(g);
+        s.names = NULL;
+        g = fill(&s, &out->style, trials, count);
+    }
+    if (!g)
+        return -ENOMEM;
+    if (look->memory)
+        hy_grid_remember(g, &look->memory->grid);
+    return hy_grid_render(g, out, look->titles);
+}
