@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 
 #include "fds.h"
-#include "mesh_calls.h"
+#include "mesh_checks.h"
 
 /* ---- keys ----------------------------------------------------------------------------- */
 
