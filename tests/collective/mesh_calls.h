@@ -4,6 +4,7 @@
 #define HY_TESTS_MESH_CALLS_H
 
 #include "base/rng.h"
+#include "base/text.h"
 #include "collective/shm.h"
 #include "mesh_checks.h"
 

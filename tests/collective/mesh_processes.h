@@ -4,6 +4,7 @@
 #define HY_TESTS_MESH_PROCESSES_H
 
 #include "base/rng.h"
+#include "fds.h"
 #include "mesh_checks.h"
 
 #define KILLS 20

@@ -123,4 +123,21 @@ static inline int connect_to(const char *name)
     return fd;
 }
 
+/* Sends a ring by hand, to put anything into it. */
+static inline struct hy_ring *open_ring(const char *name, int *ret_socket)
+{
+    struct hy_hello hello = {.magic = HY_HELLO_MAGIC, .queue = "input"};
+    struct hy_err err = {0};
+    struct hy_ring *r = NULL;
+    int ends[2], memory;
+
+    *ret_socket = connect_to(name);
+    assert_int_equal(hy_feed_pair(ends), 0);
+    assert_int_equal(hy_ring_new(RING, ends[0], &r, &memory, &err), 0);
+    assert_int_equal(hy_feed_send(*ret_socket, &hello, sizeof hello, (int[2]){memory, ends[1]}), 0);
+    close(ends[1]);
+    close(memory);
+    return r;
+}
+
 #endif

@@ -400,23 +400,6 @@ static void test_a_hostile_hello_is_dropped(void **state)
     hy_hub_close(h);
 }
 
-/* Sends a ring by hand, to put anything into it. */
-static struct hy_ring *open_ring(const char *name, int *ret_socket)
-{
-    struct hy_hello hello = {.magic = HY_HELLO_MAGIC, .queue = "input"};
-    struct hy_err err = {0};
-    struct hy_ring *r = NULL;
-    int ends[2], memory;
-
-    *ret_socket = connect_to(name);
-    assert_int_equal(hy_feed_pair(ends), 0);
-    assert_int_equal(hy_ring_new(RING, ends[0], &r, &memory, &err), 0);
-    assert_int_equal(hy_feed_send(*ret_socket, &hello, sizeof hello, (int[2]){memory, ends[1]}), 0);
-    close(ends[1]);
-    close(memory);
-    return r;
-}
-
 static void test_a_feeder_of_hostile_batches_is_dropped_and_others_are_not(void **state)
 {
     const char *name = fresh_name();
