@@ -15,6 +15,28 @@
 
 #include "base/fault.h"
 
+/*
+ * HY_TEST(test_name) { ... } defines a test and adds it to the suite, in the order of the file; the body may use
+ * `state`. HY_TEST_WITH has a setup and a teardown, either may be NULL. Suites need no main (tests/suite.c has one, which
+ * takes a filter such as 'test_log_*'); a suite with a setup for all of its tests, or whose program has other roles as
+ * well, ends its own main with hy_run_tests.
+ */
+#define HY_TEST(function) HY_TEST_WITH(function, NULL, NULL)
+#define HY_TEST_WITH(function, setup, teardown)                  \
+    static void function(void **state);                          \
+    HY_REGISTER(function, function, #function, setup, teardown)  \
+    static void function(__attribute__((unused)) void **state)
+
+/* Registers a function once more, with another name and fixture; `id` is unique. */
+#define HY_REGISTER(id, function, name, setup, teardown)                                              \
+    __attribute__((constructor)) static void register_##id(void)                                      \
+    {                                                                                                 \
+        hy_register_test(&(const struct CMUnitTest){name, function, setup, teardown, NULL});          \
+    }
+
+void hy_register_test(const struct CMUnitTest *test);
+int hy_run_tests(const char *filter, CMFixtureFunction setup, CMFixtureFunction teardown);
+
 #define HY_FAULT_POSITIONS 200
 
 /*

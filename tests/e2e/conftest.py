@@ -49,7 +49,11 @@ def clusters_of(item: pytest.Item) -> set[str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks the tests on clusters, and those that want HDFS alone. Of the suites for all engines (engines.py), clusters run what is not marked `full`, or all of it when told so."""
+    """Marks the tests on clusters, and those that need HDFS alone.
+
+    Of the suites for all engines (engines.py), clusters run what is not marked `full`, or all of it with
+    HOPYARD_TEST_CLUSTER=all.
+    """
     for item in items:
         if clusters := clusters_of(item):
             item.add_marker("cluster")

@@ -63,6 +63,7 @@ def run(yard: Yard) -> Joinable:
 
 # ---- joining -------------------------------------------------------------------------
 
+@pytest.mark.smoke
 def test_an_agent_joins_with_the_runs_key(yard: Yard, run: Joinable) -> None:
     assert stat.S_IMODE(run.key.stat().st_mode) == 0o600
     extra = run.agent("--slots", 2, "--name", "extra")
@@ -117,6 +118,7 @@ def test_an_agent_with_a_wrong_key_is_told_so_once(yard: Yard, run: Joinable, tm
     assert {a["agent"] for a in yard.attempts()} == {"local"}
 
 
+@pytest.mark.slow
 @open_files(2000)
 def test_five_hundred_agents_at_once(tmp_path: Path) -> None:
     """Each has one slot and there is a trial for each: all must have come before one may end."""
@@ -244,6 +246,7 @@ def flood(run: Joinable, count: int, data: bytes) -> None:
             s.sendall(data)
 
 
+@pytest.mark.slow
 def test_thousands_of_refused_connections_fill_neither_the_log_nor_the_memory(frugal: Yard) -> None:
     run, log = Joinable(frugal, (os.cpu_count() or 1) + 2), frugal.folder / "run-1.log"
     driver = frugal.process("driver")

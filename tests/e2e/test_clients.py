@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
+import pytest
 from conftest import Yard, wait_for
 from needs import open_files
 
@@ -162,6 +163,7 @@ def test_a_client_that_does_not_read_gets_the_newest_update_and_no_backlog(yard:
     stop.communicate(timeout=60)
 
 
+@pytest.mark.slow
 def test_a_driver_takes_a_thousand_clients_and_says_so_to_the_next(yard: Yard) -> None:
     yard.run("run", "--detach", "--", "sleep", 1000)
     with open_files(2000):  # here; the driver raises its limit itself

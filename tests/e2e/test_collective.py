@@ -194,6 +194,7 @@ def test_a_rank_that_exits_with_0_while_others_need_it_is_to_blame(yard: Yard, r
                for rank, t in enumerate(trials) if rank != leaver), trials
 
 
+@pytest.mark.smoke
 def test_a_rank_that_fails_by_itself_is_not_excused_by_one_that_has_left(yard: Yard) -> None:
     (yard.project / "train.py").write_text(LEAVING.split("for step")[0] + "sys.exit(3)\n")
     yard.run("train", "-np", 2, sys.executable, "train.py", 1, rc=1)

@@ -34,6 +34,7 @@ def test_agent_death_runs_its_trials_again(yard: Yard) -> None:
     assert all(t["attempts"] == 2 for t in yard.trials())
 
 
+@pytest.mark.smoke
 def test_driver_death_leaves_nothing_and_resume_goes_on(yard: Yard) -> None:
     yard.run("run", "--detach", "--grid", "x=1..6", "--parallel", 2, "--max", "v", "--", "sh", "-c", "sleep 0.3; echo v={x}")
     wait_for(lambda: len(finished(yard)) >= 2, "two are done")
@@ -83,6 +84,7 @@ def settled(yard: Yard) -> dict[int, tuple[float, int]]:
     return {t["number"]: (t["value"], t["attempts"]) for t in yard.trials() if t["state"] == "done"} if yard.state() else {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_kill_at_random_moments(yard: Yard, seed: int) -> None:
     """25 kills a seed, 100 in all: of client, driver, agent, their keepers, and trials."""

@@ -134,6 +134,7 @@ def test_a_missing_tensorboard_is_said_in_one_line(yard: Yard, lab: Lab) -> None
     assert p.stderr == "hopyard: TensorBoard has ended by itself; `hopyard tensorboard` says why\n"
 
 
+@pytest.mark.smoke
 def test_a_function_of_a_module_beside_the_script(lab: Lab) -> None:
     lab.script("def training(x):\n    return -x\n", "mymodel.py")
     said = lab.say("""

@@ -169,6 +169,7 @@ def test_a_project_on_a_network_file_system(yard: Yard) -> None:
     assert "x=2" in yard.run("best", "--project", other).stdout
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_trials_in_a_grid(yard: Yard) -> None:
     yard.run("run", "--detach", "--grid", "a=1..1000", "--grid", "b=1..100", "--parallel", 2, "--", "true")
     wait_for(lambda: yard.state() and len(yard.trials()) > 20, "it has begun")
@@ -177,6 +178,7 @@ def test_a_hundred_thousand_trials_in_a_grid(yard: Yard) -> None:
     yard.run("stop", "1")
 
 
+@pytest.mark.slow
 def test_a_trial_that_prints_a_gigabyte_delays_nobody(yard: Yard) -> None:
     size = 1 << 30
     yard.bin = RELEASE_BIN  # the sanitizers' own memory would hide ours

@@ -220,6 +220,7 @@ def test_a_file_whose_name_could_be_a_pattern_is_meant_itself(f: Files, yard: Ya
 
 # ---- copying ----
 
+@pytest.mark.smoke
 def test_put_and_get_carry_files_and_folders_over_and_back(f: Files, yard: Yard) -> None:
     local = yard.project / "local"
     (local / "sub/empty").mkdir(parents=True)

@@ -155,6 +155,7 @@ def test_a_resumed_evolution_ends_with_the_same_population(yard: Yard, lab: Lab)
 # ---- death ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_kill_of_server_and_trials_at_random_moments(yard: Yard, lab: Lab, seed: int) -> None:
     """25 kills a seed, 100 in all: of the fork server and of trials."""

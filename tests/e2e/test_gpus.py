@@ -85,6 +85,7 @@ meet()
 """
 
 
+@pytest.mark.smoke
 def test_trials_at_the_same_time_have_different_devices(gpus: Yard) -> None:
     script = gpus.script("train", MEET + 'meet here 2; echo "$CUDA_VISIBLE_DEVICES $HOPYARD_GPUS"')
     gpus.run("run", "--grid", "x=1,2", "--gpus", 1, "--parallel", 2, "--", script, "{x}")

@@ -415,6 +415,7 @@ def test_a_lost_message_loses_and_repeats_nothing(yard: Yard, net: Hosts) -> Non
         assert len(yard.rows("SELECT * FROM metrics WHERE run = ?", run)) == 1
 
 
+@pytest.mark.slow
 def test_agents_that_fail_at_any_place_leave_no_half_checkpoint(yard: Yard) -> None:
     """Sixteen hosts; on each the first agent's n-th allocation or system call fails, n another one on each.
 
@@ -648,6 +649,7 @@ def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return futures
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_networks_that_fail(played: dict[str, Future[None]], script: str) -> None:
     played[script].result()

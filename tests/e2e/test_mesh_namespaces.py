@@ -137,6 +137,7 @@ def network(request: pytest.FixtureRequest) -> Iterator[Network]:
         made.remove()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", [4], indirect=True)
 def test_64_ranks_in_4_namespaces(network: Network) -> None:
     network.run(16, "check")

@@ -8,9 +8,11 @@ import os
 import re
 import time
 
+import pytest
 from conftest import Yard, wait_for
 
 
+@pytest.mark.smoke
 def test_grid_runs_every_combination_first_name_slowest(yard: Yard) -> None:
     yard.run("run", "--grid", "lr=0.001,0.0005", "--grid", "dropout=0.45,0.7", "--max", "accuracy", "--parallel", 2,
              "--", "sh", "-c", "echo {lr} {dropout}; echo accuracy=0.5")
@@ -198,6 +200,7 @@ def test_the_same_parameters_twice_get_two_folders(yard: Yard) -> None:
         assert (yard.logdir() / t["dir"] / "me").read_text() == f"{t['number']}\n"
 
 
+@pytest.mark.smoke
 def test_detach_and_attach(yard: Yard) -> None:
     gate = yard.project / "gate"
     p = yard.run("run", "--detach", "--name", "night", "--grid", "x=1,2", "--", "sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.05; done")
@@ -210,6 +213,7 @@ def test_detach_and_attach(yard: Yard) -> None:
     assert yard.state() == "done"
 
 
+@pytest.mark.smoke
 def test_stop_ends_grandchildren_that_ignore_sigterm(yard: Yard) -> None:
     pids = yard.project / "pids"
     yard.script("stubborn", f"trap '' TERM\n(trap '' TERM; setsid sh -c 'trap \"\" TERM; echo $$ >> {pids}; while :; do sleep 1; done' &)\n"
@@ -240,6 +244,7 @@ def _times_asleep(pid: int) -> int:
         return next(int(line.split()[1]) for line in status if line.startswith("voluntary_ctxt_switches"))
 
 
+@pytest.mark.smoke
 def test_a_stopped_run_is_resumed_where_it_was(yard: Yard) -> None:
     gate = yard.project / "gate"
     yard.run("run", "--detach", "--grid", "x=1..4", "--parallel", 1, "--max", "v", "--", "sh", "-c",
@@ -266,6 +271,7 @@ def test_resume_tries_failed_trials_of_a_grid_again(yard: Yard) -> None:
     assert p.returncode != 0 and "nothing is left to resume" in p.stderr
 
 
+@pytest.mark.smoke
 def test_best_show_and_rm(yard: Yard) -> None:
     yard.run("run", "--grid", "x=1,5,3", "--max", "v", "--", "sh", "-c", "echo v={x}")
     assert "x=5" in yard.run("best", "1").stdout
@@ -279,6 +285,7 @@ def test_best_show_and_rm(yard: Yard) -> None:
     assert not logdir.exists() and not yard.rows("SELECT * FROM runs") and not yard.rows("SELECT * FROM trials")
 
 
+@pytest.mark.smoke
 def test_logs_are_live(yard: Yard) -> None:
     gate = yard.project / "gate"
     yard.run("run", "--detach", "--", "sh", "-c", f"echo first; while [ ! -e {gate} ]; do sleep 0.05; done; echo second")

@@ -43,6 +43,7 @@ def survive_at(yard: Yard, fault: str, words: Sequence[object]) -> None:
     survive(yard, runs + 1, fault, words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seam", POSITIONS)
 def test_every_position_is_survived(yard: Yard, seam: str) -> None:
     for n in POSITIONS[seam]:

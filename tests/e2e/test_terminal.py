@@ -56,6 +56,7 @@ def terminal(yard: Yard) -> Iterator[Terminal]:
         wait_for(lambda: not yard.processes("tmux"), "tmux ends")
 
 
+@pytest.mark.smoke
 def test_the_table_shows_what_runs_and_what_is_best(yard: Yard, terminal: Terminal) -> None:
     gate = yard.project / "gate"
     terminal.type("run", "--grid", "lr=0.1,0.2,0.3", "--grid", "act=relu,tanh", "--max", "accuracy", "--parallel", 2, "--", "sh", "-c",

@@ -9,12 +9,14 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
 from conftest import ROOT, Yard, wait_for
 from test_terminal import Terminal, terminal  # noqa: F401
 
 WHO = 'echo "rank $HOROVOD_RANK of $HOROVOD_SIZE, $HOROVOD_LOCAL_RANK of $HOROVOD_LOCAL_SIZE here"'
 
 
+@pytest.mark.smoke
 def test_a_program_that_knows_nothing_of_ranks_is_a_training_too(yard: Yard) -> None:
     p = yard.run("train", "-np", 3, "sh", "-c", f"{WHO}; echo aside >&2")
     assert sorted(p.stdout.splitlines()) == [f"[{i}] rank {i} of 3, {i} of 3 here" for i in range(3)], "stdout is the ranks'"

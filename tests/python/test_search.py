@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python face of search; the search itself is tests/test_search.c's and test_evolve.c's."""
+"""The Python face of search; the search itself is tests/search/test_search.c's and test_evolve.c's."""
 
 import gc
 import math

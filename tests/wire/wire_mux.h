@@ -29,6 +29,8 @@ struct end {
     int forgets;          /* what comes in is of no interest */
 };
 
+static const uint8_t some_bytes[] = "some bytes";
+
 /* What is queued by now may be sent. */
 static inline void seal_and_release(struct hy_mux *m)
 {

@@ -4,7 +4,8 @@
 #define HY_TESTS_MESH_PROCESSES_H
 
 #include "base/rng.h"
-#include "mesh_trouble.h"
+#include "fds.h"
+#include "mesh_checks.h"
 
 #define KILLS 20
 

@@ -7,8 +7,9 @@
 #include <netinet/in.h>
 #include <sys/resource.h>
 
+#include "collective/handshake.h"
 #include "fds.h"
-#include "mesh_calls.h"
+#include "mesh_checks.h"
 
 /* ---- keys ----------------------------------------------------------------------------- */
 

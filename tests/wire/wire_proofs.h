@@ -16,7 +16,7 @@
 #include "base/mem.h"
 #include "wire/message.h"
 #include "wire/tls.h"
-#include "wire_links.h"
+#include "wire_room.h"
 
 /* ---- keys ------------------------------------------------------------------------------------- */
 
@@ -37,19 +37,6 @@ static void test_each_agent_has_a_key_of_its_own(void **state)
     assert_int_equal(hy_key_random(one), 0);
     assert_int_equal(hy_key_random(two), 0);
     assert_memory_not_equal(one, two, sizeof one);
-}
-
-struct folder {
-    char path[64], file[96];
-};
-
-static int folder_setup(struct folder *f)
-{
-    snprintf(f->path, sizeof f->path, "/tmp/hopyard-wire-XXXXXX");
-    if (!mkdtemp(f->path))
-        return -1;
-    snprintf(f->file, sizeof f->file, "%s/file", f->path);
-    return 0;
 }
 
 static int key_file_scenario(void *arg)
@@ -218,27 +205,6 @@ static SSL *with_certificate(int fd, int server)
     X509_free(x);
     EVP_PKEY_free(key);
     return ssl;
-}
-
-static int connect_raw(const struct world *w)
-{
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(w->port)};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    assert_true(fd >= 0);
-    assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
-    assert_int_equal(fcntl(fd, F_SETFL, O_NONBLOCK), 0);
-    return fd;
-}
-
-static void world_step(struct world *w)
-{
-    if (w->late)
-        fail_msg("it does not come to an end");
-    world_flush(w);
-    uv_run(&w->loop, UV_RUN_NOWAIT);
-    usleep(100);
 }
 
 static void say_plain_text(struct world *w, int fd)
@@ -569,19 +535,6 @@ static void test_who_connects_and_says_nothing_is_dropped(void **state)
     log_end();
     close(fd);
     world_done(&w);
-}
-
-/* Both ends of a connection are in this process. What is raised stays so; many users start with 1024. */
-static void need_descriptors(rlim_t count)
-{
-    struct rlimit limit;
-
-    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
-    if (limit.rlim_max < count)
-        hy_skip("needs %llu open files (ulimit -Hn)", (unsigned long long)count);
-    if (limit.rlim_cur < count)
-        limit.rlim_cur = count;
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
 /* Connections that say nothing do not keep an honest agent out. */

@@ -8,8 +8,6 @@
 
 /* ---- frames ------------------------------------------------------------------------------- */
 
-static const uint8_t some_bytes[] = "some bytes";
-
 static const struct hy_frame frames[] = {
     {.type = HY_FRAME_HELLO, .bytes = some_bytes, .n = 10},
     {.type = HY_FRAME_DATA, .stream = 7, .offset = 1ull << 40, .bytes = some_bytes, .n = 1},

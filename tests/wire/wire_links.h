@@ -5,7 +5,6 @@
 
 #include "wire_world.h"
 
-#define LONG_MS 20000 /* silence that does not happen */
 #define SHORT_MS 300
 
 static void test_a_session_carries_messages_and_data_both_ways(void **state)

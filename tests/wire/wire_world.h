@@ -7,7 +7,10 @@
 #ifndef HY_TESTS_WIRE_WORLD_H
 #define HY_TESTS_WIRE_WORLD_H
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "captured_log.h"
@@ -16,6 +19,7 @@
 #include "wire_mux.h"
 
 #define AGENTS_MAX 64
+#define LONG_MS 20000 /* silence that does not happen */
 #define PATIENCE_MS 60000 /* a test that hangs fails; none waits for this */
 
 struct side {
@@ -236,5 +240,39 @@ static inline void world_turn(struct world *w)
 #define world_until(w, condition)                                                                            \
     while (!(condition))                                                                                     \
     world_turn(w)
+
+static inline int connect_raw(const struct world *w)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(w->port)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
+    assert_int_equal(fcntl(fd, F_SETFL, O_NONBLOCK), 0);
+    return fd;
+}
+
+static inline void world_step(struct world *w)
+{
+    if (w->late)
+        fail_msg("it does not come to an end");
+    world_flush(w);
+    uv_run(&w->loop, UV_RUN_NOWAIT);
+    usleep(100);
+}
+
+/* Both ends of a connection are in this process. What is raised stays so; many users start with 1024. */
+static inline void need_descriptors(rlim_t count)
+{
+    struct rlimit limit;
+
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    if (limit.rlim_max < count)
+        hy_skip("needs %llu open files (ulimit -Hn)", (unsigned long long)count);
+    if (limit.rlim_cur < count)
+        limit.rlim_cur = count;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
 
 #endif

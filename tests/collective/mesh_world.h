@@ -53,14 +53,14 @@ struct world {
     atomic_bool strangers_end;
 };
 
-static int world_check(void *arg, struct hy_err *err)
+static inline int world_check(void *arg, struct hy_err *err)
 {
     int lost = atomic_load(&((struct world *)arg)->lost);
 
     return lost < 0 ? 0 : hy_err_set(err, -EOWNERDEAD, "the driver says that rank %d has ended", lost);
 }
 
-static void world_init(struct world *w, unsigned size, int (*body)(struct rank *r), void *arg)
+static inline void world_init(struct world *w, unsigned size, int (*body)(struct rank *r), void *arg)
 {
     *w = (struct world){.size = size, .address = "127.0.0.1", .body = body, .arg = arg, .lost = -1};
     for (unsigned i = 0; i < size; i++) {
@@ -81,7 +81,7 @@ static void world_init(struct world *w, unsigned size, int (*body)(struct rank *
 }
 
 /* Opens the mesh of one rank, calls the body, closes. */
-static int rank_run(struct rank *r)
+static inline int rank_run(struct rank *r)
 {
     struct world *w = r->world;
     struct hy_err err = {0};
@@ -102,7 +102,7 @@ static int rank_run(struct rank *r)
     return rc;
 }
 
-static void *rank_thread(void *arg)
+static inline void *rank_thread(void *arg)
 {
     struct rank *r = arg;
     int nobody = -1;
@@ -114,7 +114,7 @@ static void *rank_thread(void *arg)
     return NULL;
 }
 
-static void start_thread(struct world *w, unsigned i)
+static inline void start_thread(struct world *w, unsigned i)
 {
     w->ranks[i].world = w;
     w->ranks[i].rank = i;
@@ -122,7 +122,7 @@ static void start_thread(struct world *w, unsigned i)
         fail_msg("no thread");
 }
 
-static void run_threads(struct world *w)
+static inline void run_threads(struct world *w)
 {
     w->told = eventfd(0, EFD_CLOEXEC);
     assert_true(w->told >= 0);
