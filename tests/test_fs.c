@@ -12,9 +12,9 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "fds.h"
-#include "fs/draft.h"
+#include "fs/atomic_file.h"
 #include "fs/fs.h"
-#include "fs/glob.h"
+#include "fs/glob_pattern.h"
 #include "fs/local.h"
 #include "fs/url.h"
 

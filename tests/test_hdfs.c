@@ -22,15 +22,15 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "fs/fs.h"
-#include "hdfs/ahead.h"
-#include "hdfs/block.h"
+#include "hdfs/data/read_ahead.h"
+#include "hdfs/data/block_reader.h"
 #include "hdfs/cluster.h"
 #include "hdfs/conf.h"
-#include "hdfs/ec.h"
+#include "hdfs/data/erasure_code.h"
 #include "hdfs/hdfs.h"
 #include "hdfs/listing.h"
-#include "hdfs/packet.h"
-#include "hdfs/rpc.h"
+#include "hdfs/data/packet.h"
+#include "hdfs/rpc/rpc.h"
 #include "hdfs/sock.h"
 
 /* ---- settings and paths ---- */
@@ -408,7 +408,7 @@ static void test_hostile_datanodes_are_found_out(void **state)
     hy_buf_done(&s.b);
 }
 
-/* A reader with work of its own in between gets a thread that reads on (ahead.h); it must bring the same bytes. */
+/* A reader with work of its own in between gets a thread that reads on (read_ahead.h); it must bring the same bytes. */
 static void read_slowly(struct hy_ahead *a, size_t total)
 {
     static uint8_t piece[100000];

@@ -16,14 +16,14 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "hdfs/aes.h"
-#include "hdfs/digest.h"
-#include "hdfs/md5.h"
-#include "hdfs/rpc_parts.h"
-#include "hdfs/sasl.h"
-#include "hdfs/sasl_parts.h"
+#include "hdfs/security/aes.h"
+#include "hdfs/security/sasl_digest_md5.h"
+#include "hdfs/security/md5.h"
+#include "hdfs/rpc/rpc_internal.h"
+#include "hdfs/security/sasl.h"
+#include "hdfs/security/sasl_mechanism.h"
 #include "hdfs/sock.h"
-#include "hdfs/tokens.h"
+#include "hdfs/security/tokens.h"
 
 static size_t from_hex(const char *hex, uint8_t *out)
 {

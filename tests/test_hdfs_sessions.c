@@ -14,12 +14,12 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "hdfs/aes.h"
+#include "hdfs/security/aes.h"
 #include "hdfs/conf.h"
-#include "hdfs/rpc_parts.h"
-#include "hdfs/sasl.h"
-#include "hdfs/sasl_parts.h"
-#include "hdfs/seal.h"
+#include "hdfs/rpc/rpc_internal.h"
+#include "hdfs/security/sasl.h"
+#include "hdfs/security/sasl_mechanism.h"
+#include "hdfs/security/security_layer.h"
 #include "hdfs/sock.h"
 
 /* ---- seals ---- */

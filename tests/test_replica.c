@@ -16,11 +16,11 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "hdfs/block.h"
+#include "hdfs/data/block_reader.h"
 #include "hdfs/cluster.h"
 #include "hdfs/conf.h"
-#include "hdfs/packet.h"
-#include "hdfs/replica.h"
+#include "hdfs/data/packet.h"
+#include "hdfs/data/short_circuit.h"
 
 #define LENGTH 100000u
 #define CHUNK 512u

@@ -23,7 +23,7 @@
 #include "cli/files.h"
 #include "cli/out.h"
 #include "cli/signals.h"
-#include "fs/draft.h"
+#include "fs/atomic_file.h"
 #include "fs/fs.h"
 #include "fs/local.h"
 #include "fs/url.h"

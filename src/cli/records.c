@@ -14,7 +14,7 @@
 #include "cli/js.h"
 #include "record/columns.h"
 #include "record/example.h"
-#include "record/file.h"
+#include "record/record_file.h"
 
 #define BATCH 1024u   /* records whose columns are kept at a time */
 #define HEAD_DEFAULT 5u

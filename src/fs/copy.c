@@ -2,7 +2,7 @@
 /*
  * Copies between any two URLs.
  *
- * A file is copied as a draft (draft.h), and so is a whole folder where there is
+ * A file is copied as a draft (atomic_file.h), and so is a whole folder where there is
  * none of its name yet. What is to be copied is known before the first byte is
  * written: a folder can be copied into itself, and a loop of links is seen
  * before anything was done.
@@ -14,8 +14,8 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "fs/beneath.h"
-#include "fs/draft.h"
+#include "fs/confined_dir.h"
+#include "fs/atomic_file.h"
 #include "fs/fs.h"
 #include "fs/url.h"
 

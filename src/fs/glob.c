@@ -3,7 +3,7 @@
  * Patterns of paths, part by part: what is no pattern is not listed. All matches
  * are known before the first is told, so that it can be removed.
  */
-#include "fs/glob.h"
+#include "fs/glob_pattern.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -17,8 +17,8 @@
 #include "base/text.h"
 #include "fs/fs.h"
 #include "hdfs/conf.h"
-#include "hdfs/dn_sasl.h"
-#include "hdfs/rpc.h"
+#include "hdfs/data/datanode_sasl.h"
+#include "hdfs/rpc/rpc.h"
 #include "hdfs/sock.h"
 
 #define PORT 8020

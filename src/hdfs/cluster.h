@@ -22,7 +22,7 @@ struct hy_hdfs_cluster {
     const char *client_name; /* by which the NameNode knows who holds a lease */
     const struct hy_hdfs_conf *conf;
     struct hy_hdfs_namenodes *namenodes; /* cluster.c's */
-    struct hy_dn_key *data_key;          /* dn_sasl.c's */
+    struct hy_dn_key *data_key;          /* datanode_sasl.c's */
 };
 
 /*

@@ -11,10 +11,10 @@
 #include "fs/fs.h"
 #include "hdfs/cluster.h"
 #include "hdfs/conf.h"
-#include "hdfs/datanode.h"
-#include "hdfs/replica.h"
+#include "hdfs/data/datanode.h"
+#include "hdfs/data/short_circuit.h"
 #include "hdfs/hdfs.h"
-#include "hdfs/keeper.h"
+#include "hdfs/lease_renewer.h"
 #include "hdfs/listing.h"
 #include "hdfs/stream.h"
 

@@ -19,7 +19,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "fs/fs.h"
-#include "hdfs/seal.h"
+#include "hdfs/security/security_layer.h"
 
 #define SLICE_MS 500       /* how long the system may keep us before we look around */
 #define NARROW (112 << 10) /* of what SO_RCVBUF takes, which the system doubles; less than 96 KiB slows down */

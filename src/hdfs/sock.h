@@ -18,7 +18,7 @@ struct hy_seal;
 struct hy_sock {
     int fd; /* -1: none */
     int patience_ms;
-    struct hy_seal *seal; /* under which bytes travel (seal.h); NULL: as they are */
+    struct hy_seal *seal; /* under which bytes travel (security_layer.h); NULL: as they are */
     bool is_narrow;
 };
 
@@ -49,7 +49,7 @@ int hy_sock_poll(const struct hy_sock *s, int ms);
 /* All of it. Changes `from`. */
 int hy_sock_send_all(struct hy_sock *s, struct iovec *from, int count);
 
-/* The same, past the seal: for seal.c. */
+/* The same, past the seal: for security_layer.c. */
 ssize_t hy_sock_recvv_raw(struct hy_sock *s, struct iovec *into, int count);
 int hy_sock_send_raw(struct hy_sock *s, struct iovec *from, int count);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Open files: input.c reads them, output.c writes them. */
+/* Open files: input_stream.c reads them, output_stream.c writes them. */
 #ifndef HY_HDFS_STREAM_H
 #define HY_HDFS_STREAM_H
 

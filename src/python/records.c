@@ -17,7 +17,7 @@
 #include "files.h"
 #include "record/columns.h"
 #include "record/example.h"
-#include "record/file.h"
+#include "record/record_file.h"
 #include "values.h"
 
 #define NAMES "surrogateescape" /* they are any bytes */

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "hdfs/block.h"
+#include "hdfs/data/block_reader.h"
 #include "hdfs/cluster.h"
 #include "hdfs/conf.h"
 #include "scripted.h"

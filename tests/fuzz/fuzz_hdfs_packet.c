@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hdfs/packet.h"
+#include "hdfs/data/packet.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,7 +5,7 @@
 
 #include "base/err.h"
 #include "hdfs/cluster.h"
-#include "hdfs/rpc.h"
+#include "hdfs/rpc/rpc.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -8,8 +8,8 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "hdfs/digest.h"
-#include "hdfs/sasl.h"
+#include "hdfs/security/sasl_digest_md5.h"
+#include "hdfs/security/sasl.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

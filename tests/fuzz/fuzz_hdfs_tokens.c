@@ -11,8 +11,8 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "faults.h"
-#include "hdfs/sasl.h"
-#include "hdfs/tokens.h"
+#include "hdfs/security/sasl.h"
+#include "hdfs/security/tokens.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

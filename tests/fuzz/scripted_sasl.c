@@ -12,10 +12,10 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "hdfs/digest.h"
-#include "hdfs/gss_api.h"
-#include "hdfs/md5.h"
-#include "hdfs/sasl.h"
+#include "hdfs/security/sasl_digest_md5.h"
+#include "hdfs/security/gssapi.h"
+#include "hdfs/security/md5.h"
+#include "hdfs/security/sasl.h"
 #include "scripted.h"
 
 #define OUR_NONCE "our-nonce"
@@ -76,7 +76,7 @@ static void set_keys(struct hy_played *p, const uint8_t secret[HY_MD5_SIZE])
     p->number = 0;
 }
 
-/* RFC 2831, as digest.c has it, from the other side. */
+/* RFC 2831, as sasl_digest_md5.c has it, from the other side. */
 static void prove(struct hy_played *p, const struct hy_digest_challenge *c)
 {
     static const char *const words[] = {[HY_QOP_AUTH] = "auth", [HY_QOP_INTEGRITY] = "auth-int",
