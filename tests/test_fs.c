@@ -12,11 +12,9 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "fds.h"
-#include "fs/atomic_file.h"
 #include "fs/fs.h"
 #include "fs/glob_pattern.h"
 #include "fs/local.h"
-#include "fs/url.h"
 
 static char folder[] = "/tmp/hy_test_fs.XXXXXX";
 static struct hy_err err;
@@ -198,7 +196,7 @@ static int other_rename(const char *from, const char *to, bool replace, struct h
     return hy_fs_local.rename(from + 6, to + 6, replace, e);
 }
 
-static int other_open(const char *url, enum hy_fs_how how, struct hy_fs_file **ret, struct hy_err *e)
+static int other_open(const char *url, enum hy_fs_open_mode how, struct hy_fs_file **ret, struct hy_err *e)
 {
     return hy_fs_local.open(url + 6, how, ret, e);
 }
@@ -377,7 +375,7 @@ static void test_access_asks_for_what_is_there(void **state)
 static void test_usage_counts_all_below_and_follows_no_link(void **state)
 {
     struct hy_fs_usage u;
-    struct hy_fs_room room;
+    struct hy_fs_space room;
 
     (void)state;
     make("d/e");
@@ -385,18 +383,18 @@ static void test_usage_counts_all_below_and_follows_no_link(void **state)
     put("d/e/b", "4567");
     assert_int_equal(symlink("..", at("d/e/loop")), 0);
     assert_int_equal(hy_fs_usage(at("d"), &u, &err), 0);
-    assert_true(u.bytes == 7 && u.files == 3 && u.folders == 2 && u.stored > 0);
+    assert_true(u.bytes == 7 && u.files == 3 && u.directories == 2 && u.stored > 0);
     assert_int_equal(hy_fs_usage(at("d/a"), &u, &err), 0);
-    assert_true(u.bytes == 3 && u.files == 1 && u.folders == 0);
+    assert_true(u.bytes == 3 && u.files == 1 && u.directories == 0);
     assert_error(hy_fs_usage(at("none"), &u, &err), -ENOENT, "is not there");
-    assert_int_equal(hy_fs_room(folder, &room, &err), 0);
+    assert_int_equal(hy_fs_space(folder, &room, &err), 0);
     assert_true(room.capacity >= room.used && room.capacity > room.free);
-    assert_error(hy_fs_room(at("none"), &room, &err), -ENOENT, "is not there");
+    assert_error(hy_fs_space(at("none"), &room, &err), -ENOENT, "is not there");
 }
 
 /* ---- open files -------------------------------------------------------------------- */
 
-static void write_to(const char *name, enum hy_fs_how how, const char *text)
+static void write_to(const char *name, enum hy_fs_open_mode how, const char *text)
 {
     struct hy_fs_file *f = NULL;
 
@@ -486,21 +484,21 @@ static void test_open_files_are_not_handed_to_children(void **state)
 
 static void test_a_draft_is_beside_its_place_until_it_is_kept(void **state)
 {
-    struct hy_fs_draft d;
+    struct hy_fs_atomic_file d;
 
     (void)state;
     put("f", "old");
-    assert_int_equal(hy_fs_draft_open(&d, at("f"), &err), 0);
+    assert_int_equal(hy_fs_atomic_file_open(&d, at("f"), &err), 0);
     assert_int_equal(hy_fs_write(d.file, "new", 3, &err), 0);
     assert_true(strstr(d.url, "/.f.") && strstr(d.url, "._COPYING_"));
     assert_content("f", "old");
-    assert_int_equal(hy_fs_draft_keep(&d, true, &err), 0);
+    assert_int_equal(hy_fs_atomic_file_commit(&d, true, &err), 0);
     assert_content("f", "new");
-    assert_int_equal(hy_fs_draft_open(&d, at("f"), &err), 0);
-    assert_error(hy_fs_draft_keep(&d, false, &err), -EEXIST, "f is there already");
-    assert_int_equal(hy_fs_draft_open(&d, at("f"), &err), 0);
-    hy_fs_draft_drop(&d);
-    hy_fs_draft_drop(&d);
+    assert_int_equal(hy_fs_atomic_file_open(&d, at("f"), &err), 0);
+    assert_error(hy_fs_atomic_file_commit(&d, false, &err), -EEXIST, "f is there already");
+    assert_int_equal(hy_fs_atomic_file_open(&d, at("f"), &err), 0);
+    hy_fs_atomic_file_abort(&d);
+    hy_fs_atomic_file_abort(&d);
     assert_content("f", "new");
     assert_names("", "f ");
 }
@@ -512,7 +510,7 @@ static void test_a_long_name_has_a_draft_too(void **state)
     (void)state;
     memset(name, 'n', 255);
     name[255] = '\0';
-    hy_cleanup_free char *draft = hy_fs_draft_name(name);
+    hy_cleanup_free char *draft = hy_fs_temporary_name(name);
     assert_true(strlen(draft) <= 255);
 }
 

@@ -12,9 +12,7 @@
 #include "cli/commands.h"
 #include "cli/files.h"
 #include "cli/js.h"
-#include "record/columns.h"
-#include "record/example.h"
-#include "record/record_file.h"
+#include "record/record.h"
 
 #define BATCH 1024u   /* records whose columns are kept at a time */
 #define HEAD_DEFAULT 5u

@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "fs/atomic_file.h"
-
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -13,7 +11,6 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "fs/fs.h"
-#include "fs/url.h"
 
 #define NAME_MAX_KEPT 200 /* with what is added it stays below the 255 bytes that file systems take */
 
@@ -29,7 +26,7 @@ static uint64_t any_number(void)
     return number;
 }
 
-char *hy_fs_draft_name(const char *target)
+char *hy_fs_temporary_name(const char *target)
 {
     size_t length, begin = hy_url_name(target, &length);
 
@@ -39,11 +36,11 @@ char *hy_fs_draft_name(const char *target)
                        (unsigned long long)any_number());
 }
 
-static void forget(struct hy_fs_draft *d)
+static void forget(struct hy_fs_atomic_file *d)
 {
     free(d->url);
     free(d->target);
-    *d = (struct hy_fs_draft){0};
+    *d = (struct hy_fs_atomic_file){0};
 }
 
 /* What went wrong before is what is told; that this goes wrong as well adds nothing. */
@@ -55,11 +52,11 @@ static void remove_quietly(const char *url)
         unheard.code = 0;
 }
 
-int hy_fs_draft_open(struct hy_fs_draft *d, const char *target, struct hy_err *err)
+int hy_fs_atomic_file_open(struct hy_fs_atomic_file *d, const char *target, struct hy_err *err)
 {
     int rc;
 
-    *d = (struct hy_fs_draft){.url = hy_fs_draft_name(target), .target = hy_strdup(target)};
+    *d = (struct hy_fs_atomic_file){.url = hy_fs_temporary_name(target), .target = hy_strdup(target)};
     rc = d->url && d->target ? hy_fs_open(d->url, HY_FS_CREATE, &d->file, err)
                              : hy_err_oom(err);
     if (rc == 0)
@@ -70,7 +67,7 @@ int hy_fs_draft_open(struct hy_fs_draft *d, const char *target, struct hy_err *e
     return rc;
 }
 
-int hy_fs_draft_keep(struct hy_fs_draft *d, bool replace, struct hy_err *err)
+int hy_fs_atomic_file_commit(struct hy_fs_atomic_file *d, bool replace, struct hy_err *err)
 {
     int rc = hy_fs_close(hy_take(d->file), err);
 
@@ -84,7 +81,7 @@ int hy_fs_draft_keep(struct hy_fs_draft *d, bool replace, struct hy_err *err)
     return rc;
 }
 
-void hy_fs_draft_drop(struct hy_fs_draft *d)
+void hy_fs_atomic_file_abort(struct hy_fs_atomic_file *d)
 {
     struct hy_err unheard = {0};
 

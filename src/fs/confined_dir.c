@@ -13,8 +13,6 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "fs/fs.h"
-#include "fs/local.h"
-#include "fs/url.h"
 
 #define FOLDER (O_PATH | O_DIRECTORY | O_CLOEXEC)
 
@@ -23,12 +21,12 @@ static int no_memory(struct hy_err *err)
     return hy_err_oom(err);
 }
 
-int hy_fs_beneath_open(struct hy_fs_beneath *b, const char *url, bool is_ours, struct hy_err *err)
+int hy_fs_confined_dir_open(struct hy_fs_confined_dir *b, const char *url, bool is_ours, struct hy_err *err)
 {
     hy_cleanup_free char *path = NULL;
     int rc;
 
-    *b = (struct hy_fs_beneath){.url = url, .top = -1, .folder = -1};
+    *b = (struct hy_fs_confined_dir){.url = url, .top = -1, .folder = -1};
     if (!hy_url_is_local(url))
         return 0;
     rc = hy_fs_local_path(url, &path, err);
@@ -38,14 +36,14 @@ int hy_fs_beneath_open(struct hy_fs_beneath *b, const char *url, bool is_ours, s
     return b->top < 0 ? hy_err_sys(err, -errno, "cannot write to %s", url) : 0;
 }
 
-static void leave(struct hy_fs_beneath *b)
+static void leave(struct hy_fs_confined_dir *b)
 {
     hy_close_at(&b->folder);
     b->folder = -1;
     free(hy_take(b->path));
 }
 
-void hy_fs_beneath_done(struct hy_fs_beneath *b)
+void hy_fs_confined_dir_done(struct hy_fs_confined_dir *b)
 {
     leave(b);
     hy_close_at(&b->top);
@@ -54,7 +52,7 @@ void hy_fs_beneath_done(struct hy_fs_beneath *b)
 
 /* ---- folders ----------------------------------------------------------------------- */
 
-static int step(const struct hy_fs_beneath *b, int from, const char *path, size_t begin, size_t end, struct hy_err *err)
+static int step(const struct hy_fs_confined_dir *b, int from, const char *path, size_t begin, size_t end, struct hy_err *err)
 {
     hy_cleanup_free char *name = hy_strndup(path + begin, end - begin);
     int fd = name ? HY_SYS(openat(from, name, FOLDER | O_NOFOLLOW)) : -1;
@@ -67,7 +65,7 @@ static int step(const struct hy_fs_beneath *b, int from, const char *path, size_
 }
 
 /* Makes it b->folder. */
-static int enter(struct hy_fs_beneath *b, const char *path, struct hy_err *err)
+static int enter(struct hy_fs_confined_dir *b, const char *path, struct hy_err *err)
 {
     hy_cleanup_free char *copy = hy_strdup(path);
     hy_cleanup_close int at = -1;
@@ -90,7 +88,7 @@ static int enter(struct hy_fs_beneath *b, const char *path, struct hy_err *err)
     return 0;
 }
 
-int hy_fs_beneath_folder(struct hy_fs_beneath *b, const char *path, char **ret_url, struct hy_err *err)
+int hy_fs_confined_dir_path(struct hy_fs_confined_dir *b, const char *path, char **ret_url, struct hy_err *err)
 {
     int rc = b->top < 0 || (b->path && strcmp(b->path, path) == 0) ? 0 : enter(b, path, err);
 
@@ -103,11 +101,11 @@ int hy_fs_beneath_folder(struct hy_fs_beneath *b, const char *path, char **ret_u
     return *ret_url ? 0 : no_memory(err);
 }
 
-int hy_fs_beneath_entry(struct hy_fs_beneath *b, const char *path, char **ret_url, struct hy_err *err)
+int hy_fs_confined_dir_entry(struct hy_fs_confined_dir *b, const char *path, char **ret_url, struct hy_err *err)
 {
     const char *slash = strrchr(path, '/');
     hy_cleanup_free char *above = hy_strndup(path, slash ? (size_t)(slash - path) : 0), *folder = NULL;
-    int rc = above ? hy_fs_beneath_folder(b, above, &folder, err) : no_memory(err);
+    int rc = above ? hy_fs_confined_dir_path(b, above, &folder, err) : no_memory(err);
 
     if (rc < 0)
         return rc;
@@ -118,7 +116,7 @@ int hy_fs_beneath_entry(struct hy_fs_beneath *b, const char *path, char **ret_ur
 /* ---- errors ------------------------------------------------------------------------ */
 
 /* False when the alias is not in it (any more). */
-static bool explain_once(const struct hy_fs_beneath *b, struct hy_err *err)
+static bool explain_once(const struct hy_fs_confined_dir *b, struct hy_err *err)
 {
     const struct hy_err raw = *err;
     char alias[40];
@@ -132,7 +130,7 @@ static bool explain_once(const struct hy_fs_beneath *b, struct hy_err *err)
     return true;
 }
 
-void hy_fs_beneath_explain(const struct hy_fs_beneath *b, struct hy_err *err)
+void hy_fs_confined_dir_explain(const struct hy_fs_confined_dir *b, struct hy_err *err)
 {
     if (b->top >= 0 && err && explain_once(b, err))
         (void)explain_once(b, err); /* a rename has two names */

@@ -13,7 +13,7 @@
 
 struct hy_err;
 
-struct hy_fs_beneath {
+struct hy_fs_confined_dir {
     const char *url; /* private, all of it */
     int top;         /* -1: not of this machine */
     int folder;      /* the one that was asked for last, or -1 */
@@ -21,16 +21,16 @@ struct hy_fs_beneath {
 };
 
 /* Keeps `url`. `is_ours`: it was just made, so a link in its place is somebody else's. */
-int hy_fs_beneath_open(struct hy_fs_beneath *b, const char *url, bool is_ours, struct hy_err *err);
-void hy_fs_beneath_done(struct hy_fs_beneath *b);
-#define hy_cleanup_beneath __attribute__((cleanup(hy_fs_beneath_done)))
+int hy_fs_confined_dir_open(struct hy_fs_confined_dir *b, const char *url, bool is_ours, struct hy_err *err);
+void hy_fs_confined_dir_done(struct hy_fs_confined_dir *b);
+#define hy_cleanup_confined_dir __attribute__((cleanup(hy_fs_confined_dir_done)))
 
 /* A URL for the folder `path`, which is there, or for an entry, whose folder is; "" is the top. Valid until the next
  * call. -ENOTDIR when a link or a file is on the way. */
-int hy_fs_beneath_folder(struct hy_fs_beneath *b, const char *path, char **ret_url, struct hy_err *err);
-int hy_fs_beneath_entry(struct hy_fs_beneath *b, const char *path, char **ret_url, struct hy_err *err);
+int hy_fs_confined_dir_path(struct hy_fs_confined_dir *b, const char *path, char **ret_url, struct hy_err *err);
+int hy_fs_confined_dir_entry(struct hy_fs_confined_dir *b, const char *path, char **ret_url, struct hy_err *err);
 
 /* Puts the names that the user knows into the sentence of an error of such a URL. */
-void hy_fs_beneath_explain(const struct hy_fs_beneath *b, struct hy_err *err);
+void hy_fs_confined_dir_explain(const struct hy_fs_confined_dir *b, struct hy_err *err);
 
 #endif

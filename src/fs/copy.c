@@ -15,9 +15,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "fs/confined_dir.h"
-#include "fs/atomic_file.h"
 #include "fs/fs.h"
-#include "fs/url.h"
 
 #define PIECE (1u << 20)
 #define PLAN_MAX (256u << 20)
@@ -105,8 +103,8 @@ static int give_rights(const char *url, unsigned mode, unsigned usual, struct hy
 static int copy_to_draft(const struct copying *c, const char *from, const char *to, unsigned mode,
                          struct hy_err *err)
 {
-    struct hy_fs_draft draft;
-    int rc = hy_fs_draft_open(&draft, to, err);
+    struct hy_fs_atomic_file draft;
+    int rc = hy_fs_atomic_file_open(&draft, to, err);
 
     if (rc < 0)
         return rc;
@@ -114,8 +112,8 @@ static int copy_to_draft(const struct copying *c, const char *from, const char *
     if (rc == 0)
         rc = fill(c, from, draft.file, err);
     if (rc == 0)
-        return hy_fs_draft_keep(&draft, c->how->replace, err);
-    hy_fs_draft_drop(&draft);
+        return hy_fs_atomic_file_commit(&draft, c->how->replace, err);
+    hy_fs_atomic_file_abort(&draft);
     return rc;
 }
 
@@ -243,19 +241,19 @@ static int plan_folder(struct plan *p, struct hy_err *err)
 typedef int copy_one(const struct copying *c, const char *from, const char *to, unsigned mode,
                      struct hy_err *err);
 
-static int make_folder(struct hy_fs_beneath *into, const struct entry *e, struct hy_err *err)
+static int make_folder(struct hy_fs_confined_dir *into, const struct entry *e, struct hy_err *err)
 {
     hy_cleanup_free char *target = NULL, *folder = NULL;
-    int rc = hy_fs_beneath_entry(into, e->path, &target, err);
+    int rc = hy_fs_confined_dir_entry(into, e->path, &target, err);
 
     if (rc == 0)
         rc = hy_fs_mkdirs(target, 0777, err);
     if (rc == 0)
-        rc = hy_fs_beneath_folder(into, e->path, &folder, err); /* a link that was there is not taken for it */
+        rc = hy_fs_confined_dir_path(into, e->path, &folder, err); /* a link that was there is not taken for it */
     return rc < 0 ? rc : give_rights(folder, e->mode, 0755, err);
 }
 
-static int copy_entry(const struct copying *c, const char *from, struct hy_fs_beneath *into, const struct entry *e,
+static int copy_entry(const struct copying *c, const char *from, struct hy_fs_confined_dir *into, const struct entry *e,
                       copy_one *copy, struct hy_err *err)
 {
     hy_cleanup_free char *source = hy_fs_join(from, e->path), *target = NULL;
@@ -263,10 +261,10 @@ static int copy_entry(const struct copying *c, const char *from, struct hy_fs_be
 
     if (e->is_dir)
         rc = rc < 0 ? rc : make_folder(into, e, err);
-    else if (rc == 0 && (rc = hy_fs_beneath_entry(into, e->path, &target, err)) == 0)
+    else if (rc == 0 && (rc = hy_fs_confined_dir_entry(into, e->path, &target, err)) == 0)
         rc = copy(c, source, target, e->mode, err);
     if (rc < 0)
-        hy_fs_beneath_explain(into, err);
+        hy_fs_confined_dir_explain(into, err);
     return rc;
 }
 
@@ -274,9 +272,9 @@ static int copy_entry(const struct copying *c, const char *from, struct hy_fs_be
 static int copy_entries(const struct copying *c, const char *from, const char *to, struct plan *plan, bool is_ours,
                         struct hy_err *err)
 {
-    hy_cleanup_beneath struct hy_fs_beneath into;
+    hy_cleanup_confined_dir struct hy_fs_confined_dir into;
     struct entry e;
-    int rc = hy_fs_beneath_open(&into, to, is_ours, err), more = 0;
+    int rc = hy_fs_confined_dir_open(&into, to, is_ours, err), more = 0;
 
     plan_rewind(plan);
     while (rc == 0 && (more = plan_next(plan, &e)) > 0) {
@@ -290,7 +288,7 @@ static int copy_entries(const struct copying *c, const char *from, const char *t
 static int copy_to_new(const struct copying *c, const char *from, const char *to, struct plan *plan,
                        unsigned mode, struct hy_err *err)
 {
-    hy_cleanup_free char *draft = hy_fs_draft_name(to);
+    hy_cleanup_free char *draft = hy_fs_temporary_name(to);
     struct hy_err unheard = {0};
     int rc;
 

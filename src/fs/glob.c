@@ -13,7 +13,6 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "fs/fs.h"
-#include "fs/url.h"
 
 #define URL_MAX 65536
 #define HELD_MAX (512u << 20)  /* bytes of matches, and of folders that wait to be searched */

@@ -465,7 +465,7 @@ static int add_entry(const FTSENT *e, struct hy_fs_usage *sum)
     case FTS_NS:
         return e->fts_errno == ENOENT && e->fts_level > 0 ? 0 : -e->fts_errno;
     case FTS_D:
-        sum->folders++;
+        sum->directories++;
         break;
     default: /* links and the like have no bytes of their own */
         sum->files++;
@@ -508,7 +508,7 @@ static int local_usage(const char *url, struct hy_fs_usage *ret, struct hy_err *
     return rc;
 }
 
-static int local_room(const char *url, struct hy_fs_room *ret, struct hy_err *err)
+static int local_space(const char *url, struct hy_fs_space *ret, struct hy_err *err)
 {
     hy_cleanup_free char *path = NULL;
     struct statvfs st;
@@ -518,7 +518,7 @@ static int local_room(const char *url, struct hy_fs_room *ret, struct hy_err *er
         return rc;
     if (HY_SYS(statvfs(path, &st)) < 0)
         return failed_at(err, -errno, "ask for the room of", url);
-    *ret = (struct hy_fs_room){
+    *ret = (struct hy_fs_space){
         .capacity = (uint64_t)st.f_blocks * st.f_frsize,
         .used = (uint64_t)(st.f_blocks - st.f_bfree) * st.f_frsize,
         .free = (uint64_t)st.f_bavail * st.f_frsize, /* less than the rest: root has a reserve */
@@ -619,7 +619,7 @@ static const struct hy_fs_file_ops input = {.size = local_size, .pread = local_p
 static const struct hy_fs_file_ops output = {
     .size = local_size, .write = local_write, .flush = local_flush, .close = local_close};
 
-static int open_regular(const char *path, enum hy_fs_how how, struct stat *ret)
+static int open_regular(const char *path, enum hy_fs_open_mode how, struct stat *ret)
 {
     static const int flags[] = {
         [HY_FS_READ] = O_RDONLY,
@@ -637,7 +637,7 @@ static int open_regular(const char *path, enum hy_fs_how how, struct stat *ret)
     return S_ISREG(ret->st_mode) ? hy_take_fd(fd) : -ENXIO;
 }
 
-static int cannot_open(const char *url, enum hy_fs_how how, int code, struct hy_err *err)
+static int cannot_open(const char *url, enum hy_fs_open_mode how, int code, struct hy_err *err)
 {
     if (code == -ENXIO)
         return hy_err_set(err, -EINVAL, "%s is neither a file nor a folder", url);
@@ -648,7 +648,7 @@ static int cannot_open(const char *url, enum hy_fs_how how, int code, struct hy_
     return failed_at(err, code, how == HY_FS_READ ? "read" : "write", url);
 }
 
-static int local_open(const char *url, enum hy_fs_how how, struct hy_fs_file **ret, struct hy_err *err)
+static int local_open(const char *url, enum hy_fs_open_mode how, struct hy_fs_file **ret, struct hy_err *err)
 {
     hy_cleanup_free char *path = NULL;
     struct local_file *f;
@@ -676,5 +676,5 @@ static int local_open(const char *url, enum hy_fs_how how, struct hy_fs_file **r
 const struct hy_fs_backend hy_fs_local = {
     .stat = local_stat, .list = local_list, .mkdirs = local_mkdirs, .remove = local_remove,
     .rename = local_rename, .chmod = local_chmod, .chown = local_chown, .access = local_access,
-    .usage = local_usage, .room = local_room, .open = local_open,
+    .usage = local_usage, .space = local_space, .open = local_open,
 };

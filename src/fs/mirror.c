@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "fs/mirror.h"
-
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -397,7 +395,7 @@ static int look_into(struct hy_fs_mirror *m, const char *path, int depth)
     return rc;
 }
 
-int hy_fs_mirror_look(struct hy_fs_mirror *m, bool is_last, struct hy_err *err)
+int hy_fs_mirror_sync(struct hy_fs_mirror *m, bool is_last, struct hy_err *err)
 {
     int rc;
 

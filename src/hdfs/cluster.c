@@ -506,7 +506,7 @@ static int ask(struct hy_hdfs_cluster *c, struct hy_rpc_call *call, struct hy_rp
 
         if (rc == 0 || again == NEVER || rc == -ENOMEM)
             return rc;
-        if (hy_fs_is_to_stop())
+        if (hy_fs_is_interrupted())
             return hy_err_set(err, -EINTR, "interrupted while waiting for %s", c->name);
         if (hy_clock_ms() + wait > end)
             return again == LATER ? rc : give_up(c, hy_clock_ms() - since, err);

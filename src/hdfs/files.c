@@ -317,13 +317,13 @@ static int hdfs_usage(const char *url, struct hy_fs_usage *ret, struct hy_err *e
     *ret = (struct hy_fs_usage){
         .bytes = answer->summary->length,
         .files = answer->summary->filecount,
-        .folders = answer->summary->directorycount,
+        .directories = answer->summary->directorycount,
         .stored = answer->summary->spaceconsumed,
     };
     return 0;
 }
 
-static int hdfs_room(const char *url, struct hy_fs_room *ret, struct hy_err *err)
+static int hdfs_space(const char *url, struct hy_fs_space *ret, struct hy_err *err)
 {
     cleanup_place struct place p = {0};
     Hdfs__Nothing request = HDFS__NOTHING__INIT;
@@ -335,11 +335,11 @@ static int hdfs_room(const char *url, struct hy_fs_room *ret, struct hy_err *err
     rc = hy_hdfs_call(p.cluster, "getFsStats", &request.base, &hdfs__get_fs_stats_response__descriptor, &answer, err);
     if (rc < 0)
         return failed(err, rc, "ask for the room of", url);
-    *ret = (struct hy_fs_room){.capacity = answer->capacity, .used = answer->used, .free = answer->remaining};
+    *ret = (struct hy_fs_space){.capacity = answer->capacity, .used = answer->used, .free = answer->remaining};
     return 0;
 }
 
-static int hdfs_open(const char *url, enum hy_fs_how how, struct hy_fs_file **ret, struct hy_err *err)
+static int hdfs_open(const char *url, enum hy_fs_open_mode how, struct hy_fs_file **ret, struct hy_err *err)
 {
     cleanup_place struct place p = {0};
     int rc = place(&p, url, err);
@@ -353,7 +353,7 @@ static int hdfs_open(const char *url, enum hy_fs_how how, struct hy_fs_file **re
 
 static const struct hy_fs_backend hdfs = {
     .stat = hdfs_stat, .list = hdfs_list, .mkdirs = hdfs_mkdirs, .remove = hdfs_remove, .rename = hdfs_rename,
-    .chmod = hdfs_chmod, .chown = hdfs_chown, .access = hdfs_access, .usage = hdfs_usage, .room = hdfs_room,
+    .chmod = hdfs_chmod, .chown = hdfs_chown, .access = hdfs_access, .usage = hdfs_usage, .space = hdfs_space,
     .open = hdfs_open,
 };
 

@@ -464,7 +464,7 @@ static int take_status(struct output *out, const Hdfs__FileStatus *s, struct hy_
     return 0;
 }
 
-static int create(struct output *out, enum hy_fs_how how, struct hy_err *err)
+static int create(struct output *out, enum hy_fs_open_mode how, struct hy_err *err)
 {
     Hdfs__CreateRequest request = HDFS__CREATE_REQUEST__INIT;
     Hdfs__Permission masked = HDFS__PERMISSION__INIT, unmasked = HDFS__PERMISSION__INIT;
@@ -552,7 +552,7 @@ static int append(struct output *out, struct hy_err *err)
     return answer->block ? resume_block(out, hy_take(answer->block), err) : 0;
 }
 
-static int open_as(struct output *out, enum hy_fs_how how, struct hy_err *err)
+static int open_as(struct output *out, enum hy_fs_open_mode how, struct hy_err *err)
 {
     int rc = take_settings(out, err);
 
@@ -565,7 +565,7 @@ static int open_as(struct output *out, enum hy_fs_how how, struct hy_err *err)
     return rc < 0 ? rc : create(out, how, err);
 }
 
-int hy_hdfs_output_open(struct hy_hdfs_cluster *c, const char *path, enum hy_fs_how how, struct hy_fs_file **ret,
+int hy_hdfs_output_open(struct hy_hdfs_cluster *c, const char *path, enum hy_fs_open_mode how, struct hy_fs_file **ret,
                         struct hy_err *err)
 {
     struct output *out = hy_calloc(1, sizeof(*out));

@@ -46,7 +46,7 @@ static int set_up(int fd)
 /* Whether to go on after a call that was not done: 0, or why not. */
 static int go_on(int64_t since, int patience_ms)
 {
-    if (hy_fs_is_to_stop())
+    if (hy_fs_is_interrupted())
         return -EINTR;
     return hy_clock_ms() - since > patience_ms ? -ETIMEDOUT : 0;
 }
@@ -282,7 +282,7 @@ int hy_sock_poll(const struct hy_sock *s, int ms)
         return 1;
     rc = poll(&p, 1, ms);
     if (rc < 0)
-        return errno == EINTR ? (hy_fs_is_to_stop() ? -EINTR : 0) : -errno;
+        return errno == EINTR ? (hy_fs_is_interrupted() ? -EINTR : 0) : -errno;
     return rc;
 }
 
@@ -330,7 +330,7 @@ int hy_sock_sleep(int ms)
     const int64_t end = hy_clock_ms() + ms;
 
     for (int64_t left; (left = end - hy_clock_ms()) > 0;) {
-        if (hy_fs_is_to_stop())
+        if (hy_fs_is_interrupted())
             return -EINTR;
         if (left > SLICE_MS)
             left = SLICE_MS;

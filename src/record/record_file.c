@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "record/record_file.h"
+#include "record/record.h"
 
 #include <errno.h>
 #include <stdbool.h>
