@@ -172,6 +172,8 @@ int hy_fs_walk(const char *url, const struct hy_fs_walk *how, struct hy_err *err
  * any of these matches nothing when the path does not exist. */
 typedef int hy_fs_match(void *arg, const char *url, const struct hy_fs_info *info, struct hy_err *err);
 int hy_fs_glob(const char *pattern, hy_fs_match *match, void *arg, struct hy_err *err);
+/* Whether a name matches a pattern without slashes; false for an invalid pattern and when out of memory. */
+bool hy_fs_glob_matches(const char *pattern, const char *name);
 
 /* ---- mirrors: a remote directory that follows a local one ------------------------------ */
 

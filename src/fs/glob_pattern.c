@@ -11,6 +11,7 @@
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "fs/fs.h"
 #include "fs/glob_pattern.h"
 
 #define NONE ((size_t)-1)
@@ -297,6 +298,13 @@ bool hy_glob_matches(struct hy_glob *g, const char *name, size_t n)
     matches = g->now.has[g->count - 1];
     set_clear(&g->now);
     return matches;
+}
+
+bool hy_fs_glob_matches(const char *pattern, const char *name)
+{
+    hy_cleanup_glob struct hy_glob *g = NULL;
+
+    return hy_glob_new(pattern, strlen(pattern), &g) == 0 && hy_glob_matches(g, name, strlen(name));
 }
 
 /* ---- text -------------------------------------------------------------------------- */

@@ -41,7 +41,7 @@ struct map {
 
 /* A connection over which a block comes. */
 struct stream {
-    struct hy_ahead *reader; /* NULL: there is none */
+    struct hy_hdfs_read_ahead *reader; /* NULL: there is none */
     struct map *map;         /* what it points into */
     uint64_t at, end;        /* in the file */
 };
@@ -60,7 +60,7 @@ struct input {
     size_t avoid_count;
 
     pthread_mutex_t striping;   /* for what follows */
-    struct hy_striped *striped; /* of an erasure-coded file; or NULL */
+    struct hy_hdfs_striped_reader *striped; /* of an erasure-coded file; or NULL */
     struct map *striped_map;    /* what it points into */
 };
 
@@ -77,7 +77,7 @@ static void map_unref(struct input *in, struct map *m)
     pthread_mutex_unlock(&in->lock);
     if (refs)
         return;
-    hy_hdfs_free_answer(&m->answer);
+    hy_hdfs_free_response(&m->answer);
     free(m);
 }
 
@@ -137,7 +137,7 @@ static int last_length(const struct input *in, const Hdfs__LocatedBlock *last, u
 
     *ret = 0;
     for (size_t i = 0; i < last->n_locs; i++) {
-        rc = hy_dn_visible_length(in->cluster, last->locs[i]->id, last->b, last->blocktoken, ret, err);
+        rc = hy_hdfs_datanode_visible_length(in->cluster, last->locs[i]->id, last->b, last->blocktoken, ret, err);
         if (rc == 0 && is_past_end(last->offset, *ret))
             return hy_err_set(err, -EPROTO, "a DataNode reported a block length of %llu bytes", (unsigned long long)*ret);
         if (rc == 0 || rc == -EINTR)
@@ -188,7 +188,7 @@ static int ask_map(const struct input *in, struct map **ret, struct hy_err *err)
     if (rc == 0)
         look_at_last(in, m);
     if (rc < 0) {
-        hy_hdfs_free_answer(&m->answer);
+        hy_hdfs_free_response(&m->answer);
         free(m);
         return rc;
     }
@@ -277,7 +277,7 @@ static void report_bad(struct input *in, const Hdfs__LocatedBlock *b, const Hdfs
 {
     Hdfs__ReportBadBlocksRequest request = HDFS__REPORT_BAD_BLOCKS_REQUEST__INIT;
     Hdfs__LocatedBlock bad = *b, *list = &bad;
-    hy_cleanup_answer Hdfs__Nothing *answer = NULL;
+    hy_cleanup_hdfs_response Hdfs__Nothing *answer = NULL;
     struct hy_err err;
 
     for (size_t i = 0; i < b->n_locs; i++) {
@@ -318,19 +318,19 @@ struct turn {
 
 static int open_stream(struct input *in, const struct turn *t, bool has_others, struct stream *ret, struct hy_err *err)
 {
-    struct hy_block_reader *r;
-    struct hy_ahead *reader;
+    struct hy_hdfs_block_reader *r;
+    struct hy_hdfs_read_ahead *reader;
     int rc;
 
-    const struct hy_block_want want = {
+    const struct hy_hdfs_block_request want = {
         .cluster = in->cluster, .block = t->block->b, .token = t->block->blocktoken, .node = t->node,
         .from = t->from, .to = t->to, .patience_ms = patience(in, has_others), .may_be_local = t->block != t->map->last,
     };
 
-    rc = hy_block_reader_open(&r, &want, err);
+    rc = hy_hdfs_block_reader_open(&r, &want, err);
     if (rc < 0)
         return rc;
-    reader = hy_ahead_new(r);
+    reader = hy_hdfs_read_ahead_new(r);
     if (!reader)
         return hy_err_oom(err);
     *ret = (struct stream){
@@ -341,7 +341,7 @@ static int open_stream(struct input *in, const struct turn *t, bool has_others, 
 
 static void drop(struct input *in, struct stream *s)
 {
-    hy_ahead_close(s->reader);
+    hy_hdfs_read_ahead_close(s->reader);
     map_unref(in, s->map);
     *s = (struct stream){0};
 }
@@ -349,10 +349,10 @@ static void drop(struct input *in, struct stream *s)
 /* Reads on; at is where it came to, also when it failed. */
 static int64_t read_on(struct stream *s, void *into, size_t n, struct hy_err *err)
 {
-    const uint64_t before = hy_ahead_at(s->reader);
-    const int64_t got = hy_ahead_read(s->reader, into, n, err);
+    const uint64_t before = hy_hdfs_read_ahead_offset(s->reader);
+    const int64_t got = hy_hdfs_read_ahead_read(s->reader, into, n, err);
 
-    s->at += hy_ahead_at(s->reader) - before;
+    s->at += hy_hdfs_read_ahead_offset(s->reader) - before;
     return got;
 }
 
@@ -500,14 +500,14 @@ static int64_t try_striped(struct input *in, uint8_t *into, size_t n, uint64_t o
 
     pthread_mutex_lock(&in->striping);
     if (in->striped_map != m) {
-        hy_striped_leave(in->striped);
+        hy_hdfs_striped_reader_reset(in->striped);
         old = in->striped_map;
         in->striped_map = m;
     } else {
         old = m;
     }
     group = block_at(m, offset);
-    got = group ? hy_striped_read(in->striped, group, into, n, offset - group->offset, err)
+    got = group ? hy_hdfs_striped_reader_read(in->striped, group, into, n, offset - group->offset, err)
                 : hy_err_set(err, -ENODATA, "it has become shorter");
     pthread_mutex_unlock(&in->striping);
     map_unref(in, old);
@@ -549,7 +549,7 @@ static int64_t read_hard(struct input *in, uint8_t *into, size_t n, uint64_t off
                 *err = why;
             return why.code < 0 ? why.code : -EIO;
         }
-        if (hy_sock_sleep(wait) < 0)
+        if (hy_hdfs_sock_sleep(wait) < 0)
             return hy_err_set(err, -EINTR, "interrupted");
         wait = 2 * wait > 2000 ? 2000 : 2 * wait;
         rc = refresh(in, err);
@@ -599,7 +599,7 @@ static int input_close(struct hy_fs_file *f, struct hy_err *err)
     (void)err;
     drop(in, &in->stream);
     drop(in, &in->ahead);
-    hy_striped_free(in->striped);
+    hy_hdfs_striped_reader_free(in->striped);
     map_unref(in, in->striped_map);
     map_unref(in, in->map);
     for (size_t i = 0; i < in->avoid_count; i++)
@@ -633,7 +633,7 @@ int hy_hdfs_input_open(struct hy_hdfs_cluster *c, const char *path, struct hy_fs
             *err = in->map->unknown;
     }
     if (rc == 0 && in->map->answer->locations->ecpolicy) {
-        in->striped = hy_striped_new(c, in->map->answer->locations->ecpolicy, patience(in, true), err);
+        in->striped = hy_hdfs_striped_reader_new(c, in->map->answer->locations->ecpolicy, patience(in, true), err);
         rc = in->striped ? 0 : -ENOTSUP;
     }
     if (rc < 0) {

@@ -19,13 +19,13 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct hy_list all;
-    struct hy_kept *busy; /* whose beat is running */
+    struct hy_hdfs_lease *busy; /* whose beat is running */
     bool is_running;
 } keeper = {
     .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .all = {&keeper.all, &keeper.all},
 };
 
-void hy_keeper_forked(void)
+void hy_hdfs_lease_renewer_forked(void)
 {
     pthread_mutex_init(&keeper.lock, NULL);
     pthread_cond_init(&keeper.changed, NULL);
@@ -38,7 +38,7 @@ void hy_keeper_forked(void)
 static void renew(struct hy_hdfs_cluster *c)
 {
     Hdfs__RenewLeaseRequest request = HDFS__RENEW_LEASE_REQUEST__INIT;
-    hy_cleanup_answer Hdfs__Nothing *answer = NULL;
+    hy_cleanup_hdfs_response Hdfs__Nothing *answer = NULL;
     struct hy_err err;
 
     request.clientname = (char *)c->client_name;
@@ -52,7 +52,7 @@ static void renew_all(void)
     size_t count = 0;
 
     hy_list_each(it, &keeper.all) {
-        struct hy_hdfs_cluster *c = hy_container(it, struct hy_kept, link)->cluster;
+        struct hy_hdfs_cluster *c = hy_container(it, struct hy_hdfs_lease, link)->cluster;
         bool is_known = count == 16;
 
         for (size_t i = 0; i < count && !is_known; i++)
@@ -74,7 +74,7 @@ static void beat_all(void)
     hy_list_each(it, &keeper.all)
         count++;
     while (count-- && !hy_list_empty(&keeper.all)) {
-        struct hy_kept *k = hy_container(keeper.all.next, struct hy_kept, link);
+        struct hy_hdfs_lease *k = hy_container(keeper.all.next, struct hy_hdfs_lease, link);
 
         hy_list_remove(&k->link);
         hy_list_push(&keeper.all, &k->link);
@@ -135,7 +135,7 @@ static int start(void)
     return -rc;
 }
 
-int hy_keeper_add(struct hy_kept *k, struct hy_err *err)
+int hy_hdfs_lease_renewer_add(struct hy_hdfs_lease *k, struct hy_err *err)
 {
     int rc = 0;
 
@@ -151,7 +151,7 @@ int hy_keeper_add(struct hy_kept *k, struct hy_err *err)
     return rc < 0 ? hy_err_sys(err, rc, "cannot start the thread that keeps files open") : 0;
 }
 
-void hy_keeper_remove(struct hy_kept *k)
+void hy_hdfs_lease_renewer_remove(struct hy_hdfs_lease *k)
 {
     if (!k->link.next)
         return;

@@ -31,17 +31,17 @@
 
 struct output {
     struct hy_fs_file base;
-    struct hy_kept kept;
-    struct hy_pipeline_file file;
+    struct hy_hdfs_lease kept;
+    struct hy_hdfs_pipeline_file file;
     char *path;
     struct hy_err failure;
 
     pthread_mutex_t lock; /* for what follows: the keeper looks in */
-    struct hy_pipeline *pipeline; /* NULL between blocks */
+    struct hy_hdfs_pipeline *pipeline; /* NULL between blocks */
     int64_t used_ms;
     uint64_t size;        /* of the file, with all that was written */
     uint64_t block_start; /* in the file */
-    struct hy_outgoing *filling;
+    struct hy_hdfs_out_packet *filling;
     Hdfs__ExtendedBlock *last; /* the block before this one; NULL: there is none */
     Hdfs__DatanodeInfo *excluded[EXCLUDED_MAX]; /* they failed to take a block */
     size_t excluded_count;
@@ -61,7 +61,7 @@ static Hdfs__ExtendedBlock *copy_block(const Hdfs__ExtendedBlock *b)
 static int add_block(struct output *out, Hdfs__LocatedBlock **ret, struct hy_err *err)
 {
     Hdfs__AddBlockRequest request = HDFS__ADD_BLOCK_REQUEST__INIT;
-    hy_cleanup_answer Hdfs__AddBlockResponse *answer = NULL;
+    hy_cleanup_hdfs_response Hdfs__AddBlockResponse *answer = NULL;
     int rc;
 
     request.src = out->path;
@@ -82,7 +82,7 @@ static int add_block(struct output *out, Hdfs__LocatedBlock **ret, struct hy_err
 static int abandon_block(struct output *out, Hdfs__ExtendedBlock *b, struct hy_err *err)
 {
     Hdfs__AbandonBlockRequest request = HDFS__ABANDON_BLOCK_REQUEST__INIT;
-    hy_cleanup_answer Hdfs__Nothing *answer = NULL;
+    hy_cleanup_hdfs_response Hdfs__Nothing *answer = NULL;
 
     request.b = b;
     request.src = out->path;
@@ -118,7 +118,7 @@ static int next_block(struct output *out, struct hy_err *err)
         struct hy_err aside;
         Hdfs__LocatedBlock *block = NULL;
         Hdfs__DatanodeInfo *bad;
-        hy_cleanup_answer Hdfs__ExtendedBlock *failed = NULL;
+        hy_cleanup_hdfs_response Hdfs__ExtendedBlock *failed = NULL;
 
         rc = add_block(out, &block, err);
         if (rc == -ENOSPC && failed_earlier) {
@@ -129,7 +129,7 @@ static int next_block(struct output *out, struct hy_err *err)
         if (rc < 0)
             return rc;
         failed = copy_block(block->b);
-        rc = hy_pipeline_open(&out->pipeline, &out->file, block, false, &bad, err);
+        rc = hy_hdfs_pipeline_open(&out->pipeline, &out->file, block, false, &bad, err);
         if (bad)
             exclude(out, bad);
         if (rc == 0 || rc == -EINTR || rc == -ENOMEM || !failed)
@@ -144,12 +144,12 @@ static int next_block(struct output *out, struct hy_err *err)
 static int tell_length(struct output *out, struct hy_err *err)
 {
     Hdfs__FsyncRequest request = HDFS__FSYNC_REQUEST__INIT;
-    hy_cleanup_answer Hdfs__Nothing *answer = NULL;
+    hy_cleanup_hdfs_response Hdfs__Nothing *answer = NULL;
 
     request.src = out->path;
     request.client = (char *)out->file.cluster->client_name;
     request.has_lastblocklength = request.has_fileid = 1;
-    request.lastblocklength = out->pipeline ? (int64_t)hy_pipeline_block(out->pipeline)->numbytes : -1;
+    request.lastblocklength = out->pipeline ? (int64_t)hy_hdfs_pipeline_block(out->pipeline)->numbytes : -1;
     request.fileid = out->file.id;
     return hy_hdfs_call(out->file.cluster, "fsync", &request.base, &hdfs__nothing__descriptor, &answer, err);
 }
@@ -166,7 +166,7 @@ static int complete(struct output *out, struct hy_err *err)
     request.has_fileid = 1;
     request.fileid = out->file.id;
     for (;;) {
-        hy_cleanup_answer Hdfs__Result *answer = NULL;
+        hy_cleanup_hdfs_response Hdfs__Result *answer = NULL;
         int rc = hy_hdfs_call(out->file.cluster, "complete", &request.base, &hdfs__result__descriptor, &answer, err);
 
         if (rc < 0 || answer->result)
@@ -174,7 +174,7 @@ static int complete(struct output *out, struct hy_err *err)
         if (hy_clock_ms() > end)
             return hy_err_set(err, -ETIMEDOUT, "its last block was written, but no DataNode has reported it to the"
                               " NameNode in %d s", COMPLETE_MS / 1000);
-        if (hy_sock_sleep(wait) < 0)
+        if (hy_hdfs_sock_sleep(wait) < 0)
             return hy_err_set(err, -EINTR, "interrupted");
         wait = 2 * wait > 1000 ? 1000 : 2 * wait;
     }
@@ -190,13 +190,13 @@ static uint64_t in_block(const struct output *out)
 /* The packet that the next byte goes to. */
 static int begin_packet(struct output *out, struct hy_err *err)
 {
-    struct hy_outgoing *o = out->pipeline ? hy_pipeline_spare(out->pipeline) : NULL;
+    struct hy_hdfs_out_packet *o = out->pipeline ? hy_hdfs_pipeline_recycle(out->pipeline) : NULL;
 
     if (!o)
-        o = hy_outgoing_new(&out->file.guard, out->file.packet);
+        o = hy_hdfs_out_packet_new(&out->file.guard, out->file.packet);
     if (!o)
         return hy_err_set(err, -ENOMEM, "out of memory for a packet");
-    o->head = (struct hy_packet){.offset = in_block(out)};
+    o->head = (struct hy_hdfs_packet){.offset = in_block(out)};
     out->filling = o;
     return 0;
 }
@@ -204,7 +204,7 @@ static int begin_packet(struct output *out, struct hy_err *err)
 /* Sends what is in the packet, and begins the next with its last chunk when that is not whole. */
 static int send_packet(struct output *out, bool is_sync, struct hy_err *err)
 {
-    struct hy_outgoing *o = hy_take(out->filling);
+    struct hy_hdfs_out_packet *o = hy_take(out->filling);
     const size_t rest = o->head.data % out->file.guard.chunk;
     int rc = 0;
 
@@ -219,24 +219,24 @@ static int send_packet(struct output *out, bool is_sync, struct hy_err *err)
         }
     }
     o->head.is_sync = is_sync;
-    o->head.sums = (uint32_t)hy_sums_size(&out->file.guard, o->head.data);
-    hy_sums_make(&out->file.guard, o->data, o->head.data, o->sums);
+    o->head.sums = (uint32_t)hy_hdfs_checksums_size(&out->file.guard, o->head.data);
+    hy_hdfs_checksums_compute(&out->file.guard, o->data, o->head.data, o->sums);
     if (rc < 0) {
         free(o);
         return rc;
     }
-    return hy_pipeline_send(out->pipeline, o, err);
+    return hy_hdfs_pipeline_send(out->pipeline, o, err);
 }
 
 static int end_block(struct output *out, struct hy_err *err)
 {
-    int rc = hy_pipeline_finish(out->pipeline, err);
+    int rc = hy_hdfs_pipeline_finish(out->pipeline, err);
 
     if (rc < 0)
         return rc;
-    hy_hdfs_free_answer(&out->last);
-    out->last = copy_block(hy_pipeline_block(out->pipeline));
-    hy_pipeline_free(hy_take(out->pipeline));
+    hy_hdfs_free_response(&out->last);
+    out->last = copy_block(hy_hdfs_pipeline_block(out->pipeline));
+    hy_hdfs_pipeline_free(hy_take(out->pipeline));
     free(hy_take(out->filling));
     out->block_start = out->size;
     return out->last ? 0 : hy_err_oom(err);
@@ -246,7 +246,7 @@ static int end_block(struct output *out, struct hy_err *err)
 static int write_some(struct output *out, const uint8_t *bytes, size_t n, size_t *ret, struct hy_err *err)
 {
     const uint64_t left = out->file.block_size - in_block(out);
-    struct hy_outgoing *o;
+    struct hy_hdfs_out_packet *o;
     int rc = out->pipeline ? 0 : next_block(out, err);
 
     if (rc == 0 && !out->filling)
@@ -318,9 +318,9 @@ static int flush(struct output *out, bool to_disk, struct hy_err *err)
     if (rc == 0 && out->pipeline && out->filling && (out->filling->head.data || to_disk))
         rc = send_packet(out, to_disk, err);
     if (rc == 0 && out->pipeline)
-        rc = hy_pipeline_settle(out->pipeline, err);
+        rc = hy_hdfs_pipeline_wait_acks(out->pipeline, err);
     if (rc == 0 && out->pipeline)
-        hy_pipeline_rely(out->pipeline);
+        hy_hdfs_pipeline_require_replacement(out->pipeline);
     if (rc == 0)
         rc = tell_length(out, err);
     out->is_flushed = rc == 0;
@@ -348,14 +348,14 @@ static uint64_t output_size(const struct hy_fs_file *f)
 }
 
 /* A DataNode gives up on who is silent for a minute. A writer who has the lock is not silent. */
-static void beat(struct hy_kept *k)
+static void beat(struct hy_hdfs_lease *k)
 {
     struct output *out = hy_container(k, struct output, kept);
 
     if (pthread_mutex_trylock(&out->lock) != 0)
         return;
     if (out->pipeline && !out->failure.code && hy_clock_ms() - out->used_ms > IDLE_MS) {
-        hy_pipeline_beat(out->pipeline);
+        hy_hdfs_pipeline_heartbeat(out->pipeline);
         out->used_ms = hy_clock_ms();
     }
     pthread_mutex_unlock(&out->lock);
@@ -365,10 +365,10 @@ static void beat(struct hy_kept *k)
 
 static void output_free(struct output *out)
 {
-    hy_keeper_remove(&out->kept);
-    hy_pipeline_free(out->pipeline);
+    hy_hdfs_lease_renewer_remove(&out->kept);
+    hy_hdfs_pipeline_free(out->pipeline);
     free(out->filling);
-    hy_hdfs_free_answer(&out->last);
+    hy_hdfs_free_response(&out->last);
     forget_excluded(out);
     pthread_mutex_destroy(&out->lock);
     free(out->path);
@@ -427,7 +427,7 @@ static int take_settings(struct output *out, struct hy_err *err)
 {
     const struct hy_hdfs_conf *conf = out->file.cluster->conf;
     const Hdfs__ServerDefaults *d;
-    struct hy_sums *guard = &out->file.guard;
+    struct hy_hdfs_checksums *guard = &out->file.guard;
     int rc = hy_hdfs_defaults(out->file.cluster, &d, err);
 
     if (rc < 0)
@@ -440,10 +440,10 @@ static int take_settings(struct output *out, struct hy_err *err)
 }
 
 /* Bytes of data in a packet: whole chunks. */
-static size_t packet_data(const struct hy_hdfs_conf *conf, const struct hy_sums *guard)
+static size_t packet_data(const struct hy_hdfs_conf *conf, const struct hy_hdfs_checksums *guard)
 {
     const uint64_t said = hy_hdfs_conf_number(conf, "dfs.client-write-packet-size", PACKET_DATA);
-    const uint64_t most = HY_PACKET_BODY_MAX / 2;
+    const uint64_t most = HY_HDFS_PACKET_BODY_MAX / 2;
     const size_t data = (size_t)(said < most ? said : most);
 
     return guard->chunk >= data ? guard->chunk : data / guard->chunk * guard->chunk;
@@ -452,9 +452,9 @@ static size_t packet_data(const struct hy_hdfs_conf *conf, const struct hy_sums 
 /* What the NameNode said of the file that we write. */
 static int take_status(struct output *out, const Hdfs__FileStatus *s, struct hy_err *err)
 {
-    const struct hy_sums *guard = &out->file.guard;
+    const struct hy_hdfs_checksums *guard = &out->file.guard;
 
-    if (!s || !hy_sums_are_known(guard) || s->blocksize == 0 || s->blocksize % guard->chunk)
+    if (!s || !hy_hdfs_checksums_are_supported(guard) || s->blocksize == 0 || s->blocksize % guard->chunk)
         return hy_err_set(err, -EINVAL, "blocks of %llu bytes cannot be cut into chunks of %u",
                           (unsigned long long)(s ? s->blocksize : 0), guard->chunk);
     out->file.id = s->fileid;
@@ -468,7 +468,7 @@ static int create(struct output *out, enum hy_fs_open_mode how, struct hy_err *e
 {
     Hdfs__CreateRequest request = HDFS__CREATE_REQUEST__INIT;
     Hdfs__Permission masked = HDFS__PERMISSION__INIT, unmasked = HDFS__PERMISSION__INIT;
-    hy_cleanup_answer Hdfs__CreateResponse *answer = NULL;
+    hy_cleanup_hdfs_response Hdfs__CreateResponse *answer = NULL;
     int rc;
 
     masked.perm = hy_hdfs_masked(out->file.cluster, 0666);
@@ -530,13 +530,13 @@ static int resume_block(struct output *out, Hdfs__LocatedBlock *block, struct hy
         hdfs__located_block__free_unpacked(block, NULL);
         return rc;
     }
-    return hy_pipeline_open(&out->pipeline, &out->file, block, true, &bad, err);
+    return hy_hdfs_pipeline_open(&out->pipeline, &out->file, block, true, &bad, err);
 }
 
 static int append(struct output *out, struct hy_err *err)
 {
     Hdfs__AppendRequest request = HDFS__APPEND_REQUEST__INIT;
-    hy_cleanup_answer Hdfs__AppendResponse *answer = NULL;
+    hy_cleanup_hdfs_response Hdfs__AppendResponse *answer = NULL;
     int rc;
 
     request.src = out->path;
@@ -584,7 +584,7 @@ int hy_hdfs_output_open(struct hy_hdfs_cluster *c, const char *path, enum hy_fs_
     pthread_mutex_init(&out->lock, NULL);
     rc = open_as(out, how, &why);
     if (rc == 0)
-        rc = hy_keeper_add(&out->kept, &why);
+        rc = hy_hdfs_lease_renewer_add(&out->kept, &why);
     if (rc < 0) {
         if (err)
             *err = why;

@@ -25,14 +25,14 @@
 
 #define SIDE_SIZE 4096u
 
-struct hy_block_reader {
-    struct hy_replica *local; /* then there is no connection */
-    struct hy_dn *dn;
-    struct hy_block_want want;
+struct hy_hdfs_block_reader {
+    struct hy_hdfs_local_replica *local; /* then there is no connection */
+    struct hy_hdfs_datanode *dn;
+    struct hy_hdfs_block_request want;
     uint64_t at;  /* the next byte for the caller */
     uint64_t end; /* of what the packets so far have brought */
     bool has_answer, is_over;
-    struct hy_sums guard;
+    struct hy_hdfs_checksums guard;
 
     uint8_t side[SIDE_SIZE]; /* what came early */
     size_t side_at, side_n;
@@ -46,7 +46,7 @@ struct hy_block_reader {
 
 /* ---- bytes ------------------------------------------------------------------------- */
 
-static size_t take_from_side(struct hy_block_reader *r, void *into, size_t n)
+static size_t take_from_side(struct hy_hdfs_block_reader *r, void *into, size_t n)
 {
     const size_t there = r->side_n - r->side_at;
 
@@ -60,7 +60,7 @@ static size_t take_from_side(struct hy_block_reader *r, void *into, size_t n)
 }
 
 /* Exactly n bytes; and perhaps some more, to the side. */
-static int pull(struct hy_block_reader *r, void *into, size_t n)
+static int pull(struct hy_hdfs_block_reader *r, void *into, size_t n)
 {
     size_t got = take_from_side(r, into, n);
 
@@ -69,7 +69,7 @@ static int pull(struct hy_block_reader *r, void *into, size_t n)
             {.iov_base = (char *)into + got, .iov_len = n - got},
             {.iov_base = r->side, .iov_len = r->side_want},
         };
-        ssize_t rc = hy_sock_recvv(&r->dn->sock, parts, 2);
+        ssize_t rc = hy_hdfs_sock_recvv(&r->dn->sock, parts, 2);
 
         if (rc < 0)
             return (int)rc;
@@ -84,7 +84,7 @@ static int pull(struct hy_block_reader *r, void *into, size_t n)
 }
 
 /* So that the side begins with at least n bytes. */
-static int pull_to_side(struct hy_block_reader *r, size_t n)
+static int pull_to_side(struct hy_hdfs_block_reader *r, size_t n)
 {
     if (r->side_at) {
         memmove(r->side, r->side + r->side_at, r->side_n - r->side_at);
@@ -93,7 +93,7 @@ static int pull_to_side(struct hy_block_reader *r, size_t n)
     }
     while (r->side_n < n) {
         size_t room = n > r->side_want ? n : r->side_want;
-        ssize_t rc = hy_sock_recv(&r->dn->sock, r->side + r->side_n, room - r->side_n);
+        ssize_t rc = hy_hdfs_sock_recv(&r->dn->sock, r->side + r->side_n, room - r->side_n);
 
         if (rc < 0)
             return (int)rc;
@@ -118,7 +118,7 @@ static int make_room(uint8_t **room, size_t *cap, size_t n)
 
 /* ---- the request and its answer ---------------------------------------------------- */
 
-static int ask(struct hy_block_reader *r)
+static int ask(struct hy_hdfs_block_reader *r)
 {
     Hdfs__OpReadBlock op = HDFS__OP_READ_BLOCK__INIT;
     Hdfs__ClientOperationHeader header = HDFS__CLIENT_OPERATION_HEADER__INIT;
@@ -131,12 +131,12 @@ static int ask(struct hy_block_reader *r)
     op.header = &header;
     op.offset = r->want.from;
     op.len = r->want.to - r->want.from;
-    return hy_dn_request(r->dn, HY_DN_READ, &op.base);
+    return hy_hdfs_datanode_request(r->dn, HY_HDFS_OP_READ, &op.base);
 }
 
-int hy_block_reader_open(struct hy_block_reader **ret, const struct hy_block_want *want, struct hy_err *err)
+int hy_hdfs_block_reader_open(struct hy_hdfs_block_reader **ret, const struct hy_hdfs_block_request *want, struct hy_err *err)
 {
-    struct hy_block_reader *r = hy_calloc(1, sizeof(*r));
+    struct hy_hdfs_block_reader *r = hy_calloc(1, sizeof(*r));
     char name[300];
     int rc;
 
@@ -144,48 +144,48 @@ int hy_block_reader_open(struct hy_block_reader **ret, const struct hy_block_wan
         return hy_err_set(err, -ENOMEM, "out of memory for reading a block");
     r->want = *want;
     r->at = r->end = want->from;
-    if (hy_replica_open(&r->local, want) == 0) {
+    if (hy_hdfs_local_replica_open(&r->local, want) == 0) {
         *ret = r;
         return 0;
     }
-    rc = hy_dn_open(&r->dn, want->cluster, want->node, want->token, false, want->patience_ms, err);
+    rc = hy_hdfs_datanode_open(&r->dn, want->cluster, want->node, want->token, false, want->patience_ms, err);
     if (rc == 0) {
         rc = ask(r);
         if (rc < 0 && r->dn->is_used) { /* it may have been closed while it was kept */
-            hy_dn_close(hy_take(r->dn));
-            rc = hy_dn_open(&r->dn, want->cluster, want->node, want->token, true, want->patience_ms, err);
+            hy_hdfs_datanode_close(hy_take(r->dn));
+            rc = hy_hdfs_datanode_open(&r->dn, want->cluster, want->node, want->token, true, want->patience_ms, err);
             if (rc == 0)
                 rc = ask(r);
         }
         if (rc < 0 && r->dn)
-            hy_err_sys(err, rc, "the DataNode %s takes no request", hy_dn_name(want->node, name, sizeof(name)));
+            hy_err_sys(err, rc, "the DataNode %s takes no request", hy_hdfs_datanode_name(want->node, name, sizeof(name)));
     }
     if (rc < 0)
-        hy_block_reader_close(r);
+        hy_hdfs_block_reader_close(r);
     else
         *ret = r;
     return rc;
 }
 
-static int bad_answer(const struct hy_block_reader *r, const char *what, struct hy_err *err)
+static int bad_answer(const struct hy_hdfs_block_reader *r, const char *what, struct hy_err *err)
 {
     char name[300];
 
-    return hy_err_set(err, -EPROTO, "the DataNode %s sent %s", hy_dn_name(r->want.node, name, sizeof(name)), what);
+    return hy_err_set(err, -EPROTO, "the DataNode %s sent %s", hy_hdfs_datanode_name(r->want.node, name, sizeof(name)), what);
 }
 
-static int take_answer(struct hy_block_reader *r, struct hy_err *err)
+static int take_answer(struct hy_hdfs_block_reader *r, struct hy_err *err)
 {
-    hy_cleanup_answer Hdfs__BlockOpResponse *answer = NULL;
-    int rc = hy_dn_answer(r->dn, &answer, err);
+    hy_cleanup_hdfs_response Hdfs__BlockOpResponse *answer = NULL;
+    int rc = hy_hdfs_datanode_response(r->dn, &answer, err);
 
     if (rc < 0 && r->dn->is_used && (rc == -ECONNRESET || rc == -EPIPE)) {
-        hy_dn_close(hy_take(r->dn));
-        rc = hy_dn_open(&r->dn, r->want.cluster, r->want.node, r->want.token, true, r->want.patience_ms, err);
+        hy_hdfs_datanode_close(hy_take(r->dn));
+        rc = hy_hdfs_datanode_open(&r->dn, r->want.cluster, r->want.node, r->want.token, true, r->want.patience_ms, err);
         if (rc == 0)
             rc = ask(r);
         if (rc == 0)
-            rc = hy_dn_answer(r->dn, &answer, err);
+            rc = hy_hdfs_datanode_response(r->dn, &answer, err);
     }
     if (rc < 0)
         return rc;
@@ -194,7 +194,7 @@ static int take_answer(struct hy_block_reader *r, struct hy_err *err)
     r->guard.type = (int)answer->readopchecksuminfo->checksum->type;
     r->guard.chunk = answer->readopchecksuminfo->checksum->bytesperchecksum;
     r->end = answer->readopchecksuminfo->chunkoffset;
-    if (!hy_sums_are_known(&r->guard) || r->end > r->want.from)
+    if (!hy_hdfs_checksums_are_supported(&r->guard) || r->end > r->want.from)
         return bad_answer(r, "an answer with checksums that are not known", err);
     r->has_answer = true;
     return 0;
@@ -202,7 +202,7 @@ static int take_answer(struct hy_block_reader *r, struct hy_err *err)
 
 /* ---- packets ----------------------------------------------------------------------- */
 
-static int take_head(struct hy_block_reader *r, struct hy_packet *p, struct hy_err *err)
+static int take_head(struct hy_hdfs_block_reader *r, struct hy_hdfs_packet *p, struct hy_err *err)
 {
     size_t need = 6;
     int rc;
@@ -211,22 +211,22 @@ static int take_head(struct hy_block_reader *r, struct hy_packet *p, struct hy_e
         rc = pull_to_side(r, need);
         if (rc < 0)
             return rc;
-        rc = hy_packet_parse(r->side, r->side_n, p);
+        rc = hy_hdfs_packet_parse(r->side, r->side_n, p);
         if (rc != 0)
             break;
-        need = need == 6 ? 6 + ((size_t)r->side[4] << 8 | r->side[5]) : HY_PACKET_HEAD_MAX;
+        need = need == 6 ? 6 + ((size_t)r->side[4] << 8 | r->side[5]) : HY_HDFS_PACKET_HEADER_MAX;
     }
     if (rc < 0)
         return bad_answer(r, "a packet whose head cannot be read", err);
     r->side_at = (size_t)rc;
     r->side_want = (size_t)rc + p->sums < SIDE_SIZE ? (size_t)rc + p->sums : SIDE_SIZE;
-    if (p->offset != r->end || p->sums != hy_sums_size(&r->guard, p->data) || (p->is_last && p->data))
+    if (p->offset != r->end || p->sums != hy_hdfs_checksums_size(&r->guard, p->data) || (p->is_last && p->data))
         return bad_answer(r, "a packet that does not follow the one before", err);
     return 0;
 }
 
 /* The end: the DataNode wants to know whether all was right, to mark the replica as checked. */
-static void say_thanks(struct hy_block_reader *r)
+static void say_thanks(struct hy_hdfs_block_reader *r)
 {
     Hdfs__ClientReadStatus status = HDFS__CLIENT_READ_STATUS__INIT;
     hy_cleanup_buf struct hy_buf b;
@@ -234,29 +234,29 @@ static void say_thanks(struct hy_block_reader *r)
     hy_buf_init(&b, 64);
     status.status = HDFS__STATUS__CHECKSUM_OK;
     r->is_over = true;
-    if (r->side_n == r->side_at && hy_delimited_append(&b, &status.base) == 0 &&
-        hy_sock_send_all(&r->dn->sock, &(struct iovec){.iov_base = (void *)hy_buf_bytes(&b), .iov_len = b.len}, 1) == 0)
-        hy_dn_keep(hy_take(r->dn));
+    if (r->side_n == r->side_at && hy_hdfs_delimited_append(&b, &status.base) == 0 &&
+        hy_hdfs_sock_send_all(&r->dn->sock, &(struct iovec){.iov_base = (void *)hy_buf_bytes(&b), .iov_len = b.len}, 1) == 0)
+        hy_hdfs_datanode_release(hy_take(r->dn));
 }
 
-static int damaged(const struct hy_block_reader *r, uint64_t at, struct hy_err *err)
+static int damaged(const struct hy_hdfs_block_reader *r, uint64_t at, struct hy_err *err)
 {
     char name[300];
 
     return hy_err_set(err, -EBADMSG, "the replica of block %llu on the DataNode %s is damaged at byte %llu",
-                      (unsigned long long)r->want.block->blockid, hy_dn_name(r->want.node, name, sizeof(name)),
+                      (unsigned long long)r->want.block->blockid, hy_hdfs_datanode_name(r->want.node, name, sizeof(name)),
                       (unsigned long long)at);
 }
 
-static int check(const struct hy_block_reader *r, const struct hy_packet *p, const uint8_t *data, struct hy_err *err)
+static int check(const struct hy_hdfs_block_reader *r, const struct hy_hdfs_packet *p, const uint8_t *data, struct hy_err *err)
 {
-    const size_t bad = hy_sums_check(&r->guard, data, p->data, r->sums);
+    const size_t bad = hy_hdfs_checksums_check(&r->guard, data, p->data, r->sums);
 
     return bad == p->data ? 0 : damaged(r, p->offset + bad, err);
 }
 
 /* Takes a packet's sums and data, into `into` (it has the room) or our own. */
-static int take_body(struct hy_block_reader *r, const struct hy_packet *p, uint8_t *into, struct hy_err *err)
+static int take_body(struct hy_hdfs_block_reader *r, const struct hy_hdfs_packet *p, uint8_t *into, struct hy_err *err)
 {
     int rc = make_room(&r->sums, &r->sums_cap, p->sums + 1);
 
@@ -273,9 +273,9 @@ static int take_body(struct hy_block_reader *r, const struct hy_packet *p, uint8
 }
 
 /* The next packet. Returns how many bytes went into `into`; 0 when they are in our own room, or it was the last. */
-static int64_t next_packet(struct hy_block_reader *r, uint8_t *into, size_t n, struct hy_err *err)
+static int64_t next_packet(struct hy_hdfs_block_reader *r, uint8_t *into, size_t n, struct hy_err *err)
 {
-    struct hy_packet p;
+    struct hy_hdfs_packet p;
     bool is_direct;
     int rc = take_head(r, &p, err);
 
@@ -304,7 +304,7 @@ static int64_t next_packet(struct hy_block_reader *r, uint8_t *into, size_t n, s
     return 0;
 }
 
-static size_t take_data(struct hy_block_reader *r, uint8_t *into, size_t n)
+static size_t take_data(struct hy_hdfs_block_reader *r, uint8_t *into, size_t n)
 {
     const size_t there = r->data_n - r->data_at;
 
@@ -316,26 +316,26 @@ static size_t take_data(struct hy_block_reader *r, uint8_t *into, size_t n)
     return n;
 }
 
-static bool is_taken(const struct hy_block_reader *r)
+static bool is_taken(const struct hy_hdfs_block_reader *r)
 {
     return r->data_at == r->data_n && (r->is_over || r->at == r->want.to);
 }
 
-static int64_t read_local(struct hy_block_reader *r, void *into, size_t n, struct hy_err *err)
+static int64_t read_local(struct hy_hdfs_block_reader *r, void *into, size_t n, struct hy_err *err)
 {
     const uint64_t before = r->at;
     char name[300];
-    int rc = hy_replica_read(r->local, &r->at, r->want.to, into, n);
+    int rc = hy_hdfs_local_replica_read(r->local, &r->at, r->want.to, into, n);
 
     if (rc == -EBADMSG)
-        return damaged(r, hy_replica_chunk_at(r->local, r->at), err);
+        return damaged(r, hy_hdfs_local_replica_chunk_start(r->local, r->at), err);
     if (rc < 0)
         return hy_err_sys(err, rc, "the files of block %llu of the DataNode %s, on this machine, cannot be read",
-                          (unsigned long long)r->want.block->blockid, hy_dn_name(r->want.node, name, sizeof(name)));
+                          (unsigned long long)r->want.block->blockid, hy_hdfs_datanode_name(r->want.node, name, sizeof(name)));
     return (int64_t)(r->at - before);
 }
 
-int64_t hy_block_read(struct hy_block_reader *r, void *into, size_t n, struct hy_err *err)
+int64_t hy_hdfs_block_reader_read(struct hy_hdfs_block_reader *r, void *into, size_t n, struct hy_err *err)
 {
     struct hy_err own = {0};
     char name[300];
@@ -359,27 +359,27 @@ int64_t hy_block_read(struct hy_block_reader *r, void *into, size_t n, struct hy
     if (rc >= 0 && is_taken(r) && !r->is_over) /* the packet without data follows close behind */
         rc = next_packet(r, NULL, 0, err);
     if (rc < 0 && err->code == 0)
-        hy_err_sys(err, (int)rc, "the DataNode %s fell silent", hy_dn_name(r->want.node, name, sizeof(name)));
+        hy_err_sys(err, (int)rc, "the DataNode %s fell silent", hy_hdfs_datanode_name(r->want.node, name, sizeof(name)));
     return rc < 0 ? rc : (int64_t)done;
 }
 
-uint64_t hy_block_reader_at(const struct hy_block_reader *r)
+uint64_t hy_hdfs_block_reader_offset(const struct hy_hdfs_block_reader *r)
 {
     return r->at;
 }
 
-void hy_block_reader_widen(struct hy_block_reader *r)
+void hy_hdfs_block_reader_widen(struct hy_hdfs_block_reader *r)
 {
     if (r->dn)
-        hy_sock_widen(&r->dn->sock);
+        hy_hdfs_sock_widen(&r->dn->sock);
 }
 
-void hy_block_reader_close(struct hy_block_reader *r)
+void hy_hdfs_block_reader_close(struct hy_hdfs_block_reader *r)
 {
     if (!r)
         return;
-    hy_replica_close(r->local);
-    hy_dn_close(r->dn);
+    hy_hdfs_local_replica_close(r->local);
+    hy_hdfs_datanode_close(r->dn);
     free(r->sums);
     free(r->data);
     free(r);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads a part of one replica of a block, from one DataNode, front to back. */
-#ifndef HY_HDFS_BLOCK_H
-#define HY_HDFS_BLOCK_H
+#ifndef HY_HDFS_DATA_BLOCK_READER_H
+#define HY_HDFS_DATA_BLOCK_READER_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -11,9 +11,9 @@
 
 struct hy_err;
 struct hy_hdfs_cluster;
-struct hy_block_reader;
+struct hy_hdfs_block_reader;
 
-struct hy_block_want {
+struct hy_hdfs_block_request {
     struct hy_hdfs_cluster *cluster;
     const Hdfs__ExtendedBlock *block;
     const Hdfs__Token *token;
@@ -24,17 +24,17 @@ struct hy_block_want {
 };
 
 /* Asks for it; the answer is awaited by the first read, so that two blocks can be on their way at once. */
-int hy_block_reader_open(struct hy_block_reader **ret, const struct hy_block_want *want, struct hy_err *err);
+int hy_hdfs_block_reader_open(struct hy_hdfs_block_reader **ret, const struct hy_hdfs_block_request *want, struct hy_err *err);
 /*
  * How many bytes came, all of which fit their sums: fewer than n only at the
  * end. -EBADMSG when some do not fit: the replica is bad. After an error the
- * reader is of no more use; hy_block_reader_at tells how far it came.
+ * reader is of no more use; hy_hdfs_block_reader_offset tells how far it came.
  */
-int64_t hy_block_read(struct hy_block_reader *r, void *into, size_t n, struct hy_err *err);
+int64_t hy_hdfs_block_reader_read(struct hy_hdfs_block_reader *r, void *into, size_t n, struct hy_err *err);
 /* Where in the block the next byte is. */
-uint64_t hy_block_reader_at(const struct hy_block_reader *r);
-/* For who works between two reads (hy_sock_widen). */
-void hy_block_reader_widen(struct hy_block_reader *r);
-void hy_block_reader_close(struct hy_block_reader *r);
+uint64_t hy_hdfs_block_reader_offset(const struct hy_hdfs_block_reader *r);
+/* For who works between two reads (hy_hdfs_sock_widen). */
+void hy_hdfs_block_reader_widen(struct hy_hdfs_block_reader *r);
+void hy_hdfs_block_reader_close(struct hy_hdfs_block_reader *r);
 
 #endif

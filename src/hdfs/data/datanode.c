@@ -32,7 +32,7 @@ static const char *host_of(const struct hy_hdfs_cluster *c, const Hdfs__Datanode
     return by_name ? id->hostname : id->ipaddr;
 }
 
-const char *hy_dn_name(const Hdfs__DatanodeID *id, char *out, size_t size)
+const char *hy_hdfs_datanode_name(const Hdfs__DatanodeID *id, char *out, size_t size)
 {
     snprintf(out, size, "%s:%u", id->ipaddr, id->xferport);
     return out;
@@ -43,38 +43,38 @@ const char *hy_dn_name(const Hdfs__DatanodeID *id, char *out, size_t size)
 static struct {
     pthread_mutex_t lock;
     struct {
-        struct hy_dn *dn;
+        struct hy_hdfs_datanode *dn;
         int64_t since;
     } all[KEPT_MAX];
 } kept = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-void hy_dn_forked(void)
+void hy_hdfs_datanode_forked(void)
 {
     pthread_mutex_init(&kept.lock, NULL);
     memset(kept.all, 0, sizeof(kept.all));
 }
 
-void hy_dn_done(void)
+void hy_hdfs_datanode_done(void)
 {
     pthread_mutex_lock(&kept.lock);
     for (size_t i = 0; i < KEPT_MAX; i++)
-        hy_dn_close(hy_take(kept.all[i].dn));
+        hy_hdfs_datanode_close(hy_take(kept.all[i].dn));
     pthread_mutex_unlock(&kept.lock);
 }
 
-static struct hy_dn *take_kept(const struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id)
+static struct hy_hdfs_datanode *take_kept(const struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id)
 {
     const int64_t now = hy_clock_ms();
-    struct hy_dn *found = NULL;
+    struct hy_hdfs_datanode *found = NULL;
 
     pthread_mutex_lock(&kept.lock);
     for (size_t i = 0; i < KEPT_MAX; i++) {
-        struct hy_dn *d = kept.all[i].dn;
+        struct hy_hdfs_datanode *d = kept.all[i].dn;
 
         if (!d)
             continue;
         if (now - kept.all[i].since > KEPT_MS) {
-            hy_dn_close(d);
+            hy_hdfs_datanode_close(d);
             kept.all[i].dn = NULL;
         } else if (!found && d->cluster == c && strcmp(d->id->datanodeuuid, id->datanodeuuid) == 0 &&
                    d->id->xferport == id->xferport) {
@@ -86,7 +86,7 @@ static struct hy_dn *take_kept(const struct hy_hdfs_cluster *c, const Hdfs__Data
     return found;
 }
 
-void hy_dn_keep(struct hy_dn *d)
+void hy_hdfs_datanode_release(struct hy_hdfs_datanode *d)
 {
     size_t oldest = 0;
 
@@ -95,7 +95,7 @@ void hy_dn_keep(struct hy_dn *d)
     for (size_t i = 0; i < KEPT_MAX && kept.all[oldest].dn; i++)
         if (!kept.all[i].dn || kept.all[i].since < kept.all[oldest].since)
             oldest = i;
-    hy_dn_close(kept.all[oldest].dn);
+    hy_hdfs_datanode_close(kept.all[oldest].dn);
     kept.all[oldest].dn = d;
     kept.all[oldest].since = hy_clock_ms();
     pthread_mutex_unlock(&kept.lock);
@@ -111,9 +111,9 @@ static Hdfs__DatanodeID *copy_id(const Hdfs__DatanodeID *id)
     return bytes ? hdfs__datanode_id__unpack(NULL, hdfs__datanode_id__pack(id, bytes), bytes) : NULL;
 }
 
-static struct hy_dn *dn_new(struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id)
+static struct hy_hdfs_datanode *dn_new(struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id)
 {
-    struct hy_dn *d = hy_calloc(1, sizeof(*d));
+    struct hy_hdfs_datanode *d = hy_calloc(1, sizeof(*d));
 
     if (!d || !(d->id = copy_id(id))) {
         free(d);
@@ -124,35 +124,35 @@ static struct hy_dn *dn_new(struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *i
     return d;
 }
 
-int hy_dn_open_local(struct hy_dn **ret, struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id, const char *path,
+int hy_hdfs_datanode_open_local(struct hy_hdfs_datanode **ret, struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id, const char *path,
                      int patience_ms)
 {
-    struct hy_dn *d = dn_new(c, id);
-    int rc = d ? hy_sock_connect_local(&d->sock, path, patience_ms) : -ENOMEM;
+    struct hy_hdfs_datanode *d = dn_new(c, id);
+    int rc = d ? hy_hdfs_sock_connect_local(&d->sock, path, patience_ms) : -ENOMEM;
 
     if (rc < 0)
-        hy_dn_close(d);
+        hy_hdfs_datanode_close(d);
     else
         *ret = d;
     return rc;
 }
 
-static int connect_to(struct hy_dn **ret, struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id,
+static int connect_to(struct hy_hdfs_datanode **ret, struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id,
                       const Hdfs__Token *token, int patience_ms, struct hy_err *err)
 {
-    struct hy_dn *d = dn_new(c, id);
+    struct hy_hdfs_datanode *d = dn_new(c, id);
     int rc;
 
     if (!d)
         return hy_err_set(err, -ENOMEM, "out of memory for a connection to a DataNode");
-    rc = hy_sock_connect(&d->sock, host_of(c, id), id->xferport,
+    rc = hy_hdfs_sock_connect(&d->sock, host_of(c, id), id->xferport,
                          patience_ms < CONNECT_MS ? patience_ms : CONNECT_MS, patience_ms, err);
     if (rc < 0)
         hy_err_wrap(err, "DataNode");
     else
-        rc = hy_dn_secure(d, token, err);
+        rc = hy_hdfs_datanode_secure(d, token, err);
     if (rc < 0) {
-        hy_dn_close(d);
+        hy_hdfs_datanode_close(d);
         return rc;
     }
     d->may_insist = rc == 0 && token && token->identifier.len;
@@ -160,10 +160,10 @@ static int connect_to(struct hy_dn **ret, struct hy_hdfs_cluster *c, const Hdfs_
     return 0;
 }
 
-int hy_dn_open(struct hy_dn **ret, struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id, const Hdfs__Token *token,
+int hy_hdfs_datanode_open(struct hy_hdfs_datanode **ret, struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id, const Hdfs__Token *token,
                bool is_new, int patience_ms, struct hy_err *err)
 {
-    struct hy_dn *d = is_new ? NULL : take_kept(c, id);
+    struct hy_hdfs_datanode *d = is_new ? NULL : take_kept(c, id);
     int rc;
 
     if (d) {
@@ -177,16 +177,16 @@ int hy_dn_open(struct hy_dn **ret, struct hy_hdfs_cluster *c, const Hdfs__Datano
     return rc;
 }
 
-void hy_dn_close(struct hy_dn *d)
+void hy_hdfs_datanode_close(struct hy_hdfs_datanode *d)
 {
     if (!d)
         return;
-    hy_sock_close(&d->sock);
+    hy_hdfs_sock_close(&d->sock);
     hdfs__datanode_id__free_unpacked(d->id, NULL);
     free(d);
 }
 
-int hy_dn_request(struct hy_dn *d, enum hy_dn_op op, const ProtobufCMessage *request)
+int hy_hdfs_datanode_request(struct hy_hdfs_datanode *d, enum hy_hdfs_datanode_op op, const ProtobufCMessage *request)
 {
     const uint8_t head[] = {0, VERSION, (uint8_t)op};
     hy_cleanup_buf struct hy_buf b;
@@ -195,30 +195,30 @@ int hy_dn_request(struct hy_dn *d, enum hy_dn_op op, const ProtobufCMessage *req
     hy_buf_init(&b, MESSAGE_MAX);
     rc = hy_buf_append(&b, head, sizeof(head));
     if (rc == 0)
-        rc = hy_delimited_append(&b, request);
+        rc = hy_hdfs_delimited_append(&b, request);
     if (rc < 0)
         return rc;
-    return hy_sock_send_all(&d->sock, &(struct iovec){.iov_base = (void *)hy_buf_bytes(&b), .iov_len = b.len}, 1);
+    return hy_hdfs_sock_send_all(&d->sock, &(struct iovec){.iov_base = (void *)hy_buf_bytes(&b), .iov_len = b.len}, 1);
 }
 
 /* Byte by byte: what follows the message is not ours to take. */
-static int receive_length(struct hy_dn *d, uint32_t *ret)
+static int receive_length(struct hy_hdfs_datanode *d, uint32_t *ret)
 {
     uint8_t bytes[5];
 
     for (size_t n = 0; n < sizeof(bytes); n++) {
-        int rc = hy_sock_recv_all(&d->sock, bytes + n, 1);
+        int rc = hy_hdfs_sock_recv_all(&d->sock, bytes + n, 1);
 
         if (rc < 0)
             return rc;
-        rc = hy_delimited_length(bytes, n + 1, ret);
+        rc = hy_hdfs_delimited_length(bytes, n + 1, ret);
         if (rc != 0)
             return rc < 0 ? rc : 0;
     }
     return -EPROTO;
 }
 
-int hy_dn_receive(struct hy_dn *d, const ProtobufCMessageDescriptor *type, void *ret_message)
+int hy_hdfs_datanode_receive(struct hy_hdfs_datanode *d, const ProtobufCMessageDescriptor *type, void *ret_message)
 {
     hy_cleanup_free uint8_t *bytes = NULL;
     ProtobufCMessage *m;
@@ -232,7 +232,7 @@ int hy_dn_receive(struct hy_dn *d, const ProtobufCMessageDescriptor *type, void 
     bytes = hy_malloc(n ? n : 1);
     if (!bytes)
         return -ENOMEM;
-    rc = hy_sock_recv_all(&d->sock, bytes, n);
+    rc = hy_hdfs_sock_recv_all(&d->sock, bytes, n);
     if (rc < 0)
         return rc;
     m = protobuf_c_message_unpack(type, NULL, n, bytes);
@@ -258,21 +258,21 @@ static int code_of(Hdfs__Status status)
     }
 }
 
-int hy_dn_answer(struct hy_dn *d, Hdfs__BlockOpResponse **ret, struct hy_err *err)
+int hy_hdfs_datanode_response(struct hy_hdfs_datanode *d, Hdfs__BlockOpResponse **ret, struct hy_err *err)
 {
     Hdfs__BlockOpResponse *answer;
     char name[300];
-    int rc = hy_dn_receive(d, &hdfs__block_op_response__descriptor, &answer);
+    int rc = hy_hdfs_datanode_receive(d, &hdfs__block_op_response__descriptor, &answer);
 
     if (rc == -ECONNRESET && d->may_insist && !d->is_used)
         return hy_err_set(err, rc, "the DataNode %s hung up; if it wants us to sign on, set"
                           " dfs.data.transfer.protection in hdfs-site.xml (in $HADOOP_CONF_DIR)",
-                          hy_dn_name(d->id, name, sizeof(name)));
+                          hy_hdfs_datanode_name(d->id, name, sizeof(name)));
     if (rc < 0)
-        return hy_err_sys(err, rc, "the DataNode %s does not answer", hy_dn_name(d->id, name, sizeof(name)));
+        return hy_err_sys(err, rc, "the DataNode %s does not answer", hy_hdfs_datanode_name(d->id, name, sizeof(name)));
     rc = code_of(answer->status);
     if (rc < 0) {
-        hy_err_set(err, rc, "the DataNode %s refused: %s", hy_dn_name(d->id, name, sizeof(name)),
+        hy_err_set(err, rc, "the DataNode %s refused: %s", hy_hdfs_datanode_name(d->id, name, sizeof(name)),
                    answer->message && *answer->message ? answer->message : "it did not say why");
         if (!answer->firstbadlink || !*answer->firstbadlink) {
             hdfs__block_op_response__free_unpacked(answer, NULL);
@@ -285,7 +285,7 @@ int hy_dn_answer(struct hy_dn *d, Hdfs__BlockOpResponse **ret, struct hy_err *er
 
 /* ---- its other port ---------------------------------------------------------------- */
 
-static int take_length(const struct hy_rpc_answer *a, uint64_t *ret, struct hy_err *err)
+static int take_length(const struct hy_hdfs_rpc_response *a, uint64_t *ret, struct hy_err *err)
 {
     Hdfs__GetReplicaVisibleLengthResponse *answer;
 
@@ -301,32 +301,32 @@ static int take_length(const struct hy_rpc_answer *a, uint64_t *ret, struct hy_e
     return 0;
 }
 
-int hy_dn_visible_length(struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id, const Hdfs__ExtendedBlock *block,
+int hy_hdfs_datanode_visible_length(struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id, const Hdfs__ExtendedBlock *block,
                          const Hdfs__Token *token, uint64_t *ret, struct hy_err *err)
 {
-    uint8_t client_id[HY_RPC_CLIENT_ID];
-    const struct hy_rpc_peer peer = {
+    uint8_t client_id[HY_HDFS_RPC_CLIENT_ID_SIZE];
+    const struct hy_hdfs_rpc_peer peer = {
         .host = host_of(c, id), .port = id->ipcport, .protocol = PROTOCOL, .user = c->user, .client_id = client_id,
         .conf = c->conf, .token = token && token->identifier.len ? token : NULL,
         .principal = "dfs.datanode.kerberos.principal",
     };
     Hdfs__GetReplicaVisibleLengthRequest request = HDFS__GET_REPLICA_VISIBLE_LENGTH_REQUEST__INIT;
-    const struct hy_rpc_call call = {.method = "getReplicaVisibleLength", .request = &request.base};
-    struct hy_rpc_answer answer;
-    struct hy_rpc *rpc;
+    const struct hy_hdfs_rpc_call call = {.method = "getReplicaVisibleLength", .request = &request.base};
+    struct hy_hdfs_rpc_response answer;
+    struct hy_hdfs_rpc *rpc;
     int rc;
 
     if (getrandom(client_id, sizeof(client_id), 0) != sizeof(client_id))
         return hy_err_sys(err, -errno, "no random numbers");
-    rpc = hy_rpc_connect(&peer, err);
+    rpc = hy_hdfs_rpc_connect(&peer, err);
     if (!rpc)
         return err->code;
     request.block = (Hdfs__ExtendedBlock *)block;
-    rc = hy_rpc_do(rpc, &call, &answer);
-    hy_rpc_unref(rpc);
+    rc = hy_hdfs_rpc_send(rpc, &call, &answer);
+    hy_hdfs_rpc_unref(rpc);
     if (rc < 0)
         return hy_err_sys(err, rc, "the DataNode %s:%u does not answer", peer.host, peer.port);
     rc = take_length(&answer, ret, err);
-    hy_rpc_answer_done(&answer);
+    hy_hdfs_rpc_response_done(&answer);
     return rc;
 }

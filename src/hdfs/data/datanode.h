@@ -4,8 +4,8 @@
  * data transfer protocol, version 28. One whose operation has come to its end
  * may serve the next; a few are kept for that.
  */
-#ifndef HY_HDFS_DATANODE_H
-#define HY_HDFS_DATANODE_H
+#ifndef HY_HDFS_DATA_DATANODE_H
+#define HY_HDFS_DATA_DATANODE_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,10 +16,10 @@
 struct hy_err;
 struct hy_hdfs_cluster;
 
-enum hy_dn_op { HY_DN_WRITE = 80, HY_DN_READ = 81, HY_DN_TRANSFER = 86, HY_DN_FILES = 87 };
+enum hy_hdfs_datanode_op { HY_HDFS_OP_WRITE = 80, HY_HDFS_OP_READ = 81, HY_HDFS_OP_TRANSFER = 86, HY_HDFS_OP_FILES = 87 };
 
-struct hy_dn {
-    struct hy_sock sock;
+struct hy_hdfs_datanode {
+    struct hy_hdfs_sock sock;
     struct hy_hdfs_cluster *cluster;
     Hdfs__DatanodeID *id; /* a copy: who it is */
     int is_used;          /* has served before: it may have been closed since */
@@ -27,31 +27,31 @@ struct hy_dn {
 };
 
 /* "host:port", where it is reached. */
-const char *hy_dn_name(const Hdfs__DatanodeID *id, char *out, size_t size);
+const char *hy_hdfs_datanode_name(const Hdfs__DatanodeID *id, char *out, size_t size);
 
 /* Connects, or takes a kept one unless `is_new`. `token` is that of the block that will be asked for. */
-int hy_dn_open(struct hy_dn **ret, struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id, const Hdfs__Token *token,
+int hy_hdfs_datanode_open(struct hy_hdfs_datanode **ret, struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id, const Hdfs__Token *token,
                bool is_new, int patience_ms, struct hy_err *err);
 /* The same over its unix socket, for what only that can do: nobody signs on there, since it sees who we are. */
-int hy_dn_open_local(struct hy_dn **ret, struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id, const char *path,
+int hy_hdfs_datanode_open_local(struct hy_hdfs_datanode **ret, struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id, const char *path,
                      int patience_ms);
-void hy_dn_close(struct hy_dn *d);
+void hy_hdfs_datanode_close(struct hy_hdfs_datanode *d);
 /* Its operation is over, nothing is on its way. */
-void hy_dn_keep(struct hy_dn *d);
+void hy_hdfs_datanode_release(struct hy_hdfs_datanode *d);
 
-int hy_dn_request(struct hy_dn *d, enum hy_dn_op op, const ProtobufCMessage *request);
+int hy_hdfs_datanode_request(struct hy_hdfs_datanode *d, enum hy_hdfs_datanode_op op, const ProtobufCMessage *request);
 /* A delimited message of at most 1 MiB. 0 or -Exxx. */
-int hy_dn_receive(struct hy_dn *d, const ProtobufCMessageDescriptor *type, void *ret_message);
+int hy_hdfs_datanode_receive(struct hy_hdfs_datanode *d, const ProtobufCMessageDescriptor *type, void *ret_message);
 /* The answer to a request: 0, or -Exxx with a sentence: -EKEYEXPIRED for a token that is not good any more. */
-int hy_dn_answer(struct hy_dn *d, Hdfs__BlockOpResponse **ret, struct hy_err *err);
+int hy_hdfs_datanode_response(struct hy_hdfs_datanode *d, Hdfs__BlockOpResponse **ret, struct hy_err *err);
 
 /* How much of a block that is being written can be read there. */
-int hy_dn_visible_length(struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id, const Hdfs__ExtendedBlock *block,
+int hy_hdfs_datanode_visible_length(struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id, const Hdfs__ExtendedBlock *block,
                          const Hdfs__Token *token, uint64_t *ret, struct hy_err *err);
 
 /* See hy_hdfs_clusters_forked. */
-void hy_dn_forked(void);
+void hy_hdfs_datanode_forked(void);
 /* See hy_hdfs_done. */
-void hy_dn_done(void);
+void hy_hdfs_datanode_done(void);
 
 #endif

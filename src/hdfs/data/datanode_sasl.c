@@ -54,25 +54,25 @@ static void login_done(struct login *l)
 
 /* ---- the cluster's key ------------------------------------------------------------- */
 
-struct hy_dn_key {
+struct hy_hdfs_data_key {
     pthread_mutex_t lock;
     Hdfs__GetDataEncryptionKeyResponse *answer; /* the last one; or NULL */
 };
 
-struct hy_dn_key *hy_dn_key_new(void)
+struct hy_hdfs_data_key *hy_hdfs_data_key_new(void)
 {
-    struct hy_dn_key *k = hy_calloc(1, sizeof(*k));
+    struct hy_hdfs_data_key *k = hy_calloc(1, sizeof(*k));
 
     if (k)
         pthread_mutex_init(&k->lock, NULL);
     return k;
 }
 
-void hy_dn_key_free(struct hy_dn_key *k)
+void hy_hdfs_data_key_free(struct hy_hdfs_data_key *k)
 {
     if (!k)
         return;
-    hy_hdfs_free_answer(&k->answer);
+    hy_hdfs_free_response(&k->answer);
     pthread_mutex_destroy(&k->lock);
     free(k);
 }
@@ -85,10 +85,10 @@ static uint64_t now_ms(void)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-static void forget_key(struct hy_dn_key *k)
+static void forget_key(struct hy_hdfs_data_key *k)
 {
     pthread_mutex_lock(&k->lock);
-    hy_hdfs_free_answer(&k->answer);
+    hy_hdfs_free_response(&k->answer);
     k->answer = NULL;
     pthread_mutex_unlock(&k->lock);
 }
@@ -97,15 +97,15 @@ static void forget_key(struct hy_dn_key *k)
 static int need_key(struct hy_hdfs_cluster *c, const Hdfs__DataEncryptionKey **ret, struct hy_err *err)
 {
     Hdfs__Nothing request = HDFS__NOTHING__INIT;
-    struct hy_dn_key *k = c->data_key;
+    struct hy_hdfs_data_key *k = c->data_key;
     int rc;
 
     if (k->answer && k->answer->dataencryptionkey->expirydate < now_ms()) {
-        hy_hdfs_free_answer(&k->answer);
+        hy_hdfs_free_response(&k->answer);
         k->answer = NULL;
     }
     if (!k->answer) {
-        hy_cleanup_answer Hdfs__GetDataEncryptionKeyResponse *answer = NULL;
+        hy_cleanup_hdfs_response Hdfs__GetDataEncryptionKeyResponse *answer = NULL;
 
         rc = hy_hdfs_call(c, "getDataEncryptionKey", &request.base, &hdfs__get_data_encryption_key_response__descriptor,
                           &answer, err);
@@ -134,13 +134,13 @@ static int login_by_key(struct login *l, struct hy_hdfs_cluster *c, struct hy_er
 
     pthread_mutex_lock(&c->data_key->lock);
     rc = need_key(c, &key, err);
-    if (rc == 0 && (nonce = hy_base64(key->nonce.data, key->nonce.len))) {
+    if (rc == 0 && (nonce = hy_hdfs_base64(key->nonce.data, key->nonce.len))) {
         l->user = hy_asprintf("%u %s %s", key->keyid, key->blockpoolid, nonce);
-        l->password = hy_base64(key->encryptionkey.data, key->encryptionkey.len);
+        l->password = hy_hdfs_base64(key->encryptionkey.data, key->encryptionkey.len);
     }
     pthread_mutex_unlock(&c->data_key->lock);
     l->is_key = true;
-    l->qops = (struct hy_qops){.all = {HY_QOP_PRIVACY}, .count = 1};
+    l->qops = (struct hy_qops){.all = {HY_HDFS_QOP_PRIVACY}, .count = 1};
     return rc < 0 ? rc : check_login(l, err);
 }
 
@@ -150,13 +150,13 @@ static int login_by_token(struct login *l, const Hdfs__Token *token, const char 
 
     if (rc < 0)
         return rc;
-    l->user = hy_base64(token->identifier.data, token->identifier.len);
-    l->password = hy_base64(token->password.data, token->password.len);
+    l->user = hy_hdfs_base64(token->identifier.data, token->identifier.len);
+    l->password = hy_hdfs_base64(token->password.data, token->password.len);
     return check_login(l, err);
 }
 
 /* 1 when there is something to do, 0 when there is not, or -Exxx. */
-static int find_login(struct login *l, const struct hy_dn *d, const Hdfs__Token *token, struct hy_err *err)
+static int find_login(struct login *l, const struct hy_hdfs_datanode *d, const Hdfs__Token *token, struct hy_err *err)
 {
     const char *protection = hy_hdfs_conf_get(d->cluster->conf, "dfs.data.transfer.protection");
     const Hdfs__ServerDefaults *defaults;
@@ -175,15 +175,15 @@ static int find_login(struct login *l, const struct hy_dn *d, const Hdfs__Token 
 
 /* ---- messages ---------------------------------------------------------------------- */
 
-static bool has_aes(const struct hy_dn *d, const struct login *l)
+static bool has_aes(const struct hy_hdfs_datanode *d, const struct login *l)
 {
     const char *suites = hy_hdfs_conf_get(d->cluster->conf, "dfs.encrypt.data.transfer.cipher.suites");
 
-    return suites && strcasecmp(suites, "AES/CTR/NoPadding") == 0 && hy_qops_have(&l->qops, HY_QOP_PRIVACY);
+    return suites && strcasecmp(suites, "AES/CTR/NoPadding") == 0 && hy_hdfs_qops_has(&l->qops, HY_HDFS_QOP_PRIVACY);
 }
 
 /* With the magic number in front of the first. */
-static int send_message(struct hy_dn *d, bool is_first, const struct hy_buf *response, bool offers_aes)
+static int send_message(struct hy_hdfs_datanode *d, bool is_first, const struct hy_buf *response, bool offers_aes)
 {
     Hdfs__DataTransferEncryptorMessage m = HDFS__DATA_TRANSFER_ENCRYPTOR_MESSAGE__INIT;
     Hdfs__CipherOption aes = HDFS__CIPHER_OPTION__INIT, *options = &aes;
@@ -201,10 +201,10 @@ static int send_message(struct hy_dn *d, bool is_first, const struct hy_buf *res
     if (is_first)
         rc = hy_buf_append(&b, "\xde\xad\xbe\xef", 4);
     if (rc == 0)
-        rc = hy_delimited_append(&b, &m.base);
+        rc = hy_hdfs_delimited_append(&b, &m.base);
     if (rc < 0)
         return rc;
-    return hy_sock_send_all(&d->sock, &(struct iovec){.iov_base = (void *)hy_buf_bytes(&b), .iov_len = b.len}, 1);
+    return hy_hdfs_sock_send_all(&d->sock, &(struct iovec){.iov_base = (void *)hy_buf_bytes(&b), .iov_len = b.len}, 1);
 }
 
 /* One that has expired is to be told from others: the NameNode gives a new one. */
@@ -213,10 +213,10 @@ static bool is_about_token(const Hdfs__DataTransferEncryptorMessage *m)
     return m->accesstokenerror || (m->message && strstr(m->message, "InvalidToken"));
 }
 
-static int take_message(struct hy_dn *d, Hdfs__DataTransferEncryptorMessage **ret, struct hy_err *err)
+static int take_message(struct hy_hdfs_datanode *d, Hdfs__DataTransferEncryptorMessage **ret, struct hy_err *err)
 {
-    hy_cleanup_answer Hdfs__DataTransferEncryptorMessage *m = NULL;
-    int rc = hy_dn_receive(d, &hdfs__data_transfer_encryptor_message__descriptor, &m);
+    hy_cleanup_hdfs_response Hdfs__DataTransferEncryptorMessage *m = NULL;
+    int rc = hy_hdfs_datanode_receive(d, &hdfs__data_transfer_encryptor_message__descriptor, &m);
 
     if (rc < 0)
         return hy_err_sys(err, rc, "it does not answer; dfs.data.transfer.protection may differ there");
@@ -234,57 +234,57 @@ static int take_message(struct hy_dn *d, Hdfs__DataTransferEncryptorMessage **re
 /* ---- and on ------------------------------------------------------------------------ */
 
 /* A direction's cipher: its key came wrapped. */
-static struct hy_aes *make_aes(struct hy_sasl *s, ProtobufCBinaryData *key, const ProtobufCBinaryData *iv,
+static struct hy_hdfs_aes *make_aes(struct hy_hdfs_sasl *s, ProtobufCBinaryData *key, const ProtobufCBinaryData *iv,
                                struct hy_err *err)
 {
-    const int64_t n = hy_sasl_unwrap(s, key->data, key->len);
+    const int64_t n = hy_hdfs_sasl_unwrap(s, key->data, key->len);
 
-    if (n < 0 || iv->len != HY_AES_IV) {
+    if (n < 0 || iv->len != HY_HDFS_AES_IV_SIZE) {
         hy_err_set(err, -EPROTO, "the key that it sent cannot be read");
         return NULL;
     }
-    return hy_aes_new(key->data, (size_t)n, iv->data, err);
+    return hy_hdfs_aes_new(key->data, (size_t)n, iv->data, err);
 }
 
 /* The keys are named as the DataNode sees it: "in" is what comes from us. */
-static int seal_by_aes(struct hy_dn *d, struct hy_sasl *s, Hdfs__CipherOption *o, struct hy_err *err)
+static int seal_by_aes(struct hy_hdfs_datanode *d, struct hy_hdfs_sasl *s, Hdfs__CipherOption *o, struct hy_err *err)
 {
-    struct hy_aes *out, *in = NULL;
+    struct hy_hdfs_aes *out, *in = NULL;
 
     if (o->suite != AES_CTR)
         return hy_err_set(err, -ENOTSUP, "it chose a cipher that is not known (%u)", o->suite);
     out = make_aes(s, &o->inkey, &o->iniv, err);
     if (out)
         in = make_aes(s, &o->outkey, &o->outiv, err);
-    if (in && (d->sock.seal = hy_seal_aes_new(in, out)))
+    if (in && (d->sock.seal = hy_hdfs_security_layer_aes_new(in, out)))
         return 0;
-    hy_aes_free(in);
-    hy_aes_free(out);
+    hy_hdfs_aes_free(in);
+    hy_hdfs_aes_free(out);
     return in ? hy_err_oom(err) : err->code;
 }
 
 /* What the two agreed on holds from now on. Takes `s`. */
-static int seal(struct hy_dn *d, struct hy_sasl *s, const Hdfs__DataTransferEncryptorMessage *m, struct hy_err *err)
+static int seal(struct hy_hdfs_datanode *d, struct hy_hdfs_sasl *s, const Hdfs__DataTransferEncryptorMessage *m, struct hy_err *err)
 {
     int rc = 0;
 
-    if (hy_sasl_qop(s) == HY_QOP_PRIVACY && m->n_cipheroption) {
+    if (hy_hdfs_sasl_qop(s) == HY_HDFS_QOP_PRIVACY && m->n_cipheroption) {
         rc = seal_by_aes(d, s, m->cipheroption[0], err);
-    } else if (hy_sasl_qop(s) != HY_QOP_AUTH) {
-        d->sock.seal = hy_seal_sasl_new(s);
+    } else if (hy_hdfs_sasl_qop(s) != HY_HDFS_QOP_AUTH) {
+        d->sock.seal = hy_hdfs_security_layer_sasl_new(s);
         if (d->sock.seal)
             return 0;
         rc = hy_err_oom(err);
     }
-    hy_sasl_free(s);
+    hy_hdfs_sasl_free(s);
     return rc;
 }
 
 /* Takes its challenge, answers, and takes its proof. */
-static int prove(struct hy_dn *d, struct hy_sasl *s, bool offers_aes, Hdfs__DataTransferEncryptorMessage **ret,
+static int prove(struct hy_hdfs_datanode *d, struct hy_hdfs_sasl *s, bool offers_aes, Hdfs__DataTransferEncryptorMessage **ret,
                  struct hy_err *err)
 {
-    hy_cleanup_answer Hdfs__DataTransferEncryptorMessage *challenge = NULL;
+    hy_cleanup_hdfs_response Hdfs__DataTransferEncryptorMessage *challenge = NULL;
     hy_cleanup_buf struct hy_buf response;
     int rc;
 
@@ -294,7 +294,7 @@ static int prove(struct hy_dn *d, struct hy_sasl *s, bool offers_aes, Hdfs__Data
         return hy_err_sys(err, rc, "it takes no request");
     rc = take_message(d, &challenge, err);
     if (rc == 0)
-        rc = hy_sasl_step(s, challenge->payload.data, challenge->payload.len, &response, err);
+        rc = hy_hdfs_sasl_step(s, challenge->payload.data, challenge->payload.len, &response, err);
     if (rc < 0)
         return rc;
     rc = send_message(d, false, &response, offers_aes);
@@ -302,17 +302,17 @@ static int prove(struct hy_dn *d, struct hy_sasl *s, bool offers_aes, Hdfs__Data
         return hy_err_sys(err, rc, "it takes no answer");
     rc = take_message(d, ret, err);
     if (rc == 0)
-        rc = hy_sasl_step(s, (*ret)->payload.data, (*ret)->payload.len, &response, err);
-    if (rc == 0 && !hy_sasl_is_done(s))
+        rc = hy_hdfs_sasl_step(s, (*ret)->payload.data, (*ret)->payload.len, &response, err);
+    if (rc == 0 && !hy_hdfs_sasl_is_done(s))
         rc = hy_err_set(err, -EACCES, "it did not prove who it is");
     return rc;
 }
 
-static int shake_hands(struct hy_dn *d, const struct login *l, struct hy_err *err)
+static int shake_hands(struct hy_hdfs_datanode *d, const struct login *l, struct hy_err *err)
 {
-    const struct hy_digest_login login = {.user = l->user, .password = l->password, .protocol = "hdfs", .server = "0"};
-    hy_cleanup_answer Hdfs__DataTransferEncryptorMessage *last = NULL;
-    struct hy_sasl *s = hy_sasl_digest_new(&login, &l->qops);
+    const struct hy_hdfs_digest_login login = {.user = l->user, .password = l->password, .protocol = "hdfs", .server = "0"};
+    hy_cleanup_hdfs_response Hdfs__DataTransferEncryptorMessage *last = NULL;
+    struct hy_hdfs_sasl *s = hy_hdfs_sasl_digest_new(&login, &l->qops);
     int rc;
 
     if (!s)
@@ -320,13 +320,13 @@ static int shake_hands(struct hy_dn *d, const struct login *l, struct hy_err *er
     rc = prove(d, s, has_aes(d, l), &last, err);
     if (rc == 0)
         return seal(d, s, last, err);
-    hy_sasl_free(s);
+    hy_hdfs_sasl_free(s);
     if (rc == -EAGAIN && l->is_key)
         forget_key(d->cluster->data_key);
     return rc;
 }
 
-int hy_dn_secure(struct hy_dn *d, const Hdfs__Token *token, struct hy_err *err)
+int hy_hdfs_datanode_secure(struct hy_hdfs_datanode *d, const Hdfs__Token *token, struct hy_err *err)
 {
     struct login l = {0};
     char name[300];
@@ -338,7 +338,7 @@ int hy_dn_secure(struct hy_dn *d, const Hdfs__Token *token, struct hy_err *err)
     if (rc > 0 && (rc = shake_hands(d, &l, err)) == 0)
         rc = 1;
     else if (rc < 0)
-        hy_err_wrap(err, "cannot sign on to the DataNode %s", hy_dn_name(d->id, name, sizeof(name)));
+        hy_err_wrap(err, "cannot sign on to the DataNode %s", hy_hdfs_datanode_name(d->id, name, sizeof(name)));
     login_done(&l);
     return rc;
 }

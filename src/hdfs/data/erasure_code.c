@@ -12,7 +12,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#define UNITS HY_EC_UNITS_MAX
+#define UNITS HY_HDFS_EC_UNITS_MAX
 
 static uint8_t power[510], logarithm[256];
 static pthread_once_t field_is_made = PTHREAD_ONCE_INIT;
@@ -38,7 +38,7 @@ static uint8_t inverse(uint8_t a)
     return power[255 - logarithm[a]];
 }
 
-int hy_ec_init(struct hy_ec *ec, const char *codec, unsigned data, unsigned parity)
+int hy_hdfs_ec_init(struct hy_hdfs_ec *ec, const char *codec, unsigned data, unsigned parity)
 {
     const bool is_xor = strcmp(codec, "xor") == 0;
 
@@ -46,11 +46,11 @@ int hy_ec_init(struct hy_ec *ec, const char *codec, unsigned data, unsigned pari
         (is_xor && parity != 1))
         return -ENOTSUP;
     pthread_once(&field_is_made, make_field);
-    *ec = (struct hy_ec){.is_xor = is_xor, .data = data, .parity = parity};
+    *ec = (struct hy_hdfs_ec){.is_xor = is_xor, .data = data, .parity = parity};
     return 0;
 }
 
-static uint8_t element(const struct hy_ec *ec, unsigned row, unsigned column)
+static uint8_t element(const struct hy_hdfs_ec *ec, unsigned row, unsigned column)
 {
     if (row < ec->data)
         return row == column;
@@ -97,7 +97,7 @@ static void add_times(uint8_t *out, const uint8_t *unit, uint8_t factor, size_t 
         out[i] ^= products[unit[i]];
 }
 
-int hy_ec_recover(const struct hy_ec *ec, const uint8_t *const *units, unsigned lost, uint8_t *out, size_t n)
+int hy_hdfs_ec_recover(const struct hy_hdfs_ec *ec, const uint8_t *const *units, unsigned lost, uint8_t *out, size_t n)
 {
     uint8_t m[UNITS][2 * UNITS] = {0};
     unsigned used[UNITS], count = 0;

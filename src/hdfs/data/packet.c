@@ -29,7 +29,7 @@ static void put_be32(uint8_t *p, uint32_t v)
     p[3] = (uint8_t)v;
 }
 
-int hy_packet_parse(const uint8_t *bytes, size_t n, struct hy_packet *ret)
+int hy_hdfs_packet_parse(const uint8_t *bytes, size_t n, struct hy_hdfs_packet *ret)
 {
     Hdfs__PacketHeader *h;
     size_t body, head;
@@ -39,7 +39,7 @@ int hy_packet_parse(const uint8_t *bytes, size_t n, struct hy_packet *ret)
         return 0;
     body = get_be32(bytes);
     head = (size_t)bytes[4] << 8 | bytes[5];
-    if (body < 4 || body - 4 > HY_PACKET_BODY_MAX || head > HY_PACKET_HEAD_MAX - 6)
+    if (body < 4 || body - 4 > HY_HDFS_PACKET_BODY_MAX || head > HY_HDFS_PACKET_HEADER_MAX - 6)
         return -EPROTO;
     if (n < 6 + head)
         return 0;
@@ -47,7 +47,7 @@ int hy_packet_parse(const uint8_t *bytes, size_t n, struct hy_packet *ret)
     if (!h)
         return -EPROTO;
     if (h->datalen >= 0 && (uint32_t)h->datalen <= body - 4 && h->offsetinblock >= 0) {
-        *ret = (struct hy_packet){
+        *ret = (struct hy_hdfs_packet){
             .offset = (uint64_t)h->offsetinblock,
             .number = h->seqno,
             .sums = (uint32_t)(body - 4 - (uint32_t)h->datalen),
@@ -61,7 +61,7 @@ int hy_packet_parse(const uint8_t *bytes, size_t n, struct hy_packet *ret)
     return rc;
 }
 
-size_t hy_packet_head(const struct hy_packet *p, uint8_t out[HY_PACKET_HEAD_MAX])
+size_t hy_hdfs_packet_format(const struct hy_hdfs_packet *p, uint8_t out[HY_HDFS_PACKET_HEADER_MAX])
 {
     Hdfs__PacketHeader h = HDFS__PACKET_HEADER__INIT;
     size_t head;
@@ -105,13 +105,13 @@ static uint32_t crc32(const uint8_t *p, size_t n)
     return ~crc;
 }
 
-bool hy_sums_are_known(const struct hy_sums *s)
+bool hy_hdfs_checksums_are_supported(const struct hy_hdfs_checksums *s)
 {
     return s->type >= HDFS__CHECKSUM_TYPE__CHECKSUM_NULL && s->type <= HDFS__CHECKSUM_TYPE__CHECKSUM_CRC32C &&
-           s->chunk > 0 && s->chunk <= HY_PACKET_BODY_MAX;
+           s->chunk > 0 && s->chunk <= HY_HDFS_PACKET_BODY_MAX;
 }
 
-size_t hy_sums_size(const struct hy_sums *s, size_t n)
+size_t hy_hdfs_checksums_size(const struct hy_hdfs_checksums *s, size_t n)
 {
     return s->type == HDFS__CHECKSUM_TYPE__CHECKSUM_NULL ? 0 : 4 * ((n + s->chunk - 1) / s->chunk);
 }
@@ -119,7 +119,7 @@ size_t hy_sums_size(const struct hy_sums *s, size_t n)
 #define AT_ONCE 32u
 
 /* The sums of the first chunks, AT_ONCE at most. Returns how many. */
-static size_t first_sums(const struct hy_sums *s, const uint8_t *bytes, size_t n, uint32_t sums[AT_ONCE])
+static size_t first_sums(const struct hy_hdfs_checksums *s, const uint8_t *bytes, size_t n, uint32_t sums[AT_ONCE])
 {
     const size_t whole = n / s->chunk < AT_ONCE ? n / s->chunk : AT_ONCE;
 
@@ -135,7 +135,7 @@ static size_t first_sums(const struct hy_sums *s, const uint8_t *bytes, size_t n
     return whole;
 }
 
-void hy_sums_make(const struct hy_sums *s, const void *bytes, size_t n, uint8_t *sums)
+void hy_hdfs_checksums_compute(const struct hy_hdfs_checksums *s, const void *bytes, size_t n, uint8_t *sums)
 {
     uint32_t made[AT_ONCE];
 
@@ -148,7 +148,7 @@ void hy_sums_make(const struct hy_sums *s, const void *bytes, size_t n, uint8_t 
     }
 }
 
-size_t hy_sums_check(const struct hy_sums *s, const void *bytes, size_t n, const uint8_t *sums)
+size_t hy_hdfs_checksums_check(const struct hy_hdfs_checksums *s, const void *bytes, size_t n, const uint8_t *sums)
 {
     uint32_t made[AT_ONCE];
 

@@ -38,10 +38,10 @@
 #define FIRST_NODE_MS 65000
 #define EACH_NODE_MS 5000
 
-struct hy_pipeline {
-    struct hy_pipeline_file file;
+struct hy_hdfs_pipeline {
+    struct hy_hdfs_pipeline_file file;
     Hdfs__LocatedBlock *block; /* its DataNodes are those of the pipeline */
-    struct hy_dn *dn;          /* the first one */
+    struct hy_hdfs_datanode *dn;          /* the first one */
     struct hy_list sent;       /* not acknowledged yet, oldest first */
     size_t sent_count;
     struct hy_list spare;
@@ -59,10 +59,10 @@ struct hy_pipeline {
     size_t acks_at, acks_n;
 };
 
-struct hy_outgoing *hy_outgoing_new(const struct hy_sums *s, size_t data_max)
+struct hy_hdfs_out_packet *hy_hdfs_out_packet_new(const struct hy_hdfs_checksums *s, size_t data_max)
 {
-    const size_t sums = hy_sums_size(s, data_max);
-    struct hy_outgoing *o = hy_malloc(sizeof(*o) + sums + data_max);
+    const size_t sums = hy_hdfs_checksums_size(s, data_max);
+    struct hy_hdfs_out_packet *o = hy_malloc(sizeof(*o) + sums + data_max);
 
     if (o) {
         memset(o, 0, sizeof(*o));
@@ -72,12 +72,12 @@ struct hy_outgoing *hy_outgoing_new(const struct hy_sums *s, size_t data_max)
     return o;
 }
 
-const Hdfs__ExtendedBlock *hy_pipeline_block(const struct hy_pipeline *p)
+const Hdfs__ExtendedBlock *hy_hdfs_pipeline_block(const struct hy_hdfs_pipeline *p)
 {
     return p->block->b;
 }
 
-struct hy_outgoing *hy_pipeline_spare(struct hy_pipeline *p)
+struct hy_hdfs_out_packet *hy_hdfs_pipeline_recycle(struct hy_hdfs_pipeline *p)
 {
     struct hy_list *l = p->spare.next;
 
@@ -85,10 +85,10 @@ struct hy_outgoing *hy_pipeline_spare(struct hy_pipeline *p)
         return NULL;
     hy_list_remove(l);
     p->spare_count--;
-    return hy_container(l, struct hy_outgoing, link);
+    return hy_container(l, struct hy_hdfs_out_packet, link);
 }
 
-static void set_aside(struct hy_pipeline *p, struct hy_outgoing *o)
+static void set_aside(struct hy_hdfs_pipeline *p, struct hy_hdfs_out_packet *o)
 {
     if (p->spare_count == SPARE_MAX) {
         free(o);
@@ -121,12 +121,12 @@ static int find_node(const Hdfs__LocatedBlock *b, const char *name)
     char address[300];
 
     for (size_t i = 0; i < b->n_locs; i++)
-        if (strcmp(hy_dn_name(b->locs[i]->id, address, sizeof(address)), name) == 0)
+        if (strcmp(hy_hdfs_datanode_name(b->locs[i]->id, address, sizeof(address)), name) == 0)
             return (int)i;
     return -1;
 }
 
-static int ask(struct hy_pipeline *p, Hdfs__OpWriteBlock__Stage stage, uint64_t new_stamp)
+static int ask(struct hy_hdfs_pipeline *p, Hdfs__OpWriteBlock__Stage stage, uint64_t new_stamp)
 {
     Hdfs__LocatedBlock *b = p->block;
     Hdfs__OpWriteBlock op = HDFS__OP_WRITE_BLOCK__INIT;
@@ -163,21 +163,21 @@ static int ask(struct hy_pipeline *p, Hdfs__OpWriteBlock__Stage stage, uint64_t 
         op.targetstorageids = b->storageids + 1;
         op.n_targetstorageids = b->n_locs - 1;
     }
-    return hy_dn_request(p->dn, HY_DN_WRITE, &op.base);
+    return hy_hdfs_datanode_request(p->dn, HY_HDFS_OP_WRITE, &op.base);
 }
 
 /* Connects all of them. On failure *ret_bad is the number of the one at fault. */
-static int set_up(struct hy_pipeline *p, Hdfs__OpWriteBlock__Stage stage, uint64_t new_stamp, int *ret_bad,
+static int set_up(struct hy_hdfs_pipeline *p, Hdfs__OpWriteBlock__Stage stage, uint64_t new_stamp, int *ret_bad,
                   struct hy_err *err)
 {
     Hdfs__LocatedBlock *b = p->block;
-    hy_cleanup_answer Hdfs__BlockOpResponse *answer = NULL;
+    hy_cleanup_hdfs_response Hdfs__BlockOpResponse *answer = NULL;
     int rc;
 
     *ret_bad = 0;
     if (b->n_locs == 0)
         return hy_err_set(err, -ENODATA, "the NameNode named no DataNode for a block of %s", p->file.path);
-    rc = hy_dn_open(&p->dn, p->file.cluster, b->locs[0]->id, b->blocktoken, true,
+    rc = hy_hdfs_datanode_open(&p->dn, p->file.cluster, b->locs[0]->id, b->blocktoken, true,
                     FIRST_NODE_MS + EACH_NODE_MS * (int)b->n_locs, err);
     if (rc < 0)
         return rc;
@@ -185,18 +185,18 @@ static int set_up(struct hy_pipeline *p, Hdfs__OpWriteBlock__Stage stage, uint64
     if (rc < 0)
         hy_err_sys(err, rc, "a DataNode takes no request to write");
     else
-        rc = hy_dn_answer(p->dn, &answer, err);
+        rc = hy_hdfs_datanode_response(p->dn, &answer, err);
     if (rc < 0 && answer && answer->firstbadlink)
         *ret_bad = find_node(b, answer->firstbadlink);
     if (rc < 0)
-        hy_dn_close(hy_take(p->dn));
+        hy_hdfs_datanode_close(hy_take(p->dn));
     p->acks_at = p->acks_n = 0;
     return rc;
 }
 
 /* ---- acknowledgements -------------------------------------------------------------- */
 
-static void it_is_acked(struct hy_pipeline *p, struct hy_outgoing *o)
+static void it_is_acked(struct hy_hdfs_pipeline *p, struct hy_hdfs_out_packet *o)
 {
     const uint64_t end = o->head.offset + o->head.data;
 
@@ -208,7 +208,7 @@ static void it_is_acked(struct hy_pipeline *p, struct hy_outgoing *o)
     set_aside(p, o);
 }
 
-static int blame(struct hy_pipeline *p, const Hdfs__PipelineAck *ack, struct hy_err *err)
+static int blame(struct hy_hdfs_pipeline *p, const Hdfs__PipelineAck *ack, struct hy_err *err)
 {
     char name[300];
 
@@ -217,19 +217,19 @@ static int blame(struct hy_pipeline *p, const Hdfs__PipelineAck *ack, struct hy_
             continue;
         p->bad = (int)i;
         return hy_err_set(err, -EREMOTEIO, "the DataNode %s failed (%d) while it was written to",
-                          hy_dn_name(p->block->locs[i]->id, name, sizeof(name)), (int)ack->reply[i]);
+                          hy_hdfs_datanode_name(p->block->locs[i]->id, name, sizeof(name)), (int)ack->reply[i]);
     }
     return 0;
 }
 
-static int take_ack(struct hy_pipeline *p, const Hdfs__PipelineAck *ack, struct hy_err *err)
+static int take_ack(struct hy_hdfs_pipeline *p, const Hdfs__PipelineAck *ack, struct hy_err *err)
 {
-    struct hy_outgoing *o;
+    struct hy_hdfs_out_packet *o;
     int rc = blame(p, ack, err);
 
     if (rc < 0 || ack->seqno == -1) /* of a heartbeat */
         return rc;
-    o = hy_list_empty(&p->sent) ? NULL : hy_container(p->sent.next, struct hy_outgoing, link);
+    o = hy_list_empty(&p->sent) ? NULL : hy_container(p->sent.next, struct hy_hdfs_out_packet, link);
     if (!o || o->head.number != ack->seqno)
         return hy_err_set(err, -EPROTO, "a DataNode acknowledged packet %lld, which is not the next one",
                           (long long)ack->seqno);
@@ -238,13 +238,13 @@ static int take_ack(struct hy_pipeline *p, const Hdfs__PipelineAck *ack, struct 
 }
 
 /* The next acknowledgement of those that came. 1, 0 when it is not all there yet, or -Exxx. */
-static int parse_ack(struct hy_pipeline *p, struct hy_err *err)
+static int parse_ack(struct hy_hdfs_pipeline *p, struct hy_err *err)
 {
     const uint8_t *bytes = p->acks + p->acks_at;
     const size_t n = p->acks_n - p->acks_at;
-    hy_cleanup_answer Hdfs__PipelineAck *ack = NULL;
+    hy_cleanup_hdfs_response Hdfs__PipelineAck *ack = NULL;
     uint32_t length;
-    int head = hy_delimited_length(bytes, n, &length), rc;
+    int head = hy_hdfs_delimited_length(bytes, n, &length), rc;
 
     if (head < 0 || (head > 0 && length > ACKS_SIZE - 8))
         return hy_err_set(err, -EPROTO, "a DataNode sent an acknowledgement that cannot be read");
@@ -259,7 +259,7 @@ static int parse_ack(struct hy_pipeline *p, struct hy_err *err)
 }
 
 /* Waits for some, and takes all that came. */
-static int take_acks(struct hy_pipeline *p, struct hy_err *err)
+static int take_acks(struct hy_hdfs_pipeline *p, struct hy_err *err)
 {
     ssize_t got;
     int rc;
@@ -267,7 +267,7 @@ static int take_acks(struct hy_pipeline *p, struct hy_err *err)
     memmove(p->acks, p->acks + p->acks_at, p->acks_n - p->acks_at);
     p->acks_n -= p->acks_at;
     p->acks_at = 0;
-    got = hy_sock_recv(&p->dn->sock, p->acks + p->acks_n, ACKS_SIZE - p->acks_n);
+    got = hy_hdfs_sock_recv(&p->dn->sock, p->acks + p->acks_n, ACKS_SIZE - p->acks_n);
     if (got < 0)
         return hy_err_sys(err, (int)got, "a DataNode fell silent while it was written to");
     p->acks_n += (size_t)got;
@@ -278,25 +278,25 @@ static int take_acks(struct hy_pipeline *p, struct hy_err *err)
 
 /* ---- sending ----------------------------------------------------------------------- */
 
-static int put_on_wire(struct hy_pipeline *p, struct hy_outgoing *o, struct hy_err *err)
+static int put_on_wire(struct hy_hdfs_pipeline *p, struct hy_hdfs_out_packet *o, struct hy_err *err)
 {
-    uint8_t head[HY_PACKET_HEAD_MAX];
+    uint8_t head[HY_HDFS_PACKET_HEADER_MAX];
     struct iovec parts[] = {
-        {.iov_base = head, .iov_len = hy_packet_head(&o->head, head)},
+        {.iov_base = head, .iov_len = hy_hdfs_packet_format(&o->head, head)},
         {.iov_base = o->sums, .iov_len = o->head.sums},
         {.iov_base = o->data, .iov_len = o->head.data},
     };
-    int rc = hy_sock_send_all(&p->dn->sock, parts, 3);
+    int rc = hy_hdfs_sock_send_all(&p->dn->sock, parts, 3);
 
     if (o->head.offset + o->head.data > p->bytes_sent)
         p->bytes_sent = o->head.offset + o->head.data;
     return rc < 0 ? hy_err_sys(err, rc, "a DataNode takes no more data") : 0;
 }
 
-static int send_again(struct hy_pipeline *p, struct hy_err *err)
+static int send_again(struct hy_hdfs_pipeline *p, struct hy_err *err)
 {
     hy_list_each(it, &p->sent) {
-        int rc = put_on_wire(p, hy_container(it, struct hy_outgoing, link), err);
+        int rc = put_on_wire(p, hy_container(it, struct hy_hdfs_out_packet, link), err);
 
         if (rc < 0)
             return rc;
@@ -306,10 +306,10 @@ static int send_again(struct hy_pipeline *p, struct hy_err *err)
 
 /* ---- recovery ---------------------------------------------------------------------- */
 
-static int new_stamp(struct hy_pipeline *p, uint64_t *ret, struct hy_err *err)
+static int new_stamp(struct hy_hdfs_pipeline *p, uint64_t *ret, struct hy_err *err)
 {
     Hdfs__UpdateBlockForPipelineRequest request = HDFS__UPDATE_BLOCK_FOR_PIPELINE_REQUEST__INIT;
-    hy_cleanup_answer Hdfs__AddBlockResponse *answer = NULL;
+    hy_cleanup_hdfs_response Hdfs__AddBlockResponse *answer = NULL;
     Hdfs__Token *token;
     int rc;
 
@@ -327,10 +327,10 @@ static int new_stamp(struct hy_pipeline *p, uint64_t *ret, struct hy_err *err)
 }
 
 /* Tells the NameNode who is left. */
-static int update_namenode(struct hy_pipeline *p, uint64_t stamp, struct hy_err *err)
+static int update_namenode(struct hy_hdfs_pipeline *p, uint64_t stamp, struct hy_err *err)
 {
     Hdfs__UpdatePipelineRequest request = HDFS__UPDATE_PIPELINE_REQUEST__INIT;
-    hy_cleanup_answer Hdfs__Nothing *answer = NULL;
+    hy_cleanup_hdfs_response Hdfs__Nothing *answer = NULL;
     Hdfs__ExtendedBlock renewed = *p->block->b;
     hy_cleanup_free Hdfs__DatanodeID **ids = hy_calloc(p->block->n_locs, sizeof(*ids));
     int rc;
@@ -353,7 +353,7 @@ static int update_namenode(struct hy_pipeline *p, uint64_t stamp, struct hy_err 
     return rc;
 }
 
-static int leave_out(struct hy_pipeline *p, int bad, struct hy_err *err)
+static int leave_out(struct hy_hdfs_pipeline *p, int bad, struct hy_err *err)
 {
     Hdfs__DatanodeInfo *node;
 
@@ -370,7 +370,7 @@ static int leave_out(struct hy_pipeline *p, int bad, struct hy_err *err)
 /* ---- a new DataNode for a lost one ------------------------------------------------- */
 
 /* As Hadoop's policy DEFAULT. */
-static bool should_replace(const struct hy_pipeline *p)
+static bool should_replace(const struct hy_hdfs_pipeline *p)
 {
     const char *policy =
         hy_hdfs_conf_get(p->file.cluster->conf, "dfs.client.block.write.replace-datanode-on-failure.policy");
@@ -389,7 +389,7 @@ static bool has_node(const Hdfs__LocatedBlock *b, const Hdfs__DatanodeInfo *node
     return false;
 }
 
-static int ask_for_one(struct hy_pipeline *p, Hdfs__AddBlockResponse **ret, struct hy_err *err)
+static int ask_for_one(struct hy_hdfs_pipeline *p, Hdfs__AddBlockResponse **ret, struct hy_err *err)
 {
     Hdfs__GetAdditionalDatanodeRequest request = HDFS__GET_ADDITIONAL_DATANODE_REQUEST__INIT;
 
@@ -410,13 +410,13 @@ static int ask_for_one(struct hy_pipeline *p, Hdfs__AddBlockResponse **ret, stru
 }
 
 /* The first of those we have sends the new one, number `i` of `with`, what it has. */
-static int copy_to_new(struct hy_pipeline *p, const Hdfs__LocatedBlock *with, size_t i, struct hy_err *err)
+static int copy_to_new(struct hy_hdfs_pipeline *p, const Hdfs__LocatedBlock *with, size_t i, struct hy_err *err)
 {
     Hdfs__OpTransferBlock op = HDFS__OP_TRANSFER_BLOCK__INIT;
     Hdfs__ClientOperationHeader header = HDFS__CLIENT_OPERATION_HEADER__INIT;
     Hdfs__BaseHeader base = HDFS__BASE_HEADER__INIT;
-    hy_cleanup_answer Hdfs__BlockOpResponse *answer = NULL;
-    struct hy_dn *dn = NULL;
+    hy_cleanup_hdfs_response Hdfs__BlockOpResponse *answer = NULL;
+    struct hy_hdfs_datanode *dn = NULL;
     int rc;
 
     base.block = p->block->b;
@@ -434,19 +434,19 @@ static int copy_to_new(struct hy_pipeline *p, const Hdfs__LocatedBlock *with, si
         op.targetstorageids = &with->storageids[i];
         op.n_targetstorageids = 1;
     }
-    rc = hy_dn_open(&dn, p->file.cluster, p->block->locs[0]->id, with->blocktoken, true, FIRST_NODE_MS, err);
-    if (rc == 0 && (rc = hy_dn_request(dn, HY_DN_TRANSFER, &op.base)) < 0)
+    rc = hy_hdfs_datanode_open(&dn, p->file.cluster, p->block->locs[0]->id, with->blocktoken, true, FIRST_NODE_MS, err);
+    if (rc == 0 && (rc = hy_hdfs_datanode_request(dn, HY_HDFS_OP_TRANSFER, &op.base)) < 0)
         hy_err_sys(err, rc, "a DataNode takes no request to copy");
     if (rc == 0)
-        rc = hy_dn_answer(dn, &answer, err);
-    hy_dn_close(dn);
+        rc = hy_hdfs_datanode_response(dn, &answer, err);
+    hy_hdfs_datanode_close(dn);
     return rc;
 }
 
 /* When there is none, it goes on with those that are left: the NameNode makes the missing copies later. */
-static void replace_lost(struct hy_pipeline *p)
+static void replace_lost(struct hy_hdfs_pipeline *p)
 {
-    hy_cleanup_answer Hdfs__AddBlockResponse *answer = NULL;
+    hy_cleanup_hdfs_response Hdfs__AddBlockResponse *answer = NULL;
     struct hy_err err;
     Hdfs__LocatedBlock *with, old;
 
@@ -478,7 +478,7 @@ static void replace_lost(struct hy_pipeline *p)
 /* ---- and on ------------------------------------------------------------------------ */
 
 /* Sets up those who are left, one by one fewer, until it works. */
-static int renew(struct hy_pipeline *p, Hdfs__OpWriteBlock__Stage stage, struct hy_err *err)
+static int renew(struct hy_hdfs_pipeline *p, Hdfs__OpWriteBlock__Stage stage, struct hy_err *err)
 {
     for (;;) {
         uint64_t stamp;
@@ -498,7 +498,7 @@ static int renew(struct hy_pipeline *p, Hdfs__OpWriteBlock__Stage stage, struct 
 }
 
 /* After a failure, which `err` tells. 0 when the pipeline goes on. */
-static int recover(struct hy_pipeline *p, struct hy_err *err)
+static int recover(struct hy_hdfs_pipeline *p, struct hy_err *err)
 {
     const bool is_closing = p->is_closing;
     int rc;
@@ -506,7 +506,7 @@ static int recover(struct hy_pipeline *p, struct hy_err *err)
     for (;;) {
         if (err->code == -EINTR || err->code == -ENOMEM || ++p->recoveries > RECOVERIES_MAX)
             return err->code;
-        hy_dn_close(hy_take(p->dn));
+        hy_hdfs_datanode_close(hy_take(p->dn));
         rc = leave_out(p, p->bad, err);
         p->bad = -1;
         if (rc == 0 && !is_closing)
@@ -518,7 +518,7 @@ static int recover(struct hy_pipeline *p, struct hy_err *err)
             return rc;
         if (is_closing) { /* that was its end: the DataNodes have finished the block */
             while (!hy_list_empty(&p->sent))
-                it_is_acked(p, hy_container(p->sent.next, struct hy_outgoing, link));
+                it_is_acked(p, hy_container(p->sent.next, struct hy_hdfs_out_packet, link));
             return 0;
         }
         if (send_again(p, err) == 0)
@@ -528,7 +528,7 @@ static int recover(struct hy_pipeline *p, struct hy_err *err)
 
 /* ---- from outside ------------------------------------------------------------------ */
 
-static int wait_for_room(struct hy_pipeline *p, size_t most, struct hy_err *err)
+static int wait_for_room(struct hy_hdfs_pipeline *p, size_t most, struct hy_err *err)
 {
     while (p->sent_count > most) {
         int rc = take_acks(p, err);
@@ -541,14 +541,14 @@ static int wait_for_room(struct hy_pipeline *p, size_t most, struct hy_err *err)
     return 0;
 }
 
-static size_t window(const struct hy_pipeline *p)
+static size_t window(const struct hy_hdfs_pipeline *p)
 {
     const size_t packets = WINDOW / p->file.packet;
 
     return packets > WINDOW_LEAST ? packets : WINDOW_LEAST;
 }
 
-int hy_pipeline_send(struct hy_pipeline *p, struct hy_outgoing *o, struct hy_err *err)
+int hy_hdfs_pipeline_send(struct hy_hdfs_pipeline *p, struct hy_hdfs_out_packet *o, struct hy_err *err)
 {
     int rc = p->dn ? wait_for_room(p, window(p) - 1, err) : hy_err_set(err, -EIO, "writing has failed before");
 
@@ -563,36 +563,36 @@ int hy_pipeline_send(struct hy_pipeline *p, struct hy_outgoing *o, struct hy_err
     return rc < 0 ? recover(p, err) : 0;
 }
 
-void hy_pipeline_rely(struct hy_pipeline *p)
+void hy_hdfs_pipeline_require_replacement(struct hy_hdfs_pipeline *p)
 {
     p->is_relied_on = true;
 }
 
-int hy_pipeline_settle(struct hy_pipeline *p, struct hy_err *err)
+int hy_hdfs_pipeline_wait_acks(struct hy_hdfs_pipeline *p, struct hy_err *err)
 {
     return wait_for_room(p, 0, err);
 }
 
-int hy_pipeline_finish(struct hy_pipeline *p, struct hy_err *err)
+int hy_hdfs_pipeline_finish(struct hy_hdfs_pipeline *p, struct hy_err *err)
 {
-    struct hy_outgoing *last;
-    int rc = hy_pipeline_settle(p, err);
+    struct hy_hdfs_out_packet *last;
+    int rc = hy_hdfs_pipeline_wait_acks(p, err);
 
     if (rc < 0)
         return rc;
-    last = hy_outgoing_new(&p->file.guard, 0);
+    last = hy_hdfs_out_packet_new(&p->file.guard, 0);
     if (!last)
         return hy_err_oom(err);
     last->head.offset = p->bytes_acked;
     last->head.is_last = true;
     p->is_closing = true;
-    rc = hy_pipeline_send(p, last, err);
-    return rc < 0 ? rc : hy_pipeline_settle(p, err);
+    rc = hy_hdfs_pipeline_send(p, last, err);
+    return rc < 0 ? rc : hy_hdfs_pipeline_wait_acks(p, err);
 }
 
-void hy_pipeline_beat(struct hy_pipeline *p)
+void hy_hdfs_pipeline_heartbeat(struct hy_hdfs_pipeline *p)
 {
-    struct hy_outgoing *o = hy_outgoing_new(&p->file.guard, 0);
+    struct hy_hdfs_out_packet *o = hy_hdfs_out_packet_new(&p->file.guard, 0);
     struct hy_err err;
 
     if (!o || !p->dn) {
@@ -600,15 +600,15 @@ void hy_pipeline_beat(struct hy_pipeline *p)
         return;
     }
     o->head.number = -1;
-    if (put_on_wire(p, o, &err) == 0 && hy_sock_poll(&p->dn->sock, 0) > 0)
+    if (put_on_wire(p, o, &err) == 0 && hy_hdfs_sock_poll(&p->dn->sock, 0) > 0)
         (void)take_acks(p, &err); /* what is wrong is found by who writes next */
     free(o);
 }
 
-int hy_pipeline_open(struct hy_pipeline **ret, const struct hy_pipeline_file *file, Hdfs__LocatedBlock *block,
+int hy_hdfs_pipeline_open(struct hy_hdfs_pipeline **ret, const struct hy_hdfs_pipeline_file *file, Hdfs__LocatedBlock *block,
                      bool is_append, Hdfs__DatanodeInfo **ret_bad, struct hy_err *err)
 {
-    struct hy_pipeline *p = hy_calloc(1, sizeof(*p));
+    struct hy_hdfs_pipeline *p = hy_calloc(1, sizeof(*p));
     int rc, bad = -1;
 
     *ret_bad = NULL;
@@ -632,7 +632,7 @@ int hy_pipeline_open(struct hy_pipeline **ret, const struct hy_pipeline_file *fi
     if (rc < 0) {
         if (bad >= 0 && (size_t)bad < block->n_locs)
             *ret_bad = remove_node(block, (size_t)bad);
-        hy_pipeline_free(p);
+        hy_hdfs_pipeline_free(p);
         return rc;
     }
     *ret = p;
@@ -642,14 +642,14 @@ int hy_pipeline_open(struct hy_pipeline **ret, const struct hy_pipeline_file *fi
 static void free_all(struct hy_list *list)
 {
     hy_list_each(it, list)
-        free(hy_container(it, struct hy_outgoing, link));
+        free(hy_container(it, struct hy_hdfs_out_packet, link));
 }
 
-void hy_pipeline_free(struct hy_pipeline *p)
+void hy_hdfs_pipeline_free(struct hy_hdfs_pipeline *p)
 {
     if (!p)
         return;
-    hy_dn_close(p->dn);
+    hy_hdfs_datanode_close(p->dn);
     free_all(&p->sent);
     free_all(&p->spare);
     for (size_t i = 0; i < p->lost_count; i++)

@@ -29,8 +29,8 @@ struct piece {
     bool is_full;
 };
 
-struct hy_ahead {
-    struct hy_block_reader *reader; /* the thread's, while there is one */
+struct hy_hdfs_read_ahead {
+    struct hy_hdfs_block_reader *reader; /* the thread's, while there is one */
     uint64_t at;
 
     bool is_decided;
@@ -48,29 +48,29 @@ struct hy_ahead {
     struct hy_err err;
 };
 
-struct hy_ahead *hy_ahead_new(struct hy_block_reader *r)
+struct hy_hdfs_read_ahead *hy_hdfs_read_ahead_new(struct hy_hdfs_block_reader *r)
 {
-    struct hy_ahead *a = hy_calloc(1, sizeof(*a));
+    struct hy_hdfs_read_ahead *a = hy_calloc(1, sizeof(*a));
 
     if (!a) {
-        hy_block_reader_close(r);
+        hy_hdfs_block_reader_close(r);
         return NULL;
     }
     a->reader = r;
-    a->at = hy_block_reader_at(r);
+    a->at = hy_hdfs_block_reader_offset(r);
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->changed, NULL);
     return a;
 }
 
-uint64_t hy_ahead_at(const struct hy_ahead *a)
+uint64_t hy_hdfs_read_ahead_offset(const struct hy_hdfs_read_ahead *a)
 {
     return a->at;
 }
 
 /* ---- the thread -------------------------------------------------------------------- */
 
-static bool wait_for_room(struct hy_ahead *a, struct piece *p)
+static bool wait_for_room(struct hy_hdfs_read_ahead *a, struct piece *p)
 {
     bool goes_on;
 
@@ -83,7 +83,7 @@ static bool wait_for_room(struct hy_ahead *a, struct piece *p)
 }
 
 /* What came before it failed is good. */
-static void hand_over(struct hy_ahead *a, struct piece *p, int64_t rc, size_t n, const struct hy_err *err)
+static void hand_over(struct hy_hdfs_read_ahead *a, struct piece *p, int64_t rc, size_t n, const struct hy_err *err)
 {
     pthread_mutex_lock(&a->lock);
     p->n = n;
@@ -100,27 +100,27 @@ static void hand_over(struct hy_ahead *a, struct piece *p, int64_t rc, size_t n,
 
 static void *fill(void *arg)
 {
-    struct hy_ahead *a = arg;
+    struct hy_hdfs_read_ahead *a = arg;
     struct hy_err err = {0};
     int64_t rc = PIECE;
 
     while (rc == PIECE && wait_for_room(a, &a->pieces[a->filling])) {
         struct piece *p = &a->pieces[a->filling];
-        const uint64_t before = hy_block_reader_at(a->reader);
+        const uint64_t before = hy_hdfs_block_reader_offset(a->reader);
 
-        rc = hy_block_read(a->reader, p->bytes, PIECE, &err);
-        hand_over(a, p, rc, (size_t)(hy_block_reader_at(a->reader) - before), &err);
+        rc = hy_hdfs_block_reader_read(a->reader, p->bytes, PIECE, &err);
+        hand_over(a, p, rc, (size_t)(hy_hdfs_block_reader_offset(a->reader) - before), &err);
         a->filling = (a->filling + 1) % PIECES;
     }
     return NULL;
 }
 
 /* Signals are for the program's own threads. Without memory or a thread it goes on as before. */
-static void start(struct hy_ahead *a)
+static void start(struct hy_hdfs_read_ahead *a)
 {
     sigset_t all, old;
 
-    hy_block_reader_widen(a->reader);
+    hy_hdfs_block_reader_widen(a->reader);
     for (unsigned i = 0; i < PIECES; i++)
         if (!(a->pieces[i].bytes = hy_malloc(PIECE)))
             return;
@@ -133,12 +133,12 @@ static void start(struct hy_ahead *a)
 /* ---- who reads --------------------------------------------------------------------- */
 
 /* Straight from the socket; and how the time goes. */
-static int64_t read_here(struct hy_ahead *a, void *into, size_t n, struct hy_err *err)
+static int64_t read_here(struct hy_hdfs_read_ahead *a, void *into, size_t n, struct hy_err *err)
 {
     const int64_t begun = hy_clock_ns();
-    const int64_t rc = hy_block_read(a->reader, into, n, err);
+    const int64_t rc = hy_hdfs_block_reader_read(a->reader, into, n, err);
 
-    a->at = hy_block_reader_at(a->reader);
+    a->at = hy_hdfs_block_reader_offset(a->reader);
     if (a->left_ns)
         a->between_ns += begun - a->left_ns;
     a->left_ns = hy_clock_ns();
@@ -148,7 +148,7 @@ static int64_t read_here(struct hy_ahead *a, void *into, size_t n, struct hy_err
 }
 
 /* The next bytes of the thread's; 0 when it has no more. */
-static size_t take(struct hy_ahead *a, uint8_t *into, size_t n)
+static size_t take(struct hy_hdfs_read_ahead *a, uint8_t *into, size_t n)
 {
     struct piece *p = &a->pieces[a->emptying];
 
@@ -174,7 +174,7 @@ static size_t take(struct hy_ahead *a, uint8_t *into, size_t n)
     return n;
 }
 
-static int64_t read_from_thread(struct hy_ahead *a, uint8_t *into, size_t n, struct hy_err *err)
+static int64_t read_from_thread(struct hy_hdfs_read_ahead *a, uint8_t *into, size_t n, struct hy_err *err)
 {
     size_t done = 0, some;
 
@@ -189,7 +189,7 @@ static int64_t read_from_thread(struct hy_ahead *a, uint8_t *into, size_t n, str
     return a->rc;
 }
 
-int64_t hy_ahead_read(struct hy_ahead *a, void *into, size_t n, struct hy_err *err)
+int64_t hy_hdfs_read_ahead_read(struct hy_hdfs_read_ahead *a, void *into, size_t n, struct hy_err *err)
 {
     if (!a->is_decided && a->tried >= TRIAL) {
         a->is_decided = true;
@@ -199,7 +199,7 @@ int64_t hy_ahead_read(struct hy_ahead *a, void *into, size_t n, struct hy_err *e
     return a->has_thread ? read_from_thread(a, into, n, err) : read_here(a, into, n, err);
 }
 
-void hy_ahead_close(struct hy_ahead *a)
+void hy_hdfs_read_ahead_close(struct hy_hdfs_read_ahead *a)
 {
     if (!a)
         return;
@@ -210,7 +210,7 @@ void hy_ahead_close(struct hy_ahead *a)
         pthread_mutex_unlock(&a->lock);
         pthread_join(a->thread, NULL); /* after its piece: at once, but for a DataNode that has fallen silent */
     }
-    hy_block_reader_close(a->reader);
+    hy_hdfs_block_reader_close(a->reader);
     for (unsigned i = 0; i < PIECES; i++)
         free(a->pieces[i].bytes);
     pthread_mutex_destroy(&a->lock);

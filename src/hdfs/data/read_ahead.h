@@ -3,22 +3,22 @@
  * A block reader (block_reader.h) that reads on in a thread of its own, when that pays:
  * when who reads has work to do in between, for which a read would be a wait.
  */
-#ifndef HY_HDFS_AHEAD_H
-#define HY_HDFS_AHEAD_H
+#ifndef HY_HDFS_DATA_READ_AHEAD_H
+#define HY_HDFS_DATA_READ_AHEAD_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-struct hy_ahead;
-struct hy_block_reader;
+struct hy_hdfs_read_ahead;
+struct hy_hdfs_block_reader;
 struct hy_err;
 
 /* Takes `r`, also when it fails: NULL when out of memory. */
-struct hy_ahead *hy_ahead_new(struct hy_block_reader *r);
-void hy_ahead_close(struct hy_ahead *a);
+struct hy_hdfs_read_ahead *hy_hdfs_read_ahead_new(struct hy_hdfs_block_reader *r);
+void hy_hdfs_read_ahead_close(struct hy_hdfs_read_ahead *a);
 
-/* As hy_block_read and hy_block_reader_at. */
-int64_t hy_ahead_read(struct hy_ahead *a, void *into, size_t n, struct hy_err *err);
-uint64_t hy_ahead_at(const struct hy_ahead *a);
+/* As hy_hdfs_block_reader_read and hy_hdfs_block_reader_offset. */
+int64_t hy_hdfs_read_ahead_read(struct hy_hdfs_read_ahead *a, void *into, size_t n, struct hy_err *err);
+uint64_t hy_hdfs_read_ahead_offset(const struct hy_hdfs_read_ahead *a);
 
 #endif

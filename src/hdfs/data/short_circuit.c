@@ -36,10 +36,10 @@
 #define REFUSED_MAX 16
 #define PATH_SIZE 128
 
-struct hy_replica {
+struct hy_hdfs_local_replica {
     int data, meta;
     uint64_t length; /* of the data */
-    struct hy_sums guard;
+    struct hy_hdfs_checksums guard;
     size_t most, few; /* PIECE and SMALL, in whole chunks */
     uint8_t *sums;    /* of `most` bytes */
     uint8_t *piece; /* chunks of which somebody wants a part; NULL: none yet */
@@ -58,12 +58,12 @@ static struct {
     } all[REFUSED_MAX];
 } refused = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-void hy_replica_forked(void)
+void hy_hdfs_local_replica_forked(void)
 {
     pthread_mutex_init(&refused.lock, NULL);
 }
 
-void hy_replica_done(void)
+void hy_hdfs_local_replica_done(void)
 {
     pthread_mutex_lock(&refused.lock);
     memset(refused.all, 0, sizeof(refused.all));
@@ -95,7 +95,7 @@ static void refuse(const char *path)
 }
 
 /* The socket, with the DataNode's port in its name. False: there is none. */
-static bool find_socket(const struct hy_block_want *want, char path[PATH_SIZE])
+static bool find_socket(const struct hy_hdfs_block_request *want, char path[PATH_SIZE])
 {
     const struct hy_hdfs_conf *conf = want->cluster->conf;
     const char *text = hy_hdfs_conf_get(conf, "dfs.domain.socket.path");
@@ -108,14 +108,14 @@ static bool find_socket(const struct hy_block_want *want, char path[PATH_SIZE])
         n = snprintf(path, PATH_SIZE, "%.*s%u%s", (int)(port - text), text, want->node->xferport, port + strlen("_PORT"));
     else
         n = snprintf(path, PATH_SIZE, "%s", text);
-    return n > 0 && n < PATH_SIZE && !is_refused(path) && hy_sock_is_here(want->node->ipaddr);
+    return n > 0 && n < PATH_SIZE && !is_refused(path) && hy_hdfs_sock_is_local_address(want->node->ipaddr);
 }
 
 /* ---- the files ---------------------------------------------------------------------- */
 
-static int ask(struct hy_dn *dn, const struct hy_block_want *want, int fds[2])
+static int ask(struct hy_hdfs_datanode *dn, const struct hy_hdfs_block_request *want, int fds[2])
 {
-    hy_cleanup_answer Hdfs__BlockOpResponse *answer = NULL;
+    hy_cleanup_hdfs_response Hdfs__BlockOpResponse *answer = NULL;
     Hdfs__OpRequestShortCircuitAccess op = HDFS__OP_REQUEST_SHORT_CIRCUIT_ACCESS__INIT;
     Hdfs__BaseHeader header = HDFS__BASE_HEADER__INIT;
     struct hy_err why = {0}; /* whoever asks by TCP is told again */
@@ -125,10 +125,10 @@ static int ask(struct hy_dn *dn, const struct hy_block_want *want, int fds[2])
     header.token = (Hdfs__Token *)want->token;
     op.header = &header;
     op.maxversion = VERSION;
-    rc = hy_dn_request(dn, HY_DN_FILES, &op.base);
+    rc = hy_hdfs_datanode_request(dn, HY_HDFS_OP_FILES, &op.base);
     if (rc == 0)
-        rc = hy_dn_answer(dn, &answer, &why);
-    return rc == 0 ? hy_sock_recv_fds(&dn->sock, fds, 2) : rc;
+        rc = hy_hdfs_datanode_response(dn, &answer, &why);
+    return rc == 0 ? hy_hdfs_sock_recv_fds(&dn->sock, fds, 2) : rc;
 }
 
 static int read_at(int fd, void *into, size_t n, uint64_t at)
@@ -144,12 +144,12 @@ static int read_at(int fd, void *into, size_t n, uint64_t at)
 }
 
 /* About n bytes, and at least one chunk. */
-static size_t in_chunks(const struct hy_replica *r, size_t n)
+static size_t in_chunks(const struct hy_hdfs_local_replica *r, size_t n)
 {
     return n > r->guard.chunk ? n - n % r->guard.chunk : r->guard.chunk;
 }
 
-static int look_at(struct hy_replica *r)
+static int look_at(struct hy_hdfs_local_replica *r)
 {
     uint8_t head[META_HEAD];
     struct stat st;
@@ -162,31 +162,31 @@ static int look_at(struct hy_replica *r)
     r->guard.type = head[2];
     r->guard.chunk = (uint32_t)head[3] << 24 | (uint32_t)head[4] << 16 | (uint32_t)head[5] << 8 | head[6];
     r->length = (uint64_t)st.st_size;
-    if ((head[0] << 8 | head[1]) != VERSION || !hy_sums_are_known(&r->guard))
+    if ((head[0] << 8 | head[1]) != VERSION || !hy_hdfs_checksums_are_supported(&r->guard))
         return -ENOTSUP;
     r->most = in_chunks(r, PIECE);
     r->few = in_chunks(r, SMALL);
-    r->sums = hy_malloc(hy_sums_size(&r->guard, r->most));
+    r->sums = hy_malloc(hy_hdfs_checksums_size(&r->guard, r->most));
     return r->sums ? 0 : -ENOMEM;
 }
 
-static int get_files(const struct hy_block_want *want, const char *path, int fds[2])
+static int get_files(const struct hy_hdfs_block_request *want, const char *path, int fds[2])
 {
-    struct hy_dn *dn = NULL;
-    int rc = hy_dn_open_local(&dn, want->cluster, want->node, path, want->patience_ms);
+    struct hy_hdfs_datanode *dn = NULL;
+    int rc = hy_hdfs_datanode_open_local(&dn, want->cluster, want->node, path, want->patience_ms);
 
     if (rc == 0)
         rc = ask(dn, want, fds);
-    hy_dn_close(dn);
+    hy_hdfs_datanode_close(dn);
     if (rc < 0 && rc != -EREMOTEIO && rc != -EKEYEXPIRED && rc != -EINTR && rc != -ENOMEM)
         refuse(path); /* it is of no use; the others are of this replica, or ours */
     return rc;
 }
 
-int hy_replica_open(struct hy_replica **ret, const struct hy_block_want *want)
+int hy_hdfs_local_replica_open(struct hy_hdfs_local_replica **ret, const struct hy_hdfs_block_request *want)
 {
     char path[PATH_SIZE];
-    struct hy_replica *r;
+    struct hy_hdfs_local_replica *r;
     int fds[2], rc;
 
     if (!find_socket(want, path))
@@ -202,13 +202,13 @@ int hy_replica_open(struct hy_replica **ret, const struct hy_block_want *want)
         rc = look_at(r);
     }
     if (rc < 0)
-        hy_replica_close(r);
+        hy_hdfs_local_replica_close(r);
     else
         *ret = r;
     return rc;
 }
 
-void hy_replica_close(struct hy_replica *r)
+void hy_hdfs_local_replica_close(struct hy_hdfs_local_replica *r)
 {
     if (!r)
         return;
@@ -222,7 +222,7 @@ void hy_replica_close(struct hy_replica *r)
 /* ---- reading ------------------------------------------------------------------------ */
 
 /* Then the last chunk has another sum than when it was opened, and nothing is wrong with it. */
-static bool has_grown(const struct hy_replica *r)
+static bool has_grown(const struct hy_hdfs_local_replica *r)
 {
     struct stat st;
 
@@ -230,22 +230,22 @@ static bool has_grown(const struct hy_replica *r)
 }
 
 /* n bytes, which are whole chunks, or go to the end: how many are good, up to the first chunk that is not. */
-static int64_t read_chunks(struct hy_replica *r, uint64_t at, uint8_t *into, size_t n)
+static int64_t read_chunks(struct hy_hdfs_local_replica *r, uint64_t at, uint8_t *into, size_t n)
 {
     const uint64_t sums_at = META_HEAD + at / r->guard.chunk * 4;
     size_t good;
     int rc = read_at(r->data, into, n, at);
 
     if (rc == 0)
-        rc = read_at(r->meta, r->sums, hy_sums_size(&r->guard, n), sums_at);
+        rc = read_at(r->meta, r->sums, hy_hdfs_checksums_size(&r->guard, n), sums_at);
     if (rc < 0)
         return rc;
-    good = hy_sums_check(&r->guard, into, n, r->sums);
+    good = hy_hdfs_checksums_check(&r->guard, into, n, r->sums);
     return good ? (int64_t)good : has_grown(r) ? -ESTALE : -EBADMSG;
 }
 
 /* Straight to where they are wanted: how many, 0 where only a part of a chunk is. */
-static int64_t read_whole(struct hy_replica *r, uint64_t at, uint8_t *into, size_t n)
+static int64_t read_whole(struct hy_hdfs_local_replica *r, uint64_t at, uint8_t *into, size_t n)
 {
     if (n > r->most)
         n = r->most;
@@ -257,12 +257,12 @@ static int64_t read_whole(struct hy_replica *r, uint64_t at, uint8_t *into, size
 }
 
 /* By way of our own memory. */
-static int64_t read_part(struct hy_replica *r, uint64_t at, uint8_t *into, size_t n)
+static int64_t read_part(struct hy_hdfs_local_replica *r, uint64_t at, uint8_t *into, size_t n)
 {
     if (!r->piece && !(r->piece = hy_malloc(r->few)))
         return -ENOMEM;
     if (at < r->piece_at || at >= r->piece_at + r->piece_n) {
-        const uint64_t begin = hy_replica_chunk_at(r, at), rest = r->length - begin;
+        const uint64_t begin = hy_hdfs_local_replica_chunk_start(r, at), rest = r->length - begin;
         const int64_t rc = read_chunks(r, begin, r->piece, rest < r->few ? (size_t)rest : r->few);
 
         r->piece_at = begin;
@@ -276,7 +276,7 @@ static int64_t read_part(struct hy_replica *r, uint64_t at, uint8_t *into, size_
     return (int64_t)n;
 }
 
-int hy_replica_read(struct hy_replica *r, uint64_t *at, uint64_t to, void *into, size_t n)
+int hy_hdfs_local_replica_read(struct hy_hdfs_local_replica *r, uint64_t *at, uint64_t to, void *into, size_t n)
 {
     uint8_t *next = into;
 
@@ -298,7 +298,7 @@ int hy_replica_read(struct hy_replica *r, uint64_t *at, uint64_t to, void *into,
     return 0;
 }
 
-uint64_t hy_replica_chunk_at(const struct hy_replica *r, uint64_t at)
+uint64_t hy_hdfs_local_replica_chunk_start(const struct hy_hdfs_local_replica *r, uint64_t at)
 {
     return at - at % r->guard.chunk;
 }

@@ -23,20 +23,20 @@
 #include "hdfs/data/erasure_code.h"
 
 struct unit {
-    struct hy_block_reader *reader;
+    struct hy_hdfs_block_reader *reader;
     Hdfs__ExtendedBlock block;
     const Hdfs__Token *token;
     const Hdfs__DatanodeID *node; /* NULL: nobody has it */
     bool is_bad;
 };
 
-struct hy_striped {
+struct hy_hdfs_striped_reader {
     struct hy_hdfs_cluster *cluster;
-    struct hy_ec code;
+    struct hy_hdfs_ec code;
     uint64_t cell;
     int patience_ms;
     const Hdfs__LocatedBlock *group; /* whose units these are */
-    struct unit units[HY_EC_UNITS_MAX];
+    struct unit units[HY_HDFS_EC_UNITS_MAX];
 };
 
 /* Hadoop's own policies, by their number: of these a NameNode tells nothing else. All have cells of 1 MiB. */
@@ -46,23 +46,23 @@ static const struct {
     unsigned data, parity;
 } own_policies[] = {{1, "rs", 6, 3}, {2, "rs", 3, 2}, {3, "rs-legacy", 6, 3}, {4, "xor", 2, 1}, {5, "rs", 10, 4}};
 
-static int set_up(struct hy_striped *s, const Hdfs__ErasureCodingPolicy *policy)
+static int set_up(struct hy_hdfs_striped_reader *s, const Hdfs__ErasureCodingPolicy *policy)
 {
     const Hdfs__ECSchema *schema = policy->schema;
 
     s->cell = policy->cellsize ? policy->cellsize : 1u << 20;
     if (schema)
-        return hy_ec_init(&s->code, schema->codecname, schema->dataunits, schema->parityunits);
+        return hy_hdfs_ec_init(&s->code, schema->codecname, schema->dataunits, schema->parityunits);
     for (size_t i = 0; i < HY_COUNT(own_policies) && !schema; i++)
         if (own_policies[i].id == policy->id)
-            return hy_ec_init(&s->code, own_policies[i].codec, own_policies[i].data, own_policies[i].parity);
+            return hy_hdfs_ec_init(&s->code, own_policies[i].codec, own_policies[i].data, own_policies[i].parity);
     return -ENOTSUP;
 }
 
-struct hy_striped *hy_striped_new(struct hy_hdfs_cluster *c, const Hdfs__ErasureCodingPolicy *policy, int patience_ms,
+struct hy_hdfs_striped_reader *hy_hdfs_striped_reader_new(struct hy_hdfs_cluster *c, const Hdfs__ErasureCodingPolicy *policy, int patience_ms,
                                   struct hy_err *err)
 {
-    struct hy_striped *s = hy_calloc(1, sizeof(*s));
+    struct hy_hdfs_striped_reader *s = hy_calloc(1, sizeof(*s));
 
     if (!s) {
         hy_err_oom(err);
@@ -79,23 +79,23 @@ struct hy_striped *hy_striped_new(struct hy_hdfs_cluster *c, const Hdfs__Erasure
     return s;
 }
 
-void hy_striped_leave(struct hy_striped *s)
+void hy_hdfs_striped_reader_reset(struct hy_hdfs_striped_reader *s)
 {
-    for (unsigned i = 0; i < HY_EC_UNITS_MAX; i++)
-        hy_block_reader_close(s->units[i].reader);
+    for (unsigned i = 0; i < HY_HDFS_EC_UNITS_MAX; i++)
+        hy_hdfs_block_reader_close(s->units[i].reader);
     memset(s->units, 0, sizeof(s->units));
     s->group = NULL;
 }
 
-void hy_striped_free(struct hy_striped *s)
+void hy_hdfs_striped_reader_free(struct hy_hdfs_striped_reader *s)
 {
     if (s)
-        hy_striped_leave(s);
+        hy_hdfs_striped_reader_reset(s);
     free(s);
 }
 
 /* How many bytes of a group are in a unit; a parity unit is as long as the first. */
-static uint64_t length_of(const struct hy_striped *s, uint64_t size, unsigned unit)
+static uint64_t length_of(const struct hy_hdfs_striped_reader *s, uint64_t size, unsigned unit)
 {
     const uint64_t stripe = s->cell * s->code.data, rest = size % stripe;
     const uint64_t before = (unit < s->code.data ? unit : 0) * s->cell;
@@ -104,11 +104,11 @@ static uint64_t length_of(const struct hy_striped *s, uint64_t size, unsigned un
     return size / stripe * s->cell + more;
 }
 
-static void enter(struct hy_striped *s, const Hdfs__LocatedBlock *group)
+static void enter(struct hy_hdfs_striped_reader *s, const Hdfs__LocatedBlock *group)
 {
     if (s->group == group)
         return;
-    hy_striped_leave(s);
+    hy_hdfs_striped_reader_reset(s);
     s->group = group;
     for (size_t i = 0; i < group->n_locs && i < group->blockindices.len; i++) {
         const unsigned number = group->blockindices.data[i];
@@ -125,33 +125,33 @@ static void enter(struct hy_striped *s, const Hdfs__LocatedBlock *group)
 }
 
 /* From the unit itself. All n bytes, or -Exxx. */
-static int read_unit(struct hy_striped *s, struct unit *u, uint8_t *into, size_t n, uint64_t at, struct hy_err *err)
+static int read_unit(struct hy_hdfs_striped_reader *s, struct unit *u, uint8_t *into, size_t n, uint64_t at, struct hy_err *err)
 {
     int64_t got = 0;
 
     if (!u->node || u->is_bad)
         return hy_err_set(err, -ENODATA, "a part of its block group is not to be had");
-    if (u->reader && hy_block_reader_at(u->reader) != at)
-        hy_block_reader_close(hy_take(u->reader));
+    if (u->reader && hy_hdfs_block_reader_offset(u->reader) != at)
+        hy_hdfs_block_reader_close(hy_take(u->reader));
     if (!u->reader) {
-        const struct hy_block_want want = {
+        const struct hy_hdfs_block_request want = {
             .cluster = s->cluster, .block = &u->block, .token = u->token, .node = u->node, .from = at,
             .to = u->block.numbytes, .patience_ms = s->patience_ms,
         };
 
-        got = hy_block_reader_open(&u->reader, &want, err);
+        got = hy_hdfs_block_reader_open(&u->reader, &want, err);
     }
     if (got == 0)
-        got = hy_block_read(u->reader, into, n, err);
+        got = hy_hdfs_block_reader_read(u->reader, into, n, err);
     if (got == (int64_t)n)
         return 0;
-    hy_block_reader_close(hy_take(u->reader));
+    hy_hdfs_block_reader_close(hy_take(u->reader));
     u->is_bad = got != -EINTR;
     return got < 0 ? (int)got : hy_err_set(err, -EIO, "a part of its block group is too short");
 }
 
 /* The same bytes of another unit, with zeros behind its end. */
-static int read_padded(struct hy_striped *s, struct unit *u, uint8_t *into, size_t n, uint64_t at, struct hy_err *err)
+static int read_padded(struct hy_hdfs_striped_reader *s, struct unit *u, uint8_t *into, size_t n, uint64_t at, struct hy_err *err)
 {
     const uint64_t length = u->block.numbytes;
     const size_t there = at >= length ? 0 : length - at < n ? (size_t)(length - at) : n;
@@ -161,10 +161,10 @@ static int read_padded(struct hy_striped *s, struct unit *u, uint8_t *into, size
 }
 
 /* From the others. */
-static int recover(struct hy_striped *s, unsigned lost, uint8_t *into, size_t n, uint64_t at, struct hy_err *err)
+static int recover(struct hy_hdfs_striped_reader *s, unsigned lost, uint8_t *into, size_t n, uint64_t at, struct hy_err *err)
 {
     const unsigned all = s->code.data + s->code.parity;
-    const uint8_t *units[HY_EC_UNITS_MAX] = {0};
+    const uint8_t *units[HY_HDFS_EC_UNITS_MAX] = {0};
     hy_cleanup_free uint8_t *room = hy_reallocarray(NULL, s->code.data, n);
     unsigned count = 0;
     int rc;
@@ -184,12 +184,12 @@ static int recover(struct hy_striped *s, unsigned lost, uint8_t *into, size_t n,
             count++;
         }
     }
-    rc = hy_ec_recover(&s->code, units, lost, into, n);
+    rc = hy_hdfs_ec_recover(&s->code, units, lost, into, n);
     return rc < 0 ? hy_err_set(err, rc, "only %u of the %u parts that are needed of a block group can be read", count,
                                s->code.data) : 0;
 }
 
-int64_t hy_striped_read(struct hy_striped *s, const Hdfs__LocatedBlock *group, void *into, size_t n, uint64_t at,
+int64_t hy_hdfs_striped_reader_read(struct hy_hdfs_striped_reader *s, const Hdfs__LocatedBlock *group, void *into, size_t n, uint64_t at,
                         struct hy_err *err)
 {
     const uint64_t number = at / s->cell;

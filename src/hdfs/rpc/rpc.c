@@ -51,11 +51,11 @@ struct waiting {
     size_t n;
 };
 
-struct hy_rpc {
-    struct hy_sock sock;
-    struct hy_sasl *sasl; /* that wraps all frames; or NULL */
+struct hy_hdfs_rpc {
+    struct hy_hdfs_sock sock;
+    struct hy_hdfs_sasl *sasl; /* that wraps all frames; or NULL */
     const char *protocol;
-    uint8_t client_id[HY_RPC_CLIENT_ID];
+    uint8_t client_id[HY_HDFS_RPC_CLIENT_ID_SIZE];
     pthread_mutex_t sending; /* one request at a time */
 
     pthread_mutex_t lock; /* for what follows */
@@ -69,7 +69,7 @@ struct hy_rpc {
 
 /* ---- bytes ------------------------------------------------------------------------- */
 
-int hy_delimited_append(struct hy_buf *b, const ProtobufCMessage *m)
+int hy_hdfs_delimited_append(struct hy_buf *b, const ProtobufCMessage *m)
 {
     const size_t n = protobuf_c_message_get_packed_size(m);
     uint8_t *room = hy_buf_reserve(b, n + 5);
@@ -83,7 +83,7 @@ int hy_delimited_append(struct hy_buf *b, const ProtobufCMessage *m)
     return 0;
 }
 
-int hy_delimited_length(const uint8_t *bytes, size_t n, uint32_t *ret)
+int hy_hdfs_delimited_length(const uint8_t *bytes, size_t n, uint32_t *ret)
 {
     uint64_t value = 0;
 
@@ -105,7 +105,7 @@ int hy_delimited_length(const uint8_t *bytes, size_t n, uint32_t *ret)
 static int take_delimited(const uint8_t **bytes, size_t *n, const uint8_t **ret, size_t *ret_n)
 {
     uint32_t length;
-    int head = hy_delimited_length(*bytes, *n, &length);
+    int head = hy_hdfs_delimited_length(*bytes, *n, &length);
 
     if (head <= 0 || length > *n - (size_t)head)
         return -EPROTO;
@@ -116,10 +116,10 @@ static int take_delimited(const uint8_t **bytes, size_t *n, const uint8_t **ret,
     return 0;
 }
 
-int hy_rpc_answer_parse(uint8_t *frame, size_t n, struct hy_rpc_answer *ret)
+int hy_hdfs_rpc_response_parse(uint8_t *frame, size_t n, struct hy_hdfs_rpc_response *ret)
 {
     const uint8_t *rest = frame, *header;
-    struct hy_rpc_answer a = {.frame = frame};
+    struct hy_hdfs_rpc_response a = {.frame = frame};
     size_t header_n;
     int rc = take_delimited(&rest, &n, &header, &header_n);
 
@@ -128,23 +128,23 @@ int hy_rpc_answer_parse(uint8_t *frame, size_t n, struct hy_rpc_answer *ret)
     if (rc == 0 && a.header->status == HDFS__RPC_RESPONSE_HEADER__STATUS__SUCCESS)
         rc = take_delimited(&rest, &n, &a.body, &a.n);
     if (rc < 0)
-        hy_rpc_answer_done(&a);
+        hy_hdfs_rpc_response_done(&a);
     else
         *ret = a;
     return rc;
 }
 
-void hy_rpc_answer_done(struct hy_rpc_answer *a)
+void hy_hdfs_rpc_response_done(struct hy_hdfs_rpc_response *a)
 {
     if (a->header)
         hdfs__rpc_response_header__free_unpacked(a->header, NULL);
     free(a->frame);
-    *a = (struct hy_rpc_answer){0};
+    *a = (struct hy_hdfs_rpc_response){0};
 }
 
 /* ---- sending ----------------------------------------------------------------------- */
 
-int hy_rpc_begin_frame(struct hy_buf *b, int32_t id, int32_t retry, const uint8_t *client_id, size_t client_id_n)
+int hy_hdfs_rpc_begin_frame(struct hy_buf *b, int32_t id, int32_t retry, const uint8_t *client_id, size_t client_id_n)
 {
     Hdfs__RpcRequestHeader h = HDFS__RPC_REQUEST_HEADER__INIT;
     int rc = hy_buf_append(b, "\0\0\0", 4);
@@ -156,44 +156,44 @@ int hy_rpc_begin_frame(struct hy_buf *b, int32_t id, int32_t retry, const uint8_
     h.clientid.data = (uint8_t *)client_id;
     h.clientid.len = client_id_n;
     h.retrycount = retry;
-    return rc < 0 ? rc : hy_delimited_append(b, &h.base);
+    return rc < 0 ? rc : hy_hdfs_delimited_append(b, &h.base);
 }
 
-void hy_rpc_end_frame(struct hy_buf *b, size_t begin)
+void hy_hdfs_rpc_end_frame(struct hy_buf *b, size_t begin)
 {
     const uint32_t length = htonl((uint32_t)(b->len - begin - 4));
 
     memcpy((uint8_t *)hy_buf_bytes(b) + begin, &length, sizeof(length));
 }
 
-static int send_bytes(struct hy_rpc *c, const struct hy_buf *b)
+static int send_bytes(struct hy_hdfs_rpc *c, const struct hy_buf *b)
 {
-    return hy_sock_send_all(&c->sock, &(struct iovec){.iov_base = (void *)hy_buf_bytes(b), .iov_len = b->len}, 1);
+    return hy_hdfs_sock_send_all(&c->sock, &(struct iovec){.iov_base = (void *)hy_buf_bytes(b), .iov_len = b->len}, 1);
 }
 
-static int send_wrapped(struct hy_rpc *c, const struct hy_buf *b)
+static int send_wrapped(struct hy_hdfs_rpc *c, const struct hy_buf *b)
 {
     hy_cleanup_buf struct hy_buf wrapped;
     int rc;
 
     hy_buf_init(&wrapped, 2 * (size_t)FRAME_MAX);
-    rc = hy_rpc_wrap(c->sasl, hy_buf_bytes(b), b->len, &wrapped);
+    rc = hy_hdfs_rpc_wrap(c->sasl, hy_buf_bytes(b), b->len, &wrapped);
     return rc < 0 ? rc : send_bytes(c, &wrapped);
 }
 
 /* One at a time; wrapped, too, they have to leave in the order in which they were numbered. */
-static int send_frame(struct hy_rpc *c, struct hy_buf *b, size_t begin)
+static int send_frame(struct hy_hdfs_rpc *c, struct hy_buf *b, size_t begin)
 {
     int rc;
 
-    hy_rpc_end_frame(b, begin);
+    hy_hdfs_rpc_end_frame(b, begin);
     pthread_mutex_lock(&c->sending);
     rc = c->sasl ? send_wrapped(c, b) : send_bytes(c, b);
     pthread_mutex_unlock(&c->sending);
     return rc;
 }
 
-static int send_call(struct hy_rpc *c, const struct hy_rpc_call *call)
+static int send_call(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call)
 {
     Hdfs__RequestHeader h = HDFS__REQUEST_HEADER__INIT;
     hy_cleanup_buf struct hy_buf b;
@@ -203,26 +203,26 @@ static int send_call(struct hy_rpc *c, const struct hy_rpc_call *call)
     h.methodname = (char *)call->method;
     h.declaringclassprotocolname = (char *)c->protocol;
     h.clientprotocolversion = 1;
-    rc = hy_rpc_begin_frame(&b, call->id, call->retry, c->client_id, sizeof(c->client_id));
+    rc = hy_hdfs_rpc_begin_frame(&b, call->id, call->retry, c->client_id, sizeof(c->client_id));
     if (rc == 0)
-        rc = hy_delimited_append(&b, &h.base);
+        rc = hy_hdfs_delimited_append(&b, &h.base);
     if (rc == 0)
-        rc = hy_delimited_append(&b, call->request);
+        rc = hy_hdfs_delimited_append(&b, call->request);
     return rc < 0 ? rc : send_frame(c, &b, 0);
 }
 
 /* The server knows from a token who we are, and from a ticket who does things, but not for whom. */
-static void say_who(Hdfs__UserInformation *who, const struct hy_rpc_peer *peer, enum hy_rpc_method method)
+static void say_who(Hdfs__UserInformation *who, const struct hy_hdfs_rpc_peer *peer, enum hy_hdfs_rpc_auth method)
 {
-    if (method == HY_RPC_SIMPLE || (method == HY_RPC_KERBEROS && peer->real_user))
+    if (method == HY_HDFS_AUTH_SIMPLE || (method == HY_HDFS_AUTH_KERBEROS && peer->real_user))
         who->effectiveuser = (char *)peer->user;
-    if (method == HY_RPC_SIMPLE)
+    if (method == HY_HDFS_AUTH_SIMPLE)
         who->realuser = (char *)peer->real_user;
 }
 
 /* Behind `before`, which is the preamble, or nothing when that was sent. */
-static int send_context(struct hy_rpc *c, struct hy_buf *before, const struct hy_rpc_peer *peer,
-                        enum hy_rpc_method method)
+static int send_context(struct hy_hdfs_rpc *c, struct hy_buf *before, const struct hy_hdfs_rpc_peer *peer,
+                        enum hy_hdfs_rpc_auth method)
 {
     Hdfs__IpcConnectionContext context = HDFS__IPC_CONNECTION_CONTEXT__INIT;
     Hdfs__UserInformation who = HDFS__USER_INFORMATION__INIT;
@@ -232,17 +232,17 @@ static int send_context(struct hy_rpc *c, struct hy_buf *before, const struct hy
     say_who(&who, peer, method);
     context.userinfo = &who;
     context.protocol = (char *)c->protocol;
-    rc = hy_rpc_begin_frame(before, CALL_CONTEXT, -1, c->client_id, sizeof(c->client_id));
+    rc = hy_hdfs_rpc_begin_frame(before, CALL_CONTEXT, -1, c->client_id, sizeof(c->client_id));
     if (rc == 0)
-        rc = hy_delimited_append(before, &context.base);
+        rc = hy_hdfs_delimited_append(before, &context.base);
     return rc < 0 ? rc : send_frame(c, before, begin);
 }
 
-static int greet(struct hy_rpc *c, const struct hy_rpc_peer *peer, const struct hy_rpc_login *login, struct hy_err *err)
+static int greet(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_peer *peer, const struct hy_hdfs_rpc_credentials *login, struct hy_err *err)
 {
     const bool has_sasl = login->token || login->has_kerberos;
     const uint8_t preamble[] = {'h', 'r', 'p', 'c', 9, 0, has_sasl ? 0xdf : 0};
-    enum hy_rpc_method method = HY_RPC_SIMPLE;
+    enum hy_hdfs_rpc_auth method = HY_HDFS_AUTH_SIMPLE;
     hy_cleanup_buf struct hy_buf b;
     int rc;
 
@@ -251,7 +251,7 @@ static int greet(struct hy_rpc *c, const struct hy_rpc_peer *peer, const struct 
     if (rc == 0 && has_sasl) {
         rc = send_bytes(c, &b);
         hy_buf_clear(&b);
-        if (rc == 0 && hy_rpc_sign_on(&c->sock, login, peer, &method, &c->sasl, err) < 0)
+        if (rc == 0 && hy_hdfs_rpc_authenticate(&c->sock, login, peer, &method, &c->sasl, err) < 0)
             return err->code;
     }
     if (rc == 0)
@@ -261,11 +261,11 @@ static int greet(struct hy_rpc *c, const struct hy_rpc_peer *peer, const struct 
 
 /* ---- receiving --------------------------------------------------------------------- */
 
-int hy_rpc_take_frame(struct hy_sock *sock, size_t max, uint8_t **ret, size_t *ret_n)
+int hy_hdfs_rpc_receive_frame(struct hy_hdfs_sock *sock, size_t max, uint8_t **ret, size_t *ret_n)
 {
     hy_cleanup_free uint8_t *frame = NULL;
     uint32_t length;
-    int rc = hy_sock_recv_all(sock, &length, sizeof(length));
+    int rc = hy_hdfs_sock_recv_all(sock, &length, sizeof(length));
 
     if (rc < 0)
         return rc;
@@ -275,7 +275,7 @@ int hy_rpc_take_frame(struct hy_sock *sock, size_t max, uint8_t **ret, size_t *r
     frame = hy_malloc(length ? length : 1);
     if (!frame)
         return -ENOMEM;
-    rc = hy_sock_recv_all(sock, frame, length);
+    rc = hy_hdfs_sock_recv_all(sock, frame, length);
     if (rc < 0)
         return rc;
     *ret = hy_take(frame);
@@ -284,23 +284,23 @@ int hy_rpc_take_frame(struct hy_sock *sock, size_t max, uint8_t **ret, size_t *r
 }
 
 /* Who sleeps is woken late, and a NameNode nearby answers sooner than that: twice as many calls in the same time. */
-static void look_for_a_moment(const struct hy_rpc *c, int64_t begun_ns)
+static void look_for_a_moment(const struct hy_hdfs_rpc *c, int64_t begun_ns)
 {
-    while (hy_sock_poll(&c->sock, 0) == 0 && hy_clock_ns() - begun_ns < AWAKE_NS)
+    while (hy_hdfs_sock_poll(&c->sock, 0) == 0 && hy_clock_ns() - begun_ns < AWAKE_NS)
         sched_yield();
 }
 
-static int receive(struct hy_rpc *c)
+static int receive(struct hy_hdfs_rpc *c)
 {
     uint8_t *room;
     ssize_t got;
 
     if (c->sasl)
-        return hy_rpc_receive(c->sasl, &c->sock, FRAME_MAX, &c->in);
+        return hy_hdfs_rpc_receive_wrapped(c->sasl, &c->sock, FRAME_MAX, &c->in);
     room = hy_buf_reserve(&c->in, READ_SIZE);
     if (!room)
         return -ENOMEM;
-    got = hy_sock_recv(&c->sock, room, READ_SIZE);
+    got = hy_hdfs_sock_recv(&c->sock, room, READ_SIZE);
     if (got < 0)
         return (int)got;
     hy_buf_added(&c->in, (size_t)got);
@@ -308,7 +308,7 @@ static int receive(struct hy_rpc *c)
 }
 
 /* Some more of what the server says. */
-static int read_more(struct hy_rpc *c)
+static int read_more(struct hy_hdfs_rpc *c)
 {
     const int64_t begun = hy_clock_ns();
     int rc;
@@ -321,7 +321,7 @@ static int read_more(struct hy_rpc *c)
 }
 
 /* The next frame, malloc'ed. Only for the thread that reads. */
-static int read_frame(struct hy_rpc *c, uint8_t **ret, size_t *ret_n)
+static int read_frame(struct hy_hdfs_rpc *c, uint8_t **ret, size_t *ret_n)
 {
     for (;;) {
         uint32_t length;
@@ -370,7 +370,7 @@ static int call_of(const uint8_t *frame, size_t n, int32_t *ret)
 
 /* Gives the frame to who waits for it; one whose thread has left is dropped. A NameNode that
  * refuses the connection answers a call that nobody made: everyone is told. */
-static int deliver(struct hy_rpc *c, uint8_t *frame, size_t n)
+static int deliver(struct hy_hdfs_rpc *c, uint8_t *frame, size_t n)
 {
     int32_t id;
 
@@ -393,14 +393,14 @@ static int deliver(struct hy_rpc *c, uint8_t *frame, size_t n)
     return 0;
 }
 
-static void wake_all(struct hy_rpc *c)
+static void wake_all(struct hy_hdfs_rpc *c)
 {
     hy_list_each(it, &c->waiting)
         pthread_cond_signal(&hy_container(it, struct waiting, link)->turn);
 }
 
 /* Reads one frame for all; with the lock held before and after. */
-static void read_for_all(struct hy_rpc *c)
+static void read_for_all(struct hy_hdfs_rpc *c)
 {
     uint8_t *frame = NULL;
     size_t n = 0;
@@ -420,7 +420,7 @@ static void read_for_all(struct hy_rpc *c)
 }
 
 /* With the lock held. */
-static int wait_for(struct hy_rpc *c, struct waiting *w)
+static int wait_for(struct hy_hdfs_rpc *c, struct waiting *w)
 {
     while (!w->frame && !c->broken) {
         if (c->is_read)
@@ -433,7 +433,7 @@ static int wait_for(struct hy_rpc *c, struct waiting *w)
     return w->frame ? 0 : c->broken;
 }
 
-static int start(struct hy_rpc *c, struct waiting *w)
+static int start(struct hy_hdfs_rpc *c, struct waiting *w)
 {
     int rc;
 
@@ -445,7 +445,7 @@ static int start(struct hy_rpc *c, struct waiting *w)
     return rc;
 }
 
-static void give_up(struct hy_rpc *c, int rc)
+static void give_up(struct hy_hdfs_rpc *c, int rc)
 {
     pthread_mutex_lock(&c->lock);
     if (!c->broken)
@@ -454,7 +454,7 @@ static void give_up(struct hy_rpc *c, int rc)
     pthread_mutex_unlock(&c->lock);
 }
 
-int hy_rpc_do(struct hy_rpc *c, const struct hy_rpc_call *call, struct hy_rpc_answer *ret)
+int hy_hdfs_rpc_send(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call, struct hy_hdfs_rpc_response *ret)
 {
     struct waiting w = {.id = call->id, .turn = PTHREAD_COND_INITIALIZER};
     int rc;
@@ -471,15 +471,15 @@ int hy_rpc_do(struct hy_rpc *c, const struct hy_rpc_call *call, struct hy_rpc_an
     hy_list_remove(&w.link);
     pthread_mutex_unlock(&c->lock);
     pthread_cond_destroy(&w.turn);
-    return rc < 0 ? rc : hy_rpc_answer_parse(w.frame, w.n, ret);
+    return rc < 0 ? rc : hy_hdfs_rpc_response_parse(w.frame, w.n, ret);
 }
 
 /* ---- life -------------------------------------------------------------------------- */
 
-struct hy_rpc *hy_rpc_connect(const struct hy_rpc_peer *peer, struct hy_err *err)
+struct hy_hdfs_rpc *hy_hdfs_rpc_connect(const struct hy_hdfs_rpc_peer *peer, struct hy_err *err)
 {
-    struct hy_rpc *c = hy_calloc(1, sizeof(*c));
-    struct hy_rpc_login login = {0};
+    struct hy_hdfs_rpc *c = hy_calloc(1, sizeof(*c));
+    struct hy_hdfs_rpc_credentials login = {0};
     int rc;
 
     if (!c) {
@@ -494,19 +494,19 @@ struct hy_rpc *hy_rpc_connect(const struct hy_rpc_peer *peer, struct hy_err *err
     pthread_mutex_init(&c->lock, NULL);
     hy_list_init(&c->waiting);
     hy_buf_init(&c->in, 2 * (size_t)FRAME_MAX);
-    rc = hy_sock_connect(&c->sock, peer->host, peer->port, CONNECT_MS, PATIENCE_MS, err);
+    rc = hy_hdfs_sock_connect(&c->sock, peer->host, peer->port, CONNECT_MS, PATIENCE_MS, err);
     if (rc == 0)
-        rc = hy_rpc_login_find(&login, &c->sock, peer, err);
+        rc = hy_hdfs_rpc_credentials_load(&login, &c->sock, peer, err);
     if (rc == 0)
         rc = greet(c, peer, &login, err);
-    hy_rpc_login_done(&login);
+    hy_hdfs_rpc_credentials_done(&login);
     if (rc == 0)
         return c;
-    hy_rpc_unref(c);
+    hy_hdfs_rpc_unref(c);
     return NULL;
 }
 
-struct hy_rpc *hy_rpc_ref(struct hy_rpc *c)
+struct hy_hdfs_rpc *hy_hdfs_rpc_ref(struct hy_hdfs_rpc *c)
 {
     pthread_mutex_lock(&c->lock);
     c->refs++;
@@ -514,7 +514,7 @@ struct hy_rpc *hy_rpc_ref(struct hy_rpc *c)
     return c;
 }
 
-void hy_rpc_unref(struct hy_rpc *c)
+void hy_hdfs_rpc_unref(struct hy_hdfs_rpc *c)
 {
     int refs;
 
@@ -525,8 +525,8 @@ void hy_rpc_unref(struct hy_rpc *c)
     pthread_mutex_unlock(&c->lock);
     if (refs)
         return;
-    hy_sock_close(&c->sock);
-    hy_sasl_free(c->sasl);
+    hy_hdfs_sock_close(&c->sock);
+    hy_hdfs_sasl_free(c->sasl);
     hy_buf_done(&c->in);
     pthread_mutex_destroy(&c->sending);
     pthread_mutex_destroy(&c->lock);

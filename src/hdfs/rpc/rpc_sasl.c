@@ -23,7 +23,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "fs/glob_pattern.h"
+#include "fs/fs.h"
 #include "hdfs/cluster.h"
 #include "hdfs/conf.h"
 #include "hdfs/rpc/rpc_internal.h"
@@ -36,12 +36,12 @@
 
 /* ---- what we have ------------------------------------------------------------------ */
 
-static const char *setting(const struct hy_rpc_peer *peer, const char *key)
+static const char *setting(const struct hy_hdfs_rpc_peer *peer, const char *key)
 {
     return peer->conf ? hy_hdfs_conf_get(peer->conf, key) : NULL;
 }
 
-static bool is_kerberos(const struct hy_rpc_peer *peer)
+static bool is_kerberos(const struct hy_hdfs_rpc_peer *peer)
 {
     const char *way = setting(peer, "hadoop.security.authentication");
 
@@ -49,7 +49,7 @@ static bool is_kerberos(const struct hy_rpc_peer *peer)
 }
 
 /* "10.0.0.1:8020", where the connection goes. */
-static int address_of(const struct hy_sock *sock, char *out, size_t size)
+static int address_of(const struct hy_hdfs_sock *sock, char *out, size_t size)
 {
     struct sockaddr_storage a;
     socklen_t n = sizeof(a);
@@ -65,8 +65,8 @@ static int address_of(const struct hy_sock *sock, char *out, size_t size)
 }
 
 /* A token is for a nameservice, for an address, or, where hadoop.security.token.service.use_ip is false, for a name. */
-static const Hdfs__Token *find_token(const struct hy_tokens *tokens, const struct hy_sock *sock,
-                                     const struct hy_rpc_peer *peer)
+static const Hdfs__Token *find_token(const struct hy_hdfs_tokens *tokens, const struct hy_hdfs_sock *sock,
+                                     const struct hy_hdfs_rpc_peer *peer)
 {
     const Hdfs__Token *found = NULL;
     char service[320];
@@ -75,40 +75,40 @@ static const Hdfs__Token *find_token(const struct hy_tokens *tokens, const struc
         return NULL;
     if (peer->nameservice) {
         snprintf(service, sizeof(service), "ha-hdfs:%s", peer->nameservice);
-        found = hy_tokens_find(tokens, HY_TOKEN_OF_HDFS, service);
+        found = hy_hdfs_tokens_find(tokens, HY_HDFS_TOKEN_KIND, service);
     }
     if (!found && address_of(sock, service, sizeof(service)) == 0)
-        found = hy_tokens_find(tokens, HY_TOKEN_OF_HDFS, service);
+        found = hy_hdfs_tokens_find(tokens, HY_HDFS_TOKEN_KIND, service);
     if (!found) {
         snprintf(service, sizeof(service), "%s:%u", peer->host, peer->port);
-        found = hy_tokens_find(tokens, HY_TOKEN_OF_HDFS, service);
+        found = hy_hdfs_tokens_find(tokens, HY_HDFS_TOKEN_KIND, service);
     }
     return found;
 }
 
-int hy_rpc_login_find(struct hy_rpc_login *l, const struct hy_sock *sock, const struct hy_rpc_peer *peer,
+int hy_hdfs_rpc_credentials_load(struct hy_hdfs_rpc_credentials *l, const struct hy_hdfs_sock *sock, const struct hy_hdfs_rpc_peer *peer,
                       struct hy_err *err)
 {
     int rc;
 
-    *l = (struct hy_rpc_login){.token = peer->token, .has_kerberos = is_kerberos(peer)};
+    *l = (struct hy_hdfs_rpc_credentials){.token = peer->token, .has_kerberos = is_kerberos(peer)};
     if (peer->token)
         return 0;
-    rc = hy_tokens_load(&l->tokens, err);
+    rc = hy_hdfs_tokens_load(&l->tokens, err);
     if (rc == 0)
         l->token = find_token(&l->tokens, sock, peer);
     return rc;
 }
 
-void hy_rpc_login_done(struct hy_rpc_login *l)
+void hy_hdfs_rpc_credentials_done(struct hy_hdfs_rpc_credentials *l)
 {
-    hy_tokens_done(&l->tokens);
+    hy_hdfs_tokens_done(&l->tokens);
 }
 
 /* ---- whether it is the right server ------------------------------------------------ */
 
 /* The name that belongs to the address; as Java does it, what the address is called by DNS. */
-static void canonical_host(const struct hy_sock *sock, char *out, size_t size)
+static void canonical_host(const struct hy_hdfs_sock *sock, char *out, size_t size)
 {
     struct sockaddr_storage a;
     socklen_t n = sizeof(a);
@@ -119,7 +119,7 @@ static void canonical_host(const struct hy_sock *sock, char *out, size_t size)
 }
 
 /* "hdfs/_HOST@REALM": the server's own name for itself fits when its host is the one we went to. */
-static bool fits(const char *expected, const Hdfs__RpcSasl__Auth *auth, const struct hy_sock *sock, const char *host)
+static bool fits(const char *expected, const Hdfs__RpcSasl__Auth *auth, const struct hy_hdfs_sock *sock, const char *host)
 {
     const size_t service = strcspn(expected, "/@"), rest = strcspn(expected, "@");
     const char *instance = expected[service] == '/' ? expected + service + 1 : "";
@@ -134,18 +134,11 @@ static bool fits(const char *expected, const Hdfs__RpcSasl__Auth *auth, const st
     return strcasecmp(auth->serverid, host) == 0 || strcasecmp(auth->serverid, canonical) == 0;
 }
 
-static bool fits_pattern(const char *pattern, const char *principal)
-{
-    hy_cleanup_glob struct hy_glob *glob = NULL;
-
-    return hy_glob_new(pattern, strlen(pattern), &glob) == 0 && hy_glob_matches(glob, principal, strlen(principal));
-}
-
 /*
  * The principal to which we give a ticket: the one that the server says it is,
  * if that is the one of the settings. The caller frees it.
  */
-static int server_principal(const Hdfs__RpcSasl__Auth *auth, const struct hy_sock *sock, const struct hy_rpc_peer *peer,
+static int server_principal(const Hdfs__RpcSasl__Auth *auth, const struct hy_hdfs_sock *sock, const struct hy_hdfs_rpc_peer *peer,
                             char **ret, struct hy_err *err)
 {
     const char *expected = setting(peer, peer->principal), *realm = expected ? strchr(expected, '@') : NULL, *pattern;
@@ -162,7 +155,7 @@ static int server_principal(const Hdfs__RpcSasl__Auth *auth, const struct hy_soc
     if (!pattern && !expected)
         return hy_err_set(err, -EINVAL, "which principal it should be is not known: set %s in hdfs-site.xml (in"
                           " $HADOOP_CONF_DIR)", peer->principal);
-    if (pattern ? !fits_pattern(pattern, name) : !fits(expected, auth, sock, peer->host))
+    if (pattern ? !hy_fs_glob_matches(pattern, name) : !fits(expected, auth, sock, peer->host))
         return hy_err_set(err, -EACCES, "it says that it is %s, but %s%s is %s", name, peer->principal,
                           pattern ? ".pattern" : "", pattern ? pattern : expected);
     *ret = hy_take(name);
@@ -171,31 +164,31 @@ static int server_principal(const Hdfs__RpcSasl__Auth *auth, const struct hy_soc
 
 /* ---- the way we take --------------------------------------------------------------- */
 
-static struct hy_sasl *by_token(const Hdfs__Token *t, const Hdfs__RpcSasl__Auth *auth, const struct hy_qops *qops)
+static struct hy_hdfs_sasl *by_token(const Hdfs__Token *t, const Hdfs__RpcSasl__Auth *auth, const struct hy_qops *qops)
 {
-    hy_cleanup_free char *user = hy_base64(t->identifier.data, t->identifier.len);
-    hy_cleanup_free char *password = hy_base64(t->password.data, t->password.len);
-    const struct hy_digest_login login = {
+    hy_cleanup_free char *user = hy_hdfs_base64(t->identifier.data, t->identifier.len);
+    hy_cleanup_free char *password = hy_hdfs_base64(t->password.data, t->password.len);
+    const struct hy_hdfs_digest_login login = {
         .user = user, .password = password,
         .protocol = auth->protocol ? auth->protocol : "", .server = auth->serverid ? auth->serverid : "",
     };
 
-    return user && password ? hy_sasl_digest_new(&login, qops) : NULL;
+    return user && password ? hy_hdfs_sasl_digest_new(&login, qops) : NULL;
 }
 
 struct exchange {
-    struct hy_sock *sock;
-    const struct hy_rpc_login *login;
-    const struct hy_rpc_peer *peer;
-    enum hy_rpc_method method;
-    struct hy_sasl *sasl;
+    struct hy_hdfs_sock *sock;
+    const struct hy_hdfs_rpc_credentials *login;
+    const struct hy_hdfs_rpc_peer *peer;
+    enum hy_hdfs_rpc_auth method;
+    struct hy_hdfs_sasl *sasl;
     bool is_over;
 };
 
 static int start_token(struct exchange *x, const Hdfs__RpcSasl__Auth *auth, const struct hy_qops *qops,
                        struct hy_err *err)
 {
-    x->method = HY_RPC_TOKEN;
+    x->method = HY_HDFS_AUTH_TOKEN;
     x->sasl = by_token(x->login->token, auth, qops);
     return x->sasl ? 0 : hy_err_oom(err);
 }
@@ -208,14 +201,14 @@ static int start_kerberos(struct exchange *x, const Hdfs__RpcSasl__Auth *auth, c
 
     if (rc < 0)
         return rc;
-    x->method = HY_RPC_KERBEROS;
-    x->sasl = hy_sasl_gssapi_new(principal, qops, err);
+    x->method = HY_HDFS_AUTH_KERBEROS;
+    x->sasl = hy_hdfs_sasl_gssapi_new(principal, qops, err);
     return x->sasl ? 0 : err->code;
 }
 
 static int start_simple(struct exchange *x, struct hy_err *err)
 {
-    x->method = HY_RPC_SIMPLE;
+    x->method = HY_HDFS_AUTH_SIMPLE;
     if (x->login->has_kerberos &&
         !hy_hdfs_conf_bool(x->peer->conf, "ipc.client.fallback-to-simple-auth-allowed", false))
         return hy_err_set(err, -EACCES, "it believes whoever comes (SIMPLE), but hadoop.security.authentication is"
@@ -264,16 +257,16 @@ static int choose(struct exchange *x, const Hdfs__RpcSasl *m, const Hdfs__RpcSas
 static int append_message(struct hy_buf *b, const Hdfs__RpcSasl *m)
 {
     const size_t begin = b->len;
-    int rc = hy_rpc_begin_frame(b, CALL_SASL, -1, NULL, 0);
+    int rc = hy_hdfs_rpc_begin_frame(b, CALL_SASL, -1, NULL, 0);
 
     if (rc == 0)
-        rc = hy_delimited_append(b, &m->base);
+        rc = hy_hdfs_delimited_append(b, &m->base);
     if (rc == 0)
-        hy_rpc_end_frame(b, begin);
+        hy_hdfs_rpc_end_frame(b, begin);
     return rc;
 }
 
-static int send_message(struct hy_sock *sock, Hdfs__RpcSasl__State state, Hdfs__RpcSasl__Auth *way,
+static int send_message(struct hy_hdfs_sock *sock, Hdfs__RpcSasl__State state, Hdfs__RpcSasl__Auth *way,
                         const struct hy_buf *token)
 {
     Hdfs__RpcSasl m = HDFS__RPC_SASL__INIT;
@@ -291,16 +284,16 @@ static int send_message(struct hy_sock *sock, Hdfs__RpcSasl__State state, Hdfs__
     }
     rc = append_message(&b, &m);
     return rc < 0 ? rc
-                  : hy_sock_send_all(sock, &(struct iovec){.iov_base = (void *)hy_buf_bytes(&b), .iov_len = b.len}, 1);
+                  : hy_hdfs_sock_send_all(sock, &(struct iovec){.iov_base = (void *)hy_buf_bytes(&b), .iov_len = b.len}, 1);
 }
 
 /* What the server says to somebody it does not want is an exception; of which kind is of no use to know. */
-static int refused(const struct exchange *x, const struct hy_rpc_answer *a, struct hy_err *err)
+static int refused(const struct exchange *x, const struct hy_hdfs_rpc_response *a, struct hy_err *err)
 {
     static const char *const what[] = {
-        [HY_RPC_SIMPLE] = "it refused",
-        [HY_RPC_TOKEN] = "it does not accept the token, which may be damaged or too old",
-        [HY_RPC_KERBEROS] = "it does not accept the Kerberos ticket",
+        [HY_HDFS_AUTH_SIMPLE] = "it refused",
+        [HY_HDFS_AUTH_TOKEN] = "it does not accept the token, which may be damaged or too old",
+        [HY_HDFS_AUTH_KERBEROS] = "it does not accept the Kerberos ticket",
     };
     int rc = hy_hdfs_exception(a->header->exceptionclassname, a->header->errormsg, err);
 
@@ -312,20 +305,20 @@ static int refused(const struct exchange *x, const struct hy_rpc_answer *a, stru
 
 static int take_message(const struct exchange *x, Hdfs__RpcSasl **ret, struct hy_err *err)
 {
-    struct hy_rpc_answer a;
+    struct hy_hdfs_rpc_response a;
     uint8_t *frame;
     size_t n;
-    int rc = hy_rpc_take_frame(x->sock, MESSAGE_MAX, &frame, &n);
+    int rc = hy_hdfs_rpc_receive_frame(x->sock, MESSAGE_MAX, &frame, &n);
 
     if (rc == 0)
-        rc = hy_rpc_answer_parse(frame, n, &a);
+        rc = hy_hdfs_rpc_response_parse(frame, n, &a);
     if (rc < 0)
         return hy_err_sys(err, rc, "it does not answer");
     if (a.header->status != HDFS__RPC_RESPONSE_HEADER__STATUS__SUCCESS)
         rc = refused(x, &a, err);
     else if ((int32_t)a.header->callid != CALL_SASL || !(*ret = hdfs__rpc_sasl__unpack(NULL, a.n, a.body)))
         rc = hy_err_set(err, -EPROTO, "its answer to who we are cannot be read");
-    hy_rpc_answer_done(&a);
+    hy_hdfs_rpc_response_done(&a);
     return rc;
 }
 
@@ -348,8 +341,8 @@ static int on_negotiate(struct exchange *x, const Hdfs__RpcSasl *m, struct hy_er
     way.has_challenge = 0;
     x->is_over = !x->sasl; /* nobody answers to SIMPLE */
     /* Who has no first challenge has an initial response: Kerberos has, DIGEST-MD5 has an empty one. */
-    if (x->sasl && (chosen->has_challenge || x->method == HY_RPC_KERBEROS))
-        rc = hy_sasl_step(x->sasl, chosen->challenge.data, chosen->challenge.len, &response, err);
+    if (x->sasl && (chosen->has_challenge || x->method == HY_HDFS_AUTH_KERBEROS))
+        rc = hy_hdfs_sasl_step(x->sasl, chosen->challenge.data, chosen->challenge.len, &response, err);
     if (rc < 0)
         return rc;
     rc = send_message(x->sock, HDFS__RPC_SASL__STATE__INITIATE, &way, x->sasl ? &response : NULL);
@@ -364,7 +357,7 @@ static int on_challenge(struct exchange *x, const Hdfs__RpcSasl *m, struct hy_er
     hy_buf_init(&response, MESSAGE_MAX);
     if (!x->sasl || !m->has_token)
         return hy_err_set(err, -EPROTO, "its challenge is none");
-    rc = hy_sasl_step(x->sasl, m->token.data, m->token.len, &response, err);
+    rc = hy_hdfs_sasl_step(x->sasl, m->token.data, m->token.len, &response, err);
     if (rc <= 0)
         return rc;
     rc = send_message(x->sock, HDFS__RPC_SASL__STATE__RESPONSE, NULL, &response);
@@ -382,17 +375,17 @@ static int on_success(struct exchange *x, const Hdfs__RpcSasl *m, struct hy_err 
     if (!x->sasl)
         return start_simple(x, err);
     if (m->has_token)
-        rc = hy_sasl_step(x->sasl, m->token.data, m->token.len, &response, err);
+        rc = hy_hdfs_sasl_step(x->sasl, m->token.data, m->token.len, &response, err);
     if (rc < 0)
         return rc;
-    if (rc > 0 || !hy_sasl_is_done(x->sasl))
+    if (rc > 0 || !hy_hdfs_sasl_is_done(x->sasl))
         return hy_err_set(err, -EACCES, "it did not prove who it is");
     return 0;
 }
 
 static int take_turn(struct exchange *x, struct hy_err *err)
 {
-    hy_cleanup_answer Hdfs__RpcSasl *m = NULL;
+    hy_cleanup_hdfs_response Hdfs__RpcSasl *m = NULL;
     int rc = take_message(x, &m, err);
 
     if (rc < 0)
@@ -409,8 +402,8 @@ static int take_turn(struct exchange *x, struct hy_err *err)
     }
 }
 
-int hy_rpc_sign_on(struct hy_sock *sock, const struct hy_rpc_login *l, const struct hy_rpc_peer *peer,
-                   enum hy_rpc_method *ret_method, struct hy_sasl **ret_sasl, struct hy_err *err)
+int hy_hdfs_rpc_authenticate(struct hy_hdfs_sock *sock, const struct hy_hdfs_rpc_credentials *l, const struct hy_hdfs_rpc_peer *peer,
+                   enum hy_hdfs_rpc_auth *ret_method, struct hy_hdfs_sasl **ret_sasl, struct hy_err *err)
 {
     struct exchange x = {.sock = sock, .login = l, .peer = peer};
     int rc = send_message(sock, HDFS__RPC_SASL__STATE__NEGOTIATE, NULL, NULL);
@@ -419,29 +412,29 @@ int hy_rpc_sign_on(struct hy_sock *sock, const struct hy_rpc_login *l, const str
         hy_err_sys(err, rc, "it takes no request");
     for (int rounds = 0; rc == 0 && !x.is_over; rounds++)
         rc = rounds < ROUNDS_MAX ? take_turn(&x, err) : hy_err_set(err, -EPROTO, "it asks who we are again and again");
-    if (rc == 0 && x.sasl && hy_sasl_qop(x.sasl) != HY_QOP_AUTH)
+    if (rc == 0 && x.sasl && hy_hdfs_sasl_qop(x.sasl) != HY_HDFS_QOP_AUTH)
         *ret_sasl = hy_take(x.sasl);
     else
         *ret_sasl = NULL;
     *ret_method = x.method;
-    hy_sasl_free(x.sasl);
+    hy_hdfs_sasl_free(x.sasl);
     return rc < 0 ? hy_err_wrap(err, "cannot sign on to %s:%u", peer->host, peer->port) : 0;
 }
 
 /* ---- afterwards -------------------------------------------------------------------- */
 
-int hy_rpc_wrap(struct hy_sasl *s, const uint8_t *bytes, size_t n, struct hy_buf *out)
+int hy_hdfs_rpc_wrap(struct hy_hdfs_sasl *s, const uint8_t *bytes, size_t n, struct hy_buf *out)
 {
     hy_cleanup_buf struct hy_buf token;
     int rc = 0;
 
-    hy_buf_init(&token, hy_sasl_room(s) + MESSAGE_MAX);
+    hy_buf_init(&token, hy_hdfs_sasl_wrap_max(s) + MESSAGE_MAX);
     while (rc == 0 && n) {
-        const size_t part = n < hy_sasl_room(s) ? n : hy_sasl_room(s);
+        const size_t part = n < hy_hdfs_sasl_wrap_max(s) ? n : hy_hdfs_sasl_wrap_max(s);
         Hdfs__RpcSasl m = HDFS__RPC_SASL__INIT;
 
         hy_buf_clear(&token);
-        rc = hy_sasl_wrap(s, bytes, part, &token);
+        rc = hy_hdfs_sasl_wrap(s, bytes, part, &token);
         if (rc < 0)
             return rc;
         m.state = HDFS__RPC_SASL__STATE__WRAP;
@@ -455,24 +448,24 @@ int hy_rpc_wrap(struct hy_sasl *s, const uint8_t *bytes, size_t n, struct hy_buf
     return rc;
 }
 
-int hy_rpc_receive(struct hy_sasl *s, struct hy_sock *sock, size_t max, struct hy_buf *in)
+int hy_hdfs_rpc_receive_wrapped(struct hy_hdfs_sasl *s, struct hy_hdfs_sock *sock, size_t max, struct hy_buf *in)
 {
-    hy_cleanup_answer Hdfs__RpcSasl *m = NULL;
-    struct hy_rpc_answer a;
+    hy_cleanup_hdfs_response Hdfs__RpcSasl *m = NULL;
+    struct hy_hdfs_rpc_response a;
     uint8_t *frame;
     size_t n;
     int64_t plain;
-    int rc = hy_rpc_take_frame(sock, max, &frame, &n);
+    int rc = hy_hdfs_rpc_receive_frame(sock, max, &frame, &n);
 
     if (rc == 0)
-        rc = hy_rpc_answer_parse(frame, n, &a);
+        rc = hy_hdfs_rpc_response_parse(frame, n, &a);
     if (rc < 0)
         return rc;
     if (a.header->status == HDFS__RPC_RESPONSE_HEADER__STATUS__SUCCESS && (int32_t)a.header->callid == CALL_SASL)
         m = hdfs__rpc_sasl__unpack(NULL, a.n, a.body);
-    hy_rpc_answer_done(&a);
+    hy_hdfs_rpc_response_done(&a);
     if (!m || m->state != HDFS__RPC_SASL__STATE__WRAP || !m->has_token)
         return -EPROTO;
-    plain = hy_sasl_unwrap(s, m->token.data, m->token.len);
+    plain = hy_hdfs_sasl_unwrap(s, m->token.data, m->token.len);
     return plain < 0 ? (int)plain : hy_buf_append(in, m->token.data, (size_t)plain);
 }

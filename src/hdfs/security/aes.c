@@ -17,7 +17,7 @@
 typedef struct evp_cipher evp_cipher;
 typedef struct evp_context evp_context;
 
-struct hy_aes {
+struct hy_hdfs_aes {
     evp_context *context;
 };
 
@@ -73,11 +73,11 @@ static const evp_cipher *cipher_of(size_t key_size)
                             : NULL;
 }
 
-struct hy_aes *hy_aes_new(const uint8_t *key, size_t n, const uint8_t iv[HY_AES_IV], struct hy_err *err)
+struct hy_hdfs_aes *hy_hdfs_aes_new(const uint8_t *key, size_t n, const uint8_t iv[HY_HDFS_AES_IV_SIZE], struct hy_err *err)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     const evp_cipher *cipher;
-    struct hy_aes *a;
+    struct hy_hdfs_aes *a;
 
     pthread_once(&once, load);
     if (!has_evp) {
@@ -89,12 +89,12 @@ struct hy_aes *hy_aes_new(const uint8_t *key, size_t n, const uint8_t iv[HY_AES_
     a = cipher ? hy_calloc(1, sizeof(*a)) : NULL;
     if (a && (a->context = evp.new()) && evp.init(a->context, cipher, NULL, key, iv) == 1)
         return a;
-    hy_aes_free(a);
+    hy_hdfs_aes_free(a);
     hy_err_set(err, cipher ? -EIO : -EINVAL, "a key of %zu bytes cannot be used for AES", n);
     return NULL;
 }
 
-void hy_aes_free(struct hy_aes *a)
+void hy_hdfs_aes_free(struct hy_hdfs_aes *a)
 {
     if (!a)
         return;
@@ -103,7 +103,7 @@ void hy_aes_free(struct hy_aes *a)
     free(a);
 }
 
-int hy_aes_apply(struct hy_aes *a, const uint8_t *from, uint8_t *to, size_t n)
+int hy_hdfs_aes_apply(struct hy_hdfs_aes *a, const uint8_t *from, uint8_t *to, size_t n)
 {
     while (n) {
         const int part = n < PIECE_MAX ? (int)n : (int)PIECE_MAX;

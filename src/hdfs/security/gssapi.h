@@ -4,8 +4,8 @@
  * needs Kerberos, so that neither building nor running hopyard wants it. Names
  * and numbers are those of RFC 2744.
  */
-#ifndef HY_HDFS_GSS_API_H
-#define HY_HDFS_GSS_API_H
+#ifndef HY_HDFS_SECURITY_GSSAPI_H
+#define HY_HDFS_SECURITY_GSSAPI_H
 
 #include <stddef.h>
 #include <stdint.h>

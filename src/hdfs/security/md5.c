@@ -97,89 +97,89 @@ static void take_block(uint32_t state[4], const uint8_t *block)
     state[3] += d;
 }
 
-void hy_md5_init(struct hy_md5 *m)
+void hy_hdfs_md5_init(struct hy_hdfs_md5 *m)
 {
-    *m = (struct hy_md5){.state = {0x67452301u, 0xefcdab89u, 0x98badcfeu, 0x10325476u}};
+    *m = (struct hy_hdfs_md5){.state = {0x67452301u, 0xefcdab89u, 0x98badcfeu, 0x10325476u}};
 }
 
-void hy_md5_add(struct hy_md5 *m, const void *bytes, size_t n)
+void hy_hdfs_md5_add(struct hy_hdfs_md5 *m, const void *bytes, size_t n)
 {
     const uint8_t *from = bytes;
-    const size_t there = m->length % HY_MD5_BLOCK;
+    const size_t there = m->length % HY_HDFS_MD5_BLOCK;
 
     if (n == 0)
         return;
     m->length += n;
     if (there) {
-        const size_t part = n < HY_MD5_BLOCK - there ? n : HY_MD5_BLOCK - there;
+        const size_t part = n < HY_HDFS_MD5_BLOCK - there ? n : HY_HDFS_MD5_BLOCK - there;
 
         memcpy(m->block + there, from, part);
         from += part;
         n -= part;
-        if (there + part < HY_MD5_BLOCK)
+        if (there + part < HY_HDFS_MD5_BLOCK)
             return;
         take_block(m->state, m->block);
     }
-    for (; n >= HY_MD5_BLOCK; n -= HY_MD5_BLOCK, from += HY_MD5_BLOCK)
+    for (; n >= HY_HDFS_MD5_BLOCK; n -= HY_HDFS_MD5_BLOCK, from += HY_HDFS_MD5_BLOCK)
         take_block(m->state, from);
     memcpy(m->block, from, n);
 }
 
-void hy_md5_end(struct hy_md5 *m, uint8_t out[HY_MD5_SIZE])
+void hy_hdfs_md5_end(struct hy_hdfs_md5 *m, uint8_t out[HY_HDFS_MD5_SIZE])
 {
-    static const uint8_t padding[HY_MD5_BLOCK] = {0x80};
-    const size_t there = m->length % HY_MD5_BLOCK;
+    static const uint8_t padding[HY_HDFS_MD5_BLOCK] = {0x80};
+    const size_t there = m->length % HY_HDFS_MD5_BLOCK;
     uint8_t bits[8];
 
     hy_put_le(bits, m->length * 8, 8);
-    hy_md5_add(m, padding, (there < 56 ? 56 : 120) - there);
-    hy_md5_add(m, bits, sizeof(bits));
+    hy_hdfs_md5_add(m, padding, (there < 56 ? 56 : 120) - there);
+    hy_hdfs_md5_add(m, bits, sizeof(bits));
     for (int i = 0; i < 4; i++)
         hy_put_le(out + 4 * i, m->state[i], 4);
 }
 
 /* ---- HMAC-MD5 ---------------------------------------------------------------------- */
 
-void hy_hmac_md5_init(struct hy_hmac_md5 *h, const void *key, size_t n)
+void hy_hdfs_hmac_md5_init(struct hy_hdfs_hmac_md5 *h, const void *key, size_t n)
 {
-    uint8_t own[HY_MD5_BLOCK] = {0}, inner[HY_MD5_BLOCK], outer[HY_MD5_BLOCK];
+    uint8_t own[HY_HDFS_MD5_BLOCK] = {0}, inner[HY_HDFS_MD5_BLOCK], outer[HY_HDFS_MD5_BLOCK];
 
-    if (n > HY_MD5_BLOCK) {
-        struct hy_md5 m;
+    if (n > HY_HDFS_MD5_BLOCK) {
+        struct hy_hdfs_md5 m;
 
-        hy_md5_init(&m);
-        hy_md5_add(&m, key, n);
-        hy_md5_end(&m, own);
+        hy_hdfs_md5_init(&m);
+        hy_hdfs_md5_add(&m, key, n);
+        hy_hdfs_md5_end(&m, own);
     } else if (n) {
         memcpy(own, key, n);
     }
-    for (size_t i = 0; i < HY_MD5_BLOCK; i++) {
+    for (size_t i = 0; i < HY_HDFS_MD5_BLOCK; i++) {
         inner[i] = own[i] ^ 0x36;
         outer[i] = own[i] ^ 0x5c;
     }
-    hy_md5_init(&h->inner);
-    hy_md5_add(&h->inner, inner, sizeof(inner));
-    hy_md5_init(&h->outer);
-    hy_md5_add(&h->outer, outer, sizeof(outer));
+    hy_hdfs_md5_init(&h->inner);
+    hy_hdfs_md5_add(&h->inner, inner, sizeof(inner));
+    hy_hdfs_md5_init(&h->outer);
+    hy_hdfs_md5_add(&h->outer, outer, sizeof(outer));
 }
 
-void hy_hmac_md5_add(struct hy_hmac_md5 *h, const void *bytes, size_t n)
+void hy_hdfs_hmac_md5_add(struct hy_hdfs_hmac_md5 *h, const void *bytes, size_t n)
 {
-    hy_md5_add(&h->inner, bytes, n);
+    hy_hdfs_md5_add(&h->inner, bytes, n);
 }
 
-void hy_hmac_md5_end(struct hy_hmac_md5 *h, uint8_t out[HY_MD5_SIZE])
+void hy_hdfs_hmac_md5_end(struct hy_hdfs_hmac_md5 *h, uint8_t out[HY_HDFS_MD5_SIZE])
 {
-    uint8_t inner[HY_MD5_SIZE];
+    uint8_t inner[HY_HDFS_MD5_SIZE];
 
-    hy_md5_end(&h->inner, inner);
-    hy_md5_add(&h->outer, inner, sizeof(inner));
-    hy_md5_end(&h->outer, out);
+    hy_hdfs_md5_end(&h->inner, inner);
+    hy_hdfs_md5_add(&h->outer, inner, sizeof(inner));
+    hy_hdfs_md5_end(&h->outer, out);
 }
 
 /* ---- RC4 --------------------------------------------------------------------------- */
 
-void hy_rc4_init(struct hy_rc4 *r, const uint8_t *key, size_t n)
+void hy_hdfs_rc4_init(struct hy_hdfs_rc4 *r, const uint8_t *key, size_t n)
 {
     uint8_t j = 0;
 
@@ -195,7 +195,7 @@ void hy_rc4_init(struct hy_rc4 *r, const uint8_t *key, size_t n)
     }
 }
 
-void hy_rc4_apply(struct hy_rc4 *r, uint8_t *bytes, size_t n)
+void hy_hdfs_rc4_apply(struct hy_hdfs_rc4 *r, uint8_t *bytes, size_t n)
 {
     uint8_t i = r->i, j = r->j;
 

@@ -12,14 +12,14 @@
 
 static const struct {
     const char *name;
-    enum hy_qop qop;
+    enum hy_hdfs_qop qop;
 } names[] = {
-    {"authentication", HY_QOP_AUTH},
-    {"integrity", HY_QOP_INTEGRITY},
-    {"privacy", HY_QOP_PRIVACY},
+    {"authentication", HY_HDFS_QOP_AUTH},
+    {"integrity", HY_HDFS_QOP_INTEGRITY},
+    {"privacy", HY_HDFS_QOP_PRIVACY},
 };
 
-static enum hy_qop qop_of(const char *name, size_t n)
+static enum hy_hdfs_qop qop_of(const char *name, size_t n)
 {
     for (size_t i = 0; i < HY_COUNT(names); i++)
         if (strlen(names[i].name) == n && strncasecmp(names[i].name, name, n) == 0)
@@ -33,12 +33,12 @@ int hy_qops_parse(const char *text, const char *key, struct hy_qops *ret, struct
 
     for (const char *at = text ? text : "authentication"; *(at += strspn(at, ", \t\r\n"));) {
         const size_t n = strcspn(at, ", \t\r\n");
-        const enum hy_qop one = qop_of(at, n);
+        const enum hy_hdfs_qop one = qop_of(at, n);
 
         if (!one)
             return hy_err_set(err, -EINVAL, "%s is '%s', of which only authentication, integrity and privacy are known",
                               key, text);
-        if (!hy_qops_have(&q, one))
+        if (!hy_hdfs_qops_has(&q, one))
             q.all[q.count++] = one;
         at += n;
     }
@@ -46,7 +46,7 @@ int hy_qops_parse(const char *text, const char *key, struct hy_qops *ret, struct
     return q.count ? 0 : hy_err_set(err, -EINVAL, "%s is empty: say authentication, integrity or privacy", key);
 }
 
-bool hy_qops_have(const struct hy_qops *q, enum hy_qop one)
+bool hy_hdfs_qops_has(const struct hy_qops *q, enum hy_hdfs_qop one)
 {
     for (size_t i = 0; i < q->count; i++)
         if (q->all[i] == one)
@@ -54,7 +54,7 @@ bool hy_qops_have(const struct hy_qops *q, enum hy_qop one)
     return false;
 }
 
-enum hy_qop hy_qops_choose(const struct hy_qops *q, unsigned offered)
+enum hy_hdfs_qop hy_qops_choose(const struct hy_qops *q, unsigned offered)
 {
     for (size_t i = 0; i < q->count; i++)
         if (q->all[i] & offered)
@@ -73,7 +73,7 @@ static const char *names_of(unsigned qops, char *out, size_t size)
     return n ? out : "none that is known";
 }
 
-int hy_sasl_agree(struct hy_sasl *s, unsigned offered, struct hy_err *err)
+int hy_hdfs_sasl_negotiate_qop(struct hy_hdfs_sasl *s, unsigned offered, struct hy_err *err)
 {
     char theirs[64], ours[64];
     unsigned wanted = 0;
@@ -88,45 +88,45 @@ int hy_sasl_agree(struct hy_sasl *s, unsigned offered, struct hy_err *err)
                       names_of(offered, theirs, sizeof(theirs)), names_of(wanted, ours, sizeof(ours)));
 }
 
-void hy_sasl_free(struct hy_sasl *s)
+void hy_hdfs_sasl_free(struct hy_hdfs_sasl *s)
 {
     if (s)
         s->ops->free(s);
 }
 
-int hy_sasl_step(struct hy_sasl *s, const uint8_t *challenge, size_t n, struct hy_buf *response, struct hy_err *err)
+int hy_hdfs_sasl_step(struct hy_hdfs_sasl *s, const uint8_t *challenge, size_t n, struct hy_buf *response, struct hy_err *err)
 {
     if (s->is_done)
         return hy_err_set(err, -EPROTO, "the server goes on to ask who we are after it was told");
     return s->ops->step(s, challenge, n, response, err);
 }
 
-bool hy_sasl_is_done(const struct hy_sasl *s)
+bool hy_hdfs_sasl_is_done(const struct hy_hdfs_sasl *s)
 {
     return s->is_done;
 }
 
-enum hy_qop hy_sasl_qop(const struct hy_sasl *s)
+enum hy_hdfs_qop hy_hdfs_sasl_qop(const struct hy_hdfs_sasl *s)
 {
     return s->qop;
 }
 
-size_t hy_sasl_room(const struct hy_sasl *s)
+size_t hy_hdfs_sasl_wrap_max(const struct hy_hdfs_sasl *s)
 {
     return s->room;
 }
 
-int hy_sasl_wrap(struct hy_sasl *s, const void *bytes, size_t n, struct hy_buf *out)
+int hy_hdfs_sasl_wrap(struct hy_hdfs_sasl *s, const void *bytes, size_t n, struct hy_buf *out)
 {
     return n > s->room ? -EMSGSIZE : s->ops->wrap(s, bytes, n, out);
 }
 
-int64_t hy_sasl_unwrap(struct hy_sasl *s, uint8_t *token, size_t n)
+int64_t hy_hdfs_sasl_unwrap(struct hy_hdfs_sasl *s, uint8_t *token, size_t n)
 {
     return s->ops->unwrap(s, token, n);
 }
 
-char *hy_base64(const uint8_t *bytes, size_t n)
+char *hy_hdfs_base64(const uint8_t *bytes, size_t n)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     char *text = n < SIZE_MAX / 2 ? hy_malloc((n + 2) / 3 * 4 + 1) : NULL, *out = text;

@@ -37,7 +37,7 @@
 /* ---- what the server says ---------------------------------------------------------- */
 
 struct pair {
-    char name[32], value[HY_DIGEST_TEXT];
+    char name[32], value[HY_HDFS_DIGEST_TEXT_MAX];
 };
 
 static size_t skip_blanks(const char *at, size_t n)
@@ -59,7 +59,7 @@ static int take_quoted(const char **at, size_t *n, char *out)
             (*at)++;
             (*n)--;
         }
-        if (length + 1 == HY_DIGEST_TEXT || **at == '\0')
+        if (length + 1 == HY_HDFS_DIGEST_TEXT_MAX || **at == '\0')
             return -EPROTO;
         out[length++] = **at;
     }
@@ -128,9 +128,9 @@ static bool has_word(const char *list, const char *word)
 
 static unsigned qops_of(const char *list)
 {
-    return (has_word(list, "auth") ? (unsigned)HY_QOP_AUTH : 0) |
-           (has_word(list, "auth-int") ? (unsigned)HY_QOP_INTEGRITY : 0) |
-           (has_word(list, "auth-conf") ? (unsigned)HY_QOP_PRIVACY : 0);
+    return (has_word(list, "auth") ? (unsigned)HY_HDFS_QOP_AUTH : 0) |
+           (has_word(list, "auth-int") ? (unsigned)HY_HDFS_QOP_INTEGRITY : 0) |
+           (has_word(list, "auth-conf") ? (unsigned)HY_HDFS_QOP_PRIVACY : 0);
 }
 
 static int set_text(char *to, size_t size, const char *value)
@@ -141,7 +141,7 @@ static int set_text(char *to, size_t size, const char *value)
     return 0;
 }
 
-static int take(struct hy_digest_challenge *c, const struct pair *p)
+static int take(struct hy_hdfs_digest_challenge *c, const struct pair *p)
 {
     uint64_t number;
 
@@ -158,16 +158,16 @@ static int take(struct hy_digest_challenge *c, const struct pair *p)
     } else if (strcasecmp(p->name, "algorithm") == 0) {
         c->is_md5_sess = strcasecmp(p->value, "md5-sess") == 0;
     } else if (strcasecmp(p->name, "maxbuf") == 0) {
-        if (hy_parse_u64(p->value, &number) < 0 || number > HY_SASL_MAX)
+        if (hy_parse_u64(p->value, &number) < 0 || number > HY_HDFS_SASL_WRAPPED_MAX)
             return -EPROTO;
         c->max = (uint32_t)number;
     }
     return 0; /* others are to be passed over */
 }
 
-int hy_digest_parse(const uint8_t *bytes, size_t n, struct hy_digest_challenge *ret)
+int hy_hdfs_digest_parse(const uint8_t *bytes, size_t n, struct hy_hdfs_digest_challenge *ret)
 {
-    struct hy_digest_challenge c = {.qops = HY_QOP_AUTH, .max = 65536};
+    struct hy_hdfs_digest_challenge c = {.qops = HY_HDFS_QOP_AUTH, .max = 65536};
     const char *at = n ? (const char *)bytes : ""; /* an empty challenge may be NULL */
     struct pair p;
     int rc;
@@ -185,74 +185,74 @@ int hy_digest_parse(const uint8_t *bytes, size_t n, struct hy_digest_challenge *
 /* ---- hashes ------------------------------------------------------------------------ */
 
 struct direction {
-    uint8_t key[HY_MD5_SIZE]; /* that signs */
-    struct hy_hmac_md5 hmac;  /* begun with it */
-    struct hy_rc4 rc4;
+    uint8_t key[HY_HDFS_MD5_SIZE]; /* that signs */
+    struct hy_hdfs_hmac_md5 hmac;  /* begun with it */
+    struct hy_hdfs_rc4 rc4;
     uint32_t number; /* of the next piece */
 };
 
 struct digest {
-    struct hy_sasl base;
+    struct hy_hdfs_sasl base;
     char *user, *password, *uri, *nonce;
     bool has_answered;
     char expected[33]; /* of rspauth */
     struct direction out, in;
 };
 
-static void hash_text(struct hy_md5 *m, const char *text)
+static void hash_text(struct hy_hdfs_md5 *m, const char *text)
 {
-    hy_md5_add(m, text, strlen(text));
+    hy_hdfs_md5_add(m, text, strlen(text));
 }
 
-static void to_hex(const uint8_t bytes[HY_MD5_SIZE], char out[33])
+static void to_hex(const uint8_t bytes[HY_HDFS_MD5_SIZE], char out[33])
 {
-    for (size_t i = 0; i < HY_MD5_SIZE; i++)
+    for (size_t i = 0; i < HY_HDFS_MD5_SIZE; i++)
         snprintf(out + 2 * i, 3, "%02x", bytes[i]);
 }
 
 /* A1 of the RFC: the secret of this exchange. */
-static void hash_secret(const struct digest *d, const struct hy_digest_challenge *c, uint8_t out[HY_MD5_SIZE])
+static void hash_secret(const struct digest *d, const struct hy_hdfs_digest_challenge *c, uint8_t out[HY_HDFS_MD5_SIZE])
 {
-    struct hy_md5 m;
+    struct hy_hdfs_md5 m;
 
-    hy_md5_init(&m);
+    hy_hdfs_md5_init(&m);
     hash_text(&m, d->user);
     hash_text(&m, ":");
     hash_text(&m, c->realm);
     hash_text(&m, ":");
     hash_text(&m, d->password);
-    hy_md5_end(&m, out);
-    hy_md5_init(&m);
-    hy_md5_add(&m, out, HY_MD5_SIZE);
+    hy_hdfs_md5_end(&m, out);
+    hy_hdfs_md5_init(&m);
+    hy_hdfs_md5_add(&m, out, HY_HDFS_MD5_SIZE);
     hash_text(&m, ":");
     hash_text(&m, c->nonce);
     hash_text(&m, ":");
     hash_text(&m, d->nonce);
-    hy_md5_end(&m, out);
+    hy_hdfs_md5_end(&m, out);
 }
 
-static const char *word_of(enum hy_qop q)
+static const char *word_of(enum hy_hdfs_qop q)
 {
-    return q == HY_QOP_AUTH ? "auth" : q == HY_QOP_INTEGRITY ? "auth-int" : "auth-conf";
+    return q == HY_HDFS_QOP_AUTH ? "auth" : q == HY_HDFS_QOP_INTEGRITY ? "auth-int" : "auth-conf";
 }
 
 /* The proof of one side, whose method is "AUTHENTICATE" for us and "" for the server. */
-static void prove(const struct digest *d, const struct hy_digest_challenge *c, const uint8_t secret[HY_MD5_SIZE],
+static void prove(const struct digest *d, const struct hy_hdfs_digest_challenge *c, const uint8_t secret[HY_HDFS_MD5_SIZE],
                   const char *method, char out[33])
 {
-    uint8_t hash[HY_MD5_SIZE];
+    uint8_t hash[HY_HDFS_MD5_SIZE];
     char hex[33];
-    struct hy_md5 m;
+    struct hy_hdfs_md5 m;
 
-    hy_md5_init(&m);
+    hy_hdfs_md5_init(&m);
     hash_text(&m, method);
     hash_text(&m, ":");
     hash_text(&m, d->uri);
-    if (d->base.qop != HY_QOP_AUTH)
+    if (d->base.qop != HY_HDFS_QOP_AUTH)
         hash_text(&m, ":00000000000000000000000000000000");
-    hy_md5_end(&m, hash);
+    hy_hdfs_md5_end(&m, hash);
 
-    hy_md5_init(&m);
+    hy_hdfs_md5_init(&m);
     to_hex(secret, hex);
     hash_text(&m, hex);
     hash_text(&m, ":");
@@ -264,32 +264,32 @@ static void prove(const struct digest *d, const struct hy_digest_challenge *c, c
     hash_text(&m, ":");
     to_hex(hash, hex);
     hash_text(&m, hex);
-    hy_md5_end(&m, hash);
+    hy_hdfs_md5_end(&m, hash);
     to_hex(hash, out);
 }
 
-static void derive(const uint8_t secret[HY_MD5_SIZE], const char *purpose, uint8_t out[HY_MD5_SIZE])
+static void derive(const uint8_t secret[HY_HDFS_MD5_SIZE], const char *purpose, uint8_t out[HY_HDFS_MD5_SIZE])
 {
-    struct hy_md5 m;
+    struct hy_hdfs_md5 m;
 
-    hy_md5_init(&m);
-    hy_md5_add(&m, secret, HY_MD5_SIZE);
+    hy_hdfs_md5_init(&m);
+    hy_hdfs_md5_add(&m, secret, HY_HDFS_MD5_SIZE);
     hash_text(&m, purpose);
-    hy_md5_end(&m, out);
+    hy_hdfs_md5_end(&m, out);
 }
 
-static void set_direction(struct direction *d, const uint8_t secret[HY_MD5_SIZE], const char *signing,
+static void set_direction(struct direction *d, const uint8_t secret[HY_HDFS_MD5_SIZE], const char *signing,
                           const char *sealing)
 {
-    uint8_t key[HY_MD5_SIZE];
+    uint8_t key[HY_HDFS_MD5_SIZE];
 
     derive(secret, signing, d->key);
-    hy_hmac_md5_init(&d->hmac, d->key, sizeof(d->key));
+    hy_hdfs_hmac_md5_init(&d->hmac, d->key, sizeof(d->key));
     derive(secret, sealing, key);
-    hy_rc4_init(&d->rc4, key, sizeof(key));
+    hy_hdfs_rc4_init(&d->rc4, key, sizeof(key));
 }
 
-static void set_keys(struct digest *d, const uint8_t secret[HY_MD5_SIZE])
+static void set_keys(struct digest *d, const uint8_t secret[HY_HDFS_MD5_SIZE])
 {
     set_direction(&d->out, secret, "Digest session key to client-to-server signing key magic constant",
                   "Digest H(A1) to client-to-server sealing key magic constant");
@@ -312,7 +312,7 @@ static int append_quoted(struct hy_buf *b, const char *name, const char *value)
     return rc < 0 ? rc : hy_buf_append(b, "\",", 2);
 }
 
-static int append_response(const struct digest *d, const struct hy_digest_challenge *c, const char *proof,
+static int append_response(const struct digest *d, const struct hy_hdfs_digest_challenge *c, const char *proof,
                            struct hy_buf *b)
 {
     int rc = hy_buf_append_str(b, "charset=utf-8,");
@@ -327,29 +327,29 @@ static int append_response(const struct digest *d, const struct hy_digest_challe
         rc = append_quoted(b, "cnonce", d->nonce);
     if (rc == 0)
         rc = append_quoted(b, "digest-uri", d->uri);
-    if (rc == 0 && d->base.qop != HY_QOP_AUTH)
-        rc = hy_buf_printf(b, "maxbuf=%u,", HY_SASL_MAX);
-    if (rc == 0 && d->base.qop == HY_QOP_PRIVACY)
+    if (rc == 0 && d->base.qop != HY_HDFS_QOP_AUTH)
+        rc = hy_buf_printf(b, "maxbuf=%u,", HY_HDFS_SASL_WRAPPED_MAX);
+    if (rc == 0 && d->base.qop == HY_HDFS_QOP_PRIVACY)
         rc = hy_buf_append_str(b, "cipher=\"rc4\",");
     return rc < 0 ? rc : hy_buf_printf(b, "nc=00000001,qop=%s,response=%s", word_of(d->base.qop), proof);
 }
 
-static int answer(struct digest *d, const struct hy_digest_challenge *c, struct hy_buf *response, struct hy_err *err)
+static int answer(struct digest *d, const struct hy_hdfs_digest_challenge *c, struct hy_buf *response, struct hy_err *err)
 {
-    uint8_t secret[HY_MD5_SIZE];
+    uint8_t secret[HY_HDFS_MD5_SIZE];
     char proof[33];
     int rc;
 
     if (!*c->nonce || !c->is_md5_sess)
         return hy_err_set(err, -EPROTO, "the server's challenge (DIGEST-MD5) has %s",
                           *c->nonce ? "an algorithm that is not md5-sess" : "no nonce");
-    rc = hy_sasl_agree(&d->base, c->qops, err);
+    rc = hy_hdfs_sasl_negotiate_qop(&d->base, c->qops, err);
     if (rc < 0)
         return rc;
-    if (d->base.qop == HY_QOP_PRIVACY && !c->has_rc4)
+    if (d->base.qop == HY_HDFS_QOP_PRIVACY && !c->has_rc4)
         return hy_err_set(err, -ENOTSUP, "the server's ciphers for privacy (DIGEST-MD5) do not include rc4, the one"
                           " that hopyard has");
-    if (d->base.qop != HY_QOP_AUTH && c->max < ROOM_MIN)
+    if (d->base.qop != HY_HDFS_QOP_AUTH && c->max < ROOM_MIN)
         return hy_err_set(err, -EPROTO, "the server takes pieces of at most %u bytes", c->max);
     d->base.room = c->max - (c->max > TAIL_SIZE ? TAIL_SIZE : c->max);
     hash_secret(d, c, secret);
@@ -372,13 +372,13 @@ static bool is_same(const void *a, const void *b, size_t n)
     return difference == 0;
 }
 
-static int digest_step(struct hy_sasl *s, const uint8_t *challenge, size_t n, struct hy_buf *response,
+static int digest_step(struct hy_hdfs_sasl *s, const uint8_t *challenge, size_t n, struct hy_buf *response,
                        struct hy_err *err)
 {
     struct digest *d = (struct digest *)s;
-    struct hy_digest_challenge c;
+    struct hy_hdfs_digest_challenge c;
 
-    if (hy_digest_parse(challenge, n, &c) < 0)
+    if (hy_hdfs_digest_parse(challenge, n, &c) < 0)
         return hy_err_set(err, -EPROTO, "the server's challenge (DIGEST-MD5) cannot be read");
     if (!d->has_answered)
         return answer(d, &c, response, err);
@@ -398,19 +398,19 @@ static void put_number(uint8_t out[4], uint32_t number)
 }
 
 static void sign(const struct direction *d, const uint8_t number[4], const void *bytes, size_t n,
-                 uint8_t out[HY_MD5_SIZE])
+                 uint8_t out[HY_HDFS_MD5_SIZE])
 {
-    struct hy_hmac_md5 h = d->hmac;
+    struct hy_hdfs_hmac_md5 h = d->hmac;
 
-    hy_hmac_md5_add(&h, number, 4);
-    hy_hmac_md5_add(&h, bytes, n);
-    hy_hmac_md5_end(&h, out);
+    hy_hdfs_hmac_md5_add(&h, number, 4);
+    hy_hdfs_hmac_md5_add(&h, bytes, n);
+    hy_hdfs_hmac_md5_end(&h, out);
 }
 
-static int digest_wrap(struct hy_sasl *s, const void *bytes, size_t n, struct hy_buf *out)
+static int digest_wrap(struct hy_hdfs_sasl *s, const void *bytes, size_t n, struct hy_buf *out)
 {
     struct direction *d = &((struct digest *)s)->out;
-    uint8_t *room = hy_buf_reserve(out, n + TAIL_SIZE), number[4], mac[HY_MD5_SIZE];
+    uint8_t *room = hy_buf_reserve(out, n + TAIL_SIZE), number[4], mac[HY_HDFS_MD5_SIZE];
 
     if (!room)
         return -ENOMEM;
@@ -419,18 +419,18 @@ static int digest_wrap(struct hy_sasl *s, const void *bytes, size_t n, struct hy
     if (n)
         memcpy(room, bytes, n);
     memcpy(room + n, mac, MAC_SIZE);
-    if (s->qop == HY_QOP_PRIVACY)
-        hy_rc4_apply(&d->rc4, room, n + MAC_SIZE);
+    if (s->qop == HY_HDFS_QOP_PRIVACY)
+        hy_hdfs_rc4_apply(&d->rc4, room, n + MAC_SIZE);
     memcpy(room + n + MAC_SIZE, "\0\1", 2);
     memcpy(room + n + MAC_SIZE + 2, number, 4);
     hy_buf_added(out, n + TAIL_SIZE);
     return 0;
 }
 
-static int64_t digest_unwrap(struct hy_sasl *s, uint8_t *token, size_t n)
+static int64_t digest_unwrap(struct hy_hdfs_sasl *s, uint8_t *token, size_t n)
 {
     struct direction *d = &((struct digest *)s)->in;
-    uint8_t tail[6] = {0, 1}, mac[HY_MD5_SIZE];
+    uint8_t tail[6] = {0, 1}, mac[HY_HDFS_MD5_SIZE];
 
     if (n < TAIL_SIZE)
         return -EBADMSG;
@@ -438,8 +438,8 @@ static int64_t digest_unwrap(struct hy_sasl *s, uint8_t *token, size_t n)
     put_number(tail + 2, d->number++);
     if (memcmp(token + n + MAC_SIZE, tail, sizeof(tail)) != 0)
         return -EBADMSG;
-    if (s->qop == HY_QOP_PRIVACY)
-        hy_rc4_apply(&d->rc4, token, n + MAC_SIZE);
+    if (s->qop == HY_HDFS_QOP_PRIVACY)
+        hy_hdfs_rc4_apply(&d->rc4, token, n + MAC_SIZE);
     sign(d, tail + 2, token, n, mac);
     return is_same(mac, token + n, MAC_SIZE) ? (int64_t)n : -EBADMSG;
 }
@@ -458,7 +458,7 @@ static void destroy(struct digest *d)
     free(d);
 }
 
-static void digest_free(struct hy_sasl *s)
+static void digest_free(struct hy_hdfs_sasl *s)
 {
     destroy((struct digest *)s);
 }
@@ -469,12 +469,12 @@ static char *new_nonce(void)
 
     if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes))
         return NULL;
-    return hy_base64(bytes, sizeof(bytes));
+    return hy_hdfs_base64(bytes, sizeof(bytes));
 }
 
-struct hy_sasl *hy_sasl_digest_new(const struct hy_digest_login *login, const struct hy_qops *qops)
+struct hy_hdfs_sasl *hy_hdfs_sasl_digest_new(const struct hy_hdfs_digest_login *login, const struct hy_qops *qops)
 {
-    static const struct hy_sasl_ops ops = {digest_step, digest_wrap, digest_unwrap, digest_free};
+    static const struct hy_hdfs_sasl_ops ops = {digest_step, digest_wrap, digest_unwrap, digest_free};
     struct digest *d = hy_calloc(1, sizeof(*d));
 
     if (!d)

@@ -26,7 +26,7 @@ static const struct gss_oid kerberos = {9, "\x2a\x86\x48\x86\xf7\x12\x01\x02\x02
 static const struct gss_oid principal_name = {10, "\x2a\x86\x48\x86\xf7\x12\x01\x02\x02\x01"};
 
 struct gssapi {
-    struct hy_sasl base;
+    struct hy_hdfs_sasl base;
     gss_name server;
     gss_context context;
     char *principal;
@@ -133,7 +133,7 @@ static int take_made(struct gss_buffer *made, struct hy_buf *out)
 static int build_context(struct gssapi *g, struct gss_buffer *in, struct hy_buf *response, struct hy_err *err)
 {
     const uint32_t wanted = GSS_MUTUAL | GSS_REPLAY | GSS_SEQUENCE | GSS_INTEG |
-                            (hy_qops_have(&g->base.qops, HY_QOP_PRIVACY) ? (uint32_t)GSS_CONF : 0);
+                            (hy_hdfs_qops_has(&g->base.qops, HY_HDFS_QOP_PRIVACY) ? (uint32_t)GSS_CONF : 0);
     struct gss_buffer out = {0};
     uint32_t minor, flags = 0;
     const uint32_t major = gss.init_sec_context(&minor, NULL, &g->context, g->server, &kerberos, wanted, 0, NULL,
@@ -154,18 +154,18 @@ static int set_room(struct gssapi *g, uint32_t max, struct hy_err *err)
 {
     uint32_t minor, room = 0;
 
-    if (g->base.qop != HY_QOP_AUTH &&
-        GSS_IS_ERROR(gss.wrap_size_limit(&minor, g->context, g->base.qop == HY_QOP_PRIVACY, 0, max, &room)))
+    if (g->base.qop != HY_HDFS_QOP_AUTH &&
+        GSS_IS_ERROR(gss.wrap_size_limit(&minor, g->context, g->base.qop == HY_HDFS_QOP_PRIVACY, 0, max, &room)))
         room = 0;
     g->base.room = room;
-    if (g->base.qop != HY_QOP_AUTH && room == 0)
+    if (g->base.qop != HY_HDFS_QOP_AUTH && room == 0)
         return hy_err_set(err, -EPROTO, "%s takes pieces of at most %u bytes", g->principal, max);
     return 0;
 }
 
 static int send_choice(struct gssapi *g, struct hy_buf *response, struct hy_err *err)
 {
-    const uint32_t max = g->base.qop == HY_QOP_AUTH ? 0 : HY_SASL_MAX;
+    const uint32_t max = g->base.qop == HY_HDFS_QOP_AUTH ? 0 : HY_HDFS_SASL_WRAPPED_MAX;
     uint8_t choice[4] = {(uint8_t)g->base.qop, (uint8_t)(max >> 16), (uint8_t)(max >> 8), (uint8_t)max};
     struct gss_buffer in = {.length = sizeof(choice), .value = choice}, out = {0};
     uint32_t minor;
@@ -197,13 +197,13 @@ static int choose(struct gssapi *g, struct gss_buffer *in, struct hy_buf *respon
         rc = hy_err_set(err, -EPROTO, "what %s offers has %zu bytes in place of 4", g->principal, offer.length);
     gss.release_buffer(&minor, &offer);
     if (rc == 0)
-        rc = hy_sasl_agree(&g->base, bytes[0], err);
+        rc = hy_hdfs_sasl_negotiate_qop(&g->base, bytes[0], err);
     if (rc == 0)
         rc = set_room(g, (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3], err);
     return rc < 0 ? rc : send_choice(g, response, err);
 }
 
-static int gssapi_step(struct hy_sasl *s, const uint8_t *challenge, size_t n, struct hy_buf *response,
+static int gssapi_step(struct hy_hdfs_sasl *s, const uint8_t *challenge, size_t n, struct hy_buf *response,
                        struct hy_err *err)
 {
     struct gssapi *g = (struct gssapi *)s;
@@ -214,7 +214,7 @@ static int gssapi_step(struct hy_sasl *s, const uint8_t *challenge, size_t n, st
 
 /* ---- afterwards -------------------------------------------------------------------- */
 
-static int gssapi_wrap(struct hy_sasl *s, const void *bytes, size_t n, struct hy_buf *out)
+static int gssapi_wrap(struct hy_hdfs_sasl *s, const void *bytes, size_t n, struct hy_buf *out)
 {
     struct gssapi *g = (struct gssapi *)s;
     struct gss_buffer in = {.length = n, .value = (void *)bytes}, made = {0};
@@ -222,18 +222,18 @@ static int gssapi_wrap(struct hy_sasl *s, const void *bytes, size_t n, struct hy
     int is_private = 0;
 
     pthread_mutex_lock(&g->lock);
-    major = gss.wrap(&minor, g->context, s->qop == HY_QOP_PRIVACY, 0, &in, &is_private, &made);
+    major = gss.wrap(&minor, g->context, s->qop == HY_HDFS_QOP_PRIVACY, 0, &in, &is_private, &made);
     pthread_mutex_unlock(&g->lock);
     if (GSS_IS_ERROR(major))
         return -EIO;
-    if (s->qop == HY_QOP_PRIVACY && !is_private) { /* better silent than overheard */
+    if (s->qop == HY_HDFS_QOP_PRIVACY && !is_private) { /* better silent than overheard */
         gss.release_buffer(&minor, &made);
         return -EIO;
     }
     return take_made(&made, out);
 }
 
-static int64_t gssapi_unwrap(struct hy_sasl *s, uint8_t *token, size_t n)
+static int64_t gssapi_unwrap(struct hy_hdfs_sasl *s, uint8_t *token, size_t n)
 {
     struct gssapi *g = (struct gssapi *)s;
     struct gss_buffer in = {.length = n, .value = token}, made = {0};
@@ -245,7 +245,7 @@ static int64_t gssapi_unwrap(struct hy_sasl *s, uint8_t *token, size_t n)
     major = gss.unwrap(&minor, g->context, &in, &made, &is_private, NULL);
     pthread_mutex_unlock(&g->lock);
     /* Also one that came twice or out of turn is none: those are no errors of the library, but not GSS_COMPLETE. */
-    if (major == GSS_COMPLETE && made.length <= n && (is_private || s->qop != HY_QOP_PRIVACY)) {
+    if (major == GSS_COMPLETE && made.length <= n && (is_private || s->qop != HY_HDFS_QOP_PRIVACY)) {
         if (made.length)
             memcpy(token, made.value, made.length);
         length = (int64_t)made.length;
@@ -256,7 +256,7 @@ static int64_t gssapi_unwrap(struct hy_sasl *s, uint8_t *token, size_t n)
 
 /* ---- life -------------------------------------------------------------------------- */
 
-static void gssapi_free(struct hy_sasl *s)
+static void gssapi_free(struct hy_hdfs_sasl *s)
 {
     struct gssapi *g = (struct gssapi *)s;
     uint32_t minor;
@@ -270,9 +270,9 @@ static void gssapi_free(struct hy_sasl *s)
     free(g);
 }
 
-struct hy_sasl *hy_sasl_gssapi_new(const char *principal, const struct hy_qops *qops, struct hy_err *err)
+struct hy_hdfs_sasl *hy_hdfs_sasl_gssapi_new(const char *principal, const struct hy_qops *qops, struct hy_err *err)
 {
-    static const struct hy_sasl_ops ops = {gssapi_step, gssapi_wrap, gssapi_unwrap, gssapi_free};
+    static const struct hy_hdfs_sasl_ops ops = {gssapi_step, gssapi_wrap, gssapi_unwrap, gssapi_free};
     struct gss_buffer name = {.length = strlen(principal), .value = (void *)principal};
     struct gssapi *g;
     uint32_t major, minor;

@@ -15,17 +15,17 @@
 #define OUT_SIZE (128u << 10) /* a packet of 64 KiB with all that belongs to it goes at once */
 #define TOKEN_MAX (32u << 20) /* no packet is longer, nor what wraps one */
 
-struct hy_seal {
-    struct hy_aes *aes_in, *aes_out; /* or NULL, and then */
-    struct hy_sasl *sasl;
+struct hy_hdfs_security_layer {
+    struct hy_hdfs_aes *aes_in, *aes_out; /* or NULL, and then */
+    struct hy_hdfs_sasl *sasl;
     uint8_t *token; /* received: [at, n) is plain, and not taken yet */
     size_t token_cap, at, n;
     uint8_t *out; /* OUT_SIZE, to gather what is sent */
 };
 
-static struct hy_seal *new(void)
+static struct hy_hdfs_security_layer *new(void)
 {
-    struct hy_seal *s = hy_calloc(1, sizeof(*s));
+    struct hy_hdfs_security_layer *s = hy_calloc(1, sizeof(*s));
 
     if (s && !(s->out = hy_malloc(OUT_SIZE))) {
         free(s);
@@ -34,18 +34,18 @@ static struct hy_seal *new(void)
     return s;
 }
 
-struct hy_seal *hy_seal_sasl_new(struct hy_sasl *sasl)
+struct hy_hdfs_security_layer *hy_hdfs_security_layer_sasl_new(struct hy_hdfs_sasl *sasl)
 {
-    struct hy_seal *s = new();
+    struct hy_hdfs_security_layer *s = new();
 
     if (s)
         s->sasl = sasl;
     return s;
 }
 
-struct hy_seal *hy_seal_aes_new(struct hy_aes *in, struct hy_aes *out)
+struct hy_hdfs_security_layer *hy_hdfs_security_layer_aes_new(struct hy_hdfs_aes *in, struct hy_hdfs_aes *out)
 {
-    struct hy_seal *s = new();
+    struct hy_hdfs_security_layer *s = new();
 
     if (s) {
         s->aes_in = in;
@@ -54,19 +54,19 @@ struct hy_seal *hy_seal_aes_new(struct hy_aes *in, struct hy_aes *out)
     return s;
 }
 
-void hy_seal_free(struct hy_seal *s)
+void hy_hdfs_security_layer_free(struct hy_hdfs_security_layer *s)
 {
     if (!s)
         return;
-    hy_aes_free(s->aes_in);
-    hy_aes_free(s->aes_out);
-    hy_sasl_free(s->sasl);
+    hy_hdfs_aes_free(s->aes_in);
+    hy_hdfs_aes_free(s->aes_out);
+    hy_hdfs_sasl_free(s->sasl);
     free(s->token);
     free(s->out);
     free(s);
 }
 
-bool hy_seal_has_bytes(const struct hy_seal *s)
+bool hy_hdfs_security_layer_has_pending(const struct hy_hdfs_security_layer *s)
 {
     return s->at < s->n;
 }
@@ -74,14 +74,14 @@ bool hy_seal_has_bytes(const struct hy_seal *s)
 /* ---- receiving --------------------------------------------------------------------- */
 
 /* Straight to where they shall be, and decrypted there. */
-static ssize_t recv_aes(struct hy_seal *s, struct hy_sock *sock, struct iovec *into, int count)
+static ssize_t recv_aes(struct hy_hdfs_security_layer *s, struct hy_hdfs_sock *sock, struct iovec *into, int count)
 {
-    const ssize_t got = hy_sock_recvv_raw(sock, into, count);
+    const ssize_t got = hy_hdfs_sock_recvv_raw(sock, into, count);
     size_t left = got > 0 ? (size_t)got : 0;
 
     for (int i = 0; i < count && left; i++) {
         const size_t part = left < into[i].iov_len ? left : into[i].iov_len;
-        int rc = hy_aes_apply(s->aes_in, into[i].iov_base, into[i].iov_base, part);
+        int rc = hy_hdfs_aes_apply(s->aes_in, into[i].iov_base, into[i].iov_base, part);
 
         if (rc < 0)
             return rc;
@@ -90,11 +90,11 @@ static ssize_t recv_aes(struct hy_seal *s, struct hy_sock *sock, struct iovec *i
     return got;
 }
 
-static int recv_raw(struct hy_sock *sock, void *into, size_t n)
+static int recv_raw(struct hy_hdfs_sock *sock, void *into, size_t n)
 {
     for (size_t got = 0; got < n;) {
         struct iovec part = {.iov_base = (char *)into + got, .iov_len = n - got};
-        ssize_t rc = hy_sock_recvv_raw(sock, &part, 1);
+        ssize_t rc = hy_hdfs_sock_recvv_raw(sock, &part, 1);
 
         if (rc < 0)
             return (int)rc;
@@ -104,7 +104,7 @@ static int recv_raw(struct hy_sock *sock, void *into, size_t n)
 }
 
 /* The next piece; one may be empty. */
-static int recv_token(struct hy_seal *s, struct hy_sock *sock)
+static int recv_token(struct hy_hdfs_security_layer *s, struct hy_hdfs_sock *sock)
 {
     uint32_t length;
     int64_t plain;
@@ -126,7 +126,7 @@ static int recv_token(struct hy_seal *s, struct hy_sock *sock)
     rc = recv_raw(sock, s->token, length);
     if (rc < 0)
         return rc;
-    plain = hy_sasl_unwrap(s->sasl, s->token, length);
+    plain = hy_hdfs_sasl_unwrap(s->sasl, s->token, length);
     if (plain < 0)
         return (int)plain;
     s->at = 0;
@@ -134,7 +134,7 @@ static int recv_token(struct hy_seal *s, struct hy_sock *sock)
     return 0;
 }
 
-ssize_t hy_seal_recvv(struct hy_seal *s, struct hy_sock *sock, struct iovec *into, int count)
+ssize_t hy_hdfs_security_layer_recvv(struct hy_hdfs_security_layer *s, struct hy_hdfs_sock *sock, struct iovec *into, int count)
 {
     size_t given = 0;
 
@@ -159,7 +159,7 @@ ssize_t hy_seal_recvv(struct hy_seal *s, struct hy_sock *sock, struct iovec *int
 /* ---- sending ----------------------------------------------------------------------- */
 
 /* Copies the next bytes of several runs to `s->out`, which has room for `max`. Who sends may send them again: they stay. */
-static size_t gather(struct hy_seal *s, struct iovec **from, int *count, size_t max)
+static size_t gather(struct hy_hdfs_security_layer *s, struct iovec **from, int *count, size_t max)
 {
     size_t n = 0;
 
@@ -179,14 +179,14 @@ static size_t gather(struct hy_seal *s, struct iovec **from, int *count, size_t 
     return n;
 }
 
-static int send_aes(struct hy_seal *s, struct hy_sock *sock, size_t n)
+static int send_aes(struct hy_hdfs_security_layer *s, struct hy_hdfs_sock *sock, size_t n)
 {
-    int rc = hy_aes_apply(s->aes_out, s->out, s->out, n);
+    int rc = hy_hdfs_aes_apply(s->aes_out, s->out, s->out, n);
 
-    return rc < 0 ? rc : hy_sock_send_raw(sock, &(struct iovec){.iov_base = s->out, .iov_len = n}, 1);
+    return rc < 0 ? rc : hy_hdfs_sock_send_raw(sock, &(struct iovec){.iov_base = s->out, .iov_len = n}, 1);
 }
 
-static int send_token(struct hy_seal *s, struct hy_sock *sock, size_t n)
+static int send_token(struct hy_hdfs_security_layer *s, struct hy_hdfs_sock *sock, size_t n)
 {
     hy_cleanup_buf struct hy_buf token;
     uint32_t length = 0;
@@ -195,17 +195,17 @@ static int send_token(struct hy_seal *s, struct hy_sock *sock, size_t n)
     hy_buf_init(&token, TOKEN_MAX);
     rc = hy_buf_append(&token, &length, sizeof(length));
     if (rc == 0)
-        rc = hy_sasl_wrap(s->sasl, s->out, n, &token);
+        rc = hy_hdfs_sasl_wrap(s->sasl, s->out, n, &token);
     if (rc < 0)
         return rc;
     length = htonl((uint32_t)(token.len - sizeof(length)));
     memcpy((uint8_t *)hy_buf_bytes(&token), &length, sizeof(length));
-    return hy_sock_send_raw(sock, &(struct iovec){.iov_base = (void *)hy_buf_bytes(&token), .iov_len = token.len}, 1);
+    return hy_hdfs_sock_send_raw(sock, &(struct iovec){.iov_base = (void *)hy_buf_bytes(&token), .iov_len = token.len}, 1);
 }
 
-int hy_seal_send_all(struct hy_seal *s, struct hy_sock *sock, struct iovec *from, int count)
+int hy_hdfs_security_layer_send_all(struct hy_hdfs_security_layer *s, struct hy_hdfs_sock *sock, struct iovec *from, int count)
 {
-    const size_t room = s->sasl && hy_sasl_room(s->sasl) < OUT_SIZE ? hy_sasl_room(s->sasl) : OUT_SIZE;
+    const size_t room = s->sasl && hy_hdfs_sasl_wrap_max(s->sasl) < OUT_SIZE ? hy_hdfs_sasl_wrap_max(s->sasl) : OUT_SIZE;
 
     for (size_t n; (n = gather(s, &from, &count, room));) {
         int rc = s->sasl ? send_token(s, sock, n) : send_aes(s, sock, n);

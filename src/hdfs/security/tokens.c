@@ -94,7 +94,7 @@ static int take_token(struct rest *r, Hdfs__Token *t)
     return copy_bytes(&password, &t->password);
 }
 
-static int add(struct hy_tokens *t, Hdfs__Token **ret)
+static int add(struct hy_hdfs_tokens *t, Hdfs__Token **ret)
 {
     Hdfs__Token **longer = hy_reallocarray(t->all, t->count + 1, sizeof(Hdfs__Token *));
 
@@ -109,7 +109,7 @@ static int add(struct hy_tokens *t, Hdfs__Token **ret)
     return 0;
 }
 
-static int parse_writable(struct rest r, struct hy_tokens *ret)
+static int parse_writable(struct rest r, struct hy_hdfs_tokens *ret)
 {
     Hdfs__Token *token;
     int64_t count;
@@ -125,11 +125,11 @@ static int parse_writable(struct rest r, struct hy_tokens *ret)
     return rc;
 }
 
-static int parse_protobuf(struct rest r, struct hy_tokens *ret)
+static int parse_protobuf(struct rest r, struct hy_hdfs_tokens *ret)
 {
     Hdfs__Credentials *c;
     uint32_t n;
-    int rc = hy_delimited_length(r.at, r.n, &n);
+    int rc = hy_hdfs_delimited_length(r.at, r.n, &n);
 
     if (rc <= 0 || n > r.n - (size_t)rc)
         return -EINVAL;
@@ -154,9 +154,9 @@ static int parse_protobuf(struct rest r, struct hy_tokens *ret)
     return rc;
 }
 
-int hy_tokens_parse(const uint8_t *bytes, size_t n, const char *name, struct hy_tokens *ret, struct hy_err *err)
+int hy_hdfs_tokens_parse(const uint8_t *bytes, size_t n, const char *name, struct hy_hdfs_tokens *ret, struct hy_err *err)
 {
-    struct hy_tokens t = {0};
+    struct hy_hdfs_tokens t = {0};
     int rc;
 
     if (n < 5 || memcmp(bytes, "HDTS", 4) != 0)
@@ -169,37 +169,37 @@ int hy_tokens_parse(const uint8_t *bytes, size_t n, const char *name, struct hy_
         *ret = t;
         return 0;
     }
-    hy_tokens_done(&t);
+    hy_hdfs_tokens_done(&t);
     return rc == -ENOMEM ? hy_err_set(err, rc, "out of memory for the tokens of %s", name)
                          : hy_err_set(err, rc, "the file of tokens %s is damaged, or not whole", name);
 }
 
-int hy_tokens_load(struct hy_tokens *ret, struct hy_err *err)
+int hy_hdfs_tokens_load(struct hy_hdfs_tokens *ret, struct hy_err *err)
 {
     const char *path = getenv("HADOOP_TOKEN_FILE_LOCATION");
     hy_cleanup_buf struct hy_buf bytes;
     int rc;
 
     hy_buf_init(&bytes, FILE_MAX);
-    *ret = (struct hy_tokens){0};
+    *ret = (struct hy_hdfs_tokens){0};
     if (!path || !*path)
         return 0;
     rc = hy_file_read(path, &bytes);
     if (rc < 0) /* not as -ENOENT, which would be said of the file on HDFS */
         return hy_err_set(err, rc == -ENOMEM ? rc : -EACCES,
                           "cannot read the tokens of $HADOOP_TOKEN_FILE_LOCATION, %s: %s", path, strerror(-rc));
-    return hy_tokens_parse(hy_buf_bytes(&bytes), bytes.len, path, ret, err);
+    return hy_hdfs_tokens_parse(hy_buf_bytes(&bytes), bytes.len, path, ret, err);
 }
 
-void hy_tokens_done(struct hy_tokens *t)
+void hy_hdfs_tokens_done(struct hy_hdfs_tokens *t)
 {
     for (size_t i = 0; i < t->count; i++)
         hdfs__token__free_unpacked(t->all[i], NULL);
     free(t->all);
-    *t = (struct hy_tokens){0};
+    *t = (struct hy_hdfs_tokens){0};
 }
 
-const Hdfs__Token *hy_tokens_find(const struct hy_tokens *t, const char *kind, const char *service)
+const Hdfs__Token *hy_hdfs_tokens_find(const struct hy_hdfs_tokens *t, const char *kind, const char *service)
 {
     for (size_t i = 0; i < t->count; i++)
         if (strcmp(t->all[i]->kind, kind) == 0 && strcmp(t->all[i]->service, service) == 0)
