@@ -160,29 +160,29 @@ static void test_base64_is_that_of_rfc_4648(void **state)
 static void test_protection_is_read_as_hadoop_writes_it(void **state)
 {
     struct hy_err err = {0};
-    struct hy_qops q;
+    struct hy_hdfs_qops q;
 
     (void)state;
-    assert_int_equal(hy_qops_parse(NULL, "k", &q, &err), 0);
-    assert_int_equal(hy_qops_choose(&q, HY_HDFS_QOP_AUTH | HY_HDFS_QOP_PRIVACY), HY_HDFS_QOP_AUTH);
-    assert_int_equal(hy_qops_parse(" Privacy, integrity,privacy", "k", &q, &err), 0);
+    assert_int_equal(hy_hdfs_qops_parse(NULL, "k", &q, &err), 0);
+    assert_int_equal(hy_hdfs_qops_choose(&q, HY_HDFS_QOP_AUTH | HY_HDFS_QOP_PRIVACY), HY_HDFS_QOP_AUTH);
+    assert_int_equal(hy_hdfs_qops_parse(" Privacy, integrity,privacy", "k", &q, &err), 0);
     assert_int_equal(q.count, 2);
-    assert_int_equal(hy_qops_choose(&q, HY_HDFS_QOP_AUTH | HY_HDFS_QOP_INTEGRITY | HY_HDFS_QOP_PRIVACY), HY_HDFS_QOP_PRIVACY);
-    assert_int_equal(hy_qops_choose(&q, HY_HDFS_QOP_AUTH | HY_HDFS_QOP_INTEGRITY), HY_HDFS_QOP_INTEGRITY);
-    assert_int_equal(hy_qops_choose(&q, HY_HDFS_QOP_AUTH), 0);
-    assert_int_equal(hy_qops_parse("privacy,secrecy", "hadoop.rpc.protection", &q, &err), -EINVAL);
+    assert_int_equal(hy_hdfs_qops_choose(&q, HY_HDFS_QOP_AUTH | HY_HDFS_QOP_INTEGRITY | HY_HDFS_QOP_PRIVACY), HY_HDFS_QOP_PRIVACY);
+    assert_int_equal(hy_hdfs_qops_choose(&q, HY_HDFS_QOP_AUTH | HY_HDFS_QOP_INTEGRITY), HY_HDFS_QOP_INTEGRITY);
+    assert_int_equal(hy_hdfs_qops_choose(&q, HY_HDFS_QOP_AUTH), 0);
+    assert_int_equal(hy_hdfs_qops_parse("privacy,secrecy", "hadoop.rpc.protection", &q, &err), -EINVAL);
     assert_non_null(strstr(err.text, "hadoop.rpc.protection"));
-    assert_int_equal(hy_qops_parse(" , ", "k", &q, &err), -EINVAL);
+    assert_int_equal(hy_hdfs_qops_parse(" , ", "k", &q, &err), -EINVAL);
 }
 
 /* ---- DIGEST-MD5 ---- */
 
-static struct hy_qops qops_of(const char *text)
+static struct hy_hdfs_qops qops_of(const char *text)
 {
     struct hy_err err = {0};
-    struct hy_qops q;
+    struct hy_hdfs_qops q;
 
-    assert_int_equal(hy_qops_parse(text, "test", &q, &err), 0);
+    assert_int_equal(hy_hdfs_qops_parse(text, "test", &q, &err), 0);
     return q;
 }
 
@@ -202,7 +202,7 @@ static void test_digest_answers_as_in_rfc_2831(void **state)
 {
     const struct hy_hdfs_digest_login login = {.user = "chris", .password = "secret", .protocol = "imap",
                                           .server = "elwood.innosoft.com", .nonce = "OA6MHXh6VqTrRk"};
-    const struct hy_qops qops = qops_of("authentication");
+    const struct hy_hdfs_qops qops = qops_of("authentication");
     struct hy_hdfs_sasl *s = hy_hdfs_sasl_digest_new(&login, &qops);
     struct hy_err err = {0};
     char response[1000];
@@ -227,7 +227,7 @@ static struct hy_hdfs_sasl *signed_on(const char *protection, const char *rspaut
 {
     const struct hy_hdfs_digest_login login = {.user = "dXNlcg==", .password = "cGFzcw==", .protocol = "hdfs", .server = "0",
                                           .nonce = "c0nce"};
-    const struct hy_qops qops = qops_of(protection);
+    const struct hy_hdfs_qops qops = qops_of(protection);
     struct hy_hdfs_sasl *s = hy_hdfs_sasl_digest_new(&login, &qops);
     struct hy_err err = {0};
     char last[64];
@@ -330,7 +330,7 @@ static void test_challenges_that_will_not_do_are_refused(void **state)
         {"=\"a\"", -EPROTO, "cannot be read"},
     };
     const struct hy_hdfs_digest_login login = {.user = "u", .password = "p", .protocol = "", .server = "default"};
-    const struct hy_qops qops = qops_of("privacy");
+    const struct hy_hdfs_qops qops = qops_of("privacy");
 
     (void)state;
     for (size_t i = 0; i < HY_COUNT(cases); i++) {
@@ -350,7 +350,7 @@ static void test_a_server_that_does_not_know_the_password_is_found_out(void **st
         "rspauth=ea40f60335c427b5527b84dbabcdfffd", "rspauth=", "", "qop=auth", "rspauth=\"\"",
     };
     const struct hy_hdfs_digest_login login = {.user = "u", .password = "p", .protocol = "", .server = "default"};
-    const struct hy_qops qops = qops_of("authentication");
+    const struct hy_hdfs_qops qops = qops_of("authentication");
 
     (void)state;
     for (size_t i = 0; i < HY_COUNT(lies); i++) {
@@ -369,7 +369,7 @@ static void test_quotes_in_a_challenge_are_kept(void **state)
     static const char text[] = "realm=\"a \\\"b\\\\\" , realm=\"second\",\tNonce=\"n\",algorithm=md5-sess,unknown=x,"
                                "QOP=\"auth-int, auth\"";
     const struct hy_hdfs_digest_login login = {.user = "u", .password = "p", .protocol = "", .server = "default"};
-    const struct hy_qops qops = qops_of("integrity");
+    const struct hy_hdfs_qops qops = qops_of("integrity");
     struct hy_hdfs_sasl *s = hy_hdfs_sasl_digest_new(&login, &qops);
     struct hy_hdfs_digest_challenge c;
     struct hy_err err = {0};
@@ -540,7 +540,7 @@ static int read_tokens(void *arg)
 static int sign_on_by_digest(void *arg)
 {
     const struct hy_hdfs_digest_login login = {.user = "u", .password = "p", .protocol = "", .server = "default"};
-    const struct hy_qops qops = qops_of("integrity");
+    const struct hy_hdfs_qops qops = qops_of("integrity");
     struct hy_hdfs_sasl *s = hy_hdfs_sasl_digest_new(&login, &qops);
     hy_cleanup_buf struct hy_buf b;
     struct hy_err err = {0};

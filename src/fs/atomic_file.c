@@ -12,9 +12,9 @@
 #include "base/text.h"
 #include "fs/fs.h"
 
-#define NAME_MAX_KEPT 200 /* with what is added it stays below the 255 bytes that file systems take */
+#define NAME_MAX_KEPT 200 /* with the suffix a name stays below the usual limit of 255 bytes */
 
-static uint64_t any_number(void)
+static uint64_t random_number(void)
 {
     uint64_t number;
 
@@ -33,62 +33,62 @@ char *hy_fs_temporary_name(const char *target)
     if (length > NAME_MAX_KEPT)
         length = NAME_MAX_KEPT;
     return hy_asprintf("%.*s.%.*s.%016llx._COPYING_", (int)begin, target, (int)length, target + begin,
-                       (unsigned long long)any_number());
+                       (unsigned long long)random_number());
 }
 
-static void forget(struct hy_fs_atomic_file *d)
+static void clear(struct hy_fs_atomic_file *f)
 {
-    free(d->url);
-    free(d->target);
-    *d = (struct hy_fs_atomic_file){0};
+    free(f->url);
+    free(f->target);
+    *f = (struct hy_fs_atomic_file){0};
 }
 
-/* What went wrong before is what is told; that this goes wrong as well adds nothing. */
+/* The caller reports the error that made the removal necessary. */
 static void remove_quietly(const char *url)
 {
-    struct hy_err unheard = {0};
+    struct hy_err ignored = {0};
 
-    if (hy_fs_remove(url, false, &unheard) < 0)
-        unheard.code = 0;
+    if (hy_fs_remove(url, false, &ignored) < 0)
+        ignored.code = 0;
 }
 
-int hy_fs_atomic_file_open(struct hy_fs_atomic_file *d, const char *target, struct hy_err *err)
+int hy_fs_atomic_file_open(struct hy_fs_atomic_file *f, const char *target, struct hy_err *err)
 {
     int rc;
 
-    *d = (struct hy_fs_atomic_file){.url = hy_fs_temporary_name(target), .target = hy_strdup(target)};
-    rc = d->url && d->target ? hy_fs_open(d->url, HY_FS_CREATE, &d->file, err)
+    *f = (struct hy_fs_atomic_file){.url = hy_fs_temporary_name(target), .target = hy_strdup(target)};
+    rc = f->url && f->target ? hy_fs_open(f->url, HY_FS_CREATE, &f->file, err)
                              : hy_err_oom(err);
     if (rc == 0)
         return 0;
-    if (d->url && rc != -EEXIST)
-        remove_quietly(d->url); /* it may have been made before the answer was lost */
-    forget(d);
+    if (f->url && rc != -EEXIST)
+        remove_quietly(f->url); /* the server may have created it and the response was lost */
+    clear(f);
     return rc;
 }
 
-int hy_fs_atomic_file_commit(struct hy_fs_atomic_file *d, bool replace, struct hy_err *err)
+int hy_fs_atomic_file_commit(struct hy_fs_atomic_file *f, bool replace, struct hy_err *err)
 {
-    int rc = hy_fs_close(hy_take(d->file), err);
+    int rc = hy_fs_close(hy_take(f->file), err);
 
     if (rc == 0)
-        rc = hy_fs_rename(d->url, d->target, replace, err);
+        rc = hy_fs_rename(f->url, f->target, replace, err);
     if (rc == -EEXIST)
-        hy_err_set(err, rc, "%s is there already", d->target);
+        hy_err_set(err, rc, "%s already exists", f->target);
     if (rc < 0)
-        remove_quietly(d->url);
-    forget(d);
+        remove_quietly(f->url);
+    clear(f);
     return rc;
 }
 
-void hy_fs_atomic_file_abort(struct hy_fs_atomic_file *d)
+void hy_fs_atomic_file_abort(struct hy_fs_atomic_file *f)
 {
-    struct hy_err unheard = {0};
+    struct hy_err ignored = {0};
 
-    if (!d->url)
+    if (!f->url)
         return;
-    if (hy_fs_close(hy_take(d->file), &unheard) < 0)
-        unheard.code = 0;
-    remove_quietly(d->url);
-    forget(d);
+    if (hy_fs_close(hy_take(f->file), &ignored) < 0)
+        ignored.code = 0;
+    remove_quietly(f->url);
+    clear(f);
 }

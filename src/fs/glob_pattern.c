@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A pattern is taken apart into steps, and a name is read character by character
- * with the set of all steps that its beginning may have led to. So nothing is
- * ever tried twice, whatever stars and braces there are.
+ * A pattern is parsed into steps: the states of a nondeterministic automaton. A
+ * name is read character by character with the set of all states that its prefix
+ * can reach, so there is no backtracking.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -18,11 +18,11 @@
 
 enum kind {
     ONE,   /* this character */
-    ANY,   /* any one */
-    STAR,  /* any number of any */
+    ANY,   /* any one character */
+    STAR,  /* any characters */
     CLASS, /* one of those in `text` */
     OPEN,  /* { */
-    NEXT,  /* , inside of braces */
+    NEXT,  /* , inside braces */
     CLOSE, /* } */
     END,
 };
@@ -30,12 +30,12 @@ enum kind {
 struct step {
     enum kind kind;
     uint32_t c;       /* ONE */
-    const char *text; /* CLASS: behind its [, up to its ] */
+    const char *text; /* CLASS: between [ and ] */
     size_t length;
-    size_t group; /* OPEN: the group it lies in. NEXT: the group it is of. */
+    size_t group; /* OPEN: the enclosing group. NEXT: its group. */
     size_t close; /* OPEN: its CLOSE */
-    size_t next;  /* OPEN, NEXT: the NEXT or CLOSE behind it */
-    size_t last;  /* OPEN, while it is read: its newest NEXT */
+    size_t next;  /* OPEN, NEXT: the following NEXT or CLOSE */
+    size_t last;  /* OPEN, while parsing: its last NEXT */
 };
 
 struct set { /* of steps, in the order they were added */
@@ -51,7 +51,7 @@ struct hy_glob {
     size_t *stack;
 };
 
-/* The character at `s` and its length, n > 0. Bytes that are no UTF-8 are beyond all characters. */
+/* The character at `s` and its length, n > 0. Bytes that are not UTF-8 map to values above all characters. */
 static uint32_t character(const char *s, size_t n, size_t *ret_length)
 {
     const size_t length = hy_utf8_len(s, n);
@@ -67,7 +67,7 @@ static uint32_t character(const char *s, size_t n, size_t *ret_length)
     return c;
 }
 
-/* The same in a pattern, where a backslash may be before it; one at the end is itself. */
+/* The same in a pattern, with an optional backslash before it; a backslash at the end stands for itself. */
 static uint32_t escaped(const char *s, size_t n, size_t *ret_length)
 {
     uint32_t c;
@@ -86,7 +86,7 @@ static bool is_negated(const char *text, size_t n)
     return n && (*text == '^' || *text == '!');
 }
 
-/* Where the ] is, counted from behind the [; n when it is missing. One that comes first is a character. */
+/* Offset of the ] after the [; n when it is missing. A ] in first position is a character. */
 static size_t class_length(const char *text, size_t n)
 {
     const size_t first = is_negated(text, n);
@@ -118,7 +118,7 @@ static bool in_class(const char *text, size_t n, uint32_t c)
     return negated;
 }
 
-/* ---- from text to steps ------------------------------------------------------------ */
+/* ---- parsing ------------------------------------------------------------ */
 
 /* A comma or a closing brace of the group `open`. */
 static void separate(struct hy_glob *g, size_t open, enum kind kind)
@@ -133,7 +133,7 @@ static void separate(struct hy_glob *g, size_t open, enum kind kind)
         group->close = g->count;
 }
 
-/* Reads one step; *open is the innermost group there. Returns how long it is, 0 when a class has no end. */
+/* Parses one step; *open is the innermost open group. Returns its length, or 0 when a class is not closed. */
 static size_t read_step(struct hy_glob *g, const char *s, size_t n, size_t *open)
 {
     struct step *step = &g->steps[g->count];
@@ -193,7 +193,7 @@ int hy_glob_new(const char *pattern, size_t n, struct hy_glob **ret)
     rc = read_steps(g, strlen(g->pattern));
     if (rc < 0)
         return rc;
-    /* A step is put on the stack once for itself and once by what leads to it. */
+    /* Each step is pushed at most twice: for itself and by its predecessor. */
     g->stack = hy_calloc(2 * g->count + 1, sizeof *g->stack);
     if (!g->stack || !set_init(&g->now, g->count) || !set_init(&g->then, g->count))
         return -ENOMEM;
@@ -220,9 +220,9 @@ void hy_glob_free_at(struct hy_glob **g)
     hy_glob_free(*g);
 }
 
-/* ---- from a name to an answer ------------------------------------------------------ */
+/* ---- matching ------------------------------------------------------ */
 
-/* What can be come to from this step without a character goes onto the stack. */
+/* Pushes the steps reachable from this one without consuming a character. */
 static size_t push_followers(const struct hy_glob *g, size_t at, size_t depth)
 {
     const struct step *step = &g->steps[at];
@@ -307,7 +307,7 @@ bool hy_fs_glob_matches(const char *pattern, const char *name)
     return hy_glob_new(pattern, strlen(pattern), &g) == 0 && hy_glob_matches(g, name, strlen(name));
 }
 
-/* ---- text -------------------------------------------------------------------------- */
+/* ---- escapes -------------------------------------------------------------------------- */
 
 bool hy_glob_is_pattern(const char *text, size_t n)
 {
@@ -334,10 +334,10 @@ char *hy_glob_unescape(const char *text, size_t n)
     return plain;
 }
 
-/* ---- braces over parts of a path --------------------------------------------------- */
+/* ---- braces that span components --------------------------------------------------- */
 
-#define STEPS_MAX 2000 /* patterns, those with braces left to expand included */
-#define DEPTH_MAX 64   /* groups in a row or in each other: each is a call of expand */
+#define STEPS_MAX 2000 /* patterns, including those that still have braces to expand */
+#define DEPTH_MAX 64   /* consecutive or nested groups: each is a recursive call of expand */
 
 struct expansion {
     int (*take)(void *arg, const char *one);
@@ -345,8 +345,8 @@ struct expansion {
     size_t count;
 };
 
-/* How long what is at `s` is; what is escaped or in a class is no brace, a slash always is one. 0: a class has no
- * end in its part. */
+/* Length of the token at `s`. Escaped characters and classes are one token; a slash cannot be escaped. 0: a class is
+ * not closed within its component. */
 static size_t skip(const char *s)
 {
     size_t n, length;
@@ -360,7 +360,7 @@ static size_t skip(const char *s)
     return length < n ? length + 2 : 0;
 }
 
-/* What follows may take for granted that classes and braces are closed, and so need not look twice. */
+/* The functions below rely on closed classes and braces. */
 static bool is_closed(const char *pattern)
 {
     size_t depth = 0;
@@ -375,7 +375,7 @@ static bool is_closed(const char *pattern)
     return depth == 0;
 }
 
-/* The } of the { at `s`, and whether there is a slash between. */
+/* The } of the { at `s`, and whether there is a slash in between. */
 static const char *closing(const char *s, bool *ret_slash)
 {
     size_t depth = 0;
@@ -389,7 +389,7 @@ static const char *closing(const char *s, bool *ret_slash)
     }
 }
 
-/* The first outermost brace with a slash in it, or NULL. */
+/* The first outermost brace that contains a slash, or NULL. */
 static const char *slashed_brace(const char *s, const char **ret_close)
 {
     while (*s) {

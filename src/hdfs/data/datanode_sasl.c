@@ -40,7 +40,7 @@
 /* Who we are to the DataNode. */
 struct login {
     char *user, *password;
-    struct hy_qops qops;
+    struct hy_hdfs_qops qops;
     bool is_key; /* the cluster's, not the block's */
 };
 
@@ -140,13 +140,13 @@ static int login_by_key(struct login *l, struct hy_hdfs_cluster *c, struct hy_er
     }
     pthread_mutex_unlock(&c->data_key->lock);
     l->is_key = true;
-    l->qops = (struct hy_qops){.all = {HY_HDFS_QOP_PRIVACY}, .count = 1};
+    l->qops = (struct hy_hdfs_qops){.all = {HY_HDFS_QOP_PRIVACY}, .count = 1};
     return rc < 0 ? rc : check_login(l, err);
 }
 
 static int login_by_token(struct login *l, const Hdfs__Token *token, const char *protection, struct hy_err *err)
 {
-    int rc = hy_qops_parse(protection, "dfs.data.transfer.protection", &l->qops, err);
+    int rc = hy_hdfs_qops_parse(protection, "dfs.data.transfer.protection", &l->qops, err);
 
     if (rc < 0)
         return rc;

@@ -164,7 +164,7 @@ static int server_principal(const Hdfs__RpcSasl__Auth *auth, const struct hy_hdf
 
 /* ---- the way we take --------------------------------------------------------------- */
 
-static struct hy_hdfs_sasl *by_token(const Hdfs__Token *t, const Hdfs__RpcSasl__Auth *auth, const struct hy_qops *qops)
+static struct hy_hdfs_sasl *by_token(const Hdfs__Token *t, const Hdfs__RpcSasl__Auth *auth, const struct hy_hdfs_qops *qops)
 {
     hy_cleanup_free char *user = hy_hdfs_base64(t->identifier.data, t->identifier.len);
     hy_cleanup_free char *password = hy_hdfs_base64(t->password.data, t->password.len);
@@ -185,7 +185,7 @@ struct exchange {
     bool is_over;
 };
 
-static int start_token(struct exchange *x, const Hdfs__RpcSasl__Auth *auth, const struct hy_qops *qops,
+static int start_token(struct exchange *x, const Hdfs__RpcSasl__Auth *auth, const struct hy_hdfs_qops *qops,
                        struct hy_err *err)
 {
     x->method = HY_HDFS_AUTH_TOKEN;
@@ -193,7 +193,7 @@ static int start_token(struct exchange *x, const Hdfs__RpcSasl__Auth *auth, cons
     return x->sasl ? 0 : hy_err_oom(err);
 }
 
-static int start_kerberos(struct exchange *x, const Hdfs__RpcSasl__Auth *auth, const struct hy_qops *qops,
+static int start_kerberos(struct exchange *x, const Hdfs__RpcSasl__Auth *auth, const struct hy_hdfs_qops *qops,
                           struct hy_err *err)
 {
     hy_cleanup_free char *principal = NULL;
@@ -236,8 +236,8 @@ static int no_way(const struct exchange *x, const Hdfs__RpcSasl *m, struct hy_er
 /* The first of the server's ways that is ours, too. */
 static int choose(struct exchange *x, const Hdfs__RpcSasl *m, const Hdfs__RpcSasl__Auth **ret, struct hy_err *err)
 {
-    struct hy_qops qops;
-    int rc = hy_qops_parse(setting(x->peer, "hadoop.rpc.protection"), "hadoop.rpc.protection", &qops, err);
+    struct hy_hdfs_qops qops;
+    int rc = hy_hdfs_qops_parse(setting(x->peer, "hadoop.rpc.protection"), "hadoop.rpc.protection", &qops, err);
 
     for (size_t i = 0; rc == 0 && i < m->n_auths; i++) {
         const Hdfs__RpcSasl__Auth *a = *ret = m->auths[i];

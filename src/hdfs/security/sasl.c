@@ -27,9 +27,9 @@ static enum hy_hdfs_qop qop_of(const char *name, size_t n)
     return 0;
 }
 
-int hy_qops_parse(const char *text, const char *key, struct hy_qops *ret, struct hy_err *err)
+int hy_hdfs_qops_parse(const char *text, const char *key, struct hy_hdfs_qops *ret, struct hy_err *err)
 {
-    struct hy_qops q = {0};
+    struct hy_hdfs_qops q = {0};
 
     for (const char *at = text ? text : "authentication"; *(at += strspn(at, ", \t\r\n"));) {
         const size_t n = strcspn(at, ", \t\r\n");
@@ -46,7 +46,7 @@ int hy_qops_parse(const char *text, const char *key, struct hy_qops *ret, struct
     return q.count ? 0 : hy_err_set(err, -EINVAL, "%s is empty: say authentication, integrity or privacy", key);
 }
 
-bool hy_hdfs_qops_has(const struct hy_qops *q, enum hy_hdfs_qop one)
+bool hy_hdfs_qops_has(const struct hy_hdfs_qops *q, enum hy_hdfs_qop one)
 {
     for (size_t i = 0; i < q->count; i++)
         if (q->all[i] == one)
@@ -54,7 +54,7 @@ bool hy_hdfs_qops_has(const struct hy_qops *q, enum hy_hdfs_qop one)
     return false;
 }
 
-enum hy_hdfs_qop hy_qops_choose(const struct hy_qops *q, unsigned offered)
+enum hy_hdfs_qop hy_hdfs_qops_choose(const struct hy_hdfs_qops *q, unsigned offered)
 {
     for (size_t i = 0; i < q->count; i++)
         if (q->all[i] & offered)
@@ -78,7 +78,7 @@ int hy_hdfs_sasl_negotiate_qop(struct hy_hdfs_sasl *s, unsigned offered, struct 
     char theirs[64], ours[64];
     unsigned wanted = 0;
 
-    s->qop = hy_qops_choose(&s->qops, offered);
+    s->qop = hy_hdfs_qops_choose(&s->qops, offered);
     if (s->qop)
         return 0;
     for (size_t i = 0; i < s->qops.count; i++)

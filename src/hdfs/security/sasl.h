@@ -24,16 +24,16 @@ struct hy_hdfs_sasl;
 enum hy_hdfs_qop { HY_HDFS_QOP_AUTH = 1, HY_HDFS_QOP_INTEGRITY = 2, HY_HDFS_QOP_PRIVACY = 4 };
 
 /* Those that will do, the best liked first. */
-struct hy_qops {
+struct hy_hdfs_qops {
     enum hy_hdfs_qop all[3];
     size_t count;
 };
 
 /* Pure: "privacy,integrity", as settings have it. NULL is authentication. -EINVAL with a sentence that names `key`. */
-int hy_qops_parse(const char *text, const char *key, struct hy_qops *ret, struct hy_err *err);
-bool hy_hdfs_qops_has(const struct hy_qops *q, enum hy_hdfs_qop one);
+int hy_hdfs_qops_parse(const char *text, const char *key, struct hy_hdfs_qops *ret, struct hy_err *err);
+bool hy_hdfs_qops_has(const struct hy_hdfs_qops *q, enum hy_hdfs_qop one);
 /* The best liked of those in `offered`, which is a sum of bits; 0 when there is none. */
-enum hy_hdfs_qop hy_qops_choose(const struct hy_qops *q, unsigned offered);
+enum hy_hdfs_qop hy_hdfs_qops_choose(const struct hy_hdfs_qops *q, unsigned offered);
 
 struct hy_hdfs_digest_login {
     const char *user, *password;
@@ -42,9 +42,9 @@ struct hy_hdfs_digest_login {
 };
 
 /* Takes copies. NULL: out of memory, or no random numbers. */
-struct hy_hdfs_sasl *hy_hdfs_sasl_digest_new(const struct hy_hdfs_digest_login *login, const struct hy_qops *qops);
+struct hy_hdfs_sasl *hy_hdfs_sasl_digest_new(const struct hy_hdfs_digest_login *login, const struct hy_hdfs_qops *qops);
 /* By the ticket in the default cache, for the server of that name ("hdfs/host@REALM"). NULL: err->code is -Exxx. */
-struct hy_hdfs_sasl *hy_hdfs_sasl_gssapi_new(const char *principal, const struct hy_qops *qops, struct hy_err *err);
+struct hy_hdfs_sasl *hy_hdfs_sasl_gssapi_new(const char *principal, const struct hy_hdfs_qops *qops, struct hy_err *err);
 void hy_hdfs_sasl_free(struct hy_hdfs_sasl *s); /* NULL is fine */
 
 /*

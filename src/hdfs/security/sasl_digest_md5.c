@@ -472,7 +472,7 @@ static char *new_nonce(void)
     return hy_hdfs_base64(bytes, sizeof(bytes));
 }
 
-struct hy_hdfs_sasl *hy_hdfs_sasl_digest_new(const struct hy_hdfs_digest_login *login, const struct hy_qops *qops)
+struct hy_hdfs_sasl *hy_hdfs_sasl_digest_new(const struct hy_hdfs_digest_login *login, const struct hy_hdfs_qops *qops)
 {
     static const struct hy_hdfs_sasl_ops ops = {digest_step, digest_wrap, digest_unwrap, digest_free};
     struct digest *d = hy_calloc(1, sizeof(*d));

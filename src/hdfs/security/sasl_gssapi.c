@@ -270,7 +270,7 @@ static void gssapi_free(struct hy_hdfs_sasl *s)
     free(g);
 }
 
-struct hy_hdfs_sasl *hy_hdfs_sasl_gssapi_new(const char *principal, const struct hy_qops *qops, struct hy_err *err)
+struct hy_hdfs_sasl *hy_hdfs_sasl_gssapi_new(const char *principal, const struct hy_hdfs_qops *qops, struct hy_err *err)
 {
     static const struct hy_hdfs_sasl_ops ops = {gssapi_step, gssapi_wrap, gssapi_unwrap, gssapi_free};
     struct gss_buffer name = {.length = strlen(principal), .value = (void *)principal};

@@ -15,7 +15,7 @@ struct hy_hdfs_sasl_ops {
 /* The first member of each mechanism's own. */
 struct hy_hdfs_sasl {
     const struct hy_hdfs_sasl_ops *ops;
-    struct hy_qops qops;
+    struct hy_hdfs_qops qops;
     enum hy_hdfs_qop qop;
     size_t room;
     bool is_done;
