@@ -9,8 +9,6 @@
  * all must be there. An HDFS that does not answer is waited for, for as long as
  * GIVE_UP_MS at the end; then the files go by the driver's link.
  */
-#include "fs/mirror.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -146,7 +144,7 @@ int hy_agent_mirror_main(const char *folder, const char *url, const char *limit)
     while (m) {
         struct hy_err err = {0};
 
-        rc = hy_fs_mirror_look(m, is_last, &err);
+        rc = hy_fs_mirror_sync(m, is_last, &err);
         if (rc < 0)
             fprintf(stderr, "%s\n", err.text);
         if ((rc == 0 && is_last) || is_refused(rc))

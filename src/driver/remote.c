@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A project on HDFS: the run's folder is here, and its mirror (src/fs/mirror.h)
+ * A project on HDFS: the run's folder is here, and its mirror (src/fs/fs.h)
  * there. A thread of the pool looks every few seconds; when the run has ended,
  * it looks until all is there, and then the run is over.
  */
@@ -15,7 +15,6 @@
 #include "base/mem.h"
 #include "driver/run.h"
 #include "fs/fs.h"
-#include "fs/mirror.h"
 
 #define LOOK_MS 3000
 #define GIVE_UP_MS (10 * 60 * 1000) /* after the end of the run */
@@ -49,7 +48,7 @@ static void look(uv_work_t *work)
 {
     struct remote *r = work->data;
 
-    r->rc = hy_fs_mirror_look(r->mirror, r->is_last, &r->err);
+    r->rc = hy_fs_mirror_sync(r->mirror, r->is_last, &r->err);
 }
 
 static void tell(struct remote *r)

@@ -5,7 +5,7 @@
  * A column has a type and a shape that all its rows share; or it is ragged: rows
  * have more or fewer items of that shape, and `row_ends` says where they begin and
  * end. Values that are byte strings have `value_ends`, in bytes. Both are int64,
- * one more than there are, as in src/record/columns.h.
+ * one more than there are, as in src/record/record.h.
  *
  *     rows       [[1, 2], [], [3]]
  *     values     1 2 3

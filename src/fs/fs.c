@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which file system a URL is of. */
+/* Dispatches each call to the file system of its URL. */
 #include "fs/fs.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +9,6 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "fs/local.h"
-#include "fs/url.h"
 
 #define SCHEMES_MAX 8
 
@@ -19,7 +17,7 @@ static struct {
     const struct hy_fs_backend *backend;
 } added[SCHEMES_MAX];
 static size_t added_count;
-static int (*is_to_stop)(void);
+static int (*is_interrupted)(void);
 
 void hy_fs_add(const char *scheme, const struct hy_fs_backend *backend)
 {
@@ -34,39 +32,29 @@ void hy_fs_add(const char *scheme, const struct hy_fs_backend *backend)
 
 void hy_fs_on_wait(int (*check)(void))
 {
-    is_to_stop = check;
+    is_interrupted = check;
 }
 
-int hy_fs_is_to_stop(void)
+int hy_fs_is_interrupted(void)
 {
-    return is_to_stop ? is_to_stop() : 0;
-}
-
-/* How long the scheme of a URL is; 0: it is a path. "hdfs:/a" has one, too; "C:x" and "a/b:c" have none. */
-static size_t scheme_length(const char *url)
-{
-    size_t n = 0;
-
-    while (isalnum((unsigned char)url[n]) || (n && strchr("+-.", url[n]) && url[n]))
-        n++;
-    return n > 1 && url[n] == ':' && url[n + 1] == '/' ? n : 0;
+    return is_interrupted ? is_interrupted() : 0;
 }
 
 static const struct hy_fs_backend *backend_of(const char *url, struct hy_err *err)
 {
-    const size_t n = scheme_length(url);
+    const size_t n = hy_url_scheme(url);
 
-    if (n == 0 || (n == 4 && memcmp(url, "file", 4) == 0))
+    if (hy_url_is_local(url))
         return &hy_fs_local;
     for (size_t i = 0; i < added_count; i++)
         if (strlen(added[i].scheme) == n && memcmp(added[i].scheme, url, n) == 0)
             return added[i].backend;
-    hy_err_set(err, -EPROTONOSUPPORT, "%s: files of %.*s:// are not known here, only local ones and hdfs://", url,
-               (int)n, url);
+    hy_err_set(err, -EPROTONOSUPPORT, "%s: %.*s:// is not supported; use a local path, file:// or hdfs://", url, (int)n,
+               url);
     return NULL;
 }
 
-/* BACKEND(url)->call(…), or the error that there is none. */
+/* Calls the backend of `url`, or fails when its scheme is not supported. */
 #define DISPATCH(url, call)                                                                                  \
     do {                                                                                                     \
         const struct hy_fs_backend *backend = backend_of(url, err);                                          \
@@ -132,14 +120,14 @@ int hy_fs_usage(const char *url, struct hy_fs_usage *ret, struct hy_err *err)
     DISPATCH(url, usage(url, ret, err));
 }
 
-int hy_fs_room(const char *url, struct hy_fs_room *ret, struct hy_err *err)
+int hy_fs_space(const char *url, struct hy_fs_space *ret, struct hy_err *err)
 {
-    DISPATCH(url, room(url, ret, err));
+    DISPATCH(url, space(url, ret, err));
 }
 
-int hy_fs_open(const char *url, enum hy_fs_how how, struct hy_fs_file **ret, struct hy_err *err)
+int hy_fs_open(const char *url, enum hy_fs_open_mode mode, struct hy_fs_file **ret, struct hy_err *err)
 {
-    DISPATCH(url, open(url, how, ret, err));
+    DISPATCH(url, open(url, mode, ret, err));
 }
 
 uint64_t hy_fs_size(const struct hy_fs_file *f)
@@ -150,14 +138,14 @@ uint64_t hy_fs_size(const struct hy_fs_file *f)
 int64_t hy_fs_pread(struct hy_fs_file *f, void *into, size_t n, uint64_t offset, struct hy_err *err)
 {
     if (!f->ops->pread)
-        return hy_err_set(err, -EBADF, "the file was opened to be written");
+        return hy_err_set(err, -EBADF, "the file is open for writing");
     return f->ops->pread(f, into, n, offset, err);
 }
 
 int hy_fs_write(struct hy_fs_file *f, const void *bytes, size_t n, struct hy_err *err)
 {
     if (!f->ops->write)
-        return hy_err_set(err, -EBADF, "the file was opened to be read");
+        return hy_err_set(err, -EBADF, "the file is open for reading");
     return f->ops->write(f, bytes, n, err);
 }
 

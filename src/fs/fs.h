@@ -2,15 +2,14 @@
 /*
  * fs: files by URL.
  *
- * The same calls for files of this machine ("/data/x", "file:///data/x") and
- * for those of other file systems, which are added under their scheme (src/hdfs:
- * "hdfs://namenode/x"). Calls block, may be made by any thread, and wait out a
- * short absence of the other side by themselves; who lives in a loop makes them
- * in a thread pool.
+ * The same calls for local files ("/data/x", "file:///data/x") and for files of
+ * other file systems, which register under their scheme (src/hdfs:
+ * "hdfs://namenode/x"). Calls block, are thread-safe, and retry for a while when
+ * a server does not answer; an event loop makes them in a thread pool.
  *
- * All return 0 (or what they say) or -Exxx with a sentence in `err`: -ENOENT,
- * -EEXIST, -EACCES, -ENOTDIR, -EISDIR, -ENOTEMPTY, -EROFS (safe mode), -EDQUOT,
- * -ENOSPC mean everywhere what they mean to open(2) and its family.
+ * All return 0 (or a documented value) or -Exxx with a message in `err`: -ENOENT,
+ * -EEXIST, -EACCES, -ENOTDIR, -EISDIR, -ENOTEMPTY, -EROFS (safe mode), -EDQUOT and
+ * -ENOSPC have the meaning they have for open(2) and its family.
  */
 #ifndef HY_FS_H
 #define HY_FS_H
@@ -21,14 +20,40 @@
 
 struct hy_err;
 
-/* What is known about a file or a folder. hy_fs_info_done frees what it holds. */
+/* ---- URLs: pure functions over text -------------------------------------------------- */
+
+/* Length of the scheme; 0 for a path. A single letter is not a scheme ("C:/x"), nor is one without a slash ("a:b"). */
+size_t hy_url_scheme(const char *url);
+
+/* A path, or "file:/…". */
+bool hy_url_is_local(const char *url);
+
+/* Length of the prefix that precedes the first directory name: "hdfs://host:8020/" of "hdfs://host:8020/a/b", "/" of
+ * "/a", "" of "a/b". */
+size_t hy_url_root(const char *url);
+
+/* Offset and length of the last name; the length is 0 when there is none, as in "/". Ignores trailing slashes. */
+size_t hy_url_name(const char *url, size_t *ret_length);
+
+/* The parent directory ("." for "a"; "/" for "/"); NULL when out of memory. */
+char *hy_url_parent(const char *url);
+
+/* "hdfs://host/a" and "b" make "hdfs://host/a/b"; NULL when out of memory. */
+char *hy_fs_join(const char *url, const char *name);
+
+/* The path of a local URL, without trailing slashes: "link/" would name the target of the link. */
+int hy_fs_local_path(const char *url, char **ret, struct hy_err *err);
+
+/* ---- files and directories ----------------------------------------------------------- */
+
+/* Attributes of a file or directory. hy_fs_info_done frees its strings. */
 struct hy_fs_info {
-    char *name; /* the last part of its path */
+    char *name; /* the last component of its path */
     char *owner, *group;
-    uint64_t size; /* of a folder: 0 */
+    uint64_t size; /* 0 for a directory */
     uint64_t block_size;
-    int64_t modified_ms, accessed_ms; /* since 1970; 0: not known */
-    uint32_t replication;             /* of a folder: 0 */
+    int64_t modified_ms, accessed_ms; /* since 1970; 0: unknown */
+    uint32_t replication;             /* 0 for a directory */
     unsigned mode;                    /* the lowest 12 bits of st_mode */
     bool is_dir, is_link;
 };
@@ -37,103 +62,157 @@ void hy_fs_info_done(struct hy_fs_info *info);
 #define hy_cleanup_fs_info __attribute__((cleanup(hy_fs_info_done)))
 
 int hy_fs_stat(const char *url, struct hy_fs_info *ret, struct hy_err *err);
-/* Calls `visit` for each entry of a folder, in the order of names; stops at the first answer that is not 0
- * and returns it. `entry` may be taken apart (hy_take), the rest of it is freed. */
+/* Calls `visit` for each entry of a directory, sorted by name; stops at the first result that is not 0 and returns it.
+ * `visit` may take strings out of `entry` (hy_take); the rest is freed. */
 typedef int hy_fs_visit(void *arg, struct hy_fs_info *entry, struct hy_err *err);
 int hy_fs_list(const char *url, hy_fs_visit *visit, void *arg, struct hy_err *err);
 
-/* With the folders on its way; one that is there already is fine. */
+/* Also creates missing parents; an existing directory is not an error. */
 int hy_fs_mkdirs(const char *url, unsigned mode, struct hy_err *err);
-/* -ENOTEMPTY for a folder with something in it, unless `recursive`. */
+/* -ENOTEMPTY for a directory that is not empty, unless `recursive`. */
 int hy_fs_remove(const char *url, bool recursive, struct hy_err *err);
-/* Within one file system. -EEXIST when `to` is there, unless `replace` and it is a file or an empty folder. */
+/* Within one file system. -EEXIST when `to` exists, unless `replace` is set and it is a file or an empty directory. */
 int hy_fs_rename(const char *from, const char *to, bool replace, struct hy_err *err);
 int hy_fs_chmod(const char *url, unsigned mode, struct hy_err *err);
-/* NULL leaves it. */
+/* NULL leaves the owner or group unchanged. */
 int hy_fs_chown(const char *url, const char *owner, const char *group, struct hy_err *err);
-/* `how`: R_OK, W_OK, X_OK or F_OK; -EACCES when it may not be done. */
+/* `how`: R_OK, W_OK, X_OK or F_OK. -EACCES when the access is denied. */
 int hy_fs_access(const char *url, int how, struct hy_err *err);
 
-/* How much there is below a file or folder, itself included. */
+/* Totals of a file or directory tree, including its root. */
 struct hy_fs_usage {
-    uint64_t bytes, files, folders;
-    uint64_t stored; /* bytes on disks: all replicas */
+    uint64_t bytes, files, directories;
+    uint64_t stored; /* bytes on disk: all replicas */
 };
 int hy_fs_usage(const char *url, struct hy_fs_usage *ret, struct hy_err *err);
 
-/* Of the whole file system, in bytes. */
-struct hy_fs_room {
+/* Bytes of the whole file system. */
+struct hy_fs_space {
     uint64_t capacity, used, free;
 };
-int hy_fs_room(const char *url, struct hy_fs_room *ret, struct hy_err *err);
+int hy_fs_space(const char *url, struct hy_fs_space *ret, struct hy_err *err);
 
-/* ---- open files: each is used by one thread at a time, but for hy_fs_pread ---- */
+/* ---- open files: for one thread at a time, except hy_fs_pread ------------------------- */
 
 struct hy_fs_file;
 
-enum hy_fs_how {
+enum hy_fs_open_mode {
     HY_FS_READ,
-    HY_FS_WRITE,  /* what was there is replaced */
-    HY_FS_CREATE, /* -EEXIST when something is there */
-    HY_FS_APPEND, /* a new file where there is none */
+    HY_FS_WRITE,  /* replaces an existing file */
+    HY_FS_CREATE, /* -EEXIST when the file exists */
+    HY_FS_APPEND, /* creates the file when it does not exist */
 };
-int hy_fs_open(const char *url, enum hy_fs_how how, struct hy_fs_file **ret, struct hy_err *err);
+int hy_fs_open(const char *url, enum hy_fs_open_mode mode, struct hy_fs_file **ret, struct hy_err *err);
 
-/* What was opened to read: the length it had then. What is written: all of it so far. */
+/* Open for reading: the length at the time of the open. Open for writing: the length so far. */
 uint64_t hy_fs_size(const struct hy_fs_file *f);
-/* How many bytes came: fewer than n only at the end of the file. Reading on where the last call ended is fast;
- * threads may read different places at once. */
+/* Returns the number of bytes read: fewer than n only at the end of the file. Sequential reads are fast; several
+ * threads may read at different offsets at once. */
 int64_t hy_fs_pread(struct hy_fs_file *f, void *into, size_t n, uint64_t offset, struct hy_err *err);
 
-/* All of it, or an error; after an error only hy_fs_close helps, and it will say the same. */
+/* Writes all n bytes or fails. After a failure only hy_fs_close is allowed, and it returns the same error. */
 int hy_fs_write(struct hy_fs_file *f, const void *bytes, size_t n, struct hy_err *err);
-/* All that was written can be read by others who open it now; with `to_disk` it survives a power cut, too. */
+/* Makes everything written so far visible to readers that open the file now; with `to_disk` it also survives a power
+ * failure. */
 int hy_fs_flush(struct hy_fs_file *f, bool to_disk, struct hy_err *err);
-/* Frees it in any case. 0 means that all that was written is there. */
+/* Frees `f` in any case. 0 means that everything was written. */
 int hy_fs_close(struct hy_fs_file *f, struct hy_err *err);
 
-/* ---- made of the above ---- */
+/* ---- atomic files --------------------------------------------------------------------- */
+
+/*
+ * A file that appears complete or not at all. Until it is committed it has the
+ * name ".NAME.1f0a…._COPYING_" in the same directory. Other programs ignore that
+ * suffix, which is the one of Hadoop's shell; the random number keeps concurrent
+ * writers of one file apart.
+ */
+struct hy_fs_atomic_file {
+    struct hy_fs_file *file; /* for hy_fs_write */
+    char *url;               /* read-only: the temporary name */
+    char *target;            /* private */
+};
+
+int hy_fs_atomic_file_open(struct hy_fs_atomic_file *f, const char *target, struct hy_err *err);
+/* Closes the file and renames it to its target. -EEXIST when the target exists, unless `replace`. Ends `f` in any case:
+ * on an error the temporary file is removed. */
+int hy_fs_atomic_file_commit(struct hy_fs_atomic_file *f, bool replace, struct hy_err *err);
+/* Removes the temporary file. Does nothing when `f` has ended. */
+void hy_fs_atomic_file_abort(struct hy_fs_atomic_file *f);
+
+/* A temporary name for a file or directory `target`; NULL when out of memory. */
+char *hy_fs_temporary_name(const char *target);
+
+/* ---- copies, walks, patterns ----------------------------------------------------------- */
 
 struct hy_fs_copy {
-    bool replace;                                    /* what is in the way */
-    bool recursive;                                  /* folders, too */
-    int (*progress)(void *arg, uint64_t more_bytes); /* may be NULL; not 0 stops with that */
+    bool replace;                                    /* existing files */
+    bool recursive;                                  /* copy directories, too */
+    int (*progress)(void *arg, uint64_t more_bytes); /* may be NULL; a result other than 0 stops the copy */
     void *arg;
 };
-/* Like `cp`: into `to` when that is a folder. A copy is there whole or not at all: it is made under another name. */
+/* Like `cp`: into `to` when that is a directory. Each copy is atomic: it is written under a temporary name. */
 int hy_fs_copy(const char *from, const char *to, const struct hy_fs_copy *how, struct hy_err *err);
 
 #define HY_FS_PATH_MAX 32768u /* bytes of a path below the top of a walk or a copy */
 
 struct hy_fs_walk {
-    /* `path`: below the top. Not 0 stops the walk with that; a visitor that clears entry->is_dir keeps it out of that
-     * folder. `entry` may be taken apart. */
+    /* `path`: relative to the top. A result other than 0 stops the walk and is returned; a visitor that clears
+     * entry->is_dir skips that directory. It may take strings out of `entry`. */
     int (*visit)(void *arg, const char *path, struct hy_fs_info *entry, struct hy_err *err);
-    /* A folder below the top cannot be listed: 0 goes on with the next. NULL: the walk fails. */
+    /* A directory below the top cannot be listed: 0 skips it. NULL: the walk fails. */
     int (*failed)(void *arg, struct hy_err *err);
     void *arg;
-    int links_max; /* how many links to folders are followed to one entry, before it is -ELOOP; 0: none is followed */
+    int links_max; /* links to directories followed on the way to one entry before -ELOOP; 0: follows none */
 };
-/* Visits all that lies below a folder: by name, and a folder before what is in it. Depth and memory are bounded:
- * -ENAMETOOLONG for more than 1,000 folders in each other, -E2BIG for more waiting entries than it may hold. */
+/* Visits everything below a directory: sorted by name, a directory before its contents. Depth and memory are bounded:
+ * -ENAMETOOLONG for more than 1,000 nested directories, -E2BIG for more pending entries than it may hold. */
 int hy_fs_walk(const char *url, const struct hy_fs_walk *how, struct hy_err *err);
 
-/* Calls `visit` with the URL of each match, in order; `*`, `?`, `[…]`, `{a,b}` as Hadoop's shell has them. A
- * pattern without any of these that is not there matches nothing. */
+/* Calls `match` with the URL of each match, sorted; `*`, `?`, `[…]`, `{a,b}` as in Hadoop's shell. A pattern without
+ * any of these matches nothing when the path does not exist. */
 typedef int hy_fs_match(void *arg, const char *url, const struct hy_fs_info *info, struct hy_err *err);
 int hy_fs_glob(const char *pattern, hy_fs_match *match, void *arg, struct hy_err *err);
+/* Whether a name matches a pattern without slashes; false for an invalid pattern and when out of memory. */
+bool hy_fs_glob_matches(const char *pattern, const char *name);
 
-/* "hdfs://host/a" and "b" make "hdfs://host/a/b"; NULL when out of memory. */
-char *hy_fs_join(const char *url, const char *name);
+/* ---- mirrors: a remote directory that follows a local one ------------------------------ */
 
 /*
- * While a call waits (for a NameNode that is away, for a slow answer), it asks
- * this at least once a second and whenever a signal came; not 0 ends the call
- * with -EINTR. For Python, whose handlers run only when it is asked to.
+ * Files that grow (TensorBoard's events, logs) are appended to, so that others
+ * can read them while they are written; any other file is copied after it has not
+ * changed for a few seconds, and at the end. Files removed locally stay in the
+ * mirror. The local directory is authoritative: after any error the next sync
+ * repairs the mirror.
+ *
+ * Calls block; a mirror is for one thread at a time.
  */
-void hy_fs_on_wait(int (*is_to_stop)(void));
+struct hy_fs_mirror;
 
-/* ---- for who adds a file system ---- */
+/* `is_skipped` selects files to leave out, by their relative path; NULL: none. NULL when out of memory. */
+struct hy_fs_mirror *hy_fs_mirror_new(const char *directory, const char *url, bool (*is_skipped)(const char *path));
+/* A sync that finds more than this many bytes in all files together stops there, with -EFBIG. */
+void hy_fs_mirror_limit(struct hy_fs_mirror *m, uint64_t bytes);
+/* Also closes the remote files that are still open; their content so far stays. */
+void hy_fs_mirror_free(struct hy_fs_mirror *m);
+
+/*
+ * One pass. With `is_last` everything is sent and all files are closed. Returns
+ * 0 or the first error; files without an error are done. -ENAMETOOLONG, for
+ * directories that are nested too deep, recurs at the next sync.
+ */
+int hy_fs_mirror_sync(struct hy_fs_mirror *m, bool is_last, struct hy_err *err);
+
+/* ---- interrupts ------------------------------------------------------------------------- */
+
+/*
+ * While a call waits (for a NameNode that is down, for a slow response), it calls
+ * `is_interrupted` at least once a second and after every signal; a result other
+ * than 0 ends the call with -EINTR. For Python, whose signal handlers only run
+ * when the interpreter is called.
+ */
+void hy_fs_on_wait(int (*is_interrupted)(void));
+
+/* ---- for implementations of file systems ------------------------------------------------ */
 
 struct hy_fs_file_ops {
     uint64_t (*size)(const struct hy_fs_file *f);
@@ -143,7 +222,7 @@ struct hy_fs_file_ops {
     int (*close)(struct hy_fs_file *f, struct hy_err *err);
 };
 
-struct hy_fs_file { /* an open file's struct begins with it */
+struct hy_fs_file { /* the first member of an implementation's struct */
     const struct hy_fs_file_ops *ops;
 };
 
@@ -157,13 +236,13 @@ struct hy_fs_backend {
     int (*chown)(const char *url, const char *owner, const char *group, struct hy_err *err);
     int (*access)(const char *url, int how, struct hy_err *err);
     int (*usage)(const char *url, struct hy_fs_usage *ret, struct hy_err *err);
-    int (*room)(const char *url, struct hy_fs_room *ret, struct hy_err *err);
-    int (*open)(const char *url, enum hy_fs_how how, struct hy_fs_file **ret, struct hy_err *err);
+    int (*space)(const char *url, struct hy_fs_space *ret, struct hy_err *err);
+    int (*open)(const char *url, enum hy_fs_open_mode mode, struct hy_fs_file **ret, struct hy_err *err);
 };
 
-/* At a program's start, before the first call. `scheme`: "hdfs". The backend is not copied. */
+/* Call it at program start, before any other call. `scheme`: "hdfs". The backend is not copied. */
 void hy_fs_add(const char *scheme, const struct hy_fs_backend *backend);
-/* What hy_fs_on_wait was given: 0 to go on. */
-int hy_fs_is_to_stop(void);
+/* Whether a waiting call should end: the result of the callback of hy_fs_on_wait, or 0. */
+int hy_fs_is_interrupted(void);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files of this machine: "/data/x", "data/x", "file:///data/x", "file:/data/x".
+ * Local files: "/data/x", "data/x", "file:///data/x", "file:/data/x".
  *
- * Links are followed, but for removing, renaming, sums and the contents of a
- * folder that is removed: what a link leads to is somebody else's.
+ * Links are followed, except by remove, rename and usage: the target of a link
+ * may belong to someone else.
  */
 #include "fs/local.h"
 
@@ -25,6 +25,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/string_list.h"
 #include "base/text.h"
 #include "fs/fs.h"
 
@@ -37,8 +38,7 @@ int hy_fs_local_path(const char *url, char **ret, struct hy_err *err)
         size_t host = strcspn(path + 2, "/");
 
         if (host && (host != 9 || memcmp(path + 2, "localhost", 9) != 0))
-            return hy_err_set(err, -EINVAL, "%s is a file of another machine; write file:///PATH for one of this",
-                              url);
+            return hy_err_set(err, -EINVAL, "%s is on another machine; use file:///PATH for a local file", url);
         path += 2 + host;
     }
     n = strlen(path);
@@ -53,10 +53,10 @@ static int failed(struct hy_err *err, int code, const char *doing, const char *u
     return hy_err_sys(err, code, "cannot %s %s", doing, url);
 }
 
-/* The same for what has to be there already. */
-static int failed_at(struct hy_err *err, int code, const char *doing, const char *url)
+/* The same for an operation on an existing file. */
+static int failed_existing(struct hy_err *err, int code, const char *doing, const char *url)
 {
-    return code == -ENOENT ? hy_err_set(err, code, "%s is not there", url) : failed(err, code, doing, url);
+    return code == -ENOENT ? hy_err_set(err, code, "%s does not exist", url) : failed(err, code, doing, url);
 }
 
 /* ---- users and groups -------------------------------------------------------------- */
@@ -66,46 +66,46 @@ union account {
     struct group group;
 };
 
-typedef int look_up(const void *key, union account *ret, char *room, size_t size, void **found);
+typedef int lookup(const void *key, union account *ret, char *buffer, size_t size, void **found);
 
-static int user_by_id(const void *key, union account *ret, char *room, size_t size, void **found)
+static int user_by_id(const void *key, union account *ret, char *buffer, size_t size, void **found)
 {
-    return getpwuid_r(*(const uid_t *)key, &ret->user, room, size, (struct passwd **)found);
+    return getpwuid_r(*(const uid_t *)key, &ret->user, buffer, size, (struct passwd **)found);
 }
 
-static int user_by_name(const void *key, union account *ret, char *room, size_t size, void **found)
+static int user_by_name(const void *key, union account *ret, char *buffer, size_t size, void **found)
 {
-    return getpwnam_r(key, &ret->user, room, size, (struct passwd **)found);
+    return getpwnam_r(key, &ret->user, buffer, size, (struct passwd **)found);
 }
 
-static int group_by_id(const void *key, union account *ret, char *room, size_t size, void **found)
+static int group_by_id(const void *key, union account *ret, char *buffer, size_t size, void **found)
 {
-    return getgrgid_r(*(const gid_t *)key, &ret->group, room, size, (struct group **)found);
+    return getgrgid_r(*(const gid_t *)key, &ret->group, buffer, size, (struct group **)found);
 }
 
-static int group_by_name(const void *key, union account *ret, char *room, size_t size, void **found)
+static int group_by_name(const void *key, union account *ret, char *buffer, size_t size, void **found)
 {
-    return getgrnam_r(key, &ret->group, room, size, (struct group **)found);
+    return getgrnam_r(key, &ret->group, buffer, size, (struct group **)found);
 }
 
-#define ACCOUNT_MAX (1u << 20) /* a group's members take room */
+#define ACCOUNT_MAX (1u << 20) /* bytes; a group lists its members */
 
-/* 1 and the account, whose texts lie in *ret_room; 0 when there is none. */
-static int find_account(look_up *by, const void *key, union account *ret, char **ret_room)
+/* 1 and the account, whose strings are in *ret_buffer; 0 when it does not exist. */
+static int find_account(lookup *by, const void *key, union account *ret, char **ret_buffer)
 {
     for (size_t size = 1024; size <= ACCOUNT_MAX; size *= 4) {
-        char *room = hy_malloc(size);
+        char *buffer = hy_malloc(size);
         void *found = NULL;
         int error;
 
-        if (!room)
+        if (!buffer)
             return -ENOMEM;
-        error = by(key, ret, room, size, &found);
+        error = by(key, ret, buffer, size, &found);
         if (found) {
-            *ret_room = room;
+            *ret_buffer = buffer;
             return 1;
         }
-        free(room);
+        free(buffer);
         if (error == 0 || error == ENOENT || error == ESRCH)
             return 0;
         if (error != ERANGE)
@@ -114,7 +114,8 @@ static int find_account(look_up *by, const void *key, union account *ret, char *
     return -ERANGE;
 }
 
-/* Names cost a look into a file or a directory service, and the files of a folder mostly have the same. */
+/* Caches the last names: a lookup reads a file or asks a directory service, and most files of a directory have the same
+ * owner. */
 struct owners {
     uid_t uid;
     gid_t gid;
@@ -129,18 +130,18 @@ static void owners_done(struct owners *o)
 
 #define cleanup_owners __attribute__((cleanup(owners_done)))
 
-/* Who has no name here is called by the number. */
-static char *name_of(look_up *by, const void *key, unsigned id)
+/* Falls back to the number when the account has no name. */
+static char *name_of(lookup *by, const void *key, unsigned id)
 {
-    hy_cleanup_free char *room = NULL;
+    hy_cleanup_free char *buffer = NULL;
     union account a;
 
-    if (find_account(by, key, &a, &room) == 1)
+    if (find_account(by, key, &a, &buffer) == 1)
         return hy_strdup(by == user_by_id ? a.user.pw_name : a.group.gr_name);
     return hy_asprintf("%u", id);
 }
 
-static void know_owners(struct owners *o, const struct stat *st)
+static void update_owners(struct owners *o, const struct stat *st)
 {
     if (!o->owner || o->uid != st->st_uid) {
         free(o->owner);
@@ -154,7 +155,7 @@ static void know_owners(struct owners *o, const struct stat *st)
     }
 }
 
-/* ---- what is there ----------------------------------------------------------------- */
+/* ---- attributes and listings ----------------------------------------------------------------- */
 
 static int64_t to_ms(struct timespec t)
 {
@@ -166,7 +167,7 @@ static int to_info(const struct stat *st, const char *name, bool is_link, struct
 {
     const bool is_dir = S_ISDIR(st->st_mode);
 
-    know_owners(owners, st);
+    update_owners(owners, st);
     *ret = (struct hy_fs_info){
         .name = hy_strdup(name),
         .owner = owners->owner ? hy_strdup(owners->owner) : NULL,
@@ -186,15 +187,15 @@ static int to_info(const struct stat *st, const char *name, bool is_link, struct
     return hy_err_oom(err);
 }
 
-/* Of a link: what it leads to, or the link itself where that is gone. */
-static int stat_through(int folder, const char *path, struct stat *ret, bool *ret_is_link)
+/* Follows a link, except a dangling one. */
+static int stat_target(int directory, const char *path, struct stat *ret, bool *ret_is_link)
 {
     struct stat target;
 
-    if (HY_SYS(fstatat(folder, path, ret, AT_SYMLINK_NOFOLLOW)) < 0)
+    if (HY_SYS(fstatat(directory, path, ret, AT_SYMLINK_NOFOLLOW)) < 0)
         return -errno;
     *ret_is_link = S_ISLNK(ret->st_mode);
-    if (*ret_is_link && fstatat(folder, path, &target, 0) == 0)
+    if (*ret_is_link && fstatat(directory, path, &target, 0) == 0)
         *ret = target;
     return 0;
 }
@@ -216,73 +217,38 @@ static int local_stat(const char *url, struct hy_fs_info *ret, struct hy_err *er
 
     if (rc < 0)
         return rc;
-    rc = stat_through(AT_FDCWD, path, &st, &is_link);
+    rc = stat_target(AT_FDCWD, path, &st, &is_link);
     if (rc < 0)
-        return failed_at(err, rc, "look at", url);
+        return failed_existing(err, rc, "read the attributes of", url);
     return to_info(&st, last_part(path), is_link, &owners, ret, err);
 }
 
-struct names {
-    char **list;
-    size_t count, room;
-};
-
-static void names_done(struct names *n)
-{
-    for (size_t i = 0; i < n->count; i++)
-        free(n->list[i]);
-    free(n->list);
-}
-
-#define cleanup_names __attribute__((cleanup(names_done)))
-
-static int add_name(struct names *n, const char *name)
-{
-    if (n->count == n->room) {
-        size_t room = n->room ? 2 * n->room : 64;
-        char **list = hy_reallocarray(n->list, room, sizeof *list);
-
-        if (!list)
-            return -ENOMEM;
-        n->list = list;
-        n->room = room;
-    }
-    n->list[n->count] = hy_strdup(name);
-    return n->list[n->count] ? (n->count++, 0) : -ENOMEM;
-}
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-static int read_names(DIR *d, struct names *ret)
+static int read_names(DIR *d, struct hy_string_list *ret)
 {
     struct dirent *e;
     int rc = 0;
 
     while (rc == 0 && (errno = 0, e = readdir(d)))
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            rc = add_name(ret, e->d_name);
+            rc = hy_string_list_add(ret, e->d_name);
     if (rc == 0 && errno)
         rc = -errno;
-    if (rc == 0 && ret->count)
-        qsort(ret->list, ret->count, sizeof *ret->list, by_name);
+    hy_string_list_sort(ret);
     return rc;
 }
 
-static int visit_name(int folder, const char *url, const char *name, struct owners *owners, hy_fs_visit *visit,
+static int visit_name(int directory, const char *url, const char *name, struct owners *owners, hy_fs_visit *visit,
                       void *arg, struct hy_err *err)
 {
     struct hy_fs_info info;
     struct stat st;
     bool is_link = false;
-    int rc = stat_through(folder, name, &st, &is_link);
+    int rc = stat_target(directory, name, &st, &is_link);
 
-    if (rc == -ENOENT) /* it went while the names were read */
+    if (rc == -ENOENT) /* removed since the names were read */
         return 0;
     if (rc < 0)
-        return hy_err_sys(err, rc, "cannot look at %s in %s", name, url);
+        return hy_err_sys(err, rc, "cannot read the attributes of %s in %s", name, url);
     rc = to_info(&st, name, is_link, owners, &info, err);
     if (rc < 0)
         return rc;
@@ -295,7 +261,7 @@ static int local_list(const char *url, hy_fs_visit *visit, void *arg, struct hy_
 {
     hy_cleanup_free char *path = NULL;
     cleanup_owners struct owners owners = {0};
-    cleanup_names struct names names = {0};
+    hy_cleanup_string_list struct hy_string_list names = {0};
     int fd;
     DIR *d;
     int rc = hy_fs_local_path(url, &path, err);
@@ -304,15 +270,15 @@ static int local_list(const char *url, hy_fs_visit *visit, void *arg, struct hy_
         return rc;
     fd = HY_SYS(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (fd < 0 && errno == ENOTDIR)
-        return hy_err_set(err, -ENOTDIR, "%s is a file, no folder", url);
+        return hy_err_set(err, -ENOTDIR, "%s is a file, not a directory", url);
     if (fd < 0)
-        return failed_at(err, -errno, "list", url);
+        return failed_existing(err, -errno, "list", url);
     d = fdopendir(fd);
     rc = d ? read_names(d, &names) : -errno;
     if (rc < 0)
         failed(err, rc, "list", url);
     for (size_t i = 0; i < names.count && rc == 0; i++)
-        rc = visit_name(fd, url, names.list[i], &owners, visit, arg, err);
+        rc = visit_name(fd, url, names.items[i], &owners, visit, arg, err);
     if (d)
         closedir(d);
     else
@@ -327,8 +293,8 @@ static int local_access(const char *url, int how, struct hy_err *err)
 
     if (rc < 0)
         return rc;
-    /* By the ids that open(2) goes by. */
-    return HY_SYS(faccessat(AT_FDCWD, path, how, AT_EACCESS)) < 0 ? failed_at(err, -errno, "access", url) : 0;
+    /* With the effective ids, as open(2). */
+    return HY_SYS(faccessat(AT_FDCWD, path, how, AT_EACCESS)) < 0 ? failed_existing(err, -errno, "access", url) : 0;
 }
 
 /* ---- changes ----------------------------------------------------------------------- */
@@ -341,14 +307,14 @@ static int local_mkdirs(const char *url, unsigned mode, struct hy_err *err)
     if (rc < 0)
         return rc;
     rc = hy_mkdirs(path, mode);
-    return rc < 0 ? failed(err, rc, "make the folder", url) : 0;
+    return rc < 0 ? failed(err, rc, "create the directory", url) : 0;
 }
 
 static int remove_one(const char *path, bool is_dir)
 {
     if (HY_SYS(is_dir ? rmdir(path) : unlink(path)) == 0)
         return 0;
-    return is_dir && errno == EEXIST ? -ENOTEMPTY : -errno; /* POSIX leaves the choice */
+    return is_dir && errno == EEXIST ? -ENOTEMPTY : -errno; /* POSIX allows both */
 }
 
 static int local_remove(const char *url, bool recursive, struct hy_err *err)
@@ -360,13 +326,13 @@ static int local_remove(const char *url, bool recursive, struct hy_err *err)
     if (rc < 0)
         return rc;
     if (HY_SYS(lstat(path, &st)) < 0)
-        return failed_at(err, -errno, "remove", url);
+        return failed_existing(err, -errno, "remove", url);
     rc = recursive && S_ISDIR(st.st_mode) ? hy_remove_tree(path) : remove_one(path, S_ISDIR(st.st_mode));
     return rc < 0 ? failed(err, rc, "remove", url) : 0;
 }
 
-/* Where a file system cannot refuse by itself, somebody who is quicker is not seen. */
-static int rename_unless_there(const char *from, const char *to)
+/* Falls back to a check that is not atomic where the file system has no RENAME_NOREPLACE. */
+static int rename_without_replacing(const char *from, const char *to)
 {
     struct stat st;
 
@@ -379,7 +345,7 @@ static int rename_unless_there(const char *from, const char *to)
     return HY_SYS(rename(from, to)) < 0 ? -errno : 0;
 }
 
-static int rename_over(const char *from, const char *to)
+static int rename_replacing(const char *from, const char *to)
 {
     if (HY_SYS(rename(from, to)) == 0)
         return 0;
@@ -395,9 +361,9 @@ static int local_rename(const char *from, const char *to, bool replace, struct h
         rc = hy_fs_local_path(to, &target, err);
     if (rc < 0)
         return rc;
-    rc = replace ? rename_over(path, target) : rename_unless_there(path, target);
+    rc = replace ? rename_replacing(path, target) : rename_without_replacing(path, target);
     if (rc == -EEXIST)
-        return hy_err_set(err, rc, "cannot rename %s: %s is there already", from, to);
+        return hy_err_set(err, rc, "cannot rename %s: %s already exists", from, to);
     if (rc == -EXDEV)
         return hy_err_set(err, rc, "%s and %s are on different file systems; copy instead", from, to);
     return rc < 0 ? hy_err_sys(err, rc, "cannot rename %s to %s", from, to) : 0;
@@ -410,14 +376,14 @@ static int local_chmod(const char *url, unsigned mode, struct hy_err *err)
 
     if (rc < 0)
         return rc;
-    return HY_SYS(chmod(path, mode & 07777)) < 0 ? failed_at(err, -errno, "set the rights of", url) : 0;
+    return HY_SYS(chmod(path, mode & 07777)) < 0 ? failed_existing(err, -errno, "change the mode of", url) : 0;
 }
 
-/* A name, or the number of somebody who may have none. NULL: nobody, -1. */
-static int id_of(look_up *by, const char *name, unsigned *ret, struct hy_err *err)
+/* The id of a name, or a number. NULL gives -1: unchanged. */
+static int id_of(lookup *by, const char *name, unsigned *ret, struct hy_err *err)
 {
     const char *what = by == user_by_name ? "user" : "group";
-    hy_cleanup_free char *room = NULL;
+    hy_cleanup_free char *buffer = NULL;
     union account a;
     uint64_t number;
     int rc;
@@ -425,7 +391,7 @@ static int id_of(look_up *by, const char *name, unsigned *ret, struct hy_err *er
     *ret = (unsigned)-1;
     if (!name)
         return 0;
-    rc = find_account(by, name, &a, &room);
+    rc = find_account(by, name, &a, &buffer);
     if (rc < 0)
         return hy_err_sys(err, rc, "cannot look up the %s '%s'", what, name);
     if (rc == 1)
@@ -433,7 +399,7 @@ static int id_of(look_up *by, const char *name, unsigned *ret, struct hy_err *er
     else if (hy_parse_u64(name, &number) == 0 && number < UINT_MAX)
         *ret = (unsigned)number;
     else
-        return hy_err_set(err, -EINVAL, "there is no %s '%s' on this machine", what, name);
+        return hy_err_set(err, -EINVAL, "unknown %s '%s'", what, name);
     return 0;
 }
 
@@ -450,24 +416,24 @@ static int local_chown(const char *url, const char *owner, const char *group, st
         rc = id_of(group_by_name, group, &gid, err);
     if (rc < 0)
         return rc;
-    return HY_SYS(chown(path, uid, gid)) < 0 ? failed_at(err, -errno, "set the owner of", url) : 0;
+    return HY_SYS(chown(path, uid, gid)) < 0 ? failed_existing(err, -errno, "change the owner of", url) : 0;
 }
 
-/* ---- sums -------------------------------------------------------------------------- */
+/* ---- usage -------------------------------------------------------------------------- */
 
 static int add_entry(const FTSENT *e, struct hy_fs_usage *sum)
 {
     switch (e->fts_info) {
-    case FTS_DP: /* a folder comes twice, before and after what is in it */
+    case FTS_DP: /* a directory is returned twice, before and after its contents */
         return 0;
     case FTS_DNR:
     case FTS_ERR:
     case FTS_NS:
         return e->fts_errno == ENOENT && e->fts_level > 0 ? 0 : -e->fts_errno;
     case FTS_D:
-        sum->folders++;
+        sum->directories++;
         break;
-    default: /* links and the like have no bytes of their own */
+    default: /* only regular files have content */
         sum->files++;
         sum->bytes += e->fts_info == FTS_F ? (uint64_t)e->fts_statp->st_size : 0;
     }
@@ -483,9 +449,9 @@ static int add_tree(FTS *tree, const char *url, struct hy_fs_usage *sum, struct 
     while ((errno = 0, e = fts_read(tree))) {
         rc = add_entry(e, sum);
         if (rc < 0)
-            return e->fts_level > 0 ? failed(err, rc, "look at", e->fts_path) : failed_at(err, rc, "look at", url);
+            return e->fts_level > 0 ? failed(err, rc, "read the attributes of", e->fts_path) : failed_existing(err, rc, "read the attributes of", url);
     }
-    return errno ? failed(err, -errno, "sum up", url) : 0;
+    return errno ? failed(err, -errno, "measure", url) : 0;
 }
 
 static int local_usage(const char *url, struct hy_fs_usage *ret, struct hy_err *err)
@@ -500,7 +466,7 @@ static int local_usage(const char *url, struct hy_fs_usage *ret, struct hy_err *
         return rc;
     tree = fts_open(roots, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, NULL);
     if (!tree)
-        return failed(err, -errno, "sum up", url);
+        return failed(err, -errno, "measure", url);
     rc = add_tree(tree, url, &sum, err);
     fts_close(tree);
     if (rc == 0)
@@ -508,7 +474,7 @@ static int local_usage(const char *url, struct hy_fs_usage *ret, struct hy_err *
     return rc;
 }
 
-static int local_room(const char *url, struct hy_fs_room *ret, struct hy_err *err)
+static int local_space(const char *url, struct hy_fs_space *ret, struct hy_err *err)
 {
     hy_cleanup_free char *path = NULL;
     struct statvfs st;
@@ -517,11 +483,11 @@ static int local_room(const char *url, struct hy_fs_room *ret, struct hy_err *er
     if (rc < 0)
         return rc;
     if (HY_SYS(statvfs(path, &st)) < 0)
-        return failed_at(err, -errno, "ask for the room of", url);
-    *ret = (struct hy_fs_room){
+        return failed_existing(err, -errno, "read the free space of", url);
+    *ret = (struct hy_fs_space){
         .capacity = (uint64_t)st.f_blocks * st.f_frsize,
         .used = (uint64_t)(st.f_blocks - st.f_bfree) * st.f_frsize,
-        .free = (uint64_t)st.f_bavail * st.f_frsize, /* less than the rest: root has a reserve */
+        .free = (uint64_t)st.f_bavail * st.f_frsize, /* without the blocks reserved for root */
     };
     return 0;
 }
@@ -533,7 +499,7 @@ struct local_file {
     char *url;
     int fd;
     uint64_t size;
-    struct hy_err broken; /* the first failure of a write */
+    struct hy_err failure; /* of the first write that failed */
 };
 
 static uint64_t local_size(const struct hy_fs_file *file)
@@ -547,7 +513,7 @@ static int64_t local_pread(struct hy_fs_file *file, void *into, size_t n, uint64
     size_t done = 0;
 
     if (offset > INT64_MAX - n)
-        return hy_err_set(err, -EINVAL, "no file has a byte %llu", (unsigned long long)offset);
+        return hy_err_set(err, -EINVAL, "offset %llu is too large", (unsigned long long)offset);
     while (done < n) {
         ssize_t got = HY_SYS(pread(f->fd, (char *)into + done, n - done, (off_t)(offset + done)));
 
@@ -562,12 +528,12 @@ static int64_t local_pread(struct hy_fs_file *file, void *into, size_t n, uint64
     return (int64_t)done;
 }
 
-/* What failed once fails from then on with the same words. */
-static int say_broken(const struct local_file *f, struct hy_err *err)
+/* After the first failure every call fails with the same error. */
+static int report_failure(const struct local_file *f, struct hy_err *err)
 {
-    if (err && f->broken.code < 0)
-        *err = f->broken;
-    return f->broken.code;
+    if (err && f->failure.code < 0)
+        *err = f->failure;
+    return f->failure.code;
 }
 
 static int local_write(struct hy_fs_file *file, const void *bytes, size_t n, struct hy_err *err)
@@ -575,23 +541,23 @@ static int local_write(struct hy_fs_file *file, const void *bytes, size_t n, str
     struct local_file *f = (struct local_file *)file;
     int rc;
 
-    if (f->broken.code == 0) {
+    if (f->failure.code == 0) {
         rc = hy_write_all(f->fd, bytes, n);
         if (rc < 0)
-            failed(&f->broken, rc, "write", f->url);
+            failed(&f->failure, rc, "write", f->url);
         else
             f->size += n;
     }
-    return say_broken(f, err);
+    return report_failure(f, err);
 }
 
 static int local_flush(struct hy_fs_file *file, bool to_disk, struct hy_err *err)
 {
     struct local_file *f = (struct local_file *)file;
 
-    if (f->broken.code == 0 && to_disk && HY_SYS(fsync(f->fd)) < 0)
-        failed(&f->broken, -errno, "write", f->url);
-    return say_broken(f, err);
+    if (f->failure.code == 0 && to_disk && HY_SYS(fsync(f->fd)) < 0)
+        failed(&f->failure, -errno, "write", f->url);
+    return report_failure(f, err);
 }
 
 static void free_file(struct local_file *f)
@@ -606,11 +572,11 @@ static int local_close(struct hy_fs_file *file, struct hy_err *err)
     struct local_file *f = (struct local_file *)file;
     int rc;
 
-    /* NFS tells here that the server's disk is full. The descriptor is gone even then. */
+    /* NFS reports a full disk here. The descriptor is closed even then. */
     rc = close(hy_take_fd(f->fd));
-    if (HY_SYS(rc) < 0 && errno != EINTR && f->broken.code == 0)
-        failed(&f->broken, -errno, "write", f->url);
-    rc = f->base.ops->write ? say_broken(f, err) : 0;
+    if (HY_SYS(rc) < 0 && errno != EINTR && f->failure.code == 0)
+        failed(&f->failure, -errno, "write", f->url);
+    rc = f->base.ops->write ? report_failure(f, err) : 0;
     free_file(f);
     return rc;
 }
@@ -619,7 +585,7 @@ static const struct hy_fs_file_ops input = {.size = local_size, .pread = local_p
 static const struct hy_fs_file_ops output = {
     .size = local_size, .write = local_write, .flush = local_flush, .close = local_close};
 
-static int open_regular(const char *path, enum hy_fs_how how, struct stat *ret)
+static int open_regular(const char *path, enum hy_fs_open_mode mode, struct stat *ret)
 {
     static const int flags[] = {
         [HY_FS_READ] = O_RDONLY,
@@ -627,8 +593,8 @@ static int open_regular(const char *path, enum hy_fs_how how, struct stat *ret)
         [HY_FS_CREATE] = O_WRONLY | O_CREAT | O_EXCL,
         [HY_FS_APPEND] = O_WRONLY | O_CREAT | O_APPEND,
     };
-    /* Without O_NONBLOCK a FIFO would be waited for. */
-    hy_cleanup_close int fd = HY_SYS(open(path, flags[how] | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666));
+    /* Without O_NONBLOCK the open of a FIFO would block. */
+    hy_cleanup_close int fd = HY_SYS(open(path, flags[mode] | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666));
 
     if (fd < 0 || HY_SYS(fstat(fd, ret)) < 0)
         return -errno;
@@ -637,18 +603,18 @@ static int open_regular(const char *path, enum hy_fs_how how, struct stat *ret)
     return S_ISREG(ret->st_mode) ? hy_take_fd(fd) : -ENXIO;
 }
 
-static int cannot_open(const char *url, enum hy_fs_how how, int code, struct hy_err *err)
+static int cannot_open(const char *url, enum hy_fs_open_mode mode, int code, struct hy_err *err)
 {
     if (code == -ENXIO)
-        return hy_err_set(err, -EINVAL, "%s is neither a file nor a folder", url);
+        return hy_err_set(err, -EINVAL, "%s is neither a file nor a directory", url);
     if (code == -EEXIST)
-        return hy_err_set(err, code, "%s is there already", url);
-    if (code == -ENOENT && how != HY_FS_READ)
-        return hy_err_set(err, code, "cannot write %s: its folder is not there", url);
-    return failed_at(err, code, how == HY_FS_READ ? "read" : "write", url);
+        return hy_err_set(err, code, "%s already exists", url);
+    if (code == -ENOENT && mode != HY_FS_READ)
+        return hy_err_set(err, code, "cannot write %s: its directory does not exist", url);
+    return failed_existing(err, code, mode == HY_FS_READ ? "read" : "write", url);
 }
 
-static int local_open(const char *url, enum hy_fs_how how, struct hy_fs_file **ret, struct hy_err *err)
+static int local_open(const char *url, enum hy_fs_open_mode mode, struct hy_fs_file **ret, struct hy_err *err)
 {
     hy_cleanup_free char *path = NULL;
     struct local_file *f;
@@ -657,17 +623,17 @@ static int local_open(const char *url, enum hy_fs_how how, struct hy_fs_file **r
 
     if (rc < 0)
         return rc;
-    f = hy_calloc(1, sizeof *f); /* all memory first, so that no file is made in vain */
+    f = hy_calloc(1, sizeof *f); /* allocates first, so that a failure leaves no file behind */
     if (!f)
         return hy_err_oom(err);
     f->url = hy_strdup(url);
-    f->fd = f->url ? open_regular(path, how, &st) : -ENOMEM;
+    f->fd = f->url ? open_regular(path, mode, &st) : -ENOMEM;
     if (f->fd < 0) {
-        rc = cannot_open(url, how, f->fd, err);
+        rc = cannot_open(url, mode, f->fd, err);
         free_file(f);
         return rc;
     }
-    f->base.ops = how == HY_FS_READ ? &input : &output;
+    f->base.ops = mode == HY_FS_READ ? &input : &output;
     f->size = (uint64_t)st.st_size;
     *ret = &f->base;
     return 0;
@@ -676,5 +642,5 @@ static int local_open(const char *url, enum hy_fs_how how, struct hy_fs_file **r
 const struct hy_fs_backend hy_fs_local = {
     .stat = local_stat, .list = local_list, .mkdirs = local_mkdirs, .remove = local_remove,
     .rename = local_rename, .chmod = local_chmod, .chown = local_chown, .access = local_access,
-    .usage = local_usage, .room = local_room, .open = local_open,
+    .usage = local_usage, .space = local_space, .open = local_open,
 };

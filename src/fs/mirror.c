@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "fs/mirror.h"
-
+/* Mirrors a local directory to a URL, pass by pass. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -18,47 +17,47 @@
 #include "base/text.h"
 #include "fs/fs.h"
 
-#define PIECE (1u << 20)
-#define QUIET_MS 3000 /* not written to for so long: it may be whole */
-#define OPEN_MAX 32u  /* files that grow and are kept open over there */
+#define BUFFER_SIZE (1u << 20)
+#define QUIET_MS 3000 /* without a change for this long a file counts as complete */
+#define OPEN_MAX 32u  /* remote files kept open for appending */
 #define DEPTH_MAX 64
 #define TAIL 64u
 
 struct entry {
-    char *path;              /* in the folder */
-    struct hy_fs_file *open; /* of one that grows */
-    uint64_t sent;           /* of one that grows */
-    uint8_t tail[TAIL];      /* the last bytes of these, or all if they are fewer */
+    char *path;              /* relative to the directory */
+    struct hy_fs_file *open; /* only of a growing file */
+    uint64_t sent;           /* only of a growing file */
+    uint8_t tail[TAIL];      /* the last bytes sent, or all if there are fewer */
     uint64_t inode, size;
     int64_t modified_ns;
     int64_t used_ms;
-    bool is_done; /* it is over there as it was then */
+    bool is_done; /* the mirror has this version */
 };
 
 struct hy_fs_mirror {
-    char *folder, *url;
+    char *directory, *url;
     bool (*is_skipped)(const char *path);
-    struct hy_map entries; /* by the hash of the path, or the next free number */
+    struct hy_map entries; /* by the hash of the path, or the next free key */
     size_t open_count;
-    char *room; /* PIECE bytes */
+    char *buffer; /* BUFFER_SIZE bytes */
     bool is_last;
     uint64_t limit; /* bytes of all files; 0: none */
-    uint64_t seen;  /* in this look */
-    int trouble; /* the first one of this look */
+    uint64_t seen;  /* in this pass */
+    int first_error; /* of this pass */
     struct hy_err *err;
 };
 
-struct hy_fs_mirror *hy_fs_mirror_new(const char *folder, const char *url, bool (*is_skipped)(const char *path))
+struct hy_fs_mirror *hy_fs_mirror_new(const char *directory, const char *url, bool (*is_skipped)(const char *path))
 {
     struct hy_fs_mirror *m = hy_calloc(1, sizeof(*m));
 
     if (!m)
         return NULL;
-    m->folder = hy_strdup(folder);
+    m->directory = hy_strdup(directory);
     m->url = hy_strdup(url);
-    m->room = hy_malloc(PIECE);
+    m->buffer = hy_malloc(BUFFER_SIZE);
     m->is_skipped = is_skipped;
-    if (m->folder && m->url && m->room)
+    if (m->directory && m->url && m->buffer)
         return m;
     hy_fs_mirror_free(m);
     return NULL;
@@ -69,15 +68,15 @@ void hy_fs_mirror_limit(struct hy_fs_mirror *m, uint64_t bytes)
     m->limit = bytes;
 }
 
-/* What went wrong is made good by the next look, which begins the file anew. */
-static void let_go(struct hy_fs_mirror *m, struct entry *e)
+/* After an error the next pass sends the file again from the start. */
+static void close_remote(struct hy_fs_mirror *m, struct entry *e)
 {
-    struct hy_err unheard;
+    struct hy_err ignored;
 
     if (!e->open)
         return;
     m->open_count--;
-    if (hy_fs_close(hy_take(e->open), &unheard) < 0)
+    if (hy_fs_close(hy_take(e->open), &ignored) < 0)
         e->sent = 0;
 }
 
@@ -88,18 +87,18 @@ void hy_fs_mirror_free(struct hy_fs_mirror *m)
     if (!m)
         return;
     for (size_t i = 0; (e = hy_map_next(&m->entries, &i));) {
-        let_go(m, e);
+        close_remote(m, e);
         free(e->path);
         free(e);
     }
     hy_map_done(&m->entries);
-    free(m->folder);
+    free(m->directory);
     free(m->url);
-    free(m->room);
+    free(m->buffer);
     free(m);
 }
 
-/* ---- what is known of a file ------------------------------------------------------- */
+/* ---- state of a file ------------------------------------------------------- */
 
 static struct entry *entry_of(struct hy_fs_mirror *m, const char *path)
 {
@@ -135,7 +134,7 @@ static int64_t modified_ns(const struct stat *st)
     return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
 }
 
-/* ---- files that grow --------------------------------------------------------------- */
+/* ---- growing files --------------------------------------------------------------- */
 
 static void close_oldest(struct hy_fs_mirror *m)
 {
@@ -145,10 +144,10 @@ static void close_oldest(struct hy_fs_mirror *m)
         if (e->open && (!oldest || e->used_ms < oldest->used_ms))
             oldest = e;
     if (oldest)
-        let_go(m, oldest);
+        close_remote(m, oldest);
 }
 
-static int open_there(struct hy_fs_mirror *m, struct entry *e, struct hy_err *err)
+static int open_remote(struct hy_fs_mirror *m, struct entry *e, struct hy_err *err)
 {
     hy_cleanup_free char *url = hy_fs_join(m->url, e->path);
     int rc;
@@ -168,8 +167,8 @@ static size_t tail_length(const struct entry *e)
     return e->sent < TAIL ? (size_t)e->sent : TAIL;
 }
 
-/* Whether it still ends, where we left it, with what was there then: or else it was written anew. */
-static bool is_the_same(const struct entry *e, int fd)
+/* Whether the bytes before the last sent offset are unchanged; if not, the file was rewritten. */
+static bool is_unchanged(const struct entry *e, int fd)
 {
     const size_t n = tail_length(e);
     uint8_t now[TAIL];
@@ -189,21 +188,21 @@ static void remember_tail(struct entry *e, const char *bytes, size_t n)
     memcpy(e->tail + old, bytes, n);
 }
 
-static int pour(struct hy_fs_mirror *m, struct entry *e, int fd, uint64_t size, struct hy_err *err)
+static int append_new_bytes(struct hy_fs_mirror *m, struct entry *e, int fd, uint64_t size, struct hy_err *err)
 {
     while (e->sent < size) {
-        const size_t want = size - e->sent < PIECE ? (size_t)(size - e->sent) : PIECE;
-        ssize_t got = HY_SYS(pread(fd, m->room, want, (off_t)e->sent));
+        const size_t want = size - e->sent < BUFFER_SIZE ? (size_t)(size - e->sent) : BUFFER_SIZE;
+        ssize_t got = HY_SYS(pread(fd, m->buffer, want, (off_t)e->sent));
         int rc;
 
         if (got < 0)
-            return hy_err_sys(err, -errno, "cannot read %s/%s", m->folder, e->path);
+            return hy_err_sys(err, -errno, "cannot read %s/%s", m->directory, e->path);
         if (got == 0)
-            return 0; /* it was cut; the next look sees that */
-        rc = hy_fs_write(e->open, m->room, (size_t)got, err);
+            return 0; /* truncated meanwhile; the next pass detects it */
+        rc = hy_fs_write(e->open, m->buffer, (size_t)got, err);
         if (rc < 0)
             return rc;
-        remember_tail(e, m->room, (size_t)got);
+        remember_tail(e, m->buffer, (size_t)got);
         e->sent += (uint64_t)got;
     }
     return 0;
@@ -211,26 +210,26 @@ static int pour(struct hy_fs_mirror *m, struct entry *e, int fd, uint64_t size, 
 
 static int follow(struct hy_fs_mirror *m, struct entry *e, const struct stat *st, struct hy_err *err)
 {
-    hy_cleanup_free char *path = hy_path_join(m->folder, e->path);
+    hy_cleanup_free char *path = hy_path_join(m->directory, e->path);
     hy_cleanup_close int fd = path ? HY_SYS(open(path, O_RDONLY | O_CLOEXEC)) : -1;
     int rc;
 
     if (fd < 0)
-        return hy_err_sys(err, path ? -errno : -ENOMEM, "cannot read %s/%s", m->folder, e->path);
-    if (!is_the_same(e, fd)) {
-        let_go(m, e);
+        return hy_err_sys(err, path ? -errno : -ENOMEM, "cannot read %s/%s", m->directory, e->path);
+    if (!is_unchanged(e, fd)) {
+        close_remote(m, e);
         e->sent = 0;
     }
-    rc = e->open ? 0 : open_there(m, e, err);
+    rc = e->open ? 0 : open_remote(m, e, err);
     if (rc == 0)
-        rc = pour(m, e, fd, (uint64_t)st->st_size, err);
+        rc = append_new_bytes(m, e, fd, (uint64_t)st->st_size, err);
     if (rc == 0)
         rc = hy_fs_flush(e->open, false, err);
     e->used_ms = hy_clock_ms();
     return rc;
 }
 
-/* All of it has gone, and it is complete over there. */
+/* Everything was sent. */
 static int complete(struct hy_fs_mirror *m, struct entry *e, struct hy_err *err)
 {
     if (!e->open)
@@ -243,8 +242,8 @@ static int mirror_growing(struct hy_fs_mirror *m, struct entry *e, const struct 
 {
     int rc = 0;
 
-    if (e->inode != st->st_ino || (uint64_t)st->st_size < e->sent) { /* another file by this name */
-        let_go(m, e);
+    if (e->inode != st->st_ino || (uint64_t)st->st_size < e->sent) { /* another file of this name */
+        close_remote(m, e);
         e->sent = 0;
         e->is_done = false;
         e->inode = st->st_ino;
@@ -255,13 +254,13 @@ static int mirror_growing(struct hy_fs_mirror *m, struct entry *e, const struct 
         rc = complete(m, e, err);
     e->is_done = rc == 0 && (m->is_last || e->is_done);
     if (rc < 0) {
-        let_go(m, e);
+        close_remote(m, e);
         e->sent = 0;
     }
     return rc;
 }
 
-/* ---- all others -------------------------------------------------------------------- */
+/* ---- other files -------------------------------------------------------------------- */
 
 static int mirror_whole(struct hy_fs_mirror *m, struct entry *e, const struct stat *st, struct hy_err *err)
 {
@@ -273,7 +272,7 @@ static int mirror_whole(struct hy_fs_mirror *m, struct entry *e, const struct st
         return 0;
     if (!m->is_last && hy_clock_wall_ms() - modified_ns(st) / 1000000 < QUIET_MS)
         return 0;
-    from = hy_path_join(m->folder, e->path);
+    from = hy_path_join(m->directory, e->path);
     to = hy_fs_join(m->url, e->path);
     if (!from || !to)
         return hy_err_oom(err);
@@ -285,7 +284,7 @@ static int mirror_whole(struct hy_fs_mirror *m, struct entry *e, const struct st
     return rc;
 }
 
-static int mirror_folder(struct hy_fs_mirror *m, struct entry *e, struct hy_err *err)
+static int mirror_directory(struct hy_fs_mirror *m, struct entry *e, struct hy_err *err)
 {
     hy_cleanup_free char *url = hy_fs_join(m->url, e->path);
     int rc;
@@ -297,12 +296,12 @@ static int mirror_folder(struct hy_fs_mirror *m, struct entry *e, struct hy_err 
     return rc;
 }
 
-/* ---- looking ----------------------------------------------------------------------- */
+/* ---- passes ----------------------------------------------------------------------- */
 
-static int look_into(struct hy_fs_mirror *m, const char *path, int depth);
+static int sync_directory(struct hy_fs_mirror *m, const char *path, int depth);
 
-/* Trouble with one file is no reason to leave the others; that nobody answers is. */
-static bool is_hopeless(int rc)
+/* An error with one file does not stop the pass; an unreachable server does. */
+static bool stops_pass(int rc)
 {
     switch (-rc) {
     case EINTR:
@@ -319,17 +318,17 @@ static bool is_hopeless(int rc)
     }
 }
 
-static int settle(struct hy_fs_mirror *m, int rc, const struct hy_err *why)
+static int note_error(struct hy_fs_mirror *m, int rc, const struct hy_err *why)
 {
-    if (rc < 0 && m->trouble == 0) {
-        m->trouble = rc;
+    if (rc < 0 && m->first_error == 0) {
+        m->first_error = rc;
         if (m->err)
             *m->err = *why;
     }
-    return is_hopeless(rc) ? rc : 0;
+    return stops_pass(rc) ? rc : 0;
 }
 
-/* A hole counts: there are none over there. */
+/* Holes count: the mirror stores them as zeros. */
 static bool over_limit(struct hy_fs_mirror *m, const struct stat *st)
 {
     if (__builtin_add_overflow(m->seen, (uint64_t)st->st_size, &m->seen))
@@ -337,23 +336,23 @@ static bool over_limit(struct hy_fs_mirror *m, const struct stat *st)
     return m->limit && m->seen > m->limit;
 }
 
-/* What is removed while it is looked at is not there. */
-static int look_at(struct hy_fs_mirror *m, const char *path, int depth)
+/* A file that is removed meanwhile is not an error. */
+static int sync_entry(struct hy_fs_mirror *m, const char *path, int depth)
 {
-    hy_cleanup_free char *full = hy_path_join(m->folder, path);
+    hy_cleanup_free char *full = hy_path_join(m->directory, path);
     struct hy_err why = {0};
     struct entry *e;
     struct stat st;
     int rc;
 
     if (!full)
-        return settle(m, hy_err_oom(&why), &why);
+        return note_error(m, hy_err_oom(&why), &why);
     if (HY_SYS(lstat(full, &st)) < 0)
         return 0;
     if ((!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) || (m->is_skipped && m->is_skipped(path)))
         return 0;
     if (S_ISREG(st.st_mode) && over_limit(m, &st)) {
-        settle(m, hy_err_set(&why, -EFBIG, "%s has more than the %llu bytes that may be copied", m->folder,
+        note_error(m, hy_err_set(&why, -EFBIG, "%s has more bytes than may be copied (%llu)", m->directory,
                              (unsigned long long)m->limit), &why);
         return -EFBIG;
     }
@@ -361,51 +360,51 @@ static int look_at(struct hy_fs_mirror *m, const char *path, int depth)
     if (!e)
         rc = hy_err_oom(&why);
     else if (S_ISDIR(st.st_mode))
-        rc = mirror_folder(m, e, &why);
+        rc = mirror_directory(m, e, &why);
     else
         rc = grows(path) ? mirror_growing(m, e, &st, &why) : mirror_whole(m, e, &st, &why);
     if (rc == -ENOENT && access(full, F_OK) < 0)
         rc = 0;
-    rc = settle(m, rc, &why);
-    return rc == 0 && S_ISDIR(st.st_mode) ? look_into(m, path, depth + 1) : rc;
+    rc = note_error(m, rc, &why);
+    return rc == 0 && S_ISDIR(st.st_mode) ? sync_directory(m, path, depth + 1) : rc;
 }
 
-static int look_into(struct hy_fs_mirror *m, const char *path, int depth)
+static int sync_directory(struct hy_fs_mirror *m, const char *path, int depth)
 {
-    hy_cleanup_free char *full = hy_path_join(m->folder, path);
+    hy_cleanup_free char *full = hy_path_join(m->directory, path);
     DIR *dir = full && depth <= DEPTH_MAX ? opendir(full) : NULL;
     struct hy_err why = {0};
     struct dirent *d;
     int rc = 0;
 
     if (depth > DEPTH_MAX)
-        return settle(m, hy_err_set(&why, -ENAMETOOLONG, "directories are nested more than %d levels deep in %s; what"
-                                    " lies deeper is not copied to %s", DEPTH_MAX, m->folder, m->url), &why);
+        return note_error(m, hy_err_set(&why, -ENAMETOOLONG, "directories are nested more than %d levels deep in %s;"
+                                    " deeper files are not copied to %s", DEPTH_MAX, m->directory, m->url), &why);
     if (!dir && full && errno == ENOENT)
         return 0;
     if (!dir)
-        return settle(m, hy_err_sys(&why, full ? -errno : -ENOMEM, "cannot read the folder %s/%s", m->folder, path), &why);
+        return note_error(m, hy_err_sys(&why, full ? -errno : -ENOMEM, "cannot read the directory %s/%s", m->directory, path), &why);
     while (rc == 0 && (d = readdir(dir))) {
         hy_cleanup_free char *below = NULL;
 
         if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
             continue;
         below = *path ? hy_path_join(path, d->d_name) : hy_strdup(d->d_name);
-        rc = below ? look_at(m, below, depth) : settle(m, hy_err_oom(&why), &why);
+        rc = below ? sync_entry(m, below, depth) : note_error(m, hy_err_oom(&why), &why);
     }
     closedir(dir);
     return rc;
 }
 
-int hy_fs_mirror_look(struct hy_fs_mirror *m, bool is_last, struct hy_err *err)
+int hy_fs_mirror_sync(struct hy_fs_mirror *m, bool is_last, struct hy_err *err)
 {
     int rc;
 
     m->is_last = is_last;
-    m->trouble = 0;
+    m->first_error = 0;
     m->seen = 0;
     m->err = err;
-    rc = look_into(m, "", 0);
+    rc = sync_directory(m, "", 0);
     m->err = NULL;
-    return m->trouble ? m->trouble : rc;
+    return m->first_error ? m->first_error : rc;
 }

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "fs/url.h"
+#include "fs/fs.h"
 
 #include <ctype.h>
 #include <string.h>
 
 #include "base/mem.h"
 
-/* 0: it is a path. One letter is none ("C:/x"), nor is what no slash follows ("a:b"). */
-static size_t scheme_length(const char *url)
+size_t hy_url_scheme(const char *url)
 {
     size_t n = 0;
 
@@ -18,14 +17,14 @@ static size_t scheme_length(const char *url)
 
 bool hy_url_is_local(const char *url)
 {
-    const size_t n = scheme_length(url);
+    const size_t n = hy_url_scheme(url);
 
     return n == 0 || (n == 4 && memcmp(url, "file", 4) == 0);
 }
 
 size_t hy_url_root(const char *url)
 {
-    size_t n = scheme_length(url);
+    size_t n = hy_url_scheme(url);
 
     if (n) {
         n++;

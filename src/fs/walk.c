@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * All that lies below a directory, without recursion: `levels` holds the entries
- * that are still to be visited. The stack does not grow with the depth, no page
+ * Walks a directory tree without recursion: `levels` holds the entries that are
+ * still to be visited. The stack does not grow with the depth, no page
  * of a server's listing is held while its subdirectories are read, and both depth
  * and memory are bounded. Files that precede the first subdirectory of a listing
  * are visited at once, so that a flat directory of any size takes no memory.
@@ -15,16 +15,16 @@
 #include "base/mem.h"
 #include "fs/fs.h"
 
-#define DEPTH_MAX 1000u        /* as HDFS has it */
-#define HELD_MAX (256u << 20)  /* bytes of entries that wait for their turn */
-#define ENTRY_OVERHEAD 64u     /* of the allocator, for an entry's three strings */
+#define DEPTH_MAX 1000u        /* the limit of HDFS */
+#define HELD_MAX (256u << 20)  /* bytes of pending entries */
+#define ENTRY_OVERHEAD 64u     /* of the allocator, for the three strings of an entry */
 
 struct level {
     struct hy_fs_info *list;
-    size_t count, room, next; /* those before `next` are visited */
+    size_t count, next;       /* those before `next` are visited */
     size_t held;              /* bytes */
-    size_t path_length;       /* of the folder */
-    int links;                /* on the way here */
+    size_t path_length;       /* of the directory */
+    int links;                /* followed to get here */
 };
 
 struct walk {
@@ -34,10 +34,10 @@ struct walk {
     size_t depth;
     size_t held;
     struct hy_buf path; /* below the top */
-    int stopped;        /* with what a visitor stopped the walk */
+    int stopped;        /* the result with which a visitor stopped the walk */
 };
 
-/* ---- entries that wait ------------------------------------------------------------- */
+/* ---- pending entries ------------------------------------------------------------- */
 
 static void drop_level(struct walk *w)
 {
@@ -64,7 +64,7 @@ static size_t size_of(const struct hy_fs_info *e)
     return sizeof(*e) + strlen(e->name) + strlen(e->owner) + strlen(e->group) + ENTRY_OVERHEAD;
 }
 
-/* Takes what `entry` holds. */
+/* Takes the strings of `entry`. */
 static int hold(struct walk *w, struct level *l, struct hy_fs_info *entry, struct hy_err *err)
 {
     const size_t size = size_of(entry);
@@ -72,15 +72,8 @@ static int hold(struct walk *w, struct level *l, struct hy_fs_info *entry, struc
     if (size > HELD_MAX - w->held)
         return hy_err_set(err, -E2BIG, "the directories below %s have too many entries to walk at once; name its"
                           " subdirectories one by one", w->top);
-    if (l->count == l->room) {
-        const size_t room = l->room ? 2 * l->room : 16;
-        struct hy_fs_info *list = hy_reallocarray(l->list, room, sizeof(*list));
-
-        if (!list)
-            return hy_err_oom(err);
-        l->list = list;
-        l->room = room;
-    }
+    if (hy_array_grow(l->list, l->count) < 0)
+        return hy_err_oom(err);
     l->list[l->count++] = *entry;
     *entry = (struct hy_fs_info){0};
     l->held += size;
@@ -114,7 +107,7 @@ static int collect(void *arg, struct hy_fs_info *entry, struct hy_err *err)
     return l->count || entry->is_dir ? hold(w, l, entry, err) : visit(w, l, entry, err);
 }
 
-/* ---- folders ----------------------------------------------------------------------- */
+/* ---- directories ----------------------------------------------------------------------- */
 
 static int list_level(struct walk *w, struct hy_err *err)
 {
@@ -123,14 +116,14 @@ static int list_level(struct walk *w, struct hy_err *err)
     return url ? hy_fs_list(url, collect, w, err) : hy_err_oom(err);
 }
 
-/* Whether how->failed decides: not about the top, a limit, or a server whose answers are invalid (-EPROTO). */
-static bool is_failed_folder(const struct walk *w, int rc)
+/* Whether how->failed decides: not for the top, a limit, or a server that sends invalid responses (-EPROTO). */
+static bool is_failed_directory(const struct walk *w, int rc)
 {
     return rc < 0 && !w->stopped && w->how->failed && w->depth > 1 && rc != -EPROTO && rc != -ENAMETOOLONG &&
            rc != -E2BIG && rc != -EINTR;
 }
 
-/* Into the folder in w->path. */
+/* Enters the directory in w->path. */
 static int enter(struct walk *w, int links, struct hy_err *err)
 {
     int rc;
@@ -139,18 +132,18 @@ static int enter(struct walk *w, int links, struct hy_err *err)
         return hy_err_set(err, -ENAMETOOLONG, "directories are nested more than %u levels deep below %s; if it is on"
                           " HDFS, its NameNode is faulty or hostile", DEPTH_MAX, w->top);
     if (links > w->how->links_max)
-        return hy_err_set(err, -ELOOP, "there is a loop of links at %s in %s",
+        return hy_err_set(err, -ELOOP, "loop of links at %s in %s",
                           w->path.len ? hy_buf_cstr(&w->path) : ".", w->top);
     w->levels[w->depth++] = (struct level){.path_length = w->path.len, .links = links};
     rc = list_level(w, err);
     if (rc == 0)
         return 0;
-    rc = is_failed_folder(w, rc) ? w->how->failed(w->how->arg, err) : rc;
+    rc = is_failed_directory(w, rc) ? w->how->failed(w->how->arg, err) : rc;
     drop_level(w);
     return rc;
 }
 
-/* The next entry of the innermost folder, and into it where it is one. */
+/* Visits the next entry of the innermost directory, and enters it when it is a directory. */
 static int step(struct walk *w, struct hy_err *err)
 {
     struct level *l = &w->levels[w->depth - 1];

@@ -17,8 +17,8 @@
 #include "base/text.h"
 #include "fs/fs.h"
 #include "hdfs/conf.h"
-#include "hdfs/dn_sasl.h"
-#include "hdfs/rpc.h"
+#include "hdfs/data/datanode_sasl.h"
+#include "hdfs/rpc/rpc.h"
 #include "hdfs/sock.h"
 
 #define PORT 8020
@@ -40,11 +40,11 @@ struct hy_hdfs_namenodes {
     size_t count;
     const char *nameservice; /* that they are of; or NULL */
     char *real_user;
-    uint8_t client_id[HY_RPC_CLIENT_ID];
+    uint8_t client_id[HY_HDFS_RPC_CLIENT_ID_SIZE];
 
     pthread_mutex_t lock; /* for what follows */
     size_t active;        /* the one to ask */
-    struct hy_rpc *rpc;   /* to that one; or NULL */
+    struct hy_hdfs_rpc *rpc;   /* to that one; or NULL */
     bool has_answered;
     int32_t next_call;
     Hdfs__GetServerDefaultsResponse *defaults;
@@ -175,8 +175,8 @@ static void known_free(struct known *k)
     for (size_t i = 0; n && i < n->count; i++)
         free(n->nodes[i].host);
     if (n) {
-        hy_rpc_unref(n->rpc);
-        hy_hdfs_free_answer(&n->defaults);
+        hy_hdfs_rpc_unref(n->rpc);
+        hy_hdfs_free_response(&n->defaults);
     }
     free(n ? n->real_user : NULL);
     free(n);
@@ -184,7 +184,7 @@ static void known_free(struct known *k)
     free((char *)k->cluster.user);
     free((char *)k->cluster.client_name);
     hy_hdfs_conf_free((struct hy_hdfs_conf *)k->cluster.conf);
-    hy_dn_key_free(k->cluster.data_key);
+    hy_hdfs_data_key_free(k->cluster.data_key);
     free(k->authority);
     free(k->dir);
     free(k->proof);
@@ -210,7 +210,7 @@ static int fill(struct known *k, const char *user, struct hy_err *err)
     if (!n)
         return hy_err_oom(err);
     pthread_mutex_init(&n->lock, NULL);
-    c->data_key = hy_dn_key_new();
+    c->data_key = hy_hdfs_data_key_new();
     if (getrandom(n->client_id, sizeof(n->client_id), 0) != sizeof(n->client_id))
         return hy_err_sys(err, -errno, "no random numbers");
     c->conf = hy_hdfs_conf_load(k->dir, err);
@@ -324,7 +324,7 @@ static int check_path(const char *path, const char *url, struct hy_err *err)
                       PATH_PARTS_MAX, PATH_BYTES_MAX, url);
 }
 
-int hy_hdfs_find(const char *url, struct hy_hdfs_cluster **ret, char **ret_path, struct hy_err *err)
+int hy_hdfs_cluster_find(const char *url, struct hy_hdfs_cluster **ret, char **ret_path, struct hy_err *err)
 {
     hy_cleanup_free char *dir = hy_hdfs_conf_dir(), *authority = NULL, *path = NULL;
     struct hy_err own = {0};
@@ -354,36 +354,36 @@ int hy_hdfs_find(const char *url, struct hy_hdfs_cluster **ret, char **ret_path,
 /* ---- asking ------------------------------------------------------------------------ */
 
 /* The connection to the NameNode that is asked now, which is number *ret_node. */
-static struct hy_rpc *connection(struct hy_hdfs_cluster *c, size_t *ret_node, struct hy_err *err)
+static struct hy_hdfs_rpc *connection(struct hy_hdfs_cluster *c, size_t *ret_node, struct hy_err *err)
 {
     struct hy_hdfs_namenodes *n = c->namenodes;
-    struct hy_rpc *rpc;
+    struct hy_hdfs_rpc *rpc;
 
     pthread_mutex_lock(&n->lock);
     *ret_node = n->active;
     if (!n->rpc) {
-        const struct hy_rpc_peer peer = {
+        const struct hy_hdfs_rpc_peer peer = {
             .host = n->nodes[n->active].host, .port = n->nodes[n->active].port, .protocol = PROTOCOL,
             .user = c->user, .real_user = n->real_user, .client_id = n->client_id,
             .conf = c->conf, .nameservice = n->nameservice, .principal = "dfs.namenode.kerberos.principal",
         };
 
-        n->rpc = hy_rpc_connect(&peer, err);
+        n->rpc = hy_hdfs_rpc_connect(&peer, err);
     }
-    rpc = n->rpc ? hy_rpc_ref(n->rpc) : NULL;
+    rpc = n->rpc ? hy_hdfs_rpc_ref(n->rpc) : NULL;
     pthread_mutex_unlock(&n->lock);
     return rpc;
 }
 
 /* The connection failed, or another NameNode is to be asked; unless a thread has seen to that already. */
-static void leave(struct hy_hdfs_namenodes *n, size_t node, struct hy_rpc *rpc)
+static void leave(struct hy_hdfs_namenodes *n, size_t node, struct hy_hdfs_rpc *rpc)
 {
     pthread_mutex_lock(&n->lock);
     if (n->active == node && n->rpc == rpc) {
         n->rpc = NULL;
         n->active = (node + 1) % n->count;
         pthread_mutex_unlock(&n->lock);
-        hy_rpc_unref(rpc);
+        hy_hdfs_rpc_unref(rpc);
         return;
     }
     pthread_mutex_unlock(&n->lock);
@@ -429,7 +429,7 @@ static bool is_for_good(int rc)
 
 /* A NameNode that has just started lets nothing be changed until enough blocks are reported to it. Who is in the midst
  * of a file waits for that; others are told, as of a safe mode that a person has turned on. */
-static bool is_starting(const struct hy_rpc_call *call, const char *text)
+static bool is_starting(const struct hy_hdfs_rpc_call *call, const char *text)
 {
     static const char *const of_writers[] = {"addBlock", "abandonBlock", "complete", "fsync", "getAdditionalDatanode",
                                              "updateBlockForPipeline", "updatePipeline"};
@@ -443,13 +443,13 @@ static bool is_starting(const struct hy_rpc_call *call, const char *text)
 /* One try. 0 with an answer that is one, or -Exxx; then *ret_again says whether to ask again, and whether to wait. */
 enum again { NEVER, ELSEWHERE, LATER };
 
-static int try_once(struct hy_hdfs_cluster *c, const struct hy_rpc_call *call, struct hy_rpc_answer *ret,
+static int try_once(struct hy_hdfs_cluster *c, const struct hy_hdfs_rpc_call *call, struct hy_hdfs_rpc_response *ret,
                     enum again *ret_again, struct hy_err *err)
 {
     struct hy_hdfs_namenodes *n = c->namenodes;
     size_t node;
-    struct hy_rpc *rpc = connection(c, &node, err);
-    int rc = rpc ? hy_rpc_do(rpc, call, ret) : err->code;
+    struct hy_hdfs_rpc *rpc = connection(c, &node, err);
+    int rc = rpc ? hy_hdfs_rpc_send(rpc, call, ret) : err->code;
 
     *ret_again = !rpc && is_for_good(rc) ? NEVER : ELSEWHERE;
     if (rpc && rc < 0)
@@ -457,7 +457,7 @@ static int try_once(struct hy_hdfs_cluster *c, const struct hy_rpc_call *call, s
     if (rc == 0) {
         it_answered(n);
         if (ret->header->status == HDFS__RPC_RESPONSE_HEADER__STATUS__SUCCESS) {
-            hy_rpc_unref(rpc);
+            hy_hdfs_rpc_unref(rpc);
             return 0;
         }
         rc = hy_hdfs_exception(ret->header->exceptionclassname, ret->header->errormsg, err);
@@ -466,11 +466,11 @@ static int try_once(struct hy_hdfs_cluster *c, const struct hy_rpc_call *call, s
             *ret_again = LATER;
         if (ret->header->status == HDFS__RPC_RESPONSE_HEADER__STATUS__FATAL)
             leave(n, node, rpc);
-        hy_rpc_answer_done(ret);
+        hy_hdfs_rpc_response_done(ret);
     }
     if (*ret_again == ELSEWHERE)
         leave(n, node, rpc);
-    hy_rpc_unref(rpc);
+    hy_hdfs_rpc_unref(rpc);
     return rc;
 }
 
@@ -495,7 +495,7 @@ static int give_up(const struct hy_hdfs_cluster *c, int64_t ms, struct hy_err *e
     return hy_err_wrap(err, "no NameNode answered at %s in %s", addresses(n, names, sizeof(names)), time);
 }
 
-static int ask(struct hy_hdfs_cluster *c, struct hy_rpc_call *call, struct hy_rpc_answer *ret, struct hy_err *err)
+static int ask(struct hy_hdfs_cluster *c, struct hy_hdfs_rpc_call *call, struct hy_hdfs_rpc_response *ret, struct hy_err *err)
 {
     const int64_t since = hy_clock_ms(), end = since + patience(c);
     int wait = WAIT_MIN_MS;
@@ -506,14 +506,14 @@ static int ask(struct hy_hdfs_cluster *c, struct hy_rpc_call *call, struct hy_rp
 
         if (rc == 0 || again == NEVER || rc == -ENOMEM)
             return rc;
-        if (hy_fs_is_to_stop())
+        if (hy_fs_is_interrupted())
             return hy_err_set(err, -EINTR, "interrupted while waiting for %s", c->name);
         if (hy_clock_ms() + wait > end)
             return again == LATER ? rc : give_up(c, hy_clock_ms() - since, err);
         /* A connection that was idle may just have been closed, and of several NameNodes another may be ready. */
         if (again == ELSEWHERE && (size_t)call->retry < c->namenodes->count)
             continue;
-        if (hy_sock_sleep(wait) < 0)
+        if (hy_hdfs_sock_sleep(wait) < 0)
             return hy_err_set(err, -EINTR, "interrupted while waiting for %s", c->name);
         wait = 2 * wait > WAIT_MAX_MS ? WAIT_MAX_MS : 2 * wait;
     }
@@ -522,8 +522,8 @@ static int ask(struct hy_hdfs_cluster *c, struct hy_rpc_call *call, struct hy_rp
 int hy_hdfs_call(struct hy_hdfs_cluster *c, const char *method, const ProtobufCMessage *request,
                  const ProtobufCMessageDescriptor *type, void *ret_answer, struct hy_err *err)
 {
-    struct hy_rpc_call call = {.method = method, .request = request, .id = new_call(c->namenodes)};
-    struct hy_rpc_answer answer;
+    struct hy_hdfs_rpc_call call = {.method = method, .request = request, .id = new_call(c->namenodes)};
+    struct hy_hdfs_rpc_response answer;
     struct hy_err own = {0};
     ProtobufCMessage *message;
     int rc = ask(c, &call, &answer, err ? err : &own);
@@ -531,7 +531,7 @@ int hy_hdfs_call(struct hy_hdfs_cluster *c, const char *method, const ProtobufCM
     if (rc < 0)
         return rc;
     message = protobuf_c_message_unpack(type, NULL, answer.n, answer.body);
-    hy_rpc_answer_done(&answer);
+    hy_hdfs_rpc_response_done(&answer);
     if (!message)
         return hy_err_set(err, -EPROTO, "what %s answered to %s cannot be read", c->name, method);
     *(ProtobufCMessage **)ret_answer = message;
@@ -558,11 +558,11 @@ int hy_hdfs_defaults(struct hy_hdfs_cluster *c, const Hdfs__ServerDefaults **ret
         n->defaults = hy_take(answer);
     *ret = n->defaults->serverdefaults;
     pthread_mutex_unlock(&n->lock);
-    hy_hdfs_free_answer(&answer);
+    hy_hdfs_free_response(&answer);
     return 0;
 }
 
-void hy_hdfs_free_answer(void *pointer_to_message)
+void hy_hdfs_free_response(void *pointer_to_message)
 {
     ProtobufCMessage *m = *(ProtobufCMessage **)pointer_to_message;
 

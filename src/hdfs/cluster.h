@@ -12,7 +12,7 @@
 
 #include "hdfs.pb-c.h"
 
-struct hy_dn_key;
+struct hy_hdfs_data_key;
 struct hy_err;
 struct hy_hdfs_conf;
 
@@ -22,14 +22,14 @@ struct hy_hdfs_cluster {
     const char *client_name; /* by which the NameNode knows who holds a lease */
     const struct hy_hdfs_conf *conf;
     struct hy_hdfs_namenodes *namenodes; /* cluster.c's */
-    struct hy_dn_key *data_key;          /* dn_sasl.c's */
+    struct hy_hdfs_data_key *data_key;          /* datanode_sasl.c's */
 };
 
 /*
  * The cluster of a URL, and the path in it: absolute, without "//", "." and "..".
  * The caller frees the path.
  */
-int hy_hdfs_find(const char *url, struct hy_hdfs_cluster **ret, char **ret_path, struct hy_err *err);
+int hy_hdfs_cluster_find(const char *url, struct hy_hdfs_cluster **ret, char **ret_path, struct hy_err *err);
 /* Pure: that path. NULL: -EINVAL, or out of memory. */
 char *hy_hdfs_path(const char *path);
 
@@ -45,8 +45,8 @@ int hy_hdfs_call(struct hy_hdfs_cluster *c, const char *method, const ProtobufCM
 /* The cluster's own defaults, asked for once. */
 int hy_hdfs_defaults(struct hy_hdfs_cluster *c, const Hdfs__ServerDefaults **ret, struct hy_err *err);
 
-void hy_hdfs_free_answer(void *pointer_to_message);
-#define hy_cleanup_answer __attribute__((cleanup(hy_hdfs_free_answer)))
+void hy_hdfs_free_response(void *pointer_to_message);
+#define hy_cleanup_hdfs_response __attribute__((cleanup(hy_hdfs_free_response)))
 
 /* Pure: what an exception of the NameNode means, by the name of its class. */
 int hy_hdfs_exception(const char *class_name, const char *text, struct hy_err *err);

@@ -11,10 +11,10 @@
 #include "fs/fs.h"
 #include "hdfs/cluster.h"
 #include "hdfs/conf.h"
-#include "hdfs/datanode.h"
-#include "hdfs/replica.h"
+#include "hdfs/data/datanode.h"
+#include "hdfs/data/short_circuit.h"
 #include "hdfs/hdfs.h"
-#include "hdfs/keeper.h"
+#include "hdfs/lease_renewer.h"
 #include "hdfs/listing.h"
 #include "hdfs/stream.h"
 
@@ -33,7 +33,7 @@ static void place_done(struct place *p)
 
 static int place(struct place *p, const char *url, struct hy_err *err)
 {
-    return hy_hdfs_find(url, &p->cluster, &p->path, err);
+    return hy_hdfs_cluster_find(url, &p->cluster, &p->path, err);
 }
 
 /* What was being done goes before the NameNode's words. */
@@ -88,7 +88,7 @@ static int hdfs_stat(const char *url, struct hy_fs_info *ret, struct hy_err *err
 {
     cleanup_place struct place p = {0};
     Hdfs__GetFileInfoRequest request = HDFS__GET_FILE_INFO_REQUEST__INIT;
-    hy_cleanup_answer Hdfs__GetFileInfoResponse *answer = NULL;
+    hy_cleanup_hdfs_response Hdfs__GetFileInfoResponse *answer = NULL;
     int rc = place(&p, url, err);
 
     if (rc < 0)
@@ -122,7 +122,7 @@ static int list_page(const struct place *p, const char *url, struct hy_hdfs_list
                      void *arg, struct hy_err *err)
 {
     Hdfs__GetListingRequest request = HDFS__GET_LISTING_REQUEST__INIT;
-    hy_cleanup_answer Hdfs__GetListingResponse *answer = NULL;
+    hy_cleanup_hdfs_response Hdfs__GetListingResponse *answer = NULL;
     int rc, more;
 
     request.src = p->path;
@@ -160,7 +160,7 @@ static int visit_and_keep(void *arg, struct hy_fs_info *entry, struct hy_err *er
 static int hdfs_list(const char *url, hy_fs_visit *visit, void *arg, struct hy_err *err)
 {
     cleanup_place struct place p = {0};
-    hy_cleanup_listing struct hy_hdfs_listing listing = {0};
+    hy_cleanup_hdfs_listing struct hy_hdfs_listing listing = {0};
     struct stopper s = {.visit = visit, .arg = arg};
     int rc = place(&p, url, err);
 
@@ -187,7 +187,7 @@ static int hdfs_mkdirs(const char *url, unsigned mode, struct hy_err *err)
     cleanup_place struct place p = {0};
     Hdfs__MkdirsRequest request = HDFS__MKDIRS_REQUEST__INIT;
     Hdfs__Permission masked = HDFS__PERMISSION__INIT, unmasked = HDFS__PERMISSION__INIT;
-    hy_cleanup_answer Hdfs__Result *answer = NULL;
+    hy_cleanup_hdfs_response Hdfs__Result *answer = NULL;
     int rc = place(&p, url, err);
 
     if (rc < 0)
@@ -214,7 +214,7 @@ static int hdfs_remove(const char *url, bool recursive, struct hy_err *err)
 {
     cleanup_place struct place p = {0};
     Hdfs__DeleteRequest request = HDFS__DELETE_REQUEST__INIT;
-    hy_cleanup_answer Hdfs__Result *answer = NULL;
+    hy_cleanup_hdfs_response Hdfs__Result *answer = NULL;
     struct hy_err own = {0};
     int rc = place(&p, url, err = err ? err : &own);
 
@@ -234,7 +234,7 @@ static int hdfs_rename(const char *from, const char *to, bool replace, struct hy
 {
     cleanup_place struct place p = {0}, q = {0};
     Hdfs__Rename2Request request = HDFS__RENAME2_REQUEST__INIT;
-    hy_cleanup_answer Hdfs__Nothing *answer = NULL;
+    hy_cleanup_hdfs_response Hdfs__Nothing *answer = NULL;
     int rc = place(&p, from, err);
 
     if (rc == 0)
@@ -255,7 +255,7 @@ static int hdfs_chmod(const char *url, unsigned mode, struct hy_err *err)
     cleanup_place struct place p = {0};
     Hdfs__SetPermissionRequest request = HDFS__SET_PERMISSION_REQUEST__INIT;
     Hdfs__Permission permission = HDFS__PERMISSION__INIT;
-    hy_cleanup_answer Hdfs__Nothing *answer = NULL;
+    hy_cleanup_hdfs_response Hdfs__Nothing *answer = NULL;
     int rc = place(&p, url, err);
 
     if (rc < 0)
@@ -271,7 +271,7 @@ static int hdfs_chown(const char *url, const char *owner, const char *group, str
 {
     cleanup_place struct place p = {0};
     Hdfs__SetOwnerRequest request = HDFS__SET_OWNER_REQUEST__INIT;
-    hy_cleanup_answer Hdfs__Nothing *answer = NULL;
+    hy_cleanup_hdfs_response Hdfs__Nothing *answer = NULL;
     int rc = place(&p, url, err);
 
     if (rc < 0)
@@ -287,7 +287,7 @@ static int hdfs_access(const char *url, int how, struct hy_err *err)
 {
     cleanup_place struct place p = {0};
     Hdfs__CheckAccessRequest request = HDFS__CHECK_ACCESS_REQUEST__INIT;
-    hy_cleanup_answer Hdfs__Nothing *answer = NULL;
+    hy_cleanup_hdfs_response Hdfs__Nothing *answer = NULL;
     int rc = place(&p, url, err);
 
     if (rc < 0)
@@ -304,7 +304,7 @@ static int hdfs_usage(const char *url, struct hy_fs_usage *ret, struct hy_err *e
 {
     cleanup_place struct place p = {0};
     Hdfs__GetContentSummaryRequest request = HDFS__GET_CONTENT_SUMMARY_REQUEST__INIT;
-    hy_cleanup_answer Hdfs__GetContentSummaryResponse *answer = NULL;
+    hy_cleanup_hdfs_response Hdfs__GetContentSummaryResponse *answer = NULL;
     int rc = place(&p, url, err);
 
     if (rc < 0)
@@ -317,17 +317,17 @@ static int hdfs_usage(const char *url, struct hy_fs_usage *ret, struct hy_err *e
     *ret = (struct hy_fs_usage){
         .bytes = answer->summary->length,
         .files = answer->summary->filecount,
-        .folders = answer->summary->directorycount,
+        .directories = answer->summary->directorycount,
         .stored = answer->summary->spaceconsumed,
     };
     return 0;
 }
 
-static int hdfs_room(const char *url, struct hy_fs_room *ret, struct hy_err *err)
+static int hdfs_space(const char *url, struct hy_fs_space *ret, struct hy_err *err)
 {
     cleanup_place struct place p = {0};
     Hdfs__Nothing request = HDFS__NOTHING__INIT;
-    hy_cleanup_answer Hdfs__GetFsStatsResponse *answer = NULL;
+    hy_cleanup_hdfs_response Hdfs__GetFsStatsResponse *answer = NULL;
     int rc = place(&p, url, err);
 
     if (rc < 0)
@@ -335,11 +335,11 @@ static int hdfs_room(const char *url, struct hy_fs_room *ret, struct hy_err *err
     rc = hy_hdfs_call(p.cluster, "getFsStats", &request.base, &hdfs__get_fs_stats_response__descriptor, &answer, err);
     if (rc < 0)
         return failed(err, rc, "ask for the room of", url);
-    *ret = (struct hy_fs_room){.capacity = answer->capacity, .used = answer->used, .free = answer->remaining};
+    *ret = (struct hy_fs_space){.capacity = answer->capacity, .used = answer->used, .free = answer->remaining};
     return 0;
 }
 
-static int hdfs_open(const char *url, enum hy_fs_how how, struct hy_fs_file **ret, struct hy_err *err)
+static int hdfs_open(const char *url, enum hy_fs_open_mode how, struct hy_fs_file **ret, struct hy_err *err)
 {
     cleanup_place struct place p = {0};
     int rc = place(&p, url, err);
@@ -353,16 +353,16 @@ static int hdfs_open(const char *url, enum hy_fs_how how, struct hy_fs_file **re
 
 static const struct hy_fs_backend hdfs = {
     .stat = hdfs_stat, .list = hdfs_list, .mkdirs = hdfs_mkdirs, .remove = hdfs_remove, .rename = hdfs_rename,
-    .chmod = hdfs_chmod, .chown = hdfs_chown, .access = hdfs_access, .usage = hdfs_usage, .room = hdfs_room,
+    .chmod = hdfs_chmod, .chown = hdfs_chown, .access = hdfs_access, .usage = hdfs_usage, .space = hdfs_space,
     .open = hdfs_open,
 };
 
 static void forked(void)
 {
     hy_hdfs_clusters_forked();
-    hy_dn_forked();
-    hy_replica_forked();
-    hy_keeper_forked();
+    hy_hdfs_datanode_forked();
+    hy_hdfs_local_replica_forked();
+    hy_hdfs_lease_renewer_forked();
 }
 
 static void watch_forks(void)
@@ -381,7 +381,7 @@ void hy_hdfs_add(void)
 
 void hy_hdfs_done(void)
 {
-    hy_dn_done();
-    hy_replica_done();
+    hy_hdfs_datanode_done();
+    hy_hdfs_local_replica_done();
     hy_hdfs_clusters_done();
 }

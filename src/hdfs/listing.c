@@ -59,7 +59,7 @@ static int check_entry(struct hy_hdfs_listing *l, const Hdfs__FileStatus *s, con
         return bad_name(&s->path, url, err);
     l->entries++;
     l->bytes += s->path.len + strlen(s->owner) + strlen(s->group);
-    if (l->entries > HY_HDFS_FOLDER_MAX || l->bytes > HY_HDFS_LISTING_MAX)
+    if (l->entries > HY_HDFS_DIRECTORY_MAX || l->bytes > HY_HDFS_LISTING_MAX)
         return invalid_answer("listed more entries than a directory can have", url, err);
     return hy_hdfs_check_sizes(s, url, err);
 }

@@ -12,7 +12,7 @@
 #include "hdfs.pb-c.h"
 
 #define HY_HDFS_NAME_MAX 4096u         /* bytes; HDFS's own limit is 255 unless an administrator raises it */
-#define HY_HDFS_FOLDER_MAX 6400000u    /* entries; no NameNode can be configured to allow more in one directory */
+#define HY_HDFS_DIRECTORY_MAX 6400000u    /* entries; no NameNode can be configured to allow more in one directory */
 #define HY_HDFS_LISTING_MAX (1u << 29) /* bytes of all names, owners and groups of one directory */
 
 struct hy_err;
@@ -25,7 +25,7 @@ struct hy_hdfs_listing {
 };
 
 void hy_hdfs_listing_done(struct hy_hdfs_listing *l);
-#define hy_cleanup_listing __attribute__((cleanup(hy_hdfs_listing_done)))
+#define hy_cleanup_hdfs_listing __attribute__((cleanup(hy_hdfs_listing_done)))
 
 /*
  * Takes the next page of the directory `url`. Returns 1 when another page

@@ -19,7 +19,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "fs/fs.h"
-#include "hdfs/seal.h"
+#include "hdfs/security/security_layer.h"
 
 #define SLICE_MS 500       /* how long the system may keep us before we look around */
 #define NARROW (112 << 10) /* of what SO_RCVBUF takes, which the system doubles; less than 96 KiB slows down */
@@ -46,7 +46,7 @@ static int set_up(int fd)
 /* Whether to go on after a call that was not done: 0, or why not. */
 static int go_on(int64_t since, int patience_ms)
 {
-    if (hy_fs_is_to_stop())
+    if (hy_fs_is_interrupted())
         return -EINTR;
     return hy_clock_ms() - since > patience_ms ? -ETIMEDOUT : 0;
 }
@@ -109,7 +109,7 @@ static int connect_to(const struct addrinfo *a, int connect_ms, bool *ret_narrow
     return hy_take_fd(fd);
 }
 
-bool hy_sock_is_here(const char *address)
+bool hy_hdfs_sock_is_local_address(const char *address)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_DGRAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
     struct addrinfo *found = NULL;
@@ -122,7 +122,7 @@ bool hy_sock_is_here(const char *address)
     return answer;
 }
 
-int hy_sock_connect(struct hy_sock *s, const char *host, unsigned port, int connect_ms, int patience_ms,
+int hy_hdfs_sock_connect(struct hy_hdfs_sock *s, const char *host, unsigned port, int connect_ms, int patience_ms,
                     struct hy_err *err)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG | AI_NUMERICSERV};
@@ -130,7 +130,7 @@ int hy_sock_connect(struct hy_sock *s, const char *host, unsigned port, int conn
     char service[8];
     int rc;
 
-    *s = (struct hy_sock){.fd = -1, .patience_ms = patience_ms};
+    *s = (struct hy_hdfs_sock){.fd = -1, .patience_ms = patience_ms};
     snprintf(service, sizeof(service), "%u", port & 0xffff);
     rc = getaddrinfo(host, service, &hints, &found);
     if (rc != 0)
@@ -145,19 +145,19 @@ int hy_sock_connect(struct hy_sock *s, const char *host, unsigned port, int conn
     return 0;
 }
 
-void hy_sock_widen(struct hy_sock *s)
+void hy_hdfs_sock_widen(struct hy_hdfs_sock *s)
 {
     if (s->is_narrow)
         s->is_narrow = set_window(s->fd, WIDE) != 0; /* if it cannot be, it is just slower */
 }
 
-int hy_sock_connect_local(struct hy_sock *s, const char *path, int patience_ms)
+int hy_hdfs_sock_connect_local(struct hy_hdfs_sock *s, const char *path, int patience_ms)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     hy_cleanup_close int fd = -1;
     int rc;
 
-    *s = (struct hy_sock){.fd = -1, .patience_ms = patience_ms};
+    *s = (struct hy_hdfs_sock){.fd = -1, .patience_ms = patience_ms};
     if (strlen(path) >= sizeof(a.sun_path))
         return -ENAMETOOLONG;
     memcpy(a.sun_path, path, strlen(path) + 1);
@@ -172,12 +172,12 @@ int hy_sock_connect_local(struct hy_sock *s, const char *path, int patience_ms)
     return rc;
 }
 
-void hy_sock_close(struct hy_sock *s)
+void hy_hdfs_sock_close(struct hy_hdfs_sock *s)
 {
     if (s->fd >= 0)
         close(s->fd);
     s->fd = -1;
-    hy_seal_free(hy_take(s->seal));
+    hy_hdfs_security_layer_free(hy_take(s->seal));
 }
 
 /* After a call that gave -1: 0 to try again. */
@@ -190,7 +190,7 @@ static int consider(int64_t *since, int patience_ms)
     return go_on(*since, patience_ms);
 }
 
-ssize_t hy_sock_recvv_raw(struct hy_sock *s, struct iovec *into, int count)
+ssize_t hy_hdfs_sock_recvv_raw(struct hy_hdfs_sock *s, struct iovec *into, int count)
 {
     int64_t since = 0;
 
@@ -206,20 +206,20 @@ ssize_t hy_sock_recvv_raw(struct hy_sock *s, struct iovec *into, int count)
     }
 }
 
-ssize_t hy_sock_recvv(struct hy_sock *s, struct iovec *into, int count)
+ssize_t hy_hdfs_sock_recvv(struct hy_hdfs_sock *s, struct iovec *into, int count)
 {
-    return s->seal ? hy_seal_recvv(s->seal, s, into, count) : hy_sock_recvv_raw(s, into, count);
+    return s->seal ? hy_hdfs_security_layer_recvv(s->seal, s, into, count) : hy_hdfs_sock_recvv_raw(s, into, count);
 }
 
-ssize_t hy_sock_recv(struct hy_sock *s, void *into, size_t n)
+ssize_t hy_hdfs_sock_recv(struct hy_hdfs_sock *s, void *into, size_t n)
 {
-    return hy_sock_recvv(s, &(struct iovec){.iov_base = into, .iov_len = n}, 1);
+    return hy_hdfs_sock_recvv(s, &(struct iovec){.iov_base = into, .iov_len = n}, 1);
 }
 
-int hy_sock_recv_all(struct hy_sock *s, void *into, size_t n)
+int hy_hdfs_sock_recv_all(struct hy_hdfs_sock *s, void *into, size_t n)
 {
     for (size_t got = 0; got < n;) {
-        ssize_t rc = hy_sock_recv(s, (char *)into + got, n - got);
+        ssize_t rc = hy_hdfs_sock_recv(s, (char *)into + got, n - got);
 
         if (rc < 0)
             return (int)rc;
@@ -250,7 +250,7 @@ static size_t take_fds(struct msghdr *m, int *fds, size_t most)
     return count;
 }
 
-int hy_sock_recv_fds(struct hy_sock *s, int *fds, size_t count)
+int hy_hdfs_sock_recv_fds(struct hy_hdfs_sock *s, int *fds, size_t count)
 {
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(8 * sizeof(int))];
     int64_t since = 0;
@@ -273,16 +273,16 @@ int hy_sock_recv_fds(struct hy_sock *s, int *fds, size_t count)
     }
 }
 
-int hy_sock_poll(const struct hy_sock *s, int ms)
+int hy_hdfs_sock_poll(const struct hy_hdfs_sock *s, int ms)
 {
     struct pollfd p = {.fd = s->fd, .events = POLLIN};
     int rc;
 
-    if (s->seal && hy_seal_has_bytes(s->seal))
+    if (s->seal && hy_hdfs_security_layer_has_pending(s->seal))
         return 1;
     rc = poll(&p, 1, ms);
     if (rc < 0)
-        return errno == EINTR ? (hy_fs_is_to_stop() ? -EINTR : 0) : -errno;
+        return errno == EINTR ? (hy_fs_is_interrupted() ? -EINTR : 0) : -errno;
     return rc;
 }
 
@@ -299,7 +299,7 @@ static void advance(struct iovec **from, int *count, size_t done)
     }
 }
 
-int hy_sock_send_raw(struct hy_sock *s, struct iovec *from, int count)
+int hy_hdfs_sock_send_raw(struct hy_hdfs_sock *s, struct iovec *from, int count)
 {
     int64_t since = 0;
 
@@ -320,17 +320,17 @@ int hy_sock_send_raw(struct hy_sock *s, struct iovec *from, int count)
     return 0;
 }
 
-int hy_sock_send_all(struct hy_sock *s, struct iovec *from, int count)
+int hy_hdfs_sock_send_all(struct hy_hdfs_sock *s, struct iovec *from, int count)
 {
-    return s->seal ? hy_seal_send_all(s->seal, s, from, count) : hy_sock_send_raw(s, from, count);
+    return s->seal ? hy_hdfs_security_layer_send_all(s->seal, s, from, count) : hy_hdfs_sock_send_raw(s, from, count);
 }
 
-int hy_sock_sleep(int ms)
+int hy_hdfs_sock_sleep(int ms)
 {
     const int64_t end = hy_clock_ms() + ms;
 
     for (int64_t left; (left = end - hy_clock_ms()) > 0;) {
-        if (hy_fs_is_to_stop())
+        if (hy_fs_is_interrupted())
             return -EINTR;
         if (left > SLICE_MS)
             left = SLICE_MS;

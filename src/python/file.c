@@ -86,7 +86,7 @@ static PyObject *file_close(PyObject *self, PyObject *ignored)
 
 /* ---- from birth to death ------------------------------------------------------ */
 
-static int how_of(const char *mode, enum hy_fs_how *ret)
+static int how_of(const char *mode, enum hy_fs_open_mode *ret)
 {
     static const char modes[] = {[HY_FS_READ] = 'r', [HY_FS_WRITE] = 'w', [HY_FS_CREATE] = 'x', [HY_FS_APPEND] = 'a'};
     const bool is_short = mode[0] && (!mode[1] || strcmp(mode + 1, "b") == 0);
@@ -96,12 +96,12 @@ static int how_of(const char *mode, enum hy_fs_how *ret)
         PyErr_Format(PyExc_ValueError, "a file is opened by 'r', 'w', 'x' or 'a', not by '%s'", mode);
         return -1;
     }
-    *ret = (enum hy_fs_how)(found - modes);
+    *ret = (enum hy_fs_open_mode)(found - modes);
     return 0;
 }
 
 /* Where a signal's handler raised after the file was opened, it is closed again with its object. */
-static int open_it(struct file *f, enum hy_fs_how how)
+static int open_it(struct file *f, enum hy_fs_open_mode how)
 {
     const char *url = PyBytes_AsString(f->url);
     struct hy_err err = {0};
@@ -120,7 +120,7 @@ static PyObject *file_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     PyObject *self, *url = NULL;
     const char *mode = "r";
-    enum hy_fs_how how;
+    enum hy_fs_open_mode how;
 
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|s:File", (char **)names, PyUnicode_FSConverter, &url, &mode))
         return NULL;

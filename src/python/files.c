@@ -134,13 +134,13 @@ PyObject *hy_py_fs_usage(PyObject *module, PyObject *arg)
     if (hy_py_file_check(state_of(module), rc, &err, url) < 0)
         return NULL;
     return to_numbers(state_of(module)->file_types[HY_PY_FILE_USAGE],
-                      (uint64_t[]){usage.bytes, usage.files, usage.folders, usage.stored}, 4);
+                      (uint64_t[]){usage.bytes, usage.files, usage.directories, usage.stored}, 4);
 }
 
 PyObject *hy_py_fs_room(PyObject *module, PyObject *arg)
 {
     hy_cleanup_ref PyObject *url = NULL;
-    struct hy_fs_room room = {0};
+    struct hy_fs_space room = {0};
     struct hy_err err = {0};
     const char *text;
     int rc;
@@ -149,7 +149,7 @@ PyObject *hy_py_fs_room(PyObject *module, PyObject *arg)
         return NULL;
     text = PyBytes_AsString(url);
     Py_BEGIN_ALLOW_THREADS
-    rc = hy_fs_room(text, &room, &err);
+    rc = hy_fs_space(text, &room, &err);
     Py_END_ALLOW_THREADS
     if (hy_py_file_check(state_of(module), rc, &err, url) < 0)
         return NULL;

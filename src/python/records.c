@@ -5,7 +5,7 @@
  *
  *     (name, kind, has_steps, values, value_ends, step_ends, row_ends)
  *
- * of buffers as src/record/columns.h has them, for NumPy and Arrow to look at as
+ * of buffers as src/record/record.h has them, for NumPy and Arrow to look at as
  * they are; who asks for it has `there` behind them. Reading and parsing happen
  * without the GIL.
  */
@@ -15,9 +15,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "files.h"
-#include "record/columns.h"
-#include "record/example.h"
-#include "record/file.h"
+#include "record/record.h"
 #include "values.h"
 
 #define NAMES "surrogateescape" /* they are any bytes */

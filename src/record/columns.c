@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "record/columns.h"
+#include "record/record.h"
 
 #include <errno.h>
 #include <stdlib.h>

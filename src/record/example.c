@@ -14,15 +14,12 @@
  * Fields that are not known are skipped, as protobuf has it. Of a name that
  * comes twice the last one counts.
  */
-#include "record/example.h"
-
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "record/columns.h"
 #include "record/record.h"
 
 enum wire { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 };

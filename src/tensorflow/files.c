@@ -9,7 +9,6 @@
 
 #include "base/mem.h"
 #include "fs/fs.h"
-#include "fs/url.h"
 #include "hdfs/hdfs.h"
 
 /* As TensorFlow itself takes errors of files of this machine; where it matters, what it or Keras tries again. */

@@ -106,7 +106,7 @@ struct writer {
     struct hy_fs_file *file; /* NULL: closed */
 };
 
-static void open_writer(const char *url, enum hy_fs_how how, TF_WritableFile *file, TF_Status *status)
+static void open_writer(const char *url, enum hy_fs_open_mode how, TF_WritableFile *file, TF_Status *status)
 {
     struct hy_err err = {0};
     hy_cleanup_free struct writer *w = hy_calloc(1, sizeof(*w));

@@ -213,11 +213,11 @@ def test_removing_takes_files_and_folders_apart(folder: str) -> None:
     write(f"{folder}/full/deep/file")
     with refused(errors.FailedPreconditionError, "is a folder"):
         gfile.remove(f"{folder}/full/deep")
-    with refused(errors.NotFoundError, "is not there"):
+    with refused(errors.NotFoundError, "does not exist"):
         gfile.remove(f"{folder}/nothing")
     with refused(errors.FailedPreconditionError, "is no folder"):
         gfile.rmtree(f"{folder}/full/deep/file")
-    with refused(errors.NotFoundError, "is not there"):
+    with refused(errors.NotFoundError, "does not exist"):
         gfile.rmtree(f"{folder}/nothing")
     gfile.remove(f"{folder}/full/deep/file")
     write(f"{folder}/full/again")

@@ -246,7 +246,7 @@ def test_nothing_is_replaced_unless_told(f: Files, yard: Yard) -> None:
     (yard.project / "new").write_text("new")
     f.write("a", b"old")
     for args in (["put", "new", f / "a"], ["cp", "new", f / "a"], ["mv", "new", f / "a"], ["put", "-", f / "a"]):
-        f.fails("a is there already; -f replaces what is there", *args)
+        f.fails("a (is there already|already exists); -f replaces what is there", *args)
         assert f.read("a") == b"old"
         assert (yard.project / "new").exists()
     f.run("put", "-f", "new", f / "a")
@@ -255,7 +255,7 @@ def test_nothing_is_replaced_unless_told(f: Files, yard: Yard) -> None:
     f.run("mv", "-f", "new", f / "a")
     assert f.read("a") == b"new" and not (yard.project / "new").exists()
     (yard.project / "mine").write_text("mine")
-    f.fails("there already", "get", f / "a", "mine")
+    f.fails("already exists", "get", f / "a", "mine")
     f.run("get", "-f", f / "a", "mine")
     assert (yard.project / "mine").read_text() == "new"
 
@@ -263,22 +263,22 @@ def test_nothing_is_replaced_unless_told(f: Files, yard: Yard) -> None:
 def test_cp_copies_folders_only_when_told(f: Files) -> None:
     f.make("d/e")
     f.write("d/e/a", b"1")
-    f.fails(r"d is a folder, and folders are copied recursively only \(-r\)", "cp", f / "d", f / "new")
+    f.fails("d is a directory; add -r to copy directories", "cp", f / "d", f / "new")
     f.run("cp", "-r", f / "d", f / "new")
     assert f.names("new") == ["e", "e/a"]
     f.run("cp", "-R", f / "d", f / "new")  # into it
     assert f.names("new") == ["d", "d/e", "d/e/a", "e", "e/a"]
-    f.fails("new/d is there already", "cp", "-r", f / "d", f / "new")
+    f.fails("new/d already exists", "cp", "-r", f / "d", f / "new")
     f.run("cp", "-r", "-f", f / "d", f / "new")
 
 
 def test_copies_say_what_is_wrong_with_where_they_go(f: Files) -> None:
     f.write("a")
     f.write("b")
-    f.fails("its folder is not there", "cp", f / "a", f / "none/a")
-    f.fails("none/ is not there", "cp", f / "a", f / "none/")
+    f.fails("its directory does not exist", "cp", f / "a", f / "none/a")
+    f.fails("none/ does not exist", "cp", f / "a", f / "none/")
     f.fails("is no folder, and so 2 files cannot go into it", "cp", f / "a", f / "b", f / "c")
-    f.fails("x is not there", "cp", f / "x", f / "c")
+    f.fails("x does not exist", "cp", f / "x", f / "c")
     f.fails("is a folder; name the file", "put", "-", f.base)
     f.fails("its folder is not there", "put", "-", f / "none/a")
     assert f.names() == ["a", "b"]
@@ -288,7 +288,7 @@ def test_one_that_fails_does_not_keep_the_others(f: Files) -> None:
     f.write("a", b"1")
     f.write("c", b"3")
     f.make("to")
-    f.fails("b is not there", "cp", f / "a", f / "b", f / "c", f / "to")
+    f.fails("b does not exist", "cp", f / "a", f / "b", f / "c", f / "to")
     assert f.names("to") == ["a", "c"]
 
 
@@ -377,7 +377,7 @@ def test_rm_removes_files_and_folders_only_when_told(f: Files) -> None:
     f.write("a")
     f.make("d/e")
     f.fails("d is a folder; rm -r removes it", "rm", f / "d")
-    f.fails("none is not there", "rm", f / "none")
+    f.fails("none does not exist", "rm", f / "none")
     f.run("rm", "-f", f / "none")
     f.run("rm", "-r", f / "d", f / "a")
     assert f.names() == []
@@ -396,7 +396,7 @@ def test_mkdir_makes_folders_and_their_way_when_told(f: Files) -> None:
     f.fails("its folder is not there", "mkdir", f / "x/y")
     f.run("mkdir", "-p", f / "x/y", f / "a")
     f.write("file")
-    f.fails("cannot make the folder", "mkdir", "-p", f / "file/d")
+    f.fails("cannot create the directory", "mkdir", "-p", f / "file/d")
     assert f.names() == ["a", "b", "file", "x", "x/y"]
 
 
@@ -435,7 +435,7 @@ def test_chmod_goes_into_folders_when_told(f: Files) -> None:
     f.run("chmod", "u+q", f / "d", rc=2)
     assert "'u+q' are no rights" in f.said
     f.run("chmod", "888", f / "d", rc=2)
-    f.fails("none is not there", "chmod", "700", f / "none")
+    f.fails("none does not exist", "chmod", "700", f / "none")
 
 
 def test_chown_sets_owner_and_group_by_name(f: Files) -> None:
@@ -447,7 +447,7 @@ def test_chown_sets_owner_and_group_by_name(f: Files) -> None:
     assert f.json("stat", f / "d/a")[0]["owner"] == entry["owner"]
     f.run("chown", ":", f / "d", rc=2)
     assert "is nobody" in f.said
-    f.fails("none is not there", "chown", entry["owner"], f / "none")
+    f.fails("none does not exist", "chown", entry["owner"], f / "none")
 
 
 # ---- the command line ----
@@ -469,12 +469,12 @@ def test_what_cannot_be_is_said(f: Files) -> None:
         f.run(*args, rc=2)
         assert words in f.said
     f.fails("gopher://", "ls", "gopher://host/x")
-    f.fails("x is not there", "ls", f / "x")
-    f.fails("x is not there", "cat", f / "x")
+    f.fails("x does not exist", "ls", f / "x")
+    f.fails("x does not exist", "cat", f / "x")
     f.fails("cannot read", "cat", f.base)
-    f.fails("x is not there", "tail", f / "x")
-    f.fails("x is not there", "stat", f / "x")
-    f.fails("x is not there", "du", f / "x")
+    f.fails("x does not exist", "tail", f / "x")
+    f.fails("x does not exist", "stat", f / "x")
+    f.fails("x does not exist", "du", f / "x")
 
 
 def test_relative_paths_are_of_this_machine_whatever_the_project_is(f: Files, yard: Yard) -> None:

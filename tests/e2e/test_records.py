@@ -117,7 +117,7 @@ def test_what_cannot_be_is_said(yard: Yard, tmp_path: Path) -> None:
     assert yard.run("records", "count", tmp_path / "empty").stdout.split()[0] == "0"
     for words, said in (
         (["count", tmp_path / "text"], "text holds no TFRecords: its first bytes are no length with a checksum"),
-        (["count", tmp_path / "none"], "none is not there"),
+        (["count", tmp_path / "none"], "none does not exist"),
         (["verify", f"{tmp_path}/*.nothing"], "*.nothing matches nothing"),
     ):
         done = yard.run("records", *words, rc=1)

@@ -335,7 +335,7 @@ def test_damage_and_what_does_not_fit_is_said(notebook: Notebook, tmp_path: Path
         "null": "the column 'a' has a null in it, and a feature cannot have one among its values",
         "codec": "codec is '', 'gzip' or 'zlib', not 'snappy'",
         "type": "recordType is Example, SequenceExample or ByteArray, not 'Table'",
-        "nothing": f"{tmp_path}/nothing is not there",
+        "nothing": f"{tmp_path}/nothing does not exist",
         "pattern": f"{tmp_path}/no* matches nothing",
     }.items():
         assert words in said[name], said[name]

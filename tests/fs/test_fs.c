@@ -12,11 +12,9 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "fds.h"
-#include "fs/draft.h"
 #include "fs/fs.h"
-#include "fs/glob.h"
+#include "fs/glob_pattern.h"
 #include "fs/local.h"
-#include "fs/url.h"
 
 static char folder[] = "/tmp/hy_test_fs.XXXXXX";
 static struct hy_err err;
@@ -198,7 +196,7 @@ static int other_rename(const char *from, const char *to, bool replace, struct h
     return hy_fs_local.rename(from + 6, to + 6, replace, e);
 }
 
-static int other_open(const char *url, enum hy_fs_how how, struct hy_fs_file **ret, struct hy_err *e)
+static int other_open(const char *url, enum hy_fs_open_mode how, struct hy_fs_file **ret, struct hy_err *e)
 {
     return hy_fs_local.open(url + 6, how, ret, e);
 }
@@ -253,8 +251,8 @@ static void test_stat_tells_files_folders_and_links_apart(void **state)
     assert_true(link.is_dir && link.is_link);
     assert_int_equal(hy_fs_stat(at("broken"), &broken, &err), 0);
     assert_true(broken.is_link && !broken.is_dir);
-    assert_error(hy_fs_stat(at("none"), &file, &err), -ENOENT, "none is not there");
-    assert_error(hy_fs_stat(at("f/x"), &file, &err), -ENOTDIR, "cannot look at");
+    assert_error(hy_fs_stat(at("none"), &file, &err), -ENOENT, "none does not exist");
+    assert_error(hy_fs_stat(at("f/x"), &file, &err), -ENOTDIR, "cannot read the attributes of");
 }
 
 static int stop_at_b(void *arg, struct hy_fs_info *entry, struct hy_err *unused)
@@ -277,8 +275,8 @@ static void test_list_goes_by_name_and_stops_when_told(void **state)
     assert_names("", ".hidden B a/ b c ");
     assert_int_equal(hy_fs_list(folder, stop_at_b, &seen, &err), 7);
     assert_int_equal(seen, 4);
-    assert_error(hy_fs_list(at("b"), stop_at_b, &seen, &err), -ENOTDIR, "is a file, no folder");
-    assert_error(hy_fs_list(at("none"), stop_at_b, &seen, &err), -ENOENT, "is not there");
+    assert_error(hy_fs_list(at("b"), stop_at_b, &seen, &err), -ENOTDIR, "is a file, not a directory");
+    assert_error(hy_fs_list(at("none"), stop_at_b, &seen, &err), -ENOENT, "does not exist");
 }
 
 static void test_mkdirs_makes_the_way_and_is_content_with_what_is_there(void **state)
@@ -287,8 +285,8 @@ static void test_mkdirs_makes_the_way_and_is_content_with_what_is_there(void **s
     assert_int_equal(hy_fs_mkdirs(at("a/b/c"), 0755, &err), 0);
     assert_int_equal(hy_fs_mkdirs(at("a/b/c/"), 0755, &err), 0);
     put("f", "");
-    assert_error(hy_fs_mkdirs(at("f"), 0755, &err), -ENOTDIR, "cannot make the folder");
-    assert_error(hy_fs_mkdirs(at("f/x"), 0755, &err), -ENOTDIR, "cannot make the folder");
+    assert_error(hy_fs_mkdirs(at("f"), 0755, &err), -ENOTDIR, "cannot create the directory");
+    assert_error(hy_fs_mkdirs(at("f/x"), 0755, &err), -ENOTDIR, "cannot create the directory");
 }
 
 static void test_remove_takes_a_full_folder_only_recursively(void **state)
@@ -301,7 +299,7 @@ static void test_remove_takes_a_full_folder_only_recursively(void **state)
     assert_int_equal(hy_fs_remove(at("d"), true, &err), 0);
     make("d");
     assert_int_equal(hy_fs_remove(at("d"), false, &err), 0);
-    assert_error(hy_fs_remove(at("d"), true, &err), -ENOENT, "is not there");
+    assert_error(hy_fs_remove(at("d"), true, &err), -ENOENT, "does not exist");
     assert_names("", "");
 }
 
@@ -321,7 +319,7 @@ static void test_rename_replaces_only_when_it_may(void **state)
     (void)state;
     put("a", "a");
     put("b", "b");
-    assert_error(hy_fs_rename(at("a"), at("b"), false, &err), -EEXIST, "b is there already");
+    assert_error(hy_fs_rename(at("a"), at("b"), false, &err), -EEXIST, "b already exists");
     assert_content("b", "b");
     assert_int_equal(hy_fs_rename(at("a"), at("b"), true, &err), 0);
     assert_content("b", "a");
@@ -336,7 +334,7 @@ static void test_rename_replaces_empty_folders_only(void **state)
     make("d");
     make("empty");
     make("full/x");
-    assert_error(hy_fs_rename(at("d"), at("empty"), false, &err), -EEXIST, "there already");
+    assert_error(hy_fs_rename(at("d"), at("empty"), false, &err), -EEXIST, "already exists");
     assert_error(hy_fs_rename(at("d"), at("full"), true, &err), -ENOTEMPTY, "cannot rename");
     assert_int_equal(hy_fs_rename(at("d"), at("empty"), true, &err), 0);
     assert_names("", "empty/ full/ ");
@@ -353,10 +351,10 @@ static void test_rights_and_owners_are_set_by_name_or_number(void **state)
     assert_int_equal(hy_fs_stat(at("f"), &info, &err), 0);
     assert_int_equal(hy_fs_chown(at("f"), info.owner, info.group, &err), 0);
     assert_int_equal(hy_fs_chown(at("f"), NULL, NULL, &err), 0);
-    assert_error(hy_fs_chown(at("f"), "no-such-user", NULL, &err), -EINVAL, "no user 'no-such-user'");
-    assert_error(hy_fs_chown(at("f"), NULL, "no-such-group", &err), -EINVAL, "no group 'no-such-group'");
-    assert_error(hy_fs_chown(at("none"), info.owner, NULL, &err), -ENOENT, "is not there");
-    assert_error(hy_fs_chmod(at("none"), 0700, &err), -ENOENT, "is not there");
+    assert_error(hy_fs_chown(at("f"), "no-such-user", NULL, &err), -EINVAL, "unknown user 'no-such-user'");
+    assert_error(hy_fs_chown(at("f"), NULL, "no-such-group", &err), -EINVAL, "unknown group 'no-such-group'");
+    assert_error(hy_fs_chown(at("none"), info.owner, NULL, &err), -ENOENT, "does not exist");
+    assert_error(hy_fs_chmod(at("none"), 0700, &err), -ENOENT, "does not exist");
     if (geteuid() == 0) {
         assert_int_equal(hy_fs_chown(at("f"), "54321", "54322", &err), 0);
         hy_fs_info_done(&info);
@@ -371,13 +369,13 @@ static void test_access_asks_for_what_is_there(void **state)
     put("f", "");
     assert_int_equal(hy_fs_access(at("f"), R_OK | W_OK, &err), 0);
     assert_error(hy_fs_access(at("f"), X_OK, &err), -EACCES, "cannot access"); /* root may not run it, either */
-    assert_error(hy_fs_access(at("none"), F_OK, &err), -ENOENT, "is not there");
+    assert_error(hy_fs_access(at("none"), F_OK, &err), -ENOENT, "does not exist");
 }
 
 static void test_usage_counts_all_below_and_follows_no_link(void **state)
 {
     struct hy_fs_usage u;
-    struct hy_fs_room room;
+    struct hy_fs_space room;
 
     (void)state;
     make("d/e");
@@ -385,18 +383,18 @@ static void test_usage_counts_all_below_and_follows_no_link(void **state)
     put("d/e/b", "4567");
     assert_int_equal(symlink("..", at("d/e/loop")), 0);
     assert_int_equal(hy_fs_usage(at("d"), &u, &err), 0);
-    assert_true(u.bytes == 7 && u.files == 3 && u.folders == 2 && u.stored > 0);
+    assert_true(u.bytes == 7 && u.files == 3 && u.directories == 2 && u.stored > 0);
     assert_int_equal(hy_fs_usage(at("d/a"), &u, &err), 0);
-    assert_true(u.bytes == 3 && u.files == 1 && u.folders == 0);
-    assert_error(hy_fs_usage(at("none"), &u, &err), -ENOENT, "is not there");
-    assert_int_equal(hy_fs_room(folder, &room, &err), 0);
+    assert_true(u.bytes == 3 && u.files == 1 && u.directories == 0);
+    assert_error(hy_fs_usage(at("none"), &u, &err), -ENOENT, "does not exist");
+    assert_int_equal(hy_fs_space(folder, &room, &err), 0);
     assert_true(room.capacity >= room.used && room.capacity > room.free);
-    assert_error(hy_fs_room(at("none"), &room, &err), -ENOENT, "is not there");
+    assert_error(hy_fs_space(at("none"), &room, &err), -ENOENT, "does not exist");
 }
 
 /* ---- open files -------------------------------------------------------------------- */
 
-static void write_to(const char *name, enum hy_fs_how how, const char *text)
+static void write_to(const char *name, enum hy_fs_open_mode how, const char *text)
 {
     struct hy_fs_file *f = NULL;
 
@@ -436,13 +434,13 @@ static void test_open_says_why_it_cannot(void **state)
     put("f", "x");
     make("d");
     assert_int_equal(mkfifo(at("fifo"), 0600), 0);
-    assert_error(hy_fs_open(at("none"), HY_FS_READ, &f, &err), -ENOENT, "none is not there");
-    assert_error(hy_fs_open(at("none/x"), HY_FS_WRITE, &f, &err), -ENOENT, "its folder is not there");
-    assert_error(hy_fs_open(at("f"), HY_FS_CREATE, &f, &err), -EEXIST, "is there already");
+    assert_error(hy_fs_open(at("none"), HY_FS_READ, &f, &err), -ENOENT, "none does not exist");
+    assert_error(hy_fs_open(at("none/x"), HY_FS_WRITE, &f, &err), -ENOENT, "its directory does not exist");
+    assert_error(hy_fs_open(at("f"), HY_FS_CREATE, &f, &err), -EEXIST, "already exists");
     assert_error(hy_fs_open(at("d"), HY_FS_READ, &f, &err), -EISDIR, "cannot read");
     assert_error(hy_fs_open(at("d"), HY_FS_WRITE, &f, &err), -EISDIR, "cannot write");
-    assert_error(hy_fs_open(at("fifo"), HY_FS_READ, &f, &err), -EINVAL, "neither a file nor a folder");
-    assert_error(hy_fs_open(at("fifo"), HY_FS_WRITE, &f, &err), -EINVAL, "neither a file nor a folder");
+    assert_error(hy_fs_open(at("fifo"), HY_FS_READ, &f, &err), -EINVAL, "neither a file nor a directory");
+    assert_error(hy_fs_open(at("fifo"), HY_FS_WRITE, &f, &err), -EINVAL, "neither a file nor a directory");
     assert_content("f", "x");
 }
 
@@ -486,21 +484,21 @@ static void test_open_files_are_not_handed_to_children(void **state)
 
 static void test_a_draft_is_beside_its_place_until_it_is_kept(void **state)
 {
-    struct hy_fs_draft d;
+    struct hy_fs_atomic_file d;
 
     (void)state;
     put("f", "old");
-    assert_int_equal(hy_fs_draft_open(&d, at("f"), &err), 0);
+    assert_int_equal(hy_fs_atomic_file_open(&d, at("f"), &err), 0);
     assert_int_equal(hy_fs_write(d.file, "new", 3, &err), 0);
     assert_true(strstr(d.url, "/.f.") && strstr(d.url, "._COPYING_"));
     assert_content("f", "old");
-    assert_int_equal(hy_fs_draft_keep(&d, true, &err), 0);
+    assert_int_equal(hy_fs_atomic_file_commit(&d, true, &err), 0);
     assert_content("f", "new");
-    assert_int_equal(hy_fs_draft_open(&d, at("f"), &err), 0);
-    assert_error(hy_fs_draft_keep(&d, false, &err), -EEXIST, "f is there already");
-    assert_int_equal(hy_fs_draft_open(&d, at("f"), &err), 0);
-    hy_fs_draft_drop(&d);
-    hy_fs_draft_drop(&d);
+    assert_int_equal(hy_fs_atomic_file_open(&d, at("f"), &err), 0);
+    assert_error(hy_fs_atomic_file_commit(&d, false, &err), -EEXIST, "f already exists");
+    assert_int_equal(hy_fs_atomic_file_open(&d, at("f"), &err), 0);
+    hy_fs_atomic_file_abort(&d);
+    hy_fs_atomic_file_abort(&d);
     assert_content("f", "new");
     assert_names("", "f ");
 }
@@ -512,7 +510,7 @@ static void test_a_long_name_has_a_draft_too(void **state)
     (void)state;
     memset(name, 'n', 255);
     name[255] = '\0';
-    hy_cleanup_free char *draft = hy_fs_draft_name(name);
+    hy_cleanup_free char *draft = hy_fs_temporary_name(name);
     assert_true(strlen(draft) <= 255);
 }
 
@@ -542,11 +540,11 @@ static void test_copy_replaces_only_when_it_may(void **state)
     put("a", "a");
     put("b", "b");
     make("d/a");
-    assert_error(copy("a", "b", false), -EEXIST, "b is there already");
+    assert_error(copy("a", "b", false), -EEXIST, "b already exists");
     assert_content("b", "b");
     assert_int_equal(copy("a", "b", true), 0);
     assert_content("b", "a");
-    assert_error(copy("a", "d", true), -EISDIR, "d/a is a folder");
+    assert_error(copy("a", "d", true), -EISDIR, "d/a is a directory");
     assert_error(copy("d", "b", true), -ENOTDIR, "b is a file");
     assert_int_equal(copy("a", "a", true), 0); /* onto itself: nothing is lost */
     assert_content("a", "a");
@@ -560,12 +558,12 @@ static void test_copy_needs_the_folder_it_goes_to(void **state)
     (void)state;
     put("f", "x");
     make("d");
-    assert_error(copy("f", "none/f", false), -ENOENT, "its folder is not there");
-    assert_error(copy("f", "none/", false), -ENOENT, "none/ is not there");
-    assert_error(copy("d", "none/d", false), -ENOENT, "its folder is not there");
-    assert_error(copy("f", "f/x", false), -ENOTDIR, "cannot look at");
-    assert_error(copy("none", "x", false), -ENOENT, "none is not there");
-    assert_error(hy_fs_copy(at("d"), at("e"), &flat, &err), -EISDIR, "d is a folder");
+    assert_error(copy("f", "none/f", false), -ENOENT, "its directory does not exist");
+    assert_error(copy("f", "none/", false), -ENOENT, "none/ does not exist");
+    assert_error(copy("d", "none/d", false), -ENOENT, "its directory does not exist");
+    assert_error(copy("f", "f/x", false), -ENOTDIR, "cannot read the attributes of");
+    assert_error(copy("none", "x", false), -ENOENT, "none does not exist");
+    assert_error(hy_fs_copy(at("d"), at("e"), &flat, &err), -EISDIR, "d is a directory");
     assert_names("", "d/ f ");
 }
 
@@ -579,11 +577,11 @@ static void test_copy_of_a_folder_has_all_that_is_in_it(void **state)
     assert_int_equal(copy("d", "new", false), 0);
     assert_names("new", "a e/ empty/ ");
     assert_content("new/e/f/b", "2");
-    assert_error(copy("d/a", "new/a", false), -EEXIST, "is there already");
+    assert_error(copy("d/a", "new/a", false), -EEXIST, "already exists");
     make("old");
     assert_int_equal(copy("d", "old", false), 0);
     assert_content("old/d/a", "1");
-    assert_error(copy("d", "old", false), -EEXIST, "old/d is there already");
+    assert_error(copy("d", "old", false), -EEXIST, "old/d already exists");
     put("old/d/mine", "kept");
     put("old/d/a", "changed");
     assert_int_equal(copy("d", "old", true), 0); /* into what is there */
@@ -614,7 +612,7 @@ static void test_copy_follows_links_but_no_loop(void **state)
     assert_content("new/far/f", "x");
     assert_content("new/f", "x");
     assert_int_equal(symlink("..", at("d/e/loop")), 0);
-    assert_error(copy("d", "other", false), -ELOOP, "a loop of links");
+    assert_error(copy("d", "other", false), -ELOOP, "loop of links");
     assert_false(is_there("other"));
 }
 

@@ -10,7 +10,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/file.h"
-#include "fs/mirror.h"
+#include "fs/fs.h"
 
 struct bench {
     char root[32];
@@ -68,7 +68,7 @@ static void look(struct hy_fs_mirror *m, bool is_last)
 {
     struct hy_err err = {0};
 
-    if (hy_fs_mirror_look(m, is_last, &err) < 0)
+    if (hy_fs_mirror_sync(m, is_last, &err) < 0)
         fail_msg("%s", err.text);
 }
 
@@ -107,8 +107,8 @@ static void test_no_more_is_copied_than_the_limit(void **state)
     fd = open(hy_path_in(b->here, "sparse"), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
     assert_true(fd >= 0);
     assert_int_equal(ftruncate(fd, (off_t)1 << 40), 0);
-    assert_int_equal(hy_fs_mirror_look(m, true, &err), -EFBIG);
-    assert_non_null(strstr(err.text, "has more than the 1048576 bytes that may be copied"));
+    assert_int_equal(hy_fs_mirror_sync(m, true, &err), -EFBIG);
+    assert_non_null(strstr(err.text, "has more bytes than may be copied (1048576)"));
     assert_false(is_there(b, "sparse"));
     assert_int_equal(ftruncate(fd, 100), 0);
     look(m, true);
@@ -192,7 +192,7 @@ static void test_trouble_is_told_and_made_good_by_the_next_look(void **state)
     append(b, "sub/a.log", "one ");
     append(b, "b.log", "beside");
     assert_int_equal(hy_file_write(hy_path_in(b->there, "sub"), "in the way", 10, 0644), 0);
-    assert_true(hy_fs_mirror_look(m, false, &err) < 0);
+    assert_true(hy_fs_mirror_sync(m, false, &err) < 0);
     assert_non_null(strstr(err.text, "/there/sub"));
     check_there(b, "b.log", "beside"); /* not because of another */
     assert_int_equal(unlink(hy_path_in(b->there, "sub")), 0);
@@ -207,12 +207,12 @@ static int mirror_all(void *arg)
     const struct bench *b = arg;
     struct hy_fs_mirror *m = hy_fs_mirror_new(b->here, b->there, NULL);
     struct hy_err err = {0};
-    int rc = m ? hy_fs_mirror_look(m, true, &err) : -ENOMEM;
+    int rc = m ? hy_fs_mirror_sync(m, true, &err) : -ENOMEM;
 
     if (rc < 0 && m) { /* whatever failed, the next look has it */
         hy_fault_arm(HY_SEAM_ALLOC, 0);
         hy_fault_arm(HY_SEAM_SYS, 0);
-        if (hy_fs_mirror_look(m, true, &err) < 0)
+        if (hy_fs_mirror_sync(m, true, &err) < 0)
             fail_msg("the second look: %s", err.text);
     }
     hy_fs_mirror_free(m);
@@ -238,12 +238,12 @@ static void test_folders_too_deep_are_told_and_the_rest_is_there(void **state)
     assert_int_equal(hy_mkdirs(hy_path_in(b->here, path), 0755), 0);
     snprintf(file, sizeof(file), "%s/f", path);
     append(b, file, "x");
-    assert_int_equal(hy_fs_mirror_look(m, true, &err), 0);
+    assert_int_equal(hy_fs_mirror_sync(m, true, &err), 0);
     check_there(b, file, "x");
     strcat(path, "/d");
     assert_int_equal(mkdir(hy_path_in(b->here, path), 0755), 0);
     append(b, "zlast", "x");
-    assert_int_equal(hy_fs_mirror_look(m, true, &err), -ENAMETOOLONG);
+    assert_int_equal(hy_fs_mirror_sync(m, true, &err), -ENAMETOOLONG);
     assert_non_null(strstr(err.text, "nested more than 64 levels deep"));
     assert_true(is_there(b, "first") && is_there(b, "zlast"));
     hy_fs_mirror_free(m);

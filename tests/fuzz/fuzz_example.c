@@ -10,8 +10,6 @@
 
 #include "base/buf.h"
 #include "faults.h"
-#include "record/columns.h"
-#include "record/example.h"
 #include "record/record.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

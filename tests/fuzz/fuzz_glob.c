@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "fs/glob.h"
+#include "fs/glob_pattern.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "hdfs/block.h"
+#include "hdfs/data/block_reader.h"
 #include "hdfs/cluster.h"
 #include "hdfs/conf.h"
 #include "scripted.h"
@@ -21,14 +21,14 @@ static void check(int holds)
         abort();
 }
 
-static int64_t read_piece(struct hy_block_reader *r, size_t n)
+static int64_t read_piece(struct hy_hdfs_block_reader *r, size_t n)
 {
     struct hy_err err = {0};
     char *room = malloc(n ? n : 1); /* of just that size, so that one byte too many is seen */
     int64_t got;
 
     check(room != NULL);
-    got = hy_block_read(r, room, n, &err);
+    got = hy_hdfs_block_reader_read(r, room, n, &err);
     check(got < 0 ? err.code < 0 && err.text[0] : (uint64_t)got <= n);
     free(room);
     return got;
@@ -39,9 +39,9 @@ static void read_block(struct hy_hdfs_cluster *c)
     Hdfs__ExtendedBlock block = HDFS__EXTENDED_BLOCK__INIT;
     Hdfs__DatanodeID node = HDFS__DATANODE_ID__INIT;
     const int from = hy_script_action(), n = hy_script_action();
-    struct hy_block_want want = {.cluster = c, .block = &block, .node = &node, .patience_ms = 1000, .may_be_local = true,
+    struct hy_hdfs_block_request want = {.cluster = c, .block = &block, .node = &node, .patience_ms = 1000, .may_be_local = true,
                                  .from = from < 0 ? 0 : (uint64_t)from};
-    struct hy_block_reader *r;
+    struct hy_hdfs_block_reader *r;
     struct hy_err err = {0};
     int64_t got = 0;
     int piece;
@@ -49,16 +49,16 @@ static void read_block(struct hy_hdfs_cluster *c)
     want.to = want.from + (n < 1 ? 1 : (uint64_t)n);
     block.poolid = node.ipaddr = node.hostname = node.datanodeuuid = (char *)"x";
     node.xferport = 9866;
-    if (hy_block_reader_open(&r, &want, &err) < 0) {
+    if (hy_hdfs_block_reader_open(&r, &want, &err) < 0) {
         check(err.code < 0 && err.text[0]);
         return;
     }
     while (got >= 0 && (piece = hy_script_action()) >= 0) {
         got = read_piece(r, (size_t)piece);
-        check(hy_block_reader_at(r) >= want.from && hy_block_reader_at(r) <= want.to);
+        check(hy_hdfs_block_reader_offset(r) >= want.from && hy_hdfs_block_reader_offset(r) <= want.to);
     }
-    hy_block_reader_widen(r);
-    hy_block_reader_close(r);
+    hy_hdfs_block_reader_widen(r);
+    hy_hdfs_block_reader_close(r);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

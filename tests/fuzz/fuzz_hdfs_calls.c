@@ -37,7 +37,7 @@ static int stat_it(const char *url, struct hy_err *err)
 static int act(int action, const char *url, struct hy_err *err)
 {
     struct hy_fs_usage usage;
-    struct hy_fs_room room;
+    struct hy_fs_space room;
     int count = 0;
 
     switch (action % 12) {
@@ -62,7 +62,7 @@ static int act(int action, const char *url, struct hy_err *err)
     case 9:
         return hy_fs_usage(url, &usage, err);
     case 10:
-        return hy_fs_room(url, &room, err);
+        return hy_fs_space(url, &room, err);
     default:
         return hy_fs_list("hdfs:///a/../b//c", visit, &count, err);
     }

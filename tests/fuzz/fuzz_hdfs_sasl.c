@@ -8,8 +8,8 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "hdfs/digest.h"
-#include "hdfs/sasl.h"
+#include "hdfs/security/sasl_digest_md5.h"
+#include "hdfs/security/sasl.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -21,36 +21,36 @@ static void check(int holds)
 
 static void check_challenge(const uint8_t *data, size_t size)
 {
-    struct hy_digest_challenge c;
+    struct hy_hdfs_digest_challenge c;
 
-    if (hy_digest_parse(data, size, &c) < 0)
+    if (hy_hdfs_digest_parse(data, size, &c) < 0)
         return;
-    check(strlen(c.realm) < HY_DIGEST_TEXT && strlen(c.nonce) < HY_DIGEST_TEXT && strlen(c.rspauth) < 33);
+    check(strlen(c.realm) < HY_HDFS_DIGEST_TEXT_MAX && strlen(c.nonce) < HY_HDFS_DIGEST_TEXT_MAX && strlen(c.rspauth) < 33);
     check(c.qops <= 7 && c.max <= 0xffffff);
 }
 
 static void check_exchange(const uint8_t *data, size_t size)
 {
-    const struct hy_digest_login login = {.user = "u", .password = "p", .protocol = "hdfs", .server = "0",
+    const struct hy_hdfs_digest_login login = {.user = "u", .password = "p", .protocol = "hdfs", .server = "0",
                                           .nonce = "n"};
-    const struct hy_qops qops = {.all = {HY_QOP_PRIVACY, HY_QOP_INTEGRITY, HY_QOP_AUTH}, .count = 3};
-    struct hy_sasl *s = hy_sasl_digest_new(&login, &qops);
+    const struct hy_hdfs_qops qops = {.all = {HY_HDFS_QOP_PRIVACY, HY_HDFS_QOP_INTEGRITY, HY_HDFS_QOP_AUTH}, .count = 3};
+    struct hy_hdfs_sasl *s = hy_hdfs_sasl_digest_new(&login, &qops);
     struct hy_buf response;
     struct hy_err err = {0};
     uint8_t *piece = malloc(size ? size : 1);
 
     check(s && piece);
     hy_buf_init(&response, 1 << 20);
-    if (hy_sasl_step(s, data, size, &response, &err) < 0)
+    if (hy_hdfs_sasl_step(s, data, size, &response, &err) < 0)
         check(err.code < 0 && err.text[0]);
     else
-        check(hy_sasl_qop(s) != 0 && hy_sasl_step(s, data, size, &response, &err) < 0); /* a challenge is no proof */
-    check(!hy_sasl_is_done(s));
+        check(hy_hdfs_sasl_qop(s) != 0 && hy_hdfs_sasl_step(s, data, size, &response, &err) < 0); /* a challenge is no proof */
+    check(!hy_hdfs_sasl_is_done(s));
     if (size)
         memcpy(piece, data, size);
-    check(hy_sasl_unwrap(s, piece, size) < 0);
+    check(hy_hdfs_sasl_unwrap(s, piece, size) < 0);
     hy_buf_done(&response);
-    hy_sasl_free(s);
+    hy_hdfs_sasl_free(s);
     free(piece);
 }
 

@@ -11,8 +11,8 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "faults.h"
-#include "hdfs/sasl.h"
-#include "hdfs/tokens.h"
+#include "hdfs/security/sasl.h"
+#include "hdfs/security/tokens.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -32,15 +32,15 @@ int __wrap_hy_file_read(const char *path, struct hy_buf *b)
     return input_n >= 4 && memcmp(input + input_n - 4, "gone", 4) == 0 ? -ENOENT : hy_buf_append(b, input, input_n);
 }
 
-static void look_at(const struct hy_tokens *t, size_t size)
+static void look_at(const struct hy_hdfs_tokens *t, size_t size)
 {
     for (size_t i = 0; i < t->count; i++) {
-        const Hdfs__Token *token = t->all[i], *found = hy_tokens_find(t, token->kind, token->service);
+        const Hdfs__Token *token = t->all[i], *found = hy_hdfs_tokens_find(t, token->kind, token->service);
         char *text;
 
         check(found && strcmp(found->service, token->service) == 0);
         check(token->identifier.len <= size && token->password.len <= size);
-        text = hy_base64(token->password.data, token->password.len); /* reads it all */
+        text = hy_hdfs_base64(token->password.data, token->password.len); /* reads it all */
         check(hy_is_short_of_memory || (text && strlen(text) == (token->password.len + 2) / 3 * 4));
         free(text);
     }
@@ -48,17 +48,17 @@ static void look_at(const struct hy_tokens *t, size_t size)
 
 static void run(const uint8_t *data, size_t size)
 {
-    struct hy_tokens t;
+    struct hy_hdfs_tokens t;
     struct hy_err err = {0};
 
     input = data;
     input_n = size;
-    if (hy_tokens_load(&t, &err) < 0) {
+    if (hy_hdfs_tokens_load(&t, &err) < 0) {
         check(err.code < 0 && err.text[0]);
         return;
     }
     look_at(&t, size);
-    hy_tokens_done(&t);
+    hy_hdfs_tokens_done(&t);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -30,7 +30,7 @@ static int act(struct hy_fs_file *f, int action, struct hy_err *err)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const enum hy_fs_how hows[] = {HY_FS_WRITE, HY_FS_CREATE, HY_FS_APPEND};
+    static const enum hy_fs_open_mode hows[] = {HY_FS_WRITE, HY_FS_CREATE, HY_FS_APPEND};
     struct hy_fs_file *f = NULL;
     struct hy_err err = {0};
     int action, rc = 0, how;

@@ -15,17 +15,17 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/mem.h"
-#include "hdfs/aes.h"
+#include "hdfs/security/aes.h"
 #include "hdfs/conf.h"
-#include "hdfs/datanode.h"
+#include "hdfs/data/datanode.h"
 #include "hdfs/hdfs.h"
-#include "hdfs/keeper.h"
-#include "hdfs/packet.h"
-#include "hdfs/pipeline.h"
-#include "hdfs/rpc.h"
-#include "hdfs/rpc_parts.h"
+#include "hdfs/lease_renewer.h"
+#include "hdfs/data/packet.h"
+#include "hdfs/data/pipeline.h"
+#include "hdfs/rpc/rpc.h"
+#include "hdfs/rpc/rpc_internal.h"
 #include "hdfs/sock.h"
-#include "hdfs/tokens.h"
+#include "hdfs/security/tokens.h"
 
 #define LINKS_MAX 1024
 #define SLEEPS_MAX 3 /* waits that pass at once; the next one is interrupted */
@@ -42,10 +42,10 @@ struct link {
     bool is_open, is_over, is_datanode;
     struct hy_buf in; /* what the client has not read yet */
     struct hy_played *sasl; /* by which all is wrapped; or NULL */
-    struct hy_aes *aes;     /* or encrypted */
+    struct hy_hdfs_aes *aes;     /* or encrypted */
     uint64_t offset;        /* of the next packet */
     int64_t number;
-    struct hy_sums guard;
+    struct hy_hdfs_checksums guard;
 };
 
 static struct {
@@ -136,7 +136,7 @@ static void put_stream(struct link *l, const struct hy_buf *b)
 
     hy_buf_init(&piece, IN_MAX);
     append(&piece, hy_buf_bytes(b), b->len);
-    if (l->aes && hy_aes_apply(l->aes, hy_buf_bytes(&piece), (uint8_t *)hy_buf_bytes(&piece), piece.len) < 0)
+    if (l->aes && hy_hdfs_aes_apply(l->aes, hy_buf_bytes(&piece), (uint8_t *)hy_buf_bytes(&piece), piece.len) < 0)
         abort();
     if (l->is_datanode && l->sasl) {
         hy_buf_clear(&piece);
@@ -165,13 +165,13 @@ static void append_frame(struct hy_buf *b, Hdfs__RpcResponseHeader *h, const voi
     const size_t begin = b->len;
 
     append(b, "\0\0\0", 4);
-    if (hy_delimited_append(b, &h->base) < 0)
+    if (hy_hdfs_delimited_append(b, &h->base) < 0)
         abort();
     if (h->status == HDFS__RPC_RESPONSE_HEADER__STATUS__SUCCESS) {
         append_length(b, n);
         append(b, body, n);
     }
-    hy_rpc_end_frame(b, begin);
+    hy_hdfs_rpc_end_frame(b, begin);
 }
 
 static void append_sasl(struct hy_buf *b, const Hdfs__RpcSasl *m)
@@ -278,7 +278,7 @@ static void prove_to_rpc(struct link *l, struct hy_played *p, unsigned bits)
 
 static void prove_to_data(struct link *l, struct hy_played *p, unsigned bits)
 {
-    static const uint8_t key[16] = "0123456789abcdef", iv[HY_AES_IV];
+    static const uint8_t key[16] = "0123456789abcdef", iv[HY_HDFS_AES_IV_SIZE];
     Hdfs__DataTransferEncryptorMessage m = HDFS__DATA_TRANSFER_ENCRYPTOR_MESSAGE__INIT;
     Hdfs__CipherOption option = HDFS__CIPHER_OPTION__INIT, *options = &option;
     hy_cleanup_buf struct hy_buf in, out;
@@ -300,9 +300,9 @@ static void prove_to_data(struct link *l, struct hy_played *p, unsigned bits)
                                                            .len = bits & PROOF_SHORT_IV ? 3 : sizeof(iv)};
         m.cipheroption = &options;
         m.n_cipheroption = 1;
-        l->aes = hy_aes_new(key, sizeof(key), iv, &err);
+        l->aes = hy_hdfs_aes_new(key, sizeof(key), iv, &err);
     }
-    if (hy_delimited_append(&l->in, &m.base) < 0)
+    if (hy_hdfs_delimited_append(&l->in, &m.base) < 0)
         abort();
 }
 
@@ -326,10 +326,10 @@ static void put_proof(struct link *l, const struct segment *s)
 
 /* ---- blocks ------------------------------------------------------------------------ */
 
-static void put_packet(struct link *l, struct hy_packet *p, const struct segment *s, unsigned bits)
+static void put_packet(struct link *l, struct hy_hdfs_packet *p, const struct segment *s, unsigned bits)
 {
-    const size_t sums_n = bits & ODD_NO_SUMS ? 0 : hy_sums_size(&l->guard, s->n);
-    uint8_t head[HY_PACKET_HEAD_MAX], *sums = malloc(hy_sums_size(&l->guard, s->n) + 1);
+    const size_t sums_n = bits & ODD_NO_SUMS ? 0 : hy_hdfs_checksums_size(&l->guard, s->n);
+    uint8_t head[HY_HDFS_PACKET_HEADER_MAX], *sums = malloc(hy_hdfs_checksums_size(&l->guard, s->n) + 1);
     hy_cleanup_buf struct hy_buf b;
 
     if (!sums)
@@ -338,10 +338,10 @@ static void put_packet(struct link *l, struct hy_packet *p, const struct segment
     p->data = (uint32_t)s->n;
     p->sums = (uint32_t)sums_n;
     p->number = l->number++;
-    hy_sums_make(&l->guard, s->bytes, s->n, sums);
+    hy_hdfs_checksums_compute(&l->guard, s->bytes, s->n, sums);
     if (bits & ODD_SUM && sums_n)
         sums[sums_n - 1] ^= 1;
-    append(&b, head, hy_packet_head(p, head));
+    append(&b, head, hy_hdfs_packet_format(p, head));
     append(&b, sums, sums_n);
     append(&b, s->bytes, s->n);
     put_stream(l, &b);
@@ -351,21 +351,21 @@ static void put_packet(struct link *l, struct hy_packet *p, const struct segment
 
 static void put_data(struct link *l, const struct segment *s)
 {
-    put_packet(l, &(struct hy_packet){.offset = l->offset}, s, 0);
+    put_packet(l, &(struct hy_hdfs_packet){.offset = l->offset}, s, 0);
 }
 
 static void put_last(struct link *l, const struct segment *s)
 {
     const struct segment none = {.kind = s->kind, .bytes = s->bytes};
 
-    put_packet(l, &(struct hy_packet){.offset = l->offset, .is_last = true}, &none, 0);
+    put_packet(l, &(struct hy_hdfs_packet){.offset = l->offset, .is_last = true}, &none, 0);
 }
 
 static void put_odd(struct link *l, const struct segment *s)
 {
     const unsigned bits = byte_at(s, 1);
     const struct segment data = rest_of(s, 2);
-    struct hy_packet p = {.offset = l->offset + (uint64_t)(int8_t)byte_at(s, 0), .is_last = bits & ODD_LAST};
+    struct hy_hdfs_packet p = {.offset = l->offset + (uint64_t)(int8_t)byte_at(s, 0), .is_last = bits & ODD_LAST};
 
     p.offset &= INT64_MAX;
     put_packet(l, &p, &data, bits);
@@ -382,7 +382,7 @@ static void put_ack(struct link *l, const struct segment *s)
         statuses[i] = (Hdfs__Status)(s->bytes[i] % 13);
     ack.reply = statuses;
     ack.seqno = script.acked++;
-    if (hy_delimited_append(&b, &ack.base) < 0)
+    if (hy_hdfs_delimited_append(&b, &ack.base) < 0)
         abort();
     put_stream(l, &b);
 }
@@ -396,7 +396,7 @@ static void put_read(struct link *l, const struct segment *s)
     const unsigned chunk = byte_at(s, 1) | byte_at(s, 2) << 8;
 
     hy_buf_init(&b, IN_MAX);
-    l->guard = (struct hy_sums){.type = (int)(byte_at(s, 0) % 3), .chunk = chunk ? chunk : 512};
+    l->guard = (struct hy_hdfs_checksums){.type = (int)(byte_at(s, 0) % 3), .chunk = chunk ? chunk : 512};
     l->offset = script.from - script.from % l->guard.chunk;
     l->number = 0;
     sum.type = (Hdfs__ChecksumType)l->guard.type;
@@ -404,7 +404,7 @@ static void put_read(struct link *l, const struct segment *s)
     info.checksum = &sum;
     info.chunkoffset = l->offset;
     answer.readopchecksuminfo = &info;
-    if (hy_delimited_append(&b, &answer.base) < 0)
+    if (hy_hdfs_delimited_append(&b, &answer.base) < 0)
         abort();
     put_stream(l, &b);
 }
@@ -441,17 +441,17 @@ static struct link *find(int fd)
 static void forget(struct link *l)
 {
     hy_buf_done(&l->in);
-    hy_aes_free(l->aes);
+    hy_hdfs_aes_free(l->aes);
     free(l->sasl);
     *l = (struct link){0};
 }
 
 /* The descriptor is that of a real socket, since the client asks for its peer's address. */
-static int open_link(struct hy_sock *s, int patience_ms, bool is_datanode)
+static int open_link(struct hy_hdfs_sock *s, int patience_ms, bool is_datanode)
 {
     int fds[2];
 
-    *s = (struct hy_sock){.fd = -1, .patience_ms = patience_ms};
+    *s = (struct hy_hdfs_sock){.fd = -1, .patience_ms = patience_ms};
     if (next_kind() == HY_PLAY_REFUSE) {
         struct segment refusal;
 
@@ -471,9 +471,9 @@ static int open_link(struct hy_sock *s, int patience_ms, bool is_datanode)
 
 /* ---- what the linker puts in place of the client's own ------------------------------ */
 
-int __wrap_hy_sock_connect(struct hy_sock *s, const char *host, unsigned port, int connect_ms, int patience_ms,
+int __wrap_hy_hdfs_sock_connect(struct hy_hdfs_sock *s, const char *host, unsigned port, int connect_ms, int patience_ms,
                            struct hy_err *err);
-int __wrap_hy_sock_connect(struct hy_sock *s, const char *host, unsigned port, int connect_ms, int patience_ms,
+int __wrap_hy_hdfs_sock_connect(struct hy_hdfs_sock *s, const char *host, unsigned port, int connect_ms, int patience_ms,
                            struct hy_err *err)
 {
     int rc = open_link(s, patience_ms, port >= 9000);
@@ -482,22 +482,22 @@ int __wrap_hy_sock_connect(struct hy_sock *s, const char *host, unsigned port, i
     return rc < 0 ? hy_err_sys(err, rc, "cannot connect to %s:%u", host, port) : 0;
 }
 
-int __wrap_hy_sock_connect_local(struct hy_sock *s, const char *path, int patience_ms);
-int __wrap_hy_sock_connect_local(struct hy_sock *s, const char *path, int patience_ms)
+int __wrap_hy_hdfs_sock_connect_local(struct hy_hdfs_sock *s, const char *path, int patience_ms);
+int __wrap_hy_hdfs_sock_connect_local(struct hy_hdfs_sock *s, const char *path, int patience_ms)
 {
     (void)path;
     return open_link(s, patience_ms, true);
 }
 
-bool __wrap_hy_sock_is_here(const char *address);
-bool __wrap_hy_sock_is_here(const char *address)
+bool __wrap_hy_hdfs_sock_is_local_address(const char *address);
+bool __wrap_hy_hdfs_sock_is_local_address(const char *address)
 {
     (void)address;
     return script.setting->is_here;
 }
 
-int __wrap_hy_sock_sleep(int ms);
-int __wrap_hy_sock_sleep(int ms)
+int __wrap_hy_hdfs_sock_sleep(int ms);
+int __wrap_hy_hdfs_sock_sleep(int ms)
 {
     (void)ms;
     return script.sleeps++ < SLEEPS_MAX ? 0 : -EINTR;
@@ -565,9 +565,9 @@ static int in_memory(const void *bytes, size_t n)
     return fd;
 }
 
-static int meta_of(const struct segment *data, const struct hy_sums *guard, unsigned bits)
+static int meta_of(const struct segment *data, const struct hy_hdfs_checksums *guard, unsigned bits)
 {
-    const size_t n = hy_sums_are_known(guard) ? hy_sums_size(guard, data->n) : 0;
+    const size_t n = hy_hdfs_checksums_are_supported(guard) ? hy_hdfs_checksums_size(guard, data->n) : 0;
     uint8_t *bytes = calloc(1, 7 + n);
     int fd;
 
@@ -578,7 +578,7 @@ static int meta_of(const struct segment *data, const struct hy_sums *guard, unsi
     for (int i = 0; i < 4; i++)
         bytes[3 + i] = (uint8_t)(guard->chunk >> (24 - 8 * i));
     if (n)
-        hy_sums_make(guard, data->bytes, data->n, bytes + 7);
+        hy_hdfs_checksums_compute(guard, data->bytes, data->n, bytes + 7);
     if (n && bits & FILES_SUM)
         bytes[7 + n - 1] ^= 1;
     fd = in_memory(bytes, bits & FILES_SHORT ? 3 : 7 + n);
@@ -606,7 +606,7 @@ ssize_t __wrap_recvmsg(int fd, struct msghdr *m, int flags);
 ssize_t __wrap_recvmsg(int fd, struct msghdr *m, int flags)
 {
     struct segment s, data;
-    struct hy_sums guard;
+    struct hy_hdfs_checksums guard;
     size_t count;
     int fds[3];
 
@@ -615,7 +615,7 @@ ssize_t __wrap_recvmsg(int fd, struct msghdr *m, int flags)
     if (!take_segment(&s) || s.kind == HY_PLAY_END)
         return 0;
     data = rest_of(&s, 5);
-    guard = (struct hy_sums){.type = (int)byte_at(&s, 1), .chunk = byte_at(&s, 2) | byte_at(&s, 3) << 8};
+    guard = (struct hy_hdfs_checksums){.type = (int)byte_at(&s, 1), .chunk = byte_at(&s, 2) | byte_at(&s, 3) << 8};
     count = s.kind == HY_PLAY_FILES ? byte_at(&s, 0) % 4 : 0;
     for (size_t i = 0; i < count; i++)
         fds[i] = i == 1 ? meta_of(&data, &guard, byte_at(&s, 4)) : in_memory(data.bytes, data.n);
@@ -626,12 +626,12 @@ ssize_t __wrap_recvmsg(int fd, struct msghdr *m, int flags)
 
 /* ---- what the server has to know about the client ----------------------------------- */
 
-int __real_hy_rpc_do(struct hy_rpc *c, const struct hy_rpc_call *call, struct hy_rpc_answer *ret);
-int __wrap_hy_rpc_do(struct hy_rpc *c, const struct hy_rpc_call *call, struct hy_rpc_answer *ret);
-int __wrap_hy_rpc_do(struct hy_rpc *c, const struct hy_rpc_call *call, struct hy_rpc_answer *ret)
+int __real_hy_hdfs_rpc_send(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call, struct hy_hdfs_rpc_response *ret);
+int __wrap_hy_hdfs_rpc_send(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call, struct hy_hdfs_rpc_response *ret);
+int __wrap_hy_hdfs_rpc_send(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call, struct hy_hdfs_rpc_response *ret)
 {
     script.call = call->id;
-    return __real_hy_rpc_do(c, call, ret);
+    return __real_hy_hdfs_rpc_send(c, call, ret);
 }
 
 /* Whatever the NameNode says, the client asks for bytes and sends bytes that a block can have. */
@@ -641,33 +641,33 @@ static void check_place(uint64_t offset, uint64_t n)
         abort();
 }
 
-int __real_hy_pipeline_send(struct hy_pipeline *p, struct hy_outgoing *o, struct hy_err *err);
-int __wrap_hy_pipeline_send(struct hy_pipeline *p, struct hy_outgoing *o, struct hy_err *err);
-int __wrap_hy_pipeline_send(struct hy_pipeline *p, struct hy_outgoing *o, struct hy_err *err)
+int __real_hy_hdfs_pipeline_send(struct hy_hdfs_pipeline *p, struct hy_hdfs_out_packet *o, struct hy_err *err);
+int __wrap_hy_hdfs_pipeline_send(struct hy_hdfs_pipeline *p, struct hy_hdfs_out_packet *o, struct hy_err *err);
+int __wrap_hy_hdfs_pipeline_send(struct hy_hdfs_pipeline *p, struct hy_hdfs_out_packet *o, struct hy_err *err)
 {
     check_place(o->head.offset, o->head.data);
-    return __real_hy_pipeline_send(p, o, err);
+    return __real_hy_hdfs_pipeline_send(p, o, err);
 }
 
-int __real_hy_dn_request(struct hy_dn *d, enum hy_dn_op op, const ProtobufCMessage *request);
-int __wrap_hy_dn_request(struct hy_dn *d, enum hy_dn_op op, const ProtobufCMessage *request);
-int __wrap_hy_dn_request(struct hy_dn *d, enum hy_dn_op op, const ProtobufCMessage *request)
+int __real_hy_hdfs_datanode_request(struct hy_hdfs_datanode *d, enum hy_hdfs_datanode_op op, const ProtobufCMessage *request);
+int __wrap_hy_hdfs_datanode_request(struct hy_hdfs_datanode *d, enum hy_hdfs_datanode_op op, const ProtobufCMessage *request);
+int __wrap_hy_hdfs_datanode_request(struct hy_hdfs_datanode *d, enum hy_hdfs_datanode_op op, const ProtobufCMessage *request)
 {
-    if (op == HY_DN_READ) {
+    if (op == HY_HDFS_OP_READ) {
         const Hdfs__OpReadBlock *read = (const Hdfs__OpReadBlock *)request;
 
         check_place(read->offset, read->len);
         script.from = read->offset;
     }
-    if (op == HY_DN_WRITE && ((const Hdfs__OpWriteBlock *)request)->stage ==
+    if (op == HY_HDFS_OP_WRITE && ((const Hdfs__OpWriteBlock *)request)->stage ==
                                  HDFS__OP_WRITE_BLOCK__STAGE__PIPELINE_SETUP_CREATE)
         script.acked = 0;
-    return __real_hy_dn_request(d, op, request);
+    return __real_hy_hdfs_datanode_request(d, op, request);
 }
 
 /* Nothing is kept alive: no thread. */
-int __wrap_hy_keeper_add(struct hy_kept *k, struct hy_err *err);
-int __wrap_hy_keeper_add(struct hy_kept *k, struct hy_err *err)
+int __wrap_hy_hdfs_lease_renewer_add(struct hy_hdfs_lease *k, struct hy_err *err);
+int __wrap_hy_hdfs_lease_renewer_add(struct hy_hdfs_lease *k, struct hy_err *err)
 {
     (void)k;
     (void)err;
@@ -701,19 +701,19 @@ fail:
 }
 
 /* A file with one token. */
-int __wrap_hy_tokens_load(struct hy_tokens *ret, struct hy_err *err);
-int __wrap_hy_tokens_load(struct hy_tokens *ret, struct hy_err *err)
+int __wrap_hy_hdfs_tokens_load(struct hy_hdfs_tokens *ret, struct hy_err *err);
+int __wrap_hy_hdfs_tokens_load(struct hy_hdfs_tokens *ret, struct hy_err *err)
 {
     const char *service = script.setting->service;
     char file[200];
     int n;
 
-    *ret = (struct hy_tokens){0};
+    *ret = (struct hy_hdfs_tokens){0};
     if (!service)
         return 0;
     n = snprintf(file, sizeof(file), "HDTS%c%c%ca%cid%cpassword%c%s%c%s%c", 0, 1, 1, 2, 8,
-                 (int)strlen(HY_TOKEN_OF_HDFS), HY_TOKEN_OF_HDFS, (int)strlen(service), service, 0);
-    return hy_tokens_parse((const uint8_t *)file, (size_t)n, "script", ret, err);
+                 (int)strlen(HY_HDFS_TOKEN_KIND), HY_HDFS_TOKEN_KIND, (int)strlen(service), service, 0);
+    return hy_hdfs_tokens_parse((const uint8_t *)file, (size_t)n, "script", ret, err);
 }
 
 /* ---- from outside ------------------------------------------------------------------ */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An HDFS cluster that is played from a fuzz input: NameNodes and DataNodes whose answers are the segments of a
- * script. There are no sockets and no threads: hy_sock_connect and the system calls of sock.c are replaced by the
+ * script. There are no sockets and no threads: hy_hdfs_sock_connect and the system calls of sock.c are replaced by the
  * linker (--wrap, see tests/meson.build), and whenever the client reads from any connection and nothing is left to
  * read there, the next segment of the script becomes bytes of that connection. At the end of the script all
  * connections are at their end, so that no call waits.

@@ -12,35 +12,35 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "hdfs/digest.h"
-#include "hdfs/gss_api.h"
-#include "hdfs/md5.h"
-#include "hdfs/sasl.h"
+#include "hdfs/security/sasl_digest_md5.h"
+#include "hdfs/security/gssapi.h"
+#include "hdfs/security/md5.h"
+#include "hdfs/security/sasl.h"
 #include "scripted.h"
 
 #define OUR_NONCE "our-nonce"
 
 struct hy_played {
     enum hy_played_kind kind;
-    const struct hy_sasl *client;
+    const struct hy_hdfs_sasl *client;
     char user[2048], password[2048], uri[600];
     char proof[64];
     bool has_keys;
-    enum hy_qop qop;
-    struct hy_hmac_md5 hmac;
-    struct hy_rc4 rc4;
+    enum hy_hdfs_qop qop;
+    struct hy_hdfs_hmac_md5 hmac;
+    struct hy_hdfs_rc4 rc4;
     uint32_t number;
 };
 
 static struct hy_played played;
 
-struct hy_sasl *__real_hy_sasl_digest_new(const struct hy_digest_login *login, const struct hy_qops *qops);
-struct hy_sasl *__wrap_hy_sasl_digest_new(const struct hy_digest_login *login, const struct hy_qops *qops);
-struct hy_sasl *__real_hy_sasl_gssapi_new(const char *principal, const struct hy_qops *qops, struct hy_err *err);
-struct hy_sasl *__wrap_hy_sasl_gssapi_new(const char *principal, const struct hy_qops *qops, struct hy_err *err);
-int __real_hy_sasl_step(struct hy_sasl *s, const uint8_t *challenge, size_t n, struct hy_buf *response,
+struct hy_hdfs_sasl *__real_hy_hdfs_sasl_digest_new(const struct hy_hdfs_digest_login *login, const struct hy_hdfs_qops *qops);
+struct hy_hdfs_sasl *__wrap_hy_hdfs_sasl_digest_new(const struct hy_hdfs_digest_login *login, const struct hy_hdfs_qops *qops);
+struct hy_hdfs_sasl *__real_hy_hdfs_sasl_gssapi_new(const char *principal, const struct hy_hdfs_qops *qops, struct hy_err *err);
+struct hy_hdfs_sasl *__wrap_hy_hdfs_sasl_gssapi_new(const char *principal, const struct hy_hdfs_qops *qops, struct hy_err *err);
+int __real_hy_hdfs_sasl_step(struct hy_hdfs_sasl *s, const uint8_t *challenge, size_t n, struct hy_buf *response,
                         struct hy_err *err);
-int __wrap_hy_sasl_step(struct hy_sasl *s, const uint8_t *challenge, size_t n, struct hy_buf *response,
+int __wrap_hy_hdfs_sasl_step(struct hy_hdfs_sasl *s, const uint8_t *challenge, size_t n, struct hy_buf *response,
                         struct hy_err *err);
 void *__real_dlopen(const char *name, int flags);
 void *__wrap_dlopen(const char *name, int flags);
@@ -49,40 +49,40 @@ void *__wrap_dlsym(void *library, const char *name);
 
 /* ---- DIGEST-MD5 ---- */
 
-static void hash(uint8_t out[HY_MD5_SIZE], const void *first, size_t n, const char *rest)
+static void hash(uint8_t out[HY_HDFS_MD5_SIZE], const void *first, size_t n, const char *rest)
 {
-    struct hy_md5 m;
+    struct hy_hdfs_md5 m;
 
-    hy_md5_init(&m);
-    hy_md5_add(&m, first, n);
-    hy_md5_add(&m, rest, strlen(rest));
-    hy_md5_end(&m, out);
+    hy_hdfs_md5_init(&m);
+    hy_hdfs_md5_add(&m, first, n);
+    hy_hdfs_md5_add(&m, rest, strlen(rest));
+    hy_hdfs_md5_end(&m, out);
 }
 
-static void hex_of(const uint8_t bytes[HY_MD5_SIZE], char out[33])
+static void hex_of(const uint8_t bytes[HY_HDFS_MD5_SIZE], char out[33])
 {
-    for (size_t i = 0; i < HY_MD5_SIZE; i++)
+    for (size_t i = 0; i < HY_HDFS_MD5_SIZE; i++)
         snprintf(out + 2 * i, 3, "%02x", bytes[i]);
 }
 
-static void set_keys(struct hy_played *p, const uint8_t secret[HY_MD5_SIZE])
+static void set_keys(struct hy_played *p, const uint8_t secret[HY_HDFS_MD5_SIZE])
 {
-    uint8_t key[HY_MD5_SIZE];
+    uint8_t key[HY_HDFS_MD5_SIZE];
 
-    hash(key, secret, HY_MD5_SIZE, "Digest session key to server-to-client signing key magic constant");
-    hy_hmac_md5_init(&p->hmac, key, sizeof(key));
-    hash(key, secret, HY_MD5_SIZE, "Digest H(A1) to server-to-client sealing key magic constant");
-    hy_rc4_init(&p->rc4, key, sizeof(key));
+    hash(key, secret, HY_HDFS_MD5_SIZE, "Digest session key to server-to-client signing key magic constant");
+    hy_hdfs_hmac_md5_init(&p->hmac, key, sizeof(key));
+    hash(key, secret, HY_HDFS_MD5_SIZE, "Digest H(A1) to server-to-client sealing key magic constant");
+    hy_hdfs_rc4_init(&p->rc4, key, sizeof(key));
     p->number = 0;
 }
 
-/* RFC 2831, as digest.c has it, from the other side. */
-static void prove(struct hy_played *p, const struct hy_digest_challenge *c)
+/* RFC 2831, as sasl_digest_md5.c has it, from the other side. */
+static void prove(struct hy_played *p, const struct hy_hdfs_digest_challenge *c)
 {
-    static const char *const words[] = {[HY_QOP_AUTH] = "auth", [HY_QOP_INTEGRITY] = "auth-int",
-                                        [HY_QOP_PRIVACY] = "auth-conf"};
+    static const char *const words[] = {[HY_HDFS_QOP_AUTH] = "auth", [HY_HDFS_QOP_INTEGRITY] = "auth-int",
+                                        [HY_HDFS_QOP_PRIVACY] = "auth-conf"};
     char text[6000], secret_hex[33], uri_hex[33];
-    uint8_t sum[HY_MD5_SIZE], secret[HY_MD5_SIZE];
+    uint8_t sum[HY_HDFS_MD5_SIZE], secret[HY_HDFS_MD5_SIZE];
 
     snprintf(text, sizeof(text), "%s:%s:%s", p->user, c->realm, p->password);
     hash(sum, text, strlen(text), "");
@@ -90,7 +90,7 @@ static void prove(struct hy_played *p, const struct hy_digest_challenge *c)
     hash(secret, sum, sizeof(sum), text);
     hex_of(secret, secret_hex);
     snprintf(text, sizeof(text), ":%s%s", p->uri,
-             p->qop == HY_QOP_AUTH ? "" : ":00000000000000000000000000000000");
+             p->qop == HY_HDFS_QOP_AUTH ? "" : ":00000000000000000000000000000000");
     hash(sum, text, strlen(text), "");
     hex_of(sum, uri_hex);
     snprintf(text, sizeof(text), "%s:%s:00000001:%s:%s:%s", secret_hex, c->nonce, OUR_NONCE, words[p->qop], uri_hex);
@@ -101,13 +101,13 @@ static void prove(struct hy_played *p, const struct hy_digest_challenge *c)
     p->has_keys = true;
 }
 
-struct hy_sasl *__wrap_hy_sasl_digest_new(const struct hy_digest_login *login, const struct hy_qops *qops)
+struct hy_hdfs_sasl *__wrap_hy_hdfs_sasl_digest_new(const struct hy_hdfs_digest_login *login, const struct hy_hdfs_qops *qops)
 {
-    struct hy_digest_login known = *login;
-    struct hy_sasl *s;
+    struct hy_hdfs_digest_login known = *login;
+    struct hy_hdfs_sasl *s;
 
     known.nonce = OUR_NONCE;
-    s = __real_hy_sasl_digest_new(&known, qops);
+    s = __real_hy_hdfs_sasl_digest_new(&known, qops);
     played = (struct hy_played){.kind = HY_PLAYED_DIGEST, .client = s};
     snprintf(played.user, sizeof(played.user), "%s", login->user);
     snprintf(played.password, sizeof(played.password), "%s", login->password);
@@ -115,24 +115,24 @@ struct hy_sasl *__wrap_hy_sasl_digest_new(const struct hy_digest_login *login, c
     return s;
 }
 
-struct hy_sasl *__wrap_hy_sasl_gssapi_new(const char *principal, const struct hy_qops *qops, struct hy_err *err)
+struct hy_hdfs_sasl *__wrap_hy_hdfs_sasl_gssapi_new(const char *principal, const struct hy_hdfs_qops *qops, struct hy_err *err)
 {
-    struct hy_sasl *s = __real_hy_sasl_gssapi_new(principal, qops, err);
+    struct hy_hdfs_sasl *s = __real_hy_hdfs_sasl_gssapi_new(principal, qops, err);
 
     played = (struct hy_played){.kind = HY_PLAYED_GSSAPI, .client = s};
     return s;
 }
 
-int __wrap_hy_sasl_step(struct hy_sasl *s, const uint8_t *challenge, size_t n, struct hy_buf *response,
+int __wrap_hy_hdfs_sasl_step(struct hy_hdfs_sasl *s, const uint8_t *challenge, size_t n, struct hy_buf *response,
                         struct hy_err *err)
 {
-    const int rc = __real_hy_sasl_step(s, challenge, n, response, err);
-    struct hy_digest_challenge c;
+    const int rc = __real_hy_hdfs_sasl_step(s, challenge, n, response, err);
+    struct hy_hdfs_digest_challenge c;
 
     if (s != played.client)
         return rc;
-    played.qop = hy_sasl_qop(s);
-    if (rc == 1 && played.kind == HY_PLAYED_DIGEST && !played.has_keys && hy_digest_parse(challenge, n, &c) == 0)
+    played.qop = hy_hdfs_sasl_qop(s);
+    if (rc == 1 && played.kind == HY_PLAYED_DIGEST && !played.has_keys && hy_hdfs_digest_parse(challenge, n, &c) == 0)
         prove(&played, &c);
     return rc;
 }
@@ -165,7 +165,7 @@ const char *hy_played_proof(const struct hy_played *p)
 
 bool hy_played_wraps(const struct hy_played *p)
 {
-    return p && p->qop > HY_QOP_AUTH && (p->kind == HY_PLAYED_GSSAPI || p->has_keys);
+    return p && p->qop > HY_HDFS_QOP_AUTH && (p->kind == HY_PLAYED_GSSAPI || p->has_keys);
 }
 
 static void append(struct hy_buf *b, const void *bytes, size_t n)
@@ -178,17 +178,17 @@ static void wrap_digest(struct hy_played *p, const uint8_t *bytes, size_t n, str
 {
     const uint8_t tail[6] = {0, 1, (uint8_t)(p->number >> 24), (uint8_t)(p->number >> 16), (uint8_t)(p->number >> 8),
                              (uint8_t)p->number};
-    struct hy_hmac_md5 h = p->hmac;
+    struct hy_hdfs_hmac_md5 h = p->hmac;
     const size_t begin = out->len;
-    uint8_t mac[HY_MD5_SIZE];
+    uint8_t mac[HY_HDFS_MD5_SIZE];
 
-    hy_hmac_md5_add(&h, tail + 2, 4);
-    hy_hmac_md5_add(&h, bytes, n);
-    hy_hmac_md5_end(&h, mac);
+    hy_hdfs_hmac_md5_add(&h, tail + 2, 4);
+    hy_hdfs_hmac_md5_add(&h, bytes, n);
+    hy_hdfs_hmac_md5_end(&h, mac);
     append(out, bytes, n);
     append(out, mac, 10);
-    if (p->qop == HY_QOP_PRIVACY)
-        hy_rc4_apply(&p->rc4, (uint8_t *)hy_buf_bytes(out) + begin, n + 10);
+    if (p->qop == HY_HDFS_QOP_PRIVACY)
+        hy_hdfs_rc4_apply(&p->rc4, (uint8_t *)hy_buf_bytes(out) + begin, n + 10);
     append(out, tail, sizeof(tail));
     p->number++;
 }

@@ -22,15 +22,15 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "fs/fs.h"
-#include "hdfs/ahead.h"
-#include "hdfs/block.h"
+#include "hdfs/data/read_ahead.h"
+#include "hdfs/data/block_reader.h"
 #include "hdfs/cluster.h"
 #include "hdfs/conf.h"
-#include "hdfs/ec.h"
+#include "hdfs/data/erasure_code.h"
 #include "hdfs/hdfs.h"
 #include "hdfs/listing.h"
-#include "hdfs/packet.h"
-#include "hdfs/rpc.h"
+#include "hdfs/data/packet.h"
+#include "hdfs/rpc/rpc.h"
 #include "hdfs/sock.h"
 
 /* ---- settings and paths ---- */
@@ -138,11 +138,11 @@ static void from_hex(const char *hex, uint8_t *out)
 
 static void check_code(const char *codec, unsigned data, unsigned parity, const char *const *parities)
 {
-    uint8_t bytes[HY_EC_UNITS_MAX][8], back[8];
-    const uint8_t *units[HY_EC_UNITS_MAX];
-    struct hy_ec ec;
+    uint8_t bytes[HY_HDFS_EC_UNITS_MAX][8], back[8];
+    const uint8_t *units[HY_HDFS_EC_UNITS_MAX];
+    struct hy_hdfs_ec ec;
 
-    assert_int_equal(hy_ec_init(&ec, codec, data, parity), 0);
+    assert_int_equal(hy_hdfs_ec_init(&ec, codec, data, parity), 0);
     for (unsigned i = 0; i < data; i++)
         for (unsigned j = 0; j < 8; j++)
             bytes[i][j] = (uint8_t)(37 * i + 11 * j + 1);
@@ -152,7 +152,7 @@ static void check_code(const char *codec, unsigned data, unsigned parity, const 
         for (unsigned more = 0; more < data + parity; more++) { /* another one, where the code stands it */
             for (unsigned i = 0; i < data + parity; i++)
                 units[i] = i == lost || (i == more && parity > 1) ? NULL : bytes[i];
-            assert_int_equal(hy_ec_recover(&ec, units, lost, back, sizeof(back)), 0);
+            assert_int_equal(hy_hdfs_ec_recover(&ec, units, lost, back, sizeof(back)), 0);
             assert_memory_equal(back, bytes[lost], sizeof(back));
         }
     }
@@ -160,7 +160,7 @@ static void check_code(const char *codec, unsigned data, unsigned parity, const 
         units[i] = NULL;
     for (unsigned i = parity + 1; i < data + parity; i++)
         units[i] = bytes[i];
-    assert_int_equal(hy_ec_recover(&ec, units, 0, back, sizeof(back)), -ENODATA);
+    assert_int_equal(hy_hdfs_ec_recover(&ec, units, 0, back, sizeof(back)), -ENODATA);
 }
 
 static void test_lost_units_come_back(void **state)
@@ -169,15 +169,15 @@ static void test_lost_units_come_back(void **state)
     static const char *const rs63[] = {"d46de1da9bfea7ad", "65a77d2218102dff", "d994bfe457290c4a"};
     static const char *const rs104[] = {"6c6db1111a8c0ec7", "b7a8db94967a5b3c", "c1b890d925fd1795", "48f552d3a352beb9"};
     static const char *const xor21[] = {"273d2b657f652b3d"};
-    struct hy_ec ec;
+    struct hy_hdfs_ec ec;
 
     (void)state;
     check_code("rs", 3, 2, rs32);
     check_code("rs", 6, 3, rs63);
     check_code("rs", 10, 4, rs104);
     check_code("xor", 2, 1, xor21);
-    assert_int_equal(hy_ec_init(&ec, "rs-legacy", 6, 3), -ENOTSUP);
-    assert_int_equal(hy_ec_init(&ec, "rs", 30, 3), -ENOTSUP);
+    assert_int_equal(hy_hdfs_ec_init(&ec, "rs-legacy", 6, 3), -ENOTSUP);
+    assert_int_equal(hy_hdfs_ec_init(&ec, "rs", 30, 3), -ENOTSUP);
 }
 
 /* ---- a server that says what it was told to ---- */
@@ -234,23 +234,23 @@ static void stop_liar(struct liar *l)
     close(l->fd);
 }
 
-static int ask_liar(const void *bytes, size_t n, struct hy_rpc_answer *ret)
+static int ask_liar(const void *bytes, size_t n, struct hy_hdfs_rpc_response *ret)
 {
-    static const uint8_t client_id[HY_RPC_CLIENT_ID];
+    static const uint8_t client_id[HY_HDFS_RPC_CLIENT_ID_SIZE];
     Hdfs__GetFileInfoRequest request = HDFS__GET_FILE_INFO_REQUEST__INIT;
-    const struct hy_rpc_call call = {.method = "getFileInfo", .request = &request.base, .id = 5};
+    const struct hy_hdfs_rpc_call call = {.method = "getFileInfo", .request = &request.base, .id = 5};
     struct hy_err err = {0};
     struct liar l;
-    struct hy_rpc *rpc;
+    struct hy_hdfs_rpc *rpc;
     int rc;
 
     start_liar(&l, bytes, n, 1);
     request.src = (char *)"/";
-    rpc = hy_rpc_connect(&(struct hy_rpc_peer){.host = "127.0.0.1", .port = l.port, .protocol = "p", .user = "u",
+    rpc = hy_hdfs_rpc_connect(&(struct hy_hdfs_rpc_peer){.host = "127.0.0.1", .port = l.port, .protocol = "p", .user = "u",
                                                .client_id = client_id}, &err);
     assert_non_null(rpc);
-    rc = hy_rpc_do(rpc, &call, ret);
-    hy_rpc_unref(rpc);
+    rc = hy_hdfs_rpc_send(rpc, &call, ret);
+    hy_hdfs_rpc_unref(rpc);
     stop_liar(&l);
     return rc;
 }
@@ -274,7 +274,7 @@ static void test_hostile_answers_of_a_namenode_are_refused(void **state)
         {"an answer to another call, and no more", "\0\0\0\x06\x04\x08\x06\x10\x00\x00", 10, -ECONNRESET},
         {"a page of HTTP", "HTTP/1.1 404 Not Found\r\n\r\n", 26, -EPROTO},
     };
-    struct hy_rpc_answer answer;
+    struct hy_hdfs_rpc_response answer;
 
     (void)state;
     for (size_t i = 0; i < HY_COUNT(lies); i++) {
@@ -285,7 +285,7 @@ static void test_hostile_answers_of_a_namenode_are_refused(void **state)
     }
     assert_int_equal(ask_liar("\0\0\0\x06\x04\x08\x05\x10\x00\x00", 10, &answer), 0); /* and an honest one is taken */
     assert_int_equal(answer.n, 0);
-    hy_rpc_answer_done(&answer);
+    hy_hdfs_rpc_response_done(&answer);
 }
 
 /* ---- the same for a DataNode ---- */
@@ -307,20 +307,20 @@ static void begin_story(struct story *s, uint64_t chunk_offset)
     info.checksum = &sum;
     info.chunkoffset = chunk_offset;
     answer.readopchecksuminfo = &info;
-    assert_int_equal(hy_delimited_append(&s->b, &answer.base), 0);
+    assert_int_equal(hy_hdfs_delimited_append(&s->b, &answer.base), 0);
 }
 
-static void add_packet(struct story *s, struct hy_packet p, const char *data, uint8_t spoil)
+static void add_packet(struct story *s, struct hy_hdfs_packet p, const char *data, uint8_t spoil)
 {
-    const struct hy_sums guard = {.type = HDFS__CHECKSUM_TYPE__CHECKSUM_CRC32C, .chunk = 4};
+    const struct hy_hdfs_checksums guard = {.type = HDFS__CHECKSUM_TYPE__CHECKSUM_CRC32C, .chunk = 4};
     static uint8_t sums[65536];
-    uint8_t head[HY_PACKET_HEAD_MAX];
+    uint8_t head[HY_HDFS_PACKET_HEADER_MAX];
 
     p.data = (uint32_t)strlen(data);
-    p.sums = (uint32_t)hy_sums_size(&guard, p.data);
-    hy_sums_make(&guard, data, p.data, sums);
+    p.sums = (uint32_t)hy_hdfs_checksums_size(&guard, p.data);
+    hy_hdfs_checksums_compute(&guard, data, p.data, sums);
     sums[0] ^= spoil;
-    assert_int_equal(hy_buf_append(&s->b, head, hy_packet_head(&p, head)), 0);
+    assert_int_equal(hy_buf_append(&s->b, head, hy_hdfs_packet_format(&p, head)), 0);
     assert_int_equal(hy_buf_append(&s->b, sums, p.sums), 0);
     assert_int_equal(hy_buf_append(&s->b, data, p.data), 0);
 }
@@ -331,8 +331,8 @@ static int64_t read_story(const struct story *s, char *into, size_t n, struct hy
     static struct hy_hdfs_cluster cluster = {.name = "hdfs://liar", .user = "u", .client_name = "test"};
     Hdfs__ExtendedBlock block = HDFS__EXTENDED_BLOCK__INIT;
     Hdfs__DatanodeID node = HDFS__DATANODE_ID__INIT;
-    struct hy_block_want want = {.cluster = &cluster, .block = &block, .node = &node, .from = 2, .to = 10, .patience_ms = 5000};
-    struct hy_block_reader *r = NULL;
+    struct hy_hdfs_block_request want = {.cluster = &cluster, .block = &block, .node = &node, .from = 2, .to = 10, .patience_ms = 5000};
+    struct hy_hdfs_block_reader *r = NULL;
     struct hy_hdfs_conf *conf = conf_of("<configuration/>");
     struct liar l;
     int64_t rc;
@@ -342,10 +342,10 @@ static int64_t read_story(const struct story *s, char *into, size_t n, struct hy
     block.poolid = node.datanodeuuid = node.hostname = (char *)"x";
     node.ipaddr = (char *)"127.0.0.1";
     node.xferport = l.port;
-    rc = hy_block_reader_open(&r, &want, err);
+    rc = hy_hdfs_block_reader_open(&r, &want, err);
     assert_int_equal(rc, 0);
-    rc = hy_block_read(r, into, n, err);
-    hy_block_reader_close(r);
+    rc = hy_hdfs_block_reader_read(r, into, n, err);
+    hy_hdfs_block_reader_close(r);
     stop_liar(&l);
     hy_hdfs_conf_free(conf);
     return rc;
@@ -359,9 +359,9 @@ static void test_an_honest_datanode_is_read(void **state)
 
     (void)state;
     begin_story(&s, 0);
-    add_packet(&s, (struct hy_packet){.offset = 0}, "01234567", 0);
-    add_packet(&s, (struct hy_packet){.offset = 8, .number = 1}, "89ab", 0);
-    add_packet(&s, (struct hy_packet){.offset = 12, .number = 2, .is_last = true}, "", 0);
+    add_packet(&s, (struct hy_hdfs_packet){.offset = 0}, "01234567", 0);
+    add_packet(&s, (struct hy_hdfs_packet){.offset = 8, .number = 1}, "89ab", 0);
+    add_packet(&s, (struct hy_hdfs_packet){.offset = 12, .number = 2, .is_last = true}, "", 0);
     assert_int_equal(read_story(&s, into, sizeof(into), &err), 8);
     assert_memory_equal(into, "23456789", 8);
     hy_buf_done(&s.b);
@@ -369,7 +369,7 @@ static void test_an_honest_datanode_is_read(void **state)
 
 static void test_hostile_datanodes_are_found_out(void **state)
 {
-    const struct hy_packet first = {.offset = 0}, last = {.offset = 8, .number = 1, .is_last = true};
+    const struct hy_hdfs_packet first = {.offset = 0}, last = {.offset = 8, .number = 1, .is_last = true};
     struct hy_err err = {0};
     struct story s;
     char into[16];
@@ -388,12 +388,12 @@ static void test_hostile_datanodes_are_found_out(void **state)
     hy_buf_done(&s.b);
 
     begin_story(&s, 0); /* a gap */
-    add_packet(&s, (struct hy_packet){.offset = 4}, "01234567", 0);
+    add_packet(&s, (struct hy_hdfs_packet){.offset = 4}, "01234567", 0);
     assert_int_equal(read_story(&s, into, sizeof(into), &err), -EPROTO);
     hy_buf_done(&s.b);
 
     begin_story(&s, 4); /* behind what was asked for */
-    add_packet(&s, (struct hy_packet){.offset = 4}, "01234567", 0);
+    add_packet(&s, (struct hy_hdfs_packet){.offset = 4}, "01234567", 0);
     assert_int_equal(read_story(&s, into, sizeof(into), &err), -EPROTO);
     hy_buf_done(&s.b);
 
@@ -408,21 +408,21 @@ static void test_hostile_datanodes_are_found_out(void **state)
     hy_buf_done(&s.b);
 }
 
-/* A reader with work of its own in between gets a thread that reads on (ahead.h); it must bring the same bytes. */
-static void read_slowly(struct hy_ahead *a, size_t total)
+/* A reader with work of its own in between gets a thread that reads on (read_ahead.h); it must bring the same bytes. */
+static void read_slowly(struct hy_hdfs_read_ahead *a, size_t total)
 {
     static uint8_t piece[100000];
     const struct timespec work = {.tv_nsec = 2000000};
 
     for (size_t at = 0; at < total;) {
         struct hy_err err = {0};
-        int64_t got = hy_ahead_read(a, piece, total - at < sizeof(piece) ? total - at : sizeof(piece), &err);
+        int64_t got = hy_hdfs_read_ahead_read(a, piece, total - at < sizeof(piece) ? total - at : sizeof(piece), &err);
 
         assert_true(got > 0);
         for (size_t i = 0; i < (size_t)got; i += 997)
             assert_int_equal(piece[i], (uint8_t)('a' + (at + i) / 4096 % 26));
         at += (size_t)got;
-        assert_int_equal(hy_ahead_at(a), at);
+        assert_int_equal(hy_hdfs_read_ahead_offset(a), at);
         nanosleep(&work, NULL);
     }
 }
@@ -436,7 +436,7 @@ static void tell_much(struct story *s, size_t total, size_t packet)
         for (size_t i = 0; i < packet; i++)
             data[i] = (char)('a' + (at + i) / 4096 % 26);
         data[packet] = '\0';
-        add_packet(s, (struct hy_packet){.offset = at, .number = (int64_t)(at / packet)}, data, 0);
+        add_packet(s, (struct hy_hdfs_packet){.offset = at, .number = (int64_t)(at / packet)}, data, 0);
     }
 }
 
@@ -445,10 +445,10 @@ static void check_ahead(size_t told, size_t read, int64_t then)
     static struct hy_hdfs_cluster cluster = {.name = "hdfs://liar", .user = "u", .client_name = "test"};
     Hdfs__ExtendedBlock block = HDFS__EXTENDED_BLOCK__INIT;
     Hdfs__DatanodeID node = HDFS__DATANODE_ID__INIT;
-    struct hy_block_want want = {.cluster = &cluster, .block = &block, .node = &node, .to = 8 << 20, .patience_ms = 5000};
+    struct hy_hdfs_block_request want = {.cluster = &cluster, .block = &block, .node = &node, .to = 8 << 20, .patience_ms = 5000};
     struct hy_hdfs_conf *conf = conf_of("<configuration/>");
-    struct hy_block_reader *r;
-    struct hy_ahead *a;
+    struct hy_hdfs_block_reader *r;
+    struct hy_hdfs_read_ahead *a;
     struct hy_err err = {0};
     struct story s;
     struct liar l;
@@ -456,19 +456,19 @@ static void check_ahead(size_t told, size_t read, int64_t then)
 
     tell_much(&s, told, 65536);
     if (told == want.to)
-        add_packet(&s, (struct hy_packet){.offset = told, .number = 999, .is_last = true}, "", 0);
+        add_packet(&s, (struct hy_hdfs_packet){.offset = told, .number = 999, .is_last = true}, "", 0);
     cluster.conf = conf;
     start_liar(&l, hy_buf_bytes(&s.b), s.b.len, 1);
     block.poolid = node.datanodeuuid = node.hostname = (char *)"x";
     node.ipaddr = (char *)"127.0.0.1";
     node.xferport = l.port;
-    assert_int_equal(hy_block_reader_open(&r, &want, &err), 0);
-    a = hy_ahead_new(r);
+    assert_int_equal(hy_hdfs_block_reader_open(&r, &want, &err), 0);
+    a = hy_hdfs_read_ahead_new(r);
     assert_non_null(a);
     read_slowly(a, read);
     if (then <= 0)
-        assert_int_equal(hy_ahead_read(a, more, sizeof(more), &err), then);
-    hy_ahead_close(a);
+        assert_int_equal(hy_hdfs_read_ahead_read(a, more, sizeof(more), &err), then);
+    hy_hdfs_read_ahead_close(a);
     stop_liar(&l);
     hy_buf_done(&s.b);
     hy_hdfs_conf_free(conf);
@@ -484,7 +484,7 @@ static void test_reading_on_in_a_thread_brings_the_same_bytes(void **state)
 
 /* ---- windows ---- */
 
-static int window_of(const struct hy_sock *s)
+static int window_of(const struct hy_hdfs_sock *s)
 {
     socklen_t n = sizeof(int);
     int bytes;
@@ -506,14 +506,14 @@ static void test_addresses_of_this_machine_are_known(void **state)
         if (!a->ifa_addr || a->ifa_addr->sa_family != AF_INET || !(a->ifa_flags & IFF_UP))
             continue;
         assert_non_null(inet_ntop(AF_INET, &((struct sockaddr_in *)(void *)a->ifa_addr)->sin_addr, address, sizeof(address)));
-        assert_true(hy_sock_is_here(address));
+        assert_true(hy_hdfs_sock_is_local_address(address));
         count++;
     }
     freeifaddrs(all);
     assert_true(count > 0);
-    assert_false(hy_sock_is_here("192.0.2.77"));
-    assert_false(hy_sock_is_here("a name"));
-    assert_false(hy_sock_is_here(""));
+    assert_false(hy_hdfs_sock_is_local_address("192.0.2.77"));
+    assert_false(hy_hdfs_sock_is_local_address("a name"));
+    assert_false(hy_hdfs_sock_is_local_address(""));
 }
 
 /* 127.0.0.2 is called from 127.0.0.1, as another machine is from this one's address. */
@@ -522,7 +522,7 @@ static void test_only_connections_to_this_machine_are_narrow(void **state)
     struct sockaddr_in a = {.sin_family = AF_INET};
     socklen_t size = sizeof(a);
     int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct hy_sock near, far;
+    struct hy_hdfs_sock near, far;
     struct hy_err err = {0};
     int as_it_comes;
 
@@ -530,16 +530,16 @@ static void test_only_connections_to_this_machine_are_narrow(void **state)
     assert_int_equal(bind(listener, (struct sockaddr *)&a, size), 0);
     assert_int_equal(listen(listener, 2), 0);
     assert_int_equal(getsockname(listener, (struct sockaddr *)&a, &size), 0);
-    assert_int_equal(hy_sock_connect(&near, "127.0.0.1", ntohs(a.sin_port), 1000, 1000, &err), 0);
-    assert_int_equal(hy_sock_connect(&far, "127.0.0.2", ntohs(a.sin_port), 1000, 1000, &err), 0);
+    assert_int_equal(hy_hdfs_sock_connect(&near, "127.0.0.1", ntohs(a.sin_port), 1000, 1000, &err), 0);
+    assert_int_equal(hy_hdfs_sock_connect(&far, "127.0.0.2", ntohs(a.sin_port), 1000, 1000, &err), 0);
     as_it_comes = window_of(&far);
     assert_int_equal(window_of(&near), 2 * 112 * 1024);
-    hy_sock_widen(&near);
-    hy_sock_widen(&far);
+    hy_hdfs_sock_widen(&near);
+    hy_hdfs_sock_widen(&far);
     assert_true(window_of(&near) > 2 * 112 * 1024);
     assert_int_equal(window_of(&far), as_it_comes);
-    hy_sock_close(&near);
-    hy_sock_close(&far);
+    hy_hdfs_sock_close(&near);
+    hy_hdfs_sock_close(&far);
     close(listener);
 }
 
@@ -561,7 +561,7 @@ static Hdfs__FileStatus status_of(const char *name, size_t n)
 /* One page with one entry, to a listing that begins with it. */
 static int take_name(const char *name, size_t n, struct hy_err *err)
 {
-    hy_cleanup_listing struct hy_hdfs_listing l = {0};
+    hy_cleanup_hdfs_listing struct hy_hdfs_listing l = {0};
     Hdfs__FileStatus good = status_of("good", 4), s = status_of(name, n), *entries[] = {&good, &s};
     Hdfs__DirectoryListing page = HDFS__DIRECTORY_LISTING__INIT;
 
@@ -598,7 +598,7 @@ static void test_names_that_leave_their_folder_are_refused(void **state)
 /* Pages of 1,000 entries that all have the same name but the last, until one is refused. Returns how many were not. */
 static uint64_t take_pages(char *owner, uint32_t remaining, struct hy_err *err)
 {
-    hy_cleanup_listing struct hy_hdfs_listing l = {0};
+    hy_cleanup_hdfs_listing struct hy_hdfs_listing l = {0};
     Hdfs__FileStatus s = status_of("same", 4), last = status_of("same", 4), *entries[1000];
     Hdfs__DirectoryListing page = HDFS__DIRECTORY_LISTING__INIT;
     uint64_t count = 0;
@@ -630,7 +630,7 @@ static void test_a_listing_has_as_many_entries_as_a_folder_can_have(void **state
     assert_non_null(long_owner);
     memset(long_owner, 'x', 1 << 20);
     long_owner[(1 << 20) - 1] = '\0';
-    assert_int_equal(take_pages(NULL, 1, &err), HY_HDFS_FOLDER_MAX / 1000);
+    assert_int_equal(take_pages(NULL, 1, &err), HY_HDFS_DIRECTORY_MAX / 1000);
     assert_non_null(strstr(err.text, "listed more entries than a directory can have"));
     assert_int_equal(take_pages(long_owner, 1, &err), 0);
     assert_non_null(strstr(err.text, "listed more entries than a directory can have"));

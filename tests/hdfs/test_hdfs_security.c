@@ -16,14 +16,14 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "hdfs/aes.h"
-#include "hdfs/digest.h"
-#include "hdfs/md5.h"
-#include "hdfs/rpc_parts.h"
-#include "hdfs/sasl.h"
-#include "hdfs/sasl_parts.h"
+#include "hdfs/security/aes.h"
+#include "hdfs/security/sasl_digest_md5.h"
+#include "hdfs/security/md5.h"
+#include "hdfs/rpc/rpc_internal.h"
+#include "hdfs/security/sasl.h"
+#include "hdfs/security/sasl_mechanism.h"
 #include "hdfs/sock.h"
-#include "hdfs/tokens.h"
+#include "hdfs/security/tokens.h"
 
 static size_t from_hex(const char *hex, uint8_t *out)
 {
@@ -66,13 +66,13 @@ static void test_md5_gives_the_sums_of_rfc_1321(void **state)
         const char *text = examples[i][0];
 
         for (size_t cut = 0; cut <= strlen(text); cut++) { /* wherever it comes in two */
-            uint8_t sum[HY_MD5_SIZE];
-            struct hy_md5 m;
+            uint8_t sum[HY_HDFS_MD5_SIZE];
+            struct hy_hdfs_md5 m;
 
-            hy_md5_init(&m);
-            hy_md5_add(&m, text, cut);
-            hy_md5_add(&m, text + cut, strlen(text) - cut);
-            hy_md5_end(&m, sum);
+            hy_hdfs_md5_init(&m);
+            hy_hdfs_md5_add(&m, text, cut);
+            hy_hdfs_md5_add(&m, text + cut, strlen(text) - cut);
+            hy_hdfs_md5_end(&m, sum);
             assert_hex(sum, examples[i][1]);
         }
     }
@@ -80,12 +80,12 @@ static void test_md5_gives_the_sums_of_rfc_1321(void **state)
 
 static void assert_hmac(const void *key, size_t key_n, const void *text, size_t n, const char *hex)
 {
-    uint8_t sum[HY_MD5_SIZE];
-    struct hy_hmac_md5 h;
+    uint8_t sum[HY_HDFS_MD5_SIZE];
+    struct hy_hdfs_hmac_md5 h;
 
-    hy_hmac_md5_init(&h, key, key_n);
-    hy_hmac_md5_add(&h, text, n);
-    hy_hmac_md5_end(&h, sum);
+    hy_hdfs_hmac_md5_init(&h, key, key_n);
+    hy_hdfs_hmac_md5_add(&h, text, n);
+    hy_hdfs_hmac_md5_end(&h, sum);
     assert_hex(sum, hex);
 }
 
@@ -107,14 +107,14 @@ static void test_hmac_md5_gives_the_sums_of_rfc_2202(void **state)
 static void test_rc4_gives_the_stream_of_rfc_6229(void **state)
 {
     uint8_t key[16], stream[4112] = {0};
-    struct hy_rc4 r;
+    struct hy_hdfs_rc4 r;
 
     (void)state;
     for (uint8_t i = 0; i < sizeof(key); i++)
         key[i] = i + 1;
-    hy_rc4_init(&r, key, sizeof(key));
-    hy_rc4_apply(&r, stream, 7); /* it goes on where it was */
-    hy_rc4_apply(&r, stream + 7, sizeof(stream) - 7);
+    hy_hdfs_rc4_init(&r, key, sizeof(key));
+    hy_hdfs_rc4_apply(&r, stream, 7); /* it goes on where it was */
+    hy_hdfs_rc4_apply(&r, stream + 7, sizeof(stream) - 7);
     assert_hex(stream, "9ac7cc9a609d1ef7b2932899cde41b97");
     assert_hex(stream + 4096, "a36a4c301ae8ac13610ccbc12256cacc");
 }
@@ -122,21 +122,21 @@ static void test_rc4_gives_the_stream_of_rfc_6229(void **state)
 static void test_aes_gives_the_blocks_of_sp_800_38a(void **state)
 {
     static const char plain[] = "6bc1bee22e409f96e93d7e117393172aae2d8a571e03ac9c9eb76fac45af8e51";
-    uint8_t key[16], iv[HY_AES_IV], bytes[32];
+    uint8_t key[16], iv[HY_HDFS_AES_IV_SIZE], bytes[32];
     struct hy_err err = {0};
-    struct hy_aes *a;
+    struct hy_hdfs_aes *a;
 
     (void)state;
     from_hex("2b7e151628aed2a6abf7158809cf4f3c", key);
     from_hex("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff", iv);
     from_hex(plain, bytes);
-    a = hy_aes_new(key, sizeof(key), iv, &err);
+    a = hy_hdfs_aes_new(key, sizeof(key), iv, &err);
     assert_non_null(a);
-    assert_int_equal(hy_aes_apply(a, bytes, bytes, 5), 0);
-    assert_int_equal(hy_aes_apply(a, bytes + 5, bytes + 5, 27), 0);
+    assert_int_equal(hy_hdfs_aes_apply(a, bytes, bytes, 5), 0);
+    assert_int_equal(hy_hdfs_aes_apply(a, bytes + 5, bytes + 5, 27), 0);
     assert_hex(bytes, "874d6191b620e3261bef6864990db6ce9806f66b7970fdff8617187bb9fffdff");
-    hy_aes_free(a);
-    assert_null(hy_aes_new(key, 15, iv, &err));
+    hy_hdfs_aes_free(a);
+    assert_null(hy_hdfs_aes_new(key, 15, iv, &err));
     assert_int_equal(err.code, -EINVAL);
 }
 
@@ -148,7 +148,7 @@ static void test_base64_is_that_of_rfc_4648(void **state)
 
     (void)state;
     for (size_t i = 0; i < HY_COUNT(examples); i++) {
-        char *text = hy_base64((const uint8_t *)examples[i][0], strlen(examples[i][0]));
+        char *text = hy_hdfs_base64((const uint8_t *)examples[i][0], strlen(examples[i][0]));
 
         assert_string_equal(text, examples[i][1]);
         free(text);
@@ -160,39 +160,39 @@ static void test_base64_is_that_of_rfc_4648(void **state)
 static void test_protection_is_read_as_hadoop_writes_it(void **state)
 {
     struct hy_err err = {0};
-    struct hy_qops q;
+    struct hy_hdfs_qops q;
 
     (void)state;
-    assert_int_equal(hy_qops_parse(NULL, "k", &q, &err), 0);
-    assert_int_equal(hy_qops_choose(&q, HY_QOP_AUTH | HY_QOP_PRIVACY), HY_QOP_AUTH);
-    assert_int_equal(hy_qops_parse(" Privacy, integrity,privacy", "k", &q, &err), 0);
+    assert_int_equal(hy_hdfs_qops_parse(NULL, "k", &q, &err), 0);
+    assert_int_equal(hy_hdfs_qops_choose(&q, HY_HDFS_QOP_AUTH | HY_HDFS_QOP_PRIVACY), HY_HDFS_QOP_AUTH);
+    assert_int_equal(hy_hdfs_qops_parse(" Privacy, integrity,privacy", "k", &q, &err), 0);
     assert_int_equal(q.count, 2);
-    assert_int_equal(hy_qops_choose(&q, HY_QOP_AUTH | HY_QOP_INTEGRITY | HY_QOP_PRIVACY), HY_QOP_PRIVACY);
-    assert_int_equal(hy_qops_choose(&q, HY_QOP_AUTH | HY_QOP_INTEGRITY), HY_QOP_INTEGRITY);
-    assert_int_equal(hy_qops_choose(&q, HY_QOP_AUTH), 0);
-    assert_int_equal(hy_qops_parse("privacy,secrecy", "hadoop.rpc.protection", &q, &err), -EINVAL);
+    assert_int_equal(hy_hdfs_qops_choose(&q, HY_HDFS_QOP_AUTH | HY_HDFS_QOP_INTEGRITY | HY_HDFS_QOP_PRIVACY), HY_HDFS_QOP_PRIVACY);
+    assert_int_equal(hy_hdfs_qops_choose(&q, HY_HDFS_QOP_AUTH | HY_HDFS_QOP_INTEGRITY), HY_HDFS_QOP_INTEGRITY);
+    assert_int_equal(hy_hdfs_qops_choose(&q, HY_HDFS_QOP_AUTH), 0);
+    assert_int_equal(hy_hdfs_qops_parse("privacy,secrecy", "hadoop.rpc.protection", &q, &err), -EINVAL);
     assert_non_null(strstr(err.text, "hadoop.rpc.protection"));
-    assert_int_equal(hy_qops_parse(" , ", "k", &q, &err), -EINVAL);
+    assert_int_equal(hy_hdfs_qops_parse(" , ", "k", &q, &err), -EINVAL);
 }
 
 /* ---- DIGEST-MD5 ---- */
 
-static struct hy_qops qops_of(const char *text)
+static struct hy_hdfs_qops qops_of(const char *text)
 {
     struct hy_err err = {0};
-    struct hy_qops q;
+    struct hy_hdfs_qops q;
 
-    assert_int_equal(hy_qops_parse(text, "test", &q, &err), 0);
+    assert_int_equal(hy_hdfs_qops_parse(text, "test", &q, &err), 0);
     return q;
 }
 
-static int step(struct hy_sasl *s, const char *challenge, char *response, size_t size, struct hy_err *err)
+static int step(struct hy_hdfs_sasl *s, const char *challenge, char *response, size_t size, struct hy_err *err)
 {
     hy_cleanup_buf struct hy_buf b;
     int rc;
 
     hy_buf_init(&b, 4096);
-    rc = hy_sasl_step(s, (const uint8_t *)challenge, strlen(challenge), &b, err);
+    rc = hy_hdfs_sasl_step(s, (const uint8_t *)challenge, strlen(challenge), &b, err);
     if (response)
         snprintf(response, size, "%s", b.len ? hy_buf_cstr(&b) : "");
     return rc;
@@ -200,10 +200,10 @@ static int step(struct hy_sasl *s, const char *challenge, char *response, size_t
 
 static void test_digest_answers_as_in_rfc_2831(void **state)
 {
-    const struct hy_digest_login login = {.user = "chris", .password = "secret", .protocol = "imap",
+    const struct hy_hdfs_digest_login login = {.user = "chris", .password = "secret", .protocol = "imap",
                                           .server = "elwood.innosoft.com", .nonce = "OA6MHXh6VqTrRk"};
-    const struct hy_qops qops = qops_of("authentication");
-    struct hy_sasl *s = hy_sasl_digest_new(&login, &qops);
+    const struct hy_hdfs_qops qops = qops_of("authentication");
+    struct hy_hdfs_sasl *s = hy_hdfs_sasl_digest_new(&login, &qops);
     struct hy_err err = {0};
     char response[1000];
 
@@ -214,21 +214,21 @@ static void test_digest_answers_as_in_rfc_2831(void **state)
     assert_non_null(strstr(response, "username=\"chris\",realm=\"elwood.innosoft.com\",nonce=\"OA6MG9tEQGm2hh\""));
     assert_non_null(strstr(response, "digest-uri=\"imap/elwood.innosoft.com\""));
     assert_non_null(strstr(response, "qop=auth,"));
-    assert_false(hy_sasl_is_done(s));
+    assert_false(hy_hdfs_sasl_is_done(s));
     assert_int_equal(step(s, "rspauth=ea40f60335c427b5527b84dbabcdfffd", NULL, 0, &err), 0);
-    assert_true(hy_sasl_is_done(s));
-    assert_int_equal(hy_sasl_qop(s), HY_QOP_AUTH);
+    assert_true(hy_hdfs_sasl_is_done(s));
+    assert_int_equal(hy_hdfs_sasl_qop(s), HY_HDFS_QOP_AUTH);
     assert_int_equal(step(s, "rspauth=ea40f60335c427b5527b84dbabcdfffd", NULL, 0, &err), -EPROTO);
-    hy_sasl_free(s);
+    hy_hdfs_sasl_free(s);
 }
 
 /* One that has been signed on, with the numbers for which the pieces below were made by another implementation. */
-static struct hy_sasl *signed_on(const char *protection, const char *rspauth)
+static struct hy_hdfs_sasl *signed_on(const char *protection, const char *rspauth)
 {
-    const struct hy_digest_login login = {.user = "dXNlcg==", .password = "cGFzcw==", .protocol = "hdfs", .server = "0",
+    const struct hy_hdfs_digest_login login = {.user = "dXNlcg==", .password = "cGFzcw==", .protocol = "hdfs", .server = "0",
                                           .nonce = "c0nce"};
-    const struct hy_qops qops = qops_of(protection);
-    struct hy_sasl *s = hy_sasl_digest_new(&login, &qops);
+    const struct hy_hdfs_qops qops = qops_of(protection);
+    struct hy_hdfs_sasl *s = hy_hdfs_sasl_digest_new(&login, &qops);
     struct hy_err err = {0};
     char last[64];
 
@@ -236,7 +236,7 @@ static struct hy_sasl *signed_on(const char *protection, const char *rspauth)
                           "algorithm=md5-sess,maxbuf=65536", NULL, 0, &err), 1);
     snprintf(last, sizeof(last), "rspauth=%s", rspauth);
     assert_int_equal(step(s, last, NULL, 0, &err), 0);
-    assert_true(hy_sasl_is_done(s));
+    assert_true(hy_hdfs_sasl_is_done(s));
     return s;
 }
 
@@ -262,9 +262,9 @@ static void test_digest_wraps_and_unwraps_as_others_do(void **state)
 {
     (void)state;
     for (size_t i = 0; i < HY_COUNT(pieces); i++) {
-        struct hy_sasl *s = signed_on(pieces[i].protection, pieces[i].rspauth);
+        struct hy_hdfs_sasl *s = signed_on(pieces[i].protection, pieces[i].rspauth);
 
-        assert_in_range(hy_sasl_room(s), 65500, 65520);
+        assert_in_range(hy_hdfs_sasl_wrap_max(s), 65500, 65520);
         for (size_t k = 0; k < 3; k++) {
             const char *plain = plain_pieces[k];
             hy_cleanup_buf struct hy_buf b;
@@ -272,13 +272,13 @@ static void test_digest_wraps_and_unwraps_as_others_do(void **state)
             const size_t n = from_hex(pieces[i].in[k], token);
 
             hy_buf_init(&b, 4096);
-            assert_int_equal(hy_sasl_wrap(s, plain, strlen(plain), &b), 0);
+            assert_int_equal(hy_hdfs_sasl_wrap(s, plain, strlen(plain), &b), 0);
             assert_int_equal(b.len, strlen(pieces[i].out[k]) / 2);
             assert_hex(hy_buf_bytes(&b), pieces[i].out[k]);
-            assert_int_equal(hy_sasl_unwrap(s, token, n), strlen(plain));
+            assert_int_equal(hy_hdfs_sasl_unwrap(s, token, n), strlen(plain));
             assert_memory_equal(token, plain, strlen(plain));
         }
-        hy_sasl_free(s);
+        hy_hdfs_sasl_free(s);
     }
 }
 
@@ -292,21 +292,21 @@ static void test_pieces_that_are_not_the_servers_are_refused(void **state)
         const size_t n = from_hex(p->in[0], token);
 
         for (size_t at = 0; at <= n; at++) { /* each byte in turn changed, and a last one missing */
-            struct hy_sasl *s = signed_on(p->protection, p->rspauth);
+            struct hy_hdfs_sasl *s = signed_on(p->protection, p->rspauth);
 
             from_hex(p->in[0], token);
             if (at < n)
                 token[at] ^= 1;
-            assert_int_equal(hy_sasl_unwrap(s, token, at < n ? n : n - 1), -EBADMSG);
-            hy_sasl_free(s);
+            assert_int_equal(hy_hdfs_sasl_unwrap(s, token, at < n ? n : n - 1), -EBADMSG);
+            hy_hdfs_sasl_free(s);
         }
-        struct hy_sasl *s = signed_on(p->protection, p->rspauth);
-        assert_int_equal(hy_sasl_unwrap(s, token, from_hex(p->in[1], token)), -EBADMSG); /* out of turn */
-        hy_sasl_free(s);
+        struct hy_hdfs_sasl *s = signed_on(p->protection, p->rspauth);
+        assert_int_equal(hy_hdfs_sasl_unwrap(s, token, from_hex(p->in[1], token)), -EBADMSG); /* out of turn */
+        hy_hdfs_sasl_free(s);
         s = signed_on(p->protection, p->rspauth);
-        assert_int_equal(hy_sasl_unwrap(s, token, from_hex(p->in[0], token)), 5);
-        assert_int_equal(hy_sasl_unwrap(s, token, from_hex(p->in[0], token)), -EBADMSG); /* twice */
-        hy_sasl_free(s);
+        assert_int_equal(hy_hdfs_sasl_unwrap(s, token, from_hex(p->in[0], token)), 5);
+        assert_int_equal(hy_hdfs_sasl_unwrap(s, token, from_hex(p->in[0], token)), -EBADMSG); /* twice */
+        hy_hdfs_sasl_free(s);
     }
 }
 
@@ -329,18 +329,18 @@ static void test_challenges_that_will_not_do_are_refused(void **state)
         {"nonce", -EPROTO, "cannot be read"},
         {"=\"a\"", -EPROTO, "cannot be read"},
     };
-    const struct hy_digest_login login = {.user = "u", .password = "p", .protocol = "", .server = "default"};
-    const struct hy_qops qops = qops_of("privacy");
+    const struct hy_hdfs_digest_login login = {.user = "u", .password = "p", .protocol = "", .server = "default"};
+    const struct hy_hdfs_qops qops = qops_of("privacy");
 
     (void)state;
     for (size_t i = 0; i < HY_COUNT(cases); i++) {
-        struct hy_sasl *s = hy_sasl_digest_new(&login, &qops);
+        struct hy_hdfs_sasl *s = hy_hdfs_sasl_digest_new(&login, &qops);
         struct hy_err err = {0};
         int rc = step(s, cases[i].challenge, NULL, 0, &err);
 
         if (rc != cases[i].rc || !strstr(err.text, cases[i].says))
             fail_msg("%s: %d %s", cases[i].challenge, rc, err.text);
-        hy_sasl_free(s);
+        hy_hdfs_sasl_free(s);
     }
 }
 
@@ -349,18 +349,18 @@ static void test_a_server_that_does_not_know_the_password_is_found_out(void **st
     static const char *const lies[] = {
         "rspauth=ea40f60335c427b5527b84dbabcdfffd", "rspauth=", "", "qop=auth", "rspauth=\"\"",
     };
-    const struct hy_digest_login login = {.user = "u", .password = "p", .protocol = "", .server = "default"};
-    const struct hy_qops qops = qops_of("authentication");
+    const struct hy_hdfs_digest_login login = {.user = "u", .password = "p", .protocol = "", .server = "default"};
+    const struct hy_hdfs_qops qops = qops_of("authentication");
 
     (void)state;
     for (size_t i = 0; i < HY_COUNT(lies); i++) {
-        struct hy_sasl *s = hy_sasl_digest_new(&login, &qops);
+        struct hy_hdfs_sasl *s = hy_hdfs_sasl_digest_new(&login, &qops);
         struct hy_err err = {0};
 
         assert_int_equal(step(s, "nonce=\"a\",algorithm=md5-sess", NULL, 0, &err), 1);
         assert_true(step(s, lies[i], NULL, 0, &err) < 0);
-        assert_false(hy_sasl_is_done(s));
-        hy_sasl_free(s);
+        assert_false(hy_hdfs_sasl_is_done(s));
+        hy_hdfs_sasl_free(s);
     }
 }
 
@@ -368,21 +368,21 @@ static void test_quotes_in_a_challenge_are_kept(void **state)
 {
     static const char text[] = "realm=\"a \\\"b\\\\\" , realm=\"second\",\tNonce=\"n\",algorithm=md5-sess,unknown=x,"
                                "QOP=\"auth-int, auth\"";
-    const struct hy_digest_login login = {.user = "u", .password = "p", .protocol = "", .server = "default"};
-    const struct hy_qops qops = qops_of("integrity");
-    struct hy_sasl *s = hy_sasl_digest_new(&login, &qops);
-    struct hy_digest_challenge c;
+    const struct hy_hdfs_digest_login login = {.user = "u", .password = "p", .protocol = "", .server = "default"};
+    const struct hy_hdfs_qops qops = qops_of("integrity");
+    struct hy_hdfs_sasl *s = hy_hdfs_sasl_digest_new(&login, &qops);
+    struct hy_hdfs_digest_challenge c;
     struct hy_err err = {0};
     char response[1000];
 
     (void)state;
-    assert_int_equal(hy_digest_parse((const uint8_t *)text, strlen(text), &c), 0);
+    assert_int_equal(hy_hdfs_digest_parse((const uint8_t *)text, strlen(text), &c), 0);
     assert_string_equal(c.realm, "a \"b\\");
     assert_string_equal(c.nonce, "n");
-    assert_int_equal(c.qops, HY_QOP_AUTH | HY_QOP_INTEGRITY);
+    assert_int_equal(c.qops, HY_HDFS_QOP_AUTH | HY_HDFS_QOP_INTEGRITY);
     assert_int_equal(step(s, text, response, sizeof(response), &err), 1);
     assert_non_null(strstr(response, "realm=\"a \\\"b\\\\\","));
-    hy_sasl_free(s);
+    hy_hdfs_sasl_free(s);
 }
 
 /* ---- tokens ---- */
@@ -404,20 +404,20 @@ static void test_tokens_are_read_from_files_that_hadoop_wrote(void **state)
         uint8_t bytes[300];
         const size_t n = from_hex(token_files[i], bytes);
         struct hy_err err = {0};
-        struct hy_tokens t;
+        struct hy_hdfs_tokens t;
         const Hdfs__Token *found;
 
-        assert_int_equal(hy_tokens_parse(bytes, n, "f", &t, &err), 0);
+        assert_int_equal(hy_hdfs_tokens_parse(bytes, n, "f", &t, &err), 0);
         assert_int_equal(t.count, 1);
-        found = hy_tokens_find(&t, HY_TOKEN_OF_HDFS, "127.0.0.1:32561");
+        found = hy_hdfs_tokens_find(&t, HY_HDFS_TOKEN_KIND, "127.0.0.1:32561");
         assert_non_null(found);
         assert_int_equal(found->identifier.len, 43);
         assert_memory_equal(found->identifier.data, "\0\x12" "alice@HOPYARD.TEST\x05" "alice", 26);
         assert_int_equal(found->password.len, 20);
         assert_hex(found->password.data, "427215ce3b4d41411fded7ec7a2343cfbb893099");
-        assert_null(hy_tokens_find(&t, HY_TOKEN_OF_HDFS, "127.0.0.1:8020"));
-        assert_null(hy_tokens_find(&t, "HDFS_BLOCK_TOKEN", "127.0.0.1:32561"));
-        hy_tokens_done(&t);
+        assert_null(hy_hdfs_tokens_find(&t, HY_HDFS_TOKEN_KIND, "127.0.0.1:8020"));
+        assert_null(hy_hdfs_tokens_find(&t, "HDFS_BLOCK_TOKEN", "127.0.0.1:32561"));
+        hy_hdfs_tokens_done(&t);
     }
 }
 
@@ -429,14 +429,14 @@ static void test_tokens_of_a_file_that_is_cut_or_damaged_are_refused(void **stat
         /* Behind the tokens of the first format only the number of secrets follows, which nobody reads. */
         const size_t n = from_hex(token_files[i], bytes) - (i == 0 ? 1 : 0);
         struct hy_err err = {0};
-        struct hy_tokens t;
+        struct hy_hdfs_tokens t;
 
         for (size_t cut = 0; cut < n; cut++) {
-            assert_int_equal(hy_tokens_parse(bytes, cut, "/a/file", &t, &err), -EINVAL);
+            assert_int_equal(hy_hdfs_tokens_parse(bytes, cut, "/a/file", &t, &err), -EINVAL);
             assert_non_null(strstr(err.text, "/a/file"));
         }
         bytes[4] = 2;
-        assert_int_equal(hy_tokens_parse(bytes, n, "f", &t, &err), -EINVAL);
+        assert_int_equal(hy_hdfs_tokens_parse(bytes, n, "f", &t, &err), -EINVAL);
         assert_non_null(strstr(err.text, "version 2"));
     }
 }
@@ -447,7 +447,7 @@ static void test_numbers_of_hadoop_are_read_in_all_lengths(void **state)
     uint8_t bytes[300] = "HDTS";
     size_t n = 5;
     struct hy_err err = {0};
-    struct hy_tokens t;
+    struct hy_hdfs_tokens t;
 
     (void)state;
     bytes[n++] = 1;
@@ -457,14 +457,14 @@ static void test_numbers_of_hadoop_are_read_in_all_lengths(void **state)
     n += 200;
     memcpy(bytes + n, "\0\1k\1s\0", 6);
     n += 6;
-    assert_int_equal(hy_tokens_parse(bytes, n, "f", &t, &err), 0);
+    assert_int_equal(hy_hdfs_tokens_parse(bytes, n, "f", &t, &err), 0);
     assert_int_equal(t.all[0]->identifier.len, 200);
-    assert_non_null(hy_tokens_find(&t, "k", "s"));
-    hy_tokens_done(&t);
+    assert_non_null(hy_hdfs_tokens_find(&t, "k", "s"));
+    hy_hdfs_tokens_done(&t);
     bytes[7] = 0x87; /* -121: a negative one */
-    assert_int_equal(hy_tokens_parse(bytes, n, "f", &t, &err), -EINVAL);
+    assert_int_equal(hy_hdfs_tokens_parse(bytes, n, "f", &t, &err), -EINVAL);
     memcpy(bytes + 5, "\x88\x7f\xff\xff\xff\xff\xff\xff\xff", 9); /* 2^63 - 1 tokens */
-    assert_int_equal(hy_tokens_parse(bytes, n, "f", &t, &err), -EINVAL);
+    assert_int_equal(hy_hdfs_tokens_parse(bytes, n, "f", &t, &err), -EINVAL);
 }
 
 /* A file with one token for that service, as $HADOOP_TOKEN_FILE_LOCATION. */
@@ -473,7 +473,7 @@ static void set_token_file(const char *path, const char *service)
     hy_cleanup_buf struct hy_buf b;
 
     hy_buf_init(&b, 1000);
-    assert_int_equal(hy_buf_append(&b, "HDTS\0\1\0\1i\1p\x15" HY_TOKEN_OF_HDFS, 33), 0);
+    assert_int_equal(hy_buf_append(&b, "HDTS\0\1\0\1i\1p\x15" HY_HDFS_TOKEN_KIND, 33), 0);
     assert_int_equal(hy_buf_append(&b, (uint8_t[]){(uint8_t)strlen(service)}, 1), 0);
     assert_int_equal(hy_buf_append_str(&b, service), 0);
     assert_int_equal(hy_file_write(path, hy_buf_bytes(&b), b.len, 0600), 0);
@@ -484,17 +484,17 @@ static bool finds_token(const char *nameservice, unsigned port)
 {
     const struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port),
                                         .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    const struct hy_rpc_peer peer = {.host = "namenode.example", .port = port, .nameservice = nameservice};
-    struct hy_sock s = {.fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)}; /* which connects without a server */
-    struct hy_rpc_login login;
+    const struct hy_hdfs_rpc_peer peer = {.host = "namenode.example", .port = port, .nameservice = nameservice};
+    struct hy_hdfs_sock s = {.fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)}; /* which connects without a server */
+    struct hy_hdfs_rpc_credentials login;
     struct hy_err err = {0};
     bool found;
 
     assert_int_equal(connect(s.fd, (const struct sockaddr *)&address, sizeof(address)), 0);
-    assert_int_equal(hy_rpc_login_find(&login, &s, &peer, &err), 0);
+    assert_int_equal(hy_hdfs_rpc_credentials_load(&login, &s, &peer, &err), 0);
     found = login.token != NULL;
-    hy_rpc_login_done(&login);
-    hy_sock_close(&s);
+    hy_hdfs_rpc_credentials_done(&login);
+    hy_hdfs_sock_close(&s);
     return found;
 }
 
@@ -525,23 +525,23 @@ static int read_tokens(void *arg)
 {
     uint8_t bytes[300];
     struct hy_err err = {0};
-    struct hy_tokens t;
+    struct hy_hdfs_tokens t;
     int rc = 0;
 
     (void)arg;
     for (size_t i = 0; rc == 0 && i < HY_COUNT(token_files); i++) {
-        rc = hy_tokens_parse(bytes, from_hex(token_files[i], bytes), "f", &t, &err);
+        rc = hy_hdfs_tokens_parse(bytes, from_hex(token_files[i], bytes), "f", &t, &err);
         if (rc == 0)
-            hy_tokens_done(&t);
+            hy_hdfs_tokens_done(&t);
     }
     return rc;
 }
 
 static int sign_on_by_digest(void *arg)
 {
-    const struct hy_digest_login login = {.user = "u", .password = "p", .protocol = "", .server = "default"};
-    const struct hy_qops qops = qops_of("integrity");
-    struct hy_sasl *s = hy_sasl_digest_new(&login, &qops);
+    const struct hy_hdfs_digest_login login = {.user = "u", .password = "p", .protocol = "", .server = "default"};
+    const struct hy_hdfs_qops qops = qops_of("integrity");
+    struct hy_hdfs_sasl *s = hy_hdfs_sasl_digest_new(&login, &qops);
     hy_cleanup_buf struct hy_buf b;
     struct hy_err err = {0};
     int rc = s ? 0 : -ENOMEM;
@@ -551,8 +551,8 @@ static int sign_on_by_digest(void *arg)
     if (rc == 0)
         rc = step(s, "nonce=\"a\",algorithm=md5-sess,qop=\"auth-int\"", NULL, 0, &err);
     if (rc == 1)
-        rc = hy_sasl_wrap(s, "abc", 3, &b);
-    hy_sasl_free(s);
+        rc = hy_hdfs_sasl_wrap(s, "abc", 3, &b);
+    hy_hdfs_sasl_free(s);
     return rc;
 }
 

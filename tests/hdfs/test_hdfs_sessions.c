@@ -14,23 +14,23 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "hdfs/aes.h"
+#include "hdfs/security/aes.h"
 #include "hdfs/conf.h"
-#include "hdfs/rpc_parts.h"
-#include "hdfs/sasl.h"
-#include "hdfs/sasl_parts.h"
-#include "hdfs/seal.h"
+#include "hdfs/rpc/rpc_internal.h"
+#include "hdfs/security/sasl.h"
+#include "hdfs/security/sasl_mechanism.h"
+#include "hdfs/security/security_layer.h"
 #include "hdfs/sock.h"
 
 /* ---- seals ---- */
 
 /* A mechanism whose pieces are the bytes and their number, each byte turned over. */
 struct turning {
-    struct hy_sasl base;
+    struct hy_hdfs_sasl base;
     uint8_t out, in;
 };
 
-static int turn_wrap(struct hy_sasl *s, const void *bytes, size_t n, struct hy_buf *out)
+static int turn_wrap(struct hy_hdfs_sasl *s, const void *bytes, size_t n, struct hy_buf *out)
 {
     uint8_t *room = hy_buf_reserve(out, n + 1);
 
@@ -42,7 +42,7 @@ static int turn_wrap(struct hy_sasl *s, const void *bytes, size_t n, struct hy_b
     return 0;
 }
 
-static int64_t turn_unwrap(struct hy_sasl *s, uint8_t *token, size_t n)
+static int64_t turn_unwrap(struct hy_hdfs_sasl *s, uint8_t *token, size_t n)
 {
     if (n == 0 || token[n - 1] != ((struct turning *)s)->in++)
         return -EBADMSG;
@@ -51,45 +51,45 @@ static int64_t turn_unwrap(struct hy_sasl *s, uint8_t *token, size_t n)
     return (int64_t)n - 1;
 }
 
-static void turn_free(struct hy_sasl *s)
+static void turn_free(struct hy_hdfs_sasl *s)
 {
     free(s);
 }
 
-static struct hy_seal *turning_seal(size_t room)
+static struct hy_hdfs_security_layer *turning_seal(size_t room)
 {
-    static const struct hy_sasl_ops ops = {NULL, turn_wrap, turn_unwrap, turn_free};
+    static const struct hy_hdfs_sasl_ops ops = {NULL, turn_wrap, turn_unwrap, turn_free};
     struct turning *t = calloc(1, sizeof(*t));
-    struct hy_seal *s;
+    struct hy_hdfs_security_layer *s;
 
     assert_non_null(t);
     t->base.ops = &ops;
     t->base.room = room;
-    s = hy_seal_sasl_new(&t->base);
+    s = hy_hdfs_security_layer_sasl_new(&t->base);
     assert_non_null(s);
     return s;
 }
 
-static struct hy_seal *aes_seal(uint8_t in, uint8_t out)
+static struct hy_hdfs_security_layer *aes_seal(uint8_t in, uint8_t out)
 {
-    static const uint8_t iv[HY_AES_IV];
+    static const uint8_t iv[HY_HDFS_AES_IV_SIZE];
     struct hy_err err = {0};
     uint8_t key[16];
-    struct hy_aes *a, *b;
-    struct hy_seal *s;
+    struct hy_hdfs_aes *a, *b;
+    struct hy_hdfs_security_layer *s;
 
     memset(key, in, sizeof(key));
-    a = hy_aes_new(key, sizeof(key), iv, &err);
+    a = hy_hdfs_aes_new(key, sizeof(key), iv, &err);
     memset(key, out, sizeof(key));
-    b = hy_aes_new(key, sizeof(key), iv, &err);
-    s = hy_seal_aes_new(a, b);
+    b = hy_hdfs_aes_new(key, sizeof(key), iv, &err);
+    s = hy_hdfs_security_layer_aes_new(a, b);
     assert_non_null(s);
     return s;
 }
 
-static void join(struct hy_sock *a, struct hy_sock *b)
+static void join(struct hy_hdfs_sock *a, struct hy_hdfs_sock *b)
 {
-    const struct timeval slice = {.tv_usec = 500000}; /* as hy_sock_connect sets it: no call lasts for ever */
+    const struct timeval slice = {.tv_usec = 500000}; /* as hy_hdfs_sock_connect sets it: no call lasts for ever */
     int fds[2];
 
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
@@ -97,12 +97,12 @@ static void join(struct hy_sock *a, struct hy_sock *b)
         assert_int_equal(setsockopt(fds[i], SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof(slice)), 0);
         assert_int_equal(setsockopt(fds[i], SOL_SOCKET, SO_SNDTIMEO, &slice, sizeof(slice)), 0);
     }
-    *a = (struct hy_sock){.fd = fds[0], .patience_ms = 5000};
-    *b = (struct hy_sock){.fd = fds[1], .patience_ms = 5000};
+    *a = (struct hy_hdfs_sock){.fd = fds[0], .patience_ms = 5000};
+    *b = (struct hy_hdfs_sock){.fd = fds[1], .patience_ms = 5000};
 }
 
 /* Sends some in three runs, which stay what they are, and takes them in odd pieces. */
-static void carry(struct hy_sock *from, struct hy_sock *to, size_t n)
+static void carry(struct hy_hdfs_sock *from, struct hy_hdfs_sock *to, size_t n)
 {
     uint8_t *sent = malloc(n + 1), *kept = malloc(n + 1), *got = calloc(1, n + 1);
     struct iovec parts[] = {{.iov_base = sent, .iov_len = n / 3},
@@ -112,9 +112,9 @@ static void carry(struct hy_sock *from, struct hy_sock *to, size_t n)
 
     for (size_t i = 0; i < n; i++)
         kept[i] = sent[i] = (uint8_t)(i * 7 + i / 251);
-    assert_int_equal(hy_sock_send_all(from, parts, 3), 0);
+    assert_int_equal(hy_hdfs_sock_send_all(from, parts, 3), 0);
     assert_memory_equal(sent, kept, n);
-    assert_int_equal(hy_sock_poll(to, 5000), 1);
+    assert_int_equal(hy_hdfs_sock_poll(to, 5000), 1);
     while (at < n) {
         struct iovec into[] = {{.iov_base = got + at, .iov_len = at % 5 < n - at ? at % 5 : n - at},
                                {.iov_base = NULL, .iov_len = 0}};
@@ -123,7 +123,7 @@ static void carry(struct hy_sock *from, struct hy_sock *to, size_t n)
         into[1] = (struct iovec){.iov_base = got + at + into[0].iov_len, .iov_len = n - at - into[0].iov_len};
         if (into[1].iov_len > 977)
             into[1].iov_len = 977;
-        rc = hy_sock_recvv(to, into, 2);
+        rc = hy_hdfs_sock_recvv(to, into, 2);
         assert_true(rc > 0);
         at += (size_t)rc;
     }
@@ -137,7 +137,7 @@ static void test_bytes_come_through_a_seal_as_they_were(void **state)
 {
     (void)state;
     for (int kind = 0; kind < 3; kind++) {
-        struct hy_sock a, b;
+        struct hy_hdfs_sock a, b;
 
         join(&a, &b);
         a.seal = kind == 0 ? aes_seal(1, 2) : turning_seal(kind == 1 ? 1000 : 65536);
@@ -146,29 +146,29 @@ static void test_bytes_come_through_a_seal_as_they_were(void **state)
             carry(&a, &b, n);
             carry(&b, &a, n);
         }
-        assert_int_equal(hy_sock_poll(&a, 0), 0);
-        hy_sock_close(&a);
-        hy_sock_close(&b);
+        assert_int_equal(hy_hdfs_sock_poll(&a, 0), 0);
+        hy_hdfs_sock_close(&a);
+        hy_hdfs_sock_close(&b);
     }
 }
 
 static void test_a_piece_that_waits_under_its_seal_counts_as_come(void **state)
 {
-    struct hy_sock a, b;
+    struct hy_hdfs_sock a, b;
     char byte;
 
     (void)state;
     join(&a, &b);
     a.seal = turning_seal(100);
     b.seal = turning_seal(100);
-    assert_int_equal(hy_sock_send_all(&a, &(struct iovec){.iov_base = (void *)"ab", .iov_len = 2}, 1), 0);
-    assert_int_equal(hy_sock_recv(&b, &byte, 1), 1);
-    assert_int_equal(hy_sock_poll(&b, 0), 1); /* though nothing is left in the system */
-    assert_int_equal(hy_sock_recv(&b, &byte, 1), 1);
+    assert_int_equal(hy_hdfs_sock_send_all(&a, &(struct iovec){.iov_base = (void *)"ab", .iov_len = 2}, 1), 0);
+    assert_int_equal(hy_hdfs_sock_recv(&b, &byte, 1), 1);
+    assert_int_equal(hy_hdfs_sock_poll(&b, 0), 1); /* though nothing is left in the system */
+    assert_int_equal(hy_hdfs_sock_recv(&b, &byte, 1), 1);
     assert_int_equal(byte, 'b');
-    assert_int_equal(hy_sock_poll(&b, 0), 0);
-    hy_sock_close(&a);
-    hy_sock_close(&b);
+    assert_int_equal(hy_hdfs_sock_poll(&b, 0), 0);
+    hy_hdfs_sock_close(&a);
+    hy_hdfs_sock_close(&b);
 }
 
 static void test_pieces_that_no_server_sends_are_refused(void **state)
@@ -188,14 +188,14 @@ static void test_pieces_that_no_server_sends_are_refused(void **state)
 
     (void)state;
     for (size_t i = 0; i < HY_COUNT(lies); i++) {
-        struct hy_sock a, b;
+        struct hy_hdfs_sock a, b;
 
         join(&a, &b);
         a.seal = turning_seal(100);
         assert_int_equal(write(b.fd, lies[i].bytes, lies[i].n), lies[i].n);
-        hy_sock_close(&b);
-        assert_int_equal(hy_sock_recv(&a, &byte, 1), lies[i].rc);
-        hy_sock_close(&a);
+        hy_hdfs_sock_close(&b);
+        assert_int_equal(hy_hdfs_sock_recv(&a, &byte, 1), lies[i].rc);
+        hy_hdfs_sock_close(&a);
     }
 }
 
@@ -219,9 +219,9 @@ static void say(struct script *s, Hdfs__RpcSasl__State state, const char *token,
     m.token.data = (uint8_t *)token;
     m.token.len = token ? strlen(token) : 0;
     assert_int_equal(hy_buf_append(&s->b, "\0\0\0", 4), 0);
-    assert_int_equal(hy_delimited_append(&s->b, &h.base), 0);
-    assert_int_equal(hy_delimited_append(&s->b, &m.base), 0);
-    hy_rpc_end_frame(&s->b, begin);
+    assert_int_equal(hy_hdfs_delimited_append(&s->b, &h.base), 0);
+    assert_int_equal(hy_hdfs_delimited_append(&s->b, &m.base), 0);
+    hy_hdfs_rpc_end_frame(&s->b, begin);
 }
 
 static void offer(struct script *s, const char *method, const char *mechanism)
@@ -250,23 +250,23 @@ static struct hy_hdfs_conf *conf_of(const char *key, const char *value)
 }
 
 /* Signs on with a token, or with Kerberos when there are settings, to one who reads the script aloud and hangs up. */
-static int sign_on(struct script *s, const struct hy_hdfs_conf *conf, enum hy_rpc_method *ret, struct hy_err *err)
+static int sign_on(struct script *s, const struct hy_hdfs_conf *conf, enum hy_hdfs_rpc_auth *ret, struct hy_err *err)
 {
     Hdfs__Token token = HDFS__TOKEN__INIT;
-    const struct hy_rpc_peer peer = {.host = "127.0.0.1", .port = 1, .conf = conf,
+    const struct hy_hdfs_rpc_peer peer = {.host = "127.0.0.1", .port = 1, .conf = conf,
                                      .principal = "dfs.namenode.kerberos.principal"};
-    const struct hy_rpc_login login = {.token = conf ? NULL : &token, .has_kerberos = conf};
-    struct hy_sasl *sasl = NULL;
-    struct hy_sock a, b;
+    const struct hy_hdfs_rpc_credentials login = {.token = conf ? NULL : &token, .has_kerberos = conf};
+    struct hy_hdfs_sasl *sasl = NULL;
+    struct hy_hdfs_sock a, b;
     int rc;
 
     join(&a, &b);
     assert_int_equal(write(b.fd, hy_buf_bytes(&s->b), s->b.len), s->b.len);
     assert_int_equal(shutdown(b.fd, SHUT_WR), 0);
-    rc = hy_rpc_sign_on(&a, &login, &peer, ret, &sasl, err);
+    rc = hy_hdfs_rpc_authenticate(&a, &login, &peer, ret, &sasl, err);
     assert_null(sasl);
-    hy_sock_close(&a);
-    hy_sock_close(&b);
+    hy_hdfs_sock_close(&a);
+    hy_hdfs_sock_close(&b);
     hy_buf_done(&s->b);
     hy_buf_init(&s->b, 1 << 20);
     return rc;
@@ -281,7 +281,7 @@ static void assert_says(int rc, int code, const struct hy_err *err, const char *
 static void test_a_namenode_that_proves_nothing_is_not_believed(void **state)
 {
     static const char challenge[] = "realm=\"default\",nonce=\"n\",qop=\"auth\",algorithm=md5-sess";
-    enum hy_rpc_method method;
+    enum hy_hdfs_rpc_auth method;
     struct hy_err err = {0};
     struct script s;
 
@@ -314,7 +314,7 @@ static void test_a_namenode_without_security_is_believed_only_where_that_is_allo
 {
     struct hy_hdfs_conf *strict = conf_of("a", "b");
     struct hy_hdfs_conf *loose = conf_of("ipc.client.fallback-to-simple-auth-allowed", "true");
-    enum hy_rpc_method method = HY_RPC_TOKEN;
+    enum hy_hdfs_rpc_auth method = HY_HDFS_AUTH_TOKEN;
     struct hy_err err = {0};
     struct script s;
 
@@ -332,7 +332,7 @@ static void test_a_namenode_without_security_is_believed_only_where_that_is_allo
         assert_says(sign_on(&s, strict, &method, &err), -EACCES, &err, "ipc.client.fallback-to-simple-auth-allowed");
         assert_int_equal(hy_buf_append(&s.b, hy_buf_bytes(&once.b), once.b.len), 0);
         assert_int_equal(sign_on(&s, loose, &method, &err), 0);
-        assert_int_equal(method, HY_RPC_SIMPLE);
+        assert_int_equal(method, HY_HDFS_AUTH_SIMPLE);
         hy_buf_done(&once.b);
     }
     hy_buf_done(&s.b);
@@ -352,7 +352,7 @@ static void test_a_namenode_that_is_another_one_gets_no_ticket(void **state)
         {"dfs.namenode.kerberos.principal.pattern", "hive/*", "kerberos.principal.pattern is hive/*", -EACCES},
         {"something", "else", "set dfs.namenode.kerberos.principal", -EINVAL},
     };
-    enum hy_rpc_method method;
+    enum hy_hdfs_rpc_auth method;
 
     (void)state;
     for (size_t i = 0; i < HY_COUNT(cases); i++) {
@@ -371,7 +371,7 @@ static void test_a_namenode_that_is_another_one_gets_no_ticket(void **state)
 static void test_what_is_missing_is_said(void **state)
 {
     struct hy_hdfs_conf *conf = conf_of("a", "b");
-    enum hy_rpc_method method;
+    enum hy_hdfs_rpc_auth method;
     struct hy_err err = {0};
     struct script s;
 
@@ -389,19 +389,19 @@ static void test_what_is_missing_is_said(void **state)
 
 static void test_frames_are_wrapped_in_pieces_that_the_server_takes(void **state)
 {
-    static const struct hy_sasl_ops ops = {NULL, turn_wrap, turn_unwrap, turn_free};
+    static const struct hy_hdfs_sasl_ops ops = {NULL, turn_wrap, turn_unwrap, turn_free};
     struct turning *ours = calloc(1, sizeof(*ours)), *theirs = calloc(1, sizeof(*theirs));
     hy_cleanup_buf struct hy_buf sent, got;
-    struct hy_sock a, b;
+    struct hy_hdfs_sock a, b;
     uint8_t bytes[1000];
 
     (void)state;
-    ours->base = theirs->base = (struct hy_sasl){.ops = &ops, .room = 300};
+    ours->base = theirs->base = (struct hy_hdfs_sasl){.ops = &ops, .room = 300};
     for (size_t i = 0; i < sizeof(bytes); i++)
         bytes[i] = (uint8_t)i;
     hy_buf_init(&sent, 1 << 20);
     hy_buf_init(&got, 1 << 20);
-    assert_int_equal(hy_rpc_wrap(&ours->base, bytes, sizeof(bytes), &sent), 0);
+    assert_int_equal(hy_hdfs_rpc_wrap(&ours->base, bytes, sizeof(bytes), &sent), 0);
     assert_int_equal(ours->out, 4);
     /* A server's frames have another header: each is said again with that. */
     struct script s;
@@ -413,28 +413,28 @@ static void test_frames_are_wrapped_in_pieces_that_the_server_takes(void **state
         const size_t begin = s.b.len;
 
         hy_buf_init(&token, 1000);
-        assert_int_equal(hy_sasl_wrap(&theirs->base, bytes + at, 250, &token), 0);
+        assert_int_equal(hy_hdfs_sasl_wrap(&theirs->base, bytes + at, 250, &token), 0);
         h.callid = (uint32_t)-33;
         m.state = HDFS__RPC_SASL__STATE__WRAP;
         m.has_token = 1;
         m.token.data = (uint8_t *)hy_buf_bytes(&token);
         m.token.len = token.len;
         assert_int_equal(hy_buf_append(&s.b, "\0\0\0", 4), 0);
-        assert_int_equal(hy_delimited_append(&s.b, &h.base), 0);
-        assert_int_equal(hy_delimited_append(&s.b, &m.base), 0);
-        hy_rpc_end_frame(&s.b, begin);
+        assert_int_equal(hy_hdfs_delimited_append(&s.b, &h.base), 0);
+        assert_int_equal(hy_hdfs_delimited_append(&s.b, &m.base), 0);
+        hy_hdfs_rpc_end_frame(&s.b, begin);
     }
     say(&s, HDFS__RPC_SASL__STATE__SUCCESS, "x", NULL); /* not wrapped: somebody else's */
     join(&a, &b);
     assert_int_equal(write(b.fd, hy_buf_bytes(&s.b), s.b.len), s.b.len);
     for (int i = 0; i < 4; i++)
-        assert_int_equal(hy_rpc_receive(&ours->base, &a, 1 << 20, &got), 0);
+        assert_int_equal(hy_hdfs_rpc_receive_wrapped(&ours->base, &a, 1 << 20, &got), 0);
     assert_int_equal(got.len, sizeof(bytes));
     assert_memory_equal(hy_buf_bytes(&got), bytes, sizeof(bytes));
-    assert_int_equal(hy_rpc_receive(&ours->base, &a, 1 << 20, &got), -EPROTO);
+    assert_int_equal(hy_hdfs_rpc_receive_wrapped(&ours->base, &a, 1 << 20, &got), -EPROTO);
     hy_buf_done(&s.b);
-    hy_sock_close(&a);
-    hy_sock_close(&b);
+    hy_hdfs_sock_close(&a);
+    hy_hdfs_sock_close(&b);
     free(ours);
     free(theirs);
 }

@@ -16,11 +16,11 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "hdfs/block.h"
+#include "hdfs/data/block_reader.h"
 #include "hdfs/cluster.h"
 #include "hdfs/conf.h"
-#include "hdfs/packet.h"
-#include "hdfs/replica.h"
+#include "hdfs/data/packet.h"
+#include "hdfs/data/short_circuit.h"
 
 #define LENGTH 100000u
 #define CHUNK 512u
@@ -99,15 +99,15 @@ static int in_memory(const void *bytes, size_t count)
 
 static int make_meta(uint32_t chunk)
 {
-    const struct hy_sums guard = {.type = HDFS__CHECKSUM_TYPE__CHECKSUM_CRC32C, .chunk = chunk};
-    const size_t sums = hy_sums_size(&guard, LENGTH);
+    const struct hy_hdfs_checksums guard = {.type = HDFS__CHECKSUM_TYPE__CHECKSUM_CRC32C, .chunk = chunk};
+    const size_t sums = hy_hdfs_checksums_size(&guard, LENGTH);
     uint8_t *meta = calloc(META_HEAD + sums, 1);
     int fd;
 
     assert_non_null(meta);
     memcpy(meta, (uint8_t[]){0, 1, 2, (uint8_t)(chunk >> 24), (uint8_t)(chunk >> 16), (uint8_t)(chunk >> 8), (uint8_t)chunk},
            META_HEAD);
-    hy_sums_make(&guard, content, LENGTH, meta + META_HEAD);
+    hy_hdfs_checksums_compute(&guard, content, LENGTH, meta + META_HEAD);
     fd = in_memory(meta, META_HEAD + sums);
     free(meta);
     return fd;
@@ -154,13 +154,13 @@ static void close_node(struct node *n)
 /* Each port is another name for the same socket: where one was refused, nobody asks again. */
 static unsigned port = 1;
 
-static int open_replica(struct node *n, const char *address, struct hy_replica **ret)
+static int open_replica(struct node *n, const char *address, struct hy_hdfs_local_replica **ret)
 {
     char name[80];
     int rc;
     Hdfs__ExtendedBlock block = HDFS__EXTENDED_BLOCK__INIT;
     Hdfs__DatanodeID id = HDFS__DATANODE_ID__INIT;
-    const struct hy_block_want want = {.cluster = &n->cluster, .block = &block, .node = &id, .to = LENGTH,
+    const struct hy_hdfs_block_request want = {.cluster = &n->cluster, .block = &block, .node = &id, .to = LENGTH,
                                        .patience_ms = PATIENCE_MS, .may_be_local = true};
 
     block.poolid = (char *)"pool";
@@ -169,16 +169,16 @@ static int open_replica(struct node *n, const char *address, struct hy_replica *
     id.xferport = port;
     snprintf(name, sizeof name, "%s-%u", n->path, port);
     assert_int_equal(symlink(n->path, name), 0);
-    rc = hy_replica_open(ret, &want);
+    rc = hy_hdfs_local_replica_open(ret, &want);
     unlink(name);
     return rc;
 }
 
 /* How many came; below 0 why not all of them did. */
-static int64_t read_at(struct hy_replica *r, uint64_t at, uint64_t to, void *into, size_t n)
+static int64_t read_at(struct hy_hdfs_local_replica *r, uint64_t at, uint64_t to, void *into, size_t n)
 {
     uint64_t now = at;
-    const int rc = hy_replica_read(r, &now, to, into, n);
+    const int rc = hy_hdfs_local_replica_read(r, &now, to, into, n);
 
     return rc < 0 ? rc : (int64_t)(now - at);
 }
@@ -203,7 +203,7 @@ static void test_any_range_is_read_whatever_the_chunks(void **state)
 
     (void)state;
     for (size_t c = 0; c < HY_COUNT(chunks); c++) {
-        struct hy_replica *r = NULL;
+        struct hy_hdfs_local_replica *r = NULL;
         struct node n;
 
         port++;
@@ -217,7 +217,7 @@ static void test_any_range_is_read_whatever_the_chunks(void **state)
                 assert_memory_equal(got, content + places[i], count);
                 assert_int_equal(read_at(r, places[i], places[k], got, LENGTH), count);
             }
-        hy_replica_close(r);
+        hy_hdfs_local_replica_close(r);
         close_node(&n);
     }
 }
@@ -226,7 +226,7 @@ static void test_a_node_that_makes_no_sense_is_not_asked_again(void **state)
 {
     (void)state;
     for (int i = 0; i < 6; i++) {
-        struct hy_replica *r = NULL;
+        struct hy_hdfs_local_replica *r = NULL;
         unsigned before;
         struct node n;
 
@@ -239,10 +239,10 @@ static void test_a_node_that_makes_no_sense_is_not_asked_again(void **state)
         before = open_files();
         assert_true(open_replica(&n, "127.0.0.1", &r) == (i == 2 ? 0 : i == 5 ? -EREMOTEIO : i >= 3 ? -ECONNRESET : -EPROTO) ||
                     (i == 4 && n.asked == 1));
-        hy_replica_close(hy_take(r));
+        hy_hdfs_local_replica_close(hy_take(r));
         assert_true(open_files() <= before + 1); /* the node may still close its own */
         (void)open_replica(&n, "127.0.0.1", &r);
-        hy_replica_close(r);
+        hy_hdfs_local_replica_close(r);
         close_node(&n);
         assert_int_equal(n.asked, i == 2 || i == 5 ? 2 : 1); /* to refuse one replica is sense, and to send too much, too */
     }
@@ -255,7 +255,7 @@ static void test_files_that_make_no_sense_are_refused(void **state)
 
     (void)state;
     for (size_t i = 0; i <= HY_COUNT(heads); i++) {
-        struct hy_replica *r = NULL;
+        struct hy_hdfs_local_replica *r = NULL;
         struct node n;
 
         open_node(&n, CHUNK);
@@ -271,7 +271,7 @@ static void test_files_that_make_no_sense_are_refused(void **state)
 static void test_what_does_not_fit_its_sum_is_not_given(void **state)
 {
     uint8_t got[2000];
-    struct hy_replica *r;
+    struct hy_hdfs_local_replica *r;
     struct node n;
     uint64_t at;
 
@@ -285,19 +285,19 @@ static void test_what_does_not_fit_its_sum_is_not_given(void **state)
     assert_int_equal(read_at(r, 5120, LENGTH, got, 2000), 2000);
     assert_int_equal(read_at(r, 4096, LENGTH, got, 2000), -EBADMSG);
     at = 4096;
-    assert_int_equal(hy_replica_read(r, &at, LENGTH, got, 2000), -EBADMSG);
+    assert_int_equal(hy_hdfs_local_replica_read(r, &at, LENGTH, got, 2000), -EBADMSG);
     assert_int_equal(at, 4608); /* so far they came */
-    assert_int_equal(hy_replica_chunk_at(r, 5000), 4608);
+    assert_int_equal(hy_hdfs_local_replica_chunk_start(r, 5000), 4608);
     assert_int_equal(read_at(r, 4999, LENGTH, got, 1), -EBADMSG);
     assert_int_equal(pwrite(n.data, &content[5000], 1, 5000), 1);
     assert_int_equal(ftruncate(n.meta, META_HEAD + 4), 0); /* sums that are missing, data that is */
     assert_int_equal(read_at(r, 4096, LENGTH, got, 2000), -ENODATA);
     assert_int_equal(ftruncate(n.data, 6000), 0);
     assert_int_equal(read_at(r, 8192, LENGTH, got, 512), -ENODATA);
-    hy_replica_close(r);
+    hy_hdfs_local_replica_close(r);
     assert_int_equal(open_replica(&n, "127.0.0.1", &r), 0);
     assert_int_equal(read_at(r, 0, LENGTH, got, 512), -ENODATA); /* it is shorter than the NameNode says */
-    hy_replica_close(r);
+    hy_hdfs_local_replica_close(r);
     close_node(&n);
 }
 
@@ -305,7 +305,7 @@ static void test_what_does_not_fit_its_sum_is_not_given(void **state)
 static void test_a_replica_that_has_grown_is_not_damaged(void **state)
 {
     uint8_t got[2000];
-    struct hy_replica *r;
+    struct hy_hdfs_local_replica *r;
     struct node n;
 
     (void)state;
@@ -315,13 +315,13 @@ static void test_a_replica_that_has_grown_is_not_damaged(void **state)
     assert_int_equal(pwrite(n.meta, "sums", 4, META_HEAD + LENGTH / CHUNK * 4), 4);
     assert_int_equal(read_at(r, 0, LENGTH, got, 2000), 2000);
     assert_int_equal(read_at(r, LENGTH - 10, LENGTH, got, 10), -ESTALE);
-    hy_replica_close(r);
+    hy_hdfs_local_replica_close(r);
     close_node(&n);
 }
 
 static void test_only_a_datanode_of_this_machine_is_asked(void **state)
 {
-    struct hy_replica *r = NULL;
+    struct hy_hdfs_local_replica *r = NULL;
     struct node n;
 
     (void)state;
@@ -334,14 +334,14 @@ static void test_only_a_datanode_of_this_machine_is_asked(void **state)
 static int open_and_read(void *node)
 {
     uint8_t got[2000];
-    struct hy_replica *r = NULL;
+    struct hy_hdfs_local_replica *r = NULL;
     int rc;
 
     port++;
     rc = open_replica(node, "127.0.0.1", &r);
     if (rc == 0 && read_at(r, 100, LENGTH, got, 2000) != 2000)
         rc = -EIO;
-    hy_replica_close(r);
+    hy_hdfs_local_replica_close(r);
     return rc;
 }
 

@@ -6,8 +6,6 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "record/columns.h"
-#include "record/example.h"
 #include "record/record.h"
 
 /* {"f": floats 1.5, -2}, {"i": int64s 3, -1, 300}, {"b": bytes "hop", ""}; then f: none, i: 7 */

@@ -9,7 +9,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/file.h"
-#include "record/file.h"
+#include "record/record.h"
 
 #define BIG (3u << 20)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Between the columns of records (src/record/columns.h), Arrow's and Spark's types.
+"""Between the columns of records (src/record/record.h), Arrow's and Spark's types.
 
 Values go to Arrow as they are, and offsets become 32 bits wide, as Spark has them; nothing is done row by row.
 """

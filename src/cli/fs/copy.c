@@ -23,10 +23,7 @@
 #include "cli/fs/commands.h"
 #include "view/view.h"
 #include "cli/signals.h"
-#include "fs/draft.h"
 #include "fs/fs.h"
-#include "fs/local.h"
-#include "fs/url.h"
 
 #define PIECE (1u << 20)
 #define QUIET_MS 1000 /* what is over sooner is not told of */
@@ -247,16 +244,16 @@ static int pour_input(struct hy_fs_file *to, char *room, struct hy_err *err)
 static int put_input(const struct job *j, struct hy_err *err)
 {
     hy_cleanup_free char *room = hy_malloc(PIECE);
-    struct hy_fs_draft draft;
-    int rc = room ? hy_fs_draft_open(&draft, j->target, err) : hy_err_oom(err);
+    struct hy_fs_atomic_file draft;
+    int rc = room ? hy_fs_atomic_file_open(&draft, j->target, err) : hy_err_oom(err);
 
     if (rc < 0)
         return rc;
     progress_begin("standard input");
     rc = pour_input(draft.file, room, err);
     if (rc == 0)
-        return hy_fs_draft_keep(&draft, j->replace, err);
-    hy_fs_draft_drop(&draft);
+        return hy_fs_atomic_file_commit(&draft, j->replace, err);
+    hy_fs_atomic_file_abort(&draft);
     return rc;
 }
 

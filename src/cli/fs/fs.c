@@ -10,7 +10,6 @@
 #include "cli/commands.h"
 #include "cli/fs/commands.h"
 #include "fs/fs.h"
-#include "fs/url.h"
 
 /* ---- the table --------------------------------------------------------------------- */
 

@@ -394,8 +394,8 @@ static void df_columns(struct hy_grid *g)
 static int df(void *arg, const char *url, struct hy_err *err)
 {
     struct table *t = arg;
-    struct hy_fs_room room;
-    int rc = hy_fs_room(url, &room, err);
+    struct hy_fs_space room;
+    int rc = hy_fs_space(url, &room, err);
 
     if (rc < 0)
         return rc;

@@ -11,10 +11,8 @@
 #include "cli/cli.h"
 #include "cli/commands.h"
 #include "cli/fs/commands.h"
+#include "record/record.h"
 #include "view/view.h"
-#include "record/columns.h"
-#include "record/example.h"
-#include "record/file.h"
 
 #define BATCH 1024u   /* records whose columns are kept at a time */
 #define HEAD_DEFAULT 5u

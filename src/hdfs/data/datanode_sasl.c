@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * In messages of DataTransferEncryptorMessage, delimited:
+ *
+ *     to it     0xDEADBEEF  an empty message
+ *     from it   a challenge of DIGEST-MD5
+ *     to it     the response, and for privacy the ciphers that we know
+ *     from it   its proof; perhaps a cipher, and for each direction a key (wrapped) and where to begin
+ *
+ * Then the operation follows, encrypted by AES, or wrapped by SASL, or plain.
+ *
+ * The password is the block's token; or, where the cluster encrypts all data,
+ * a key that the NameNode gives to those it knows (dfs.encrypt.data.transfer).
+ */
+#include "hdfs/data/datanode_sasl.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "hdfs/security/aes.h"
+#include "hdfs/cluster.h"
+#include "hdfs/conf.h"
+#include "hdfs/data/datanode.h"
+#include "hdfs/rpc/rpc.h"
+#include "hdfs/security/sasl.h"
+#include "hdfs/security/security_layer.h"
+
+#define MESSAGE_MAX (1u << 20)
+#define PRIVILEGED 1024 /* below it only root listens, and needs no further proof */
+#define AES_CTR 2       /* CipherSuite AES/CTR/NoPadding */
+
+/* Who we are to the DataNode. */
+struct login {
+    char *user, *password;
+    struct hy_hdfs_qops qops;
+    bool is_key; /* the cluster's, not the block's */
+};
+
+static void login_done(struct login *l)
+{
+    free(l->user);
+    if (l->password)
+        explicit_bzero(l->password, strlen(l->password));
+    free(l->password);
+}
+
+/* ---- the cluster's key ------------------------------------------------------------- */
+
+struct hy_hdfs_data_key {
+    pthread_mutex_t lock;
+    Hdfs__GetDataEncryptionKeyResponse *answer; /* the last one; or NULL */
+};
+
+struct hy_hdfs_data_key *hy_hdfs_data_key_new(void)
+{
+    struct hy_hdfs_data_key *k = hy_calloc(1, sizeof(*k));
+
+    if (k)
+        pthread_mutex_init(&k->lock, NULL);
+    return k;
+}
+
+void hy_hdfs_data_key_free(struct hy_hdfs_data_key *k)
+{
+    if (!k)
+        return;
+    hy_hdfs_free_response(&k->answer);
+    pthread_mutex_destroy(&k->lock);
+    free(k);
+}
+
+static uint64_t now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_REALTIME, &t); /* as the NameNode counts */
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static void forget_key(struct hy_hdfs_data_key *k)
+{
+    pthread_mutex_lock(&k->lock);
+    hy_hdfs_free_response(&k->answer);
+    k->answer = NULL;
+    pthread_mutex_unlock(&k->lock);
+}
+
+/* With the lock held. */
+static int need_key(struct hy_hdfs_cluster *c, const Hdfs__DataEncryptionKey **ret, struct hy_err *err)
+{
+    Hdfs__Nothing request = HDFS__NOTHING__INIT;
+    struct hy_hdfs_data_key *k = c->data_key;
+    int rc;
+
+    if (k->answer && k->answer->dataencryptionkey->expirydate < now_ms()) {
+        hy_hdfs_free_response(&k->answer);
+        k->answer = NULL;
+    }
+    if (!k->answer) {
+        hy_cleanup_hdfs_response Hdfs__GetDataEncryptionKeyResponse *answer = NULL;
+
+        rc = hy_hdfs_call(c, "getDataEncryptionKey", &request.base, &hdfs__get_data_encryption_key_response__descriptor,
+                          &answer, err);
+        if (rc < 0)
+            return rc;
+        if (!answer->dataencryptionkey)
+            return hy_err_set(err, -EPROTO, "the NameNode says that data is encrypted, but has no key for it");
+        k->answer = hy_take(answer);
+    }
+    *ret = k->answer->dataencryptionkey;
+    return 0;
+}
+
+/* ---- who we are -------------------------------------------------------------------- */
+
+static int check_login(const struct login *l, struct hy_err *err)
+{
+    return l->user && l->password ? 0 : hy_err_oom(err);
+}
+
+static int login_by_key(struct login *l, struct hy_hdfs_cluster *c, struct hy_err *err)
+{
+    const Hdfs__DataEncryptionKey *key = NULL;
+    hy_cleanup_free char *nonce = NULL;
+    int rc;
+
+    pthread_mutex_lock(&c->data_key->lock);
+    rc = need_key(c, &key, err);
+    if (rc == 0 && (nonce = hy_hdfs_base64(key->nonce.data, key->nonce.len))) {
+        l->user = hy_asprintf("%u %s %s", key->keyid, key->blockpoolid, nonce);
+        l->password = hy_hdfs_base64(key->encryptionkey.data, key->encryptionkey.len);
+    }
+    pthread_mutex_unlock(&c->data_key->lock);
+    l->is_key = true;
+    l->qops = (struct hy_hdfs_qops){.all = {HY_HDFS_QOP_PRIVACY}, .count = 1};
+    return rc < 0 ? rc : check_login(l, err);
+}
+
+static int login_by_token(struct login *l, const Hdfs__Token *token, const char *protection, struct hy_err *err)
+{
+    int rc = hy_hdfs_qops_parse(protection, "dfs.data.transfer.protection", &l->qops, err);
+
+    if (rc < 0)
+        return rc;
+    l->user = hy_hdfs_base64(token->identifier.data, token->identifier.len);
+    l->password = hy_hdfs_base64(token->password.data, token->password.len);
+    return check_login(l, err);
+}
+
+/* 1 when there is something to do, 0 when there is not, or -Exxx. */
+static int find_login(struct login *l, const struct hy_hdfs_datanode *d, const Hdfs__Token *token, struct hy_err *err)
+{
+    const char *protection = hy_hdfs_conf_get(d->cluster->conf, "dfs.data.transfer.protection");
+    const Hdfs__ServerDefaults *defaults;
+    int rc = hy_hdfs_defaults(d->cluster, &defaults, err);
+
+    if (rc < 0)
+        return rc;
+    if (defaults->encryptdatatransfer)
+        rc = login_by_key(l, d->cluster, err);
+    else if (protection && token && token->identifier.len && d->id->xferport >= PRIVILEGED)
+        rc = login_by_token(l, token, protection, err);
+    else
+        return 0;
+    return rc < 0 ? rc : 1;
+}
+
+/* ---- messages ---------------------------------------------------------------------- */
+
+static bool has_aes(const struct hy_hdfs_datanode *d, const struct login *l)
+{
+    const char *suites = hy_hdfs_conf_get(d->cluster->conf, "dfs.encrypt.data.transfer.cipher.suites");
+
+    return suites && strcasecmp(suites, "AES/CTR/NoPadding") == 0 && hy_hdfs_qops_has(&l->qops, HY_HDFS_QOP_PRIVACY);
+}
+
+/* With the magic number in front of the first. */
+static int send_message(struct hy_hdfs_datanode *d, bool is_first, const struct hy_buf *response, bool offers_aes)
+{
+    Hdfs__DataTransferEncryptorMessage m = HDFS__DATA_TRANSFER_ENCRYPTOR_MESSAGE__INIT;
+    Hdfs__CipherOption aes = HDFS__CIPHER_OPTION__INIT, *options = &aes;
+    hy_cleanup_buf struct hy_buf b;
+    int rc = 0;
+
+    hy_buf_init(&b, MESSAGE_MAX);
+    aes.suite = AES_CTR;
+    m.status = HDFS__DATA_TRANSFER_ENCRYPTOR_MESSAGE__ENCRYPTOR_STATUS__OK;
+    m.has_payload = 1;
+    m.payload.data = (uint8_t *)hy_buf_bytes(response);
+    m.payload.len = response->len;
+    m.cipheroption = &options;
+    m.n_cipheroption = offers_aes ? 1 : 0;
+    if (is_first)
+        rc = hy_buf_append(&b, "\xde\xad\xbe\xef", 4);
+    if (rc == 0)
+        rc = hy_hdfs_delimited_append(&b, &m.base);
+    if (rc < 0)
+        return rc;
+    return hy_hdfs_sock_send_all(&d->sock, &(struct iovec){.iov_base = (void *)hy_buf_bytes(&b), .iov_len = b.len}, 1);
+}
+
+/* One that has expired is to be told from others: the NameNode gives a new one. */
+static bool is_about_token(const Hdfs__DataTransferEncryptorMessage *m)
+{
+    return m->accesstokenerror || (m->message && strstr(m->message, "InvalidToken"));
+}
+
+static int take_message(struct hy_hdfs_datanode *d, Hdfs__DataTransferEncryptorMessage **ret, struct hy_err *err)
+{
+    hy_cleanup_hdfs_response Hdfs__DataTransferEncryptorMessage *m = NULL;
+    int rc = hy_hdfs_datanode_receive(d, &hdfs__data_transfer_encryptor_message__descriptor, &m);
+
+    if (rc < 0)
+        return hy_err_sys(err, rc, "it does not answer; dfs.data.transfer.protection may differ there");
+    if (m->status == HDFS__DATA_TRANSFER_ENCRYPTOR_MESSAGE__ENCRYPTOR_STATUS__OK) {
+        *ret = hy_take(m);
+        return 0;
+    }
+    if (m->status == HDFS__DATA_TRANSFER_ENCRYPTOR_MESSAGE__ENCRYPTOR_STATUS__UNKNOWN_KEY)
+        rc = -EAGAIN;
+    else
+        rc = is_about_token(m) ? -EKEYEXPIRED : -EACCES;
+    return hy_err_set(err, rc, "it refused: %s", m->message && *m->message ? m->message : "it did not say why");
+}
+
+/* ---- and on ------------------------------------------------------------------------ */
+
+/* A direction's cipher: its key came wrapped. */
+static struct hy_hdfs_aes *make_aes(struct hy_hdfs_sasl *s, ProtobufCBinaryData *key, const ProtobufCBinaryData *iv,
+                               struct hy_err *err)
+{
+    const int64_t n = hy_hdfs_sasl_unwrap(s, key->data, key->len);
+
+    if (n < 0 || iv->len != HY_HDFS_AES_IV_SIZE) {
+        hy_err_set(err, -EPROTO, "the key that it sent cannot be read");
+        return NULL;
+    }
+    return hy_hdfs_aes_new(key->data, (size_t)n, iv->data, err);
+}
+
+/* The keys are named as the DataNode sees it: "in" is what comes from us. */
+static int seal_by_aes(struct hy_hdfs_datanode *d, struct hy_hdfs_sasl *s, Hdfs__CipherOption *o, struct hy_err *err)
+{
+    struct hy_hdfs_aes *out, *in = NULL;
+
+    if (o->suite != AES_CTR)
+        return hy_err_set(err, -ENOTSUP, "it chose a cipher that is not known (%u)", o->suite);
+    out = make_aes(s, &o->inkey, &o->iniv, err);
+    if (out)
+        in = make_aes(s, &o->outkey, &o->outiv, err);
+    if (in && (d->sock.seal = hy_hdfs_security_layer_aes_new(in, out)))
+        return 0;
+    hy_hdfs_aes_free(in);
+    hy_hdfs_aes_free(out);
+    return in ? hy_err_oom(err) : err->code;
+}
+
+/* What the two agreed on holds from now on. Takes `s`. */
+static int seal(struct hy_hdfs_datanode *d, struct hy_hdfs_sasl *s, const Hdfs__DataTransferEncryptorMessage *m, struct hy_err *err)
+{
+    int rc = 0;
+
+    if (hy_hdfs_sasl_qop(s) == HY_HDFS_QOP_PRIVACY && m->n_cipheroption) {
+        rc = seal_by_aes(d, s, m->cipheroption[0], err);
+    } else if (hy_hdfs_sasl_qop(s) != HY_HDFS_QOP_AUTH) {
+        d->sock.seal = hy_hdfs_security_layer_sasl_new(s);
+        if (d->sock.seal)
+            return 0;
+        rc = hy_err_oom(err);
+    }
+    hy_hdfs_sasl_free(s);
+    return rc;
+}
+
+/* Takes its challenge, answers, and takes its proof. */
+static int prove(struct hy_hdfs_datanode *d, struct hy_hdfs_sasl *s, bool offers_aes, Hdfs__DataTransferEncryptorMessage **ret,
+                 struct hy_err *err)
+{
+    hy_cleanup_hdfs_response Hdfs__DataTransferEncryptorMessage *challenge = NULL;
+    hy_cleanup_buf struct hy_buf response;
+    int rc;
+
+    hy_buf_init(&response, MESSAGE_MAX);
+    rc = send_message(d, true, &response, false);
+    if (rc < 0)
+        return hy_err_sys(err, rc, "it takes no request");
+    rc = take_message(d, &challenge, err);
+    if (rc == 0)
+        rc = hy_hdfs_sasl_step(s, challenge->payload.data, challenge->payload.len, &response, err);
+    if (rc < 0)
+        return rc;
+    rc = send_message(d, false, &response, offers_aes);
+    if (rc < 0)
+        return hy_err_sys(err, rc, "it takes no answer");
+    rc = take_message(d, ret, err);
+    if (rc == 0)
+        rc = hy_hdfs_sasl_step(s, (*ret)->payload.data, (*ret)->payload.len, &response, err);
+    if (rc == 0 && !hy_hdfs_sasl_is_done(s))
+        rc = hy_err_set(err, -EACCES, "it did not prove who it is");
+    return rc;
+}
+
+static int shake_hands(struct hy_hdfs_datanode *d, const struct login *l, struct hy_err *err)
+{
+    const struct hy_hdfs_digest_login login = {.user = l->user, .password = l->password, .protocol = "hdfs", .server = "0"};
+    hy_cleanup_hdfs_response Hdfs__DataTransferEncryptorMessage *last = NULL;
+    struct hy_hdfs_sasl *s = hy_hdfs_sasl_digest_new(&login, &l->qops);
+    int rc;
+
+    if (!s)
+        return hy_err_oom(err);
+    rc = prove(d, s, has_aes(d, l), &last, err);
+    if (rc == 0)
+        return seal(d, s, last, err);
+    hy_hdfs_sasl_free(s);
+    if (rc == -EAGAIN && l->is_key)
+        forget_key(d->cluster->data_key);
+    return rc;
+}
+
+int hy_hdfs_datanode_secure(struct hy_hdfs_datanode *d, const Hdfs__Token *token, struct hy_err *err)
+{
+    struct login l = {0};
+    char name[300];
+    int rc;
+
+    if (!d->cluster->data_key) /* a cluster of tests, without a NameNode */
+        return 0;
+    rc = find_login(&l, d, token, err);
+    if (rc > 0 && (rc = shake_hands(d, &l, err)) == 0)
+        rc = 1;
+    else if (rc < 0)
+        hy_err_wrap(err, "cannot sign on to the DataNode %s", hy_hdfs_datanode_name(d->id, name, sizeof(name)));
+    login_done(&l);
+    return rc;
+}
