@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "collective/comm.h"
+#include "collective/comm/comm.h"
 
 #define WORLD_MAX 8u
 

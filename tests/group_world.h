@@ -21,7 +21,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "collective/collective.h"
-#include "collective/shm.h"
+#include "collective/shm/shm.h"
 #include "wire/local.h"
 
 #define RANKS_MAX 8

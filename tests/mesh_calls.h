@@ -4,7 +4,7 @@
 #define HY_TESTS_MESH_CALLS_H
 
 #include "base/rng.h"
-#include "collective/shm.h"
+#include "collective/shm/shm.h"
 #include "mesh_world.h"
 #include "numbers.h"
 

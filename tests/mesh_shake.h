@@ -7,8 +7,8 @@
 
 #include "support.h"
 
-#include "collective/handshake.h"
-#include "collective/sha256.h"
+#include "collective/mesh/handshake.h"
+#include "collective/mesh/sha256.h"
 
 #define SHAKE_CHANNELS 4
 

@@ -3,7 +3,7 @@
 #include "group_world.h"
 
 #include "base/clock.h"
-#include "collective/negotiate.h"
+#include "collective/group/negotiate.h"
 
 /* ---- what ranks do -------------------------------------------------------------------- */
 

@@ -6,7 +6,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "collective/negotiate.h"
+#include "collective/group/negotiate.h"
 
 /* One council, and everything it has said: "run x -> 0 1\n". */
 struct chamber {

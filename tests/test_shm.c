@@ -3,7 +3,7 @@
 #include "shm_world.h"
 
 #include "base/rng.h"
-#include "collective/shm_set.h"
+#include "collective/shm/shm_set.h"
 
 /* ---- numbers ------------------------------------------------------------------------ */
 

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
-#include "collective/shm_set.h"
+#include "collective/shm/shm_set.h"
 
 /* ---- sets --------------------------------------------------------------------------- */
 

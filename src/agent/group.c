@@ -22,7 +22,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "collective/shm.h"
+#include "collective/shm/shm.h"
 #include "wire/roles.h"
 
 /* ---- from a rank to the driver ------------------------------------------------------- */

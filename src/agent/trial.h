@@ -10,7 +10,7 @@
 #include "supervise/supervise.h"
 #include "base/list.h"
 #include "base/map.h"
-#include "collective/wait.h"
+#include "collective/shm/wait.h"
 #include "wire/wire.h"
 
 #define HY_ADDRESSES_MAX 32 /* at which a rank may be found ... */

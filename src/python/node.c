@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "collective/mesh.h"
+#include "collective/collective.h"
 #include "wire/node.h"
 
 struct node {

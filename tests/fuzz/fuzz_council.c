@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collective/negotiate.h"
+#include "collective/group/negotiate.h"
 #include "faults.h"
 
 #define RANKS 4

@@ -5,7 +5,7 @@
  */
 #include <stdlib.h>
 
-#include "collective/handshake.h"
+#include "collective/mesh/handshake.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,0 +1,590 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "collective/group/rendezvous.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "collective/shm/choice.h"
+#include "collective/group/endpoint.h"
+#include "collective/group/launcher.h"
+#include "collective/group/pmi.h"
+#include "collective/group/rank_server.h"
+#include "wire/local.h"
+
+#define LEAVE_MS 5000
+#define LOOK_UP_MS 100 /* so often who waits for the others is asked whether it has had enough */
+#define LAUNCHED_MS 600000 /* for all ranks that mpirun or srun has started to come */
+#define DIAL_MS 50         /* between two tries to reach rank 0 of these */
+#define DIAL_WORD_MS 5000  /* before a rank says that it waits for rank 0 */
+#define LOSS_MS 2000       /* for the news of a death, where something shows it already */
+#define DIALS_MAX 20       /* of rank 0 on another machine, which may drop us while strangers crowd it */
+
+struct hy_rendezvous {
+    int fd;
+    char *tag;
+    uint64_t generation;      /* 0: not complete yet */
+    struct hy_buf rest, message;
+    atomic_bool outdated, called_off;
+    void (*tick)(void *arg); /* NULL: none */
+    void *tick_arg;
+    bool left;                /* the agent has taken our leave */
+    bool missed;              /* the agent knows of a rank that we miss */
+    bool over;                /* the agent has told us of the group's end, or it has heard of it by us */
+    Hy__TrialReportAnswer *roster;
+    bool (*give_up)(void *arg); /* while it waits for the roster; NULL: never */
+    void *arg;
+    struct hy_launcher launcher; /* its size is 0 where an agent has started us */
+    int64_t until_ms;            /* then: by when all must be there */
+    int64_t word_ms;             /* and when it is said that we wait for the launcher; 0: it was */
+    int memory;                  /* and what we offer to the ranks of this machine; they open it by our /proc */
+};
+
+/* Of ranks on several machines: where rank 0 serves them. The launcher is asked once in a process. */
+static struct hy_endpoint endpoint;
+static pid_t endpoint_owner;
+
+/* What we tell the rendezvous with, until the communicator has it. */
+struct presence {
+    int bell, listen_fd;
+    char bell_name[HY_BELL_MAX];
+    char **addresses;
+    size_t address_count;
+    uint16_t port;
+    char host[HY_HOST_ID], memory[64]; /* of ranks that a launcher has started */
+};
+
+static void presence_done(struct presence *p)
+{
+    if (p->bell >= 0)
+        close(p->bell);
+    if (p->listen_fd >= 0)
+        close(p->listen_fd);
+    for (size_t i = 0; i < p->address_count; i++)
+        free(p->addresses[i]);
+    free(p->addresses);
+}
+
+void hy_rendezvous_free(struct hy_rendezvous *r)
+{
+    if (!r)
+        return;
+    if (r->fd >= 0)
+        close(r->fd);
+    if (r->memory >= 0)
+        close(r->memory);
+    if (r->roster)
+        hy__trial_report_answer__free_unpacked(r->roster, NULL);
+    hy_buf_done(&r->rest);
+    hy_buf_done(&r->message);
+    free(r->tag);
+    free(r);
+}
+
+bool hy_rendezvous_is_outdated(const struct hy_rendezvous *r)
+{
+    return r && atomic_load(&r->outdated);
+}
+
+static int say(struct hy_rendezvous *r, Hy__GroupWord *word)
+{
+    Hy__TrialReport report = HY__TRIAL_REPORT__INIT;
+    hy_cleanup_free uint8_t *bytes = NULL;
+
+    report.token = (ProtobufCBinaryData){strlen(r->tag), (uint8_t *)r->tag};
+    report.step = -1;
+    report.group = word;
+    bytes = hy_malloc(hy__trial_report__get_packed_size(&report));
+    return bytes ? hy_local_put(r->fd, bytes, hy__trial_report__pack(&report, bytes)) : -ENOMEM;
+}
+
+static int say_join(struct hy_rendezvous *r, const struct presence *p, struct hy_err *err)
+{
+    Hy__GroupJoin join = HY__GROUP_JOIN__INIT;
+    Hy__GroupWord word = HY__GROUP_WORD__INIT;
+    int rc;
+
+    join.addresses = p->addresses;
+    join.n_addresses = p->address_count;
+    join.port = p->port;
+    join.bell = (char *)p->bell_name;
+    join.host = (char *)p->host;
+    join.shared = (char *)p->memory;
+    join.process = (uint32_t)getpid();
+    word.body_case = HY__GROUP_WORD__BODY_JOIN;
+    word.join = &join;
+    rc = say(r, &word);
+    return rc < 0 ? hy_err_sys(err, rc, "cannot tell the agent that this rank is there") : 0;
+}
+
+/* ---- what the agent says ------------------------------------------------------ */
+
+static int take_word(struct hy_rendezvous *r, const Hy__GroupWord *word, struct hy_err *err)
+{
+    switch (word->body_case) {
+    case HY__GROUP_WORD__BODY_LOST:
+        if (r->generation && word->lost->generation && word->lost->generation != r->generation)
+            return 0; /* of a group that we are not in any more */
+        r->over = true;
+        return hy_err_set(err, -ECONNABORTED, "%s",
+                          *word->lost->why ? word->lost->why : "a rank of the training was lost");
+    case HY__GROUP_WORD__BODY_OUTDATED:
+        atomic_store(&r->outdated, true);
+        return 0;
+    default:
+        return 0;
+    }
+}
+
+/* One message; 1 and r->message, 0 when there is none now, or -Exxx. */
+static int next_answer(struct hy_rendezvous *r, int timeout_ms, struct hy_err *err)
+{
+    int rc = hy_local_get(r->fd, &r->rest, &r->message, timeout_ms);
+
+    if (rc == -EAGAIN || rc == -EINTR)
+        return rc == -EINTR && timeout_ms ? rc : 0;
+    if (rc <= 0) {
+        r->over = true;
+        return hy_err_set(err, -ECONNABORTED, "%s is gone, and the training with it",
+                          r->launcher.size ? "rank 0" : "the agent of this rank");
+    }
+    return 1;
+}
+
+static int take_answer(struct hy_rendezvous *r, struct hy_err *err)
+{
+    Hy__TrialReportAnswer *answer =
+        hy__trial_report_answer__unpack(NULL, r->message.len, hy_buf_bytes(&r->message));
+    int rc = 0;
+
+    if (!answer)
+        return hy_err_set(err, -EPROTO, "the agent's answer makes no sense; is it of another version?");
+    if (*answer->error && !r->roster) /* later ones are about notes */
+        rc = hy_err_set(err, -ECONNABORTED, "%s", answer->error);
+    else if (answer->group && answer->group->body_case == HY__GROUP_WORD__BODY_ROSTER && !r->roster) {
+        r->generation = answer->group->roster->generation;
+        r->roster = answer;
+        return 0;
+    } else if (answer->group)
+        rc = take_word(r, answer->group, err);
+    else
+        r->left = true; /* a plain "taken" */
+    hy__trial_report_answer__free_unpacked(answer, NULL);
+    return rc;
+}
+
+/* For the communicator's waits: has anybody died? */
+static int check(void *arg, struct hy_err *err)
+{
+    struct hy_rendezvous *r = arg;
+    int rc;
+
+    if (atomic_load(&r->called_off))
+        return hy_err_set(err, -ECANCELED, "it has left the group while something was under way");
+    if (r->tick)
+        r->tick(r->tick_arg);
+    while ((rc = next_answer(r, 0, err)) > 0) {
+        rc = take_answer(r, err);
+        if (rc < 0)
+            break;
+    }
+    return rc;
+}
+
+/* Of ranks that a launcher has started. */
+static int too_late(const struct hy_rendezvous *r, struct hy_err *err)
+{
+    const struct hy_launcher *l = &r->launcher;
+
+    return hy_err_set(err, -ETIMEDOUT, "not all of the %u ranks that %s has started have called init within "
+                      "%d s; start as many as there are to be, all of them by `%s`, or by `hopyard train -np %u python …`",
+                      l->size, l->name, LAUNCHED_MS / 1000, l->name, l->size);
+}
+
+static bool is_late(const struct hy_rendezvous *r)
+{
+    return r->launcher.size && hy_clock_ms() > r->until_ms;
+}
+
+static int await_roster(struct hy_rendezvous *r, struct hy_err *err)
+{
+    while (!r->roster) {
+        int rc = next_answer(r, LOOK_UP_MS, err);
+
+        if ((rc == 0 || rc == -EINTR) && r->give_up && r->give_up(r->arg))
+            return hy_err_set(err, -EINTR, "interrupted while waiting for the other ranks");
+        if (rc == 0 && is_late(r))
+            return too_late(r, err);
+        if (rc == -EINTR)
+            rc = 0;
+        if (rc > 0)
+            rc = take_answer(r, err);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+/* Rank 0 may still be on its way. An fd, or -Exxx. */
+static int dial_rank_0(struct hy_rendezvous *r, const char *path, struct hy_err *err)
+{
+    int64_t word_ms = hy_clock_ms() + DIAL_WORD_MS;
+    int fd;
+
+    while ((fd = hy_local_connect(path, err)) == -ENOENT || fd == -ECONNREFUSED) {
+        if (r->give_up && r->give_up(r->arg))
+            return hy_err_set(err, -EINTR, "interrupted while waiting for rank 0");
+        if (is_late(r))
+            return too_late(r, err);
+        if (word_ms && hy_clock_ms() > word_ms) {
+            fprintf(stderr, "[hopyard] rank %u waits for rank 0, which has not called init yet\n", r->launcher.rank);
+            word_ms = 0;
+        }
+        poll(NULL, 0, DIAL_MS);
+    }
+    return fd;
+}
+
+/* A child of rank 0 finds its parent's server, which refuses it. */
+static int dial(struct hy_rendezvous *r, const char *path, struct hy_err *err)
+{
+    int rc = hy_local_connect(path, err);
+
+    if (!r->launcher.size || (rc != -ENOENT && rc != -ECONNREFUSED))
+        return rc;
+    rc = r->launcher.rank == 0 ? hy_rank_server_start(path, r->launcher.size, NULL, err) : 0;
+    return rc < 0 ? rc : dial_rank_0(r, path, err);
+}
+
+/* ---- ranks on several machines -------------------------------------------------- */
+
+static bool has_had_enough(void *arg)
+{
+    struct hy_rendezvous *r = arg;
+
+    if (r->word_ms && hy_clock_ms() > r->word_ms) {
+        fprintf(stderr, "[hopyard] rank %u waits until all %u ranks have called init\n", r->launcher.rank, r->launcher.size);
+        r->word_ms = 0;
+    }
+    return is_late(r) || (r->give_up && r->give_up(r->arg));
+}
+
+/* From rank 0 to all others, by what has started them. */
+static int find_endpoint(struct hy_rendezvous *r, const char *path, struct hy_err *err)
+{
+    char text[HY_PMI_TEXT] = "";
+    struct hy_endpoint found = {0};
+    int rc = r->launcher.rank == 0 ? hy_rank_server_start(path, r->launcher.size, &found, err) : 0;
+
+    if (rc < 0)
+        return rc;
+    if (r->launcher.rank == 0)
+        hy_endpoint_format(&found, text);
+    r->word_ms = hy_clock_ms() + DIAL_WORD_MS;
+    rc = hy_pmi_share(r->launcher.rank, text, has_had_enough, r, err);
+    if (rc == -EINTR && is_late(r))
+        rc = too_late(r, err);
+    else if (rc == -ENOTSUP) {
+        struct hy_err why = *err;
+
+        rc = hy_launcher_refuse(&r->launcher, why.text, err);
+    } else if (rc == 0 && hy_endpoint_parse(text, &found) < 0)
+        rc = hy_err_set(err, -EPROTO, "what %s carries from rank 0 is not the address of a training; do all ranks have the "
+                        "same version of hopyard?", r->launcher.name);
+    if (rc == 0) {
+        endpoint = found;
+        endpoint_owner = getpid();
+    }
+    explicit_bzero(text, sizeof text);
+    explicit_bzero(&found, sizeof found);
+    return rc;
+}
+
+/* Rank 0 listens before the launcher carries its address: whoever is refused finds it gone. */
+static int dial_endpoint(struct hy_rendezvous *r, struct hy_err *err)
+{
+    int rc, dials = 0;
+
+    while ((rc = hy_endpoint_dial(&endpoint, r->launcher.rank, r->launcher.size, err)) == -ECONNRESET || rc == -EPIPE) {
+        if (has_had_enough(r) || ++dials == DIALS_MAX)
+            return rc;
+        poll(NULL, 0, DIAL_MS);
+    }
+    return rc;
+}
+
+/* Ranks of rank 0's machine use its unix socket, if they see the directory that it is in. */
+static int dial_spread(struct hy_rendezvous *r, const char *path, const char *host, struct hy_err *err)
+{
+    int rc = 0;
+
+    if (endpoint_owner != getpid())
+        rc = find_endpoint(r, path, err);
+    if (rc < 0)
+        return rc;
+    if (strcmp(host, endpoint.host) == 0) {
+        rc = hy_local_connect(path, err);
+        if (rc >= 0 || r->launcher.rank == 0)
+            return rc;
+    }
+    return dial_endpoint(r, err);
+}
+
+/* All of it zero, and as large as it is for good: nobody can make others fault. What is not used takes no memory. */
+static int offer_memory(struct hy_rendezvous *r, struct presence *p, struct hy_err *err)
+{
+    unsigned most = r->launcher.size < HY_LOCAL_MAX_RANKS ? r->launcher.size : HY_LOCAL_MAX_RANKS;
+    int rc = hy_host_id(p->host, err);
+
+    if (rc < 0)
+        return rc;
+    r->memory = HY_SYS(memfd_create("hopyard-group", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (r->memory < 0 || HY_SYS(ftruncate(r->memory, (off_t)hy_shm_size(most))) < 0 ||
+        HY_SYS(fcntl(r->memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) < 0)
+        return hy_err_sys(err, -errno, "cannot make the memory that this machine's ranks share");
+    snprintf(p->memory, sizeof p->memory, "/proc/%d/fd/%d", (int)getpid(), r->memory);
+    return 0;
+}
+
+/* ---- from a roster to a communicator ---------------------------------------------- */
+
+static int check_roster(const Hy__Roster *roster, size_t key_size, struct hy_err *err)
+{
+    if (roster->n_members == 0 || roster->n_members > HY_RANKS_MAX || roster->rank >= roster->n_members ||
+        roster->key.len != key_size)
+        return hy_err_set(err, -EPROTO, "the driver's list of ranks makes no sense");
+    for (size_t i = 0; i < roster->n_members; i++)
+        if (strlen(roster->members[i]->bell) >= HY_BELL_MAX || roster->members[i]->port > UINT16_MAX)
+            return hy_err_set(err, -EPROTO, "the driver's word on rank %zu makes no sense", i);
+    return 0;
+}
+
+static void fill_member(struct hy_comm_member *m, const Hy__GroupMember *from)
+{
+    m->host = from->host;
+    m->bell = from->bell;
+    m->tcp.addresses = (const char *const *)from->addresses;
+    m->tcp.address_count = from->n_addresses;
+    m->tcp.port = (uint16_t)from->port;
+}
+
+/* The rank whose memory it is may just have died: then that is the news, and it is on its way. */
+static int open_shared(struct hy_rendezvous *r, const char *path, struct hy_err *err)
+{
+    int64_t until = hy_clock_ms() + LOSS_MS;
+    int fd = HY_SYS(open(path, O_RDWR | O_CLOEXEC)), code = errno;
+
+    while (fd < 0 && code == ENOENT && hy_clock_ms() < until) {
+        int rc = check(r, err);
+
+        if (rc < 0)
+            return rc;
+        poll(NULL, 0, DIAL_MS);
+    }
+    return fd < 0 ? hy_err_sys(err, -code, "cannot open the memory that this machine's ranks share, '%s'", path) : fd;
+}
+
+static int open_comm(struct hy_rendezvous *r, struct presence *p, struct hy_comm **ret, struct hy_err *err)
+{
+    const Hy__Roster *roster = r->roster->group->roster;
+    hy_cleanup_free struct hy_comm_member *members = NULL;
+    hy_cleanup_close int shared = -1;
+    struct hy_comm_spec spec;
+    int rc = check_roster(roster, r->launcher.is_spread ? 0 : HY_MESH_KEY_SIZE, err);
+
+    if (rc < 0)
+        return rc;
+    members = hy_calloc(roster->n_members, sizeof *members);
+    if (!members)
+        return hy_err_oom(err);
+    for (size_t i = 0; i < roster->n_members; i++)
+        fill_member(&members[i], roster->members[i]);
+    if (*roster->shared) {
+        shared = open_shared(r, roster->shared, err);
+        if (shared < 0)
+            return shared;
+    }
+    spec = (struct hy_comm_spec){.rank = roster->rank, .size = (unsigned)roster->n_members, .members = members,
+                                 .shm_fd = shared, .listen_fd = p->listen_fd,
+                                 .waiter = {.bell = p->bell, .watch_fd = r->fd, .check = check, .arg = r}};
+    if (r->launcher.is_spread)
+        hy_endpoint_mesh_key(&endpoint, r->generation, spec.key);
+    else
+        memcpy(spec.key, roster->key.data, sizeof spec.key);
+    if (getenv("HOPYARD_CORES")) { /* of our own: whoever spins there is in nobody's way */
+        spec.waiter.spins = hy_patience(false).spins;
+        spec.waiter.yields = hy_patience(false).yields;
+    }
+    rc = hy_comm_open(&spec, ret, err);
+    explicit_bzero(spec.key, sizeof spec.key);
+    if (rc == 0)
+        p->listen_fd = p->bell = -1; /* taken */
+    return rc;
+}
+
+static int join(struct hy_rendezvous *r, const char *path, struct hy_comm **ret_comm, struct hy_err *err)
+{
+    struct presence p = {.bell = -1, .listen_fd = -1};
+    int rc;
+
+    p.bell = rc = hy_bell_open(p.bell_name, err);
+    if (rc >= 0)
+        p.listen_fd = rc = hy_mesh_listen(&p.port, &p.addresses, &p.address_count, err);
+    if (rc >= 0 && r->launcher.size)
+        rc = offer_memory(r, &p, err);
+    if (rc >= 0)
+        r->fd = rc = r->launcher.is_spread ? dial_spread(r, path, p.host, err) : dial(r, path, err);
+    if (rc >= 0)
+        rc = say_join(r, &p, err);
+    if (rc >= 0)
+        rc = await_roster(r, err);
+    if (rc >= 0)
+        rc = open_comm(r, &p, ret_comm, err);
+    presence_done(&p);
+    return rc;
+}
+
+static int join_alone(struct hy_comm **ret_comm, struct hy_err *err)
+{
+    static const struct hy_comm_member me = {.bell = ""};
+    const struct hy_comm_spec spec = {.size = 1, .members = &me, .shm_fd = -1, .listen_fd = -1,
+                                      .waiter = {.bell = -1, .watch_fd = -1}};
+
+    return hy_comm_open(&spec, ret_comm, err);
+}
+
+/*
+ * Where the others are, and by what name they know us: 1, or 0 when there are none. A trial of a run has what its agent
+ * says, whatever has started the run itself.
+ */
+static int find_others(struct hy_launcher *ret_launcher, char **ret_path, char **ret_tag, struct hy_err *err)
+{
+    const char *path = getenv("HOPYARD_SOCKET"), *tag = getenv("HOPYARD_TAG");
+    int rc;
+
+    if (tag && (!path || !getenv("HOPYARD_GROUP")))
+        return 0;
+    rc = tag ? 1 : hy_launcher_find(ret_launcher, err);
+    if (rc <= 0)
+        return rc;
+    *ret_path = tag ? hy_strdup(path) : hy_launcher_socket(ret_launcher, err);
+    *ret_tag = tag ? hy_strdup(tag) : hy_asprintf("%u", ret_launcher->rank);
+    if (!*ret_path || !*ret_tag)
+        return err->code ? err->code : hy_err_oom(err);
+    return 1;
+}
+
+int hy_rendezvous(struct hy_rendezvous **ret, struct hy_comm **ret_comm, bool (*give_up)(void *arg), void *arg,
+                  struct hy_err *err)
+{
+    struct hy_launcher launcher = {0};
+    hy_cleanup_free char *path = NULL, *tag = NULL;
+    struct hy_rendezvous *r;
+    int rc = find_others(&launcher, &path, &tag, err);
+
+    *ret = NULL;
+    if (rc <= 0)
+        return rc < 0 ? rc : join_alone(ret_comm, err);
+    r = hy_calloc(1, sizeof *r);
+    if (!r)
+        return hy_err_oom(err);
+    r->fd = r->memory = -1;
+    r->give_up = give_up;
+    r->arg = arg;
+    hy_buf_init(&r->rest, HY_LOCAL_MAX + 64u * 1024);
+    hy_buf_init(&r->message, HY_LOCAL_MAX);
+    r->launcher = launcher;
+    r->until_ms = hy_clock_ms() + LAUNCHED_MS;
+    r->tag = hy_take(tag);
+    rc = join(r, path, ret_comm, err);
+    if (rc < 0) {
+        hy_rendezvous_fail(r, err->text);
+        hy_rendezvous_free(r);
+        return rc;
+    }
+    *ret = r;
+    return 0;
+}
+
+void hy_rendezvous_on_wait(struct hy_rendezvous *r, void (*tick)(void *arg), void *arg)
+{
+    if (r) {
+        r->tick = tick;
+        r->tick_arg = arg;
+    }
+}
+
+void hy_rendezvous_call_off(struct hy_rendezvous *r)
+{
+    if (r)
+        atomic_store(&r->called_off, true);
+}
+
+void hy_rendezvous_note(struct hy_rendezvous *r, const char *text)
+{
+    Hy__GroupWord word = HY__GROUP_WORD__INIT;
+
+    if (!r)
+        return;
+    word.body_case = HY__GROUP_WORD__BODY_NOTE;
+    word.note = (char *)text;
+    (void)say(r, &word); /* an agent that does not take it is about to end us */
+}
+
+void hy_rendezvous_fail(struct hy_rendezvous *r, const char *why)
+{
+    Hy__GroupWord word = HY__GROUP_WORD__INIT;
+
+    if (!r || r->over || !r->generation)
+        return;
+    r->over = true;
+    word.body_case = HY__GROUP_WORD__BODY_FAILED;
+    word.failed = (char *)why;
+    (void)say(r, &word); /* an agent that does not take it is about to end us */
+}
+
+void hy_rendezvous_miss(struct hy_rendezvous *r, unsigned rank)
+{
+    Hy__GroupWord word = HY__GROUP_WORD__INIT;
+
+    if (!r || r->over || r->missed)
+        return;
+    r->missed = true;
+    word.body_case = HY__GROUP_WORD__BODY_MISSED;
+    word.missed = rank;
+    (void)say(r, &word); /* an agent that does not take it is about to end us */
+}
+
+int hy_rendezvous_leave(struct hy_rendezvous *r)
+{
+    int64_t until = hy_clock_ms() + LEAVE_MS;
+    Hy__GroupWord word = HY__GROUP_WORD__INIT;
+    struct hy_err err = {0};
+    int rc;
+
+    if (!r)
+        return 0;
+    word.body_case = HY__GROUP_WORD__BODY_LEAVE;
+    word.leave = true;
+    r->left = false;
+    rc = say(r, &word);
+    while (rc >= 0 && !r->left && hy_clock_ms() < until) {
+        rc = next_answer(r, 100, &err);
+        if (rc > 0 && take_answer(r, &err) < 0)
+            rc = 0; /* who is lost does not matter any more */
+        if (rc == -EINTR)
+            rc = 0;
+    }
+    return rc < 0 ? rc : r->left ? 0 : -ETIMEDOUT;
+}
