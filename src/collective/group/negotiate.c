@@ -9,7 +9,7 @@
 
 #include "base/mem.h"
 #include "base/text.h"
-#include "collective/group/council.h"
+#include "collective/group/negotiate_private.h"
 
 /* ---- sets ------------------------------------------------------------------- */
 

@@ -21,7 +21,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "collective/group/council.h"
+#include "collective/group/negotiate_private.h"
 #include "collective/group/group.h"
 
 #define YIELDS 200         /* rounds without news before it sleeps, while something is open */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "collective/mesh/mesh_parts.h"
+#include "collective/mesh/mesh_private.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -9,7 +9,7 @@
  *
  * Whoever accepts gives a stranger five seconds, and keeps a limited number of them.
  */
-#include "collective/mesh/mesh_parts.h"
+#include "collective/mesh/mesh_private.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -5,7 +5,7 @@
  * There are no frames: both ends know how long every message is and on which streams its segments lie, because both
  * make the same calls in the same order. What comes early waits in the kernel.
  */
-#include "collective/mesh/mesh_parts.h"
+#include "collective/mesh/mesh_private.h"
 
 #include <assert.h>
 #include <errno.h>

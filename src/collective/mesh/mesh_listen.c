@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where others find us: the socket we listen on, and the addresses that we tell them. */
-#include "collective/mesh/mesh_parts.h"
+#include "collective/mesh/mesh_private.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

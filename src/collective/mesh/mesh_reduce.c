@@ -7,7 +7,7 @@
  * reduces a segment in the order of the peers as soon as all of it is there, and sends the result out at once.
  * Contributions and results have streams of their own, so neither waits for the other.
  */
-#include "collective/mesh/mesh_parts.h"
+#include "collective/mesh/mesh_private.h"
 
 #include <assert.h>
 #include <errno.h>

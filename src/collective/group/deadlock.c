@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "collective/group/council.h"
+#include "collective/group/negotiate_private.h"
 
 #define LOOK_AGAIN_MS 100
 

@@ -5,7 +5,7 @@
  * A small broadcast goes down a binomial tree. Of a large one every peer but the root is given a slice, and passes
  * each segment of it on to the others as soon as it is there: the root sends every byte once.
  */
-#include "collective/mesh/mesh_parts.h"
+#include "collective/mesh/mesh_private.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "collective/group/council.h"
+#include "collective/group/negotiate_private.h"
 
 const char *hy_council_kind(uint32_t kind)
 {

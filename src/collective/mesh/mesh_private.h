@@ -6,7 +6,7 @@
  *     mesh.c            a mesh, its links, its one wait, and the verdict when a link is gone
  *     mesh_connect.c    from a connection to a stream: dialling, accepting, the handshake
  *     mesh_exchange.c   bytes through streams, many at once
- *     mesh_reduce.c     allreduce and reducescatter;  mesh_share.c  broadcast, allgather, barrier
+ *     mesh_reduce.c     allreduce and reducescatter;  mesh_broadcast.c  broadcast, allgather, barrier
  *     mesh_pipe.c       the byte pipes
  *
  * One thread, no blocking call: everything that moves is woken by one epoll set, edge-triggered. A stream

@@ -3,8 +3,8 @@
  * The council's inside.
  *
  *   negotiate.c   what ranks say, and what follows
- *   disagree.c    two ranks ask for different things under one name
- *   hopeless.c    what nobody will ever complete, and who takes his time
+ *   mismatch.c    two ranks ask for different things under one name
+ *   deadlock.c    what nobody will ever complete, and who takes his time
  */
 #ifndef HY_COLLECTIVE_COUNCIL_H
 #define HY_COLLECTIVE_COUNCIL_H
