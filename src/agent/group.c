@@ -10,7 +10,6 @@
  * that joins again waits for a new roster, and is not to hear of the old one.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +21,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "collective/shm/shm.h"
+#include "wire/bounds.h"
 #include "wire/roles.h"
 
 /* ---- from a rank to the driver ------------------------------------------------------- */
@@ -68,9 +67,9 @@ static void hold(struct trial *t, struct hy_local_conn **place, struct hy_local_
 static bool are_addresses(char *const *list, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (strlen(list[i]) > HY_ADDRESS_MAX)
+        if (strlen(list[i]) > HY_RANK_ADDRESS_LIMIT)
             return false;
-    return n <= HY_ADDRESSES_MAX;
+    return n <= HY_RANK_ADDRESSES_LIMIT;
 }
 
 static bool makes_sense(const Hy__GroupJoin *join)
@@ -209,19 +208,15 @@ static void stop_sharing(struct agent *a)
     a->shared.generation = 0;
 }
 
-/* All of it zero, and as large as it is for good: nobody can make others fault. */
+/* It is empty: the ranks give it its size and seal it, since only they know how they use it. */
 static int share(struct agent *a, uint64_t generation, unsigned ranks, struct hy_err *err)
 {
-    hy_cleanup_close int fd = -1;
-
     if (a->shared.fd >= 0 && a->shared.generation == generation)
         return 0;
     stop_sharing(a);
-    fd = HY_SYS(memfd_create("hopyard-group", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    if (fd < 0 || HY_SYS(ftruncate(fd, (off_t)hy_shm_size(ranks))) < 0 ||
-        HY_SYS(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) < 0)
-        return hy_err_sys(err, -errno, "cannot make the memory that %u ranks share", ranks);
-    a->shared.fd = hy_take_fd(fd);
+    a->shared.fd = HY_SYS(memfd_create("hopyard-group", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (a->shared.fd < 0)
+        return hy_err_sys(err, -errno, "cannot create the memory that %u ranks share", ranks);
     a->shared.generation = generation;
     return 0;
 }

@@ -10,11 +10,8 @@
 #include "supervise/supervise.h"
 #include "base/list.h"
 #include "base/map.h"
-#include "collective/shm/wait.h"
+#include "wire/bounds.h"
 #include "wire/wire.h"
-
-#define HY_ADDRESSES_MAX 32 /* at which a rank may be found ... */
-#define HY_ADDRESS_MAX 64   /* ... and the length of each */
 
 /* Of a training: what its ranks here share in this generation. group.c */
 struct shared {
@@ -28,7 +25,7 @@ struct member {
     struct hy_local_conn *node; /* the same, of a node of a cluster: it may be in the group besides */
     uint64_t generation;        /* whose roster it has; 0: it waits for one */
     uint32_t port;              /* of its join: by them a roster is known to be */
-    char bell[HY_BELL_MAX];     /* the answer to it */
+    char bell[HY_RANK_ADDRESS_LIMIT]; /* the answer to it */
     bool joined, left;
 };
 

@@ -32,7 +32,7 @@ struct hy_comm_member {
 struct hy_comm_spec {
     unsigned rank, size;
     const struct hy_comm_member *members; /* by rank; a host's ranks in their order are its local ranks */
-    int shm_fd;                           /* hy_shm_size() large; stays the caller's; -1: alone on this host */
+    int shm_fd;                           /* of hy_shm_reserve(); stays the caller's; -1: alone on this host */
     int listen_fd;                        /* taken; -1: one host */
     uint8_t key[HY_MESH_KEY_SIZE];
     struct hy_waiter waiter;              /* taken: its bell is closed with the communicator, its watch_fd is not */

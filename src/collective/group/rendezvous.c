@@ -341,18 +341,16 @@ static int dial_spread(struct hy_rendezvous *r, const char *path, const char *ho
     return dial_endpoint(r, err);
 }
 
-/* All of it zero, and as large as it is for good: nobody can make others fault. What is not used takes no memory. */
+/* An empty memfd: the ranks that share it give it its size. */
 static int offer_memory(struct hy_rendezvous *r, struct presence *p, struct hy_err *err)
 {
-    unsigned most = r->launcher.size < HY_LOCAL_MAX_RANKS ? r->launcher.size : HY_LOCAL_MAX_RANKS;
     int rc = hy_host_id(p->host, err);
 
     if (rc < 0)
         return rc;
     r->memory = HY_SYS(memfd_create("hopyard-group", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    if (r->memory < 0 || HY_SYS(ftruncate(r->memory, (off_t)hy_shm_size(most))) < 0 ||
-        HY_SYS(fcntl(r->memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) < 0)
-        return hy_err_sys(err, -errno, "cannot make the memory that this machine's ranks share");
+    if (r->memory < 0)
+        return hy_err_sys(err, -errno, "cannot create the memory that this machine's ranks share");
     snprintf(p->memory, sizeof p->memory, "/proc/%d/fd/%d", (int)getpid(), r->memory);
     return 0;
 }
@@ -395,6 +393,28 @@ static int open_shared(struct hy_rendezvous *r, const char *path, struct hy_err 
     return fd < 0 ? hy_err_sys(err, -code, "cannot open the memory that this machine's ranks share, '%s'", path) : fd;
 }
 
+static unsigned count_local_ranks(const Hy__Roster *roster)
+{
+    unsigned count = 0;
+
+    for (size_t i = 0; i < roster->n_members; i++)
+        count += roster->members[i]->host == roster->members[roster->rank]->host;
+    return count;
+}
+
+/* *ret: the memory that this machine's ranks share; unchanged for a single rank. */
+static int take_shared(struct hy_rendezvous *r, const Hy__Roster *roster, int *ret, struct hy_err *err)
+{
+    unsigned count = count_local_ranks(roster);
+    int rc;
+
+    if (!*roster->shared || count > HY_LOCAL_MAX_RANKS) /* more are refused where the communicator is opened */
+        return 0;
+    *ret = open_shared(r, roster->shared, err);
+    rc = *ret < 0 ? *ret : hy_shm_reserve(*ret, count, err);
+    return rc < 0 ? rc : 0;
+}
+
 static int open_comm(struct hy_rendezvous *r, struct presence *p, struct hy_comm **ret, struct hy_err *err)
 {
     const Hy__Roster *roster = r->roster->group->roster;
@@ -410,11 +430,9 @@ static int open_comm(struct hy_rendezvous *r, struct presence *p, struct hy_comm
         return hy_err_oom(err);
     for (size_t i = 0; i < roster->n_members; i++)
         fill_member(&members[i], roster->members[i]);
-    if (*roster->shared) {
-        shared = open_shared(r, roster->shared, err);
-        if (shared < 0)
-            return shared;
-    }
+    rc = take_shared(r, roster, &shared, err);
+    if (rc < 0)
+        return rc;
     spec = (struct hy_comm_spec){.rank = roster->rank, .size = (unsigned)roster->n_members, .members = members,
                                  .shm_fd = shared, .listen_fd = p->listen_fd,
                                  .waiter = {.bell = p->bell, .watch_fd = r->fd, .check = check, .arg = r}};

@@ -67,6 +67,21 @@ size_t hy_shm_size(unsigned local_count)
     return head_bytes() + pipes_bytes(local_count) + HY_SETS_MAX * region_stride(local_count);
 }
 
+/* All local ranks do this at the same time, with the same size: truncating to the current size succeeds on a sealed
+ * memfd, and only the first rank can add the seals. */
+int hy_shm_reserve(int fd, unsigned local_count, struct hy_err *err)
+{
+    int seals;
+
+    if (HY_SYS(ftruncate(fd, (off_t)hy_shm_size(local_count))) < 0)
+        return hy_err_sys(err, -errno, "cannot reserve the memory that %u ranks share", local_count);
+    (void)fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+    seals = HY_SYS(fcntl(fd, F_GET_SEALS));
+    if (seals < 0 || !(seals & F_SEAL_SHRINK))
+        return hy_err_sys(err, seals < 0 ? -errno : -EPERM, "cannot seal the memory that %u ranks share", local_count);
+    return 0;
+}
+
 /* ---- open and close ----------------------------------------------------------------- */
 
 static bool is_crowded(unsigned local_count)

@@ -20,8 +20,13 @@
 struct hy_shm;
 struct hy_shm_set;
 
-/* How large the memfd must be for so many ranks (ftruncate; it costs nothing until used). */
+/* The size of the memfd for `local_count` ranks. It is sparse: pages that are not used take no memory. */
 size_t hy_shm_size(unsigned local_count);
+/*
+ * Gives an empty memfd (MFD_ALLOW_SEALING) that size and seals it, so that no process can shrink it and make others
+ * fault. Every rank calls it: whoever creates the memfd need not know how ranks use it.
+ */
+int hy_shm_reserve(int fd, unsigned local_count, struct hy_err *err);
 
 /* Maps `fd` (which stays the caller's). `bells`: the names of all local ranks' bells, by local index; copied. */
 int hy_shm_open(int fd, unsigned local, unsigned local_count, const char *const *bells, struct hy_waiter *waiter,
