@@ -21,6 +21,7 @@
 #include "collective/group/launcher.h"
 #include "collective/group/pmi.h"
 #include "collective/group/rank_server.h"
+#include "wire/agent_client.h"
 #include "wire/local.h"
 
 #define LEAVE_MS 5000
@@ -32,10 +33,8 @@
 #define DIALS_MAX 20       /* of rank 0 on another machine, which may drop us while strangers crowd it */
 
 struct hy_rendezvous {
-    int fd;
-    char *tag;
+    struct hy_agent_client agent; /* or rank 0's server */
     uint64_t generation;      /* 0: not complete yet */
-    struct hy_buf rest, message;
     atomic_bool outdated, called_off;
     void (*tick)(void *arg); /* NULL: none */
     void *tick_arg;
@@ -80,15 +79,10 @@ void hy_rendezvous_free(struct hy_rendezvous *r)
 {
     if (!r)
         return;
-    if (r->fd >= 0)
-        close(r->fd);
-    if (r->memory >= 0)
-        close(r->memory);
+    hy_agent_client_done(&r->agent);
+    hy_close_at(&r->memory);
     if (r->roster)
         hy__trial_report_answer__free_unpacked(r->roster, NULL);
-    hy_buf_done(&r->rest);
-    hy_buf_done(&r->message);
-    free(r->tag);
     free(r);
 }
 
@@ -97,19 +91,7 @@ bool hy_rendezvous_is_outdated(const struct hy_rendezvous *r)
     return r && atomic_load(&r->outdated);
 }
 
-static int say(struct hy_rendezvous *r, Hy__GroupWord *word)
-{
-    Hy__TrialReport report = HY__TRIAL_REPORT__INIT;
-    hy_cleanup_free uint8_t *bytes = NULL;
-
-    report.token = (ProtobufCBinaryData){strlen(r->tag), (uint8_t *)r->tag};
-    report.step = -1;
-    report.group = word;
-    bytes = hy_malloc(hy__trial_report__get_packed_size(&report));
-    return bytes ? hy_local_put(r->fd, bytes, hy__trial_report__pack(&report, bytes)) : -ENOMEM;
-}
-
-static int say_join(struct hy_rendezvous *r, const struct presence *p, struct hy_err *err)
+static int send_join(struct hy_rendezvous *r, const struct presence *p, struct hy_err *err)
 {
     Hy__GroupJoin join = HY__GROUP_JOIN__INIT;
     Hy__GroupWord word = HY__GROUP_WORD__INIT;
@@ -124,8 +106,8 @@ static int say_join(struct hy_rendezvous *r, const struct presence *p, struct hy
     join.process = (uint32_t)getpid();
     word.body_case = HY__GROUP_WORD__BODY_JOIN;
     word.join = &join;
-    rc = say(r, &word);
-    return rc < 0 ? hy_err_sys(err, rc, "cannot tell the agent that this rank is there") : 0;
+    rc = hy_agent_client_send_word(&r->agent, &word);
+    return rc < 0 ? hy_err_sys(err, rc, "cannot send the request to join to the agent") : 0;
 }
 
 /* ---- what the agent says ------------------------------------------------------ */
@@ -147,29 +129,11 @@ static int take_word(struct hy_rendezvous *r, const Hy__GroupWord *word, struct 
     }
 }
 
-/* One message; 1 and r->message, 0 when there is none now, or -Exxx. */
-static int next_answer(struct hy_rendezvous *r, int timeout_ms, struct hy_err *err)
+/* Frees the answer, or keeps it as the roster. */
+static int take_answer(struct hy_rendezvous *r, Hy__TrialReportAnswer *answer, struct hy_err *err)
 {
-    int rc = hy_local_get(r->fd, &r->rest, &r->message, timeout_ms);
-
-    if (rc == -EAGAIN || rc == -EINTR)
-        return rc == -EINTR && timeout_ms ? rc : 0;
-    if (rc <= 0) {
-        r->over = true;
-        return hy_err_set(err, -ECONNABORTED, "%s is gone, and the training with it",
-                          r->launcher.size ? "rank 0" : "the agent of this rank");
-    }
-    return 1;
-}
-
-static int take_answer(struct hy_rendezvous *r, struct hy_err *err)
-{
-    Hy__TrialReportAnswer *answer =
-        hy__trial_report_answer__unpack(NULL, r->message.len, hy_buf_bytes(&r->message));
     int rc = 0;
 
-    if (!answer)
-        return hy_err_set(err, -EPROTO, "the agent's answer makes no sense; is it of another version?");
     if (*answer->error && !r->roster) /* later ones are about notes */
         rc = hy_err_set(err, -ECONNABORTED, "%s", answer->error);
     else if (answer->group && answer->group->body_case == HY__GROUP_WORD__BODY_ROSTER && !r->roster) {
@@ -184,6 +148,31 @@ static int take_answer(struct hy_rendezvous *r, struct hy_err *err)
     return rc;
 }
 
+/* 1 and an answer, 0 after timeout_ms or on a signal, or -Exxx. */
+static int receive_answer(struct hy_rendezvous *r, int timeout_ms, Hy__TrialReportAnswer **ret, struct hy_err *err)
+{
+    int rc = hy_agent_client_receive(&r->agent, timeout_ms, ret, err);
+
+    if (rc == -EPIPE) {
+        r->over = true;
+        return hy_err_set(err, -ECONNABORTED, "%s is gone, and the training with it",
+                          r->launcher.size ? "rank 0" : "the agent of this rank");
+    }
+    return rc == -EINTR ? 0 : rc;
+}
+
+/* The same, and what the answer means for this rank. */
+static int receive(struct hy_rendezvous *r, int timeout_ms, struct hy_err *err)
+{
+    Hy__TrialReportAnswer *answer;
+    int rc = receive_answer(r, timeout_ms, &answer, err);
+
+    if (rc <= 0)
+        return rc;
+    rc = take_answer(r, answer, err);
+    return rc < 0 ? rc : 1;
+}
+
 /* For the communicator's waits: has anybody died? */
 static int check(void *arg, struct hy_err *err)
 {
@@ -194,11 +183,9 @@ static int check(void *arg, struct hy_err *err)
         return hy_err_set(err, -ECANCELED, "it has left the group while something was under way");
     if (r->tick)
         r->tick(r->tick_arg);
-    while ((rc = next_answer(r, 0, err)) > 0) {
-        rc = take_answer(r, err);
-        if (rc < 0)
-            break;
-    }
+    do
+        rc = receive(r, 0, err);
+    while (rc > 0);
     return rc;
 }
 
@@ -220,16 +207,12 @@ static bool is_late(const struct hy_rendezvous *r)
 static int await_roster(struct hy_rendezvous *r, struct hy_err *err)
 {
     while (!r->roster) {
-        int rc = next_answer(r, LOOK_UP_MS, err);
+        int rc = receive(r, LOOK_UP_MS, err);
 
-        if ((rc == 0 || rc == -EINTR) && r->give_up && r->give_up(r->arg))
+        if (rc == 0 && r->give_up && r->give_up(r->arg))
             return hy_err_set(err, -EINTR, "interrupted while waiting for the other ranks");
         if (rc == 0 && is_late(r))
             return too_late(r, err);
-        if (rc == -EINTR)
-            rc = 0;
-        if (rc > 0)
-            rc = take_answer(r, err);
         if (rc < 0)
             return rc;
     }
@@ -435,7 +418,7 @@ static int open_comm(struct hy_rendezvous *r, struct presence *p, struct hy_comm
         return rc;
     spec = (struct hy_comm_spec){.rank = roster->rank, .size = (unsigned)roster->n_members, .members = members,
                                  .shm_fd = shared, .listen_fd = p->listen_fd,
-                                 .waiter = {.bell = p->bell, .watch_fd = r->fd, .check = check, .arg = r}};
+                                 .waiter = {.bell = p->bell, .watch_fd = r->agent.fd, .check = check, .arg = r}};
     if (r->launcher.is_spread)
         hy_endpoint_mesh_key(&endpoint, r->generation, spec.key);
     else
@@ -462,9 +445,9 @@ static int join(struct hy_rendezvous *r, const char *path, struct hy_comm **ret_
     if (rc >= 0 && r->launcher.size)
         rc = offer_memory(r, &p, err);
     if (rc >= 0)
-        r->fd = rc = r->launcher.is_spread ? dial_spread(r, path, p.host, err) : dial(r, path, err);
+        r->agent.fd = rc = r->launcher.is_spread ? dial_spread(r, path, p.host, err) : dial(r, path, err);
     if (rc >= 0)
-        rc = say_join(r, &p, err);
+        rc = send_join(r, &p, err);
     if (rc >= 0)
         rc = await_roster(r, err);
     if (rc >= 0)
@@ -517,15 +500,14 @@ int hy_rendezvous(struct hy_rendezvous **ret, struct hy_comm **ret_comm, bool (*
     r = hy_calloc(1, sizeof *r);
     if (!r)
         return hy_err_oom(err);
-    r->fd = r->memory = -1;
+    r->memory = -1;
     r->give_up = give_up;
     r->arg = arg;
-    hy_buf_init(&r->rest, HY_LOCAL_MAX + 64u * 1024);
-    hy_buf_init(&r->message, HY_LOCAL_MAX);
     r->launcher = launcher;
     r->until_ms = hy_clock_ms() + LAUNCHED_MS;
-    r->tag = hy_take(tag);
-    rc = join(r, path, ret_comm, err);
+    rc = hy_agent_client_init(&r->agent, tag, err);
+    if (rc == 0)
+        rc = join(r, path, ret_comm, err);
     if (rc < 0) {
         hy_rendezvous_fail(r, err->text);
         hy_rendezvous_free(r);
@@ -557,7 +539,7 @@ void hy_rendezvous_note(struct hy_rendezvous *r, const char *text)
         return;
     word.body_case = HY__GROUP_WORD__BODY_NOTE;
     word.note = (char *)text;
-    (void)say(r, &word); /* an agent that does not take it is about to end us */
+    (void)hy_agent_client_send_word(&r->agent, &word); /* an agent that does not take it is about to end us */
 }
 
 void hy_rendezvous_fail(struct hy_rendezvous *r, const char *why)
@@ -569,7 +551,7 @@ void hy_rendezvous_fail(struct hy_rendezvous *r, const char *why)
     r->over = true;
     word.body_case = HY__GROUP_WORD__BODY_FAILED;
     word.failed = (char *)why;
-    (void)say(r, &word); /* an agent that does not take it is about to end us */
+    (void)hy_agent_client_send_word(&r->agent, &word); /* an agent that does not take it is about to end us */
 }
 
 void hy_rendezvous_miss(struct hy_rendezvous *r, unsigned rank)
@@ -581,13 +563,14 @@ void hy_rendezvous_miss(struct hy_rendezvous *r, unsigned rank)
     r->missed = true;
     word.body_case = HY__GROUP_WORD__BODY_MISSED;
     word.missed = rank;
-    (void)say(r, &word); /* an agent that does not take it is about to end us */
+    (void)hy_agent_client_send_word(&r->agent, &word); /* an agent that does not take it is about to end us */
 }
 
 int hy_rendezvous_leave(struct hy_rendezvous *r)
 {
     int64_t until = hy_clock_ms() + LEAVE_MS;
     Hy__GroupWord word = HY__GROUP_WORD__INIT;
+    Hy__TrialReportAnswer *answer;
     struct hy_err err = {0};
     int rc;
 
@@ -596,13 +579,11 @@ int hy_rendezvous_leave(struct hy_rendezvous *r)
     word.body_case = HY__GROUP_WORD__BODY_LEAVE;
     word.leave = true;
     r->left = false;
-    rc = say(r, &word);
+    rc = hy_agent_client_send_word(&r->agent, &word);
     while (rc >= 0 && !r->left && hy_clock_ms() < until) {
-        rc = next_answer(r, 100, &err);
-        if (rc > 0 && take_answer(r, &err) < 0)
-            rc = 0; /* who is lost does not matter any more */
-        if (rc == -EINTR)
-            rc = 0;
+        rc = receive_answer(r, LOOK_UP_MS, &answer, &err);
+        if (rc > 0)
+            (void)take_answer(r, answer, &err); /* the loss of a rank does not matter any more */
     }
     return rc < 0 ? rc : r->left ? 0 : -ETIMEDOUT;
 }
