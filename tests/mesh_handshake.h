@@ -78,7 +78,7 @@ static void test_hmac_gives_the_rfcs_codes(void **state)
 
 struct ends {
     uint8_t keys[2][HY_HANDSHAKE_KEY];
-    struct hy_handshake dialler, acceptor;
+    struct hy_handshake dialer, acceptor;
 };
 
 static void ends_init(struct ends *e)
@@ -86,7 +86,7 @@ static void ends_init(struct ends *e)
     static const uint8_t nonce[2][HY_HANDSHAKE_NONCE] = {{1}, {2}};
 
     memset(e->keys, 5, sizeof e->keys);
-    hy_handshake_dial(&e->dialler, e->keys[0], 3, 8, 1, 2, nonce[0]);
+    hy_handshake_dial(&e->dialer, e->keys[0], 3, 8, 1, 2, nonce[0]);
     hy_handshake_accept(&e->acceptor, e->keys[1], 1, 8, SHAKE_CHANNELS, nonce[1]);
 }
 
@@ -98,8 +98,8 @@ static int pass(struct hy_handshake *from, struct hy_handshake *to, size_t piece
     for (size_t at = 0; at < from->out_size && rc == 0;) {
         size_t n = from->out_size - at < piece ? from->out_size - at : piece;
 
-        if (n > hy_handshake_wants(to))
-            n = hy_handshake_wants(to);
+        if (n > hy_handshake_needed(to))
+            n = hy_handshake_needed(to);
         if (n == 0)
             return -EMSGSIZE;
         rc = hy_handshake_take(to, from->out + at, n);
@@ -116,13 +116,13 @@ static void test_two_ends_with_one_key_come_to_trust_each_other(void **state)
         struct ends e;
 
         ends_init(&e);
-        assert_int_equal(pass(&e.dialler, &e.acceptor, piece), 0);
+        assert_int_equal(pass(&e.dialer, &e.acceptor, piece), 0);
         assert_int_equal(e.acceptor.peer, 3);
         assert_int_equal(e.acceptor.channel, 2);
-        assert_int_equal(pass(&e.acceptor, &e.dialler, piece), 1);
-        assert_int_equal(pass(&e.dialler, &e.acceptor, piece), 1);
-        assert_int_equal(hy_handshake_wants(&e.dialler), 0);
-        assert_int_equal(hy_handshake_wants(&e.acceptor), 0);
+        assert_int_equal(pass(&e.acceptor, &e.dialer, piece), 1);
+        assert_int_equal(pass(&e.dialer, &e.acceptor, piece), 1);
+        assert_int_equal(hy_handshake_needed(&e.dialer), 0);
+        assert_int_equal(hy_handshake_needed(&e.acceptor), 0);
     }
 }
 
@@ -134,9 +134,9 @@ static void test_another_key_is_seen_by_both_ends(void **state)
     (void)state;
     ends_init(&e);
     e.keys[1][31] ^= 1;
-    assert_int_equal(pass(&e.dialler, &e.acceptor, 100), 0);
-    assert_int_equal(pass(&e.acceptor, &e.dialler, 100), -EACCES);
-    assert_int_equal(e.dialler.out_size, 0); /* and nothing is proven to a stranger */
+    assert_int_equal(pass(&e.dialer, &e.acceptor, 100), 0);
+    assert_int_equal(pass(&e.acceptor, &e.dialer, 100), -EACCES);
+    assert_int_equal(e.dialer.out_size, 0); /* and nothing is proven to a stranger */
     assert_int_equal(hy_handshake_take(&e.acceptor, proof, sizeof proof), -EACCES);
 }
 
@@ -151,16 +151,16 @@ static void test_no_byte_of_a_handshake_can_be_changed(void **state)
 
         ends_init(&e);
         if (at < HY_HELLO_SIZE)
-            e.dialler.out[at] ^= (uint8_t)(1 << bit % 8);
-        rc = pass(&e.dialler, &e.acceptor, 100);
+            e.dialer.out[at] ^= (uint8_t)(1 << bit % 8);
+        rc = pass(&e.dialer, &e.acceptor, 100);
         if (rc == 0 && at >= HY_HELLO_SIZE && at < HY_HELLO_SIZE + HY_CHALLENGE_SIZE)
             e.acceptor.out[at - HY_HELLO_SIZE] ^= (uint8_t)(1 << bit % 8);
         if (rc == 0)
-            rc = pass(&e.acceptor, &e.dialler, 100);
+            rc = pass(&e.acceptor, &e.dialer, 100);
         if (rc == 1 && at >= HY_HELLO_SIZE + HY_CHALLENGE_SIZE)
-            e.dialler.out[at - HY_HELLO_SIZE - HY_CHALLENGE_SIZE] ^= (uint8_t)(1 << bit % 8);
+            e.dialer.out[at - HY_HELLO_SIZE - HY_CHALLENGE_SIZE] ^= (uint8_t)(1 << bit % 8);
         if (rc == 1)
-            rc = pass(&e.dialler, &e.acceptor, 100);
+            rc = pass(&e.dialer, &e.acceptor, 100);
         assert_true(rc == -EACCES || rc == -EPROTO);
     }
 }
@@ -171,8 +171,8 @@ static int say_hello(uint32_t from, uint32_t to, uint32_t size, uint32_t channel
     struct ends e;
 
     ends_init(&e);
-    hy_handshake_dial(&e.dialler, e.keys[0], from, size, to, channel, nonce);
-    return pass(&e.dialler, &e.acceptor, 100);
+    hy_handshake_dial(&e.dialer, e.keys[0], from, size, to, channel, nonce);
+    return pass(&e.dialer, &e.acceptor, 100);
 }
 
 static void test_a_hello_for_somebody_else_is_refused(void **state)
@@ -206,10 +206,10 @@ static void test_a_handshake_cannot_be_played_again(void **state)
 
     (void)state;
     ends_init(&e);
-    memcpy(hello, e.dialler.out, sizeof hello);
-    assert_int_equal(pass(&e.dialler, &e.acceptor, 100), 0);
-    assert_int_equal(pass(&e.acceptor, &e.dialler, 100), 1);
-    memcpy(proof, e.dialler.out, sizeof proof);
+    memcpy(hello, e.dialer.out, sizeof hello);
+    assert_int_equal(pass(&e.dialer, &e.acceptor, 100), 0);
+    assert_int_equal(pass(&e.acceptor, &e.dialer, 100), 1);
+    memcpy(proof, e.dialer.out, sizeof proof);
     hy_handshake_accept(&e.acceptor, e.keys[1], 1, 8, SHAKE_CHANNELS, fresh);
     assert_int_equal(hy_handshake_take(&e.acceptor, hello, sizeof hello), 0);
     assert_int_equal(hy_handshake_take(&e.acceptor, proof, sizeof proof), -EACCES);

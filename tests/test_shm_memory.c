@@ -120,12 +120,12 @@ static int talk(struct rank *r, unsigned peer)
         heard += h;
         if (w || h)
             continue;
-        hy_shm_asleep(r->shm, true);
+        hy_shm_set_sleeping(r->shm, true);
         w = hy_shm_pipe_write(r->shm, peer, out + sent, hy_smaller(TALK_BYTES - sent, 1));
         h = hy_shm_pipe_read(r->shm, peer, in + heard, hy_smaller(TALK_BYTES - heard, 1));
         if (!w && !h)
             EXPECT(hy_waiter_sleep(&r->waiter, NULL, 0, -1) == 0);
-        hy_shm_asleep(r->shm, false);
+        hy_shm_set_sleeping(r->shm, false);
         sent += w;
         heard += h;
     }

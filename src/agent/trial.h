@@ -181,12 +181,12 @@ void hy_agent_hear_deferred(struct agent *a);
 
 /* ---- group.c: the ranks of a training ---- */
 /* A rank's word, on its way to the driver. Why it is refused; "": it is not. */
-const char *hy_agent_group_hear(struct trial *t, struct hy_local_conn *c, Hy__GroupWord *word);
+const char *hy_agent_group_receive(struct trial *t, struct hy_local_conn *c, Hy__GroupWord *word);
 /* The driver's word for a rank. */
-void hy_agent_group_word(struct agent *a, const Hy__GroupWord *word);
+void hy_agent_group_deliver(struct agent *a, const Hy__GroupWord *word);
 /* Its main process has died: the others are to know at once. */
 void hy_agent_group_died(struct trial *t, const struct hy_process_end *end);
-void hy_agent_group_hung_up(struct hy_local_conn *c);
+void hy_agent_group_disconnected(struct hy_local_conn *c);
 /* The attempt is over. */
 void hy_agent_group_forget(struct trial *t);
 void hy_agent_group_done(struct agent *a);

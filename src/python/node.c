@@ -24,7 +24,7 @@ static int join(uint16_t port, struct hy_node_link **ret, struct hy_err *err)
 {
     struct hy_node_address where = {.port = port};
     PyThreadState *thread = PyEval_SaveThread();
-    int rc = hy_mesh_addresses(&where.addresses, &where.address_count, err);
+    int rc = hy_host_addresses(&where.addresses, &where.address_count, err);
 
     if (rc == 0)
         rc = hy_node_join(&where, hy_py_is_interrupted, &thread, ret, err);

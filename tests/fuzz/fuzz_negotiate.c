@@ -14,7 +14,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void on_tell(void *arg, const unsigned *ranks, unsigned count, const Hy__ToRank *message)
+static void on_send(void *arg, const unsigned *ranks, unsigned count, const Hy__ToRank *message)
 {
     size_t *told = arg;
 
@@ -34,9 +34,9 @@ static void on_warn(void *arg, const char *text)
 
 static void run(const uint8_t *data, size_t size)
 {
-    static const struct hy_council_events events = {on_tell, on_warn, on_warn};
+    static const struct hy_negotiator_events events = {on_send, on_warn, on_warn};
     size_t told = 0;
-    struct hy_council *council = hy_council_new(RANKS, &events, &told);
+    struct hy_negotiator *council = hy_negotiator_new(RANKS, &events, &told);
     struct hy_err err = {0};
     int64_t now = 0;
     int rc = 0;
@@ -50,7 +50,7 @@ static void run(const uint8_t *data, size_t size)
         size -= 3;
         if (rank == 255) {
             now += (int64_t)n;
-            hy_council_tick(council, now);
+            hy_negotiator_tick(council, now);
             continue;
         }
         if (n > size)
@@ -60,10 +60,10 @@ static void run(const uint8_t *data, size_t size)
         size -= n;
         if (!message)
             continue;
-        rc = hy_council_hear(council, rank, message, now, &err);
+        rc = hy_negotiator_receive(council, rank, message, now, &err);
         hy__from_rank__free_unpacked(message, NULL);
     }
-    hy_council_free(council);
+    hy_negotiator_free(council);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

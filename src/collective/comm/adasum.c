@@ -28,7 +28,7 @@
 #include "collective/comm/comm_private.h"
 #include "collective/numbers/reduce.h"
 
-#define NOBODY UINT32_MAX
+#define NO_NODE UINT32_MAX
 
 struct products {
     double ab, aa, bb;
@@ -55,7 +55,7 @@ static unsigned node_of(const struct adasum *x, unsigned index)
 {
     if (index >= 2 * x->folded)
         return index - x->folded;
-    return index % 2 ? NOBODY : index / 2;
+    return index % 2 ? NO_NODE : index / 2;
 }
 
 static unsigned member_of(const struct adasum *x, unsigned node)
@@ -168,8 +168,8 @@ static int swap(struct adasum *x, unsigned level,
     for (unsigned i = 0; i < x->set->count; i++) {
         unsigned node = node_of(x, i);
 
-        x->partners[i] = node == NOBODY ? i : member_of(x, node ^ 1u << level);
-        x->bytes[i] = node == NOBODY ? 0 : part(x, node, level).count * x->element;
+        x->partners[i] = node == NO_NODE ? i : member_of(x, node ^ 1u << level);
+        x->bytes[i] = node == NO_NODE ? 0 : part(x, node, level).count * x->element;
     }
     return hy_set_swap(x->set, x->partners, x->bytes, sent, received);
 }
@@ -202,7 +202,7 @@ static int sum_products(struct adasum *x, unsigned level)
     }
     rc = hy_set_allgather(x->set, x->sums, x->shares, sizes, sizes + x->set->count);
     memset(x->sums, 0, row);
-    for (unsigned other = 0; node != NOBODY && rc == 0 && other < 1u << x->powers; other++)
+    for (unsigned other = 0; node != NO_NODE && rc == 0 && other < 1u << x->powers; other++)
         if (other >> (level + 1) == node >> (level + 1))
             for (size_t t = 0; t < x->tensor_count; t++) {
                 const struct products *share = &x->shares[member_of(x, other) * x->tensor_count + t];
@@ -218,7 +218,7 @@ static int sum_products(struct adasum *x, unsigned level)
 static int combine_level(struct adasum *x, unsigned level)
 {
     unsigned node = node_of(x, x->set->index);
-    bool takes_part = node != NOBODY, second = takes_part && node >> level & 1;
+    bool takes_part = node != NO_NODE, second = takes_part && node >> level & 1;
     struct piece half = takes_part ? kept(x, node, level) : (struct piece){0, 0};
     struct piece other = takes_part ? given_away(x, node, level) : (struct piece){0, 0};
     char *a = second ? x->theirs : x->mine, *b = second ? x->mine : x->theirs;
@@ -233,12 +233,12 @@ static int combine_level(struct adasum *x, unsigned level)
     return rc;
 }
 
-static int give_back_level(struct adasum *x, unsigned level)
+static int return_level(struct adasum *x, unsigned level)
 {
     unsigned node = node_of(x, x->set->index);
     struct piece half = {0, 0}, other = {0, 0};
 
-    if (node != NOBODY) {
+    if (node != NO_NODE) {
         half = kept(x, node, level);
         other = given_away(x, node, level);
     }
@@ -274,7 +274,7 @@ static int walk(struct adasum *x)
     for (unsigned level = 0; rc == 0 && level < x->powers; level++)
         rc = combine_level(x, level);
     for (unsigned level = x->powers; rc == 0 && level > 0; level--)
-        rc = give_back_level(x, level - 1);
+        rc = return_level(x, level - 1);
     return rc < 0 ? rc : swap_pairs(x, true, x->mine);
 }
 
@@ -311,7 +311,7 @@ static void release(struct adasum *x)
 }
 
 /* Between the caller's type and ours. */
-static void take_in(struct adasum *x, const void *buf, enum hy_type type, double pre)
+static void load_input(struct adasum *x, const void *buf, enum hy_type type, double pre)
 {
     if (type == x->type)
         memcpy(x->mine, buf, x->count * x->element);
@@ -320,7 +320,7 @@ static void take_in(struct adasum *x, const void *buf, enum hy_type type, double
     hy_scale(x->mine, x->mine, x->count, x->type, pre);
 }
 
-static void hand_out(struct adasum *x, void *buf, enum hy_type type, double post)
+static void store_output(struct adasum *x, void *buf, enum hy_type type, double post)
 {
     hy_scale(x->mine, x->mine, x->count, x->type, post);
     if (type == x->type)
@@ -341,11 +341,11 @@ int hy_set_adasum(struct hy_set *s, void *buf, const size_t *counts, size_t tens
         return -EINVAL;
     rc = prepare(&x, s, counts, tensor_count, type);
     if (rc == 0 && x.count) {
-        take_in(&x, buf, type, pre);
+        load_input(&x, buf, type, pre);
         rc = walk(&x);
     }
     if (rc == 0 && x.count)
-        hand_out(&x, buf, type, post);
+        store_output(&x, buf, type, post);
     release(&x);
     return hy_comm_result(s->comm, rc);
 }

@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "collective/comm/comm_private.h"
 
-#define TALK_MAX (64u << 20) /* bytes that may lie here for or from one rank */
+#define CHANNEL_MAX (64u << 20) /* bytes that may lie here for or from one rank */
 
 /* ---- open and close ----------------------------------------------------------------- */
 
@@ -33,8 +33,8 @@ static struct hy_comm *allocate(unsigned size)
     c->host = hy_calloc(size, sizeof *c->host);
     c->local = hy_calloc(size, sizeof *c->local);
     c->local_sizes = hy_calloc(size, sizeof *c->local_sizes);
-    c->talks = hy_calloc(size, sizeof *c->talks);
-    if (c->host && c->local && c->local_sizes && c->talks)
+    c->channels = hy_calloc(size, sizeof *c->channels);
+    if (c->host && c->local && c->local_sizes && c->channels)
         return c;
     hy_comm_close(c);
     return NULL;
@@ -57,8 +57,8 @@ static void find_places(struct hy_comm *c, const struct hy_comm_member *members)
         c->host_count += host == c->host_count;
         c->host[r] = host;
         c->local[r] = c->local_sizes[host]++;
-        hy_buf_init(&c->talks[r].out, TALK_MAX);
-        hy_buf_init(&c->talks[r].in, TALK_MAX);
+        hy_buf_init(&c->channels[r].out, CHANNEL_MAX);
+        hy_buf_init(&c->channels[r].in, CHANNEL_MAX);
     }
 }
 
@@ -126,11 +126,11 @@ void hy_comm_close(struct hy_comm *c)
     hy_mesh_close(c->mesh);
     hy_shm_close(c->shm);
     hy_close_at(&c->waiter.bell);
-    for (unsigned r = 0; c->talks && r < c->size; r++) {
-        hy_buf_done(&c->talks[r].out);
-        hy_buf_done(&c->talks[r].in);
+    for (unsigned r = 0; c->channels && r < c->size; r++) {
+        hy_buf_done(&c->channels[r].out);
+        hy_buf_done(&c->channels[r].in);
     }
-    free(c->talks);
+    free(c->channels);
     free(c->host);
     free(c->local);
     free(c->local_sizes);

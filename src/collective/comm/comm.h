@@ -56,13 +56,13 @@ unsigned hy_comm_cross_size(const struct hy_comm *c);
 bool hy_comm_is_homogeneous(const struct hy_comm *c); /* as many ranks on each host */
 
 /* Bytes between rank 0 and all others: what is told lies in a buffer until it has gone. */
-int hy_comm_tell(struct hy_comm *c, unsigned rank, const void *bytes, size_t n);
+int hy_comm_send(struct hy_comm *c, unsigned rank, const void *bytes, size_t n);
 /* Appends what has come from `rank` to `into`; moves what is to go. 0 or -Exxx. */
-int hy_comm_hear(struct hy_comm *c, unsigned rank, struct hy_buf *into);
+int hy_comm_receive(struct hy_comm *c, unsigned rank, struct hy_buf *into);
 /* Returns when all that was told has left us: a rank that is to do something with us must not wait for the order to. */
 int hy_comm_flush(struct hy_comm *c);
 /* That rank has left in order: nothing is heard from it or told to it any more, and its end is no failure. */
-void hy_comm_let_go(struct hy_comm *c, unsigned rank);
+void hy_comm_drop_rank(struct hy_comm *c, unsigned rank);
 /* Sleeps until there may be something to hear, `fd` is readable (-1: none), or timeout_ms have gone. */
 int hy_comm_sleep(struct hy_comm *c, int fd, int timeout_ms);
 
@@ -72,15 +72,15 @@ int hy_comm_sleep(struct hy_comm *c, int fd, int timeout_ms);
  * want to be woken by what others say (`hears`) need not lie down. Others who come
  * meanwhile get up themselves and lie down again before they go, so that whoever sleeps is rung for.
  */
-#define HY_NAP_FDS 6
-struct hy_nap {
-    struct pollfd fds[HY_NAP_FDS];
+#define HY_COMM_POLL_FDS 6
+struct hy_comm_poll {
+    struct pollfd fds[HY_COMM_POLL_FDS];
     nfds_t count;
 };
-int hy_comm_lie_down(struct hy_comm *c);
-void hy_comm_get_up(struct hy_comm *c);
-void hy_comm_nap_begin(const struct hy_comm *c, int fd, bool hears, struct hy_nap *nap);
-int hy_comm_nap_end(struct hy_comm *c, const struct hy_nap *nap);
+int hy_comm_arm_wakeup(struct hy_comm *c);
+void hy_comm_disarm_wakeup(struct hy_comm *c);
+void hy_comm_poll_begin(const struct hy_comm *c, int fd, bool hears, struct hy_comm_poll *nap);
+int hy_comm_poll_end(struct hy_comm *c, const struct hy_comm_poll *nap);
 
 /* `slot`: the same on all members, not in use. Members: ranks, ascending, we among them. */
 int hy_set_open(struct hy_comm *c, unsigned slot, const unsigned *members, unsigned count, struct hy_set **ret,

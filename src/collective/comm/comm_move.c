@@ -48,18 +48,18 @@ int hy_set_barrier(struct hy_set *s)
 /* ---- broadcast ------------------------------------------------------------------------- */
 
 /* Who of a host speaks with other hosts: the root on its own, else the first. */
-static unsigned speaker(const struct hy_set *s, unsigned host, unsigned root)
+static unsigned leader(const struct hy_set *s, unsigned host, unsigned root)
 {
     return s->host_of[root] == host ? root : hy_set_at(s, host, 0);
 }
 
 /* The speakers' ranks, ascending; returns which of them is the root. */
-static unsigned find_speakers(struct hy_set *s, unsigned root)
+static unsigned find_leaders(struct hy_set *s, unsigned root)
 {
     unsigned found = 0, at = 0;
 
     for (unsigned i = 0; i < s->count; i++) {
-        if (speaker(s, s->host_of[i], root) != i)
+        if (leader(s, s->host_of[i], root) != i)
             continue;
         if (i == root)
             at = found;
@@ -68,27 +68,27 @@ static unsigned find_speakers(struct hy_set *s, unsigned root)
     return at;
 }
 
-static int broadcast_chunk(struct hy_set *s, void *bytes, size_t n, unsigned speaker_here, unsigned root_at)
+static int broadcast_chunk(struct hy_set *s, void *bytes, size_t n, unsigned leader_here, unsigned root_at)
 {
     int rc = 0;
 
-    if (s->index == speaker_here && s->host_count > 1)
+    if (s->index == leader_here && s->host_count > 1)
         rc = hy_mesh_broadcast(s->comm->mesh, s->peers, s->host_count, bytes, n, root_at);
     if (rc == 0 && s->shm)
-        rc = hy_shm_broadcast(s->shm, bytes, n, s->place_of[speaker_here]);
+        rc = hy_shm_broadcast(s->shm, bytes, n, s->place_of[leader_here]);
     return rc;
 }
 
 int hy_set_broadcast(struct hy_set *s, void *bytes, size_t n, unsigned root)
 {
-    unsigned root_at = find_speakers(s, root), speaker_here = speaker(s, s->here, root);
+    unsigned root_at = find_leaders(s, root), leader_here = leader(s, s->here, root);
     /* One level alone cuts it up as it likes. */
     size_t most = s->host_count == 1 || s->host_count == s->count ? n : CHUNK;
     int rc = failure(s);
 
     for (size_t done = 0, chunk; rc == 0 && done < n; done += chunk) {
         chunk = n - done < most ? n - done : most;
-        rc = broadcast_chunk(s, (char *)bytes + done, chunk, speaker_here, root_at);
+        rc = broadcast_chunk(s, (char *)bytes + done, chunk, leader_here, root_at);
     }
     return hy_comm_result(s->comm, rc);
 }
@@ -214,7 +214,7 @@ static size_t bytes_from(const struct hy_set *s, const size_t *matrix, unsigned 
 }
 
 /* With members of other hosts directly, all at once. */
-static int exchange_far(struct hy_set *s, const char *in, char *out, const size_t *matrix)
+static int exchange_remote(struct hy_set *s, const char *in, char *out, const size_t *matrix)
 {
     hy_cleanup_free struct hy_transfer *sends = hy_calloc(s->count, sizeof *sends);
     hy_cleanup_free struct hy_transfer *receives = hy_calloc(s->count, sizeof *receives);
@@ -236,12 +236,12 @@ static int exchange_far(struct hy_set *s, const char *in, char *out, const size_
 }
 
 /* shm.h wants what is for members here one behind the other; what is for others lies in between. */
-struct near {
+struct local_exchange {
     size_t *matrix; /* of the members here */
     char *sent, *received;
 };
 
-static int allocate_near(struct near *n, const struct hy_set *s, const size_t *matrix)
+static int allocate_local(struct local_exchange *n, const struct hy_set *s, const size_t *matrix)
 {
     unsigned count = s->count_of[s->here];
     size_t sent = 0, received = 0;
@@ -278,12 +278,12 @@ static void unpack(const struct hy_set *s, const size_t *matrix, const char *rec
         }
 }
 
-static int exchange_near(struct hy_set *s, const char *in, char *out, const size_t *matrix)
+static int exchange_local(struct hy_set *s, const char *in, char *out, const size_t *matrix)
 {
     hy_cleanup_free size_t *here = NULL;
     hy_cleanup_free char *sent = NULL, *received = NULL;
-    struct near n;
-    int rc = allocate_near(&n, s, matrix);
+    struct local_exchange n;
+    int rc = allocate_local(&n, s, matrix);
 
     here = n.matrix;
     sent = n.sent;
@@ -298,7 +298,7 @@ static int exchange_near(struct hy_set *s, const char *in, char *out, const size
 }
 
 /* The way of one who is alone on his host. */
-static void keep_own(const struct hy_set *s, const char *in, char *out, const size_t *matrix)
+static void copy_own(const struct hy_set *s, const char *in, char *out, const size_t *matrix)
 {
     for (unsigned i = 0; i < s->index; i++) {
         in += bytes_to(s, matrix, i);
@@ -312,21 +312,21 @@ int hy_set_alltoall(struct hy_set *s, const void *in, void *out, const size_t *m
     int rc = failure(s);
 
     if (rc == 0 && s->host_count > 1)
-        rc = exchange_far(s, in, out, matrix);
+        rc = exchange_remote(s, in, out, matrix);
     if (rc < 0)
         return hy_comm_result(s->comm, rc);
     if (s->shm && s->host_count == 1)
         rc = hy_shm_alltoall(s->shm, in, out, matrix);
     else if (s->shm)
-        rc = exchange_near(s, in, out, matrix);
+        rc = exchange_local(s, in, out, matrix);
     else
-        keep_own(s, in, out, matrix);
+        copy_own(s, in, out, matrix);
     return hy_comm_result(s->comm, rc);
 }
 
 /* ---- swaps ----------------------------------------------------------------------------- */
 
-static int swap_far(struct hy_set *s, unsigned partner, const void *sent, size_t sent_bytes, void *received,
+static int swap_remote(struct hy_set *s, unsigned partner, const void *sent, size_t sent_bytes, void *received,
                     size_t received_bytes)
 {
     unsigned peer = s->members[partner];
@@ -337,7 +337,7 @@ static int swap_far(struct hy_set *s, unsigned partner, const void *sent, size_t
 }
 
 /* Of all members here, those whose partner is here too: an alltoall that is zero nearly everywhere. */
-static int swap_near(struct hy_set *s, const unsigned *partners, const size_t *bytes, const void *sent,
+static int swap_local(struct hy_set *s, const unsigned *partners, const size_t *bytes, const void *sent,
                      void *received)
 {
     unsigned count = s->count_of[s->here], pairs = 0;
@@ -363,8 +363,8 @@ int hy_set_swap(struct hy_set *s, const unsigned *partners, const size_t *bytes,
     int rc = 0;
 
     if (s->host_of[partner] != s->here)
-        rc = swap_far(s, partner, sent, bytes[s->index], received, bytes[partner]);
+        rc = swap_remote(s, partner, sent, bytes[s->index], received, bytes[partner]);
     if (rc == 0 && s->shm)
-        rc = swap_near(s, partners, bytes, sent, received);
+        rc = swap_local(s, partners, bytes, sent, received);
     return rc;
 }

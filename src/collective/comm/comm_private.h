@@ -6,9 +6,9 @@
 #include "collective/comm/comm.h"
 
 /* Bytes between us and one other rank that are on their way: not taken yet by the pipe, not asked for yet. */
-struct hy_talk {
+struct control_channel {
     struct hy_buf out, in;
-    bool gone; /* it has left in order */
+    bool dropped; /* it has left in order */
 };
 
 struct hy_comm {
@@ -19,7 +19,7 @@ struct hy_comm {
     struct hy_waiter waiter;
     struct hy_shm *shm;    /* NULL: we are alone on our host */
     struct hy_mesh *mesh;  /* NULL: there is one host */
-    struct hy_talk *talks; /* by rank; but for rank 0 itself only that with rank 0 is used */
+    struct control_channel *channels; /* by rank; but for rank 0 itself only that with rank 0 is used */
 };
 
 /*
@@ -51,7 +51,7 @@ static inline unsigned hy_set_at(const struct hy_set *s, unsigned host, unsigned
 }
 
 /* Whether the members of a host are next to each other in the set, as they are unless some were replaced. */
-static inline bool hy_set_are_neighbours(const struct hy_set *s, unsigned host)
+static inline bool hy_set_is_contiguous(const struct hy_set *s, unsigned host)
 {
     return hy_set_at(s, host, s->count_of[host] - 1) - hy_set_at(s, host, 0) == s->count_of[host] - 1;
 }

@@ -193,7 +193,7 @@ static const void *input_of(const struct scatter *x, const void *in, unsigned ho
 {
     size_t done = 0;
 
-    if (hy_set_are_neighbours(x->set, host))
+    if (hy_set_is_contiguous(x->set, host))
         return at_const(in, sum_of(x->counts, hy_set_at(x->set, host, 0)), x->type);
     for (unsigned p = 0; p < x->set->count_of[host]; p++) {
         unsigned i = hy_set_at(x->set, host, p);

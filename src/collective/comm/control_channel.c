@@ -11,26 +11,26 @@
 #define PIECE (16u << 10)
 #define FDS 4u /* that are polled; the mesh has one for all of its own */
 
-static bool is_near(const struct hy_comm *c, unsigned rank)
+static bool is_local(const struct hy_comm *c, unsigned rank)
 {
     return c->host[rank] == c->host[c->rank];
 }
 
-static bool may_talk(const struct hy_comm *c, unsigned rank)
+static bool has_channel(const struct hy_comm *c, unsigned rank)
 {
     return rank < c->size && rank != c->rank && (rank == 0 || c->rank == 0);
 }
 
 static ssize_t pipe_write(struct hy_comm *c, unsigned rank, const void *bytes, size_t n)
 {
-    if (is_near(c, rank))
+    if (is_local(c, rank))
         return (ssize_t)hy_shm_pipe_write(c->shm, c->local[rank], bytes, n);
     return hy_mesh_pipe_write(c->mesh, rank, bytes, n);
 }
 
 static ssize_t pipe_read(struct hy_comm *c, unsigned rank, void *bytes, size_t n)
 {
-    if (is_near(c, rank))
+    if (is_local(c, rank))
         return (ssize_t)hy_shm_pipe_read(c->shm, c->local[rank], bytes, n);
     return hy_mesh_pipe_read(c->mesh, rank, bytes, n);
 }
@@ -38,9 +38,9 @@ static ssize_t pipe_read(struct hy_comm *c, unsigned rank, void *bytes, size_t n
 /* Moves what is to go to that rank, as far as the pipe takes it. */
 static int push(struct hy_comm *c, unsigned rank)
 {
-    struct hy_buf *out = &c->talks[rank].out;
+    struct hy_buf *out = &c->channels[rank].out;
 
-    if (c->talks[rank].gone)
+    if (c->channels[rank].dropped)
         hy_buf_clear(out);
     while (out->len) {
         ssize_t n = pipe_write(c, rank, hy_buf_bytes(out), out->len);
@@ -57,7 +57,7 @@ static ssize_t pull(struct hy_comm *c, unsigned rank, struct hy_buf *into)
 {
     ssize_t all = 0, n;
 
-    if (c->talks[rank].gone)
+    if (c->channels[rank].dropped)
         return 0;
     do {
         uint8_t *room = hy_buf_reserve(into, PIECE);
@@ -73,19 +73,19 @@ static ssize_t pull(struct hy_comm *c, unsigned rank, struct hy_buf *into)
     return all;
 }
 
-int hy_comm_tell(struct hy_comm *c, unsigned rank, const void *bytes, size_t n)
+int hy_comm_send(struct hy_comm *c, unsigned rank, const void *bytes, size_t n)
 {
     int rc;
 
     if (c->waiter.failed.code < 0)
         return c->waiter.failed.code;
-    if (!may_talk(c, rank))
+    if (!has_channel(c, rank))
         return -EINVAL;
-    rc = hy_buf_append(&c->talks[rank].out, bytes, n);
+    rc = hy_buf_append(&c->channels[rank].out, bytes, n);
     return hy_comm_result(c, rc < 0 ? rc : push(c, rank));
 }
 
-int hy_comm_hear(struct hy_comm *c, unsigned rank, struct hy_buf *into)
+int hy_comm_receive(struct hy_comm *c, unsigned rank, struct hy_buf *into)
 {
     struct hy_buf *in;
     ssize_t n;
@@ -93,10 +93,10 @@ int hy_comm_hear(struct hy_comm *c, unsigned rank, struct hy_buf *into)
 
     if (c->waiter.failed.code < 0)
         return c->waiter.failed.code;
-    if (!may_talk(c, rank))
+    if (!has_channel(c, rank))
         return -EINVAL;
     rc = push(c, rank);
-    in = &c->talks[rank].in;
+    in = &c->channels[rank].in;
     if (rc == 0 && in->len) { /* came while we were about to sleep; its last word may be among it: that first */
         rc = hy_buf_append(into, hy_buf_bytes(in), in->len);
         hy_buf_clear(in);
@@ -112,21 +112,21 @@ int hy_comm_hear(struct hy_comm *c, unsigned rank, struct hy_buf *into)
 
 /* Looks at one pipe once more: 1 if there is something to hear. Those over TCP too: an event that says so may
  * have been seen, and forgotten, in the midst of a collective. */
-static int look(struct hy_comm *c, unsigned rank)
+static int check_channel(struct hy_comm *c, unsigned rank)
 {
     int rc = push(c, rank);
-    ssize_t n = rc < 0 ? rc : pull(c, rank, &c->talks[rank].in);
+    ssize_t n = rc < 0 ? rc : pull(c, rank, &c->channels[rank].in);
 
-    return n < 0 ? (int)n : c->talks[rank].in.len > 0;
+    return n < 0 ? (int)n : c->channels[rank].in.len > 0;
 }
 
-static int look_at_all(struct hy_comm *c)
+static int check_all_channels(struct hy_comm *c)
 {
     unsigned end = c->rank ? 1 : c->size;
     int some = 0, rc;
 
     for (unsigned r = !c->rank; r < end; r++) {
-        rc = look(c, r);
+        rc = check_channel(c, r);
         if (rc < 0)
             return rc;
         some |= rc;
@@ -134,7 +134,7 @@ static int look_at_all(struct hy_comm *c)
     return some;
 }
 
-static int doze(struct hy_comm *c, int fd, int timeout_ms)
+static int poll_peers(struct hy_comm *c, int fd, int timeout_ms)
 {
     struct pollfd fds[FDS];
     size_t count = c->mesh ? hy_mesh_pipe_fds(c->mesh, fds, FDS - 1) : 0;
@@ -151,8 +151,8 @@ static int push_all(struct hy_comm *c)
     int rc = 0, some = 0;
 
     for (unsigned r = !c->rank; rc == 0 && r < end; r++) {
-        rc = c->talks[r].out.len ? push(c, r) : 0;
-        some |= c->talks[r].out.len > 0;
+        rc = c->channels[r].out.len ? push(c, r) : 0;
+        some |= c->channels[r].out.len > 0;
     }
     return rc < 0 ? rc : some;
 }
@@ -164,60 +164,60 @@ int hy_comm_flush(struct hy_comm *c)
 
     while (rc > 0) {
         if (c->shm)
-            hy_shm_asleep(c->shm, true);
+            hy_shm_set_sleeping(c->shm, true);
         rc = push_all(c);
-        if (rc > 0 && doze(c, -1, -1) < 0)
+        if (rc > 0 && poll_peers(c, -1, -1) < 0)
             rc = c->waiter.failed.code;
         if (c->shm)
-            hy_shm_asleep(c->shm, false);
+            hy_shm_set_sleeping(c->shm, false);
     }
     return hy_comm_result(c, rc);
 }
 
-void hy_comm_let_go(struct hy_comm *c, unsigned rank)
+void hy_comm_drop_rank(struct hy_comm *c, unsigned rank)
 {
-    if (may_talk(c, rank))
-        c->talks[rank].gone = true;
+    if (has_channel(c, rank))
+        c->channels[rank].dropped = true;
 }
 
 /* Whoever writes to us rings only if he sees us asleep: so we say so, look once more, and only then sleep. */
-int hy_comm_lie_down(struct hy_comm *c)
+int hy_comm_arm_wakeup(struct hy_comm *c)
 {
     if (c->waiter.failed.code < 0)
         return c->waiter.failed.code;
     if (c->shm)
-        hy_shm_asleep(c->shm, true);
-    return hy_comm_result(c, look_at_all(c));
+        hy_shm_set_sleeping(c->shm, true);
+    return hy_comm_result(c, check_all_channels(c));
 }
 
-void hy_comm_get_up(struct hy_comm *c)
+void hy_comm_disarm_wakeup(struct hy_comm *c)
 {
     if (c->shm)
-        hy_shm_asleep(c->shm, false);
+        hy_shm_set_sleeping(c->shm, false);
 }
 
 int hy_comm_sleep(struct hy_comm *c, int fd, int timeout_ms)
 {
-    int rc = hy_comm_lie_down(c);
+    int rc = hy_comm_arm_wakeup(c);
 
     if (rc == 0)
-        rc = doze(c, fd, timeout_ms);
-    hy_comm_get_up(c);
+        rc = poll_peers(c, fd, timeout_ms);
+    hy_comm_disarm_wakeup(c);
     return hy_comm_result(c, rc < 0 ? rc : 0);
 }
 
-void hy_comm_nap_begin(const struct hy_comm *c, int fd, bool hears, struct hy_nap *nap)
+void hy_comm_poll_begin(const struct hy_comm *c, int fd, bool peers, struct hy_comm_poll *poll)
 {
-    hy_waiter_fds(&c->waiter, nap->fds);
-    nap->count = HY_WAITER_FDS;
-    if (!hears)
-        nap->fds[HY_WAITER_BELL].fd = -1;
-    if (c->mesh && hears)
-        nap->count += hy_mesh_pipe_fds(c->mesh, nap->fds + nap->count, HY_NAP_FDS - nap->count - 1);
-    nap->fds[nap->count++] = (struct pollfd){.fd = fd, .events = POLLIN};
+    hy_waiter_fds(&c->waiter, poll->fds);
+    poll->count = HY_WAITER_FDS;
+    if (!peers)
+        poll->fds[HY_WAITER_BELL].fd = -1;
+    if (c->mesh && peers)
+        poll->count += hy_mesh_pipe_fds(c->mesh, poll->fds + poll->count, HY_COMM_POLL_FDS - poll->count - 1);
+    poll->fds[poll->count++] = (struct pollfd){.fd = fd, .events = POLLIN};
 }
 
-int hy_comm_nap_end(struct hy_comm *c, const struct hy_nap *nap)
+int hy_comm_poll_end(struct hy_comm *c, const struct hy_comm_poll *poll)
 {
-    return hy_comm_result(c, hy_waiter_after(&c->waiter, nap->fds));
+    return hy_comm_result(c, hy_waiter_polled(&c->waiter, poll->fds));
 }

@@ -125,7 +125,7 @@ static int connect_to(const char *text, uint16_t port)
     return rc < 0 ? -errno : hy_take_fd(fd);
 }
 
-static int send_words(int fd, struct hy_handshake *h)
+static int send_handshake(int fd, struct hy_handshake *h)
 {
     ssize_t n = h->out_size ? HY_SYS(send(fd, h->out, h->out_size, MSG_NOSIGNAL)) : 0;
     size_t wanted = h->out_size;
@@ -134,7 +134,7 @@ static int send_words(int fd, struct hy_handshake *h)
     return n == (ssize_t)wanted ? 0 : n < 0 ? -errno : -EPIPE;
 }
 
-static int shake_hands(int fd, const struct hy_endpoint *e, unsigned rank, unsigned size)
+static int run_handshake(int fd, const struct hy_endpoint *e, unsigned rank, unsigned size)
 {
     int64_t until = hy_clock_ms() + HANDSHAKE_MS;
     uint8_t nonce[HY_HANDSHAKE_NONCE], bytes[HY_CHALLENGE_SIZE];
@@ -144,20 +144,20 @@ static int shake_hands(int fd, const struct hy_endpoint *e, unsigned rank, unsig
     if (HY_SYS(getrandom(nonce, sizeof nonce, 0)) != sizeof nonce)
         return -EIO;
     hy_handshake_dial(&h, e->key, rank, size, 0, 0, nonce);
-    last = send_words(fd, &h);
+    last = send_handshake(fd, &h);
     while (rc == 0 && last == 0) {
         ssize_t n;
 
         last = await(fd, POLLIN, until);
         if (last < 0)
             break;
-        n = HY_SYS(recv(fd, bytes, hy_handshake_wants(&h), 0));
+        n = HY_SYS(recv(fd, bytes, hy_handshake_needed(&h), 0));
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
             return n < 0 ? -errno : -ECONNRESET;
         rc = hy_handshake_take(&h, bytes, (size_t)n);
-        last = rc < 0 ? 0 : send_words(fd, &h);
+        last = rc < 0 ? 0 : send_handshake(fd, &h);
     }
     return rc < 0 ? rc : last < 0 ? last : 0;
 }
@@ -169,7 +169,7 @@ int hy_endpoint_dial(const struct hy_endpoint *e, unsigned rank, unsigned size, 
     for (unsigned i = 0; i < e->address_count; i++) {
         hy_cleanup_close int fd = connect_to(e->addresses[i], e->port);
 
-        rc = fd < 0 ? fd : shake_hands(fd, e, rank, size);
+        rc = fd < 0 ? fd : run_handshake(fd, e, rank, size);
         if (rc == 0)
             return hy_take_fd(fd);
         hy_err_sys(err, rc, "rank %u cannot connect to rank 0 at %s port %u", rank, e->addresses[i], e->port);

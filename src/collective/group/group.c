@@ -17,7 +17,7 @@
 
 #define STOP_S 1               /* for what runs to end by itself, when the group is stopped */
 #define DESCRIPTION_MAX (4u << 20)
-#define HEARD_MAX (16u << 20) /* one message of another rank, and the beginning of the next */
+#define RECEIVED_MAX (16u << 20) /* one message of another rank, and the beginning of the next */
 
 /* ---- works --------------------------------------------------------------------- */
 
@@ -72,11 +72,11 @@ static void end_work(struct hy_group *g, struct work *w, int64_t result, const s
         w->err = *err;
     if (result < 0)
         w->err.code = (int)result;
-    w->is_over = true;
+    w->is_done = true;
     pthread_cond_broadcast(&g->over);
 }
 
-void hy_work_over(struct hy_group *g, struct work *w, int64_t result, const struct hy_err *err)
+void hy_work_complete(struct hy_group *g, struct work *w, int64_t result, const struct hy_err *err)
 {
     pthread_mutex_lock(&g->lock);
     end_work(g, w, result, err);
@@ -92,7 +92,7 @@ void hy_group_break(struct hy_group *g, const struct hy_err *err)
     }
     hy_list_each(it, &g->asked)
         end_work(g, hy_container(it, struct work, link), -ECONNABORTED, &g->broken);
-    hy_list_each(it, &g->fresh)
+    hy_list_each(it, &g->queued)
         end_work(g, hy_container(it, struct work, link), -ECONNABORTED, &g->broken);
     g->asked_count = 0;
     pthread_mutex_unlock(&g->lock);
@@ -218,7 +218,7 @@ static int64_t enter(struct hy_group *g, struct work *w, struct hy_err *err)
 {
     if (g->broken.code) {
         if (g->missed)
-            hy_rendezvous_miss(g->rendezvous, g->missed - 1);
+            hy_rendezvous_report_missed(g->rendezvous, g->missed - 1);
         *err = g->broken;
         return -ECONNABORTED;
     }
@@ -234,7 +234,7 @@ static int64_t enter(struct hy_group *g, struct work *w, struct hy_err *err)
         hy_map_remove(&g->tickets, (uint64_t)w->ticket);
         return hy_err_oom(err);
     }
-    hy_list_push(&g->fresh, &w->link);
+    hy_list_push(&g->queued, &w->link);
     return w->ticket;
 }
 
@@ -267,10 +267,10 @@ int64_t hy_group_start(struct hy_group *g, const struct hy_request *r, struct hy
 }
 
 /* With the lock, which others have meanwhile. */
-static void help(struct hy_group *g, int64_t ticket)
+static void progress_inline(struct hy_group *g, int64_t ticket)
 {
     pthread_mutex_unlock(&g->lock);
-    hy_group_help(g, ticket);
+    hy_group_progress_inline(g, ticket);
     pthread_mutex_lock(&g->lock);
 }
 
@@ -288,9 +288,9 @@ int64_t hy_group_wait(struct hy_group *g, int64_t ticket, struct hy_err *err)
     }
     w->is_waited_for = true; /* it is ours alone from now on */
     g->blocked++;
-    if (!w->is_over)
-        help(g, ticket);
-    while (!w->is_over)
+    if (!w->is_done)
+        progress_inline(g, ticket);
+    while (!w->is_done)
         pthread_cond_wait(&g->over, &g->lock);
     g->blocked--;
     hy_map_remove(&g->tickets, (uint64_t)ticket);
@@ -303,11 +303,11 @@ int64_t hy_group_wait(struct hy_group *g, int64_t ticket, struct hy_err *err)
 }
 
 /* With the lock. */
-static bool is_over(struct hy_group *g, int64_t ticket)
+static bool is_done(struct hy_group *g, int64_t ticket)
 {
     const struct work *w = hy_map_get(&g->tickets, (uint64_t)ticket);
 
-    return !w || w->is_over;
+    return !w || w->is_done;
 }
 
 static struct timespec after_ms(int timeout_ms)
@@ -329,21 +329,21 @@ int hy_group_await(struct hy_group *g, int64_t ticket, int timeout_ms)
 
     pthread_mutex_lock(&g->lock);
     g->blocked++;
-    if (!is_over(g, ticket))
-        help(g, ticket);
-    while (!(over = is_over(g, ticket)) && rc == 0)
+    if (!is_done(g, ticket))
+        progress_inline(g, ticket);
+    while (!(over = is_done(g, ticket)) && rc == 0)
         rc = pthread_cond_timedwait(&g->over, &g->lock, &by);
     g->blocked--;
     pthread_mutex_unlock(&g->lock);
     return over;
 }
 
-bool hy_work_is_over(struct hy_group *g, int64_t ticket)
+bool hy_work_is_done(struct hy_group *g, int64_t ticket)
 {
     bool over;
 
     pthread_mutex_lock(&g->lock);
-    over = is_over(g, ticket);
+    over = is_done(g, ticket);
     pthread_mutex_unlock(&g->lock);
     return over;
 }
@@ -355,11 +355,11 @@ int hy_group_poll_for(struct hy_group *g, int64_t ticket, int timeout_ms)
 
     pthread_mutex_lock(&g->lock);
     g->polled_ms = hy_clock_ms();
-    if (!is_over(g, ticket) && timeout_ms)
+    if (!is_done(g, ticket) && timeout_ms)
         (void)pthread_cond_timedwait(&g->over, &g->lock, &by); /* whichever way it ends: we look */
-    else if (!is_over(g, ticket))
-        help(g, ticket);
-    over = is_over(g, ticket);
+    else if (!is_done(g, ticket))
+        progress_inline(g, ticket);
+    over = is_done(g, ticket);
     pthread_mutex_unlock(&g->lock);
     return over;
 }
@@ -367,8 +367,8 @@ int hy_group_poll_for(struct hy_group *g, int64_t ticket, int timeout_ms)
 int hy_group_poll(struct hy_group *g, int64_t ticket)
 {
     if (g->alone) /* nobody else does it */
-        hy_group_help(g, ticket);
-    return hy_work_is_over(g, ticket);
+        hy_group_progress_inline(g, ticket);
+    return hy_work_is_done(g, ticket);
 }
 
 /* ---- process sets ------------------------------------------------------------------------ */
@@ -474,10 +474,10 @@ static int start_wanted_timeline(struct hy_group *g, struct hy_err *err)
 
 static void group_free(struct hy_group *g)
 {
-    struct remembered *r;
+    struct cached_request *r;
     struct work *w;
 
-    for (size_t i = 0; (r = hy_map_next(&g->remembered, &i));) {
+    for (size_t i = 0; (r = hy_map_next(&g->cached_requests, &i));) {
         free(r->signature);
         free(r);
     }
@@ -487,21 +487,21 @@ static void group_free(struct hy_group *g)
         hy_set_close(g->sets[s].set);
         free(g->sets[s].members);
     }
-    for (unsigned i = 0; g->heard && i < g->size; i++)
-        hy_buf_done(&g->heard[i]);
-    free(g->heard);
+    for (unsigned i = 0; g->received && i < g->size; i++)
+        hy_buf_done(&g->received[i]);
+    free(g->received);
     free(g->stage);
-    hy_council_free(g->council);
+    hy_negotiator_free(g->negotiator);
     hy_comm_close(g->comm);
     hy_rendezvous_free(g->rendezvous);
-    hy_map_done(&g->remembered);
+    hy_map_done(&g->cached_requests);
     hy_map_done(&g->by_id);
     hy_map_done(&g->tickets);
     hy_map_done(&g->by_key);
     if (g->wake >= 0)
         close(g->wake);
     pthread_mutex_destroy(&g->lock);
-    pthread_mutex_destroy(&g->turn);
+    pthread_mutex_destroy(&g->progress_lock);
     pthread_cond_destroy(&g->over);
     free(g);
 }
@@ -510,12 +510,12 @@ static int open_world(struct hy_group *g, struct hy_err *err)
 {
     hy_cleanup_free int64_t *all = hy_calloc(g->size, sizeof *all);
 
-    g->heard = hy_calloc(g->size, sizeof *g->heard);
-    if (!all || !g->heard)
+    g->received = hy_calloc(g->size, sizeof *g->received);
+    if (!all || !g->received)
         return hy_err_oom(err);
     for (unsigned i = 0; i < g->size; i++) {
         all[i] = i;
-        hy_buf_init(&g->heard[i], HEARD_MAX);
+        hy_buf_init(&g->received[i], RECEIVED_MAX);
     }
     return hy_group_add_set(g, 0, all, g->size, err) ? 0 : err->code;
 }
@@ -542,7 +542,7 @@ static struct hy_stall_limits wanted_stall_limits(void)
 
     if (disabled && *disabled && strcmp(disabled, "0") != 0)
         return limits;
-    limits.warn_ms = seconds_of("HOROVOD_STALL_CHECK_TIME_SECONDS", HY_COUNCIL_WARN_MS);
+    limits.warn_ms = seconds_of("HOROVOD_STALL_CHECK_TIME_SECONDS", HY_NEGOTIATOR_WARN_MS);
     limits.fail_ms = seconds_of("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", 0);
     if (limits.fail_ms <= limits.warn_ms)
         limits.fail_ms = 0;
@@ -560,10 +560,10 @@ static int open_inside(struct hy_group *g, struct hy_err *err)
         return hy_err_sys(err, -errno, "cannot make an eventfd");
     g->stall_limits = wanted_stall_limits();
     if (g->rank == 0) {
-        g->council = hy_council_new(g->size, &hy_group_council_events, g);
-        if (!g->council)
+        g->negotiator = hy_negotiator_new(g->size, &hy_group_negotiator_events, g);
+        if (!g->negotiator)
             return hy_err_oom(err);
-        hy_council_limit_stalls(g->council, &g->stall_limits);
+        hy_negotiator_set_stall_limits(g->negotiator, &g->stall_limits);
     }
     return start_wanted_timeline(g, err);
 }
@@ -607,9 +607,9 @@ int hy_group_join_or(struct hy_group **ret, bool (*give_up)(void *arg), void *ar
         return hy_err_oom(err);
     g->wake = -1;
     pthread_mutex_init(&g->lock, NULL);
-    pthread_mutex_init(&g->turn, NULL);
+    pthread_mutex_init(&g->progress_lock, NULL);
     init_condition(&g->over);
-    hy_list_init(&g->fresh);
+    hy_list_init(&g->queued);
     hy_list_init(&g->asked);
     rc = hy_rendezvous(&g->rendezvous, &g->comm, give_up, arg, err);
     if (rc == 0) {
@@ -639,7 +639,7 @@ static void end_thread(struct hy_group *g)
     clock_gettime(CLOCK_REALTIME, &by);
     by.tv_sec += STOP_S;
     if (pthread_timedjoin_np(g->thread, NULL, &by) != 0) {
-        hy_rendezvous_call_off(g->rendezvous);
+        hy_rendezvous_cancel(g->rendezvous);
         pthread_join(g->thread, NULL);
     }
     g->has_thread = false;
@@ -654,9 +654,9 @@ void hy_group_stop(struct hy_group *g)
     pthread_mutex_unlock(&g->lock);
     if (g->has_thread)
         end_thread(g);
-    pthread_mutex_lock(&g->turn); /* somebody who waits may be at it */
+    pthread_mutex_lock(&g->progress_lock); /* somebody who waits may be at it */
     hy_group_break(g, &err);
-    pthread_mutex_unlock(&g->turn);
+    pthread_mutex_unlock(&g->progress_lock);
 }
 
 void hy_group_leave(struct hy_group *g)

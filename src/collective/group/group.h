@@ -39,14 +39,14 @@ struct work {
     struct hy_tensor *tensors;
     int64_t *splits;
     size_t split_count;
-    bool is_over, is_waited_for;
+    bool is_done, is_waited_for;
     int64_t result;
     struct hy_err err;
     int64_t asked_us;          /* for the timeline */
 };
 
 /* What was agreed on once, and its number. */
-struct remembered {
+struct cached_request {
     uint32_t id;
     uint64_t key;
     uint8_t *signature;
@@ -69,11 +69,11 @@ struct hy_group {
     int wake;                         /* an eventfd: something is fresh, or we leave */
     atomic_bool asleep;               /* the thread, so that it must be woken */
 
-    pthread_mutex_t turn;             /* who goes round, and may touch what is below, the communicator, the council */
+    pthread_mutex_t progress_lock;             /* who goes round, and may touch what is below, the communicator, the council */
     pthread_mutex_t lock;
     pthread_cond_t over;              /* a work is */
     struct hy_map tickets, by_key;    /* struct work; by_key: those that are not over */
-    struct hy_list fresh;             /* not seen by the thread */
+    struct hy_list queued;             /* not seen by the thread */
     unsigned blocked;                 /* threads that wait */
     int64_t polled_ms;                /* when hy_group_poll_for was called last */
     bool stopping;
@@ -84,19 +84,19 @@ struct hy_group {
     atomic_bool has_timeline;
 
     /* Of who has the turn. */
-    bool is_napping, hears;           /* the thread, without the turn; also for what others say */
+    bool is_polling, polls_peers;           /* the thread, without the turn; also for what others say */
     struct hy_list asked;
     size_t asked_count;
-    struct hy_council *council;       /* rank 0 */
-    struct hy_buf *heard;             /* bytes by rank; of others than 0: one */
-    struct hy_map remembered;         /* by key */
+    struct hy_negotiator *negotiator;       /* rank 0 */
+    struct hy_buf *received;             /* bytes by rank; of others than 0: one */
+    struct hy_map cached_requests;         /* by key */
     struct hy_map by_id;
-    int64_t quiet_since;              /* nothing was asked or ordered */
-    const char *doing;                /* the request that is carried out; NULL: none */
-    int64_t doing_since, doing_warned_ms;
+    int64_t idle_since;              /* nothing was asked or ordered */
+    const char *current;                /* the request that is carried out; NULL: none */
+    int64_t current_since, current_warn_ms;
     struct hy_stall_limits stall_limits;
-    bool said_waits, was_heard, warned;
-    bool may_go;                      /* rank 0 knows that we leave, and orders nothing more */
+    bool reported_waiting, waiting_acknowledged, warned;
+    bool may_leave;                      /* rank 0 knows that we leave, and orders nothing more */
     void *stage;                      /* tensors of a group, side by side */
     size_t stage_size;
 };
@@ -108,21 +108,21 @@ static inline uint64_t hy_group_key(uint32_t set, uint64_t name_hash)
 
 /* ---- group.c ---- */
 /* It is over: whoever waits for it may have it. Not to be touched afterwards. */
-void hy_work_over(struct hy_group *g, struct work *w, int64_t result, const struct hy_err *err);
+void hy_work_complete(struct hy_group *g, struct work *w, int64_t result, const struct hy_err *err);
 /* Also when there is no such request. */
-bool hy_work_is_over(struct hy_group *g, int64_t ticket);
+bool hy_work_is_done(struct hy_group *g, int64_t ticket);
 /* The end: everything that is not over fails, and what comes. */
 void hy_group_break(struct hy_group *g, const struct hy_err *err);
 /* What is not over of that name; NULL: nothing. With the lock. */
 struct work *hy_group_find(struct hy_group *g, uint32_t set, const char *name);
 
 /* ---- progress.c ---- */
-extern const struct hy_council_events hy_group_council_events;
+extern const struct hy_negotiator_events hy_group_negotiator_events;
 void *hy_group_progress(void *group);
 /* While an order is carried out: who keeps it waiting? */
 void hy_group_on_wait(void *group);
 /* Goes round in the thread's place until the request is over, for a moment. Not at all if somebody else does. */
-void hy_group_help(struct hy_group *g, int64_t ticket);
+void hy_group_progress_inline(struct hy_group *g, int64_t ticket);
 void hy_group_wake(struct hy_group *g);
 
 /* ---- perform.c ---- */

@@ -83,15 +83,15 @@ static bool is_rank(int pid, const char *name)
 static int parent_of(int pid, unsigned long long *ret_started)
 {
     hy_cleanup_buf struct hy_buf b;
-    const char *text, *behind;
+    const char *text, *after;
     char path[64];
     int parent = 0;
 
     hy_buf_init(&b, 64u * 1024);
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
     text = hy_file_read(path, &b) < 0 ? NULL : hy_buf_cstr(&b);
-    behind = text ? strrchr(text, ')') : NULL; /* the name may hold anything */
-    if (!behind || sscanf(behind, ") %*c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+    after = text ? strrchr(text, ')') : NULL; /* the name may hold anything */
+    if (!after || sscanf(after, ") %*c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
                           &parent, ret_started) != 2)
         return 0;
     return parent;
@@ -199,7 +199,7 @@ int hy_launcher_find(struct hy_launcher *ret, struct hy_err *err)
 }
 
 /* A batch job may have inherited an $XDG_RUNTIME_DIR that its user's logout has removed. */
-static char *meeting_place(struct hy_err *err)
+static char *socket_directory(struct hy_err *err)
 {
     const char *base = getenv("XDG_RUNTIME_DIR");
     hy_cleanup_free char *path = NULL;
@@ -216,12 +216,12 @@ static char *meeting_place(struct hy_err *err)
 
 char *hy_launcher_socket(const struct hy_launcher *l, struct hy_err *err)
 {
-    hy_cleanup_free char *folder = meeting_place(err);
+    hy_cleanup_free char *directory = socket_directory(err);
     char *path;
 
-    if (!folder)
+    if (!directory)
         return NULL;
-    path = hy_asprintf("%s/job-%016llx.sock", folder, (unsigned long long)hy_hash(l->job, strlen(l->job)));
+    path = hy_asprintf("%s/job-%016llx.sock", directory, (unsigned long long)hy_hash(l->job, strlen(l->job)));
     if (!path)
         hy_err_oom(err);
     return path;

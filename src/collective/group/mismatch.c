@@ -6,7 +6,7 @@
 
 #include "collective/group/negotiate_private.h"
 
-const char *hy_council_kind(uint32_t kind)
+const char *hy_kind_name(uint32_t kind)
 {
     static const char *const names[HY_KINDS] = {"allreduce", "allgather", "broadcast", "alltoall", "reducescatter",
                                                 "barrier", "join", "add_process_set", "remove_process_set"};
@@ -15,7 +15,7 @@ const char *hy_council_kind(uint32_t kind)
 }
 
 /* Whether the first dimension is each rank's own affair. */
-static bool has_own_rows(uint32_t kind)
+static bool has_rank_specific_rows(uint32_t kind)
 {
     return kind == HY_ALLGATHER || kind == HY_ALLTOALL;
 }
@@ -39,9 +39,9 @@ static bool is_same_shape(const Hy__Shape *a, const Hy__Shape *b, size_t from)
 }
 
 /* The first tensor whose shape differs, or -1. */
-static ssize_t other_shape(const Hy__Ask *a, const Hy__Ask *b)
+static ssize_t first_shape_mismatch(const Hy__Ask *a, const Hy__Ask *b)
 {
-    size_t from = has_own_rows(a->kind) ? 1 : 0;
+    size_t from = has_rank_specific_rows(a->kind) ? 1 : 0;
 
     for (size_t i = 0; i < a->n_tensors; i++)
         if (!is_same_shape(a->tensors[i], b->tensors[i], from))
@@ -49,16 +49,16 @@ static ssize_t other_shape(const Hy__Ask *a, const Hy__Ask *b)
     return -1;
 }
 
-static bool is_same_list(const int64_t *a, size_t n, const int64_t *b, size_t m)
+static bool is_same_array(const int64_t *a, size_t n, const int64_t *b, size_t m)
 {
     return n == m && (n == 0 || memcmp(a, b, n * sizeof *a) == 0);
 }
 
-bool hy_council_is_same(const Hy__Ask *a, const Hy__Ask *b)
+bool hy_negotiator_is_same(const Hy__Ask *a, const Hy__Ask *b)
 {
     if (a->kind != b->kind || a->type != b->type || a->op != b->op || a->root != b->root || a->set != b->set ||
         a->prescale != b->prescale || a->postscale != b->postscale || a->n_tensors != b->n_tensors ||
-        strcmp(a->name, b->name) != 0 || !is_same_list(a->splits, a->n_splits, b->splits, b->n_splits))
+        strcmp(a->name, b->name) != 0 || !is_same_array(a->splits, a->n_splits, b->splits, b->n_splits))
         return false;
     for (size_t i = 0; i < a->n_tensors; i++)
         if (!is_same_shape(a->tensors[i], b->tensors[i], 0))
@@ -66,7 +66,7 @@ bool hy_council_is_same(const Hy__Ask *a, const Hy__Ask *b)
     return true;
 }
 
-bool hy_council_disagrees(const struct matter *m, unsigned rank, const Hy__Ask *b, struct hy_err *ret)
+bool hy_negotiator_is_mismatch(const struct pending_request *m, unsigned rank, const Hy__Ask *b, struct hy_err *ret)
 {
     const Hy__Ask *a = m->ask;
     char one[160], other[160];
@@ -74,14 +74,14 @@ bool hy_council_disagrees(const struct matter *m, unsigned rank, const Hy__Ask *
 
     if (a->kind != b->kind)
         hy_err_set(ret, -EBADMSG, "tensor '%s': ranks disagree on what to do: rank %u wants %s, rank %u wants %s",
-                   a->name, m->first, hy_council_kind(a->kind), rank, hy_council_kind(b->kind));
+                   a->name, m->first, hy_kind_name(a->kind), rank, hy_kind_name(b->kind));
     else if (a->type != b->type)
         hy_err_set(ret, -EBADMSG, "tensor '%s': ranks disagree on its type: rank %u has %s, rank %u has %s", a->name,
                    m->first, hy_type_name(a->type), rank, hy_type_name(b->type));
     else if (a->n_tensors != b->n_tensors)
         hy_err_set(ret, -EBADMSG, "group '%s': ranks disagree on the number of tensors: rank %u has %zu, rank %u has %zu",
                    a->name, m->first, a->n_tensors, rank, b->n_tensors);
-    else if ((i = other_shape(a, b)) >= 0) {
+    else if ((i = first_shape_mismatch(a, b)) >= 0) {
         shape_text(a, (size_t)i, one, sizeof one);
         shape_text(b, (size_t)i, other, sizeof other);
         hy_err_set(ret, -EBADMSG, "tensor '%s'%s: ranks disagree on its shape: rank %u has %s, rank %u has %s", a->name,
@@ -96,8 +96,8 @@ bool hy_council_disagrees(const struct matter *m, unsigned rank, const Hy__Ask *
         hy_err_set(ret, -EBADMSG,
                    "tensor '%s': ranks disagree on the scale: rank %u has %g before and %g after, rank %u has %g and %g",
                    a->name, m->first, a->prescale, a->postscale, rank, b->prescale, b->postscale);
-    else if (a->kind != HY_ALLTOALL && !is_same_list(a->splits, a->n_splits, b->splits, b->n_splits))
-        hy_err_set(ret, -EBADMSG, "%s: ranks %u and %u do not name the same ranks", hy_council_kind(a->kind), m->first,
+    else if (a->kind != HY_ALLTOALL && !is_same_array(a->splits, a->n_splits, b->splits, b->n_splits))
+        hy_err_set(ret, -EBADMSG, "%s: ranks %u and %u do not name the same ranks", hy_kind_name(a->kind), m->first,
                    rank);
     else
         return false;

@@ -23,17 +23,17 @@
 #include "collective.pb-c.h"
 #include "collective/collective.h"
 
-#define HY_COUNCIL_IDS_MAX 4096
-#define HY_COUNCIL_SEEN_MAX 16384    /* names that are remembered for a second time; then all are forgotten */
-#define HY_COUNCIL_MATTERS_MAX 65536 /* that are not over, of all ranks together */
-#define HY_COUNCIL_HOPELESS_MS 500   /* so long it must have been, before it is refused */
-#define HY_COUNCIL_WARN_MS 5000      /* then again after twice the time */
+#define HY_NEGOTIATOR_IDS_MAX 4096
+#define HY_NEGOTIATOR_SEEN_MAX 16384    /* names that are remembered for a second time; then all are forgotten */
+#define HY_NEGOTIATOR_PENDING_MAX 65536 /* that are not over, of all ranks together */
+#define HY_NEGOTIATOR_DEADLOCK_MS 500   /* so long it must have been, before it is refused */
+#define HY_NEGOTIATOR_WARN_MS 5000      /* then again after twice the time */
 
-struct hy_council;
+struct hy_negotiator;
 
-struct hy_council_events {
+struct hy_negotiator_events {
     /* Tell these ranks. The message is valid during the call. */
-    void (*tell)(void *arg, const unsigned *ranks, unsigned count, const Hy__ToRank *message);
+    void (*send)(void *arg, const unsigned *ranks, unsigned count, const Hy__ToRank *message);
     /* For people: who keeps whom waiting. */
     void (*warn)(void *arg, const char *text);
     /* A rank has kept the others waiting for stall_limits.fail_ms: the group is at its end. */
@@ -47,15 +47,15 @@ struct hy_stall_limits {
 };
 
 /* NULL when out of memory. */
-struct hy_council *hy_council_new(unsigned size, const struct hy_council_events *events, void *arg);
-void hy_council_free(struct hy_council *c);
-/* Instead of HY_COUNCIL_WARN_MS and no failure. Before the first request. */
-void hy_council_limit_stalls(struct hy_council *c, const struct hy_stall_limits *limits);
+struct hy_negotiator *hy_negotiator_new(unsigned size, const struct hy_negotiator_events *events, void *arg);
+void hy_negotiator_free(struct hy_negotiator *c);
+/* Instead of HY_NEGOTIATOR_WARN_MS and no failure. Before the first request. */
+void hy_negotiator_set_stall_limits(struct hy_negotiator *c, const struct hy_stall_limits *limits);
 
 /* 0; -EPROTO: no rank of ours says such a thing; -ENOMEM. After an error the council is of no use. */
-int hy_council_hear(struct hy_council *c, unsigned rank, const Hy__FromRank *message, int64_t now_ms,
+int hy_negotiator_receive(struct hy_negotiator *c, unsigned rank, const Hy__FromRank *message, int64_t now_ms,
                     struct hy_err *err);
 /* Time has passed. Returns when to call again at the latest, or -1: nothing is open. */
-int64_t hy_council_tick(struct hy_council *c, int64_t now_ms);
+int64_t hy_negotiator_tick(struct hy_negotiator *c, int64_t now_ms);
 
 #endif

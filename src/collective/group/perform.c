@@ -23,11 +23,6 @@ struct order {
     struct hy_err *err;
 };
 
-static int no_memory(struct hy_err *err)
-{
-    return hy_err_oom(err);
-}
-
 static size_t elements_from(const int64_t *dims, size_t count, size_t first)
 {
     size_t n = 1;
@@ -47,7 +42,7 @@ static size_t elements_of(const struct order *o, size_t tensor, size_t first_dim
 }
 
 /* What our own arithmetic may rely on: an order of rank 0 may not make us write past the end. */
-static int impossible(const struct order *o)
+static int invalid_order(const struct order *o)
 {
     return hy_err_set(o->err, -EPROTO, "rank 0 orders an impossible shape");
 }
@@ -61,10 +56,10 @@ static int check_order(const struct order *o)
         for (size_t d = 0; d < o->ask->tensors[i]->n_dims; d++)
             if (o->ask->tensors[i]->dims[d] < 0 ||
                 __builtin_mul_overflow(bytes, (size_t)o->ask->tensors[i]->dims[d], &bytes) || bytes > SIZE_MAX >> 8)
-                return impossible(o);
+                return invalid_order(o);
         sum += bytes;
         if (sum > SIZE_MAX >> 8)
-            return impossible(o);
+            return invalid_order(o);
     }
     return 0;
 }
@@ -74,7 +69,7 @@ static int add_rows(const struct order *o, int64_t rows, size_t row, size_t *ret
 {
     if (rows < 0 || __builtin_mul_overflow((size_t)rows, row, ret_bytes) ||
         __builtin_add_overflow(*at, *ret_bytes, at) || *at > SIZE_MAX >> 1)
-        return impossible(o);
+        return invalid_order(o);
     return 0;
 }
 
@@ -112,7 +107,7 @@ static int allreduce_together(const struct order *o, const size_t *counts, size_
     int rc;
 
     if (!buf) /* the others go on without knowing: it cannot be for this request alone */
-        return no_memory(o->err);
+        return hy_err_oom(o->err);
     if (!o->w)
         memset(buf, 0, elements * width);
     for (size_t i = 0; o->w && i < o->tensor_count; at += counts[i++] * width)
@@ -132,7 +127,7 @@ static int allreduce(const struct order *o)
     size_t elements = 0;
 
     if (!counts)
-        return no_memory(o->err);
+        return hy_err_oom(o->err);
     for (size_t i = 0; i < o->tensor_count; i++)
         elements += counts[i] = elements_of(o, i, 0);
     if (o->w && o->tensor_count == 1 && o->op != HY_ADASUM)
@@ -171,21 +166,21 @@ static int gather_tensor(const struct order *o, size_t tensor, size_t *sizes, si
         offsets[m] = at;
         if (add_rows(o, n, row, &sizes[m], &at) < 0 || __builtin_add_overflow(rows, n, &rows) ||
             (is_ours && n != (o->w ? o->w->tensors[tensor].dims[0] : 0)))
-            return impossible(o);
+            return invalid_order(o);
     }
     if (o->w)
         rc = allocate(o, tensor, rows, &out);
     else
         out = stage(o->g, at + 1);
     if (rc < 0 || !out)
-        return rc < 0 ? rc : no_memory(o->err);
+        return rc < 0 ? rc : hy_err_oom(o->err);
     return hy_set_allgather(o->set->set, o->w ? o->w->tensors[tensor].in : NULL, out, sizes, offsets);
 }
 
 static int allgather(const struct order *o)
 {
     hy_cleanup_free size_t *sizes = hy_calloc(o->set->count, 2 * sizeof *sizes);
-    int rc = sizes ? 0 : no_memory(o->err);
+    int rc = sizes ? 0 : hy_err_oom(o->err);
 
     for (size_t i = 0; rc == 0 && i < o->tensor_count; i++)
         rc = gather_tensor(o, i, sizes, sizes + o->set->count);
@@ -221,7 +216,7 @@ static int give_received_splits(const struct order *o, unsigned me)
     int32_t *out = o->w->request.allocate(o->w->request.arg, 1, dims, 1, count * sizeof *out);
 
     if (!out)
-        return no_memory(o->err);
+        return hy_err_oom(o->err);
     for (unsigned m = 0; m < count; m++)
         out[m] = (int32_t)o->table[m * count + me];
     return 0;
@@ -238,7 +233,7 @@ static int fill_matrix(const struct order *o, size_t row, size_t *matrix)
         for (unsigned to = 0; to < count; to++)
             if (add_rows(o, o->table[from * count + to], row, &matrix[from * count + to], &sum) < 0 ||
                 (from == me && o->table[from * count + to] != o->w->splits[to]))
-                return impossible(o);
+                return invalid_order(o);
     }
     return 0;
 }
@@ -253,11 +248,11 @@ static int alltoall(const struct order *o)
     int rc;
 
     if (!matrix)
-        return no_memory(o->err);
+        return hy_err_oom(o->err);
     rc = fill_matrix(o, row, matrix);
     for (unsigned m = 0; rc == 0 && m < count; m++)
         if (__builtin_add_overflow(rows, o->table[m * count + me], &rows))
-            rc = impossible(o);
+            rc = invalid_order(o);
     if (rc == 0)
         rc = allocate(o, 0, rows, &out);
     if (rc == 0)
@@ -283,7 +278,7 @@ static int scatter_tensor(const struct order *o, size_t tensor, size_t *counts)
 static int reducescatter(const struct order *o)
 {
     hy_cleanup_free size_t *counts = hy_calloc(o->set->count, sizeof *counts);
-    int rc = counts ? 0 : no_memory(o->err);
+    int rc = counts ? 0 : hy_err_oom(o->err);
 
     for (size_t i = 0; rc == 0 && i < o->tensor_count; i++)
         rc = scatter_tensor(o, i, counts);
@@ -310,7 +305,7 @@ bool hy_group_add_set(struct hy_group *g, uint32_t number, const int64_t *member
     bool is_member = false;
 
     if (!list) {
-        no_memory(err);
+        hy_err_oom(err);
         return false;
     }
     for (size_t i = 0; i < count; i++) {

@@ -35,10 +35,10 @@
 #include "collective/group/thread.h"
 #include "wire/local.h"
 
-#define LOOK_MS 500         /* so often it looks whether ranks are alive, and whether some are missing */
-#define FIRST_WORD_MS 5000  /* after this time it names the ranks that have not come, then after twice the time */
+#define CHECK_MS 500         /* so often it looks whether ranks are alive, and whether some are missing */
+#define FIRST_REPORT_MS 5000  /* after this time it names the ranks that have not come, then after twice the time */
 #define SEND_S 5            /* a rank that does not read for so long is lost */
-#define STRANGERS 64        /* connections that have not said which rank they are */
+#define UNPROVEN_MAX 64        /* connections that have not said which rank they are */
 #define SHORT_PAUSE_MS 100  /* before it accepts again, when descriptors or memory are short */
 #define PROOF_MS 5000       /* for a connection of another machine to prove the key */
 #define MESSAGE_MAX (256u * 1024)
@@ -50,7 +50,7 @@ struct conn {
     int rank; /* -1: it has not said */
     pid_t pid; /* of this machine; 0: it is on another one, or in another namespace */
     int proven; /* over TCP: the rank that the handshake has proven; -1: no TCP, or not yet */
-    struct hy_handshake *shake; /* over TCP, until it is proven */
+    struct hy_handshake *handshake; /* over TCP, until it is proven */
     int64_t since;
     bool waits, left;
     uint32_t process;
@@ -71,8 +71,8 @@ struct server {
     struct conn *conns;
     struct pollfd *fds;
     uint64_t generation;
-    int64_t asked_ms, word_ms; /* since when ranks wait, and when the missing are named; 0: nobody waits */
-    int64_t word_after;
+    int64_t asked_ms, report_ms; /* since when ranks wait, and when the missing are named; 0: nobody waits */
+    int64_t report_after;
     int64_t paused_ms; /* until then it accepts nobody: descriptors or memory were short */
     struct hy_buf message;
     char lost[700]; /* why no generation can follow; "": one can */
@@ -90,7 +90,7 @@ static int send_answer(struct conn *c, const Hy__TrialReportAnswer *answer)
     return bytes ? hy_local_put(c->fd, bytes, hy__trial_report_answer__pack(answer, bytes)) : -ENOMEM;
 }
 
-static int say(struct conn *c, Hy__GroupWord *word, const char *error)
+static int send_word(struct conn *c, Hy__GroupWord *word, const char *error)
 {
     Hy__TrialReportAnswer answer = HY__TRIAL_REPORT_ANSWER__INIT;
 
@@ -99,7 +99,7 @@ static int say(struct conn *c, Hy__GroupWord *word, const char *error)
     return send_answer(c, &answer);
 }
 
-static void tell_lost(struct conn *c, unsigned rank, const char *why)
+static void send_lost(struct conn *c, unsigned rank, const char *why)
 {
     Hy__GroupWord word = HY__GROUP_WORD__INIT;
     Hy__GroupLost lost = HY__GROUP_LOST__INIT;
@@ -109,13 +109,13 @@ static void tell_lost(struct conn *c, unsigned rank, const char *why)
     lost.why = (char *)why;
     word.body_case = HY__GROUP_WORD__BODY_LOST;
     word.lost = &lost;
-    if (say(c, &word, "") < 0)
+    if (send_word(c, &word, "") < 0)
         hy_debug("a rank cannot be told of a loss rank=%d", c->rank);
 }
 
 /* ---- losses ------------------------------------------------------------------------------------ */
 
-static const struct conn unused = {.fd = -1, .rank = -1, .proven = -1};
+static const struct conn closed_conn = {.fd = -1, .rank = -1, .proven = -1};
 
 static void drop(struct conn *c)
 {
@@ -124,21 +124,21 @@ static void drop(struct conn *c)
     for (size_t i = 0; i < c->address_count; i++)
         free(c->addresses[i]);
     free(c->addresses);
-    free(c->shake);
-    *c = unused;
+    free(c->handshake);
+    *c = closed_conn;
 }
 
 /* The first one counts. */
-static void tell_all(struct server *s, unsigned rank, const char *why)
+static void send_lost_to_all(struct server *s, unsigned rank, const char *why)
 {
     if (!*s->lost)
         snprintf(s->lost, sizeof s->lost, "%s", why);
     for (unsigned i = 0; i < s->room; i++)
         if (s->conns[i].fd >= 0 && s->conns[i].rank >= 0 && s->conns[i].rank != (int)rank && !s->conns[i].left)
-            tell_lost(&s->conns[i], rank, why);
+            send_lost(&s->conns[i], rank, why);
 }
 
-static void gone(struct server *s, struct conn *c)
+static void connection_lost(struct server *s, struct conn *c)
 {
     int rank = c->rank;
     bool missed = rank >= 0 && !c->left && (c->waits || c->generation), remote = c->proven >= 0;
@@ -153,7 +153,7 @@ static void gone(struct server *s, struct conn *c)
                  "training", rank, host);
     else
         snprintf(why, sizeof why, "rank %d has ended while the others were still training", rank);
-    tell_all(s, (unsigned)rank, why);
+    send_lost_to_all(s, (unsigned)rank, why);
 }
 
 /* ---- rosters ---------------------------------------------------------------------------------------- */
@@ -194,7 +194,7 @@ static void send_rosters(struct server *s, struct conn **by_rank, Hy__Roster *ro
         roster->shared = leader->neighbors > 1 ? leader->shared : (char *)protobuf_c_empty_string;
         c->generation = s->generation;
         c->waits = false;
-        if (say(c, &word, "") < 0)
+        if (send_word(c, &word, "") < 0)
             hy_debug("a rank cannot be sent its roster rank=%u", r); /* its end follows */
     }
 }
@@ -245,7 +245,7 @@ static int begin_generation(struct server *s)
     return 0;
 }
 
-static void form(struct server *s)
+static void form_group(struct server *s)
 {
     char why[200];
     int rc;
@@ -262,7 +262,7 @@ static void form(struct server *s)
         return;
     snprintf(why, sizeof why, "cannot bring %u ranks together: %s", s->size, strerror(-rc));
     for (unsigned r = 0; r < s->size; r++)
-        tell_lost(conn_of(s, r), 0, why);
+        send_lost(conn_of(s, r), 0, why);
 }
 
 /* ---- words from ranks ------------------------------------------------------------------------------------ */
@@ -279,7 +279,7 @@ static int rank_of(const struct server *s, const Hy__TrialReport *report)
 }
 
 /* A child that calls init, while the rank itself is in the group. */
-static bool is_taken(const struct conn *old, const struct conn *c, uint32_t process)
+static bool is_joined_by_another(const struct conn *old, const struct conn *c, uint32_t process)
 {
     if (!old || old == c || old->left)
         return false;
@@ -307,7 +307,7 @@ static const char *join(struct server *s, struct conn *c, int rank, const Hy__Gr
     if (strlen(join->bell) >= sizeof c->bell || strlen(join->host) >= sizeof c->host || c->addresses ||
         strlen(join->shared) >= sizeof c->shared || join->port > UINT16_MAX || join->n_addresses > ADDRESSES_MAX)
         return "this is not a valid request to join a group";
-    if (is_taken(old, c, join->process))
+    if (is_joined_by_another(old, c, join->process))
         return "another process of this rank is in the group already: call init in one of them only";
     if (old && old != c) {
         bool given_up = old->generation == s->generation && old->generation && !old->left && !old->waits;
@@ -315,7 +315,7 @@ static const char *join(struct server *s, struct conn *c, int rank, const Hy__Gr
         drop(old);
         snprintf(why, sizeof why, "rank %d has joined anew", rank);
         if (given_up)
-            tell_all(s, (unsigned)rank, why);
+            send_lost_to_all(s, (unsigned)rank, why);
     }
     if (keep_addresses(c, join) < 0)
         return "rank 0 is out of memory";
@@ -328,8 +328,8 @@ static const char *join(struct server *s, struct conn *c, int rank, const Hy__Gr
     snprintf(c->shared, sizeof c->shared, "%s", join->shared);
     if (!s->asked_ms) {
         s->asked_ms = hy_clock_ms();
-        s->word_after = FIRST_WORD_MS;
-        s->word_ms = s->asked_ms + FIRST_WORD_MS;
+        s->report_after = FIRST_REPORT_MS;
+        s->report_ms = s->asked_ms + FIRST_REPORT_MS;
     }
     return "";
 }
@@ -347,19 +347,19 @@ static void on_word(struct server *s, struct conn *c, int rank, const Hy__GroupW
         c->left = true;
     else if (word->body_case == HY__GROUP_WORD__BODY_FAILED) {
         snprintf(why, sizeof why, "rank %d cannot go on: %.500s", rank, word->failed);
-        tell_all(s, (unsigned)rank, why);
+        send_lost_to_all(s, (unsigned)rank, why);
     } else if (word->body_case != HY__GROUP_WORD__BODY_NOTE) /* the rank has printed it */
         refused = "a rank may join, leave, or note something";
-    if (say(c, NULL, refused) < 0) {
-        gone(s, c);
+    if (send_word(c, NULL, refused) < 0) {
+        connection_lost(s, c);
         return;
     }
     if (word->body_case != HY__GROUP_WORD__BODY_JOIN || *refused)
         return;
     if (*s->lost)
-        tell_lost(c, (unsigned)rank, s->lost);
+        send_lost(c, (unsigned)rank, s->lost);
     else
-        form(s);
+        form_group(s);
 }
 
 /* False: the connection is over. */
@@ -371,41 +371,41 @@ static bool take_message(struct server *s, struct conn *c)
     if (rank >= 0 && report->group && (c->proven < 0 || c->proven == rank))
         on_word(s, c, rank, report->group);
     else
-        gone(s, c);
+        connection_lost(s, c);
     hy__trial_report__free_unpacked(report, NULL);
     return c->fd >= 0;
 }
 
-static int send_words(struct conn *c)
+static int send_handshake(struct conn *c)
 {
-    size_t n = c->shake->out_size;
-    ssize_t sent = n ? send(c->fd, c->shake->out, n, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
+    size_t n = c->handshake->out_size;
+    ssize_t sent = n ? send(c->fd, c->handshake->out, n, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
 
-    c->shake->out_size = 0;
+    c->handshake->out_size = 0;
     return sent == (ssize_t)n ? 0 : -EPIPE;
 }
 
 /* Of a connection from another machine: until both ends have proven the key. False: the connection is over. */
-static bool shake_hands(struct conn *c)
+static bool run_handshake(struct conn *c)
 {
     uint8_t bytes[HY_CHALLENGE_SIZE];
     int rc = 0;
 
     while (rc == 0) {
-        ssize_t n = recv(c->fd, bytes, hy_handshake_wants(c->shake), MSG_DONTWAIT);
+        ssize_t n = recv(c->fd, bytes, hy_handshake_needed(c->handshake), MSG_DONTWAIT);
 
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return true;
-        rc = n > 0 ? hy_handshake_take(c->shake, bytes, (size_t)n) : -ECONNRESET;
-        if (rc >= 0 && send_words(c) < 0)
+        rc = n > 0 ? hy_handshake_take(c->handshake, bytes, (size_t)n) : -ECONNRESET;
+        if (rc >= 0 && send_handshake(c) < 0)
             rc = -EPIPE;
     }
     if (rc < 0) {
         drop(c);
         return false;
     }
-    c->proven = (int)c->shake->peer;
-    free(hy_take(c->shake));
+    c->proven = (int)c->handshake->peer;
+    free(hy_take(c->handshake));
     return true;
 }
 
@@ -413,13 +413,13 @@ static void read_conn(struct server *s, struct conn *c)
 {
     int rc = 0;
 
-    if (c->shake && (!shake_hands(c) || c->shake))
+    if (c->handshake && (!run_handshake(c) || c->handshake))
         return;
     while (c->fd >= 0 && (rc = hy_local_get(c->fd, &c->rest, &s->message, 0)) > 0)
         if (!take_message(s, c))
             return;
     if (c->fd >= 0 && rc != -EAGAIN && rc != -EINTR)
-        gone(s, c);
+        connection_lost(s, c);
 }
 
 /* ---- connections -------------------------------------------------------------------------------------------- */
@@ -442,7 +442,7 @@ static struct conn *add_conn(struct server *s, int fd)
         close(fd);
         return NULL;
     }
-    *c = unused;
+    *c = closed_conn;
     c->fd = fd;
     c->since = hy_clock_ms();
     hy_buf_init(&c->rest, MESSAGE_MAX);
@@ -456,44 +456,44 @@ static void accept_failed(struct server *s, int code)
         s->paused_ms = hy_clock_ms() + SHORT_PAUSE_MS;
 }
 
-static void take_conn(struct server *s)
+static void accept_local(struct server *s)
 {
     hy_cleanup_close int fd = HY_SYS(accept4(s->listener, NULL, NULL, SOCK_CLOEXEC));
-    struct ucred who = {0};
-    socklen_t n = sizeof who;
+    struct ucred peer = {0};
+    socklen_t n = sizeof peer;
     struct conn *c;
 
     if (fd < 0) {
         accept_failed(s, errno);
         return;
     }
-    if (HY_SYS(getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n)) < 0 || who.uid != geteuid())
+    if (HY_SYS(getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n)) < 0 || peer.uid != geteuid())
         return;
     c = add_conn(s, hy_take_fd(fd));
     if (c)
-        c->pid = who.pid;
+        c->pid = peer.pid;
 }
 
 /* Strangers cannot keep the ranks out: the oldest of too many goes. */
 static void make_room(struct server *s)
 {
     struct conn *oldest = NULL;
-    unsigned strangers = 0;
+    unsigned unproven = 0;
 
     for (unsigned i = 0; i < s->room; i++) {
         struct conn *c = &s->conns[i];
 
-        if (c->fd < 0 || !c->shake)
+        if (c->fd < 0 || !c->handshake)
             continue;
-        strangers++;
+        unproven++;
         if (!oldest || c->since < oldest->since)
             oldest = c;
     }
-    if (strangers >= STRANGERS)
+    if (unproven >= UNPROVEN_MAX)
         drop(oldest);
 }
 
-static void take_remote(struct server *s)
+static void accept_remote(struct server *s)
 {
     hy_cleanup_close int fd = HY_SYS(accept4(s->tcp, NULL, NULL, SOCK_CLOEXEC));
     uint8_t nonce[HY_HANDSHAKE_NONCE];
@@ -509,35 +509,35 @@ static void take_remote(struct server *s)
     c = add_conn(s, hy_take_fd(fd));
     if (!c)
         return;
-    c->shake = hy_malloc(sizeof *c->shake);
-    if (c->shake)
-        hy_handshake_accept(c->shake, s->endpoint.key, 0, s->size, 1, nonce);
+    c->handshake = hy_malloc(sizeof *c->handshake);
+    if (c->handshake)
+        hy_handshake_accept(c->handshake, s->endpoint.key, 0, s->size, 1, nonce);
     else
         drop(c);
 }
 
-static void drop_strangers(struct server *s, int64_t now)
+static void drop_unproven(struct server *s, int64_t now)
 {
     for (unsigned i = 0; i < s->room; i++)
-        if (s->conns[i].fd >= 0 && s->conns[i].shake && now - s->conns[i].since > PROOF_MS)
+        if (s->conns[i].fd >= 0 && s->conns[i].handshake && now - s->conns[i].since > PROOF_MS)
             drop(&s->conns[i]);
 }
 
 /* A child of a rank may hold its connection open. */
-static void look_for_the_dead(struct server *s)
+static void check_alive(struct server *s)
 {
     for (unsigned i = 0; i < s->room; i++)
         if (s->conns[i].fd >= 0 && s->conns[i].pid && kill(s->conns[i].pid, 0) < 0 && errno == ESRCH)
-            gone(s, &s->conns[i]);
+            connection_lost(s, &s->conns[i]);
 }
 
-static void name_the_missing(struct server *s, int64_t now)
+static void report_missing(struct server *s, int64_t now)
 {
     char list[160] = "";
     unsigned missing = 0;
     size_t at = 0;
 
-    if (!s->asked_ms || now < s->word_ms || *s->lost)
+    if (!s->asked_ms || now < s->report_ms || *s->lost)
         return;
     for (unsigned r = 0; r < s->size; r++) {
         const struct conn *c = conn_of(s, r);
@@ -549,11 +549,11 @@ static void name_the_missing(struct server *s, int64_t now)
     }
     fprintf(stderr, "[hopyard] waiting for %u of %u ranks, which have not called init for %lld s: %s%s\n", missing, s->size,
             (long long)(now - s->asked_ms) / 1000, list, missing > 8 ? ", …" : "");
-    s->word_after *= 2;
-    s->word_ms = now + s->word_after;
+    s->report_after *= 2;
+    s->report_ms = now + s->report_after;
 }
 
-static void turn(struct server *s)
+static void serve_once(struct server *s)
 {
     int64_t now = hy_clock_ms();
     bool paused = now < s->paused_ms;
@@ -562,19 +562,19 @@ static void turn(struct server *s)
         s->fds[i] = (struct pollfd){.fd = s->conns[i].fd, .events = POLLIN};
     s->fds[s->room] = (struct pollfd){.fd = paused ? -1 : s->listener, .events = POLLIN};
     s->fds[s->room + 1] = (struct pollfd){.fd = paused ? -1 : s->tcp, .events = POLLIN};
-    if (poll(s->fds, s->room + 2, paused ? SHORT_PAUSE_MS : LOOK_MS) < 0)
+    if (poll(s->fds, s->room + 2, paused ? SHORT_PAUSE_MS : CHECK_MS) < 0)
         return;
     for (unsigned i = 0; i < s->room; i++)
         if (s->fds[i].fd >= 0 && s->fds[i].revents && s->conns[i].fd == s->fds[i].fd)
             read_conn(s, &s->conns[i]);
     if (s->fds[s->room].revents)
-        take_conn(s);
+        accept_local(s);
     if (s->fds[s->room + 1].revents)
-        take_remote(s);
+        accept_remote(s);
     now = hy_clock_ms();
-    drop_strangers(s, now);
-    look_for_the_dead(s);
-    name_the_missing(s, now);
+    drop_unproven(s, now);
+    check_alive(s);
+    report_missing(s, now);
 }
 
 static void *serve(void *arg)
@@ -582,7 +582,7 @@ static void *serve(void *arg)
     struct server *s = arg;
 
     for (;;)
-        turn(s);
+        serve_once(s);
     return NULL;
 }
 
@@ -606,7 +606,7 @@ static int listen_at(const char *path, unsigned size, struct hy_err *err)
         return rc;
     (void)unlink(temporary); /* of a process that had our number */
     if (fd < 0 || HY_SYS(bind(fd, (struct sockaddr *)&where, sizeof where)) < 0 ||
-        HY_SYS(listen(fd, (int)size + STRANGERS)) < 0 || HY_SYS(rename(temporary, path)) < 0)
+        HY_SYS(listen(fd, (int)size + UNPROVEN_MAX)) < 0 || HY_SYS(rename(temporary, path)) < 0)
         return hy_err_sys(err, -errno, "rank 0 cannot listen for the others at '%s'", path);
     return hy_take_fd(fd);
 }
@@ -629,12 +629,12 @@ static struct server *server_new(unsigned size)
 
     if (!s)
         return NULL;
-    *s = (struct server){.listener = -1, .tcp = -1, .size = size, .room = 2 * size + 2 * STRANGERS};
+    *s = (struct server){.listener = -1, .tcp = -1, .size = size, .room = 2 * size + 2 * UNPROVEN_MAX};
     hy_buf_init(&s->message, MESSAGE_MAX);
     s->conns = hy_calloc(s->room, sizeof *s->conns);
     s->fds = hy_calloc(s->room + 2, sizeof *s->fds);
     for (unsigned i = 0; s->conns && i < s->room; i++)
-        s->conns[i] = unused;
+        s->conns[i] = closed_conn;
     if (s->conns && s->fds)
         return s;
     server_free(s);

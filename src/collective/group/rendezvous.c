@@ -25,17 +25,17 @@
 #include "wire/local.h"
 
 #define LEAVE_MS 5000
-#define LOOK_UP_MS 100 /* so often who waits for the others is asked whether it has had enough */
-#define LAUNCHED_MS 600000 /* for all ranks that mpirun or srun has started to come */
-#define DIAL_MS 50         /* between two tries to reach rank 0 of these */
-#define DIAL_WORD_MS 5000  /* before a rank says that it waits for rank 0 */
-#define LOSS_MS 2000       /* for the news of a death, where something shows it already */
+#define POLL_INTERVAL_MS 100 /* so often who waits for the others is asked whether it has had enough */
+#define JOIN_TIMEOUT_MS 600000 /* for all ranks that mpirun or srun has started to come */
+#define RETRY_MS 50         /* between two tries to reach rank 0 of these */
+#define NOTICE_MS 5000  /* before a rank says that it waits for rank 0 */
+#define LOSS_NOTICE_MS 2000       /* for the news of a death, where something shows it already */
 #define DIALS_MAX 20       /* of rank 0 on another machine, which may drop us while strangers crowd it */
 
 struct hy_rendezvous {
     struct hy_agent_client agent; /* or rank 0's server */
     uint64_t generation;      /* 0: not complete yet */
-    atomic_bool outdated, called_off;
+    atomic_bool outdated, canceled;
     void (*tick)(void *arg); /* NULL: none */
     void *tick_arg;
     bool left;                /* the agent has taken our leave */
@@ -46,7 +46,7 @@ struct hy_rendezvous {
     void *arg;
     struct hy_launcher launcher; /* its size is 0 where an agent has started us */
     int64_t until_ms;            /* then: by when all must be there */
-    int64_t word_ms;             /* and when it is said that we wait for the launcher; 0: it was */
+    int64_t notice_ms;             /* and when it is said that we wait for the launcher; 0: it was */
     int memory;                  /* and what we offer to the ranks of this machine; they open it by our /proc */
 };
 
@@ -55,7 +55,7 @@ static struct hy_endpoint endpoint;
 static pid_t endpoint_owner;
 
 /* What we tell the rendezvous with, until the communicator has it. */
-struct presence {
+struct local_member {
     int bell, listen_fd;
     char bell_name[HY_BELL_MAX];
     char **addresses;
@@ -64,7 +64,7 @@ struct presence {
     char host[HY_HOST_ID], memory[64]; /* of ranks that a launcher has started */
 };
 
-static void presence_done(struct presence *p)
+static void local_member_done(struct local_member *p)
 {
     if (p->bell >= 0)
         close(p->bell);
@@ -91,7 +91,7 @@ bool hy_rendezvous_is_outdated(const struct hy_rendezvous *r)
     return r && atomic_load(&r->outdated);
 }
 
-static int send_join(struct hy_rendezvous *r, const struct presence *p, struct hy_err *err)
+static int send_join(struct hy_rendezvous *r, const struct local_member *p, struct hy_err *err)
 {
     Hy__GroupJoin join = HY__GROUP_JOIN__INIT;
     Hy__GroupWord word = HY__GROUP_WORD__INIT;
@@ -179,7 +179,7 @@ static int check(void *arg, struct hy_err *err)
     struct hy_rendezvous *r = arg;
     int rc;
 
-    if (atomic_load(&r->called_off))
+    if (atomic_load(&r->canceled))
         return hy_err_set(err, -ECANCELED, "it has left the group while something was under way");
     if (r->tick)
         r->tick(r->tick_arg);
@@ -190,16 +190,16 @@ static int check(void *arg, struct hy_err *err)
 }
 
 /* Of ranks that a launcher has started. */
-static int too_late(const struct hy_rendezvous *r, struct hy_err *err)
+static int join_timeout(const struct hy_rendezvous *r, struct hy_err *err)
 {
     const struct hy_launcher *l = &r->launcher;
 
     return hy_err_set(err, -ETIMEDOUT, "not all of the %u ranks that %s has started have called init within "
                       "%d s; start as many as there are to be, all of them by `%s`, or by `hopyard train -np %u python …`",
-                      l->size, l->name, LAUNCHED_MS / 1000, l->name, l->size);
+                      l->size, l->name, JOIN_TIMEOUT_MS / 1000, l->name, l->size);
 }
 
-static bool is_late(const struct hy_rendezvous *r)
+static bool is_timed_out(const struct hy_rendezvous *r)
 {
     return r->launcher.size && hy_clock_ms() > r->until_ms;
 }
@@ -207,12 +207,12 @@ static bool is_late(const struct hy_rendezvous *r)
 static int await_roster(struct hy_rendezvous *r, struct hy_err *err)
 {
     while (!r->roster) {
-        int rc = receive(r, LOOK_UP_MS, err);
+        int rc = receive(r, POLL_INTERVAL_MS, err);
 
         if (rc == 0 && r->give_up && r->give_up(r->arg))
             return hy_err_set(err, -EINTR, "interrupted while waiting for the other ranks");
-        if (rc == 0 && is_late(r))
-            return too_late(r, err);
+        if (rc == 0 && is_timed_out(r))
+            return join_timeout(r, err);
         if (rc < 0)
             return rc;
     }
@@ -222,19 +222,19 @@ static int await_roster(struct hy_rendezvous *r, struct hy_err *err)
 /* Rank 0 may still be on its way. An fd, or -Exxx. */
 static int dial_rank_0(struct hy_rendezvous *r, const char *path, struct hy_err *err)
 {
-    int64_t word_ms = hy_clock_ms() + DIAL_WORD_MS;
+    int64_t notice_ms = hy_clock_ms() + NOTICE_MS;
     int fd;
 
     while ((fd = hy_local_connect(path, err)) == -ENOENT || fd == -ECONNREFUSED) {
         if (r->give_up && r->give_up(r->arg))
             return hy_err_set(err, -EINTR, "interrupted while waiting for rank 0");
-        if (is_late(r))
-            return too_late(r, err);
-        if (word_ms && hy_clock_ms() > word_ms) {
+        if (is_timed_out(r))
+            return join_timeout(r, err);
+        if (notice_ms && hy_clock_ms() > notice_ms) {
             fprintf(stderr, "[hopyard] rank %u waits for rank 0, which has not called init yet\n", r->launcher.rank);
-            word_ms = 0;
+            notice_ms = 0;
         }
-        poll(NULL, 0, DIAL_MS);
+        poll(NULL, 0, RETRY_MS);
     }
     return fd;
 }
@@ -252,15 +252,15 @@ static int dial(struct hy_rendezvous *r, const char *path, struct hy_err *err)
 
 /* ---- ranks on several machines -------------------------------------------------- */
 
-static bool has_had_enough(void *arg)
+static bool should_give_up(void *arg)
 {
     struct hy_rendezvous *r = arg;
 
-    if (r->word_ms && hy_clock_ms() > r->word_ms) {
+    if (r->notice_ms && hy_clock_ms() > r->notice_ms) {
         fprintf(stderr, "[hopyard] rank %u waits until all %u ranks have called init\n", r->launcher.rank, r->launcher.size);
-        r->word_ms = 0;
+        r->notice_ms = 0;
     }
-    return is_late(r) || (r->give_up && r->give_up(r->arg));
+    return is_timed_out(r) || (r->give_up && r->give_up(r->arg));
 }
 
 /* From rank 0 to all others, by what has started them. */
@@ -274,10 +274,10 @@ static int find_endpoint(struct hy_rendezvous *r, const char *path, struct hy_er
         return rc;
     if (r->launcher.rank == 0)
         hy_endpoint_format(&found, text);
-    r->word_ms = hy_clock_ms() + DIAL_WORD_MS;
-    rc = hy_pmi_share(r->launcher.rank, text, has_had_enough, r, err);
-    if (rc == -EINTR && is_late(r))
-        rc = too_late(r, err);
+    r->notice_ms = hy_clock_ms() + NOTICE_MS;
+    rc = hy_pmi_share(r->launcher.rank, text, should_give_up, r, err);
+    if (rc == -EINTR && is_timed_out(r))
+        rc = join_timeout(r, err);
     else if (rc == -ENOTSUP) {
         struct hy_err why = *err;
 
@@ -300,15 +300,15 @@ static int dial_endpoint(struct hy_rendezvous *r, struct hy_err *err)
     int rc, dials = 0;
 
     while ((rc = hy_endpoint_dial(&endpoint, r->launcher.rank, r->launcher.size, err)) == -ECONNRESET || rc == -EPIPE) {
-        if (has_had_enough(r) || ++dials == DIALS_MAX)
+        if (should_give_up(r) || ++dials == DIALS_MAX)
             return rc;
-        poll(NULL, 0, DIAL_MS);
+        poll(NULL, 0, RETRY_MS);
     }
     return rc;
 }
 
 /* Ranks of rank 0's machine use its unix socket, if they see the directory that it is in. */
-static int dial_spread(struct hy_rendezvous *r, const char *path, const char *host, struct hy_err *err)
+static int dial_multi_host(struct hy_rendezvous *r, const char *path, const char *host, struct hy_err *err)
 {
     int rc = 0;
 
@@ -325,7 +325,7 @@ static int dial_spread(struct hy_rendezvous *r, const char *path, const char *ho
 }
 
 /* An empty memfd: the ranks that share it give it its size. */
-static int offer_memory(struct hy_rendezvous *r, struct presence *p, struct hy_err *err)
+static int offer_memory(struct hy_rendezvous *r, struct local_member *p, struct hy_err *err)
 {
     int rc = hy_host_id(p->host, err);
 
@@ -363,7 +363,7 @@ static void fill_member(struct hy_comm_member *m, const Hy__GroupMember *from)
 /* The rank whose memory it is may just have died: then that is the news, and it is on its way. */
 static int open_shared(struct hy_rendezvous *r, const char *path, struct hy_err *err)
 {
-    int64_t until = hy_clock_ms() + LOSS_MS;
+    int64_t until = hy_clock_ms() + LOSS_NOTICE_MS;
     int fd = HY_SYS(open(path, O_RDWR | O_CLOEXEC)), code = errno;
 
     while (fd < 0 && code == ENOENT && hy_clock_ms() < until) {
@@ -371,7 +371,7 @@ static int open_shared(struct hy_rendezvous *r, const char *path, struct hy_err 
 
         if (rc < 0)
             return rc;
-        poll(NULL, 0, DIAL_MS);
+        poll(NULL, 0, RETRY_MS);
     }
     return fd < 0 ? hy_err_sys(err, -code, "cannot open the memory that this machine's ranks share, '%s'", path) : fd;
 }
@@ -398,7 +398,7 @@ static int take_shared(struct hy_rendezvous *r, const Hy__Roster *roster, int *r
     return rc < 0 ? rc : 0;
 }
 
-static int open_comm(struct hy_rendezvous *r, struct presence *p, struct hy_comm **ret, struct hy_err *err)
+static int open_comm(struct hy_rendezvous *r, struct local_member *p, struct hy_comm **ret, struct hy_err *err)
 {
     const Hy__Roster *roster = r->roster->group->roster;
     hy_cleanup_free struct hy_comm_member *members = NULL;
@@ -436,7 +436,7 @@ static int open_comm(struct hy_rendezvous *r, struct presence *p, struct hy_comm
 
 static int join(struct hy_rendezvous *r, const char *path, struct hy_comm **ret_comm, struct hy_err *err)
 {
-    struct presence p = {.bell = -1, .listen_fd = -1};
+    struct local_member p = {.bell = -1, .listen_fd = -1};
     int rc;
 
     p.bell = rc = hy_bell_open(p.bell_name, err);
@@ -445,14 +445,14 @@ static int join(struct hy_rendezvous *r, const char *path, struct hy_comm **ret_
     if (rc >= 0 && r->launcher.size)
         rc = offer_memory(r, &p, err);
     if (rc >= 0)
-        r->agent.fd = rc = r->launcher.is_spread ? dial_spread(r, path, p.host, err) : dial(r, path, err);
+        r->agent.fd = rc = r->launcher.is_spread ? dial_multi_host(r, path, p.host, err) : dial(r, path, err);
     if (rc >= 0)
         rc = send_join(r, &p, err);
     if (rc >= 0)
         rc = await_roster(r, err);
     if (rc >= 0)
         rc = open_comm(r, &p, ret_comm, err);
-    presence_done(&p);
+    local_member_done(&p);
     return rc;
 }
 
@@ -469,7 +469,7 @@ static int join_alone(struct hy_comm **ret_comm, struct hy_err *err)
  * Where the others are, and by what name they know us: 1, or 0 when there are none. A trial of a run has what its agent
  * says, whatever has started the run itself.
  */
-static int find_others(struct hy_launcher *ret_launcher, char **ret_path, char **ret_tag, struct hy_err *err)
+static int find_group(struct hy_launcher *ret_launcher, char **ret_path, char **ret_tag, struct hy_err *err)
 {
     const char *path = getenv("HOPYARD_SOCKET"), *tag = getenv("HOPYARD_TAG");
     int rc;
@@ -492,7 +492,7 @@ int hy_rendezvous(struct hy_rendezvous **ret, struct hy_comm **ret_comm, bool (*
     struct hy_launcher launcher = {0};
     hy_cleanup_free char *path = NULL, *tag = NULL;
     struct hy_rendezvous *r;
-    int rc = find_others(&launcher, &path, &tag, err);
+    int rc = find_group(&launcher, &path, &tag, err);
 
     *ret = NULL;
     if (rc <= 0)
@@ -504,7 +504,7 @@ int hy_rendezvous(struct hy_rendezvous **ret, struct hy_comm **ret_comm, bool (*
     r->give_up = give_up;
     r->arg = arg;
     r->launcher = launcher;
-    r->until_ms = hy_clock_ms() + LAUNCHED_MS;
+    r->until_ms = hy_clock_ms() + JOIN_TIMEOUT_MS;
     rc = hy_agent_client_init(&r->agent, tag, err);
     if (rc == 0)
         rc = join(r, path, ret_comm, err);
@@ -525,10 +525,10 @@ void hy_rendezvous_on_wait(struct hy_rendezvous *r, void (*tick)(void *arg), voi
     }
 }
 
-void hy_rendezvous_call_off(struct hy_rendezvous *r)
+void hy_rendezvous_cancel(struct hy_rendezvous *r)
 {
     if (r)
-        atomic_store(&r->called_off, true);
+        atomic_store(&r->canceled, true);
 }
 
 void hy_rendezvous_note(struct hy_rendezvous *r, const char *text)
@@ -554,7 +554,7 @@ void hy_rendezvous_fail(struct hy_rendezvous *r, const char *why)
     (void)hy_agent_client_send_word(&r->agent, &word); /* an agent that does not take it is about to end us */
 }
 
-void hy_rendezvous_miss(struct hy_rendezvous *r, unsigned rank)
+void hy_rendezvous_report_missed(struct hy_rendezvous *r, unsigned rank)
 {
     Hy__GroupWord word = HY__GROUP_WORD__INIT;
 
@@ -581,7 +581,7 @@ int hy_rendezvous_leave(struct hy_rendezvous *r)
     r->left = false;
     rc = hy_agent_client_send_word(&r->agent, &word);
     while (rc >= 0 && !r->left && hy_clock_ms() < until) {
-        rc = receive_answer(r, LOOK_UP_MS, &answer, &err);
+        rc = receive_answer(r, POLL_INTERVAL_MS, &answer, &err);
         if (rc > 0)
             (void)take_answer(r, answer, &err); /* the loss of a rank does not matter any more */
     }

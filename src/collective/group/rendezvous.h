@@ -27,11 +27,11 @@ void hy_rendezvous_note(struct hy_rendezvous *r, const char *text);
 /* `tick` is called now and then while the communicator waits, by the thread that does. */
 void hy_rendezvous_on_wait(struct hy_rendezvous *r, void (*tick)(void *arg), void *arg);
 /* From any thread: all waits of the communicator end, within a moment. */
-void hy_rendezvous_call_off(struct hy_rendezvous *r);
+void hy_rendezvous_cancel(struct hy_rendezvous *r);
 /* We cannot go on: whoever waits for us is told why. Nothing is said if that is the agent's own news. */
 void hy_rendezvous_fail(struct hy_rendezvous *r, const char *why);
 /* We need a rank that has left: it is to blame if this process fails now. Not by two threads at once. */
-void hy_rendezvous_miss(struct hy_rendezvous *r, unsigned rank);
+void hy_rendezvous_report_missed(struct hy_rendezvous *r, unsigned rank);
 /* We go, and are not to be missed. 0 when the agent has taken it, or -Exxx. */
 int hy_rendezvous_leave(struct hy_rendezvous *r);
 

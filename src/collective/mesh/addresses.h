@@ -11,6 +11,6 @@
  * The addresses of all interfaces that are up, loopback last. HOPYARD_INTERFACES or HOROVOD_GLOO_IFACE (names,
  * separated by commas) restricts them. The caller frees each address and the list.
  */
-int hy_mesh_addresses(char ***ret_addresses, size_t *ret_count, struct hy_err *err);
+int hy_host_addresses(char ***ret_addresses, size_t *ret_count, struct hy_err *err);
 
 #endif

@@ -33,7 +33,7 @@ struct hy_handshake {
     const uint8_t *key; /* private from here */
     uint32_t rank, size, channels;
     size_t awaited, have;
-    bool dialler, greeted;
+    bool dialer, greeted;
     uint8_t hello[HY_HELLO_SIZE];
     uint8_t nonce[HY_HANDSHAKE_NONCE];
     uint8_t in[HY_CHALLENGE_SIZE];
@@ -47,9 +47,9 @@ void hy_handshake_accept(struct hy_handshake *h, const uint8_t *key, uint32_t ra
                          uint32_t channels, const uint8_t nonce[HY_HANDSHAKE_NONCE]);
 
 /* How many bytes it may be given now: what lies behind is not its own. */
-size_t hy_handshake_wants(const struct hy_handshake *h);
+size_t hy_handshake_needed(const struct hy_handshake *h);
 /*
- * Gives it n <= hy_handshake_wants() bytes. 0: more is needed; 1: the other end is who it says it is (send what is
+ * Gives it n <= hy_handshake_needed() bytes. 0: more is needed; 1: the other end is who it says it is (send what is
  * in `out` all the same); -EPROTO: this is no handshake, or one for somebody else; -EACCES: another key.
  */
 int hy_handshake_take(struct hy_handshake *h, const uint8_t *bytes, size_t n);

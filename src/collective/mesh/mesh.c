@@ -38,7 +38,7 @@ void hy_mesh_timer(struct hy_mesh *m, int64_t at)
         m->timer_at = at;
 }
 
-int hy_mesh_serve(struct hy_mesh *m)
+int hy_mesh_poll(struct hy_mesh *m)
 {
     struct epoll_event events[EVENTS_MAX];
     int n = epoll_wait(m->epoll_fd, events, EVENTS_MAX, 0);
@@ -52,7 +52,7 @@ int hy_mesh_serve(struct hy_mesh *m)
         hy_mesh_on_timer(m);
     if (m->may_accept) /* behind the timer, which it sets when it shall be called again */
         hy_mesh_accept(m);
-    hy_mesh_bury(m);
+    hy_mesh_free_closed(m);
     return n > 0 ? n : 0;
 }
 
@@ -72,18 +72,18 @@ int hy_mesh_wait(struct hy_mesh *m)
     int rc;
 
     if (!hy_list_empty(&m->active))
-        m->waiter->awaited_peer = hy_container(m->active.next, struct hy_stream, active)->peer + 1;
+        m->waiter->awaited_peer = hy_container(m->active.next, struct hy_mesh_stream, active)->peer + 1;
     rc = hy_waiter_sleep(m->waiter, &epoll, 1, until_timer(m));
     m->waiter->awaited_peer = 0;
     if (rc < 0)
         return rc;
-    hy_mesh_serve(m);
-    return m->broken.code < 0 ? hy_mesh_verdict(m) : 0;
+    hy_mesh_poll(m);
+    return m->broken.code < 0 ? hy_mesh_fail(m) : 0;
 }
 
 /* ---- blame -------------------------------------------------------------------------- */
 
-static void note_closed(struct hy_mesh *m, struct hy_link *link)
+static void note_closed(struct hy_mesh *m, struct hy_mesh_link *link)
 {
     if (!link->closed)
         link->closed = ++m->closings;
@@ -100,18 +100,18 @@ static unsigned first_closed(const struct hy_mesh *m, unsigned peer)
     return first;
 }
 
-static bool is_silence(int code)
+static bool is_timeout(int code)
 {
     return code == -ETIMEDOUT || code == -EHOSTUNREACH || code == -ENETUNREACH || code == -EHOSTDOWN;
 }
 
-void hy_mesh_blame(struct hy_mesh *m, unsigned peer, int code)
+void hy_mesh_peer_failed(struct hy_mesh *m, unsigned peer, int code)
 {
-    const struct hy_link *link = &m->links[peer];
+    const struct hy_mesh_link *link = &m->links[peer];
 
     if (m->broken.code < 0)
         return;
-    if (is_silence(code)) {
+    if (is_timeout(code)) {
         hy_err_set(&m->broken, -ETIMEDOUT,
                    "rank %u at %s has not answered for %d s: its machine, or the network between, is down", peer,
                    link->where, HY_MESH_TIMEOUT_MS / 1000);
@@ -130,10 +130,10 @@ void hy_mesh_blame(struct hy_mesh *m, unsigned peer, int code)
 /* What the driver may know more about; what went wrong here is our own. */
 static bool is_about_others(int code)
 {
-    return code == -ECONNRESET || code == -ECONNREFUSED || is_silence(code);
+    return code == -ECONNRESET || code == -ECONNREFUSED || is_timeout(code);
 }
 
-int hy_mesh_verdict(struct hy_mesh *m)
+int hy_mesh_fail(struct hy_mesh *m)
 {
     struct hy_waiter *w = m->waiter;
     int64_t wait_ms = !is_about_others(m->broken.code) ? 0 : w->check ? VERDICT_MS : ALONE_MS;
@@ -151,7 +151,7 @@ int hy_mesh_verdict(struct hy_mesh *m)
 
 static void on_stream(struct hy_mesh *m, struct hy_watch *watch, uint32_t events)
 {
-    struct hy_stream *s = hy_container(watch, struct hy_stream, watch);
+    struct hy_mesh_stream *s = hy_container(watch, struct hy_mesh_stream, watch);
     int code = 0;
     socklen_t size = sizeof code;
 
@@ -162,12 +162,12 @@ static void on_stream(struct hy_mesh *m, struct hy_watch *watch, uint32_t events
     note_closed(m, &m->links[s->peer]);
     /* Whoever has closed may have had its reasons; whoever does not answer is missed by all. */
     if (s->channel == HY_CHANNEL_LIFE && getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &code, &size) == 0 &&
-        is_silence(-code))
-        hy_mesh_blame(m, s->peer, -code);
+        is_timeout(-code))
+        hy_mesh_peer_failed(m, s->peer, -code);
 }
 
 /* "10.0.0.2:1234", "[fd00::1]:1234": the port is the one it listens on, as in the roster. */
-static void describe(struct hy_link *link, int fd)
+static void describe(struct hy_mesh_link *link, int fd)
 {
     struct sockaddr_in6 address = {0};
     socklen_t size = sizeof address;
@@ -184,9 +184,9 @@ static void describe(struct hy_link *link, int fd)
     snprintf(link->where, sizeof link->where, strchr(text, ':') ? "[%s]:%u" : "%s:%u", text, link->port);
 }
 
-int hy_stream_open(struct hy_mesh *m, struct hy_stream *s, int fd)
+int hy_mesh_stream_open(struct hy_mesh *m, struct hy_mesh_stream *s, int fd)
 {
-    struct hy_link *link = &m->links[s->peer];
+    struct hy_mesh_link *link = &m->links[s->peer];
     int none = 0, rc = 0;
 
     /* What may be full for long, because a process is stopped, must not be taken for a dead machine. */
@@ -206,7 +206,7 @@ int hy_stream_open(struct hy_mesh *m, struct hy_stream *s, int fd)
 
 /* ---- life and death ----------------------------------------------------------------- */
 
-static int copy_addresses(struct hy_link *link, const struct hy_mesh_peer *peer)
+static int copy_addresses(struct hy_mesh_link *link, const struct hy_mesh_peer *peer)
 {
     link->addresses = hy_calloc(peer->address_count ? peer->address_count : 1, sizeof *link->addresses);
     if (!link->addresses)
@@ -219,10 +219,10 @@ static int copy_addresses(struct hy_link *link, const struct hy_mesh_peer *peer)
     return 0;
 }
 
-static int link_init(struct hy_link *link, unsigned rank, const struct hy_mesh_peer *peer)
+static int link_init(struct hy_mesh_link *link, unsigned rank, const struct hy_mesh_peer *peer)
 {
     for (unsigned c = 0; c < HY_CHANNELS; c++) {
-        link->streams[c] = (struct hy_stream){.peer = rank, .channel = c, .fd = -1};
+        link->streams[c] = (struct hy_mesh_stream){.peer = rank, .channel = c, .fd = -1};
         hy_list_init(&link->streams[c].active);
     }
     link->port = peer->port;
@@ -230,7 +230,7 @@ static int link_init(struct hy_link *link, unsigned rank, const struct hy_mesh_p
     return copy_addresses(link, peer);
 }
 
-static void link_done(struct hy_link *link)
+static void link_done(struct hy_mesh_link *link)
 {
     for (unsigned c = 0; c < HY_CHANNELS; c++)
         if (link->streams[c].fd >= 0)
@@ -255,7 +255,7 @@ static struct hy_mesh *mesh_new(unsigned rank, unsigned size, struct hy_waiter *
     hy_list_init(&m->dials);
     hy_list_init(&m->incoming);
     hy_list_init(&m->outgoing);
-    hy_list_init(&m->graves);
+    hy_list_init(&m->closed);
     m->links = hy_calloc(size, sizeof *m->links);
     if (!m->links) {
         free(m);
@@ -309,7 +309,7 @@ void hy_mesh_close(struct hy_mesh *m)
 {
     if (!m)
         return;
-    hy_mesh_hang_up(m);
+    hy_mesh_drop_all(m);
     for (unsigned i = 0; i < m->size; i++)
         link_done(&m->links[i]);
     if (m->listen_fd >= 0)

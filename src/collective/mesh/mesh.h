@@ -35,7 +35,7 @@ struct hy_mesh_peer {
     uint16_t port;
 };
 
-/* A socket that listens, close-on-exec; its port, and the addresses of hy_mesh_addresses. */
+/* A socket that listens, close-on-exec; its port, and the addresses of hy_host_addresses. */
 int hy_mesh_listen(uint16_t *ret_port, char ***ret_addresses, size_t *ret_count, struct hy_err *err);
 
 /* "10.0.0.2", "fd00::1"; -EINVAL for anything else. */

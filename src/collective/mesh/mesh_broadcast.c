@@ -14,7 +14,7 @@
 #include "collective/shm/shm.h"
 
 #define LANES (HY_MESH_STREAMS / 2)
-#define PASSED_ON LANES /* the first stream of what peers pass on */
+#define FORWARDED LANES /* the first stream of what peers pass on */
 
 /* ---- broadcast ------------------------------------------------------------------------ */
 
@@ -46,7 +46,7 @@ struct sliced {
     struct hy_flow from_root[LANES];
     unsigned lanes;
     size_t segments, here; /* of our slice */
-    struct hy_flow (*passed)[2][LANES]; /* by peer: ours to it, its to us */
+    struct hy_flow (*forwarded)[2][LANES]; /* by peer: ours to it, its to us */
 };
 
 static bool step_sliced(struct hy_work *work)
@@ -77,13 +77,13 @@ static void post_sliced(struct hy_mesh *m, struct sliced *s, const unsigned *pee
         if (i == me)
             continue;
         if (!me) {
-            hy_flow_post(m, peer, true, s->passed[i][0], 0, s->lanes, bytes + begin, length, segment);
+            hy_flow_post(m, peer, true, s->forwarded[i][0], 0, s->lanes, bytes + begin, length, segment);
             continue;
         }
-        hy_flow_post(m, peer, true, s->passed[i][0], PASSED_ON, s->lanes, bytes + own_begin, own, segment);
-        hy_flow_post(m, peer, false, s->passed[i][1], PASSED_ON, s->lanes, bytes + begin, length, segment);
+        hy_flow_post(m, peer, true, s->forwarded[i][0], FORWARDED, s->lanes, bytes + own_begin, own, segment);
+        hy_flow_post(m, peer, false, s->forwarded[i][1], FORWARDED, s->lanes, bytes + begin, length, segment);
         for (unsigned lane = 0; lane < s->lanes; lane++)
-            s->passed[i][0][lane].allowed = &s->here;
+            s->forwarded[i][0][lane].allowed = &s->here;
     }
 }
 
@@ -91,11 +91,11 @@ static int broadcast_sliced(struct hy_mesh *m, const unsigned *peers, unsigned c
                             unsigned root, unsigned me)
 {
     struct sliced s = {.work.step = step_sliced};
-    hy_cleanup_free void *passed = hy_calloc(count, sizeof *s.passed);
+    hy_cleanup_free void *forwarded = hy_calloc(count, sizeof *s.forwarded);
 
-    if (!passed)
+    if (!forwarded)
         return hy_err_set(&m->waiter->failed, -ENOMEM, "out of memory for a broadcast among %u ranks", count);
-    s.passed = passed;
+    s.forwarded = forwarded;
     post_sliced(m, &s, peers, count, bytes, n, root, me);
     return hy_mesh_drive(m, &s.work);
 }

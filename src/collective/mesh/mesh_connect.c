@@ -31,7 +31,7 @@
 #define INCOMING_CROWDED_MS 500 /* the same while others wait at the door */
 #define NEXT_ADDRESS_MS 250    /* then the next address is tried too */
 #define QUIET_ADDRESS_MS 1000  /* the same when the one before has answered with a connection, if not with a word */
-#define AGAIN_MS 100           /* before somebody is dialled again that hung up in the handshake */
+#define RETRY_MS 100           /* before somebody is dialled again that hung up in the handshake */
 #define ROUNDS_MAX 20u
 #define SHORT_PAUSE_MS 100     /* before it accepts again, when descriptors or memory are short */
 #define SHORT_MS 10000         /* for so long that may last */
@@ -39,29 +39,29 @@
 struct connection {
     struct hy_watch watch;
     struct hy_list place;    /* in incoming, outgoing, or graves */
-    struct hy_stream *stream; /* that we dial; NULL: incoming */
+    struct hy_mesh_stream *stream; /* that we dial; NULL: incoming */
     int fd;                  /* -1: in the grave */
     bool connected;
     size_t address;
     int64_t deadline, since;
-    struct hy_handshake shake;
+    struct hy_handshake handshake;
 };
 
-struct hy_dial {
+struct hy_mesh_dial {
     struct hy_list place; /* in mesh->dials */
-    struct hy_stream *stream;
+    struct hy_mesh_stream *stream;
     unsigned attempts;         /* on their way now */
     unsigned rounds;           /* over all addresses, so far */
     size_t next, end;          /* addresses not tried in this round */
     int64_t next_at;           /* when the next one is tried, whatever the others do */
-    bool hung_up;              /* by somebody, in this round: another round is worth it */
+    bool disconnected;              /* by somebody, in this round: another round is worth it */
     bool denied;               /* somebody had another key */
     int code;                  /* of the last failure */
     size_t failed;             /* its address */
 };
 
 static void on_connection(struct hy_mesh *m, struct hy_watch *watch, uint32_t events);
-static void try_next(struct hy_mesh *m, struct hy_dial *d);
+static void try_next(struct hy_mesh *m, struct hy_mesh_dial *d);
 
 /* ---- connections -------------------------------------------------------------------- */
 
@@ -114,7 +114,7 @@ static struct connection *connection_new(struct hy_mesh *m, int fd, int *ret_cod
 }
 
 /* It may still be named by an event of this turn, so it is freed at its end. */
-static void to_grave(struct hy_mesh *m, struct connection *c)
+static void close_connection(struct hy_mesh *m, struct connection *c)
 {
     if (c->fd >= 0)
         close(c->fd);
@@ -124,12 +124,12 @@ static void to_grave(struct hy_mesh *m, struct connection *c)
     else if (c->stream->dial)
         c->stream->dial->attempts--;
     hy_list_remove(&c->place);
-    hy_list_push(&m->graves, &c->place);
+    hy_list_push(&m->closed, &c->place);
 }
 
-void hy_mesh_bury(struct hy_mesh *m)
+void hy_mesh_free_closed(struct hy_mesh *m)
 {
-    hy_list_each(it, &m->graves)
+    hy_list_each(it, &m->closed)
     {
         struct connection *c = hy_container(it, struct connection, place);
 
@@ -141,35 +141,35 @@ void hy_mesh_bury(struct hy_mesh *m)
 
 /* ---- dials -------------------------------------------------------------------------- */
 
-static void dial_free(struct hy_mesh *m, struct hy_dial *d)
+static void dial_free(struct hy_mesh *m, struct hy_mesh_dial *d)
 {
     hy_list_each(it, &m->outgoing)
     {
         struct connection *c = hy_container(it, struct connection, place);
 
         if (c->stream == d->stream)
-            to_grave(m, c);
+            close_connection(m, c);
     }
     d->stream->dial = NULL;
     hy_list_remove(&d->place);
     free(d);
 }
 
-static void begin_round(struct hy_mesh *m, struct hy_dial *d)
+static void begin_round(struct hy_mesh *m, struct hy_mesh_dial *d)
 {
-    const struct hy_link *link = &m->links[d->stream->peer];
+    const struct hy_mesh_link *link = &m->links[d->stream->peer];
     bool life = d->stream->channel == HY_CHANNEL_LIFE;
 
     d->rounds++;
-    d->hung_up = d->denied = false;
+    d->disconnected = d->denied = false;
     d->next = life ? 0 : link->address;
     d->end = life ? link->address_count : link->address + 1;
     try_next(m, d);
 }
 
-static void dial(struct hy_mesh *m, struct hy_stream *s)
+static void dial(struct hy_mesh *m, struct hy_mesh_stream *s)
 {
-    struct hy_dial *d = hy_calloc(1, sizeof *d);
+    struct hy_mesh_dial *d = hy_calloc(1, sizeof *d);
 
     if (!d) {
         hy_err_set(&m->broken, -ENOMEM, "out of memory for a connection to rank %u", s->peer);
@@ -183,10 +183,10 @@ static void dial(struct hy_mesh *m, struct hy_stream *s)
     begin_round(m, d);
 }
 
-static void give_up(struct hy_mesh *m, struct hy_dial *d)
+static void give_up(struct hy_mesh *m, struct hy_mesh_dial *d)
 {
     unsigned peer = d->stream->peer;
-    const struct hy_link *link = &m->links[peer];
+    const struct hy_mesh_link *link = &m->links[peer];
     const char *address = link->address_count ? link->addresses[d->failed] : "no address";
 
     if (m->broken.code < 0)
@@ -203,20 +203,20 @@ static void give_up(struct hy_mesh *m, struct hy_dial *d)
 }
 
 /* Every address has been tried, and nothing is on its way any more. */
-static void end_round(struct hy_mesh *m, struct hy_dial *d)
+static void end_round(struct hy_mesh *m, struct hy_mesh_dial *d)
 {
-    if (!d->hung_up || d->denied || d->rounds >= ROUNDS_MAX) {
+    if (!d->disconnected || d->denied || d->rounds >= ROUNDS_MAX) {
         give_up(m, d);
         return;
     }
-    d->next_at = hy_clock_ms() + AGAIN_MS;
+    d->next_at = hy_clock_ms() + RETRY_MS;
     hy_mesh_timer(m, d->next_at);
 }
 
-static void note_failure(struct hy_dial *d, size_t address, bool connected, int code)
+static void note_failure(struct hy_mesh_dial *d, size_t address, bool connected, int code)
 {
     d->denied |= code == -EACCES;
-    d->hung_up |= connected && code != -EACCES;
+    d->disconnected |= connected && code != -EACCES;
     d->failed = address;
     d->code = code;
 }
@@ -241,9 +241,9 @@ int hy_mesh_parse_address(const char *text, uint16_t port, struct sockaddr_stora
     return 0;
 }
 
-static int begin_connect(struct hy_mesh *m, struct hy_dial *d, size_t index)
+static int begin_connect(struct hy_mesh *m, struct hy_mesh_dial *d, size_t index)
 {
-    const struct hy_link *link = &m->links[d->stream->peer];
+    const struct hy_mesh_link *link = &m->links[d->stream->peer];
     struct sockaddr_storage address;
     uint8_t nonce[HY_HANDSHAKE_NONCE];
     struct connection *c;
@@ -268,12 +268,12 @@ static int begin_connect(struct hy_mesh *m, struct hy_dial *d, size_t index)
     c->stream = d->stream;
     c->address = index;
     c->deadline = c->since + HY_MESH_TIMEOUT_MS;
-    hy_handshake_dial(&c->shake, m->key, m->rank, m->size, d->stream->peer, d->stream->channel, nonce);
+    hy_handshake_dial(&c->handshake, m->key, m->rank, m->size, d->stream->peer, d->stream->channel, nonce);
     d->attempts++;
     hy_list_push(&m->outgoing, &c->place);
     if (HY_SYS(connect(fd, (struct sockaddr *)&address, size)) < 0 && errno != EINPROGRESS) {
         rc = -errno;
-        to_grave(m, c);
+        close_connection(m, c);
         return rc;
     }
     hy_mesh_timer(m, c->deadline);
@@ -281,7 +281,7 @@ static int begin_connect(struct hy_mesh *m, struct hy_dial *d, size_t index)
 }
 
 /* Tries addresses until one is under way. */
-static void try_next(struct hy_mesh *m, struct hy_dial *d)
+static void try_next(struct hy_mesh *m, struct hy_mesh_dial *d)
 {
     while (d->next < d->end) {
         size_t index = d->next++;
@@ -301,34 +301,34 @@ static void try_next(struct hy_mesh *m, struct hy_dial *d)
 
 static void attempt_failed(struct hy_mesh *m, struct connection *c, int code)
 {
-    struct hy_dial *d = c->stream->dial;
+    struct hy_mesh_dial *d = c->stream->dial;
 
     note_failure(d, c->address, c->connected, code);
-    to_grave(m, c);
+    close_connection(m, c);
     try_next(m, d);
 }
 
-void hy_mesh_want(struct hy_mesh *m, unsigned peer, unsigned channel)
+void hy_mesh_connect(struct hy_mesh *m, unsigned peer, unsigned channel)
 {
-    struct hy_stream *s = hy_mesh_stream(m, peer, channel), *life = hy_mesh_stream(m, peer, HY_CHANNEL_LIFE);
+    struct hy_mesh_stream *s = hy_mesh_stream_of(m, peer, channel), *life = hy_mesh_stream_of(m, peer, HY_CHANNEL_LIFE);
 
-    if (s->wanted)
+    if (s->requested)
         return;
-    s->wanted = true;
+    s->requested = true;
     if (m->rank < peer)
         return;
     if (channel != HY_CHANNEL_LIFE)
-        hy_mesh_want(m, peer, HY_CHANNEL_LIFE);
+        hy_mesh_connect(m, peer, HY_CHANNEL_LIFE);
     if (channel == HY_CHANNEL_LIFE || life->fd >= 0)
         dial(m, s);
 }
 
-static void dial_the_rest(struct hy_mesh *m, unsigned peer)
+static void dial_other_channels(struct hy_mesh *m, unsigned peer)
 {
     for (unsigned c = HY_CHANNEL_LIFE + 1; c < HY_CHANNELS; c++) {
-        struct hy_stream *s = hy_mesh_stream(m, peer, c);
+        struct hy_mesh_stream *s = hy_mesh_stream_of(m, peer, c);
 
-        if (s->wanted && s->fd < 0 && !s->dial)
+        if (s->requested && s->fd < 0 && !s->dial)
             dial(m, s);
     }
 }
@@ -340,13 +340,13 @@ static void failed(struct hy_mesh *m, struct connection *c, int code)
     if (c->stream)
         attempt_failed(m, c, code);
     else
-        to_grave(m, c);
+        close_connection(m, c);
 }
 
-static void dialled_stream(struct hy_mesh *m, struct connection *c)
+static void dialed_stream(struct hy_mesh *m, struct connection *c)
 {
-    struct hy_stream *s = c->stream;
-    int rc = hy_stream_open(m, s, c->fd);
+    struct hy_mesh_stream *s = c->stream;
+    int rc = hy_mesh_stream_open(m, s, c->fd);
 
     if (rc < 0) {
         attempt_failed(m, c, rc);
@@ -357,37 +357,37 @@ static void dialled_stream(struct hy_mesh *m, struct connection *c)
         m->links[s->peer].address = c->address;
     dial_free(m, s->dial); /* and with it `c` and its rivals */
     if (s->channel == HY_CHANNEL_LIFE)
-        dial_the_rest(m, s->peer);
+        dial_other_channels(m, s->peer);
 }
 
 static void accepted_stream(struct hy_mesh *m, struct connection *c)
 {
-    struct hy_stream *s = hy_mesh_stream(m, c->shake.peer, c->shake.channel);
+    struct hy_mesh_stream *s = hy_mesh_stream_of(m, c->handshake.peer, c->handshake.channel);
 
     /* One that is there already is not replaced: a rank dials each of them once. */
-    if (s->fd < 0 && hy_mesh_socket_options(c->fd) == 0 && hy_stream_open(m, s, c->fd) == 0)
+    if (s->fd < 0 && hy_mesh_socket_options(c->fd) == 0 && hy_mesh_stream_open(m, s, c->fd) == 0)
         c->fd = -1;
-    to_grave(m, c);
+    close_connection(m, c);
 }
 
 /* A fresh socket has room for such a little; one that has not is of no use. */
-static int send_words(struct connection *c)
+static int send_handshake(struct connection *c)
 {
-    size_t n = c->shake.out_size;
-    ssize_t sent = n ? send(c->fd, c->shake.out, n, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
+    size_t n = c->handshake.out_size;
+    ssize_t sent = n ? send(c->fd, c->handshake.out, n, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
 
-    c->shake.out_size = 0;
+    c->handshake.out_size = 0;
     return sent == (ssize_t)n ? 0 : sent < 0 ? -errno : -EPIPE;
 }
 
 /* 1: both ends trust each other; 0: not yet; -Exxx. */
-static int hear_words(struct connection *c)
+static int read_handshake(struct connection *c)
 {
     uint8_t bytes[HY_CHALLENGE_SIZE];
     int rc = 0;
 
     while (rc == 0) {
-        ssize_t n = recv(c->fd, bytes, hy_handshake_wants(&c->shake), MSG_DONTWAIT);
+        ssize_t n = recv(c->fd, bytes, hy_handshake_needed(&c->handshake), MSG_DONTWAIT);
 
         if (n < 0 && errno == EINTR)
             continue;
@@ -395,15 +395,15 @@ static int hear_words(struct connection *c)
             return 0;
         if (n <= 0)
             return n < 0 ? -errno : -ECONNRESET;
-        rc = hy_handshake_take(&c->shake, bytes, (size_t)n);
-        if (rc >= 0 && send_words(c) < 0)
+        rc = hy_handshake_take(&c->handshake, bytes, (size_t)n);
+        if (rc >= 0 && send_handshake(c) < 0)
             return -EPIPE; /* the other end has gone meanwhile */
     }
     return rc;
 }
 
 /* A port that nobody listens on may be ours by chance: then TCP connects us to ourselves. */
-static bool is_ourselves(int fd)
+static bool is_self_connection(int fd)
 {
     struct sockaddr_storage here = {0}, there = {0};
     socklen_t size = sizeof here;
@@ -416,7 +416,7 @@ static bool is_ourselves(int fd)
 
 static int on_connected(struct hy_mesh *m, struct connection *c)
 {
-    struct hy_dial *d = c->stream->dial;
+    struct hy_mesh_dial *d = c->stream->dial;
     socklen_t size = sizeof(int);
     int code = 0;
 
@@ -424,14 +424,14 @@ static int on_connected(struct hy_mesh *m, struct connection *c)
         return -errno;
     if (code)
         return -code;
-    if (is_ourselves(c->fd))
+    if (is_self_connection(c->fd))
         return -ECONNREFUSED;
     c->connected = true;
     if (d->next < d->end) {
         d->next_at = hy_clock_ms() + QUIET_ADDRESS_MS;
         hy_mesh_timer(m, d->next_at);
     }
-    return send_words(c);
+    return send_handshake(c);
 }
 
 static void on_connection(struct hy_mesh *m, struct hy_watch *watch, uint32_t events)
@@ -447,11 +447,11 @@ static void on_connection(struct hy_mesh *m, struct hy_watch *watch, uint32_t ev
         rc = on_connected(m, c);
     }
     if (rc == 0)
-        rc = hear_words(c);
+        rc = read_handshake(c);
     if (rc < 0)
         failed(m, c, rc);
     else if (rc > 0 && c->stream)
-        dialled_stream(m, c);
+        dialed_stream(m, c);
     else if (rc > 0)
         accepted_stream(m, c);
 }
@@ -475,11 +475,11 @@ static bool make_room(struct hy_mesh *m)
         hy_mesh_timer(m, oldest->since + INCOMING_CROWDED_MS);
         return false;
     }
-    to_grave(m, oldest);
+    close_connection(m, oldest);
     return true;
 }
 
-static void greet(struct hy_mesh *m, int fd)
+static void start_handshake(struct hy_mesh *m, int fd)
 {
     uint8_t nonce[HY_HANDSHAKE_NONCE];
     struct connection *c;
@@ -491,10 +491,10 @@ static void greet(struct hy_mesh *m, int fd)
     m->incoming_count++;
     hy_list_push(&m->incoming, &c->place);
     if (fresh_nonce(nonce) < 0) {
-        to_grave(m, c);
+        close_connection(m, c);
         return;
     }
-    hy_handshake_accept(&c->shake, m->key, m->rank, m->size, HY_CHANNELS, nonce);
+    hy_handshake_accept(&c->handshake, m->key, m->rank, m->size, HY_CHANNELS, nonce);
     c->deadline = c->since + INCOMING_MS;
     hy_mesh_timer(m, c->deadline);
     on_connection(m, &c->watch, EPOLLIN);
@@ -515,7 +515,7 @@ static void pause_accepting(struct hy_mesh *m, int code)
     if (now - m->short_since > SHORT_MS && m->broken.code >= 0)
         hy_err_sys(&m->broken, code, "cannot accept another rank's connection; look at `ulimit -n`");
     if (m->incoming_count)
-        to_grave(m, oldest_incoming(m));
+        close_connection(m, oldest_incoming(m));
     m->accept_at = now + SHORT_PAUSE_MS;
 }
 
@@ -527,7 +527,7 @@ static void accept_some(struct hy_mesh *m)
 
         if (fd >= 0) {
             m->short_since = 0;
-            greet(m, fd);
+            start_handshake(m, fd);
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             m->may_accept = false;
         } else if (is_shortage(errno)) {
@@ -552,7 +552,7 @@ void hy_mesh_on_listener(struct hy_mesh *m, struct hy_watch *watch, uint32_t eve
 {
     (void)watch;
     (void)events;
-    m->may_accept = true; /* hy_mesh_serve accepts, once a turn */
+    m->may_accept = true; /* hy_mesh_poll accepts, once a turn */
 }
 
 /* ---- time --------------------------------------------------------------------------- */
@@ -583,7 +583,7 @@ void hy_mesh_on_timer(struct hy_mesh *m)
     expire(m, &m->outgoing, now);
     hy_list_each(it, &m->dials)
     {
-        struct hy_dial *d = hy_container(it, struct hy_dial, place);
+        struct hy_mesh_dial *d = hy_container(it, struct hy_mesh_dial, place);
 
         if (d->next_at > now)
             hy_mesh_timer(m, d->next_at);
@@ -594,9 +594,9 @@ void hy_mesh_on_timer(struct hy_mesh *m)
     }
 }
 
-void hy_mesh_hang_up(struct hy_mesh *m)
+void hy_mesh_drop_all(struct hy_mesh *m)
 {
-    hy_list_each(it, &m->dials) dial_free(m, hy_container(it, struct hy_dial, place));
-    hy_list_each(it, &m->incoming) to_grave(m, hy_container(it, struct connection, place));
-    hy_mesh_bury(m);
+    hy_list_each(it, &m->dials) dial_free(m, hy_container(it, struct hy_mesh_dial, place));
+    hy_list_each(it, &m->incoming) close_connection(m, hy_container(it, struct connection, place));
+    hy_mesh_free_closed(m);
 }

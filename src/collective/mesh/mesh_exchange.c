@@ -62,7 +62,7 @@ unsigned hy_flow_lanes(size_t n, unsigned lanes)
     return n < HY_MESH_STRIPE_MIN ? 1 : lanes;
 }
 
-static void post(struct hy_mesh *m, struct hy_stream *s, bool send, struct hy_flow *f)
+static void post(struct hy_mesh *m, struct hy_mesh_stream *s, bool send, struct hy_flow *f)
 {
     struct hy_flow **end = send ? &s->sending : &s->receiving;
 
@@ -73,7 +73,7 @@ static void post(struct hy_mesh *m, struct hy_stream *s, bool send, struct hy_fl
     *end = f;
     if (hy_list_empty(&s->active))
         hy_list_push(&m->active, &s->active);
-    hy_mesh_want(m, s->peer, s->channel);
+    hy_mesh_connect(m, s->peer, s->channel);
 }
 
 void hy_flow_post(struct hy_mesh *m, unsigned peer, bool send, struct hy_flow *flows, unsigned first_stream,
@@ -82,7 +82,7 @@ void hy_flow_post(struct hy_mesh *m, unsigned peer, bool send, struct hy_flow *f
     assert(first_stream + lanes <= HY_MESH_STREAMS);
     for (unsigned i = 0; i < lanes; i++) {
         flows[i] = (struct hy_flow){.bytes = bytes, .n = n, .segment = segment, .index = i, .lanes = lanes};
-        post(m, hy_mesh_stream(m, peer, HY_CHANNEL_DATA + first_stream + i), send, &flows[i]);
+        post(m, hy_mesh_stream_of(m, peer, HY_CHANNEL_DATA + first_stream + i), send, &flows[i]);
     }
 }
 
@@ -124,18 +124,18 @@ static void moved(struct hy_flow **first, size_t n)
     }
 }
 
-static void on_failure(struct hy_mesh *m, struct hy_stream *s, bool *ready, ssize_t n)
+static void on_failure(struct hy_mesh *m, struct hy_mesh_stream *s, bool *ready, ssize_t n)
 {
     if (n < 0 && errno == EINTR)
         return;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
         *ready = false;
     else
-        hy_mesh_blame(m, s->peer, n < 0 ? -errno : -ECONNRESET);
+        hy_mesh_peer_failed(m, s->peer, n < 0 ? -errno : -ECONNRESET);
 }
 
 /* One system call, in one direction; whether bytes have moved. */
-static bool move(struct hy_mesh *m, struct hy_stream *s, bool send)
+static bool move(struct hy_mesh *m, struct hy_mesh_stream *s, bool send)
 {
     struct hy_flow **first = send ? &s->sending : &s->receiving;
     bool *ready = send ? &s->can_write : &s->can_read;
@@ -163,7 +163,7 @@ static bool move(struct hy_mesh *m, struct hy_stream *s, bool send)
  * What has come is worked on at once, while it lies in the cache, and then there is room for more.
  * Whether bytes have moved.
  */
-static bool take(struct hy_mesh *m, struct hy_stream *s, struct hy_work *work)
+static bool take(struct hy_mesh *m, struct hy_mesh_stream *s, struct hy_work *work)
 {
     unsigned takes = 0;
 
@@ -181,7 +181,7 @@ static bool move_all(struct hy_mesh *m, struct hy_work *work)
 
     hy_list_each(it, &m->active)
     {
-        struct hy_stream *s = hy_container(it, struct hy_stream, active);
+        struct hy_mesh_stream *s = hy_container(it, struct hy_mesh_stream, active);
 
         if (s->fd < 0)
             continue;
@@ -197,7 +197,7 @@ static void forget_flows(struct hy_mesh *m)
 {
     hy_list_each(it, &m->active)
     {
-        struct hy_stream *s = hy_container(it, struct hy_stream, active);
+        struct hy_mesh_stream *s = hy_container(it, struct hy_mesh_stream, active);
 
         s->sending = s->receiving = NULL;
         hy_list_remove(&s->active);
@@ -210,11 +210,11 @@ static int turn(struct hy_mesh *m, struct hy_work *work, unsigned round)
     bool any = move_all(m, work);
 
     if (m->broken.code < 0)
-        return hy_mesh_verdict(m);
+        return hy_mesh_fail(m);
     if (hy_list_empty(&m->active))
         return 0;
     if (any && round % ROUNDS_AWAY == 0)
-        hy_mesh_serve(m);
+        hy_mesh_poll(m);
     if (!any) {
         int rc = hy_mesh_wait(m);
 

@@ -149,7 +149,7 @@ static const char *wanted_interfaces(void)
     return names && *names ? names : NULL;
 }
 
-int hy_mesh_addresses(char ***ret_addresses, size_t *ret_count, struct hy_err *err)
+int hy_host_addresses(char ***ret_addresses, size_t *ret_count, struct hy_err *err)
 {
     struct addresses a = {.wanted = wanted_interfaces()};
     int rc = collect_all(&a);
@@ -179,7 +179,7 @@ int hy_mesh_listen(uint16_t *ret_port, char ***ret_addresses, size_t *ret_count,
     rc = port_of(fd, &port);
     if (rc < 0)
         return hy_err_sys(err, rc, "cannot tell at which port other ranks may find this one");
-    rc = hy_mesh_addresses(ret_addresses, ret_count, err);
+    rc = hy_host_addresses(ret_addresses, ret_count, err);
     if (rc < 0)
         return rc;
     *ret_port = port;

@@ -6,36 +6,36 @@
 #include "base/fault.h"
 
 /* The stream, when it may be used now; NULL: not yet, and *ret_code is 0, or never again. */
-static struct hy_stream *pipe_stream(struct hy_mesh *m, unsigned peer, ssize_t *ret_code)
+static struct hy_mesh_stream *pipe_stream(struct hy_mesh *m, unsigned peer, ssize_t *ret_code)
 {
-    struct hy_stream *s = hy_mesh_stream(m, peer, HY_CHANNEL_PIPE);
+    struct hy_mesh_stream *s = hy_mesh_stream_of(m, peer, HY_CHANNEL_PIPE);
 
     *ret_code = m->waiter->failed.code;
     if (*ret_code < 0)
         return NULL;
-    hy_mesh_want(m, peer, HY_CHANNEL_PIPE);
+    hy_mesh_connect(m, peer, HY_CHANNEL_PIPE);
     if (peer <= m->last_piped) /* once for a round over all ranks, not for each of them */
-        hy_mesh_serve(m);
+        hy_mesh_poll(m);
     m->last_piped = peer;
     if (m->broken.code < 0)
-        *ret_code = hy_mesh_verdict(m);
+        *ret_code = hy_mesh_fail(m);
     return *ret_code == 0 && s->fd >= 0 ? s : NULL;
 }
 
-static ssize_t failure(struct hy_mesh *m, struct hy_stream *s, bool *ready, ssize_t n)
+static ssize_t failure(struct hy_mesh *m, struct hy_mesh_stream *s, bool *ready, ssize_t n)
 {
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
         *ready = false;
         return 0;
     }
-    hy_mesh_blame(m, s->peer, n < 0 ? -errno : -ECONNRESET);
-    return hy_mesh_verdict(m);
+    hy_mesh_peer_failed(m, s->peer, n < 0 ? -errno : -ECONNRESET);
+    return hy_mesh_fail(m);
 }
 
 ssize_t hy_mesh_pipe_write(struct hy_mesh *m, unsigned peer, const void *bytes, size_t n)
 {
     ssize_t taken;
-    struct hy_stream *s = pipe_stream(m, peer, &taken);
+    struct hy_mesh_stream *s = pipe_stream(m, peer, &taken);
 
     if (!s || !s->can_write || n == 0)
         return taken;
@@ -48,7 +48,7 @@ ssize_t hy_mesh_pipe_write(struct hy_mesh *m, unsigned peer, const void *bytes, 
 ssize_t hy_mesh_pipe_read(struct hy_mesh *m, unsigned peer, void *bytes, size_t n)
 {
     ssize_t taken;
-    struct hy_stream *s = pipe_stream(m, peer, &taken);
+    struct hy_mesh_stream *s = pipe_stream(m, peer, &taken);
 
     if (!s || !s->can_read || n == 0)
         return taken;

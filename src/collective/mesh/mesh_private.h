@@ -12,8 +12,8 @@
  * One thread, no blocking call: everything that moves is woken by one epoll set, edge-triggered. A stream
  * remembers that it may be read or written until the kernel says EAGAIN.
  */
-#ifndef HY_COLLECTIVE_MESH_PARTS_H
-#define HY_COLLECTIVE_MESH_PARTS_H
+#ifndef HY_COLLECTIVE_MESH_PRIVATE_H
+#define HY_COLLECTIVE_MESH_PRIVATE_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -53,25 +53,25 @@ struct hy_flow {
     struct hy_flow *next;  /* behind this one on the stream */
 };
 
-struct hy_stream {
+struct hy_mesh_stream {
     struct hy_watch watch;
     struct hy_list active; /* in mesh->active while there are flows */
     struct hy_flow *sending, *receiving;
     unsigned peer, channel;
     int fd;                /* -1: none yet */
     bool can_read, can_write;
-    bool wanted;           /* dialled by us, or awaited */
-    struct hy_dial *dial;  /* NULL: not being dialled */
+    bool requested;           /* dialled by us, or awaited */
+    struct hy_mesh_dial *dial;  /* NULL: not being dialled */
 };
 
-struct hy_link {
+struct hy_mesh_link {
     char **addresses; /* ours to free */
     size_t address_count;
     size_t address;   /* the one that answered */
     uint16_t port;
     uint64_t closed;  /* 0: never; otherwise the how-manieth link that was closed */
     char where[HY_WHERE_MAX];
-    struct hy_stream streams[HY_CHANNELS];
+    struct hy_mesh_stream streams[HY_CHANNELS];
 };
 
 struct hy_mesh {
@@ -79,10 +79,10 @@ struct hy_mesh {
     int listen_fd, epoll_fd;
     unsigned rank, size;
     struct hy_waiter *waiter;
-    struct hy_link *links;                      /* by rank */
+    struct hy_mesh_link *links;                      /* by rank */
     struct hy_list active;                      /* streams with flows */
     struct hy_list dials;                       /* of streams that we dial */
-    struct hy_list incoming, outgoing, graves;  /* connections in their handshake; those to be freed */
+    struct hy_list incoming, outgoing, closed;  /* connections in their handshake; those to be freed */
     unsigned incoming_count;
     bool may_accept;
     int64_t accept_at, short_since;             /* 0: descriptors and memory are not short */
@@ -101,28 +101,28 @@ struct hy_mesh {
 int hy_mesh_watch(struct hy_mesh *m, int fd, struct hy_watch *watch); /* or another one for an fd that is watched */
 void hy_mesh_timer(struct hy_mesh *m, int64_t at); /* not later than that */
 /* Takes what the kernel has for us; how many events there were. Never sleeps. */
-int hy_mesh_serve(struct hy_mesh *m);
+int hy_mesh_poll(struct hy_mesh *m);
 /* Sleeps until something happens. 0 or -Exxx (then waiter->failed says why). */
 int hy_mesh_wait(struct hy_mesh *m);
 /* Notes what is wrong with a peer; the first word counts. */
-void hy_mesh_blame(struct hy_mesh *m, unsigned peer, int code);
+void hy_mesh_peer_failed(struct hy_mesh *m, unsigned peer, int code);
 /* Gives the driver a second to say who died first, then says what was noted. Returns waiter->failed.code. */
-int hy_mesh_verdict(struct hy_mesh *m);
+int hy_mesh_fail(struct hy_mesh *m);
 uint8_t *hy_mesh_scratch(struct hy_mesh *m, size_t n); /* valid until the next call; NULL: out of memory, and noted */
 /* Takes a connection that both ends trust. 0 or -Exxx (then it is still the caller's). */
-int hy_stream_open(struct hy_mesh *m, struct hy_stream *s, int fd);
-static inline struct hy_stream *hy_mesh_stream(struct hy_mesh *m, unsigned peer, unsigned channel)
+int hy_mesh_stream_open(struct hy_mesh *m, struct hy_mesh_stream *s, int fd);
+static inline struct hy_mesh_stream *hy_mesh_stream_of(struct hy_mesh *m, unsigned peer, unsigned channel)
 {
     return &m->links[peer].streams[channel];
 }
 
 /* mesh_connect.c */
 void hy_mesh_on_listener(struct hy_mesh *m, struct hy_watch *watch, uint32_t events);
-void hy_mesh_want(struct hy_mesh *m, unsigned peer, unsigned channel); /* dials, if it is for us to dial */
+void hy_mesh_connect(struct hy_mesh *m, unsigned peer, unsigned channel); /* dials, if it is for us to dial */
 void hy_mesh_on_timer(struct hy_mesh *m);
 void hy_mesh_accept(struct hy_mesh *m); /* some of those that wait to be accepted */
-void hy_mesh_bury(struct hy_mesh *m);   /* frees the connections that are done with */
-void hy_mesh_hang_up(struct hy_mesh *m); /* drops all connections and dials */
+void hy_mesh_free_closed(struct hy_mesh *m);   /* frees the connections that are done with */
+void hy_mesh_drop_all(struct hy_mesh *m); /* drops all connections and dials */
 
 /* mesh_exchange.c */
 struct hy_work {

@@ -29,7 +29,7 @@ static size_t pages(size_t n)
 
 static size_t head_bytes(void)
 {
-    return pages(sizeof(struct hy_head));
+    return pages(sizeof(struct hy_shm_head));
 }
 
 static size_t pipes_bytes(unsigned local_count)
@@ -47,7 +47,7 @@ static size_t slot_bytes(unsigned count)
 
 static size_t region_bytes(unsigned count)
 {
-    size_t words = pages(sizeof(struct hy_region) + count * sizeof(struct hy_words));
+    size_t words = pages(sizeof(struct hy_region) + count * sizeof(struct hy_counters));
 
     return words + pages(count * hy_ring(count) * (slot_bytes(count) + SLOT_GAP));
 }
@@ -153,7 +153,7 @@ void hy_shm_close(struct hy_shm *s)
  * says so and then looks again. Both in the one order that all threads agree on
  * (seq_cst), so at least one of the two sees the other.
  */
-void hy_shm_asleep(struct hy_shm *s, bool asleep)
+void hy_shm_set_sleeping(struct hy_shm *s, bool asleep)
 {
     if (asleep == s->counted)
         return;
@@ -184,7 +184,7 @@ void hy_set_wake(struct hy_shm_set *set)
 /* ---- pipes -------------------------------------------------------------------------- */
 
 /* The pipe between the first rank and another one, in one direction; where its bytes are. */
-static struct hy_pipe *find_pipe(struct hy_shm *s, unsigned peer, bool writing, uint64_t **ret_moved,
+static struct hy_shm_pipe *find_pipe(struct hy_shm *s, unsigned peer, bool writing, uint64_t **ret_moved,
                                  uint8_t **ret_bytes)
 {
     unsigned other = s->local ? s->local : peer;
@@ -199,7 +199,7 @@ size_t hy_shm_pipe_write(struct hy_shm *s, unsigned peer, const void *bytes, siz
 {
     uint64_t *moved;
     uint8_t *ring;
-    struct hy_pipe *pipe = find_pipe(s, peer, true, &moved, &ring);
+    struct hy_shm_pipe *pipe = find_pipe(s, peer, true, &moved, &ring);
     uint64_t unread = *moved - atomic_load_explicit(&pipe->read, memory_order_acquire);
     size_t at = *moved % PIPE_BYTES, first;
 
@@ -220,7 +220,7 @@ size_t hy_shm_pipe_read(struct hy_shm *s, unsigned peer, void *bytes, size_t n)
 {
     uint64_t *moved;
     uint8_t *ring;
-    struct hy_pipe *pipe = find_pipe(s, peer, false, &moved, &ring);
+    struct hy_shm_pipe *pipe = find_pipe(s, peer, false, &moved, &ring);
     uint64_t there = atomic_load(&pipe->written) - *moved;
     size_t at = *moved % PIPE_BYTES, first;
 
@@ -329,7 +329,7 @@ static void clear_region(struct hy_shm_set *set)
     (void)HY_SYS(fallocate(set->shm->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                            (off_t)(region_offset(set) + slots), (off_t)(set->region_bytes - slots)));
     for (unsigned i = 0; i < set->count; i++)
-        for (int word = 0; word < HY_WORDS; word++)
+        for (int word = 0; word < HY_COUNTERS; word++)
             atomic_store(&region->members[i].at[word], 0);
     atomic_store(&region->closed, 0);
     for (unsigned i = 0; i < set->count; i++) /* what others wait for is the last */

@@ -35,7 +35,7 @@ void hy_shm_close(struct hy_shm *s);
 
 /* To be called before (true) and after (false) a sleep of the caller's own in hy_waiter_sleep: whoever
  * then has something for us rings. Look again after (true) and before sleeping. */
-void hy_shm_asleep(struct hy_shm *s, bool asleep);
+void hy_shm_set_sleeping(struct hy_shm *s, bool asleep);
 
 /* Byte pipes between local rank 0 and each other one (`peer` is local; one of the two is 0). Never block:
  * how many bytes were taken or are there. */

@@ -23,20 +23,20 @@
 
 #define CACHE_LINE 64u
 #define STREAM_MIN 2048u       /* bytes: below, a fence costs more than is gained */
-#define TRIAL_MIN 4096u        /* bytes that tell something */
-#define TRIAL_EVERY 256u       /* steps */
+#define PROBE_MIN 4096u        /* bytes that tell something */
+#define PROBE_EVERY 256u       /* steps */
 #define FAR_NS 10              /* for a line */
 
 bool hy_pace_is_due(const struct hy_shm_set *set, const struct hy_job *job)
 {
     /* The first round finds no memory behind the slots yet, and would say how long that takes. */
-    return job->step_bytes >= TRIAL_MIN && job->first >= set->ring && job->first >= set->pace.next_trial;
+    return job->step_bytes >= PROBE_MIN && job->first >= set->ring && job->first >= set->pace.next_probe;
 }
 
-void hy_pace_judge(struct hy_shm_set *set, const struct hy_job *job, int64_t ns)
+void hy_pace_record(struct hy_shm_set *set, const struct hy_job *job, int64_t ns)
 {
     set->pace.far = ns > (int64_t)(job->step_bytes / CACHE_LINE * FAR_NS);
-    set->pace.next_trial = job->first + TRIAL_EVERY;
+    set->pace.next_probe = job->first + PROBE_EVERY;
 }
 
 #if defined(__x86_64__)

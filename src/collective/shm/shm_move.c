@@ -33,13 +33,13 @@ static int run(struct hy_shm_set *set, struct movement *m, size_t bytes)
 
 /* ---- barrier ------------------------------------------------------------------------ */
 
-static void nothing(struct hy_job *job, size_t step)
+static void no_op(struct hy_job *job, size_t step)
 {
     (void)job;
     (void)step;
 }
 
-static const struct hy_job_kind barrier = {.post = nothing, .take = nothing};
+static const struct hy_job_kind barrier = {.post = no_op, .take = no_op};
 
 int hy_shm_barrier(struct hy_shm_set *set)
 {

@@ -7,10 +7,10 @@
 
 #include "base/clock.h"
 
-#define YIELDS_PER_LOOK 16 /* at the clock */
+#define YIELDS_PER_CLOCK 16 /* at the clock */
 
 /* Tells the processor that this is a loop of looks: it costs its neighbour less. */
-static void pause_a_moment(void)
+static void cpu_relax(void)
 {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -21,13 +21,13 @@ static void pause_a_moment(void)
 
 /* ---- waiting ------------------------------------------------------------------------ */
 
-static bool spin(const struct hy_shm_set *set, unsigned member, enum hy_word word, uint64_t value)
+static bool spin(const struct hy_shm_set *set, unsigned member, enum hy_counter word, uint64_t value)
 {
     const struct hy_waiter *w = set->shm->waiter;
     unsigned spins = w->spins ? w->spins : set->shm->patience.spins;
 
     for (unsigned i = 0; i < spins; i++) {
-        pause_a_moment();
+        cpu_relax();
         if (hy_set_reached(set, member, word, value))
             return true;
     }
@@ -35,7 +35,7 @@ static bool spin(const struct hy_shm_set *set, unsigned member, enum hy_word wor
 }
 
 /* Others may keep the processor for long: it ends by the clock, too, for the end of the world must be noticed. */
-static bool yield(const struct hy_shm_set *set, unsigned member, enum hy_word word, uint64_t value)
+static bool yield(const struct hy_shm_set *set, unsigned member, enum hy_counter word, uint64_t value)
 {
     const struct hy_waiter *w = set->shm->waiter;
     unsigned yields = w->yields ? w->yields : set->shm->patience.yields;
@@ -45,30 +45,30 @@ static bool yield(const struct hy_shm_set *set, unsigned member, enum hy_word wo
         sched_yield();
         if (hy_set_reached(set, member, word, value))
             return true;
-        if (i % YIELDS_PER_LOOK == 0 && hy_clock_ms() > end)
+        if (i % YIELDS_PER_CLOCK == 0 && hy_clock_ms() > end)
             break;
     }
     return false;
 }
 
-static int sleep_until(struct hy_shm_set *set, unsigned member, enum hy_word word, uint64_t value)
+static int sleep_until(struct hy_shm_set *set, unsigned member, enum hy_counter word, uint64_t value)
 {
     int rc = 0;
 
     set->shm->waiter->awaited_local = set->members[member] + 1;
     while (rc == 0) {
-        hy_shm_asleep(set->shm, true);
+        hy_shm_set_sleeping(set->shm, true);
         if (hy_set_reached(set, member, word, value))
             break;
         rc = hy_waiter_sleep(set->shm->waiter, NULL, 0, -1);
-        hy_shm_asleep(set->shm, false);
+        hy_shm_set_sleeping(set->shm, false);
     }
-    hy_shm_asleep(set->shm, false);
+    hy_shm_set_sleeping(set->shm, false);
     set->shm->waiter->awaited_local = 0;
     return rc;
 }
 
-int hy_set_wait(struct hy_shm_set *set, unsigned member, enum hy_word word, uint64_t value)
+int hy_set_wait(struct hy_shm_set *set, unsigned member, enum hy_counter word, uint64_t value)
 {
     if (hy_set_reached(set, member, word, value))
         return 0;
@@ -79,7 +79,7 @@ int hy_set_wait(struct hy_shm_set *set, unsigned member, enum hy_word word, uint
 
 /* ---- steps -------------------------------------------------------------------------- */
 
-static int wait_all(struct hy_shm_set *set, enum hy_word word, uint64_t value)
+static int wait_all(struct hy_shm_set *set, enum hy_counter word, uint64_t value)
 {
     int rc = 0;
 
@@ -89,7 +89,7 @@ static int wait_all(struct hy_shm_set *set, enum hy_word word, uint64_t value)
     return rc;
 }
 
-static void publish(struct hy_shm_set *set, enum hy_word word, uint64_t value)
+static void publish(struct hy_shm_set *set, enum hy_counter word, uint64_t value)
 {
     atomic_store(&set->region->members[set->index].at[word], value);
     hy_set_wake(set);
@@ -131,15 +131,15 @@ static int64_t clock_ns(void)
 
 static void post_paced(struct hy_shm_set *set, struct hy_job *job, size_t step)
 {
-    bool trial = step == 0 && hy_pace_is_due(set, job);
-    int64_t begin = trial ? clock_ns() : 0;
+    bool probe = step == 0 && hy_pace_is_due(set, job);
+    int64_t begin = probe ? clock_ns() : 0;
 
-    job->stream_slots = set->pace.far && !trial;
+    job->stream_slots = set->pace.far && !probe;
     job->kind->post(job, step);
     if (job->stream_slots)
         hy_copy_fence();
-    if (trial)
-        hy_pace_judge(set, job, clock_ns() - begin);
+    if (probe)
+        hy_pace_record(set, job, clock_ns() - begin);
 }
 
 static int post_step(struct hy_shm_set *set, struct hy_job *job, size_t step)

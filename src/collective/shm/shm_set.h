@@ -30,31 +30,31 @@
 
 /* ---- in shared memory: written by others, never trusted ----------------------------- */
 
-enum hy_word { HY_POSTED, HY_JOINED, HY_DONE, HY_WORDS };
+enum hy_counter { HY_POSTED, HY_JOINED, HY_DONE, HY_COUNTERS };
 
-struct hy_words {
-    _Alignas(HY_LINE) _Atomic uint64_t at[HY_WORDS];
+struct hy_counters {
+    _Alignas(HY_LINE) _Atomic uint64_t at[HY_COUNTERS];
 };
 
 struct hy_region {
     _Alignas(HY_LINE) _Atomic uint32_t closed; /* by how many members */
     _Atomic uint8_t gone[HY_LOCAL_MAX_RANKS];  /* by which, by local rank */
-    struct hy_words members[];                 /* then the slots, from hy_slots_begin() on */
+    struct hy_counters members[];                 /* then the slots, from hy_slots_begin() on */
 };
 
-struct hy_sleeper {
+struct hy_shm_sleeper {
     _Alignas(HY_LINE) _Atomic uint32_t asleep; /* 1: ring, whoever has something */
 };
 
-struct hy_pipe {
+struct hy_shm_pipe {
     _Alignas(HY_LINE) _Atomic uint64_t written; /* by its writer */
     _Alignas(HY_LINE) _Atomic uint64_t read;    /* by its reader */
 };
 
-struct hy_head {
+struct hy_shm_head {
     _Alignas(HY_LINE) _Atomic uint32_t sleepers; /* how many: mostly 0, and then nobody need be looked at */
-    struct hy_sleeper ranks[HY_LOCAL_MAX_RANKS];
-    struct hy_pipe pipes[HY_LOCAL_MAX_RANKS][2]; /* from the first rank, to the first rank */
+    struct hy_shm_sleeper ranks[HY_LOCAL_MAX_RANKS];
+    struct hy_shm_pipe pipes[HY_LOCAL_MAX_RANKS][2]; /* from the first rank, to the first rank */
 };
 
 /* ---- of this process ---------------------------------------------------------------- */
@@ -63,7 +63,7 @@ struct hy_shm {
     int fd;
     unsigned local, local_count;
     struct hy_waiter *waiter;
-    struct hy_head *head;
+    struct hy_shm_head *head;
     uint8_t *pipe_bytes;
     uint64_t moved[HY_LOCAL_MAX_RANKS][2]; /* by us, of each pipe: not what shared memory says */
     bool counted;                          /* among the sleepers */
@@ -74,7 +74,7 @@ struct hy_shm {
 /* Whether who reads our slots is far away, as it was found when last tried. */
 struct hy_pace {
     bool far;
-    uint64_t next_trial; /* step */
+    uint64_t next_probe; /* step */
 };
 
 struct hy_shm_set {
@@ -97,12 +97,12 @@ void hy_shm_unmap(void *memory, size_t size);
 /* Rings for those of the set who sleep. To be called after a seq_cst store of what they wait for. */
 void hy_set_wake(struct hy_shm_set *set);
 /* Whether that counter of a member is at least `value`. */
-static inline bool hy_set_reached(const struct hy_shm_set *set, unsigned member, enum hy_word word, uint64_t value)
+static inline bool hy_set_reached(const struct hy_shm_set *set, unsigned member, enum hy_counter word, uint64_t value)
 {
     return atomic_load(&set->region->members[member].at[word]) >= value;
 }
 /* Until that counter of a member is at least `value`. 0 or -Exxx. */
-int hy_set_wait(struct hy_shm_set *set, unsigned member, enum hy_word word, uint64_t value);
+int hy_set_wait(struct hy_shm_set *set, unsigned member, enum hy_counter word, uint64_t value);
 
 /* ---- operations --------------------------------------------------------------------- */
 
@@ -131,7 +131,7 @@ int hy_set_run(struct hy_shm_set *set, struct hy_job *job);
 
 static inline uint8_t *hy_set_slots(const struct hy_shm_set *set)
 {
-    return (uint8_t *)set->region + ((sizeof *set->region + set->count * sizeof(struct hy_words) + 4095) & ~4095ul);
+    return (uint8_t *)set->region + ((sizeof *set->region + set->count * sizeof(struct hy_counters) + 4095) & ~4095ul);
 }
 
 /* The slot of a member in a step of the job. */
@@ -167,6 +167,6 @@ void hy_copy_fetching(void *to, const void *from, size_t n, bool stream, const v
 void hy_copy_fence(void);
 /* Whether a job is to try out how long its first post takes; then what to make of it. */
 bool hy_pace_is_due(const struct hy_shm_set *set, const struct hy_job *job);
-void hy_pace_judge(struct hy_shm_set *set, const struct hy_job *job, int64_t ns);
+void hy_pace_record(struct hy_shm_set *set, const struct hy_job *job, int64_t ns);
 
 #endif

@@ -14,7 +14,7 @@
 #include "base/mem.h"
 
 #define NAME_BYTES 16   /* random ones */
-#define FEW_FDS 64      /* polled without a detour over the heap */
+#define STACK_FDS 64      /* polled without a detour over the heap */
 #define RINGS_MAX 64    /* taken at a time: anybody on this machine may ring, and as fast as they are taken */
 
 /* ---- bells -------------------------------------------------------------------------- */
@@ -67,7 +67,7 @@ void hy_bell_ring(int from, const char *name)
     while (sent < 0 && errno == EINTR);
 }
 
-static void empty_bell(int bell)
+static void drain_bell(int bell)
 {
     char byte;
 
@@ -77,7 +77,7 @@ static void empty_bell(int bell)
 
 /* ---- sleep -------------------------------------------------------------------------- */
 
-static int check_world(struct hy_waiter *w)
+static int check_group(struct hy_waiter *w)
 {
     int rc;
 
@@ -96,14 +96,14 @@ void hy_waiter_fds(const struct hy_waiter *w, struct pollfd fds[HY_WAITER_FDS])
     fds[1] = (struct pollfd){.fd = w->watch_fd, .events = POLLIN};
 }
 
-int hy_waiter_after(struct hy_waiter *w, const struct pollfd fds[HY_WAITER_FDS])
+int hy_waiter_polled(struct hy_waiter *w, const struct pollfd fds[HY_WAITER_FDS])
 {
     if (w->failed.code < 0)
         return w->failed.code;
     if (fds[HY_WAITER_BELL].revents)
-        empty_bell(w->bell);
+        drain_bell(w->bell);
     if (fds[1].revents || hy_clock_ms() - w->checked_ms >= HY_CHECK_MS)
-        return check_world(w);
+        return check_group(w);
     return 0;
 }
 
@@ -111,18 +111,18 @@ static int poll_all(struct hy_waiter *w, struct pollfd *fds, nfds_t count, int t
 {
     if (HY_SYS(poll(fds, count, timeout_ms)) < 0 && errno != EINTR)
         return hy_err_sys(&w->failed, -errno, "cannot wait for the other ranks");
-    return hy_waiter_after(w, fds);
+    return hy_waiter_polled(w, fds);
 }
 
 int hy_waiter_sleep(struct hy_waiter *w, struct pollfd *more, nfds_t more_count, int timeout_ms)
 {
-    struct pollfd few[FEW_FDS], *fds = few;
+    struct pollfd few[STACK_FDS], *fds = few;
     hy_cleanup_free struct pollfd *many = NULL;
     int rc;
 
     if (w->failed.code < 0)
         return w->failed.code;
-    if (more_count > FEW_FDS - HY_WAITER_FDS) {
+    if (more_count > STACK_FDS - HY_WAITER_FDS) {
         fds = many = hy_calloc(more_count + HY_WAITER_FDS, sizeof *many);
         if (!many)
             return hy_err_set(&w->failed, -ENOMEM, "out of memory while waiting for %zu connections",

@@ -48,6 +48,6 @@ int hy_waiter_sleep(struct hy_waiter *w, struct pollfd *more, nfds_t more_count,
 #define HY_WAITER_FDS 2
 #define HY_WAITER_BELL 0 /* the first of them */
 void hy_waiter_fds(const struct hy_waiter *w, struct pollfd fds[HY_WAITER_FDS]);
-int hy_waiter_after(struct hy_waiter *w, const struct pollfd fds[HY_WAITER_FDS]);
+int hy_waiter_polled(struct hy_waiter *w, const struct pollfd fds[HY_WAITER_FDS]);
 
 #endif
