@@ -5,7 +5,7 @@
     .venv/bin/python bench/allreduce.py --quick      fewer sizes and rounds, to see that it works
     .venv/bin/python bench/allreduce.py --only 2 8 memcpy hosts ops training
     .venv/bin/python bench/allreduce.py --realtime   all sides before everything else on the machine (chrt; needs root)
-    .venv/bin/python bench/allreduce.py --tune       tries every way and writes src/collective/choice_table.h
+    .venv/bin/python bench/allreduce.py --tune       tries every way and writes src/collective/shm/choice_table.h
 
 All sides run the same loop (allreduce_loop.h): a barrier, some turns to warm up, a barrier, N turns by the clock. In
 each round they run one after the other; of a round the fastest batch counts, and of the rounds' ratios the median:
@@ -33,7 +33,7 @@ from report import ROOT, Figure, machine, results, save
 RESULTS = results("allreduce")
 WORK = os.path.join(ROOT, "build", "bench")
 OWN = os.environ.get("BENCH_COLLECTIVE", os.path.join(ROOT, "build", "wheel", "bench_collective"))
-TABLE = os.path.join(ROOT, "src", "collective", "choice_table.h")
+TABLE = os.path.join(ROOT, "src", "collective", "shm", "choice_table.h")
 SYSTEM_PYTHON = "/usr/bin/python3"  # whose PyTorch it is
 KB, MB = 1 << 10, 1 << 20
 SIZES = [KB << i for i in range(17)]  # to 64 MB

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "allreduce_loop.h"
-#include "collective/shm_set.h"
+#include "collective/shm/shm_set.h"
 
 struct own_side {
     struct hy_shm_set *set;

@@ -14,7 +14,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "collective/mesh.h"
+#include "collective/mesh/mesh.h"
 
 #define RANKS_MAX 64
 #define WARM_UP 3

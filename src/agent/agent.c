@@ -346,7 +346,7 @@ static void on_message(void *arg, struct hy_peer *p, const Hy__Control *m)
         on_kill(a, m->kill);
         break;
     case HY__CONTROL__BODY_GROUP:
-        hy_agent_group_word(a, m->group);
+        hy_agent_group_deliver(a, m->group);
         break;
     case HY__CONTROL__BODY_BYE:
         hy_agent_standby_invite(a, m->bye);

@@ -10,7 +10,6 @@
  * that joins again waits for a new roster, and is not to hear of the old one.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +21,6 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "collective/shm.h"
 #include "wire/wire.h"
 
 /* ---- from a rank to the driver ------------------------------------------------------- */
@@ -38,7 +36,7 @@ static void forward(struct trial *t, Hy__GroupWord *word)
     hy_agent_send(t->agent, &m);
 }
 
-static void let_go(struct hy_local_conn *c)
+static void detach(struct hy_local_conn *c)
 {
     struct trial *t = hy_local_data(c);
 
@@ -50,22 +48,22 @@ static void let_go(struct hy_local_conn *c)
 }
 
 /* The newest connection counts: who joins again has a new one. */
-static void hold(struct trial *t, struct hy_local_conn **place, struct hy_local_conn *c)
+static void attach(struct trial *t, struct hy_local_conn **place, struct hy_local_conn *c)
 {
     struct hy_local_conn *old = *place;
 
     if (old == c)
         return;
     if (old) {
-        let_go(old);
+        detach(old);
         hy_local_end(old);
     }
-    let_go(c);
+    detach(c);
     hy_local_set_data(c, t);
     *place = c;
 }
 
-static bool are_addresses(char *const *list, size_t n)
+static bool are_valid_addresses(char *const *list, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (strlen(list[i]) > HY_RANK_ADDRESS_LIMIT)
@@ -73,14 +71,14 @@ static bool are_addresses(char *const *list, size_t n)
     return n <= HY_RANK_ADDRESSES_LIMIT;
 }
 
-static bool makes_sense(const Hy__GroupJoin *join)
+static bool is_valid_join(const Hy__GroupJoin *join)
 {
     return join->port <= UINT16_MAX && strlen(join->bell) < sizeof ((struct member *)0)->bell &&
-           are_addresses(join->addresses, join->n_addresses);
+           are_valid_addresses(join->addresses, join->n_addresses);
 }
 
 /* A child that calls init, while the rank itself is in the group. */
-static bool is_taken_by_another(const struct member *m, const struct hy_local_conn *c)
+static bool is_joined_by_another(const struct member *m, const struct hy_local_conn *c)
 {
     pid_t first = m->conn && !m->left ? hy_local_pid(m->conn) : 0;
 
@@ -91,12 +89,12 @@ static const char *join(struct trial *t, struct hy_local_conn *c, const Hy__Grou
 {
     struct member *m = &t->member;
 
-    if (is_taken_by_another(m, c))
+    if (is_joined_by_another(m, c))
         return "another process of this rank is in the group already: call init in one of them only";
 
-    if (!makes_sense(join))
+    if (!is_valid_join(join))
         return "this is no way to join a group";
-    hold(t, &m->conn, c);
+    attach(t, &m->conn, c);
     m->generation = 0;
     m->port = join->port;
     snprintf(m->bell, sizeof m->bell, "%s", join->bell);
@@ -107,15 +105,15 @@ static const char *join(struct trial *t, struct hy_local_conn *c, const Hy__Grou
 
 static const char *join_as_node(struct trial *t, struct hy_local_conn *c, const Hy__NodeJoin *join)
 {
-    if (join->port > UINT16_MAX || !are_addresses(join->addresses, join->n_addresses))
+    if (join->port > UINT16_MAX || !are_valid_addresses(join->addresses, join->n_addresses))
         return "this is no way to join a cluster";
     if (t->member.node)
         return "another process of this node has joined the cluster already";
-    hold(t, &t->member.node, c);
+    attach(t, &t->member.node, c);
     return "";
 }
 
-const char *hy_agent_group_hear(struct trial *t, struct hy_local_conn *c, Hy__GroupWord *word)
+const char *hy_agent_group_receive(struct trial *t, struct hy_local_conn *c, Hy__GroupWord *word)
 {
     const char *refused = "";
 
@@ -134,23 +132,23 @@ const char *hy_agent_group_hear(struct trial *t, struct hy_local_conn *c, Hy__Gr
     return refused;
 }
 
-void hy_agent_group_hung_up(struct hy_local_conn *c)
+void hy_agent_group_disconnected(struct hy_local_conn *c)
 {
-    let_go(c);
+    detach(c);
 }
 
-static void hang_up(struct hy_local_conn *c)
+static void close_conn(struct hy_local_conn *c)
 {
     if (!c)
         return;
-    let_go(c);
+    detach(c);
     hy_local_end(c);
 }
 
 void hy_agent_group_forget(struct trial *t)
 {
-    hang_up(t->member.conn);
-    hang_up(t->member.node);
+    close_conn(t->member.conn);
+    close_conn(t->member.node);
 }
 
 /* ---- a rank's death -------------------------------------------------------------------- */
@@ -201,7 +199,7 @@ void hy_agent_group_died(struct trial *t, const struct hy_process_end *end)
 
 /* ---- what ranks share -------------------------------------------------------------------- */
 
-static void stop_sharing(struct agent *a)
+static void close_shared_memory(struct agent *a)
 {
     if (a->shared.fd >= 0)
         close(a->shared.fd);
@@ -209,32 +207,28 @@ static void stop_sharing(struct agent *a)
     a->shared.generation = 0;
 }
 
-/* All of it zero, and as large as it is for good: nobody can make others fault. */
-static int share(struct agent *a, uint64_t generation, unsigned ranks, struct hy_err *err)
+/* It is empty: the ranks give it its size and seal it, since only they know how they use it. */
+static int open_shared_memory(struct agent *a, uint64_t generation, unsigned ranks, struct hy_err *err)
 {
-    hy_cleanup_close int fd = -1;
-
     if (a->shared.fd >= 0 && a->shared.generation == generation)
         return 0;
-    stop_sharing(a);
-    fd = HY_SYS(memfd_create("hopyard-group", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    if (fd < 0 || HY_SYS(ftruncate(fd, (off_t)hy_shm_size(ranks))) < 0 ||
-        HY_SYS(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) < 0)
-        return hy_err_sys(err, -errno, "cannot make the memory that %u ranks share", ranks);
-    a->shared.fd = hy_take_fd(fd);
+    close_shared_memory(a);
+    a->shared.fd = HY_SYS(memfd_create("hopyard-group", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (a->shared.fd < 0)
+        return hy_err_sys(err, -errno, "cannot create the memory that %u ranks share", ranks);
     a->shared.generation = generation;
     return 0;
 }
 
 void hy_agent_group_done(struct agent *a)
 {
-    stop_sharing(a);
+    close_shared_memory(a);
 }
 
 /* ---- from the driver to a rank ------------------------------------------------------------ */
 
 /* One that has hung up is about to end, or joins again. */
-static void tell(struct trial *t, struct hy_local_conn *c, Hy__GroupWord *word)
+static void send_word(struct trial *t, struct hy_local_conn *c, Hy__GroupWord *word)
 {
     Hy__TrialReportAnswer answer = HY__TRIAL_REPORT_ANSWER__INIT;
     hy_cleanup_free uint8_t *bytes = NULL;
@@ -251,7 +245,7 @@ static void tell(struct trial *t, struct hy_local_conn *c, Hy__GroupWord *word)
         hy_info_limited("a rank does not listen trial=%llu error=%s", (unsigned long long)t->number, strerror(-rc));
 }
 
-static void tell_failure(struct trial *t, const Hy__Roster *r, const struct hy_err *err)
+static void send_failure(struct trial *t, const Hy__Roster *r, const struct hy_err *err)
 {
     Hy__GroupWord word = HY__GROUP_WORD__INIT;
     Hy__GroupLost lost = HY__GROUP_LOST__INIT;
@@ -263,11 +257,11 @@ static void tell_failure(struct trial *t, const Hy__Roster *r, const struct hy_e
     word.attempt = t->attempt;
     word.body_case = HY__GROUP_WORD__BODY_LOST;
     word.lost = &lost;
-    tell(t, t->member.conn, &word);
+    send_word(t, t->member.conn, &word);
 }
 
 /* Is it the answer to the join that waits, not to one before it? */
-static bool answers(const struct trial *t, const Hy__Roster *r)
+static bool answers_join(const struct trial *t, const Hy__Roster *r)
 {
     const Hy__GroupMember *self = r->rank < r->n_members ? r->members[r->rank] : NULL;
 
@@ -275,7 +269,7 @@ static bool answers(const struct trial *t, const Hy__Roster *r)
            strcmp(self->bell, t->member.bell) == 0;
 }
 
-static unsigned count_neighbours(const Hy__Roster *r)
+static unsigned count_local_ranks(const Hy__Roster *r)
 {
     unsigned count = 0;
 
@@ -284,24 +278,24 @@ static unsigned count_neighbours(const Hy__Roster *r)
     return count;
 }
 
-static void give_roster(struct trial *t, const Hy__GroupWord *word)
+static void send_roster(struct trial *t, const Hy__GroupWord *word)
 {
     Hy__Roster roster = *word->roster;
     Hy__GroupWord copy = *word;
-    unsigned here = count_neighbours(&roster);
+    unsigned here = count_local_ranks(&roster);
     struct hy_err err = {0};
     char path[64];
 
     t->member.generation = roster.generation;
-    if (here > 1 && share(t->agent, roster.generation, here, &err) < 0) {
+    if (here > 1 && open_shared_memory(t->agent, roster.generation, here, &err) < 0) {
         hy_error("%s", err.text);
-        tell_failure(t, &roster, &err);
+        send_failure(t, &roster, &err);
         return;
     }
     snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), t->agent->shared.fd);
     roster.shared = here > 1 ? path : (char *)protobuf_c_empty_string;
     copy.roster = &roster;
-    tell(t, t->member.conn, &copy);
+    send_word(t, t->member.conn, &copy);
 }
 
 /* Only words for the generation it is in, or waits for. */
@@ -311,7 +305,7 @@ static bool is_current(const struct trial *t, const Hy__GroupWord *word)
 
     switch (word->body_case) {
     case HY__GROUP_WORD__BODY_ROSTER:
-        return m->generation == 0 && answers(t, word->roster);
+        return m->generation == 0 && answers_join(t, word->roster);
     case HY__GROUP_WORD__BODY_LOST:
         return m->generation == word->lost->generation;
     case HY__GROUP_WORD__BODY_OUTDATED:
@@ -336,7 +330,7 @@ static bool takes_rows(const Hy__GroupWord *word)
     return all && all->self < all->n_nodes && hy_role_has_rank(all->nodes[all->self]->role);
 }
 
-void hy_agent_group_word(struct agent *a, const Hy__GroupWord *word)
+void hy_agent_group_deliver(struct agent *a, const Hy__GroupWord *word)
 {
     struct trial *t = hy_map_get(&a->trials, hy_agent_trial_key(word->trial, word->attempt));
     Hy__GroupWord copy = *word;
@@ -344,12 +338,12 @@ void hy_agent_group_word(struct agent *a, const Hy__GroupWord *word)
     if (takes_rows(word))
         hy_agent_leave(a);
     if (t && t->member.node && is_for_a_node(word))
-        tell(t, t->member.node, &copy);
+        send_word(t, t->member.node, &copy);
     else if (!t || !t->member.conn || !is_current(t, word))
         hy_info_limited("a word for nobody trial=%llu attempt=%u kind=%d", (unsigned long long)word->trial,
                         word->attempt, (int)word->body_case);
     else if (word->body_case == HY__GROUP_WORD__BODY_ROSTER)
-        give_roster(t, word);
+        send_roster(t, word);
     else
-        tell(t, t->member.conn, &copy);
+        send_word(t, t->member.conn, &copy);
 }

@@ -105,7 +105,7 @@ static const char *take_report(struct agent *a, struct hy_local_conn *c, const H
         take_remark(t, r);
     if (r->n_metrics)
         forward_metrics(t, r);
-    return r->group ? hy_agent_group_hear(t, c, r->group) : "";
+    return r->group ? hy_agent_group_receive(t, c, r->group) : "";
 }
 
 static void send_answer(struct hy_local_conn *c, const char *error)
@@ -185,7 +185,7 @@ static void on_close(void *arg, struct hy_local_conn *c)
         if (d->conn == c)
             deferred_free(d);
     }
-    hy_agent_group_hung_up(c);
+    hy_agent_group_disconnected(c);
 }
 
 int hy_agent_hear_open(struct agent *a, struct hy_err *err)

@@ -5,14 +5,12 @@
 
 #include <stdbool.h>
 
-#include "gpu/gpu.h"
 #include "agent/metric.h"
-#include "supervise/supervise.h"
 #include "base/list.h"
 #include "base/map.h"
-#include "collective/wait.h"
+#include "gpu/gpu.h"
+#include "supervise/supervise.h"
 #include "wire/wire.h"
-
 
 /* Of a training: what its ranks here share in this generation. group.c */
 struct shared {
@@ -26,7 +24,7 @@ struct member {
     struct hy_local_conn *node; /* the same, of a node of a cluster: it may be in the group besides */
     uint64_t generation;        /* whose roster it has; 0: it waits for one */
     uint32_t port;              /* of its join: by them a roster is known to be */
-    char bell[HY_BELL_MAX];     /* the answer to it */
+    char bell[HY_RANK_ADDRESS_LIMIT]; /* the answer to it */
     bool joined, left;
 };
 
@@ -182,12 +180,12 @@ void hy_agent_hear_deferred(struct agent *a);
 
 /* ---- group.c: the ranks of a training ---- */
 /* A rank's word, on its way to the driver. Why it is refused; "": it is not. */
-const char *hy_agent_group_hear(struct trial *t, struct hy_local_conn *c, Hy__GroupWord *word);
+const char *hy_agent_group_receive(struct trial *t, struct hy_local_conn *c, Hy__GroupWord *word);
 /* The driver's word for a rank. */
-void hy_agent_group_word(struct agent *a, const Hy__GroupWord *word);
+void hy_agent_group_deliver(struct agent *a, const Hy__GroupWord *word);
 /* Its main process has died: the others are to know at once. */
 void hy_agent_group_died(struct trial *t, const struct hy_process_end *end);
-void hy_agent_group_hung_up(struct hy_local_conn *c);
+void hy_agent_group_disconnected(struct hy_local_conn *c);
 /* The attempt is over. */
 void hy_agent_group_forget(struct trial *t);
 void hy_agent_group_done(struct agent *a);

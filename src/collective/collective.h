@@ -10,14 +10,13 @@
  * agree on one. What can never happen is an error at once, not a stall:
  * another shape or type, a rank that waits for something else, or has left.
  *
- *   reduce.c adasum.c         numbers
- *   shm.c, mesh.c ...         ranks of one agent, ranks of several
- *   comm.c                    both, and sets of ranks
- *   negotiate.c               what may run now; pure
- *   group.c                   requests, the thread
- *   rendezvous.c              who is there, by way of the agent
- *   launcher.c rank_server.c  the same for ranks that mpirun or srun has started
- *   timeline.c                a Chrome trace of it all
+ * Directories; each depends only on those before it:
+ *   numbers  element types, reduction of two buffers
+ *   shm      ranks of one agent, through shared memory
+ *   mesh     ranks of several agents, over TCP
+ *   comm     both together, and sets of ranks
+ *   group    requests and their order (negotiate.c), the thread, how ranks find each other by way of
+ *            the agent (rendezvous.c) or of mpirun and srun (launcher.c, rank_server.c), a Chrome trace
  *
  * Outside of a run (no HOPYARD_GROUP in the environment), and where no launcher
  * has started several ranks, a group is of one.
@@ -28,7 +27,8 @@
 #include <stdbool.h>
 
 #include "base/err.h"
-#include "collective/types.h"
+#include "collective/mesh/addresses.h"
+#include "collective/numbers/types.h"
 
 #define HY_DIMS_MAX 32
 #define HY_TENSORS_MAX 65536

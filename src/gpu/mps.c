@@ -32,9 +32,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "gpu/internal.h"
-#include "supervise/supervise.h"
-#include "supervise/supervise.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/fault.h"
@@ -42,6 +39,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "gpu/internal.h"
+#include "supervise/supervise.h"
 
 #define CONTROL "nvidia-cuda-mps-control"
 #define CONTROL_MS 10000      /* for it to start or end a daemon */

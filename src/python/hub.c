@@ -18,8 +18,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "feed/batches.h"
-#include "feed/intake.h"
+#include "feed/feed.h"
 #include "feed_wait.h"
 
 /* Why there are no more rows in an answer; by event. */

@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "collective/mesh.h"
+#include "collective/collective.h"
 #include "wire/wire.h"
 
 struct node {
@@ -22,9 +22,9 @@ static const struct hy_py_state *state_of(PyObject *self)
 
 static int join(uint16_t port, struct hy_node_link **ret, struct hy_err *err)
 {
-    struct hy_presence where = {.port = port};
+    struct hy_node_address where = {.port = port};
     PyThreadState *thread = PyEval_SaveThread();
-    int rc = hy_mesh_addresses(&where.addresses, &where.address_count, err);
+    int rc = hy_host_addresses(&where.addresses, &where.address_count, err);
 
     if (rc == 0)
         rc = hy_node_join(&where, hy_py_is_interrupted, &thread, ret, err);
@@ -101,9 +101,9 @@ static PyObject *node_hear(PyObject *self, PyObject *ignored)
     struct hy_node_link *link = ((struct node *)self)->link;
 
     (void)ignored;
-    if (hy_node_hear(link) < 0)
+    if (hy_node_receive(link) < 0)
         return hy_py_error(state_of(self), "the agent of this node is gone, and the cluster with it");
-    return PyBool_FromLong(hy_node_is_fed(link));
+    return PyBool_FromLong(hy_node_feed_ended(link));
 }
 
 static PyObject *node_serve(PyObject *self, PyObject *ignored)
@@ -111,7 +111,7 @@ static PyObject *node_serve(PyObject *self, PyObject *ignored)
     struct hy_err err = {0};
 
     (void)ignored;
-    if (hy_node_serves(((struct node *)self)->link, &err) < 0)
+    if (hy_node_report_serving(((struct node *)self)->link, &err) < 0)
         return hy_py_raise(state_of(self), &err);
     return Py_NewRef(Py_None);
 }
@@ -124,7 +124,7 @@ static PyObject *node_stay(PyObject *self, PyObject *ignored)
     int rc;
 
     (void)ignored;
-    rc = hy_node_stay(link, hy_py_is_interrupted, &thread, &err);
+    rc = hy_node_finish(link, hy_py_is_interrupted, &thread, &err);
     PyEval_RestoreThread(thread);
     if (rc < 0 && !PyErr_Occurred())
         hy_py_raise(state_of(self), &err);

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "collective/types.h"
+#include "collective/collective.h"
 
 typedef struct TF_Status TF_Status;
 typedef struct TF_Tensor TF_Tensor;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A node of a cluster, seen from its own process: it says where it is, and gets
- * the list of all when all are there. The connection to its agent stays: by it
- * the node hears of what concerns all of them.
+ * A node of a cluster, in its process: it reports its address and receives the list of all nodes when all have joined.
+ * The connection to the agent stays open for later notifications.
  */
 #ifndef HY_WIRE_NODE_H
 #define HY_WIRE_NODE_H
@@ -16,31 +15,31 @@
 struct hy_err;
 struct hy_node_link; /* opaque */
 
-struct hy_presence {
+struct hy_node_address {
     char **addresses;
     size_t address_count;
     uint16_t port;
 };
 
 /*
- * Joins, and waits for the others; `give_up` is asked now and then whether it
- * has been long enough. -ENXIO outside a cluster, or -Exxx, with a sentence.
+ * Joins the cluster and waits for the other nodes; `give_up` is called about ten times a second, and when it returns
+ * true the result is -EINTR. -ENXIO outside a cluster. Errors have a message.
  */
-int hy_node_join(const struct hy_presence *where, bool (*give_up)(void *arg), void *arg, struct hy_node_link **ret,
-                 struct hy_err *err);
+int hy_node_join(const struct hy_node_address *address, bool (*give_up)(void *arg), void *arg,
+                 struct hy_node_link **ret, struct hy_err *err);
 void hy_node_leave(struct hy_node_link *n); /* NULL is fine */
 
-/* All of them; as long as the link is there. */
+/* All nodes; valid as long as the link. */
 const Hy__Nodes *hy_node_list(const struct hy_node_link *n);
-/* To be polled for POLLIN; then hy_node_hear. */
+/* To be polled for POLLIN; then hy_node_receive. */
 int hy_node_socket(const struct hy_node_link *n);
-/* Takes what has come, without waiting. 0, or -EPIPE when the agent is gone. */
-int hy_node_hear(struct hy_node_link *n);
-/* Whether no more rows are fed, as far as was heard. */
-bool hy_node_is_fed(const struct hy_node_link *n);
-/* Says that this node does nothing of its own any more, and serves the others until they are done. */
-int hy_node_serves(struct hy_node_link *n, struct hy_err *err);
-/* Says that this node is done, and waits until the others are. 0, -EINTR when given up, -Exxx. */
-int hy_node_stay(struct hy_node_link *n, bool (*give_up)(void *arg), void *arg, struct hy_err *err);
+/* Takes the notifications that have arrived, without waiting. 0, or -EPIPE when the agent is gone. */
+int hy_node_receive(struct hy_node_link *n);
+/* Whether the feeding of rows has ended, as of the last hy_node_receive. */
+bool hy_node_feed_ended(const struct hy_node_link *n);
+/* Reports that this node only serves the others from now on, until they are done. */
+int hy_node_report_serving(struct hy_node_link *n, struct hy_err *err);
+/* Reports that this node is done, and waits until the others are. 0, -EINTR by `give_up`, -Exxx. */
+int hy_node_finish(struct hy_node_link *n, bool (*give_up)(void *arg), void *arg, struct hy_err *err);
 
 #endif

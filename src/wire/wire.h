@@ -31,6 +31,7 @@
 
 #include "base/err.h"
 #include "hopyard.pb-c.h" /* generated from proto/hopyard.proto */
+#include "wire/agent_client.h"
 #include "wire/limits.h"
 #include "wire/local.h"
 #include "wire/node.h"

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "collective/comm.h"
+#include "collective/comm/comm.h"
 
 #define WORLD_MAX 8u
 
@@ -156,9 +156,9 @@ static void prepare_world(struct world *w, layout_fn layout)
         w->ranks[i].member.tcp.address_count = 1;
     }
     for (unsigned h = 0; h < w->hosts; h++) {
-        w->shm_fds[h] = memfd_create("hopyard-test", MFD_CLOEXEC);
+        w->shm_fds[h] = memfd_create("hopyard-test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
         assert_true(w->shm_fds[h] >= 0);
-        assert_int_equal(ftruncate(w->shm_fds[h], (off_t)hy_shm_size(ranks_of(w, h))), 0);
+        assert_int_equal(hy_shm_reserve(w->shm_fds[h], ranks_of(w, h), NULL), 0);
     }
 }
 

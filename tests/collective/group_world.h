@@ -21,7 +21,6 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "collective/collective.h"
-#include "collective/shm.h"
 #include "wire/local.h"
 
 #define RANKS_MAX 8
@@ -172,8 +171,8 @@ static inline void open_agent(struct agent *a, unsigned size, unsigned hosts)
     a->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(bind(a->listen_fd, (struct sockaddr *)&where, sizeof where), 0);
     assert_int_equal(listen(a->listen_fd, 64), 0);
-    a->memory = memfd_create("group", MFD_CLOEXEC);
-    assert_int_equal(ftruncate(a->memory, (off_t)hy_shm_size(size)), 0);
+    a->memory = memfd_create("group", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_true(a->memory >= 0);
     for (unsigned r = 0; r < RANKS_MAX; r++) {
         hy_buf_init(&a->rest[r], HY_LOCAL_MAX + 65536);
         a->conns[r] = -1;

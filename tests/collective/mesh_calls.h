@@ -5,7 +5,7 @@
 
 #include "base/rng.h"
 #include "base/text.h"
-#include "collective/shm.h"
+#include "collective/shm/shm.h"
 #include "mesh_checks.h"
 
 /* Sizes on both sides of every threshold of mesh_choice.h, in elements. */

@@ -181,7 +181,7 @@ static void test_without_descriptors_a_rank_accepts_later(void **state)
     none = (struct rlimit){.rlim_cur = 0, .rlim_max = old.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
     while (!m->accept_at)
-        hy_mesh_serve(m);
+        hy_mesh_poll(m);
     assert_int_equal(m->broken.code, 0);
     assert_int_equal(m->incoming_count, 0);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);

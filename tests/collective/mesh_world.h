@@ -20,7 +20,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "collective/mesh_parts.h"
+#include "collective/mesh/mesh_private.h"
 
 #define WORLD_MAX 16
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "collective/types.h"
+#include "collective/numbers/types.h"
 
 typedef __int128 whole; /* holds every 64-bit integer, signed or not */
 

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "collective/comm.h"
+#include "collective/comm/comm.h"
 
 #define MANY 128
 #define LINE 1000

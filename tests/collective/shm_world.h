@@ -18,7 +18,7 @@
 #include "support.h"
 
 #include "base/mem.h"
-#include "collective/shm.h"
+#include "collective/shm/shm.h"
 
 #define EXPECT(what)                                                                                         \
     do {                                                                                                     \

@@ -486,12 +486,12 @@ static void test_a_rank_knows_where_it_is(void **state)
 /* Hears from `from` until `n` bytes are there, asleep in between. */
 static int hear_all(struct rank *r, unsigned from, struct hy_buf *into, size_t n)
 {
-    int rc = hy_comm_hear(r->comm, from, into);
+    int rc = hy_comm_receive(r->comm, from, into);
 
     while (rc == 0 && into->len < n) {
         rc = hy_comm_sleep(r->comm, -1, -1);
         if (rc == 0)
-            rc = hy_comm_hear(r->comm, from, into);
+            rc = hy_comm_receive(r->comm, from, into);
     }
     return rc;
 }
@@ -508,7 +508,7 @@ static void listen_and_answer(struct rank *r)
         expect(r, hear_all(r, 0, &heard, n) == 0, "hear: %s", hy_comm_error(r->comm)->text);
         expect(r, heard.len == n && are_bytes((const char *)hy_buf_bytes(&heard), 0, r->rank, n),
                "what rank 0 said");
-        expect(r, hy_comm_tell(r->comm, 0, hy_buf_bytes(&heard), n) == 0, "tell");
+        expect(r, hy_comm_send(r->comm, 0, hy_buf_bytes(&heard), n) == 0, "tell");
     }
     expect(r, hear_all(r, 0, &heard, heard.len + 1) == 0, "the last word, before which nobody leaves");
 }
@@ -520,7 +520,7 @@ static void tell_and_hear(struct rank *r, char *words, struct hy_buf *heard)
 
         for (unsigned i = 1; i < r->size; i++) {
             fill_bytes(words, 0, i, n);
-            expect(r, hy_comm_tell(r->comm, i, words, n) == 0, "tell: %s", hy_comm_error(r->comm)->text);
+            expect(r, hy_comm_send(r->comm, i, words, n) == 0, "tell: %s", hy_comm_error(r->comm)->text);
         }
         for (unsigned i = 1; i < r->size; i++) {
             hy_buf_clear(heard);
@@ -530,7 +530,7 @@ static void tell_and_hear(struct rank *r, char *words, struct hy_buf *heard)
         }
     }
     for (unsigned i = 1; i < r->size; i++)
-        expect(r, hy_comm_tell(r->comm, i, "", 1) == 0, "tell: %s", hy_comm_error(r->comm)->text);
+        expect(r, hy_comm_send(r->comm, i, "", 1) == 0, "tell: %s", hy_comm_error(r->comm)->text);
 }
 
 static void words_scenario(struct rank *r)
@@ -540,7 +540,7 @@ static void words_scenario(struct rank *r)
 
     hy_buf_init(&heard, 1u << 20);
     expect(r, words, "out of memory");
-    expect(r, hy_comm_tell(r->comm, r->rank, "", 1) == -EINVAL, "talks to itself");
+    expect(r, hy_comm_send(r->comm, r->rank, "", 1) == -EINVAL, "talks to itself");
     if (r->rank)
         listen_and_answer(r);
     else

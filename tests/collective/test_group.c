@@ -3,7 +3,7 @@
 #include "group_world.h"
 
 #include "base/clock.h"
-#include "collective/negotiate.h"
+#include "collective/group/negotiate.h"
 
 /* ---- what ranks do -------------------------------------------------------------------- */
 
@@ -89,7 +89,7 @@ static void poll_crosswise(struct rank *r)
     float in = 1, outs[2];
     struct hy_tensor t[] = {{.in = &in, .out = &outs[0]}, {.in = &in, .out = &outs[1]}};
     struct hy_request q[] = {reduction("mine", &t[0]), reduction("yours", &t[1])};
-    int64_t tickets[2], until = hy_clock_ms() + 3 * HY_COUNCIL_HOPELESS_MS;
+    int64_t tickets[2], until = hy_clock_ms() + 3 * HY_NEGOTIATOR_DEADLOCK_MS;
     unsigned first = r->number;
 
     tickets[first] = start(r, &q[first]);

@@ -2,7 +2,7 @@
 /* What goes wrong in a group: ranks that disagree, go, die, or cannot take part. */
 #include "group_world.h"
 
-#include "collective/group.h"
+#include "collective/group/group.h"
 
 #include "base/clock.h"
 

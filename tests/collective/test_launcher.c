@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "collective/endpoint.h"
-#include "collective/launcher.h"
-#include "collective/mesh.h"
+#include "collective/group/endpoint.h"
+#include "collective/group/launcher.h"
+#include "collective/mesh/mesh.h"
 
 static const char *const all[] = {
     "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE",

@@ -4,7 +4,7 @@
 
 #include "base/text.h"
 #include "mesh_calls.h"
-#include "mesh_shake.h"
+#include "mesh_handshake.h"
 #include "mesh_trouble.h"
 #include "mesh_processes.h"
 

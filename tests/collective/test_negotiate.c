@@ -6,11 +6,11 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "collective/negotiate.h"
+#include "collective/group/negotiate.h"
 
 /* One council, and everything it has said: "run x -> 0 1\n". */
 struct chamber {
-    struct hy_council *council;
+    struct hy_negotiator *council;
     char said[16384];
     char warned[4096], failed[1024];
     char last_why[700], first_why[700];
@@ -20,7 +20,7 @@ struct chamber {
     int64_t now;
 };
 
-static void on_tell(void *arg, const unsigned *ranks, unsigned count, const Hy__ToRank *m)
+static void on_send(void *arg, const unsigned *ranks, unsigned count, const Hy__ToRank *m)
 {
     struct chamber *c = arg;
     size_t at = strlen(c->said);
@@ -61,10 +61,10 @@ static void on_fail(void *arg, const char *text)
 
 static void open_chamber(struct chamber *c, unsigned size)
 {
-    static const struct hy_council_events events = {on_tell, on_warn, on_fail};
+    static const struct hy_negotiator_events events = {on_send, on_warn, on_fail};
 
     memset(c, 0, sizeof *c);
-    c->council = hy_council_new(size, &events, c);
+    c->council = hy_negotiator_new(size, &events, c);
     assert_non_null(c->council);
 }
 
@@ -108,7 +108,7 @@ static int ask(struct chamber *c, unsigned rank, const char *name, const struct 
     a.n_splits = w->split_count;
     m.body_case = HY__FROM_RANK__BODY_ASK;
     m.ask = &a;
-    return hy_council_hear(c->council, rank, &m, c->now, &err);
+    return hy_negotiator_receive(c->council, rank, &m, c->now, &err);
 }
 
 static int ask_by_number(struct chamber *c, unsigned rank, uint32_t id)
@@ -120,7 +120,7 @@ static int ask_by_number(struct chamber *c, unsigned rank, uint32_t id)
     a.id = id;
     m.body_case = HY__FROM_RANK__BODY_ASK;
     m.ask = &a;
-    return hy_council_hear(c->council, rank, &m, c->now, &err);
+    return hy_negotiator_receive(c->council, rank, &m, c->now, &err);
 }
 
 static void say(struct chamber *c, unsigned rank, Hy__FromRank__BodyCase what)
@@ -130,7 +130,7 @@ static void say(struct chamber *c, unsigned rank, Hy__FromRank__BodyCase what)
 
     m.body_case = what;
     m.waits = true; /* or leaves: they share their place */
-    assert_int_equal(hy_council_hear(c->council, rank, &m, c->now, &err), 0);
+    assert_int_equal(hy_negotiator_receive(c->council, rank, &m, c->now, &err), 0);
 }
 
 static void wait_for(struct chamber *c, unsigned rank)
@@ -142,7 +142,7 @@ static void wait_for(struct chamber *c, unsigned rank)
 static void pass(struct chamber *c, int64_t ms)
 {
     for (int64_t until = c->now + ms; c->now < until; c->now += 100)
-        hy_council_tick(c->council, c->now);
+        hy_negotiator_tick(c->council, c->now);
 }
 
 static const struct wish sum = {.kind = HY_ALLREDUCE, .type = HY_F32, .op = HY_SUM, .dims = {4, 5}, .dim_count = 2, .prescale = 1};
@@ -161,7 +161,7 @@ static void test_what_all_have_asked_for_runs_in_one_order(void **state)
     assert_int_equal(ask(&c, 1, "b", &sum), 0); /* in another order */
     assert_int_equal(ask(&c, 1, "a", &sum), 0);
     expect(&c, "run b -> 0 1\nrun a -> 0 1\n");
-    hy_council_free(c.council);
+    hy_negotiator_free(c.council);
 }
 
 static void test_what_was_agreed_on_once_has_a_number(void **state)
@@ -187,7 +187,7 @@ static void test_what_was_agreed_on_once_has_a_number(void **state)
     expect(&c, "run a -> 0 1\n");
     assert_int_equal(c.last_id, id);
     assert_int_equal(ask_by_number(&c, 0, 4000), -EPROTO);
-    hy_council_free(c.council);
+    hy_negotiator_free(c.council);
 }
 
 /* A long training whose requests are counted: the names that stay have numbers all the same. */
@@ -198,7 +198,7 @@ static void test_names_that_never_come_again_use_up_no_numbers(void **state)
 
     (void)state;
     open_chamber(&c, 1);
-    for (unsigned i = 0; i < HY_COUNCIL_IDS_MAX + HY_COUNCIL_SEEN_MAX; i++) {
+    for (unsigned i = 0; i < HY_NEGOTIATOR_IDS_MAX + HY_NEGOTIATOR_SEEN_MAX; i++) {
         snprintf(name, sizeof name, "numpy.allreduce.%u", i);
         ask(&c, 0, name, &sum);
         c.said[0] = '\0';
@@ -206,7 +206,7 @@ static void test_names_that_never_come_again_use_up_no_numbers(void **state)
     ask(&c, 0, "grad", &sum);
     ask(&c, 0, "grad", &sum);
     assert_int_not_equal(c.last_id, 0);
-    hy_council_free(c.council);
+    hy_negotiator_free(c.council);
 }
 
 static void disagree(const struct wish *other, const char *why)
@@ -223,7 +223,7 @@ static void disagree(const struct wish *other, const char *why)
     ask(&c, 0, "grad", &sum); /* and it is forgotten: the next time is a new one */
     ask(&c, 1, "grad", &sum);
     expect(&c, "run grad -> 0 1\n");
-    hy_council_free(c.council);
+    hy_negotiator_free(c.council);
 }
 
 static void test_disagreement_names_the_tensor_the_ranks_and_what_they_have(void **state)
@@ -261,8 +261,8 @@ static void test_the_third_rank_hears_of_a_disagreement_too(void **state)
     expect(&c, "refuse x 74 -> 0\nrefuse x 74 -> 1\n");
     ask(&c, 2, "x", &sum);
     expect(&c, "refuse x 74 -> 2\n");
-    assert_int_equal(hy_council_tick(c.council, 0), -1); /* nothing is open */
-    hy_council_free(c.council);
+    assert_int_equal(hy_negotiator_tick(c.council, 0), -1); /* nothing is open */
+    hy_negotiator_free(c.council);
 }
 
 static void test_rows_of_gathered_tensors_may_differ(void **state)
@@ -280,7 +280,7 @@ static void test_rows_of_gathered_tensors_may_differ(void **state)
     assert_int_equal(c.table[0], 2);
     assert_int_equal(c.table[1], 7);
     assert_int_equal(c.last_id, 0); /* it will be another the next time */
-    hy_council_free(c.council);
+    hy_negotiator_free(c.council);
 }
 
 static void test_splits_of_an_alltoall_reach_everybody(void **state)
@@ -298,7 +298,7 @@ static void test_splits_of_an_alltoall_reach_everybody(void **state)
     assert_int_equal(c.table_size, 4);
     assert_int_equal(c.table[1], 2);
     assert_int_equal(c.table[2], 3);
-    hy_council_free(c.council);
+    hy_negotiator_free(c.council);
 }
 
 static void test_ranks_that_wait_for_different_things_are_told(void **state)
@@ -316,7 +316,7 @@ static void test_ranks_that_wait_for_different_things_are_told(void **state)
     pass(&c, 1000);
     expect(&c, "refuse a 35 -> 0\nrefuse b 35 -> 1\n");
     assert_int_equal(EDEADLK, 35);
-    hy_council_free(c.council);
+    hy_negotiator_free(c.council);
 }
 
 static void test_after_a_deadlock_everybody_begins_anew(void **state)
@@ -335,7 +335,7 @@ static void test_after_a_deadlock_everybody_begins_anew(void **state)
     expect(&c, "");
     ask(&c, 0, "a", &sum);
     expect(&c, "run a -> 0 1\n");
-    hy_council_free(c.council);
+    hy_negotiator_free(c.council);
 }
 
 static void test_the_sentence_says_who_waits_for_what(void **state)
@@ -353,7 +353,7 @@ static void test_the_sentence_says_who_waits_for_what(void **state)
     assert_non_null(strstr(c.said, "refuse a 35 -> 0\nrefuse a 35 -> 2\n"));
     assert_string_equal(c.last_why, "tensor 'end' (barrier): rank 1 asked for it, but rank 0 never will: it waits for "
                                     "'a' (allreduce)");
-    hy_council_free(c.council);
+    hy_negotiator_free(c.council);
 }
 
 static void test_what_was_hopeless_once_may_be_tried_again(void **state)
@@ -372,7 +372,7 @@ static void test_what_was_hopeless_once_may_be_tried_again(void **state)
     for (unsigned r = 0; r < 3; r++)
         assert_int_equal(ask(&c, r, "a", &sum), 0);
     expect(&c, "run a -> 0 1 2\n");
-    hy_council_free(c.council);
+    hy_negotiator_free(c.council);
 }
 
 static void test_stalls_are_named_and_ended_when_the_user_says_so(void **state)
@@ -382,7 +382,7 @@ static void test_stalls_are_named_and_ended_when_the_user_says_so(void **state)
 
     (void)state;
     open_chamber(&c, 2);
-    hy_council_limit_stalls(c.council, &ends);
+    hy_negotiator_set_stall_limits(c.council, &ends);
     ask(&c, 0, "loss", &sum);
     pass(&c, 1900);
     assert_string_equal(c.warned, "");
@@ -391,14 +391,14 @@ static void test_stalls_are_named_and_ended_when_the_user_says_so(void **state)
     assert_string_equal(c.failed, "");
     pass(&c, 1000);
     assert_non_null(strstr(c.failed, "rank 1: not heard for 3 s about 'loss' (allreduce), for which rank 0 waits; the training ends"));
-    hy_council_free(c.council);
+    hy_negotiator_free(c.council);
     open_chamber(&c, 2);
-    hy_council_limit_stalls(c.council, &silent);
+    hy_negotiator_set_stall_limits(c.council, &silent);
     ask(&c, 0, "loss", &sum);
     pass(&c, 100000);
     assert_string_equal(c.warned, "");
     assert_string_equal(c.failed, "");
-    hy_council_free(c.council);
+    hy_negotiator_free(c.council);
 }
 
 static void test_one_who_takes_his_time_is_only_warned_about(void **state)
@@ -423,7 +423,7 @@ static void test_one_who_takes_his_time_is_only_warned_about(void **state)
     expect(&c, "");
     ask(&c, 1, "loss", &sum);
     expect(&c, "run loss -> 0 1 2\n");
-    hy_council_free(c.council);
+    hy_negotiator_free(c.council);
 }
 
 /* 0 waits for 1, 1 waits for 2, and 2 computes: nobody is hopeless. */
@@ -456,7 +456,7 @@ static void test_a_chain_of_waits_with_a_free_end_is_no_deadlock(void **state)
     in_set.set = 1;
     ask(&c, 1, "x", &in_set);
     expect(&c, "run x -> 0 1\n");
-    hy_council_free(c.council);
+    hy_negotiator_free(c.council);
 }
 
 static void test_joined_ranks_take_part_in_sums_until_all_have_joined(void **state)
@@ -484,7 +484,7 @@ static void test_joined_ranks_take_part_in_sums_until_all_have_joined(void **sta
     assert_int_equal(c.last_answer, 0);
     ask(&c, 0, "a", &sum);
     expect(&c, "");
-    hy_council_free(c.council);
+    hy_negotiator_free(c.council);
 }
 
 /* Rank 0 has joined, and that comes to nothing since rank 2 leaves: from then on it is asked like the others. */
@@ -508,7 +508,7 @@ static void test_a_join_that_comes_to_nothing_is_none(void **state)
     expect(&c, "");
     ask(&c, 0, "x", &of_two);
     expect(&c, "run x -> 0 1\n");
-    hy_council_free(c.council);
+    hy_negotiator_free(c.council);
 }
 
 static void test_what_was_refused_while_one_had_joined_may_be_tried_again(void **state)
@@ -527,7 +527,7 @@ static void test_what_was_refused_while_one_had_joined_may_be_tried_again(void *
     ask(&c, 0, "b", &broadcast);
     ask(&c, 1, "b", &broadcast);
     expect(&c, "run b -> 0 1\n");
-    hy_council_free(c.council);
+    hy_negotiator_free(c.council);
 }
 
 /* Its word that it waits and the order it waited for have passed each other. */
@@ -542,7 +542,7 @@ static void test_who_takes_it_back_does_not_wait(void **state)
     wait_for(&c, 1);
     m.body_case = HY__FROM_RANK__BODY_WAITS;
     m.waits = false;
-    assert_int_equal(hy_council_hear(c.council, 1, &m, c.now, &err), 0);
+    assert_int_equal(hy_negotiator_receive(c.council, 1, &m, c.now, &err), 0);
     ask(&c, 0, "x", &sum);
     wait_for(&c, 0);
     pass(&c, 3000);
@@ -550,7 +550,7 @@ static void test_who_takes_it_back_does_not_wait(void **state)
     wait_for(&c, 1);
     pass(&c, 3000);
     expect(&c, "refuse x 35 -> 0\n");
-    hy_council_free(c.council);
+    hy_negotiator_free(c.council);
 }
 
 /* Rank 1 may still come; it is rank 2 that waits for something else. */
@@ -575,7 +575,7 @@ static void test_the_sentence_blames_who_waits(void **state)
         pass(&c, 100);
     assert_non_null(strstr(c.said, "refuse x 35 -> 0\n"));
     assert_null(strstr(c.first_why, "rank 1 never will"));
-    hy_council_free(c.council);
+    hy_negotiator_free(c.council);
 }
 
 static void test_a_set_with_something_refused_can_be_removed(void **state)
@@ -604,7 +604,7 @@ static void test_a_set_with_something_refused_can_be_removed(void **state)
     for (unsigned r = 0; r < 3; r++)
         ask(&c, r, "out", &out);
     expect(&c, "run out -> 0 1 2\n");
-    hy_council_free(c.council);
+    hy_negotiator_free(c.council);
 }
 
 static void test_a_broadcast_from_ranks_that_have_joined_is_refused(void **state)
@@ -623,7 +623,7 @@ static void test_a_broadcast_from_ranks_that_have_joined_is_refused(void **state
     ask(&c, 0, "p", &w);
     expect(&c, "refuse p 74 -> 0\n");
     assert_non_null(strstr(c.last_why, "allreduce by product"));
-    hy_council_free(c.council);
+    hy_negotiator_free(c.council);
 }
 
 static void test_who_has_left_is_not_waited_for(void **state)
@@ -640,7 +640,7 @@ static void test_who_has_left_is_not_waited_for(void **state)
     assert_int_equal(c.last_missed, 1 + 1);
     ask(&c, 2, "b", &sum);
     expect(&c, "refuse b 103 -> 2\n");
-    hy_council_free(c.council);
+    hy_negotiator_free(c.council);
 }
 
 static void test_sets_are_checked_numbered_and_reused(void **state)
@@ -676,7 +676,7 @@ static void test_sets_are_checked_numbered_and_reused(void **state)
     expect(&c, "run d -> 0 1 2\n");
     ask(&c, 0, "x", &in_set);
     expect(&c, "refuse x 22 -> 0\n");
-    hy_council_free(c.council);
+    hy_negotiator_free(c.council);
 }
 
 static void test_nonsense_is_no_word_of_a_rank(void **state)
@@ -697,25 +697,25 @@ static void test_nonsense_is_no_word_of_a_rank(void **state)
     assert_int_equal(ask(&c, 2, "a", &sum), -EPROTO);
     assert_int_equal(ask(&c, 0, "a", &sum), 0);
     assert_int_equal(ask(&c, 0, "a", &sum), -EPROTO); /* twice */
-    hy_council_free(c.council);
+    hy_negotiator_free(c.council);
 }
 
 static int some_talk(void *arg)
 {
-    static const struct hy_council_events events = {on_tell, on_warn, on_fail};
+    static const struct hy_negotiator_events events = {on_send, on_warn, on_fail};
     struct chamber c = {0};
     struct hy_err err = {0};
     int rc = 0;
 
     (void)arg;
-    c.council = hy_council_new(2, &events, &c);
+    c.council = hy_negotiator_new(2, &events, &c);
     if (!c.council)
         return -ENOMEM;
     for (unsigned round = 0; rc == 0 && round < 2; round++)
         for (unsigned r = 0; rc == 0 && r < 2; r++)
             rc = ask(&c, r, "a", &sum);
     (void)err;
-    hy_council_free(c.council);
+    hy_negotiator_free(c.council);
     return rc;
 }
 

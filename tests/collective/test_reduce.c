@@ -2,8 +2,8 @@
 /* Kernels against numbers.h, the wide ones against the plain ones. */
 #include "support.h"
 
-#include "collective/kernels.h"
-#include "collective/reduce.h"
+#include "collective/numbers/kernels.h"
+#include "collective/numbers/reduce.h"
 #include "numbers.h"
 
 #define SOURCES 5

@@ -3,7 +3,7 @@
 #include "shm_world.h"
 
 #include "base/rng.h"
-#include "collective/shm_set.h"
+#include "collective/shm/shm_set.h"
 
 /* ---- numbers ------------------------------------------------------------------------ */
 
@@ -153,7 +153,7 @@ static void test_both_ways_give_the_same_whatever_their_steps(void **state)
 
 static int say_readers_are_far(struct rank *r, void *arg)
 {
-    r->set->pace = (struct hy_pace){.far = true, .next_trial = UINT64_MAX};
+    r->set->pace = (struct hy_pace){.far = true, .next_probe = UINT64_MAX};
     return reduce_plan(r, arg);
 }
 
@@ -171,7 +171,7 @@ static int try_the_pace(struct rank *r, void *arg)
 {
     int line = reduce_plan(r, arg);
 
-    EXPECT(r->set->pace.next_trial > r->set->ring); /* it was tried after the first round */
+    EXPECT(r->set->pace.next_probe > r->set->ring); /* it was tried after the first round */
     return line;
 }
 

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
-#include "collective/shm_set.h"
+#include "collective/shm/shm_set.h"
 
 /* ---- sets --------------------------------------------------------------------------- */
 
@@ -120,12 +120,12 @@ static int talk(struct rank *r, unsigned peer)
         heard += h;
         if (w || h)
             continue;
-        hy_shm_asleep(r->shm, true);
+        hy_shm_set_sleeping(r->shm, true);
         w = hy_shm_pipe_write(r->shm, peer, out + sent, hy_smaller(TALK_BYTES - sent, 1));
         h = hy_shm_pipe_read(r->shm, peer, in + heard, hy_smaller(TALK_BYTES - heard, 1));
         if (!w && !h)
             EXPECT(hy_waiter_sleep(&r->waiter, NULL, 0, -1) == 0);
-        hy_shm_asleep(r->shm, false);
+        hy_shm_set_sleeping(r->shm, false);
         sent += w;
         heard += h;
     }
@@ -345,6 +345,25 @@ static void test_a_sleep_watches_what_else_it_is_given(void **state)
 
 /* ---- what cannot be opened ---------------------------------------------------------- */
 
+static void test_memory_is_reserved_once_and_cannot_shrink(void **state)
+{
+    int fd = memfd_create("empty", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    struct hy_err err = {0};
+
+    (void)state;
+    assert_int_equal(hy_shm_reserve(fd, 2, &err), 0);
+    assert_int_equal(hy_shm_reserve(fd, 2, &err), 0); /* the second rank */
+    assert_int_equal(lseek(fd, 0, SEEK_END), hy_shm_size(2));
+    assert_int_equal(ftruncate(fd, 0), -1);
+    assert_int_equal(hy_shm_reserve(fd, 3, &err), -EPERM);
+    assert_non_null(strstr(err.text, "3 ranks"));
+    close(fd);
+    fd = memfd_create("unsealed", MFD_CLOEXEC);
+    assert_int_equal(hy_shm_reserve(fd, 2, &err), -EPERM); /* another process could shrink it */
+    close(fd);
+    assert_int_equal(hy_shm_reserve(-1, 2, &err), -EBADF);
+}
+
 static void test_memory_of_the_wrong_size_is_refused(void **state)
 {
     const char *names[HY_LOCAL_MAX_RANKS + 1] = {"a", "b"};
@@ -411,6 +430,7 @@ int main(void)
         cmocka_unit_test(test_a_killed_rank_ends_what_the_others_wait_for),
         cmocka_unit_test(test_a_bell_wakes_and_never_blocks_who_rings),
         cmocka_unit_test(test_a_sleep_watches_what_else_it_is_given),
+        cmocka_unit_test(test_memory_is_reserved_once_and_cannot_shrink),
         cmocka_unit_test(test_memory_of_the_wrong_size_is_refused),
         cmocka_unit_test(test_what_the_system_refuses_is_an_error_and_leaves_nothing),
     };

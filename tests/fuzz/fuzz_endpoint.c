@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collective/endpoint.h"
+#include "collective/group/endpoint.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

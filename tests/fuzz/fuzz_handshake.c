@@ -5,7 +5,7 @@
  */
 #include <stdlib.h>
 
-#include "collective/handshake.h"
+#include "collective/mesh/handshake.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -28,7 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     data++;
     size--;
     while (rc == 0 && size) {
-        size_t n = hy_handshake_wants(&h);
+        size_t n = hy_handshake_needed(&h);
 
         n = n < piece ? n : piece;
         n = n < size ? n : size;

@@ -16,7 +16,8 @@ GOAL = 90  # percent of the lines of each file
 PARSERS = {
     "agent": ["metric", "result"],
     "cli": ["config_file", "supplyword"],
-    "collective": ["endpoint_text", "handshake", "negotiate"],
+    "collective/group": ["endpoint_text", "negotiate"],
+    "collective/mesh": ["handshake"],
     "feed": ["batch", "cast", "gather", "shape", "wanted"],
     "fs": ["glob_pattern"],
     "gpu": ["mps_log"],

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Copies, and which way they go.
+ *
+ * A slot is written by one core and read by others. To write a line again that
+ * another core still has means to ask for it, and that is what it costs:
+ *
+ *   one cache for all cores, slots as large as it   2 ns a line to write, 2 to read
+ *   one cache, slots that the reader's own keeps     7                     2
+ *   cores with a cache each (two chiplets, sockets) 27                     4
+ *   stores past the caches, wherever they are        1                     4
+ *
+ * (AMD Zen 4.) So rings are larger than a core's own cache; and where ordinary
+ * stores are slow the slots are written past the caches. Which of the two it is
+ * cannot be asked, and changes when processes move: each member tries it out
+ * now and then, on its own slots. Whoever reads them need not know.
+ */
+#include "collective/shm/shm_set.h"
+
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
+#define CACHE_LINE 64u
+#define STREAM_MIN 2048u       /* bytes: below, a fence costs more than is gained */
+#define PROBE_MIN 4096u        /* bytes that tell something */
+#define PROBE_EVERY 256u       /* steps */
+#define FAR_NS 10              /* for a line */
+
+bool hy_pace_is_due(const struct hy_shm_set *set, const struct hy_job *job)
+{
+    /* The first round finds no memory behind the slots yet, and would say how long that takes. */
+    return job->step_bytes >= PROBE_MIN && job->first >= set->ring && job->first >= set->pace.next_probe;
+}
+
+void hy_pace_record(struct hy_shm_set *set, const struct hy_job *job, int64_t ns)
+{
+    set->pace.far = ns > (int64_t)(job->step_bytes / CACHE_LINE * FAR_NS);
+    set->pace.next_probe = job->first + PROBE_EVERY;
+}
+
+#if defined(__x86_64__)
+
+void hy_copy_fence(void)
+{
+    _mm_sfence();
+}
+
+static void stream_lines(uint8_t *to, const uint8_t *from, size_t lines, const uint8_t *next)
+{
+    for (; lines; lines--, to += CACHE_LINE, from += CACHE_LINE, next += CACHE_LINE) {
+        __m128i a = _mm_loadu_si128((const __m128i *)from), b = _mm_loadu_si128((const __m128i *)from + 1);
+        __m128i c = _mm_loadu_si128((const __m128i *)from + 2), d = _mm_loadu_si128((const __m128i *)from + 3);
+
+        _mm_prefetch((const char *)next, _MM_HINT_T0);
+        _mm_stream_si128((__m128i *)to, a);
+        _mm_stream_si128((__m128i *)to + 1, b);
+        _mm_stream_si128((__m128i *)to + 2, c);
+        _mm_stream_si128((__m128i *)to + 3, d);
+    }
+}
+
+#else
+
+void hy_copy_fence(void)
+{
+}
+
+static void stream_lines(uint8_t *to, const uint8_t *from, size_t lines, const uint8_t *next)
+{
+    (void)next;
+    memcpy(to, from, lines * CACHE_LINE);
+}
+
+#endif
+
+void hy_copy_fetching(void *to, const void *from, size_t n, bool stream, const void *next)
+{
+    size_t lead = -(uintptr_t)to % CACHE_LINE, lines;
+
+    if (!stream || n < STREAM_MIN) {
+        if (n)
+            memcpy(to, from, n);
+        return;
+    }
+    memcpy(to, from, lead);
+    lines = (n - lead) / CACHE_LINE;
+    stream_lines((uint8_t *)to + lead, (const uint8_t *)from + lead, lines, next);
+    lead += lines * CACHE_LINE;
+    memcpy((uint8_t *)to + lead, (const uint8_t *)from + lead, n - lead);
+}
+
+void hy_copy(void *to, const void *from, size_t n, bool stream)
+{
+    hy_copy_fetching(to, from, n, stream, from); /* which comes by itself */
+}
