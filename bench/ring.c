@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "feed/ring.h"
+#include "feed/feed.h"
 
 #define RING (16u << 20)
 

@@ -6,7 +6,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "feed/arrow.h"
+#include "feed/feed.h"
 
 #define COLUMNS 6
 

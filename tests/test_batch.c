@@ -9,10 +9,8 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "feed/batch.h"
 #include "feed/cast.h"
-#include "feed/gather.h"
-#include "feed/shape.h"
+#include "feed/feed.h"
 
 /* ---- batches ---- */
 

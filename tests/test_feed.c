@@ -17,13 +17,8 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "feed/batch.h"
-#include "feed/batches.h"
-#include "feed/gather.h"
-#include "feed/hub.h"
-#include "feed/intake.h"
+#include "feed/feed.h"
 #include "feed/socket.h"
-#include "feed/source.h"
 
 #define RING (256u << 10)
 #define LIMIT_MS 20000

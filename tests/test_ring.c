@@ -14,7 +14,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "feed/ring.h"
+#include "feed/feed.h"
 
 #define MESSAGES 300000u
 #define SMALL_MESSAGES 100000000u

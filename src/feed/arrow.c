@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "feed/arrow.h"
+#include "feed/feed.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -7,7 +7,6 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "feed/shape.h"
 
 #define OWN_EACH 2 /* what a column may need of its own: ends, and truths */
 

@@ -8,7 +8,7 @@
  *
  * Places are counted from the message's first byte.
  */
-#include "feed/batch.h"
+#include "feed/feed.h"
 
 #include <errno.h>
 #include <stdlib.h>

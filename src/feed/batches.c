@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "feed/batches.h"
+#include "feed/feed.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -10,7 +10,6 @@
 
 #include "base/map.h"
 #include "base/mem.h"
-#include "feed/intake.h"
 
 #define SLICE_MS 100
 

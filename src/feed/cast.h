@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "feed/batch.h"
+#include "feed/feed.h"
 
 /* Also of texts: str and bytes are the same to who wants bytes. */
 bool hy_cast_is_safe(enum hy_dtype from, enum hy_dtype to);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "feed/gather.h"
+#include "feed/feed.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "feed/cast.h"
+#include "feed/wanted.h"
 
 #define ALIGNED 64u
 #define AHEAD (64ull << 20) /* bytes of a column that are asked for at once, before they are needed */

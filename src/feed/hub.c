@@ -10,7 +10,7 @@
  * It has that name from the start: names of others' sockets can be seen by all,
  * and taken by anybody.
  */
-#include "feed/hub.h"
+#include "feed/feed.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -27,7 +27,6 @@
 #include "base/list.h"
 #include "base/mem.h"
 #include "feed/listener.h"
-#include "feed/ring.h"
 #include "feed/socket.h"
 
 #define LOOKS 20 /* before who waits sleeps, as in a ring */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "feed/intake.h"
+#include "feed/feed.h"
 
 #include <errno.h>
 #include <stdlib.h>

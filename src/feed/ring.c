@@ -21,7 +21,7 @@
  * looks whether the other sleeps. Between the two a full barrier: one of them
  * sees the other.
  */
-#include "feed/ring.h"
+#include "feed/feed.h"
 
 #include <assert.h>
 #include <errno.h>

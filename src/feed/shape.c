@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "feed/shape.h"
+#include "feed/feed.h"
 
 #include <errno.h>
 #include <stdbool.h>

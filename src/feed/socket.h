@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "feed/source.h"
+#include "feed/feed.h"
 
 #define HY_FEED_WAITING 4096u /* connections that may wait to be accepted; the kernel may allow fewer */
 #define HY_HELLO_MAGIC 0x316c6c6568706f68ull  /* "hophell1" */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "feed/source.h"
+#include "feed/feed.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -11,7 +11,6 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "feed/batch.h"
 #include "feed/listener.h"
 #include "feed/socket.h"
 

@@ -11,9 +11,7 @@
 #include <stdbool.h>
 
 #include "base/buf.h"
-#include "feed/batch.h"
-#include "feed/gather.h"
-#include "feed/shape.h"
+#include "feed/feed.h"
 
 /* ---- feed_pack.c ---- */
 

@@ -4,10 +4,10 @@
  * it lies, or column by column; what is left of it waits for the next call.
  *
  * For rows of feeders that want results it is written down whose they were, in
- * their order; results go back in the same order (feed/intake.h).
+ * their order; results go back in the same order (feed/feed.h).
  *
  * One thread takes rows: Python's, or one of TensorFlow's, which has no part in the
- * GIL (feed/batches.h). Another may give results, end or terminate the hub
+ * GIL (feed/feed.h). Another may give results, end or terminate the hub
  * meanwhile. Nobody waits for its turn with the GIL.
  */
 #include "feed.h"
@@ -18,8 +18,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "feed/batches.h"
-#include "feed/intake.h"
+#include "feed/feed.h"
 #include "feed_wait.h"
 
 /* Why there are no more rows in an answer; by event. */

@@ -17,8 +17,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "feed/arrow.h"
-#include "feed/source.h"
+#include "feed/feed.h"
 #include "feed_wait.h"
 
 #define SIZE_DEFAULT (16u << 20)

@@ -10,7 +10,7 @@
 #define HY_TENSORFLOW_BRIDGE_H
 
 #include "collective/collective.h"
-#include "feed/batches.h"
+#include "feed/feed.h"
 
 #define HY_BRIDGE_VERSION 4
 #define HY_BRIDGE_ATTACH "hy_tensorflow_attach"

@@ -13,10 +13,8 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "faults.h"
-#include "feed/batch.h"
 #include "feed/cast.h"
-#include "feed/gather.h"
-#include "feed/shape.h"
+#include "feed/feed.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
