@@ -56,7 +56,7 @@ static int take_all(int memory, int socket, size_t n, uint64_t count)
     if (!to || hy_ring_open(memory, socket, &r, &err) < 0)
         return 1;
     for (uint64_t i = 0; i < count; i++) {
-        struct hy_message m;
+        struct hy_ring_message m;
 
         if (hy_ring_wait_for_message(r, -1) != 1 || hy_ring_next(r, &m) != 1 || m.n != n)
             return 1;

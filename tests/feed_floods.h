@@ -29,7 +29,7 @@ static void fill_the_queue(const char *name)
 static void test_a_turn_accepts_a_bounded_number_of_feeders(void **state)
 {
     const char *name = fresh_name();
-    struct hy_hub *h = open_hub(name);
+    struct hy_feed_hub *h = open_hub(name);
     int fds[FLOOD], before, first, turns = 0;
 
     (void)state;
@@ -38,35 +38,35 @@ static void test_a_turn_accepts_a_bounded_number_of_feeders(void **state)
     first = before = count_fds();
     while (count_fds() < first + FLOOD) {
         before = count_fds();
-        assert_int_equal(hy_hub_next(h, "input", &(struct hy_taken){0}), 0);
+        assert_int_equal(hy_feed_hub_next(h, "input", &(struct hy_taken){0}), 0);
         assert_in_range(count_fds() - before, 0, HY_FEED_ACCEPTS_MAX);
         assert_in_range(++turns, 1, FLOOD);
     }
     for (int i = 0; i < FLOOD; i++)
         close(fds[i]);
-    hy_hub_close(h);
+    hy_feed_hub_close(h);
 }
 
 static void test_feeders_do_not_wait_in_the_queue_of_strangers(void **state)
 {
     const char *name = fresh_name();
-    struct hy_hub *h = open_hub(name);
-    struct hy_source *s;
+    struct hy_feed_hub *h = open_hub(name);
+    struct hy_feed_source *s;
 
     (void)state;
     fill_the_queue(name);
     s = open_source(name, "input", false);
     assert_int_equal(put_number(s, 7), 1);
     assert_int_equal(take_number(h, "input", NULL), 7);
-    hy_source_close(s);
-    hy_hub_close(h);
+    hy_feed_source_close(s);
+    hy_feed_hub_close(h);
 }
 
 /* Nor is the end missed, whoever else is in the queue: it comes when those have been accepted who came before it. */
 static void test_who_came_before_the_end_is_heard_behind_a_full_queue(void **state)
 {
     const char *name = fresh_name();
-    struct hy_hub *h = open_hub(name);
+    struct hy_feed_hub *h = open_hub(name);
     int socket;
     struct hy_ring *r;
 
@@ -74,14 +74,14 @@ static void test_who_came_before_the_end_is_heard_behind_a_full_queue(void **sta
     for (int i = 0; i < 1000; i++)
         close(connect_to(name));
     r = open_ring(name, &socket); /* by the abstract name */
-    hy_hub_end(h);
+    hy_feed_hub_end(h);
     assert_non_null(hy_ring_reserve(r, 8));
     hy_ring_send(r, HY_FEED_END, 0);
     assert_int_equal(take_number(h, "input", NULL), -1);
     assert_int_equal(take_number(h, "input", NULL), -2);
     hy_ring_close(r);
     close(socket);
-    hy_hub_close(h);
+    hy_feed_hub_close(h);
 }
 
 static pid_t start_stranger(const char *name)
@@ -106,7 +106,7 @@ static pid_t start_stranger(const char *name)
 static void test_rows_and_the_end_come_through_while_strangers_connect(void **state)
 {
     const char *name = fresh_name();
-    struct hy_hub *h;
+    struct hy_feed_hub *h;
     pid_t strangers[2], feeder;
 
     (void)state;
@@ -114,28 +114,28 @@ static void test_rows_and_the_end_come_through_while_strangers_connect(void **st
     h = open_hub(name);
     for (int i = 0; i < 2; i++)
         strangers[i] = start_stranger(name);
-    while (hy_hub_dropped(h) == 0)
-        assert_int_equal(hy_hub_wait(h, "input", -1, 1), HY_HUB_NOTHING);
+    while (hy_feed_hub_dropped(h) == 0)
+        assert_int_equal(hy_feed_hub_wait(h, "input", -1, 1), HY_FEED_HUB_NOTHING);
     feeder = start_feeder(name, 0, FLOODED_ROWS);
     for (int64_t i = 0; i < FLOODED_ROWS; i++)
         assert_int_equal(take_number(h, "input", NULL), i);
     assert_int_equal(take_number(h, "input", NULL), -1);
     assert_int_equal(status_of(feeder), 0);
-    hy_hub_end(h);
+    hy_feed_hub_end(h);
     assert_int_equal(take_number(h, "input", NULL), -2);
-    assert_int_equal(hy_hub_terminate(h, NULL), 0);
+    assert_int_equal(hy_feed_hub_terminate(h, NULL), 0);
     for (int i = 0; i < 2; i++) {
         kill(strangers[i], SIGKILL);
         assert_int_equal(status_of(strangers[i]), 128 + SIGKILL);
     }
-    hy_hub_close(h);
+    hy_feed_hub_close(h);
 }
 
 static void test_without_descriptors_a_hub_goes_on_with_those_who_are_there(void **state)
 {
     const char *name = fresh_name();
-    struct hy_hub *h = open_hub(name);
-    struct hy_source *first = open_source(name, "input", false), *late;
+    struct hy_feed_hub *h = open_hub(name);
+    struct hy_feed_source *first = open_source(name, "input", false), *late;
     struct rlimit old, none;
 
     (void)state;
@@ -146,22 +146,22 @@ static void test_without_descriptors_a_hub_goes_on_with_those_who_are_there(void
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
     none = (struct rlimit){.rlim_cur = 0, .rlim_max = old.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
-    assert_int_equal(hy_hub_next(h, "input", &(struct hy_taken){0}), 0);
+    assert_int_equal(hy_feed_hub_next(h, "input", &(struct hy_taken){0}), 0);
     assert_int_equal(put_number(first, 2), 1);
     assert_int_equal(take_number(h, "input", NULL), 2);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
     assert_int_equal(take_number(h, "input", NULL), 3);
-    hy_source_close(first);
-    hy_source_close(late);
-    hy_hub_close(h);
+    hy_feed_source_close(first);
+    hy_feed_source_close(late);
+    hy_feed_hub_close(h);
 }
 
 static void test_a_killed_hubs_file_is_replaced(void **state)
 {
     const char *name = fresh_name();
     int ready[2];
-    struct hy_source *s;
-    struct hy_hub *h;
+    struct hy_feed_source *s;
+    struct hy_feed_hub *h;
     char byte;
     pid_t pid;
 
@@ -170,7 +170,7 @@ static void test_a_killed_hubs_file_is_replaced(void **state)
     pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        if (hy_hub_open(name, &h, NULL) < 0 || write(ready[1], "", 1) != 1)
+        if (hy_feed_hub_open(name, &h, NULL) < 0 || write(ready[1], "", 1) != 1)
             _exit(9);
         pause();
     }
@@ -183,8 +183,8 @@ static void test_a_killed_hubs_file_is_replaced(void **state)
     s = open_source(name, "input", false);
     assert_int_equal(put_number(s, 1), 1);
     assert_int_equal(take_number(h, "input", NULL), 1);
-    hy_source_close(s);
-    hy_hub_close(h);
+    hy_feed_source_close(s);
+    hy_feed_hub_close(h);
     close(ready[0]);
     close(ready[1]);
 }
@@ -226,9 +226,9 @@ static void test_a_source_refuses_another_users_file(void **state)
     hy_need_root("to become another user");
     assert_non_null(mkdtemp(folder));
     setenv("XDG_RUNTIME_DIR", folder, 1);
-    struct hy_hub *h = open_hub(name);
+    struct hy_feed_hub *h = open_hub(name);
     find_file(folder, path, sizeof path);
-    hy_hub_close(h);
+    hy_feed_hub_close(h);
     assert_int_equal(pipe(ready), 0);
     pid = fork();
     assert_true(pid >= 0);

@@ -194,7 +194,7 @@ static void test_rows_are_tuples(void **state)
     (void)state;
     make_sample(&s);
     hy_buf_init(&b, 1000);
-    assert_int_equal(hy_arrow_shape(&s.schema, &b), 0);
+    assert_int_equal(hy_arrow_schema(&s.schema, &b), 0);
     assert_string_equal(hy_buf_cstr(&b), "(aasaay)");
     hy_buf_done(&b);
 }
@@ -211,7 +211,7 @@ static int use(void *arg)
     hy_buf_init(&b, 1000);
     rc = hy_arrow_rows(&s.schema, &s.all, 0, 5, &a);
     if (rc == 0)
-        rc = hy_arrow_shape(&s.schema, &b);
+        rc = hy_arrow_schema(&s.schema, &b);
     hy_arrow_done(&a);
     hy_buf_done(&b);
     return rc;

@@ -36,7 +36,7 @@ static void make_sample(struct sample *s)
                                              .value_ends = s->text_ends};
     s->columns[3] = (struct hy_batch_column){.dtype = HY_DTYPE_INT32, .is_ragged = true, .items = 5, .values = s->items,
                                              .values_n = sizeof s->items, .row_ends = s->row_ends};
-    s->batch = (struct hy_batch){.rows = 3, .count = 4, .shape = "(fasa)", .shape_n = 6, .columns = s->columns};
+    s->batch = (struct hy_batch){.rows = 3, .count = 4, .schema = "(fasa)", .schema_n = 6, .columns = s->columns};
 }
 
 static void check_sample(const struct hy_batch *b)
@@ -45,7 +45,7 @@ static void check_sample(const struct hy_batch *b)
 
     assert_int_equal(b->rows, 3);
     assert_int_equal(b->count, 4);
-    assert_memory_equal(b->shape, "(fasa)", 6);
+    assert_memory_equal(b->schema, "(fasa)", 6);
     assert_memory_equal(b->columns[0].values, ((double[]){1, 2, 3}), 24);
     assert_int_equal(b->columns[1].dims, 1);
     assert_int_equal(b->columns[1].shape[0], 2);
@@ -169,38 +169,38 @@ static void test_shapes_are_read_as_they_were_written(void **state)
     static const char *const good[] = {"f", "*", "(lfi)", "{1:xf3:a b(sy)}", "<1:xa>", "[a[lbli]()]", "{0:f}"};
     static const char *const bad[] = {"", "l", "lx", "(", "(f", "f)", "(*)", "{f}", "{1:x}", "{9:xf}", "{1xf}", "ff",
                                       "z", "{:f}", "((((((((((((((((((f))))))))))))))))))"};
-    struct hy_shape s = {0};
+    struct hy_feed_schema s = {0};
     struct hy_buf b;
 
     (void)state;
     hy_buf_init(&b, 1000);
     for (size_t i = 0; i < HY_COUNT(good); i++) {
         hy_buf_clear(&b);
-        assert_int_equal(hy_shape_parse(good[i], strlen(good[i]), &s), 0);
-        assert_int_equal(hy_shape_write(&s, &b), 0);
+        assert_int_equal(hy_feed_schema_parse(good[i], strlen(good[i]), &s), 0);
+        assert_int_equal(hy_feed_schema_write(&s, &b), 0);
         assert_string_equal(hy_buf_cstr(&b), good[i]);
     }
     for (size_t i = 0; i < HY_COUNT(bad); i++)
-        assert_int_equal(hy_shape_parse(bad[i], strlen(bad[i]), &s), -EBADMSG);
-    hy_shape_done(&s);
+        assert_int_equal(hy_feed_schema_parse(bad[i], strlen(bad[i]), &s), -EBADMSG);
+    hy_feed_schema_done(&s);
     hy_buf_done(&b);
 }
 
 static void test_a_shape_fits_its_columns_or_not(void **state)
 {
     static const char *const bad[] = {"(fas)", "(fasaa)", "(iasa)", "(faya)", "(fslfa)", "(aaaa)", "*"};
-    struct hy_shape s = {0};
+    struct hy_feed_schema s = {0};
     struct sample sample;
 
     (void)state;
     make_sample(&sample);
-    assert_int_equal(hy_shape_parse("(fasa)", 6, &s), 0);
-    assert_int_equal(hy_shape_check(&s, &sample.batch), 0);
+    assert_int_equal(hy_feed_schema_parse("(fasa)", 6, &s), 0);
+    assert_int_equal(hy_feed_schema_check(&s, &sample.batch), 0);
     for (size_t i = 0; i < HY_COUNT(bad); i++) {
-        assert_int_equal(hy_shape_parse(bad[i], strlen(bad[i]), &s), 0);
-        assert_int_equal(hy_shape_check(&s, &sample.batch), -EBADMSG);
+        assert_int_equal(hy_feed_schema_parse(bad[i], strlen(bad[i]), &s), 0);
+        assert_int_equal(hy_feed_schema_check(&s, &sample.batch), -EBADMSG);
     }
-    hy_shape_done(&s);
+    hy_feed_schema_done(&s);
 }
 
 /* ---- casts ---- */
@@ -354,8 +354,8 @@ static void test_a_batch_is_gathered_whole_or_not_at_all(void **state)
     assert_memory_equal(g.columns[3].values, ((int64_t[]){7, 8, 9, 10}), 32);
     assert_int_equal(hy_gather(&g, &r, &w, 2, &err), -EINVAL);
     assert_non_null(strstr(err.text, "column 3: rows of the shape (ragged,) came, and (2,) is wanted"));
-    s.batch.shape = "{1:xf1:ya1:zs1:ta}";
-    s.batch.shape_n = strlen(s.batch.shape);
+    s.batch.schema = "{1:xf1:ya1:zs1:ta}";
+    s.batch.schema_n = strlen(s.batch.schema);
     hy_reading_end(&r);
     assert_int_equal(hy_reading_begin(&r, &s.batch), 0);
     assert_int_equal(hy_gather(&g, &r, &w, 2, &err), -EINVAL);

@@ -48,7 +48,7 @@ static void close_pair(struct pair *p)
 
 static void test_what_is_sent_is_what_comes(void **state)
 {
-    struct hy_message m;
+    struct hy_ring_message m;
     struct pair p;
 
     (void)state;
@@ -72,7 +72,7 @@ static void test_what_is_sent_is_what_comes(void **state)
 
 static void test_a_full_ring_takes_no_more_until_something_is_taken(void **state)
 {
-    struct hy_message m;
+    struct hy_ring_message m;
     struct pair p;
     unsigned count = 0;
 
@@ -94,7 +94,7 @@ static void test_a_full_ring_takes_no_more_until_something_is_taken(void **state
 
 static void test_what_is_left_is_read_when_the_writer_is_gone(void **state)
 {
-    struct hy_message m;
+    struct hy_ring_message m;
     struct pair p;
 
     (void)state;
@@ -139,7 +139,7 @@ static void test_a_hostile_writer_harms_nobody(void **state)
     (void)state;
     hy_rng_seed(&rng, 11, 0);
     for (int i = 0; i < 2000; i++) {
-        struct hy_message m;
+        struct hy_ring_message m;
         struct pair p;
         uint64_t *words;
 
@@ -182,7 +182,7 @@ static void fill(uint8_t *bytes, uint64_t i, size_t n)
         memcpy(bytes + k, &(uint64_t){i * 31 + k}, 8);
 }
 
-static bool is_right(const struct hy_message *m, uint64_t i)
+static bool is_right(const struct hy_ring_message *m, uint64_t i)
 {
     if (m->n != length_of(i) || m->kind != (uint32_t)i)
         return false;
@@ -237,7 +237,7 @@ static void pass_on(size_t size, uint64_t count)
     open_pair(&p, size);
     pid = start_writer(&p, count);
     for (uint64_t i = 0; i < count; i++) {
-        struct hy_message m;
+        struct hy_ring_message m;
 
         assert_int_equal(hy_ring_wait_for_message(p.reader, -1), 1);
         assert_int_equal(hy_ring_next(p.reader, &m), 1);
@@ -266,7 +266,7 @@ static void test_messages_that_need_more_of_the_memory_come_among_others(void **
 
 static void test_small_messages_use_little_of_the_memory(void **state)
 {
-    struct hy_message m;
+    struct hy_ring_message m;
     struct stat st;
     struct pair p;
 
@@ -315,7 +315,7 @@ static void test_a_hundred_million_messages_come_in_order(void **state)
     }
     hy_ring_close(hy_take(p.writer));
     for (uint64_t i = 0; i < SMALL_MESSAGES; i++) {
-        struct hy_message m;
+        struct hy_ring_message m;
         int rc;
 
         while ((rc = hy_ring_next(p.reader, &m)) == 0)
@@ -333,7 +333,7 @@ static void test_of_a_writer_that_was_killed_only_whole_messages_come(void **sta
 {
     (void)state;
     for (unsigned round = 0; round < 30; round++) {
-        struct hy_message m;
+        struct hy_ring_message m;
         struct pair p;
         uint64_t i = 0;
         pid_t pid;
@@ -358,7 +358,7 @@ static void test_a_writer_does_not_wait_for_a_reader_that_is_gone(void **state)
 {
     (void)state;
     for (unsigned round = 0; round < 30; round++) {
-        struct hy_message m;
+        struct hy_ring_message m;
         struct pair p;
         pid_t pid;
 

@@ -225,10 +225,10 @@ int hy_arrow_rows(const struct ArrowSchema *schema, const struct ArrowArray *arr
     return rc;
 }
 
-int hy_arrow_shape(const struct ArrowSchema *schema, struct hy_buf *ret)
+int hy_arrow_schema(const struct ArrowSchema *schema, struct hy_buf *ret)
 {
-    struct hy_shape shape = {0};
-    struct hy_shape_node *node = hy_shape_add(&shape, '(');
+    struct hy_feed_schema row = {0};
+    struct hy_feed_schema_node *node = hy_feed_schema_add(&row, '(');
     int rc = 0;
 
     if (node)
@@ -236,9 +236,9 @@ int hy_arrow_shape(const struct ArrowSchema *schema, struct hy_buf *ret)
     for (int64_t i = 0; node && i < schema->n_children; i++) {
         const struct ArrowSchema *s = schema->children[i];
 
-        node = hy_shape_add(&shape, is_letter(s, "uU") ? 's' : is_letter(s, "zZ") ? 'y' : 'a');
+        node = hy_feed_schema_add(&row, is_letter(s, "uU") ? 's' : is_letter(s, "zZ") ? 'y' : 'a');
     }
-    rc = node ? hy_shape_write(&shape, ret) : -ENOMEM;
-    hy_shape_done(&shape);
+    rc = node ? hy_feed_schema_write(&row, ret) : -ENOMEM;
+    hy_feed_schema_done(&row);
     return rc;
 }

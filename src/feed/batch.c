@@ -2,9 +2,9 @@
 /*
  * The message, all numbers of this machine:
  *
- *     head       64 bytes: u32 magic, rows, columns, 0; u64 where the shape is and its length; 0
+ *     head       64 bytes: u32 magic, rows, columns, 0; u64 offset and length of the row schema; 0
  *     columns    128 bytes each, as struct described has it
- *     shape, values, value ends, row ends   where head and columns say, in any order
+ *     schema, values, value ends, row ends   at the offsets in head and columns, in any order
  *
  * Places are counted from the message's first byte.
  */
@@ -22,7 +22,7 @@
 
 struct head {
     uint32_t magic, rows, columns, zero;
-    uint64_t shape_at, shape_n, zeros[4];
+    uint64_t schema_at, schema_n, zeros[4];
 };
 
 struct described {
@@ -138,8 +138,8 @@ int hy_batch_size(const struct hy_batch *b, size_t *ret)
 {
     size_t total = sizeof(struct head) + ALIGNED; /* the message itself may lie anywhere */
 
-    if (b->rows > HY_BATCH_ROWS_MAX || b->count > HY_BATCH_COLUMNS_MAX || b->shape_n > HY_BATCH_SHAPE_MAX ||
-        add_size(&total, b->count * sizeof(struct described)) < 0 || add_size(&total, b->shape_n) < 0)
+    if (b->rows > HY_BATCH_ROWS_MAX || b->count > HY_BATCH_COLUMNS_MAX || b->schema_n > HY_BATCH_SCHEMA_MAX ||
+        add_size(&total, b->count * sizeof(struct described)) < 0 || add_size(&total, b->schema_n) < 0)
         return -EINVAL;
     for (uint32_t i = 0; i < b->count; i++) {
         const struct hy_batch_column *c = &b->columns[i];
@@ -167,10 +167,10 @@ static uint64_t put(uint8_t *room, size_t *at, const void *bytes, size_t n)
 
 size_t hy_batch_write(const struct hy_batch *b, void *room)
 {
-    struct head head = {.magic = MAGIC, .rows = b->rows, .columns = b->count, .shape_n = b->shape_n};
+    struct head head = {.magic = MAGIC, .rows = b->rows, .columns = b->count, .schema_n = b->schema_n};
     size_t at = sizeof head + b->count * sizeof(struct described);
 
-    head.shape_at = put(room, &at, b->shape, b->shape_n);
+    head.schema_at = put(room, &at, b->schema, b->schema_n);
     memcpy(room, &head, sizeof head);
     for (uint32_t i = 0; i < b->count; i++) {
         const struct hy_batch_column *c = &b->columns[i];
@@ -214,10 +214,10 @@ static int parse_column(const uint8_t *bytes, size_t n, uint32_t rows, const str
     return 0;
 }
 
-static int make_room(struct hy_batch *b, uint32_t count, size_t shape_n)
+static int make_room(struct hy_batch *b, uint32_t count, size_t schema_n)
 {
     struct hy_batch_column *columns;
-    char *text = hy_reallocarray(b->text, shape_n + 1, 1);
+    char *text = hy_reallocarray(b->text, schema_n + 1, 1);
 
     if (!text)
         return -ENOMEM;
@@ -242,10 +242,10 @@ int hy_batch_parse(const void *bytes, size_t n, struct hy_batch *b)
         return -EBADMSG;
     memcpy(&head, from, sizeof head);
     if (head.magic != MAGIC || head.zero || head.rows > HY_BATCH_ROWS_MAX || head.columns > HY_BATCH_COLUMNS_MAX ||
-        head.columns > (n - sizeof head) / sizeof(struct described) || head.shape_n > HY_BATCH_SHAPE_MAX ||
-        !is_within(head.shape_at, head.shape_n, n))
+        head.columns > (n - sizeof head) / sizeof(struct described) || head.schema_n > HY_BATCH_SCHEMA_MAX ||
+        !is_within(head.schema_at, head.schema_n, n))
         return -EBADMSG;
-    rc = make_room(b, head.columns, head.shape_n);
+    rc = make_room(b, head.columns, head.schema_n);
     for (uint32_t i = 0; i < head.columns && rc == 0; i++) {
         struct described d;
 
@@ -254,9 +254,9 @@ int hy_batch_parse(const void *bytes, size_t n, struct hy_batch *b)
     }
     if (rc < 0)
         return rc;
-    memcpy(b->text, from + head.shape_at, head.shape_n);
-    b->shape = b->text;
-    b->shape_n = head.shape_n;
+    memcpy(b->text, from + head.schema_at, head.schema_n);
+    b->schema = b->text;
+    b->schema_n = head.schema_n;
     b->rows = head.rows;
     b->count = head.columns;
     return 0;

@@ -17,7 +17,7 @@ struct hy_batches {
     int64_t number;
     unsigned users; /* with the table's lock, as the table itself */
     struct hy_intake *intake;
-    struct hy_queue *queue;
+    struct hy_feed_queue *queue;
     struct hy_batches_options options;
     atomic_bool is_over;
     pthread_mutex_t turn; /* who has it has all below */
@@ -67,7 +67,7 @@ int hy_batches_new(struct hy_intake *in, const struct hy_batches_options *o, str
                    struct hy_batches **ret)
 {
     struct hy_batches *b = hy_calloc(1, sizeof *b);
-    struct hy_queue *queue = hy_intake_queue(in, o->queue);
+    struct hy_feed_queue *queue = hy_intake_queue(in, o->queue);
     int rc;
 
     if (!b || !queue || o->rows == 0 || pthread_mutex_init(&b->turn, NULL) != 0) {

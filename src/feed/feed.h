@@ -56,7 +56,7 @@
  */
 #define HY_BATCH_COLUMNS_MAX 4096u
 #define HY_BATCH_ROWS_MAX (1u << 30)
-#define HY_BATCH_SHAPE_MAX (64u << 10)
+#define HY_BATCH_SCHEMA_MAX (64u << 10)
 #define HY_BATCH_DIMS 8
 
 /* The kinds of messages in a ring. */
@@ -105,8 +105,8 @@ struct hy_batch_column {
 
 struct hy_batch {
     uint32_t rows, count;
-    const char *shape; /* the row schema, not NUL-terminated */
-    size_t shape_n;
+    const char *schema; /* not NUL-terminated */
+    size_t schema_n;
     struct hy_batch_column *columns;
     char *text;  /* private to hy_batch_parse: the copied schema ... */
     size_t room; /* ... and the capacity of `columns` */
@@ -152,10 +152,10 @@ static inline bool hy_ends_at(const int64_t *ends, size_t i, uint64_t most, uint
  * Each leaf is a column, in order of appearance: ([784 floats], 3) is "(lfi)".
  * Spaces outside of keys are ignored.
  */
-#define HY_SHAPE_NODES_MAX 8192u
-#define HY_SHAPE_DEPTH_MAX 16u
+#define HY_FEED_SCHEMA_NODES_MAX 8192u
+#define HY_FEED_SCHEMA_DEPTH_MAX 16u
 
-struct hy_shape_node {
+struct hy_feed_schema_node {
     char kind;       /* f i b s y l a ( [ { < * */
     char element;    /* of a list of values: f i b s y */
     uint32_t count;  /* direct children of a tuple, list, dict or Row */
@@ -164,22 +164,22 @@ struct hy_shape_node {
     size_t key_n;
 };
 
-struct hy_shape {
+struct hy_feed_schema {
     size_t count, room;
     uint32_t columns;
-    struct hy_shape_node *nodes; /* in preorder */
+    struct hy_feed_schema_node *nodes; /* in preorder */
 };
 
 /* Into an empty or used schema; keys point into the text. 0, -EBADMSG, -ENOMEM. */
-int hy_shape_parse(const char *text, size_t n, struct hy_shape *s);
-void hy_shape_done(struct hy_shape *s);
+int hy_feed_schema_parse(const char *text, size_t n, struct hy_feed_schema *s);
+void hy_feed_schema_done(struct hy_feed_schema *s);
 /* Whether the batch's columns have the types of the leaves. 0 or -EBADMSG. */
-int hy_shape_check(const struct hy_shape *s, const struct hy_batch *b);
+int hy_feed_schema_check(const struct hy_feed_schema *s, const struct hy_batch *b);
 
 /* Appends a node; NULL when out of memory or over the limit. */
-struct hy_shape_node *hy_shape_add(struct hy_shape *s, char kind);
+struct hy_feed_schema_node *hy_feed_schema_add(struct hy_feed_schema *s, char kind);
 /* As text. 0 or -Exxx. */
-int hy_shape_write(const struct hy_shape *s, struct hy_buf *b);
+int hy_feed_schema_write(const struct hy_feed_schema *s, struct hy_buf *b);
 
 /* ==== Arrow: record batches as batches =============================================== */
 
@@ -220,7 +220,7 @@ int hy_arrow_rows(const struct ArrowSchema *schema, const struct ArrowArray *arr
                   struct hy_arrow *ret);
 void hy_arrow_done(struct hy_arrow *a);
 /* The row schema: a tuple of all columns. 0, -EINVAL, -ENOMEM. */
-int hy_arrow_shape(const struct ArrowSchema *schema, struct hy_buf *ret);
+int hy_arrow_schema(const struct ArrowSchema *schema, struct hy_buf *ret);
 
 /* ==== Rings: messages from one process to another ==================================== */
 
@@ -273,14 +273,14 @@ uint32_t hy_ring_word(const struct hy_ring *r);
 
 /* ---- the reader's end ---- */
 
-struct hy_message {
+struct hy_ring_message {
     const void *bytes; /* 8-byte aligned; valid until hy_ring_release */
     size_t n;
     uint32_t kind;
 };
 
 /* The next message: 1, 0 when there is none yet, -EPROTO when the ring is corrupt. */
-int hy_ring_next(struct hy_ring *r, struct hy_message *ret);
+int hy_ring_next(struct hy_ring *r, struct hy_ring_message *ret);
 void hy_ring_release(struct hy_ring *r);
 /* Leaves a hint, which the writer may read at any time and without a wakeup. Its meaning is up to the caller. */
 void hy_ring_say(struct hy_ring *r, uint32_t word);
@@ -298,44 +298,44 @@ bool hy_ring_may_sleep(struct hy_ring *r);
  * source has been closed meanwhile.
  */
 #define HY_FEED_NAME_MAX 100u /* of a hub, with its NUL; 5 bytes are reserved for the hub */
-#define HY_QUEUE_MAX 64u      /* of a queue, with its NUL */
+#define HY_FEED_QUEUE_MAX 64u      /* of a queue, with its NUL */
 
-struct hy_source; /* opaque */
+struct hy_feed_source; /* opaque */
 
-struct hy_source_options {
+struct hy_feed_source_options {
     const char *queue; /* "input" */
     size_t size;       /* of the ring; a batch is at most half of it */
     bool wants_results;
 };
 
 /* 0; -ESHUTDOWN when the hub has terminated, -ECONNREFUSED when there is no hub of that name. */
-int hy_source_open(const char *name, const struct hy_source_options *o, struct hy_source **ret, struct hy_err *err);
-void hy_source_close(struct hy_source *s); /* NULL is fine */
+int hy_feed_source_open(const char *name, const struct hy_feed_source_options *o, struct hy_feed_source **ret, struct hy_err *err);
+void hy_feed_source_close(struct hy_feed_source *s); /* NULL is fine */
 
 /* The size limit of one batch. */
-size_t hy_source_most(const struct hy_source *s);
+size_t hy_feed_source_most(const struct hy_feed_source *s);
 /* Sends a batch: 1; 0 when the ring is full; -EMSGSIZE when the batch exceeds the limit; -EINVAL; -ESHUTDOWN; -EPIPE
  * when the hub is gone. */
-int hy_source_put(struct hy_source *s, const struct hy_batch *b);
+int hy_feed_source_put(struct hy_feed_source *s, const struct hy_batch *b);
 /* Sends the end of a partition. The same. */
-int hy_source_put_end(struct hy_source *s);
-/* The size of the last message that found the ring full, for hy_source_wait. */
-size_t hy_source_need(const struct hy_source *s);
+int hy_feed_source_put_end(struct hy_feed_source *s);
+/* The size of the last message that found the ring full, for hy_feed_source_wait. */
+size_t hy_feed_source_need(const struct hy_feed_source *s);
 /* Whether the consumer accepts pickled batches that do not declare their number of rows. */
-bool hy_source_takes_pickles(const struct hy_source *s);
+bool hy_feed_source_takes_pickles(const struct hy_feed_source *s);
 
 /* Bits. */
-enum hy_source_event { HY_SOURCE_ROOM = 1, HY_SOURCE_RESULTS = 2 };
+enum hy_feed_source_event { HY_FEED_SOURCE_ROOM = 1, HY_FEED_SOURCE_RESULTS = 2 };
 
 /* Waits for space for `need` bytes (0: do not wait for space) or for results. Event bits; 0 on timeout; -ESHUTDOWN;
  * -EPIPE when the hub is gone. */
-int hy_source_wait(struct hy_source *s, size_t need, int timeout_ms);
+int hy_feed_source_wait(struct hy_feed_source *s, size_t need, int timeout_ms);
 /* Waits until the hub has taken all batches. 1, 0, -ESHUTDOWN, -EPIPE. */
-int hy_source_wait_until_taken(struct hy_source *s, int timeout_ms);
+int hy_feed_source_wait_until_taken(struct hy_feed_source *s, int timeout_ms);
 
 /* The next batch of results, not parsed: 1, 0 when there is none yet, -EPROTO. */
-int hy_source_next(struct hy_source *s, struct hy_message *ret);
-void hy_source_release(struct hy_source *s);
+int hy_feed_source_next(struct hy_feed_source *s, struct hy_ring_message *ret);
+void hy_feed_source_release(struct hy_feed_source *s);
 
 /* ==== Hubs: the training process's end =============================================== */
 
@@ -344,59 +344,59 @@ void hy_source_release(struct hy_source *s);
  * batches of a queue are taken from its feeders in turn. Connections from users
  * other than this one and root are closed.
  *
- * One thread at a time, except for hy_hub_end and hy_hub_wake.
+ * One thread at a time, except for hy_feed_hub_end and hy_feed_hub_wake.
  */
-#define HY_HUB_FEEDERS_MAX 1024u
+#define HY_FEED_HUB_FEEDERS_MAX 1024u
 
-struct hy_hub; /* opaque */
+struct hy_feed_hub; /* opaque */
 
 /* 0; -EADDRINUSE when another hub has the name. */
-int hy_hub_open(const char *name, struct hy_hub **ret, struct hy_err *err);
+int hy_feed_hub_open(const char *name, struct hy_feed_hub **ret, struct hy_err *err);
 /* Feeders get -EPIPE. NULL is fine. */
-void hy_hub_close(struct hy_hub *h);
+void hy_feed_hub_close(struct hy_feed_hub *h);
 
-enum hy_hub_event {
-    HY_HUB_NOTHING, /* timeout */
-    HY_HUB_MESSAGE,
-    HY_HUB_OTHER, /* the caller's descriptor is readable */
-    HY_HUB_OVER,  /* terminated; or ended, and every feeder has finished and was read to the end */
-    HY_HUB_WOKEN, /* by hy_hub_wake */
+enum hy_feed_hub_event {
+    HY_FEED_HUB_NOTHING, /* timeout */
+    HY_FEED_HUB_MESSAGE,
+    HY_FEED_HUB_OTHER, /* the caller's descriptor is readable */
+    HY_FEED_HUB_OVER,  /* terminated; or ended, and every feeder has finished and was read to the end */
+    HY_FEED_HUB_WOKEN, /* by hy_feed_hub_wake */
 };
 
 /* Waits for a message of the queue, and for `other` (-1: none) to become readable. An event, or -Exxx. */
-int hy_hub_wait(struct hy_hub *h, const char *queue, int other, int timeout_ms);
+int hy_feed_hub_wait(struct hy_feed_hub *h, const char *queue, int other, int timeout_ms);
 
 struct hy_taken {
     uint64_t feeder; /* a number, never reused */
     bool wants_results;
     bool is_end;            /* the end of a partition; there is no batch */
-    struct hy_batch *batch; /* the hub's, valid until hy_hub_release */
+    struct hy_batch *batch; /* the hub's, valid until hy_feed_hub_release */
 };
 
 /* The next message of the queue: 1, 0 when there is none yet, -Exxx. Release it before the feeder's next. */
-int hy_hub_next(struct hy_hub *h, const char *queue, struct hy_taken *ret);
-void hy_hub_release(struct hy_hub *h, uint64_t feeder);
+int hy_feed_hub_next(struct hy_feed_hub *h, const char *queue, struct hy_taken *ret);
+void hy_feed_hub_release(struct hy_feed_hub *h, uint64_t feeder);
 /* Whether the feeder may send pickled batches that do not declare their number of rows; at first it may not. */
-void hy_hub_say_pickles(struct hy_hub *h, uint64_t feeder, bool may_come);
+void hy_feed_hub_say_pickles(struct hy_feed_hub *h, uint64_t feeder, bool may_come);
 /* Disconnects a feeder whose batch the caller has found to be invalid. */
-void hy_hub_drop(struct hy_hub *h, uint64_t feeder);
+void hy_feed_hub_drop(struct hy_feed_hub *h, uint64_t feeder);
 /* How many feeders were dropped because they were invalid or another user's. */
-uint64_t hy_hub_dropped(const struct hy_hub *h);
+uint64_t hy_feed_hub_dropped(const struct hy_feed_hub *h);
 
 /* Sends results to a feeder: 1; 0 when its ring has no space for *ret_need bytes; -EPIPE when it is gone; -EMSGSIZE when
  * they exceed the limit; -EINVAL. */
-int hy_hub_put(struct hy_hub *h, uint64_t feeder, const struct hy_batch *results, size_t *ret_need);
+int hy_feed_hub_put(struct hy_feed_hub *h, uint64_t feeder, const struct hy_batch *results, size_t *ret_need);
 /* Waits for that space. 1, 0 on timeout, -EPIPE. */
-int hy_hub_wait_for_room(struct hy_hub *h, uint64_t feeder, size_t need, int timeout_ms);
+int hy_feed_hub_wait_for_room(struct hy_feed_hub *h, uint64_t feeder, size_t need, int timeout_ms);
 /* The size limit of one batch of results; 0 when the feeder is gone. */
-size_t hy_hub_most(struct hy_hub *h, uint64_t feeder);
+size_t hy_feed_hub_most(struct hy_feed_hub *h, uint64_t feeder);
 
 /* Declares that no feeders will connect after those that have already. From any thread. */
-void hy_hub_end(struct hy_hub *h);
+void hy_feed_hub_end(struct hy_feed_hub *h);
 /* Interrupts a wait. From any thread. */
-void hy_hub_wake(struct hy_hub *h);
+void hy_feed_hub_wake(struct hy_feed_hub *h);
 /* Discards pending batches; feeders, also those that connect later, get -ESHUTDOWN as long as the hub is open. */
-int hy_hub_terminate(struct hy_hub *h, struct hy_err *err);
+int hy_feed_hub_terminate(struct hy_feed_hub *h, struct hy_err *err);
 
 /* ==== Batch cursors: a batch that is used row by row ================================= */
 
@@ -404,7 +404,7 @@ int hy_hub_terminate(struct hy_hub *h, struct hy_err *err);
 
 struct hy_reading {
     const struct hy_batch *batch; /* NULL: none */
-    struct hy_shape shape;
+    struct hy_feed_schema schema;
     uint32_t rows;   /* of the batch; HY_READING_UNKNOWN until an undeclared pickle has been loaded */
     uint32_t next;   /* row */
     uint64_t number; /* set by the owner to identify the batch */
@@ -422,7 +422,7 @@ static inline bool hy_reading_is_over(const struct hy_reading *r)
 /* Pickled rows have no columns. */
 static inline bool hy_reading_is_pickled(const struct hy_reading *r)
 {
-    return r->shape.nodes[0].kind == '*';
+    return r->schema.nodes[0].kind == '*';
 }
 
 /* ==== Signatures: the columns that a dataset expects ================================= */
@@ -439,7 +439,7 @@ struct hy_wanted_column {
 
 struct hy_wanted {
     char *text;            /* the row schema; leaves are "a" */
-    struct hy_shape shape; /* the same, parsed */
+    struct hy_feed_schema schema; /* the same, parsed */
     bool may_have_more;    /* rows may have more columns behind the expected ones, and other names */
     uint32_t count;        /* of columns */
     struct hy_wanted_column *columns;
@@ -486,8 +486,8 @@ struct hy_gathered_column {
 struct hy_gathered {
     struct hy_gather_how how; /* set by the caller before anything else */
     uint32_t count;
-    char *shape; /* the row schema, when there is no signature */
-    size_t shape_n;
+    char *schema; /* of a row, when there is no signature */
+    size_t schema_n;
     uint64_t rows;
     struct hy_gathered_column *columns;
 };
@@ -515,8 +515,8 @@ void hy_gathered_done(struct hy_gathered *g);
  */
 #define HY_INTAKE_QUEUES 16
 
-struct hy_queue {
-    char name[HY_QUEUE_MAX]; /* "": unused */
+struct hy_feed_queue {
+    char name[HY_FEED_QUEUE_MAX]; /* "": unused */
     struct hy_taken taken;
     bool takes_pickles; /* set by the caller: undeclared pickles are acceptable */
     bool is_in_hand;    /* `taken` holds a batch, and `reading` its position */
@@ -532,8 +532,8 @@ typedef int hy_again(void *context, const char *queue, const void *pickle, size_
 
 struct hy_intake {
     /* read-only, for the thread that has entered */
-    struct hy_hub *hub; /* NULL: closed */
-    struct hy_queue queues[HY_INTAKE_QUEUES];
+    struct hy_feed_hub *hub; /* NULL: closed */
+    struct hy_feed_queue queues[HY_INTAKE_QUEUES];
     bool is_terminated;
     atomic_bool is_asked; /* the thread that takes rows leaves at the next opportunity */
     /* public: results that are outstanding; the caller that returns them advances owed_first */
@@ -551,7 +551,7 @@ struct hy_intake {
 };
 
 /* Takes the hub, also on failure. NULL when out of memory. */
-struct hy_intake *hy_intake_new(struct hy_hub *hub);
+struct hy_intake *hy_intake_new(struct hy_feed_hub *hub);
 struct hy_intake *hy_intake_ref(struct hy_intake *in);
 void hy_intake_unref(struct hy_intake *in); /* NULL is fine; no thread may have entered when the last goes */
 
@@ -563,24 +563,24 @@ void hy_intake_leave(struct hy_intake *in, bool takes);
 void hy_intake_await(struct hy_intake *in, int timeout_ms);
 
 /* The queue of that name, created if need be; NULL when the name is too long or there are too many. From any thread. */
-struct hy_queue *hy_intake_queue(struct hy_intake *in, const char *name);
+struct hy_feed_queue *hy_intake_queue(struct hy_intake *in, const char *name);
 
 enum hy_intake_event {
     HY_INTAKE_ROWS,      /* the queue holds a batch */
     HY_INTAKE_PARTITION, /* the end of one */
     HY_INTAKE_END,       /* there will be no more rows */
-    HY_INTAKE_OTHER,     /* as HY_HUB_OTHER */
+    HY_INTAKE_OTHER,     /* as HY_FEED_HUB_OTHER */
     HY_INTAKE_NOTHING,   /* timeout */
 };
 
 /* Waits until the queue holds a batch; with `stops`, or a partition has ended. An event, or -Exxx. */
-int hy_intake_message(struct hy_intake *in, struct hy_queue *q, bool stops, int other, int timeout_ms);
+int hy_intake_message(struct hy_intake *in, struct hy_feed_queue *q, bool stops, int other, int timeout_ms);
 /* Accounts for rows that were taken by the cursor; releases a batch that is used up. 0 or -ENOMEM. */
-int hy_intake_took(struct hy_intake *in, struct hy_queue *q, uint64_t rows);
+int hy_intake_took(struct hy_intake *in, struct hy_feed_queue *q, uint64_t rows);
 /* Discards the batch; `is_nonsense`: because it is invalid, so that its feeder is dropped, too. */
-void hy_intake_give_up(struct hy_intake *in, struct hy_queue *q, bool is_nonsense);
+void hy_intake_give_up(struct hy_intake *in, struct hy_feed_queue *q, bool is_nonsense);
 
-/* As hy_hub_end. From any thread, also after close. */
+/* As hy_feed_hub_end. From any thread, also after close. */
 void hy_intake_end(struct hy_intake *in);
 /* Makes the thread that takes rows return HY_INTAKE_END. From any thread; the next two clear the request. */
 void hy_intake_ask(struct hy_intake *in);

@@ -16,10 +16,10 @@
 
 int hy_reading_begin(struct hy_reading *r, const struct hy_batch *b)
 {
-    int rc = hy_shape_parse(b->shape, b->shape_n, &r->shape);
+    int rc = hy_feed_schema_parse(b->schema, b->schema_n, &r->schema);
 
     if (rc == 0)
-        rc = hy_shape_check(&r->shape, b);
+        rc = hy_feed_schema_check(&r->schema, b);
     if (rc < 0) {
         hy_reading_end(r);
         return rc;
@@ -34,7 +34,7 @@ int hy_reading_begin(struct hy_reading *r, const struct hy_batch *b)
 
 void hy_reading_end(struct hy_reading *r)
 {
-    hy_shape_done(&r->shape);
+    hy_feed_schema_done(&r->schema);
     r->batch = NULL;
     r->next = 0;
 }
@@ -134,7 +134,7 @@ void hy_gathered_done(struct hy_gathered *g)
             drop_memory(&g->how, c->values);
     }
     free(g->columns);
-    free(g->shape);
+    free(g->schema);
     *g = (struct hy_gathered){.how = g->how};
 }
 
@@ -181,11 +181,11 @@ static int begin(struct hy_gathered *g, const struct hy_batch *b)
 {
     int rc = add_columns(g, b->count);
 
-    g->shape = rc == 0 ? hy_malloc(b->shape_n) : NULL;
-    if (!g->shape)
+    g->schema = rc == 0 ? hy_malloc(b->schema_n) : NULL;
+    if (!g->schema)
         return -ENOMEM;
-    memcpy(g->shape, b->shape, b->shape_n);
-    g->shape_n = b->shape_n;
+    memcpy(g->schema, b->schema, b->schema_n);
+    g->schema_n = b->schema_n;
     for (uint32_t i = 0; i < b->count; i++)
         g->columns[i].like = b->columns[i];
     return 0;
@@ -193,7 +193,7 @@ static int begin(struct hy_gathered *g, const struct hy_batch *b)
 
 static bool is_alike(const struct hy_gathered *g, const struct hy_batch *b)
 {
-    if (g->count != b->count || g->shape_n != b->shape_n || memcmp(g->shape, b->shape, b->shape_n) != 0)
+    if (g->count != b->count || g->schema_n != b->schema_n || memcmp(g->schema, b->schema, b->schema_n) != 0)
         return false;
     for (uint32_t i = 0; i < b->count; i++) {
         const struct hy_batch_column *x = &g->columns[i].like, *y = &b->columns[i];

@@ -38,14 +38,14 @@ struct feeder {
     uint64_t number;
     int socket;
     struct hy_ring *rows, *results; /* NULL: it has not said hello yet; it wants none */
-    char queue[HY_QUEUE_MAX];
+    char queue[HY_FEED_QUEUE_MAX];
     bool is_gone;         /* and what it sent may not be */
     bool is_in_partition; /* from the first to the next end: more is to come */
     bool is_in_hand;      /* its message is being used */
     struct hy_batch batch;
 };
 
-struct hy_hub {
+struct hy_feed_hub {
     struct hy_feed_listener listener;
     int end, wakes;           /* a socket, and an eventfd */
     struct hy_list feeders;   /* whose turn it is comes first */
@@ -61,7 +61,7 @@ struct hy_hub {
 
 /* ---- from birth to death ------------------------------------------------------------ */
 
-static void remove_feeder(struct hy_hub *h, struct feeder *f)
+static void remove_feeder(struct hy_feed_hub *h, struct feeder *f)
 {
     hy_list_remove(&f->all);
     h->count--;
@@ -72,13 +72,13 @@ static void remove_feeder(struct hy_hub *h, struct feeder *f)
     free(f);
 }
 
-static void drop(struct hy_hub *h, struct feeder *f)
+static void drop(struct hy_feed_hub *h, struct feeder *f)
 {
     h->dropped++;
     remove_feeder(h, f);
 }
 
-void hy_hub_close(struct hy_hub *h)
+void hy_feed_hub_close(struct hy_feed_hub *h)
 {
     if (!h)
         return;
@@ -91,7 +91,7 @@ void hy_hub_close(struct hy_hub *h)
     free(h);
 }
 
-static int begin(struct hy_hub *h, const char *name)
+static int begin(struct hy_feed_hub *h, const char *name)
 {
     int rc = hy_feed_name_of_end(name, h->name);
 
@@ -104,9 +104,9 @@ static int begin(struct hy_hub *h, const char *name)
     return h->end < 0 ? h->end : hy_feed_listener_open(&h->listener, name);
 }
 
-int hy_hub_open(const char *name, struct hy_hub **ret, struct hy_err *err)
+int hy_feed_hub_open(const char *name, struct hy_feed_hub **ret, struct hy_err *err)
 {
-    struct hy_hub *h = hy_calloc(1, sizeof *h);
+    struct hy_feed_hub *h = hy_calloc(1, sizeof *h);
     int rc = -ENOMEM;
 
     if (h) {
@@ -116,32 +116,32 @@ int hy_hub_open(const char *name, struct hy_hub **ret, struct hy_err *err)
         rc = begin(h, name);
     }
     if (rc < 0) {
-        hy_hub_close(h);
+        hy_feed_hub_close(h);
         return hy_err_sys(err, rc, "cannot listen at '%s'", name);
     }
     *ret = h;
     return 0;
 }
 
-void hy_hub_wake(struct hy_hub *h)
+void hy_feed_hub_wake(struct hy_feed_hub *h)
 {
     (void)!write(h->wakes, &(uint64_t){1}, sizeof(uint64_t)); /* it fails only where it is awake already */
 }
 
-void hy_hub_end(struct hy_hub *h)
+void hy_feed_hub_end(struct hy_feed_hub *h)
 {
     atomic_store(&h->is_ended, true);
-    hy_hub_wake(h);
+    hy_feed_hub_wake(h);
 }
 
-uint64_t hy_hub_dropped(const struct hy_hub *h)
+uint64_t hy_feed_hub_dropped(const struct hy_feed_hub *h)
 {
     return h->dropped;
 }
 
 /* ---- who comes ----------------------------------------------------------------------- */
 
-static int add_feeder(struct hy_hub *h, int socket)
+static int add_feeder(struct hy_feed_hub *h, int socket)
 {
     struct feeder *f = hy_calloc(1, sizeof *f);
 
@@ -158,10 +158,10 @@ static int add_feeder(struct hy_hub *h, int socket)
 }
 
 /* Some of those that have connected; the others are left where they wait. */
-static int accept_some(struct hy_hub *h)
+static int accept_some(struct hy_feed_hub *h)
 {
     hy_feed_listener_begin_turn(&h->listener);
-    while (h->count < HY_HUB_FEEDERS_MAX) {
+    while (h->count < HY_FEED_HUB_FEEDERS_MAX) {
         int fd = hy_feed_listener_next(&h->listener);
         int rc = fd < 0 ? fd : add_feeder(h, fd);
 
@@ -177,7 +177,7 @@ static int accept_some(struct hy_hub *h)
 
 static int give_results(struct feeder *f, size_t size)
 {
-    const struct hy_notice notice = {.magic = HY_NOTICE_MAGIC, .kind = HY_NOTICE_RESULTS};
+    const struct hy_feed_notice notice = {.magic = HY_FEED_NOTICE_MAGIC, .kind = HY_FEED_NOTICE_RESULTS};
     hy_cleanup_close int memory = -1;
     int ends[2], rc = hy_feed_pair(ends);
 
@@ -190,11 +190,11 @@ static int give_results(struct feeder *f, size_t size)
     return rc == -EPIPE || rc == -ECONNRESET ? 0 : rc; /* it is gone already: what it has sent counts */
 }
 
-static int heed(struct feeder *f, const struct hy_hello *hello, int fds[2])
+static int heed(struct feeder *f, const struct hy_feed_hello *hello, int fds[2])
 {
     int rc;
 
-    if (hello->magic != HY_HELLO_MAGIC || hello->wants_results > 1 || hello->results_size > HY_RING_MOST ||
+    if (hello->magic != HY_FEED_HELLO_MAGIC || hello->wants_results > 1 || hello->results_size > HY_RING_MOST ||
         strnlen(hello->queue, sizeof hello->queue) == sizeof hello->queue || fds[0] < 0 || !hy_feed_is_end(fds[1]))
         return -EPROTO;
     rc = hy_ring_open(fds[0], hy_take_fd(fds[1]), &f->rows, NULL);
@@ -205,9 +205,9 @@ static int heed(struct feeder *f, const struct hy_hello *hello, int fds[2])
 }
 
 /* Takes the hello, if it is there; who says something else, or leaves without one, is dropped. */
-static void greet(struct hy_hub *h, struct feeder *f)
+static void greet(struct hy_feed_hub *h, struct feeder *f)
 {
-    struct hy_hello hello;
+    struct hy_feed_hello hello;
     int fds[2], rc = hy_feed_recv(f->socket, &hello, sizeof hello, fds);
 
     if (rc == -EAGAIN || rc == -EINTR)
@@ -223,7 +223,7 @@ static void greet(struct hy_hub *h, struct feeder *f)
         drop(h, f);
 }
 
-static int welcome_all(struct hy_hub *h)
+static int welcome_all(struct hy_feed_hub *h)
 {
     int rc = accept_some(h);
 
@@ -244,7 +244,7 @@ static bool is_of(const struct feeder *f, const char *queue)
 }
 
 /* Does it have a message? Who is gone and has none leaves; who makes no sense is dropped. */
-static bool has_message(struct hy_hub *h, struct feeder *f, struct hy_message *ret)
+static bool has_message(struct hy_feed_hub *h, struct feeder *f, struct hy_ring_message *ret)
 {
     int rc;
 
@@ -259,7 +259,7 @@ static bool has_message(struct hy_hub *h, struct feeder *f, struct hy_message *r
 }
 
 /* Its batch, or its partition's end. 0, -EBADMSG, -ENOMEM. */
-static int understand(struct feeder *f, const struct hy_message *m, struct hy_taken *ret)
+static int understand(struct feeder *f, const struct hy_ring_message *m, struct hy_taken *ret)
 {
     *ret = (struct hy_taken){.feeder = f->number, .wants_results = f->results, .is_end = m->kind == HY_FEED_END};
     f->is_in_partition = !ret->is_end;
@@ -269,7 +269,7 @@ static int understand(struct feeder *f, const struct hy_message *m, struct hy_ta
     return m->kind == HY_FEED_BATCH ? hy_batch_parse(m->bytes, m->n, &f->batch) : -EBADMSG;
 }
 
-static void see_who_is_gone(struct hy_hub *h)
+static void see_who_is_gone(struct hy_feed_hub *h)
 {
     hy_list_each(it, &h->feeders) {
         struct feeder *f = hy_container(it, struct feeder, all);
@@ -280,13 +280,13 @@ static void see_who_is_gone(struct hy_hub *h)
 }
 
 /* Of those who have been welcomed. */
-static int next_of(struct hy_hub *h, const char *queue, struct hy_taken *ret)
+static int next_of(struct hy_feed_hub *h, const char *queue, struct hy_taken *ret)
 {
     int rc;
 
     hy_list_each(it, &h->feeders) {
         struct feeder *f = hy_container(it, struct feeder, all);
-        struct hy_message m;
+        struct hy_ring_message m;
 
         if (!is_of(f, queue) || !has_message(h, f, &m))
             continue;
@@ -305,7 +305,7 @@ static int next_of(struct hy_hub *h, const char *queue, struct hy_taken *ret)
     return 0;
 }
 
-int hy_hub_next(struct hy_hub *h, const char *queue, struct hy_taken *ret)
+int hy_feed_hub_next(struct hy_feed_hub *h, const char *queue, struct hy_taken *ret)
 {
     const bool is_time = h->turns++ % TURNS == 0;
     int rc = is_time ? welcome_all(h) : 0;
@@ -319,7 +319,7 @@ int hy_hub_next(struct hy_hub *h, const char *queue, struct hy_taken *ret)
     return rc;
 }
 
-static struct feeder *find(struct hy_hub *h, uint64_t number)
+static struct feeder *find(struct hy_feed_hub *h, uint64_t number)
 {
     hy_list_each(it, &h->feeders) {
         struct feeder *f = hy_container(it, struct feeder, all);
@@ -330,7 +330,7 @@ static struct feeder *find(struct hy_hub *h, uint64_t number)
     return NULL;
 }
 
-void hy_hub_release(struct hy_hub *h, uint64_t feeder)
+void hy_feed_hub_release(struct hy_feed_hub *h, uint64_t feeder)
 {
     struct feeder *f = find(h, feeder);
 
@@ -340,7 +340,7 @@ void hy_hub_release(struct hy_hub *h, uint64_t feeder)
     hy_ring_release(f->rows);
 }
 
-void hy_hub_say_pickles(struct hy_hub *h, uint64_t feeder, bool may_come)
+void hy_feed_hub_say_pickles(struct hy_feed_hub *h, uint64_t feeder, bool may_come)
 {
     struct feeder *f = find(h, feeder);
 
@@ -348,7 +348,7 @@ void hy_hub_say_pickles(struct hy_hub *h, uint64_t feeder, bool may_come)
         hy_ring_say(f->rows, may_come);
 }
 
-void hy_hub_drop(struct hy_hub *h, uint64_t feeder)
+void hy_feed_hub_drop(struct hy_feed_hub *h, uint64_t feeder)
 {
     struct feeder *f = find(h, feeder);
 
@@ -359,12 +359,12 @@ void hy_hub_drop(struct hy_hub *h, uint64_t feeder)
 /* ---- waiting ------------------------------------------------------------------------- */
 
 /* Whether the queue has a message, and whether more are to come. */
-static void look(struct hy_hub *h, const char *queue, bool *ret_has, bool *ret_more)
+static void look(struct hy_feed_hub *h, const char *queue, bool *ret_has, bool *ret_more)
 {
     *ret_has = *ret_more = false;
     hy_list_each(it, &h->feeders) {
         struct feeder *f = hy_container(it, struct feeder, all);
-        struct hy_message m;
+        struct hy_ring_message m;
         const bool is_open = f->is_in_partition && !f->is_gone;
 
         if (!f->rows || (is_of(f, queue) && is_open))
@@ -374,14 +374,14 @@ static void look(struct hy_hub *h, const char *queue, bool *ret_has, bool *ret_m
     }
 }
 
-static int look_around(struct hy_hub *h, const char *queue)
+static int look_around(struct hy_feed_hub *h, const char *queue)
 {
     const bool is_ended = atomic_load(&h->is_ended); /* first: who had come before that is found below */
     bool has, more;
     int rc;
 
     if (h->is_terminated)
-        return HY_HUB_OVER;
+        return HY_FEED_HUB_OVER;
     if (is_ended && !h->is_ending)
         hy_feed_listener_mark(&h->listener);
     h->is_ending = is_ended;
@@ -390,12 +390,12 @@ static int look_around(struct hy_hub *h, const char *queue)
         return rc;
     look(h, queue, &has, &more);
     if (has)
-        return HY_HUB_MESSAGE;
-    return is_ended && !more && hy_feed_listener_is_drained(&h->listener) ? HY_HUB_OVER : HY_HUB_NOTHING;
+        return HY_FEED_HUB_MESSAGE;
+    return is_ended && !more && hy_feed_listener_is_drained(&h->listener) ? HY_FEED_HUB_OVER : HY_FEED_HUB_NOTHING;
 }
 
 /* Room to poll all of them. */
-static int make_room(struct hy_hub *h)
+static int make_room(struct hy_feed_hub *h)
 {
     struct pollfd *polled;
 
@@ -410,14 +410,14 @@ static int make_room(struct hy_hub *h)
 }
 
 /* What to poll, each feeder in the list's order; false when one of them has something after all. */
-static bool may_sleep(struct hy_hub *h, const char *queue, int other)
+static bool may_sleep(struct hy_feed_hub *h, const char *queue, int other)
 {
     struct pollfd *p = h->polled + OWN;
 
     h->polled[0] = (struct pollfd){.fd = h->wakes, .events = POLLIN};
     h->polled[1] = (struct pollfd){.fd = other, .events = POLLIN};
     hy_feed_listener_poll(&h->listener, h->polled + 2);
-    for (int i = 2; i < OWN && h->count >= HY_HUB_FEEDERS_MAX; i++)
+    for (int i = 2; i < OWN && h->count >= HY_FEED_HUB_FEEDERS_MAX; i++)
         h->polled[i].fd = -1;
     hy_list_each(it, &h->feeders) {
         struct feeder *f = hy_container(it, struct feeder, all);
@@ -430,7 +430,7 @@ static bool may_sleep(struct hy_hub *h, const char *queue, int other)
 }
 
 /* After poll, in the same order. */
-static void see_who_woke_us(struct hy_hub *h)
+static void see_who_woke_us(struct hy_feed_hub *h)
 {
     struct pollfd *p = h->polled + OWN;
 
@@ -443,7 +443,7 @@ static void see_who_woke_us(struct hy_hub *h)
     }
 }
 
-static bool take_wakes(struct hy_hub *h)
+static bool take_wakes(struct hy_feed_hub *h)
 {
     uint64_t count;
 
@@ -451,7 +451,7 @@ static bool take_wakes(struct hy_hub *h)
 }
 
 /* An event, or NOTHING after something has happened or time is over. */
-static int sleep_once(struct hy_hub *h, const char *queue, int other, int timeout_ms)
+static int sleep_once(struct hy_feed_hub *h, const char *queue, int other, int timeout_ms)
 {
     int rc = make_room(h);
 
@@ -461,11 +461,11 @@ static int sleep_once(struct hy_hub *h, const char *queue, int other, int timeou
     if (rc < 0)
         return errno == EINTR ? 0 : -errno;
     see_who_woke_us(h);
-    return take_wakes(h) ? HY_HUB_WOKEN : h->polled[1].revents ? HY_HUB_OTHER : HY_HUB_NOTHING;
+    return take_wakes(h) ? HY_FEED_HUB_WOKEN : h->polled[1].revents ? HY_FEED_HUB_OTHER : HY_FEED_HUB_NOTHING;
 }
 
 /* Only at those who are there: to ask for others takes the system longer than a message takes to come. */
-static bool look_for_a_while(struct hy_hub *h, const char *queue)
+static bool look_for_a_while(struct hy_feed_hub *h, const char *queue)
 {
     bool has = false, more;
 
@@ -476,33 +476,33 @@ static bool look_for_a_while(struct hy_hub *h, const char *queue)
     return has;
 }
 
-int hy_hub_wait(struct hy_hub *h, const char *queue, int other, int timeout_ms)
+int hy_feed_hub_wait(struct hy_feed_hub *h, const char *queue, int other, int timeout_ms)
 {
     const int64_t end = hy_clock_ms() + timeout_ms;
     int64_t left = 1;
     int rc = look_around(h, queue);
 
-    if (rc != HY_HUB_NOTHING || look_for_a_while(h, queue))
-        return rc != HY_HUB_NOTHING ? rc : HY_HUB_MESSAGE;
+    if (rc != HY_FEED_HUB_NOTHING || look_for_a_while(h, queue))
+        return rc != HY_FEED_HUB_NOTHING ? rc : HY_FEED_HUB_MESSAGE;
     while (timeout_ms < 0 || left > 0) {
         left = timeout_ms < 0 ? -1 : end - hy_clock_ms();
         rc = sleep_once(h, queue, other, left < 0 && timeout_ms >= 0 ? 0 : (int)left);
-        if (rc != HY_HUB_NOTHING || (rc = look_around(h, queue)) != HY_HUB_NOTHING)
+        if (rc != HY_FEED_HUB_NOTHING || (rc = look_around(h, queue)) != HY_FEED_HUB_NOTHING)
             return rc;
     }
-    return HY_HUB_NOTHING;
+    return HY_FEED_HUB_NOTHING;
 }
 
 /* ---- results ------------------------------------------------------------------------- */
 
-size_t hy_hub_most(struct hy_hub *h, uint64_t feeder)
+size_t hy_feed_hub_most(struct hy_feed_hub *h, uint64_t feeder)
 {
     const struct feeder *f = find(h, feeder);
 
     return f && f->results ? hy_ring_most(f->results) : 0;
 }
 
-int hy_hub_put(struct hy_hub *h, uint64_t feeder, const struct hy_batch *results, size_t *ret_need)
+int hy_feed_hub_put(struct hy_feed_hub *h, uint64_t feeder, const struct hy_batch *results, size_t *ret_need)
 {
     struct feeder *f = find(h, feeder);
     void *room;
@@ -522,7 +522,7 @@ int hy_hub_put(struct hy_hub *h, uint64_t feeder, const struct hy_batch *results
     return 1;
 }
 
-int hy_hub_wait_for_room(struct hy_hub *h, uint64_t feeder, size_t need, int timeout_ms)
+int hy_feed_hub_wait_for_room(struct hy_feed_hub *h, uint64_t feeder, size_t need, int timeout_ms)
 {
     struct feeder *f = find(h, feeder);
 
@@ -531,9 +531,9 @@ int hy_hub_wait_for_room(struct hy_hub *h, uint64_t feeder, size_t need, int tim
 
 /* ---- enough -------------------------------------------------------------------------- */
 
-static void tell_enough(struct hy_hub *h)
+static void tell_enough(struct hy_feed_hub *h)
 {
-    const struct hy_notice notice = {.magic = HY_NOTICE_MAGIC, .kind = HY_NOTICE_ENOUGH};
+    const struct hy_feed_notice notice = {.magic = HY_FEED_NOTICE_MAGIC, .kind = HY_FEED_NOTICE_ENOUGH};
 
     hy_list_each(it, &h->feeders) {
         struct feeder *f = hy_container(it, struct feeder, all);
@@ -543,7 +543,7 @@ static void tell_enough(struct hy_hub *h)
     }
 }
 
-int hy_hub_terminate(struct hy_hub *h, struct hy_err *err)
+int hy_feed_hub_terminate(struct hy_feed_hub *h, struct hy_err *err)
 {
     int rc;
 

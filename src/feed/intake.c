@@ -30,13 +30,13 @@ static int begin(struct hy_intake *in)
     return -rc;
 }
 
-struct hy_intake *hy_intake_new(struct hy_hub *hub)
+struct hy_intake *hy_intake_new(struct hy_feed_hub *hub)
 {
     struct hy_intake *in = hy_calloc(1, sizeof *in);
 
     if (!in || begin(in) < 0) {
         free(in);
-        hy_hub_close(hub);
+        hy_feed_hub_close(hub);
         return NULL;
     }
     in->hub = hub;
@@ -104,7 +104,7 @@ int hy_intake_enter(struct hy_intake *in, bool takes, int timeout_ms)
         in->is_taken |= takes;
         in->waiting++;
         if (in->is_in)
-            hy_hub_wake(in->hub);
+            hy_feed_hub_wake(in->hub);
         if (!wait_until_not(in, &in->is_in, timeout_ms))
             rc = -EAGAIN;
         else if (!in->hub) /* closed meanwhile */
@@ -145,10 +145,10 @@ static void let_others_in(struct hy_intake *in)
 
 /* ---- messages ---------------------------------------------------------------------------- */
 
-static struct hy_queue *find_queue(struct hy_intake *in, const char *name)
+static struct hy_feed_queue *find_queue(struct hy_intake *in, const char *name)
 {
-    for (int i = 0; i < HY_INTAKE_QUEUES && strlen(name) < HY_QUEUE_MAX; i++) {
-        struct hy_queue *q = &in->queues[i];
+    for (int i = 0; i < HY_INTAKE_QUEUES && strlen(name) < HY_FEED_QUEUE_MAX; i++) {
+        struct hy_feed_queue *q = &in->queues[i];
 
         if (!q->name[0])
             memcpy(q->name, name, strlen(name) + 1);
@@ -158,9 +158,9 @@ static struct hy_queue *find_queue(struct hy_intake *in, const char *name)
     return NULL;
 }
 
-struct hy_queue *hy_intake_queue(struct hy_intake *in, const char *name)
+struct hy_feed_queue *hy_intake_queue(struct hy_intake *in, const char *name)
 {
-    struct hy_queue *q;
+    struct hy_feed_queue *q;
 
     pthread_mutex_lock(&in->lock);
     q = find_queue(in, name);
@@ -168,31 +168,31 @@ struct hy_queue *hy_intake_queue(struct hy_intake *in, const char *name)
     return q;
 }
 
-static void put_down(struct hy_intake *in, struct hy_queue *q)
+static void put_down(struct hy_intake *in, struct hy_feed_queue *q)
 {
     hy_reading_end(&q->reading);
     if (q->is_in_hand)
-        hy_hub_release(in->hub, q->taken.feeder);
+        hy_feed_hub_release(in->hub, q->taken.feeder);
     q->is_in_hand = false;
 }
 
-void hy_intake_give_up(struct hy_intake *in, struct hy_queue *q, bool is_nonsense)
+void hy_intake_give_up(struct hy_intake *in, struct hy_feed_queue *q, bool is_nonsense)
 {
     hy_reading_end(&q->reading);
     if (is_nonsense && q->is_in_hand) {
-        hy_hub_drop(in->hub, q->taken.feeder);
+        hy_feed_hub_drop(in->hub, q->taken.feeder);
         q->is_in_hand = false;
     }
     put_down(in, q);
 }
 
 /* The batch that has come is in hand, if it has rows and makes sense. 0 or -ENOMEM. */
-static int take_up(struct hy_intake *in, struct hy_queue *q)
+static int take_up(struct hy_intake *in, struct hy_feed_queue *q)
 {
     int rc;
 
     q->is_in_hand = true;
-    hy_hub_say_pickles(in->hub, q->taken.feeder, q->takes_pickles);
+    hy_feed_hub_say_pickles(in->hub, q->taken.feeder, q->takes_pickles);
     q->reading.number = ++in->messages;
     rc = hy_reading_begin(&q->reading, q->taken.batch);
     if (rc < 0)
@@ -203,7 +203,7 @@ static int take_up(struct hy_intake *in, struct hy_queue *q)
 }
 
 /* What is in hand was pickled for who took rows, and now somebody takes columns. 0 or -Exxx. */
-static int turn_back(struct hy_intake *in, struct hy_queue *q)
+static int turn_back(struct hy_intake *in, struct hy_feed_queue *q)
 {
     const struct hy_batch_column *c;
     int rc;
@@ -217,16 +217,16 @@ static int turn_back(struct hy_intake *in, struct hy_queue *q)
 }
 
 /* The next one that is there: NOTHING when there is none, PARTITION for its end, or ROWS. */
-static int look(struct hy_intake *in, struct hy_queue *q)
+static int look(struct hy_intake *in, struct hy_feed_queue *q)
 {
     int rc = q->is_in_hand ? turn_back(in, q) : 0;
 
     while (rc == 0 && !q->is_in_hand) {
-        rc = hy_hub_next(in->hub, q->name, &q->taken);
+        rc = hy_feed_hub_next(in->hub, q->name, &q->taken);
         if (rc <= 0)
             return rc < 0 ? rc : HY_INTAKE_NOTHING;
         if (q->taken.is_end) {
-            hy_hub_release(in->hub, q->taken.feeder);
+            hy_feed_hub_release(in->hub, q->taken.feeder);
             return HY_INTAKE_PARTITION;
         }
         rc = take_up(in, q);
@@ -242,17 +242,17 @@ static bool is_over(const struct hy_intake *in)
     return !in->hub || in->is_terminated || atomic_load(&in->is_asked);
 }
 
-static int wait_once(struct hy_intake *in, struct hy_queue *q, int other, int64_t end)
+static int wait_once(struct hy_intake *in, struct hy_feed_queue *q, int other, int64_t end)
 {
     const int64_t left = end - hy_clock_ms();
-    int rc = hy_hub_wait(in->hub, q->name, other, left > 0 ? (int)left : 0);
+    int rc = hy_feed_hub_wait(in->hub, q->name, other, left > 0 ? (int)left : 0);
 
     if (rc < 0)
         return rc;
-    return rc == HY_HUB_OVER ? HY_INTAKE_END : rc == HY_HUB_OTHER ? HY_INTAKE_OTHER : HY_INTAKE_NOTHING;
+    return rc == HY_FEED_HUB_OVER ? HY_INTAKE_END : rc == HY_FEED_HUB_OTHER ? HY_INTAKE_OTHER : HY_INTAKE_NOTHING;
 }
 
-int hy_intake_message(struct hy_intake *in, struct hy_queue *q, bool stops, int other, int timeout_ms)
+int hy_intake_message(struct hy_intake *in, struct hy_feed_queue *q, bool stops, int other, int timeout_ms)
 {
     const int64_t end = hy_clock_ms() + timeout_ms;
     bool is_late = false;
@@ -301,7 +301,7 @@ static int add_owed(struct hy_intake *in, uint64_t feeder, uint64_t rows)
     return 0;
 }
 
-int hy_intake_took(struct hy_intake *in, struct hy_queue *q, uint64_t rows)
+int hy_intake_took(struct hy_intake *in, struct hy_feed_queue *q, uint64_t rows)
 {
     int rc = q->taken.wants_results && rows ? add_owed(in, q->taken.feeder, rows) : 0;
 
@@ -316,7 +316,7 @@ void hy_intake_end(struct hy_intake *in)
 {
     pthread_mutex_lock(&in->lock);
     if (in->hub)
-        hy_hub_end(in->hub);
+        hy_feed_hub_end(in->hub);
     pthread_mutex_unlock(&in->lock);
 }
 
@@ -325,7 +325,7 @@ void hy_intake_ask(struct hy_intake *in)
     pthread_mutex_lock(&in->lock);
     atomic_store(&in->is_asked, true);
     if (in->hub)
-        hy_hub_wake(in->hub);
+        hy_feed_hub_wake(in->hub);
     pthread_mutex_unlock(&in->lock);
 }
 
@@ -336,7 +336,7 @@ int hy_intake_terminate(struct hy_intake *in, struct hy_err *err)
     for (int i = 0; i < HY_INTAKE_QUEUES; i++)
         put_down(in, &in->queues[i]);
     in->owed_first = in->owed_count = 0;
-    rc = hy_hub_terminate(in->hub, err);
+    rc = hy_feed_hub_terminate(in->hub, err);
     in->is_terminated = rc == 0;
     atomic_store(&in->is_asked, false);
     return rc;
@@ -344,7 +344,7 @@ int hy_intake_terminate(struct hy_intake *in, struct hy_err *err)
 
 void hy_intake_close(struct hy_intake *in)
 {
-    struct hy_hub *hub;
+    struct hy_feed_hub *hub;
 
     for (int i = 0; i < HY_INTAKE_QUEUES; i++) {
         hy_reading_end(&in->queues[i].reading);
@@ -354,5 +354,5 @@ void hy_intake_close(struct hy_intake *in)
     hub = hy_take(in->hub); /* who wakes it has the lock */
     atomic_store(&in->is_asked, false);
     pthread_mutex_unlock(&in->lock);
-    hy_hub_close(hub);
+    hy_feed_hub_close(hub);
 }

@@ -145,7 +145,7 @@ static int pause_accepting(struct hy_feed_listener *l, int code)
     return -EAGAIN;
 }
 
-static int next_of(struct hy_feed_listener *l, struct hy_feed_queue *q)
+static int next_of(struct hy_feed_listener *l, struct hy_feed_listen_socket *q)
 {
     int fd = hy_feed_accept(q->fd);
 
@@ -163,7 +163,7 @@ static int next_of(struct hy_feed_listener *l, struct hy_feed_queue *q)
 int hy_feed_listener_next(struct hy_feed_listener *l)
 {
     for (int i = 0; i < HY_FEED_LISTENERS && !l->paused_until_ms; i++) {
-        struct hy_feed_queue *q = &l->queues[i];
+        struct hy_feed_listen_socket *q = &l->queues[i];
         int rc = q->fd < 0 || q->turn >= HY_FEED_ACCEPTS_MAX ? -EAGAIN : next_of(l, q);
 
         if (rc != -EAGAIN)
@@ -184,7 +184,7 @@ void hy_feed_listener_mark(struct hy_feed_listener *l)
 bool hy_feed_listener_is_drained(const struct hy_feed_listener *l)
 {
     for (int i = 0; i < HY_FEED_LISTENERS; i++) {
-        const struct hy_feed_queue *q = &l->queues[i];
+        const struct hy_feed_listen_socket *q = &l->queues[i];
 
         if (q->fd >= 0 && !q->is_empty && q->accepted <= HY_FEED_WAITING)
             return false;

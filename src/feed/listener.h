@@ -20,7 +20,7 @@
 #define HY_FEED_ACCEPTS_MAX 16u /* of each socket, in a turn */
 #define HY_FEED_LISTENERS 2
 
-struct hy_feed_queue {
+struct hy_feed_listen_socket {
     int fd;          /* -1: none */
     unsigned turn;   /* accepted in this turn */
     size_t accepted; /* since hy_feed_listener_mark */
@@ -28,7 +28,7 @@ struct hy_feed_queue {
 };
 
 struct hy_feed_listener {
-    struct hy_feed_queue queues[HY_FEED_LISTENERS];
+    struct hy_feed_listen_socket queues[HY_FEED_LISTENERS];
     int64_t paused_until_ms, short_since_ms; /* 0: not for want of descriptors or memory */
     char path[sizeof((struct sockaddr_un *)0)->sun_path]; /* "": no file */
 };

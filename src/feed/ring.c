@@ -368,7 +368,7 @@ static int bytes_there(struct hy_ring *r, size_t *ret)
     return 0;
 }
 
-int hy_ring_next(struct hy_ring *r, struct hy_message *ret)
+int hy_ring_next(struct hy_ring *r, struct hy_ring_message *ret)
 {
     uint32_t head[2];
     size_t there;
@@ -380,7 +380,7 @@ int hy_ring_next(struct hy_ring *r, struct hy_message *ret)
     if (there < MESSAGE_HEAD || head[0] > hy_ring_most(r) || whole_size(head[0]) > there)
         return -EPROTO;
     r->current = whole_size(head[0]);
-    *ret = (struct hy_message){.bytes = r->messages + r->taken % r->window + MESSAGE_HEAD, .n = head[0], .kind = head[1]};
+    *ret = (struct hy_ring_message){.bytes = r->messages + r->taken % r->window + MESSAGE_HEAD, .n = head[0], .kind = head[1]};
     return 1;
 }
 

@@ -31,42 +31,42 @@ static char end_of(char kind)
     return kind == '(' ? ')' : kind == '[' ? ']' : kind == '{' ? '}' : kind == '<' ? '>' : '\0';
 }
 
-void hy_shape_done(struct hy_shape *s)
+void hy_feed_schema_done(struct hy_feed_schema *s)
 {
     free(s->nodes);
-    *s = (struct hy_shape){0};
+    *s = (struct hy_feed_schema){0};
 }
 
-struct hy_shape_node *hy_shape_add(struct hy_shape *s, char kind)
+struct hy_feed_schema_node *hy_feed_schema_add(struct hy_feed_schema *s, char kind)
 {
     if (s->count == s->room) {
         const size_t room = s->room ? 2 * s->room : FIRST_ROOM;
-        struct hy_shape_node *nodes = NULL;
+        struct hy_feed_schema_node *nodes = NULL;
 
-        if (room <= HY_SHAPE_NODES_MAX)
+        if (room <= HY_FEED_SCHEMA_NODES_MAX)
             nodes = hy_reallocarray(s->nodes, room, sizeof *nodes);
         if (!nodes)
             return NULL;
         s->nodes = nodes;
         s->room = room;
     }
-    s->nodes[s->count] = (struct hy_shape_node){.kind = kind, .column = end_of(kind) ? 0 : s->columns};
+    s->nodes[s->count] = (struct hy_feed_schema_node){.kind = kind, .column = end_of(kind) ? 0 : s->columns};
     s->columns += !end_of(kind);
     return &s->nodes[s->count++];
 }
 
 /* ---- to text ----------------------------------------------------------------------- */
 
-static int write_node(const struct hy_shape *s, size_t *at, struct hy_buf *b)
+static int write_node(const struct hy_feed_schema *s, size_t *at, struct hy_buf *b)
 {
-    const struct hy_shape_node *n = &s->nodes[(*at)++];
+    const struct hy_feed_schema_node *n = &s->nodes[(*at)++];
     const char ends = end_of(n->kind);
     int rc = hy_buf_append(b, &n->kind, 1);
 
     if (rc == 0 && n->kind == 'l')
         rc = hy_buf_append(b, &n->element, 1);
     for (uint32_t i = 0; i < n->count && rc == 0; i++) {
-        const struct hy_shape_node *child = &s->nodes[*at];
+        const struct hy_feed_schema_node *child = &s->nodes[*at];
 
         if (is_keyed(n->kind)) {
             rc = hy_buf_printf(b, "%zu:", child->key_n);
@@ -79,7 +79,7 @@ static int write_node(const struct hy_shape *s, size_t *at, struct hy_buf *b)
     return rc == 0 && ends ? hy_buf_append(b, &ends, 1) : rc;
 }
 
-int hy_shape_write(const struct hy_shape *s, struct hy_buf *b)
+int hy_feed_schema_write(const struct hy_feed_schema *s, struct hy_buf *b)
 {
     size_t at = 0;
 
@@ -112,9 +112,9 @@ static int parse_key(struct text *t, const char **ret, size_t *ret_n)
     return 0;
 }
 
-static int parse_node(struct text *t, struct hy_shape *s, const char *key, size_t key_n, unsigned depth);
+static int parse_node(struct text *t, struct hy_feed_schema *s, const char *key, size_t key_n, unsigned depth);
 
-static int parse_inside(struct text *t, struct hy_shape *s, size_t self, unsigned depth)
+static int parse_inside(struct text *t, struct hy_feed_schema *s, size_t self, unsigned depth)
 {
     const char kind = s->nodes[self].kind;
     char c;
@@ -134,18 +134,18 @@ static int parse_inside(struct text *t, struct hy_shape *s, size_t self, unsigne
     return 0;
 }
 
-static int parse_node(struct text *t, struct hy_shape *s, const char *key, size_t key_n, unsigned depth)
+static int parse_node(struct text *t, struct hy_feed_schema *s, const char *key, size_t key_n, unsigned depth)
 {
     const char kind = next_char(t);
-    struct hy_shape_node *n;
+    struct hy_feed_schema_node *n;
 
-    if (depth > HY_SHAPE_DEPTH_MAX || (!is_value(kind) && !end_of(kind) && kind != 'l' && kind != 'a' && kind != '*') ||
+    if (depth > HY_FEED_SCHEMA_DEPTH_MAX || (!is_value(kind) && !end_of(kind) && kind != 'l' && kind != 'a' && kind != '*') ||
         (kind == '*' && depth > 0))
         return -EBADMSG;
     t->at++;
-    n = hy_shape_add(s, kind);
+    n = hy_feed_schema_add(s, kind);
     if (!n)
-        return s->count >= HY_SHAPE_NODES_MAX ? -EBADMSG : -ENOMEM;
+        return s->count >= HY_FEED_SCHEMA_NODES_MAX ? -EBADMSG : -ENOMEM;
     n->key = key;
     n->key_n = key_n;
     if (kind == 'l') {
@@ -155,7 +155,7 @@ static int parse_node(struct text *t, struct hy_shape *s, const char *key, size_
     return end_of(kind) ? parse_inside(t, s, s->count - 1, depth) : 0;
 }
 
-int hy_shape_parse(const char *text, size_t n, struct hy_shape *s)
+int hy_feed_schema_parse(const char *text, size_t n, struct hy_feed_schema *s)
 {
     struct text t = {text, text + n};
     int rc;
@@ -187,7 +187,7 @@ static bool is_list(const struct hy_batch_column *c)
     return c->dims > 0 || c->is_ragged;
 }
 
-static bool fits(const struct hy_shape_node *n, const struct hy_batch_column *c)
+static bool fits(const struct hy_feed_schema_node *n, const struct hy_batch_column *c)
 {
     if (n->kind == 'l')
         return is_of(n->element, c->dtype) && is_list(c);
@@ -198,7 +198,7 @@ static bool fits(const struct hy_shape_node *n, const struct hy_batch_column *c)
     return is_of(n->kind, c->dtype) && c->dims == 0 && !c->is_ragged;
 }
 
-int hy_shape_check(const struct hy_shape *s, const struct hy_batch *b)
+int hy_feed_schema_check(const struct hy_feed_schema *s, const struct hy_batch *b)
 {
     if (s->columns != b->count)
         return -EBADMSG;

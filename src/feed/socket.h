@@ -18,26 +18,26 @@
 #include "feed/feed.h"
 
 #define HY_FEED_WAITING 4096u /* connections that may wait to be accepted; the kernel may allow fewer */
-#define HY_HELLO_MAGIC 0x316c6c6568706f68ull  /* "hophell1" */
-#define HY_NOTICE_MAGIC 0x3165746f6e706f68ull /* "hopnote1" */
+#define HY_FEED_HELLO_MAGIC 0x316c6c6568706f68ull  /* "hophell1" */
+#define HY_FEED_NOTICE_MAGIC 0x3165746f6e706f68ull /* "hopnote1" */
 
-struct hy_hello {
+struct hy_feed_hello {
     uint64_t magic;
     uint32_t wants_results; /* 0 or 1 */
     uint32_t zero;
     uint64_t results_size;
-    char queue[HY_QUEUE_MAX]; /* NUL-terminated */
+    char queue[HY_FEED_QUEUE_MAX]; /* NUL-terminated */
     uint64_t zeros[5];
 };
 
-enum hy_notice_kind { HY_NOTICE_RESULTS = 1, HY_NOTICE_ENOUGH = 2 };
+enum hy_feed_notice_kind { HY_FEED_NOTICE_RESULTS = 1, HY_FEED_NOTICE_ENOUGH = 2 };
 
-struct hy_notice {
+struct hy_feed_notice {
     uint64_t magic;
     uint32_t kind, zero;
 };
 
-_Static_assert(sizeof(struct hy_hello) == 128 && sizeof(struct hy_notice) == 16, "as the other side has them");
+_Static_assert(sizeof(struct hy_feed_hello) == 128 && sizeof(struct hy_feed_notice) == 16, "as the other side has them");
 
 /* A socket that has the name, so that nobody else can, or -Exxx; -EADDRINUSE when somebody does. Who connects to it is
  * refused until it listens. */

@@ -16,7 +16,7 @@
 
 #define LOOKS 20 /* before who waits sleeps, as in a ring */
 
-struct hy_source {
+struct hy_feed_source {
     int socket;
     struct hy_ring *rows, *results; /* the second comes with a notice, if it was wanted */
     size_t need;
@@ -27,7 +27,7 @@ struct hy_source {
 
 /* ---- from birth to death ------------------------------------------------------------ */
 
-void hy_source_close(struct hy_source *s)
+void hy_feed_source_close(struct hy_feed_source *s)
 {
     if (!s)
         return;
@@ -47,7 +47,7 @@ static bool has_had_enough(const char *end)
 }
 
 /* Connects, or finds out why not. */
-static int dial(struct hy_source *s, const char *name, struct hy_err *err)
+static int dial(struct hy_feed_source *s, const char *name, struct hy_err *err)
 {
     int rc = hy_feed_name_of_end(name, s->end);
 
@@ -63,9 +63,9 @@ static int dial(struct hy_source *s, const char *name, struct hy_err *err)
     return hy_err_sys(err, s->socket, "cannot reach the hub '%s'", name);
 }
 
-static int greet(struct hy_source *s, const struct hy_source_options *o, struct hy_err *err)
+static int greet(struct hy_feed_source *s, const struct hy_feed_source_options *o, struct hy_err *err)
 {
-    struct hy_hello hello = {.magic = HY_HELLO_MAGIC, .wants_results = o->wants_results, .results_size = o->size};
+    struct hy_feed_hello hello = {.magic = HY_FEED_HELLO_MAGIC, .wants_results = o->wants_results, .results_size = o->size};
     hy_cleanup_close int memory = -1;
     int ends[2], rc;
 
@@ -83,13 +83,13 @@ static int greet(struct hy_source *s, const struct hy_source_options *o, struct 
     return rc;
 }
 
-int hy_source_open(const char *name, const struct hy_source_options *o, struct hy_source **ret, struct hy_err *err)
+int hy_feed_source_open(const char *name, const struct hy_feed_source_options *o, struct hy_feed_source **ret, struct hy_err *err)
 {
-    struct hy_source *s;
+    struct hy_feed_source *s;
     int rc;
 
-    if (strlen(o->queue) >= HY_QUEUE_MAX || o->size > HY_RING_MOST)
-        return hy_err_set(err, -EINVAL, "a queue's name has less than %u bytes, and a ring at most %u", HY_QUEUE_MAX,
+    if (strlen(o->queue) >= HY_FEED_QUEUE_MAX || o->size > HY_RING_MOST)
+        return hy_err_set(err, -EINVAL, "a queue's name has less than %u bytes, and a ring at most %u", HY_FEED_QUEUE_MAX,
                           HY_RING_MOST);
     s = hy_calloc(1, sizeof *s);
     if (!s)
@@ -99,7 +99,7 @@ int hy_source_open(const char *name, const struct hy_source_options *o, struct h
     if (rc == 0)
         rc = greet(s, o, err);
     if (rc < 0) {
-        hy_source_close(s);
+        hy_feed_source_close(s);
         return rc;
     }
     *ret = s;
@@ -108,7 +108,7 @@ int hy_source_open(const char *name, const struct hy_source_options *o, struct h
 
 /* ---- what the hub says --------------------------------------------------------------- */
 
-static int open_results(struct hy_source *s, const int fds[2])
+static int open_results(struct hy_feed_source *s, const int fds[2])
 {
     if (s->results || fds[0] < 0 || !hy_feed_is_end(fds[1])) {
         if (fds[1] >= 0)
@@ -118,14 +118,14 @@ static int open_results(struct hy_source *s, const int fds[2])
     return hy_ring_open(fds[0], fds[1], &s->results, NULL);
 }
 
-static int heed(struct hy_source *s, const struct hy_notice *n, int fds[2])
+static int heed(struct hy_feed_source *s, const struct hy_feed_notice *n, int fds[2])
 {
     int rc = 0;
 
-    if (n->magic == HY_NOTICE_MAGIC && n->kind == HY_NOTICE_RESULTS) {
+    if (n->magic == HY_FEED_NOTICE_MAGIC && n->kind == HY_FEED_NOTICE_RESULTS) {
         rc = open_results(s, fds);
         fds[1] = -1;
-    } else if (n->magic == HY_NOTICE_MAGIC && n->kind == HY_NOTICE_ENOUGH) {
+    } else if (n->magic == HY_FEED_NOTICE_MAGIC && n->kind == HY_FEED_NOTICE_ENOUGH) {
         s->is_over = true;
     } else {
         rc = -EPROTO;
@@ -136,12 +136,12 @@ static int heed(struct hy_source *s, const struct hy_notice *n, int fds[2])
 }
 
 /* Takes all notices that are there. */
-static int hear(struct hy_source *s)
+static int hear(struct hy_feed_source *s)
 {
     int rc = 0;
 
     while (rc == 0 && !s->is_alone) {
-        struct hy_notice n;
+        struct hy_feed_notice n;
         int fds[2];
 
         rc = hy_feed_recv(s->socket, &n, sizeof n, fds);
@@ -154,7 +154,7 @@ static int hear(struct hy_source *s)
 }
 
 /* The ring has no reader any more: because it had enough, or because it died. */
-static int why_gone(struct hy_source *s)
+static int why_gone(struct hy_feed_source *s)
 {
     (void)hear(s); /* what it was not able to say is told by the name */
     if (!s->is_over)
@@ -164,26 +164,26 @@ static int why_gone(struct hy_source *s)
 
 /* ---- waiting ------------------------------------------------------------------------- */
 
-static bool has_results(struct hy_source *s)
+static bool has_results(struct hy_feed_source *s)
 {
-    struct hy_message m;
+    struct hy_ring_message m;
 
     return s->results && hy_ring_next(s->results, &m) != 0; /* nonsense is found by who takes it */
 }
 
-static int look(struct hy_source *s, size_t need)
+static int look(struct hy_feed_source *s, size_t need)
 {
-    return (need && hy_ring_reserve(s->rows, need) ? HY_SOURCE_ROOM : 0) | (has_results(s) ? HY_SOURCE_RESULTS : 0);
+    return (need && hy_ring_reserve(s->rows, need) ? HY_FEED_SOURCE_ROOM : 0) | (has_results(s) ? HY_FEED_SOURCE_RESULTS : 0);
 }
 
 /* Says to both sides that we sleep; false when there is something after all. */
-static bool may_sleep(struct hy_source *s, size_t need)
+static bool may_sleep(struct hy_feed_source *s, size_t need)
 {
     return (!need || hy_ring_may_sleep_for_room(s->rows, need)) && (!s->results || hy_ring_may_sleep(s->results));
 }
 
 /* Sleeps until something happens. 1, 0 when it took too long, or why there is nothing to wait for. */
-static int sleep_once(struct hy_source *s, int timeout_ms)
+static int sleep_once(struct hy_feed_source *s, int timeout_ms)
 {
     struct pollfd p[3] = {{.fd = hy_ring_socket(s->rows), .events = POLLIN},
                           {.fd = s->is_alone ? -1 : s->socket, .events = POLLIN},
@@ -201,7 +201,7 @@ static int sleep_once(struct hy_source *s, int timeout_ms)
     return gone ? why_gone(s) : s->is_over ? -ESHUTDOWN : 1;
 }
 
-int hy_source_wait(struct hy_source *s, size_t need, int timeout_ms)
+int hy_feed_source_wait(struct hy_feed_source *s, size_t need, int timeout_ms)
 {
     const int64_t end = hy_clock_ms() + timeout_ms;
     int rc;
@@ -215,8 +215,8 @@ int hy_source_wait(struct hy_source *s, size_t need, int timeout_ms)
         const int64_t left = end - hy_clock_ms();
 
         rc = may_sleep(s, need) ? sleep_once(s, timeout_ms < 0 ? -1 : left > 0 ? (int)left : 0) : 1;
-        if (look(s, need) & HY_SOURCE_RESULTS)
-            return HY_SOURCE_RESULTS; /* they were sent before whatever is wrong now */
+        if (look(s, need) & HY_FEED_SOURCE_RESULTS)
+            return HY_FEED_SOURCE_RESULTS; /* they were sent before whatever is wrong now */
         if (rc <= 0)
             return rc;
         if ((rc = look(s, need)) != 0)
@@ -224,7 +224,7 @@ int hy_source_wait(struct hy_source *s, size_t need, int timeout_ms)
     }
 }
 
-int hy_source_wait_until_taken(struct hy_source *s, int timeout_ms)
+int hy_feed_source_wait_until_taken(struct hy_feed_source *s, int timeout_ms)
 {
     int rc = hy_ring_wait_until_empty(s->rows, timeout_ms);
 
@@ -234,24 +234,24 @@ int hy_source_wait_until_taken(struct hy_source *s, int timeout_ms)
 /* ---- rows and results ------------------------------------------------------------------ */
 
 /* Before anything is put: who is told at once that nobody wants it does not fill the ring first. */
-static int check(struct hy_source *s)
+static int check(struct hy_feed_source *s)
 {
     int rc = hear(s);
 
     return rc < 0 ? rc : s->is_over ? -ESHUTDOWN : s->is_alone ? why_gone(s) : 0;
 }
 
-size_t hy_source_most(const struct hy_source *s)
+size_t hy_feed_source_most(const struct hy_feed_source *s)
 {
     return hy_ring_most(s->rows);
 }
 
-size_t hy_source_need(const struct hy_source *s)
+size_t hy_feed_source_need(const struct hy_feed_source *s)
 {
     return s->need;
 }
 
-int hy_source_put(struct hy_source *s, const struct hy_batch *b)
+int hy_feed_source_put(struct hy_feed_source *s, const struct hy_batch *b)
 {
     void *room;
     int rc = check(s);
@@ -269,12 +269,12 @@ int hy_source_put(struct hy_source *s, const struct hy_batch *b)
     return 1;
 }
 
-bool hy_source_takes_pickles(const struct hy_source *s)
+bool hy_feed_source_takes_pickles(const struct hy_feed_source *s)
 {
     return hy_ring_word(s->rows) == 1;
 }
 
-int hy_source_put_end(struct hy_source *s)
+int hy_feed_source_put_end(struct hy_feed_source *s)
 {
     int rc = check(s);
 
@@ -287,12 +287,12 @@ int hy_source_put_end(struct hy_source *s)
     return 1;
 }
 
-int hy_source_next(struct hy_source *s, struct hy_message *ret)
+int hy_feed_source_next(struct hy_feed_source *s, struct hy_ring_message *ret)
 {
     return s->results ? hy_ring_next(s->results, ret) : 0;
 }
 
-void hy_source_release(struct hy_source *s)
+void hy_feed_source_release(struct hy_feed_source *s)
 {
     hy_ring_release(s->results);
 }

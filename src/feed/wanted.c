@@ -15,7 +15,7 @@ void hy_wanted_done(struct hy_wanted *w)
     free(w->columns);
     free(w->seen);
     free(w->places);
-    hy_shape_done(&w->shape);
+    hy_feed_schema_done(&w->schema);
     *w = (struct hy_wanted){0};
 }
 
@@ -30,27 +30,27 @@ int hy_wanted_init(struct hy_wanted *w, const char *text, bool may_have_more, co
     w->places = hy_calloc(count, sizeof *w->places);
     if (w->text && w->columns && w->places) {
         memcpy(w->columns, columns, count * sizeof *columns);
-        rc = hy_shape_parse(w->text, strlen(w->text), &w->shape);
+        rc = hy_feed_schema_parse(w->text, strlen(w->text), &w->schema);
     }
-    if (rc == 0 && w->shape.columns != count)
+    if (rc == 0 && w->schema.columns != count)
         rc = -EBADMSG;
     if (rc < 0)
         hy_wanted_done(w);
     return rc == -EBADMSG ? -EINVAL : rc;
 }
 
-static bool has_parts(const struct hy_shape_node *n)
+static bool has_parts(const struct hy_feed_schema_node *n)
 {
     return n->kind == '(' || n->kind == '[' || n->kind == '{' || n->kind == '<';
 }
 
-static bool has_names(const struct hy_shape_node *n)
+static bool has_names(const struct hy_feed_schema_node *n)
 {
     return n->kind == '{' || n->kind == '<';
 }
 
 /* Behind a node and all that is below it. */
-static size_t behind(const struct hy_shape *s, size_t at)
+static size_t behind(const struct hy_feed_schema *s, size_t at)
 {
     for (uint32_t left = 1; left; left--, at++)
         left += s->nodes[at].count;
@@ -58,7 +58,7 @@ static size_t behind(const struct hy_shape *s, size_t at)
 }
 
 /* The part of a node of that name; 0: there is none. */
-static size_t part_of_name(const struct hy_shape *s, size_t self, const struct hy_shape_node *name)
+static size_t part_of_name(const struct hy_feed_schema *s, size_t self, const struct hy_feed_schema_node *name)
 {
     size_t at = self + 1;
 
@@ -69,9 +69,9 @@ static size_t part_of_name(const struct hy_shape *s, size_t self, const struct h
 }
 
 /* Finds the columns of what is wanted at *at in the row's node. Names are found by name, others by their place. */
-static bool find_columns(struct hy_wanted *w, size_t *at, const struct hy_shape *row, size_t self)
+static bool find_columns(struct hy_wanted *w, size_t *at, const struct hy_feed_schema *row, size_t self)
 {
-    const struct hy_shape_node *wanted = &w->shape.nodes[(*at)++], *n = &row->nodes[self];
+    const struct hy_feed_schema_node *wanted = &w->schema.nodes[(*at)++], *n = &row->nodes[self];
     size_t part = self + 1;
 
     if (!has_parts(wanted)) {
@@ -82,7 +82,7 @@ static bool find_columns(struct hy_wanted *w, size_t *at, const struct hy_shape 
                                            : n->count != wanted->count || has_names(n) != has_names(wanted)))
         return false;
     for (uint32_t i = 0; i < wanted->count; i++) {
-        const size_t here = has_names(wanted) ? part_of_name(row, self, &w->shape.nodes[*at]) : part;
+        const size_t here = has_names(wanted) ? part_of_name(row, self, &w->schema.nodes[*at]) : part;
 
         if (!here || !find_columns(w, at, row, here))
             return false;
@@ -98,19 +98,19 @@ static int find_places(struct hy_wanted *w, const struct hy_reading *r, struct h
     size_t at = 0;
     char *seen;
 
-    if (w->seen && w->seen_n == b->shape_n && memcmp(w->seen, b->shape, b->shape_n) == 0)
+    if (w->seen && w->seen_n == b->schema_n && memcmp(w->seen, b->schema, b->schema_n) == 0)
         return 0;
     if (hy_reading_is_pickled(r))
         return hy_err_set(err, -EINVAL, "rows came that have no columns, and were pickled; " HY_GATHER_OTHERWISE);
-    if (!find_columns(w, &at, &r->shape, 0))
+    if (!find_columns(w, &at, &r->schema, 0))
         return hy_err_set(err, -EINVAL, "rows came as %.*s, and %s is wanted; " HY_GATHER_OTHERWISE,
-                          b->shape_n < 200 ? (int)b->shape_n : 200, b->shape, w->text);
-    seen = hy_reallocarray(w->seen, b->shape_n + 1, 1);
+                          b->schema_n < 200 ? (int)b->schema_n : 200, b->schema, w->text);
+    seen = hy_reallocarray(w->seen, b->schema_n + 1, 1);
     if (!seen)
         return hy_err_oom(err);
-    memcpy(seen, b->shape, b->shape_n);
+    memcpy(seen, b->schema, b->schema_n);
     w->seen = seen;
-    w->seen_n = b->shape_n;
+    w->seen_n = b->schema_n;
     return 0;
 }
 

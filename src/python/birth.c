@@ -114,7 +114,7 @@ static int enter_cgroup(int fd, struct hy_err *err)
     return HY_SYS(write(fd, "0", 1)) < 0 ? hy_err_sys(err, -errno, "cannot enter the trial's cgroup") : 0;
 }
 
-static int set_streams(const struct hy_request *r, struct hy_err *err)
+static int set_streams(const struct hy_fork_request *r, struct hy_err *err)
 {
     for (int fd = 1; fd <= 2; fd++)
         if (HY_SYS(dup2(r->fds[fd == 1 ? HY_FD_STDOUT : HY_FD_STDERR], fd)) < 0)
@@ -149,7 +149,7 @@ static int write_tag(const struct hy_warm_server *s, const char *tag, struct hy_
 }
 
 /* The trial's own are inherited by what it starts, as an agent's would be. */
-static int keep_fds(struct hy_request *r, struct hy_err *err)
+static int keep_fds(struct hy_fork_request *r, struct hy_err *err)
 {
     for (size_t i = 0; i < r->fd_count; i++) {
         if (i == HY_FD_CONTROL)
@@ -163,7 +163,7 @@ static int keep_fds(struct hy_request *r, struct hy_err *err)
     return 0;
 }
 
-int hy_birth_settle(const struct hy_warm_server *s, struct hy_request *r, int helper, struct hy_err *err)
+int hy_birth_settle(const struct hy_warm_server *s, struct hy_fork_request *r, int helper, struct hy_err *err)
 {
     int rc;
 

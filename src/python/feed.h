@@ -22,7 +22,7 @@ struct hy_builder {
 };
 
 struct hy_packer {
-    struct hy_shape shape;
+    struct hy_feed_schema schema;
     struct hy_buf text;
     PyObject **keys;                 /* by node: in a dict its name; of a Row its fields */
     struct hy_builder *builders;     /* by column */

@@ -31,14 +31,14 @@ void hy_packer_forget(struct hy_packer *p)
     for (size_t i = 0; i < p->keys_count; i++)
         Py_XDECREF(p->keys[i]);
     p->builders_count = p->keys_count = 0;
-    p->shape.count = p->shape.columns = 0;
+    p->schema.count = p->schema.columns = 0;
     p->rows = 0;
 }
 
 void hy_packer_done(struct hy_packer *p)
 {
     hy_packer_forget(p);
-    hy_shape_done(&p->shape);
+    hy_feed_schema_done(&p->schema);
     hy_buf_done(&p->text);
     free(p->keys);
     free(p->builders);
@@ -179,7 +179,7 @@ static bool is_list_of_values(PyObject *list, struct hy_batch_column *c, char *r
 /* Room for one more node, and its builder if it is a leaf. */
 static int make_room(struct hy_packer *p)
 {
-    const size_t nodes = p->shape.count + 1, columns = p->shape.columns + 1u;
+    const size_t nodes = p->schema.count + 1, columns = p->schema.columns + 1u;
     PyObject **keys = hy_reallocarray(p->keys, nodes, sizeof *keys);
     struct hy_builder *builders;
     struct hy_batch_column *list;
@@ -199,17 +199,17 @@ static int make_room(struct hy_packer *p)
 }
 
 /* A new node behind the others. NULL with an exception set, or without one when there are too many. */
-static struct hy_shape_node *add_node(struct hy_packer *p, char kind)
+static struct hy_feed_schema_node *add_node(struct hy_packer *p, char kind)
 {
-    struct hy_shape_node *n;
+    struct hy_feed_schema_node *n;
 
-    if (p->shape.count >= HY_SHAPE_NODES_MAX / 2 || p->shape.columns >= HY_BATCH_COLUMNS_MAX || make_room(p) < 0)
+    if (p->schema.count >= HY_FEED_SCHEMA_NODES_MAX / 2 || p->schema.columns >= HY_BATCH_COLUMNS_MAX || make_room(p) < 0)
         return NULL;
-    n = hy_shape_add(&p->shape, kind);
+    n = hy_feed_schema_add(&p->schema, kind);
     if (!n)
         return PyErr_NoMemory(), NULL;
     p->keys[p->keys_count++] = NULL;
-    if (p->shape.columns > p->builders_count)
+    if (p->schema.columns > p->builders_count)
         builder_init(&p->builders[p->builders_count++]);
     return n;
 }
@@ -222,7 +222,7 @@ static int missing(void)
 /* The leaf's column gets its type, and ends that begin with 0. */
 static int add_leaf(struct hy_packer *p, char kind, char element, const struct hy_batch_column *c)
 {
-    struct hy_shape_node *n = add_node(p, kind);
+    struct hy_feed_schema_node *n = add_node(p, kind);
     struct hy_builder *b;
 
     if (!n)
@@ -247,8 +247,8 @@ static int set_key(struct hy_packer *p, size_t node, PyObject *key)
         PyErr_Clear();
         return HY_ROW_DIFFERS;
     }
-    p->shape.nodes[node].key = text;
-    p->shape.nodes[node].key_n = (size_t)n;
+    p->schema.nodes[node].key = text;
+    p->schema.nodes[node].key_n = (size_t)n;
     p->keys[node] = Py_NewRef(key);
     return HY_ROW_FITS;
 }
@@ -256,7 +256,7 @@ static int set_key(struct hy_packer *p, size_t node, PyObject *key)
 static int describe_sequence(struct hy_packer *p, PyObject *o, char kind, PyObject *fields, unsigned depth)
 {
     const Py_ssize_t n = PySequence_Size(o);
-    struct hy_shape_node *node = n >= 0 && n <= (Py_ssize_t)HY_BATCH_COLUMNS_MAX ? add_node(p, kind) : NULL;
+    struct hy_feed_schema_node *node = n >= 0 && n <= (Py_ssize_t)HY_BATCH_COLUMNS_MAX ? add_node(p, kind) : NULL;
     int rc = HY_ROW_FITS;
 
     if (!node)
@@ -272,7 +272,7 @@ static int describe_sequence(struct hy_packer *p, PyObject *o, char kind, PyObje
 
 static int describe_dict(struct hy_packer *p, PyObject *o, unsigned depth)
 {
-    struct hy_shape_node *node = PyDict_Size(o) <= (Py_ssize_t)HY_BATCH_COLUMNS_MAX ? add_node(p, '{') : NULL;
+    struct hy_feed_schema_node *node = PyDict_Size(o) <= (Py_ssize_t)HY_BATCH_COLUMNS_MAX ? add_node(p, '{') : NULL;
     PyObject *key, *value;
     Py_ssize_t at = 0;
     int rc = HY_ROW_FITS;
@@ -313,7 +313,7 @@ PyObject *hy_packer_fields(struct hy_packer *p, PyObject *o)
 static int describe_row(struct hy_packer *p, PyObject *o, unsigned depth)
 {
     hy_cleanup_ref PyObject *fields = hy_packer_fields(p, o);
-    const size_t self = p->shape.count;
+    const size_t self = p->schema.count;
     int rc = fields ? describe_sequence(p, o, '<', fields, depth) : HY_ROW_DIFFERS;
 
     if (rc == HY_ROW_FITS && !p->keys[self])
@@ -351,10 +351,10 @@ static int describe_list(struct hy_packer *p, PyObject *o, unsigned depth)
 static int describe(struct hy_packer *p, PyObject *o, PyObject *key, unsigned depth)
 {
     const char value = value_of(o);
-    const size_t self = p->shape.count;
+    const size_t self = p->schema.count;
     int rc;
 
-    if (depth >= HY_SHAPE_DEPTH_MAX)
+    if (depth >= HY_FEED_SCHEMA_DEPTH_MAX)
         return HY_ROW_DIFFERS;
     if (value)
         rc = add_leaf(p, value, 0, &(struct hy_batch_column){.dtype = dtype_of_value(value)});

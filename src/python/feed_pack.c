@@ -266,10 +266,10 @@ static int add_dict(struct hy_packer *p, size_t *at, PyObject *o, uint32_t count
     return rc;
 }
 
-static int add_row(struct hy_packer *p, size_t *at, PyObject *o, const struct hy_shape_node *n)
+static int add_row(struct hy_packer *p, size_t *at, PyObject *o, const struct hy_feed_schema_node *n)
 {
     hy_cleanup_ref PyObject *fields = PyTuple_Check(o) ? hy_packer_fields(p, o) : NULL;
-    PyObject *wanted = p->keys[n - p->shape.nodes];
+    PyObject *wanted = p->keys[n - p->schema.nodes];
     int same = fields ? fields == wanted ? 1 : PyObject_RichCompareBool(fields, wanted, Py_EQ) : 0;
 
     return same > 0 ? add_sequence(p, at, o, n->count) : same < 0 ? HY_ROW_WRONG : HY_ROW_DIFFERS;
@@ -278,7 +278,7 @@ static int add_row(struct hy_packer *p, size_t *at, PyObject *o, const struct hy
 /* Adds what the node at *at stands for, and all within. */
 static int add(struct hy_packer *p, size_t *at, PyObject *o)
 {
-    const struct hy_shape_node *n = &p->shape.nodes[(*at)++];
+    const struct hy_feed_schema_node *n = &p->schema.nodes[(*at)++];
 
     switch (n->kind) {
     case '(':
@@ -321,11 +321,11 @@ static void undo_row(struct hy_packer *p)
 static int try_row(struct hy_packer *p, PyObject *row)
 {
     size_t at = 0;
-    int rc = p->shape.count && p->rows < HY_BATCH_ROWS_MAX ? add(p, &at, row) : HY_ROW_DIFFERS;
+    int rc = p->schema.count && p->rows < HY_BATCH_ROWS_MAX ? add(p, &at, row) : HY_ROW_DIFFERS;
 
     if (rc == HY_ROW_FITS)
         p->rows++;
-    else if (p->shape.count)
+    else if (p->schema.count)
         undo_row(p);
     return rc;
 }
@@ -370,17 +370,17 @@ static void clear_rows(struct hy_packer *p)
 
 static int flush(struct hy_packer *p, const struct hy_packing *how)
 {
-    struct hy_batch batch = {.rows = p->rows, .count = p->shape.columns, .columns = p->columns};
+    struct hy_batch batch = {.rows = p->rows, .count = p->schema.columns, .columns = p->columns};
     int rc;
 
     if (p->rows == 0)
         return 1;
     hy_buf_clear(&p->text);
     p->text.max = SIZE_MAX;
-    if (hy_shape_write(&p->shape, &p->text) < 0)
+    if (hy_feed_schema_write(&p->schema, &p->text) < 0)
         return no_memory();
-    batch.shape = (const char *)hy_buf_bytes(&p->text);
-    batch.shape_n = p->text.len;
+    batch.schema = (const char *)hy_buf_bytes(&p->text);
+    batch.schema_n = p->text.len;
     for (size_t i = 0; i < p->builders_count; i++) {
         const struct hy_builder *b = &p->builders[i];
 
@@ -413,7 +413,7 @@ static int send_pickled(PyObject *list, Py_ssize_t from, Py_ssize_t to, const st
 {
     hy_cleanup_ref PyObject *rows = PyList_GetSlice(list, from, to), *bytes = rows ? pickled(rows) : NULL;
     struct hy_batch_column column = {.dtype = HY_DTYPE_PICKLE};
-    struct hy_batch batch = {.rows = (uint32_t)(to - from), .count = 1, .shape = "*", .shape_n = 1, .columns = &column};
+    struct hy_batch batch = {.rows = (uint32_t)(to - from), .count = 1, .schema = "*", .schema_n = 1, .columns = &column};
     int rc;
 
     if (!bytes || !PyBytes_Check(bytes))

@@ -89,7 +89,7 @@ static PyObject *unpickled(const struct hy_batch_column *c, uint32_t rows)
 /* Of a Row: the list of its fields, which all of them share, as Spark has it. */
 static int set_fields(struct hy_unpacker *u, size_t self)
 {
-    const uint32_t count = u->of->shape.nodes[self].count;
+    const uint32_t count = u->of->schema.nodes[self].count;
     PyObject *fields = PyList_New((Py_ssize_t)count);
     size_t at = self + 1;
 
@@ -98,7 +98,7 @@ static int set_fields(struct hy_unpacker *u, size_t self)
         if (PyList_SetItem(fields, (Py_ssize_t)i, Py_NewRef(u->keys[at])) < 0)
             return -1;
         for (uint32_t left = 1; left; left--, at++) /* over all that is below */
-            left += u->of->shape.nodes[at].count;
+            left += u->of->schema.nodes[at].count;
     }
     return fields ? 0 : -1;
 }
@@ -115,8 +115,8 @@ static int find_make_row(struct hy_unpacker *u)
 /* Keys first, from behind: those of a Row are there when it is its turn. */
 static int set_keys(struct hy_unpacker *u)
 {
-    for (size_t i = u->of->shape.count; i-- > 0;) {
-        const struct hy_shape_node *n = &u->of->shape.nodes[i];
+    for (size_t i = u->of->schema.count; i-- > 0;) {
+        const struct hy_feed_schema_node *n = &u->of->schema.nodes[i];
 
         if (n->kind == '<') {
             if (n->key)
@@ -134,8 +134,8 @@ static int set_keys(struct hy_unpacker *u)
 
 static int set_arrays(struct hy_unpacker *u)
 {
-    for (size_t i = 0; i < u->of->shape.count; i++) {
-        const struct hy_shape_node *n = &u->of->shape.nodes[i];
+    for (size_t i = 0; i < u->of->schema.count; i++) {
+        const struct hy_feed_schema_node *n = &u->of->schema.nodes[i];
         const struct hy_batch_column *c = &u->of->batch->columns[n->column];
 
         if (n->kind != 'a' && n->kind != '*')
@@ -152,11 +152,11 @@ int hy_unpack_begin(struct hy_unpacker *u, const struct hy_reading *r)
     hy_unpack_end(u);
     u->of = r;
     u->number = r->number;
-    u->keys = hy_calloc(r->shape.count, sizeof *u->keys);
+    u->keys = hy_calloc(r->schema.count, sizeof *u->keys);
     u->arrays = hy_calloc(r->batch->count, sizeof *u->arrays);
     if (!u->keys || !u->arrays)
         return PyErr_NoMemory(), -1;
-    u->keys_count = r->shape.count;
+    u->keys_count = r->schema.count;
     u->arrays_count = r->batch->count;
     return set_keys(u);
 }
@@ -346,7 +346,7 @@ static PyObject *make_row(struct hy_unpacker *u, size_t *at, uint32_t row, uint3
 /* What the node at *at stands for, and all within. */
 static PyObject *make(struct hy_unpacker *u, size_t *at, uint32_t row)
 {
-    const struct hy_shape_node *n = &u->of->shape.nodes[(*at)++];
+    const struct hy_feed_schema_node *n = &u->of->schema.nodes[(*at)++];
     const struct hy_batch_column *c = &u->of->batch->columns[n->column];
 
     switch (n->kind) {

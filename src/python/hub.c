@@ -94,9 +94,9 @@ static int fail(const struct hub *h, int rc)
     return -1;
 }
 
-static struct hy_queue *queue_of(struct hub *h, const char *name)
+static struct hy_feed_queue *queue_of(struct hub *h, const char *name)
 {
-    struct hy_queue *q = hy_intake_queue(h->intake, name);
+    struct hy_feed_queue *q = hy_intake_queue(h->intake, name);
 
     if (!q)
         PyErr_Format(PyExc_ValueError, "there are %d queues already, or the name '%s' is too long", HY_INTAKE_QUEUES,
@@ -104,7 +104,7 @@ static struct hy_queue *queue_of(struct hub *h, const char *name)
     return q;
 }
 
-static struct unpacking *unpacking_of(struct hub *h, const struct hy_queue *q)
+static struct unpacking *unpacking_of(struct hub *h, const struct hy_feed_queue *q)
 {
     return &h->unpackings[q - h->intake->queues];
 }
@@ -152,7 +152,7 @@ static int leave(struct hub *h, bool takes)
 /* ---- messages ---------------------------------------------------------------------------- */
 
 struct request {
-    struct hy_queue *queue;
+    struct hy_feed_queue *queue;
     unsigned long long most;
     int64_t end;
     int other;
@@ -181,7 +181,7 @@ static const char *next_message(struct hub *h, const struct request *r, int *ret
 }
 
 /* Rows have been taken from the message in hand; a count as hy_unpack_rows has it. 0 or -1. */
-static int after_rows(struct hub *h, struct hy_queue *q, Py_ssize_t count)
+static int after_rows(struct hub *h, struct hy_feed_queue *q, Py_ssize_t count)
 {
     int rc;
 
@@ -228,7 +228,7 @@ static PyObject *begin_rows(struct unpacking *u, Py_ssize_t most)
 }
 
 /* Rows of what is in hand, which another may have begun with. As hy_unpack_rows has it. */
-static Py_ssize_t unpack(struct hub *h, struct hy_queue *q, PyObject *list, Py_ssize_t most)
+static Py_ssize_t unpack(struct hub *h, struct hy_feed_queue *q, PyObject *list, Py_ssize_t most)
 {
     struct hy_unpacker *u = &unpacking_of(h, q)->unpacker;
     int rc;
@@ -308,7 +308,7 @@ static int again(void *context, const char *queue, const void *pickle, size_t n,
 static int take_columns(struct hub *h, const struct request *r, struct hy_gathered *g, PyObject *list,
                         const char **ret_why)
 {
-    struct hy_queue *q = r->queue;
+    struct hy_feed_queue *q = r->queue;
     int rc = 0;
 
     *ret_why = WHY_FULL;
@@ -353,7 +353,7 @@ static PyObject *hub_next_columns(PyObject *self, PyObject *args, PyObject *kwar
     if (rc == 0 && PyList_Size(list))
         made = Py_BuildValue("nsOs", PyList_Size(list), "*", list, why);
     else if (rc == 0)
-        made = Py_BuildValue("Ks#Ns", (unsigned long long)g.rows, g.shape ? g.shape : "", (Py_ssize_t)g.shape_n,
+        made = Py_BuildValue("Ks#Ns", (unsigned long long)g.rows, g.schema ? g.schema : "", (Py_ssize_t)g.schema_n,
                              hy_gathered_columns(&g, arrays), why);
     hy_gathered_done(&g);
     return made;
@@ -399,7 +399,7 @@ static PyObject *hub_next_shape(PyObject *self, PyObject *args, PyObject *kwargs
     b = r.queue->reading.batch;
     if (rc == 0)
         made = why ? Py_BuildValue("s[]s", "", why)
-                   : Py_BuildValue("s#Ns", b->shape, (Py_ssize_t)b->shape_n, describe(b), WHY_FULL);
+                   : Py_BuildValue("s#Ns", b->schema, (Py_ssize_t)b->schema_n, describe(b), WHY_FULL);
     if (leave(h, true) < 0)
         Py_CLEAR(made);
     return made;
@@ -509,9 +509,9 @@ static int send_results(void *context, const struct hy_batch *b)
     size_t need;
     int rc;
 
-    while ((rc = hy_hub_put(in->hub, g->feeder, b, &need)) == 0) {
+    while ((rc = hy_feed_hub_put(in->hub, g->feeder, b, &need)) == 0) {
         Py_BEGIN_ALLOW_THREADS
-        rc = hy_hub_wait_for_room(in->hub, g->feeder, need, HY_PY_SLICE_MS);
+        rc = hy_feed_hub_wait_for_room(in->hub, g->feeder, need, HY_PY_SLICE_MS);
         Py_END_ALLOW_THREADS
         if (PyErr_CheckSignals() < 0)
             return -1;
@@ -536,7 +536,7 @@ static int give(struct hub *h, PyObject *list)
         struct hy_owed *o = &in->owed[in->owed_first];
         const Py_ssize_t count = o->rows < (uint64_t)(n - at) ? (Py_ssize_t)o->rows : n - at;
         struct giving g = {h, o->feeder};
-        struct hy_packing how = {.send = send_results, .context = &g, .most = hy_hub_most(in->hub, o->feeder)};
+        struct hy_packing how = {.send = send_results, .context = &g, .most = hy_feed_hub_most(in->hub, o->feeder)};
 
         rc = how.most ? hy_pack_rows(&h->packer, list, at, at + count, &how) : 0;
         at += count;
@@ -637,7 +637,7 @@ static PyObject *hub_dropped(PyObject *self, void *ignored)
     struct hub *h = (struct hub *)self;
 
     (void)ignored;
-    return PyLong_FromUnsignedLongLong(h->intake->hub ? hy_hub_dropped(h->intake->hub) : 0);
+    return PyLong_FromUnsignedLongLong(h->intake->hub ? hy_feed_hub_dropped(h->intake->hub) : 0);
 }
 
 /* ---- birth and death ----------------------------------------------------------------------- */
@@ -646,12 +646,12 @@ static int open_hub(struct hub *h)
 {
     const char *name = PyUnicode_AsUTF8AndSize(h->name, NULL);
     struct hy_err err = {0};
-    struct hy_hub *hub;
+    struct hy_feed_hub *hub;
     int rc;
 
     if (!name)
         return -1;
-    rc = hy_hub_open(name, &hub, &err);
+    rc = hy_feed_hub_open(name, &hub, &err);
     if (rc < 0) {
         hy_py_raise(state_of(h), &err);
         return rc;

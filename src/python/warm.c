@@ -182,7 +182,7 @@ static int check_threads(struct hy_err *err)
 
 /* 0 in the trial, 1 in the server, or -Exxx. Python's own handlers for a fork
  * run once on each side; the helper between them is not Python any more. */
-static int fork_trial(const struct hy_warm_server *s, struct hy_request *r, struct hy_err *err)
+static int fork_trial(const struct hy_warm_server *s, struct hy_fork_request *r, struct hy_err *err)
 {
     int helper = -1, rc;
 
@@ -218,10 +218,10 @@ static void await_go(int control)
 }
 
 /* 0 in the trial, 1 in the server. */
-static int serve_one(const struct hy_warm_server *s, struct hy_request *r)
+static int serve_one(const struct hy_warm_server *s, struct hy_fork_request *r)
 {
     struct hy_err err = {0};
-    int rc = hy_request_read(r, &err);
+    int rc = hy_fork_request_read(r, &err);
 
     rc = rc < 0 ? rc : check_threads(&err);
     rc = rc < 0 ? rc : fork_trial(s, r, &err);
@@ -232,7 +232,7 @@ static int serve_one(const struct hy_warm_server *s, struct hy_request *r)
 
 /* ---- for Python ---------------------------------------------------------------- */
 
-static PyObject *list_env(const struct hy_request *r)
+static PyObject *list_env(const struct hy_fork_request *r)
 {
     PyObject *list = PyList_New((Py_ssize_t)r->env_count);
     const char *word = r->env;
@@ -247,7 +247,7 @@ static PyObject *list_env(const struct hy_request *r)
 }
 
 /* 1, 0 at the end, or -1 with an exception set: by a module's handler for a signal. */
-static int await_request(const struct hy_warm_server *s, struct hy_request *r)
+static int await_request(const struct hy_warm_server *s, struct hy_fork_request *r)
 {
     int rc;
 
@@ -255,7 +255,7 @@ static int await_request(const struct hy_warm_server *s, struct hy_request *r)
         if (PyErr_CheckSignals() < 0)
             return -1;
         Py_BEGIN_ALLOW_THREADS
-        rc = hy_request_receive(r, s->socket);
+        rc = hy_fork_request_receive(r, s->socket);
         Py_END_ALLOW_THREADS
     } while (rc == -EINTR);
     if (rc < 0) {
@@ -280,7 +280,7 @@ PyObject *hy_py_serve(PyObject *module, PyObject *arg)
     if (say(s.socket, "ready", "") < 0)
         return Py_NewRef(Py_None);
     for (;;) {
-        __attribute__((cleanup(hy_request_done))) struct hy_request r = {0};
+        __attribute__((cleanup(hy_fork_request_done))) struct hy_fork_request r = {0};
 
         rc = await_request(&s, &r);
         if (rc <= 0)

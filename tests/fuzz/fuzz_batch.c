@@ -67,18 +67,18 @@ static void write_again(const struct hy_batch *b)
 
 static void check_shape(const struct hy_batch *b)
 {
-    struct hy_shape s = {0}, again = {0};
+    struct hy_feed_schema s = {0}, again = {0};
     struct hy_buf text;
 
     hy_buf_init(&text, 1 << 20);
-    if (hy_shape_parse(b->shape, b->shape_n, &s) == 0) {
-        (void)hy_shape_check(&s, b);
-        if (hy_shape_write(&s, &text) < 0 || hy_shape_parse((const char *)hy_buf_bytes(&text), text.len, &again) < 0
+    if (hy_feed_schema_parse(b->schema, b->schema_n, &s) == 0) {
+        (void)hy_feed_schema_check(&s, b);
+        if (hy_feed_schema_write(&s, &text) < 0 || hy_feed_schema_parse((const char *)hy_buf_bytes(&text), text.len, &again) < 0
                 ? !hy_is_short_of_memory : again.count != s.count || again.columns != s.columns)
             abort();
     }
-    hy_shape_done(&s);
-    hy_shape_done(&again);
+    hy_feed_schema_done(&s);
+    hy_feed_schema_done(&again);
     hy_buf_done(&text);
 }
 
@@ -161,13 +161,13 @@ static void want_column(struct hy_wanted_column *w, const struct hy_batch_column
 static int want(struct hy_wanted *w, const struct hy_batch *b, const struct choice *choice)
 {
     struct hy_wanted_column columns[16] = {0}; /* FLAT wants one where the batch may have none */
-    char *text = malloc(b->shape_n + 1);
+    char *text = malloc(b->schema_n + 1);
     int rc;
 
     if (!text)
         abort();
-    memcpy(text, b->shape, b->shape_n);
-    text[b->shape_n] = '\0';
+    memcpy(text, b->schema, b->schema_n);
+    text[b->schema_n] = '\0';
     for (uint32_t i = 0; i < b->count; i++)
         want_column(&columns[i], &b->columns[i], choice, i);
     rc = choice->how & FLAT ? hy_wanted_init(w, "(a)", choice->how & HAS_MORE, columns, 1)
