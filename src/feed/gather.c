@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "feed/cast.h"
-#include "feed/wanted.h"
+#include "feed/signature.h"
 
 #define ALIGNED 64u
 #define AHEAD (64ull << 20) /* bytes of a column that are asked for at once, before they are needed */

@@ -8,7 +8,7 @@
 
 #include "base/mem.h"
 #include "collective/collective.h"
-#include "current.h"
+#include "current_group.h"
 
 #define TICKET "hopyard.ticket"
 

@@ -5,7 +5,7 @@
  * longer or shorter than those before makes its column ragged, and goes on.
  * What fits nowhere is pickled, many rows at once.
  */
-#include "feed_row.h"
+#include "feed_row_schema.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -7,7 +7,7 @@
  * The arrays of a NumPy column are views of one that has all rows: it is there as
  * long as one of them is.
  */
-#include "feed.h"
+#include "feed_rows.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -18,7 +18,7 @@
 #include "record/columns.h"
 #include "record/example.h"
 #include "record/file.h"
-#include "values.h"
+#include "column_values.h"
 
 #define NAMES "surrogateescape" /* they are any bytes */
 #define BATCH_MAX (1u << 20)    /* of records, in bytes: larger ones are slower, since they are in no cache */

@@ -4,7 +4,7 @@
  * taken exactly: what is a subclass of something comes back as what it was, or not
  * at all.
  */
-#include "feed_row.h"
+#include "feed_row_schema.h"
 
 #include <stdlib.h>
 #include <string.h>

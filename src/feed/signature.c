@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "feed/cast.h"
-#include "feed/wanted.h"
+#include "feed/signature.h"
 
 void hy_wanted_done(struct hy_wanted *w)
 {

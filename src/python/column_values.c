@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "values.h"
+#include "column_values.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "current.h"
+#include "current_group.h"
 
 #include <dlfcn.h>
 #include <errno.h>

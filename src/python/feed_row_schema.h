@@ -3,7 +3,7 @@
 #ifndef HY_PYTHON_FEED_ROW_H
 #define HY_PYTHON_FEED_ROW_H
 
-#include "feed.h"
+#include "feed_rows.h"
 
 /* An answer of what follows: the row is as it should be, it is not, or an exception is set. */
 enum { HY_ROW_WRONG = -1, HY_ROW_DIFFERS = 0, HY_ROW_FITS = 1 };

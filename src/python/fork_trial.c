@@ -12,7 +12,7 @@
  * the helper is gone, fork runs its handlers as it always does, and the trial has
  * a copy of everything, this stack included. One thing is lost: register_rseq().
  */
-#include "warm.h"
+#include "fork_server.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -10,7 +10,7 @@
  * GIL (feed/feed.h). Another may give results, end or terminate the hub
  * meanwhile. Nobody waits for its turn with the GIL.
  */
-#include "feed.h"
+#include "feed_rows.h"
 
 #include <errno.h>
 #include <stdio.h>

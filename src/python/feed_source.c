@@ -7,7 +7,7 @@
  * Whatever waits does so without the GIL, and handlers of signals run every 100 ms. It waits for somebody who may be
  * busy for long, but not for ever: as long as its patience lasts.
  */
-#include "feed.h"
+#include "feed_rows.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "warm.h"
+#include "fork_server.h"
 
 #include <dirent.h>
 #include <errno.h>
