@@ -75,7 +75,7 @@ static void put_all(struct hy_ring *r, char *from, size_t n, uint64_t count)
     for (uint64_t i = 0; i < count; i++) {
         void *room;
 
-        if (hy_ring_wait_for_room(r, n, -1) != 1 || !(room = hy_ring_reserve(r, n)))
+        if (hy_ring_wait_for_space(r, n, -1) != 1 || !(room = hy_ring_reserve(r, n)))
             give_up("the reader is gone");
         from[0] = (char)i;
         memcpy(room, from, n);

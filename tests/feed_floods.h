@@ -19,9 +19,9 @@ static void fill_the_queue(const char *name)
 {
     int fd, count = 0;
 
-    while ((fd = hy_feed_connect(name)) >= 0) {
+    while ((fd = hy_feed_connect_abstract(name)) >= 0) {
         close(fd);
-        assert_in_range(++count, 1, HY_FEED_WAITING + 1);
+        assert_in_range(++count, 1, HY_FEED_BACKLOG + 1);
     }
     assert_int_equal(fd, -EAGAIN);
 }
@@ -38,7 +38,7 @@ static void test_a_turn_accepts_a_bounded_number_of_feeders(void **state)
     first = before = count_fds();
     while (count_fds() < first + FLOOD) {
         before = count_fds();
-        assert_int_equal(hy_feed_hub_next(h, "input", &(struct hy_taken){0}), 0);
+        assert_int_equal(hy_feed_hub_next(h, "input", &(struct hy_feed_hub_message){0}), 0);
         assert_in_range(count_fds() - before, 0, HY_FEED_ACCEPTS_MAX);
         assert_in_range(++turns, 1, FLOOD);
     }
@@ -94,7 +94,7 @@ static pid_t start_stranger(const char *name)
     if (setuid(65534) != 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
         _exit(9);
     for (;;) {
-        int fd = hy_feed_connect(name);
+        int fd = hy_feed_connect_abstract(name);
 
         if (fd >= 0)
             close(fd);
@@ -115,7 +115,7 @@ static void test_rows_and_the_end_come_through_while_strangers_connect(void **st
     for (int i = 0; i < 2; i++)
         strangers[i] = start_stranger(name);
     while (hy_feed_hub_dropped(h) == 0)
-        assert_int_equal(hy_feed_hub_wait(h, "input", -1, 1), HY_FEED_HUB_NOTHING);
+        assert_int_equal(hy_feed_hub_wait(h, "input", -1, 1), HY_FEED_HUB_TIMEOUT);
     feeder = start_feeder(name, 0, FLOODED_ROWS);
     for (int64_t i = 0; i < FLOODED_ROWS; i++)
         assert_int_equal(take_number(h, "input", NULL), i);
@@ -146,7 +146,7 @@ static void test_without_descriptors_a_hub_goes_on_with_those_who_are_there(void
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
     none = (struct rlimit){.rlim_cur = 0, .rlim_max = old.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
-    assert_int_equal(hy_feed_hub_next(h, "input", &(struct hy_taken){0}), 0);
+    assert_int_equal(hy_feed_hub_next(h, "input", &(struct hy_feed_hub_message){0}), 0);
     assert_int_equal(put_number(first, 2), 1);
     assert_int_equal(take_number(h, "input", NULL), 2);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
@@ -177,7 +177,7 @@ static void test_a_killed_hubs_file_is_replaced(void **state)
     assert_int_equal(read(ready[0], &byte, 1), 1);
     kill(pid, SIGKILL);
     status_of(pid);
-    assert_int_equal(hy_feed_dial(name), -ECONNREFUSED);
+    assert_int_equal(hy_feed_connect_hub(name), -ECONNREFUSED);
     h = open_hub(name);
     fill_the_queue(name); /* so that its file is what is left */
     s = open_source(name, "input", false);
@@ -235,7 +235,7 @@ static void test_a_source_refuses_another_users_file(void **state)
     if (pid == 0)
         listen_as_another(path, ready[1]);
     assert_int_equal(read(ready[0], &byte, 1), 1);
-    rc = hy_feed_dial(name);
+    rc = hy_feed_connect_hub(name);
     kill(pid, SIGKILL);
     status_of(pid);
     assert_int_equal(before ? setenv("XDG_RUNTIME_DIR", before, 1) : unsetenv("XDG_RUNTIME_DIR"), 0);

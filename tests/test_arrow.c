@@ -90,39 +90,39 @@ static void check_middle(const struct hy_batch *b)
 
 static void test_rows_are_found_by_all_offsets(void **state)
 {
-    struct hy_arrow a = {0};
+    struct hy_arrow_batch a = {0};
     struct sample s;
     size_t n;
 
     (void)state;
     make_sample(&s);
-    assert_int_equal(hy_arrow_rows(&s.schema, &s.all, 1, 3, &a), 0);
+    assert_int_equal(hy_arrow_batch_view(&s.schema, &s.all, 1, 3, &a), 0);
     check_middle(&a.batch);
     assert_int_equal(hy_batch_size(&a.batch, &n), 0);
-    hy_arrow_done(&a);
+    hy_arrow_batch_done(&a);
     s.all.offset = 1; /* a slice of the batch */
     s.all.length = 4;
-    assert_int_equal(hy_arrow_rows(&s.schema, &s.all, 0, 3, &a), 0);
+    assert_int_equal(hy_arrow_batch_view(&s.schema, &s.all, 0, 3, &a), 0);
     check_middle(&a.batch);
-    hy_arrow_done(&a);
+    hy_arrow_batch_done(&a);
     s.all.offset = 0;
     for (int i = 0; i < COLUMNS; i++) { /* or of each column */
         s.columns[i].offset = 1;
         s.columns[i].length = 4;
     }
-    assert_int_equal(hy_arrow_rows(&s.schema, &s.all, 0, 3, &a), 0);
+    assert_int_equal(hy_arrow_batch_view(&s.schema, &s.all, 0, 3, &a), 0);
     check_middle(&a.batch);
-    hy_arrow_done(&a);
-    assert_int_equal(hy_arrow_rows(&s.schema, &s.all, 4, 0, &a), 0); /* none is as good as any */
+    hy_arrow_batch_done(&a);
+    assert_int_equal(hy_arrow_batch_view(&s.schema, &s.all, 4, 0, &a), 0); /* none is as good as any */
     assert_int_equal(a.batch.rows, 0);
-    hy_arrow_done(&a);
+    hy_arrow_batch_done(&a);
 }
 
 static void test_what_has_no_column_is_told(void **state)
 {
     static const uint8_t valid[1] = {0x1d}; /* the second is null */
     static const char *const others[] = {"n", "tdD", "w:4", "+m", "vu", "d:5,2", "+l", ""};
-    struct hy_arrow a = {0};
+    struct hy_arrow_batch a = {0};
     struct sample s;
 
     (void)state;
@@ -131,31 +131,31 @@ static void test_what_has_no_column_is_told(void **state)
             make_sample(&s);
             s.buffers[i][0] = valid;
             s.columns[i].null_count = count;
-            assert_int_equal(hy_arrow_rows(&s.schema, &s.all, 0, 5, &a), -ENOTSUP);
-            hy_arrow_done(&a);
-            assert_int_equal(hy_arrow_rows(&s.schema, &s.all, 2, 3, &a), 0);
-            hy_arrow_done(&a);
+            assert_int_equal(hy_arrow_batch_view(&s.schema, &s.all, 0, 5, &a), -ENOTSUP);
+            hy_arrow_batch_done(&a);
+            assert_int_equal(hy_arrow_batch_view(&s.schema, &s.all, 2, 3, &a), 0);
+            hy_arrow_batch_done(&a);
         }
     for (size_t i = 0; i < HY_COUNT(others); i++) {
         make_sample(&s);
         s.schemas[0].format = others[i];
-        assert_int_equal(hy_arrow_rows(&s.schema, &s.all, 0, 5, &a), -ENOTSUP);
-        hy_arrow_done(&a);
+        assert_int_equal(hy_arrow_batch_view(&s.schema, &s.all, 0, 5, &a), -ENOTSUP);
+        hy_arrow_batch_done(&a);
     }
     make_sample(&s);
     s.schemas[0].dictionary = &s.schemas[2];
-    assert_int_equal(hy_arrow_rows(&s.schema, &s.all, 0, 5, &a), -ENOTSUP);
-    hy_arrow_done(&a);
+    assert_int_equal(hy_arrow_batch_view(&s.schema, &s.all, 0, 5, &a), -ENOTSUP);
+    hy_arrow_batch_done(&a);
     make_sample(&s);
     s.inner_schemas[0].format = "u"; /* lists of texts */
-    assert_int_equal(hy_arrow_rows(&s.schema, &s.all, 0, 5, &a), -ENOTSUP);
-    hy_arrow_done(&a);
+    assert_int_equal(hy_arrow_batch_view(&s.schema, &s.all, 0, 5, &a), -ENOTSUP);
+    hy_arrow_batch_done(&a);
 }
 
 static void test_what_makes_no_sense_is_refused(void **state)
 {
     static const int32_t falling[6] = {0, 2, 1, 3, 3, 3}, negative[6] = {-4, 0, 0, 0, 0, 0};
-    struct hy_arrow a = {0};
+    struct hy_arrow_batch a = {0};
     struct sample s;
 
     (void)state;
@@ -177,13 +177,13 @@ static void test_what_makes_no_sense_is_refused(void **state)
             s.schemas[4].format = "+w:x";
         else
             s.schemas[4].format = "+w:9223372036854775807";
-        assert_int_equal(hy_arrow_rows(&s.schema, &s.all, 0, 5, &a), -EINVAL);
-        hy_arrow_done(&a);
+        assert_int_equal(hy_arrow_batch_view(&s.schema, &s.all, 0, 5, &a), -EINVAL);
+        hy_arrow_batch_done(&a);
     }
     make_sample(&s);
-    assert_int_equal(hy_arrow_rows(&s.schema, &s.all, 3, 3, &a), -EINVAL);
-    assert_int_equal(hy_arrow_rows(&s.schema, &s.all, -1, 3, &a), -EINVAL);
-    hy_arrow_done(&a);
+    assert_int_equal(hy_arrow_batch_view(&s.schema, &s.all, 3, 3, &a), -EINVAL);
+    assert_int_equal(hy_arrow_batch_view(&s.schema, &s.all, -1, 3, &a), -EINVAL);
+    hy_arrow_batch_done(&a);
 }
 
 static void test_rows_are_tuples(void **state)
@@ -201,7 +201,7 @@ static void test_rows_are_tuples(void **state)
 
 static int use(void *arg)
 {
-    struct hy_arrow a = {0};
+    struct hy_arrow_batch a = {0};
     struct sample s;
     struct hy_buf b;
     int rc;
@@ -209,10 +209,10 @@ static int use(void *arg)
     (void)arg;
     make_sample(&s);
     hy_buf_init(&b, 1000);
-    rc = hy_arrow_rows(&s.schema, &s.all, 0, 5, &a);
+    rc = hy_arrow_batch_view(&s.schema, &s.all, 0, 5, &a);
     if (rc == 0)
         rc = hy_arrow_schema(&s.schema, &b);
-    hy_arrow_done(&a);
+    hy_arrow_batch_done(&a);
     hy_buf_done(&b);
     return rc;
 }

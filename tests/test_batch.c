@@ -258,26 +258,26 @@ static void drop_own_text(void *text)
     texts_alive--;
 }
 
-static const struct hy_gather_how own = {.text_size = 16, .put_text = put_own_text, .drop_text = drop_own_text};
+static const struct hy_gather_sink own = {.text_size = 16, .put_text = put_own_text, .drop_text = drop_own_text};
 
 /* What the sample has, as float32, float32[2], texts and ragged int64. */
-static int want_sample(struct hy_wanted *w)
+static int want_sample(struct hy_signature *w)
 {
-    const struct hy_wanted_column columns[] = {
+    const struct hy_signature_column columns[] = {
         {.name = "0", .dtype = HY_DTYPE_FLOAT32},
         {.name = "1", .dtype = HY_DTYPE_FLOAT32, .dims = 1, .shape = {-1}},
         {.name = "2", .dtype = HY_DTYPE_BYTES},
         {.name = "3", .dtype = HY_DTYPE_INT64, .is_ragged = true},
     };
 
-    return hy_wanted_init(w, "(aaaa)", false, columns, 4);
+    return hy_signature_init(w, "(aaaa)", false, columns, 4);
 }
 
 static int gather_samples(void *arg)
 {
     struct hy_gathered g = {.how = own};
-    struct hy_reading r = {0};
-    struct hy_wanted w = {0};
+    struct hy_batch_cursor r = {0};
+    struct hy_signature w = {0};
     struct hy_err err = {0};
     struct sample s;
     int rc = want_sample(&w);
@@ -285,14 +285,14 @@ static int gather_samples(void *arg)
     (void)arg;
     make_sample(&s);
     if (rc == 0)
-        rc = hy_gather_want(&g, &w);
+        rc = hy_gather_begin(&g, &w);
     for (int i = 0; rc == 0 && i < 3; i++) {
-        rc = hy_reading_begin(&r, &s.batch);
-        for (int64_t n = 1; rc == 0 && n > 0 && !hy_reading_is_over(&r);) {
+        rc = hy_batch_cursor_begin(&r, &s.batch);
+        for (int64_t n = 1; rc == 0 && n > 0 && !hy_batch_cursor_is_done(&r);) {
             n = hy_gather(&g, &r, &w, 2, &err);
             rc = n < 0 ? (int)n : 0;
         }
-        hy_reading_end(&r);
+        hy_batch_cursor_end(&r);
     }
     if (rc == 0) {
         const int64_t *ends = (const int64_t *)(const void *)hy_buf_bytes(&g.columns[3].row_ends);
@@ -307,9 +307,9 @@ static int gather_samples(void *arg)
         assert_memory_equal(ends, ((int64_t[]){0, 2, 2, 5, 7, 7, 10, 12, 12, 15}), 80);
         assert_memory_equal((int64_t *)g.columns[3].values + 10, ((int64_t[]){7, 8, 9, 10, 11}), 40);
     }
-    hy_reading_end(&r);
+    hy_batch_cursor_end(&r);
     hy_gathered_done(&g);
-    hy_wanted_done(&w);
+    hy_signature_done(&w);
     assert_int_equal(texts_alive, 0);
     return rc;
 }
@@ -326,16 +326,16 @@ static void test_a_batch_is_gathered_whole_or_not_at_all(void **state)
 {
     static const int64_t bad_ends[] = {0, 2, 9, 5}, few[] = {0, 2, 4, 5};
     struct hy_gathered g = {.how = own};
-    struct hy_reading r = {0};
-    struct hy_wanted w = {0};
+    struct hy_batch_cursor r = {0};
+    struct hy_signature w = {0};
     struct hy_err err = {0};
     struct sample s;
 
     (void)state;
     make_sample(&s);
     assert_int_equal(want_sample(&w), 0);
-    assert_int_equal(hy_gather_want(&g, &w), 0);
-    assert_int_equal(hy_reading_begin(&r, &s.batch), 0);
+    assert_int_equal(hy_gather_begin(&g, &w), 0);
+    assert_int_equal(hy_batch_cursor_begin(&r, &s.batch), 0);
     assert_int_equal(hy_gather(&g, &r, &w, 2, &err), 2);
     s.columns[3].row_ends = bad_ends;
     r.next = 0;
@@ -346,9 +346,9 @@ static void test_a_batch_is_gathered_whole_or_not_at_all(void **state)
     assert_int_equal(g.columns[3].row_ends.len, 24);
     assert_int_equal(texts_alive, 2);
     s.columns[3].row_ends = s.row_ends;
-    w.columns[3] = (struct hy_wanted_column){.name = "3", .dtype = HY_DTYPE_INT64, .dims = 1, .shape = {2}};
+    w.columns[3] = (struct hy_signature_column){.name = "3", .dtype = HY_DTYPE_INT64, .dims = 1, .shape = {2}};
     hy_gathered_done(&g);
-    assert_int_equal(hy_gather_want(&g, &w), 0);
+    assert_int_equal(hy_gather_begin(&g, &w), 0);
     s.columns[3].row_ends = few;
     assert_int_equal(hy_gather(&g, &r, &w, 2, &err), 2); /* rows of two items, as they are wanted */
     assert_memory_equal(g.columns[3].values, ((int64_t[]){7, 8, 9, 10}), 32);
@@ -356,13 +356,13 @@ static void test_a_batch_is_gathered_whole_or_not_at_all(void **state)
     assert_non_null(strstr(err.text, "column 3: rows of the shape (ragged,) came, and (2,) is wanted"));
     s.batch.schema = "{1:xf1:ya1:zs1:ta}";
     s.batch.schema_n = strlen(s.batch.schema);
-    hy_reading_end(&r);
-    assert_int_equal(hy_reading_begin(&r, &s.batch), 0);
+    hy_batch_cursor_end(&r);
+    assert_int_equal(hy_batch_cursor_begin(&r, &s.batch), 0);
     assert_int_equal(hy_gather(&g, &r, &w, 2, &err), -EINVAL);
     assert_non_null(strstr(err.text, "and (aaaa) is wanted"));
-    hy_reading_end(&r);
+    hy_batch_cursor_end(&r);
     hy_gathered_done(&g);
-    hy_wanted_done(&w);
+    hy_signature_done(&w);
     assert_int_equal(texts_alive, 0);
 }
 

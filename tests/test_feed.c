@@ -42,7 +42,7 @@ static int put_number(struct hy_feed_source *s, int64_t number)
     int rc;
 
     while ((rc = hy_feed_source_put(s, &b)) == 0) {
-        rc = hy_feed_source_wait(s, hy_feed_source_need(s), -1);
+        rc = hy_feed_source_wait(s, hy_feed_source_needed(s), -1);
         if (rc < 0)
             return rc;
     }
@@ -73,7 +73,7 @@ static struct hy_feed_hub *open_hub(const char *name)
 /* The next number; -1 at a partition's end, -2 at the hub's. */
 static int64_t take_number(struct hy_feed_hub *h, const char *queue, uint64_t *ret_feeder)
 {
-    struct hy_taken t;
+    struct hy_feed_hub_message t;
     int64_t number;
     int rc;
 
@@ -136,7 +136,7 @@ static void test_queues_are_kept_apart_and_feeders_take_turns(void **state)
         assert_int_equal(take_number(h, "input", NULL), i);
         assert_int_equal(take_number(h, "input", NULL), 10 + i);
     }
-    assert_int_equal(hy_feed_hub_wait(h, "input", -1, 10), HY_FEED_HUB_NOTHING);
+    assert_int_equal(hy_feed_hub_wait(h, "input", -1, 10), HY_FEED_HUB_TIMEOUT);
     for (int i = 0; i < 4; i++)
         assert_int_equal(take_number(h, "control", NULL), 20 + i);
     for (int k = 0; k < 3; k++)
@@ -159,7 +159,7 @@ static void test_a_hub_is_over_when_all_that_came_is_taken(void **state)
     assert_int_equal(take_number(h, "input", NULL), 2);
     while (hy_feed_hub_wait(h, "input", -1, 20) == HY_FEED_HUB_WOKEN)
         ; /* by the end that was said */
-    assert_int_equal(hy_feed_hub_wait(h, "input", -1, 20), HY_FEED_HUB_NOTHING); /* the other is in the middle of something */
+    assert_int_equal(hy_feed_hub_wait(h, "input", -1, 20), HY_FEED_HUB_TIMEOUT); /* the other is in the middle of something */
     assert_int_equal(hy_feed_source_put_end(idle), 1);
     assert_int_equal(take_number(h, "input", NULL), -1);
     assert_int_equal(take_number(h, "input", NULL), -2);
@@ -173,7 +173,7 @@ static void test_a_wait_ends_for_the_callers_own_descriptor(void **state)
     int other = eventfd(0, EFD_CLOEXEC);
 
     (void)state;
-    assert_int_equal(hy_feed_hub_wait(h, "input", other, 20), HY_FEED_HUB_NOTHING);
+    assert_int_equal(hy_feed_hub_wait(h, "input", other, 20), HY_FEED_HUB_TIMEOUT);
     assert_int_equal(write(other, &(uint64_t){1}, 8), 8);
     assert_int_equal(hy_feed_hub_wait(h, "input", other, -1), HY_FEED_HUB_OTHER);
     hy_feed_hub_wake(h);
@@ -325,7 +325,7 @@ static void test_who_was_told_knows_it_when_the_hub_is_gone(void **state)
     struct hy_err err = {0};
 
     (void)state;
-    assert_int_equal(hy_feed_hub_wait(h, "input", -1, 0), HY_FEED_HUB_NOTHING);
+    assert_int_equal(hy_feed_hub_wait(h, "input", -1, 0), HY_FEED_HUB_TIMEOUT);
     assert_int_equal(hy_feed_hub_terminate(h, &err), 0);
     hy_feed_hub_close(h);
     assert_int_equal(put_number(told, 1), -ESHUTDOWN);
@@ -429,7 +429,7 @@ static void test_results_come_one_to_one_and_in_order(void **state)
             if (sent < COUNT && hy_feed_source_put(s, &row) == 1)
                 sent++;
             else
-                rc = hy_feed_source_wait(s, sent < COUNT ? hy_feed_source_need(s) : 0, -1);
+                rc = hy_feed_source_wait(s, sent < COUNT ? hy_feed_source_needed(s) : 0, -1);
             if (rc < 0)
                 _exit(1);
             if (sent % 100 && !(rc & HY_FEED_SOURCE_RESULTS))
@@ -452,7 +452,7 @@ static void test_results_come_one_to_one_and_in_order(void **state)
         number = take_number(h, "input", &feeder);
         assert_int_equal(number, i);
         while (hy_feed_hub_put(h, feeder, &row, &need) == 0)
-            assert_int_equal(hy_feed_hub_wait_for_room(h, feeder, need, LIMIT_MS), 1);
+            assert_int_equal(hy_feed_hub_wait_for_space(h, feeder, need, LIMIT_MS), 1);
     }
     assert_int_equal(status_of(pid), 0);
     hy_feed_hub_close(h);
@@ -462,7 +462,7 @@ static void test_results_come_one_to_one_and_in_order(void **state)
 
 static int connect_to(const char *name)
 {
-    int fd = hy_feed_connect(name);
+    int fd = hy_feed_connect_abstract(name);
 
     assert_true(fd >= 0);
     return fd;
@@ -478,16 +478,16 @@ static void test_a_hostile_hello_is_dropped(void **state)
 
     (void)state;
     assert_true(file >= 0);
-    assert_int_equal(hy_feed_pair(ends), 0);
+    assert_int_equal(hy_feed_socketpair(ends), 0);
     for (int i = 0; i < 6; i++)
         fds[i] = connect_to(name);
     close(fds[0]);                                                              /* says nothing, and leaves */
-    assert_int_equal(hy_feed_send(fds[1], "x", 1, NULL), 0);                    /* is no hello */
-    assert_int_equal(hy_feed_send(fds[2], &hello, sizeof hello, NULL), 0);      /* has no ring */
-    assert_int_equal(hy_feed_send(fds[3], &hello, sizeof hello, (int[2]){file, ends[1]}), 0); /* no ring's memory */
-    assert_int_equal(hy_feed_send(fds[4], &hello, sizeof hello, (int[2]){file, file}), 0);    /* no socket */
+    assert_int_equal(hy_feed_send_packet(fds[1], "x", 1, NULL), 0);                    /* is no hello */
+    assert_int_equal(hy_feed_send_packet(fds[2], &hello, sizeof hello, NULL), 0);      /* has no ring */
+    assert_int_equal(hy_feed_send_packet(fds[3], &hello, sizeof hello, (int[2]){file, ends[1]}), 0); /* no ring's memory */
+    assert_int_equal(hy_feed_send_packet(fds[4], &hello, sizeof hello, (int[2]){file, file}), 0);    /* no socket */
     memset(hello.queue, 'x', sizeof hello.queue);
-    assert_int_equal(hy_feed_send(fds[5], &hello, sizeof hello, (int[2]){file, ends[1]}), 0);
+    assert_int_equal(hy_feed_send_packet(fds[5], &hello, sizeof hello, (int[2]){file, ends[1]}), 0);
     assert_int_equal(put_number(good, 5), 1);
     assert_int_equal(take_number(h, "input", NULL), 5);
     assert_int_equal(hy_feed_hub_dropped(h), 6);
@@ -509,9 +509,9 @@ static struct hy_ring *open_ring(const char *name, int *ret_socket)
     int ends[2], memory;
 
     *ret_socket = connect_to(name);
-    assert_int_equal(hy_feed_pair(ends), 0);
+    assert_int_equal(hy_feed_socketpair(ends), 0);
     assert_int_equal(hy_ring_new(RING, ends[0], &r, &memory, &err), 0);
-    assert_int_equal(hy_feed_send(*ret_socket, &hello, sizeof hello, (int[2]){memory, ends[1]}), 0);
+    assert_int_equal(hy_feed_send_packet(*ret_socket, &hello, sizeof hello, (int[2]){memory, ends[1]}), 0);
     close(ends[1]);
     close(memory);
     return r;
@@ -534,9 +534,9 @@ static void test_a_feeder_of_hostile_batches_is_dropped_and_others_are_not(void 
         hy_ring_send(r, kind, 64);
         assert_int_equal(put_number(good, kind), 1);
         assert_int_equal(take_number(h, "input", NULL), kind);
-        assert_int_equal(hy_feed_hub_next(h, "input", &(struct hy_taken){0}), 0);
+        assert_int_equal(hy_feed_hub_next(h, "input", &(struct hy_feed_hub_message){0}), 0);
         assert_int_equal(hy_feed_hub_dropped(h), kind + 1);
-        assert_int_equal(hy_ring_wait_for_room(r, 100 << 10, -1), 1);
+        assert_int_equal(hy_ring_wait_for_space(r, 100 << 10, -1), 1);
         assert_int_equal(hy_ring_wait_until_empty(r, LIMIT_MS), -EPIPE);
         hy_ring_close(r);
         close(socket);
@@ -555,10 +555,10 @@ static void test_both_names_are_the_hubs_from_the_start(void **state)
     char end[HY_FEED_NAME_MAX];
 
     (void)state;
-    assert_int_equal(hy_feed_name_of_end(name, end), 0);
+    assert_int_equal(hy_feed_terminated_name(name, end), 0);
     assert_int_equal(hy_feed_bind(name), -EADDRINUSE);
     assert_int_equal(hy_feed_bind(end), -EADDRINUSE);
-    assert_int_equal(hy_feed_connect(end), -ECONNREFUSED);
+    assert_int_equal(hy_feed_connect_abstract(end), -ECONNREFUSED);
     assert_int_equal(hy_feed_hub_terminate(h, NULL), 0);
     assert_int_equal(hy_feed_source_open(name, &o, &s, NULL), -ESHUTDOWN);
     hy_feed_hub_close(h);
@@ -590,7 +590,7 @@ static void test_only_the_same_user_and_root_are_let_in(void **state)
         _exit(rc == 1 ? 0 : 1);
     }
     assert_int_equal(status_of(pid), 0);
-    assert_int_equal(hy_feed_hub_wait(h, "input", -1, 0), HY_FEED_HUB_NOTHING);
+    assert_int_equal(hy_feed_hub_wait(h, "input", -1, 0), HY_FEED_HUB_TIMEOUT);
     assert_int_equal(hy_feed_hub_dropped(h), 1);
     hy_feed_hub_close(h);
 }
@@ -643,11 +643,11 @@ static int take_batch(int64_t number, uint64_t *rows, uint64_t *sum)
 {
     struct hy_gathered g = {0};
     struct hy_err err = {0};
-    int rc = hy_batches_next(number, &(struct hy_gather_how){0}, &g, &err);
+    int rc = hy_batch_stream_next(number, &(struct hy_gather_sink){0}, &g, &err);
 
-    for (uint64_t i = 0; rc == HY_BATCHES_ROWS && i < g.rows; i++)
+    for (uint64_t i = 0; rc == HY_BATCH_STREAM_ROWS && i < g.rows; i++)
         *sum += (uint64_t)((const int32_t *)g.columns[0].values)[i];
-    *rows += rc == HY_BATCHES_ROWS ? g.rows : 0;
+    *rows += rc == HY_BATCH_STREAM_ROWS ? g.rows : 0;
     hy_gathered_done(&g);
     return rc;
 }
@@ -659,30 +659,30 @@ static void *read_batches(void *arg)
 
     do
         rc = take_batch(r->number, &r->rows, &r->sum);
-    while (rc == HY_BATCHES_ROWS || rc == HY_BATCHES_NOTHING);
-    assert_int_equal(rc, HY_BATCHES_END);
+    while (rc == HY_BATCH_STREAM_ROWS || rc == HY_BATCH_STREAM_TIMEOUT);
+    assert_int_equal(rc, HY_BATCH_STREAM_END);
     return NULL;
 }
 
-static struct hy_intake *open_intake(const char *name)
+static struct hy_consumer *open_intake(const char *name)
 {
-    struct hy_intake *in;
+    struct hy_consumer *in;
     struct hy_feed_hub *hub;
 
     assert_int_equal(hy_feed_hub_open(name, &hub, NULL), 0);
-    in = hy_intake_new(hub);
+    in = hy_consumer_new(hub);
     assert_non_null(in);
     return in;
 }
 
-static struct hy_batches *batches_of(struct hy_intake *in, uint64_t rows)
+static struct hy_batch_stream *batches_of(struct hy_consumer *in, uint64_t rows)
 {
-    const struct hy_wanted_column column = {.name = "x", .dtype = HY_DTYPE_INT32};
-    struct hy_batches *b = NULL;
-    struct hy_wanted w;
+    const struct hy_signature_column column = {.name = "x", .dtype = HY_DTYPE_INT32};
+    struct hy_batch_stream *b = NULL;
+    struct hy_signature w;
 
-    assert_int_equal(hy_wanted_init(&w, "a", false, &column, 1), 0);
-    assert_int_equal(hy_batches_new(in, &(struct hy_batches_options){.queue = "input", .rows = rows}, &w, &b), 0);
+    assert_int_equal(hy_signature_init(&w, "a", false, &column, 1), 0);
+    assert_int_equal(hy_batch_stream_new(in, &(struct hy_batch_stream_options){.queue = "input", .rows = rows}, &w, &b), 0);
     return b;
 }
 
@@ -693,36 +693,36 @@ static void test_batches_are_taken_by_any_thread(void **state)
     const struct hy_feed_source_options o = {.queue = "input", .size = RING};
     struct reader readers[2] = {{0}, {0}};
     pthread_t threads[2];
-    struct hy_intake *in;
-    struct hy_batches *b;
+    struct hy_consumer *in;
+    struct hy_batch_stream *b;
     struct hy_feed_source *s;
 
     (void)state;
     in = open_intake(name);
     b = batches_of(in, 7);
     for (int i = 0; i < 2; i++) {
-        readers[i].number = hy_batches_number(b);
+        readers[i].number = hy_batch_stream_handle(b);
         assert_int_equal(pthread_create(&threads[i], NULL, read_batches, &readers[i]), 0);
     }
     assert_int_equal(hy_feed_source_open(name, &o, &s, NULL), 0);
     for (int i = 1; i <= 1000; i++) {
         assert_int_equal(put_number(s, i), 1);
         if (i % 10 == 0) {
-            assert_int_equal(hy_intake_enter(in, false, LIMIT_MS), 0);
-            hy_intake_leave(in, false);
+            assert_int_equal(hy_consumer_enter(in, false, LIMIT_MS), 0);
+            hy_consumer_leave(in, false);
         }
     }
     hy_feed_source_close(s);
-    hy_intake_end(in);
+    hy_consumer_end(in);
     for (int i = 0; i < 2; i++)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
     assert_int_equal(readers[0].rows + readers[1].rows, 1000);
     assert_int_equal(readers[0].sum + readers[1].sum, 500500);
-    assert_true(hy_batches_is_over(b));
-    assert_int_equal(take_batch(readers[0].number, &readers[0].rows, &readers[0].sum), HY_BATCHES_END);
-    hy_batches_free(b);
-    assert_int_equal(take_batch(readers[0].number, &readers[0].rows, &readers[0].sum), HY_BATCHES_END);
-    hy_intake_unref(in);
+    assert_true(hy_batch_stream_is_over(b));
+    assert_int_equal(take_batch(readers[0].number, &readers[0].rows, &readers[0].sum), HY_BATCH_STREAM_END);
+    hy_batch_stream_free(b);
+    assert_int_equal(take_batch(readers[0].number, &readers[0].rows, &readers[0].sum), HY_BATCH_STREAM_END);
+    hy_consumer_unref(in);
 }
 
 /* Who waits for rows is let go when the hub is closed, and finds nothing afterwards. */
@@ -757,66 +757,66 @@ static void test_pickles_come_again_for_who_takes_columns(void **state)
     const struct hy_feed_source_options o = {.queue = "input", .size = RING};
     struct told told = {"", 0};
     uint64_t rows = 0, sum = 0;
-    struct hy_intake *in;
+    struct hy_consumer *in;
     struct hy_feed_queue *q;
-    struct hy_batches *b;
+    struct hy_batch_stream *b;
     struct hy_feed_source *s;
 
     (void)state;
     in = open_intake(name);
     in->again = note_again;
-    in->again_context = &told;
-    q = hy_intake_queue(in, "input");
+    in->requeue_context = &told;
+    q = hy_consumer_queue(in, "input");
     assert_int_equal(hy_feed_source_open(name, &o, &s, NULL), 0);
-    assert_false(hy_feed_source_takes_pickles(s));
+    assert_false(hy_feed_source_may_pickle(s));
     assert_int_equal(put_pickle(s, "first"), 1);
     assert_int_equal(put_pickle(s, "second"), 1);
-    assert_int_equal(hy_intake_enter(in, true, LIMIT_MS), 0);
+    assert_int_equal(hy_consumer_enter(in, true, LIMIT_MS), 0);
     q->takes_pickles = true;
-    assert_int_equal(hy_intake_message(in, q, false, -1, LIMIT_MS), HY_INTAKE_ROWS);
-    assert_true(hy_feed_source_takes_pickles(s));
-    assert_int_equal(q->reading.rows, HY_READING_UNKNOWN);
+    assert_int_equal(hy_consumer_next(in, q, false, -1, LIMIT_MS), HY_CONSUMER_ROWS);
+    assert_true(hy_feed_source_may_pickle(s));
+    assert_int_equal(q->reading.rows, HY_BATCH_ROWS_UNKNOWN);
     q->reading.rows = 5; /* as whoever has read it says */
     q->reading.next = 3;
-    assert_int_equal(hy_intake_took(in, q, 3), 0);
-    hy_intake_leave(in, true);
+    assert_int_equal(hy_consumer_advance(in, q, 3), 0);
+    hy_consumer_leave(in, true);
     assert_int_equal(put_number(s, 7), 1);
     b = batches_of(in, 1);
-    assert_int_equal(take_batch(hy_batches_number(b), &rows, &sum), HY_BATCHES_ROWS);
+    assert_int_equal(take_batch(hy_batch_stream_handle(b), &rows, &sum), HY_BATCH_STREAM_ROWS);
     assert_int_equal(sum, 7);
     assert_string_equal(told.text, "input first 3;input second 0;");
-    assert_false(hy_feed_source_takes_pickles(s));
+    assert_false(hy_feed_source_may_pickle(s));
     told.answer = -EBADMSG; /* nobody can read it: its feeder is not heard any more */
     assert_int_equal(put_pickle(s, "third"), 1);
-    assert_int_equal(take_batch(hy_batches_number(b), &rows, &sum), HY_BATCHES_NOTHING);
+    assert_int_equal(take_batch(hy_batch_stream_handle(b), &rows, &sum), HY_BATCH_STREAM_TIMEOUT);
     assert_int_equal(hy_feed_source_wait_until_taken(s, LIMIT_MS), -EPIPE);
     hy_feed_source_close(s);
-    hy_batches_free(b);
-    hy_intake_close(in);
-    hy_intake_unref(in);
+    hy_batch_stream_free(b);
+    hy_consumer_close(in);
+    hy_consumer_unref(in);
 }
 
 static void test_batches_end_when_their_hub_is_closed(void **state)
 {
     struct reader r = {0};
     pthread_t thread;
-    struct hy_intake *in;
-    struct hy_batches *b;
+    struct hy_consumer *in;
+    struct hy_batch_stream *b;
 
     (void)state;
     in = open_intake(fresh_name());
     b = batches_of(in, 7);
-    r.number = hy_batches_number(b);
+    r.number = hy_batch_stream_handle(b);
     assert_int_equal(pthread_create(&thread, NULL, read_batches, &r), 0);
-    hy_intake_ask(in);
-    assert_int_equal(hy_intake_enter(in, false, LIMIT_MS), 0);
-    hy_intake_close(in);
-    hy_intake_leave(in, false);
+    hy_consumer_interrupt(in);
+    assert_int_equal(hy_consumer_enter(in, false, LIMIT_MS), 0);
+    hy_consumer_close(in);
+    hy_consumer_leave(in, false);
     assert_int_equal(pthread_join(thread, NULL), 0);
-    assert_int_equal(hy_intake_enter(in, true, 0), -ESHUTDOWN);
-    hy_intake_end(in);
-    hy_batches_free(b);
-    hy_intake_unref(in);
+    assert_int_equal(hy_consumer_enter(in, true, 0), -ESHUTDOWN);
+    hy_consumer_end(in);
+    hy_batch_stream_free(b);
+    hy_consumer_unref(in);
 }
 
 /* ---- faults ---- */
@@ -827,7 +827,7 @@ static int feed_once(void *arg)
     const struct hy_feed_source_options o = {.queue = "input", .size = RING, .wants_results = true};
     struct hy_feed_hub *h = NULL;
     struct hy_feed_source *s = NULL;
-    struct hy_taken t;
+    struct hy_feed_hub_message t;
     int rc = hy_feed_hub_open(name, &h, NULL);
 
     (void)arg;

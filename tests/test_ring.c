@@ -77,18 +77,18 @@ static void test_a_full_ring_takes_no_more_until_something_is_taken(void **state
     unsigned count = 0;
 
     (void)state;
-    open_pair(&p, HY_RING_LEAST);
+    open_pair(&p, HY_RING_MIN);
     while (hy_ring_reserve(p.writer, 1000)) {
         hy_ring_send(p.writer, count++, 1000);
         assert_true(count < 100);
     }
-    assert_int_equal(count, HY_RING_LEAST / 1008);
-    assert_int_equal(hy_ring_wait_for_room(p.writer, 1000, 20), 0);
+    assert_int_equal(count, HY_RING_MIN / 1008);
+    assert_int_equal(hy_ring_wait_for_space(p.writer, 1000, 20), 0);
     assert_int_equal(hy_ring_next(p.reader, &m), 1);
     hy_ring_release(p.reader);
-    assert_int_equal(hy_ring_wait_for_room(p.writer, 1000, 20), 1);
-    assert_int_equal(hy_ring_wait_for_room(p.writer, HY_RING_LEAST, 20), -EMSGSIZE);
-    assert_null(hy_ring_reserve(p.writer, HY_RING_LEAST));
+    assert_int_equal(hy_ring_wait_for_space(p.writer, 1000, 20), 1);
+    assert_int_equal(hy_ring_wait_for_space(p.writer, HY_RING_MIN, 20), -EMSGSIZE);
+    assert_null(hy_ring_reserve(p.writer, HY_RING_MIN));
     close_pair(&p);
 }
 
@@ -98,7 +98,7 @@ static void test_what_is_left_is_read_when_the_writer_is_gone(void **state)
     struct pair p;
 
     (void)state;
-    open_pair(&p, HY_RING_LEAST);
+    open_pair(&p, HY_RING_MIN);
     assert_non_null(hy_ring_reserve(p.writer, 4));
     hy_ring_send(p.writer, 7, 4);
     hy_ring_close(hy_take(p.writer));
@@ -143,7 +143,7 @@ static void test_a_hostile_writer_harms_nobody(void **state)
         struct pair p;
         uint64_t *words;
 
-        open_pair(&p, HY_RING_LEAST);
+        open_pair(&p, HY_RING_MIN);
         words = mmap(NULL, 128 << 10, PROT_READ | PROT_WRITE, MAP_SHARED, p.memory, 0);
         assert_true(words != MAP_FAILED);
         words[8] = i % 2 ? hy_rng_next(&rng) : hy_rng_next(&rng) % (80 << 10);
@@ -160,7 +160,7 @@ static void test_a_hostile_writer_harms_nobody(void **state)
             hy_ring_release(p.reader);
         }
         (void)hy_ring_wait_for_message(p.reader, 0);
-        (void)hy_ring_wait_for_room(p.writer, 100, 0);
+        (void)hy_ring_wait_for_space(p.writer, 100, 0);
         assert_int_equal(munmap(words, 128 << 10), 0);
         close_pair(&p);
     }
@@ -199,7 +199,7 @@ static void write_all(struct hy_ring *r, uint64_t count)
         const size_t n = length_of(i);
         uint8_t *room = hy_ring_reserve(r, n);
 
-        if (!room && hy_ring_wait_for_room(r, n, -1) < 0)
+        if (!room && hy_ring_wait_for_space(r, n, -1) < 0)
             _exit(3);
         room = room ? room : hy_ring_reserve(r, n);
         fill(room, i, n);
@@ -292,7 +292,7 @@ static void write_numbers(struct hy_ring *r)
     for (uint64_t i = 0; i < SMALL_MESSAGES; i++) {
         void *room = hy_ring_reserve(r, sizeof i);
 
-        if (!room && hy_ring_wait_for_room(r, sizeof i, -1) < 0)
+        if (!room && hy_ring_wait_for_space(r, sizeof i, -1) < 0)
             _exit(3);
         memcpy(room ? room : hy_ring_reserve(r, sizeof i), &i, sizeof i);
         hy_ring_send(r, 0, sizeof i);
@@ -339,7 +339,7 @@ static void test_of_a_writer_that_was_killed_only_whole_messages_come(void **sta
         pid_t pid;
         int rc;
 
-        open_pair(&p, HY_RING_LEAST);
+        open_pair(&p, HY_RING_MIN);
         pid = start_writer(&p, UINT64_MAX);
         while ((rc = hy_ring_wait_for_message(p.reader, -1)) == 1) {
             assert_int_equal(hy_ring_next(p.reader, &m), 1);
@@ -362,7 +362,7 @@ static void test_a_writer_does_not_wait_for_a_reader_that_is_gone(void **state)
         struct pair p;
         pid_t pid;
 
-        open_pair(&p, HY_RING_LEAST);
+        open_pair(&p, HY_RING_MIN);
         pid = start_writer(&p, UINT64_MAX);
         for (unsigned i = 0; i < 11 * round; i++) {
             assert_int_equal(hy_ring_wait_for_message(p.reader, -1), 1);

@@ -66,7 +66,7 @@ static int run_of(struct run *r, const struct ArrowSchema *s, const struct Arrow
 
 /* ---- memory of our own ------------------------------------------------------------------- */
 
-static void *own(struct hy_arrow *a, size_t count, size_t size)
+static void *own(struct hy_arrow_batch *a, size_t count, size_t size)
 {
     void *memory = hy_reallocarray(NULL, count ? count : 1, size);
 
@@ -75,17 +75,17 @@ static void *own(struct hy_arrow *a, size_t count, size_t size)
     return memory;
 }
 
-void hy_arrow_done(struct hy_arrow *a)
+void hy_arrow_batch_done(struct hy_arrow_batch *a)
 {
     for (uint32_t i = 0; i < a->own_count; i++)
         free(a->own[i]);
     free(a->own);
     free(a->batch.columns);
-    *a = (struct hy_arrow){0};
+    *a = (struct hy_arrow_batch){0};
 }
 
 /* Arrow's ends, of 32 or 64 bits, as ours: from 0 on. *ret_first is where they began. */
-static int take_ends(struct hy_arrow *a, const struct run *r, bool is_large, const int64_t **ret, int64_t *ret_first)
+static int take_ends(struct hy_arrow_batch *a, const struct run *r, bool is_large, const int64_t **ret, int64_t *ret_first)
 {
     const void *theirs = r->array->buffers[1];
     int64_t *ends = own(a, (size_t)r->count + 1, sizeof *ends);
@@ -109,7 +109,7 @@ static int take_ends(struct hy_arrow *a, const struct run *r, bool is_large, con
 
 /* ---- columns ----------------------------------------------------------------------------- */
 
-static int take_truths(struct hy_arrow *a, struct hy_batch_column *c, const struct run *r)
+static int take_truths(struct hy_arrow_batch *a, struct hy_batch_column *c, const struct run *r)
 {
     const uint8_t *bits = r->array->buffers[1];
     uint8_t *bytes = own(a, (size_t)r->count, 1);
@@ -123,7 +123,7 @@ static int take_truths(struct hy_arrow *a, struct hy_batch_column *c, const stru
     return 0;
 }
 
-static int take_numbers(struct hy_arrow *a, struct hy_batch_column *c, const struct run *r)
+static int take_numbers(struct hy_arrow_batch *a, struct hy_batch_column *c, const struct run *r)
 {
     c->dtype = number_of(r->schema);
     if (!c->dtype)
@@ -135,7 +135,7 @@ static int take_numbers(struct hy_arrow *a, struct hy_batch_column *c, const str
     return 0;
 }
 
-static int take_texts(struct hy_arrow *a, struct hy_batch_column *c, const struct run *r)
+static int take_texts(struct hy_arrow_batch *a, struct hy_batch_column *c, const struct run *r)
 {
     int64_t first;
     int rc = take_ends(a, r, is_letter(r->schema, "UZ"), &c->value_ends, &first);
@@ -148,7 +148,7 @@ static int take_texts(struct hy_arrow *a, struct hy_batch_column *c, const struc
     return 0;
 }
 
-static int take_lists(struct hy_arrow *a, struct hy_batch_column *c, const struct run *r)
+static int take_lists(struct hy_arrow_batch *a, struct hy_batch_column *c, const struct run *r)
 {
     struct run items;
     int64_t first;
@@ -164,7 +164,7 @@ static int take_lists(struct hy_arrow *a, struct hy_batch_column *c, const struc
 }
 
 /* "+w:784" */
-static int take_even_lists(struct hy_arrow *a, struct hy_batch_column *c, const struct run *r)
+static int take_even_lists(struct hy_arrow_batch *a, struct hy_batch_column *c, const struct run *r)
 {
     char *end;
     const long long each = strtoll(r->schema->format + 3, &end, 10);
@@ -182,7 +182,7 @@ static int take_even_lists(struct hy_arrow *a, struct hy_batch_column *c, const 
     return take_numbers(a, c, &items);
 }
 
-static int take_column(struct hy_arrow *a, struct hy_batch_column *c, const struct run *r)
+static int take_column(struct hy_arrow_batch *a, struct hy_batch_column *c, const struct run *r)
 {
     const char *format = r->schema->format;
     const bool has_child = r->schema->n_children == 1 && r->array->n_children == 1;
@@ -198,8 +198,8 @@ static int take_column(struct hy_arrow *a, struct hy_batch_column *c, const stru
 
 /* ---- batches ------------------------------------------------------------------------------- */
 
-int hy_arrow_rows(const struct ArrowSchema *schema, const struct ArrowArray *array, int64_t begin, uint32_t rows,
-                  struct hy_arrow *ret)
+int hy_arrow_batch_view(const struct ArrowSchema *schema, const struct ArrowArray *array, int64_t begin, uint32_t rows,
+                  struct hy_arrow_batch *ret)
 {
     const int64_t count = array->n_children;
     struct run all;

@@ -55,7 +55,7 @@ const char *hy_dtype_name(enum hy_dtype dtype)
     return dtypes[dtype].name;
 }
 
-enum hy_dtype hy_dtype_of(const char *name)
+enum hy_dtype hy_dtype_by_name(const char *name)
 {
     for (unsigned i = 1; i < HY_DTYPES; i++)
         if (strcmp(name, dtypes[i].name) == 0)
@@ -70,7 +70,7 @@ static bool has_value_ends(enum hy_dtype dtype)
 
 /* ---- counts ------------------------------------------------------------------------ */
 
-int hy_column_each(const struct hy_batch_column *c, uint64_t *ret)
+int hy_batch_column_item_values(const struct hy_batch_column *c, uint64_t *ret)
 {
     uint64_t each = 1;
 
@@ -81,11 +81,11 @@ int hy_column_each(const struct hy_batch_column *c, uint64_t *ret)
     return 0;
 }
 
-int hy_column_values(const struct hy_batch_column *c, uint64_t rows, uint64_t *ret)
+int hy_batch_column_values(const struct hy_batch_column *c, uint64_t rows, uint64_t *ret)
 {
     uint64_t each;
 
-    if (hy_column_each(c, &each) < 0 || __builtin_mul_overflow(each, c->is_ragged ? c->items : rows, ret))
+    if (hy_batch_column_item_values(c, &each) < 0 || __builtin_mul_overflow(each, c->is_ragged ? c->items : rows, ret))
         return -EBADMSG;
     return 0;
 }
@@ -118,7 +118,7 @@ static int sizes_of(const struct hy_batch_column *c, uint64_t rows, uint64_t *re
     *ret_value_ends = *ret_row_ends = 0;
     if (c->dtype == HY_DTYPE_PICKLE)
         return c->dims || c->is_ragged ? -EBADMSG : 0;
-    if (!is_sane(c) || hy_column_values(c, rows, &values) < 0 || (c->is_ragged && ends_size(rows, ret_row_ends) < 0))
+    if (!is_sane(c) || hy_batch_column_values(c, rows, &values) < 0 || (c->is_ragged && ends_size(rows, ret_row_ends) < 0))
         return -EBADMSG;
     if (has_value_ends(c->dtype))
         return ends_size(values, ret_value_ends);

@@ -13,15 +13,15 @@
 
 #define SLICE_MS 100
 
-struct hy_batches {
+struct hy_batch_stream {
     int64_t number;
     unsigned users; /* with the table's lock, as the table itself */
-    struct hy_intake *intake;
+    struct hy_consumer *intake;
     struct hy_feed_queue *queue;
-    struct hy_batches_options options;
+    struct hy_batch_stream_options options;
     atomic_bool is_over;
     pthread_mutex_t turn; /* who has it has all below */
-    struct hy_wanted wanted;
+    struct hy_signature wanted;
     struct hy_gathered begun; /* a batch that is not whole yet */
 };
 
@@ -31,18 +31,18 @@ static int64_t last_number;
 
 /* ---- from birth to death --------------------------------------------------------------- */
 
-static void destroy(struct hy_batches *b)
+static void destroy(struct hy_batch_stream *b)
 {
     hy_gathered_done(&b->begun);
-    hy_wanted_done(&b->wanted);
-    hy_intake_unref(b->intake);
+    hy_signature_done(&b->wanted);
+    hy_consumer_unref(b->intake);
     pthread_mutex_destroy(&b->turn);
     free(b);
 }
 
-static struct hy_batches *hold(int64_t number)
+static struct hy_batch_stream *hold(int64_t number)
 {
-    struct hy_batches *b;
+    struct hy_batch_stream *b;
 
     pthread_mutex_lock(&lock);
     b = hy_map_get(&table, (uint64_t)number);
@@ -52,7 +52,7 @@ static struct hy_batches *hold(int64_t number)
     return b;
 }
 
-static void release(struct hy_batches *b)
+static void release(struct hy_batch_stream *b)
 {
     unsigned left;
 
@@ -63,24 +63,24 @@ static void release(struct hy_batches *b)
         destroy(b);
 }
 
-int hy_batches_new(struct hy_intake *in, const struct hy_batches_options *o, struct hy_wanted *wanted,
-                   struct hy_batches **ret)
+int hy_batch_stream_new(struct hy_consumer *in, const struct hy_batch_stream_options *o, struct hy_signature *wanted,
+                   struct hy_batch_stream **ret)
 {
-    struct hy_batches *b = hy_calloc(1, sizeof *b);
-    struct hy_feed_queue *queue = hy_intake_queue(in, o->queue);
+    struct hy_batch_stream *b = hy_calloc(1, sizeof *b);
+    struct hy_feed_queue *queue = hy_consumer_queue(in, o->queue);
     int rc;
 
     if (!b || !queue || o->rows == 0 || pthread_mutex_init(&b->turn, NULL) != 0) {
         free(b);
-        hy_wanted_done(wanted);
+        hy_signature_done(wanted);
         return b ? -EINVAL : -ENOMEM;
     }
-    b->intake = hy_intake_ref(in);
+    b->intake = hy_consumer_ref(in);
     b->queue = queue;
     b->options = *o;
     b->options.queue = queue->name;
     b->wanted = *wanted;
-    *wanted = (struct hy_wanted){0};
+    *wanted = (struct hy_signature){0};
     b->users = 1;
     pthread_mutex_lock(&lock);
     b->number = ++last_number;
@@ -93,17 +93,17 @@ int hy_batches_new(struct hy_intake *in, const struct hy_batches_options *o, str
     return rc;
 }
 
-int64_t hy_batches_number(const struct hy_batches *b)
+int64_t hy_batch_stream_handle(const struct hy_batch_stream *b)
 {
     return b->number;
 }
 
-bool hy_batches_is_over(const struct hy_batches *b)
+bool hy_batch_stream_is_over(const struct hy_batch_stream *b)
 {
     return atomic_load(&b->is_over);
 }
 
-void hy_batches_free(struct hy_batches *b)
+void hy_batch_stream_free(struct hy_batch_stream *b)
 {
     if (!b)
         return;
@@ -115,89 +115,89 @@ void hy_batches_free(struct hy_batches *b)
 
 /* ---- a batch ------------------------------------------------------------------------------ */
 
-static int64_t gather(struct hy_batches *b, struct hy_err *err)
+static int64_t gather(struct hy_batch_stream *b, struct hy_err *err)
 {
     return hy_gather(&b->begun, &b->queue->reading, &b->wanted, b->options.rows - b->begun.rows, err);
 }
 
-/* Takes what is in hand. HY_INTAKE_ROWS; -EINVAL or -ENOMEM: it stays there. */
-static int take(struct hy_batches *b, struct hy_err *err)
+/* Takes what is in hand. HY_CONSUMER_ROWS; -EINVAL or -ENOMEM: it stays there. */
+static int take(struct hy_batch_stream *b, struct hy_err *err)
 {
     int64_t count = gather(b, err);
 
     if (count == -EBADMSG) {
-        hy_intake_give_up(b->intake, b->queue, true);
-        return HY_INTAKE_ROWS;
+        hy_consumer_discard(b->intake, b->queue, true);
+        return HY_CONSUMER_ROWS;
     }
-    return count < 0 ? (int)count : hy_intake_took(b->intake, b->queue, (uint64_t)count);
+    return count < 0 ? (int)count : hy_consumer_advance(b->intake, b->queue, (uint64_t)count);
 }
 
 /* Until the batch is whole, or there is no more for it now: why, as an event of the intake's. */
-static int fill(struct hy_batches *b, struct hy_err *err)
+static int fill(struct hy_batch_stream *b, struct hy_err *err)
 {
-    int rc = HY_INTAKE_ROWS;
+    int rc = HY_CONSUMER_ROWS;
 
     b->queue->takes_pickles = false;
-    while (rc == HY_INTAKE_ROWS && b->begun.rows < b->options.rows) {
-        rc = hy_intake_message(b->intake, b->queue, b->options.stops, -1, SLICE_MS);
-        if (rc == HY_INTAKE_ROWS)
+    while (rc == HY_CONSUMER_ROWS && b->begun.rows < b->options.rows) {
+        rc = hy_consumer_next(b->intake, b->queue, b->options.stops, -1, SLICE_MS);
+        if (rc == HY_CONSUMER_ROWS)
             rc = take(b, err);
-        else if (rc == HY_INTAKE_PARTITION && b->begun.rows == 0)
-            rc = HY_INTAKE_ROWS;
+        else if (rc == HY_CONSUMER_PARTITION && b->begun.rows == 0)
+            rc = HY_CONSUMER_ROWS;
     }
     return rc;
 }
 
 /* What it means for who asked. */
-static int event_of(struct hy_batches *b, int rc)
+static int event_of(struct hy_batch_stream *b, int rc)
 {
     const bool has_rows = b->begun.rows > 0;
 
     switch (rc) {
-    case HY_INTAKE_ROWS:
-    case HY_INTAKE_PARTITION:
-        return HY_BATCHES_ROWS;
-    case HY_INTAKE_NOTHING:
-        return HY_BATCHES_NOTHING;
-    case HY_INTAKE_END:
-        return has_rows && !b->options.drops ? HY_BATCHES_ROWS : HY_BATCHES_END;
+    case HY_CONSUMER_ROWS:
+    case HY_CONSUMER_PARTITION:
+        return HY_BATCH_STREAM_ROWS;
+    case HY_CONSUMER_TIMEOUT:
+        return HY_BATCH_STREAM_TIMEOUT;
+    case HY_CONSUMER_END:
+        return has_rows && !b->options.drops ? HY_BATCH_STREAM_ROWS : HY_BATCH_STREAM_END;
     default:
-        return rc == -EINVAL && has_rows && !b->options.drops ? HY_BATCHES_ROWS : rc;
+        return rc == -EINVAL && has_rows && !b->options.drops ? HY_BATCH_STREAM_ROWS : rc;
     }
 }
 
 /* The columns alone. */
-static int describe(const struct hy_batches *b, const struct hy_gather_how *how, struct hy_gathered *ret)
+static int describe(const struct hy_batch_stream *b, const struct hy_gather_sink *how, struct hy_gathered *ret)
 {
     ret->how = *how;
-    return hy_gather_want(ret, &b->wanted);
+    return hy_gather_begin(ret, &b->wanted);
 }
 
-static int begin(struct hy_batches *b, const struct hy_gather_how *how)
+static int begin(struct hy_batch_stream *b, const struct hy_gather_sink *how)
 {
     if (b->begun.columns)
         return 0;
     b->begun = (struct hy_gathered){.how = *how};
-    return hy_gather_want(&b->begun, &b->wanted);
+    return hy_gather_begin(&b->begun, &b->wanted);
 }
 
-static int next(struct hy_batches *b, const struct hy_gather_how *how, struct hy_gathered *ret, struct hy_err *err)
+static int next(struct hy_batch_stream *b, const struct hy_gather_sink *how, struct hy_gathered *ret, struct hy_err *err)
 {
-    int rc = hy_intake_enter(b->intake, true, SLICE_MS);
+    int rc = hy_consumer_enter(b->intake, true, SLICE_MS);
 
     if (rc == -EBUSY)
-        hy_intake_await(b->intake, SLICE_MS);
+        hy_consumer_wait_idle(b->intake, SLICE_MS);
     if (rc < 0) {
-        rc = rc == -ESHUTDOWN ? HY_INTAKE_END : HY_INTAKE_NOTHING;
+        rc = rc == -ESHUTDOWN ? HY_CONSUMER_END : HY_CONSUMER_TIMEOUT;
     } else {
         rc = begin(b, how);
         if (rc == 0)
             rc = fill(b, err);
-        hy_intake_leave(b->intake, true);
+        hy_consumer_leave(b->intake, true);
     }
     rc = event_of(b, rc);
-    atomic_store(&b->is_over, rc == HY_BATCHES_END);
-    if (rc == HY_BATCHES_ROWS) {
+    atomic_store(&b->is_over, rc == HY_BATCH_STREAM_END);
+    if (rc == HY_BATCH_STREAM_ROWS) {
         *ret = b->begun;
         b->begun = (struct hy_gathered){0};
     } else if (rc >= 0 && describe(b, how, ret) < 0) {
@@ -209,7 +209,7 @@ static int next(struct hy_batches *b, const struct hy_gather_how *how, struct hy
 }
 
 /* Only one at a time; the others come again. */
-static int lock_turn(struct hy_batches *b)
+static int lock_turn(struct hy_batch_stream *b)
 {
     struct timespec t;
 
@@ -220,13 +220,13 @@ static int lock_turn(struct hy_batches *b)
     return -pthread_mutex_timedlock(&b->turn, &t);
 }
 
-int hy_batches_next(int64_t number, const struct hy_gather_how *how, struct hy_gathered *ret, struct hy_err *err)
+int hy_batch_stream_next(int64_t number, const struct hy_gather_sink *how, struct hy_gathered *ret, struct hy_err *err)
 {
-    struct hy_batches *b = hold(number);
+    struct hy_batch_stream *b = hold(number);
     int rc;
 
     if (!b)
-        return HY_BATCHES_END;
+        return HY_BATCH_STREAM_END;
     if (lock_turn(b) == 0) {
         rc = next(b, how, ret, err);
         pthread_mutex_unlock(&b->turn);

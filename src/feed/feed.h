@@ -89,7 +89,7 @@ size_t hy_dtype_size(enum hy_dtype dtype);
 /* NumPy's name ("float32"), or "bytes", "str", "pickle". */
 const char *hy_dtype_name(enum hy_dtype dtype);
 /* 0 for an unknown name. */
-enum hy_dtype hy_dtype_of(const char *name);
+enum hy_dtype hy_dtype_by_name(const char *name);
 
 struct hy_batch_column {
     enum hy_dtype dtype;
@@ -113,11 +113,11 @@ struct hy_batch {
 };
 
 /* The number of values in one row or item: the product of its shape. 0, or -EBADMSG on overflow. */
-int hy_column_each(const struct hy_batch_column *c, uint64_t *ret);
+int hy_batch_column_item_values(const struct hy_batch_column *c, uint64_t *ret);
 /* The number of values in all rows. The same. */
-int hy_column_values(const struct hy_batch_column *c, uint64_t rows, uint64_t *ret);
+int hy_batch_column_values(const struct hy_batch_column *c, uint64_t rows, uint64_t *ret);
 /* Whether all rows of a ragged column have the same number of items, and how many. */
-bool hy_column_is_even(const struct hy_batch_column *c, uint32_t rows, uint64_t *ret_items);
+bool hy_batch_column_is_uniform(const struct hy_batch_column *c, uint32_t rows, uint64_t *ret_items);
 
 /* An upper bound of the encoded size. -EINVAL when columns are inconsistent or too many. */
 int hy_batch_size(const struct hy_batch *b, size_t *ret);
@@ -206,19 +206,19 @@ struct ArrowArray {
     void *private_data;
 };
 
-struct hy_arrow {
+struct hy_arrow_batch {
     struct hy_batch batch; /* without schema, which is the caller's to fill in */
     void **own;            /* private: converted offsets and bools */
     uint32_t own_count;
 };
 
 /*
- * `rows` rows from `begin` on, without copying values. *ret is empty before; call hy_arrow_done whatever the result.
+ * `rows` rows from `begin` on, without copying values. *ret is empty before; call hy_arrow_batch_done whatever the result.
  * 0, -ENOTSUP for an unsupported column, -EINVAL for an invalid array or rows out of range, -ENOMEM.
  */
-int hy_arrow_rows(const struct ArrowSchema *schema, const struct ArrowArray *array, int64_t begin, uint32_t rows,
-                  struct hy_arrow *ret);
-void hy_arrow_done(struct hy_arrow *a);
+int hy_arrow_batch_view(const struct ArrowSchema *schema, const struct ArrowArray *array, int64_t begin, uint32_t rows,
+                  struct hy_arrow_batch *ret);
+void hy_arrow_batch_done(struct hy_arrow_batch *a);
 /* The row schema: a tuple of all columns. 0, -EINVAL, -ENOMEM. */
 int hy_arrow_schema(const struct ArrowSchema *schema, struct hy_buf *ret);
 
@@ -233,8 +233,8 @@ int hy_arrow_schema(const struct ArrowSchema *schema, struct hy_buf *ret);
  * one. A unix stream socket between both ends carries wakeups, and its end of file
  * reports that the peer is gone.
  */
-#define HY_RING_LEAST (64u << 10)
-#define HY_RING_MOST (1u << 30)
+#define HY_RING_MIN (64u << 10)
+#define HY_RING_MAX (1u << 30)
 
 struct hy_ring; /* opaque */
 
@@ -249,11 +249,11 @@ int hy_ring_open(int memory, int socket, struct hy_ring **ret, struct hy_err *er
 void hy_ring_close(struct hy_ring *r);
 
 /* The size limit of one message. */
-size_t hy_ring_most(const struct hy_ring *r);
-/* For callers that poll several: poll for POLLIN, then hy_ring_woken. */
+size_t hy_ring_message_max(const struct hy_ring *r);
+/* For callers that poll several: poll for POLLIN, then hy_ring_drain_wakeups. */
 int hy_ring_socket(const struct hy_ring *r);
 /* Consumes wakeups after the socket was ready: 0, or -EPIPE when the peer is gone. */
-int hy_ring_woken(struct hy_ring *r);
+int hy_ring_drain_wakeups(struct hy_ring *r);
 
 /* ---- the writer's end ---- */
 
@@ -263,13 +263,13 @@ void *hy_ring_reserve(struct hy_ring *r, size_t n);
 void hy_ring_send(struct hy_ring *r, uint32_t kind, size_t n);
 /* Waits up to timeout_ms (-1: forever) for space for n bytes. 1, 0 on timeout, -EPIPE when the peer is gone, -EMSGSIZE
  * when n exceeds the limit. */
-int hy_ring_wait_for_room(struct hy_ring *r, size_t n, int timeout_ms);
+int hy_ring_wait_for_space(struct hy_ring *r, size_t n, int timeout_ms);
 /* Arms the wakeup before a poll: true when there is still no space for n bytes, so that polling is safe. */
-bool hy_ring_may_sleep_for_room(struct hy_ring *r, size_t n);
+bool hy_ring_arm_writer(struct hy_ring *r, size_t n);
 /* Waits until the reader has released everything. 1, 0 or -EPIPE. */
 int hy_ring_wait_until_empty(struct hy_ring *r, int timeout_ms);
 /* The reader's last hint; 0 before the first. */
-uint32_t hy_ring_word(const struct hy_ring *r);
+uint32_t hy_ring_hint(const struct hy_ring *r);
 
 /* ---- the reader's end ---- */
 
@@ -283,11 +283,11 @@ struct hy_ring_message {
 int hy_ring_next(struct hy_ring *r, struct hy_ring_message *ret);
 void hy_ring_release(struct hy_ring *r);
 /* Leaves a hint, which the writer may read at any time and without a wakeup. Its meaning is up to the caller. */
-void hy_ring_say(struct hy_ring *r, uint32_t word);
+void hy_ring_set_hint(struct hy_ring *r, uint32_t word);
 /* Waits for a message. 1, 0 on timeout, -EPIPE when the peer is gone and nothing is left, -EPROTO. */
 int hy_ring_wait_for_message(struct hy_ring *r, int timeout_ms);
 /* Arms the wakeup before a poll: true when there is still no message, so that polling is safe. */
-bool hy_ring_may_sleep(struct hy_ring *r);
+bool hy_ring_arm_reader(struct hy_ring *r);
 
 /* ==== Sources: the feeder's end ====================================================== */
 
@@ -313,19 +313,19 @@ int hy_feed_source_open(const char *name, const struct hy_feed_source_options *o
 void hy_feed_source_close(struct hy_feed_source *s); /* NULL is fine */
 
 /* The size limit of one batch. */
-size_t hy_feed_source_most(const struct hy_feed_source *s);
+size_t hy_feed_source_batch_max(const struct hy_feed_source *s);
 /* Sends a batch: 1; 0 when the ring is full; -EMSGSIZE when the batch exceeds the limit; -EINVAL; -ESHUTDOWN; -EPIPE
  * when the hub is gone. */
 int hy_feed_source_put(struct hy_feed_source *s, const struct hy_batch *b);
 /* Sends the end of a partition. The same. */
 int hy_feed_source_put_end(struct hy_feed_source *s);
 /* The size of the last message that found the ring full, for hy_feed_source_wait. */
-size_t hy_feed_source_need(const struct hy_feed_source *s);
+size_t hy_feed_source_needed(const struct hy_feed_source *s);
 /* Whether the consumer accepts pickled batches that do not declare their number of rows. */
-bool hy_feed_source_takes_pickles(const struct hy_feed_source *s);
+bool hy_feed_source_may_pickle(const struct hy_feed_source *s);
 
 /* Bits. */
-enum hy_feed_source_event { HY_FEED_SOURCE_ROOM = 1, HY_FEED_SOURCE_RESULTS = 2 };
+enum hy_feed_source_event { HY_FEED_SOURCE_SPACE = 1, HY_FEED_SOURCE_RESULTS = 2 };
 
 /* Waits for space for `need` bytes (0: do not wait for space) or for results. Event bits; 0 on timeout; -ESHUTDOWN;
  * -EPIPE when the hub is gone. */
@@ -356,7 +356,7 @@ int hy_feed_hub_open(const char *name, struct hy_feed_hub **ret, struct hy_err *
 void hy_feed_hub_close(struct hy_feed_hub *h);
 
 enum hy_feed_hub_event {
-    HY_FEED_HUB_NOTHING, /* timeout */
+    HY_FEED_HUB_TIMEOUT, /* timeout */
     HY_FEED_HUB_MESSAGE,
     HY_FEED_HUB_OTHER, /* the caller's descriptor is readable */
     HY_FEED_HUB_OVER,  /* terminated; or ended, and every feeder has finished and was read to the end */
@@ -366,7 +366,7 @@ enum hy_feed_hub_event {
 /* Waits for a message of the queue, and for `other` (-1: none) to become readable. An event, or -Exxx. */
 int hy_feed_hub_wait(struct hy_feed_hub *h, const char *queue, int other, int timeout_ms);
 
-struct hy_taken {
+struct hy_feed_hub_message {
     uint64_t feeder; /* a number, never reused */
     bool wants_results;
     bool is_end;            /* the end of a partition; there is no batch */
@@ -374,22 +374,22 @@ struct hy_taken {
 };
 
 /* The next message of the queue: 1, 0 when there is none yet, -Exxx. Release it before the feeder's next. */
-int hy_feed_hub_next(struct hy_feed_hub *h, const char *queue, struct hy_taken *ret);
+int hy_feed_hub_next(struct hy_feed_hub *h, const char *queue, struct hy_feed_hub_message *ret);
 void hy_feed_hub_release(struct hy_feed_hub *h, uint64_t feeder);
 /* Whether the feeder may send pickled batches that do not declare their number of rows; at first it may not. */
-void hy_feed_hub_say_pickles(struct hy_feed_hub *h, uint64_t feeder, bool may_come);
+void hy_feed_hub_accept_pickles(struct hy_feed_hub *h, uint64_t feeder, bool may_come);
 /* Disconnects a feeder whose batch the caller has found to be invalid. */
 void hy_feed_hub_drop(struct hy_feed_hub *h, uint64_t feeder);
 /* How many feeders were dropped because they were invalid or another user's. */
 uint64_t hy_feed_hub_dropped(const struct hy_feed_hub *h);
 
-/* Sends results to a feeder: 1; 0 when its ring has no space for *ret_need bytes; -EPIPE when it is gone; -EMSGSIZE when
+/* Sends results to a feeder: 1; 0 when its ring has no space for *ret_needed bytes; -EPIPE when it is gone; -EMSGSIZE when
  * they exceed the limit; -EINVAL. */
-int hy_feed_hub_put(struct hy_feed_hub *h, uint64_t feeder, const struct hy_batch *results, size_t *ret_need);
+int hy_feed_hub_put(struct hy_feed_hub *h, uint64_t feeder, const struct hy_batch *results, size_t *ret_needed);
 /* Waits for that space. 1, 0 on timeout, -EPIPE. */
-int hy_feed_hub_wait_for_room(struct hy_feed_hub *h, uint64_t feeder, size_t need, int timeout_ms);
+int hy_feed_hub_wait_for_space(struct hy_feed_hub *h, uint64_t feeder, size_t need, int timeout_ms);
 /* The size limit of one batch of results; 0 when the feeder is gone. */
-size_t hy_feed_hub_most(struct hy_feed_hub *h, uint64_t feeder);
+size_t hy_feed_hub_result_max(struct hy_feed_hub *h, uint64_t feeder);
 
 /* Declares that no feeders will connect after those that have already. From any thread. */
 void hy_feed_hub_end(struct hy_feed_hub *h);
@@ -400,58 +400,58 @@ int hy_feed_hub_terminate(struct hy_feed_hub *h, struct hy_err *err);
 
 /* ==== Batch cursors: a batch that is used row by row ================================= */
 
-#define HY_READING_UNKNOWN UINT32_MAX
+#define HY_BATCH_ROWS_UNKNOWN UINT32_MAX
 
-struct hy_reading {
+struct hy_batch_cursor {
     const struct hy_batch *batch; /* NULL: none */
     struct hy_feed_schema schema;
-    uint32_t rows;   /* of the batch; HY_READING_UNKNOWN until an undeclared pickle has been loaded */
+    uint32_t rows;   /* of the batch; HY_BATCH_ROWS_UNKNOWN until an undeclared pickle has been loaded */
     uint32_t next;   /* row */
     uint64_t number; /* set by the owner to identify the batch */
 };
 
 /* The batch must outlive the cursor. 0; -EBADMSG, -ENOMEM: the cursor is empty. */
-int hy_reading_begin(struct hy_reading *r, const struct hy_batch *b);
-void hy_reading_end(struct hy_reading *r);
+int hy_batch_cursor_begin(struct hy_batch_cursor *r, const struct hy_batch *b);
+void hy_batch_cursor_end(struct hy_batch_cursor *r);
 
-static inline bool hy_reading_is_over(const struct hy_reading *r)
+static inline bool hy_batch_cursor_is_done(const struct hy_batch_cursor *r)
 {
     return !r->batch || r->next == r->rows;
 }
 
 /* Pickled rows have no columns. */
-static inline bool hy_reading_is_pickled(const struct hy_reading *r)
+static inline bool hy_batch_cursor_is_pickled(const struct hy_batch_cursor *r)
 {
     return r->schema.nodes[0].kind == '*';
 }
 
 /* ==== Signatures: the columns that a dataset expects ================================= */
 
-#define HY_WANTED_NAME_MAX 64u
+#define HY_SIGNATURE_NAME_MAX 64u
 
-struct hy_wanted_column {
-    char name[HY_WANTED_NAME_MAX]; /* for messages */
+struct hy_signature_column {
+    char name[HY_SIGNATURE_NAME_MAX]; /* for messages */
     enum hy_dtype dtype;           /* BYTES for any kind of string */
     bool is_ragged;
     int dims;                     /* of a row; of an item in a ragged column; -1: any */
     int64_t shape[HY_BATCH_DIMS]; /* -1: any */
 };
 
-struct hy_wanted {
+struct hy_signature {
     char *text;            /* the row schema; leaves are "a" */
     struct hy_feed_schema schema; /* the same, parsed */
-    bool may_have_more;    /* rows may have more columns behind the expected ones, and other names */
+    bool allows_extra;    /* rows may have more columns behind the expected ones, and other names */
     uint32_t count;        /* of columns */
-    struct hy_wanted_column *columns;
+    struct hy_signature_column *columns;
     char *seen; /* private: the schema of the last batch, and the index of each expected column in it */
     size_t seen_n;
     uint32_t *places;
 };
 
 /* Copies its arguments. 0, -EINVAL when schema and columns are inconsistent, -ENOMEM. */
-int hy_wanted_init(struct hy_wanted *w, const char *text, bool may_have_more, const struct hy_wanted_column *columns,
+int hy_signature_init(struct hy_signature *w, const char *text, bool allows_extra, const struct hy_signature_column *columns,
                    uint32_t count);
-void hy_wanted_done(struct hy_wanted *w);
+void hy_signature_done(struct hy_signature *w);
 
 /* ==== Gathering: rows of several batches as contiguous columns ======================= */
 
@@ -462,7 +462,7 @@ void hy_wanted_done(struct hy_wanted *w);
  */
 
 /* Where values are put. */
-struct hy_gather_how {
+struct hy_gather_sink {
     /* Grows a column's memory to n bytes and keeps its contents; NULL on failure. Without `grow` the gathered columns own
      * their memory, aligned for TensorFlow, and `take` and `drop` (or the C library) provide it. */
     void *(*grow)(void *context, uint32_t column, size_t n);
@@ -484,7 +484,7 @@ struct hy_gathered_column {
 };
 
 struct hy_gathered {
-    struct hy_gather_how how; /* set by the caller before anything else */
+    struct hy_gather_sink how; /* set by the caller before anything else */
     uint32_t count;
     char *schema; /* of a row, when there is no signature */
     size_t schema_n;
@@ -493,13 +493,13 @@ struct hy_gathered {
 };
 
 /* Begins with the columns of a signature. 0 or -ENOMEM. */
-int hy_gather_want(struct hy_gathered *g, const struct hy_wanted *w);
+int hy_gather_begin(struct hy_gathered *g, const struct hy_signature *w);
 /*
  * Appends up to `most` rows at the cursor; `w` is NULL without a signature. The number of rows; 0 when the batch differs
  * from the first and there is no signature; -EINVAL with a message when it does not match the signature; -EBADMSG when it
  * is invalid; -ENOMEM.
  */
-int64_t hy_gather(struct hy_gathered *g, struct hy_reading *r, struct hy_wanted *w, uint64_t most, struct hy_err *err);
+int64_t hy_gather(struct hy_gathered *g, struct hy_batch_cursor *r, struct hy_signature *w, uint64_t most, struct hy_err *err);
 void hy_gathered_done(struct hy_gathered *g);
 
 /* ==== Consumers: a hub that several threads use ====================================== */
@@ -513,35 +513,35 @@ void hy_gathered_done(struct hy_gathered *g);
  * A consumer also records which feeder each taken row came from, oldest first:
  * results are returned in that order.
  */
-#define HY_INTAKE_QUEUES 16
+#define HY_CONSUMER_QUEUES 16
 
 struct hy_feed_queue {
     char name[HY_FEED_QUEUE_MAX]; /* "": unused */
-    struct hy_taken taken;
+    struct hy_feed_hub_message taken;
     bool takes_pickles; /* set by the caller: undeclared pickles are acceptable */
     bool is_in_hand;    /* `taken` holds a batch, and `reading` its position */
-    struct hy_reading reading;
+    struct hy_batch_cursor reading;
 };
 
-struct hy_owed {
+struct hy_outstanding {
     uint64_t feeder, rows;
 };
 
 /* Feeds the rows of a pickle again, from row `first` on, as columns where possible. 0 or -Exxx. */
-typedef int hy_again(void *context, const char *queue, const void *pickle, size_t n, uint32_t first);
+typedef int hy_requeue_fn(void *context, const char *queue, const void *pickle, size_t n, uint32_t first);
 
-struct hy_intake {
+struct hy_consumer {
     /* read-only, for the thread that has entered */
     struct hy_feed_hub *hub; /* NULL: closed */
-    struct hy_feed_queue queues[HY_INTAKE_QUEUES];
+    struct hy_feed_queue queues[HY_CONSUMER_QUEUES];
     bool is_terminated;
-    atomic_bool is_asked; /* the thread that takes rows leaves at the next opportunity */
-    /* public: results that are outstanding; the caller that returns them advances owed_first */
-    struct hy_owed *owed;
-    size_t owed_first, owed_count, owed_room;
+    atomic_bool is_interrupted; /* the thread that takes rows leaves at the next opportunity */
+    /* public: results that are outstanding; the caller that returns them advances outstanding_first */
+    struct hy_outstanding *owed;
+    size_t outstanding_first, outstanding_count, outstanding_room;
     /* public: for callers that take columns after rows were taken; NULL: such pickles are an error */
-    hy_again *again;
-    void *again_context;
+    hy_requeue_fn *again;
+    void *requeue_context;
     /* private */
     uint64_t messages;
     pthread_mutex_t lock;
@@ -551,41 +551,41 @@ struct hy_intake {
 };
 
 /* Takes the hub, also on failure. NULL when out of memory. */
-struct hy_intake *hy_intake_new(struct hy_feed_hub *hub);
-struct hy_intake *hy_intake_ref(struct hy_intake *in);
-void hy_intake_unref(struct hy_intake *in); /* NULL is fine; no thread may have entered when the last goes */
+struct hy_consumer *hy_consumer_new(struct hy_feed_hub *hub);
+struct hy_consumer *hy_consumer_ref(struct hy_consumer *in);
+void hy_consumer_unref(struct hy_consumer *in); /* NULL is fine; no thread may have entered when the last goes */
 
 /* Enters, to take rows or for another purpose. 0, -EAGAIN on timeout, -EBUSY when another thread takes rows, -ESHUTDOWN
  * when it is closed. The functions below require it unless they say "from any thread". */
-int hy_intake_enter(struct hy_intake *in, bool takes, int timeout_ms);
-void hy_intake_leave(struct hy_intake *in, bool takes);
+int hy_consumer_enter(struct hy_consumer *in, bool takes, int timeout_ms);
+void hy_consumer_leave(struct hy_consumer *in, bool takes);
 /* Waits until no thread takes rows, or for timeout_ms. From any thread. */
-void hy_intake_await(struct hy_intake *in, int timeout_ms);
+void hy_consumer_wait_idle(struct hy_consumer *in, int timeout_ms);
 
 /* The queue of that name, created if need be; NULL when the name is too long or there are too many. From any thread. */
-struct hy_feed_queue *hy_intake_queue(struct hy_intake *in, const char *name);
+struct hy_feed_queue *hy_consumer_queue(struct hy_consumer *in, const char *name);
 
-enum hy_intake_event {
-    HY_INTAKE_ROWS,      /* the queue holds a batch */
-    HY_INTAKE_PARTITION, /* the end of one */
-    HY_INTAKE_END,       /* there will be no more rows */
-    HY_INTAKE_OTHER,     /* as HY_FEED_HUB_OTHER */
-    HY_INTAKE_NOTHING,   /* timeout */
+enum hy_consumer_event {
+    HY_CONSUMER_ROWS,      /* the queue holds a batch */
+    HY_CONSUMER_PARTITION, /* the end of one */
+    HY_CONSUMER_END,       /* there will be no more rows */
+    HY_CONSUMER_OTHER,     /* as HY_FEED_HUB_OTHER */
+    HY_CONSUMER_TIMEOUT,   /* timeout */
 };
 
 /* Waits until the queue holds a batch; with `stops`, or a partition has ended. An event, or -Exxx. */
-int hy_intake_message(struct hy_intake *in, struct hy_feed_queue *q, bool stops, int other, int timeout_ms);
+int hy_consumer_next(struct hy_consumer *in, struct hy_feed_queue *q, bool stops, int other, int timeout_ms);
 /* Accounts for rows that were taken by the cursor; releases a batch that is used up. 0 or -ENOMEM. */
-int hy_intake_took(struct hy_intake *in, struct hy_feed_queue *q, uint64_t rows);
+int hy_consumer_advance(struct hy_consumer *in, struct hy_feed_queue *q, uint64_t rows);
 /* Discards the batch; `is_nonsense`: because it is invalid, so that its feeder is dropped, too. */
-void hy_intake_give_up(struct hy_intake *in, struct hy_feed_queue *q, bool is_nonsense);
+void hy_consumer_discard(struct hy_consumer *in, struct hy_feed_queue *q, bool is_nonsense);
 
 /* As hy_feed_hub_end. From any thread, also after close. */
-void hy_intake_end(struct hy_intake *in);
-/* Makes the thread that takes rows return HY_INTAKE_END. From any thread; the next two clear the request. */
-void hy_intake_ask(struct hy_intake *in);
-int hy_intake_terminate(struct hy_intake *in, struct hy_err *err);
-void hy_intake_close(struct hy_intake *in);
+void hy_consumer_end(struct hy_consumer *in);
+/* Makes the thread that takes rows return HY_CONSUMER_END. From any thread; the next two clear the request. */
+void hy_consumer_interrupt(struct hy_consumer *in);
+int hy_consumer_terminate(struct hy_consumer *in, struct hy_err *err);
+void hy_consumer_close(struct hy_consumer *in);
 
 /* ==== Batch streams: batches of a fixed number of rows, by handle ==================== */
 
@@ -595,9 +595,9 @@ void hy_intake_close(struct hy_intake *in);
  * by any thread, continues a batch that is incomplete. Rows that a dropped iterator
  * has begun with are thus not lost.
  */
-struct hy_batches; /* opaque */
+struct hy_batch_stream; /* opaque */
 
-struct hy_batches_options {
+struct hy_batch_stream_options {
     const char *queue;
     uint64_t rows; /* of a batch */
     bool stops;    /* a batch ends with its partition */
@@ -605,23 +605,23 @@ struct hy_batches_options {
 };
 
 /* Takes the signature, also on failure. 0, -EINVAL, -ENOMEM. */
-int hy_batches_new(struct hy_intake *in, const struct hy_batches_options *o, struct hy_wanted *wanted,
-                   struct hy_batches **ret);
+int hy_batch_stream_new(struct hy_consumer *in, const struct hy_batch_stream_options *o, struct hy_signature *wanted,
+                   struct hy_batch_stream **ret);
 /* Its handle, which is never reused. */
-int64_t hy_batches_number(const struct hy_batches *b);
-/* Whether HY_BATCHES_END has been returned. */
-bool hy_batches_is_over(const struct hy_batches *b);
-/* Calls with its handle return HY_BATCHES_END from now on. NULL is fine. */
-void hy_batches_free(struct hy_batches *b);
+int64_t hy_batch_stream_handle(const struct hy_batch_stream *b);
+/* Whether HY_BATCH_STREAM_END has been returned. */
+bool hy_batch_stream_is_over(const struct hy_batch_stream *b);
+/* Calls with its handle return HY_BATCH_STREAM_END from now on. NULL is fine. */
+void hy_batch_stream_free(struct hy_batch_stream *b);
 
-enum hy_batches_event { HY_BATCHES_NOTHING, HY_BATCHES_ROWS, HY_BATCHES_END };
+enum hy_batch_stream_event { HY_BATCH_STREAM_TIMEOUT, HY_BATCH_STREAM_ROWS, HY_BATCH_STREAM_END };
 
 /*
  * The next batch, from any thread, within about 100 ms. `how` is the same in every call. An event; or -EINVAL with a
  * message when rows do not match the signature: they stay in the queue, and rows before them are returned first, as an
- * incomplete batch. *ret is empty before; then it has the columns, without values unless the event is HY_BATCHES_ROWS,
+ * incomplete batch. *ret is empty before; then it has the columns, without values unless the event is HY_BATCH_STREAM_ROWS,
  * and none for an unknown handle. Then hy_gathered_done.
  */
-int hy_batches_next(int64_t number, const struct hy_gather_how *how, struct hy_gathered *ret, struct hy_err *err);
+int hy_batch_stream_next(int64_t number, const struct hy_gather_sink *how, struct hy_gathered *ret, struct hy_err *err);
 
 #endif

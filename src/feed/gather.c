@@ -14,32 +14,32 @@
 
 /* ---- a batch that is used up --------------------------------------------------------- */
 
-int hy_reading_begin(struct hy_reading *r, const struct hy_batch *b)
+int hy_batch_cursor_begin(struct hy_batch_cursor *r, const struct hy_batch *b)
 {
     int rc = hy_feed_schema_parse(b->schema, b->schema_n, &r->schema);
 
     if (rc == 0)
         rc = hy_feed_schema_check(&r->schema, b);
     if (rc < 0) {
-        hy_reading_end(r);
+        hy_batch_cursor_end(r);
         return rc;
     }
     r->batch = b;
     r->rows = b->rows;
-    if (b->rows == 0 && hy_reading_is_pickled(r) && b->columns[0].values_n)
-        r->rows = HY_READING_UNKNOWN;
+    if (b->rows == 0 && hy_batch_cursor_is_pickled(r) && b->columns[0].values_n)
+        r->rows = HY_BATCH_ROWS_UNKNOWN;
     r->next = 0;
     return 0;
 }
 
-void hy_reading_end(struct hy_reading *r)
+void hy_batch_cursor_end(struct hy_batch_cursor *r)
 {
     hy_feed_schema_done(&r->schema);
     r->batch = NULL;
     r->next = 0;
 }
 
-bool hy_column_is_even(const struct hy_batch_column *c, uint32_t rows, uint64_t *ret_items)
+bool hy_batch_column_is_uniform(const struct hy_batch_column *c, uint32_t rows, uint64_t *ret_items)
 {
     uint64_t from, to, items = 0;
 
@@ -54,7 +54,7 @@ bool hy_column_is_even(const struct hy_batch_column *c, uint32_t rows, uint64_t 
 
 /* ---- memory ----------------------------------------------------------------------------- */
 
-static void drop_memory(const struct hy_gather_how *how, void *memory)
+static void drop_memory(const struct hy_gather_sink *how, void *memory)
 {
     if (how->drop && memory)
         how->drop(memory);
@@ -62,7 +62,7 @@ static void drop_memory(const struct hy_gather_how *how, void *memory)
         free(memory);
 }
 
-static void *own_memory(const struct hy_gather_how *how, struct hy_gathered_column *c, size_t n)
+static void *own_memory(const struct hy_gather_sink *how, struct hy_gathered_column *c, size_t n)
 {
     void *values = how->take ? how->take(n) : aligned_alloc(ALIGNED, (n + ALIGNED - 1) / ALIGNED * ALIGNED);
 
@@ -158,12 +158,12 @@ static int add_columns(struct hy_gathered *g, uint32_t count)
     return 0;
 }
 
-int hy_gather_want(struct hy_gathered *g, const struct hy_wanted *w)
+int hy_gather_begin(struct hy_gathered *g, const struct hy_signature *w)
 {
     int rc = add_columns(g, w->count);
 
     for (uint32_t i = 0; rc == 0 && i < w->count; i++) {
-        const struct hy_wanted_column *c = &w->columns[i];
+        const struct hy_signature_column *c = &w->columns[i];
         struct hy_batch_column *like = &g->columns[i].like;
 
         *like = (struct hy_batch_column){.dtype = c->dtype, .is_ragged = c->is_ragged,
@@ -268,7 +268,7 @@ static int add_rows(struct hy_gathered_column *g, const struct hy_batch_column *
                     uint64_t *ret_from, uint64_t *ret_to, uint64_t *each)
 {
     const struct hy_batch_column *like = &g->like;
-    int rc = hy_column_each(c->is_ragged ? c : like, each);
+    int rc = hy_batch_column_item_values(c->is_ragged ? c : like, each);
 
     *ret_from = row;
     *ret_to = row + rows;
@@ -347,7 +347,7 @@ static int add_column(struct hy_gathered *g, uint32_t column, const struct hy_ba
 
     if (rc < 0)
         return rc;
-    if (into->like.is_ragged || hy_column_values(&into->like, left, &all) < 0 || all > AHEAD)
+    if (into->like.is_ragged || hy_batch_column_values(&into->like, left, &all) < 0 || all > AHEAD)
         all = 0;
     from *= each;
     to *= each;
@@ -359,7 +359,7 @@ static int add_column(struct hy_gathered *g, uint32_t column, const struct hy_ba
 /* ---- rows --------------------------------------------------------------------------------- */
 
 /* A sentence for what is wrong with the values themselves. */
-static int tell(int rc, const struct hy_gathered_column *g, const struct hy_wanted *w, uint32_t column,
+static int tell(int rc, const struct hy_gathered_column *g, const struct hy_signature *w, uint32_t column,
                 struct hy_err *err)
 {
     const char *name = w ? w->columns[column].name : "";
@@ -369,12 +369,12 @@ static int tell(int rc, const struct hy_gathered_column *g, const struct hy_want
                           hy_dtype_name(g->like.dtype));
     if (rc == -EDOM)
         return hy_err_set(err, -EINVAL, "column %s: rows differ in length, and %llu items are wanted; give a signature "
-                          "with a RaggedTensorSpec, or " HY_GATHER_OTHERWISE, name, (unsigned long long)g->like.shape[0]);
+                          "with a RaggedTensorSpec, or " HY_GATHER_ADVICE, name, (unsigned long long)g->like.shape[0]);
     return rc;
 }
 
 /* All columns, or none. */
-static int add_all(struct hy_gathered *g, const struct hy_reading *r, const struct hy_wanted *w, uint64_t rows,
+static int add_all(struct hy_gathered *g, const struct hy_batch_cursor *r, const struct hy_signature *w, uint64_t rows,
                    uint64_t left, struct hy_err *err)
 {
     int rc = 0;
@@ -391,13 +391,13 @@ static int add_all(struct hy_gathered *g, const struct hy_reading *r, const stru
     return rc;
 }
 
-int64_t hy_gather(struct hy_gathered *g, struct hy_reading *r, struct hy_wanted *w, uint64_t most, struct hy_err *err)
+int64_t hy_gather(struct hy_gathered *g, struct hy_batch_cursor *r, struct hy_signature *w, uint64_t most, struct hy_err *err)
 {
     const uint64_t rest = r->rows - r->next, count = most < rest ? most : rest;
     int rc;
 
     if (w) {
-        rc = hy_wanted_fit(w, r, g, err);
+        rc = hy_signature_match(w, r, g, err);
     } else {
         rc = g->columns ? 0 : begin(g, r->batch);
         if (rc == 0 && !is_alike(g, r->batch))

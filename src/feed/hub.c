@@ -93,7 +93,7 @@ void hy_feed_hub_close(struct hy_feed_hub *h)
 
 static int begin(struct hy_feed_hub *h, const char *name)
 {
-    int rc = hy_feed_name_of_end(name, h->name);
+    int rc = hy_feed_terminated_name(name, h->name);
 
     if (rc < 0)
         return rc;
@@ -179,13 +179,13 @@ static int give_results(struct feeder *f, size_t size)
 {
     const struct hy_feed_notice notice = {.magic = HY_FEED_NOTICE_MAGIC, .kind = HY_FEED_NOTICE_RESULTS};
     hy_cleanup_close int memory = -1;
-    int ends[2], rc = hy_feed_pair(ends);
+    int ends[2], rc = hy_feed_socketpair(ends);
 
     if (rc < 0)
         return rc;
     rc = hy_ring_new(size, ends[0], &f->results, &memory, NULL);
     if (rc == 0)
-        rc = hy_feed_send(f->socket, &notice, sizeof notice, (const int[2]){memory, ends[1]});
+        rc = hy_feed_send_packet(f->socket, &notice, sizeof notice, (const int[2]){memory, ends[1]});
     close(ends[1]);
     return rc == -EPIPE || rc == -ECONNRESET ? 0 : rc; /* it is gone already: what it has sent counts */
 }
@@ -194,8 +194,8 @@ static int heed(struct feeder *f, const struct hy_feed_hello *hello, int fds[2])
 {
     int rc;
 
-    if (hello->magic != HY_FEED_HELLO_MAGIC || hello->wants_results > 1 || hello->results_size > HY_RING_MOST ||
-        strnlen(hello->queue, sizeof hello->queue) == sizeof hello->queue || fds[0] < 0 || !hy_feed_is_end(fds[1]))
+    if (hello->magic != HY_FEED_HELLO_MAGIC || hello->wants_results > 1 || hello->results_size > HY_RING_MAX ||
+        strnlen(hello->queue, sizeof hello->queue) == sizeof hello->queue || fds[0] < 0 || !hy_feed_is_stream_socket(fds[1]))
         return -EPROTO;
     rc = hy_ring_open(fds[0], hy_take_fd(fds[1]), &f->rows, NULL);
     if (rc < 0)
@@ -208,7 +208,7 @@ static int heed(struct feeder *f, const struct hy_feed_hello *hello, int fds[2])
 static void greet(struct hy_feed_hub *h, struct feeder *f)
 {
     struct hy_feed_hello hello;
-    int fds[2], rc = hy_feed_recv(f->socket, &hello, sizeof hello, fds);
+    int fds[2], rc = hy_feed_recv_packet(f->socket, &hello, sizeof hello, fds);
 
     if (rc == -EAGAIN || rc == -EINTR)
         return;
@@ -259,9 +259,9 @@ static bool has_message(struct hy_feed_hub *h, struct feeder *f, struct hy_ring_
 }
 
 /* Its batch, or its partition's end. 0, -EBADMSG, -ENOMEM. */
-static int understand(struct feeder *f, const struct hy_ring_message *m, struct hy_taken *ret)
+static int understand(struct feeder *f, const struct hy_ring_message *m, struct hy_feed_hub_message *ret)
 {
-    *ret = (struct hy_taken){.feeder = f->number, .wants_results = f->results, .is_end = m->kind == HY_FEED_END};
+    *ret = (struct hy_feed_hub_message){.feeder = f->number, .wants_results = f->results, .is_end = m->kind == HY_FEED_END};
     f->is_in_partition = !ret->is_end;
     if (ret->is_end)
         return m->n == 0 ? 0 : -EBADMSG;
@@ -274,13 +274,13 @@ static void see_who_is_gone(struct hy_feed_hub *h)
     hy_list_each(it, &h->feeders) {
         struct feeder *f = hy_container(it, struct feeder, all);
 
-        if (f->rows && !f->is_gone && hy_ring_woken(f->rows) < 0)
+        if (f->rows && !f->is_gone && hy_ring_drain_wakeups(f->rows) < 0)
             f->is_gone = true;
     }
 }
 
 /* Of those who have been welcomed. */
-static int next_of(struct hy_feed_hub *h, const char *queue, struct hy_taken *ret)
+static int next_of(struct hy_feed_hub *h, const char *queue, struct hy_feed_hub_message *ret)
 {
     int rc;
 
@@ -305,7 +305,7 @@ static int next_of(struct hy_feed_hub *h, const char *queue, struct hy_taken *re
     return 0;
 }
 
-int hy_feed_hub_next(struct hy_feed_hub *h, const char *queue, struct hy_taken *ret)
+int hy_feed_hub_next(struct hy_feed_hub *h, const char *queue, struct hy_feed_hub_message *ret)
 {
     const bool is_time = h->turns++ % TURNS == 0;
     int rc = is_time ? welcome_all(h) : 0;
@@ -340,12 +340,12 @@ void hy_feed_hub_release(struct hy_feed_hub *h, uint64_t feeder)
     hy_ring_release(f->rows);
 }
 
-void hy_feed_hub_say_pickles(struct hy_feed_hub *h, uint64_t feeder, bool may_come)
+void hy_feed_hub_accept_pickles(struct hy_feed_hub *h, uint64_t feeder, bool may_come)
 {
     struct feeder *f = find(h, feeder);
 
     if (f)
-        hy_ring_say(f->rows, may_come);
+        hy_ring_set_hint(f->rows, may_come);
 }
 
 void hy_feed_hub_drop(struct hy_feed_hub *h, uint64_t feeder)
@@ -391,7 +391,7 @@ static int look_around(struct hy_feed_hub *h, const char *queue)
     look(h, queue, &has, &more);
     if (has)
         return HY_FEED_HUB_MESSAGE;
-    return is_ended && !more && hy_feed_listener_is_drained(&h->listener) ? HY_FEED_HUB_OVER : HY_FEED_HUB_NOTHING;
+    return is_ended && !more && hy_feed_listener_is_drained(&h->listener) ? HY_FEED_HUB_OVER : HY_FEED_HUB_TIMEOUT;
 }
 
 /* Room to poll all of them. */
@@ -423,7 +423,7 @@ static bool may_sleep(struct hy_feed_hub *h, const char *queue, int other)
         struct feeder *f = hy_container(it, struct feeder, all);
 
         *p++ = (struct pollfd){.fd = f->is_gone ? -1 : f->rows ? hy_ring_socket(f->rows) : f->socket, .events = POLLIN};
-        if (is_of(f, queue) && !f->is_in_hand && !hy_ring_may_sleep(f->rows))
+        if (is_of(f, queue) && !f->is_in_hand && !hy_ring_arm_reader(f->rows))
             return false;
     }
     return true;
@@ -437,7 +437,7 @@ static void see_who_woke_us(struct hy_feed_hub *h)
     hy_list_each(it, &h->feeders) {
         struct feeder *f = hy_container(it, struct feeder, all);
 
-        if (p->revents && f->rows && hy_ring_woken(f->rows) < 0)
+        if (p->revents && f->rows && hy_ring_drain_wakeups(f->rows) < 0)
             f->is_gone = true;
         p++;
     }
@@ -461,7 +461,7 @@ static int sleep_once(struct hy_feed_hub *h, const char *queue, int other, int t
     if (rc < 0)
         return errno == EINTR ? 0 : -errno;
     see_who_woke_us(h);
-    return take_wakes(h) ? HY_FEED_HUB_WOKEN : h->polled[1].revents ? HY_FEED_HUB_OTHER : HY_FEED_HUB_NOTHING;
+    return take_wakes(h) ? HY_FEED_HUB_WOKEN : h->polled[1].revents ? HY_FEED_HUB_OTHER : HY_FEED_HUB_TIMEOUT;
 }
 
 /* Only at those who are there: to ask for others takes the system longer than a message takes to come. */
@@ -482,27 +482,27 @@ int hy_feed_hub_wait(struct hy_feed_hub *h, const char *queue, int other, int ti
     int64_t left = 1;
     int rc = look_around(h, queue);
 
-    if (rc != HY_FEED_HUB_NOTHING || look_for_a_while(h, queue))
-        return rc != HY_FEED_HUB_NOTHING ? rc : HY_FEED_HUB_MESSAGE;
+    if (rc != HY_FEED_HUB_TIMEOUT || look_for_a_while(h, queue))
+        return rc != HY_FEED_HUB_TIMEOUT ? rc : HY_FEED_HUB_MESSAGE;
     while (timeout_ms < 0 || left > 0) {
         left = timeout_ms < 0 ? -1 : end - hy_clock_ms();
         rc = sleep_once(h, queue, other, left < 0 && timeout_ms >= 0 ? 0 : (int)left);
-        if (rc != HY_FEED_HUB_NOTHING || (rc = look_around(h, queue)) != HY_FEED_HUB_NOTHING)
+        if (rc != HY_FEED_HUB_TIMEOUT || (rc = look_around(h, queue)) != HY_FEED_HUB_TIMEOUT)
             return rc;
     }
-    return HY_FEED_HUB_NOTHING;
+    return HY_FEED_HUB_TIMEOUT;
 }
 
 /* ---- results ------------------------------------------------------------------------- */
 
-size_t hy_feed_hub_most(struct hy_feed_hub *h, uint64_t feeder)
+size_t hy_feed_hub_result_max(struct hy_feed_hub *h, uint64_t feeder)
 {
     const struct feeder *f = find(h, feeder);
 
-    return f && f->results ? hy_ring_most(f->results) : 0;
+    return f && f->results ? hy_ring_message_max(f->results) : 0;
 }
 
-int hy_feed_hub_put(struct hy_feed_hub *h, uint64_t feeder, const struct hy_batch *results, size_t *ret_need)
+int hy_feed_hub_put(struct hy_feed_hub *h, uint64_t feeder, const struct hy_batch *results, size_t *ret_needed)
 {
     struct feeder *f = find(h, feeder);
     void *room;
@@ -510,35 +510,35 @@ int hy_feed_hub_put(struct hy_feed_hub *h, uint64_t feeder, const struct hy_batc
 
     if (!f || !f->results)
         return -EPIPE;
-    rc = hy_batch_size(results, ret_need);
+    rc = hy_batch_size(results, ret_needed);
     if (rc < 0)
         return rc;
-    if (*ret_need > hy_ring_most(f->results))
+    if (*ret_needed > hy_ring_message_max(f->results))
         return -EMSGSIZE;
-    room = hy_ring_reserve(f->results, *ret_need);
+    room = hy_ring_reserve(f->results, *ret_needed);
     if (!room)
         return 0;
     hy_ring_send(f->results, HY_FEED_BATCH, hy_batch_write(results, room));
     return 1;
 }
 
-int hy_feed_hub_wait_for_room(struct hy_feed_hub *h, uint64_t feeder, size_t need, int timeout_ms)
+int hy_feed_hub_wait_for_space(struct hy_feed_hub *h, uint64_t feeder, size_t need, int timeout_ms)
 {
     struct feeder *f = find(h, feeder);
 
-    return f && f->results ? hy_ring_wait_for_room(f->results, need, timeout_ms) : -EPIPE;
+    return f && f->results ? hy_ring_wait_for_space(f->results, need, timeout_ms) : -EPIPE;
 }
 
 /* ---- enough -------------------------------------------------------------------------- */
 
 static void tell_enough(struct hy_feed_hub *h)
 {
-    const struct hy_feed_notice notice = {.magic = HY_FEED_NOTICE_MAGIC, .kind = HY_FEED_NOTICE_ENOUGH};
+    const struct hy_feed_notice notice = {.magic = HY_FEED_NOTICE_MAGIC, .kind = HY_FEED_NOTICE_TERMINATED};
 
     hy_list_each(it, &h->feeders) {
         struct feeder *f = hy_container(it, struct feeder, all);
 
-        (void)hy_feed_send(f->socket, &notice, sizeof notice, NULL); /* who cannot be told asks at the other name */
+        (void)hy_feed_send_packet(f->socket, &notice, sizeof notice, NULL); /* who cannot be told asks at the other name */
         remove_feeder(h, f);
     }
 }

@@ -78,16 +78,16 @@ static int dial_file(const char *name)
 
     if (rc == 0 && HY_SYS(connect(fd, (const struct sockaddr *)&a, sizeof a)) < 0)
         rc = -errno;
-    if (rc == 0 && !hy_feed_is_ours(fd))
+    if (rc == 0 && !hy_feed_is_trusted_peer(fd))
         rc = -EPERM;
     return rc < 0 ? rc : hy_take_fd(fd);
 }
 
-int hy_feed_dial(const char *name)
+int hy_feed_connect_hub(const char *name)
 {
     int fd = dial_file(name);
 
-    return fd < 0 ? hy_feed_connect(name) : fd;
+    return fd < 0 ? hy_feed_connect_abstract(name) : fd;
 }
 
 /* ---- opening and closing ------------------------------------------------------------------ */
@@ -180,13 +180,13 @@ void hy_feed_listener_mark(struct hy_feed_listener *l)
     }
 }
 
-/* Connections are accepted in the order in which they came, and the kernel lets no more than HY_FEED_WAITING + 1 wait. */
+/* Connections are accepted in the order in which they came, and the kernel lets no more than HY_FEED_BACKLOG + 1 wait. */
 bool hy_feed_listener_is_drained(const struct hy_feed_listener *l)
 {
     for (int i = 0; i < HY_FEED_LISTENERS; i++) {
         const struct hy_feed_listen_socket *q = &l->queues[i];
 
-        if (q->fd >= 0 && !q->is_empty && q->accepted <= HY_FEED_WAITING)
+        if (q->fd >= 0 && !q->is_empty && q->accepted <= HY_FEED_BACKLOG)
             return false;
     }
     return true;

@@ -37,8 +37,8 @@ struct hy_feed_listener {
 int hy_feed_listener_open(struct hy_feed_listener *l, const char *name);
 void hy_feed_listener_close(struct hy_feed_listener *l); /* also one that could not be opened, or is closed */
 
-/* Connects to the hub of that name, by its file or by its abstract name. As hy_feed_connect. */
-int hy_feed_dial(const char *name);
+/* Connects to the hub of that name, by its file or by its abstract name. As hy_feed_connect_abstract. */
+int hy_feed_connect_hub(const char *name);
 
 void hy_feed_listener_begin_turn(struct hy_feed_listener *l);
 /*

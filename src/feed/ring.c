@@ -72,9 +72,9 @@ struct hy_ring {
 
 static size_t round_up(size_t n)
 {
-    size_t size = HY_RING_LEAST;
+    size_t size = HY_RING_MIN;
 
-    while (size < n && size < HY_RING_MOST)
+    while (size < n && size < HY_RING_MAX)
         size *= 2;
     return size;
 }
@@ -200,7 +200,7 @@ int hy_ring_open(int memory, int socket, struct hy_ring **ret, struct hy_err *er
     return 0;
 }
 
-size_t hy_ring_most(const struct hy_ring *r)
+size_t hy_ring_message_max(const struct hy_ring *r)
 {
     return r->size / 2 - MESSAGE_HEAD;
 }
@@ -226,7 +226,7 @@ static void say_sleeping(_Atomic uint32_t *sleeps)
     atomic_thread_fence(memory_order_seq_cst);
 }
 
-int hy_ring_woken(struct hy_ring *r)
+int hy_ring_drain_wakeups(struct hy_ring *r)
 {
     char bytes[64];
     ssize_t n;
@@ -271,7 +271,7 @@ static int wait_until(struct hy_ring *r, is_ready *ready, size_t n, _Atomic uint
         if (rc == 0)
             return ready(r, n);
         if (rc > 0)
-            hy_ring_woken(r);
+            hy_ring_drain_wakeups(r);
     }
 }
 
@@ -311,7 +311,7 @@ static int has_room(struct hy_ring *r, size_t n)
 
 void *hy_ring_reserve(struct hy_ring *r, size_t n)
 {
-    if (n > hy_ring_most(r) || !has_room(r, n))
+    if (n > hy_ring_message_max(r) || !has_room(r, n))
         return NULL;
     while (is_too_narrow(r, n))
         set_window(r, 2 * r->window);
@@ -331,14 +331,14 @@ void hy_ring_send(struct hy_ring *r, uint32_t kind, size_t n)
     wake(r, &r->shared->reader_sleeps);
 }
 
-int hy_ring_wait_for_room(struct hy_ring *r, size_t n, int timeout_ms)
+int hy_ring_wait_for_space(struct hy_ring *r, size_t n, int timeout_ms)
 {
-    if (n > hy_ring_most(r))
+    if (n > hy_ring_message_max(r))
         return -EMSGSIZE;
     return wait_until(r, has_room, n, &r->shared->writer_sleeps, timeout_ms);
 }
 
-bool hy_ring_may_sleep_for_room(struct hy_ring *r, size_t n)
+bool hy_ring_arm_writer(struct hy_ring *r, size_t n)
 {
     say_sleeping(&r->shared->writer_sleeps);
     return has_room(r, n) == 0;
@@ -349,7 +349,7 @@ int hy_ring_wait_until_empty(struct hy_ring *r, int timeout_ms)
     return wait_until(r, is_empty, 0, &r->shared->writer_sleeps, timeout_ms);
 }
 
-uint32_t hy_ring_word(const struct hy_ring *r)
+uint32_t hy_ring_hint(const struct hy_ring *r)
 {
     return atomic_load_explicit(&r->shared->word, memory_order_relaxed);
 }
@@ -377,7 +377,7 @@ int hy_ring_next(struct hy_ring *r, struct hy_ring_message *ret)
     if (rc < 0 || there == 0)
         return rc;
     memcpy(head, r->messages + r->taken % r->window, sizeof head);
-    if (there < MESSAGE_HEAD || head[0] > hy_ring_most(r) || whole_size(head[0]) > there)
+    if (there < MESSAGE_HEAD || head[0] > hy_ring_message_max(r) || whole_size(head[0]) > there)
         return -EPROTO;
     r->current = whole_size(head[0]);
     *ret = (struct hy_ring_message){.bytes = r->messages + r->taken % r->window + MESSAGE_HEAD, .n = head[0], .kind = head[1]};
@@ -397,7 +397,7 @@ void hy_ring_release(struct hy_ring *r)
         wake(r, &r->shared->writer_sleeps);
 }
 
-void hy_ring_say(struct hy_ring *r, uint32_t word)
+void hy_ring_set_hint(struct hy_ring *r, uint32_t word)
 {
     if (atomic_load_explicit(&r->shared->word, memory_order_relaxed) != word)
         atomic_store_explicit(&r->shared->word, word, memory_order_relaxed);
@@ -417,7 +417,7 @@ int hy_ring_wait_for_message(struct hy_ring *r, int timeout_ms)
     return wait_until(r, has_message, 0, &r->shared->reader_sleeps, timeout_ms);
 }
 
-bool hy_ring_may_sleep(struct hy_ring *r)
+bool hy_ring_arm_reader(struct hy_ring *r)
 {
     say_sleeping(&r->shared->reader_sleeps);
     return has_message(r, 0) == 0;

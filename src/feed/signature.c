@@ -9,22 +9,22 @@
 #include "feed/cast.h"
 #include "feed/signature.h"
 
-void hy_wanted_done(struct hy_wanted *w)
+void hy_signature_done(struct hy_signature *w)
 {
     free(w->text);
     free(w->columns);
     free(w->seen);
     free(w->places);
     hy_feed_schema_done(&w->schema);
-    *w = (struct hy_wanted){0};
+    *w = (struct hy_signature){0};
 }
 
-int hy_wanted_init(struct hy_wanted *w, const char *text, bool may_have_more, const struct hy_wanted_column *columns,
+int hy_signature_init(struct hy_signature *w, const char *text, bool allows_extra, const struct hy_signature_column *columns,
                    uint32_t count)
 {
     int rc = -ENOMEM;
 
-    *w = (struct hy_wanted){.may_have_more = may_have_more, .count = count};
+    *w = (struct hy_signature){.allows_extra = allows_extra, .count = count};
     w->text = hy_strdup(text);
     w->columns = hy_calloc(count, sizeof *w->columns);
     w->places = hy_calloc(count, sizeof *w->places);
@@ -35,7 +35,7 @@ int hy_wanted_init(struct hy_wanted *w, const char *text, bool may_have_more, co
     if (rc == 0 && w->schema.columns != count)
         rc = -EBADMSG;
     if (rc < 0)
-        hy_wanted_done(w);
+        hy_signature_done(w);
     return rc == -EBADMSG ? -EINVAL : rc;
 }
 
@@ -69,7 +69,7 @@ static size_t part_of_name(const struct hy_feed_schema *s, size_t self, const st
 }
 
 /* Finds the columns of what is wanted at *at in the row's node. Names are found by name, others by their place. */
-static bool find_columns(struct hy_wanted *w, size_t *at, const struct hy_feed_schema *row, size_t self)
+static bool find_columns(struct hy_signature *w, size_t *at, const struct hy_feed_schema *row, size_t self)
 {
     const struct hy_feed_schema_node *wanted = &w->schema.nodes[(*at)++], *n = &row->nodes[self];
     size_t part = self + 1;
@@ -78,7 +78,7 @@ static bool find_columns(struct hy_wanted *w, size_t *at, const struct hy_feed_s
         w->places[wanted->column] = n->column;
         return !has_parts(n);
     }
-    if (!has_parts(n) || (w->may_have_more ? n->count < wanted->count
+    if (!has_parts(n) || (w->allows_extra ? n->count < wanted->count
                                            : n->count != wanted->count || has_names(n) != has_names(wanted)))
         return false;
     for (uint32_t i = 0; i < wanted->count; i++) {
@@ -92,7 +92,7 @@ static bool find_columns(struct hy_wanted *w, size_t *at, const struct hy_feed_s
 }
 
 /* w->places says where the wanted columns are in a batch of this shape. */
-static int find_places(struct hy_wanted *w, const struct hy_reading *r, struct hy_err *err)
+static int find_places(struct hy_signature *w, const struct hy_batch_cursor *r, struct hy_err *err)
 {
     const struct hy_batch *b = r->batch;
     size_t at = 0;
@@ -100,10 +100,10 @@ static int find_places(struct hy_wanted *w, const struct hy_reading *r, struct h
 
     if (w->seen && w->seen_n == b->schema_n && memcmp(w->seen, b->schema, b->schema_n) == 0)
         return 0;
-    if (hy_reading_is_pickled(r))
-        return hy_err_set(err, -EINVAL, "rows came that have no columns, and were pickled; " HY_GATHER_OTHERWISE);
+    if (hy_batch_cursor_is_pickled(r))
+        return hy_err_set(err, -EINVAL, "rows came that have no columns, and were pickled; " HY_GATHER_ADVICE);
     if (!find_columns(w, &at, &r->schema, 0))
-        return hy_err_set(err, -EINVAL, "rows came as %.*s, and %s is wanted; " HY_GATHER_OTHERWISE,
+        return hy_err_set(err, -EINVAL, "rows came as %.*s, and %s is wanted; " HY_GATHER_ADVICE,
                           b->schema_n < 200 ? (int)b->schema_n : 200, b->schema, w->text);
     seen = hy_reallocarray(w->seen, b->schema_n + 1, 1);
     if (!seen)
@@ -132,7 +132,7 @@ static const char *shape_text(char *room, size_t n, const char *first, const int
     return room;
 }
 
-static int other_shape(const struct hy_gathered_column *g, const struct hy_wanted_column *w,
+static int other_shape(const struct hy_gathered_column *g, const struct hy_signature_column *w,
                        const struct hy_batch_column *c, struct hy_err *err)
 {
     char came[120], wanted[120];
@@ -146,11 +146,11 @@ static int other_shape(const struct hy_gathered_column *g, const struct hy_wante
     shape_text(wanted, sizeof wanted, w->is_ragged ? "ragged" : "", w->dims < 0 ? now : w->shape,
                w->dims < 0 ? g->like.dims : (unsigned)w->dims);
     return hy_err_set(err, -EINVAL, "column %s: rows of the shape %s came, and %s is wanted; give a signature that has "
-                      "it, or " HY_GATHER_OTHERWISE, w->name, came, wanted);
+                      "it, or " HY_GATHER_ADVICE, w->name, came, wanted);
 }
 
 /* The shape of a row or item, as it is gathered: where anything goes, it is that of the batch's first rows. */
-static bool shape_fits(struct hy_gathered_column *g, const struct hy_wanted_column *w, const uint64_t *shape,
+static bool shape_fits(struct hy_gathered_column *g, const struct hy_signature_column *w, const uint64_t *shape,
                        unsigned dims, bool is_first)
 {
     if (w->dims >= 0 && (unsigned)w->dims != dims)
@@ -166,7 +166,7 @@ static bool shape_fits(struct hy_gathered_column *g, const struct hy_wanted_colu
 }
 
 /* Rows may be ragged in the batch, and be wanted as ones of so many items; or the other way round. */
-static int fits(struct hy_gathered_column *g, const struct hy_wanted_column *w, const struct hy_batch_column *c,
+static int fits(struct hy_gathered_column *g, const struct hy_signature_column *w, const struct hy_batch_column *c,
                 uint32_t row, bool is_first, struct hy_err *err)
 {
     uint64_t shape[HY_BATCH_DIMS + 1], from, to;
@@ -188,7 +188,7 @@ static int fits(struct hy_gathered_column *g, const struct hy_wanted_column *w, 
     return is_fit ? 0 : other_shape(g, w, c, err);
 }
 
-int hy_wanted_fit(struct hy_wanted *w, const struct hy_reading *r, struct hy_gathered *g, struct hy_err *err)
+int hy_signature_match(struct hy_signature *w, const struct hy_batch_cursor *r, struct hy_gathered *g, struct hy_err *err)
 {
     int rc = find_places(w, r, err);
 

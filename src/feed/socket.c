@@ -12,7 +12,7 @@
 
 #define END "/over"
 
-int hy_feed_name_of_end(const char *hub, char *name)
+int hy_feed_terminated_name(const char *hub, char *name)
 {
     if (strlen(hub) + sizeof END > HY_FEED_NAME_MAX)
         return -ENAMETOOLONG;
@@ -33,7 +33,7 @@ static int address_of(const char *name, struct sockaddr_un *a, socklen_t *ret_n)
     return 0;
 }
 
-bool hy_feed_is_ours(int socket)
+bool hy_feed_is_trusted_peer(int socket)
 {
     struct ucred who;
     socklen_t n = sizeof who;
@@ -65,10 +65,10 @@ int hy_feed_bind(const char *name)
 
 int hy_feed_listen(int fd)
 {
-    return HY_SYS(listen(fd, HY_FEED_WAITING)) < 0 ? -errno : 0;
+    return HY_SYS(listen(fd, HY_FEED_BACKLOG)) < 0 ? -errno : 0;
 }
 
-int hy_feed_connect(const char *name)
+int hy_feed_connect_abstract(const char *name)
 {
     struct sockaddr_un a;
     socklen_t n;
@@ -78,7 +78,7 @@ int hy_feed_connect(const char *name)
         return fd;
     if (HY_SYS(connect(fd, (const struct sockaddr *)&a, n)) < 0)
         return -errno;
-    return hy_feed_is_ours(fd) ? hy_take_fd(fd) : -EPERM;
+    return hy_feed_is_trusted_peer(fd) ? hy_take_fd(fd) : -EPERM;
 }
 
 int hy_feed_accept(int listener)
@@ -87,15 +87,15 @@ int hy_feed_accept(int listener)
 
     if (fd < 0)
         return -errno;
-    return hy_feed_is_ours(fd) ? hy_take_fd(fd) : -EPERM;
+    return hy_feed_is_trusted_peer(fd) ? hy_take_fd(fd) : -EPERM;
 }
 
-int hy_feed_pair(int ends[2])
+int hy_feed_socketpair(int ends[2])
 {
     return HY_SYS(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends)) < 0 ? -errno : 0;
 }
 
-bool hy_feed_is_end(int fd)
+bool hy_feed_is_stream_socket(int fd)
 {
     int domain = 0, type = 0;
     socklen_t n = sizeof domain;
@@ -111,7 +111,7 @@ union control {
     char room[CMSG_SPACE(2 * sizeof(int))];
 };
 
-int hy_feed_send(int socket, const void *packet, size_t n, const int *fds)
+int hy_feed_send_packet(int socket, const void *packet, size_t n, const int *fds)
 {
     union control control = {0};
     struct iovec io = {.iov_base = (void *)(uintptr_t)packet, .iov_len = n};
@@ -141,7 +141,7 @@ static void take_fds(const struct msghdr *m, int fds[2])
         memcpy(fds, CMSG_DATA(c), sizeof(int));
 }
 
-int hy_feed_recv(int socket, void *packet, size_t n, int fds[2])
+int hy_feed_recv_packet(int socket, void *packet, size_t n, int fds[2])
 {
     union control control = {0};
     struct iovec io = {.iov_base = packet, .iov_len = n};

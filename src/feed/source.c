@@ -39,7 +39,7 @@ void hy_feed_source_close(struct hy_feed_source *s)
 
 static bool has_had_enough(const char *end)
 {
-    const int fd = hy_feed_connect(end);
+    const int fd = hy_feed_connect_abstract(end);
 
     if (fd >= 0)
         close(fd);
@@ -49,11 +49,11 @@ static bool has_had_enough(const char *end)
 /* Connects, or finds out why not. */
 static int dial(struct hy_feed_source *s, const char *name, struct hy_err *err)
 {
-    int rc = hy_feed_name_of_end(name, s->end);
+    int rc = hy_feed_terminated_name(name, s->end);
 
     if (rc < 0)
         return hy_err_sys(err, rc, "'%s' cannot be a hub's name", name);
-    s->socket = hy_feed_dial(name);
+    s->socket = hy_feed_connect_hub(name);
     if (s->socket >= 0)
         return 0;
     if (s->socket == -ECONNREFUSED && has_had_enough(s->end))
@@ -70,12 +70,12 @@ static int greet(struct hy_feed_source *s, const struct hy_feed_source_options *
     int ends[2], rc;
 
     memcpy(hello.queue, o->queue, strlen(o->queue) + 1);
-    rc = hy_feed_pair(ends);
+    rc = hy_feed_socketpair(ends);
     if (rc < 0)
         return hy_err_sys(err, rc, "cannot make a socket");
     rc = hy_ring_new(o->size, ends[0], &s->rows, &memory, err);
     if (rc == 0) {
-        rc = hy_feed_send(s->socket, &hello, sizeof hello, (const int[2]){memory, ends[1]});
+        rc = hy_feed_send_packet(s->socket, &hello, sizeof hello, (const int[2]){memory, ends[1]});
         if (rc < 0)
             hy_err_sys(err, rc, "cannot greet the hub");
     }
@@ -88,9 +88,9 @@ int hy_feed_source_open(const char *name, const struct hy_feed_source_options *o
     struct hy_feed_source *s;
     int rc;
 
-    if (strlen(o->queue) >= HY_FEED_QUEUE_MAX || o->size > HY_RING_MOST)
+    if (strlen(o->queue) >= HY_FEED_QUEUE_MAX || o->size > HY_RING_MAX)
         return hy_err_set(err, -EINVAL, "a queue's name has less than %u bytes, and a ring at most %u", HY_FEED_QUEUE_MAX,
-                          HY_RING_MOST);
+                          HY_RING_MAX);
     s = hy_calloc(1, sizeof *s);
     if (!s)
         return hy_err_sys(err, -ENOMEM, "cannot open a source");
@@ -110,7 +110,7 @@ int hy_feed_source_open(const char *name, const struct hy_feed_source_options *o
 
 static int open_results(struct hy_feed_source *s, const int fds[2])
 {
-    if (s->results || fds[0] < 0 || !hy_feed_is_end(fds[1])) {
+    if (s->results || fds[0] < 0 || !hy_feed_is_stream_socket(fds[1])) {
         if (fds[1] >= 0)
             close(fds[1]);
         return -EPROTO;
@@ -125,7 +125,7 @@ static int heed(struct hy_feed_source *s, const struct hy_feed_notice *n, int fd
     if (n->magic == HY_FEED_NOTICE_MAGIC && n->kind == HY_FEED_NOTICE_RESULTS) {
         rc = open_results(s, fds);
         fds[1] = -1;
-    } else if (n->magic == HY_FEED_NOTICE_MAGIC && n->kind == HY_FEED_NOTICE_ENOUGH) {
+    } else if (n->magic == HY_FEED_NOTICE_MAGIC && n->kind == HY_FEED_NOTICE_TERMINATED) {
         s->is_over = true;
     } else {
         rc = -EPROTO;
@@ -144,7 +144,7 @@ static int hear(struct hy_feed_source *s)
         struct hy_feed_notice n;
         int fds[2];
 
-        rc = hy_feed_recv(s->socket, &n, sizeof n, fds);
+        rc = hy_feed_recv_packet(s->socket, &n, sizeof n, fds);
         if (rc > 0)
             rc = heed(s, &n, fds);
         else if (rc == 0)
@@ -173,13 +173,13 @@ static bool has_results(struct hy_feed_source *s)
 
 static int look(struct hy_feed_source *s, size_t need)
 {
-    return (need && hy_ring_reserve(s->rows, need) ? HY_FEED_SOURCE_ROOM : 0) | (has_results(s) ? HY_FEED_SOURCE_RESULTS : 0);
+    return (need && hy_ring_reserve(s->rows, need) ? HY_FEED_SOURCE_SPACE : 0) | (has_results(s) ? HY_FEED_SOURCE_RESULTS : 0);
 }
 
 /* Says to both sides that we sleep; false when there is something after all. */
 static bool may_sleep(struct hy_feed_source *s, size_t need)
 {
-    return (!need || hy_ring_may_sleep_for_room(s->rows, need)) && (!s->results || hy_ring_may_sleep(s->results));
+    return (!need || hy_ring_arm_writer(s->rows, need)) && (!s->results || hy_ring_arm_reader(s->results));
 }
 
 /* Sleeps until something happens. 1, 0 when it took too long, or why there is nothing to wait for. */
@@ -193,10 +193,10 @@ static int sleep_once(struct hy_feed_source *s, int timeout_ms)
     if (rc <= 0)
         return rc == 0 ? 0 : errno == EINTR ? 1 : -errno;
     if (p[2].revents)
-        gone = hy_ring_woken(s->results);
+        gone = hy_ring_drain_wakeups(s->results);
     if (p[1].revents && (rc = hear(s)) < 0)
         return rc;
-    if (p[0].revents && hy_ring_woken(s->rows) < 0)
+    if (p[0].revents && hy_ring_drain_wakeups(s->rows) < 0)
         gone = -EPIPE;
     return gone ? why_gone(s) : s->is_over ? -ESHUTDOWN : 1;
 }
@@ -206,7 +206,7 @@ int hy_feed_source_wait(struct hy_feed_source *s, size_t need, int timeout_ms)
     const int64_t end = hy_clock_ms() + timeout_ms;
     int rc;
 
-    if (need > hy_ring_most(s->rows))
+    if (need > hy_ring_message_max(s->rows))
         return -EMSGSIZE;
     for (int i = 0; i < LOOKS; i++, sched_yield())
         if ((rc = look(s, need)) != 0)
@@ -241,12 +241,12 @@ static int check(struct hy_feed_source *s)
     return rc < 0 ? rc : s->is_over ? -ESHUTDOWN : s->is_alone ? why_gone(s) : 0;
 }
 
-size_t hy_feed_source_most(const struct hy_feed_source *s)
+size_t hy_feed_source_batch_max(const struct hy_feed_source *s)
 {
-    return hy_ring_most(s->rows);
+    return hy_ring_message_max(s->rows);
 }
 
-size_t hy_feed_source_need(const struct hy_feed_source *s)
+size_t hy_feed_source_needed(const struct hy_feed_source *s)
 {
     return s->need;
 }
@@ -260,7 +260,7 @@ int hy_feed_source_put(struct hy_feed_source *s, const struct hy_batch *b)
         rc = hy_batch_size(b, &s->need);
     if (rc < 0)
         return rc;
-    if (s->need > hy_ring_most(s->rows))
+    if (s->need > hy_ring_message_max(s->rows))
         return -EMSGSIZE;
     room = hy_ring_reserve(s->rows, s->need);
     if (!room)
@@ -269,9 +269,9 @@ int hy_feed_source_put(struct hy_feed_source *s, const struct hy_batch *b)
     return 1;
 }
 
-bool hy_feed_source_takes_pickles(const struct hy_feed_source *s)
+bool hy_feed_source_may_pickle(const struct hy_feed_source *s)
 {
-    return hy_ring_word(s->rows) == 1;
+    return hy_ring_hint(s->rows) == 1;
 }
 
 int hy_feed_source_put_end(struct hy_feed_source *s)

@@ -19,7 +19,7 @@ static struct {
              .turn = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP,
              .idle = PTHREAD_COND_INITIALIZER};
 
-struct hy_group *hy_current_hold(void)
+struct hy_group *hy_current_group_hold(void)
 {
     struct hy_group *g;
 
@@ -31,7 +31,7 @@ struct hy_group *hy_current_hold(void)
     return g;
 }
 
-void hy_current_release(void)
+void hy_current_group_release(void)
 {
     pthread_mutex_lock(&current.lock);
     if (--current.users == 0)
@@ -57,7 +57,7 @@ static int join(bool (*give_up)(void *arg), void *arg, struct hy_err *err)
     return 0;
 }
 
-int hy_current_join(bool (*give_up)(void *arg), void *arg, struct hy_err *err)
+int hy_current_group_join(bool (*give_up)(void *arg), void *arg, struct hy_err *err)
 {
     int rc;
 
@@ -85,7 +85,7 @@ static struct hy_group *take(void)
     return g;
 }
 
-void hy_current_leave(void)
+void hy_current_group_leave(void)
 {
     pthread_mutex_lock(&current.turn);
     hy_group_leave(take());
@@ -101,37 +101,37 @@ static int not_joined(struct hy_err *err)
 
 static int64_t bridge_start(const struct hy_request *request, struct hy_err *err)
 {
-    struct hy_group *g = hy_current_hold();
+    struct hy_group *g = hy_current_group_hold();
     int64_t ticket;
 
     if (!g)
         return not_joined(err);
     ticket = hy_group_start(g, request, err);
-    hy_current_release();
+    hy_current_group_release();
     return ticket;
 }
 
 static int64_t bridge_wait(int64_t ticket, struct hy_err *err)
 {
-    struct hy_group *g = hy_current_hold();
+    struct hy_group *g = hy_current_group_hold();
     int64_t result;
 
     if (!g)
         return not_joined(err);
     result = hy_group_wait(g, ticket, err);
-    hy_current_release();
+    hy_current_group_release();
     return result;
 }
 
 static int bridge_poll(int64_t ticket, int timeout_ms)
 {
-    struct hy_group *g = hy_current_hold();
+    struct hy_group *g = hy_current_group_hold();
     int over;
 
     if (!g)
         return 1;
     over = hy_group_poll_for(g, ticket, timeout_ms);
-    hy_current_release();
+    hy_current_group_release();
     return over;
 }
 
@@ -142,20 +142,20 @@ static int bridge_query(int what)
         [HY_QUERY_LOCAL_RANK] = hy_group_local_rank, [HY_QUERY_LOCAL_SIZE] = hy_group_local_size,
         [HY_QUERY_CROSS_RANK] = hy_group_cross_rank, [HY_QUERY_CROSS_SIZE] = hy_group_cross_size,
     };
-    struct hy_group *g = what >= 0 && what <= HY_QUERY_CROSS_SIZE ? hy_current_hold() : NULL;
+    struct hy_group *g = what >= 0 && what <= HY_QUERY_CROSS_SIZE ? hy_current_group_hold() : NULL;
     int answer;
 
     if (!g)
         return -ENOTCONN;
     answer = (int)answers[what](g);
-    hy_current_release();
+    hy_current_group_release();
     return answer;
 }
 
-int hy_current_attach(const char *library, struct hy_err *err)
+int hy_py_attach_bridge(const char *library, struct hy_err *err)
 {
     static const struct hy_bridge bridge = {HY_BRIDGE_VERSION, bridge_start, bridge_wait, bridge_poll,
-                                            bridge_query, hy_batches_next};
+                                            bridge_query, hy_batch_stream_next};
     void *handle = dlopen(library, RTLD_NOW | RTLD_NOLOAD);
     hy_tensorflow_attach_fn *attach = handle ? (hy_tensorflow_attach_fn *)dlsym(handle, HY_BRIDGE_ATTACH) : NULL;
     int rc = attach ? attach(&bridge) : -ENOENT;

@@ -21,7 +21,7 @@ static void builder_init(struct hy_builder *b)
     hy_buf_init(&b->row_ends, SIZE_MAX);
 }
 
-void hy_packer_forget(struct hy_packer *p)
+void hy_packer_reset(struct hy_packer *p)
 {
     for (size_t i = 0; i < p->builders_count; i++) {
         hy_buf_done(&p->builders[i].values);
@@ -37,7 +37,7 @@ void hy_packer_forget(struct hy_packer *p)
 
 void hy_packer_done(struct hy_packer *p)
 {
-    hy_packer_forget(p);
+    hy_packer_reset(p);
     hy_feed_schema_done(&p->schema);
     hy_buf_done(&p->text);
     free(p->keys);
@@ -51,7 +51,7 @@ void hy_packer_done(struct hy_packer *p)
 static int no_memory(void)
 {
     PyErr_NoMemory();
-    return HY_ROW_WRONG;
+    return HY_ROW_ERROR;
 }
 
 /* ---- arrays ------------------------------------------------------------------------- */
@@ -216,7 +216,7 @@ static struct hy_feed_schema_node *add_node(struct hy_packer *p, char kind)
 
 static int missing(void)
 {
-    return PyErr_Occurred() ? HY_ROW_WRONG : HY_ROW_DIFFERS;
+    return PyErr_Occurred() ? HY_ROW_ERROR : HY_ROW_DIFFERS;
 }
 
 /* The leaf's column gets its type, and ends that begin with 0. */
@@ -230,7 +230,7 @@ static int add_leaf(struct hy_packer *p, char kind, char element, const struct h
     n->element = element;
     b = &p->builders[n->column];
     b->column = *c;
-    if (hy_column_each(c, &b->each) < 0)
+    if (hy_batch_column_item_values(c, &b->each) < 0)
         return HY_ROW_DIFFERS;
     return hy_buf_append(&b->value_ends, &(int64_t){0}, sizeof(int64_t)) < 0 ? no_memory() : HY_ROW_FITS;
 }
@@ -285,7 +285,7 @@ static int describe_dict(struct hy_packer *p, PyObject *o, unsigned depth)
     return rc;
 }
 
-PyObject *hy_packer_fields(struct hy_packer *p, PyObject *o)
+PyObject *hy_packer_row_fields(struct hy_packer *p, PyObject *o)
 {
     PyObject *fields;
 
@@ -312,7 +312,7 @@ PyObject *hy_packer_fields(struct hy_packer *p, PyObject *o)
 
 static int describe_row(struct hy_packer *p, PyObject *o, unsigned depth)
 {
-    hy_cleanup_ref PyObject *fields = hy_packer_fields(p, o);
+    hy_cleanup_ref PyObject *fields = hy_packer_row_fields(p, o);
     const size_t self = p->schema.count;
     int rc = fields ? describe_sequence(p, o, '<', fields, depth) : HY_ROW_DIFFERS;
 
@@ -371,8 +371,8 @@ static int describe(struct hy_packer *p, PyObject *o, PyObject *key, unsigned de
     return rc == HY_ROW_FITS && key ? set_key(p, self, key) : rc;
 }
 
-int hy_packer_describe(struct hy_packer *p, PyObject *row)
+int hy_packer_set_schema(struct hy_packer *p, PyObject *row)
 {
-    hy_packer_forget(p);
-    return find_types(p) < 0 ? HY_ROW_WRONG : describe(p, row, NULL, 0);
+    hy_packer_reset(p);
+    return find_types(p) < 0 ? HY_ROW_ERROR : describe(p, row, NULL, 0);
 }

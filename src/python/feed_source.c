@@ -65,7 +65,7 @@ static int check(struct source *s, int rc)
         PyErr_NoMemory();
     else if (rc == -EMSGSIZE)
         PyErr_Format(PyExc_ValueError, "a row is larger than a message of %zu bytes; give the source a larger size",
-                     hy_feed_source_most(s->source));
+                     hy_feed_source_batch_max(s->source));
     else if (rc == -EPIPE)
         hy_py_error(state_of(s), "the process that takes the rows, at '%U', is gone", s->name);
     else
@@ -79,7 +79,7 @@ static int check(struct source *s, int rc)
 static int take_results(struct source *s)
 {
     struct hy_unpacker u = {0};
-    struct hy_reading reading = {0};
+    struct hy_batch_cursor reading = {0};
     struct hy_batch b = {0};
     struct hy_ring_message m;
     Py_ssize_t rc;
@@ -87,13 +87,13 @@ static int take_results(struct source *s)
     while ((rc = hy_feed_source_next(s->source, &m)) > 0) {
         rc = m.kind == HY_FEED_BATCH ? hy_batch_parse(m.bytes, m.n, &b) : -EBADMSG;
         if (rc == 0)
-            rc = hy_reading_begin(&reading, &b);
+            rc = hy_batch_cursor_begin(&reading, &b);
         if (rc == 0)
             rc = hy_unpack_begin(&u, &reading);
         if (rc == 0)
             rc = hy_unpack_rows(&u, &reading, s->results, PY_SSIZE_T_MAX);
         hy_unpack_end(&u);
-        hy_reading_end(&reading);
+        hy_batch_cursor_end(&reading);
         hy_feed_source_release(s->source);
         if (rc < 0)
             break;
@@ -133,15 +133,15 @@ static int lose_patience(struct source *s)
 
 static int wait_for_room(struct source *s, size_t need)
 {
-    const int64_t end = hy_py_end_of(s->patience);
+    const int64_t end = hy_py_deadline(s->patience);
     bool is_over = false;
     int rc = 0, slice = 1;
 
-    while (rc >= 0 && !is_over && !(rc & HY_FEED_SOURCE_ROOM) && slice > 0) {
-        slice = hy_py_left_of(end);
+    while (rc >= 0 && !is_over && !(rc & HY_FEED_SOURCE_SPACE) && slice > 0) {
+        slice = hy_py_wait_ms(end);
         rc = wait_once(s, need, slice, &is_over);
     }
-    if (rc >= 0 && !is_over && !(rc & HY_FEED_SOURCE_ROOM))
+    if (rc >= 0 && !is_over && !(rc & HY_FEED_SOURCE_SPACE))
         return lose_patience(s);
     return is_over ? 0 : rc;
 }
@@ -154,12 +154,12 @@ static int send_batch(void *context, const struct hy_batch *b)
     int rc;
 
     while ((rc = hy_feed_source_put(s->source, b)) == 0) {
-        rc = wait_for_room(s, hy_feed_source_need(s->source));
+        rc = wait_for_room(s, hy_feed_source_needed(s->source));
         if (rc <= 0)
             return rc;
     }
     if (rc > 0)
-        s->sent += hy_feed_source_need(s->source);
+        s->sent += hy_feed_source_needed(s->source);
     return check(s, rc);
 }
 
@@ -173,13 +173,13 @@ static PyObject *source_put(PyObject *self, PyObject *rows)
 {
     struct source *s = (struct source *)self;
     hy_cleanup_ref PyObject *list = PyList_CheckExact(rows) ? Py_NewRef(rows) : PySequence_List(rows);
-    struct hy_packing how = {.send = send_batch, .context = s};
+    struct hy_pack_sink how = {.send = send_batch, .context = s};
 
     if (!list || enter(s) < 0)
         return NULL;
     if (s->is_over)
         return answer(s, 0);
-    how.most = hy_feed_source_most(s->source);
+    how.most = hy_feed_source_batch_max(s->source);
     return answer(s, hy_pack_rows(&s->packer, list, 0, PyList_Size(list), &how));
 }
 
@@ -211,7 +211,7 @@ static PyObject *source_end_partition(PyObject *self, PyObject *ignored)
     if (s->is_over)
         return answer(s, 0);
     while (rc > 0 && (rc = hy_feed_source_put_end(s->source)) == 0) {
-        rc = wait_for_room(s, hy_feed_source_need(s->source));
+        rc = wait_for_room(s, hy_feed_source_needed(s->source));
         if (rc <= 0)
             return answer(s, rc);
     }
@@ -225,10 +225,10 @@ static int put_piece(struct source *s, const struct ArrowSchema *schema, const s
                      const struct hy_buf *text, int64_t *at, int64_t *step)
 {
     const int64_t rows = *step < array->length - *at ? *step : array->length - *at;
-    const size_t most = hy_feed_source_most(s->source) / 4 < PIECE ? hy_feed_source_most(s->source) / 4 : PIECE;
-    struct hy_arrow a = {0};
+    const size_t most = hy_feed_source_batch_max(s->source) / 4 < PIECE ? hy_feed_source_batch_max(s->source) / 4 : PIECE;
+    struct hy_arrow_batch a = {0};
     size_t n;
-    int rc = hy_arrow_rows(schema, array, *at, (uint32_t)rows, &a);
+    int rc = hy_arrow_batch_view(schema, array, *at, (uint32_t)rows, &a);
 
     a.batch.schema = (const char *)hy_buf_bytes(text);
     a.batch.schema_n = text->len;
@@ -241,7 +241,7 @@ static int put_piece(struct source *s, const struct ArrowSchema *schema, const s
         rc = send_batch(s, &a.batch);
         *at += rows;
     }
-    hy_arrow_done(&a);
+    hy_arrow_batch_done(&a);
     return rc;
 }
 
@@ -300,11 +300,11 @@ static PyObject *source_results(PyObject *self, PyObject *args)
 
     if (!PyArg_ParseTuple(args, "|d:results", &timeout) || enter(s) < 0)
         return NULL;
-    end = hy_py_end_of(timeout < 0 ? s->patience : timeout);
+    end = hy_py_deadline(timeout < 0 ? s->patience : timeout);
     if (s->source && take_results(s) < 0)
         return answer(s, -1);
-    while (rc >= 0 && !is_over && PyList_Size(s->results) == 0 && hy_py_left_of(end) != 0)
-        rc = wait_once(s, 0, hy_py_left_of(end), &is_over);
+    while (rc >= 0 && !is_over && PyList_Size(s->results) == 0 && hy_py_wait_ms(end) != 0)
+        rc = wait_once(s, 0, hy_py_wait_ms(end), &is_over);
     if (rc >= 0 && !is_over && timeout < 0 && PyList_Size(s->results) == 0)
         rc = lose_patience(s);
     list = rc < 0 ? NULL : PyList_New(0);
@@ -325,14 +325,14 @@ static PyObject *source_results(PyObject *self, PyObject *args)
 static PyObject *source_wait_until_taken(PyObject *self, PyObject *ignored)
 {
     struct source *s = (struct source *)self;
-    const int64_t end = hy_py_end_of(s->patience);
+    const int64_t end = hy_py_deadline(s->patience);
     int rc = 0;
 
     (void)ignored;
     if (enter(s) < 0)
         return NULL;
     while (!s->is_over && rc == 0) {
-        const int slice = hy_py_left_of(end);
+        const int slice = hy_py_wait_ms(end);
 
         Py_BEGIN_ALLOW_THREADS
         rc = hy_feed_source_wait_until_taken(s->source, slice);
@@ -438,7 +438,7 @@ static PyObject *source_most(PyObject *self, void *ignored)
     struct source *s = (struct source *)self;
 
     (void)ignored;
-    return PyLong_FromSize_t(s->source ? hy_feed_source_most(s->source) : HY_RING_LEAST);
+    return PyLong_FromSize_t(s->source ? hy_feed_source_batch_max(s->source) : HY_RING_MIN);
 }
 
 static PyObject *source_gone(PyObject *self, void *ignored)
@@ -458,7 +458,7 @@ static PyObject *source_takes_pickles(PyObject *self, void *ignored)
     struct source *s = (struct source *)self;
 
     (void)ignored;
-    return PyBool_FromLong(s->source && hy_feed_source_takes_pickles(s->source));
+    return PyBool_FromLong(s->source && hy_feed_source_may_pickle(s->source));
 }
 
 static PyGetSetDef getters[] = {

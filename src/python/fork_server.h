@@ -9,8 +9,8 @@
  *
  * The server has one thread. All sentences are for the user, through the agent.
  */
-#ifndef HY_PYTHON_WARM_H
-#define HY_PYTHON_WARM_H
+#ifndef HY_PYTHON_FORK_SERVER_H
+#define HY_PYTHON_FORK_SERVER_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -19,7 +19,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-struct hy_warm_server {
+struct hy_py_fork_server {
     int socket;      /* to the agent */
     pid_t agent;     /* whose children the trials become */
     char *tag;       /* the value of HOPYARD_TAG, where /proc/PID/environ shows it ... */
@@ -62,10 +62,10 @@ int hy_fork_request_parse(struct hy_fork_request *r, const char *bytes, size_t n
  * us. Returns 0 in it, with *ret_helper a pidfd that it must wait for; 1 here,
  * or -Exxx.
  */
-int hy_birth_fork(int *ret_helper, struct hy_err *err);
+int hy_py_fork_trial(int *ret_helper, struct hy_err *err);
 
 /* In the new process: turns it into what the request asks for. Consumes the
  * request's fds but for control, and `helper`. 0 or -Exxx. */
-int hy_birth_settle(const struct hy_warm_server *s, struct hy_fork_request *r, int helper, struct hy_err *err);
+int hy_py_become_trial(const struct hy_py_fork_server *s, struct hy_fork_request *r, int helper, struct hy_err *err);
 
 #endif

@@ -57,7 +57,7 @@ static int reap(pid_t helper, struct hy_err *err)
     return WEXITSTATUS(status) ? hy_err_sys(err, -WEXITSTATUS(status), "cannot fork a trial") : 1;
 }
 
-int hy_birth_fork(int *ret_helper, struct hy_err *err)
+int hy_py_fork_trial(int *ret_helper, struct hy_err *err)
 {
     pid_t helper = HY_SYS(vfork());
 
@@ -137,7 +137,7 @@ static int lower_file_limit(uint64_t open_files, struct hy_err *err)
 
 /* Whoever splits /proc/PID/environ at NULs finds the tag of this trial. What
  * getenv() finds is another matter, and comes with the rest of the environment. */
-static int write_tag(const struct hy_warm_server *s, const char *tag, struct hy_err *err)
+static int write_tag(const struct hy_py_fork_server *s, const char *tag, struct hy_err *err)
 {
     size_t n = strlen(tag);
 
@@ -163,7 +163,7 @@ static int keep_fds(struct hy_fork_request *r, struct hy_err *err)
     return 0;
 }
 
-int hy_birth_settle(const struct hy_warm_server *s, struct hy_fork_request *r, int helper, struct hy_err *err)
+int hy_py_become_trial(const struct hy_py_fork_server *s, struct hy_fork_request *r, int helper, struct hy_err *err)
 {
     int rc;
 

@@ -25,7 +25,7 @@ static uint8_t sum_of(const struct hy_batch_column *c, uint32_t rows)
 
     for (size_t i = 0; i < c->values_n; i++)
         sum = (uint8_t)(sum + ((const uint8_t *)c->values)[i]);
-    if (c->dtype != HY_DTYPE_PICKLE && hy_column_values(c, rows, &values) < 0)
+    if (c->dtype != HY_DTYPE_PICKLE && hy_batch_column_values(c, rows, &values) < 0)
         abort();
     for (uint64_t i = 0; c->value_ends && i < values; i++)
         if (hy_ends_at(c->value_ends, i, c->values_n, &from, &to) && to > from)
@@ -88,7 +88,7 @@ struct choice {
     uint8_t dtype;  /* 0: as it is */
     uint8_t ragged; /* bit i: column i is wanted ragged where it is not, and the other way round */
     uint8_t shape;  /* bits: any number of dimensions, any length, one dimension more, another length */
-    uint8_t how;    /* bits: see struct hy_gather_how; columns behind those that are wanted; a part of the rows */
+    uint8_t how;    /* bits: see struct hy_gather_sink; columns behind those that are wanted; a part of the rows */
 };
 
 enum { ANY_DIMS = 1, ANY_LENGTH = 2, MORE_DIMS = 4, OTHER_LENGTH = 8 };
@@ -133,12 +133,12 @@ static void drop_text(void *text)
     free(copy);
 }
 
-static void want_column(struct hy_wanted_column *w, const struct hy_batch_column *c, const struct choice *choice,
+static void want_column(struct hy_signature_column *w, const struct hy_batch_column *c, const struct choice *choice,
                         uint32_t i)
 {
     const bool is_text = hy_dtype_size(c->dtype) == 0;
 
-    *w = (struct hy_wanted_column){.name = "column", .dtype = is_text ? HY_DTYPE_BYTES : c->dtype,
+    *w = (struct hy_signature_column){.name = "column", .dtype = is_text ? HY_DTYPE_BYTES : c->dtype,
                                    .is_ragged = c->is_ragged != (choice->ragged >> i % 8 & 1), .dims = (int)c->dims};
     if (choice->dtype)
         w->dtype = (enum hy_dtype)(1 + (choice->dtype + i) % HY_DTYPE_STR);
@@ -158,9 +158,9 @@ static void want_column(struct hy_wanted_column *w, const struct hy_batch_column
         w->dims = -1;
 }
 
-static int want(struct hy_wanted *w, const struct hy_batch *b, const struct choice *choice)
+static int want(struct hy_signature *w, const struct hy_batch *b, const struct choice *choice)
 {
-    struct hy_wanted_column columns[16] = {0}; /* FLAT wants one where the batch may have none */
+    struct hy_signature_column columns[16] = {0}; /* FLAT wants one where the batch may have none */
     char *text = malloc(b->schema_n + 1);
     int rc;
 
@@ -170,15 +170,15 @@ static int want(struct hy_wanted *w, const struct hy_batch *b, const struct choi
     text[b->schema_n] = '\0';
     for (uint32_t i = 0; i < b->count; i++)
         want_column(&columns[i], &b->columns[i], choice, i);
-    rc = choice->how & FLAT ? hy_wanted_init(w, "(a)", choice->how & HAS_MORE, columns, 1)
-                            : hy_wanted_init(w, text, choice->how & HAS_MORE, columns, b->count);
+    rc = choice->how & FLAT ? hy_signature_init(w, "(a)", choice->how & HAS_MORE, columns, 1)
+                            : hy_signature_init(w, text, choice->how & HAS_MORE, columns, b->count);
     free(text);
     return rc;
 }
 
-static struct hy_gather_how how_of(const struct choice *choice, struct memory *m)
+static struct hy_gather_sink how_of(const struct choice *choice, struct memory *m)
 {
-    struct hy_gather_how how = {0};
+    struct hy_gather_sink how = {0};
 
     if (choice->how & BY_GROW) {
         how.grow = grow;
@@ -200,21 +200,21 @@ static void gather(const struct hy_batch *b, const struct choice *choice)
 {
     struct memory memory = {0};
     struct hy_gathered g = {.how = how_of(choice, &memory)};
-    struct hy_wanted w = {0};
-    struct hy_reading r = {0};
+    struct hy_signature w = {0};
+    struct hy_batch_cursor r = {0};
     const bool is_wanted = !(choice->how & NOTHING_WANTED);
     struct hy_err err = {0};
     uint64_t items;
     int64_t count = 1;
 
-    if (hy_reading_begin(&r, b) < 0)
+    if (hy_batch_cursor_begin(&r, b) < 0)
         return;
     for (uint32_t i = 0; i < b->count; i++)
-        if (b->columns[i].is_ragged && hy_column_is_even(&b->columns[i], b->rows, &items) && items > b->columns[i].items)
+        if (b->columns[i].is_ragged && hy_batch_column_is_uniform(&b->columns[i], b->rows, &items) && items > b->columns[i].items)
             abort();
-    if (is_wanted && (want(&w, b, choice) < 0 || hy_gather_want(&g, &w) < 0))
+    if (is_wanted && (want(&w, b, choice) < 0 || hy_gather_begin(&g, &w) < 0))
         count = -1;
-    while (count > 0 && (is_wanted || !hy_reading_is_pickled(&r)) && !hy_reading_is_over(&r)) {
+    while (count > 0 && (is_wanted || !hy_batch_cursor_is_pickled(&r)) && !hy_batch_cursor_is_done(&r)) {
         count = hy_gather(&g, &r, is_wanted ? &w : NULL, choice->how & IN_PARTS ? b->rows / 2 + 1 : b->rows, &err);
         if ((count == 0 && b->rows) || (count > 0 && g.rows != r.next))
             abort();
@@ -222,8 +222,8 @@ static void gather(const struct hy_batch *b, const struct choice *choice)
     hy_gathered_done(&g);
     for (size_t i = 0; i < sizeof memory.columns / sizeof memory.columns[0]; i++)
         free(memory.columns[i]);
-    hy_wanted_done(&w);
-    hy_reading_end(&r);
+    hy_signature_done(&w);
+    hy_batch_cursor_end(&r);
 }
 
 static void run(const uint8_t *data, size_t size)
@@ -236,7 +236,7 @@ static void run(const uint8_t *data, size_t size)
     if (hy_batch_parse(data, size, &b) == 0) {
         check_shape(&b);
         for (uint32_t i = 0; i < b.count; i++)
-            if (hy_dtype_of(hy_dtype_name(b.columns[i].dtype)) != b.columns[i].dtype)
+            if (hy_dtype_by_name(hy_dtype_name(b.columns[i].dtype)) != b.columns[i].dtype)
                 abort();
         if (b.count <= 16) {
             write_again(&b);
