@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A part of test_feed.c, whose helpers it uses: others who connect to a hub as often as they can. */
+/* A part of test_feed.c, whose helpers it uses: hubs under a flood of connections. */
 #ifndef HY_TESTS_FEED_FLOODS_H
 #define HY_TESTS_FEED_FLOODS_H
 
@@ -14,8 +14,8 @@
 #define FLOOD 100
 #define FLOODED_ROWS 2000
 
-/* Fills the queue of the hub's abstract name with connections that are closed again: they wait until accepted. */
-static void fill_the_queue(const char *name)
+/* Fills the backlog of the hub's abstract name with closed connections, which stay there until accepted. */
+static void fill_backlog(const char *name)
 {
     int fd, count = 0;
 
@@ -47,14 +47,14 @@ static void test_a_turn_accepts_a_bounded_number_of_feeders(void **state)
     hy_feed_hub_close(h);
 }
 
-static void test_feeders_do_not_wait_in_the_queue_of_strangers(void **state)
+static void test_feeders_bypass_a_backlog_filled_by_others(void **state)
 {
     const char *name = fresh_name();
     struct hy_feed_hub *h = open_hub(name);
     struct hy_feed_source *s;
 
     (void)state;
-    fill_the_queue(name);
+    fill_backlog(name);
     s = open_source(name, "input", false);
     assert_int_equal(put_number(s, 7), 1);
     assert_int_equal(take_number(h, "input", NULL), 7);
@@ -62,8 +62,8 @@ static void test_feeders_do_not_wait_in_the_queue_of_strangers(void **state)
     hy_feed_hub_close(h);
 }
 
-/* Nor is the end missed, whoever else is in the queue: it comes when those have been accepted who came before it. */
-static void test_who_came_before_the_end_is_heard_behind_a_full_queue(void **state)
+/* The end takes effect only after all earlier connections have been accepted. */
+static void test_feeder_connected_before_the_end_is_read_behind_a_backlog(void **state)
 {
     const char *name = fresh_name();
     struct hy_feed_hub *h = open_hub(name);
@@ -84,7 +84,7 @@ static void test_who_came_before_the_end_is_heard_behind_a_full_queue(void **sta
     hy_feed_hub_close(h);
 }
 
-static pid_t start_stranger(const char *name)
+static pid_t start_other_user(const char *name)
 {
     pid_t pid = fork();
 
@@ -103,17 +103,17 @@ static pid_t start_stranger(const char *name)
     }
 }
 
-static void test_rows_and_the_end_come_through_while_strangers_connect(void **state)
+static void test_rows_and_end_arrive_while_other_users_connect(void **state)
 {
     const char *name = fresh_name();
     struct hy_feed_hub *h;
-    pid_t strangers[2], feeder;
+    pid_t others[2], feeder;
 
     (void)state;
     hy_need_root("to become another user");
     h = open_hub(name);
     for (int i = 0; i < 2; i++)
-        strangers[i] = start_stranger(name);
+        others[i] = start_other_user(name);
     while (hy_feed_hub_dropped(h) == 0)
         assert_int_equal(hy_feed_hub_wait(h, "input", -1, 1), HY_FEED_HUB_TIMEOUT);
     feeder = start_feeder(name, 0, FLOODED_ROWS);
@@ -125,13 +125,13 @@ static void test_rows_and_the_end_come_through_while_strangers_connect(void **st
     assert_int_equal(take_number(h, "input", NULL), -2);
     assert_int_equal(hy_feed_hub_terminate(h, NULL), 0);
     for (int i = 0; i < 2; i++) {
-        kill(strangers[i], SIGKILL);
-        assert_int_equal(status_of(strangers[i]), 128 + SIGKILL);
+        kill(others[i], SIGKILL);
+        assert_int_equal(status_of(others[i]), 128 + SIGKILL);
     }
     hy_feed_hub_close(h);
 }
 
-static void test_without_descriptors_a_hub_goes_on_with_those_who_are_there(void **state)
+static void test_hub_without_descriptors_serves_connected_feeders(void **state)
 {
     const char *name = fresh_name();
     struct hy_feed_hub *h = open_hub(name);
@@ -156,7 +156,7 @@ static void test_without_descriptors_a_hub_goes_on_with_those_who_are_there(void
     hy_feed_hub_close(h);
 }
 
-static void test_a_killed_hubs_file_is_replaced(void **state)
+static void test_socket_file_of_a_killed_hub_is_replaced(void **state)
 {
     const char *name = fresh_name();
     int ready[2];
@@ -179,7 +179,7 @@ static void test_a_killed_hubs_file_is_replaced(void **state)
     status_of(pid);
     assert_int_equal(hy_feed_connect_hub(name), -ECONNREFUSED);
     h = open_hub(name);
-    fill_the_queue(name); /* so that its file is what is left */
+    fill_backlog(name); /* so that only its file can be used */
     s = open_source(name, "input", false);
     assert_int_equal(put_number(s, 1), 1);
     assert_int_equal(take_number(h, "input", NULL), 1);
@@ -189,13 +189,13 @@ static void test_a_killed_hubs_file_is_replaced(void **state)
     close(ready[1]);
 }
 
-/* Where hubs have their file, and nothing else is. */
-static void find_file(const char *folder, char *path, size_t size)
+/* The only socket file in the directory. */
+static void find_socket_file(const char *directory, char *path, size_t size)
 {
     char pattern[300];
     glob_t found;
 
-    snprintf(pattern, sizeof pattern, "%s/hopyard/feed-*.sock", folder);
+    snprintf(pattern, sizeof pattern, "%s/hopyard/feed-*.sock", directory);
     assert_int_equal(glob(pattern, 0, NULL, &found), 0);
     assert_int_equal(found.gl_pathc, 1);
     snprintf(path, size, "%s", found.gl_pathv[0]);
@@ -203,46 +203,47 @@ static void find_file(const char *folder, char *path, size_t size)
 }
 
 /* Listens at the path until it is killed, as the user 65534. */
-static void listen_as_another(const char *path, int ready)
+static void listen_as_another_user(const char *path, int ready)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 
     snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
-    if (bind(fd, (struct sockaddr *)&a, sizeof a) < 0 || setuid(65534) != 0 || listen(fd, 5) < 0 || write(ready, "", 1) != 1)
+    if (bind(fd, (struct sockaddr *)&a, sizeof a) < 0 || setuid(65534) != 0 || listen(fd, 5) < 0 ||
+        write(ready, "", 1) != 1)
         _exit(9);
     pause();
 }
 
-static void test_a_source_refuses_another_users_file(void **state)
+static void test_source_refuses_the_socket_file_of_another_user(void **state)
 {
     const char *name = fresh_name();
-    char folder[] = "/tmp/hy_test_feed.XXXXXX", path[300], byte;
+    char directory[] = "/tmp/hy_test_feed.XXXXXX", path[300], byte;
     hy_cleanup_free char *before = getenv("XDG_RUNTIME_DIR") ? hy_strdup(getenv("XDG_RUNTIME_DIR")) : NULL;
     int ready[2], rc;
     pid_t pid;
 
     (void)state;
     hy_need_root("to become another user");
-    assert_non_null(mkdtemp(folder));
-    setenv("XDG_RUNTIME_DIR", folder, 1);
+    assert_non_null(mkdtemp(directory));
+    setenv("XDG_RUNTIME_DIR", directory, 1);
     struct hy_feed_hub *h = open_hub(name);
-    find_file(folder, path, sizeof path);
+    find_socket_file(directory, path, sizeof path);
     hy_feed_hub_close(h);
     assert_int_equal(pipe(ready), 0);
     pid = fork();
     assert_true(pid >= 0);
     if (pid == 0)
-        listen_as_another(path, ready[1]);
+        listen_as_another_user(path, ready[1]);
     assert_int_equal(read(ready[0], &byte, 1), 1);
     rc = hy_feed_connect_hub(name);
     kill(pid, SIGKILL);
     status_of(pid);
     assert_int_equal(before ? setenv("XDG_RUNTIME_DIR", before, 1) : unsetenv("XDG_RUNTIME_DIR"), 0);
-    assert_int_equal(hy_remove_tree(folder), 0);
+    assert_int_equal(hy_remove_tree(directory), 0);
     close(ready[0]);
     close(ready[1]);
-    assert_int_equal(rc, -ECONNREFUSED); /* and nobody has the abstract name */
+    assert_int_equal(rc, -ECONNREFUSED); /* there is no hub at the abstract name either */
 }
 
 #endif

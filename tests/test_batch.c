@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Batches of rows: as messages, of any shape, hostile ones; cast, and several gathered to one. */
+/* Batches: encoding, row schemas, corrupt input, casts, and gathering several into one. */
 #include "support.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 /* ---- batches ---- */
 
-/* Rows (float64, float32[2], str, ragged int32), in pieces that somebody else holds. */
+/* Rows (float64, float32[2], str, ragged int32). */
 struct sample {
     double first[3];
     float second[3][2];
@@ -57,7 +57,7 @@ static void check_sample(const struct hy_batch *b)
     assert_int_equal(((const int32_t *)b->columns[3].values)[4], 11);
 }
 
-static void test_a_batch_is_read_as_it_was_written(void **state)
+static void test_batch_survives_write_and_parse(void **state)
 {
     struct hy_batch b = {0};
     struct sample s;
@@ -80,7 +80,7 @@ static void test_a_batch_is_read_as_it_was_written(void **state)
     hy_batch_done(&b);
 }
 
-static void test_columns_that_do_not_fit_are_not_written(void **state)
+static void test_inconsistent_columns_are_not_written(void **state)
 {
     struct sample s;
     size_t n;
@@ -96,8 +96,8 @@ static void test_columns_that_do_not_fit_are_not_written(void **state)
     assert_int_equal(hy_batch_size(&s.batch, &n), -EINVAL);
 }
 
-/* (2^40, 0) has no values, and yet nobody could make an array of it. */
-static void test_shapes_that_are_absurd_are_refused(void **state)
+/* (2^40, 0) has no values, but libraries cannot make an array of it. */
+static void test_impossible_shapes_are_refused(void **state)
 {
     static const uint64_t shapes[][2] = {{1ull << 40, 0}, {0, 1ull << 40}, {0, (1ull << 31) + 1}, {1ull << 31, 0}};
     struct hy_batch b = {0};
@@ -118,7 +118,7 @@ static void test_shapes_that_are_absurd_are_refused(void **state)
     for (size_t i = 0; i < HY_COUNT(shapes); i++) {
         size_t ignored;
 
-        memcpy(room + 64 + 128 + 8, shapes[i], sizeof shapes[i]); /* the second column's, in the message */
+        memcpy(room + 64 + 128 + 8, shapes[i], sizeof shapes[i]); /* of the second column, in the message */
         assert_int_equal(hy_batch_parse(room, n, &b), -EBADMSG);
         memcpy(s.columns[1].shape, shapes[i], sizeof shapes[i]);
         assert_int_equal(hy_batch_size(&s.batch, &ignored), -EINVAL);
@@ -127,8 +127,8 @@ static void test_shapes_that_are_absurd_are_refused(void **state)
     hy_batch_done(&b);
 }
 
-/* Whatever is changed in it, it is refused or lies within: ASan tells otherwise. */
-static void test_a_hostile_batch_harms_nobody(void **state)
+/* ASan checks the bounds. */
+static void test_corrupt_batch_is_refused_or_stays_within_bounds(void **state)
 {
     struct hy_batch b = {0};
     struct sample s;
@@ -156,7 +156,7 @@ static void test_a_hostile_batch_harms_nobody(void **state)
                 const uint8_t *values = b.columns[c].values;
                 volatile uint8_t last = b.columns[c].values_n ? values[b.columns[c].values_n - 1] : 0;
 
-                (void)last; /* somebody uses it */
+                (void)last; /* read, for ASan */
             }
         free(exact);
         free(room);
@@ -164,7 +164,7 @@ static void test_a_hostile_batch_harms_nobody(void **state)
     hy_batch_done(&b);
 }
 
-static void test_shapes_are_read_as_they_were_written(void **state)
+static void test_schema_survives_parse_and_write(void **state)
 {
     static const char *const good[] = {"f", "*", "(lfi)", "{1:xf3:a b(sy)}", "<1:xa>", "[a[lbli]()]", "{0:f}"};
     static const char *const bad[] = {"", "l", "lx", "(", "(f", "f)", "(*)", "{f}", "{1:x}", "{9:xf}", "{1xf}", "ff",
@@ -186,7 +186,7 @@ static void test_shapes_are_read_as_they_were_written(void **state)
     hy_buf_done(&b);
 }
 
-static void test_a_shape_fits_its_columns_or_not(void **state)
+static void test_schema_matches_column_types(void **state)
 {
     static const char *const bad[] = {"(fas)", "(fasaa)", "(iasa)", "(faya)", "(fslfa)", "(aaaa)", "*"};
     struct hy_feed_schema s = {0};
@@ -205,7 +205,7 @@ static void test_a_shape_fits_its_columns_or_not(void **state)
 
 /* ---- casts ---- */
 
-static void test_numbers_are_cast_where_that_is_safe(void **state)
+static void test_safe_casts_convert_and_check_range(void **state)
 {
     const double floats[] = {0.5, -2, 1e300, 65504};
     const int64_t ints[] = {0, -1, 127, 300};
@@ -236,10 +236,10 @@ static void test_numbers_are_cast_where_that_is_safe(void **state)
 
 /* ---- gathering ---- */
 
-/* Texts as somebody's own: a pointer, in 16 bytes. */
+/* Strings as foreign objects: a pointer, in 16 bytes. */
 static int texts_alive;
 
-static void put_own_text(void *to, const char *text, size_t n)
+static void put_heap_text(void *to, const char *text, size_t n)
 {
     char *copy = malloc(n + 1);
 
@@ -249,7 +249,7 @@ static void put_own_text(void *to, const char *text, size_t n)
     texts_alive++;
 }
 
-static void drop_own_text(void *text)
+static void drop_heap_text(void *text)
 {
     char *copy;
 
@@ -258,10 +258,10 @@ static void drop_own_text(void *text)
     texts_alive--;
 }
 
-static const struct hy_gather_sink own = {.text_size = 16, .put_text = put_own_text, .drop_text = drop_own_text};
+static const struct hy_gather_sink heap_texts = {.text_size = 16, .put_text = put_heap_text, .drop_text = drop_heap_text};
 
-/* What the sample has, as float32, float32[2], texts and ragged int64. */
-static int want_sample(struct hy_signature *w)
+/* The columns of the sample as float32, float32[any], strings and ragged int64. */
+static int sample_signature(struct hy_signature *w)
 {
     const struct hy_signature_column columns[] = {
         {.name = "0", .dtype = HY_DTYPE_FLOAT32},
@@ -275,12 +275,12 @@ static int want_sample(struct hy_signature *w)
 
 static int gather_samples(void *arg)
 {
-    struct hy_gathered g = {.how = own};
+    struct hy_gathered g = {.sink = heap_texts};
     struct hy_batch_cursor r = {0};
     struct hy_signature w = {0};
     struct hy_err err = {0};
     struct sample s;
-    int rc = want_sample(&w);
+    int rc = sample_signature(&w);
 
     (void)arg;
     make_sample(&s);
@@ -314,18 +314,18 @@ static int gather_samples(void *arg)
     return rc;
 }
 
-static void test_batches_are_gathered_as_they_are_wanted(void **state)
+static void test_batches_are_gathered_by_signature(void **state)
 {
     (void)state;
     assert_int_equal(gather_samples(NULL), 0);
     hy_each_fault(HY_SEAM_ALLOC, gather_samples, NULL);
 }
 
-/* A batch that fails in its last column has added nothing to the first. */
-static void test_a_batch_is_gathered_whole_or_not_at_all(void **state)
+/* An error in the last column leaves nothing in the first. */
+static void test_gathering_is_all_or_nothing(void **state)
 {
     static const int64_t bad_ends[] = {0, 2, 9, 5}, few[] = {0, 2, 4, 5};
-    struct hy_gathered g = {.how = own};
+    struct hy_gathered g = {.sink = heap_texts};
     struct hy_batch_cursor r = {0};
     struct hy_signature w = {0};
     struct hy_err err = {0};
@@ -333,7 +333,7 @@ static void test_a_batch_is_gathered_whole_or_not_at_all(void **state)
 
     (void)state;
     make_sample(&s);
-    assert_int_equal(want_sample(&w), 0);
+    assert_int_equal(sample_signature(&w), 0);
     assert_int_equal(hy_gather_begin(&g, &w), 0);
     assert_int_equal(hy_batch_cursor_begin(&r, &s.batch), 0);
     assert_int_equal(hy_gather(&g, &r, &w, 2, &err), 2);
@@ -350,16 +350,16 @@ static void test_a_batch_is_gathered_whole_or_not_at_all(void **state)
     hy_gathered_done(&g);
     assert_int_equal(hy_gather_begin(&g, &w), 0);
     s.columns[3].row_ends = few;
-    assert_int_equal(hy_gather(&g, &r, &w, 2, &err), 2); /* rows of two items, as they are wanted */
+    assert_int_equal(hy_gather(&g, &r, &w, 2, &err), 2); /* all rows have the expected two items */
     assert_memory_equal(g.columns[3].values, ((int64_t[]){7, 8, 9, 10}), 32);
     assert_int_equal(hy_gather(&g, &r, &w, 2, &err), -EINVAL);
-    assert_non_null(strstr(err.text, "column 3: rows of the shape (ragged,) came, and (2,) is wanted"));
+    assert_non_null(strstr(err.text, "column 3: received rows of shape (ragged,), but expected (2,)"));
     s.batch.schema = "{1:xf1:ya1:zs1:ta}";
     s.batch.schema_n = strlen(s.batch.schema);
     hy_batch_cursor_end(&r);
     assert_int_equal(hy_batch_cursor_begin(&r, &s.batch), 0);
     assert_int_equal(hy_gather(&g, &r, &w, 2, &err), -EINVAL);
-    assert_non_null(strstr(err.text, "and (aaaa) is wanted"));
+    assert_non_null(strstr(err.text, "but expected (aaaa)"));
     hy_batch_cursor_end(&r);
     hy_gathered_done(&g);
     hy_signature_done(&w);
@@ -369,15 +369,15 @@ static void test_a_batch_is_gathered_whole_or_not_at_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_batch_is_read_as_it_was_written),
-        cmocka_unit_test(test_columns_that_do_not_fit_are_not_written),
-        cmocka_unit_test(test_shapes_that_are_absurd_are_refused),
-        cmocka_unit_test(test_a_hostile_batch_harms_nobody),
-        cmocka_unit_test(test_shapes_are_read_as_they_were_written),
-        cmocka_unit_test(test_a_shape_fits_its_columns_or_not),
-        cmocka_unit_test(test_numbers_are_cast_where_that_is_safe),
-        cmocka_unit_test(test_batches_are_gathered_as_they_are_wanted),
-        cmocka_unit_test(test_a_batch_is_gathered_whole_or_not_at_all),
+        cmocka_unit_test(test_batch_survives_write_and_parse),
+        cmocka_unit_test(test_inconsistent_columns_are_not_written),
+        cmocka_unit_test(test_impossible_shapes_are_refused),
+        cmocka_unit_test(test_corrupt_batch_is_refused_or_stays_within_bounds),
+        cmocka_unit_test(test_schema_survives_parse_and_write),
+        cmocka_unit_test(test_schema_matches_column_types),
+        cmocka_unit_test(test_safe_casts_convert_and_check_range),
+        cmocka_unit_test(test_batches_are_gathered_by_signature),
+        cmocka_unit_test(test_gathering_is_all_or_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Feeds: hubs and sources in one process, in several, with either killed, and with hostile ones. */
+/* Feeds: hubs and sources in one process and in several, with either killed, and with invalid peers. */
 #include "support.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@
 
 #define RING (256u << 10)
 #define LIMIT_MS 20000
-#define AGAIN (1ll << 40) /* the numbers of who is tried again */
+#define RETRY_BASE (1ll << 40) /* the first number of a retried partition */
 
 static const char *fresh_name(void)
 {
@@ -49,9 +49,9 @@ static int put_number(struct hy_feed_source *s, int64_t number)
     return rc;
 }
 
-static struct hy_feed_source *open_source(const char *name, const char *queue, bool wants_results)
+static struct hy_feed_source *open_source(const char *name, const char *queue, bool needs_results)
 {
-    const struct hy_feed_source_options o = {.queue = queue, .size = RING, .wants_results = wants_results};
+    const struct hy_feed_source_options o = {.queue = queue, .size = RING, .needs_results = needs_results};
     struct hy_feed_source *s = NULL;
     struct hy_err err = {0};
 
@@ -70,7 +70,7 @@ static struct hy_feed_hub *open_hub(const char *name)
     return h;
 }
 
-/* The next number; -1 at a partition's end, -2 at the hub's. */
+/* The next number; -1 at the end of a partition, -2 at the end of the hub. */
 static int64_t take_number(struct hy_feed_hub *h, const char *queue, uint64_t *ret_feeder)
 {
     struct hy_feed_hub_message t;
@@ -99,7 +99,7 @@ static int status_of(pid_t pid)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/* A process that feeds numbers from `first` on, `count` of them, and ends with what the last put said. */
+/* A process that feeds `count` numbers from `first` on. Exit status: 0, 3 after -ESHUTDOWN, 4 after -EPIPE. */
 static pid_t start_feeder(const char *name, int64_t first, int64_t count)
 {
     pid_t pid = fork();
@@ -121,7 +121,7 @@ static pid_t start_feeder(const char *name, int64_t first, int64_t count)
     return pid;
 }
 
-static void test_queues_are_kept_apart_and_feeders_take_turns(void **state)
+static void test_queues_are_separate_and_feeders_alternate(void **state)
 {
     const char *name = fresh_name();
     struct hy_feed_hub *h = open_hub(name);
@@ -144,7 +144,7 @@ static void test_queues_are_kept_apart_and_feeders_take_turns(void **state)
     hy_feed_hub_close(h);
 }
 
-static void test_a_hub_is_over_when_all_that_came_is_taken(void **state)
+static void test_ended_hub_is_over_after_all_batches_are_taken(void **state)
 {
     const char *name = fresh_name();
     struct hy_feed_hub *h = open_hub(name);
@@ -153,13 +153,14 @@ static void test_a_hub_is_over_when_all_that_came_is_taken(void **state)
     (void)state;
     assert_int_equal(put_number(gone, 1), 1);
     assert_int_equal(put_number(gone, 2), 1);
-    hy_feed_source_close(gone); /* before the hub has even looked */
+    hy_feed_source_close(gone); /* before the hub accepts it */
     hy_feed_hub_end(h);
     assert_int_equal(take_number(h, "input", NULL), 1);
     assert_int_equal(take_number(h, "input", NULL), 2);
     while (hy_feed_hub_wait(h, "input", -1, 20) == HY_FEED_HUB_WOKEN)
-        ; /* by the end that was said */
-    assert_int_equal(hy_feed_hub_wait(h, "input", -1, 20), HY_FEED_HUB_TIMEOUT); /* the other is in the middle of something */
+        ; /* by hy_feed_hub_end */
+    /* The other one is within a partition. */
+    assert_int_equal(hy_feed_hub_wait(h, "input", -1, 20), HY_FEED_HUB_TIMEOUT);
     assert_int_equal(hy_feed_source_put_end(idle), 1);
     assert_int_equal(take_number(h, "input", NULL), -1);
     assert_int_equal(take_number(h, "input", NULL), -2);
@@ -167,7 +168,7 @@ static void test_a_hub_is_over_when_all_that_came_is_taken(void **state)
     hy_feed_hub_close(h);
 }
 
-static void test_a_wait_ends_for_the_callers_own_descriptor(void **state)
+static void test_wait_returns_for_the_callers_descriptor_and_for_wake(void **state)
 {
     struct hy_feed_hub *h = open_hub(fresh_name());
     int other = eventfd(0, EFD_CLOEXEC);
@@ -182,7 +183,7 @@ static void test_a_wait_ends_for_the_callers_own_descriptor(void **state)
     hy_feed_hub_close(h);
 }
 
-static void test_one_name_has_one_hub(void **state)
+static void test_a_name_has_one_hub(void **state)
 {
     const char *name = fresh_name();
     struct hy_feed_hub *h = open_hub(name), *second = NULL;
@@ -196,8 +197,7 @@ static void test_one_name_has_one_hub(void **state)
     assert_int_equal(hy_feed_source_open(name, &o, &s, &err), -ECONNREFUSED);
 }
 
-/* A hub that always has something to do lets go of those who are gone, too. */
-static void test_those_who_are_gone_are_let_go_by_a_busy_hub(void **state)
+static void test_busy_hub_removes_disconnected_feeders(void **state)
 {
     const char *name = fresh_name();
     struct hy_feed_hub *h = open_hub(name);
@@ -210,7 +210,7 @@ static void test_those_who_are_gone_are_let_go_by_a_busy_hub(void **state)
         assert_int_equal(put_number(s, i), 1);
         hy_feed_source_close(s);
         assert_int_equal(take_number(h, "input", NULL), i);
-        last = dup(0); /* the lowest that is free */
+        last = dup(0); /* the lowest free one */
         first = i == 0 ? last : first;
         assert_true(last < first + 400);
         close(last);
@@ -241,13 +241,13 @@ static void *feed_numbers(void *arg)
     return NULL;
 }
 
-static void *end_it(void *arg)
+static void *end_hub(void *arg)
 {
     hy_feed_hub_end(((struct thread *)arg)->hub);
     return NULL;
 }
 
-static void test_many_feeders_lose_and_double_nothing(void **state)
+static void test_many_feeders_lose_and_duplicate_nothing(void **state)
 {
     enum { FEEDERS = 8, EACH = 20000 };
     const char *name = fresh_name();
@@ -278,21 +278,21 @@ static void test_many_feeders_lose_and_double_nothing(void **state)
     hy_feed_hub_close(h);
 }
 
-static void test_another_thread_may_end_it(void **state)
+static void test_another_thread_may_end_the_hub(void **state)
 {
     struct thread t = {.hub = open_hub(fresh_name())};
     pthread_t thread;
 
     (void)state;
-    assert_int_equal(pthread_create(&thread, NULL, end_it, &t), 0);
+    assert_int_equal(pthread_create(&thread, NULL, end_hub, &t), 0);
     assert_int_equal(take_number(t.hub, "input", NULL), -2);
     assert_int_equal(pthread_join(thread, NULL), 0);
     hy_feed_hub_close(t.hub);
 }
 
-/* ---- enough ---- */
+/* ---- termination ---- */
 
-static void test_terminate_tells_those_who_wait_and_those_who_come(void **state)
+static void test_terminate_reaches_connected_and_later_feeders(void **state)
 {
     const char *name = fresh_name();
     const struct hy_feed_source_options o = {.queue = "input", .size = RING};
@@ -306,7 +306,7 @@ static void test_terminate_tells_those_who_wait_and_those_who_come(void **state)
         assert_int_equal(take_number(h, "input", NULL), i);
     assert_int_equal(hy_feed_hub_terminate(h, &err), 0);
     assert_int_equal(hy_feed_hub_terminate(h, &err), 0);
-    assert_int_equal(status_of(pid), 3); /* it had no room by then, or soon after */
+    assert_int_equal(status_of(pid), 3); /* its ring was full, or soon would be */
     assert_int_equal(put_number(early, 1), -ESHUTDOWN);
     assert_int_equal(hy_feed_source_wait_until_taken(early, -1), 1);
     for (int i = 0; i < 10; i++)
@@ -317,26 +317,26 @@ static void test_terminate_tells_those_who_wait_and_those_who_come(void **state)
     assert_int_equal(hy_feed_source_open(name, &o, &s, &err), -ECONNREFUSED);
 }
 
-static void test_who_was_told_knows_it_when_the_hub_is_gone(void **state)
+static void test_termination_is_reported_after_the_hub_has_closed(void **state)
 {
     const char *name = fresh_name();
     struct hy_feed_hub *h = open_hub(name);
-    struct hy_feed_source *told = open_source(name, "input", false), *cut = open_source(name, "input", true);
+    struct hy_feed_source *plain = open_source(name, "input", false), *with_results = open_source(name, "input", true);
     struct hy_err err = {0};
 
     (void)state;
     assert_int_equal(hy_feed_hub_wait(h, "input", -1, 0), HY_FEED_HUB_TIMEOUT);
     assert_int_equal(hy_feed_hub_terminate(h, &err), 0);
     hy_feed_hub_close(h);
-    assert_int_equal(put_number(told, 1), -ESHUTDOWN);
-    assert_int_equal(hy_feed_source_wait(cut, 0, -1), -ESHUTDOWN);
-    hy_feed_source_close(told);
-    hy_feed_source_close(cut);
+    assert_int_equal(put_number(plain, 1), -ESHUTDOWN);
+    assert_int_equal(hy_feed_source_wait(with_results, 0, -1), -ESHUTDOWN);
+    hy_feed_source_close(plain);
+    hy_feed_source_close(with_results);
 }
 
-/* ---- death ---- */
+/* ---- killed processes ---- */
 
-static void test_of_a_feeder_that_is_killed_all_whole_batches_come(void **state)
+static void test_killed_feeder_leaves_its_complete_batches(void **state)
 {
     struct hy_rng rng;
 
@@ -346,7 +346,7 @@ static void test_of_a_feeder_that_is_killed_all_whole_batches_come(void **state)
         const char *name = fresh_name();
         struct hy_feed_hub *h = open_hub(name);
         pid_t pid = start_feeder(name, 0, INT64_MAX);
-        int64_t dies_at = (int64_t)(hy_rng_next(&rng) % 3000), at = 0, again = AGAIN, number;
+        int64_t dies_at = (int64_t)(hy_rng_next(&rng) % 3000), at = 0, retried = RETRY_BASE, number;
 
         if (dies_at == 0)
             kill(pid, SIGKILL);
@@ -357,10 +357,10 @@ static void test_of_a_feeder_that_is_killed_all_whole_batches_come(void **state)
                 assert_int_equal(kill(pid, SIGKILL), 0);
         }
         assert_int_equal(status_of(pid), 128 + SIGKILL);
-        pid = start_feeder(name, AGAIN, 100);
+        pid = start_feeder(name, RETRY_BASE, 100);
         while ((number = take_number(h, "input", NULL)) != -1)
-            assert_int_equal(number, number < AGAIN ? at++ : again++);
-        assert_int_equal(again, AGAIN + 100);
+            assert_int_equal(number, number < RETRY_BASE ? at++ : retried++);
+        assert_int_equal(retried, RETRY_BASE + 100);
         assert_int_equal(status_of(pid), 0);
         hy_feed_hub_end(h);
         while ((number = take_number(h, "input", NULL)) >= 0)
@@ -370,7 +370,7 @@ static void test_of_a_feeder_that_is_killed_all_whole_batches_come(void **state)
     }
 }
 
-static void test_no_feeder_waits_for_a_hub_that_was_killed(void **state)
+static void test_feeders_do_not_wait_for_a_killed_hub(void **state)
 {
     (void)state;
     for (int round = 0; round < 30; round++) {
@@ -404,8 +404,8 @@ static void test_no_feeder_waits_for_a_hub_that_was_killed(void **state)
 
 /* ---- results ---- */
 
-/* Each waits for the other's room, with rings that are full: neither may wait for ever. */
-static void test_results_come_one_to_one_and_in_order(void **state)
+/* Both rings fill up; neither process may wait for the other forever. */
+static void test_results_are_one_to_one_and_in_order(void **state)
 {
     enum { COUNT = 20000 };
     const char *name = fresh_name();
@@ -433,7 +433,7 @@ static void test_results_come_one_to_one_and_in_order(void **state)
             if (rc < 0)
                 _exit(1);
             if (sent % 100 && !(rc & HY_FEED_SOURCE_RESULTS))
-                continue; /* let them pile up */
+                continue; /* let results accumulate */
             while (hy_feed_source_next(s, &m) > 0) {
                 if (hy_batch_parse(m.bytes, m.n, &b) < 0 || *(const int64_t *)b.columns[0].values != 2 * got++)
                     _exit(2);
@@ -458,7 +458,7 @@ static void test_results_come_one_to_one_and_in_order(void **state)
     hy_feed_hub_close(h);
 }
 
-/* ---- hostile ---- */
+/* ---- invalid peers ---- */
 
 static int connect_to(const char *name)
 {
@@ -468,12 +468,12 @@ static int connect_to(const char *name)
     return fd;
 }
 
-static void test_a_hostile_hello_is_dropped(void **state)
+static void test_feeder_with_an_invalid_hello_is_dropped(void **state)
 {
     const char *name = fresh_name();
     struct hy_feed_hub *h = open_hub(name);
     struct hy_feed_hello hello = {.magic = HY_FEED_HELLO_MAGIC, .queue = "input"};
-    int file = memfd_create("no ring", MFD_CLOEXEC), ends[2], fds[6];
+    int file = memfd_create("not a ring", MFD_CLOEXEC), ends[2], fds[6];
     struct hy_feed_source *good = open_source(name, "input", false);
 
     (void)state;
@@ -481,11 +481,12 @@ static void test_a_hostile_hello_is_dropped(void **state)
     assert_int_equal(hy_feed_socketpair(ends), 0);
     for (int i = 0; i < 6; i++)
         fds[i] = connect_to(name);
-    close(fds[0]);                                                              /* says nothing, and leaves */
-    assert_int_equal(hy_feed_send_packet(fds[1], "x", 1, NULL), 0);                    /* is no hello */
-    assert_int_equal(hy_feed_send_packet(fds[2], &hello, sizeof hello, NULL), 0);      /* has no ring */
-    assert_int_equal(hy_feed_send_packet(fds[3], &hello, sizeof hello, (int[2]){file, ends[1]}), 0); /* no ring's memory */
-    assert_int_equal(hy_feed_send_packet(fds[4], &hello, sizeof hello, (int[2]){file, file}), 0);    /* no socket */
+    close(fds[0]); /* closes without a hello */
+    assert_int_equal(hy_feed_send_packet(fds[1], "x", 1, NULL), 0);               /* not a hello */
+    assert_int_equal(hy_feed_send_packet(fds[2], &hello, sizeof hello, NULL), 0); /* without a ring */
+    /* Memory that is not a ring; a file instead of a socket; a queue name without NUL. */
+    assert_int_equal(hy_feed_send_packet(fds[3], &hello, sizeof hello, (int[2]){file, ends[1]}), 0);
+    assert_int_equal(hy_feed_send_packet(fds[4], &hello, sizeof hello, (int[2]){file, file}), 0);
     memset(hello.queue, 'x', sizeof hello.queue);
     assert_int_equal(hy_feed_send_packet(fds[5], &hello, sizeof hello, (int[2]){file, ends[1]}), 0);
     assert_int_equal(put_number(good, 5), 1);
@@ -500,7 +501,7 @@ static void test_a_hostile_hello_is_dropped(void **state)
     hy_feed_hub_close(h);
 }
 
-/* Sends a ring by hand, to put anything into it. */
+/* A ring without a source, for arbitrary messages. */
 static struct hy_ring *open_ring(const char *name, int *ret_socket)
 {
     struct hy_feed_hello hello = {.magic = HY_FEED_HELLO_MAGIC, .queue = "input"};
@@ -517,14 +518,14 @@ static struct hy_ring *open_ring(const char *name, int *ret_socket)
     return r;
 }
 
-static void test_a_feeder_of_hostile_batches_is_dropped_and_others_are_not(void **state)
+static void test_only_the_feeder_of_an_invalid_message_is_dropped(void **state)
 {
     const char *name = fresh_name();
     struct hy_feed_hub *h = open_hub(name);
     struct hy_feed_source *good = open_source(name, "input", false);
 
     (void)state;
-    for (uint32_t kind = 0; kind < 4; kind++) { /* 1: a batch that is none; 2: an end that is too long */
+    for (uint32_t kind = 0; kind < 4; kind++) { /* 1: an invalid batch; 2: an end that is not empty; 0, 3: unknown kinds */
         int socket;
         struct hy_ring *r = open_ring(name, &socket);
         void *room = hy_ring_reserve(r, 64);
@@ -545,8 +546,8 @@ static void test_a_feeder_of_hostile_batches_is_dropped_and_others_are_not(void 
     hy_feed_hub_close(h);
 }
 
-/* Names can be seen by all: who takes that of the end could keep a hub from saying that it has had enough. */
-static void test_both_names_are_the_hubs_from_the_start(void **state)
+/* Names are visible to every user: one that is free could be taken, and the hub could not report its termination. */
+static void test_hub_binds_both_names_at_open(void **state)
 {
     const struct hy_feed_source_options o = {.queue = "input", .size = RING};
     const char *name = fresh_name();
@@ -565,8 +566,8 @@ static void test_both_names_are_the_hubs_from_the_start(void **state)
     assert_int_equal(hy_feed_source_open(name, &o, &s, NULL), -ECONNREFUSED);
 }
 
-/* As another user than root: root's hub is fine, and so are his feeders; those of a third are not. */
-static void test_only_the_same_user_and_root_are_let_in(void **state)
+/* Another user trusts root's hub, but root's hub does not trust that user. */
+static void test_hub_accepts_only_its_user_and_root(void **state)
 {
     const char *name = fresh_name();
     struct hy_feed_hub *h;
@@ -585,7 +586,7 @@ static void test_only_the_same_user_and_root_are_let_in(void **state)
         if (setuid(65534) != 0)
             _exit(9);
         rc = hy_feed_source_open(name, &o, &s, NULL);
-        if (rc == 0) /* root's hub is to be trusted, but it does not trust us */
+        if (rc == 0) /* it is accepted only by the source */
             rc = hy_feed_source_wait_until_taken(s, 0);
         _exit(rc == 1 ? 0 : 1);
     }
@@ -595,7 +596,7 @@ static void test_only_the_same_user_and_root_are_let_in(void **state)
     hy_feed_hub_close(h);
 }
 
-static void test_a_source_refuses_the_hub_of_another_user(void **state)
+static void test_source_refuses_the_hub_of_another_user(void **state)
 {
     const char *name = fresh_name();
     int ready[2], status;
@@ -631,7 +632,7 @@ static void test_a_source_refuses_the_hub_of_another_user(void **state)
     assert_int_equal(status, 0);
 }
 
-/* ---- batches by number ---- */
+/* ---- batch streams ---- */
 
 struct reader {
     int64_t number;
@@ -652,7 +653,7 @@ static int take_batch(int64_t number, uint64_t *rows, uint64_t *sum)
     return rc;
 }
 
-static void *read_batches(void *arg)
+static void *read_stream(void *arg)
 {
     struct reader *r = arg;
     int rc;
@@ -664,56 +665,57 @@ static void *read_batches(void *arg)
     return NULL;
 }
 
-static struct hy_consumer *open_intake(const char *name)
+static struct hy_consumer *open_consumer(const char *name)
 {
-    struct hy_consumer *in;
+    struct hy_consumer *c;
     struct hy_feed_hub *hub;
 
     assert_int_equal(hy_feed_hub_open(name, &hub, NULL), 0);
-    in = hy_consumer_new(hub);
-    assert_non_null(in);
-    return in;
+    c = hy_consumer_new(hub);
+    assert_non_null(c);
+    return c;
 }
 
-static struct hy_batch_stream *batches_of(struct hy_consumer *in, uint64_t rows)
+static struct hy_batch_stream *open_stream(struct hy_consumer *c, uint64_t rows)
 {
     const struct hy_signature_column column = {.name = "x", .dtype = HY_DTYPE_INT32};
     struct hy_batch_stream *b = NULL;
     struct hy_signature w;
+    const struct hy_batch_stream_options o = {.queue = "input", .rows = rows};
 
     assert_int_equal(hy_signature_init(&w, "a", false, &column, 1), 0);
-    assert_int_equal(hy_batch_stream_new(in, &(struct hy_batch_stream_options){.queue = "input", .rows = rows}, &w, &b), 0);
+    assert_int_equal(hy_batch_stream_new(c, &o, &w, &b), 0);
     return b;
 }
 
-/* Two threads read, a third one comes in for something else again and again, and the last ends it. */
-static void test_batches_are_taken_by_any_thread(void **state)
+/* Two threads read while a third one repeatedly enters and finally ends the hub. */
+static void test_any_thread_may_read_a_batch_stream(void **state)
 {
     const char *name = fresh_name();
     const struct hy_feed_source_options o = {.queue = "input", .size = RING};
     struct reader readers[2] = {{0}, {0}};
     pthread_t threads[2];
-    struct hy_consumer *in;
+    struct hy_consumer *c;
     struct hy_batch_stream *b;
     struct hy_feed_source *s;
 
     (void)state;
-    in = open_intake(name);
-    b = batches_of(in, 7);
+    c = open_consumer(name);
+    b = open_stream(c, 7);
     for (int i = 0; i < 2; i++) {
         readers[i].number = hy_batch_stream_handle(b);
-        assert_int_equal(pthread_create(&threads[i], NULL, read_batches, &readers[i]), 0);
+        assert_int_equal(pthread_create(&threads[i], NULL, read_stream, &readers[i]), 0);
     }
     assert_int_equal(hy_feed_source_open(name, &o, &s, NULL), 0);
     for (int i = 1; i <= 1000; i++) {
         assert_int_equal(put_number(s, i), 1);
         if (i % 10 == 0) {
-            assert_int_equal(hy_consumer_enter(in, false, LIMIT_MS), 0);
-            hy_consumer_leave(in, false);
+            assert_int_equal(hy_consumer_enter(c, false, LIMIT_MS), 0);
+            hy_consumer_leave(c, false);
         }
     }
     hy_feed_source_close(s);
-    hy_consumer_end(in);
+    hy_consumer_end(c);
     for (int i = 0; i < 2; i++)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
     assert_int_equal(readers[0].rows + readers[1].rows, 1000);
@@ -722,11 +724,10 @@ static void test_batches_are_taken_by_any_thread(void **state)
     assert_int_equal(take_batch(readers[0].number, &readers[0].rows, &readers[0].sum), HY_BATCH_STREAM_END);
     hy_batch_stream_free(b);
     assert_int_equal(take_batch(readers[0].number, &readers[0].rows, &readers[0].sum), HY_BATCH_STREAM_END);
-    hy_consumer_unref(in);
+    hy_consumer_unref(c);
 }
 
-/* Who waits for rows is let go when the hub is closed, and finds nothing afterwards. */
-/* ---- rows that were pickled ---- */
+/* ---- pickled rows ---- */
 
 static int put_pickle(struct hy_feed_source *s, const char *pickle)
 {
@@ -736,87 +737,87 @@ static int put_pickle(struct hy_feed_source *s, const char *pickle)
     return hy_feed_source_put(s, &b);
 }
 
-struct told {
+struct requeues {
     char text[64];
     int answer;
 };
 
-static int note_again(void *context, const char *queue, const void *pickle, size_t n, uint32_t first)
+static int record_requeue(void *context, const char *queue, const void *pickle, size_t n, uint32_t first)
 {
-    struct told *t = context;
+    struct requeues *t = context;
     const size_t used = strlen(t->text);
 
     snprintf(t->text + used, sizeof t->text - used, "%s %.*s %u;", queue, (int)n, (const char *)pickle, first);
     return t->answer;
 }
 
-/* Who takes rows has them as they are; for who takes columns they come again, but for those that were taken. */
-static void test_pickles_come_again_for_who_takes_columns(void **state)
+/* Rows may be taken from a pickle; a caller that takes columns has the rest of it fed again. */
+static void test_pickles_are_requeued_when_columns_are_taken(void **state)
 {
     const char *name = fresh_name();
     const struct hy_feed_source_options o = {.queue = "input", .size = RING};
-    struct told told = {"", 0};
+    struct requeues requeues = {"", 0};
     uint64_t rows = 0, sum = 0;
-    struct hy_consumer *in;
+    struct hy_consumer *c;
     struct hy_feed_queue *q;
     struct hy_batch_stream *b;
     struct hy_feed_source *s;
 
     (void)state;
-    in = open_intake(name);
-    in->again = note_again;
-    in->requeue_context = &told;
-    q = hy_consumer_queue(in, "input");
+    c = open_consumer(name);
+    c->requeue = record_requeue;
+    c->requeue_context = &requeues;
+    q = hy_consumer_queue(c, "input");
     assert_int_equal(hy_feed_source_open(name, &o, &s, NULL), 0);
     assert_false(hy_feed_source_may_pickle(s));
     assert_int_equal(put_pickle(s, "first"), 1);
     assert_int_equal(put_pickle(s, "second"), 1);
-    assert_int_equal(hy_consumer_enter(in, true, LIMIT_MS), 0);
-    q->takes_pickles = true;
-    assert_int_equal(hy_consumer_next(in, q, false, -1, LIMIT_MS), HY_CONSUMER_ROWS);
+    assert_int_equal(hy_consumer_enter(c, true, LIMIT_MS), 0);
+    q->accepts_pickles = true;
+    assert_int_equal(hy_consumer_next(c, q, false, -1, LIMIT_MS), HY_CONSUMER_ROWS);
     assert_true(hy_feed_source_may_pickle(s));
-    assert_int_equal(q->reading.rows, HY_BATCH_ROWS_UNKNOWN);
-    q->reading.rows = 5; /* as whoever has read it says */
-    q->reading.next = 3;
-    assert_int_equal(hy_consumer_advance(in, q, 3), 0);
-    hy_consumer_leave(in, true);
+    assert_int_equal(q->cursor.rows, HY_BATCH_ROWS_UNKNOWN);
+    q->cursor.rows = 5; /* known once the pickle is loaded */
+    q->cursor.next = 3;
+    assert_int_equal(hy_consumer_advance(c, q, 3), 0);
+    hy_consumer_leave(c, true);
     assert_int_equal(put_number(s, 7), 1);
-    b = batches_of(in, 1);
+    b = open_stream(c, 1);
     assert_int_equal(take_batch(hy_batch_stream_handle(b), &rows, &sum), HY_BATCH_STREAM_ROWS);
     assert_int_equal(sum, 7);
-    assert_string_equal(told.text, "input first 3;input second 0;");
+    assert_string_equal(requeues.text, "input first 3;input second 0;");
     assert_false(hy_feed_source_may_pickle(s));
-    told.answer = -EBADMSG; /* nobody can read it: its feeder is not heard any more */
+    requeues.answer = -EBADMSG; /* an invalid pickle: its feeder is dropped */
     assert_int_equal(put_pickle(s, "third"), 1);
     assert_int_equal(take_batch(hy_batch_stream_handle(b), &rows, &sum), HY_BATCH_STREAM_TIMEOUT);
     assert_int_equal(hy_feed_source_wait_until_taken(s, LIMIT_MS), -EPIPE);
     hy_feed_source_close(s);
     hy_batch_stream_free(b);
-    hy_consumer_close(in);
-    hy_consumer_unref(in);
+    hy_consumer_close(c);
+    hy_consumer_unref(c);
 }
 
-static void test_batches_end_when_their_hub_is_closed(void **state)
+static void test_batch_streams_end_when_their_hub_is_closed(void **state)
 {
     struct reader r = {0};
     pthread_t thread;
-    struct hy_consumer *in;
+    struct hy_consumer *c;
     struct hy_batch_stream *b;
 
     (void)state;
-    in = open_intake(fresh_name());
-    b = batches_of(in, 7);
+    c = open_consumer(fresh_name());
+    b = open_stream(c, 7);
     r.number = hy_batch_stream_handle(b);
-    assert_int_equal(pthread_create(&thread, NULL, read_batches, &r), 0);
-    hy_consumer_interrupt(in);
-    assert_int_equal(hy_consumer_enter(in, false, LIMIT_MS), 0);
-    hy_consumer_close(in);
-    hy_consumer_leave(in, false);
+    assert_int_equal(pthread_create(&thread, NULL, read_stream, &r), 0);
+    hy_consumer_interrupt(c);
+    assert_int_equal(hy_consumer_enter(c, false, LIMIT_MS), 0);
+    hy_consumer_close(c);
+    hy_consumer_leave(c, false);
     assert_int_equal(pthread_join(thread, NULL), 0);
-    assert_int_equal(hy_consumer_enter(in, true, 0), -ESHUTDOWN);
-    hy_consumer_end(in);
+    assert_int_equal(hy_consumer_enter(c, true, 0), -ESHUTDOWN);
+    hy_consumer_end(c);
     hy_batch_stream_free(b);
-    hy_consumer_unref(in);
+    hy_consumer_unref(c);
 }
 
 /* ---- faults ---- */
@@ -824,7 +825,7 @@ static void test_batches_end_when_their_hub_is_closed(void **state)
 static int feed_once(void *arg)
 {
     const char *name = fresh_name();
-    const struct hy_feed_source_options o = {.queue = "input", .size = RING, .wants_results = true};
+    const struct hy_feed_source_options o = {.queue = "input", .size = RING, .needs_results = true};
     struct hy_feed_hub *h = NULL;
     struct hy_feed_source *s = NULL;
     struct hy_feed_hub_message t;
@@ -848,7 +849,7 @@ static int feed_once(void *arg)
     return rc;
 }
 
-static void test_what_fails_leaves_nothing(void **state)
+static void test_failures_leak_nothing(void **state)
 {
     (void)state;
     hy_each_fault(HY_SEAM_ALLOC, feed_once, NULL);
@@ -860,34 +861,34 @@ static void test_what_fails_leaves_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_queues_are_kept_apart_and_feeders_take_turns),
-        cmocka_unit_test(test_a_hub_is_over_when_all_that_came_is_taken),
-        cmocka_unit_test(test_a_wait_ends_for_the_callers_own_descriptor),
-        cmocka_unit_test(test_one_name_has_one_hub),
-        cmocka_unit_test(test_those_who_are_gone_are_let_go_by_a_busy_hub),
-        cmocka_unit_test(test_many_feeders_lose_and_double_nothing),
-        cmocka_unit_test(test_another_thread_may_end_it),
-        cmocka_unit_test(test_terminate_tells_those_who_wait_and_those_who_come),
-        cmocka_unit_test(test_who_was_told_knows_it_when_the_hub_is_gone),
-        cmocka_unit_test(test_of_a_feeder_that_is_killed_all_whole_batches_come),
-        cmocka_unit_test(test_no_feeder_waits_for_a_hub_that_was_killed),
-        cmocka_unit_test(test_results_come_one_to_one_and_in_order),
-        cmocka_unit_test(test_a_hostile_hello_is_dropped),
-        cmocka_unit_test(test_a_feeder_of_hostile_batches_is_dropped_and_others_are_not),
-        cmocka_unit_test(test_both_names_are_the_hubs_from_the_start),
-        cmocka_unit_test(test_only_the_same_user_and_root_are_let_in),
-        cmocka_unit_test(test_a_source_refuses_the_hub_of_another_user),
-        cmocka_unit_test(test_batches_are_taken_by_any_thread),
-        cmocka_unit_test(test_pickles_come_again_for_who_takes_columns),
-        cmocka_unit_test(test_batches_end_when_their_hub_is_closed),
-        cmocka_unit_test(test_what_fails_leaves_nothing),
+        cmocka_unit_test(test_queues_are_separate_and_feeders_alternate),
+        cmocka_unit_test(test_ended_hub_is_over_after_all_batches_are_taken),
+        cmocka_unit_test(test_wait_returns_for_the_callers_descriptor_and_for_wake),
+        cmocka_unit_test(test_a_name_has_one_hub),
+        cmocka_unit_test(test_busy_hub_removes_disconnected_feeders),
+        cmocka_unit_test(test_many_feeders_lose_and_duplicate_nothing),
+        cmocka_unit_test(test_another_thread_may_end_the_hub),
+        cmocka_unit_test(test_terminate_reaches_connected_and_later_feeders),
+        cmocka_unit_test(test_termination_is_reported_after_the_hub_has_closed),
+        cmocka_unit_test(test_killed_feeder_leaves_its_complete_batches),
+        cmocka_unit_test(test_feeders_do_not_wait_for_a_killed_hub),
+        cmocka_unit_test(test_results_are_one_to_one_and_in_order),
+        cmocka_unit_test(test_feeder_with_an_invalid_hello_is_dropped),
+        cmocka_unit_test(test_only_the_feeder_of_an_invalid_message_is_dropped),
+        cmocka_unit_test(test_hub_binds_both_names_at_open),
+        cmocka_unit_test(test_hub_accepts_only_its_user_and_root),
+        cmocka_unit_test(test_source_refuses_the_hub_of_another_user),
+        cmocka_unit_test(test_any_thread_may_read_a_batch_stream),
+        cmocka_unit_test(test_pickles_are_requeued_when_columns_are_taken),
+        cmocka_unit_test(test_batch_streams_end_when_their_hub_is_closed),
+        cmocka_unit_test(test_failures_leak_nothing),
         cmocka_unit_test(test_a_turn_accepts_a_bounded_number_of_feeders),
-        cmocka_unit_test(test_feeders_do_not_wait_in_the_queue_of_strangers),
-        cmocka_unit_test(test_who_came_before_the_end_is_heard_behind_a_full_queue),
-        cmocka_unit_test(test_rows_and_the_end_come_through_while_strangers_connect),
-        cmocka_unit_test(test_without_descriptors_a_hub_goes_on_with_those_who_are_there),
-        cmocka_unit_test(test_a_killed_hubs_file_is_replaced),
-        cmocka_unit_test(test_a_source_refuses_another_users_file),
+        cmocka_unit_test(test_feeders_bypass_a_backlog_filled_by_others),
+        cmocka_unit_test(test_feeder_connected_before_the_end_is_read_behind_a_backlog),
+        cmocka_unit_test(test_rows_and_end_arrive_while_other_users_connect),
+        cmocka_unit_test(test_hub_without_descriptors_serves_connected_feeders),
+        cmocka_unit_test(test_socket_file_of_a_killed_hub_is_replaced),
+        cmocka_unit_test(test_source_refuses_the_socket_file_of_another_user),
     };
 
     signal(SIGPIPE, SIG_IGN);

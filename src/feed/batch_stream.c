@@ -14,78 +14,78 @@
 #define SLICE_MS 100
 
 struct hy_batch_stream {
-    int64_t number;
-    unsigned users; /* with the table's lock, as the table itself */
-    struct hy_consumer *intake;
+    int64_t handle;
+    unsigned users; /* guarded by streams_lock */
+    struct hy_consumer *consumer;
     struct hy_feed_queue *queue;
     struct hy_batch_stream_options options;
     atomic_bool is_over;
-    pthread_mutex_t turn; /* who has it has all below */
-    struct hy_signature wanted;
-    struct hy_gathered begun; /* a batch that is not whole yet */
+    pthread_mutex_t busy; /* guards what follows */
+    struct hy_signature signature;
+    struct hy_gathered partial; /* a batch that is incomplete */
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct hy_map table;
-static int64_t last_number;
+static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct hy_map streams;
+static int64_t last_handle;
 
-/* ---- from birth to death --------------------------------------------------------------- */
+/* ---- life cycle ------------------------------------------------------------------------ */
 
 static void destroy(struct hy_batch_stream *b)
 {
-    hy_gathered_done(&b->begun);
-    hy_signature_done(&b->wanted);
-    hy_consumer_unref(b->intake);
-    pthread_mutex_destroy(&b->turn);
+    hy_gathered_done(&b->partial);
+    hy_signature_done(&b->signature);
+    hy_consumer_unref(b->consumer);
+    pthread_mutex_destroy(&b->busy);
     free(b);
 }
 
-static struct hy_batch_stream *hold(int64_t number)
+static struct hy_batch_stream *ref_stream(int64_t handle)
 {
     struct hy_batch_stream *b;
 
-    pthread_mutex_lock(&lock);
-    b = hy_map_get(&table, (uint64_t)number);
+    pthread_mutex_lock(&streams_lock);
+    b = hy_map_get(&streams, (uint64_t)handle);
     if (b)
         b->users++;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&streams_lock);
     return b;
 }
 
-static void release(struct hy_batch_stream *b)
+static void unref_stream(struct hy_batch_stream *b)
 {
     unsigned left;
 
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&streams_lock);
     left = --b->users;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&streams_lock);
     if (left == 0)
         destroy(b);
 }
 
-int hy_batch_stream_new(struct hy_consumer *in, const struct hy_batch_stream_options *o, struct hy_signature *wanted,
+int hy_batch_stream_new(struct hy_consumer *c, const struct hy_batch_stream_options *o, struct hy_signature *w,
                    struct hy_batch_stream **ret)
 {
     struct hy_batch_stream *b = hy_calloc(1, sizeof *b);
-    struct hy_feed_queue *queue = hy_consumer_queue(in, o->queue);
+    struct hy_feed_queue *queue = hy_consumer_queue(c, o->queue);
     int rc;
 
-    if (!b || !queue || o->rows == 0 || pthread_mutex_init(&b->turn, NULL) != 0) {
+    if (!b || !queue || o->rows == 0 || pthread_mutex_init(&b->busy, NULL) != 0) {
         free(b);
-        hy_signature_done(wanted);
+        hy_signature_done(w);
         return b ? -EINVAL : -ENOMEM;
     }
-    b->intake = hy_consumer_ref(in);
+    b->consumer = hy_consumer_ref(c);
     b->queue = queue;
     b->options = *o;
     b->options.queue = queue->name;
-    b->wanted = *wanted;
-    *wanted = (struct hy_signature){0};
+    b->signature = *w;
+    *w = (struct hy_signature){0};
     b->users = 1;
-    pthread_mutex_lock(&lock);
-    b->number = ++last_number;
-    rc = hy_map_put(&table, (uint64_t)b->number, b);
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_lock(&streams_lock);
+    b->handle = ++last_handle;
+    rc = hy_map_put(&streams, (uint64_t)b->handle, b);
+    pthread_mutex_unlock(&streams_lock);
     if (rc < 0)
         destroy(b);
     else
@@ -95,7 +95,7 @@ int hy_batch_stream_new(struct hy_consumer *in, const struct hy_batch_stream_opt
 
 int64_t hy_batch_stream_handle(const struct hy_batch_stream *b)
 {
-    return b->number;
+    return b->handle;
 }
 
 bool hy_batch_stream_is_over(const struct hy_batch_stream *b)
@@ -107,51 +107,51 @@ void hy_batch_stream_free(struct hy_batch_stream *b)
 {
     if (!b)
         return;
-    pthread_mutex_lock(&lock);
-    (void)hy_map_remove(&table, (uint64_t)b->number);
-    pthread_mutex_unlock(&lock);
-    release(b);
+    pthread_mutex_lock(&streams_lock);
+    (void)hy_map_remove(&streams, (uint64_t)b->handle);
+    pthread_mutex_unlock(&streams_lock);
+    unref_stream(b);
 }
 
 /* ---- a batch ------------------------------------------------------------------------------ */
 
 static int64_t gather(struct hy_batch_stream *b, struct hy_err *err)
 {
-    return hy_gather(&b->begun, &b->queue->reading, &b->wanted, b->options.rows - b->begun.rows, err);
+    return hy_gather(&b->partial, &b->queue->cursor, &b->signature, b->options.rows - b->partial.rows, err);
 }
 
-/* Takes what is in hand. HY_CONSUMER_ROWS; -EINVAL or -ENOMEM: it stays there. */
-static int take(struct hy_batch_stream *b, struct hy_err *err)
+/* Takes rows of the held batch. HY_CONSUMER_ROWS; -EINVAL or -ENOMEM: they stay in the queue. */
+static int take_rows(struct hy_batch_stream *b, struct hy_err *err)
 {
     int64_t count = gather(b, err);
 
     if (count == -EBADMSG) {
-        hy_consumer_discard(b->intake, b->queue, true);
+        hy_consumer_discard(b->consumer, b->queue, true);
         return HY_CONSUMER_ROWS;
     }
-    return count < 0 ? (int)count : hy_consumer_advance(b->intake, b->queue, (uint64_t)count);
+    return count < 0 ? (int)count : hy_consumer_advance(b->consumer, b->queue, (uint64_t)count);
 }
 
-/* Until the batch is whole, or there is no more for it now: why, as an event of the intake's. */
-static int fill(struct hy_batch_stream *b, struct hy_err *err)
+/* Until the batch is complete or a consumer event interrupts it. Returns that event. */
+static int fill_partial(struct hy_batch_stream *b, struct hy_err *err)
 {
     int rc = HY_CONSUMER_ROWS;
 
-    b->queue->takes_pickles = false;
-    while (rc == HY_CONSUMER_ROWS && b->begun.rows < b->options.rows) {
-        rc = hy_consumer_next(b->intake, b->queue, b->options.stops, -1, SLICE_MS);
+    b->queue->accepts_pickles = false;
+    while (rc == HY_CONSUMER_ROWS && b->partial.rows < b->options.rows) {
+        rc = hy_consumer_next(b->consumer, b->queue, b->options.stop_at_partition, -1, SLICE_MS);
         if (rc == HY_CONSUMER_ROWS)
-            rc = take(b, err);
-        else if (rc == HY_CONSUMER_PARTITION && b->begun.rows == 0)
+            rc = take_rows(b, err);
+        else if (rc == HY_CONSUMER_PARTITION && b->partial.rows == 0)
             rc = HY_CONSUMER_ROWS;
     }
     return rc;
 }
 
-/* What it means for who asked. */
-static int event_of(struct hy_batch_stream *b, int rc)
+/* The event of the stream for an event of the consumer. */
+static int event_for_caller(struct hy_batch_stream *b, int rc)
 {
-    const bool has_rows = b->begun.rows > 0;
+    const bool has_rows = b->partial.rows > 0;
 
     switch (rc) {
     case HY_CONSUMER_ROWS:
@@ -160,56 +160,57 @@ static int event_of(struct hy_batch_stream *b, int rc)
     case HY_CONSUMER_TIMEOUT:
         return HY_BATCH_STREAM_TIMEOUT;
     case HY_CONSUMER_END:
-        return has_rows && !b->options.drops ? HY_BATCH_STREAM_ROWS : HY_BATCH_STREAM_END;
+        return has_rows && !b->options.drop_remainder ? HY_BATCH_STREAM_ROWS : HY_BATCH_STREAM_END;
     default:
-        return rc == -EINVAL && has_rows && !b->options.drops ? HY_BATCH_STREAM_ROWS : rc;
+        return rc == -EINVAL && has_rows && !b->options.drop_remainder ? HY_BATCH_STREAM_ROWS : rc;
     }
 }
 
-/* The columns alone. */
-static int describe(const struct hy_batch_stream *b, const struct hy_gather_sink *how, struct hy_gathered *ret)
+/* Columns without values. */
+static int begin_empty(const struct hy_batch_stream *b, const struct hy_gather_sink *sink, struct hy_gathered *ret)
 {
-    ret->how = *how;
-    return hy_gather_begin(ret, &b->wanted);
+    ret->sink = *sink;
+    return hy_gather_begin(ret, &b->signature);
 }
 
-static int begin(struct hy_batch_stream *b, const struct hy_gather_sink *how)
+static int begin_partial(struct hy_batch_stream *b, const struct hy_gather_sink *sink)
 {
-    if (b->begun.columns)
+    if (b->partial.columns)
         return 0;
-    b->begun = (struct hy_gathered){.how = *how};
-    return hy_gather_begin(&b->begun, &b->wanted);
+    b->partial = (struct hy_gathered){.sink = *sink};
+    return hy_gather_begin(&b->partial, &b->signature);
 }
 
-static int next(struct hy_batch_stream *b, const struct hy_gather_sink *how, struct hy_gathered *ret, struct hy_err *err)
+static int next_batch(struct hy_batch_stream *b, const struct hy_gather_sink *sink, struct hy_gathered *ret,
+                      struct hy_err *err)
 {
-    int rc = hy_consumer_enter(b->intake, true, SLICE_MS);
+    int rc = hy_consumer_enter(b->consumer, true, SLICE_MS);
 
     if (rc == -EBUSY)
-        hy_consumer_wait_idle(b->intake, SLICE_MS);
+        hy_consumer_wait_idle(b->consumer, SLICE_MS);
     if (rc < 0) {
         rc = rc == -ESHUTDOWN ? HY_CONSUMER_END : HY_CONSUMER_TIMEOUT;
     } else {
-        rc = begin(b, how);
+        rc = begin_partial(b, sink);
         if (rc == 0)
-            rc = fill(b, err);
-        hy_consumer_leave(b->intake, true);
+            rc = fill_partial(b, err);
+        hy_consumer_leave(b->consumer, true);
     }
-    rc = event_of(b, rc);
+    rc = event_for_caller(b, rc);
     atomic_store(&b->is_over, rc == HY_BATCH_STREAM_END);
     if (rc == HY_BATCH_STREAM_ROWS) {
-        *ret = b->begun;
-        b->begun = (struct hy_gathered){0};
-    } else if (rc >= 0 && describe(b, how, ret) < 0) {
+        *ret = b->partial;
+        b->partial = (struct hy_gathered){0};
+    } else if (rc >= 0 && begin_empty(b, sink, ret) < 0) {
         rc = -ENOMEM;
     }
     if (rc < 0 && err->code == 0)
-        hy_err_sys(err, rc, "rows cannot be taken");
+        hy_err_sys(err, rc, "cannot take rows");
     return rc;
 }
 
-/* Only one at a time; the others come again. */
-static int lock_turn(struct hy_batch_stream *b)
+/* One caller at a time; the others time out and call again. */
+static int lock_stream(struct hy_batch_stream *b)
 {
     struct timespec t;
 
@@ -217,24 +218,24 @@ static int lock_turn(struct hy_batch_stream *b)
     t.tv_nsec += SLICE_MS * 1000000;
     t.tv_sec += t.tv_nsec / 1000000000;
     t.tv_nsec %= 1000000000;
-    return -pthread_mutex_timedlock(&b->turn, &t);
+    return -pthread_mutex_timedlock(&b->busy, &t);
 }
 
-int hy_batch_stream_next(int64_t number, const struct hy_gather_sink *how, struct hy_gathered *ret, struct hy_err *err)
+int hy_batch_stream_next(int64_t handle, const struct hy_gather_sink *sink, struct hy_gathered *ret, struct hy_err *err)
 {
-    struct hy_batch_stream *b = hold(number);
+    struct hy_batch_stream *b = ref_stream(handle);
     int rc;
 
     if (!b)
         return HY_BATCH_STREAM_END;
-    if (lock_turn(b) == 0) {
-        rc = next(b, how, ret, err);
-        pthread_mutex_unlock(&b->turn);
+    if (lock_stream(b) == 0) {
+        rc = next_batch(b, sink, ret, err);
+        pthread_mutex_unlock(&b->busy);
     } else {
-        rc = describe(b, how, ret);
+        rc = begin_empty(b, sink, ret);
         if (rc < 0)
-            hy_err_sys(err, rc, "rows cannot be taken");
+            hy_err_sys(err, rc, "cannot take rows");
     }
-    release(b);
+    unref_stream(b);
     return rc;
 }

@@ -12,7 +12,7 @@
  * name. Each source has its own ring, so feeders never contend with each other;
  * when a ring is full its feeder waits. A row is delivered at least once: when a
  * feeder dies within a partition, the batches that it had sent are delivered,
- * and whoever retries the partition sends them again.
+ * and the retry of the partition sends them again.
  *
  * Ownership: the writer of a ring creates its memory, and both ends hold a
  * mapping until they close it. A consumer owns its hub. A batch that was read
@@ -128,21 +128,21 @@ size_t hy_batch_write(const struct hy_batch *b, void *room);
 int hy_batch_parse(const void *bytes, size_t n, struct hy_batch *b);
 void hy_batch_done(struct hy_batch *b);
 
-/* The i-th range; false when the offsets decrease or exceed `most`. Reads each offset once: the writer may change it. */
-static inline bool hy_ends_at(const int64_t *ends, size_t i, uint64_t most, uint64_t *ret_from, uint64_t *ret_to)
+/* The i-th range; false when the offsets decrease or exceed `max`. Reads each offset once: the writer may change it. */
+static inline bool hy_ends_at(const int64_t *ends, size_t i, uint64_t max, uint64_t *ret_from, uint64_t *ret_to)
 {
     const int64_t from = *(const volatile int64_t *)&ends[i], to = *(const volatile int64_t *)&ends[i + 1];
 
     *ret_from = (uint64_t)from;
     *ret_to = (uint64_t)to;
-    return from >= 0 && from <= to && (uint64_t)to <= most;
+    return from >= 0 && from <= to && (uint64_t)to <= max;
 }
 
 /* ==== Row schemas: how columns form a row ============================================ */
 
 /*
  *     f i b s y    a Python float, int, bool, str, bytes
- *     lf li ...    lists of those, nested as the column's shape says
+ *     lf li ...    lists of those, nested by the shape of the column
  *     a            a NumPy array; a NumPy scalar where the column's shape is ()
  *     (ab) [ab]    a tuple, a list
  *     {1:x f}      a dict: the length of a key, the key, its value
@@ -213,11 +213,11 @@ struct hy_arrow_batch {
 };
 
 /*
- * `rows` rows from `begin` on, without copying values. *ret is empty before; call hy_arrow_batch_done whatever the result.
- * 0, -ENOTSUP for an unsupported column, -EINVAL for an invalid array or rows out of range, -ENOMEM.
+ * `rows` rows from `begin` on, without copying values. *ret is empty before. Call hy_arrow_batch_done
+ * whatever the result. 0, -ENOTSUP for an unsupported column, -EINVAL for an invalid array or range, -ENOMEM.
  */
 int hy_arrow_batch_view(const struct ArrowSchema *schema, const struct ArrowArray *array, int64_t begin, uint32_t rows,
-                  struct hy_arrow_batch *ret);
+                        struct hy_arrow_batch *ret);
 void hy_arrow_batch_done(struct hy_arrow_batch *a);
 /* The row schema: a tuple of all columns. 0, -EINVAL, -ENOMEM. */
 int hy_arrow_schema(const struct ArrowSchema *schema, struct hy_buf *ret);
@@ -283,7 +283,7 @@ struct hy_ring_message {
 int hy_ring_next(struct hy_ring *r, struct hy_ring_message *ret);
 void hy_ring_release(struct hy_ring *r);
 /* Leaves a hint, which the writer may read at any time and without a wakeup. Its meaning is up to the caller. */
-void hy_ring_set_hint(struct hy_ring *r, uint32_t word);
+void hy_ring_set_hint(struct hy_ring *r, uint32_t hint);
 /* Waits for a message. 1, 0 on timeout, -EPIPE when the peer is gone and nothing is left, -EPROTO. */
 int hy_ring_wait_for_message(struct hy_ring *r, int timeout_ms);
 /* Arms the wakeup before a poll: true when there is still no message, so that polling is safe. */
@@ -305,11 +305,12 @@ struct hy_feed_source; /* opaque */
 struct hy_feed_source_options {
     const char *queue; /* "input" */
     size_t size;       /* of the ring; a batch is at most half of it */
-    bool wants_results;
+    bool needs_results;
 };
 
 /* 0; -ESHUTDOWN when the hub has terminated, -ECONNREFUSED when there is no hub of that name. */
-int hy_feed_source_open(const char *name, const struct hy_feed_source_options *o, struct hy_feed_source **ret, struct hy_err *err);
+int hy_feed_source_open(const char *name, const struct hy_feed_source_options *o, struct hy_feed_source **ret,
+                        struct hy_err *err);
 void hy_feed_source_close(struct hy_feed_source *s); /* NULL is fine */
 
 /* The size limit of one batch. */
@@ -327,9 +328,9 @@ bool hy_feed_source_may_pickle(const struct hy_feed_source *s);
 /* Bits. */
 enum hy_feed_source_event { HY_FEED_SOURCE_SPACE = 1, HY_FEED_SOURCE_RESULTS = 2 };
 
-/* Waits for space for `need` bytes (0: do not wait for space) or for results. Event bits; 0 on timeout; -ESHUTDOWN;
+/* Waits for space for `needed` bytes (0: do not wait for space) or for results. Event bits; 0 on timeout; -ESHUTDOWN;
  * -EPIPE when the hub is gone. */
-int hy_feed_source_wait(struct hy_feed_source *s, size_t need, int timeout_ms);
+int hy_feed_source_wait(struct hy_feed_source *s, size_t needed, int timeout_ms);
 /* Waits until the hub has taken all batches. 1, 0, -ESHUTDOWN, -EPIPE. */
 int hy_feed_source_wait_until_taken(struct hy_feed_source *s, int timeout_ms);
 
@@ -368,7 +369,7 @@ int hy_feed_hub_wait(struct hy_feed_hub *h, const char *queue, int other, int ti
 
 struct hy_feed_hub_message {
     uint64_t feeder; /* a number, never reused */
-    bool wants_results;
+    bool needs_results;
     bool is_end;            /* the end of a partition; there is no batch */
     struct hy_batch *batch; /* the hub's, valid until hy_feed_hub_release */
 };
@@ -377,17 +378,17 @@ struct hy_feed_hub_message {
 int hy_feed_hub_next(struct hy_feed_hub *h, const char *queue, struct hy_feed_hub_message *ret);
 void hy_feed_hub_release(struct hy_feed_hub *h, uint64_t feeder);
 /* Whether the feeder may send pickled batches that do not declare their number of rows; at first it may not. */
-void hy_feed_hub_accept_pickles(struct hy_feed_hub *h, uint64_t feeder, bool may_come);
+void hy_feed_hub_accept_pickles(struct hy_feed_hub *h, uint64_t feeder, bool accept);
 /* Disconnects a feeder whose batch the caller has found to be invalid. */
 void hy_feed_hub_drop(struct hy_feed_hub *h, uint64_t feeder);
 /* How many feeders were dropped because they were invalid or another user's. */
 uint64_t hy_feed_hub_dropped(const struct hy_feed_hub *h);
 
-/* Sends results to a feeder: 1; 0 when its ring has no space for *ret_needed bytes; -EPIPE when it is gone; -EMSGSIZE when
- * they exceed the limit; -EINVAL. */
+/* Sends results to a feeder: 1; 0 when its ring has no space for *ret_needed bytes; -EPIPE when it is gone; -EMSGSIZE
+ * when they exceed the limit; -EINVAL. */
 int hy_feed_hub_put(struct hy_feed_hub *h, uint64_t feeder, const struct hy_batch *results, size_t *ret_needed);
 /* Waits for that space. 1, 0 on timeout, -EPIPE. */
-int hy_feed_hub_wait_for_space(struct hy_feed_hub *h, uint64_t feeder, size_t need, int timeout_ms);
+int hy_feed_hub_wait_for_space(struct hy_feed_hub *h, uint64_t feeder, size_t needed, int timeout_ms);
 /* The size limit of one batch of results; 0 when the feeder is gone. */
 size_t hy_feed_hub_result_max(struct hy_feed_hub *h, uint64_t feeder);
 
@@ -445,12 +446,12 @@ struct hy_signature {
     struct hy_signature_column *columns;
     char *seen; /* private: the schema of the last batch, and the index of each expected column in it */
     size_t seen_n;
-    uint32_t *places;
+    uint32_t *indexes;
 };
 
 /* Copies its arguments. 0, -EINVAL when schema and columns are inconsistent, -ENOMEM. */
-int hy_signature_init(struct hy_signature *w, const char *text, bool allows_extra, const struct hy_signature_column *columns,
-                   uint32_t count);
+int hy_signature_init(struct hy_signature *w, const char *text, bool allows_extra,
+                      const struct hy_signature_column *columns, uint32_t count);
 void hy_signature_done(struct hy_signature *w);
 
 /* ==== Gathering: rows of several batches as contiguous columns ======================= */
@@ -463,8 +464,8 @@ void hy_signature_done(struct hy_signature *w);
 
 /* Where values are put. */
 struct hy_gather_sink {
-    /* Grows a column's memory to n bytes and keeps its contents; NULL on failure. Without `grow` the gathered columns own
-     * their memory, aligned for TensorFlow, and `take` and `drop` (or the C library) provide it. */
+    /* Grows a column's memory to n bytes and keeps its contents; NULL on failure. Without `grow` the gathered columns
+     * own their memory, aligned for TensorFlow, and `take` and `drop` (or the C library) provide it. */
     void *(*grow)(void *context, uint32_t column, size_t n);
     void *context;
     void *(*take)(size_t n);
@@ -484,7 +485,7 @@ struct hy_gathered_column {
 };
 
 struct hy_gathered {
-    struct hy_gather_sink how; /* set by the caller before anything else */
+    struct hy_gather_sink sink; /* set by the caller before anything else */
     uint32_t count;
     char *schema; /* of a row, when there is no signature */
     size_t schema_n;
@@ -495,11 +496,12 @@ struct hy_gathered {
 /* Begins with the columns of a signature. 0 or -ENOMEM. */
 int hy_gather_begin(struct hy_gathered *g, const struct hy_signature *w);
 /*
- * Appends up to `most` rows at the cursor; `w` is NULL without a signature. The number of rows; 0 when the batch differs
- * from the first and there is no signature; -EINVAL with a message when it does not match the signature; -EBADMSG when it
- * is invalid; -ENOMEM.
+ * Appends up to `max` rows at the cursor; `w` is NULL without a signature. The number of rows; 0 when the batch differs
+ * from the first and there is no signature; -EINVAL with a message when it does not match the signature; -EBADMSG when
+ * it is invalid; -ENOMEM.
  */
-int64_t hy_gather(struct hy_gathered *g, struct hy_batch_cursor *r, struct hy_signature *w, uint64_t most, struct hy_err *err);
+int64_t hy_gather(struct hy_gathered *g, struct hy_batch_cursor *r, struct hy_signature *w, uint64_t max,
+                  struct hy_err *err);
 void hy_gathered_done(struct hy_gathered *g);
 
 /* ==== Consumers: a hub that several threads use ====================================== */
@@ -517,10 +519,10 @@ void hy_gathered_done(struct hy_gathered *g);
 
 struct hy_feed_queue {
     char name[HY_FEED_QUEUE_MAX]; /* "": unused */
-    struct hy_feed_hub_message taken;
-    bool takes_pickles; /* set by the caller: undeclared pickles are acceptable */
-    bool is_in_hand;    /* `taken` holds a batch, and `reading` its position */
-    struct hy_batch_cursor reading;
+    struct hy_feed_hub_message message;
+    bool accepts_pickles; /* set by the caller: undeclared pickles are acceptable */
+    bool has_batch;       /* `message` holds a batch, and `cursor` the position in it */
+    struct hy_batch_cursor cursor;
 };
 
 struct hy_outstanding {
@@ -537,33 +539,33 @@ struct hy_consumer {
     bool is_terminated;
     atomic_bool is_interrupted; /* the thread that takes rows leaves at the next opportunity */
     /* public: results that are outstanding; the caller that returns them advances outstanding_first */
-    struct hy_outstanding *owed;
+    struct hy_outstanding *outstanding;
     size_t outstanding_first, outstanding_count, outstanding_room;
     /* public: for callers that take columns after rows were taken; NULL: such pickles are an error */
-    hy_requeue_fn *again;
+    hy_requeue_fn *requeue;
     void *requeue_context;
     /* private */
     uint64_t messages;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool is_in, is_taken;
+    bool is_entered, has_taker; /* a thread has entered; one of them takes rows */
     unsigned waiting, users;
 };
 
 /* Takes the hub, also on failure. NULL when out of memory. */
 struct hy_consumer *hy_consumer_new(struct hy_feed_hub *hub);
-struct hy_consumer *hy_consumer_ref(struct hy_consumer *in);
-void hy_consumer_unref(struct hy_consumer *in); /* NULL is fine; no thread may have entered when the last goes */
+struct hy_consumer *hy_consumer_ref(struct hy_consumer *c);
+void hy_consumer_unref(struct hy_consumer *c); /* NULL is fine; no thread may have entered when the last goes */
 
 /* Enters, to take rows or for another purpose. 0, -EAGAIN on timeout, -EBUSY when another thread takes rows, -ESHUTDOWN
- * when it is closed. The functions below require it unless they say "from any thread". */
-int hy_consumer_enter(struct hy_consumer *in, bool takes, int timeout_ms);
-void hy_consumer_leave(struct hy_consumer *in, bool takes);
+ * when it is closed. The functions below require it unless marked "from any thread". */
+int hy_consumer_enter(struct hy_consumer *c, bool takes_rows, int timeout_ms);
+void hy_consumer_leave(struct hy_consumer *c, bool takes_rows);
 /* Waits until no thread takes rows, or for timeout_ms. From any thread. */
-void hy_consumer_wait_idle(struct hy_consumer *in, int timeout_ms);
+void hy_consumer_wait_idle(struct hy_consumer *c, int timeout_ms);
 
 /* The queue of that name, created if need be; NULL when the name is too long or there are too many. From any thread. */
-struct hy_feed_queue *hy_consumer_queue(struct hy_consumer *in, const char *name);
+struct hy_feed_queue *hy_consumer_queue(struct hy_consumer *c, const char *name);
 
 enum hy_consumer_event {
     HY_CONSUMER_ROWS,      /* the queue holds a batch */
@@ -573,19 +575,19 @@ enum hy_consumer_event {
     HY_CONSUMER_TIMEOUT,   /* timeout */
 };
 
-/* Waits until the queue holds a batch; with `stops`, or a partition has ended. An event, or -Exxx. */
-int hy_consumer_next(struct hy_consumer *in, struct hy_feed_queue *q, bool stops, int other, int timeout_ms);
+/* Waits until the queue holds a batch; with `stop_at_partition`, or a partition has ended. An event, or -Exxx. */
+int hy_consumer_next(struct hy_consumer *c, struct hy_feed_queue *q, bool stop_at_partition, int other, int timeout_ms);
 /* Accounts for rows that were taken by the cursor; releases a batch that is used up. 0 or -ENOMEM. */
-int hy_consumer_advance(struct hy_consumer *in, struct hy_feed_queue *q, uint64_t rows);
-/* Discards the batch; `is_nonsense`: because it is invalid, so that its feeder is dropped, too. */
-void hy_consumer_discard(struct hy_consumer *in, struct hy_feed_queue *q, bool is_nonsense);
+int hy_consumer_advance(struct hy_consumer *c, struct hy_feed_queue *q, uint64_t rows);
+/* Discards the batch; `is_invalid`: because it is invalid, so that its feeder is dropped, too. */
+void hy_consumer_discard(struct hy_consumer *c, struct hy_feed_queue *q, bool is_invalid);
 
 /* As hy_feed_hub_end. From any thread, also after close. */
-void hy_consumer_end(struct hy_consumer *in);
+void hy_consumer_end(struct hy_consumer *c);
 /* Makes the thread that takes rows return HY_CONSUMER_END. From any thread; the next two clear the request. */
-void hy_consumer_interrupt(struct hy_consumer *in);
-int hy_consumer_terminate(struct hy_consumer *in, struct hy_err *err);
-void hy_consumer_close(struct hy_consumer *in);
+void hy_consumer_interrupt(struct hy_consumer *c);
+int hy_consumer_terminate(struct hy_consumer *c, struct hy_err *err);
+void hy_consumer_close(struct hy_consumer *c);
 
 /* ==== Batch streams: batches of a fixed number of rows, by handle ==================== */
 
@@ -599,14 +601,14 @@ struct hy_batch_stream; /* opaque */
 
 struct hy_batch_stream_options {
     const char *queue;
-    uint64_t rows; /* of a batch */
-    bool stops;    /* a batch ends with its partition */
-    bool drops;    /* drop the last batch when it is incomplete */
+    uint64_t rows;          /* of a batch */
+    bool stop_at_partition; /* a batch ends with its partition */
+    bool drop_remainder;    /* drop the last batch when it is incomplete */
 };
 
 /* Takes the signature, also on failure. 0, -EINVAL, -ENOMEM. */
-int hy_batch_stream_new(struct hy_consumer *in, const struct hy_batch_stream_options *o, struct hy_signature *wanted,
-                   struct hy_batch_stream **ret);
+int hy_batch_stream_new(struct hy_consumer *c, const struct hy_batch_stream_options *o, struct hy_signature *w,
+                        struct hy_batch_stream **ret);
 /* Its handle, which is never reused. */
 int64_t hy_batch_stream_handle(const struct hy_batch_stream *b);
 /* Whether HY_BATCH_STREAM_END has been returned. */
@@ -617,11 +619,12 @@ void hy_batch_stream_free(struct hy_batch_stream *b);
 enum hy_batch_stream_event { HY_BATCH_STREAM_TIMEOUT, HY_BATCH_STREAM_ROWS, HY_BATCH_STREAM_END };
 
 /*
- * The next batch, from any thread, within about 100 ms. `how` is the same in every call. An event; or -EINVAL with a
+ * The next batch, from any thread, within about 100 ms. `sink` is the same in every call. An event; or -EINVAL with a
  * message when rows do not match the signature: they stay in the queue, and rows before them are returned first, as an
- * incomplete batch. *ret is empty before; then it has the columns, without values unless the event is HY_BATCH_STREAM_ROWS,
- * and none for an unknown handle. Then hy_gathered_done.
+ * incomplete batch. *ret is empty before; then it has the columns, without values unless the event is
+ * HY_BATCH_STREAM_ROWS, and no columns for an unknown handle. Then hy_gathered_done.
  */
-int hy_batch_stream_next(int64_t number, const struct hy_gather_sink *how, struct hy_gathered *ret, struct hy_err *err);
+int hy_batch_stream_next(int64_t handle, const struct hy_gather_sink *sink, struct hy_gathered *ret,
+                         struct hy_err *err);
 
 #endif

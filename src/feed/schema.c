@@ -9,7 +9,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 
-#define FIRST_ROOM 16
+#define FIRST_NODES 16
 #define KEY_MAX 60000u
 
 struct text {
@@ -26,7 +26,7 @@ static bool is_keyed(char kind)
     return kind == '{' || kind == '<';
 }
 
-static char end_of(char kind)
+static char closing_of(char kind)
 {
     return kind == '(' ? ')' : kind == '[' ? ']' : kind == '{' ? '}' : kind == '<' ? '>' : '\0';
 }
@@ -40,7 +40,7 @@ void hy_feed_schema_done(struct hy_feed_schema *s)
 struct hy_feed_schema_node *hy_feed_schema_add(struct hy_feed_schema *s, char kind)
 {
     if (s->count == s->room) {
-        const size_t room = s->room ? 2 * s->room : FIRST_ROOM;
+        const size_t room = s->room ? 2 * s->room : FIRST_NODES;
         struct hy_feed_schema_node *nodes = NULL;
 
         if (room <= HY_FEED_SCHEMA_NODES_MAX)
@@ -50,17 +50,17 @@ struct hy_feed_schema_node *hy_feed_schema_add(struct hy_feed_schema *s, char ki
         s->nodes = nodes;
         s->room = room;
     }
-    s->nodes[s->count] = (struct hy_feed_schema_node){.kind = kind, .column = end_of(kind) ? 0 : s->columns};
-    s->columns += !end_of(kind);
+    s->nodes[s->count] = (struct hy_feed_schema_node){.kind = kind, .column = closing_of(kind) ? 0 : s->columns};
+    s->columns += !closing_of(kind);
     return &s->nodes[s->count++];
 }
 
-/* ---- to text ----------------------------------------------------------------------- */
+/* ---- writing ----------------------------------------------------------------------- */
 
 static int write_node(const struct hy_feed_schema *s, size_t *at, struct hy_buf *b)
 {
     const struct hy_feed_schema_node *n = &s->nodes[(*at)++];
-    const char ends = end_of(n->kind);
+    const char ends = closing_of(n->kind);
     int rc = hy_buf_append(b, &n->kind, 1);
 
     if (rc == 0 && n->kind == 'l')
@@ -86,9 +86,9 @@ int hy_feed_schema_write(const struct hy_feed_schema *s, struct hy_buf *b)
     return write_node(s, &at, b);
 }
 
-/* ---- from text --------------------------------------------------------------------- */
+/* ---- parsing ----------------------------------------------------------------------- */
 
-/* The next character that means something, or NUL at the end. */
+/* The next character that is not a space, or NUL at the end. */
 static char next_char(struct text *t)
 {
     while (t->at < t->end && *t->at == ' ')
@@ -119,7 +119,7 @@ static int parse_inside(struct text *t, struct hy_feed_schema *s, size_t self, u
     const char kind = s->nodes[self].kind;
     char c;
 
-    while ((c = next_char(t)) != end_of(kind)) {
+    while ((c = next_char(t)) != closing_of(kind)) {
         const char *key = NULL;
         size_t key_n = 0;
         int rc = c == '\0' ? -EBADMSG : is_keyed(kind) ? parse_key(t, &key, &key_n) : 0;
@@ -139,7 +139,8 @@ static int parse_node(struct text *t, struct hy_feed_schema *s, const char *key,
     const char kind = next_char(t);
     struct hy_feed_schema_node *n;
 
-    if (depth > HY_FEED_SCHEMA_DEPTH_MAX || (!is_value(kind) && !end_of(kind) && kind != 'l' && kind != 'a' && kind != '*') ||
+    if (depth > HY_FEED_SCHEMA_DEPTH_MAX ||
+        (!is_value(kind) && !closing_of(kind) && kind != 'l' && kind != 'a' && kind != '*') ||
         (kind == '*' && depth > 0))
         return -EBADMSG;
     t->at++;
@@ -152,7 +153,7 @@ static int parse_node(struct text *t, struct hy_feed_schema *s, const char *key,
         n->element = t->at < t->end ? *t->at++ : '\0';
         return is_value(n->element) ? 0 : -EBADMSG;
     }
-    return end_of(kind) ? parse_inside(t, s, s->count - 1, depth) : 0;
+    return closing_of(kind) ? parse_inside(t, s, s->count - 1, depth) : 0;
 }
 
 int hy_feed_schema_parse(const char *text, size_t n, struct hy_feed_schema *s)
@@ -166,9 +167,9 @@ int hy_feed_schema_parse(const char *text, size_t n, struct hy_feed_schema *s)
     return rc < 0 ? rc : next_char(&t) == '\0' && t.at == t.end ? 0 : -EBADMSG;
 }
 
-/* ---- with columns ------------------------------------------------------------------ */
+/* ---- matching columns -------------------------------------------------------------- */
 
-static bool is_of(char value, enum hy_dtype dtype)
+static bool has_dtype(char value, enum hy_dtype dtype)
 {
     return value == 'f'   ? dtype == HY_DTYPE_FLOAT64
            : value == 'i' ? dtype == HY_DTYPE_INT64
@@ -177,8 +178,8 @@ static bool is_of(char value, enum hy_dtype dtype)
                           : dtype == HY_DTYPE_BYTES;
 }
 
-/* A list within a list is made for each that the shape tells of: none is empty but where rows are, so that they are not
- * more than the values. */
+/* A list object is created for every element of the outer dimensions. With no dimension of 0 they cannot outnumber the
+ * values, so that a small message cannot make a reader create many objects. */
 static bool is_list(const struct hy_batch_column *c)
 {
     for (unsigned i = 0; i < c->dims; i++)
@@ -187,15 +188,15 @@ static bool is_list(const struct hy_batch_column *c)
     return c->dims > 0 || c->is_ragged;
 }
 
-static bool fits(const struct hy_feed_schema_node *n, const struct hy_batch_column *c)
+static bool fits_column(const struct hy_feed_schema_node *n, const struct hy_batch_column *c)
 {
     if (n->kind == 'l')
-        return is_of(n->element, c->dtype) && is_list(c);
+        return has_dtype(n->element, c->dtype) && is_list(c);
     if (n->kind == 'a')
         return hy_dtype_size(c->dtype) > 0;
     if (n->kind == '*')
         return c->dtype == HY_DTYPE_PICKLE;
-    return is_of(n->kind, c->dtype) && c->dims == 0 && !c->is_ragged;
+    return has_dtype(n->kind, c->dtype) && c->dims == 0 && !c->is_ragged;
 }
 
 int hy_feed_schema_check(const struct hy_feed_schema *s, const struct hy_batch *b)
@@ -203,7 +204,7 @@ int hy_feed_schema_check(const struct hy_feed_schema *s, const struct hy_batch *
     if (s->columns != b->count)
         return -EBADMSG;
     for (size_t i = 0; i < s->count; i++)
-        if (!end_of(s->nodes[i].kind) && !fits(&s->nodes[i], &b->columns[s->nodes[i].column]))
+        if (!closing_of(s->nodes[i].kind) && !fits_column(&s->nodes[i], &b->columns[s->nodes[i].column]))
             return -EBADMSG;
     return 0;
 }

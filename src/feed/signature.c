@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is wanted of rows, and whether those that come have it. */
+/* What a dataset expects of rows, and whether a batch matches it. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,21 +14,21 @@ void hy_signature_done(struct hy_signature *w)
     free(w->text);
     free(w->columns);
     free(w->seen);
-    free(w->places);
+    free(w->indexes);
     hy_feed_schema_done(&w->schema);
     *w = (struct hy_signature){0};
 }
 
-int hy_signature_init(struct hy_signature *w, const char *text, bool allows_extra, const struct hy_signature_column *columns,
-                   uint32_t count)
+int hy_signature_init(struct hy_signature *w, const char *text, bool allows_extra,
+                      const struct hy_signature_column *columns, uint32_t count)
 {
     int rc = -ENOMEM;
 
     *w = (struct hy_signature){.allows_extra = allows_extra, .count = count};
     w->text = hy_strdup(text);
     w->columns = hy_calloc(count, sizeof *w->columns);
-    w->places = hy_calloc(count, sizeof *w->places);
-    if (w->text && w->columns && w->places) {
+    w->indexes = hy_calloc(count, sizeof *w->indexes);
+    if (w->text && w->columns && w->indexes) {
         memcpy(w->columns, columns, count * sizeof *columns);
         rc = hy_feed_schema_parse(w->text, strlen(w->text), &w->schema);
     }
@@ -39,7 +39,7 @@ int hy_signature_init(struct hy_signature *w, const char *text, bool allows_extr
     return rc == -EBADMSG ? -EINVAL : rc;
 }
 
-static bool has_parts(const struct hy_feed_schema_node *n)
+static bool has_children(const struct hy_feed_schema_node *n)
 {
     return n->kind == '(' || n->kind == '[' || n->kind == '{' || n->kind == '<';
 }
@@ -49,50 +49,50 @@ static bool has_names(const struct hy_feed_schema_node *n)
     return n->kind == '{' || n->kind == '<';
 }
 
-/* Behind a node and all that is below it. */
-static size_t behind(const struct hy_feed_schema *s, size_t at)
+/* The index after a node and its descendants. */
+static size_t after_subtree(const struct hy_feed_schema *s, size_t at)
 {
     for (uint32_t left = 1; left; left--, at++)
         left += s->nodes[at].count;
     return at;
 }
 
-/* The part of a node of that name; 0: there is none. */
-static size_t part_of_name(const struct hy_feed_schema *s, size_t self, const struct hy_feed_schema_node *name)
+/* The child of that name; 0: there is none. */
+static size_t child_of_name(const struct hy_feed_schema *s, size_t self, const struct hy_feed_schema_node *name)
 {
     size_t at = self + 1;
 
-    for (uint32_t i = 0; i < s->nodes[self].count; i++, at = behind(s, at))
+    for (uint32_t i = 0; i < s->nodes[self].count; i++, at = after_subtree(s, at))
         if (s->nodes[at].key_n == name->key_n && memcmp(s->nodes[at].key, name->key, name->key_n) == 0)
             return at;
     return 0;
 }
 
-/* Finds the columns of what is wanted at *at in the row's node. Names are found by name, others by their place. */
+/* Finds the columns of the expected node *at in a node of the row: by name where it has names, else by position. */
 static bool find_columns(struct hy_signature *w, size_t *at, const struct hy_feed_schema *row, size_t self)
 {
-    const struct hy_feed_schema_node *wanted = &w->schema.nodes[(*at)++], *n = &row->nodes[self];
-    size_t part = self + 1;
+    const struct hy_feed_schema_node *expected = &w->schema.nodes[(*at)++], *n = &row->nodes[self];
+    size_t child = self + 1;
 
-    if (!has_parts(wanted)) {
-        w->places[wanted->column] = n->column;
-        return !has_parts(n);
+    if (!has_children(expected)) {
+        w->indexes[expected->column] = n->column;
+        return !has_children(n);
     }
-    if (!has_parts(n) || (w->allows_extra ? n->count < wanted->count
-                                           : n->count != wanted->count || has_names(n) != has_names(wanted)))
+    if (!has_children(n) || (w->allows_extra ? n->count < expected->count
+                                           : n->count != expected->count || has_names(n) != has_names(expected)))
         return false;
-    for (uint32_t i = 0; i < wanted->count; i++) {
-        const size_t here = has_names(wanted) ? part_of_name(row, self, &w->schema.nodes[*at]) : part;
+    for (uint32_t i = 0; i < expected->count; i++) {
+        const size_t here = has_names(expected) ? child_of_name(row, self, &w->schema.nodes[*at]) : child;
 
         if (!here || !find_columns(w, at, row, here))
             return false;
-        part = behind(row, part);
+        child = after_subtree(row, child);
     }
     return true;
 }
 
-/* w->places says where the wanted columns are in a batch of this shape. */
-static int find_places(struct hy_signature *w, const struct hy_batch_cursor *r, struct hy_err *err)
+/* Sets w->indexes for batches of this schema. */
+static int find_indexes(struct hy_signature *w, const struct hy_batch_cursor *r, struct hy_err *err)
 {
     const struct hy_batch *b = r->batch;
     size_t at = 0;
@@ -101,9 +101,9 @@ static int find_places(struct hy_signature *w, const struct hy_batch_cursor *r, 
     if (w->seen && w->seen_n == b->schema_n && memcmp(w->seen, b->schema, b->schema_n) == 0)
         return 0;
     if (hy_batch_cursor_is_pickled(r))
-        return hy_err_set(err, -EINVAL, "rows came that have no columns, and were pickled; " HY_GATHER_ADVICE);
+        return hy_err_set(err, -EINVAL, "received pickled rows, which have no columns; " HY_GATHER_ADVICE);
     if (!find_columns(w, &at, &r->schema, 0))
-        return hy_err_set(err, -EINVAL, "rows came as %.*s, and %s is wanted; " HY_GATHER_ADVICE,
+        return hy_err_set(err, -EINVAL, "received rows of the form %.*s, but expected %s; " HY_GATHER_ADVICE,
                           b->schema_n < 200 ? (int)b->schema_n : 200, b->schema, w->text);
     seen = hy_reallocarray(w->seen, b->schema_n + 1, 1);
     if (!seen)
@@ -114,9 +114,9 @@ static int find_places(struct hy_signature *w, const struct hy_batch_cursor *r, 
     return 0;
 }
 
-/* ---- does a column fit? ---------------------------------------------------------------- */
+/* ---- columns ------------------------------------------------------------------------------ */
 
-/* "(2, any)", as Python has it. */
+/* "(2, any)", in Python's notation. */
 static const char *shape_text(char *room, size_t n, const char *first, const int64_t *dims, unsigned count)
 {
     size_t at = (size_t)snprintf(room, n, "(%s", first);
@@ -132,24 +132,24 @@ static const char *shape_text(char *room, size_t n, const char *first, const int
     return room;
 }
 
-static int other_shape(const struct hy_gathered_column *g, const struct hy_signature_column *w,
+static int shape_error(const struct hy_gathered_column *g, const struct hy_signature_column *w,
                        const struct hy_batch_column *c, struct hy_err *err)
 {
-    char came[120], wanted[120];
-    int64_t dims[HY_BATCH_DIMS], now[HY_BATCH_DIMS];
+    char received[120], expected[120];
+    int64_t dims[HY_BATCH_DIMS], current[HY_BATCH_DIMS];
 
     for (unsigned i = 0; i < HY_BATCH_DIMS; i++) {
         dims[i] = (int64_t)c->shape[i];
-        now[i] = (int64_t)g->like.shape[i];
+        current[i] = (int64_t)g->like.shape[i];
     }
-    shape_text(came, sizeof came, c->is_ragged ? "ragged" : "", dims, c->dims);
-    shape_text(wanted, sizeof wanted, w->is_ragged ? "ragged" : "", w->dims < 0 ? now : w->shape,
+    shape_text(received, sizeof received, c->is_ragged ? "ragged" : "", dims, c->dims);
+    shape_text(expected, sizeof expected, w->is_ragged ? "ragged" : "", w->dims < 0 ? current : w->shape,
                w->dims < 0 ? g->like.dims : (unsigned)w->dims);
-    return hy_err_set(err, -EINVAL, "column %s: rows of the shape %s came, and %s is wanted; give a signature that has "
-                      "it, or " HY_GATHER_ADVICE, w->name, came, wanted);
+    return hy_err_set(err, -EINVAL, "column %s: received rows of shape %s, but expected %s; give a signature with that "
+                      "shape, or " HY_GATHER_ADVICE, w->name, received, expected);
 }
 
-/* The shape of a row or item, as it is gathered: where anything goes, it is that of the batch's first rows. */
+/* Where the signature allows any shape, the first rows determine it. */
 static bool shape_fits(struct hy_gathered_column *g, const struct hy_signature_column *w, const uint64_t *shape,
                        unsigned dims, bool is_first)
 {
@@ -165,19 +165,19 @@ static bool shape_fits(struct hy_gathered_column *g, const struct hy_signature_c
     return g->like.dims == dims && memcmp(g->like.shape, shape, dims * sizeof *shape) == 0;
 }
 
-/* Rows may be ragged in the batch, and be wanted as ones of so many items; or the other way round. */
-static int fits(struct hy_gathered_column *g, const struct hy_signature_column *w, const struct hy_batch_column *c,
-                uint32_t row, bool is_first, struct hy_err *err)
+/* A column may be ragged in the batch and fixed in the signature, or the other way round. */
+static int match_column(struct hy_gathered_column *g, const struct hy_signature_column *w,
+                        const struct hy_batch_column *c, uint32_t row, bool is_first, struct hy_err *err)
 {
     uint64_t shape[HY_BATCH_DIMS + 1], from, to;
     bool is_fit;
 
     if (!hy_cast_is_safe(c->dtype, w->dtype))
-        return hy_err_set(err, -EINVAL, "column %s: %s came, and %s is wanted, which it cannot be cast to safely; give "
-                          "another signature", w->name, hy_dtype_name(c->dtype), hy_dtype_name(w->dtype));
+        return hy_err_set(err, -EINVAL, "column %s: received %s, which cannot be cast to %s safely; give another "
+                          "signature", w->name, hy_dtype_name(c->dtype), hy_dtype_name(w->dtype));
     if (c->is_ragged && !hy_ends_at(c->row_ends, row, c->items, &from, &to))
         return -EBADMSG;
-    shape[0] = c->is_ragged ? to - from : 0; /* of the first; add_rows looks at the others */
+    shape[0] = c->is_ragged ? to - from : 0; /* of the first row; add_rows checks the others */
     memcpy(shape + 1, c->shape, sizeof c->shape);
     if (c->is_ragged == w->is_ragged)
         is_fit = shape_fits(g, w, shape + 1, c->dims, is_first);
@@ -185,14 +185,16 @@ static int fits(struct hy_gathered_column *g, const struct hy_signature_column *
         is_fit = c->dims > 0 && shape_fits(g, w, shape + 2, c->dims - 1, is_first);
     else
         is_fit = c->dims < HY_BATCH_DIMS && shape_fits(g, w, shape, c->dims + 1, is_first);
-    return is_fit ? 0 : other_shape(g, w, c, err);
+    return is_fit ? 0 : shape_error(g, w, c, err);
 }
 
-int hy_signature_match(struct hy_signature *w, const struct hy_batch_cursor *r, struct hy_gathered *g, struct hy_err *err)
+int hy_signature_match(struct hy_signature *w, const struct hy_batch_cursor *r, struct hy_gathered *g,
+                       struct hy_err *err)
 {
-    int rc = find_places(w, r, err);
+    int rc = find_indexes(w, r, err);
 
     for (uint32_t i = 0; rc == 0 && i < g->count; i++)
-        rc = fits(&g->columns[i], &w->columns[i], &r->batch->columns[w->places[i]], r->next, g->rows == 0, err);
+        rc = match_column(&g->columns[i], &w->columns[i], &r->batch->columns[w->indexes[i]], r->next, g->rows == 0,
+                          err);
     return rc;
 }

@@ -10,17 +10,17 @@
 #include "base/fault.h"
 #include "base/mem.h"
 
-#define END "/over"
+#define TERMINATED_SUFFIX "/over"
 
 int hy_feed_terminated_name(const char *hub, char *name)
 {
-    if (strlen(hub) + sizeof END > HY_FEED_NAME_MAX)
+    if (strlen(hub) + sizeof TERMINATED_SUFFIX > HY_FEED_NAME_MAX)
         return -ENAMETOOLONG;
-    stpcpy(stpcpy(name, hub), END);
+    stpcpy(stpcpy(name, hub), TERMINATED_SUFFIX);
     return 0;
 }
 
-/* The name begins behind a NUL, and has none at its end. */
+/* An abstract name follows a NUL and is not NUL-terminated. */
 static int address_of(const char *name, struct sockaddr_un *a, socklen_t *ret_n)
 {
     const size_t n = strlen(name);
@@ -35,15 +35,15 @@ static int address_of(const char *name, struct sockaddr_un *a, socklen_t *ret_n)
 
 bool hy_feed_is_trusted_peer(int socket)
 {
-    struct ucred who;
-    socklen_t n = sizeof who;
+    struct ucred peer;
+    socklen_t n = sizeof peer;
 
-    if (HY_SYS(getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &n)) < 0)
+    if (HY_SYS(getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &n)) < 0)
         return false;
-    return who.uid == geteuid() || who.uid == 0;
+    return peer.uid == geteuid() || peer.uid == 0;
 }
 
-/* A socket, and what it is to be called by. */
+/* A socket and its address. */
 static int new_socket(const char *name, struct sockaddr_un *a, socklen_t *ret_n)
 {
     const int rc = address_of(name, a, ret_n);
@@ -128,7 +128,7 @@ int hy_feed_send_packet(int socket, const void *packet, size_t n, const int *fds
     return HY_SYS(sendmsg(socket, &m, MSG_DONTWAIT | MSG_NOSIGNAL)) < 0 ? -errno : 0;
 }
 
-/* The two, or none: what else came is closed. */
+/* The control buffer has room for two; the kernel closes any others. */
 static void take_fds(const struct msghdr *m, int fds[2])
 {
     const struct cmsghdr *c = CMSG_FIRSTHDR(m);

@@ -67,7 +67,7 @@ static int refuse(const char *why)
 }
 
 /* 0, or -1 with an exception set. */
-static int enter(struct hub *h, bool takes)
+static int enter(struct hub *h, bool takes_rows)
 {
     int rc;
 
@@ -75,11 +75,11 @@ static int enter(struct hub *h, bool takes)
         return refuse("another thread takes rows");
     do {
         Py_BEGIN_ALLOW_THREADS
-        rc = hy_consumer_enter(h->intake, takes, HY_PY_WAIT_SLICE_MS);
+        rc = hy_consumer_enter(h->intake, takes_rows, HY_PY_WAIT_SLICE_MS);
         Py_END_ALLOW_THREADS
     } while (rc == -EAGAIN && PyErr_CheckSignals() == 0);
     if (rc == 0)
-        h->visits[takes] = (struct visit){PyThread_get_thread_ident(), true};
+        h->visits[takes_rows] = (struct visit){PyThread_get_thread_ident(), true};
     return rc == 0         ? 0
            : rc == -EAGAIN ? -1
                            : refuse(rc == -EBUSY ? "another thread takes rows" : "the hub is closed");
@@ -136,7 +136,7 @@ static int enter_to_end(struct hub *h)
 }
 
 /* 0, or -1 with an exception set. */
-static int leave(struct hub *h, bool takes)
+static int leave(struct hub *h, bool takes_rows)
 {
     int rc = 0;
 
@@ -144,8 +144,8 @@ static int leave(struct hub *h, bool takes)
         h->is_deferred = false;
         rc = terminate_now(h);
     }
-    h->visits[takes].is_in = false;
-    hy_consumer_leave(h->intake, takes);
+    h->visits[takes_rows].is_in = false;
+    hy_consumer_leave(h->intake, takes_rows);
     return rc;
 }
 
@@ -156,8 +156,8 @@ struct request {
     unsigned long long most;
     int64_t end;
     int other;
-    bool stops; /* at the end of a partition */
-    bool takes_pickles;
+    bool stop_at_partition; /* at the end of a partition */
+    bool accepts_pickles;
 };
 
 /* Until a batch is in hand. NULL then, or why there is none; -1 in *ret with an exception set. */
@@ -166,11 +166,11 @@ static const char *next_message(struct hub *h, const struct request *r, int *ret
     int slice, rc = HY_CONSUMER_ROWS;
 
     *ret = 0;
-    r->queue->takes_pickles = r->takes_pickles;
+    r->queue->accepts_pickles = r->accepts_pickles;
     do {
         slice = hy_py_wait_ms(r->end);
         Py_BEGIN_ALLOW_THREADS
-        rc = hy_consumer_next(h->intake, r->queue, r->stops, r->other, slice);
+        rc = hy_consumer_next(h->intake, r->queue, r->stop_at_partition, r->other, slice);
         Py_END_ALLOW_THREADS
         if (PyErr_CheckSignals() < 0)
             *ret = -1;
@@ -191,7 +191,7 @@ static int after_rows(struct hub *h, struct hy_feed_queue *q, Py_ssize_t count)
         return count == -1 ? -1 : 0;
     }
     rc = hy_consumer_advance(h->intake, q, (uint64_t)count);
-    if (!q->is_in_hand)
+    if (!q->has_batch)
         hy_unpack_end(&unpacking_of(h, q)->unpacker);
     return rc < 0 ? fail(h, rc) : 0;
 }
@@ -211,7 +211,7 @@ static int parse_request(struct hub *h, PyObject *args, PyObject *kwargs, struct
         return -1;
     r->most = r->most < PY_SSIZE_T_MAX ? r->most : PY_SSIZE_T_MAX;
     r->end = hy_py_deadline(timeout);
-    r->stops = stops;
+    r->stop_at_partition = stops;
     r->queue = queue_of(h, queue);
     return r->queue && enter(h, true) == 0 ? 0 : -1;
 }
@@ -234,8 +234,8 @@ static Py_ssize_t unpack(struct hub *h, struct hy_feed_queue *q, PyObject *list,
     int rc;
 
     u->pins = &h->pins;
-    rc = u->of && u->number == q->reading.number ? 0 : hy_unpack_begin(u, &q->reading);
-    return rc < 0 ? rc : hy_unpack_rows(u, &q->reading, list, most);
+    rc = u->of && u->number == q->cursor.number ? 0 : hy_unpack_begin(u, &q->cursor);
+    return rc < 0 ? rc : hy_unpack_rows(u, &q->cursor, list, most);
 }
 
 static int take_rows(struct hub *h, const struct request *r, PyObject *list, const char **ret_why)
@@ -260,7 +260,7 @@ static int take_rows(struct hub *h, const struct request *r, PyObject *list, con
 static PyObject *hub_next_rows(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     struct hub *h = (struct hub *)self;
-    struct request r = {.takes_pickles = true};
+    struct request r = {.accepts_pickles = true};
     PyObject *list;
     const char *why;
     int rc;
@@ -279,7 +279,7 @@ static PyObject *hub_next_rows(PyObject *self, PyObject *args, PyObject *kwargs)
     return NULL;
 }
 
-/* ---- rows that come again ------------------------------------------------------------------ */
+/* ---- rows that come requeue ------------------------------------------------------------------ */
 
 static bool feed_again(const struct hub *h, const char *queue, const void *pickle, size_t n, uint32_t first)
 {
@@ -291,7 +291,7 @@ static bool feed_again(const struct hub *h, const char *queue, const void *pickl
 }
 
 /* Within hy_consumer_next, by any thread, without the GIL. */
-static int again(void *context, const char *queue, const void *pickle, size_t n, uint32_t first)
+static int requeue(void *context, const char *queue, const void *pickle, size_t n, uint32_t first)
 {
     const struct hub *h = context;
     const PyGILState_STATE gil = PyGILState_Ensure();
@@ -320,11 +320,11 @@ static int take_columns(struct hub *h, const struct request *r, struct hy_gather
             *ret_why = why;
             return rc;
         }
-        if (hy_batch_cursor_is_pickled(&q->reading)) /* one list, and no columns */
+        if (hy_batch_cursor_is_pickled(&q->cursor)) /* one list, and no columns */
             count = g->rows ? 0 : unpack(h, q, list, (Py_ssize_t)r->most);
         else
-            count = (Py_ssize_t)hy_gather(g, &q->reading, NULL, r->most - g->rows, NULL);
-        if (count == 0 && !hy_batch_cursor_is_done(&q->reading))
+            count = (Py_ssize_t)hy_gather(g, &q->cursor, NULL, r->most - g->rows, NULL);
+        if (count == 0 && !hy_batch_cursor_is_done(&q->cursor))
             return 0; /* rows of another shape: they are for the next call */
         if (count == -ENOMEM) {
             PyErr_NoMemory();
@@ -339,7 +339,7 @@ static PyObject *hub_next_columns(PyObject *self, PyObject *args, PyObject *kwar
 {
     struct hub *h = (struct hub *)self;
     hy_cleanup_ref PyObject *list = PyList_New(0), *arrays = PyList_New(0);
-    struct hy_gathered g = {.how = {.grow = hy_grow_bytearray, .context = arrays}};
+    struct hy_gathered g = {.sink = {.grow = hy_grow_bytearray, .context = arrays}};
     struct request r = {0};
     PyObject *made = NULL;
     const char *why;
@@ -396,7 +396,7 @@ static PyObject *hub_next_shape(PyObject *self, PyObject *args, PyObject *kwargs
     if (parse_request(h, args, kwargs, &r) < 0)
         return NULL;
     why = next_message(h, &r, &rc);
-    b = r.queue->reading.batch;
+    b = r.queue->cursor.batch;
     if (rc == 0)
         made = why ? Py_BuildValue("s[]s", "", why)
                    : Py_BuildValue("s#Ns", b->schema, (Py_ssize_t)b->schema_n, describe(b), WHY_FULL);
@@ -472,8 +472,8 @@ static PyObject *hub_batches(PyObject *self, PyObject *args)
                           &PyList_Type, &columns))
         return NULL;
     o.rows = rows;
-    o.stops = stops;
-    o.drops = drops;
+    o.stop_at_partition = stops;
+    o.drop_remainder = drops;
     if (take_wanted(&w, text, allows_extra, columns) < 0 || add_batches(h, &o, &w) < 0)
         return NULL;
     return PyLong_FromLongLong(hy_batch_stream_handle(h->batches[h->batches_count - 1]));
@@ -521,7 +521,7 @@ static int send_results(void *context, const struct hy_batch *b)
     if (rc == -EPIPE || in->is_interrupted)
         return 0;
     if (rc == -EMSGSIZE)
-        PyErr_SetString(PyExc_ValueError, "a result is larger than its ring takes; give the source a larger size");
+        PyErr_SetString(PyExc_ValueError, "a result is larger than its ring takes_rows; give the source a larger size");
     return rc == -EMSGSIZE ? -1 : rc < 0 ? fail(g->hub, rc) : 1;
 }
 
@@ -533,7 +533,7 @@ static int give(struct hub *h, PyObject *list)
     int rc = 0;
 
     while (at < n && rc >= 0 && in->outstanding_first < in->outstanding_count) {
-        struct hy_outstanding *o = &in->owed[in->outstanding_first];
+        struct hy_outstanding *o = &in->outstanding[in->outstanding_first];
         const Py_ssize_t count = o->rows < (uint64_t)(n - at) ? (Py_ssize_t)o->rows : n - at;
         struct giving g = {h, o->feeder};
         struct hy_pack_sink how = {.send = send_results, .context = &g, .most = hy_feed_hub_result_max(in->hub, o->feeder)};
@@ -659,7 +659,7 @@ static int open_hub(struct hub *h)
     h->intake = hy_consumer_new(hub);
     if (!h->intake)
         return fail(h, -ENOMEM);
-    h->intake->again = again;
+    h->intake->requeue = requeue;
     h->intake->requeue_context = h;
     return 0;
 }

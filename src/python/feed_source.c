@@ -400,7 +400,7 @@ static PyObject *source_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "U|spKd:Source", (char **)names, &name, &o.queue, &results, &size,
                                      &patience))
         return NULL;
-    o.wants_results = results;
+    o.needs_results = results;
     o.size = (size_t)size;
     self = ((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
     if (!self)
