@@ -151,18 +151,6 @@ PyObject *hy_py_group_query(PyObject *module, PyObject *arg)
     return PyLong_FromUnsignedLong(answer);
 }
 
-PyObject *hy_py_attach_tensorflow(PyObject *module, PyObject *args)
-{
-    struct hy_err err = {0};
-    const char *path;
-
-    if (!PyArg_ParseTuple(args, "s:attach_tensorflow", &path))
-        return NULL;
-    if (hy_py_attach_bridge(path, &err) < 0)
-        return hy_py_raise(PyModule_GetState(module), &err);
-    return Py_NewRef(Py_None);
-}
-
 /* ---- requests ------------------------------------------------------------------------- */
 
 static void ticket_free(struct ticket *t)

@@ -18,7 +18,4 @@ void hy_current_group_leave(void);
 struct hy_group *hy_current_group_hold(void);
 void hy_current_group_release(void);
 
-/* Hands TensorFlow's ops (a library that is loaded already) the way to the group. */
-int hy_py_attach_bridge(const char *library, struct hy_err *err);
-
 #endif
