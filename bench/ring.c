@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "feed/ring.h"
+#include "feed/feed.h"
 
 #define RING (16u << 20)
 
@@ -56,7 +56,7 @@ static int take_all(int memory, int socket, size_t n, uint64_t count)
     if (!to || hy_ring_open(memory, socket, &r, &err) < 0)
         return 1;
     for (uint64_t i = 0; i < count; i++) {
-        struct hy_message m;
+        struct hy_ring_message m;
 
         if (hy_ring_wait_for_message(r, -1) != 1 || hy_ring_next(r, &m) != 1 || m.n != n)
             return 1;
@@ -75,7 +75,7 @@ static void put_all(struct hy_ring *r, char *from, size_t n, uint64_t count)
     for (uint64_t i = 0; i < count; i++) {
         void *room;
 
-        if (hy_ring_wait_for_room(r, n, -1) != 1 || !(room = hy_ring_reserve(r, n)))
+        if (hy_ring_wait_for_space(r, n, -1) != 1 || !(room = hy_ring_reserve(r, n)))
             give_up("the reader is gone");
         from[0] = (char)i;
         memcpy(room, from, n);

@@ -89,7 +89,7 @@ def _of_tensor(signature: Any, name: str) -> Any:
 
 
 def _described(parts: Any, batch: int | None) -> tuple[str, list[_Leaf], list[Any]]:
-    """The shape of a row as src/feed/shape.h has it, and its leaves: for the hub, and as TensorFlow's specs."""
+    """The shape of a row as src/feed/feed.h has it, and its leaves: for the hub, and as TensorFlow's specs."""
     leaves: list[_Leaf] = []
     specs: list[Any] = []
 

@@ -334,7 +334,7 @@ def _of_cells(cells: list[Any]) -> np.ndarray:
 
 
 def _made(shape: str, arrays: list[Any]) -> Any:
-    """The arrays as a row has them (src/feed/shape.h tells of the text)."""
+    """The arrays as a row has them (src/feed/feed.h tells of the text)."""
     position, leaves = 0, iter(arrays)
 
     def key() -> str:

@@ -3,7 +3,7 @@
 
 After a single TensorFlow operation here, most operations would hang in the trials: the threads that work
 for it do not come along. So nothing is unpickled or called, and it is checked rather than hoped that no
-module has done so when it was imported. The forking is C: src/python/warm.c.
+module has done so when it was imported. The forking is C: src/python/fork_server.c.
 """
 
 import gc

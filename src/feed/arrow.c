@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "feed/arrow.h"
+#include "feed/feed.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -7,32 +7,31 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "feed/shape.h"
 
-#define OWN_EACH 2 /* what a column may need of its own: ends, and truths */
+#define OWN_PER_COLUMN 2 /* allocations of a column at most: ends and bools */
 
-/* By the letter of its format. */
+/* By Arrow's format letter. */
 static const uint8_t numbers[128] = {
     ['b'] = HY_DTYPE_BOOL,    ['c'] = HY_DTYPE_INT8,    ['C'] = HY_DTYPE_UINT8,  ['s'] = HY_DTYPE_INT16,
     ['S'] = HY_DTYPE_UINT16,  ['i'] = HY_DTYPE_INT32,   ['I'] = HY_DTYPE_UINT32, ['l'] = HY_DTYPE_INT64,
     ['L'] = HY_DTYPE_UINT64,  ['e'] = HY_DTYPE_FLOAT16, ['f'] = HY_DTYPE_FLOAT32, ['g'] = HY_DTYPE_FLOAT64,
 };
 
-/* A run of values of one array: `at` counts from where its memory begins. */
+/* A run of values of one array; `at` includes the array's offset. */
 struct run {
     const struct ArrowSchema *schema;
     const struct ArrowArray *array;
     int64_t at, count;
 };
 
-/* ---- what an array is ------------------------------------------------------------------ */
+/* ---- arrays ------------------------------------------------------------------------------ */
 
-static bool is_letter(const struct ArrowSchema *s, const char *letters)
+static bool has_format_of(const struct ArrowSchema *s, const char *letters)
 {
     return s->format[0] && !s->format[1] && strchr(letters, s->format[0]);
 }
 
-static enum hy_dtype number_of(const struct ArrowSchema *s)
+static enum hy_dtype dtype_of(const struct ArrowSchema *s)
 {
     const unsigned char letter = (unsigned char)s->format[0];
 
@@ -56,8 +55,8 @@ static bool has_nulls(const struct run *r)
     return false;
 }
 
-/* Values `from` and on of an array, as it counts them itself. */
-static int run_of(struct run *r, const struct ArrowSchema *s, const struct ArrowArray *a, int64_t from, int64_t count)
+/* `count` values of an array, from `from` on. */
+static int run_init(struct run *r, const struct ArrowSchema *s, const struct ArrowArray *a, int64_t from, int64_t count)
 {
     if (from < 0 || count < 0 || a->offset < 0 || from > a->length || count > a->length - from)
         return -EINVAL;
@@ -65,9 +64,9 @@ static int run_of(struct run *r, const struct ArrowSchema *s, const struct Arrow
     return s->dictionary || has_nulls(r) ? -ENOTSUP : 0;
 }
 
-/* ---- memory of our own ------------------------------------------------------------------- */
+/* ---- owned memory ------------------------------------------------------------------------ */
 
-static void *own(struct hy_arrow *a, size_t count, size_t size)
+static void *own_alloc(struct hy_arrow_batch *a, size_t count, size_t size)
 {
     void *memory = hy_reallocarray(NULL, count ? count : 1, size);
 
@@ -76,28 +75,29 @@ static void *own(struct hy_arrow *a, size_t count, size_t size)
     return memory;
 }
 
-void hy_arrow_done(struct hy_arrow *a)
+void hy_arrow_batch_done(struct hy_arrow_batch *a)
 {
     for (uint32_t i = 0; i < a->own_count; i++)
         free(a->own[i]);
     free(a->own);
     free(a->batch.columns);
-    *a = (struct hy_arrow){0};
+    *a = (struct hy_arrow_batch){0};
 }
 
-/* Arrow's ends, of 32 or 64 bits, as ours: from 0 on. *ret_first is where they began. */
-static int take_ends(struct hy_arrow *a, const struct run *r, bool is_large, const int64_t **ret, int64_t *ret_first)
+/* Arrow's offsets, of 32 or 64 bits, as int64 from 0 on. *ret_first is the original first one. */
+static int convert_ends(struct hy_arrow_batch *a, const struct run *r, bool is_large, const int64_t **ret,
+                        int64_t *ret_first)
 {
-    const void *theirs = r->array->buffers[1];
-    int64_t *ends = own(a, (size_t)r->count + 1, sizeof *ends);
+    const void *source = r->array->buffers[1];
+    int64_t *ends = own_alloc(a, (size_t)r->count + 1, sizeof *ends);
     int64_t before = 0;
 
-    if (!ends || (!theirs && r->count))
+    if (!ends || (!source && r->count))
         return ends ? -EINVAL : -ENOMEM;
     *ret = ends;
     *ret_first = ends[0] = 0;
-    for (int64_t i = 0; theirs && i <= r->count; i++) {
-        const int64_t end = is_large ? ((const int64_t *)theirs)[r->at + i] : ((const int32_t *)theirs)[r->at + i];
+    for (int64_t i = 0; source && i <= r->count; i++) {
+        const int64_t end = is_large ? ((const int64_t *)source)[r->at + i] : ((const int32_t *)source)[r->at + i];
 
         if (end < before)
             return -EINVAL;
@@ -110,10 +110,10 @@ static int take_ends(struct hy_arrow *a, const struct run *r, bool is_large, con
 
 /* ---- columns ----------------------------------------------------------------------------- */
 
-static int take_truths(struct hy_arrow *a, struct hy_batch_column *c, const struct run *r)
+static int convert_bools(struct hy_arrow_batch *a, struct hy_batch_column *c, const struct run *r)
 {
     const uint8_t *bits = r->array->buffers[1];
-    uint8_t *bytes = own(a, (size_t)r->count, 1);
+    uint8_t *bytes = own_alloc(a, (size_t)r->count, 1);
 
     if (!bytes)
         return -ENOMEM;
@@ -124,48 +124,48 @@ static int take_truths(struct hy_arrow *a, struct hy_batch_column *c, const stru
     return 0;
 }
 
-static int take_numbers(struct hy_arrow *a, struct hy_batch_column *c, const struct run *r)
+static int view_numbers(struct hy_arrow_batch *a, struct hy_batch_column *c, const struct run *r)
 {
-    c->dtype = number_of(r->schema);
+    c->dtype = dtype_of(r->schema);
     if (!c->dtype)
         return -ENOTSUP;
     if (c->dtype == HY_DTYPE_BOOL)
-        return take_truths(a, c, r);
+        return convert_bools(a, c, r);
     c->values_n = (size_t)r->count * hy_dtype_size(c->dtype);
     c->values = c->values_n ? (const uint8_t *)r->array->buffers[1] + (size_t)r->at * hy_dtype_size(c->dtype) : NULL;
     return 0;
 }
 
-static int take_texts(struct hy_arrow *a, struct hy_batch_column *c, const struct run *r)
+static int view_strings(struct hy_arrow_batch *a, struct hy_batch_column *c, const struct run *r)
 {
     int64_t first;
-    int rc = take_ends(a, r, is_letter(r->schema, "UZ"), &c->value_ends, &first);
+    int rc = convert_ends(a, r, has_format_of(r->schema, "UZ"), &c->value_ends, &first);
 
     if (rc < 0)
         return rc;
-    c->dtype = is_letter(r->schema, "uU") ? HY_DTYPE_STR : HY_DTYPE_BYTES;
+    c->dtype = has_format_of(r->schema, "uU") ? HY_DTYPE_STR : HY_DTYPE_BYTES;
     c->values_n = (size_t)c->value_ends[r->count];
     c->values = c->values_n ? (const uint8_t *)r->array->buffers[2] + first : NULL;
     return 0;
 }
 
-static int take_lists(struct hy_arrow *a, struct hy_batch_column *c, const struct run *r)
+static int view_ragged_lists(struct hy_arrow_batch *a, struct hy_batch_column *c, const struct run *r)
 {
     struct run items;
     int64_t first;
-    int rc = take_ends(a, r, r->schema->format[1] == 'L', &c->row_ends, &first);
+    int rc = convert_ends(a, r, r->schema->format[1] == 'L', &c->row_ends, &first);
 
     if (rc == 0)
-        rc = run_of(&items, r->schema->children[0], r->array->children[0], first, c->row_ends[r->count]);
+        rc = run_init(&items, r->schema->children[0], r->array->children[0], first, c->row_ends[r->count]);
     if (rc < 0)
         return rc;
     c->is_ragged = true;
     c->items = (uint64_t)items.count;
-    return take_numbers(a, c, &items);
+    return view_numbers(a, c, &items);
 }
 
 /* "+w:784" */
-static int take_even_lists(struct hy_arrow *a, struct hy_batch_column *c, const struct run *r)
+static int view_fixed_lists(struct hy_arrow_batch *a, struct hy_batch_column *c, const struct run *r)
 {
     char *end;
     const long long each = strtoll(r->schema->format + 3, &end, 10);
@@ -173,45 +173,46 @@ static int take_even_lists(struct hy_arrow *a, struct hy_batch_column *c, const 
     struct run items;
     int rc;
 
-    if (*end || each < 0 || __builtin_mul_overflow(r->at, each, &first) || __builtin_mul_overflow(r->count, each, &count))
+    if (*end || each < 0 || __builtin_mul_overflow(r->at, each, &first) ||
+        __builtin_mul_overflow(r->count, each, &count))
         return -EINVAL;
-    rc = run_of(&items, r->schema->children[0], r->array->children[0], first, count);
+    rc = run_init(&items, r->schema->children[0], r->array->children[0], first, count);
     if (rc < 0)
         return rc;
     c->dims = 1;
     c->shape[0] = (uint64_t)each;
-    return take_numbers(a, c, &items);
+    return view_numbers(a, c, &items);
 }
 
-static int take_column(struct hy_arrow *a, struct hy_batch_column *c, const struct run *r)
+static int view_column(struct hy_arrow_batch *a, struct hy_batch_column *c, const struct run *r)
 {
     const char *format = r->schema->format;
     const bool has_child = r->schema->n_children == 1 && r->array->n_children == 1;
 
-    if (is_letter(r->schema, "uUzZ"))
-        return take_texts(a, c, r);
+    if (has_format_of(r->schema, "uUzZ"))
+        return view_strings(a, c, r);
     if (has_child && (strcmp(format, "+l") == 0 || strcmp(format, "+L") == 0))
-        return take_lists(a, c, r);
+        return view_ragged_lists(a, c, r);
     if (has_child && strncmp(format, "+w:", 3) == 0)
-        return take_even_lists(a, c, r);
-    return take_numbers(a, c, r);
+        return view_fixed_lists(a, c, r);
+    return view_numbers(a, c, r);
 }
 
 /* ---- batches ------------------------------------------------------------------------------- */
 
-int hy_arrow_rows(const struct ArrowSchema *schema, const struct ArrowArray *array, int64_t begin, uint32_t rows,
-                  struct hy_arrow *ret)
+int hy_arrow_batch_view(const struct ArrowSchema *schema, const struct ArrowArray *array, int64_t begin, uint32_t rows,
+                  struct hy_arrow_batch *ret)
 {
     const int64_t count = array->n_children;
     struct run all;
-    int rc = run_of(&all, schema, array, begin, rows);
+    int rc = run_init(&all, schema, array, begin, rows);
 
     if (rc < 0 || strcmp(schema->format, "+s") != 0 || schema->n_children != count)
         return rc < 0 ? rc : -EINVAL;
     if (count < 1 || count > HY_BATCH_COLUMNS_MAX)
         return -ENOTSUP;
     ret->batch.columns = hy_calloc((size_t)count, sizeof *ret->batch.columns);
-    ret->own = hy_calloc((size_t)count * OWN_EACH, sizeof *ret->own);
+    ret->own = hy_calloc((size_t)count * OWN_PER_COLUMN, sizeof *ret->own);
     if (!ret->batch.columns || !ret->own)
         return -ENOMEM;
     ret->batch.rows = rows;
@@ -219,17 +220,17 @@ int hy_arrow_rows(const struct ArrowSchema *schema, const struct ArrowArray *arr
     for (int64_t i = 0; rc == 0 && i < count; i++) {
         struct run r;
 
-        rc = run_of(&r, schema->children[i], array->children[i], all.at, rows);
+        rc = run_init(&r, schema->children[i], array->children[i], all.at, rows);
         if (rc == 0)
-            rc = take_column(ret, &ret->batch.columns[i], &r);
+            rc = view_column(ret, &ret->batch.columns[i], &r);
     }
     return rc;
 }
 
-int hy_arrow_shape(const struct ArrowSchema *schema, struct hy_buf *ret)
+int hy_arrow_schema(const struct ArrowSchema *schema, struct hy_buf *ret)
 {
-    struct hy_shape shape = {0};
-    struct hy_shape_node *node = hy_shape_add(&shape, '(');
+    struct hy_feed_schema row = {0};
+    struct hy_feed_schema_node *node = hy_feed_schema_add(&row, '(');
     int rc = 0;
 
     if (node)
@@ -237,9 +238,9 @@ int hy_arrow_shape(const struct ArrowSchema *schema, struct hy_buf *ret)
     for (int64_t i = 0; node && i < schema->n_children; i++) {
         const struct ArrowSchema *s = schema->children[i];
 
-        node = hy_shape_add(&shape, is_letter(s, "uU") ? 's' : is_letter(s, "zZ") ? 'y' : 'a');
+        node = hy_feed_schema_add(&row, has_format_of(s, "uU") ? 's' : has_format_of(s, "zZ") ? 'y' : 'a');
     }
-    rc = node ? hy_shape_write(&shape, ret) : -ENOMEM;
-    hy_shape_done(&shape);
+    rc = node ? hy_feed_schema_write(&row, ret) : -ENOMEM;
+    hy_feed_schema_done(&row);
     return rc;
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The message, all numbers of this machine:
+ * The message, in host byte order:
  *
- *     head       64 bytes: u32 magic, rows, columns, 0; u64 where the shape is and its length; 0
- *     columns    128 bytes each, as struct described has it
- *     shape, values, value ends, row ends   where head and columns say, in any order
+ *     header     64 bytes: u32 magic, rows, columns, 0; u64 offset and length of the row schema; 0
+ *     columns    128 bytes each, struct column_header
+ *     schema, values, value ends, row ends   at the offsets in head and columns, in any order
  *
- * Places are counted from the message's first byte.
+ * Offsets count from the first byte of the message.
  */
-#include "feed/batch.h"
+#include "feed/feed.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -17,22 +17,22 @@
 #include "base/mem.h"
 
 #define MAGIC 0x31627968u /* "hyb1" */
-#define ALIGNED 64u
-#define LARGEST (1ull << 31) /* a row or item, in bytes; a dimension; items of all rows */
+#define ALIGNMENT 64u
+#define SIZE_LIMIT (1ull << 31) /* of a row or item in bytes; of a dimension; of items in all rows */
 
-struct head {
+struct header {
     uint32_t magic, rows, columns, zero;
-    uint64_t shape_at, shape_n, zeros[4];
+    uint64_t schema_at, schema_n, zeros[4];
 };
 
-struct described {
+struct column_header {
     uint8_t dtype, dims, is_ragged, zero[5];
     uint64_t shape[HY_BATCH_DIMS];
     uint64_t items;
     uint64_t values_at, values_n, value_ends_at, row_ends_at, zeros[2];
 };
 
-_Static_assert(sizeof(struct head) == 64 && sizeof(struct described) == 128, "as the other side has them");
+_Static_assert(sizeof(struct header) == 64 && sizeof(struct column_header) == 128, "the format of the peer");
 
 static const struct {
     const char *name;
@@ -55,7 +55,7 @@ const char *hy_dtype_name(enum hy_dtype dtype)
     return dtypes[dtype].name;
 }
 
-enum hy_dtype hy_dtype_of(const char *name)
+enum hy_dtype hy_dtype_by_name(const char *name)
 {
     for (unsigned i = 1; i < HY_DTYPES; i++)
         if (strcmp(name, dtypes[i].name) == 0)
@@ -70,7 +70,7 @@ static bool has_value_ends(enum hy_dtype dtype)
 
 /* ---- counts ------------------------------------------------------------------------ */
 
-int hy_column_each(const struct hy_batch_column *c, uint64_t *ret)
+int hy_batch_column_item_values(const struct hy_batch_column *c, uint64_t *ret)
 {
     uint64_t each = 1;
 
@@ -81,36 +81,36 @@ int hy_column_each(const struct hy_batch_column *c, uint64_t *ret)
     return 0;
 }
 
-int hy_column_values(const struct hy_batch_column *c, uint64_t rows, uint64_t *ret)
+int hy_batch_column_values(const struct hy_batch_column *c, uint64_t rows, uint64_t *ret)
 {
     uint64_t each;
 
-    if (hy_column_each(c, &each) < 0 || __builtin_mul_overflow(each, c->is_ragged ? c->items : rows, ret))
+    if (hy_batch_column_item_values(c, &each) < 0 || __builtin_mul_overflow(each, c->is_ragged ? c->items : rows, ret))
         return -EBADMSG;
     return 0;
 }
 
 /*
- * No shape tells of more than a message could have, not even where a 0 in it makes its values none: who reads makes
- * arrays of such shapes, and libraries refuse those whose other dimensions are too many.
+ * A shape must be possible within a message even without its dimensions of 0: readers make arrays of it, and libraries
+ * refuse arrays whose other dimensions are too large.
  */
-static bool is_sane(const struct hy_batch_column *c)
+static bool is_within_limits(const struct hy_batch_column *c)
 {
     uint64_t product = dtypes[c->dtype].size ? dtypes[c->dtype].size : 1;
 
     for (unsigned i = 0; i < c->dims; i++)
-        if (c->shape[i] > LARGEST || (c->shape[i] && __builtin_mul_overflow(product, c->shape[i], &product)))
+        if (c->shape[i] > SIZE_LIMIT || (c->shape[i] && __builtin_mul_overflow(product, c->shape[i], &product)))
             return false;
-    return product <= LARGEST && (!c->is_ragged || c->items <= LARGEST);
+    return product <= SIZE_LIMIT && (!c->is_ragged || c->items <= SIZE_LIMIT);
 }
 
-/* Bytes of so many ends, which are one more than what they end. */
+/* The size of an array of ends in bytes: one more than what they delimit. */
 static int ends_size(uint64_t count, uint64_t *ret)
 {
     return count == UINT64_MAX || __builtin_mul_overflow(count + 1, sizeof(int64_t), ret) ? -EBADMSG : 0;
 }
 
-/* What it must have, by its type and shape: its bytes, 0 for ends that it does not have. */
+/* Checks the size of values against type and shape. Returns the sizes of ends; 0: it has none. */
 static int sizes_of(const struct hy_batch_column *c, uint64_t rows, uint64_t *ret_value_ends, uint64_t *ret_row_ends)
 {
     uint64_t values, bytes;
@@ -118,28 +118,29 @@ static int sizes_of(const struct hy_batch_column *c, uint64_t rows, uint64_t *re
     *ret_value_ends = *ret_row_ends = 0;
     if (c->dtype == HY_DTYPE_PICKLE)
         return c->dims || c->is_ragged ? -EBADMSG : 0;
-    if (!is_sane(c) || hy_column_values(c, rows, &values) < 0 || (c->is_ragged && ends_size(rows, ret_row_ends) < 0))
+    if (!is_within_limits(c) || hy_batch_column_values(c, rows, &values) < 0 ||
+        (c->is_ragged && ends_size(rows, ret_row_ends) < 0))
         return -EBADMSG;
     if (has_value_ends(c->dtype))
         return ends_size(values, ret_value_ends);
     return __builtin_mul_overflow(values, dtypes[c->dtype].size, &bytes) || bytes != c->values_n ? -EBADMSG : 0;
 }
 
-/* ---- who writes -------------------------------------------------------------------- */
+/* ---- writing ----------------------------------------------------------------------- */
 
 static int add_size(size_t *total, uint64_t n)
 {
-    const size_t padded = n <= SIZE_MAX / 4 ? (n + ALIGNED - 1) / ALIGNED * ALIGNED : SIZE_MAX;
+    const size_t padded = n <= SIZE_MAX / 4 ? (n + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT : SIZE_MAX;
 
     return padded == SIZE_MAX || __builtin_add_overflow(*total, padded, total) ? -EINVAL : 0;
 }
 
 int hy_batch_size(const struct hy_batch *b, size_t *ret)
 {
-    size_t total = sizeof(struct head) + ALIGNED; /* the message itself may lie anywhere */
+    size_t total = sizeof(struct header) + ALIGNMENT; /* the message itself may start anywhere */
 
-    if (b->rows > HY_BATCH_ROWS_MAX || b->count > HY_BATCH_COLUMNS_MAX || b->shape_n > HY_BATCH_SHAPE_MAX ||
-        add_size(&total, b->count * sizeof(struct described)) < 0 || add_size(&total, b->shape_n) < 0)
+    if (b->rows > HY_BATCH_ROWS_MAX || b->count > HY_BATCH_COLUMNS_MAX || b->schema_n > HY_BATCH_SCHEMA_MAX ||
+        add_size(&total, b->count * sizeof(struct column_header)) < 0 || add_size(&total, b->schema_n) < 0)
         return -EINVAL;
     for (uint32_t i = 0; i < b->count; i++) {
         const struct hy_batch_column *c = &b->columns[i];
@@ -153,10 +154,10 @@ int hy_batch_size(const struct hy_batch *b, size_t *ret)
     return 0;
 }
 
-/* Puts it at the next place that is aligned; *at is where that is, then what is behind. */
-static uint64_t put(uint8_t *room, size_t *at, const void *bytes, size_t n)
+/* Copies bytes to the next aligned offset from *at, which moves behind them. Returns the offset. */
+static uint64_t append_aligned(uint8_t *room, size_t *at, const void *bytes, size_t n)
 {
-    const size_t here = *at + (size_t)(-((uintptr_t)room + *at) % ALIGNED);
+    const size_t here = *at + (size_t)(-((uintptr_t)room + *at) % ALIGNMENT);
 
     if (n == 0)
         return 0;
@@ -167,35 +168,35 @@ static uint64_t put(uint8_t *room, size_t *at, const void *bytes, size_t n)
 
 size_t hy_batch_write(const struct hy_batch *b, void *room)
 {
-    struct head head = {.magic = MAGIC, .rows = b->rows, .columns = b->count, .shape_n = b->shape_n};
-    size_t at = sizeof head + b->count * sizeof(struct described);
+    struct header header = {.magic = MAGIC, .rows = b->rows, .columns = b->count, .schema_n = b->schema_n};
+    size_t at = sizeof header + b->count * sizeof(struct column_header);
 
-    head.shape_at = put(room, &at, b->shape, b->shape_n);
-    memcpy(room, &head, sizeof head);
+    header.schema_at = append_aligned(room, &at, b->schema, b->schema_n);
+    memcpy(room, &header, sizeof header);
     for (uint32_t i = 0; i < b->count; i++) {
         const struct hy_batch_column *c = &b->columns[i];
-        struct described d = {.dtype = (uint8_t)c->dtype, .dims = (uint8_t)c->dims, .is_ragged = c->is_ragged,
+        struct column_header d = {.dtype = (uint8_t)c->dtype, .dims = (uint8_t)c->dims, .is_ragged = c->is_ragged,
                               .items = c->is_ragged ? c->items : 0, .values_n = c->values_n};
         uint64_t value_ends = 0, row_ends = 0;
 
-        (void)sizes_of(c, b->rows, &value_ends, &row_ends); /* hy_batch_size has asked before */
+        (void)sizes_of(c, b->rows, &value_ends, &row_ends); /* hy_batch_size has checked it */
         memcpy(d.shape, c->shape, c->dims * sizeof d.shape[0]);
-        d.values_at = put(room, &at, c->values, c->values_n);
-        d.value_ends_at = put(room, &at, c->value_ends, value_ends);
-        d.row_ends_at = put(room, &at, c->row_ends, row_ends);
-        memcpy((uint8_t *)room + sizeof head + i * sizeof d, &d, sizeof d);
+        d.values_at = append_aligned(room, &at, c->values, c->values_n);
+        d.value_ends_at = append_aligned(room, &at, c->value_ends, value_ends);
+        d.row_ends_at = append_aligned(room, &at, c->row_ends, row_ends);
+        memcpy((uint8_t *)room + sizeof header + i * sizeof d, &d, sizeof d);
     }
     return at;
 }
 
-/* ---- who reads --------------------------------------------------------------------- */
+/* ---- parsing ----------------------------------------------------------------------- */
 
 static bool is_within(uint64_t at, uint64_t n, size_t all)
 {
     return at <= all && n <= all - at && at % sizeof(int64_t) == 0;
 }
 
-static int parse_column(const uint8_t *bytes, size_t n, uint32_t rows, const struct described *d,
+static int parse_column(const uint8_t *bytes, size_t n, uint32_t rows, const struct column_header *d,
                         struct hy_batch_column *c)
 {
     uint64_t value_ends, row_ends;
@@ -214,10 +215,10 @@ static int parse_column(const uint8_t *bytes, size_t n, uint32_t rows, const str
     return 0;
 }
 
-static int make_room(struct hy_batch *b, uint32_t count, size_t shape_n)
+static int reserve(struct hy_batch *b, uint32_t count, size_t schema_n)
 {
     struct hy_batch_column *columns;
-    char *text = hy_reallocarray(b->text, shape_n + 1, 1);
+    char *text = hy_reallocarray(b->text, schema_n + 1, 1);
 
     if (!text)
         return -ENOMEM;
@@ -235,30 +236,31 @@ static int make_room(struct hy_batch *b, uint32_t count, size_t shape_n)
 int hy_batch_parse(const void *bytes, size_t n, struct hy_batch *b)
 {
     const uint8_t *from = bytes;
-    struct head head;
+    struct header header;
     int rc;
 
-    if (n < sizeof head)
+    if (n < sizeof header)
         return -EBADMSG;
-    memcpy(&head, from, sizeof head);
-    if (head.magic != MAGIC || head.zero || head.rows > HY_BATCH_ROWS_MAX || head.columns > HY_BATCH_COLUMNS_MAX ||
-        head.columns > (n - sizeof head) / sizeof(struct described) || head.shape_n > HY_BATCH_SHAPE_MAX ||
-        !is_within(head.shape_at, head.shape_n, n))
+    memcpy(&header, from, sizeof header);
+    if (header.magic != MAGIC || header.zero || header.rows > HY_BATCH_ROWS_MAX ||
+        header.columns > HY_BATCH_COLUMNS_MAX ||
+        header.columns > (n - sizeof header) / sizeof(struct column_header) || header.schema_n > HY_BATCH_SCHEMA_MAX ||
+        !is_within(header.schema_at, header.schema_n, n))
         return -EBADMSG;
-    rc = make_room(b, head.columns, head.shape_n);
-    for (uint32_t i = 0; i < head.columns && rc == 0; i++) {
-        struct described d;
+    rc = reserve(b, header.columns, header.schema_n);
+    for (uint32_t i = 0; i < header.columns && rc == 0; i++) {
+        struct column_header d;
 
-        memcpy(&d, from + sizeof head + i * sizeof d, sizeof d);
-        rc = parse_column(from, n, head.rows, &d, &b->columns[i]);
+        memcpy(&d, from + sizeof header + i * sizeof d, sizeof d);
+        rc = parse_column(from, n, header.rows, &d, &b->columns[i]);
     }
     if (rc < 0)
         return rc;
-    memcpy(b->text, from + head.shape_at, head.shape_n);
-    b->shape = b->text;
-    b->shape_n = head.shape_n;
-    b->rows = head.rows;
-    b->count = head.columns;
+    memcpy(b->text, from + header.schema_at, header.schema_n);
+    b->schema = b->text;
+    b->schema_n = header.schema_n;
+    b->rows = header.rows;
+    b->count = header.columns;
     return 0;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Values are aligned to their size, on both sides. Halves go by way of float32, in pieces. */
+/* Values are aligned to their size in input and output. float16 is cast by way of float32, in pieces. */
 #include "feed/cast.h"
 
 #include <errno.h>
@@ -29,7 +29,7 @@ bool hy_cast_is_safe(enum hy_dtype from, enum hy_dtype to)
     return from == to || (is_integer(to) && (is_integer(from) || from == HY_DTYPE_BOOL));
 }
 
-/* ---- one loop for each pair ---------------------------------------------------------- */
+/* ---- one loop for each pair of types ------------------------------------------------- */
 
 #define LOOP(statement)                                                                                      \
     for (size_t i = 0; i < n; i++)                                                                           \
@@ -56,20 +56,20 @@ bool hy_cast_is_safe(enum hy_dtype from, enum hy_dtype to)
 
 #define FROM(type) ((const type *)values)[i]
 #define TRUTH to[i] = FROM(uint8_t) != 0
-#define CHECKED(type) wrong |= __builtin_add_overflow(FROM(type), (type)0, &to[i])
+#define CHECKED(type) overflow |= __builtin_add_overflow(FROM(type), (type)0, &to[i])
 #define ROUNDED(type) to[i] = (__typeof__(to[0]))FROM(type)
 
 #define TO_INTEGER(type)                                                                                     \
     static bool to_##type(enum hy_dtype from, const void *values, size_t n, type *to)                        \
     {                                                                                                        \
-        bool wrong = false;                                                                                  \
+        bool overflow = false;                                                                                  \
                                                                                                              \
         switch (from) {                                                                                      \
             FROM_INTEGERS(CHECKED);                                                                          \
         default: /* a bool */                                                                                \
             LOOP(TRUTH);                                                                                     \
         }                                                                                                    \
-        return !wrong;                                                                                       \
+        return !overflow;                                                                                       \
     }
 
 #define TO_FLOAT(type)                                                                                       \
@@ -118,7 +118,7 @@ static void to_half(enum hy_dtype from, const uint8_t *values, size_t n, uint16_
     }
 }
 
-/* ---- the choice ---------------------------------------------------------------------- */
+/* ---- dispatch ------------------------------------------------------------------------ */
 
 static bool to_integer(enum hy_dtype from, const void *values, size_t n, enum hy_dtype to, void *ret)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Numbers of one type as another's: what a dataset's signature wants, and rows of
- * Python's floats and ints do not have.
+ * Casts of numbers to the type of a signature: Python's floats and ints are float64
+ * and int64, datasets often are not. Private to src/feed.
  *
- * Safe is what keeps the kind of a number: a float as any float, an integer as any
- * integer that holds it (each is looked at) or as a float, a bool as any number.
+ * A cast is safe when it keeps the kind of a number: a float to any float, an integer
+ * to any integer (each value is checked) or float, a bool to any number.
  */
 #ifndef HY_FEED_CAST_H
 #define HY_FEED_CAST_H
@@ -12,13 +12,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "feed/batch.h"
+#include "feed/feed.h"
 
-/* Also of texts: str and bytes are the same to who wants bytes. */
+/* Also of strings: str may be cast to bytes. */
 bool hy_cast_is_safe(enum hy_dtype from, enum hy_dtype to);
 
-/* Casts n numbers, where that is safe; bools are 0 or 1 afterwards. 0, or -ERANGE: one of them is too large, and what
- * was written means nothing. */
+/* Casts n numbers, which must be safe; bools become 0 or 1. 0, or -ERANGE when a value is out of range; the output is
+ * undefined then. */
 int hy_cast(enum hy_dtype from, const void *values, size_t n, enum hy_dtype to, void *ret);
 
 #endif

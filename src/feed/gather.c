@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "feed/gather.h"
+#include "feed/feed.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -7,38 +7,39 @@
 
 #include "base/mem.h"
 #include "feed/cast.h"
+#include "feed/signature.h"
 
-#define ALIGNED 64u
-#define AHEAD (64ull << 20) /* bytes of a column that are asked for at once, before they are needed */
+#define ALIGNMENT 64u
+#define PREALLOCATE_MAX (64ull << 20) /* bytes of a column that are allocated before they are needed */
 
-/* ---- a batch that is used up --------------------------------------------------------- */
+/* ---- batch cursors --------------------------------------------------------------------- */
 
-int hy_reading_begin(struct hy_reading *r, const struct hy_batch *b)
+int hy_batch_cursor_begin(struct hy_batch_cursor *r, const struct hy_batch *b)
 {
-    int rc = hy_shape_parse(b->shape, b->shape_n, &r->shape);
+    int rc = hy_feed_schema_parse(b->schema, b->schema_n, &r->schema);
 
     if (rc == 0)
-        rc = hy_shape_check(&r->shape, b);
+        rc = hy_feed_schema_check(&r->schema, b);
     if (rc < 0) {
-        hy_reading_end(r);
+        hy_batch_cursor_end(r);
         return rc;
     }
     r->batch = b;
     r->rows = b->rows;
-    if (b->rows == 0 && hy_reading_is_pickled(r) && b->columns[0].values_n)
-        r->rows = HY_READING_UNKNOWN;
+    if (b->rows == 0 && hy_batch_cursor_is_pickled(r) && b->columns[0].values_n)
+        r->rows = HY_BATCH_ROWS_UNKNOWN;
     r->next = 0;
     return 0;
 }
 
-void hy_reading_end(struct hy_reading *r)
+void hy_batch_cursor_end(struct hy_batch_cursor *r)
 {
-    hy_shape_done(&r->shape);
+    hy_feed_schema_done(&r->schema);
     r->batch = NULL;
     r->next = 0;
 }
 
-bool hy_column_is_even(const struct hy_batch_column *c, uint32_t rows, uint64_t *ret_items)
+bool hy_batch_column_is_uniform(const struct hy_batch_column *c, uint32_t rows, uint64_t *ret_items)
 {
     uint64_t from, to, items = 0;
 
@@ -53,28 +54,28 @@ bool hy_column_is_even(const struct hy_batch_column *c, uint32_t rows, uint64_t 
 
 /* ---- memory ----------------------------------------------------------------------------- */
 
-static void drop_memory(const struct hy_gather_how *how, void *memory)
+static void free_memory(const struct hy_gather_sink *sink, void *memory)
 {
-    if (how->drop && memory)
-        how->drop(memory);
+    if (sink->drop && memory)
+        sink->drop(memory);
     else
         free(memory);
 }
 
-static void *own_memory(const struct hy_gather_how *how, struct hy_gathered_column *c, size_t n)
+static void *grow_own_memory(const struct hy_gather_sink *sink, struct hy_gathered_column *c, size_t n)
 {
-    void *values = how->take ? how->take(n) : aligned_alloc(ALIGNED, (n + ALIGNED - 1) / ALIGNED * ALIGNED);
+    void *values = sink->take ? sink->take(n) : aligned_alloc(ALIGNMENT, (n + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
 
     if (!values)
         return NULL;
     if (c->values_n)
         memcpy(values, c->values, c->values_n);
-    drop_memory(how, c->values);
+    free_memory(sink, c->values);
     return values;
 }
 
-/* Where the next n bytes go; `all` is what the whole is expected to need. */
-static uint8_t *make_room(struct hy_gathered *g, uint32_t column, size_t n, uint64_t all)
+/* Space for the next n bytes; `all` is the expected size of the complete column. */
+static uint8_t *reserve(struct hy_gathered *g, uint32_t column, size_t n, uint64_t all)
 {
     struct hy_gathered_column *c = &g->columns[column];
     size_t need, room;
@@ -84,11 +85,11 @@ static uint8_t *make_room(struct hy_gathered *g, uint32_t column, size_t n, uint
         return NULL;
     if (!c->values || need > c->room) {
         room = need < 2 * c->room ? 2 * c->room : need;
-        room = room < all && all <= AHEAD ? (size_t)all : room;
+        room = room < all && all <= PREALLOCATE_MAX ? (size_t)all : room;
         room = room ? room : 1;
-        if (g->how.grow)
+        if (g->sink.grow)
             room = need;
-        values = g->how.grow ? g->how.grow(g->how.context, column, room) : own_memory(&g->how, c, room);
+        values = g->sink.grow ? g->sink.grow(g->sink.context, column, room) : grow_own_memory(&g->sink, c, room);
         if (!values)
             return NULL;
         c->values = values;
@@ -102,19 +103,19 @@ static bool is_text(const struct hy_batch_column *c)
     return hy_dtype_size(c->dtype) == 0;
 }
 
-static void keep(struct hy_gathered_column *c)
+static void save_lengths(struct hy_gathered_column *c)
 {
     c->kept = c->values_n;
     c->value_ends_kept = c->value_ends.len;
     c->row_ends_kept = c->row_ends.len;
 }
 
-/* Back to what was kept. */
-static void cut(struct hy_gathered *g, struct hy_gathered_column *c)
+/* Back to the saved lengths. */
+static void roll_back(struct hy_gathered *g, struct hy_gathered_column *c)
 {
-    if (is_text(&c->like) && g->how.text_size)
-        for (size_t at = c->kept; at < c->values_n; at += g->how.text_size)
-            g->how.drop_text((uint8_t *)c->values + at);
+    if (is_text(&c->like) && g->sink.text_size)
+        for (size_t at = c->kept; at < c->values_n; at += g->sink.text_size)
+            g->sink.drop_text((uint8_t *)c->values + at);
     c->values_n = c->kept;
     hy_buf_cut(&c->value_ends, c->value_ends_kept);
     hy_buf_cut(&c->row_ends, c->row_ends_kept);
@@ -126,18 +127,18 @@ void hy_gathered_done(struct hy_gathered *g)
         struct hy_gathered_column *c = &g->columns[i];
 
         c->kept = 0;
-        cut(g, c);
+        roll_back(g, c);
         hy_buf_done(&c->value_ends);
         hy_buf_done(&c->row_ends);
-        if (!g->how.grow)
-            drop_memory(&g->how, c->values);
+        if (!g->sink.grow)
+            free_memory(&g->sink, c->values);
     }
     free(g->columns);
-    free(g->shape);
-    *g = (struct hy_gathered){.how = g->how};
+    free(g->schema);
+    *g = (struct hy_gathered){.sink = g->sink};
 }
 
-/* Columns without values; their types and shapes come next. */
+/* Columns without values; the caller sets types and shapes. */
 static int add_columns(struct hy_gathered *g, uint32_t count)
 {
     g->columns = hy_calloc(count, sizeof *g->columns);
@@ -157,12 +158,12 @@ static int add_columns(struct hy_gathered *g, uint32_t count)
     return 0;
 }
 
-int hy_gather_want(struct hy_gathered *g, const struct hy_wanted *w)
+int hy_gather_begin(struct hy_gathered *g, const struct hy_signature *w)
 {
     int rc = add_columns(g, w->count);
 
     for (uint32_t i = 0; rc == 0 && i < w->count; i++) {
-        const struct hy_wanted_column *c = &w->columns[i];
+        const struct hy_signature_column *c = &w->columns[i];
         struct hy_batch_column *like = &g->columns[i].like;
 
         *like = (struct hy_batch_column){.dtype = c->dtype, .is_ragged = c->is_ragged,
@@ -175,24 +176,24 @@ int hy_gather_want(struct hy_gathered *g, const struct hy_wanted *w)
     return rc;
 }
 
-/* What the first batch has is wanted. */
-static int begin(struct hy_gathered *g, const struct hy_batch *b)
+/* Without a signature the first batch sets types and shapes. */
+static int begin_like(struct hy_gathered *g, const struct hy_batch *b)
 {
     int rc = add_columns(g, b->count);
 
-    g->shape = rc == 0 ? hy_malloc(b->shape_n) : NULL;
-    if (!g->shape)
+    g->schema = rc == 0 ? hy_malloc(b->schema_n) : NULL;
+    if (!g->schema)
         return -ENOMEM;
-    memcpy(g->shape, b->shape, b->shape_n);
-    g->shape_n = b->shape_n;
+    memcpy(g->schema, b->schema, b->schema_n);
+    g->schema_n = b->schema_n;
     for (uint32_t i = 0; i < b->count; i++)
         g->columns[i].like = b->columns[i];
     return 0;
 }
 
-static bool is_alike(const struct hy_gathered *g, const struct hy_batch *b)
+static bool has_same_columns(const struct hy_gathered *g, const struct hy_batch *b)
 {
-    if (g->count != b->count || g->shape_n != b->shape_n || memcmp(g->shape, b->shape, b->shape_n) != 0)
+    if (g->count != b->count || g->schema_n != b->schema_n || memcmp(g->schema, b->schema, b->schema_n) != 0)
         return false;
     for (uint32_t i = 0; i < b->count; i++) {
         const struct hy_batch_column *x = &g->columns[i].like, *y = &b->columns[i];
@@ -206,8 +207,8 @@ static bool is_alike(const struct hy_gathered *g, const struct hy_batch *b)
 
 /* ---- values ------------------------------------------------------------------------------ */
 
-/* Adds the ends of `count` things from `first` on, as they are behind those that are there; and says what they span. */
-static int add_ends(struct hy_buf *to, const int64_t *ends, uint64_t first, uint64_t count, uint64_t most,
+/* Appends `count` ends from `first` on, rebased to those that are already there, and returns the range they span. */
+static int add_ends(struct hy_buf *to, const int64_t *ends, uint64_t first, uint64_t count, uint64_t max,
                     uint64_t *ret_from, uint64_t *ret_to)
 {
     const int64_t last = ((const int64_t *)(const void *)hy_buf_bytes(to))[to->len / sizeof(int64_t) - 1];
@@ -218,7 +219,7 @@ static int add_ends(struct hy_buf *to, const int64_t *ends, uint64_t first, uint
         return -ENOMEM;
     *ret_from = *ret_to = 0;
     for (uint64_t i = 0; i < count; i++) {
-        if (!hy_ends_at(ends, first + i, most, &from, &end) || (i > 0 && from != before))
+        if (!hy_ends_at(ends, first + i, max, &from, &end) || (i > 0 && from != before))
             return -EBADMSG;
         *ret_from = i ? *ret_from : from;
         *ret_to = before = end;
@@ -228,8 +229,8 @@ static int add_ends(struct hy_buf *to, const int64_t *ends, uint64_t first, uint
     return 0;
 }
 
-/* Ends of rows that have as many items each, and no ends of their own. */
-static int add_even_ends(struct hy_buf *to, uint64_t rows, uint64_t items)
+/* Ends of rows with a fixed number of items. */
+static int add_uniform_ends(struct hy_buf *to, uint64_t rows, uint64_t items)
 {
     int64_t last = ((const int64_t *)(const void *)hy_buf_bytes(to))[to->len / sizeof(int64_t) - 1];
     int64_t *room = (int64_t *)(void *)hy_buf_reserve(to, rows * sizeof *room);
@@ -242,8 +243,8 @@ static int add_even_ends(struct hy_buf *to, uint64_t rows, uint64_t items)
     return 0;
 }
 
-/* Rows that have ends, and are wanted as ones of so many items. -EDOM when one of them has others. */
-static int span_of_even(const struct hy_batch_column *c, uint32_t row, uint64_t rows, uint64_t items,
+/* The range of ragged rows where the signature has a fixed number of items. -EDOM when a row has another number. */
+static int uniform_span(const struct hy_batch_column *c, uint32_t row, uint64_t rows, uint64_t items,
                         uint64_t *ret_from, uint64_t *ret_to)
 {
     uint64_t from, to, first = 0;
@@ -262,12 +263,12 @@ static int span_of_even(const struct hy_batch_column *c, uint32_t row, uint64_t 
     return 0;
 }
 
-/* Which items the rows have, and their ends where they are wanted. `*each` is how many values an item has. */
+/* The range of items of the rows; appends ends where the signature is ragged. *each: values per item. */
 static int add_rows(struct hy_gathered_column *g, const struct hy_batch_column *c, uint32_t row, uint64_t rows,
                     uint64_t *ret_from, uint64_t *ret_to, uint64_t *each)
 {
     const struct hy_batch_column *like = &g->like;
-    int rc = hy_column_each(c->is_ragged ? c : like, each);
+    int rc = hy_batch_column_item_values(c->is_ragged ? c : like, each);
 
     *ret_from = row;
     *ret_to = row + rows;
@@ -276,11 +277,11 @@ static int add_rows(struct hy_gathered_column *g, const struct hy_batch_column *
     if (c->is_ragged && like->is_ragged)
         return add_ends(&g->row_ends, c->row_ends, row, rows, c->items, ret_from, ret_to);
     if (c->is_ragged)
-        return span_of_even(c, row, rows, like->shape[0], ret_from, ret_to);
+        return uniform_span(c, row, rows, like->shape[0], ret_from, ret_to);
     if (like->is_ragged) {
         *ret_from = row * c->shape[0];
         *ret_to = (row + rows) * c->shape[0];
-        return add_even_ends(&g->row_ends, rows, c->shape[0]);
+        return add_uniform_ends(&g->row_ends, rows, c->shape[0]);
     }
     return 0;
 }
@@ -289,8 +290,8 @@ static int add_texts(struct hy_gathered *g, uint32_t column, const struct hy_bat
                      uint64_t to, uint64_t all)
 {
     struct hy_gathered_column *into = &g->columns[column];
-    const size_t size = g->how.text_size;
-    uint8_t *room = make_room(g, column, (to - from) * size, all * size);
+    const size_t size = g->sink.text_size;
+    uint8_t *room = reserve(g, column, (to - from) * size, all * size);
 
     if (!room)
         return -ENOMEM;
@@ -299,18 +300,18 @@ static int add_texts(struct hy_gathered *g, uint32_t column, const struct hy_bat
 
         if (!hy_ends_at(c->value_ends, i, c->values_n, &begin_at, &end_at))
             return -EBADMSG;
-        g->how.put_text(room + (i - from) * size, (const char *)c->values + begin_at, end_at - begin_at);
+        g->sink.put_text(room + (i - from) * size, (const char *)c->values + begin_at, end_at - begin_at);
     }
     return 0;
 }
 
-/* Texts as bytes, one run of all. */
+/* Strings as bytes with offsets. */
 static int add_bytes(struct hy_gathered *g, uint32_t column, const struct hy_batch_column *c, uint64_t from,
                      uint64_t to)
 {
     struct hy_gathered_column *into = &g->columns[column];
     int rc = add_ends(&into->value_ends, c->value_ends, from, to - from, c->values_n, &from, &to);
-    uint8_t *room = rc < 0 ? NULL : make_room(g, column, to - from, 0);
+    uint8_t *room = rc < 0 ? NULL : reserve(g, column, to - from, 0);
 
     if (!room)
         return rc < 0 ? rc : -ENOMEM;
@@ -325,7 +326,7 @@ static int add_numbers(struct hy_gathered *g, uint32_t column, const struct hy_b
 {
     struct hy_gathered_column *into = &g->columns[column];
     const size_t size = hy_dtype_size(into->like.dtype);
-    uint8_t *room = make_room(g, column, (to - from) * size, all * size);
+    uint8_t *room = reserve(g, column, (to - from) * size, all * size);
     int rc = -ENOMEM;
 
     if (room)
@@ -336,7 +337,7 @@ static int add_numbers(struct hy_gathered *g, uint32_t column, const struct hy_b
     return rc;
 }
 
-/* `left` rows are still to come with these. */
+/* `left` is the number of rows that the complete column still needs, these included. */
 static int add_column(struct hy_gathered *g, uint32_t column, const struct hy_batch_column *c, uint32_t row,
                       uint64_t rows, uint64_t left)
 {
@@ -346,64 +347,66 @@ static int add_column(struct hy_gathered *g, uint32_t column, const struct hy_ba
 
     if (rc < 0)
         return rc;
-    if (into->like.is_ragged || hy_column_values(&into->like, left, &all) < 0 || all > AHEAD)
+    if (into->like.is_ragged || hy_batch_column_values(&into->like, left, &all) < 0 || all > PREALLOCATE_MAX)
         all = 0;
     from *= each;
     to *= each;
     if (!is_text(&into->like))
         return add_numbers(g, column, c, from, to, all);
-    return g->how.text_size ? add_texts(g, column, c, from, to, all) : add_bytes(g, column, c, from, to);
+    return g->sink.text_size ? add_texts(g, column, c, from, to, all) : add_bytes(g, column, c, from, to);
 }
 
 /* ---- rows --------------------------------------------------------------------------------- */
 
-/* A sentence for what is wrong with the values themselves. */
-static int tell(int rc, const struct hy_gathered_column *g, const struct hy_wanted *w, uint32_t column,
+/* The message for values that do not match the signature. */
+static int describe_error(int rc, const struct hy_gathered_column *g, const struct hy_signature *w, uint32_t column,
                 struct hy_err *err)
 {
     const char *name = w ? w->columns[column].name : "";
 
     if (rc == -ERANGE)
-        return hy_err_set(err, -EINVAL, "column %s: a number came that is none of %s; give another signature", name,
-                          hy_dtype_name(g->like.dtype));
+        return hy_err_set(err, -EINVAL, "column %s: received a number that %s cannot hold; give another signature",
+                          name, hy_dtype_name(g->like.dtype));
     if (rc == -EDOM)
-        return hy_err_set(err, -EINVAL, "column %s: rows differ in length, and %llu items are wanted; give a signature "
-                          "with a RaggedTensorSpec, or " HY_GATHER_OTHERWISE, name, (unsigned long long)g->like.shape[0]);
+        return hy_err_set(err, -EINVAL, "column %s: rows differ in length, but %llu items are expected; give a "
+                          "signature with a RaggedTensorSpec, or " HY_GATHER_ADVICE, name,
+                          (unsigned long long)g->like.shape[0]);
     return rc;
 }
 
-/* All columns, or none. */
-static int add_all(struct hy_gathered *g, const struct hy_reading *r, const struct hy_wanted *w, uint64_t rows,
-                   uint64_t left, struct hy_err *err)
+/* All columns, or none of them. */
+static int add_columns_of(struct hy_gathered *g, const struct hy_batch_cursor *r, const struct hy_signature *w,
+                          uint64_t rows, uint64_t left, struct hy_err *err)
 {
     int rc = 0;
 
     for (uint32_t i = 0; i < g->count; i++)
-        keep(&g->columns[i]);
+        save_lengths(&g->columns[i]);
     for (uint32_t i = 0; rc == 0 && i < g->count; i++) {
-        rc = add_column(g, i, &r->batch->columns[w ? w->places[i] : i], r->next, rows, left);
+        rc = add_column(g, i, &r->batch->columns[w ? w->indexes[i] : i], r->next, rows, left);
         if (rc < 0)
-            rc = tell(rc, &g->columns[i], w, i, err);
+            rc = describe_error(rc, &g->columns[i], w, i, err);
     }
     for (uint32_t i = 0; rc < 0 && i < g->count; i++)
-        cut(g, &g->columns[i]);
+        roll_back(g, &g->columns[i]);
     return rc;
 }
 
-int64_t hy_gather(struct hy_gathered *g, struct hy_reading *r, struct hy_wanted *w, uint64_t most, struct hy_err *err)
+int64_t hy_gather(struct hy_gathered *g, struct hy_batch_cursor *r, struct hy_signature *w, uint64_t max,
+                  struct hy_err *err)
 {
-    const uint64_t rest = r->rows - r->next, count = most < rest ? most : rest;
+    const uint64_t rest = r->rows - r->next, count = max < rest ? max : rest;
     int rc;
 
     if (w) {
-        rc = hy_wanted_fit(w, r, g, err);
+        rc = hy_signature_match(w, r, g, err);
     } else {
-        rc = g->columns ? 0 : begin(g, r->batch);
-        if (rc == 0 && !is_alike(g, r->batch))
+        rc = g->columns ? 0 : begin_like(g, r->batch);
+        if (rc == 0 && !has_same_columns(g, r->batch))
             return 0;
     }
     if (rc == 0)
-        rc = add_all(g, r, w, count, most, err);
+        rc = add_columns_of(g, r, w, count, max, err);
     if (rc < 0)
         return rc;
     r->next += (uint32_t)count;

@@ -15,22 +15,22 @@
 #include "base/text.h"
 #include "feed/socket.h"
 
-#define PAUSE_MS 100    /* before it accepts again, when descriptors or memory are short */
-#define SHORT_MS 10000  /* for so long that may last */
+#define PAUSE_MS 100    /* before the next accept when descriptors or memory are exhausted */
+#define EXHAUSTED_MAX_MS 10000  /* then the shortage becomes an error */
 
 enum { BY_FILE, BY_NAME };
 
 /* ---- the file --------------------------------------------------------------------------- */
 
-/* The same for a hub and its feeders, if they have the same user and folder. 0 or -Exxx. */
+/* The same for a hub and its feeders when both have the same runtime directory. 0 or -Exxx. */
 static int path_of(const char *name, const char *suffix, char *path, size_t size)
 {
-    hy_cleanup_free char *folder = hy_runtime_dir(NULL);
+    hy_cleanup_free char *directory = hy_runtime_dir(NULL);
     int n;
 
-    if (!folder)
+    if (!directory)
         return -ENOENT;
-    n = snprintf(path, size, "%s/feed-%016llx.%s", folder, (unsigned long long)hy_hash(name, strlen(name)), suffix);
+    n = snprintf(path, size, "%s/feed-%016llx.%s", directory, (unsigned long long)hy_hash(name, strlen(name)), suffix);
     return n < 0 || (size_t)n >= size ? -ENAMETOOLONG : 0;
 }
 
@@ -42,8 +42,8 @@ static int new_socket(void)
 }
 
 /*
- * It gets its name when it listens, so that a file of that name which refuses is a dead hub's. Who comes here has the
- * abstract name already: whatever file is there is of a hub that was killed, and is replaced.
+ * The file gets its final name when the socket listens, so that one that refuses connections is a dead hub's. The
+ * caller holds the abstract name already: an existing file belongs to a hub that was killed, and is replaced.
  */
 static int listen_at_file(const char *name, char path[sizeof((struct sockaddr_un *)0)->sun_path])
 {
@@ -56,7 +56,7 @@ static int listen_at_file(const char *name, char path[sizeof((struct sockaddr_un
         rc = path_of(name, "sock", final, sizeof final);
     if (rc < 0)
         return rc;
-    (void)unlink(a.sun_path); /* of one that was killed between the two */
+    (void)unlink(a.sun_path); /* of a hub that was killed before the rename */
     if (HY_SYS(bind(fd, (const struct sockaddr *)&a, sizeof a)) < 0)
         return -errno;
     rc = HY_SYS(chmod(a.sun_path, 0600)) < 0 ? -errno : hy_feed_listen(fd);
@@ -70,7 +70,7 @@ static int listen_at_file(const char *name, char path[sizeof((struct sockaddr_un
     return hy_take_fd(fd);
 }
 
-static int dial_file(const char *name)
+static int connect_file(const char *name)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     hy_cleanup_close int fd = new_socket();
@@ -78,16 +78,16 @@ static int dial_file(const char *name)
 
     if (rc == 0 && HY_SYS(connect(fd, (const struct sockaddr *)&a, sizeof a)) < 0)
         rc = -errno;
-    if (rc == 0 && !hy_feed_is_ours(fd))
+    if (rc == 0 && !hy_feed_is_trusted_peer(fd))
         rc = -EPERM;
     return rc < 0 ? rc : hy_take_fd(fd);
 }
 
-int hy_feed_dial(const char *name)
+int hy_feed_connect_hub(const char *name)
 {
-    int fd = dial_file(name);
+    int fd = connect_file(name);
 
-    return fd < 0 ? hy_feed_connect(name) : fd;
+    return fd < 0 ? hy_feed_connect_abstract(name) : fd;
 }
 
 /* ---- opening and closing ------------------------------------------------------------------ */
@@ -96,13 +96,13 @@ int hy_feed_listener_open(struct hy_feed_listener *l, const char *name)
 {
     int fd = hy_feed_bind(name), rc;
 
-    *l = (struct hy_feed_listener){.queues = {{.fd = -1}, {.fd = fd}}};
+    *l = (struct hy_feed_listener){.sockets = {{.fd = -1}, {.fd = fd}}};
     if (fd < 0)
         return fd;
     rc = hy_feed_listen(fd);
     if (rc < 0)
         return rc;
-    l->queues[BY_FILE].fd = listen_at_file(name, l->path);
+    l->sockets[BY_FILE].fd = listen_at_file(name, l->path);
     return 0;
 }
 
@@ -112,8 +112,8 @@ void hy_feed_listener_close(struct hy_feed_listener *l)
         (void)unlink(l->path);
     *l->path = '\0';
     for (int i = 0; i < HY_FEED_LISTENERS; i++) {
-        hy_close_at(&l->queues[i].fd);
-        l->queues[i].fd = -1;
+        hy_close_at(&l->sockets[i].fd);
+        l->sockets[i].fd = -1;
     }
 }
 
@@ -122,49 +122,49 @@ void hy_feed_listener_close(struct hy_feed_listener *l)
 void hy_feed_listener_begin_turn(struct hy_feed_listener *l)
 {
     for (int i = 0; i < HY_FEED_LISTENERS; i++)
-        l->queues[i].turn = 0;
+        l->sockets[i].turn = 0;
     if (l->paused_until_ms && hy_clock_ms() >= l->paused_until_ms)
         l->paused_until_ms = 0;
 }
 
-static bool is_shortage(int code)
+static bool is_exhaustion(int code)
 {
     return code == -EMFILE || code == -ENFILE || code == -ENOBUFS || code == -ENOMEM;
 }
 
-/* Feeders that are there go on meanwhile. */
+/* Connected feeders are not affected. */
 static int pause_accepting(struct hy_feed_listener *l, int code)
 {
     int64_t now = hy_clock_ms();
 
-    if (!l->short_since_ms)
-        l->short_since_ms = now;
-    if (now - l->short_since_ms > SHORT_MS)
+    if (!l->exhausted_since_ms)
+        l->exhausted_since_ms = now;
+    if (now - l->exhausted_since_ms > EXHAUSTED_MAX_MS)
         return code;
     l->paused_until_ms = now + PAUSE_MS;
     return -EAGAIN;
 }
 
-static int next_of(struct hy_feed_listener *l, struct hy_feed_queue *q)
+static int accept_next(struct hy_feed_listener *l, struct hy_feed_listen_socket *s)
 {
-    int fd = hy_feed_accept(q->fd);
+    int fd = hy_feed_accept(s->fd);
 
-    q->is_empty = fd == -EAGAIN;
-    if (is_shortage(fd))
+    s->is_empty = fd == -EAGAIN;
+    if (is_exhaustion(fd))
         return pause_accepting(l, fd);
-    if (q->is_empty || fd == -EINTR)
+    if (s->is_empty || fd == -EINTR)
         return -EAGAIN;
-    l->short_since_ms = 0;
-    q->turn++;
-    q->accepted++;
+    l->exhausted_since_ms = 0;
+    s->turn++;
+    s->accepted++;
     return fd == -ECONNABORTED ? -EPERM : fd;
 }
 
 int hy_feed_listener_next(struct hy_feed_listener *l)
 {
     for (int i = 0; i < HY_FEED_LISTENERS && !l->paused_until_ms; i++) {
-        struct hy_feed_queue *q = &l->queues[i];
-        int rc = q->fd < 0 || q->turn >= HY_FEED_ACCEPTS_MAX ? -EAGAIN : next_of(l, q);
+        struct hy_feed_listen_socket *s = &l->sockets[i];
+        int rc = s->fd < 0 || s->turn >= HY_FEED_ACCEPTS_MAX ? -EAGAIN : accept_next(l, s);
 
         if (rc != -EAGAIN)
             return rc;
@@ -175,18 +175,18 @@ int hy_feed_listener_next(struct hy_feed_listener *l)
 void hy_feed_listener_mark(struct hy_feed_listener *l)
 {
     for (int i = 0; i < HY_FEED_LISTENERS; i++) {
-        l->queues[i].accepted = 0;
-        l->queues[i].is_empty = false;
+        l->sockets[i].accepted = 0;
+        l->sockets[i].is_empty = false;
     }
 }
 
-/* Connections are accepted in the order in which they came, and the kernel lets no more than HY_FEED_WAITING + 1 wait. */
+/* Connections are accepted in order, and the kernel holds at most HY_FEED_BACKLOG + 1 of them. */
 bool hy_feed_listener_is_drained(const struct hy_feed_listener *l)
 {
     for (int i = 0; i < HY_FEED_LISTENERS; i++) {
-        const struct hy_feed_queue *q = &l->queues[i];
+        const struct hy_feed_listen_socket *s = &l->sockets[i];
 
-        if (q->fd >= 0 && !q->is_empty && q->accepted <= HY_FEED_WAITING)
+        if (s->fd >= 0 && !s->is_empty && s->accepted <= HY_FEED_BACKLOG)
             return false;
     }
     return true;
@@ -197,7 +197,7 @@ bool hy_feed_listener_is_drained(const struct hy_feed_listener *l)
 void hy_feed_listener_poll(const struct hy_feed_listener *l, struct pollfd fds[HY_FEED_LISTENERS])
 {
     for (int i = 0; i < HY_FEED_LISTENERS; i++)
-        fds[i] = (struct pollfd){.fd = l->paused_until_ms ? -1 : l->queues[i].fd, .events = POLLIN};
+        fds[i] = (struct pollfd){.fd = l->paused_until_ms ? -1 : l->sockets[i].fd, .events = POLLIN};
 }
 
 int hy_feed_listener_timeout(const struct hy_feed_listener *l, int timeout_ms)

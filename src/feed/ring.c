@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The memory, all numbers of this machine:
+ * The memory, in host byte order:
  *
  *      0        64       128      64 KiB                  64 KiB + size
  *     +--------+--------+-- - - -+------------- - - -----+
- *     | what   | of who | of who | messages              |
- *     | it is  | writes | reads  |                       |
+ *     | magic, | writer | reader | messages              |
+ *     | size   |        |        |                       |
  *     +--------+--------+-- - - -+------------- - - -----+
  *
- * Positions count all bytes that ever went through, so they never run over; the
- * place of one is its remainder by the window, a power of two. The window is the
- * first part of the memory, so that what is in use stays in the processor's caches;
- * who writes widens it, up to all, for a message that needs it, when the ring is
- * empty. A message that begins in the window runs over its end in one piece: the
- * messages are mapped twice, one behind the other.
+ * Positions count all bytes ever sent, so they never wrap; the offset of a position
+ * is its remainder by the window, a power of two. The window is the first part of
+ * the memory, so that the bytes in use stay in the processor's caches. The writer
+ * widens it, up to the whole memory, for a message that needs it, while the ring is
+ * empty. Messages are mapped twice in a row, so that a message that starts within
+ * the window is contiguous even when it extends past its end.
  *
- *     a message    u32 n, u32 kind, n bytes, up to 7 that mean nothing
+ *     a message    u32 n, u32 kind, n bytes, up to 7 bytes of padding
  *
- * Who is about to sleep says so, and looks again; who has sent or released
- * looks whether the other sleeps. Between the two a full barrier: one of them
- * sees the other.
+ * An end that is about to sleep sets its flag and checks again; an end that has
+ * sent or released checks the peer's flag. Both have a full barrier in between, so
+ * that at least one of them sees the other's store.
  */
-#include "feed/ring.h"
+#include "feed/feed.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -43,38 +43,38 @@
 #include "base/mem.h"
 
 #define MAGIC 0x676e6972706f6801ull /* "\1hopring" */
-#define HEAD (64u << 10) /* a page, on any machine */
-#define WINDOW (4u << 20) /* to begin with */
-#define MESSAGE_HEAD 8u
-#define LOOKS 20 /* before who waits sleeps: with a yield each, since there may be fewer cores than sides */
+#define HEADER (64u << 10) /* at least a page on any machine */
+#define WINDOW_FIRST (4u << 20)
+#define MESSAGE_HEADER 8u
+#define SPINS 20 /* checks before a wait sleeps, with a yield each: there may be fewer cores than processes */
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 struct shared {
     uint64_t magic, size;
-    _Alignas(64) _Atomic uint64_t sent; /* up to here there are messages ... */
-    _Atomic uint64_t window; /* the same for all that are there */
+    _Alignas(64) _Atomic uint64_t sent; /* the end of the last message ... */
+    _Atomic uint64_t window; /* of all pending messages */
     _Atomic uint32_t writer_sleeps;
-    _Alignas(64) _Atomic uint64_t taken; /* ... and up to here they are used up */
-    _Atomic uint32_t reader_sleeps, word;
+    _Alignas(64) _Atomic uint64_t taken; /* ... and of the last one released */
+    _Atomic uint32_t reader_sleeps, hint;
 };
 
 struct hy_ring {
     struct shared *shared;
-    uint8_t *messages; /* twice */
+    uint8_t *messages; /* mapped twice */
     size_t size, window;
     int socket;
-    bool is_gone; /* the other side is */
-    uint64_t sent, taken;       /* our own counts, which nobody else can spoil */
-    size_t reserved, current;   /* bytes of the message in hand, with its head */
+    bool is_peer_gone;
+    uint64_t sent, taken;       /* private copies, which the peer cannot change */
+    size_t reserved, current;   /* bytes of the current message, with its header */
 };
 
 /* ---- memory ------------------------------------------------------------------------ */
 
 static size_t round_up(size_t n)
 {
-    size_t size = HY_RING_LEAST;
+    size_t size = HY_RING_MIN;
 
-    while (size < n && size < HY_RING_MOST)
+    while (size < n && size < HY_RING_MAX)
         size *= 2;
     return size;
 }
@@ -88,7 +88,7 @@ static void *map_at(void *where, int fd, size_t size, off_t from)
     return mmap(where, size, PROT_READ | PROT_WRITE, MAP_SHARED | (where ? MAP_FIXED : 0), fd, from);
 }
 
-/* Room for both copies is taken first, so that nothing else gets in between. */
+/* Reserves the address range of both mappings first, so that no other mapping gets in between. */
 static int map_twice(struct hy_ring *r, int fd)
 {
     uint8_t *room = mmap(NULL, 2 * r->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -96,14 +96,14 @@ static int map_twice(struct hy_ring *r, int fd)
     if (room == MAP_FAILED)
         return -errno;
     r->messages = room;
-    if (map_at(room, fd, r->size, HEAD) == MAP_FAILED || map_at(room + r->size, fd, r->size, HEAD) == MAP_FAILED)
+    if (map_at(room, fd, r->size, HEADER) == MAP_FAILED || map_at(room + r->size, fd, r->size, HEADER) == MAP_FAILED)
         return -errno;
     return 0;
 }
 
 static int map_all(struct hy_ring *r, int fd)
 {
-    void *shared = map_at(NULL, fd, HEAD, 0);
+    void *shared = map_at(NULL, fd, HEADER, 0);
 
     if (shared == MAP_FAILED)
         return -errno;
@@ -118,7 +118,7 @@ void hy_ring_close(struct hy_ring *r)
     if (r->messages)
         munmap(r->messages, 2 * r->size);
     if (r->shared)
-        munmap(r->shared, HEAD);
+        munmap(r->shared, HEADER);
     if (r->socket >= 0)
         close(r->socket);
     free(r);
@@ -140,53 +140,53 @@ static struct hy_ring *ring_new(size_t size, int socket)
 static void set_window(struct hy_ring *r, size_t window)
 {
     r->window = window;
-    atomic_store_explicit(&r->shared->window, window, memory_order_relaxed); /* before `sent`, with which it is seen */
+    atomic_store_explicit(&r->shared->window, window, memory_order_relaxed); /* published by the release of `sent` */
 }
 
-static int make_memory(struct hy_ring *r)
+static int create_memory(struct hy_ring *r)
 {
     hy_cleanup_close int fd = HY_SYS(memfd_create("hopyard-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     int rc;
 
-    if (fd < 0 || HY_SYS(ftruncate(fd, (off_t)(HEAD + r->size))) < 0 || HY_SYS(fcntl(fd, F_ADD_SEALS, SEALS)) < 0)
+    if (fd < 0 || HY_SYS(ftruncate(fd, (off_t)(HEADER + r->size))) < 0 || HY_SYS(fcntl(fd, F_ADD_SEALS, SEALS)) < 0)
         return -errno;
     rc = map_all(r, fd);
     if (rc < 0)
         return rc;
     r->shared->magic = MAGIC;
     r->shared->size = r->size;
-    set_window(r, r->size < WINDOW ? r->size : WINDOW);
+    set_window(r, r->size < WINDOW_FIRST ? r->size : WINDOW_FIRST);
     return hy_take_fd(fd);
 }
 
 int hy_ring_new(size_t size, int socket, struct hy_ring **ret, int *ret_memory, struct hy_err *err)
 {
     struct hy_ring *r = ring_new(round_up(size), socket);
-    int fd = r ? make_memory(r) : -ENOMEM;
+    int fd = r ? create_memory(r) : -ENOMEM;
 
     if (fd < 0) {
         hy_ring_close(r);
-        return hy_err_sys(err, fd, "cannot make a ring of %zu bytes", round_up(size));
+        return hy_err_sys(err, fd, "cannot create a ring of %zu bytes", round_up(size));
     }
     *ret = r;
     *ret_memory = fd;
     return 0;
 }
 
-/* The size that the memory has, is sealed at, and says itself; or 0. */
-static size_t size_of_memory(int fd)
+/* The size of messages in a sealed memfd; 0 when it is not sealed or not a valid size. */
+static size_t checked_size(int fd)
 {
     struct stat st;
     int seals = fcntl(fd, F_GET_SEALS);
 
-    if (seals < 0 || (seals & SEALS) != SEALS || HY_SYS(fstat(fd, &st)) < 0 || st.st_size <= (off_t)HEAD)
+    if (seals < 0 || (seals & SEALS) != SEALS || HY_SYS(fstat(fd, &st)) < 0 || st.st_size <= (off_t)HEADER)
         return 0;
-    return round_up((size_t)st.st_size - HEAD) == (size_t)st.st_size - HEAD ? (size_t)st.st_size - HEAD : 0;
+    return round_up((size_t)st.st_size - HEADER) == (size_t)st.st_size - HEADER ? (size_t)st.st_size - HEADER : 0;
 }
 
 int hy_ring_open(int memory, int socket, struct hy_ring **ret, struct hy_err *err)
 {
-    const size_t size = size_of_memory(memory);
+    const size_t size = checked_size(memory);
     struct hy_ring *r = ring_new(size, socket);
     int rc = !r ? -ENOMEM : size ? map_all(r, memory) : -EPROTO;
 
@@ -194,15 +194,16 @@ int hy_ring_open(int memory, int socket, struct hy_ring **ret, struct hy_err *er
         rc = -EPROTO;
     if (rc < 0) {
         hy_ring_close(r);
-        return rc == -EPROTO ? hy_err_set(err, rc, "what was sent is no ring") : hy_err_sys(err, rc, "cannot open a ring");
+        return rc == -EPROTO ? hy_err_set(err, rc, "the received memory is not a ring")
+                             : hy_err_sys(err, rc, "cannot open a ring");
     }
     *ret = r;
     return 0;
 }
 
-size_t hy_ring_most(const struct hy_ring *r)
+size_t hy_ring_message_max(const struct hy_ring *r)
 {
-    return r->size / 2 - MESSAGE_HEAD;
+    return r->size / 2 - MESSAGE_HEADER;
 }
 
 int hy_ring_socket(const struct hy_ring *r)
@@ -210,23 +211,24 @@ int hy_ring_socket(const struct hy_ring *r)
     return r->socket;
 }
 
-/* ---- sleep ------------------------------------------------------------------------- */
+/* ---- wakeups ----------------------------------------------------------------------- */
 
-/* After we have changed a position: the other may sleep because of the one before. */
-static void wake(struct hy_ring *r, _Atomic uint32_t *sleeps)
+/* After a change of a position: the peer may sleep because of the previous one. */
+static void wake_peer(struct hy_ring *r, _Atomic uint32_t *sleeps)
 {
     atomic_thread_fence(memory_order_seq_cst);
     if (atomic_load_explicit(sleeps, memory_order_relaxed) && atomic_exchange(sleeps, 0))
-        (void)!send(r->socket, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL); /* a full socket wakes already; its end is seen */
+        /* A full socket holds a wakeup already, and the next wait finds a closed one. */
+        (void)!send(r->socket, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-static void say_sleeping(_Atomic uint32_t *sleeps)
+static void set_sleeping(_Atomic uint32_t *sleeps)
 {
     atomic_store_explicit(sleeps, 1, memory_order_relaxed);
     atomic_thread_fence(memory_order_seq_cst);
 }
 
-int hy_ring_woken(struct hy_ring *r)
+int hy_ring_drain_wakeups(struct hy_ring *r)
 {
     char bytes[64];
     ssize_t n;
@@ -235,26 +237,26 @@ int hy_ring_woken(struct hy_ring *r)
         n = recv(r->socket, bytes, sizeof bytes, MSG_DONTWAIT);
     while (n == (ssize_t)sizeof bytes || (n < 0 && errno == EINTR));
     if (n == 0 || (n < 0 && errno != EAGAIN))
-        r->is_gone = true;
-    return r->is_gone ? -EPIPE : 0;
+        r->is_peer_gone = true;
+    return r->is_peer_gone ? -EPIPE : 0;
 }
 
 typedef int is_ready(struct hy_ring *r, size_t n);
 
-static int64_t left_of(int64_t end)
+static int64_t remaining_ms(int64_t end)
 {
     const int64_t left = end - hy_clock_ms();
 
     return end < 0 ? -1 : left > 0 ? left : 0;
 }
 
-/* Looks for a while, then sleeps until it is ready. What is there counts also when the other is gone. */
+/* Spins, then sleeps until it is ready. Readiness has precedence over a peer that is gone. */
 static int wait_until(struct hy_ring *r, is_ready *ready, size_t n, _Atomic uint32_t *sleeps, int timeout_ms)
 {
     const int64_t end = timeout_ms < 0 ? -1 : hy_clock_ms() + timeout_ms;
     int rc;
 
-    for (int i = 0; i < LOOKS; i++) {
+    for (int i = 0; i < SPINS; i++) {
         if ((rc = ready(r, n)) != 0)
             return rc;
         sched_yield();
@@ -262,28 +264,28 @@ static int wait_until(struct hy_ring *r, is_ready *ready, size_t n, _Atomic uint
     for (;;) {
         struct pollfd p = {.fd = r->socket, .events = POLLIN};
 
-        say_sleeping(sleeps);
-        if ((rc = ready(r, n)) != 0 || r->is_gone)
+        set_sleeping(sleeps);
+        if ((rc = ready(r, n)) != 0 || r->is_peer_gone)
             return rc ? rc : -EPIPE;
-        rc = poll(&p, 1, (int)left_of(end));
+        rc = poll(&p, 1, (int)remaining_ms(end));
         if (rc < 0 && errno != EINTR)
             return -errno;
         if (rc == 0)
             return ready(r, n);
         if (rc > 0)
-            hy_ring_woken(r);
+            hy_ring_drain_wakeups(r);
     }
 }
 
-/* ---- who writes -------------------------------------------------------------------- */
+/* ---- the writer -------------------------------------------------------------------- */
 
-static size_t whole_size(size_t n)
+static size_t framed_size(size_t n)
 {
-    return (MESSAGE_HEAD + n + 7) & ~(size_t)7;
+    return (MESSAGE_HEADER + n + 7) & ~(size_t)7;
 }
 
-/* What the other says it has taken is believed only as far as it can be true. */
-static size_t room_of(struct hy_ring *r)
+/* An impossible position of the reader is ignored. */
+static size_t free_bytes(struct hy_ring *r)
 {
     const uint64_t taken = atomic_load_explicit(&r->shared->taken, memory_order_acquire);
 
@@ -295,53 +297,53 @@ static size_t room_of(struct hy_ring *r)
 static int is_empty(struct hy_ring *r, size_t n)
 {
     (void)n;
-    return room_of(r) == r->window;
+    return free_bytes(r) == r->window;
 }
 
-/* Two of the largest messages fit into the window, so that one is written while the other is read. */
-static bool is_too_narrow(const struct hy_ring *r, size_t n)
+/* Two messages of the largest size fit into the window, so that one is written while the other is read. */
+static bool needs_wider_window(const struct hy_ring *r, size_t n)
 {
-    return whole_size(n) > r->window / 2 && r->window < r->size;
+    return framed_size(n) > r->window / 2 && r->window < r->size;
 }
 
-static int has_room(struct hy_ring *r, size_t n)
+static int has_space(struct hy_ring *r, size_t n)
 {
-    return is_too_narrow(r, n) ? is_empty(r, n) : room_of(r) >= whole_size(n);
+    return needs_wider_window(r, n) ? is_empty(r, n) : free_bytes(r) >= framed_size(n);
 }
 
 void *hy_ring_reserve(struct hy_ring *r, size_t n)
 {
-    if (n > hy_ring_most(r) || !has_room(r, n))
+    if (n > hy_ring_message_max(r) || !has_space(r, n))
         return NULL;
-    while (is_too_narrow(r, n))
+    while (needs_wider_window(r, n))
         set_window(r, 2 * r->window);
-    r->reserved = whole_size(n);
-    return r->messages + r->sent % r->window + MESSAGE_HEAD;
+    r->reserved = framed_size(n);
+    return r->messages + r->sent % r->window + MESSAGE_HEADER;
 }
 
 void hy_ring_send(struct hy_ring *r, uint32_t kind, size_t n)
 {
     const uint32_t head[2] = {(uint32_t)n, kind};
 
-    assert(whole_size(n) <= r->reserved);
+    assert(framed_size(n) <= r->reserved);
     memcpy(r->messages + r->sent % r->window, head, sizeof head);
-    r->sent += whole_size(n);
+    r->sent += framed_size(n);
     r->reserved = 0;
     atomic_store_explicit(&r->shared->sent, r->sent, memory_order_release);
-    wake(r, &r->shared->reader_sleeps);
+    wake_peer(r, &r->shared->reader_sleeps);
 }
 
-int hy_ring_wait_for_room(struct hy_ring *r, size_t n, int timeout_ms)
+int hy_ring_wait_for_space(struct hy_ring *r, size_t n, int timeout_ms)
 {
-    if (n > hy_ring_most(r))
+    if (n > hy_ring_message_max(r))
         return -EMSGSIZE;
-    return wait_until(r, has_room, n, &r->shared->writer_sleeps, timeout_ms);
+    return wait_until(r, has_space, n, &r->shared->writer_sleeps, timeout_ms);
 }
 
-bool hy_ring_may_sleep_for_room(struct hy_ring *r, size_t n)
+bool hy_ring_arm_writer(struct hy_ring *r, size_t n)
 {
-    say_sleeping(&r->shared->writer_sleeps);
-    return has_room(r, n) == 0;
+    set_sleeping(&r->shared->writer_sleeps);
+    return has_space(r, n) == 0;
 }
 
 int hy_ring_wait_until_empty(struct hy_ring *r, int timeout_ms)
@@ -349,15 +351,15 @@ int hy_ring_wait_until_empty(struct hy_ring *r, int timeout_ms)
     return wait_until(r, is_empty, 0, &r->shared->writer_sleeps, timeout_ms);
 }
 
-uint32_t hy_ring_word(const struct hy_ring *r)
+uint32_t hy_ring_hint(const struct hy_ring *r)
 {
-    return atomic_load_explicit(&r->shared->word, memory_order_relaxed);
+    return atomic_load_explicit(&r->shared->hint, memory_order_relaxed);
 }
 
-/* ---- who reads --------------------------------------------------------------------- */
+/* ---- the reader -------------------------------------------------------------------- */
 
-/* Bytes of messages that are there; more than the ring holds cannot be. */
-static int bytes_there(struct hy_ring *r, size_t *ret)
+/* -EPROTO when they exceed the ring. */
+static int pending_bytes(struct hy_ring *r, size_t *ret)
 {
     const uint64_t sent = atomic_load_explicit(&r->shared->sent, memory_order_acquire);
 
@@ -368,24 +370,25 @@ static int bytes_there(struct hy_ring *r, size_t *ret)
     return 0;
 }
 
-int hy_ring_next(struct hy_ring *r, struct hy_message *ret)
+int hy_ring_next(struct hy_ring *r, struct hy_ring_message *ret)
 {
     uint32_t head[2];
-    size_t there;
-    int rc = bytes_there(r, &there);
+    size_t pending;
+    int rc = pending_bytes(r, &pending);
 
-    if (rc < 0 || there == 0)
+    if (rc < 0 || pending == 0)
         return rc;
     memcpy(head, r->messages + r->taken % r->window, sizeof head);
-    if (there < MESSAGE_HEAD || head[0] > hy_ring_most(r) || whole_size(head[0]) > there)
+    if (pending < MESSAGE_HEADER || head[0] > hy_ring_message_max(r) || framed_size(head[0]) > pending)
         return -EPROTO;
-    r->current = whole_size(head[0]);
-    *ret = (struct hy_message){.bytes = r->messages + r->taken % r->window + MESSAGE_HEAD, .n = head[0], .kind = head[1]};
+    r->current = framed_size(head[0]);
+    *ret = (struct hy_ring_message){
+        .bytes = r->messages + r->taken % r->window + MESSAGE_HEADER, .n = head[0], .kind = head[1]};
     return 1;
 }
 
-/* Who writes is woken when half of the window is free, which is room for any message: for each one it would cost both
- * more than to copy them. */
+/* Wakes the writer only when half of the window is free, which is enough for any message: a wakeup for each message
+ * would cost more than copying it. */
 void hy_ring_release(struct hy_ring *r)
 {
     const uint64_t sent = atomic_load_explicit(&r->shared->sent, memory_order_relaxed);
@@ -394,22 +397,22 @@ void hy_ring_release(struct hy_ring *r)
     r->current = 0;
     atomic_store_explicit(&r->shared->taken, r->taken, memory_order_release);
     if (sent - r->taken <= r->window / 2)
-        wake(r, &r->shared->writer_sleeps);
+        wake_peer(r, &r->shared->writer_sleeps);
 }
 
-void hy_ring_say(struct hy_ring *r, uint32_t word)
+void hy_ring_set_hint(struct hy_ring *r, uint32_t hint)
 {
-    if (atomic_load_explicit(&r->shared->word, memory_order_relaxed) != word)
-        atomic_store_explicit(&r->shared->word, word, memory_order_relaxed);
+    if (atomic_load_explicit(&r->shared->hint, memory_order_relaxed) != hint)
+        atomic_store_explicit(&r->shared->hint, hint, memory_order_relaxed);
 }
 
 static int has_message(struct hy_ring *r, size_t n)
 {
-    size_t there;
-    int rc = bytes_there(r, &there);
+    size_t pending;
+    int rc = pending_bytes(r, &pending);
 
     (void)n;
-    return rc < 0 ? rc : there > 0;
+    return rc < 0 ? rc : pending > 0;
 }
 
 int hy_ring_wait_for_message(struct hy_ring *r, int timeout_ms)
@@ -417,8 +420,8 @@ int hy_ring_wait_for_message(struct hy_ring *r, int timeout_ms)
     return wait_until(r, has_message, 0, &r->shared->reader_sleeps, timeout_ms);
 }
 
-bool hy_ring_may_sleep(struct hy_ring *r)
+bool hy_ring_arm_reader(struct hy_ring *r)
 {
-    say_sleeping(&r->shared->reader_sleeps);
+    set_sleeping(&r->shared->reader_sleeps);
     return has_message(r, 0) == 0;
 }

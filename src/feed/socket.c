@@ -10,17 +10,17 @@
 #include "base/fault.h"
 #include "base/mem.h"
 
-#define END "/over"
+#define TERMINATED_SUFFIX "/over"
 
-int hy_feed_name_of_end(const char *hub, char *name)
+int hy_feed_terminated_name(const char *hub, char *name)
 {
-    if (strlen(hub) + sizeof END > HY_FEED_NAME_MAX)
+    if (strlen(hub) + sizeof TERMINATED_SUFFIX > HY_FEED_NAME_MAX)
         return -ENAMETOOLONG;
-    stpcpy(stpcpy(name, hub), END);
+    stpcpy(stpcpy(name, hub), TERMINATED_SUFFIX);
     return 0;
 }
 
-/* The name begins behind a NUL, and has none at its end. */
+/* An abstract name follows a NUL and is not NUL-terminated. */
 static int address_of(const char *name, struct sockaddr_un *a, socklen_t *ret_n)
 {
     const size_t n = strlen(name);
@@ -33,17 +33,17 @@ static int address_of(const char *name, struct sockaddr_un *a, socklen_t *ret_n)
     return 0;
 }
 
-bool hy_feed_is_ours(int socket)
+bool hy_feed_is_trusted_peer(int socket)
 {
-    struct ucred who;
-    socklen_t n = sizeof who;
+    struct ucred peer;
+    socklen_t n = sizeof peer;
 
-    if (HY_SYS(getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &n)) < 0)
+    if (HY_SYS(getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &n)) < 0)
         return false;
-    return who.uid == geteuid() || who.uid == 0;
+    return peer.uid == geteuid() || peer.uid == 0;
 }
 
-/* A socket, and what it is to be called by. */
+/* A socket and its address. */
 static int new_socket(const char *name, struct sockaddr_un *a, socklen_t *ret_n)
 {
     const int rc = address_of(name, a, ret_n);
@@ -65,10 +65,10 @@ int hy_feed_bind(const char *name)
 
 int hy_feed_listen(int fd)
 {
-    return HY_SYS(listen(fd, HY_FEED_WAITING)) < 0 ? -errno : 0;
+    return HY_SYS(listen(fd, HY_FEED_BACKLOG)) < 0 ? -errno : 0;
 }
 
-int hy_feed_connect(const char *name)
+int hy_feed_connect_abstract(const char *name)
 {
     struct sockaddr_un a;
     socklen_t n;
@@ -78,7 +78,7 @@ int hy_feed_connect(const char *name)
         return fd;
     if (HY_SYS(connect(fd, (const struct sockaddr *)&a, n)) < 0)
         return -errno;
-    return hy_feed_is_ours(fd) ? hy_take_fd(fd) : -EPERM;
+    return hy_feed_is_trusted_peer(fd) ? hy_take_fd(fd) : -EPERM;
 }
 
 int hy_feed_accept(int listener)
@@ -87,15 +87,15 @@ int hy_feed_accept(int listener)
 
     if (fd < 0)
         return -errno;
-    return hy_feed_is_ours(fd) ? hy_take_fd(fd) : -EPERM;
+    return hy_feed_is_trusted_peer(fd) ? hy_take_fd(fd) : -EPERM;
 }
 
-int hy_feed_pair(int ends[2])
+int hy_feed_socketpair(int ends[2])
 {
     return HY_SYS(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends)) < 0 ? -errno : 0;
 }
 
-bool hy_feed_is_end(int fd)
+bool hy_feed_is_stream_socket(int fd)
 {
     int domain = 0, type = 0;
     socklen_t n = sizeof domain;
@@ -111,7 +111,7 @@ union control {
     char room[CMSG_SPACE(2 * sizeof(int))];
 };
 
-int hy_feed_send(int socket, const void *packet, size_t n, const int *fds)
+int hy_feed_send_packet(int socket, const void *packet, size_t n, const int *fds)
 {
     union control control = {0};
     struct iovec io = {.iov_base = (void *)(uintptr_t)packet, .iov_len = n};
@@ -128,7 +128,7 @@ int hy_feed_send(int socket, const void *packet, size_t n, const int *fds)
     return HY_SYS(sendmsg(socket, &m, MSG_DONTWAIT | MSG_NOSIGNAL)) < 0 ? -errno : 0;
 }
 
-/* The two, or none: what else came is closed. */
+/* The control buffer has room for two; the kernel closes any others. */
 static void take_fds(const struct msghdr *m, int fds[2])
 {
     const struct cmsghdr *c = CMSG_FIRSTHDR(m);
@@ -141,7 +141,7 @@ static void take_fds(const struct msghdr *m, int fds[2])
         memcpy(fds, CMSG_DATA(c), sizeof(int));
 }
 
-int hy_feed_recv(int socket, void *packet, size_t n, int fds[2])
+int hy_feed_recv_packet(int socket, void *packet, size_t n, int fds[2])
 {
     union control control = {0};
     struct iovec io = {.iov_base = packet, .iov_len = n};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "feed/source.h"
+#include "feed/feed.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -11,24 +11,23 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "feed/batch.h"
 #include "feed/listener.h"
 #include "feed/socket.h"
 
-#define LOOKS 20 /* before who waits sleeps, as in a ring */
+#define SPINS 20 /* checks before a wait sleeps, as in a ring */
 
-struct hy_source {
+struct hy_feed_source {
     int socket;
-    struct hy_ring *rows, *results; /* the second comes with a notice, if it was wanted */
-    size_t need;
-    bool is_over;  /* the hub has had enough */
-    bool is_alone; /* it has said its last word */
-    char end[HY_FEED_NAME_MAX];
+    struct hy_ring *rows, *results; /* the second arrives with a notice, if requested */
+    size_t needed;
+    bool is_shut_down; /* the hub has terminated */
+    bool is_closed;    /* the hub has closed the connection */
+    char terminated_name[HY_FEED_NAME_MAX];
 };
 
-/* ---- from birth to death ------------------------------------------------------------ */
+/* ---- life cycle --------------------------------------------------------------------- */
 
-void hy_source_close(struct hy_source *s)
+void hy_feed_source_close(struct hy_feed_source *s)
 {
     if (!s)
         return;
@@ -38,80 +37,82 @@ void hy_source_close(struct hy_source *s)
     free(s);
 }
 
-static bool has_had_enough(const char *end)
+static bool is_terminated(const char *terminated_name)
 {
-    const int fd = hy_feed_connect(end);
+    const int fd = hy_feed_connect_abstract(terminated_name);
 
     if (fd >= 0)
         close(fd);
-    return fd >= 0 || fd == -EAGAIN; /* so many have asked already that no more of them can be held */
+    return fd >= 0 || fd == -EAGAIN; /* its backlog is full of other feeders */
 }
 
-/* Connects, or finds out why not. */
-static int dial(struct hy_source *s, const char *name, struct hy_err *err)
+/* Connects, or finds the reason why it cannot. */
+static int connect_to_hub(struct hy_feed_source *s, const char *name, struct hy_err *err)
 {
-    int rc = hy_feed_name_of_end(name, s->end);
+    int rc = hy_feed_terminated_name(name, s->terminated_name);
 
     if (rc < 0)
-        return hy_err_sys(err, rc, "'%s' cannot be a hub's name", name);
-    s->socket = hy_feed_dial(name);
+        return hy_err_sys(err, rc, "'%s' is too long for the name of a hub", name);
+    s->socket = hy_feed_connect_hub(name);
     if (s->socket >= 0)
         return 0;
-    if (s->socket == -ECONNREFUSED && has_had_enough(s->end))
-        return hy_err_set(err, -ESHUTDOWN, "the hub '%s' has had enough", name);
+    if (s->socket == -ECONNREFUSED && is_terminated(s->terminated_name))
+        return hy_err_set(err, -ESHUTDOWN, "the hub '%s' has terminated", name);
     if (s->socket == -EPERM)
-        return hy_err_set(err, -EPERM, "the hub '%s' belongs to somebody else", name);
+        return hy_err_set(err, -EPERM, "the hub '%s' belongs to another user", name);
     return hy_err_sys(err, s->socket, "cannot reach the hub '%s'", name);
 }
 
-static int greet(struct hy_source *s, const struct hy_source_options *o, struct hy_err *err)
+static int send_hello(struct hy_feed_source *s, const struct hy_feed_source_options *o, struct hy_err *err)
 {
-    struct hy_hello hello = {.magic = HY_HELLO_MAGIC, .wants_results = o->wants_results, .results_size = o->size};
+    struct hy_feed_hello hello = {
+        .magic = HY_FEED_HELLO_MAGIC, .needs_results = o->needs_results, .results_size = o->size};
     hy_cleanup_close int memory = -1;
     int ends[2], rc;
 
     memcpy(hello.queue, o->queue, strlen(o->queue) + 1);
-    rc = hy_feed_pair(ends);
+    rc = hy_feed_socketpair(ends);
     if (rc < 0)
-        return hy_err_sys(err, rc, "cannot make a socket");
+        return hy_err_sys(err, rc, "cannot create a socket pair");
     rc = hy_ring_new(o->size, ends[0], &s->rows, &memory, err);
     if (rc == 0) {
-        rc = hy_feed_send(s->socket, &hello, sizeof hello, (const int[2]){memory, ends[1]});
+        rc = hy_feed_send_packet(s->socket, &hello, sizeof hello, (const int[2]){memory, ends[1]});
         if (rc < 0)
-            hy_err_sys(err, rc, "cannot greet the hub");
+            hy_err_sys(err, rc, "cannot send a hello to the hub");
     }
     close(ends[1]);
     return rc;
 }
 
-int hy_source_open(const char *name, const struct hy_source_options *o, struct hy_source **ret, struct hy_err *err)
+int hy_feed_source_open(const char *name, const struct hy_feed_source_options *o, struct hy_feed_source **ret,
+                        struct hy_err *err)
 {
-    struct hy_source *s;
+    struct hy_feed_source *s;
     int rc;
 
-    if (strlen(o->queue) >= HY_QUEUE_MAX || o->size > HY_RING_MOST)
-        return hy_err_set(err, -EINVAL, "a queue's name has less than %u bytes, and a ring at most %u", HY_QUEUE_MAX,
-                          HY_RING_MOST);
+    if (strlen(o->queue) >= HY_FEED_QUEUE_MAX || o->size > HY_RING_MAX)
+        return hy_err_set(err, -EINVAL, "the name of a queue must be shorter than %u bytes, and a ring at most %u "
+                          "bytes", HY_FEED_QUEUE_MAX, HY_RING_MAX);
     s = hy_calloc(1, sizeof *s);
     if (!s)
-        return hy_err_sys(err, -ENOMEM, "cannot open a source");
+        return hy_err_oom(err);
     s->socket = -1;
-    rc = dial(s, name, err);
+    rc = connect_to_hub(s, name, err);
     if (rc == 0)
-        rc = greet(s, o, err);
+        rc = send_hello(s, o, err);
     if (rc < 0) {
-        hy_source_close(s);
+        hy_feed_source_close(s);
         return rc;
     }
     *ret = s;
     return 0;
 }
 
-/* ---- what the hub says --------------------------------------------------------------- */
+/* ---- notices ------------------------------------------------------------------------- */
 
-static int open_results(struct hy_source *s, const int fds[2])
+static int open_results(struct hy_feed_source *s, const int fds[2])
 {
-    if (s->results || fds[0] < 0 || !hy_feed_is_end(fds[1])) {
+    if (s->results || fds[0] < 0 || !hy_feed_is_stream_socket(fds[1])) {
         if (fds[1] >= 0)
             close(fds[1]);
         return -EPROTO;
@@ -119,15 +120,15 @@ static int open_results(struct hy_source *s, const int fds[2])
     return hy_ring_open(fds[0], fds[1], &s->results, NULL);
 }
 
-static int heed(struct hy_source *s, const struct hy_notice *n, int fds[2])
+static int handle_notice(struct hy_feed_source *s, const struct hy_feed_notice *n, int fds[2])
 {
     int rc = 0;
 
-    if (n->magic == HY_NOTICE_MAGIC && n->kind == HY_NOTICE_RESULTS) {
+    if (n->magic == HY_FEED_NOTICE_MAGIC && n->kind == HY_FEED_NOTICE_RESULTS) {
         rc = open_results(s, fds);
         fds[1] = -1;
-    } else if (n->magic == HY_NOTICE_MAGIC && n->kind == HY_NOTICE_ENOUGH) {
-        s->is_over = true;
+    } else if (n->magic == HY_FEED_NOTICE_MAGIC && n->kind == HY_FEED_NOTICE_TERMINATED) {
+        s->is_shut_down = true;
     } else {
         rc = -EPROTO;
     }
@@ -136,164 +137,165 @@ static int heed(struct hy_source *s, const struct hy_notice *n, int fds[2])
     return rc;
 }
 
-/* Takes all notices that are there. */
-static int hear(struct hy_source *s)
+/* Receives all pending notices. */
+static int receive_notices(struct hy_feed_source *s)
 {
     int rc = 0;
 
-    while (rc == 0 && !s->is_alone) {
-        struct hy_notice n;
+    while (rc == 0 && !s->is_closed) {
+        struct hy_feed_notice n;
         int fds[2];
 
-        rc = hy_feed_recv(s->socket, &n, sizeof n, fds);
+        rc = hy_feed_recv_packet(s->socket, &n, sizeof n, fds);
         if (rc > 0)
-            rc = heed(s, &n, fds);
+            rc = handle_notice(s, &n, fds);
         else if (rc == 0)
-            s->is_alone = true;
+            s->is_closed = true;
     }
     return rc == -EAGAIN || rc == -EINTR ? 0 : rc;
 }
 
-/* The ring has no reader any more: because it had enough, or because it died. */
-static int why_gone(struct hy_source *s)
+/* The ring has lost its reader: the hub has terminated, or its process has died. */
+static int disconnect_reason(struct hy_feed_source *s)
 {
-    (void)hear(s); /* what it was not able to say is told by the name */
-    if (!s->is_over)
-        s->is_over = has_had_enough(s->end);
-    return s->is_over ? -ESHUTDOWN : -EPIPE;
+    (void)receive_notices(s); /* the second name answers where a notice was lost */
+    if (!s->is_shut_down)
+        s->is_shut_down = is_terminated(s->terminated_name);
+    return s->is_shut_down ? -ESHUTDOWN : -EPIPE;
 }
 
 /* ---- waiting ------------------------------------------------------------------------- */
 
-static bool has_results(struct hy_source *s)
+static bool has_results(struct hy_feed_source *s)
 {
-    struct hy_message m;
+    struct hy_ring_message m;
 
-    return s->results && hy_ring_next(s->results, &m) != 0; /* nonsense is found by who takes it */
+    return s->results && hy_ring_next(s->results, &m) != 0; /* hy_feed_source_next reports a corrupt ring */
 }
 
-static int look(struct hy_source *s, size_t need)
+static int ready_events(struct hy_feed_source *s, size_t needed)
 {
-    return (need && hy_ring_reserve(s->rows, need) ? HY_SOURCE_ROOM : 0) | (has_results(s) ? HY_SOURCE_RESULTS : 0);
+    return (needed && hy_ring_reserve(s->rows, needed) ? HY_FEED_SOURCE_SPACE : 0) |
+           (has_results(s) ? HY_FEED_SOURCE_RESULTS : 0);
 }
 
-/* Says to both sides that we sleep; false when there is something after all. */
-static bool may_sleep(struct hy_source *s, size_t need)
+/* Arms the wakeups of both rings; false when an event has happened meanwhile. */
+static bool arm_wakeups(struct hy_feed_source *s, size_t needed)
 {
-    return (!need || hy_ring_may_sleep_for_room(s->rows, need)) && (!s->results || hy_ring_may_sleep(s->results));
+    return (!needed || hy_ring_arm_writer(s->rows, needed)) && (!s->results || hy_ring_arm_reader(s->results));
 }
 
-/* Sleeps until something happens. 1, 0 when it took too long, or why there is nothing to wait for. */
-static int sleep_once(struct hy_source *s, int timeout_ms)
+/* 1 after a wakeup, 0 on timeout, or the reason why waiting is pointless. */
+static int poll_once(struct hy_feed_source *s, int timeout_ms)
 {
     struct pollfd p[3] = {{.fd = hy_ring_socket(s->rows), .events = POLLIN},
-                          {.fd = s->is_alone ? -1 : s->socket, .events = POLLIN},
+                          {.fd = s->is_closed ? -1 : s->socket, .events = POLLIN},
                           {.fd = s->results ? hy_ring_socket(s->results) : -1, .events = POLLIN}};
-    int rc = poll(p, 3, timeout_ms), gone = 0;
+    int rc = poll(p, 3, timeout_ms), disconnected = 0;
 
     if (rc <= 0)
         return rc == 0 ? 0 : errno == EINTR ? 1 : -errno;
     if (p[2].revents)
-        gone = hy_ring_woken(s->results);
-    if (p[1].revents && (rc = hear(s)) < 0)
+        disconnected = hy_ring_drain_wakeups(s->results);
+    if (p[1].revents && (rc = receive_notices(s)) < 0)
         return rc;
-    if (p[0].revents && hy_ring_woken(s->rows) < 0)
-        gone = -EPIPE;
-    return gone ? why_gone(s) : s->is_over ? -ESHUTDOWN : 1;
+    if (p[0].revents && hy_ring_drain_wakeups(s->rows) < 0)
+        disconnected = -EPIPE;
+    return disconnected ? disconnect_reason(s) : s->is_shut_down ? -ESHUTDOWN : 1;
 }
 
-int hy_source_wait(struct hy_source *s, size_t need, int timeout_ms)
+int hy_feed_source_wait(struct hy_feed_source *s, size_t needed, int timeout_ms)
 {
     const int64_t end = hy_clock_ms() + timeout_ms;
     int rc;
 
-    if (need > hy_ring_most(s->rows))
+    if (needed > hy_ring_message_max(s->rows))
         return -EMSGSIZE;
-    for (int i = 0; i < LOOKS; i++, sched_yield())
-        if ((rc = look(s, need)) != 0)
+    for (int i = 0; i < SPINS; i++, sched_yield())
+        if ((rc = ready_events(s, needed)) != 0)
             return rc;
     for (;;) {
         const int64_t left = end - hy_clock_ms();
 
-        rc = may_sleep(s, need) ? sleep_once(s, timeout_ms < 0 ? -1 : left > 0 ? (int)left : 0) : 1;
-        if (look(s, need) & HY_SOURCE_RESULTS)
-            return HY_SOURCE_RESULTS; /* they were sent before whatever is wrong now */
+        rc = arm_wakeups(s, needed) ? poll_once(s, timeout_ms < 0 ? -1 : left > 0 ? (int)left : 0) : 1;
+        if (ready_events(s, needed) & HY_FEED_SOURCE_RESULTS)
+            return HY_FEED_SOURCE_RESULTS; /* they were sent before the error */
         if (rc <= 0)
             return rc;
-        if ((rc = look(s, need)) != 0)
+        if ((rc = ready_events(s, needed)) != 0)
             return rc;
     }
 }
 
-int hy_source_wait_until_taken(struct hy_source *s, int timeout_ms)
+int hy_feed_source_wait_until_taken(struct hy_feed_source *s, int timeout_ms)
 {
     int rc = hy_ring_wait_until_empty(s->rows, timeout_ms);
 
-    return rc == -EPIPE ? why_gone(s) : rc;
+    return rc == -EPIPE ? disconnect_reason(s) : rc;
 }
 
 /* ---- rows and results ------------------------------------------------------------------ */
 
-/* Before anything is put: who is told at once that nobody wants it does not fill the ring first. */
-static int check(struct hy_source *s)
+/* Before each batch, so that a terminated hub is noticed before the ring is full. */
+static int check_hub(struct hy_feed_source *s)
 {
-    int rc = hear(s);
+    int rc = receive_notices(s);
 
-    return rc < 0 ? rc : s->is_over ? -ESHUTDOWN : s->is_alone ? why_gone(s) : 0;
+    return rc < 0 ? rc : s->is_shut_down ? -ESHUTDOWN : s->is_closed ? disconnect_reason(s) : 0;
 }
 
-size_t hy_source_most(const struct hy_source *s)
+size_t hy_feed_source_batch_max(const struct hy_feed_source *s)
 {
-    return hy_ring_most(s->rows);
+    return hy_ring_message_max(s->rows);
 }
 
-size_t hy_source_need(const struct hy_source *s)
+size_t hy_feed_source_needed(const struct hy_feed_source *s)
 {
-    return s->need;
+    return s->needed;
 }
 
-int hy_source_put(struct hy_source *s, const struct hy_batch *b)
+int hy_feed_source_put(struct hy_feed_source *s, const struct hy_batch *b)
 {
     void *room;
-    int rc = check(s);
+    int rc = check_hub(s);
 
     if (rc == 0)
-        rc = hy_batch_size(b, &s->need);
+        rc = hy_batch_size(b, &s->needed);
     if (rc < 0)
         return rc;
-    if (s->need > hy_ring_most(s->rows))
+    if (s->needed > hy_ring_message_max(s->rows))
         return -EMSGSIZE;
-    room = hy_ring_reserve(s->rows, s->need);
+    room = hy_ring_reserve(s->rows, s->needed);
     if (!room)
         return 0;
     hy_ring_send(s->rows, HY_FEED_BATCH, hy_batch_write(b, room));
     return 1;
 }
 
-bool hy_source_takes_pickles(const struct hy_source *s)
+bool hy_feed_source_may_pickle(const struct hy_feed_source *s)
 {
-    return hy_ring_word(s->rows) == 1;
+    return hy_ring_hint(s->rows) == 1;
 }
 
-int hy_source_put_end(struct hy_source *s)
+int hy_feed_source_put_end(struct hy_feed_source *s)
 {
-    int rc = check(s);
+    int rc = check_hub(s);
 
     if (rc < 0)
         return rc;
-    s->need = 8;
-    if (!hy_ring_reserve(s->rows, s->need))
+    s->needed = 8;
+    if (!hy_ring_reserve(s->rows, s->needed))
         return 0;
     hy_ring_send(s->rows, HY_FEED_END, 0);
     return 1;
 }
 
-int hy_source_next(struct hy_source *s, struct hy_message *ret)
+int hy_feed_source_next(struct hy_feed_source *s, struct hy_ring_message *ret)
 {
     return s->results ? hy_ring_next(s->results, ret) : 0;
 }
 
-void hy_source_release(struct hy_source *s)
+void hy_feed_source_release(struct hy_feed_source *s)
 {
     hy_ring_release(s->results);
 }

@@ -8,7 +8,7 @@
 
 #include "base/mem.h"
 #include "collective/collective.h"
-#include "current.h"
+#include "current_group.h"
 
 #define TICKET "hopyard.ticket"
 
@@ -69,7 +69,7 @@ static PyObject *raise_group(const struct hy_py_state *state, const struct hy_er
 /* The group, or NULL and an exception. */
 static struct hy_group *hold(const struct hy_py_state *state)
 {
-    struct hy_group *g = hy_current_hold();
+    struct hy_group *g = hy_current_group_hold();
 
     if (!g)
         raise_group(state, &(struct hy_err){-ENOTCONN, "Horovod has not been initialized; use hvd.init()."});
@@ -87,7 +87,7 @@ PyObject *hy_py_group_join(PyObject *module, PyObject *ignored)
 
     (void)ignored;
     thread = PyEval_SaveThread();
-    rc = hy_current_join(hy_py_is_interrupted, &thread, &err);
+    rc = hy_current_group_join(hy_py_is_interrupted, &thread, &err);
     PyEval_RestoreThread(thread);
     if (rc == -EINTR)
         return NULL;
@@ -101,7 +101,7 @@ PyObject *hy_py_group_leave(PyObject *module, PyObject *ignored)
     (void)module;
     (void)ignored;
     Py_BEGIN_ALLOW_THREADS
-    hy_current_leave();
+    hy_current_group_leave();
     Py_END_ALLOW_THREADS
     care_for_orphans(); /* all are over now */
     return Py_NewRef(Py_None);
@@ -109,12 +109,12 @@ PyObject *hy_py_group_leave(PyObject *module, PyObject *ignored)
 
 PyObject *hy_py_group_joined(PyObject *module, PyObject *ignored)
 {
-    struct hy_group *g = hy_current_hold();
+    struct hy_group *g = hy_current_group_hold();
 
     (void)module;
     (void)ignored;
     if (g)
-        hy_current_release();
+        hy_current_group_release();
     return PyBool_FromLong(g != NULL);
 }
 
@@ -147,20 +147,8 @@ PyObject *hy_py_group_query(PyObject *module, PyObject *arg)
     if (!g)
         return NULL;
     answer = answers[what](g);
-    hy_current_release();
+    hy_current_group_release();
     return PyLong_FromUnsignedLong(answer);
-}
-
-PyObject *hy_py_attach_tensorflow(PyObject *module, PyObject *args)
-{
-    struct hy_err err = {0};
-    const char *path;
-
-    if (!PyArg_ParseTuple(args, "s:attach_tensorflow", &path))
-        return NULL;
-    if (hy_current_attach(path, &err) < 0)
-        return hy_py_raise(PyModule_GetState(module), &err);
-    return Py_NewRef(Py_None);
 }
 
 /* ---- requests ------------------------------------------------------------------------- */
@@ -267,10 +255,10 @@ static void finish(struct ticket *t, int64_t *ret_result, struct hy_err *err)
 
     t->number = 0;
     Py_BEGIN_ALLOW_THREADS
-    g = hy_current_hold();
+    g = hy_current_group_hold();
     *ret_result = g ? hy_group_wait(g, number, err) : -ECONNABORTED;
     if (g)
-        hy_current_release();
+        hy_current_group_release();
     else
         hy_err_set(err, -ECONNABORTED, "this rank has left the group");
     Py_END_ALLOW_THREADS
@@ -278,11 +266,11 @@ static void finish(struct ticket *t, int64_t *ret_result, struct hy_err *err)
 
 static bool is_over(const struct ticket *t)
 {
-    struct hy_group *g = hy_current_hold();
+    struct hy_group *g = hy_current_group_hold();
     bool over = !g || hy_group_poll(g, t->number);
 
     if (g)
-        hy_current_release();
+        hy_current_group_release();
     return over;
 }
 
@@ -331,10 +319,10 @@ static int wait_or_be_interrupted(const struct ticket *t)
 
     do {
         Py_BEGIN_ALLOW_THREADS
-        g = hy_current_hold();
+        g = hy_current_group_hold();
         over = g ? hy_group_await(g, t->number, LOOK_UP_MS) : 1;
         if (g)
-            hy_current_release();
+            hy_current_group_release();
         Py_END_ALLOW_THREADS
         if (!over && PyErr_CheckSignals() < 0)
             return -1;
@@ -357,7 +345,7 @@ static PyObject *start(const struct hy_py_state *state, struct ticket *t, struct
     r->allocate = allocate;
     r->arg = t;
     t->number = hy_group_start(g, r, &err);
-    hy_current_release();
+    hy_current_group_release();
     if (t->number < 0) {
         ticket_free(t);
         return raise_group(state, &err);
@@ -509,7 +497,7 @@ PyObject *hy_py_group_poll(PyObject *module, PyObject *capsule)
     if (!g)
         return NULL;
     over = hy_group_poll(g, t->number);
-    hy_current_release();
+    hy_current_group_release();
     return PyBool_FromLong(over);
 }
 
@@ -537,7 +525,7 @@ PyObject *hy_py_group_set_add(PyObject *module, PyObject *ranks)
         return NULL;
     Py_BEGIN_ALLOW_THREADS
     number = hy_group_set_add(g, members, count, &err);
-    hy_current_release();
+    hy_current_group_release();
     Py_END_ALLOW_THREADS
     return number < 0 ? raise_group(state, &err) : PyLong_FromLongLong(number);
 }
@@ -554,7 +542,7 @@ PyObject *hy_py_group_set_remove(PyObject *module, PyObject *arg)
         return NULL;
     Py_BEGIN_ALLOW_THREADS
     rc = hy_group_set_remove(g, set < HY_SETS_MAX ? (uint32_t)set : HY_SETS_MAX, &err);
-    hy_current_release();
+    hy_current_group_release();
     Py_END_ALLOW_THREADS
     return rc < 0 ? raise_group(state, &err) : Py_NewRef(Py_None);
 }
@@ -571,7 +559,7 @@ PyObject *hy_py_group_set_members(PyObject *module, PyObject *arg)
     if (!g)
         return NULL;
     count = hy_group_set_members(g, set < HY_SETS_MAX ? (uint32_t)set : HY_SETS_MAX, members, HY_RANKS_MAX);
-    hy_current_release();
+    hy_current_group_release();
     if (count < 0)
         return hy_py_error(state, "there is no process set %lu", set);
     list = PyList_New(0);
@@ -601,7 +589,7 @@ PyObject *hy_py_group_timeline_start(PyObject *module, PyObject *args)
     if (!g)
         return NULL;
     rc = hy_group_timeline_start(g, path, cycles, &err);
-    hy_current_release();
+    hy_current_group_release();
     return rc < 0 ? raise_group(state, &err) : Py_NewRef(Py_None);
 }
 
@@ -616,6 +604,6 @@ PyObject *hy_py_group_timeline_stop(PyObject *module, PyObject *ignored)
     if (!g)
         return NULL;
     rc = hy_group_timeline_stop(g, &err);
-    hy_current_release();
+    hy_current_group_release();
     return rc < 0 ? raise_group(state, &err) : Py_NewRef(Py_None);
 }

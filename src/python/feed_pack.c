@@ -5,7 +5,7 @@
  * longer or shorter than those before makes its column ragged, and goes on.
  * What fits nowhere is pickled, many rows at once.
  */
-#include "feed_row.h"
+#include "feed_row_schema.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -22,7 +22,7 @@
 static int no_memory(void)
 {
     PyErr_NoMemory();
-    return HY_ROW_WRONG;
+    return HY_ROW_ERROR;
 }
 
 /* ---- values -------------------------------------------------------------------------- */
@@ -122,7 +122,7 @@ static int make_ragged(struct hy_builder *b, uint32_t rows)
     c->items = (uint64_t)rows * c->shape[0];
     c->dims--;
     memmove(c->shape, c->shape + 1, c->dims * sizeof c->shape[0]);
-    (void)hy_column_each(c, &b->each); /* a part of a product that was none too large */
+    (void)hy_batch_column_item_values(c, &b->each); /* a part of a product that was none too large */
     return HY_ROW_FITS;
 }
 
@@ -214,7 +214,7 @@ static int copy_view(struct hy_builder *b, Py_buffer *view)
     if (PyBuffer_IsContiguous(view, 'C'))
         memcpy(room, view->buf, (size_t)view->len);
     else if (PyBuffer_ToContiguous(room, view, view->len, 'C') < 0)
-        return HY_ROW_WRONG;
+        return HY_ROW_ERROR;
     hy_buf_added(&b->values, (size_t)view->len);
     return HY_ROW_FITS;
 }
@@ -266,19 +266,19 @@ static int add_dict(struct hy_packer *p, size_t *at, PyObject *o, uint32_t count
     return rc;
 }
 
-static int add_row(struct hy_packer *p, size_t *at, PyObject *o, const struct hy_shape_node *n)
+static int add_row(struct hy_packer *p, size_t *at, PyObject *o, const struct hy_feed_schema_node *n)
 {
-    hy_cleanup_ref PyObject *fields = PyTuple_Check(o) ? hy_packer_fields(p, o) : NULL;
-    PyObject *wanted = p->keys[n - p->shape.nodes];
+    hy_cleanup_ref PyObject *fields = PyTuple_Check(o) ? hy_packer_row_fields(p, o) : NULL;
+    PyObject *wanted = p->keys[n - p->schema.nodes];
     int same = fields ? fields == wanted ? 1 : PyObject_RichCompareBool(fields, wanted, Py_EQ) : 0;
 
-    return same > 0 ? add_sequence(p, at, o, n->count) : same < 0 ? HY_ROW_WRONG : HY_ROW_DIFFERS;
+    return same > 0 ? add_sequence(p, at, o, n->count) : same < 0 ? HY_ROW_ERROR : HY_ROW_DIFFERS;
 }
 
 /* Adds what the node at *at stands for, and all within. */
 static int add(struct hy_packer *p, size_t *at, PyObject *o)
 {
-    const struct hy_shape_node *n = &p->shape.nodes[(*at)++];
+    const struct hy_feed_schema_node *n = &p->schema.nodes[(*at)++];
 
     switch (n->kind) {
     case '(':
@@ -321,11 +321,11 @@ static void undo_row(struct hy_packer *p)
 static int try_row(struct hy_packer *p, PyObject *row)
 {
     size_t at = 0;
-    int rc = p->shape.count && p->rows < HY_BATCH_ROWS_MAX ? add(p, &at, row) : HY_ROW_DIFFERS;
+    int rc = p->schema.count && p->rows < HY_BATCH_ROWS_MAX ? add(p, &at, row) : HY_ROW_DIFFERS;
 
     if (rc == HY_ROW_FITS)
         p->rows++;
-    else if (p->shape.count)
+    else if (p->schema.count)
         undo_row(p);
     return rc;
 }
@@ -333,12 +333,12 @@ static int try_row(struct hy_packer *p, PyObject *row)
 /* The first row of a shape. */
 static int try_first(struct hy_packer *p, PyObject *row)
 {
-    int rc = hy_packer_describe(p, row);
+    int rc = hy_packer_set_schema(p, row);
 
     if (rc == HY_ROW_FITS)
         rc = try_row(p, row);
     if (rc != HY_ROW_FITS)
-        hy_packer_forget(p);
+        hy_packer_reset(p);
     return rc;
 }
 
@@ -368,19 +368,19 @@ static void clear_rows(struct hy_packer *p)
     }
 }
 
-static int flush(struct hy_packer *p, const struct hy_packing *how)
+static int flush(struct hy_packer *p, const struct hy_pack_sink *how)
 {
-    struct hy_batch batch = {.rows = p->rows, .count = p->shape.columns, .columns = p->columns};
+    struct hy_batch batch = {.rows = p->rows, .count = p->schema.columns, .columns = p->columns};
     int rc;
 
     if (p->rows == 0)
         return 1;
     hy_buf_clear(&p->text);
     p->text.max = SIZE_MAX;
-    if (hy_shape_write(&p->shape, &p->text) < 0)
+    if (hy_feed_schema_write(&p->schema, &p->text) < 0)
         return no_memory();
-    batch.shape = (const char *)hy_buf_bytes(&p->text);
-    batch.shape_n = p->text.len;
+    batch.schema = (const char *)hy_buf_bytes(&p->text);
+    batch.schema_n = p->text.len;
     for (size_t i = 0; i < p->builders_count; i++) {
         const struct hy_builder *b = &p->builders[i];
 
@@ -409,11 +409,11 @@ static PyObject *pickled(PyObject *rows)
 }
 
 /* As one batch, or as two halves where it would be too large. */
-static int send_pickled(PyObject *list, Py_ssize_t from, Py_ssize_t to, const struct hy_packing *how)
+static int send_pickled(PyObject *list, Py_ssize_t from, Py_ssize_t to, const struct hy_pack_sink *how)
 {
     hy_cleanup_ref PyObject *rows = PyList_GetSlice(list, from, to), *bytes = rows ? pickled(rows) : NULL;
     struct hy_batch_column column = {.dtype = HY_DTYPE_PICKLE};
-    struct hy_batch batch = {.rows = (uint32_t)(to - from), .count = 1, .shape = "*", .shape_n = 1, .columns = &column};
+    struct hy_batch batch = {.rows = (uint32_t)(to - from), .count = 1, .schema = "*", .schema_n = 1, .columns = &column};
     int rc;
 
     if (!bytes || !PyBytes_Check(bytes))
@@ -427,7 +427,7 @@ static int send_pickled(PyObject *list, Py_ssize_t from, Py_ssize_t to, const st
 }
 
 /* A row that does not go on as those before. *at is where it is, then the next to look at. */
-static int change(struct hy_packer *p, PyObject *list, Py_ssize_t *at, Py_ssize_t to, const struct hy_packing *how)
+static int change(struct hy_packer *p, PyObject *list, Py_ssize_t *at, Py_ssize_t to, const struct hy_pack_sink *how)
 {
     const bool is_few = p->rows > 0 && p->rows < FEW;
     Py_ssize_t from = *at - (is_few ? (Py_ssize_t)p->rows : 0), end;
@@ -440,13 +440,13 @@ static int change(struct hy_packer *p, PyObject *list, Py_ssize_t *at, Py_ssize_
         (*at)++;
     if (rc != HY_ROW_DIFFERS)
         return rc;
-    hy_packer_forget(p);
+    hy_packer_reset(p);
     end = to - from < PICKLED ? to : from + PICKLED;
     *at = end;
     return send_pickled(list, from, end, how);
 }
 
-int hy_pack_rows(struct hy_packer *p, PyObject *list, Py_ssize_t from, Py_ssize_t to, const struct hy_packing *how)
+int hy_pack_rows(struct hy_packer *p, PyObject *list, Py_ssize_t from, Py_ssize_t to, const struct hy_pack_sink *how)
 {
     const size_t limit = how->most / 4 < BATCH_BYTES ? how->most / 4 : BATCH_BYTES;
     int rc = 1;

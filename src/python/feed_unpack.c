@@ -7,7 +7,7 @@
  * The arrays of a NumPy column are views of one that has all rows: it is there as
  * long as one of them is.
  */
-#include "feed.h"
+#include "feed_rows.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ void hy_unpack_end(struct hy_unpacker *u)
     *u = (struct hy_unpacker){.pins = u->pins};
 }
 
-PyObject *hy_tuple_of_shape(const struct hy_batch_column *c, bool has_first, uint64_t first)
+PyObject *hy_shape_tuple(const struct hy_batch_column *c, bool has_first, uint64_t first)
 {
     PyObject *tuple = PyTuple_New((Py_ssize_t)(c->dims + has_first));
 
@@ -49,13 +49,13 @@ static PyObject *array_of(const struct hy_batch_column *c, uint32_t rows)
 {
     hy_cleanup_ref PyObject *numpy = PyImport_ImportModule("numpy");
     hy_cleanup_ref PyObject *bytes = PyByteArray_FromStringAndSize(c->values, (Py_ssize_t)c->values_n);
-    hy_cleanup_ref PyObject *shape = hy_tuple_of_shape(c, true, c->is_ragged ? c->items : rows);
+    hy_cleanup_ref PyObject *shape = hy_shape_tuple(c, true, c->is_ragged ? c->items : rows);
 
     return numpy && bytes && shape ? PyObject_CallMethod(numpy, "ndarray", "OsO", shape, hy_dtype_name(c->dtype), bytes)
                                    : NULL;
 }
 
-PyObject *hy_unpickled(const void *bytes, size_t n)
+PyObject *hy_unpickle(const void *bytes, size_t n)
 {
     hy_cleanup_ref PyObject *pickle = PyImport_ImportModule("pickle");
     hy_cleanup_ref PyObject *loads = pickle ? PyObject_GetAttrString(pickle, "loads") : NULL;
@@ -77,7 +77,7 @@ PyObject *hy_unpickled(const void *bytes, size_t n)
 
 static PyObject *unpickled(const struct hy_batch_column *c, uint32_t rows)
 {
-    PyObject *list = hy_unpickled(c->values, c->values_n);
+    PyObject *list = hy_unpickle(c->values, c->values_n);
 
     if (list && rows && PyList_Size(list) != (Py_ssize_t)rows) {
         Py_CLEAR(list);
@@ -89,7 +89,7 @@ static PyObject *unpickled(const struct hy_batch_column *c, uint32_t rows)
 /* Of a Row: the list of its fields, which all of them share, as Spark has it. */
 static int set_fields(struct hy_unpacker *u, size_t self)
 {
-    const uint32_t count = u->of->shape.nodes[self].count;
+    const uint32_t count = u->of->schema.nodes[self].count;
     PyObject *fields = PyList_New((Py_ssize_t)count);
     size_t at = self + 1;
 
@@ -98,7 +98,7 @@ static int set_fields(struct hy_unpacker *u, size_t self)
         if (PyList_SetItem(fields, (Py_ssize_t)i, Py_NewRef(u->keys[at])) < 0)
             return -1;
         for (uint32_t left = 1; left; left--, at++) /* over all that is below */
-            left += u->of->shape.nodes[at].count;
+            left += u->of->schema.nodes[at].count;
     }
     return fields ? 0 : -1;
 }
@@ -115,8 +115,8 @@ static int find_make_row(struct hy_unpacker *u)
 /* Keys first, from behind: those of a Row are there when it is its turn. */
 static int set_keys(struct hy_unpacker *u)
 {
-    for (size_t i = u->of->shape.count; i-- > 0;) {
-        const struct hy_shape_node *n = &u->of->shape.nodes[i];
+    for (size_t i = u->of->schema.count; i-- > 0;) {
+        const struct hy_feed_schema_node *n = &u->of->schema.nodes[i];
 
         if (n->kind == '<') {
             if (n->key)
@@ -134,8 +134,8 @@ static int set_keys(struct hy_unpacker *u)
 
 static int set_arrays(struct hy_unpacker *u)
 {
-    for (size_t i = 0; i < u->of->shape.count; i++) {
-        const struct hy_shape_node *n = &u->of->shape.nodes[i];
+    for (size_t i = 0; i < u->of->schema.count; i++) {
+        const struct hy_feed_schema_node *n = &u->of->schema.nodes[i];
         const struct hy_batch_column *c = &u->of->batch->columns[n->column];
 
         if (n->kind != 'a' && n->kind != '*')
@@ -147,16 +147,16 @@ static int set_arrays(struct hy_unpacker *u)
     return 0;
 }
 
-int hy_unpack_begin(struct hy_unpacker *u, const struct hy_reading *r)
+int hy_unpack_begin(struct hy_unpacker *u, const struct hy_batch_cursor *r)
 {
     hy_unpack_end(u);
     u->of = r;
     u->number = r->number;
-    u->keys = hy_calloc(r->shape.count, sizeof *u->keys);
+    u->keys = hy_calloc(r->schema.count, sizeof *u->keys);
     u->arrays = hy_calloc(r->batch->count, sizeof *u->arrays);
     if (!u->keys || !u->arrays)
         return PyErr_NoMemory(), -1;
-    u->keys_count = r->shape.count;
+    u->keys_count = r->schema.count;
     u->arrays_count = r->batch->count;
     return set_keys(u);
 }
@@ -193,13 +193,13 @@ static PyObject *value_at(const struct hy_batch_column *c, char kind, uint64_t i
     }
 }
 
-void hy_pins_done(struct hy_pins *p)
+void hy_float_pins_done(struct hy_float_pins *p)
 {
     for (size_t i = 0; i < HY_COUNT(p->list); i++)
         Py_CLEAR(p->list[i]);
 }
 
-static void keep_pin(struct hy_pins *p, PyObject *o)
+static void keep_pin(struct hy_float_pins *p, PyObject *o)
 {
     PyObject *old = p->list[p->next];
 
@@ -208,14 +208,14 @@ static void keep_pin(struct hy_pins *p, PyObject *o)
     Py_XDECREF(old);
 }
 
-static void pin(struct hy_pins *p, PyObject *o)
+static void pin(struct hy_float_pins *p, PyObject *o)
 {
     if (++p->since % PINNED == 0)
         keep_pin(p, Py_NewRef(o));
 }
 
 /* Something of our own comes to lie behind what was made last. */
-static void pin_here(struct hy_pins *p)
+static void pin_here(struct hy_float_pins *p)
 {
     PyObject *o = PyFloat_FromDouble(0);
 
@@ -226,7 +226,7 @@ static void pin_here(struct hy_pins *p)
 }
 
 /* Neighbours that are the same are one object: an image is mostly background. */
-static PyObject *floats_of(struct hy_pins *pins, const double *values, uint64_t n)
+static PyObject *floats_of(struct hy_float_pins *pins, const double *values, uint64_t n)
 {
     PyObject *list = PyList_New((Py_ssize_t)n), *last = NULL;
     double before = 0;
@@ -249,7 +249,7 @@ static PyObject *floats_of(struct hy_pins *pins, const double *values, uint64_t 
 }
 
 /* n lists of that shape, or values, from the *at-th value on. */
-static PyObject *list_of(struct hy_pins *pins, const struct hy_batch_column *c, char element, uint64_t *at, uint64_t n,
+static PyObject *list_of(struct hy_float_pins *pins, const struct hy_batch_column *c, char element, uint64_t *at, uint64_t n,
                          unsigned dim)
 {
     PyObject *list;
@@ -270,11 +270,11 @@ static PyObject *list_of(struct hy_pins *pins, const struct hy_batch_column *c, 
     return list;
 }
 
-static PyObject *list_at(struct hy_pins *pins, const struct hy_batch_column *c, char element, uint32_t row)
+static PyObject *list_at(struct hy_float_pins *pins, const struct hy_batch_column *c, char element, uint32_t row)
 {
     uint64_t each = 1, from = row, to, at;
 
-    if (hy_column_each(c, &each) < 0 || (c->is_ragged && !hy_ends_at(c->row_ends, row, c->items, &from, &to)))
+    if (hy_batch_column_item_values(c, &each) < 0 || (c->is_ragged && !hy_ends_at(c->row_ends, row, c->items, &from, &to)))
         return NULL;
     at = from * each;
     return c->is_ragged ? list_of(pins, c, element, &at, to - from, 0) : list_of(pins, c, element, &at, c->shape[0], 1);
@@ -346,7 +346,7 @@ static PyObject *make_row(struct hy_unpacker *u, size_t *at, uint32_t row, uint3
 /* What the node at *at stands for, and all within. */
 static PyObject *make(struct hy_unpacker *u, size_t *at, uint32_t row)
 {
-    const struct hy_shape_node *n = &u->of->shape.nodes[(*at)++];
+    const struct hy_feed_schema_node *n = &u->of->schema.nodes[(*at)++];
     const struct hy_batch_column *c = &u->of->batch->columns[n->column];
 
     switch (n->kind) {
@@ -369,14 +369,14 @@ static PyObject *make(struct hy_unpacker *u, size_t *at, uint32_t row)
     }
 }
 
-Py_ssize_t hy_unpack_rows(struct hy_unpacker *u, struct hy_reading *r, PyObject *list, Py_ssize_t most)
+Py_ssize_t hy_unpack_rows(struct hy_unpacker *u, struct hy_batch_cursor *r, PyObject *list, Py_ssize_t most)
 {
     Py_ssize_t left, count;
 
     if (!u->has_arrays && set_arrays(u) < 0)
         return -1;
     u->has_arrays = true;
-    if (r->rows == HY_READING_UNKNOWN) {
+    if (r->rows == HY_BATCH_ROWS_UNKNOWN) {
         r->rows = (uint32_t)PyList_Size(u->arrays[0]);
         if (u->pins)
             pin_here(u->pins);
@@ -427,7 +427,7 @@ PyObject *hy_gathered_columns(const struct hy_gathered *g, PyObject *arrays)
         hy_cleanup_ref PyObject *column = NULL;
 
         if (hy_grow_bytearray(arrays, i, c->values_n))
-            column = Py_BuildValue("sNONN", hy_dtype_name(c->like.dtype), hy_tuple_of_shape(&c->like, false, 0),
+            column = Py_BuildValue("sNONN", hy_dtype_name(c->like.dtype), hy_shape_tuple(&c->like, false, 0),
                                    PyList_GetItem(arrays, (Py_ssize_t)i),
                                    ends_of(&c->value_ends, hy_dtype_size(c->like.dtype) == 0),
                                    ends_of(&c->row_ends, c->like.is_ragged));

@@ -95,7 +95,7 @@ PyObject *hy_py_search_type(PyObject *module);
  * dimension: None, or the tuple of what its choices stand for. 0, or -1 with an
  * exception set; the space is the caller's to end.
  */
-int hy_py_space(const struct hy_py_state *state, PyObject *mapping, int grid, struct hy_space *space,
+int hy_py_search_space(const struct hy_py_state *state, PyObject *mapping, int grid, struct hy_space *space,
                 PyObject **ret_choices);
 
 #endif

@@ -5,7 +5,7 @@
  *
  *     (name, kind, has_steps, values, value_ends, step_ends, row_ends)
  *
- * of buffers as src/record/record.h has them, for NumPy and Arrow to look at as
+ * of buffers as src/record/columns.h has them, for NumPy and Arrow to look at as
  * they are; who asks for it has `there` behind them. Reading and parsing happen
  * without the GIL.
  */
@@ -16,7 +16,7 @@
 #include "base/mem.h"
 #include "files.h"
 #include "record/record.h"
-#include "values.h"
+#include "column_values.h"
 
 #define NAMES "surrogateescape" /* they are any bytes */
 #define BATCH_MAX (1u << 20)    /* of records, in bytes: larger ones are slower, since they are in no cache */
@@ -26,7 +26,7 @@ struct examples {
     PyObject object;
     struct hy_records *file; /* NULL: closed */
     struct hy_columns columns;
-    struct hy_spares *spares; /* memory of columns that nobody looks at any more */
+    struct hy_buffer_pool *spares; /* memory of columns that nobody looks at any more */
     PyObject *url;            /* bytes */
     uint64_t rows; /* in a batch */
     bool is_sequence, is_bare, tells_there, is_busy;
@@ -49,7 +49,7 @@ static PyObject *tuple_of(const struct hy_py_state *state, struct examples *e, s
 {
     const bool tells_there = e->tells_there;
     hy_cleanup_ref PyObject *name = PyUnicode_DecodeUTF8(c->name, (Py_ssize_t)c->name_n, NAMES);
-    hy_cleanup_ref PyObject *values = hy_py_values(state, e->spares, &c->values), *value_ends = bytes_of(&c->value_ends);
+    hy_cleanup_ref PyObject *values = hy_py_column_values(state, e->spares, &c->values), *value_ends = bytes_of(&c->value_ends);
     hy_cleanup_ref PyObject *step_ends = bytes_of(&c->step_ends), *row_ends = bytes_of(&c->row_ends);
     hy_cleanup_ref PyObject *there = tells_there ? bytes_of(&c->there) : Py_NewRef(Py_None);
 
@@ -181,7 +181,7 @@ static PyObject *examples_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     e = (struct examples *)self;
     hy_columns_init(&e->columns);
     e->url = Py_NewRef(url);
-    e->spares = hy_py_spares_new();
+    e->spares = hy_buffer_pool_new();
     if (!e->spares) {
         Py_DECREF(self);
         return PyErr_NoMemory();
@@ -206,7 +206,7 @@ static void examples_dealloc(PyObject *self)
 
     hy_records_close(e->file);
     hy_columns_done(&e->columns);
-    hy_py_spares_unref(e->spares);
+    hy_buffer_pool_unref(e->spares);
     Py_XDECREF(e->url);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);

@@ -14,7 +14,7 @@ struct search {
     PyObject object; /* what PyObject_HEAD stands for */
     struct hy_search *search;
     struct hy_value *values; /* room for one point */
-    PyObject *choices;       /* see hy_py_space */
+    PyObject *choices;       /* see hy_py_search_space */
     uint64_t asked;          /* the last trial asked for */
 };
 
@@ -145,7 +145,7 @@ static int start(const struct hy_py_state *state, struct search *self, const str
     int rc = settings_of(state, a, &settings);
 
     if (rc == 0)
-        rc = hy_py_space(state, a->space, takes_lists(settings.kind), &space, &self->choices);
+        rc = hy_py_search_space(state, a->space, takes_lists(settings.kind), &space, &self->choices);
     if (rc == 0 && hy_search_new(&space, &settings, &self->search, &err) < 0) {
         hy_py_raise(state, &err);
         rc = -1;

@@ -52,7 +52,7 @@ static void drop_text(void *text)
     strings.done(text);
 }
 
-static const struct hy_gather_how how = {.take = hy_memory_take, .drop = hy_memory_drop,
+static const struct hy_gather_sink how = {.take = hy_memory_take, .drop = hy_memory_drop,
                                          .text_size = TEXT_SIZE, .put_text = put_text, .drop_text = drop_text};
 
 /* ---- tensors ------------------------------------------------------------------------------ */

@@ -18,7 +18,7 @@
  *   tf_api.h api.c      TensorFlow's C API
  *   pending.c           what has been started and not been waited for
  *   start.c poll.c wait.c query.c   the kernels
- *   feed.c              the one of feeds: batches out of shared memory (feed/batches.h)
+ *   feed.c              the one of feeds: batches out of shared memory (feed/feed.h)
  *   library.c           registers them; the bridge to the group
  *   files.h             the other thing it is loaded for: hdfs://
  */

@@ -23,8 +23,8 @@ struct hy_bridge {
     int64_t (*wait)(int64_t ticket, struct hy_err *err);
     int (*poll)(int64_t ticket, int timeout_ms); /* hy_group_poll_for; 1 where there is no group: wait tells it */
     int (*query)(int what); /* enum hy_bridge_query */
-    /* hy_batches_next */
-    int (*batch)(int64_t feed, const struct hy_gather_how *how, struct hy_gathered *ret, struct hy_err *err);
+    /* hy_batch_stream_next */
+    int (*batch)(int64_t feed, const struct hy_gather_sink *how, struct hy_gathered *ret, struct hy_err *err);
 };
 
 enum hy_bridge_query {

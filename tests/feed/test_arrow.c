@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Batches of Arrow's, as its C data interface gives them. pyarrow's own are in python/test_feed.py. */
+/* Arrow record batches by the C data interface. python/test_feed.py has those of pyarrow. */
 #include "support.h"
 
 #include <errno.h>
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "feed/arrow.h"
+#include "feed/feed.h"
 
 #define COLUMNS 6
 
-/* Five rows of which a batch may have some: int32, truths, texts, ragged floats, pairs, bytes with large ends. */
+/* Five rows: int32, bools, strings, ragged floats, pairs, byte strings with 64-bit offsets. */
 static const int32_t numbers[5] = {10, 11, 12, 13, 14};
-static const uint8_t truths[1] = {0x16}; /* 0 1 1 0 1 */
+static const uint8_t bools[1] = {0x16}; /* 0 1 1 0 1 */
 static const int32_t text_ends[6] = {0, 1, 1, 3, 6, 6};
 static const int32_t row_ends[6] = {1, 1, 3, 4, 4, 6};
 static const float items[7] = {9, 1, 2, 3, 4, 5, 9};
@@ -31,7 +31,7 @@ static void make_sample(struct sample *s)
     static const char *const names[COLUMNS] = {"n", "z", "t", "l", "p", "b"};
 
     *s = (struct sample){
-        .buffers = {{NULL, numbers}, {NULL, truths}, {NULL, text_ends, "abcdef"}, {NULL, row_ends}, {NULL},
+        .buffers = {{NULL, numbers}, {NULL, bools}, {NULL, text_ends, "abcdef"}, {NULL, row_ends}, {NULL},
                     {NULL, large_ends, "wxyz"}},
         .inner_buffers = {{NULL, items}, {NULL, pairs}},
     };
@@ -45,7 +45,8 @@ static void make_sample(struct sample *s)
     for (int i = 0; i < COLUMNS; i++) {
         const bool has_child = i == 3 || i == 4;
 
-        s->columns[i] = (struct ArrowArray){.length = 5, .n_buffers = 3, .buffers = s->buffers[i], .n_children = has_child,
+        s->columns[i] = (struct ArrowArray){.length = 5, .n_buffers = 3, .buffers = s->buffers[i],
+                                            .n_children = has_child,
                                             .children = has_child ? &s->inner_list[i - 3] : NULL};
         s->list[i] = &s->columns[i];
         s->schemas[i] = (struct ArrowSchema){.format = formats[i], .name = names[i], .n_children = has_child,
@@ -57,7 +58,7 @@ static void make_sample(struct sample *s)
     s->schema = (struct ArrowSchema){.format = "+s", .name = "", .n_children = COLUMNS, .children = s->schema_list};
 }
 
-/* Rows 1 to 3, wherever the sample has them. */
+/* Rows 1 to 3 of the sample. */
 static void check_middle(const struct hy_batch *b)
 {
     const struct hy_batch_column *c = b->columns;
@@ -88,74 +89,74 @@ static void check_middle(const struct hy_batch *b)
     assert_memory_equal(c[5].value_ends, ((int64_t[]){0, 0, 0, 1}), 32);
 }
 
-static void test_rows_are_found_by_all_offsets(void **state)
+static void test_offsets_of_batches_and_columns_are_applied(void **state)
 {
-    struct hy_arrow a = {0};
+    struct hy_arrow_batch a = {0};
     struct sample s;
     size_t n;
 
     (void)state;
     make_sample(&s);
-    assert_int_equal(hy_arrow_rows(&s.schema, &s.all, 1, 3, &a), 0);
+    assert_int_equal(hy_arrow_batch_view(&s.schema, &s.all, 1, 3, &a), 0);
     check_middle(&a.batch);
     assert_int_equal(hy_batch_size(&a.batch, &n), 0);
-    hy_arrow_done(&a);
+    hy_arrow_batch_done(&a);
     s.all.offset = 1; /* a slice of the batch */
     s.all.length = 4;
-    assert_int_equal(hy_arrow_rows(&s.schema, &s.all, 0, 3, &a), 0);
+    assert_int_equal(hy_arrow_batch_view(&s.schema, &s.all, 0, 3, &a), 0);
     check_middle(&a.batch);
-    hy_arrow_done(&a);
+    hy_arrow_batch_done(&a);
     s.all.offset = 0;
-    for (int i = 0; i < COLUMNS; i++) { /* or of each column */
+    for (int i = 0; i < COLUMNS; i++) { /* a slice of each column */
         s.columns[i].offset = 1;
         s.columns[i].length = 4;
     }
-    assert_int_equal(hy_arrow_rows(&s.schema, &s.all, 0, 3, &a), 0);
+    assert_int_equal(hy_arrow_batch_view(&s.schema, &s.all, 0, 3, &a), 0);
     check_middle(&a.batch);
-    hy_arrow_done(&a);
-    assert_int_equal(hy_arrow_rows(&s.schema, &s.all, 4, 0, &a), 0); /* none is as good as any */
+    hy_arrow_batch_done(&a);
+    assert_int_equal(hy_arrow_batch_view(&s.schema, &s.all, 4, 0, &a), 0); /* no rows */
     assert_int_equal(a.batch.rows, 0);
-    hy_arrow_done(&a);
+    hy_arrow_batch_done(&a);
 }
 
-static void test_what_has_no_column_is_told(void **state)
+static void test_unsupported_columns_are_reported(void **state)
 {
     static const uint8_t valid[1] = {0x1d}; /* the second is null */
     static const char *const others[] = {"n", "tdD", "w:4", "+m", "vu", "d:5,2", "+l", ""};
-    struct hy_arrow a = {0};
+    struct hy_arrow_batch a = {0};
     struct sample s;
 
     (void)state;
     for (int i = 0; i < COLUMNS; i++)
-        for (int count = -1; count < 2; count += 2) { /* Arrow may not know how many nulls there are */
+        for (int count = -1; count < 2; count += 2) { /* -1: the number of nulls is unknown */
             make_sample(&s);
             s.buffers[i][0] = valid;
             s.columns[i].null_count = count;
-            assert_int_equal(hy_arrow_rows(&s.schema, &s.all, 0, 5, &a), -ENOTSUP);
-            hy_arrow_done(&a);
-            assert_int_equal(hy_arrow_rows(&s.schema, &s.all, 2, 3, &a), 0);
-            hy_arrow_done(&a);
+            assert_int_equal(hy_arrow_batch_view(&s.schema, &s.all, 0, 5, &a), -ENOTSUP);
+            hy_arrow_batch_done(&a);
+            assert_int_equal(hy_arrow_batch_view(&s.schema, &s.all, 2, 3, &a), 0);
+            hy_arrow_batch_done(&a);
         }
     for (size_t i = 0; i < HY_COUNT(others); i++) {
         make_sample(&s);
         s.schemas[0].format = others[i];
-        assert_int_equal(hy_arrow_rows(&s.schema, &s.all, 0, 5, &a), -ENOTSUP);
-        hy_arrow_done(&a);
+        assert_int_equal(hy_arrow_batch_view(&s.schema, &s.all, 0, 5, &a), -ENOTSUP);
+        hy_arrow_batch_done(&a);
     }
     make_sample(&s);
     s.schemas[0].dictionary = &s.schemas[2];
-    assert_int_equal(hy_arrow_rows(&s.schema, &s.all, 0, 5, &a), -ENOTSUP);
-    hy_arrow_done(&a);
+    assert_int_equal(hy_arrow_batch_view(&s.schema, &s.all, 0, 5, &a), -ENOTSUP);
+    hy_arrow_batch_done(&a);
     make_sample(&s);
-    s.inner_schemas[0].format = "u"; /* lists of texts */
-    assert_int_equal(hy_arrow_rows(&s.schema, &s.all, 0, 5, &a), -ENOTSUP);
-    hy_arrow_done(&a);
+    s.inner_schemas[0].format = "u"; /* lists of strings */
+    assert_int_equal(hy_arrow_batch_view(&s.schema, &s.all, 0, 5, &a), -ENOTSUP);
+    hy_arrow_batch_done(&a);
 }
 
-static void test_what_makes_no_sense_is_refused(void **state)
+static void test_invalid_arrays_are_refused(void **state)
 {
     static const int32_t falling[6] = {0, 2, 1, 3, 3, 3}, negative[6] = {-4, 0, 0, 0, 0, 0};
-    struct hy_arrow a = {0};
+    struct hy_arrow_batch a = {0};
     struct sample s;
 
     (void)state;
@@ -166,7 +167,7 @@ static void test_what_makes_no_sense_is_refused(void **state)
         else if (i == 1)
             s.columns[3].buffers[1] = negative;
         else if (i == 2)
-            s.inner[0].length = 5; /* fewer than the ends tell of */
+            s.inner[0].length = 5; /* fewer than the offsets require */
         else if (i == 3)
             s.inner[1].length = 9;
         else if (i == 4)
@@ -177,16 +178,16 @@ static void test_what_makes_no_sense_is_refused(void **state)
             s.schemas[4].format = "+w:x";
         else
             s.schemas[4].format = "+w:9223372036854775807";
-        assert_int_equal(hy_arrow_rows(&s.schema, &s.all, 0, 5, &a), -EINVAL);
-        hy_arrow_done(&a);
+        assert_int_equal(hy_arrow_batch_view(&s.schema, &s.all, 0, 5, &a), -EINVAL);
+        hy_arrow_batch_done(&a);
     }
     make_sample(&s);
-    assert_int_equal(hy_arrow_rows(&s.schema, &s.all, 3, 3, &a), -EINVAL);
-    assert_int_equal(hy_arrow_rows(&s.schema, &s.all, -1, 3, &a), -EINVAL);
-    hy_arrow_done(&a);
+    assert_int_equal(hy_arrow_batch_view(&s.schema, &s.all, 3, 3, &a), -EINVAL);
+    assert_int_equal(hy_arrow_batch_view(&s.schema, &s.all, -1, 3, &a), -EINVAL);
+    hy_arrow_batch_done(&a);
 }
 
-static void test_rows_are_tuples(void **state)
+static void test_schema_is_a_tuple_of_columns(void **state)
 {
     struct sample s;
     struct hy_buf b;
@@ -194,14 +195,14 @@ static void test_rows_are_tuples(void **state)
     (void)state;
     make_sample(&s);
     hy_buf_init(&b, 1000);
-    assert_int_equal(hy_arrow_shape(&s.schema, &b), 0);
+    assert_int_equal(hy_arrow_schema(&s.schema, &b), 0);
     assert_string_equal(hy_buf_cstr(&b), "(aasaay)");
     hy_buf_done(&b);
 }
 
-static int use(void *arg)
+static int view_sample(void *arg)
 {
-    struct hy_arrow a = {0};
+    struct hy_arrow_batch a = {0};
     struct sample s;
     struct hy_buf b;
     int rc;
@@ -209,28 +210,28 @@ static int use(void *arg)
     (void)arg;
     make_sample(&s);
     hy_buf_init(&b, 1000);
-    rc = hy_arrow_rows(&s.schema, &s.all, 0, 5, &a);
+    rc = hy_arrow_batch_view(&s.schema, &s.all, 0, 5, &a);
     if (rc == 0)
-        rc = hy_arrow_shape(&s.schema, &b);
-    hy_arrow_done(&a);
+        rc = hy_arrow_schema(&s.schema, &b);
+    hy_arrow_batch_done(&a);
     hy_buf_done(&b);
     return rc;
 }
 
-static void test_without_memory_nothing_is_left(void **state)
+static void test_out_of_memory_leaks_nothing(void **state)
 {
     (void)state;
-    hy_each_fault(HY_SEAM_ALLOC, use, NULL);
+    hy_each_fault(HY_SEAM_ALLOC, view_sample, NULL);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows_are_found_by_all_offsets),
-        cmocka_unit_test(test_what_has_no_column_is_told),
-        cmocka_unit_test(test_what_makes_no_sense_is_refused),
-        cmocka_unit_test(test_rows_are_tuples),
-        cmocka_unit_test(test_without_memory_nothing_is_left),
+        cmocka_unit_test(test_offsets_of_batches_and_columns_are_applied),
+        cmocka_unit_test(test_unsupported_columns_are_reported),
+        cmocka_unit_test(test_invalid_arrays_are_refused),
+        cmocka_unit_test(test_schema_is_a_tuple_of_columns),
+        cmocka_unit_test(test_out_of_memory_leaks_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Batches of rows: as messages, of any shape, hostile ones; cast, and several gathered to one. */
+/* Batches: encoding, row schemas, corrupt input, casts, and gathering several into one. */
 #include "support.h"
 
 #include <errno.h>
@@ -9,14 +9,12 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "feed/batch.h"
 #include "feed/cast.h"
-#include "feed/gather.h"
-#include "feed/shape.h"
+#include "feed/feed.h"
 
 /* ---- batches ---- */
 
-/* Rows (float64, float32[2], str, ragged int32), in pieces that somebody else holds. */
+/* Rows (float64, float32[2], str, ragged int32). */
 struct sample {
     double first[3];
     float second[3][2];
@@ -38,7 +36,7 @@ static void make_sample(struct sample *s)
                                              .value_ends = s->text_ends};
     s->columns[3] = (struct hy_batch_column){.dtype = HY_DTYPE_INT32, .is_ragged = true, .items = 5, .values = s->items,
                                              .values_n = sizeof s->items, .row_ends = s->row_ends};
-    s->batch = (struct hy_batch){.rows = 3, .count = 4, .shape = "(fasa)", .shape_n = 6, .columns = s->columns};
+    s->batch = (struct hy_batch){.rows = 3, .count = 4, .schema = "(fasa)", .schema_n = 6, .columns = s->columns};
 }
 
 static void check_sample(const struct hy_batch *b)
@@ -47,7 +45,7 @@ static void check_sample(const struct hy_batch *b)
 
     assert_int_equal(b->rows, 3);
     assert_int_equal(b->count, 4);
-    assert_memory_equal(b->shape, "(fasa)", 6);
+    assert_memory_equal(b->schema, "(fasa)", 6);
     assert_memory_equal(b->columns[0].values, ((double[]){1, 2, 3}), 24);
     assert_int_equal(b->columns[1].dims, 1);
     assert_int_equal(b->columns[1].shape[0], 2);
@@ -59,7 +57,7 @@ static void check_sample(const struct hy_batch *b)
     assert_int_equal(((const int32_t *)b->columns[3].values)[4], 11);
 }
 
-static void test_a_batch_is_read_as_it_was_written(void **state)
+static void test_batch_survives_write_and_parse(void **state)
 {
     struct hy_batch b = {0};
     struct sample s;
@@ -82,7 +80,7 @@ static void test_a_batch_is_read_as_it_was_written(void **state)
     hy_batch_done(&b);
 }
 
-static void test_columns_that_do_not_fit_are_not_written(void **state)
+static void test_inconsistent_columns_are_not_written(void **state)
 {
     struct sample s;
     size_t n;
@@ -98,8 +96,8 @@ static void test_columns_that_do_not_fit_are_not_written(void **state)
     assert_int_equal(hy_batch_size(&s.batch, &n), -EINVAL);
 }
 
-/* (2^40, 0) has no values, and yet nobody could make an array of it. */
-static void test_shapes_that_are_absurd_are_refused(void **state)
+/* (2^40, 0) has no values, but libraries cannot make an array of it. */
+static void test_impossible_shapes_are_refused(void **state)
 {
     static const uint64_t shapes[][2] = {{1ull << 40, 0}, {0, 1ull << 40}, {0, (1ull << 31) + 1}, {1ull << 31, 0}};
     struct hy_batch b = {0};
@@ -120,7 +118,7 @@ static void test_shapes_that_are_absurd_are_refused(void **state)
     for (size_t i = 0; i < HY_COUNT(shapes); i++) {
         size_t ignored;
 
-        memcpy(room + 64 + 128 + 8, shapes[i], sizeof shapes[i]); /* the second column's, in the message */
+        memcpy(room + 64 + 128 + 8, shapes[i], sizeof shapes[i]); /* of the second column, in the message */
         assert_int_equal(hy_batch_parse(room, n, &b), -EBADMSG);
         memcpy(s.columns[1].shape, shapes[i], sizeof shapes[i]);
         assert_int_equal(hy_batch_size(&s.batch, &ignored), -EINVAL);
@@ -129,8 +127,8 @@ static void test_shapes_that_are_absurd_are_refused(void **state)
     hy_batch_done(&b);
 }
 
-/* Whatever is changed in it, it is refused or lies within: ASan tells otherwise. */
-static void test_a_hostile_batch_harms_nobody(void **state)
+/* ASan checks the bounds. */
+static void test_corrupt_batch_is_refused_or_stays_within_bounds(void **state)
 {
     struct hy_batch b = {0};
     struct sample s;
@@ -158,7 +156,7 @@ static void test_a_hostile_batch_harms_nobody(void **state)
                 const uint8_t *values = b.columns[c].values;
                 volatile uint8_t last = b.columns[c].values_n ? values[b.columns[c].values_n - 1] : 0;
 
-                (void)last; /* somebody uses it */
+                (void)last; /* read, for ASan */
             }
         free(exact);
         free(room);
@@ -166,48 +164,48 @@ static void test_a_hostile_batch_harms_nobody(void **state)
     hy_batch_done(&b);
 }
 
-static void test_shapes_are_read_as_they_were_written(void **state)
+static void test_schema_survives_parse_and_write(void **state)
 {
     static const char *const good[] = {"f", "*", "(lfi)", "{1:xf3:a b(sy)}", "<1:xa>", "[a[lbli]()]", "{0:f}"};
     static const char *const bad[] = {"", "l", "lx", "(", "(f", "f)", "(*)", "{f}", "{1:x}", "{9:xf}", "{1xf}", "ff",
                                       "z", "{:f}", "((((((((((((((((((f))))))))))))))))))"};
-    struct hy_shape s = {0};
+    struct hy_feed_schema s = {0};
     struct hy_buf b;
 
     (void)state;
     hy_buf_init(&b, 1000);
     for (size_t i = 0; i < HY_COUNT(good); i++) {
         hy_buf_clear(&b);
-        assert_int_equal(hy_shape_parse(good[i], strlen(good[i]), &s), 0);
-        assert_int_equal(hy_shape_write(&s, &b), 0);
+        assert_int_equal(hy_feed_schema_parse(good[i], strlen(good[i]), &s), 0);
+        assert_int_equal(hy_feed_schema_write(&s, &b), 0);
         assert_string_equal(hy_buf_cstr(&b), good[i]);
     }
     for (size_t i = 0; i < HY_COUNT(bad); i++)
-        assert_int_equal(hy_shape_parse(bad[i], strlen(bad[i]), &s), -EBADMSG);
-    hy_shape_done(&s);
+        assert_int_equal(hy_feed_schema_parse(bad[i], strlen(bad[i]), &s), -EBADMSG);
+    hy_feed_schema_done(&s);
     hy_buf_done(&b);
 }
 
-static void test_a_shape_fits_its_columns_or_not(void **state)
+static void test_schema_matches_column_types(void **state)
 {
     static const char *const bad[] = {"(fas)", "(fasaa)", "(iasa)", "(faya)", "(fslfa)", "(aaaa)", "*"};
-    struct hy_shape s = {0};
+    struct hy_feed_schema s = {0};
     struct sample sample;
 
     (void)state;
     make_sample(&sample);
-    assert_int_equal(hy_shape_parse("(fasa)", 6, &s), 0);
-    assert_int_equal(hy_shape_check(&s, &sample.batch), 0);
+    assert_int_equal(hy_feed_schema_parse("(fasa)", 6, &s), 0);
+    assert_int_equal(hy_feed_schema_check(&s, &sample.batch), 0);
     for (size_t i = 0; i < HY_COUNT(bad); i++) {
-        assert_int_equal(hy_shape_parse(bad[i], strlen(bad[i]), &s), 0);
-        assert_int_equal(hy_shape_check(&s, &sample.batch), -EBADMSG);
+        assert_int_equal(hy_feed_schema_parse(bad[i], strlen(bad[i]), &s), 0);
+        assert_int_equal(hy_feed_schema_check(&s, &sample.batch), -EBADMSG);
     }
-    hy_shape_done(&s);
+    hy_feed_schema_done(&s);
 }
 
 /* ---- casts ---- */
 
-static void test_numbers_are_cast_where_that_is_safe(void **state)
+static void test_safe_casts_convert_and_check_range(void **state)
 {
     const double floats[] = {0.5, -2, 1e300, 65504};
     const int64_t ints[] = {0, -1, 127, 300};
@@ -238,10 +236,10 @@ static void test_numbers_are_cast_where_that_is_safe(void **state)
 
 /* ---- gathering ---- */
 
-/* Texts as somebody's own: a pointer, in 16 bytes. */
+/* Strings as foreign objects: a pointer, in 16 bytes. */
 static int texts_alive;
 
-static void put_own_text(void *to, const char *text, size_t n)
+static void put_heap_text(void *to, const char *text, size_t n)
 {
     char *copy = malloc(n + 1);
 
@@ -251,7 +249,7 @@ static void put_own_text(void *to, const char *text, size_t n)
     texts_alive++;
 }
 
-static void drop_own_text(void *text)
+static void drop_heap_text(void *text)
 {
     char *copy;
 
@@ -260,41 +258,41 @@ static void drop_own_text(void *text)
     texts_alive--;
 }
 
-static const struct hy_gather_how own = {.text_size = 16, .put_text = put_own_text, .drop_text = drop_own_text};
+static const struct hy_gather_sink heap_texts = {.text_size = 16, .put_text = put_heap_text, .drop_text = drop_heap_text};
 
-/* What the sample has, as float32, float32[2], texts and ragged int64. */
-static int want_sample(struct hy_wanted *w)
+/* The columns of the sample as float32, float32[any], strings and ragged int64. */
+static int sample_signature(struct hy_signature *w)
 {
-    const struct hy_wanted_column columns[] = {
+    const struct hy_signature_column columns[] = {
         {.name = "0", .dtype = HY_DTYPE_FLOAT32},
         {.name = "1", .dtype = HY_DTYPE_FLOAT32, .dims = 1, .shape = {-1}},
         {.name = "2", .dtype = HY_DTYPE_BYTES},
         {.name = "3", .dtype = HY_DTYPE_INT64, .is_ragged = true},
     };
 
-    return hy_wanted_init(w, "(aaaa)", false, columns, 4);
+    return hy_signature_init(w, "(aaaa)", false, columns, 4);
 }
 
 static int gather_samples(void *arg)
 {
-    struct hy_gathered g = {.how = own};
-    struct hy_reading r = {0};
-    struct hy_wanted w = {0};
+    struct hy_gathered g = {.sink = heap_texts};
+    struct hy_batch_cursor r = {0};
+    struct hy_signature w = {0};
     struct hy_err err = {0};
     struct sample s;
-    int rc = want_sample(&w);
+    int rc = sample_signature(&w);
 
     (void)arg;
     make_sample(&s);
     if (rc == 0)
-        rc = hy_gather_want(&g, &w);
+        rc = hy_gather_begin(&g, &w);
     for (int i = 0; rc == 0 && i < 3; i++) {
-        rc = hy_reading_begin(&r, &s.batch);
-        for (int64_t n = 1; rc == 0 && n > 0 && !hy_reading_is_over(&r);) {
+        rc = hy_batch_cursor_begin(&r, &s.batch);
+        for (int64_t n = 1; rc == 0 && n > 0 && !hy_batch_cursor_is_done(&r);) {
             n = hy_gather(&g, &r, &w, 2, &err);
             rc = n < 0 ? (int)n : 0;
         }
-        hy_reading_end(&r);
+        hy_batch_cursor_end(&r);
     }
     if (rc == 0) {
         const int64_t *ends = (const int64_t *)(const void *)hy_buf_bytes(&g.columns[3].row_ends);
@@ -309,35 +307,35 @@ static int gather_samples(void *arg)
         assert_memory_equal(ends, ((int64_t[]){0, 2, 2, 5, 7, 7, 10, 12, 12, 15}), 80);
         assert_memory_equal((int64_t *)g.columns[3].values + 10, ((int64_t[]){7, 8, 9, 10, 11}), 40);
     }
-    hy_reading_end(&r);
+    hy_batch_cursor_end(&r);
     hy_gathered_done(&g);
-    hy_wanted_done(&w);
+    hy_signature_done(&w);
     assert_int_equal(texts_alive, 0);
     return rc;
 }
 
-static void test_batches_are_gathered_as_they_are_wanted(void **state)
+static void test_batches_are_gathered_by_signature(void **state)
 {
     (void)state;
     assert_int_equal(gather_samples(NULL), 0);
     hy_each_fault(HY_SEAM_ALLOC, gather_samples, NULL);
 }
 
-/* A batch that fails in its last column has added nothing to the first. */
-static void test_a_batch_is_gathered_whole_or_not_at_all(void **state)
+/* An error in the last column leaves nothing in the first. */
+static void test_gathering_is_all_or_nothing(void **state)
 {
     static const int64_t bad_ends[] = {0, 2, 9, 5}, few[] = {0, 2, 4, 5};
-    struct hy_gathered g = {.how = own};
-    struct hy_reading r = {0};
-    struct hy_wanted w = {0};
+    struct hy_gathered g = {.sink = heap_texts};
+    struct hy_batch_cursor r = {0};
+    struct hy_signature w = {0};
     struct hy_err err = {0};
     struct sample s;
 
     (void)state;
     make_sample(&s);
-    assert_int_equal(want_sample(&w), 0);
-    assert_int_equal(hy_gather_want(&g, &w), 0);
-    assert_int_equal(hy_reading_begin(&r, &s.batch), 0);
+    assert_int_equal(sample_signature(&w), 0);
+    assert_int_equal(hy_gather_begin(&g, &w), 0);
+    assert_int_equal(hy_batch_cursor_begin(&r, &s.batch), 0);
     assert_int_equal(hy_gather(&g, &r, &w, 2, &err), 2);
     s.columns[3].row_ends = bad_ends;
     r.next = 0;
@@ -348,38 +346,38 @@ static void test_a_batch_is_gathered_whole_or_not_at_all(void **state)
     assert_int_equal(g.columns[3].row_ends.len, 24);
     assert_int_equal(texts_alive, 2);
     s.columns[3].row_ends = s.row_ends;
-    w.columns[3] = (struct hy_wanted_column){.name = "3", .dtype = HY_DTYPE_INT64, .dims = 1, .shape = {2}};
+    w.columns[3] = (struct hy_signature_column){.name = "3", .dtype = HY_DTYPE_INT64, .dims = 1, .shape = {2}};
     hy_gathered_done(&g);
-    assert_int_equal(hy_gather_want(&g, &w), 0);
+    assert_int_equal(hy_gather_begin(&g, &w), 0);
     s.columns[3].row_ends = few;
-    assert_int_equal(hy_gather(&g, &r, &w, 2, &err), 2); /* rows of two items, as they are wanted */
+    assert_int_equal(hy_gather(&g, &r, &w, 2, &err), 2); /* all rows have the expected two items */
     assert_memory_equal(g.columns[3].values, ((int64_t[]){7, 8, 9, 10}), 32);
     assert_int_equal(hy_gather(&g, &r, &w, 2, &err), -EINVAL);
-    assert_non_null(strstr(err.text, "column 3: rows of the shape (ragged,) came, and (2,) is wanted"));
-    s.batch.shape = "{1:xf1:ya1:zs1:ta}";
-    s.batch.shape_n = strlen(s.batch.shape);
-    hy_reading_end(&r);
-    assert_int_equal(hy_reading_begin(&r, &s.batch), 0);
+    assert_non_null(strstr(err.text, "column 3: received rows of shape (ragged,), but expected (2,)"));
+    s.batch.schema = "{1:xf1:ya1:zs1:ta}";
+    s.batch.schema_n = strlen(s.batch.schema);
+    hy_batch_cursor_end(&r);
+    assert_int_equal(hy_batch_cursor_begin(&r, &s.batch), 0);
     assert_int_equal(hy_gather(&g, &r, &w, 2, &err), -EINVAL);
-    assert_non_null(strstr(err.text, "and (aaaa) is wanted"));
-    hy_reading_end(&r);
+    assert_non_null(strstr(err.text, "but expected (aaaa)"));
+    hy_batch_cursor_end(&r);
     hy_gathered_done(&g);
-    hy_wanted_done(&w);
+    hy_signature_done(&w);
     assert_int_equal(texts_alive, 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_batch_is_read_as_it_was_written),
-        cmocka_unit_test(test_columns_that_do_not_fit_are_not_written),
-        cmocka_unit_test(test_shapes_that_are_absurd_are_refused),
-        cmocka_unit_test(test_a_hostile_batch_harms_nobody),
-        cmocka_unit_test(test_shapes_are_read_as_they_were_written),
-        cmocka_unit_test(test_a_shape_fits_its_columns_or_not),
-        cmocka_unit_test(test_numbers_are_cast_where_that_is_safe),
-        cmocka_unit_test(test_batches_are_gathered_as_they_are_wanted),
-        cmocka_unit_test(test_a_batch_is_gathered_whole_or_not_at_all),
+        cmocka_unit_test(test_batch_survives_write_and_parse),
+        cmocka_unit_test(test_inconsistent_columns_are_not_written),
+        cmocka_unit_test(test_impossible_shapes_are_refused),
+        cmocka_unit_test(test_corrupt_batch_is_refused_or_stays_within_bounds),
+        cmocka_unit_test(test_schema_survives_parse_and_write),
+        cmocka_unit_test(test_schema_matches_column_types),
+        cmocka_unit_test(test_safe_casts_convert_and_check_range),
+        cmocka_unit_test(test_batches_are_gathered_by_signature),
+        cmocka_unit_test(test_gathering_is_all_or_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rings: between two processes, with either of them killed; and with nonsense in the memory. */
+/* Rings: between two processes, with either of them killed, and with corrupt memory. */
 #include "support.h"
 
 #include <errno.h>
@@ -14,11 +14,11 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "feed/ring.h"
+#include "feed/feed.h"
 
 #define MESSAGES 300000u
 #define SMALL_MESSAGES 100000000u
-#define LENGTH_MAX 3000u
+#define SMALL_MAX 3000u
 #define WIDE_MESSAGES 2000u
 #define WIDE_MAX (4u << 20)
 
@@ -46,15 +46,15 @@ static void close_pair(struct pair *p)
 
 /* ---- one process ---- */
 
-static void test_what_is_sent_is_what_comes(void **state)
+static void test_messages_arrive_unchanged(void **state)
 {
-    struct hy_message m;
+    struct hy_ring_message m;
     struct pair p;
 
     (void)state;
     open_pair(&p, 1);
     assert_int_equal(hy_ring_next(p.reader, &m), 0);
-    for (uint32_t i = 0; i < 100000; i++) { /* round and round */
+    for (uint32_t i = 0; i < 100000; i++) { /* many times around the ring */
         char *room = hy_ring_reserve(p.writer, 64);
 
         assert_non_null(room);
@@ -70,35 +70,35 @@ static void test_what_is_sent_is_what_comes(void **state)
     close_pair(&p);
 }
 
-static void test_a_full_ring_takes_no_more_until_something_is_taken(void **state)
+static void test_full_ring_has_no_space_until_a_release(void **state)
 {
-    struct hy_message m;
+    struct hy_ring_message m;
     struct pair p;
     unsigned count = 0;
 
     (void)state;
-    open_pair(&p, HY_RING_LEAST);
+    open_pair(&p, HY_RING_MIN);
     while (hy_ring_reserve(p.writer, 1000)) {
         hy_ring_send(p.writer, count++, 1000);
         assert_true(count < 100);
     }
-    assert_int_equal(count, HY_RING_LEAST / 1008);
-    assert_int_equal(hy_ring_wait_for_room(p.writer, 1000, 20), 0);
+    assert_int_equal(count, HY_RING_MIN / 1008);
+    assert_int_equal(hy_ring_wait_for_space(p.writer, 1000, 20), 0);
     assert_int_equal(hy_ring_next(p.reader, &m), 1);
     hy_ring_release(p.reader);
-    assert_int_equal(hy_ring_wait_for_room(p.writer, 1000, 20), 1);
-    assert_int_equal(hy_ring_wait_for_room(p.writer, HY_RING_LEAST, 20), -EMSGSIZE);
-    assert_null(hy_ring_reserve(p.writer, HY_RING_LEAST));
+    assert_int_equal(hy_ring_wait_for_space(p.writer, 1000, 20), 1);
+    assert_int_equal(hy_ring_wait_for_space(p.writer, HY_RING_MIN, 20), -EMSGSIZE);
+    assert_null(hy_ring_reserve(p.writer, HY_RING_MIN));
     close_pair(&p);
 }
 
-static void test_what_is_left_is_read_when_the_writer_is_gone(void **state)
+static void test_pending_messages_outlive_the_writer(void **state)
 {
-    struct hy_message m;
+    struct hy_ring_message m;
     struct pair p;
 
     (void)state;
-    open_pair(&p, HY_RING_LEAST);
+    open_pair(&p, HY_RING_MIN);
     assert_non_null(hy_ring_reserve(p.writer, 4));
     hy_ring_send(p.writer, 7, 4);
     hy_ring_close(hy_take(p.writer));
@@ -109,45 +109,45 @@ static void test_what_is_left_is_read_when_the_writer_is_gone(void **state)
     close_pair(&p);
 }
 
-/* ---- memory that makes no sense ---- */
+/* ---- corrupt memory ---- */
 
-static void test_what_is_no_ring_is_refused(void **state)
+static void test_invalid_memory_is_refused(void **state)
 {
     struct hy_ring *r = NULL;
     struct hy_err err = {0};
-    int ends[2], fd = memfd_create("no ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int ends[2], fd = memfd_create("not a ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
     (void)state;
     assert_true(fd >= 0);
     assert_int_equal(ftruncate(fd, 128 << 10), 0);
-    for (int sealed = 0; sealed < 2; sealed++) { /* its size may change; and nothing in it */
+    for (int sealed = 0; sealed < 2; sealed++) { /* size not sealed; sealed, but empty */
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
         assert_int_equal(hy_ring_open(fd, ends[0], &r, &err), -EPROTO);
-        assert_string_equal(err.text, "what was sent is no ring");
+        assert_string_equal(err.text, "the received memory is not a ring");
         close(ends[1]);
         assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), sealed ? -1 : 0);
     }
     close(fd);
 }
 
-/* Whatever a hostile writer puts anywhere, the reader answers -EPROTO or reads within the ring: ASan and the kernel
- * would tell otherwise. */
-static void test_a_hostile_writer_harms_nobody(void **state)
+/* Whatever a writer puts anywhere, the reader returns -EPROTO or stays within the ring, which ASan and the kernel
+ * check. */
+static void test_corrupt_ring_is_refused_or_stays_within_bounds(void **state)
 {
     struct hy_rng rng;
 
     (void)state;
     hy_rng_seed(&rng, 11, 0);
     for (int i = 0; i < 2000; i++) {
-        struct hy_message m;
+        struct hy_ring_message m;
         struct pair p;
         uint64_t *words;
 
-        open_pair(&p, HY_RING_LEAST);
+        open_pair(&p, HY_RING_MIN);
         words = mmap(NULL, 128 << 10, PROT_READ | PROT_WRITE, MAP_SHARED, p.memory, 0);
         assert_true(words != MAP_FAILED);
         words[8] = i % 2 ? hy_rng_next(&rng) : hy_rng_next(&rng) % (80 << 10);
-        if (i % 5 == 0) /* where messages lie */
+        if (i % 5 == 0) /* the window */
             words[9] = i % 2 ? hy_rng_next(&rng) : 1ull << hy_rng_next(&rng) % 64;
         words[16] = hy_rng_next(&rng);
         words[8192] = i % 3 ? hy_rng_next(&rng) : hy_rng_next(&rng) % (40 << 10);
@@ -156,11 +156,11 @@ static void test_a_hostile_writer_harms_nobody(void **state)
 
             for (size_t b = 0; b < m.n; b++)
                 sum = (uint8_t)(sum + ((const uint8_t *)m.bytes)[b]);
-            words[9000] = sum; /* somebody uses it */
+            words[9000] = sum; /* keeps the reads */
             hy_ring_release(p.reader);
         }
         (void)hy_ring_wait_for_message(p.reader, 0);
-        (void)hy_ring_wait_for_room(p.writer, 100, 0);
+        (void)hy_ring_wait_for_space(p.writer, 100, 0);
         assert_int_equal(munmap(words, 128 << 10), 0);
         close_pair(&p);
     }
@@ -168,12 +168,12 @@ static void test_a_hostile_writer_harms_nobody(void **state)
 
 /* ---- two processes ---- */
 
-/* Some few are wide, when there are any. */
+/* Unless 0: one message in 29 is up to this large. */
 static size_t wide_max;
 
 static size_t length_of(uint64_t i)
 {
-    return (size_t)(i * 2654435761u >> 7) % (wide_max && i % 29 == 28 ? wide_max : LENGTH_MAX);
+    return (size_t)(i * 2654435761u >> 7) % (wide_max && i % 29 == 28 ? wide_max : SMALL_MAX);
 }
 
 static void fill(uint8_t *bytes, uint64_t i, size_t n)
@@ -182,7 +182,7 @@ static void fill(uint8_t *bytes, uint64_t i, size_t n)
         memcpy(bytes + k, &(uint64_t){i * 31 + k}, 8);
 }
 
-static bool is_right(const struct hy_message *m, uint64_t i)
+static bool is_expected_message(const struct hy_ring_message *m, uint64_t i)
 {
     if (m->n != length_of(i) || m->kind != (uint32_t)i)
         return false;
@@ -192,14 +192,14 @@ static bool is_right(const struct hy_message *m, uint64_t i)
     return true;
 }
 
-/* The writer's process: its exit status is 0 when all was taken, 3 when the reader was gone. */
+/* In the writer's process. Exit status: 0 when all was released, 3 when the reader was gone. */
 static void write_all(struct hy_ring *r, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {
         const size_t n = length_of(i);
         uint8_t *room = hy_ring_reserve(r, n);
 
-        if (!room && hy_ring_wait_for_room(r, n, -1) < 0)
+        if (!room && hy_ring_wait_for_space(r, n, -1) < 0)
             _exit(3);
         room = room ? room : hy_ring_reserve(r, n);
         fill(room, i, n);
@@ -229,7 +229,7 @@ static int status_of(pid_t pid)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-static void pass_on(size_t size, uint64_t count)
+static void transfer(size_t size, uint64_t count)
 {
     struct pair p;
     pid_t pid;
@@ -237,11 +237,11 @@ static void pass_on(size_t size, uint64_t count)
     open_pair(&p, size);
     pid = start_writer(&p, count);
     for (uint64_t i = 0; i < count; i++) {
-        struct hy_message m;
+        struct hy_ring_message m;
 
         assert_int_equal(hy_ring_wait_for_message(p.reader, -1), 1);
         assert_int_equal(hy_ring_next(p.reader, &m), 1);
-        assert_true(is_right(&m, i));
+        assert_true(is_expected_message(&m, i));
         hy_ring_release(p.reader);
     }
     assert_int_equal(hy_ring_wait_for_message(p.reader, -1), -EPIPE);
@@ -249,24 +249,23 @@ static void pass_on(size_t size, uint64_t count)
     close_pair(&p);
 }
 
-static void test_no_message_is_lost_torn_or_doubled(void **state)
+static void test_no_message_is_lost_torn_or_duplicated(void **state)
 {
     (void)state;
-    pass_on(256 << 10, MESSAGES);
+    transfer(256 << 10, MESSAGES);
 }
 
-/* The memory in use grows with the messages, and the small ones around them come all the same. */
-static void test_messages_that_need_more_of_the_memory_come_among_others(void **state)
+static void test_window_grows_for_large_messages_among_small_ones(void **state)
 {
     (void)state;
     wide_max = WIDE_MAX;
-    pass_on(8 << 20, WIDE_MESSAGES);
+    transfer(8 << 20, WIDE_MESSAGES);
     wide_max = 0;
 }
 
-static void test_small_messages_use_little_of_the_memory(void **state)
+static void test_small_messages_use_a_small_window(void **state)
 {
-    struct hy_message m;
+    struct hy_ring_message m;
     struct stat st;
     struct pair p;
 
@@ -286,13 +285,13 @@ static void test_small_messages_use_little_of_the_memory(void **state)
     close_pair(&p);
 }
 
-/* As small as can be, each its own number, so that the two meet at every place of the ring. */
+/* The smallest messages, so that writer and reader meet at every offset of the ring. */
 static void write_numbers(struct hy_ring *r)
 {
     for (uint64_t i = 0; i < SMALL_MESSAGES; i++) {
         void *room = hy_ring_reserve(r, sizeof i);
 
-        if (!room && hy_ring_wait_for_room(r, sizeof i, -1) < 0)
+        if (!room && hy_ring_wait_for_space(r, sizeof i, -1) < 0)
             _exit(3);
         memcpy(room ? room : hy_ring_reserve(r, sizeof i), &i, sizeof i);
         hy_ring_send(r, 0, sizeof i);
@@ -300,7 +299,7 @@ static void write_numbers(struct hy_ring *r)
     _exit(hy_ring_wait_until_empty(r, -1) == 1 ? 0 : 3);
 }
 
-static void test_a_hundred_million_messages_come_in_order(void **state)
+static void test_a_hundred_million_messages_stay_in_order(void **state)
 {
     struct pair p;
     pid_t pid;
@@ -315,7 +314,7 @@ static void test_a_hundred_million_messages_come_in_order(void **state)
     }
     hy_ring_close(hy_take(p.writer));
     for (uint64_t i = 0; i < SMALL_MESSAGES; i++) {
-        struct hy_message m;
+        struct hy_ring_message m;
         int rc;
 
         while ((rc = hy_ring_next(p.reader, &m)) == 0)
@@ -329,21 +328,21 @@ static void test_a_hundred_million_messages_come_in_order(void **state)
     close_pair(&p);
 }
 
-static void test_of_a_writer_that_was_killed_only_whole_messages_come(void **state)
+static void test_killed_writer_leaves_only_complete_messages(void **state)
 {
     (void)state;
     for (unsigned round = 0; round < 30; round++) {
-        struct hy_message m;
+        struct hy_ring_message m;
         struct pair p;
         uint64_t i = 0;
         pid_t pid;
         int rc;
 
-        open_pair(&p, HY_RING_LEAST);
+        open_pair(&p, HY_RING_MIN);
         pid = start_writer(&p, UINT64_MAX);
         while ((rc = hy_ring_wait_for_message(p.reader, -1)) == 1) {
             assert_int_equal(hy_ring_next(p.reader, &m), 1);
-            assert_true(is_right(&m, i));
+            assert_true(is_expected_message(&m, i));
             hy_ring_release(p.reader);
             if (++i == 100 + 37 * round)
                 assert_int_equal(kill(pid, SIGKILL), 0);
@@ -354,15 +353,15 @@ static void test_of_a_writer_that_was_killed_only_whole_messages_come(void **sta
     }
 }
 
-static void test_a_writer_does_not_wait_for_a_reader_that_is_gone(void **state)
+static void test_writer_does_not_wait_for_a_closed_reader(void **state)
 {
     (void)state;
     for (unsigned round = 0; round < 30; round++) {
-        struct hy_message m;
+        struct hy_ring_message m;
         struct pair p;
         pid_t pid;
 
-        open_pair(&p, HY_RING_LEAST);
+        open_pair(&p, HY_RING_MIN);
         pid = start_writer(&p, UINT64_MAX);
         for (unsigned i = 0; i < 11 * round; i++) {
             assert_int_equal(hy_ring_wait_for_message(p.reader, -1), 1);
@@ -397,7 +396,7 @@ static int make_and_use(void *arg)
     return rc;
 }
 
-static void test_what_fails_leaves_nothing(void **state)
+static void test_failures_leak_nothing(void **state)
 {
     (void)state;
     hy_each_fault(HY_SEAM_ALLOC, make_and_use, NULL);
@@ -407,18 +406,18 @@ static void test_what_fails_leaves_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_sent_is_what_comes),
-        cmocka_unit_test(test_a_full_ring_takes_no_more_until_something_is_taken),
-        cmocka_unit_test(test_what_is_left_is_read_when_the_writer_is_gone),
-        cmocka_unit_test(test_what_is_no_ring_is_refused),
-        cmocka_unit_test(test_a_hostile_writer_harms_nobody),
-        cmocka_unit_test(test_no_message_is_lost_torn_or_doubled),
-        cmocka_unit_test(test_messages_that_need_more_of_the_memory_come_among_others),
-        cmocka_unit_test(test_small_messages_use_little_of_the_memory),
-        cmocka_unit_test(test_a_hundred_million_messages_come_in_order),
-        cmocka_unit_test(test_of_a_writer_that_was_killed_only_whole_messages_come),
-        cmocka_unit_test(test_a_writer_does_not_wait_for_a_reader_that_is_gone),
-        cmocka_unit_test(test_what_fails_leaves_nothing),
+        cmocka_unit_test(test_messages_arrive_unchanged),
+        cmocka_unit_test(test_full_ring_has_no_space_until_a_release),
+        cmocka_unit_test(test_pending_messages_outlive_the_writer),
+        cmocka_unit_test(test_invalid_memory_is_refused),
+        cmocka_unit_test(test_corrupt_ring_is_refused_or_stays_within_bounds),
+        cmocka_unit_test(test_no_message_is_lost_torn_or_duplicated),
+        cmocka_unit_test(test_window_grows_for_large_messages_among_small_ones),
+        cmocka_unit_test(test_small_messages_use_a_small_window),
+        cmocka_unit_test(test_a_hundred_million_messages_stay_in_order),
+        cmocka_unit_test(test_killed_writer_leaves_only_complete_messages),
+        cmocka_unit_test(test_writer_does_not_wait_for_a_closed_reader),
+        cmocka_unit_test(test_failures_leak_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Batches: whatever is taken for one, written again and read again, is the same;
- * every value that its ends tell of lies within; and a shape that is taken is
- * written as text that is taken, too. Columns are gathered from it whole, or not, as they are and as something else.
+ * Batches: an input that parses is the same after it is written and parsed again;
+ * all ranges of its ends lie within the message; and a schema that parses is written
+ * as a text that parses. Its columns are gathered completely or not at all, without a
+ * signature and with one.
  *
- * The last four bytes of the input say what is wanted of its columns (struct choice); the rest is the batch.
+ * The last four bytes of the input derive the signature (struct choice); the rest is the batch.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -13,10 +14,8 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "faults.h"
-#include "feed/batch.h"
 #include "feed/cast.h"
-#include "feed/gather.h"
-#include "feed/shape.h"
+#include "feed/feed.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -27,7 +26,7 @@ static uint8_t sum_of(const struct hy_batch_column *c, uint32_t rows)
 
     for (size_t i = 0; i < c->values_n; i++)
         sum = (uint8_t)(sum + ((const uint8_t *)c->values)[i]);
-    if (c->dtype != HY_DTYPE_PICKLE && hy_column_values(c, rows, &values) < 0)
+    if (c->dtype != HY_DTYPE_PICKLE && hy_batch_column_values(c, rows, &values) < 0)
         abort();
     for (uint64_t i = 0; c->value_ends && i < values; i++)
         if (hy_ends_at(c->value_ends, i, c->values_n, &from, &to) && to > from)
@@ -45,10 +44,10 @@ static void write_again(const struct hy_batch *b)
     size_t n;
 
     if (hy_batch_size(b, &n) < 0)
-        abort(); /* what is within a message is not too large for one */
+        abort(); /* a parsed batch is never too large */
     room = malloc(n);
     if (!room)
-        return; /* the same bytes, told of many times */
+        return; /* many columns may share the same bytes */
     if (hy_batch_write(b, room) > n)
         abort();
     if (hy_batch_parse(room, n, &again) < 0) {
@@ -69,32 +68,33 @@ static void write_again(const struct hy_batch *b)
 
 static void check_shape(const struct hy_batch *b)
 {
-    struct hy_shape s = {0}, again = {0};
+    struct hy_feed_schema s = {0}, again = {0};
     struct hy_buf text;
 
     hy_buf_init(&text, 1 << 20);
-    if (hy_shape_parse(b->shape, b->shape_n, &s) == 0) {
-        (void)hy_shape_check(&s, b);
-        if (hy_shape_write(&s, &text) < 0 || hy_shape_parse((const char *)hy_buf_bytes(&text), text.len, &again) < 0
+    if (hy_feed_schema_parse(b->schema, b->schema_n, &s) == 0) {
+        (void)hy_feed_schema_check(&s, b);
+        if (hy_feed_schema_write(&s, &text) < 0 ||
+            hy_feed_schema_parse((const char *)hy_buf_bytes(&text), text.len, &again) < 0
                 ? !hy_is_short_of_memory : again.count != s.count || again.columns != s.columns)
             abort();
     }
-    hy_shape_done(&s);
-    hy_shape_done(&again);
+    hy_feed_schema_done(&s);
+    hy_feed_schema_done(&again);
     hy_buf_done(&text);
 }
 
-/* ---- columns of a batch, as something that is wanted ---- */
+/* ---- gathering ---- */
 
 struct choice {
-    uint8_t dtype;  /* 0: as it is */
-    uint8_t ragged; /* bit i: column i is wanted ragged where it is not, and the other way round */
+    uint8_t dtype;  /* 0: that of the column */
+    uint8_t ragged; /* bit i: column i is ragged in the signature if it is not in the batch, and the reverse */
     uint8_t shape;  /* bits: any number of dimensions, any length, one dimension more, another length */
-    uint8_t how;    /* bits: see struct hy_gather_how; columns behind those that are wanted; a part of the rows */
+    uint8_t flags;  /* bits: see struct hy_gather_sink; extra columns are allowed; rows are gathered in parts */
 };
 
 enum { ANY_DIMS = 1, ANY_LENGTH = 2, MORE_DIMS = 4, OTHER_LENGTH = 8 };
-enum { BY_GROW = 1, BY_TAKE = 2, BY_TEXTS = 4, HAS_MORE = 8, IN_PARTS = 16, FLAT = 32, NOTHING_WANTED = 64 };
+enum { BY_GROW = 1, BY_TAKE = 2, BY_TEXTS = 4, ALLOW_EXTRA = 8, IN_PARTS = 16, FLAT = 32, NO_SIGNATURE = 64 };
 
 struct memory {
     void *columns[16];
@@ -115,7 +115,7 @@ static void *take_memory(size_t n)
     return hy_fault_hit(HY_SEAM_ALLOC) ? NULL : aligned_alloc(64, (n + 63) / 64 * 64);
 }
 
-/* A text is a copy on the heap, so that one that is lost is seen. */
+/* A string is a copy on the heap, so that a leak is detected. */
 static void put_text(void *to, const char *text, size_t n)
 {
     char *copy = malloc(n + 1);
@@ -135,18 +135,18 @@ static void drop_text(void *text)
     free(copy);
 }
 
-static void want_column(struct hy_wanted_column *w, const struct hy_batch_column *c, const struct choice *choice,
+static void expect_column(struct hy_signature_column *w, const struct hy_batch_column *c, const struct choice *choice,
                         uint32_t i)
 {
     const bool is_text = hy_dtype_size(c->dtype) == 0;
 
-    *w = (struct hy_wanted_column){.name = "column", .dtype = is_text ? HY_DTYPE_BYTES : c->dtype,
+    *w = (struct hy_signature_column){.name = "column", .dtype = is_text ? HY_DTYPE_BYTES : c->dtype,
                                    .is_ragged = c->is_ragged != (choice->ragged >> i % 8 & 1), .dims = (int)c->dims};
     if (choice->dtype)
         w->dtype = (enum hy_dtype)(1 + (choice->dtype + i) % HY_DTYPE_STR);
     for (unsigned k = 0; k < c->dims; k++)
         w->shape[k] = choice->shape & ANY_LENGTH ? -1 : (int64_t)c->shape[k] + (choice->shape & OTHER_LENGTH ? 1 : 0);
-    if (c->is_ragged && !w->is_ragged && c->dims < HY_BATCH_DIMS) { /* a ragged row, as one of so many items */
+    if (c->is_ragged && !w->is_ragged && c->dims < HY_BATCH_DIMS) { /* a ragged row as one with a fixed number of items */
         memmove(w->shape + 1, w->shape, sizeof w->shape - sizeof w->shape[0]);
         w->shape[0] = choice->shape & ANY_LENGTH ? -1 : 1;
         w->dims++;
@@ -160,72 +160,73 @@ static void want_column(struct hy_wanted_column *w, const struct hy_batch_column
         w->dims = -1;
 }
 
-static int want(struct hy_wanted *w, const struct hy_batch *b, const struct choice *choice)
+static int expect_columns(struct hy_signature *w, const struct hy_batch *b, const struct choice *choice)
 {
-    struct hy_wanted_column columns[16] = {0}; /* FLAT wants one where the batch may have none */
-    char *text = malloc(b->shape_n + 1);
+    struct hy_signature_column columns[16] = {0}; /* FLAT expects one where the batch may have none */
+    char *text = malloc(b->schema_n + 1);
     int rc;
 
     if (!text)
         abort();
-    memcpy(text, b->shape, b->shape_n);
-    text[b->shape_n] = '\0';
+    memcpy(text, b->schema, b->schema_n);
+    text[b->schema_n] = '\0';
     for (uint32_t i = 0; i < b->count; i++)
-        want_column(&columns[i], &b->columns[i], choice, i);
-    rc = choice->how & FLAT ? hy_wanted_init(w, "(a)", choice->how & HAS_MORE, columns, 1)
-                            : hy_wanted_init(w, text, choice->how & HAS_MORE, columns, b->count);
+        expect_column(&columns[i], &b->columns[i], choice, i);
+    rc = choice->flags & FLAT ? hy_signature_init(w, "(a)", choice->flags & ALLOW_EXTRA, columns, 1)
+                            : hy_signature_init(w, text, choice->flags & ALLOW_EXTRA, columns, b->count);
     free(text);
     return rc;
 }
 
-static struct hy_gather_how how_of(const struct choice *choice, struct memory *m)
+static struct hy_gather_sink sink_of(const struct choice *choice, struct memory *m)
 {
-    struct hy_gather_how how = {0};
+    struct hy_gather_sink sink = {0};
 
-    if (choice->how & BY_GROW) {
-        how.grow = grow;
-        how.context = m;
-    } else if (choice->how & BY_TAKE) {
-        how.take = take_memory;
-        how.drop = free;
+    if (choice->flags & BY_GROW) {
+        sink.grow = grow;
+        sink.context = m;
+    } else if (choice->flags & BY_TAKE) {
+        sink.take = take_memory;
+        sink.drop = free;
     }
-    if (choice->how & BY_TEXTS) {
-        how.text_size = sizeof(char *);
-        how.put_text = put_text;
-        how.drop_text = drop_text;
+    if (choice->flags & BY_TEXTS) {
+        sink.text_size = sizeof(char *);
+        sink.put_text = put_text;
+        sink.drop_text = drop_text;
     }
-    return how;
+    return sink;
 }
 
-/* As readers do who want columns, in pieces: what is gathered has as many rows, or the batch is refused. */
+/* The gathered columns have all rows, or the batch is refused. */
 static void gather(const struct hy_batch *b, const struct choice *choice)
 {
     struct memory memory = {0};
-    struct hy_gathered g = {.how = how_of(choice, &memory)};
-    struct hy_wanted w = {0};
-    struct hy_reading r = {0};
-    const bool is_wanted = !(choice->how & NOTHING_WANTED);
+    struct hy_gathered g = {.sink = sink_of(choice, &memory)};
+    struct hy_signature w = {0};
+    struct hy_batch_cursor r = {0};
+    const bool has_signature = !(choice->flags & NO_SIGNATURE);
     struct hy_err err = {0};
     uint64_t items;
     int64_t count = 1;
 
-    if (hy_reading_begin(&r, b) < 0)
+    if (hy_batch_cursor_begin(&r, b) < 0)
         return;
     for (uint32_t i = 0; i < b->count; i++)
-        if (b->columns[i].is_ragged && hy_column_is_even(&b->columns[i], b->rows, &items) && items > b->columns[i].items)
+        if (b->columns[i].is_ragged && hy_batch_column_is_uniform(&b->columns[i], b->rows, &items) &&
+            items > b->columns[i].items)
             abort();
-    if (is_wanted && (want(&w, b, choice) < 0 || hy_gather_want(&g, &w) < 0))
+    if (has_signature && (expect_columns(&w, b, choice) < 0 || hy_gather_begin(&g, &w) < 0))
         count = -1;
-    while (count > 0 && (is_wanted || !hy_reading_is_pickled(&r)) && !hy_reading_is_over(&r)) {
-        count = hy_gather(&g, &r, is_wanted ? &w : NULL, choice->how & IN_PARTS ? b->rows / 2 + 1 : b->rows, &err);
+    while (count > 0 && (has_signature || !hy_batch_cursor_is_pickled(&r)) && !hy_batch_cursor_is_done(&r)) {
+        count = hy_gather(&g, &r, has_signature ? &w : NULL, choice->flags & IN_PARTS ? b->rows / 2 + 1 : b->rows, &err);
         if ((count == 0 && b->rows) || (count > 0 && g.rows != r.next))
             abort();
     }
     hy_gathered_done(&g);
     for (size_t i = 0; i < sizeof memory.columns / sizeof memory.columns[0]; i++)
         free(memory.columns[i]);
-    hy_wanted_done(&w);
-    hy_reading_end(&r);
+    hy_signature_done(&w);
+    hy_batch_cursor_end(&r);
 }
 
 static void run(const uint8_t *data, size_t size)
@@ -238,12 +239,12 @@ static void run(const uint8_t *data, size_t size)
     if (hy_batch_parse(data, size, &b) == 0) {
         check_shape(&b);
         for (uint32_t i = 0; i < b.count; i++)
-            if (hy_dtype_of(hy_dtype_name(b.columns[i].dtype)) != b.columns[i].dtype)
+            if (hy_dtype_by_name(hy_dtype_name(b.columns[i].dtype)) != b.columns[i].dtype)
                 abort();
         if (b.count <= 16) {
             write_again(&b);
             gather(&b, &choice);
-            choice.how |= NOTHING_WANTED;
+            choice.flags |= NO_SIGNATURE;
             gather(&b, &choice);
         }
     }

@@ -15,10 +15,11 @@ GOAL = 90  # percent of the lines of each file
 
 PARSERS = {
     "agent": ["metric", "result"],
-    "cli": ["config_file", "supplyword"],
+    "cli": ["config_file"],
+    "client": ["supply_lines"],
     "collective/group": ["endpoint_text", "negotiate"],
     "collective/mesh": ["handshake"],
-    "feed": ["batch", "cast", "gather", "shape", "wanted"],
+    "feed": ["batch", "cast", "gather", "schema", "signature"],
     "fs": ["glob_pattern"],
     "gpu": ["mps_log"],
     "hdfs": ["cluster", "conf", "files", "input_stream", "output_stream"],

@@ -4,13 +4,13 @@
  * it lies, or column by column; what is left of it waits for the next call.
  *
  * For rows of feeders that want results it is written down whose they were, in
- * their order; results go back in the same order (feed/intake.h).
+ * their order; results go back in the same order (feed/feed.h).
  *
  * One thread takes rows: Python's, or one of TensorFlow's, which has no part in the
- * GIL (feed/batches.h). Another may give results, end or terminate the hub
+ * GIL (feed/feed.h). Another may give results, end or terminate the hub
  * meanwhile. Nobody waits for its turn with the GIL.
  */
-#include "feed.h"
+#include "feed_rows.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -23,20 +23,20 @@
 
 /* Why there are no more rows in an answer; by event. */
 static const char *const WHY_FULL = "";
-static const char *const WHYS[] = {[HY_INTAKE_PARTITION] = "partition", [HY_INTAKE_END] = "end",
-                                   [HY_INTAKE_OTHER] = "other", [HY_INTAKE_NOTHING] = "timeout"};
+static const char *const WHYS[] = {[HY_CONSUMER_PARTITION] = "partition", [HY_CONSUMER_END] = "end",
+                                   [HY_CONSUMER_OTHER] = "other", [HY_CONSUMER_TIMEOUT] = "timeout"};
 
 struct hub {
     PyObject object;
-    struct hy_intake *intake; /* its hub is NULL: closed */
+    struct hy_consumer *intake; /* its hub is NULL: closed */
     PyObject *name;
     struct unpacking {
         struct hy_unpacker unpacker;
         PyObject *kept; /* rows that were taken when a signal's handler raised */
-    } unpackings[HY_INTAKE_QUEUES]; /* by queue */
-    struct hy_pins pins;
+    } unpackings[HY_CONSUMER_QUEUES]; /* by queue */
+    struct hy_float_pins pins;
     struct hy_packer packer;
-    struct hy_batches **batches; /* that were asked for */
+    struct hy_batch_stream **batches; /* that were asked for */
     size_t batches_count;
     struct visit {
         unsigned long thread;
@@ -67,7 +67,7 @@ static int refuse(const char *why)
 }
 
 /* 0, or -1 with an exception set. */
-static int enter(struct hub *h, bool takes)
+static int enter(struct hub *h, bool takes_rows)
 {
     int rc;
 
@@ -75,11 +75,11 @@ static int enter(struct hub *h, bool takes)
         return refuse("another thread takes rows");
     do {
         Py_BEGIN_ALLOW_THREADS
-        rc = hy_intake_enter(h->intake, takes, HY_PY_SLICE_MS);
+        rc = hy_consumer_enter(h->intake, takes_rows, HY_PY_WAIT_SLICE_MS);
         Py_END_ALLOW_THREADS
     } while (rc == -EAGAIN && PyErr_CheckSignals() == 0);
     if (rc == 0)
-        h->visits[takes] = (struct visit){PyThread_get_thread_ident(), true};
+        h->visits[takes_rows] = (struct visit){PyThread_get_thread_ident(), true};
     return rc == 0         ? 0
            : rc == -EAGAIN ? -1
                            : refuse(rc == -EBUSY ? "another thread takes rows" : "the hub is closed");
@@ -94,17 +94,17 @@ static int fail(const struct hub *h, int rc)
     return -1;
 }
 
-static struct hy_queue *queue_of(struct hub *h, const char *name)
+static struct hy_feed_queue *queue_of(struct hub *h, const char *name)
 {
-    struct hy_queue *q = hy_intake_queue(h->intake, name);
+    struct hy_feed_queue *q = hy_consumer_queue(h->intake, name);
 
     if (!q)
-        PyErr_Format(PyExc_ValueError, "there are %d queues already, or the name '%s' is too long", HY_INTAKE_QUEUES,
+        PyErr_Format(PyExc_ValueError, "there are %d queues already, or the name '%s' is too long", HY_CONSUMER_QUEUES,
                      name);
     return q;
 }
 
-static struct unpacking *unpacking_of(struct hub *h, const struct hy_queue *q)
+static struct unpacking *unpacking_of(struct hub *h, const struct hy_feed_queue *q)
 {
     return &h->unpackings[q - h->intake->queues];
 }
@@ -113,11 +113,11 @@ static int terminate_now(struct hub *h)
 {
     struct hy_err err = {0};
 
-    for (int i = 0; i < HY_INTAKE_QUEUES; i++) {
+    for (int i = 0; i < HY_CONSUMER_QUEUES; i++) {
         hy_unpack_end(&h->unpackings[i].unpacker);
         Py_CLEAR(h->unpackings[i].kept);
     }
-    if (hy_intake_terminate(h->intake, &err) == 0)
+    if (hy_consumer_terminate(h->intake, &err) == 0)
         return 0;
     hy_py_raise(state_of(h), &err);
     return -1;
@@ -128,15 +128,15 @@ static int enter_to_end(struct hub *h)
 {
     int rc;
 
-    hy_intake_ask(h->intake);
+    hy_consumer_interrupt(h->intake);
     rc = enter(h, false);
     if (rc < 0)
-        atomic_store(&h->intake->is_asked, false);
+        atomic_store(&h->intake->is_interrupted, false);
     return rc;
 }
 
 /* 0, or -1 with an exception set. */
-static int leave(struct hub *h, bool takes)
+static int leave(struct hub *h, bool takes_rows)
 {
     int rc = 0;
 
@@ -144,54 +144,54 @@ static int leave(struct hub *h, bool takes)
         h->is_deferred = false;
         rc = terminate_now(h);
     }
-    h->visits[takes].is_in = false;
-    hy_intake_leave(h->intake, takes);
+    h->visits[takes_rows].is_in = false;
+    hy_consumer_leave(h->intake, takes_rows);
     return rc;
 }
 
 /* ---- messages ---------------------------------------------------------------------------- */
 
 struct request {
-    struct hy_queue *queue;
+    struct hy_feed_queue *queue;
     unsigned long long most;
     int64_t end;
     int other;
-    bool stops; /* at the end of a partition */
-    bool takes_pickles;
+    bool stop_at_partition; /* at the end of a partition */
+    bool accepts_pickles;
 };
 
 /* Until a batch is in hand. NULL then, or why there is none; -1 in *ret with an exception set. */
 static const char *next_message(struct hub *h, const struct request *r, int *ret)
 {
-    int slice, rc = HY_INTAKE_ROWS;
+    int slice, rc = HY_CONSUMER_ROWS;
 
     *ret = 0;
-    r->queue->takes_pickles = r->takes_pickles;
+    r->queue->accepts_pickles = r->accepts_pickles;
     do {
-        slice = hy_py_left_of(r->end);
+        slice = hy_py_wait_ms(r->end);
         Py_BEGIN_ALLOW_THREADS
-        rc = hy_intake_message(h->intake, r->queue, r->stops, r->other, slice);
+        rc = hy_consumer_next(h->intake, r->queue, r->stop_at_partition, r->other, slice);
         Py_END_ALLOW_THREADS
         if (PyErr_CheckSignals() < 0)
             *ret = -1;
         else if (rc < 0)
             *ret = fail(h, rc);
-    } while (*ret == 0 && rc == HY_INTAKE_NOTHING && slice > 0);
-    return *ret < 0 || rc == HY_INTAKE_ROWS ? NULL : WHYS[rc];
+    } while (*ret == 0 && rc == HY_CONSUMER_TIMEOUT && slice > 0);
+    return *ret < 0 || rc == HY_CONSUMER_ROWS ? NULL : WHYS[rc];
 }
 
 /* Rows have been taken from the message in hand; a count as hy_unpack_rows has it. 0 or -1. */
-static int after_rows(struct hub *h, struct hy_queue *q, Py_ssize_t count)
+static int after_rows(struct hub *h, struct hy_feed_queue *q, Py_ssize_t count)
 {
     int rc;
 
     if (count < 0) { /* the message made no sense (-EBADMSG), or an exception is set: it is no more */
         hy_unpack_end(&unpacking_of(h, q)->unpacker);
-        hy_intake_give_up(h->intake, q, count == -EBADMSG);
+        hy_consumer_discard(h->intake, q, count == -EBADMSG);
         return count == -1 ? -1 : 0;
     }
-    rc = hy_intake_took(h->intake, q, (uint64_t)count);
-    if (!q->is_in_hand)
+    rc = hy_consumer_advance(h->intake, q, (uint64_t)count);
+    if (!q->has_batch)
         hy_unpack_end(&unpacking_of(h, q)->unpacker);
     return rc < 0 ? fail(h, rc) : 0;
 }
@@ -210,8 +210,8 @@ static int parse_request(struct hub *h, PyObject *args, PyObject *kwargs, struct
                                      &r->other))
         return -1;
     r->most = r->most < PY_SSIZE_T_MAX ? r->most : PY_SSIZE_T_MAX;
-    r->end = hy_py_end_of(timeout);
-    r->stops = stops;
+    r->end = hy_py_deadline(timeout);
+    r->stop_at_partition = stops;
     r->queue = queue_of(h, queue);
     return r->queue && enter(h, true) == 0 ? 0 : -1;
 }
@@ -228,14 +228,14 @@ static PyObject *begin_rows(struct unpacking *u, Py_ssize_t most)
 }
 
 /* Rows of what is in hand, which another may have begun with. As hy_unpack_rows has it. */
-static Py_ssize_t unpack(struct hub *h, struct hy_queue *q, PyObject *list, Py_ssize_t most)
+static Py_ssize_t unpack(struct hub *h, struct hy_feed_queue *q, PyObject *list, Py_ssize_t most)
 {
     struct hy_unpacker *u = &unpacking_of(h, q)->unpacker;
     int rc;
 
     u->pins = &h->pins;
-    rc = u->of && u->number == q->reading.number ? 0 : hy_unpack_begin(u, &q->reading);
-    return rc < 0 ? rc : hy_unpack_rows(u, &q->reading, list, most);
+    rc = u->of && u->number == q->cursor.number ? 0 : hy_unpack_begin(u, &q->cursor);
+    return rc < 0 ? rc : hy_unpack_rows(u, &q->cursor, list, most);
 }
 
 static int take_rows(struct hub *h, const struct request *r, PyObject *list, const char **ret_why)
@@ -260,7 +260,7 @@ static int take_rows(struct hub *h, const struct request *r, PyObject *list, con
 static PyObject *hub_next_rows(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     struct hub *h = (struct hub *)self;
-    struct request r = {.takes_pickles = true};
+    struct request r = {.accepts_pickles = true};
     PyObject *list;
     const char *why;
     int rc;
@@ -279,19 +279,19 @@ static PyObject *hub_next_rows(PyObject *self, PyObject *args, PyObject *kwargs)
     return NULL;
 }
 
-/* ---- rows that come again ------------------------------------------------------------------ */
+/* ---- rows that come requeue ------------------------------------------------------------------ */
 
 static bool feed_again(const struct hub *h, const char *queue, const void *pickle, size_t n, uint32_t first)
 {
-    hy_cleanup_ref PyObject *rows = hy_unpickled(pickle, n);
+    hy_cleanup_ref PyObject *rows = hy_unpickle(pickle, n);
     hy_cleanup_ref PyObject *feed = rows ? PyImport_ImportModule("hopyard._feed") : NULL;
     hy_cleanup_ref PyObject *fed = feed ? PyObject_CallMethod(feed, "again", "OsOI", h->name, queue, rows, first) : NULL;
 
     return fed != NULL;
 }
 
-/* Within hy_intake_message, by any thread, without the GIL. */
-static int again(void *context, const char *queue, const void *pickle, size_t n, uint32_t first)
+/* Within hy_consumer_next, by any thread, without the GIL. */
+static int requeue(void *context, const char *queue, const void *pickle, size_t n, uint32_t first)
 {
     const struct hub *h = context;
     const PyGILState_STATE gil = PyGILState_Ensure();
@@ -308,7 +308,7 @@ static int again(void *context, const char *queue, const void *pickle, size_t n,
 static int take_columns(struct hub *h, const struct request *r, struct hy_gathered *g, PyObject *list,
                         const char **ret_why)
 {
-    struct hy_queue *q = r->queue;
+    struct hy_feed_queue *q = r->queue;
     int rc = 0;
 
     *ret_why = WHY_FULL;
@@ -320,11 +320,11 @@ static int take_columns(struct hub *h, const struct request *r, struct hy_gather
             *ret_why = why;
             return rc;
         }
-        if (hy_reading_is_pickled(&q->reading)) /* one list, and no columns */
+        if (hy_batch_cursor_is_pickled(&q->cursor)) /* one list, and no columns */
             count = g->rows ? 0 : unpack(h, q, list, (Py_ssize_t)r->most);
         else
-            count = (Py_ssize_t)hy_gather(g, &q->reading, NULL, r->most - g->rows, NULL);
-        if (count == 0 && !hy_reading_is_over(&q->reading))
+            count = (Py_ssize_t)hy_gather(g, &q->cursor, NULL, r->most - g->rows, NULL);
+        if (count == 0 && !hy_batch_cursor_is_done(&q->cursor))
             return 0; /* rows of another shape: they are for the next call */
         if (count == -ENOMEM) {
             PyErr_NoMemory();
@@ -339,7 +339,7 @@ static PyObject *hub_next_columns(PyObject *self, PyObject *args, PyObject *kwar
 {
     struct hub *h = (struct hub *)self;
     hy_cleanup_ref PyObject *list = PyList_New(0), *arrays = PyList_New(0);
-    struct hy_gathered g = {.how = {.grow = hy_grow_bytearray, .context = arrays}};
+    struct hy_gathered g = {.sink = {.grow = hy_grow_bytearray, .context = arrays}};
     struct request r = {0};
     PyObject *made = NULL;
     const char *why;
@@ -353,7 +353,7 @@ static PyObject *hub_next_columns(PyObject *self, PyObject *args, PyObject *kwar
     if (rc == 0 && PyList_Size(list))
         made = Py_BuildValue("nsOs", PyList_Size(list), "*", list, why);
     else if (rc == 0)
-        made = Py_BuildValue("Ks#Ns", (unsigned long long)g.rows, g.shape ? g.shape : "", (Py_ssize_t)g.shape_n,
+        made = Py_BuildValue("Ks#Ns", (unsigned long long)g.rows, g.schema ? g.schema : "", (Py_ssize_t)g.schema_n,
                              hy_gathered_columns(&g, arrays), why);
     hy_gathered_done(&g);
     return made;
@@ -365,9 +365,9 @@ static PyObject *hub_next_columns(PyObject *self, PyObject *args, PyObject *kwar
 static PyObject *describe_column(const struct hy_batch_column *c, uint32_t rows)
 {
     uint64_t items;
-    bool is_even = c->is_ragged && rows > 1 && hy_column_is_even(c, rows, &items);
+    bool is_even = c->is_ragged && rows > 1 && hy_batch_column_is_uniform(c, rows, &items);
 
-    return Py_BuildValue("sNO", hy_dtype_name(c->dtype), hy_tuple_of_shape(c, is_even, is_even ? items : 0),
+    return Py_BuildValue("sNO", hy_dtype_name(c->dtype), hy_shape_tuple(c, is_even, is_even ? items : 0),
                          c->is_ragged && !is_even ? Py_True : Py_False);
 }
 
@@ -396,17 +396,17 @@ static PyObject *hub_next_shape(PyObject *self, PyObject *args, PyObject *kwargs
     if (parse_request(h, args, kwargs, &r) < 0)
         return NULL;
     why = next_message(h, &r, &rc);
-    b = r.queue->reading.batch;
+    b = r.queue->cursor.batch;
     if (rc == 0)
         made = why ? Py_BuildValue("s[]s", "", why)
-                   : Py_BuildValue("s#Ns", b->shape, (Py_ssize_t)b->shape_n, describe(b), WHY_FULL);
+                   : Py_BuildValue("s#Ns", b->schema, (Py_ssize_t)b->schema_n, describe(b), WHY_FULL);
     if (leave(h, true) < 0)
         Py_CLEAR(made);
     return made;
 }
 
 /* From (name, dtype, shape or None, is_ragged), where -1 in a shape is any. */
-static int take_wanted_column(struct hy_wanted_column *c, PyObject *tuple)
+static int take_wanted_column(struct hy_signature_column *c, PyObject *tuple)
 {
     const char *name, *dtype;
     PyObject *shape;
@@ -415,7 +415,7 @@ static int take_wanted_column(struct hy_wanted_column *c, PyObject *tuple)
     if (!PyTuple_Check(tuple) || !PyArg_ParseTuple(tuple, "ssOp:column", &name, &dtype, &shape, &is_ragged))
         return PyErr_Occurred() ? -1 : refuse("a column is a tuple");
     (void)snprintf(c->name, sizeof c->name, "%s", name); /* for messages: it may be cut */
-    c->dtype = hy_dtype_of(dtype);
+    c->dtype = hy_dtype_by_name(dtype);
     c->is_ragged = is_ragged;
     c->dims = shape == Py_None ? -1 : (int)PyTuple_Size(shape);
     if (PyErr_Occurred() || !c->dtype || c->dims > HY_BATCH_DIMS)
@@ -425,10 +425,10 @@ static int take_wanted_column(struct hy_wanted_column *c, PyObject *tuple)
     return PyErr_Occurred() ? -1 : 0;
 }
 
-static int take_wanted(struct hy_wanted *w, const char *text, int may_have_more, PyObject *list)
+static int take_wanted(struct hy_signature *w, const char *text, int allows_extra, PyObject *list)
 {
     const Py_ssize_t count = PyList_Size(list);
-    hy_cleanup_free struct hy_wanted_column *columns = hy_calloc((size_t)count, sizeof *columns);
+    hy_cleanup_free struct hy_signature_column *columns = hy_calloc((size_t)count, sizeof *columns);
     int rc;
 
     if (!columns)
@@ -436,23 +436,23 @@ static int take_wanted(struct hy_wanted *w, const char *text, int may_have_more,
     for (Py_ssize_t i = 0; i < count; i++)
         if (take_wanted_column(&columns[i], PyList_GetItem(list, i)) < 0)
             return -1;
-    rc = hy_wanted_init(w, text, may_have_more, columns, (uint32_t)count);
+    rc = hy_signature_init(w, text, allows_extra, columns, (uint32_t)count);
     if (rc == -ENOMEM)
         PyErr_NoMemory();
     return rc == -EINVAL ? refuse("the columns do not fit together") : rc < 0 ? -1 : 0;
 }
 
-static int add_batches(struct hub *h, const struct hy_batches_options *o, struct hy_wanted *w)
+static int add_batches(struct hub *h, const struct hy_batch_stream_options *o, struct hy_signature *w)
 {
-    struct hy_batches **all = hy_reallocarray(h->batches, h->batches_count + 1, sizeof *all);
+    struct hy_batch_stream **all = hy_reallocarray(h->batches, h->batches_count + 1, sizeof *all);
     int rc = all ? 0 : -ENOMEM;
 
     if (all) {
         h->batches = all;
-        rc = hy_batches_new(h->intake, o, w, &all[h->batches_count]);
+        rc = hy_batch_stream_new(h->intake, o, w, &all[h->batches_count]);
         h->batches_count += rc == 0;
     }
-    hy_wanted_done(w);
+    hy_signature_done(w);
     if (rc == -ENOMEM)
         PyErr_NoMemory();
     return rc == -EINVAL ? refuse("there is no such queue, or a batch has no rows") : rc < 0 ? -1 : 0;
@@ -461,22 +461,22 @@ static int add_batches(struct hub *h, const struct hy_batches_options *o, struct
 static PyObject *hub_batches(PyObject *self, PyObject *args)
 {
     struct hub *h = (struct hub *)self;
-    struct hy_batches_options o = {0};
+    struct hy_batch_stream_options o = {0};
     unsigned long long rows;
-    int stops, drops, may_have_more;
-    struct hy_wanted w = {0};
+    int stops, drops, allows_extra;
+    struct hy_signature w = {0};
     PyObject *columns;
     const char *text;
 
-    if (!PyArg_ParseTuple(args, "sKppspO!:batches", &o.queue, &rows, &stops, &drops, &text, &may_have_more,
+    if (!PyArg_ParseTuple(args, "sKppspO!:batches", &o.queue, &rows, &stops, &drops, &text, &allows_extra,
                           &PyList_Type, &columns))
         return NULL;
     o.rows = rows;
-    o.stops = stops;
-    o.drops = drops;
-    if (take_wanted(&w, text, may_have_more, columns) < 0 || add_batches(h, &o, &w) < 0)
+    o.stop_at_partition = stops;
+    o.drop_remainder = drops;
+    if (take_wanted(&w, text, allows_extra, columns) < 0 || add_batches(h, &o, &w) < 0)
         return NULL;
-    return PyLong_FromLongLong(hy_batches_number(h->batches[h->batches_count - 1]));
+    return PyLong_FromLongLong(hy_batch_stream_handle(h->batches[h->batches_count - 1]));
 }
 
 static PyObject *hub_is_over(PyObject *self, PyObject *number)
@@ -489,8 +489,8 @@ static PyObject *hub_is_over(PyObject *self, PyObject *number)
     if (!h->intake->hub || h->intake->is_terminated)
         return Py_NewRef(Py_True);
     for (size_t i = 0; i < h->batches_count; i++)
-        if (hy_batches_number(h->batches[i]) == wanted)
-            return PyBool_FromLong(hy_batches_is_over(h->batches[i]));
+        if (hy_batch_stream_handle(h->batches[i]) == wanted)
+            return PyBool_FromLong(hy_batch_stream_is_over(h->batches[i]));
     return Py_NewRef(Py_True);
 }
 
@@ -505,43 +505,43 @@ struct giving {
 static int send_results(void *context, const struct hy_batch *b)
 {
     const struct giving *g = context;
-    const struct hy_intake *in = g->hub->intake;
+    const struct hy_consumer *in = g->hub->intake;
     size_t need;
     int rc;
 
-    while ((rc = hy_hub_put(in->hub, g->feeder, b, &need)) == 0) {
+    while ((rc = hy_feed_hub_put(in->hub, g->feeder, b, &need)) == 0) {
         Py_BEGIN_ALLOW_THREADS
-        rc = hy_hub_wait_for_room(in->hub, g->feeder, need, HY_PY_SLICE_MS);
+        rc = hy_feed_hub_wait_for_space(in->hub, g->feeder, need, HY_PY_WAIT_SLICE_MS);
         Py_END_ALLOW_THREADS
         if (PyErr_CheckSignals() < 0)
             return -1;
-        if (rc < 0 || in->is_asked)
+        if (rc < 0 || in->is_interrupted)
             break;
     }
-    if (rc == -EPIPE || in->is_asked)
+    if (rc == -EPIPE || in->is_interrupted)
         return 0;
     if (rc == -EMSGSIZE)
-        PyErr_SetString(PyExc_ValueError, "a result is larger than its ring takes; give the source a larger size");
+        PyErr_SetString(PyExc_ValueError, "a result is larger than its ring takes_rows; give the source a larger size");
     return rc == -EMSGSIZE ? -1 : rc < 0 ? fail(g->hub, rc) : 1;
 }
 
 static int give(struct hub *h, PyObject *list)
 {
-    struct hy_intake *in = h->intake;
+    struct hy_consumer *in = h->intake;
     const Py_ssize_t n = PyList_Size(list);
     Py_ssize_t at = 0;
     int rc = 0;
 
-    while (at < n && rc >= 0 && in->owed_first < in->owed_count) {
-        struct hy_owed *o = &in->owed[in->owed_first];
+    while (at < n && rc >= 0 && in->outstanding_first < in->outstanding_count) {
+        struct hy_outstanding *o = &in->outstanding[in->outstanding_first];
         const Py_ssize_t count = o->rows < (uint64_t)(n - at) ? (Py_ssize_t)o->rows : n - at;
         struct giving g = {h, o->feeder};
-        struct hy_packing how = {.send = send_results, .context = &g, .most = hy_hub_most(in->hub, o->feeder)};
+        struct hy_pack_sink how = {.send = send_results, .context = &g, .most = hy_feed_hub_result_max(in->hub, o->feeder)};
 
         rc = how.most ? hy_pack_rows(&h->packer, list, at, at + count, &how) : 0;
         at += count;
         o->rows -= (uint64_t)count;
-        in->owed_first += o->rows == 0;
+        in->outstanding_first += o->rows == 0;
     }
     if (rc >= 0 && at < n && !in->is_terminated) {
         PyErr_Format(PyExc_ValueError, "there are %zd results more than rows that want one", n - at);
@@ -569,7 +569,7 @@ static PyObject *hub_results(PyObject *self, PyObject *results)
 static PyObject *hub_end(PyObject *self, PyObject *ignored)
 {
     (void)ignored;
-    hy_intake_end(((struct hub *)self)->intake);
+    hy_consumer_end(((struct hub *)self)->intake);
     return Py_NewRef(Py_None);
 }
 
@@ -582,7 +582,7 @@ static PyObject *hub_terminate(PyObject *self, PyObject *ignored)
     if (!h->intake->hub || h->intake->is_terminated)
         return Py_NewRef(Py_None);
     if (is_inside(h)) {
-        hy_intake_ask(h->intake);
+        hy_consumer_interrupt(h->intake);
         h->is_deferred = true;
         return Py_NewRef(Py_None);
     }
@@ -596,12 +596,12 @@ static PyObject *hub_terminate(PyObject *self, PyObject *ignored)
 
 static void done(struct hub *h)
 {
-    for (int i = 0; i < HY_INTAKE_QUEUES; i++) {
+    for (int i = 0; i < HY_CONSUMER_QUEUES; i++) {
         hy_unpack_end(&h->unpackings[i].unpacker);
         Py_CLEAR(h->unpackings[i].kept);
     }
-    hy_pins_done(&h->pins);
-    hy_intake_close(h->intake);
+    hy_float_pins_done(&h->pins);
+    hy_consumer_close(h->intake);
 }
 
 /* A thread of TensorFlow's leaves when it is asked; one of Python's is told of here. */
@@ -637,7 +637,7 @@ static PyObject *hub_dropped(PyObject *self, void *ignored)
     struct hub *h = (struct hub *)self;
 
     (void)ignored;
-    return PyLong_FromUnsignedLongLong(h->intake->hub ? hy_hub_dropped(h->intake->hub) : 0);
+    return PyLong_FromUnsignedLongLong(h->intake->hub ? hy_feed_hub_dropped(h->intake->hub) : 0);
 }
 
 /* ---- birth and death ----------------------------------------------------------------------- */
@@ -646,21 +646,21 @@ static int open_hub(struct hub *h)
 {
     const char *name = PyUnicode_AsUTF8AndSize(h->name, NULL);
     struct hy_err err = {0};
-    struct hy_hub *hub;
+    struct hy_feed_hub *hub;
     int rc;
 
     if (!name)
         return -1;
-    rc = hy_hub_open(name, &hub, &err);
+    rc = hy_feed_hub_open(name, &hub, &err);
     if (rc < 0) {
         hy_py_raise(state_of(h), &err);
         return rc;
     }
-    h->intake = hy_intake_new(hub);
+    h->intake = hy_consumer_new(hub);
     if (!h->intake)
         return fail(h, -ENOMEM);
-    h->intake->again = again;
-    h->intake->again_context = h;
+    h->intake->requeue = requeue;
+    h->intake->requeue_context = h;
     return 0;
 }
 
@@ -685,16 +685,16 @@ static PyObject *hub_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 /* Whatever thread of TensorFlow's is in: it is out within a moment, for which it may need the GIL. */
 static void let_go(struct hub *h)
 {
-    hy_intake_ask(h->intake);
+    hy_consumer_interrupt(h->intake);
     Py_BEGIN_ALLOW_THREADS
-    while (hy_intake_enter(h->intake, false, HY_PY_SLICE_MS) == -EAGAIN)
+    while (hy_consumer_enter(h->intake, false, HY_PY_WAIT_SLICE_MS) == -EAGAIN)
         continue;
     Py_END_ALLOW_THREADS
     done(h);
-    hy_intake_leave(h->intake, false);
+    hy_consumer_leave(h->intake, false);
     for (size_t i = 0; i < h->batches_count; i++)
-        hy_batches_free(h->batches[i]);
-    hy_intake_unref(h->intake);
+        hy_batch_stream_free(h->batches[i]);
+    hy_consumer_unref(h->intake);
 }
 
 static void hub_dealloc(PyObject *self)
@@ -724,7 +724,7 @@ static PyMethodDef methods[] = {
      "next_shape(n, ...), the same: (shape, [(dtype, shape of a row or item, is_ragged), ...], why) of the rows that "
      "come next, which are not taken."},
     {"batches", hub_batches, METH_VARARGS,
-     "batches(queue, rows, stops, drops, shape, may_have_more, [(name, dtype, shape or None, is_ragged), ...]): a "
+     "batches(queue, rows, stops, drops, shape, allows_extra, [(name, dtype, shape or None, is_ragged), ...]): a "
      "number, by which TensorFlow's operation takes batches of these columns."},
     {"is_over", hub_is_over, METH_O, "is_over(number): has the operation been told so, or will it be?"},
     {"results", hub_results, METH_O, "results(list): one for each row, in the order in which rows were taken."},

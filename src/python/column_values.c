@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "values.h"
+#include "column_values.h"
 
 #include <stdlib.h>
 
@@ -10,29 +10,29 @@
 #define MANY (4u << 20) /* bytes: not worth being kept for what may never come again */
 #define SPARES 16
 
-struct hy_spares {
+struct hy_buffer_pool {
     size_t users, count;
     struct hy_buf list[SPARES];
 };
 
 struct values {
     PyObject object;
-    struct hy_spares *spares;
+    struct hy_buffer_pool *spares;
     struct hy_buf bytes;
 };
 
 /* ---- memory ----------------------------------------------------------------------------- */
 
-struct hy_spares *hy_py_spares_new(void)
+struct hy_buffer_pool *hy_buffer_pool_new(void)
 {
-    struct hy_spares *s = hy_calloc(1, sizeof *s);
+    struct hy_buffer_pool *s = hy_calloc(1, sizeof *s);
 
     if (s)
         s->users = 1;
     return s;
 }
 
-void hy_py_spares_unref(struct hy_spares *s)
+void hy_buffer_pool_unref(struct hy_buffer_pool *s)
 {
     if (!s || --s->users)
         return;
@@ -41,7 +41,7 @@ void hy_py_spares_unref(struct hy_spares *s)
     free(s);
 }
 
-static void keep(struct hy_spares *s, struct hy_buf *b)
+static void keep(struct hy_buffer_pool *s, struct hy_buf *b)
 {
     if (s->count == SPARES || b->len > MANY) {
         hy_buf_done(b);
@@ -51,7 +51,7 @@ static void keep(struct hy_spares *s, struct hy_buf *b)
     s->list[s->count++] = *b;
 }
 
-static struct hy_buf spare(struct hy_spares *s, size_t max)
+static struct hy_buf spare(struct hy_buffer_pool *s, size_t max)
 {
     struct hy_buf b;
 
@@ -64,7 +64,7 @@ static struct hy_buf spare(struct hy_spares *s, size_t max)
 
 /* ---- the object ------------------------------------------------------------------------- */
 
-PyObject *hy_py_values(const struct hy_py_state *state, struct hy_spares *s, struct hy_buf *b)
+PyObject *hy_py_column_values(const struct hy_py_state *state, struct hy_buffer_pool *s, struct hy_buf *b)
 {
     PyTypeObject *type = (PyTypeObject *)state->values_type;
     PyObject *self;
@@ -99,7 +99,7 @@ static void values_dealloc(PyObject *self)
     PyTypeObject *type = Py_TYPE(self);
 
     keep(v->spares, &v->bytes);
-    hy_py_spares_unref(v->spares);
+    hy_buffer_pool_unref(v->spares);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);
 }

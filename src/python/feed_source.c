@@ -7,7 +7,7 @@
  * Whatever waits does so without the GIL, and handlers of signals run every 100 ms. It waits for somebody who may be
  * busy for long, but not for ever: as long as its patience lasts.
  */
-#include "feed.h"
+#include "feed_rows.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@
 
 struct source {
     PyObject object;
-    struct hy_source *source; /* NULL: closed, or the hub had enough before it was open */
+    struct hy_feed_source *source; /* NULL: closed, or the hub had enough before it was open */
     struct hy_packer packer;
     PyObject *name, *results; /* a list: of what has come */
     uint64_t sent;            /* bytes */
@@ -65,7 +65,7 @@ static int check(struct source *s, int rc)
         PyErr_NoMemory();
     else if (rc == -EMSGSIZE)
         PyErr_Format(PyExc_ValueError, "a row is larger than a message of %zu bytes; give the source a larger size",
-                     hy_source_most(s->source));
+                     hy_feed_source_batch_max(s->source));
     else if (rc == -EPIPE)
         hy_py_error(state_of(s), "the process that takes the rows, at '%U', is gone", s->name);
     else
@@ -79,22 +79,22 @@ static int check(struct source *s, int rc)
 static int take_results(struct source *s)
 {
     struct hy_unpacker u = {0};
-    struct hy_reading reading = {0};
+    struct hy_batch_cursor reading = {0};
     struct hy_batch b = {0};
-    struct hy_message m;
+    struct hy_ring_message m;
     Py_ssize_t rc;
 
-    while ((rc = hy_source_next(s->source, &m)) > 0) {
+    while ((rc = hy_feed_source_next(s->source, &m)) > 0) {
         rc = m.kind == HY_FEED_BATCH ? hy_batch_parse(m.bytes, m.n, &b) : -EBADMSG;
         if (rc == 0)
-            rc = hy_reading_begin(&reading, &b);
+            rc = hy_batch_cursor_begin(&reading, &b);
         if (rc == 0)
             rc = hy_unpack_begin(&u, &reading);
         if (rc == 0)
             rc = hy_unpack_rows(&u, &reading, s->results, PY_SSIZE_T_MAX);
         hy_unpack_end(&u);
-        hy_reading_end(&reading);
-        hy_source_release(s->source);
+        hy_batch_cursor_end(&reading);
+        hy_feed_source_release(s->source);
         if (rc < 0)
             break;
     }
@@ -110,12 +110,12 @@ static int wait_once(struct source *s, size_t need, int timeout_ms, bool *ret_ov
     int rc;
 
     Py_BEGIN_ALLOW_THREADS
-    rc = hy_source_wait(s->source, need, timeout_ms);
+    rc = hy_feed_source_wait(s->source, need, timeout_ms);
     Py_END_ALLOW_THREADS
     *ret_over = rc == -ESHUTDOWN;
     if (rc < 0)
         return check(s, rc);
-    if (rc & HY_SOURCE_RESULTS && take_results(s) < 0)
+    if (rc & HY_FEED_SOURCE_RESULTS && take_results(s) < 0)
         return -1;
     return PyErr_CheckSignals() < 0 ? -1 : rc;
 }
@@ -133,15 +133,15 @@ static int lose_patience(struct source *s)
 
 static int wait_for_room(struct source *s, size_t need)
 {
-    const int64_t end = hy_py_end_of(s->patience);
+    const int64_t end = hy_py_deadline(s->patience);
     bool is_over = false;
     int rc = 0, slice = 1;
 
-    while (rc >= 0 && !is_over && !(rc & HY_SOURCE_ROOM) && slice > 0) {
-        slice = hy_py_left_of(end);
+    while (rc >= 0 && !is_over && !(rc & HY_FEED_SOURCE_SPACE) && slice > 0) {
+        slice = hy_py_wait_ms(end);
         rc = wait_once(s, need, slice, &is_over);
     }
-    if (rc >= 0 && !is_over && !(rc & HY_SOURCE_ROOM))
+    if (rc >= 0 && !is_over && !(rc & HY_FEED_SOURCE_SPACE))
         return lose_patience(s);
     return is_over ? 0 : rc;
 }
@@ -153,13 +153,13 @@ static int send_batch(void *context, const struct hy_batch *b)
     struct source *s = context;
     int rc;
 
-    while ((rc = hy_source_put(s->source, b)) == 0) {
-        rc = wait_for_room(s, hy_source_need(s->source));
+    while ((rc = hy_feed_source_put(s->source, b)) == 0) {
+        rc = wait_for_room(s, hy_feed_source_needed(s->source));
         if (rc <= 0)
             return rc;
     }
     if (rc > 0)
-        s->sent += hy_source_need(s->source);
+        s->sent += hy_feed_source_needed(s->source);
     return check(s, rc);
 }
 
@@ -173,13 +173,13 @@ static PyObject *source_put(PyObject *self, PyObject *rows)
 {
     struct source *s = (struct source *)self;
     hy_cleanup_ref PyObject *list = PyList_CheckExact(rows) ? Py_NewRef(rows) : PySequence_List(rows);
-    struct hy_packing how = {.send = send_batch, .context = s};
+    struct hy_pack_sink how = {.send = send_batch, .context = s};
 
     if (!list || enter(s) < 0)
         return NULL;
     if (s->is_over)
         return answer(s, 0);
-    how.most = hy_source_most(s->source);
+    how.most = hy_feed_source_batch_max(s->source);
     return answer(s, hy_pack_rows(&s->packer, list, 0, PyList_Size(list), &how));
 }
 
@@ -187,7 +187,7 @@ static PyObject *source_put_pickle(PyObject *self, PyObject *pickle)
 {
     struct source *s = (struct source *)self;
     struct hy_batch_column column = {.dtype = HY_DTYPE_PICKLE};
-    const struct hy_batch b = {.count = 1, .shape = "*", .shape_n = 1, .columns = &column};
+    const struct hy_batch b = {.count = 1, .schema = "*", .schema_n = 1, .columns = &column};
     Py_ssize_t n;
     char *bytes;
 
@@ -210,8 +210,8 @@ static PyObject *source_end_partition(PyObject *self, PyObject *ignored)
         return NULL;
     if (s->is_over)
         return answer(s, 0);
-    while (rc > 0 && (rc = hy_source_put_end(s->source)) == 0) {
-        rc = wait_for_room(s, hy_source_need(s->source));
+    while (rc > 0 && (rc = hy_feed_source_put_end(s->source)) == 0) {
+        rc = wait_for_room(s, hy_feed_source_needed(s->source));
         if (rc <= 0)
             return answer(s, rc);
     }
@@ -222,16 +222,16 @@ static PyObject *source_end_partition(PyObject *self, PyObject *ignored)
 
 /* Rows from *at on, as many as make a piece: *at is behind them then. As send_batch, or -Exxx below -1. */
 static int put_piece(struct source *s, const struct ArrowSchema *schema, const struct ArrowArray *array,
-                     const struct hy_buf *shape, int64_t *at, int64_t *step)
+                     const struct hy_buf *text, int64_t *at, int64_t *step)
 {
     const int64_t rows = *step < array->length - *at ? *step : array->length - *at;
-    const size_t most = hy_source_most(s->source) / 4 < PIECE ? hy_source_most(s->source) / 4 : PIECE;
-    struct hy_arrow a = {0};
+    const size_t most = hy_feed_source_batch_max(s->source) / 4 < PIECE ? hy_feed_source_batch_max(s->source) / 4 : PIECE;
+    struct hy_arrow_batch a = {0};
     size_t n;
-    int rc = hy_arrow_rows(schema, array, *at, (uint32_t)rows, &a);
+    int rc = hy_arrow_batch_view(schema, array, *at, (uint32_t)rows, &a);
 
-    a.batch.shape = hy_buf_cstr(shape);
-    a.batch.shape_n = shape->len;
+    a.batch.schema = (const char *)hy_buf_bytes(text);
+    a.batch.schema_n = text->len;
     if (rc == 0)
         rc = hy_batch_size(&a.batch, &n);
     if (rc == 0 && n > most && rows > 1) {
@@ -241,7 +241,7 @@ static int put_piece(struct source *s, const struct ArrowSchema *schema, const s
         rc = send_batch(s, &a.batch);
         *at += rows;
     }
-    hy_arrow_done(&a);
+    hy_arrow_batch_done(&a);
     return rc;
 }
 
@@ -263,7 +263,7 @@ static PyObject *source_put_arrow(PyObject *self, PyObject *batch)
     struct source *s = (struct source *)self;
     const struct ArrowSchema *schema;
     const struct ArrowArray *array;
-    struct hy_buf shape;
+    struct hy_buf text;
     int64_t at = 0, step = HY_BATCH_ROWS_MAX;
     int rc = 1;
 
@@ -278,12 +278,12 @@ static PyObject *source_put_arrow(PyObject *self, PyObject *batch)
         return NULL;
     if (s->is_over)
         return answer(s, 0);
-    hy_buf_init(&shape, HY_BATCH_SHAPE_MAX);
-    if ((rc = hy_arrow_shape(schema, &shape)) == 0)
+    hy_buf_init(&text, HY_BATCH_SCHEMA_MAX);
+    if ((rc = hy_arrow_schema(schema, &text)) == 0)
         rc = 1;
     while (rc > 0 && at < array->length)
-        rc = put_piece(s, schema, array, &shape, &at, &step);
-    hy_buf_done(&shape);
+        rc = put_piece(s, schema, array, &text, &at, &step);
+    hy_buf_done(&text);
     return answer_arrow(s, rc);
 }
 
@@ -300,11 +300,11 @@ static PyObject *source_results(PyObject *self, PyObject *args)
 
     if (!PyArg_ParseTuple(args, "|d:results", &timeout) || enter(s) < 0)
         return NULL;
-    end = hy_py_end_of(timeout < 0 ? s->patience : timeout);
+    end = hy_py_deadline(timeout < 0 ? s->patience : timeout);
     if (s->source && take_results(s) < 0)
         return answer(s, -1);
-    while (rc >= 0 && !is_over && PyList_Size(s->results) == 0 && hy_py_left_of(end) != 0)
-        rc = wait_once(s, 0, hy_py_left_of(end), &is_over);
+    while (rc >= 0 && !is_over && PyList_Size(s->results) == 0 && hy_py_wait_ms(end) != 0)
+        rc = wait_once(s, 0, hy_py_wait_ms(end), &is_over);
     if (rc >= 0 && !is_over && timeout < 0 && PyList_Size(s->results) == 0)
         rc = lose_patience(s);
     list = rc < 0 ? NULL : PyList_New(0);
@@ -325,17 +325,17 @@ static PyObject *source_results(PyObject *self, PyObject *args)
 static PyObject *source_wait_until_taken(PyObject *self, PyObject *ignored)
 {
     struct source *s = (struct source *)self;
-    const int64_t end = hy_py_end_of(s->patience);
+    const int64_t end = hy_py_deadline(s->patience);
     int rc = 0;
 
     (void)ignored;
     if (enter(s) < 0)
         return NULL;
     while (!s->is_over && rc == 0) {
-        const int slice = hy_py_left_of(end);
+        const int slice = hy_py_wait_ms(end);
 
         Py_BEGIN_ALLOW_THREADS
-        rc = hy_source_wait_until_taken(s->source, slice);
+        rc = hy_feed_source_wait_until_taken(s->source, slice);
         Py_END_ALLOW_THREADS
         if (rc == 0 && PyErr_CheckSignals() < 0)
             return answer(s, -1);
@@ -357,7 +357,7 @@ static PyObject *source_close(PyObject *self, PyObject *ignored)
         PyErr_SetString(PyExc_ValueError, "another thread uses the source");
         return NULL;
     }
-    hy_source_close(hy_take(s->source));
+    hy_feed_source_close(hy_take(s->source));
     return Py_NewRef(Py_None);
 }
 
@@ -373,11 +373,11 @@ static PyObject *source_exit(PyObject *self, PyObject *args)
     return source_close(self, NULL);
 }
 
-static int open_source(struct source *s, const struct hy_source_options *o)
+static int open_source(struct source *s, const struct hy_feed_source_options *o)
 {
     const char *name = PyUnicode_AsUTF8AndSize(s->name, NULL);
     struct hy_err err = {0};
-    int rc = name ? hy_source_open(name, o, &s->source, &err) : -1;
+    int rc = name ? hy_feed_source_open(name, o, &s->source, &err) : -1;
 
     s->is_over = rc == -ESHUTDOWN;
     if (rc == -ECONNREFUSED) /* who waits for a hub asks again */
@@ -390,7 +390,7 @@ static int open_source(struct source *s, const struct hy_source_options *o)
 static PyObject *source_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static const char *const names[] = {"name", "queue", "results", "size", "patience", NULL};
-    struct hy_source_options o = {.queue = "input", .size = SIZE_DEFAULT};
+    struct hy_feed_source_options o = {.queue = "input", .size = SIZE_DEFAULT};
     unsigned long long size = SIZE_DEFAULT;
     PyObject *self, *name;
     struct source *s;
@@ -400,7 +400,7 @@ static PyObject *source_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "U|spKd:Source", (char **)names, &name, &o.queue, &results, &size,
                                      &patience))
         return NULL;
-    o.wants_results = results;
+    o.needs_results = results;
     o.size = (size_t)size;
     self = ((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
     if (!self)
@@ -419,7 +419,7 @@ static void source_dealloc(PyObject *self)
     struct source *s = (struct source *)self;
     PyTypeObject *type = Py_TYPE(self);
 
-    hy_source_close(s->source);
+    hy_feed_source_close(s->source);
     hy_packer_done(&s->packer);
     Py_XDECREF(s->name);
     Py_XDECREF(s->results);
@@ -438,7 +438,7 @@ static PyObject *source_most(PyObject *self, void *ignored)
     struct source *s = (struct source *)self;
 
     (void)ignored;
-    return PyLong_FromSize_t(s->source ? hy_source_most(s->source) : HY_RING_LEAST);
+    return PyLong_FromSize_t(s->source ? hy_feed_source_batch_max(s->source) : HY_RING_MIN);
 }
 
 static PyObject *source_gone(PyObject *self, void *ignored)
@@ -458,7 +458,7 @@ static PyObject *source_takes_pickles(PyObject *self, void *ignored)
     struct source *s = (struct source *)self;
 
     (void)ignored;
-    return PyBool_FromLong(s->source && hy_source_takes_pickles(s->source));
+    return PyBool_FromLong(s->source && hy_feed_source_may_pickle(s->source));
 }
 
 static PyGetSetDef getters[] = {

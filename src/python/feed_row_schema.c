@@ -4,7 +4,7 @@
  * taken exactly: what is a subclass of something comes back as what it was, or not
  * at all.
  */
-#include "feed_row.h"
+#include "feed_row_schema.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static void builder_init(struct hy_builder *b)
     hy_buf_init(&b->row_ends, SIZE_MAX);
 }
 
-void hy_packer_forget(struct hy_packer *p)
+void hy_packer_reset(struct hy_packer *p)
 {
     for (size_t i = 0; i < p->builders_count; i++) {
         hy_buf_done(&p->builders[i].values);
@@ -31,14 +31,14 @@ void hy_packer_forget(struct hy_packer *p)
     for (size_t i = 0; i < p->keys_count; i++)
         Py_XDECREF(p->keys[i]);
     p->builders_count = p->keys_count = 0;
-    p->shape.count = p->shape.columns = 0;
+    p->schema.count = p->schema.columns = 0;
     p->rows = 0;
 }
 
 void hy_packer_done(struct hy_packer *p)
 {
-    hy_packer_forget(p);
-    hy_shape_done(&p->shape);
+    hy_packer_reset(p);
+    hy_feed_schema_done(&p->schema);
     hy_buf_done(&p->text);
     free(p->keys);
     free(p->builders);
@@ -51,7 +51,7 @@ void hy_packer_done(struct hy_packer *p)
 static int no_memory(void)
 {
     PyErr_NoMemory();
-    return HY_ROW_WRONG;
+    return HY_ROW_ERROR;
 }
 
 /* ---- arrays ------------------------------------------------------------------------- */
@@ -179,7 +179,7 @@ static bool is_list_of_values(PyObject *list, struct hy_batch_column *c, char *r
 /* Room for one more node, and its builder if it is a leaf. */
 static int make_room(struct hy_packer *p)
 {
-    const size_t nodes = p->shape.count + 1, columns = p->shape.columns + 1u;
+    const size_t nodes = p->schema.count + 1, columns = p->schema.columns + 1u;
     PyObject **keys = hy_reallocarray(p->keys, nodes, sizeof *keys);
     struct hy_builder *builders;
     struct hy_batch_column *list;
@@ -199,30 +199,30 @@ static int make_room(struct hy_packer *p)
 }
 
 /* A new node behind the others. NULL with an exception set, or without one when there are too many. */
-static struct hy_shape_node *add_node(struct hy_packer *p, char kind)
+static struct hy_feed_schema_node *add_node(struct hy_packer *p, char kind)
 {
-    struct hy_shape_node *n;
+    struct hy_feed_schema_node *n;
 
-    if (p->shape.count >= HY_SHAPE_NODES_MAX / 2 || p->shape.columns >= HY_BATCH_COLUMNS_MAX || make_room(p) < 0)
+    if (p->schema.count >= HY_FEED_SCHEMA_NODES_MAX / 2 || p->schema.columns >= HY_BATCH_COLUMNS_MAX || make_room(p) < 0)
         return NULL;
-    n = hy_shape_add(&p->shape, kind);
+    n = hy_feed_schema_add(&p->schema, kind);
     if (!n)
         return PyErr_NoMemory(), NULL;
     p->keys[p->keys_count++] = NULL;
-    if (p->shape.columns > p->builders_count)
+    if (p->schema.columns > p->builders_count)
         builder_init(&p->builders[p->builders_count++]);
     return n;
 }
 
 static int missing(void)
 {
-    return PyErr_Occurred() ? HY_ROW_WRONG : HY_ROW_DIFFERS;
+    return PyErr_Occurred() ? HY_ROW_ERROR : HY_ROW_DIFFERS;
 }
 
 /* The leaf's column gets its type, and ends that begin with 0. */
 static int add_leaf(struct hy_packer *p, char kind, char element, const struct hy_batch_column *c)
 {
-    struct hy_shape_node *n = add_node(p, kind);
+    struct hy_feed_schema_node *n = add_node(p, kind);
     struct hy_builder *b;
 
     if (!n)
@@ -230,7 +230,7 @@ static int add_leaf(struct hy_packer *p, char kind, char element, const struct h
     n->element = element;
     b = &p->builders[n->column];
     b->column = *c;
-    if (hy_column_each(c, &b->each) < 0)
+    if (hy_batch_column_item_values(c, &b->each) < 0)
         return HY_ROW_DIFFERS;
     return hy_buf_append(&b->value_ends, &(int64_t){0}, sizeof(int64_t)) < 0 ? no_memory() : HY_ROW_FITS;
 }
@@ -247,8 +247,8 @@ static int set_key(struct hy_packer *p, size_t node, PyObject *key)
         PyErr_Clear();
         return HY_ROW_DIFFERS;
     }
-    p->shape.nodes[node].key = text;
-    p->shape.nodes[node].key_n = (size_t)n;
+    p->schema.nodes[node].key = text;
+    p->schema.nodes[node].key_n = (size_t)n;
     p->keys[node] = Py_NewRef(key);
     return HY_ROW_FITS;
 }
@@ -256,7 +256,7 @@ static int set_key(struct hy_packer *p, size_t node, PyObject *key)
 static int describe_sequence(struct hy_packer *p, PyObject *o, char kind, PyObject *fields, unsigned depth)
 {
     const Py_ssize_t n = PySequence_Size(o);
-    struct hy_shape_node *node = n >= 0 && n <= (Py_ssize_t)HY_BATCH_COLUMNS_MAX ? add_node(p, kind) : NULL;
+    struct hy_feed_schema_node *node = n >= 0 && n <= (Py_ssize_t)HY_BATCH_COLUMNS_MAX ? add_node(p, kind) : NULL;
     int rc = HY_ROW_FITS;
 
     if (!node)
@@ -272,7 +272,7 @@ static int describe_sequence(struct hy_packer *p, PyObject *o, char kind, PyObje
 
 static int describe_dict(struct hy_packer *p, PyObject *o, unsigned depth)
 {
-    struct hy_shape_node *node = PyDict_Size(o) <= (Py_ssize_t)HY_BATCH_COLUMNS_MAX ? add_node(p, '{') : NULL;
+    struct hy_feed_schema_node *node = PyDict_Size(o) <= (Py_ssize_t)HY_BATCH_COLUMNS_MAX ? add_node(p, '{') : NULL;
     PyObject *key, *value;
     Py_ssize_t at = 0;
     int rc = HY_ROW_FITS;
@@ -285,7 +285,7 @@ static int describe_dict(struct hy_packer *p, PyObject *o, unsigned depth)
     return rc;
 }
 
-PyObject *hy_packer_fields(struct hy_packer *p, PyObject *o)
+PyObject *hy_packer_row_fields(struct hy_packer *p, PyObject *o)
 {
     PyObject *fields;
 
@@ -312,8 +312,8 @@ PyObject *hy_packer_fields(struct hy_packer *p, PyObject *o)
 
 static int describe_row(struct hy_packer *p, PyObject *o, unsigned depth)
 {
-    hy_cleanup_ref PyObject *fields = hy_packer_fields(p, o);
-    const size_t self = p->shape.count;
+    hy_cleanup_ref PyObject *fields = hy_packer_row_fields(p, o);
+    const size_t self = p->schema.count;
     int rc = fields ? describe_sequence(p, o, '<', fields, depth) : HY_ROW_DIFFERS;
 
     if (rc == HY_ROW_FITS && !p->keys[self])
@@ -351,10 +351,10 @@ static int describe_list(struct hy_packer *p, PyObject *o, unsigned depth)
 static int describe(struct hy_packer *p, PyObject *o, PyObject *key, unsigned depth)
 {
     const char value = value_of(o);
-    const size_t self = p->shape.count;
+    const size_t self = p->schema.count;
     int rc;
 
-    if (depth >= HY_SHAPE_DEPTH_MAX)
+    if (depth >= HY_FEED_SCHEMA_DEPTH_MAX)
         return HY_ROW_DIFFERS;
     if (value)
         rc = add_leaf(p, value, 0, &(struct hy_batch_column){.dtype = dtype_of_value(value)});
@@ -371,8 +371,8 @@ static int describe(struct hy_packer *p, PyObject *o, PyObject *key, unsigned de
     return rc == HY_ROW_FITS && key ? set_key(p, self, key) : rc;
 }
 
-int hy_packer_describe(struct hy_packer *p, PyObject *row)
+int hy_packer_set_schema(struct hy_packer *p, PyObject *row)
 {
-    hy_packer_forget(p);
-    return find_types(p) < 0 ? HY_ROW_WRONG : describe(p, row, NULL, 0);
+    hy_packer_reset(p);
+    return find_types(p) < 0 ? HY_ROW_ERROR : describe(p, row, NULL, 0);
 }

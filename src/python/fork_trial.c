@@ -12,7 +12,7 @@
  * the helper is gone, fork runs its handlers as it always does, and the trial has
  * a copy of everything, this stack included. One thing is lost: register_rseq().
  */
-#include "warm.h"
+#include "fork_server.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -57,7 +57,7 @@ static int reap(pid_t helper, struct hy_err *err)
     return WEXITSTATUS(status) ? hy_err_sys(err, -WEXITSTATUS(status), "cannot fork a trial") : 1;
 }
 
-int hy_birth_fork(int *ret_helper, struct hy_err *err)
+int hy_py_fork_trial(int *ret_helper, struct hy_err *err)
 {
     pid_t helper = HY_SYS(vfork());
 
@@ -114,7 +114,7 @@ static int enter_cgroup(int fd, struct hy_err *err)
     return HY_SYS(write(fd, "0", 1)) < 0 ? hy_err_sys(err, -errno, "cannot enter the trial's cgroup") : 0;
 }
 
-static int set_streams(const struct hy_request *r, struct hy_err *err)
+static int set_streams(const struct hy_fork_request *r, struct hy_err *err)
 {
     for (int fd = 1; fd <= 2; fd++)
         if (HY_SYS(dup2(r->fds[fd == 1 ? HY_FD_STDOUT : HY_FD_STDERR], fd)) < 0)
@@ -137,7 +137,7 @@ static int lower_file_limit(uint64_t open_files, struct hy_err *err)
 
 /* Whoever splits /proc/PID/environ at NULs finds the tag of this trial. What
  * getenv() finds is another matter, and comes with the rest of the environment. */
-static int write_tag(const struct hy_warm_server *s, const char *tag, struct hy_err *err)
+static int write_tag(const struct hy_py_fork_server *s, const char *tag, struct hy_err *err)
 {
     size_t n = strlen(tag);
 
@@ -149,7 +149,7 @@ static int write_tag(const struct hy_warm_server *s, const char *tag, struct hy_
 }
 
 /* The trial's own are inherited by what it starts, as an agent's would be. */
-static int keep_fds(struct hy_request *r, struct hy_err *err)
+static int keep_fds(struct hy_fork_request *r, struct hy_err *err)
 {
     for (size_t i = 0; i < r->fd_count; i++) {
         if (i == HY_FD_CONTROL)
@@ -163,7 +163,7 @@ static int keep_fds(struct hy_request *r, struct hy_err *err)
     return 0;
 }
 
-int hy_birth_settle(const struct hy_warm_server *s, struct hy_request *r, int helper, struct hy_err *err)
+int hy_py_become_trial(const struct hy_py_fork_server *s, struct hy_fork_request *r, int helper, struct hy_err *err)
 {
     int rc;
 

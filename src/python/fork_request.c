@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "warm.h"
+#include "fork_server.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -16,30 +16,30 @@
 
 /* ---- the message ------------------------------------------------------------ */
 
-static void take_fds(struct hy_request *r, struct msghdr *m)
+static void take_fds(struct hy_fork_request *r, struct msghdr *m)
 {
     struct cmsghdr *c = CMSG_FIRSTHDR(m); /* a unix socket sends no other kind unasked, and one at a time */
 
     if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
         return;
     r->fd_count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    assert(r->fd_count <= HY_REQUEST_FDS_MAX);
+    assert(r->fd_count <= HY_FORK_REQUEST_FDS_MAX);
     memcpy(r->fds, CMSG_DATA(c), r->fd_count * sizeof(int));
 }
 
 /* Until a trial has them, its files must not leak into what somebody else starts. */
-int hy_request_receive(struct hy_request *r, int socket)
+int hy_fork_request_receive(struct hy_fork_request *r, int socket)
 {
     union {
         struct cmsghdr head;
-        char room[CMSG_SPACE(HY_REQUEST_FDS_MAX * sizeof(int))];
+        char room[CMSG_SPACE(HY_FORK_REQUEST_FDS_MAX * sizeof(int))];
     } control;
     struct iovec io = {.iov_base = r->word, .iov_len = sizeof r->word - 1};
     struct msghdr m = {
         .msg_iov = &io, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
     ssize_t n;
 
-    *r = (struct hy_request){0};
+    *r = (struct hy_fork_request){0};
     hy_buf_init(&r->payload, PAYLOAD_MAX);
     n = HY_SYS(recvmsg(socket, &m, MSG_CMSG_CLOEXEC));
     if (n < 0)
@@ -49,7 +49,7 @@ int hy_request_receive(struct hy_request *r, int socket)
     return n > 0;
 }
 
-void hy_request_done(struct hy_request *r)
+void hy_fork_request_done(struct hy_fork_request *r)
 {
     for (size_t i = 0; i < r->fd_count; i++)
         hy_close_at(&r->fds[i]);
@@ -76,7 +76,7 @@ static int next_number(const char **at, const char *end, uint64_t *ret)
     return text ? hy_parse_u64(text, ret) : -EINVAL;
 }
 
-int hy_request_parse(struct hy_request *r, const char *bytes, size_t n)
+int hy_fork_request_parse(struct hy_fork_request *r, const char *bytes, size_t n)
 {
     const char *at = bytes, *end = bytes + n;
     uint64_t count;
@@ -96,7 +96,7 @@ int hy_request_parse(struct hy_request *r, const char *bytes, size_t n)
     return at == end && r->tag ? 0 : -EINVAL;
 }
 
-static int check_message(const struct hy_request *r, struct hy_err *err)
+static int check_message(const struct hy_fork_request *r, struct hy_err *err)
 {
     if (strcmp(r->word, "fork") != 0)
         return hy_err_set(err, -EPROTO, "the agent asks for '%s'; is it of another version?", r->word);
@@ -110,7 +110,7 @@ static int check_message(const struct hy_request *r, struct hy_err *err)
 }
 
 /* The agent has written it and stands at its end. */
-int hy_request_read(struct hy_request *r, struct hy_err *err)
+int hy_fork_request_read(struct hy_fork_request *r, struct hy_err *err)
 {
     int rc = check_message(r, err);
 
@@ -121,7 +121,7 @@ int hy_request_read(struct hy_request *r, struct hy_err *err)
     rc = rc < 0 ? rc : hy_read_all(r->fds[HY_FD_PAYLOAD], &r->payload);
     if (rc < 0)
         return hy_err_sys(err, rc, "cannot read what the trial is to start with");
-    if (hy_request_parse(r, (const char *)hy_buf_bytes(&r->payload), r->payload.len) < 0)
+    if (hy_fork_request_parse(r, (const char *)hy_buf_bytes(&r->payload), r->payload.len) < 0)
         return hy_err_set(err, -EPROTO,
                           "what the trial is to start with makes no sense; is the agent of another version?");
     return 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "warm.h"
+#include "fork_server.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -111,7 +111,7 @@ static int await_threads(void)
 
 /* Where HOPYARD_TAG is in the block of the environment that this process was
  * started with. The agent has left room for the tag of any trial. */
-static int find_tag(struct hy_warm_server *s)
+static int find_tag(struct hy_py_fork_server *s)
 {
     unsigned long start, end;
     int rc = read_stat("/proc/self/stat", ENV_START_FIELD, &start, &end);
@@ -129,13 +129,13 @@ static int find_tag(struct hy_warm_server *s)
 
 /* ---- the server -------------------------------------------------------------- */
 
-static int open_server(struct hy_warm_server *s, int socket, struct hy_err *err)
+static int open_server(struct hy_py_fork_server *s, int socket, struct hy_err *err)
 {
     const char *agent = getenv("HOPYARD_AGENT");
     hy_cleanup_close int null = HY_SYS(open("/dev/null", O_RDWR | O_CLOEXEC));
     int rc;
 
-    *s = (struct hy_warm_server){.socket = socket, .agent = agent ? atoi(agent) : 0};
+    *s = (struct hy_py_fork_server){.socket = socket, .agent = agent ? atoi(agent) : 0};
     if (s->agent <= 1)
         return hy_err_set(err, -EINVAL, "HOPYARD_AGENT does not name an agent; only agents start this");
     if (null < 0 || HY_SYS(dup2(null, STDIN_FILENO)) < 0)
@@ -182,17 +182,17 @@ static int check_threads(struct hy_err *err)
 
 /* 0 in the trial, 1 in the server, or -Exxx. Python's own handlers for a fork
  * run once on each side; the helper between them is not Python any more. */
-static int fork_trial(const struct hy_warm_server *s, struct hy_request *r, struct hy_err *err)
+static int fork_trial(const struct hy_py_fork_server *s, struct hy_fork_request *r, struct hy_err *err)
 {
     int helper = -1, rc;
 
     PyOS_BeforeFork();
-    rc = hy_birth_fork(&helper, err);
+    rc = hy_py_fork_trial(&helper, err);
     if (rc != 0) {
         PyOS_AfterFork_Parent();
         return rc;
     }
-    rc = hy_birth_settle(s, r, helper, err);
+    rc = hy_py_become_trial(s, r, helper, err);
     if (rc < 0) {
         say_failure(r->fds[HY_FD_CONTROL], err);
         _exit(1);
@@ -218,10 +218,10 @@ static void await_go(int control)
 }
 
 /* 0 in the trial, 1 in the server. */
-static int serve_one(const struct hy_warm_server *s, struct hy_request *r)
+static int serve_one(const struct hy_py_fork_server *s, struct hy_fork_request *r)
 {
     struct hy_err err = {0};
-    int rc = hy_request_read(r, &err);
+    int rc = hy_fork_request_read(r, &err);
 
     rc = rc < 0 ? rc : check_threads(&err);
     rc = rc < 0 ? rc : fork_trial(s, r, &err);
@@ -232,7 +232,7 @@ static int serve_one(const struct hy_warm_server *s, struct hy_request *r)
 
 /* ---- for Python ---------------------------------------------------------------- */
 
-static PyObject *list_env(const struct hy_request *r)
+static PyObject *list_env(const struct hy_fork_request *r)
 {
     PyObject *list = PyList_New((Py_ssize_t)r->env_count);
     const char *word = r->env;
@@ -247,7 +247,7 @@ static PyObject *list_env(const struct hy_request *r)
 }
 
 /* 1, 0 at the end, or -1 with an exception set: by a module's handler for a signal. */
-static int await_request(const struct hy_warm_server *s, struct hy_request *r)
+static int await_request(const struct hy_py_fork_server *s, struct hy_fork_request *r)
 {
     int rc;
 
@@ -255,7 +255,7 @@ static int await_request(const struct hy_warm_server *s, struct hy_request *r)
         if (PyErr_CheckSignals() < 0)
             return -1;
         Py_BEGIN_ALLOW_THREADS
-        rc = hy_request_receive(r, s->socket);
+        rc = hy_fork_request_receive(r, s->socket);
         Py_END_ALLOW_THREADS
     } while (rc == -EINTR);
     if (rc < 0) {
@@ -269,7 +269,7 @@ static int await_request(const struct hy_warm_server *s, struct hy_request *r)
 PyObject *hy_py_serve(PyObject *module, PyObject *arg)
 {
     long socket = PyLong_AsLong(arg);
-    struct hy_warm_server s;
+    struct hy_py_fork_server s;
     struct hy_err err = {0};
     int rc;
 
@@ -280,7 +280,7 @@ PyObject *hy_py_serve(PyObject *module, PyObject *arg)
     if (say(s.socket, "ready", "") < 0)
         return Py_NewRef(Py_None);
     for (;;) {
-        __attribute__((cleanup(hy_request_done))) struct hy_request r = {0};
+        __attribute__((cleanup(hy_fork_request_done))) struct hy_fork_request r = {0};
 
         rc = await_request(&s, &r);
         if (rc <= 0)

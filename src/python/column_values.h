@@ -4,19 +4,19 @@
  * which is used again when nobody looks any more. Memory that is fresh from the
  * system costs more than what is read into it. All with the GIL.
  */
-#ifndef HY_PYTHON_VALUES_H
-#define HY_PYTHON_VALUES_H
+#ifndef HY_PYTHON_COLUMN_VALUES_H
+#define HY_PYTHON_COLUMN_VALUES_H
 
 #include "module.h"
 
 struct hy_buf;
-struct hy_spares; /* opaque */
+struct hy_buffer_pool; /* opaque */
 
-struct hy_spares *hy_py_spares_new(void); /* NULL when out of memory */
-void hy_py_spares_unref(struct hy_spares *s); /* NULL is fine */
+struct hy_buffer_pool *hy_buffer_pool_new(void); /* NULL when out of memory */
+void hy_buffer_pool_unref(struct hy_buffer_pool *s); /* NULL is fine */
 
 /* The buffer's bytes, as an object with the buffer protocol; the buffer is empty then, with memory of another one that is
  * gone. Few bytes are copied. A new reference, or NULL. */
-PyObject *hy_py_values(const struct hy_py_state *state, struct hy_spares *s, struct hy_buf *b);
+PyObject *hy_py_column_values(const struct hy_py_state *state, struct hy_buffer_pool *s, struct hy_buf *b);
 
 #endif

@@ -198,7 +198,7 @@ static int add_item(const struct hy_py_state *state, PyObject *item, int grid, s
     return rc;
 }
 
-int hy_py_space(const struct hy_py_state *state, PyObject *mapping, int grid, struct hy_space *space,
+int hy_py_search_space(const struct hy_py_state *state, PyObject *mapping, int grid, struct hy_space *space,
                 PyObject **ret_choices)
 {
     PyObject *items = PyMapping_Check(mapping) ? PyMapping_Items(mapping) : NULL, *choices = PyList_New(0);
