@@ -15,9 +15,9 @@
 
 #include "base/list.h"
 #include "base/map.h"
-#include "schedule/bits.h"
+#include "schedule/bitmap.h"
 #include "schedule/schedule.h"
-#include "schedule/site.h"
+#include "schedule/agent_resources.h"
 
 /* Sites without GPUs come first for a member that needs none. */
 enum hy_tier { HY_TIER_PLAIN, HY_TIER_GPU, HY_TIERS };

@@ -4,8 +4,8 @@
  * with bitmaps above it. A bit of one level says whether a word of the level
  * below has any, so ten thousand numbers take three levels.
  */
-#ifndef HY_SCHEDULE_BITS_H
-#define HY_SCHEDULE_BITS_H
+#ifndef HY_SCHEDULE_BITMAP_H
+#define HY_SCHEDULE_BITMAP_H
 
 #include <stdbool.h>
 #include <stdint.h>

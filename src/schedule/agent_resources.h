@@ -10,8 +10,8 @@
  *
  * A view is the set of books that count as gone.
  */
-#ifndef HY_SCHEDULE_SITE_H
-#define HY_SCHEDULE_SITE_H
+#ifndef HY_SCHEDULE_AGENT_RESOURCES_H
+#define HY_SCHEDULE_AGENT_RESOURCES_H
 
 #include <stdbool.h>
 

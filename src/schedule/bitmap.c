@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "schedule/bits.h"
+#include "schedule/bitmap.h"
 
 #include <assert.h>
 #include <errno.h>

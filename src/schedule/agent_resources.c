@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "schedule/site.h"
+#include "schedule/agent_resources.h"
 
 #include <assert.h>
 #include <stdlib.h>
