@@ -227,7 +227,7 @@ static void test_a_trial_may_die_before_it_is_known(void **state)
     start_server(b, &s, "works");
     FORK(&s, &t, "TRIAL_SAYS=x", "TRIAL_DIES=1");
     assert_int_equal(waitid(P_ALL, 0, &dead, WEXITED | WNOWAIT), 0);
-    b->s->census_at = -1;
+    b->s->snapshot_at = -1;
     assert_int_equal(hy_descendants_find(b->s), 0);
     run_to_end(&t);
     assert_int_equal(t.end.outcome, HY_PROCESS_NOT_STARTED);

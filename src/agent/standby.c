@@ -108,11 +108,11 @@ static void forget_run(struct agent *a)
     a->next_stream = 1;
 }
 
-/* The log and the lock of its run; -1, -1: it has none. The keeper has them, too. */
+/* The log and the lock of its run; -1, -1: it has none. The reaper has them, too. */
 static int hold(struct agent *a, int log, int lock)
 {
     int null = log < 0 ? HY_SYS(open("/dev/null", O_RDWR | O_CLOEXEC)) : -1;
-    int rc = hy_keeper_hold(log, lock);
+    int rc = hy_reaper_hold(log, lock);
 
     if (dup2(log < 0 ? null : log, STDERR_FILENO) < 0 && rc == 0)
         rc = -errno;
@@ -264,7 +264,7 @@ static int stand(struct agent *a)
     s->socket = s->client < 0 ? -errno : hy_standby_open(a->client, a->warm_key, &s->path);
     if (s->socket < 0)
         return s->socket;
-    rc = hy_mark_alive(a->client) == 1 ? hy_keeper_file(s->path) : -ESRCH;
+    rc = hy_mark_alive(a->client) == 1 ? hy_reaper_file(s->path) : -ESRCH;
     if (rc == 0)
         rc = watch(s, &s->message, s->socket, on_message);
     if (rc == 0)

@@ -54,7 +54,7 @@ struct agent {
     struct hy_list deferred;  /* connections whose reports wait until the driver has caught up: report_socket.c */
     char *report_path;
     uv_prepare_t turn;
-    uv_poll_t keeper, input, companion;
+    uv_poll_t reaper, input, companion;
     int companion_fd; /* -1: it has none */
     bool has_left;    /* who started it, for its companion */
     uv_signal_t term, interrupt;

@@ -213,7 +213,7 @@ struct driver {
     uv_prepare_t turn;
     uv_timer_t tick;
     uv_signal_t term;
-    uv_poll_t keeper;
+    uv_poll_t reaper;
     uv_poll_t owner;            /* of owner_fd */
     int owner_fd;               /* a pipe that is closed when the process ends that the run belongs to; -1: none */
 

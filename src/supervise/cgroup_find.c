@@ -17,7 +17,7 @@
 
 #include "supervise/internal.h"
 
-bool hy_has_word(const char *list, const char *word, const char *separators)
+bool hy_list_contains(const char *list, const char *word, const char *separators)
 {
     size_t n = strlen(word);
 
@@ -60,7 +60,7 @@ static bool find_own(const char *text, enum hy_cgroup_kind kind, char own[PATH_M
         if (!path)
             continue;
         *path++ = '\0';
-        if (kind == HY_CGROUP_V2 ? *controllers != '\0' : !hy_has_word(controllers, "memory", ","))
+        if (kind == HY_CGROUP_V2 ? *controllers != '\0' : !hy_list_contains(controllers, "memory", ","))
             continue;
         if ((size_t)snprintf(own, PATH_MAX, "%s", path) < PATH_MAX && *own == '/')
             return true;
@@ -79,7 +79,7 @@ static bool find_mount(const char *text, enum hy_cgroup_kind kind, char root[PAT
             continue;
         if (strcmp(type, kind == HY_CGROUP_V2 ? "cgroup2" : "cgroup") != 0)
             continue;
-        if (kind == HY_CGROUP_V1 && !hy_has_word(options, "memory", ","))
+        if (kind == HY_CGROUP_V1 && !hy_list_contains(options, "memory", ","))
             continue;
         if (sscanf(line, "%*s %*s %*s %4095s %4095s", root, mount) == 2)
             return true;

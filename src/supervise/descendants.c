@@ -62,7 +62,7 @@ static bool is_leaving(struct hy_proc *proc)
 }
 
 /* The only trial there is, or NULL; *ret_several: there are more. */
-static struct hy_process *only_trial(struct hy_supervisor *s, bool *ret_several)
+static struct hy_process *sole_trial(struct hy_supervisor *s, bool *ret_several)
 {
     struct hy_process *only = NULL;
 
@@ -99,7 +99,7 @@ static int claim_orphan(struct hy_supervisor *s, struct hy_proc *orphan)
     if (rc > 0 && strcmp(agent, s->mark) == 0)
         orphan->owner = find_tag(s, tag);
     else
-        orphan->owner = only_trial(s, &several);
+        orphan->owner = sole_trial(s, &several);
     if (several)
         return 0;
     orphan->orphan = !orphan->owner;
@@ -134,8 +134,8 @@ static int find_owners(struct hy_supervisor *s)
 {
     int rc = 0;
 
-    for (size_t i = 0; rc == 0 && i < s->census.n; i++) {
-        struct hy_proc *proc = &s->census.list[i];
+    for (size_t i = 0; rc == 0 && i < s->snapshot.n; i++) {
+        struct hy_proc *proc = &s->snapshot.list[i];
 
         if (!proc->owner)
             proc->owner = hy_map_get(&s->by_pid, (uint64_t)proc->pid);
@@ -147,7 +147,7 @@ static int find_owners(struct hy_supervisor *s)
             rc = claim_orphan(s, proc);
     }
     if (rc == 0)
-        inherit(&s->census);
+        inherit(&s->snapshot);
     return rc;
 }
 
@@ -155,35 +155,35 @@ int hy_descendants_find(struct hy_supervisor *s)
 {
     int rc;
 
-    if (s->census_at == (int64_t)uv_now(s->loop))
+    if (s->snapshot_at == (int64_t)uv_now(s->loop))
         return 0;
-    s->census_at = -1;
-    s->census_pid = hy_newest_pid();
-    rc = hy_procs_read(&s->census);
+    s->snapshot_at = -1;
+    s->snapshot_pid = hy_newest_pid();
+    rc = hy_procs_read(&s->snapshot);
     if (rc == 0)
         rc = find_owners(s);
     if (rc == 0)
-        s->census_at = (int64_t)uv_now(s->loop);
+        s->snapshot_at = (int64_t)uv_now(s->loop);
     return rc;
 }
 
 /* PIDs are assigned in ascending order, and wrap around. */
 int hy_descendants_find_recent(struct hy_supervisor *s)
 {
-    int64_t newest = hy_newest_pid(), known = s->census_pid, age = (int64_t)uv_now(s->loop) - s->census_at;
+    int64_t newest = hy_newest_pid(), known = s->snapshot_pid, age = (int64_t)uv_now(s->loop) - s->snapshot_at;
     int rc;
 
-    if (s->census_at < 0 || age >= (newest == known ? RECENT_MS : BUSY_RECENT_MS) || known < 0 || newest < known ||
+    if (s->snapshot_at < 0 || age >= (newest == known ? RECENT_MS : BUSY_RECENT_MS) || known < 0 || newest < known ||
         newest - known > NEW_MAX)
         return hy_descendants_find(s);
     if (newest == known)
         return 0;
-    s->census_pid = newest;
-    rc = hy_procs_add(&s->census, (pid_t)(known + 1), (pid_t)newest);
+    s->snapshot_pid = newest;
+    rc = hy_procs_add(&s->snapshot, (pid_t)(known + 1), (pid_t)newest);
     if (rc == 0)
         rc = find_owners(s);
     if (rc < 0)
-        s->census_at = -1;
+        s->snapshot_at = -1;
     return rc;
 }
 
@@ -211,11 +211,11 @@ bool hy_descendants_left(struct hy_process *p)
         return true;
     if (hy_children_each(count_unknown, &t) >= 0 && t.unknown == 0)
         return false;
-    hy_orphans_end_soon(s);
+    hy_orphans_kill_soon(s);
     if (hy_descendants_find(s) < 0)
         return true;
-    for (size_t i = 0; i < s->census.n; i++) {
-        const struct hy_proc *proc = &s->census.list[i];
+    for (size_t i = 0; i < s->snapshot.n; i++) {
+        const struct hy_proc *proc = &s->snapshot.list[i];
 
         if (proc->leaving && !proc->owner && proc->ppid == s->self)
             return true; /* whichever trial it belongs to; it will soon be gone */
@@ -237,11 +237,11 @@ static int send_one(pid_t pid, int sig)
 
 static int signal_others(struct hy_process *p, int sig)
 {
-    const struct hy_procs *census = &p->supervisor->census;
+    const struct hy_procs *snapshot = &p->supervisor->snapshot;
     int count = 0;
 
-    for (size_t i = 0; i < census->n; i++) {
-        const struct hy_proc *proc = &census->list[i];
+    for (size_t i = 0; i < snapshot->n; i++) {
+        const struct hy_proc *proc = &snapshot->list[i];
 
         if (proc->owner == p && !proc->dead && proc->pgrp != p->pid)
             count += send_one(proc->pid, sig);
@@ -263,8 +263,8 @@ int hy_descendants_signal(struct hy_process *p, int sig)
     int count = 0, rc;
 
     rc = hy_descendants_find(s);
-    for (size_t i = 0; rc == 0 && i < s->census.n; i++)
-        group |= s->census.list[i].owner == p && s->census.list[i].pgrp == p->pid;
+    for (size_t i = 0; rc == 0 && i < s->snapshot.n; i++)
+        group |= s->snapshot.list[i].owner == p && s->snapshot.list[i].pgrp == p->pid;
     /* First the group: the kernel signals it atomically, so no fork is missed. */
     if (group)
         count += send_one(-p->pid, sig);
@@ -273,14 +273,14 @@ int hy_descendants_signal(struct hy_process *p, int sig)
     return rc < 0 ? rc : count + signal_others(p, sig);
 }
 
-bool hy_orphans_end(struct hy_supervisor *s)
+bool hy_orphans_kill(struct hy_supervisor *s)
 {
     bool any = false;
 
     if (hy_descendants_find(s) < 0)
         return true;
-    for (size_t i = 0; i < s->census.n; i++) {
-        const struct hy_proc *proc = &s->census.list[i];
+    for (size_t i = 0; i < s->snapshot.n; i++) {
+        const struct hy_proc *proc = &s->snapshot.list[i];
 
         if (!proc->orphan || proc->dead)
             continue;
@@ -294,12 +294,12 @@ static void on_orphan_timer(uv_timer_t *timer)
 {
     struct hy_supervisor *s = timer->data;
 
-    s->census_at = -1;
-    if (hy_orphans_end(s))
-        hy_orphans_end_soon(s);
+    s->snapshot_at = -1;
+    if (hy_orphans_kill(s))
+        hy_orphans_kill_soon(s);
 }
 
-void hy_orphans_end_soon(struct hy_supervisor *s)
+void hy_orphans_kill_soon(struct hy_supervisor *s)
 {
     uv_timer_start(&s->orphan_timer, on_orphan_timer, ORPHAN_MS, 0);
 }

@@ -117,7 +117,7 @@ static void last_line(const struct hy_fork_server *w, char *line, size_t size)
     snprintf(line, size, "%.*s", (int)(end - begin), w->tail + begin);
 }
 
-static void say_why(struct hy_fork_server *w, const struct hy_process_end *end)
+static void describe_end(struct hy_fork_server *w, const struct hy_process_end *end)
 {
     char line[256], how[80] = "";
 
@@ -137,7 +137,7 @@ static void on_end(void *arg, struct hy_process *p, const struct hy_process_end 
     (void)p;
     w->process = NULL;
     close_socket(w);
-    say_why(w, end);
+    describe_end(w, end);
     w->over = true;
     w->events.on_over(w->arg, w, w->refused, w->why);
     free_when_closed(w);
@@ -152,7 +152,7 @@ void hy_fork_server_end(struct hy_fork_server *w)
 
 /* ---- its messages ----------------------------------------------------------- */
 
-static void on_word(struct hy_fork_server *w, char *word)
+static void on_message(struct hy_fork_server *w, char *word)
 {
     word[strcspn(word, "\n")] = '\0';
     if (strcmp(word, "ready") == 0) {
@@ -177,7 +177,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
         return;
     if (n > 0) {
         word[n] = '\0';
-        on_word(w, word);
+        on_message(w, word);
         return;
     }
     hy_fork_server_end(w); /* it is exiting, or has closed the socket */
@@ -338,7 +338,7 @@ static int send_fork(int socket, const int *fds, size_t count)
 }
 
 /* It is gone, or its socket is full. */
-static int not_asked(struct hy_fork_server *w, int rc, struct hy_err *err)
+static int fork_request_error(struct hy_fork_server *w, int rc, struct hy_err *err)
 {
     if (rc == -EAGAIN || rc == -ETOOMANYREFS || rc == -ENOBUFS)
         return hy_err_set(err, -ENOMEM, "the process that trials are forked from does not keep up");
@@ -369,7 +369,7 @@ int hy_fork_server_fork(struct hy_fork_server *w, const struct hy_process_spec *
         memcpy(fds + FIXED_FDS, spec->inherit, spec->inherit_count * sizeof *fds);
     rc = w->socket < 0 ? -EPIPE : send_fork(w->socket, fds, FIXED_FDS + spec->inherit_count);
     if (rc < 0)
-        return not_asked(w, rc, err);
+        return fork_request_error(w, rc, err);
     *ret_control = hy_take_fd(ours);
     return 0;
 }

@@ -33,7 +33,7 @@ struct hy_helper {
 
 /* ---- its end ---- */
 
-static void tell(struct hy_helper *h)
+static void describe_failure(struct hy_helper *h)
 {
     hy_cleanup_buf struct hy_buf text;
     const char *said;
@@ -52,7 +52,7 @@ static void on_closed(uv_handle_t *handle)
     if (--h->handles)
         return;
     if (h->done)
-        tell(h);
+        describe_failure(h);
     close(h->said);
     free(h);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Private to the supervision of processes: what process.c, spawn.c, descendants.c,
- * memory_watch.c, cgroup.c, procs.c, keeper.c and sweep.c share.
+ * memory_watch.c, cgroup.c, procs.c, reaper.c and sweep.c share.
  *
  *     supervisor.c   what all trials of an agent share
  *     process.c      a process's life cycle, from its start to on_end
@@ -81,7 +81,7 @@ struct hy_cgroup_place {
 int hy_cgroup_locate(enum hy_cgroup_kind kind, const char *own_text, const char *mount_text,
                      struct hy_cgroup_place *ret);
 /* Is `word` in the list, between the separators? */
-bool hy_has_word(const char *list, const char *word, const char *separators);
+bool hy_list_contains(const char *list, const char *word, const char *separators);
 
 /* The agent's own cgroup, in which each trial with a limit gets one. */
 struct hy_cgroup {
@@ -151,14 +151,14 @@ int hy_fork_server_answer(int control, pid_t *ret_pid, struct hy_err *err);
 
 /* ---- memory_watch.c: how something grows, from look to look ---- */
 
-struct hy_growth {
-    int64_t looked_ns, forked_ns; /* 0: not yet */
+struct hy_memory_growth {
+    int64_t sampled_ns, forked_ns; /* 0: not yet */
     uint64_t used;
     size_t processes;
     double rate; /* bytes a millisecond */
 };
 
-struct hy_sight {
+struct hy_memory_sample {
     int64_t now_ns;
     uint64_t used, limit;
     size_t processes;
@@ -167,7 +167,7 @@ struct hy_sight {
 
 /* Takes in what was seen. Returns in how many ms it should be looked at again: while it grows, well before it can
  * reach its limit; while it does not, before it could if it began to on all cores, though no sooner than 10 ms. */
-int64_t hy_growth_look(struct hy_growth *g, const struct hy_sight *seen);
+int64_t hy_growth_next_check_ms(struct hy_memory_growth *g, const struct hy_memory_sample *seen);
 
 /* ---- process.c ---- */
 
@@ -180,7 +180,7 @@ enum hy_stage {
     HY_STAGE_GONE,    /* only the pipes are still to be read */
 };
 
-struct hy_stream {
+struct hy_output_pipe {
     uv_poll_t poll;
     struct hy_process *process;
     int fd;      /* of the trial: 1 or 2 */
@@ -208,10 +208,10 @@ struct hy_process {
     char message[320];
     uint64_t memory;
     uint64_t used;              /* the most that was measured */
-    uint64_t container_used;    /* by all in the container, when this one was ended for it; 0: it was not */
-    unsigned oom_looks;         /* memory_watch.c */
-    int64_t look_at;            /* when its memory is looked at next, by hy_clock_ms */
-    struct hy_growth growth;
+
+    unsigned oom_checks;         /* memory_watch.c */
+    int64_t check_at;            /* when its memory is looked at next, by hy_clock_ms */
+    struct hy_memory_growth growth;
     int64_t exact_at;           /* when it was last measured exactly; 0: never ... */
     uint64_t exact, cheap;      /* ... and both sums of then */
     int64_t stopped_at;         /* when it was last stopped for that, and how often in a row */
@@ -220,7 +220,7 @@ struct hy_process {
     int64_t kill_at;            /* by uv_now */
     unsigned rounds;            /* of SIGKILL */
     struct hy_trial_cgroup cgroup;
-    struct hy_stream streams[2];
+    struct hy_output_pipe pipes[2];
     int control;                /* while STARTING: to the child that waits for our word; else -1 */
     uv_poll_t control_poll;
     uv_poll_t exit_poll, oom_poll;
@@ -240,14 +240,14 @@ struct hy_supervisor {
     unsigned cores;             /* that trials may run on */
     pid_t container_root;       /* whose descendants share container_limit bytes; 0: no container */
     uint64_t container_limit;
-    int64_t container_look_at;
-    struct hy_growth container_growth;
+    int64_t container_check_at;
+    struct hy_memory_growth container_growth;
     uv_signal_t child_signal;
     uv_timer_t watch_timer, orphan_timer;
     unsigned handles;
-    struct hy_procs census;     /* descendants.c */
-    int64_t census_at;
-    int64_t census_pid;         /* the newest process number of then; -1: not known */
+    struct hy_procs snapshot;     /* descendants.c */
+    int64_t snapshot_at;
+    int64_t snapshot_pid;         /* the newest process number of then; -1: not known */
     uint8_t bytes[65536];       /* every read goes through here */
 };
 
@@ -257,7 +257,7 @@ int hy_process_open_poll(struct hy_process *p, uv_poll_t *poll, int fd);
 /* It runs: from here on the loop handles it. */
 void hy_process_begin(struct hy_process *p);
 /* It is being forked: waits for its first message. 0 or -Exxx. */
-int hy_process_await(struct hy_process *p);
+int hy_process_await_fork(struct hy_process *p);
 /* Its memory was measured as `used` and is too much: ends it at once. */
 void hy_process_over_memory(struct hy_process *p, uint64_t used);
 /* Its main process is dead and not reaped yet. */
@@ -278,8 +278,8 @@ int hy_descendants_signal_known(struct hy_process *p, int sig);
 /* Signals all of it. Returns how many, or -Exxx. */
 int hy_descendants_signal(struct hy_process *p, int sig);
 /* Kills orphans whose trial is over: soon and repeatedly until there are none, or now. */
-void hy_orphans_end_soon(struct hy_supervisor *s);
-bool hy_orphans_end(struct hy_supervisor *s);
+void hy_orphans_kill_soon(struct hy_supervisor *s);
+bool hy_orphans_kill(struct hy_supervisor *s);
 /* Reaps dead orphans. Returns a main process that is dead and not reaped yet, or NULL. */
 struct hy_process *hy_orphans_reap(struct hy_supervisor *s);
 
@@ -287,7 +287,7 @@ struct hy_process *hy_orphans_reap(struct hy_supervisor *s);
 
 void hy_watch_start(struct hy_supervisor *s);
 /* Its cgroup seems to be out of memory: looks soon and often for a while. */
-void hy_watch_suspect(struct hy_process *p);
+void hy_watch_suspect_oom(struct hy_process *p);
 void hy_watch_tick(uv_timer_t *timer);
 
 #endif

@@ -29,7 +29,7 @@
 #define DEFAULT_PATH "/usr/local/bin:/usr/bin:/bin"
 #define CHILD_STACK 32768
 #define KERNEL_SIGSET 8
-#define OOM_SCORE "500" /* of 1000: where memory runs out the kernel ends a trial before its agent, driver or keeper */
+#define OOM_SCORE "500" /* of 1000: where memory runs out the kernel ends a trial before its agent, driver or reaper */
 
 enum step { STEP_NONE, STEP_CGROUP, STEP_CWD, STEP_EXEC };
 
@@ -46,7 +46,7 @@ struct plan {
 /* The child runs on a stack of its own, which sanitizers do not know of. */
 #define IN_CHILD __attribute__((no_sanitize("address", "undefined")))
 
-IN_CHILD static __attribute__((noreturn)) void give_up(struct plan *plan, enum step step, int error)
+IN_CHILD static __attribute__((noreturn)) void fail_child(struct plan *plan, enum step step, int error)
 {
     plan->failed = step;
     plan->error = error;
@@ -117,16 +117,16 @@ IN_CHILD static int run_child(void *arg)
     struct plan *plan = arg;
     const struct hy_spawn *s = plan->spawn;
 
-    /* Should this process die even with its keeper, its children do not stay. */
+    /* Should this process die even with its reaper, its children do not stay. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != plan->parent)
         _exit(127);
     setsid();
     if (s->cgroup_fd >= 0 && write(s->cgroup_fd, "0", 1) < 0)
-        give_up(plan, STEP_CGROUP, errno);
+        fail_child(plan, STEP_CGROUP, errno);
     for (int i = 0; i < 3; i++)
         if (dup2(s->fds[i], i) < 0)
-            give_up(plan, STEP_EXEC, errno);
+            fail_child(plan, STEP_EXEC, errno);
     /* Ours are close-on-exec; this is for those that we were started with. */
     syscall(SYS_close_range, 3, ~0U, CLOSE_RANGE_CLOEXEC);
     for (size_t i = 0; i < s->inherit_count; i++)
@@ -136,9 +136,9 @@ IN_CHILD static int run_child(void *arg)
     if (s->cores)
         sched_setaffinity(0, sizeof *s->cores, s->cores); /* best effort: without it, it is slower */
     if (chdir(s->cwd) < 0)
-        give_up(plan, STEP_CWD, errno);
+        fail_child(plan, STEP_CWD, errno);
     reset_signals();
-    give_up(plan, STEP_EXEC, try_candidates(plan));
+    fail_child(plan, STEP_EXEC, try_candidates(plan));
 }
 
 static const char *path_of(char *const *env)
@@ -225,7 +225,7 @@ static int cannot_exec(const struct hy_spawn *s, int error, struct hy_err *err)
     return hy_err_sys(err, -error, "cannot start '%s'", name);
 }
 
-static int tell(const struct plan *plan, struct hy_err *err)
+static int describe_failure(const struct plan *plan, struct hy_err *err)
 {
     if (plan->failed == STEP_CWD)
         return hy_err_sys(err, -plan->error, "cannot start '%s': cannot enter its folder '%s'",
@@ -272,7 +272,7 @@ int hy_spawn(const struct hy_spawn *spawn, pid_t *ret_pid, int *ret_pidfd, struc
     if (plan.failed != STEP_NONE) {
         while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
             ;
-        return tell(&plan, err);
+        return describe_failure(&plan, err);
     }
     *ret_pid = pid;
     *ret_pidfd = hy_take_fd(pidfd);

@@ -63,12 +63,12 @@ static char **mark_environment(const struct hy_supervisor *s, const char *tag, c
     return list;
 }
 
-static int make_streams(struct hy_process *p, int writers[2])
+static int make_pipes(struct hy_process *p, int writers[2])
 {
     int rc = 0;
 
     for (int i = 0; i < 2 && rc == 0; i++) {
-        struct hy_stream *st = &p->streams[i];
+        struct hy_output_pipe *st = &p->pipes[i];
         int ends[2];
 
         rc = make_pipe(ends);
@@ -106,7 +106,7 @@ static int prepare_and_spawn(struct hy_process *p, const struct hy_process_spec 
 {
     struct hy_supervisor *s = p->supervisor;
     int writers[2] = {-1, -1};
-    int rc = make_streams(p, writers);
+    int rc = make_pipes(p, writers);
 
     if (rc < 0)
         hy_err_sys(err, rc, "cannot make a pipe for the output of '%s'", spec->tag);
@@ -156,7 +156,7 @@ static struct hy_process *new_process(struct hy_supervisor *s, const struct hy_p
     p->cgroup.events = -1;
     hy_list_push(&s->processes, (hy_list_init(&p->link), &p->link));
     for (int i = 0; i < 2; i++)
-        p->streams[i] = (struct hy_stream){.process = p, .fd = i + 1, .pipe = -1};
+        p->pipes[i] = (struct hy_output_pipe){.process = p, .fd = i + 1, .pipe = -1};
     uv_timer_init(s->loop, &p->timer);
     p->timer.data = p;
     p->handles = 1;
@@ -177,7 +177,7 @@ int hy_process_start(struct hy_supervisor *s, const struct hy_process_spec *spec
         return hy_err_oom(err);
     rc = prepare_and_spawn(p, spec, err);
     if (rc == 0 && spec->warm) {
-        rc = hy_process_await(p);
+        rc = hy_process_await_fork(p);
         if (rc < 0)
             hy_err_sys(err, rc, "cannot wait for the process of '%s'", spec->tag);
     }

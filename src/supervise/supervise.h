@@ -42,6 +42,7 @@ enum hy_process_outcome {
     HY_PROCESS_EXITED,      /* code: the exit status */
     HY_PROCESS_SIGNALED,    /* code: the signal */
     HY_PROCESS_OVER_MEMORY,
+    HY_PROCESS_OVER_CONTAINER_MEMORY, /* it used most when its container was nearly full; no message: see `container` */
     HY_PROCESS_TIMED_OUT,
     HY_PROCESS_KILLED,      /* hy_process_kill */
     HY_PROCESS_NOT_STARTED, /* by `warm`; code: -ENOTSUP (start it without), -EAGAIN (the server
@@ -55,6 +56,10 @@ struct hy_process_end {
     /* Bytes: the most of its own that was measured, at least the resident memory
      * of its biggest process, which never reads lower than this program's own. */
     uint64_t peak_memory;
+    struct {
+        uint64_t limit, used; /* bytes, of all processes in the container ... */
+        uint64_t used_by_it;  /* ... and of this one with its descendants */
+    } container;
     int64_t cpu_ms;         /* of it and the descendants it waited for */
     const char *message;    /* "killed: used 4.1 GB of the 4.0 GB it may use; raise --memory", or "" */
 };
@@ -84,9 +89,9 @@ void hy_supervisor_free(struct hy_supervisor *s);
  * does: the sum of their resident sizes. Close to the limit the trial with the most is killed: otherwise YARN would kill
  * the whole container.
  */
-void hy_supervisor_contain(struct hy_supervisor *s, pid_t root, uint64_t limit);
+void hy_supervisor_set_container(struct hy_supervisor *s, pid_t root, uint64_t limit);
 /* "cgroup v2", "cgroup v1" or "watch": for the log. */
-const char *hy_supervisor_limits_by(const struct hy_supervisor *s);
+const char *hy_supervisor_limit_method(const struct hy_supervisor *s);
 
 /*
  * Starts it. -ENOENT and the like with a sentence ("cannot start './train':
@@ -125,29 +130,29 @@ uint64_t hy_fork_server_resident(const struct hy_fork_server *w);
 bool hy_fork_server_is_open(const struct hy_fork_server *w);
 
 /*
- * The keeper. Forks; the child returns 0 and goes on as the agent or driver,
+ * The reaper. Forks; the child returns 0 and goes on as the agent or driver,
  * while the parent stays behind, forwards signals, and when the child has died
  * in whatever way ends all its descendants (it is their subreaper too),
  * removes its cgroup (`name` as for hy_supervisor_new; NULL: a driver, whose
  * children are agents and are asked to end before they are made to) and the files
- * named by hy_keeper_file, and exits as the child did. The child learns by
- * hy_keeper_fd (readable: the keeper is gone). `hold`: a descriptor that both
+ * named by hy_reaper_file, and exits as the child did. The child learns by
+ * hy_reaper_fd (readable: the reaper is gone). `hold`: a descriptor that both
  * keep open for the agent's run; -1: none.
  * Must be called before there are threads or a loop. -Exxx when fork fails.
  */
-int hy_keeper_fork(const char *name, int hold);
-int hy_keeper_fd(void);
-/* A file (a socket) that the keeper unlinks when the child is gone. */
-int hy_keeper_file(const char *path);
+int hy_reaper_fork(const char *name, int hold);
+int hy_reaper_fd(void);
+/* A file (a socket) that the reaper unlinks when the child is gone. */
+int hy_reaper_file(const char *path);
 /* The agent has another run, with this log and this lock; -1, -1: it has none. */
-int hy_keeper_hold(int log, int lock);
-/* This agent, by its own keeper's process, outlives the driver. */
-int hy_keeper_spare(pid_t pid);
+int hy_reaper_hold(int log, int lock);
+/* This agent, by its own reaper's process, outlives the driver. */
+int hy_reaper_spare(pid_t pid);
 /* This agent, which another driver has started, is the driver's now; -1: not any more. */
-int hy_keeper_adopt(int pidfd);
+int hy_reaper_adopt(int pidfd);
 
 /*
- * What a machine has left of agents that are gone together with their keeper: processes of this user whose environment
+ * What a machine has left of agents that are gone together with their reaper: processes of this user whose environment
  * says HOPYARD_AGENT=pid:starttime of a process that is not there, and cgroups named so.
  */
 /* `trial_dir` is "" for a process that belongs to no trial. */
@@ -158,7 +163,7 @@ int hy_supervisor_leftovers(hy_leftover_cb cb, void *arg);
 int hy_supervisor_sweep_cgroups(bool with_processes);
 
 /* The cores of one of `ranks` that share this machine's: how many; 0: they cannot have the same number of them. */
-size_t hy_cores_share(uint64_t rank, uint64_t ranks, cpu_set_t *ret);
+size_t hy_cpu_share_for_rank(uint64_t rank, uint64_t ranks, cpu_set_t *ret);
 
 /* ---- helpers ---- */
 
