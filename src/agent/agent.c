@@ -62,13 +62,13 @@ static void leave_when_idle(struct agent *a)
 
     if (!a->ending || a->trials.count)
         return;
-    if (a->function.warm && !hy_agent_standby_next(a)) {
+    if (a->function.server && !hy_agent_standby_next(a)) {
         hy_agent_function_end(a);
         return;
     }
     if (!hy_agent_lend_left(a) || (hy_agent_standby_next(a) && hy_agent_stand_by(a)))
         return;
-    if (a->function.warm) /* it cannot wait for another run */
+    if (a->function.server) /* it cannot wait for another run */
         return;
     bye.why = (char *)a->why;
     m.body_case = HY__CONTROL__BODY_BYE;

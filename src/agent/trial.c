@@ -510,7 +510,7 @@ static const char *folder_of(const struct trial *t)
     return t->agent->shares_files || access(cwd, X_OK) == 0 ? cwd : t->dir;
 }
 
-static int start_process(struct trial *t, struct hy_fork_server *warm, struct hy_err *err)
+static int start_process(struct trial *t, struct hy_fork_server *server, struct hy_err *err)
 {
     static const struct hy_process_events events = {on_output, on_end, on_death};
     const Hy__Start *s = t->start->start;
@@ -518,7 +518,7 @@ static int start_process(struct trial *t, struct hy_fork_server *warm, struct hy
     hy_cleanup_free char **argv = hy_calloc(s->n_argv + 1, sizeof *argv); /* ends in NULL */
     struct hy_process_spec spec = {.tag = t->tag, .argv = argv, .env = env.list, .cwd = folder_of(t),
                                    .memory = s->memory, .timeout_ms = s->timeout_ms,
-                                   .open_files = t->agent->open_files, .warm = warm};
+                                   .open_files = t->agent->open_files, .fork_server = server};
     cpu_set_t cores;
     int rc;
 
@@ -552,21 +552,21 @@ void hy_agent_trial_fail(struct trial *t, const struct hy_err *err)
 void hy_agent_trial_run(struct trial *t)
 {
     struct hy_err err = {0};
-    struct hy_fork_server *warm;
+    struct hy_fork_server *server;
     int rc = hy_agent_lend(t, &err);
 
     if (rc < 0)
         hy_agent_trial_fail(t, &err);
     if (rc != 0)
         return;
-    warm = hy_agent_function_is_cold(t->agent) ? NULL : hy_agent_function_server(t);
-    if (!warm && !hy_agent_function_is_cold(t->agent))
+    server = hy_agent_function_is_cold(t->agent) ? NULL : hy_agent_function_server(t);
+    if (!server && !hy_agent_function_is_cold(t->agent))
         return; /* it waits for the server */
     if (unlink(t->result) < 0 && errno != ENOENT) /* left by an earlier attempt, or put there by another user */
         hy_warn_limited("cannot remove an old result path=%s", t->result);
-    if (start_process(t, warm, &err) == 0)
+    if (start_process(t, server, &err) == 0)
         return;
-    if (warm)
+    if (server)
         hy_agent_function_not_started(t, &err);
     else
         hy_agent_trial_fail(t, &err);

@@ -37,7 +37,7 @@ struct function {
     int fd;                 /* a memfd; -1: the run has none */
     uint32_t stream;
     uint64_t left;          /* that has not arrived yet */
-    struct hy_fork_server *warm;
+    struct hy_fork_server *server;
     bool ready;
     uint64_t ready_by;      /* by uv_now; 0: it may take its time */
     bool cold;              /* each trial starts a fresh interpreter */

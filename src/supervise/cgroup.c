@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory limits by cgroup, where the machine lets us.
+ * Memory limits by cgroup, where the machine permits it.
  *
  *     v1   MOUNT/OWN/hopyard-NAME.PID.START/TAG.N
  *     v2   the same below our own cgroup when it may have both processes and
  *          children (the root), otherwise beside it: a cgroup of v2 that has
  *          processes cannot hand controllers to its children.
  *
- * The pid and start time in the name tell whose it is when the agent is gone.
+ * The PID and start time in the name identify the agent after it has died.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -97,7 +97,7 @@ static bool is_safe_char(char c)
            c == '_' || c == '-';
 }
 
-/* A name that is a safe file name. */
+/* Replaces characters that are not safe in a file name. */
 static void make_file_name(const char *name, char *out, size_t size)
 {
     size_t n = 0;
@@ -118,7 +118,7 @@ static bool enable_memory_controller(const char *folder)
            hy_list_contains(hy_buf_cstr(&b), "memory", " \n");
 }
 
-/* Whether a process of ours may be moved from our cgroup to below `base`. */
+/* Whether we may move a process from our cgroup to one below `base`. */
 static bool may_move(const char *base)
 {
     hy_cleanup_free char *procs = hy_path_join(base, "cgroup.procs");
@@ -178,7 +178,7 @@ void hy_cgroup_init(struct hy_cgroup *c, const char *name, const char *only)
 
 /* ---- a trial's ---- */
 
-/* An eventfd that counts how often v1 ran out of memory in there. */
+/* An eventfd that counts OOM events of v1. */
 static int watch_oom_v1(const char *folder)
 {
     hy_cleanup_free char *path = hy_path_join(folder, "memory.oom_control");
@@ -212,7 +212,7 @@ static int set_limits(struct hy_trial_cgroup *t, uint64_t memory)
     snprintf(text, sizeof text, "%llu", (unsigned long long)memory);
     if (t->kind == HY_CGROUP_V1) {
         rc = write_file(t->path, "memory.limit_in_bytes", text);
-        /* Swap is no way out; where swap is not accounted the file is missing. */
+        /* Swap counts too; without swap accounting the file is missing. */
         write_file(t->path, "memory.memsw.limit_in_bytes", text);
         t->events = rc < 0 ? rc : watch_oom_v1(t->path);
     } else {
@@ -264,11 +264,11 @@ bool hy_trial_cgroup_oom(const struct hy_trial_cgroup *t)
 
     if (!t->path)
         return false;
-    /* Reading is what makes the next change show. */
+    /* Reading rearms the notification. */
     if (pread(t->events, drop, sizeof drop, 0) < 0 && read(t->events, drop, sizeof drop) < 0)
         errno = 0;
-    /* A kill alone may have been for the limit of a cgroup above; v1 does not
-     * say so, but then it was not full itself. */
+    /* A kill alone may be due to the limit of a parent cgroup; v1 does not
+     * report that, but then this one was not full. */
     if (t->kind == HY_CGROUP_V1) {
         uint64_t limit = read_number(t->path, "memory.limit_in_bytes", "");
 
@@ -315,8 +315,8 @@ static int signal_folder(const char *folder, enum hy_cgroup_kind kind, int sig)
     return count;
 }
 
-/* Calls `each` for every folder in `path`, a buffer of PATH_MAX that is
- * lengthened and shortened again; stops going down when it returns true. */
+/* Calls `each` for every directory in `path`, a buffer of PATH_MAX that is
+ * extended and restored; does not descend where it returns true. */
 static void walk(char *path, int depth, bool (*each)(void *arg, const char *path, const char *name),
                  void *arg)
 {
@@ -374,8 +374,8 @@ static bool remove_each(void *arg, const char *path, const char *name)
     return true;
 }
 
-/* Removes it with what a trial may have made in it. A kernel may count a
- * process for a moment longer than there is anything to wait for. */
+/* Removes it with cgroups that a trial may have made in it. The kernel may count
+ * a process for a moment after it was reaped. */
 static int remove_folder(const char *folder)
 {
     char path[PATH_MAX];
@@ -404,7 +404,7 @@ void hy_trial_cgroup_remove(struct hy_trial_cgroup *t)
     if (t->events >= 0)
         close(t->events);
     if (t->path)
-        remove_folder(t->path); /* if it cannot be now, the agent's end removes it */
+        remove_folder(t->path); /* otherwise it is removed when the agent ends */
     free(t->path);
     *t = (struct hy_trial_cgroup){.events = -1};
 }
@@ -418,13 +418,13 @@ void hy_cgroup_done(struct hy_cgroup *c)
 
 struct clearing {
     enum hy_cgroup_kind kind;
-    const char *name; /* plain; NULL: of agents that are gone */
+    const char *name; /* as in the file name; NULL: of agents that are gone */
     pid_t pid;
     bool only_empty;
     int killed;
 };
 
-/* "hopyard-NAME.PID.START": is it to be cleared? */
+/* "hopyard-NAME.PID.START" */
 static bool matches(const struct clearing *c, const char *folder)
 {
     const char *start = strrchr(folder, '.'), *pid = start;

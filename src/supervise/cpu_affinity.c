@@ -11,14 +11,14 @@
 #include "supervise/supervise.h"
 
 struct core {
-    long package, core; /* hyperthreads of one have the same */
+    long package, core; /* equal for hyperthreads of one core */
     int number;
 };
 
 static long read_topology(int number, const char *what)
 {
     char path[128];
-    long value = 0; /* where it is not known: one package, and cores in the order of their numbers */
+    long value = 0; /* unknown: one package, and cores in numerical order */
     FILE *f;
 
     snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", number, what);

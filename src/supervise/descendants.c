@@ -5,8 +5,8 @@
  * Descendants of a main process are its trial's. Those whose parent has died
  * become children of this process, their subreaper, and are identified by their
  * session, then by HOPYARD_TAG in the environment they were started with. One
- * that has neither (a daemon with an emptied environment) belongs to the only
- * trial there is, and is killed at the latest when there is none.
+ * without both (a daemon with an empty environment) belongs to the only running
+ * trial, and is killed at the latest when no trial is left.
  */
 #include <errno.h>
 #include <signal.h>
@@ -18,9 +18,9 @@
 
 #define TAG_MAX 4096
 #define ORPHAN_MS 100
-#define RECENT_MS 250    /* for how long a list of processes may be used ... */
-#define BUSY_RECENT_MS 1000 /* ... if new ones have come meanwhile, whom to look at is urgent */
-#define NEW_MAX 256 /* numbers to look at one by one */
+#define RECENT_MS 250    /* how long a process list may be reused ... */
+#define BUSY_RECENT_MS 1000 /* ... and while new processes appear, which are added one by one */
+#define NEW_MAX 256 /* PIDs to read one by one */
 
 static struct hy_process *find_session(struct hy_supervisor *s, pid_t sid)
 {
@@ -51,17 +51,17 @@ static bool is_helper(const struct hy_proc *proc)
     return proc->sid == getsid(0);
 }
 
-/* A process that is exiting has lost its environment with its memory: that is
- * not the same as never having had one. */
-static bool is_leaving(struct hy_proc *proc)
+/* An exiting process has already released its environment: an empty one means
+ * nothing then. */
+static bool is_exiting(struct hy_proc *proc)
 {
     struct hy_proc now;
 
-    proc->leaving = hy_proc_read(proc->pid, &now) < 0 || now.leaving || now.dead;
-    return proc->leaving;
+    proc->exiting = hy_proc_read(proc->pid, &now) < 0 || now.exiting || now.dead;
+    return proc->exiting;
 }
 
-/* The only trial there is, or NULL; *ret_several: there are more. */
+/* The only trial, or NULL; *ret_several: there is more than one. */
 static struct hy_process *sole_trial(struct hy_supervisor *s, bool *ret_several)
 {
     struct hy_process *only = NULL;
@@ -94,7 +94,7 @@ static int claim_orphan(struct hy_supervisor *s, struct hy_proc *orphan)
     rc = hy_proc_env(orphan->pid, "HOPYARD_AGENT", agent, sizeof agent);
     if (rc > 0)
         rc = hy_proc_env(orphan->pid, "HOPYARD_TAG", tag, sizeof tag);
-    if (rc < 0 || (rc == 0 && is_leaving(orphan)))
+    if (rc < 0 || (rc == 0 && is_exiting(orphan)))
         return rc;
     if (rc > 0 && strcmp(agent, s->mark) == 0)
         orphan->owner = find_tag(s, tag);
@@ -106,7 +106,7 @@ static int claim_orphan(struct hy_supervisor *s, struct hy_proc *orphan)
     return 0;
 }
 
-/* Children come after their parents mostly, since pids go up: few passes. */
+/* Children mostly come after their parents, since PIDs ascend: few passes. */
 static void inherit(struct hy_procs *procs)
 {
     bool changed = true;
@@ -129,7 +129,7 @@ static void inherit(struct hy_procs *procs)
     }
 }
 
-/* Gives an owner to all that have none yet. */
+/* Finds the owners of all processes without one. */
 static int find_owners(struct hy_supervisor *s)
 {
     int rc = 0;
@@ -200,8 +200,8 @@ static void count_unknown(void *arg, pid_t pid)
         t->unknown++;
 }
 
-/* Once its main process is dead, all that is left of a trial hangs below
- * orphans of ours: without one there is nobody. */
+/* Once its main process is dead, the rest of a trial descends from our orphans:
+ * without orphans nothing is left. */
 bool hy_descendants_left(struct hy_process *p)
 {
     struct hy_supervisor *s = p->supervisor;
@@ -217,8 +217,8 @@ bool hy_descendants_left(struct hy_process *p)
     for (size_t i = 0; i < s->snapshot.n; i++) {
         const struct hy_proc *proc = &s->snapshot.list[i];
 
-        if (proc->leaving && !proc->owner && proc->ppid == s->self)
-            return true; /* whichever trial it belongs to; it will soon be gone */
+        if (proc->exiting && !proc->owner && proc->ppid == s->self)
+            return true; /* its trial is unknown; it will be gone soon */
         /* One that may not be signaled runs as another user: sudo. */
         if (proc->owner == p && !proc->dead && (kill(proc->pid, 0) == 0 || errno != EPERM))
             return true;
@@ -329,7 +329,7 @@ struct hy_process *hy_orphans_reap(struct hy_supervisor *s)
         if (p)
             return p;
         if (hy_proc_read(info.si_pid, &proc) == 0 && is_helper(&proc)) {
-            hy_children_each(reap_if_orphan, s); /* that one is waited for elsewhere: look at those behind it */
+            hy_children_each(reap_if_orphan, s); /* libuv reaps that one: continue with the others */
             return NULL;
         }
         waitpid(info.si_pid, NULL, WNOHANG);

@@ -22,7 +22,7 @@ static bool is_ours(pid_t pid)
     return stat(path, &st) == 0 && st.st_uid == geteuid();
 }
 
-/* 1 when its agent is gone; not when it is ours too: then we are left over with it. */
+/* 1 when its agent is gone, unless that is our agent too: then we are a leftover as well. */
 static int is_left_over(const struct hy_proc *proc)
 {
     const char *own = getenv("HOPYARD_AGENT");

@@ -1,21 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory limits where there are no cgroups: samples /proc, each trial when it is
- * due. How soon that is follows from how fast it has grown and how much it has
- * left (hy_growth_next_check_ms): what it can exceed its limit by is what it touches
- * between two looks. The looks together take a small part of one core.
+ * Memory limits without cgroups: samples /proc, each trial when it is due. The
+ * interval follows from its growth rate and from how much is left
+ * (hy_growth_next_check_ms): it can exceed its limit by what it touches between
+ * two checks. All checks together take a small part of one core.
  *
- * The cheap sum of resident memory counts a page once per process that has it,
- * so it is never too low; when it passes the limit the exact figure is asked
- * for, in which a page counts once over all who share it. Of a trial that was
- * forked from a fork server only the pages that nobody else has count then: so
- * what it shares with children of its own is missed, and only a cgroup would
- * count that right.
+ * The cheap sum of resident memory counts a page once per process that maps it,
+ * so it is never too low. Above the limit the exact sum decides, in which a page
+ * counts once over all processes that share it. For a trial that was forked by a
+ * fork server only private pages count then: pages that it shares with its own
+ * children are missed, which only a cgroup would count.
  *
- * Trials in a cgroup are only measured here, for the peak of what is their own
- * (the cgroup's own peak has the page cache in it), and looked at more closely
- * when the kernel says that it is out of memory: it says so before it has
- * chosen whom to kill, and not only when our limit was the reason.
+ * Trials in a cgroup are only measured here, for the peak without page cache, and
+ * checked more often after an OOM event: the kernel sends it before it has chosen
+ * a victim, and also for reasons other than our limit.
  */
 #include "supervise/internal.h"
 
@@ -27,26 +25,26 @@
 
 #include "base/clock.h"
 
-#define STEADY_MS 50             /* the longest time between two looks at a trial ... */
-#define NEAR_LIMIT_MS 10             /* ... that does not grow, though it has little left ... */
+#define STEADY_MS 50             /* the longest interval between two checks of a trial ... */
+#define NEAR_LIMIT_MS 10             /* ... that does not grow but is near its limit ... */
 #define FORKED_MS 5            /* ... that has new processes ... */
 #define MIN_MS 2             /* ... and the shortest */
-#define NEW_PROCESS_MS 100      /* processes are new for so long */
-#define CHECKS_AHEAD 4          /* before it can reach its limit at the rate it grows */
-#define BURST_PER_CORE (2u << 20) /* bytes that a core may touch in a ms, when a trial that was calm begins to grow */
+#define NEW_PROCESS_MS 100      /* a process counts as new for so long */
+#define CHECKS_AHEAD 4          /* checks before it can reach its limit at its growth rate */
+#define BURST_PER_CORE (2u << 20) /* bytes that a core may touch in 1 ms when a steady trial begins to grow */
 #define RATE_HALVES_MS 100
-#define FAST_MS 500            /* a trial that reaches its limit before then rushes there */
-#define STOPS_MAX 3            /* times in a row that it is stopped to be measured, ... */
-#define STOPS_WINDOW_MS 1000      /* ... less than so long apart */
-#define EXACT_AGAIN_MS 250     /* between two exact sums that are only for the peak */
+#define FAST_MS 500            /* a trial that reaches its limit within this time grows fast */
+#define STOPS_MAX 3            /* times in a row that a trial is stopped to be measured, ... */
+#define STOPS_WINDOW_MS 1000      /* ... within this time of each other */
+#define EXACT_AGAIN_MS 250     /* between two exact sums that only serve the peak */
 #define NS_PER_MS 1000000
-#define STEADY_COST 20           /* all looks take at most one part in so many of a core's time ... */
-#define URGENT_COST 4           /* ... or in so many, while a trial is about to reach its limit */
+#define STEADY_COST 20           /* all checks take at most 1/20 of a core's time ... */
+#define URGENT_COST 4           /* ... or 1/4 while a trial is about to reach its limit */
 #define PEAK_ONLY_MS 1000
 #define OOM_MS 5
 #define OOM_CHECKS 100
 
-/* ---- when to look again ---- */
+/* ---- check intervals ---- */
 
 static void learn_rate(struct hy_memory_growth *g, double elapsed_ms, uint64_t used)
 {
@@ -102,7 +100,7 @@ static uint64_t sum_memory(struct hy_process *p, bool exact, size_t *ret_count)
     return sum;
 }
 
-/* Of the process with most: what all of them have is not less, since they share such pages with nobody else. */
+/* Of the largest process: a lower bound for all of them, since such pages are not shared outside of the trial. */
 static uint64_t largest_anonymous(const struct hy_process *p)
 {
     const struct hy_procs *snapshot = &p->supervisor->snapshot;
@@ -117,13 +115,14 @@ static uint64_t largest_anonymous(const struct hy_process *p)
     return most;
 }
 
-/* It has new processes, grew by much since the last look, or will be well over its limit in a moment. */
+/* It has new processes, has grown much since the last check, or will soon be well over its limit. */
 static bool is_growing_fast(const struct hy_process *p, uint64_t used, size_t count)
 {
     const struct hy_memory_growth *g = &p->growth;
     uint64_t much = p->memory / 8;
 
-    return count > g->processes || used > g->used + much || (double)used + g->rate * FAST_MS > (double)(p->memory + much);
+    return count > g->processes || used > g->used + much ||
+           (double)used + g->rate * FAST_MS > (double)(p->memory + much);
 }
 
 static bool may_stop(const struct hy_process *p)
@@ -146,8 +145,8 @@ static uint64_t measure_exactly(struct hy_process *p, uint64_t cheap, bool stopp
     return used;
 }
 
-/* The exact sum of many processes takes long, with all of them at work even longer, and they would go on to grow: they
- * are stopped for it. Not often, since some calls of a process that was stopped fail with EINTR. */
+/* The exact sum of many processes takes long, while they continue to grow: they are stopped for it. Not often, since
+ * some system calls of a stopped process fail with EINTR. */
 static uint64_t measure_stopped(struct hy_process *p, uint64_t cheap, size_t *ret_count)
 {
     uint64_t used;
@@ -159,14 +158,14 @@ static uint64_t measure_stopped(struct hy_process *p, uint64_t cheap, size_t *re
     return used;
 }
 
-/* What it may have by now: as much as when it was measured exactly, and what has come since. */
+/* An upper bound: the last exact sum plus the growth of the cheap sum since. */
 static uint64_t estimate(const struct hy_process *p, uint64_t cheap)
 {
     return !p->exact_at ? cheap : p->exact + (cheap > p->cheap ? cheap - p->cheap : 0);
 }
 
-/* The cheap sum is right for a single process. Of several the exact one is asked for when it decides, or once in a while
- * for the peak, if there is time for it. */
+/* The cheap sum is exact for a single process. For several the exact one is measured when it decides, or now and then
+ * for the peak. */
 static uint64_t measure(struct hy_process *p, size_t *ret_count)
 {
     uint64_t cheap = sum_memory(p, false, ret_count), certain = cheap > p->memory ? largest_anonymous(p) : 0;
@@ -178,7 +177,8 @@ static uint64_t measure(struct hy_process *p, size_t *ret_count)
         used = certain;
     else if (cheap > p->memory && growing_fast && may_stop(p))
         used = measure_stopped(p, cheap, ret_count);
-    else if (cheap > p->memory || (!single && !growing_fast && cheap > p->used && hy_clock_ms() - p->exact_at >= EXACT_AGAIN_MS))
+    else if (cheap > p->memory ||
+             (!single && !growing_fast && cheap > p->used && hy_clock_ms() - p->exact_at >= EXACT_AGAIN_MS))
         used = measure_exactly(p, cheap, false, ret_count);
     else if (!single)
         return used;
@@ -196,7 +196,7 @@ static int64_t check_cgroup(struct hy_process *p)
     return p->oom_checks && p->oom_checks-- ? OOM_MS : PEAK_ONLY_MS;
 }
 
-/* Returns when to look again. */
+/* Returns the delay until the next check. */
 static int64_t check_trial(struct hy_process *p)
 {
     struct hy_memory_sample seen = {.limit = p->memory, .cores = p->supervisor->cores};
@@ -224,7 +224,7 @@ static bool is_inside(const struct hy_procs *all, const struct hy_proc *proc, pi
     return false;
 }
 
-/* All in it together. */
+
 static uint64_t measure_container(struct hy_supervisor *s, size_t *ret_count)
 {
     uint64_t sum = 0;
@@ -238,7 +238,7 @@ static uint64_t measure_container(struct hy_supervisor *s, size_t *ret_count)
     return sum;
 }
 
-/* The trial with most, or NULL, and how much that has. */
+/* The largest trial, or NULL, and its resident size. */
 static struct hy_process *find_largest(struct hy_supervisor *s, uint64_t *ret_most)
 {
     struct hy_process *most = NULL;
@@ -285,7 +285,7 @@ static bool is_watched(const struct hy_process *p)
     return p->memory && p->stage > HY_STAGE_STARTING && p->stage < HY_STAGE_KILLING;
 }
 
-/* The time of the next look, or -1 when there is no process to look at. */
+/* The time of the next check, or -1 when there is none to watch. */
 static int64_t check_due(struct hy_supervisor *s, int64_t now)
 {
     int64_t next = -1;
@@ -306,7 +306,7 @@ static int64_t check_due(struct hy_supervisor *s, int64_t now)
     return next;
 }
 
-/* What this thread has had of a core: on a machine that is busy it waits for most of the time that a look takes. */
+/* CPU time of this thread: on a busy machine most of a check's wall time is waiting. */
 static int64_t cpu_ns(void)
 {
     struct timespec t;
@@ -335,5 +335,5 @@ void hy_watch_suspect_oom(struct hy_process *p)
 
 void hy_watch_start(struct hy_supervisor *s)
 {
-    uv_timer_start(&s->watch_timer, hy_watch_tick, FORKED_MS, 0); /* a look at the others may be far off */
+    uv_timer_start(&s->watch_timer, hy_watch_tick, FORKED_MS, 0); /* the next check of the others may be far off */
 }

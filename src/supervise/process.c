@@ -17,8 +17,8 @@
  *           they are paused.
  *
  * Callbacks are only made from the loop, never from inside a call of ours:
- * whoever calls hy_process_kill or hy_process_pause in on_output may still be
- * holding the bytes.
+ * a caller of hy_process_kill or hy_process_pause in on_output may still use the
+ * bytes.
  */
 #include "supervise/supervise.h"
 
@@ -41,7 +41,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 
-#define FORK_MS 60000        /* for a fork server to fork it, on a machine that is short of memory */
+#define FORK_MS 60000        /* for a fork server to fork it, even on a machine that is short of memory */
 #define TIMEOUT_GRACE_MS 5000
 #define LINGER_MS 200
 #define LEFTOVER_GRACE_MS 1000
@@ -184,8 +184,8 @@ static void set_outcome(struct hy_process *p, enum hy_process_outcome outcome)
         describe_over_memory(p);
 }
 
-/* The cgroup's peak has the page cache in it; what the watch saw is a sample.
- * The truth lies between. */
+/* The cgroup's peak includes page cache, and the watch only samples: the real
+ * peak lies between. */
 static void find_peak(struct hy_process *p)
 {
     p->end.peak_memory = p->used > p->end.peak_memory ? p->used : p->end.peak_memory;
@@ -215,7 +215,7 @@ void hy_process_release(struct hy_process *p)
     close_handle((uv_handle_t *)&p->oom_poll);
     hy_close_at(&p->pidfd);
     hy_trial_cgroup_remove(&p->cgroup);
-    close_handle((uv_handle_t *)&p->timer); /* there always is this one: the last to close frees */
+    close_handle((uv_handle_t *)&p->timer); /* always open: the last handle to close frees */
 }
 
 static void finish(struct hy_process *p)
@@ -230,7 +230,7 @@ static void finish(struct hy_process *p)
     p->events.on_end(p->arg, p, &p->end);
 }
 
-/* There are no writers left: reads what there is, and ends when that was all. */
+/* No writers are left: reads the rest, then finishes. */
 static void drain(struct hy_process *p)
 {
     for (int i = 0; i < 2; i++) {
@@ -282,7 +282,7 @@ void hy_process_over_memory(struct hy_process *p, uint64_t used)
     if (p->end.container.used)
         p->end.container.used_by_it = p->used;
     set_outcome(p, p->end.container.used ? HY_PROCESS_OVER_CONTAINER_MEMORY : HY_PROCESS_OVER_MEMORY);
-    hy_descendants_signal_known(p, SIGKILL); /* it would grow while the others are looked for */
+    hy_descendants_signal_known(p, SIGKILL); /* it would grow while its other processes are searched */
     kill_round(p);
 }
 
@@ -304,7 +304,7 @@ void hy_process_settle(struct hy_process *p)
     drain(p);
 }
 
-/* There is no process, or one that exits by itself since it is never told to begin. */
+/* There is no process, or one that exits since it never gets the go-ahead. */
 static void fail_start(struct hy_process *p, int code)
 {
     if (!p->has_outcome)
@@ -323,7 +323,7 @@ static void on_timer(uv_timer_t *timer)
     case HY_STAGE_STARTING:
         if (!p->has_outcome)
             snprintf(p->message, sizeof p->message,
-                     "the process that trials are forked from does not answer");
+                     "the fork server does not answer");
         fail_start(p, p->has_outcome ? -ECANCELED : -ETIMEDOUT);
         break;
     case HY_STAGE_RUNNING:
@@ -408,9 +408,9 @@ void hy_process_begin(struct hy_process *p)
     p->stage = HY_STAGE_RUNNING;
     p->main_alive = true;
     if (s->count++ == 0)
-        uv_ref((uv_handle_t *)&s->child_signal); /* the loop lives as long as a process does */
+        uv_ref((uv_handle_t *)&s->child_signal); /* keeps the loop alive while a process runs */
     s->snapshot_at = -1;
-    /* Takes the room that was made under 0, so it cannot fail. */
+    /* Uses the slot that was allocated under key 0, so it cannot fail. */
     hy_map_remove(&s->by_pid, 0);
     if (hy_map_put(&s->by_pid, (uint64_t)p->pid, p) < 0)
         abort();
@@ -439,17 +439,17 @@ static bool is_our_child(const struct hy_supervisor *s, pid_t pid)
            waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
-/* It waits for the go-ahead, and is our child to reap: its PID cannot be reused before that. */
+/* It waits for the go-ahead, and we reap it: its PID cannot be reused before that. */
 static int adopt_child(struct hy_process *p, pid_t pid, struct hy_err *err)
 {
     int rc;
 
     if (!is_our_child(p->supervisor, pid)) /* it may have died, and was reaped as any orphan is */
-        return hy_err_set(err, -EAGAIN, "process %d, which was forked for it, is gone, or is not ours",
+        return hy_err_set(err, -EAGAIN, "process %d, which was forked for it, is gone or is not our child",
                           (int)pid);
     rc = hy_map_put(&p->supervisor->by_pid, 0, p); /* see hy_process_begin */
     if (rc < 0)
-        return hy_err_set(err, rc, "out of memory");
+        return hy_err_oom(err);
     p->pid = pid;
     p->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     if (CPU_COUNT(&p->cores) && sched_setaffinity(pid, sizeof p->cores, &p->cores) < 0)
@@ -496,7 +496,7 @@ void hy_process_kill(struct hy_process *p, int64_t grace_ms)
 {
     if (p->main_alive || p->stage == HY_STAGE_STARTING)
         set_outcome(p, HY_PROCESS_KILLED);
-    if (p->stage == HY_STAGE_STARTING) { /* the child that waits for the go-ahead sees that none will come */
+    if (p->stage == HY_STAGE_STARTING) { /* the child exits when it sees the closed socket */
         close_control(p);
         uv_timer_start(&p->timer, on_timer, 0, 0);
         return;

@@ -8,9 +8,9 @@
  * the reaper never writes. The child's messages:
  *
  *     /PATH        a file to remove
- *     hold, fds    an agent has another run: its log and its lock, or none
- *     spare PID    this agent of the driver's outlives it
- *     adopt, fd    a pidfd of an agent that ends with this driver though it is not its descendant, or none
+ *     hold, fds    the agent works for another run: its log and its lock, or none
+ *     spare PID    this agent outlives the driver
+ *     adopt, fd    a pidfd of an agent that ends with this driver without being its descendant, or none
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -39,7 +39,7 @@
 
 static int reaper_fd = -1; /* the child's end */
 
-/* For what goes beside a message. */
+/* Descriptors that are sent with a message. */
 union fd_room {
     struct cmsghdr head;
     char room[CMSG_SPACE(FDS_MAX * sizeof(int))];
@@ -54,12 +54,12 @@ static struct reaper {
     int held;     /* the lock of an agent's run; -1: none */
     pid_t spared; /* an agent that outlives its driver; 0: none */
     int adopted;  /* a pidfd of one that is not our descendant and ends with its driver; -1: none */
-} reaper; /* there is one; too big for the stack */
+} reaper; /* one per process; too large for the stack */
 
 /* ---- in the reaper ---- */
 
-/* A daemon that serves other agents too is theirs to end; an agent on standby is left alone. Both are inherited by the
- * next subreaper above. */
+/* A daemon that serves other agents too is ended by those; an agent on standby stays. The next subreaper above inherits
+ * both. */
 static bool is_spared(pid_t pid)
 {
     char folder[PATH_MAX];
@@ -127,8 +127,8 @@ static bool signal_adopted(int sig)
     return !sig || syscall(SYS_pidfd_send_signal, reaper.adopted, sig, NULL, 0) == 0;
 }
 
-/* A driver's children are agents with reapers of their own: given SIGTERM and
- * some time, they end their trials and clean up after themselves. */
+/* A driver's children are agents, each with a reaper: after SIGTERM they end their
+ * trials and clean up. */
 static void terminate_agents(void)
 {
     hy_children_each(send_sigterm, NULL);
@@ -144,7 +144,7 @@ static void replace_fd(int *fd, int by)
     *fd = by;
 }
 
-/* The run that its agent works for has a log, and a lock that somebody holds until its last trial has ended. */
+/* A run has a log, and a lock that is held until its last trial has ended. */
 static void switch_run(struct reaper *k, int log, int lock)
 {
     int null = log < 0 ? open("/dev/null", O_RDWR | O_CLOEXEC) : -1;
@@ -173,7 +173,7 @@ static void handle_message(struct reaper *k, const char *text, size_t n, int fds
         hy_close_at(&fds[i]);
 }
 
-/* A message of our own child. */
+/* The sender is our child, which is trusted. */
 static void take_fds(struct msghdr *m, int fds[FDS_MAX])
 {
     struct cmsghdr *c = CMSG_FIRSTHDR(m);
@@ -234,11 +234,11 @@ static __attribute__((noreturn)) void clean_up(struct reaper *k, int status)
     exit_as_child(status);
 }
 
-/* Signals are unblocked only in ppoll: the child is not reaped then, so its PID is still its own. */
+/* Signals are unblocked only in ppoll: the child is not reaped then, so its PID cannot be reused. */
 static void forward(int sig, siginfo_t *info, void *context)
 {
     (void)context;
-    /* The terminal sends signals to the whole group: the child has got it already. */
+    /* The terminal sends signals to the whole group: the child has received it already. */
     if (sig != SIGCHLD && !(info->si_code == SI_KERNEL && getpgid(reaper.child) == getpgrp()))
         kill(reaper.child, sig);
 }
