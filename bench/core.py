@@ -125,7 +125,7 @@ def measure(report: Report, name: str, trials: int, command: list[str] | str, **
 
 
 def resident_mb(role: str) -> float:
-    """Of the largest `hopyard ROLE` (its keeper, which has the same name, is smaller)."""
+    """Of the largest `hopyard ROLE` (its reaper, which has the same name, is smaller)."""
     sizes = [0.0]
     for pid in descendants():
         with contextlib.suppress(OSError):

@@ -165,7 +165,7 @@ static void submit(struct world *w)
 static uint64_t place(struct world *w)
 {
     int64_t began = w->samples ? wall_ns() : 0;
-    struct hy_place p;
+    struct hy_placement p;
     uint64_t n = 0;
 
     for (; hy_schedule_next(w->schedule, &p) == 1; n++) {

@@ -38,7 +38,7 @@ struct settings {
     uint64_t companion; /* a process: we end with it */
     uint64_t container_root, container_limit, container_spare;
     uint64_t slots, open_files;
-    char unit[32]; /* names the cgroup, for the supervisor and the keeper alike */
+    char unit[32]; /* names the cgroup, for the supervisor and the reaper alike */
     char made_identity[32];
     uint8_t key[HY_KEY_SIZE];
 };
@@ -60,13 +60,13 @@ static void leave_when_idle(struct agent *a)
 
     if (!a->ending || a->trials.count)
         return;
-    if (a->function.warm && !hy_agent_standby_next(a)) {
+    if (a->function.server && !hy_agent_standby_next(a)) {
         hy_agent_function_end(a);
         return;
     }
     if (!hy_agent_lend_left(a) || (hy_agent_standby_next(a) && hy_agent_stand_by(a)))
         return;
-    if (a->function.warm) /* it cannot wait for another run */
+    if (a->function.server) /* it cannot wait for another run */
         return;
     bye.why = (char *)a->why;
     m.body_case = HY__CONTROL__BODY_BYE;
@@ -274,7 +274,7 @@ void hy_agent_join(struct agent *a)
     reply.agent_info = &info;
     hy_agent_send(a, &reply);
     hy_info("joined run=%lld shares_files=%d limits=%s gpus=%u", (long long)a->welcomed->welcome->run, a->shares_files,
-            hy_supervisor_limits_by(a->supervisor), info.gpus);
+            hy_supervisor_limit_method(a->supervisor), info.gpus);
 }
 
 static void on_welcome(struct agent *a, const Hy__Control *m)
@@ -413,14 +413,14 @@ static void on_term(uv_signal_t *h, int signal)
     hy_agent_end(a, 0, "asked to end by a signal");
 }
 
-static void on_keeper(uv_poll_t *h, int status, int events)
+static void on_reaper_gone(uv_poll_t *h, int status, int events)
 {
     struct agent *a = h->data;
 
     (void)status;
     (void)events;
     uv_poll_stop(h);
-    hy_agent_end(a, 1, "the keeper is gone");
+    hy_agent_end(a, 1, "the reaper is gone");
 }
 
 static int open_loop(struct agent *a, const char *unit, struct hy_err *err)
@@ -441,10 +441,10 @@ static int open_loop(struct agent *a, const char *unit, struct hy_err *err)
     uv_timer_init(&a->loop, &a->tick);
     uv_signal_init(&a->loop, &a->term);
     uv_signal_init(&a->loop, &a->interrupt);
-    a->turn.data = a->tick.data = a->term.data = a->interrupt.data = a->keeper.data = a;
-    rc = uv_poll_init(&a->loop, &a->keeper, hy_keeper_fd());
+    a->turn.data = a->tick.data = a->term.data = a->interrupt.data = a->reaper.data = a;
+    rc = uv_poll_init(&a->loop, &a->reaper, hy_reaper_fd());
     if (rc == 0)
-        rc = uv_poll_start(&a->keeper, UV_READABLE | UV_DISCONNECT, on_keeper);
+        rc = uv_poll_start(&a->reaper, UV_READABLE | UV_DISCONNECT, on_reaper_gone);
     if (rc == 0)
         rc = uv_prepare_start(&a->turn, on_turn);
     if (rc == 0)
@@ -731,7 +731,7 @@ static int serve(const struct settings *s, struct hy_err *err)
     if (rc == 0 && s->companion)
         rc = watch_companion(&a, (pid_t)s->companion, err);
     if (rc == 0 && s->container_limit)
-        hy_supervisor_contain(a.supervisor, (pid_t)s->container_root, s->container_limit);
+        hy_supervisor_set_container(a.supervisor, (pid_t)s->container_root, s->container_limit);
     if (rc == 0)
         rc = hy_net_dial(a.net, s->host, s->port, s->identity, s->key, &a.peer, err);
     if (rc == 0) {
@@ -781,7 +781,7 @@ int hy_agent_main(int argc, char **argv)
     }
     raise_file_limit(&s);
     snprintf(s.unit, sizeof s.unit, "agent-%d", (int)getpid());
-    rc = hy_keeper_fork(s.unit, s.hold_fd);
+    rc = hy_reaper_fork(s.unit, s.hold_fd);
     if (rc < 0) {
         fprintf(stderr, "hopyard agent: cannot start: %s\n", strerror(-rc));
         return 1;

@@ -138,7 +138,7 @@ static void on_over(void *arg, struct hy_fork_server *w, int refused, const char
     struct function *f = &a->function;
 
     (void)w;
-    f->warm = NULL;
+    f->server = NULL;
     f->ready = false;
     if (a->ending)
         return;
@@ -176,7 +176,7 @@ static int start_server(struct agent *a, int64_t timeout_ms, struct hy_err *err)
     memcpy(env, a->env, a->env_count * sizeof *env);
     env[a->env_count] = path;
     a->function.ready_by = timeout_ms > 0 ? uv_now(&a->loop) + (uint64_t)timeout_ms : 0;
-    return hy_fork_server_start(a->supervisor, &spec, &events, a, &a->function.warm, err);
+    return hy_fork_server_start(a->supervisor, &spec, &events, a, &a->function.server, err);
 }
 
 /* ---- trials -------------------------------------------------------------------- */
@@ -196,9 +196,9 @@ struct hy_fork_server *hy_agent_function_server(struct trial *t)
     struct function *f = &t->agent->function;
     struct hy_err err = {0};
 
-    if (f->ready && hy_fork_server_is_open(f->warm))
-        return f->warm;
-    if (!f->warm && start_server(t->agent, t->start->start->timeout_ms, &err) < 0) {
+    if (f->ready && hy_fork_server_is_open(f->server))
+        return f->server;
+    if (!f->server && start_server(t->agent, t->start->start->timeout_ms, &err) < 0) {
         go_cold(t->agent, err.text);
         return NULL;
     }
@@ -234,15 +234,15 @@ void hy_agent_function_tick(struct agent *a)
 {
     const struct function *f = &a->function;
 
-    if (f->warm && !f->ready && !f->cold && f->ready_by && uv_now(&a->loop) > f->ready_by)
+    if (f->server && !f->ready && !f->cold && f->ready_by && uv_now(&a->loop) > f->ready_by)
         go_cold(a, "the function's modules were not imported within the time that a trial may take "
                    "(--timeout), so each trial starts a fresh interpreter");
 }
 
 void hy_agent_function_end(struct agent *a)
 {
-    if (a->function.warm)
-        hy_fork_server_end(a->function.warm);
+    if (a->function.server)
+        hy_fork_server_end(a->function.server);
 }
 
 void hy_agent_function_forget(struct agent *a)

@@ -198,7 +198,7 @@ int hy_agent_hear_open(struct agent *a, struct hy_err *err)
     a->report_path = hy_asprintf("%s/agent-%d.sock", folder, (int)getpid());
     if (!a->report_path)
         return hy_err_oom(err);
-    if (hy_keeper_file(a->report_path) < 0)
-        return hy_err_set(err, -EPIPE, "the keeper is gone");
+    if (hy_reaper_file(a->report_path) < 0)
+        return hy_err_set(err, -EPIPE, "the reaper is gone");
     return hy_local_listen(&a->loop, a->report_path, &events, a, &a->reports, err);
 }

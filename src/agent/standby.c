@@ -55,7 +55,7 @@ static uint64_t limit_of(const char *name, uint64_t limit)
 static bool is_small(const struct agent *a)
 {
     uint64_t all = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    uint64_t used = hy_fork_server_resident(a->function.warm);
+    uint64_t used = hy_fork_server_resident(a->function.server);
 
     return used && used <= limit_of("HOPYARD_TEST_STANDBY_BYTES", MEMORY_MAX) && used <= all / MEMORY_PART;
 }
@@ -72,7 +72,7 @@ void hy_agent_standby_invite(struct agent *a, const Hy__Bye *bye)
     const struct function *f = &a->function;
 
     forget_invitation(a);
-    if (!*bye->client || !a->shares_files || a->hold_fd < 0 || !f->ready || f->cold || !hy_fork_server_is_open(f->warm) || !is_small(a))
+    if (!*bye->client || !a->shares_files || a->hold_fd < 0 || !f->ready || f->cold || !hy_fork_server_is_open(f->server) || !is_small(a))
         return;
     a->client = hy_strdup(bye->client);
     a->warm_key = hy_strdup(bye->warm_key);
@@ -82,7 +82,7 @@ void hy_agent_standby_invite(struct agent *a, const Hy__Bye *bye)
 
 bool hy_agent_standby_next(const struct agent *a)
 {
-    return a->client && a->peer && a->function.warm && a->exit_status == 0 && !a->is_unwanted;
+    return a->client && a->peer && a->function.server && a->exit_status == 0 && !a->is_unwanted;
 }
 
 /* ---- its run: let go of, and another one ---- */
@@ -108,11 +108,11 @@ static void forget_run(struct agent *a)
     a->next_stream = 1;
 }
 
-/* The log and the lock of its run; -1, -1: it has none. The keeper has them, too. */
+/* The log and the lock of its run; -1, -1: it has none. The reaper has them, too. */
 static int hold(struct agent *a, int log, int lock)
 {
     int null = log < 0 ? HY_SYS(open("/dev/null", O_RDWR | O_CLOEXEC)) : -1;
-    int rc = hy_keeper_hold(log, lock);
+    int rc = hy_reaper_hold(log, lock);
 
     if (dup2(log < 0 ? null : log, STDERR_FILENO) < 0 && rc == 0)
         rc = -errno;
@@ -264,7 +264,7 @@ static int stand(struct agent *a)
     s->socket = s->client < 0 ? -errno : hy_standby_open(a->client, a->warm_key, &s->path);
     if (s->socket < 0)
         return s->socket;
-    rc = hy_mark_alive(a->client) == 1 ? hy_keeper_file(s->path) : -ESRCH;
+    rc = hy_mark_alive(a->client) == 1 ? hy_reaper_file(s->path) : -ESRCH;
     if (rc == 0)
         rc = watch(s, &s->message, s->socket, on_message);
     if (rc == 0)

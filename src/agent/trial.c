@@ -301,6 +301,7 @@ static Hy__Ended__Outcome outcome_of(enum hy_process_outcome o)
     case HY_PROCESS_SIGNALED:
         return HY__ENDED__OUTCOME__SIGNALED;
     case HY_PROCESS_OVER_MEMORY:
+    case HY_PROCESS_OVER_CONTAINER_MEMORY:
         return HY__ENDED__OUTCOME__OVER_MEMORY;
     case HY_PROCESS_TIMED_OUT:
         return HY__ENDED__OUTCOME__TIMED_OUT;
@@ -311,9 +312,29 @@ static Hy__Ended__Outcome outcome_of(enum hy_process_outcome o)
     }
 }
 
+#define END_MESSAGE_MAX 320
+
+/* Containers are those of Spark executors: YARN's. */
+static const char *message_of(const struct hy_process_end *end, char text[END_MESSAGE_MAX])
+{
+    char limit[32], used[32], own[32];
+
+    if (end->outcome != HY_PROCESS_OVER_CONTAINER_MEMORY)
+        return end->message;
+    snprintf(text, END_MESSAGE_MAX,
+             "killed: its container may use %s, and %s were in use, %s of it by this trial; raise "
+             "spark.executor.memoryOverhead, or run fewer trials at a time",
+             hy_format_size(end->container.limit, limit, sizeof limit),
+             hy_format_size(end->container.used, used, sizeof used),
+             hy_format_size(end->container.used_by_it, own, sizeof own));
+    return text;
+}
+
 static void on_end(void *arg, struct hy_process *p, const struct hy_process_end *end)
 {
     struct trial *t = arg;
+    char text[END_MESSAGE_MAX];
+    const char *message = message_of(end, text);
 
     (void)p;
     t->process = NULL;
@@ -332,7 +353,7 @@ static void on_end(void *arg, struct hy_process *p, const struct hy_process_end 
     t->ended.peak_memory = end->peak_memory;
     t->ended.cpu_ms = end->cpu_ms;
     hy_agent_lend_over(t, end->outcome == HY_PROCESS_SIGNALED || (end->outcome == HY_PROCESS_EXITED && end->code != 0));
-    t->message = end->message && *end->message ? hy_strdup(end->message) : NULL;
+    t->message = message && *message ? hy_strdup(message) : NULL;
     if (!t->message && (end->outcome == HY_PROCESS_EXITED && end->code != 0))
         t->message = hy_take(t->said);
     for (int i = 0; i < 2; i++) {
@@ -358,8 +379,12 @@ static void on_end(void *arg, struct hy_process *p, const struct hy_process_end 
 
 static void on_death(void *arg, struct hy_process *p, const struct hy_process_end *end)
 {
+    char text[END_MESSAGE_MAX];
+    struct hy_process_end described = *end;
+
     (void)p;
-    hy_agent_group_died(arg, end);
+    described.message = message_of(end, text);
+    hy_agent_group_died(arg, &described);
 }
 
 /* The environment: the user's, the driver's words for this trial, and ours,
@@ -441,7 +466,7 @@ static bool bind_to_cores(struct words *w, cpu_set_t *ret)
         !number_of(w, "HOROVOD_LOCAL_SIZE=", &ranks) || !number_of(w, "HOROVOD_ELASTIC=", &elastic) || elastic ||
         ranks < 2)
         return false;
-    own = hy_cores_share(rank, ranks, ret);
+    own = hy_cpu_share_for_rank(rank, ranks, ret);
     if (own)
         add_word(w, hy_asprintf("HOPYARD_CORES=%zu", own));
     return own;
@@ -484,7 +509,7 @@ static const char *folder_of(const struct trial *t)
     return t->agent->shares_files || access(cwd, X_OK) == 0 ? cwd : t->dir;
 }
 
-static int start_process(struct trial *t, struct hy_fork_server *warm, struct hy_err *err)
+static int start_process(struct trial *t, struct hy_fork_server *server, struct hy_err *err)
 {
     static const struct hy_process_events events = {on_output, on_end, on_death};
     const Hy__Start *s = t->start->start;
@@ -492,7 +517,7 @@ static int start_process(struct trial *t, struct hy_fork_server *warm, struct hy
     hy_cleanup_free char **argv = hy_calloc(s->n_argv + 1, sizeof *argv); /* ends in NULL */
     struct hy_process_spec spec = {.tag = t->tag, .argv = argv, .env = env.list, .cwd = folder_of(t),
                                    .memory = s->memory, .timeout_ms = s->timeout_ms,
-                                   .open_files = t->agent->open_files, .warm = warm};
+                                   .open_files = t->agent->open_files, .fork_server = server};
     cpu_set_t cores;
     int rc;
 
@@ -526,21 +551,21 @@ void hy_agent_trial_fail(struct trial *t, const struct hy_err *err)
 void hy_agent_trial_run(struct trial *t)
 {
     struct hy_err err = {0};
-    struct hy_fork_server *warm;
+    struct hy_fork_server *server;
     int rc = hy_agent_lend(t, &err);
 
     if (rc < 0)
         hy_agent_trial_fail(t, &err);
     if (rc != 0)
         return;
-    warm = hy_agent_function_is_cold(t->agent) ? NULL : hy_agent_function_server(t);
-    if (!warm && !hy_agent_function_is_cold(t->agent))
+    server = hy_agent_function_is_cold(t->agent) ? NULL : hy_agent_function_server(t);
+    if (!server && !hy_agent_function_is_cold(t->agent))
         return; /* it waits for the server */
     if (unlink(t->result) < 0 && errno != ENOENT) /* left by an earlier attempt, or put there by another user */
         hy_warn_limited("cannot remove an old result path=%s", t->result);
-    if (start_process(t, warm, &err) == 0)
+    if (start_process(t, server, &err) == 0)
         return;
-    if (warm)
+    if (server)
         hy_agent_function_not_started(t, &err);
     else
         hy_agent_trial_fail(t, &err);

@@ -33,7 +33,7 @@ struct function {
     int fd;                 /* a memfd; -1: the run has none */
     uint32_t stream;
     uint64_t left;          /* that has not arrived yet */
-    struct hy_fork_server *warm;
+    struct hy_fork_server *server;
     bool ready;
     uint64_t ready_by;      /* by uv_now; 0: it may take its time */
     bool cold;              /* each trial starts a fresh interpreter */
@@ -50,7 +50,7 @@ struct agent {
     struct hy_list deferred;  /* connections whose reports wait until the driver has caught up: report_socket.c */
     char *report_path;
     uv_prepare_t turn;
-    uv_poll_t keeper, input, companion;
+    uv_poll_t reaper, input, companion;
     int companion_fd; /* -1: it has none */
     bool has_left;    /* who started it, for its companion */
     uv_signal_t term, interrupt;

@@ -92,10 +92,10 @@ static int order_process(struct driver *d, const struct hy_agent_order *order, s
 /* What is not our descendant would outlive us, if we were killed. */
 static void keep_adopted(struct driver *d, const struct agent *a)
 {
-    int pidfd = hy_engine_adopted(d->engine, a->id), rc = pidfd < 0 ? 0 : hy_keeper_adopt(pidfd);
+    int pidfd = hy_engine_adopted(d->engine, a->id), rc = pidfd < 0 ? 0 : hy_reaper_adopt(pidfd);
 
     if (rc < 0)
-        hy_warn("the keeper does not know of an agent agent=%s error=%s", a->name, strerror(-rc));
+        hy_warn("the reaper does not know of an agent agent=%s error=%s", a->name, strerror(-rc));
 }
 
 static void start_process(struct driver *d, struct agent *a)
@@ -307,7 +307,7 @@ static bool drop_if_condemned(struct driver *d, struct agent *a)
 /* ---- gone, one way or another ------------------------------------------------------------ */
 
 /* Until its link is gone too the agent lives: ssh broke, or somebody has killed
- * its keeper and it is about to say goodbye. When ssh broke and the link with
+ * its reaper and it is about to say goodbye. When ssh broke and the link with
  * it, it still lives for its lease, and so do its trials. */
 void hy_agents_over(struct driver *d, uint64_t id, enum hy_agent_end end, const char *why)
 {
@@ -556,7 +556,7 @@ static void on_agent_info(struct driver *d, struct agent *a, const Hy__AgentInfo
 static void let_stand_by(struct driver *d, struct agent *a)
 {
     pid_t pid = hy_engine_release(d->engine, a->id);
-    int rc = pid ? hy_keeper_spare(pid) : hy_keeper_adopt(-1);
+    int rc = pid ? hy_reaper_spare(pid) : hy_reaper_adopt(-1);
 
     if (rc < 0)
         hy_warn("an agent on standby ends with its driver agent=%s error=%s", a->name, strerror(-rc));

@@ -190,13 +190,13 @@ static void on_term(uv_signal_t *h, int signal)
     hy_run_stop(h->data);
 }
 
-/* Without its keeper a driver still works; only a kill -9 would now leave the
+/* Without its reaper a driver still works; only a kill -9 would now leave the
  * socket's file behind, for `hopyard gc`. */
-static void on_keeper(uv_poll_t *h, int status, int events)
+static void on_reaper_gone(uv_poll_t *h, int status, int events)
 {
     (void)status;
     (void)events;
-    hy_warn("the keeper is gone");
+    hy_warn("the reaper is gone");
     uv_poll_stop(h);
 }
 
@@ -210,10 +210,10 @@ static int open_loop(struct driver *d, struct hy_err *err)
     uv_timer_init(&d->loop, &d->tick);
     uv_signal_init(&d->loop, &d->term);
     uv_idle_init(&d->loop, &d->more);
-    d->more.data = d->turn.data = d->tick.data = d->term.data = d->keeper.data = d;
-    rc = uv_poll_init(&d->loop, &d->keeper, hy_keeper_fd());
+    d->more.data = d->turn.data = d->tick.data = d->term.data = d->reaper.data = d;
+    rc = uv_poll_init(&d->loop, &d->reaper, hy_reaper_fd());
     if (rc == 0)
-        rc = uv_poll_start(&d->keeper, UV_READABLE | UV_DISCONNECT, on_keeper);
+        rc = uv_poll_start(&d->reaper, UV_READABLE | UV_DISCONNECT, on_reaper_gone);
     if (rc == 0)
         rc = uv_prepare_start(&d->turn, on_turn);
     if (rc == 0)
@@ -455,8 +455,8 @@ static int open_surroundings(struct driver *d, struct hy_err *err)
 
     if (rc == 0)
         rc = hy_clients_open(d, err);
-    if (rc == 0 && hy_keeper_file(d->socket_path) < 0)
-        rc = hy_err_set(err, -EPIPE, "the keeper is gone");
+    if (rc == 0 && hy_reaper_file(d->socket_path) < 0)
+        rc = hy_err_set(err, -EPIPE, "the reaper is gone");
     if (rc == 0)
         rc = hy_remote_open(d, err);
     if (rc == 0)
@@ -626,7 +626,7 @@ int hy_driver_main(int argc, char **argv)
     hy_changes_init(&d.commit.sealed);
     rc = parse(&d, argc, argv, &project, &err);
     if (rc == 0)
-        rc = hy_keeper_fork(NULL, -1);
+        rc = hy_reaper_fork(NULL, -1);
     if (rc < 0) {
         fprintf(stderr, "hopyard driver: %s\n", err.code ? err.text : strerror(-rc));
         return 2;

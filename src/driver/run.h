@@ -209,7 +209,7 @@ struct driver {
     uv_prepare_t turn;
     uv_timer_t tick;
     uv_signal_t term;
-    uv_poll_t keeper;
+    uv_poll_t reaper;
     uv_poll_t owner;            /* of owner_fd */
     int owner_fd;               /* a pipe that is closed when the process ends that the run belongs to; -1: none */
 
@@ -373,9 +373,9 @@ int hy_run_best(struct driver *d, const struct hy_trial_row *row);
 
 /* ---- start.c ---- */
 /* A new attempt, there: in memory and in the store. 0, or the run has been failed. */
-int hy_attempt_seat(struct driver *d, struct trial *t, const struct hy_seat *seat);
+int hy_attempt_seat(struct driver *d, struct trial *t, const struct hy_assignment *seat);
 /* Sends it to its agent. */
-void hy_attempt_send(struct driver *d, struct trial *t, const struct hy_seat *seat);
+void hy_attempt_send(struct driver *d, struct trial *t, const struct hy_assignment *seat);
 
 /* ---- training.c: runs whose spec has ranks ---- */
 #define GANG_TASK UINT64_MAX /* the schedule's number for all of them */
@@ -402,7 +402,7 @@ void hy_training_await(struct driver *d, const struct hy_err *why);
 /* Makes the ranks and queues them, when it is time. */
 void hy_training_pump(struct driver *d);
 /* There is room for all. */
-void hy_training_start(struct driver *d, const struct hy_place *gang);
+void hy_training_start(struct driver *d, const struct hy_placement *gang);
 /* Is there to be another one, if there is room? */
 bool hy_training_wants(const struct driver *d);
 void hy_training_tick(struct driver *d, int64_t now);

@@ -139,7 +139,7 @@ static int make_words(struct driver *d, struct trial *t, char *words[WORDS_MAX],
 
 /* ---- the attempt ----------------------------------------------------------------------------- */
 
-static int send_start(struct driver *d, struct trial *t, const struct hy_seat *seat)
+static int send_start(struct driver *d, struct trial *t, const struct hy_assignment *seat)
 {
     char **argv = expand_command(d, t), *words[WORDS_MAX] = {0};
     Hy__Start start = HY__START__INIT;
@@ -170,7 +170,7 @@ static int send_start(struct driver *d, struct trial *t, const struct hy_seat *s
     return rc;
 }
 
-int hy_attempt_seat(struct driver *d, struct trial *t, const struct hy_seat *seat)
+int hy_attempt_seat(struct driver *d, struct trial *t, const struct hy_assignment *seat)
 {
     struct agent *a = hy_map_get(&d->agents, seat->agent);
     struct hy_attempt_row row;
@@ -195,7 +195,7 @@ int hy_attempt_seat(struct driver *d, struct trial *t, const struct hy_seat *sea
     return rc;
 }
 
-void hy_attempt_send(struct driver *d, struct trial *t, const struct hy_seat *seat)
+void hy_attempt_send(struct driver *d, struct trial *t, const struct hy_assignment *seat)
 {
     int rc = send_start(d, t, seat);
 

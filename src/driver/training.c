@@ -170,9 +170,9 @@ static int by_agent(const void *a, const void *b)
  * with tasks as they are queued: so they are queued to suit. Of a cluster the
  * servers, which come first by number, have the last seats.
  */
-static int queue_in_order(struct driver *d, struct trial **ranks, const struct hy_place *place)
+static int queue_in_order(struct driver *d, struct trial **ranks, const struct hy_placement *place)
 {
-    size_t n = place->seat_count, servers = hy_spec_servers(d->spec);
+    size_t n = place->count, servers = hy_spec_servers(d->spec);
     hy_cleanup_free struct chair *chairs = hy_calloc(n, sizeof *chairs);
     hy_cleanup_free struct trial **sitting = hy_calloc(n, sizeof *sitting);
     int rc = 0;
@@ -182,7 +182,7 @@ static int queue_in_order(struct driver *d, struct trial **ranks, const struct h
         return -ENOMEM;
     }
     for (size_t i = 0; i < n; i++)
-        chairs[i] = (struct chair){place->seats[i].role, place->seats[i].agent, i};
+        chairs[i] = (struct chair){place->assignments[i].role, place->assignments[i].agent, i};
     qsort(chairs, n, sizeof *chairs, by_agent);
     for (size_t i = 0; i < n; i++)
         sitting[chairs[i].at] = ranks[(servers + i) % n];
@@ -193,28 +193,28 @@ static int queue_in_order(struct driver *d, struct trial **ranks, const struct h
 }
 
 /* The tasks that were just queued take the gang's seats. */
-static int seat_all(struct driver *d, struct trial **ranks, struct hy_seat *seats, size_t n)
+static int seat_all(struct driver *d, struct trial **ranks, struct hy_assignment *seats, size_t n)
 {
     int rc = 0;
 
     for (size_t i = 0; i < n && rc == 0; i++) {
-        struct hy_place place;
+        struct hy_placement place;
 
         if (hy_schedule_next(d->schedule, &place) != 1) {
             hy_run_out_of_memory(d); /* there was room for all of them just now */
             return -ENOMEM;
         }
         ranks[i] = hy_map_get(&d->trials, place.task);
-        seats[i] = place.seats[0];
+        seats[i] = place.assignments[0];
         rc = hy_attempt_seat(d, ranks[i], &seats[i]);
     }
     return rc;
 }
 
-void hy_training_start(struct driver *d, const struct hy_place *gang)
+void hy_training_start(struct driver *d, const struct hy_placement *gang)
 {
-    size_t all = 0, n = gang->seat_count;
-    hy_cleanup_free struct hy_seat *seats = hy_calloc(n, sizeof *seats);
+    size_t all = 0, n = gang->count;
+    hy_cleanup_free struct hy_assignment *seats = hy_calloc(n, sizeof *seats);
     hy_cleanup_free struct trial **ranks = hy_training_ranks(d, &all);
 
     d->training.gang = GANG_STARTED;

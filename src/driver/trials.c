@@ -159,14 +159,14 @@ int hy_trial_ask(struct driver *d)
 
 /* ---- place -------------------------------------------------------------------------- */
 
-static void start_at(struct driver *d, const struct hy_place *place)
+static void start_at(struct driver *d, const struct hy_placement *place)
 {
     struct trial *t = hy_map_get(&d->trials, place->task);
 
     if (place->task == GANG_TASK)
         hy_training_start(d, place);
-    else if (hy_attempt_seat(d, t, &place->seats[0]) == 0)
-        hy_attempt_send(d, t, &place->seats[0]);
+    else if (hy_attempt_seat(d, t, &place->assignments[0]) == 0)
+        hy_attempt_send(d, t, &place->assignments[0]);
 }
 
 /* Those that wait for a whole agent or a whole GPU must not keep the rest of the machines idle. */
@@ -224,7 +224,7 @@ void hy_trials_pump(struct driver *d)
     if (hy_is_training(d))
         hy_training_pump(d);
     for (int i = 0; d->phase == PHASE_RUNNING && !d->stalls && i < STARTS_MAX; i++) {
-        struct hy_place place;
+        struct hy_placement place;
         int rc = hy_schedule_next(d->schedule, &place);
 
         if (rc < 0)

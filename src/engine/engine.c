@@ -35,7 +35,7 @@ struct hy_engine {
     bool freed; /* waits for its children's handles */
 };
 
-/* One agent's process: the keeper here, or the ssh that leads to it; or an agent that was on standby. */
+/* One agent's process: the reaper here, or the ssh that leads to it; or an agent that was on standby. */
 struct child {
     struct hy_list link;
     struct hy_engine *engine;
@@ -521,7 +521,7 @@ void hy_engine_tick(struct hy_engine *e, int64_t now)
             c->asked_since = c->asked_since ? c->asked_since : now;
             if (now - c->asked_since < STOP_MS)
                 continue;
-            if (c->pidfd >= 0) /* its keeper ends what is left */
+            if (c->pidfd >= 0) /* its reaper ends what is left */
                 send_signal(c, SIGKILL);
             else /* it leads a session of its own */
                 kill(-c->process.pid, SIGKILL);

@@ -42,7 +42,7 @@ struct hy_agent_order {
     const char *warm_key;
 };
 
-/* What the end of an agent's process says of the agent. Its trials end with it, unless its keeper was killed. */
+/* What the end of an agent's process says of the agent. Its trials end with it, unless its reaper was killed. */
 enum hy_agent_end {
     HY_AGENT_UNREACHED, /* only the way to it has ended (ssh broke): it may live on */
     HY_AGENT_ENDED,     /* by itself, or nobody knows how */
@@ -59,7 +59,7 @@ struct hy_engine_events {
 };
 
 struct hy_engine *hy_engine_new(uv_loop_t *loop, const struct hy_engine_events *events, void *arg);
-/* Asks agents that are still there to end (SIGTERM to their keepers) and does
+/* Asks agents that are still there to end (SIGTERM to their reapers) and does
  * not wait for it; the loop must run once more for the handles. NULL is fine. */
 void hy_engine_free(struct hy_engine *e);
 

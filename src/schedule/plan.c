@@ -1,170 +1,174 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Laying out a task: every member gets a spot, or none does.
+ * Planning a task: every member gets an allocation, or none does.
  *
  * First fit, role by role, the most demanding role first. For one role that is
- * exact: members of one shape fill a site the same way in any order. For more
- * the exact answer is bin packing; first fit in every order of the roles (there
- * are 24 at most) finds a way but for odd cases. It is the same search that
- * says whether a task is possible at all, so a task that is called possible is
- * placed once the sites are idle, at the latest.
+ * exact: equal members fill an agent the same way in any order. For several
+ * roles the exact answer is bin packing; first fit in every order of the roles
+ * (at most 24) finds one in all but rare cases. The same search decides whether
+ * a task is possible, so a possible task is placed once the agents are idle, at
+ * the latest.
  *
- * First fit also keeps small tasks together, so that others find whole sites.
+ * First fit also packs small tasks together, which leaves whole agents free.
  */
 #include "schedule/internal.h"
 
 #include <string.h>
 
-/* A member that has to wait is put where least is missing among this many
- * sites at a time; looking at all of ten thousand would be dear. */
-#define LOOK 64u
+/* A pending member goes where the shortfall is least among this many agents at
+ * a time, since comparing ten thousand would be expensive. */
+#define CANDIDATES_MAX 64u
 
-static void lay(struct hy_site *site, const struct hy_role_need *need, uint64_t mask, struct hy_spot *spot)
+static void plan_one(struct hy_sched_agent *agent, const struct hy_role_need *need, uint64_t mask,
+                     struct hy_allocation *allocation)
 {
-    hy_site_book(site, HY_PLAN, need, mask);
-    if (spot)
-        *spot = (struct hy_spot){site, mask};
+    hy_sched_agent_allocate(agent, HY_ALLOC_PLANNED, need, mask);
+    if (allocation)
+        *allocation = (struct hy_allocation){agent, mask};
 }
 
-/* As many as fit now, at most `count`. Returns how many. */
-static uint32_t lay_now(struct hy_schedule *s, const struct hy_shape *shape, uint32_t count,
-                        struct hy_spot *spots)
+/* Plans as many as fit now, at most `count`. Returns how many. */
+static uint32_t place_now(struct hy_schedule *s, const struct hy_fit_index *fit, uint32_t count,
+                        struct hy_allocation *allocations)
 {
-    uint32_t laid = 0;
+    uint32_t placed = 0;
 
     for (int tier = 0; tier < HY_TIERS; tier++) {
-        const struct hy_bits *free = &shape->free[tier];
+        const struct hy_bitmap *free = &fit->free[tier];
 
-        for (uint32_t at = 0; laid < count && (at = hy_bits_next(free, at)) != HY_BITS_NONE; at++) {
+        for (uint32_t at = 0; placed < count && (at = hy_bitmap_next(free, at)) != HY_BITMAP_NONE; at++) {
             uint64_t mask;
 
-            while (laid < count &&
-                   hy_site_pick(s->sites[at], &shape->need, HY_VIEW_FREE, HY_PREFER_FULL, &mask))
-                lay(s->sites[at], &shape->need, mask, &spots[laid++]);
+            while (placed < count &&
+                   hy_sched_agent_pick_devices(s->agents[at], &fit->need, HY_VIEW_FREE, HY_PREFER_FULL, &mask))
+                plan_one(s->agents[at], &fit->need, mask, &allocations[placed++]);
         }
     }
-    return laid;
+    return placed;
 }
 
 struct candidate {
-    struct hy_spot spot;
-    double lack;
+    struct hy_allocation allocation;
+    double shortfall;
 };
 
-static bool consider(struct candidate *c, struct hy_site *site, const struct hy_role_need *need)
+static bool consider(struct candidate *c, struct hy_sched_agent *agent, const struct hy_role_need *need)
 {
-    c->spot.site = site;
-    if (!hy_site_pick(site, need, HY_VIEW_IDLE, HY_PREFER_SOON, &c->spot.gpu_mask))
+    c->allocation.agent = agent;
+    if (!hy_sched_agent_pick_devices(agent, need, HY_VIEW_IDLE, HY_PREFER_SOON, &c->allocation.gpu_mask))
         return false;
-    c->lack = hy_site_lack(site, need, c->spot.gpu_mask);
+    c->shortfall = hy_sched_agent_shortfall(agent, need, c->allocation.gpu_mask);
     return true;
 }
 
-/* Puts up to `count` members, one after the other, where least is missing. */
-static uint32_t lay_least(struct candidate *found, uint32_t n, const struct hy_role_need *need,
-                          uint32_t count, struct hy_spot *spots)
+/* Plans up to `count` members, each where the shortfall is least. */
+static uint32_t place_least_short(struct candidate *found, uint32_t n, const struct hy_role_need *need,
+                          uint32_t count, struct hy_allocation *allocations)
 {
-    uint32_t laid = 0;
+    uint32_t placed = 0;
 
-    while (n > 0 && laid < count) {
+    while (n > 0 && placed < count) {
         struct candidate *best = found;
 
         for (struct candidate *c = found + 1; c < found + n; c++)
-            if (c->lack < best->lack)
+            if (c->shortfall < best->shortfall)
                 best = c;
-        lay(best->spot.site, need, best->spot.gpu_mask, &spots[laid++]);
-        if (!consider(best, best->spot.site, need))
+        plan_one(best->allocation.agent, need, best->allocation.gpu_mask, &allocations[placed++]);
+        if (!consider(best, best->allocation.agent, need))
             *best = found[--n];
     }
-    return laid;
+    return placed;
 }
 
-/* Where members would fit if nothing ran. Starts at the far end: first fit
+/* Agents where members fit when idle. Starts at the far end: first fit
  * fills that last, so there is less to wait for. */
-static uint32_t lay_soon(struct hy_schedule *s, const struct hy_shape *shape, uint32_t count,
-                         struct hy_spot *spots)
+static uint32_t place_soonest(struct hy_schedule *s, const struct hy_fit_index *fit, uint32_t count,
+                         struct hy_allocation *allocations)
 {
-    struct candidate found[LOOK];
-    uint32_t laid = 0, at = hy_bits_prev(&shape->able, HY_BITS_NONE);
+    struct candidate found[CANDIDATES_MAX];
+    uint32_t placed = 0, at = hy_bitmap_prev(&fit->able, HY_BITMAP_NONE);
 
-    while (laid < count && at != HY_BITS_NONE) {
+    while (placed < count && at != HY_BITMAP_NONE) {
         uint32_t n = 0;
 
-        for (; n < LOOK && at != HY_BITS_NONE; at = at ? hy_bits_prev(&shape->able, at - 1) : HY_BITS_NONE)
-            n += consider(&found[n], s->sites[at], &shape->need);
-        laid += lay_least(found, n, &shape->need, count - laid, spots + laid);
+        for (; n < CANDIDATES_MAX && at != HY_BITMAP_NONE;
+             at = at ? hy_bitmap_prev(&fit->able, at - 1) : HY_BITMAP_NONE)
+            n += consider(&found[n], s->agents[at], &fit->need);
+        placed += place_least_short(found, n, &fit->need, count - placed, allocations + placed);
     }
-    return laid;
+    return placed;
 }
 
-static uint32_t lay_idle(struct hy_schedule *s, const struct hy_role_need *need, bool closed_too,
-                         struct hy_spot *spots)
+static uint32_t place_idle(struct hy_schedule *s, const struct hy_role_need *need, bool closed_too,
+                         struct hy_allocation *allocations)
 {
-    uint32_t laid = 0;
+    uint32_t placed = 0;
 
     for (int tier = need->gpu_share ? HY_TIER_GPU : HY_TIER_PLAIN; tier < HY_TIERS; tier++) {
-        for (uint32_t at = 0; laid < need->count && at < s->site_cap; at++) {
-            struct hy_site *site = s->sites[at];
+        for (uint32_t at = 0; placed < need->count && at < s->agent_cap; at++) {
+            struct hy_sched_agent *agent = s->agents[at];
             uint64_t mask;
 
-            if (!site || (tier == HY_TIER_GPU) != (site->has.gpus > 0) || (!site->open && !closed_too))
+            if (!agent || (tier == HY_TIER_GPU) != (agent->has.gpus > 0) || (!agent->open && !closed_too))
                 continue;
-            while (laid < need->count && hy_site_pick(site, need, HY_VIEW_IDLE, HY_PREFER_FULL, &mask)) {
-                lay(site, need, mask, spots ? spots + laid : NULL);
-                laid++;
+            while (placed < need->count &&
+                   hy_sched_agent_pick_devices(agent, need, HY_VIEW_IDLE, HY_PREFER_FULL, &mask)) {
+                plan_one(agent, need, mask, allocations ? allocations + placed : NULL);
+                placed++;
             }
         }
     }
-    return laid;
+    return placed;
 }
 
-static void unlay(const struct hy_class *c, uint32_t r, const struct hy_spot *spots, uint32_t count)
+static void release_plan(const struct hy_task_class *c, uint32_t r, const struct hy_allocation *allocations,
+                         uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
-        hy_site_unbook(spots[i].site, HY_PLAN, &c->shape[r]->need, spots[i].gpu_mask);
+        hy_sched_agent_release(allocations[i].agent, HY_ALLOC_PLANNED, &c->fit[r]->need, allocations[i].gpu_mask);
 }
 
-/* The roles of `c` in one order; turn[0] says which of c->order comes first. */
-static bool plan_in_turn(struct hy_schedule *s, const struct hy_class *c, const uint8_t *turn, bool may_wait,
-                         struct hy_spot *spots)
+/* Plans the roles of `c` in one order; c->order[permutation[0]] comes first. */
+static bool plan_in_order(struct hy_schedule *s, const struct hy_task_class *c, const uint8_t *permutation,
+                          bool may_wait, struct hy_allocation *allocations)
 {
-    uint32_t laid[HY_ROLES_MAX] = {0};
+    uint32_t placed[HY_ROLES_MAX] = {0};
     bool all = true;
 
     for (uint32_t i = 0; all && i < c->need.role_count; i++) {
-        uint32_t r = c->order[turn[i]], count = c->need.roles[r].count;
-        struct hy_spot *of_role = spots + c->first[r];
+        uint32_t r = c->order[permutation[i]], count = c->need.roles[r].count;
+        struct hy_allocation *of_role = allocations + c->first[r];
 
-        laid[r] = lay_now(s, c->shape[r], count, of_role);
+        placed[r] = place_now(s, c->fit[r], count, of_role);
         if (may_wait)
-            laid[r] += lay_soon(s, c->shape[r], count - laid[r], of_role + laid[r]);
-        all = laid[r] == count;
+            placed[r] += place_soonest(s, c->fit[r], count - placed[r], of_role + placed[r]);
+        all = placed[r] == count;
     }
     for (uint32_t r = 0; r < c->need.role_count; r++)
-        unlay(c, r, spots + c->first[r], laid[r]);
+        release_plan(c, r, allocations + c->first[r], placed[r]);
     return all;
 }
 
-static bool plan_idle_in_turn(struct hy_schedule *s, const struct hy_need *need, const uint8_t *order,
-                              const uint8_t *turn, bool closed_too, struct hy_spot *spots)
+static bool plan_idle_in_order(struct hy_schedule *s, const struct hy_need *need, const uint8_t *order,
+                              const uint8_t *permutation, bool closed_too, struct hy_allocation *allocations)
 {
     bool all = true;
 
     for (uint32_t i = 0; all && i < need->role_count; i++) {
-        const struct hy_role_need *role = &need->roles[order[turn[i]]];
-        struct hy_spot *of_role = spots;
+        const struct hy_role_need *role = &need->roles[order[permutation[i]]];
+        struct hy_allocation *of_role = allocations;
 
-        for (const struct hy_role_need *before = need->roles; spots && before < role; before++)
+        for (const struct hy_role_need *before = need->roles; allocations && before < role; before++)
             of_role += before->count;
-        all = lay_idle(s, role, closed_too, of_role) == role->count;
+        all = place_idle(s, role, closed_too, of_role) == role->count;
     }
-    for (uint32_t at = 0; at < s->site_cap; at++)
-        if (s->sites[at] && s->sites[at]->load[HY_PLAN].slots)
-            hy_site_clear(s->sites[at], HY_PLAN);
+    for (uint32_t at = 0; at < s->agent_cap; at++)
+        if (s->agents[at] && s->agents[at]->load[HY_ALLOC_PLANNED].slots)
+            hy_sched_agent_clear(s->agents[at], HY_ALLOC_PLANNED);
     return all;
 }
 
-static const uint8_t first_turn[HY_ROLES_MAX] = {0, 1, 2, 3};
+static const uint8_t identity[HY_ROLES_MAX] = {0, 1, 2, 3};
 
 static void swap(uint8_t *a, uint8_t *b)
 {
@@ -174,54 +178,54 @@ static void swap(uint8_t *a, uint8_t *b)
     *b = kept;
 }
 
-/* The next of all orders, as a dictionary has them; false after the last. */
-static bool next_turn(uint8_t *turn, uint32_t n)
+/* The next permutation in lexicographic order; false after the last. */
+static bool next_permutation(uint8_t *permutation, uint32_t n)
 {
     uint32_t i = n - 1, j = n - 1;
 
-    while (i > 0 && turn[i - 1] > turn[i])
+    while (i > 0 && permutation[i - 1] > permutation[i])
         i--;
     if (i == 0)
         return false;
-    while (turn[j] < turn[i - 1])
+    while (permutation[j] < permutation[i - 1])
         j--;
-    swap(&turn[i - 1], &turn[j]);
+    swap(&permutation[i - 1], &permutation[j]);
     for (j = n - 1; i < j; i++, j--)
-        swap(&turn[i], &turn[j]);
+        swap(&permutation[i], &permutation[j]);
     return true;
 }
 
-bool hy_plan_now(struct hy_schedule *s, const struct hy_class *c, struct hy_spot *spots)
+bool hy_plan_now(struct hy_schedule *s, const struct hy_task_class *c, struct hy_allocation *allocations)
 {
-    uint8_t turn[HY_ROLES_MAX];
+    uint8_t permutation[HY_ROLES_MAX];
 
-    memcpy(turn, first_turn, sizeof turn);
+    memcpy(permutation, identity, sizeof permutation);
     do {
-        if (plan_in_turn(s, c, turn, false, spots))
+        if (plan_in_order(s, c, permutation, false, allocations))
             return true;
-    } while (next_turn(turn, c->need.role_count));
+    } while (next_permutation(permutation, c->need.role_count));
     return false;
 }
 
-bool hy_plan_soon(struct hy_schedule *s, const struct hy_class *c, struct hy_spot *spots)
+bool hy_plan_soon(struct hy_schedule *s, const struct hy_task_class *c, struct hy_allocation *allocations)
 {
-    return plan_in_turn(s, c, first_turn, true, spots);
+    return plan_in_order(s, c, identity, true, allocations);
 }
 
-bool hy_plan_idle(struct hy_schedule *s, const struct hy_need *need, bool closed_too, struct hy_spot *spots)
+bool hy_plan_idle(struct hy_schedule *s, const struct hy_need *need, bool closed_too, struct hy_allocation *allocations)
 {
-    uint8_t order[HY_ROLES_MAX], turn[HY_ROLES_MAX];
+    uint8_t order[HY_ROLES_MAX], permutation[HY_ROLES_MAX];
 
     hy_plan_order(need, order);
-    memcpy(turn, first_turn, sizeof turn);
+    memcpy(permutation, identity, sizeof permutation);
     do {
-        if (plan_idle_in_turn(s, need, order, turn, closed_too, spots))
+        if (plan_idle_in_order(s, need, order, permutation, closed_too, allocations))
             return true;
-    } while (next_turn(turn, need->role_count));
+    } while (next_permutation(permutation, need->role_count));
     return false;
 }
 
-static bool asks_more(const struct hy_role_need *a, const struct hy_role_need *b)
+static bool is_more_demanding(const struct hy_role_need *a, const struct hy_role_need *b)
 {
     if (a->alone != b->alone)
         return a->alone;
@@ -233,7 +237,7 @@ void hy_plan_order(const struct hy_need *need, uint8_t order[HY_ROLES_MAX])
     for (uint32_t r = 0; r < need->role_count; r++) {
         uint32_t i = r;
 
-        for (; i > 0 && asks_more(&need->roles[r], &need->roles[order[i - 1]]); i--)
+        for (; i > 0 && is_more_demanding(&need->roles[r], &need->roles[order[i - 1]]); i--)
             order[i] = order[i - 1];
         order[i] = (uint8_t)r;
     }

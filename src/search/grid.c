@@ -5,8 +5,8 @@
  */
 #include <errno.h>
 
-#include "search/counted.h"
-#include "search/kinds.h"
+#include "search/discrete.h"
+#include "search/internal.h"
 
 static int grid_init(struct hy_search *s, struct hy_err *err)
 {

@@ -2,8 +2,8 @@
 /* Paired lists: the first values together, then the second ones, and so on. */
 #include <errno.h>
 
-#include "search/counted.h"
-#include "search/kinds.h"
+#include "search/discrete.h"
+#include "search/internal.h"
 
 static int paired_init(struct hy_search *s, struct hy_err *err)
 {

@@ -3,7 +3,7 @@
 #include <errno.h>
 
 #include "base/rng.h"
-#include "search/kinds.h"
+#include "search/internal.h"
 #include "search/scale.h"
 
 static int random_init(struct hy_search *s, struct hy_err *err)

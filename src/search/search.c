@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "search/kinds.h"
+#include "search/internal.h"
 
 static const struct hy_search_ops *const kinds[] = {
     [HY_SEARCH_GRID] = &hy_grid_ops,

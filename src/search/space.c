@@ -17,7 +17,7 @@
 
 #include "base/mem.h"
 #include "base/text.h"
-#include "search/choices.h"
+#include "search/json_choices.h"
 #include "search/scale.h"
 
 #define SHOWN_MAX 64 /* bytes of the user's text in a sentence */

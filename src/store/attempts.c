@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "store/store_internal.h"
+#include "store/internal.h"
 
 #include <errno.h>
 

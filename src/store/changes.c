@@ -5,7 +5,7 @@
  * One allocation holds a change and copies of its texts. A batch that could not
  * be applied stays as it was, so that it can be applied again.
  */
-#include "store/store_internal.h"
+#include "store/internal.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -12,7 +12,7 @@
  * from time to time, and a busy driver takes the lock back before it does. Here
  * the waiter holds the gate, at which the busy driver has to stop.
  */
-#include "store/store_internal.h"
+#include "store/internal.h"
 
 #include <errno.h>
 #include <fcntl.h>

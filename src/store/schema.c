@@ -11,7 +11,7 @@
  * of a run are a table of their own because they change with every trial, while
  * the run's row (with its spec, which may be long) does not.
  */
-#include "store/store_internal.h"
+#include "store/internal.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
  * be shorter, but it is not to be had in the middle of a turn, nor from a
  * read-only connection, and would trust the other file's schema.
  */
-#include "store/store_internal.h"
+#include "store/internal.h"
 
 #include <dirent.h>
 #include <errno.h>

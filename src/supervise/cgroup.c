@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory limits by cgroup, where the machine lets us.
+ * Memory limits by cgroup, where the machine permits it.
  *
  *     v1   MOUNT/OWN/hopyard-NAME.PID.START/TAG.N
  *     v2   the same below our own cgroup when it may have both processes and
  *          children (the root), otherwise beside it: a cgroup of v2 that has
  *          processes cannot hand controllers to its children.
  *
- * The pid and start time in the name tell whose it is when the agent is gone.
+ * The PID and start time in the name identify the agent after it has died.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -32,7 +32,7 @@
 #define CLEAR_ROUNDS 500 /* of 10 ms */
 #define REMOVE_TRIES 20  /* of 1 ms */
 
-static int read_text(const char *folder, const char *name, struct hy_buf *b)
+static int read_file(const char *folder, const char *name, struct hy_buf *b)
 {
     hy_cleanup_free char *path = hy_path_join(folder, name);
     int rc;
@@ -44,7 +44,7 @@ static int read_text(const char *folder, const char *name, struct hy_buf *b)
     return rc < 0 ? rc : hy_buf_cstr(b) ? 0 : -ENOMEM;
 }
 
-static int write_text(const char *folder, const char *name, const char *text)
+static int write_file(const char *folder, const char *name, const char *text)
 {
     hy_cleanup_free char *path = hy_path_join(folder, name);
     hy_cleanup_close int fd = -1;
@@ -65,7 +65,7 @@ static uint64_t read_number(const char *folder, const char *name, const char *ke
     size_t n = strlen(key);
 
     hy_buf_init(&b, 65536);
-    if (read_text(folder, name, &b) < 0)
+    if (read_file(folder, name, &b) < 0)
         return 0;
     for (text = hy_buf_cstr(&b); text && *text; text++) {
         if (strncmp(text, key, n) == 0 && (n == 0 || text[n] == ' '))
@@ -84,41 +84,41 @@ static int locate(enum hy_cgroup_kind kind, struct hy_cgroup_place *ret)
 
     hy_buf_init(&own, 65536);
     hy_buf_init(&mounts, 4u << 20);
-    if (read_text("/proc/self", "cgroup", &own) < 0 || read_text("/proc/self", "mountinfo", &mounts) < 0)
+    if (read_file("/proc/self", "cgroup", &own) < 0 || read_file("/proc/self", "mountinfo", &mounts) < 0)
         return -ENOENT;
     return hy_cgroup_locate(kind, hy_buf_cstr(&own), hy_buf_cstr(&mounts), ret);
 }
 
 /* ---- the agent's ---- */
 
-static bool is_plain(char c)
+static bool is_safe_char(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
            c == '_' || c == '-';
 }
 
-/* A name that is a safe file name. */
-static void make_plain(const char *name, char *out, size_t size)
+/* Replaces characters that are not safe in a file name. */
+static void make_file_name(const char *name, char *out, size_t size)
 {
     size_t n = 0;
 
     for (; name[n] && n + 1 < size; n++)
-        out[n] = is_plain(name[n]) ? name[n] : '_';
+        out[n] = is_safe_char(name[n]) ? name[n] : '_';
     out[n] = '\0';
 }
 
-static bool gives_memory(const char *folder)
+static bool enable_memory_controller(const char *folder)
 {
     hy_cleanup_buf struct hy_buf b;
 
     hy_buf_init(&b, 4096);
-    if (write_text(folder, "cgroup.subtree_control", "+memory") == 0)
+    if (write_file(folder, "cgroup.subtree_control", "+memory") == 0)
         return true;
-    return read_text(folder, "cgroup.subtree_control", &b) == 0 &&
-           hy_has_word(hy_buf_cstr(&b), "memory", " \n");
+    return read_file(folder, "cgroup.subtree_control", &b) == 0 &&
+           hy_list_contains(hy_buf_cstr(&b), "memory", " \n");
 }
 
-/* Whether a process of ours may be moved from our cgroup to below `base`. */
+/* Whether we may move a process from our cgroup to one below `base`. */
 static bool may_move(const char *base)
 {
     hy_cleanup_free char *procs = hy_path_join(base, "cgroup.procs");
@@ -133,14 +133,14 @@ static bool make_below(struct hy_cgroup *c, enum hy_cgroup_kind kind, const char
     if (hy_mark_format(getpid(), mark) < 0)
         return false;
     *strchr(mark, ':') = '.';
-    make_plain(name, plain, sizeof plain);
-    if (kind == HY_CGROUP_V2 && (!may_move(base) || !gives_memory(base)))
+    make_file_name(name, plain, sizeof plain);
+    if (kind == HY_CGROUP_V2 && (!may_move(base) || !enable_memory_controller(base)))
         return false;
     if ((size_t)snprintf(c->path, sizeof c->path, "%s/" PREFIX "%s.%s", base, plain, mark) >= sizeof c->path)
         return false;
     if (HY_SYS(mkdir(c->path, 0755)) < 0 && errno != EEXIST)
         return false;
-    if (kind == HY_CGROUP_V2 ? gives_memory(c->path)
+    if (kind == HY_CGROUP_V2 ? enable_memory_controller(c->path)
                              : read_number(c->path, "memory.limit_in_bytes", "") > 0) {
         c->kind = kind;
         return true;
@@ -178,7 +178,7 @@ void hy_cgroup_init(struct hy_cgroup *c, const char *name, const char *only)
 
 /* ---- a trial's ---- */
 
-/* An eventfd that counts how often v1 ran out of memory in there. */
+/* An eventfd that counts OOM events of v1. */
 static int watch_oom_v1(const char *folder)
 {
     hy_cleanup_free char *path = hy_path_join(folder, "memory.oom_control");
@@ -192,7 +192,7 @@ static int watch_oom_v1(const char *folder)
     if (control < 0 || event < 0)
         return -errno;
     snprintf(line, sizeof line, "%d %d", event, control);
-    rc = write_text(folder, "cgroup.event_control", line);
+    rc = write_file(folder, "cgroup.event_control", line);
     return rc < 0 ? rc : hy_take_fd(event);
 }
 
@@ -211,14 +211,14 @@ static int set_limits(struct hy_trial_cgroup *t, uint64_t memory)
 
     snprintf(text, sizeof text, "%llu", (unsigned long long)memory);
     if (t->kind == HY_CGROUP_V1) {
-        rc = write_text(t->path, "memory.limit_in_bytes", text);
-        /* Swap is no way out; where swap is not accounted the file is missing. */
-        write_text(t->path, "memory.memsw.limit_in_bytes", text);
+        rc = write_file(t->path, "memory.limit_in_bytes", text);
+        /* Swap counts too; without swap accounting the file is missing. */
+        write_file(t->path, "memory.memsw.limit_in_bytes", text);
         t->events = rc < 0 ? rc : watch_oom_v1(t->path);
     } else {
-        rc = write_text(t->path, "memory.max", text);
-        write_text(t->path, "memory.swap.max", "0");
-        write_text(t->path, "memory.oom.group", "1");
+        rc = write_file(t->path, "memory.max", text);
+        write_file(t->path, "memory.swap.max", "0");
+        write_file(t->path, "memory.oom.group", "1");
         t->events = rc < 0 ? rc : watch_oom_v2(t->path);
     }
     return t->events < 0 ? t->events : 0;
@@ -231,7 +231,7 @@ int hy_trial_cgroup_make(struct hy_cgroup *c, const char *tag, uint64_t memory, 
     char plain[101];
     int rc;
 
-    make_plain(tag, plain, sizeof plain);
+    make_file_name(tag, plain, sizeof plain);
     t.path = hy_asprintf("%s/%s.%llu", c->path, plain, (unsigned long long)++c->count);
     if (!t.path)
         return hy_err_oom(err);
@@ -264,11 +264,11 @@ bool hy_trial_cgroup_oom(const struct hy_trial_cgroup *t)
 
     if (!t->path)
         return false;
-    /* Reading is what makes the next change show. */
+    /* Reading rearms the notification. */
     if (pread(t->events, drop, sizeof drop, 0) < 0 && read(t->events, drop, sizeof drop) < 0)
         errno = 0;
-    /* A kill alone may have been for the limit of a cgroup above; v1 does not
-     * say so, but then it was not full itself. */
+    /* A kill alone may be due to the limit of a parent cgroup; v1 does not
+     * report that, but then this one was not full. */
     if (t->kind == HY_CGROUP_V1) {
         uint64_t limit = read_number(t->path, "memory.limit_in_bytes", "");
 
@@ -300,11 +300,11 @@ static int signal_folder(const char *folder, enum hy_cgroup_kind kind, int sig)
     char *at;
 
     hy_buf_init(&b, 4u << 20);
-    rc = read_text(folder, "cgroup.procs", &b);
+    rc = read_file(folder, "cgroup.procs", &b);
     if (rc < 0)
         return rc;
     if (kind == HY_CGROUP_V2 && sig == SIGKILL && b.len)
-        write_text(folder, "cgroup.kill", "1");
+        write_file(folder, "cgroup.kill", "1");
     for (at = (char *)hy_buf_bytes(&b); at && *at;) {
         long pid = strtol(at, &at, 10);
 
@@ -315,8 +315,8 @@ static int signal_folder(const char *folder, enum hy_cgroup_kind kind, int sig)
     return count;
 }
 
-/* Calls `each` for every folder in `path`, a buffer of PATH_MAX that is
- * lengthened and shortened again; stops going down when it returns true. */
+/* Calls `each` for every directory in `path`, a buffer of PATH_MAX that is
+ * extended and restored; does not descend where it returns true. */
 static void walk(char *path, int depth, bool (*each)(void *arg, const char *path, const char *name),
                  void *arg)
 {
@@ -374,8 +374,8 @@ static bool remove_each(void *arg, const char *path, const char *name)
     return true;
 }
 
-/* Removes it with what a trial may have made in it. A kernel may count a
- * process for a moment longer than there is anything to wait for. */
+/* Removes it with cgroups that a trial may have made in it. The kernel may count
+ * a process for a moment after it was reaped. */
 static int remove_folder(const char *folder)
 {
     char path[PATH_MAX];
@@ -404,7 +404,7 @@ void hy_trial_cgroup_remove(struct hy_trial_cgroup *t)
     if (t->events >= 0)
         close(t->events);
     if (t->path)
-        remove_folder(t->path); /* if it cannot be now, the agent's end removes it */
+        remove_folder(t->path); /* otherwise it is removed when the agent ends */
     free(t->path);
     *t = (struct hy_trial_cgroup){.events = -1};
 }
@@ -418,14 +418,14 @@ void hy_cgroup_done(struct hy_cgroup *c)
 
 struct clearing {
     enum hy_cgroup_kind kind;
-    const char *name; /* plain; NULL: of agents that are gone */
+    const char *name; /* as in the file name; NULL: of agents that are gone */
     pid_t pid;
     bool only_empty;
     int killed;
 };
 
-/* "hopyard-NAME.PID.START": is it to be cleared? */
-static bool is_meant(const struct clearing *c, const char *folder)
+/* "hopyard-NAME.PID.START" */
+static bool matches(const struct clearing *c, const char *folder)
 {
     const char *start = strrchr(folder, '.'), *pid = start;
     char mark[HY_MARK_MAX];
@@ -451,7 +451,7 @@ static bool clear_each(void *arg, const char *path, const char *name)
     struct stat st;
     int n;
 
-    if (!is_meant(c, name))
+    if (!matches(c, name))
         return false;
     if (stat(path, &st) < 0 || st.st_uid != geteuid())
         return true;
@@ -481,7 +481,7 @@ int hy_cgroup_clear(const char *name, pid_t pid)
     char plain[101];
     struct clearing c = {.name = plain, .pid = pid};
 
-    make_plain(name, plain, sizeof plain);
+    make_file_name(name, plain, sizeof plain);
     return clear(&c);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where in which hierarchy we are, out of /proc/self/cgroup and
+ * Our cgroup in each hierarchy, from /proc/self/cgroup and
  * /proc/self/mountinfo:
  *
  *     4:memory:/user.slice                          v1, the controllers by name
@@ -9,7 +9,7 @@
  *     31 23 0:28 ROOT MOUNT rw … - cgroup cgroup rw,memory
  *     41 31 0:38 ROOT MOUNT rw … - cgroup2 cgroup2 rw
  *
- * ROOT is the part of the tree that is seen at MOUNT: "/" but in containers.
+ * ROOT is the part of the tree that is visible at MOUNT: "/" except in containers.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 
 #include "supervise/internal.h"
 
-bool hy_has_word(const char *list, const char *word, const char *separators)
+bool hy_list_contains(const char *list, const char *word, const char *separators)
 {
     size_t n = strlen(word);
 
@@ -31,8 +31,8 @@ bool hy_has_word(const char *list, const char *word, const char *separators)
     return false;
 }
 
-/* Copies the next line without its end and moves on; false when there is none,
- * or none that fits (then it is none that we could use). */
+/* Copies the next line without its newline and advances; lines that do not fit
+ * are skipped, since no path of ours is that long. */
 static bool next_line(const char **text, char line[2 * PATH_MAX])
 {
     while (**text) {
@@ -60,7 +60,7 @@ static bool find_own(const char *text, enum hy_cgroup_kind kind, char own[PATH_M
         if (!path)
             continue;
         *path++ = '\0';
-        if (kind == HY_CGROUP_V2 ? *controllers != '\0' : !hy_has_word(controllers, "memory", ","))
+        if (kind == HY_CGROUP_V2 ? *controllers != '\0' : !hy_list_contains(controllers, "memory", ","))
             continue;
         if ((size_t)snprintf(own, PATH_MAX, "%s", path) < PATH_MAX && *own == '/')
             return true;
@@ -79,7 +79,7 @@ static bool find_mount(const char *text, enum hy_cgroup_kind kind, char root[PAT
             continue;
         if (strcmp(type, kind == HY_CGROUP_V2 ? "cgroup2" : "cgroup") != 0)
             continue;
-        if (kind == HY_CGROUP_V1 && !hy_has_word(options, "memory", ","))
+        if (kind == HY_CGROUP_V1 && !hy_list_contains(options, "memory", ","))
             continue;
         if (sscanf(line, "%*s %*s %*s %4095s %4095s", root, mount) == 2)
             return true;
@@ -99,7 +99,7 @@ int hy_cgroup_locate(enum hy_cgroup_kind kind, const char *own_text, const char 
     if (n && strncmp(ret->own, root, n) == 0 && (ret->own[n] == '/' || !ret->own[n]))
         memmove(ret->own, ret->own + n, strlen(ret->own + n) + 1);
     else if (n || strncmp(ret->own, "/..", 3) == 0)
-        ret->own[0] = '\0'; /* we are outside of what we see: the mount itself is the best guess */
+        ret->own[0] = '\0'; /* our cgroup is not visible here: use the mount itself */
     if (strcmp(ret->own, "/") == 0)
         ret->own[0] = '\0';
     return 0;

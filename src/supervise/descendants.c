@@ -5,8 +5,8 @@
  * Descendants of a main process are its trial's. Those whose parent has died
  * become children of this process, their subreaper, and are identified by their
  * session, then by HOPYARD_TAG in the environment they were started with. One
- * that has neither (a daemon with an emptied environment) belongs to the only
- * trial there is, and is killed at the latest when there is none.
+ * without both (a daemon with an empty environment) belongs to the only running
+ * trial, and is killed at the latest when no trial is left.
  */
 #include <errno.h>
 #include <signal.h>
@@ -18,9 +18,9 @@
 
 #define TAG_MAX 4096
 #define ORPHAN_MS 100
-#define RECENT_MS 250    /* for how long a list of processes may be used ... */
-#define BUSY_RECENT_MS 1000 /* ... if new ones have come meanwhile, whom to look at is urgent */
-#define NEW_MAX 256 /* numbers to look at one by one */
+#define RECENT_MS 250    /* how long a process list may be reused ... */
+#define BUSY_RECENT_MS 1000 /* ... and while new processes appear, which are added one by one */
+#define NEW_MAX 256 /* PIDs to read one by one */
 
 static struct hy_process *find_session(struct hy_supervisor *s, pid_t sid)
 {
@@ -51,18 +51,18 @@ static bool is_helper(const struct hy_proc *proc)
     return proc->sid == getsid(0);
 }
 
-/* A process that is exiting has lost its environment with its memory: that is
- * not the same as never having had one. */
-static bool is_leaving(struct hy_proc *proc)
+/* An exiting process has already released its environment: an empty one means
+ * nothing then. */
+static bool is_exiting(struct hy_proc *proc)
 {
     struct hy_proc now;
 
-    proc->leaving = hy_proc_read(proc->pid, &now) < 0 || now.leaving || now.dead;
-    return proc->leaving;
+    proc->exiting = hy_proc_read(proc->pid, &now) < 0 || now.exiting || now.dead;
+    return proc->exiting;
 }
 
-/* The only trial there is, or NULL; *ret_several: there are more. */
-static struct hy_process *only_trial(struct hy_supervisor *s, bool *ret_several)
+/* The only trial, or NULL; *ret_several: there is more than one. */
+static struct hy_process *sole_trial(struct hy_supervisor *s, bool *ret_several)
 {
     struct hy_process *only = NULL;
 
@@ -94,19 +94,19 @@ static int claim_orphan(struct hy_supervisor *s, struct hy_proc *orphan)
     rc = hy_proc_env(orphan->pid, "HOPYARD_AGENT", agent, sizeof agent);
     if (rc > 0)
         rc = hy_proc_env(orphan->pid, "HOPYARD_TAG", tag, sizeof tag);
-    if (rc < 0 || (rc == 0 && is_leaving(orphan)))
+    if (rc < 0 || (rc == 0 && is_exiting(orphan)))
         return rc;
     if (rc > 0 && strcmp(agent, s->mark) == 0)
         orphan->owner = find_tag(s, tag);
     else
-        orphan->owner = only_trial(s, &several);
+        orphan->owner = sole_trial(s, &several);
     if (several)
         return 0;
     orphan->orphan = !orphan->owner;
     return 0;
 }
 
-/* Children come after their parents mostly, since pids go up: few passes. */
+/* Children mostly come after their parents, since PIDs ascend: few passes. */
 static void inherit(struct hy_procs *procs)
 {
     bool changed = true;
@@ -129,13 +129,13 @@ static void inherit(struct hy_procs *procs)
     }
 }
 
-/* Gives an owner to all that have none yet. */
+/* Finds the owners of all processes without one. */
 static int find_owners(struct hy_supervisor *s)
 {
     int rc = 0;
 
-    for (size_t i = 0; rc == 0 && i < s->census.n; i++) {
-        struct hy_proc *proc = &s->census.list[i];
+    for (size_t i = 0; rc == 0 && i < s->snapshot.n; i++) {
+        struct hy_proc *proc = &s->snapshot.list[i];
 
         if (!proc->owner)
             proc->owner = hy_map_get(&s->by_pid, (uint64_t)proc->pid);
@@ -147,7 +147,7 @@ static int find_owners(struct hy_supervisor *s)
             rc = claim_orphan(s, proc);
     }
     if (rc == 0)
-        inherit(&s->census);
+        inherit(&s->snapshot);
     return rc;
 }
 
@@ -155,35 +155,35 @@ int hy_descendants_find(struct hy_supervisor *s)
 {
     int rc;
 
-    if (s->census_at == (int64_t)uv_now(s->loop))
+    if (s->snapshot_at == (int64_t)uv_now(s->loop))
         return 0;
-    s->census_at = -1;
-    s->census_pid = hy_newest_pid();
-    rc = hy_procs_read(&s->census);
+    s->snapshot_at = -1;
+    s->snapshot_pid = hy_newest_pid();
+    rc = hy_procs_read(&s->snapshot);
     if (rc == 0)
         rc = find_owners(s);
     if (rc == 0)
-        s->census_at = (int64_t)uv_now(s->loop);
+        s->snapshot_at = (int64_t)uv_now(s->loop);
     return rc;
 }
 
 /* PIDs are assigned in ascending order, and wrap around. */
 int hy_descendants_find_recent(struct hy_supervisor *s)
 {
-    int64_t newest = hy_newest_pid(), known = s->census_pid, age = (int64_t)uv_now(s->loop) - s->census_at;
+    int64_t newest = hy_newest_pid(), known = s->snapshot_pid, age = (int64_t)uv_now(s->loop) - s->snapshot_at;
     int rc;
 
-    if (s->census_at < 0 || age >= (newest == known ? RECENT_MS : BUSY_RECENT_MS) || known < 0 || newest < known ||
+    if (s->snapshot_at < 0 || age >= (newest == known ? RECENT_MS : BUSY_RECENT_MS) || known < 0 || newest < known ||
         newest - known > NEW_MAX)
         return hy_descendants_find(s);
     if (newest == known)
         return 0;
-    s->census_pid = newest;
-    rc = hy_procs_add(&s->census, (pid_t)(known + 1), (pid_t)newest);
+    s->snapshot_pid = newest;
+    rc = hy_procs_add(&s->snapshot, (pid_t)(known + 1), (pid_t)newest);
     if (rc == 0)
         rc = find_owners(s);
     if (rc < 0)
-        s->census_at = -1;
+        s->snapshot_at = -1;
     return rc;
 }
 
@@ -200,8 +200,8 @@ static void count_unknown(void *arg, pid_t pid)
         t->unknown++;
 }
 
-/* Once its main process is dead, all that is left of a trial hangs below
- * orphans of ours: without one there is nobody. */
+/* Once its main process is dead, the rest of a trial descends from our orphans:
+ * without orphans nothing is left. */
 bool hy_descendants_left(struct hy_process *p)
 {
     struct hy_supervisor *s = p->supervisor;
@@ -211,14 +211,14 @@ bool hy_descendants_left(struct hy_process *p)
         return true;
     if (hy_children_each(count_unknown, &t) >= 0 && t.unknown == 0)
         return false;
-    hy_orphans_end_soon(s);
+    hy_orphans_kill_soon(s);
     if (hy_descendants_find(s) < 0)
         return true;
-    for (size_t i = 0; i < s->census.n; i++) {
-        const struct hy_proc *proc = &s->census.list[i];
+    for (size_t i = 0; i < s->snapshot.n; i++) {
+        const struct hy_proc *proc = &s->snapshot.list[i];
 
-        if (proc->leaving && !proc->owner && proc->ppid == s->self)
-            return true; /* whichever trial it belongs to; it will soon be gone */
+        if (proc->exiting && !proc->owner && proc->ppid == s->self)
+            return true; /* its trial is unknown; it will be gone soon */
         /* One that may not be signaled runs as another user: sudo. */
         if (proc->owner == p && !proc->dead && (kill(proc->pid, 0) == 0 || errno != EPERM))
             return true;
@@ -237,11 +237,11 @@ static int send_one(pid_t pid, int sig)
 
 static int signal_others(struct hy_process *p, int sig)
 {
-    const struct hy_procs *census = &p->supervisor->census;
+    const struct hy_procs *snapshot = &p->supervisor->snapshot;
     int count = 0;
 
-    for (size_t i = 0; i < census->n; i++) {
-        const struct hy_proc *proc = &census->list[i];
+    for (size_t i = 0; i < snapshot->n; i++) {
+        const struct hy_proc *proc = &snapshot->list[i];
 
         if (proc->owner == p && !proc->dead && proc->pgrp != p->pid)
             count += send_one(proc->pid, sig);
@@ -263,8 +263,8 @@ int hy_descendants_signal(struct hy_process *p, int sig)
     int count = 0, rc;
 
     rc = hy_descendants_find(s);
-    for (size_t i = 0; rc == 0 && i < s->census.n; i++)
-        group |= s->census.list[i].owner == p && s->census.list[i].pgrp == p->pid;
+    for (size_t i = 0; rc == 0 && i < s->snapshot.n; i++)
+        group |= s->snapshot.list[i].owner == p && s->snapshot.list[i].pgrp == p->pid;
     /* First the group: the kernel signals it atomically, so no fork is missed. */
     if (group)
         count += send_one(-p->pid, sig);
@@ -273,14 +273,14 @@ int hy_descendants_signal(struct hy_process *p, int sig)
     return rc < 0 ? rc : count + signal_others(p, sig);
 }
 
-bool hy_orphans_end(struct hy_supervisor *s)
+bool hy_orphans_kill(struct hy_supervisor *s)
 {
     bool any = false;
 
     if (hy_descendants_find(s) < 0)
         return true;
-    for (size_t i = 0; i < s->census.n; i++) {
-        const struct hy_proc *proc = &s->census.list[i];
+    for (size_t i = 0; i < s->snapshot.n; i++) {
+        const struct hy_proc *proc = &s->snapshot.list[i];
 
         if (!proc->orphan || proc->dead)
             continue;
@@ -294,12 +294,12 @@ static void on_orphan_timer(uv_timer_t *timer)
 {
     struct hy_supervisor *s = timer->data;
 
-    s->census_at = -1;
-    if (hy_orphans_end(s))
-        hy_orphans_end_soon(s);
+    s->snapshot_at = -1;
+    if (hy_orphans_kill(s))
+        hy_orphans_kill_soon(s);
 }
 
-void hy_orphans_end_soon(struct hy_supervisor *s)
+void hy_orphans_kill_soon(struct hy_supervisor *s)
 {
     uv_timer_start(&s->orphan_timer, on_orphan_timer, ORPHAN_MS, 0);
 }
@@ -329,7 +329,7 @@ struct hy_process *hy_orphans_reap(struct hy_supervisor *s)
         if (p)
             return p;
         if (hy_proc_read(info.si_pid, &proc) == 0 && is_helper(&proc)) {
-            hy_children_each(reap_if_orphan, s); /* that one is waited for elsewhere: look at those behind it */
+            hy_children_each(reap_if_orphan, s); /* libuv reaps that one: continue with the others */
             return NULL;
         }
         waitpid(info.si_pid, NULL, WNOHANG);

@@ -13,13 +13,13 @@
  * The socket to the server is a SOCK_SEQPACKET pair, one message each. The fds
  * of "fork": payload, stdout, stderr, control, cgroup.procs (or /dev/null), and
  * what the trial keeps. The payload, in a memfd since an environment may be
- * longer than a message: texts, each ended by a NUL: the folder to start in,
- * the limit of open files, the number of words of the environment, the words.
+ * longer than a message: NUL-terminated strings: the working directory, the limit
+ * of open files, the number of environment entries, the entries.
  *
- * The trial is not the child of the server but our own: its death, its
- * status and its CPU time come to us as those of any other. It waits for the
- * "g" so that it cannot die before we know it. A server that dies, or a trial
- * that dies before its "pid", closes its control: no other sign is needed.
+ * The trial becomes our child, not the server's: we get its death, status and CPU
+ * time as for any other. It waits for "g" so that it cannot die before we have its
+ * PID. A server that dies, or a trial that dies before its "pid", closes its
+ * control socket, which is signal enough.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -41,7 +41,7 @@
 #define ANSWER_MAX 4096
 #define FIXED_FDS 5
 #define KEPT_FDS_MAX 200
-#define TAIL_MAX 600       /* of what a server printed, for the sentence when it dies */
+#define TAIL_MAX 600       /* the end of a server's output, for the message when it dies */
 #define END_GRACE_MS 1000
 
 struct hy_fork_server {
@@ -105,7 +105,7 @@ static void on_output(void *arg, struct hy_process *p, int fd, const uint8_t *by
     keep_tail(arg, bytes, n);
 }
 
-/* The last line that has something in it. */
+/* The last line that is not empty. */
 static void last_line(const struct hy_fork_server *w, char *line, size_t size)
 {
     size_t end = w->tail_len, begin;
@@ -117,7 +117,7 @@ static void last_line(const struct hy_fork_server *w, char *line, size_t size)
     snprintf(line, size, "%.*s", (int)(end - begin), w->tail + begin);
 }
 
-static void say_why(struct hy_fork_server *w, const struct hy_process_end *end)
+static void describe_end(struct hy_fork_server *w, const struct hy_process_end *end)
 {
     char line[256], how[80] = "";
 
@@ -126,7 +126,7 @@ static void say_why(struct hy_fork_server *w, const struct hy_process_end *end)
     last_line(w, line, sizeof line);
     if (end->outcome == HY_PROCESS_SIGNALED)
         snprintf(how, sizeof how, " by signal %d (%s)", end->code, strsignal(end->code));
-    snprintf(w->why, sizeof w->why, "the process that trials are forked from ended%s%s%s", how, *line ? ": " : "",
+    snprintf(w->why, sizeof w->why, "the fork server ended%s%s%s", how, *line ? ": " : "",
              line);
 }
 
@@ -137,7 +137,7 @@ static void on_end(void *arg, struct hy_process *p, const struct hy_process_end 
     (void)p;
     w->process = NULL;
     close_socket(w);
-    say_why(w, end);
+    describe_end(w, end);
     w->over = true;
     w->events.on_over(w->arg, w, w->refused, w->why);
     free_when_closed(w);
@@ -152,7 +152,7 @@ void hy_fork_server_end(struct hy_fork_server *w)
 
 /* ---- its messages ----------------------------------------------------------- */
 
-static void on_word(struct hy_fork_server *w, char *word)
+static void on_message(struct hy_fork_server *w, char *word)
 {
     word[strcspn(word, "\n")] = '\0';
     if (strcmp(word, "ready") == 0) {
@@ -161,7 +161,7 @@ static void on_word(struct hy_fork_server *w, char *word)
     }
     w->refused = strncmp(word, "refuse ", 7) == 0;
     snprintf(w->why, sizeof w->why, "%.*s", (int)sizeof w->why - 1,
-             w->refused ? word + 7 : "the process that trials are forked from made no sense");
+             w->refused ? word + 7 : "the fork server sent an invalid message");
     hy_fork_server_end(w);
 }
 
@@ -177,14 +177,14 @@ static void on_readable(uv_poll_t *poll, int status, int events)
         return;
     if (n > 0) {
         word[n] = '\0';
-        on_word(w, word);
+        on_message(w, word);
         return;
     }
     hy_fork_server_end(w); /* it is exiting, or has closed the socket */
 }
 
 /* Fork copies page tables, of which memory in huge pages has few: a fork of
- * TensorFlow with one operation takes 10 ms less. Trials do not keep this word. */
+ * TensorFlow with one operation takes 10 ms less. Trials do not inherit this entry. */
 static char huge_pages[] = "GLIBC_TUNABLES=glibc.malloc.hugetlb=1";
 
 static bool has_tunables(char *const *env)
@@ -195,7 +195,7 @@ static bool has_tunables(char *const *env)
     return false;
 }
 
-/* Only the last of its texts is not borrowed. */
+/* All entries but the last are borrowed. */
 static char **server_environment(char *const *env, int socket)
 {
     size_t n = 0;
@@ -213,7 +213,8 @@ static char **server_environment(char *const *env, int socket)
     return list[n] ? list : (free(list), NULL);
 }
 
-static int start_server(struct hy_fork_server *w, const struct hy_process_spec *server, int their_end, struct hy_err *err)
+static int start_server(struct hy_fork_server *w, const struct hy_process_spec *server, int their_end,
+                        struct hy_err *err)
 {
     static const struct hy_process_events events = {.on_output = on_output, .on_end = on_end};
     struct hy_process_spec spec = *server;
@@ -246,8 +247,9 @@ static int open_poll(struct hy_fork_server *w)
     return uv_poll_start(&w->poll, UV_READABLE | UV_DISCONNECT, on_readable);
 }
 
-int hy_fork_server_start(struct hy_supervisor *s, const struct hy_process_spec *server, const struct hy_fork_server_events *events,
-                  void *arg, struct hy_fork_server **ret, struct hy_err *err)
+int hy_fork_server_start(struct hy_supervisor *s, const struct hy_process_spec *server,
+                         const struct hy_fork_server_events *events, void *arg, struct hy_fork_server **ret,
+                         struct hy_err *err)
 {
     struct hy_fork_server *w = hy_calloc(1, sizeof *w);
     hy_cleanup_close int their_end = -1;
@@ -338,27 +340,27 @@ static int send_fork(int socket, const int *fds, size_t count)
 }
 
 /* It is gone, or its socket is full. */
-static int not_asked(struct hy_fork_server *w, int rc, struct hy_err *err)
+static int fork_request_error(struct hy_fork_server *w, int rc, struct hy_err *err)
 {
     if (rc == -EAGAIN || rc == -ETOOMANYREFS || rc == -ENOBUFS)
-        return hy_err_set(err, -ENOMEM, "the process that trials are forked from does not keep up");
+        return hy_err_set(err, -ENOMEM, "the fork server does not keep up");
     if (rc != -EPIPE && rc != -ECONNRESET)
-        return hy_err_sys(err, rc, "the process that trials are forked from cannot be asked");
+        return hy_err_sys(err, rc, "the fork server cannot be reached");
     hy_fork_server_end(w);
-    return hy_err_set(err, -EAGAIN, "the process that trials are forked from has ended");
+    return hy_err_set(err, -EAGAIN, "the fork server has ended");
 }
 
-int hy_fork_server_fork(struct hy_fork_server *w, const struct hy_process_spec *spec, char *const *env, const int outputs[2],
-                 int cgroup_fd, int *ret_control, struct hy_err *err)
+int hy_fork_server_fork(struct hy_fork_server *w, const struct hy_process_spec *spec, char *const *env,
+                        const int outputs[2], int cgroup_fd, int *ret_control, struct hy_err *err)
 {
     hy_cleanup_close int payload = -1, ours = -1, theirs = -1;
     int ends[2], rc, fds[FIXED_FDS + KEPT_FDS_MAX];
 
     if (spec->inherit_count > KEPT_FDS_MAX)
-        return hy_err_set(err, -E2BIG, "a trial cannot keep %zu files open from its agent", spec->inherit_count);
+        return hy_err_set(err, -E2BIG, "a trial cannot inherit %zu open files", spec->inherit_count);
     payload = write_payload(spec, env);
     if (payload < 0)
-        return hy_err_sys(err, payload, "cannot write down what '%s' is to start with", spec->tag);
+        return hy_err_sys(err, payload, "cannot write the payload of '%s'", spec->tag);
     if (HY_SYS(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends)) < 0)
         return hy_err_sys(err, -errno, "cannot make a socket for '%s'", spec->tag);
     ours = ends[0];
@@ -369,7 +371,7 @@ int hy_fork_server_fork(struct hy_fork_server *w, const struct hy_process_spec *
         memcpy(fds + FIXED_FDS, spec->inherit, spec->inherit_count * sizeof *fds);
     rc = w->socket < 0 ? -EPIPE : send_fork(w->socket, fds, FIXED_FDS + spec->inherit_count);
     if (rc < 0)
-        return not_asked(w, rc, err);
+        return fork_request_error(w, rc, err);
     *ret_control = hy_take_fd(ours);
     return 0;
 }
@@ -382,7 +384,7 @@ static int error_answer(const char *text, struct hy_err *err)
         return hy_err_set(err, -ENOMEM, "%s", text + 6);
     if (strncmp(text, "error ", 6) == 0)
         return hy_err_set(err, -EIO, "%s", text + 6);
-    return hy_err_set(err, -EPROTO, "the process that trials are forked from made no sense");
+    return hy_err_set(err, -EPROTO, "the fork server sent an invalid message");
 }
 
 int hy_fork_server_answer(int control, pid_t *ret_pid, struct hy_err *err)
@@ -394,13 +396,13 @@ int hy_fork_server_answer(int control, pid_t *ret_pid, struct hy_err *err)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return -EINPROGRESS;
     if (n <= 0)
-        return hy_err_set(err, -EAGAIN, "it died before it began");
+        return hy_err_set(err, -EAGAIN, "it died before it started");
     text[n] = '\0';
     text[strcspn(text, "\n")] = '\0';
     if (sscanf(text, "pid %d", &pid) != 1)
         return error_answer(text, err);
     if (pid <= 1)
-        return hy_err_set(err, -EPROTO, "the process that trials are forked from made no sense");
+        return hy_err_set(err, -EPROTO, "the fork server sent an invalid message");
     *ret_pid = pid;
     return 1;
 }

@@ -24,8 +24,8 @@ struct hy_helper {
     uv_process_t process;
     uv_timer_t timer;
     unsigned handles;
-    bool late;
-    int said; /* a memfd */
+    bool timed_out;
+    int output; /* a memfd */
     int status;
     hy_helper_cb done; /* NULL: no callback */
     void *arg;
@@ -33,16 +33,16 @@ struct hy_helper {
 
 /* ---- its end ---- */
 
-static void tell(struct hy_helper *h)
+static void describe_failure(struct hy_helper *h)
 {
     hy_cleanup_buf struct hy_buf text;
-    const char *said;
+    const char *output;
 
-    hy_buf_init(&text, HY_HELPER_SAID_MAX);
-    if (lseek(h->said, 0, SEEK_SET) < 0 || hy_read_all(h->said, &text) == -ENOMEM)
+    hy_buf_init(&text, HY_HELPER_OUTPUT_MAX);
+    if (lseek(h->output, 0, SEEK_SET) < 0 || hy_read_all(h->output, &text) == -ENOMEM)
         hy_buf_clear(&text);
-    said = hy_buf_cstr(&text);
-    h->done(h->arg, h->status, said ? said : "");
+    output = hy_buf_cstr(&text);
+    h->done(h->arg, h->status, output ? output : "");
 }
 
 static void on_closed(uv_handle_t *handle)
@@ -52,8 +52,8 @@ static void on_closed(uv_handle_t *handle)
     if (--h->handles)
         return;
     if (h->done)
-        tell(h);
-    close(h->said);
+        describe_failure(h);
+    close(h->output);
     free(h);
 }
 
@@ -65,32 +65,32 @@ static void close_both(struct hy_helper *h)
     uv_close((uv_handle_t *)&h->timer, on_closed);
 }
 
-static void on_exit_of_helper(uv_process_t *process, int64_t status, int signal)
+static void on_helper_exit(uv_process_t *process, int64_t status, int signal)
 {
     struct hy_helper *h = process->data;
 
-    h->status = h->late ? -ETIMEDOUT : signal ? 128 + signal : (int)status;
+    h->status = h->timed_out ? -ETIMEDOUT : signal ? 128 + signal : (int)status;
     close_both(h);
 }
 
-/* One that hangs in the kernel does not die even so: it is waited for no longer. */
-static void on_late(uv_timer_t *timer)
+/* One that hangs in the kernel survives SIGKILL: it is abandoned. */
+static void on_timeout(uv_timer_t *timer)
 {
     struct hy_helper *h = timer->data;
 
     uv_process_kill(&h->process, SIGKILL);
-    if (h->late) {
+    if (h->timed_out) {
         h->status = -ETIMEDOUT;
         close_both(h);
         return;
     }
-    h->late = true;
-    uv_timer_start(&h->timer, on_late, 1000, 0);
+    h->timed_out = true;
+    uv_timer_start(&h->timer, on_timeout, 1000, 0);
 }
 
 void hy_helper_limit(struct hy_helper *h, int64_t timeout_ms)
 {
-    uv_timer_start(&h->timer, on_late, (uint64_t)timeout_ms, 0);
+    uv_timer_start(&h->timer, on_timeout, (uint64_t)timeout_ms, 0);
 }
 
 void hy_helper_cancel(struct hy_helper *h)
@@ -119,17 +119,17 @@ static int open_memory(const char *name, const char *text)
 static int spawn(struct hy_helper *h, uv_loop_t *loop, const struct hy_helper_spec *spec, int input)
 {
     uv_stdio_container_t stdio[] = {{.flags = UV_INHERIT_FD, .data.fd = input},
-                                    {.flags = UV_INHERIT_FD, .data.fd = h->said},
-                                    {.flags = UV_INHERIT_FD, .data.fd = h->said}};
-    uv_process_options_t options = {.exit_cb = on_exit_of_helper,
+                                    {.flags = UV_INHERIT_FD, .data.fd = h->output},
+                                    {.flags = UV_INHERIT_FD, .data.fd = h->output}};
+    uv_process_options_t options = {.exit_cb = on_helper_exit,
                                     .file = spec->file,
                                     .args = (char **)spec->argv,
                                     .env = (char **)spec->env,
                                     .stdio = stdio,
                                     .stdio_count = HY_COUNT(stdio)};
 
-    /* Ours are close-on-exec; this is for those that we were started with: a
-     * daemon would keep them open for whoever waits at their other end. */
+    /* Our descriptors are close-on-exec; this covers inherited ones: a daemon
+     * would keep them open, and a reader of the other end would never see EOF. */
     syscall(SYS_close_range, 3, ~0U, CLOSE_RANGE_CLOEXEC);
     return hy_fault_hit(HY_SEAM_SYS) ? -EIO : uv_spawn(loop, &h->process, &options);
 }
@@ -140,9 +140,9 @@ static int begin(struct hy_helper *h, uv_loop_t *loop, const struct hy_helper_sp
                                                 : open_memory("hopyard-input", spec->input);
     int rc = input >= 0 ? 0 : spec->input_fd ? -errno : input;
 
-    h->said = rc == 0 ? open_memory("hopyard-said", NULL) : -1;
-    if (rc == 0 && h->said < 0)
-        rc = h->said;
+    h->output = rc == 0 ? open_memory("hopyard-output", NULL) : -1;
+    if (rc == 0 && h->output < 0)
+        rc = h->output;
     if (rc < 0)
         return hy_err_sys(err, rc, "cannot start '%s'", spec->file);
     uv_timer_init(loop, &h->timer);
@@ -156,13 +156,13 @@ static int begin(struct hy_helper *h, uv_loop_t *loop, const struct hy_helper_sp
     return 0;
 }
 
-/* libuv has to be told of the process's handle even if there is no process. */
+/* libuv's process handle must be closed even if there is no process. */
 static void abandon(struct hy_helper *h)
 {
     h->done = NULL;
     if (!h->handles) {
-        if (h->said >= 0)
-            close(h->said);
+        if (h->output >= 0)
+            close(h->output);
         free(h);
     } else if (!h->process.loop) {
         h->handles = 1;

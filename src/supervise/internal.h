@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Private to the supervision of processes: what process.c, spawn.c, descendants.c,
- * memory_watch.c, cgroup.c, procs.c, keeper.c and sweep.c share.
+ * Shared by the files of this part:
  *
- *     supervisor.c   what all trials of an agent share
- *     process.c      a process's life cycle, from its start to on_end
+ *     supervisor.c   the state shared by all trials of an agent
+ *     process.c      the life cycle of a process, from its start to on_end
  *     start.c        preparing a start
  *     spawn.c        clone and exec
- *     fork_server.c  the other way to start one: a process that forks trials
- *     descendants.c  which process belongs to which trial, and ending all of them
+ *     fork_server.c  the other way to start one: a server forks it
+ *     descendants.c  which process belongs to which trial; signals to all of them
  *     memory_watch.c memory limits without cgroups
- *     cgroup.c       memory limits with cgroups, v1 and v2; cgroup_find.c: where they are
- *     procs.c        /proc
+ *     cgroup.c       memory limits with cgroups, v1 and v2; cgroup_find.c locates them
+ *     procfs.c       reads /proc
+ *     reaper.c       the parent process that cleans up after an agent or a driver
+ *     leftovers.c    processes and cgroups that even a reaper has left
+ *     cpu_affinity.c which cores a rank runs on
+ *     helper.c       short-lived helper programs
  */
 #ifndef HY_SUPERVISE_INTERNAL_H
 #define HY_SUPERVISE_INTERNAL_H
@@ -28,13 +31,13 @@
 #include "base/list.h"
 #include "base/map.h"
 
-/* ---- procs.c ---- */
+/* ---- procfs.c ---- */
 
 struct hy_proc {
     pid_t pid, ppid, pgrp, sid;
     bool dead;               /* a zombie without a living thread */
-    bool leaving;            /* has no memory any more, and soon will be dead */
-    uint64_t start;          /* clock ticks since boot: with the pid, a name that is never used again */
+    bool exiting;            /* has released its memory, and will be dead soon */
+    uint64_t start;          /* clock ticks since boot: with the PID it is unique */
     struct hy_process *owner; /* descendants.c: the trial it belongs to, or NULL */
     bool orphan;              /* descendants.c: its trial is over */
 };
@@ -46,9 +49,9 @@ struct hy_procs {
 
 /* 0 or -Exxx (-ENOENT, -ESRCH: there is no such process). */
 int hy_proc_read(pid_t pid, struct hy_proc *ret);
-/* Every process of this machine that we may see. 0 or -Exxx. */
+/* Every visible process of this machine. 0 or -Exxx. */
 int hy_procs_read(struct hy_procs *procs);
-/* Adds those with these numbers that are not in it yet. 0 or -Exxx. */
+/* Adds those with these PIDs that are not in it yet. 0 or -Exxx. */
 int hy_procs_add(struct hy_procs *procs, pid_t first, pid_t last);
 void hy_procs_done(struct hy_procs *procs);
 struct hy_proc *hy_procs_find(const struct hy_procs *procs, pid_t pid);
@@ -56,16 +59,16 @@ struct hy_proc *hy_procs_find(const struct hy_procs *procs, pid_t pid);
 /* Calls `each` for the children of this process's first thread, where orphans
  * arrive; needs no memory. How many, or -Exxx. */
 int hy_children_each(void (*each)(void *arg, pid_t pid), void *arg);
-/* The number of the newest process (or thread) of this PID namespace; -1: not known. */
+/* The PID of the newest process or thread of this PID namespace; -1: unknown. */
 int64_t hy_newest_pid(void);
-/* Bytes of anonymous and shared memory; `exact` counts shared pages once over
- * all who map them and costs milliseconds. 0 when it is gone. */
+/* Bytes of anonymous and shared memory; `exact` counts a shared page once over
+ * all processes that map it, and costs milliseconds. 0 when it is gone. */
 uint64_t hy_proc_memory(pid_t pid, bool exact);
-/* Its anonymous memory alone, without what is swapped out. */
+/* Its anonymous memory alone, without swap. */
 uint64_t hy_proc_anonymous(pid_t pid);
-/* The same for a fork of a process that lives on: what it shares with that one is not its own. */
+/* The same for a fork of a living process, without the pages that both share. */
 uint64_t hy_proc_private(pid_t pid);
-/* All that is resident. */
+/* Its resident size. */
 uint64_t hy_proc_resident(pid_t pid);
 
 /* ---- cgroup_find.c, cgroup.c ---- */
@@ -77,40 +80,40 @@ struct hy_cgroup_place {
     char own[PATH_MAX]; /* below the mount: "" or "/…" */
 };
 
-/* Our place, from the texts of /proc/self/cgroup and /proc/self/mountinfo. 0 or -ENOENT. */
+/* Our cgroup, from the contents of /proc/self/cgroup and /proc/self/mountinfo. 0 or -ENOENT. */
 int hy_cgroup_locate(enum hy_cgroup_kind kind, const char *own_text, const char *mount_text,
                      struct hy_cgroup_place *ret);
-/* Is `word` in the list, between the separators? */
-bool hy_has_word(const char *list, const char *word, const char *separators);
+/* Is `word` an element of the list? */
+bool hy_list_contains(const char *list, const char *word, const char *separators);
 
-/* The agent's own cgroup, in which each trial with a limit gets one. */
+/* The agent's cgroup: each trial with a limit gets one below it. */
 struct hy_cgroup {
     enum hy_cgroup_kind kind;
     char path[PATH_MAX];
     uint64_t count; /* of trials so far: makes their names unique */
 };
 
-/* One trial's. */
+/* A trial's cgroup. */
 struct hy_trial_cgroup {
     enum hy_cgroup_kind kind;
     char *path;      /* NULL: it has none */
     int events;      /* v1: an eventfd, v2: memory.events; changes when the limit was hit */
 };
 
-/* Finds a place and makes the agent's cgroup there; kind NONE when the machine
- * does not let us. `only` narrows the choice for tests. */
+/* Finds a writable hierarchy and makes the agent's cgroup there; kind NONE when
+ * there is none. `only` narrows the choice for tests. */
 void hy_cgroup_init(struct hy_cgroup *c, const char *name, const char *only);
 void hy_cgroup_done(struct hy_cgroup *c);
 int hy_trial_cgroup_make(struct hy_cgroup *c, const char *tag, uint64_t memory, struct hy_trial_cgroup *ret,
                          struct hy_err *err);
-/* The fd by which a process enters, or -Exxx. */
+/* cgroup.procs, open for writing, or -Exxx. */
 int hy_trial_cgroup_enter_fd(const struct hy_trial_cgroup *t);
-/* Takes the event; whether the kernel has killed for memory in there. */
+/* Consumes the event; whether the OOM killer has killed in it. */
 bool hy_trial_cgroup_oom(const struct hy_trial_cgroup *t);
-/* What its processes use of their own now, and the most it ever held, page cache included. */
+/* Anonymous and shared memory of its processes now, and its peak, which includes page cache. */
 uint64_t hy_trial_cgroup_usage(const struct hy_trial_cgroup *t);
 uint64_t hy_trial_cgroup_peak(const struct hy_trial_cgroup *t);
-/* Sends the signal to everybody in it; how many there were, or -Exxx. */
+/* Sends the signal to all its processes; how many there were, or -Exxx. */
 int hy_trial_cgroup_signal(const struct hy_trial_cgroup *t, int sig);
 /* All its processes are gone. */
 void hy_trial_cgroup_remove(struct hy_trial_cgroup *t);
@@ -140,47 +143,47 @@ int hy_spawn(const struct hy_spawn *spawn, pid_t *ret_pid, int *ret_pidfd, struc
 /* ---- fork_server.c ---- */
 
 /* Asks the server for a child with these outputs, which enters the cgroup
- * (-1: none) and then speaks on *ret_control (see fork_server.c). 0 or -Exxx. */
-int hy_fork_server_fork(struct hy_fork_server *w, const struct hy_process_spec *spec, char *const *env, const int outputs[2],
-                 int cgroup_fd, int *ret_control, struct hy_err *err);
+ * (-1: none) and then answers on *ret_control (see fork_server.c). 0 or -Exxx. */
+int hy_fork_server_fork(struct hy_fork_server *w, const struct hy_process_spec *spec, char *const *env,
+                        const int outputs[2], int cgroup_fd, int *ret_control, struct hy_err *err);
 /*
- * What the child said on its control: 1 with its pid, or -Exxx with a sentence
- * (-EINPROGRESS: nothing yet).
+ * The child's first message on its control socket: 1 with its PID, or -Exxx with a
+ * sentence (-EINPROGRESS: not here yet).
  */
 int hy_fork_server_answer(int control, pid_t *ret_pid, struct hy_err *err);
 
-/* ---- memory_watch.c: how something grows, from look to look ---- */
+/* ---- memory_watch.c: growth from check to check ---- */
 
-struct hy_growth {
-    int64_t looked_ns, forked_ns; /* 0: not yet */
+struct hy_memory_growth {
+    int64_t sampled_ns, forked_ns; /* 0: not yet */
     uint64_t used;
     size_t processes;
     double rate; /* bytes a millisecond */
 };
 
-struct hy_sight {
+struct hy_memory_sample {
     int64_t now_ns;
     uint64_t used, limit;
     size_t processes;
     unsigned cores; /* that it may run on */
 };
 
-/* Takes in what was seen. Returns in how many ms it should be looked at again: while it grows, well before it can
- * reach its limit; while it does not, before it could if it began to on all cores, though no sooner than 10 ms. */
-int64_t hy_growth_look(struct hy_growth *g, const struct hy_sight *seen);
+/* Adds a sample. Returns the delay in ms until the next check: while memory grows, well before it can reach the limit;
+ * otherwise before it could if it began to grow on all cores, but at least 10 ms. */
+int64_t hy_growth_next_check_ms(struct hy_memory_growth *g, const struct hy_memory_sample *seen);
 
 /* ---- process.c ---- */
 
 enum hy_stage {
-    HY_STAGE_STARTING, /* a server forks it: there is no process that we know of */
+    HY_STAGE_STARTING, /* a server forks it: its PID is not known yet */
     HY_STAGE_RUNNING,
     HY_STAGE_LINGERING, /* the main process has ended, others not yet */
     HY_STAGE_ENDING,  /* SIGTERM was sent; SIGKILL at kill_at */
-    HY_STAGE_KILLING, /* SIGKILL in rounds until nobody is left */
+    HY_STAGE_KILLING, /* SIGKILL in rounds until no process is left */
     HY_STAGE_GONE,    /* only the pipes are still to be read */
 };
 
-struct hy_stream {
+struct hy_output_pipe {
     uv_poll_t poll;
     struct hy_process *process;
     int fd;      /* of the trial: 1 or 2 */
@@ -197,31 +200,31 @@ struct hy_process {
     pid_t pid;
     int pidfd;
     bool main_alive;
-    bool serves;                /* no trial, but what forks trials */
-    bool forked;                /* from such a one ... */
-    uint64_t inherited;         /* ... with so much resident memory of its */
-    cpu_set_t cores;            /* while STARTING: those it is to keep to; none: any */
+    bool serves;                /* a fork server, not a trial */
+    bool forked;                /* by a fork server ... */
+    uint64_t inherited;         /* ... with so much resident memory */
+    cpu_set_t cores;            /* while STARTING: its CPU affinity; empty: ours */
     enum hy_stage stage;
     bool has_outcome;           /* end.outcome was decided before its death */
     bool ended;                 /* on_end was called, or the start failed */
     struct hy_process_end end;
     char message[320];
     uint64_t memory;
-    uint64_t used;              /* the most that was measured */
-    uint64_t container_used;    /* by all in the container, when this one was ended for it; 0: it was not */
-    unsigned oom_looks;         /* memory_watch.c */
-    int64_t look_at;            /* when its memory is looked at next, by hy_clock_ms */
-    struct hy_growth growth;
+    uint64_t used;              /* the largest amount measured */
+
+    unsigned oom_checks;         /* memory_watch.c */
+    int64_t check_at;            /* when its memory is checked next, by hy_clock_ms */
+    struct hy_memory_growth growth;
     int64_t exact_at;           /* when it was last measured exactly; 0: never ... */
-    uint64_t exact, cheap;      /* ... and both sums of then */
-    int64_t stopped_at;         /* when it was last stopped for that, and how often in a row */
+    uint64_t exact, cheap;      /* ... and both sums at that time */
+    int64_t stopped_at;         /* when it was last stopped to be measured, and how often in a row */
     unsigned stops;
     int64_t timeout_ms;
     int64_t kill_at;            /* by uv_now */
     unsigned rounds;            /* of SIGKILL */
     struct hy_trial_cgroup cgroup;
-    struct hy_stream streams[2];
-    int control;                /* while STARTING: to the child that waits for our word; else -1 */
+    struct hy_output_pipe pipes[2];
+    int control;                /* while STARTING: to the child, which waits for the go-ahead; else -1 */
     uv_poll_t control_poll;
     uv_poll_t exit_poll, oom_poll;
     uv_timer_t timer;
@@ -240,25 +243,25 @@ struct hy_supervisor {
     unsigned cores;             /* that trials may run on */
     pid_t container_root;       /* whose descendants share container_limit bytes; 0: no container */
     uint64_t container_limit;
-    int64_t container_look_at;
-    struct hy_growth container_growth;
+    int64_t container_check_at;
+    struct hy_memory_growth container_growth;
     uv_signal_t child_signal;
     uv_timer_t watch_timer, orphan_timer;
     unsigned handles;
-    struct hy_procs census;     /* descendants.c */
-    int64_t census_at;
-    int64_t census_pid;         /* the newest process number of then; -1: not known */
-    uint8_t bytes[65536];       /* every read goes through here */
+    struct hy_procs snapshot;     /* descendants.c */
+    int64_t snapshot_at;
+    int64_t snapshot_pid;       /* the newest PID at that time; -1: unknown */
+    uint8_t bytes[65536];       /* the buffer of all reads */
 };
 
-/* A start that failed, or an end: closes everything; freed when libuv is done with it. */
+/* After a failed start or at the end: closes everything; freed when libuv has closed its handles. */
 void hy_process_release(struct hy_process *p);
 int hy_process_open_poll(struct hy_process *p, uv_poll_t *poll, int fd);
 /* It runs: from here on the loop handles it. */
 void hy_process_begin(struct hy_process *p);
 /* It is being forked: waits for its first message. 0 or -Exxx. */
-int hy_process_await(struct hy_process *p);
-/* Its memory was measured as `used` and is too much: ends it at once. */
+int hy_process_await_fork(struct hy_process *p);
+/* Its memory exceeds the limit: kills it at once. */
 void hy_process_over_memory(struct hy_process *p, uint64_t used);
 /* Its main process is dead and not reaped yet. */
 void hy_process_main_ended(struct hy_process *p);
@@ -267,27 +270,27 @@ void hy_process_settle(struct hy_process *p);
 
 /* ---- descendants.c ---- */
 
-/* Lists processes and assigns them to trials; at most as old as this turn of the loop. 0 or -Exxx. */
+/* Lists processes and assigns them to trials; at most once per loop iteration. 0 or -Exxx. */
 int hy_descendants_find(struct hy_supervisor *s);
-/* The same, but what ended or changed a moment ago may be missed; new processes are not. Cheap. */
+/* The same, but may miss processes that ended or changed recently; never new ones. Cheap. */
 int hy_descendants_find_recent(struct hy_supervisor *s);
-/* Whether processes other than the main one are left. Errs on the side of yes; cheap when the answer is no. */
+/* Whether processes other than the main one are left. True when in doubt; cheap when false. */
 bool hy_descendants_left(struct hy_process *p);
 /* Signals its group and all descendants that are known, without listing processes again. Returns how many. */
 int hy_descendants_signal_known(struct hy_process *p, int sig);
-/* Signals all of it. Returns how many, or -Exxx. */
+/* Signals it and all its descendants. Returns how many, or -Exxx. */
 int hy_descendants_signal(struct hy_process *p, int sig);
 /* Kills orphans whose trial is over: soon and repeatedly until there are none, or now. */
-void hy_orphans_end_soon(struct hy_supervisor *s);
-bool hy_orphans_end(struct hy_supervisor *s);
+void hy_orphans_kill_soon(struct hy_supervisor *s);
+bool hy_orphans_kill(struct hy_supervisor *s);
 /* Reaps dead orphans. Returns a main process that is dead and not reaped yet, or NULL. */
 struct hy_process *hy_orphans_reap(struct hy_supervisor *s);
 
 /* ---- memory_watch.c ---- */
 
 void hy_watch_start(struct hy_supervisor *s);
-/* Its cgroup seems to be out of memory: looks soon and often for a while. */
-void hy_watch_suspect(struct hy_process *p);
+/* Its cgroup may be out of memory: checks soon and often for a while. */
+void hy_watch_suspect_oom(struct hy_process *p);
 void hy_watch_tick(uv_timer_t *timer);
 
 #endif

@@ -17,8 +17,8 @@
  *           they are paused.
  *
  * Callbacks are only made from the loop, never from inside a call of ours:
- * whoever calls hy_process_kill or hy_process_pause in on_output may still be
- * holding the bytes.
+ * a caller of hy_process_kill or hy_process_pause in on_output may still use the
+ * bytes.
  */
 #include "supervise/supervise.h"
 
@@ -41,7 +41,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 
-#define FORK_MS 60000        /* for a fork server to fork it, on a machine that is short of memory */
+#define FORK_MS 60000        /* for a fork server to fork it, even on a machine that is short of memory */
 #define TIMEOUT_GRACE_MS 5000
 #define LINGER_MS 200
 #define LEFTOVER_GRACE_MS 1000
@@ -82,14 +82,14 @@ static void close_handle(uv_handle_t *handle)
 
 /* ---- output ---- */
 
-static void close_stream(struct hy_stream *st)
+static void close_output(struct hy_output_pipe *st)
 {
     close_handle((uv_handle_t *)&st->poll);
     hy_close_at(&st->pipe);
 }
 
 /* Reads once. Returns the number of bytes, or 0 when there is nothing to read now or at all. */
-static size_t read_stream(struct hy_stream *st)
+static size_t read_output(struct hy_output_pipe *st)
 {
     struct hy_process *p = st->process;
     struct hy_supervisor *s = p->supervisor;
@@ -103,24 +103,24 @@ static size_t read_stream(struct hy_stream *st)
         return (size_t)n;
     }
     if (n == 0 || errno != EAGAIN || p->stage == HY_STAGE_GONE)
-        close_stream(st);
+        close_output(st);
     return 0;
 }
 
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
     struct hy_process *p = poll->data;
-    struct hy_stream *st = hy_container(poll, struct hy_stream, poll);
+    struct hy_output_pipe *st = hy_container(poll, struct hy_output_pipe, poll);
 
     (void)status; /* read() reports the error */
     (void)events;
     if (st->pipe >= 0 && !st->paused)
-        read_stream(st);
+        read_output(st);
     if (p->stage == HY_STAGE_GONE)
         drain(p);
 }
 
-static void poll_stream(struct hy_stream *st)
+static void poll_output(struct hy_output_pipe *st)
 {
     if (st->pipe < 0)
         return;
@@ -150,7 +150,7 @@ static void format_limit(int64_t ms, char *out, size_t size)
         snprintf(out + n, size - n, "%gs", (double)ms / 1000);
 }
 
-static void say_timed_out(struct hy_process *p)
+static void describe_timeout(struct hy_process *p)
 {
     char limit[64];
 
@@ -159,25 +159,10 @@ static void say_timed_out(struct hy_process *p)
              limit);
 }
 
-static void say_container_full(struct hy_process *p)
-{
-    char all[32], limit[32], own[32];
-
-    snprintf(p->message, sizeof p->message,
-             "killed: its container may use %s, and %s were in use, %s of it by this trial; raise "
-             "spark.executor.memoryOverhead, or run fewer trials at a time",
-             hy_format_size(p->supervisor->container_limit, limit, sizeof limit),
-             hy_format_size(p->container_used, all, sizeof all), hy_format_size(p->used, own, sizeof own));
-}
-
-static void say_over_memory(struct hy_process *p)
+static void describe_over_memory(struct hy_process *p)
 {
     char used[32], limit[32];
 
-    if (p->container_used) {
-        say_container_full(p);
-        return;
-    }
     if (p->cgroup.path) {
         uint64_t peak = hy_trial_cgroup_peak(&p->cgroup);
 
@@ -187,24 +172,25 @@ static void say_over_memory(struct hy_process *p)
              hy_format_size(p->used, used, sizeof used), hy_format_size(p->memory, limit, sizeof limit));
 }
 
-static void decide(struct hy_process *p, enum hy_process_outcome outcome)
+static void set_outcome(struct hy_process *p, enum hy_process_outcome outcome)
 {
     if (p->has_outcome)
         return;
     p->has_outcome = true;
     p->end.outcome = outcome;
     if (outcome == HY_PROCESS_TIMED_OUT)
-        say_timed_out(p);
+        describe_timeout(p);
     else if (outcome == HY_PROCESS_OVER_MEMORY)
-        say_over_memory(p);
+        describe_over_memory(p);
 }
 
-/* The cgroup's peak has the page cache in it; what the watch saw is a sample.
- * The truth lies between. */
+/* The cgroup's peak includes page cache, and the watch only samples: the real
+ * peak lies between. */
 static void find_peak(struct hy_process *p)
 {
     p->end.peak_memory = p->used > p->end.peak_memory ? p->used : p->end.peak_memory;
-    if (p->cgroup.path && p->end.outcome != HY_PROCESS_OVER_MEMORY) {
+    if (p->cgroup.path && p->end.outcome != HY_PROCESS_OVER_MEMORY &&
+        p->end.outcome != HY_PROCESS_OVER_CONTAINER_MEMORY) {
         uint64_t peak = hy_trial_cgroup_peak(&p->cgroup);
 
         if (peak && peak < p->end.peak_memory)
@@ -223,13 +209,13 @@ void hy_process_release(struct hy_process *p)
     p->ended = true;
     hy_list_remove(&p->link);
     for (int i = 0; i < 2; i++)
-        close_stream(&p->streams[i]);
+        close_output(&p->pipes[i]);
     close_control(p);
     close_handle((uv_handle_t *)&p->exit_poll);
     close_handle((uv_handle_t *)&p->oom_poll);
     hy_close_at(&p->pidfd);
     hy_trial_cgroup_remove(&p->cgroup);
-    close_handle((uv_handle_t *)&p->timer); /* there always is this one: the last to close frees */
+    close_handle((uv_handle_t *)&p->timer); /* always open: the last handle to close frees */
 }
 
 static void finish(struct hy_process *p)
@@ -244,19 +230,19 @@ static void finish(struct hy_process *p)
     p->events.on_end(p->arg, p, &p->end);
 }
 
-/* There are no writers left: reads what there is, and ends when that was all. */
+/* No writers are left: reads the rest, then finishes. */
 static void drain(struct hy_process *p)
 {
     for (int i = 0; i < 2; i++) {
-        struct hy_stream *st = &p->streams[i];
+        struct hy_output_pipe *st = &p->pipes[i];
         size_t sum = 0;
 
         while (st->pipe >= 0 && !st->paused && sum < DRAIN_MAX)
-            sum += read_stream(st);
+            sum += read_output(st);
         if (sum >= DRAIN_MAX)
-            close_stream(st);
+            close_output(st);
     }
-    if (p->streams[0].pipe < 0 && p->streams[1].pipe < 0 && !p->ended)
+    if (p->pipes[0].pipe < 0 && p->pipes[1].pipe < 0 && !p->ended)
         finish(p);
 }
 
@@ -283,7 +269,7 @@ static void kill_round(struct hy_process *p)
 
     p->stage = HY_STAGE_KILLING;
     p->rounds++;
-    p->supervisor->census_at = -1;
+    p->supervisor->snapshot_at = -1;
     hy_descendants_signal(p, SIGKILL);
     uv_timer_start(&p->timer, on_timer, ms, 0);
 }
@@ -293,8 +279,10 @@ void hy_process_over_memory(struct hy_process *p, uint64_t used)
     if (p->stage == HY_STAGE_GONE || p->stage == HY_STAGE_KILLING)
         return;
     p->used = used > p->used ? used : p->used;
-    decide(p, HY_PROCESS_OVER_MEMORY);
-    hy_descendants_signal_known(p, SIGKILL); /* it would grow while the others are looked for */
+    if (p->end.container.used)
+        p->end.container.used_by_it = p->used;
+    set_outcome(p, p->end.container.used ? HY_PROCESS_OVER_CONTAINER_MEMORY : HY_PROCESS_OVER_MEMORY);
+    hy_descendants_signal_known(p, SIGKILL); /* it would grow while its other processes are searched */
     kill_round(p);
 }
 
@@ -303,7 +291,7 @@ void hy_process_settle(struct hy_process *p)
     if (p->main_alive || p->stage == HY_STAGE_STARTING || p->stage == HY_STAGE_GONE)
         return;
     if (hy_trial_cgroup_oom(&p->cgroup))
-        decide(p, HY_PROCESS_OVER_MEMORY);
+        set_outcome(p, HY_PROCESS_OVER_MEMORY);
     if (hy_descendants_left(p)) {
         if (p->stage == HY_STAGE_RUNNING) {
             p->stage = HY_STAGE_LINGERING;
@@ -316,7 +304,7 @@ void hy_process_settle(struct hy_process *p)
     drain(p);
 }
 
-/* There is no process, or one that exits by itself since it is never told to begin. */
+/* There is no process, or one that exits since it never gets the go-ahead. */
 static void fail_start(struct hy_process *p, int code)
 {
     if (!p->has_outcome)
@@ -335,11 +323,11 @@ static void on_timer(uv_timer_t *timer)
     case HY_STAGE_STARTING:
         if (!p->has_outcome)
             snprintf(p->message, sizeof p->message,
-                     "the process that trials are forked from does not answer");
+                     "the fork server does not answer");
         fail_start(p, p->has_outcome ? -ECANCELED : -ETIMEDOUT);
         break;
     case HY_STAGE_RUNNING:
-        decide(p, HY_PROCESS_TIMED_OUT);
+        set_outcome(p, HY_PROCESS_TIMED_OUT);
         begin_ending(p, TIMEOUT_GRACE_MS);
         break;
     case HY_STAGE_LINGERING:
@@ -356,12 +344,12 @@ static void on_timer(uv_timer_t *timer)
     }
 }
 
-static void tell_death(struct hy_process *p)
+static void report_death(struct hy_process *p)
 {
     if (!p->events.on_death)
         return;
     if (hy_trial_cgroup_oom(&p->cgroup))
-        decide(p, HY_PROCESS_OVER_MEMORY);
+        set_outcome(p, HY_PROCESS_OVER_MEMORY);
     p->end.message = p->message;
     p->events.on_death(p->arg, p, &p->end);
 }
@@ -378,7 +366,7 @@ void hy_process_main_ended(struct hy_process *p)
     p->main_alive = false;
     close_handle((uv_handle_t *)&p->exit_poll);
     hy_close_at(&p->pidfd);
-    s->census_at = -1;
+    s->snapshot_at = -1;
     p->end.code = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
     if (!p->has_outcome)
         p->end.outcome = WIFSIGNALED(status) ? HY_PROCESS_SIGNALED : HY_PROCESS_EXITED;
@@ -386,7 +374,7 @@ void hy_process_main_ended(struct hy_process *p)
                     (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1000;
     p->end.peak_memory = (uint64_t)usage.ru_maxrss * 1024;
     p->end.peak_memory -= p->inherited < p->end.peak_memory ? p->inherited : p->end.peak_memory;
-    tell_death(p);
+    report_death(p);
     hy_process_settle(p);
 }
 
@@ -410,7 +398,7 @@ static void on_oom_event(uv_poll_t *poll, int status, int events)
     if (hy_trial_cgroup_oom(&p->cgroup))
         hy_process_over_memory(p, 0);
     else
-        hy_watch_suspect(p);
+        hy_watch_suspect_oom(p);
 }
 
 void hy_process_begin(struct hy_process *p)
@@ -420,9 +408,9 @@ void hy_process_begin(struct hy_process *p)
     p->stage = HY_STAGE_RUNNING;
     p->main_alive = true;
     if (s->count++ == 0)
-        uv_ref((uv_handle_t *)&s->child_signal); /* the loop lives as long as a process does */
-    s->census_at = -1;
-    /* Takes the room that was made under 0, so it cannot fail. */
+        uv_ref((uv_handle_t *)&s->child_signal); /* keeps the loop alive while a process runs */
+    s->snapshot_at = -1;
+    /* Uses the slot that was allocated under key 0, so it cannot fail. */
     hy_map_remove(&s->by_pid, 0);
     if (hy_map_put(&s->by_pid, (uint64_t)p->pid, p) < 0)
         abort();
@@ -432,8 +420,8 @@ void hy_process_begin(struct hy_process *p)
     if (p->cgroup.path)
         uv_poll_start(&p->oom_poll, p->cgroup.kind == HY_CGROUP_V1 ? UV_READABLE : UV_PRIORITIZED,
                       on_oom_event);
-    poll_stream(&p->streams[0]);
-    poll_stream(&p->streams[1]);
+    poll_output(&p->pipes[0]);
+    poll_output(&p->pipes[1]);
     uv_timer_stop(&p->timer);
     if (p->timeout_ms > 0)
         uv_timer_start(&p->timer, on_timer, (uint64_t)p->timeout_ms, 0);
@@ -451,17 +439,17 @@ static bool is_our_child(const struct hy_supervisor *s, pid_t pid)
            waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
-/* It waits for the go-ahead, and is our child to reap: its PID cannot be reused before that. */
-static int take_child(struct hy_process *p, pid_t pid, struct hy_err *err)
+/* It waits for the go-ahead, and we reap it: its PID cannot be reused before that. */
+static int adopt_child(struct hy_process *p, pid_t pid, struct hy_err *err)
 {
     int rc;
 
     if (!is_our_child(p->supervisor, pid)) /* it may have died, and was reaped as any orphan is */
-        return hy_err_set(err, -EAGAIN, "process %d, which was forked for it, is gone, or is not ours",
+        return hy_err_set(err, -EAGAIN, "process %d, which was forked for it, is gone or is not our child",
                           (int)pid);
     rc = hy_map_put(&p->supervisor->by_pid, 0, p); /* see hy_process_begin */
     if (rc < 0)
-        return hy_err_set(err, rc, "out of memory");
+        return hy_err_oom(err);
     p->pid = pid;
     p->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     if (CPU_COUNT(&p->cores) && sched_setaffinity(pid, sizeof p->cores, &p->cores) < 0)
@@ -483,7 +471,7 @@ static void on_control(uv_poll_t *poll, int status, int events)
     if (rc == -EINPROGRESS)
         return;
     if (rc > 0)
-        rc = take_child(p, pid, &err);
+        rc = adopt_child(p, pid, &err);
     close_control(p);
     if (rc == 0) {
         hy_process_begin(p);
@@ -493,7 +481,7 @@ static void on_control(uv_poll_t *poll, int status, int events)
     fail_start(p, rc);
 }
 
-int hy_process_await(struct hy_process *p)
+int hy_process_await_fork(struct hy_process *p)
 {
     int rc = hy_process_open_poll(p, &p->control_poll, p->control);
 
@@ -507,8 +495,8 @@ int hy_process_await(struct hy_process *p)
 void hy_process_kill(struct hy_process *p, int64_t grace_ms)
 {
     if (p->main_alive || p->stage == HY_STAGE_STARTING)
-        decide(p, HY_PROCESS_KILLED);
-    if (p->stage == HY_STAGE_STARTING) { /* the child that waits for the go-ahead sees that none will come */
+        set_outcome(p, HY_PROCESS_KILLED);
+    if (p->stage == HY_STAGE_STARTING) { /* the child exits when it sees the closed socket */
         close_control(p);
         uv_timer_start(&p->timer, on_timer, 0, 0);
         return;
@@ -518,7 +506,7 @@ void hy_process_kill(struct hy_process *p, int64_t grace_ms)
 
 void hy_process_pause(struct hy_process *p, int fd, int paused)
 {
-    struct hy_stream *st = &p->streams[fd == 2];
+    struct hy_output_pipe *st = &p->pipes[fd == 2];
 
     assert(fd == 1 || fd == 2);
     if (st->paused == !!paused)
@@ -527,7 +515,7 @@ void hy_process_pause(struct hy_process *p, int fd, int paused)
     if (p->stage == HY_STAGE_GONE && !paused)
         uv_timer_start(&p->timer, on_timer, 0, 0);
     else
-        poll_stream(st);
+        poll_output(st);
 }
 
 int64_t hy_process_pid(const struct hy_process *p)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Starts a process at the least cost: clone() with CLONE_VM | CLONE_VFORK copies
- * no page tables, and this process is suspended while the child shares its
- * memory, so that exec's errno comes back in a plain variable. The price is that
- * run_child() must not call anything that locks, allocates or runs a handler.
+ * Starts a process cheaply: clone() with CLONE_VM | CLONE_VFORK copies no page
+ * tables, and suspends this process while the child shares its memory, so that
+ * exec's errno is returned in a variable. The price: run_child() must not call
+ * anything that locks, allocates or runs a handler.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -29,7 +29,7 @@
 #define DEFAULT_PATH "/usr/local/bin:/usr/bin:/bin"
 #define CHILD_STACK 32768
 #define KERNEL_SIGSET 8
-#define OOM_SCORE "500" /* of 1000: where memory runs out the kernel ends a trial before its agent, driver or keeper */
+#define OOM_SCORE "500" /* of 1000: the OOM killer prefers a trial to its agent, driver or reaper */
 
 enum step { STEP_NONE, STEP_CGROUP, STEP_CWD, STEP_EXEC };
 
@@ -43,18 +43,18 @@ struct plan {
     int error;
 };
 
-/* The child runs on a stack of its own, which sanitizers do not know of. */
+/* The child runs on a separate stack, which sanitizers do not support. */
 #define IN_CHILD __attribute__((no_sanitize("address", "undefined")))
 
-IN_CHILD static __attribute__((noreturn)) void give_up(struct plan *plan, enum step step, int error)
+IN_CHILD static __attribute__((noreturn)) void fail_child(struct plan *plan, enum step step, int error)
 {
     plan->failed = step;
     plan->error = error;
     _exit(127);
 }
 
-/* Handlers are gone with exec, but what is ignored stays ignored; and no
- * handler of ours may run in here once the mask is lifted. */
+/* exec resets handlers but keeps ignored signals; and no handler of ours may run
+ * here once the mask is cleared. */
 IN_CHILD static void reset_signals(void)
 {
     static const char default_action[64]; /* the kernel's struct sigaction, all zero: SIG_DFL */
@@ -65,8 +65,7 @@ IN_CHILD static void reset_signals(void)
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, no_signals, NULL, KERNEL_SIGSET);
 }
 
-/* As execvpe does it, but with the PATH of the environment that is given, and a folder in it that may not be
- * searched counts as one without the program. */
+/* Like execvpe, but with the PATH of the given environment; a directory in it that may not be searched is skipped. */
 IN_CHILD static int try_candidates(struct plan *plan)
 {
     const struct hy_spawn *s = plan->spawn;
@@ -88,7 +87,7 @@ IN_CHILD static int try_candidates(struct plan *plan)
     return error;
 }
 
-/* An agent raises its own limit; what it starts gets the user's. */
+/* An agent raises its limit; its trials get the user's. */
 IN_CHILD static void lower_file_limit(uint64_t open_files)
 {
     struct rlimit limit;
@@ -99,7 +98,7 @@ IN_CHILD static void lower_file_limit(uint64_t open_files)
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/* What it starts inherits it. One that is higher already stays; where it may not be written it stays as well. */
+/* Descendants inherit it. A higher one is kept; an error is ignored. */
 IN_CHILD static void raise_oom_score(void)
 {
     int fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
@@ -117,28 +116,28 @@ IN_CHILD static int run_child(void *arg)
     struct plan *plan = arg;
     const struct hy_spawn *s = plan->spawn;
 
-    /* Should this process die even with its keeper, its children do not stay. */
+    /* If this process dies together with its reaper, its children die too. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != plan->parent)
         _exit(127);
     setsid();
     if (s->cgroup_fd >= 0 && write(s->cgroup_fd, "0", 1) < 0)
-        give_up(plan, STEP_CGROUP, errno);
+        fail_child(plan, STEP_CGROUP, errno);
     for (int i = 0; i < 3; i++)
         if (dup2(s->fds[i], i) < 0)
-            give_up(plan, STEP_EXEC, errno);
-    /* Ours are close-on-exec; this is for those that we were started with. */
+            fail_child(plan, STEP_EXEC, errno);
+    /* Our descriptors are close-on-exec; this covers inherited ones. */
     syscall(SYS_close_range, 3, ~0U, CLOSE_RANGE_CLOEXEC);
     for (size_t i = 0; i < s->inherit_count; i++)
         fcntl(s->inherit[i], F_SETFD, 0);
     lower_file_limit(s->open_files);
     raise_oom_score();
     if (s->cores)
-        sched_setaffinity(0, sizeof *s->cores, s->cores); /* best effort: without it, it is slower */
+        sched_setaffinity(0, sizeof *s->cores, s->cores); /* best effort: it only affects speed */
     if (chdir(s->cwd) < 0)
-        give_up(plan, STEP_CWD, errno);
+        fail_child(plan, STEP_CWD, errno);
     reset_signals();
-    give_up(plan, STEP_EXEC, try_candidates(plan));
+    fail_child(plan, STEP_EXEC, try_candidates(plan));
 }
 
 static const char *path_of(char *const *env)
@@ -156,7 +155,7 @@ static void free_strings(char ***list)
     free(*list);
 }
 
-/* "name" in each folder of PATH, or the name alone when it has a '/'. */
+/* "name" in each directory of PATH, or the name alone when it has a '/'. */
 static char **list_candidates(const char *name, const char *path)
 {
     __attribute__((cleanup(free_strings))) char **list = NULL;
@@ -189,7 +188,7 @@ static char **make_shell_argv(char *const *argv)
         n++;
     list = hy_calloc(n + 2, sizeof *list);
     if (list) {
-        list[0] = shell; /* [1] is the file that turns out to be a script */
+        list[0] = shell; /* [1] is set to the script */
         for (size_t i = 1; i < n; i++)
             list[i + 1] = argv[i];
     }
@@ -211,7 +210,7 @@ static int cannot_exec(const struct hy_spawn *s, int error, struct hy_err *err)
         return hy_err_set(err, -error, "cannot start '%s': not found in PATH (%s)", name, path_of(s->env));
     if (error == ENOENT && exists(s->cwd, name))
         return hy_err_set(err, -error,
-                          "cannot start '%s': the interpreter or loader that it names was not found", name);
+                          "cannot start '%s': its interpreter or loader was not found", name);
     if (error == ENOENT && *name == '/')
         return hy_err_set(err, -error, "cannot start '%s': there is no such file", name);
     if (error == ENOENT)
@@ -219,16 +218,16 @@ static int cannot_exec(const struct hy_spawn *s, int error, struct hy_err *err)
     if (error == EACCES)
         return hy_err_set(
             err, -error,
-            "cannot start '%s': it is not executable (chmod +x), or its folder may not be entered", name);
+            "cannot start '%s': it is not executable (chmod +x), or its directory is not accessible", name);
     if (error == E2BIG)
         return hy_err_set(err, -error, "cannot start '%s': its arguments and environment are too long", name);
     return hy_err_sys(err, -error, "cannot start '%s'", name);
 }
 
-static int tell(const struct plan *plan, struct hy_err *err)
+static int describe_failure(const struct plan *plan, struct hy_err *err)
 {
     if (plan->failed == STEP_CWD)
-        return hy_err_sys(err, -plan->error, "cannot start '%s': cannot enter its folder '%s'",
+        return hy_err_sys(err, -plan->error, "cannot start '%s': cannot enter the directory '%s'",
                           plan->spawn->argv[0], plan->spawn->cwd);
     if (plan->failed == STEP_CGROUP)
         return hy_err_sys(err, -plan->error, "cannot start '%s': cannot enter its cgroup",
@@ -236,8 +235,8 @@ static int tell(const struct plan *plan, struct hy_err *err)
     return cannot_exec(plan->spawn, plan->error, err);
 }
 
-/* Returns the pid, or -Exxx. No signal may reach the child before it has put
- * its handlers away: they would act on our memory. */
+/* Returns the PID, or -Exxx. No signal may reach the child before it has reset
+ * its handlers: they would act on our memory. */
 static pid_t clone_child(struct plan *plan, char *stack, int *ret_pidfd)
 {
     sigset_t all, old;
@@ -272,7 +271,7 @@ int hy_spawn(const struct hy_spawn *spawn, pid_t *ret_pid, int *ret_pidfd, struc
     if (plan.failed != STEP_NONE) {
         while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
             ;
-        return tell(&plan, err);
+        return describe_failure(&plan, err);
     }
     *ret_pid = pid;
     *ret_pidfd = hy_take_fd(pidfd);

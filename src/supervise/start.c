@@ -39,8 +39,8 @@ static bool is_mark(const char *entry)
     return strncmp(entry, "HOPYARD_TAG=", 12) == 0 || strncmp(entry, "HOPYARD_AGENT=", 14) == 0;
 }
 
-/* The two marks, where who looks for them finds them first, and `env`; in one
- * allocation with the marks' text behind. */
+/* The two marks first, so that a reader of /proc/PID/environ finds them fast, and
+ * `env`; in one allocation with the text of the marks. */
 static char **mark_environment(const struct hy_supervisor *s, const char *tag, char *const *env)
 {
     size_t n = 0, used = 0, room = strlen(tag) + HY_MARK_MAX + 32;
@@ -63,12 +63,12 @@ static char **mark_environment(const struct hy_supervisor *s, const char *tag, c
     return list;
 }
 
-static int make_streams(struct hy_process *p, int writers[2])
+static int make_pipes(struct hy_process *p, int writers[2])
 {
     int rc = 0;
 
     for (int i = 0; i < 2 && rc == 0; i++) {
-        struct hy_stream *st = &p->streams[i];
+        struct hy_output_pipe *st = &p->pipes[i];
         int ends[2];
 
         rc = make_pipe(ends);
@@ -96,8 +96,8 @@ static int spawn_into(struct hy_process *p, const struct hy_process_spec *spec, 
         return hy_err_oom(err);
     if (p->cgroup.path && enter < 0)
         return hy_err_sys(err, enter, "cannot open the cgroup of '%s'", spec->tag);
-    if (spec->warm)
-        return hy_fork_server_fork(spec->warm, spec, env, writers, enter, &p->control, err);
+    if (spec->fork_server)
+        return hy_fork_server_fork(spec->fork_server, spec, env, writers, enter, &p->control, err);
     return hy_spawn(&spawn, &p->pid, &p->pidfd, err);
 }
 
@@ -106,7 +106,7 @@ static int prepare_and_spawn(struct hy_process *p, const struct hy_process_spec 
 {
     struct hy_supervisor *s = p->supervisor;
     int writers[2] = {-1, -1};
-    int rc = make_streams(p, writers);
+    int rc = make_pipes(p, writers);
 
     if (rc < 0)
         hy_err_sys(err, rc, "cannot make a pipe for the output of '%s'", spec->tag);
@@ -118,10 +118,10 @@ static int prepare_and_spawn(struct hy_process *p, const struct hy_process_spec 
             hy_err_sys(err, rc, "cannot watch the cgroup of '%s'", spec->tag);
     }
     /* Memory first: once there is a process, nothing may fail. */
-    if (rc == 0 && !spec->warm) {
+    if (rc == 0 && !spec->fork_server) {
         rc = hy_map_put(&s->by_pid, 0, p);
         if (rc < 0)
-            hy_err_set(err, rc, "out of memory");
+            hy_err_oom(err);
     }
     if (rc == 0)
         rc = spawn_into(p, spec, writers, err);
@@ -147,16 +147,16 @@ static struct hy_process *new_process(struct hy_supervisor *s, const struct hy_p
     p->arg = arg;
     p->memory = spec->memory;
     p->timeout_ms = spec->timeout_ms;
-    p->forked = spec->warm;
-    p->inherited = spec->warm ? hy_fork_server_resident(spec->warm) : 0;
+    p->forked = spec->fork_server;
+    p->inherited = spec->fork_server ? hy_fork_server_resident(spec->fork_server) : 0;
     if (spec->cores)
         p->cores = *spec->cores;
     p->pidfd = p->control = -1;
-    p->stage = spec->warm ? HY_STAGE_STARTING : HY_STAGE_RUNNING;
+    p->stage = spec->fork_server ? HY_STAGE_STARTING : HY_STAGE_RUNNING;
     p->cgroup.events = -1;
     hy_list_push(&s->processes, (hy_list_init(&p->link), &p->link));
     for (int i = 0; i < 2; i++)
-        p->streams[i] = (struct hy_stream){.process = p, .fd = i + 1, .pipe = -1};
+        p->pipes[i] = (struct hy_output_pipe){.process = p, .fd = i + 1, .pipe = -1};
     uv_timer_init(s->loop, &p->timer);
     p->timer.data = p;
     p->handles = 1;
@@ -170,14 +170,14 @@ int hy_process_start(struct hy_supervisor *s, const struct hy_process_spec *spec
     struct hy_process *p;
     int rc;
 
-    if (!spec->warm && (!spec->argv[0] || !spec->argv[0][0]))
+    if (!spec->fork_server && (!spec->argv[0] || !spec->argv[0][0]))
         return hy_err_set(err, -EINVAL, "there is no command to start");
     p = new_process(s, spec, events, arg);
     if (!p)
         return hy_err_oom(err);
     rc = prepare_and_spawn(p, spec, err);
-    if (rc == 0 && spec->warm) {
-        rc = hy_process_await(p);
+    if (rc == 0 && spec->fork_server) {
+        rc = hy_process_await_fork(p);
         if (rc < 0)
             hy_err_sys(err, rc, "cannot wait for the process of '%s'", spec->tag);
     }
@@ -186,7 +186,7 @@ int hy_process_start(struct hy_supervisor *s, const struct hy_process_spec *spec
         hy_process_release(p);
         return rc;
     }
-    if (!spec->warm)
+    if (!spec->fork_server)
         hy_process_begin(p);
     *ret = p;
     return 0;

@@ -19,14 +19,14 @@ static void on_child_signal(uv_signal_t *handle, int signum)
     struct hy_process *p;
 
     (void)signum;
-    s->census_at = -1;
+    s->snapshot_at = -1;
     while ((p = hy_orphans_reap(s)))
         hy_process_main_ended(p);
     hy_list_each(it, &s->processes)
         hy_process_settle(hy_container(it, struct hy_process, link));
 }
 
-void hy_supervisor_contain(struct hy_supervisor *s, pid_t root, uint64_t limit)
+void hy_supervisor_set_container(struct hy_supervisor *s, pid_t root, uint64_t limit)
 {
     s->container_root = root;
     s->container_limit = limit;
@@ -45,7 +45,7 @@ static void close_supervisor(struct hy_supervisor *s)
     uv_handle_t *handles[] = {(uv_handle_t *)&s->child_signal, (uv_handle_t *)&s->watch_timer,
                               (uv_handle_t *)&s->orphan_timer};
 
-    hy_procs_done(&s->census);
+    hy_procs_done(&s->snapshot);
     hy_map_done(&s->by_pid);
     hy_cgroup_done(&s->cgroup);
     hy_close_at(&s->null_fd);
@@ -113,7 +113,7 @@ int hy_supervisor_new(uv_loop_t *loop, const char *name, struct hy_supervisor **
         return hy_err_oom(err);
     s->loop = loop;
     s->self = getpid();
-    s->census_at = -1;
+    s->snapshot_at = -1;
     s->cgroup.kind = HY_CGROUP_NONE;
     s->cores = count_cores();
     hy_list_init(&s->processes);
@@ -141,12 +141,12 @@ void hy_supervisor_free(struct hy_supervisor *s)
     if (!s)
         return;
     assert(s->count == 0);
-    s->census_at = -1;
-    hy_orphans_end(s);
+    s->snapshot_at = -1;
+    hy_orphans_kill(s);
     close_supervisor(s);
 }
 
-const char *hy_supervisor_limits_by(const struct hy_supervisor *s)
+const char *hy_supervisor_limit_method(const struct hy_supervisor *s)
 {
     static const char *const names[] = {"watch", "cgroup v1", "cgroup v2"};
 

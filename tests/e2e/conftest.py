@@ -215,7 +215,7 @@ class Yard:
         return {p: c for p, c in pids_with(f"XDG_RUNTIME_DIR={self.runtime}").items() if re.search(pattern, c)}
 
     def process(self, name: str) -> int:
-        """The pid of the one hopyard process of this kind ("driver", "agent"), not its keeper."""
+        """The pid of the one hopyard process of this kind ("driver", "agent"), not its reaper."""
         def find() -> int | None:
             for pid in self.processes(rf"hopyard {name}\b"):
                 try:
@@ -243,7 +243,7 @@ class Yard:
             time.sleep(0.02)
 
     def cgroups_left(self) -> set[str]:
-        """Of our own agents: others may be killed, with their keepers, while this test runs."""
+        """Of our own agents: others may be killed, with their reapers, while this test runs."""
         logs = [p.read_text(errors="replace") for p in self.folder.glob("run-*.log")]
         agents = {pid for log in logs for pid in re.findall(r"agent is here .* pid=(\d+)", log)}
         return {path for path in cgroups_left() - self.cgroups_before if path.rsplit(".", 2)[1] in agents}

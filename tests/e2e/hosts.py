@@ -343,4 +343,4 @@ def hosts_of(yard: Yard, *names: str, shares: Iterable[str] = ()) -> Iterator[Ho
         net.assert_nothing_left()
     finally:
         net.close()
-        yard.run("gc", "--all", rc=None)  # the cgroups of agents that were killed together with their keepers just now
+        yard.run("gc", "--all", rc=None)  # the cgroups of agents that were killed together with their reapers just now

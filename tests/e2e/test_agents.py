@@ -82,7 +82,7 @@ def test_an_agent_that_is_killed_or_asked_to_go_is_replaced_by_the_others(yard: 
     agents["asked"].terminate()
     assert said(agents["asked"])[0] == 0
     wait_for(lambda: "lost" in {a["state"] for a in yard.attempts() if a["agent"] == "asked"}, "its trial runs elsewhere")
-    agents["killed"].kill()  # its keeper; it sees that and ends
+    agents["killed"].kill()  # its reaper; it sees that and ends
     said(agents["killed"])
     wait_for(lambda: "lost" in {a["state"] for a in yard.attempts() if a["agent"] == "killed"}, "its trial runs elsewhere")
     run.gate.touch()

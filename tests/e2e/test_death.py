@@ -55,12 +55,12 @@ def test_trial_death_is_the_trials_own(yard: Yard) -> None:
     assert [t["state"] for t in yard.trials()] == ["done", "failed"]
 
 
-def test_keeper_death_ends_the_agent_and_another_is_started(yard: Yard) -> None:
+def test_reaper_death_ends_the_agent_and_another_is_started(yard: Yard) -> None:
     yard.run("run", "--detach", "--grid", "x=1,2", "--parallel", 2, "--", "sleep", "1")
     wait_for(lambda: yard.state() and len(yard.attempts()) == 2, "both run")
     agent = yard.process("agent")
-    keeper = int(Path(f"/proc/{agent}/stat").read_text().rsplit(")", 1)[1].split()[1])
-    kill(keeper)
+    reaper = int(Path(f"/proc/{agent}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    kill(reaper)
     wait_for(lambda: not os.path.exists(f"/proc/{agent}"), "the agent ends too")
     yard.run("attach", "1")
     assert [t["state"] for t in yard.trials()] == ["done", "done"]
@@ -87,7 +87,7 @@ def settled(yard: Yard) -> dict[int, tuple[float, int]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_kill_at_random_moments(yard: Yard, seed: int) -> None:
-    """25 kills a seed, 100 in all: of client, driver, agent, their keepers, and trials."""
+    """25 kills a seed, 100 in all: of client, driver, agent, their reapers, and trials."""
     rng = random.Random(seed)
     total, kills = 150, 0
     known: dict[int, tuple[float, int]] = {}
@@ -109,7 +109,7 @@ def test_kill_at_random_moments(yard: Yard, seed: int) -> None:
     client.communicate()
     assert kills == 25, "the run must outlive the killer"
     yard.wait_idle()
-    yard.run("gc", "--all")  # for an agent or driver that was killed just after its keeper
+    yard.run("gc", "--all")  # for an agent or driver that was killed just after its reaper
     blamed = [t["message"] for t in yard.trials() if t["state"] == "failed"]
     assert all("trial kills it" in message for message in blamed), blamed
     if blamed:  # five kills have hit its agent while it ran: it looks guilty

@@ -295,7 +295,7 @@ def test_gc_leaves_other_pid_namespaces_alone(yard: Yard) -> None:
     assert p.returncode == 0, out
     assert [t["state"] for t in yard.trials()] == ["done"]
     yard.wait_idle()
-    yard.run("gc", "--all")  # the namespace was gone before its driver's keeper could tidy up
+    yard.run("gc", "--all")  # the namespace was gone before its driver's reaper could tidy up
 
 
 def test_a_stopped_agent_is_replaced(yard: Yard) -> None:
@@ -316,8 +316,8 @@ def test_an_agent_whose_driver_is_gone_ends_though_its_trial_prints(yard: Yard) 
     agent = yard.start("agent", "--join", f"127.0.0.1:{note[1]}", "--key-file", note[2], "--slots", 1)
     wait_for(lambda: len({a["agent"] for a in yard.attempts()}) == 2 or len(yard.attempts()) == 2, "both run")
     driver = yard.process("driver")
-    keeper = int(Path(f"/proc/{driver}/stat").read_text().rsplit(")", 1)[1].split()[1])
-    os.kill(keeper, signal.SIGKILL)
+    reaper = int(Path(f"/proc/{driver}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    os.kill(reaper, signal.SIGKILL)
     os.kill(driver, signal.SIGKILL)
     agent.wait(60)
     agent.communicate()

@@ -251,14 +251,14 @@ def test_a_lease_ends_with_the_last_process_of_its_trial(gpus: Yard) -> None:
     run = gpus.start("run", "--gpus", 1, "--", script)
     wait_for((gpus.project / "here").exists, "the trial runs")
     agent = gpus.process("agent")
-    keeper = int(re.search(r"^PPid:\s*(\d+)", Path(f"/proc/{agent}/status").read_text(), re.M)[1])
-    os.kill(keeper, signal.SIGSTOP)  # it would end what is left at once
+    reaper = int(re.search(r"^PPid:\s*(\d+)", Path(f"/proc/{agent}/status").read_text(), re.M)[1])
+    os.kill(reaper, signal.SIGSTOP)  # it would end what is left at once
     try:
         os.kill(agent, signal.SIGKILL)
         wait_for(lambda: not gpus.processes("^/bin/sh"), "the trial's first process dies with its agent")
         assert gpus.processes("sleep 1000") and not is_free(gpus, 0)
     finally:
-        os.kill(keeper, signal.SIGCONT)
+        os.kill(reaper, signal.SIGCONT)
     out, err = run.communicate(timeout=60)
     assert run.returncode == 0, out + err
     assert [a["state"] for a in gpus.attempts()] == ["lost", "done"]

@@ -2,7 +2,7 @@
 """The fault seams through the whole program: what fails is said, and resume goes on from there.
 
 HOPYARD_FAULT counts in each process on its own, so that one position is a
-different misfortune in the client, the driver, the agent and their keepers.
+different misfortune in the client, the driver, the agent and their reapers.
 A client that fails has no driver: so drivers and agents have positions of their
 own, close together where they begin.
 """

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A model of a schedule, for test_histories.c, that counts everything anew at
- * each step. It knows nothing of how the schedule works, only what that
- * promises; it drives two schedules with the same calls and holds every answer
- * against
+ * A reference model of the schedule, for test_histories.c, that recounts
+ * everything at each step. It is written from the specification alone. It makes
+ * the same calls to two schedules and checks that
  *
- *     - what the agents have: slots, memory, devices, shares; alone is alone
- *     - all or none, each seat on an open agent, in the order of roles
- *     - first come, first served within a class
- *     - the oldest task that is possible and fits is next
+ *     - capacities hold: slots, memory, devices, shares; a task that runs alone is alone
+ *     - gangs are placed whole, on open agents, in the order of roles
+ *     - tasks of a class are placed first come, first served
+ *     - the oldest possible task that fits is next
  *     - the same history gives the same placements
  */
 #ifndef HY_TESTS_SCHEDULE_MODEL_H
@@ -20,28 +19,28 @@
 
 #define AGENTS 7u
 #define TASKS 64u
-#define SEATS 8u
+#define MEMBERS_MAX 8u
 
 struct model_agent {
     struct hy_capacity has;
     bool there, open;
-    unsigned birth; /* tells it from those that had its number before */
+    unsigned birth; /* distinguishes it from earlier agents with its ID */
 };
 
 struct model_task {
     uint64_t id;
     const struct hy_need *need;
     bool running;
-    size_t seat_count;
-    struct hy_seat seats[SEATS];
-    unsigned births[SEATS];
+    size_t count;
+    struct hy_assignment assignments[MEMBERS_MAX];
+    unsigned births[MEMBERS_MAX];
 };
 
 struct model {
     struct hy_schedule *s, *twin; /* the twin gets the same calls */
     struct hy_rng rng;
     uint32_t parallel;
-    struct model_agent agents[AGENTS]; /* agent i has the number i */
+    struct model_agent agents[AGENTS]; /* agent i has the ID i */
     struct model_task tasks[TASKS];    /* by age */
     size_t count;
     uint64_t last_id;
@@ -90,7 +89,7 @@ static uint32_t running_members(const struct model *m)
     return n;
 }
 
-/* What the running tasks use of an agent, from the seats they were given. */
+/* What the running tasks use of an agent, from their assignments. */
 static struct usage usage_of(const struct model *m, uint64_t agent)
 {
     struct usage u = {0};
@@ -98,15 +97,15 @@ static struct usage usage_of(const struct model *m, uint64_t agent)
     for (size_t i = 0; i < m->count; i++) {
         const struct model_task *t = &m->tasks[i];
 
-        for (size_t k = 0; t->running && k < t->seat_count; k++) {
-            const struct hy_seat *seat = &t->seats[k];
+        for (size_t k = 0; t->running && k < t->count; k++) {
+            const struct hy_assignment *assignment = &t->assignments[k];
 
-            if (seat->agent != agent || t->births[k] != m->agents[agent].birth)
+            if (assignment->agent != agent || t->births[k] != m->agents[agent].birth)
                 continue;
-            u.slots += t->need->roles[seat->role].alone ? m->agents[agent].has.slots : 1;
-            u.memory += t->need->roles[seat->role].memory;
+            u.slots += t->need->roles[assignment->role].alone ? m->agents[agent].has.slots : 1;
+            u.memory += t->need->roles[assignment->role].memory;
             for (uint32_t d = 0; d < HY_AGENT_GPUS_MAX; d++)
-                u.share[d] += seat->gpu_mask >> d & 1 ? seat->gpu_share : 0;
+                u.share[d] += assignment->gpu_mask >> d & 1 ? assignment->gpu_share : 0;
         }
     }
     return u;
@@ -149,7 +148,7 @@ static uint32_t room_for(const struct model *m, const struct hy_role_need *need,
     return n;
 }
 
-static bool is_surely_impossible(const struct model *m, const struct hy_need *need)
+static bool is_certainly_impossible(const struct model *m, const struct hy_need *need)
 {
     if (m->parallel && members_of(need) > m->parallel)
         return true;
@@ -162,12 +161,12 @@ static bool is_surely_impossible(const struct model *m, const struct hy_need *ne
 static struct model_task *oldest_waiting(struct model *m)
 {
     for (size_t i = 0; i < m->count; i++)
-        if (!m->tasks[i].running && !is_surely_impossible(m, m->tasks[i].need))
+        if (!m->tasks[i].running && !is_certainly_impossible(m, m->tasks[i].need))
             return &m->tasks[i];
     return NULL;
 }
 
-/* The task that has to be next, if the model can tell. */
+/* The task that must be next, if the model can determine it. */
 static uint64_t must_be_next(struct model *m)
 {
     const struct model_task *t = oldest_waiting(m);
@@ -184,38 +183,39 @@ static struct model_task *task_by_id(struct model *m, uint64_t id)
     for (size_t i = 0; i < m->count; i++)
         if (m->tasks[i].id == id)
             return &m->tasks[i];
-    fail_msg("the schedule made up a task");
+    fail_msg("the schedule returned an unknown task");
     return NULL;
 }
 
-static void check_seats(const struct model *m, const struct hy_need *need, const struct hy_place *p)
+static void check_assignments(const struct model *m, const struct hy_need *need, const struct hy_placement *p)
 {
     size_t i = 0;
 
-    assert_int_equal(p->seat_count, members_of(need));
+    assert_int_equal(p->count, members_of(need));
     for (uint32_t r = 0; r < need->role_count; r++) {
         uint32_t share = need->roles[r].gpu_share;
         int devices = share < 1000 ? share > 0 : (int)(share / 1000);
 
         for (uint32_t k = 0; k < need->roles[r].count; k++, i++) {
-            const struct hy_seat *seat = &p->seats[i];
+            const struct hy_assignment *assignment = &p->assignments[i];
 
-            assert_int_equal(seat->role, r);
-            assert_int_equal(seat->member, k);
-            assert_true(seat->agent < AGENTS && m->agents[seat->agent].there && m->agents[seat->agent].open);
-            assert_int_equal(__builtin_popcountll(seat->gpu_mask), devices);
-            assert_true(seat->gpu_mask >> m->agents[seat->agent].has.gpus == 0);
-            assert_int_equal(seat->gpu_share, share < 1000 ? share : 1000);
+            assert_int_equal(assignment->role, r);
+            assert_int_equal(assignment->member, k);
+            assert_true(assignment->agent < AGENTS);
+            assert_true(m->agents[assignment->agent].there && m->agents[assignment->agent].open);
+            assert_int_equal(__builtin_popcountll(assignment->gpu_mask), devices);
+            assert_true(assignment->gpu_mask >> m->agents[assignment->agent].has.gpus == 0);
+            assert_int_equal(assignment->gpu_share, share < 1000 ? share : 1000);
         }
     }
 }
 
-static void check_equal(const struct hy_place *a, const struct hy_place *b)
+static void check_equal(const struct hy_placement *a, const struct hy_placement *b)
 {
-    assert_int_equal(a->seat_count, b->seat_count);
-    for (size_t i = 0; i < a->seat_count; i++) {
-        assert_int_equal(a->seats[i].agent, b->seats[i].agent);
-        assert_int_equal(a->seats[i].gpu_mask, b->seats[i].gpu_mask);
+    assert_int_equal(a->count, b->count);
+    for (size_t i = 0; i < a->count; i++) {
+        assert_int_equal(a->assignments[i].agent, b->assignments[i].agent);
+        assert_int_equal(a->assignments[i].gpu_mask, b->assignments[i].gpu_mask);
     }
 }
 
@@ -243,11 +243,11 @@ static void check_everything(const struct model *m)
     assert_true(!m->parallel || running_members(m) <= m->parallel);
 }
 
-/* Asks for the next placement and holds it against every promise. */
+/* Takes the next placement and checks it. */
 static uint64_t model_next(struct model *m)
 {
     uint64_t must = must_be_next(m);
-    struct hy_place p = next(m->s), twin = next(m->twin);
+    struct hy_placement p = next(m->s), twin = next(m->twin);
     struct model_task *t;
 
     assert_int_equal(p.task, twin.task);
@@ -260,12 +260,12 @@ static uint64_t model_next(struct model *m)
     assert_false(t->running);
     for (struct model_task *older = m->tasks; older < t; older++)
         assert_true(older->running || older->need != t->need);
-    check_seats(m, t->need, &p);
+    check_assignments(m, t->need, &p);
     t->running = true;
-    t->seat_count = p.seat_count;
-    memcpy(t->seats, p.seats, p.seat_count * sizeof p.seats[0]);
-    for (size_t i = 0; i < p.seat_count; i++)
-        t->births[i] = m->agents[p.seats[i].agent].birth;
+    t->count = p.count;
+    memcpy(t->assignments, p.assignments, p.count * sizeof p.assignments[0]);
+    for (size_t i = 0; i < p.count; i++)
+        t->births[i] = m->agents[p.assignments[i].agent].birth;
     check_everything(m);
     return p.task;
 }
@@ -312,14 +312,14 @@ static void model_agent_remove(struct model *m, uint64_t a)
     m->agents[a].birth++;
 }
 
-static void model_agent_turn(struct model *m, uint64_t a)
+static void model_agent_toggle(struct model *m, uint64_t a)
 {
     m->agents[a].open = !m->agents[a].open;
     assert_int_equal(hy_schedule_agent_open(m->s, a, m->agents[a].open), 0);
     assert_int_equal(hy_schedule_agent_open(m->twin, a, m->agents[a].open), 0);
 }
 
-/* One thing that may happen to a schedule. `churn` of 100 are agents' doings. */
+/* One random event; `churn` percent of them concern agents. */
 static void model_step(struct model *m, const struct hy_need *needs, size_t need_count, unsigned churn)
 {
     uint64_t a = hy_rng_below(&m->rng, AGENTS);
@@ -330,7 +330,7 @@ static void model_step(struct model *m, const struct hy_need *needs, size_t need
         else if (hy_rng_below(&m->rng, 3) == 0)
             model_agent_remove(m, a);
         else
-            model_agent_turn(m, a);
+            model_agent_toggle(m, a);
     } else if (hy_rng_below(&m->rng, 100) < 50) {
         model_submit(m, &needs[hy_rng_below(&m->rng, need_count)]);
     } else if (m->count) {

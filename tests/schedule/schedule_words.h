@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Words to write a history with, for test_schedule.c, test_gangs.c and schedule_model.h. */
+/* Short helpers for test_schedule.c, test_gangs.c and schedule_model.h. */
 #ifndef HY_TESTS_SCHEDULE_WORDS_H
 #define HY_TESTS_SCHEDULE_WORDS_H
 
@@ -45,9 +45,9 @@ static inline void done(struct hy_schedule *s, uint64_t task)
 }
 
 /* The next placement; its task is 0 when nothing fits. */
-static inline struct hy_place next(struct hy_schedule *s)
+static inline struct hy_placement next(struct hy_schedule *s)
 {
-    struct hy_place p = {0};
+    struct hy_placement p = {0};
     int rc = hy_schedule_next(s, &p);
 
     assert_true(rc == 0 || (rc == 1 && p.task != 0));
@@ -57,7 +57,7 @@ static inline struct hy_place next(struct hy_schedule *s)
 #define assert_next(s, id) assert_int_equal(next(s).task, id)
 #define assert_none(s) assert_int_equal(next(s).task, 0)
 
-/* Submits the tasks first .. last, all of which find a place at once. */
+/* Submits the tasks first .. last, all of which are placed at once. */
 static inline void run(struct hy_schedule *s, uint64_t first, uint64_t last, struct hy_need need)
 {
     for (uint64_t t = first; t <= last; t++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The schedule: gangs are placed whole, and what the oldest task waits for is kept for it. */
+/* The schedule: gangs are placed whole, and the oldest task that does not fit has a reservation. */
 #include "schedule_words.h"
 
 /* ---- gangs ------------------------------------------------------------------ */
@@ -15,73 +15,73 @@ static void test_gang_is_placed_whole_or_not_at_all(void **state)
     assert_none(s);
     assert_int_equal(stats_of(s).slots_used, 0);
     add(s, 3, 1, 0, UNCOUNTED);
-    assert_int_equal(next(s).seat_count, 4);
+    assert_int_equal(next(s).count, 4);
     assert_int_equal(stats_of(s).slots_used, 4);
     done(s, 1);
     assert_int_equal(stats_of(s).slots_used, 0);
     hy_schedule_free(s);
 }
 
-static void test_seats_come_by_role_then_member(void **state)
+static void test_assignments_are_ordered_by_role_then_member(void **state)
 {
-    /* The least demanding role is the first; the layout starts with the last. */
+    /* The least demanding role is the first; planning starts with the last. */
     struct hy_need need = {.role_count = 3, .roles = {{2, 0, 0, false}, {1, 500, 0, false}, {2, 1000, GB, false}}};
     static const uint32_t roles[] = {0, 0, 1, 2, 2}, members[] = {0, 1, 0, 0, 1};
     static const uint32_t shares[] = {0, 0, 500, 1000, 1000};
     struct hy_schedule *s = new_schedule(0);
-    struct hy_place p;
+    struct hy_placement p;
 
     (void)state;
     add(s, 7, 8, 3, 4 * GB);
     submit(s, 1, need);
     p = next(s);
-    assert_int_equal(p.seat_count, 5);
-    for (size_t i = 0; i < p.seat_count; i++) {
-        assert_int_equal(p.seats[i].agent, 7);
-        assert_int_equal(p.seats[i].role, roles[i]);
-        assert_int_equal(p.seats[i].member, members[i]);
-        assert_int_equal(p.seats[i].gpu_share, shares[i]);
-        assert_int_equal(p.seats[i].gpu_mask != 0, shares[i] != 0);
+    assert_int_equal(p.count, 5);
+    for (size_t i = 0; i < p.count; i++) {
+        assert_int_equal(p.assignments[i].agent, 7);
+        assert_int_equal(p.assignments[i].role, roles[i]);
+        assert_int_equal(p.assignments[i].member, members[i]);
+        assert_int_equal(p.assignments[i].gpu_share, shares[i]);
+        assert_int_equal(p.assignments[i].gpu_mask != 0, shares[i] != 0);
     }
     hy_schedule_free(s);
 }
 
-/* A greedy parameter server on the only agent with a GPU would wait forever. */
+/* If the parameter server took the only agent with a GPU, the gang would wait forever. */
 static void test_roles_of_a_waiting_gang_do_not_block_each_other(void **state)
 {
     struct hy_need need = {.role_count = 2, .roles = {{1, 0, 0, false}, {1, 1000, 0, false}}};
     struct hy_schedule *s = new_schedule(0);
-    struct hy_place p;
+    struct hy_placement p;
 
     (void)state;
     add(s, 1, 1, 1, UNCOUNTED);
     add(s, 2, 1, 0, UNCOUNTED);
     submit(s, 1, gang(1, 0, 0));
-    assert_int_equal(next(s).seats[0].agent, 2);
+    assert_int_equal(next(s).assignments[0].agent, 2);
     submit(s, 2, need);
     submit(s, 3, gang(1, 0, 0));
     assert_none(s);
     done(s, 1);
     p = next(s);
     assert_int_equal(p.task, 2);
-    assert_int_equal(p.seats[0].agent, 2);
-    assert_int_equal(p.seats[1].agent, 1);
+    assert_int_equal(p.assignments[0].agent, 2);
+    assert_int_equal(p.assignments[1].agent, 1);
     hy_schedule_free(s);
 }
 
 /* With agent 1 busy, the GPU role goes to agent 2 first and the memory role
- * then fits nowhere, ever; the plan for idle agents still knows a way. */
-static void test_possible_gang_gets_a_plan_even_where_the_free_places_mislead(void **state)
+ * then fits nowhere; the plan for idle agents still finds a way. */
+static void test_possible_gang_gets_a_reservation_when_first_fit_on_free_agents_fails(void **state)
 {
     struct hy_need need = {.role_count = 2, .roles = {{1, 1000, 0, false}, {1, 0, 8 * GB, false}}};
     struct hy_schedule *s = new_schedule(0);
-    struct hy_place p;
+    struct hy_placement p;
 
     (void)state;
     add(s, 1, 1, 1, GB);
     add(s, 2, 1, 1, 8 * GB);
     submit(s, 1, gang(1, 1000, 0));
-    assert_int_equal(next(s).seats[0].agent, 1);
+    assert_int_equal(next(s).assignments[0].agent, 1);
     assert_int_equal(hy_schedule_possible(s, &need), 1);
     submit(s, 2, need);
     submit(s, 3, gang(1, 0, 0));
@@ -89,24 +89,24 @@ static void test_possible_gang_gets_a_plan_even_where_the_free_places_mislead(vo
     done(s, 1);
     p = next(s);
     assert_int_equal(p.task, 2);
-    assert_int_equal(p.seats[0].agent, 1);
-    assert_int_equal(p.seats[1].agent, 2);
+    assert_int_equal(p.assignments[0].agent, 1);
+    assert_int_equal(p.assignments[1].agent, 2);
     hy_schedule_free(s);
 }
 
-static void test_demanding_roles_choose_first(void **state)
+static void test_demanding_roles_are_placed_first(void **state)
 {
     struct hy_need need = {.role_count = 2, .roles = {{1, 0, 0, false}, {1, 0, 8 * GB, false}}};
     struct hy_schedule *s = new_schedule(0);
-    struct hy_place p;
+    struct hy_placement p;
 
     (void)state;
     add(s, 1, 1, 0, 8 * GB);
     add(s, 2, 1, 0, 9 * GB);
     submit(s, 1, need);
     p = next(s);
-    assert_int_equal(p.seats[0].agent, 2);
-    assert_int_equal(p.seats[1].agent, 1);
+    assert_int_equal(p.assignments[0].agent, 2);
+    assert_int_equal(p.assignments[1].agent, 1);
     hy_schedule_free(s);
 }
 
@@ -115,7 +115,7 @@ static void test_gang_is_placed_if_any_order_of_its_roles_fits(void **state)
 {
     struct hy_need need = {.role_count = 2, .roles = {{1, 600, 1, false}, {2, 400, 3, false}}};
     struct hy_schedule *s = new_schedule(0);
-    struct hy_place p;
+    struct hy_placement p;
 
     (void)state;
     add(s, 1, 1, 1, 16);
@@ -124,27 +124,27 @@ static void test_gang_is_placed_if_any_order_of_its_roles_fits(void **state)
     submit(s, 1, need);
     p = next(s);
     assert_int_equal(p.task, 1);
-    assert_int_equal(p.seats[0].agent, 2);
+    assert_int_equal(p.assignments[0].agent, 2);
     hy_schedule_free(s);
 }
 
 /* ---- the reservation ---------------------------------------------------------- */
 
-static void test_small_tasks_fill_holes_beside_a_reservation(void **state)
+static void test_small_tasks_backfill_beside_a_reservation(void **state)
 {
     struct hy_schedule *s = new_schedule(0);
 
     (void)state;
     add(s, 1, 4, 0, 8 * GB);
     submit(s, 1, gang(1, 0, 5 * GB));
-    submit(s, 2, gang(1, 0, 6 * GB)); /* waits for memory: one slot and 6 GB are set aside */
+    submit(s, 2, gang(1, 0, 6 * GB)); /* waits for memory: one slot and 6 GB are reserved */
     assert_next(s, 1);
     for (uint64_t t = 3; t <= 6; t++)
         submit(s, t, gang(1, 0, 0));
     submit(s, 7, gang(1, 0, GB));
     assert_next(s, 3);
     assert_next(s, 4);
-    assert_none(s); /* the fourth slot is task 2's, and so are 3 GB */
+    assert_none(s); /* the fourth slot and 3 GB are reserved for task 2 */
     done(s, 3);
     assert_next(s, 5);
     assert_none(s);
@@ -153,15 +153,15 @@ static void test_small_tasks_fill_holes_beside_a_reservation(void **state)
     hy_schedule_free(s);
 }
 
-/* Small tasks without end, always three of them waiting, and `big` among them:
- * how many start before it does? The oldest ends when nothing fits any more. */
+/* An endless queue of small tasks, always three of them waiting, with `big` among
+ * them: how many start before it? The oldest ends when nothing fits anymore. */
 static unsigned starts_before(struct hy_schedule *s, struct hy_need big, struct hy_need small)
 {
     const uint64_t big_id = 1000000;
     uint64_t last = 0, first = 0, running[64];
 
     for (unsigned placed = 0, ended = 0; placed < 1000; placed++) {
-        struct hy_place p;
+        struct hy_placement p;
 
         if (placed == 20)
             submit(s, big_id, big);
@@ -181,11 +181,13 @@ static unsigned starts_before(struct hy_schedule *s, struct hy_need big, struct 
 }
 
 static const struct hy_need smalls[] = {
-    {1, {{1, 0, GB, false}}}, {1, {{1, 250, 0, false}}}, {1, {{1, 300, GB, false}}}, {1, {{1, 1000, 0, false}}}, {1, {{2, 0, GB, false}}},
+    {1, {{1, 0, GB, false}}},   {1, {{1, 250, 0, false}}}, {1, {{1, 300, GB, false}}},
+    {1, {{1, 1000, 0, false}}}, {1, {{2, 0, GB, false}}},
 };
 static const struct hy_need bigs[] = {
-    {1, {{1, 0, 10 * GB, false}}}, {1, {{2, 0, 10 * GB, false}}}, {1, {{1, 4000, 0, false}}}, {1, {{2, 4000, GB, false}}},
-    {1, {{5, 1000, 0, false}}},    {1, {{16, 0, 0, false}}},      {1, {{8, 500, 0, false}}},  {2, {{2, 2000, 0, false}, {3, 0, 2 * GB, false}}},
+    {1, {{1, 0, 10 * GB, false}}}, {1, {{2, 0, 10 * GB, false}}}, {1, {{1, 4000, 0, false}}},
+    {1, {{2, 4000, GB, false}}},   {1, {{5, 1000, 0, false}}},    {1, {{16, 0, 0, false}}},
+    {1, {{8, 500, 0, false}}},     {2, {{2, 2000, 0, false}, {3, 0, 2 * GB, false}}},
 };
 
 static void test_endless_small_tasks_do_not_starve_a_big_one(void **state)
@@ -203,14 +205,14 @@ static void test_endless_small_tasks_do_not_starve_a_big_one(void **state)
     }
 }
 
-/* The small ones that started later never end, and delay the big one not at all. */
+/* Small tasks that started later never end, and do not delay the big one. */
 static void test_small_tasks_that_start_later_never_delay_a_big_one(void **state)
 {
     (void)state;
     for (size_t b = 0; b < HY_COUNT(bigs); b++) {
         for (size_t m = 0; m < HY_COUNT(smalls); m++) {
             struct hy_schedule *s = new_schedule(0);
-            struct hy_place p;
+            struct hy_placement p;
             bool placed = false;
 
             add(s, 1, 8, 4, 10 * GB);
@@ -232,7 +234,7 @@ static void test_small_tasks_that_start_later_never_delay_a_big_one(void **state
     }
 }
 
-static void test_slots_gather_for_a_gang_one_by_one(void **state)
+static void test_released_slots_accumulate_for_a_gang(void **state)
 {
     struct hy_schedule *s = new_schedule(0);
 
@@ -252,27 +254,27 @@ static void test_slots_gather_for_a_gang_one_by_one(void **state)
     hy_schedule_free(s);
 }
 
-static void test_what_comes_free_anywhere_goes_to_the_oldest_first(void **state)
+static void test_released_resources_go_to_the_oldest_task_first(void **state)
 {
     (void)state;
     for (uint64_t first = 1; first <= 3; first++) {
         struct hy_schedule *s = new_schedule(0);
-        struct hy_place p;
+        struct hy_placement p;
 
         for (uint64_t a = 1; a <= 3; a++)
             add(s, a, 2, 1, UNCOUNTED);
         for (uint64_t t = 1; t <= 3; t++)
             submit(s, t, gang(1, 1000, 0));
         for (uint64_t t = 1; t <= 3; t++)
-            assert_int_equal(next(s).seats[0].agent, t);
+            assert_int_equal(next(s).assignments[0].agent, t);
         submit(s, 4, gang(1, 1000, 0));
         submit(s, 5, gang(1, 500, 0));
         submit(s, 6, gang(1, 0, 0));
-        assert_next(s, 6); /* so task 4 has its reservation, wherever it is */
+        assert_next(s, 6); /* so task 4 has a reservation */
         done(s, first);
         p = next(s);
         assert_int_equal(p.task, 4);
-        assert_int_equal(p.seats[0].agent, first);
+        assert_int_equal(p.assignments[0].agent, first);
         assert_none(s);
         hy_schedule_free(s);
     }
@@ -280,7 +282,7 @@ static void test_what_comes_free_anywhere_goes_to_the_oldest_first(void **state)
 
 /* Free devices 0 and 2 are enough for a member that waits for 0 and 1 while
  * another waits for 2 and 3. */
-static void test_waiting_members_exchange_devices(void **state)
+static void test_pending_members_swap_devices(void **state)
 {
     for (uint64_t other = 2; other <= 4; other++) {
         struct hy_schedule *s = new_schedule(0);
@@ -297,17 +299,17 @@ static void test_waiting_members_exchange_devices(void **state)
         done(s, 1);
         done(s, other); /* a pair that is secured at once ... */
         add(s, 3, 1, 2, UNCOUNTED);
-        assert_next(s, 5); /* ... so that a second agent is all it takes */
+        assert_next(s, 5); /* ... so that one more agent suffices */
         hy_schedule_free(s);
     }
 }
 
-/* A member that wants a whole device and one that wants a half of another. */
-static void test_waiting_members_with_shares_keep_their_devices(void **state)
+/* A member that needs a whole device and one that needs half of another. */
+static void test_pending_members_with_shares_keep_their_devices(void **state)
 {
     struct hy_need need = {.role_count = 2, .roles = {{1, 1000, 0, false}, {1, 500, 0, false}}};
     struct hy_schedule *s = new_schedule(0);
-    struct hy_place p;
+    struct hy_placement p;
 
     (void)state;
     add(s, 1, 8, 2, UNCOUNTED);
@@ -317,15 +319,15 @@ static void test_waiting_members_with_shares_keep_their_devices(void **state)
     submit(s, 5, gang(1, 500, 0));
     assert_next(s, 4);
     done(s, 2);
-    assert_next(s, 5); /* half of it is task 3's, and half is anybody's */
+    assert_next(s, 5); /* half of it is reserved for task 3, half is free */
     done(s, 1);
     p = next(s);
     assert_int_equal(p.task, 3);
-    assert_int_equal(p.seats[0].gpu_mask | p.seats[1].gpu_mask, 3);
+    assert_int_equal(p.assignments[0].gpu_mask | p.assignments[1].gpu_mask, 3);
     hy_schedule_free(s);
 }
 
-static void test_reservation_waits_where_least_is_missing(void **state)
+static void test_reservation_is_made_where_the_shortfall_is_least(void **state)
 {
     struct hy_schedule *s = new_schedule(0);
 
@@ -338,13 +340,13 @@ static void test_reservation_waits_where_least_is_missing(void **state)
     submit(s, 6, gang(1, 1000, 0));
     assert_none(s);
     done(s, 3);
-    assert_next(s, 6); /* agent 2 is anybody's */
+    assert_next(s, 6); /* agent 2 is not reserved */
     done(s, 2);
     assert_next(s, 5);
     hy_schedule_free(s);
 }
 
-static void test_reservation_waits_for_the_device_that_lacks_least(void **state)
+static void test_reservation_is_made_on_the_device_with_the_least_load(void **state)
 {
     struct hy_schedule *s = new_schedule(0);
 
@@ -352,22 +354,22 @@ static void test_reservation_waits_for_the_device_that_lacks_least(void **state)
     add(s, 1, 8, 2, UNCOUNTED);
     submit(s, 1, gang(1, 900, 0));
     submit(s, 2, gang(1, 300, 0));
-    assert_int_equal(next(s).seats[0].gpu_mask, 1);
-    assert_int_equal(next(s).seats[0].gpu_mask, 2);
+    assert_int_equal(next(s).assignments[0].gpu_mask, 1);
+    assert_int_equal(next(s).assignments[0].gpu_mask, 2);
     submit(s, 3, gang(1, 1000, 0));
     submit(s, 4, gang(1, 500, 0));
     submit(s, 5, gang(1, 100, 0));
     assert_int_equal(next(s).task, 5); /* on the other device; task 4 has to wait */
     assert_none(s);
     done(s, 2);
-    assert_int_equal(next(s).seats[0].gpu_mask, 2);
+    assert_int_equal(next(s).assignments[0].gpu_mask, 2);
     hy_schedule_free(s);
 }
 
 /*
  * Without agent 1, each role that comes first takes agents 2 and 3 and leaves
  * too little for the other, so the task is called impossible. But the
- * reservation made before knows a way, and keeps it.
+ * reservation that was made before remains valid.
  */
 static void test_reservation_outlives_an_agent_it_does_not_use(void **state)
 {
@@ -401,7 +403,7 @@ static void test_reservation_outlives_an_agent_it_does_not_use(void **state)
     hy_schedule_free(s);
 }
 
-static void test_reservation_moves_when_its_agent_vanishes(void **state)
+static void test_reservation_moves_when_its_agent_is_removed(void **state)
 {
     struct hy_schedule *s = new_schedule(0);
 
@@ -425,7 +427,7 @@ static void test_reservation_moves_when_its_agent_vanishes(void **state)
     hy_schedule_free(s);
 }
 
-static void test_reservation_takes_a_new_agent(void **state)
+static void test_reservation_uses_a_new_agent(void **state)
 {
     struct hy_schedule *s = new_schedule(0);
 
@@ -444,7 +446,7 @@ static void test_reservation_takes_a_new_agent(void **state)
 static void test_reservation_leaves_an_agent_that_closes(void **state)
 {
     struct hy_schedule *s = new_schedule(0);
-    struct hy_place p;
+    struct hy_placement p;
 
     (void)state;
     add(s, 1, 2, 0, UNCOUNTED);
@@ -461,12 +463,12 @@ static void test_reservation_leaves_an_agent_that_closes(void **state)
     done(s, 2);
     p = next(s);
     assert_int_equal(p.task, 4);
-    assert_int_equal(p.seats[0].agent, 1);
-    assert_int_equal(p.seats[1].agent, 1);
+    assert_int_equal(p.assignments[0].agent, 1);
+    assert_int_equal(p.assignments[1].agent, 1);
     hy_schedule_free(s);
 }
 
-static void test_reservation_ends_when_its_task_is_taken_back(void **state)
+static void test_reservation_ends_with_its_task(void **state)
 {
     struct hy_schedule *s = new_schedule(0);
 
@@ -481,7 +483,7 @@ static void test_reservation_ends_when_its_task_is_taken_back(void **state)
     hy_schedule_free(s);
 }
 
-static void test_impossible_task_holds_nobody_up(void **state)
+static void test_impossible_task_delays_no_other_task(void **state)
 {
     struct hy_need need = gang(4, 0, 0);
     struct hy_schedule *s = new_schedule(0);
@@ -530,26 +532,26 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gang_is_placed_whole_or_not_at_all),
-        cmocka_unit_test(test_seats_come_by_role_then_member),
+        cmocka_unit_test(test_assignments_are_ordered_by_role_then_member),
         cmocka_unit_test(test_roles_of_a_waiting_gang_do_not_block_each_other),
-        cmocka_unit_test(test_possible_gang_gets_a_plan_even_where_the_free_places_mislead),
-        cmocka_unit_test(test_demanding_roles_choose_first),
+        cmocka_unit_test(test_possible_gang_gets_a_reservation_when_first_fit_on_free_agents_fails),
+        cmocka_unit_test(test_demanding_roles_are_placed_first),
         cmocka_unit_test(test_gang_is_placed_if_any_order_of_its_roles_fits),
-        cmocka_unit_test(test_small_tasks_fill_holes_beside_a_reservation),
+        cmocka_unit_test(test_small_tasks_backfill_beside_a_reservation),
         cmocka_unit_test(test_endless_small_tasks_do_not_starve_a_big_one),
         cmocka_unit_test(test_small_tasks_that_start_later_never_delay_a_big_one),
-        cmocka_unit_test(test_slots_gather_for_a_gang_one_by_one),
-        cmocka_unit_test(test_what_comes_free_anywhere_goes_to_the_oldest_first),
-        cmocka_unit_test(test_waiting_members_exchange_devices),
-        cmocka_unit_test(test_waiting_members_with_shares_keep_their_devices),
-        cmocka_unit_test(test_reservation_waits_where_least_is_missing),
-        cmocka_unit_test(test_reservation_waits_for_the_device_that_lacks_least),
+        cmocka_unit_test(test_released_slots_accumulate_for_a_gang),
+        cmocka_unit_test(test_released_resources_go_to_the_oldest_task_first),
+        cmocka_unit_test(test_pending_members_swap_devices),
+        cmocka_unit_test(test_pending_members_with_shares_keep_their_devices),
+        cmocka_unit_test(test_reservation_is_made_where_the_shortfall_is_least),
+        cmocka_unit_test(test_reservation_is_made_on_the_device_with_the_least_load),
         cmocka_unit_test(test_reservation_outlives_an_agent_it_does_not_use),
-        cmocka_unit_test(test_reservation_moves_when_its_agent_vanishes),
-        cmocka_unit_test(test_reservation_takes_a_new_agent),
+        cmocka_unit_test(test_reservation_moves_when_its_agent_is_removed),
+        cmocka_unit_test(test_reservation_uses_a_new_agent),
         cmocka_unit_test(test_reservation_leaves_an_agent_that_closes),
-        cmocka_unit_test(test_reservation_ends_when_its_task_is_taken_back),
-        cmocka_unit_test(test_impossible_task_holds_nobody_up),
+        cmocka_unit_test(test_reservation_ends_with_its_task),
+        cmocka_unit_test(test_impossible_task_delays_no_other_task),
         cmocka_unit_test(test_task_that_becomes_possible_takes_the_reservation_of_a_younger_one),
     };
 

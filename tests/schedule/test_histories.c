@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The schedule over any history: held against a model of its promises, and without memory for a moment. */
+/* The schedule over random histories: compared with a model, and with failing allocations. */
 #include "schedule_model.h"
 
 #include <errno.h>
 
 /* ---- random histories ---------------------------------------------------------------- */
 
-static void test_any_history_keeps_every_promise(void **state)
+static void test_random_histories_match_the_model(void **state)
 {
     struct model m;
 
@@ -19,7 +19,7 @@ static void test_any_history_keeps_every_promise(void **state)
     }
 }
 
-/* With one class there is nothing to wait for but room. */
+/* With one class a task waits only for room. */
 static void test_one_class_never_leaves_room_unused(void **state)
 {
     struct model m;
@@ -41,10 +41,10 @@ static void test_one_class_never_leaves_room_unused(void **state)
 
 /*
  * From a random moment on, only what ran at that moment ends; what starts from
- * then on runs forever. The oldest task that is possible gets its turn by the
- * time the last of those has ended, however many others pass it.
+ * then on runs forever. The oldest possible task is placed by the time
+ * the last of those has ended, however many others start before it.
  */
-static void oldest_gets_its_turn(struct model *m)
+static void check_oldest_is_placed(struct model *m)
 {
     const struct model_task *oldest = oldest_waiting(m);
     uint64_t id, ran[TASKS];
@@ -68,7 +68,7 @@ static void oldest_gets_its_turn(struct model *m)
     assert_true(task_by_id(m, id)->running);
 }
 
-static void test_what_starts_later_never_delays_the_oldest(void **state)
+static void test_tasks_that_start_later_never_delay_the_oldest(void **state)
 {
     struct model m;
 
@@ -80,12 +80,12 @@ static void test_what_starts_later_never_delays_the_oldest(void **state)
                 model_step(&m, pool, HY_COUNT(pool), 10);
             for (uint64_t a = 0; a < AGENTS; a++)
                 if (m.agents[a].there && !m.agents[a].open)
-                    model_agent_turn(&m, a);
+                    model_agent_toggle(&m, a);
             while (m.count > TASKS / 2)
                 model_done(&m, m.count - 1);
             while (model_next(&m))
                 ;
-            oldest_gets_its_turn(&m);
+            check_oldest_is_placed(&m);
         }
         model_free(&m);
     }
@@ -93,7 +93,7 @@ static void test_what_starts_later_never_delays_the_oldest(void **state)
 
 /* ---- out of memory --------------------------------------------------------------------- */
 
-/* Fails at most once, and then must have changed nothing that can be seen. */
+/* Fails at most once, and then must not have changed anything visible. */
 #define TWICE(s, call)                                                                                       \
     ({                                                                                                       \
         struct hy_schedule_stats before_ = stats_of(s);                                                      \
@@ -118,17 +118,17 @@ static void note(uint64_t *digest, uint64_t value)
 
 static void place_all(struct hy_schedule *s, uint64_t *digest, uint64_t *ran, size_t *ran_count)
 {
-    struct hy_place p;
+    struct hy_placement p;
 
     while (TWICE(s, hy_schedule_next(s, &p)) == 1) {
         note(digest, p.task);
-        for (size_t i = 0; i < p.seat_count; i++)
-            note(digest, p.seats[i].agent * 1000 + p.seats[i].gpu_mask);
+        for (size_t i = 0; i < p.count; i++)
+            note(digest, p.assignments[i].agent * 1000 + p.assignments[i].gpu_mask);
         ran[(*ran_count)++] = p.task;
     }
 }
 
-/* The same placements as when nothing failed, whatever allocation did. */
+/* The placements are the same whichever allocation fails. */
 static int history_with_faults(void *arg)
 {
     struct trace *trace = arg;
@@ -179,7 +179,7 @@ static int reservation_with_faults(void *arg)
     struct hy_policy policy = {0};
     struct hy_need one = gang(1, 0, 0), all = gang(65, 0, 0);
     struct hy_schedule *s = hy_schedule_new(&policy);
-    struct hy_place p;
+    struct hy_placement p;
 
     (void)arg;
     if (!s)
@@ -198,7 +198,7 @@ static int reservation_with_faults(void *arg)
     return 0;
 }
 
-static void test_out_of_memory_leaves_the_reservation_alone(void **state)
+static void test_out_of_memory_does_not_change_the_reservation(void **state)
 {
     (void)state;
     hy_each_fault(HY_SEAM_ALLOC, reservation_with_faults, NULL);
@@ -207,11 +207,11 @@ static void test_out_of_memory_leaves_the_reservation_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any_history_keeps_every_promise),
+        cmocka_unit_test(test_random_histories_match_the_model),
         cmocka_unit_test(test_one_class_never_leaves_room_unused),
-        cmocka_unit_test(test_what_starts_later_never_delays_the_oldest),
+        cmocka_unit_test(test_tasks_that_start_later_never_delay_the_oldest),
         cmocka_unit_test(test_out_of_memory_changes_nothing),
-        cmocka_unit_test(test_out_of_memory_leaves_the_reservation_alone),
+        cmocka_unit_test(test_out_of_memory_does_not_change_the_reservation),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

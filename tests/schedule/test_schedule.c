@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The schedule: first come, first served, and nothing that an agent has is given out twice. */
+/* The schedule: first come, first served, and capacities are never exceeded. */
 #include "schedule_words.h"
 
 #include <errno.h>
@@ -75,7 +75,7 @@ static void test_a_task_that_runs_alone_has_its_agent_to_itself(void **state)
     run(s, 1, 3, gang(1, 0, 0));
     submit(s, 4, alone());
     submit(s, 5, alone());
-    submit(s, 6, gang(1, 0, 0)); /* there is a slot, and it would keep 4 waiting */
+    submit(s, 6, gang(1, 0, 0)); /* a slot is free, but it would delay 4 */
     assert_none(s);
     done(s, 1);
     done(s, 2);
@@ -97,7 +97,7 @@ static void test_a_task_that_runs_alone_has_its_agent_to_itself(void **state)
     hy_schedule_free(s);
 }
 
-static void test_what_fits_beside_a_task_that_waits_to_run_alone_is_told(void **state)
+static void test_fits_accounts_for_the_reservation_of_a_task_that_runs_alone(void **state)
 {
     struct hy_need plain = gang(1, 0, 0), by_itself = alone();
     struct hy_schedule *s = new_schedule(0);
@@ -111,7 +111,7 @@ static void test_what_fits_beside_a_task_that_waits_to_run_alone_is_told(void **
     assert_none(s);
     assert_int_equal(hy_schedule_fits(s, &by_itself), 0);
     assert_int_equal(hy_schedule_fits(s, &plain), 1);
-    submit(s, 5, plain); /* the second agent is set aside for 4 now */
+    submit(s, 5, plain); /* the second agent is reserved for 4 now */
     assert_none(s);
     assert_int_equal(hy_schedule_fits(s, &plain), 0);
     done(s, 1);
@@ -122,7 +122,7 @@ static void test_what_fits_beside_a_task_that_waits_to_run_alone_is_told(void **
     hy_schedule_free(s);
 }
 
-static void test_memory_that_is_not_counted_is_never_short(void **state)
+static void test_unlimited_memory_is_never_short(void **state)
 {
     struct hy_schedule *s = new_schedule(0);
 
@@ -138,7 +138,7 @@ static void test_memory_that_is_not_counted_is_never_short(void **state)
 static void test_shares_of_a_device_add_up_to_at_most_one(void **state)
 {
     struct hy_schedule *s = new_schedule(0);
-    struct hy_place p;
+    struct hy_placement p;
 
     (void)state;
     add(s, 1, 8, 1, UNCOUNTED);
@@ -146,8 +146,8 @@ static void test_shares_of_a_device_add_up_to_at_most_one(void **state)
     submit(s, 2, gang(1, 400, 0));
     submit(s, 3, gang(1, 1, 0));
     p = next(s);
-    assert_int_equal(p.seats[0].gpu_mask, 1);
-    assert_int_equal(p.seats[0].gpu_share, 600);
+    assert_int_equal(p.assignments[0].gpu_mask, 1);
+    assert_int_equal(p.assignments[0].gpu_share, 600);
     assert_next(s, 2);
     assert_none(s);
     done(s, 1);
@@ -164,16 +164,16 @@ static void test_shares_fill_a_device_before_they_break_another(void **state)
     submit(s, 1, gang(1, 500, 0));
     submit(s, 2, gang(1, 500, 0));
     submit(s, 3, gang(1, 1000, 0));
-    assert_int_equal(next(s).seats[0].gpu_mask, 1);
-    assert_int_equal(next(s).seats[0].gpu_mask, 1);
-    assert_int_equal(next(s).seats[0].gpu_mask, 2);
+    assert_int_equal(next(s).assignments[0].gpu_mask, 1);
+    assert_int_equal(next(s).assignments[0].gpu_mask, 1);
+    assert_int_equal(next(s).assignments[0].gpu_mask, 2);
     hy_schedule_free(s);
 }
 
 static void test_whole_devices_are_exclusive(void **state)
 {
     struct hy_schedule *s = new_schedule(0);
-    struct hy_place p;
+    struct hy_placement p;
 
     (void)state;
     add(s, 1, 8, 3, UNCOUNTED);
@@ -182,25 +182,25 @@ static void test_whole_devices_are_exclusive(void **state)
     submit(s, 3, gang(1, 100, 0));
     p = next(s);
     assert_int_equal(p.task, 1);
-    assert_int_equal(p.seats[0].gpu_mask, 3);
-    assert_int_equal(p.seats[0].gpu_share, 1000);
-    assert_none(s); /* the third device is set aside for task 2 */
+    assert_int_equal(p.assignments[0].gpu_mask, 3);
+    assert_int_equal(p.assignments[0].gpu_share, 1000);
+    assert_none(s); /* the third device is reserved for task 2 */
     done(s, 1);
     p = next(s);
     assert_int_equal(p.task, 2);
-    assert_int_equal(__builtin_popcountll(p.seats[0].gpu_mask), 2);
+    assert_int_equal(__builtin_popcountll(p.assignments[0].gpu_mask), 2);
     assert_next(s, 3);
     hy_schedule_free(s);
 }
 
-static void test_all_64_devices_of_an_agent_can_be_had(void **state)
+static void test_one_task_can_have_all_64_devices_of_an_agent(void **state)
 {
     struct hy_schedule *s = new_schedule(0);
 
     (void)state;
     add(s, 1, 2, 64, UNCOUNTED);
     submit(s, 1, gang(1, 64000, 0));
-    assert_true(next(s).seats[0].gpu_mask == UINT64_MAX);
+    assert_true(next(s).assignments[0].gpu_mask == UINT64_MAX);
     hy_schedule_free(s);
 }
 
@@ -213,12 +213,12 @@ static void test_tasks_without_gpu_leave_agents_with_gpus_free(void **state)
     add(s, 2, 1, 0, UNCOUNTED);
     submit(s, 1, gang(1, 0, 0));
     submit(s, 2, gang(1, 1000, 0));
-    assert_int_equal(next(s).seats[0].agent, 2);
-    assert_int_equal(next(s).seats[0].agent, 1);
+    assert_int_equal(next(s).assignments[0].agent, 2);
+    assert_int_equal(next(s).assignments[0].agent, 1);
     hy_schedule_free(s);
 }
 
-/* ---- the limit of all ---------------------------------------------------------- */
+/* ---- the limit over all agents ---------------------------------------------------------- */
 
 static void test_parallel_limits_the_members_that_run(void **state)
 {
@@ -255,16 +255,16 @@ static void test_parallel_is_kept_free_for_a_waiting_gang(void **state)
     submit(s, 5, gang(1, 0, 0));
     assert_next(s, 1);
     assert_next(s, 2);
-    assert_none(s); /* a third would leave task 3 too few, once one of the two ends */
+    assert_none(s); /* a third would delay task 3 */
     done(s, 1);
     assert_next(s, 3);
     assert_none(s);
     hy_schedule_free(s);
 }
 
-/* ---- agents come and go ----------------------------------------------------------- */
+/* ---- agents are added, removed, closed and resized ----------------------------------------------------------- */
 
-static void test_closed_agent_gets_no_new_seats(void **state)
+static void test_closed_agent_gets_no_new_members(void **state)
 {
     struct hy_schedule *s = new_schedule(0);
     struct hy_need need = gang(2, 0, 0);
@@ -284,7 +284,7 @@ static void test_closed_agent_gets_no_new_seats(void **state)
     hy_schedule_free(s);
 }
 
-static void test_an_agent_may_have_more_or_fewer_slots_later(void **state)
+static void test_an_agent_can_be_resized(void **state)
 {
     struct hy_schedule *s = new_schedule(0);
     struct hy_schedule_stats stats;
@@ -312,7 +312,7 @@ static void test_an_agent_may_have_more_or_fewer_slots_later(void **state)
     hy_schedule_free(s);
 }
 
-static void test_seats_of_a_removed_agent_are_gone_with_it(void **state)
+static void test_removing_an_agent_removes_its_assignments(void **state)
 {
     struct hy_schedule *s = new_schedule(0);
 
@@ -324,13 +324,13 @@ static void test_seats_of_a_removed_agent_are_gone_with_it(void **state)
     assert_int_equal(stats_of(s).slots, 1);
     assert_int_equal(stats_of(s).slots_used, 1);
     assert_int_equal(stats_of(s).running, 1);
-    add(s, 1, 2, 0, GB); /* the same number, another agent: nothing of it is used */
+    add(s, 1, 2, 0, GB); /* the same ID, but a new agent with nothing allocated */
     submit(s, 2, gang(2, 0, GB / 2));
     assert_next(s, 2);
-    done(s, 1); /* frees the seat on agent 2 and none on the new agent 1 */
+    done(s, 1); /* releases the slot on agent 2 and none on the new agent 1 */
     assert_int_equal(stats_of(s).slots_used, 2);
     submit(s, 3, gang(1, 0, 0));
-    assert_int_equal(next(s).seats[0].agent, 2);
+    assert_int_equal(next(s).assignments[0].agent, 2);
     assert_none(s);
     hy_schedule_free(s);
 }
@@ -342,7 +342,7 @@ static void test_five_thousand_agents_are_all_found(void **state)
 
     (void)state;
     memset(seen, 0, sizeof seen);
-    submit(s, 1, gang(1, 0, 0)); /* a class that is there before the agents are */
+    submit(s, 1, gang(1, 0, 0)); /* a class that exists before the agents */
     for (uint64_t a = 1; a <= 5000; a++)
         add(s, a, 1, a % 5 == 0, UNCOUNTED);
     for (uint64_t t = 2; t <= 4000; t++)
@@ -350,19 +350,19 @@ static void test_five_thousand_agents_are_all_found(void **state)
     submit(s, 4001, gang(1000, 1000, 0));
     submit(s, 4002, gang(1, 0, 0));
     for (uint64_t t = 1; t <= 4001; t++) {
-        struct hy_place p = next(s);
+        struct hy_placement p = next(s);
 
         assert_int_equal(p.task, t);
-        for (size_t i = 0; i < p.seat_count; i++) {
-            assert_false(seen[p.seats[i].agent]);
-            seen[p.seats[i].agent] = true;
+        for (size_t i = 0; i < p.count; i++) {
+            assert_false(seen[p.assignments[i].agent]);
+            seen[p.assignments[i].agent] = true;
         }
     }
     assert_none(s);
     hy_schedule_free(s);
 }
 
-static void test_classes_that_come_and_go_are_forgotten(void **state)
+static void test_unused_classes_are_freed(void **state)
 {
     struct hy_schedule *s = new_schedule(0);
     unsigned classes = 0, shapes = 0;
@@ -377,15 +377,15 @@ static void test_classes_that_come_and_go_are_forgotten(void **state)
     assert_int_equal(stats_of(s).waiting + stats_of(s).running + stats_of(s).slots_used, 0);
     hy_list_each(it, &s->classes)
         classes++;
-    hy_list_each(it, &s->shapes)
+    hy_list_each(it, &s->fit_indexes)
         shapes++;
     assert_true(classes <= 32 && shapes <= 32);
     hy_schedule_free(s);
 }
 
-/* ---- bad input -------------------------------------------------------------------- */
+/* ---- invalid input -------------------------------------------------------------------- */
 
-static void test_needs_that_make_no_sense_are_refused(void **state)
+static void test_invalid_needs_are_rejected(void **state)
 {
     const struct hy_need bad[] = {
         {.role_count = 0},
@@ -407,11 +407,11 @@ static void test_needs_that_make_no_sense_are_refused(void **state)
     }
     assert_int_equal(stats_of(s).waiting, 0);
     submit(s, 1, gang(HY_MEMBERS_MAX, 0, 0));
-    assert_int_equal(next(s).seat_count, HY_MEMBERS_MAX);
+    assert_int_equal(next(s).count, HY_MEMBERS_MAX);
     hy_schedule_free(s);
 }
 
-static void test_agents_that_make_no_sense_are_refused(void **state)
+static void test_invalid_agents_are_rejected(void **state)
 {
     struct hy_capacity none = {.slots = 0}, fine = {.slots = 1};
     struct hy_capacity many = {.slots = 1, .gpus = HY_AGENT_GPUS_MAX + 1};
@@ -426,7 +426,7 @@ static void test_agents_that_make_no_sense_are_refused(void **state)
     hy_schedule_free(s);
 }
 
-static void test_numbers_are_unique_and_known(void **state)
+static void test_ids_are_unique_and_unknown_ids_are_errors(void **state)
 {
     struct hy_need need = gang(1, 0, 0);
     struct hy_schedule *s = new_schedule(0);
@@ -448,37 +448,37 @@ static void test_numbers_are_unique_and_known(void **state)
     hy_schedule_free(NULL);
 }
 
-/* ---- the set of numbers ------------------------------------------------------------ */
+/* ---- the bitmap ------------------------------------------------------------ */
 
-static void test_bits_find_their_neighbours(void **state)
+static void test_bitmap_finds_next_and_previous_members(void **state)
 {
     enum { SIZE = 70000 };
     static bool model[SIZE];
-    struct hy_bits bits = {0};
+    struct hy_bitmap bits = {0};
     struct hy_rng rng;
 
     (void)state;
     memset(model, 0, sizeof model);
     hy_rng_seed(&rng, 1, 0);
-    assert_int_equal(hy_bits_next(&bits, 0), HY_BITS_NONE);
-    assert_int_equal(hy_bits_prev(&bits, HY_BITS_NONE), HY_BITS_NONE);
+    assert_int_equal(hy_bitmap_next(&bits, 0), HY_BITMAP_NONE);
+    assert_int_equal(hy_bitmap_prev(&bits, HY_BITMAP_NONE), HY_BITMAP_NONE);
     for (uint32_t size = 1; size <= SIZE; size = size < 100 ? size + 1 : size * 3) {
-        assert_int_equal(hy_bits_grow(&bits, size), 0);
+        assert_int_equal(hy_bitmap_grow(&bits, size), 0);
         for (int k = 0; k < 200; k++) {
             uint32_t i = (uint32_t)hy_rng_below(&rng, size), from = (uint32_t)hy_rng_below(&rng, size), want;
 
             model[i] = !model[i];
-            (model[i] ? hy_bits_set : hy_bits_clear)(&bits, i);
-            assert_int_equal(hy_bits_has(&bits, i), model[i]);
+            (model[i] ? hy_bitmap_set : hy_bitmap_clear)(&bits, i);
+            assert_int_equal(hy_bitmap_has(&bits, i), model[i]);
             for (want = from; want < size && !model[want];)
                 want++;
-            assert_int_equal(hy_bits_next(&bits, from), want < size ? want : HY_BITS_NONE);
-            for (want = from; want != HY_BITS_NONE && !model[want];)
-                want--; /* from 0 to HY_BITS_NONE */
-            assert_int_equal(hy_bits_prev(&bits, from), want);
+            assert_int_equal(hy_bitmap_next(&bits, from), want < size ? want : HY_BITMAP_NONE);
+            for (want = from; want != HY_BITMAP_NONE && !model[want];)
+                want--; /* from 0 to HY_BITMAP_NONE */
+            assert_int_equal(hy_bitmap_prev(&bits, from), want);
         }
     }
-    hy_bits_done(&bits);
+    hy_bitmap_done(&bits);
 }
 
 int main(void)
@@ -488,24 +488,24 @@ int main(void)
         cmocka_unit_test(test_slots_are_never_exceeded),
         cmocka_unit_test(test_memory_is_never_exceeded),
         cmocka_unit_test(test_a_task_that_runs_alone_has_its_agent_to_itself),
-        cmocka_unit_test(test_what_fits_beside_a_task_that_waits_to_run_alone_is_told),
-        cmocka_unit_test(test_memory_that_is_not_counted_is_never_short),
+        cmocka_unit_test(test_fits_accounts_for_the_reservation_of_a_task_that_runs_alone),
+        cmocka_unit_test(test_unlimited_memory_is_never_short),
         cmocka_unit_test(test_shares_of_a_device_add_up_to_at_most_one),
         cmocka_unit_test(test_shares_fill_a_device_before_they_break_another),
         cmocka_unit_test(test_whole_devices_are_exclusive),
-        cmocka_unit_test(test_all_64_devices_of_an_agent_can_be_had),
+        cmocka_unit_test(test_one_task_can_have_all_64_devices_of_an_agent),
         cmocka_unit_test(test_tasks_without_gpu_leave_agents_with_gpus_free),
         cmocka_unit_test(test_parallel_limits_the_members_that_run),
         cmocka_unit_test(test_parallel_is_kept_free_for_a_waiting_gang),
-        cmocka_unit_test(test_closed_agent_gets_no_new_seats),
-        cmocka_unit_test(test_an_agent_may_have_more_or_fewer_slots_later),
-        cmocka_unit_test(test_seats_of_a_removed_agent_are_gone_with_it),
+        cmocka_unit_test(test_closed_agent_gets_no_new_members),
+        cmocka_unit_test(test_an_agent_can_be_resized),
+        cmocka_unit_test(test_removing_an_agent_removes_its_assignments),
         cmocka_unit_test(test_five_thousand_agents_are_all_found),
-        cmocka_unit_test(test_classes_that_come_and_go_are_forgotten),
-        cmocka_unit_test(test_needs_that_make_no_sense_are_refused),
-        cmocka_unit_test(test_agents_that_make_no_sense_are_refused),
-        cmocka_unit_test(test_numbers_are_unique_and_known),
-        cmocka_unit_test(test_bits_find_their_neighbours),
+        cmocka_unit_test(test_unused_classes_are_freed),
+        cmocka_unit_test(test_invalid_needs_are_rejected),
+        cmocka_unit_test(test_invalid_agents_are_rejected),
+        cmocka_unit_test(test_ids_are_unique_and_unknown_ids_are_errors),
+        cmocka_unit_test(test_bitmap_finds_next_and_previous_members),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -68,7 +68,7 @@ static void end_server(struct server *s)
 static int fork_trial_of(struct server *s, struct trial *t, char **env, uint64_t memory, struct hy_err *err)
 {
     struct hy_process_spec spec = {
-        .tag = "7.1.1", .env = env, .cwd = "/tmp", .memory = memory, .warm = s->w};
+        .tag = "7.1.1", .env = env, .cwd = "/tmp", .memory = memory, .fork_server = s->w};
 
     return start_spec(s->bench, t, &spec, err);
 }
@@ -108,7 +108,7 @@ static void test_files_to_keep_are_kept(void **state)
     struct trial t;
 
     start_server(*state, &s, "works");
-    spec.warm = s.w;
+    spec.fork_server = s.w;
     assert_int_equal(start_spec(*state, &t, &spec, &err), 0);
     run_to_end(&t);
     assert_string_equal((char *)t.first[1], "/tmp x kept=3\n");
@@ -196,7 +196,7 @@ static void test_a_start_that_comes_to_nothing_says_why(void **state)
     assert_not_started(*state, "refuses trials", -ENOTSUP, "there are threads");
     assert_not_started(*state, "cannot fork", -ENOMEM, "cannot fork: out of memory");
     assert_not_started(*state, "has no folder", -EIO, "cannot enter the folder");
-    assert_not_started(*state, "babbles to trials", -EPROTO, "made no sense");
+    assert_not_started(*state, "babbles to trials", -EPROTO, "sent an invalid message");
     assert_not_started(*state, "is alien", -EAGAIN, "is not ours");
     assert_not_started(*state, "closes", -EAGAIN, "it died before it began");
     assert_not_started(*state, "dies at work", -EAGAIN, "it died before it began");
@@ -227,7 +227,7 @@ static void test_a_trial_may_die_before_it_is_known(void **state)
     start_server(b, &s, "works");
     FORK(&s, &t, "TRIAL_SAYS=x", "TRIAL_DIES=1");
     assert_int_equal(waitid(P_ALL, 0, &dead, WEXITED | WNOWAIT), 0);
-    b->s->census_at = -1;
+    b->s->snapshot_at = -1;
     assert_int_equal(hy_descendants_find(b->s), 0);
     run_to_end(&t);
     assert_int_equal(t.end.outcome, HY_PROCESS_NOT_STARTED);
@@ -247,7 +247,7 @@ static void test_a_server_that_hangs_is_not_waited_for_without_end(void **state)
     run_to_end(&t);
     assert_int_equal(t.end.outcome, HY_PROCESS_NOT_STARTED);
     assert_int_equal(t.end.code, -ETIMEDOUT);
-    assert_string_equal(t.message, "the process that trials are forked from does not answer");
+    assert_string_equal(t.message, "the fork server does not answer");
     end_server(&s);
 }
 

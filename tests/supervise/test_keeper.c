@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The keeper and the sweep: nothing outlives the agent or the driver that it belonged to. */
+/* The reaper and the sweep: nothing outlives the agent or the driver that it belonged to. */
 #include "process_bench.h"
 
 #include <limits.h>
@@ -15,7 +15,7 @@
 #include "supervise/supervise.h"
 #include "base/file.h"
 
-/* ---- the keeper ---- */
+/* ---- the reaper ---- */
 
 /* What a kept child can tell the test, over everybody's death. */
 struct news {
@@ -33,7 +33,7 @@ static __attribute__((noreturn)) void kept_agent_dies(const struct news *news)
 
     if (open_bench(&b, NULL) < 0)
         _exit(90);
-    hy_keeper_file(news->file);
+    hy_reaper_file(news->file);
     START(&b, &t, 0, HELPER("children"));
     run_to_text(&t, "pid ", 4);
     START(&b, &limited, 512 * MB, HELPER("children"));
@@ -59,9 +59,9 @@ static __attribute__((noreturn)) void kept_child_exits_at_sigterm(const struct n
     _exit(7);
 }
 
-static __attribute__((noreturn)) void kept_child_sees_its_keeper_go(const struct news *news)
+static __attribute__((noreturn)) void kept_child_sees_its_reaper_go(const struct news *news)
 {
-    struct pollfd wait = {.fd = hy_keeper_fd(), .events = POLLIN};
+    struct pollfd wait = {.fd = hy_reaper_fd(), .events = POLLIN};
     char c;
 
     if (write(news->report, "ready", 5) != 5)
@@ -101,7 +101,7 @@ static __attribute__((noreturn)) void kept_driver_spares_one(const struct news *
         if (agents[i] == 0)
             stay();
     }
-    if (hy_keeper_spare(agents[1]) < 0 || write(news->report, agents, sizeof agents) != sizeof agents)
+    if (hy_reaper_spare(agents[1]) < 0 || write(news->report, agents, sizeof agents) != sizeof agents)
         _exit(91);
     _exit(0);
 }
@@ -111,7 +111,7 @@ static __attribute__((noreturn)) void kept_driver_adopts(const struct news *news
 {
     int pidfd = (int)syscall(SYS_pidfd_open, atoi(news->file), 0);
 
-    if (pidfd < 0 || hy_keeper_adopt(pidfd) < 0 || write(news->report, "ready", 5) != 5)
+    if (pidfd < 0 || hy_reaper_adopt(pidfd) < 0 || write(news->report, "ready", 5) != 5)
         _exit(91);
     stay();
 }
@@ -124,17 +124,17 @@ static __attribute__((noreturn)) void kept_agent_changes_runs(const struct news 
     sigemptyset(&set);
     sigaddset(&set, SIGUSR1);
     sigprocmask(SIG_BLOCK, &set, NULL);
-    if (flock(lock, LOCK_EX) < 0 || hy_keeper_hold(log, lock) < 0)
+    if (flock(lock, LOCK_EX) < 0 || hy_reaper_hold(log, lock) < 0)
         _exit(91);
     close(lock);
     if (write(news->report, "holds", 5) != 5 || sigwait(&set, &sig) != 0)
         _exit(92);
-    if (hy_keeper_hold(-1, -1) < 0 || write(news->report, "let go", 6) != 6)
+    if (hy_reaper_hold(-1, -1) < 0 || write(news->report, "let go", 6) != 6)
         _exit(93);
     stay();
 }
 
-/* Forks a keeper with `body` as its child; returns the keeper's pid. */
+/* Forks a reaper with `body` as its child; returns the reaper's pid. */
 static pid_t fork_kept(struct news *news, __attribute__((noreturn)) void (*body)(const struct news *news),
                        int *ret_report)
 {
@@ -146,7 +146,7 @@ static pid_t fork_kept(struct news *news, __attribute__((noreturn)) void (*body)
     if (pid == 0) {
         close(ends[0]);
         news->report = ends[1];
-        if (hy_keeper_fork(news->name, -1) < 0)
+        if (hy_reaper_fork(news->name, -1) < 0)
             _exit(93);
         alarm(WATCHDOG_S);
         body(news);
@@ -169,20 +169,20 @@ static size_t read_report(int report, char *text, size_t size, size_t at_least)
     return len;
 }
 
-static void test_the_keeper_ends_what_a_killed_agent_left(void **state)
+static void test_the_reaper_ends_what_a_killed_agent_left(void **state)
 {
     struct news news = {.name = "test"};
     struct trial pids = {0};
     char text[3000], *cgroup;
     int report, status;
-    pid_t keeper;
+    pid_t reaper;
 
     (void)state;
     snprintf(news.file, sizeof news.file, "/tmp/hopyard-test-%d.sock", (int)getpid());
     write_file(news.file, "", 0600);
-    keeper = fork_kept(&news, kept_agent_dies, &report);
+    reaper = fork_kept(&news, kept_agent_dies, &report);
     read_report(report, text, sizeof text, sizeof text - 1);
-    assert_int_equal(waitpid(keeper, &status, 0), keeper);
+    assert_int_equal(waitpid(reaper, &status, 0), reaper);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
     close(report);
     assert_int_equal(count_text(text, "pid "), 8);
@@ -215,14 +215,14 @@ static __attribute__((noreturn)) void kept_child_exits(const struct news *news)
 }
 
 /* A trial that was killed cannot remove the socket at which it was fed. */
-static void test_the_keeper_removes_sockets_of_feeds_that_were_killed(void **state)
+static void test_the_reaper_removes_sockets_of_feeds_that_were_killed(void **state)
 {
     struct news news = {.name = "test"};
-    char folder[] = "/tmp/hopyard-keeper-XXXXXX";
+    char folder[] = "/tmp/hopyard-reaper-XXXXXX";
     const char *before = getenv("XDG_RUNTIME_DIR");
     int report, status, live;
     char *sockets;
-    pid_t keeper;
+    pid_t reaper;
 
     (void)state;
     assert_non_null(mkdtemp(folder));
@@ -233,12 +233,12 @@ static void test_the_keeper_removes_sockets_of_feeds_that_were_killed(void **sta
     close(make_socket(hy_path_in(sockets, "agent-1.sock")));
     live = make_socket(hy_path_in(sockets, "feed-2.sock"));
     assert_int_equal(listen(live, 1), 0);
-    keeper = fork_kept(&news, kept_child_exits, &report);
-    assert_int_equal(waitpid(keeper, &status, 0), keeper);
+    reaper = fork_kept(&news, kept_child_exits, &report);
+    assert_int_equal(waitpid(reaper, &status, 0), reaper);
     assert_int_equal(status, 0);
     assert_int_equal(access(hy_path_in(sockets, "feed-1.sock"), F_OK), -1);
     assert_int_equal(access(hy_path_in(sockets, "feed-2.sock"), F_OK), 0);
-    assert_int_equal(access(hy_path_in(sockets, "agent-1.sock"), F_OK), 0); /* not the keeper's to judge */
+    assert_int_equal(access(hy_path_in(sockets, "agent-1.sock"), F_OK), 0); /* not the reaper's to judge */
     close(report);
     close(live);
     free(sockets);
@@ -246,29 +246,29 @@ static void test_the_keeper_removes_sockets_of_feeds_that_were_killed(void **sta
     assert_int_equal(before ? setenv("XDG_RUNTIME_DIR", before, 1) : unsetenv("XDG_RUNTIME_DIR"), 0);
 }
 
-static void test_the_keeper_passes_signals_on_and_exits_as_its_child(void **state)
+static void test_the_reaper_passes_signals_on_and_exits_as_its_child(void **state)
 {
     struct news news = {.name = "test"};
     char text[16];
     int report, status;
-    pid_t keeper = fork_kept(&news, kept_child_exits_at_sigterm, &report);
+    pid_t reaper = fork_kept(&news, kept_child_exits_at_sigterm, &report);
 
     (void)state;
     read_report(report, text, sizeof text, 5);
-    kill(keeper, SIGTERM);
-    assert_int_equal(waitpid(keeper, &status, 0), keeper);
+    kill(reaper, SIGTERM);
+    assert_int_equal(waitpid(reaper, &status, 0), reaper);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 7);
     close(report);
 }
 
-static void kill_child_of(pid_t keeper)
+static void kill_child_of(pid_t reaper)
 {
     struct hy_procs procs = {0};
 
     assert_int_equal(hy_procs_read(&procs), 0);
     for (size_t i = 0; i < procs.n; i++)
-        if (procs.list[i].ppid == keeper)
+        if (procs.list[i].ppid == reaper)
             kill(procs.list[i].pid, SIGKILL);
     hy_procs_done(&procs);
 }
@@ -278,32 +278,32 @@ static void test_a_killed_drivers_agents_are_asked_to_end(void **state)
     struct news news = {.name = NULL};
     char text[16];
     int report, status;
-    pid_t keeper = fork_kept(&news, kept_driver_dies, &report);
+    pid_t reaper = fork_kept(&news, kept_driver_dies, &report);
 
     (void)state;
     read_report(report, text, sizeof text, 5);
-    kill_child_of(keeper);
+    kill_child_of(reaper);
     read_report(report, text, sizeof text, 5);
     assert_string_equal(text, "ended");
-    assert_int_equal(waitpid(keeper, &status, 0), keeper);
+    assert_int_equal(waitpid(reaper, &status, 0), reaper);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
     close(report);
 }
 
-static void test_a_child_sees_that_its_keeper_is_gone(void **state)
+static void test_a_child_sees_that_its_reaper_is_gone(void **state)
 {
     struct news news = {.name = "test"};
     char text[16];
     int report, status;
-    pid_t keeper = fork_kept(&news, kept_child_sees_its_keeper_go, &report);
+    pid_t reaper = fork_kept(&news, kept_child_sees_its_reaper_go, &report);
 
     (void)state;
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     read_report(report, text, sizeof text, 5);
-    kill(keeper, SIGKILL);
+    kill(reaper, SIGKILL);
     read_report(report, text, sizeof text, 5);
     assert_string_equal(text, "alone");
-    assert_int_equal(waitpid(keeper, &status, 0), keeper);
+    assert_int_equal(waitpid(reaper, &status, 0), reaper);
     assert_true(waitpid(-1, &status, 0) > 0); /* the child, ours now */
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     close(report);
@@ -418,13 +418,13 @@ static void test_marks_are_read_strictly(void **state)
 static void test_a_spared_agent_outlives_its_driver(void **state)
 {
     struct news news = {0};
-    pid_t keeper, agents[2];
+    pid_t reaper, agents[2];
     int report, status;
 
     (void)state;
-    keeper = fork_kept(&news, kept_driver_spares_one, &report);
+    reaper = fork_kept(&news, kept_driver_spares_one, &report);
     assert_int_equal(read(report, agents, sizeof agents), sizeof agents);
-    assert_int_equal(waitpid(keeper, &status, 0), keeper);
+    assert_int_equal(waitpid(reaper, &status, 0), reaper);
     assert_int_equal(kill(agents[0], 0), -1);
     assert_int_equal(kill(agents[1], 0), 0);
     assert_int_equal(kill(agents[1], SIGKILL), 0);
@@ -434,7 +434,7 @@ static void test_a_spared_agent_outlives_its_driver(void **state)
 static void test_an_adopted_agent_ends_with_its_driver(void **state)
 {
     struct news news = {0};
-    pid_t keeper, agent = fork();
+    pid_t reaper, agent = fork();
     char text[8];
     int report, status;
 
@@ -442,35 +442,35 @@ static void test_an_adopted_agent_ends_with_its_driver(void **state)
     if (agent == 0)
         stay();
     snprintf(news.file, sizeof news.file, "%d", (int)agent);
-    keeper = fork_kept(&news, kept_driver_adopts, &report);
+    reaper = fork_kept(&news, kept_driver_adopts, &report);
     read_report(report, text, sizeof text, 5);
-    kill_child_of(keeper);
+    kill_child_of(reaper);
     assert_int_equal(waitpid(agent, &status, 0), agent);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
-    assert_int_equal(waitpid(keeper, &status, 0), keeper);
+    assert_int_equal(waitpid(reaper, &status, 0), reaper);
     close(report);
 }
 
 /* The lock of a run is held until its last trial has ended, whoever dies first. */
-static void test_the_keeper_holds_what_its_agent_holds(void **state)
+static void test_the_reaper_holds_what_its_agent_holds(void **state)
 {
     struct news news = {.name = "test"};
     char text[16];
     int report, status, lock;
-    pid_t keeper;
+    pid_t reaper;
 
     (void)state;
     snprintf(news.file, sizeof news.file, "/tmp/hopyard-test-%d.lock", (int)getpid());
     write_file(news.file, "", 0600);
     lock = open(news.file, O_RDWR | O_CLOEXEC);
-    keeper = fork_kept(&news, kept_agent_changes_runs, &report);
+    reaper = fork_kept(&news, kept_agent_changes_runs, &report);
     read_report(report, text, sizeof text, 5);
     assert_int_equal(flock(lock, LOCK_EX | LOCK_NB), -1);
-    kill(keeper, SIGUSR1);
+    kill(reaper, SIGUSR1);
     read_report(report, text, sizeof text, 6);
-    assert_int_equal(flock(lock, LOCK_EX), 0); /* the keeper has heard it, or is about to */
-    kill(keeper, SIGTERM);
-    assert_int_equal(waitpid(keeper, &status, 0), keeper);
+    assert_int_equal(flock(lock, LOCK_EX), 0); /* the reaper has heard it, or is about to */
+    kill(reaper, SIGTERM);
+    assert_int_equal(waitpid(reaper, &status, 0), reaper);
     close(lock);
     close(report);
     unlink(news.file);
@@ -478,17 +478,17 @@ static void test_the_keeper_holds_what_its_agent_holds(void **state)
 
 /* ---- faults ---- */
 
-static int fork_a_keeper(void *arg)
+static int fork_a_reaper(void *arg)
 {
     pid_t pid = fork();
     int status;
 
     (void)arg;
     if (pid == 0) {
-        int rc = hy_keeper_fork(NULL, -1);
+        int rc = hy_reaper_fork(NULL, -1);
 
         if (rc == 0)
-            rc = hy_keeper_file("/nonexistent");
+            rc = hy_reaper_file("/nonexistent");
         _exit(rc < 0 ? 1 : 0);
     }
     if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
@@ -496,32 +496,32 @@ static int fork_a_keeper(void *arg)
     return WEXITSTATUS(status) ? -EIO : 0;
 }
 
-static void test_faults_at_the_keepers_birth(void **state)
+static void test_faults_at_the_reapers_birth(void **state)
 {
     (void)state;
     for (long n = 0; n < 12; n++) { /* counted in the child: no early stop */
         hy_fault_arm(HY_SEAM_SYS, n);
-        assert_true(fork_a_keeper(NULL) <= 0);
+        assert_true(fork_a_reaper(NULL) <= 0);
     }
     hy_fault_arm(HY_SEAM_SYS, 0);
-    assert_int_equal(fork_a_keeper(NULL), 0);
+    assert_int_equal(fork_a_reaper(NULL), 0);
 }
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_keeper_ends_what_a_killed_agent_left),
-        cmocka_unit_test(test_the_keeper_removes_sockets_of_feeds_that_were_killed),
-        cmocka_unit_test(test_the_keeper_passes_signals_on_and_exits_as_its_child),
+        cmocka_unit_test(test_the_reaper_ends_what_a_killed_agent_left),
+        cmocka_unit_test(test_the_reaper_removes_sockets_of_feeds_that_were_killed),
+        cmocka_unit_test(test_the_reaper_passes_signals_on_and_exits_as_its_child),
         cmocka_unit_test(test_a_killed_drivers_agents_are_asked_to_end),
-        cmocka_unit_test(test_a_child_sees_that_its_keeper_is_gone),
+        cmocka_unit_test(test_a_child_sees_that_its_reaper_is_gone),
         cmocka_unit_test(test_a_spared_agent_outlives_its_driver),
         cmocka_unit_test(test_an_adopted_agent_ends_with_its_driver),
-        cmocka_unit_test(test_the_keeper_holds_what_its_agent_holds),
+        cmocka_unit_test(test_the_reaper_holds_what_its_agent_holds),
         cmocka_unit_test(test_a_sweep_ends_what_dead_agents_left),
         cmocka_unit_test(test_a_sweep_removes_cgroups_of_dead_agents),
         cmocka_unit_test(test_marks_are_read_strictly),
-        cmocka_unit_test(test_faults_at_the_keepers_birth),
+        cmocka_unit_test(test_faults_at_the_reapers_birth),
     };
 
     return run_suite(argc, argv, tests, HY_COUNT(tests));

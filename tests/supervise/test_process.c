@@ -99,7 +99,7 @@ static void test_a_folder_of_the_path_that_may_not_be_searched_is_passed_over(vo
     assert_int_equal(chmod(folder, 0), 0);
     assert_start_fails(*state, ARGV("nonesuch"), env, "/", -ENOENT, "cannot start 'nonesuch': not found in PATH (/tmp/");
     if (geteuid() != 0)
-        assert_start_fails(*state, ARGV(file), env, "/", -EACCES, "its folder may not be entered");
+        assert_start_fails(*state, ARGV(file), env, "/", -EACCES, "its directory is not accessible");
     rmdir(folder);
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tasks with equal needs, in the order they came.
+ * Tasks with equal needs, in order of submission.
  *
  * If the oldest of them does not fit, none does: that is why a queue of any
  * length costs no more than its classes. A class outlives its last task for a
- * while, because making its shapes anew looks at every site.
+ * while, because making its fit_indexes anew looks at every agent.
  */
 #include "schedule/internal.h"
 
@@ -14,7 +14,7 @@
 
 #include "base/mem.h"
 
-#define PARKED_MAX 32u
+#define UNUSED_CLASSES_MAX 32u
 
 static bool role_is_valid(const struct hy_role_need *role)
 {
@@ -51,33 +51,33 @@ static bool needs_equal(const struct hy_need *a, const struct hy_need *b)
     if (a->role_count != b->role_count)
         return false;
     for (uint32_t r = 0; r < a->role_count; r++)
-        if (a->roles[r].count != b->roles[r].count || !hy_shapes_equal(&a->roles[r], &b->roles[r]))
+        if (a->roles[r].count != b->roles[r].count || !hy_role_needs_equal(&a->roles[r], &b->roles[r]))
             return false;
     return true;
 }
 
-void hy_class_free(struct hy_class *c)
+void hy_task_class_free(struct hy_task_class *c)
 {
     hy_list_remove(&c->link);
     hy_list_remove(&c->state);
     for (uint32_t r = 0; r < HY_ROLES_MAX; r++)
-        hy_shape_unref(c->shape[r]);
+        hy_fit_index_unref(c->fit[r]);
     free(c);
 }
 
-/* Takes its turn among those to be forgotten, the longest unused first. */
-static void park(struct hy_schedule *s, struct hy_class *c)
+/* Frees the class that has been unused longest once there are too many. */
+static void keep_unused(struct hy_schedule *s, struct hy_task_class *c)
 {
-    hy_list_push(&s->parked, &c->state);
-    if (++s->parked_count > PARKED_MAX) {
-        hy_class_free(hy_container(s->parked.next, struct hy_class, state));
-        s->parked_count--;
+    hy_list_push(&s->unused, &c->state);
+    if (++s->unused_count > UNUSED_CLASSES_MAX) {
+        hy_task_class_free(hy_container(s->unused.next, struct hy_task_class, state));
+        s->unused_count--;
     }
 }
 
-static struct hy_class *class_new(struct hy_schedule *s, const struct hy_need *need)
+static struct hy_task_class *class_new(struct hy_schedule *s, const struct hy_need *need)
 {
-    struct hy_class *c = hy_calloc(1, sizeof *c);
+    struct hy_task_class *c = hy_calloc(1, sizeof *c);
 
     if (!c)
         return NULL;
@@ -89,22 +89,22 @@ static struct hy_class *class_new(struct hy_schedule *s, const struct hy_need *n
         c->need.roles[r] = need->roles[r];
         c->first[r] = c->members;
         c->members += need->roles[r].count;
-        c->shape[r] = hy_shape_ref(s, &need->roles[r]);
-        if (!c->shape[r]) {
-            hy_class_free(c);
+        c->fit[r] = hy_fit_index_ref(s, &need->roles[r]);
+        if (!c->fit[r]) {
+            hy_task_class_free(c);
             return NULL;
         }
     }
     hy_plan_order(&c->need, c->order);
     hy_list_push(&s->classes, &c->link);
-    park(s, c);
+    keep_unused(s, c);
     return c;
 }
 
-struct hy_class *hy_class_get(struct hy_schedule *s, const struct hy_need *need)
+struct hy_task_class *hy_task_class_find_or_make(struct hy_schedule *s, const struct hy_need *need)
 {
     hy_list_each(it, &s->classes) {
-        struct hy_class *c = hy_container(it, struct hy_class, link);
+        struct hy_task_class *c = hy_container(it, struct hy_task_class, link);
 
         if (needs_equal(&c->need, need))
             return c;
@@ -112,10 +112,10 @@ struct hy_class *hy_class_get(struct hy_schedule *s, const struct hy_need *need)
     return class_new(s, need);
 }
 
-void hy_class_enter(struct hy_schedule *s, struct hy_class *c, struct hy_task *t)
+void hy_task_class_enqueue(struct hy_schedule *s, struct hy_task_class *c, struct hy_task *t)
 {
     if (c->tasks++ == 0)
-        s->parked_count--;
+        s->unused_count--;
     if (hy_list_empty(&c->queue)) {
         hy_list_remove(&c->state);
         hy_list_push(&s->waiting, &c->state);
@@ -124,26 +124,26 @@ void hy_class_enter(struct hy_schedule *s, struct hy_class *c, struct hy_task *t
     hy_list_push(&c->queue, &t->queued);
 }
 
-void hy_class_unqueue(struct hy_task *t)
+void hy_task_class_dequeue(struct hy_task *t)
 {
     hy_list_remove(&t->queued);
     if (hy_list_empty(&t->class->queue))
         hy_list_remove(&t->class->state);
 }
 
-void hy_class_leave(struct hy_schedule *s, struct hy_task *t)
+void hy_task_class_remove(struct hy_schedule *s, struct hy_task *t)
 {
     if (--t->class->tasks == 0)
-        park(s, t->class);
+        keep_unused(s, t->class);
 }
 
-struct hy_task *hy_class_head(const struct hy_class *c)
+struct hy_task *hy_task_class_head(const struct hy_task_class *c)
 {
     assert(!hy_list_empty(&c->queue));
     return hy_container(c->queue.next, struct hy_task, queued);
 }
 
-uint32_t hy_class_role_of(const struct hy_class *c, uint32_t member)
+uint32_t hy_task_class_role_of(const struct hy_task_class *c, uint32_t member)
 {
     uint32_t r = c->need.role_count - 1;
 
@@ -152,26 +152,26 @@ uint32_t hy_class_role_of(const struct hy_class *c, uint32_t member)
     return r;
 }
 
-static bool could_ever_fit(struct hy_schedule *s, const struct hy_class *c)
+static bool could_ever_fit(struct hy_schedule *s, const struct hy_task_class *c)
 {
     if (s->policy.parallel && c->members > s->policy.parallel)
         return false;
     for (uint32_t r = 0; r < c->need.role_count; r++)
-        if (c->shape[r]->room_idle < c->need.roles[r].count)
+        if (c->fit[r]->room_idle < c->need.roles[r].count)
             return false;
     return c->need.role_count == 1 || hy_plan_idle(s, &c->need, false, NULL);
 }
 
-bool hy_class_possible(struct hy_schedule *s, struct hy_class *c)
+bool hy_task_class_possible(struct hy_schedule *s, struct hy_task_class *c)
 {
-    if (c->possible_at != s->topology) {
+    if (c->possible_version != s->agents_version) {
         c->possible = could_ever_fit(s, c);
-        c->possible_at = s->topology;
+        c->possible_version = s->agents_version;
     }
     return c->possible;
 }
 
-/* What the reservation's owner is promised is not there for others. */
+/* The reservation's members count as running. */
 static bool within_parallel(const struct hy_schedule *s, uint32_t members)
 {
     uint64_t sum = s->running_members + members;
@@ -181,12 +181,12 @@ static bool within_parallel(const struct hy_schedule *s, uint32_t members)
     return !s->policy.parallel || sum <= s->policy.parallel;
 }
 
-bool hy_class_may_fit(const struct hy_schedule *s, const struct hy_class *c)
+bool hy_task_class_may_fit(const struct hy_schedule *s, const struct hy_task_class *c)
 {
-    if (c->misfit_at == s->grown || !within_parallel(s, c->members))
+    if (c->unfit_version == s->fit_version || !within_parallel(s, c->members))
         return false;
     for (uint32_t r = 0; r < c->need.role_count; r++)
-        if (c->shape[r]->room < c->need.roles[r].count)
+        if (c->fit[r]->room < c->need.roles[r].count)
             return false;
     return true;
 }

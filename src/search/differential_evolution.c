@@ -24,7 +24,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "search/kinds.h"
+#include "search/internal.h"
 #include "search/population.h"
 #include "search/scale.h"
 

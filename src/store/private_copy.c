@@ -9,7 +9,7 @@
  * SQLite's `immutable` would do without a copy, but then a writer that starts
  * meanwhile gives wrong answers, and a -wal that was left behind is not read.
  */
-#include "store/store_internal.h"
+#include "store/internal.h"
 
 #include <errno.h>
 #include <fcntl.h>

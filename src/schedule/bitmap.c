@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "schedule/bits.h"
+#include "schedule/bitmap.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -7,18 +7,18 @@
 
 #include "base/mem.h"
 
-void hy_bits_done(struct hy_bits *b)
+void hy_bitmap_done(struct hy_bitmap *b)
 {
     free(b->level[0]);
-    *b = (struct hy_bits){0};
+    *b = (struct hy_bitmap){0};
 }
 
-int hy_bits_grow(struct hy_bits *b, uint32_t count)
+int hy_bitmap_grow(struct hy_bitmap *b, uint32_t count)
 {
-    struct hy_bits bigger = {0};
+    struct hy_bitmap bigger = {0};
     size_t total = 0, n = count;
 
-    assert(count > 0 && count <= HY_BITS_MAX);
+    assert(count > 0 && count <= HY_BITMAP_MAX);
     do {
         n = (n + 63) / 64;
         bigger.words[bigger.levels++] = (uint32_t)n;
@@ -32,19 +32,19 @@ int hy_bits_grow(struct hy_bits *b, uint32_t count)
     for (uint32_t l = 1; l < bigger.levels; l++)
         bigger.level[l] = bigger.level[l - 1] + bigger.words[l - 1];
 
-    for (uint32_t i = hy_bits_next(b, 0); i != HY_BITS_NONE; i = hy_bits_next(b, i + 1))
-        hy_bits_set(&bigger, i);
-    hy_bits_done(b);
+    for (uint32_t i = hy_bitmap_next(b, 0); i != HY_BITMAP_NONE; i = hy_bitmap_next(b, i + 1))
+        hy_bitmap_set(&bigger, i);
+    hy_bitmap_done(b);
     *b = bigger;
     return 0;
 }
 
-bool hy_bits_has(const struct hy_bits *b, uint32_t i)
+bool hy_bitmap_has(const struct hy_bitmap *b, uint32_t i)
 {
     return b->level[0][i >> 6] >> (i & 63) & 1;
 }
 
-void hy_bits_set(struct hy_bits *b, uint32_t i)
+void hy_bitmap_set(struct hy_bitmap *b, uint32_t i)
 {
     for (uint32_t l = 0; l < b->levels; l++, i >>= 6) {
         uint64_t *word = &b->level[l][i >> 6], before = *word;
@@ -55,7 +55,7 @@ void hy_bits_set(struct hy_bits *b, uint32_t i)
     }
 }
 
-void hy_bits_clear(struct hy_bits *b, uint32_t i)
+void hy_bitmap_clear(struct hy_bitmap *b, uint32_t i)
 {
     for (uint32_t l = 0; l < b->levels; l++, i >>= 6) {
         uint64_t *word = &b->level[l][i >> 6];
@@ -79,7 +79,7 @@ static uint32_t highest(uint64_t word)
 /* Both walks climb until a word has a bit on the right side of `at`, then go
  * down to the nearest member below it. */
 
-uint32_t hy_bits_next(const struct hy_bits *b, uint32_t from)
+uint32_t hy_bitmap_next(const struct hy_bitmap *b, uint32_t from)
 {
     uint32_t l = 0, at = from;
 
@@ -87,7 +87,7 @@ uint32_t hy_bits_next(const struct hy_bits *b, uint32_t from)
         uint64_t word;
 
         if (l == b->levels || at >> 6 >= b->words[l])
-            return HY_BITS_NONE;
+            return HY_BITMAP_NONE;
         word = b->level[l][at >> 6] >> (at & 63);
         if (word) {
             at += lowest(word);
@@ -99,7 +99,7 @@ uint32_t hy_bits_next(const struct hy_bits *b, uint32_t from)
     return at;
 }
 
-uint32_t hy_bits_prev(const struct hy_bits *b, uint32_t from)
+uint32_t hy_bitmap_prev(const struct hy_bitmap *b, uint32_t from)
 {
     uint32_t l = 0, at = from;
 
@@ -109,14 +109,14 @@ uint32_t hy_bits_prev(const struct hy_bits *b, uint32_t from)
         uint64_t word;
 
         if (l == b->levels)
-            return HY_BITS_NONE;
+            return HY_BITMAP_NONE;
         word = b->level[l][at >> 6] & (UINT64_MAX >> (63 - (at & 63)));
         if (word) {
             at = (at & ~63u) | highest(word);
             break;
         }
         if (at < 64)
-            return HY_BITS_NONE;
+            return HY_BITMAP_NONE;
     }
     while (l-- > 0)
         at = at << 6 | highest(b->level[l][at]);

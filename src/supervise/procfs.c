@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Processes, as /proc shows them. One may be gone between any two reads; then
- * the result is "not there", never a guess.
+ * Processes, from /proc. A process may vanish between any two reads; the result
+ * is then "not there", never a guess.
  */
 #include <ctype.h>
 #include <dirent.h>
@@ -56,7 +56,7 @@ int hy_proc_read(pid_t pid, struct hy_proc *ret)
     n = read_small(path, text, sizeof text);
     if (n < 0)
         return (int)n;
-    /* The name, in brackets, may itself have brackets and blanks in it. */
+    /* The name, in parentheses, may contain parentheses and blanks itself. */
     rest = strrchr(text, ')');
     if (!rest ||
         sscanf(rest + 1, " %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld %*d %llu %llu",
@@ -68,7 +68,7 @@ int hy_proc_read(pid_t pid, struct hy_proc *ret)
                             .pgrp = pgrp,
                             .sid = sid,
                             .start = start,
-                            .leaving = size == 0 && state != 'Z',
+                            .exiting = size == 0 && state != 'Z',
                             .dead = state == 'X' || (state == 'Z' && threads <= 1)};
     return 0;
 }
@@ -82,7 +82,7 @@ bool hy_proc_is_alive(pid_t pid)
 
 static int add_proc(struct hy_procs *procs, const struct hy_proc *proc)
 {
-    if (procs->n == procs->cap) {
+    if (procs->n == procs->cap) { /* hy_array_grow would shrink a list that is refilled */
         size_t cap = procs->cap ? procs->cap * 2 : 256;
         struct hy_proc *list = hy_reallocarray(procs->list, cap, sizeof *list);
 
@@ -140,7 +140,7 @@ int hy_procs_read(struct hy_procs *procs)
     return 0;
 }
 
-/* Adds up the numbers of "Name:  123 kB" lines; -1 when none of them is there. */
+/* The sum of the values of "Name:  123 kB" lines; -1 when all are missing. */
 static int64_t sum_kb(const char *text, const char *const *names)
 {
     int64_t sum = 0;
@@ -289,7 +289,7 @@ int hy_proc_env(pid_t pid, const char *name, char *value, size_t size)
     return 0;
 }
 
-/* One sum of what /proc/PID/status has. */
+/* A sum of values of /proc/PID/status. */
 static uint64_t read_status(pid_t pid, const char *const *names)
 {
     char path[40], text[4096];
@@ -374,6 +374,6 @@ int hy_mark_alive(const char *mark)
     rc = hy_proc_read(pid, &proc);
     if (rc == -ENOENT || rc == -ESRCH)
         return 0;
-    /* Not known is not dead. */
+    /* Unknown counts as alive. */
     return rc < 0 || (proc.start == start && !proc.dead);
 }

@@ -7,7 +7,7 @@
  * SQLite's WAL is memory shared between processes and locks that every process
  * sees. Over a network neither holds, and what is lost is the whole store.
  */
-#include "store/store_internal.h"
+#include "store/internal.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -6,8 +6,8 @@
  * costs (less is better, what failed is infinite). A kind only says where the
  * next trial is and learns from what it came to.
  */
-#ifndef HY_SEARCH_KINDS_H
-#define HY_SEARCH_KINDS_H
+#ifndef HY_SEARCH_INTERNAL_H
+#define HY_SEARCH_INTERNAL_H
 
 #include "base/map.h"
 #include "search/search.h"

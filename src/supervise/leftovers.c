@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Leftovers of an agent that was killed together with its keeper: processes
+ * Leftovers of an agent that was killed together with its reaper: processes
  * marked with an agent that does not exist any more, and cgroups named after it.
  */
 #include <errno.h>
@@ -22,7 +22,7 @@ static bool is_ours(pid_t pid)
     return stat(path, &st) == 0 && st.st_uid == geteuid();
 }
 
-/* 1 when its agent is gone; not when it is ours too: then we are left over with it. */
+/* 1 when its agent is gone, unless that is our agent too: then we are a leftover as well. */
 static int is_left_over(const struct hy_proc *proc)
 {
     const char *own = getenv("HOPYARD_AGENT");
@@ -37,7 +37,7 @@ static int is_left_over(const struct hy_proc *proc)
     return hy_mark_alive(mark) == 0;
 }
 
-static int pass_on(pid_t pid, hy_leftover_cb cb, void *arg)
+static int report_leftover(pid_t pid, hy_leftover_cb cb, void *arg)
 {
     char dir[PATH_MAX] = "";
     int rc = hy_proc_env(pid, "HOPYARD_TRIAL_DIR", dir, sizeof dir);
@@ -55,7 +55,7 @@ int hy_supervisor_leftovers(hy_leftover_cb cb, void *arg)
     for (size_t i = 0; rc >= 0 && i < procs.n; i++) {
         rc = is_left_over(&procs.list[i]);
         if (rc > 0)
-            rc = pass_on(procs.list[i].pid, cb, arg);
+            rc = report_leftover(procs.list[i].pid, cb, arg);
     }
     hy_procs_done(&procs);
     return rc < 0 ? rc : 0;

@@ -6,8 +6,8 @@
  * others within a double's range, no NUL and no half of a surrogate pair in a
  * text, 200 levels. Blanks are dropped; otherwise everything stays as written.
  */
-#ifndef HY_SEARCH_CHOICES_H
-#define HY_SEARCH_CHOICES_H
+#ifndef HY_SEARCH_JSON_CHOICES_H
+#define HY_SEARCH_JSON_CHOICES_H
 
 #include <stddef.h>
 

@@ -11,14 +11,14 @@
 #include "supervise/supervise.h"
 
 struct core {
-    long package, core; /* hyperthreads of one have the same */
+    long package, core; /* equal for hyperthreads of one core */
     int number;
 };
 
 static long read_topology(int number, const char *what)
 {
     char path[128];
-    long value = 0; /* where it is not known: one package, and cores in the order of their numbers */
+    long value = 0; /* unknown: one package, and cores in numerical order */
     FILE *f;
 
     snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", number, what);
@@ -30,7 +30,7 @@ static long read_topology(int number, const char *what)
     return value;
 }
 
-static int by_place(const void *left, const void *right)
+static int by_topology(const void *left, const void *right)
 {
     const struct core *a = left, *b = right;
 
@@ -52,11 +52,11 @@ static size_t list_cores(struct core cores[CPU_SETSIZE])
     for (int i = 0; i < CPU_SETSIZE; i++)
         if (CPU_ISSET(i, &ours))
             cores[n++] = (struct core){read_topology(i, "physical_package_id"), read_topology(i, "core_id"), i};
-    qsort(cores, n, sizeof *cores, by_place);
+    qsort(cores, n, sizeof *cores, by_topology);
     return n;
 }
 
-size_t hy_cores_share(uint64_t rank, uint64_t ranks, cpu_set_t *ret)
+size_t hy_cpu_share_for_rank(uint64_t rank, uint64_t ranks, cpu_set_t *ret)
 {
     struct core cores[CPU_SETSIZE];
     size_t n = list_cores(cores), each = ranks ? n / ranks : 0;

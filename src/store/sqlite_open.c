@@ -6,7 +6,7 @@
  * 0600: neither a folder nor a file that is swapped in meanwhile is used. That is right for all that SQLite opens in this program: stores,
  * drafts of snapshots and private copies.
  */
-#include "store/store_internal.h"
+#include "store/internal.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "search/choices.h"
+#include "search/json_choices.h"
 
 #include <errno.h>
 #include <stdbool.h>

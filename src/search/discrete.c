@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "search/counted.h"
+#include "search/discrete.h"
 
 #include <errno.h>
 

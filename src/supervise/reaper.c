@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The keeper: the parent process that outlives an agent or a driver and cleans
+ * The reaper: the parent process that outlives an agent or a driver and cleans
  * up after it.
  *
  * It has no loop and needs no memory: it waits for signals and for the one
- * socket between the two. The child sees end-of-file when the keeper is gone;
- * the keeper never writes. The child's messages:
+ * socket between the two. The child sees end-of-file when the reaper is gone;
+ * the reaper never writes. The child's messages:
  *
  *     /PATH        a file to remove
- *     hold, fds    an agent has another run: its log and its lock, or none
- *     spare PID    this agent of the driver's outlives it
- *     adopt, fd    a pidfd of an agent that ends with this driver though it is not its descendant, or none
+ *     hold, fds    the agent works for another run: its log and its lock, or none
+ *     spare PID    this agent outlives the driver
+ *     adopt, fd    a pidfd of an agent that ends with this driver without being its descendant, or none
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -37,15 +37,15 @@
 #define FDS_MAX 2
 #define AGENTS_MS 12000 /* longer than an agent gives its trials */
 
-static int keeper_fd = -1; /* the child's end */
+static int reaper_fd = -1; /* the child's end */
 
-/* For what goes beside a message. */
+/* Descriptors that are sent with a message. */
 union fd_room {
     struct cmsghdr head;
     char room[CMSG_SPACE(FDS_MAX * sizeof(int))];
 };
 
-static struct keeper {
+static struct reaper {
     pid_t child;
     int socket;
     const char *name;
@@ -54,20 +54,20 @@ static struct keeper {
     int held;     /* the lock of an agent's run; -1: none */
     pid_t spared; /* an agent that outlives its driver; 0: none */
     int adopted;  /* a pidfd of one that is not our descendant and ends with its driver; -1: none */
-} keeper; /* there is one; too big for the stack */
+} reaper; /* one per process; too large for the stack */
 
-/* ---- in the keeper ---- */
+/* ---- in the reaper ---- */
 
-/* A daemon that serves other agents too is theirs to end; an agent on standby is left alone. Both are inherited by the
- * next subreaper above. */
+/* A daemon that serves other agents too is ended by those; an agent on standby stays. The next subreaper above inherits
+ * both. */
 static bool is_spared(pid_t pid)
 {
     char folder[PATH_MAX];
 
-    return pid == keeper.spared || hy_proc_env(pid, HY_DAEMON_MARK, folder, sizeof folder) > 0;
+    return pid == reaper.spared || hy_proc_env(pid, HY_DAEMON_MARK, folder, sizeof folder) > 0;
 }
 
-static void count_ours(void *arg, pid_t pid)
+static void count_unless_spared(void *arg, pid_t pid)
 {
     int *count = arg;
 
@@ -75,7 +75,7 @@ static void count_ours(void *arg, pid_t pid)
 }
 
 /* Reaps the dead. Returns whether a process is left that has to be waited for. */
-static bool somebody_is_left(void)
+static bool reap_and_check(void)
 {
     int count = 0;
     pid_t pid;
@@ -83,7 +83,7 @@ static bool somebody_is_left(void)
     do
         pid = waitpid(-1, NULL, WNOHANG);
     while (pid > 0 || (pid < 0 && errno == EINTR));
-    return pid == 0 && (hy_children_each(count_ours, &count) < 0 || count);
+    return pid == 0 && (hy_children_each(count_unless_spared, &count) < 0 || count);
 }
 
 static void kill_group(void *arg, pid_t pid)
@@ -100,17 +100,17 @@ static void kill_group(void *arg, pid_t pid)
 }
 
 /* When a child dies its children become ours: repeats until there are none. */
-static void end_descendants(void)
+static void kill_descendants(void)
 {
     for (int ms = 1;; ms = ms < 100 ? ms * 2 : ms) {
         hy_children_each(kill_group, NULL);
-        if (!somebody_is_left())
+        if (!reap_and_check())
             return;
         poll(NULL, 0, ms);
     }
 }
 
-static void ask_to_end(void *arg, pid_t pid)
+static void send_sigterm(void *arg, pid_t pid)
 {
     (void)arg;
     if (!is_spared(pid))
@@ -120,20 +120,20 @@ static void ask_to_end(void *arg, pid_t pid)
 /* Whether the adopted agent, which is not a descendant, is still there; sends it SIGTERM or SIGKILL. */
 static bool signal_adopted(int sig)
 {
-    struct pollfd gone = {.fd = keeper.adopted, .events = POLLIN};
+    struct pollfd gone = {.fd = reaper.adopted, .events = POLLIN};
 
-    if (keeper.adopted < 0 || poll(&gone, 1, 0) > 0)
+    if (reaper.adopted < 0 || poll(&gone, 1, 0) > 0)
         return false;
-    return !sig || syscall(SYS_pidfd_send_signal, keeper.adopted, sig, NULL, 0) == 0;
+    return !sig || syscall(SYS_pidfd_send_signal, reaper.adopted, sig, NULL, 0) == 0;
 }
 
-/* A driver's children are agents with keepers of their own: given SIGTERM and
- * some time, they end their trials and clean up after themselves. */
-static void let_agents_end(void)
+/* A driver's children are agents, each with a reaper: after SIGTERM they end their
+ * trials and clean up. */
+static void terminate_agents(void)
 {
-    hy_children_each(ask_to_end, NULL);
+    hy_children_each(send_sigterm, NULL);
     signal_adopted(SIGTERM);
-    for (int left = AGENTS_MS; left > 0 && (somebody_is_left() || signal_adopted(0)); left -= 10)
+    for (int left = AGENTS_MS; left > 0 && (reap_and_check() || signal_adopted(0)); left -= 10)
         poll(NULL, 0, 10);
     signal_adopted(SIGKILL);
 }
@@ -144,8 +144,8 @@ static void replace_fd(int *fd, int by)
     *fd = by;
 }
 
-/* The run that its agent works for has a log, and a lock that somebody holds until its last trial has ended. */
-static void hold_for_run(struct keeper *k, int log, int lock)
+/* A run has a log, and a lock that is held until its last trial has ended. */
+static void switch_run(struct reaper *k, int log, int lock)
 {
     int null = log < 0 ? open("/dev/null", O_RDWR | O_CLOEXEC) : -1;
 
@@ -156,12 +156,12 @@ static void hold_for_run(struct keeper *k, int log, int lock)
     replace_fd(&k->held, lock);
 }
 
-static void take_message(struct keeper *k, const char *text, size_t n, int fds[FDS_MAX])
+static void handle_message(struct reaper *k, const char *text, size_t n, int fds[FDS_MAX])
 {
     if (text[0] == '/' && k->file_count < FILES_MAX) {
         memcpy(k->files[k->file_count++], text, n + 1);
     } else if (strcmp(text, "hold") == 0) {
-        hold_for_run(k, fds[0], fds[1]);
+        switch_run(k, fds[0], fds[1]);
         fds[0] = fds[1] = -1;
     } else if (strncmp(text, "spare ", 6) == 0) {
         k->spared = (pid_t)atoi(text + 6);
@@ -173,7 +173,7 @@ static void take_message(struct keeper *k, const char *text, size_t n, int fds[F
         hy_close_at(&fds[i]);
 }
 
-/* A message of our own child. */
+/* The sender is our child, which is trusted. */
 static void take_fds(struct msghdr *m, int fds[FDS_MAX])
 {
     struct cmsghdr *c = CMSG_FIRSTHDR(m);
@@ -183,7 +183,7 @@ static void take_fds(struct msghdr *m, int fds[FDS_MAX])
 }
 
 /* Handles the child's messages; false when it has closed its end. */
-static bool hear(struct keeper *k)
+static bool receive_messages(struct reaper *k)
 {
     static char text[PATH_MAX];
     union fd_room control;
@@ -196,14 +196,14 @@ static bool hear(struct keeper *k)
 
         text[n] = '\0';
         take_fds(&m, fds);
-        take_message(k, text, (size_t)n, fds);
+        handle_message(k, text, (size_t)n, fds);
         m.msg_controllen = sizeof control;
     }
     return n < 0 && (errno == EAGAIN || errno == EINTR);
 }
 
 /* Exits as the child did, so that our parent sees the same status. */
-static __attribute__((noreturn)) void exit_like(int status)
+static __attribute__((noreturn)) void exit_as_child(int status)
 {
     if (WIFSIGNALED(status)) {
         int sig = WTERMSIG(status);
@@ -219,68 +219,68 @@ static __attribute__((noreturn)) void exit_like(int status)
     _exit(WEXITSTATUS(status));
 }
 
-static __attribute__((noreturn)) void tidy_up(struct keeper *k, int status)
+static __attribute__((noreturn)) void clean_up(struct reaper *k, int status)
 {
-    hear(k);
+    receive_messages(k);
     if (!k->name)
-        let_agents_end();
-    end_descendants();
+        terminate_agents();
+    kill_descendants();
     if (k->name)
         hy_cgroup_clear(k->name, k->child);
     for (size_t i = 0; i < k->file_count; i++)
         unlink(k->files[i]);
     if (k->name)
         (void)hy_runtime_sweep("feed-", ".sock"); /* of trials that were killed; `hopyard gc` finds what is left */
-    exit_like(status);
+    exit_as_child(status);
 }
 
-/* Signals are unblocked only in ppoll: the child is not reaped then, so its PID is still its own. */
+/* Signals are unblocked only in ppoll: the child is not reaped then, so its PID cannot be reused. */
 static void forward(int sig, siginfo_t *info, void *context)
 {
     (void)context;
-    /* The terminal sends signals to the whole group: the child has got it already. */
-    if (sig != SIGCHLD && !(info->si_code == SI_KERNEL && getpgid(keeper.child) == getpgrp()))
-        kill(keeper.child, sig);
+    /* The terminal sends signals to the whole group: the child has received it already. */
+    if (sig != SIGCHLD && !(info->si_code == SI_KERNEL && getpgid(reaper.child) == getpgrp()))
+        kill(reaper.child, sig);
 }
 
-static __attribute__((noreturn)) void keep(struct keeper *k, const sigset_t *open_mask)
+static __attribute__((noreturn)) void watch_child(struct reaper *k, const sigset_t *open_mask)
 {
     bool listening = true;
 
-    prctl(PR_SET_NAME, "hopyard-keeper");
+    prctl(PR_SET_NAME, "hopyard-reaper");
     for (;;) {
         struct pollfd wait = {.fd = listening ? k->socket : -1, .events = POLLIN};
         int status;
 
         ppoll(&wait, 1, NULL, open_mask);
         if (wait.revents)
-            listening = hear(k);
+            listening = receive_messages(k);
         if (waitpid(k->child, &status, WNOHANG) == k->child)
-            tidy_up(k, status);
+            clean_up(k, status);
     }
 }
 
 /* All signals are blocked; `mask` was ours before. */
-static __attribute__((noreturn)) void run_keeper(pid_t child, int socket, const char *name, int hold, sigset_t *mask)
+static __attribute__((noreturn)) void run_reaper(pid_t child, int socket, const char *name, int hold, sigset_t *mask)
 {
-    static const int heard[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+    static const int forwarded[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
     struct sigaction action = {.sa_sigaction = forward, .sa_flags = SA_SIGINFO};
 
-    keeper.child = child;
-    keeper.socket = socket;
-    keeper.name = name;
-    keeper.held = hold;
-    keeper.adopted = -1;
-    for (size_t i = 0; i < HY_COUNT(heard); i++) {
-        sigaction(heard[i], &action, NULL);
-        sigdelset(mask, heard[i]);
+    reaper.child = child;
+    reaper.socket = socket;
+    reaper.name = name;
+    reaper.held = hold;
+    reaper.adopted = -1;
+    for (size_t i = 0; i < HY_COUNT(forwarded); i++) {
+        sigaction(forwarded[i], &action, NULL);
+        sigdelset(mask, forwarded[i]);
     }
-    keep(&keeper, mask);
+    watch_child(&reaper, mask);
 }
 
 /* ---- in both ---- */
 
-int hy_keeper_fork(const char *name, int hold)
+int hy_reaper_fork(const char *name, int hold)
 {
     sigset_t mask, all;
     int ends[2], rc;
@@ -298,15 +298,15 @@ int hy_keeper_fork(const char *name, int hold)
     rc = pid < 0 ? -errno : 0;
     if (pid > 0) {
         close(ends[0]);
-        run_keeper(pid, ends[1], name, hold, &mask);
+        run_reaper(pid, ends[1], name, hold, &mask);
     }
     sigprocmask(SIG_SETMASK, &mask, NULL);
     if (rc < 0)
         goto fail;
     close(ends[1]);
-    if (keeper_fd >= 0)
-        close(keeper_fd);
-    keeper_fd = ends[0];
+    if (reaper_fd >= 0)
+        close(reaper_fd);
+    reaper_fd = ends[0];
     return 0;
 fail:
     close(ends[0]);
@@ -314,18 +314,18 @@ fail:
     return rc;
 }
 
-int hy_keeper_fd(void)
+int hy_reaper_fd(void)
 {
-    return keeper_fd;
+    return reaper_fd;
 }
 
-static int tell(const char *text, const int *fds, size_t count)
+static int send_message(const char *text, const int *fds, size_t count)
 {
     union fd_room control = {0};
     struct iovec io = {.iov_base = (char *)text, .iov_len = strlen(text)};
     struct msghdr m = {.msg_iov = &io, .msg_iovlen = 1};
 
-    if (keeper_fd < 0)
+    if (reaper_fd < 0)
         return 0;
     if (count) {
         m.msg_control = &control;
@@ -334,28 +334,28 @@ static int tell(const char *text, const int *fds, size_t count)
                                         .cmsg_len = CMSG_LEN(count * sizeof *fds)};
         memcpy(CMSG_DATA(&control.head), fds, count * sizeof *fds);
     }
-    return HY_SYS(sendmsg(keeper_fd, &m, MSG_NOSIGNAL)) < 0 ? -errno : 0;
+    return HY_SYS(sendmsg(reaper_fd, &m, MSG_NOSIGNAL)) < 0 ? -errno : 0;
 }
 
-int hy_keeper_file(const char *path)
+int hy_reaper_file(const char *path)
 {
-    return strlen(path) >= PATH_MAX ? -ENAMETOOLONG : tell(path, NULL, 0);
+    return strlen(path) >= PATH_MAX ? -ENAMETOOLONG : send_message(path, NULL, 0);
 }
 
-int hy_keeper_hold(int log, int lock)
+int hy_reaper_hold(int log, int lock)
 {
-    return tell("hold", (const int[]){log, lock}, log < 0 ? 0 : 2);
+    return send_message("hold", (const int[]){log, lock}, log < 0 ? 0 : 2);
 }
 
-int hy_keeper_spare(pid_t pid)
+int hy_reaper_spare(pid_t pid)
 {
     char text[32];
 
     snprintf(text, sizeof text, "spare %d", (int)pid);
-    return tell(text, NULL, 0);
+    return send_message(text, NULL, 0);
 }
 
-int hy_keeper_adopt(int pidfd)
+int hy_reaper_adopt(int pidfd)
 {
-    return tell("adopt", &pidfd, pidfd >= 0);
+    return send_message("adopt", &pidfd, pidfd >= 0);
 }

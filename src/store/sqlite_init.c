@@ -3,7 +3,7 @@
  * SQLite allocates and does its own I/O. In test builds both pass the fault
  * seams too, so that a suite can make its n-th malloc or pwrite fail.
  */
-#include "store/store_internal.h"
+#include "store/internal.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -3,8 +3,8 @@
  * Private to search: dimensions whose values can be counted, as grids and
  * paired lists need them: categories, and ranges of integers.
  */
-#ifndef HY_SEARCH_COUNTED_H
-#define HY_SEARCH_COUNTED_H
+#ifndef HY_SEARCH_DISCRETE_H
+#define HY_SEARCH_DISCRETE_H
 
 #include "search/search.h"
 

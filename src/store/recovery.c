@@ -5,7 +5,7 @@
  * that have ended lie in FOLDER/runs; where others see the project, one without
  * environment and function lies with each run's logs.
  */
-#include "store/store_internal.h"
+#include "store/internal.h"
 
 #include <dirent.h>
 #include <errno.h>
