@@ -4,12 +4,22 @@
 import importlib
 from typing import Any
 
-from ._errors import (
-    Error, FeedTimeout, FileError, FileExists, FileForbidden, FileNotFound, GroupError, IsFolder, NotFolder, RunError,
-    Stopped, TrialsFailed,
+from ._base.errors import (
+    Error,
+    FeedTimeout,
+    FileError,
+    FileExists,
+    FileForbidden,
+    FileNotFound,
+    GroupError,
+    IsFolder,
+    NotFolder,
+    RunError,
+    Stopped,
+    TrialsFailed,
 )  # fmt: skip
 from ._hopyard import version as __version__
-from ._report import report
+from ._trial.report import report
 from .space import choice, integer, log, uniform
 
 __all__ = [

@@ -39,11 +39,16 @@ import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from . import _bundle, _code, _notebook, _run, _show, _spark
-from ._errors import Error, FileNotFound, TrialsFailed
-from ._file import open_own
-from ._result import Result, Trial, load
-from ._run import option
+from ._base.errors import Error, FileNotFound, TrialsFailed
+from ._base.files import open_own
+from ._code import bundle as _bundle
+from ._code import notebook as _notebook
+from ._code import references as _references
+from ._run import display as _display
+from ._run import start as _start
+from ._run.result import Result, Trial, load
+from ._run.start import option
+from ._spark import supplier as _supplier
 
 __all__ = ["run", "run_notebook"]
 
@@ -65,7 +70,7 @@ def run(
     """
     _check(fn, args, kwargs or {})
     call = functools.partial(fn, *args, **(kwargs or {}))
-    return _returned(_train(call, f"{_bundle.name_of(fn)}()", _code.preload(call), np, **settings))
+    return _returned(_train(call, f"{_bundle.name_of(fn)}()", _references.preload(call), np, **settings))
 
 
 def run_notebook(path: str | os.PathLike[str], np: int = 2, **settings: Any) -> Result:
@@ -99,7 +104,7 @@ def _train(
     interfaces: str | Iterable[str] | None = None, timeline: str | os.PathLike[str] | None = None,
     output: str | os.PathLike[str] | None = None, verbose: bool = False, **settings: Any,
 ) -> Result:  # fmt: skip
-    common = _run.settings_of(settings, "a training", "hopyard.allreduce")
+    common = _start.settings_of(settings, "a training", "hopyard.allreduce")
     variables = dict(env or {})
     if reset_limit is not None:
         variables["HOPYARD_RESET_LIMIT"] = reset_limit
@@ -112,9 +117,9 @@ def _train(
         *(word for name, value in variables.items() for word in option("env", f"{name}={value}")),
     ]  # fmt: skip
     bundle = _bundle.make(call, common.metric, "max", optional=True, ranks=True, preload=preload)
-    number, address = _run.start(words, common, _run.python("hopyard._trial"), bundle, command="train")
-    status = _show.show(number, common.project, training=True)
-    had_session = _spark.settle(number, common.project)
+    number, address = _start.start(words, common, _start.python("hopyard._trial"), bundle, command="train")
+    status = _display.show(number, common.project, training=True)
+    had_session = _supplier.settle(number, common.project)
     result = load(number, common.project, address)
     return _conclude(result, status, is_elastic=bool(min_np or max_np), had_session=had_session)
 
@@ -127,7 +132,7 @@ def _conclude(result: Result, status: int, is_elastic: bool, had_session: bool) 
     failed = [trial for trial in result.trials if trial.state == "failed"]
     if failed and (result.state == "failed" or (result.state == "done" and not is_elastic)):
         raise TrialsFailed(f"{_rank(failed[0])} of run {result.run} failed: {failed[0].error}", result)
-    return _run.conclude(result, status, had_session)
+    return _start.conclude(result, status, had_session)
 
 
 def _rank(trial: Trial) -> str:

@@ -39,11 +39,20 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from . import _bundle, _code, _feed, _hopyard, _node, _program, _run, _show, _spark, _tensorboard
-from ._errors import Error, FeedTimeout, FileNotFound, RunError, TrialsFailed
-from ._file import open_own
-from ._result import Result, Trial, load
-from ._run import option
+from . import _hopyard
+from ._base.errors import Error, FeedTimeout, FileNotFound, RunError, TrialsFailed
+from ._base.files import open_own
+from ._code import bundle as _bundle
+from ._code import references as _references
+from ._feed import data_feed as _data_feed
+from ._run import display as _display
+from ._run import program as _program
+from ._run import start as _start
+from ._run import tensorboard_process as _tensorboard_process
+from ._run.result import Result, Trial, load
+from ._run.start import option
+from ._spark import supplier as _supplier
+from ._trial import cluster_node as _cluster_node
 
 __all__ = ["Cluster", "run"]
 
@@ -72,21 +81,21 @@ def run(
     """
     if not callable(main_fun):
         raise Error(f"a function main_fun(args, ctx) is needed, and {main_fun!r:.60} is none")
-    common = _run.settings_of(settings, "a cluster", "hopyard.cluster")
+    common = _start.settings_of(settings, "a cluster", "hopyard.cluster")
     head = {"master" if chief == "master" else "chief": 1} if chief else {}
     roles = {"ps": ps, **head, "evaluator": int(bool(evaluator)), "worker": workers}
     _check(roles)
     token = f"hopyard-{secrets.token_hex(8)}" if feed else ""
-    call = _node.Call(main_fun, args, default_fs, token, release_port)
+    call = _cluster_node.Call(main_fun, args, default_fs, token, release_port)
     title = f"{_bundle.name_of(main_fun)}()"
-    bundle = _bundle.make(call, common.metric, "max", optional=True, ranks=True, preload=_code.preload(main_fun))
+    bundle = _bundle.make(call, common.metric, "max", optional=True, ranks=True, preload=_references.preload(main_fun))
     words = [
         "--function", "-", "--title", title, "--metric-optional",
         *option("roles", ",".join(f"{role}={count}" for role, count in roles.items())), *(["--fed"] if feed else []),
         *(word for name, value in (env or {}).items() for word in option("env", f"{name}={value}")),
     ]  # fmt: skip
-    program = _run.python("hopyard._trial")
-    number, address = _run.start(words, common, program, bundle, command="train", leaves=feed)
+    program = _start.python("hopyard._trial")
+    number, address = _start.start(words, common, program, bundle, command="train", leaves=feed)
     return Cluster(number, common.project, address, {role: count for role, count in roles.items() if count}, token)
 
 
@@ -94,7 +103,7 @@ def _check(roles: Mapping[str, int]) -> None:
     for role, count in roles.items():
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise Error(f"the number of nodes '{role}' is {count!r}; a whole number from 0 on is needed")
-    if not any(count for role, count in roles.items() if role in _node.RANKS):
+    if not any(count for role, count in roles.items() if role in _cluster_node.RANKS):
         raise Error("a cluster needs a chief or a worker")
 
 
@@ -122,8 +131,8 @@ class Cluster:
         """The names at which nodes that compute take rows."""
         if not self._feed:
             raise Error("nothing is fed to this cluster; start it with feed=True (input_mode=InputMode.SPARK)")
-        ranks = [role for role in self.roles if role in _node.RANKS]
-        return [_node.hub_name(self._feed, role, i) for role in ranks for i in range(self.roles[role])]
+        ranks = [role for role in self.roles if role in _cluster_node.RANKS]
+        return [_cluster_node.hub_name(self._feed, role, i) for role in ranks for i in range(self.roles[role])]
 
     def is_running(self) -> bool:
         return load(self.run, self.project).goes_on
@@ -169,7 +178,7 @@ class Cluster:
         """A result for each row, in their order: by one of the nodes."""
         name = self.hubs()[0]
         with self.feeding():
-            yield from _feed.inferred(name, self._source(name, qname, feed_timeout, results=True), rows_of(data))
+            yield from _data_feed.inferred(name, self._source(name, qname, feed_timeout, results=True), rows_of(data))
 
     def _source(self, name: str, queue: str, timeout: float, results: bool = False) -> _hopyard.Source:
         """As soon as the node is there."""
@@ -192,7 +201,7 @@ class Cluster:
         result = load(self.run, self.project)
         if result.state == "failed":
             self._wait(0)
-        ranks = [trial for trial in result.trials if name_of(trial).rpartition("-")[0] in _node.RANKS]
+        ranks = [trial for trial in result.trials if name_of(trial).rpartition("-")[0] in _cluster_node.RANKS]
         if not any(trial.state == "done" for trial in ranks):
             raise Error(
                 "rows were on a machine that has no node of the cluster; give it as many nodes as there are executors, "
@@ -244,7 +253,7 @@ class Cluster:
                 _program.call("stop", "--feed", str(self.run), project=self.project)
             self._wait(timeout)
         finally:
-            _tensorboard.stop(self.run, self.project)
+            _tensorboard_process.stop(self.run, self.project)
 
     def results(self) -> dict[str, Any]:
         """What main_fun returned, by the node's name ("chief-0", "worker-0"); waits for it.
@@ -262,7 +271,7 @@ class Cluster:
         if self._end is None:
             with _deadline(self, timeout) as passed:
                 status = self._show()
-            had_session = _spark.settle(self.run, self.project)
+            had_session = _supplier.settle(self.run, self.project)
             result = load(self.run, self.project, self._address)
             if passed():
                 raise RunError(f"the cluster of run {self.run} was not done after {timeout:g} s, and was stopped", result)
@@ -274,7 +283,7 @@ class Cluster:
 
     def _show(self) -> int:
         """To its end; of one that has failed already, what is raised says all."""
-        return 1 if self.has_failed() else _show.show(self.run, self.project, training=True, is_fed=bool(self._feed))
+        return 1 if self.has_failed() else _display.show(self.run, self.project, training=True, is_fed=bool(self._feed))
 
 
 def _tie(run: int, project: Any) -> subprocess.Popen[bytes]:
@@ -293,7 +302,7 @@ def _feed_all(sources: list[_hopyard.Source], epochs: Iterable[Iterable[Any]]) -
     turns = itertools.cycle(range(len(sources)))
     open_ones = set(range(len(sources)))
     for rows in epochs:
-        for piece in _feed.chunks(rows, sources):
+        for piece in _data_feed.chunks(rows, sources):
             while open_ones and (turn := next(turns)) not in open_ones:
                 continue
             if not open_ones:
@@ -332,7 +341,7 @@ def conclude(result: Result, status: int, had_session: bool, is_fed: bool = Fals
     if failed and result.state in ("failed", "done"):
         why = result.message or f"{name_of(failed[0])} failed: {failed[0].message}"
         raise TrialsFailed(f"run {result.run}: {why}\n{failed[0].error}", result)
-    return _run.conclude(result, status, had_session, is_fed)
+    return _start.conclude(result, status, had_session, is_fed)
 
 
 def _returned(trial: Trial) -> tuple[Any] | None:

@@ -25,12 +25,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from . import _held, _program, _run, _show
-from ._errors import Error
-from ._outcome import DEFAULT_METRIC
-from ._report import described, number
-from ._result import Result, Trial, load
-from ._run import UNSTATED, Settings, option
+from ._base.errors import Error
+from ._run import display as _display
+from ._run import placeholder_trial as _placeholder_trial
+from ._run import program as _program
+from ._run import start as _start
+from ._run.result import Result, Trial, load
+from ._run.start import UNSTATED, Settings, option
+from ._trial.outcome import DEFAULT_METRIC
+from ._trial.report import described, number
 
 __all__ = [
     "Result", "Trial", "attach", "begin", "differential_evolution", "end", "evolutionary_search",
@@ -99,7 +102,7 @@ def grid_search(
     """
     settings = Settings(direction, metric, parallel, memory, timeout, retries, seed, gpus, name, project,
                         tensorboard, app_id, spark, hosts, detach, max_transfer, disk_timeout, oversubscribe)  # fmt: skip
-    return _run.function(fn, space, "grid", [], settings)
+    return _start.function(fn, space, "grid", [], settings)
 
 
 @_with_settings
@@ -120,7 +123,7 @@ def random_search(
     """
     settings = Settings(direction, metric, parallel, memory, timeout, retries, seed, gpus, name, project,
                         tensorboard, app_id, spark, hosts, detach, max_transfer, disk_timeout, oversubscribe)  # fmt: skip
-    return _run.function(fn, space, "random", option("random", samples), settings)
+    return _start.function(fn, space, "random", option("random", samples), settings)
 
 
 @_with_settings
@@ -150,7 +153,7 @@ def evolutionary_search(
     search = ["--evolve", *option("generations", generations), *option("population", population),
               *option("mutation", mutation), *option("crossover", crossover), *option("strategy", strategy),
               *(["--async"] if asynchronous else [])]  # fmt: skip
-    return _run.function(fn, space, "evolve", search, settings, optional=False)
+    return _start.function(fn, space, "evolve", search, settings, optional=False)
 
 
 differential_evolution = evolutionary_search
@@ -172,7 +175,7 @@ def launch(
     """
     settings = Settings(direction, metric, parallel, memory, timeout, retries, seed, gpus, name, project,
                         tensorboard, app_id, spark, hosts, detach, max_transfer, disk_timeout, oversubscribe)  # fmt: skip
-    return _run.function(fn, args or {}, "paired", [], settings)
+    return _start.function(fn, args or {}, "paired", [], settings)
 
 
 # ---- runs that are there --------------------------------------------------------------------
@@ -193,8 +196,8 @@ def resume(
     detach: True: return at once, with what is there of the result
     spark: for a run on Spark, the SparkSession to continue with, also where the run still waits for executors
     """
-    number, address = _run.resume(_word(run), project, tensorboard, spark)
-    return load(number, project, address) if detach else _run.watch(number, project, address)
+    number, address = _start.resume(_word(run), project, tensorboard, spark)
+    return load(number, project, address) if detach else _start.watch(number, project, address)
 
 
 def attach(run: Run, project: Project = None) -> Result:
@@ -203,7 +206,7 @@ def attach(run: Run, project: Project = None) -> Result:
     run: its number, its name (the newest of that name), or a Result
     project: its folder; default: $HOPYARD_PROJECT, or the current folder
     """
-    return _run.watch(load(_word(run), project).run, project, None)
+    return _start.watch(load(_word(run), project).run, project, None)
 
 
 def result(run: Run, project: Project = None) -> Result:
@@ -223,7 +226,7 @@ class _Begun:
     run: int
     settings: Settings
     address: str | None
-    trial: _held.Held
+    trial: _placeholder_trial.Held
 
 
 _begun: _Begun | None = None
@@ -248,19 +251,19 @@ def begin(
     global _begun
     if _begun:
         raise Error(f"run {_begun.run} has begun and not ended; call experiment.end() first")
-    app_id = app_id if spark is None or app_id else _run.application_of(spark)  # no more: we are the trial
+    app_id = app_id if spark is None or app_id else _start.application_of(spark)  # no more: we are the trial
     settings = Settings(direction, metric, name=name, project=project, tensorboard=tensorboard, app_id=app_id)
-    _run.check_direction(settings)
-    meeting = _held.Meeting()
+    _start.check_direction(settings)
+    meeting = _placeholder_trial.Meeting()
     try:
-        command = _run.python("hopyard._held", meeting.path)
+        command = _start.python("hopyard._run.placeholder_trial", meeting.path)
         options = ["--metric-optional", "--oversubscribe", "--title", "experiment.begin()"]
-        run, address = _run.start(options, settings, command)
+        run, address = _start.start(options, settings, command)
         trial = meeting.wait(_program.command("attach", str(run), project=project))
     finally:
         meeting.close()
     if trial is None:
-        _run.conclude(load(run, project), 0)
+        _start.conclude(load(run, project), 0)
         raise Error(f"run {run} has ended before it began; 'hopyard show {run}' says more")
     _begun = _Begun(run, settings, address, trial)
     return trial.logdir
@@ -291,5 +294,5 @@ def end(metric: float | Mapping[str, float] | None = None) -> Result:
     outcome = _outcome(metric, _begun.settings.metric or DEFAULT_METRIC)
     begun, _begun = _begun, None
     begun.trial.let_go(outcome)
-    status = _show.wait(begun.run, begun.settings.project)
-    return _run.conclude(load(begun.run, begun.settings.project, begun.address), status)
+    status = _display.wait(begun.run, begun.settings.project)
+    return _start.conclude(load(begun.run, begun.settings.project, begun.address), status)

@@ -121,7 +121,7 @@ def test_a_missing_tensorboard_is_said_in_one_line(yard: Yard, lab: Lab) -> None
     lab.script("def train(x):\n    import time\n    while not os.path.exists(x):\n        time.sleep(0.02)\n    return 1\n", "mytrain.py")
     p = lab.run("""
         import mytrain, threading
-        from hopyard import _tensorboard
+        from hopyard._run import tensorboard_process as _tensorboard
         def end():
             while not _tensorboard._of_run or _tensorboard._of_run[2].poll() is None:
                 time.sleep(0.02)

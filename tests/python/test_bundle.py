@@ -14,7 +14,12 @@ import threading
 import pytest
 
 import hopyard
-from hopyard import _bundle, _code, _program, _run, _show, experiment
+from hopyard import experiment
+from hopyard._code import bundle as _bundle
+from hopyard._code import references as _references
+from hopyard._run import display as _display
+from hopyard._run import program as _program
+from hopyard._run import start as _start
 from hopyard.experiment import Result, Trial
 
 LOCK = threading.Lock()
@@ -103,12 +108,12 @@ def test_what_cannot_be_is_said_before_anything_starts(call, sentence, monkeypat
 
 
 def test_the_direction_is_read_in_any_case():
-    assert _run.Settings(direction="MIN").options()[:2] == ["--min", "metric"]
-    assert _run.Settings(direction="Max", metric="accuracy").options()[:2] == ["--max", "accuracy"]
+    assert _start.Settings(direction="MIN").options()[:2] == ["--min", "metric"]
+    assert _start.Settings(direction="Max", metric="accuracy").options()[:2] == ["--max", "accuracy"]
 
 
 def test_settings_become_options():
-    options = _run.Settings(
+    options = _start.Settings(
         memory=4e9, timeout=1.5, gpus=0.2, hosts=["a:4", "b"], parallel=2, seed=0
     ).options()
     pairs = dict(zip(options[::2], options[1::2]))
@@ -122,7 +127,7 @@ def test_settings_become_options():
         "--seed": "0",
         "--retries": "0",
     }
-    pairs = _run.Settings(memory="4G", timeout="15m", hosts="a,b", max_transfer=1e9).options()
+    pairs = _start.Settings(memory="4G", timeout="15m", hosts="a,b", max_transfer=1e9).options()
     assert {"4G", "15m", "a,b", "--max-transfer", "1000000000"} <= set(pairs)
 
 
@@ -134,16 +139,16 @@ def test_a_session_gives_its_applications_id_and_one_elsewhere_its_address():
         def getConf():
             return {"spark.driver.host": "127.0.0.1", "spark.hopyard.parallel": "3"}
 
-    assert _run.Settings(spark=Context).options()[-2:] == ["--app-id", "local-17"]
-    assert _run.Settings(spark=Context, app_id="mine").options()[-2:] == ["--app-id", "mine"]
-    options = _run.Settings(spark=Context).options()
+    assert _start.Settings(spark=Context).options()[-2:] == ["--app-id", "local-17"]
+    assert _start.Settings(spark=Context, app_id="mine").options()[-2:] == ["--app-id", "mine"]
+    options = _start.Settings(spark=Context).options()
     assert options[options.index("--parallel") + 1] == "3", "one elsewhere says so when it supplies"
     Context.master = "yarn"
-    assert "--parallel" not in _run.Settings(spark=Context).options()
+    assert "--parallel" not in _start.Settings(spark=Context).options()
     where = ["--engine", "session", "--address", "127.0.0.1"]
-    assert _run.Settings(spark=Context).options()[-6:] == ["--app-id", "local-17", *where]
+    assert _start.Settings(spark=Context).options()[-6:] == ["--app-id", "local-17", *where]
     with pytest.raises(hopyard.Error, match="takes a SparkSession"):
-        _run.Settings(spark="yarn").options()
+        _start.Settings(spark="yarn").options()
 
 
 # ---- pickling ------------------------------------------------------------------------
@@ -350,7 +355,7 @@ def test_import_statements_within_the_function_are_found(modules):
 
         return [datasets, scikit, unknown, json, inner]
 
-    assert _code.preload(training) == ["scikit.deep.er", "scikit", "scikit.datasets", "plain"]
+    assert _references.preload(training) == ["scikit.deep.er", "scikit", "scikit.datasets", "plain"]
 
 
 def test_tensorflow_brings_keras_where_it_is_used(modules):
@@ -364,8 +369,8 @@ def test_tensorflow_brings_keras_where_it_is_used(modules):
 
         return tf.add(x, 1)
 
-    assert _code.preload(with_keras) == ["tensorflow", "keras"]
-    assert _code.preload(without) == ["tensorflow"]
+    assert _references.preload(with_keras) == ["tensorflow", "keras"]
+    assert _references.preload(without) == ["tensorflow"]
 
 
 def test_the_users_modules_are_read_and_not_imported(modules):
@@ -376,7 +381,7 @@ def test_the_users_modules_are_read_and_not_imported(modules):
 
         return own, missing, broken
 
-    assert _code.preload(training) == ["plain", "scikit", "scikit.datasets", "tensorflow", "keras"]
+    assert _references.preload(training) == ["plain", "scikit", "scikit.datasets", "tensorflow", "keras"]
 
 
 def test_functions_classes_and_objects_that_it_uses_are_followed(modules):
@@ -396,27 +401,27 @@ def test_functions_classes_and_objects_that_it_uses_are_followed(modules):
         return Model()
 
     model = Model()
-    assert _code.preload(lambda x: helper(x)) == ["plain", "scikit", "scikit.datasets"]
-    assert _code.preload(model.fit) == ["plain", "scikit", "scikit.datasets"]
-    assert _code.preload(functools.partial(lambda m, x: m, model)) == ["plain", "scikit", "scikit.datasets"]
+    assert _references.preload(lambda x: helper(x)) == ["plain", "scikit", "scikit.datasets"]
+    assert _references.preload(model.fit) == ["plain", "scikit", "scikit.datasets"]
+    assert _references.preload(functools.partial(lambda m, x: m, model)) == ["plain", "scikit", "scikit.datasets"]
 
 
 def test_modules_in_variables_are_found():
     import numpy
     from numpy.linalg import norm
 
-    assert _code.preload(lambda x: numpy.zeros(x)) == ["numpy"]
-    assert [name.partition(".")[0] for name in _code.preload(lambda x: norm(x))] == ["numpy"]
+    assert _references.preload(lambda x: numpy.zeros(x)) == ["numpy"]
+    assert [name.partition(".")[0] for name in _references.preload(lambda x: norm(x))] == ["numpy"]
     array = numpy.zeros(3)
-    assert _code.preload(lambda x: array + x) == ["numpy"]
-    assert _code.preload(lambda x: (os, json, LOCK, x)) == []
+    assert _references.preload(lambda x: array + x) == ["numpy"]
+    assert _references.preload(lambda x: (os, json, LOCK, x)) == []
 
 
 def test_an_import_behind_many_names_is_found(modules):
     names = "".join(f"    name{i}\n" for i in range(300))
     namespace = {}
     exec(f"def training(x):\n{names}    import plain\n", namespace)
-    assert _code.preload(namespace["training"]) == ["plain"]
+    assert _references.preload(namespace["training"]) == ["plain"]
 
 
 def test_functions_that_call_each_other_and_objects_in_circles_end():
@@ -435,7 +440,7 @@ def test_functions_that_call_each_other_and_objects_in_circles_end():
     def odd(x):
         return even(x - 1)
 
-    assert _code.preload(even) == []
+    assert _references.preload(even) == []
 
 
 # ---- results and errors ------------------------------------------------------------------------
@@ -510,7 +515,7 @@ def test_a_dataframe_without_pandas_is_a_sentence(monkeypatch):
 )
 def test_what_is_no_result_is_raised(changes, status, error, sentence):
     with pytest.raises(error) as caught:
-        _run.conclude(made_up(**changes), status)
+        _start.conclude(made_up(**changes), status)
     assert sentence in str(caught.value)
     if error is not KeyboardInterrupt:
         assert isinstance(caught.value, hopyard.Error)
@@ -561,7 +566,7 @@ def test_ctrl_c_is_noted_while_a_child_handles_it():
     heard = []
     before = signal.signal(signal.SIGINT, lambda *args: heard.append(1))
     try:
-        with _show.interrupts() as noted:
+        with _display.interrupts() as noted:
             os.kill(os.getpid(), signal.SIGINT)
         assert noted == [signal.SIGINT] and heard == []
         os.kill(os.getpid(), signal.SIGINT)
@@ -573,7 +578,7 @@ def test_ctrl_c_is_noted_while_a_child_handles_it():
 def test_ctrl_c_that_was_ignored_stays_so():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with _show.interrupts():
+        with _display.interrupts():
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
@@ -583,7 +588,7 @@ def test_other_threads_leave_ctrl_c_alone():
     seen = []
 
     def look():
-        with _show.interrupts():
+        with _display.interrupts():
             seen.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=look)

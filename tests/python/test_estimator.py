@@ -7,16 +7,16 @@ import warnings
 from pathlib import Path
 from unittest.mock import MagicMock
 
+import keras
 import numpy as np
 import pytest
-from pyspark.sql.types import ArrayType, FloatType, StructField, StructType
-
-import keras
 import tensorflow as tf
+from pyspark.sql.types import ArrayType, FloatType, StructField, StructType
 
 import hopyard
 import hopyard.compat  # noqa: F401
 import hopyard.hvd as hvd
+
 from horovod.spark.common._rows import Part, Stored
 from horovod.spark.common.backend import Backend
 from horovod.spark.common.params import DEFAULTS, REFUSED

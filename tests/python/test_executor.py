@@ -13,9 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from needs import need_root
 
-from hopyard import _executor, _program, _spark
+from hopyard._run import program as _program
+from hopyard._spark import executor as _executor
+from hopyard._spark import supplier as _supplier
+from needs import need_root
 
 
 @pytest.fixture
@@ -45,9 +47,9 @@ def bare(folder: Path) -> str:
 def test_what_was_unpacked_serves_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with contextlib.ExitStack() as held:
-        folder = Path(_executor._unpacked(*_spark.archive(), held))
+        folder = Path(_executor._unpacked(*_supplier.archive(), held))
         (folder / "mark").touch()
-        assert _executor._unpacked(*_spark.archive(), held) == str(folder)
+        assert _executor._unpacked(*_supplier.archive(), held) == str(folder)
         assert (folder / "mark").exists() and [p.name for p in tmp_path.iterdir()] == [folder.name]
         assert (folder / "bin/hopyard").is_file() and not (folder / "bin/hopyard").is_symlink()
 
@@ -55,15 +57,15 @@ def test_what_was_unpacked_serves_again(tmp_path: Path, monkeypatch: pytest.Monk
 def test_what_others_could_have_put_there_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with contextlib.ExitStack() as held:
-        folder = Path(_executor._unpacked(*_spark.archive(), held))
+        folder = Path(_executor._unpacked(*_supplier.archive(), held))
         folder.chmod(0o770)
         with pytest.raises(PermissionError, match="no program is run from there: remove it"):
-            _executor._unpacked(*_spark.archive(), held)
+            _executor._unpacked(*_supplier.archive(), held)
         folder.chmod(0o700)
         folder.rename(tmp_path / "elsewhere")
         folder.symlink_to(tmp_path / "elsewhere")
         with pytest.raises(PermissionError, match="is a symbolic link"):
-            _executor._unpacked(*_spark.archive(), held)
+            _executor._unpacked(*_supplier.archive(), held)
 
 
 def test_a_full_disk_leaves_nothing_half_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +74,7 @@ def test_a_full_disk_leaves_nothing_half_unpacked(tmp_path: Path, monkeypatch: p
     try:
         monkeypatch.chdir(tmp_path)
         with contextlib.ExitStack() as held, pytest.raises(OSError, match="No space left"):
-            _executor._unpacked(*_spark.archive(), held)
+            _executor._unpacked(*_supplier.archive(), held)
         assert list(tmp_path.iterdir()) == []
     finally:
         subprocess.run(["umount", "--lazy", tmp_path], check=True)
@@ -80,14 +82,14 @@ def test_a_full_disk_leaves_nothing_half_unpacked(tmp_path: Path, monkeypatch: p
 
 def test_program_and_libraries_run_from_memory_where_folders_may_not_execute(noexec: Path, tmp_path: Path) -> None:
     """By a Python that has no hopyard, but TensorFlow, which loads the plugin."""
-    code = "import hopyard._tfops as t; t.ensure_loaded(); print(t.library(), t._hopyard.__file__)"
+    code = "import hopyard._tensorflow.ops as t; t.ensure_loaded(); print(t.library(), t._hopyard.__file__)"
     for _ in range(2):
         with contextlib.ExitStack() as held:
-            folder = _executor._unpacked(*_spark.archive(), held)
+            folder = _executor._unpacked(*_supplier.archive(), held)
             said = subprocess.run([f"{folder}/bin/hopyard", "--version"], capture_output=True, text=True, check=True)
             assert said.stdout.startswith("hopyard ")
     with contextlib.ExitStack() as held:
-        folder = _executor._unpacked(*_spark.archive(), held)
+        folder = _executor._unpacked(*_supplier.archive(), held)
         env = {**os.environ, "PYTHONPATH": f"{folder}/site:{bare(tmp_path / 'libraries')}", "TF_CPP_MIN_LOG_LEVEL": "3"}
         said = subprocess.run([f"{sys.base_prefix}/bin/python3", "-c", code], env=env, capture_output=True, text=True)
         assert said.returncode == 0, said.stderr

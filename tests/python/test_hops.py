@@ -39,6 +39,7 @@ def hops():
     """`import hops`, and nothing left of it for other tests."""
     finders, modules = list(sys.meta_path), set(sys.modules)
     import hopyard.compat
+
     import hops.allreduce
     import hops.experiment
     import hops.hdfs

@@ -82,12 +82,12 @@ def test_modules_below_horovod_tensorflow_are_there_without_an_import_of_their_o
 
 
 def test_the_modules_share_one_set_of_classes():
+    import hopyard.hvd
+
     import horovod.keras
     import horovod.tensorflow as hvd
     import horovod.tensorflow.keras
     from horovod.common.process_sets import ProcessSet
-
-    import hopyard.hvd
 
     assert hvd.ProcessSet is ProcessSet is hopyard.hvd.ProcessSet
     assert horovod.keras.callbacks.MetricAverageCallback is horovod.tensorflow.keras.callbacks.MetricAverageCallback

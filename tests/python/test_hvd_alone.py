@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import hopyard.compat  # noqa: F401
 import hopyard.hvd as hvd
+
 import horovod.keras
 
 

@@ -7,9 +7,9 @@ import struct
 import pytest
 
 import hopyard
-from hopyard import _show
-from hopyard._program import advice_in_python, in_python
-from hopyard._result import Result, Trial, _number
+from hopyard._run import display as _display
+from hopyard._run.program import advice_in_python, in_python
+from hopyard._run.result import Result, Trial, _number
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_result_is_a_table_in_text_and_html():
 
 def test_a_fragment_of_html_has_a_form_in_text():
     fragment = "<div>run 1<div>2 done &amp; 1</div><table><tr><th>trial</th><th>x</th></tr><tr><td>1</td><td>a<br>b</td></tr></table></div>"
-    assert _show._as_text(fragment) == "run 1\n2 done & 1\ntrial  x\n1  a\nb"
+    assert _display._as_text(fragment) == "run 1\n2 done & 1\ntrial  x\n1  a\nb"
 
 
 def test_the_best_is_none_while_a_run_goes_on_and_a_sentence_afterwards():

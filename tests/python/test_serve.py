@@ -17,6 +17,7 @@ import threading
 from pathlib import Path
 
 import pytest
+
 from trials import TIMEOUT_S, bundle, cold, environment, result_of
 
 PR_SET_CHILD_SUBREAPER = 36

@@ -3,9 +3,11 @@
 
 import types
 
-import hopyard
 import pytest
-from hopyard import _session, util
+
+import hopyard
+from hopyard import util
+from hopyard._spark import session as _session
 
 
 @pytest.fixture

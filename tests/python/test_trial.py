@@ -8,9 +8,9 @@ import signal
 import sys
 
 import pytest
-from trials import Listener, bundle, cold
 
 import hopyard
+from trials import Listener, bundle, cold
 
 
 def run(tmp_path, fn, params=None, seed=1, env=None, **settings):
@@ -264,7 +264,8 @@ def test_an_exception_that_cannot_be_printed_is_still_an_error(tmp_path, listene
 @pytest.mark.parametrize("spoil", ["sys.stderr.close()", "os.close(2)", "sys.stderr = None"])
 def test_an_exception_is_told_even_where_nothing_can_be_printed(tmp_path, listener, spoil):
     def training():
-        import os, sys  # noqa: E401, F401
+        import os  # noqa: E401, F401
+        import sys
 
         exec(spoil)
         raise ValueError("too high")

@@ -6,8 +6,8 @@ import sys
 import time
 from typing import Any
 
-from .._errors import Error
-from .._report import number, report
+from .._base.errors import Error
+from .._trial.report import number, report
 
 
 def _examples(model: Any) -> float | None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from .. import _tfops
-from .._tfops import ALLGATHER, ALLREDUCE
+from .._tensorflow import ops as _tfops
+from .._tensorflow.ops import ALLGATHER, ALLREDUCE
 from . import _basics, _buckets, _names
 from ._ops import Average, Compressors, Gradient, Sum, divided_by_size, on, reduction
 from ._sets import ProcessSet, needs_init

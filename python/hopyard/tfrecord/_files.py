@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator
 from typing import IO, Any
 
 from .. import _hopyard
-from .._errors import Error, FileError, FileNotFound
-from .._file import open_url
+from .._base.errors import Error, FileError, FileNotFound
+from .._base.files import open_url
 
 CODECS = {"": "", "gzip": ".gz", "zlib": ".zlib"}
 _NAMES = {

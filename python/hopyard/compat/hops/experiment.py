@@ -13,10 +13,11 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from hopyard import Error, _bundle, _hopyard, cluster, experiment
-from hopyard._errors import FileNotFound
-from hopyard._file import open_url
-from hopyard._run import UNSTATED
+from hopyard import Error, _hopyard, cluster, experiment
+from hopyard._base.errors import FileNotFound
+from hopyard._base.files import open_url
+from hopyard._code import bundle as _bundle
+from hopyard._run.start import UNSTATED
 from hopyard.experiment import Result, Trial
 
 from . import allreduce

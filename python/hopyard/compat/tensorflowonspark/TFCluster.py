@@ -8,9 +8,14 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from hopyard import Error, _feed, _hopyard, _session, _show, _spark, _task
+from hopyard import Error, _hopyard
 from hopyard import cluster as _cluster
 from hopyard import tensorboard as _tensorboard
+from hopyard._feed import data_feed as _data_feed
+from hopyard._run import display as _display
+from hopyard._spark import feed_tasks as _feed_tasks
+from hopyard._spark import session as _session
+from hopyard._spark import supplier as _supplier
 
 __all__ = ["InputMode", "TFCluster", "run"]
 
@@ -89,18 +94,18 @@ class TFCluster:
         """True when some node wants no more."""
         with self._cancelled_when_unread(timeout):
             became = self._run_feed(data, names, timeout, queue)
-        if _feed.NOBODY in became:
+        if _data_feed.NOBODY in became:
             self.cluster.check_nobody()
         self._has_had_enough |= any(became)
         return any(became)
 
     def _run_feed(self, data: Any, names: list[str], timeout: float, queue: str) -> list[int]:
         """What became of each partition."""
-        given = _spark.luggage(self.sc), names, queue, timeout, self._unread
+        given = _supplier.luggage(self.sc), names, queue, timeout, self._unread
         if hasattr(data, "mapInArrow"):
-            return [row.became for row in data.mapInArrow(_task.feeding_batches(*given), "became int").collect()]
+            return [row.became for row in data.mapInArrow(_feed_tasks.feeding_batches(*given), "became int").collect()]
         pickles = _pickles_of(data)
-        feed = _task.feeding(*given) if pickles is None else _task.feeding_pickles(*given)
+        feed = _feed_tasks.feeding(*given) if pickles is None else _feed_tasks.feeding_pickles(*given)
         return (data if pickles is None else pickles).mapPartitionsWithIndex(feed).collect()  # type: ignore[no-any-return]
 
     @contextlib.contextmanager
@@ -132,7 +137,7 @@ class TFCluster:
         """An RDD of results, one for each row; nothing happens until it is asked for."""
         self._is_fed("inference")
         rows = dataRDD.rdd if hasattr(dataRDD, "mapInArrow") else dataRDD
-        infer = _task.inferring(_spark.luggage(self.sc), self.cluster.hubs(), qname, feed_timeout)
+        infer = _feed_tasks.inferring(_supplier.luggage(self.sc), self.cluster.hubs(), qname, feed_timeout)
         return rows.mapPartitionsWithIndex(infer)
 
     def _is_fed(self, what: str) -> None:
@@ -175,7 +180,7 @@ class TFCluster:
 
     def _end_with_nodes(self, context: Any) -> None:
         """Ends a StreamingContext when nodes have failed, so that a program that awaits its end does not wait for more."""
-        _show.wait(self.cluster.run, self.cluster.project)
+        _display.wait(self.cluster.run, self.cluster.project)
         if self.cluster.has_failed():
             self._stop_stream(context)
 

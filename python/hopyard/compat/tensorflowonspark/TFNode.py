@@ -5,7 +5,7 @@ import getpass
 from typing import Any
 
 from hopyard import Error
-from hopyard._feed import DataFeed
+from hopyard._feed.data_feed import DataFeed
 
 __all__ = [
     "DataFeed", "batch_results", "export_saved_model", "hdfs_path", "next_batch", "release_port", "start_cluster_server",

@@ -27,7 +27,7 @@ def run(
     def alone(worker_num: int) -> None:
         import os
 
-        from hopyard._node import Context
+        from hopyard._trial.cluster_node import Context
 
         spec = {"worker": [""] * num_executors}
         map_fn(tf_args, Context(worker_num, "worker", worker_num, spec, home, os.getcwd()))

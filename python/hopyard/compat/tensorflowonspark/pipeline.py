@@ -17,7 +17,9 @@ from pyspark.ml.base import Estimator, Model
 from pyspark.ml.param.shared import Param, Params, TypeConverters
 from pyspark.ml.util import DefaultParamsReader, DefaultParamsWriter, MLReadable, MLWritable
 
-from hopyard import Error, _spark, _task
+from hopyard import Error
+from hopyard._spark import feed_tasks as _feed_tasks
+from hopyard._spark import supplier as _supplier
 
 from . import TFCluster, dfutil, util
 
@@ -195,7 +197,7 @@ class TFEstimator(
     def _export(self, sc: Any, args: Any, folder: str | None) -> None:
         if not folder:
             raise Error("export_fn writes a model: setExportDir says where")
-        call = _task.calling(_spark.luggage(sc), cloudpickle.dumps((self.export_fn, args)))
+        call = _feed_tasks.calling(_supplier.luggage(sc), cloudpickle.dumps((self.export_fn, args)))
         sc.parallelize([0], 1).foreachPartition(call)
 
 
@@ -220,17 +222,17 @@ class TFModel(
         return (self.args,)
 
     def _transform(self, dataset: Any) -> Any:
-        from hopyard import _saved
+        from hopyard._tensorflow import saved_model as _saved_model
 
         args = self.merge_args_params()
         if not args.export_dir:
             raise Error("a model is read from where it was exported to: setExportDir says where")
-        model = _saved.Description(
+        model = _saved_model.Description(
             str(args.export_dir), str(args.tag_set or "serve"), str(args.signature_def_key or "serving_default"),
             dict(sorted(args.input_mapping.items())), dict(sorted(args.output_mapping.items())), int(args.batch_size),
         )  # fmt: skip
-        infer = _task.inferring_batches(_spark.luggage(dataset.sparkSession.sparkContext), tuple(model))
-        return dataset.select(list(model.inputs)).mapInArrow(infer, _saved.schema(model))
+        infer = _feed_tasks.inferring_batches(_supplier.luggage(dataset.sparkSession.sparkContext), tuple(model))
+        return dataset.select(list(model.inputs)).mapInArrow(infer, _saved_model.schema(model))
 
 
 # ---- helpers that programs import ----------------------------------------------------------------

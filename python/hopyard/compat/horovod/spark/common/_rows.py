@@ -19,7 +19,9 @@ from pyspark.mllib.linalg import VectorUDT as OldVectorUDT
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BooleanType
 
-from hopyard import Error, FileError, _spark, _task
+from hopyard import Error, FileError
+from hopyard._spark import feed_tasks as _feed_tasks
+from hopyard._spark import supplier as _supplier
 from hopyard.tfrecord import _columns, _files
 
 FLAG = "__hopyard_validation"
@@ -101,7 +103,7 @@ def write(df: Any, folder: str, files: int, in_order: bool, validates: bool) -> 
     written: list[Any] = []
     try:
         pickled = cloudpickle.dumps((_write, (folder, job, [FLAG] if validates else [])))
-        call = _task.calling_batches(_spark.luggage(df.sparkSession.sparkContext), pickled)
+        call = _feed_tasks.calling_batches(_supplier.luggage(df.sparkSession.sparkContext), pickled)
         written = df.mapInArrow(call, _SAID).collect()
         widths = _agreed(written)
         _files.commit(folder, job, [row.name for row in written], False)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from hopyard import _hopyard
-from hopyard._file import open_url
+from hopyard._base.files import open_url
 from hopyard.hvd._variables import build
 
 PACKAGES = ("keras", "tf_keras")

@@ -12,6 +12,7 @@ import tensorflow as tf
 from pyspark import cloudpickle
 
 from hopyard import Error
+
 from horovod.spark.common._rows import missing
 
 from . import _models

@@ -13,9 +13,10 @@ from typing import Any
 import numpy
 import tensorflow as tf
 
-import horovod.tensorflow.keras as hvd
 from hopyard import Error, FileError, _hopyard
 from hopyard.hvd.callbacks import LearningRateScheduleCallback, _Callback
+
+import horovod.tensorflow.keras as hvd
 from horovod.spark.common._rows import Part
 
 from . import _models

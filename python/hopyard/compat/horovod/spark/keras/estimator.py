@@ -22,9 +22,12 @@ from pyspark.ml.base import Estimator, Model
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from hopyard import Error, _hopyard, _spark, _task
+from hopyard import Error, _hopyard
 from hopyard import tfrecord as _tfrecord
+from hopyard._spark import feed_tasks as _feed_tasks
+from hopyard._spark import supplier as _supplier
 from hopyard.tfrecord import _files
+
 from horovod.spark.common import _rows
 from horovod.spark.common.backend import Backend, SparkBackend
 from horovod.spark.common.params import REFUSED, EstimatorParams, ModelParams
@@ -315,8 +318,8 @@ class KerasModel(Model, ModelParams, Kept):
             secrets.token_hex(8), _models.package_of(model), self.getOrDefault("_floatx"), self.getCustomObjects(), columns,
             _models.input_shapes(model), _models.input_types(model), outputs,
         )  # fmt: skip
-        call = _task.predicting(
-            _spark.luggage(context), context.broadcast(_models.to_bytes(model)), cloudpickle.dumps(described)
+        call = _feed_tasks.predicting(
+            _supplier.luggage(context), context.broadcast(_models.to_bytes(model)), cloudpickle.dumps(described)
         )
         frames = typing.Iterator[pandas.DataFrame]  # by which Spark sees that the model is loaded once for a partition
         call.__annotations__ = {"batches": frames, "return": frames}

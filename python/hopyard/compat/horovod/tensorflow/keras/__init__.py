@@ -3,6 +3,7 @@
 
 from hopyard.hvd.keras import *  # noqa: F403
 from hopyard.hvd.keras import __all__ as __all__
+
 from horovod.common.util import is_version_greater_equal_than as is_version_greater_equal_than
 
 from . import callbacks as callbacks

@@ -9,21 +9,22 @@ Both find what they need in the environment. This is their __main__, in which th
 
 import sys
 
-from . import _call, _hopyard
+from .. import _hopyard
+from . import runner as _runner
 
 
 def main() -> None:
-    bundle: _call.Bundle | None
+    bundle: _runner.Bundle | None
     if sys.argv[1:] == ["--serve"]:
-        from . import _warm
+        from . import fork_server as _fork_server
 
-        bundle = _warm.serve()
+        bundle = _fork_server.serve()
     else:
-        bundle = _call.read_bundle()
-        _call.set_path(bundle)
+        bundle = _runner.read_bundle()
+        _runner.set_path(bundle)
     if bundle is None:
         _hopyard.leave(0)  # at once: threads that modules have left running are nobody's here
-    _call.end(_call.run(bundle))
+    _runner.end(_runner.run(bundle))
 
 
 if __name__ == "__main__":

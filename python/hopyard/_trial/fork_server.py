@@ -14,8 +14,8 @@ import sys
 import threading
 from collections.abc import Iterable
 
-from . import _hopyard
-from ._call import Bundle, read_bundle, set_path
+from .. import _hopyard
+from .runner import Bundle, read_bundle, set_path
 
 COLD = "so trials cannot be forked from it and each starts a fresh interpreter"
 

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from . import _hopyard, _tfops
+from .. import _hopyard
+from .._tensorflow import ops as _tfops
 
 if TYPE_CHECKING:
-    from ._feed import DataFeed
+    from .data_feed import DataFeed
 
 NOTHING, ROWS, END = range(3)  # what the op says
 FOREVER = (1 << 63) - 1
@@ -57,7 +58,7 @@ def make(feed: DataFeed, batch_size: int, signature: Any, drop_remainder: bool) 
 
 def _awaited(feed: DataFeed) -> Any:
     """The specs of the rows that come next, which are not taken; None where the feed has ended."""
-    from ._feed import _made
+    from .data_feed import _made
 
     shape: str = ""
     columns: list[tuple[str, tuple[int, ...], bool]] = []

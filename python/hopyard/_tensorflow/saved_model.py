@@ -4,7 +4,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from ._errors import Error
+from .._base.errors import Error
 
 
 class Description(NamedTuple):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The trial between experiment.begin() and end(): it stands for a process that runs elsewhere, ours.
 
-    python -m hopyard._held SOCKET
+    python -m hopyard._run.placeholder_trial SOCKET
 
 It tells us its part of the environment, and waits. end() sends what came out, as JSON, which becomes the
 trial's result; when the socket closes without that, the trial has failed. Both sides are in this file.
@@ -18,7 +18,7 @@ import sys
 import tempfile
 from typing import Any
 
-from . import _hopyard
+from .. import _hopyard
 
 SHARED = tuple(f"HOPYARD_{name}" for name in ("RUN", "TRIAL", "TRIAL_DIR", "SOCKET", "TAG", "SEED"))
 SOCKET_PATH_MAX = 107

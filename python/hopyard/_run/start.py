@@ -8,10 +8,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import _bundle, _program, _session, _show, _spark, _standby, _tensorboard, space
-from ._errors import Error, RunError, Stopped, TrialsFailed
-from ._outcome import DEFAULT_METRIC, is_cost
-from ._result import Result, load
+from .. import space
+from .._base.errors import Error, RunError, Stopped, TrialsFailed
+from .._code import bundle as _bundle
+from .._spark import session as _session
+from .._spark import supplier as _supplier
+from .._trial.outcome import DEFAULT_METRIC, is_cost
+from . import display as _display
+from . import program as _program
+from . import standby_key as _standby_key
+from . import tensorboard_process as _tensorboard_process
+from .result import Result, load
 
 Project = str | os.PathLike[str] | None
 
@@ -95,7 +102,7 @@ class Settings:
         app_id = self.app_id if self.spark is None or self.app_id else application_of(self.spark)
         parallel = self.parallel
         if parallel is None and self.spark is not None:
-            parallel = _spark.parallel(self.spark, self.project)
+            parallel = _supplier.parallel(self.spark, self.project)
         hosts = self.hosts if self.hosts is None or isinstance(self.hosts, str) else ",".join(self.hosts)
         return [
             *([] if self.direction is None else option(direction_of(self.direction), self.metric or DEFAULT_METRIC)),
@@ -111,7 +118,7 @@ class Settings:
             *option("name", self.name),
             *option("app-id", app_id),
             *option("hosts", hosts),
-            *([] if self.spark is None else _spark.options(self.spark, self.project)),
+            *([] if self.spark is None else _supplier.options(self.spark, self.project)),
         ]
 
 
@@ -150,15 +157,15 @@ def start(
     Who hits Ctrl-C meanwhile wants no run, and it must not be left behind unknown.
     """
     project = settings.project
-    standby = _standby.options(bundle) if bundle and settings.spark is None and settings.hosts is None else []
-    with _show.interrupts() as noted:
+    standby = _standby_key.options(bundle) if bundle and settings.spark is None and settings.hosts is None else []
+    with _display.interrupts() as noted:
         with space.short([*args, *standby, *settings.options()]) as options:
             said = _program.call(
                 command, "--detach", "--json", *options, "--", *program, project=project, input=bundle
             )
         run = _number(said)
         supply(settings.spark, run, project, leaves)
-        address = _tensorboard.show(run, project) if settings.tensorboard and not noted else None
+        address = _tensorboard_process.show(run, project) if settings.tensorboard and not noted else None
         if noted:
             _program.call("stop", str(run), project=project)
     if noted:
@@ -203,20 +210,20 @@ def function(
 
 def resume(run: int | str, project: Project, tensorboard: bool, spark: Any) -> tuple[int, str | None]:
     """Goes on with a run: its number, and the address of its TensorBoard."""
-    options = [] if spark is None else _spark.options(spark, project)
+    options = [] if spark is None else _supplier.options(spark, project)
     known = load(run, project) if options else None
     if known and known.goes_on:  # its driver waits for somebody who starts agents
         number = known.run
     else:
         number = _number(_program.call("resume", str(run), "--detach", "--json", *options, project=project))
     supply(spark, number, project)
-    return number, _tensorboard.show(number, project) if tensorboard else None
+    return number, _tensorboard_process.show(number, project) if tensorboard else None
 
 
 def supply(spark: Any, run: int, project: Project, leaves: bool = False) -> None:
     """Gives a run the executors of a session, where that has some."""
     if spark is not None and not _session.is_here(spark):
-        _spark.supply(spark, run, project, leaves)
+        _supplier.supply(spark, run, project, leaves)
 
 
 # ---- ... to its end ---------------------------------------------------------------------------
@@ -224,8 +231,8 @@ def supply(spark: Any, run: int, project: Project, leaves: bool = False) -> None
 
 def watch(run: int, project: Project, address: str | None) -> Result:
     """Shows a run to its end; its result, or what is to be raised for it."""
-    status = _show.show(run, project)
-    had_session = _spark.settle(run, project)
+    status = _display.show(run, project)
+    had_session = _supplier.settle(run, project)
     return conclude(load(run, project, address), status, had_session)
 
 
@@ -245,9 +252,9 @@ def conclude(result: Result, status: int, had_session: bool = False, is_fed: boo
     run = result.run
     go_on = "start it anew" if is_fed else f"experiment.resume({run}{', spark=spark' if had_session else ''}) goes on with it"
     if result.goes_on and status in (0, 130):
-        raise KeyboardInterrupt(_show.how_to_go_on(run, is_fed))
+        raise KeyboardInterrupt(_display.how_to_go_on(run, is_fed))
     if result.goes_on:
-        raise RunError(f"hopyard attach ended with status {status}; {_show.how_to_go_on(run, is_fed)}", result)
+        raise RunError(f"hopyard attach ended with status {status}; {_display.how_to_go_on(run, is_fed)}", result)
     if result.state == "stopped":
         raise Stopped(f"run {run} was stopped when {result.count('done')} trials were done; {go_on}", result)
     if result.state == "interrupted":

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from html.parser import HTMLParser
 from typing import Any
 
-from . import _program
-from ._errors import Error
+from .._base.errors import Error
+from . import program as _program
 
 
 @contextmanager

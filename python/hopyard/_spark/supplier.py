@@ -21,7 +21,11 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from . import _executor, _hopyard, _program, _session, _task, spark
+from .. import _hopyard
+from .._run import program as _program
+from . import executor as _executor
+from . import feed_tasks as _feed_tasks
+from . import session as _session
 
 
 def options(session: Any, project: _session.Project) -> list[str]:
@@ -45,7 +49,7 @@ def parallel(session: Any, project: _session.Project) -> int | None:
 @functools.cache
 def archive() -> tuple[bytes, str]:
     """The program, this package, its extension and TensorFlow's plugin, as a tar; and a name for these bytes."""
-    package = os.path.dirname(os.path.abspath(__file__))
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     files = {"bin/hopyard": _program.find(), f"site/hopyard/{os.path.basename(_hopyard.__file__)}": _hopyard.__file__}
     plugin = os.path.join(os.path.dirname(package), "tensorflow-plugins", "hopyard_ops.so")
     if os.path.exists(plugin):
@@ -92,11 +96,11 @@ def send(context: Any) -> tuple[str, str, str]:
     return name, digest, _hopyard.version
 
 
-def luggage(context: Any) -> _task.Luggage:
+def luggage(context: Any) -> _feed_tasks.Luggage:
     """What Spark's workers, which need not have hopyard, fetch it by."""
     from pyspark import cloudpickle
 
-    for module in (_executor, _task):
+    for module in (_executor, _feed_tasks):
         cloudpickle.register_pickle_by_value(module)
     return send(context)
 
@@ -323,33 +327,7 @@ class _Supplier:
                 return
 
 
-# ---- a session of the run's own: `hopyard run --engine` ---------------------------------------
-
-
-def main(run: str, project: str, master: str, address: str, *said: str) -> int:
-    """Makes a session there, and supplies the run from it to its end. How many executors, their memory and GPUs: 0 if
-    nobody has said it."""
-    executors, memory, gpus = (int(word) or None for word in said)
-    conf = {"spark.app.name": f"hopyard run {run}", "spark.ui.showConsoleProgress": "false"}
-    try:
-        if not _session.default("spark.driver.host"):
-            conf["spark.driver.host"] = address
-        session = spark.session(master, executors, None, memory, gpus, None, project, conf)
-        supplier = _Supplier(session.sparkContext, int(run), project)
-    except Exception as error:  # the run cannot begin, whatever Spark or Java have against it
-        _refuse(run, project, f"cannot have a Spark session at '{master}': {_sentence(error)}")
-        return 1
-    while not supplier.join(SETTLE_S):
-        continue
-    session.stop()
-    return 0
-
-
-def _refuse(run: str, project: str, why: str) -> None:
-    """By the driver's own ear; it ends the run."""
-    command = _program.command("supply", run, project=project)
-    words = [{"offer": 0, "what": "Spark"}, {"over": 0, "why": why}]
-    subprocess.run(command, input="".join(json.dumps(word) + "\n" for word in words), text=True, check=False)
+# ---- what Spark says ---------------------------------------------------------------------------
 
 
 def _sentence(error: Exception) -> str:
@@ -394,7 +372,3 @@ def _silence(context: Any) -> None:
     bar = context._jsc.sc().progressBar()
     if bar.isDefined():
         bar.get().stop()
-
-
-if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))

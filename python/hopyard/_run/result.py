@@ -7,9 +7,10 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from . import _program, _tensorboard
-from ._errors import Error
-from ._outcome import NO_METRIC
+from .._base.errors import Error
+from .._trial.outcome import NO_METRIC
+from . import program as _program
+from . import tensorboard_process as _tensorboard_process
 
 if TYPE_CHECKING:
     import pandas
@@ -204,5 +205,5 @@ def load(
         _best=next((t for t in trials if t.number == about["best_trial"]), None),
         trials=trials,
         notes=[_program.advice_in_python(note) for note in shown["notes"]],
-        tensorboard=_tensorboard.living(tensorboard),
+        tensorboard=_tensorboard_process.living(tensorboard),
     )

@@ -25,8 +25,8 @@ from tensorflow.python.eager import context, core
 from tensorflow.python.framework import op_def_library, op_def_registry, ops
 from tensorflow.python.ops import control_flow_util
 
-from . import _hopyard
-from ._errors import Error
+from .. import _hopyard
+from .._base.errors import Error
 
 ALLREDUCE, ALLGATHER, BROADCAST, ALLTOALL, REDUCESCATTER, BARRIER, JOIN = range(7)
 LIBRARY = "hopyard_ops.so"
@@ -58,7 +58,7 @@ def library() -> str:
 
 def _find() -> str:
     """Where TensorFlow does not look by itself: beside the package, in a folder of PYTHONPATH, in a build folder."""
-    package = os.path.dirname(os.path.abspath(__file__))
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     folders = [os.path.join(folder, "tensorflow-plugins") for folder in (os.path.dirname(package), *sys.path)]
     folders.append(os.path.join(os.path.dirname(_hopyard.__file__), "..", "tensorflow"))  # pip install --editable
     for folder in folders:

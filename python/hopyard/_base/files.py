@@ -7,9 +7,9 @@ import os
 import stat
 from typing import Any
 
-from . import _errors
-from ._errors import Error
-from ._hopyard import File
+from .._hopyard import File
+from . import errors as _errors
+from .errors import Error
 
 _READ = 1 << 16  # the client reads ahead by itself; more would be read in vain where somebody seeks
 _WRITE = 1 << 20

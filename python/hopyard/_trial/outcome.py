@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ._report import described, number, reported
+from .report import described, number, reported
 
 DEFAULT_METRIC = "metric"  # what a returned number is called
 NO_METRIC = "so the trial has no metric"  # in each remark that says so: a Result finds it by this

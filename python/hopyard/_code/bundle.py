@@ -17,8 +17,8 @@ from collections.abc import Callable, Collection
 from types import MethodType
 from typing import Any
 
-from . import _code
-from ._errors import Error
+from .._base.errors import Error
+from . import references as _references
 
 LIMIT = 48 * 1024 * 1024
 
@@ -123,11 +123,11 @@ def _kind(value: Any) -> str:
 
 def _culprit(value: Any, seen: set[int]) -> list[tuple[str, Any]]:
     """The way to the innermost variable that cannot be pickled."""
-    for name, part in _code.uses(value):
+    for name, part in _references.uses(value):
         if id(part) in seen or _size(part) is not None:
             continue
         seen.add(id(part))
-        return [(name, part), *(_culprit(part, seen) if _code.by_value(part) else ())]
+        return [(name, part), *(_culprit(part, seen) if _references.by_value(part) else ())]
     return []
 
 
@@ -145,7 +145,7 @@ def _why_not(fn: Any, error: Exception) -> str:
 
 
 def _too_big(fn: Any) -> str:
-    parts = [(size, name, part) for name, part in _code.uses(fn) if (size := _size(part)) is not None]
+    parts = [(size, name, part) for name, part in _references.uses(fn) if (size := _size(part)) is not None]
     said = f"{name_of(fn)} and what it uses are over {LIMIT >> 20} MB when pickled"
     if parts:
         size, name, part = max(parts, key=lambda p: p[0])
@@ -183,8 +183,8 @@ def make(
     head = {
         "name": name_of(fn),
         "path": search_path(),
-        "preload": _code.preload(fn) if preload is None else preload,
-        "sources": _code.sources(fn),
+        "preload": _references.preload(fn) if preload is None else preload,
+        "sources": _references.sources(fn),
         "compat": "hopyard.compat" in sys.modules,
         "metric": metric,
         "direction": direction,

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sysconfig
 
-from ._errors import Error
+from .._base.errors import Error
 
 _SETTING = re.compile(
     r"(?<![\w-])--?(parallel|memory|max-transfer|timeout|disk-timeout|retries|seed|gpus|oversubscribe|name|hosts|population|generations|mutation|crossover|strategy|"

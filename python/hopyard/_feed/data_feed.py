@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import _hopyard
+from .. import _hopyard
 
 if TYPE_CHECKING:
     import numpy as np
@@ -79,7 +79,7 @@ class DataFeed:
 
         `signature`, a nest of tf.TensorSpec and tf.RaggedTensorSpec, says what comes; numbers are cast to it where that
         is safe. Without it, rows are awaited here, and all that follow have to be like the first."""
-        from . import _dataset
+        from . import dataset as _dataset
 
         return _dataset.make(self, batch_size, signature, drop_remainder)
 

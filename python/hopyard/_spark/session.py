@@ -7,9 +7,9 @@ import tomllib
 from dataclasses import dataclass
 from typing import Any
 
-from . import _executor
-from ._errors import Error
-from ._file import open_raw
+from .._base.errors import Error
+from .._base.files import open_raw
+from . import executor as _executor
 
 MANY = 10_000  # executors: as many as a run can use
 Project = str | os.PathLike[str] | None

@@ -7,8 +7,8 @@ import subprocess
 import sys
 import tempfile
 
-from . import _program
-from ._errors import Error
+from .._base.errors import Error
+from . import program as _program
 
 Run = tuple[int, str | os.PathLike[str] | None]  # its number, in its project
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import _hopyard, _imports
+from .. import _hopyard
+from . import import_hooks as _import_hooks
 
 RANKS = ("chief", "master", "worker")  # those that compute
 
@@ -101,7 +102,7 @@ class Context:
 
     def absolute_path(self, path: str) -> str:
         """A path as the cluster's file system has it: relative ones are the user's."""
-        from .compat.tensorflowonspark.TFNode import hdfs_path
+        from ..compat.tensorflowonspark.TFNode import hdfs_path
 
         return hdfs_path(self, path)
 
@@ -113,12 +114,12 @@ class Context:
 
     def start_cluster_server(self, num_gpus: int = 1, rdma: bool = False) -> tuple[Any, Any]:
         """(ClusterSpec, Server) of tf.compat.v1, for between-graph training."""
-        from .compat.tensorflowonspark.TFNode import start_cluster_server
+        from ..compat.tensorflowonspark.TFNode import start_cluster_server
 
         return start_cluster_server(self, num_gpus, rdma)
 
     def export_saved_model(self, *args: Any, **kwargs: Any) -> Any:
-        from .compat.tensorflowonspark.TFNode import export_saved_model
+        from ..compat.tensorflowonspark.TFNode import export_saved_model
 
         return export_saved_model(*args, **kwargs)
 
@@ -126,7 +127,7 @@ class Context:
         self, train_mode: bool = True, qname_in: str = "input", qname_out: str = "output",
         input_mapping: Mapping[str, str] | None = None,
     ) -> Any:  # fmt: skip
-        from .compat.tensorflowonspark.TFNode import DataFeed
+        from ..compat.tensorflowonspark.TFNode import DataFeed
 
         return DataFeed(self.mgr, train_mode, qname_in, qname_out, input_mapping)
 
@@ -189,7 +190,7 @@ def _explain_keras_3(trainer: Any) -> None:
         explained(name)
 
 
-def _mind_servers(node: _hopyard.Node, servers: list[Any]) -> _imports.Step:
+def _mind_servers(node: _hopyard.Node, servers: list[Any]) -> _import_hooks.Step:
     """A node that joins its TensorFlow server never ends by itself: its agent is told, so that it may go with the last
     of those that do something of their own. `servers` are those that were made."""
 
@@ -216,8 +217,8 @@ def _prepare_modules(node: _hopyard.Node, servers: list[Any]) -> None:
         "tensorflow.python.training.server_lib": _mind_servers(node, servers),
         "keras.src.backend.tensorflow.trainer": _explain_keras_3,
     }
-    _imports.take_steps(steps)
-    _imports.take_steps_later(steps)
+    _import_hooks.take_steps(steps)
+    _import_hooks.take_steps_later(steps)
 
 
 def _main(call: Call) -> Any:

@@ -4,16 +4,16 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ._executor import package
+from .executor import package
 
 Luggage = tuple[str, str, str]
 
 
 def _count(became: int, unread: Any) -> int:
     """In an accumulator of the driver's, that a node takes no rows."""
-    from hopyard import _feed
+    from hopyard._feed import data_feed as _data_feed
 
-    if became == _feed.UNREAD:
+    if became == _data_feed.UNREAD:
         unread.add(1)
     return became
 
@@ -25,9 +25,9 @@ def feeding(
 
     def feed(index: int, rows: Iterable[Any]) -> Iterator[int]:
         package(*luggage)
-        from hopyard import _feed
+        from hopyard._feed import data_feed as _data_feed
 
-        return iter([_count(_feed.feed_partition(names, index, queue, rows, timeout), unread)])
+        return iter([_count(_data_feed.feed_partition(names, index, queue, rows, timeout), unread)])
 
     return feed
 
@@ -39,9 +39,9 @@ def feeding_pickles(
 
     def feed(index: int, pickles: Iterable[bytes]) -> Iterator[int]:
         package(*luggage)
-        from hopyard import _feed
+        from hopyard._feed import data_feed as _data_feed
 
-        return iter([_count(_feed.feed_pickles(names, index, queue, pickles, timeout), unread)])
+        return iter([_count(_data_feed.feed_pickles(names, index, queue, pickles, timeout), unread)])
 
     return feed
 
@@ -51,9 +51,9 @@ def inferring(luggage: Luggage, names: list[str], queue: str, timeout: float) ->
 
     def infer(index: int, rows: Iterable[Any]) -> Iterator[Any]:
         package(*luggage)
-        from hopyard import _feed
+        from hopyard._feed import data_feed as _data_feed
 
-        return _feed.infer_here(names, index, queue, rows, timeout)
+        return _data_feed.infer_here(names, index, queue, rows, timeout)
 
     return infer
 
@@ -66,10 +66,11 @@ def feeding_batches(
     def feed(batches: Iterable[Any]) -> Iterator[Any]:
         package(*luggage)
         import pyarrow
-        from hopyard import _feed
         from pyspark import TaskContext
 
-        became = _count(_feed.feed_batches(names, TaskContext.get().partitionId(), queue, batches, timeout), unread)
+        from hopyard._feed import data_feed as _data_feed
+
+        became = _count(_data_feed.feed_batches(names, TaskContext.get().partitionId(), queue, batches, timeout), unread)
         return iter([pyarrow.RecordBatch.from_pydict({"became": pyarrow.array([became], pyarrow.int32())})])
 
     return feed
@@ -80,9 +81,9 @@ def inferring_batches(luggage: Luggage, model: tuple[Any, ...]) -> Callable[[Ite
 
     def infer(batches: Iterable[Any]) -> Iterator[Any]:
         package(*luggage)
-        from hopyard import _saved
+        from hopyard._tensorflow import saved_model as _saved_model
 
-        return _saved.infer(_saved.Description(*model), batches)
+        return _saved_model.infer(_saved_model.Description(*model), batches)
 
     return infer
 
@@ -92,8 +93,9 @@ def calling_batches(luggage: Luggage, pickled: bytes) -> Callable[[Iterable[Any]
 
     def call(batches: Iterable[Any]) -> Iterator[Any]:
         package(*luggage)
-        import hopyard.compat  # noqa: F401
         from pyspark import cloudpickle
+
+        import hopyard.compat  # noqa: F401
 
         function, arguments = cloudpickle.loads(pickled)
         return function(*arguments, batches)
@@ -107,6 +109,7 @@ def predicting(luggage: Luggage, model: Any, pickled: bytes) -> Callable[[Iterab
     def predict(batches: Iterable[Any]) -> Iterator[Any]:
         package(*luggage)
         import hopyard.compat  # noqa: F401
+
         from horovod.spark.keras import _prediction
 
         return _prediction.predict(model.value, pickled, batches)
@@ -119,8 +122,9 @@ def calling(luggage: Luggage, pickled: bytes) -> Callable[[Iterable[Any]], None]
 
     def call(_: Iterable[Any]) -> None:
         package(*luggage)
-        import hopyard.compat  # noqa: F401
         from pyspark import cloudpickle
+
+        import hopyard.compat  # noqa: F401
 
         function, argument = cloudpickle.loads(pickled)
         function(argument)

@@ -6,7 +6,7 @@ import reprlib
 from collections.abc import Mapping
 from typing import Any
 
-from . import _hopyard
+from .. import _hopyard
 
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = 60

@@ -9,7 +9,7 @@ from importlib.abc import Loader
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
-COMPAT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "compat")
+COMPAT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "compat")
 
 
 class Finder:

@@ -3,17 +3,17 @@
 
 from typing import TYPE_CHECKING
 
-from ._hopyard import Error as Error
-from ._hopyard import FileError as FileError
-from ._hopyard import FileExists as FileExists
-from ._hopyard import FileForbidden as FileForbidden
-from ._hopyard import FileNotFound as FileNotFound
-from ._hopyard import GroupError as GroupError
-from ._hopyard import IsFolder as IsFolder
-from ._hopyard import NotFolder as NotFolder
+from .._hopyard import Error as Error
+from .._hopyard import FileError as FileError
+from .._hopyard import FileExists as FileExists
+from .._hopyard import FileForbidden as FileForbidden
+from .._hopyard import FileNotFound as FileNotFound
+from .._hopyard import GroupError as GroupError
+from .._hopyard import IsFolder as IsFolder
+from .._hopyard import NotFolder as NotFolder
 
 if TYPE_CHECKING:
-    from ._result import Result
+    from .._run.result import Result
 
 
 class RunError(Error):

@@ -23,9 +23,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from . import _finder, _hopyard, _imports
-from ._outcome import Outcome, Refusal, Wanted, of, of_rank
-from ._report import described, is_trial
+from .. import _hopyard
+from .._code import package_aliases as _package_aliases
+from . import import_hooks as _import_hooks
+from .outcome import Outcome, Refusal, Wanted, of, of_rank
+from .report import described, is_trial
 
 ERROR_MAX = 300
 DETAIL_MAX = 64 * 1024
@@ -37,7 +39,7 @@ REMARK_MAX = 600
 
 @dataclass(frozen=True)
 class Bundle:
-    """A function as it came: `hopyard._bundle` makes them."""
+    """A function as it came: `hopyard._code.bundle` makes them."""
 
     name: str
     path: list[str]
@@ -76,9 +78,9 @@ def set_path(bundle: Bundle) -> None:
     """Modules are found where the run was started; then, on another machine, where this Python has its own."""
     sys.path[:] = dict.fromkeys([*bundle.path, *sys.path])
     if bundle.compat:
-        from . import compat  # noqa: F401
+        from .. import compat  # noqa: F401
     if bundle.ranks:
-        _finder.serve_ranks()
+        _package_aliases.serve_ranks()
 
 
 def _load(bundle: Bundle) -> Callable[..., Any]:
@@ -103,7 +105,7 @@ def _place() -> str:
 # ---- chance and GPUs -----------------------------------------------------------------------
 
 
-def _seeding(seed: int) -> dict[str, _imports.Step]:
+def _seeding(seed: int) -> dict[str, _import_hooks.Step]:
     """Forks all draw the same numbers otherwise, and fresh interpreters never the same ones twice."""
     small = seed % 2**32  # all that NumPy takes
     return {
@@ -123,7 +125,7 @@ def _limit_gpu(tensorflow: Any) -> None:
         tensorflow.config.set_logical_device_configuration(gpu, [limit])
 
 
-def _prepare() -> Mapping[str, _imports.Step]:
+def _prepare() -> Mapping[str, _import_hooks.Step]:
     """Modules are seeded when they are imported, so that what they draw then follows the seed too.
 
     Gives what is to be seeded once more before the function is called: that it begins with the same state
@@ -136,8 +138,8 @@ def _prepare() -> Mapping[str, _imports.Step]:
         seeding["tensorflow"](module)
 
     steps = {**seeding, "tensorflow": ready_tensorflow}
-    _imports.take_steps(steps)
-    _imports.take_steps_later(steps)
+    _import_hooks.take_steps(steps)
+    _import_hooks.take_steps_later(steps)
     return seeding
 
 
@@ -209,7 +211,7 @@ def _one_line(error: BaseException) -> str:
 def _traceback(error: BaseException) -> str:
     """As Python prints it, without the frames that are ours."""
     tb, ours = error.__traceback__, os.path.dirname(_traceback.__code__.co_filename) + os.sep
-    while tb is not None and tb.tb_frame.f_code.co_filename in (f"{ours}_call.py", f"{ours}_node.py"):
+    while tb is not None and tb.tb_frame.f_code.co_filename in (f"{ours}runner.py", f"{ours}cluster_node.py"):
         tb = tb.tb_next
     return "".join(traceback.format_exception(type(error), error, tb))
 
@@ -246,7 +248,7 @@ def _call(bundle: Bundle) -> None:
     seeding = _prepare()
     function = _load(bundle)
     params = json.loads(os.environ["HOPYARD_PARAMS"])
-    _imports.take_steps(seeding)
+    _import_hooks.take_steps(seeding)
     if bundle.ranks:
         _keep(bundle, function())
         return

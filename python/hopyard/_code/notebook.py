@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from types import CodeType, ModuleType
 from typing import Any
 
-from . import _code
-from ._errors import Error
+from .._base.errors import Error
+from . import references as _references
 
 Transform = Callable[[str], str]
 
@@ -51,7 +51,7 @@ def preload(cells: Sequence[str]) -> list[str]:
     found: dict[str, None] = {}
     for cell in cells:
         try:
-            found.update(dict.fromkeys(_code.preload_code(compile(transform(cell), "<cell>", "exec"))))
+            found.update(dict.fromkeys(_references.preload_code(compile(transform(cell), "<cell>", "exec"))))
         except SyntaxError:  # the rank will say it, and where
             continue
     return list(found)
