@@ -44,7 +44,7 @@ from ._base.errors import Error, FeedTimeout, FileNotFound, RunError, TrialsFail
 from ._base.files import open_own
 from ._code import bundle as _bundle
 from ._code import references as _references
-from ._feed import data_feed as _data_feed
+from ._feed import feeders as _feeders
 from ._run import display as _display
 from ._run import program as _program
 from ._run import start as _start
@@ -178,7 +178,7 @@ class Cluster:
         """A result for each row, in their order: by one of the nodes."""
         name = self.hubs()[0]
         with self.feeding():
-            yield from _data_feed.inferred(name, self._source(name, qname, feed_timeout, results=True), rows_of(data))
+            yield from _feeders.inferred(name, self._source(name, qname, feed_timeout, results=True), rows_of(data))
 
     def _source(self, name: str, queue: str, timeout: float, results: bool = False) -> _hopyard.Source:
         """As soon as the node is there."""
@@ -302,7 +302,7 @@ def _feed_all(sources: list[_hopyard.Source], epochs: Iterable[Iterable[Any]]) -
     turns = itertools.cycle(range(len(sources)))
     open_ones = set(range(len(sources)))
     for rows in epochs:
-        for piece in _data_feed.chunks(rows, sources):
+        for piece in _feeders.chunks(rows, sources):
             while open_ones and (turn := next(turns)) not in open_ones:
                 continue
             if not open_ones:

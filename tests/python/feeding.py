@@ -41,7 +41,7 @@ def hub(name: str) -> Iterator[_hopyard.Hub]:
 
 
 def python(code: str, *args: str) -> subprocess.Popen[bytes]:
-    lines = "import os, sys, threading, time\nfrom hopyard import _hopyard\nfrom hopyard._feed import data_feed as _feed\nname = sys.argv[1]\n"
+    lines = "import os, sys, threading, time\nfrom hopyard import _hopyard\nfrom hopyard._feed import feeders as _feeders\nname = sys.argv[1]\n"
     return subprocess.Popen([sys.executable, "-c", lines + code, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 

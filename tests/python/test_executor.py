@@ -16,7 +16,7 @@ import pytest
 
 from hopyard._run import program as _program
 from hopyard._spark import executor as _executor
-from hopyard._spark import supplier as _supplier
+from hopyard._spark import package_archive as _package_archive
 from needs import need_root
 
 
@@ -47,9 +47,9 @@ def bare(folder: Path) -> str:
 def test_what_was_unpacked_serves_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with contextlib.ExitStack() as held:
-        folder = Path(_executor._unpacked(*_supplier.archive(), held))
+        folder = Path(_executor._unpacked(*_package_archive.archive(), held))
         (folder / "mark").touch()
-        assert _executor._unpacked(*_supplier.archive(), held) == str(folder)
+        assert _executor._unpacked(*_package_archive.archive(), held) == str(folder)
         assert (folder / "mark").exists() and [p.name for p in tmp_path.iterdir()] == [folder.name]
         assert (folder / "bin/hopyard").is_file() and not (folder / "bin/hopyard").is_symlink()
 
@@ -57,15 +57,15 @@ def test_what_was_unpacked_serves_again(tmp_path: Path, monkeypatch: pytest.Monk
 def test_what_others_could_have_put_there_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with contextlib.ExitStack() as held:
-        folder = Path(_executor._unpacked(*_supplier.archive(), held))
+        folder = Path(_executor._unpacked(*_package_archive.archive(), held))
         folder.chmod(0o770)
         with pytest.raises(PermissionError, match="no program is run from there: remove it"):
-            _executor._unpacked(*_supplier.archive(), held)
+            _executor._unpacked(*_package_archive.archive(), held)
         folder.chmod(0o700)
         folder.rename(tmp_path / "elsewhere")
         folder.symlink_to(tmp_path / "elsewhere")
         with pytest.raises(PermissionError, match="is a symbolic link"):
-            _executor._unpacked(*_supplier.archive(), held)
+            _executor._unpacked(*_package_archive.archive(), held)
 
 
 def test_a_full_disk_leaves_nothing_half_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def test_a_full_disk_leaves_nothing_half_unpacked(tmp_path: Path, monkeypatch: p
     try:
         monkeypatch.chdir(tmp_path)
         with contextlib.ExitStack() as held, pytest.raises(OSError, match="No space left"):
-            _executor._unpacked(*_supplier.archive(), held)
+            _executor._unpacked(*_package_archive.archive(), held)
         assert list(tmp_path.iterdir()) == []
     finally:
         subprocess.run(["umount", "--lazy", tmp_path], check=True)
@@ -85,11 +85,11 @@ def test_program_and_libraries_run_from_memory_where_folders_may_not_execute(noe
     code = "import hopyard._tensorflow.ops as t; t.ensure_loaded(); print(t.library(), t._hopyard.__file__)"
     for _ in range(2):
         with contextlib.ExitStack() as held:
-            folder = _executor._unpacked(*_supplier.archive(), held)
+            folder = _executor._unpacked(*_package_archive.archive(), held)
             said = subprocess.run([f"{folder}/bin/hopyard", "--version"], capture_output=True, text=True, check=True)
             assert said.stdout.startswith("hopyard ")
     with contextlib.ExitStack() as held:
-        folder = _executor._unpacked(*_supplier.archive(), held)
+        folder = _executor._unpacked(*_package_archive.archive(), held)
         env = {**os.environ, "PYTHONPATH": f"{folder}/site:{bare(tmp_path / 'libraries')}", "TF_CPP_MIN_LOG_LEVEL": "3"}
         said = subprocess.run([f"{sys.base_prefix}/bin/python3", "-c", code], env=env, capture_output=True, text=True)
         assert said.returncode == 0, said.stderr

@@ -18,6 +18,7 @@ import hopyard
 from feeding import LIMIT_S, Manager, hub, name, python, wait_for  # noqa: F401
 from hopyard import _hopyard
 from hopyard._feed import data_feed as _data_feed
+from hopyard._feed import feeders as _feeders
 
 Point = namedtuple("Point", "x y")
 
@@ -115,7 +116,7 @@ def test_rows_of_spark_come_as_they_were_put(name: str, hub: _hopyard.Hub) -> No
 
 def test_many_rows_go_through_a_small_ring(name: str, hub: _hopyard.Hub) -> None:
     rows = [(f"{i}" * (i % 50), [float(i)] * 100, {"n": i}) for i in range(5000)]
-    feed = threading.Thread(target=_data_feed.feeder(name, size=1 << 16), args=(rows,))
+    feed = threading.Thread(target=_feeders.feeder(name, size=1 << 16), args=(rows,))
     feed.start()
     found: list[Any] = []
     while len(found) < len(rows):
@@ -159,7 +160,7 @@ def test_columns_are_put_at_once(name: str, hub: _hopyard.Hub) -> None:
     x, y = np.random.rand(5000, 100).astype(np.float32), np.arange(5000)
     with _hopyard.Source(name, size=32 << 20) as source:
         batch = pa.record_batch([pa.FixedSizeListArray.from_arrays(x.ravel(), 100), y], ["x", "y"])
-        assert _data_feed.put_arrow(source, batch)
+        assert _feeders.put_arrow(source, batch)
         feed = _data_feed.DataFeed(Manager(hub))
         found = feed.columns(5000)
         assert (found[0] == x).all() and (found[1] == y).all()
@@ -168,12 +169,12 @@ def test_columns_are_put_at_once(name: str, hub: _hopyard.Hub) -> None:
             "l": [[1.0], [], [2.0, 3.0]],
             "f": pa.array([[1, 2], [3, 4], [5, 6]], pa.list_(pa.int64(), 2)), "z": [True, False, True],
         })  # fmt: skip
-        assert all(_data_feed.put_arrow(source, batch) for batch in table.slice(1).to_batches())
+        assert all(_feeders.put_arrow(source, batch) for batch in table.slice(1).to_batches())
         n, t, b, lists, f, z = feed.columns(2)
         assert n.dtype == np.int32 and n.tolist() == [2, 3] and t.tolist() == ["", "ccc"]
         assert b.tolist() == [b"yy", b""] and [list(v) for v in lists] == [[], [2.0, 3.0]]
         assert f.tolist() == [[3, 4], [5, 6]] and z.tolist() == [False, True]
-        assert _data_feed.put_arrow(source, pa.record_batch({"n": [1, None]}))
+        assert _feeders.put_arrow(source, pa.record_batch({"n": [1, None]}))
         assert hub.next_rows(2, LIMIT_S)[0] == [(1,), (None,)]
 
 
@@ -201,9 +202,9 @@ def test_batches_of_arrow_come_in_pieces_and_as_they_were_put(name: str, hub: _h
     with _hopyard.Source(name) as source:
         thread = threading.Thread(target=take)
         thread.start()
-        assert _data_feed.put_arrow(source, batch) and _data_feed.put_arrow(source, batch.slice(11))
-        assert _data_feed.put_arrow(source, odd) and _data_feed.put_arrow(source, batch)
-        assert _data_feed.put_arrow(source, batch.slice(0, 0))
+        assert _feeders.put_arrow(source, batch) and _feeders.put_arrow(source, batch.slice(11))
+        assert _feeders.put_arrow(source, odd) and _feeders.put_arrow(source, batch)
+        assert _feeders.put_arrow(source, batch.slice(0, 0))
         thread.join()
     found = [(x.tolist(), int(y), t) for x, y, t in taken[: 2 * count - 11]]
     assert found == rows + rows[11:]
@@ -285,7 +286,7 @@ def test_columns_that_make_no_sense_drop_their_feeder(name: str, hub: _hopyard.H
 
 def test_training_goes_over_the_ends_of_partitions(name: str, hub: _hopyard.Hub) -> None:
     feed = _data_feed.DataFeed(Manager(hub), input_mapping={"image": "x", "label": "y", "a": "z"})
-    threads = [threading.Thread(target=_data_feed.feeder(name), args=([(i, i + 0.5, "t")] * 10,)) for i in range(3)]
+    threads = [threading.Thread(target=_feeders.feeder(name), args=([(i, i + 0.5, "t")] * 10,)) for i in range(3)]
     for thread in threads:
         thread.start()
     batch = feed.next_batch(25)
@@ -329,7 +330,7 @@ def test_inference_is_one_to_one_across_partitions(size: int, name: str, hub: _h
     results: dict[int, list[Any]] = {}
 
     def feed(number: int) -> None:
-        results[number] = list(_data_feed.infer(name, partitions[number], size=size))
+        results[number] = list(_feeders.infer(name, partitions[number], size=size))
 
     threads = [threading.Thread(target=feed, args=(n,)) for n in range(3)]
     for thread in threads:
@@ -365,16 +366,16 @@ def test_a_batch_of_inference_ends_with_its_partition(name: str, hub: _hopyard.H
 
 
 def test_terminate_ends_a_feeder_that_waits_for_room(name: str, hub: _hopyard.Hub) -> None:
-    feeder = python("print(_data_feed.feeder(name)(([0.5] * 1000) for _ in iter(int, 1)))", name)
+    feeder = python("print(_feeders.feeder(name)(([0.5] * 1000) for _ in iter(int, 1)))", name)
     manager = Manager(hub)
     data = _data_feed.DataFeed(manager)
     assert len(data.next_batch(10)) == 10
     data.terminate()
     assert ended(feeder) == (0, "False\n")
     assert manager.state == {"state": "terminating"} and data.should_stop() and data.next_batch(5) == []
-    assert _data_feed.feeder(name)([1, 2, 3]) is False  # who comes later
+    assert _feeders.feeder(name)([1, 2, 3]) is False  # who comes later
     with pytest.raises(hopyard.Error, match="has had enough rows, and has given 0 results for 3"):
-        list(_data_feed.infer(name, [1, 2, 3]))
+        list(_feeders.infer(name, [1, 2, 3]))
 
 
 def test_terminate_ends_another_threads_wait(hub: _hopyard.Hub) -> None:
@@ -403,7 +404,7 @@ def test_a_feeder_that_is_killed_has_given_what_it_put(name: str, hub: _hopyard.
     first, _ = hub.next_rows(1000, LIMIT_S)
     feeder.send_signal(signal.SIGKILL)
     assert ended(feeder)[0] == -signal.SIGKILL
-    thread = threading.Thread(target=_data_feed.feeder(name), args=([-1] * 50,))
+    thread = threading.Thread(target=_feeders.feeder(name), args=([-1] * 50,))
     thread.start()
     hub_rows: list[Any] = []
     while hub_rows.count(-1) < 50:
@@ -425,7 +426,7 @@ def test_a_feeder_is_told_when_the_consumer_was_killed(name: str) -> None:
 
     def feed() -> None:
         try:
-            _data_feed.feeder(name)([0.5] * 1000 for _ in iter(int, 1))
+            _feeders.feeder(name)([0.5] * 1000 for _ in iter(int, 1))
         except hopyard.Error as error:
             errors.append(error)
 

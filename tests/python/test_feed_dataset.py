@@ -16,6 +16,7 @@ import tensorflow as tf
 from feeding import LIMIT_S, Manager, hub, name, python, wait_for  # noqa: F401
 from hopyard import _hopyard
 from hopyard._feed import data_feed as _data_feed
+from hopyard._feed import feeders as _feeders
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def feed(hub: _hopyard.Hub) -> _data_feed.DataFeed:
 
 
 def feeding(name: str, rows: list[Any], size: int = 0) -> threading.Thread:
-    thread = threading.Thread(target=_data_feed.feeder(name, size=size), args=(rows,))
+    thread = threading.Thread(target=_feeders.feeder(name, size=size), args=(rows,))
     thread.start()
     return thread
 
@@ -146,7 +147,7 @@ def test_columns_of_arrow_come_as_they_were_put(name: str, feed: _data_feed.Data
     lists = pa.ListArray.from_arrays(offsets, pa.array(values.ravel()))
     table = pa.table({"x": lists, "t": [f"{i}" for i in range(1000)]})
     with _hopyard.Source(name) as source:
-        assert all(_data_feed.put_arrow(source, batch) for batch in table.to_batches())
+        assert all(_feeders.put_arrow(source, batch) for batch in table.to_batches())
         source.end_partition()
         batches = all_of(feed, 300)  # Arrow's lists may differ in length, but these do not
     assert [x.shape for x, _ in batches] == [(300, 5)] * 3 + [(100, 5)]
@@ -154,7 +155,7 @@ def test_columns_of_arrow_come_as_they_were_put(name: str, feed: _data_feed.Data
 
 
 def test_several_feeders_lose_and_double_nothing(name: str, feed: _data_feed.DataFeed) -> None:
-    code = "n = int(sys.argv[2])\n_feed.feeder(name, size=1 << 16)(([float(i)] * 50, i) for i in range(n, n + 5000))"
+    code = "n = int(sys.argv[2])\n_feeders.feeder(name, size=1 << 16)(([float(i)] * 50, i) for i in range(n, n + 5000))"
     feeders = [python(code, name, str(i * 5000)) for i in range(3)]
     dataset = feed.dataset(128, drop_remainder=True).map(lambda x, y: (x[:, 3], y)).prefetch(4)
     assert dataset.element_spec[1].shape == (128,)
@@ -258,7 +259,7 @@ def test_inference_is_one_to_one_across_partitions(ahead: int, name: str, hub: _
     results: dict[int, list[Any]] = {}
 
     def give(number: int) -> None:
-        results[number] = list(_data_feed.infer(name, partitions[number], size=1 << 16))
+        results[number] = list(_feeders.infer(name, partitions[number], size=1 << 16))
 
     threads = [threading.Thread(target=give, args=(n,)) for n in range(3)]
     for thread in threads:
@@ -294,7 +295,7 @@ def test_a_batch_of_inference_ends_with_its_partition(name: str, hub: _hopyard.H
 
 
 def test_terminate_ends_a_dataset_that_waits(name: str, feed: _data_feed.DataFeed) -> None:
-    feeder = python("print(_data_feed.feeder(name)(([0.5] * 1000) for _ in iter(int, 1)))", name)
+    feeder = python("print(_feeders.feeder(name)(([0.5] * 1000) for _ in iter(int, 1)))", name)
     batches = iter(feed.dataset(16).prefetch(2))
     assert len(next(batches)) == 16
     feed.terminate()
@@ -381,8 +382,9 @@ def test_take_ends_though_the_feed_goes_on(ahead: int, name: str, feed: _data_fe
 def test_a_process_may_end_while_a_dataset_waits(name: str) -> None:
     code = """
 import tensorflow as tf
+from hopyard._feed.data_feed import DataFeed
 hub = _hopyard.Hub(name)
-feed = _data_feed.DataFeed(type("M", (), {"hub": hub}))
+feed = DataFeed(type("M", (), {"hub": hub}))
 source = _hopyard.Source(name)
 source.put([1] * 25)
 batches = iter(feed.dataset(10).prefetch(4))

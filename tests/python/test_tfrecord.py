@@ -12,7 +12,7 @@ import pytest
 import hopyard
 from hopyard import _hopyard
 from hopyard._spark import executor as _executor
-from hopyard._spark import supplier as _supplier
+from hopyard._spark import package_archive as _package_archive
 from hopyard.tfrecord import _files
 
 
@@ -116,7 +116,7 @@ executor.package("luggage", "d1", "0.0.0")
 @pytest.mark.parametrize("may_execute", [True, False])
 def test_hopyard_comes_to_a_python_that_has_none(tmp_path: Path, may_execute: bool) -> None:
     """From a folder, or from memory where no folder may execute; twice, and one of another version is named."""
-    (tmp_path / "luggage").write_bytes(_supplier.archive()[0])
+    (tmp_path / "luggage").write_bytes(_package_archive.archive()[0])
     code = PACKAGE.format(root=str(tmp_path), executor=_executor.__file__, may_execute=may_execute,
                           version=hopyard.__version__)
     python = os.path.realpath(sys.executable)  # outside of the environment in which hopyard is

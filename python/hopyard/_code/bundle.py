@@ -18,6 +18,7 @@ from types import MethodType
 from typing import Any
 
 from .._base.errors import Error
+from . import package_aliases as _package_aliases
 from . import references as _references
 
 LIMIT = 48 * 1024 * 1024
@@ -185,7 +186,7 @@ def make(
         "path": search_path(),
         "preload": _references.preload(fn) if preload is None else preload,
         "sources": _references.sources(fn),
-        "compat": "hopyard.compat" in sys.modules,
+        "compat": _package_aliases.is_compat_imported(),
         "metric": metric,
         "direction": direction,
         "optional": optional,

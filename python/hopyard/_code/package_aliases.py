@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packages of other names that hopyard serves, from folders of its own."""
 
+import importlib
 import importlib.util
 import os
 import sys
@@ -78,3 +79,16 @@ def serve_ranks() -> None:
         sys.meta_path.insert(0, Finder(ours, passes_over=_say))
     else:
         sys.meta_path.append(Finder(ours))
+
+
+# ---- hopyard.compat ------------------------------------------------------------------------------
+
+
+def is_compat_imported() -> bool:
+    """Whether the user's program has imported hopyard.compat: then its trials need it too."""
+    return "hopyard.compat" in sys.modules
+
+
+def import_compat() -> None:
+    """Imports it by name: hopyard does not depend on compat, only a program that uses compat does."""
+    importlib.import_module("hopyard.compat")

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from .. import _hopyard
 from .._tensorflow import ops as _tfops
+from .columns import nest_arrays
 
 if TYPE_CHECKING:
     from .data_feed import DataFeed
@@ -58,8 +59,6 @@ def make(feed: DataFeed, batch_size: int, signature: Any, drop_remainder: bool) 
 
 def _awaited(feed: DataFeed) -> Any:
     """The specs of the rows that come next, which are not taken; None where the feed has ended."""
-    from .data_feed import _made
-
     shape: str = ""
     columns: list[tuple[str, tuple[int, ...], bool]] = []
     while not shape and not feed.done_feeding:
@@ -69,7 +68,7 @@ def _awaited(feed: DataFeed) -> Any:
         return None
     if shape == "*":
         raise tf.errors.InvalidArgumentError(None, None, PICKLED)
-    found = _made(shape, [_spec(*column) for column in columns])
+    found = nest_arrays(shape, [_spec(*column) for column in columns])
     if feed.input_tensors is None:
         return found
     parts = list(found.values()) if isinstance(found, dict) else found

@@ -11,9 +11,9 @@ Luggage = tuple[str, str, str]
 
 def _count(became: int, unread: Any) -> int:
     """In an accumulator of the driver's, that a node takes no rows."""
-    from hopyard._feed import data_feed as _data_feed
+    from hopyard._feed import feeders as _feeders
 
-    if became == _data_feed.UNREAD:
+    if became == _feeders.TIMED_OUT:
         unread.add(1)
     return became
 
@@ -25,9 +25,9 @@ def feeding(
 
     def feed(index: int, rows: Iterable[Any]) -> Iterator[int]:
         package(*luggage)
-        from hopyard._feed import data_feed as _data_feed
+        from hopyard._feed import feeders as _feeders
 
-        return iter([_count(_data_feed.feed_partition(names, index, queue, rows, timeout), unread)])
+        return iter([_count(_feeders.feed_partition(names, index, queue, rows, timeout), unread)])
 
     return feed
 
@@ -39,9 +39,9 @@ def feeding_pickles(
 
     def feed(index: int, pickles: Iterable[bytes]) -> Iterator[int]:
         package(*luggage)
-        from hopyard._feed import data_feed as _data_feed
+        from hopyard._feed import feeders as _feeders
 
-        return iter([_count(_data_feed.feed_pickles(names, index, queue, pickles, timeout), unread)])
+        return iter([_count(_feeders.feed_pickles(names, index, queue, pickles, timeout), unread)])
 
     return feed
 
@@ -51,9 +51,9 @@ def inferring(luggage: Luggage, names: list[str], queue: str, timeout: float) ->
 
     def infer(index: int, rows: Iterable[Any]) -> Iterator[Any]:
         package(*luggage)
-        from hopyard._feed import data_feed as _data_feed
+        from hopyard._feed import feeders as _feeders
 
-        return _data_feed.infer_here(names, index, queue, rows, timeout)
+        return _feeders.infer_here(names, index, queue, rows, timeout)
 
     return infer
 
@@ -68,9 +68,9 @@ def feeding_batches(
         import pyarrow
         from pyspark import TaskContext
 
-        from hopyard._feed import data_feed as _data_feed
+        from hopyard._feed import feeders as _feeders
 
-        became = _count(_data_feed.feed_batches(names, TaskContext.get().partitionId(), queue, batches, timeout), unread)
+        became = _count(_feeders.feed_batches(names, TaskContext.get().partitionId(), queue, batches, timeout), unread)
         return iter([pyarrow.RecordBatch.from_pydict({"became": pyarrow.array([became], pyarrow.int32())})])
 
     return feed
@@ -86,47 +86,3 @@ def inferring_batches(luggage: Luggage, model: tuple[Any, ...]) -> Callable[[Ite
         return _saved_model.infer(_saved_model.Description(*model), batches)
 
     return infer
-
-
-def calling_batches(luggage: Luggage, pickled: bytes) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """Calls a function, which may be of modules that come with hopyard, with its arguments and an iterator of batches."""
-
-    def call(batches: Iterable[Any]) -> Iterator[Any]:
-        package(*luggage)
-        from pyspark import cloudpickle
-
-        import hopyard.compat  # noqa: F401
-
-        function, arguments = cloudpickle.loads(pickled)
-        return function(*arguments, batches)
-
-    return call
-
-
-def predicting(luggage: Luggage, model: Any, pickled: bytes) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """What a Keras model gives for pandas' DataFrames; `model` is a broadcast variable."""
-
-    def predict(batches: Iterable[Any]) -> Iterator[Any]:
-        package(*luggage)
-        import hopyard.compat  # noqa: F401
-
-        from horovod.spark.keras import _prediction
-
-        return _prediction.predict(model.value, pickled, batches)
-
-    return predict
-
-
-def calling(luggage: Luggage, pickled: bytes) -> Callable[[Iterable[Any]], None]:
-    """Calls a function with its argument, which may be of modules that come with hopyard."""
-
-    def call(_: Iterable[Any]) -> None:
-        package(*luggage)
-        from pyspark import cloudpickle
-
-        import hopyard.compat  # noqa: F401
-
-        function, argument = cloudpickle.loads(pickled)
-        function(argument)
-
-    return call

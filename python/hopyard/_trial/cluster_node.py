@@ -3,6 +3,7 @@
 
 import contextlib
 import functools
+import getpass
 import json
 import os
 import socket
@@ -12,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import _hopyard
+from .._base.errors import Error
+from .._feed.data_feed import DataFeed
 from . import import_hooks as _import_hooks
 
 RANKS = ("chief", "master", "worker")  # those that compute
@@ -51,7 +54,7 @@ class Manager:
     @property
     def hub(self) -> _hopyard.Hub:
         if self._hub is None:
-            raise _hopyard.Error("nothing is fed to this cluster; start it with input_mode=InputMode.SPARK (feed=True)")
+            raise Error("nothing is fed to this cluster; start it with input_mode=InputMode.SPARK (feed=True)")
         return self._hub
 
     def fileno(self) -> int:
@@ -68,7 +71,7 @@ class Manager:
         self._words[key] = value
 
     def get_queue(self, name: str) -> Any:
-        raise _hopyard.Error("rows come by TFNode.DataFeed(ctx.mgr), and not through queues of Python's")
+        raise Error("rows come by TFNode.DataFeed(ctx.mgr), and not through queues of Python's")
 
 
 @dataclass
@@ -96,15 +99,11 @@ class Context:
 
     @property
     def user(self) -> str:
-        import getpass
-
         return getpass.getuser()
 
     def absolute_path(self, path: str) -> str:
-        """A path as the cluster's file system has it: relative ones are the user's."""
-        from ..compat.tensorflowonspark.TFNode import hdfs_path
-
-        return hdfs_path(self, path)
+        """A path with its scheme, on the cluster's file system; a relative path is below the user's directory."""
+        return absolute_path(self, path)
 
     def release_port(self) -> None:
         """Gives up the port that is held for TensorFlow's server. Not needed: TensorFlow may listen while it is held."""
@@ -114,22 +113,62 @@ class Context:
 
     def start_cluster_server(self, num_gpus: int = 1, rdma: bool = False) -> tuple[Any, Any]:
         """(ClusterSpec, Server) of tf.compat.v1, for between-graph training."""
-        from ..compat.tensorflowonspark.TFNode import start_cluster_server
-
         return start_cluster_server(self, num_gpus, rdma)
 
     def export_saved_model(self, *args: Any, **kwargs: Any) -> Any:
-        from ..compat.tensorflowonspark.TFNode import export_saved_model
-
         return export_saved_model(*args, **kwargs)
 
     def get_data_feed(
         self, train_mode: bool = True, qname_in: str = "input", qname_out: str = "output",
         input_mapping: Mapping[str, str] | None = None,
-    ) -> Any:  # fmt: skip
-        from ..compat.tensorflowonspark.TFNode import DataFeed
-
+    ) -> DataFeed:  # fmt: skip
         return DataFeed(self.mgr, train_mode, qname_in, qname_out, input_mapping)
+
+
+# ---- what a node's function calls ------------------------------------------------------------------
+
+
+_SCHEMES = ("adl://", "file://", "gs://", "hdfs://", "maprfs://", "oss://", "s3://", "s3a://", "s3n://", "swift://",
+            "viewfs://", "wasb://", "wasbs://", "abfs://", "abfss://")  # fmt: skip
+
+
+def absolute_path(ctx: Any, path: str) -> str:
+    """A path with its scheme: absolute ones are on the default file system, relative ones in the user's directory there."""
+    if path.startswith(_SCHEMES):
+        return path
+    if path.startswith("/"):
+        return f"{ctx.defaultFS}{path}" if not ctx.defaultFS.startswith("file:") else f"file://{path}"
+    if ctx.defaultFS.startswith(("hdfs://", "viewfs://")):
+        return f"{ctx.defaultFS}/user/{getpass.getuser()}/{path}"
+    return f"file://{ctx.working_dir}/{path}"
+
+
+def start_cluster_server(ctx: Any, num_gpus: int = 1, rdma: bool = False) -> tuple[Any, Any]:
+    """(ClusterSpec, Server) for between-graph training with tf.compat.v1.
+
+    A node's GPUs are assigned when it starts (`gpus=`), so num_gpus only matters as 0 or not 0.
+    """
+    import tensorflow as tf
+
+    if rdma:
+        raise Error("TensorFlow no longer has an RDMA server; leave rdma out to use gRPC")
+    # An evaluator is not part of the cluster that trains.
+    jobs = {job: nodes for job, nodes in ctx.cluster_spec.items() if job != "evaluator"}
+    devices = None if num_gpus and ctx.job_name != "ps" else {"GPU": 0}
+    config = tf.compat.v1.ConfigProto(device_count=devices) if devices else tf.compat.v1.ConfigProto()
+    spec = tf.train.ClusterSpec(jobs)
+    return spec, tf.distribute.Server(spec, job_name=ctx.job_name, task_index=ctx.task_index, config=config)
+
+
+def export_saved_model(*args: Any, **kwargs: Any) -> Any:
+    """TensorFlowOnSpark 1's export of a tf.Session, which no longer exists."""
+    raise Error(
+        "TFNode.export_saved_model wrote the graph of a tf.Session; call compat.export_saved_model(model, export_dir, "
+        "is_chief) with a Keras model or tf.Module"
+    )
+
+
+# ---- the node ------------------------------------------------------------------------------------
 
 
 def hold_port() -> socket.socket:
@@ -180,7 +219,7 @@ def _explain_keras_3(trainer: Any) -> None:
                     raise
                 why = NO_KERAS_3.format(what=name, strategy=strategy)
                 if "PerReplica" in str(error):
-                    raise _hopyard.Error(why) from None
+                    raise Error(why) from None
                 error.add_note(why)
                 raise
 

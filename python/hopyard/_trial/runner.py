@@ -78,7 +78,7 @@ def set_path(bundle: Bundle) -> None:
     """Modules are found where the run was started; then, on another machine, where this Python has its own."""
     sys.path[:] = dict.fromkeys([*bundle.path, *sys.path])
     if bundle.compat:
-        from .. import compat  # noqa: F401
+        _package_aliases.import_compat()
     if bundle.ranks:
         _package_aliases.serve_ranks()
 

@@ -30,8 +30,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from .._base.errors import Error, FileExists
+from .._spark import package_archive as _package_archive
 from .._spark import session as _session
-from .._spark import supplier as _supplier
 from . import _columns, _files
 
 __all__ = ["load", "register", "save"]
@@ -51,7 +51,7 @@ def register(spark: Any) -> None:
     session = _session_of(spark)
     for module in (_executor, _source):  # Spark's workers need not have hopyard
         cloudpickle.register_pickle_by_value(module)
-    given = {"luggage": _supplier.send(session.sparkContext), "home": _home(session.sparkContext)}
+    given = {"luggage": _package_archive.send(session.sparkContext), "home": _home(session.sparkContext)}
     session.dataSource.register(type("TFRecord", (_source.Records,), given))
     _known.add(session)
 

@@ -11,11 +11,11 @@ from typing import Any
 from hopyard import Error, _hopyard
 from hopyard import cluster as _cluster
 from hopyard import tensorboard as _tensorboard
-from hopyard._feed import data_feed as _data_feed
+from hopyard._feed import feeders as _feeders
 from hopyard._run import display as _display
 from hopyard._spark import feed_tasks as _feed_tasks
+from hopyard._spark import package_archive as _package_archive
 from hopyard._spark import session as _session
-from hopyard._spark import supplier as _supplier
 
 __all__ = ["InputMode", "TFCluster", "run"]
 
@@ -94,14 +94,14 @@ class TFCluster:
         """True when some node wants no more."""
         with self._cancelled_when_unread(timeout):
             became = self._run_feed(data, names, timeout, queue)
-        if _data_feed.NOBODY in became:
+        if _feeders.NO_NODE in became:
             self.cluster.check_nobody()
         self._has_had_enough |= any(became)
         return any(became)
 
     def _run_feed(self, data: Any, names: list[str], timeout: float, queue: str) -> list[int]:
         """What became of each partition."""
-        given = _supplier.luggage(self.sc), names, queue, timeout, self._unread
+        given = _package_archive.luggage(self.sc), names, queue, timeout, self._unread
         if hasattr(data, "mapInArrow"):
             return [row.became for row in data.mapInArrow(_feed_tasks.feeding_batches(*given), "became int").collect()]
         pickles = _pickles_of(data)
@@ -137,7 +137,7 @@ class TFCluster:
         """An RDD of results, one for each row; nothing happens until it is asked for."""
         self._is_fed("inference")
         rows = dataRDD.rdd if hasattr(dataRDD, "mapInArrow") else dataRDD
-        infer = _feed_tasks.inferring(_supplier.luggage(self.sc), self.cluster.hubs(), qname, feed_timeout)
+        infer = _feed_tasks.inferring(_package_archive.luggage(self.sc), self.cluster.hubs(), qname, feed_timeout)
         return rows.mapPartitionsWithIndex(infer)
 
     def _is_fed(self, what: str) -> None:

@@ -20,8 +20,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BooleanType
 
 from hopyard import Error, FileError
-from hopyard._spark import feed_tasks as _feed_tasks
-from hopyard._spark import supplier as _supplier
+from hopyard._spark import package_archive as _package_archive
+from hopyard.compat import _spark_tasks
 from hopyard.tfrecord import _columns, _files
 
 FLAG = "__hopyard_validation"
@@ -103,7 +103,7 @@ def write(df: Any, folder: str, files: int, in_order: bool, validates: bool) -> 
     written: list[Any] = []
     try:
         pickled = cloudpickle.dumps((_write, (folder, job, [FLAG] if validates else [])))
-        call = _feed_tasks.calling_batches(_supplier.luggage(df.sparkSession.sparkContext), pickled)
+        call = _spark_tasks.calling_batches(_package_archive.luggage(df.sparkSession.sparkContext), pickled)
         written = df.mapInArrow(call, _SAID).collect()
         widths = _agreed(written)
         _files.commit(folder, job, [row.name for row in written], False)

@@ -24,8 +24,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from hopyard import Error, _hopyard
 from hopyard import tfrecord as _tfrecord
-from hopyard._spark import feed_tasks as _feed_tasks
-from hopyard._spark import supplier as _supplier
+from hopyard._spark import package_archive as _package_archive
+from hopyard.compat import _spark_tasks
 from hopyard.tfrecord import _files
 
 from horovod.spark.common import _rows
@@ -318,8 +318,8 @@ class KerasModel(Model, ModelParams, Kept):
             secrets.token_hex(8), _models.package_of(model), self.getOrDefault("_floatx"), self.getCustomObjects(), columns,
             _models.input_shapes(model), _models.input_types(model), outputs,
         )  # fmt: skip
-        call = _feed_tasks.predicting(
-            _supplier.luggage(context), context.broadcast(_models.to_bytes(model)), cloudpickle.dumps(described)
+        call = _spark_tasks.predicting(
+            _package_archive.luggage(context), context.broadcast(_models.to_bytes(model)), cloudpickle.dumps(described)
         )
         frames = typing.Iterator[pandas.DataFrame]  # by which Spark sees that the model is loaded once for a partition
         call.__annotations__ = {"batches": frames, "return": frames}
