@@ -35,9 +35,10 @@ import os
 import pickle
 import secrets
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from . import _hopyard
 from ._base.errors import Error, FeedTimeout, FileNotFound, RunError, TrialsFailed
@@ -50,7 +51,7 @@ from ._run import program as _program
 from ._run import start as _start
 from ._run import tensorboard_process as _tensorboard_process
 from ._run.result import Result, Trial, load
-from ._run.start import option
+from ._run.settings import Settings, for_training, option
 from ._spark import supplier as _supplier
 from ._trial import cluster_node as _cluster_node
 
@@ -65,7 +66,7 @@ def run(
     main_fun: Callable[[Any, Any], Any], args: Any = None, workers: int = 1, ps: int = 0,
     chief: bool | str = False, evaluator: bool = False, feed: bool = False, release_port: bool = True,
     default_fs: str = "file://",
-    env: Mapping[str, object] | None = None, **settings: Any,
+    env: Mapping[str, object] | None = None, **settings: Unpack[Settings],
 ) -> "Cluster":  # fmt: skip
     """Start a cluster, and return at once; `shutdown` waits for its end, `results` for what nodes return.
 
@@ -81,14 +82,14 @@ def run(
     """
     if not callable(main_fun):
         raise Error(f"a function main_fun(args, ctx) is needed, and {main_fun!r:.60} is none")
-    common = _start.settings_of(settings, "a cluster", "hopyard.cluster")
+    common = for_training(settings, "a cluster", "hopyard.cluster")
     head = {"master" if chief == "master" else "chief": 1} if chief else {}
     roles = {"ps": ps, **head, "evaluator": int(bool(evaluator)), "worker": workers}
     _check(roles)
     token = f"hopyard-{secrets.token_hex(8)}" if feed else ""
     call = _cluster_node.Call(main_fun, args, default_fs, token, release_port)
     title = f"{_bundle.name_of(main_fun)}()"
-    bundle = _bundle.make(call, common.metric, "max", optional=True, ranks=True, preload=_references.preload(main_fun))
+    bundle = _bundle.make(call, common["metric"], "max", optional=True, ranks=True, preload=_references.preload(main_fun))
     words = [
         "--function", "-", "--title", title, "--metric-optional",
         *option("roles", ",".join(f"{role}={count}" for role, count in roles.items())), *(["--fed"] if feed else []),
@@ -96,7 +97,7 @@ def run(
     ]  # fmt: skip
     program = _start.python("hopyard._trial")
     number, address = _start.start(words, common, program, bundle, command="train", leaves=feed)
-    return Cluster(number, common.project, address, {role: count for role, count in roles.items() if count}, token)
+    return Cluster(number, common["project"], address, {role: count for role, count in roles.items() if count}, token)
 
 
 def _check(roles: Mapping[str, int]) -> None:
@@ -294,7 +295,8 @@ def _tie(run: int, project: Any) -> subprocess.Popen[bytes]:
 
 def rows_of(data: Any) -> Iterable[Any]:
     """A tf.data.Dataset gives NumPy's."""
-    return data.as_numpy_iterator() if hasattr(data, "as_numpy_iterator") else data
+    rows: Iterable[Any] = data.as_numpy_iterator() if hasattr(data, "as_numpy_iterator") else data
+    return rows
 
 
 def _feed_all(sources: list[_hopyard.Source], epochs: Iterable[Iterable[Any]]) -> None:
@@ -314,10 +316,8 @@ def _feed_all(sources: list[_hopyard.Source], epochs: Iterable[Iterable[Any]]) -
 
 
 @contextlib.contextmanager
-def _deadline(cluster: Cluster, seconds: float):  # type: ignore[no-untyped-def]
+def _deadline(cluster: Cluster, seconds: float) -> Iterator[Callable[[], bool]]:
     """Stops it when it is over; what is yielded says whether that was."""
-    import threading
-
     if not seconds:
         yield lambda: False
         return

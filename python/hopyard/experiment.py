@@ -19,101 +19,46 @@ Where every trial fails, hopyard.TrialsFailed is raised, with the first one's tr
 stopped, hopyard.Stopped. Both have the `result`.
 """
 
-import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Unpack
 
 from ._base.errors import Error
+from ._base.metrics import DEFAULT_METRIC, describe, number
 from ._run import display as _display
 from ._run import placeholder_trial as _placeholder_trial
 from ._run import program as _program
+from ._run import settings as _settings
 from ._run import start as _start
 from ._run.result import Result, Trial, load
-from ._run.start import UNSTATED, Settings, option
-from ._trial.outcome import DEFAULT_METRIC
-from ._trial.report import described, number
+from ._run.settings import UNSTATED, Settings, option, with_settings
 
 __all__ = [
-    "Result", "Trial", "attach", "begin", "differential_evolution", "end", "evolutionary_search",
+    "Result", "Settings", "Trial", "attach", "begin", "differential_evolution", "end", "evolutionary_search",
     "grid_search", "launch", "random_search", "result", "resume",
 ]  # fmt: skip
 
 Function = Callable[..., Any]
 Space = Mapping[str, Any]
-Hosts = str | Iterable[str] | None
 Project = str | os.PathLike[str] | None
-Amount = int | float | str | None
 Run = int | str | Result
-Call = TypeVar("Call", bound=Callable[..., Any])
 
 # ---- a function, many times ------------------------------------------------------------------
 
-_SETTINGS = """
-    direction: "max" or "min": which values of the metric are better. A loss or an error that is returned counts
-        only where this is given
-    metric: the name of the value that counts, of a dict, a History or of what the function reports; default: a
-        returned number, the only value, or the only value of validation besides val_loss
-    parallel: at most so many trials at a time; default: one for each core
-    memory: the most a trial may use, in bytes or as "4G"; over it the trial is ended. Default: no limit
-    timeout: the longest an attempt may take, in seconds or as "15m"; default: no limit
-    retries: how often a failed trial is tried again
-    seed: the same seed gives the same trials; default: a random one
-    gpus: GPUs for each trial: a whole number, or a share of one such as 0.2; 0 hides them. Default: none are leased,
-        none are hidden
-    name: a name to call the run by
-    project: its folder, which is made if it does not exist; default: $HOPYARD_PROJECT, or the current folder
-    tensorboard: whether to start a TensorBoard on the run
-    app_id: the folder below Logs/TensorFlow for the run's logs; default: "local-" and the time
-    spark: a SparkSession, on whose executors trials run; with a master "local..." they run on this machine
-    hosts: machines to run on by ssh: ["a:4", "b"], or "a:4,b"; default: this machine
-    detach: True: start the run and return at once, with what is there of the result
-    max_transfer: the most that is copied of a trial's files from a machine that does not see the project folder, in
-        bytes or as "4G"; "none": no limit. A trial that leaves more has failed. Default: 100 GB
-    disk_timeout: how long the run waits when its disk is full or its store is locked before it is interrupted, in
-        seconds or as "1h"; default: "10m"
-    oversubscribe: True: do not wait for cores of this machine that your other runs use
 
-    Returns a Result: `best`, `trials`, `notes`, `logdir`, `to_dataframe()`.
-    """
-
-
-def _with_settings(function: Call) -> Call:
-    """Adds what all searches take to a docstring."""
-    function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n{inspect.cleandoc(_SETTINGS)}"
-    return function
-
-
-
-@_with_settings
-def grid_search(
-    fn: Function, space: Space,
-    direction: str = UNSTATED, metric: str | None = None, parallel: int | None = None,
-    memory: Amount = None, timeout: Amount = None, retries: int = 0, seed: int | None = None,
-    gpus: float | None = None, name: str | None = None, project: Project = None, tensorboard: bool = True,
-    app_id: str | None = None, spark: Any = None, hosts: Hosts = None, detach: bool = False,
-    max_transfer: Amount = None, disk_timeout: Amount = None, oversubscribe: bool = False,
-) -> Result:  # fmt: skip
+@with_settings
+def grid_search(fn: Function, space: Space, **settings: Unpack[Settings]) -> Result:
     """Run a function with every combination of values, the first name slowest.
 
     fn: the function to run; each hyperparameter is an argument of it
     space: a list of values for each hyperparameter, as in {"lr": [0.1, 0.01], "units": [32, 64]}
     """
-    settings = Settings(direction, metric, parallel, memory, timeout, retries, seed, gpus, name, project,
-                        tensorboard, app_id, spark, hosts, detach, max_transfer, disk_timeout, oversubscribe)  # fmt: skip
-    return _start.function(fn, space, "grid", [], settings)
+    return _start.run_function(fn, space, "grid", [], settings)
 
 
-@_with_settings
-def random_search(
-    fn: Function, space: Space, samples: int = 10,
-    direction: str = UNSTATED, metric: str | None = None, parallel: int | None = None,
-    memory: Amount = None, timeout: Amount = None, retries: int = 0, seed: int | None = None,
-    gpus: float | None = None, name: str | None = None, project: Project = None, tensorboard: bool = True,
-    app_id: str | None = None, spark: Any = None, hosts: Hosts = None, detach: bool = False,
-    max_transfer: Amount = None, disk_timeout: Amount = None, oversubscribe: bool = False,
-) -> Result:  # fmt: skip
+@with_settings
+def random_search(fn: Function, space: Space, samples: int = 10, **settings: Unpack[Settings]) -> Result:
     """Run a function at points drawn at random from the space.
 
     fn: the function to run; each hyperparameter is an argument of it
@@ -121,21 +66,14 @@ def random_search(
         "act": ["relu", "tanh"]}; `hopyard.uniform`, `integer` and `choice` say it explicitly
     samples: how many points; 0: until the run is stopped
     """
-    settings = Settings(direction, metric, parallel, memory, timeout, retries, seed, gpus, name, project,
-                        tensorboard, app_id, spark, hosts, detach, max_transfer, disk_timeout, oversubscribe)  # fmt: skip
-    return _start.function(fn, space, "random", option("random", samples), settings)
+    return _start.run_function(fn, space, "random", option("random", samples), settings)
 
 
-@_with_settings
+@with_settings
 def evolutionary_search(
     fn: Function, space: Space, population: int | None = None, generations: int = 10,
     mutation: float | None = None, crossover: float | None = None, strategy: str | None = None,
-    asynchronous: bool = False,
-    direction: str = UNSTATED, metric: str | None = None, parallel: int | None = None,
-    memory: Amount = None, timeout: Amount = None, retries: int = 0, seed: int | None = None,
-    gpus: float | None = None, name: str | None = None, project: Project = None, tensorboard: bool = True,
-    app_id: str | None = None, spark: Any = None, hosts: Hosts = None, detach: bool = False,
-    max_transfer: Amount = None, disk_timeout: Amount = None, oversubscribe: bool = False,
+    asynchronous: bool = False, **settings: Unpack[Settings],
 ) -> Result:  # fmt: skip
     """Search by differential evolution: trials are made from the best ones so far. Each must have a metric.
 
@@ -148,34 +86,25 @@ def evolutionary_search(
     strategy: "best1bin" or "rand1bin", the textbook's; default: current-to-elite/1/bin, which needs the fewest trials
     asynchronous: True: no trial waits for the end of a generation
     """
-    settings = Settings(direction, metric, parallel, memory, timeout, retries, seed, gpus, name, project,
-                        tensorboard, app_id, spark, hosts, detach, max_transfer, disk_timeout, oversubscribe)  # fmt: skip
     search = ["--evolve", *option("generations", generations), *option("population", population),
               *option("mutation", mutation), *option("crossover", crossover), *option("strategy", strategy),
               *(["--async"] if asynchronous else [])]  # fmt: skip
-    return _start.function(fn, space, "evolve", search, settings, optional=False)
+    return _start.run_function(fn, space, "evolve", search, settings, optional=False)
 
 
 differential_evolution = evolutionary_search
 
 
-@_with_settings
+@with_settings
 def launch(
-    fn: Function, args: Mapping[str, Sequence[Any]] | None = None,
-    direction: str = UNSTATED, metric: str | None = None, parallel: int | None = None,
-    memory: Amount = None, timeout: Amount = None, retries: int = 0, seed: int | None = None,
-    gpus: float | None = None, name: str | None = None, project: Project = None, tensorboard: bool = True,
-    app_id: str | None = None, spark: Any = None, hosts: Hosts = None, detach: bool = False,
-    max_transfer: Amount = None, disk_timeout: Amount = None, oversubscribe: bool = False,
-) -> Result:  # fmt: skip
+    fn: Function, args: Mapping[str, Sequence[Any]] | None = None, **settings: Unpack[Settings]
+) -> Result:
     """Run a function once, or with the first values of all lists, then with the second ones, and so on.
 
     fn: the function to run; each name of `args` is an argument of it
     args: lists of values by name, all of the same length; default: one trial without arguments
     """
-    settings = Settings(direction, metric, parallel, memory, timeout, retries, seed, gpus, name, project,
-                        tensorboard, app_id, spark, hosts, detach, max_transfer, disk_timeout, oversubscribe)  # fmt: skip
-    return _start.function(fn, args or {}, "paired", [], settings)
+    return _start.run_function(fn, args or {}, "paired", [], settings)
 
 
 # ---- runs that are there --------------------------------------------------------------------
@@ -251,9 +180,13 @@ def begin(
     global _begun
     if _begun:
         raise Error(f"run {_begun.run} has begun and not ended; call experiment.end() first")
-    app_id = app_id if spark is None or app_id else _start.application_of(spark)  # no more: we are the trial
-    settings = Settings(direction, metric, name=name, project=project, tensorboard=tensorboard, app_id=app_id)
-    _start.check_direction(settings)
+    if not app_id and spark is not None:
+        app_id = _settings.application_of(spark)  # all that is used of the session: this process is the trial
+    settings = _settings.complete(
+        {"direction": direction, "metric": metric, "name": name, "project": project, "tensorboard": tensorboard,
+         "app_id": app_id}
+    )  # fmt: skip
+    _settings.check_direction(settings)
     meeting = _placeholder_trial.Meeting()
     try:
         command = _start.python("hopyard._run.placeholder_trial", meeting.path)
@@ -278,7 +211,7 @@ def _outcome(metric: Any, name: str) -> dict[str, float] | None:
     for key, value in values.items():
         as_number = number(value)
         if as_number is None:
-            raise Error(f"'{key}' is {described(value)}, which is not a number")
+            raise Error(f"'{key}' is {describe(value)}, which is not a number")
         numbers[str(key)] = as_number
     return numbers
 
@@ -291,8 +224,8 @@ def end(metric: float | Mapping[str, float] | None = None) -> Result:
     global _begun
     if not _begun:
         raise Error("there is no run to end; call experiment.begin() first")
-    outcome = _outcome(metric, _begun.settings.metric or DEFAULT_METRIC)
+    outcome = _outcome(metric, _begun.settings["metric"] or DEFAULT_METRIC)
     begun, _begun = _begun, None
     begun.trial.let_go(outcome)
-    status = _display.wait(begun.run, begun.settings.project)
-    return _start.conclude(load(begun.run, begun.settings.project, begun.address), status)
+    status = _display.wait(begun.run, begun.settings["project"])
+    return _start.conclude(load(begun.run, begun.settings["project"], begun.address), status)

@@ -265,7 +265,7 @@ def test_a_loss_that_is_named_wants_a_direction(yard: Yard, lab: Lab) -> None:
         say(text=text, best=result.best.params)
     """)
     assert said["best"] == {"x": 1} and len(yard.rows("SELECT id FROM runs")) == 1
-    assert said["text"] == ("nothing says whether less or more of 'val_loss' is better, and the default is direction='max'; "
+    assert said["text"] == ("'val_loss' looks like a loss or an error, and the default is direction='max'; "
                             "add direction='min' (or 'max')")
 
 

@@ -144,7 +144,7 @@ def test_what_cannot_be_is_said_at_once(lab: Lab) -> None:  # noqa: F811
         ["Error", "a cluster needs a chief or a worker"],
         ["Error", "a function main_fun(args, ctx) is needed, and 3 is none"],
         ["Error", "the number of nodes 'worker' is 1.5; a whole number from 0 on is needed"],
-        ["TypeError", "a cluster takes no colour; see hopyard.cluster"],
+        ["TypeError", "a cluster got an unexpected keyword argument 'colour'; see hopyard.cluster"],
     ]
 
 

@@ -5,6 +5,7 @@ import functools
 import json
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -14,11 +15,12 @@ import threading
 import pytest
 
 import hopyard
-from hopyard import experiment
+from hopyard import cluster, experiment
 from hopyard._code import bundle as _bundle
 from hopyard._code import references as _references
 from hopyard._run import display as _display
 from hopyard._run import program as _program
+from hopyard._run import settings as _settings
 from hopyard._run import start as _start
 from hopyard.experiment import Result, Trial
 
@@ -89,11 +91,11 @@ def test_whatever_can_be_called_with_them_is_taken(fn, names):
     [
         (
             lambda: experiment.grid_search(training, {"learning_rate": [1], "dropout": [1]}, direction="up"),
-            "no direction 'up'",
+            "invalid direction 'up'",
         ),
         (
             lambda: experiment.grid_search(training, {"learning_rate": [1], "dropout": [1]}, direction=3),
-            "no direction 3",
+            "invalid direction 3",
         ),
         (lambda: experiment.launch(training), "training() needs 'learning_rate', 'dropout'"),
         (lambda: experiment.end(), "call experiment.begin() first"),
@@ -107,16 +109,36 @@ def test_what_cannot_be_is_said_before_anything_starts(call, sentence, monkeypat
     assert sentence in str(caught.value)
 
 
+def options(**given):
+    return _settings.options(_settings.complete(given))
+
+
+def test_every_setting_has_a_default_a_type_and_a_description():
+    names = list(_settings.DEFAULTS)
+    assert names == list(_settings.Settings.__annotations__)
+    assert names == re.findall(r"^    (\w+): ", _settings.Settings.__doc__, re.MULTILINE)
+
+
+def test_settings_may_be_given_by_name_or_position_and_unknown_ones_are_named(monkeypatch):
+    monkeypatch.setenv("HOPYARD_PROGRAM", "/nowhere/hopyard")
+    with pytest.raises(hopyard.Error, match="invalid direction 'up'"):
+        experiment.grid_search(lambda x: x, {"x": [1]}, "up")
+    with pytest.raises(TypeError, match=r"grid_search\(\) got an unexpected keyword argument 'colour'"):
+        experiment.grid_search(lambda x: x, {"x": [1]}, colour="red")
+    with pytest.raises(TypeError, match=r"launch\(\) missing a required argument: 'fn'"):
+        experiment.launch()
+    with pytest.raises(TypeError, match="got an unexpected keyword argument 'colour'"):
+        cluster.run(print, colour="red")
+
+
 def test_the_direction_is_read_in_any_case():
-    assert _start.Settings(direction="MIN").options()[:2] == ["--min", "metric"]
-    assert _start.Settings(direction="Max", metric="accuracy").options()[:2] == ["--max", "accuracy"]
+    assert options(direction="MIN")[:2] == ["--min", "metric"]
+    assert options(direction="Max", metric="accuracy")[:2] == ["--max", "accuracy"]
 
 
 def test_settings_become_options():
-    options = _start.Settings(
-        memory=4e9, timeout=1.5, gpus=0.2, hosts=["a:4", "b"], parallel=2, seed=0
-    ).options()
-    pairs = dict(zip(options[::2], options[1::2]))
+    words = options(memory=4e9, timeout=1.5, gpus=0.2, hosts=["a:4", "b"], parallel=2, seed=0)
+    pairs = dict(zip(words[::2], words[1::2], strict=True))
     assert pairs == {
         "--max": "metric",
         "--memory": "4000000000",
@@ -127,7 +149,7 @@ def test_settings_become_options():
         "--seed": "0",
         "--retries": "0",
     }
-    pairs = _start.Settings(memory="4G", timeout="15m", hosts="a,b", max_transfer=1e9).options()
+    pairs = options(memory="4G", timeout="15m", hosts="a,b", max_transfer=1e9)
     assert {"4G", "15m", "a,b", "--max-transfer", "1000000000"} <= set(pairs)
 
 
@@ -139,16 +161,16 @@ def test_a_session_gives_its_applications_id_and_one_elsewhere_its_address():
         def getConf():
             return {"spark.driver.host": "127.0.0.1", "spark.hopyard.parallel": "3"}
 
-    assert _start.Settings(spark=Context).options()[-2:] == ["--app-id", "local-17"]
-    assert _start.Settings(spark=Context, app_id="mine").options()[-2:] == ["--app-id", "mine"]
-    options = _start.Settings(spark=Context).options()
-    assert options[options.index("--parallel") + 1] == "3", "one elsewhere says so when it supplies"
+    assert options(spark=Context)[-2:] == ["--app-id", "local-17"]
+    assert options(spark=Context, app_id="mine")[-2:] == ["--app-id", "mine"]
+    words = options(spark=Context)
+    assert words[words.index("--parallel") + 1] == "3", "one elsewhere says so when it supplies"
     Context.master = "yarn"
-    assert "--parallel" not in _start.Settings(spark=Context).options()
+    assert "--parallel" not in options(spark=Context)
     where = ["--engine", "session", "--address", "127.0.0.1"]
-    assert _start.Settings(spark=Context).options()[-6:] == ["--app-id", "local-17", *where]
+    assert options(spark=Context)[-6:] == ["--app-id", "local-17", *where]
     with pytest.raises(hopyard.Error, match="takes a SparkSession"):
-        _start.Settings(spark="yarn").options()
+        options(spark="yarn")
 
 
 # ---- pickling ------------------------------------------------------------------------

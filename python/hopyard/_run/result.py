@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .._base.errors import Error
-from .._trial.outcome import NO_METRIC
+from .._base.metrics import NO_METRIC
 from . import program as _program
 from . import tensorboard_process as _tensorboard_process
 

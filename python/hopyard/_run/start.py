@@ -2,10 +2,8 @@
 """A run from its start to its result, by way of the program `hopyard`."""
 
 import json
-import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .. import space
@@ -13,123 +11,14 @@ from .._base.errors import Error, RunError, Stopped, TrialsFailed
 from .._code import bundle as _bundle
 from .._spark import session as _session
 from .._spark import supplier as _supplier
-from .._trial.outcome import DEFAULT_METRIC, is_cost
 from . import display as _display
 from . import program as _program
 from . import standby_key as _standby_key
 from . import tensorboard_process as _tensorboard_process
 from .result import Result, load
-
-Project = str | os.PathLike[str] | None
-
+from .settings import Project, Settings, check_direction, complete, is_stated, options, parse_direction
 
 _SEARCHES = {"random": "random_search", "evolve": "differential_evolution"}
-
-
-class _Unstated(str):
-    """The default of a direction: told from one that the user has given by its class."""
-
-    __slots__ = ()
-
-
-UNSTATED = _Unstated("max")
-
-
-def direction_of(text: str | None) -> str:
-    direction = text.lower() if isinstance(text, str) else ""
-    if direction not in ("max", "min"):
-        raise Error(f"there is no direction {text!r}; it is 'max' or 'min'")
-    return direction
-
-
-def is_stated(direction: str | None) -> bool:
-    return not isinstance(direction, _Unstated)
-
-
-def check_direction(settings: "Settings") -> None:
-    """A loss or an error that the user has named is not maximized because nothing was said."""
-    if settings.metric and is_cost(settings.metric) and not is_stated(settings.direction):
-        raise Error(
-            f"nothing says whether less or more of '{settings.metric}' is better, and the default is "
-            "direction='max'; add direction='min' (or 'max')"
-        )
-
-
-def option(name: str, value: object) -> list[str]:
-    """`--name value`; nothing for None."""
-    return [] if value is None else [f"--{name}", str(value)]
-
-
-def _duration(time: int | float | str | None) -> str | None:
-    """Seconds, or a text such as "15m"."""
-    return time if isinstance(time, str | None) else f"{time}s"
-
-
-def application_of(spark: Any) -> str:
-    """The id of a SparkSession's application."""
-    return str(_session.context_of(spark).applicationId)
-
-
-def _size(said: int | float | str | None) -> int | str | None:
-    return said if isinstance(said, str | None) else int(said)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What all runs take; experiment's documentation says what each is."""
-
-    direction: str | None = UNSTATED  # None: there is no metric
-    metric: str | None = None
-    parallel: int | None = None
-    memory: int | float | str | None = None
-    timeout: int | float | str | None = None
-    retries: int = 0
-    seed: int | None = None
-    gpus: int | float | None = None
-    name: str | None = None
-    project: Project = None
-    tensorboard: bool = True
-    app_id: str | None = None
-    spark: Any = None
-    hosts: str | Iterable[str] | None = None
-    detach: bool = False
-    max_transfer: int | float | str | None = None
-    disk_timeout: int | float | str | None = None
-    oversubscribe: bool = False
-
-    def options(self) -> list[str]:
-        """As the command line has them."""
-        app_id = self.app_id if self.spark is None or self.app_id else application_of(self.spark)
-        parallel = self.parallel
-        if parallel is None and self.spark is not None:
-            parallel = _supplier.parallel(self.spark, self.project)
-        hosts = self.hosts if self.hosts is None or isinstance(self.hosts, str) else ",".join(self.hosts)
-        return [
-            *([] if self.direction is None else option(direction_of(self.direction), self.metric or DEFAULT_METRIC)),
-            *option("parallel", parallel),
-            *option("memory", _size(self.memory)),
-            *option("max-transfer", _size(self.max_transfer)),
-            *option("timeout", _duration(self.timeout)),
-            *option("disk-timeout", _duration(self.disk_timeout)),
-            *(["--oversubscribe"] if self.oversubscribe else []),
-            *option("retries", self.retries),
-            *option("seed", self.seed),
-            *option("gpus", self.gpus),
-            *option("name", self.name),
-            *option("app-id", app_id),
-            *option("hosts", hosts),
-            *([] if self.spark is None else _supplier.options(self.spark, self.project)),
-        ]
-
-
-def settings_of(given: Mapping[str, Any], what: str, module: str) -> Settings:
-    """Of a training or a cluster, which has a metric to show only where one is named."""
-    try:
-        return Settings(**{"direction": "max" if given.get("metric") else None, **given})
-    except TypeError:
-        unknown = sorted(set(given) - set(Settings.__dataclass_fields__))
-        raise TypeError(f"{what} takes no {', '.join(unknown)}; see {module}") from None
-
 
 # ---- from its start ... ------------------------------------------------------------------------
 
@@ -156,16 +45,16 @@ def start(
 
     Who hits Ctrl-C meanwhile wants no run, and it must not be left behind unknown.
     """
-    project = settings.project
-    standby = _standby_key.options(bundle) if bundle and settings.spark is None and settings.hosts is None else []
+    project = settings["project"]
+    standby = _standby_key.options(bundle) if bundle and settings["spark"] is None and settings["hosts"] is None else []
     with _display.interrupts() as noted:
-        with space.short([*args, *standby, *settings.options()]) as options:
+        with space.short([*args, *standby, *options(settings)]) as arguments:
             said = _program.call(
-                command, "--detach", "--json", *options, "--", *program, project=project, input=bundle
+                command, "--detach", "--json", *arguments, "--", *program, project=project, input=bundle
             )
         run = _number(said)
-        supply(settings.spark, run, project, leaves)
-        address = _tensorboard_process.show(run, project) if settings.tensorboard and not noted else None
+        supply(settings["spark"], run, project, leaves)
+        address = _tensorboard_process.show(run, project) if settings["tensorboard"] and not noted else None
         if noted:
             _program.call("stop", str(run), project=project)
     if noted:
@@ -173,7 +62,7 @@ def start(
     return run, address
 
 
-def function(
+def run_function(
     fn: Callable[..., Any],
     values: Mapping[str, Any],
     kind: str,
@@ -182,6 +71,7 @@ def function(
     optional: bool = True,
 ) -> Result:
     """A run of a function over a space. The kind of search is one of space.arguments'."""
+    settings = complete(settings)
     dimensions = space.arguments(values, kind)
     names = list(values)
     _bundle.check(fn, names)
@@ -189,7 +79,7 @@ def function(
         raise Error(f"{_SEARCHES[kind]} needs a space to search, as in {{'learning_rate': hopyard.log(1e-5, 1e-1)}}")
     check_direction(settings)
     bundle = _bundle.make(
-        fn, settings.metric, direction_of(settings.direction), optional, stated=is_stated(settings.direction),
+        fn, settings["metric"], parse_direction(settings["direction"]), optional, stated=is_stated(settings["direction"]),
         launch=kind == "paired",
     )  # fmt: skip
     title = f"{_bundle.name_of(fn)}({', '.join(names)})"
@@ -203,19 +93,19 @@ def function(
         *dimensions,
     ]
     run, address = start(args, settings, python("hopyard._trial"), bundle)
-    if settings.detach:
-        return load(run, settings.project, address)
-    return watch(run, settings.project, address)
+    if settings["detach"]:
+        return load(run, settings["project"], address)
+    return watch(run, settings["project"], address)
 
 
 def resume(run: int | str, project: Project, tensorboard: bool, spark: Any) -> tuple[int, str | None]:
     """Goes on with a run: its number, and the address of its TensorBoard."""
-    options = [] if spark is None else _supplier.options(spark, project)
-    known = load(run, project) if options else None
+    engine = [] if spark is None else _supplier.options(spark, project)
+    known = load(run, project) if engine else None
     if known and known.goes_on:  # its driver waits for somebody who starts agents
         number = known.run
     else:
-        number = _number(_program.call("resume", str(run), "--detach", "--json", *options, project=project))
+        number = _number(_program.call("resume", str(run), "--detach", "--json", *engine, project=project))
     supply(spark, number, project)
     return number, _tensorboard_process.show(number, project) if tensorboard else None
 

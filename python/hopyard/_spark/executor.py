@@ -156,10 +156,12 @@ def _import_from_memory(archive: bytes) -> None:
     """The extension, where its file may not be loaded."""
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         member = next(m for m in tar if m.name.startswith("site/hopyard/_hopyard.") and m.name.endswith(".so"))
-        fd = _in_memory(os.path.basename(member.name), tar.extractfile(member).read())
+        fd = _in_memory(os.path.basename(member.name), _read(tar, member))
     try:
         loader = importlib.machinery.ExtensionFileLoader("hopyard._hopyard", f"/proc/self/fd/{fd}")
-        module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+        spec = importlib.util.spec_from_loader(loader.name, loader)
+        assert spec is not None
+        module = importlib.util.module_from_spec(spec)
         loader.exec_module(module)
     finally:
         os.close(fd)
@@ -184,7 +186,10 @@ def _unpack(archive: bytes, folder: str) -> None:
     made = tempfile.mkdtemp(prefix=".hopyard-", dir=os.path.dirname(folder))
     try:
         with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-            tar.extractall(made, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))  # Python 3.11.4
+            if hasattr(tarfile, "data_filter"):  # from Python 3.11.4 on
+                tar.extractall(made, filter="data")
+            else:
+                tar.extractall(made)
         os.rename(made, folder)
     except BaseException as error:
         shutil.rmtree(made, ignore_errors=True)
@@ -218,9 +223,15 @@ def _keep_in_memory(archive: bytes, folder: str, held: contextlib.ExitStack) -> 
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         for member in tar:
             if member.name.startswith("bin/") or member.name.endswith(".so"):
-                fd = _in_memory(os.path.basename(member.name), tar.extractfile(member).read())
+                fd = _in_memory(os.path.basename(member.name), _read(tar, member))
                 held.callback(os.close, fd)
                 _link(f"/proc/{os.getpid()}/fd/{fd}", os.path.join(folder, member.name))
+
+
+def _read(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    file = tar.extractfile(member)
+    assert file is not None, "programs and libraries are regular files"
+    return file.read()
 
 
 def _in_memory(name: str, data: bytes) -> int:
@@ -282,6 +293,7 @@ def _agent(order: dict[str, Any], folder: str, context: Any, lock: BinaryIO) -> 
     else:
         words, more = [*words, "--until-eof"], {}
     agent = _started(folder, words, _environment(folder, context), **more)
+    assert agent.stdin is not None
     said: collections.deque[str] = collections.deque(maxlen=5)
     reader = threading.Thread(target=_keep, args=(agent.stderr, said), daemon=True)
     reader.start()
@@ -290,7 +302,7 @@ def _agent(order: dict[str, Any], folder: str, context: Any, lock: BinaryIO) -> 
         agent.stdin.flush()
     except BrokenPipeError:
         said.append("it did not take its key")
-    if leaves and agent.stdout.readline() == b"leaves\n":
+    if agent.stdout is not None and agent.stdout.readline() == b"leaves\n":
         return LEFT
     status = agent.wait()
     reader.join(1)

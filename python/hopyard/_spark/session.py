@@ -72,9 +72,8 @@ def find(setting: Setting, conf: Any, project: Project) -> int | None:
     own = conf.get(setting.ours)
     if own:
         return number(setting.ours, own)
-    sparks = conf.get(setting.sparks) if setting.sparks else None
-    if sparks:
-        return size(setting.sparks, sparks, 1 << 20) >> 20 if setting is MEMORY else number(setting.sparks, sparks)
+    if setting.sparks and (value := conf.get(setting.sparks)):
+        return size(setting.sparks, value, 1 << 20) >> 20 if setting is MEMORY else number(setting.sparks, value)
     return written(project).get(setting.key)
 
 

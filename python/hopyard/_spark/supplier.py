@@ -148,7 +148,7 @@ class _Supplier:
 
     def _serve(self) -> None:
         try:
-            for line in self._program.stdout:
+            for line in self._program.stdout or ():
                 self._obey(json.loads(line))
         except Exception:
             if not self._is_stopped():  # then it is no wonder, and nobody can be asked for anything any more
@@ -250,6 +250,7 @@ class _Supplier:
                     yield f"executor {task.executorId()} on {task.host()}", task.errorMessage().get()
 
     def _say(self, word: dict[str, Any]) -> None:
+        assert self._program.stdin is not None
         with self._lock:
             try:
                 self._program.stdin.write(json.dumps(word) + "\n")

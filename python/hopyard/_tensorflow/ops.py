@@ -83,7 +83,7 @@ def start(kind: int, tensors: Sequence[Any], *, name: str, op: int = 0, set: int
 
     `waits_next`: the wait for it comes next, and does the work itself if it can, which spares a switch of threads.
     """
-    attrs = ("kind", kind, "tensor_name", name, "reduce", op, "set", set, "root", root, "waits_next", int(waits_next))
+    attrs: tuple[Any, ...] = ("kind", kind, "tensor_name", name, "reduce", op, "set", set, "root", root, "waits_next", int(waits_next))
     more = [] if splits is None else [tf.cast(splits, tf.int64)]
     is_eager = context.executing_eagerly()
     if not is_eager or prescale != 1.0 or postscale != 1.0:  # a graph has no defaults
@@ -138,6 +138,7 @@ def query(what: int) -> tf.Tensor:
     return _node("HopyardQuery", None, ("what", what)).outputs[0]
 
 
+_public: Any
 for _public in (start, wait, run, query):
     _public.autograph_info__ = {}  # as do_not_convert leaves it, whose wrapper takes 3 us a call
 

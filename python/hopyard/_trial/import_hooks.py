@@ -52,4 +52,4 @@ def take_steps(steps: Mapping[str, Step]) -> None:
 def take_steps_later(steps: Mapping[str, Step]) -> None:
     """Each right after its module is imported; none, where it has been."""
     waiting = {name: step for name, step in steps.items() if name not in sys.modules}
-    sys.meta_path.insert(0, _Finder(waiting))  # type: ignore[arg-type]
+    sys.meta_path.insert(0, _Finder(waiting))

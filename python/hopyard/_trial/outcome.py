@@ -2,26 +2,16 @@
 """What a user's function returned: what is kept of it, and which value is the trial's metric."""
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .report import described, number, reported
-
-DEFAULT_METRIC = "metric"  # what a returned number is called
-NO_METRIC = "so the trial has no metric"  # in each remark that says so: a Result finds it by this
-
-_COST = re.compile(r"loss|error|(?:^|_)(?:r?mse|mae|mape|msle)(?:$|_)", re.IGNORECASE)
+from .._base.metrics import DEFAULT_METRIC, NO_METRIC, describe, is_cost, number
+from .report import reported
 
 
 class Refusal(Exception):
     """Why a trial fails that is not an exception of the function's own: a sentence."""
-
-
-def is_cost(name: str) -> bool:
-    """Whether less of it is usually better: a loss, an error."""
-    return _COST.search(name) is not None
 
 
 @dataclass(frozen=True)
@@ -65,7 +55,7 @@ def _kept(value: Any) -> Any:
     try:
         return json.loads(json.dumps(value, default=_kept))
     except (TypeError, ValueError, RecursionError):
-        return described(value)
+        return describe(value)
 
 
 def _last(value: Any) -> float | None:
@@ -125,7 +115,7 @@ def _no_number(returned: Any, wanted: Wanted) -> str:
     advice = "return one number"
     if isinstance(returned, list | tuple):
         advice += ", or a dict of numbers (model.evaluate(..., return_dict=True) returns one)"
-    return _remark(wanted, f"returned {described(returned)}, which is not a number", advice)
+    return _remark(wanted, f"returned {describe(returned)}, which is not a number", advice)
 
 
 # ---- which value counts ----------------------------------------------------------------------
@@ -165,7 +155,7 @@ def _with_name(values: Mapping[Any, Any], metric: str, wanted: Wanted) -> Outcom
         value = _last(values[metric]) if value is None else value
         if value is None:
             raise Refusal(
-                f"{wanted.function} returned {described(values[metric])} for '{metric}', which is not a number"
+                f"{wanted.function} returned {describe(values[metric])} for '{metric}', which is not a number"
             )
         return Outcome({**_written(values), metric: value})
     if metric in reported():

@@ -2,30 +2,11 @@
 """hopyard.report: how a trial is doing, from inside the function that is run."""
 
 import os
-import reprlib
 from collections.abc import Mapping
 from typing import Any
 
 from .. import _hopyard
-
-_short = reprlib.Repr()
-_short.maxstring = _short.maxother = 60
-
-
-def described(value: Any) -> str:
-    """A value in a sentence: `[0.3, 0.91] (list)`."""
-    return f"{' '.join(_short.repr(value).split())} ({type(value).__name__})"
-
-
-def number(value: Any) -> float | None:
-    """What float() makes of it; None when it is no number. Texts are none, and neither is True."""
-    dtype = getattr(value, "dtype", None)
-    if isinstance(value, (bool, str, bytes, bytearray)) or getattr(dtype, "name", "") == "bool":
-        return None
-    try:
-        return float(value)
-    except Exception:  # a class may raise what it likes
-        return None
+from .._base.metrics import describe, number
 
 
 def is_trial() -> bool:
@@ -64,7 +45,7 @@ def send(step: int | None, values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         as_number = number(value)
         if as_number is None:
-            raise _hopyard.Error(f"'{name}' is {described(value)}, which is not a number")
+            raise _hopyard.Error(f"'{name}' is {describe(value)}, which is not a number")
         numbers[name] = as_number
     _hopyard.report(numbers, step, None, None)
     _reported.update(numbers)

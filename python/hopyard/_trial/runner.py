@@ -24,10 +24,11 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from .. import _hopyard
+from .._base.metrics import describe
 from .._code import package_aliases as _package_aliases
 from . import import_hooks as _import_hooks
 from .outcome import Outcome, Refusal, Wanted, of, of_rank
-from .report import described, is_trial
+from .report import is_trial
 
 ERROR_MAX = 300
 DETAIL_MAX = 64 * 1024
@@ -69,9 +70,19 @@ def read_bundle() -> Bundle:
             f"hopyard: the run's function cannot be read from {path}: {error.strerror}; "
             "agents start this, and one of an older hopyard has no function"
         )
-    names = ("name", "path", "preload", "compat", "metric", "optional")
-    more = (head.get(name, False) for name in ("ranks", "stated", "launch"))  # an older run has none of them
-    return Bundle(*(head[name] for name in names), head.get("sources", {}), *more, pickled)
+    return Bundle(
+        name=head["name"],
+        path=head["path"],
+        preload=head["preload"],
+        compat=head["compat"],
+        metric=head["metric"],
+        optional=head["optional"],
+        sources=head.get("sources", {}),  # runs of an older hopyard lack these four
+        ranks=head.get("ranks", False),
+        stated=head.get("stated", False),
+        launch=head.get("launch", False),
+        pickled=pickled,
+    )
 
 
 def set_path(bundle: Bundle) -> None:
@@ -87,7 +98,8 @@ def _load(bundle: Bundle) -> Callable[..., Any]:
     for file, text in bundle.sources.items():  # so that a traceback can show the lines of a notebook's cell
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     try:
-        return pickle.loads(bundle.pickled)
+        function: Callable[..., Any] = pickle.loads(bundle.pickled)
+        return function
     except ModuleNotFoundError as error:
         raise Refusal(
             f"the trial cannot import '{error.name}'; it was importable where the run was started: "
@@ -192,7 +204,7 @@ def _keep(bundle: Bundle, returned: Any) -> None:
     try:
         kept = cloudpickle.dumps((_rank(), returned))
     except Exception as error:  # a class may raise what it likes
-        raise Refusal(f"{bundle.name} returned {described(returned)}, which cannot be pickled: {error}") from None
+        raise Refusal(f"{bundle.name} returned {describe(returned)}, which cannot be pickled: {error}") from None
     _put(os.path.join(os.environ["HOPYARD_TRIAL_DIR"], "result.pickle"), kept)
     _finish(of_rank(returned, bundle.metric, bundle.name))
 

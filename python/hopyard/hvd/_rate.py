@@ -7,7 +7,8 @@ import time
 from typing import Any
 
 from .._base.errors import Error
-from .._trial.report import number, report
+from .._base.metrics import number
+from .._trial.report import report
 
 
 def _examples(model: Any) -> float | None:

@@ -144,8 +144,9 @@ class Reducer:
                 start(ALLREDUCE, [gradients[i] for i in bucket], str(n), **how)
         with on(self._device_sparse):
             for i in plan.sparse:
-                start(ALLGATHER, [gradients[i].values], f"values.{i}")
-                start(ALLGATHER, [gradients[i].indices], f"indices.{i}")
+                sparse: Any = gradients[i]
+                start(ALLGATHER, [sparse.values], f"values.{i}")
+                start(ALLGATHER, [sparse.indices], f"indices.{i}")
         arrived = iter(_tfops.wait(handles, *expected))
         results = list(gradients)
         for i in (i for bucket in plan.buckets for i in bucket):

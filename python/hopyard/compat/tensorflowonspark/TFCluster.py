@@ -106,7 +106,7 @@ class TFCluster:
             return [row.became for row in data.mapInArrow(_feed_tasks.feeding_batches(*given), "became int").collect()]
         pickles = _pickles_of(data)
         feed = _feed_tasks.feeding(*given) if pickles is None else _feed_tasks.feeding_pickles(*given)
-        return (data if pickles is None else pickles).mapPartitionsWithIndex(feed).collect()  # type: ignore[no-any-return]
+        return (data if pickles is None else pickles).mapPartitionsWithIndex(feed).collect()
 
     @contextlib.contextmanager
     def _cancelled_when_unread(self, timeout: float) -> Iterator[None]:

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+# mypy: disable-error-code="valid-type,misc"
+# The mix-ins are made by a function, which mypy does not take for classes.
 """TensorFlow in a pyspark.ml.Pipeline: TFEstimator trains on a cluster, TFModel infers on every executor.
 
 An estimator's parameters, and its `tf_args`, reach train_fn(args, ctx) as one namespace. The model that comes of it is the
@@ -71,7 +73,7 @@ HasTensorboard = _has("HasTensorboard", "tensorboard", "with a TensorBoard", Typ
 HasTFRecordDir = _has("HasTFRecordDir", "tfrecord_dir", "where the rows are written as TFRecords", TypeConverters.toString)
 
 
-class HasNumPS(_HasNumPS, _HasDriverPSNodes):  # type: ignore[misc, valid-type]
+class HasNumPS(_HasNumPS, _HasDriverPSNodes):
     """How many parameter servers there are, and whether on the driver."""
 
 

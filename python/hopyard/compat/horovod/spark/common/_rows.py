@@ -45,7 +45,8 @@ class Part(NamedTuple):
         row; where size does not divide rows, fewer than size rows are taken by two ranks.
         """
         first, count = rank * self.rows // size, -(-self.rows // size)
-        names, skip, end = [], 0, 0
+        names: list[str] = []
+        skip = end = 0
         for name, rows in self.files:
             begin, end = end, end + rows
             if end > first and begin < first + count:
@@ -164,16 +165,16 @@ def _write_files(folder: str, job: str, partition_by: list[str], batches: Iterab
         count = _Count()
         name = f"{part}part-{task.partitionId():05}-{number}"
         for file in _files.write(folder, job, name, task.taskAttemptId(), "", map(count.records, pieces)):
-            yield {"name": file, "rows": count.rows, "bytes": count.bytes, "widths": json.dumps(widths), "error": ""}
+            yield {"name": file, "rows": count.rows, "bytes": count.size, "widths": json.dumps(widths), "error": ""}
 
 
 class _Count:
-    rows = bytes = 0
+    rows = size = 0
 
     def records(self, batch: Any) -> Iterator[bytes]:
         self.rows += batch.num_rows
         for piece in _columns.records(batch, "example"):
-            self.bytes += len(piece)
+            self.size += len(piece)
             yield piece
 
 
