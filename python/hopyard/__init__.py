@@ -28,7 +28,8 @@ __all__ = [
     "integer", "log", "report", "search", "spark", "uniform",
 ]  # fmt: skip
 
-_LATER = ("allreduce", "collective", "experiment", "hvd", "keras", "search", "spark", "tensorboard")  # imported when they are used, since importing hopyard is to cost nothing
+# Imported when they are used, since importing hopyard is to cost nothing.
+_LATER = ("allreduce", "collective", "experiment", "hvd", "keras", "search", "spark", "tensorboard")
 
 
 def __getattr__(name: str) -> Any:

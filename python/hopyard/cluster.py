@@ -89,7 +89,9 @@ def run(
     token = f"hopyard-{secrets.token_hex(8)}" if feed else ""
     call = _cluster_node.Call(main_fun, args, default_fs, token, release_port)
     title = f"{_bundle.name_of(main_fun)}()"
-    bundle = _bundle.make(call, common["metric"], "max", optional=True, ranks=True, preload=_references.preload(main_fun))
+    bundle = _bundle.make(
+        call, common["metric"], "max", optional=True, ranks=True, preload=_references.preload(main_fun)
+    )
     words = [
         "--function", "-", "--title", title, "--metric-optional",
         *option("roles", ",".join(f"{role}={count}" for role, count in roles.items())), *(["--fed"] if feed else []),
@@ -275,7 +277,9 @@ class Cluster:
             had_session = _supplier.settle(self.run, self.project)
             result = load(self.run, self.project, self._address)
             if passed():
-                raise RunError(f"the cluster of run {self.run} was not done after {timeout:g} s, and was stopped", result)
+                raise RunError(
+                    f"the cluster of run {self.run} was not done after {timeout:g} s, and was stopped", result
+                )
             if self._tie is not None and not result.goes_on:
                 self._tie.communicate()
             self._end = conclude(result, status, had_session, bool(self._feed))

@@ -373,7 +373,7 @@ def test_import_statements_within_the_function_are_found(modules):
         from scikit import datasets, unknown
 
         def inner():
-            import plain
+            import plain  # noqa: F401
 
         return [datasets, scikit, unknown, json, inner]
 
@@ -409,7 +409,7 @@ def test_the_users_modules_are_read_and_not_imported(modules):
 def test_functions_classes_and_objects_that_it_uses_are_followed(modules):
     class Model:
         def fit(self):
-            import plain
+            import plain  # noqa: F401
 
             return plain
 
@@ -469,8 +469,11 @@ def test_functions_that_call_each_other_and_objects_in_circles_end():
 
 
 def made_up(**changes):
-    trials = [Trial(1, {"x": "<b>", "state": 7}, 0.5, {"metric": 0.5, "loss": 1.0}, "done", None, None, "/logs/1", 2.0, 1),
-              Trial(2, {"x": 2, "state": 8}, None, {}, "failed", "Traceback …", "ValueError: no", "/logs/2", 0.1, 2)]  # fmt: skip
+    metrics = {"metric": 0.5, "loss": 1.0}
+    trials = [
+        Trial(1, {"x": "<b>", "state": 7}, 0.5, metrics, "done", None, None, "/logs/1", 2.0, 1),
+        Trial(2, {"x": 2, "state": 8}, None, {}, "failed", "Traceback …", "ValueError: no", "/logs/2", 0.1, 2),
+    ]
     facts = {"run": 3, "name": "digits", "state": "done", "message": None, "logdir": "/logs", "metric": "metric",
              "direction": "max", "_best": trials[0], "trials": trials, "notes": []}  # fmt: skip
     return Result(**{**facts, **changes})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs in a Spark task, as far as it needs no Spark: unpacking, folders that may not execute, what does not fit."""
+"""Code of Spark tasks that can be tested without Spark: unpacking, noexec directories, programs that do not run."""
 from __future__ import annotations
 
 import contextlib
@@ -37,7 +37,9 @@ def noexec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def bare(folder: Path) -> str:
     """Of a Python that has all but hopyard, its libraries: TensorFlow would find the plugin in site-packages."""
     folder.mkdir()
-    places = [Path(place) for place in site.getsitepackages() if Path(place).is_dir()]  # Debian's has more than there are
+    places = [
+        Path(place) for place in site.getsitepackages() if Path(place).is_dir()
+    ]  # Debian's has more than there are
     for path in (path for place in places for path in place.iterdir()):
         if not path.name.startswith(("hopyard", "_hopyard", "tensorflow-plugins")):
             (folder / path.name).symlink_to(path)
@@ -93,7 +95,10 @@ def test_program_and_libraries_run_from_memory_where_folders_may_not_execute(noe
         env = {**os.environ, "PYTHONPATH": f"{folder}/site:{bare(tmp_path / 'libraries')}", "TF_CPP_MIN_LOG_LEVEL": "3"}
         said = subprocess.run([f"{sys.base_prefix}/bin/python3", "-c", code], env=env, capture_output=True, text=True)
         assert said.returncode == 0, said.stderr
-        assert said.stdout.split() == [f"{folder}/site/tensorflow-plugins/hopyard_ops.so", f"{folder}/site/hopyard/_hopyard.abi3.so"]
+        assert said.stdout.split() == [
+            f"{folder}/site/tensorflow-plugins/hopyard_ops.so",
+            f"{folder}/site/hopyard/_hopyard.abi3.so",
+        ]
     assert not os.path.exists(f"{folder}/bin/hopyard"), "what was in memory is gone with the task"
 
 
@@ -132,11 +137,22 @@ def test_a_machine_where_nothing_may_be_executed_is_said(noexec: Path) -> None:
     assert started(folder, b"\x7fELF") == f"nothing may be executed in {noexec}, nor from memory (vm.memfd_noexec)"
 
 
-@pytest.mark.parametrize("said, sentence", [
-    (["hopyard: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.9' not found (required by hopyard)",
-      "hopyard: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.38' not found (required by hopyard)"], "needs 2.38; "),
-    (["hopyard agent: the driver cannot be reached"], "agent ended with status 1: hopyard agent: the driver cannot be reached"),
-])
+@pytest.mark.parametrize(
+    "said, sentence",
+    [
+        (
+            [
+                "hopyard: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.9' not found (required by hopyard)",
+                "hopyard: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.38' not found (required by hopyard)",
+            ],
+            "needs 2.38; ",
+        ),
+        (
+            ["hopyard agent: the driver cannot be reached"],
+            "agent ended with status 1: hopyard agent: the driver cannot be reached",
+        ),
+    ],
+)
 def test_the_loaders_words_become_a_sentence(said: list[str], sentence: str) -> None:
     assert sentence in _executor._verdict(1, said)
 

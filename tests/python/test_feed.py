@@ -490,8 +490,12 @@ def test_what_is_closed_is_told(name: str, hub: _hopyard.Hub) -> None:
     lambda source: source.put([1]) and source.end_partition() and source.wait_until_taken(),
     lambda source: source.put([1]) and source.results(),
 ])  # fmt: skip
-def test_a_feeder_does_not_wait_for_ever(name: str, hub: _hopyard.Hub, wait: Callable[[_hopyard.Source], object]) -> None:
+def test_a_feeder_does_not_wait_for_ever(
+    name: str, hub: _hopyard.Hub, wait: Callable[[_hopyard.Source], object]
+) -> None:
     with _hopyard.Source(name, results=True, patience=0.2) as source:
-        with pytest.raises(hopyard.Error, match=f"the process at '{name}' has taken no rows, .* for 0.2 s; raise feed_timeout"):
+        with pytest.raises(
+            hopyard.Error, match=f"the process at '{name}' has taken no rows, .* for 0.2 s; raise feed_timeout"
+        ):
             wait(source)
         assert source.results(0) == []

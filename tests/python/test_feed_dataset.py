@@ -69,7 +69,7 @@ def test_elements_have_the_structure_of_rows(name: str, feed: _data_feed.DataFee
         source.put([{"b": 1.0, "a": (i, ["x", [1, 2]])} for i in range(4)])
         dataset = feed.dataset(4)
         batch = next(iter(dataset))
-        source.put([i for i in range(4)])  # another one
+        source.put(list(range(4)))  # another one
         single = next(iter(feed.dataset(4)))
     assert list(batch) == ["b", "a"] and isinstance(batch["a"], tuple) and isinstance(batch["a"][1], tuple)
     assert batch["a"][0].numpy().tolist() == [0, 1, 2, 3] and batch["a"][1][0].numpy().tolist() == [b"x"] * 4
@@ -204,7 +204,9 @@ def test_a_signature_casts_what_is_safe(name: str, feed: _data_feed.DataFeed) ->
     ([(1.0, None)] * 3, (("d", []), ("i", [])), "rows came that have no columns, and were pickled.*next_batch or col"),
     ([([1.0], 1), ([1.0, 2.0], 2)], (("d", [1]), ("i", [])), "column 0: rows differ in length.*RaggedTensorSpec"),
 ])  # fmt: skip
-def test_what_is_not_wanted_is_told(rows: list[Any], spec: Any, match: str, name: str, feed: _data_feed.DataFeed) -> None:
+def test_what_is_not_wanted_is_told(
+    rows: list[Any], spec: Any, match: str, name: str, feed: _data_feed.DataFeed
+) -> None:
     kinds = {"f": tf.int32, "d": tf.float32, "i": tf.int32}
     signature = tuple(tf.TensorSpec([None, *shape], kinds[kind]) for kind, shape in spec)
     with _hopyard.Source(name) as source:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every public name of Horovod 0.28.1 (horovod_names.json, read off its source): it is there, and docs/horovod.md says so."""
+"""Every public name of Horovod 0.28.1 (horovod_names.json, from its source) exists and is listed in docs/horovod.md."""
 
 import importlib
 import json

@@ -17,7 +17,10 @@ EXTENSION = "hopyard._hopyard"
 PRIVATE = {"_base", "_code", "_feed", "_run", "_spark", "_tensorflow", "_trial"}
 
 PRIVATE_MAY_IMPORT = {
-    ("hopyard._run.start", "hopyard.space"): "an experiment's space, which users write with these types, becomes options",
+    (
+        "hopyard._run.start",
+        "hopyard.space",
+    ): "an experiment's space, which users write with these types, becomes options",
     ("hopyard._spark.__main__", "hopyard.spark"): "a program that makes a session the way a user does",
 }
 

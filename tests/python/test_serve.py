@@ -7,7 +7,6 @@ import glob
 import json
 import os
 import platform
-import resource
 import select
 import signal
 import socket

@@ -131,9 +131,16 @@ def test_hopyard_comes_to_a_python_that_has_none(tmp_path: Path, may_execute: bo
 # ---- directories that are columns ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("value", "name"), [
-    ("0", "p=0"), ("a b", "p=a b"), ("a/b=c%d:*", "p=a%2Fb%3Dc%25d%3A%2A"), (None, "p=__HIVE_DEFAULT_PARTITION__"), ("ü", "p=ü"),
-])
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        ("0", "p=0"),
+        ("a b", "p=a b"),
+        ("a/b=c%d:*", "p=a%2Fb%3Dc%25d%3A%2A"),
+        (None, "p=__HIVE_DEFAULT_PARTITION__"),
+        ("ü", "p=ü"),
+    ],
+)
 def test_a_directory_has_a_value_in_its_name(tmp_path: Path, value: str | None, name: str) -> None:
     assert _files.folder_name("p", value) == name
     (tmp_path / name / "q=1").mkdir(parents=True)
@@ -153,7 +160,11 @@ def test_directories_with_other_columns_are_told(tmp_path: Path) -> None:
 def test_an_overwrite_replaces_the_files_of_a_directory_that_both_have(tmp_path: Path) -> None:
     def put(job: str, *folders: str) -> list[str]:
         _files.begin(str(tmp_path), job)
-        return [name for folder in folders for name in _files.write(str(tmp_path), job, f"{folder}part-{job}", 1, "", [[b"x"]])]
+        return [
+            name
+            for folder in folders
+            for name in _files.write(str(tmp_path), job, f"{folder}part-{job}", 1, "", [[b"x"]])
+        ]
 
     _files.commit(str(tmp_path), "a", put("a", "p=0/q=0/", "p=1/q=0/", "p=2/q=0/"), False)
     _files.commit(str(tmp_path), "b", put("b", "p=0/q=0/", "p=1/q=1/"), True)

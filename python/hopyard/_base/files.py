@@ -118,7 +118,9 @@ def open_own(path: str) -> Reader:
         file = Reader(io.FileIO(path, opener=_open_unfollowed))
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise Error(f"'{path}' is a symbolic link and is not read, since another user may have put it there") from None
+            raise Error(
+                f"'{path}' is a symbolic link and is not read, since another user may have put it there"
+            ) from None
         raise _errors.file_error(error) from None
     why = _why_not_own(path, os.fstat(file.fileno()))
     if why:

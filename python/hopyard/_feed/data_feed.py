@@ -55,11 +55,18 @@ class DataFeed:
         while rows == 0 and not self.done_feeding:
             rows, shape, columns, why = self.mgr.hub.next_columns(max(batch_size, 1), **self._options())
             self._heed(why)
-        found = _columns.stack_rows(columns) if shape == "*" else _columns.nest_arrays(shape, [_columns.array_of(column, rows) for column in columns])
+        found = (
+            _columns.stack_rows(columns)
+            if shape == "*"
+            else _columns.nest_arrays(shape, [_columns.array_of(column, rows) for column in columns])
+        )
         if self.input_tensors is None:
             return found
         parts: Sequence[Any] = list(found.values()) if isinstance(found, dict) else found
-        return {tensor: parts[i] if rows else _columns.numpy_module().empty(0) for i, tensor in enumerate(self.input_tensors)}
+        return {
+            tensor: parts[i] if rows else _columns.numpy_module().empty(0)
+            for i, tensor in enumerate(self.input_tensors)
+        }
 
     def dataset(self, batch_size: int, signature: Any = None, drop_remainder: bool = False) -> tf.data.Dataset:
         """The same as a tf.data.Dataset, whose batches TensorFlow takes by itself, without Python. What is ragged is a

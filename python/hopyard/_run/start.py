@@ -140,7 +140,11 @@ def conclude(result: Result, status: int, had_session: bool = False, is_fed: boo
     was fed cannot be resumed: nobody has its rows any more.
     """
     run = result.run
-    go_on = "start it anew" if is_fed else f"experiment.resume({run}{', spark=spark' if had_session else ''}) goes on with it"
+    go_on = (
+        "start it anew"
+        if is_fed
+        else f"experiment.resume({run}{', spark=spark' if had_session else ''}) goes on with it"
+    )
     if result.goes_on and status in (0, 130):
         raise KeyboardInterrupt(_display.how_to_go_on(run, is_fed))
     if result.goes_on:

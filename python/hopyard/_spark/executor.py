@@ -193,7 +193,8 @@ def _unpack(archive: bytes, folder: str) -> None:
         os.rename(made, folder)
     except BaseException as error:
         shutil.rmtree(made, ignore_errors=True)
-        if getattr(error, "errno", 0) not in (errno.ENOTEMPTY, errno.EEXIST):  # another task was faster, and that is fine
+        # Another task was faster, and that is fine.
+        if getattr(error, "errno", 0) not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
 
 
@@ -267,14 +268,18 @@ def _environment(folder: str, context: Any) -> dict[str, str]:
 def _started(folder: str, words: list[str], environment: dict[str, str], **more: Any) -> subprocess.Popen[bytes]:
     program = os.path.join(folder, "bin", "hopyard")
     try:
-        return subprocess.Popen([program, *words], stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, **more)
+        return subprocess.Popen(
+            [program, *words], stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, **more
+        )
     except OSError as error:
         if error.errno == errno.ENOEXEC:
             raise OSError(f"hopyard's program is not made for this machine, {platform.machine()}") from None
         if error.errno == errno.ENOENT and os.path.exists(program):  # what it is to be loaded by is not there
             raise OSError("hopyard's program needs a Linux with glibc, and here is none") from None
         if error.errno == errno.EACCES:
-            raise OSError(f"nothing may be executed in {os.path.dirname(folder)}, nor from memory (vm.memfd_noexec)") from None
+            raise OSError(
+                f"nothing may be executed in {os.path.dirname(folder)}, nor from memory (vm.memfd_noexec)"
+            ) from None
         raise
 
 
@@ -286,7 +291,8 @@ def _agent(order: dict[str, Any], folder: str, context: Any, lock: BinaryIO) -> 
              "--name", f"{order['name']}-{_id()}@{socket.gethostname()}"]  # fmt: skip
     if order.get("container"):
         words += ["--container", f"{_java()}:{order['container']}"]
-    leaves = order.get("leaves") and not os.path.islink(os.path.join(folder, "bin", "hopyard"))  # what is in memory goes
+    # What is in memory goes.
+    leaves = order.get("leaves") and not os.path.islink(os.path.join(folder, "bin", "hopyard"))
     if leaves:
         words += ["--companion", str(_java()), "--hold-fd", str(lock.fileno())]
         more = {"stdout": subprocess.PIPE, "start_new_session": True, "pass_fds": [lock.fileno()]}

@@ -46,7 +46,9 @@ def feeding_pickles(
     return feed
 
 
-def inferring(luggage: Luggage, names: list[str], queue: str, timeout: float) -> Callable[[int, Iterable[Any]], Iterator[Any]]:
+def inferring(
+    luggage: Luggage, names: list[str], queue: str, timeout: float
+) -> Callable[[int, Iterable[Any]], Iterator[Any]]:
     """A result for each row of a partition, in their order."""
 
     def infer(index: int, rows: Iterable[Any]) -> Iterator[Any]:

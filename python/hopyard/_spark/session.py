@@ -92,7 +92,9 @@ def written(project: Project) -> dict[str, Any]:
         if name not in known:
             raise Error(f"{path}: [spark] knows no '{name}'; it has {', '.join(known)}")
         if type(value) is not known[name] or (type(value) is int and value < 0):
-            raise Error(f"{path}: {name} in [spark] is {value!r}, which is no {'text' if name == 'master' else 'number'}")
+            raise Error(
+                f"{path}: {name} in [spark] is {value!r}, which is no {'text' if name == 'master' else 'number'}"
+            )
     return dict(table)
 
 

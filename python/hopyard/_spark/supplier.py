@@ -84,7 +84,8 @@ class _Supplier:
         cloudpickle.register_pickle_by_value(_executor)
         self._context, self._run, self._leaves = context, run, leaves
         others = any(number == run and folder != _session.folder_of(project) for number, folder in _suppliers)
-        self._suffix = f"-of-{os.path.basename(_session.folder_of(project))}" if others else ""  # each project counts from 1
+        # Each project counts from 1.
+        self._suffix = f"-of-{os.path.basename(_session.folder_of(project))}" if others else ""
         self._terms = _Terms(context, project)
         self._archive = context.broadcast(_package_archive.archive())
         self._profile: Any = None
@@ -227,7 +228,8 @@ class _Supplier:
     def _job(self, order: dict[str, Any]) -> str:
         archive = self._archive
         self._context.setJobGroup(self._group(order["start"]), f"hopyard: run {self._run}, {order['name']}", True)
-        task = self._context.parallelize([0], 1).withResources(self._whole_executor())  # data would lie in a file for a while
+        # Data would lie in a file for a while.
+        task = self._context.parallelize([0], 1).withResources(self._whole_executor())
         [why] = task.mapPartitions(lambda _: _executor.run(order, *archive.value)).collect()
         return why
 

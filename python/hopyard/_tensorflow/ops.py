@@ -83,7 +83,20 @@ def start(kind: int, tensors: Sequence[Any], *, name: str, op: int = 0, set: int
 
     `waits_next`: the wait for it comes next, and does the work itself if it can, which spares a switch of threads.
     """
-    attrs: tuple[Any, ...] = ("kind", kind, "tensor_name", name, "reduce", op, "set", set, "root", root, "waits_next", int(waits_next))
+    attrs: tuple[Any, ...] = (
+        "kind",
+        kind,
+        "tensor_name",
+        name,
+        "reduce",
+        op,
+        "set",
+        set,
+        "root",
+        root,
+        "waits_next",
+        int(waits_next),
+    )
     more = [] if splits is None else [tf.cast(splits, tf.int64)]
     is_eager = context.executing_eagerly()
     if not is_eager or prescale != 1.0 or postscale != 1.0:  # a graph has no defaults

@@ -74,7 +74,9 @@ def _infer(model: Description, signature: Any, takes: dict[str, Any], batch: Any
     for column, array in arrays.items():
         if len(array) != batch.num_rows:
             raise Error(f"{len(array)} results came for {batch.num_rows} rows in column '{column}'")
-    columns = {name: pyarrow.array(list(a) if a.ndim == 2 else a.tolist() if a.ndim != 1 else a) for name, a in arrays.items()}
+    columns = {
+        name: pyarrow.array(list(a) if a.ndim == 2 else a.tolist() if a.ndim != 1 else a) for name, a in arrays.items()
+    }
     return pyarrow.RecordBatch.from_pydict(columns)
 
 

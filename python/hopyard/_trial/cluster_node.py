@@ -276,7 +276,9 @@ def _main(call: Call) -> Any:
         ]
         manager, folder = Manager(node, hub), os.getcwd()
         port = None if call.release_port else held
-        context = Context(number, role, int(index), _specification(nodes), call.default_fs, folder, manager, port, info, held)
+        context = Context(
+            number, role, int(index), _specification(nodes), call.default_fs, folder, manager, port, info, held
+        )
         _announce(context)
         servers: list[Any] = []
         _prepare_modules(node, servers)

@@ -125,7 +125,9 @@ def _escaped(text: str) -> str:
 
 def names_of(text: str) -> list[str]:
     """Columns, as JSON's list or with commas between."""
-    return list(json.loads(text)) if text.startswith("[") else [name.strip() for name in text.split(",") if name.strip()]
+    return (
+        list(json.loads(text)) if text.startswith("[") else [name.strip() for name in text.split(",") if name.strip()]
+    )
 
 
 def folder_name(column: str, value: str | None) -> str:

@@ -83,7 +83,9 @@ class TFCluster:
         names = self.cluster.hubs()
         if hasattr(dataRDD, "foreachRDD"):
             dataRDD.foreachRDD(lambda rdd: self._feed(rdd, names, feed_timeout, qname) and None)  # Spark wants None
-            threading.Thread(target=self._end_with_nodes, args=(dataRDD.context(),), name="hopyard-stream", daemon=True).start()
+            threading.Thread(
+                target=self._end_with_nodes, args=(dataRDD.context(),), name="hopyard-stream", daemon=True
+            ).start()
             return
         with self.cluster.feeding():
             for _ in range(num_epochs or 10):

@@ -56,21 +56,29 @@ HasBatchSize = _has("HasBatchSize", "batch_size", "rows in a batch", TypeConvert
 HasClusterSize = _has("HasClusterSize", "cluster_size", "how many nodes the cluster has", TypeConverters.toInt)
 HasEpochs = _has("HasEpochs", "epochs", "how often the rows are fed", TypeConverters.toInt)
 HasExportDir = _has("HasExportDir", "export_dir", "folder of the SavedModel", TypeConverters.toString)
-HasGraceSecs = _has("HasGraceSecs", "grace_secs", "seconds for what is left to do after the last row", TypeConverters.toInt)
+HasGraceSecs = _has(
+    "HasGraceSecs", "grace_secs", "seconds for what is left to do after the last row", TypeConverters.toInt
+)
 HasInputMapping = _has("HasInputMapping", "input_mapping", "column -> tensor that takes it", TFTypeConverters.toDict)
 HasInputMode = _has("HasInputMode", "input_mode", "TFCluster.InputMode", TypeConverters.toInt)
 HasMasterNode = _has("HasMasterNode", "master_node", "'chief', 'master', or None", TypeConverters.toString)
 HasModelDir = _has("HasModelDir", "model_dir", "folder of checkpoints", TypeConverters.toString)
 _HasNumPS = _has("HasNumPS", "num_ps", "how many parameter servers there are", TypeConverters.toInt)
-_HasDriverPSNodes = _has("HasDriverPSNodes", "driver_ps_nodes", "parameter servers on the driver", TypeConverters.toBoolean)
-HasOutputMapping = _has("HasOutputMapping", "output_mapping", "tensor -> column that it becomes", TFTypeConverters.toDict)
+_HasDriverPSNodes = _has(
+    "HasDriverPSNodes", "driver_ps_nodes", "parameter servers on the driver", TypeConverters.toBoolean
+)
+HasOutputMapping = _has(
+    "HasOutputMapping", "output_mapping", "tensor -> column that it becomes", TFTypeConverters.toDict
+)
 HasProtocol = _has("HasProtocol", "protocol", "grpc", TypeConverters.toString)
 HasReaders = _has("HasReaders", "readers", "threads that read, if train_fn has any", TypeConverters.toInt)
 HasSignatureDefKey = _has("HasSignatureDefKey", "signature_def_key", "which signature infers", TypeConverters.toString)
 HasSteps = _has("HasSteps", "steps", "steps to train at most", TypeConverters.toInt)
 HasTagSet = _has("HasTagSet", "tag_set", "tags of the graph, with commas between", TypeConverters.toString)
 HasTensorboard = _has("HasTensorboard", "tensorboard", "with a TensorBoard", TypeConverters.toBoolean)
-HasTFRecordDir = _has("HasTFRecordDir", "tfrecord_dir", "where the rows are written as TFRecords", TypeConverters.toString)
+HasTFRecordDir = _has(
+    "HasTFRecordDir", "tfrecord_dir", "where the rows are written as TFRecords", TypeConverters.toString
+)
 
 
 class HasNumPS(_HasNumPS, _HasDriverPSNodes):
@@ -158,7 +166,9 @@ class TFEstimator(
 ):  # fmt: skip  # type: ignore[misc, valid-type]
     """Trains by train_fn(args, ctx) on the nodes of a cluster; then, if there is one, export_fn(args) on one executor."""
 
-    def __init__(self, train_fn: Callable[[Any, Any], Any], tf_args: Any, export_fn: Callable[[Any], Any] | None = None) -> None:
+    def __init__(
+        self, train_fn: Callable[[Any, Any], Any], tf_args: Any, export_fn: Callable[[Any], Any] | None = None
+    ) -> None:
         super().__init__()
         self.train_fn, self.export_fn, self.args = train_fn, export_fn, Namespace(tf_args)
         self._setDefault(
@@ -192,7 +202,9 @@ class TFEstimator(
         if dfutil.isLoadedDF(dataset):
             return str(dfutil.loadedDF[dataset])
         if not folder:
-            raise Error("nodes read TFRecords in InputMode.TENSORFLOW: setTFRecordDir says where they are to be written")
+            raise Error(
+                "nodes read TFRecords in InputMode.TENSORFLOW: setTFRecordDir says where they are to be written"
+            )
         columns = list(self.getInputMapping())
         dfutil.saveAsTFRecords(dataset.select(columns) if columns else dataset, folder)
         return folder
