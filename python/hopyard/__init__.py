@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hopyard: any program or Python function over many parameters, in parallel, with nothing lost."""
+"""hopyard: runs a program or Python function with many parameter values, in parallel, without losing results."""
 
 import importlib
 from typing import Any
@@ -24,11 +24,11 @@ from .space import choice, integer, log, uniform
 
 __all__ = [
     "Error", "FeedTimeout", "FileError", "FileExists", "FileForbidden", "FileNotFound", "GroupError", "IsFolder",
-    "NotFolder", "RunError", "Stopped", "TrialsFailed", "__version__", "allreduce", "choice", "collective", "experiment", "hvd",
-    "integer", "log", "report", "search", "spark", "uniform",
+    "NotFolder", "RunError", "Stopped", "TrialsFailed", "__version__", "allreduce", "choice", "collective",
+    "experiment", "hvd", "integer", "log", "report", "search", "spark", "uniform",
 ]  # fmt: skip
 
-# Imported when they are used, since importing hopyard is to cost nothing.
+# Imported on first use, so that `import hopyard` stays cheap.
 _LATER = ("allreduce", "collective", "experiment", "hvd", "keras", "search", "spark", "tensorboard")
 
 

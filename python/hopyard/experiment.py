@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of a Python function over many hyperparameters, several trials at a time.
+"""Runs a Python function with many hyperparameters, several trials at a time.
 
     from hopyard import experiment
 
@@ -10,13 +10,13 @@
     result = experiment.grid_search(training, {"learning_rate": [0.001, 0.0005], "dropout": [0.45, 0.7]})
     result.best.params, result.best.metric
 
-The function returns a number, a dict, or the History of Keras' fit; `metric` names the value in it that counts.
-It may return nothing where no metric is needed (a grid, random points, launch), or where it reports the metric. A run
-is a process of its own: it outlives this one, `attach` comes back to it, `resume` goes on with one that was stopped or
-killed. help(experiment.grid_search) has what all of them take.
+The function returns a number, a dict, or the History of Keras' fit; `metric` names the value in it that is optimized. It
+may return nothing if no metric is needed (grid search, random search, launch), or if it reports the metric. A run is a
+separate process: it outlives this one, `attach` watches it again, `resume` continues one that was stopped or killed.
+help(experiment.grid_search) describes the settings that all functions share.
 
-Where every trial fails, hopyard.TrialsFailed is raised, with the first one's traceback; where the run was
-stopped, hopyard.Stopped. Both have the `result`.
+If every trial fails, hopyard.TrialsFailed is raised, with the traceback of the first; if the run was stopped,
+hopyard.Stopped. Both have the `result`.
 """
 
 import os
@@ -44,14 +44,14 @@ Space = Mapping[str, Any]
 Project = str | os.PathLike[str] | None
 Run = int | str | Result
 
-# ---- a function, many times ------------------------------------------------------------------
+# ---- searches ------------------------------------------------------------------
 
 
 @with_settings
 def grid_search(fn: Function, space: Space, **settings: Unpack[Settings]) -> Result:
-    """Run a function with every combination of values, the first name slowest.
+    """Run a function with every combination of values; the first name varies slowest.
 
-    fn: the function to run; each hyperparameter is an argument of it
+    fn: the function to run; each hyperparameter is passed as an argument
     space: a list of values for each hyperparameter, as in {"lr": [0.1, 0.01], "units": [32, 64]}
     """
     return _start.run_function(fn, space, "grid", [], settings)
@@ -61,10 +61,10 @@ def grid_search(fn: Function, space: Space, **settings: Unpack[Settings]) -> Res
 def random_search(fn: Function, space: Space, samples: int = 10, **settings: Unpack[Settings]) -> Result:
     """Run a function at points drawn at random from the space.
 
-    fn: the function to run; each hyperparameter is an argument of it
+    fn: the function to run; each hyperparameter is passed as an argument
     space: two numbers are bounds, other lists are choices, as in {"lr": hopyard.log(1e-5, 1e-1), "dropout": [0.0, 0.5],
-        "act": ["relu", "tanh"]}; `hopyard.uniform`, `integer` and `choice` say it explicitly
-    samples: how many points; 0: until the run is stopped
+        "act": ["relu", "tanh"]}; `hopyard.uniform`, `integer` and `choice` are explicit
+    samples: the number of points; 0: until the run is stopped
     """
     return _start.run_function(fn, space, "random", option("random", samples), settings)
 
@@ -75,15 +75,15 @@ def evolutionary_search(
     mutation: float | None = None, crossover: float | None = None, strategy: str | None = None,
     asynchronous: bool = False, **settings: Unpack[Settings],
 ) -> Result:  # fmt: skip
-    """Search by differential evolution: trials are made from the best ones so far. Each must have a metric.
+    """Search by differential evolution: new trials combine the best ones so far. Each must have a metric.
 
-    fn: the function to run; each hyperparameter is an argument of it
+    fn: the function to run; each hyperparameter is passed as an argument
     space: as for random_search
-    population: trials in each generation; default: 4 and 5/4 for each hyperparameter, rounded up
-    generations: how many there are; 0: until the run is stopped
-    mutation: how far a child is from its parents, above 0 to 2; default: drawn anew for each
-    crossover: the probability that a value is taken from the mutant, 0 to 1; default: the strategy's own
-    strategy: "best1bin" or "rand1bin", the textbook's; default: current-to-elite/1/bin, which needs the fewest trials
+    population: trials per generation; default: 4 plus 5/4 per hyperparameter, rounded up
+    generations: the number of generations; 0: until the run is stopped
+    mutation: the distance of a child from its parents, above 0 to 2; default: drawn at random for each
+    crossover: the probability that a value is taken from the mutant, 0 to 1; default: chosen by the strategy
+    strategy: "best1bin" or "rand1bin", as in textbooks; default: current-to-elite/1/bin, which needs the fewest trials
     asynchronous: True: no trial waits for the end of a generation
     """
     search = ["--evolve", *option("generations", generations), *option("population", population),
@@ -101,31 +101,31 @@ def launch(
 ) -> Result:
     """Run a function once, or with the first values of all lists, then with the second ones, and so on.
 
-    fn: the function to run; each name of `args` is an argument of it
+    fn: the function to run; each name in `args` is passed as an argument
     args: lists of values by name, all of the same length; default: one trial without arguments
     """
     return _start.run_function(fn, args or {}, "paired", [], settings)
 
 
-# ---- runs that are there --------------------------------------------------------------------
+# ---- existing runs --------------------------------------------------------------------
 
 
-def _word(run: Run) -> int | str:
+def _number_or_name(run: Run) -> int | str:
     return run.run if isinstance(run, Result) else run
 
 
 def resume(
     run: Run, project: Project = None, tensorboard: bool = True, detach: bool = False, spark: Any = None
 ) -> Result:  # fmt: skip
-    """Continue a run that was stopped or killed, or has failed trials. What has ended well stays.
+    """Continue a run that was stopped or killed, or has failed trials. Finished trials are kept.
 
     run: its number, its name (the newest of that name), or a Result
-    project: its folder; default: $HOPYARD_PROJECT, or the current folder
+    project: its directory; default: $HOPYARD_PROJECT, or the current directory
     tensorboard: whether to start a TensorBoard on the run
-    detach: True: return at once, with what is there of the result
-    spark: for a run on Spark, the SparkSession to continue with, also where the run still waits for executors
+    detach: True: return at once, with the result so far
+    spark: for a run on Spark, the SparkSession to continue with, also if the run still waits for executors
     """
-    number, address = _start.resume(_word(run), project, tensorboard, spark)
+    number, address = _start.resume(_number_or_name(run), project, tensorboard, spark)
     return load(number, project, address) if detach else _start.watch(number, project, address)
 
 
@@ -133,21 +133,21 @@ def attach(run: Run, project: Project = None) -> Result:
     """Watch a run to its end, and return its Result.
 
     run: its number, its name (the newest of that name), or a Result
-    project: its folder; default: $HOPYARD_PROJECT, or the current folder
+    project: its directory; default: $HOPYARD_PROJECT, or the current directory
     """
-    return _start.watch(load(_word(run), project).run, project, None)
+    return _start.watch(load(_number_or_name(run), project).run, project, None)
 
 
 def result(run: Run, project: Project = None) -> Result:
     """The Result of a run as it is now, whether it has ended or not.
 
     run: its number, its name (the newest of that name), or a Result
-    project: its folder; default: $HOPYARD_PROJECT, or the current folder
+    project: its directory; default: $HOPYARD_PROJECT, or the current directory
     """
-    return load(_word(run), project)
+    return load(_number_or_name(run), project)
 
 
-# ---- this process as a trial ------------------------------------------------------------------
+# ---- this process as the trial ------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class _Begun:
     run: int
     settings: Settings
     address: str | None
-    trial: _placeholder_trial.Held
+    trial: _placeholder_trial.PlaceholderTrial
 
 
 _begun: _Begun | None = None
@@ -165,45 +165,45 @@ def begin(
     name: str | None = None, direction: str = UNSTATED, metric: str | None = None, project: Project = None,
     tensorboard: bool = True, app_id: str | None = None, spark: Any = None,
 ) -> str:  # fmt: skip
-    """Make a run of what this process does from here to end(). Returns the folder for what it writes.
+    """Begin a run whose only trial is this process, until end(). Returns the trial's directory.
 
-    In between this process is the run's one trial, for tensorboard.logdir(), hdfs.log() and hopyard.report().
+    Until then tensorboard.logdir(), hdfs.log() and hopyard.report() work as in a trial.
 
-    name: a name to call the run by
+    name: a name for the run
     direction: "max" or "min": which values of the metric are better
-    metric: what the number given to end() is called; of a dict, the value that counts
-    project: its folder, which is made if it does not exist; default: $HOPYARD_PROJECT, or the current folder
+    metric: the name of the number given to end(); for a dict, the name of the metric in it
+    project: its directory, created if it does not exist; default: $HOPYARD_PROJECT, or the current directory
     tensorboard: whether to start a TensorBoard on the run
-    app_id: the folder below Logs/TensorFlow for the run's logs; default: "local-" and the time
-    spark: a SparkSession: its application's id is the app_id
+    app_id: the directory below Logs/TensorFlow for the run's logs; default: "local-" and the time
+    spark: a SparkSession, whose application id becomes the app_id
     """
     global _begun
     if _begun:
-        raise Error(f"run {_begun.run} has begun and not ended; call experiment.end() first")
+        raise Error(f"run {_begun.run} has not ended; call experiment.end() first")
     if not app_id and spark is not None:
-        app_id = _settings.application_of(spark)  # all that is used of the session: this process is the trial
+        app_id = _settings.application_of(spark)  # nothing else of the session is used: this process is the trial
     settings = _settings.complete(
         {"direction": direction, "metric": metric, "name": name, "project": project, "tensorboard": tensorboard,
          "app_id": app_id}
     )  # fmt: skip
     _settings.check_direction(settings)
-    meeting = _placeholder_trial.Meeting()
+    listener = _placeholder_trial.Listener()
     try:
-        command = _start.python("hopyard._run.placeholder_trial", meeting.path)
+        command = _start.python("hopyard._run.placeholder_trial", listener.path)
         options = ["--metric-optional", "--oversubscribe", "--title", "experiment.begin()"]
         run, address = _start.start(options, settings, command)
-        trial = meeting.wait(_program.command("attach", str(run), project=project))
+        trial = listener.wait(_program.command("attach", str(run), project=project))
     finally:
-        meeting.close()
+        listener.close()
     if trial is None:
         _start.conclude(load(run, project), 0)
-        raise Error(f"run {run} has ended before it began; 'hopyard show {run}' says more")
+        raise Error(f"run {run} ended before its trial started; see 'hopyard show {run}'")
     _begun = _Begun(run, settings, address, trial)
     return trial.logdir
 
 
 def _outcome(metric: Any, name: str) -> dict[str, float] | None:
-    """What end() was given, by name."""
+    """The values given to end(), by name."""
     if metric is None:
         return None
     values = metric if isinstance(metric, Mapping) else {name: metric}
@@ -217,7 +217,7 @@ def _outcome(metric: Any, name: str) -> dict[str, float] | None:
 
 
 def end(metric: float | Mapping[str, float] | None = None) -> Result:
-    """End what begin() began, and return its Result.
+    """End the run that begin() began, and return its Result.
 
     metric: a number, a dict of numbers, or None
     """
@@ -226,6 +226,6 @@ def end(metric: float | Mapping[str, float] | None = None) -> Result:
         raise Error("there is no run to end; call experiment.begin() first")
     outcome = _outcome(metric, _begun.settings["metric"] or DEFAULT_METRIC)
     begun, _begun = _begun, None
-    begun.trial.let_go(outcome)
+    begun.trial.finish(outcome)
     status = _display.wait(begun.run, begun.settings["project"])
     return _start.conclude(load(begun.run, begun.settings["project"], begun.address), status)

@@ -49,16 +49,16 @@ class Trainer:
 @pytest.mark.parametrize(
     "fn, names, sentence",
     [
-        (training, ["lr", "dropout"], "training() takes no 'lr'; it takes learning_rate, dropout, units"),
-        (lambda: 1, ["lr"], "lambda() takes no 'lr'; it takes no hyperparameters"),
-        (training, ["learning_rate"], "training() needs 'dropout' and gets no value for it"),
-        (training, [], "training() needs 'learning_rate', 'dropout' and gets no value"),
-        (lambda x, /: x, ["x"], "lambda() takes 'x' by position only"),
-        (Trainer().fit, ["y"], "Trainer.fit() takes no 'y'; it takes x"),
-        (Trainer(), [], "Trainer() needs 'x'"),
-        (functools.partial(training, dropout=1), ["lr"], "training() takes no 'lr'; it takes learning_rate,"),
-        (7, ["x"], "a function is needed, and 7 is none"),
-        ("training", ["x"], "a function is needed, and 'training' is none"),
+        (training, ["lr", "dropout"], "training() has no parameter 'lr' (parameters: learning_rate, dropout, units)"),
+        (lambda: 1, ["lr"], "lambda() has no parameter 'lr' (parameters: none)"),
+        (training, ["learning_rate"], "training() has the required parameter 'dropout', which is not in the space"),
+        (training, [], "training() has the required parameter 'learning_rate', 'dropout', which"),
+        (lambda x, /: x, ["x"], "lambda() has the positional-only parameter 'x'"),
+        (Trainer().fit, ["y"], "Trainer.fit() has no parameter 'y' (parameters: x)"),
+        (Trainer(), [], "Trainer() has the required parameter 'x'"),
+        (functools.partial(training, dropout=1), ["lr"], "training() has no parameter 'lr' (parameters: learning_rate,"),
+        (7, ["x"], "7 is not a function"),
+        ("training", ["x"], "'training' is not a function"),
     ],
 )
 def test_hyperparameters_that_do_not_fit_the_function_are_named(fn, names, sentence):
@@ -248,12 +248,12 @@ def stubborn():
     [
         (
             locked(),
-            "training uses 'lock' (a _thread.lock), which cannot be pickled; make it inside the function",
+            "training uses 'lock' (a _thread.lock), which cannot be pickled; create it inside the function",
         ),
         (locked_by_a_global(), "training uses 'LOCK' (a _thread.lock), which cannot be pickled"),
         (
             locked_by_a_helper(),
-            "training uses 'lock' (a _thread.lock) by way of 'helper', which cannot be pickled",
+            "training uses 'lock' (a _thread.lock) through 'helper', which cannot be pickled",
         ),
         (
             locked_in_a_dict(),
@@ -285,7 +285,7 @@ def test_the_big_variable_is_named_and_never_copied():
     with pytest.raises(hopyard.Error) as caught:
         _bundle.pickled(training)
     assert str(caught.value) == (
-        "training and what it uses are over 48 MB when pickled: 'images' (a bytearray) alone is 49 MB; "
+        "training and the variables it uses exceed 48 MB when pickled: 'images' (a bytearray) alone is 49 MB; "
         "load it inside the function"
     )
 
@@ -520,15 +520,15 @@ def test_a_dataframe_without_pandas_is_a_sentence(monkeypatch):
 @pytest.mark.parametrize(
     "changes, status, error, sentence",
     [
-        ({"state": "running"}, 0, KeyboardInterrupt, "run 3 goes on; come back with experiment.attach(3)"),
-        ({"state": "running"}, 1, hopyard.RunError, "hopyard attach ended with status 1; run 3 goes on"),
+        ({"state": "running"}, 0, KeyboardInterrupt, "run 3 continues; watch it with experiment.attach(3)"),
+        ({"state": "running"}, 1, hopyard.RunError, "hopyard attach ended with status 1; run 3 continues"),
         (
             {"state": "stopped"},
             130,
             hopyard.Stopped,
             "run 3 was stopped when 1 trials were done; experiment.resume(3)",
         ),
-        ({"state": "interrupted"}, 1, hopyard.RunError, "run 3: its driver has died; what has ended is safe"),
+        ({"state": "interrupted"}, 1, hopyard.RunError, "the driver of run 3 has died; finished trials are stored"),
         (
             {"state": "failed", "message": "no agent is left"},
             1,

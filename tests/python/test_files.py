@@ -67,7 +67,7 @@ def give_away(path):
         (give_away, "belongs to another user (user ID 65533)"),
         (lambda path: path.chmod(0o664), "can be written by other users (mode 0664)"),
         (lambda path: path.chmod(0o602), "can be written by other users (mode 0602)"),
-        (lambda path: os.link(path, f"{path}.other"), "has 2 names (hard links)"),
+        (lambda path: os.link(path, f"{path}.other"), "has 2 hard links"),
         (lambda path: path.symlink_to(path.rename(f"{path}.other")), "is a symbolic link"),
         (lambda path: (path.unlink(), os.mkfifo(path)), "is not a regular file"),
     ],

@@ -104,18 +104,18 @@ DICTS = "return one number, or a dict of numbers (model.evaluate(..., return_dic
         (
             {"loss": 0.3, "accuracy": 0.9},
             {},
-            f"training returned loss, accuracy, {NONE}; name the one that counts, as in metric='accuracy'",
+            f"training returned loss, accuracy, {NONE}; name the metric, as in metric='accuracy'",
         ),
         (
             {"loss": [0.3, 0.2], "val_loss": [0.4, 0.3]},
             {},
             f"training returned loss, val_loss, {NONE}; "
-            "name the one that counts, as in metric='val_loss', direction='min'",
+            "name the metric, as in metric='val_loss', direction='min'",
         ),
         (
             {"loss": 0.3},
             {"optional": False},
-            "training returned loss, and nothing says whether less or more of it is better, "
+            "training returned loss without a direction, and lower may be better, "
             f"{NEEDS}; add direction='min' (or 'max')",
         ),
     ],
@@ -160,7 +160,7 @@ def test_of_a_dict_the_only_value_or_that_of_validation_counts(tmp_path, listene
     assert (done.status, done.stderr, done.result["metric"]) == (0, "", counts)
     several = {"loss", "val_accuracy"} < set(done.result)
     assert [r.remark for r in listener.reports] == [
-        "val_accuracy counts as the metric; name another value with metric="
+        "val_accuracy is used as the metric; name another value with metric="
     ] * several
     assert LAST.items() <= done.result.items() or not several
 
@@ -201,7 +201,7 @@ def test_what_is_reported_and_not_returned_is_to_be_named(tmp_path, listener):
     run(tmp_path, training, env=listener.env())
     assert listener.reports[-1].remark == (
         "training returned nothing and reported loss, val_loss, so the trial has no metric; "
-        "name the one that counts, as in metric='val_loss', direction='min'"
+        "name the metric, as in metric='val_loss', direction='min'"
     )
 
 
@@ -269,7 +269,7 @@ def test_an_exception_that_cannot_be_printed_is_still_an_error(tmp_path, listene
         raise Odd
 
     assert run(tmp_path, training, env=listener.env()).status == 1
-    assert listener.reports[0].error == "Odd: (its text cannot be had)"
+    assert listener.reports[0].error == "Odd: (its __str__ failed)"
 
 
 @pytest.mark.parametrize("spoil", ["sys.stderr.close()", "os.close(2)", "sys.stderr = None"])
@@ -294,7 +294,7 @@ def test_without_a_function_it_says_who_starts_it(tmp_path):
     function.rename(tmp_path / "elsewhere")
     done = cold(tmp_path, function)
     assert done.status == 1 and "Traceback" not in done.stderr
-    assert "hopyard: the run's function cannot be read from" in done.stderr and "No such file" in done.stderr
+    assert "hopyard: cannot read the run's function from" in done.stderr and "No such file" in done.stderr
 
 
 def test_an_agent_that_is_gone_is_mentioned(tmp_path):
@@ -314,7 +314,7 @@ def test_a_missing_module_is_a_sentence(tmp_path, listener):
     (tmp_path / "mymodel.py").unlink()
     done = cold(tmp_path, path, **listener.env())
     sentence = (
-        "the trial cannot import 'mymodel'; it was importable where the run was started: "
+        "the trial cannot import 'mymodel', which was importable where the run was started; "
         f"is it installed for {sys.executable} on {os.uname().nodename}?"
     )
     assert (done.status, listener.reports[0].error) == (1, sentence)

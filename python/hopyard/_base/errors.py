@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The family of errors: all are hopyard.Error."""
+"""The exceptions. All derive from hopyard.Error."""
 
 from typing import TYPE_CHECKING
 
@@ -17,33 +17,33 @@ if TYPE_CHECKING:
 
 
 class RunError(Error):
-    """A run that did not come to its end; `result` is what is there of it."""
+    """A run that did not finish; `result` has what it produced."""
 
     result: "Result"
 
-    def __init__(self, message: str, result: "Result | None" = None) -> None:  # None: while it is unpickled
+    def __init__(self, message: str, result: "Result | None" = None) -> None:  # None: during unpickling
         super().__init__(message)
         if result is not None:
             self.result = result
 
 
 class TrialsFailed(RunError):
-    """Every trial of the run failed; the message has the first one's traceback."""
+    """Every trial of the run failed; the message has the traceback of the first."""
 
 
 class FeedTimeout(Error):
-    """No node has taken rows for feed_timeout seconds."""
+    """No node took rows for feed_timeout seconds."""
 
 
 class Stopped(RunError):
-    """The run was stopped; experiment.resume goes on with it."""
+    """The run was stopped; experiment.resume continues it."""
 
 
 for _class in (RunError, TrialsFailed, Stopped, FeedTimeout):
-    _class.__module__ = "hopyard"  # as people know them
+    _class.__module__ = "hopyard"  # where users import them from
 
 
-_OF_PYTHONS = {
+_BY_OSERROR = {
     FileNotFoundError: FileNotFound,
     FileExistsError: FileExists,
     PermissionError: FileForbidden,
@@ -53,6 +53,6 @@ _OF_PYTHONS = {
 
 
 def file_error(error: OSError) -> FileError:
-    """The one of the family for an error of Python's own."""
-    kind = _OF_PYTHONS.get(type(error), FileError)
+    """The hopyard.FileError that corresponds to an OSError."""
+    kind = _BY_OSERROR.get(type(error), FileError)
     return kind(error.errno, f"cannot open '{error.filename}': {error.strerror}", error.filename)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An open file of any file system as Python's io has it: buffered, with lines, seek and tell."""
+"""Open files of any file system as Python file objects: buffered, with lines, seek and tell."""
 
 import errno
 import io
@@ -11,15 +11,15 @@ from .._hopyard import File
 from . import errors as _errors
 from .errors import Error
 
-_READ = 1 << 16  # the client reads ahead by itself; more would be read in vain where somebody seeks
+_READ = 1 << 16  # the client reads ahead itself; a larger buffer is wasted after a seek
 _WRITE = 1 << 20
 
 
 class Raw(io.RawIOBase):
-    """Bytes go straight between the file and the buffer that is given: nothing is copied on the way."""
+    """Reads and writes the caller's buffer directly, without a copy."""
 
     def __init__(self, url: str, mode: str) -> None:
-        self._file: File | None = None  # close() is called even if there is no such file
+        self._file: File | None = None  # close() is called even if opening fails
         self._file = File(url, mode)
         self.name, self.mode = url, f"{mode}b"
         self._at = 0 if mode == "r" else self._file.size
@@ -58,7 +58,7 @@ class Raw(io.RawIOBase):
         return written
 
     def flush(self) -> None:
-        """What was written is seen by others who open the file from now on."""
+        """Makes written data visible to readers that open the file from now on."""
         if self._file is not None and not self.closed and self.writable():
             self._file.flush()
 
@@ -68,15 +68,15 @@ class Raw(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         if not self.seekable():
-            raise io.UnsupportedOperation("a file is written from its beginning to its end")
+            raise io.UnsupportedOperation("a file can only be written sequentially")
         at = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self.size}[whence] + offset
         if at < 0:
-            raise ValueError(f"{at} is before the beginning of the file")
+            raise ValueError(f"cannot seek to {at}: before the beginning of the file")
         self._at = at
         return at
 
     def close(self) -> None:
-        """Raises what became of the last bytes; the file is closed in any case."""
+        """Raises an error of the last writes; the file is closed in any case."""
         file, self._file = self._file, None
         super().close()
         if file is not None:
@@ -90,7 +90,7 @@ class Reader(io.BufferedReader):
 
 
 class Writer(io.BufferedWriter):
-    """Takes text as well as bytes, as the guides write it; and what is flushed is seen by others."""
+    """Accepts text as well as bytes, as Hopsworks' guides use it; flushed data is visible to other readers."""
 
     def write(self, data: Any, /) -> int:
         return super().write(data.encode() if isinstance(data, str) else data)
@@ -101,7 +101,7 @@ class Writer(io.BufferedWriter):
 
 
 def open_raw(url: str, mode: str) -> io.RawIOBase:
-    """A file to read ('r'), write ('w', 'x') or append to ('a'). One of this machine has a descriptor."""
+    """A file to read ('r'), write ('w', 'x') or append to ('a'). A local file has a descriptor."""
     if "://" in url:
         return Raw(url, mode)
     try:
@@ -111,7 +111,7 @@ def open_raw(url: str, mode: str) -> io.RawIOBase:
 
 
 def open_own(path: str) -> Reader:
-    """A file that is unpickled, which can run anything: one of this machine only if no other user can have written it."""
+    """A file that will be unpickled, which can run any code: a local file only if no other user can have written it."""
     if "://" in path:
         return Reader(open_raw(path, "r"), _READ)
     try:
@@ -119,13 +119,13 @@ def open_own(path: str) -> Reader:
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise Error(
-                f"'{path}' is a symbolic link and is not read, since another user may have put it there"
+                f"'{path}' is a symbolic link and is not read, because another user may have created it"
             ) from None
         raise _errors.file_error(error) from None
     why = _why_not_own(path, os.fstat(file.fileno()))
     if why:
         file.close()
-        raise Error(f"'{path}' {why} and is not read, since reading it could run another user's code as you")
+        raise Error(f"'{path}' {why} and is not read, because reading it could run another user's code as you")
     return file
 
 
@@ -134,7 +134,7 @@ def _open_unfollowed(path: str, flags: int) -> int:
 
 
 def _makes_files_of(folder: str, user: int) -> bool:
-    """Whether what this process makes there gets that owner: a file server may map all its users to one."""
+    """Whether files created there get that owner: a file server may map all its users to one."""
     path = os.path.join(folder, f".hopyard-owner-{os.getpid()}")
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -153,7 +153,7 @@ def _why_not_own(path: str, found: os.stat_result) -> str:
     if found.st_uid not in (os.geteuid(), 0) and not _makes_files_of(os.path.dirname(path), found.st_uid):
         return f"belongs to another user (user ID {found.st_uid})"
     if found.st_nlink != 1:
-        return f"has {found.st_nlink} names (hard links)"
+        return f"has {found.st_nlink} hard links"
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return f"can be written by other users (mode {stat.S_IMODE(found.st_mode):04o})"
     return ""

@@ -5,8 +5,8 @@ import re
 import reprlib
 from typing import Any
 
-DEFAULT_METRIC = "metric"  # what a returned number is called
-NO_METRIC = "so the trial has no metric"  # in each remark that says so: a Result finds it by this
+DEFAULT_METRIC = "metric"  # the name of a returned number
+NO_METRIC = "so the trial has no metric"  # part of every remark about it: Result looks for this text
 
 _COST = re.compile(r"loss|error|(?:^|_)(?:r?mse|mae|mape|msle)(?:$|_)", re.IGNORECASE)
 
@@ -15,21 +15,21 @@ _short.maxstring = _short.maxother = 60
 
 
 def describe(value: Any) -> str:
-    """A value in a sentence: `[0.3, 0.91] (list)`."""
+    """A value for a message: `[0.3, 0.91] (list)`."""
     return f"{' '.join(_short.repr(value).split())} ({type(value).__name__})"
 
 
 def number(value: Any) -> float | None:
-    """What float() makes of it; None when it is no number. Texts are none, and neither is True."""
+    """The value as a float; None if it is not a number. Strings and booleans are not numbers."""
     dtype = getattr(value, "dtype", None)
     if isinstance(value, (bool, str, bytes, bytearray)) or getattr(dtype, "name", "") == "bool":
         return None
     try:
         return float(value)
-    except Exception:  # a class may raise what it likes
+    except Exception:  # __float__ may raise anything
         return None
 
 
 def is_cost(name: str) -> bool:
-    """Whether less of it is usually better: a loss, an error."""
+    """Whether lower is usually better: a loss, an error."""
     return _COST.search(name) is not None

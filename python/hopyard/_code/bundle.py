@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Python function on its way to its trials: checked, then bundled.
+"""Checks a Python function and bundles it for its trials.
 
-A bundle is one line of JSON, a newline, and the function as cloudpickle has it. The run keeps it, so
-that a run can be resumed when nothing is left of the process that started it. Functions of modules
-that can be imported go by reference; those of __main__ by value, so that nobody imports a script again.
+A bundle is one line of JSON, a newline, and the cloudpickled function. The run stores it, so that a run can be resumed
+after the process that started it has ended. Functions of importable modules are pickled by reference; those of
+__main__ by value, so that trials do not import the user's script again.
 """
 
 import difflib
@@ -27,7 +27,7 @@ LIMIT = 48 * 1024 * 1024
 
 
 def name_of(fn: Any) -> str:
-    """What to call a function in a sentence and in a table."""
+    """The name of a function, for messages and tables."""
     if isinstance(fn, functools.partial):
         return name_of(fn.func)
     if isinstance(fn, MethodType):
@@ -41,31 +41,31 @@ def _quoted(names: Collection[str]) -> str:
 
 
 def check(fn: Any, names: Collection[str]) -> None:
-    """Says now what the first trial would: that these hyperparameters do not fit the function."""
+    """Raises an error before the run starts if these hyperparameters do not match the function's parameters."""
     if not callable(fn):
-        raise Error(f"a function is needed, and {fn!r:.60} is none")
+        raise Error(f"{fn!r:.60} is not a function")
     try:
         parameters = inspect.signature(fn).parameters.values()
-    except (ValueError, TypeError):  # some functions written in C do not say what they take
+    except (ValueError, TypeError):  # some functions written in C have no signature
         return
     positional = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY and p.default is p.empty]
     if positional:
         raise Error(
-            f"{name_of(fn)}() takes {_quoted(positional)} by position only, and hyperparameters are given "
+            f"{name_of(fn)}() has the positional-only parameter {_quoted(positional)}, but hyperparameters are passed "
             "by name; remove the '/' from its parameters"
         )
     named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    strange = [name for name in names if name not in {p.name for p in named}]
-    if strange and not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        takes = ", ".join(p.name for p in named) or "no hyperparameters"
-        near = difflib.get_close_matches(strange[0], [p.name for p in named], 1)
+    unknown = [name for name in names if name not in {p.name for p in named}]
+    if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        parameters_text = ", ".join(p.name for p in named) or "none"
+        near = difflib.get_close_matches(unknown[0], [p.name for p in named], 1)
         meant = f" (did you mean '{near[0]}'?)" if near else ""
-        raise Error(f"{name_of(fn)}() takes no {_quoted(strange)}{meant}; it takes {takes}")
+        raise Error(f"{name_of(fn)}() has no parameter {_quoted(unknown)}{meant} (parameters: {parameters_text})")
     missing = [p.name for p in named if p.default is p.empty and p.name not in names]
     if missing:
         raise Error(
-            f"{name_of(fn)}() needs {_quoted(missing)} and gets no value for it; add it to the space, "
-            "or give it a default"
+            f"{name_of(fn)}() has the required parameter {_quoted(missing)}, which is not in the space; add it to the "
+            "space, or give it a default"
         )
 
 
@@ -77,7 +77,7 @@ class _TooBig(Exception):
 
 
 class _Bounded(io.BytesIO):
-    """A file in memory that takes no more than a bundle may have."""
+    """A file in memory that is limited to the size of a bundle."""
 
     def write(self, data: Any) -> int:
         if self.tell() + memoryview(data).nbytes > LIMIT:
@@ -85,8 +85,8 @@ class _Bounded(io.BytesIO):
         return super().write(data)
 
 
-class _Scale(io.RawIOBase):
-    """A file that only counts."""
+class _ByteCounter(io.RawIOBase):
+    """A file that counts bytes and discards them."""
 
     size = 0
 
@@ -103,13 +103,13 @@ def _dump(value: Any, file: Any) -> None:
 
 
 def _size(value: Any) -> int | None:
-    """Of its pickle; None when it cannot be pickled."""
-    scale = _Scale()
+    """The size of the pickled value; None if it cannot be pickled."""
+    counter = _ByteCounter()
     try:
-        _dump(value, scale)
-    except Exception:  # a class may raise what it likes
+        _dump(value, counter)
+    except Exception:  # __reduce__ may raise anything
         return None
-    return scale.size
+    return counter.size
 
 
 def _kind(value: Any) -> str:
@@ -122,36 +122,36 @@ def _kind(value: Any) -> str:
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
-def _culprit(value: Any, seen: set[int]) -> list[tuple[str, Any]]:
-    """The way to the innermost variable that cannot be pickled."""
+def _unpicklable_path(value: Any, seen: set[int]) -> list[tuple[str, Any]]:
+    """The path to the innermost variable that cannot be pickled."""
     for name, part in _references.uses(value):
         if id(part) in seen or _size(part) is not None:
             continue
         seen.add(id(part))
-        return [(name, part), *(_culprit(part, seen) if _references.by_value(part) else ())]
+        return [(name, part), *(_unpicklable_path(part, seen) if _references.by_value(part) else ())]
     return []
 
 
 def _why_not(fn: Any, error: Exception) -> str:
-    way = _culprit(fn, {id(fn)})
+    way = _unpicklable_path(fn, {id(fn)})
     if not way:
         return f"{name_of(fn)} cannot be pickled: {error}"
     (name, part), through = way[-1], [name for name, _ in way[:-1] if name != "self"]
-    by = f" by way of {_quoted(through)}" if through else ""
+    by = f" through {_quoted(through)}" if through else ""
     reason = "" if type(part).__name__ in str(error) else f" ({error})"
     return (
         f"{name_of(fn)} uses '{name}' ({_kind(part)}){by}, which cannot be pickled{reason}; "
-        "make it inside the function"
+        "create it inside the function"
     )
 
 
 def _too_big(fn: Any) -> str:
     parts = [(size, name, part) for name, part in _references.uses(fn) if (size := _size(part)) is not None]
-    said = f"{name_of(fn)} and what it uses are over {LIMIT >> 20} MB when pickled"
+    text = f"{name_of(fn)} and the variables it uses exceed {LIMIT >> 20} MB when pickled"
     if parts:
         size, name, part = max(parts, key=lambda p: p[0])
-        said += f": '{name}' ({_kind(part)}) alone is {size / (1 << 20):.0f} MB"
-    return f"{said}; load it inside the function"
+        text += f": '{name}' ({_kind(part)}) alone is {size / (1 << 20):.0f} MB"
+    return f"{text}; load it inside the function"
 
 
 def pickled(fn: Callable[..., Any]) -> bytes:
@@ -160,7 +160,7 @@ def pickled(fn: Callable[..., Any]) -> bytes:
         _dump(fn, file)
     except _TooBig:
         raise Error(_too_big(fn)) from None
-    except Exception as error:  # a class may raise what it likes
+    except Exception as error:  # __reduce__ may raise anything
         raise Error(_why_not(fn, error)) from error
     return file.getvalue()
 
@@ -169,7 +169,7 @@ def pickled(fn: Callable[..., Any]) -> bytes:
 
 
 def search_path() -> list[str]:
-    """sys.path, for a process that may start in another folder."""
+    """sys.path with absolute paths, for a process that may start in another directory."""
     return list(dict.fromkeys(os.path.abspath(entry) for entry in sys.path if isinstance(entry, str)))
 
 
@@ -177,9 +177,9 @@ def make(
     fn: Callable[..., Any], metric: str | None, direction: str, optional: bool, ranks: bool = False,
     preload: list[str] | None = None, stated: bool = True, launch: bool = False,
 ) -> bytes:  # fmt: skip
-    """With `ranks` it is called without hyperparameters, and whatever it returns is kept.
+    """With `ranks` the function is called without hyperparameters, and its return value is stored.
 
-    `stated` and `launch` are those of _outcome.Wanted.
+    `stated` and `launch` are those of outcome.Expected.
     """
     head = {
         "name": name_of(fn),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A notebook without Jupyter: its cells of code, one after the other in this process."""
+"""Runs a notebook without Jupyter: its code cells, in order, in this process."""
 
 import ast
 import json
@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from types import CodeType, ModuleType
-from typing import Any
 
 from .._base.errors import Error
 from . import references as _references
@@ -17,7 +16,7 @@ Transform = Callable[[str], str]
 
 
 def read(path: str | os.PathLike[str]) -> list[str]:
-    """The sources of its cells of code."""
+    """The sources of its code cells."""
     try:
         with open(path, encoding="utf-8") as file:
             cells = json.load(file)["cells"]
@@ -26,13 +25,13 @@ def read(path: str | os.PathLike[str]) -> list[str]:
         raise Error(f"cannot read the notebook '{os.fspath(path)}': {error.strerror}") from None
     except (ValueError, KeyError, TypeError):
         raise Error(
-            f"'{os.fspath(path)}' is no notebook of format 4; `jupyter nbconvert --to notebook` makes one of an older"
+            f"'{os.fspath(path)}' is not a notebook of format 4; convert older ones with `jupyter nbconvert --to notebook`"
         ) from None
     return [source if isinstance(source, str) else "".join(source) for source in code]
 
 
 def _transform() -> Transform:
-    """What IPython makes of magics and shell commands; without it a cell is plain Python."""
+    """IPython's translation of magics and shell commands; without IPython a cell must be plain Python."""
     try:
         from IPython.core.inputtransformer2 import TransformerManager
     except ImportError:
@@ -41,7 +40,7 @@ def _transform() -> Transform:
 
 
 def code(path: str | os.PathLike[str]) -> str:
-    """Its cells of code as one program."""
+    """Its code cells as one program."""
     return "\n\n".join(map(_transform(), read(path)))
 
 
@@ -52,7 +51,7 @@ def preload(cells: Sequence[str]) -> list[str]:
     for cell in cells:
         try:
             found.update(dict.fromkeys(_references.preload_code(compile(transform(cell), "<cell>", "exec"))))
-        except SyntaxError:  # the rank will say it, and where
+        except SyntaxError:  # the rank reports it, with its position
             continue
     return list(found)
 
@@ -72,7 +71,7 @@ def _main_module() -> ModuleType:
 
 
 def _shell(module: ModuleType) -> None:
-    """What magics work on: get_ipython() of these cells. It keeps no history."""
+    """The shell that magics need: get_ipython() of these cells. It keeps no history."""
     from IPython.core.interactiveshell import InteractiveShell
     from traitlets.config import Config
 
@@ -82,7 +81,7 @@ def _shell(module: ModuleType) -> None:
 
 
 def _compiled(source: str, file: str) -> list[CodeType]:
-    """A last expression is shown, as a notebook shows it."""
+    """The value of a last expression is displayed, as in a notebook."""
     tree = ast.parse(source, file)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     codes = [compile(tree, file, "exec")]
@@ -102,11 +101,11 @@ def _run(source: str, file: str, module: ModuleType) -> None:
 
 
 def execute(name: str, cells: Sequence[str]) -> None:
-    """Runs the cells. An error says in which it was; the traceback shows its lines."""
+    """Runs the cells. An error names its cell; the traceback shows its lines."""
     transform, module = _transform(), _main_module()
     for number, cell in enumerate(cells, 1):
         try:
             _run(transform(cell), f"<{name}, cell {number}>", module)
         except Exception as error:
-            said: Any = " ".join(str(error).split())
-            raise Error(f"cell {number} of {name}: {type(error).__name__}: {said}") from error
+            text = " ".join(str(error).split())
+            raise Error(f"cell {number} of {name}: {type(error).__name__}: {text}") from error

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packages of other names that hopyard serves, from folders of its own."""
+"""Import hooks that serve packages of other names (horovod, hops, tensorflowonspark) from hopyard's directories."""
 
 import importlib
 import importlib.util
@@ -14,21 +14,21 @@ COMPAT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))
 
 
 class Finder:
-    """Stands first in sys.meta_path and serves its packages (name and folder), and nothing else.
+    """A meta path finder that serves its packages (name and directory), and nothing else.
 
-    `absent` are modules that are not in a folder, and what loads them; `passes_over` is told of a package
-    of that name that is installed, before ours is imported.
+    `absent` maps modules that are not in a directory to their loaders. `on_shadow` is called with the name and
+    directory of an installed package of the same name before ours is imported.
     """
 
     def __init__(
         self,
         packages: Mapping[str, str],
         absent: Mapping[str, Loader] | None = None,
-        passes_over: Callable[[str, str], None] | None = None,
+        on_shadow: Callable[[str, str], None] | None = None,
     ) -> None:
         self.packages = packages
         self.absent = absent or {}
-        self.passes_over = passes_over
+        self.on_shadow = on_shadow
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -38,14 +38,14 @@ class Finder:
             return None
         if name in self.absent:
             return ModuleSpec(name, self.absent[name])
-        if self.passes_over and not rest:
-            self._look_for_another(name)
+        if self.on_shadow and not rest:
+            self._report_shadowed(name)
         return _spec(name, os.path.join(self.packages[top], *rest))
 
-    def _look_for_another(self, name: str) -> None:
+    def _report_shadowed(self, name: str) -> None:
         other = PathFinder.find_spec(name)
-        if self.passes_over and other is not None and other.origin:
-            self.passes_over(name, os.path.dirname(other.origin))
+        if self.on_shadow and other is not None and other.origin:
+            self.on_shadow(name, os.path.dirname(other.origin))
 
 
 def _spec(name: str, place: str) -> ModuleSpec | None:
@@ -61,22 +61,22 @@ def _spec(name: str, place: str) -> ModuleSpec | None:
 # ---- in the ranks of a training ----------------------------------------------------------------
 
 
-def _say(name: str, folder: str) -> None:
-    said = f"hopyard: '{name}' is hopyard's in the ranks of a training; the one in {folder} is passed over"
-    print(said, file=sys.stderr)
+def _warn_shadowed(name: str, directory: str) -> None:
+    text = f"hopyard: in the ranks of a training, '{name}' is hopyard's; the package in {directory} is ignored"
+    print(text, file=sys.stderr)
 
 
 def serve_ranks() -> None:
-    """From here on `import horovod` finds hopyard's: in a rank that `hopyard train` started no other one can work.
+    """Makes `import horovod` find hopyard's: in a rank that `hopyard train` started no other can work.
 
-    In a rank that mpirun or srun started one that is installed can, and counts. hopyard.pth calls this where the
-    environment says that this process is a rank, so that programs need not.
+    In a rank that mpirun or srun started, an installed Horovod can work and takes precedence. hopyard.pth calls this
+    if the environment shows that this process is a rank, so that programs need not.
     """
     if any(isinstance(finder, Finder) and "horovod" in finder.packages for finder in sys.meta_path):
         return
     ours = {"horovod": os.path.join(COMPAT, "horovod")}
     if os.environ.get("HOPYARD_GROUP"):
-        sys.meta_path.insert(0, Finder(ours, passes_over=_say))
+        sys.meta_path.insert(0, Finder(ours, on_shadow=_warn_shadowed))
     else:
         sys.meta_path.append(Finder(ours))
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a function refers to: the variables that travel with it, and the modules it will import.
+"""What a function refers to: the variables that are pickled with it, and the modules it will import.
 
-Nothing is imported or run to find out: code objects are read.
+Code objects are read; nothing is imported or run.
 """
 
 import dis
@@ -17,7 +17,7 @@ from typing import Any
 
 
 def instructions(code: CodeType) -> Iterator[dis.Instruction]:
-    """Those of the functions and classes within it too."""
+    """Including those of nested functions and classes."""
     yield from dis.get_instructions(code)
     for const in code.co_consts:
         if isinstance(const, CodeType):
@@ -42,7 +42,7 @@ def _of_function(fn: FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def uses(value: Any) -> Iterator[tuple[str, Any]]:
-    """The variables that are pickled with a value that goes by value: their names and contents."""
+    """The variables that are pickled with a value that is pickled by value: their names and contents."""
     if isinstance(value, FunctionType):
         yield from _of_function(value)
     elif isinstance(value, MethodType):
@@ -63,12 +63,12 @@ def uses(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def owner_of(value: Any) -> Any:
-    """The function or class that says where a value is from."""
+    """The function or class whose __module__ is the origin of a value."""
     return value if isinstance(value, (FunctionType, BuiltinFunctionType, type)) else type(value)
 
 
 def _in_module(owner: Any) -> Any:
-    """What its module has under its name."""
+    """The object that its module has under its name."""
     found: Any = sys.modules.get(owner.__module__ or "")
     for part in owner.__qualname__.split("."):
         found = getattr(found, part, None)
@@ -76,7 +76,7 @@ def _in_module(owner: Any) -> Any:
 
 
 def by_value(value: Any) -> bool:
-    """Whether cloudpickle takes it apart, because no module has it for the trial to import."""
+    """Whether cloudpickle pickles it by value, because the trial cannot import it from a module."""
     if isinstance(value, (MethodType, staticmethod, classmethod, property, functools.partial)):
         return True
     owner = owner_of(value)
@@ -84,7 +84,7 @@ def by_value(value: Any) -> bool:
         return False
     if owner.__module__ == "__main__":
         return True
-    if isinstance(owner, type) and _is_foreign(owner.__module__):  # such classes know how to be pickled
+    if isinstance(owner, type) and _is_foreign(owner.__module__):  # such classes support pickling
         return False
     return _in_module(owner) is not owner
 
@@ -95,7 +95,7 @@ def by_value(value: Any) -> bool:
 def _find(name: str, path: list[str] | None) -> ModuleSpec | None:
     try:
         return PathFinder.find_spec(name, path)
-    except KeyError:  # a namespace package: importlib looks for its parent among the imported modules
+    except KeyError:  # a namespace package: importlib expects its parent in sys.modules
         spec, part = ModuleSpec(name, None), name.rpartition(".")[2]
         folders = (os.path.join(place, part) for place in path or ())
         spec.submodule_search_locations = [folder for folder in folders if os.path.isdir(folder)]
@@ -103,7 +103,7 @@ def _find(name: str, path: list[str] | None) -> ModuleSpec | None:
 
 
 def _spec(name: str) -> ModuleSpec | None:
-    """Where a module is, without importing it or its parents."""
+    """The spec of a module, without importing it or its parents."""
     if name in sys.modules:
         return vars(sys.modules[name]).get("__spec__")
     spec: ModuleSpec | None = None
@@ -128,7 +128,7 @@ def _is_stdlib(name: str | None) -> bool:
 
 
 def _is_foreign(name: str | None) -> bool:
-    """Whether a module is Python's or installed: none of the user's files."""
+    """Whether a module is part of Python or installed, and not one of the user's files."""
     if _is_stdlib(name):
         return True
     spec = _spec(name or "")
@@ -136,16 +136,16 @@ def _is_foreign(name: str | None) -> bool:
 
 
 def _code_of(spec: ModuleSpec) -> CodeType | None:
-    """A module's code, which is not run; None where there is none to be had."""
+    """The code object of a module, which is not run; None if there is none."""
     try:
         code: CodeType | None = spec.loader.get_code(spec.name)  # type: ignore[union-attr]
-    except (AttributeError, ImportError, SyntaxError):  # the trial will say it, if it matters there
+    except (AttributeError, ImportError, SyntaxError):  # if it matters, the trial reports it
         return None
     return code
 
 
 def imports(code: CodeType, package: str | None) -> Iterator[str]:
-    """The names of modules, and of what may be one, in its import statements; `keras`, where tf.keras is."""
+    """The names in its import statements that are or may be modules; `keras` for tf.keras."""
     before: list[Any] = [0, None]  # the operands of the two instructions before: level and members
     for i in instructions(code):
         if i.opname == "EXTENDED_ARG":
@@ -160,18 +160,18 @@ def imports(code: CodeType, package: str | None) -> Iterator[str]:
 
 
 class _Walk:
-    """Over values and modules: collects the installed modules they need, and source that is in no file."""
+    """Walks values and modules: collects the installed modules they need, and source that is not in a file."""
 
     def __init__(self, *values: Any) -> None:
         self.found: dict[str, None] = {}
         self.sources: dict[str, str] = {}
-        self.values: list[Any] = []  # seen: in order, and kept alive so that no id is given twice
+        self.values: list[Any] = []  # visited, in order, and kept alive so that no id is reused
         self.ids: set[int] = set()
         self.modules: set[str] = set()
         for value in values:
             self.add(value)
         for value in self.values:  # grows as it goes
-            self.look(value)
+            self.visit(value)
 
     def module(self, name: str) -> None:
         if name in self.modules or name == "__main__" or _is_stdlib(name):
@@ -179,14 +179,14 @@ class _Walk:
         self.modules.add(name)
         spec = _spec(name)
         if spec is None:
-            if name.startswith("horovod."):  # in ranks it is served
+            if name.startswith("horovod."):  # package_aliases serves it in ranks
                 self.found[name] = None
             return
         if not _is_installed(spec):
             self.code(_code_of(spec), spec.parent)
             return
         top = name.partition(".")[0]
-        # Their inner modules come with them, in the order that they like.
+        # They import their submodules themselves, in the order that they need.
         self.found[top if top in ("tensorflow", "keras") else name] = None
 
     def code(self, code: CodeType | None, package: str | None) -> None:
@@ -194,7 +194,7 @@ class _Walk:
             self.module(name)
 
     def source(self, file: str) -> None:
-        """Notebooks keep the text of their cells for tracebacks."""
+        """Notebooks keep the source of their cells in linecache for tracebacks."""
         if file not in self.sources and not os.path.exists(file) and linecache.getlines(file):
             self.sources[file] = "".join(linecache.getlines(file))
 
@@ -203,7 +203,7 @@ class _Walk:
             self.ids.add(id(value))
             self.values.append(value)
 
-    def look(self, value: Any) -> None:
+    def visit(self, value: Any) -> None:
         if isinstance(value, ModuleType):
             self.module(value.__name__)
             return
@@ -218,20 +218,20 @@ class _Walk:
 
 
 def preload(fn: Any) -> list[str]:
-    """The installed modules that a function, and the user's modules behind it, import.
+    """The installed modules that a function, and the user's modules that it uses, import.
 
-    Never the user's own modules: they may do anything when they are imported.
+    Never the user's own modules: importing them may have side effects.
     """
     return list(_Walk(fn).found)
 
 
 def preload_code(code: CodeType) -> list[str]:
-    """Those of code that is in no function: a notebook's cell."""
+    """The installed modules that code outside of functions imports: a notebook's cell."""
     walk = _Walk()
     walk.code(code, None)
     return list(walk.found)
 
 
 def sources(fn: Any) -> dict[str, str]:
-    """The text of what a function is made of and no file has: a notebook's cells, by their made-up names."""
+    """Source of a function that is not in a file: a notebook's cells, by their synthetic file names."""
     return _Walk(fn).sources

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run before a person's eyes: `hopyard attach` in a terminal, in a notebook or in a pipe.
+"""Displays a run: `hopyard attach` in a terminal, in a notebook or in a pipe.
 
-What is shown, and what Ctrl-C does in a terminal, is the program's business.
+The program decides what is shown, and what Ctrl-C does in a terminal.
 """
 
 import os
@@ -21,24 +21,24 @@ from . import program as _program
 
 @contextmanager
 def interrupts(then: Callable[[], Any] = lambda: None) -> Iterator[list[int]]:
-    """Within it Ctrl-C is noted in the list, and `then` is called, instead of what would happen else.
+    """Within this context, Ctrl-C is recorded in the list and calls `then`, and raises no KeyboardInterrupt.
 
-    A handler of ours, rather than SIG_IGN, which a child would inherit. Only the main thread may set
-    one; in others, and where Ctrl-C is ignored, everything stays as it is.
+    It installs a handler, because a child would inherit SIG_IGN. Only the main thread can set handlers; in other
+    threads, and if Ctrl-C is ignored, nothing changes.
     """
-    noted: list[int] = []
+    received: list[int] = []
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or before in (signal.SIG_IGN, None):
-        yield noted
+        yield received
         return
 
-    def hear(number: int, frame: Any) -> None:
-        noted.append(number)
+    def handle(number: int, frame: Any) -> None:
+        received.append(number)
         then()
 
-    signal.signal(signal.SIGINT, hear)
+    signal.signal(signal.SIGINT, handle)
     try:
-        yield noted
+        yield received
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -51,7 +51,7 @@ def in_notebook() -> bool:
 
 
 def _terminal() -> int | None:
-    """The file descriptor of sys.stdout, where that is a terminal."""
+    """The file descriptor of sys.stdout if that is a terminal."""
     try:
         fd = sys.stdout.fileno()
     except (AttributeError, OSError, ValueError):  # None, redirected or closed
@@ -59,16 +59,16 @@ def _terminal() -> int | None:
     return fd if os.isatty(fd) else None
 
 
-def how_to_go_on(run: int, is_fed: bool = False) -> str:
+def how_to_continue(run: int, is_fed: bool = False) -> str:
     return (
-        f"run {run} goes on; come back with experiment.attach({run}), or in a terminal with: "
-        f"hopyard attach {run}; end it with: hopyard stop {run}"
-        + ("" if is_fed else f"; go on after that with: hopyard resume {run}")
+        f"run {run} continues; watch it with experiment.attach({run}), or in a terminal with: "
+        f"hopyard attach {run}; stop it with: hopyard stop {run}"
+        + ("" if is_fed else f"; continue it after that with: hopyard resume {run}")
     )
 
 
 def _in_terminal(command: list[str], fd: int) -> int:
-    """Ctrl-C is for the child, which has got it too, and asks what to do."""
+    """The child handles Ctrl-C, which it receives too: it asks the user what to do."""
     sys.stdout.flush()
     with interrupts():
         return subprocess.Popen(command, stdout=fd).wait()
@@ -76,9 +76,9 @@ def _in_terminal(command: list[str], fd: int) -> int:
 
 @contextmanager
 def _watching(command: list[str], training: bool = False) -> Iterator[subprocess.Popen[str]]:
-    """`hopyard attach` in a session of its own: Ctrl-C reaches only us. Its complaint is an Error.
+    """`hopyard attach` in a new session, so that Ctrl-C reaches only this process. Raises its error message.
 
-    That of a training has what ranks write to their stderr there, too: both are one stream.
+    For a training, stdout and stderr are one stream: stderr also has the ranks' output.
     """
     with tempfile.TemporaryFile() as errors:
         with subprocess.Popen(
@@ -88,16 +88,16 @@ def _watching(command: list[str], training: bool = False) -> Iterator[subprocess
             try:
                 yield child
             except BaseException:
-                child.terminate()  # it only watches: the run goes on
+                child.terminate()  # it only watches: the run continues
                 raise
         errors.seek(0)
-        said = _program.sentence("attach", errors.read())
-    if child.returncode and said:
-        raise Error(said)
+        message = _program.error_message("attach", errors.read())
+    if child.returncode and message:
+        raise Error(message)
 
 
 def _in_pipe(command: list[str], training: bool) -> int:
-    """Nobody can be asked: Ctrl-C stops the run, as it does for the program alone."""
+    """There is no user to ask: Ctrl-C stops the run, as it does for the program."""
     with _watching(command, training) as child, interrupts(lambda: child.send_signal(signal.SIGINT)):
         for line in child.stdout or ():
             if sys.stdout is not None:
@@ -107,7 +107,7 @@ def _in_pipe(command: list[str], training: bool) -> int:
 
 
 class _Text(HTMLParser):
-    """What is written in a fragment of HTML: a line for each block and row, two blanks between cells."""
+    """The text of an HTML fragment: a line for each block and row, two spaces between cells."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ def _as_text(fragment: str) -> str:
 
 
 def _in_notebook(command: list[str], run: int, is_fed: bool) -> int:
-    """Each line is a fragment that takes the place of the one before. An interrupt only leaves the run."""
+    """Each line is an HTML fragment that replaces the previous one. An interrupt detaches from the run."""
     from IPython.display import display
 
     shown = display({"text/plain": ""}, raw=True, display_id=True)
@@ -145,26 +145,26 @@ def _in_notebook(command: list[str], run: int, is_fed: bool) -> int:
                 fragment = _program.advice_in_python(line)
                 shown.update({"text/html": fragment, "text/plain": _as_text(fragment)}, raw=True)
     except KeyboardInterrupt:
-        print(how_to_go_on(run, is_fed))
-        raise KeyboardInterrupt(f"run {run} goes on") from None
+        print(how_to_continue(run, is_fed))
+        raise KeyboardInterrupt(f"run {run} continues") from None
     return child.returncode
 
 
 def show(
     run: int, project: str | os.PathLike[str] | None = None, training: bool = False, is_fed: bool = False
 ) -> int:  # fmt: skip
-    """Until the run has ended, or the user has left it: the exit status of `hopyard attach`."""
+    """Shows the run until it ends or the user detaches; returns the exit status of `hopyard attach`."""
     command = _program.command("attach", str(run), project=project)
     fd = _terminal()
     if in_notebook():
         return _in_notebook(command, run, is_fed)
     if training:
-        command.append("--no-reason")  # what is raised says it
+        command.append("--no-reason")  # the exception has the reason
     return _in_pipe(command, training) if fd is None else _in_terminal(command, fd)
 
 
 def wait(run: int, project: str | os.PathLike[str] | None = None) -> int:
-    """The same, and nothing is shown."""
+    """The same without output."""
     command = _program.command("attach", str(run), project=project)
     quiet = subprocess.DEVNULL
     return subprocess.run(

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trial between experiment.begin() and end(): it stands for a process that runs elsewhere, ours.
+"""The trial between experiment.begin() and end(): a placeholder process for the one that called begin().
 
     python -m hopyard._run.placeholder_trial SOCKET
 
-It tells us its part of the environment, and waits. end() sends what came out, as JSON, which becomes the
-trial's result; when the socket closes without that, the trial has failed. Both sides are in this file.
+It sends its environment variables to the caller, and waits. end() sends the result as JSON, which becomes the trial's
+result; if the socket closes without a result, the trial has failed. Both sides are in this file.
 """
 
 import contextlib
@@ -26,66 +26,66 @@ SOCKET_PATH_MAX = 107
 # ---- the trial's side -----------------------------------------------------------------------
 
 
-def hold(path: str) -> str | None:
-    """Why the trial failed; None when it did not."""
+def wait_for_result(path: str) -> str | None:
+    """Why the trial failed; None if it did not."""
     with socket.socket(socket.AF_UNIX) as s:
         try:
             s.connect(path)
         except OSError as error:
             return f"the process that called experiment.begin() cannot be reached: {error.strerror}"
-        with s.makefile("rw", encoding="utf-8") as talk:
-            print(json.dumps({name: os.environ.get(name, "") for name in SHARED}), file=talk, flush=True)
-            said = talk.readline()
-    if not said.endswith("\n"):
+        with s.makefile("rw", encoding="utf-8") as stream:
+            print(json.dumps({name: os.environ.get(name, "") for name in SHARED}), file=stream, flush=True)
+            result = stream.readline()
+    if not result.endswith("\n"):
         return "the process that called experiment.begin() has ended without experiment.end()"
-    if said.strip() != "null":
-        with open(os.environ["HOPYARD_RESULT"], "w", encoding="utf-8") as result:
-            result.write(said)
+    if result.strip() != "null":
+        with open(os.environ["HOPYARD_RESULT"], "w", encoding="utf-8") as file:
+            file.write(result)
     return None
 
 
-# ---- our side ---------------------------------------------------------------------------------
+# ---- the caller's side ---------------------------------------------------------------------------------
 
 
-class Meeting:
-    """The socket at which the trial finds us, in a folder that only we may enter."""
+class Listener:
+    """The socket that the trial connects to, in a directory that only this user can enter."""
 
     def __init__(self) -> None:
-        self.folder = tempfile.mkdtemp(prefix="hopyard-")
-        if len(os.fsencode(self.folder)) > SOCKET_PATH_MAX - 2:
-            os.rmdir(self.folder)
-            self.folder = tempfile.mkdtemp(prefix="hopyard-", dir="/tmp")
-        self.path = os.path.join(self.folder, "s")
+        self.directory = tempfile.mkdtemp(prefix="hopyard-")
+        if len(os.fsencode(self.directory)) > SOCKET_PATH_MAX - 2:
+            os.rmdir(self.directory)
+            self.directory = tempfile.mkdtemp(prefix="hopyard-", dir="/tmp")
+        self.path = os.path.join(self.directory, "s")
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(self.path)
         self.listener.listen(1)
 
-    def wait(self, watching: list[str]) -> "Held | None":
-        """The trial, once it is here; None when `watching`, which lasts as long as the run, ends first."""
+    def wait(self, watching: list[str]) -> "PlaceholderTrial | None":
+        """The trial, once it has connected; None if the command `watching`, which runs as long as the run, ends first."""
         none, pipe = subprocess.DEVNULL, subprocess.PIPE
         with subprocess.Popen(watching, stdin=none, stdout=pipe, start_new_session=True) as watcher:
             assert watcher.stdout is not None
-            here, over = self.listener.fileno(), watcher.stdout.fileno()
+            connection, run_ended = self.listener.fileno(), watcher.stdout.fileno()
             try:
-                while here not in select.select([here, over], [], [])[0]:
-                    if not os.read(over, 65536):
+                while connection not in select.select([connection, run_ended], [], [])[0]:
+                    if not os.read(run_ended, 65536):
                         return None
             finally:
                 watcher.terminate()
-            return Held(self.listener.accept()[0])
+            return PlaceholderTrial(self.listener.accept()[0])
 
     def close(self) -> None:
         self.listener.close()
-        shutil.rmtree(self.folder)
+        shutil.rmtree(self.directory)
 
 
-class Held:
-    """The trial, as we see it; our environment has its names until it is let go."""
+class PlaceholderTrial:
+    """The connected trial; this process has its environment variables until finish()."""
 
-    def __init__(self, talk: socket.socket) -> None:
-        self.talk = talk
-        with talk.makefile("r", encoding="utf-8") as said:
-            self.env: dict[str, str] = json.loads(said.readline())
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        with connection.makefile("r", encoding="utf-8") as stream:
+            self.env: dict[str, str] = json.loads(stream.readline())
         self.before = {name: os.environ.get(name) for name in self.env}
         os.environ.update(self.env)
 
@@ -93,23 +93,23 @@ class Held:
     def logdir(self) -> str:
         return self.env["HOPYARD_TRIAL_DIR"]
 
-    def let_go(self, result: Any) -> None:
+    def finish(self, result: Any) -> None:
         for name, value in self.before.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-        # Where the trial has ended before us (its run was stopped), the run's state says it.
-        with self.talk, contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self.talk.sendall(json.dumps(result).encode() + b"\n")
+        # If the trial has ended already because its run was stopped, the run's state shows it.
+        with self.connection, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.connection.sendall(json.dumps(result).encode() + b"\n")
 
 
 def main(path: str) -> int:
-    why = hold(path)
-    if why is None:
+    reason = wait_for_result(path)
+    if reason is None:
         return 0
-    print(f"hopyard: {why}", file=sys.stderr)
-    _hopyard.report({}, None, why, None)
+    print(f"hopyard: {reason}", file=sys.stderr)
+    _hopyard.report({}, None, reason, None)
     return 1
 
 

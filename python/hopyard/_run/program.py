@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program `hopyard`, which does the work: where it is, and one call of it."""
+"""The program `hopyard`: finds it and calls it."""
 
 import os
 import re
@@ -19,7 +19,7 @@ _COMMAND = re.compile(r"([`']?)\bhopyard (resume|attach) (\d+)\1")
 
 
 def find() -> str:
-    """$HOPYARD_PROGRAM, the one installed with this package, or the one of the PATH."""
+    """$HOPYARD_PROGRAM, the one installed with this package, or the one in PATH."""
     given = os.environ.get("HOPYARD_PROGRAM")
     if given:
         return given
@@ -27,20 +27,20 @@ def find() -> str:
     places = [sysconfig.get_path("scripts", scheme) for scheme in schemes]
     found = shutil.which("hopyard", path=os.pathsep.join(places)) or shutil.which("hopyard")
     if not found:
-        raise Error(f"the program 'hopyard' is neither in {places[0]} nor in the PATH; install hopyard again")
+        raise Error(f"the program 'hopyard' is neither in {places[0]} nor in PATH; reinstall hopyard")
     return found
 
 
 def command(*args: str, project: str | os.PathLike[str] | None = None) -> list[str]:
-    """The command line `hopyard ARGS…` for this project; None: $HOPYARD_PROJECT, or the folder we are in."""
+    """The command line `hopyard ARGS…` for a project; None: $HOPYARD_PROJECT, or the current directory."""
     place = [] if project is None else ["--project", os.fspath(project)]
     return [find(), args[0], *place, *args[1:]]
 
 
 def call(*args: str, project: str | os.PathLike[str] | None = None, input: bytes = b"") -> str:
-    """What `hopyard ARGS…` prints; an Error with its sentence when it fails.
+    """The output of `hopyard ARGS…`; raises an Error with its message if it fails.
 
-    In a session of its own: a Ctrl-C is for us, and must not end it half-way.
+    The program runs in a new session, so that Ctrl-C interrupts this process only, and not the program half-way.
     """
     line = command(*args, project=project)
     try:
@@ -49,25 +49,25 @@ def call(*args: str, project: str | os.PathLike[str] | None = None, input: bytes
         raise Error(f"cannot start {line[0]}: {error.strerror}") from None
     if done.returncode:
         raise Error(
-            sentence(args[0], done.stderr) or f"hopyard {args[0]} ended with status {done.returncode}"
+            error_message(args[0], done.stderr) or f"hopyard {args[0]} ended with status {done.returncode}"
         )
     return done.stdout.decode(errors="replace")
 
 
-def sentence(name: str, said: bytes) -> str:
-    """What `hopyard NAME` complained of, without its name and the notes before it."""
-    return in_python(said.decode(errors="replace").rpartition(f"hopyard {name}: ")[2].strip())
+def error_message(name: str, stderr: bytes) -> str:
+    """The error message of `hopyard NAME`, without its prefix and the notes before it."""
+    return in_python(stderr.decode(errors="replace").rpartition(f"hopyard {name}: ")[2].strip())
 
 
 def in_python(text: str) -> str:
-    """A sentence of the program's, in the names of Python: memory= for --memory, gpus=1 for --gpus 1."""
+    """A message of the program with Python's names for options: memory= for --memory, gpus=1 for --gpus 1."""
     text = _SETTING.sub(_as_argument, text)
-    text = re.sub(r"(?<!\w)(\w+=\S+) \(\1\)", r"\1", text)  # where it had both
+    text = re.sub(r"(?<!\w)(\w+=\S+) \(\1\)", r"\1", text)  # the message had both forms
     return _COMMAND.sub(r"experiment.\2(\3)", text)
 
 
 def advice_in_python(text: str) -> str:
-    """The same for text that may have words of the user's own in it (an exception, a value): only what is advice."""
+    """The same for text that may contain the user's words (an exception, a value): only advice is changed."""
     text = _ADVICE.sub(lambda found: in_python(found[0]), text)
     return re.sub(r"(?<!\w)(gpus=\d+) \(\1\)", r"\1", text)
 

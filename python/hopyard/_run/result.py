@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What came out of a run, read from its store by `hopyard show --json`."""
+"""The result of a run, as `hopyard show --json` reads it from the store."""
 
 import html
 import json
@@ -20,20 +20,20 @@ ROWS_SHOWN = 100
 
 @dataclass(frozen=True)
 class Trial:
-    """One choice of hyperparameters, and what came of it."""
+    """One combination of hyperparameters, and its result."""
 
     number: int
     params: dict[str, Any]
     metric: float | None
-    """The value that counts; None when there is none."""
+    """The value of the run's metric; None if there is none."""
     metrics: dict[str, float]
-    """All that it returned or reported: the last value of each name."""
+    """All returned or reported values: the last one of each name."""
     state: str
     """running, done, failed or stopped."""
     error: str | None = field(repr=False)
-    """Why it failed: the traceback, or else a sentence."""
+    """Why it failed: the traceback, or else a message."""
     message: str | None
-    """Why it failed, in a sentence."""
+    """Why it failed, in one line."""
     logdir: str = field(repr=False)
     seconds: float
     attempts: int
@@ -41,30 +41,30 @@ class Trial:
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """A run and its trials, as they were when it was read."""
+    """A run and its trials, at the time they were read."""
 
     run: int
     name: str | None
     state: str
-    """running, waiting (for another Spark session), done, failed, stopped, or interrupted where the run's driver has died."""
+    """running, waiting (for another Spark session), done, failed, stopped, or interrupted (its driver has died)."""
     message: str | None
     """Why the run failed, if it did."""
     logdir: str
     metric: str | None
-    """The name of the metric that counts."""
+    """The name of the metric."""
     direction: str
     _best: Trial | None
     trials: list[Trial]
     notes: list[str]
-    """What was worth knowing: machines that were lost, and why."""
+    """Remarks about the run: lost machines and why, for example."""
     tensorboard: str | None = None
-    """The address of the TensorBoard that this process has started for it."""
+    """The address of the TensorBoard that this process has started for the run."""
 
     @property
     def best(self) -> Trial | None:
-        """The best trial so far; None while the run goes on and no trial has a metric yet.
+        """The best trial so far; None while the run continues and no trial has a metric yet.
 
-        Raises hopyard.Error where the run is over and no trial has a metric; the sentence says why.
+        Raises hopyard.Error if the run has ended and no trial has a metric; the message has the reason.
         """
         if self._best is None and self.state in ("done", "failed", "stopped"):
             raise Error(f"run {self.run} has no best trial: {self._why_no_best()}")
@@ -79,9 +79,11 @@ class Result:
         return "no trial has a metric; return a number from the function, or pass one to experiment.end()"
 
     @property
-    def goes_on(self) -> bool:
-        """Whether its driver is there, and the run is not over."""
+    def is_running(self) -> bool:
+        """Whether its driver is alive and the run has not ended."""
         return self.state in ("running", "waiting")
+
+    goes_on = is_running  # its earlier name
 
     def to_dataframe(self) -> "pandas.DataFrame":
         """A row for each trial: its number, hyperparameters, metrics, state and the rest."""
@@ -94,7 +96,7 @@ class Result:
         return pandas.DataFrame([self._as_row(t) for t in self.trials])
 
     def _as_row(self, t: Trial) -> dict[str, Any]:
-        """The user's names come first where ours are the same."""
+        """The user's names take precedence over ours."""
         metrics = {**t.metrics, self.metric: t.metric} if self.metric else t.metrics
         named = {**metrics, **t.params}
         row = {"number": t.number, **t.params, **metrics, "state": t.state, "seconds": t.seconds}
@@ -117,7 +119,7 @@ class Result:
         return f"<{self._summary()}>"
 
     def _table(self) -> list[list[str]]:
-        """A row of names, and one for each trial."""
+        """A header row, and a row for each trial."""
         names = list(dict.fromkeys(name for t in self.trials for name in t.params))
         rows = [["trial", *names, self.metric or "", "state", "seconds", "message"]]
         for t in self.trials[:ROWS_SHOWN]:
@@ -126,7 +128,7 @@ class Result:
         return rows
 
     def _below(self) -> list[str]:
-        """What is said below the table."""
+        """The lines below the table."""
         more = len(self.trials) - ROWS_SHOWN
         return [*([f"and {more} more: .trials has them all"] if more > 0 else []), *(f"note: {n}" for n in self.notes)]
 
@@ -134,14 +136,14 @@ class Result:
         return self._best is not None and number == str(self._best.number)
 
     def __str__(self) -> str:
-        """The table as text. Columns are as wide as they need; the best trial has a mark."""
+        """The table as text; the best trial is marked."""
         rows = [["*" if self._is_best(row[0]) else "", *row] for row in self._table()]
         widths = [max(map(len, column)) for column in zip(*rows)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
         return "\n".join([self._summary(), "", *lines, *self._below()])
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """The text that a notebook keeps beside its HTML."""
+        """The text that a notebook stores with the HTML."""
         printer.text(str(self))
 
     def _repr_html_(self) -> str:
@@ -152,7 +154,7 @@ class Result:
 
 
 def _number(value: float | None) -> str:
-    """As short as it can be and still be the same number: 0.1, 3, 1e-05."""
+    """The shortest text that is the same number: 0.1, 3, 1e-05."""
     return "" if value is None else repr(float(value)).removesuffix(".0")
 
 
@@ -168,7 +170,7 @@ def _row(tag: str, cells: list[str], bold: bool = False) -> str:
 
 def _trial(t: dict[str, Any], logdir: str) -> Trial:
     message = t.get("message")
-    if message and not t.get("detail"):  # with a traceback it is the user's own
+    if message and not t.get("detail"):  # with a traceback, the message is the user's
         message = _program.in_python(message)
     failed = t["state"] == "failed"
     return Trial(
@@ -188,7 +190,7 @@ def _trial(t: dict[str, Any], logdir: str) -> Trial:
 def load(
     run: int | str, project: str | os.PathLike[str] | None = None, tensorboard: str | None = None
 ) -> Result:
-    """The run of this number or name, as it is now."""
+    """The run with this number or name, as it is now."""
     shown = json.loads(
         _program.call("show", str(run), "--json", "--trials", "all", "--by-number", project=project)
     )
@@ -205,5 +207,5 @@ def load(
         _best=next((t for t in trials if t.number == about["best_trial"]), None),
         trials=trials,
         notes=[_program.advice_in_python(note) for note in shown["notes"]],
-        tensorboard=_tensorboard_process.living(tensorboard),
+        tensorboard=_tensorboard_process.if_running(tensorboard),
     )

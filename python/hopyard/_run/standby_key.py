@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run must have in common with the one before, so that its trials are forked from the same process.
+"""The key of a standby agent: what a run must have in common with the previous one to use the same fork server.
 
-An agent of this machine waits some minutes for the next run of this process, with what it has imported. It is used
-again only where a new one would come to be the same.
+After a run, the agent of this machine waits some minutes for the next run of this process, with its modules imported.
+It is reused only if a new one would be identical.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-# Variables that modules read when they are imported, and those that the agent itself reads.
+# Variables that modules read when they are imported, and those that the agent reads.
 _PREFIXES = (
     "CUDA_", "DYLD_", "GLIBC_", "HOPYARD_", "JAX_", "KERAS_", "KMP_", "LD_", "MALLOC_", "MKL_", "NCCL_", "NVIDIA_",
     "OMP_", "ONEDNN_", "OPENBLAS_", "PYTHON", "TF_", "TORCH_", "XDG_", "XLA_",
@@ -24,7 +24,7 @@ _LIMITS = [name for name in dir(resource) if name.startswith("RLIMIT_")]
 
 
 def _stamp(path: str | None) -> list[Any]:
-    """Changes when the file does."""
+    """A value that changes when the file changes."""
     try:
         about = os.stat(path) if path else None
     except OSError:
@@ -38,18 +38,18 @@ def _file_of(name: str) -> str | None:
     if spec is None and module is None:
         try:
             spec = importlib.util.find_spec(name)
-        except (ImportError, ValueError, AttributeError):  # the trial will say it
+        except (ImportError, ValueError, AttributeError):  # the trial reports it
             return None
     return getattr(spec, "origin", None) or getattr(module, "__file__", None)
 
 
 def _places(path: Iterable[str]) -> list[str]:
-    """Where packages are installed: that changes with every install."""
+    """Directories of installed packages, which change with every installation."""
     return [entry for entry in path if os.path.basename(entry) in ("site-packages", "dist-packages")]
 
 
 def _process() -> list[str]:
-    """What an agent inherits."""
+    """Process attributes that an agent inherits."""
     with open("/proc/self/status") as file:
         return [line for line in file if line.startswith(("Umask:", "Uid:", "Gid:", "Groups:", "Cpus_allowed:", "Cap"))]
 
@@ -70,5 +70,5 @@ def key(bundle: bytes) -> str:
 
 
 def options(bundle: bytes) -> list[str]:
-    """For `hopyard run --function`. A run inside a trial ends with the trial, and all that it started."""
+    """Options of `hopyard run --function`. A run inside a trial has no standby agent: it ends with the trial."""
     return [] if "HOPYARD_AGENT" in os.environ else ["--standby", f"{os.getpid()}:{key(bundle)}"]

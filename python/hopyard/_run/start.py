@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run from its start to its result, by way of the program `hopyard`."""
+"""Starts, resumes and watches runs through the program `hopyard`."""
 
 import json
 import sys
@@ -20,21 +20,21 @@ from .settings import Project, Settings, check_direction, complete, is_stated, o
 
 _SEARCHES = {"random": "random_search", "evolve": "differential_evolution"}
 
-# ---- from its start ... ------------------------------------------------------------------------
+# ---- start ------------------------------------------------------------------------
 
 
 def python(module: str, *args: str) -> list[str]:
-    """The command that runs a module of ours; -P: not one that lies in the folder we are in."""
+    """The command that runs one of our modules; -P keeps the current directory out of sys.path."""
     if not sys.executable:
         raise Error(
-            "sys.executable does not say which Python this is, so that no trial can be started with it"
+            "cannot start trials: sys.executable is not set"
         )
     return [sys.executable, "-P", "-m", module, *args]
 
 
-def _number(said: str) -> int:
-    """The run's number in what `run` or `resume` have said."""
-    return int(json.loads(said.splitlines()[-1])["run"])
+def _number(output: str) -> int:
+    """The run's number in the output of `run` or `resume`."""
+    return int(json.loads(output.splitlines()[-1])["run"])
 
 
 def start(
@@ -43,21 +43,21 @@ def start(
 ) -> tuple[int, str | None]:  # fmt: skip
     """Starts a run by `hopyard COMMAND`, and a TensorBoard on it: its number, and the address.
 
-    Who hits Ctrl-C meanwhile wants no run, and it must not be left behind unknown.
+    After a Ctrl-C meanwhile the run is stopped: the user does not know its number yet.
     """
     project = settings["project"]
     standby = _standby_key.options(bundle) if bundle and settings["spark"] is None and settings["hosts"] is None else []
-    with _display.interrupts() as noted:
+    with _display.interrupts() as interrupted:
         with space.short([*args, *standby, *options(settings)]) as arguments:
-            said = _program.call(
+            output = _program.call(
                 command, "--detach", "--json", *arguments, "--", *program, project=project, input=bundle
             )
-        run = _number(said)
+        run = _number(output)
         supply(settings["spark"], run, project, leaves)
-        address = _tensorboard_process.show(run, project) if settings["tensorboard"] and not noted else None
-        if noted:
+        address = _tensorboard_process.show(run, project) if settings["tensorboard"] and not interrupted else None
+        if interrupted:
             _program.call("stop", str(run), project=project)
-    if noted:
+    if interrupted:
         raise KeyboardInterrupt(f"run {run} was stopped while it started")
     return run, address
 
@@ -70,7 +70,7 @@ def run_function(
     settings: Settings,
     optional: bool = True,
 ) -> Result:
-    """A run of a function over a space. The kind of search is one of space.arguments'."""
+    """Runs a function over a space. `kind` is the search, as for space.arguments."""
     settings = complete(settings)
     dimensions = space.arguments(values, kind)
     names = list(values)
@@ -79,8 +79,8 @@ def run_function(
         raise Error(f"{_SEARCHES[kind]} needs a space to search, as in {{'learning_rate': hopyard.log(1e-5, 1e-1)}}")
     check_direction(settings)
     bundle = _bundle.make(
-        fn, settings["metric"], parse_direction(settings["direction"]), optional, stated=is_stated(settings["direction"]),
-        launch=kind == "paired",
+        fn, settings["metric"], parse_direction(settings["direction"]), optional,
+        stated=is_stated(settings["direction"]), launch=kind == "paired",
     )  # fmt: skip
     title = f"{_bundle.name_of(fn)}({', '.join(names)})"
     args = [
@@ -99,10 +99,10 @@ def run_function(
 
 
 def resume(run: int | str, project: Project, tensorboard: bool, spark: Any) -> tuple[int, str | None]:
-    """Goes on with a run: its number, and the address of its TensorBoard."""
+    """Continues a run: its number, and the address of its TensorBoard."""
     engine = [] if spark is None else _supplier.options(spark, project)
     known = load(run, project) if engine else None
-    if known and known.goes_on:  # its driver waits for somebody who starts agents
+    if known and known.is_running:  # its driver waits for a supplier of agents
         number = known.run
     else:
         number = _number(_program.call("resume", str(run), "--detach", "--json", *engine, project=project))
@@ -111,16 +111,16 @@ def resume(run: int | str, project: Project, tensorboard: bool, spark: Any) -> t
 
 
 def supply(spark: Any, run: int, project: Project, leaves: bool = False) -> None:
-    """Gives a run the executors of a session, where that has some."""
+    """Supplies a run with agents on the executors of a session, if it has executors."""
     if spark is not None and not _session.is_here(spark):
         _supplier.supply(spark, run, project, leaves)
 
 
-# ---- ... to its end ---------------------------------------------------------------------------
+# ---- watch ---------------------------------------------------------------------------
 
 
 def watch(run: int, project: Project, address: str | None) -> Result:
-    """Shows a run to its end; its result, or what is to be raised for it."""
+    """Shows a run until it ends; returns its result, or raises an error."""
     status = _display.show(run, project)
     had_session = _supplier.settle(run, project)
     return conclude(load(run, project, address), status, had_session)
@@ -134,27 +134,24 @@ def _failed(result: Result) -> str:
 
 
 def conclude(result: Result, status: int, had_session: bool = False, is_fed: bool = False) -> Result:
-    """The result, unless the run was left, did not come to its end, or has nothing to show.
+    """The result; raises an error if the user has detached, the run has not finished, or all trials have failed.
 
-    The status is that of `hopyard attach`: 0 or 130 for a run that goes on means that the user has left it. One that
-    was fed cannot be resumed: nobody has its rows any more.
+    `status` is that of `hopyard attach`: 0 or 130 while the run continues means that the user has detached. A run that
+    was fed cannot be resumed, because its rows are gone.
     """
     run = result.run
-    go_on = (
-        "start it anew"
-        if is_fed
-        else f"experiment.resume({run}{', spark=spark' if had_session else ''}) goes on with it"
-    )
-    if result.goes_on and status in (0, 130):
-        raise KeyboardInterrupt(_display.how_to_go_on(run, is_fed))
-    if result.goes_on:
-        raise RunError(f"hopyard attach ended with status {status}; {_display.how_to_go_on(run, is_fed)}", result)
+    resume_call = f"experiment.resume({run}{', spark=spark' if had_session else ''})"
+    advice = "start it again" if is_fed else f"continue it with {resume_call}"
+    if result.is_running and status in (0, 130):
+        raise KeyboardInterrupt(_display.how_to_continue(run, is_fed))
+    if result.is_running:
+        raise RunError(f"hopyard attach ended with status {status}; {_display.how_to_continue(run, is_fed)}", result)
     if result.state == "stopped":
-        raise Stopped(f"run {run} was stopped when {result.count('done')} trials were done; {go_on}", result)
+        raise Stopped(f"run {run} was stopped when {result.count('done')} trials were done; {advice}", result)
     if result.state == "interrupted":
-        raise RunError(f"run {run}: its driver has died; what has ended is safe; {go_on}", result)
+        raise RunError(f"the driver of run {run} has died; finished trials are stored; {advice}", result)
     if result.trials and result.count("failed") == len(result.trials) and not result.message:
         raise TrialsFailed(_failed(result), result)
     if result.state == "failed":
-        raise RunError(f"run {run} failed: {_program.in_python(result.message or '')}; {go_on}", result)
+        raise RunError(f"run {run} failed: {_program.in_python(result.message or '')}; {advice}", result)
     return result

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`hopyard tensorboard` in the background: it ends with this process."""
+"""`hopyard tensorboard` in the background; it ends with this process."""
 
 import atexit
 import os
@@ -12,14 +12,14 @@ from . import program as _program
 
 Run = tuple[int, str | os.PathLike[str] | None]  # its number, in its project
 
-_of_run: tuple[int, Run, subprocess.Popen[bytes]] | None = None  # and the process it belongs to: a fork has none
-_ended: set[str] = set()  # addresses of those that ended by themselves
+_current: tuple[int, Run, subprocess.Popen[bytes]] | None = None  # with the id of the process that started it: a fork has none
+_ended: set[str] = set()  # addresses of TensorBoards that have ended unexpectedly
 
 
 def launch(what: str, project: str | os.PathLike[str] | None = None) -> tuple[subprocess.Popen[bytes], str]:
-    """One on a run or a folder: its process, and its address.
+    """Starts TensorBoard on a run or a directory: its process, and its address.
 
-    In a session of its own: a Ctrl-C is for us. It knows by --owner when we are gone.
+    It runs in a new session, so that Ctrl-C does not reach it. It watches --owner and ends with this process.
     """
     command = _program.command("tensorboard", what, "--owner", str(os.getpid()), project=project)
     with tempfile.TemporaryFile() as errors:
@@ -32,22 +32,22 @@ def launch(what: str, project: str | os.PathLike[str] | None = None) -> tuple[su
             return process, address
         process.communicate()
         errors.seek(0)
-        said = _program.sentence("tensorboard", errors.read())
-    raise Error(said or "hopyard tensorboard ended without an address")
+        message = _program.error_message("tensorboard", errors.read())
+    raise Error(message or "hopyard tensorboard ended without printing an address")
 
 
 def stop(run: int, project: str | os.PathLike[str] | None = None) -> None:
-    """Ends the one of this run, if that is our last one: those of others have ended before."""
-    if _of_run and _of_run[1] == (run, project):
+    """Ends the TensorBoard of this run, if it is the current one: earlier ones have been ended."""
+    if _current and _current[1] == (run, project):
         _stop()
 
 
 @atexit.register
 def _stop() -> None:
-    global _of_run
-    if _of_run and _of_run[0] == os.getpid():
-        end(_of_run[2])
-    _of_run = None
+    global _current
+    if _current and _current[0] == os.getpid():
+        end(_current[2])
+    _current = None
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -56,27 +56,27 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def show(run: int, project: str | os.PathLike[str] | None = None) -> str | None:
-    """The address of one on this run, in place of that of an older run.
+    """Starts a TensorBoard on this run, ends that of an older run, and returns its address.
 
-    A run does without: where there is no TensorBoard a line on sys.stderr says so.
+    A run works without it: if it cannot be started, the reason is printed to sys.stderr.
     """
-    global _of_run
+    global _current
     _stop()
     try:
         process, address = launch(str(run), project)
     except Error as error:
         print(f"hopyard: no TensorBoard: {error}", file=sys.stderr)
         return None
-    _of_run = os.getpid(), (run, project), process
+    _current = os.getpid(), (run, project), process
     return address
 
 
-def living(address: str | None) -> str | None:
-    """The address, unless its TensorBoard has ended by itself: nobody is sent to an address where nothing is."""
+def if_running(address: str | None) -> str | None:
+    """The address, unless its TensorBoard has ended unexpectedly."""
     if address in _ended:
         return None
-    if not address or not _of_run or _of_run[0] != os.getpid() or _of_run[2].poll() is None:
+    if not address or not _current or _current[0] != os.getpid() or _current[2].poll() is None:
         return address
     _ended.add(address)
-    print("hopyard: TensorBoard has ended by itself; `hopyard tensorboard` says why", file=sys.stderr)
+    print("hopyard: TensorBoard has ended unexpectedly; run `hopyard tensorboard` to see why", file=sys.stderr)
     return None

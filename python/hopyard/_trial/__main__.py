@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an agent starts for a run of a Python function.
+"""The program that an agent starts for a run of a Python function.
 
 python -m hopyard._trial            a trial, in a fresh interpreter
-python -m hopyard._trial --serve    a process with all modules imported, which forks trials
+python -m hopyard._trial --serve    the fork server: imports all modules and forks trials
 
-Both find what they need in the environment. This is their __main__, in which they look for nothing else.
+Both are configured by environment variables. A run's store has this command, so the module's name is fixed.
 """
 
 import sys
@@ -23,7 +23,7 @@ def main() -> None:
         bundle = _runner.read_bundle()
         _runner.set_path(bundle)
     if bundle is None:
-        _hopyard.leave(0)  # at once: threads that modules have left running are nobody's here
+        _hopyard.leave(0)  # at once, without waiting for threads that modules have left running
     _runner.end(_runner.run(bundle))
 
 

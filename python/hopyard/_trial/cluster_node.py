@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node of a cluster, in its own process: it finds the others, and calls the user's function with its context."""
+"""A cluster node: joins the other nodes, and calls the user's function with its context."""
 
 import contextlib
 import functools
@@ -17,22 +17,22 @@ from .._base.errors import Error
 from .._feed.data_feed import DataFeed
 from . import import_hooks as _import_hooks
 
-RANKS = ("chief", "master", "worker")  # those that compute
+RANKS = ("chief", "master", "worker")  # roles that compute
 
 NO_KERAS_3 = (
-    "Keras 3 cannot {what}() under {strategy} on several workers: set TF_USE_LEGACY_KERAS=1 in the program's environment "
-    "(tf_keras trains so), or train by hopyard.hvd; see docs/tensorflowonspark.md"
+    "Keras 3 cannot {what}() under {strategy} on several workers: set TF_USE_LEGACY_KERAS=1 in the program's "
+    "environment to use tf_keras, or train with hopyard.hvd; see docs/tensorflowonspark.md"
 )
 
 
 @dataclass(frozen=True)
 class Call:
-    """What every node is told; it travels with the function."""
+    """The function of a cluster's nodes with its arguments; pickled as the run's function."""
 
     function: Callable[[Any, Any], Any]
     args: Any
     default_fs: str = "file://"
-    feed: str = ""  # what the names of the nodes' hubs begin with; "": nothing is fed
+    feed: str = ""  # prefix of the hubs' names; "": the cluster is not fed
     release_port: bool = True  # ctx.tmp_socket is None
 
     def __call__(self) -> Any:
@@ -40,21 +40,21 @@ class Call:
 
 
 def hub_name(feed: str, role: str, index: int) -> str:
-    """Where a node's rows come in."""
+    """The name of the hub that receives a node's rows."""
     return f"{feed}/{role}:{index}"
 
 
 class Manager:
-    """The `mgr` of a context: where rows come in, and a few words that people leave there."""
+    """The `mgr` of a context: the hub that receives rows, and a small key-value store for programs."""
 
     def __init__(self, node: _hopyard.Node, hub: _hopyard.Hub | None) -> None:
         self._node, self._hub = node, hub
-        self._words: dict[str, Any] = {"state": "running"}
+        self._values: dict[str, Any] = {"state": "running"}
 
     @property
     def hub(self) -> _hopyard.Hub:
         if self._hub is None:
-            raise Error("nothing is fed to this cluster; start it with input_mode=InputMode.SPARK (feed=True)")
+            raise Error("this cluster is not fed; start it with input_mode=InputMode.SPARK (feed=True)")
         return self._hub
 
     def fileno(self) -> int:
@@ -65,13 +65,13 @@ class Manager:
             self.hub.end()
 
     def get(self, key: str) -> Any:
-        return self._words.get(key)
+        return self._values.get(key)
 
     def set(self, key: str, value: Any) -> None:
-        self._words[key] = value
+        self._values[key] = value
 
     def get_queue(self, name: str) -> Any:
-        raise Error("rows come by TFNode.DataFeed(ctx.mgr), and not through queues of Python's")
+        raise Error("queues are not supported; read rows with TFNode.DataFeed(ctx.mgr)")
 
 
 @dataclass
@@ -82,12 +82,12 @@ class Context:
     job_name: str
     task_index: int
     cluster_spec: dict[str, list[str]]
-    defaultFS: str  # noqa: N815  # as programs have it
+    defaultFS: str  # noqa: N815  # TensorFlowOnSpark's name
     working_dir: str
     mgr: Any = None
-    tmp_socket: socket.socket | None = None  # what holds the node's port, where the cluster has release_port=False
+    tmp_socket: socket.socket | None = None  # reserves the node's port; None unless release_port=False
     cluster_info: list[dict[str, Any]] = field(default_factory=list, repr=False)
-    held: socket.socket | None = field(default=None, repr=False)  # the same, in any case
+    held: socket.socket | None = field(default=None, repr=False)  # the same socket, in any case
 
     @property
     def worker_num(self) -> int:
@@ -106,7 +106,7 @@ class Context:
         return absolute_path(self, path)
 
     def release_port(self) -> None:
-        """Gives up the port that is held for TensorFlow's server. Not needed: TensorFlow may listen while it is held."""
+        """Releases the port reserved for TensorFlow's server. Not required: TensorFlow can share the reserved port."""
         if self.held is not None:
             self.held.close()
         self.held = self.tmp_socket = None
@@ -133,7 +133,7 @@ _SCHEMES = ("adl://", "file://", "gs://", "hdfs://", "maprfs://", "oss://", "s3:
 
 
 def absolute_path(ctx: Any, path: str) -> str:
-    """A path with its scheme: absolute ones are on the default file system, relative ones in the user's directory there."""
+    """A path with its scheme: on the default file system, relative to the user's directory there."""
     if path.startswith(_SCHEMES):
         return path
     if path.startswith("/"):
@@ -171,31 +171,31 @@ def export_saved_model(*args: Any, **kwargs: Any) -> Any:
 # ---- the node ------------------------------------------------------------------------------------
 
 
-def hold_port() -> socket.socket:
-    """A port of this machine that nobody else gets. TensorFlow may listen there all the same: it is told to share it
-    (TF_GRPC_REUSE_PORT), and this socket itself does not listen."""
+def reserve_port() -> socket.socket:
+    """Reserves a port on this machine. TensorFlow can still listen on it: TF_GRPC_REUSE_PORT makes it share the port,
+    and this socket does not listen."""
     held = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     held.bind(("", 0))
     return held
 
 
-def _specification(nodes: list[tuple[str, int, str, int, str]]) -> dict[str, list[str]]:
+def _cluster_spec(nodes: list[tuple[str, int, str, int, str]]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for role, _, address, port, _ in nodes:  # by role, and by index in it
+    for role, _, address, port, _ in nodes:  # sorted by role and index
         found.setdefault(role, []).append(f"[{address}]:{port}" if ":" in address else f"{address}:{port}")
     return found
 
 
-def _announce(context: Context) -> None:
-    """As TensorFlow's strategies look for it. An evaluator is no part of the cluster that trains."""
+def _set_tf_config(context: Context) -> None:
+    """TF_CONFIG, which TensorFlow's strategies read. An evaluator is not part of the cluster that trains."""
     cluster = {job: nodes for job, nodes in context.cluster_spec.items() if job != "evaluator"}
     task = {"type": context.job_name, "index": context.task_index}
     os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": task, "environment": "cloud"})
 
 
-def _of_several_workers(strategy: Any) -> str | None:
-    """What a strategy is called, if it trains on several workers."""
+def _multi_worker_name(strategy: Any) -> str | None:
+    """The name of a strategy if it trains on several workers."""
     from tensorflow import distribute
 
     names = ("MultiWorkerMirroredStrategy", "ParameterServerStrategy")
@@ -203,8 +203,8 @@ def _of_several_workers(strategy: Any) -> str | None:
 
 
 def _explain_keras_3(trainer: Any) -> None:
-    """Where Keras 3 fails under a strategy of several workers, says what to do; what it raises itself is a page of
-    PerReplica values, or nothing that names the cause."""
+    """Adds advice if Keras 3 fails under a strategy of several workers; its own error is a page of PerReplica values, or
+    does not name the cause."""
 
     def explained(name: str) -> None:
         method = getattr(trainer.TensorFlowTrainer, name)
@@ -214,13 +214,13 @@ def _explain_keras_3(trainer: Any) -> None:
             try:
                 return method(self, *args, **kwargs)
             except Exception as error:
-                strategy = _of_several_workers(self.distribute_strategy)
+                strategy = _multi_worker_name(self.distribute_strategy)
                 if not strategy:
                     raise
-                why = NO_KERAS_3.format(what=name, strategy=strategy)
+                advice = NO_KERAS_3.format(what=name, strategy=strategy)
                 if "PerReplica" in str(error):
-                    raise Error(why) from None
-                error.add_note(why)
+                    raise Error(advice) from None
+                error.add_note(advice)
                 raise
 
         setattr(trainer.TensorFlowTrainer, name, call)
@@ -229,44 +229,44 @@ def _explain_keras_3(trainer: Any) -> None:
         explained(name)
 
 
-def _mind_servers(node: _hopyard.Node, servers: list[Any]) -> _import_hooks.Step:
-    """A node that joins its TensorFlow server never ends by itself: its agent is told, so that it may go with the last
-    of those that do something of their own. `servers` are those that were made."""
+def _watch_servers(node: _hopyard.Node, servers: list[Any]) -> _import_hooks.Hook:
+    """A node that joins its TensorFlow server never ends by itself: its agent is notified, so that it can end the node
+    after the last one that computes. Created servers are added to `servers`."""
 
-    def step(module: Any) -> None:
-        makes, joins = module.Server.__init__, module.Server.join
+    def hook(module: Any) -> None:
+        original_init, original_join = module.Server.__init__, module.Server.join
 
-        @functools.wraps(makes)
-        def make(self: Any, *args: Any, **kwargs: Any) -> None:
-            makes(self, *args, **kwargs)
+        @functools.wraps(original_init)
+        def init(self: Any, *args: Any, **kwargs: Any) -> None:
+            original_init(self, *args, **kwargs)
             servers.append(self)
 
-        @functools.wraps(joins)
+        @functools.wraps(original_join)
         def join(self: Any) -> None:
             node.serve()
-            joins(self)
+            original_join(self)
 
-        module.Server.__init__, module.Server.join = make, join
+        module.Server.__init__, module.Server.join = init, join
 
-    return step
+    return hook
 
 
 def _prepare_modules(node: _hopyard.Node, servers: list[Any]) -> None:
-    steps = {
-        "tensorflow.python.training.server_lib": _mind_servers(node, servers),
+    hooks = {
+        "tensorflow.python.training.server_lib": _watch_servers(node, servers),
         "keras.src.backend.tensorflow.trainer": _explain_keras_3,
     }
-    _import_hooks.take_steps(steps)
-    _import_hooks.take_steps_later(steps)
+    _import_hooks.run_for_imported(hooks)
+    _import_hooks.run_after_import(hooks)
 
 
 def _main(call: Call) -> Any:
-    held = hold_port()
+    held = reserve_port()
     with contextlib.ExitStack() as ends:
         ends.callback(held.close)
         role, _, index = os.environ["HOPYARD_NODE"].partition(":")
         hub = None
-        if call.feed and role in RANKS:  # when all have joined, all can be fed
+        if call.feed and role in RANKS:  # before joining: once all nodes have joined, all can be fed
             hub = ends.enter_context(_hopyard.Hub(hub_name(call.feed, role, int(index))))
         node = _hopyard.Node(held.getsockname()[1])
         number, nodes = node.number, node.nodes
@@ -277,14 +277,14 @@ def _main(call: Call) -> Any:
         manager, folder = Manager(node, hub), os.getcwd()
         port = None if call.release_port else held
         context = Context(
-            number, role, int(index), _specification(nodes), call.default_fs, folder, manager, port, info, held
+            number, role, int(index), _cluster_spec(nodes), call.default_fs, folder, manager, port, info, held
         )
-        _announce(context)
+        _set_tf_config(context)
         servers: list[Any] = []
         _prepare_modules(node, servers)
         if isinstance(call.args, list):
             sys.argv = call.args
         result = call.function(call.args, context)
-        if servers:  # others may begin a session yet, for which all servers are asked
+        if servers:  # others may still start a session, which needs all servers
             node.stay()
         return result

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hopyard.report: how a trial is doing, from inside the function that is run."""
+"""hopyard.report: intermediate values of a trial, reported by the function."""
 
 import os
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from .._base.metrics import describe, number
 
 
 def is_trial() -> bool:
-    """Whether this process belongs to a trial: an agent takes what it reports."""
+    """Whether this process belongs to a trial, so that an agent receives its reports."""
     return "HOPYARD_SOCKET" in os.environ and "HOPYARD_TAG" in os.environ
 
 
@@ -18,18 +18,18 @@ _reported: dict[str, float] = {}
 
 
 def reported() -> Mapping[str, float]:
-    """What this process has reported: the last value of each name."""
+    """The last value of each name that this process has reported."""
     return _reported
 
 
 def report(step: int | None = None, **values: Any) -> None:
     """Report values of this trial while it trains: `hopyard.report(step=epoch, accuracy=0.91)`.
 
-    They are in the live table at once, in TensorBoard, and kept with the run. The last value of the run's
-    metric counts where the function returns none. Outside of a trial this does nothing, so that a training
-    function can be called by hand.
+    They appear in the live table and in TensorBoard, and are stored with the run. If the function returns no value for
+    the run's metric, its last reported value is used. Outside of a trial this does nothing, so that a training function
+    can be called directly.
 
-    step: the epoch or batch that the values belong to, from 0 on; None: none in particular
+    step: the epoch or batch that the values belong to, from 0 on; None: not specified
     values: numbers by name: Python's, NumPy's, or tensors with one element
 
     Raises hopyard.Error for a value that is not a number.
@@ -40,7 +40,7 @@ def report(step: int | None = None, **values: Any) -> None:
 
 
 def send(step: int | None, values: Mapping[str, Any]) -> None:
-    """`report` for names that may be anything, `step` too."""
+    """Like `report`, for names that may not be identifiers, or may be `step`."""
     numbers: dict[str, float] = {}
     for name, value in values.items():
         as_number = number(value)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One call of a user's function, from its bundle to what it leaves: the same in a fresh interpreter and in a fork.
+"""Calls a user's function: reads the bundle, calls it, writes its result. The same in a fresh interpreter and in a fork.
 
-What the function returns goes to $HOPYARD_RESULT. What it raises goes to stderr, as Python would print it,
-and to the agent: a line for the table, and the traceback for who looks closer.
+The return value is written to $HOPYARD_RESULT. An exception is printed to stderr, as Python would print it, and reported
+to the agent: one line for the table, and the traceback.
 """
 
 import atexit
@@ -27,7 +27,7 @@ from .. import _hopyard
 from .._base.metrics import describe
 from .._code import package_aliases as _package_aliases
 from . import import_hooks as _import_hooks
-from .outcome import Outcome, Refusal, Wanted, of, of_rank
+from .outcome import Expected, Outcome, Refusal, of, of_rank
 from .report import is_trial
 
 ERROR_MAX = 300
@@ -40,7 +40,7 @@ REMARK_MAX = 600
 
 @dataclass(frozen=True)
 class Bundle:
-    """A function as it came: `hopyard._code.bundle` makes them."""
+    """A bundled function, as `hopyard._code.bundle` writes it."""
 
     name: str
     path: list[str]
@@ -55,20 +55,20 @@ class Bundle:
     pickled: memoryview
 
     @property
-    def wanted(self) -> Wanted:
-        return Wanted(self.name, self.metric, self.optional, self.stated, self.launch)
+    def expected(self) -> Expected:
+        return Expected(self.name, self.metric, self.optional, self.stated, self.launch)
 
 
 def read_bundle() -> Bundle:
-    """Nothing is unpickled by this."""
+    """Reads the bundle without unpickling the function."""
     path = os.environ.get("HOPYARD_FUNCTION", "$HOPYARD_FUNCTION")
     try:
         with open(path, "rb") as file:
             head, pickled = json.loads(file.readline()), memoryview(file.read())
     except OSError as error:
         sys.exit(
-            f"hopyard: the run's function cannot be read from {path}: {error.strerror}; "
-            "agents start this, and one of an older hopyard has no function"
+            f"hopyard: cannot read the run's function from {path}: {error.strerror}; "
+            "this program is started by agents, and an older hopyard's agent does not provide a function"
         )
     return Bundle(
         name=head["name"],
@@ -77,7 +77,7 @@ def read_bundle() -> Bundle:
         compat=head["compat"],
         metric=head["metric"],
         optional=head["optional"],
-        sources=head.get("sources", {}),  # runs of an older hopyard lack these four
+        sources=head.get("sources", {}),  # bundles of an older hopyard lack these four
         ranks=head.get("ranks", False),
         stated=head.get("stated", False),
         launch=head.get("launch", False),
@@ -86,7 +86,7 @@ def read_bundle() -> Bundle:
 
 
 def set_path(bundle: Bundle) -> None:
-    """Modules are found where the run was started; then, on another machine, where this Python has its own."""
+    """Sets sys.path: that of the process that started the run, then that of this Python, for another machine."""
     sys.path[:] = dict.fromkeys([*bundle.path, *sys.path])
     if bundle.compat:
         _package_aliases.import_compat()
@@ -95,17 +95,17 @@ def set_path(bundle: Bundle) -> None:
 
 
 def _load(bundle: Bundle) -> Callable[..., Any]:
-    for file, text in bundle.sources.items():  # so that a traceback can show the lines of a notebook's cell
+    for file, text in bundle.sources.items():  # so that tracebacks show the lines of notebook cells
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     try:
         function: Callable[..., Any] = pickle.loads(bundle.pickled)
         return function
     except ModuleNotFoundError as error:
         raise Refusal(
-            f"the trial cannot import '{error.name}'; it was importable where the run was started: "
+            f"the trial cannot import '{error.name}', which was importable where the run was started; "
             f"is it installed for {sys.executable} on {_place()}?"
         ) from error
-    except Exception as error:  # a class may raise what it likes
+    except Exception as error:  # classes may raise anything
         raise Refusal(f"{bundle.name} cannot be unpickled: {_one_line(error)}") from error
 
 
@@ -114,21 +114,21 @@ def _place() -> str:
     return f"executor {executor}, {platform.node()}" if executor else platform.node()
 
 
-# ---- chance and GPUs -----------------------------------------------------------------------
+# ---- seeds and GPUs -----------------------------------------------------------------------
 
 
-def _seeding(seed: int) -> dict[str, _import_hooks.Step]:
-    """Forks all draw the same numbers otherwise, and fresh interpreters never the same ones twice."""
-    small = seed % 2**32  # all that NumPy takes
+def _seeding(seed: int) -> dict[str, _import_hooks.Hook]:
+    """Without seeding, all forks would draw the same random numbers, and fresh interpreters different ones each time."""
+    small = seed % 2**32  # NumPy's limit
     return {
         "random": lambda _: random.seed(seed),
         "numpy.random": lambda module: module.seed(small),
-        "tensorflow": lambda module: module.random.set_seed(small),  # makes no eager context
+        "tensorflow": lambda module: module.random.set_seed(small),  # does not create an eager context
     }
 
 
 def _limit_gpu(tensorflow: Any) -> None:
-    """To the trial's share of it, where the agent cannot enforce that itself."""
+    """Limits TensorFlow to the trial's share of the GPU, if the agent cannot enforce it."""
     megabytes = int(os.environ.get("HOPYARD_GPU_MEMORY", "0")) >> 20
     if not megabytes:
         return
@@ -137,11 +137,11 @@ def _limit_gpu(tensorflow: Any) -> None:
         tensorflow.config.set_logical_device_configuration(gpu, [limit])
 
 
-def _prepare() -> Mapping[str, _import_hooks.Step]:
-    """Modules are seeded when they are imported, so that what they draw then follows the seed too.
+def _prepare() -> Mapping[str, _import_hooks.Hook]:
+    """Seeds modules when they are imported, so that random numbers drawn during import follow the seed.
 
-    Gives what is to be seeded once more before the function is called: that it begins with the same state
-    must not depend on who has imported what before.
+    Returns the hooks that seed once more before the function is called: its initial state must not depend on which
+    modules were imported before.
     """
     seeding = _seeding(int(os.environ["HOPYARD_SEED"]))
 
@@ -149,9 +149,9 @@ def _prepare() -> Mapping[str, _import_hooks.Step]:
         _limit_gpu(module)
         seeding["tensorflow"](module)
 
-    steps = {**seeding, "tensorflow": ready_tensorflow}
-    _import_hooks.take_steps(steps)
-    _import_hooks.take_steps_later(steps)
+    hooks = {**seeding, "tensorflow": ready_tensorflow}
+    _import_hooks.run_for_imported(hooks)
+    _import_hooks.run_after_import(hooks)
     return seeding
 
 
@@ -159,21 +159,21 @@ def _prepare() -> Mapping[str, _import_hooks.Step]:
 
 
 def _open_new(path: str, flags: int) -> int:
-    """No link is followed, and others may read it at most: what it holds is unpickled."""
+    """Does not follow links, and denies others write access: the file will be unpickled."""
     return os.open(path, flags | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
 
 
 def _put(path: str, data: bytes) -> None:
-    """Whole or not at all: half of it would take the room that the log needs."""
+    """Writes the file atomically: a partial one would take space that the log needs."""
     part = f"{path}.{os.getpid()}.tmp"
     try:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(part)  # left behind by a process with our number, or laid there
+            os.unlink(part)  # left by a process with the same id, or planted there
         with open(part, "wb", opener=_open_new) as file:
             file.write(data)
         os.replace(part, path)
     except OSError as error:
-        with contextlib.suppress(OSError):  # the first error is what counts
+        with contextlib.suppress(OSError):  # the first error is reported
             os.unlink(part)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise Refusal(f"disk full: cannot write {len(data)} bytes to '{path}'; free some space") from None
@@ -181,31 +181,31 @@ def _put(path: str, data: bytes) -> None:
 
 
 def _finish(outcome: Outcome) -> None:
-    """Writes what is to be kept, and passes the remark on to the run."""
+    """Writes the values, and reports the remark to the run."""
     if outcome.values is not None:
         _put(os.environ["HOPYARD_RESULT"], json.dumps(outcome.values).encode())
     if outcome.remark and is_trial():
         line = _bytes(" ".join(outcome.remark.split()))[:REMARK_MAX]
         try:
             _hopyard.report({}, None, None, None, line.decode(errors="ignore"), outcome.lacks_metric)
-        except _hopyard.Error as reason:  # no reason to fail a trial that is done
+        except _hopyard.Error as reason:  # does not fail a trial that is done
             print(f"hopyard: {reason}", file=sys.stderr)
 
 
 def _rank() -> int:
-    """This process's in the training, the last one that it knows of."""
+    """This process's rank in the training, or its last one if it has left the group."""
     return _hopyard.group_query(0) if _hopyard.group_joined() else int(os.environ.get("HOROVOD_RANK", "0"))
 
 
-def _keep(bundle: Bundle, returned: Any) -> None:
-    """What a rank returned, for who waits for it; numbers in it are metrics, too."""
+def _store_rank_result(bundle: Bundle, returned: Any) -> None:
+    """Writes a rank's return value for the process that waits for it; numbers in it are metrics, too."""
     import cloudpickle
 
     try:
-        kept = cloudpickle.dumps((_rank(), returned))
-    except Exception as error:  # a class may raise what it likes
+        pickled = cloudpickle.dumps((_rank(), returned))
+    except Exception as error:  # classes may raise anything
         raise Refusal(f"{bundle.name} returned {describe(returned)}, which cannot be pickled: {error}") from None
-    _put(os.path.join(os.environ["HOPYARD_TRIAL_DIR"], "result.pickle"), kept)
+    _put(os.path.join(os.environ["HOPYARD_TRIAL_DIR"], "result.pickle"), pickled)
     _finish(of_rank(returned, bundle.metric, bundle.name))
 
 
@@ -214,14 +214,14 @@ def _keep(bundle: Bundle, returned: Any) -> None:
 
 def _one_line(error: BaseException) -> str:
     try:
-        said = " ".join(str(error).split())
-    except Exception:  # a class may raise what it likes
-        said = "(its text cannot be had)"
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+        text = " ".join(str(error).split())
+    except Exception:  # classes may raise anything
+        text = "(its __str__ failed)"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _traceback(error: BaseException) -> str:
-    """As Python prints it, without the frames that are ours."""
+    """As Python prints it, without the frames of this package."""
     tb, ours = error.__traceback__, os.path.dirname(_traceback.__code__.co_filename) + os.sep
     while tb is not None and tb.tb_frame.f_code.co_filename in (f"{ours}runner.py", f"{ours}cluster_node.py"):
         tb = tb.tb_next
@@ -232,25 +232,25 @@ def _bytes(text: str) -> bytes:
     return text.replace("\0", "\\0").encode(errors="backslashreplace")
 
 
-def _fail(error: str, detail: str = "", said: str = "") -> int:
-    """Tells it to the agent, and to whoever reads the log: `said`, or the detail. The exit status.
+def _fail(error: str, detail: str = "", text: str = "") -> int:
+    """Reports the error to the agent, and prints `text`, or the detail, to the log. Returns the exit status.
 
-    To the agent first: the function may have closed the log.
+    The agent comes first: the function may have closed the log.
     """
-    line, end, unheard = _bytes(error)[:ERROR_MAX], _bytes(detail)[-DETAIL_MAX:], ""
+    line, end, not_sent = _bytes(error)[:ERROR_MAX], _bytes(detail)[-DETAIL_MAX:], ""
     try:
         _hopyard.report({}, None, line.decode(errors="ignore"), end.decode(errors="ignore"))
     except _hopyard.Error as reason:
-        unheard = f"\nhopyard: {reason}"
-    print((said or detail).rstrip() + unheard, file=sys.stderr, flush=True)
+        not_sent = f"\nhopyard: {reason}"
+    print((text or detail).rstrip() + not_sent, file=sys.stderr, flush=True)
     return 1
 
 
 def _leave(error: SystemExit) -> int:
-    """As Python takes it: a status, nothing, or a text and status 1."""
+    """As Python treats it: a status, nothing, or a text and status 1."""
     if error.code is None or isinstance(error.code, int):
         return (error.code or 0) & 0xFF
-    return _fail(str(error.code), said=str(error.code))
+    return _fail(str(error.code), text=str(error.code))
 
 
 # ---- the call -------------------------------------------------------------------------------
@@ -260,28 +260,28 @@ def _call(bundle: Bundle) -> None:
     seeding = _prepare()
     function = _load(bundle)
     params = json.loads(os.environ["HOPYARD_PARAMS"])
-    _import_hooks.take_steps(seeding)
+    _import_hooks.run_for_imported(seeding)
     if bundle.ranks:
-        _keep(bundle, function())
+        _store_rank_result(bundle, function())
         return
     returned = function(**params)
-    outcome = of(returned, bundle.wanted)
-    if outcome.lacks_metric and returned is not None:  # for the trial's own log
+    outcome = of(returned, bundle.expected)
+    if outcome.lacks_metric and returned is not None:  # for the trial's log
         print(f"hopyard: {outcome.remark}", file=sys.stderr)
     _finish(outcome)
 
 
 def run(bundle: Bundle) -> int:
-    """The exit status; less than 0: the signal to end by."""
+    """Returns the exit status; a negative number is a signal to die of."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # who watches wants to see it now
+        sys.stdout.reconfigure(line_buffering=True)  # so that output shows up at once
     try:
         _call(bundle)
     except Refusal as refusal:
-        sys.last_value = refusal  # as Python has it: whoever is called at exit may ask
+        sys.last_value = refusal  # as Python sets it: exit handlers may use it
         cause = _traceback(refusal.__cause__) if refusal.__cause__ else ""
-        said = f"{cause}hopyard: {refusal}"
-        return _fail(str(refusal), said if cause else "", said)
+        text = f"{cause}hopyard: {refusal}"
+        return _fail(str(refusal), text if cause else "", text)
     except SystemExit as error:
         return _leave(error)
     except KeyboardInterrupt as error:
@@ -299,16 +299,16 @@ def _flush(status: int) -> int:
             if stream is not None and not stream.closed:
                 stream.flush()
         except OSError:
-            status = status or 120  # Python's own for this
+            status = status or 120  # Python's status for this
     return status
 
 
 def end(status: int) -> NoReturn:
-    """As an interpreter ends, but for taking everything apart, which has no use and, with TensorFlow, takes long."""
+    """Ends the process as an interpreter does, but skips the teardown, which is useless and slow with TensorFlow."""
     try:
-        threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that are no daemons
+        threading._shutdown()  # type: ignore[attr-defined]  # waits for non-daemon threads
         atexit._run_exitfuncs()
-    except BaseException:  # a KeyboardInterrupt, most likely
+    except BaseException:  # probably a KeyboardInterrupt
         traceback.print_exc()
         status = status or 1
     status = _flush(status)

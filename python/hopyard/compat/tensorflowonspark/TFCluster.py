@@ -97,7 +97,7 @@ class TFCluster:
         with self._cancelled_when_unread(timeout):
             became = self._run_feed(data, names, timeout, queue)
         if _feeders.NO_NODE in became:
-            self.cluster.check_nobody()
+            self.cluster.check_missing_node()
         self._has_had_enough |= any(became)
         return any(became)
 

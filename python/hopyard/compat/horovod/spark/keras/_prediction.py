@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a Keras model gives for rows, in Spark's Python workers."""
 
-import functools
 import contextlib
+import functools
 import importlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
