@@ -1,24 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hopyard: any program or Python function over many parameters, in parallel, with nothing lost."""
+"""hopyard: runs a program or Python function with many parameter values, in parallel, without losing results."""
 
 import importlib
 from typing import Any
 
-from ._errors import (
-    Error, FeedTimeout, FileError, FileExists, FileForbidden, FileNotFound, GroupError, IsFolder, NotFolder, RunError,
-    Stopped, TrialsFailed,
+from ._base.errors import (
+    Error,
+    FeedTimeout,
+    FileError,
+    FileExists,
+    FileForbidden,
+    FileNotFound,
+    GroupError,
+    IsFolder,
+    NotFolder,
+    RunError,
+    Stopped,
+    TrialsFailed,
 )  # fmt: skip
 from ._hopyard import version as __version__
-from ._report import report
+from ._trial.report import report
 from .space import choice, integer, log, uniform
 
 __all__ = [
     "Error", "FeedTimeout", "FileError", "FileExists", "FileForbidden", "FileNotFound", "GroupError", "IsFolder",
-    "NotFolder", "RunError", "Stopped", "TrialsFailed", "__version__", "allreduce", "choice", "collective", "experiment", "hvd",
-    "integer", "log", "report", "search", "spark", "uniform",
+    "NotFolder", "RunError", "Stopped", "TrialsFailed", "__version__", "allreduce", "choice", "collective",
+    "experiment", "hvd", "integer", "log", "report", "search", "spark", "uniform",
 ]  # fmt: skip
 
-_LATER = ("allreduce", "collective", "experiment", "hvd", "keras", "search", "spark", "tensorboard")  # imported when they are used, since importing hopyard is to cost nothing
+# Imported on first use, so that `import hopyard` stays cheap.
+_LATER = ("allreduce", "collective", "experiment", "hvd", "keras", "search", "spark", "tensorboard")
 
 
 def __getattr__(name: str) -> Any:

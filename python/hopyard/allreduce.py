@@ -37,20 +37,39 @@ import inspect
 import os
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
-from . import _bundle, _code, _notebook, _run, _show, _spark
-from ._errors import Error, FileNotFound, TrialsFailed
-from ._file import open_own
-from ._result import Result, Trial, load
-from ._run import option
+from ._base.errors import Error, FileNotFound, TrialsFailed
+from ._base.files import open_own
+from ._code import bundle as _bundle
+from ._code import notebook as _notebook
+from ._code import references as _references
+from ._run import display as _display
+from ._run import start as _start
+from ._run.result import Result, Trial, load
+from ._run.settings import Settings, for_training, option
+from ._spark import supplier as _supplier
 
-__all__ = ["run", "run_notebook"]
+__all__ = ["TrainingSettings", "run", "run_notebook"]
+
+
+class TrainingSettings(Settings, total=False):
+    """The settings of hopyard.experiment, and those of a training; help(hopyard.allreduce) explains them."""
+
+    min_np: int | None
+    max_np: int | None
+    reset_limit: int | None
+    hostfile: str | os.PathLike[str] | None
+    env: Mapping[str, object] | None
+    interfaces: str | Iterable[str] | None
+    timeline: str | os.PathLike[str] | None
+    output: str | os.PathLike[str] | None
+    verbose: bool
 
 
 def run(
     fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, np: int = 2,
-    **settings: Any,
+    **settings: Unpack[TrainingSettings],
 ) -> list[Any]:  # fmt: skip
     """Call `fn(*args, **kwargs)` on all ranks; returns what each of them returned, by rank.
 
@@ -65,10 +84,10 @@ def run(
     """
     _check(fn, args, kwargs or {})
     call = functools.partial(fn, *args, **(kwargs or {}))
-    return _returned(_train(call, f"{_bundle.name_of(fn)}()", _code.preload(call), np, **settings))
+    return _returned(_train(call, f"{_bundle.name_of(fn)}()", _references.preload(call), np, **settings))
 
 
-def run_notebook(path: str | os.PathLike[str], np: int = 2, **settings: Any) -> Result:
+def run_notebook(path: str | os.PathLike[str], np: int = 2, **settings: Unpack[TrainingSettings]) -> Result:
     """Runs a notebook's cells of code, in order, on all ranks. What they print is in each rank's log."""
     name, cells = os.path.basename(path), _notebook.read(path)
     call = functools.partial(_notebook.execute, name, cells)
@@ -97,9 +116,9 @@ def _train(
     min_np: int | None = None, max_np: int | None = None, reset_limit: int | None = None,
     hostfile: str | os.PathLike[str] | None = None, env: Mapping[str, object] | None = None,
     interfaces: str | Iterable[str] | None = None, timeline: str | os.PathLike[str] | None = None,
-    output: str | os.PathLike[str] | None = None, verbose: bool = False, **settings: Any,
+    output: str | os.PathLike[str] | None = None, verbose: bool = False, **settings: Unpack[Settings],
 ) -> Result:  # fmt: skip
-    common = _run.settings_of(settings, "a training", "hopyard.allreduce")
+    common = for_training(settings, "a training", "hopyard.allreduce")
     variables = dict(env or {})
     if reset_limit is not None:
         variables["HOPYARD_RESET_LIMIT"] = reset_limit
@@ -111,11 +130,11 @@ def _train(
         *(["--verbose"] if verbose else []),
         *(word for name, value in variables.items() for word in option("env", f"{name}={value}")),
     ]  # fmt: skip
-    bundle = _bundle.make(call, common.metric, "max", optional=True, ranks=True, preload=preload)
-    number, address = _run.start(words, common, _run.python("hopyard._trial"), bundle, command="train")
-    status = _show.show(number, common.project, training=True)
-    had_session = _spark.settle(number, common.project)
-    result = load(number, common.project, address)
+    bundle = _bundle.make(call, common["metric"], "max", optional=True, ranks=True, preload=preload)
+    number, address = _start.start(words, common, _start.python("hopyard._trial"), bundle, command="train")
+    status = _display.show(number, common["project"], training=True)
+    had_session = _supplier.settle(number, common["project"])
+    result = load(number, common["project"], address)
     return _conclude(result, status, is_elastic=bool(min_np or max_np), had_session=had_session)
 
 
@@ -127,7 +146,7 @@ def _conclude(result: Result, status: int, is_elastic: bool, had_session: bool) 
     failed = [trial for trial in result.trials if trial.state == "failed"]
     if failed and (result.state == "failed" or (result.state == "done" and not is_elastic)):
         raise TrialsFailed(f"{_rank(failed[0])} of run {result.run} failed: {failed[0].error}", result)
-    return _run.conclude(result, status, had_session)
+    return _start.conclude(result, status, had_session)
 
 
 def _rank(trial: Trial) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TensorFlow cluster: parameter servers, a chief, workers, each with its part of one function.
+"""TensorFlow clusters: parameter servers, a chief and workers that run one function.
 
     from hopyard import cluster
 
@@ -11,22 +11,23 @@
     nodes = cluster.run(main_fun, args, workers=2, ps=1)
     nodes.shutdown()
 
-Every node calls `main_fun(args, ctx)`, with TF_CONFIG set; `ctx` says which node it is (`job_name`, `task_index`,
-`executor_id`) and where all are (`cluster_spec`). A list of `args` is its sys.argv, too. Where nodes fail, the others
-are ended at once, and hopyard.TrialsFailed has the traceback. Parameter servers end when chief and workers are done.
+Every node calls `main_fun(args, ctx)`, with TF_CONFIG set; `ctx` has the node's `job_name`, `task_index` and
+`executor_id`, and the addresses of all nodes (`cluster_spec`). If `args` is a list, it becomes sys.argv. If a node
+fails, the others are ended at once, and hopyard.TrialsFailed has the traceback. Parameter servers end when chief and
+workers are done.
 
-A cluster is a run like any other: it is in `hopyard ls`, has a log for each node (`hopyard logs RUN worker-0`), and
-outlives this process. It may have `memory`, `timeout`, `retries` (of all nodes together), `gpus` (for each node that
-is no parameter server), `max_transfer` (of each node), `disk_timeout`, `oversubscribe`, `name`, `project`, `tensorboard`, `hosts`, `spark` and `seed`, as
-hopyard.experiment has them, and
+A cluster is a run: `hopyard ls` lists it, each node has a log (`hopyard logs RUN worker-0`), and it outlives this
+process. It has these settings of hopyard.experiment: `memory`, `timeout`, `retries` (of all nodes together), `gpus`
+(for each node that is not a parameter server), `max_transfer` (of each node), `disk_timeout`, `oversubscribe`, `name`,
+`project`, `tensorboard`, `hosts`, `spark` and `seed`; and
 
-workers        how many workers there are
-ps             how many parameter servers
-chief          with a node "chief" besides (or "master": by that name)
-evaluator      with a node "evaluator" besides
-feed           rows come by `train` and `inference`: main_fun takes them by ctx.get_data_feed()
-release_port   False: ctx.tmp_socket is the socket that holds the node's port, as in TensorFlowOnSpark. The port is held
-               either way, and TensorFlow can listen on it; call ctx.release_port() before other code binds it
+workers        the number of workers
+ps             the number of parameter servers
+chief          True: an additional node "chief" ("master": with that name)
+evaluator      True: an additional node "evaluator"
+feed           True: `train` and `inference` feed rows; main_fun reads them with ctx.get_data_feed()
+release_port   False: ctx.tmp_socket is the socket that reserves the node's port, as in TensorFlowOnSpark. The port is
+               reserved either way, and TensorFlow can listen on it; call ctx.release_port() before other code binds it
 """
 
 import contextlib
@@ -35,71 +36,83 @@ import os
 import pickle
 import secrets
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Unpack
 
-from . import _bundle, _code, _feed, _hopyard, _node, _program, _run, _show, _spark, _tensorboard
-from ._errors import Error, FeedTimeout, FileNotFound, RunError, TrialsFailed
-from ._file import open_own
-from ._result import Result, Trial, load
-from ._run import option
+from . import _hopyard
+from ._base.errors import Error, FeedTimeout, FileNotFound, RunError, TrialsFailed
+from ._base.files import open_own
+from ._code import bundle as _bundle
+from ._code import references as _references
+from ._feed import feeders as _feeders
+from ._run import display as _display
+from ._run import program as _program
+from ._run import start as _start
+from ._run import tensorboard_process as _tensorboard_process
+from ._run.result import Result, Trial, load
+from ._run.settings import Settings, for_training, option
+from ._spark import supplier as _supplier
+from ._trial import cluster_node as _cluster_node
 
 __all__ = ["Cluster", "run"]
 
-COMPLETE = "all nodes have joined"  # a note of the driver's, after those with the nodes' addresses
+COMPLETE = "all nodes have joined"  # a note of the driver, after those with the nodes' addresses
 ADDRESSES = "nodes: "
-END_S = 5.0  # for a run to have heard of its node's end
+END_S = 5.0  # until a run has noticed its node's end
 
 
 def run(
     main_fun: Callable[[Any, Any], Any], args: Any = None, workers: int = 1, ps: int = 0,
     chief: bool | str = False, evaluator: bool = False, feed: bool = False, release_port: bool = True,
     default_fs: str = "file://",
-    env: Mapping[str, object] | None = None, **settings: Any,
+    env: Mapping[str, object] | None = None, **settings: Unpack[Settings],
 ) -> "Cluster":  # fmt: skip
-    """Start a cluster, and return at once; `shutdown` waits for its end, `results` for what nodes return.
+    """Start a cluster, and return at once; `shutdown` waits for its end, `results` for the nodes' return values.
 
     main_fun: main_fun(args, ctx) runs on every node; ctx has its job_name, task_index and cluster_spec
     args: its first argument
-    workers, ps: how many workers and parameter servers
-    chief: True: one node is "chief" ("master": it is called so)
-    evaluator: True: one node more, for evaluation
-    feed: True: rows are fed to workers, by `train` and `inference`
-    release_port, default_fs: as TensorFlowOnSpark has them
-    env: variables for the nodes' environment
-    settings: those of hopyard.experiment, for the whole cluster: help(hopyard.cluster) lists them
+    workers, ps: the number of workers and parameter servers
+    chief: True: an additional node "chief" ("master": with that name)
+    evaluator: True: an additional node for evaluation
+    feed: True: `train` and `inference` feed rows to workers
+    release_port, default_fs: as in TensorFlowOnSpark
+    env: environment variables for the nodes
+    settings: those of hopyard.experiment, for the whole cluster; help(hopyard.cluster) lists them
     """
     if not callable(main_fun):
-        raise Error(f"a function main_fun(args, ctx) is needed, and {main_fun!r:.60} is none")
-    common = _run.settings_of(settings, "a cluster", "hopyard.cluster")
+        raise Error(f"{main_fun!r:.60} is not a function; main_fun(args, ctx) is required")
+    common = for_training(settings, "a cluster", "hopyard.cluster")
     head = {"master" if chief == "master" else "chief": 1} if chief else {}
     roles = {"ps": ps, **head, "evaluator": int(bool(evaluator)), "worker": workers}
     _check(roles)
     token = f"hopyard-{secrets.token_hex(8)}" if feed else ""
-    call = _node.Call(main_fun, args, default_fs, token, release_port)
+    call = _cluster_node.Call(main_fun, args, default_fs, token, release_port)
     title = f"{_bundle.name_of(main_fun)}()"
-    bundle = _bundle.make(call, common.metric, "max", optional=True, ranks=True, preload=_code.preload(main_fun))
+    bundle = _bundle.make(
+        call, common["metric"], "max", optional=True, ranks=True, preload=_references.preload(main_fun)
+    )
     words = [
         "--function", "-", "--title", title, "--metric-optional",
         *option("roles", ",".join(f"{role}={count}" for role, count in roles.items())), *(["--fed"] if feed else []),
         *(word for name, value in (env or {}).items() for word in option("env", f"{name}={value}")),
     ]  # fmt: skip
-    program = _run.python("hopyard._trial")
-    number, address = _run.start(words, common, program, bundle, command="train", leaves=feed)
-    return Cluster(number, common.project, address, {role: count for role, count in roles.items() if count}, token)
+    program = _start.python("hopyard._trial")
+    number, address = _start.start(words, common, program, bundle, command="train", leaves=feed)
+    return Cluster(number, common["project"], address, {role: count for role, count in roles.items() if count}, token)
 
 
 def _check(roles: Mapping[str, int]) -> None:
     for role, count in roles.items():
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise Error(f"the number of nodes '{role}' is {count!r}; a whole number from 0 on is needed")
-    if not any(count for role, count in roles.items() if role in _node.RANKS):
+            raise Error(f"the number of '{role}' nodes is {count!r}; it must be a whole number, 0 or more")
+    if not any(count for role, count in roles.items() if role in _cluster_node.RANKS):
         raise Error("a cluster needs a chief or a worker")
 
 
 class Cluster:
-    """One that was started."""
+    """A cluster that was started."""
 
     def __init__(self, number: int, project: Any, address: str | None, roles: Mapping[str, int], feed: str) -> None:
         self.run = number
@@ -108,37 +121,37 @@ class Cluster:
         self._address = address
         self._feed = feed
         self._end: Result | None = None
-        self._tie = _tie(number, project) if feed else None
+        self._feeder_link = _link_feeder(number, project) if feed else None
 
     def __repr__(self) -> str:
         nodes = ", ".join(f"{count} {role}" for role, count in self.roles.items())
         return f"<cluster: run {self.run}, {nodes}>"
 
     def tensorboard_url(self) -> str | None:
-        """The address of its TensorBoard; None where there is none."""
+        """The address of its TensorBoard; None if it has none."""
         return self._address
 
     def hubs(self) -> list[str]:
-        """The names at which nodes that compute take rows."""
+        """The names of the hubs that receive the rows of chief and workers."""
         if not self._feed:
-            raise Error("nothing is fed to this cluster; start it with feed=True (input_mode=InputMode.SPARK)")
-        ranks = [role for role in self.roles if role in _node.RANKS]
-        return [_node.hub_name(self._feed, role, i) for role in ranks for i in range(self.roles[role])]
+            raise Error("this cluster is not fed; start it with feed=True (input_mode=InputMode.SPARK)")
+        ranks = [role for role in self.roles if role in _cluster_node.RANKS]
+        return [_cluster_node.hub_name(self._feed, role, i) for role in ranks for i in range(self.roles[role])]
 
     def is_running(self) -> bool:
-        return load(self.run, self.project).goes_on
+        return load(self.run, self.project).is_running
 
     def has_failed(self) -> bool:
         return load(self.run, self.project).state == "failed"
 
     def wait_for_nodes(self, timeout: float) -> None:
-        """Until all have joined, and can be fed."""
+        """Waits until all nodes have joined, and can be fed."""
         end = time.monotonic() + timeout
         while COMPLETE not in load(self.run, self.project).notes:
             self._check()
             if time.monotonic() > end:
                 self.stop()
-                raise Error(f"the nodes of run {self.run} were not all there after {timeout:g} s, and it was stopped")
+                raise Error(f"not all nodes of run {self.run} had joined after {timeout:g} s; it was stopped")
             time.sleep(0.05)
 
     def addresses(self) -> list[tuple[str, int, str, int]]:
@@ -148,13 +161,13 @@ class Cluster:
             words = note.removeprefix(ADDRESSES).split(", ") if note.startswith(ADDRESSES) else []
             for name, _, address in (word.partition(" at ") for word in words):
                 (role, _, index), (host, _, port) = name.rpartition("-"), address.rpartition(":")
-                found[name] = role, int(index), host, int(port)  # of nodes that were started again, the last
+                found[name] = role, int(index), host, int(port)  # the last address of a node that was restarted
         return list(found.values())
 
     def train(self, data: Iterable[Any], num_epochs: int = 1, feed_timeout: float = 600, qname: str = "input") -> None:
-        """Feeds rows to chief and workers, a piece to each in turn; returns when they are taken, or not wanted any more.
+        """Feeds rows to chief and workers in turn, in chunks; returns when all are taken, or the nodes want no more.
 
-        `data` is any iterable, or a tf.data.Dataset; it is gone through once for each epoch.
+        `data` is any iterable, or a tf.data.Dataset; it is iterated once per epoch.
         """
         with self.feeding(), contextlib.ExitStack() as ends:
             sources = [ends.enter_context(self._source(name, qname, feed_timeout)) for name in self.hubs()]
@@ -166,13 +179,13 @@ class Cluster:
                 raise
 
     def inference(self, data: Iterable[Any], feed_timeout: float = 600, qname: str = "input") -> Iterator[Any]:
-        """A result for each row, in their order: by one of the nodes."""
+        """A result for each row, in order, from one of the nodes."""
         name = self.hubs()[0]
         with self.feeding():
-            yield from _feed.inferred(name, self._source(name, qname, feed_timeout, results=True), rows_of(data))
+            yield from _feeders.inferred(name, self._source(name, qname, feed_timeout, results=True), rows_of(data))
 
     def _source(self, name: str, queue: str, timeout: float, results: bool = False) -> _hopyard.Source:
-        """As soon as the node is there."""
+        """Connects to a node's hub, as soon as it exists."""
         while True:
             try:
                 return _hopyard.Source(name, queue, results, patience=timeout)
@@ -181,34 +194,34 @@ class Cluster:
                 time.sleep(0.02)
 
     def unread(self, timeout: float) -> FeedTimeout:
-        """What to raise when nodes take no rows."""
+        """The error if nodes take no rows."""
         return FeedTimeout(
-            f"no rows were taken for {timeout:g} s (feed_timeout) by a node of run {self.run}; `hopyard logs {self.run}` has "
-            "what it printed"
+            f"a node of run {self.run} took no rows for {timeout:g} s (feed_timeout); see its output with "
+            f"`hopyard logs {self.run}`"
         )
 
-    def check_nobody(self) -> None:
-        """Some rows found nobody to take them: that is fine where a node has ended well."""
+    def check_missing_node(self) -> None:
+        """Some rows found no node on their machine: that is valid only if a node has finished."""
         result = load(self.run, self.project)
         if result.state == "failed":
             self._wait(0)
-        ranks = [trial for trial in result.trials if name_of(trial).rpartition("-")[0] in _node.RANKS]
+        ranks = [trial for trial in result.trials if name_of(trial).rpartition("-")[0] in _cluster_node.RANKS]
         if not any(trial.state == "done" for trial in ranks):
             raise Error(
-                "rows were on a machine that has no node of the cluster; give it as many nodes as there are executors, "
+                "rows were on a machine without a node of the cluster; start as many nodes as there are executors, "
                 "so that each has one"
             )
 
     def _check(self) -> None:
-        """Raises what has become of a run that is over."""
+        """Raises an error if the run has ended."""
         result = load(self.run, self.project, self._address)
-        if not result.goes_on:
+        if not result.is_running:
             self._wait(0)
-            raise RunError(f"the cluster of run {self.run} is over: nobody takes rows any more", result)
+            raise RunError(f"the cluster of run {self.run} has ended and takes no more rows", result)
 
     @contextlib.contextmanager
     def feeding(self) -> Iterator[None]:
-        """For who feeds: where a node has failed, its own error is raised, and not that of the feeder."""
+        """A context for feeding: if a node has failed, its error is raised instead of the feeder's."""
         try:
             yield
         except FeedTimeout:
@@ -225,7 +238,7 @@ class Cluster:
             time.sleep(0.1)
 
     def _failure(self) -> Error | None:
-        """Of its nodes, where the run has failed."""
+        """The error of its nodes, if the run has failed."""
         if self.has_failed():
             try:
                 self._wait(0)
@@ -234,22 +247,22 @@ class Cluster:
         return None
 
     def shutdown(self, grace_secs: float = 0, timeout: float = 3 * 24 * 3600) -> None:
-        """Waits until the nodes have done what they have to do; raises hopyard.TrialsFailed where one has failed.
+        """Waits until the nodes are done; raises hopyard.TrialsFailed if one has failed.
 
-        Where rows are fed, no more will come. After `timeout` seconds (0: never) nodes are ended. Its TensorBoard ends;
-        `hopyard tensorboard RUN` starts another one.
+        If rows are fed, this is the end of the feed. After `timeout` seconds (0: never) nodes are ended. Its TensorBoard
+        ends; `hopyard tensorboard RUN` starts another.
         """
         try:
             if self._feed and self._end is None and self.is_running():
                 _program.call("stop", "--feed", str(self.run), project=self.project)
             self._wait(timeout)
         finally:
-            _tensorboard.stop(self.run, self.project)
+            _tensorboard_process.stop(self.run, self.project)
 
     def results(self) -> dict[str, Any]:
-        """What main_fun returned, by the node's name ("chief-0", "worker-0"); waits for it.
+        """The return values of main_fun by node ("chief-0", "worker-0"); waits for them.
 
-        Nodes that served the others to the end are not in it: there it did not return.
+        Nodes that served others until the end are not in it, because main_fun did not return there.
         """
         kept = {name_of(trial): _returned(trial) for trial in self._wait(0).trials}
         return {name: value[0] for name, value in kept.items() if value}
@@ -262,53 +275,54 @@ class Cluster:
         if self._end is None:
             with _deadline(self, timeout) as passed:
                 status = self._show()
-            had_session = _spark.settle(self.run, self.project)
+            had_session = _supplier.settle(self.run, self.project)
             result = load(self.run, self.project, self._address)
             if passed():
-                raise RunError(f"the cluster of run {self.run} was not done after {timeout:g} s, and was stopped", result)
-            if self._tie is not None and not result.goes_on:
-                self._tie.communicate()
+                raise RunError(
+                    f"the cluster of run {self.run} was not done after {timeout:g} s; it was stopped", result
+                )
+            if self._feeder_link is not None and not result.is_running:
+                self._feeder_link.communicate()
             self._end = conclude(result, status, had_session, bool(self._feed))
         return self._end
 
 
     def _show(self) -> int:
-        """To its end; of one that has failed already, what is raised says all."""
-        return 1 if self.has_failed() else _show.show(self.run, self.project, training=True, is_fed=bool(self._feed))
+        """Shows the run until it ends; for one that has failed already, the exception has the reason."""
+        return 1 if self.has_failed() else _display.show(self.run, self.project, training=True, is_fed=bool(self._feed))
 
 
-def _tie(run: int, project: Any) -> subprocess.Popen[bytes]:
-    """By which the run notices that this process, from which its rows come, is gone: it would wait for more."""
+def _link_feeder(run: int, project: Any) -> subprocess.Popen[bytes]:
+    """A connection that shows the run that its feeder, this process, is alive: otherwise it would wait for rows forever."""
     command = _program.command("supply", str(run), "--feeds", project=project)
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
 
 
 def rows_of(data: Any) -> Iterable[Any]:
-    """A tf.data.Dataset gives NumPy's."""
-    return data.as_numpy_iterator() if hasattr(data, "as_numpy_iterator") else data
+    """An iterable of rows; a tf.data.Dataset yields NumPy values."""
+    rows: Iterable[Any] = data.as_numpy_iterator() if hasattr(data, "as_numpy_iterator") else data
+    return rows
 
 
 def _feed_all(sources: list[_hopyard.Source], epochs: Iterable[Iterable[Any]]) -> None:
-    """A piece to each in turn; one that has had enough is left out."""
+    """A chunk to each in turn; sources that want no more are skipped."""
     turns = itertools.cycle(range(len(sources)))
     open_ones = set(range(len(sources)))
     for rows in epochs:
-        for piece in _feed.chunks(rows, sources):
+        for chunk in _feeders.chunks(rows, sources):
             while open_ones and (turn := next(turns)) not in open_ones:
                 continue
             if not open_ones:
                 return
-            if not sources[turn].put(piece):
+            if not sources[turn].put(chunk):
                 open_ones.discard(turn)
     for i in open_ones:
         sources[i].wait_until_taken()
 
 
 @contextlib.contextmanager
-def _deadline(cluster: Cluster, seconds: float):  # type: ignore[no-untyped-def]
-    """Stops it when it is over; what is yielded says whether that was."""
-    import threading
-
+def _deadline(cluster: Cluster, seconds: float) -> Iterator[Callable[[], bool]]:
+    """Stops the cluster after so many seconds; yields a function that tells whether they have passed."""
     if not seconds:
         yield lambda: False
         return
@@ -332,7 +346,7 @@ def conclude(result: Result, status: int, had_session: bool, is_fed: bool = Fals
     if failed and result.state in ("failed", "done"):
         why = result.message or f"{name_of(failed[0])} failed: {failed[0].message}"
         raise TrialsFailed(f"run {result.run}: {why}\n{failed[0].error}", result)
-    return _run.conclude(result, status, had_session, is_fed)
+    return _start.conclude(result, status, had_session, is_fed)
 
 
 def _returned(trial: Trial) -> tuple[Any] | None:

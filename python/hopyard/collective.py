@@ -21,8 +21,18 @@ import numpy as np
 
 from . import _hopyard
 from .hvd._basics import (
-    cross_rank, cross_size, init, is_homogeneous, is_initialized, local_rank, local_size, rank, shutdown, size,
-    start_timeline, stop_timeline,
+    cross_rank,
+    cross_size,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    rank,
+    shutdown,
+    size,
+    start_timeline,
+    stop_timeline,
 )  # fmt: skip
 from .hvd._sets import ProcessSet, add_process_set, generation, global_process_set, needs_init, remove_process_set
 

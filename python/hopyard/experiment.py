@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of a Python function over many hyperparameters, several trials at a time.
+"""Runs a Python function with many hyperparameters, several trials at a time.
 
     from hopyard import experiment
 
@@ -10,212 +10,144 @@
     result = experiment.grid_search(training, {"learning_rate": [0.001, 0.0005], "dropout": [0.45, 0.7]})
     result.best.params, result.best.metric
 
-The function returns a number, a dict, or the History of Keras' fit; `metric` names the value in it that counts.
-It may return nothing where no metric is needed (a grid, random points, launch), or where it reports the metric. A run
-is a process of its own: it outlives this one, `attach` comes back to it, `resume` goes on with one that was stopped or
-killed. help(experiment.grid_search) has what all of them take.
+The function returns a number, a dict, or the History of Keras' fit; `metric` names the value in it that is optimized. It
+may return nothing if no metric is needed (grid search, random search, launch), or if it reports the metric. A run is a
+separate process: it outlives this one, `attach` watches it again, `resume` continues one that was stopped or killed.
+help(experiment.grid_search) describes the settings that all functions share.
 
-Where every trial fails, hopyard.TrialsFailed is raised, with the first one's traceback; where the run was
-stopped, hopyard.Stopped. Both have the `result`.
+If every trial fails, hopyard.TrialsFailed is raised, with the traceback of the first; if the run was stopped,
+hopyard.Stopped. Both have the `result`.
 """
 
-import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Unpack
 
-from . import _held, _program, _run, _show
-from ._errors import Error
-from ._outcome import DEFAULT_METRIC
-from ._report import described, number
-from ._result import Result, Trial, load
-from ._run import UNSTATED, Settings, option
+from ._base.errors import Error
+from ._base.metrics import DEFAULT_METRIC, describe, number
+from ._run import display as _display
+from ._run import placeholder_trial as _placeholder_trial
+from ._run import program as _program
+from ._run import settings as _settings
+from ._run import start as _start
+from ._run.result import Result, Trial, load
+from ._run.settings import UNSTATED, Settings, option, with_settings
 
 __all__ = [
-    "Result", "Trial", "attach", "begin", "differential_evolution", "end", "evolutionary_search",
+    "Result", "Settings", "Trial", "attach", "begin", "differential_evolution", "end", "evolutionary_search",
     "grid_search", "launch", "random_search", "result", "resume",
 ]  # fmt: skip
 
 Function = Callable[..., Any]
 Space = Mapping[str, Any]
-Hosts = str | Iterable[str] | None
 Project = str | os.PathLike[str] | None
-Amount = int | float | str | None
 Run = int | str | Result
-Call = TypeVar("Call", bound=Callable[..., Any])
 
-# ---- a function, many times ------------------------------------------------------------------
-
-_SETTINGS = """
-    direction: "max" or "min": which values of the metric are better. A loss or an error that is returned counts
-        only where this is given
-    metric: the name of the value that counts, of a dict, a History or of what the function reports; default: a
-        returned number, the only value, or the only value of validation besides val_loss
-    parallel: at most so many trials at a time; default: one for each core
-    memory: the most a trial may use, in bytes or as "4G"; over it the trial is ended. Default: no limit
-    timeout: the longest an attempt may take, in seconds or as "15m"; default: no limit
-    retries: how often a failed trial is tried again
-    seed: the same seed gives the same trials; default: a random one
-    gpus: GPUs for each trial: a whole number, or a share of one such as 0.2; 0 hides them. Default: none are leased,
-        none are hidden
-    name: a name to call the run by
-    project: its folder, which is made if it does not exist; default: $HOPYARD_PROJECT, or the current folder
-    tensorboard: whether to start a TensorBoard on the run
-    app_id: the folder below Logs/TensorFlow for the run's logs; default: "local-" and the time
-    spark: a SparkSession, on whose executors trials run; with a master "local..." they run on this machine
-    hosts: machines to run on by ssh: ["a:4", "b"], or "a:4,b"; default: this machine
-    detach: True: start the run and return at once, with what is there of the result
-    max_transfer: the most that is copied of a trial's files from a machine that does not see the project folder, in
-        bytes or as "4G"; "none": no limit. A trial that leaves more has failed. Default: 100 GB
-    disk_timeout: how long the run waits when its disk is full or its store is locked before it is interrupted, in
-        seconds or as "1h"; default: "10m"
-    oversubscribe: True: do not wait for cores of this machine that your other runs use
-
-    Returns a Result: `best`, `trials`, `notes`, `logdir`, `to_dataframe()`.
-    """
+# ---- searches ------------------------------------------------------------------
 
 
-def _with_settings(function: Call) -> Call:
-    """Adds what all searches take to a docstring."""
-    function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n{inspect.cleandoc(_SETTINGS)}"
-    return function
+@with_settings
+def grid_search(fn: Function, space: Space, **settings: Unpack[Settings]) -> Result:
+    """Run a function with every combination of values; the first name varies slowest.
 
-
-
-@_with_settings
-def grid_search(
-    fn: Function, space: Space,
-    direction: str = UNSTATED, metric: str | None = None, parallel: int | None = None,
-    memory: Amount = None, timeout: Amount = None, retries: int = 0, seed: int | None = None,
-    gpus: float | None = None, name: str | None = None, project: Project = None, tensorboard: bool = True,
-    app_id: str | None = None, spark: Any = None, hosts: Hosts = None, detach: bool = False,
-    max_transfer: Amount = None, disk_timeout: Amount = None, oversubscribe: bool = False,
-) -> Result:  # fmt: skip
-    """Run a function with every combination of values, the first name slowest.
-
-    fn: the function to run; each hyperparameter is an argument of it
+    fn: the function to run; each hyperparameter is passed as an argument
     space: a list of values for each hyperparameter, as in {"lr": [0.1, 0.01], "units": [32, 64]}
     """
-    settings = Settings(direction, metric, parallel, memory, timeout, retries, seed, gpus, name, project,
-                        tensorboard, app_id, spark, hosts, detach, max_transfer, disk_timeout, oversubscribe)  # fmt: skip
-    return _run.function(fn, space, "grid", [], settings)
+    return _start.run_function(fn, space, "grid", [], settings)
 
 
-@_with_settings
-def random_search(
-    fn: Function, space: Space, samples: int = 10,
-    direction: str = UNSTATED, metric: str | None = None, parallel: int | None = None,
-    memory: Amount = None, timeout: Amount = None, retries: int = 0, seed: int | None = None,
-    gpus: float | None = None, name: str | None = None, project: Project = None, tensorboard: bool = True,
-    app_id: str | None = None, spark: Any = None, hosts: Hosts = None, detach: bool = False,
-    max_transfer: Amount = None, disk_timeout: Amount = None, oversubscribe: bool = False,
-) -> Result:  # fmt: skip
+@with_settings
+def random_search(fn: Function, space: Space, samples: int = 10, **settings: Unpack[Settings]) -> Result:
     """Run a function at points drawn at random from the space.
 
-    fn: the function to run; each hyperparameter is an argument of it
+    fn: the function to run; each hyperparameter is passed as an argument
     space: two numbers are bounds, other lists are choices, as in {"lr": hopyard.log(1e-5, 1e-1), "dropout": [0.0, 0.5],
-        "act": ["relu", "tanh"]}; `hopyard.uniform`, `integer` and `choice` say it explicitly
-    samples: how many points; 0: until the run is stopped
+        "act": ["relu", "tanh"]}; `hopyard.uniform`, `integer` and `choice` are explicit
+    samples: the number of points; 0: until the run is stopped
     """
-    settings = Settings(direction, metric, parallel, memory, timeout, retries, seed, gpus, name, project,
-                        tensorboard, app_id, spark, hosts, detach, max_transfer, disk_timeout, oversubscribe)  # fmt: skip
-    return _run.function(fn, space, "random", option("random", samples), settings)
+    return _start.run_function(fn, space, "random", option("random", samples), settings)
 
 
-@_with_settings
+@with_settings
 def evolutionary_search(
     fn: Function, space: Space, population: int | None = None, generations: int = 10,
     mutation: float | None = None, crossover: float | None = None, strategy: str | None = None,
-    asynchronous: bool = False,
-    direction: str = UNSTATED, metric: str | None = None, parallel: int | None = None,
-    memory: Amount = None, timeout: Amount = None, retries: int = 0, seed: int | None = None,
-    gpus: float | None = None, name: str | None = None, project: Project = None, tensorboard: bool = True,
-    app_id: str | None = None, spark: Any = None, hosts: Hosts = None, detach: bool = False,
-    max_transfer: Amount = None, disk_timeout: Amount = None, oversubscribe: bool = False,
+    asynchronous: bool = False, **settings: Unpack[Settings],
 ) -> Result:  # fmt: skip
-    """Search by differential evolution: trials are made from the best ones so far. Each must have a metric.
+    """Search by differential evolution: new trials combine the best ones so far. Each must have a metric.
 
-    fn: the function to run; each hyperparameter is an argument of it
+    fn: the function to run; each hyperparameter is passed as an argument
     space: as for random_search
-    population: trials in each generation; default: 4 and 5/4 for each hyperparameter, rounded up
-    generations: how many there are; 0: until the run is stopped
-    mutation: how far a child is from its parents, above 0 to 2; default: drawn anew for each
-    crossover: the probability that a value is taken from the mutant, 0 to 1; default: the strategy's own
-    strategy: "best1bin" or "rand1bin", the textbook's; default: current-to-elite/1/bin, which needs the fewest trials
+    population: trials per generation; default: 4 plus 5/4 per hyperparameter, rounded up
+    generations: the number of generations; 0: until the run is stopped
+    mutation: the distance of a child from its parents, above 0 to 2; default: drawn at random for each
+    crossover: the probability that a value is taken from the mutant, 0 to 1; default: chosen by the strategy
+    strategy: "best1bin" or "rand1bin", as in textbooks; default: current-to-elite/1/bin, which needs the fewest trials
     asynchronous: True: no trial waits for the end of a generation
     """
-    settings = Settings(direction, metric, parallel, memory, timeout, retries, seed, gpus, name, project,
-                        tensorboard, app_id, spark, hosts, detach, max_transfer, disk_timeout, oversubscribe)  # fmt: skip
     search = ["--evolve", *option("generations", generations), *option("population", population),
               *option("mutation", mutation), *option("crossover", crossover), *option("strategy", strategy),
               *(["--async"] if asynchronous else [])]  # fmt: skip
-    return _run.function(fn, space, "evolve", search, settings, optional=False)
+    return _start.run_function(fn, space, "evolve", search, settings, optional=False)
 
 
 differential_evolution = evolutionary_search
 
 
-@_with_settings
+@with_settings
 def launch(
-    fn: Function, args: Mapping[str, Sequence[Any]] | None = None,
-    direction: str = UNSTATED, metric: str | None = None, parallel: int | None = None,
-    memory: Amount = None, timeout: Amount = None, retries: int = 0, seed: int | None = None,
-    gpus: float | None = None, name: str | None = None, project: Project = None, tensorboard: bool = True,
-    app_id: str | None = None, spark: Any = None, hosts: Hosts = None, detach: bool = False,
-    max_transfer: Amount = None, disk_timeout: Amount = None, oversubscribe: bool = False,
-) -> Result:  # fmt: skip
+    fn: Function, args: Mapping[str, Sequence[Any]] | None = None, **settings: Unpack[Settings]
+) -> Result:
     """Run a function once, or with the first values of all lists, then with the second ones, and so on.
 
-    fn: the function to run; each name of `args` is an argument of it
+    fn: the function to run; each name in `args` is passed as an argument
     args: lists of values by name, all of the same length; default: one trial without arguments
     """
-    settings = Settings(direction, metric, parallel, memory, timeout, retries, seed, gpus, name, project,
-                        tensorboard, app_id, spark, hosts, detach, max_transfer, disk_timeout, oversubscribe)  # fmt: skip
-    return _run.function(fn, args or {}, "paired", [], settings)
+    return _start.run_function(fn, args or {}, "paired", [], settings)
 
 
-# ---- runs that are there --------------------------------------------------------------------
+# ---- existing runs --------------------------------------------------------------------
 
 
-def _word(run: Run) -> int | str:
+def _number_or_name(run: Run) -> int | str:
     return run.run if isinstance(run, Result) else run
 
 
 def resume(
     run: Run, project: Project = None, tensorboard: bool = True, detach: bool = False, spark: Any = None
 ) -> Result:  # fmt: skip
-    """Continue a run that was stopped or killed, or has failed trials. What has ended well stays.
+    """Continue a run that was stopped or killed, or has failed trials. Finished trials are kept.
 
     run: its number, its name (the newest of that name), or a Result
-    project: its folder; default: $HOPYARD_PROJECT, or the current folder
+    project: its directory; default: $HOPYARD_PROJECT, or the current directory
     tensorboard: whether to start a TensorBoard on the run
-    detach: True: return at once, with what is there of the result
-    spark: for a run on Spark, the SparkSession to continue with, also where the run still waits for executors
+    detach: True: return at once, with the result so far
+    spark: for a run on Spark, the SparkSession to continue with, also if the run still waits for executors
     """
-    number, address = _run.resume(_word(run), project, tensorboard, spark)
-    return load(number, project, address) if detach else _run.watch(number, project, address)
+    number, address = _start.resume(_number_or_name(run), project, tensorboard, spark)
+    return load(number, project, address) if detach else _start.watch(number, project, address)
 
 
 def attach(run: Run, project: Project = None) -> Result:
     """Watch a run to its end, and return its Result.
 
     run: its number, its name (the newest of that name), or a Result
-    project: its folder; default: $HOPYARD_PROJECT, or the current folder
+    project: its directory; default: $HOPYARD_PROJECT, or the current directory
     """
-    return _run.watch(load(_word(run), project).run, project, None)
+    return _start.watch(load(_number_or_name(run), project).run, project, None)
 
 
 def result(run: Run, project: Project = None) -> Result:
     """The Result of a run as it is now, whether it has ended or not.
 
     run: its number, its name (the newest of that name), or a Result
-    project: its folder; default: $HOPYARD_PROJECT, or the current folder
+    project: its directory; default: $HOPYARD_PROJECT, or the current directory
     """
-    return load(_word(run), project)
+    return load(_number_or_name(run), project)
 
 
-# ---- this process as a trial ------------------------------------------------------------------
+# ---- this process as the trial ------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -223,7 +155,7 @@ class _Begun:
     run: int
     settings: Settings
     address: str | None
-    trial: _held.Held
+    trial: _placeholder_trial.PlaceholderTrial
 
 
 _begun: _Begun | None = None
@@ -233,41 +165,45 @@ def begin(
     name: str | None = None, direction: str = UNSTATED, metric: str | None = None, project: Project = None,
     tensorboard: bool = True, app_id: str | None = None, spark: Any = None,
 ) -> str:  # fmt: skip
-    """Make a run of what this process does from here to end(). Returns the folder for what it writes.
+    """Begin a run whose only trial is this process, until end(). Returns the trial's directory.
 
-    In between this process is the run's one trial, for tensorboard.logdir(), hdfs.log() and hopyard.report().
+    Until then tensorboard.logdir(), hdfs.log() and hopyard.report() work as in a trial.
 
-    name: a name to call the run by
+    name: a name for the run
     direction: "max" or "min": which values of the metric are better
-    metric: what the number given to end() is called; of a dict, the value that counts
-    project: its folder, which is made if it does not exist; default: $HOPYARD_PROJECT, or the current folder
+    metric: the name of the number given to end(); for a dict, the name of the metric in it
+    project: its directory, created if it does not exist; default: $HOPYARD_PROJECT, or the current directory
     tensorboard: whether to start a TensorBoard on the run
-    app_id: the folder below Logs/TensorFlow for the run's logs; default: "local-" and the time
-    spark: a SparkSession: its application's id is the app_id
+    app_id: the directory below Logs/TensorFlow for the run's logs; default: "local-" and the time
+    spark: a SparkSession, whose application id becomes the app_id
     """
     global _begun
     if _begun:
-        raise Error(f"run {_begun.run} has begun and not ended; call experiment.end() first")
-    app_id = app_id if spark is None or app_id else _run.application_of(spark)  # no more: we are the trial
-    settings = Settings(direction, metric, name=name, project=project, tensorboard=tensorboard, app_id=app_id)
-    _run.check_direction(settings)
-    meeting = _held.Meeting()
+        raise Error(f"run {_begun.run} has not ended; call experiment.end() first")
+    if not app_id and spark is not None:
+        app_id = _settings.application_of(spark)  # nothing else of the session is used: this process is the trial
+    settings = _settings.complete(
+        {"direction": direction, "metric": metric, "name": name, "project": project, "tensorboard": tensorboard,
+         "app_id": app_id}
+    )  # fmt: skip
+    _settings.check_direction(settings)
+    listener = _placeholder_trial.Listener()
     try:
-        command = _run.python("hopyard._held", meeting.path)
+        command = _start.python("hopyard._run.placeholder_trial", listener.path)
         options = ["--metric-optional", "--oversubscribe", "--title", "experiment.begin()"]
-        run, address = _run.start(options, settings, command)
-        trial = meeting.wait(_program.command("attach", str(run), project=project))
+        run, address = _start.start(options, settings, command)
+        trial = listener.wait(_program.command("attach", str(run), project=project))
     finally:
-        meeting.close()
+        listener.close()
     if trial is None:
-        _run.conclude(load(run, project), 0)
-        raise Error(f"run {run} has ended before it began; 'hopyard show {run}' says more")
+        _start.conclude(load(run, project), 0)
+        raise Error(f"run {run} ended before its trial started; see 'hopyard show {run}'")
     _begun = _Begun(run, settings, address, trial)
     return trial.logdir
 
 
 def _outcome(metric: Any, name: str) -> dict[str, float] | None:
-    """What end() was given, by name."""
+    """The values given to end(), by name."""
     if metric is None:
         return None
     values = metric if isinstance(metric, Mapping) else {name: metric}
@@ -275,21 +211,21 @@ def _outcome(metric: Any, name: str) -> dict[str, float] | None:
     for key, value in values.items():
         as_number = number(value)
         if as_number is None:
-            raise Error(f"'{key}' is {described(value)}, which is not a number")
+            raise Error(f"'{key}' is {describe(value)}, which is not a number")
         numbers[str(key)] = as_number
     return numbers
 
 
 def end(metric: float | Mapping[str, float] | None = None) -> Result:
-    """End what begin() began, and return its Result.
+    """End the run that begin() began, and return its Result.
 
     metric: a number, a dict of numbers, or None
     """
     global _begun
     if not _begun:
         raise Error("there is no run to end; call experiment.begin() first")
-    outcome = _outcome(metric, _begun.settings.metric or DEFAULT_METRIC)
+    outcome = _outcome(metric, _begun.settings["metric"] or DEFAULT_METRIC)
     begun, _begun = _begun, None
-    begun.trial.let_go(outcome)
-    status = _show.wait(begun.run, begun.settings.project)
-    return _run.conclude(load(begun.run, begun.settings.project, begun.address), status)
+    begun.trial.finish(outcome)
+    status = _display.wait(begun.run, begun.settings["project"])
+    return _start.conclude(load(begun.run, begun.settings["project"], begun.address), status)

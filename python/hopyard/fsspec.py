@@ -29,8 +29,8 @@ from fsspec.spec import AbstractFileSystem
 from fsspec.utils import infer_storage_options
 
 from . import _hopyard
-from ._errors import Error
-from ._file import Writer, open_raw, open_url
+from ._base.errors import Error
+from ._base.files import Writer, open_raw, open_url
 from ._hopyard import File, Info
 
 __all__ = ["HopyardFileSystem"]

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from . import _hopyard, tensorboard
-from ._errors import Error, FileError, FileExists, FileNotFound, NotFolder
-from ._file import open_raw, open_url
+from ._base.errors import Error, FileError, FileExists, FileNotFound, NotFolder
+from ._base.files import open_raw, open_url
 from ._hopyard import Info
 
 __all__ = [
@@ -552,7 +552,7 @@ def _modules() -> str:
 
 
 def _write_code(full: str, name: str) -> str:
-    from . import _notebook
+    from ._code import notebook as _notebook
 
     code = _notebook.code(copy_to_local(full, _modules(), overwrite=True) if _is_remote(full) else full)
     path = os.path.join(_modules(), f"{name}.py")

@@ -11,7 +11,8 @@ It serves Keras 3 with any backend, tf_keras and the tf.keras of older TensorFlo
 from collections.abc import Mapping
 from typing import Any
 
-from ._report import number, send
+from ._base.metrics import number
+from ._trial.report import send
 
 __all__ = ["Report"]
 

@@ -38,7 +38,7 @@ class _Frozen:
         raise AttributeError(f"{type(self).__name__}() cannot be changed; make another")
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self._parts() == other._parts()  # type: ignore[attr-defined]
+        return type(self) is type(other) and self._parts() == other._parts()
 
     def __hash__(self) -> int:
         return hash((type(self), self._parts()))

@@ -29,8 +29,8 @@ project's hopyard.toml:
 from collections.abc import Mapping
 from typing import Any
 
-from . import _session
-from ._errors import Error
+from ._base.errors import Error
+from ._spark import session as _session
 
 __all__ = ["session"]
 

@@ -7,8 +7,9 @@ import subprocess
 import sys
 import tempfile
 
-from . import _hopyard, _tensorboard
-from ._errors import Error, FileError
+from . import _hopyard
+from ._base.errors import Error, FileError
+from ._run import tensorboard_process as _tensorboard_process
 
 __all__ = ["logdir", "visualize"]
 
@@ -55,7 +56,7 @@ def visualize(path: str | os.PathLike[str]) -> str:
         raise Error(f"there is no folder '{folder}' to show in TensorBoard")
     process, address = _started.get((os.getpid(), folder), (None, ""))
     if process is None or process.poll() is not None:
-        process, address = _started[os.getpid(), folder] = _tensorboard.launch(folder)
+        process, address = _started[os.getpid(), folder] = _tensorboard_process.launch(folder)
     return address
 
 
@@ -63,4 +64,4 @@ def end(path: str | os.PathLike[str]) -> None:
     """Ends the one that visualize() has started on this folder, if there is one."""
     process, _ = _started.pop((os.getpid(), _full(path)), (None, ""))
     if process is not None:
-        _tensorboard.end(process)
+        _tensorboard_process.end(process)

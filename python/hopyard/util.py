@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from . import _session
+from ._spark import session as _session
 from .search import Grid
 
 __all__ = ["grid_params", "num_executors", "num_param_servers"]

@@ -284,8 +284,8 @@ static PyObject *hub_next_rows(PyObject *self, PyObject *args, PyObject *kwargs)
 static bool feed_again(const struct hub *h, const char *queue, const void *pickle, size_t n, uint32_t first)
 {
     hy_cleanup_ref PyObject *rows = hy_unpickle(pickle, n);
-    hy_cleanup_ref PyObject *feed = rows ? PyImport_ImportModule("hopyard._feed") : NULL;
-    hy_cleanup_ref PyObject *fed = feed ? PyObject_CallMethod(feed, "again", "OsOI", h->name, queue, rows, first) : NULL;
+    hy_cleanup_ref PyObject *feed = rows ? PyImport_ImportModule("hopyard._feed.feeders") : NULL;
+    hy_cleanup_ref PyObject *fed = feed ? PyObject_CallMethod(feed, "feed_own_hub", "OsOI", h->name, queue, rows, first) : NULL;
 
     return fed != NULL;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The type File: an open file, as thin as it can be. What reads lines, buffers
- * and seeks is made of it in python/hopyard/_file.py.
+ * and seeks is made of it in python/hopyard/_base/files.py.
  *
  * Threads may read from one file at once, and one may close it meanwhile: the
  * last that reads closes it then. What writes is used by one thread at a time;

@@ -95,7 +95,7 @@ def test_what_cannot_be_is_said_before_anything_is_started(yard: Yard, lab: Lab)
     """)
     errors = [text for _, text in said["errors"]]
     assert errors[0] == "training() cannot be called with these arguments: missing a required argument: 'epochs'"
-    assert "multiple values for argument 'epochs'" in errors[1] and errors[2] == "a function is needed, and 3 is none"
+    assert "multiple values for argument 'epochs'" in errors[1] and errors[2] == "3 is not a function"
     assert "1" in errors[3] and "3" in errors[4] and errors[5] == "cannot read the notebook 'missing.ipynb': No such file or directory"
     assert yard.state() == "", "there is no run"
 
@@ -250,4 +250,4 @@ def test_a_notebook_that_is_not_there_is_named(yard: Yard, lab: Lab) -> None:
     """)
     missing, text = (error for _, error in said["errors"])
     assert missing == f"there is no notebook '{yard.project}/nothing.ipynb'; notebooks of a project are in its folder Jupyter"
-    assert "is no notebook of format 4" in text
+    assert "is not a notebook of format 4" in text

@@ -76,7 +76,7 @@ def test_a_node_that_fails_ends_all_and_says_why(engine: Engine) -> None:  # noq
     kind, text = said["error"]
     assert kind == "TrialsFailed" and "worker 1 on " in text.splitlines()[0]
     assert 'in main_fun' in text and text.rstrip().endswith("ValueError: no such data")
-    assert "_node.py" not in text, "what is ours says nothing to people"
+    assert "cluster_node.py" not in text, "what is ours says nothing to people"
     assert said["again"][0] == "TrialsFailed", "who asks again hears it again"
     trials = json.loads(engine.yard.run("show", "fails", "--json").stdout)["trials"]
     assert [t["state"] for t in trials] == ["stopped", "stopped", "failed"]

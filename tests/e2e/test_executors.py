@@ -186,14 +186,14 @@ def newer_glibc(program: Path, folder: Path) -> Path:
 def test_a_glibc_that_is_too_old_is_named_with_the_executor(house: House, tmp_path: Path) -> None:
     made = newer_glibc(Path(BIN), tmp_path)
     said = house.notebook.say(f"""
-        from hopyard import _spark
+        from hopyard._spark import package_archive as _package_archive
         here = os.environ["HOPYARD_PROGRAM"]
-        _spark.archive.cache_clear()
+        _package_archive.archive.cache_clear()
         os.environ["HOPYARD_PROGRAM"] = {str(made)!r}
-        _spark.archive()
+        _package_archive.archive()
         os.environ["HOPYARD_PROGRAM"] = here
         say(error=failing(quick))
-        _spark.archive.cache_clear()
+        _package_archive.archive.cache_clear()
     """)
     version = re.escape(platform.libc_ver()[1])
     assert re.search(rf"executor \d+ on {HERE}: its glibc is {version}, and hopyard's program needs 2\.99; ", said["error"])
@@ -262,7 +262,7 @@ def test_the_key_of_an_agent_is_seen_nowhere_and_the_driver_listens_where_execut
         house: House, spark_cluster: dict[str, Any]) -> None:
     gate = house.yard.project / "gate"
     said = house.notebook.say(f"""
-        from hopyard import _spark
+        from hopyard._spark import supplier as _spark
         keys, start = [], _spark._Supplier._start
         def noting(self, order):
             keys.append(order["key"])

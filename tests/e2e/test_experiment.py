@@ -121,9 +121,9 @@ def test_a_missing_tensorboard_is_said_in_one_line(yard: Yard, lab: Lab) -> None
     lab.script("def train(x):\n    import time\n    while not os.path.exists(x):\n        time.sleep(0.02)\n    return 1\n", "mytrain.py")
     p = lab.run("""
         import mytrain, threading
-        from hopyard import _tensorboard
+        from hopyard._run import tensorboard_process as _tensorboard
         def end():
-            while not _tensorboard._of_run or _tensorboard._of_run[2].poll() is None:
+            while not _tensorboard._current or _tensorboard._current[2].poll() is None:
                 time.sleep(0.02)
             open("gate", "w").close()
         threading.Thread(target=end, daemon=True).start()
@@ -131,7 +131,7 @@ def test_a_missing_tensorboard_is_said_in_one_line(yard: Yard, lab: Lab) -> None
         print(json.dumps([result.tensorboard, result.state]))
     """)
     assert json.loads(p.stdout.splitlines()[-1]) == [None, "done"]
-    assert p.stderr == "hopyard: TensorBoard has ended by itself; `hopyard tensorboard` says why\n"
+    assert p.stderr == "hopyard: TensorBoard has ended unexpectedly; run `hopyard tensorboard` to see why\n"
 
 
 @pytest.mark.smoke
@@ -214,8 +214,8 @@ def test_what_is_no_metric_is_noted_and_asked_for_it_is_a_sentence(yard: Yard, l
     assert re.fullmatch(r"trial \d: lambda returned \[0.3, \d\] \(list\), which is not a number, so the trial has no metric; return one number, or .*", first)
     assert listed[1] == [first, "none of the 3 trials that are done has a metric, so there is no best trial"]
     assert listed[2] == f"run 1 has no best trial: {first}" and f"note: {first}" in p.stdout
-    assert "nothing says whether less or more of it is better" in loss[1][0] and "direction='min'" in loss[2]
-    assert "reported accuracy, so the trial has no metric; name the one that counts, as in metric='accuracy'" in silent[2]
+    assert "without a direction, and lower may be better" in loss[1][0] and "direction='min'" in loss[2]
+    assert "reported accuracy, so the trial has no metric; name the metric, as in metric='accuracy'" in silent[2]
     assert named == printed == ["done", [], {"x": 2}]
 
 
@@ -243,14 +243,14 @@ def test_a_search_learns_from_the_value_that_counts_after_a_resume_too(yard: Yar
         try:
             experiment.grid_search(killing, {"x": [1, 2, 3]}, parallel=1, tensorboard=False)
         except hopyard.Error as error:
-            assert "experiment.resume(4) goes on" in str(error), error
+            assert "continue it with experiment.resume(4)" in str(error), error
         resumed = experiment.resume(4, tensorboard=False)
         print(json.dumps([[t.params for t in r.trials] for r in (evolved, plain, told)] + [evolved.notes, evolved.best.metrics, resumed.notes, best(resumed)]))
     """)
     evolved, plain, told, notes, metrics, resumed, why = json.loads(p.stdout.splitlines()[-1])
     assert evolved == plain == told, "the same values, so the same trials"
     [note] = notes  # of the first that has ended
-    assert re.fullmatch("trial [12]: val_accuracy counts as the metric; name another value with metric=", note), note
+    assert re.fullmatch("trial [12]: val_accuracy is used as the metric; name another value with metric=", note), note
     assert metrics["val_accuracy"] == metrics["metric"] and metrics["val_loss"] == 2.0
     assert resumed[-1] == "none of the 3 trials that are done has a metric, so there is no best trial"
     assert "killing returned [1, 1] (list)" in why
@@ -266,7 +266,7 @@ def test_a_loss_that_is_named_wants_a_direction(yard: Yard, lab: Lab) -> None:
         say(text=text, best=result.best.params)
     """)
     assert said["best"] == {"x": 1} and len(yard.rows("SELECT id FROM runs")) == 1
-    assert said["text"] == ("nothing says whether less or more of 'val_loss' is better, and the default is direction='max'; "
+    assert said["text"] == ("'val_loss' looks like a loss or an error, and the default is direction='max'; "
                             "add direction='min' (or 'max')")
 
 
@@ -467,7 +467,7 @@ def test_detach_attach_and_resume(yard: Yard, lab: Lab) -> None:
             attached=experiment.attach("gated").state)
     """)
     assert said["stopped"] == "stopped" and said["resumed"] == said["attached"] == "done" and said["values"] == [1, 2]
-    assert said["text"] == "run 1 was stopped when 0 trials were done; experiment.resume(1) goes on with it"
+    assert said["text"] == "run 1 was stopped when 0 trials were done; continue it with experiment.resume(1)"
 
 
 def test_a_run_whose_driver_dies_is_an_error_and_can_be_resumed(yard: Yard, lab: Lab) -> None:
@@ -484,7 +484,7 @@ def test_a_run_whose_driver_dies_is_an_error_and_can_be_resumed(yard: Yard, lab:
     wait_for(lambda: yard.state() == "running" and yard.attempts(), "it runs")
     os.kill(yard.process("driver"), signal.SIGKILL)
     out, err = p.communicate(timeout=60)
-    assert "its driver has died" in json.loads(out.splitlines()[-1]), out + err
+    assert "the driver of run 1 has died" in json.loads(out.splitlines()[-1]), out + err
     yard.wait_idle()
     (yard.project / "gate").touch()
     assert lab.say("say(state=experiment.resume(1, tensorboard=False).state)") == {"state": "done"}

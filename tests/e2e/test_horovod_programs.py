@@ -323,4 +323,4 @@ def test_another_horovod_is_passed_over_in_a_rank_and_a_line_says_so(yard: Yard)
     folder = Path(yard.logdir(), "rank=0")
     assert (folder / "stdout").read_text() == "0.28.1\n"
     assert (folder / "stderr").read_text() == (
-        f"hopyard: 'horovod' is hopyard's in the ranks of a training; the one in {other} is passed over\n")
+        f"hopyard: in the ranks of a training, 'horovod' is hopyard's; the package in {other} is ignored\n")

@@ -57,7 +57,7 @@ def given(_):
         time.sleep(0.01)
     return _executor._id(), TaskContext.get().resources()["gpu"].addresses
 
-from hopyard import _executor
+from hopyard._spark import executor as _executor
 from pyspark import cloudpickle
 cloudpickle.register_pickle_by_value(_executor)
 there = os.path.abspath("there")

@@ -97,7 +97,7 @@ def test_executors_that_come_late_are_used(house: House) -> None:
     """)
     assert said["most"] == 4 and said["ranks"] == [4] * 4
     assert "6 ranks need 6 slots, and there are 4; lower np= to 4, or give more executors" in said["error"]
-    assert said["error"].endswith(", spark=spark) goes on with it")
+    assert said["error"].endswith(", spark=spark)")
 
 
 def test_a_setting_that_makes_no_sense_is_said_before_there_is_a_run(house: House) -> None:

@@ -142,9 +142,9 @@ def test_what_cannot_be_is_said_at_once(lab: Lab) -> None:  # noqa: F811
     """)
     assert said["errors"] == [
         ["Error", "a cluster needs a chief or a worker"],
-        ["Error", "a function main_fun(args, ctx) is needed, and 3 is none"],
-        ["Error", "the number of nodes 'worker' is 1.5; a whole number from 0 on is needed"],
-        ["TypeError", "a cluster takes no colour; see hopyard.cluster"],
+        ["Error", "3 is not a function; main_fun(args, ctx) is required"],
+        ["Error", "the number of 'worker' nodes is 1.5; it must be a whole number, 0 or more"],
+        ["TypeError", "a cluster got an unexpected keyword argument 'colour'; see hopyard.cluster"],
     ]
 
 
@@ -268,7 +268,7 @@ def test_one_that_was_fed_is_not_gone_on_with(yard: Yard, lab: Lab) -> None:  # 
     """)
     assert sorted(said["found"]["worker-0"] + said["found"]["worker-1"]) == sorted([*range(1000), *range(1000)])
     assert said["error"][0] == "TrialsFailed" and said["error"][1].rstrip().endswith("ValueError: row 7")
-    assert "nothing is fed to this cluster" in said["unfed"][1]
+    assert "this cluster is not fed" in said["unfed"][1]
     assert "rows were fed to the nodes of run 2" in yard.run("resume", "2", rc=2).stderr
 
 

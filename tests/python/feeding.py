@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of feeds share: a hub of their own, and other processes that feed it. Fixtures are taken by importing them."""
+"""Shared by the tests of feeds: a hub per test, and other processes that feed it. Tests import the fixtures."""
 from __future__ import annotations
 
 import itertools
@@ -40,9 +40,18 @@ def hub(name: str) -> Iterator[_hopyard.Hub]:
         yield hub
 
 
+PREAMBLE = """
+import os, sys, threading, time
+from hopyard import _hopyard
+from hopyard._feed import feeders as _feeders
+name = sys.argv[1]
+"""
+
+
 def python(code: str, *args: str) -> subprocess.Popen[bytes]:
-    lines = "import os, sys, threading, time\nfrom hopyard import _feed, _hopyard\nname = sys.argv[1]\n"
-    return subprocess.Popen([sys.executable, "-c", lines + code, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return subprocess.Popen(
+        [sys.executable, "-c", PREAMBLE + code, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -5,6 +5,7 @@ import functools
 import json
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,13 @@ import threading
 import pytest
 
 import hopyard
-from hopyard import _bundle, _code, _program, _run, _show, experiment
+from hopyard import cluster, experiment
+from hopyard._code import bundle as _bundle
+from hopyard._code import references as _references
+from hopyard._run import display as _display
+from hopyard._run import program as _program
+from hopyard._run import settings as _settings
+from hopyard._run import start as _start
 from hopyard.experiment import Result, Trial
 
 LOCK = threading.Lock()
@@ -42,16 +49,16 @@ class Trainer:
 @pytest.mark.parametrize(
     "fn, names, sentence",
     [
-        (training, ["lr", "dropout"], "training() takes no 'lr'; it takes learning_rate, dropout, units"),
-        (lambda: 1, ["lr"], "lambda() takes no 'lr'; it takes no hyperparameters"),
-        (training, ["learning_rate"], "training() needs 'dropout' and gets no value for it"),
-        (training, [], "training() needs 'learning_rate', 'dropout' and gets no value"),
-        (lambda x, /: x, ["x"], "lambda() takes 'x' by position only"),
-        (Trainer().fit, ["y"], "Trainer.fit() takes no 'y'; it takes x"),
-        (Trainer(), [], "Trainer() needs 'x'"),
-        (functools.partial(training, dropout=1), ["lr"], "training() takes no 'lr'; it takes learning_rate,"),
-        (7, ["x"], "a function is needed, and 7 is none"),
-        ("training", ["x"], "a function is needed, and 'training' is none"),
+        (training, ["lr", "dropout"], "training() has no parameter 'lr' (parameters: learning_rate, dropout, units)"),
+        (lambda: 1, ["lr"], "lambda() has no parameter 'lr' (parameters: none)"),
+        (training, ["learning_rate"], "training() has the required parameter 'dropout', which is not in the space"),
+        (training, [], "training() has the required parameter 'learning_rate', 'dropout', which"),
+        (lambda x, /: x, ["x"], "lambda() has the positional-only parameter 'x'"),
+        (Trainer().fit, ["y"], "Trainer.fit() has no parameter 'y' (parameters: x)"),
+        (Trainer(), [], "Trainer() has the required parameter 'x'"),
+        (functools.partial(training, dropout=1), ["lr"], "training() has no parameter 'lr' (parameters: learning_rate,"),
+        (7, ["x"], "7 is not a function"),
+        ("training", ["x"], "'training' is not a function"),
     ],
 )
 def test_hyperparameters_that_do_not_fit_the_function_are_named(fn, names, sentence):
@@ -84,11 +91,11 @@ def test_whatever_can_be_called_with_them_is_taken(fn, names):
     [
         (
             lambda: experiment.grid_search(training, {"learning_rate": [1], "dropout": [1]}, direction="up"),
-            "no direction 'up'",
+            "invalid direction 'up'",
         ),
         (
             lambda: experiment.grid_search(training, {"learning_rate": [1], "dropout": [1]}, direction=3),
-            "no direction 3",
+            "invalid direction 3",
         ),
         (lambda: experiment.launch(training), "training() needs 'learning_rate', 'dropout'"),
         (lambda: experiment.end(), "call experiment.begin() first"),
@@ -102,16 +109,36 @@ def test_what_cannot_be_is_said_before_anything_starts(call, sentence, monkeypat
     assert sentence in str(caught.value)
 
 
+def options(**given):
+    return _settings.options(_settings.complete(given))
+
+
+def test_every_setting_has_a_default_a_type_and_a_description():
+    names = list(_settings.DEFAULTS)
+    assert names == list(_settings.Settings.__annotations__)
+    assert names == re.findall(r"^    (\w+): ", _settings.Settings.__doc__, re.MULTILINE)
+
+
+def test_settings_may_be_given_by_name_or_position_and_unknown_ones_are_named(monkeypatch):
+    monkeypatch.setenv("HOPYARD_PROGRAM", "/nowhere/hopyard")
+    with pytest.raises(hopyard.Error, match="invalid direction 'up'"):
+        experiment.grid_search(lambda x: x, {"x": [1]}, "up")
+    with pytest.raises(TypeError, match=r"grid_search\(\) got an unexpected keyword argument 'colour'"):
+        experiment.grid_search(lambda x: x, {"x": [1]}, colour="red")
+    with pytest.raises(TypeError, match=r"launch\(\) missing a required argument: 'fn'"):
+        experiment.launch()
+    with pytest.raises(TypeError, match="got an unexpected keyword argument 'colour'"):
+        cluster.run(print, colour="red")
+
+
 def test_the_direction_is_read_in_any_case():
-    assert _run.Settings(direction="MIN").options()[:2] == ["--min", "metric"]
-    assert _run.Settings(direction="Max", metric="accuracy").options()[:2] == ["--max", "accuracy"]
+    assert options(direction="MIN")[:2] == ["--min", "metric"]
+    assert options(direction="Max", metric="accuracy")[:2] == ["--max", "accuracy"]
 
 
 def test_settings_become_options():
-    options = _run.Settings(
-        memory=4e9, timeout=1.5, gpus=0.2, hosts=["a:4", "b"], parallel=2, seed=0
-    ).options()
-    pairs = dict(zip(options[::2], options[1::2]))
+    words = options(memory=4e9, timeout=1.5, gpus=0.2, hosts=["a:4", "b"], parallel=2, seed=0)
+    pairs = dict(zip(words[::2], words[1::2], strict=True))
     assert pairs == {
         "--max": "metric",
         "--memory": "4000000000",
@@ -122,7 +149,7 @@ def test_settings_become_options():
         "--seed": "0",
         "--retries": "0",
     }
-    pairs = _run.Settings(memory="4G", timeout="15m", hosts="a,b", max_transfer=1e9).options()
+    pairs = options(memory="4G", timeout="15m", hosts="a,b", max_transfer=1e9)
     assert {"4G", "15m", "a,b", "--max-transfer", "1000000000"} <= set(pairs)
 
 
@@ -134,16 +161,16 @@ def test_a_session_gives_its_applications_id_and_one_elsewhere_its_address():
         def getConf():
             return {"spark.driver.host": "127.0.0.1", "spark.hopyard.parallel": "3"}
 
-    assert _run.Settings(spark=Context).options()[-2:] == ["--app-id", "local-17"]
-    assert _run.Settings(spark=Context, app_id="mine").options()[-2:] == ["--app-id", "mine"]
-    options = _run.Settings(spark=Context).options()
-    assert options[options.index("--parallel") + 1] == "3", "one elsewhere says so when it supplies"
+    assert options(spark=Context)[-2:] == ["--app-id", "local-17"]
+    assert options(spark=Context, app_id="mine")[-2:] == ["--app-id", "mine"]
+    words = options(spark=Context)
+    assert words[words.index("--parallel") + 1] == "3", "one elsewhere says so when it supplies"
     Context.master = "yarn"
-    assert "--parallel" not in _run.Settings(spark=Context).options()
+    assert "--parallel" not in options(spark=Context)
     where = ["--engine", "session", "--address", "127.0.0.1"]
-    assert _run.Settings(spark=Context).options()[-6:] == ["--app-id", "local-17", *where]
+    assert options(spark=Context)[-6:] == ["--app-id", "local-17", *where]
     with pytest.raises(hopyard.Error, match="takes a SparkSession"):
-        _run.Settings(spark="yarn").options()
+        options(spark="yarn")
 
 
 # ---- pickling ------------------------------------------------------------------------
@@ -221,12 +248,12 @@ def stubborn():
     [
         (
             locked(),
-            "training uses 'lock' (a _thread.lock), which cannot be pickled; make it inside the function",
+            "training uses 'lock' (a _thread.lock), which cannot be pickled; create it inside the function",
         ),
         (locked_by_a_global(), "training uses 'LOCK' (a _thread.lock), which cannot be pickled"),
         (
             locked_by_a_helper(),
-            "training uses 'lock' (a _thread.lock) by way of 'helper', which cannot be pickled",
+            "training uses 'lock' (a _thread.lock) through 'helper', which cannot be pickled",
         ),
         (
             locked_in_a_dict(),
@@ -258,7 +285,7 @@ def test_the_big_variable_is_named_and_never_copied():
     with pytest.raises(hopyard.Error) as caught:
         _bundle.pickled(training)
     assert str(caught.value) == (
-        "training and what it uses are over 48 MB when pickled: 'images' (a bytearray) alone is 49 MB; "
+        "training and the variables it uses exceed 48 MB when pickled: 'images' (a bytearray) alone is 49 MB; "
         "load it inside the function"
     )
 
@@ -346,11 +373,11 @@ def test_import_statements_within_the_function_are_found(modules):
         from scikit import datasets, unknown
 
         def inner():
-            import plain
+            import plain  # noqa: F401
 
         return [datasets, scikit, unknown, json, inner]
 
-    assert _code.preload(training) == ["scikit.deep.er", "scikit", "scikit.datasets", "plain"]
+    assert _references.preload(training) == ["scikit.deep.er", "scikit", "scikit.datasets", "plain"]
 
 
 def test_tensorflow_brings_keras_where_it_is_used(modules):
@@ -364,8 +391,8 @@ def test_tensorflow_brings_keras_where_it_is_used(modules):
 
         return tf.add(x, 1)
 
-    assert _code.preload(with_keras) == ["tensorflow", "keras"]
-    assert _code.preload(without) == ["tensorflow"]
+    assert _references.preload(with_keras) == ["tensorflow", "keras"]
+    assert _references.preload(without) == ["tensorflow"]
 
 
 def test_the_users_modules_are_read_and_not_imported(modules):
@@ -376,13 +403,13 @@ def test_the_users_modules_are_read_and_not_imported(modules):
 
         return own, missing, broken
 
-    assert _code.preload(training) == ["plain", "scikit", "scikit.datasets", "tensorflow", "keras"]
+    assert _references.preload(training) == ["plain", "scikit", "scikit.datasets", "tensorflow", "keras"]
 
 
 def test_functions_classes_and_objects_that_it_uses_are_followed(modules):
     class Model:
         def fit(self):
-            import plain
+            import plain  # noqa: F401
 
             return plain
 
@@ -396,27 +423,27 @@ def test_functions_classes_and_objects_that_it_uses_are_followed(modules):
         return Model()
 
     model = Model()
-    assert _code.preload(lambda x: helper(x)) == ["plain", "scikit", "scikit.datasets"]
-    assert _code.preload(model.fit) == ["plain", "scikit", "scikit.datasets"]
-    assert _code.preload(functools.partial(lambda m, x: m, model)) == ["plain", "scikit", "scikit.datasets"]
+    assert _references.preload(lambda x: helper(x)) == ["plain", "scikit", "scikit.datasets"]
+    assert _references.preload(model.fit) == ["plain", "scikit", "scikit.datasets"]
+    assert _references.preload(functools.partial(lambda m, x: m, model)) == ["plain", "scikit", "scikit.datasets"]
 
 
 def test_modules_in_variables_are_found():
     import numpy
     from numpy.linalg import norm
 
-    assert _code.preload(lambda x: numpy.zeros(x)) == ["numpy"]
-    assert [name.partition(".")[0] for name in _code.preload(lambda x: norm(x))] == ["numpy"]
+    assert _references.preload(lambda x: numpy.zeros(x)) == ["numpy"]
+    assert [name.partition(".")[0] for name in _references.preload(lambda x: norm(x))] == ["numpy"]
     array = numpy.zeros(3)
-    assert _code.preload(lambda x: array + x) == ["numpy"]
-    assert _code.preload(lambda x: (os, json, LOCK, x)) == []
+    assert _references.preload(lambda x: array + x) == ["numpy"]
+    assert _references.preload(lambda x: (os, json, LOCK, x)) == []
 
 
 def test_an_import_behind_many_names_is_found(modules):
     names = "".join(f"    name{i}\n" for i in range(300))
     namespace = {}
     exec(f"def training(x):\n{names}    import plain\n", namespace)
-    assert _code.preload(namespace["training"]) == ["plain"]
+    assert _references.preload(namespace["training"]) == ["plain"]
 
 
 def test_functions_that_call_each_other_and_objects_in_circles_end():
@@ -435,15 +462,18 @@ def test_functions_that_call_each_other_and_objects_in_circles_end():
     def odd(x):
         return even(x - 1)
 
-    assert _code.preload(even) == []
+    assert _references.preload(even) == []
 
 
 # ---- results and errors ------------------------------------------------------------------------
 
 
 def made_up(**changes):
-    trials = [Trial(1, {"x": "<b>", "state": 7}, 0.5, {"metric": 0.5, "loss": 1.0}, "done", None, None, "/logs/1", 2.0, 1),
-              Trial(2, {"x": 2, "state": 8}, None, {}, "failed", "Traceback …", "ValueError: no", "/logs/2", 0.1, 2)]  # fmt: skip
+    metrics = {"metric": 0.5, "loss": 1.0}
+    trials = [
+        Trial(1, {"x": "<b>", "state": 7}, 0.5, metrics, "done", None, None, "/logs/1", 2.0, 1),
+        Trial(2, {"x": 2, "state": 8}, None, {}, "failed", "Traceback …", "ValueError: no", "/logs/2", 0.1, 2),
+    ]
     facts = {"run": 3, "name": "digits", "state": "done", "message": None, "logdir": "/logs", "metric": "metric",
              "direction": "max", "_best": trials[0], "trials": trials, "notes": []}  # fmt: skip
     return Result(**{**facts, **changes})
@@ -490,15 +520,15 @@ def test_a_dataframe_without_pandas_is_a_sentence(monkeypatch):
 @pytest.mark.parametrize(
     "changes, status, error, sentence",
     [
-        ({"state": "running"}, 0, KeyboardInterrupt, "run 3 goes on; come back with experiment.attach(3)"),
-        ({"state": "running"}, 1, hopyard.RunError, "hopyard attach ended with status 1; run 3 goes on"),
+        ({"state": "running"}, 0, KeyboardInterrupt, "run 3 continues; watch it with experiment.attach(3)"),
+        ({"state": "running"}, 1, hopyard.RunError, "hopyard attach ended with status 1; run 3 continues"),
         (
             {"state": "stopped"},
             130,
             hopyard.Stopped,
             "run 3 was stopped when 1 trials were done; experiment.resume(3)",
         ),
-        ({"state": "interrupted"}, 1, hopyard.RunError, "run 3: its driver has died; what has ended is safe"),
+        ({"state": "interrupted"}, 1, hopyard.RunError, "the driver of run 3 has died; finished trials are stored"),
         (
             {"state": "failed", "message": "no agent is left"},
             1,
@@ -510,7 +540,7 @@ def test_a_dataframe_without_pandas_is_a_sentence(monkeypatch):
 )
 def test_what_is_no_result_is_raised(changes, status, error, sentence):
     with pytest.raises(error) as caught:
-        _run.conclude(made_up(**changes), status)
+        _start.conclude(made_up(**changes), status)
     assert sentence in str(caught.value)
     if error is not KeyboardInterrupt:
         assert isinstance(caught.value, hopyard.Error)
@@ -561,7 +591,7 @@ def test_ctrl_c_is_noted_while_a_child_handles_it():
     heard = []
     before = signal.signal(signal.SIGINT, lambda *args: heard.append(1))
     try:
-        with _show.interrupts() as noted:
+        with _display.interrupts() as noted:
             os.kill(os.getpid(), signal.SIGINT)
         assert noted == [signal.SIGINT] and heard == []
         os.kill(os.getpid(), signal.SIGINT)
@@ -573,7 +603,7 @@ def test_ctrl_c_is_noted_while_a_child_handles_it():
 def test_ctrl_c_that_was_ignored_stays_so():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with _show.interrupts():
+        with _display.interrupts():
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
@@ -583,7 +613,7 @@ def test_other_threads_leave_ctrl_c_alone():
     seen = []
 
     def look():
-        with _show.interrupts():
+        with _display.interrupts():
             seen.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=look)

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
+from pyspark import SparkContext
+from pyspark.sql import Row, SparkSession
 
 import hopyard
 import hopyard.compat  # noqa: F401  (tensorflowonspark is ours)
 
-from pyspark import SparkContext
-from pyspark.sql import Row, SparkSession
 from tensorflowonspark import dfutil
 
 

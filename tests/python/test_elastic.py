@@ -3,10 +3,9 @@
 
 import os
 
+import keras
 import numpy as np
 import pytest
-
-import keras
 import tensorflow as tf
 
 import hopyard

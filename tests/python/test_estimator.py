@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""horovod.spark.keras without Spark: parameters, stores, which rows a rank reads, and the training of a group of one."""
+"""horovod.spark.keras without Spark: parameters, stores, the rows of each rank, and a training with one rank."""
 
 import os
 import random
@@ -7,16 +7,16 @@ import warnings
 from pathlib import Path
 from unittest.mock import MagicMock
 
+import keras
 import numpy as np
 import pytest
-from pyspark.sql.types import ArrayType, FloatType, StructField, StructType
-
-import keras
 import tensorflow as tf
+from pyspark.sql.types import ArrayType, FloatType, StructField, StructType
 
 import hopyard
 import hopyard.compat  # noqa: F401
 import hopyard.hvd as hvd
+
 from horovod.spark.common._rows import Part, Stored
 from horovod.spark.common.backend import Backend
 from horovod.spark.common.params import DEFAULTS, REFUSED
@@ -41,8 +41,17 @@ def kit(request):
 def test_every_parameter_has_a_setter_and_a_getter():
     estimator = KerasEstimator()
     assert {param.name for param in estimator.params} == set(DEFAULTS)
-    for title, value in {"NumProc": 3, "Epochs": 7, "RunId": "r", "ShufflingBufferSize": 5, "InMemoryCacheAll": True,
-                         "FeatureCols": ["a"], "Validation": 0.25, "CustomObjects": {"f": len}, "UseGpu": False}.items():
+    for title, value in {
+        "NumProc": 3,
+        "Epochs": 7,
+        "RunId": "r",
+        "ShufflingBufferSize": 5,
+        "InMemoryCacheAll": True,
+        "FeatureCols": ["a"],
+        "Validation": 0.25,
+        "CustomObjects": {"f": len},
+        "UseGpu": False,
+    }.items():
         assert getattr(estimator, f"set{title}")(value) is estimator
         assert getattr(estimator, f"get{title}")() == value
     assert estimator.getBatchSize() == 32 and estimator.getOrDefault("epochs") == 7
@@ -86,19 +95,25 @@ def checked(kit, tmp_path, **given):
     return estimator
 
 
-@pytest.mark.parametrize("given, why", [
-    ({"model": None}, "needs the parameter 'model'"),
-    ({"store": None}, "needs the parameter 'store'"),
-    ({"label_cols": None}, "needs the parameter 'label_cols'"),
-    ({"loss": None}, "needs the parameter 'loss'"),
-    ({"optimizer": None}, "needs an optimizer"),
-    ({"feature_cols": ["a", "b"]}, "there are 2 feature columns, and the model has 1 inputs"),
-    ({"label_cols": ["a", "b"]}, "there are 2 label columns, and the model has 1 outputs"),
-    ({"num_proc": 2, "backend": object()}, 'at most one of "num_proc" and "backend"'),
-    ({"model": object()}, "model must be a model of Keras or tf_keras, not object"),
-    ({"model": keras.Sequential([keras.layers.Dense(1)])}, "the model has no inputs yet"),
-    ({"checkpoint_callback": keras.callbacks.ModelCheckpoint("a.weights.h5", save_weights_only=True)}, "saves weights only"),
-])
+@pytest.mark.parametrize(
+    "given, why",
+    [
+        ({"model": None}, "needs the parameter 'model'"),
+        ({"store": None}, "needs the parameter 'store'"),
+        ({"label_cols": None}, "needs the parameter 'label_cols'"),
+        ({"loss": None}, "needs the parameter 'loss'"),
+        ({"optimizer": None}, "needs an optimizer"),
+        ({"feature_cols": ["a", "b"]}, "there are 2 feature columns, and the model has 1 inputs"),
+        ({"label_cols": ["a", "b"]}, "there are 2 label columns, and the model has 1 outputs"),
+        ({"num_proc": 2, "backend": object()}, 'at most one of "num_proc" and "backend"'),
+        ({"model": object()}, "model must be a model of Keras or tf_keras, not object"),
+        ({"model": keras.Sequential([keras.layers.Dense(1)])}, "the model has no inputs yet"),
+        (
+            {"checkpoint_callback": keras.callbacks.ModelCheckpoint("a.weights.h5", save_weights_only=True)},
+            "saves weights only",
+        ),
+    ],
+)
 def test_a_wrong_parameter_is_found_before_anything_is_written(tmp_path, given, why):
     with pytest.raises(ValueError, match=why):
         checked(keras, tmp_path, **given)
@@ -227,17 +242,51 @@ def job(tmp_path, kit, train, **given):
     model = kit.Sequential([kit.Input((2,), name="x"), kit.layers.Dense(1, use_bias=False, kernel_initializer="zeros")])
     model.compile(kit.optimizers.SGD(0.1, momentum=0.5), "mse", metrics=["mae"])
     model.save(str(tmp_path / "model.keras"))
-    return _training.Job(**{**dict(
-        package=kit.__name__, model=str(tmp_path / "model.keras"), run=str(tmp_path / "runs/r"), checkpoint="checkpoint.keras",
-        logs="logs", saves_run=True, temp_dir=None, train=train, validation=None,
-        features=[Tensor("x", 2, 2, [-1, 2], "float32")], labels=[Tensor("y", 2, 1, [-1, 1], "float32")], weight=None,
-        custom_objects={}, callbacks=[], checkpoint_callback=None, compression=None, transformation=None, batch_size=4,
-        val_batch_size=4, steps=None, val_steps=None, epochs=1, verbose=0, seed=1, shuffle_rows=None, caches=False,
-        uses_gpu=True, start_method=None, floatx="float32"), **given})
+    return _training.Job(
+        **{
+            **dict(
+                package=kit.__name__,
+                model=str(tmp_path / "model.keras"),
+                run=str(tmp_path / "runs/r"),
+                checkpoint="checkpoint.keras",
+                logs="logs",
+                saves_run=True,
+                temp_dir=None,
+                train=train,
+                validation=None,
+                features=[Tensor("x", 2, 2, [-1, 2], "float32")],
+                labels=[Tensor("y", 2, 1, [-1, 1], "float32")],
+                weight=None,
+                custom_objects={},
+                callbacks=[],
+                checkpoint_callback=None,
+                compression=None,
+                transformation=None,
+                batch_size=4,
+                val_batch_size=4,
+                steps=None,
+                val_steps=None,
+                epochs=1,
+                verbose=0,
+                seed=1,
+                shuffle_rows=None,
+                caches=False,
+                uses_gpu=True,
+                start_method=None,
+                floatx="float32",
+            ),
+            **given,
+        }
+    )
 
 
 X = np.random.default_rng(1).random((8, 2)).astype(np.float32)
-COLUMNS = {"x": X, "y": X @ np.array([2, 1], np.float32), "n": np.arange(8), "s": np.array([b"%d" % n for n in range(8)])}
+COLUMNS = {
+    "x": X,
+    "y": X @ np.array([2, 1], np.float32),
+    "n": np.arange(8),
+    "s": np.array([b"%d" % n for n in range(8)]),
+}
 
 
 @pytest.mark.parametrize("caches", [False, True])
@@ -251,7 +300,9 @@ def test_an_epoch_of_all_ranks_has_every_row(tmp_path, monkeypatch, caches):
         dataset = _training._dataset(given, part, 2, None, trains=True)
         assert dataset.cardinality() == 2
         epochs = [[batch.numpy().tolist() for batch, _ in dataset] for _ in range(2)]
-        assert [len(batch) for batch in epochs[0]] == [2, 1] and sorted(sum(epochs[0], [])) == sorted(sum(epochs[1], []))
+        assert [len(batch) for batch in epochs[0]] == [2, 1] and sorted(sum(epochs[0], [])) == sorted(
+            sum(epochs[1], [])
+        )
         read += sum(epochs[0], [])
     assert set(read) == set(range(8)) and len(read) == 9
 
@@ -317,7 +368,15 @@ class Here(Backend):
 
 def fitted(kit, tmp_path, monkeypatch, **given):
     """A fit of rows that are there already."""
-    given = {"backend": Here(), "epochs": 2, "batch_size": 4, "verbose": 1, "feature_cols": ["x"], "label_cols": ["y"], **given}
+    given = {
+        "backend": Here(),
+        "epochs": 2,
+        "batch_size": 4,
+        "verbose": 1,
+        "feature_cols": ["x"],
+        "label_cols": ["y"],
+        **given,
+    }
     estimator = checked(kit, tmp_path / "store", **given)
     columns = StructType([StructField("x", ArrayType(FloatType())), StructField("y", FloatType())])
 
@@ -335,7 +394,10 @@ def test_a_fit_with_the_run_id_of_another_continues_its_training(kit, tmp_path, 
     first = fitted(kit, tmp_path, monkeypatch, run_id="mine", optimizer=kit.optimizers.Adam(0.1))
     assert capsys.readouterr().out.startswith("8 rows to train on\n")
     again = fitted(kit, tmp_path, monkeypatch, run_id="mine", epochs=3, loss=None, optimizer=None)
-    assert f"Resuming training from last checkpoint: {tmp_path}/store/runs/mine/checkpoint.keras" in capsys.readouterr().out
+    assert (
+        f"Resuming training from last checkpoint: {tmp_path}/store/runs/mine/checkpoint.keras"
+        in capsys.readouterr().out
+    )
     optimizer = again.getModel().optimizer
     assert type(optimizer).__name__ == "Adam" and float(np.asarray(optimizer.learning_rate)) == pytest.approx(0.1)
     assert int(optimizer.iterations) == 10 and len(again.getHistory()["loss"]) == 3  # 2 epochs of 2 steps, and 3 more
@@ -348,7 +410,8 @@ def test_a_checkpoint_in_hdf5_keeps_the_state_of_legacy_optimizers(tmp_path, mon
     optimizer = tf_keras.optimizers.legacy.SGD(0.1, momentum=0.5)
     fitted(tf_keras, tmp_path, monkeypatch, store=store, run_id="mine", optimizer=optimizer)
     again = fitted(tf_keras, tmp_path, monkeypatch, store=store, run_id="mine").getModel().optimizer
-    assert "legacy" in type(again).__module__ and int(again.iterations) == 8 and len(again.get_weights()) == 3  # and two momentums
+    # And two momentums.
+    assert "legacy" in type(again).__module__ and int(again.iterations) == 8 and len(again.get_weights()) == 3
 
 
 def test_a_run_that_is_not_to_be_saved_leaves_nothing(tmp_path, monkeypatch, group):
@@ -357,7 +420,9 @@ def test_a_run_that_is_not_to_be_saved_leaves_nothing(tmp_path, monkeypatch, gro
     store = Store.create(str(tmp_path / "store"), save_runs=False)
     trained = fitted(keras, tmp_path, monkeypatch, store=store, backend=here, backend_env={"A": "b"})
     assert trained.getRunId().startswith("keras_") and len(trained.getHistory()["loss"]) == 2
-    assert here.env == {"A": "b", "TF_USE_LEGACY_KERAS": "0"} | {k: v for k, v in os.environ.items() if k == "KERAS_BACKEND"}
+    assert here.env == {"A": "b", "TF_USE_LEGACY_KERAS": "0"} | {
+        k: v for k, v in os.environ.items() if k == "KERAS_BACKEND"
+    }
     assert [path.name for path in (tmp_path / "store").rglob("*")] == ["runs"]
 
 

@@ -24,11 +24,18 @@ def feature(values: list[Any]) -> Any:
 
 
 def example(row: dict[str, list[Any]]) -> bytes:
-    return tf.train.Example(features=tf.train.Features(feature={k: feature(v) for k, v in row.items()})).SerializeToString()
+    return tf.train.Example(
+        features=tf.train.Features(feature={k: feature(v) for k, v in row.items()})
+    ).SerializeToString()
 
 
 ROWS: list[dict[str, list[Any]]] = [
-    {"x": [n / 4, -float(n)], "label": [n], "name": [b"row %d" % n, bytes([0, 255])], **({"rare": [1 << n, -n]} if n % 5 == 0 else {})}
+    {
+        "x": [n / 4, -float(n)],
+        "label": [n],
+        "name": [b"row %d" % n, bytes([0, 255])],
+        **({"rare": [1 << n, -n]} if n % 5 == 0 else {}),
+    }
     for n in range(50)
 ]
 
@@ -78,7 +85,9 @@ def test_only_what_is_wanted_is_taken(path: str) -> None:
     assert cells(columns[0]) == [[n] for n in range(50)] and cells(columns[1]) == [[]] * 50
     reader = _hopyard.Examples(path)
     reader.want("label", 2)
-    with pytest.raises(hopyard.Error, match="the record at byte 0: the feature 'label' is int64 here, and was float before"):
+    with pytest.raises(
+        hopyard.Error, match="the record at byte 0: the feature 'label' is int64 here, and was float before"
+    ):
         reader.next()
 
 
@@ -122,8 +131,15 @@ def test_columns_that_do_not_fit_together_are_refused() -> None:
     good = ("a", 3, False, b"\0" * 16, b"", b"", np.array([0, 1, 2]).tobytes())
     assert len(_hopyard.write_examples(2, [good])) > 0
     for rows, part, bad in (
-        (1, 6, good[6]), (2, 3, b"\0" * 15), (2, 3, b"\0" * 24), (2, 6, np.array([0, 2, 1]).tobytes()),
-        (2, 6, np.array([1, 1, 2]).tobytes()), (2, 6, np.array([0, -1, 2]).tobytes()), (2, 1, 1), (2, 1, 9), (2, 2, True),
+        (1, 6, good[6]),
+        (2, 3, b"\0" * 15),
+        (2, 3, b"\0" * 24),
+        (2, 6, np.array([0, 2, 1]).tobytes()),
+        (2, 6, np.array([1, 1, 2]).tobytes()),
+        (2, 6, np.array([0, -1, 2]).tobytes()),
+        (2, 1, 1),
+        (2, 1, 9),
+        (2, 2, True),
         (1 << 62, 6, good[6]),
     ):
         column = (*good[:part], bad, *good[part + 1 :])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs in a Spark task, as far as it needs no Spark: unpacking, folders that may not execute, what does not fit."""
+"""Code of Spark tasks that can be tested without Spark: unpacking, noexec directories, programs that do not run."""
 from __future__ import annotations
 
 import contextlib
@@ -13,9 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from needs import need_root
 
-from hopyard import _executor, _program, _spark
+from hopyard._run import program as _program
+from hopyard._spark import executor as _executor
+from hopyard._spark import package_archive as _package_archive
+from needs import need_root
 
 
 @pytest.fixture
@@ -35,7 +37,9 @@ def noexec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def bare(folder: Path) -> str:
     """Of a Python that has all but hopyard, its libraries: TensorFlow would find the plugin in site-packages."""
     folder.mkdir()
-    places = [Path(place) for place in site.getsitepackages() if Path(place).is_dir()]  # Debian's has more than there are
+    places = [
+        Path(place) for place in site.getsitepackages() if Path(place).is_dir()
+    ]  # Debian's has more than there are
     for path in (path for place in places for path in place.iterdir()):
         if not path.name.startswith(("hopyard", "_hopyard", "tensorflow-plugins")):
             (folder / path.name).symlink_to(path)
@@ -45,9 +49,9 @@ def bare(folder: Path) -> str:
 def test_what_was_unpacked_serves_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with contextlib.ExitStack() as held:
-        folder = Path(_executor._unpacked(*_spark.archive(), held))
+        folder = Path(_executor._unpacked(*_package_archive.archive(), held))
         (folder / "mark").touch()
-        assert _executor._unpacked(*_spark.archive(), held) == str(folder)
+        assert _executor._unpacked(*_package_archive.archive(), held) == str(folder)
         assert (folder / "mark").exists() and [p.name for p in tmp_path.iterdir()] == [folder.name]
         assert (folder / "bin/hopyard").is_file() and not (folder / "bin/hopyard").is_symlink()
 
@@ -55,15 +59,15 @@ def test_what_was_unpacked_serves_again(tmp_path: Path, monkeypatch: pytest.Monk
 def test_what_others_could_have_put_there_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with contextlib.ExitStack() as held:
-        folder = Path(_executor._unpacked(*_spark.archive(), held))
+        folder = Path(_executor._unpacked(*_package_archive.archive(), held))
         folder.chmod(0o770)
         with pytest.raises(PermissionError, match="no program is run from there: remove it"):
-            _executor._unpacked(*_spark.archive(), held)
+            _executor._unpacked(*_package_archive.archive(), held)
         folder.chmod(0o700)
         folder.rename(tmp_path / "elsewhere")
         folder.symlink_to(tmp_path / "elsewhere")
         with pytest.raises(PermissionError, match="is a symbolic link"):
-            _executor._unpacked(*_spark.archive(), held)
+            _executor._unpacked(*_package_archive.archive(), held)
 
 
 def test_a_full_disk_leaves_nothing_half_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +76,7 @@ def test_a_full_disk_leaves_nothing_half_unpacked(tmp_path: Path, monkeypatch: p
     try:
         monkeypatch.chdir(tmp_path)
         with contextlib.ExitStack() as held, pytest.raises(OSError, match="No space left"):
-            _executor._unpacked(*_spark.archive(), held)
+            _executor._unpacked(*_package_archive.archive(), held)
         assert list(tmp_path.iterdir()) == []
     finally:
         subprocess.run(["umount", "--lazy", tmp_path], check=True)
@@ -80,18 +84,21 @@ def test_a_full_disk_leaves_nothing_half_unpacked(tmp_path: Path, monkeypatch: p
 
 def test_program_and_libraries_run_from_memory_where_folders_may_not_execute(noexec: Path, tmp_path: Path) -> None:
     """By a Python that has no hopyard, but TensorFlow, which loads the plugin."""
-    code = "import hopyard._tfops as t; t.ensure_loaded(); print(t.library(), t._hopyard.__file__)"
+    code = "import hopyard._tensorflow.ops as t; t.ensure_loaded(); print(t.library(), t._hopyard.__file__)"
     for _ in range(2):
         with contextlib.ExitStack() as held:
-            folder = _executor._unpacked(*_spark.archive(), held)
+            folder = _executor._unpacked(*_package_archive.archive(), held)
             said = subprocess.run([f"{folder}/bin/hopyard", "--version"], capture_output=True, text=True, check=True)
             assert said.stdout.startswith("hopyard ")
     with contextlib.ExitStack() as held:
-        folder = _executor._unpacked(*_spark.archive(), held)
+        folder = _executor._unpacked(*_package_archive.archive(), held)
         env = {**os.environ, "PYTHONPATH": f"{folder}/site:{bare(tmp_path / 'libraries')}", "TF_CPP_MIN_LOG_LEVEL": "3"}
         said = subprocess.run([f"{sys.base_prefix}/bin/python3", "-c", code], env=env, capture_output=True, text=True)
         assert said.returncode == 0, said.stderr
-        assert said.stdout.split() == [f"{folder}/site/tensorflow-plugins/hopyard_ops.so", f"{folder}/site/hopyard/_hopyard.abi3.so"]
+        assert said.stdout.split() == [
+            f"{folder}/site/tensorflow-plugins/hopyard_ops.so",
+            f"{folder}/site/hopyard/_hopyard.abi3.so",
+        ]
     assert not os.path.exists(f"{folder}/bin/hopyard"), "what was in memory is gone with the task"
 
 
@@ -130,11 +137,22 @@ def test_a_machine_where_nothing_may_be_executed_is_said(noexec: Path) -> None:
     assert started(folder, b"\x7fELF") == f"nothing may be executed in {noexec}, nor from memory (vm.memfd_noexec)"
 
 
-@pytest.mark.parametrize("said, sentence", [
-    (["hopyard: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.9' not found (required by hopyard)",
-      "hopyard: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.38' not found (required by hopyard)"], "needs 2.38; "),
-    (["hopyard agent: the driver cannot be reached"], "agent ended with status 1: hopyard agent: the driver cannot be reached"),
-])
+@pytest.mark.parametrize(
+    "said, sentence",
+    [
+        (
+            [
+                "hopyard: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.9' not found (required by hopyard)",
+                "hopyard: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.38' not found (required by hopyard)",
+            ],
+            "needs 2.38; ",
+        ),
+        (
+            ["hopyard agent: the driver cannot be reached"],
+            "agent ended with status 1: hopyard agent: the driver cannot be reached",
+        ),
+    ],
+)
 def test_the_loaders_words_become_a_sentence(said: list[str], sentence: str) -> None:
     assert sentence in _executor._verdict(1, said)
 

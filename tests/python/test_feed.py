@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from feeding import LIMIT_S, Manager, hub, name, python, wait_for  # noqa: F401
 
 import hopyard
-from hopyard import _feed, _hopyard
+from feeding import LIMIT_S, Manager, hub, name, python, wait_for  # noqa: F401
+from hopyard import _hopyard
+from hopyard._feed import data_feed as _data_feed
+from hopyard._feed import feeders as _feeders
 
 Point = namedtuple("Point", "x y")
 
@@ -114,7 +116,7 @@ def test_rows_of_spark_come_as_they_were_put(name: str, hub: _hopyard.Hub) -> No
 
 def test_many_rows_go_through_a_small_ring(name: str, hub: _hopyard.Hub) -> None:
     rows = [(f"{i}" * (i % 50), [float(i)] * 100, {"n": i}) for i in range(5000)]
-    feed = threading.Thread(target=_feed.feeder(name, size=1 << 16), args=(rows,))
+    feed = threading.Thread(target=_feeders.feeder(name, size=1 << 16), args=(rows,))
     feed.start()
     found: list[Any] = []
     while len(found) < len(rows):
@@ -136,7 +138,7 @@ def test_a_row_that_is_too_large_is_told(name: str, hub: _hopyard.Hub) -> None:
 
 
 def test_columns_are_numpy_arrays(name: str, hub: _hopyard.Hub) -> None:
-    feed = _feed.DataFeed(Manager(hub))
+    feed = _data_feed.DataFeed(Manager(hub))
     with _hopyard.Source(name) as source:
         for _ in range(2):
             source.put([([float(i), 2.0], i, f"t{i}", np.ones(i % 3, np.float32)) for i in range(50)])
@@ -158,8 +160,8 @@ def test_columns_are_put_at_once(name: str, hub: _hopyard.Hub) -> None:
     x, y = np.random.rand(5000, 100).astype(np.float32), np.arange(5000)
     with _hopyard.Source(name, size=32 << 20) as source:
         batch = pa.record_batch([pa.FixedSizeListArray.from_arrays(x.ravel(), 100), y], ["x", "y"])
-        assert _feed.put_arrow(source, batch)
-        feed = _feed.DataFeed(Manager(hub))
+        assert _feeders.put_arrow(source, batch)
+        feed = _data_feed.DataFeed(Manager(hub))
         found = feed.columns(5000)
         assert (found[0] == x).all() and (found[1] == y).all()
         table = pa.table({
@@ -167,12 +169,12 @@ def test_columns_are_put_at_once(name: str, hub: _hopyard.Hub) -> None:
             "l": [[1.0], [], [2.0, 3.0]],
             "f": pa.array([[1, 2], [3, 4], [5, 6]], pa.list_(pa.int64(), 2)), "z": [True, False, True],
         })  # fmt: skip
-        assert all(_feed.put_arrow(source, batch) for batch in table.slice(1).to_batches())
+        assert all(_feeders.put_arrow(source, batch) for batch in table.slice(1).to_batches())
         n, t, b, lists, f, z = feed.columns(2)
         assert n.dtype == np.int32 and n.tolist() == [2, 3] and t.tolist() == ["", "ccc"]
         assert b.tolist() == [b"yy", b""] and [list(v) for v in lists] == [[], [2.0, 3.0]]
         assert f.tolist() == [[3, 4], [5, 6]] and z.tolist() == [False, True]
-        assert _feed.put_arrow(source, pa.record_batch({"n": [1, None]}))
+        assert _feeders.put_arrow(source, pa.record_batch({"n": [1, None]}))
         assert hub.next_rows(2, LIMIT_S)[0] == [(1,), (None,)]
 
 
@@ -200,9 +202,9 @@ def test_batches_of_arrow_come_in_pieces_and_as_they_were_put(name: str, hub: _h
     with _hopyard.Source(name) as source:
         thread = threading.Thread(target=take)
         thread.start()
-        assert _feed.put_arrow(source, batch) and _feed.put_arrow(source, batch.slice(11))
-        assert _feed.put_arrow(source, odd) and _feed.put_arrow(source, batch)
-        assert _feed.put_arrow(source, batch.slice(0, 0))
+        assert _feeders.put_arrow(source, batch) and _feeders.put_arrow(source, batch.slice(11))
+        assert _feeders.put_arrow(source, odd) and _feeders.put_arrow(source, batch)
+        assert _feeders.put_arrow(source, batch.slice(0, 0))
         thread.join()
     found = [(x.tolist(), int(y), t) for x, y, t in taken[: 2 * count - 11]]
     assert found == rows + rows[11:]
@@ -233,7 +235,7 @@ def test_pickles_come_to_who_takes_rows(name: str, hub: _hopyard.Hub) -> None:
 def test_columns_are_made_of_pickles_that_are_under_way(name: str, hub: _hopyard.Hub) -> None:
     with _hopyard.Source(name) as source:
         source.put([([0.0] * 3, 0)])
-        feed = _feed.DataFeed(Manager(hub))
+        feed = _data_feed.DataFeed(Manager(hub))
         assert feed.next_batch(1) == [([0.0] * 3, 0)]
         for i in range(3):
             assert source.takes_pickles
@@ -283,8 +285,8 @@ def test_columns_that_make_no_sense_drop_their_feeder(name: str, hub: _hopyard.H
 
 
 def test_training_goes_over_the_ends_of_partitions(name: str, hub: _hopyard.Hub) -> None:
-    feed = _feed.DataFeed(Manager(hub), input_mapping={"image": "x", "label": "y", "a": "z"})
-    threads = [threading.Thread(target=_feed.feeder(name), args=([(i, i + 0.5, "t")] * 10,)) for i in range(3)]
+    feed = _data_feed.DataFeed(Manager(hub), input_mapping={"image": "x", "label": "y", "a": "z"})
+    threads = [threading.Thread(target=_feeders.feeder(name), args=([(i, i + 0.5, "t")] * 10,)) for i in range(3)]
     for thread in threads:
         thread.start()
     batch = feed.next_batch(25)
@@ -301,8 +303,8 @@ def test_queues_are_kept_apart(name: str, hub: _hopyard.Hub) -> None:
     with _hopyard.Source(name, "other") as other, _hopyard.Source(name) as source:
         other.put([1, 2])
         source.put([3])
-        assert _feed.DataFeed(Manager(hub)).next_batch(1) == [3]
-        assert _feed.DataFeed(Manager(hub), qname_in="other").next_batch(2) == [1, 2]
+        assert _data_feed.DataFeed(Manager(hub)).next_batch(1) == [3]
+        assert _data_feed.DataFeed(Manager(hub), qname_in="other").next_batch(2) == [1, 2]
 
 
 def test_a_managers_own_descriptor_is_heard(name: str, hub: _hopyard.Hub) -> None:
@@ -316,7 +318,7 @@ def test_a_managers_own_descriptor_is_heard(name: str, hub: _hopyard.Hub) -> Non
 
     reads, writes = os.pipe()
     os.write(writes, b"x")
-    feed = _feed.DataFeed(Heard(hub))
+    feed = _data_feed.DataFeed(Heard(hub))
     assert feed.next_batch(5) == [] and feed.should_stop()
     os.close(reads)
     os.close(writes)
@@ -328,12 +330,12 @@ def test_inference_is_one_to_one_across_partitions(size: int, name: str, hub: _h
     results: dict[int, list[Any]] = {}
 
     def feed(number: int) -> None:
-        results[number] = list(_feed.infer(name, partitions[number], size=size))
+        results[number] = list(_feeders.infer(name, partitions[number], size=size))
 
     threads = [threading.Thread(target=feed, args=(n,)) for n in range(3)]
     for thread in threads:
         thread.start()
-    data = _feed.DataFeed(Manager(hub), train_mode=False)
+    data = _data_feed.DataFeed(Manager(hub), train_mode=False)
     taken, sizes = 0, []
     while taken < sum(map(len, partitions)):
         batch = data.next_batch(128)
@@ -348,7 +350,7 @@ def test_inference_is_one_to_one_across_partitions(size: int, name: str, hub: _h
 
 
 def test_a_batch_of_inference_ends_with_its_partition(name: str, hub: _hopyard.Hub) -> None:
-    data = _feed.DataFeed(Manager(hub), train_mode=False)
+    data = _data_feed.DataFeed(Manager(hub), train_mode=False)
     with _hopyard.Source(name, "input", True) as source:
         source.end_partition()
         source.put([1, 2, 3])
@@ -364,20 +366,20 @@ def test_a_batch_of_inference_ends_with_its_partition(name: str, hub: _hopyard.H
 
 
 def test_terminate_ends_a_feeder_that_waits_for_room(name: str, hub: _hopyard.Hub) -> None:
-    feeder = python("print(_feed.feeder(name)(([0.5] * 1000) for _ in iter(int, 1)))", name)
+    feeder = python("print(_feeders.feeder(name)(([0.5] * 1000) for _ in iter(int, 1)))", name)
     manager = Manager(hub)
-    data = _feed.DataFeed(manager)
+    data = _data_feed.DataFeed(manager)
     assert len(data.next_batch(10)) == 10
     data.terminate()
     assert ended(feeder) == (0, "False\n")
     assert manager.state == {"state": "terminating"} and data.should_stop() and data.next_batch(5) == []
-    assert _feed.feeder(name)([1, 2, 3]) is False  # who comes later
+    assert _feeders.feeder(name)([1, 2, 3]) is False  # who comes later
     with pytest.raises(hopyard.Error, match="has had enough rows, and has given 0 results for 3"):
-        list(_feed.infer(name, [1, 2, 3]))
+        list(_feeders.infer(name, [1, 2, 3]))
 
 
 def test_terminate_ends_another_threads_wait(hub: _hopyard.Hub) -> None:
-    data = _feed.DataFeed(Manager(hub))
+    data = _data_feed.DataFeed(Manager(hub))
     found: list[Any] = []
     thread = threading.Thread(target=lambda: found.append(data.next_batch(5)))
     thread.start()
@@ -402,7 +404,7 @@ def test_a_feeder_that_is_killed_has_given_what_it_put(name: str, hub: _hopyard.
     first, _ = hub.next_rows(1000, LIMIT_S)
     feeder.send_signal(signal.SIGKILL)
     assert ended(feeder)[0] == -signal.SIGKILL
-    thread = threading.Thread(target=_feed.feeder(name), args=([-1] * 50,))
+    thread = threading.Thread(target=_feeders.feeder(name), args=([-1] * 50,))
     thread.start()
     hub_rows: list[Any] = []
     while hub_rows.count(-1) < 50:
@@ -424,7 +426,7 @@ def test_a_feeder_is_told_when_the_consumer_was_killed(name: str) -> None:
 
     def feed() -> None:
         try:
-            _feed.feeder(name)([0.5] * 1000 for _ in iter(int, 1))
+            _feeders.feeder(name)([0.5] * 1000 for _ in iter(int, 1))
         except hopyard.Error as error:
             errors.append(error)
 
@@ -488,8 +490,12 @@ def test_what_is_closed_is_told(name: str, hub: _hopyard.Hub) -> None:
     lambda source: source.put([1]) and source.end_partition() and source.wait_until_taken(),
     lambda source: source.put([1]) and source.results(),
 ])  # fmt: skip
-def test_a_feeder_does_not_wait_for_ever(name: str, hub: _hopyard.Hub, wait: Callable[[_hopyard.Source], object]) -> None:
+def test_a_feeder_does_not_wait_for_ever(
+    name: str, hub: _hopyard.Hub, wait: Callable[[_hopyard.Source], object]
+) -> None:
     with _hopyard.Source(name, results=True, patience=0.2) as source:
-        with pytest.raises(hopyard.Error, match=f"the process at '{name}' has taken no rows, .* for 0.2 s; raise feed_timeout"):
+        with pytest.raises(
+            hopyard.Error, match=f"the process at '{name}' has taken no rows, .* for 0.2 s; raise feed_timeout"
+        ):
             wait(source)
         assert source.results(0) == []

@@ -12,23 +12,25 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from feeding import LIMIT_S, Manager, hub, name, python, wait_for  # noqa: F401
 
-from hopyard import _feed, _hopyard
+from feeding import LIMIT_S, Manager, hub, name, python, wait_for  # noqa: F401
+from hopyard import _hopyard
+from hopyard._feed import data_feed as _data_feed
+from hopyard._feed import feeders as _feeders
 
 
 @pytest.fixture
-def feed(hub: _hopyard.Hub) -> _feed.DataFeed:
-    return _feed.DataFeed(Manager(hub))
+def feed(hub: _hopyard.Hub) -> _data_feed.DataFeed:
+    return _data_feed.DataFeed(Manager(hub))
 
 
 def feeding(name: str, rows: list[Any], size: int = 0) -> threading.Thread:
-    thread = threading.Thread(target=_feed.feeder(name, size=size), args=(rows,))
+    thread = threading.Thread(target=_feeders.feeder(name, size=size), args=(rows,))
     thread.start()
     return thread
 
 
-def all_of(feed: _feed.DataFeed, batch_size: int, **how: Any) -> list[Any]:
+def all_of(feed: _data_feed.DataFeed, batch_size: int, **how: Any) -> list[Any]:
     """All batches, when those who feed have been started."""
     dataset = feed.dataset(batch_size, **how)
     feed.mgr.hub.end()
@@ -38,7 +40,7 @@ def all_of(feed: _feed.DataFeed, batch_size: int, **how: Any) -> list[Any]:
 # ---- what comes --------------------------------------------------------------------------------
 
 
-def test_rows_come_once_and_as_they_were_put(name: str, feed: _feed.DataFeed) -> None:
+def test_rows_come_once_and_as_they_were_put(name: str, feed: _data_feed.DataFeed) -> None:
     rows = [([i / 7, 2.0], i, f"t{i}", i % 3 == 0, b"\0" + bytes([i % 256]) * 40) for i in range(1000)]
     thread = feeding(name, rows, 1 << 16)  # a small ring: batches and messages end at different rows
     batches = all_of(feed, 64)
@@ -54,7 +56,7 @@ def test_rows_come_once_and_as_they_were_put(name: str, feed: _feed.DataFeed) ->
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
                                    "float16", "float32", "float64"])  # fmt: skip
-def test_arrays_keep_their_types(dtype: str, name: str, feed: _feed.DataFeed) -> None:
+def test_arrays_keep_their_types(dtype: str, name: str, feed: _data_feed.DataFeed) -> None:
     values = (np.arange(60) % 2 if dtype == "bool" else np.arange(60)).astype(dtype).reshape(10, 2, 3)
     thread = feeding(name, list(values))
     (batch,) = all_of(feed, 10)
@@ -62,12 +64,12 @@ def test_arrays_keep_their_types(dtype: str, name: str, feed: _feed.DataFeed) ->
     assert batch.dtype == tf.as_dtype(dtype) and batch.shape == (10, 2, 3) and (batch.numpy() == values).all()
 
 
-def test_elements_have_the_structure_of_rows(name: str, feed: _feed.DataFeed) -> None:
+def test_elements_have_the_structure_of_rows(name: str, feed: _data_feed.DataFeed) -> None:
     with _hopyard.Source(name) as source:
         source.put([{"b": 1.0, "a": (i, ["x", [1, 2]])} for i in range(4)])
         dataset = feed.dataset(4)
         batch = next(iter(dataset))
-        source.put([i for i in range(4)])  # another one
+        source.put(list(range(4)))  # another one
         single = next(iter(feed.dataset(4)))
     assert list(batch) == ["b", "a"] and isinstance(batch["a"], tuple) and isinstance(batch["a"][1], tuple)
     assert batch["a"][0].numpy().tolist() == [0, 1, 2, 3] and batch["a"][1][0].numpy().tolist() == [b"x"] * 4
@@ -76,7 +78,7 @@ def test_elements_have_the_structure_of_rows(name: str, feed: _feed.DataFeed) ->
 
 
 def test_an_input_mapping_gives_a_dict_by_tensor(name: str, hub: _hopyard.Hub) -> None:
-    feed = _feed.DataFeed(Manager(hub), input_mapping={"image": "x", "label": "y"})
+    feed = _data_feed.DataFeed(Manager(hub), input_mapping={"image": "x", "label": "y"})
     wanted = {"y": tf.TensorSpec([None], tf.int32), "x": tf.TensorSpec([None], tf.float32)}
     for row, how in (((0.5, 7, "more"), {}), ({"p": 0.5, "q": 7}, {}), ((0.5, 7, 1), {"signature": wanted})):
         with _hopyard.Source(name) as source:
@@ -87,7 +89,7 @@ def test_an_input_mapping_gives_a_dict_by_tensor(name: str, hub: _hopyard.Hub) -
         assert (batch["y"].dtype == tf.int32) == bool(how)
 
 
-def test_what_is_ragged_is_a_ragged_tensor(name: str, feed: _feed.DataFeed) -> None:
+def test_what_is_ragged_is_a_ragged_tensor(name: str, feed: _data_feed.DataFeed) -> None:
     rows = [([float(i)] * (i % 4 + 1), ["a"] * (i % 3 + 1), np.ones((i % 2, 3), np.int16)) for i in range(300)]
     rows[1:1] = [([9.0] * 7, ["b"], np.zeros((4, 3), np.int16))]
     thread = feeding(name, rows, 1 << 16)
@@ -100,7 +102,7 @@ def test_what_is_ragged_is_a_ragged_tensor(name: str, feed: _feed.DataFeed) -> N
     assert all((a.numpy() == row[2]).all() and a.shape == row[2].shape for a, row in zip(arrays, rows))
 
 
-def test_rows_that_were_pickled_for_next_batch_come_too(name: str, feed: _feed.DataFeed) -> None:
+def test_rows_that_were_pickled_for_next_batch_come_too(name: str, feed: _data_feed.DataFeed) -> None:
     with _hopyard.Source(name) as source:
         source.put([([0.0] * 3, 0)])
         assert feed.next_batch(1) == [([0.0] * 3, 0)]
@@ -120,7 +122,7 @@ def test_rows_that_were_pickled_for_next_batch_come_too(name: str, feed: _feed.D
 
 @pytest.mark.parametrize("nonsense, error", [(b"nonsense", pickle.UnpicklingError), (pickle.dumps(7), ValueError)])
 def test_a_pickle_that_nobody_can_read_ends_its_feeder(
-    name: str, feed: _feed.DataFeed, monkeypatch: pytest.MonkeyPatch, nonsense: bytes, error: type[Exception]
+    name: str, feed: _data_feed.DataFeed, monkeypatch: pytest.MonkeyPatch, nonsense: bytes, error: type[Exception]
 ) -> None:
     said: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda what: said.append(what.exc_type))
@@ -137,7 +139,7 @@ def test_a_pickle_that_nobody_can_read_ends_its_feeder(
     assert said == [error]
 
 
-def test_columns_of_arrow_come_as_they_were_put(name: str, feed: _feed.DataFeed) -> None:
+def test_columns_of_arrow_come_as_they_were_put(name: str, feed: _data_feed.DataFeed) -> None:
     import pyarrow as pa
 
     values = np.arange(5000, dtype=np.float32).reshape(1000, 5)
@@ -145,15 +147,15 @@ def test_columns_of_arrow_come_as_they_were_put(name: str, feed: _feed.DataFeed)
     lists = pa.ListArray.from_arrays(offsets, pa.array(values.ravel()))
     table = pa.table({"x": lists, "t": [f"{i}" for i in range(1000)]})
     with _hopyard.Source(name) as source:
-        assert all(_feed.put_arrow(source, batch) for batch in table.to_batches())
+        assert all(_feeders.put_arrow(source, batch) for batch in table.to_batches())
         source.end_partition()
         batches = all_of(feed, 300)  # Arrow's lists may differ in length, but these do not
     assert [x.shape for x, _ in batches] == [(300, 5)] * 3 + [(100, 5)]
     assert (np.concatenate([x for x, _ in batches]) == values).all() and batches[3][1][99].numpy() == b"999"
 
 
-def test_several_feeders_lose_and_double_nothing(name: str, feed: _feed.DataFeed) -> None:
-    code = "n = int(sys.argv[2])\n_feed.feeder(name, size=1 << 16)(([float(i)] * 50, i) for i in range(n, n + 5000))"
+def test_several_feeders_lose_and_double_nothing(name: str, feed: _data_feed.DataFeed) -> None:
+    code = "n = int(sys.argv[2])\n_feeders.feeder(name, size=1 << 16)(([float(i)] * 50, i) for i in range(n, n + 5000))"
     feeders = [python(code, name, str(i * 5000)) for i in range(3)]
     dataset = feed.dataset(128, drop_remainder=True).map(lambda x, y: (x[:, 3], y)).prefetch(4)
     assert dataset.element_spec[1].shape == (128,)
@@ -167,7 +169,7 @@ def test_several_feeders_lose_and_double_nothing(name: str, feed: _feed.DataFeed
     assert len(found) == len(set(found)) == 15000 // 128 * 128 and feed.should_stop()
 
 
-def test_what_one_reader_leaves_the_next_one_has(name: str, feed: _feed.DataFeed) -> None:
+def test_what_one_reader_leaves_the_next_one_has(name: str, feed: _data_feed.DataFeed) -> None:
     with _hopyard.Source(name) as source:
         source.put(list(range(100)))
         options = tf.data.Options()
@@ -182,7 +184,7 @@ def test_what_one_reader_leaves_the_next_one_has(name: str, feed: _feed.DataFeed
 # ---- what is wanted ----------------------------------------------------------------------------
 
 
-def test_a_signature_casts_what_is_safe(name: str, feed: _feed.DataFeed) -> None:
+def test_a_signature_casts_what_is_safe(name: str, feed: _data_feed.DataFeed) -> None:
     kinds = (tf.float32, tf.int32, tf.float16, tf.uint8, tf.float64, tf.int64)
     rows = [(i / 4, i, i / 2, i % 200, i, True) for i in range(500)]
     thread = feeding(name, rows)
@@ -202,7 +204,9 @@ def test_a_signature_casts_what_is_safe(name: str, feed: _feed.DataFeed) -> None
     ([(1.0, None)] * 3, (("d", []), ("i", [])), "rows came that have no columns, and were pickled.*next_batch or col"),
     ([([1.0], 1), ([1.0, 2.0], 2)], (("d", [1]), ("i", [])), "column 0: rows differ in length.*RaggedTensorSpec"),
 ])  # fmt: skip
-def test_what_is_not_wanted_is_told(rows: list[Any], spec: Any, match: str, name: str, feed: _feed.DataFeed) -> None:
+def test_what_is_not_wanted_is_told(
+    rows: list[Any], spec: Any, match: str, name: str, feed: _data_feed.DataFeed
+) -> None:
     kinds = {"f": tf.int32, "d": tf.float32, "i": tf.int32}
     signature = tuple(tf.TensorSpec([None, *shape], kinds[kind]) for kind, shape in spec)
     with _hopyard.Source(name) as source:
@@ -212,7 +216,7 @@ def test_what_is_not_wanted_is_told(rows: list[Any], spec: Any, match: str, name
         assert feed.next_batch(len(rows)) == rows  # they are still there
 
 
-def test_rows_that_change_are_told_after_those_before(name: str, feed: _feed.DataFeed) -> None:
+def test_rows_that_change_are_told_after_those_before(name: str, feed: _data_feed.DataFeed) -> None:
     with _hopyard.Source(name) as source:
         source.put([1.0] * 50 + ["x"] * 3)
         batches = iter(feed.dataset(30))
@@ -225,7 +229,7 @@ def test_rows_that_change_are_told_after_those_before(name: str, feed: _feed.Dat
             feed.dataset(3)
 
 
-def test_a_signature_may_want_rows_ragged_or_of_any_shape(name: str, feed: _feed.DataFeed) -> None:
+def test_a_signature_may_want_rows_ragged_or_of_any_shape(name: str, feed: _data_feed.DataFeed) -> None:
     with _hopyard.Source(name) as source:
         source.put([([1.0, 2.0], [[1, 2], [3, 4]])] * 4)
         source.put([([3.0] * (i + 1), [[5, 6], [7, 8]]) for i in range(4)])
@@ -234,7 +238,7 @@ def test_a_signature_may_want_rows_ragged_or_of_any_shape(name: str, feed: _feed
     assert batch[0].to_list() == [[1.0, 2.0]] * 4 + [[3.0] * (i + 1) for i in range(4)] and batch[1].shape == (8, 2, 2)
 
 
-def test_signatures_that_mean_nothing_are_refused(feed: _feed.DataFeed, hub: _hopyard.Hub) -> None:
+def test_signatures_that_mean_nothing_are_refused(feed: _data_feed.DataFeed, hub: _hopyard.Hub) -> None:
     for signature, match in ((tf.TensorSpec([], tf.int64), "the first dimension is"), (3, "a signature has"),
                              (tf.TensorSpec([None], tf.complex64), "has no complex64"),
                              (tf.TensorSpec([7], tf.int64), "wants batches of 7")):  # fmt: skip
@@ -243,7 +247,7 @@ def test_signatures_that_mean_nothing_are_refused(feed: _feed.DataFeed, hub: _ho
     with pytest.raises(ValueError, match="at least one row"):
         feed.dataset(0)
     with pytest.raises(ValueError, match="would leave rows without a result"):
-        _feed.DataFeed(Manager(hub), train_mode=False).dataset(4, drop_remainder=True)
+        _data_feed.DataFeed(Manager(hub), train_mode=False).dataset(4, drop_remainder=True)
     hub.end()
     assert list(feed.dataset(4)) == [] and feed.should_stop()
 
@@ -257,12 +261,12 @@ def test_inference_is_one_to_one_across_partitions(ahead: int, name: str, hub: _
     results: dict[int, list[Any]] = {}
 
     def give(number: int) -> None:
-        results[number] = list(_feed.infer(name, partitions[number], size=1 << 16))
+        results[number] = list(_feeders.infer(name, partitions[number], size=1 << 16))
 
     threads = [threading.Thread(target=give, args=(n,)) for n in range(3)]
     for thread in threads:
         thread.start()
-    feed, taken, sizes = _feed.DataFeed(Manager(hub), train_mode=False), 0, []
+    feed, taken, sizes = _data_feed.DataFeed(Manager(hub), train_mode=False), 0, []
     for number, values in feed.dataset(128).prefetch(ahead) if ahead else feed.dataset(128):
         feed.batch_results(list(zip(number.numpy().tolist(), values.numpy().sum(1).tolist())))
         sizes.append(len(number))
@@ -277,7 +281,7 @@ def test_inference_is_one_to_one_across_partitions(ahead: int, name: str, hub: _
 
 
 def test_a_batch_of_inference_ends_with_its_partition(name: str, hub: _hopyard.Hub) -> None:
-    feed = _feed.DataFeed(Manager(hub), train_mode=False)
+    feed = _data_feed.DataFeed(Manager(hub), train_mode=False)
     with _hopyard.Source(name, "input", True) as source:
         source.end_partition()
         source.put([1, 2, 3])
@@ -292,8 +296,8 @@ def test_a_batch_of_inference_ends_with_its_partition(name: str, hub: _hopyard.H
 # ---- ends --------------------------------------------------------------------------------------
 
 
-def test_terminate_ends_a_dataset_that_waits(name: str, feed: _feed.DataFeed) -> None:
-    feeder = python("print(_feed.feeder(name)(([0.5] * 1000) for _ in iter(int, 1)))", name)
+def test_terminate_ends_a_dataset_that_waits(name: str, feed: _data_feed.DataFeed) -> None:
+    feeder = python("print(_feeders.feeder(name)(([0.5] * 1000) for _ in iter(int, 1)))", name)
     batches = iter(feed.dataset(16).prefetch(2))
     assert len(next(batches)) == 16
     feed.terminate()
@@ -301,7 +305,7 @@ def test_terminate_ends_a_dataset_that_waits(name: str, feed: _feed.DataFeed) ->
     assert feeder.communicate(timeout=LIMIT_S)[0] == b"False\n"
 
 
-def test_another_thread_that_takes_rows_is_told_of(name: str, feed: _feed.DataFeed, hub: _hopyard.Hub) -> None:
+def test_another_thread_that_takes_rows_is_told_of(name: str, feed: _data_feed.DataFeed, hub: _hopyard.Hub) -> None:
     found: list[Any] = []
     dataset = feed.dataset(4, signature=tf.TensorSpec([None], tf.int64))
     thread = threading.Thread(target=lambda: found.extend(dataset))
@@ -319,7 +323,7 @@ def test_another_thread_that_takes_rows_is_told_of(name: str, feed: _feed.DataFe
     assert found == [] and feed.should_stop() and not thread.is_alive()
 
 
-def test_a_feeder_that_is_killed_has_given_what_it_put(name: str, feed: _feed.DataFeed, hub: _hopyard.Hub) -> None:
+def test_a_feeder_that_is_killed_has_given_what_it_put(name: str, feed: _data_feed.DataFeed, hub: _hopyard.Hub) -> None:
     feeder = python("s = _hopyard.Source(name)\ni = 0\nwhile s.put(list(range(i, i + 100))): i += 100", name)
     batches = iter(feed.dataset(70))
     found = np.concatenate([next(batches) for _ in range(10)]).tolist()
@@ -341,7 +345,7 @@ def test_the_managers_own_descriptor_is_heard_meanwhile(name: str, hub: _hopyard
             self.hub.end()
 
     reads, writes = os.pipe()
-    feed = _feed.DataFeed(Heard(hub))
+    feed = _data_feed.DataFeed(Heard(hub))
     batches = iter(feed.dataset(5, signature=tf.TensorSpec([None], tf.int64)))
     threading.Timer(0.3, os.write, (writes, b"x")).start()
     assert list(batches) == [] and feed.should_stop()
@@ -350,7 +354,7 @@ def test_the_managers_own_descriptor_is_heard_meanwhile(name: str, hub: _hopyard
     os.close(writes)
 
 
-def test_an_iterator_that_waits_may_be_dropped(name: str, feed: _feed.DataFeed) -> None:
+def test_an_iterator_that_waits_may_be_dropped(name: str, feed: _data_feed.DataFeed) -> None:
     with _hopyard.Source(name) as source:
         source.put(list(range(25)))
         batches = iter(feed.dataset(10).prefetch(4))
@@ -363,7 +367,7 @@ def test_an_iterator_that_waits_may_be_dropped(name: str, feed: _feed.DataFeed) 
 
 
 @pytest.mark.parametrize("ahead", [0, 2])
-def test_take_ends_though_the_feed_goes_on(ahead: int, name: str, feed: _feed.DataFeed) -> None:
+def test_take_ends_though_the_feed_goes_on(ahead: int, name: str, feed: _data_feed.DataFeed) -> None:
     """No thread of tf.data's may wait for the row after the last one that is wanted."""
     with _hopyard.Source(name) as source:
         source.put([(i, float(i)) for i in range(20)])
@@ -380,8 +384,9 @@ def test_take_ends_though_the_feed_goes_on(ahead: int, name: str, feed: _feed.Da
 def test_a_process_may_end_while_a_dataset_waits(name: str) -> None:
     code = """
 import tensorflow as tf
+from hopyard._feed.data_feed import DataFeed
 hub = _hopyard.Hub(name)
-feed = _feed.DataFeed(type("M", (), {"hub": hub}))
+feed = DataFeed(type("M", (), {"hub": hub}))
 source = _hopyard.Source(name)
 source.put([1] * 25)
 batches = iter(feed.dataset(10).prefetch(4))
@@ -399,7 +404,7 @@ print("waits", flush=True)
 # ---- with what trains --------------------------------------------------------------------------
 
 
-def test_keras_learns_from_a_feed(name: str, feed: _feed.DataFeed) -> None:
+def test_keras_learns_from_a_feed(name: str, feed: _data_feed.DataFeed) -> None:
     import keras
 
     keras.utils.set_random_seed(1)
@@ -417,7 +422,7 @@ def test_keras_learns_from_a_feed(name: str, feed: _feed.DataFeed) -> None:
     assert np.allclose(model.get_weights()[0].ravel(), [1.0, -2.0, 3.0, 0.5], atol=0.05) and feed.should_stop()
 
 
-def test_a_strategy_distributes_it(name: str, feed: _feed.DataFeed) -> None:
+def test_a_strategy_distributes_it(name: str, feed: _data_feed.DataFeed) -> None:
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     thread = feeding(name, [float(i) for i in range(100)])
     feed.mgr.hub.end()

@@ -18,12 +18,13 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
-from needs import need_root
 
 import hopyard
-from hopyard import _call, _hopyard, allreduce, cluster
-from hopyard._file import Raw, open_url
+from hopyard import _hopyard, allreduce, cluster
+from hopyard._base.files import Raw, open_url
 from hopyard._hopyard import File
+from hopyard._trial import runner as _runner
+from needs import need_root
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ def give_away(path):
         (give_away, "belongs to another user (user ID 65533)"),
         (lambda path: path.chmod(0o664), "can be written by other users (mode 0664)"),
         (lambda path: path.chmod(0o602), "can be written by other users (mode 0602)"),
-        (lambda path: os.link(path, f"{path}.other"), "has 2 names (hard links)"),
+        (lambda path: os.link(path, f"{path}.other"), "has 2 hard links"),
         (lambda path: path.symlink_to(path.rename(f"{path}.other")), "is a symbolic link"),
         (lambda path: (path.unlink(), os.mkfifo(path)), "is not a regular file"),
     ],
@@ -88,7 +89,7 @@ def test_a_result_is_written_through_no_link(tmp_path):
     (tmp_path / f"result.json.{os.getpid()}.tmp").symlink_to("kept")
     before = os.umask(0)
     try:
-        _call._put(str(tmp_path / "result.json"), b"{}")
+        _runner._put(str(tmp_path / "result.json"), b"{}")
     finally:
         os.umask(before)
     assert (tmp_path / "kept").read_bytes() == b"precious" and (tmp_path / "result.json").read_bytes() == b"{}"

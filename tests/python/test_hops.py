@@ -39,6 +39,7 @@ def hops():
     """`import hops`, and nothing left of it for other tests."""
     finders, modules = list(sys.meta_path), set(sys.modules)
     import hopyard.compat
+
     import hops.allreduce
     import hops.experiment
     import hops.hdfs
@@ -522,7 +523,9 @@ def test_access_asks_for_read_write_and_execute(project):
     hdfs.chmod("Resources/a", 0o700)
     assert hdfs.access("Resources/a", 7) and hdfs.access("Resources/a", os.F_OK) and not hdfs.access("Resources/b", 7)
     for mode in (777, 0o777, -1):
-        with pytest.raises(ValueError, match=f"mode is {mode}; access takes os.R_OK, os.W_OK and os.X_OK, or their sum"):
+        with pytest.raises(
+            ValueError, match=f"mode is {mode}; access takes os.R_OK, os.W_OK and os.X_OK, or their sum"
+        ):
             hdfs.access("Resources/a", mode)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every public name of Horovod 0.28.1 (horovod_names.json, read off its source): it is there, and docs/horovod.md says so."""
+"""Every public name of Horovod 0.28.1 (horovod_names.json, from its source) exists and is listed in docs/horovod.md."""
 
 import importlib
 import json
@@ -82,12 +82,12 @@ def test_modules_below_horovod_tensorflow_are_there_without_an_import_of_their_o
 
 
 def test_the_modules_share_one_set_of_classes():
+    import hopyard.hvd
+
     import horovod.keras
     import horovod.tensorflow as hvd
     import horovod.tensorflow.keras
     from horovod.common.process_sets import ProcessSet
-
-    import hopyard.hvd
 
     assert hvd.ProcessSet is ProcessSet is hopyard.hvd.ProcessSet
     assert horovod.keras.callbacks.MetricAverageCallback is horovod.tensorflow.keras.callbacks.MetricAverageCallback

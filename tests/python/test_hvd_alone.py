@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import hopyard.compat  # noqa: F401
 import hopyard.hvd as hvd
+
 import horovod.keras
 
 
@@ -25,7 +26,9 @@ def group():
 
 def in_fresh_python(code):
     """What a program prints, as JSON."""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=dict(os.environ))
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=dict(os.environ)
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
 

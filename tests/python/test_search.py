@@ -246,7 +246,11 @@ def test_the_best_trial_is_the_first_of_the_best_that_were_told(direction, best)
     assert search.best is None, "failures are not the best, though they are all there is"
     for trial in trials[1:4]:
         search.tell(trial, trial.params["x"])
-    assert (search.best.number, search.best.params, search.best.value) == (best, trials[best - 1].params, trials[best - 1].params["x"])
+    assert (search.best.number, search.best.params, search.best.value) == (
+        best,
+        trials[best - 1].params,
+        trials[best - 1].params["x"],
+    )
 
 
 def test_every_parameter_is_explained():

@@ -7,20 +7,32 @@ import struct
 import pytest
 
 import hopyard
-from hopyard import _show
-from hopyard._program import advice_in_python, in_python
-from hopyard._result import Result, Trial, _number
+from hopyard._run import display as _display
+from hopyard._run.program import advice_in_python, in_python
+from hopyard._run.result import Result, Trial, _number
 
 
 @pytest.mark.parametrize(
     ("said", "sentence"),
     [
         ("--parallel takes a number from 1 on, not '0'", "parallel= takes a number from 1 on, not '0'"),
-        ("killed: used 4.1 GB of the 4.0 GB it may use; raise --memory", "killed: used 4.1 GB of the 4.0 GB it may use; raise memory="),
-        ("not leased: pass --gpus 1 (gpus=1) to give each trial its own", "not leased: pass gpus=1 to give each trial its own"),
-        ("each trial wants 1 GPU, and this machine has none; leave --gpus out", "each trial wants 1 GPU, and this machine has none; leave gpus= out"),
+        (
+            "killed: used 4.1 GB of the 4.0 GB it may use; raise --memory",
+            "killed: used 4.1 GB of the 4.0 GB it may use; raise memory=",
+        ),
+        (
+            "not leased: pass --gpus 1 (gpus=1) to give each trial its own",
+            "not leased: pass gpus=1 to give each trial its own",
+        ),
+        (
+            "each trial wants 1 GPU, and this machine has none; leave --gpus out",
+            "each trial wants 1 GPU, and this machine has none; leave gpus= out",
+        ),
         ("--random takes a number from 0 on, not '-1'", "samples= takes a number from 0 on, not '-1'"),
-        ("the disk is full (`hopyard resume 3` continues the run)", "the disk is full (experiment.resume(3) continues the run)"),
+        (
+            "the disk is full (`hopyard resume 3` continues the run)",
+            "the disk is full (experiment.resume(3) continues the run)",
+        ),
         ("an option of the user's own --memory-map stays", "an option of the user's own --memory-map stays"),
     ],
 )
@@ -31,7 +43,10 @@ def test_sentences_have_the_names_of_python(said, sentence):
 def test_words_of_the_user_stay_as_they_are():
     own = "trial 1: ValueError: use --name 3 and --memory; tried again (1 of 2)"
     assert advice_in_python(own) == own
-    assert advice_in_python("[1/2] failed  killed: used 4 GB; raise --memory") == "[1/2] failed  killed: used 4 GB; raise memory="
+    assert (
+        advice_in_python("[1/2] failed  killed: used 4 GB; raise --memory")
+        == "[1/2] failed  killed: used 4 GB; raise memory="
+    )
     assert advice_in_python("2 GPUs here are not leased: pass --gpus 1 (gpus=1) to give each trial its own") == (
         "2 GPUs here are not leased: pass gpus=1 to give each trial its own"
     )
@@ -71,8 +86,9 @@ def test_a_result_is_a_table_in_text_and_html():
 
 
 def test_a_fragment_of_html_has_a_form_in_text():
-    fragment = "<div>run 1<div>2 done &amp; 1</div><table><tr><th>trial</th><th>x</th></tr><tr><td>1</td><td>a<br>b</td></tr></table></div>"
-    assert _show._as_text(fragment) == "run 1\n2 done & 1\ntrial  x\n1  a\nb"
+    table = "<table><tr><th>trial</th><th>x</th></tr><tr><td>1</td><td>a<br>b</td></tr></table>"
+    fragment = f"<div>run 1<div>2 done &amp; 1</div>{table}</div>"
+    assert _display._as_text(fragment) == "run 1\n2 done & 1\ntrial  x\n1  a\nb"
 
 
 def test_the_best_is_none_while_a_run_goes_on_and_a_sentence_afterwards():

@@ -7,7 +7,6 @@ import glob
 import json
 import os
 import platform
-import resource
 import select
 import signal
 import socket
@@ -17,6 +16,7 @@ import threading
 from pathlib import Path
 
 import pytest
+
 from trials import TIMEOUT_S, bundle, cold, environment, result_of
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -331,7 +331,7 @@ def test_a_thread_left_by_an_import_is_refused(tmp_path):
     )
     with Server(tmp_path, idle, ["json", "threaded"]) as server:
         assert server.word == (
-            "refuse importing threaded has left a thread running (pump), so trials cannot be forked from it "
+            "refuse importing threaded has left a thread running (pump), so trials cannot be forked "
             "and each starts a fresh interpreter; start it in the function\n"
         )
         assert server.process.wait(TIMEOUT_S) == 0
@@ -525,7 +525,7 @@ def test_an_op_that_an_import_runs_is_refused(tmp_path):
     (tmp_path / "mymodel.py").write_text("import tensorflow as tf\nONE = tf.constant(1.0) + 0.0\n")
     with Server(tmp_path, idle, ["tensorflow", "mymodel"]) as server:
         assert server.word == (
-            "refuse importing mymodel has run a TensorFlow operation, so trials cannot be forked from it "
+            "refuse importing mymodel has run a TensorFlow operation, so trials cannot be forked "
             "and each starts a fresh interpreter; move the operation into the function\n"
         )
         assert server.process.wait(TIMEOUT_S) == 0

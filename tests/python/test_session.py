@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which setting of a SparkSession counts, and what an executor's container has. Real sessions: tests/e2e/test_spark_settings.py."""
+"""Precedence of SparkSession settings, and the size of a container. Real sessions: tests/e2e/test_spark_settings.py."""
 
 import types
 
-import hopyard
 import pytest
-from hopyard import _session, util
+
+import hopyard
+from hopyard import util
+from hopyard._spark import session as _session
 
 
 @pytest.fixture
@@ -46,7 +48,10 @@ def test_each_line_of_the_form_has_its_names(project):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("[spark]\nexecutor = 4\n", r"\[spark\] knows no 'executor'; it has master, executors, parallel, executor-memory"),
+        (
+            "[spark]\nexecutor = 4\n",
+            r"\[spark\] knows no 'executor'; it has master, executors, parallel, executor-memory",
+        ),
         ("[spark]\nexecutors = '4'\n", r"executors in \[spark\] is '4', which is no number"),
         ("[spark]\nexecutors = true\n", r"executors in \[spark\] is True, which is no number"),
         ("[spark]\nexecutors = -1\n", r"executors in \[spark\] is -1, which is no number"),
@@ -69,7 +74,15 @@ def test_a_setting_that_is_no_number_is_named(project):
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("512", 512 << 20), ("512m", 512 << 20), ("2g", 2 << 30), ("2GB", 2 << 30), ("1t", 1 << 40), ("7b", 7), ("8k", 8192)],
+    [
+        ("512", 512 << 20),
+        ("512m", 512 << 20),
+        ("2g", 2 << 30),
+        ("2GB", 2 << 30),
+        ("1t", 1 << 40),
+        ("7b", 7),
+        ("8k", 8192),
+    ],
 )
 def test_sizes_are_read_as_spark_reads_them(text, size):
     assert _session.size("x", text, 1 << 20) == size
@@ -88,8 +101,15 @@ def test_how_many_executors_there_are_to_be(project):
 
 def test_executors_are_told_an_address_that_means_the_same_elsewhere(monkeypatch):
     """A name that is 127.0.1.1 on this machine only is no such; what the user wrote as an address is."""
-    answers = {"here": ["127.0.1.1"], "there": ["127.0.1.1", "192.0.2.7"], "127.0.0.1": ["127.0.0.1"], "localhost": ["127.0.0.1"]}
-    monkeypatch.setattr(_session.socket, "getaddrinfo", lambda host, _: [(0, 0, 0, "", (word, 0)) for word in answers[host]])
+    answers = {
+        "here": ["127.0.1.1"],
+        "there": ["127.0.1.1", "192.0.2.7"],
+        "127.0.0.1": ["127.0.0.1"],
+        "localhost": ["127.0.0.1"],
+    }
+    monkeypatch.setattr(
+        _session.socket, "getaddrinfo", lambda host, _: [(0, 0, 0, "", (word, 0)) for word in answers[host]]
+    )
     monkeypatch.setattr(_session, "_outward", lambda: "192.0.2.1")
     hosts = {host: _session.address(context(**{"driver.host": host})) for host in answers}
     assert hosts == {"here": "192.0.2.1", "there": "192.0.2.7", "127.0.0.1": "127.0.0.1", "localhost": "127.0.0.1"}
@@ -105,7 +125,11 @@ MB = 1 << 20
         ({"executor.memory": "8g"}, 8192 + 819.2, 819.2),
         ({"executor.memory": "512m", "executor.memoryOverhead": "700m"}, 1212, 700),
         ({"executor.memoryOverhead": "1g", "executor.pyspark.memory": "2g"}, 4096, 3072),
-        ({"executor.memoryOverhead": "1g", "memory.offHeap.size": str(100 * MB), "memory.offHeap.enabled": "true"}, 2148, 1024),
+        (
+            {"executor.memoryOverhead": "1g", "memory.offHeap.size": str(100 * MB), "memory.offHeap.enabled": "true"},
+            2148,
+            1024,
+        ),
         ({"executor.memoryOverhead": "1g", "memory.offHeap.size": str(100 * MB)}, 2048, 1024),
     ],
 )

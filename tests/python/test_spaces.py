@@ -110,7 +110,13 @@ def test_pairs_go_side_by_side():
 
 
 def test_grids_are_lists_of_json():
-    space = {"lr": [0.1, 0.01], "layers": ((64, 64), [128]), "act": choice("relu", None), "n": integer(1, 3), "t": "1..3"}
+    space = {
+        "lr": [0.1, 0.01],
+        "layers": ((64, 64), [128]),
+        "act": choice("relu", None),
+        "n": integer(1, 3),
+        "t": "1..3",
+    }
     lists = ['lr=[0.1,0.01]', 'layers=[[64,64],[128]]', 'act=["relu",null]', "n=1..3", "t=1..3"]
     assert arguments(space, "grid") == [f"--grid={text}" for text in lists]
     assert arguments(space, "paired") == ["--paired", *(f"--grid={text}" for text in lists)]
@@ -140,7 +146,9 @@ def test_numpys_values_are_pythons():
     texts = ["lr=[0.5,0.25]", "n=[2,3]", "m=[3,0.5]", 'layers=[[[1,1],[1,1]],{"a":[0.0]}]', 'b=[true,"x"]']
     assert arguments(space, "grid") == [f"--grid={text}" for text in texts]
     bounds = {"lr": space["lr"], "n": space["n"], "m": space["m"], "u": log(numpy.float64(1), numpy.int32(8))}
-    assert arguments(bounds, "evolve") == [f"--space={t}" for t in ("lr=0.5..0.25", "n=2..3", "m=3.0..0.5", "u=log:1.0..8")]
+    assert arguments(bounds, "evolve") == [
+        f"--space={t}" for t in ("lr=0.5..0.25", "n=2..3", "m=3.0..0.5", "u=log:1.0..8")
+    ]
 
 
 def relu(x):
@@ -154,7 +162,10 @@ LOOP.append(LOOP)
 @pytest.mark.parametrize(
     "space, says",
     [
-        ({"act": [relu]}, "the value <function relu> of 'act' is no JSON value; name it by a text and look it up in your function"),
+        (
+            {"act": [relu]},
+            "the value <function relu> of 'act' is no JSON value; name it by a text and look it up in your function",
+        ),
         ({"act": [["a", {"k": relu}]]}, "the value <function relu> of 'act' is no JSON value"),
         ({"x": [1.0, float("nan")]}, "the value nan of 'x' is no JSON value: JSON knows finite numbers only"),
         ({"x": [[float("-inf")]]}, "the value -inf of 'x' is no JSON value"),
@@ -210,7 +221,16 @@ def test_files_are_gone_even_when_the_program_fails():
 def test_importing_hopyard_imports_nothing_heavy():
     code = "import sys, hopyard; print(*sorted(set(sys.modules)))"
     names = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    heavy = {"json", "dataclasses", "inspect", "tempfile", "subprocess", "hopyard.search", "hopyard.experiment", "numpy"}
+    heavy = {
+        "json",
+        "dataclasses",
+        "inspect",
+        "tempfile",
+        "subprocess",
+        "hopyard.search",
+        "hopyard.experiment",
+        "numpy",
+    }
     assert "hopyard.space" in names
     assert not heavy & set(names)
 

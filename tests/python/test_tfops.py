@@ -8,8 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import hopyard
 import pytest
+
+import hopyard
 
 ROOT = Path(__file__).parents[2]
 OLD = ROOT / ".venv-old/bin/python"  # made by `make test`

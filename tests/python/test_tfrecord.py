@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import hopyard
-from hopyard import _executor, _hopyard, _spark
-
+from hopyard import _hopyard
+from hopyard._spark import executor as _executor
+from hopyard._spark import package_archive as _package_archive
 from hopyard.tfrecord import _files
 
 
@@ -115,7 +116,7 @@ executor.package("luggage", "d1", "0.0.0")
 @pytest.mark.parametrize("may_execute", [True, False])
 def test_hopyard_comes_to_a_python_that_has_none(tmp_path: Path, may_execute: bool) -> None:
     """From a folder, or from memory where no folder may execute; twice, and one of another version is named."""
-    (tmp_path / "luggage").write_bytes(_spark.archive()[0])
+    (tmp_path / "luggage").write_bytes(_package_archive.archive()[0])
     code = PACKAGE.format(root=str(tmp_path), executor=_executor.__file__, may_execute=may_execute,
                           version=hopyard.__version__)
     python = os.path.realpath(sys.executable)  # outside of the environment in which hopyard is
@@ -130,9 +131,16 @@ def test_hopyard_comes_to_a_python_that_has_none(tmp_path: Path, may_execute: bo
 # ---- directories that are columns ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("value", "name"), [
-    ("0", "p=0"), ("a b", "p=a b"), ("a/b=c%d:*", "p=a%2Fb%3Dc%25d%3A%2A"), (None, "p=__HIVE_DEFAULT_PARTITION__"), ("ü", "p=ü"),
-])
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        ("0", "p=0"),
+        ("a b", "p=a b"),
+        ("a/b=c%d:*", "p=a%2Fb%3Dc%25d%3A%2A"),
+        (None, "p=__HIVE_DEFAULT_PARTITION__"),
+        ("ü", "p=ü"),
+    ],
+)
 def test_a_directory_has_a_value_in_its_name(tmp_path: Path, value: str | None, name: str) -> None:
     assert _files.folder_name("p", value) == name
     (tmp_path / name / "q=1").mkdir(parents=True)
@@ -152,7 +160,11 @@ def test_directories_with_other_columns_are_told(tmp_path: Path) -> None:
 def test_an_overwrite_replaces_the_files_of_a_directory_that_both_have(tmp_path: Path) -> None:
     def put(job: str, *folders: str) -> list[str]:
         _files.begin(str(tmp_path), job)
-        return [name for folder in folders for name in _files.write(str(tmp_path), job, f"{folder}part-{job}", 1, "", [[b"x"]])]
+        return [
+            name
+            for folder in folders
+            for name in _files.write(str(tmp_path), job, f"{folder}part-{job}", 1, "", [[b"x"]])
+        ]
 
     _files.commit(str(tmp_path), "a", put("a", "p=0/q=0/", "p=1/q=0/", "p=2/q=0/"), False)
     _files.commit(str(tmp_path), "b", put("b", "p=0/q=0/", "p=1/q=1/"), True)

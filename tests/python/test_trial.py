@@ -8,9 +8,9 @@ import signal
 import sys
 
 import pytest
-from trials import Listener, bundle, cold
 
 import hopyard
+from trials import Listener, bundle, cold
 
 
 def run(tmp_path, fn, params=None, seed=1, env=None, **settings):
@@ -95,22 +95,27 @@ DICTS = "return one number, or a dict of numbers (model.evaluate(..., return_dic
         ([0.3, 0.91], {}, f"training returned [0.3, 0.91] (list), which is not a number, {NONE}; {DICTS}"),
         ([1.0], {"optional": False}, f"training returned [1.0] (list), which is not a number, {NEEDS}; {DICTS}"),
         ("0.9", {}, f"training returned '0.9' (str), which is not a number, {NONE}; return one number"),
-        (True, {"optional": False}, f"training returned True (bool), which is not a number, {NEEDS}; return one number"),
+        (
+            True,
+            {"optional": False},
+            f"training returned True (bool), which is not a number, {NEEDS}; return one number",
+        ),
         ({"plot": "a.png"}, {}, f"training returned a dict without numbers (plot), {NONE}; return a number"),
         (
             {"loss": 0.3, "accuracy": 0.9},
             {},
-            f"training returned loss, accuracy, {NONE}; name the one that counts, as in metric='accuracy'",
+            f"training returned loss, accuracy, {NONE}; name the metric, as in metric='accuracy'",
         ),
         (
             {"loss": [0.3, 0.2], "val_loss": [0.4, 0.3]},
             {},
-            f"training returned loss, val_loss, {NONE}; name the one that counts, as in metric='val_loss', direction='min'",
+            f"training returned loss, val_loss, {NONE}; "
+            "name the metric, as in metric='val_loss', direction='min'",
         ),
         (
             {"loss": 0.3},
             {"optional": False},
-            "training returned loss, and nothing says whether less or more of it is better, "
+            "training returned loss without a direction, and lower may be better, "
             f"{NEEDS}; add direction='min' (or 'max')",
         ),
     ],
@@ -120,7 +125,9 @@ def test_what_is_no_metric_is_a_remark_that_says_what_to_return(tmp_path, listen
     done = run(tmp_path, returning(value), env=listener.env(), **settings)
     assert (done.status, done.stderr) == (0, "" if value is None else f"hopyard: {sentence}\n")
     assert [(r.error, r.remark) for r in listener.reports] == [("", sentence)]
-    assert done.result == (None if not isinstance(value, dict) else {k: v[-1] if isinstance(v, list) else v for k, v in value.items()})
+    assert done.result == (
+        None if not isinstance(value, dict) else {k: v[-1] if isinstance(v, list) else v for k, v in value.items()}
+    )
 
 
 class History:
@@ -152,7 +159,9 @@ def test_of_a_dict_the_only_value_or_that_of_validation_counts(tmp_path, listene
     done = run(tmp_path, returning(value), env=listener.env(), **settings)
     assert (done.status, done.stderr, done.result["metric"]) == (0, "", counts)
     several = {"loss", "val_accuracy"} < set(done.result)
-    assert [r.remark for r in listener.reports] == ["val_accuracy counts as the metric; name another value with metric="] * several
+    assert [r.remark for r in listener.reports] == [
+        "val_accuracy is used as the metric; name another value with metric="
+    ] * several
     assert LAST.items() <= done.result.items() or not several
 
 
@@ -167,7 +176,9 @@ def test_a_function_that_is_launched_need_not_return_anything(tmp_path, listener
     assert (done.status, done.result, done.stderr, listener.reports) == (0, None, "", [])
 
 
-@pytest.mark.parametrize(("returned", "optional"), [(None, True), (None, False), ({"loss": 1.0}, True), ([1, 2], False)])
+@pytest.mark.parametrize(
+    ("returned", "optional"), [(None, True), (None, False), ({"loss": 1.0}, True), ([1, 2], False)]
+)
 def test_a_reported_value_of_the_metrics_name_counts(tmp_path, listener, returned, optional):
     def training():
         import hopyard
@@ -190,7 +201,7 @@ def test_what_is_reported_and_not_returned_is_to_be_named(tmp_path, listener):
     run(tmp_path, training, env=listener.env())
     assert listener.reports[-1].remark == (
         "training returned nothing and reported loss, val_loss, so the trial has no metric; "
-        "name the one that counts, as in metric='val_loss', direction='min'"
+        "name the metric, as in metric='val_loss', direction='min'"
     )
 
 
@@ -258,13 +269,14 @@ def test_an_exception_that_cannot_be_printed_is_still_an_error(tmp_path, listene
         raise Odd
 
     assert run(tmp_path, training, env=listener.env()).status == 1
-    assert listener.reports[0].error == "Odd: (its text cannot be had)"
+    assert listener.reports[0].error == "Odd: (its __str__ failed)"
 
 
 @pytest.mark.parametrize("spoil", ["sys.stderr.close()", "os.close(2)", "sys.stderr = None"])
 def test_an_exception_is_told_even_where_nothing_can_be_printed(tmp_path, listener, spoil):
     def training():
-        import os, sys  # noqa: E401, F401
+        import os  # noqa: F401
+        import sys  # noqa: F401
 
         exec(spoil)
         raise ValueError("too high")
@@ -282,7 +294,7 @@ def test_without_a_function_it_says_who_starts_it(tmp_path):
     function.rename(tmp_path / "elsewhere")
     done = cold(tmp_path, function)
     assert done.status == 1 and "Traceback" not in done.stderr
-    assert "hopyard: the run's function cannot be read from" in done.stderr and "No such file" in done.stderr
+    assert "hopyard: cannot read the run's function from" in done.stderr and "No such file" in done.stderr
 
 
 def test_an_agent_that_is_gone_is_mentioned(tmp_path):
@@ -302,7 +314,7 @@ def test_a_missing_module_is_a_sentence(tmp_path, listener):
     (tmp_path / "mymodel.py").unlink()
     done = cold(tmp_path, path, **listener.env())
     sentence = (
-        "the trial cannot import 'mymodel'; it was importable where the run was started: "
+        "the trial cannot import 'mymodel', which was importable where the run was started; "
         f"is it installed for {sys.executable} on {os.uname().nodename}?"
     )
     assert (done.status, listener.reports[0].error) == (1, sentence)

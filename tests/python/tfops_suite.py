@@ -18,8 +18,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from hopyard import Error, _tfops
-from hopyard._tfops import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, JOIN, REDUCESCATTER
+
+from hopyard import Error
+from hopyard._tensorflow import ops as _tfops
+from hopyard._tensorflow.ops import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, JOIN, REDUCESCATTER
 
 ROOT = Path(__file__).parents[2]
 TYPES = [tf.uint8, tf.int8, tf.uint16, tf.int16, tf.uint32, tf.int32, tf.uint64, tf.int64, tf.float16, tf.bfloat16,

@@ -20,7 +20,8 @@ MESSAGE = 6  # the type of a frame, see src/wire/frame.c
 
 
 def bundle(fn: Callable[..., Any], folder: Path, preload: Sequence[str] = (), compat: bool = False,
-           metric: str | None = None, optional: bool = True, stated: bool = False, launch: bool = False) -> Path:  # fmt: skip
+           metric: str | None = None, optional: bool = True, stated: bool = False,
+           launch: bool = False) -> Path:  # fmt: skip
     """A function as it comes to an agent, by value, as one of a notebook does; modules in `folder` are found."""
     module = sys.modules[fn.__module__]
     cloudpickle.register_pickle_by_value(module)
@@ -29,7 +30,8 @@ def bundle(fn: Callable[..., Any], folder: Path, preload: Sequence[str] = (), co
     finally:
         cloudpickle.unregister_pickle_by_value(module)
     head = {"name": fn.__name__, "path": [str(folder), *sys.path], "preload": list(preload), "compat": compat,
-            "metric": metric, "direction": "max", "optional": optional, "sources": {}, "stated": stated, "launch": launch}  # fmt: skip
+            "metric": metric, "direction": "max", "optional": optional, "sources": {}, "stated": stated,
+            "launch": launch}  # fmt: skip
     path = folder / "bundle"
     path.write_bytes(json.dumps(head).encode() + b"\n" + pickled)
     return path

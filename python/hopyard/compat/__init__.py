@@ -10,7 +10,7 @@ import os
 import sys
 import warnings
 
-from .._finder import COMPAT, Finder
+from .._code.package_aliases import COMPAT, Finder
 from ._absent import ABSENT, AbsentLoader
 
 __all__: list[str] = []

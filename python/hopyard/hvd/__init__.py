@@ -17,23 +17,66 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from ._basics import (
-    ccl_built, cross_rank, cross_size, cuda_built, ddl_built, gloo_built, gloo_enabled, init, is_homogeneous,
-    is_initialized, local_rank, local_size, mpi_built, mpi_enabled, mpi_threads_supported, nccl_built, rank,
-    rocm_built, shutdown, size, start_timeline, stop_timeline,
+    ccl_built,
+    cross_rank,
+    cross_size,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rank,
+    rocm_built,
+    shutdown,
+    size,
+    start_timeline,
+    stop_timeline,
 )  # fmt: skip
 from ._sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 
 if TYPE_CHECKING:
     from . import callbacks, compression, elastic, keras, sync_batch_norm
     from ._functions import (
-        BroadcastGlobalVariablesHook, allgather_object, broadcast_global_variables, broadcast_object,
-        broadcast_object_fn, broadcast_variables,
+        BroadcastGlobalVariablesHook,
+        allgather_object,
+        broadcast_global_variables,
+        broadcast_object,
+        broadcast_object_fn,
+        broadcast_variables,
     )  # fmt: skip
     from ._ops import (
-        Adasum, Average, Max, Min, Product, Sum, allgather, allreduce, alltoall, barrier, broadcast,
-        broadcast_, check_num_rank_power_of_2, grouped_allgather, grouped_allreduce, grouped_reducescatter,
-        handle_average_backwards_compatibility, join, local_rank_op, local_size_op, process_set_included_op,
-        rank_op, reducescatter, size_op,
+        Adasum,
+        Average,
+        Max,
+        Min,
+        Product,
+        Sum,
+        allgather,
+        allreduce,
+        alltoall,
+        barrier,
+        broadcast,
+        broadcast_,
+        check_num_rank_power_of_2,
+        grouped_allgather,
+        grouped_allreduce,
+        grouped_reducescatter,
+        handle_average_backwards_compatibility,
+        join,
+        local_rank_op,
+        local_size_op,
+        process_set_included_op,
+        rank_op,
+        reducescatter,
+        size_op,
     )  # fmt: skip
     from ._optimizer import DistributedOptimizer, PartialDistributedOptimizer
     from ._tape import DistributedGradientTape, PartialDistributedGradientTape

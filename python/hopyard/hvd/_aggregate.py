@@ -61,7 +61,7 @@ class Aggregation:
         return tf.cond(tf.equal(self._count.read_value(), 0), lambda: _done(apply()), lambda: _done(skip()))
 
     def _step(self, variables: list[Any]) -> list[tf.Tensor]:
-        reduced = self._reduce([total.read_value() for total in self._sums], variables)
+        reduced: list[Any] = self._reduce([total.read_value() for total in self._sums], variables)
         if self._average:
             reduced = [gradient / tf.cast(self._passes, gradient.dtype) for gradient in reduced]
         with _after(reduced):

@@ -40,7 +40,7 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
     try:
         begin(sets)
         if "tensorflow" in sys.modules:  # else the first op does it
-            from .. import _tfops
+            from .._tensorflow import ops as _tfops
 
             _tfops.ensure_loaded()
     except BaseException:

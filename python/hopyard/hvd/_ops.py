@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
-from .. import _tfops
-from .._tfops import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, JOIN, REDUCESCATTER
+from .._tensorflow import ops as _tfops
+from .._tensorflow.ops import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, JOIN, REDUCESCATTER
 from . import _basics, _names
 from ._sets import ProcessSet, global_process_set, members, needs_init
 from ._tf import is_plain, is_recording

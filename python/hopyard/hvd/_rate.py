@@ -6,8 +6,9 @@ import sys
 import time
 from typing import Any
 
-from .._errors import Error
-from .._report import number, report
+from .._base.errors import Error
+from .._base.metrics import number
+from .._trial.report import report
 
 
 def _examples(model: Any) -> float | None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from .. import _tfops
-from .._tfops import ALLGATHER, ALLREDUCE
+from .._tensorflow import ops as _tfops
+from .._tensorflow.ops import ALLGATHER, ALLREDUCE
 from . import _basics, _buckets, _names
 from ._ops import Average, Compressors, Gradient, Sum, divided_by_size, on, reduction
 from ._sets import ProcessSet, needs_init
@@ -144,8 +144,9 @@ class Reducer:
                 start(ALLREDUCE, [gradients[i] for i in bucket], str(n), **how)
         with on(self._device_sparse):
             for i in plan.sparse:
-                start(ALLGATHER, [gradients[i].values], f"values.{i}")
-                start(ALLGATHER, [gradients[i].indices], f"indices.{i}")
+                sparse: Any = gradients[i]
+                start(ALLGATHER, [sparse.values], f"values.{i}")
+                start(ALLGATHER, [sparse.indices], f"indices.{i}")
         arrived = iter(_tfops.wait(handles, *expected))
         results = list(gradients)
         for i in (i for bucket in plan.buckets for i in bucket):

@@ -4,7 +4,7 @@
 from collections.abc import Iterable, Sequence
 
 from .. import _hopyard
-from .._errors import Error
+from .._base.errors import Error
 
 __all__ = ["ProcessSet", "add_process_set", "global_process_set", "remove_process_set"]
 

@@ -41,9 +41,8 @@ def wrapped(ours: type[Wrapped], optimizer: Any, reducer: Reducer, aggregation: 
     Its class has the name and the module of the one it was made of: a model saved with it loads without us.
     """
     kind = type(optimizer)
-    made: Any = type(kind)(
-        kind.__name__, (ours, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__}
-    )
+    metaclass: Any = type(kind)
+    made = metaclass(kind.__name__, (ours, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__})
     result = made.from_config(optimizer.get_config())
     result._hvd_reducer, result._hvd_aggregation = reducer, aggregation
     return result

@@ -11,7 +11,7 @@ import numpy
 import tensorflow as tf
 
 from .. import collective, hvd
-from .._errors import Error
+from .._base.errors import Error
 from ._rate import Rate
 from ._tf import native
 from ._variables import of_optimizer

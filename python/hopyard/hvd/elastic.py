@@ -23,7 +23,7 @@ import numpy
 import tensorflow as tf
 
 from .. import _hopyard, collective, hvd
-from .._errors import Error
+from .._base.errors import Error
 from ._basics import is_elastic
 from ._rate import Rate
 from ._variables import build, of_optimizer

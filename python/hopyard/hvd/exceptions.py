@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The errors that Horovod's users catch."""
 
-from .._errors import Error
+from .._base.errors import Error
 
 
 class HorovodInternalError(Error, RuntimeError):

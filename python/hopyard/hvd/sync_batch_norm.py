@@ -9,7 +9,7 @@ import tensorflow as tf
 from . import _basics
 from ._ops import Average, allreduce
 
-__all__ = ["SyncBatchNormalization", "layer_class"]
+__all__ = ["SyncBatchNormalization", "layer_class"]  # noqa: F822  # by __getattr__
 
 
 def _over_all(mean: tf.Tensor, variance: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -29,8 +29,9 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
-from .. import _session, _spark
-from .._errors import Error, FileExists
+from .._base.errors import Error, FileExists
+from .._spark import package_archive as _package_archive
+from .._spark import session as _session
 from . import _columns, _files
 
 __all__ = ["load", "register", "save"]
@@ -44,13 +45,13 @@ def register(spark: Any) -> None:
     """From here on this session knows the format `tfrecord`. Again: with what `fs.defaultFS` says now."""
     from pyspark import cloudpickle
 
-    from .. import _executor
+    from .._spark import executor as _executor
     from . import _source
 
     session = _session_of(spark)
     for module in (_executor, _source):  # Spark's workers need not have hopyard
         cloudpickle.register_pickle_by_value(module)
-    given = {"luggage": _spark.send(session.sparkContext), "home": _home(session.sparkContext)}
+    given = {"luggage": _package_archive.send(session.sparkContext), "home": _home(session.sparkContext)}
     session.dataSource.register(type("TFRecord", (_source.Records,), given))
     _known.add(session)
 

@@ -14,11 +14,20 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
-    ArrayType, BinaryType, DataType, DoubleType, FloatType, IntegerType, LongType, StringType, StructField, StructType,
+    ArrayType,
+    BinaryType,
+    DataType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
 )  # fmt: skip
 
 from .. import _hopyard
-from .._errors import Error
+from .._base.errors import Error
 from . import _files
 
 BARE = "byteArray"
@@ -159,12 +168,17 @@ def _type_of(feature: Feature) -> DataType:
 def schema_of(files: list[tuple[str, dict[str, str | None]]], kind: str, rows: int) -> StructType:
     """Sorted by name; then what is in the names of folders."""
     folders = [values for _, values in files]
-    last = [StructField(name, type_of_values([values[name] for values in folders])) for name in (folders[0] if folders else ())]
+    last = [
+        StructField(name, type_of_values([values[name] for values in folders]))
+        for name in (folders[0] if folders else ())
+    ]
     if kind == "bytearray":
         return StructType([StructField(BARE, BinaryType()), *last])
     features = sorted(look([url for url, _ in files], kind, rows).items())
     named = {field.name for field in last}
-    return StructType([*(StructField(name, _type_of(feature)) for name, feature in features if name not in named), *last])
+    return StructType(
+        [*(StructField(name, _type_of(feature)) for name, feature in features if name not in named), *last]
+    )
 
 
 def type_of_values(values: list[str | None]) -> DataType:
@@ -181,7 +195,9 @@ def type_of_values(values: list[str | None]) -> DataType:
 # ---- records to Arrow
 
 
-def read(url: str, schema: StructType, kind: str, folder: dict[str, str | None] | None = None) -> Iterator[pa.RecordBatch]:
+def read(
+    url: str, schema: StructType, kind: str, folder: dict[str, str | None] | None = None
+) -> Iterator[pa.RecordBatch]:
     """A file's batches. `folder`: the values of columns that are in the names of its folders (p=0)."""
     folder = folder or {}
     reader = _hopyard.Examples(url, _ROWS, kind == "sequenceexample", True, kind == "bytearray")
@@ -197,7 +213,11 @@ def read(url: str, schema: StructType, kind: str, folder: dict[str, str | None] 
             where = f"{url}, records {before + 1} to {before + batch[0]}"
             columns = zip(batch[1], own, places)
             arrays = {field.name: _array(column, field, depth, where) for column, field, (_, depth) in columns}
-            arrays |= {name: _repeated(url, arrow.field(name), value, batch[0]) for name, value in folder.items() if name in arrow.names}
+            arrays |= {
+                name: _repeated(url, arrow.field(name), value, batch[0])
+                for name, value in folder.items()
+                if name in arrow.names
+            }
             yield pa.RecordBatch.from_arrays([arrays[name] for name in arrow.names], schema=arrow)
             before += batch[0]
     finally:
@@ -209,7 +229,9 @@ def _repeated(url: str, field: pa.Field, value: str | None, rows: int) -> pa.Arr
     try:
         scalar = pa.scalar(value, pa.string()).cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise Error(f"{url}: '{value}' in '{field.name}={value}' does not fit into a column of the type {field.type}") from None
+        raise Error(
+            f"{url}: '{value}' in '{field.name}={value}' does not fit into a column of the type {field.type}"
+        ) from None
     return pa.repeat(scalar, rows)
 
 

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator
 from typing import IO, Any
 
 from .. import _hopyard
-from .._errors import Error, FileError, FileNotFound
-from .._file import open_url
+from .._base.errors import Error, FileError, FileNotFound
+from .._base.files import open_url
 
 CODECS = {"": "", "gzip": ".gz", "zlib": ".zlib"}
 _NAMES = {
@@ -125,7 +125,9 @@ def _escaped(text: str) -> str:
 
 def names_of(text: str) -> list[str]:
     """Columns, as JSON's list or with commas between."""
-    return list(json.loads(text)) if text.startswith("[") else [name.strip() for name in text.split(",") if name.strip()]
+    return (
+        list(json.loads(text)) if text.startswith("[") else [name.strip() for name in text.split(",") if name.strip()]
+    )
 
 
 def folder_name(column: str, value: str | None) -> str:

@@ -11,10 +11,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql.datasource import (
-    DataSource, DataSourceArrowWriter, DataSourceReader, InputPartition, WriterCommitMessage,
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
 )  # fmt: skip
 
-from .._executor import package
+from .._spark.executor import package
 
 
 class Records(DataSource):
@@ -89,8 +93,9 @@ class Writer(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         package(*self.luggage)
-        from hopyard.tfrecord import _columns, _files
         from pyspark import TaskContext
+
+        from hopyard.tfrecord import _columns, _files
 
         task = TaskContext.get()
         part = f"part-{task.partitionId():05}-{self.job}"

@@ -13,10 +13,11 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from hopyard import Error, _bundle, _hopyard, cluster, experiment
-from hopyard._errors import FileNotFound
-from hopyard._file import open_url
-from hopyard._run import UNSTATED
+from hopyard import Error, _hopyard, cluster, experiment
+from hopyard._base.errors import FileNotFound
+from hopyard._base.files import open_url
+from hopyard._code import bundle as _bundle
+from hopyard._run.settings import UNSTATED
 from hopyard.experiment import Result, Trial
 
 from . import allreduce
@@ -108,7 +109,7 @@ def mirrored(spark: Any, fn: Any, *args: Any, evaluator: bool = False, **given: 
     On a session with several executors it runs on each of them, as collective_all_reduce does.
     """
     if evaluator or given.get("num_nodes") or num_executors(spark) > 1:
-        return _on_all(spark, fn, 0, *args, evaluator=evaluator, **given)
+        return _on_all(spark, fn, 0, *args, **{"evaluator": evaluator, **given})
     return launch(spark, fn, None, *args, **given)
 
 

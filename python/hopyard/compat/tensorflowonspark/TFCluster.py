@@ -8,9 +8,14 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from hopyard import Error, _feed, _hopyard, _session, _show, _spark, _task
+from hopyard import Error, _hopyard
 from hopyard import cluster as _cluster
 from hopyard import tensorboard as _tensorboard
+from hopyard._feed import feeders as _feeders
+from hopyard._run import display as _display
+from hopyard._spark import feed_tasks as _feed_tasks
+from hopyard._spark import package_archive as _package_archive
+from hopyard._spark import session as _session
 
 __all__ = ["InputMode", "TFCluster", "run"]
 
@@ -78,7 +83,9 @@ class TFCluster:
         names = self.cluster.hubs()
         if hasattr(dataRDD, "foreachRDD"):
             dataRDD.foreachRDD(lambda rdd: self._feed(rdd, names, feed_timeout, qname) and None)  # Spark wants None
-            threading.Thread(target=self._end_with_nodes, args=(dataRDD.context(),), name="hopyard-stream", daemon=True).start()
+            threading.Thread(
+                target=self._end_with_nodes, args=(dataRDD.context(),), name="hopyard-stream", daemon=True
+            ).start()
             return
         with self.cluster.feeding():
             for _ in range(num_epochs or 10):
@@ -89,19 +96,19 @@ class TFCluster:
         """True when some node wants no more."""
         with self._cancelled_when_unread(timeout):
             became = self._run_feed(data, names, timeout, queue)
-        if _feed.NOBODY in became:
-            self.cluster.check_nobody()
+        if _feeders.NO_NODE in became:
+            self.cluster.check_missing_node()
         self._has_had_enough |= any(became)
         return any(became)
 
     def _run_feed(self, data: Any, names: list[str], timeout: float, queue: str) -> list[int]:
         """What became of each partition."""
-        given = _spark.luggage(self.sc), names, queue, timeout, self._unread
+        given = _package_archive.luggage(self.sc), names, queue, timeout, self._unread
         if hasattr(data, "mapInArrow"):
-            return [row.became for row in data.mapInArrow(_task.feeding_batches(*given), "became int").collect()]
+            return [row.became for row in data.mapInArrow(_feed_tasks.feeding_batches(*given), "became int").collect()]
         pickles = _pickles_of(data)
-        feed = _task.feeding(*given) if pickles is None else _task.feeding_pickles(*given)
-        return (data if pickles is None else pickles).mapPartitionsWithIndex(feed).collect()  # type: ignore[no-any-return]
+        feed = _feed_tasks.feeding(*given) if pickles is None else _feed_tasks.feeding_pickles(*given)
+        return (data if pickles is None else pickles).mapPartitionsWithIndex(feed).collect()
 
     @contextlib.contextmanager
     def _cancelled_when_unread(self, timeout: float) -> Iterator[None]:
@@ -132,7 +139,7 @@ class TFCluster:
         """An RDD of results, one for each row; nothing happens until it is asked for."""
         self._is_fed("inference")
         rows = dataRDD.rdd if hasattr(dataRDD, "mapInArrow") else dataRDD
-        infer = _task.inferring(_spark.luggage(self.sc), self.cluster.hubs(), qname, feed_timeout)
+        infer = _feed_tasks.inferring(_package_archive.luggage(self.sc), self.cluster.hubs(), qname, feed_timeout)
         return rows.mapPartitionsWithIndex(infer)
 
     def _is_fed(self, what: str) -> None:
@@ -175,7 +182,7 @@ class TFCluster:
 
     def _end_with_nodes(self, context: Any) -> None:
         """Ends a StreamingContext when nodes have failed, so that a program that awaits its end does not wait for more."""
-        _show.wait(self.cluster.run, self.cluster.project)
+        _display.wait(self.cluster.run, self.cluster.project)
         if self.cluster.has_failed():
             self._stop_stream(context)
 

@@ -12,7 +12,12 @@ __all__ = ["run"]
 
 
 def run(
-    sc: Any, map_fn: Callable[[Any, Any], Any], tf_args: Any, num_executors: int, use_barrier: bool = True, **settings: Any
+    sc: Any,
+    map_fn: Callable[[Any, Any], Any],
+    tf_args: Any,
+    num_executors: int,
+    use_barrier: bool = True,
+    **settings: Any,
 ) -> None:
     """Calls `map_fn(tf_args, ctx)` on so many executors: at the same time, or (use_barrier=False) as they become free.
 
@@ -27,7 +32,7 @@ def run(
     def alone(worker_num: int) -> None:
         import os
 
-        from hopyard._node import Context
+        from hopyard._trial.cluster_node import Context
 
         spec = {"worker": [""] * num_executors}
         map_fn(tf_args, Context(worker_num, "worker", worker_num, spec, home, os.getcwd()))

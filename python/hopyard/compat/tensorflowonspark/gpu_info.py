@@ -36,7 +36,9 @@ def get_gpus(num_gpu: int = 1, worker_index: int = -1, format: str = AS_STRING) 
     """So many of them, from another one on for each worker of a machine."""
     found = _indices()
     if len(found) < num_gpu:
-        raise Error(f"{num_gpu} GPUs are wanted, and this process sees {len(found)}; start the cluster with gpus={num_gpu}")
+        raise Error(
+            f"{num_gpu} GPUs are wanted, and this process sees {len(found)}; start the cluster with gpus={num_gpu}"
+        )
     first = (worker_index * num_gpu) % len(found) if worker_index >= 0 and found else 0
     chosen = [found[(first + i) % len(found)] for i in range(num_gpu)]
     return chosen if format == AS_LIST else ",".join(chosen)

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+# mypy: disable-error-code="valid-type,misc"
+# The mix-ins are made by a function, which mypy does not take for classes.
 """TensorFlow in a pyspark.ml.Pipeline: TFEstimator trains on a cluster, TFModel infers on every executor.
 
 An estimator's parameters, and its `tf_args`, reach train_fn(args, ctx) as one namespace. The model that comes of it is the
@@ -17,7 +19,10 @@ from pyspark.ml.base import Estimator, Model
 from pyspark.ml.param.shared import Param, Params, TypeConverters
 from pyspark.ml.util import DefaultParamsReader, DefaultParamsWriter, MLReadable, MLWritable
 
-from hopyard import Error, _spark, _task
+from hopyard import Error
+from hopyard._spark import feed_tasks as _feed_tasks
+from hopyard._spark import package_archive as _package_archive
+from hopyard.compat import _spark_tasks
 
 from . import TFCluster, dfutil, util
 
@@ -51,24 +56,32 @@ HasBatchSize = _has("HasBatchSize", "batch_size", "rows in a batch", TypeConvert
 HasClusterSize = _has("HasClusterSize", "cluster_size", "how many nodes the cluster has", TypeConverters.toInt)
 HasEpochs = _has("HasEpochs", "epochs", "how often the rows are fed", TypeConverters.toInt)
 HasExportDir = _has("HasExportDir", "export_dir", "folder of the SavedModel", TypeConverters.toString)
-HasGraceSecs = _has("HasGraceSecs", "grace_secs", "seconds for what is left to do after the last row", TypeConverters.toInt)
+HasGraceSecs = _has(
+    "HasGraceSecs", "grace_secs", "seconds for what is left to do after the last row", TypeConverters.toInt
+)
 HasInputMapping = _has("HasInputMapping", "input_mapping", "column -> tensor that takes it", TFTypeConverters.toDict)
 HasInputMode = _has("HasInputMode", "input_mode", "TFCluster.InputMode", TypeConverters.toInt)
 HasMasterNode = _has("HasMasterNode", "master_node", "'chief', 'master', or None", TypeConverters.toString)
 HasModelDir = _has("HasModelDir", "model_dir", "folder of checkpoints", TypeConverters.toString)
 _HasNumPS = _has("HasNumPS", "num_ps", "how many parameter servers there are", TypeConverters.toInt)
-_HasDriverPSNodes = _has("HasDriverPSNodes", "driver_ps_nodes", "parameter servers on the driver", TypeConverters.toBoolean)
-HasOutputMapping = _has("HasOutputMapping", "output_mapping", "tensor -> column that it becomes", TFTypeConverters.toDict)
+_HasDriverPSNodes = _has(
+    "HasDriverPSNodes", "driver_ps_nodes", "parameter servers on the driver", TypeConverters.toBoolean
+)
+HasOutputMapping = _has(
+    "HasOutputMapping", "output_mapping", "tensor -> column that it becomes", TFTypeConverters.toDict
+)
 HasProtocol = _has("HasProtocol", "protocol", "grpc", TypeConverters.toString)
 HasReaders = _has("HasReaders", "readers", "threads that read, if train_fn has any", TypeConverters.toInt)
 HasSignatureDefKey = _has("HasSignatureDefKey", "signature_def_key", "which signature infers", TypeConverters.toString)
 HasSteps = _has("HasSteps", "steps", "steps to train at most", TypeConverters.toInt)
 HasTagSet = _has("HasTagSet", "tag_set", "tags of the graph, with commas between", TypeConverters.toString)
 HasTensorboard = _has("HasTensorboard", "tensorboard", "with a TensorBoard", TypeConverters.toBoolean)
-HasTFRecordDir = _has("HasTFRecordDir", "tfrecord_dir", "where the rows are written as TFRecords", TypeConverters.toString)
+HasTFRecordDir = _has(
+    "HasTFRecordDir", "tfrecord_dir", "where the rows are written as TFRecords", TypeConverters.toString
+)
 
 
-class HasNumPS(_HasNumPS, _HasDriverPSNodes):  # type: ignore[misc, valid-type]
+class HasNumPS(_HasNumPS, _HasDriverPSNodes):
     """How many parameter servers there are, and whether on the driver."""
 
 
@@ -153,7 +166,9 @@ class TFEstimator(
 ):  # fmt: skip  # type: ignore[misc, valid-type]
     """Trains by train_fn(args, ctx) on the nodes of a cluster; then, if there is one, export_fn(args) on one executor."""
 
-    def __init__(self, train_fn: Callable[[Any, Any], Any], tf_args: Any, export_fn: Callable[[Any], Any] | None = None) -> None:
+    def __init__(
+        self, train_fn: Callable[[Any, Any], Any], tf_args: Any, export_fn: Callable[[Any], Any] | None = None
+    ) -> None:
         super().__init__()
         self.train_fn, self.export_fn, self.args = train_fn, export_fn, Namespace(tf_args)
         self._setDefault(
@@ -187,7 +202,9 @@ class TFEstimator(
         if dfutil.isLoadedDF(dataset):
             return str(dfutil.loadedDF[dataset])
         if not folder:
-            raise Error("nodes read TFRecords in InputMode.TENSORFLOW: setTFRecordDir says where they are to be written")
+            raise Error(
+                "nodes read TFRecords in InputMode.TENSORFLOW: setTFRecordDir says where they are to be written"
+            )
         columns = list(self.getInputMapping())
         dfutil.saveAsTFRecords(dataset.select(columns) if columns else dataset, folder)
         return folder
@@ -195,7 +212,7 @@ class TFEstimator(
     def _export(self, sc: Any, args: Any, folder: str | None) -> None:
         if not folder:
             raise Error("export_fn writes a model: setExportDir says where")
-        call = _task.calling(_spark.luggage(sc), cloudpickle.dumps((self.export_fn, args)))
+        call = _spark_tasks.calling(_package_archive.luggage(sc), cloudpickle.dumps((self.export_fn, args)))
         sc.parallelize([0], 1).foreachPartition(call)
 
 
@@ -220,17 +237,17 @@ class TFModel(
         return (self.args,)
 
     def _transform(self, dataset: Any) -> Any:
-        from hopyard import _saved
+        from hopyard._tensorflow import saved_model as _saved_model
 
         args = self.merge_args_params()
         if not args.export_dir:
             raise Error("a model is read from where it was exported to: setExportDir says where")
-        model = _saved.Description(
+        model = _saved_model.Description(
             str(args.export_dir), str(args.tag_set or "serve"), str(args.signature_def_key or "serving_default"),
             dict(sorted(args.input_mapping.items())), dict(sorted(args.output_mapping.items())), int(args.batch_size),
         )  # fmt: skip
-        infer = _task.inferring_batches(_spark.luggage(dataset.sparkSession.sparkContext), tuple(model))
-        return dataset.select(list(model.inputs)).mapInArrow(infer, _saved.schema(model))
+        infer = _feed_tasks.inferring_batches(_package_archive.luggage(dataset.sparkSession.sparkContext), tuple(model))
+        return dataset.select(list(model.inputs)).mapInArrow(infer, _saved_model.schema(model))
 
 
 # ---- helpers that programs import ----------------------------------------------------------------

@@ -4,7 +4,8 @@
 import os
 from typing import Any
 
-from hopyard import Error, _program
+from hopyard import Error
+from hopyard._run import program as _program
 
 __all__ = ["Client"]
 

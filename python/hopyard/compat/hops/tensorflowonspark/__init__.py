@@ -3,6 +3,6 @@
 
 import os
 
-from hopyard._finder import COMPAT
+from hopyard._code.package_aliases import COMPAT
 
 __path__ = [os.path.join(COMPAT, "tensorflowonspark")]

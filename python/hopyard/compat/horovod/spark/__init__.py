@@ -72,7 +72,7 @@ def _context() -> Any:
 
 def _train(
     fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None, ranks: int | None,
-    env: Mapping[str, str] | None, stdout: Any, verbose: int, nics: str | Iterable[str] | None, **more: int | None,
+    env: Mapping[str, str] | None, stdout: Any, verbose: int, nics: str | Iterable[str] | None, **more: Any,
 ) -> list[Any]:  # fmt: skip
     from hopyard import allreduce
 

@@ -19,7 +19,9 @@ from pyspark.mllib.linalg import VectorUDT as OldVectorUDT
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BooleanType
 
-from hopyard import Error, FileError, _spark, _task
+from hopyard import Error, FileError
+from hopyard._spark import package_archive as _package_archive
+from hopyard.compat import _spark_tasks
 from hopyard.tfrecord import _columns, _files
 
 FLAG = "__hopyard_validation"
@@ -43,7 +45,8 @@ class Part(NamedTuple):
         row; where size does not divide rows, fewer than size rows are taken by two ranks.
         """
         first, count = rank * self.rows // size, -(-self.rows // size)
-        names, skip, end = [], 0, 0
+        names: list[str] = []
+        skip = end = 0
         for name, rows in self.files:
             begin, end = end, end + rows
             if end > first and begin < first + count:
@@ -101,7 +104,7 @@ def write(df: Any, folder: str, files: int, in_order: bool, validates: bool) -> 
     written: list[Any] = []
     try:
         pickled = cloudpickle.dumps((_write, (folder, job, [FLAG] if validates else [])))
-        call = _task.calling_batches(_spark.luggage(df.sparkSession.sparkContext), pickled)
+        call = _spark_tasks.calling_batches(_package_archive.luggage(df.sparkSession.sparkContext), pickled)
         written = df.mapInArrow(call, _SAID).collect()
         widths = _agreed(written)
         _files.commit(folder, job, [row.name for row in written], False)
@@ -162,16 +165,16 @@ def _write_files(folder: str, job: str, partition_by: list[str], batches: Iterab
         count = _Count()
         name = f"{part}part-{task.partitionId():05}-{number}"
         for file in _files.write(folder, job, name, task.taskAttemptId(), "", map(count.records, pieces)):
-            yield {"name": file, "rows": count.rows, "bytes": count.bytes, "widths": json.dumps(widths), "error": ""}
+            yield {"name": file, "rows": count.rows, "bytes": count.size, "widths": json.dumps(widths), "error": ""}
 
 
 class _Count:
-    rows = bytes = 0
+    rows = size = 0
 
     def records(self, batch: Any) -> Iterator[bytes]:
         self.rows += batch.num_rows
         for piece in _columns.records(batch, "example"):
-            self.bytes += len(piece)
+            self.size += len(piece)
             yield piece
 
 

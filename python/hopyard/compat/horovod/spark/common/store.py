@@ -12,7 +12,7 @@ import re
 from typing import Any, ClassVar
 
 from hopyard import Error
-from hopyard._file import open_url
+from hopyard._base.files import open_url
 from hopyard.tfrecord import _files
 
 __all__ = ["AbstractFilesystemStore", "DBFSLocalStore", "FilesystemStore", "HDFSStore", "LocalStore", "Store"]

@@ -30,7 +30,9 @@ def prepare_data(
     others = {*label_columns, sample_weight_col, validation}
     features = [name for name in df.columns if name not in others] if feature_columns is None else feature_columns
     names = [*features, *label_columns, *([sample_weight_col] if sample_weight_col else [])]
-    rows = _rows.flagged(df, names, validation, secrets.randbits(31)).repartition(num_processes * partitions_per_process)
+    rows = _rows.flagged(df, names, validation, secrets.randbits(31)).repartition(
+        num_processes * partitions_per_process
+    )
     rows = rows.persist()  # evaluated once, so that a row is in one of the two
     try:
         if isinstance(validation, str) and not rows.where(F.col(_rows.FLAG).isNull()).isEmpty():

@@ -21,7 +21,7 @@ class _Writer(DefaultParamsWriter):
     def saveImpl(self, path: str) -> None:  # noqa: N802  # as pyspark has it
         values = {param.name: value for param, value in self.instance._paramMap.items() if param.name not in _LEFT_OUT}
         model, optimizer = values.pop("model", None), values.pop("optimizer", None)
-        kept = {"values": values}
+        kept: dict[str, Any] = {"values": values}
         if model is not None:
             kept["model"] = _models.package_of(model), _models.to_bytes(model)
         if isinstance(optimizer, str):

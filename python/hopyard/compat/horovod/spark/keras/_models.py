@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from hopyard import _hopyard
-from hopyard._file import open_url
+from hopyard._base.files import open_url
 from hopyard.hvd._variables import build
 
 PACKAGES = ("keras", "tf_keras")
@@ -30,7 +30,8 @@ def save(model: Any, url: str) -> None:
     """With its optimizer, to any file system."""
     with tempfile.TemporaryDirectory(prefix="hopyard-model-") as folder:
         path = os.path.join(folder, os.path.basename(url))
-        build(model.optimizer, model.trainable_variables)  # else its variables are not in the file, and Keras warns of it
+        # Else its variables are not in the file, and Keras warns of it.
+        build(model.optimizer, model.trainable_variables)
         model.save(path)
         _hopyard.copy(path, url, True)
 
@@ -43,7 +44,9 @@ def to_bytes(model: Any) -> bytes:
             return file.read()
 
 
-def load(data: bytes, package: str, custom_objects: Mapping[str, Any], name: str = "model.keras", load_model: Any = None) -> Any:
+def load(
+    data: bytes, package: str, custom_objects: Mapping[str, Any], name: str = "model.keras", load_model: Any = None
+) -> Any:
     """The model of a file's bytes; `load_model` is Keras's own unless it is given. Lambda layers are loaded, too: the model
     is the user's own."""
     keras = importlib.import_module(package)
@@ -57,7 +60,11 @@ def load(data: bytes, package: str, custom_objects: Mapping[str, Any], name: str
 
 def copy_unless_built(optimizer: Any) -> Any:
     """One with a state is used as it is; of others a copy, since an optimizer serves one model and users may have several."""
-    is_built = getattr(optimizer, "built", False) or getattr(optimizer, "_built", False) or getattr(optimizer, "_weights", None)
+    is_built = (
+        getattr(optimizer, "built", False)
+        or getattr(optimizer, "_built", False)
+        or getattr(optimizer, "_weights", None)
+    )
     return optimizer if isinstance(optimizer, str) or is_built else type(optimizer).from_config(optimizer.get_config())
 
 
@@ -68,7 +75,9 @@ def read(url: str) -> bytes:
 
 def optimizer_to_config(optimizer: Any) -> tuple[str, Any]:
     """Without its state."""
-    package = next(name for name in PACKAGES if any(c.__module__.startswith(f"{name}.") for c in type(optimizer).__mro__))
+    package = next(
+        name for name in PACKAGES if any(c.__module__.startswith(f"{name}.") for c in type(optimizer).__mro__)
+    )
     return package, importlib.import_module(package).optimizers.serialize(optimizer)
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a Keras model gives for rows, in Spark's Python workers."""
 
+import contextlib
 import functools
 import importlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,6 +13,7 @@ import tensorflow as tf
 from pyspark import cloudpickle
 
 from hopyard import Error
+
 from horovod.spark.common._rows import missing
 
 from . import _models
@@ -41,18 +43,21 @@ def predict(data: bytes, pickled: bytes, frames: Iterable[Any]) -> Iterator[Any]
     model = _model(data, described)
     for frame in frames:
         inputs = [_input(described, number, frame[f"i{number}"]) for number in range(len(described.columns))]
-        found = model.predict(inputs if len(inputs) > 1 else inputs[0], batch_size=BATCH, verbose=0) if len(frame) else []
+        found = (
+            model.predict(inputs if len(inputs) > 1 else inputs[0], batch_size=BATCH, verbose=0) if len(frame) else []
+        )
         outputs = found if isinstance(found, list | tuple) else [found]
         rows = [numpy.asarray(output, numpy.float64).reshape(len(frame), -1) for output in outputs]
-        yield pandas.DataFrame({f"o{number}": list(rows[number]) if rows else [] for number in range(described.outputs)})
+        yield pandas.DataFrame(
+            {f"o{number}": list(rows[number]) if rows else [] for number in range(described.outputs)}
+        )
 
 
 def _model(data: bytes, described: Description) -> Any:
     if not _loaded or _loaded[0] != described.key:
-        try:
-            tf.config.set_visible_devices([], "GPU")  # tasks of one machine would share it without knowing of each other
-        except RuntimeError:  # this worker has used TensorFlow already, and keeps its devices
-            pass
+        # Tasks on the same machine would all allocate the GPU. A worker that has used TensorFlow keeps its devices.
+        with contextlib.suppress(RuntimeError):
+            tf.config.set_visible_devices([], "GPU")
         keras = importlib.import_module(described.package)
         keras.backend.set_floatx(described.floatx)
         load = functools.partial(keras.models.load_model, compile=False, safe_mode=False)

@@ -13,9 +13,10 @@ from typing import Any
 import numpy
 import tensorflow as tf
 
-import horovod.tensorflow.keras as hvd
 from hopyard import Error, FileError, _hopyard
 from hopyard.hvd.callbacks import LearningRateScheduleCallback, _Callback
+
+import horovod.tensorflow.keras as hvd
 from horovod.spark.common._rows import Part
 
 from . import _models
@@ -115,7 +116,9 @@ def _load(job: Job, keras: Any) -> Any:
     try:
         data = _models.read(job.model)
     except FileError as error:
-        raise Error(f"rank {hvd.rank()} cannot read the store: {error}; a store must be seen by all executors") from error
+        raise Error(
+            f"rank {hvd.rank()} cannot read the store: {error}; a store must be seen by all executors"
+        ) from error
     return _models.load(
         data, job.package, job.custom_objects, os.path.basename(job.model),
         lambda path: hvd.load_model(path, compression=job.compression or hvd.Compression.none, keras=keras),
@@ -137,14 +140,18 @@ def _dataset(job: Job, part: Part, batch_size: int, steps: int | None, trains: b
     if job.caches:
         rows = rows.cache()
     if trains and job.shuffle_rows != 0:
-        rows = rows.shuffle(job.shuffle_rows or _shuffle_rows(part, count), None if job.seed is None else job.seed + hvd.rank())
+        rows = rows.shuffle(
+            job.shuffle_rows or _shuffle_rows(part, count), None if job.seed is None else job.seed + hvd.rank()
+        )
     if steps is not None:
         rows = rows.repeat()
     tensors = [*job.features, *job.labels, *([job.weight] if job.weight else [])]
     if job.transformation is None:
         batches = rows.batch(batch_size).map(_graph(lambda records: _parsed(records, tensors)), tf.data.AUTOTUNE)
     else:
-        batches = rows.map(_graph(lambda record: _transformed(job, record, tensors)), tf.data.AUTOTUNE).batch(batch_size)
+        batches = rows.map(_graph(lambda record: _transformed(job, record, tensors)), tf.data.AUTOTUNE).batch(
+            batch_size
+        )
     return batches.map(_graph(lambda *columns: _arranged(job, list(columns)))).prefetch(tf.data.AUTOTUNE)
 
 

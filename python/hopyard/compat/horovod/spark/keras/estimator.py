@@ -22,9 +22,12 @@ from pyspark.ml.base import Estimator, Model
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from hopyard import Error, _hopyard, _spark, _task
+from hopyard import Error, _hopyard
 from hopyard import tfrecord as _tfrecord
+from hopyard._spark import package_archive as _package_archive
+from hopyard.compat import _spark_tasks
 from hopyard.tfrecord import _files
+
 from horovod.spark.common import _rows
 from horovod.spark.common.backend import Backend, SparkBackend
 from horovod.spark.common.params import REFUSED, EstimatorParams, ModelParams
@@ -75,7 +78,9 @@ class KerasEstimator(Estimator, EstimatorParams, Kept):
             raise ValueError(f"there is no validation data in {store.get_val_data_path(dataset_idx)}")
         rows = _rows.flagged(train, self._columns(), None, None)
         if validates:
-            others = _rows.flagged(spark.read.parquet(store.get_val_data_path(dataset_idx)), self._columns(), None, None)
+            others = _rows.flagged(
+                spark.read.parquet(store.get_val_data_path(dataset_idx)), self._columns(), None, None
+            )
             rows = rows.unionByName(others.withColumn(_rows.FLAG, F.lit(True)))
         return self._fit_on_rows(rows, train.schema, validates)
 
@@ -100,9 +105,13 @@ class KerasEstimator(Estimator, EstimatorParams, Kept):
     def _check(self) -> None:
         """Finds what is wrong before anything is written, and compiles the model."""
         if self.getNumProc() is not None and self.getBackend() is not None:
-            raise ValueError('at most one of "num_proc" and "backend" may be set: the backend has its own number of ranks')
+            raise ValueError(
+                'at most one of "num_proc" and "backend" may be set: the backend has its own number of ranks'
+            )
         if getattr(self.getCheckpointCallback(), "save_weights_only", False):
-            raise ValueError("checkpoint_callback saves weights only, and fit() returns whole models: save_weights_only=False")
+            raise ValueError(
+                "checkpoint_callback saves weights only, and fit() returns whole models: save_weights_only=False"
+            )
         _models.package_of(self.getModel())
         self._check_count("feature", self.getFeatureCols(), "inputs", _models.input_shapes(self.getModel()))
         self._check_count("label", self.getLabelCols(), "outputs", _models.output_shapes(self.getModel()))
@@ -121,7 +130,9 @@ class KerasEstimator(Estimator, EstimatorParams, Kept):
         if optimizer is None:
             raise ValueError("KerasEstimator needs an optimizer: as a parameter, or with a model that is compiled")
         optimizer = _models.copy_unless_built(optimizer)
-        model.compile(optimizer=optimizer, loss=self.getLoss(), loss_weights=self.getLossWeights(), metrics=self.getMetrics())
+        model.compile(
+            optimizer=optimizer, loss=self.getLoss(), loss_weights=self.getLossWeights(), metrics=self.getMetrics()
+        )
         self._check_optimizer(getattr(model.optimizer, "inner_optimizer", model.optimizer))
 
     def _check_optimizer(self, optimizer: Any) -> None:
@@ -148,9 +159,13 @@ class KerasEstimator(Estimator, EstimatorParams, Kept):
             self._feature(name, shape, dtype, stored)
             for name, shape, dtype in zip(self.getFeatureCols(), inputs, _models.input_types(model))
         ]
-        labels = [self._label(*each, stored) for each in zip(self.getLabelCols(), outputs, self._label_shapes(len(outputs)))]
+        labels = [
+            self._label(*each, stored) for each in zip(self.getLabelCols(), outputs, self._label_shapes(len(outputs)))
+        ]
         if weight and stored.widths[weight] != 1:
-            raise ValueError(f"sample weight column '{weight}' has {stored.widths[weight]} values in a row instead of one")
+            raise ValueError(
+                f"sample weight column '{weight}' has {stored.widths[weight]} values in a row instead of one"
+            )
         return features, labels, Tensor(weight, stored.kinds[weight], 1, [-1], "float32") if weight else None
 
     def _label_shapes(self, outputs: int) -> list[Any]:
@@ -165,7 +180,9 @@ class KerasEstimator(Estimator, EstimatorParams, Kept):
         kind, width, size = stored.kinds[name], stored.widths[name], _models.size_of(shape)
         if self.getTransformationFn() is None:
             if size not in (None, width):
-                raise ValueError(f"feature column '{name}' has {width} values in a row, and the model's input has {size}")
+                raise ValueError(
+                    f"feature column '{name}' has {width} values in a row, and the model's input has {size}"
+                )
             if (kind == _BYTES) != (dtype == "string"):
                 raise ValueError(f"feature column '{name}' holds {_TYPES[kind]}, and the model's input takes {dtype}")
         if dtype == "float64":
@@ -293,7 +310,9 @@ class KerasModel(Model, ModelParams, Kept):
             raise ValueError("KerasModel needs a model and feature_columns")
         outputs = _models.output_shapes(model)
         if len(self.getOutputCols()) != len(outputs):
-            raise ValueError(f"there are {len(self.getOutputCols())} output columns, and the model has {len(outputs)} outputs")
+            raise ValueError(
+                f"there are {len(self.getOutputCols())} output columns, and the model has {len(outputs)} outputs"
+            )
         missing = [name for name in columns if name not in dataset.columns]
         if missing:
             raise ValueError(f"the DataFrame has no column '{missing[0]}' (columns: {', '.join(dataset.columns)})")
@@ -315,8 +334,8 @@ class KerasModel(Model, ModelParams, Kept):
             secrets.token_hex(8), _models.package_of(model), self.getOrDefault("_floatx"), self.getCustomObjects(), columns,
             _models.input_shapes(model), _models.input_types(model), outputs,
         )  # fmt: skip
-        call = _task.predicting(
-            _spark.luggage(context), context.broadcast(_models.to_bytes(model)), cloudpickle.dumps(described)
+        call = _spark_tasks.predicting(
+            _package_archive.luggage(context), context.broadcast(_models.to_bytes(model)), cloudpickle.dumps(described)
         )
         frames = typing.Iterator[pandas.DataFrame]  # by which Spark sees that the model is loaded once for a partition
         call.__annotations__ = {"batches": frames, "return": frames}

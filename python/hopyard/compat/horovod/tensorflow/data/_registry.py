@@ -13,7 +13,7 @@ import socketserver
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
 from hopyard import Error
 
@@ -28,13 +28,13 @@ def _seal(key: bytes, nonce: bytes, part: bytes, line: bytes) -> bytes:
     return hmac.digest(key, nonce + part + line, "sha256").hex().encode()
 
 
-def _write(stream: BinaryIO, key: bytes, nonce: bytes, part: bytes, words: Mapping[str, Any]) -> None:
+def _write(stream: Any, key: bytes, nonce: bytes, part: bytes, words: Mapping[str, Any]) -> None:
     line = json.dumps(words).encode()
     stream.write(line + b"\n" + _seal(key, nonce, part, line) + b"\n")
     stream.flush()
 
 
-def _read(stream: BinaryIO, key: bytes, nonce: bytes, part: bytes) -> dict[str, Any] | None:
+def _read(stream: Any, key: bytes, nonce: bytes, part: bytes) -> dict[str, Any] | None:
     """None: that was not said by somebody who has the key, or not to its end."""
     line, seal = stream.readline(LINE_MAX), stream.readline(LINE_MAX)
     if not line.endswith(b"\n") or not hmac.compare_digest(seal[:-1], _seal(key, nonce, part, line[:-1])):

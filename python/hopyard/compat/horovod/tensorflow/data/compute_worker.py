@@ -38,7 +38,9 @@ def main(dispatchers: int, dispatcher_side: str, configfile: str, timeout: int =
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m horovod.tensorflow.data.compute_worker")
     parser.add_argument("configfile", help="where to write how the service is reached")
-    parser.add_argument("--dispatchers", type=int, default=1, help="how many dispatchers; 1: one for all training ranks")
+    parser.add_argument(
+        "--dispatchers", type=int, default=1, help="how many dispatchers; 1: one for all training ranks"
+    )
     parser.add_argument("--dispatcher-side", choices=("compute", "training"), default="compute",
                         help="which job starts the dispatchers")  # fmt: skip
     parser.add_argument("--timeout", type=int, default=60, help="seconds for dispatchers and workers to come")

@@ -3,7 +3,8 @@
 
 from hopyard.hvd.keras import *  # noqa: F403
 from hopyard.hvd.keras import __all__ as __all__
+
 from horovod.common.util import is_version_greater_equal_than as is_version_greater_equal_than
 
-from . import callbacks as callbacks
-from . import elastic as elastic
+from . import callbacks as callbacks  # type: ignore[no-redef]
+from . import elastic as elastic  # type: ignore[no-redef]

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The result of a run, as `hopyard show --json` reads it from the store."""
+
+import html
+import json
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .._base.errors import Error
+from .._base.metrics import NO_METRIC
+from . import program as _program
+from . import tensorboard_process as _tensorboard_process
+
+if TYPE_CHECKING:
+    import pandas
+
+ROWS_SHOWN = 100
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One combination of hyperparameters, and its result."""
+
+    number: int
+    params: dict[str, Any]
+    metric: float | None
+    """The value of the run's metric; None if there is none."""
+    metrics: dict[str, float]
+    """All returned or reported values: the last one of each name."""
+    state: str
+    """running, done, failed or stopped."""
+    error: str | None = field(repr=False)
+    """Why it failed: the traceback, or else a message."""
+    message: str | None
+    """Why it failed, in one line."""
+    logdir: str = field(repr=False)
+    seconds: float
+    attempts: int
+
+
+@dataclass(frozen=True, repr=False)
+class Result:
+    """A run and its trials, at the time they were read."""
+
+    run: int
+    name: str | None
+    state: str
+    """running, waiting (for another Spark session), done, failed, stopped, or interrupted (its driver has died)."""
+    message: str | None
+    """Why the run failed, if it did."""
+    logdir: str
+    metric: str | None
+    """The name of the metric."""
+    direction: str
+    _best: Trial | None
+    trials: list[Trial]
+    notes: list[str]
+    """Remarks about the run: lost machines and why, for example."""
+    tensorboard: str | None = None
+    """The address of the TensorBoard that this process has started for the run."""
+
+    @property
+    def best(self) -> Trial | None:
+        """The best trial so far; None while the run continues and no trial has a metric yet.
+
+        Raises hopyard.Error if the run has ended and no trial has a metric; the message has the reason.
+        """
+        if self._best is None and self.state in ("done", "failed", "stopped"):
+            raise Error(f"run {self.run} has no best trial: {self._why_no_best()}")
+        return self._best
+
+    def _why_no_best(self) -> str:
+        remarks = [note for note in self.notes if NO_METRIC in note]
+        if remarks:
+            return remarks[0]
+        if not self.count("done"):
+            return f"no trial is done{f'; {self.message}' if self.message else ''}"
+        return "no trial has a metric; return a number from the function, or pass one to experiment.end()"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its driver is alive and the run has not ended."""
+        return self.state in ("running", "waiting")
+
+    goes_on = is_running  # its earlier name
+
+    def to_dataframe(self) -> "pandas.DataFrame":
+        """A row for each trial: its number, hyperparameters, metrics, state and the rest."""
+        try:
+            import pandas
+        except ImportError:
+            raise Error(
+                "to_dataframe needs pandas, which is not installed; try: pip install pandas"
+            ) from None
+        return pandas.DataFrame([self._as_row(t) for t in self.trials])
+
+    def _as_row(self, t: Trial) -> dict[str, Any]:
+        """The user's names take precedence over ours."""
+        metrics = {**t.metrics, self.metric: t.metric} if self.metric else t.metrics
+        named = {**metrics, **t.params}
+        row = {"number": t.number, **t.params, **metrics, "state": t.state, "seconds": t.seconds}
+        return {**row, "attempts": t.attempts, "message": t.message, "logdir": t.logdir, **named}
+
+    def count(self, state: str) -> int:
+        return sum(t.state == state for t in self.trials)
+
+    def _summary(self) -> str:
+        """run 3 digits done: 5 done, 1 failed; best accuracy=0.97 in trial 2 (lr=0.1)"""
+        states = dict.fromkeys(t.state for t in self.trials)
+        counts = ", ".join(f"{self.count(state)} {state}" for state in states) or "no trials"
+        text = f"run {self.run}{f' {self.name}' if self.name else ''} {self.state}: {counts}"
+        if self._best:
+            params = ", ".join(f"{name}={_cell(value)}" for name, value in self._best.params.items())
+            text += f"; best {self.metric}={_number(self._best.metric)} in trial {self._best.number} ({params})"
+        return text
+
+    def __repr__(self) -> str:
+        return f"<{self._summary()}>"
+
+    def _table(self) -> list[list[str]]:
+        """A header row, and a row for each trial."""
+        names = list(dict.fromkeys(name for t in self.trials for name in t.params))
+        rows = [["trial", *names, self.metric or "", "state", "seconds", "message"]]
+        for t in self.trials[:ROWS_SHOWN]:
+            values = [_cell(t.params.get(name, "")) for name in names]
+            rows.append([str(t.number), *values, _number(t.metric), t.state, f"{t.seconds:.1f}", t.message or ""])
+        return rows
+
+    def _below(self) -> list[str]:
+        """The lines below the table."""
+        more = len(self.trials) - ROWS_SHOWN
+        return [*([f"and {more} more: .trials has them all"] if more > 0 else []), *(f"note: {n}" for n in self.notes)]
+
+    def _is_best(self, number: str) -> bool:
+        return self._best is not None and number == str(self._best.number)
+
+    def __str__(self) -> str:
+        """The table as text; the best trial is marked."""
+        rows = [["*" if self._is_best(row[0]) else "", *row] for row in self._table()]
+        widths = [max(map(len, column)) for column in zip(*rows)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        return "\n".join([self._summary(), "", *lines, *self._below()])
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """The text that a notebook stores with the HTML."""
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        head, *rows = self._table()
+        table = [_row("th", head), *(_row("td", row, bold=self._is_best(row[0])) for row in rows)]
+        below = "".join(f"<p>{html.escape(line)}</p>" for line in self._below())
+        return f"<p>{html.escape(self._summary())}</p><table>{''.join(table)}</table>{below}"
+
+
+def _number(value: float | None) -> str:
+    """The shortest text that is the same number: 0.1, 3, 1e-05."""
+    return "" if value is None else repr(float(value)).removesuffix(".0")
+
+
+def _cell(value: Any) -> str:
+    return _number(value) if isinstance(value, float) else str(value)
+
+
+def _row(tag: str, cells: list[str], bold: bool = False) -> str:
+    texts = map(html.escape, cells)
+    style = ' style="font-weight: bold"' if bold else ""
+    return f"<tr{style}>{''.join(f'<{tag}>{text}</{tag}>' for text in texts)}</tr>"
+
+
+def _trial(t: dict[str, Any], logdir: str) -> Trial:
+    message = t.get("message")
+    if message and not t.get("detail"):  # with a traceback, the message is the user's
+        message = _program.in_python(message)
+    failed = t["state"] == "failed"
+    return Trial(
+        number=t["number"],
+        params=t["params"],
+        metric=t.get("value"),
+        metrics=t.get("metrics", {}),
+        state=t["state"],
+        error=(t.get("detail") or message or "failed") if failed else None,
+        message=message,
+        logdir=os.path.join(logdir, t.get("dir", "")),
+        seconds=t["elapsed_ms"] / 1000,
+        attempts=t["attempt"],
+    )
+
+
+def load(
+    run: int | str, project: str | os.PathLike[str] | None = None, tensorboard: str | None = None
+) -> Result:
+    """The run with this number or name, as it is now."""
+    shown = json.loads(
+        _program.call("show", str(run), "--json", "--trials", "all", "--by-number", project=project)
+    )
+    about = shown["run"]
+    trials = [_trial(t, about["logdir"]) for t in shown["trials"]]
+    return Result(
+        run=about["run"],
+        name=about["name"],
+        state=about["state"],
+        message=about["message"] and _program.in_python(about["message"]),
+        logdir=about["logdir"],
+        metric=about["metric"],
+        direction="max" if about["maximize"] else "min",
+        _best=next((t for t in trials if t.number == about["best_trial"]), None),
+        trials=trials,
+        notes=[_program.advice_in_python(note) for note in shown["notes"]],
+        tensorboard=_tensorboard_process.if_running(tensorboard),
+    )

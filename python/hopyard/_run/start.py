@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts, resumes and watches runs through the program `hopyard`."""
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from .. import space
+from .._base.errors import Error, RunError, Stopped, TrialsFailed
+from .._code import bundle as _bundle
+from .._spark import session as _session
+from .._spark import supplier as _supplier
+from . import display as _display
+from . import program as _program
+from . import standby_key as _standby_key
+from . import tensorboard_process as _tensorboard_process
+from .result import Result, load
+from .settings import Project, Settings, check_direction, complete, is_stated, options, parse_direction
+
+_SEARCHES = {"random": "random_search", "evolve": "differential_evolution"}
+
+# ---- start ------------------------------------------------------------------------
+
+
+def python(module: str, *args: str) -> list[str]:
+    """The command that runs one of our modules; -P keeps the current directory out of sys.path."""
+    if not sys.executable:
+        raise Error(
+            "cannot start trials: sys.executable is not set"
+        )
+    return [sys.executable, "-P", "-m", module, *args]
+
+
+def _number(output: str) -> int:
+    """The run's number in the output of `run` or `resume`."""
+    return int(json.loads(output.splitlines()[-1])["run"])
+
+
+def start(
+    args: Sequence[str], settings: Settings, program: Sequence[str], bundle: bytes = b"", command: str = "run",
+    leaves: bool = False,
+) -> tuple[int, str | None]:  # fmt: skip
+    """Starts a run by `hopyard COMMAND`, and a TensorBoard on it: its number, and the address.
+
+    After a Ctrl-C meanwhile the run is stopped: the user does not know its number yet.
+    """
+    project = settings["project"]
+    standby = _standby_key.options(bundle) if bundle and settings["spark"] is None and settings["hosts"] is None else []
+    with _display.interrupts() as interrupted:
+        with space.short([*args, *standby, *options(settings)]) as arguments:
+            output = _program.call(
+                command, "--detach", "--json", *arguments, "--", *program, project=project, input=bundle
+            )
+        run = _number(output)
+        supply(settings["spark"], run, project, leaves)
+        address = _tensorboard_process.show(run, project) if settings["tensorboard"] and not interrupted else None
+        if interrupted:
+            _program.call("stop", str(run), project=project)
+    if interrupted:
+        raise KeyboardInterrupt(f"run {run} was stopped while it started")
+    return run, address
+
+
+def run_function(
+    fn: Callable[..., Any],
+    values: Mapping[str, Any],
+    kind: str,
+    search: Sequence[str],
+    settings: Settings,
+    optional: bool = True,
+) -> Result:
+    """Runs a function over a space. `kind` is the search, as for space.arguments."""
+    settings = complete(settings)
+    dimensions = space.arguments(values, kind)
+    names = list(values)
+    _bundle.check(fn, names)
+    if not values and kind in ("random", "evolve"):
+        raise Error(f"{_SEARCHES[kind]} needs a space to search, as in {{'learning_rate': hopyard.log(1e-5, 1e-1)}}")
+    check_direction(settings)
+    bundle = _bundle.make(
+        fn, settings["metric"], parse_direction(settings["direction"]), optional,
+        stated=is_stated(settings["direction"]), launch=kind == "paired",
+    )  # fmt: skip
+    title = f"{_bundle.name_of(fn)}({', '.join(names)})"
+    args = [
+        "--function",
+        "-",
+        "--title",
+        title,
+        *(["--metric-optional"] if optional else []),
+        *search,
+        *dimensions,
+    ]
+    run, address = start(args, settings, python("hopyard._trial"), bundle)
+    if settings["detach"]:
+        return load(run, settings["project"], address)
+    return watch(run, settings["project"], address)
+
+
+def resume(run: int | str, project: Project, tensorboard: bool, spark: Any) -> tuple[int, str | None]:
+    """Continues a run: its number, and the address of its TensorBoard."""
+    engine = [] if spark is None else _supplier.options(spark, project)
+    known = load(run, project) if engine else None
+    if known and known.is_running:  # its driver waits for a supplier of agents
+        number = known.run
+    else:
+        number = _number(_program.call("resume", str(run), "--detach", "--json", *engine, project=project))
+    supply(spark, number, project)
+    return number, _tensorboard_process.show(number, project) if tensorboard else None
+
+
+def supply(spark: Any, run: int, project: Project, leaves: bool = False) -> None:
+    """Supplies a run with agents on the executors of a session, if it has executors."""
+    if spark is not None and not _session.is_here(spark):
+        _supplier.supply(spark, run, project, leaves)
+
+
+# ---- watch ---------------------------------------------------------------------------
+
+
+def watch(run: int, project: Project, address: str | None) -> Result:
+    """Shows a run until it ends; returns its result, or raises an error."""
+    status = _display.show(run, project)
+    had_session = _supplier.settle(run, project)
+    return conclude(load(run, project, address), status, had_session)
+
+
+def _failed(result: Result) -> str:
+    count, first = len(result.trials), result.trials[0]
+    if count == 1:
+        return f"the trial of run {result.run} failed: {first.error}"
+    return f"all {count} trials of run {result.run} failed; trial {first.number}: {first.error}"
+
+
+def conclude(result: Result, status: int, had_session: bool = False, is_fed: bool = False) -> Result:
+    """The result; raises an error if the user has detached, the run has not finished, or all trials have failed.
+
+    `status` is that of `hopyard attach`: 0 or 130 while the run continues means that the user has detached. A run that
+    was fed cannot be resumed, because its rows are gone.
+    """
+    run = result.run
+    resume_call = f"experiment.resume({run}{', spark=spark' if had_session else ''})"
+    advice = "start it again" if is_fed else f"continue it with {resume_call}"
+    if result.is_running and status in (0, 130):
+        raise KeyboardInterrupt(_display.how_to_continue(run, is_fed))
+    if result.is_running:
+        raise RunError(f"hopyard attach ended with status {status}; {_display.how_to_continue(run, is_fed)}", result)
+    if result.state == "stopped":
+        raise Stopped(f"run {run} was stopped when {result.count('done')} trials were done; {advice}", result)
+    if result.state == "interrupted":
+        raise RunError(f"the driver of run {run} has died; finished trials are stored; {advice}", result)
+    if result.trials and result.count("failed") == len(result.trials) and not result.message:
+        raise TrialsFailed(_failed(result), result)
+    if result.state == "failed":
+        raise RunError(f"run {run} failed: {_program.in_python(result.message or '')}; {advice}", result)
+    return result
