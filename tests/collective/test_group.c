@@ -126,10 +126,32 @@ static void grouped(struct rank *r)
     assert_true(out_a[2] == 6 && out_b[0] == 8 && out_b[4] == 16);
 }
 
+/* Large enough for several steps, and a tensor that is listed twice. */
+static void grouped_in_place(struct rank *r)
+{
+    static const size_t large = 100003;
+    hy_cleanup_free float *a = malloc(large * sizeof *a), *out = malloc(large * sizeof *out);
+    float b[2] = {1, (float)r->number};
+    struct hy_tensor t[] = {{.in = a, .out = out, .dim_count = 1, .dims = {(int64_t)large}},
+                            {.in = b, .out = b, .dim_count = 1, .dims = {2}},
+                            {.in = b, .out = b, .dim_count = 1, .dims = {2}}};
+    struct hy_request q = reduction("in place", t);
+
+    for (size_t i = 0; i < large; i++)
+        a[i] = (float)(i % 100 + r->number);
+    q.tensor_count = 3;
+    finish(r, start(r, &q));
+    for (size_t i = 0; i < large; i++)
+        assert_true(out[i] == (float)(2 * (i % 100) + 1));
+    assert_true(b[0] == 2 && b[1] == 1);
+}
+
 static void test_tensors_of_a_group_go_together(void **state)
 {
     (void)state;
     run_ranks(2, 1, grouped, NULL);
+    run_ranks(2, 1, grouped_in_place, NULL);
+    run_ranks(2, 2, grouped, NULL);
 }
 
 static void *allocate(void *arg, size_t tensor, const int64_t *dims, uint32_t dim_count, size_t bytes)

@@ -151,6 +151,81 @@ static void test_both_ways_give_the_same_whatever_their_steps(void **state)
     }
 }
 
+static int reduce_with_a_ring(struct rank *r, void *arg)
+{
+    r->set->swaps = arg != NULL;
+    r->set->ring = hy_ring_slots(2, arg ? HY_RING_SWAPPED : HY_RING_LONG);
+    for (size_t count = 1; count < 1 << 20; count = count * 5 + 3) {
+        struct plan plan = {.count = count, .type = HY_F32, .in_place = count % 2, .rounds = count < 1 << 16 ? 20 : 1};
+        int line = reduce_plan(r, &plan);
+
+        if (line)
+            return line;
+    }
+    return 0;
+}
+
+static void test_two_members_reduce_with_either_kind_of_ring(void **state)
+{
+    (void)state;
+    as_threads(2, reduce_with_a_ring, NULL);
+    as_threads(2, reduce_with_a_ring, (void *)1);
+}
+
+static void test_the_kind_of_ring_depends_on_the_cache_of_a_core(void **state)
+{
+    (void)state;
+    assert_int_equal(hy_ring_kind(2, 2 << 20), HY_RING_SWAPPED);
+    assert_int_equal(hy_ring_kind(2, 1 << 20), HY_RING_LONG);
+    assert_int_equal(hy_ring_kind(2, 0), HY_RING_LONG);
+    assert_int_equal(hy_ring_kind(2, -1), HY_RING_LONG);
+    assert_int_equal(hy_ring_kind(3, 2 << 20), HY_RING_LONG);
+    assert_true(hy_stream_from(2, 0) == hy_stream_from(2, -1));
+    assert_true(hy_stream_from(2, 260 << 20) > hy_stream_from(2, 32 << 20));
+    for (unsigned members = 1; members <= HY_LOCAL_MAX_RANKS; members++)
+        assert_true(hy_ring_slots(members, HY_RING_SWAPPED) <= hy_ring(members));
+}
+
+#define SPANS_MAX 40
+
+/* Every rank cuts its elements in another way. */
+static int reduce_spans(struct rank *r, void *arg)
+{
+    const struct plan *plan = arg;
+    size_t size = hy_type_size(plan->type), bytes = plan->count * size, at = 0, n = 0;
+    hy_cleanup_free uint8_t *in = malloc(bytes + 1), *out = malloc(bytes + 1), *whole = malloc(bytes + 1);
+    struct hy_span spans[SPANS_MAX];
+    struct hy_rng rng;
+
+    hy_rng_seed(&rng, 100 + r->local, 0);
+    fill(in, plan->count, plan->type, plan->op, r->local);
+    while (at < plan->count && n < SPANS_MAX - 2) {
+        size_t count = n % 5 == 2 ? 0 : hy_smaller(1 + hy_rng_below(&rng, 1 + plan->count / 8), plan->count - at);
+
+        spans[n++] = count ? (struct hy_span){in + at * size, out + at * size, count} : (struct hy_span){0};
+        at += count;
+    }
+    spans[n++] = (struct hy_span){in + at * size, out + at * size, plan->count - at};
+    spans[n++] = (struct hy_span){0};
+    EXPECT(hy_shm_allreduce_spans(r->set, spans, n, plan->type, plan->op, 1, plan->post) == 0);
+    EXPECT(hy_shm_allreduce(r->set, in, whole, plan->count, plan->type, plan->op, 1, plan->post) == 0);
+    EXPECT(memcmp(out, whole, bytes) == 0);
+    return 0;
+}
+
+static void test_spans_are_reduced_as_one_array(void **state)
+{
+    const size_t counts[] = {0, 1, 7, 3000, 70001, 400003};
+
+    (void)state;
+    for (unsigned ranks = 1; ranks <= 4; ranks++)
+        for (size_t i = 0; i < HY_COUNT(counts); i++) {
+            struct plan plan = {.count = counts[i], .type = i % 2 ? HY_F32 : HY_BF16, .post = i == 3 ? 0.5 : 1};
+
+            as_threads(ranks, reduce_spans, &plan);
+        }
+}
+
 static int say_readers_are_far(struct rank *r, void *arg)
 {
     r->set->pace = (struct hy_pace){.far = true, .next_probe = UINT64_MAX};
@@ -526,6 +601,9 @@ int main(void)
         cmocka_unit_test(test_allreduce_of_any_count_by_any_number_of_ranks),
         cmocka_unit_test(test_allreduce_of_every_type_by_every_operation),
         cmocka_unit_test(test_both_ways_give_the_same_whatever_their_steps),
+        cmocka_unit_test(test_two_members_reduce_with_either_kind_of_ring),
+        cmocka_unit_test(test_the_kind_of_ring_depends_on_the_cache_of_a_core),
+        cmocka_unit_test(test_spans_are_reduced_as_one_array),
         cmocka_unit_test(test_slots_may_be_written_past_the_caches),
         cmocka_unit_test(test_a_member_tries_how_far_its_readers_are),
         cmocka_unit_test(test_ranks_are_processes),

@@ -92,6 +92,10 @@ unsigned hy_set_index(const struct hy_set *s); /* ours */
 /* See shm.h for what each does; indices and roots are those in the set. HY_AVERAGE divides by the set's size. */
 int hy_set_allreduce(struct hy_set *s, const void *in, void *out, size_t count, enum hy_type type, enum hy_reduce op,
                      double pre, double post);
+/* The same of several arrays. Only within a host (hy_set_is_on_one_host), and not for HY_ADASUM. */
+int hy_set_allreduce_spans(struct hy_set *s, const struct hy_span *spans, size_t span_count, enum hy_type type,
+                           enum hy_reduce op, double pre, double post);
+bool hy_set_is_on_one_host(const struct hy_set *s);
 /* Several tensors as one, for HY_ADASUM, which is a matter of whole tensors: counts[i] elements each, one behind the other. */
 int hy_set_adasum(struct hy_set *s, void *buf, const size_t *counts, size_t tensor_count, enum hy_type type, double pre,
                   double post);

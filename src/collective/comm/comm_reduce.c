@@ -123,6 +123,24 @@ int hy_set_allreduce(struct hy_set *s, const void *in, void *out, size_t count, 
     return hy_comm_result(s->comm, rc);
 }
 
+bool hy_set_is_on_one_host(const struct hy_set *s)
+{
+    return s->host_count == 1;
+}
+
+int hy_set_allreduce_spans(struct hy_set *s, const struct hy_span *spans, size_t span_count, enum hy_type type,
+                           enum hy_reduce op, double pre, double post)
+{
+    int rc = s->comm->waiter.failed.code;
+
+    if (s->count > 1 && rc == 0)
+        return hy_comm_result(s->comm, hy_shm_allreduce_spans(s->shm, spans, span_count, type, op, pre,
+                                                              average(s, op, post)));
+    for (size_t i = 0; rc == 0 && i < span_count; i++)
+        rc = hy_set_allreduce(s, spans[i].in, spans[i].out, spans[i].count, type, op, pre, post);
+    return rc;
+}
+
 /* ---- reducescatter -------------------------------------------------------------------- */
 
 /*

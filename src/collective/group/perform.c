@@ -121,6 +121,29 @@ static int allreduce_together(const struct order *o, const size_t *counts, size_
     return rc;
 }
 
+/* Where each result has memory of its own: one that is reduced in place might be listed twice. */
+static bool has_spans(const struct order *o)
+{
+    if (!o->w || o->op == HY_ADASUM || !hy_set_is_on_one_host(o->set->set))
+        return false;
+    for (size_t i = 0; i < o->tensor_count; i++)
+        if (o->w->tensors[i].in == o->w->tensors[i].out && elements_of(o, i, 0))
+            return false;
+    return true;
+}
+
+/* Straight from the tensors and into them. */
+static int allreduce_spans(const struct order *o)
+{
+    hy_cleanup_free struct hy_span *spans = hy_calloc(o->tensor_count + 1, sizeof *spans);
+
+    if (!spans)
+        return no_memory(o->err);
+    for (size_t i = 0; i < o->tensor_count; i++)
+        spans[i] = (struct hy_span){o->w->tensors[i].in, o->w->tensors[i].out, elements_of(o, i, 0)};
+    return hy_set_allreduce_spans(o->set->set, spans, o->tensor_count, o->type, o->op, o->prescale, o->postscale);
+}
+
 static int allreduce(const struct order *o)
 {
     hy_cleanup_free size_t *counts = hy_calloc(o->tensor_count + 1, sizeof *counts);
@@ -130,6 +153,8 @@ static int allreduce(const struct order *o)
         return hy_err_oom(o->err);
     for (size_t i = 0; i < o->tensor_count; i++)
         elements += counts[i] = elements_of(o, i, 0);
+    if (o->tensor_count > 1 && has_spans(o))
+        return allreduce_spans(o);
     if (o->w && o->tensor_count == 1 && o->op != HY_ADASUM)
         return hy_set_allreduce(o->set->set, o->w->tensors[0].in, o->w->tensors[0].out, elements, o->type, o->op,
                                 o->prescale, o->postscale);

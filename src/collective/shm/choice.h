@@ -20,7 +20,7 @@ struct hy_choice {
     enum hy_way way;
     size_t segment;   /* bytes of a step */
     unsigned ahead;   /* steps posted before one is taken */
-    bool stream_out;  /* writes results past the caches: they are too large for them */
+    bool stream_out;  /* writes results past the caches, where they are too large for them (hy_stream_from) */
 };
 
 /* What only moves. */
@@ -34,9 +34,19 @@ struct hy_patience {
     unsigned spins, yields; /* looks before a sleep: with a pause, with a yield to other ranks */
 };
 
-/* Slots of each member of a set of so many. */
+enum hy_ring_kind {
+    HY_RING_LONG = 1, /* longer than a core's own cache: a slot has left it before it is written again */
+    HY_RING_SWAPPED,  /* of two members, and short: each writes where it has read, in its own cache */
+};
+
+/* Slots of each member of a set of so many, at most. */
 unsigned hy_ring(unsigned members);
+/* The kind that suits a machine whose cores have so many bytes of cache each (0: unknown), and its slots. */
+enum hy_ring_kind hy_ring_kind(unsigned members, long core_cache);
+unsigned hy_ring_slots(unsigned members, enum hy_ring_kind kind);
 const struct hy_choice *hy_choose(unsigned members, size_t bytes);
+/* Above so many bytes the tensors of all members fall out of a common cache of that size (0 or less: unknown). */
+size_t hy_stream_from(unsigned members, long common_cache);
 const struct hy_move_choice *hy_move_choice(void);
 /* `crowded`: more ranks than processors. */
 struct hy_patience hy_patience(bool crowded);

@@ -16,7 +16,14 @@ static const struct hy_choice choices[] = {
 /* Slots of each member: a ring that no core's own cache holds, or one that leaves room in the common one. */
 static const unsigned ring_long_up_to = 4, ring_long = 32, ring_short = 8;
 
+/* Slots of each of two members that swap them, and from which size on of a core's own cache (decision 0009). */
+static const unsigned ring_swapped = 4;
+static const long ring_swapped_from = 5 << 18;
+
 static const struct hy_move_choice moves = {64 << 10, 1, 12 << 20};
+
+/* Each member has an input and a result; a third of the common cache is what other work on the machine leaves to us. */
+static const unsigned stream_share = 6;
 
 static const struct hy_patience patience_alone = {2000, 200};
 static const struct hy_patience patience_crowded = {0, 1000};

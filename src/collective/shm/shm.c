@@ -275,11 +275,24 @@ static bool take_members(struct hy_shm_set *set, const unsigned *members, unsign
     return found;
 }
 
+/* Processors of one machine may have caches of different sizes: what the first member finds holds for all. */
+static void choose_by_caches(struct hy_shm_set *set)
+{
+    uint32_t kind = 0, own = hy_ring_kind(set->count, sysconf(_SC_LEVEL2_CACHE_SIZE));
+
+    if (atomic_compare_exchange_strong(&set->region->ring_kind, &kind, own))
+        kind = own;
+    set->stream_from = hy_stream_from(set->count, sysconf(_SC_LEVEL3_CACHE_SIZE));
+    set->swaps = kind == HY_RING_SWAPPED && set->count == 2;
+    set->ring = hy_ring_slots(set->count, set->swaps ? HY_RING_SWAPPED : HY_RING_LONG);
+}
+
 static int prepare_set(struct hy_shm_set *set, const unsigned *members, unsigned count)
 {
+    int rc;
+
     if (!take_members(set, members, count))
         return -EINVAL;
-    set->ring = hy_ring(count);
     set->slot_bytes = slot_bytes(count);
     set->slot_stride = set->slot_bytes + SLOT_GAP;
     set->scratch = hy_fault_hit(HY_SEAM_ALLOC) ? NULL : aligned_alloc(HY_LINE, 2 * HY_BLOCK);
@@ -288,7 +301,10 @@ static int prepare_set(struct hy_shm_set *set, const unsigned *members, unsigned
     set->scaled = set->scratch + HY_BLOCK;
     set->region_bytes = region_bytes(count);
     set->region = hy_shm_map(set->shm->fd, region_offset(set), set->region_bytes);
-    return set->region ? await_cleared(set) : -errno;
+    rc = set->region ? await_cleared(set) : -errno;
+    if (rc == 0)
+        choose_by_caches(set);
+    return rc;
 }
 
 static void free_set(struct hy_shm_set *set)
@@ -332,6 +348,7 @@ static void clear_region(struct hy_shm_set *set)
         for (int word = 0; word < HY_COUNTERS; word++)
             atomic_store(&region->members[i].at[word], 0);
     atomic_store(&region->closed, 0);
+    atomic_store(&region->ring_kind, 0);
     for (unsigned i = 0; i < set->count; i++) /* what others wait for is the last */
         atomic_store(&region->gone[set->members[i]], 0);
 }

@@ -51,6 +51,15 @@ void hy_shm_set_close(struct hy_shm_set *set);
 int hy_shm_allreduce(struct hy_shm_set *set, const void *in, void *out, size_t count, enum hy_type type,
                      enum hy_reduce op, double pre, double post);
 
+/* The same of several arrays at once, as if each list lay in one piece. No `out` overlaps another span. */
+struct hy_span {
+    const void *in;
+    void *out;
+    size_t count; /* elements */
+};
+int hy_shm_allreduce_spans(struct hy_shm_set *set, const struct hy_span *spans, size_t span_count, enum hy_type type,
+                           enum hy_reduce op, double pre, double post);
+
 /* The same in two halves, for what happens between hosts in between. The elements are cut into `lanes` slices
  * (hy_slice below); after the first, member j < lanes holds the host's result of slice j in `out` (the rest of
  * `out` is undefined); the second gives every member all slices, times `post`. */

@@ -11,6 +11,11 @@
  *   joined > t    ... and so is its slice of what comes of all shares (allreduce by slices)
  *   done   > t    the member has read what it wanted of others' slots: they may be written again
  *
+ * Where two members swap, the slots of a member in one round are those of the
+ * other in the next: it writes where it has read, into lines that its own cache
+ * holds. Every line that goes from core to core then carries something, where
+ * otherwise every second one only goes back to be written again.
+ *
  * So an operation is what is put into a slot in each step and what is made of
  * the slots of others; waiting, order and room are all in hy_set_run().
  */
@@ -38,6 +43,7 @@ struct hy_counters {
 
 struct hy_region {
     _Alignas(HY_LINE) _Atomic uint32_t closed; /* by how many members */
+    _Atomic uint32_t ring_kind;                /* enum hy_ring_kind, as the first member to open it has found; 0: none */
     _Atomic uint8_t gone[HY_LOCAL_MAX_RANKS];  /* by which, by local rank */
     struct hy_counters members[];                 /* then the slots, from hy_slots_begin() on */
 };
@@ -74,6 +80,7 @@ struct hy_shm {
 /* Whether who reads our slots is far away, as it was found when last tried. */
 struct hy_pace {
     bool far;
+    bool suspect;        /* one probe was slow; a second one shows whether it was only interrupted */
     uint64_t next_probe; /* step */
 };
 
@@ -84,9 +91,11 @@ struct hy_shm_set {
     struct hy_region *region;
     size_t region_bytes, slot_bytes, slot_stride;
     unsigned ring;               /* slots of each member */
+    bool swaps;                  /* two members: they change slots after each round */
     uint64_t step;               /* the next one */
     uint64_t room;               /* steps below are done by all, as far as we have looked */
     struct hy_pace pace;
+    size_t stream_from;          /* bytes: results above go past the caches */
     uint8_t *scratch, *scaled;   /* HY_BLOCK bytes each, aligned to a line */
 };
 
@@ -138,8 +147,10 @@ static inline uint8_t *hy_set_slots(const struct hy_shm_set *set)
 static inline uint8_t *hy_job_slot(const struct hy_job *job, unsigned member, size_t step)
 {
     const struct hy_shm_set *set = job->set;
-    uint64_t turn = (job->first + step) % set->ring;
+    uint64_t round = (job->first + step) / set->ring, turn = (job->first + step) % set->ring;
 
+    if (set->swaps)
+        member ^= round & 1;
     return hy_set_slots(set) + (member * set->ring + turn) * set->slot_stride;
 }
 
