@@ -7,7 +7,7 @@
 #include <netinet/in.h>
 #include <sys/resource.h>
 
-#include "collective/handshake.h"
+#include "collective/mesh/handshake.h"
 #include "fds.h"
 #include "mesh_checks.h"
 

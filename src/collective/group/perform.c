@@ -138,7 +138,7 @@ static int allreduce_spans(const struct order *o)
     hy_cleanup_free struct hy_span *spans = hy_calloc(o->tensor_count + 1, sizeof *spans);
 
     if (!spans)
-        return no_memory(o->err);
+        return hy_err_oom(o->err);
     for (size_t i = 0; i < o->tensor_count; i++)
         spans[i] = (struct hy_span){o->w->tensors[i].in, o->w->tensors[i].out, elements_of(o, i, 0)};
     return hy_set_allreduce_spans(o->set->set, spans, o->tensor_count, o->type, o->op, o->prescale, o->postscale);
