@@ -16,7 +16,7 @@
 
 int hy_cmd_failed(const struct hy_args *args, const struct hy_err *err)
 {
-    hy_complain(args->command->name, err);
+    hy_print_error(args->command->name, err);
     return err->code == -EINVAL ? HY_EXIT_USAGE : HY_EXIT_FAILED;
 }
 
@@ -47,7 +47,7 @@ static int unknown_command(const char *name)
         hy_err_set(&err, -EINVAL, "there is no command '%s'; did you mean '%s'?", name, guess.best);
     else
         hy_err_set(&err, -EINVAL, "there is no command '%s'; 'hopyard help' shows those there are", name);
-    hy_complain(NULL, &err);
+    hy_print_error(NULL, &err);
     return HY_EXIT_USAGE;
 }
 
@@ -82,9 +82,9 @@ static int run_command(const struct hy_command *c, int argc, char **argv)
 
     if (c->raw)
         return c->raw(argc, argv);
-    hy_private_notes_to(hy_note);
+    hy_private_notes_to(hy_print_note);
     if (hy_args_parse(c, argc - 1, argv + 1, &args, &err) < 0) {
-        hy_complain(c->name, &err);
+        hy_print_error(c->name, &err);
         return HY_EXIT_USAGE;
     }
     return args.help ? print_help(c) : c->run(&args);

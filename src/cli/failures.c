@@ -11,7 +11,7 @@
 
 static int take_failed(void *arg, const struct hy_trial_row *row)
 {
-    struct hy_board *b = arg;
+    struct hy_live_view *b = arg;
     Hy__TrialView *view;
 
     if (row->state != HY_TRIAL_FAILED)
@@ -19,11 +19,11 @@ static int take_failed(void *arg, const struct hy_trial_row *row)
     view = hy_trial_view_new(row);
     if (!view)
         return -ENOMEM;
-    hy_board_take_failure(b, view);
-    return b->failure_count == HY_BOARD_FAILURES || b->failure_count >= b->now->failed ? 1 : 0;
+    hy_live_view_take_failure(b, view);
+    return b->failure_count == HY_LIVE_VIEW_FAILURES || b->failure_count >= b->now->failed ? 1 : 0;
 }
 
-void hy_board_failures(struct hy_board *b, struct hy_store *s, int64_t run)
+void hy_live_view_failures(struct hy_live_view *b, struct hy_store *s, int64_t run)
 {
     struct hy_err err = {0};
 
@@ -73,7 +73,7 @@ static int take_earliest(void *arg, const struct hy_trial_row *row)
     return 0;
 }
 
-void hy_board_find_culprit(struct hy_board *b, struct hy_store *s, const struct hy_runinfo *info)
+void hy_live_view_find_first_failure(struct hy_live_view *b, struct hy_store *s, const struct hy_run_info *info)
 {
     struct search search = {.store = s, .run = info->row.id};
     struct hy_err err = {0};
@@ -81,7 +81,7 @@ void hy_board_find_culprit(struct hy_board *b, struct hy_store *s, const struct 
     if (hy_store_trial_each(s, info->row.id, 0, HY_TRIALS_BY_NUMBER, 0, 0, take_earliest, &search, &err) < 0)
         err.code = 0; /* then what is known so far has to do */
     if (search.first)
-        hy_board_take_culprit(b, search.first,
+        hy_live_view_take_first_failure(b, search.first,
                               info->spec ? hy_last_lines(info->row.logdir, info->spec, search.first->number, LAST_LINES)
                                          : hy_strdup(""));
 }

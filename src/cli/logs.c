@@ -39,9 +39,9 @@ struct follower { /* a trial that may print more */
 
 struct logs {
     struct hy_store *store;
-    struct hy_runinfo info;
+    struct hy_run_info info;
     struct hy_out out;
-    struct hy_logtext text;
+    struct hy_log_format text;
     struct hy_list followers;
     bool wanted[2];
     bool follow;
@@ -74,7 +74,7 @@ static int print_new(struct logs *l, struct follower *f, int which)
         n = hy_tail_read(&f->tail[which], path, l->piece);
         if (n <= 0)
             return (int)n;
-        done = hy_logtext_append(&l->text, &l->out, f->number - (l->info.row.ranks > 0), which == 1, l->piece,
+        done = hy_log_format_append(&l->text, &l->out, f->number - (l->info.row.ranks > 0), which == 1, l->piece,
                                  (size_t)n, f->ended && n < HY_TAIL_PIECE, n == HY_TAIL_PIECE);
         f->tail[which].offset += (off_t)done;
         rc = hy_out_flush(&l->out, STDOUT_FILENO);
@@ -243,7 +243,7 @@ static int find_words(struct logs *l, const struct hy_args *args, struct hy_err 
         trial = run;
         run = NULL;
     }
-    rc = hy_runinfo_find(l->store, run, &l->info, err);
+    rc = hy_run_info_find(l->store, run, &l->info, err);
     return rc == 0 && trial ? parse_trial(l, trial, err) : rc;
 }
 
@@ -317,7 +317,7 @@ int hy_cmd_logs(const struct hy_args *args)
         rc = verdict(l, &err);
     hy_list_each(it, &l->followers) follower_free(hy_container(it, struct follower, link));
     hy_out_done(&l->out);
-    hy_runinfo_done(&l->info);
+    hy_run_info_done(&l->info);
     hy_store_close(l->store);
     free(l);
     if (rc < 0 && !err.code)

@@ -15,14 +15,14 @@
 
 struct listing {
     struct hy_store *store;
-    struct hy_grid *grid; /* NULL: JSON */
+    struct hy_text_table *grid; /* NULL: JSON */
     struct hy_out out;
     size_t count;
     int64_t now;
 };
 
 /* "17/20 (3 failed)": 17 are done. */
-static void trials_cell(struct hy_grid *g, const struct hy_run_row *row, const struct hy_run_counts *c)
+static void trials_cell(struct hy_text_table *g, const struct hy_run_row *row, const struct hy_run_counts *c)
 {
     char others[80] = "";
 
@@ -31,40 +31,40 @@ static void trials_cell(struct hy_grid *g, const struct hy_run_row *row, const s
     else if (c->failed || c->stopped)
         snprintf(others, sizeof others, " (%lld %s)", (long long)(c->failed + c->stopped), c->failed ? "failed" : "stopped");
     if (row->ranks)
-        hy_grid_cellf(g, HY_PLAIN, "%lld rank%s%s", (long long)row->ranks, row->ranks == 1 ? "" : "s", others);
+        hy_text_table_cellf(g, HY_PLAIN, "%lld rank%s%s", (long long)row->ranks, row->ranks == 1 ? "" : "s", others);
     else if (row->total >= 0)
-        hy_grid_cellf(g, HY_PLAIN, "%lld/%lld%s", (long long)c->done, (long long)row->total, others);
+        hy_text_table_cellf(g, HY_PLAIN, "%lld/%lld%s", (long long)c->done, (long long)row->total, others);
     else
-        hy_grid_cellf(g, HY_PLAIN, "%lld%s", (long long)c->done, others);
+        hy_text_table_cellf(g, HY_PLAIN, "%lld%s", (long long)c->done, others);
 }
 
-static void best_cell(struct hy_grid *g, const struct hy_run_row *row, const struct hy_run_counts *c)
+static void best_cell(struct hy_text_table *g, const struct hy_run_row *row, const struct hy_run_counts *c)
 {
     char value[40];
 
     if (row->metric && c->best_trial)
-        hy_grid_cellf(g, HY_GREEN, "%s=%s", row->metric,
+        hy_text_table_cellf(g, HY_GREEN, "%s=%s", row->metric,
                       hy_format_metric(c->best_value, value, sizeof value));
     else
-        hy_grid_cell(g, HY_PLAIN, row->metric ? row->metric : "");
+        hy_text_table_cell(g, HY_PLAIN, row->metric ? row->metric : "");
 }
 
 static int add_row(struct listing *l, const struct hy_run_row *row, const struct hy_run_counts *counts)
 {
-    const char *state = hy_run_word(row, hy_store_run_alive(l->store, row->id) > 0);
+    const char *state = hy_run_state_text(row, hy_store_run_alive(l->store, row->id) > 0);
     hy_cleanup_free char *command = hy_command_text(row->command);
     char text[64];
 
     if (!command)
         return -ENOMEM;
-    hy_grid_cellf(l->grid, HY_BOLD, "%lld", (long long)row->id);
-    hy_grid_cell(l->grid, HY_PLAIN, row->name);
+    hy_text_table_cellf(l->grid, HY_BOLD, "%lld", (long long)row->id);
+    hy_text_table_cell(l->grid, HY_PLAIN, row->name);
     hy_state_text(&l->out.style, state, 0, text, sizeof text);
-    hy_grid_cell(l->grid, hy_state_tint(state), text);
+    hy_text_table_cell(l->grid, hy_state_tint(state), text);
     trials_cell(l->grid, row, counts);
     best_cell(l->grid, row, counts);
-    hy_grid_cell(l->grid, HY_DIM, hy_format_age(row->created, l->now, text, sizeof text));
-    hy_grid_cell(l->grid, HY_DIM, command);
+    hy_text_table_cell(l->grid, HY_DIM, hy_format_age(row->created, l->now, text, sizeof text));
+    hy_text_table_cell(l->grid, HY_DIM, command);
     return 0;
 }
 
@@ -83,19 +83,19 @@ static int on_run(void *arg, const struct hy_run_row *row, const struct hy_run_c
     return l->out.rc;
 }
 
-static struct hy_grid *new_grid(void)
+static struct hy_text_table *new_grid(void)
 {
-    struct hy_grid *g = hy_grid_new();
+    struct hy_text_table *g = hy_text_table_new();
 
     if (!g)
         return NULL;
-    hy_grid_column(g, "run", HY_GRID_RIGHT, 0);
-    hy_grid_column(g, "name", HY_GRID_FLEX, 2);
-    hy_grid_column(g, "state", 0, 0);
-    hy_grid_column(g, "trials", HY_GRID_FLEX, 1);
-    hy_grid_column(g, "best", HY_GRID_FLEX, 3);
-    hy_grid_column(g, "started", 0, 4);
-    hy_grid_column(g, "command", HY_GRID_FLEX, 5);
+    hy_text_table_column(g, "run", HY_TABLE_RIGHT, 0);
+    hy_text_table_column(g, "name", HY_TABLE_FLEX, 2);
+    hy_text_table_column(g, "state", 0, 0);
+    hy_text_table_column(g, "trials", HY_TABLE_FLEX, 1);
+    hy_text_table_column(g, "best", HY_TABLE_FLEX, 3);
+    hy_text_table_column(g, "started", 0, 4);
+    hy_text_table_column(g, "command", HY_TABLE_FLEX, 5);
     return g;
 }
 
@@ -112,7 +112,7 @@ static int list(struct listing *l, struct hy_err *err)
     if (!l->grid)
         hy_out_str(&l->out, "]\n");
     else if (l->count)
-        rc = hy_grid_render(l->grid, &l->out, true);
+        rc = hy_text_table_render(l->grid, &l->out, true);
     else
         hy_out_str(&l->out, "There are no runs here yet; `hopyard run --help` shows how to start one.\n");
     return rc < 0 ? rc : hy_out_flush(&l->out, STDOUT_FILENO);
@@ -133,7 +133,7 @@ int hy_cmd_ls(const struct hy_args *args)
     l.grid = json ? NULL : new_grid();
     err = (struct hy_err){0};
     rc = json || l.grid ? list(&l, &err) : -ENOMEM;
-    hy_grid_free(l.grid);
+    hy_text_table_free(l.grid);
     hy_out_done(&l.out);
     hy_store_close(l.store);
     if (rc < 0 && !err.code)

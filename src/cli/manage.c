@@ -93,13 +93,13 @@ static int stop_alive(struct hy_store *s, int64_t run, struct hy_err *err)
 /* What became of it, once it is not running any more. */
 static int say_stopped(struct hy_store *s, int64_t run, bool was_alive, struct hy_err *err)
 {
-    hy_cleanup_runinfo struct hy_runinfo info = {0};
+    hy_cleanup_run_info struct hy_run_info info = {0};
     char number[32], text[80];
     Hy__Resume how;
     int rc;
 
     snprintf(number, sizeof number, "%lld", (long long)run);
-    rc = hy_runinfo_find(s, number, &info, err);
+    rc = hy_run_info_find(s, number, &info, err);
     if (rc < 0)
         return rc;
     how = hy_run_resume(info.spec);
@@ -112,7 +112,7 @@ static int say_stopped(struct hy_store *s, int64_t run, bool was_alive, struct h
         return say("run %lld is not running: its driver is gone. %s'hopyard rm %lld' removes it.\n", (long long)run,
                    hy_resume_clause(how, run, "'", "' goes on with it, ", text, sizeof text), (long long)run);
     return say("run %lld is %s: %lld done, %lld failed, %lld stopped\n", (long long)run,
-               hy_run_word(&info.row, info.alive), (long long)info.counts.done, (long long)info.counts.failed,
+               hy_run_state_text(&info.row, info.alive), (long long)info.counts.done, (long long)info.counts.failed,
                (long long)info.counts.stopped);
 }
 
@@ -173,7 +173,7 @@ int hy_cmd_stop(const struct hy_args *args)
 /* ---- resume ------------------------------------------------------------------------ */
 
 /* A run on the executors of somebody's session needs another one, which the Python face names. */
-static int session(const struct hy_args *args, const struct hy_runinfo *info, const char **ret_address, struct hy_err *err)
+static int session(const struct hy_args *args, const struct hy_run_info *info, const char **ret_address, struct hy_err *err)
 {
     bool needed = info->spec && *info->spec->engine && !*info->spec->master;
     long long run = info->row.id;
@@ -196,11 +196,11 @@ static int resume(const struct hy_args *args, const char *project, int64_t *ret_
 {
     const char *address = NULL;
     hy_cleanup_store struct hy_store *s = NULL;
-    hy_cleanup_runinfo struct hy_runinfo info = {0};
+    hy_cleanup_run_info struct hy_run_info info = {0};
     int rc = hy_store_open(project, HY_STORE_READ, &s, err);
 
     if (rc == 0)
-        rc = hy_runinfo_find(s, hy_args_word(args, 0), &info, err);
+        rc = hy_run_info_find(s, hy_args_word(args, 0), &info, err);
     if (rc < 0)
         return rc;
     *ret_run = info.row.id;
@@ -219,11 +219,11 @@ int hy_cmd_resume(const struct hy_args *args)
     struct hy_err err = {0};
     hy_cleanup_free char *project = hy_project(args, &err);
     struct hy_started started = {.owner = -1, .since_ms = hy_clock_wall_ms()};
-    enum hy_form form;
+    enum hy_output form;
 
-    if (!project || hy_form_asked(args, &form, &err) < 0 || resume(args, project, &started.run, &err) < 0)
+    if (!project || hy_output_format(args, &form, &err) < 0 || resume(args, project, &started.run, &err) < 0)
         return hy_cmd_failed(args, &err);
-    return hy_run_begun(args, project, &started, form);
+    return hy_run_follow(args, project, &started, form);
 }
 
 /* ---- rm ----------------------------------------------------------------------------- */
@@ -331,7 +331,7 @@ int hy_logdir_remove(const struct hy_logdir *d)
     return rc;
 }
 
-static int ask(const struct hy_runinfo *info)
+static int ask(const struct hy_run_info *info)
 {
     long long trials =
         (long long)(info->counts.done + info->counts.failed + info->counts.stopped + info->counts.running);
@@ -340,14 +340,14 @@ static int ask(const struct hy_runinfo *info)
     if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
         return 1; /* nobody is there to be asked */
     if (say("Remove run %lld with its %lld %ss and logs? [y/N] ", (long long)info->row.id, trials,
-            hy_noun((uint32_t)info->row.ranks)) < 0)
+            hy_trial_noun((uint32_t)info->row.ranks)) < 0)
         return -EIO;
     if (!fgets(answer, sizeof answer, stdin) || (answer[0] != 'y' && answer[0] != 'Y'))
         return 0;
     return 1;
 }
 
-static void remove_logs(const char *project, const struct hy_runinfo *info)
+static void remove_logs(const char *project, const struct hy_run_info *info)
 {
     hy_cleanup_logdir struct hy_logdir dir = HY_LOGDIR_NONE;
     struct hy_err err = {0};
@@ -358,24 +358,24 @@ static void remove_logs(const char *project, const struct hy_runinfo *info)
     rc = hy_logdir_open(project, info->row.logdir, &dir);
     if (rc == -ENOMEM) {
         hy_err_sys(&err, rc, "the log folder '%s' could not be removed", info->row.logdir);
-        hy_complain("rm", &err);
+        hy_print_error("rm", &err);
         return;
     }
     if (rc < 0) {
         hy_err_set(&err, -EPERM, "its log folder '%s' lies outside of the project and is left alone",
                    info->row.logdir);
-        hy_complain("rm", &err);
+        hy_print_error("rm", &err);
         return;
     }
     rc = hy_logdir_remove(&dir);
     if (rc < 0) {
         hy_err_sys(&err, rc, "the log folder '%s' could not be removed", info->row.logdir);
-        hy_complain("rm", &err);
+        hy_print_error("rm", &err);
     }
 }
 
 /* The lock keeps a resume away while we work; its file goes last. */
-static int remove_run(struct hy_store *s, const char *project, const struct hy_runinfo *info,
+static int remove_run(struct hy_store *s, const char *project, const struct hy_run_info *info,
                       struct hy_err *err)
 {
     static const char *const files[] = {"log", "key", "hold", "lock"};
@@ -388,7 +388,7 @@ static int remove_run(struct hy_store *s, const char *project, const struct hy_r
     if (rc < 0)
         return rc;
     if (hy_store_unkeep(s, info->row.id, &why) < 0)
-        hy_complain("rm", &why);
+        hy_print_error("rm", &why);
     remove_logs(project, info);
     for (size_t i = 0; i < HY_COUNT(files); i++) {
         char name[48];
@@ -402,8 +402,8 @@ static int remove_run(struct hy_store *s, const char *project, const struct hy_r
 
 static int rm_one(struct hy_store *s, const char *project, const char *text, bool force, struct hy_err *err)
 {
-    hy_cleanup_runinfo struct hy_runinfo info = {0};
-    int rc = hy_runinfo_find(s, text, &info, err);
+    hy_cleanup_run_info struct hy_run_info info = {0};
+    int rc = hy_run_info_find(s, text, &info, err);
 
     if (rc < 0)
         return rc;

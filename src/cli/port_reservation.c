@@ -109,11 +109,11 @@ static void read_name(pid_t pid, char *ret, size_t size)
         snprintf(ret, size, "%.*s", (int)strcspn(hy_buf_cstr(&text), "\n"), hy_buf_cstr(&text));
 }
 
-void hy_port_listener(uint16_t port, struct hy_listener *ret)
+void hy_port_find_owner(uint16_t port, struct hy_port_owner *ret)
 {
     unsigned long inode = listening_inode("/proc/net/tcp", port);
 
-    *ret = (struct hy_listener){0};
+    *ret = (struct hy_port_owner){0};
     if (!inode)
         inode = listening_inode("/proc/net/tcp6", port);
     ret->there = inode != 0;
@@ -149,9 +149,9 @@ bool hy_port_answers(uint16_t port)
 
 static int taken(uint16_t port, struct hy_err *err)
 {
-    struct hy_listener who;
+    struct hy_port_owner who;
 
-    hy_port_listener(port, &who);
+    hy_port_find_owner(port, &who);
     if (who.pid)
         return hy_err_set(err, -EADDRINUSE,
                           "port %u is taken by process %ld (%s); give another one, or leave --port out", port,

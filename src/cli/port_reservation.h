@@ -30,12 +30,12 @@ void hy_port_release(struct hy_port *p);
 /* Does somebody accept connections there? Waits 50 ms at most. */
 bool hy_port_answers(uint16_t port);
 
-struct hy_listener {
+struct hy_port_owner {
     bool there;
     pid_t pid; /* 0: it is somebody else's, whom we may not look at */
     char name[32];
 };
 /* Who listens on 127.0.0.1:port. */
-void hy_port_listener(uint16_t port, struct hy_listener *ret);
+void hy_port_find_owner(uint16_t port, struct hy_port_owner *ret);
 
 #endif

@@ -31,12 +31,12 @@ static uint32_t speaker(const Hy__RunSpec *spec)
     return first;
 }
 
-int hy_stream_init(struct hy_stream *s, const char *logdir, const Hy__RunSpec *spec, bool all)
+int hy_rank_output_init(struct hy_rank_output *s, const char *logdir, const Hy__RunSpec *spec, bool all)
 {
     uint32_t ranks = !all ? 1 : spec->ranks > spec->ranks_max ? spec->ranks : spec->ranks_max;
     struct hy_style style;
 
-    *s = (struct hy_stream){.logdir = hy_strdup(logdir), .ranks = ranks, .first = all ? 0 : speaker(spec),
+    *s = (struct hy_rank_output){.logdir = hy_strdup(logdir), .ranks = ranks, .first = all ? 0 : speaker(spec),
                             .are_nodes = hy_spec_is_cluster(spec)};
     s->names = hy_calloc(ranks, sizeof *s->names);
     for (uint32_t i = 0; s->names && i < ranks; i++)
@@ -51,7 +51,7 @@ int hy_stream_init(struct hy_stream *s, const char *logdir, const Hy__RunSpec *s
 }
 
 /* One that cannot be read yet is read from its beginning, when it can. */
-static int go(struct hy_stream *s, int64_t since_ms)
+static int go(struct hy_rank_output *s, int64_t since_ms)
 {
     for (uint32_t i = 0; i < s->ranks; i++)
         for (int which = 0; which < 2; which++) {
@@ -67,17 +67,17 @@ static int go(struct hy_stream *s, int64_t since_ms)
     return 0;
 }
 
-int hy_stream_near_end(struct hy_stream *s)
+int hy_rank_output_near_end(struct hy_rank_output *s)
 {
     return go(s, 0);
 }
 
-int hy_stream_since(struct hy_stream *s, int64_t wall_ms)
+int hy_rank_output_since(struct hy_rank_output *s, int64_t wall_ms)
 {
     return go(s, wall_ms - COARSE_MS);
 }
 
-void hy_stream_done(struct hy_stream *s)
+void hy_rank_output_done(struct hy_rank_output *s)
 {
     free(s->logdir);
     free(s->names);
@@ -85,23 +85,23 @@ void hy_stream_done(struct hy_stream *s)
     free(s->piece);
     hy_out_done(&s->lines);
     hy_out_done(&s->errors);
-    *s = (struct hy_stream){0};
+    *s = (struct hy_rank_output){0};
 }
 
 static void keep_current(char *room, const unsigned char *text, size_t n)
 {
     while (n && text[n - 1] == '\r')
         n--;
-    snprintf(room, HY_STREAM_CURRENT, "%.*s", (int)(n < HY_STREAM_CURRENT ? n : HY_STREAM_CURRENT),
+    snprintf(room, HY_RANK_OUTPUT_CURRENT, "%.*s", (int)(n < HY_RANK_OUTPUT_CURRENT ? n : HY_RANK_OUTPUT_CURRENT),
              (const char *)text);
 }
 
-const char *hy_stream_current(const struct hy_stream *s)
+const char *hy_rank_output_current(const struct hy_rank_output *s)
 {
     return *s->current[1] ? s->current[1] : s->current[0]; /* most progress bars are on standard error */
 }
 
-static int look_at(struct hy_stream *s, uint32_t rank, int which, bool last, struct hy_out *out)
+static int look_at(struct hy_rank_output *s, uint32_t rank, int which, bool last, struct hy_out *out)
 {
     hy_cleanup_free char *path = path_of(s->logdir, s->are_nodes, s->names[rank], which);
     struct hy_tail *tail = &s->tails[rank][which];
@@ -116,7 +116,7 @@ static int look_at(struct hy_stream *s, uint32_t rank, int which, bool last, str
         return 0;
     full = n == HY_TAIL_PIECE;
     s->text.name = s->are_nodes ? s->names[rank] : NULL;
-    done = hy_logtext_append(&s->text, out, rank, which == 1, s->piece, (size_t)n, last && !full, full);
+    done = hy_log_format_append(&s->text, out, rank, which == 1, s->piece, (size_t)n, last && !full, full);
     s->text.name = NULL;
     tail->offset += (off_t)done;
     if (rank == 0)
@@ -124,7 +124,7 @@ static int look_at(struct hy_stream *s, uint32_t rank, int which, bool last, str
     return out->rc < 0 ? out->rc : full;
 }
 
-int hy_stream_look(struct hy_stream *s, bool last, struct hy_out *out, struct hy_out *err)
+int hy_rank_output_read(struct hy_rank_output *s, bool last, struct hy_out *out, struct hy_out *err)
 {
     int rc = 0, more = 0;
 
@@ -136,7 +136,7 @@ int hy_stream_look(struct hy_stream *s, bool last, struct hy_out *out, struct hy
     return rc < 0 ? rc : more;
 }
 
-static int write_lines(struct hy_stream *s)
+static int write_lines(struct hy_rank_output *s)
 {
     int rc;
 
@@ -151,12 +151,12 @@ static int write_lines(struct hy_stream *s)
     return rc < 0 ? rc : hy_out_flush(&s->errors, STDERR_FILENO);
 }
 
-int hy_stream_show(struct hy_stream *s, bool last)
+int hy_rank_output_show(struct hy_rank_output *s, bool last)
 {
     int more = s->ranks ? 1 : 0, rc = 0, some = 0;
 
     while (more > 0 && rc >= 0) {
-        more = hy_stream_look(s, last, &s->lines, s->above ? &s->lines : &s->errors);
+        more = hy_rank_output_read(s, last, &s->lines, s->above ? &s->lines : &s->errors);
         rc = more < 0 ? more : write_lines(s);
         some |= rc > 0;
     }
@@ -179,7 +179,7 @@ static size_t beginning(const unsigned char *text, size_t n, size_t lines)
 static int append_last(struct hy_buf *b, const char *path, uint64_t number, size_t lines)
 {
     hy_cleanup_free unsigned char *piece = hy_malloc(HY_TAIL_PIECE);
-    struct hy_logtext text = {.escape = true};
+    struct hy_log_format text = {.escape = true};
     struct hy_tail tail = {0};
     struct hy_out out;
     size_t from;
@@ -191,7 +191,7 @@ static int append_last(struct hy_buf *b, const char *path, uint64_t number, size
         return 0;
     from = beginning(piece, (size_t)n, lines);
     out = (struct hy_out){.buf = *b};
-    hy_logtext_append(&text, &out, (int64_t)number - 1, false, piece + from, (size_t)n - from, true, false);
+    hy_log_format_append(&text, &out, (int64_t)number - 1, false, piece + from, (size_t)n - from, true, false);
     *b = out.buf;
     return out.rc;
 }

@@ -102,28 +102,28 @@ static int start(const struct hy_args *args, const char *project, struct hy_star
     return hy_run_launch(args, spec, ret, err);
 }
 
-int hy_form_asked(const struct hy_args *args, enum hy_form *ret, struct hy_err *err)
+int hy_output_format(const struct hy_args *args, enum hy_output *ret, struct hy_err *err)
 {
     bool json = hy_args_has(args, "json"), html = hy_args_has(args, "html");
 
     if (json && html)
         return hy_err_set(err, -EINVAL, "--json and --html are two ways to tell of it; choose one");
-    *ret = json ? HY_FORM_JSON : html ? HY_FORM_HTML : HY_FORM_PERSON;
+    *ret = json ? HY_OUTPUT_JSON : html ? HY_OUTPUT_HTML : HY_OUTPUT_TEXT;
     return 0;
 }
 
-int hy_run_begun(const struct hy_args *args, const char *project, const struct hy_started *started, enum hy_form form)
+int hy_run_follow(const struct hy_args *args, const char *project, const struct hy_started *started, enum hy_output form)
 {
     int64_t run = started->run;
-    struct hy_beside beside = {.complaints = -1};
+    struct hy_tensorboard_child beside = {.complaints = -1};
     bool detach = hy_args_has(args, "detach");
     struct hy_err err = {0};
 
     /* A run without its TensorBoard is better than none. */
-    if (hy_args_has(args, "tensorboard") && hy_tensorboard_beside(project, run, detach, &beside, &err) < 0)
-        hy_complain(args->command->name, &err);
+    if (hy_args_has(args, "tensorboard") && hy_tensorboard_child_start(project, run, detach, &beside, &err) < 0)
+        hy_print_error(args->command->name, &err);
     if (detach)
-        return hy_say_detached(run, form == HY_FORM_JSON, beside.address) < 0 ? HY_EXIT_FAILED : HY_EXIT_OK;
+        return hy_print_detached(run, form == HY_OUTPUT_JSON, beside.address) < 0 ? HY_EXIT_FAILED : HY_EXIT_OK;
     return hy_watch(project, run,
                     &(struct hy_watching){.what = args->command->name,
                                           .form = form,
@@ -139,13 +139,13 @@ int hy_cmd_run(const struct hy_args *args)
     struct hy_err err = {0};
     hy_cleanup_free char *project = hy_project_made(args, &err);
     struct hy_started started;
-    enum hy_form form;
+    enum hy_output form;
 
-    if (!project || hy_form_asked(args, &form, &err) < 0)
+    if (!project || hy_output_format(args, &form, &err) < 0)
         return hy_cmd_failed(args, &err);
     if (start(args, project, &started, &err) < 0)
         return hy_cmd_failed(args, &err);
-    return hy_run_begun(args, project, &started, form);
+    return hy_run_follow(args, project, &started, form);
 }
 
 int hy_cmd_attach(const struct hy_args *args)
@@ -153,11 +153,11 @@ int hy_cmd_attach(const struct hy_args *args)
     struct hy_err err = {0};
     hy_cleanup_free char *project = hy_project(args, &err);
     struct hy_store *store = NULL;
-    enum hy_form form;
+    enum hy_output form;
     int64_t run = 0;
     int rc;
 
-    if (!project || hy_form_asked(args, &form, &err) < 0)
+    if (!project || hy_output_format(args, &form, &err) < 0)
         return hy_cmd_failed(args, &err);
     rc = hy_store_open(project, HY_STORE_READ, &store, &err);
     if (rc == 0)

@@ -170,7 +170,7 @@ int hy_spec_metric(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err 
     spec->maximize = max != NULL;
     if (strlen(max ? max : min) > HY_NAME_LIMIT)
         return hy_err_set(err, -EINVAL, "the metric's name may have %u bytes, and has more", HY_NAME_LIMIT);
-    return hy_text_take(&spec->metric, hy_strdup(max ? max : min), err);
+    return hy_spec_set_text(&spec->metric, hy_strdup(max ? max : min), err);
 }
 
 static int strategy(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
@@ -181,7 +181,7 @@ static int strategy(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err
     if (!text)
         return 0;
     if (strcmp(text, "best1bin") == 0 || strcmp(text, "rand1bin") == 0)
-        return hy_text_take(&spec->strategy, hy_strdup(text), err);
+        return hy_spec_set_text(&spec->strategy, hy_strdup(text), err);
     hy_guess_init(&guess, text);
     hy_guess_offer(&guess, "best1bin");
     hy_guess_offer(&guess, "rand1bin");
@@ -285,7 +285,7 @@ static int add_file(Hy__RunSpec *spec, const char *text, const char *file, struc
     bytes = b.len ? (const char *)hy_buf_bytes(&b) : "";
     if (append_values(&values, bytes, bytes + b.len) < 0 || !hy_buf_cstr(&values))
         return hy_err_oom(err);
-    return hy_dim_take(spec, hy_asprintf("%.*s=%s", name, text, hy_buf_cstr(&values)), err);
+    return hy_spec_add_dim(spec, hy_asprintf("%.*s=%s", name, text, hy_buf_cstr(&values)), err);
 }
 
 static int dimension(Hy__RunSpec *spec, const char *text, struct hy_err *err)
@@ -294,7 +294,7 @@ static int dimension(Hy__RunSpec *spec, const char *text, struct hy_err *err)
 
     if (equals && equals[1] == '@')
         return add_file(spec, text, equals + 2, err);
-    return hy_dim_take(spec, hy_strdup(text), err);
+    return hy_spec_add_dim(spec, hy_strdup(text), err);
 }
 
 static int search(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
@@ -406,7 +406,7 @@ static int command(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err 
                           args->command->bare_rest
                               ? "behind the options, as in: hopyard train -np 4 python train.py"
                               : "behind --, as in: hopyard run --grid lr=0.1,0.01 -- ./train --lr {lr}");
-    return hy_texts_copy(&spec->argv, &spec->n_argv, args->rest, n, err);
+    return hy_spec_copy_texts(&spec->argv, &spec->n_argv, args->rest, n, err);
 }
 
 static bool is_printable(const char *text)
@@ -437,9 +437,9 @@ static int name_and_place(const struct hy_args *args, Hy__RunSpec *spec, struct 
         return hy_err_set(err, -EINVAL, "--listen takes [ADDRESS:]PORT, as in 0.0.0.0:4711, not '%s'",
                           listen);
     if (name)
-        rc = hy_text_take(&spec->name, hy_strdup(name), err);
+        rc = hy_spec_set_text(&spec->name, hy_strdup(name), err);
     if (rc == 0 && listen)
-        rc = hy_text_take(&spec->listen, hy_strdup(listen), err);
+        rc = hy_spec_set_text(&spec->listen, hy_strdup(listen), err);
     return rc < 0 || !hosts ? rc : hy_spec_hosts(spec, hosts, err);
 }
 
@@ -493,8 +493,8 @@ static int take_standby(const char *text, Hy__RunSpec *spec, struct hy_err *err)
 
     if (!number || hy_parse_u64(number, &pid) < 0 || pid == 0 || pid > INT_MAX || hy_mark_format((pid_t)pid, mark) < 0)
         return hy_err_set(err, -EINVAL, "--standby takes PID:KEY of a process that is there, not '%s'", text);
-    rc = hy_text_take(&spec->client, hy_strdup(mark), err);
-    return rc < 0 ? rc : hy_text_take(&spec->warm_key, hy_strdup(colon + 1), err);
+    rc = hy_spec_set_text(&spec->client, hy_strdup(mark), err);
+    return rc < 0 ? rc : hy_spec_set_text(&spec->warm_key, hy_strdup(colon + 1), err);
 }
 
 static int function(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
@@ -508,10 +508,10 @@ static int function(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err
 
     spec->metric_optional = hy_args_has(args, "metric-optional");
     if (rc == 0 && title)
-        rc = hy_text_take(&spec->title, hy_strdup(title), err);
+        rc = hy_spec_set_text(&spec->title, hy_strdup(title), err);
     if (rc == 0 && app_id && !is_app_id(app_id))
         return hy_err_set(err, -EINVAL, "--app-id names a folder; '%s' cannot be one", app_id);
-    return rc == 0 && app_id ? hy_text_take(&spec->app_id, hy_strdup(app_id), err) : rc;
+    return rc == 0 && app_id ? hy_spec_set_text(&spec->app_id, hy_strdup(app_id), err) : rc;
 }
 
 

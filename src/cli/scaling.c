@@ -236,7 +236,7 @@ static int step(struct scaling *s, uint32_t ranks, struct hy_err *err)
     speed.run = started.run;
     status = hy_watch(s->project, speed.run,
                       &(struct hy_watching){.what = "train",
-                                            .form = HY_FORM_QUIET,
+                                            .form = HY_OUTPUT_QUIET,
                                             .aside = -1,
                                             .started = true,
                                             .owner = started.owner});
@@ -256,22 +256,22 @@ static int step(struct scaling *s, uint32_t ranks, struct hy_err *err)
     return hy_out_flush(&s->out, STDOUT_FILENO) < 0 ? HY_EXIT_FAILED : HY_EXIT_OK;
 }
 
-static int check(const struct hy_args *args, enum hy_form form, struct hy_err *err)
+static int check(const struct hy_args *args, enum hy_output form, struct hy_err *err)
 {
-    if (form == HY_FORM_HTML || hy_args_has(args, "detach") || hy_args_has(args, "tensorboard"))
+    if (form == HY_OUTPUT_HTML || hy_args_has(args, "detach") || hy_args_has(args, "tensorboard"))
         return hy_err_set(err, -EINVAL,
                           "--scaling is several trainings; leave --detach, --tensorboard and --html out");
     return 0;
 }
 
-int hy_scaling(const struct hy_args *args, const char *project, Hy__RunSpec *spec, enum hy_form form)
+int hy_scaling(const struct hy_args *args, const char *project, Hy__RunSpec *spec, enum hy_output form)
 {
     const char *metric = hy_args_get(args, "metric");
     struct scaling s = {.args = args,
                         .project = project,
                         .metric = metric ? metric : SPEED,
                         .spec = spec,
-                        .json = form == HY_FORM_JSON,
+                        .json = form == HY_OUTPUT_JSON,
                         .most = spec->ranks};
     uint32_t steps[HY_SCALING_STEPS];
     size_t count = hy_scaling_steps(spec->ranks, steps);
@@ -287,6 +287,6 @@ int hy_scaling(const struct hy_args *args, const char *project, Hy__RunSpec *spe
         status = step(&s, steps[i], &err);
     hy_out_done(&s.out);
     if (err.code)
-        hy_complain(args->command->name, &err);
+        hy_print_error(args->command->name, &err);
     return status;
 }

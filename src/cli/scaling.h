@@ -37,6 +37,6 @@ void hy_scaling_json(struct hy_out *out, const struct hy_speed *speed, const str
                      const char *metric);
 
 /* Runs one training after the other, and plots them. Returns the exit status. */
-int hy_scaling(const struct hy_args *args, const char *project, Hy__RunSpec *spec, enum hy_form form);
+int hy_scaling(const struct hy_args *args, const char *project, Hy__RunSpec *spec, enum hy_output form);
 
 #endif

@@ -65,7 +65,7 @@ static int columns_of(const char *line, size_t n)
 {
     int columns = 0;
 
-    /* Our own lines: printable text and colours, ESC [ … m. */
+    /* Our own lines: printable text and colors, ESC [ … m. */
     while (n) {
         const char *escape = memchr(line, '\033', n), *m;
         size_t text = escape ? (size_t)(escape - line) : n;

@@ -23,7 +23,7 @@
 
 struct showing {
     struct hy_store *store;
-    struct hy_runinfo info;
+    struct hy_run_info info;
     struct hy_out out;
     int64_t limit; /* trials to show; 0: all */
     enum hy_trial_order order;
@@ -65,7 +65,7 @@ static void fact(struct hy_out *out, const char *name, const char *value)
 static void title(struct showing *s)
 {
     const struct hy_run_row *row = &s->info.row;
-    const char *state = hy_run_word(row, s->info.alive);
+    const char *state = hy_run_state_text(row, s->info.alive);
     int64_t until = row->ended ? row->ended : hy_clock_wall_ms();
     char text[64];
 
@@ -268,8 +268,8 @@ static int attempts(struct showing *s, struct hy_err *err)
 
         if (strcmp(t->state, "failed") != 0 || t->attempt < 2)
             continue;
-        hy_outf(&s->out, "  %s %llu\n", hy_noun((uint32_t)s->info.row.ranks),
-                (unsigned long long)hy_called((uint32_t)s->info.row.ranks, t->number));
+        hy_outf(&s->out, "  %s %llu\n", hy_trial_noun((uint32_t)s->info.row.ranks),
+                (unsigned long long)hy_trial_label((uint32_t)s->info.row.ranks, t->number));
         rc = hy_store_attempt_each(s->store, s->info.row.id, (int64_t)t->number, on_attempt, &s->out, err);
     }
     return rc;
@@ -277,7 +277,7 @@ static int attempts(struct showing *s, struct hy_err *err)
 
 static int flush_page(struct showing *s, struct hy_err *err)
 {
-    struct hy_trials_look look = {.metric = s->info.row.metric,
+    struct hy_trial_table_options look = {.metric = s->info.row.metric,
                                   .best = (uint64_t)s->info.counts.best_trial,
                                   .titles = true,
                                   .ranks = s->info.row.ranks > 0};
@@ -285,7 +285,7 @@ static int flush_page(struct showing *s, struct hy_err *err)
 
     if (s->page_count) {
         hy_out_str(&s->out, "\n");
-        rc = hy_trials_render(&s->out, (const Hy__TrialView *const *)s->page, s->page_count, &look);
+        rc = hy_trial_table_render(&s->out, (const Hy__TrialView *const *)s->page, s->page_count, &look);
     }
     if (rc >= 0)
         rc = attempts(s, err);
@@ -437,7 +437,7 @@ static int open_showing(struct showing *s, const struct hy_args *args, struct hy
     s->limit = (int64_t)limit;
     rc = hy_project_store(args, HY_STORE_READ, &s->store, err);
     if (rc == 0)
-        rc = hy_runinfo_find(s->store, hy_args_word(args, 0), &s->info, err);
+        rc = hy_run_info_find(s->store, hy_args_word(args, 0), &s->info, err);
     if (rc == 0)
         s->order = s->info.row.metric && !s->info.row.ranks && !hy_args_has(args, "by-number")
                        ? HY_TRIALS_BY_VALUE
@@ -450,7 +450,7 @@ static int close_showing(struct showing *s, const struct hy_args *args, int rc, 
     for (size_t i = 0; i < s->page_count; i++)
         hy__trial_view__free_unpacked(s->page[i], &hy_proto_memory);
     hy_out_done(&s->out);
-    hy_runinfo_done(&s->info);
+    hy_run_info_done(&s->info);
     hy_store_close(s->store);
     if (rc < 0 && !err->code)
         hy_err_sys(err, rc, "cannot print it");
@@ -477,8 +477,8 @@ static int on_best(void *arg, const struct hy_trial_row *row)
     hy_out_value(&s->out, s->info.row.metric);
     hy_outf(&s->out, "=%s", hy_format_double(row->value, text, sizeof text));
     hy_out_tint_off(&s->out, HY_GREEN);
-    hy_outf(&s->out, "  %s %llu of run %lld\n", hy_noun((uint32_t)s->info.row.ranks),
-            (unsigned long long)hy_called((uint32_t)s->info.row.ranks, (uint64_t)row->number),
+    hy_outf(&s->out, "  %s %llu of run %lld\n", hy_trial_noun((uint32_t)s->info.row.ranks),
+            (unsigned long long)hy_trial_label((uint32_t)s->info.row.ranks, (uint64_t)row->number),
             (long long)s->info.row.id);
     if (!s->info.row.ranks)
         fact_take(&s->out, "params", hy_json_params(row->params, false));

@@ -73,13 +73,13 @@ static int address(const struct hy_args *args, const char *master, Hy__RunSpec *
     char found[NI_MAXHOST] = "";
 
     if (said)
-        return hy_text_take(&spec->address, hy_strdup(said), err);
+        return hy_spec_set_text(&spec->address, hy_strdup(said), err);
     if (!host)
         return hy_err_oom(err);
     if (near_address(host, found, sizeof found) < 0 || outward(master, found, sizeof found) < 0)
         return hy_err_set(err, -EINVAL, "'%s' cannot be found, so say by --address where executors reach this machine",
                           host);
-    return hy_text_take(&spec->address, hy_strdup(found), err);
+    return hy_spec_set_text(&spec->address, hy_strdup(found), err);
 }
 
 static int python(Hy__RunSpec *spec, struct hy_err *err)
@@ -93,7 +93,7 @@ static int python(Hy__RunSpec *spec, struct hy_err *err)
     if (rc < 0)
         return hy_err_set(err, -EINVAL, "a Spark session needs a Python with hopyard and pyspark; let $HOPYARD_PYTHON say "
                           "which");
-    return hy_text_take(&spec->python, path, err);
+    return hy_spec_set_text(&spec->python, path, err);
 }
 
 static bool is_master(const char *text)
@@ -139,6 +139,6 @@ int hy_spec_engine(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err 
     if (rc == 0 && !has_session)
         rc = python(spec, err);
     if (rc == 0 && !has_session)
-        rc = hy_text_take(&spec->master, hy_strdup(master), err);
-    return rc == 0 ? hy_text_take(&spec->engine, hy_strdup("spark"), err) : rc;
+        rc = hy_spec_set_text(&spec->master, hy_strdup(master), err);
+    return rc == 0 ? hy_spec_set_text(&spec->engine, hy_strdup("spark"), err) : rc;
 }

@@ -37,7 +37,7 @@ static int one_host(Hy__RunSpec *spec, const char *text, size_t n, struct hy_err
             return hy_err_set(err, -EINVAL, "--hosts names %s twice; give it once, with all its slots",
                               spec->hosts[i]->host);
     name = hy_strndup(whole, host);
-    return name ? hy_host_take(spec, name, (uint32_t)slots, err) : hy_err_oom(err);
+    return name ? hy_spec_add_host(spec, name, (uint32_t)slots, err) : hy_err_oom(err);
 }
 
 int hy_spec_hosts(Hy__RunSpec *spec, const char *text, struct hy_err *err)

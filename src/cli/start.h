@@ -20,8 +20,8 @@ struct hy_started {
 int hy_run_launch(const struct hy_args *args, const Hy__RunSpec *spec, struct hy_started *ret, struct hy_err *err);
 
 /* What --json and --html ask for. -EINVAL with a sentence for both. */
-int hy_form_asked(const struct hy_args *args, enum hy_form *ret, struct hy_err *err);
+int hy_output_format(const struct hy_args *args, enum hy_output *ret, struct hy_err *err);
 /* Once a run has begun: --tensorboard, then shows it, or leaves it (--detach). The exit status. */
-int hy_run_begun(const struct hy_args *args, const char *project, const struct hy_started *started, enum hy_form form);
+int hy_run_follow(const struct hy_args *args, const char *project, const struct hy_started *started, enum hy_output form);
 
 #endif

@@ -35,7 +35,7 @@ static int unknown(const struct hy_command *group, const struct hy_command *comm
         hy_err_set(&err, -EINVAL, "there is no command '%s'; did you mean '%s'?", name, guess.best);
     else
         hy_err_set(&err, -EINVAL, "there is no command '%s'; 'hopyard %s --help' shows those there are", name, group->name);
-    hy_complain(group->name, &err);
+    hy_print_error(group->name, &err);
     return HY_EXIT_USAGE;
 }
 
@@ -73,7 +73,7 @@ int hy_subcommand_main(const struct hy_command *group, const struct hy_command *
     if (!c)
         return unknown(group, commands, argv[1]);
     if (hy_args_parse(c, argc - 2, argv + 2, &args, &err) < 0) {
-        hy_complain(c->name, &err);
+        hy_print_error(c->name, &err);
         return HY_EXIT_USAGE;
     }
     return args.help ? print_help(group, commands, c) : c->run(&args);

@@ -46,7 +46,7 @@ static int pass_on(const Hy__ClientAnswer *answer, struct hy_err *err)
     if (answer->body_case != HY__CLIENT_ANSWER__BODY_START && answer->body_case != HY__CLIENT_ANSWER__BODY_STOP)
         return 0;
     hy_out_init(&out, &style);
-    hy_json_line_take(&out, hy_supply_order(answer));
+    hy_json_line_take(&out, hy_supply_order_line(answer));
     return hy_out_flush(&out, STDOUT_FILENO);
 }
 
@@ -67,14 +67,14 @@ static int hear_driver(struct supply *s, struct hy_err *err)
 
 static int take_line(struct supply *s, const char *text, size_t n)
 {
-    struct hy_supply_word word;
+    struct hy_supply_line word;
     int rc = hy_supply_parse(text, n, &word);
 
     if (rc < 0)
         return rc;
     rc = word.is_offer ? hy_client_supply(s->driver, &word.offer)
-                       : hy_client_over(s->driver, &word);
-    hy_supply_word_done(&word);
+                       : hy_client_agent_ended(s->driver, &word);
+    hy_supply_line_done(&word);
     return rc;
 }
 
@@ -143,7 +143,7 @@ int hy_cmd_supply(const struct hy_args *args)
     hy_buf_init(&s.line, LINE_MAX_BYTES);
     rc = find_run(args, &s, &err);
     if (rc == 0 && hy_args_has(args, "feeds"))
-        rc = hy_client_feeds(s.driver);
+        rc = hy_client_hold_feed(s.driver);
     if (rc == 0)
         rc = supply(&s, &err);
     if (rc < 0 && !err.code)

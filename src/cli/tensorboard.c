@@ -45,13 +45,13 @@
 struct target {
     char *folder;           /* absolute */
     struct hy_store *store; /* NULL: no run, but a folder */
-    struct hy_runinfo info; /* of the run */
+    struct hy_run_info info; /* of the run */
 };
 
 static void target_done(struct target *t)
 {
     free(t->folder);
-    hy_runinfo_done(&t->info);
+    hy_run_info_done(&t->info);
     hy_store_close(t->store);
     *t = (struct target){0};
 }
@@ -82,7 +82,7 @@ static void mention_run(const struct hy_args *args, const char *word)
     hy_err_set(&err, -EEXIST,
                "'%s' is a folder here, and that is shown; for the run of that name: hopyard tensorboard %lld",
                word, (long long)run);
-    hy_complain(args->command->name, &err);
+    hy_print_error(args->command->name, &err);
 }
 
 static int target_folder(const struct hy_args *args, const char *word, struct target *ret, struct hy_err *err)
@@ -114,7 +114,7 @@ static int target_run(const struct hy_args *args, const char *word, struct targe
     int rc = hy_project_store(args, HY_STORE_READ, &ret->store, err);
 
     if (rc == 0)
-        rc = hy_runinfo_find(ret->store, word, &ret->info, err);
+        rc = hy_run_info_find(ret->store, word, &ret->info, err);
     if (rc == -ENOENT && word && is_folder(word))
         return hy_err_set(err, rc, "there is no run %s; for the folder: hopyard tensorboard ./%s", word, word);
     if (rc < 0)
@@ -326,7 +326,7 @@ static void leave(struct server *s, int status)
 
 static void complain(struct server *s, const struct hy_err *err)
 {
-    hy_complain(s->what, err);
+    hy_print_error(s->what, err);
     leave(s, HY_EXIT_FAILED);
 }
 
@@ -420,12 +420,12 @@ static void announce(struct server *s)
 /* Is it there? Then it must be ours: an address that leads elsewhere is worse than none. */
 static void probe(struct server *s)
 {
-    struct hy_listener who;
+    struct hy_port_owner who;
     struct hy_err err = {0};
 
     if (!hy_port_answers(s->port.number))
         return;
-    hy_port_listener(s->port.number, &who);
+    hy_port_find_owner(s->port.number, &who);
     if (who.there && (!who.pid || getpgid(who.pid) != s->child)) {
         hy_err_set(&err, -EADDRINUSE, "port %u was taken by %s before TensorBoard could have it; try again",
                    s->port.number, who.pid ? who.name : "another user");

@@ -6,7 +6,7 @@
 #include "cli/options.h"
 #include "store/store.h"
 
-struct hy_beside {
+struct hy_tensorboard_child {
     int complaints;    /* what it says on standard error; -1: that goes to the driver's log */
     char address[128]; /* "" when it is not known (yet) */
 };
@@ -16,7 +16,7 @@ struct hy_beside {
  * updates. Or, `detached`, one that ends with the run's driver, and waits for
  * its address. 0 or -Exxx with a sentence; *ret is to be used in either case.
  */
-int hy_tensorboard_beside(const char *project, int64_t run, bool detached, struct hy_beside *ret,
+int hy_tensorboard_child_start(const char *project, int64_t run, bool detached, struct hy_tensorboard_child *ret,
                           struct hy_err *err);
 
 #endif

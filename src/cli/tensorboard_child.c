@@ -50,7 +50,7 @@ static int spawn_for(const char *project, int64_t run, pid_t owner, const struct
     return spawn(argv, to);
 }
 
-static int attached(const char *project, int64_t run, struct hy_beside *ret)
+static int attached(const char *project, int64_t run, struct hy_tensorboard_child *ret)
 {
     hy_cleanup_close int null = HY_SYS(open("/dev/null", O_WRONLY | O_CLOEXEC));
     int ends[2], rc;
@@ -79,7 +79,7 @@ static void read_address(int fd, char *ret, size_t size)
     fclose(f);
 }
 
-static int detached(const char *project, int64_t run, struct hy_beside *ret, struct hy_err *err)
+static int detached(const char *project, int64_t run, struct hy_tensorboard_child *ret, struct hy_err *err)
 {
     hy_cleanup_store struct hy_store *s = NULL;
     hy_cleanup_free char *path = NULL;
@@ -105,12 +105,12 @@ static int detached(const char *project, int64_t run, struct hy_beside *ret, str
     return rc;
 }
 
-int hy_tensorboard_beside(const char *project, int64_t run, bool detach, struct hy_beside *ret,
+int hy_tensorboard_child_start(const char *project, int64_t run, bool detach, struct hy_tensorboard_child *ret,
                           struct hy_err *err)
 {
     int rc;
 
-    *ret = (struct hy_beside){.complaints = -1};
+    *ret = (struct hy_tensorboard_child){.complaints = -1};
     rc = detach ? detached(project, run, ret, err) : attached(project, run, ret);
     if (rc < 0 && !err->code)
         hy_err_sys(err, rc, "cannot start TensorBoard");

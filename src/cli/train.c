@@ -148,7 +148,7 @@ static void link_outputs(const char *folder, const char *project, int64_t run, u
     if (rc < 0)
         hy_err_sys(&err, rc, "the output cannot be linked to '%s'; it is in %s", folder, logdir);
     if (err.code)
-        hy_complain("train", &err);
+        hy_print_error("train", &err);
 }
 
 /* ---- the command ------------------------------------------------------------------------ */
@@ -198,7 +198,7 @@ static int prepare(const struct hy_args *args, const char *project, Hy__RunSpec 
     return rc == 0 ? hy_spec_training_environment(args, *ret, err) : rc;
 }
 
-static int train(const struct hy_args *args, const char *project, const Hy__RunSpec *spec, enum hy_form form)
+static int train(const struct hy_args *args, const char *project, const Hy__RunSpec *spec, enum hy_output form)
 {
     const char *outputs = hy_args_get(args, "output-filename");
     struct hy_started started;
@@ -208,7 +208,7 @@ static int train(const struct hy_args *args, const char *project, const Hy__RunS
         return hy_cmd_failed(args, &err);
     if (outputs)
         link_outputs(outputs, project, started.run, spec->ranks);
-    return hy_run_begun(args, project, &started, form);
+    return hy_run_follow(args, project, &started, form);
 }
 
 int hy_cmd_train(const struct hy_args *line)
@@ -218,7 +218,7 @@ int hy_cmd_train(const struct hy_args *line)
     hy_cleanup_free char *project = NULL;
     hy_cleanup_spec Hy__RunSpec *spec = NULL;
     const struct hy_args *args = &config.args;
-    enum hy_form form;
+    enum hy_output form;
 
     if (hy_args_has(line, "version"))
         return hy_cmd_version(line);
@@ -227,7 +227,7 @@ int hy_cmd_train(const struct hy_args *line)
     if (hy_config_read(line, &config, &err) < 0)
         return hy_cmd_failed(line, &err);
     project = hy_project_made(args, &err);
-    if (!project || hy_form_asked(args, &form, &err) < 0 || prepare(args, project, &spec, &err) < 0)
+    if (!project || hy_output_format(args, &form, &err) < 0 || prepare(args, project, &spec, &err) < 0)
         return hy_cmd_failed(args, &err);
     say_before(args, spec);
     return hy_args_has(args, "scaling") ? hy_scaling(args, project, spec, form)

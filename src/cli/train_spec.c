@@ -25,7 +25,7 @@ int hy_spec_set_ranks(Hy__RunSpec *spec, uint32_t ranks, struct hy_err *err)
     spec->ranks = ranks;
     /* This machine has as many slots as that says, however many cores it has. */
     spec->parallel = ranks > spec->ranks_max ? ranks : spec->ranks_max;
-    return spec->n_dims ? hy_text_take(&spec->dims[0]->text, text, err) : hy_dim_take(spec, text, err);
+    return spec->n_dims ? hy_spec_set_text(&spec->dims[0]->text, text, err) : hy_spec_add_dim(spec, text, err);
 }
 
 /* "-H localhost:4" of horovodrun's users means this machine, and needs no ssh. */
@@ -99,7 +99,7 @@ static int discovery(const struct hy_args *args, Hy__RunSpec *spec, struct hy_er
     if (hy_args_has(args, "engine") || hy_args_has(args, "scaling"))
         return hy_err_set(err, -EINVAL, "--host-discovery-script cannot be used with --%s",
                           hy_args_has(args, "engine") ? "engine" : "scaling");
-    if (hy_text_take(&spec->discovery, hy_strdup(script), err) < 0)
+    if (hy_spec_set_text(&spec->discovery, hy_strdup(script), err) < 0)
         return err->code;
     return hy_spec_number(args, "slots-per-host", 1, 65536, &spec->discovery_slots, err);
 }
@@ -167,7 +167,7 @@ static int add_role(Hy__RunSpec *spec, const char *text, size_t n, struct hy_err
     spec->roles[spec->n_roles++] = role;
     role->count = (uint32_t)number;
     spec->ranks += role->count;
-    return hy_text_take(&role->name, hy_strndup(text, (size_t)(equals - text)), err);
+    return hy_spec_set_text(&role->name, hy_strndup(text, (size_t)(equals - text)), err);
 }
 
 /* In this order they are numbered. */
@@ -231,7 +231,7 @@ static int metric(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *
     if (rc < 0 || spec->metric[0] || !hy_args_has(args, "scaling"))
         return rc;
     spec->maximize = 1;
-    return hy_text_take(&spec->metric, hy_strdup(speed ? speed : SPEED), err);
+    return hy_spec_set_text(&spec->metric, hy_strdup(speed ? speed : SPEED), err);
 }
 
 int hy_spec_training(const struct hy_args *args, Hy__RunSpec **ret, struct hy_err *err)
@@ -270,8 +270,8 @@ static int set_take(Hy__RunSpec *spec, char *entry, struct hy_err *err)
     char **before = entry ? find(spec, entry, strcspn(entry, "=")) : NULL;
 
     if (before)
-        return hy_text_take(before, hy_take(owned), err);
-    return owned ? hy_texts_add(&spec->env, &spec->n_env, owned, err) : hy_err_oom(err);
+        return hy_spec_set_text(before, hy_take(owned), err);
+    return owned ? hy_spec_add_text(&spec->env, &spec->n_env, owned, err) : hy_err_oom(err);
 }
 
 /* -x NAME, as mpirun has it, sends what is there; that is sent anyway. */
@@ -361,7 +361,7 @@ static int ssh(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err
         hy_err_sys(err, -errno, "--ssh-identity-file: cannot read '%s'", file);
         return err->code = -EINVAL;
     }
-    return hy_text_take(&spec->ssh_identity,
+    return hy_spec_set_text(&spec->ssh_identity,
                         *file == '/' ? hy_strdup(file) : hy_asprintf("%s/%s", spec->cwd, file), err);
 }
 

@@ -41,7 +41,7 @@ enum mood { WATCHING, ASKING, STOPPING };
 struct watch {
     const char *what;
     struct hy_store *store;
-    struct hy_runinfo info;
+    struct hy_run_info info;
     int fd; /* to the driver */
     int signals;
     struct hy_buf rest, message;
@@ -51,12 +51,12 @@ struct watch {
     bool quiet;              /* nobody is told, nothing stays */
     bool no_reason;          /* the caller says why a training failed */
     bool html, html_due;     /* for a notebook; something is new */
-    struct hy_teller teller; /* when neither */
-    struct hy_board board;
+    struct hy_run_lines teller; /* when neither */
+    struct hy_live_view board;
     struct hy_history history;
     Hy__Update *update; /* the newest; NULL: all that it covers has been read and shown */
     bool unread;        /* the store could not be read the last time */
-    struct hy_stream stream; /* of a training: what its ranks print */
+    struct hy_rank_output stream; /* of a training: what its ranks print */
     int64_t looked_ms;
     int aside; /* complaints of a process beside us; -1: none (any more) */
     struct hy_buf aside_text;
@@ -94,8 +94,8 @@ static void draw(struct watch *w)
     int64_t now = hy_clock_ms();
 
     hy_style_of(STDOUT_FILENO, &w->out.style);
-    w->board.above = hy_stream_current(&w->stream);
-    if (hy_board_table(&w->board, &w->out, now, w->spin, footer(w)) == 0)
+    w->board.above = hy_rank_output_current(&w->stream);
+    if (hy_live_view_text(&w->board, &w->out, now, w->spin, footer(w)) == 0)
         hy_screen_draw(&w->screen, &w->out);
     hy_buf_clear(&w->out.buf);
     w->out.rc = 0; /* a frame that failed is replaced by the next one */
@@ -134,16 +134,16 @@ static void give_up_telling(struct watch *w, int rc)
     if (w->over)
         return;
     if (has_ended(w)) {
-        leave(w, rc == -EPIPE ? hy_exit_of(w->update, stop_status(w)) : HY_EXIT_FAILED);
+        leave(w, rc == -EPIPE ? hy_exit_status(w->update, stop_status(w)) : HY_EXIT_FAILED);
         if (rc == -EPIPE)
             return;
         hy_err_sys(&err, rc, "run %lld has ended, but its trials cannot be written here", run);
-        hy_complain(w->what, &err);
+        hy_print_error(w->what, &err);
         return;
     }
     if (w->owner >= 0 && w->mood != STOPPING) {
         hy_err_sys(&err, rc, "run %lld is stopped, because its output cannot be written", run);
-        hy_complain(w->what, &err);
+        hy_print_error(w->what, &err);
         stop(w, SIGPIPE);
     }
     if (w->mood == STOPPING) {
@@ -157,7 +157,7 @@ static void give_up_telling(struct watch *w, int rc)
     else
         hy_err_sys(&err, rc, "run %lld goes on ('hopyard attach %lld'), but this cannot be written", run,
                    run);
-    hy_complain(w->what, &err);
+    hy_print_error(w->what, &err);
     leave(w, rc == -EPIPE ? HY_EXIT_OK : HY_EXIT_FAILED);
 }
 
@@ -193,7 +193,7 @@ static void note_above(struct watch *w, const char *text)
 
 static void look(struct watch *w, bool last)
 {
-    int rc = w->deaf ? 0 : hy_stream_show(&w->stream, last);
+    int rc = w->deaf ? 0 : hy_rank_output_show(&w->stream, last);
 
     w->looked_ms = hy_clock_ms();
     if (rc > 0)
@@ -209,13 +209,13 @@ static int stream_open(struct watch *w, const struct hy_watching *how)
 
     if (!w->info.row.ranks || !w->info.spec || w->html || w->quiet || w->teller.json)
         return 0;
-    rc = hy_stream_init(&w->stream, w->info.row.logdir, w->info.spec, !alone);
+    rc = hy_rank_output_init(&w->stream, w->info.row.logdir, w->info.spec, !alone);
     if (rc == 0 && how->since_ms)
-        rc = hy_stream_since(&w->stream, how->since_ms);
+        rc = hy_rank_output_since(&w->stream, how->since_ms);
     else if (rc == 0 && w->live)
-        rc = hy_stream_near_end(&w->stream);
+        rc = hy_rank_output_near_end(&w->stream);
     w->stream.above = w->live ? &w->screen : NULL;
-    w->stream.text = (struct hy_logtext){
+    w->stream.text = (struct hy_log_format){
         .escape = w->live, .overwrite = w->live, .prefix = alone ? HY_LOG_LINES : HY_LOG_RANKED};
     if (!w->live) {
         w->words = STDERR_FILENO;
@@ -228,7 +228,7 @@ static void send_html(struct watch *w)
 {
     w->html_due = false;
     w->drawn_ms = hy_clock_ms();
-    deliver(w, hy_board_html(&w->board, &w->out, w->drawn_ms));
+    deliver(w, hy_live_view_html(&w->board, &w->out, w->drawn_ms));
 }
 
 /* The rank that is to blame, before the last word. */
@@ -236,8 +236,8 @@ static void blame(struct watch *w, const Hy__Update *u)
 {
     if (!u->ranks || !u->failed || w->teller.json || w->no_reason)
         return;
-    hy_board_find_culprit(&w->board, w->store, &w->info);
-    deliver(w, hy_board_culprit(&w->board, u, &w->out));
+    hy_live_view_find_first_failure(&w->board, w->store, &w->info);
+    deliver(w, hy_live_view_first_failure(&w->board, u, &w->out));
 }
 
 /* ---- updates and what they cover ------------------------------------------------------ */
@@ -260,7 +260,7 @@ static void say_unread(struct watch *w, const struct hy_err *why)
     if (w->screen.open)
         note_above(w, err.text);
     else
-        hy_complain(w->what, &err);
+        hy_print_error(w->what, &err);
 }
 
 /* What was read, without the end. */
@@ -276,7 +276,7 @@ static void show_part(struct watch *w, Hy__Update *u)
     if (u->ended_seq)
         w->teller.skip = 0; /* the position is exact */
     u->last = false;
-    deliver(w, hy_teller_update(&w->teller, u, &w->out));
+    deliver(w, hy_run_lines_update(&w->teller, u, &w->out));
     u->last = last;
     hy_history_drop(u);
 }
@@ -287,9 +287,9 @@ static void show_end(struct watch *w, Hy__Update *u)
     look(w, true);
     if (is_told(w))
         blame(w, u);
-    leave(w, w->unread ? HY_EXIT_FAILED : hy_exit_of(u, stop_status(w)));
+    leave(w, w->unread ? HY_EXIT_FAILED : hy_exit_status(u, stop_status(w)));
     if (is_told(w))
-        deliver(w, hy_teller_update(&w->teller, u, &w->out));
+        deliver(w, hy_run_lines_update(&w->teller, u, &w->out));
 }
 
 /* Reads the next part of what the update covers and shows it. */
@@ -297,7 +297,7 @@ static void catch_up(struct watch *w)
 {
     Hy__Update *u = w->update;
     struct hy_err err = {0};
-    int rc = hy_history_read(&w->history, w->store, u, is_told(w) ? 0 : HY_BOARD_RECENT, &err);
+    int rc = hy_history_read(&w->history, w->store, u, is_told(w) ? 0 : HY_LIVE_VIEW_RECENT, &err);
 
     if (rc < 0)
         say_unread(w, &err);
@@ -309,7 +309,7 @@ static void catch_up(struct watch *w)
     w->update = NULL;
     if (u->last)
         show_end(w, u);
-    hy_board_take(&w->board, u, hy_clock_ms());
+    hy_live_view_take(&w->board, u, hy_clock_ms());
 }
 
 static void hang_up(struct watch *w)
@@ -339,9 +339,9 @@ static void show_notice(struct watch *w, const char *text)
     if (w->live)
         note_above(w, text);
     else if (is_told(w))
-        deliver(w, hy_teller_note(&w->teller, w->info.row.id, text, &w->out));
+        deliver(w, hy_run_lines_note(&w->teller, w->info.row.id, text, &w->out));
     else if ((text = hy_strdup(text)))
-        hy_board_take_note(&w->board, (char *)text);
+        hy_live_view_take_note(&w->board, (char *)text);
     w->html_due = w->html;
 }
 
@@ -390,13 +390,13 @@ static void stop(struct watch *w, int signal)
 static void detach(struct watch *w)
 {
     if (has_ended(w)) {
-        leave(w, hy_exit_of(w->update, stop_status(w)));
+        leave(w, hy_exit_status(w->update, stop_status(w)));
         return;
     }
     hy_screen_close(&w->screen);
     if (w->owner >= 0 && w->mood != STOPPING && hy_driver_disown(w->owner) < 0)
         errno = 0; /* a driver that is gone cannot stop it */
-    if (!w->html && hy_say_detached(w->info.row.id, w->teller.json, "") < 0)
+    if (!w->html && hy_print_detached(w->info.row.id, w->teller.json, "") < 0)
         errno = 0; /* a terminal that is gone needs no word */
     leave(w, stop_status(w));
 }
@@ -491,8 +491,8 @@ static void take_end(struct watch *w, struct hy_err *err)
 {
     Hy__Update *u = NULL;
 
-    if (hy_runinfo_update(w->store, &w->info, &u, err) < 0) {
-        hy_complain(w->what, err);
+    if (hy_run_info_update(w->store, &w->info, &u, err) < 0) {
+        hy_print_error(w->what, err);
         leave(w, HY_EXIT_FAILED);
         return;
     }
@@ -512,7 +512,7 @@ static void say_lost(struct watch *w)
     hy_err_set(&err, -EPIPE, "run %lld: its driver has died; what has ended is safe%s (%s says more)", run,
                hy_resume_clause(hy_run_resume(w->info.spec), run, ", and '", "' goes on", text, sizeof text),
                log ? log : "its log");
-    hy_complain(w->what, &err);
+    hy_print_error(w->what, &err);
     if (w->html)
         take_end(w, &err); /* as far as the store knows */
     else
@@ -526,8 +526,8 @@ static int reload(struct watch *w, struct hy_err *err)
     int rc;
 
     snprintf(number, sizeof number, "%lld", (long long)w->info.row.id);
-    hy_runinfo_done(&w->info);
-    rc = hy_runinfo_find(w->store, number, &w->info, err);
+    hy_run_info_done(&w->info);
+    rc = hy_run_info_find(w->store, number, &w->info, err);
     return rc < 0 ? rc : w->info.row.state == HY_RUN_RUNNING;
 }
 
@@ -558,7 +558,7 @@ static void on_answer(struct watch *w, Hy__ClientAnswer *answer)
     } else if (answer->body_case == HY__CLIENT_ANSWER__BODY_ERROR) {
         hy_err_set(&err, -EPROTO, "%s", answer->error);
         hy_screen_close(&w->screen);
-        hy_complain(w->what, &err);
+        hy_print_error(w->what, &err);
         leave(w, HY_EXIT_FAILED);
     }
     hy__client_answer__free_unpacked(answer, &hy_proto_memory);
@@ -591,7 +591,7 @@ static void reach(struct watch *w)
         if (rc < 0) {
             hy_err_wrap(&err, "run %lld", run);
             hy_screen_close(&w->screen);
-            hy_complain(w->what, &err);
+            hy_print_error(w->what, &err);
             leave(w, HY_EXIT_FAILED);
         } else if (rc == 0) {
             take_end(w, &err);
@@ -643,7 +643,7 @@ static int wait_ms(const struct watch *w)
 
     if (w->update)
         return 0;
-    return w->stream.ranks && (frame < 0 || frame > HY_STREAM_MS) ? HY_STREAM_MS : frame;
+    return w->stream.ranks && (frame < 0 || frame > HY_RANK_OUTPUT_MS) ? HY_RANK_OUTPUT_MS : frame;
 }
 
 static void turn(struct watch *w)
@@ -665,7 +665,7 @@ static void turn(struct watch *w)
         catch_up(w);
     if (!w->over && fds[3].revents)
         read_aside(w);
-    if (!w->over && w->stream.ranks && hy_clock_ms() - w->looked_ms >= HY_STREAM_MS)
+    if (!w->over && w->stream.ranks && hy_clock_ms() - w->looked_ms >= HY_RANK_OUTPUT_MS)
         look(w, false);
     if (!w->over && w->live && frame_timeout(w) == 0) {
         w->spin++;
@@ -682,14 +682,14 @@ static void finish(struct watch *w)
     if (is_told(w) || !w->board.now || !w->board.now->last || (w->quiet && w->status == HY_EXIT_OK))
         return;
     if (w->info.row.ranks && !w->no_reason)
-        hy_board_find_culprit(&w->board, w->store, &w->info);
+        hy_live_view_find_first_failure(&w->board, w->store, &w->info);
     else if (!w->info.row.ranks)
-        hy_board_failures(&w->board, w->store, w->info.row.id);
+        hy_live_view_failures(&w->board, w->store, w->info.row.id);
     if (!w->html) {
         hy_style_of(w->words, &w->out.style);
-        hy_board_summary(&w->board, &w->out);
+        hy_live_view_summary(&w->board, &w->out);
     } else {
-        hy_board_html(&w->board, &w->out, hy_clock_ms());
+        hy_live_view_html(&w->board, &w->out, hy_clock_ms());
     }
     if (hy_out_flush(&w->out, w->words) < 0)
         errno = 0; /* the exit status says it too */
@@ -706,9 +706,9 @@ static void watch_done(struct watch *w)
     hy_close_at(&w->owner);
     hy_buf_done(&w->aside_text);
     hy_out_done(&w->out);
-    hy_stream_done(&w->stream);
-    hy_board_done(&w->board);
-    hy_runinfo_done(&w->info);
+    hy_rank_output_done(&w->stream);
+    hy_live_view_done(&w->board);
+    hy_run_info_done(&w->info);
     hy_store_close(w->store);
 }
 
@@ -724,7 +724,7 @@ static int watch_open(struct watch *w, const char *project, int64_t run, const s
         return hy_err_sys(err, w->signals, "cannot catch signals");
     rc = hy_store_open(project, HY_STORE_READ, &w->store, err);
     if (rc == 0)
-        rc = hy_runinfo_find(w->store, number, &w->info, err);
+        rc = hy_run_info_find(w->store, number, &w->info, err);
     if (rc < 0)
         return rc;
     w->teller.seed = (uint64_t)w->info.row.seed;
@@ -741,13 +741,13 @@ int hy_watch(const char *project, int64_t run, const struct hy_watching *how)
     int rc;
 
     hy_style_of(STDOUT_FILENO, &style);
-    w.quiet = how->form == HY_FORM_QUIET;
+    w.quiet = how->form == HY_OUTPUT_QUIET;
     w.no_reason = how->no_reason;
-    w.live = style.terminal && (how->form == HY_FORM_PERSON || w.quiet);
+    w.live = style.terminal && (how->form == HY_OUTPUT_TEXT || w.quiet);
     if (w.quiet && !w.live)
         w.words = STDERR_FILENO; /* standard output is for what the caller came for */
-    w.html = how->form == HY_FORM_HTML;
-    w.teller.json = how->form == HY_FORM_JSON;
+    w.html = how->form == HY_OUTPUT_HTML;
+    w.teller.json = how->form == HY_OUTPUT_JSON;
     hy_out_init(&w.out, w.html ? &hy_html_style : &style);
     hy_buf_init(&w.aside_text, 4096);
     hy_buf_init(&w.rest, 2 * HY_LOCAL_MAX);
@@ -755,7 +755,7 @@ int hy_watch(const char *project, int64_t run, const struct hy_watching *how)
     rc = watch_open(&w, project, run, how, &err);
     if (rc < 0) {
         hy_err_wrap(&err, "run %lld", (long long)run);
-        hy_complain(how->what, &err);
+        hy_print_error(how->what, &err);
         leave(&w, HY_EXIT_FAILED);
     } else {
         reach(&w);
@@ -769,7 +769,7 @@ int hy_watch(const char *project, int64_t run, const struct hy_watching *how)
     return w.status;
 }
 
-int hy_exit_of(const Hy__Update *last, int stopped)
+int hy_exit_status(const Hy__Update *last, int stopped)
 {
     if (stopped && strcmp(last->state, "stopped") == 0)
         return stopped;
@@ -777,14 +777,14 @@ int hy_exit_of(const Hy__Update *last, int stopped)
                                                                                   : HY_EXIT_FAILED;
 }
 
-int hy_say_detached(int64_t run, bool json, const char *tensorboard)
+int hy_print_detached(int64_t run, bool json, const char *tensorboard)
 {
     hy_cleanup_out struct hy_out out = {0};
-    struct hy_teller teller = {.json = json};
+    struct hy_run_lines teller = {.json = json};
     struct hy_style style;
 
     hy_style_of(STDOUT_FILENO, &style);
     hy_out_init(&out, &style);
-    hy_teller_detached(&teller, run, tensorboard, &out);
+    hy_run_lines_detached(&teller, run, tensorboard, &out);
     return hy_out_flush(&out, STDOUT_FILENO);
 }

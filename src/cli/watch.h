@@ -8,16 +8,16 @@
 #include "view/view.h"
 #include "client/client.h"
 
-enum hy_form {
-    HY_FORM_PERSON, /* a live table in a terminal, lines in a pipe */
-    HY_FORM_JSON,
-    HY_FORM_HTML,  /* for a notebook: each line is a whole fragment that replaces the one before */
-    HY_FORM_QUIET, /* a live table in a terminal, and nothing stays of it */
+enum hy_output {
+    HY_OUTPUT_TEXT, /* a live table in a terminal, lines in a pipe */
+    HY_OUTPUT_JSON,
+    HY_OUTPUT_HTML,  /* for a notebook: each line is a whole fragment that replaces the one before */
+    HY_OUTPUT_QUIET, /* a live table in a terminal, and nothing stays of it */
 };
 
 struct hy_watching {
     const char *what; /* names the command in complaints */
-    enum hy_form form;
+    enum hy_output form;
     int aside; /* a process beside it complains here, a line each: they become notes; -1: none */
     /* Of a training, what is shown of its ranks' output: */
     bool all_ranks;   /* not only rank 0's */
@@ -33,9 +33,9 @@ int hy_watch(const char *project, int64_t run, const struct hy_watching *how);
 
 /* "run 3 goes on; come back with …" for a run that nobody watches (any more).
  * `tensorboard` is the address of one that shows it, or "". */
-int hy_say_detached(int64_t run, bool json, const char *tensorboard);
+int hy_print_detached(int64_t run, bool json, const char *tensorboard);
 
 /* The exit status a run's end stands for; `stopped` where this command has stopped it, else 0. */
-int hy_exit_of(const Hy__Update *last, int stopped);
+int hy_exit_status(const Hy__Update *last, int stopped);
 
 #endif

@@ -55,11 +55,11 @@ int hy_client_connect(struct hy_store *s, int64_t run, struct hy_err *err);
 /* 0 or -Exxx. */
 int hy_client_watch(int fd, bool trials);
 int hy_client_stop(int fd, bool feed); /* all of it, or only what is fed to its nodes */
-int hy_client_feeds(int fd); /* as long as it is open, rows may come to a cluster's nodes */
+int hy_client_hold_feed(int fd); /* as long as it is open, rows may come to a cluster's nodes */
 int hy_client_announce(int fd, const char *tensorboard);
 /* This client starts agents for the run, or can now start more. One of them is over, and why. */
 int hy_client_supply(int fd, const Hy__Supply *offer);
-int hy_client_over(int fd, const struct hy_supply_word *word);
+int hy_client_agent_ended(int fd, const struct hy_supply_line *word);
 /* The next answer (made with hy_proto_memory) in *ret: 1, or what hy_local_get answers; -EPROTO. */
 int hy_client_next(int fd, struct hy_buf *rest, struct hy_buf *message, int timeout_ms,
                    Hy__ClientAnswer **ret);

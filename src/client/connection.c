@@ -49,7 +49,7 @@ int hy_client_stop(int fd, bool feed)
     return put(fd, &request);
 }
 
-int hy_client_feeds(int fd)
+int hy_client_hold_feed(int fd)
 {
     Hy__ClientRequest request = HY__CLIENT_REQUEST__INIT;
     Hy__Announce announce = HY__ANNOUNCE__INIT;
@@ -80,7 +80,7 @@ int hy_client_supply(int fd, const Hy__Supply *offer)
     return put(fd, &request);
 }
 
-int hy_client_over(int fd, const struct hy_supply_word *word)
+int hy_client_agent_ended(int fd, const struct hy_supply_line *word)
 {
     Hy__ClientRequest request = HY__CLIENT_REQUEST__INIT;
     Hy__AgentOver over = HY__AGENT_OVER__INIT;

@@ -47,8 +47,8 @@ static int environment(Hy__RunSpec *spec, const char *project, struct hy_err *er
 
     for (char **entry = environ; *entry && rc == 0; entry++)
         if (!is_private(*entry) && goes_along(spec, *entry) && !(named && strncmp(*entry, "HOPYARD_PROJECT=", 16) == 0))
-            rc = hy_texts_add(&spec->env, &spec->n_env, *entry, err);
-    return rc == 0 && named ? hy_texts_add(&spec->env, &spec->n_env, named, err) : rc;
+            rc = hy_spec_add_text(&spec->env, &spec->n_env, *entry, err);
+    return rc == 0 && named ? hy_spec_add_text(&spec->env, &spec->n_env, named, err) : rc;
 }
 
 /* Elsewhere, or with a placeholder in it, the program is the agent's to find. */
@@ -71,9 +71,9 @@ int hy_spec_add_environment(Hy__RunSpec *spec, const char *project, struct hy_er
 
     if (!cwd)
         return hy_err_sys(err, -errno, "cannot find out which folder this is");
-    rc = hy_text_take(&spec->cwd, cwd, err);
+    rc = hy_spec_set_text(&spec->cwd, cwd, err);
     if (rc == 0)
-        rc = hy_text_take(&spec->project, hy_strdup(project), err);
+        rc = hy_spec_set_text(&spec->project, hy_strdup(project), err);
     if (rc == 0)
         rc = program(spec, &path, err);
     if (rc == 0)
@@ -82,6 +82,6 @@ int hy_spec_add_environment(Hy__RunSpec *spec, const char *project, struct hy_er
         return rc;
     git = hy_git_commit(spec->cwd, deadline);
     if (git)
-        hy_text_take(&spec->git, git, err);
-    return hy_text_take(&spec->versions, hy_versions(path, deadline), err);
+        hy_spec_set_text(&spec->git, git, err);
+    return hy_spec_set_text(&spec->versions, hy_versions(path, deadline), err);
 }

@@ -70,7 +70,7 @@ static void own(const char **text, int *rc)
 
 static int copy_run(void *arg, const struct hy_run_row *row, const struct hy_run_counts *counts)
 {
-    struct hy_runinfo *r = arg;
+    struct hy_run_info *r = arg;
     int rc = 0;
 
     r->row = *row;
@@ -89,7 +89,7 @@ static int copy_run(void *arg, const struct hy_run_row *row, const struct hy_run
     return rc;
 }
 
-void hy_runinfo_done(struct hy_runinfo *r)
+void hy_run_info_done(struct hy_run_info *r)
 {
     const char *texts[] = {r->row.name,   r->row.app_id,   r->row.logdir, r->row.command,
                            r->row.metric, r->row.versions, r->row.git,    r->row.message};
@@ -99,20 +99,20 @@ void hy_runinfo_done(struct hy_runinfo *r)
     free(r->shown);
     if (r->spec)
         hy__run_spec__free_unpacked(r->spec, &hy_proto_memory);
-    *r = (struct hy_runinfo){0};
+    *r = (struct hy_run_info){0};
 }
 
-int hy_runinfo_find(struct hy_store *s, const char *text, struct hy_runinfo *ret, struct hy_err *err)
+int hy_run_info_find(struct hy_store *s, const char *text, struct hy_run_info *ret, struct hy_err *err)
 {
     int64_t id;
     int rc = hy_store_run_find(s, text, &id, err);
 
-    *ret = (struct hy_runinfo){0};
+    *ret = (struct hy_run_info){0};
     if (rc < 0)
         return rc;
     rc = hy_store_run_each(s, id, copy_run, ret, err);
     if (rc < 0) {
-        hy_runinfo_done(ret);
+        hy_run_info_done(ret);
         return rc == -ENOMEM ? hy_err_set(err, rc, "out of memory") : rc;
     }
     ret->alive = hy_store_run_alive(s, id) > 0;
@@ -120,7 +120,7 @@ int hy_runinfo_find(struct hy_store *s, const char *text, struct hy_runinfo *ret
     return 0;
 }
 
-const char *hy_run_word(const struct hy_run_row *row, bool alive)
+const char *hy_run_state_text(const struct hy_run_row *row, bool alive)
 {
     if (row->state == HY_RUN_RUNNING && !alive)
         return "interrupted";
@@ -178,14 +178,14 @@ static int text(char **field, const char *value)
     return 0;
 }
 
-static int fill_update(struct hy_store *s, const struct hy_runinfo *r, Hy__Update *u, struct hy_err *err)
+static int fill_update(struct hy_store *s, const struct hy_run_info *r, Hy__Update *u, struct hy_err *err)
 {
     int64_t until = r->row.ended ? r->row.ended : hy_clock_wall_ms();
     int rc = 0;
 
     u->run = r->row.id;
     rc |= text(&u->name, r->row.name);
-    rc |= text(&u->state, hy_run_word(&r->row, r->alive));
+    rc |= text(&u->state, hy_run_state_text(&r->row, r->alive));
     rc |= text(&u->metric, r->row.metric);
     rc |= text(&u->message, r->row.message);
     rc |= text(&u->logdir, r->shown);
@@ -209,7 +209,7 @@ static int fill_update(struct hy_store *s, const struct hy_runinfo *r, Hy__Updat
     return 0;
 }
 
-int hy_runinfo_update(struct hy_store *s, const struct hy_runinfo *r, Hy__Update **ret, struct hy_err *err)
+int hy_run_info_update(struct hy_store *s, const struct hy_run_info *r, Hy__Update **ret, struct hy_err *err)
 {
     Hy__Update *u = hy_malloc(sizeof *u);
     int rc;

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "wire/wire.h"
 
-int hy_text_take(char **field, char *value, struct hy_err *err)
+int hy_spec_set_text(char **field, char *value, struct hy_err *err)
 {
     if (!value)
         return hy_err_oom(err);
@@ -29,7 +29,7 @@ static int take_entry(void ***list, size_t *count, void *entry, struct hy_err *e
     return 0;
 }
 
-int hy_texts_add(char ***list, size_t *count, const char *text, struct hy_err *err)
+int hy_spec_add_text(char ***list, size_t *count, const char *text, struct hy_err *err)
 {
     char *copy = hy_strdup(text);
     int rc = take_entry((void ***)list, count, copy, err);
@@ -39,7 +39,7 @@ int hy_texts_add(char ***list, size_t *count, const char *text, struct hy_err *e
     return rc;
 }
 
-int hy_texts_copy(char ***list, size_t *ret_count, char *const *texts, size_t count, struct hy_err *err)
+int hy_spec_copy_texts(char ***list, size_t *ret_count, char *const *texts, size_t count, struct hy_err *err)
 {
     *list = hy_calloc(count, sizeof **list);
     if (!*list)
@@ -53,7 +53,7 @@ int hy_texts_copy(char ***list, size_t *ret_count, char *const *texts, size_t co
     return 0;
 }
 
-int hy_dim_take(Hy__RunSpec *spec, char *text, struct hy_err *err)
+int hy_spec_add_dim(Hy__RunSpec *spec, char *text, struct hy_err *err)
 {
     Hy__Dim *dim = hy_malloc(sizeof *dim);
     int rc;
@@ -63,7 +63,7 @@ int hy_dim_take(Hy__RunSpec *spec, char *text, struct hy_err *err)
         return hy_err_oom(err);
     }
     hy__dim__init(dim);
-    rc = hy_text_take(&dim->text, text, err);
+    rc = hy_spec_set_text(&dim->text, text, err);
     if (rc == 0)
         rc = take_entry((void ***)&spec->dims, &spec->n_dims, dim, err);
     if (rc < 0)
@@ -71,7 +71,7 @@ int hy_dim_take(Hy__RunSpec *spec, char *text, struct hy_err *err)
     return rc;
 }
 
-int hy_host_take(Hy__RunSpec *spec, char *name, uint32_t slots, struct hy_err *err)
+int hy_spec_add_host(Hy__RunSpec *spec, char *name, uint32_t slots, struct hy_err *err)
 {
     Hy__HostSpec *host = hy_malloc(sizeof *host);
     int rc;
@@ -82,7 +82,7 @@ int hy_host_take(Hy__RunSpec *spec, char *name, uint32_t slots, struct hy_err *e
     }
     hy__host_spec__init(host);
     host->slots = slots;
-    rc = hy_text_take(&host->host, name, err);
+    rc = hy_spec_set_text(&host->host, name, err);
     if (rc == 0)
         rc = take_entry((void ***)&spec->hosts, &spec->n_hosts, host, err);
     if (rc < 0)

@@ -10,11 +10,11 @@
 #include "hopyard.pb-c.h"
 
 /* Replaces a text of the message. Takes `value`, which may be NULL (out of memory). */
-int hy_text_take(char **field, char *value, struct hy_err *err);
-int hy_texts_add(char ***list, size_t *count, const char *text, struct hy_err *err);
-int hy_texts_copy(char ***list, size_t *ret_count, char *const *texts, size_t count, struct hy_err *err);
+int hy_spec_set_text(char **field, char *value, struct hy_err *err);
+int hy_spec_add_text(char ***list, size_t *count, const char *text, struct hy_err *err);
+int hy_spec_copy_texts(char ***list, size_t *ret_count, char *const *texts, size_t count, struct hy_err *err);
 /* Takes `text`, which may be NULL (out of memory). */
-int hy_dim_take(Hy__RunSpec *spec, char *text, struct hy_err *err);
-int hy_host_take(Hy__RunSpec *spec, char *name, uint32_t slots, struct hy_err *err);
+int hy_spec_add_dim(Hy__RunSpec *spec, char *text, struct hy_err *err);
+int hy_spec_add_host(Hy__RunSpec *spec, char *name, uint32_t slots, struct hy_err *err);
 
 #endif

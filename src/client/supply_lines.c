@@ -24,7 +24,7 @@ static const char *get_text(const json_t *line, const char *name)
     return text ? text : "";
 }
 
-static int parse_offer(struct hy_supply_word *w)
+static int parse_offer(struct hy_supply_line *w)
 {
     uint64_t agents, parallel;
 
@@ -40,7 +40,7 @@ static int parse_offer(struct hy_supply_word *w)
     return 0;
 }
 
-static int parse_over(struct hy_supply_word *w)
+static int parse_over(struct hy_supply_line *w)
 {
     w->why = json_string_value(json_object_get(w->line, "why"));
     w->lives = json_is_true(json_object_get(w->line, "lives"));
@@ -48,18 +48,18 @@ static int parse_over(struct hy_supply_word *w)
     return json_object_get(w->line, "over") && w->why && get_number(w->line, "over", INT64_MAX, &w->over) ? 0 : -EPROTO;
 }
 
-int hy_supply_parse(const char *text, size_t n, struct hy_supply_word *ret)
+int hy_supply_parse(const char *text, size_t n, struct hy_supply_line *ret)
 {
     int rc;
 
-    *ret = (struct hy_supply_word){.line = hy_json_load(text, n, 0, NULL)};
+    *ret = (struct hy_supply_line){.line = hy_json_load(text, n, 0, NULL)};
     rc = json_object_get(ret->line, "offer") ? parse_offer(ret) : parse_over(ret);
     if (rc < 0)
-        hy_supply_word_done(ret);
+        hy_supply_line_done(ret);
     return rc;
 }
 
-void hy_supply_word_done(struct hy_supply_word *w)
+void hy_supply_line_done(struct hy_supply_line *w)
 {
     json_decref(w->line);
     w->line = NULL;
@@ -88,7 +88,7 @@ static json_t *order_json(const Hy__AgentOrder *o)
     return NULL;
 }
 
-json_t *hy_supply_order(const Hy__ClientAnswer *answer)
+json_t *hy_supply_order_line(const Hy__ClientAnswer *answer)
 {
     json_t *line;
 

@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "hopyard.pb-c.h"
 
-struct hy_supply_word {
+struct hy_supply_line {
     bool is_offer;
     Hy__Supply offer; /* if it is one ... */
     uint64_t over;    /* ... else this agent is over, 0: none can be started, ... */
@@ -19,11 +19,11 @@ struct hy_supply_word {
     json_t *line;     /* whose texts these are */
 };
 
-/* 0, and hy_supply_word_done when it is not needed any more; or -EPROTO. */
-int hy_supply_parse(const char *text, size_t n, struct hy_supply_word *ret);
-void hy_supply_word_done(struct hy_supply_word *w);
+/* 0, and hy_supply_line_done when it is not needed any more; or -EPROTO. */
+int hy_supply_parse(const char *text, size_t n, struct hy_supply_line *ret);
+void hy_supply_line_done(struct hy_supply_line *w);
 
 /* The line that passes an order of the driver on, to start or to stop an agent; the caller's. NULL when out of memory. */
-json_t *hy_supply_order(const Hy__ClientAnswer *answer);
+json_t *hy_supply_order_line(const Hy__ClientAnswer *answer);
 
 #endif

@@ -13,7 +13,7 @@ static void trial_free(Hy__TrialView *t)
         hy__trial_view__free_unpacked(t, &hy_proto_memory);
 }
 
-void hy_board_done(struct hy_board *b)
+void hy_live_view_done(struct hy_live_view *b)
 {
     for (size_t i = 0; i < b->recent_count; i++)
         trial_free(b->recent[i]);
@@ -24,7 +24,7 @@ void hy_board_done(struct hy_board *b)
     free(b->last_lines);
     if (b->now)
         hy__update__free_unpacked(b->now, &hy_proto_memory);
-    *b = (struct hy_board){0};
+    *b = (struct hy_live_view){0};
 }
 
 /* A deep copy: packed and unpacked. */
@@ -43,7 +43,7 @@ static Hy__TrialView *trial_copy(const Hy__TrialView *t)
     return copy;
 }
 
-void hy_board_take_failure(struct hy_board *b, Hy__TrialView *trial)
+void hy_live_view_take_failure(struct hy_live_view *b, Hy__TrialView *trial)
 {
     for (size_t i = 0; i < b->failure_count; i++)
         if (b->failures[i]->number == trial->number) {
@@ -51,13 +51,13 @@ void hy_board_take_failure(struct hy_board *b, Hy__TrialView *trial)
             b->failures[i] = trial;
             return;
         }
-    if (b->failure_count == HY_BOARD_FAILURES)
+    if (b->failure_count == HY_LIVE_VIEW_FAILURES)
         trial_free(trial);
     else
         b->failures[b->failure_count++] = trial;
 }
 
-void hy_board_take_culprit(struct hy_board *b, Hy__TrialView *trial, char *last_lines)
+void hy_live_view_take_first_failure(struct hy_live_view *b, Hy__TrialView *trial, char *last_lines)
 {
     for (size_t i = 0; i < b->failure_count; i++)
         trial_free(b->failures[i]);
@@ -68,13 +68,13 @@ void hy_board_take_culprit(struct hy_board *b, Hy__TrialView *trial, char *last_
 }
 
 /* To the front, in place of what was known of the same trial before. */
-void hy_board_take_ended(struct hy_board *b, Hy__TrialView *trial)
+void hy_live_view_take_ended(struct hy_live_view *b, Hy__TrialView *trial)
 {
     size_t at = 0;
 
     while (at < b->recent_count && b->recent[at]->number != trial->number)
         at++;
-    if (at == HY_BOARD_RECENT)
+    if (at == HY_LIVE_VIEW_RECENT)
         at--;
     if (at < b->recent_count)
         trial_free(b->recent[at]);
@@ -84,39 +84,39 @@ void hy_board_take_ended(struct hy_board *b, Hy__TrialView *trial)
     b->recent[0] = trial;
 }
 
-void hy_board_take_note(struct hy_board *b, char *text)
+void hy_live_view_take_note(struct hy_live_view *b, char *text)
 {
     for (size_t i = 0; i < b->note_count; i++)
         if (strcmp(b->notes[i], text) == 0) { /* who connects again hears them again */
             free(text);
             return;
         }
-    if (b->note_count == HY_BOARD_NOTES) {
+    if (b->note_count == HY_LIVE_VIEW_NOTES) {
         free(b->notes[0]);
         memmove(b->notes, b->notes + 1, --b->note_count * sizeof b->notes[0]);
     }
     b->notes[b->note_count++] = text;
 }
 
-int hy_board_take(struct hy_board *b, Hy__Update *update, int64_t now_ms)
+int hy_live_view_take(struct hy_live_view *b, Hy__Update *update, int64_t now_ms)
 {
     int rc = 0;
 
     for (size_t i = 0; i < update->n_ended; i++) {
         Hy__TrialView *t = update->ended[i];
 
-        if (strcmp(t->state, "failed") == 0 && b->failure_count < HY_BOARD_FAILURES) {
+        if (strcmp(t->state, "failed") == 0 && b->failure_count < HY_LIVE_VIEW_FAILURES) {
             Hy__TrialView *copy = trial_copy(t);
 
             if (copy)
-                hy_board_take_failure(b, copy);
+                hy_live_view_take_failure(b, copy);
             else
                 rc = -ENOMEM;
         }
-        hy_board_take_ended(b, t);
+        hy_live_view_take_ended(b, t);
     }
     for (size_t i = 0; i < update->n_notes; i++)
-        hy_board_take_note(b, update->notes[i]);
+        hy_live_view_take_note(b, update->notes[i]);
     update->n_ended = update->n_notes = 0; /* they are the board's now; the arrays go with the update */
     if (b->now)
         hy__update__free_unpacked(b->now, &hy_proto_memory);

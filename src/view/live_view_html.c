@@ -40,9 +40,9 @@ static void head(struct hy_out *out, const Hy__Update *u, int64_t later_ms)
     struct hy_line l = line_begin(out, "");
 
     if (u->last)
-        hy_say_verdict(&l, u);
+        hy_run_text_verdict(&l, u);
     else
-        hy_say_head(&l, u, later_ms);
+        hy_run_text_head(&l, u, later_ms);
     line_end(out);
 }
 
@@ -68,7 +68,7 @@ static void counts(struct hy_out *out, const Hy__Update *u)
 {
     struct hy_line l = line_begin(out, "");
 
-    hy_say_counts(&l, u);
+    hy_run_text_counts(&l, u);
     line_end(out);
 }
 
@@ -80,7 +80,7 @@ static void best(struct hy_out *out, const Hy__Update *u)
         return;
     l = line_begin(out, "best  ");
     if (u->best)
-        hy_say_best(&l, u, !u->last);
+        hy_run_text_best(&l, u, !u->last);
     else
         hy_line_word(&l, HY_DIM, "none yet");
     line_end(out);
@@ -110,7 +110,7 @@ static void tensorboard(struct hy_out *out, const Hy__Update *u)
     line_end(out);
 }
 
-static int trials(struct hy_board *b, struct hy_out *out, int64_t later_ms)
+static int trials(struct hy_live_view *b, struct hy_out *out, int64_t later_ms)
 {
     const Hy__Update *u = b->now;
     int rc;
@@ -118,7 +118,7 @@ static int trials(struct hy_board *b, struct hy_out *out, int64_t later_ms)
     if (u->n_running + b->recent_count == 0)
         return 0;
     hy_out_str(out, "<div style=\"overflow-x:auto;margin:.6em 0\">");
-    rc = hy_board_trials(b, out, ROWS, later_ms, 0);
+    rc = hy_live_view_trials(b, out, ROWS, later_ms, 0);
     if (u->running_count > ROWS)
         hy_outf(out, "and %llu more are running", (unsigned long long)(u->running_count - ROWS));
     hy_out_str(out, "</div>");
@@ -144,12 +144,12 @@ static void last_lines(struct hy_out *out, const char *text)
     line_end(out);
 }
 
-static void failures(const struct hy_board *b, struct hy_out *out)
+static void failures(const struct hy_live_view *b, struct hy_out *out)
 {
     for (size_t i = 0; i < b->failure_count; i++) {
         struct hy_line l = line_begin(out, "");
 
-        hy_say_failure(&l, b->now, b->failures[i]);
+        hy_run_text_failure(&l, b->now, b->failures[i]);
         line_end(out);
     }
     if (b->now->ranks)
@@ -184,10 +184,10 @@ static void end(struct hy_out *out, const Hy__Update *u)
     line_end(out);
 }
 
-int hy_board_html(struct hy_board *b, struct hy_out *out, int64_t now_ms)
+int hy_live_view_html(struct hy_live_view *b, struct hy_out *out, int64_t now_ms)
 {
     const Hy__Update *u = b->now;
-    int64_t later = hy_board_later(b, now_ms);
+    int64_t later = hy_live_view_age(b, now_ms);
     int rc;
 
     if (!u)

@@ -34,9 +34,9 @@ static void head_line(struct hy_out *out, const Hy__Update *u, int64_t later_ms)
 {
     struct hy_line l = hy_line_begin(out);
 
-    hy_say_head(&l, u, later_ms);
+    hy_run_text_head(&l, u, later_ms);
     if (u->ranks)
-        hy_say_counts(&l, u);
+        hy_run_text_counts(&l, u);
     hy_out_str(out, "\n");
 }
 
@@ -48,7 +48,7 @@ static void progress_line(struct hy_out *out, const Hy__Update *u)
 
     if (u->total >= 0 && width >= BAR_LEAST)
         bar(&l, hy_update_ended(u), (uint64_t)u->total, width < BAR_MOST ? width : BAR_MOST);
-    hy_say_counts(&l, u);
+    hy_run_text_counts(&l, u);
     hy_out_str(out, "\n");
 }
 
@@ -61,7 +61,7 @@ static int best_line(struct hy_out *out, const Hy__Update *u)
         return 0;
     hy_line_word(&l, HY_DIM, "best  ");
     if (u->best)
-        hy_say_best(&l, u, true);
+        hy_run_text_best(&l, u, true);
     else
         hy_line_word(&l, HY_DIM, "none yet");
     hy_out_str(out, "\n");
@@ -93,9 +93,9 @@ static int above_line(struct hy_out *out, const char *text)
     return 1;
 }
 
-int hy_board_table(struct hy_board *b, struct hy_out *out, int64_t now_ms, unsigned spin, const char *footer)
+int hy_live_view_text(struct hy_live_view *b, struct hy_out *out, int64_t now_ms, unsigned spin, const char *footer)
 {
-    int64_t later = hy_board_later(b, now_ms);
+    int64_t later = hy_live_view_age(b, now_ms);
     int used, height = out->style.height ? out->style.height - 1 : 1 << 20, rc = 0;
 
     if (footer)
@@ -111,7 +111,7 @@ int hy_board_table(struct hy_board *b, struct hy_out *out, int64_t now_ms, unsig
             used += tensorboard_line(out, b->now);
         if (height >= used + 3) {
             hy_out_str(out, "\n");
-            rc = hy_board_trials(b, out, (size_t)(height - used - 2), later, spin);
+            rc = hy_live_view_trials(b, out, (size_t)(height - used - 2), later, spin);
         }
     }
     if (footer) {
@@ -132,12 +132,12 @@ static struct hy_line whole_line(struct hy_out *out, const char *before)
     return (struct hy_line){.out = out, .left = HY_LINE_LONG};
 }
 
-static void verdict(const struct hy_board *b, struct hy_out *out)
+static void verdict(const struct hy_live_view *b, struct hy_out *out)
 {
     const char *reason = hy_end_reason(b->now);
     struct hy_line l = whole_line(out, "");
 
-    hy_say_verdict(&l, b->now);
+    hy_run_text_verdict(&l, b->now);
     hy_out_str(out, "\n");
     if (reason) {
         hy_out_str(out, "  ");
@@ -161,31 +161,31 @@ static void quoted(struct hy_out *out, const char *text)
     }
 }
 
-int hy_board_culprit(const struct hy_board *b, const Hy__Update *u, struct hy_out *out)
+int hy_live_view_first_failure(const struct hy_live_view *b, const Hy__Update *u, struct hy_out *out)
 {
     struct hy_line l;
 
     if (!u->ranks || !b->failure_count)
         return out->rc;
     l = whole_line(out, "  ");
-    hy_say_failure(&l, u, b->failures[0]);
+    hy_run_text_failure(&l, u, b->failures[0]);
     hy_out_str(out, "\n");
     quoted(out, b->last_lines);
     return out->rc;
 }
 
-static void failures(const struct hy_board *b, struct hy_out *out)
+static void failures(const struct hy_live_view *b, struct hy_out *out)
 {
     const Hy__Update *u = b->now;
 
     if (u->ranks) {
-        hy_board_culprit(b, u, out);
+        hy_live_view_first_failure(b, u, out);
         return;
     }
     for (size_t i = 0; i < b->failure_count; i++) {
         struct hy_line l = whole_line(out, "  ");
 
-        hy_say_failure(&l, u, b->failures[i]);
+        hy_run_text_failure(&l, u, b->failures[i]);
         hy_out_str(out, "\n");
     }
     if (b->failure_count && u->failed > b->failure_count)
@@ -193,11 +193,11 @@ static void failures(const struct hy_board *b, struct hy_out *out)
 }
 
 /* What to type next. */
-static void more(const struct hy_board *b, struct hy_out *out)
+static void more(const struct hy_live_view *b, struct hy_out *out)
 {
     const Hy__Update *u = b->now;
     uint64_t trial = b->failure_count ? b->failures[0]->number : u->best ? u->best->number : 1;
-    uint64_t called = hy_called(u->ranks, trial);
+    uint64_t called = hy_trial_label(u->ranks, trial);
     char text[80];
 
     hy_out_tint(out, HY_DIM, "  open  ");
@@ -210,7 +210,7 @@ static void more(const struct hy_board *b, struct hy_out *out)
     hy_out_str(out, "\n");
 }
 
-int hy_board_summary(const struct hy_board *b, struct hy_out *out)
+int hy_live_view_summary(const struct hy_live_view *b, struct hy_out *out)
 {
     const Hy__Update *u = b->now;
 
@@ -221,7 +221,7 @@ int hy_board_summary(const struct hy_board *b, struct hy_out *out)
     if (u->metric[0] && u->best) {
         struct hy_line l = whole_line(out, "  best  ");
 
-        hy_say_best(&l, u, false);
+        hy_run_text_best(&l, u, false);
         hy_out_str(out, "\n");
     }
     hy_out_tint(out, HY_DIM, "  logs  ");

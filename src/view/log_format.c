@@ -39,7 +39,7 @@ static void escaped(struct hy_out *out, const uint8_t *bytes, size_t n)
 
 /* Where the line ends: at \n, and in a terminal at \r too, by which progress
  * bars draw over themselves. *ret_skip: the bytes of the end. */
-static size_t line_length(const struct hy_logtext *l, const uint8_t *bytes, size_t n, size_t *ret_skip)
+static size_t line_length(const struct hy_log_format *l, const uint8_t *bytes, size_t n, size_t *ret_skip)
 {
     const uint8_t *newline = memchr(bytes, '\n', n);
     const uint8_t *back =
@@ -53,7 +53,7 @@ static size_t line_length(const struct hy_logtext *l, const uint8_t *bytes, size
     return newline ? (size_t)(newline - bytes) : n;
 }
 
-static void prefix(const struct hy_logtext *l, struct hy_out *out, int64_t trial, bool is_stderr)
+static void prefix(const struct hy_log_format *l, struct hy_out *out, int64_t trial, bool is_stderr)
 {
     static const enum hy_tint tints[] = {HY_CYAN, HY_GREEN, HY_YELLOW};
     enum hy_tint tint = tints[trial % 3];
@@ -70,7 +70,7 @@ static void prefix(const struct hy_logtext *l, struct hy_out *out, int64_t trial
     hy_out_tint_off(out, tint);
 }
 
-static void line(const struct hy_logtext *l, struct hy_out *out, const uint8_t *bytes, size_t n)
+static void line(const struct hy_log_format *l, struct hy_out *out, const uint8_t *bytes, size_t n)
 {
     if (l->escape)
         escaped(out, bytes, n);
@@ -90,7 +90,7 @@ static size_t overwritten(const uint8_t *bytes, size_t n)
 }
 
 /* The part of a line that stays. */
-static void rest_of_line(const struct hy_logtext *l, struct hy_out *out, const uint8_t *bytes, size_t n)
+static void rest_of_line(const struct hy_log_format *l, struct hy_out *out, const uint8_t *bytes, size_t n)
 {
     size_t from = l->overwrite ? overwritten(bytes, n) : 0;
 
@@ -99,7 +99,7 @@ static void rest_of_line(const struct hy_logtext *l, struct hy_out *out, const u
     line(l, out, bytes + from, n - from);
 }
 
-static size_t append_lines(const struct hy_logtext *l, struct hy_out *out, int64_t trial, bool is_stderr,
+static size_t append_lines(const struct hy_log_format *l, struct hy_out *out, int64_t trial, bool is_stderr,
                            const uint8_t *bytes, size_t n, bool last, bool full)
 {
     size_t done = 0;
@@ -117,7 +117,7 @@ static size_t append_lines(const struct hy_logtext *l, struct hy_out *out, int64
     return l->overwrite && !last ? done + overwritten(bytes + done, n - done) : done;
 }
 
-static void append_text(const struct hy_logtext *l, struct hy_out *out, const uint8_t *bytes, size_t n)
+static void append_text(const struct hy_log_format *l, struct hy_out *out, const uint8_t *bytes, size_t n)
 {
     while (n) {
         size_t skip, len = line_length(l, bytes, n, &skip);
@@ -130,7 +130,7 @@ static void append_text(const struct hy_logtext *l, struct hy_out *out, const ui
     }
 }
 
-size_t hy_logtext_append(const struct hy_logtext *l, struct hy_out *out, int64_t trial, bool is_stderr,
+size_t hy_log_format_append(const struct hy_log_format *l, struct hy_out *out, int64_t trial, bool is_stderr,
                          const uint8_t *bytes, size_t n, bool last, bool full)
 {
     if (!last && (l->escape || l->prefix != HY_LOG_BYTES))

@@ -11,16 +11,16 @@
 
 #include "view/out.h"
 
-enum hy_logprefix {
+enum hy_log_prefix {
     HY_LOG_BYTES,    /* as it comes */
     HY_LOG_NUMBERED, /* whole lines, with the trial's number before them: " 7 | " */
     HY_LOG_RANKED,   /* whole lines, of ranks: "[3] " */
     HY_LOG_LINES,    /* whole lines, with nothing before them */
 };
 
-struct hy_logtext {
+struct hy_log_format {
     bool escape; /* for a terminal */
-    enum hy_logprefix prefix;
+    enum hy_log_prefix prefix;
     int digits;       /* how wide the numbers are */
     const char *name; /* of whom it is, in the place of the number: "[worker-0] "; NULL: that has none */
     bool overwrite; /* of whole lines: what was drawn over by a carriage return is left out, as a terminal
@@ -33,7 +33,7 @@ struct hy_logtext {
  * again with what follows. `last`: nothing follows, so everything is dealt
  * with. `full`: as much as ever will be given at once, so something is.
  */
-size_t hy_logtext_append(const struct hy_logtext *l, struct hy_out *out, int64_t trial, bool is_stderr,
+size_t hy_log_format_append(const struct hy_log_format *l, struct hy_out *out, int64_t trial, bool is_stderr,
                          const uint8_t *bytes, size_t n, bool last, bool full);
 
 #endif

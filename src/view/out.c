@@ -49,7 +49,7 @@ void hy_style_of(int fd, struct hy_style *ret)
     ret->terminal = isatty(fd) && term && *term && strcmp(term, "dumb") != 0;
     if (!ret->terminal)
         return;
-    ret->colour = !set("NO_COLOR");
+    ret->color = !set("NO_COLOR");
     if (ioctl(fd, TIOCGWINSZ, &size) < 0 || size.ws_col == 0 || size.ws_row == 0)
         size = (struct winsize){.ws_col = 80, .ws_row = 24};
     ret->width = size.ws_col;
@@ -219,7 +219,7 @@ void hy_out_tint_on(struct hy_out *o, enum hy_tint tint)
     static const char *const codes[] = {"",         "\033[1m",  "\033[2m",  "\033[31m",
                                         "\033[32m", "\033[33m", "\033[36m", "\033[32m"};
 
-    if (o->style.colour)
+    if (o->style.color)
         hy_out_str(o, codes[tint]);
     if (has_span(o, tint))
         hy_outf(o, "<span style=\"%s\">", span_styles[tint]);
@@ -227,7 +227,7 @@ void hy_out_tint_on(struct hy_out *o, enum hy_tint tint)
 
 void hy_out_tint_off(struct hy_out *o, enum hy_tint tint)
 {
-    if (o->style.colour && tint != HY_PLAIN)
+    if (o->style.color && tint != HY_PLAIN)
         hy_out_str(o, "\033[0m");
     if (has_span(o, tint))
         hy_out_str(o, "</span>");
@@ -275,7 +275,7 @@ int hy_out_flush(struct hy_out *o, int fd)
     return rc;
 }
 
-void hy_complain(const char *what, const struct hy_err *err)
+void hy_print_error(const char *what, const struct hy_err *err)
 {
     hy_cleanup_out struct hy_out out = {0};
     struct hy_style style;
@@ -288,12 +288,12 @@ void hy_complain(const char *what, const struct hy_err *err)
     hy_out_str(&out, " ");
     hy_out_value(&out, err->text[0] ? err->text : "out of memory");
     hy_out_str(&out, "\n");
-    if (hy_out_flush(&out, STDERR_FILENO) == -ENOMEM) /* no colours then; for other reasons nobody is left to tell */
+    if (hy_out_flush(&out, STDERR_FILENO) == -ENOMEM) /* no colors then; for other reasons nobody is left to tell */
         dprintf(STDERR_FILENO, "hopyard%s%s: %s\n", what ? " " : "", what ? what : "",
                 err->text[0] ? err->text : "out of memory");
 }
 
-void hy_note(const char *text)
+void hy_print_note(const char *text)
 {
     hy_cleanup_out struct hy_out out = {0};
     struct hy_style style;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Text on its way to a person: what the terminal can do, colours, and widths
+ * Text on its way to a person: what the terminal can do, colors, and widths
  * in columns rather than bytes. Everything that renders does it into a hy_out
  * and never to a file, so that it can be tested as text.
  */
@@ -16,7 +16,7 @@
 struct hy_style {
     int width, height; /* of the terminal; width 0: as wide as it needs */
     bool terminal;     /* a person sees it at once; false: a pipe or a file */
-    bool colour;
+    bool color;
     bool unicode; /* symbols beyond ASCII may be used */
     bool html;    /* it goes into a page: values are escaped, tints are spans */
 };
@@ -49,9 +49,9 @@ void hy_out_str(struct hy_out *o, const char *text);
 void hy_outf(struct hy_out *o, const char *fmt, ...) HY_PRINTF(2, 3);
 /* Somebody else's words: made printable, and harmless in a page. NULL is nothing. */
 void hy_out_value(struct hy_out *o, const char *text);
-/* The same in a colour. */
+/* The same in a color. */
 void hy_out_tint(struct hy_out *o, enum hy_tint tint, const char *text);
-/* Begins and ends a colour; nothing where colours are off. */
+/* Begins and ends a color; nothing where colors are off. */
 void hy_out_tint_on(struct hy_out *o, enum hy_tint tint);
 void hy_out_tint_off(struct hy_out *o, enum hy_tint tint);
 /* At most `columns` of printable text, cut with an ellipsis. Returns the columns taken. */
@@ -62,8 +62,8 @@ void hy_out_repeat(struct hy_out *o, const char *text, int times);
 int hy_out_flush(struct hy_out *o, int fd);
 
 /* One sentence on standard error, "hopyard WHAT: …"; `what` may be NULL. */
-void hy_complain(const char *what, const struct hy_err *err);
+void hy_print_error(const char *what, const struct hy_err *err);
 /* One on standard error, "note: …". */
-void hy_note(const char *text);
+void hy_print_note(const char *text);
 
 #endif

@@ -128,7 +128,7 @@ json_t *hy_json_run(const struct hy_run_row *row, const struct hy_run_counts *co
 
     rc |= hy_json_set(o, "run", json_integer(row->id));
     rc |= hy_json_set(o, "name", hy_json_text(row->name));
-    rc |= hy_json_set(o, "state", hy_json_text(hy_run_word(row, alive)));
+    rc |= hy_json_set(o, "state", hy_json_text(hy_run_state_text(row, alive)));
     rc |= hy_json_set(o, "message", hy_json_text(row->message));
     rc |= hy_json_set(o, "command", parsed(row->command));
     rc |= hy_json_set(o, "ranks", row->ranks ? json_integer(row->ranks) : json_null());

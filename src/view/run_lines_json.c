@@ -25,7 +25,7 @@ static void line(struct hy_out *out, json_t *o, int rc)
     hy_json_line_take(out, o);
 }
 
-void hy_json_begin(const struct hy_teller *s, const Hy__Update *u, struct hy_out *out)
+void hy_run_lines_json_begin(const struct hy_run_lines *s, const Hy__Update *u, struct hy_out *out)
 {
     int rc;
     json_t *o = event("run", u->run, &rc);
@@ -51,7 +51,7 @@ static void trial(const Hy__Update *u, const Hy__TrialView *t, struct hy_out *ou
     line(out, o, rc);
 }
 
-void hy_json_note(int64_t run, const char *text, struct hy_out *out)
+void hy_run_lines_json_note(int64_t run, const char *text, struct hy_out *out)
 {
     int rc;
     json_t *o = event("note", run, &rc);
@@ -84,21 +84,21 @@ static void end(const Hy__Update *u, struct hy_out *out)
     line(out, o, rc);
 }
 
-void hy_json_update(struct hy_teller *s, const Hy__Update *u, struct hy_out *out)
+void hy_run_lines_json_update(struct hy_run_lines *s, const Hy__Update *u, struct hy_out *out)
 {
-    if (hy_teller_new_tensorboard(s, u))
+    if (hy_run_lines_new_tensorboard(s, u))
         tensorboard(u, out);
-    for (size_t i = hy_teller_skip(s, u->n_ended); i < u->n_ended; i++) {
+    for (size_t i = hy_run_lines_skip(s, u->n_ended); i < u->n_ended; i++) {
         trial(u, u->ended[i], out);
         s->ended++;
     }
     for (size_t i = 0; i < u->n_notes; i++)
-        hy_json_note(u->run, u->notes[i], out);
+        hy_run_lines_json_note(u->run, u->notes[i], out);
     if (u->last)
         end(u, out);
 }
 
-size_t hy_teller_skip(struct hy_teller *s, size_t count)
+size_t hy_run_lines_skip(struct hy_run_lines *s, size_t count)
 {
     size_t skipped = s->skip < count ? (size_t)s->skip : count;
 
@@ -106,7 +106,7 @@ size_t hy_teller_skip(struct hy_teller *s, size_t count)
     return skipped;
 }
 
-bool hy_teller_new_tensorboard(struct hy_teller *s, const Hy__Update *u)
+bool hy_run_lines_new_tensorboard(struct hy_run_lines *s, const Hy__Update *u)
 {
     if (!u->tensorboard[0] || strncmp(u->tensorboard, s->tensorboard, sizeof s->tensorboard - 1) == 0)
         return false;
@@ -114,36 +114,36 @@ bool hy_teller_new_tensorboard(struct hy_teller *s, const Hy__Update *u)
     return true;
 }
 
-int hy_teller_begin(struct hy_teller *s, const Hy__Update *u, struct hy_out *out)
+int hy_run_lines_begin(struct hy_run_lines *s, const Hy__Update *u, struct hy_out *out)
 {
     if (!s->begun && s->json)
-        hy_json_begin(s, u, out);
+        hy_run_lines_json_begin(s, u, out);
     else if (!s->begun)
-        hy_plain_begin(s, u, out);
+        hy_run_lines_text_begin(s, u, out);
     s->begun = true;
     return out->rc;
 }
 
-int hy_teller_update(struct hy_teller *s, const Hy__Update *u, struct hy_out *out)
+int hy_run_lines_update(struct hy_run_lines *s, const Hy__Update *u, struct hy_out *out)
 {
-    hy_teller_begin(s, u, out);
+    hy_run_lines_begin(s, u, out);
     if (s->json)
-        hy_json_update(s, u, out);
+        hy_run_lines_json_update(s, u, out);
     else
-        hy_plain_update(s, u, out);
+        hy_run_lines_text_update(s, u, out);
     return out->rc;
 }
 
-int hy_teller_note(const struct hy_teller *s, int64_t run, const char *text, struct hy_out *out)
+int hy_run_lines_note(const struct hy_run_lines *s, int64_t run, const char *text, struct hy_out *out)
 {
     if (s->json)
-        hy_json_note(run, text, out);
+        hy_run_lines_json_note(run, text, out);
     else
-        hy_plain_note(text, out);
+        hy_run_lines_text_note(text, out);
     return out->rc;
 }
 
-int hy_teller_detached(const struct hy_teller *s, int64_t run, const char *tensorboard, struct hy_out *out)
+int hy_run_lines_detached(const struct hy_run_lines *s, int64_t run, const char *tensorboard, struct hy_out *out)
 {
     int rc;
 

@@ -9,7 +9,7 @@
 #include "driver/driver.h"
 
 /* "run 3 digits: 100 trials, 2 slots, seed 7, logs in …" */
-void hy_plain_begin(const struct hy_teller *s, const Hy__Update *u, struct hy_out *out)
+void hy_run_lines_text_begin(const struct hy_run_lines *s, const Hy__Update *u, struct hy_out *out)
 {
     hy_outf(out, "run %lld", (long long)u->run);
     if (u->name[0]) {
@@ -28,7 +28,7 @@ void hy_plain_begin(const struct hy_teller *s, const Hy__Update *u, struct hy_ou
 }
 
 /* "[12/100] trial 7 done  lr=0.001 dropout=0.45  accuracy=0.91  3.2s": the twelfth that ended */
-static void trial(struct hy_teller *s, const Hy__Update *u, const Hy__TrialView *t, struct hy_out *out)
+static void trial(struct hy_run_lines *s, const Hy__Update *u, const Hy__TrialView *t, struct hy_out *out)
 {
     char text[40];
 
@@ -75,8 +75,8 @@ static void end(const Hy__Update *u, struct hy_out *out)
     if (u->best && u->metric[0]) {
         hy_out_str(out, "; best ");
         hy_out_value(out, u->metric);
-        hy_outf(out, "=%s in %s %llu", hy_format_double(u->best->value, text, sizeof text), hy_noun(u->ranks),
-                (unsigned long long)hy_called(u->ranks, u->best->number));
+        hy_outf(out, "=%s in %s %llu", hy_format_double(u->best->value, text, sizeof text), hy_trial_noun(u->ranks),
+                (unsigned long long)hy_trial_label(u->ranks, u->best->number));
         if (!u->ranks)
             hy_out_params(out, HY_PLAIN, " (", u->best->params, ")");
     }
@@ -88,29 +88,29 @@ static void end(const Hy__Update *u, struct hy_out *out)
     hy_out_str(out, "logs in ");
     hy_out_value(out, u->logdir);
     hy_outf(out, "; 'hopyard tensorboard %lld' shows them\n", (long long)u->run);
-    snprintf(after, sizeof after, "' %s\n", hy_what_resume_does(u));
+    snprintf(after, sizeof after, "' %s\n", hy_resume_effect(u));
     if (strcmp(u->state, "done") != 0)
         hy_out_str(out, hy_resume_clause(u->resume, u->run, "'", after, text, sizeof text));
 }
 
-void hy_plain_note(const char *text, struct hy_out *out)
+void hy_run_lines_text_note(const char *text, struct hy_out *out)
 {
     hy_out_str(out, "note: ");
     hy_out_value(out, text);
     hy_out_str(out, "\n");
 }
 
-void hy_plain_update(struct hy_teller *s, const Hy__Update *u, struct hy_out *out)
+void hy_run_lines_text_update(struct hy_run_lines *s, const Hy__Update *u, struct hy_out *out)
 {
-    if (hy_teller_new_tensorboard(s, u)) {
+    if (hy_run_lines_new_tensorboard(s, u)) {
         hy_out_str(out, "tensorboard ");
         hy_out_value(out, u->tensorboard);
         hy_out_str(out, "\n");
     }
-    for (size_t i = hy_teller_skip(s, u->n_ended); i < u->n_ended; i++)
+    for (size_t i = hy_run_lines_skip(s, u->n_ended); i < u->n_ended; i++)
         trial(s, u, u->ended[i], out);
     for (size_t i = 0; i < u->n_notes; i++)
-        hy_plain_note(u->notes[i], out);
+        hy_run_lines_text_note(u->notes[i], out);
     if (u->last)
         end(u, out);
 }

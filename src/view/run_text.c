@@ -46,12 +46,12 @@ static const char *plural(uint64_t n)
     return n == 1 ? "" : "s";
 }
 
-const char *hy_noun(uint32_t ranks)
+const char *hy_trial_noun(uint32_t ranks)
 {
     return ranks ? "rank" : "trial";
 }
 
-uint64_t hy_called(uint32_t ranks, uint64_t number)
+uint64_t hy_trial_label(uint32_t ranks, uint64_t number)
 {
     return number - (ranks > 0);
 }
@@ -63,7 +63,7 @@ static void say_name(struct hy_line *l, const Hy__Update *u)
     hy_line_word(l, HY_PLAIN, "  ");
 }
 
-void hy_say_head(struct hy_line *l, const Hy__Update *u, int64_t later_ms)
+void hy_run_text_head(struct hy_line *l, const Hy__Update *u, int64_t later_ms)
 {
     char text[64];
 
@@ -99,7 +99,7 @@ static void say_ended(struct hy_line *l, const Hy__Update *u)
     count(l, HY_YELLOW, u->stopped, "stopped");
 }
 
-void hy_say_counts(struct hy_line *l, const Hy__Update *u)
+void hy_run_text_counts(struct hy_line *l, const Hy__Update *u)
 {
     unsigned long long ended = (unsigned long long)hy_update_ended(u);
 
@@ -126,7 +126,7 @@ static void say_amount(struct hy_line *l, const Hy__Update *u)
     hy_line_wordf(l, HY_PLAIN, " trial%s", plural(u->total >= 0 ? (uint64_t)u->total : ended));
 }
 
-void hy_say_verdict(struct hy_line *l, const Hy__Update *u)
+void hy_run_text_verdict(struct hy_line *l, const Hy__Update *u)
 {
     char text[64];
 
@@ -139,14 +139,14 @@ void hy_say_verdict(struct hy_line *l, const Hy__Update *u)
     say_ended(l, u);
 }
 
-void hy_say_best(struct hy_line *l, const Hy__Update *u, bool brief)
+void hy_run_text_best(struct hy_line *l, const Hy__Update *u, bool brief)
 {
     hy_cleanup_free char *params = hy_json_params(u->best->params, brief);
     char text[40];
 
     hy_line_wordf(l, HY_BEST, "%s=%s", u->metric, hy_format_metric(u->best->value, text, sizeof text));
-    hy_line_wordf(l, HY_DIM, "  %s %llu", hy_noun(u->ranks),
-                  (unsigned long long)hy_called(u->ranks, u->best->number));
+    hy_line_wordf(l, HY_DIM, "  %s %llu", hy_trial_noun(u->ranks),
+                  (unsigned long long)hy_trial_label(u->ranks, u->best->number));
     if (params && !u->ranks) {
         hy_line_word(l, HY_PLAIN, "  ");
         hy_line_word(l, HY_PLAIN, params);
@@ -160,11 +160,11 @@ static void say_culprit(struct hy_line *l, const Hy__Update *u, const Hy__TrialV
         hy_line_word(l, HY_PLAIN, u->message);
         return;
     }
-    hy_line_wordf(l, HY_PLAIN, "rank %llu failed: ", (unsigned long long)hy_called(u->ranks, t->number));
+    hy_line_wordf(l, HY_PLAIN, "rank %llu failed: ", (unsigned long long)hy_trial_label(u->ranks, t->number));
     hy_line_word(l, HY_PLAIN, t->message[0] ? t->message : "it did not say why");
 }
 
-void hy_say_failure(struct hy_line *l, const Hy__Update *u, const Hy__TrialView *t)
+void hy_run_text_failure(struct hy_line *l, const Hy__Update *u, const Hy__TrialView *t)
 {
     hy_cleanup_free char *params = hy_json_params(t->params, false);
 
@@ -188,14 +188,14 @@ const char *hy_end_reason(const Hy__Update *u)
     return u->message[0] && strcmp(u->message, u->state) != 0 ? u->message : NULL;
 }
 
-const char *hy_what_resume_does(const Hy__Update *u)
+const char *hy_resume_effect(const Hy__Update *u)
 {
     bool all_tried = !u->ranks && u->failed && u->done + u->failed == (uint64_t)u->total;
 
     return all_tried ? "tries the failed trials again" : "goes on where it was";
 }
 
-int64_t hy_board_later(const struct hy_board *b, int64_t now_ms)
+int64_t hy_live_view_age(const struct hy_live_view *b, int64_t now_ms)
 {
     return b->now && b->now->state[0] && !b->now->last ? now_ms - b->at_ms : 0;
 }
@@ -208,7 +208,7 @@ static int by_number(const void *a, const void *b)
 }
 
 /* All ranks in their order: they run at the same time, and are few. */
-static size_t choose_ranks(const struct hy_board *b, const Hy__TrialView **rows, size_t room)
+static size_t choose_ranks(const struct hy_live_view *b, const Hy__TrialView **rows, size_t room)
 {
     const Hy__Update *u = b->now;
     size_t n = 0;
@@ -227,7 +227,7 @@ static size_t choose_ranks(const struct hy_board *b, const Hy__TrialView **rows,
     return n;
 }
 
-static size_t choose(const struct hy_board *b, const Hy__TrialView **rows, size_t most)
+static size_t choose(const struct hy_live_view *b, const Hy__TrialView **rows, size_t most)
 {
     const Hy__Update *u = b->now;
     size_t n = 0;
@@ -241,11 +241,11 @@ static size_t choose(const struct hy_board *b, const Hy__TrialView **rows, size_
     return n;
 }
 
-int hy_board_trials(struct hy_board *b, struct hy_out *out, size_t most, int64_t later_ms, unsigned spin)
+int hy_live_view_trials(struct hy_live_view *b, struct hy_out *out, size_t most, int64_t later_ms, unsigned spin)
 {
-    const Hy__TrialView *rows[HY_BOARD_RECENT + 100];
+    const Hy__TrialView *rows[HY_LIVE_VIEW_RECENT + 100];
     const Hy__Update *u = b->now;
-    struct hy_trials_look look = {
+    struct hy_trial_table_options look = {
         .memory = &b->memory,
         .metric = u->metric,
         .best = u->best ? u->best->number : 0,
@@ -260,5 +260,5 @@ int hy_board_trials(struct hy_board *b, struct hy_out *out, size_t most, int64_t
     most = most < HY_COUNT(rows) ? most : HY_COUNT(rows);
     n = u->ranks ? choose_ranks(b, rows, HY_COUNT(rows)) : choose(b, rows, most);
     n = n < most ? n : most;
-    return n ? hy_trials_render(out, rows, n, &look) : 0;
+    return n ? hy_trial_table_render(out, rows, n, &look) : 0;
 }

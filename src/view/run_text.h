@@ -22,29 +22,29 @@ void hy_line_word(struct hy_line *l, enum hy_tint tint, const char *text);
 void hy_line_wordf(struct hy_line *l, enum hy_tint tint, const char *fmt, ...) HY_PRINTF(3, 4);
 
 /* "run 3 digits  ● running  42s, about 4m05s left  1 agent, 2 slots" */
-void hy_say_head(struct hy_line *l, const Hy__Update *u, int64_t later_ms);
+void hy_run_text_head(struct hy_line *l, const Hy__Update *u, int64_t later_ms);
 /* "12/100  11 done  1 failed  2 running" */
-void hy_say_counts(struct hy_line *l, const Hy__Update *u);
+void hy_run_text_counts(struct hy_line *l, const Hy__Update *u);
 /* "done  run 3 digits  100 of 100 trials in 42s:  99 done  1 failed" */
-void hy_say_verdict(struct hy_line *l, const Hy__Update *u);
+void hy_run_text_verdict(struct hy_line *l, const Hy__Update *u);
 /* "accuracy=0.93  trial 7  lr=0.001 dropout=0.45"; there must be one */
-void hy_say_best(struct hy_line *l, const Hy__Update *u, bool brief);
+void hy_run_text_best(struct hy_line *l, const Hy__Update *u, bool brief);
 /* "✗ trial 1  lr=0.01  exit status 1", or of a training "✗ rank 1 on a ended with exit status 1" */
-void hy_say_failure(struct hy_line *l, const Hy__Update *u, const Hy__TrialView *t);
+void hy_run_text_failure(struct hy_line *l, const Hy__Update *u, const Hy__TrialView *t);
 
 /* What a run consists of: trials, or the ranks of a training, which count from 0. */
-const char *hy_noun(uint32_t ranks);
-uint64_t hy_called(uint32_t ranks, uint64_t number);
+const char *hy_trial_noun(uint32_t ranks);
+uint64_t hy_trial_label(uint32_t ranks, uint64_t number);
 
 /* Why the run ended so; NULL when there is nothing to say. */
 const char *hy_end_reason(const Hy__Update *u);
 /* "goes on where it was", to follow "'hopyard resume 3'" */
-const char *hy_what_resume_does(const Hy__Update *u);
+const char *hy_resume_effect(const Hy__Update *u);
 /* How long ago the board's times were true. */
-int64_t hy_board_later(const struct hy_board *b, int64_t now_ms);
+int64_t hy_live_view_age(const struct hy_live_view *b, int64_t now_ms);
 
 /* The trials as a table: what runs, what waits, what ended last; at most
  * `most` of them. 0 or -Exxx. */
-int hy_board_trials(struct hy_board *b, struct hy_out *out, size_t most, int64_t later_ms, unsigned spin);
+int hy_live_view_trials(struct hy_live_view *b, struct hy_out *out, size_t most, int64_t later_ms, unsigned spin);
 
 #endif

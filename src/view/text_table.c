@@ -28,8 +28,8 @@ struct cell {
     enum hy_tint tint;
 };
 
-struct hy_grid {
-    struct column columns[HY_GRID_COLUMNS];
+struct hy_text_table {
+    struct column columns[HY_TABLE_COLUMNS];
     size_t column_count;
     struct cell *cells;
     size_t cell_count, cell_room;
@@ -37,9 +37,9 @@ struct hy_grid {
     int rc;
 };
 
-struct hy_grid *hy_grid_new(void)
+struct hy_text_table *hy_text_table_new(void)
 {
-    struct hy_grid *g = hy_calloc(1, sizeof *g);
+    struct hy_text_table *g = hy_calloc(1, sizeof *g);
 
     if (!g)
         return NULL;
@@ -48,7 +48,7 @@ struct hy_grid *hy_grid_new(void)
     return g;
 }
 
-void hy_grid_free(struct hy_grid *g)
+void hy_text_table_free(struct hy_text_table *g)
 {
     if (!g)
         return;
@@ -58,9 +58,9 @@ void hy_grid_free(struct hy_grid *g)
     free(g);
 }
 
-void hy_grid_free_at(struct hy_grid **g)
+void hy_text_table_free_at(struct hy_text_table **g)
 {
-    hy_grid_free(*g);
+    hy_text_table_free(*g);
 }
 
 static const char *text_at(const struct hy_buf *b, size_t at)
@@ -75,13 +75,13 @@ static int columns_from(const struct hy_buf *b, size_t from)
     return columns < CELL_MAX ? columns : CELL_MAX;
 }
 
-void hy_grid_column(struct hy_grid *g, const char *title, int flags, int drop)
+void hy_text_table_column(struct hy_text_table *g, const char *title, int flags, int drop)
 {
     struct column *c = &g->columns[g->column_count];
 
     if (g->rc < 0)
         return;
-    if (g->column_count == HY_GRID_COLUMNS) {
+    if (g->column_count == HY_TABLE_COLUMNS) {
         g->rc = -E2BIG;
         return;
     }
@@ -94,7 +94,7 @@ void hy_grid_column(struct hy_grid *g, const char *title, int flags, int drop)
     g->column_count++;
 }
 
-void hy_grid_cell(struct hy_grid *g, enum hy_tint tint, const char *text)
+void hy_text_table_cell(struct hy_text_table *g, enum hy_tint tint, const char *text)
 {
     struct cell cell = {.text = g->texts.len, .tint = tint};
     struct column *column;
@@ -125,7 +125,7 @@ void hy_grid_cell(struct hy_grid *g, enum hy_tint tint, const char *text)
     g->cells[g->cell_count++] = cell;
 }
 
-void hy_grid_cellf(struct hy_grid *g, enum hy_tint tint, const char *fmt, ...)
+void hy_text_table_cellf(struct hy_text_table *g, enum hy_tint tint, const char *fmt, ...)
 {
     char text[512];
     va_list args;
@@ -133,10 +133,10 @@ void hy_grid_cellf(struct hy_grid *g, enum hy_tint tint, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    hy_grid_cell(g, tint, text);
+    hy_text_table_cell(g, tint, text);
 }
 
-static int line_width(const struct hy_grid *g)
+static int line_width(const struct hy_text_table *g)
 {
     int total = 0;
 
@@ -148,10 +148,10 @@ static int line_width(const struct hy_grid *g)
     return total;
 }
 
-void hy_grid_remember(struct hy_grid *g, struct hy_grid_memory *memory)
+void hy_text_table_remember(struct hy_text_table *g, struct hy_text_table_layout *memory)
 {
     if (memory->count != g->column_count)
-        *memory = (struct hy_grid_memory){.count = g->column_count};
+        *memory = (struct hy_text_table_layout){.count = g->column_count};
     for (size_t i = 0; i < g->column_count; i++) {
         if (memory->widths[i] < g->columns[i].natural)
             memory->widths[i] = g->columns[i].natural;
@@ -159,19 +159,19 @@ void hy_grid_remember(struct hy_grid *g, struct hy_grid_memory *memory)
     }
 }
 
-int hy_grid_width(struct hy_grid *g, int most)
+int hy_text_table_width(struct hy_text_table *g, int most)
 {
     for (size_t i = 0; i < g->column_count; i++) {
         struct column *c = &g->columns[i];
 
-        c->width = c->flags & HY_GRID_FLEX && c->natural > most ? most : c->natural;
+        c->width = c->flags & HY_TABLE_FLEX && c->natural > most ? most : c->natural;
     }
     return line_width(g);
 }
 
 /* Cuts the widest column that may be cut, down to the next widest at most, so
  * that wide columns give before narrow ones. 0: there is none left. */
-static int cut_widest(struct hy_grid *g, int excess)
+static int cut_widest(struct hy_text_table *g, int excess)
 {
     struct column *widest = NULL;
     int second = FLEX_LEAST, target;
@@ -179,7 +179,7 @@ static int cut_widest(struct hy_grid *g, int excess)
     for (size_t i = 0; i < g->column_count; i++) {
         struct column *c = &g->columns[i];
 
-        if (!(c->flags & HY_GRID_FLEX) || c->width <= FLEX_LEAST)
+        if (!(c->flags & HY_TABLE_FLEX) || c->width <= FLEX_LEAST)
             continue;
         if (!widest || c->width > widest->width) {
             second = widest ? widest->width : second;
@@ -197,7 +197,7 @@ static int cut_widest(struct hy_grid *g, int excess)
     return 1;
 }
 
-static int drop_one(struct hy_grid *g)
+static int drop_one(struct hy_text_table *g)
 {
     struct column *first = NULL;
 
@@ -213,9 +213,9 @@ static int drop_one(struct hy_grid *g)
     return 1;
 }
 
-static void lay_out(struct hy_grid *g, int width)
+static void lay_out(struct hy_text_table *g, int width)
 {
-    int needed = hy_grid_width(g, CELL_MAX);
+    int needed = hy_text_table_width(g, CELL_MAX);
 
     while (width > 0 && needed > width && (cut_widest(g, needed - width) || drop_one(g)))
         needed = line_width(g);
@@ -243,16 +243,16 @@ static void put(struct hy_out *out, struct place *p, const struct column *c, con
         p->pending += room;
         return;
     }
-    if (c->flags & HY_GRID_RIGHT)
+    if (c->flags & HY_TABLE_RIGHT)
         p->pending += blanks;
     hy_out_repeat(out, " ", p->pending);
     hy_out_tint_on(out, cell->tint);
     p->at += p->pending + hy_out_cut(out, text, cell->len, room);
     hy_out_tint_off(out, cell->tint);
-    p->pending = c->flags & HY_GRID_RIGHT ? 0 : blanks;
+    p->pending = c->flags & HY_TABLE_RIGHT ? 0 : blanks;
 }
 
-static void put_titles(struct hy_grid *g, struct hy_out *out)
+static void put_titles(struct hy_text_table *g, struct hy_out *out)
 {
     struct place p = {.width = out->style.width};
 
@@ -269,7 +269,7 @@ static void put_titles(struct hy_grid *g, struct hy_out *out)
     hy_out_str(out, "\n");
 }
 
-static void put_row(struct hy_grid *g, struct hy_out *out, const struct cell *cells)
+static void put_row(struct hy_text_table *g, struct hy_out *out, const struct cell *cells)
 {
     struct place p = {.width = out->style.width};
 
@@ -279,7 +279,7 @@ static void put_row(struct hy_grid *g, struct hy_out *out, const struct cell *ce
     hy_out_str(out, "\n");
 }
 
-static void put_lines(struct hy_grid *g, struct hy_out *out, bool titles)
+static void put_lines(struct hy_text_table *g, struct hy_out *out, bool titles)
 {
     if (titles)
         put_titles(g, out);
@@ -296,14 +296,14 @@ static void put_html_cell(struct hy_out *out, const char *tag, const struct colu
     enum hy_tint tint = c->title_len ? cell->tint : HY_DIM;
 
     hy_outf(out, "<%s style=\"text-align:%s;padding:0 1em 0 0;border:0;font-weight:normal\">", tag,
-            c->flags & HY_GRID_RIGHT ? "right" : "left");
+            c->flags & HY_TABLE_RIGHT ? "right" : "left");
     hy_out_tint_on(out, tint);
     hy_out_cut(out, text, cell->len, c->width);
     hy_out_tint_off(out, tint);
     hy_outf(out, "</%s>", tag);
 }
 
-static void put_html_titles(struct hy_grid *g, struct hy_out *out)
+static void put_html_titles(struct hy_text_table *g, struct hy_out *out)
 {
     hy_out_str(out, "<tr style=\"background:none\">");
     for (size_t i = 0; i < g->column_count; i++) {
@@ -316,7 +316,7 @@ static void put_html_titles(struct hy_grid *g, struct hy_out *out)
     hy_out_str(out, "</tr>");
 }
 
-static void put_html_row(struct hy_grid *g, struct hy_out *out, const struct cell *cells)
+static void put_html_row(struct hy_text_table *g, struct hy_out *out, const struct cell *cells)
 {
     hy_out_str(out, "<tr style=\"background:none\">");
     for (size_t i = 0; i < g->column_count; i++)
@@ -325,7 +325,7 @@ static void put_html_row(struct hy_grid *g, struct hy_out *out, const struct cel
     hy_out_str(out, "</tr>");
 }
 
-static void put_html(struct hy_grid *g, struct hy_out *out, bool titles)
+static void put_html(struct hy_text_table *g, struct hy_out *out, bool titles)
 {
     hy_out_str(out, "<table style=\"border-collapse:collapse;border:0;margin:0;color:inherit;"
                     "font-size:inherit;white-space:nowrap\">");
@@ -336,7 +336,7 @@ static void put_html(struct hy_grid *g, struct hy_out *out, bool titles)
     hy_out_str(out, "</table>");
 }
 
-int hy_grid_render(struct hy_grid *g, struct hy_out *out, bool titles)
+int hy_text_table_render(struct hy_text_table *g, struct hy_out *out, bool titles)
 {
     if (g->rc < 0)
         return g->rc;

@@ -100,7 +100,7 @@ void hy_out_params(struct hy_out *out, enum hy_tint tint, const char *before, co
 }
 
 struct shape {
-    const struct hy_trials_look *look;
+    const struct hy_trial_table_options *look;
     json_t *names; /* the first trial's parameters: one column each; NULL: all in one */
     bool metric, steps, messages;
     bool are_nodes; /* of a cluster: they have names */
@@ -108,7 +108,7 @@ struct shape {
 
 static void find_shape(struct shape *s, const Hy__TrialView *const *trials, size_t count)
 {
-    struct hy_trials_memory *memory = s->look->memory;
+    struct hy_trial_table_layout *memory = s->look->memory;
 
     if (memory) {
         s->steps = memory->steps;
@@ -126,30 +126,30 @@ static void find_shape(struct shape *s, const Hy__TrialView *const *trials, size
     }
 }
 
-static void add_columns(struct hy_grid *g, const struct shape *s)
+static void add_columns(struct hy_text_table *g, const struct shape *s)
 {
     const char *name;
     json_t *value;
 
-    hy_grid_column(g, s->are_nodes ? "node" : s->look->ranks ? "rank" : "#", s->are_nodes ? 0 : HY_GRID_RIGHT, 0);
-    hy_grid_column(g, "state", 0, 0);
+    hy_text_table_column(g, s->are_nodes ? "node" : s->look->ranks ? "rank" : "#", s->are_nodes ? 0 : HY_TABLE_RIGHT, 0);
+    hy_text_table_column(g, "state", 0, 0);
     if (s->names)
         json_object_foreach(s->names, name, value)
-            hy_grid_column(g, name, HY_GRID_FLEX | (json_is_number(value) ? HY_GRID_RIGHT : 0), 0);
+            hy_text_table_column(g, name, HY_TABLE_FLEX | (json_is_number(value) ? HY_TABLE_RIGHT : 0), 0);
     else if (!s->look->ranks)
-        hy_grid_column(g, "parameters", HY_GRID_FLEX, 0);
+        hy_text_table_column(g, "parameters", HY_TABLE_FLEX, 0);
     if (s->metric)
-        hy_grid_column(g, s->look->metric, HY_GRID_RIGHT | HY_GRID_FLEX, 0);
+        hy_text_table_column(g, s->look->metric, HY_TABLE_RIGHT | HY_TABLE_FLEX, 0);
     if (s->steps)
-        hy_grid_column(g, "step", HY_GRID_RIGHT, 3);
-    hy_grid_column(g, "time", HY_GRID_RIGHT, 2);
+        hy_text_table_column(g, "step", HY_TABLE_RIGHT, 3);
+    hy_text_table_column(g, "time", HY_TABLE_RIGHT, 2);
     if (s->look->agents)
-        hy_grid_column(g, "agent", HY_GRID_FLEX, 4);
+        hy_text_table_column(g, "agent", HY_TABLE_FLEX, 4);
     if (s->messages)
-        hy_grid_column(g, "", HY_GRID_FLEX, 5);
+        hy_text_table_column(g, "", HY_TABLE_FLEX, 5);
 }
 
-static void add_params(struct hy_grid *g, const struct shape *s, const Hy__TrialView *t)
+static void add_params(struct hy_text_table *g, const struct shape *s, const Hy__TrialView *t)
 {
     hy_cleanup_json json_t *params = s->names ? hy_json_parse(t->params, 0) : NULL;
     const char *name;
@@ -160,7 +160,7 @@ static void add_params(struct hy_grid *g, const struct shape *s, const Hy__Trial
     if (!s->names) {
         hy_cleanup_free char *text = hy_json_params(t->params, false);
 
-        hy_grid_cell(g, HY_PLAIN, text ? text : "?");
+        hy_text_table_cell(g, HY_PLAIN, text ? text : "?");
         return;
     }
     json_object_foreach(s->names, name, unused)
@@ -171,16 +171,16 @@ static void add_params(struct hy_grid *g, const struct shape *s, const Hy__Trial
 
         hy_buf_init(&b, SIZE_MAX / 2);
         text = !value || append_param(&b, value, true) == 0 ? hy_buf_cstr(&b) : NULL;
-        hy_grid_cell(g, HY_PLAIN, text ? text : "?");
+        hy_text_table_cell(g, HY_PLAIN, text ? text : "?");
     }
 }
 
-static void add_node(struct hy_grid *g, const Hy__TrialView *t)
+static void add_node(struct hy_text_table *g, const Hy__TrialView *t)
 {
     hy_cleanup_json json_t *params = hy_json_parse(t->params, 0);
     const char *name = json_string_value(json_object_get(params, "node"));
 
-    hy_grid_cell(g, HY_DIM, name ? name : "?");
+    hy_text_table_cell(g, HY_DIM, name ? name : "?");
 }
 
 static const char *step_text(const Hy__TrialView *t, char *room, size_t size)
@@ -189,7 +189,7 @@ static const char *step_text(const Hy__TrialView *t, char *room, size_t size)
     return t->has_value && t->step >= 0 ? room : "";
 }
 
-static void add_row(struct hy_grid *g, const struct shape *s, const struct hy_style *style,
+static void add_row(struct hy_text_table *g, const struct shape *s, const struct hy_style *style,
                     const Hy__TrialView *t)
 {
     bool running = strcmp(t->state, "running") == 0;
@@ -199,29 +199,29 @@ static void add_row(struct hy_grid *g, const struct shape *s, const struct hy_st
     if (s->are_nodes)
         add_node(g, t);
     else
-        hy_grid_cellf(g, HY_DIM, "%llu", (unsigned long long)t->number - s->look->ranks);
+        hy_text_table_cellf(g, HY_DIM, "%llu", (unsigned long long)t->number - s->look->ranks);
     hy_state_text(style, t->state, spin ? spin + (unsigned)t->number * 3 : 0, text, sizeof text);
-    hy_grid_cell(g, hy_state_tint(t->state), text);
+    hy_text_table_cell(g, hy_state_tint(t->state), text);
     add_params(g, s, t);
     if (s->metric)
-        hy_grid_cell(g, t->number == s->look->best ? HY_BEST : HY_PLAIN,
+        hy_text_table_cell(g, t->number == s->look->best ? HY_BEST : HY_PLAIN,
                      t->has_value ? hy_format_metric(t->value, text, sizeof text) : "");
     if (s->steps)
-        hy_grid_cell(g, HY_DIM, step_text(t, text, sizeof text));
+        hy_text_table_cell(g, HY_DIM, step_text(t, text, sizeof text));
     hy_format_duration(t->elapsed_ms + (running ? s->look->later_ms : 0), text, sizeof text);
-    hy_grid_cell(g, HY_PLAIN, strcmp(t->state, "waiting") && strcmp(t->state, "retry") ? text : "");
+    hy_text_table_cell(g, HY_PLAIN, strcmp(t->state, "waiting") && strcmp(t->state, "retry") ? text : "");
     if (s->look->agents)
-        hy_grid_cell(g, HY_DIM, t->agent);
+        hy_text_table_cell(g, HY_DIM, t->agent);
     if (t->attempt > 1 && !t->message[0])
         snprintf(again, sizeof again, "attempt %u", t->attempt);
     if (s->messages)
-        hy_grid_cell(g, strcmp(t->state, "failed") ? HY_DIM : HY_RED, t->message[0] ? t->message : again);
+        hy_text_table_cell(g, strcmp(t->state, "failed") ? HY_DIM : HY_RED, t->message[0] ? t->message : again);
 }
 
-static struct hy_grid *fill(struct shape *s, const struct hy_style *style, const Hy__TrialView *const *trials,
+static struct hy_text_table *fill(struct shape *s, const struct hy_style *style, const Hy__TrialView *const *trials,
                             size_t count)
 {
-    struct hy_grid *g = hy_grid_new();
+    struct hy_text_table *g = hy_text_table_new();
 
     if (!g)
         return NULL;
@@ -231,11 +231,11 @@ static struct hy_grid *fill(struct shape *s, const struct hy_style *style, const
     return g;
 }
 
-int hy_trials_render(struct hy_out *out, const Hy__TrialView *const *trials, size_t count,
-                     const struct hy_trials_look *look)
+int hy_trial_table_render(struct hy_out *out, const Hy__TrialView *const *trials, size_t count,
+                     const struct hy_trial_table_options *look)
 {
     hy_cleanup_json json_t *names = count ? hy_json_parse(trials[0]->params, 0) : NULL;
-    hy_cleanup_grid struct hy_grid *g = NULL;
+    hy_cleanup_text_table struct hy_text_table *g = NULL;
     struct shape s = {.look = look};
     size_t params = json_object_size(names);
 
@@ -244,14 +244,14 @@ int hy_trials_render(struct hy_out *out, const Hy__TrialView *const *trials, siz
     s.names = out->style.terminal && !look->ranks && params && params <= PARAM_COLUMNS ? names : NULL;
     g = fill(&s, &out->style, trials, count);
     /* A column of its own for each is read best, but takes more room. */
-    if (g && s.names && out->style.width && hy_grid_width(g, EASY) > out->style.width) {
-        hy_grid_free(g);
+    if (g && s.names && out->style.width && hy_text_table_width(g, EASY) > out->style.width) {
+        hy_text_table_free(g);
         s.names = NULL;
         g = fill(&s, &out->style, trials, count);
     }
     if (!g)
         return -ENOMEM;
     if (look->memory)
-        hy_grid_remember(g, &look->memory->grid);
-    return hy_grid_render(g, out, look->titles);
+        hy_text_table_remember(g, &look->memory->grid);
+    return hy_text_table_render(g, out, look->titles);
 }

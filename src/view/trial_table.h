@@ -10,13 +10,13 @@
 #include "hopyard.pb-c.h"
 
 /* What a table that is drawn again should keep. Zeroed: nothing yet. */
-struct hy_trials_memory {
-    struct hy_grid_memory grid;
+struct hy_trial_table_layout {
+    struct hy_text_table_layout grid;
     bool steps, messages;
 };
 
-struct hy_trials_look {
-    struct hy_trials_memory *memory; /* NULL: drawn once */
+struct hy_trial_table_options {
+    struct hy_trial_table_layout *memory; /* NULL: drawn once */
     const char *metric;              /* NULL or "": no column for it */
     uint64_t best;                   /* this trial's value stands out; 0: none */
     unsigned spin;                   /* which picture of the turning symbol; 0: it stands still */
@@ -27,10 +27,10 @@ struct hy_trials_look {
 };
 
 /* Renders the trials as lines into `out`. 0 or -Exxx. */
-int hy_trials_render(struct hy_out *out, const Hy__TrialView *const *trials, size_t count,
-                     const struct hy_trials_look *look);
+int hy_trial_table_render(struct hy_out *out, const Hy__TrialView *const *trials, size_t count,
+                     const struct hy_trial_table_options *look);
 
-/* "✓ done" or, without symbols, "done"; and the colour that goes with it. */
+/* "✓ done" or, without symbols, "done"; and the color that goes with it. */
 void hy_state_text(const struct hy_style *style, const char *state, unsigned spin, char *ret, size_t size);
 enum hy_tint hy_state_tint(const char *state);
 

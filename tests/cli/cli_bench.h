@@ -20,7 +20,7 @@
 static const struct hy_style bare = {.width = 0};
 static const struct hy_style ascii80 = {.width = 80, .height = 24, .terminal = true};
 static const struct hy_style fancy80 = {
-    .width = 80, .height = 24, .terminal = true, .colour = true, .unicode = true};
+    .width = 80, .height = 24, .terminal = true, .color = true, .unicode = true};
 
 #define WORDS(...) ((char *[]){(char *)__VA_ARGS__, NULL})
 

@@ -5,13 +5,13 @@
 #include "view/live_view.h"
 
 /* The whole fragment; free it. */
-static char *html_of(struct hy_board *board)
+static char *html_of(struct hy_live_view *board)
 {
     hy_cleanup_out struct hy_out out = {0};
     char *text;
 
     hy_out_init(&out, &hy_html_style);
-    assert_int_equal(hy_board_html(board, &out, 1000), 0);
+    assert_int_equal(hy_live_view_html(board, &out, 1000), 0);
     text = strdup(text_of(&out));
     assert_non_null(text);
     return text;
@@ -20,12 +20,12 @@ static char *html_of(struct hy_board *board)
 /* The same for an update, which it takes. */
 static char *html_after(Hy__Update *u)
 {
-    struct hy_board board = {0};
+    struct hy_live_view board = {0};
     char *text;
 
-    assert_int_equal(hy_board_take(&board, u, 1000), 0);
+    assert_int_equal(hy_live_view_take(&board, u, 1000), 0);
     text = html_of(&board);
-    hy_board_done(&board);
+    hy_live_view_done(&board);
     return text;
 }
 
@@ -250,7 +250,7 @@ static void test_the_bar_is_full_only_when_all_have_ended(void **state)
 
 static void test_a_large_run_makes_a_small_fragment(void **state)
 {
-    struct hy_board board = {0};
+    struct hy_live_view board = {0};
     hy_cleanup_free char *html = NULL;
     char message[20001];
 
@@ -262,7 +262,7 @@ static void test_a_large_run_makes_a_small_fragment(void **state)
 
         u->failed = i + 1;
         u->ended[u->n_ended++] = trial(i + 200, "failed", NAN, message);
-        assert_int_equal(hy_board_take(&board, u, 0), 0);
+        assert_int_equal(hy_live_view_take(&board, u, 0), 0);
     }
     html = html_of(&board);
     assert_one_line(html);
@@ -271,26 +271,26 @@ static void test_a_large_run_makes_a_small_fragment(void **state)
     assert_int_equal(count_of(html, "<tr"), 1 + 20);
     assert_non_null(strstr(html, "and 60 more are running"));
     assert_non_null(strstr(html, "and 295 more have failed"));
-    hy_board_done(&board);
+    hy_live_view_done(&board);
 }
 
 static void test_notes_are_kept_the_newest_and_none_twice(void **state)
 {
-    struct hy_board board = {0};
+    struct hy_live_view board = {0};
     hy_cleanup_free char *html = NULL;
 
     (void)state;
-    assert_int_equal(hy_board_take(&board, update(0, 0), 0), 0);
-    for (int i = 0; i < 2 * (HY_BOARD_NOTES + 1); i++) {
+    assert_int_equal(hy_live_view_take(&board, update(0, 0), 0), 0);
+    for (int i = 0; i < 2 * (HY_LIVE_VIEW_NOTES + 1); i++) {
         char text[20];
 
         snprintf(text, sizeof text, "note number %d", i / 2);
-        hy_board_take_note(&board, copy(text));
+        hy_live_view_take_note(&board, copy(text));
     }
     html = html_of(&board);
-    assert_int_equal(count_of(html, "note number "), HY_BOARD_NOTES);
+    assert_int_equal(count_of(html, "note number "), HY_LIVE_VIEW_NOTES);
     assert_null(strstr(html, "note number 0"));
-    hy_board_done(&board);
+    hy_live_view_done(&board);
 }
 
 static void test_the_last_fragment_says_where_the_logs_are(void **state)
@@ -309,12 +309,12 @@ static void test_the_last_fragment_says_where_the_logs_are(void **state)
 
 static void test_nothing_is_said_before_anything_is_known(void **state)
 {
-    struct hy_board board = {0};
+    struct hy_live_view board = {0};
     hy_cleanup_out struct hy_out out = {0};
 
     (void)state;
     hy_out_init(&out, &hy_html_style);
-    assert_int_equal(hy_board_html(&board, &out, 0), 0);
+    assert_int_equal(hy_live_view_html(&board, &out, 0), 0);
     assert_string_equal(text_of(&out), "");
 }
 

@@ -581,27 +581,27 @@ static int describe_scenario(void *arg)
 
 static int render_scenario(void *arg)
 {
-    struct hy_teller plain = {0}, json = {.json = true};
-    struct hy_board board = {0};
+    struct hy_run_lines plain = {0}, json = {.json = true};
+    struct hy_live_view board = {0};
     hy_cleanup_out struct hy_out out = {0};
     Hy__Update *u = last_update();
     int rc;
 
     (void)arg;
     hy_out_init(&out, &fancy80);
-    rc = hy_teller_update(&plain, u, &out);
+    rc = hy_run_lines_update(&plain, u, &out);
     if (rc == 0)
-        rc = hy_teller_update(&json, u, &out);
-    if (hy_board_take(&board, u, 0) < 0 && rc == 0)
+        rc = hy_run_lines_update(&json, u, &out);
+    if (hy_live_view_take(&board, u, 0) < 0 && rc == 0)
         rc = -ENOMEM;
     if (rc == 0)
-        rc = hy_board_table(&board, &out, 0, 1, "Stop?");
+        rc = hy_live_view_text(&board, &out, 0, 1, "Stop?");
     if (rc == 0)
-        rc = hy_board_summary(&board, &out);
+        rc = hy_live_view_summary(&board, &out);
     out.style = hy_html_style;
     if (rc == 0)
-        rc = hy_board_html(&board, &out, 0);
-    hy_board_done(&board);
+        rc = hy_live_view_html(&board, &out, 0);
+    hy_live_view_done(&board);
     return rc;
 }
 

@@ -49,20 +49,20 @@ static void assert_taken(uint16_t wanted, const char *words)
 static void test_a_held_port_is_there_for_its_server_alone(void **state)
 {
     struct hy_port port = reserve(0);
-    struct hy_listener who;
+    struct hy_port_owner who;
     int server;
 
     (void)state;
     assert_true(port.number > 0);
     assert_false(hy_port_answers(port.number));
-    hy_port_listener(port.number, &who);
+    hy_port_find_owner(port.number, &who);
     assert_false(who.there);
     assert_taken(port.number, "is taken; give another one"); /* another of us */
     server = serve(port.number, INADDR_LOOPBACK);
     assert_true(hy_port_answers(port.number));
     hy_port_release(&port);
     assert_true(hy_port_answers(port.number));
-    hy_port_listener(port.number, &who);
+    hy_port_find_owner(port.number, &who);
     assert_true(who.there);
     assert_int_equal(who.pid, getpid());
     assert_string_equal(who.name, "test_port");

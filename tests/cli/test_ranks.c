@@ -59,33 +59,33 @@ static Hy__Update *ended_training(void)
 
 static void test_the_live_table_has_the_ranks_in_their_order(void **state)
 {
-    struct hy_board board = {0};
+    struct hy_live_view board = {0};
     hy_cleanup_out struct hy_out out = {0};
 
     (void)state;
     hy_out_init(&out, &ascii80);
-    assert_int_equal(hy_board_take(&board, training(), 1000), 0);
-    assert_int_equal(hy_board_table(&board, &out, 2000, 0, NULL), 0);
+    assert_int_equal(hy_live_view_take(&board, training(), 1000), 0);
+    assert_int_equal(hy_live_view_text(&board, &out, 2000, 0, NULL), 0);
     assert_string_equal(text_of(&out), "run 3 digits  running  43s  3 ranks  1 failed  2 running\n"
                                        "\n"
                                        "rank  state    time\n"
                                        "   0  running  4.2s\n"
                                        "   1  failed   3.2s  exit status 1\n"
                                        "   2  running  4.2s\n");
-    hy_board_done(&board);
+    hy_live_view_done(&board);
 }
 
 static void test_the_summary_names_the_rank_that_failed_and_its_last_lines(void **state)
 {
-    struct hy_board board = {0};
+    struct hy_live_view board = {0};
     hy_cleanup_out struct hy_out out = {0};
 
     (void)state;
     hy_out_init(&out, &ascii80);
-    assert_int_equal(hy_board_take(&board, ended_training(), 1000), 0);
-    hy_board_take_culprit(&board, rank_view(1, "failed", "exit status 1"),
+    assert_int_equal(hy_live_view_take(&board, ended_training(), 1000), 0);
+    hy_live_view_take_first_failure(&board, rank_view(1, "failed", "exit status 1"),
                           strdup("Traceback:\nValueError: no data"));
-    assert_int_equal(hy_board_summary(&board, &out), 0);
+    assert_int_equal(hy_live_view_summary(&board, &out), 0);
     assert_string_equal(text_of(&out), "failed  run 3 digits  3 ranks in 42s:  2 done  1 failed\n"
                                        "  ! rank 1 on a ended with exit status 1\n"
                                        "      Traceback:\n"
@@ -93,39 +93,39 @@ static void test_the_summary_names_the_rank_that_failed_and_its_last_lines(void 
                                        "  logs  /p/Logs/TensorFlow/local-1/1\n"
                                        "  open  hopyard tensorboard 3\n"
                                        "  more  hopyard show 3, hopyard logs 3 1, hopyard resume 3\n");
-    hy_board_done(&board);
+    hy_live_view_done(&board);
 }
 
 static void test_a_fragment_for_a_notebook_has_the_last_lines_in_one_line(void **state)
 {
-    struct hy_board board = {0};
+    struct hy_live_view board = {0};
     hy_cleanup_out struct hy_out out = {0};
     const char *html;
 
     (void)state;
     hy_out_init(&out, &hy_html_style);
-    assert_int_equal(hy_board_take(&board, ended_training(), 1000), 0);
-    hy_board_take_culprit(&board, rank_view(1, "failed", "exit status 1"),
+    assert_int_equal(hy_live_view_take(&board, ended_training(), 1000), 0);
+    hy_live_view_take_first_failure(&board, rank_view(1, "failed", "exit status 1"),
                           strdup("a < b\nValueError: no data"));
-    assert_int_equal(hy_board_html(&board, &out, 1000), 0);
+    assert_int_equal(hy_live_view_html(&board, &out, 1000), 0);
     html = text_of(&out);
     assert_non_null(strstr(html, "rank 1 on a ended with exit status 1"));
     assert_non_null(strstr(html, "a &lt; b<br>ValueError: no data<br>"));
     assert_non_null(strstr(html, "3 ranks"));
     assert_null(strstr(html, "trial"));
     assert_ptr_equal(strchr(html, '\n'), html + strlen(html) - 1);
-    hy_board_done(&board);
+    hy_live_view_done(&board);
 }
 
 static void test_a_pipe_hears_of_ranks_not_of_trials(void **state)
 {
-    struct hy_teller teller = {.seed = 7};
+    struct hy_run_lines teller = {.seed = 7};
     hy_cleanup_out struct hy_out out = {0};
     Hy__Update *u = ended_training();
 
     (void)state;
     hy_out_init(&out, &bare);
-    assert_int_equal(hy_teller_update(&teller, u, &out), 0);
+    assert_int_equal(hy_run_lines_update(&teller, u, &out), 0);
     assert_string_equal(text_of(&out),
                         "run 3 digits: 3 ranks, seed 7, logs in /p/Logs/TensorFlow/local-1/1\n"
                         "run 3 failed: 2 done, 1 failed in 42s\n"
@@ -147,19 +147,19 @@ static void test_resume_is_offered_where_it_works(void **state)
     (void)state;
     for (size_t i = 0; i < HY_COUNT(cases); i++) {
         hy_cleanup_out struct hy_out pipe = {0}, table = {0};
-        struct hy_teller teller = {.seed = 7};
-        struct hy_board board = {0};
+        struct hy_run_lines teller = {.seed = 7};
+        struct hy_live_view board = {0};
         Hy__Update *u = ended_training();
 
         u->resume = cases[i].how;
         hy_out_init(&pipe, &bare);
         hy_out_init(&table, &ascii80);
-        assert_int_equal(hy_teller_update(&teller, u, &pipe), 0);
-        assert_int_equal(hy_board_take(&board, u, 1000), 0);
-        assert_int_equal(hy_board_summary(&board, &table), 0);
+        assert_int_equal(hy_run_lines_update(&teller, u, &pipe), 0);
+        assert_int_equal(hy_live_view_take(&board, u, 1000), 0);
+        assert_int_equal(hy_live_view_summary(&board, &table), 0);
         assert_string_equal(text_of(&pipe) + strlen(text_of(&pipe)) - strlen(cases[i].in_pipe), cases[i].in_pipe);
         assert_string_equal(text_of(&table) + strlen(text_of(&table)) - strlen(cases[i].in_table), cases[i].in_table);
-        hy_board_done(&board);
+        hy_live_view_done(&board);
     }
 }
 
@@ -180,13 +180,13 @@ static void test_runs_that_cannot_be_resumed_say_so(void **state)
 
 static void test_programs_hear_how_many_ranks_there_are(void **state)
 {
-    struct hy_teller teller = {.json = true};
+    struct hy_run_lines teller = {.json = true};
     hy_cleanup_out struct hy_out out = {0};
     Hy__Update *u = training();
 
     (void)state;
     hy_out_init(&out, &bare);
-    assert_int_equal(hy_teller_update(&teller, u, &out), 0);
+    assert_int_equal(hy_run_lines_update(&teller, u, &out), 0);
     assert_non_null(strstr(text_of(&out), "\"ranks\": 3"));
     assert_non_null(strstr(text_of(&out), "\"params\": {\"rank\": 1}"));
     hy__update__free_unpacked(u, &hy_proto_memory);
@@ -228,27 +228,27 @@ static void append_to(const char *folder, const char *name, const char *text)
 static void test_lines_of_ranks_are_shown_whole_and_once(void **state)
 {
     hy_cleanup_out struct hy_out out = {0}, err = {0};
-    struct hy_stream s;
+    struct hy_rank_output s;
     struct printing p;
 
     (void)state;
     printing_begin(&p);
     hy_out_init(&out, &bare);
     hy_out_init(&err, &bare);
-    assert_int_equal(hy_stream_init(&s, p.logdir, &(Hy__RunSpec){.ranks = 2}, true), 0);
-    s.text = (struct hy_logtext){.prefix = HY_LOG_RANKED};
-    assert_int_equal(hy_stream_look(&s, false, &out, &err), 0); /* nothing is there yet */
+    assert_int_equal(hy_rank_output_init(&s, p.logdir, &(Hy__RunSpec){.ranks = 2}, true), 0);
+    s.text = (struct hy_log_format){.prefix = HY_LOG_RANKED};
+    assert_int_equal(hy_rank_output_read(&s, false, &out, &err), 0); /* nothing is there yet */
     append_to(p.ranks[0], "stdout", "one\ntw");
     append_to(p.ranks[1], "stderr", "trouble\n");
-    assert_int_equal(hy_stream_look(&s, false, &out, &err), 0);
+    assert_int_equal(hy_rank_output_read(&s, false, &out, &err), 0);
     assert_string_equal(text_of(&out), "[0] one\n");
     append_to(p.ranks[0], "stdout", "o\nthree");
-    assert_int_equal(hy_stream_look(&s, false, &out, &err), 0);
+    assert_int_equal(hy_rank_output_read(&s, false, &out, &err), 0);
     assert_string_equal(text_of(&out), "[0] one\n[0] two\n");
-    assert_int_equal(hy_stream_look(&s, true, &out, &err), 0);
+    assert_int_equal(hy_rank_output_read(&s, true, &out, &err), 0);
     assert_string_equal(text_of(&out), "[0] one\n[0] two\n[0] three\n");
     assert_string_equal(text_of(&err), "[1] trouble\n");
-    hy_stream_done(&s);
+    hy_rank_output_done(&s);
     printing_end(&p);
 }
 
@@ -310,7 +310,7 @@ static void test_lines_of_nodes_have_their_names(void **state)
 {
     hy_cleanup_out struct hy_out out = {0};
     hy_cleanup_free char *worker = NULL, *chief = NULL, *last = NULL;
-    struct hy_stream s;
+    struct hy_rank_output s;
     struct printing p;
     struct cluster c;
 
@@ -324,19 +324,19 @@ static void test_lines_of_nodes_have_their_names(void **state)
     assert_int_equal(hy_mkdirs(chief, 0700), 0);
     append_to(worker, "stdout", "one\n");
     append_to(chief, "stdout", "two\n");
-    assert_int_equal(hy_stream_init(&s, p.logdir, &c.spec, true), 0);
+    assert_int_equal(hy_rank_output_init(&s, p.logdir, &c.spec, true), 0);
     memset(&c.spec, 0, sizeof c.spec); /* who watches reads it anew */
-    s.text = (struct hy_logtext){.prefix = HY_LOG_RANKED};
-    assert_int_equal(hy_stream_look(&s, true, &out, &out), 0);
+    s.text = (struct hy_log_format){.prefix = HY_LOG_RANKED};
+    assert_int_equal(hy_rank_output_read(&s, true, &out, &out), 0);
     assert_string_equal(text_of(&out), "[chief-0] two\n[worker-1] one\n");
-    hy_stream_done(&s);
+    hy_rank_output_done(&s);
     cluster_begin(&c);
     hy_buf_clear(&out.buf);
-    assert_int_equal(hy_stream_init(&s, p.logdir, &c.spec, false), 0); /* the one that speaks for all */
-    s.text = (struct hy_logtext){.prefix = HY_LOG_LINES};
-    assert_int_equal(hy_stream_look(&s, true, &out, &out), 0);
+    assert_int_equal(hy_rank_output_init(&s, p.logdir, &c.spec, false), 0); /* the one that speaks for all */
+    s.text = (struct hy_log_format){.prefix = HY_LOG_LINES};
+    assert_int_equal(hy_rank_output_read(&s, true, &out, &out), 0);
     assert_string_equal(text_of(&out), "two\n");
-    hy_stream_done(&s);
+    hy_rank_output_done(&s);
     last = hy_last_lines(p.logdir, &c.spec, 6, 1);
     assert_string_equal(last, "one\n");
     printing_end(&p);
@@ -346,32 +346,32 @@ static void test_a_rank_that_is_started_again_is_shown_from_its_beginning(void *
 {
     hy_cleanup_out struct hy_out out = {0};
     hy_cleanup_free char *before = NULL, *after = NULL;
-    struct hy_stream s;
+    struct hy_rank_output s;
     struct printing p;
 
     (void)state;
     printing_begin(&p);
     hy_out_init(&out, &bare);
     append_to(p.ranks[0], "stdout", "of the first attempt\n");
-    assert_int_equal(hy_stream_init(&s, p.logdir, &(Hy__RunSpec){.ranks = 1}, true), 0);
-    s.text = (struct hy_logtext){.prefix = HY_LOG_LINES};
-    assert_int_equal(hy_stream_since(&s, hy_clock_wall_ms() + 1000), 0); /* what is older is not wanted */
-    assert_int_equal(hy_stream_look(&s, false, &out, &out), 0);
+    assert_int_equal(hy_rank_output_init(&s, p.logdir, &(Hy__RunSpec){.ranks = 1}, true), 0);
+    s.text = (struct hy_log_format){.prefix = HY_LOG_LINES};
+    assert_int_equal(hy_rank_output_since(&s, hy_clock_wall_ms() + 1000), 0); /* what is older is not wanted */
+    assert_int_equal(hy_rank_output_read(&s, false, &out, &out), 0);
     assert_int_equal(out.buf.len, 0);
     before = hy_asprintf("%s/stdout", p.ranks[0]);
     after = hy_asprintf("%s/stdout.1", p.ranks[0]);
     assert_int_equal(rename(before, after), 0);
     append_to(p.ranks[0], "stdout", "of the second attempt, which is longer\n");
-    assert_int_equal(hy_stream_look(&s, true, &out, &out), 0);
+    assert_int_equal(hy_rank_output_read(&s, true, &out, &out), 0);
     assert_string_equal(text_of(&out), "of the second attempt, which is longer\n");
-    hy_stream_done(&s);
+    hy_rank_output_done(&s);
     printing_end(&p);
 }
 
 static void test_who_comes_late_sees_the_last_lines(void **state)
 {
     hy_cleanup_out struct hy_out out = {0};
-    struct hy_stream s;
+    struct hy_rank_output s;
     struct printing p;
     const char *text;
 
@@ -381,41 +381,41 @@ static void test_who_comes_late_sees_the_last_lines(void **state)
     for (int i = 0; i < 1000; i++)
         append_to(p.ranks[0], "stdout", "a line of twenty-six bytes\n");
     append_to(p.ranks[0], "stdout", "the last one\n");
-    assert_int_equal(hy_stream_init(&s, p.logdir, &(Hy__RunSpec){.ranks = 2}, true), 0);
-    s.text = (struct hy_logtext){.prefix = HY_LOG_LINES};
-    assert_int_equal(hy_stream_near_end(&s), 0);
-    assert_int_equal(hy_stream_look(&s, false, &out, &out), 0);
+    assert_int_equal(hy_rank_output_init(&s, p.logdir, &(Hy__RunSpec){.ranks = 2}, true), 0);
+    s.text = (struct hy_log_format){.prefix = HY_LOG_LINES};
+    assert_int_equal(hy_rank_output_near_end(&s), 0);
+    assert_int_equal(hy_rank_output_read(&s, false, &out, &out), 0);
     text = text_of(&out);
     assert_true(strlen(text) < 2100 && strncmp(text, "a line", 6) == 0);
     assert_non_null(strstr(text, "the last one\n"));
-    hy_stream_done(&s);
+    hy_rank_output_done(&s);
     printing_end(&p);
 }
 
 static void test_a_bar_that_draws_over_itself_is_one_line(void **state)
 {
     hy_cleanup_out struct hy_out out = {0};
-    struct hy_stream s;
+    struct hy_rank_output s;
     struct printing p;
 
     (void)state;
     printing_begin(&p);
     hy_out_init(&out, &ascii80);
-    assert_int_equal(hy_stream_init(&s, p.logdir, &(Hy__RunSpec){.ranks = 1}, true), 0);
-    s.text = (struct hy_logtext){.prefix = HY_LOG_LINES, .escape = true, .overwrite = true};
+    assert_int_equal(hy_rank_output_init(&s, p.logdir, &(Hy__RunSpec){.ranks = 1}, true), 0);
+    s.text = (struct hy_log_format){.prefix = HY_LOG_LINES, .escape = true, .overwrite = true};
     append_to(p.ranks[0], "stderr", "\r10 %\r20 %\r");
-    assert_int_equal(hy_stream_look(&s, false, &out, &out), 0);
+    assert_int_equal(hy_rank_output_read(&s, false, &out, &out), 0);
     assert_int_equal(out.buf.len, 0);
-    assert_string_equal(hy_stream_current(&s), "20 %");
+    assert_string_equal(hy_rank_output_current(&s), "20 %");
     append_to(p.ranks[0], "stderr", "30 %");
     append_to(p.ranks[0], "stdout", "dos\r\n");
-    assert_int_equal(hy_stream_look(&s, false, &out, &out), 0);
-    assert_string_equal(hy_stream_current(&s), "30 %");
+    assert_int_equal(hy_rank_output_read(&s, false, &out, &out), 0);
+    assert_string_equal(hy_rank_output_current(&s), "30 %");
     append_to(p.ranks[0], "stderr", "\r100 %\nover\n");
-    assert_int_equal(hy_stream_look(&s, false, &out, &out), 0);
-    assert_string_equal(hy_stream_current(&s), "");
+    assert_int_equal(hy_rank_output_read(&s, false, &out, &out), 0);
+    assert_string_equal(hy_rank_output_current(&s), "");
     assert_string_equal(text_of(&out), "dos\n100 %\nover\n");
-    hy_stream_done(&s);
+    hy_rank_output_done(&s);
     printing_end(&p);
 }
 
@@ -423,7 +423,7 @@ static void test_a_backlog_is_shown_piece_by_piece(void **state)
 {
     static char line[1001];
     hy_cleanup_out struct hy_out out = {0};
-    struct hy_stream s;
+    struct hy_rank_output s;
     struct printing p;
     int rc, looks = 0;
 
@@ -434,14 +434,14 @@ static void test_a_backlog_is_shown_piece_by_piece(void **state)
     hy_out_init(&out, &bare);
     for (int i = 0; i < 200; i++)
         append_to(p.ranks[0], "stdout", line);
-    assert_int_equal(hy_stream_init(&s, p.logdir, &(Hy__RunSpec){.ranks = 1}, true), 0);
-    s.text = (struct hy_logtext){.prefix = HY_LOG_LINES};
-    while ((rc = hy_stream_look(&s, true, &out, &out)) == 1)
+    assert_int_equal(hy_rank_output_init(&s, p.logdir, &(Hy__RunSpec){.ranks = 1}, true), 0);
+    s.text = (struct hy_log_format){.prefix = HY_LOG_LINES};
+    while ((rc = hy_rank_output_read(&s, true, &out, &out)) == 1)
         looks++;
     assert_int_equal(rc, 0);
     assert_int_equal(looks, 3);
     assert_int_equal(out.buf.len, 200000);
-    hy_stream_done(&s);
+    hy_rank_output_done(&s);
     printing_end(&p);
 }
 
@@ -525,16 +525,16 @@ static void test_the_plot_shows_what_is_missing_to_the_ideal(void **state)
 
 static int board_scenario(void *arg)
 {
-    struct hy_board board = {0};
+    struct hy_live_view board = {0};
     hy_cleanup_out struct hy_out out = {0};
     int rc;
 
     (void)arg;
     hy_out_init(&out, &ascii80);
-    rc = hy_board_take(&board, training(), 1000);
+    rc = hy_live_view_take(&board, training(), 1000);
     if (rc == 0)
-        rc = hy_board_table(&board, &out, 2000, 0, NULL);
-    hy_board_done(&board);
+        rc = hy_live_view_text(&board, &out, 2000, 0, NULL);
+    hy_live_view_done(&board);
     return rc;
 }
 
@@ -542,20 +542,20 @@ static int stream_scenario(void *arg)
 {
     struct printing *p = arg;
     hy_cleanup_out struct hy_out out = {0};
-    struct hy_stream s;
-    int rc = hy_stream_init(&s, p->logdir, &(Hy__RunSpec){.ranks = 2}, true);
+    struct hy_rank_output s;
+    int rc = hy_rank_output_init(&s, p->logdir, &(Hy__RunSpec){.ranks = 2}, true);
     char *last;
 
     hy_out_init(&out, &bare);
     s.text.prefix = HY_LOG_RANKED;
     if (rc == 0)
-        rc = hy_stream_near_end(&s);
+        rc = hy_rank_output_near_end(&s);
     if (rc == 0)
-        rc = hy_stream_look(&s, true, &out, &out);
+        rc = hy_rank_output_read(&s, true, &out, &out);
     last = rc == 0 ? hy_last_lines(p->logdir, &(Hy__RunSpec){.ranks = 8}, 1, 3) : NULL;
     rc = rc == 0 && !last ? -ENOMEM : rc;
     free(last);
-    hy_stream_done(&s);
+    hy_rank_output_done(&s);
     return rc;
 }
 

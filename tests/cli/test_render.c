@@ -45,31 +45,31 @@ static void test_cut_text_ends_in_an_ellipsis_within_its_columns(void **state)
     assert_string_equal(text_of(&out), "abc…|中…|");
 }
 
-static struct hy_grid *sample_grid(void)
+static struct hy_text_table *sample_grid(void)
 {
-    struct hy_grid *g = hy_grid_new();
+    struct hy_text_table *g = hy_text_table_new();
 
     assert_non_null(g);
-    hy_grid_column(g, "#", HY_GRID_RIGHT, 0);
-    hy_grid_column(g, "name", HY_GRID_FLEX, 0);
-    hy_grid_column(g, "note", HY_GRID_FLEX, 1);
-    hy_grid_cell(g, HY_PLAIN, "1");
-    hy_grid_cell(g, HY_GREEN, "short");
-    hy_grid_cell(g, HY_PLAIN, "");
-    hy_grid_cellf(g, HY_PLAIN, "%d", 12);
-    hy_grid_cell(g, HY_PLAIN, "a long name of grün 中文");
-    hy_grid_cell(g, HY_PLAIN, "evil\033[2J\n");
+    hy_text_table_column(g, "#", HY_TABLE_RIGHT, 0);
+    hy_text_table_column(g, "name", HY_TABLE_FLEX, 0);
+    hy_text_table_column(g, "note", HY_TABLE_FLEX, 1);
+    hy_text_table_cell(g, HY_PLAIN, "1");
+    hy_text_table_cell(g, HY_GREEN, "short");
+    hy_text_table_cell(g, HY_PLAIN, "");
+    hy_text_table_cellf(g, HY_PLAIN, "%d", 12);
+    hy_text_table_cell(g, HY_PLAIN, "a long name of grün 中文");
+    hy_text_table_cell(g, HY_PLAIN, "evil\033[2J\n");
     return g;
 }
 
 static void test_a_grid_aligns_its_columns_and_escapes_its_cells(void **state)
 {
-    hy_cleanup_grid struct hy_grid *g = sample_grid();
+    hy_cleanup_text_table struct hy_text_table *g = sample_grid();
     hy_cleanup_out struct hy_out out = {0};
 
     (void)state;
     hy_out_init(&out, &ascii80);
-    assert_int_equal(hy_grid_render(g, &out, true), 0);
+    assert_int_equal(hy_text_table_render(g, &out, true), 0);
     assert_string_equal(text_of(&out), " #  name                      note\n"
                                        " 1  short\n"
                                        "12  a long name of grün 中文  evil\\x1b[2J\\n\n");
@@ -89,32 +89,32 @@ static void test_a_grid_cuts_the_widest_column_first_then_drops(void **state)
 
     (void)state;
     for (size_t i = 0; i < HY_COUNT(cases); i++) {
-        hy_cleanup_grid struct hy_grid *g = sample_grid();
+        hy_cleanup_text_table struct hy_text_table *g = sample_grid();
         hy_cleanup_out struct hy_out out = {0};
         struct hy_style style = {.width = cases[i].width, .height = 10, .terminal = true};
 
         hy_out_init(&out, &style);
-        assert_int_equal(hy_grid_render(g, &out, false), 0);
+        assert_int_equal(hy_text_table_render(g, &out, false), 0);
         assert_string_equal(text_of(&out), cases[i].text);
     }
 }
 
 static void test_a_grid_that_is_drawn_again_does_not_jump(void **state)
 {
-    struct hy_grid_memory memory = {0};
+    struct hy_text_table_layout memory = {0};
     hy_cleanup_out struct hy_out out = {0};
 
     (void)state;
     hy_out_init(&out, &ascii80);
     for (int i = 0; i < 2; i++) {
-        hy_cleanup_grid struct hy_grid *g = hy_grid_new();
+        hy_cleanup_text_table struct hy_text_table *g = hy_text_table_new();
 
-        hy_grid_column(g, "a", 0, 0);
-        hy_grid_column(g, "b", 0, 0);
-        hy_grid_cell(g, HY_PLAIN, i ? "x" : "wide");
-        hy_grid_cell(g, HY_PLAIN, "y");
-        hy_grid_remember(g, &memory);
-        assert_int_equal(hy_grid_render(g, &out, false), 0);
+        hy_text_table_column(g, "a", 0, 0);
+        hy_text_table_column(g, "b", 0, 0);
+        hy_text_table_cell(g, HY_PLAIN, i ? "x" : "wide");
+        hy_text_table_cell(g, HY_PLAIN, "y");
+        hy_text_table_remember(g, &memory);
+        assert_int_equal(hy_text_table_render(g, &out, false), 0);
     }
     assert_string_equal(text_of(&out), "wide  y\nx     y\n");
 }
@@ -128,13 +128,13 @@ static void free_update(Hy__Update *u)
 
 static void test_the_live_table_shows_what_runs_and_what_ended_last(void **state)
 {
-    struct hy_board board = {0};
+    struct hy_live_view board = {0};
     hy_cleanup_out struct hy_out out = {0};
 
     (void)state;
     hy_out_init(&out, &ascii80);
-    assert_int_equal(hy_board_take(&board, update(2, 3), 1000), 0);
-    assert_int_equal(hy_board_table(&board, &out, 2000, 0, NULL), 0);
+    assert_int_equal(hy_live_view_take(&board, update(2, 3), 1000), 0);
+    assert_int_equal(hy_live_view_text(&board, &out, 2000, 0, NULL), 0);
     assert_string_equal(text_of(&out),
                         "run 3 digits  running  43s, about 4m04s left  1 agent, 2 slots\n"
                         "[###---------------------------]  12/100  11 done  1 failed  2 running\n"
@@ -146,7 +146,7 @@ static void test_the_live_table_shows_what_runs_and_what_ended_last(void **state
                         " 3  done     0.03  relu      0.52  3.2s\n"
                         " 2  done     0.02  tanh      0.51  3.2s\n"
                         " 1  failed   0.01  relu            3.2s  exit status 1\n");
-    hy_board_done(&board);
+    hy_live_view_done(&board);
 }
 
 static Hy__Update *update_with_tensorboard(const char *address)
@@ -159,15 +159,15 @@ static Hy__Update *update_with_tensorboard(const char *address)
 
 static void test_the_live_table_says_where_tensorboard_is(void **state)
 {
-    struct hy_board board = {0};
+    struct hy_live_view board = {0};
     hy_cleanup_out struct hy_out out = {0};
 
     (void)state;
     hy_out_init(&out, &ascii80);
-    assert_int_equal(hy_board_take(&board, update_with_tensorboard("http://127.0.0.1:41234/\033"), 1000), 0);
-    assert_int_equal(hy_board_table(&board, &out, 1000, 0, NULL), 0);
+    assert_int_equal(hy_live_view_take(&board, update_with_tensorboard("http://127.0.0.1:41234/\033"), 1000), 0);
+    assert_int_equal(hy_live_view_text(&board, &out, 1000, 0, NULL), 0);
     assert_non_null(strstr(text_of(&out), "act=relu\ntensorboard  http://127.0.0.1:41234/\\x1b\n\n"));
-    hy_board_done(&board);
+    hy_live_view_done(&board);
 }
 
 static void test_each_tensorboard_is_told_of_once(void **state)
@@ -177,7 +177,7 @@ static void test_each_tensorboard_is_told_of_once(void **state)
 
     (void)state;
     for (int json = 0; json < 2; json++) {
-        struct hy_teller teller = {.json = json};
+        struct hy_run_lines teller = {.json = json};
         hy_cleanup_out struct hy_out out = {0};
 
         hy_out_init(&out, &bare);
@@ -185,7 +185,7 @@ static void test_each_tensorboard_is_told_of_once(void **state)
             Hy__Update *u = update_with_tensorboard(addresses[i]);
 
             u->n_ended = 0;
-            assert_int_equal(hy_teller_update(&teller, u, &out), 0);
+            assert_int_equal(hy_run_lines_update(&teller, u, &out), 0);
             u->n_ended = 1;
             free_update(u);
         }
@@ -198,20 +198,20 @@ static void test_each_tensorboard_is_told_of_once(void **state)
 
 static void test_the_live_table_uses_symbols_and_colours_where_it_may(void **state)
 {
-    struct hy_board board = {0};
+    struct hy_live_view board = {0};
     hy_cleanup_out struct hy_out out = {0};
 
     (void)state;
     hy_out_init(&out, &fancy80);
-    assert_int_equal(hy_board_take(&board, update(1, 1), 0), 0);
-    assert_int_equal(hy_board_table(&board, &out, 0, 0, "Stop?"), 0);
+    assert_int_equal(hy_live_view_take(&board, update(1, 1), 0), 0);
+    assert_int_equal(hy_live_view_text(&board, &out, 0, 0, "Stop?"), 0);
     assert_non_null(strstr(text_of(&out), "━"));
     assert_non_null(strstr(text_of(&out), "\033[31m✗ failed\033[0m"));
     assert_non_null(strstr(text_of(&out), "\033[33mStop?\033[0m\n"));
-    hy_board_done(&board);
+    hy_live_view_done(&board);
 }
 
-/* Columns of a line without its colours. */
+/* Columns of a line without its colors. */
 static int visible(const char *line, size_t n)
 {
     int columns = 0;
@@ -238,8 +238,8 @@ static void test_no_frame_is_larger_than_its_terminal(void **state)
     for (int width = 1; width <= 130; width += 3)
         for (int height = 2; height <= 40; height += 5) {
             struct hy_style style = {
-                .width = width, .height = height, .terminal = true, .colour = true, .unicode = true};
-            struct hy_board board = {0};
+                .width = width, .height = height, .terminal = true, .color = true, .unicode = true};
+            struct hy_live_view board = {0};
             hy_cleanup_out struct hy_out out = {0};
             int lines = 0;
             Hy__Update *u = update(30, 90);
@@ -248,75 +248,75 @@ static void test_no_frame_is_larger_than_its_terminal(void **state)
             free(u->running[0]->params);
             u->running[0]->params = copy("{\"lr\": \"中文\\u001b[2J grün\", \"act\": 1e300}");
             hy_out_init(&out, &style);
-            assert_int_equal(hy_board_take(&board, u, 0), 0);
-            assert_int_equal(hy_board_table(&board, &out, 0, 1, height % 2 ? "Stop the run (s)?" : NULL), 0);
+            assert_int_equal(hy_live_view_take(&board, u, 0), 0);
+            assert_int_equal(hy_live_view_text(&board, &out, 0, 1, height % 2 ? "Stop the run (s)?" : NULL), 0);
             for (const char *line = text_of(&out), *end; (end = strchr(line, '\n')); line = end + 1, lines++)
                 if (visible(line, (size_t)(end - line)) > width)
                     fail_msg("width %d: '%.*s'", width, (int)(end - line), line);
             assert_true(lines <= (height - 1 < 3 ? 4 : height - 1));
-            hy_board_done(&board);
+            hy_live_view_done(&board);
         }
 }
 
 static void test_a_trial_that_ended_twice_is_shown_once(void **state)
 {
-    struct hy_board board = {0};
+    struct hy_live_view board = {0};
     Hy__Update *again = update(0, 0);
 
     (void)state;
-    assert_int_equal(hy_board_take(&board, update(0, 3), 0), 0);
+    assert_int_equal(hy_live_view_take(&board, update(0, 3), 0), 0);
     again->ended[again->n_ended++] = trial(2, "failed", NAN, "second time");
-    assert_int_equal(hy_board_take(&board, again, 0), 0);
+    assert_int_equal(hy_live_view_take(&board, again, 0), 0);
     assert_int_equal(board.recent_count, 3);
     assert_int_equal(board.recent[0]->number, 2);
     assert_string_equal(board.recent[0]->message, "second time");
     assert_int_equal(board.failure_count, 2);
-    hy_board_done(&board);
+    hy_live_view_done(&board);
 }
 
 static void test_a_board_keeps_only_the_newest(void **state)
 {
-    struct hy_board board = {0};
+    struct hy_live_view board = {0};
 
     (void)state;
     for (uint64_t i = 1; i <= 300; i++) {
         Hy__Update *u = update(0, 0);
 
         u->ended[u->n_ended++] = trial(i, "failed", NAN, "no");
-        assert_int_equal(hy_board_take(&board, u, 0), 0);
+        assert_int_equal(hy_live_view_take(&board, u, 0), 0);
     }
-    assert_int_equal(board.recent_count, HY_BOARD_RECENT);
+    assert_int_equal(board.recent_count, HY_LIVE_VIEW_RECENT);
     assert_int_equal(board.recent[0]->number, 300);
-    assert_int_equal(board.recent[HY_BOARD_RECENT - 1]->number, 300 - HY_BOARD_RECENT + 1);
-    assert_int_equal(board.failure_count, HY_BOARD_FAILURES);
+    assert_int_equal(board.recent[HY_LIVE_VIEW_RECENT - 1]->number, 300 - HY_LIVE_VIEW_RECENT + 1);
+    assert_int_equal(board.failure_count, HY_LIVE_VIEW_FAILURES);
     assert_int_equal(board.failures[0]->number, 1);
-    hy_board_done(&board);
+    hy_live_view_done(&board);
 }
 
 static void test_the_summary_says_what_is_worth_keeping(void **state)
 {
-    struct hy_board board = {0};
+    struct hy_live_view board = {0};
     hy_cleanup_out struct hy_out out = {0};
 
     (void)state;
     hy_out_init(&out, &ascii80);
-    assert_int_equal(hy_board_summary(&board, &out), 0); /* nothing was ever heard */
-    assert_int_equal(hy_board_take(&board, last_update(), 0), 0);
-    assert_int_equal(hy_board_summary(&board, &out), 0);
+    assert_int_equal(hy_live_view_summary(&board, &out), 0); /* nothing was ever heard */
+    assert_int_equal(hy_live_view_take(&board, last_update(), 0), 0);
+    assert_int_equal(hy_live_view_summary(&board, &out), 0);
     assert_string_equal(text_of(&out), "done  run 3 digits  100 of 100 trials in 42s:  99 done  1 failed\n"
                                        "  ! trial 1  lr=0.01 act=relu  exit status 1\n"
                                        "  best  accuracy=0.9312  trial 7  lr=0.07 act=relu\n"
                                        "  logs  /p/Logs/TensorFlow/local-1/1\n"
                                        "  open  hopyard tensorboard 3\n"
                                        "  more  hopyard show 3, hopyard logs 3 1, hopyard resume 3\n");
-    hy_board_done(&board);
+    hy_live_view_done(&board);
 }
 
 /* ---- lines for pipes and programs ------------------------------------------------------ */
 
 static void test_a_pipe_gets_one_line_per_trial(void **state)
 {
-    struct hy_teller teller = {.seed = 7};
+    struct hy_run_lines teller = {.seed = 7};
     hy_cleanup_out struct hy_out out = {0};
     Hy__Update *first = update(1, 2), *last = last_update();
 
@@ -324,11 +324,11 @@ static void test_a_pipe_gets_one_line_per_trial(void **state)
     free(first->ended[1]->params);
     first->ended[1]->params = copy("{\"lr\": 0.02, \"act\": \"a\\nb\\u001b\"}");
     hy_out_init(&out, &bare);
-    assert_int_equal(hy_teller_update(&teller, first, &out), 0);
+    assert_int_equal(hy_run_lines_update(&teller, first, &out), 0);
     last->n_notes = 1;
     last->notes = calloc(1, sizeof *last->notes);
     last->notes[0] = copy("agent b: gone");
-    assert_int_equal(hy_teller_update(&teller, last, &out), 0);
+    assert_int_equal(hy_run_lines_update(&teller, last, &out), 0);
     assert_string_equal(
         text_of(&out),
         "run 3 digits: 100 trials, seed 7, logs in /p/Logs/TensorFlow/local-1/1\n"
@@ -345,15 +345,15 @@ static void test_a_pipe_gets_one_line_per_trial(void **state)
 
 static void test_who_connects_again_is_told_nothing_twice(void **state)
 {
-    struct hy_teller teller = {.ended = 3, .skip = 3, .begun = true};
+    struct hy_run_lines teller = {.ended = 3, .skip = 3, .begun = true};
     hy_cleanup_out struct hy_out out = {0};
     Hy__Update *two = update(0, 2), *more = update(0, 2);
 
     (void)state;
     hy_out_init(&out, &bare);
-    assert_int_equal(hy_teller_update(&teller, two, &out), 0);
+    assert_int_equal(hy_run_lines_update(&teller, two, &out), 0);
     assert_string_equal(text_of(&out), "");
-    assert_int_equal(hy_teller_update(&teller, more, &out), 0);
+    assert_int_equal(hy_run_lines_update(&teller, more, &out), 0);
     assert_string_equal(text_of(&out), "[4/100] trial 2 done  lr=0.02 act=tanh  accuracy=0.51  3.2s\n");
     free_update(two);
     free_update(more);
@@ -362,7 +362,7 @@ static void test_who_connects_again_is_told_nothing_twice(void **state)
 static void test_programs_get_one_object_a_line(void **state)
 {
     static const char *const events[] = {"run", "trial", "trial", "note", "end"};
-    struct hy_teller teller = {.json = true, .seed = 7};
+    struct hy_run_lines teller = {.json = true, .seed = 7};
     hy_cleanup_out struct hy_out out = {0};
     Hy__Update *u = last_update();
     const char *line;
@@ -373,7 +373,7 @@ static void test_programs_get_one_object_a_line(void **state)
     u->notes = calloc(1, sizeof *u->notes);
     u->notes[0] = copy("bytes \xff\"\\\n\x7f");
     hy_out_init(&out, &bare);
-    assert_int_equal(hy_teller_update(&teller, u, &out), 0);
+    assert_int_equal(hy_run_lines_update(&teller, u, &out), 0);
     line = text_of(&out);
     for (size_t i = 0; i < HY_COUNT(events); i++) {
         const char *end = strchr(line, '\n');
@@ -404,15 +404,15 @@ static void test_the_exit_status_tells_how_it_ended(void **state)
 
     (void)state;
     u.state = (char *)"done";
-    assert_int_equal(hy_exit_of(&u, 0), HY_EXIT_OK);
+    assert_int_equal(hy_exit_status(&u, 0), HY_EXIT_OK);
     u.failed = 1;
-    assert_int_equal(hy_exit_of(&u, 0), HY_EXIT_FAILED);
+    assert_int_equal(hy_exit_status(&u, 0), HY_EXIT_FAILED);
     u.state = (char *)"stopped";
-    assert_int_equal(hy_exit_of(&u, HY_EXIT_STOPPED), HY_EXIT_STOPPED);
-    assert_int_equal(hy_exit_of(&u, 143), 143);
-    assert_int_equal(hy_exit_of(&u, 0), HY_EXIT_FAILED);
+    assert_int_equal(hy_exit_status(&u, HY_EXIT_STOPPED), HY_EXIT_STOPPED);
+    assert_int_equal(hy_exit_status(&u, 143), 143);
+    assert_int_equal(hy_exit_status(&u, 0), HY_EXIT_FAILED);
     u.state = (char *)"failed";
-    assert_int_equal(hy_exit_of(&u, HY_EXIT_STOPPED), HY_EXIT_FAILED);
+    assert_int_equal(hy_exit_status(&u, HY_EXIT_STOPPED), HY_EXIT_FAILED);
 }
 
 /* ---- the screen ------------------------------------------------------------------------- */
@@ -454,15 +454,15 @@ static void test_a_terminal_that_became_narrower_is_wiped_whole(void **state)
 
 /* ---- logs ---------------------------------------------------------------------------------- */
 
-static size_t log_text(const struct hy_logtext *l, struct hy_out *out, const char *bytes, bool last,
+static size_t log_text(const struct hy_log_format *l, struct hy_out *out, const char *bytes, bool last,
                        bool full)
 {
-    return hy_logtext_append(l, out, 7, false, (const uint8_t *)bytes, strlen(bytes), last, full);
+    return hy_log_format_append(l, out, 7, false, (const uint8_t *)bytes, strlen(bytes), last, full);
 }
 
 static void test_lines_of_several_trials_begin_with_their_number(void **state)
 {
-    struct hy_logtext l = {.prefix = true, .digits = 3};
+    struct hy_log_format l = {.prefix = true, .digits = 3};
     hy_cleanup_out struct hy_out out = {0};
 
     (void)state;
@@ -470,26 +470,26 @@ static void test_lines_of_several_trials_begin_with_their_number(void **state)
     assert_int_equal(log_text(&l, &out, "one\n\ntw", false, false), 5); /* the rest of the line is awaited */
     assert_int_equal(log_text(&l, &out, "two", true, false), 3);
     assert_int_equal(log_text(&l, &out, "too long", false, true), 8); /* but not for ever */
-    assert_int_equal(hy_logtext_append(&l, &out, 12, true, (const uint8_t *)"\033\n", 2, false, false), 2);
+    assert_int_equal(hy_log_format_append(&l, &out, 12, true, (const uint8_t *)"\033\n", 2, false, false), 2);
     assert_string_equal(text_of(&out), "  7 | one\n  7 | \n  7 | two\n  7 | too long\n 12 ! \033\n");
 }
 
 static void test_bytes_go_to_a_pipe_as_they_are(void **state)
 {
-    struct hy_logtext l = {0};
+    struct hy_log_format l = {0};
     hy_cleanup_out struct hy_out out = {0};
     const uint8_t bytes[] = {0, 0xff, '\r', 0xc3};
 
     (void)state;
     hy_out_init(&out, &bare);
-    assert_int_equal(hy_logtext_append(&l, &out, 1, false, bytes, sizeof bytes, false, false), sizeof bytes);
+    assert_int_equal(hy_log_format_append(&l, &out, 1, false, bytes, sizeof bytes, false, false), sizeof bytes);
     assert_int_equal(out.buf.len, sizeof bytes);
     assert_memory_equal(hy_buf_bytes(&out.buf), bytes, sizeof bytes);
 }
 
 static void test_odd_bytes_do_a_terminal_no_harm(void **state)
 {
-    struct hy_logtext l = {.escape = true};
+    struct hy_log_format l = {.escape = true};
     hy_cleanup_out struct hy_out out = {0};
 
     (void)state;
@@ -534,7 +534,7 @@ static Hy__TrialView *nested_trial(void)
 static void test_nested_parameters_are_shown_as_compact_json(void **state)
 {
     static const char *const cells[] = {"[64,[1.0,0.1]]", "{\"a b\":\"c\",\"d\":{}}", "null", " 1 ", "false"};
-    struct hy_trials_look look = {.metric = "accuracy", .titles = true};
+    struct hy_trial_table_options look = {.metric = "accuracy", .titles = true};
     struct hy_style wide = {.width = 200, .height = 24, .terminal = true};
     hy_cleanup_free char *line = hy_json_params(NESTED, true);
     hy_cleanup_out struct hy_out columns = {0}, pipe = {0};
@@ -545,8 +545,8 @@ static void test_nested_parameters_are_shown_as_compact_json(void **state)
     assert_string_equal(line, "l=[64,[1.0,0.1]] o={\"a b\":\"c\",\"d\":{}} n=null t=1 e= on=false");
     hy_out_init(&columns, &wide);
     hy_out_init(&pipe, &bare);
-    assert_int_equal(hy_trials_render(&columns, trials, 1, &look), 0);
-    assert_int_equal(hy_trials_render(&pipe, trials, 1, &look), 0);
+    assert_int_equal(hy_trial_table_render(&columns, trials, 1, &look), 0);
+    assert_int_equal(hy_trial_table_render(&pipe, trials, 1, &look), 0);
     assert_null(strstr(text_of(&columns), "l=")); /* a column for each */
     for (size_t i = 0; i < HY_COUNT(cells); i++)
         if (!strstr(text_of(&columns), cells[i]))

@@ -34,7 +34,7 @@ static void check_offer(const Hy__Supply *offer)
 
 static void check_line(const uint8_t *data, size_t size)
 {
-    struct hy_supply_word word;
+    struct hy_supply_line word;
 
     if (hy_supply_parse((const char *)data, size, &word) < 0) {
         check(!word.line);
@@ -44,13 +44,13 @@ static void check_line(const uint8_t *data, size_t size)
         check_offer(&word.offer);
     else
         check(word.why && strlen(word.why) <= size && word.over <= INT64_MAX);
-    hy_supply_word_done(&word);
+    hy_supply_line_done(&word);
     check(!word.line);
 }
 
 static void check_order(const Hy__ClientAnswer *answer)
 {
-    json_t *line = hy_supply_order(answer), *again = NULL;
+    json_t *line = hy_supply_order_line(answer), *again = NULL;
     char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
 
     check(hy_is_short_of_memory || (text && !strchr(text, '\n')));

@@ -124,7 +124,7 @@ static int change_failed(void *arg, struct hy_err *err)
 {
     const struct below *b = arg;
 
-    b->change->status = hy_files_complain(err);
+    b->change->status = hy_files_print_error(err);
     *err = (struct hy_err){0};
     return 0;
 }
@@ -183,7 +183,7 @@ int hy_files_chmod(const struct hy_args *args)
     if (hy_rights_change(c.rights, 0, false, &mode) == 0)
         return run_change(args, &c);
     hy_err_set(&err, -EINVAL, "'%s' are no rights; they are as in 750, u+x or go-w,a+rX", c.rights);
-    hy_files_complain(&err);
+    hy_files_print_error(&err);
     return HY_EXIT_USAGE;
 }
 
@@ -202,7 +202,7 @@ int hy_files_chown(const struct hy_args *args)
 
     if (!owner) {
         hy_err_oom(&err);
-        return hy_files_complain(&err);
+        return hy_files_print_error(&err);
     }
     if (colon)
         *colon++ = '\0';
@@ -211,6 +211,6 @@ int hy_files_chown(const struct hy_args *args)
     if (c.owner || c.group)
         return run_change(args, &c);
     hy_err_set(&err, -EINVAL, "'%s' is nobody; say OWNER, OWNER:GROUP or :GROUP", hy_args_word(args, 0));
-    hy_files_complain(&err);
+    hy_files_print_error(&err);
     return HY_EXIT_USAGE;
 }

@@ -57,7 +57,7 @@ int hy_files_each_word(const struct hy_args *args, size_t first, hy_files_act *a
 int hy_files_print(const struct hy_urls *urls);
 
 /* "hopyard fs: …"; always HY_EXIT_FAILED. */
-int hy_files_complain(const struct hy_err *err);
+int hy_files_print_error(const struct hy_err *err);
 /* 0 when the folder that it lies in is there; HDFS would make it, and a typing error with it. */
 int hy_files_check_parent(const char *url, struct hy_err *err);
 

@@ -190,7 +190,7 @@ static int run_job(const struct hy_args *args, struct job *j, hy_files_act *act)
     if (sources.count == 0)
         return status;
     if (check_job(j, sources.count, &err) < 0 || begin(&err) < 0)
-        return hy_files_complain(&err);
+        return hy_files_print_error(&err);
     return end(hy_files_each(&sources, act, j) == HY_EXIT_OK ? status : HY_EXIT_FAILED);
 }
 
@@ -282,7 +282,7 @@ static int run_input(const struct hy_args *args)
         rc = begin(&err);
     if (rc == 0)
         rc = put_input(&j, &err);
-    return end(told(rc, &err) < 0 ? hy_files_complain(&err) : HY_EXIT_OK);
+    return end(told(rc, &err) < 0 ? hy_files_print_error(&err) : HY_EXIT_OK);
 }
 
 int hy_files_put(const struct hy_args *args)

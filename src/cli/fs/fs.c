@@ -279,15 +279,15 @@ int hy_fs_main(int argc, char **argv)
 
 /* ---- which files its words stand for ----------------------------------------------- */
 
-int hy_files_complain(const struct hy_err *err)
+int hy_files_print_error(const struct hy_err *err)
 {
-    hy_complain("fs", err);
+    hy_print_error("fs", err);
     return HY_EXIT_FAILED;
 }
 
 static int complain_for(const struct hy_urls *urls, const struct hy_err *err)
 {
-    hy_complain(urls->whose ? urls->whose : "fs", err);
+    hy_print_error(urls->whose ? urls->whose : "fs", err);
     return HY_EXIT_FAILED;
 }
 

@@ -20,9 +20,9 @@
 /* Lines on their way to standard output: a table, or JSON. */
 struct table {
     struct hy_out out;
-    struct hy_grid *grid; /* NULL: JSON */
-    struct hy_grid_memory widths;
-    void (*columns)(struct hy_grid *grid);
+    struct hy_text_table *grid; /* NULL: JSON */
+    struct hy_text_table_layout widths;
+    void (*columns)(struct hy_text_table *grid);
     const struct hy_args *args;
     size_t rows, printed;
     bool human, titles;
@@ -30,7 +30,7 @@ struct table {
     int status; /* of what was complained about here */
 };
 
-static int table_begin(struct table *t, const struct hy_args *args, void (*columns)(struct hy_grid *grid))
+static int table_begin(struct table *t, const struct hy_args *args, void (*columns)(struct hy_text_table *grid))
 {
     struct hy_style style;
 
@@ -42,7 +42,7 @@ static int table_begin(struct table *t, const struct hy_args *args, void (*colum
         hy_out_str(&t->out, "[");
         return 0;
     }
-    t->grid = hy_grid_new();
+    t->grid = hy_text_table_new();
     if (!t->grid)
         return -ENOMEM;
     columns(t->grid);
@@ -55,10 +55,10 @@ static int table_print(struct table *t)
     int rc = 0;
 
     if (t->grid && t->rows) {
-        hy_grid_remember(t->grid, &t->widths);
-        rc = hy_grid_render(t->grid, &t->out, t->titles && t->printed == 0);
-        hy_grid_free(t->grid);
-        t->grid = hy_grid_new();
+        hy_text_table_remember(t->grid, &t->widths);
+        rc = hy_text_table_render(t->grid, &t->out, t->titles && t->printed == 0);
+        hy_text_table_free(t->grid);
+        t->grid = hy_text_table_new();
         if (t->grid)
             t->columns(t->grid);
         else
@@ -88,7 +88,7 @@ static int table_json(struct table *t, json_t *object)
 /* What failed inside of a folder is no reason not to go on with it. */
 static int table_complain(struct table *t, struct hy_err *err)
 {
-    t->status = hy_files_complain(err);
+    t->status = hy_files_print_error(err);
     *err = (struct hy_err){0};
     return 0;
 }
@@ -101,11 +101,11 @@ static int table_end(struct table *t, int status)
         hy_out_str(&t->out, "]\n");
     if (t->broken == 0)
         t->broken = table_print(t);
-    hy_grid_free(t->grid);
+    hy_text_table_free(t->grid);
     hy_out_done(&t->out);
     if (t->broken < 0 && t->broken != -EPIPE) {
         hy_err_sys(&err, t->broken, "cannot print");
-        return hy_files_complain(&err);
+        return hy_files_print_error(&err);
     }
     return status == HY_EXIT_OK ? t->status : status;
 }
@@ -120,7 +120,7 @@ static int table_of_words(struct table *t, const struct hy_args *args, hy_files_
     return args->word_count ? hy_files_each_word(args, 0, act, t) : hy_files_each(&only, act, t);
 }
 
-static int run_table(const struct hy_args *args, void (*columns)(struct hy_grid *grid), bool titles,
+static int run_table(const struct hy_args *args, void (*columns)(struct hy_text_table *grid), bool titles,
                      hy_files_act *act)
 {
     struct table t;
@@ -130,7 +130,7 @@ static int run_table(const struct hy_args *args, void (*columns)(struct hy_grid 
     if (table_begin(&t, args, columns) < 0) {
         hy_err_oom(&err);
         hy_out_done(&t.out);
-        return hy_files_complain(&err);
+        return hy_files_print_error(&err);
     }
     t.titles = titles;
     status = table_of_words(&t, args, act);
@@ -144,9 +144,9 @@ static void size_cell(struct table *t, uint64_t bytes)
     char text[40];
 
     if (t->human)
-        hy_grid_cell(t->grid, HY_PLAIN, hy_format_size(bytes, text, sizeof text));
+        hy_text_table_cell(t->grid, HY_PLAIN, hy_format_size(bytes, text, sizeof text));
     else
-        hy_grid_cellf(t->grid, HY_PLAIN, "%llu", (unsigned long long)bytes);
+        hy_text_table_cellf(t->grid, HY_PLAIN, "%llu", (unsigned long long)bytes);
 }
 
 /* Local time, as Hadoop's shell has it. */
@@ -191,12 +191,12 @@ static json_t *info_json(const char *url, const struct hy_fs_info *info)
 
 /* ---- ls ---------------------------------------------------------------------------- */
 
-static void ls_columns(struct hy_grid *g)
+static void ls_columns(struct hy_text_table *g)
 {
-    static const int flags[] = {0, HY_GRID_RIGHT, 0, 0, HY_GRID_RIGHT, 0, 0};
+    static const int flags[] = {0, HY_TABLE_RIGHT, 0, 0, HY_TABLE_RIGHT, 0, 0};
 
     for (size_t i = 0; i < HY_COUNT(flags); i++)
-        hy_grid_column(g, "", flags[i], 0);
+        hy_text_table_column(g, "", flags[i], 0);
 }
 
 static int ls_row(struct table *t, const char *url, const struct hy_fs_info *info)
@@ -206,16 +206,16 @@ static int ls_row(struct table *t, const char *url, const struct hy_fs_info *inf
     if (!t->grid)
         return table_json(t, info_json(url, info));
     hy_rights_text(info->mode, rights);
-    hy_grid_cellf(t->grid, HY_PLAIN, "%c%s", info->is_link ? 'l' : info->is_dir ? 'd' : '-', rights);
+    hy_text_table_cellf(t->grid, HY_PLAIN, "%c%s", info->is_link ? 'l' : info->is_dir ? 'd' : '-', rights);
     if (info->is_dir)
-        hy_grid_cell(t->grid, HY_PLAIN, "-");
+        hy_text_table_cell(t->grid, HY_PLAIN, "-");
     else
-        hy_grid_cellf(t->grid, HY_PLAIN, "%u", info->replication);
-    hy_grid_cell(t->grid, HY_PLAIN, info->owner);
-    hy_grid_cell(t->grid, HY_PLAIN, info->group);
+        hy_text_table_cellf(t->grid, HY_PLAIN, "%u", info->replication);
+    hy_text_table_cell(t->grid, HY_PLAIN, info->owner);
+    hy_text_table_cell(t->grid, HY_PLAIN, info->group);
     size_cell(t, info->size);
-    hy_grid_cell(t->grid, HY_PLAIN, time_text(info->modified_ms, "%Y-%m-%d %H:%M", when, sizeof when));
-    hy_grid_cell(t->grid, HY_PLAIN, url);
+    hy_text_table_cell(t->grid, HY_PLAIN, time_text(info->modified_ms, "%Y-%m-%d %H:%M", when, sizeof when));
+    hy_text_table_cell(t->grid, HY_PLAIN, url);
     return table_next(t);
 }
 
@@ -270,16 +270,16 @@ int hy_files_ls(const struct hy_args *args)
 
 /* ---- stat -------------------------------------------------------------------------- */
 
-static void stat_columns(struct hy_grid *g)
+static void stat_columns(struct hy_text_table *g)
 {
-    hy_grid_column(g, "", 0, 0);
-    hy_grid_column(g, "", 0, 0);
+    hy_text_table_column(g, "", 0, 0);
+    hy_text_table_column(g, "", 0, 0);
 }
 
 static void fact(struct table *t, const char *name, const char *value)
 {
-    hy_grid_cell(t->grid, HY_DIM, name);
-    hy_grid_cell(t->grid, HY_PLAIN, value);
+    hy_text_table_cell(t->grid, HY_DIM, name);
+    hy_text_table_cell(t->grid, HY_PLAIN, value);
 }
 
 static void file_facts(struct table *t, const struct hy_fs_info *info)
@@ -335,11 +335,11 @@ int hy_files_stat(const struct hy_args *args)
 
 /* ---- du ---------------------------------------------------------------------------- */
 
-static void du_columns(struct hy_grid *g)
+static void du_columns(struct hy_text_table *g)
 {
-    hy_grid_column(g, "", HY_GRID_RIGHT, 0);
-    hy_grid_column(g, "", HY_GRID_RIGHT, 0);
-    hy_grid_column(g, "", 0, 0);
+    hy_text_table_column(g, "", HY_TABLE_RIGHT, 0);
+    hy_text_table_column(g, "", HY_TABLE_RIGHT, 0);
+    hy_text_table_column(g, "", 0, 0);
 }
 
 static int du_row(struct table *t, const char *url, struct hy_err *err)
@@ -351,7 +351,7 @@ static int du_row(struct table *t, const char *url, struct hy_err *err)
         return rc;
     size_cell(t, usage.bytes);
     size_cell(t, usage.stored);
-    hy_grid_cell(t->grid, HY_PLAIN, url);
+    hy_text_table_cell(t->grid, HY_PLAIN, url);
     return table_next(t);
 }
 
@@ -382,13 +382,13 @@ int hy_files_du(const struct hy_args *args)
 
 /* ---- df ---------------------------------------------------------------------------- */
 
-static void df_columns(struct hy_grid *g)
+static void df_columns(struct hy_text_table *g)
 {
-    hy_grid_column(g, "path", 0, 0);
-    hy_grid_column(g, "size", HY_GRID_RIGHT, 0);
-    hy_grid_column(g, "used", HY_GRID_RIGHT, 0);
-    hy_grid_column(g, "free", HY_GRID_RIGHT, 0);
-    hy_grid_column(g, "use", HY_GRID_RIGHT, 0);
+    hy_text_table_column(g, "path", 0, 0);
+    hy_text_table_column(g, "size", HY_TABLE_RIGHT, 0);
+    hy_text_table_column(g, "used", HY_TABLE_RIGHT, 0);
+    hy_text_table_column(g, "free", HY_TABLE_RIGHT, 0);
+    hy_text_table_column(g, "use", HY_TABLE_RIGHT, 0);
 }
 
 static int df(void *arg, const char *url, struct hy_err *err)
@@ -399,14 +399,14 @@ static int df(void *arg, const char *url, struct hy_err *err)
 
     if (rc < 0)
         return rc;
-    hy_grid_cell(t->grid, HY_PLAIN, url);
+    hy_text_table_cell(t->grid, HY_PLAIN, url);
     size_cell(t, room.capacity);
     size_cell(t, room.used);
     size_cell(t, room.free);
     if (room.capacity)
-        hy_grid_cellf(t->grid, HY_PLAIN, "%.0f%%", 100 * (double)room.used / (double)room.capacity);
+        hy_text_table_cellf(t->grid, HY_PLAIN, "%.0f%%", 100 * (double)room.used / (double)room.capacity);
     else
-        hy_grid_cell(t->grid, HY_PLAIN, "-");
+        hy_text_table_cell(t->grid, HY_PLAIN, "-");
     return table_next(t);
 }
 

@@ -62,7 +62,7 @@ int hy_files_print(const struct hy_urls *urls)
     if (room)
         return hy_files_each(urls, cat, room);
     hy_err_oom(&err);
-    return hy_files_complain(&err);
+    return hy_files_print_error(&err);
 }
 
 int hy_files_cat(const struct hy_args *args)
@@ -120,12 +120,12 @@ int hy_files_tail(const struct hy_args *args)
 
     if (bytes && hy_parse_size(bytes, &t.bytes) < 0) {
         hy_err_set(&err, -EINVAL, "-c takes a number of bytes, as in 500 or 64K; '%s' is none", bytes);
-        hy_files_complain(&err);
+        hy_files_print_error(&err);
         return HY_EXIT_USAGE;
     }
     if (!room) {
         hy_err_oom(&err);
-        return hy_files_complain(&err);
+        return hy_files_print_error(&err);
     }
     return hy_files_each_word(args, 0, tail, &t);
 }
