@@ -11,9 +11,10 @@
  *   stores past the caches, wherever they are        1                     4
  *
  * (AMD Zen 4.) So rings are larger than a core's own cache, except where two
- * members swap slots (shm_set.h); and where ordinary stores are slow the slots are written past the caches. Which of the two it is
- * cannot be asked, and changes when processes move: each member tries it out
- * now and then, on its own slots. Whoever reads them need not know.
+ * members swap slots (shm_set.h); and where ordinary stores are slow the slots
+ * are written past the caches. Which of the two it is cannot be asked, and
+ * changes when processes move: each member tries it out now and then, on its
+ * own slots. Whoever reads them need not know.
  */
 #include "collective/shm_set.h"
 
