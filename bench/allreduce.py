@@ -3,7 +3,7 @@
 
     .venv/bin/python bench/allreduce.py              (make bench-allreduce; some ten minutes)
     .venv/bin/python bench/allreduce.py --quick      fewer sizes and rounds, to see that it works
-    .venv/bin/python bench/allreduce.py --only 2 8 memcpy hosts ops training
+    .venv/bin/python bench/allreduce.py --only 2 8 grouped memcpy hosts ops training
     .venv/bin/python bench/allreduce.py --realtime   all sides before everything else on the machine (chrt; needs root)
     .venv/bin/python bench/allreduce.py --tune       tries every way and writes src/collective/shm/choice_table.h
 
@@ -40,6 +40,7 @@ SIZES = [KB << i for i in range(17)]  # to 64 MB
 BATCHES = 3
 ROUNDS = 7
 MANY = 8  # ranks, more than cores
+GROUPED = 100  # tensors of 1 MB
 SECTIONS = {"hosts": "allreduce_hosts", "ops": "allreduce_ops", "training": "allreduce_training"}
 TIMEOUT_S = 600
 
@@ -140,6 +141,15 @@ def bench_memcpy(report: Report) -> None:
     take_turns(report, {own: own_side(2, [64 * MB]), copy: [OWN, "memcpy", str(BATCHES), str(64 * MB)]})
     report.figures.append(Figure("2 ranks, 64 MB, as a share of memcpy's bandwidth",
                                  times_faster(report, own, copy, 64 * MB), "×", 0.5, less=False))
+
+
+def bench_grouped(report: Report) -> None:
+    """Many tensors at once, by 2 ranks: straight from and to them, beside by way of one buffer."""
+    ways = {way: [OWN, "grouped", "2", str(BATCHES), str(GROUPED), str(MB), way] for way in ("spans", "staged")}
+    take_turns(report, {f"hopyard, grouped, {way}": command for way, command in ways.items()})
+    report.figures.append(Figure(f"2 ranks, {GROUPED} tensors of 1 MB, times as fast as by way of a buffer",
+                                 times_faster(report, "hopyard, grouped, spans", "hopyard, grouped, staged", MB), "×",
+                                 1.5, less=False))
 
 
 def bench_section(report: Report, name: str) -> None:
@@ -245,7 +255,7 @@ def tune(sizes: list[int], rounds: int) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = ["2", str(MANY), "memcpy", *SECTIONS]
+    parts = ["2", str(MANY), "grouped", "memcpy", *SECTIONS]
     parser.add_argument("--quick", action="store_true", help="every fourth size, two rounds")
     parser.add_argument("--only", nargs="*", default=parts, choices=parts, metavar="PART", help=", ".join(parts))
     parser.add_argument("--rounds", type=int, help=f"instead of {ROUNDS}")
@@ -264,6 +274,8 @@ def main() -> int:
         bench_two(report, build_mpi())
     if str(MANY) in options.only:
         bench_many(report, build_mpi())
+    if "grouped" in options.only:
+        bench_grouped(report)
     if "memcpy" in options.only:
         bench_memcpy(report)
     for name in SECTIONS:

@@ -29,6 +29,8 @@ HOROVOD_US = {KB: 1100.0, 64 * KB: 1200.0, MB: 2100.0, 16 * MB: 12700.0, 64 * MB
 GOALS = {KB: 10.0, 64 * KB: 10.0, 64 * MB: 1.5}  # times as fast as Horovod
 ADDED_US = 50.0
 ROUNDS = 7
+TENSORS = 100  # of 1 MB, in a grouped allreduce
+GROUPED = 1.25  # times as long as one tensor of as many bytes
 CHAIN = 10  # ops in a tf.function, whose own call costs as much as many of them
 
 
@@ -43,6 +45,9 @@ def rows() -> list[dict[str, Any]]:
     theirs = horovod_us() if os.environ.get("PEER") == "horovod" else {str(n): us for n, us in HOROVOD_US.items()}
     found = [added("1 KB, one op in a tf.function, over an identity", ours["alone"], ours["identity_alone"]),
              added(f"1 KB, each of {CHAIN} ops in a tf.function, over one", ours["function"], ours["identity"])]
+    found.append({"name": f"{TENSORS} tensors of 1 MB, grouped, times one of {TENSORS} MB", "unit": "x",
+                  "measured": ours["grouped"] / ours["whole"], "target": GROUPED, "less": True,
+                  "us": ours["grouped"], "peer_us": ours["whole"]})
     for size in HOROVOD_US:
         us, peer_us = ours[str(size)], theirs[str(size)]
         found.append({"name": f"{spell(size)} eagerly, times Horovod", "measured": peer_us / us, "unit": "x",
@@ -118,6 +123,11 @@ def rank(module: str) -> None:
 
     took = {"identity": chain(lambda x, i: tf.identity(x), CHAIN), "function": chain(reduced, CHAIN),
             "identity_alone": chain(lambda x, i: tf.identity(x), 1), "alone": chain(reduced, 1)}
+    tensors = [tf.fill([MB // 4], float(i)) for i in range(TENSORS)]
+    grouped = tf.function(lambda *xs: hvd.grouped_allreduce(list(xs), op=hvd.Sum, name="grouped"))
+    took["grouped"] = time_of(hvd, lambda xs: grouped(*xs), tensors, 5)
+    whole = tf.function(lambda x: hvd.allreduce(x, op=hvd.Sum, name="whole"))
+    took["whole"] = time_of(hvd, whole, tf.concat(tensors, 0), 5)
     for size in HOROVOD_US:
         x = tf.ones([size // 4])
         times = max(3, min(500, 8 * MB // size))

@@ -10,10 +10,11 @@
  *   cores with a cache each (two chiplets, sockets) 27                     4
  *   stores past the caches, wherever they are        1                     4
  *
- * (AMD Zen 4.) So rings are larger than a core's own cache; and where ordinary
- * stores are slow the slots are written past the caches. Which of the two it is
- * cannot be asked, and changes when processes move: each member tries it out
- * now and then, on its own slots. Whoever reads them need not know.
+ * (AMD Zen 4.) So rings are larger than a core's own cache, except where two
+ * members swap slots (shm_set.h); and where ordinary stores are slow the slots
+ * are written past the caches. Which of the two it is cannot be asked, and
+ * changes when processes move: each member tries it out now and then, on its
+ * own slots. Whoever reads them need not know.
  */
 #include "collective/shm/shm_set.h"
 

@@ -43,7 +43,7 @@ struct hy_counters {
 
 struct hy_region {
     _Alignas(HY_LINE) _Atomic uint32_t closed; /* by how many members */
-    _Atomic uint32_t ring_kind;                /* enum hy_ring_kind, as the first member to open it has found; 0: none */
+    _Atomic uint32_t ring_kind;                /* enum hy_ring_kind: the choice of the first member; 0: none yet */
     _Atomic uint8_t gone[HY_LOCAL_MAX_RANKS];  /* by which, by local rank */
     struct hy_counters members[];                 /* then the slots, from hy_slots_begin() on */
 };
