@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of feeds share: a hub of their own, and other processes that feed it. Fixtures are taken by importing them."""
+"""Shared by the tests of feeds: a hub, and processes that feed it. Import the fixtures to use them."""
 from __future__ import annotations
 
 import itertools
@@ -19,7 +19,7 @@ _numbers = itertools.count()
 
 
 class Manager:
-    """What a DataFeed wants of a cluster's node."""
+    """The part of a cluster node that a DataFeed uses."""
 
     def __init__(self, hub: _hopyard.Hub) -> None:
         self.hub = hub
@@ -51,4 +51,4 @@ def wait_for(condition: Callable[[], bool]) -> None:
         if condition():
             return
         ticks.wait(0.01)
-    raise AssertionError("it did not happen")
+    raise AssertionError("timeout")
