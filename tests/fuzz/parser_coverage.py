@@ -17,7 +17,7 @@ PARSERS = {
     "agent": ["metric", "result"],
     "cli": ["config_file", "supplyword"],
     "collective": ["endpoint_text", "handshake", "negotiate"],
-    "feed": ["batch", "cast", "gather", "schema", "signature"],
+    "feed": ["batch", "batch_cursor", "cast", "gather", "schema", "signature"],
     "fs": ["pattern"],
     "gpu": ["mps_log"],
     "hdfs": ["block", "cluster", "conf", "datanode", "digest", "dn_sasl", "ec", "exception", "files", "gssapi", "input",
