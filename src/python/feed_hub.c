@@ -427,7 +427,7 @@ static int parse_signature_column(struct hy_signature_column *c, PyObject *tuple
     return PyErr_Occurred() ? -1 : 0;
 }
 
-static int parse_signature(struct hy_signature *w, const char *text, int allows_extra, PyObject *list)
+static int parse_signature(struct hy_signature *sig, const char *text, int allows_extra, PyObject *list)
 {
     const Py_ssize_t count = PyList_Size(list);
     hy_cleanup_free struct hy_signature_column *columns = hy_calloc((size_t)count, sizeof *columns);
@@ -438,23 +438,20 @@ static int parse_signature(struct hy_signature *w, const char *text, int allows_
     for (Py_ssize_t i = 0; i < count; i++)
         if (parse_signature_column(&columns[i], PyList_GetItem(list, i)) < 0)
             return -1;
-    rc = hy_signature_init(w, text, allows_extra, columns, (uint32_t)count);
+    rc = hy_signature_init(sig, text, allows_extra, columns, (uint32_t)count);
     if (rc == -ENOMEM)
         PyErr_NoMemory();
     return rc == -EINVAL ? raise_value_error("the columns do not match the schema") : rc < 0 ? -1 : 0;
 }
 
-static int add_stream(struct hub *h, const struct hy_batch_stream_options *o, struct hy_signature *w)
+static int add_stream(struct hub *h, const struct hy_batch_stream_options *o, struct hy_signature *sig)
 {
-    struct hy_batch_stream **all = hy_reallocarray(h->streams, h->streams_count + 1, sizeof *all);
-    int rc = all ? 0 : -ENOMEM;
+    int rc = hy_array_grow(h->streams, h->streams_count);
 
-    if (all) {
-        h->streams = all;
-        rc = hy_batch_stream_new(h->consumer, o, w, &all[h->streams_count]);
-        h->streams_count += rc == 0;
-    }
-    hy_signature_done(w);
+    if (rc == 0)
+        rc = hy_batch_stream_new(h->consumer, o, sig, &h->streams[h->streams_count]);
+    h->streams_count += rc == 0;
+    hy_signature_done(sig);
     if (rc == -ENOMEM)
         PyErr_NoMemory();
     return rc == -EINVAL ? raise_value_error("invalid queue, or batches of 0 rows") : rc < 0 ? -1 : 0;
@@ -466,7 +463,7 @@ static PyObject *hub_batches(PyObject *self, PyObject *args)
     struct hy_batch_stream_options o = {0};
     unsigned long long rows;
     int stop_at_partition, drop_remainder, allows_extra;
-    struct hy_signature w = {0};
+    struct hy_signature sig = {0};
     PyObject *columns;
     const char *text;
 
@@ -476,7 +473,7 @@ static PyObject *hub_batches(PyObject *self, PyObject *args)
     o.rows = rows;
     o.stop_at_partition = stop_at_partition;
     o.drop_remainder = drop_remainder;
-    if (parse_signature(&w, text, allows_extra, columns) < 0 || add_stream(h, &o, &w) < 0)
+    if (parse_signature(&sig, text, allows_extra, columns) < 0 || add_stream(h, &o, &sig) < 0)
         return NULL;
     return PyLong_FromLongLong(hy_batch_stream_handle(h->streams[h->streams_count - 1]));
 }
