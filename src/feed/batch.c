@@ -90,6 +90,19 @@ int hy_batch_column_values(const struct hy_batch_column *c, uint64_t rows, uint6
     return 0;
 }
 
+bool hy_batch_column_is_uniform(const struct hy_batch_column *c, uint32_t rows, uint64_t *ret_items)
+{
+    uint64_t from, to, items = 0;
+
+    for (uint32_t i = 0; i < rows; i++) {
+        if (!hy_ends_at(c->row_ends, i, c->items, &from, &to) || (i > 0 && to - from != items))
+            return false;
+        items = to - from;
+    }
+    *ret_items = items;
+    return rows > 0;
+}
+
 /*
  * A shape must be possible within a message even without its dimensions of 0: readers make arrays of it, and libraries
  * refuse arrays whose other dimensions are too large.

@@ -63,7 +63,7 @@ static void unref_stream(struct hy_batch_stream *b)
         destroy(b);
 }
 
-int hy_batch_stream_new(struct hy_consumer *c, const struct hy_batch_stream_options *o, struct hy_signature *w,
+int hy_batch_stream_new(struct hy_consumer *c, const struct hy_batch_stream_options *o, struct hy_signature *sig,
                    struct hy_batch_stream **ret)
 {
     struct hy_batch_stream *b = hy_calloc(1, sizeof *b);
@@ -72,15 +72,15 @@ int hy_batch_stream_new(struct hy_consumer *c, const struct hy_batch_stream_opti
 
     if (!b || !queue || o->rows == 0 || pthread_mutex_init(&b->busy, NULL) != 0) {
         free(b);
-        hy_signature_done(w);
+        hy_signature_done(sig);
         return b ? -EINVAL : -ENOMEM;
     }
     b->consumer = hy_consumer_ref(c);
     b->queue = queue;
     b->options = *o;
     b->options.queue = queue->name;
-    b->signature = *w;
-    *w = (struct hy_signature){0};
+    b->signature = *sig;
+    *sig = (struct hy_signature){0};
     b->users = 1;
     pthread_mutex_lock(&streams_lock);
     b->handle = ++last_handle;

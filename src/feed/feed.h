@@ -412,18 +412,18 @@ struct hy_batch_cursor {
 };
 
 /* The batch must outlive the cursor. 0; -EBADMSG, -ENOMEM: the cursor is empty. */
-int hy_batch_cursor_begin(struct hy_batch_cursor *r, const struct hy_batch *b);
-void hy_batch_cursor_end(struct hy_batch_cursor *r);
+int hy_batch_cursor_begin(struct hy_batch_cursor *c, const struct hy_batch *b);
+void hy_batch_cursor_end(struct hy_batch_cursor *c);
 
-static inline bool hy_batch_cursor_is_done(const struct hy_batch_cursor *r)
+static inline bool hy_batch_cursor_is_done(const struct hy_batch_cursor *c)
 {
-    return !r->batch || r->next == r->rows;
+    return !c->batch || c->next == c->rows;
 }
 
 /* Pickled rows have no columns. */
-static inline bool hy_batch_cursor_is_pickled(const struct hy_batch_cursor *r)
+static inline bool hy_batch_cursor_is_pickled(const struct hy_batch_cursor *c)
 {
-    return r->schema.nodes[0].kind == '*';
+    return c->schema.nodes[0].kind == '*';
 }
 
 /* ==== Signatures: the columns that a dataset expects ================================= */
@@ -450,9 +450,9 @@ struct hy_signature {
 };
 
 /* Copies its arguments. 0, -EINVAL when schema and columns are inconsistent, -ENOMEM. */
-int hy_signature_init(struct hy_signature *w, const char *text, bool allows_extra,
+int hy_signature_init(struct hy_signature *sig, const char *text, bool allows_extra,
                       const struct hy_signature_column *columns, uint32_t count);
-void hy_signature_done(struct hy_signature *w);
+void hy_signature_done(struct hy_signature *sig);
 
 /* ==== Gathering: rows of several batches as contiguous columns ======================= */
 
@@ -494,13 +494,13 @@ struct hy_gathered {
 };
 
 /* Begins with the columns of a signature. 0 or -ENOMEM. */
-int hy_gather_begin(struct hy_gathered *g, const struct hy_signature *w);
+int hy_gather_begin(struct hy_gathered *g, const struct hy_signature *sig);
 /*
- * Appends up to `max` rows at the cursor; `w` is NULL without a signature. The number of rows; 0 when the batch differs
- * from the first and there is no signature; -EINVAL with a message when it does not match the signature; -EBADMSG when
- * it is invalid; -ENOMEM.
+ * Appends up to `max` rows at the cursor; `sig` is NULL without a signature. The number of rows; 0 when the batch
+ * differs from the first and there is no signature; -EINVAL with a message when it does not match the signature;
+ * -EBADMSG when it is invalid; -ENOMEM.
  */
-int64_t hy_gather(struct hy_gathered *g, struct hy_batch_cursor *r, struct hy_signature *w, uint64_t max,
+int64_t hy_gather(struct hy_gathered *g, struct hy_batch_cursor *r, struct hy_signature *sig, uint64_t max,
                   struct hy_err *err);
 void hy_gathered_done(struct hy_gathered *g);
 
@@ -607,7 +607,7 @@ struct hy_batch_stream_options {
 };
 
 /* Takes the signature, also on failure. 0, -EINVAL, -ENOMEM. */
-int hy_batch_stream_new(struct hy_consumer *c, const struct hy_batch_stream_options *o, struct hy_signature *w,
+int hy_batch_stream_new(struct hy_consumer *c, const struct hy_batch_stream_options *o, struct hy_signature *sig,
                         struct hy_batch_stream **ret);
 /* Its handle, which is never reused. */
 int64_t hy_batch_stream_handle(const struct hy_batch_stream *b);

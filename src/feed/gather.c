@@ -12,46 +12,6 @@
 #define ALIGNMENT 64u
 #define PREALLOCATE_MAX (64ull << 20) /* bytes of a column that are allocated before they are needed */
 
-/* ---- batch cursors --------------------------------------------------------------------- */
-
-int hy_batch_cursor_begin(struct hy_batch_cursor *r, const struct hy_batch *b)
-{
-    int rc = hy_feed_schema_parse(b->schema, b->schema_n, &r->schema);
-
-    if (rc == 0)
-        rc = hy_feed_schema_check(&r->schema, b);
-    if (rc < 0) {
-        hy_batch_cursor_end(r);
-        return rc;
-    }
-    r->batch = b;
-    r->rows = b->rows;
-    if (b->rows == 0 && hy_batch_cursor_is_pickled(r) && b->columns[0].values_n)
-        r->rows = HY_BATCH_ROWS_UNKNOWN;
-    r->next = 0;
-    return 0;
-}
-
-void hy_batch_cursor_end(struct hy_batch_cursor *r)
-{
-    hy_feed_schema_done(&r->schema);
-    r->batch = NULL;
-    r->next = 0;
-}
-
-bool hy_batch_column_is_uniform(const struct hy_batch_column *c, uint32_t rows, uint64_t *ret_items)
-{
-    uint64_t from, to, items = 0;
-
-    for (uint32_t i = 0; i < rows; i++) {
-        if (!hy_ends_at(c->row_ends, i, c->items, &from, &to) || (i > 0 && to - from != items))
-            return false;
-        items = to - from;
-    }
-    *ret_items = items;
-    return rows > 0;
-}
-
 /* ---- memory ----------------------------------------------------------------------------- */
 
 static void free_memory(const struct hy_gather_sink *sink, void *memory)
@@ -158,12 +118,12 @@ static int add_columns(struct hy_gathered *g, uint32_t count)
     return 0;
 }
 
-int hy_gather_begin(struct hy_gathered *g, const struct hy_signature *w)
+int hy_gather_begin(struct hy_gathered *g, const struct hy_signature *sig)
 {
-    int rc = add_columns(g, w->count);
+    int rc = add_columns(g, sig->count);
 
-    for (uint32_t i = 0; rc == 0 && i < w->count; i++) {
-        const struct hy_signature_column *c = &w->columns[i];
+    for (uint32_t i = 0; rc == 0 && i < sig->count; i++) {
+        const struct hy_signature_column *c = &sig->columns[i];
         struct hy_batch_column *like = &g->columns[i].like;
 
         *like = (struct hy_batch_column){.dtype = c->dtype, .is_ragged = c->is_ragged,
@@ -359,10 +319,10 @@ static int add_column(struct hy_gathered *g, uint32_t column, const struct hy_ba
 /* ---- rows --------------------------------------------------------------------------------- */
 
 /* The message for values that do not match the signature. */
-static int describe_error(int rc, const struct hy_gathered_column *g, const struct hy_signature *w, uint32_t column,
+static int describe_error(int rc, const struct hy_gathered_column *g, const struct hy_signature *sig, uint32_t column,
                 struct hy_err *err)
 {
-    const char *name = w ? w->columns[column].name : "";
+    const char *name = sig ? sig->columns[column].name : "";
 
     if (rc == -ERANGE)
         return hy_err_set(err, -EINVAL, "column %s: received a number that %s cannot hold; give another signature",
@@ -375,7 +335,7 @@ static int describe_error(int rc, const struct hy_gathered_column *g, const stru
 }
 
 /* All columns, or none of them. */
-static int add_columns_of(struct hy_gathered *g, const struct hy_batch_cursor *r, const struct hy_signature *w,
+static int add_columns_of(struct hy_gathered *g, const struct hy_batch_cursor *r, const struct hy_signature *sig,
                           uint64_t rows, uint64_t left, struct hy_err *err)
 {
     int rc = 0;
@@ -383,30 +343,30 @@ static int add_columns_of(struct hy_gathered *g, const struct hy_batch_cursor *r
     for (uint32_t i = 0; i < g->count; i++)
         save_lengths(&g->columns[i]);
     for (uint32_t i = 0; rc == 0 && i < g->count; i++) {
-        rc = add_column(g, i, &r->batch->columns[w ? w->indexes[i] : i], r->next, rows, left);
+        rc = add_column(g, i, &r->batch->columns[sig ? sig->indexes[i] : i], r->next, rows, left);
         if (rc < 0)
-            rc = describe_error(rc, &g->columns[i], w, i, err);
+            rc = describe_error(rc, &g->columns[i], sig, i, err);
     }
     for (uint32_t i = 0; rc < 0 && i < g->count; i++)
         roll_back(g, &g->columns[i]);
     return rc;
 }
 
-int64_t hy_gather(struct hy_gathered *g, struct hy_batch_cursor *r, struct hy_signature *w, uint64_t max,
+int64_t hy_gather(struct hy_gathered *g, struct hy_batch_cursor *r, struct hy_signature *sig, uint64_t max,
                   struct hy_err *err)
 {
     const uint64_t rest = r->rows - r->next, count = max < rest ? max : rest;
     int rc;
 
-    if (w) {
-        rc = hy_signature_match(w, r, g, err);
+    if (sig) {
+        rc = hy_signature_match(sig, r, g, err);
     } else {
         rc = g->columns ? 0 : begin_like(g, r->batch);
         if (rc == 0 && !has_same_columns(g, r->batch))
             return 0;
     }
     if (rc == 0)
-        rc = add_columns_of(g, r, w, count, max, err);
+        rc = add_columns_of(g, r, sig, count, max, err);
     if (rc < 0)
         return rc;
     r->next += (uint32_t)count;

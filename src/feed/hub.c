@@ -46,16 +46,17 @@ struct feeder {
 
 struct hy_feed_hub {
     struct hy_feed_listener listener;
-    int terminated_socket, wake_fd;           /* see above; an eventfd */
-    struct hy_list feeders;   /* the next in turn first */
+    int terminated_socket;  /* bound to terminated_name */
+    int wake_fd;            /* an eventfd */
+    struct hy_list feeders; /* the next in turn first */
     size_t count;
-    uint64_t numbers, dropped, turns;
+    uint64_t last_number, dropped, next_calls;
     struct pollfd *polled;
     size_t polled_room;
     bool is_terminated;
     bool is_ending; /* is_ended has been observed */
     atomic_bool is_ended;
-    char name[HY_FEED_NAME_MAX];
+    char terminated_name[HY_FEED_NAME_MAX];
 };
 
 /* ---- life cycle --------------------------------------------------------------------- */
@@ -92,14 +93,14 @@ void hy_feed_hub_close(struct hy_feed_hub *h)
 
 static int bind_sockets(struct hy_feed_hub *h, const char *name)
 {
-    int rc = hy_feed_terminated_name(name, h->name);
+    int rc = hy_feed_terminated_name(name, h->terminated_name);
 
     if (rc < 0)
         return rc;
     h->wake_fd = HY_SYS(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (h->wake_fd < 0)
         return -errno;
-    h->terminated_socket = hy_feed_bind(h->name);
+    h->terminated_socket = hy_feed_bind(h->terminated_name);
     return h->terminated_socket < 0 ? h->terminated_socket : hy_feed_listener_open(&h->listener, name);
 }
 
@@ -149,7 +150,7 @@ static int add_feeder(struct hy_feed_hub *h, int socket)
         return -ENOMEM;
     }
     f->socket = socket;
-    f->number = ++h->numbers;
+    f->number = ++h->last_number;
     f->is_in_partition = true;
     hy_list_push(&h->feeders, &f->all);
     h->count++;
@@ -308,7 +309,7 @@ static int next_of_queue(struct hy_feed_hub *h, const char *queue, struct hy_fee
 
 int hy_feed_hub_next(struct hy_feed_hub *h, const char *queue, struct hy_feed_hub_message *ret)
 {
-    const bool is_due = h->turns++ % ACCEPT_INTERVAL == 0;
+    const bool is_due = h->next_calls++ % ACCEPT_INTERVAL == 0;
     int rc = is_due ? accept_and_greet(h) : 0;
 
     if (is_due)
@@ -553,7 +554,7 @@ int hy_feed_hub_terminate(struct hy_feed_hub *h, struct hy_err *err)
         return 0;
     rc = hy_feed_listen(h->terminated_socket);
     if (rc < 0)
-        return hy_err_sys(err, rc, "cannot listen at '%s'", h->name);
+        return hy_err_sys(err, rc, "cannot listen at '%s'", h->terminated_name);
     h->is_terminated = true;
     hy_feed_listener_mark(&h->listener);
     do {

@@ -8,10 +8,10 @@
 #define HY_GATHER_ADVICE "take such rows by next_batch or columns"
 
 /*
- * Finds the expected columns in the batch (w->indexes), and sets the shapes in `g` that the signature leaves open. 0,
+ * Finds the expected columns in the batch (sig->indexes), and sets the shapes in `g` that the signature leaves open. 0,
  * -EINVAL with a message, -EBADMSG for an invalid batch, -ENOMEM.
  */
-int hy_signature_match(struct hy_signature *w, const struct hy_batch_cursor *r, struct hy_gathered *g,
+int hy_signature_match(struct hy_signature *sig, const struct hy_batch_cursor *r, struct hy_gathered *g,
                        struct hy_err *err);
 
 #endif

@@ -41,7 +41,7 @@ _Static_assert(sizeof(struct hy_feed_hello) == 128 && sizeof(struct hy_feed_noti
  * listens. */
 int hy_feed_bind(const char *name);
 int hy_feed_listen(int fd);
-/* A socket connected to that name; -ECONNREFUSED when nobody listens, -EPERM when the listener is not trusted. */
+/* A socket connected to that name; -ECONNREFUSED when there is no listener, -EPERM when the listener is not trusted. */
 int hy_feed_connect_abstract(const char *name);
 /* Whether the peer is a process of this user or of root. */
 bool hy_feed_is_trusted_peer(int socket);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The type Node: a process as a node of its cluster, which finds the others and hears of what concerns all. */
+/* The type Node: membership of this process in its cluster, with the list of all nodes and notices for all of them. */
 #include "module.h"
 
 #include <errno.h>
@@ -48,7 +48,7 @@ static PyObject *node_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (!self)
         return NULL;
     if (port < 1 || port > UINT16_MAX)
-        rc = hy_err_set(&err, -EINVAL, "%d is no port", port);
+        rc = hy_err_set(&err, -EINVAL, "%d is not a valid port", port);
     else
         rc = join((uint16_t)port, &((struct node *)self)->link, &err);
     if (rc < 0 && !PyErr_Occurred())
@@ -132,16 +132,16 @@ static PyObject *node_stay(PyObject *self, PyObject *ignored)
 }
 
 static PyMethodDef methods[] = {
-    {"fileno", node_fileno, METH_NOARGS, "To be polled; then hear()."},
-    {"hear", node_hear, METH_NOARGS, "Takes what has come: True when no more rows are fed."},
-    {"serve", node_serve, METH_NOARGS, "This node only serves the others from now on."},
-    {"stay", node_stay, METH_NOARGS, "This node is done, and waits until nobody needs it any more."},
+    {"fileno", node_fileno, METH_NOARGS, "The descriptor to poll; then call hear()."},
+    {"hear", node_hear, METH_NOARGS, "Receives notices: True when no more rows will be fed."},
+    {"serve", node_serve, METH_NOARGS, "Declares that this node only serves the others from now on."},
+    {"stay", node_stay, METH_NOARGS, "Declares that this node is done, and waits until no other node needs it."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef fields[] = {
-    {"number", node_number, NULL, "Its own, among all.", NULL},
-    {"nodes", node_all, NULL, "All: (role, index, address, port, host).", NULL},
+    {"number", node_number, NULL, "The index of this node in `nodes`.", NULL},
+    {"nodes", node_all, NULL, "All nodes: (role, index, address, port, host).", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -152,7 +152,7 @@ PyObject *hy_py_node_type(PyObject *module)
         {Py_tp_dealloc, node_dealloc},
         {Py_tp_methods, methods},
         {Py_tp_getset, fields},
-        {Py_tp_doc, (void *)"Node(port): joins the cluster of this run; waits until all are there."},
+        {Py_tp_doc, (void *)"Node(port): joins the cluster of this run; waits until all nodes have joined."},
         {0, NULL},
     };
     static PyType_Spec spec = {

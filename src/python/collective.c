@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The group of this process, for Python: hopyard.collective, hopyard.hvd. */
+/* The group of this process, for hopyard.collective and hopyard.hvd. */
 #include "module.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 
 #define TICKET "hopyard.ticket"
 
-/* An output whose size only the group knows. */
+/* An output whose size is only known when the request has completed. */
 struct output {
     void *bytes;
     size_t size;
@@ -20,20 +20,20 @@ struct output {
     int64_t dims[HY_DIMS_MAX];
 };
 
-/* A request of Python's: its buffers are held until it is over. */
+/* A request; its buffers are held until it has completed. */
 struct ticket {
     int64_t number;        /* 0: it has been waited for */
     Py_buffer *views;      /* inputs, then outputs */
     size_t view_count;
     struct output *outputs;
     size_t output_count;
-    struct ticket *next;   /* among the orphans */
+    struct ticket *next;   /* in `orphans` */
 };
 
-/* Requests that nobody can wait for any more, and whose buffers are in use until they are over. The GIL guards it. */
+/* Requests whose capsule is gone; their buffers are in use until they have completed. Guarded by the GIL. */
 static struct ticket *orphans;
 
-#define LOOK_UP_MS 100 /* so often who waits looks whether a signal has come */
+#define SIGNAL_CHECK_MS 100 /* how often a wait checks for signals */
 
 static const char *kind_of(int code)
 {
@@ -66,8 +66,8 @@ static PyObject *raise_group(const struct hy_py_state *state, const struct hy_er
     return NULL;
 }
 
-/* The group, or NULL and an exception. */
-static struct hy_group *hold(const struct hy_py_state *state)
+/* The group, or NULL with an exception set. */
+static struct hy_group *hold_group(const struct hy_py_state *state)
 {
     struct hy_group *g = hy_current_group_hold();
 
@@ -76,7 +76,7 @@ static struct hy_group *hold(const struct hy_py_state *state)
     return g;
 }
 
-/* ---- in and out --------------------------------------------------------------------- */
+/* ---- joining and leaving ------------------------------------------------------------ */
 
 PyObject *hy_py_group_join(PyObject *module, PyObject *ignored)
 {
@@ -94,7 +94,7 @@ PyObject *hy_py_group_join(PyObject *module, PyObject *ignored)
     return rc < 0 ? raise_group(state, &err) : Py_NewRef(Py_None);
 }
 
-static void care_for_orphans(void);
+static void reap_orphans(void);
 
 PyObject *hy_py_group_leave(PyObject *module, PyObject *ignored)
 {
@@ -103,7 +103,7 @@ PyObject *hy_py_group_leave(PyObject *module, PyObject *ignored)
     Py_BEGIN_ALLOW_THREADS
     hy_current_group_leave();
     Py_END_ALLOW_THREADS
-    care_for_orphans(); /* all are over now */
+    reap_orphans(); /* all have completed now */
     return Py_NewRef(Py_None);
 }
 
@@ -142,8 +142,8 @@ PyObject *hy_py_group_query(PyObject *module, PyObject *arg)
     if (what == -1 && PyErr_Occurred())
         return NULL;
     if (what < 0 || (size_t)what >= HY_COUNT(answers))
-        return hy_py_error(state, "there is no question %ld", what);
-    g = hold(state);
+        return hy_py_error(state, "unknown query %ld", what);
+    g = hold_group(state);
     if (!g)
         return NULL;
     answer = answers[what](g);
@@ -164,7 +164,7 @@ static void ticket_free(struct ticket *t)
     free(t);
 }
 
-/* By the group's thread. */
+/* Called by the thread of the group. */
 static void *allocate(void *arg, size_t tensor, const int64_t *dims, uint32_t dim_count, size_t bytes)
 {
     struct ticket *t = arg;
@@ -179,7 +179,7 @@ static void *allocate(void *arg, size_t tensor, const int64_t *dims, uint32_t di
     return out->bytes;
 }
 
-static int fill_dims(PyObject *shape, struct hy_tensor *t)
+static int set_dims(PyObject *shape, struct hy_tensor *t)
 {
     Py_ssize_t n = PySequence_Size(shape);
 
@@ -203,8 +203,8 @@ static int fill_dims(PyObject *shape, struct hy_tensor *t)
     return 0;
 }
 
-/* The next buffer of the ticket: its memory, or NULL and an exception. */
-static void *view(struct ticket *t, PyObject *array, int flags)
+/* Adds a buffer to the ticket. Its memory, or NULL with an exception set. */
+static void *add_view(struct ticket *t, PyObject *array, int flags)
 {
     Py_buffer *v = &t->views[t->view_count];
 
@@ -223,20 +223,20 @@ static int check_size(const struct ticket *t, size_t view_index, const struct hy
             bytes = SIZE_MAX;
     if ((size_t)t->views[view_index].len == bytes)
         return 0;
-    PyErr_SetString(PyExc_ValueError, "a buffer is not as large as its shape says");
+    PyErr_SetString(PyExc_ValueError, "the size of a buffer does not match its shape");
     return -1;
 }
 
 /* 0, or -1 with an exception. `arrays`, `outs` (or None) and `shapes` are sequences of the same length. */
-static int fill_tensors(struct ticket *t, struct hy_tensor *tensors, size_t count, PyObject *arrays, PyObject *outs,
+static int set_tensors(struct ticket *t, struct hy_tensor *tensors, size_t count, PyObject *arrays, PyObject *outs,
                         PyObject *shapes, enum hy_type type)
 {
     for (size_t i = 0; i < count; i++) {
         PyObject *array = PySequence_GetItem(arrays, (Py_ssize_t)i), *shape = PySequence_GetItem(shapes, (Py_ssize_t)i);
         PyObject *out = outs == Py_None ? NULL : PySequence_GetItem(outs, (Py_ssize_t)i);
-        int bad = !array || !shape || (outs != Py_None && !out) || fill_dims(shape, &tensors[i]) < 0 ||
-                  !(tensors[i].in = view(t, array, 0)) || check_size(t, t->view_count - 1, &tensors[i], type) < 0 ||
-                  (out && (!(tensors[i].out = view(t, out, PyBUF_WRITABLE)) ||
+        int bad = !array || !shape || (outs != Py_None && !out) || set_dims(shape, &tensors[i]) < 0 ||
+                  !(tensors[i].in = add_view(t, array, 0)) || check_size(t, t->view_count - 1, &tensors[i], type) < 0 ||
+                  (out && (!(tensors[i].out = add_view(t, out, PyBUF_WRITABLE)) ||
                            check_size(t, t->view_count - 1, &tensors[i], type) < 0));
 
         Py_XDECREF(array);
@@ -274,8 +274,8 @@ static bool is_over(const struct ticket *t)
     return over;
 }
 
-/* Those that are over go; nobody waits for the others. */
-static void care_for_orphans(void)
+/* Frees those that have completed, without waiting for the others. */
+static void reap_orphans(void)
 {
     struct ticket *next, *list = orphans;
     struct hy_err err;
@@ -294,25 +294,25 @@ static void care_for_orphans(void)
     }
 }
 
-static void adopt(struct ticket *t)
+static void add_orphan(struct ticket *t)
 {
     t->next = orphans;
     orphans = t;
-    care_for_orphans();
+    reap_orphans();
 }
 
-static void on_capsule_gone(PyObject *capsule)
+static void capsule_free(PyObject *capsule)
 {
     struct ticket *t = PyCapsule_GetPointer(capsule, TICKET);
 
     if (t->number)
-        adopt(t);
+        add_orphan(t);
     else
         ticket_free(t);
 }
 
-/* Until it is over; -1 and an exception when a signal's handler has raised one. It can be waited for again then. */
-static int wait_or_be_interrupted(const struct ticket *t)
+/* 0 when it has completed; -1 when a signal handler has raised. It can be waited for again then. */
+static int wait_interruptibly(const struct ticket *t)
 {
     struct hy_group *g;
     int over;
@@ -320,7 +320,7 @@ static int wait_or_be_interrupted(const struct ticket *t)
     do {
         Py_BEGIN_ALLOW_THREADS
         g = hy_current_group_hold();
-        over = g ? hy_group_await(g, t->number, LOOK_UP_MS) : 1;
+        over = g ? hy_group_await(g, t->number, SIGNAL_CHECK_MS) : 1;
         if (g)
             hy_current_group_release();
         Py_END_ALLOW_THREADS
@@ -330,10 +330,10 @@ static int wait_or_be_interrupted(const struct ticket *t)
     return 0;
 }
 
-/* What was given is enough for a request: starts it. */
+/* Consumes the ticket. */
 static PyObject *start(const struct hy_py_state *state, struct ticket *t, struct hy_request *r)
 {
-    struct hy_group *g = hold(state);
+    struct hy_group *g = hold_group(state);
     struct hy_err err = {0};
     PyObject *capsule;
 
@@ -341,7 +341,7 @@ static PyObject *start(const struct hy_py_state *state, struct ticket *t, struct
         ticket_free(t);
         return NULL;
     }
-    care_for_orphans();
+    reap_orphans();
     r->allocate = allocate;
     r->arg = t;
     t->number = hy_group_start(g, r, &err);
@@ -350,13 +350,13 @@ static PyObject *start(const struct hy_py_state *state, struct ticket *t, struct
         ticket_free(t);
         return raise_group(state, &err);
     }
-    capsule = PyCapsule_New(t, TICKET, on_capsule_gone);
+    capsule = PyCapsule_New(t, TICKET, capsule_free);
     if (!capsule)
-        adopt(t);
+        add_orphan(t);
     return capsule;
 }
 
-static int fill_splits(PyObject *splits, int64_t **ret, size_t *ret_count)
+static int parse_int64_list(PyObject *splits, int64_t **ret, size_t *ret_count)
 {
     Py_ssize_t n = splits == Py_None ? 0 : PySequence_Size(splits);
 
@@ -397,8 +397,8 @@ PyObject *hy_py_group_start(PyObject *module, PyObject *args)
     count = PySequence_Size(arrays);
     if (count < 0)
         return NULL;
-    if (type >= HY_TYPES || fill_splits(splits, &list, &r.split_count) < 0)
-        return PyErr_Occurred() ? NULL : hy_py_error(state, "there is no type %u", type);
+    if (type >= HY_TYPES || parse_int64_list(splits, &list, &r.split_count) < 0)
+        return PyErr_Occurred() ? NULL : hy_py_error(state, "unknown type %u", type);
     t = hy_calloc(1, sizeof *t);
     tensors = hy_calloc((size_t)count + 1, sizeof *tensors);
     if (!t || !tensors) {
@@ -413,7 +413,7 @@ PyObject *hy_py_group_start(PyObject *module, PyObject *args)
     r.splits = list;
     if (!t->views || !t->outputs)
         PyErr_NoMemory();
-    else if (fill_tensors(t, tensors, r.tensor_count, arrays, outs, shapes, type) == 0)
+    else if (set_tensors(t, tensors, r.tensor_count, arrays, outs, shapes, type) == 0)
         return start(state, t, &r);
     ticket_free(t);
     return ret;
@@ -460,7 +460,7 @@ static struct ticket *ticket_of(const struct hy_py_state *state, PyObject *capsu
     struct ticket *t = PyCapsule_GetPointer(capsule, TICKET);
 
     if (t && !t->number) {
-        hy_py_error(state, "this request has been waited for already");
+        hy_py_error(state, "this request has already been waited for");
         return NULL;
     }
     return t;
@@ -474,9 +474,9 @@ PyObject *hy_py_group_wait(PyObject *module, PyObject *capsule)
     PyObject *list, *ret;
     int64_t result;
 
-    if (!t || wait_or_be_interrupted(t) < 0)
+    if (!t || wait_interruptibly(t) < 0)
         return NULL;
-    if (!ticket_of(state, capsule)) /* another thread was faster */
+    if (!ticket_of(state, capsule)) /* another thread has waited for it meanwhile */
         return NULL;
     finish(t, &result, &err);
     if (result < 0)
@@ -491,7 +491,7 @@ PyObject *hy_py_group_poll(PyObject *module, PyObject *capsule)
 {
     const struct hy_py_state *state = PyModule_GetState(module);
     struct ticket *t = ticket_of(state, capsule);
-    struct hy_group *g = t ? hold(state) : NULL;
+    struct hy_group *g = t ? hold_group(state) : NULL;
     int over;
 
     if (!g)
@@ -513,14 +513,14 @@ PyObject *hy_py_group_set_add(PyObject *module, PyObject *ranks)
     size_t count = 0;
     int64_t number;
 
-    if (fill_splits(ranks, &list, &count) < 0)
+    if (parse_int64_list(ranks, &list, &count) < 0)
         return NULL;
     members = hy_calloc(count + 1, sizeof *members);
     if (!members)
         return PyErr_NoMemory();
     for (size_t i = 0; i < count; i++)
         members[i] = list[i] >= 0 && list[i] < INT32_MAX ? (unsigned)list[i] : INT32_MAX;
-    g = hold(state);
+    g = hold_group(state);
     if (!g)
         return NULL;
     Py_BEGIN_ALLOW_THREADS
@@ -535,7 +535,7 @@ PyObject *hy_py_group_set_remove(PyObject *module, PyObject *arg)
     const struct hy_py_state *state = PyModule_GetState(module);
     unsigned long set = PyLong_AsUnsignedLong(arg);
     struct hy_err err = {0};
-    struct hy_group *g = PyErr_Occurred() ? NULL : hold(state);
+    struct hy_group *g = PyErr_Occurred() ? NULL : hold_group(state);
     int rc;
 
     if (!g)
@@ -551,7 +551,7 @@ PyObject *hy_py_group_set_members(PyObject *module, PyObject *arg)
 {
     const struct hy_py_state *state = PyModule_GetState(module);
     unsigned long set = PyLong_AsUnsignedLong(arg);
-    struct hy_group *g = PyErr_Occurred() ? NULL : hold(state);
+    struct hy_group *g = PyErr_Occurred() ? NULL : hold_group(state);
     unsigned members[HY_RANKS_MAX];
     PyObject *list;
     int count;
@@ -585,7 +585,7 @@ PyObject *hy_py_group_timeline_start(PyObject *module, PyObject *args)
 
     if (!PyArg_ParseTuple(args, "sp:group_timeline_start", &path, &cycles))
         return NULL;
-    g = hold(state);
+    g = hold_group(state);
     if (!g)
         return NULL;
     rc = hy_group_timeline_start(g, path, cycles, &err);
@@ -597,7 +597,7 @@ PyObject *hy_py_group_timeline_stop(PyObject *module, PyObject *ignored)
 {
     const struct hy_py_state *state = PyModule_GetState(module);
     struct hy_err err = {0};
-    struct hy_group *g = hold(state);
+    struct hy_group *g = hold_group(state);
     int rc;
 
     (void)ignored;

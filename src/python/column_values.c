@@ -6,22 +6,22 @@
 #include "base/buf.h"
 #include "base/mem.h"
 
-#define FEW (64u << 10) /* bytes: not worth an object of their own */
-#define MANY (4u << 20) /* bytes: not worth being kept for what may never come again */
-#define SPARES 16
+#define COPY_MAX (64u << 10) /* bytes: smaller values are copied */
+#define POOLED_MAX (4u << 20) /* bytes: larger buffers are freed, since they may never be needed again */
+#define POOL_SIZE 16
 
 struct hy_buffer_pool {
     size_t users, count;
-    struct hy_buf list[SPARES];
+    struct hy_buf list[POOL_SIZE];
 };
 
 struct values {
     PyObject object;
-    struct hy_buffer_pool *spares;
+    struct hy_buffer_pool *pool;
     struct hy_buf bytes;
 };
 
-/* ---- memory ----------------------------------------------------------------------------- */
+/* ---- the pool --------------------------------------------------------------------------- */
 
 struct hy_buffer_pool *hy_buffer_pool_new(void)
 {
@@ -41,9 +41,9 @@ void hy_buffer_pool_unref(struct hy_buffer_pool *s)
     free(s);
 }
 
-static void keep(struct hy_buffer_pool *s, struct hy_buf *b)
+static void return_to_pool(struct hy_buffer_pool *s, struct hy_buf *b)
 {
-    if (s->count == SPARES || b->len > MANY) {
+    if (s->count == POOL_SIZE || b->len > POOLED_MAX) {
         hy_buf_done(b);
         return;
     }
@@ -51,7 +51,7 @@ static void keep(struct hy_buffer_pool *s, struct hy_buf *b)
     s->list[s->count++] = *b;
 }
 
-static struct hy_buf spare(struct hy_buffer_pool *s, size_t max)
+static struct hy_buf take_from_pool(struct hy_buffer_pool *s, size_t max)
 {
     struct hy_buf b;
 
@@ -69,15 +69,15 @@ PyObject *hy_py_column_values(const struct hy_py_state *state, struct hy_buffer_
     PyTypeObject *type = (PyTypeObject *)state->values_type;
     PyObject *self;
 
-    if (b->len < FEW)
+    if (b->len < COPY_MAX)
         return PyBytes_FromStringAndSize((const char *)hy_buf_bytes(b), (Py_ssize_t)b->len);
     self = ((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
     if (!self)
         return NULL;
     ((struct values *)self)->bytes = *b;
-    ((struct values *)self)->spares = s;
+    ((struct values *)self)->pool = s;
     s->users++;
-    *b = spare(s, b->max);
+    *b = take_from_pool(s, b->max);
     return self;
 }
 
@@ -98,8 +98,8 @@ static void values_dealloc(PyObject *self)
     struct values *v = (struct values *)self;
     PyTypeObject *type = Py_TYPE(self);
 
-    keep(v->spares, &v->bytes);
-    hy_buffer_pool_unref(v->spares);
+    return_to_pool(v->pool, &v->bytes);
+    hy_buffer_pool_unref(v->pool);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);
 }
@@ -110,7 +110,7 @@ PyObject *hy_py_values_type(PyObject *module)
         {Py_bf_getbuffer, values_getbuffer},
         {Py_sq_length, values_length},
         {Py_tp_dealloc, values_dealloc},
-        {Py_tp_doc, (void *)"Bytes of a column, by the buffer protocol."},
+        {Py_tp_doc, (void *)"The bytes of a column, by the buffer protocol."},
         {0, NULL},
     };
     static PyType_Spec spec = {

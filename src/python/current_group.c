@@ -7,13 +7,13 @@
 
 static struct {
     pthread_mutex_t lock;
-    pthread_mutex_t turn; /* one joins or leaves at a time; a signal's handler may leave where its thread joins */
+    pthread_mutex_t transition; /* held to join or leave; recursive: a signal handler may leave during a join */
     pthread_cond_t idle;
     struct hy_group *group;
-    pid_t pid;            /* who has joined: a fork of it has not */
+    pid_t pid;            /* that has joined; a fork of it has not */
     unsigned users;
 } current = {.lock = PTHREAD_MUTEX_INITIALIZER,
-             .turn = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP,
+             .transition = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP,
              .idle = PTHREAD_COND_INITIALIZER};
 
 struct hy_group *hy_current_group_hold(void)
@@ -47,7 +47,7 @@ static int join(bool (*give_up)(void *arg), void *arg, struct hy_err *err)
     if (rc < 0)
         return rc;
     pthread_mutex_lock(&current.lock);
-    current.group = g; /* what a parent process had is its own */
+    current.group = g; /* that of a parent process is not freed: it is not ours */
     current.pid = getpid();
     current.users = 0;
     pthread_mutex_unlock(&current.lock);
@@ -58,19 +58,19 @@ int hy_current_group_join(bool (*give_up)(void *arg), void *arg, struct hy_err *
 {
     int rc;
 
-    pthread_mutex_lock(&current.turn);
+    pthread_mutex_lock(&current.transition);
     rc = join(give_up, arg, err);
-    pthread_mutex_unlock(&current.turn);
+    pthread_mutex_unlock(&current.transition);
     return rc;
 }
 
 /*
- * Nobody gets it any more; those who have it are done. It is stopped before that: until then who waits must find it,
- * for what he has given is in use.
+ * Waits until the group has no users. It is stopped first, while it can still be found: pending requests use the
+ * buffers of threads that have yet to wait for them.
  */
 static struct hy_group *take(void)
 {
-    struct hy_group *g = current.pid == getpid() ? current.group : NULL; /* it is our turn: it stays what it is */
+    struct hy_group *g = current.pid == getpid() ? current.group : NULL; /* stable while `transition` is held */
 
     if (g)
         hy_group_stop(g);
@@ -84,7 +84,7 @@ static struct hy_group *take(void)
 
 void hy_current_group_leave(void)
 {
-    pthread_mutex_lock(&current.turn);
+    pthread_mutex_lock(&current.transition);
     hy_group_leave(take());
-    pthread_mutex_unlock(&current.turn);
+    pthread_mutex_unlock(&current.transition);
 }

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The group that this process is in, if it is in one: hvd.init() and what comes
- * after are calls without an object. Whoever uses it holds it, so that a
- * shutdown in one thread does not take it from under another.
+ * The group of ranks that this process has joined, a global because hvd.init() and
+ * the calls after it have no object. Users hold a reference, so that a shutdown in
+ * one thread does not free the group while another uses it. Thread-safe.
  */
 #ifndef HY_PYTHON_CURRENT_GROUP_H
 #define HY_PYTHON_CURRENT_GROUP_H
 
 #include "collective/collective.h"
 
-/* 0 also when we are in one already. -EINTR: a signal came; call again. */
+/* 0 also when the process is in a group already. -EINTR after a signal: call again. */
 int hy_current_group_join(bool (*give_up)(void *arg), void *arg, struct hy_err *err);
-/* Whoever waits for something gets an error. Nothing when we are in none. */
+/* Pending waits return an error. Does nothing when the process is not in a group. */
 void hy_current_group_leave(void);
 
-/* NULL: we are in none. Release what you got. */
+/* NULL: not in a group. */
 struct hy_group *hy_current_group_hold(void);
 void hy_current_group_release(void);
 

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hub: where rows come into this process. A message is taken row by row from where
- * it lies, or column by column; what is left of it waits for the next call.
+ * The type Hub: a consumer of rows (feed/feed.h). A batch is read in place, row by
+ * row or column by column; the next call continues where the previous one stopped.
  *
- * For rows of feeders that want results it is written down whose they were, in
- * their order; results go back in the same order (feed/feed.h).
- *
- * One thread takes rows: Python's, or one of TensorFlow's, which has no part in the
- * GIL (feed/feed.h). Another may give results, end or terminate the hub
- * meanwhile. Nobody waits for its turn with the GIL.
+ * One thread takes rows: a Python thread, or a thread of TensorFlow without the GIL.
+ * Other threads may return results, end or terminate the hub meanwhile. No thread
+ * waits to enter the consumer while it holds the GIL.
  */
 #include "feed_rows.h"
 
@@ -21,48 +18,51 @@
 #include "feed/feed.h"
 #include "feed_wait.h"
 
-/* Why there are no more rows in an answer; by event. */
-static const char *const WHY_FULL = "";
-static const char *const WHYS[] = {[HY_CONSUMER_PARTITION] = "partition", [HY_CONSUMER_END] = "end",
+#define BUSY "another thread takes rows"
+
+/* Why a call returned fewer rows than requested, by event. */
+static const char *const REASON_FULL = "";
+static const char *const REASONS[] = {[HY_CONSUMER_PARTITION] = "partition", [HY_CONSUMER_END] = "end",
                                    [HY_CONSUMER_OTHER] = "other", [HY_CONSUMER_TIMEOUT] = "timeout"};
 
 struct hub {
     PyObject object;
-    struct hy_consumer *intake; /* its hub is NULL: closed */
+    struct hy_consumer *consumer; /* its hub is NULL: closed */
     PyObject *name;
     struct unpacking {
         struct hy_unpacker unpacker;
-        PyObject *kept; /* rows that were taken when a signal's handler raised */
+        PyObject *kept; /* rows that were taken when a signal handler raised */
     } unpackings[HY_CONSUMER_QUEUES]; /* by queue */
     struct hy_float_pins pins;
     struct hy_packer packer;
-    struct hy_batch_stream **batches; /* that were asked for */
-    size_t batches_count;
-    struct visit {
+    struct hy_batch_stream **streams; /* of batches() */
+    size_t streams_count;
+    struct entry {
         unsigned long thread;
-        bool is_in;
-    } visits[2];      /* Python's threads that are in: for something else, and to take rows */
-    bool is_deferred; /* who is in terminates it when it leaves: a signal's handler wanted it */
+        bool is_entered;
+    } entries[2];      /* Python threads that have entered: [0] for another purpose, [1] to take rows */
+    bool is_termination_deferred; /* terminate on leave: a signal handler has asked for it */
 };
 
-/* ---- who is in --------------------------------------------------------------------------- */
+/* ---- entering and leaving ------------------------------------------------------------------ */
 
 static const struct hy_py_state *state_of(const struct hub *h)
 {
     return PyType_GetModuleState(Py_TYPE((PyObject *)(uintptr_t)h));
 }
 
-/* Is this thread in? Then a signal's handler is here, in the middle of it. */
-static bool is_inside(const struct hub *h)
+/* Whether this thread has entered: then this is a call from a signal handler. */
+static bool has_entered(const struct hub *h)
 {
     const unsigned long self = PyThread_get_thread_ident();
 
-    return (h->visits[0].is_in && h->visits[0].thread == self) || (h->visits[1].is_in && h->visits[1].thread == self);
+    return (h->entries[0].is_entered && h->entries[0].thread == self) ||
+           (h->entries[1].is_entered && h->entries[1].thread == self);
 }
 
-static int refuse(const char *why)
+static int raise_value_error(const char *reason)
 {
-    PyErr_SetString(PyExc_ValueError, why);
+    PyErr_SetString(PyExc_ValueError, reason);
     return -1;
 }
 
@@ -71,32 +71,32 @@ static int enter(struct hub *h, bool takes_rows)
 {
     int rc;
 
-    if (is_inside(h))
-        return refuse("another thread takes rows");
+    if (has_entered(h))
+        return raise_value_error(BUSY);
     do {
         Py_BEGIN_ALLOW_THREADS
-        rc = hy_consumer_enter(h->intake, takes_rows, HY_PY_WAIT_SLICE_MS);
+        rc = hy_consumer_enter(h->consumer, takes_rows, HY_PY_WAIT_SLICE_MS);
         Py_END_ALLOW_THREADS
     } while (rc == -EAGAIN && PyErr_CheckSignals() == 0);
     if (rc == 0)
-        h->visits[takes_rows] = (struct visit){PyThread_get_thread_ident(), true};
+        h->entries[takes_rows] = (struct entry){PyThread_get_thread_ident(), true};
     return rc == 0         ? 0
            : rc == -EAGAIN ? -1
-                           : refuse(rc == -EBUSY ? "another thread takes rows" : "the hub is closed");
+                           : raise_value_error(rc == -EBUSY ? BUSY : "the hub is closed");
 }
 
-static int fail(const struct hub *h, int rc)
+static int raise_hub_error(const struct hub *h, int rc)
 {
     if (rc == -ENOMEM)
         PyErr_NoMemory();
     else
-        hy_py_error(state_of(h), "the hub '%U' cannot go on: %s", h->name, strerror(-rc));
+        hy_py_error(state_of(h), "the hub '%U' failed: %s", h->name, strerror(-rc));
     return -1;
 }
 
 static struct hy_feed_queue *queue_of(struct hub *h, const char *name)
 {
-    struct hy_feed_queue *q = hy_consumer_queue(h->intake, name);
+    struct hy_feed_queue *q = hy_consumer_queue(h->consumer, name);
 
     if (!q)
         PyErr_Format(PyExc_ValueError, "there are %d queues already, or the name '%s' is too long", HY_CONSUMER_QUEUES,
@@ -106,10 +106,10 @@ static struct hy_feed_queue *queue_of(struct hub *h, const char *name)
 
 static struct unpacking *unpacking_of(struct hub *h, const struct hy_feed_queue *q)
 {
-    return &h->unpackings[q - h->intake->queues];
+    return &h->unpackings[q - h->consumer->queues];
 }
 
-static int terminate_now(struct hub *h)
+static int terminate(struct hub *h)
 {
     struct hy_err err = {0};
 
@@ -117,21 +117,21 @@ static int terminate_now(struct hub *h)
         hy_unpack_end(&h->unpackings[i].unpacker);
         Py_CLEAR(h->unpackings[i].kept);
     }
-    if (hy_consumer_terminate(h->intake, &err) == 0)
+    if (hy_consumer_terminate(h->consumer, &err) == 0)
         return 0;
     hy_py_raise(state_of(h), &err);
     return -1;
 }
 
-/* The same for who has something to end: whoever takes rows is asked to leave. */
-static int enter_to_end(struct hub *h)
+/* Interrupts the thread that takes rows, and enters. As enter. */
+static int interrupt_and_enter(struct hub *h)
 {
     int rc;
 
-    hy_consumer_interrupt(h->intake);
+    hy_consumer_interrupt(h->consumer);
     rc = enter(h, false);
     if (rc < 0)
-        atomic_store(&h->intake->is_interrupted, false);
+        atomic_store(&h->consumer->is_interrupted, false);
     return rc;
 }
 
@@ -140,28 +140,28 @@ static int leave(struct hub *h, bool takes_rows)
 {
     int rc = 0;
 
-    if (h->is_deferred) {
-        h->is_deferred = false;
-        rc = terminate_now(h);
+    if (h->is_termination_deferred) {
+        h->is_termination_deferred = false;
+        rc = terminate(h);
     }
-    h->visits[takes_rows].is_in = false;
-    hy_consumer_leave(h->intake, takes_rows);
+    h->entries[takes_rows].is_entered = false;
+    hy_consumer_leave(h->consumer, takes_rows);
     return rc;
 }
 
 /* ---- messages ---------------------------------------------------------------------------- */
 
-struct request {
+struct take_args {
     struct hy_feed_queue *queue;
-    unsigned long long most;
+    unsigned long long max;
     int64_t end;
     int other;
-    bool stop_at_partition; /* at the end of a partition */
+    bool stop_at_partition;
     bool accepts_pickles;
 };
 
-/* Until a batch is in hand. NULL then, or why there is none; -1 in *ret with an exception set. */
-static const char *next_message(struct hub *h, const struct request *r, int *ret)
+/* Waits until the queue holds a batch: NULL. Otherwise the reason; -1 in *ret with an exception set. */
+static const char *next_message(struct hub *h, const struct take_args *r, int *ret)
 {
     int slice, rc = HY_CONSUMER_ROWS;
 
@@ -170,89 +170,89 @@ static const char *next_message(struct hub *h, const struct request *r, int *ret
     do {
         slice = hy_py_wait_ms(r->end);
         Py_BEGIN_ALLOW_THREADS
-        rc = hy_consumer_next(h->intake, r->queue, r->stop_at_partition, r->other, slice);
+        rc = hy_consumer_next(h->consumer, r->queue, r->stop_at_partition, r->other, slice);
         Py_END_ALLOW_THREADS
         if (PyErr_CheckSignals() < 0)
             *ret = -1;
         else if (rc < 0)
-            *ret = fail(h, rc);
+            *ret = raise_hub_error(h, rc);
     } while (*ret == 0 && rc == HY_CONSUMER_TIMEOUT && slice > 0);
-    return *ret < 0 || rc == HY_CONSUMER_ROWS ? NULL : WHYS[rc];
+    return *ret < 0 || rc == HY_CONSUMER_ROWS ? NULL : REASONS[rc];
 }
 
-/* Rows have been taken from the message in hand; a count as hy_unpack_rows has it. 0 or -1. */
-static int after_rows(struct hub *h, struct hy_feed_queue *q, Py_ssize_t count)
+/* Accounts for rows taken from the batch; `count` as returned by hy_unpack_rows. 0 or -1. */
+static int account_rows(struct hub *h, struct hy_feed_queue *q, Py_ssize_t count)
 {
     int rc;
 
-    if (count < 0) { /* the message made no sense (-EBADMSG), or an exception is set: it is no more */
+    if (count < 0) { /* the batch is invalid (-EBADMSG), or an exception is set: discard it */
         hy_unpack_end(&unpacking_of(h, q)->unpacker);
-        hy_consumer_discard(h->intake, q, count == -EBADMSG);
+        hy_consumer_discard(h->consumer, q, count == -EBADMSG);
         return count == -1 ? -1 : 0;
     }
-    rc = hy_consumer_advance(h->intake, q, (uint64_t)count);
+    rc = hy_consumer_advance(h->consumer, q, (uint64_t)count);
     if (!q->has_batch)
         hy_unpack_end(&unpacking_of(h, q)->unpacker);
-    return rc < 0 ? fail(h, rc) : 0;
+    return rc < 0 ? raise_hub_error(h, rc) : 0;
 }
 
 /* ---- rows -------------------------------------------------------------------------------- */
 
-static int parse_request(struct hub *h, PyObject *args, PyObject *kwargs, struct request *r)
+static int parse_and_enter(struct hub *h, PyObject *args, PyObject *kwargs, struct take_args *r)
 {
     static const char *const names[] = {"n", "timeout", "queue", "stops", "other", NULL};
     const char *queue = "input";
     double timeout = -1;
-    int stops = 0;
+    int stop_at_partition = 0;
 
     r->other = -1;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "K|dspi:next", (char **)names, &r->most, &timeout, &queue, &stops,
-                                     &r->other))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "K|dspi:next", (char **)names, &r->max, &timeout, &queue,
+                                     &stop_at_partition, &r->other))
         return -1;
-    r->most = r->most < PY_SSIZE_T_MAX ? r->most : PY_SSIZE_T_MAX;
+    r->max = r->max < PY_SSIZE_T_MAX ? r->max : PY_SSIZE_T_MAX;
     r->end = hy_py_deadline(timeout);
-    r->stop_at_partition = stops;
+    r->stop_at_partition = stop_at_partition;
     r->queue = queue_of(h, queue);
     return r->queue && enter(h, true) == 0 ? 0 : -1;
 }
 
-/* What was kept when the last call raised, as far as it is wanted. */
-static PyObject *begin_rows(struct unpacking *u, Py_ssize_t most)
+/* Up to max rows that were kept when the previous call raised. */
+static PyObject *take_kept_rows(struct unpacking *u, Py_ssize_t max)
 {
     hy_cleanup_ref PyObject *kept = hy_take(u->kept);
 
-    if (!kept || PyList_Size(kept) <= most)
+    if (!kept || PyList_Size(kept) <= max)
         return kept ? hy_take(kept) : PyList_New(0);
-    u->kept = PyList_GetSlice(kept, most, PyList_Size(kept));
-    return u->kept ? PyList_GetSlice(kept, 0, most) : NULL;
+    u->kept = PyList_GetSlice(kept, max, PyList_Size(kept));
+    return u->kept ? PyList_GetSlice(kept, 0, max) : NULL;
 }
 
-/* Rows of what is in hand, which another may have begun with. As hy_unpack_rows has it. */
-static Py_ssize_t unpack(struct hub *h, struct hy_feed_queue *q, PyObject *list, Py_ssize_t most)
+/* Rows of the held batch, which another caller may have begun. As hy_unpack_rows. */
+static Py_ssize_t unpack(struct hub *h, struct hy_feed_queue *q, PyObject *list, Py_ssize_t max)
 {
     struct hy_unpacker *u = &unpacking_of(h, q)->unpacker;
     int rc;
 
     u->pins = &h->pins;
     rc = u->of && u->number == q->cursor.number ? 0 : hy_unpack_begin(u, &q->cursor);
-    return rc < 0 ? rc : hy_unpack_rows(u, &q->cursor, list, most);
+    return rc < 0 ? rc : hy_unpack_rows(u, &q->cursor, list, max);
 }
 
-static int take_rows(struct hub *h, const struct request *r, PyObject *list, const char **ret_why)
+static int take_rows(struct hub *h, const struct take_args *r, PyObject *list, const char **ret_reason)
 {
     int rc = 0;
 
-    *ret_why = WHY_FULL;
-    while (rc == 0 && PyList_Size(list) < (Py_ssize_t)r->most) {
-        const char *why = next_message(h, r, &rc);
-        Py_ssize_t wanted;
+    *ret_reason = REASON_FULL;
+    while (rc == 0 && PyList_Size(list) < (Py_ssize_t)r->max) {
+        const char *reason = next_message(h, r, &rc);
+        Py_ssize_t remaining;
 
-        if (rc < 0 || why) {
-            *ret_why = why;
+        if (rc < 0 || reason) {
+            *ret_reason = reason;
             return rc;
         }
-        wanted = (Py_ssize_t)r->most - PyList_Size(list);
-        rc = after_rows(h, r->queue, unpack(h, r->queue, list, wanted));
+        remaining = (Py_ssize_t)r->max - PyList_Size(list);
+        rc = account_rows(h, r->queue, unpack(h, r->queue, list, remaining));
     }
     return rc;
 }
@@ -260,77 +260,79 @@ static int take_rows(struct hub *h, const struct request *r, PyObject *list, con
 static PyObject *hub_next_rows(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     struct hub *h = (struct hub *)self;
-    struct request r = {.accepts_pickles = true};
+    struct take_args r = {.accepts_pickles = true};
     PyObject *list;
-    const char *why;
+    const char *reason;
     int rc;
 
-    if (parse_request(h, args, kwargs, &r) < 0)
+    if (parse_and_enter(h, args, kwargs, &r) < 0)
         return NULL;
-    list = begin_rows(unpacking_of(h, r.queue), (Py_ssize_t)r.most);
-    rc = list ? take_rows(h, &r, list, &why) : -1;
+    list = take_kept_rows(unpacking_of(h, r.queue), (Py_ssize_t)r.max);
+    rc = list ? take_rows(h, &r, list, &reason) : -1;
     if (leave(h, true) < 0)
         rc = -1;
     if (rc == 0)
-        return Py_BuildValue("Ns", list, why);
+        return Py_BuildValue("Ns", list, reason);
     if (list && !unpacking_of(h, r.queue)->kept)
         unpacking_of(h, r.queue)->kept = hy_take(list);
     Py_XDECREF(list);
     return NULL;
 }
 
-/* ---- rows that come requeue ------------------------------------------------------------------ */
+/* ---- requeued pickles ---------------------------------------------------------------------- */
 
 static bool feed_again(const struct hub *h, const char *queue, const void *pickle, size_t n, uint32_t first)
 {
     hy_cleanup_ref PyObject *rows = hy_unpickle(pickle, n);
     hy_cleanup_ref PyObject *feed = rows ? PyImport_ImportModule("hopyard._feed.feeders") : NULL;
-    hy_cleanup_ref PyObject *fed = feed ? PyObject_CallMethod(feed, "feed_own_hub", "OsOI", h->name, queue, rows, first) : NULL;
+    hy_cleanup_ref PyObject *fed = NULL;
 
+    if (feed)
+        fed = PyObject_CallMethod(feed, "feed_own_hub", "OsOI", h->name, queue, rows, first);
     return fed != NULL;
 }
 
-/* Within hy_consumer_next, by any thread, without the GIL. */
+/* Called by hy_consumer_next, in any thread, without the GIL. */
 static int requeue(void *context, const char *queue, const void *pickle, size_t n, uint32_t first)
 {
     const struct hub *h = context;
     const PyGILState_STATE gil = PyGILState_Ensure();
-    const bool is_well = feed_again(h, queue, pickle, n, first);
+    const bool is_fed = feed_again(h, queue, pickle, n, first);
 
-    if (!is_well)
+    if (!is_fed)
         PyErr_WriteUnraisable(h->name);
     PyGILState_Release(gil);
-    return is_well ? 0 : -EBADMSG;
+    return is_fed ? 0 : -EBADMSG;
 }
 
 /* ---- columns ----------------------------------------------------------------------------- */
 
-static int take_columns(struct hub *h, const struct request *r, struct hy_gathered *g, PyObject *list,
-                        const char **ret_why)
+static int take_columns(struct hub *h, const struct take_args *r, struct hy_gathered *g, PyObject *list,
+                        const char **ret_reason)
 {
     struct hy_feed_queue *q = r->queue;
     int rc = 0;
 
-    *ret_why = WHY_FULL;
-    while (rc == 0 && g->rows < r->most && PyList_Size(list) == 0) {
-        const char *why = next_message(h, r, &rc);
+    *ret_reason = REASON_FULL;
+    while (rc == 0 && g->rows < r->max && PyList_Size(list) == 0) {
+        const char *reason = next_message(h, r, &rc);
         Py_ssize_t count;
 
-        if (rc < 0 || why) {
-            *ret_why = why;
+        if (rc < 0 || reason) {
+            *ret_reason = reason;
             return rc;
         }
-        if (hy_batch_cursor_is_pickled(&q->cursor)) /* one list, and no columns */
-            count = g->rows ? 0 : unpack(h, q, list, (Py_ssize_t)r->most);
+        if (hy_batch_cursor_is_pickled(&q->cursor)) /* a list of rows instead of columns */
+            count = g->rows ? 0 : unpack(h, q, list, (Py_ssize_t)r->max);
         else
-            count = (Py_ssize_t)hy_gather(g, &q->cursor, NULL, r->most - g->rows, NULL);
+            count = (Py_ssize_t)hy_gather(g, &q->cursor, NULL, r->max - g->rows, NULL);
         if (count == 0 && !hy_batch_cursor_is_done(&q->cursor))
-            return 0; /* rows of another shape: they are for the next call */
+            return 0; /* rows of another schema: left for the next call */
         if (count == -ENOMEM) {
             PyErr_NoMemory();
             count = -1;
         }
-        rc = after_rows(h, q, count);
+        rc = account_rows(h, q, count);
     }
     return rc;
 }
@@ -340,29 +342,29 @@ static PyObject *hub_next_columns(PyObject *self, PyObject *args, PyObject *kwar
     struct hub *h = (struct hub *)self;
     hy_cleanup_ref PyObject *list = PyList_New(0), *arrays = PyList_New(0);
     struct hy_gathered g = {.sink = {.grow = hy_grow_bytearray, .context = arrays}};
-    struct request r = {0};
+    struct take_args r = {0};
     PyObject *made = NULL;
-    const char *why;
+    const char *reason;
     int rc;
 
-    if (!list || !arrays || parse_request(h, args, kwargs, &r) < 0)
+    if (!list || !arrays || parse_and_enter(h, args, kwargs, &r) < 0)
         return NULL;
-    rc = take_columns(h, &r, &g, list, &why);
+    rc = take_columns(h, &r, &g, list, &reason);
     if (leave(h, true) < 0)
         rc = -1;
     if (rc == 0 && PyList_Size(list))
-        made = Py_BuildValue("nsOs", PyList_Size(list), "*", list, why);
+        made = Py_BuildValue("nsOs", PyList_Size(list), "*", list, reason);
     else if (rc == 0)
         made = Py_BuildValue("Ks#Ns", (unsigned long long)g.rows, g.schema ? g.schema : "", (Py_ssize_t)g.schema_n,
-                             hy_gathered_columns(&g, arrays), why);
+                             hy_gathered_columns(&g, arrays), reason);
     hy_gathered_done(&g);
     return made;
 }
 
-/* ---- batches ----------------------------------------------------------------------------- */
+/* ---- batch streams ------------------------------------------------------------------------- */
 
-/* (dtype, shape, is_ragged); a ragged column whose rows all have as many items is none. */
-static PyObject *describe_column(const struct hy_batch_column *c, uint32_t rows)
+/* (dtype, shape, is_ragged); a ragged column whose rows all have the same length is reported as not ragged. */
+static PyObject *column_type(const struct hy_batch_column *c, uint32_t rows)
 {
     uint64_t items;
     bool is_even = c->is_ragged && rows > 1 && hy_batch_column_is_uniform(c, rows, &items);
@@ -371,12 +373,12 @@ static PyObject *describe_column(const struct hy_batch_column *c, uint32_t rows)
                          c->is_ragged && !is_even ? Py_True : Py_False);
 }
 
-static PyObject *describe(const struct hy_batch *b)
+static PyObject *column_types(const struct hy_batch *b)
 {
     PyObject *list = PyList_New(0);
 
     for (uint32_t i = 0; list && i < b->count; i++) {
-        hy_cleanup_ref PyObject *column = describe_column(&b->columns[i], b->rows);
+        hy_cleanup_ref PyObject *column = column_type(&b->columns[i], b->rows);
 
         if (!column || PyList_Append(list, column) < 0)
             Py_CLEAR(list);
@@ -388,44 +390,44 @@ static PyObject *hub_next_shape(PyObject *self, PyObject *args, PyObject *kwargs
 {
     struct hub *h = (struct hub *)self;
     const struct hy_batch *b;
-    struct request r = {0};
+    struct take_args r = {0};
     PyObject *made = NULL;
-    const char *why;
+    const char *reason;
     int rc;
 
-    if (parse_request(h, args, kwargs, &r) < 0)
+    if (parse_and_enter(h, args, kwargs, &r) < 0)
         return NULL;
-    why = next_message(h, &r, &rc);
+    reason = next_message(h, &r, &rc);
     b = r.queue->cursor.batch;
     if (rc == 0)
-        made = why ? Py_BuildValue("s[]s", "", why)
-                   : Py_BuildValue("s#Ns", b->schema, (Py_ssize_t)b->schema_n, describe(b), WHY_FULL);
+        made = reason ? Py_BuildValue("s[]s", "", reason)
+                   : Py_BuildValue("s#Ns", b->schema, (Py_ssize_t)b->schema_n, column_types(b), REASON_FULL);
     if (leave(h, true) < 0)
         Py_CLEAR(made);
     return made;
 }
 
-/* From (name, dtype, shape or None, is_ragged), where -1 in a shape is any. */
-static int take_wanted_column(struct hy_signature_column *c, PyObject *tuple)
+/* From (name, dtype, shape or None, is_ragged); -1 in a shape: any. */
+static int parse_signature_column(struct hy_signature_column *c, PyObject *tuple)
 {
     const char *name, *dtype;
     PyObject *shape;
     int is_ragged;
 
     if (!PyTuple_Check(tuple) || !PyArg_ParseTuple(tuple, "ssOp:column", &name, &dtype, &shape, &is_ragged))
-        return PyErr_Occurred() ? -1 : refuse("a column is a tuple");
-    (void)snprintf(c->name, sizeof c->name, "%s", name); /* for messages: it may be cut */
+        return PyErr_Occurred() ? -1 : raise_value_error("a column must be a tuple");
+    (void)snprintf(c->name, sizeof c->name, "%s", name); /* for messages: truncation is fine */
     c->dtype = hy_dtype_by_name(dtype);
     c->is_ragged = is_ragged;
     c->dims = shape == Py_None ? -1 : (int)PyTuple_Size(shape);
     if (PyErr_Occurred() || !c->dtype || c->dims > HY_BATCH_DIMS)
-        return PyErr_Occurred() ? -1 : refuse("there is no such type, or it has too many dimensions");
+        return PyErr_Occurred() ? -1 : raise_value_error("unknown type, or too many dimensions");
     for (int i = 0; i < c->dims; i++)
         c->shape[i] = PyLong_AsLongLong(PyTuple_GetItem(shape, i));
     return PyErr_Occurred() ? -1 : 0;
 }
 
-static int take_wanted(struct hy_signature *w, const char *text, int allows_extra, PyObject *list)
+static int parse_signature(struct hy_signature *sig, const char *text, int allows_extra, PyObject *list)
 {
     const Py_ssize_t count = PyList_Size(list);
     hy_cleanup_free struct hy_signature_column *columns = hy_calloc((size_t)count, sizeof *columns);
@@ -434,28 +436,25 @@ static int take_wanted(struct hy_signature *w, const char *text, int allows_extr
     if (!columns)
         return PyErr_NoMemory(), -1;
     for (Py_ssize_t i = 0; i < count; i++)
-        if (take_wanted_column(&columns[i], PyList_GetItem(list, i)) < 0)
+        if (parse_signature_column(&columns[i], PyList_GetItem(list, i)) < 0)
             return -1;
-    rc = hy_signature_init(w, text, allows_extra, columns, (uint32_t)count);
+    rc = hy_signature_init(sig, text, allows_extra, columns, (uint32_t)count);
     if (rc == -ENOMEM)
         PyErr_NoMemory();
-    return rc == -EINVAL ? refuse("the columns do not fit together") : rc < 0 ? -1 : 0;
+    return rc == -EINVAL ? raise_value_error("the columns do not match the schema") : rc < 0 ? -1 : 0;
 }
 
-static int add_batches(struct hub *h, const struct hy_batch_stream_options *o, struct hy_signature *w)
+static int add_stream(struct hub *h, const struct hy_batch_stream_options *o, struct hy_signature *sig)
 {
-    struct hy_batch_stream **all = hy_reallocarray(h->batches, h->batches_count + 1, sizeof *all);
-    int rc = all ? 0 : -ENOMEM;
+    int rc = hy_array_grow(h->streams, h->streams_count);
 
-    if (all) {
-        h->batches = all;
-        rc = hy_batch_stream_new(h->intake, o, w, &all[h->batches_count]);
-        h->batches_count += rc == 0;
-    }
-    hy_signature_done(w);
+    if (rc == 0)
+        rc = hy_batch_stream_new(h->consumer, o, sig, &h->streams[h->streams_count]);
+    h->streams_count += rc == 0;
+    hy_signature_done(sig);
     if (rc == -ENOMEM)
         PyErr_NoMemory();
-    return rc == -EINVAL ? refuse("there is no such queue, or a batch has no rows") : rc < 0 ? -1 : 0;
+    return rc == -EINVAL ? raise_value_error("invalid queue, or batches of 0 rows") : rc < 0 ? -1 : 0;
 }
 
 static PyObject *hub_batches(PyObject *self, PyObject *args)
@@ -463,88 +462,89 @@ static PyObject *hub_batches(PyObject *self, PyObject *args)
     struct hub *h = (struct hub *)self;
     struct hy_batch_stream_options o = {0};
     unsigned long long rows;
-    int stops, drops, allows_extra;
-    struct hy_signature w = {0};
+    int stop_at_partition, drop_remainder, allows_extra;
+    struct hy_signature sig = {0};
     PyObject *columns;
     const char *text;
 
-    if (!PyArg_ParseTuple(args, "sKppspO!:batches", &o.queue, &rows, &stops, &drops, &text, &allows_extra,
-                          &PyList_Type, &columns))
+    if (!PyArg_ParseTuple(args, "sKppspO!:batches", &o.queue, &rows, &stop_at_partition, &drop_remainder, &text,
+                          &allows_extra, &PyList_Type, &columns))
         return NULL;
     o.rows = rows;
-    o.stop_at_partition = stops;
-    o.drop_remainder = drops;
-    if (take_wanted(&w, text, allows_extra, columns) < 0 || add_batches(h, &o, &w) < 0)
+    o.stop_at_partition = stop_at_partition;
+    o.drop_remainder = drop_remainder;
+    if (parse_signature(&sig, text, allows_extra, columns) < 0 || add_stream(h, &o, &sig) < 0)
         return NULL;
-    return PyLong_FromLongLong(hy_batch_stream_handle(h->batches[h->batches_count - 1]));
+    return PyLong_FromLongLong(hy_batch_stream_handle(h->streams[h->streams_count - 1]));
 }
 
 static PyObject *hub_is_over(PyObject *self, PyObject *number)
 {
     struct hub *h = (struct hub *)self;
-    const long long wanted = PyLong_AsLongLong(number);
+    const long long remaining = PyLong_AsLongLong(number);
 
-    if (wanted == -1 && PyErr_Occurred())
+    if (remaining == -1 && PyErr_Occurred())
         return NULL;
-    if (!h->intake->hub || h->intake->is_terminated)
+    if (!h->consumer->hub || h->consumer->is_terminated)
         return Py_NewRef(Py_True);
-    for (size_t i = 0; i < h->batches_count; i++)
-        if (hy_batch_stream_handle(h->batches[i]) == wanted)
-            return PyBool_FromLong(hy_batch_stream_is_over(h->batches[i]));
+    for (size_t i = 0; i < h->streams_count; i++)
+        if (hy_batch_stream_handle(h->streams[i]) == remaining)
+            return PyBool_FromLong(hy_batch_stream_is_over(h->streams[i]));
     return Py_NewRef(Py_True);
 }
 
 /* ---- results ----------------------------------------------------------------------------- */
 
-struct giving {
+struct recipient {
     struct hub *hub;
     uint64_t feeder;
 };
 
-/* 0: the feeder is gone, and nobody wants them. */
+/* 0: the feeder is gone. */
 static int send_results(void *context, const struct hy_batch *b)
 {
-    const struct giving *g = context;
-    const struct hy_consumer *in = g->hub->intake;
-    size_t need;
+    const struct recipient *g = context;
+    const struct hy_consumer *c = g->hub->consumer;
+    size_t needed;
     int rc;
 
-    while ((rc = hy_feed_hub_put(in->hub, g->feeder, b, &need)) == 0) {
+    while ((rc = hy_feed_hub_put(c->hub, g->feeder, b, &needed)) == 0) {
         Py_BEGIN_ALLOW_THREADS
-        rc = hy_feed_hub_wait_for_space(in->hub, g->feeder, need, HY_PY_WAIT_SLICE_MS);
+        rc = hy_feed_hub_wait_for_space(c->hub, g->feeder, needed, HY_PY_WAIT_SLICE_MS);
         Py_END_ALLOW_THREADS
         if (PyErr_CheckSignals() < 0)
             return -1;
-        if (rc < 0 || in->is_interrupted)
+        if (rc < 0 || c->is_interrupted)
             break;
     }
-    if (rc == -EPIPE || in->is_interrupted)
+    if (rc == -EPIPE || c->is_interrupted)
         return 0;
     if (rc == -EMSGSIZE)
-        PyErr_SetString(PyExc_ValueError, "a result is larger than its ring takes_rows; give the source a larger size");
-    return rc == -EMSGSIZE ? -1 : rc < 0 ? fail(g->hub, rc) : 1;
+        PyErr_SetString(PyExc_ValueError, "a result exceeds the limit of its ring; give the source a larger size");
+    return rc == -EMSGSIZE ? -1 : rc < 0 ? raise_hub_error(g->hub, rc) : 1;
 }
 
-static int give(struct hub *h, PyObject *list)
+static int return_results(struct hub *h, PyObject *list)
 {
-    struct hy_consumer *in = h->intake;
+    struct hy_consumer *c = h->consumer;
     const Py_ssize_t n = PyList_Size(list);
     Py_ssize_t at = 0;
     int rc = 0;
 
-    while (at < n && rc >= 0 && in->outstanding_first < in->outstanding_count) {
-        struct hy_outstanding *o = &in->outstanding[in->outstanding_first];
+    while (at < n && rc >= 0 && c->outstanding_first < c->outstanding_count) {
+        struct hy_outstanding *o = &c->outstanding[c->outstanding_first];
         const Py_ssize_t count = o->rows < (uint64_t)(n - at) ? (Py_ssize_t)o->rows : n - at;
-        struct giving g = {h, o->feeder};
-        struct hy_pack_sink how = {.send = send_results, .context = &g, .most = hy_feed_hub_result_max(in->hub, o->feeder)};
+        struct recipient g = {h, o->feeder};
+        struct hy_pack_sink sink = {
+            .send = send_results, .context = &g, .max = hy_feed_hub_result_max(c->hub, o->feeder)};
 
-        rc = how.most ? hy_pack_rows(&h->packer, list, at, at + count, &how) : 0;
+        rc = sink.max ? hy_pack_rows(&h->packer, list, at, at + count, &sink) : 0;
         at += count;
         o->rows -= (uint64_t)count;
-        in->outstanding_first += o->rows == 0;
+        c->outstanding_first += o->rows == 0;
     }
-    if (rc >= 0 && at < n && !in->is_terminated) {
-        PyErr_Format(PyExc_ValueError, "there are %zd results more than rows that want one", n - at);
+    if (rc >= 0 && at < n && !c->is_terminated) {
+        PyErr_Format(PyExc_ValueError, "there are %zd more results than rows that need one", n - at);
         return -1;
     }
     return rc < 0 ? -1 : 0;
@@ -558,18 +558,18 @@ static PyObject *hub_results(PyObject *self, PyObject *results)
 
     if (!list || enter(h, false) < 0)
         return NULL;
-    rc = give(h, list);
+    rc = return_results(h, list);
     if (leave(h, false) < 0)
         rc = -1;
     return rc < 0 ? NULL : Py_NewRef(Py_None);
 }
 
-/* ---- its end ----------------------------------------------------------------------------- */
+/* ---- end ----------------------------------------------------------------------------------- */
 
 static PyObject *hub_end(PyObject *self, PyObject *ignored)
 {
     (void)ignored;
-    hy_consumer_end(((struct hub *)self)->intake);
+    hy_consumer_end(((struct hub *)self)->consumer);
     return Py_NewRef(Py_None);
 }
 
@@ -579,44 +579,44 @@ static PyObject *hub_terminate(PyObject *self, PyObject *ignored)
     int rc;
 
     (void)ignored;
-    if (!h->intake->hub || h->intake->is_terminated)
+    if (!h->consumer->hub || h->consumer->is_terminated)
         return Py_NewRef(Py_None);
-    if (is_inside(h)) {
-        hy_consumer_interrupt(h->intake);
-        h->is_deferred = true;
+    if (has_entered(h)) {
+        hy_consumer_interrupt(h->consumer);
+        h->is_termination_deferred = true;
         return Py_NewRef(Py_None);
     }
-    if (enter_to_end(h) < 0)
+    if (interrupt_and_enter(h) < 0)
         return NULL;
-    rc = terminate_now(h);
+    rc = terminate(h);
     if (leave(h, false) < 0)
         rc = -1;
     return rc < 0 ? NULL : Py_NewRef(Py_None);
 }
 
-static void done(struct hub *h)
+static void discard_and_close(struct hub *h)
 {
     for (int i = 0; i < HY_CONSUMER_QUEUES; i++) {
         hy_unpack_end(&h->unpackings[i].unpacker);
         Py_CLEAR(h->unpackings[i].kept);
     }
     hy_float_pins_done(&h->pins);
-    hy_consumer_close(h->intake);
+    hy_consumer_close(h->consumer);
 }
 
-/* A thread of TensorFlow's leaves when it is asked; one of Python's is told of here. */
+/* Interrupts a thread of TensorFlow; a Python thread that takes rows is an error. */
 static PyObject *hub_close(PyObject *self, PyObject *ignored)
 {
     struct hub *h = (struct hub *)self;
 
     (void)ignored;
-    if (h->visits[0].is_in || h->visits[1].is_in)
-        return refuse("another thread takes rows"), NULL;
-    if (!h->intake->hub)
+    if (h->entries[0].is_entered || h->entries[1].is_entered)
+        return raise_value_error(BUSY), NULL;
+    if (!h->consumer->hub)
         return Py_NewRef(Py_None);
-    if (enter_to_end(h) < 0)
+    if (interrupt_and_enter(h) < 0)
         return NULL;
-    done(h);
+    discard_and_close(h);
     return leave(h, false) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
@@ -637,10 +637,10 @@ static PyObject *hub_dropped(PyObject *self, void *ignored)
     struct hub *h = (struct hub *)self;
 
     (void)ignored;
-    return PyLong_FromUnsignedLongLong(h->intake->hub ? hy_feed_hub_dropped(h->intake->hub) : 0);
+    return PyLong_FromUnsignedLongLong(h->consumer->hub ? hy_feed_hub_dropped(h->consumer->hub) : 0);
 }
 
-/* ---- birth and death ----------------------------------------------------------------------- */
+/* ---- life cycle ---------------------------------------------------------------------------- */
 
 static int open_hub(struct hub *h)
 {
@@ -656,11 +656,11 @@ static int open_hub(struct hub *h)
         hy_py_raise(state_of(h), &err);
         return rc;
     }
-    h->intake = hy_consumer_new(hub);
-    if (!h->intake)
-        return fail(h, -ENOMEM);
-    h->intake->requeue = requeue;
-    h->intake->requeue_context = h;
+    h->consumer = hy_consumer_new(hub);
+    if (!h->consumer)
+        return raise_hub_error(h, -ENOMEM);
+    h->consumer->requeue = requeue;
+    h->consumer->requeue_context = h;
     return 0;
 }
 
@@ -682,19 +682,19 @@ static PyObject *hub_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return self;
 }
 
-/* Whatever thread of TensorFlow's is in: it is out within a moment, for which it may need the GIL. */
-static void let_go(struct hub *h)
+/* A thread of TensorFlow that has entered leaves soon, but may need the GIL to do so. */
+static void close_and_unref(struct hub *h)
 {
-    hy_consumer_interrupt(h->intake);
+    hy_consumer_interrupt(h->consumer);
     Py_BEGIN_ALLOW_THREADS
-    while (hy_consumer_enter(h->intake, false, HY_PY_WAIT_SLICE_MS) == -EAGAIN)
+    while (hy_consumer_enter(h->consumer, false, HY_PY_WAIT_SLICE_MS) == -EAGAIN)
         continue;
     Py_END_ALLOW_THREADS
-    done(h);
-    hy_consumer_leave(h->intake, false);
-    for (size_t i = 0; i < h->batches_count; i++)
-        hy_batch_stream_free(h->batches[i]);
-    hy_consumer_unref(h->intake);
+    discard_and_close(h);
+    hy_consumer_leave(h->consumer, false);
+    for (size_t i = 0; i < h->streams_count; i++)
+        hy_batch_stream_free(h->streams[i]);
+    hy_consumer_unref(h->consumer);
 }
 
 static void hub_dealloc(PyObject *self)
@@ -702,10 +702,10 @@ static void hub_dealloc(PyObject *self)
     struct hub *h = (struct hub *)self;
     PyTypeObject *type = Py_TYPE(self);
 
-    if (h->intake)
-        let_go(h);
+    if (h->consumer)
+        close_and_unref(h);
     hy_packer_done(&h->packer);
-    free(h->batches);
+    free(h->streams);
     Py_XDECREF(h->name);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);
@@ -713,24 +713,24 @@ static void hub_dealloc(PyObject *self)
 
 static PyMethodDef methods[] = {
     {"next_rows", (PyCFunction)(void (*)(void))hub_next_rows, METH_VARARGS | METH_KEYWORDS,
-     "next_rows(n, timeout=-1, queue='input', stops=False, other=-1): (rows, why there are not n of them). That is '' "
-     "when there are, 'timeout', 'partition' (only with stops: one has ended), 'end', or 'other': that descriptor is "
-     "ready."},
+     "next_rows(n, timeout=-1, queue='input', stops=False, other=-1): (rows, reason). The reason is '' for n rows; for "
+     "fewer 'timeout', 'partition' (one has ended; only with stops), 'end', or 'other' (that descriptor is readable)."},
     {"next_columns", (PyCFunction)(void (*)(void))hub_next_columns, METH_VARARGS | METH_KEYWORDS,
-     "next_columns(n, ...), the same: (rows, shape, columns, why). A column is (dtype, shape of a row or item, values, "
-     "value_ends, row_ends). With '' there may be fewer, where others follow that have another shape. Where the shape "
-     "is '*', columns is a list of rows."},
+     "next_columns(n, ...): (rows, schema, columns, reason). A column is (dtype, shape of a row or item, values, "
+     "value_ends, row_ends). With '' there may be fewer than n rows when the schema changes after them. When the "
+     "schema is '*', columns is a list of rows."},
     {"next_shape", (PyCFunction)(void (*)(void))hub_next_shape, METH_VARARGS | METH_KEYWORDS,
-     "next_shape(n, ...), the same: (shape, [(dtype, shape of a row or item, is_ragged), ...], why) of the rows that "
-     "come next, which are not taken."},
+     "next_shape(n, ...): (schema, [(dtype, shape of a row or item, is_ragged), ...], reason) of the next rows, which "
+     "are not taken."},
     {"batches", hub_batches, METH_VARARGS,
-     "batches(queue, rows, stops, drops, shape, allows_extra, [(name, dtype, shape or None, is_ragged), ...]): a "
-     "number, by which TensorFlow's operation takes batches of these columns."},
-    {"is_over", hub_is_over, METH_O, "is_over(number): has the operation been told so, or will it be?"},
+     "batches(queue, rows, stops, drops, schema, allows_extra, [(name, dtype, shape or None, is_ragged), ...]): the "
+     "handle of a batch stream for the TensorFlow op."},
+    {"is_over", hub_is_over, METH_O,
+     "is_over(handle): whether the stream has ended, or its next call will report the end."},
     {"results", hub_results, METH_O, "results(list): one for each row, in the order in which rows were taken."},
-    {"end", hub_end, METH_NOARGS, "end(): no more feeders are expected; from any thread."},
+    {"end", hub_end, METH_NOARGS, "end(): no more feeders will connect; from any thread."},
     {"terminate", hub_terminate, METH_NOARGS,
-     "terminate(): it has had enough, and its feeders are told; from any thread."},
+     "terminate(): discards pending rows and stops all feeders; from any thread."},
     {"close", hub_close, METH_NOARGS, NULL},
     {"__enter__", hub_enter, METH_NOARGS, NULL},
     {"__exit__", hub_exit, METH_VARARGS, NULL},
@@ -738,7 +738,7 @@ static PyMethodDef methods[] = {
 };
 
 static PyGetSetDef getters[] = {
-    {"dropped", hub_dropped, NULL, "How many feeders made no sense.", NULL},
+    {"dropped", hub_dropped, NULL, "The number of feeders that were dropped as invalid.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -749,7 +749,7 @@ PyObject *hy_py_hub_type(PyObject *module)
         {Py_tp_dealloc, hub_dealloc},
         {Py_tp_methods, methods},
         {Py_tp_getset, getters},
-        {Py_tp_doc, (void *)"Hub(name): takes rows from the Sources of that name."},
+        {Py_tp_doc, (void *)"Hub(name): receives rows from the Sources of that name."},
         {0, NULL},
     };
     static PyType_Spec spec = {

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rows to columns. The first row says what the shape is; those that follow are
- * added to the same columns as long as they have it. A list or array that is
- * longer or shorter than those before makes its column ragged, and goes on.
- * What fits nowhere is pickled, many rows at once.
+ * Rows to columns. The first row sets the schema, and the rows after it are added to
+ * the same columns as long as they match. A list or array of another length makes
+ * its column ragged. Rows without a schema are pickled, many at a time.
  */
 #include "feed_row_schema.h"
 
@@ -14,12 +13,12 @@
 
 #include "base/mem.h"
 
-#define BATCH_BYTES (1u << 20) /* of values, when there is more to come */
-#define FEW 8                  /* rows of one shape: not worth a batch where shapes change that often */
-#define PICKLED 256            /* rows at once */
-#define MESSAGE_REST 1024u     /* what a message has besides a pickle */
+#define BATCH_BYTES (1u << 20) /* of values; then a batch is sent */
+#define FEW_ROWS 8                  /* of one schema: where it changes that often, rows are pickled */
+#define PICKLED_ROWS 256            /* in one pickle */
+#define MESSAGE_OVERHEAD 1024u     /* bytes of a message besides the pickle */
 
-static int no_memory(void)
+static int out_of_memory(void)
 {
     PyErr_NoMemory();
     return HY_ROW_ERROR;
@@ -27,7 +26,7 @@ static int no_memory(void)
 
 /* ---- values -------------------------------------------------------------------------- */
 
-static int add_double(struct hy_builder *b, PyObject *o)
+static int add_float(struct hy_builder *b, PyObject *o)
 {
     double *room;
 
@@ -35,13 +34,13 @@ static int add_double(struct hy_builder *b, PyObject *o)
         return HY_ROW_DIFFERS;
     room = (double *)(void *)hy_buf_reserve(&b->values, sizeof *room);
     if (!room)
-        return no_memory();
+        return out_of_memory();
     *room = PyFloat_AsDouble(o);
     hy_buf_added(&b->values, sizeof *room);
     return HY_ROW_FITS;
 }
 
-static int add_whole(struct hy_builder *b, PyObject *o)
+static int add_int(struct hy_builder *b, PyObject *o)
 {
     long long value;
     int overflow;
@@ -51,21 +50,21 @@ static int add_whole(struct hy_builder *b, PyObject *o)
     value = PyLong_AsLongLongAndOverflow(o, &overflow);
     if (overflow)
         return HY_ROW_DIFFERS;
-    return hy_buf_append(&b->values, &value, sizeof value) < 0 ? no_memory() : HY_ROW_FITS;
+    return hy_buf_append(&b->values, &value, sizeof value) < 0 ? out_of_memory() : HY_ROW_FITS;
 }
 
 static int add_bool(struct hy_builder *b, PyObject *o)
 {
     if (o != Py_True && o != Py_False)
         return HY_ROW_DIFFERS;
-    return hy_buf_append(&b->values, &(char){o == Py_True}, 1) < 0 ? no_memory() : HY_ROW_FITS;
+    return hy_buf_append(&b->values, &(char){o == Py_True}, 1) < 0 ? out_of_memory() : HY_ROW_FITS;
 }
 
-static int add_run(struct hy_builder *b, const char *bytes, Py_ssize_t n)
+static int add_bytes_value(struct hy_builder *b, const char *bytes, Py_ssize_t n)
 {
     if (hy_buf_append(&b->values, bytes, (size_t)n) < 0 ||
         hy_buf_append(&b->value_ends, &(int64_t){(int64_t)b->values.len}, sizeof(int64_t)) < 0)
-        return no_memory();
+        return out_of_memory();
     return HY_ROW_FITS;
 }
 
@@ -78,24 +77,24 @@ static int add_text(struct hy_builder *b, PyObject *o)
         return HY_ROW_DIFFERS;
     text = PyUnicode_AsUTF8AndSize(o, &n);
     if (!text) {
-        PyErr_Clear(); /* half of a surrogate pair */
+        PyErr_Clear(); /* a lone surrogate */
         return HY_ROW_DIFFERS;
     }
-    return add_run(b, text, n);
+    return add_bytes_value(b, text, n);
 }
 
 static int add_bytes(struct hy_builder *b, PyObject *o)
 {
-    return PyBytes_CheckExact(o) ? add_run(b, PyBytes_AsString(o), PyBytes_Size(o)) : HY_ROW_DIFFERS;
+    return PyBytes_CheckExact(o) ? add_bytes_value(b, PyBytes_AsString(o), PyBytes_Size(o)) : HY_ROW_DIFFERS;
 }
 
 static int add_value(struct hy_builder *b, char kind, PyObject *o)
 {
     switch (kind) {
     case 'f':
-        return add_double(b, o);
+        return add_float(b, o);
     case 'i':
-        return add_whole(b, o);
+        return add_int(b, o);
     case 'b':
         return add_bool(b, o);
     case 's':
@@ -107,14 +106,14 @@ static int add_value(struct hy_builder *b, char kind, PyObject *o)
 
 /* ---- lists and arrays ------------------------------------------------------------------ */
 
-/* From the row in hand on it has rows of any length; those before have had the same. */
+/* From the current row on; all previous rows have the same length. */
 static int make_ragged(struct hy_builder *b, uint32_t rows)
 {
     struct hy_batch_column *c = &b->column;
     int64_t *room = (int64_t *)(void *)hy_buf_reserve(&b->row_ends, (rows + 1ull) * sizeof *room);
 
     if (!room)
-        return no_memory();
+        return out_of_memory();
     for (uint32_t i = 0; i <= rows; i++)
         room[i] = (int64_t)(i * c->shape[0]);
     hy_buf_added(&b->row_ends, (rows + 1ull) * sizeof *room);
@@ -122,11 +121,11 @@ static int make_ragged(struct hy_builder *b, uint32_t rows)
     c->items = (uint64_t)rows * c->shape[0];
     c->dims--;
     memmove(c->shape, c->shape + 1, c->dims * sizeof c->shape[0]);
-    (void)hy_batch_column_item_values(c, &b->each); /* a part of a product that was none too large */
+    (void)hy_batch_column_item_values(c, &b->each); /* a factor of a product that did not overflow */
     return HY_ROW_FITS;
 }
 
-/* Its first dimension is n in this row. */
+/* n is the first dimension of this row. */
 static int begin_row(struct hy_builder *b, uint32_t rows, Py_ssize_t n)
 {
     int rc = HY_ROW_FITS;
@@ -136,16 +135,16 @@ static int begin_row(struct hy_builder *b, uint32_t rows, Py_ssize_t n)
     if (rc != HY_ROW_FITS || !b->column.is_ragged)
         return rc;
     b->column.items += (uint64_t)n;
-    return hy_buf_append(&b->row_ends, &(int64_t){(int64_t)b->column.items}, sizeof(int64_t)) < 0 ? no_memory()
+    return hy_buf_append(&b->row_ends, &(int64_t){(int64_t)b->column.items}, sizeof(int64_t)) < 0 ? out_of_memory()
                                                                                                   : HY_ROW_FITS;
 }
 
-static int add_doubles(struct hy_builder *b, PyObject *list, Py_ssize_t n)
+static int add_floats(struct hy_builder *b, PyObject *list, Py_ssize_t n)
 {
     double *room = (double *)(void *)hy_buf_reserve(&b->values, (size_t)n * sizeof *room);
 
     if (!room)
-        return no_memory();
+        return out_of_memory();
     for (Py_ssize_t i = 0; i < n; i++) {
         PyObject *o = PyList_GetItem(list, i);
 
@@ -157,21 +156,21 @@ static int add_doubles(struct hy_builder *b, PyObject *list, Py_ssize_t n)
     return HY_ROW_FITS;
 }
 
-/* `shape` is that of what is within each. */
-static int add_inside(struct hy_builder *b, PyObject *list, Py_ssize_t n, char element, const uint64_t *shape,
+/* `shape` is that of each element. */
+static int add_nested(struct hy_builder *b, PyObject *list, Py_ssize_t n, char element, const uint64_t *shape,
                       unsigned dims)
 {
     int rc = HY_ROW_FITS;
 
     if (dims == 0 && element == 'f')
-        return add_doubles(b, list, n);
+        return add_floats(b, list, n);
     for (Py_ssize_t i = 0; i < n && rc == HY_ROW_FITS; i++) {
         PyObject *o = PyList_GetItem(list, i);
 
         if (dims == 0)
             rc = add_value(b, element, o);
         else if (PyList_CheckExact(o) && (uint64_t)PyList_Size(o) == shape[0])
-            rc = add_inside(b, o, PyList_Size(o), element, shape + 1, dims - 1);
+            rc = add_nested(b, o, PyList_Size(o), element, shape + 1, dims - 1);
         else
             rc = HY_ROW_DIFFERS;
     }
@@ -190,12 +189,12 @@ static int add_list(struct hy_packer *p, struct hy_builder *b, char element, PyO
     n = PyList_Size(o);
     rc = begin_row(b, p->rows, n);
     skipped = c->is_ragged ? 0 : 1;
-    return rc == HY_ROW_FITS ? add_inside(b, o, n, element, c->shape + skipped, c->dims - skipped) : rc;
+    return rc == HY_ROW_FITS ? add_nested(b, o, n, element, c->shape + skipped, c->dims - skipped) : rc;
 }
 
 static bool has_shape(const struct hy_batch_column *c, const Py_buffer *view)
 {
-    const unsigned first = view->ndim > 0, skipped = first && !c->is_ragged; /* the first may be another */
+    const unsigned first = view->ndim > 0, skipped = first && !c->is_ragged; /* the first dimension may differ */
 
     if ((unsigned)view->ndim != c->dims + c->is_ragged)
         return false;
@@ -210,7 +209,7 @@ static int copy_view(struct hy_builder *b, Py_buffer *view)
     uint8_t *room = hy_buf_reserve(&b->values, (size_t)view->len);
 
     if (!room)
-        return no_memory();
+        return out_of_memory();
     if (PyBuffer_IsContiguous(view, 'C'))
         memcpy(room, view->buf, (size_t)view->len);
     else if (PyBuffer_ToContiguous(room, view, view->len, 'C') < 0)
@@ -238,7 +237,7 @@ static int add_array(struct hy_packer *p, struct hy_builder *b, PyObject *o)
 
 /* ---- rows ---------------------------------------------------------------------------- */
 
-static int add(struct hy_packer *p, size_t *at, PyObject *o);
+static int add_object(struct hy_packer *p, size_t *at, PyObject *o);
 
 static int add_sequence(struct hy_packer *p, size_t *at, PyObject *o, uint32_t count)
 {
@@ -246,7 +245,7 @@ static int add_sequence(struct hy_packer *p, size_t *at, PyObject *o, uint32_t c
     int rc = (is_list ? PyList_Size(o) : PyTuple_Size(o)) == (Py_ssize_t)count ? HY_ROW_FITS : HY_ROW_DIFFERS;
 
     for (uint32_t i = 0; i < count && rc == HY_ROW_FITS; i++)
-        rc = add(p, at, is_list ? PyList_GetItem(o, i) : PyTuple_GetItem(o, i));
+        rc = add_object(p, at, is_list ? PyList_GetItem(o, i) : PyTuple_GetItem(o, i));
     return rc;
 }
 
@@ -257,11 +256,11 @@ static int add_dict(struct hy_packer *p, size_t *at, PyObject *o, uint32_t count
     int rc = PyDict_Size(o) == (Py_ssize_t)count ? HY_ROW_FITS : HY_ROW_DIFFERS;
 
     while (rc == HY_ROW_FITS && PyDict_Next(o, &next, &key, &value)) {
-        PyObject *wanted = p->keys[*at];
+        PyObject *expected = p->keys[*at];
 
-        if (key != wanted && (!PyUnicode_CheckExact(key) || PyUnicode_Compare(key, wanted) != 0))
+        if (key != expected && (!PyUnicode_CheckExact(key) || PyUnicode_Compare(key, expected) != 0))
             return HY_ROW_DIFFERS;
-        rc = add(p, at, value);
+        rc = add_object(p, at, value);
     }
     return rc;
 }
@@ -269,14 +268,14 @@ static int add_dict(struct hy_packer *p, size_t *at, PyObject *o, uint32_t count
 static int add_row(struct hy_packer *p, size_t *at, PyObject *o, const struct hy_feed_schema_node *n)
 {
     hy_cleanup_ref PyObject *fields = PyTuple_Check(o) ? hy_packer_row_fields(p, o) : NULL;
-    PyObject *wanted = p->keys[n - p->schema.nodes];
-    int same = fields ? fields == wanted ? 1 : PyObject_RichCompareBool(fields, wanted, Py_EQ) : 0;
+    PyObject *expected = p->keys[n - p->schema.nodes];
+    int same = fields ? fields == expected ? 1 : PyObject_RichCompareBool(fields, expected, Py_EQ) : 0;
 
     return same > 0 ? add_sequence(p, at, o, n->count) : same < 0 ? HY_ROW_ERROR : HY_ROW_DIFFERS;
 }
 
-/* Adds what the node at *at stands for, and all within. */
-static int add(struct hy_packer *p, size_t *at, PyObject *o)
+/* Adds the object for the node at *at and its descendants. */
+static int add_object(struct hy_packer *p, size_t *at, PyObject *o)
 {
     const struct hy_feed_schema_node *n = &p->schema.nodes[(*at)++];
 
@@ -298,8 +297,8 @@ static int add(struct hy_packer *p, size_t *at, PyObject *o)
     }
 }
 
-/* Takes back what a row has added that is not to be. */
-static void undo_row(struct hy_packer *p)
+/* Removes what an incomplete row has added. */
+static void roll_back_row(struct hy_packer *p)
 {
     for (size_t i = 0; i < p->builders_count; i++) {
         struct hy_builder *b = &p->builders[i];
@@ -321,16 +320,16 @@ static void undo_row(struct hy_packer *p)
 static int try_row(struct hy_packer *p, PyObject *row)
 {
     size_t at = 0;
-    int rc = p->schema.count && p->rows < HY_BATCH_ROWS_MAX ? add(p, &at, row) : HY_ROW_DIFFERS;
+    int rc = p->schema.count && p->rows < HY_BATCH_ROWS_MAX ? add_object(p, &at, row) : HY_ROW_DIFFERS;
 
     if (rc == HY_ROW_FITS)
         p->rows++;
     else if (p->schema.count)
-        undo_row(p);
+        roll_back_row(p);
     return rc;
 }
 
-/* The first row of a shape. */
+/* The first row of a schema. */
 static int try_first(struct hy_packer *p, PyObject *row)
 {
     int rc = hy_packer_set_schema(p, row);
@@ -344,7 +343,7 @@ static int try_first(struct hy_packer *p, PyObject *row)
 
 /* ---- batches ------------------------------------------------------------------------- */
 
-static size_t bytes_in(const struct hy_packer *p)
+static size_t packed_bytes(const struct hy_packer *p)
 {
     size_t n = 0;
 
@@ -353,7 +352,7 @@ static size_t bytes_in(const struct hy_packer *p)
     return n;
 }
 
-/* Rows are forgotten, and the shape is kept; what became ragged stays so. */
+/* Keeps the schema; ragged columns stay ragged. */
 static void clear_rows(struct hy_packer *p)
 {
     p->rows = 0;
@@ -368,7 +367,7 @@ static void clear_rows(struct hy_packer *p)
     }
 }
 
-static int flush(struct hy_packer *p, const struct hy_pack_sink *how)
+static int flush(struct hy_packer *p, const struct hy_pack_sink *sink)
 {
     struct hy_batch batch = {.rows = p->rows, .count = p->schema.columns, .columns = p->columns};
     int rc;
@@ -378,7 +377,7 @@ static int flush(struct hy_packer *p, const struct hy_pack_sink *how)
     hy_buf_clear(&p->text);
     p->text.max = SIZE_MAX;
     if (hy_feed_schema_write(&p->schema, &p->text) < 0)
-        return no_memory();
+        return out_of_memory();
     batch.schema = (const char *)hy_buf_bytes(&p->text);
     batch.schema_n = p->text.len;
     for (size_t i = 0; i < p->builders_count; i++) {
@@ -390,13 +389,13 @@ static int flush(struct hy_packer *p, const struct hy_pack_sink *how)
         p->columns[i].value_ends = (const int64_t *)(const void *)hy_buf_bytes(&b->value_ends);
         p->columns[i].row_ends = (const int64_t *)(const void *)hy_buf_bytes(&b->row_ends);
     }
-    rc = how->send(how->context, &batch);
+    rc = sink->send(sink->context, &batch);
     clear_rows(p);
     return rc;
 }
 
-/* What pickle cannot do, cloudpickle can: functions, and classes of the program itself. */
-static PyObject *pickled(PyObject *rows)
+/* Falls back to cloudpickle for functions and for classes of __main__. */
+static PyObject *pickle_rows(PyObject *rows)
 {
     hy_cleanup_ref PyObject *pickle = PyImport_ImportModule("pickle"), *cloudpickle = NULL;
     PyObject *bytes = pickle ? PyObject_CallMethod(pickle, "dumps", "Oi", rows, 5) : NULL;
@@ -408,58 +407,60 @@ static PyObject *pickled(PyObject *rows)
     return cloudpickle ? PyObject_CallMethod(cloudpickle, "dumps", "Oi", rows, 5) : NULL;
 }
 
-/* As one batch, or as two halves where it would be too large. */
-static int send_pickled(PyObject *list, Py_ssize_t from, Py_ssize_t to, const struct hy_pack_sink *how)
+/* As one batch, or recursively as two halves when it is too large. */
+static int send_pickled(PyObject *list, Py_ssize_t from, Py_ssize_t to, const struct hy_pack_sink *sink)
 {
-    hy_cleanup_ref PyObject *rows = PyList_GetSlice(list, from, to), *bytes = rows ? pickled(rows) : NULL;
+    hy_cleanup_ref PyObject *rows = PyList_GetSlice(list, from, to), *bytes = rows ? pickle_rows(rows) : NULL;
     struct hy_batch_column column = {.dtype = HY_DTYPE_PICKLE};
-    struct hy_batch batch = {.rows = (uint32_t)(to - from), .count = 1, .schema = "*", .schema_n = 1, .columns = &column};
+    struct hy_batch batch = {
+        .rows = (uint32_t)(to - from), .count = 1, .schema = "*", .schema_n = 1, .columns = &column};
     int rc;
 
     if (!bytes || !PyBytes_Check(bytes))
         return -1;
     column.values = PyBytes_AsString(bytes);
     column.values_n = (size_t)PyBytes_Size(bytes);
-    if (column.values_n + MESSAGE_REST <= how->most || to - from == 1)
-        return how->send(how->context, &batch);
-    rc = send_pickled(list, from, from + (to - from) / 2, how);
-    return rc == 1 ? send_pickled(list, from + (to - from) / 2, to, how) : rc;
+    if (column.values_n + MESSAGE_OVERHEAD <= sink->max || to - from == 1)
+        return sink->send(sink->context, &batch);
+    rc = send_pickled(list, from, from + (to - from) / 2, sink);
+    return rc == 1 ? send_pickled(list, from + (to - from) / 2, to, sink) : rc;
 }
 
-/* A row that does not go on as those before. *at is where it is, then the next to look at. */
-static int change(struct hy_packer *p, PyObject *list, Py_ssize_t *at, Py_ssize_t to, const struct hy_pack_sink *how)
+/* The row *at does not match the schema. Advances *at past the rows that were handled. */
+static int change_schema(struct hy_packer *p, PyObject *list, Py_ssize_t *at, Py_ssize_t to,
+                         const struct hy_pack_sink *sink)
 {
-    const bool is_few = p->rows > 0 && p->rows < FEW;
-    Py_ssize_t from = *at - (is_few ? (Py_ssize_t)p->rows : 0), end;
-    int rc = is_few ? 1 : flush(p, how);
+    const bool has_few = p->rows > 0 && p->rows < FEW_ROWS;
+    Py_ssize_t from = *at - (has_few ? (Py_ssize_t)p->rows : 0), end;
+    int rc = has_few ? 1 : flush(p, sink);
 
     if (rc != 1)
         return rc;
-    rc = is_few ? HY_ROW_DIFFERS : try_first(p, PyList_GetItem(list, *at));
+    rc = has_few ? HY_ROW_DIFFERS : try_first(p, PyList_GetItem(list, *at));
     if (rc == HY_ROW_FITS)
         (*at)++;
     if (rc != HY_ROW_DIFFERS)
         return rc;
     hy_packer_reset(p);
-    end = to - from < PICKLED ? to : from + PICKLED;
+    end = to - from < PICKLED_ROWS ? to : from + PICKLED_ROWS;
     *at = end;
-    return send_pickled(list, from, end, how);
+    return send_pickled(list, from, end, sink);
 }
 
-int hy_pack_rows(struct hy_packer *p, PyObject *list, Py_ssize_t from, Py_ssize_t to, const struct hy_pack_sink *how)
+int hy_pack_rows(struct hy_packer *p, PyObject *list, Py_ssize_t from, Py_ssize_t to, const struct hy_pack_sink *sink)
 {
-    const size_t limit = how->most / 4 < BATCH_BYTES ? how->most / 4 : BATCH_BYTES;
+    const size_t limit = sink->max / 4 < BATCH_BYTES ? sink->max / 4 : BATCH_BYTES;
     int rc = 1;
 
-    clear_rows(p); /* of one that was given up */
+    clear_rows(p); /* of an earlier call that failed */
     while (rc == 1 && from < to && from < PyList_Size(list)) {
         rc = try_row(p, PyList_GetItem(list, from));
         if (rc == HY_ROW_FITS)
             from++;
         else if (rc == HY_ROW_DIFFERS)
-            rc = change(p, list, &from, to, how);
-        if (rc == 1 && bytes_in(p) >= limit)
-            rc = flush(p, how);
+            rc = change_schema(p, list, &from, to, sink);
+        if (rc == 1 && packed_bytes(p) >= limit)
+            rc = flush(p, sink);
     }
-    return rc == 1 ? flush(p, how) : rc;
+    return rc == 1 ? flush(p, sink) : rc;
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a row is: its shape, and a column with its type for each leaf. Types are
- * taken exactly: what is a subclass of something comes back as what it was, or not
- * at all.
+ * The schema of a Python row, with a typed column for each leaf. Types must match
+ * exactly, since an instance of a subclass would not come back as such.
  */
 #include "feed_row_schema.h"
 
@@ -48,7 +47,7 @@ void hy_packer_done(struct hy_packer *p)
     Py_CLEAR(p->row_type);
 }
 
-static int no_memory(void)
+static int out_of_memory(void)
 {
     PyErr_NoMemory();
     return HY_ROW_ERROR;
@@ -56,7 +55,7 @@ static int no_memory(void)
 
 /* ---- arrays ------------------------------------------------------------------------- */
 
-/* Nobody has an array who has not imported NumPy. */
+/* Without an imported NumPy there are no arrays. */
 static int find_types(struct hy_packer *p)
 {
     PyObject *modules = PyImport_GetModuleDict(), *numpy = PyDict_GetItemString(modules, "numpy");
@@ -78,10 +77,10 @@ static bool is_scalar(const struct hy_packer *p, PyObject *o)
     return p->scalar_type && PyType_IsSubtype(Py_TYPE(o), (PyTypeObject *)p->scalar_type);
 }
 
-/* Of numbers as this machine has them; 0 for any other. */
+/* Of numbers in native byte order; 0 for any other. */
 static enum hy_dtype dtype_of(const Py_buffer *view)
 {
-    static const enum hy_dtype whole[2][9] = {
+    static const enum hy_dtype integers[2][9] = {
         {0, HY_DTYPE_UINT8, HY_DTYPE_UINT16, 0, HY_DTYPE_UINT32, 0, 0, 0, HY_DTYPE_UINT64},
         {0, HY_DTYPE_INT8, HY_DTYPE_INT16, 0, HY_DTYPE_INT32, 0, 0, 0, HY_DTYPE_INT64},
     };
@@ -101,8 +100,8 @@ static enum hy_dtype dtype_of(const Py_buffer *view)
     case 'd':
         return HY_DTYPE_FLOAT64;
     default:
-        return strchr("bhilq", format[0])   ? whole[1][view->itemsize]
-               : strchr("BHILQ", format[0]) ? whole[0][view->itemsize]
+        return strchr("bhilq", format[0])   ? integers[1][view->itemsize]
+               : strchr("BHILQ", format[0]) ? integers[0][view->itemsize]
                                             : 0;
     }
 }
@@ -112,7 +111,7 @@ int hy_packer_view(const struct hy_packer *p, PyObject *o, Py_buffer *view, enum
     if (!is_array(p, o) && !is_scalar(p, o))
         return HY_ROW_DIFFERS;
     if (PyObject_GetBuffer(o, view, PyBUF_FULL_RO) < 0) {
-        PyErr_Clear(); /* dates, for one */
+        PyErr_Clear(); /* such as dates */
         return HY_ROW_DIFFERS;
     }
     *ret = dtype_of(view);
@@ -122,9 +121,9 @@ int hy_packer_view(const struct hy_packer *p, PyObject *o, Py_buffer *view, enum
     return HY_ROW_DIFFERS;
 }
 
-/* ---- shapes: what the first row is ---------------------------------------------------- */
+/* ---- the schema of the first row ------------------------------------------------------ */
 
-static char value_of(PyObject *o)
+static char kind_of_value(PyObject *o)
 {
     return PyFloat_CheckExact(o)     ? 'f'
            : PyLong_CheckExact(o)    ? 'i'
@@ -143,7 +142,7 @@ static enum hy_dtype dtype_of_value(char value)
                           : HY_DTYPE_BYTES;
 }
 
-/* Whether all within are values of one type, in lists of the same lengths. */
+/* Whether all values have one type and all lists of a level the same length. */
 static bool is_uniform(PyObject *list, const struct hy_batch_column *c, unsigned depth, char element)
 {
     const Py_ssize_t n = PyList_Size(list);
@@ -154,13 +153,13 @@ static bool is_uniform(PyObject *list, const struct hy_batch_column *c, unsigned
         PyObject *o = PyList_GetItem(list, i);
         const bool is_list = PyList_CheckExact(o);
 
-        if (depth + 1 < c->dims ? !is_list || !is_uniform(o, c, depth + 1, element) : value_of(o) != element)
+        if (depth + 1 < c->dims ? !is_list || !is_uniform(o, c, depth + 1, element) : kind_of_value(o) != element)
             return false;
     }
     return true;
 }
 
-/* Is it a list of values, maybe nested? Then its shape is the column's. */
+/* Whether it is a list of values, possibly nested; sets the shape of the column. */
 static bool is_list_of_values(PyObject *list, struct hy_batch_column *c, char *ret_element)
 {
     PyObject *o = list;
@@ -172,38 +171,26 @@ static bool is_list_of_values(PyObject *list, struct hy_batch_column *c, char *r
         c->shape[c->dims++] = (uint64_t)PyList_Size(o);
         o = PyList_GetItem(o, 0);
     }
-    *ret_element = value_of(o);
+    *ret_element = kind_of_value(o);
     return *ret_element && is_uniform(list, c, 0, *ret_element);
 }
 
-/* Room for one more node, and its builder if it is a leaf. */
-static int make_room(struct hy_packer *p)
+/* For one more node, which may be a column. */
+static int reserve_node(struct hy_packer *p)
 {
-    const size_t nodes = p->schema.count + 1, columns = p->schema.columns + 1u;
-    PyObject **keys = hy_reallocarray(p->keys, nodes, sizeof *keys);
-    struct hy_builder *builders;
-    struct hy_batch_column *list;
-
-    if (!keys)
-        return no_memory();
-    p->keys = keys;
-    builders = hy_reallocarray(p->builders, columns, sizeof *builders);
-    if (!builders)
-        return no_memory();
-    p->builders = builders;
-    list = hy_reallocarray(p->columns, columns, sizeof *list);
-    if (!list)
-        return no_memory();
-    p->columns = list;
+    if (hy_array_grow(p->keys, p->schema.count) < 0 || hy_array_grow(p->builders, p->schema.columns) < 0 ||
+        hy_array_grow(p->columns, p->schema.columns) < 0)
+        return out_of_memory();
     return HY_ROW_FITS;
 }
 
-/* A new node behind the others. NULL with an exception set, or without one when there are too many. */
+/* Appends a node. NULL with an exception set, or without one over the limit. */
 static struct hy_feed_schema_node *add_node(struct hy_packer *p, char kind)
 {
     struct hy_feed_schema_node *n;
 
-    if (p->schema.count >= HY_FEED_SCHEMA_NODES_MAX / 2 || p->schema.columns >= HY_BATCH_COLUMNS_MAX || make_room(p) < 0)
+    if (p->schema.count >= HY_FEED_SCHEMA_NODES_MAX / 2 || p->schema.columns >= HY_BATCH_COLUMNS_MAX ||
+        reserve_node(p) < 0)
         return NULL;
     n = hy_feed_schema_add(&p->schema, kind);
     if (!n)
@@ -214,30 +201,30 @@ static struct hy_feed_schema_node *add_node(struct hy_packer *p, char kind)
     return n;
 }
 
-static int missing(void)
+static int no_node(void)
 {
     return PyErr_Occurred() ? HY_ROW_ERROR : HY_ROW_DIFFERS;
 }
 
-/* The leaf's column gets its type, and ends that begin with 0. */
+/* Adds a leaf and its column. */
 static int add_leaf(struct hy_packer *p, char kind, char element, const struct hy_batch_column *c)
 {
     struct hy_feed_schema_node *n = add_node(p, kind);
     struct hy_builder *b;
 
     if (!n)
-        return missing();
+        return no_node();
     n->element = element;
     b = &p->builders[n->column];
     b->column = *c;
     if (hy_batch_column_item_values(c, &b->each) < 0)
         return HY_ROW_DIFFERS;
-    return hy_buf_append(&b->value_ends, &(int64_t){0}, sizeof(int64_t)) < 0 ? no_memory() : HY_ROW_FITS;
+    return hy_buf_append(&b->value_ends, &(int64_t){0}, sizeof(int64_t)) < 0 ? out_of_memory() : HY_ROW_FITS;
 }
 
 static int describe(struct hy_packer *p, PyObject *o, PyObject *key, unsigned depth);
 
-/* The one that is described next is under a key; its text lasts as long as the key. */
+/* The node keeps a reference to the key, which owns the text. */
 static int set_key(struct hy_packer *p, size_t node, PyObject *key)
 {
     Py_ssize_t n;
@@ -260,7 +247,7 @@ static int describe_sequence(struct hy_packer *p, PyObject *o, char kind, PyObje
     int rc = HY_ROW_FITS;
 
     if (!node)
-        return missing();
+        return no_node();
     node->count = (uint32_t)n;
     for (Py_ssize_t i = 0; i < n && rc == HY_ROW_FITS; i++) {
         PyObject *item = PyList_CheckExact(o) ? PyList_GetItem(o, i) : PyTuple_GetItem(o, i);
@@ -278,7 +265,7 @@ static int describe_dict(struct hy_packer *p, PyObject *o, unsigned depth)
     int rc = HY_ROW_FITS;
 
     if (!node)
-        return missing();
+        return no_node();
     node->count = (uint32_t)PyDict_Size(o);
     while (rc == HY_ROW_FITS && PyDict_Next(o, &at, &key, &value))
         rc = describe(p, value, key, depth + 1);
@@ -303,7 +290,7 @@ PyObject *hy_packer_row_fields(struct hy_packer *p, PyObject *o)
     if ((PyObject *)Py_TYPE(o) != p->row_type)
         return NULL;
     fields = PyObject_GetAttrString(o, "__fields__");
-    PyErr_Clear(); /* a Row of names has none */
+    PyErr_Clear(); /* a Row without field names has none */
     if (fields && PyList_CheckExact(fields) && PyList_Size(fields) == PyTuple_Size(o))
         return fields;
     Py_XDECREF(fields);
@@ -347,10 +334,10 @@ static int describe_list(struct hy_packer *p, PyObject *o, unsigned depth)
     return add_leaf(p, 'l', element, &c);
 }
 
-/* What it is, and all within. HY_ROW_DIFFERS: nothing that has a shape. */
+/* Adds the nodes of an object. HY_ROW_DIFFERS: it has no schema. */
 static int describe(struct hy_packer *p, PyObject *o, PyObject *key, unsigned depth)
 {
-    const char value = value_of(o);
+    const char value = kind_of_value(o);
     const size_t self = p->schema.count;
     int rc;
 
@@ -365,7 +352,7 @@ static int describe(struct hy_packer *p, PyObject *o, PyObject *key, unsigned de
     else if (PyDict_CheckExact(o))
         rc = describe_dict(p, o, depth);
     else if (PyTuple_Check(o))
-        rc = key ? HY_ROW_DIFFERS : describe_row(p, o, depth); /* a node has a key or fields */
+        rc = key ? HY_ROW_DIFFERS : describe_row(p, o, depth); /* keys[] holds a key or fields, not both */
     else
         rc = describe_array(p, o);
     return rc == HY_ROW_FITS && key ? set_key(p, self, key) : rc;

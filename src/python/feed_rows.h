@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rows of Python as columns, and back: feed_pack.c, feed_unpack.c. The types
- * Source and Hub are made of them (source.c, hub.c). All with the GIL.
+ * Python rows to columns and back (feed_pack.c, feed_unpack.c), for the types Source
+ * and Hub (feed_source.c, feed_hub.c). Requires the GIL.
  */
 #ifndef HY_PYTHON_FEED_ROWS_H
 #define HY_PYTHON_FEED_ROWS_H
@@ -18,38 +18,38 @@
 struct hy_builder {
     struct hy_batch_column column;
     struct hy_buf values, value_ends, row_ends;
-    uint64_t each; /* values in a row, or in an item */
+    uint64_t each; /* values per row, or per item of a ragged column */
 };
 
 struct hy_packer {
     struct hy_feed_schema schema;
     struct hy_buf text;
-    PyObject **keys;                 /* by node: in a dict its name; of a Row its fields */
+    PyObject **keys;                 /* by node: its key in a dict; the fields of a Row */
     struct hy_builder *builders;     /* by column */
-    struct hy_batch_column *columns; /* the same, as a batch has them */
+    struct hy_batch_column *columns; /* by column, for the batch */
     size_t keys_count, builders_count;
-    uint32_t rows; /* that are in the builders */
-    PyObject *array_type, *scalar_type, *row_type; /* NumPy's and pyspark's, once they are seen; or NULL */
+    uint32_t rows; /* in the builders */
+    PyObject *array_type, *scalar_type, *row_type; /* of NumPy and pyspark; NULL until the first one is seen */
 };
 
-/* Sends a batch: 1, 0 when nobody wants more, -1 with an exception set. */
+/* Sends a batch: 1, 0 when the receiver is gone or has terminated, -1 with an exception set. */
 typedef int hy_pack_send_fn(void *context, const struct hy_batch *b);
 
 struct hy_pack_sink {
     hy_pack_send_fn *send;
     void *context;
-    size_t most; /* bytes of a message */
+    size_t max; /* bytes of a batch */
 };
 
 void hy_packer_done(struct hy_packer *p);
-/* Sends a list's rows from `from` up to `to`, in as many batches as their shapes and sizes want. 1, 0, -1: as above. */
+/* Sends rows [from, to) of a list, in as many batches as their schemas and sizes require. 1, 0, -1: as above. */
 int hy_pack_rows(struct hy_packer *p, PyObject *list, Py_ssize_t from, Py_ssize_t to, const struct hy_pack_sink *how);
 
 /* ---- feed_unpack.c ---- */
 
 /*
- * A float here and there of those that were made last. Python gives memory back to the system as soon as nothing is in it
- * any more, and fetches it again for the next rows, which costs as much as making these; so something stays in it.
+ * References to a few of the last floats. Python returns an arena to the system as soon as it is empty and allocates it
+ * again for the next rows, which costs as much as creating them; a pinned float keeps its arena.
  */
 struct hy_float_pins {
     PyObject *list[64];
@@ -58,25 +58,25 @@ struct hy_float_pins {
 void hy_float_pins_done(struct hy_float_pins *p);
 
 struct hy_unpacker {
-    struct hy_float_pins *pins;        /* NULL: what is made is not much */
-    const struct hy_batch_cursor *of; /* NULL: nothing is being unpacked */
-    uint64_t number;             /* of that reading */
+    struct hy_float_pins *pins;        /* NULL: too few rows to matter */
+    const struct hy_batch_cursor *of; /* NULL: no batch */
+    uint64_t number;             /* of that cursor */
     PyObject **keys;   /* by node, as in a packer */
-    PyObject **arrays; /* by column: all rows of a NumPy column; the list of rows that were pickled */
+    PyObject **arrays; /* by column: all rows of a NumPy column; the list of pickled rows */
     size_t keys_count, arrays_count;
-    PyObject *make_row; /* pyspark's, when there is a Row */
+    PyObject *make_row; /* of pyspark, when the schema has a Row */
     bool has_arrays;
 };
 
-/* Begins with a batch, which must last. 0; -1 with an exception set; -EBADMSG without one when it makes no sense. */
+/* The batch must outlive the unpacker. 0; -1 with an exception set; -EBADMSG, without one, for an invalid batch. */
 int hy_unpack_begin(struct hy_unpacker *u, const struct hy_batch_cursor *r);
-/* Appends up to `most` rows of it to the list. How many; -1 or -EBADMSG, as above. */
-Py_ssize_t hy_unpack_rows(struct hy_unpacker *u, struct hy_batch_cursor *r, PyObject *list, Py_ssize_t most);
+/* Appends up to `max` rows to the list. Their number; -1 or -EBADMSG, as above. */
+Py_ssize_t hy_unpack_rows(struct hy_unpacker *u, struct hy_batch_cursor *r, PyObject *list, Py_ssize_t max);
 void hy_unpack_end(struct hy_unpacker *u);
-/* The list of rows that was pickled, by us or by Spark; a new reference or NULL. */
+/* The list of rows in a pickle of ours or of Spark; a new reference or NULL. */
 PyObject *hy_unpickle(const void *bytes, size_t n);
 
-/* struct hy_gather_sink's: values go to bytearrays, which are in the list that is the context. */
+/* hy_gather_sink.grow: values in bytearrays; the context is the list of them. */
 void *hy_grow_bytearray(void *list, uint32_t column, size_t n);
 /* [(dtype, shape, values, value_ends, row_ends), ...]; a new reference or NULL. */
 PyObject *hy_gathered_columns(const struct hy_gathered *g, PyObject *arrays);

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Source: rows out of this process into one that trains. Results come back the
- * same way; those that come while a put waits are kept until they are asked for,
- * so that two full rings never wait for each other.
+ * The type Source: sends rows to a training process and receives its results (feed/feed.h).
+ * Results that arrive while a put waits are kept until they are requested, so that two full
+ * rings never wait for each other.
  *
- * Whatever waits does so without the GIL, and handlers of signals run every 100 ms. It waits for somebody who may be
- * busy for long, but not for ever: as long as its patience lasts.
+ * Waits do not hold the GIL, run signal handlers every 100 ms, and end after timeout_s.
  */
 #include "feed_rows.h"
 
@@ -20,44 +19,45 @@
 #include "feed/feed.h"
 #include "feed_wait.h"
 
+#define BUSY "another thread uses the source"
 #define SIZE_DEFAULT (16u << 20)
-#define PIECE (1024u << 10) /* bytes of a batch of Arrow's that are sent at once: who reads them finds them in a cache */
+#define ARROW_BATCH_BYTES (1024u << 10) /* sent at once: the reader finds them in a cache */
 
 struct source {
     PyObject object;
-    struct hy_feed_source *source; /* NULL: closed, or the hub had enough before it was open */
+    struct hy_feed_source *source; /* NULL: closed, or the hub had terminated before it was open */
     struct hy_packer packer;
-    PyObject *name, *results; /* a list: of what has come */
+    PyObject *name, *results; /* a list: those received */
     uint64_t sent;            /* bytes */
-    double patience;          /* in seconds; less than none: without end */
-    bool timed_out, is_gone;  /* it did not last; the process that takes the rows has ended */
-    bool is_over, is_busy;
+    double timeout_s;          /* negative: none */
+    bool timed_out, is_gone;  /* the last call; the training process has ended */
+    bool is_shut_down, is_busy;
 };
 
-/* ---- states ---------------------------------------------------------------------------- */
+/* ---- calls ----------------------------------------------------------------------------- */
 
 static const struct hy_py_state *state_of(const struct source *s)
 {
     return PyType_GetModuleState(Py_TYPE((PyObject *)(uintptr_t)s));
 }
 
-static int enter(struct source *s)
+static int begin_call(struct source *s)
 {
-    if (s->is_busy || (!s->source && !s->is_over)) {
-        PyErr_SetString(PyExc_ValueError, s->is_busy ? "another thread uses the source" : "the source is closed");
+    if (s->is_busy || (!s->source && !s->is_shut_down)) {
+        PyErr_SetString(PyExc_ValueError, s->is_busy ? BUSY : "the source is closed");
         return -1;
     }
     s->is_busy = true;
     return 0;
 }
 
-/* What hy_source_… has answered: 1 or more; 0 when the hub has had enough; -1 with an exception set. */
-static int check(struct source *s, int rc)
+/* The result of a function of the source: 1 or more; 0 when the hub has terminated; -1 with an exception set. */
+static int check_result(struct source *s, int rc)
 {
     if (rc > 0)
         return rc;
     if (rc == -ESHUTDOWN) {
-        s->is_over = true;
+        s->is_shut_down = true;
         return 0;
     }
     s->is_gone |= rc == -EPIPE;
@@ -75,7 +75,7 @@ static int check(struct source *s, int rc)
 
 /* ---- results --------------------------------------------------------------------------- */
 
-/* Takes all that is there. 0, or -1 with an exception set. */
+/* Receives all pending results. 0, or -1 with an exception set. */
 static int take_results(struct source *s)
 {
     struct hy_unpacker u = {0};
@@ -100,11 +100,11 @@ static int take_results(struct source *s)
     }
     hy_batch_done(&b);
     if (rc < -1)
-        hy_py_error(state_of(s), "results from '%U' make no sense", s->name);
+        hy_py_error(state_of(s), "received invalid results from '%U'", s->name);
     return rc < 0 ? -1 : 0;
 }
 
-/* Waits for an event: its bits, 0 when it took too long; as check() has it, with *ret_over set when that is 0. */
+/* Event bits, 0 on timeout or, with *ret_over set, when the hub has terminated; -1 with an exception set. */
 static int wait_once(struct source *s, size_t need, int timeout_ms, bool *ret_over)
 {
     int rc;
@@ -114,36 +114,36 @@ static int wait_once(struct source *s, size_t need, int timeout_ms, bool *ret_ov
     Py_END_ALLOW_THREADS
     *ret_over = rc == -ESHUTDOWN;
     if (rc < 0)
-        return check(s, rc);
+        return check_result(s, rc);
     if (rc & HY_FEED_SOURCE_RESULTS && take_results(s) < 0)
         return -1;
     return PyErr_CheckSignals() < 0 ? -1 : rc;
 }
 
-static int lose_patience(struct source *s)
+static int raise_timeout(struct source *s)
 {
     char seconds[32];
 
     s->timed_out = true;
-    snprintf(seconds, sizeof seconds, "%g", s->patience);
-    hy_py_error(state_of(s), "the process at '%U' has taken no rows, or given no results, for %s s; raise feed_timeout, or "
-                "look at its log", s->name, seconds);
+    snprintf(seconds, sizeof seconds, "%g", s->timeout_s);
+    hy_py_error(state_of(s), "the process at '%U' has taken no rows, or given no results, for %s s; raise "
+                "feed_timeout, or look at its log", s->name, seconds);
     return -1;
 }
 
 static int wait_for_room(struct source *s, size_t need)
 {
-    const int64_t end = hy_py_deadline(s->patience);
-    bool is_over = false;
+    const int64_t end = hy_py_deadline(s->timeout_s);
+    bool is_shut_down = false;
     int rc = 0, slice = 1;
 
-    while (rc >= 0 && !is_over && !(rc & HY_FEED_SOURCE_SPACE) && slice > 0) {
+    while (rc >= 0 && !is_shut_down && !(rc & HY_FEED_SOURCE_SPACE) && slice > 0) {
         slice = hy_py_wait_ms(end);
-        rc = wait_once(s, need, slice, &is_over);
+        rc = wait_once(s, need, slice, &is_shut_down);
     }
-    if (rc >= 0 && !is_over && !(rc & HY_FEED_SOURCE_SPACE))
-        return lose_patience(s);
-    return is_over ? 0 : rc;
+    if (rc >= 0 && !is_shut_down && !(rc & HY_FEED_SOURCE_SPACE))
+        return raise_timeout(s);
+    return is_shut_down ? 0 : rc;
 }
 
 /* ---- rows ------------------------------------------------------------------------------ */
@@ -160,10 +160,10 @@ static int send_batch(void *context, const struct hy_batch *b)
     }
     if (rc > 0)
         s->sent += hy_feed_source_needed(s->source);
-    return check(s, rc);
+    return check_result(s, rc);
 }
 
-static PyObject *answer(struct source *s, int rc)
+static PyObject *finish_call(struct source *s, int rc)
 {
     s->is_busy = false;
     return rc < 0 ? NULL : PyBool_FromLong(rc > 0);
@@ -173,14 +173,14 @@ static PyObject *source_put(PyObject *self, PyObject *rows)
 {
     struct source *s = (struct source *)self;
     hy_cleanup_ref PyObject *list = PyList_CheckExact(rows) ? Py_NewRef(rows) : PySequence_List(rows);
-    struct hy_pack_sink how = {.send = send_batch, .context = s};
+    struct hy_pack_sink sink = {.send = send_batch, .context = s};
 
-    if (!list || enter(s) < 0)
+    if (!list || begin_call(s) < 0)
         return NULL;
-    if (s->is_over)
-        return answer(s, 0);
-    how.most = hy_feed_source_batch_max(s->source);
-    return answer(s, hy_pack_rows(&s->packer, list, 0, PyList_Size(list), &how));
+    if (s->is_shut_down)
+        return finish_call(s, 0);
+    sink.max = hy_feed_source_batch_max(s->source);
+    return finish_call(s, hy_pack_rows(&s->packer, list, 0, PyList_Size(list), &sink));
 }
 
 static PyObject *source_put_pickle(PyObject *self, PyObject *pickle)
@@ -191,13 +191,13 @@ static PyObject *source_put_pickle(PyObject *self, PyObject *pickle)
     Py_ssize_t n;
     char *bytes;
 
-    if (PyBytes_AsStringAndSize(pickle, &bytes, &n) < 0 || enter(s) < 0)
+    if (PyBytes_AsStringAndSize(pickle, &bytes, &n) < 0 || begin_call(s) < 0)
         return NULL;
-    if (s->is_over)
-        return answer(s, 0);
+    if (s->is_shut_down)
+        return finish_call(s, 0);
     column.values = bytes;
     column.values_n = (size_t)n;
-    return answer(s, send_batch(s, &b));
+    return finish_call(s, send_batch(s, &b));
 }
 
 static PyObject *source_end_partition(PyObject *self, PyObject *ignored)
@@ -206,26 +206,28 @@ static PyObject *source_end_partition(PyObject *self, PyObject *ignored)
     int rc = 1;
 
     (void)ignored;
-    if (enter(s) < 0)
+    if (begin_call(s) < 0)
         return NULL;
-    if (s->is_over)
-        return answer(s, 0);
+    if (s->is_shut_down)
+        return finish_call(s, 0);
     while (rc > 0 && (rc = hy_feed_source_put_end(s->source)) == 0) {
         rc = wait_for_room(s, hy_feed_source_needed(s->source));
         if (rc <= 0)
-            return answer(s, rc);
+            return finish_call(s, rc);
     }
-    return answer(s, check(s, rc));
+    return finish_call(s, check_result(s, rc));
 }
 
 /* ---- Arrow ----------------------------------------------------------------------------- */
 
-/* Rows from *at on, as many as make a piece: *at is behind them then. As send_batch, or -Exxx below -1. */
-static int put_piece(struct source *s, const struct ArrowSchema *schema, const struct ArrowArray *array,
+/* Sends up to *step rows from *at on, which advances; halves *step when they are too large. As send_batch, or -Exxx
+ * below -1. */
+static int put_arrow_rows(struct source *s, const struct ArrowSchema *schema, const struct ArrowArray *array,
                      const struct hy_buf *text, int64_t *at, int64_t *step)
 {
     const int64_t rows = *step < array->length - *at ? *step : array->length - *at;
-    const size_t most = hy_feed_source_batch_max(s->source) / 4 < PIECE ? hy_feed_source_batch_max(s->source) / 4 : PIECE;
+    const size_t limit = hy_feed_source_batch_max(s->source) / 4;
+    const size_t max = limit < ARROW_BATCH_BYTES ? limit : ARROW_BATCH_BYTES;
     struct hy_arrow_batch a = {0};
     size_t n;
     int rc = hy_arrow_batch_view(schema, array, *at, (uint32_t)rows, &a);
@@ -234,7 +236,7 @@ static int put_piece(struct source *s, const struct ArrowSchema *schema, const s
     a.batch.schema_n = text->len;
     if (rc == 0)
         rc = hy_batch_size(&a.batch, &n);
-    if (rc == 0 && n > most && rows > 1) {
+    if (rc == 0 && n > max && rows > 1) {
         *step = (rows + 1) / 2;
         rc = 1;
     } else if (rc == 0) {
@@ -245,14 +247,14 @@ static int put_piece(struct source *s, const struct ArrowSchema *schema, const s
     return rc;
 }
 
-static PyObject *answer_arrow(struct source *s, int rc)
+static PyObject *finish_arrow_call(struct source *s, int rc)
 {
     if (rc < -1 && rc != -ENOTSUP && rc != -ENOMEM)
-        PyErr_SetString(PyExc_ValueError, "what Arrow gave makes no sense, or has too many columns");
+        PyErr_SetString(PyExc_ValueError, "the Arrow batch is invalid, or has too many columns");
     else if (rc == -ENOMEM)
         PyErr_NoMemory();
     if (rc != -ENOTSUP)
-        return answer(s, rc);
+        return finish_call(s, rc);
     s->is_busy = false;
     return Py_NewRef(Py_None);
 }
@@ -269,22 +271,22 @@ static PyObject *source_put_arrow(PyObject *self, PyObject *batch)
 
     if (!capsules || !PyTuple_Check(capsules) || PyTuple_Size(capsules) != 2) {
         if (capsules)
-            PyErr_SetString(PyExc_TypeError, "__arrow_c_array__ gives two capsules");
+            PyErr_SetString(PyExc_TypeError, "__arrow_c_array__ must return two capsules");
         return NULL;
     }
     schema = PyCapsule_GetPointer(PyTuple_GetItem(capsules, 0), "arrow_schema");
     array = schema ? PyCapsule_GetPointer(PyTuple_GetItem(capsules, 1), "arrow_array") : NULL;
-    if (!array || enter(s) < 0)
+    if (!array || begin_call(s) < 0)
         return NULL;
-    if (s->is_over)
-        return answer(s, 0);
+    if (s->is_shut_down)
+        return finish_call(s, 0);
     hy_buf_init(&text, HY_BATCH_SCHEMA_MAX);
     if ((rc = hy_arrow_schema(schema, &text)) == 0)
         rc = 1;
     while (rc > 0 && at < array->length)
-        rc = put_piece(s, schema, array, &text, &at, &step);
+        rc = put_arrow_rows(s, schema, array, &text, &at, &step);
     hy_buf_done(&text);
-    return answer_arrow(s, rc);
+    return finish_arrow_call(s, rc);
 }
 
 /* ---- waiting --------------------------------------------------------------------------- */
@@ -293,20 +295,20 @@ static PyObject *source_results(PyObject *self, PyObject *args)
 {
     struct source *s = (struct source *)self;
     double timeout = -1;
-    bool is_over = s->is_over;
+    bool is_shut_down = s->is_shut_down;
     PyObject *list;
     int64_t end;
     int rc = 0;
 
-    if (!PyArg_ParseTuple(args, "|d:results", &timeout) || enter(s) < 0)
+    if (!PyArg_ParseTuple(args, "|d:results", &timeout) || begin_call(s) < 0)
         return NULL;
-    end = hy_py_deadline(timeout < 0 ? s->patience : timeout);
+    end = hy_py_deadline(timeout < 0 ? s->timeout_s : timeout);
     if (s->source && take_results(s) < 0)
-        return answer(s, -1);
-    while (rc >= 0 && !is_over && PyList_Size(s->results) == 0 && hy_py_wait_ms(end) != 0)
-        rc = wait_once(s, 0, hy_py_wait_ms(end), &is_over);
-    if (rc >= 0 && !is_over && timeout < 0 && PyList_Size(s->results) == 0)
-        rc = lose_patience(s);
+        return finish_call(s, -1);
+    while (rc >= 0 && !is_shut_down && PyList_Size(s->results) == 0 && hy_py_wait_ms(end) != 0)
+        rc = wait_once(s, 0, hy_py_wait_ms(end), &is_shut_down);
+    if (rc >= 0 && !is_shut_down && timeout < 0 && PyList_Size(s->results) == 0)
+        rc = raise_timeout(s);
     list = rc < 0 ? NULL : PyList_New(0);
     if (list) {
         PyObject *taken = s->results;
@@ -315,7 +317,7 @@ static PyObject *source_results(PyObject *self, PyObject *args)
         list = taken;
     }
     s->is_busy = false;
-    if (list && is_over && PyList_Size(list) == 0) { /* nothing will come any more */
+    if (list && is_shut_down && PyList_Size(list) == 0) { /* there will be no more */
         Py_DECREF(list);
         return Py_NewRef(Py_None);
     }
@@ -325,28 +327,28 @@ static PyObject *source_results(PyObject *self, PyObject *args)
 static PyObject *source_wait_until_taken(PyObject *self, PyObject *ignored)
 {
     struct source *s = (struct source *)self;
-    const int64_t end = hy_py_deadline(s->patience);
+    const int64_t end = hy_py_deadline(s->timeout_s);
     int rc = 0;
 
     (void)ignored;
-    if (enter(s) < 0)
+    if (begin_call(s) < 0)
         return NULL;
-    while (!s->is_over && rc == 0) {
+    while (!s->is_shut_down && rc == 0) {
         const int slice = hy_py_wait_ms(end);
 
         Py_BEGIN_ALLOW_THREADS
         rc = hy_feed_source_wait_until_taken(s->source, slice);
         Py_END_ALLOW_THREADS
         if (rc == 0 && PyErr_CheckSignals() < 0)
-            return answer(s, -1);
+            return finish_call(s, -1);
         if (rc == 0 && slice == 0)
-            return answer(s, lose_patience(s));
-        rc = rc < 0 ? check(s, rc) : rc;
+            return finish_call(s, raise_timeout(s));
+        rc = rc < 0 ? check_result(s, rc) : rc;
     }
-    return answer(s, rc < 0 ? -1 : !s->is_over);
+    return finish_call(s, rc < 0 ? -1 : !s->is_shut_down);
 }
 
-/* ---- from birth to death ----------------------------------------------------------------- */
+/* ---- life cycle -------------------------------------------------------------------------- */
 
 static PyObject *source_close(PyObject *self, PyObject *ignored)
 {
@@ -354,7 +356,7 @@ static PyObject *source_close(PyObject *self, PyObject *ignored)
 
     (void)ignored;
     if (s->is_busy) {
-        PyErr_SetString(PyExc_ValueError, "another thread uses the source");
+        PyErr_SetString(PyExc_ValueError, BUSY);
         return NULL;
     }
     hy_feed_source_close(hy_take(s->source));
@@ -379,12 +381,12 @@ static int open_source(struct source *s, const struct hy_feed_source_options *o)
     struct hy_err err = {0};
     int rc = name ? hy_feed_source_open(name, o, &s->source, &err) : -1;
 
-    s->is_over = rc == -ESHUTDOWN;
-    if (rc == -ECONNREFUSED) /* who waits for a hub asks again */
+    s->is_shut_down = rc == -ESHUTDOWN;
+    if (rc == -ECONNREFUSED) /* callers that wait for a hub retry */
         PyErr_SetString(PyExc_ConnectionRefusedError, err.text);
-    else if (rc < 0 && !s->is_over && name)
+    else if (rc < 0 && !s->is_shut_down && name)
         hy_py_raise(state_of(s), &err);
-    return s->is_over ? 0 : rc;
+    return s->is_shut_down ? 0 : rc;
 }
 
 static PyObject *source_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -394,11 +396,11 @@ static PyObject *source_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     unsigned long long size = SIZE_DEFAULT;
     PyObject *self, *name;
     struct source *s;
-    double patience = -1;
+    double timeout_s = -1;
     int results = 0;
 
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "U|spKd:Source", (char **)names, &name, &o.queue, &results, &size,
-                                     &patience))
+                                     &timeout_s))
         return NULL;
     o.needs_results = results;
     o.size = (size_t)size;
@@ -407,7 +409,7 @@ static PyObject *source_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
         return NULL;
     s = (struct source *)self;
     s->name = Py_NewRef(name);
-    s->patience = patience;
+    s->timeout_s = timeout_s;
     s->results = PyList_New(0);
     if (!s->results || open_source(s, &o) < 0)
         Py_CLEAR(self);
@@ -462,24 +464,26 @@ static PyObject *source_takes_pickles(PyObject *self, void *ignored)
 }
 
 static PyGetSetDef getters[] = {
-    {"takes_pickles", source_takes_pickles, NULL, "Is who takes the rows content with what somebody has pickled?", NULL},
-    {"gone", source_gone, NULL, "Whether a call raised because the process that takes the rows has ended.", NULL},
-    {"timed_out", source_timed_out, NULL, "Whether the last call raised because nobody took rows for `patience` seconds.", NULL},
-    {"sent", source_sent, NULL, "Bytes of all batches.", NULL},
-    {"most", source_most, NULL, "Bytes that a batch may have.", NULL},
+    {"takes_pickles", source_takes_pickles, NULL, "Whether the consumer accepts put_pickle.", NULL},
+    {"gone", source_gone, NULL, "Whether a call raised because the training process has ended.", NULL},
+    {"timed_out", source_timed_out, NULL, "Whether a call raised because no rows were taken for `patience` seconds.",
+     NULL},
+    {"sent", source_sent, NULL, "The size of all batches sent, in bytes.", NULL},
+    {"most", source_most, NULL, "The size limit of a batch, in bytes.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyMethodDef methods[] = {
-    {"put", source_put, METH_O, "put(rows): False when the consumer has had enough."},
+    {"put", source_put, METH_O, "put(rows): False when the consumer has terminated."},
     {"put_arrow", source_put_arrow, METH_O,
-     "put_arrow(batch): the same, of a record batch. None, and nothing is put, when it has what has no column."},
+     "put_arrow(batch): the same for an Arrow record batch. None, and nothing is put, when a column is not supported."},
     {"put_pickle", source_put_pickle, METH_O,
-     "put_pickle(bytes): the same, of a list of rows that was pickled. Only where takes_pickles says so."},
-    {"end_partition", source_end_partition, METH_NOARGS, "The same, of a partition's end."},
+     "put_pickle(bytes): the same for a pickled list of rows. Only when takes_pickles is true."},
+    {"end_partition", source_end_partition, METH_NOARGS, "end_partition(): the same for the end of a partition."},
     {"results", source_results, METH_VARARGS,
-     "results(timeout=-1): a list of those that have come; None when none will, since the consumer has had enough."},
-    {"wait_until_taken", source_wait_until_taken, METH_NOARGS, "Until the consumer has all; False when it has had enough."},
+     "results(timeout=-1): a list of those received; None when the consumer has terminated."},
+    {"wait_until_taken", source_wait_until_taken, METH_NOARGS,
+     "wait_until_taken(): until the consumer has taken all rows; False when it has terminated."},
     {"close", source_close, METH_NOARGS, NULL},
     {"__enter__", source_enter, METH_NOARGS, NULL},
     {"__exit__", source_exit, METH_VARARGS, NULL},
@@ -493,8 +497,8 @@ PyObject *hy_py_source_type(PyObject *module)
         {Py_tp_dealloc, source_dealloc},
         {Py_tp_methods, methods},
         {Py_tp_getset, getters},
-        {Py_tp_doc, (void *)"Source(name, queue='input', results=False, size=16 MiB, patience=-1): rows for the Hub of that "
-                            "name. Patience is how many seconds it waits for somebody who takes none."},
+        {Py_tp_doc, (void *)"Source(name, queue='input', results=False, size=16 MiB, patience=-1): sends rows to the Hub "
+                            "of that name. `patience` is the timeout of calls in seconds."},
         {0, NULL},
     };
     static PyType_Spec spec = {

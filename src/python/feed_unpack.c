@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Columns to rows, and columns of several batches to one. What lies in the batch
- * may be changed by another process meanwhile: each end is checked where it is
- * used, and values are only copied.
+ * Columns to rows, and gathered columns to Python. The feeder can change the batch at
+ * any time: each offset is checked where it is used, and values are only copied.
  *
- * The arrays of a NumPy column are views of one that has all rows: it is there as
- * long as one of them is.
+ * The arrays of a NumPy column are views of one array with all rows, which lives as
+ * long as any of them.
  */
 #include "feed_rows.h"
 
@@ -15,9 +14,9 @@
 
 #include "base/mem.h"
 
-#define PINNED 16384 /* of so many floats one: two or three in a megabyte */
+#define PIN_INTERVAL 16384 /* one float in so many: two or three per megabyte */
 
-/* ---- from birth to death -------------------------------------------------------------- */
+/* ---- life cycle ------------------------------------------------------------------------ */
 
 void hy_unpack_end(struct hy_unpacker *u)
 {
@@ -44,7 +43,7 @@ PyObject *hy_shape_tuple(const struct hy_batch_column *c, bool has_first, uint64
     return tuple;
 }
 
-/* All rows, or items, of a column; its memory is its own, and may be written to. */
+/* All rows, or items, of a column, as a writable copy. */
 static PyObject *array_of(const struct hy_batch_column *c, uint32_t rows)
 {
     hy_cleanup_ref PyObject *numpy = PyImport_ImportModule("numpy");
@@ -61,32 +60,32 @@ PyObject *hy_unpickle(const void *bytes, size_t n)
     hy_cleanup_ref PyObject *loads = pickle ? PyObject_GetAttrString(pickle, "loads") : NULL;
     hy_cleanup_ref PyObject *view = PyMemoryView_FromMemory((char *)(uintptr_t)bytes, (Py_ssize_t)n, PyBUF_READ);
     hy_cleanup_ref PyObject *args = loads && view ? PyTuple_Pack(1, view) : NULL;
-    hy_cleanup_ref PyObject *how = args ? Py_BuildValue("{ss}", "encoding", "bytes") : NULL; /* as Spark reads them */
+    hy_cleanup_ref PyObject *kwargs = args ? Py_BuildValue("{ss}", "encoding", "bytes") : NULL; /* as Spark does */
 
-    PyObject *rows = how ? PyObject_Call(loads, args, how) : NULL;
+    PyObject *rows = kwargs ? PyObject_Call(loads, args, kwargs) : NULL;
 
-    if (rows && !PyList_CheckExact(rows)) { /* Spark's JVM has made a tuple of them */
+    if (rows && !PyList_CheckExact(rows)) { /* Spark's JVM pickles tuples */
         hy_cleanup_ref PyObject *others = rows;
 
         rows = PyTuple_CheckExact(others) ? PySequence_List(others) : NULL;
         if (!rows && !PyErr_Occurred())
-            PyErr_SetString(PyExc_ValueError, "what was pickled is no list of rows");
+            PyErr_SetString(PyExc_ValueError, "the pickle is not a list of rows");
     }
     return rows;
 }
 
-static PyObject *unpickled(const struct hy_batch_column *c, uint32_t rows)
+static PyObject *load_pickle(const struct hy_batch_column *c, uint32_t rows)
 {
     PyObject *list = hy_unpickle(c->values, c->values_n);
 
     if (list && rows && PyList_Size(list) != (Py_ssize_t)rows) {
         Py_CLEAR(list);
-        PyErr_SetString(PyExc_ValueError, "what was pickled are not the rows that were told of");
+        PyErr_SetString(PyExc_ValueError, "the pickle does not have the declared number of rows");
     }
     return list;
 }
 
-/* Of a Row: the list of its fields, which all of them share, as Spark has it. */
+/* The list of field names of a Row, shared by all of them, as in Spark. */
 static int set_fields(struct hy_unpacker *u, size_t self)
 {
     const uint32_t count = u->of->schema.nodes[self].count;
@@ -97,7 +96,7 @@ static int set_fields(struct hy_unpacker *u, size_t self)
     for (uint32_t i = 0; fields && i < count; i++) {
         if (PyList_SetItem(fields, (Py_ssize_t)i, Py_NewRef(u->keys[at])) < 0)
             return -1;
-        for (uint32_t left = 1; left; left--, at++) /* over all that is below */
+        for (uint32_t left = 1; left; left--, at++) /* skips the descendants */
             left += u->of->schema.nodes[at].count;
     }
     return fields ? 0 : -1;
@@ -112,7 +111,7 @@ static int find_make_row(struct hy_unpacker *u)
     return u->make_row ? 0 : -1;
 }
 
-/* Keys first, from behind: those of a Row are there when it is its turn. */
+/* In reverse order, so that the keys of a Row exist before its list of fields. */
 static int set_keys(struct hy_unpacker *u)
 {
     for (size_t i = u->of->schema.count; i-- > 0;) {
@@ -120,7 +119,7 @@ static int set_keys(struct hy_unpacker *u)
 
         if (n->kind == '<') {
             if (n->key)
-                return -EBADMSG; /* a node has a key or fields */
+                return -EBADMSG; /* keys[] holds a key or fields, not both */
             if (set_fields(u, i) < 0 || find_make_row(u) < 0)
                 return -1;
         } else if (n->key) {
@@ -140,7 +139,7 @@ static int set_arrays(struct hy_unpacker *u)
 
         if (n->kind != 'a' && n->kind != '*')
             continue;
-        u->arrays[n->column] = n->kind == 'a' ? array_of(c, u->of->batch->rows) : unpickled(c, u->of->batch->rows);
+        u->arrays[n->column] = n->kind == 'a' ? array_of(c, u->of->batch->rows) : load_pickle(c, u->of->batch->rows);
         if (!u->arrays[n->column])
             return -1;
     }
@@ -172,7 +171,7 @@ static PyObject *text_of(const char *text, uint64_t n)
     return o;
 }
 
-/* NULL with no exception set: the batch makes no sense. */
+/* NULL without an exception: the batch is invalid. */
 static PyObject *value_at(const struct hy_batch_column *c, char kind, uint64_t i)
 {
     uint64_t from, to;
@@ -199,7 +198,7 @@ void hy_float_pins_done(struct hy_float_pins *p)
         Py_CLEAR(p->list[i]);
 }
 
-static void keep_pin(struct hy_float_pins *p, PyObject *o)
+static void add_pin(struct hy_float_pins *p, PyObject *o)
 {
     PyObject *old = p->list[p->next];
 
@@ -208,61 +207,61 @@ static void keep_pin(struct hy_float_pins *p, PyObject *o)
     Py_XDECREF(old);
 }
 
-static void pin(struct hy_float_pins *p, PyObject *o)
+static void maybe_pin(struct hy_float_pins *p, PyObject *o)
 {
-    if (++p->since % PINNED == 0)
-        keep_pin(p, Py_NewRef(o));
+    if (++p->since % PIN_INTERVAL == 0)
+        add_pin(p, Py_NewRef(o));
 }
 
-/* Something of our own comes to lie behind what was made last. */
-static void pin_here(struct hy_float_pins *p)
+/* Pins the arena of the objects that were created last. */
+static void pin_new_float(struct hy_float_pins *p)
 {
     PyObject *o = PyFloat_FromDouble(0);
 
     if (o)
-        keep_pin(p, o);
+        add_pin(p, o);
     else
         PyErr_Clear();
 }
 
-/* Neighbours that are the same are one object: an image is mostly background. */
-static PyObject *floats_of(struct hy_float_pins *pins, const double *values, uint64_t n)
+/* Equal neighbors share one object: images are mostly background. */
+static PyObject *float_list(struct hy_float_pins *pins, const double *values, uint64_t n)
 {
     PyObject *list = PyList_New((Py_ssize_t)n), *last = NULL;
-    double before = 0;
+    double previous = 0;
 
     for (uint64_t i = 0; list && i < n; i++) {
         const double value = *(const volatile double *)&values[i];
 
-        if (!last || memcmp(&value, &before, sizeof value) != 0) {
+        if (!last || memcmp(&value, &previous, sizeof value) != 0) {
             last = PyFloat_FromDouble(value);
             if (last && pins)
-                pin(pins, last);
+                maybe_pin(pins, last);
         } else {
             Py_INCREF(last);
         }
-        before = value;
+        previous = value;
         if (!last || PyList_SetItem(list, (Py_ssize_t)i, last) < 0)
             Py_CLEAR(list);
     }
     return list;
 }
 
-/* n lists of that shape, or values, from the *at-th value on. */
-static PyObject *list_of(struct hy_float_pins *pins, const struct hy_batch_column *c, char element, uint64_t *at, uint64_t n,
-                         unsigned dim)
+/* A list of n values, or of n lists of the rest of the shape, from the value *at on. */
+static PyObject *nested_list(struct hy_float_pins *pins, const struct hy_batch_column *c, char element, uint64_t *at,
+                             uint64_t n, unsigned dim)
 {
     PyObject *list;
 
     if (element == 'f' && dim == c->dims) {
-        list = floats_of(pins, (const double *)c->values + *at, n);
+        list = float_list(pins, (const double *)c->values + *at, n);
         *at += n;
         return list;
     }
     list = PyList_New((Py_ssize_t)n);
     for (uint64_t i = 0; list && i < n; i++) {
         PyObject *o = dim == c->dims ? value_at(c, element, (*at)++)
-                                     : list_of(pins, c, element, at, c->shape[dim], dim + 1);
+                                     : nested_list(pins, c, element, at, c->shape[dim], dim + 1);
 
         if (!o || PyList_SetItem(list, (Py_ssize_t)i, o) < 0)
             Py_CLEAR(list);
@@ -274,10 +273,12 @@ static PyObject *list_at(struct hy_float_pins *pins, const struct hy_batch_colum
 {
     uint64_t each = 1, from = row, to, at;
 
-    if (hy_batch_column_item_values(c, &each) < 0 || (c->is_ragged && !hy_ends_at(c->row_ends, row, c->items, &from, &to)))
+    if (hy_batch_column_item_values(c, &each) < 0 ||
+        (c->is_ragged && !hy_ends_at(c->row_ends, row, c->items, &from, &to)))
         return NULL;
     at = from * each;
-    return c->is_ragged ? list_of(pins, c, element, &at, to - from, 0) : list_of(pins, c, element, &at, c->shape[0], 1);
+    return c->is_ragged ? nested_list(pins, c, element, &at, to - from, 0)
+                        : nested_list(pins, c, element, &at, c->shape[0], 1);
 }
 
 static PyObject *array_at(PyObject *all, const struct hy_batch_column *c, uint32_t row)
@@ -293,14 +294,14 @@ static PyObject *array_at(PyObject *all, const struct hy_batch_column *c, uint32
 
 /* ---- rows ---------------------------------------------------------------------------- */
 
-static PyObject *make(struct hy_unpacker *u, size_t *at, uint32_t row);
+static PyObject *make_object(struct hy_unpacker *u, size_t *at, uint32_t row);
 
 static PyObject *make_list(struct hy_unpacker *u, size_t *at, uint32_t row, uint32_t count)
 {
     PyObject *list = PyList_New((Py_ssize_t)count);
 
     for (uint32_t i = 0; list && i < count; i++) {
-        PyObject *o = make(u, at, row);
+        PyObject *o = make_object(u, at, row);
 
         if (!o || PyList_SetItem(list, (Py_ssize_t)i, o) < 0)
             Py_CLEAR(list);
@@ -313,7 +314,7 @@ static PyObject *make_tuple(struct hy_unpacker *u, size_t *at, uint32_t row, uin
     PyObject *tuple = PyTuple_New((Py_ssize_t)count);
 
     for (uint32_t i = 0; tuple && i < count; i++) {
-        PyObject *o = make(u, at, row);
+        PyObject *o = make_object(u, at, row);
 
         if (!o || PyTuple_SetItem(tuple, (Py_ssize_t)i, o) < 0)
             Py_CLEAR(tuple);
@@ -327,7 +328,7 @@ static PyObject *make_dict(struct hy_unpacker *u, size_t *at, uint32_t row, uint
 
     for (uint32_t i = 0; dict && i < count; i++) {
         PyObject *key = u->keys[*at];
-        hy_cleanup_ref PyObject *o = make(u, at, row);
+        hy_cleanup_ref PyObject *o = make_object(u, at, row);
 
         if (!o || PyDict_SetItem(dict, key, o) < 0)
             Py_CLEAR(dict);
@@ -343,8 +344,8 @@ static PyObject *make_row(struct hy_unpacker *u, size_t *at, uint32_t row, uint3
     return values ? PyObject_CallFunctionObjArgs(u->make_row, fields, values, NULL) : NULL;
 }
 
-/* What the node at *at stands for, and all within. */
-static PyObject *make(struct hy_unpacker *u, size_t *at, uint32_t row)
+/* The object for the node at *at and its descendants. */
+static PyObject *make_object(struct hy_unpacker *u, size_t *at, uint32_t row)
 {
     const struct hy_feed_schema_node *n = &u->of->schema.nodes[(*at)++];
     const struct hy_batch_column *c = &u->of->batch->columns[n->column];
@@ -369,7 +370,7 @@ static PyObject *make(struct hy_unpacker *u, size_t *at, uint32_t row)
     }
 }
 
-Py_ssize_t hy_unpack_rows(struct hy_unpacker *u, struct hy_batch_cursor *r, PyObject *list, Py_ssize_t most)
+Py_ssize_t hy_unpack_rows(struct hy_unpacker *u, struct hy_batch_cursor *r, PyObject *list, Py_ssize_t max)
 {
     Py_ssize_t left, count;
 
@@ -379,13 +380,13 @@ Py_ssize_t hy_unpack_rows(struct hy_unpacker *u, struct hy_batch_cursor *r, PyOb
     if (r->rows == HY_BATCH_ROWS_UNKNOWN) {
         r->rows = (uint32_t)PyList_Size(u->arrays[0]);
         if (u->pins)
-            pin_here(u->pins);
+            pin_new_float(u->pins);
     }
     left = (Py_ssize_t)(r->rows - r->next);
-    count = most < left ? most : left;
+    count = max < left ? max : left;
     for (Py_ssize_t i = 0; i < count; i++, r->next++) {
         size_t at = 0;
-        hy_cleanup_ref PyObject *row = make(u, &at, r->next);
+        hy_cleanup_ref PyObject *row = make_object(u, &at, r->next);
 
         if (!row)
             return PyErr_Occurred() ? -1 : -EBADMSG;
@@ -410,7 +411,7 @@ void *hy_grow_bytearray(void *list, uint32_t column, size_t n)
     return PyByteArray_Resize(array, (Py_ssize_t)n) < 0 ? NULL : PyByteArray_AsString(array);
 }
 
-/* Bytes of ends, or None where there are none. */
+/* The bytes of the offsets, or None. */
 static PyObject *ends_of(const struct hy_buf *ends, bool has)
 {
     if (!has)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The type File: an open file, as thin as it can be. What reads lines, buffers
- * and seeks is made of it in python/hopyard/_base/files.py.
+ * The type File: an open file, unbuffered and without a position. python/hopyard/_base/files.py
+ * adds those.
  *
- * Threads may read from one file at once, and one may close it meanwhile: the
- * last that reads closes it then. What writes is used by one thread at a time;
- * a second is told so instead of being made to wait where no signal reaches it.
- * The GIL guards the count.
+ * Threads may read from one file concurrently, and one may close it meanwhile: the
+ * last read closes it then. A file for writing is used by one thread at a time; a
+ * second one gets an error instead of blocking where no signal reaches it. The GIL
+ * guards the count.
  */
 #include <errno.h>
 #include <string.h>
@@ -16,10 +16,10 @@
 #include "fs/fs.h"
 
 struct file {
-    PyObject object;         /* what PyObject_HEAD stands for */
+    PyObject object;
     struct hy_fs_file *file; /* NULL: closed */
     PyObject *url;           /* bytes */
-    int users;               /* calls under way */
+    int users;               /* calls in progress */
     bool is_input, is_closing;
 };
 
@@ -28,11 +28,11 @@ static const struct hy_py_state *state_of(PyObject *self)
     return PyType_GetModuleState(Py_TYPE(self));
 }
 
-/* ---- who uses it ------------------------------------------------------------ */
+/* ---- concurrent use --------------------------------------------------------- */
 
-static int is_busy(const struct file *f)
+static int check_not_busy(const struct file *f)
 {
-    const struct hy_err err = {.text = "another thread writes to the file; let one thread at a time do that"};
+    const struct hy_err err = {.text = "another thread is writing to the file; use it from one thread at a time"};
 
     return f->users ? hy_py_file_check(state_of((PyObject *)f), -EBUSY, &err, f->url) : 0;
 }
@@ -43,7 +43,7 @@ static int enter(struct file *f)
         PyErr_SetString(PyExc_ValueError, "the file is closed");
         return -1;
     }
-    if (!f->is_input && is_busy(f) < 0)
+    if (!f->is_input && check_not_busy(f) < 0)
         return -1;
     f->users++;
     return 0;
@@ -61,7 +61,7 @@ static int close_now(struct file *f)
     return hy_py_file_check(state_of((PyObject *)f), rc, &err, f->url);
 }
 
-/* 0, or -1 with an exception set: the call's, or that of the close which had waited for it. */
+/* 0, or -1 with an exception set: that of the call, or of a close that was deferred until its end. */
 static int leave(struct file *f, int64_t rc, const struct hy_err *err)
 {
     int failed = hy_py_file_check(state_of((PyObject *)f), rc, err, f->url);
@@ -78,30 +78,30 @@ static PyObject *file_close(PyObject *self, PyObject *ignored)
     (void)ignored;
     if (!f->file || f->is_closing)
         return Py_NewRef(Py_None);
-    if (!f->is_input && is_busy(f) < 0)
+    if (!f->is_input && check_not_busy(f) < 0)
         return NULL;
     f->is_closing = true;
     return f->users || close_now(f) == 0 ? Py_NewRef(Py_None) : NULL;
 }
 
-/* ---- from birth to death ------------------------------------------------------ */
+/* ---- life cycle ----------------------------------------------------------------- */
 
-static int how_of(const char *mode, enum hy_fs_open_mode *ret)
+static int parse_mode(const char *mode, enum hy_fs_open_mode *ret)
 {
     static const char modes[] = {[HY_FS_READ] = 'r', [HY_FS_WRITE] = 'w', [HY_FS_CREATE] = 'x', [HY_FS_APPEND] = 'a'};
     const bool is_short = mode[0] && (!mode[1] || strcmp(mode + 1, "b") == 0);
     const char *found = is_short ? memchr(modes, mode[0], sizeof modes) : NULL;
 
     if (!found) {
-        PyErr_Format(PyExc_ValueError, "a file is opened by 'r', 'w', 'x' or 'a', not by '%s'", mode);
+        PyErr_Format(PyExc_ValueError, "mode must be 'r', 'w', 'x' or 'a', not '%s'", mode);
         return -1;
     }
     *ret = (enum hy_fs_open_mode)(found - modes);
     return 0;
 }
 
-/* Where a signal's handler raised after the file was opened, it is closed again with its object. */
-static int open_it(struct file *f, enum hy_fs_open_mode how)
+/* When a signal handler has raised after the file was opened, deallocation closes it. */
+static int open_file(struct file *f, enum hy_fs_open_mode how)
 {
     const char *url = PyBytes_AsString(f->url);
     struct hy_err err = {0};
@@ -124,19 +124,19 @@ static PyObject *file_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|s:File", (char **)names, PyUnicode_FSConverter, &url, &mode))
         return NULL;
-    self = how_of(mode, &how) == 0 ? alloc(type, 0) : NULL;
+    self = parse_mode(mode, &how) == 0 ? alloc(type, 0) : NULL;
     if (!self) {
         Py_DECREF(url);
         return NULL;
     }
     ((struct file *)self)->url = url;
-    if (open_it((struct file *)self, how) == 0)
+    if (open_file((struct file *)self, how) == 0)
         return self;
     Py_DECREF(self);
     return NULL;
 }
 
-/* An exception that is on its way goes on, and does not stop the close. */
+/* Preserves a pending exception. */
 static void file_dealloc(PyObject *self)
 {
     struct file *f = (struct file *)self;
@@ -159,11 +159,11 @@ static int check_offset(Py_ssize_t offset)
 {
     if (offset >= 0)
         return 0;
-    PyErr_SetString(PyExc_ValueError, "an offset is 0 or more");
+    PyErr_SetString(PyExc_ValueError, "an offset must be 0 or more");
     return -1;
 }
 
-/* How many bytes came, or -1 with an exception set. */
+/* The number of bytes read, or -1 with an exception set. */
 static Py_ssize_t read_at(struct file *f, void *into, Py_ssize_t n, Py_ssize_t offset)
 {
     struct hy_err err = {0};
@@ -177,8 +177,8 @@ static Py_ssize_t read_at(struct file *f, void *into, Py_ssize_t n, Py_ssize_t o
     return leave(f, got, &err) < 0 ? -1 : (Py_ssize_t)got;
 }
 
-/* How many bytes to make room for: no more than there are. What has no size, as in /proc, is read as it was asked. */
-static Py_ssize_t room_for(const struct file *f, Py_ssize_t n, Py_ssize_t offset)
+/* The size of the buffer: at most the rest of the file. A file without a size, as in /proc, is read as requested. */
+static Py_ssize_t read_size(const struct file *f, Py_ssize_t n, Py_ssize_t offset)
 {
     const uint64_t size = f->file ? hy_fs_size(f->file) : 0;
     const uint64_t rest = (uint64_t)offset < size ? size - (uint64_t)offset : 0;
@@ -186,8 +186,8 @@ static Py_ssize_t room_for(const struct file *f, Py_ssize_t n, Py_ssize_t offset
     return n < 0 || (rest && rest < (uint64_t)n) ? (Py_ssize_t)rest : n;
 }
 
-/* Takes `bytes`; a copy is made only where a file turned out to be shorter. */
-static PyObject *first_of(PyObject *bytes, Py_ssize_t n)
+/* Consumes `bytes`; copies only when the file turned out to be shorter. */
+static PyObject *truncate_bytes(PyObject *bytes, Py_ssize_t n)
 {
     PyObject *part;
 
@@ -206,10 +206,10 @@ static PyObject *file_pread(PyObject *self, PyObject *args)
 
     if (!PyArg_ParseTuple(args, "nn:pread", &n, &offset) || check_offset(offset) < 0)
         return NULL;
-    bytes = PyBytes_FromStringAndSize(NULL, room_for(f, n, offset));
+    bytes = PyBytes_FromStringAndSize(NULL, read_size(f, n, offset));
     if (!bytes)
         return NULL;
-    return first_of(bytes, read_at(f, PyBytes_AsString(bytes), PyBytes_Size(bytes), offset));
+    return truncate_bytes(bytes, read_at(f, PyBytes_AsString(bytes), PyBytes_Size(bytes), offset));
 }
 
 static PyObject *file_preadinto(PyObject *self, PyObject *args)
@@ -305,19 +305,20 @@ static PyObject *file_url(PyObject *self, void *ignored)
 }
 
 static PyMethodDef methods[] = {
-    {"pread", file_pread, METH_VARARGS, "pread(n, offset): up to n bytes, fewer only at the end; all, where n < 0."},
-    {"preadinto", file_preadinto, METH_VARARGS, "preadinto(buffer, offset): how many bytes came."},
+    {"pread", file_pread, METH_VARARGS,
+     "pread(n, offset): n bytes, fewer only at the end of the file; all of them when n < 0."},
+    {"preadinto", file_preadinto, METH_VARARGS, "preadinto(buffer, offset): the number of bytes read."},
     {"write", file_write, METH_VARARGS, "write(buffer): all of it."},
     {"flush", (PyCFunction)(void (*)(void))file_flush, METH_VARARGS | METH_KEYWORDS,
-     "flush(to_disk=False): others who open it see what was written; to_disk: a power cut leaves it."},
-    {"close", file_close, METH_NOARGS, "All that was written is there, or this says why not."},
+     "flush(to_disk=False): makes written bytes visible to new readers; to_disk: also durable."},
+    {"close", file_close, METH_NOARGS, "Completes the file; raises when written bytes were lost."},
     {"__enter__", file_enter, METH_NOARGS, NULL},
     {"__exit__", file_exit, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef getters[] = {
-    {"size", file_size, NULL, "What was opened to be read: as it was then. Else all that was written.", NULL},
+    {"size", file_size, NULL, "When reading, the size at open; when writing, the number of bytes written.", NULL},
     {"closed", file_closed, NULL, NULL, NULL},
     {"url", file_url, NULL, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
@@ -330,7 +331,7 @@ PyObject *hy_py_file_type(PyObject *module)
         {Py_tp_dealloc, file_dealloc},
         {Py_tp_methods, methods},
         {Py_tp_getset, getters},
-        {Py_tp_doc, (void *)"File(url, mode='r'): an open file; 'w' replaces, 'x' makes a new one, 'a' appends."},
+        {Py_tp_doc, (void *)"File(url, mode='r'): an open file; 'w' replaces, 'x' creates, 'a' appends."},
         {0, NULL},
     };
     static PyType_Spec spec = {

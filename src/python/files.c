@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions on files by URL: each is one of src/fs. */
+/* Functions on files by URL: each wraps one of src/fs. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/string_list.h"
 #include "files.h"
 #include "fs/fs.h"
 #include "hdfs/hdfs.h"
 
 /*
- * For hy_fs_on_wait. Handlers run in the main thread alone, and no other is to
- * wait for the GIL here: one of the client's own renews leases, and must not
- * stand still while somebody computes.
+ * For hy_fs_on_wait. Signal handlers run only in the main thread, and no other thread
+ * may wait for the GIL here: the thread that renews HDFS leases must not stall while
+ * Python code computes.
  */
 static int is_interrupted(void)
 {
@@ -38,30 +39,30 @@ static PyObject *none_or_error(PyObject *module, int rc, const struct hy_err *er
     return hy_py_file_check(state_of(module), rc, err, url) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
-/* ---- what is known of a file ---------------------------------------------------- */
+/* ---- metadata ------------------------------------------------------------------- */
 
 static PyStructSequence_Field info_fields[] = {
     {"name", "the last part of its path"},
-    {"size", "of a folder: 0"},
+    {"size", "of a directory: 0"},
     {"is_dir", NULL},
     {"is_link", NULL},
     {"mode", "the lowest 12 bits of st_mode"},
     {"owner", NULL},
     {"group", NULL},
-    {"modified_ms", "since 1970; 0: not known"},
+    {"modified_ms", "since 1970; 0: unknown"},
     {"accessed_ms", NULL},
-    {"replication", "of a folder: 0"},
+    {"replication", "of a directory: 0"},
     {"block_size", NULL},
     {NULL, NULL},
 };
 static PyStructSequence_Field usage_fields[] = {
-    {"bytes", NULL}, {"files", NULL}, {"folders", NULL}, {"stored", "bytes on disks: all replicas"}, {NULL, NULL},
+    {"bytes", NULL}, {"files", NULL}, {"folders", NULL}, {"stored", "bytes on disks, with all replicas"}, {NULL, NULL},
 };
 static PyStructSequence_Field room_fields[] = {{"capacity", NULL}, {"used", NULL}, {"free", NULL}, {NULL, NULL}};
 
-static PyStructSequence_Desc info_desc = {"hopyard._hopyard.Info", "A file or a folder.", info_fields, 11};
-static PyStructSequence_Desc usage_desc = {"hopyard._hopyard.Usage", "How much there is below.", usage_fields, 4};
-static PyStructSequence_Desc room_desc = {"hopyard._hopyard.Room", "Of a file system, in bytes.", room_fields, 3};
+static PyStructSequence_Desc info_desc = {"hopyard._hopyard.Info", "A file or a directory.", info_fields, 11};
+static PyStructSequence_Desc usage_desc = {"hopyard._hopyard.Usage", "The size of a directory tree.", usage_fields, 4};
+static PyStructSequence_Desc room_desc = {"hopyard._hopyard.Room", "Space of a file system, in bytes.", room_fields, 3};
 
 static PyObject *checked(PyObject *sequence)
 {
@@ -157,7 +158,7 @@ PyObject *hy_py_fs_room(PyObject *module, PyObject *arg)
                       3);
 }
 
-/* `how` as os.access has it. */
+/* `how` as in os.access. */
 PyObject *hy_py_fs_access(PyObject *module, PyObject *args)
 {
     hy_cleanup_ref PyObject *url = NULL;
@@ -176,11 +177,11 @@ PyObject *hy_py_fs_access(PyObject *module, PyObject *args)
     return hy_py_file_check(state_of(module), rc, &err, url) < 0 ? NULL : PyBool_FromLong(1);
 }
 
-/* ---- lists: gathered without the GIL, and made Python's at the end ---------------- */
+/* ---- lists: collected without the GIL, then converted ------------------------------ */
 
 struct entries {
     struct hy_fs_info *list;
-    size_t count, room;
+    size_t count;
 };
 
 static void entries_done(struct entries *e)
@@ -192,29 +193,12 @@ static void entries_done(struct entries *e)
 
 #define cleanup_entries __attribute__((cleanup(entries_done)))
 
-/* *list with room for one more. */
-static int make_room(void **list, size_t count, size_t *room, size_t size, struct hy_err *err)
-{
-    size_t more = *room ? 2 * *room : 64;
-    void *grown;
-
-    if (count < *room)
-        return 0;
-    grown = hy_reallocarray(*list, more, size);
-    if (!grown)
-        return hy_err_oom(err);
-    *list = grown;
-    *room = more;
-    return 0;
-}
-
 static int keep_entry(void *arg, struct hy_fs_info *entry, struct hy_err *err)
 {
     struct entries *e = arg;
-    int rc = make_room((void **)&e->list, e->count, &e->room, sizeof *e->list, err);
 
-    if (rc < 0)
-        return rc;
+    if (hy_array_grow(e->list, e->count) < 0)
+        return hy_err_oom(err);
     e->list[e->count++] = *entry;
     *entry = (struct hy_fs_info){0};
     return 0;
@@ -250,38 +234,18 @@ PyObject *hy_py_fs_list(PyObject *module, PyObject *arg)
     return hy_py_file_check(state_of(module), rc, &err, url) < 0 ? NULL : to_list(state_of(module), &entries);
 }
 
-struct urls {
-    char **list;
-    size_t count, room;
-};
-
-static void urls_done(struct urls *u)
-{
-    for (size_t i = 0; i < u->count; i++)
-        free(u->list[i]);
-    free(u->list);
-}
-
-#define cleanup_urls __attribute__((cleanup(urls_done)))
-
 static int keep_url(void *arg, const char *url, const struct hy_fs_info *info, struct hy_err *err)
 {
-    struct urls *u = arg;
-    int rc = make_room((void **)&u->list, u->count, &u->room, sizeof *u->list, err);
-
     (void)info;
-    if (rc < 0)
-        return rc;
-    u->list[u->count] = hy_strdup(url);
-    return u->list[u->count] ? (u->count++, 0) : hy_err_oom(err);
+    return hy_string_list_add(arg, url) < 0 ? hy_err_oom(err) : 0;
 }
 
-static PyObject *to_texts(const struct urls *u)
+static PyObject *to_texts(const struct hy_string_list *urls)
 {
-    PyObject *list = PyList_New((Py_ssize_t)u->count);
+    PyObject *list = PyList_New((Py_ssize_t)urls->count);
 
-    for (size_t i = 0; list && i < u->count; i++) {
-        PyObject *text = PyUnicode_DecodeFSDefault(u->list[i]);
+    for (size_t i = 0; list && i < urls->count; i++) {
+        PyObject *text = PyUnicode_DecodeFSDefault(urls->items[i]);
 
         if (!text || PyList_SetItem(list, (Py_ssize_t)i, text) < 0)
             Py_CLEAR(list);
@@ -291,7 +255,7 @@ static PyObject *to_texts(const struct urls *u)
 
 PyObject *hy_py_fs_glob(PyObject *module, PyObject *arg)
 {
-    cleanup_urls struct urls urls = {0};
+    hy_cleanup_string_list struct hy_string_list urls = {0};
     hy_cleanup_ref PyObject *pattern = NULL;
     struct hy_err err = {0};
     const char *text;
@@ -391,8 +355,8 @@ PyObject *hy_py_fs_chown(PyObject *module, PyObject *args)
     return none_or_error(module, rc, &err, url);
 }
 
-/* Files of this machine are read without a wait, so it is asked here, too. */
-static int ask_whether_to_stop(void *arg, uint64_t more_bytes)
+/* hy_fs_on_wait is not called for local files. */
+static int check_interrupt(void *arg, uint64_t more_bytes)
 {
     (void)arg;
     (void)more_bytes;
@@ -403,7 +367,7 @@ PyObject *hy_py_fs_copy(PyObject *module, PyObject *args)
 {
     hy_cleanup_ref PyObject *from = NULL, *to = NULL;
     int replace = 0, recursive = 1, rc;
-    struct hy_fs_copy how = {.progress = ask_whether_to_stop};
+    struct hy_fs_copy how = {.progress = check_interrupt};
     const char *source, *target;
     struct hy_err err = {0};
 
@@ -432,7 +396,7 @@ PyObject *hy_py_fs_join(PyObject *module, PyObject *args)
     return joined ? PyUnicode_DecodeFSDefault(joined) : PyErr_NoMemory();
 }
 
-/* ---- the module's ----------------------------------------------------------------- */
+/* ---- the module ------------------------------------------------------------------- */
 
 static PyObject *new_sequence(PyStructSequence_Desc *desc)
 {

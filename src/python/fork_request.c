@@ -18,7 +18,7 @@
 
 static void take_fds(struct hy_fork_request *r, struct msghdr *m)
 {
-    struct cmsghdr *c = CMSG_FIRSTHDR(m); /* a unix socket sends no other kind unasked, and one at a time */
+    struct cmsghdr *c = CMSG_FIRSTHDR(m); /* at most one, since no socket option adds others */
 
     if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
         return;
@@ -27,7 +27,7 @@ static void take_fds(struct hy_fork_request *r, struct msghdr *m)
     memcpy(r->fds, CMSG_DATA(c), r->fd_count * sizeof(int));
 }
 
-/* Until a trial has them, its files must not leak into what somebody else starts. */
+/* Descriptors are close-on-exec until a trial takes them, so that they do not leak into other processes. */
 int hy_fork_request_receive(struct hy_fork_request *r, int socket)
 {
     union {
@@ -58,7 +58,7 @@ void hy_fork_request_done(struct hy_fork_request *r)
 
 /* ---- the payload -------------------------------------------------------------- */
 
-/* The text at *at, which moves behind its NUL; NULL when there is none. */
+/* The string at *at, which moves behind its NUL; NULL when it is not terminated. */
 static const char *next_text(const char **at, const char *end)
 {
     const char *text = *at, *nul = text < end ? memchr(text, '\0', (size_t)(end - text)) : NULL;
@@ -99,17 +99,17 @@ int hy_fork_request_parse(struct hy_fork_request *r, const char *bytes, size_t n
 static int check_message(const struct hy_fork_request *r, struct hy_err *err)
 {
     if (strcmp(r->word, "fork") != 0)
-        return hy_err_set(err, -EPROTO, "the agent asks for '%s'; is it of another version?", r->word);
+        return hy_err_set(err, -EPROTO, "unknown request '%s' from the agent; is it of another version?", r->word);
     if (r->truncated)
-        return hy_err_set(err, -EMFILE, "the process that trials are forked from has too many files open");
+        return hy_err_set(err, -EMFILE, "the fork server has too many open files");
     if (r->fd_count < HY_FD_KEPT || r->fd_count > HY_FD_KEPT + HY_KEPT_FDS_MAX)
         return hy_err_set(err, -EPROTO,
-                          "the agent sent %zu files, which is not from %d to %d; is it of another version?",
+                          "the agent sent %zu descriptors, but %d to %d are expected; is it of another version?",
                           r->fd_count, HY_FD_KEPT, HY_FD_KEPT + HY_KEPT_FDS_MAX);
     return 0;
 }
 
-/* The agent has written it and stands at its end. */
+/* The offset of the memfd is at its end, where the agent has left it. */
 int hy_fork_request_read(struct hy_fork_request *r, struct hy_err *err)
 {
     int rc = check_message(r, err);
@@ -120,9 +120,9 @@ int hy_fork_request_read(struct hy_fork_request *r, struct hy_err *err)
         rc = -errno;
     rc = rc < 0 ? rc : hy_read_all(r->fds[HY_FD_PAYLOAD], &r->payload);
     if (rc < 0)
-        return hy_err_sys(err, rc, "cannot read what the trial is to start with");
+        return hy_err_sys(err, rc, "cannot read the request for a trial");
     if (hy_fork_request_parse(r, (const char *)hy_buf_bytes(&r->payload), r->payload.len) < 0)
         return hy_err_set(err, -EPROTO,
-                          "what the trial is to start with makes no sense; is the agent of another version?");
+                          "invalid request for a trial; is the agent of another version?");
     return 0;
 }

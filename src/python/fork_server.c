@@ -18,17 +18,17 @@
 #include "base/mem.h"
 #include "module.h"
 
-#define ANSWER_MAX 4096
+#define MESSAGE_MAX 4096
 #define STAT_MAX 4096
 #define ENV_START_FIELD 50
 #define FLAGS_FIELD 9
-#define LEAVING_MS 100
-#define PF_EXITING 0x4 /* the kernel's: it will never touch our memory again */
+#define THREAD_EXIT_MS 100
+#define PF_EXITING 0x4 /* of the kernel: the thread does not access memory any more */
 
 /* ---- /proc -------------------------------------------------------------------- */
 
-/* Two numbers of a stat file, from this field on. The second field is a name
- * with anything in it, in parentheses. 0 or -Exxx. */
+/* Two consecutive numbers of a stat file. The second field is a name in
+ * parentheses that may contain anything. 0 or -Exxx. */
 static int read_stat(const char *path, int field, unsigned long *first, unsigned long *second)
 {
     hy_cleanup_buf struct hy_buf b;
@@ -48,8 +48,8 @@ static int read_stat(const char *path, int field, unsigned long *first, unsigned
     return at && sscanf(at, "%lu %lu", first, second) == 2 ? 0 : -EPROTO;
 }
 
-/* Threads whose end was waited for may be listed for a moment longer. */
-static bool is_leaving(int tid)
+/* A joined thread may be listed for a moment longer. */
+static bool is_exiting(int tid)
 {
     unsigned long flags = 0, faults;
     char path[64];
@@ -60,9 +60,9 @@ static bool is_leaving(int tid)
     return rc == -ENOENT || rc == -ESRCH || flags & PF_EXITING;
 }
 
-/* jemalloc's own (pyarrow has one in it, and pandas imports pyarrow): it holds
- * no lock over a fork, and a child that needs one starts it anew. */
-static bool is_jemallocs(int tid)
+/* jemalloc's background thread (pyarrow contains jemalloc, and pandas imports
+ * pyarrow) holds no lock during a fork, and is restarted in the child on demand. */
+static bool is_jemalloc_thread(int tid)
 {
     hy_cleanup_buf struct hy_buf name;
     char path[64];
@@ -73,44 +73,44 @@ static bool is_jemallocs(int tid)
            memcmp(hy_buf_bytes(&name), "jemalloc_bg", 11) == 0;
 }
 
-static void close_folder(DIR **folder)
+static void close_directory(DIR **directory)
 {
-    if (*folder)
-        closedir(*folder);
+    if (*directory)
+        closedir(*directory);
 }
 
-/* Threads that go on, this one included, or -Exxx. */
+/* Threads that are not exiting, including this one, or -Exxx. */
 static int count_threads(void)
 {
-    __attribute__((cleanup(close_folder))) DIR *folder = opendir("/proc/self/task");
+    __attribute__((cleanup(close_directory))) DIR *directory = opendir("/proc/self/task");
     struct dirent *entry;
     int count = 0;
 
-    if (!folder)
+    if (!directory)
         return -errno;
-    while ((entry = readdir(folder))) {
+    while ((entry = readdir(directory))) {
         int tid = atoi(entry->d_name); /* 0: "." and ".." */
 
-        count += tid > 0 && !is_leaving(tid) && !is_jemallocs(tid);
+        count += tid > 0 && !is_exiting(tid) && !is_jemalloc_thread(tid);
     }
     return count;
 }
 
-/* A thread is joined, to Python, a moment before it has left the process: those
- * that are about to go get the time for it. */
-static int await_threads(void)
+/* Python considers a thread joined a moment before it has left the process, so
+ * give exiting threads some time. */
+static int count_remaining_threads(void)
 {
     int n = count_threads();
 
-    for (int ms = 0; n > 1 && ms < LEAVING_MS; ms++) {
+    for (int ms = 0; n > 1 && ms < THREAD_EXIT_MS; ms++) {
         poll(NULL, 0, 1);
         n = count_threads();
     }
     return n;
 }
 
-/* Where HOPYARD_TAG is in the block of the environment that this process was
- * started with. The agent has left room for the tag of any trial. */
+/* Finds HOPYARD_TAG in the initial environment block of this process. The agent
+ * has padded the value to the size of the longest tag. */
 static int find_tag(struct hy_py_fork_server *s)
 {
     unsigned long start, end;
@@ -137,19 +137,20 @@ static int open_server(struct hy_py_fork_server *s, int socket, struct hy_err *e
 
     *s = (struct hy_py_fork_server){.socket = socket, .agent = agent ? atoi(agent) : 0};
     if (s->agent <= 1)
-        return hy_err_set(err, -EINVAL, "HOPYARD_AGENT does not name an agent; only agents start this");
+        return hy_err_set(err, -EINVAL, "HOPYARD_AGENT is not the process id of an agent; only agents start fork "
+                          "servers");
     if (null < 0 || HY_SYS(dup2(null, STDIN_FILENO)) < 0)
-        return hy_err_sys(err, -errno, "cannot give trials an empty standard input");
+        return hy_err_sys(err, -errno, "cannot redirect standard input to /dev/null");
     if (HY_SYS(fcntl(socket, F_SETFD, FD_CLOEXEC)) < 0)
-        return hy_err_sys(err, -errno, "HOPYARD_SERVER does not name a socket to the agent");
+        return hy_err_sys(err, -errno, "HOPYARD_SERVER is not the descriptor of a socket");
     rc = find_tag(s);
-    return rc < 0 ? hy_err_sys(err, rc, "cannot find HOPYARD_TAG in what /proc/self/environ shows") : 0;
+    return rc < 0 ? hy_err_sys(err, rc, "cannot find HOPYARD_TAG in the initial environment") : 0;
 }
 
-/* One message, in one piece. Where nobody listens any more, nobody misses it. */
-static int say(int fd, const char *kind, const char *text)
+/* One message in one packet. Failure means that the peer is gone, which callers may ignore. */
+static int send_message(int fd, const char *kind, const char *text)
 {
-    char message[ANSWER_MAX];
+    char message[MESSAGE_MAX];
     int n = snprintf(message, sizeof message - 1, "%s%s", kind, text);
 
     n = n < (int)sizeof message - 1 ? n : (int)sizeof message - 2;
@@ -157,31 +158,30 @@ static int say(int fd, const char *kind, const char *text)
     return HY_SYS(send(fd, message, (size_t)n, MSG_NOSIGNAL)) < 0 ? -errno : 0;
 }
 
-/* Why there is no trial: it would be refused again, the machine has nothing to
- * give just now, or it is in the wrong itself. */
-static int say_failure(int fd, const struct hy_err *err)
+/* Reports why no trial was started: "refuse" for good, "again" for a shortage of
+ * resources, "error" for an invalid request. */
+static int send_failure(int fd, const struct hy_err *err)
 {
     bool later = err->code == -EAGAIN || err->code == -ENOMEM || err->code == -EMFILE || err->code == -ENFILE;
 
-    return say(fd, err->code == -ENOTSUP ? "refuse " : later ? "again " : "error ", err->text);
+    return send_message(fd, err->code == -ENOTSUP ? "refuse " : later ? "again " : "error ", err->text);
 }
 
 static int check_threads(struct hy_err *err)
 {
-    int n = await_threads();
+    int n = count_remaining_threads();
 
     if (n < 0)
-        return hy_err_sys(err, n, "cannot count the threads of the process that trials are forked from");
+        return hy_err_sys(err, n, "cannot count the threads of the fork server");
     if (n > 1)
         return hy_err_set(err, -ENOTSUP,
-                          "the process that trials are forked from has %d threads, "
-                          "so this trial starts in a fresh interpreter",
+                          "the fork server has %d threads, so this trial starts in a new interpreter",
                           n);
     return 0;
 }
 
-/* 0 in the trial, 1 in the server, or -Exxx. Python's own handlers for a fork
- * run once on each side; the helper between them is not Python any more. */
+/* 0 in the trial, 1 in the server, or -Exxx. Python's fork handlers run once in
+ * each; the helper in between runs no Python code. */
 static int fork_trial(const struct hy_py_fork_server *s, struct hy_fork_request *r, struct hy_err *err)
 {
     int helper = -1, rc;
@@ -194,21 +194,21 @@ static int fork_trial(const struct hy_py_fork_server *s, struct hy_fork_request 
     }
     rc = hy_py_become_trial(s, r, helper, err);
     if (rc < 0) {
-        say_failure(r->fds[HY_FD_CONTROL], err);
+        send_failure(r->fds[HY_FD_CONTROL], err);
         _exit(1);
     }
     PyOS_AfterFork_Child();
     return 0;
 }
 
-/* The agent knows of us and says when to begin; where it does not, we never were. */
-static void await_go(int control)
+/* Reports the process id and waits until the agent has adopted the trial; exits when it does not. */
+static void wait_for_start(int control)
 {
     char number[16], go = 0;
     ssize_t n;
 
     snprintf(number, sizeof number, "%d", (int)getpid());
-    if (say(control, "pid ", number) < 0)
+    if (send_message(control, "pid ", number) < 0)
         _exit(0);
     do
         n = HY_SYS(read(control, &go, 1));
@@ -226,7 +226,7 @@ static int serve_one(const struct hy_py_fork_server *s, struct hy_fork_request *
     rc = rc < 0 ? rc : check_threads(&err);
     rc = rc < 0 ? rc : fork_trial(s, r, &err);
     if (rc < 0 && r->fd_count > HY_FD_CONTROL)
-        say_failure(r->fds[HY_FD_CONTROL], &err);
+        send_failure(r->fds[HY_FD_CONTROL], &err);
     return rc != 0;
 }
 
@@ -246,8 +246,8 @@ static PyObject *list_env(const struct hy_fork_request *r)
     return list;
 }
 
-/* 1, 0 at the end, or -1 with an exception set: by a module's handler for a signal. */
-static int await_request(const struct hy_py_fork_server *s, struct hy_fork_request *r)
+/* 1, 0 at end of file, or -1 with an exception set, which a signal handler may have raised. */
+static int wait_for_request(const struct hy_py_fork_server *s, struct hy_fork_request *r)
 {
     int rc;
 
@@ -277,16 +277,16 @@ PyObject *hy_py_serve(PyObject *module, PyObject *arg)
         return NULL;
     if (open_server(&s, (int)socket, &err) < 0)
         return hy_py_raise(PyModule_GetState(module), &err);
-    if (say(s.socket, "ready", "") < 0)
+    if (send_message(s.socket, "ready", "") < 0)
         return Py_NewRef(Py_None);
     for (;;) {
         __attribute__((cleanup(hy_fork_request_done))) struct hy_fork_request r = {0};
 
-        rc = await_request(&s, &r);
+        rc = wait_for_request(&s, &r);
         if (rc <= 0)
             return rc < 0 ? NULL : Py_NewRef(Py_None);
         if (serve_one(&s, &r) == 0) {
-            await_go(r.fds[HY_FD_CONTROL]);
+            wait_for_start(r.fds[HY_FD_CONTROL]);
             return list_env(&r);
         }
     }
@@ -304,18 +304,18 @@ PyObject *hy_py_settle(PyObject *module, PyObject *ignored)
             _exit(0);
         while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
             ;
-        n = pid < 0 ? -errno : await_threads();
+        n = pid < 0 ? -errno : count_remaining_threads();
     }
     if (n < 0) {
         struct hy_err err = {0};
 
-        hy_err_sys(&err, n, "cannot find out whether this process may fork");
+        hy_err_sys(&err, n, "cannot count the threads of this process");
         return hy_py_raise(PyModule_GetState(module), &err);
     }
     return PyLong_FromLong(n);
 }
 
-/* What C libraries have printed and not written yet would be lost. */
+/* Flushes the buffered output of C libraries, which _exit would lose. */
 PyObject *hy_py_leave(PyObject *module, PyObject *arg)
 {
     long status = PyLong_AsLong(arg);

@@ -2,15 +2,15 @@
 /*
  *     server ── vfork ──► helper ── fork ──► trial
  *
- * The agent wants a trial as its own child, and as a subreaper it inherits the
- * children of those who die. So the helper does nothing but fork and die.
+ * The agent must be the parent of a trial, and as a subreaper it inherits the
+ * children of processes that exit. So the helper only forks and exits.
  *
- * It comes from vfork because it then borrows the server's memory. To copy (and
- * throw away) the page tables of a process with TensorFlow in it takes 14 ms of
- * CPU, and is done once this way and twice with two forks. POSIX gives a vfork's
- * child no such freedom; Linux does: the thread that called it stands still until
- * the helper is gone, fork runs its handlers as it always does, and the trial has
- * a copy of everything, this stack included. One thing is lost: register_rseq().
+ * The helper is created by vfork, so that it shares the server's memory. Copying and
+ * discarding the page tables of a process that has loaded TensorFlow takes 14 ms of
+ * CPU; this way it happens once instead of twice. POSIX does not allow a vfork child
+ * to fork, but Linux does: the calling thread is suspended until the helper has
+ * exited, fork runs its handlers as usual, and the trial has a copy of everything,
+ * including this stack. One thing is lost: see register_rseq().
  */
 #include "fork_server.h"
 
@@ -37,23 +37,23 @@
 #define SYS_pidfd_open 434
 #endif
 
-#define RSEQ_SIZE 32u /* the smallest that the kernel takes */
+#define RSEQ_SIZE 32u /* the minimum of the kernel */
 
 /* ---- the fork ------------------------------------------------------------------- */
 
-/* What the helper answers is errno, as its exit status. */
+/* The exit status of the helper is an errno. */
 static int reap(pid_t helper, struct hy_err *err)
 {
     int status = 0;
 
     while (waitpid(helper, &status, 0) < 0) {
-        if (errno == ECHILD) /* an imported module ignores SIGCHLD; the trial speaks for itself */
+        if (errno == ECHILD) /* an imported module ignores SIGCHLD; the trial reports its own start */
             return 1;
         if (errno != EINTR)
             return hy_err_sys(err, -errno, "cannot wait for the helper that forks a trial");
     }
     if (WIFSIGNALED(status))
-        return hy_err_set(err, -EAGAIN, "signal %d ended the helper that forks a trial", WTERMSIG(status));
+        return hy_err_set(err, -EAGAIN, "the helper that forks a trial was killed by signal %d", WTERMSIG(status));
     return WEXITSTATUS(status) ? hy_err_sys(err, -WEXITSTATUS(status), "cannot fork a trial") : 1;
 }
 
@@ -74,10 +74,10 @@ int hy_py_fork_trial(int *ret_helper, struct hy_err *err)
 }
 
 /*
- * The kernel takes the registration of restartable sequences from a process
- * that shares its memory, as the helper did, so a trial would not inherit it:
- * sched_getcpu() would answer with one and the same CPU for ever, and
- * allocators with caches per CPU would believe it.
+ * The kernel drops the registration of restartable sequences in a process that
+ * shares its memory, as the helper did, so a trial does not inherit it. Without
+ * it sched_getcpu() would always return the same CPU, and allocators with per-CPU
+ * caches rely on it.
  */
 static void register_rseq(void)
 {
@@ -85,17 +85,17 @@ static void register_rseq(void)
     const ptrdiff_t *offset = dlsym(RTLD_DEFAULT, "__rseq_offset");
     const unsigned int *size = dlsym(RTLD_DEFAULT, "__rseq_size");
 
-    if (!offset || !size || !*size) /* glibc before 2.35, or told by a tunable to leave it */
+    if (!offset || !size || !*size) /* glibc before 2.35, or disabled by a tunable */
         return;
     syscall(SYS_rseq, (char *)__builtin_thread_pointer() + *offset, *size > RSEQ_SIZE ? *size : RSEQ_SIZE, 0,
             RSEQ_SIG);
 #endif
 }
 
-/* ---- what becomes of it ------------------------------------------------------------ */
+/* ---- setup of the trial ------------------------------------------------------------ */
 
-/* The pidfd is readable once the helper is dead and its child given to the agent. */
-static int await_agent(pid_t agent, int helper, struct hy_err *err)
+/* The pidfd is readable once the helper has exited and its child has been reparented to the agent. */
+static int wait_for_adoption(pid_t agent, int helper, struct hy_err *err)
 {
     struct pollfd p = {.fd = helper, .events = POLLIN};
 
@@ -103,9 +103,9 @@ static int await_agent(pid_t agent, int helper, struct hy_err *err)
         if (errno != EINTR)
             return hy_err_sys(err, -errno, "cannot wait for the helper that forks a trial");
     if (HY_SYS(prctl(PR_SET_PDEATHSIG, SIGKILL)) < 0)
-        return hy_err_sys(err, -errno, "cannot be bound to the agent's life");
+        return hy_err_sys(err, -errno, "cannot set the signal for the death of the agent");
     if (getppid() != agent)
-        _exit(0); /* it has died: nobody waits for this trial */
+        _exit(0); /* the agent has died */
     return 0;
 }
 
@@ -122,7 +122,7 @@ static int set_streams(const struct hy_fork_request *r, struct hy_err *err)
     return 0;
 }
 
-/* An agent raises its own limit; what it starts gets the user's. */
+/* An agent raises its own limit; its trials get the user's. */
 static int lower_file_limit(uint64_t open_files, struct hy_err *err)
 {
     struct rlimit limit;
@@ -135,8 +135,8 @@ static int lower_file_limit(uint64_t open_files, struct hy_err *err)
     return rc < 0 ? hy_err_sys(err, -errno, "cannot set the trial's limit of open files") : 0;
 }
 
-/* Whoever splits /proc/PID/environ at NULs finds the tag of this trial. What
- * getenv() finds is another matter, and comes with the rest of the environment. */
+/* For readers of /proc/PID/environ. getenv() returns the tag from the environment
+ * of the request. */
 static int write_tag(const struct hy_py_fork_server *s, const char *tag, struct hy_err *err)
 {
     size_t n = strlen(tag);
@@ -148,7 +148,7 @@ static int write_tag(const struct hy_py_fork_server *s, const char *tag, struct 
     return 0;
 }
 
-/* The trial's own are inherited by what it starts, as an agent's would be. */
+/* Descriptors for the trial itself are inherited by its children, as in a trial that is not forked. */
 static int keep_fds(struct hy_fork_request *r, struct hy_err *err)
 {
     for (size_t i = 0; i < r->fd_count; i++) {
@@ -169,17 +169,17 @@ int hy_py_become_trial(const struct hy_py_fork_server *s, struct hy_fork_request
 
     register_rseq();
     close(s->socket);
-    rc = await_agent(s->agent, helper, err);
+    rc = wait_for_adoption(s->agent, helper, err);
     close(helper);
     if (rc == 0 && HY_SYS(setsid()) < 0)
-        rc = hy_err_sys(err, -errno, "cannot make a session for the trial");
+        rc = hy_err_sys(err, -errno, "cannot create a session for the trial");
     rc = rc < 0 ? rc : enter_cgroup(r->fds[HY_FD_CGROUP], err);
     rc = rc < 0 ? rc : set_streams(r, err);
     rc = rc < 0 ? rc : keep_fds(r, err);
     rc = rc < 0 ? rc : lower_file_limit(r->open_files, err);
     if (rc == 0 && HY_SYS(chdir(r->cwd)) < 0)
-        rc = hy_err_sys(err, -errno, "cannot enter the trial's folder '%s'", r->cwd);
+        rc = hy_err_sys(err, -errno, "cannot enter the trial's directory '%s'", r->cwd);
     rc = rc < 0 ? rc : write_tag(s, r->tag, err);
-    prctl(PR_SET_NAME, "hopyard-trial"); /* fails for no name */
+    prctl(PR_SET_NAME, "hopyard-trial"); /* cannot fail */
     return rc;
 }

@@ -32,7 +32,7 @@ PyObject *hy_py_error(const struct hy_py_state *state, const char *fmt, ...)
     return NULL;
 }
 
-/* Takes the reference, which may be NULL. */
+/* Consumes the reference, which may be NULL. */
 static int add_type(PyObject *module, const char *name, PyObject *type)
 {
     int rc = type ? PyModule_AddObjectRef(module, name, type) : -1;
@@ -46,12 +46,12 @@ static int module_exec(PyObject *module)
     struct hy_py_state *state = PyModule_GetState(module);
 
     state->error =
-        PyErr_NewExceptionWithDoc("hopyard.Error", "What hopyard cannot do, in a sentence.", NULL, NULL);
+        PyErr_NewExceptionWithDoc("hopyard.Error", "The base of all errors of hopyard.", NULL, NULL);
     if (!state->error || PyModule_AddObjectRef(module, "Error", state->error) < 0)
         return -1;
     state->group_error = PyErr_NewExceptionWithDoc(
         "hopyard.GroupError",
-        "What ranks could not do together; `kind` is 'mismatch', 'deadlock', 'lost', 'invalid' or 'not initialized'.",
+        "A collective operation failed; `kind` is 'mismatch', 'deadlock', 'lost', 'invalid' or 'not initialized'.",
         state->error, NULL);
     if (!state->group_error || PyModule_AddObjectRef(module, "GroupError", state->group_error) < 0)
         return -1;
@@ -101,39 +101,43 @@ static int module_clear(PyObject *module)
 
 static PyMethodDef module_methods[] = {
     {"report", hy_py_report, METH_VARARGS, "report(values, step, error, detail): from a trial to its agent."},
-    {"serve", hy_py_serve, METH_O, "serve(fd): forks trials; gives each its environment, None at the end."},
-    {"settle", hy_py_settle, METH_NOARGS, "How many threads go on, when those are ended that a fork ends."},
-    {"leave", hy_py_leave, METH_O, "leave(status): writes what C has printed, and ends the process."},
-    {"group_join", hy_py_group_join, METH_NOARGS, "Joins the group of this run; waits until all are there."},
-    {"group_leave", hy_py_group_leave, METH_NOARGS, "Leaves it."},
-    {"group_joined", hy_py_group_joined, METH_NOARGS, "Is this process in a group?"},
-    {"group_query", hy_py_group_query, METH_O, "group_query(what): its rank, size ..."},
+    {"serve", hy_py_serve, METH_O,
+     "serve(fd): runs the fork server. Returns the environment in a trial, and None at the end in the server."},
+    {"settle", hy_py_settle, METH_NOARGS,
+     "settle(): the number of threads after a fork, whose handlers end the threads of some libraries."},
+    {"leave", hy_py_leave, METH_O, "leave(status): flushes the output of C libraries and exits."},
+    {"group_join", hy_py_group_join, METH_NOARGS, "Joins the group of this run; waits until all ranks have joined."},
+    {"group_leave", hy_py_group_leave, METH_NOARGS, "Leaves the group."},
+    {"group_joined", hy_py_group_joined, METH_NOARGS, "Whether this process is in a group."},
+    {"group_query", hy_py_group_query, METH_O, "group_query(what): the rank, size ..."},
     {"group_start", hy_py_group_start, METH_VARARGS,
      "group_start(kind, name, type, op, set, root, prescale, postscale, arrays, outs, shapes, splits): a ticket."},
     {"group_wait", hy_py_group_wait, METH_O, "group_wait(ticket): (result, [(shape, bytes), ...])."},
-    {"group_poll", hy_py_group_poll, METH_O, "group_poll(ticket): is it over?"},
+    {"group_poll", hy_py_group_poll, METH_O, "group_poll(ticket): whether it has completed."},
     {"group_set_add", hy_py_group_set_add, METH_O, "group_set_add(ranks): the number of a new process set."},
     {"group_set_remove", hy_py_group_set_remove, METH_O, "group_set_remove(number)."},
     {"group_set_members", hy_py_group_set_members, METH_O, "group_set_members(number): its ranks."},
     {"group_timeline_start", hy_py_group_timeline_start, METH_VARARGS, "group_timeline_start(path, mark_cycles)."},
-    {"group_timeline_stop", hy_py_group_timeline_stop, METH_NOARGS, "Completes the file."},
+    {"group_timeline_stop", hy_py_group_timeline_stop, METH_NOARGS, "Completes the timeline file."},
     {"attach_tensorflow", hy_py_attach_tensorflow, METH_VARARGS,
-     "attach_tensorflow(path): gives TensorFlow's operations the group."},
+     "attach_tensorflow(path): connects the library of TensorFlow ops to the group."},
     {"stat", hy_py_fs_stat, METH_O, "stat(url): an Info."},
-    {"list", hy_py_fs_list, METH_O, "list(url): an Info for each entry of a folder, by name."},
+    {"list", hy_py_fs_list, METH_O, "list(url): an Info for each entry of a directory, by name."},
     {"glob", hy_py_fs_glob, METH_O, "glob(pattern): the URLs that match it, in order."},
-    {"usage", hy_py_fs_usage, METH_O, "usage(url): a Usage of all that is below."},
+    {"usage", hy_py_fs_usage, METH_O, "usage(url): the Usage of a directory tree."},
     {"room", hy_py_fs_room, METH_O, "room(url): the Room of its file system."},
-    {"access", hy_py_fs_access, METH_VARARGS, "access(url, how): may it be done?"},
-    {"mkdirs", hy_py_fs_mkdirs, METH_VARARGS, "mkdirs(url, mode=0o777): with the folders on its way."},
+    {"access", hy_py_fs_access, METH_VARARGS, "access(url, how): whether access is allowed, as os.access."},
+    {"mkdirs", hy_py_fs_mkdirs, METH_VARARGS, "mkdirs(url, mode=0o777): a directory and its parents."},
     {"remove", hy_py_fs_remove, METH_VARARGS, "remove(url, recursive=False)."},
     {"rename", hy_py_fs_rename, METH_VARARGS, "rename(from, to, replace=False): within a file system."},
     {"chmod", hy_py_fs_chmod, METH_VARARGS, "chmod(url, mode)."},
-    {"chown", hy_py_fs_chown, METH_VARARGS, "chown(url, owner, group): None leaves it."},
-    {"copy", hy_py_fs_copy, METH_VARARGS, "copy(from, to, replace=False, recursive=True): into a folder, or as a name."},
+    {"chown", hy_py_fs_chown, METH_VARARGS, "chown(url, owner, group): None keeps it."},
+    {"copy", hy_py_fs_copy, METH_VARARGS,
+     "copy(from, to, replace=False, recursive=True): into a directory, or to a new name."},
     {"write_examples", hy_py_write_examples, METH_VARARGS,
-     "write_examples(rows, columns, sequence=False): the rows as records, which is what a file of them holds."},
-    {"write_records", hy_py_write_records, METH_VARARGS, "write_records(values, ends): each value as a record."},
+     "write_examples(rows, columns, sequence=False): the bytes of a TFRecord file."},
+    {"write_records", hy_py_write_records, METH_VARARGS,
+     "write_records(values, ends): the bytes of a TFRecord file with a record for each value."},
     {"join", hy_py_fs_join, METH_VARARGS, "join(url, name)."},
     {NULL, NULL, 0, NULL},
 };

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files of tf.Examples as Python sees them: the type Examples reads batches of
- * columns, and write_examples makes records of columns. A column is a tuple
+ * TFRecord files of tf.Examples: the type Examples reads batches of columns, and
+ * write_examples encodes columns. A column is a tuple
  *
  *     (name, kind, has_steps, values, value_ends, step_ends, row_ends)
  *
- * of buffers as src/record/columns.h has them, for NumPy and Arrow to look at as
- * they are; who asks for it has `there` behind them. Reading and parsing happen
- * without the GIL.
+ * of buffers in the format of src/record/columns.h, for NumPy and Arrow to use in
+ * place; on request `there` follows them. Reading and parsing do not hold the GIL.
  */
 #include <errno.h>
 #include <string.h>
@@ -18,18 +17,18 @@
 #include "record/record.h"
 #include "column_values.h"
 
-#define NAMES "surrogateescape" /* they are any bytes */
-#define BATCH_MAX (1u << 20)    /* of records, in bytes: larger ones are slower, since they are in no cache */
-#define BARE "byteArray"        /* the column of records that are no examples, as Spark's readers name it */
+#define NAMES "surrogateescape" /* names are arbitrary bytes */
+#define BATCH_MAX (1u << 20)    /* of records, in bytes: larger batches are slower, since they exceed the caches */
+#define RAW_COLUMN "byteArray"        /* the column of raw records, as in Spark's readers */
 
 struct examples {
     PyObject object;
     struct hy_records *file; /* NULL: closed */
     struct hy_columns columns;
-    struct hy_buffer_pool *spares; /* memory of columns that nobody looks at any more */
+    struct hy_buffer_pool *pool; /* memory of columns that were freed */
     PyObject *url;            /* bytes */
     uint64_t rows; /* in a batch */
-    bool is_sequence, is_bare, tells_there, is_busy;
+    bool is_sequence, is_raw, has_presence, is_busy;
 };
 
 static const struct hy_py_state *state_of(PyObject *self)
@@ -44,27 +43,28 @@ static PyObject *bytes_of(const struct hy_buf *b)
     return PyBytes_FromStringAndSize((const char *)hy_buf_bytes(b), (Py_ssize_t)b->len);
 }
 
-/* The values go with it: the column has none then. */
-static PyObject *tuple_of(const struct hy_py_state *state, struct examples *e, struct hy_column *c)
+/* Moves the values out of the column. */
+static PyObject *column_tuple(const struct hy_py_state *state, struct examples *e, struct hy_column *c)
 {
-    const bool tells_there = e->tells_there;
+    const bool has_presence = e->has_presence;
     hy_cleanup_ref PyObject *name = PyUnicode_DecodeUTF8(c->name, (Py_ssize_t)c->name_n, NAMES);
-    hy_cleanup_ref PyObject *values = hy_py_column_values(state, e->spares, &c->values), *value_ends = bytes_of(&c->value_ends);
+    hy_cleanup_ref PyObject *values = hy_py_column_values(state, e->pool, &c->values);
+    hy_cleanup_ref PyObject *value_ends = bytes_of(&c->value_ends);
     hy_cleanup_ref PyObject *step_ends = bytes_of(&c->step_ends), *row_ends = bytes_of(&c->row_ends);
-    hy_cleanup_ref PyObject *there = tells_there ? bytes_of(&c->there) : Py_NewRef(Py_None);
+    hy_cleanup_ref PyObject *there = has_presence ? bytes_of(&c->there) : Py_NewRef(Py_None);
 
     if (!name || !values || !value_ends || !step_ends || !row_ends || !there)
         return NULL;
-    return Py_BuildValue(tells_there ? "(OiOOOOOO)" : "(OiOOOOO)", name, (int)c->kind, c->has_steps ? Py_True : Py_False,
-                         values, value_ends, step_ends, row_ends, there);
+    return Py_BuildValue(has_presence ? "(OiOOOOOO)" : "(OiOOOOO)", name, (int)c->kind,
+                         c->has_steps ? Py_True : Py_False, values, value_ends, step_ends, row_ends, there);
 }
 
-static PyObject *list_of(const struct hy_py_state *state, struct examples *e)
+static PyObject *column_list(const struct hy_py_state *state, struct examples *e)
 {
     PyObject *list = PyList_New(0);
 
     for (size_t i = 0; list && i < e->columns.count; i++) {
-        hy_cleanup_ref PyObject *tuple = tuple_of(state, e, &e->columns.list[i]);
+        hy_cleanup_ref PyObject *tuple = column_tuple(state, e, &e->columns.list[i]);
 
         if (!tuple || PyList_Append(list, tuple) < 0)
             Py_CLEAR(list);
@@ -74,9 +74,9 @@ static PyObject *list_of(const struct hy_py_state *state, struct examples *e)
 
 /* ---- reading ------------------------------------------------------------------ */
 
-static int add_bare(struct hy_columns *c, const struct hy_record *r, struct hy_err *err)
+static int add_raw_record(struct hy_columns *c, const struct hy_record *r, struct hy_err *err)
 {
-    struct hy_column *column = hy_columns_add(c, BARE, strlen(BARE), false, HY_KIND_BYTES);
+    struct hy_column *column = hy_columns_add(c, RAW_COLUMN, strlen(RAW_COLUMN), false, HY_KIND_BYTES);
 
     if (!column || hy_column_begin(column, c->rows) < 0 || hy_column_add_bytes(column, r->bytes, r->n) < 0 ||
         hy_column_end(column) < 0)
@@ -87,13 +87,13 @@ static int add_bare(struct hy_columns *c, const struct hy_record *r, struct hy_e
 
 static int parse(struct examples *e, const struct hy_record *r, struct hy_err *err)
 {
-    if (e->is_bare)
-        return add_bare(&e->columns, r, err);
+    if (e->is_raw)
+        return add_raw_record(&e->columns, r, err);
     return e->is_sequence ? hy_sequence_example_parse(&e->columns, r->bytes, r->n, err)
                           : hy_example_parse(&e->columns, r->bytes, r->n, err);
 }
 
-/* Rows up to the batch's number or size, or to the end of the file. */
+/* Up to the row or size limit of a batch, or the end of the file. */
 static int read_batch(struct examples *e, struct hy_err *err)
 {
     struct hy_record r;
@@ -118,7 +118,7 @@ static PyObject *examples_next(PyObject *self, PyObject *ignored)
 
     (void)ignored;
     if (!e->file || e->is_busy) {
-        PyErr_SetString(PyExc_ValueError, e->file ? "another thread reads it" : "it is closed");
+        PyErr_SetString(PyExc_ValueError, e->file ? "another thread is reading the file" : "the file is closed");
         return NULL;
     }
     e->is_busy = true;
@@ -128,7 +128,7 @@ static PyObject *examples_next(PyObject *self, PyObject *ignored)
     e->is_busy = false;
     if (hy_py_file_check(state_of(self), rc, &err, e->url) < 0)
         return NULL;
-    return e->columns.rows ? Py_BuildValue("(KN)", (unsigned long long)e->columns.rows, list_of(state_of(self), e))
+    return e->columns.rows ? Py_BuildValue("(KN)", (unsigned long long)e->columns.rows, column_list(state_of(self), e))
                            : Py_NewRef(Py_None);
 }
 
@@ -142,7 +142,7 @@ static PyObject *examples_want(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "s#i|p:want", &name, &n, &kind, &has_steps))
         return NULL;
     if (kind < HY_KIND_NONE || kind > HY_KIND_INT64 || e->is_busy) {
-        PyErr_SetString(PyExc_ValueError, "a kind is 0 (any), 1 (bytes), 2 (float) or 3 (int64)");
+        PyErr_SetString(PyExc_ValueError, "kind must be 0 (any), 1 (bytes), 2 (float) or 3 (int64)");
         return NULL;
     }
     if (!hy_columns_add(&e->columns, name, (size_t)n, has_steps, (enum hy_kind)kind))
@@ -169,11 +169,11 @@ static PyObject *examples_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     struct hy_records *file = NULL;
     struct hy_err err = {0};
     unsigned long long rows = 4096;
-    int is_sequence = 0, tells_there = 0, is_bare = 0, rc;
+    int is_sequence = 0, has_presence = 0, is_raw = 0, rc;
     struct examples *e;
 
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|Kppp:Examples", (char **)names, PyUnicode_FSConverter, &url, &rows,
-                                     &is_sequence, &tells_there, &is_bare))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|Kppp:Examples", (char **)names, PyUnicode_FSConverter, &url,
+                                     &rows, &is_sequence, &has_presence, &is_raw))
         return NULL;
     self = ((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
     if (!self)
@@ -181,15 +181,15 @@ static PyObject *examples_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     e = (struct examples *)self;
     hy_columns_init(&e->columns);
     e->url = Py_NewRef(url);
-    e->spares = hy_buffer_pool_new();
-    if (!e->spares) {
+    e->pool = hy_buffer_pool_new();
+    if (!e->pool) {
         Py_DECREF(self);
         return PyErr_NoMemory();
     }
     e->rows = rows ? rows : 1;
     e->is_sequence = is_sequence;
-    e->tells_there = tells_there;
-    e->is_bare = is_bare;
+    e->has_presence = has_presence;
+    e->is_raw = is_raw;
     Py_BEGIN_ALLOW_THREADS
     rc = hy_records_open(PyBytes_AsString(url), &file, &err);
     Py_END_ALLOW_THREADS
@@ -206,7 +206,7 @@ static void examples_dealloc(PyObject *self)
 
     hy_records_close(e->file);
     hy_columns_done(&e->columns);
-    hy_buffer_pool_unref(e->spares);
+    hy_buffer_pool_unref(e->pool);
     Py_XDECREF(e->url);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);
@@ -214,7 +214,8 @@ static void examples_dealloc(PyObject *self)
 
 static PyMethodDef methods[] = {
     {"next", examples_next, METH_NOARGS, "next(): (rows, columns), or None at the end."},
-    {"want", examples_want, METH_VARARGS, "want(name, kind, has_steps=False): no others than those that are wanted."},
+    {"want", examples_want, METH_VARARGS,
+     "want(name, kind, has_steps=False): selects a column; columns that are not selected are skipped."},
     {"close", examples_close, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
@@ -225,8 +226,8 @@ PyObject *hy_py_examples_type(PyObject *module)
         {Py_tp_new, examples_new},
         {Py_tp_dealloc, examples_dealloc},
         {Py_tp_methods, methods},
-        {Py_tp_doc, (void *)"Examples(url, rows=4096, sequence=False, there=False, bare=False): tf.Examples of a file of "
-                            "records, by columns; bare: the records' bytes as they are, in one column."},
+        {Py_tp_doc, (void *)"Examples(url, rows=4096, sequence=False, there=False, bare=False): tf.Examples of a file "
+                            "of records, by columns; bare: the raw bytes of the records, in one column."},
         {0, NULL},
     };
     static PyType_Spec spec = {
@@ -241,7 +242,7 @@ PyObject *hy_py_examples_type(PyObject *module)
 
 /* ---- writing ------------------------------------------------------------------ */
 
-/* Offsets, from 0 on, `count` + 1 of them, none smaller than the one before; the last is *ret_last. */
+/* `count` + 1 offsets from 0 on that do not decrease; the last is *ret_last. */
 static int check_ends(const struct hy_buf *ends, uint64_t count, uint64_t *ret_last)
 {
     const int64_t *at = hy_column_ends(ends);
@@ -273,7 +274,7 @@ static int check_column(const struct hy_column *c, uint64_t rows)
                : -EINVAL;
 }
 
-static int take(struct hy_buf *b, const Py_buffer *from)
+static int copy_buffer(struct hy_buf *b, const Py_buffer *from)
 {
     hy_buf_clear(b);
     return hy_buf_append(b, from->buf, (size_t)from->len) < 0 ? -ENOMEM : 0;
@@ -288,20 +289,20 @@ static int add_column(struct hy_columns *c, PyObject *tuple, uint64_t rows)
     const char *name;
     Py_ssize_t n;
 
-    if (!PyArg_ParseTuple(tuple, "s#ipy*y*y*y*|y*:column", &name, &n, &kind, &has_steps, &parts[0], &parts[1], &parts[2],
-                          &parts[3], &parts[4]))
+    if (!PyArg_ParseTuple(tuple, "s#ipy*y*y*y*|y*:column", &name, &n, &kind, &has_steps, &parts[0], &parts[1],
+                          &parts[2], &parts[3], &parts[4]))
         return -1;
     column = hy_columns_add(c, name, (size_t)n, has_steps, (enum hy_kind)kind);
     if (column)
-        rc = take(&column->values, &parts[0]);
+        rc = copy_buffer(&column->values, &parts[0]);
     if (rc == 0)
-        rc = take(&column->value_ends, &parts[1]);
+        rc = copy_buffer(&column->value_ends, &parts[1]);
     if (rc == 0)
-        rc = take(&column->step_ends, &parts[2]);
+        rc = copy_buffer(&column->step_ends, &parts[2]);
     if (rc == 0)
-        rc = take(&column->row_ends, &parts[3]);
+        rc = copy_buffer(&column->row_ends, &parts[3]);
     if (rc == 0 && parts[4].obj)
-        rc = take(&column->there, &parts[4]);
+        rc = copy_buffer(&column->there, &parts[4]);
     for (size_t i = 0; i < HY_COUNT(parts); i++)
         PyBuffer_Release(&parts[i]);
     if (rc == 0 && (kind < HY_KIND_NONE || kind > HY_KIND_INT64 || check_column(column, rows) < 0))
@@ -309,15 +310,15 @@ static int add_column(struct hy_columns *c, PyObject *tuple, uint64_t rows)
     if (rc == 0)
         return 0;
     if (rc == -EINVAL)
-        PyErr_Format(PyExc_ValueError, "the column '%s' does not fit together: its offsets must begin with 0, rise, and "
-                     "end with what there is", name);
+        PyErr_Format(PyExc_ValueError, "the column '%s' is inconsistent: its offsets must start at 0, not decrease, "
+                     "and end at the number of values", name);
     else
         PyErr_NoMemory();
     return -1;
 }
 
-/* About what it will be: values, and some bytes for each row and feature. */
-static size_t size_of_all(const struct hy_columns *c, uint64_t rows)
+/* Approximate: values, and some bytes for each row and feature. */
+static size_t estimate_size(const struct hy_columns *c, uint64_t rows)
 {
     size_t n = 32 * (size_t)rows;
 
@@ -326,9 +327,9 @@ static size_t size_of_all(const struct hy_columns *c, uint64_t rows)
     return n;
 }
 
-static int append_all(struct hy_buf *b, const struct hy_columns *c, uint64_t rows, bool is_sequence)
+static int append_examples(struct hy_buf *b, const struct hy_columns *c, uint64_t rows, bool is_sequence)
 {
-    int rc = hy_buf_reserve(b, size_of_all(c, rows)) ? 0 : -ENOMEM; /* all at once: growing would copy it again */
+    int rc = hy_buf_reserve(b, estimate_size(c, rows)) ? 0 : -ENOMEM; /* at once, since growing would copy it */
 
     for (uint64_t row = 0; row < rows && rc == 0; row++)
         rc = hy_example_append(b, c, row, is_sequence);
@@ -352,7 +353,7 @@ PyObject *hy_py_write_examples(PyObject *module, PyObject *args)
         rc = add_column(&c, PyList_GetItem(list, i), rows);
     if (rc == 0) {
         Py_BEGIN_ALLOW_THREADS
-        rc = append_all(&b, &c, rows, is_sequence);
+        rc = append_examples(&b, &c, rows, is_sequence);
         Py_END_ALLOW_THREADS
         made = rc == 0 ? bytes_of(&b) : PyErr_NoMemory();
     }
@@ -360,8 +361,8 @@ PyObject *hy_py_write_examples(PyObject *module, PyObject *args)
     return made;
 }
 
-/* Each value of a column of bytes as a record. 0, or -EINVAL where its ends are none. */
-static int append_bare(struct hy_buf *b, const struct hy_column *c, uint64_t count)
+/* Each value of a column of bytes as a record. 0, or -EINVAL for invalid offsets. */
+static int append_records(struct hy_buf *b, const struct hy_column *c, uint64_t count)
 {
     const int64_t *ends = hy_column_ends(&c->value_ends);
     uint64_t bytes;
@@ -385,19 +386,19 @@ PyObject *hy_py_write_records(PyObject *module, PyObject *args)
         return NULL;
     hy_buf_init(&c.values, SIZE_MAX / 2);
     hy_buf_init(&c.value_ends, SIZE_MAX / 2);
-    rc = take(&c.values, &values);
+    rc = copy_buffer(&c.values, &values);
     if (rc == 0)
-        rc = take(&c.value_ends, &ends);
+        rc = copy_buffer(&c.value_ends, &ends);
     Py_BEGIN_ALLOW_THREADS
     if (rc == 0)
-        rc = append_bare(&b, &c, c.value_ends.len / sizeof(int64_t) - 1);
+        rc = append_records(&b, &c, c.value_ends.len / sizeof(int64_t) - 1);
     Py_END_ALLOW_THREADS
     PyBuffer_Release(&values);
     PyBuffer_Release(&ends);
     hy_buf_done(&c.values);
     hy_buf_done(&c.value_ends);
     if (rc == -EINVAL)
-        PyErr_SetString(PyExc_ValueError, "offsets must begin with 0, rise, and end with what there is");
+        PyErr_SetString(PyExc_ValueError, "offsets must start at 0, not decrease, and end at the number of bytes");
     else if (rc < 0)
         PyErr_NoMemory();
     return rc == 0 ? bytes_of(&b) : NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hopyard.report(), why a trial fails, and remarks on what it returned. */
+/* Reports of a trial to its agent: metrics, the error of a failed trial, remarks on its return value. */
 #include "module.h"
 
 #include <errno.h>
@@ -8,13 +8,13 @@
 
 #include "wire/wire.h"
 
-struct outgoing {
+struct report_message {
     Hy__TrialReport report;
     Hy__Metric metrics[HY_REPORT_METRICS_MAX], *pointers[HY_REPORT_METRICS_MAX];
 };
 
-/* The names are borrowed from the dict, which is the caller's alone. */
-static int add_values(const struct hy_py_state *state, PyObject *values, struct outgoing *out)
+/* The names are borrowed from the dict. */
+static int add_values(const struct hy_py_state *state, PyObject *values, struct report_message *out)
 {
     PyObject *name, *value;
     Py_ssize_t at = 0, n;
@@ -26,11 +26,11 @@ static int add_values(const struct hy_py_state *state, PyObject *values, struct 
         if (!text)
             return -1;
         if (n == 0 || (size_t)n != strlen(text)) {
-            hy_py_error(state, "%R is no name for a value", name);
+            hy_py_error(state, "%R is not a valid name for a value", name);
             return -1;
         }
         if (out->report.n_metrics == HY_REPORT_METRICS_MAX) {
-            hy_py_error(state, "at most %d values at once", HY_REPORT_METRICS_MAX);
+            hy_py_error(state, "at most %d values can be reported at once", HY_REPORT_METRICS_MAX);
             return -1;
         }
         hy__metric__init(m);
@@ -49,7 +49,7 @@ static int set_step(const struct hy_py_state *state, PyObject *step, int64_t *re
 
     if (PyErr_Occurred() || (step != Py_None && value < 0)) {
         PyErr_Clear();
-        hy_py_error(state, "step takes a whole number from 0 on, not %R", step);
+        hy_py_error(state, "step must be an integer of 0 or more, not %R", step);
         return -1;
     }
     *ret = value;
@@ -61,12 +61,13 @@ PyObject *hy_py_report(PyObject *module, PyObject *args)
     const struct hy_py_state *state = PyModule_GetState(module);
     const char *error = NULL, *detail = NULL, *remark = NULL;
     PyObject *values, *step;
-    struct outgoing out;
+    struct report_message out;
     int lacks_metric = 0;
     struct hy_err err = {0};
     int rc;
 
-    if (!PyArg_ParseTuple(args, "O!Ozz|zp:report", &PyDict_Type, &values, &step, &error, &detail, &remark, &lacks_metric))
+    if (!PyArg_ParseTuple(args, "O!Ozz|zp:report", &PyDict_Type, &values, &step, &error, &detail, &remark,
+                          &lacks_metric))
         return NULL;
     hy__trial_report__init(&out.report);
     out.report.metrics = out.pointers;
@@ -79,7 +80,7 @@ PyObject *hy_py_report(PyObject *module, PyObject *args)
     out.report.lacks_metric = lacks_metric;
     if (add_values(state, values, &out) < 0 || set_step(state, step, &out.report.step) < 0)
         return NULL;
-    if (!error && !remark && !getenv("HOPYARD_SOCKET")) /* a training function that is called by hand */
+    if (!error && !remark && !getenv("HOPYARD_SOCKET")) /* called outside of a trial */
         return Py_NewRef(Py_None);
     Py_BEGIN_ALLOW_THREADS
     rc = hy_report_send(&out.report, &err);

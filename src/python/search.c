@@ -11,11 +11,11 @@
 #include "search/search.h"
 
 struct search {
-    PyObject object; /* what PyObject_HEAD stands for */
+    PyObject object;
     struct hy_search *search;
-    struct hy_value *values; /* room for one point */
+    struct hy_value *values; /* of one point */
     PyObject *choices;       /* see hy_py_search_space */
-    uint64_t asked;          /* the last trial asked for */
+    uint64_t asked;          /* the number of the last trial */
 };
 
 static const struct hy_py_state *state_of(PyTypeObject *type)
@@ -25,8 +25,8 @@ static const struct hy_py_state *state_of(PyTypeObject *type)
 
 /* ---- settings --------------------------------------------------------------- */
 
-/* The index of the text in a list that ends with NULL, or -1 with an exception. */
-static int one_of(const struct hy_py_state *state, const char *what, const char *text,
+/* The index of the text in a NULL-terminated list, or -1 with an exception set. */
+static int index_of_name(const struct hy_py_state *state, const char *what, const char *text,
                   const char *const *names)
 {
     hy_cleanup_buf struct hy_buf all;
@@ -38,13 +38,13 @@ static int one_of(const struct hy_py_state *state, const char *what, const char 
     for (int i = 0; names[i]; i++)
         if (hy_buf_printf(&all, "%s'%s'", i ? ", " : "", names[i]) < 0)
             break;
-    hy_py_error(state, "there is no %s '%s'; it is one of %s", what, text,
+    hy_py_error(state, "unknown %s '%s'; choose one of %s", what, text,
                 hy_buf_cstr(&all) ? hy_buf_cstr(&all) : names[0]);
     return -1;
 }
 
-/* A whole number from low to high; None leaves *ret alone. */
-static int whole(const struct hy_py_state *state, const char *what, PyObject *o, uint64_t low, uint64_t high,
+/* An integer from low to high; None leaves *ret unchanged. */
+static int parse_uint(const struct hy_py_state *state, const char *what, PyObject *o, uint64_t low, uint64_t high,
                  uint64_t *ret)
 {
     unsigned long long value;
@@ -67,7 +67,7 @@ static int whole(const struct hy_py_state *state, const char *what, PyObject *o,
     return 0;
 }
 
-static int real(PyObject *o, double *ret)
+static int parse_double(PyObject *o, double *ret)
 {
     *ret = o == Py_None ? NAN : PyFloat_AsDouble(o);
     return PyErr_Occurred() ? -1 : 0;
@@ -105,25 +105,25 @@ static int settings_of(const struct hy_py_state *state, const struct arguments *
     static const char *const kinds[] = {"grid", "random", "evolve", "paired", NULL};
     static const char *const directions[] = {"min", "max", NULL};
     static const char *const strategies[] = {"best1bin", "rand1bin", NULL};
-    int kind = one_of(state, "kind of search", a->kind, kinds), direction, strategy = -1;
+    int kind = index_of_name(state, "kind of search", a->kind, kinds), direction, strategy = -1;
     uint64_t population = 0, generations = 0;
 
     if (kind < 0)
         return -1;
-    direction = one_of(state, "direction", a->direction, directions);
+    direction = index_of_name(state, "direction", a->direction, directions);
     if (direction < 0)
         return -1;
-    if (a->strategy && (strategy = one_of(state, "strategy", a->strategy, strategies)) < 0)
+    if (a->strategy && (strategy = index_of_name(state, "strategy", a->strategy, strategies)) < 0)
         return -1;
     *s = (struct hy_search_settings){.kind = (enum hy_search_kind)kind,
                                      .maximize = direction == 1,
                                      .strategy = (enum hy_de_strategy)(strategy + 1),
                                      .asynchronous = a->asynchronous};
-    if (whole(state, "seed", a->seed, 0, UINT64_MAX, &s->seed) < 0 ||
-        whole(state, "samples", a->samples, 1, UINT64_MAX - 1, &s->samples) < 0 ||
-        whole(state, "population", a->population, 1, UINT32_MAX, &population) < 0 ||
-        whole(state, "generations", a->generations, 1, UINT32_MAX, &generations) < 0 ||
-        real(a->mutation, &s->mutation) < 0 || real(a->crossover, &s->crossover) < 0)
+    if (parse_uint(state, "seed", a->seed, 0, UINT64_MAX, &s->seed) < 0 ||
+        parse_uint(state, "samples", a->samples, 1, UINT64_MAX - 1, &s->samples) < 0 ||
+        parse_uint(state, "population", a->population, 1, UINT32_MAX, &population) < 0 ||
+        parse_uint(state, "generations", a->generations, 1, UINT32_MAX, &generations) < 0 ||
+        parse_double(a->mutation, &s->mutation) < 0 || parse_double(a->crossover, &s->crossover) < 0)
         return -1;
     s->population = (uint32_t)population;
     s->generations = (uint32_t)generations;
@@ -137,7 +137,7 @@ static int takes_lists(enum hy_search_kind kind)
 
 /* ---- the type --------------------------------------------------------------- */
 
-static int start(const struct hy_py_state *state, struct search *self, const struct arguments *a)
+static int init_search(const struct hy_py_state *state, struct search *self, const struct arguments *a)
 {
     struct hy_search_settings settings;
     struct hy_space space = {0};
@@ -167,7 +167,7 @@ static PyObject *search_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     if (parse(args, kwargs, &a) < 0)
         return NULL;
     self = alloc(type, 0);
-    if (self && start(state_of(type), (struct search *)self, &a) < 0)
+    if (self && init_search(state_of(type), (struct search *)self, &a) < 0)
         Py_CLEAR(self);
     return self;
 }
@@ -251,10 +251,10 @@ static PyObject *search_tell(PyObject *self, PyObject *args)
     PyObject *object;
     double value;
 
-    if (!PyArg_ParseTuple(args, "KO:tell", &number, &object) || real(object, &value) < 0)
+    if (!PyArg_ParseTuple(args, "KO:tell", &number, &object) || parse_double(object, &value) < 0)
         return NULL;
     if (hy_search_tell(s->search, number, value) < 0)
-        return hy_py_error(state_of(Py_TYPE(self)), "trial %llu was never asked for, or was told already",
+        return hy_py_error(state_of(Py_TYPE(self)), "trial %llu was never asked for, or its result is already known",
                            number);
     return Py_NewRef(Py_None);
 }
@@ -277,12 +277,12 @@ static PyObject *search_done(PyObject *self, void *ignored)
 
 static PyMethodDef methods[] = {
     {"ask", search_ask, METH_NOARGS, "The next trial as (number, params), or None."},
-    {"tell", search_tell, METH_VARARGS, "tell(number, value): what a trial came to; None: it failed."},
+    {"tell", search_tell, METH_VARARGS, "tell(number, value): the result of a trial; None: it failed."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef getters[] = {
-    {"total", search_total, NULL, "How many trials there will be; None: without end.", NULL},
+    {"total", search_total, NULL, "The number of trials; None: unlimited.", NULL},
     {"done", search_done, NULL, "Whether every trial has been asked for.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A space from a Python mapping.
+ * A search space from a Python mapping.
  *
- *     {"lr": [0.1, 0.01]}       a grid: the choices, whatever they are
- *                               else: bounds, as two numbers always are
+ *     {"lr": [0.1, 0.01]}       in a grid: choices of any type
+ *                               otherwise: bounds, as any two numbers
  *     {"act": ["relu", "tanh"]} a category
- *     {"n": choice(32, 64)}     a category, whatever they are: what has an attribute `choices`
- *     {"lr": "log:1e-5..1e-1"}  as on the command line
+ *     {"n": choice(32, 64)}     a category of any type: an object with an attribute `choices`
+ *     {"lr": "log:1e-5..1e-1"}  the syntax of the command line
  */
 #include "module.h"
 
@@ -19,8 +19,8 @@
 #include "base/text.h"
 #include "search/search.h"
 
-/* A str as C text, which a NUL would cut; NULL with an exception. Lives as long as `o`. */
-static const char *text_of(const struct hy_py_state *state, PyObject *o)
+/* A str as a C string, valid as long as `o`; NULL with an exception set, also when it contains a NUL. */
+static const char *c_string_of(const struct hy_py_state *state, PyObject *o)
 {
     Py_ssize_t size;
     const char *text = PyUnicode_AsUTF8AndSize(o, &size);
@@ -28,12 +28,12 @@ static const char *text_of(const struct hy_py_state *state, PyObject *o)
     if (text && strlen(text) == (size_t)size)
         return text;
     PyErr_Clear();
-    hy_py_error(state, "%R cannot be used in a space: no NUL and no lone surrogate may be in it", o);
+    hy_py_error(state, "%R cannot be used in a search space: it contains a NUL or a lone surrogate", o);
     return NULL;
 }
 
-/* What a text of a list stands for in Python: 3, 0.5 or itself. */
-static PyObject *object_of(const char *text)
+/* The Python object for an item of a list in text form: an int, a float or a str. */
+static PyObject *object_of_text(const char *text)
 {
     PyObject *number;
     double value;
@@ -47,13 +47,13 @@ static PyObject *object_of(const char *text)
     return PyFloat_FromDouble(value);
 }
 
-/* What the texts of a list stand for, as a tuple. */
-static PyObject *objects_of(const struct hy_dim *dim)
+/* The same for all choices, as a tuple. */
+static PyObject *objects_of_choices(const struct hy_dim *dim)
 {
     PyObject *tuple = PyTuple_New((Py_ssize_t)dim->choice_count);
 
     for (size_t i = 0; tuple && i < dim->choice_count; i++) {
-        PyObject *object = object_of(dim->choices[i]);
+        PyObject *object = object_of_text(dim->choices[i]);
 
         if (!object || PyTuple_SetItem(tuple, (Py_ssize_t)i, object) < 0)
             Py_CLEAR(tuple);
@@ -61,7 +61,7 @@ static PyObject *objects_of(const struct hy_dim *dim)
     return tuple;
 }
 
-/* The values of a list that the search has read as JSON, as a tuple. */
+/* The values of a JSON list, as a tuple. */
 static PyObject *json_objects(PyObject *text)
 {
     PyObject *json = PyImport_ImportModule("json");
@@ -73,11 +73,11 @@ static PyObject *json_objects(PyObject *text)
     return tuple;
 }
 
-/* "name=text", read as on the command line. */
+/* "name=text", in the syntax of the command line. */
 static PyObject *add_text(const struct hy_py_state *state, PyObject *name, PyObject *value, int grid,
                           struct hy_space *space)
 {
-    const char *key = text_of(state, name), *values = text_of(state, value);
+    const char *key = c_string_of(state, name), *values = c_string_of(state, value);
     hy_cleanup_free char *text = key && values ? hy_asprintf("%s=%s", key, values) : NULL;
     const struct hy_dim *dim;
     struct hy_err err = {0};
@@ -87,13 +87,13 @@ static PyObject *add_text(const struct hy_py_state *state, PyObject *name, PyObj
     if (!text)
         return PyErr_NoMemory();
     if (strchr(key, '='))
-        return hy_py_error(state, "the name %R cannot be used: it has a '=' in it", name);
+        return hy_py_error(state, "the name %R cannot be used: it contains '='", name);
     if ((grid ? hy_space_add_grid : hy_space_add)(space, text, &err) < 0)
         return hy_py_raise(state, &err);
     dim = &space->dims[space->count - 1];
     if (dim->kind != HY_DIM_CATEGORY)
         return Py_NewRef(Py_None);
-    return dim->json ? json_objects(value) : objects_of(dim);
+    return dim->json ? json_objects(value) : objects_of_choices(dim);
 }
 
 static int is_number(PyObject *o)
@@ -122,7 +122,7 @@ static PyObject *add_bounds(const struct hy_py_state *state, char *name, PyObjec
     return Py_NewRef(Py_None);
 }
 
-/* The search needs to know how many there are; what they are stays here. */
+/* The search only needs the number of choices; their values stay here. */
 static PyObject *add_choices(const struct hy_py_state *state, char *name, PyObject *values,
                              struct hy_space *space)
 {
@@ -155,9 +155,9 @@ static PyObject *tuple_of(PyObject *value)
 static PyObject *add_values(const struct hy_py_state *state, PyObject *name, PyObject *value, int grid,
                             struct hy_space *space)
 {
-    const char *text = text_of(state, name);
+    const char *text = c_string_of(state, name);
     hy_cleanup_free char *copy = text ? hy_strdup(text) : NULL;
-    int listed = grid || PyObject_HasAttrString(value, "choices");
+    int is_list = grid || PyObject_HasAttrString(value, "choices");
     PyObject *values, *objects;
 
     if (!copy)
@@ -168,7 +168,7 @@ static PyObject *add_values(const struct hy_py_state *state, PyObject *name, PyO
             hy_py_error(state, "'%s' needs a list of values, or a text such as '1..4'; got %R", copy, value);
         return NULL;
     }
-    if (!listed && PyTuple_Size(values) == 2 && is_number(PyTuple_GetItem(values, 0)) &&
+    if (!is_list && PyTuple_Size(values) == 2 && is_number(PyTuple_GetItem(values, 0)) &&
         is_number(PyTuple_GetItem(values, 1)))
         objects = add_bounds(state, copy, values, space);
     else
@@ -186,7 +186,7 @@ static int add_item(const struct hy_py_state *state, PyObject *item, int grid, s
     if (!name || !value)
         return -1;
     if (!PyUnicode_Check(name)) {
-        hy_py_error(state, "the names of a space are texts; got %R", name);
+        hy_py_error(state, "the names of a space must be strings; got %R", name);
         return -1;
     }
     objects = PyUnicode_Check(value) ? add_text(state, name, value, grid, space)

@@ -19,7 +19,7 @@ PARSERS = {
     "client": ["supply_lines"],
     "collective/group": ["endpoint_text", "negotiate"],
     "collective/mesh": ["handshake"],
-    "feed": ["batch", "cast", "gather", "schema", "signature"],
+    "feed": ["batch", "batch_cursor", "cast", "gather", "schema", "signature"],
     "fs": ["glob_pattern"],
     "gpu": ["mps_log"],
     "hdfs": ["cluster", "conf", "files", "input_stream", "output_stream"],

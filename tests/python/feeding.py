@@ -19,7 +19,7 @@ _numbers = itertools.count()
 
 
 class Manager:
-    """What a DataFeed wants of a cluster's node."""
+    """The part of a cluster node that a DataFeed uses."""
 
     def __init__(self, hub: _hopyard.Hub) -> None:
         self.hub = hub
@@ -60,4 +60,4 @@ def wait_for(condition: Callable[[], bool]) -> None:
         if condition():
             return
         ticks.wait(0.01)
-    raise AssertionError("it did not happen")
+    raise AssertionError("timeout")

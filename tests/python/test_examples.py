@@ -106,7 +106,7 @@ def test_what_a_row_lacks_is_told_and_not_written(path: str, tmp_path: Path) -> 
     (tmp_path / "again").write_bytes(_hopyard.write_examples(rows, columns))
     found = [tf.train.Example.FromString(r.numpy()) for r in tf.data.TFRecordDataset(str(tmp_path / "again"))]
     assert found == [tf.train.Example.FromString(example(row)) for row in ROWS]
-    with pytest.raises(ValueError, match="the column 'rare' does not fit together"):
+    with pytest.raises(ValueError, match="the column 'rare' is inconsistent"):
         _hopyard.write_examples(rows, [(*rare[:7], rare[7][1:])])
 
 
@@ -116,7 +116,7 @@ def test_bare_records_are_what_they_are(path: str) -> None:
     assert _hopyard.write_records(column[3], column[4]) == Path(path).read_bytes()
     assert _hopyard.write_records(b"", np.zeros(1, np.int64)) == b""
     for ends in ([], [1], [0, 2], [0, 3, 2], [0, -1]):
-        with pytest.raises(ValueError, match="offsets must begin with 0"):
+        with pytest.raises(ValueError, match="offsets must start at 0"):
             _hopyard.write_records(b"abc", np.array(ends, np.int64))
 
 
@@ -143,12 +143,12 @@ def test_columns_that_do_not_fit_together_are_refused() -> None:
         (1 << 62, 6, good[6]),
     ):
         column = (*good[:part], bad, *good[part + 1 :])
-        with pytest.raises(ValueError, match="the column 'a' does not fit together"):
+        with pytest.raises(ValueError, match="the column 'a' is inconsistent"):
             _hopyard.write_examples(rows, [column])
 
 
 def test_a_closed_one_is_not_read(path: str) -> None:
     reader = _hopyard.Examples(path)
     reader.close()
-    with pytest.raises(ValueError, match="it is closed"):
+    with pytest.raises(ValueError, match="the file is closed"):
         reader.next()

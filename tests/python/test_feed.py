@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows from feeders into a process that trains: what comes is what was put, and nobody waits for the dead."""
+"""Rows from feeders into a training process: rows arrive unchanged, and no process waits for one that is gone."""
 from __future__ import annotations
 
 import os
@@ -50,34 +50,34 @@ ROWS: dict[str, list[Any]] = {
     "large ints": [2**63, 2**200, -(2**63) - 1],
     "bools": [True, False] * 10,
     "text": ["", "a", "ä€😀", "\0", "x" * 1000] * 3,
-    "half a pair": ["\ud800", "a"],
+    "lone surrogate": ["\ud800", "a"],
     "bytes": [b"", b"\0\xff", b"x" * 1000] * 5,
     "dicts": [{"a": i, "b": [1.0, 2.0], "": "x"} for i in range(20)],
     "dicts in another order": [{"a": 1, "b": 2}, {"b": 2, "a": 1}] * 20,
     "dicts of ints": [{1: 2}] * 3,
     "nested": [((i, float(i)), {"x": ["a", "b"], "y": (b"z",)}) for i in range(20)],
     "lists of lists": [[[1.0, 2.0], [3.0, float(i)]] for i in range(20)],
-    "lists that differ": [[1.0] * (i % 4) for i in range(1, 30)],
+    "lists of different lengths": [[1.0] * (i % 4) for i in range(1, 30)],
     "lists of text": [[["a", "bc"][: i % 2 + 1]] for i in range(20)],
     "lists of all kinds": [[1, 2.0, "x", [True]]] * 10,
     "mixed lists": [[1, 2.0, 3]] * 10,
     "empty": [[], (), {}] * 5,
     "empty tuples": [()] * 10,
     "lists that are empty later": [[1], [], [2, 3]] * 5,
-    "nothing": [None] * 10,
-    "now and then nothing": [(1.0, None) if i % 3 else (1.0, 2) for i in range(300)],
-    "types that change": [1.0] * 20 + [1] * 20 + ["x"] * 20 + [None] * 20 + [1.0] * 20,
+    "None": [None] * 10,
+    "sometimes None": [(1.0, None) if i % 3 else (1.0, 2) for i in range(300)],
+    "changing types": [1.0] * 20 + [1] * 20 + ["x"] * 20 + [None] * 20 + [1.0] * 20,
     "functions": [len, Point(1, 2), Point(3, 4)],
     "objects of many kinds": [{1, 2}, range(3), 1j, Ellipsis],
     "arrays": [(np.arange(6, dtype=np.float32).reshape(2, 3) + i, i) for i in range(20)],
-    "arrays that differ": [np.arange(i % 5, dtype=np.int16) for i in range(20)],
-    "rows of arrays that differ": [np.ones((i % 3, 4), np.float16) for i in range(20)],
+    "arrays of different lengths": [np.arange(i % 5, dtype=np.int16) for i in range(20)],
+    "two-dimensional arrays of different lengths": [np.ones((i % 3, 4), np.float16) for i in range(20)],
     "arrays of no dimension": [np.array(1.0)] * 5,
     "empty arrays": [np.empty((0, 7), np.uint8), np.empty((2, 0), np.int64)] * 10,
     "scalars": [np.float32(i) for i in range(20)] + [np.float64(1.5)] * 20,
-    "not in one piece": [np.arange(20).reshape(4, 5)[:, ::2]] * 10 + [np.arange(20).reshape(4, 5).T] * 10,
+    "not contiguous": [np.arange(20).reshape(4, 5)[:, ::2]] * 10 + [np.arange(20).reshape(4, 5).T] * 10,
     "dates": [np.datetime64("2026-01-01"), np.array(["a", "b"]), np.array([None])],
-    "other ends": [np.arange(3, dtype=">i4")] * 10,
+    "other byte order": [np.arange(3, dtype=">i4")] * 10,
     **{dtype: [np.arange(3).astype(dtype), np.arange(3).astype(dtype)] * 10 for dtype in (
         "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
         "float64", "complex64", "longdouble",
@@ -86,7 +86,7 @@ ROWS: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("kind", ROWS)
-def test_rows_come_as_they_were_put(kind: str, name: str, hub: _hopyard.Hub) -> None:
+def test_rows_arrive_unchanged(kind: str, name: str, hub: _hopyard.Hub) -> None:
     rows = ROWS[kind]
     with _hopyard.Source(name) as source:
         for size in (1, 7, len(rows)):
@@ -103,7 +103,7 @@ def test_rows_come_as_they_were_put(kind: str, name: str, hub: _hopyard.Hub) -> 
     assert hub.dropped == 0
 
 
-def test_rows_of_spark_come_as_they_were_put(name: str, hub: _hopyard.Hub) -> None:
+def test_spark_rows_arrive_unchanged(name: str, hub: _hopyard.Hub) -> None:
     from pyspark.sql import Row
 
     rows = [Row(x=float(i), name=f"row {i}", v=[1.0, 2.0]) for i in range(20)] + [Row(1, 2), Row("a", "b")(1, 2)]
@@ -123,10 +123,10 @@ def test_many_rows_go_through_a_small_ring(name: str, hub: _hopyard.Hub) -> None
         found += hub.next_rows(min(333, len(rows) - len(found)), LIMIT_S)[0]
     assert same(found, rows)
     feed.join(LIMIT_S)
-    assert not feed.is_alive(), "who feeds waits for rows to be taken, and for nothing more"
+    assert not feed.is_alive(), "the feeder only waits until its rows are taken"
 
 
-def test_a_row_that_is_too_large_is_told(name: str, hub: _hopyard.Hub) -> None:
+def test_row_larger_than_a_message_is_an_error(name: str, hub: _hopyard.Hub) -> None:
     with _hopyard.Source(name, size=1 << 16) as source:
         for row in ("x" * 100000, {1, "x" * 100000}):
             with pytest.raises(ValueError, match="a row is larger than a message of 32760 bytes"):
@@ -178,7 +178,7 @@ def test_columns_are_put_at_once(name: str, hub: _hopyard.Hub) -> None:
         assert hub.next_rows(2, LIMIT_S)[0] == [(1,), (None,)]
 
 
-def test_batches_of_arrow_come_in_pieces_and_as_they_were_put(name: str, hub: _hopyard.Hub) -> None:
+def test_arrow_batches_are_split_and_arrive_unchanged(name: str, hub: _hopyard.Hub) -> None:
     import datetime
 
     import pyarrow as pa
@@ -214,7 +214,7 @@ def test_batches_of_arrow_come_in_pieces_and_as_they_were_put(name: str, hub: _h
         source.put_arrow([1])
 
 
-def test_pickles_come_to_who_takes_rows(name: str, hub: _hopyard.Hub) -> None:
+def test_pickles_are_accepted_while_rows_are_taken(name: str, hub: _hopyard.Hub) -> None:
     rows = [([i / 7] * 20, i, None if i % 2 else "x") for i in range(30)]
     with _hopyard.Source(name) as source:
         assert source.put(rows[:1]) and not source.takes_pickles
@@ -232,7 +232,7 @@ def test_pickles_come_to_who_takes_rows(name: str, hub: _hopyard.Hub) -> None:
             source.put_pickle("text")
 
 
-def test_columns_are_made_of_pickles_that_are_under_way(name: str, hub: _hopyard.Hub) -> None:
+def test_pending_pickles_are_converted_to_columns(name: str, hub: _hopyard.Hub) -> None:
     with _hopyard.Source(name) as source:
         source.put([([0.0] * 3, 0)])
         feed = _data_feed.DataFeed(Manager(hub))
@@ -250,13 +250,13 @@ def test_columns_are_made_of_pickles_that_are_under_way(name: str, hub: _hopyard
 
 
 def rings() -> set[str]:
-    """Where they are in this process's memory."""
+    """The mappings of rings in this process."""
     with open("/proc/self/maps") as maps:
         return {line.split()[0] for line in maps if "hopyard-ring" in line}
 
 
 def tamper(rings: set[str], before: bytes, after: bytes) -> None:
-    """With what is under way, as a feeder can who means harm: the memory is that of both sides."""
+    """Changes a pending message, as a malicious feeder can, since both processes share the memory."""
     with open("/proc/self/mem", "r+b", buffering=0) as memory:
         for begin, end in ((int(address, 16) for address in ring.split("-")) for ring in rings):
             memory.seek(begin)
@@ -265,10 +265,10 @@ def tamper(rings: set[str], before: bytes, after: bytes) -> None:
                 memory.seek(begin + at)
                 assert memory.write(after) == len(before)
                 return
-    raise AssertionError(f"{before!r} is not under way")
+    raise AssertionError(f"{before!r} is not pending")
 
 
-def test_columns_that_make_no_sense_drop_their_feeder(name: str, hub: _hopyard.Hub) -> None:
+def test_corrupt_columns_drop_their_feeder(name: str, hub: _hopyard.Hub) -> None:
     ends = lambda *of: np.array(of, np.int64).tobytes()  # noqa: E731
     for rows, before, after in ((["a", "bc"], ends(0, 1, 3), ends(0, 9, 3)), (["tampered"], b"tampered", b"\xff" * 8),
                                 ([[1.0], [2.0, 3.0]], ends(0, 1, 3), ends(0, -1, 3))):  # fmt: skip
@@ -281,10 +281,10 @@ def test_columns_that_make_no_sense_drop_their_feeder(name: str, hub: _hopyard.H
                 source.put([1])
 
 
-# ---- a training's view -------------------------------------------------------------------------
+# ---- DataFeed ------------------------------------------------------------------------------------
 
 
-def test_training_goes_over_the_ends_of_partitions(name: str, hub: _hopyard.Hub) -> None:
+def test_training_batches_span_partitions(name: str, hub: _hopyard.Hub) -> None:
     feed = _data_feed.DataFeed(Manager(hub), input_mapping={"image": "x", "label": "y", "a": "z"})
     threads = [threading.Thread(target=_feeders.feeder(name), args=([(i, i + 0.5, "t")] * 10,)) for i in range(3)]
     for thread in threads:
@@ -299,7 +299,7 @@ def test_training_goes_over_the_ends_of_partitions(name: str, hub: _hopyard.Hub)
         thread.join()
 
 
-def test_queues_are_kept_apart(name: str, hub: _hopyard.Hub) -> None:
+def test_queues_are_separate(name: str, hub: _hopyard.Hub) -> None:
     with _hopyard.Source(name, "other") as other, _hopyard.Source(name) as source:
         other.put([1, 2])
         source.put([3])
@@ -307,8 +307,8 @@ def test_queues_are_kept_apart(name: str, hub: _hopyard.Hub) -> None:
         assert _data_feed.DataFeed(Manager(hub), qname_in="other").next_batch(2) == [1, 2]
 
 
-def test_a_managers_own_descriptor_is_heard(name: str, hub: _hopyard.Hub) -> None:
-    class Heard(Manager):
+def test_descriptor_of_the_manager_is_polled(name: str, hub: _hopyard.Hub) -> None:
+    class PolledManager(Manager):
         def fileno(self) -> int:
             return reads
 
@@ -318,7 +318,7 @@ def test_a_managers_own_descriptor_is_heard(name: str, hub: _hopyard.Hub) -> Non
 
     reads, writes = os.pipe()
     os.write(writes, b"x")
-    feed = _data_feed.DataFeed(Heard(hub))
+    feed = _data_feed.DataFeed(PolledManager(hub))
     assert feed.next_batch(5) == [] and feed.should_stop()
     os.close(reads)
     os.close(writes)
@@ -349,7 +349,7 @@ def test_inference_is_one_to_one_across_partitions(size: int, name: str, hub: _h
     assert max(sizes) == 128 and all(sizes)
 
 
-def test_a_batch_of_inference_ends_with_its_partition(name: str, hub: _hopyard.Hub) -> None:
+def test_inference_batch_ends_with_its_partition(name: str, hub: _hopyard.Hub) -> None:
     data = _data_feed.DataFeed(Manager(hub), train_mode=False)
     with _hopyard.Source(name, "input", True) as source:
         source.end_partition()
@@ -357,15 +357,15 @@ def test_a_batch_of_inference_ends_with_its_partition(name: str, hub: _hopyard.H
         source.end_partition()
         source.put([4])
         assert data.next_batch(10) == [1, 2, 3]
-        with pytest.raises(ValueError, match="there are 1 results more than rows that want one"):
+        with pytest.raises(ValueError, match="there are 1 more results than rows that need one"):
             data.batch_results([1, 2, 3, 4])
         assert source.results() == [1, 2, 3]
 
 
-# ---- ends --------------------------------------------------------------------------------------
+# ---- ends ----------------------------------------------------------------------------------------
 
 
-def test_terminate_ends_a_feeder_that_waits_for_room(name: str, hub: _hopyard.Hub) -> None:
+def test_terminate_stops_a_feeder_that_waits_for_space(name: str, hub: _hopyard.Hub) -> None:
     feeder = python("print(_feeders.feeder(name)(([0.5] * 1000) for _ in iter(int, 1)))", name)
     manager = Manager(hub)
     data = _data_feed.DataFeed(manager)
@@ -373,12 +373,12 @@ def test_terminate_ends_a_feeder_that_waits_for_room(name: str, hub: _hopyard.Hu
     data.terminate()
     assert ended(feeder) == (0, "False\n")
     assert manager.state == {"state": "terminating"} and data.should_stop() and data.next_batch(5) == []
-    assert _feeders.feeder(name)([1, 2, 3]) is False  # who comes later
+    assert _feeders.feeder(name)([1, 2, 3]) is False  # a later feeder
     with pytest.raises(hopyard.Error, match="has had enough rows, and has given 0 results for 3"):
         list(_feeders.infer(name, [1, 2, 3]))
 
 
-def test_terminate_ends_another_threads_wait(hub: _hopyard.Hub) -> None:
+def test_terminate_interrupts_another_thread(hub: _hopyard.Hub) -> None:
     data = _data_feed.DataFeed(Manager(hub))
     found: list[Any] = []
     thread = threading.Thread(target=lambda: found.append(data.next_batch(5)))
@@ -388,7 +388,7 @@ def test_terminate_ends_another_threads_wait(hub: _hopyard.Hub) -> None:
     assert found == [[]]
 
 
-def test_a_signals_handler_may_terminate(name: str, hub: _hopyard.Hub) -> None:
+def test_signal_handler_may_terminate(name: str, hub: _hopyard.Hub) -> None:
     with _hopyard.Source(name) as source:
         before = signal.signal(signal.SIGALRM, lambda *_: hub.terminate())
         signal.setitimer(signal.ITIMER_REAL, 0.2)
@@ -399,7 +399,7 @@ def test_a_signals_handler_may_terminate(name: str, hub: _hopyard.Hub) -> None:
         assert source.put([1]) is False
 
 
-def test_a_feeder_that_is_killed_has_given_what_it_put(name: str, hub: _hopyard.Hub) -> None:
+def test_killed_feeder_leaves_its_rows(name: str, hub: _hopyard.Hub) -> None:
     feeder = python("s = _hopyard.Source(name)\ni = 0\nwhile s.put(list(range(i, i + 100))): i += 100", name)
     first, _ = hub.next_rows(1000, LIMIT_S)
     feeder.send_signal(signal.SIGKILL)
@@ -418,7 +418,7 @@ def test_a_feeder_that_is_killed_has_given_what_it_put(name: str, hub: _hopyard.
     assert numbers == list(range(len(numbers))) and len(numbers) % 100 == 0
 
 
-def test_a_feeder_is_told_when_the_consumer_was_killed(name: str) -> None:
+def test_feeder_gets_an_error_when_the_consumer_is_killed(name: str) -> None:
     takes = "print(flush=True)\nh.next_rows(100)\nprint(flush=True)\n"
     consumer = python(f"h = _hopyard.Hub(name)\n{takes}time.sleep(1000)", name)
     assert consumer.stdout and consumer.stdout.readline()
@@ -448,7 +448,7 @@ def test_a_feeder_is_told_when_the_consumer_was_killed(name: str) -> None:
     "h = _hopyard.Hub(name)\ns = _hopyard.Source(name, results=True)\nprint(flush=True)\ns.results()",
     "h = _hopyard.Hub(name)\ns = _hopyard.Source(name)\ns.put([1])\nprint(flush=True)\ns.wait_until_taken()",
 ])  # fmt: skip
-def test_whoever_waits_is_interrupted_by_ctrl_c(code: str, name: str) -> None:
+def test_ctrl_c_interrupts_every_wait(code: str, name: str) -> None:
     process = python(code, name)
     assert process.stdout and process.stdout.readline()
     wait_for(lambda: open(f"/proc/{process.pid}/wchan").read() not in ("", "0") or process.poll() is not None)
@@ -457,7 +457,7 @@ def test_whoever_waits_is_interrupted_by_ctrl_c(code: str, name: str) -> None:
     assert status != 0 and "KeyboardInterrupt" in output
 
 
-def test_rows_are_not_lost_by_an_interrupt(name: str, hub: _hopyard.Hub) -> None:
+def test_interrupt_loses_no_rows(name: str, hub: _hopyard.Hub) -> None:
     def raise_it(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -473,7 +473,7 @@ def test_rows_are_not_lost_by_an_interrupt(name: str, hub: _hopyard.Hub) -> None
         assert hub.next_rows(2, LIMIT_S) == ([1, 2], "") and hub.next_rows(1, LIMIT_S) == ([3], "")
 
 
-def test_what_is_closed_is_told(name: str, hub: _hopyard.Hub) -> None:
+def test_use_after_close_is_an_error(name: str, hub: _hopyard.Hub) -> None:
     source = _hopyard.Source(name)
     source.close()
     with pytest.raises(ValueError, match="the source is closed"):
@@ -490,12 +490,9 @@ def test_what_is_closed_is_told(name: str, hub: _hopyard.Hub) -> None:
     lambda source: source.put([1]) and source.end_partition() and source.wait_until_taken(),
     lambda source: source.put([1]) and source.results(),
 ])  # fmt: skip
-def test_a_feeder_does_not_wait_for_ever(
-    name: str, hub: _hopyard.Hub, wait: Callable[[_hopyard.Source], object]
-) -> None:
+def test_feeder_times_out(name: str, hub: _hopyard.Hub, wait: Callable[[_hopyard.Source], object]) -> None:
     with _hopyard.Source(name, results=True, patience=0.2) as source:
-        with pytest.raises(
-            hopyard.Error, match=f"the process at '{name}' has taken no rows, .* for 0.2 s; raise feed_timeout"
-        ):
+        error = f"the process at '{name}' has taken no rows, .* for 0.2 s; raise feed_timeout"
+        with pytest.raises(hopyard.Error, match=error):
             wait(source)
         assert source.results(0) == []

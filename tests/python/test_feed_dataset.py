@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows as a tf.data.Dataset: all of them once, as they were put, and nobody waits for what does not come."""
+"""Rows as a tf.data.Dataset: each arrives once and unchanged, and no thread waits forever."""
 from __future__ import annotations
 
 import os
@@ -31,16 +31,16 @@ def feeding(name: str, rows: list[Any], size: int = 0) -> threading.Thread:
 
 
 def all_of(feed: _data_feed.DataFeed, batch_size: int, **how: Any) -> list[Any]:
-    """All batches, when those who feed have been started."""
+    """All batches of feeders that have been started."""
     dataset = feed.dataset(batch_size, **how)
     feed.mgr.hub.end()
     return list(dataset)
 
 
-# ---- what comes --------------------------------------------------------------------------------
+# ---- rows --------------------------------------------------------------------------------------
 
 
-def test_rows_come_once_and_as_they_were_put(name: str, feed: _data_feed.DataFeed) -> None:
+def test_rows_arrive_once_and_unchanged(name: str, feed: _data_feed.DataFeed) -> None:
     rows = [([i / 7, 2.0], i, f"t{i}", i % 3 == 0, b"\0" + bytes([i % 256]) * 40) for i in range(1000)]
     thread = feeding(name, rows, 1 << 16)  # a small ring: batches and messages end at different rows
     batches = all_of(feed, 64)
@@ -69,7 +69,7 @@ def test_elements_have_the_structure_of_rows(name: str, feed: _data_feed.DataFee
         source.put([{"b": 1.0, "a": (i, ["x", [1, 2]])} for i in range(4)])
         dataset = feed.dataset(4)
         batch = next(iter(dataset))
-        source.put(list(range(4)))  # another one
+        source.put(list(range(4)))  # of another schema
         single = next(iter(feed.dataset(4)))
     assert list(batch) == ["b", "a"] and isinstance(batch["a"], tuple) and isinstance(batch["a"][1], tuple)
     assert batch["a"][0].numpy().tolist() == [0, 1, 2, 3] and batch["a"][1][0].numpy().tolist() == [b"x"] * 4
@@ -77,7 +77,7 @@ def test_elements_have_the_structure_of_rows(name: str, feed: _data_feed.DataFee
     assert single.numpy().tolist() == [0, 1, 2, 3]
 
 
-def test_an_input_mapping_gives_a_dict_by_tensor(name: str, hub: _hopyard.Hub) -> None:
+def test_input_mapping_gives_a_dict_by_tensor_name(name: str, hub: _hopyard.Hub) -> None:
     feed = _data_feed.DataFeed(Manager(hub), input_mapping={"image": "x", "label": "y"})
     wanted = {"y": tf.TensorSpec([None], tf.int32), "x": tf.TensorSpec([None], tf.float32)}
     for row, how in (((0.5, 7, "more"), {}), ({"p": 0.5, "q": 7}, {}), ((0.5, 7, 1), {"signature": wanted})):
@@ -89,7 +89,7 @@ def test_an_input_mapping_gives_a_dict_by_tensor(name: str, hub: _hopyard.Hub) -
         assert (batch["y"].dtype == tf.int32) == bool(how)
 
 
-def test_what_is_ragged_is_a_ragged_tensor(name: str, feed: _data_feed.DataFeed) -> None:
+def test_ragged_columns_are_ragged_tensors(name: str, feed: _data_feed.DataFeed) -> None:
     rows = [([float(i)] * (i % 4 + 1), ["a"] * (i % 3 + 1), np.ones((i % 2, 3), np.int16)) for i in range(300)]
     rows[1:1] = [([9.0] * 7, ["b"], np.zeros((4, 3), np.int16))]
     thread = feeding(name, rows, 1 << 16)
@@ -102,7 +102,7 @@ def test_what_is_ragged_is_a_ragged_tensor(name: str, feed: _data_feed.DataFeed)
     assert all((a.numpy() == row[2]).all() and a.shape == row[2].shape for a, row in zip(arrays, rows))
 
 
-def test_rows_that_were_pickled_for_next_batch_come_too(name: str, feed: _data_feed.DataFeed) -> None:
+def test_pending_pickles_are_converted_to_tensors(name: str, feed: _data_feed.DataFeed) -> None:
     with _hopyard.Source(name) as source:
         source.put([([0.0] * 3, 0)])
         assert feed.next_batch(1) == [([0.0] * 3, 0)]
@@ -121,11 +121,11 @@ def test_rows_that_were_pickled_for_next_batch_come_too(name: str, feed: _data_f
 
 
 @pytest.mark.parametrize("nonsense, error", [(b"nonsense", pickle.UnpicklingError), (pickle.dumps(7), ValueError)])
-def test_a_pickle_that_nobody_can_read_ends_its_feeder(
+def test_invalid_pickle_drops_its_feeder(
     name: str, feed: _data_feed.DataFeed, monkeypatch: pytest.MonkeyPatch, nonsense: bytes, error: type[Exception]
 ) -> None:
-    said: list[Any] = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda what: said.append(what.exc_type))
+    raised: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda what: raised.append(what.exc_type))
     with _hopyard.Source(name) as source:
         source.put([(1.0,)])
         assert feed.next_batch(1) == [(1.0,)]
@@ -136,10 +136,10 @@ def test_a_pickle_that_nobody_can_read_ends_its_feeder(
         thread.join()
         with pytest.raises(_hopyard.Error, match="is gone"):
             source.wait_until_taken()
-    assert said == [error]
+    assert raised == [error]
 
 
-def test_columns_of_arrow_come_as_they_were_put(name: str, feed: _data_feed.DataFeed) -> None:
+def test_arrow_columns_arrive_unchanged(name: str, feed: _data_feed.DataFeed) -> None:
     import pyarrow as pa
 
     values = np.arange(5000, dtype=np.float32).reshape(1000, 5)
@@ -149,12 +149,12 @@ def test_columns_of_arrow_come_as_they_were_put(name: str, feed: _data_feed.Data
     with _hopyard.Source(name) as source:
         assert all(_feeders.put_arrow(source, batch) for batch in table.to_batches())
         source.end_partition()
-        batches = all_of(feed, 300)  # Arrow's lists may differ in length, but these do not
+        batches = all_of(feed, 300)  # ragged by type, but all of one length
     assert [x.shape for x, _ in batches] == [(300, 5)] * 3 + [(100, 5)]
     assert (np.concatenate([x for x, _ in batches]) == values).all() and batches[3][1][99].numpy() == b"999"
 
 
-def test_several_feeders_lose_and_double_nothing(name: str, feed: _data_feed.DataFeed) -> None:
+def test_several_feeders_lose_and_duplicate_nothing(name: str, feed: _data_feed.DataFeed) -> None:
     code = "n = int(sys.argv[2])\n_feeders.feeder(name, size=1 << 16)(([float(i)] * 50, i) for i in range(n, n + 5000))"
     feeders = [python(code, name, str(i * 5000)) for i in range(3)]
     dataset = feed.dataset(128, drop_remainder=True).map(lambda x, y: (x[:, 3], y)).prefetch(4)
@@ -169,11 +169,11 @@ def test_several_feeders_lose_and_double_nothing(name: str, feed: _data_feed.Dat
     assert len(found) == len(set(found)) == 15000 // 128 * 128 and feed.should_stop()
 
 
-def test_what_one_reader_leaves_the_next_one_has(name: str, feed: _data_feed.DataFeed) -> None:
+def test_the_next_reader_continues_where_the_last_one_stopped(name: str, feed: _data_feed.DataFeed) -> None:
     with _hopyard.Source(name) as source:
         source.put(list(range(100)))
         options = tf.data.Options()
-        options.experimental_optimization.inject_prefetch = False  # or TensorFlow takes some ahead
+        options.experimental_optimization.inject_prefetch = False  # or TensorFlow takes some in advance
         options.experimental_optimization.map_parallelization = False
         taken = [b.numpy().tolist() for b in feed.dataset(10).take(2).with_options(options)]
         assert taken == [list(range(10)), list(range(10, 20))]
@@ -181,10 +181,10 @@ def test_what_one_reader_leaves_the_next_one_has(name: str, feed: _data_feed.Dat
         assert next(iter(feed.dataset(70))).numpy().tolist() == list(range(30, 100))
 
 
-# ---- what is wanted ----------------------------------------------------------------------------
+# ---- signatures --------------------------------------------------------------------------------
 
 
-def test_a_signature_casts_what_is_safe(name: str, feed: _data_feed.DataFeed) -> None:
+def test_signature_casts_safely(name: str, feed: _data_feed.DataFeed) -> None:
     kinds = (tf.float32, tf.int32, tf.float16, tf.uint8, tf.float64, tf.int64)
     rows = [(i / 4, i, i / 2, i % 200, i, True) for i in range(500)]
     thread = feeding(name, rows)
@@ -196,15 +196,15 @@ def test_a_signature_casts_what_is_safe(name: str, feed: _data_feed.DataFeed) ->
 
 
 @pytest.mark.parametrize(("rows", "spec", "match"), [
-    ([(1.5, 2)] * 3, (("f", []), ("i", [])), "column 0: float64 came, and int32 is wanted, which it cannot be cast to"),
-    ([("a", 2)] * 3, (("d", []), ("i", [])), "column 0: str came, and float32 is wanted"),
-    ([([1.0, 2.0], 2)] * 3, (("d", [3]), ("i", [])), r"column 0: rows of the shape \(2,\) came, and \(3,\) is wanted"),
-    ([(1.0, 2**40)] * 3, (("d", []), ("i", [])), "column 1: a number came that is none of int32"),
-    ([(1.0, 2, 3)] * 3, (("d", []), ("i", [])), r"rows came as \(fii\), and \(aa\) is wanted.*next_batch or columns"),
-    ([(1.0, None)] * 3, (("d", []), ("i", [])), "rows came that have no columns, and were pickled.*next_batch or col"),
+    ([(1.5, 2)] * 3, (("f", []), ("i", [])), "column 0: received float64, which cannot be cast to int32 safely"),
+    ([("a", 2)] * 3, (("d", []), ("i", [])), "column 0: received str, which cannot be cast to float32"),
+    ([([1.0, 2.0], 2)] * 3, (("d", [3]), ("i", [])), r"column 0: received rows of shape \(2,\), but expected \(3,\)"),
+    ([(1.0, 2**40)] * 3, (("d", []), ("i", [])), "column 1: received a number that int32 cannot hold"),
+    ([(1.0, 2, 3)] * 3, (("d", []), ("i", [])), r"received rows of the form \(fii\), but expected \(aa\).*next_batch"),
+    ([(1.0, None)] * 3, (("d", []), ("i", [])), "received pickled rows, which have no columns.*next_batch or columns"),
     ([([1.0], 1), ([1.0, 2.0], 2)], (("d", [1]), ("i", [])), "column 0: rows differ in length.*RaggedTensorSpec"),
 ])  # fmt: skip
-def test_what_is_not_wanted_is_told(
+def test_rows_that_do_not_match_are_an_error(
     rows: list[Any], spec: Any, match: str, name: str, feed: _data_feed.DataFeed
 ) -> None:
     kinds = {"f": tf.int32, "d": tf.float32, "i": tf.int32}
@@ -213,15 +213,15 @@ def test_what_is_not_wanted_is_told(
         source.put(rows)
         with pytest.raises(tf.errors.InvalidArgumentError, match=match):
             next(iter(feed.dataset(2, signature=signature)))
-        assert feed.next_batch(len(rows)) == rows  # they are still there
+        assert feed.next_batch(len(rows)) == rows  # they are still in the queue
 
 
-def test_rows_that_change_are_told_after_those_before(name: str, feed: _data_feed.DataFeed) -> None:
+def test_changed_rows_are_an_error_after_the_rows_before_them(name: str, feed: _data_feed.DataFeed) -> None:
     with _hopyard.Source(name) as source:
         source.put([1.0] * 50 + ["x"] * 3)
         batches = iter(feed.dataset(30))
         assert [len(next(batches)), len(next(batches))] == [30, 20]
-        with pytest.raises(tf.errors.InvalidArgumentError, match="str came, and float64 is wanted"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="received str, which cannot be cast to float64"):
             next(batches)
         assert feed.next_batch(3) == ["x"] * 3
         source.put([None] * 3)
@@ -229,7 +229,7 @@ def test_rows_that_change_are_told_after_those_before(name: str, feed: _data_fee
             feed.dataset(3)
 
 
-def test_a_signature_may_want_rows_ragged_or_of_any_shape(name: str, feed: _data_feed.DataFeed) -> None:
+def test_signature_may_be_ragged_or_leave_the_shape_open(name: str, feed: _data_feed.DataFeed) -> None:
     with _hopyard.Source(name) as source:
         source.put([([1.0, 2.0], [[1, 2], [3, 4]])] * 4)
         source.put([([3.0] * (i + 1), [[5, 6], [7, 8]]) for i in range(4)])
@@ -238,7 +238,7 @@ def test_a_signature_may_want_rows_ragged_or_of_any_shape(name: str, feed: _data
     assert batch[0].to_list() == [[1.0, 2.0]] * 4 + [[3.0] * (i + 1) for i in range(4)] and batch[1].shape == (8, 2, 2)
 
 
-def test_signatures_that_mean_nothing_are_refused(feed: _data_feed.DataFeed, hub: _hopyard.Hub) -> None:
+def test_invalid_signatures_are_refused(feed: _data_feed.DataFeed, hub: _hopyard.Hub) -> None:
     for signature, match in ((tf.TensorSpec([], tf.int64), "the first dimension is"), (3, "a signature has"),
                              (tf.TensorSpec([None], tf.complex64), "has no complex64"),
                              (tf.TensorSpec([7], tf.int64), "wants batches of 7")):  # fmt: skip
@@ -280,7 +280,7 @@ def test_inference_is_one_to_one_across_partitions(ahead: int, name: str, hub: _
     assert max(sizes) == 128 and all(sizes)
 
 
-def test_a_batch_of_inference_ends_with_its_partition(name: str, hub: _hopyard.Hub) -> None:
+def test_inference_batch_ends_with_its_partition(name: str, hub: _hopyard.Hub) -> None:
     feed = _data_feed.DataFeed(Manager(hub), train_mode=False)
     with _hopyard.Source(name, "input", True) as source:
         source.end_partition()
@@ -296,7 +296,7 @@ def test_a_batch_of_inference_ends_with_its_partition(name: str, hub: _hopyard.H
 # ---- ends --------------------------------------------------------------------------------------
 
 
-def test_terminate_ends_a_dataset_that_waits(name: str, feed: _data_feed.DataFeed) -> None:
+def test_terminate_ends_a_waiting_dataset(name: str, feed: _data_feed.DataFeed) -> None:
     feeder = python("print(_feeders.feeder(name)(([0.5] * 1000) for _ in iter(int, 1)))", name)
     batches = iter(feed.dataset(16).prefetch(2))
     assert len(next(batches)) == 16
@@ -305,7 +305,7 @@ def test_terminate_ends_a_dataset_that_waits(name: str, feed: _data_feed.DataFee
     assert feeder.communicate(timeout=LIMIT_S)[0] == b"False\n"
 
 
-def test_another_thread_that_takes_rows_is_told_of(name: str, feed: _data_feed.DataFeed, hub: _hopyard.Hub) -> None:
+def test_taking_rows_from_two_threads_is_an_error(name: str, feed: _data_feed.DataFeed, hub: _hopyard.Hub) -> None:
     found: list[Any] = []
     dataset = feed.dataset(4, signature=tf.TensorSpec([None], tf.int64))
     thread = threading.Thread(target=lambda: found.extend(dataset))
@@ -323,7 +323,7 @@ def test_another_thread_that_takes_rows_is_told_of(name: str, feed: _data_feed.D
     assert found == [] and feed.should_stop() and not thread.is_alive()
 
 
-def test_a_feeder_that_is_killed_has_given_what_it_put(name: str, feed: _data_feed.DataFeed, hub: _hopyard.Hub) -> None:
+def test_killed_feeder_leaves_its_rows(name: str, feed: _data_feed.DataFeed, hub: _hopyard.Hub) -> None:
     feeder = python("s = _hopyard.Source(name)\ni = 0\nwhile s.put(list(range(i, i + 100))): i += 100", name)
     batches = iter(feed.dataset(70))
     found = np.concatenate([next(batches) for _ in range(10)]).tolist()
@@ -335,8 +335,8 @@ def test_a_feeder_that_is_killed_has_given_what_it_put(name: str, feed: _data_fe
     assert found == list(range(len(found))) and len(found) % 100 == 0
 
 
-def test_the_managers_own_descriptor_is_heard_meanwhile(name: str, hub: _hopyard.Hub) -> None:
-    class Heard(Manager):
+def test_descriptor_of_the_manager_is_polled(name: str, hub: _hopyard.Hub) -> None:
+    class PolledManager(Manager):
         def fileno(self) -> int:
             return reads
 
@@ -345,7 +345,7 @@ def test_the_managers_own_descriptor_is_heard_meanwhile(name: str, hub: _hopyard
             self.hub.end()
 
     reads, writes = os.pipe()
-    feed = _data_feed.DataFeed(Heard(hub))
+    feed = _data_feed.DataFeed(PolledManager(hub))
     batches = iter(feed.dataset(5, signature=tf.TensorSpec([None], tf.int64)))
     threading.Timer(0.3, os.write, (writes, b"x")).start()
     assert list(batches) == [] and feed.should_stop()
@@ -354,34 +354,34 @@ def test_the_managers_own_descriptor_is_heard_meanwhile(name: str, hub: _hopyard
     os.close(writes)
 
 
-def test_an_iterator_that_waits_may_be_dropped(name: str, feed: _data_feed.DataFeed) -> None:
+def test_waiting_iterator_may_be_deleted(name: str, feed: _data_feed.DataFeed) -> None:
     with _hopyard.Source(name) as source:
         source.put(list(range(25)))
         batches = iter(feed.dataset(10).prefetch(4))
         assert next(batches).numpy().tolist() == list(range(10))
         ticks = threading.Event()
-        ticks.wait(0.3)  # it has 5 rows of a third, and waits
-        del batches  # would hang
+        ticks.wait(0.3)  # it holds 5 rows of a third batch, and waits
+        del batches  # must not hang
         source.put(list(range(25, 30)))
         assert next(iter(feed.dataset(5))).numpy()[-1] <= 29
 
 
 @pytest.mark.parametrize("ahead", [0, 2])
-def test_take_ends_though_the_feed_goes_on(ahead: int, name: str, feed: _data_feed.DataFeed) -> None:
-    """No thread of tf.data's may wait for the row after the last one that is wanted."""
+def test_take_ends_while_the_feed_continues(ahead: int, name: str, feed: _data_feed.DataFeed) -> None:
+    """No thread of tf.data may wait for rows after the last one that is used."""
     with _hopyard.Source(name) as source:
         source.put([(i, float(i)) for i in range(20)])
         batches = feed.dataset(10).take(2)
         batches = batches.prefetch(ahead) if ahead else batches
 
         @tf.function
-        def count() -> tf.Tensor:  # tunes itself, as Keras's loop does
+        def count() -> tf.Tensor:  # with autotuning, as in the loop of Keras
             return batches.reduce(0, lambda n, batch: n + tf.size(batch[0]))
 
         assert int(count()) == 20
 
 
-def test_a_process_may_end_while_a_dataset_waits(name: str) -> None:
+def test_process_may_exit_while_a_dataset_waits(name: str) -> None:
     code = """
 import tensorflow as tf
 from hopyard._feed.data_feed import DataFeed
@@ -401,7 +401,7 @@ print("waits", flush=True)
         assert (process.returncode, out) == (3 if "exit" in end else 0, b"waits\n"), err.decode()
 
 
-# ---- with what trains --------------------------------------------------------------------------
+# ---- training ----------------------------------------------------------------------------------
 
 
 def test_keras_learns_from_a_feed(name: str, feed: _data_feed.DataFeed) -> None:
@@ -422,7 +422,7 @@ def test_keras_learns_from_a_feed(name: str, feed: _data_feed.DataFeed) -> None:
     assert np.allclose(model.get_weights()[0].ravel(), [1.0, -2.0, 3.0, 0.5], atol=0.05) and feed.should_stop()
 
 
-def test_a_strategy_distributes_it(name: str, feed: _data_feed.DataFeed) -> None:
+def test_strategy_distributes_a_feed(name: str, feed: _data_feed.DataFeed) -> None:
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     thread = feeding(name, [float(i) for i in range(100)])
     feed.mgr.hub.end()

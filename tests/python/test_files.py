@@ -174,7 +174,7 @@ def test_bytes_are_read_at_any_place(folder):
         assert file.pread(3, 255) == b"\xff\x00\x01"
         assert file.pread(-1, 256 * 1023) == file.pread(1 << 60, 256 * 1023) == bytes(range(256))
         assert file.pread(-1, 1 << 40) == file.pread(10, 1 << 40) == b""
-        with pytest.raises(ValueError, match="an offset is 0 or more"):
+        with pytest.raises(ValueError, match="an offset must be 0 or more"):
             file.pread(1, -1)
     assert file.closed
     for call in (lambda: file.pread(1, 0), lambda: file.preadinto(bytearray(1), 0), lambda: file.size):

@@ -165,14 +165,14 @@ X = {"x": (0.0, 1.0)}
         (lambda: Grid({"x": 3}), "'x' needs a list of values"),
         (lambda: Grid({"x": "0.1..0.5"}), "a grid takes values"),
         (lambda: Grid([1, 2]), "a space is a dict"),
-        (lambda: Grid({1: [2]}), "names of a space are texts"),
+        (lambda: Grid({1: [2]}), "names of a space must be strings"),
         (lambda: Grid({"a=b": [2]}), "cannot be used"),
         (lambda: Grid({"a=b": "1..2"}), "cannot be used"),
         (lambda: Grid({"a\0b": [2]}), "cannot be used"),
         (lambda: Grid({"a": "1\0,2"}), "cannot be used"),
         (lambda: Grid({"\ud800": [2]}), "cannot be used"),
         (lambda: Grid({"x": "0..9007199254740992", "y": "0..4095"}), "too many trials"),
-        (lambda: Grid(X, direction="up"), "no direction 'up'"),
+        (lambda: Grid(X, direction="up"), "unknown direction 'up'"),
         (lambda: Random({}), "nothing to vary"),
         (lambda: Random({"x": (0, math.inf)}), "finite"),
         (lambda: Random({"x": (0, 10**400)}), "finite"),
@@ -185,7 +185,7 @@ X = {"x": (0.0, 1.0)}
         (lambda: Evolution(X, generations=0), "generations is 0"),
         (lambda: Evolution(X, mutation=3), "mutation is 3"),
         (lambda: Evolution(X, crossover=-0.5), "crossover is -0.5"),
-        (lambda: Evolution(X, strategy="best"), "no strategy 'best'"),
+        (lambda: Evolution(X, strategy="best"), "unknown strategy 'best'"),
     ],
 )
 def test_bad_input_raises_one_family_with_a_sentence(make, sentence):
@@ -207,7 +207,7 @@ def test_wrong_types_are_type_errors():
 
 def test_only_open_trials_can_be_told():
     search = Random(X, seed=1)
-    with pytest.raises(hopyard.Error, match="trial 1 was never asked for, or was told already"):
+    with pytest.raises(hopyard.Error, match="trial 1 was never asked for, or its result is already known"):
         search.tell(Trial(1, {}), 0.5)
     trial = search.ask()
     search.tell(trial, 0.5)

@@ -365,8 +365,7 @@ def test_a_thread_that_comes_later_is_refused_until_it_is_gone(tmp_path):
     with Server(tmp_path, idle, ["later"]) as server:
         send_signal(server, signal.SIGUSR1)
         assert server.fork().answer == (
-            "refuse the process that trials are forked from has 2 threads, "
-            "so this trial starts in a fresh interpreter\n"
+            "refuse the fork server has 2 threads, so this trial starts in a new interpreter\n"
         )
         send_signal(server, signal.SIGUSR2)
         assert server.run()[0] == 0
@@ -375,11 +374,11 @@ def test_a_thread_that_comes_later_is_refused_until_it_is_gone(tmp_path):
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        ({"cwd": "/none/such"}, "error cannot enter the trial's folder '/none/such': No such file or directory\n"),
+        ({"cwd": "/none/such"}, "error cannot enter the trial's directory '/none/such': No such file or directory\n"),
         ({"tag": "x" * 65}, f"error the tag '{'x' * 65}' is longer than 64 bytes\n"),
-        ({"word": b"spoon"}, "error the agent asks for 'spoon'; is it of another version?\n"),
+        ({"word": b"spoon"}, "error unknown request 'spoon' from the agent; is it of another version?\n"),
         ({"keep": [0] * 248},
-         "error the agent sent 253 files, which is not from 5 to 205; is it of another version?\n"),
+         "error the agent sent 253 descriptors, but 5 to 205 are expected; is it of another version?\n"),
         ({"cgroup": "/dev/full"}, "error cannot enter the trial's cgroup: No space left on device\n"),
     ],
 )
@@ -401,7 +400,7 @@ def test_what_cannot_be_done_is_a_sentence_and_the_server_goes_on(tmp_path, aske
 def test_a_payload_that_makes_no_sense_is_refused(tmp_path, payload):
     with Server(tmp_path, idle) as server:
         answer = server.fork(payload=payload).answer
-        assert answer == "error what the trial is to start with makes no sense; is the agent of another version?\n"
+        assert answer == "error invalid request for a trial; is the agent of another version?\n"
 
 
 def test_a_request_without_a_way_to_answer_is_dropped(tmp_path):

@@ -516,10 +516,10 @@ def test_report_waits_without_holding_other_threads_up(monkeypatch, tmp_path):
     [
         ({}, "nothing to report; try hopyard.report"),
         ({"accuracy": "0.9"}, r"'accuracy' is '0.9' \(str\), which is not a number"),
-        ({"accuracy": 1, "step": -1}, "step takes a whole number from 0 on, not -1"),
-        ({"accuracy": 1, "step": 0.5}, "step takes a whole number from 0 on, not 0.5"),
-        ({f"m{i}": i for i in range(65)}, "at most 64 values at once"),
-        ({"a\0b": 1}, r"'a\\x00b' is no name for a value"),
+        ({"accuracy": 1, "step": -1}, "step must be an integer of 0 or more, not -1"),
+        ({"accuracy": 1, "step": 0.5}, "step must be an integer of 0 or more, not 0.5"),
+        ({f"m{i}": i for i in range(65)}, "at most 64 values can be reported at once"),
+        ({"a\0b": 1}, r"'a\\x00b' is not a valid name for a value"),
     ],
 )
 def test_report_refuses_with_a_sentence(monkeypatch, arguments, sentence):
