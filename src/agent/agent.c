@@ -566,21 +566,8 @@ static const char usage[] =
 
 static int parse_join(struct settings *s, const char *text, struct hy_err *err)
 {
-    const char *colon = strrchr(text, ':');
-    const char *end = colon;
-    uint64_t port;
-
-    if (!colon || hy_parse_u64(colon + 1, &port) < 0 || port == 0 || port > 65535)
+    if (hy_parse_host_port(text, s->host, sizeof s->host, &s->port) < 0 || s->port == 0)
         return hy_err_set(err, -EINVAL, "--join takes HOST:PORT, not '%s'", text);
-    if (*text == '[' && end > text && end[-1] == ']') {
-        text++;
-        end--;
-    }
-    if (end == text || (size_t)(end - text) >= sizeof s->host)
-        return hy_err_set(err, -EINVAL, "--join takes HOST:PORT, not '%s'", text);
-    memcpy(s->host, text, (size_t)(end - text));
-    s->host[end - text] = '\0';
-    s->port = (uint16_t)port;
     return 0;
 }
 

@@ -49,13 +49,8 @@ int hy_agent_trial_add_output(struct trial *t, uint32_t stream, uint64_t bytes)
 static int add_metric(void *arg, const char *name, double value)
 {
     struct trial *t = arg;
-    Hy__Metric **more = hy_reallocarray(t->metrics, t->metric_count + 1, sizeof *more);
-    Hy__Metric *m;
+    Hy__Metric *m = hy_array_grow(t->metrics, t->metric_count) < 0 ? NULL : hy_malloc(sizeof *m);
 
-    if (!more)
-        return -ENOMEM;
-    t->metrics = more;
-    m = hy_malloc(sizeof *m);
     if (!m)
         return -ENOMEM;
     hy__metric__init(m);

@@ -157,13 +157,10 @@ static void over_files(struct trial *t)
 
 static int add_piece(struct upload *u, const char *path, uint64_t from, uint64_t to)
 {
-    struct piece *more = hy_reallocarray(u->pieces, u->count + 1, sizeof *more);
-
-    if (!more)
+    if (hy_array_grow(u->pieces, u->count) < 0)
         return -ENOMEM;
-    u->pieces = more;
-    more[u->count] = (struct piece){.path = hy_strdup(path), .from = from, .to = to};
-    if (!more[u->count].path)
+    u->pieces[u->count] = (struct piece){.path = hy_strdup(path), .from = from, .to = to};
+    if (!u->pieces[u->count].path)
         return -ENOMEM;
     u->count++;
     return 0;
@@ -185,13 +182,10 @@ static struct events *find_events(const struct upload *u, const char *path)
 
 static struct events *add_events(struct upload *u, const char *path)
 {
-    struct events *more = hy_reallocarray(u->events, u->event_count + 1, sizeof *more);
-
-    if (!more)
+    if (hy_array_grow(u->events, u->event_count) < 0)
         return NULL;
-    u->events = more;
-    more[u->event_count] = (struct events){.path = hy_strdup(path)};
-    return more[u->event_count].path ? &more[u->event_count++] : NULL;
+    u->events[u->event_count] = (struct events){.path = hy_strdup(path)};
+    return u->events[u->event_count].path ? &u->events[u->event_count++] : NULL;
 }
 
 static struct trial *walking; /* nftw has no argument for its callback */

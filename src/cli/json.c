@@ -119,7 +119,7 @@ int hy_teller_begin(struct hy_teller *s, const Hy__Update *u, struct hy_out *out
     if (!s->begun && s->json)
         hy_json_begin(s, u, out);
     else if (!s->begun)
-        hy_plain_begin(s, u, out);
+        hy_stateless_begin(s, u, out);
     s->begun = true;
     return out->rc;
 }
@@ -130,7 +130,7 @@ int hy_teller_update(struct hy_teller *s, const Hy__Update *u, struct hy_out *ou
     if (s->json)
         hy_json_update(s, u, out);
     else
-        hy_plain_update(s, u, out);
+        hy_stateless_update(s, u, out);
     return out->rc;
 }
 
@@ -139,7 +139,7 @@ int hy_teller_note(const struct hy_teller *s, int64_t run, const char *text, str
     if (s->json)
         hy_json_note(run, text, out);
     else
-        hy_plain_note(text, out);
+        hy_stateless_note(text, out);
     return out->rc;
 }
 

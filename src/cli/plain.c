@@ -9,7 +9,7 @@
 #include "driver/driver.h"
 
 /* "run 3 digits: 100 trials, 2 slots, seed 7, logs in …" */
-void hy_plain_begin(const struct hy_teller *s, const Hy__Update *u, struct hy_out *out)
+void hy_stateless_begin(const struct hy_teller *s, const Hy__Update *u, struct hy_out *out)
 {
     hy_outf(out, "run %lld", (long long)u->run);
     if (u->name[0]) {
@@ -93,14 +93,14 @@ static void end(const Hy__Update *u, struct hy_out *out)
         hy_out_str(out, hy_resume_clause(u->resume, u->run, "'", after, text, sizeof text));
 }
 
-void hy_plain_note(const char *text, struct hy_out *out)
+void hy_stateless_note(const char *text, struct hy_out *out)
 {
     hy_out_str(out, "note: ");
     hy_out_value(out, text);
     hy_out_str(out, "\n");
 }
 
-void hy_plain_update(struct hy_teller *s, const Hy__Update *u, struct hy_out *out)
+void hy_stateless_update(struct hy_teller *s, const Hy__Update *u, struct hy_out *out)
 {
     if (hy_teller_new_tensorboard(s, u)) {
         hy_out_str(out, "tensorboard ");
@@ -110,7 +110,7 @@ void hy_plain_update(struct hy_teller *s, const Hy__Update *u, struct hy_out *ou
     for (size_t i = hy_teller_skip(s, u->n_ended); i < u->n_ended; i++)
         trial(s, u, u->ended[i], out);
     for (size_t i = 0; i < u->n_notes; i++)
-        hy_plain_note(u->notes[i], out);
+        hy_stateless_note(u->notes[i], out);
     if (u->last)
         end(u, out);
 }

@@ -34,11 +34,11 @@ size_t hy_teller_skip(struct hy_teller *s, size_t count);
 /* Is the update's TensorBoard one that was not told of? From now on it was. */
 bool hy_teller_new_tensorboard(struct hy_teller *s, const Hy__Update *u);
 /* The two ways of telling. */
-void hy_plain_begin(const struct hy_teller *s, const Hy__Update *u, struct hy_out *out);
+void hy_stateless_begin(const struct hy_teller *s, const Hy__Update *u, struct hy_out *out);
 void hy_json_begin(const struct hy_teller *s, const Hy__Update *u, struct hy_out *out);
-void hy_plain_update(struct hy_teller *s, const Hy__Update *u, struct hy_out *out);
+void hy_stateless_update(struct hy_teller *s, const Hy__Update *u, struct hy_out *out);
 void hy_json_update(struct hy_teller *s, const Hy__Update *u, struct hy_out *out);
-void hy_plain_note(const char *text, struct hy_out *out);
+void hy_stateless_note(const char *text, struct hy_out *out);
 void hy_json_note(int64_t run, const char *text, struct hy_out *out);
 
 #endif
