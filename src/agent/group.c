@@ -342,7 +342,7 @@ void hy_agent_group_word(struct agent *a, const Hy__GroupWord *word)
     Hy__GroupWord copy = *word;
 
     if (takes_rows(word))
-        hy_agent_leave(a);
+        hy_agent_detach(a);
     if (t && t->member.node && is_for_a_node(word))
         tell(t, t->member.node, &copy);
     else if (!t || !t->member.conn || !is_current(t, word))
