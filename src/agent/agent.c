@@ -28,17 +28,17 @@
 #define GRACE_MS 5000
 #define LINGER_MS 2000
 
-/* What the command line says. */
+/* From the command line. */
 struct settings {
     char host[256];
     uint16_t port;
     const char *identity, *name, *key_file, *python, *work;
     bool until_eof, own_environment;
     int hold_fd; /* a lock of the run; -1: none */
-    uint64_t companion; /* a process: we end with it */
+    uint64_t companion; /* a PID: we end with it */
     uint64_t container_root, container_limit, container_spare;
     uint64_t slots, open_files;
-    char unit[32]; /* names the cgroup, for the supervisor and the reaper alike */
+    char unit[32]; /* names the cgroup, for the supervisor and the reaper */
     char made_identity[32];
     uint8_t key[HY_KEY_SIZE];
 };
@@ -52,19 +52,19 @@ static void close_walk(uv_handle_t *h, void *arg)
         uv_close(h, NULL);
 }
 
-/* Everything is ended: says goodbye, so that the driver need not wait for us. */
-static void leave_when_idle(struct agent *a)
+/* When all trials have ended: sends Bye, so that the driver need not wait for us. */
+static void exit_when_idle(struct agent *a)
 {
     Hy__Bye bye = HY__BYE__INIT;
     Hy__Control m = HY__CONTROL__INIT;
 
     if (!a->ending || a->trials.count)
         return;
-    if (a->function.server && !hy_agent_standby_next(a)) {
+    if (a->function.server && !hy_agent_standby_is_next(a)) {
         hy_agent_function_end(a);
         return;
     }
-    if (!hy_agent_lend_left(a) || (hy_agent_standby_next(a) && hy_agent_stand_by(a)))
+    if (!hy_agent_gpus_close(a) || (hy_agent_standby_is_next(a) && hy_agent_standby_enter(a)))
         return;
     if (a->function.server) /* it cannot wait for another run */
         return;
@@ -72,7 +72,7 @@ static void leave_when_idle(struct agent *a)
     m.body_case = HY__CONTROL__BODY_BYE;
     m.bye = &bye;
     if (a->peer && hy_peer_send(a->peer, &m) < 0)
-        hy_warn("cannot say goodbye");
+        hy_warn("cannot send Bye");
     hy_net_flush(a->net);
     uv_stop(&a->loop);
 }
@@ -82,14 +82,14 @@ static bool is_waiting(const struct trial *t)
     return t->incoming || !hy_list_empty(&t->waiting) || (t->lease && !t->has_gpus) || (t->core && !t->has_core);
 }
 
-/* While its process runs only its events go, and it is not over. */
+/* While its process runs only events are uploaded. */
 static bool is_uploading(const struct trial *t)
 {
     return t->upload && !t->process;
 }
 
-/* Forgets trials that have no process. */
-static void drop(struct agent *a, bool (*which)(const struct trial *))
+/* Frees trials that have no process. */
+static void drop_trials(struct agent *a, bool (*which)(const struct trial *))
 {
     struct trial *t;
 
@@ -105,10 +105,10 @@ void hy_agent_end(struct agent *a, int status, const char *why)
     struct trial *t;
 
     if (a->ending) {
-        a->is_unwanted = true;
+        a->has_other_reason = true;
         return;
     }
-    hy_agent_standby_over(a);
+    hy_agent_standby_cancel(a);
     hy_log(status ? HY_LOG_ERROR : HY_LOG_INFO, "ending why=\"%s\" trials=%zu", why, a->trials.count);
     a->ending = true;
     a->exit_status = status;
@@ -116,7 +116,7 @@ void hy_agent_end(struct agent *a, int status, const char *why)
     for (size_t i = 0; (t = hy_map_next(&a->trials, &i));)
         if (t->process)
             hy_agent_trial_kill(t, GRACE_MS);
-    drop(a, is_waiting);
+    drop_trials(a, is_waiting);
 }
 
 void hy_agent_send(struct agent *a, const Hy__Control *m)
@@ -125,7 +125,7 @@ void hy_agent_send(struct agent *a, const Hy__Control *m)
 
     if (rc < 0) {
         hy_error("cannot queue a message error=%s", strerror(-rc));
-        hy_agent_end(a, 1, "no memory for messages");
+        hy_agent_end(a, 1, "out of memory for messages");
     }
 }
 
@@ -145,10 +145,10 @@ void hy_agent_note(struct agent *a, const char *fmt, ...)
     hy_agent_send(a, &m);
 }
 
-/* ---- what the driver says ------------------------------------------------- */
+/* ---- messages from the driver --------------------------------------------- */
 
-/* Words of the environment that belong to the host, not to the user's terminal. */
-static bool is_of_host(const char *entry)
+/* Variables that belong to the host, not to the user's session. */
+static bool is_host_variable(const char *entry)
 {
     static const char *const names[] = {"HOME=", "USER=", "LOGNAME=", "SHELL=", "TMPDIR=", "HOSTNAME=", "MAIL=",
                                         "XDG_RUNTIME_DIR=", "XDG_CACHE_HOME=", "XDG_STATE_HOME=", "SSH_"};
@@ -159,8 +159,8 @@ static bool is_of_host(const char *entry)
     return false;
 }
 
-/* `hopyard report` is found by trials on hosts that have nothing but the copy
- * of this program that was sent there. What the user has in PATH goes first. */
+/* So that trials find `hopyard report` on hosts that only have the copy of this
+ * program that was sent there. The user's PATH takes precedence. */
 static char *extend_path(const char *entry)
 {
     char self[PATH_MAX];
@@ -177,7 +177,7 @@ static char *extend_path(const char *entry)
     return hy_asprintf("%s:%s", entry, self);
 }
 
-static bool says(const Hy__Welcome *w, const char *entry)
+static bool is_set_in(const Hy__Welcome *w, const char *entry)
 {
     size_t n = strcspn(entry, "=") + 1;
 
@@ -198,7 +198,7 @@ static int add_entry(struct agent *a, char *entry)
     return 0;
 }
 
-/* The user's, with what belongs to this host; on an executor its own, with what was said for the run. */
+/* The user's environment with this host's variables; on an executor its own, with those of the run. */
 static int take_environment(struct agent *a, const Hy__Welcome *w, bool same_host)
 {
     bool own = a->own_environment;
@@ -211,16 +211,16 @@ static int take_environment(struct agent *a, const Hy__Welcome *w, bool same_hos
     if (!a->env)
         return -ENOMEM;
     for (size_t i = 0; i < w->n_env && rc == 0; i++)
-        if (own || same_host || !is_of_host(w->env[i]))
+        if (own || same_host || !is_host_variable(w->env[i]))
             rc = add_entry(a, w->env[i]);
     for (size_t i = 0; i < here && rc == 0; i++)
-        if (own ? !says(w, environ[i]) : !same_host && is_of_host(environ[i]))
+        if (own ? !is_set_in(w, environ[i]) : !same_host && is_host_variable(environ[i]))
             rc = add_entry(a, environ[i]);
     return rc;
 }
 
-/* Do we see the driver's folder? Then its token is in it. */
-static bool sees_token(const Hy__Welcome *w)
+/* The driver's directory is shared with us if it contains the driver's token. */
+static bool can_see_token(const Hy__Welcome *w)
 {
     hy_cleanup_free char *path = hy_path_join(w->logdir, w->token_file);
     hy_cleanup_buf struct hy_buf text;
@@ -230,26 +230,26 @@ static bool sees_token(const Hy__Welcome *w)
            memcmp(hy_buf_bytes(&text), w->token.data, text.len) == 0;
 }
 
-/* All of this machine's, unless an engine says what of it is ours. */
+/* All of this machine's, unless an engine has set a limit. */
 static uint64_t memory_for_trials(const struct agent *a)
 {
     return a->memory ? a->memory : (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-void hy_agent_leave(struct agent *a)
+void hy_agent_detach(struct agent *a)
 {
     static const char word[] = "leaves\n";
     hy_cleanup_close int nowhere = -1;
 
-    if (a->companion_fd < 0 || a->has_left)
+    if (a->companion_fd < 0 || a->is_detached)
         return;
-    a->has_left = true;
+    a->is_detached = true;
     nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (write(STDOUT_FILENO, word, sizeof word - 1) < 0)
-        hy_warn("nobody hears that it leaves error=%s", strerror(errno));
+        hy_warn("cannot report that the agent detaches error=%s", strerror(errno));
     for (int fd = STDIN_FILENO; nowhere >= 0 && fd <= STDERR_FILENO; fd++)
         if (dup2(nowhere, fd) < 0)
-            hy_warn("cannot let go of a stream fd=%d error=%s", fd, strerror(errno));
+            hy_warn("cannot redirect a descriptor to /dev/null fd=%d error=%s", fd, strerror(errno));
 }
 
 void hy_agent_join(struct agent *a)
@@ -260,9 +260,9 @@ void hy_agent_join(struct agent *a)
 
     a->may_join = true;
     if (!a->gpus_found)
-        return; /* it comes again */
+        return; /* called again when they are */
     gethostname(host, sizeof host - 1);
-    hy_agent_lend_tell(a, &info, uuids);
+    hy_agent_gpus_describe(a, &info, uuids);
     info.name = (char *)a->name;
     info.host = host;
     info.pid = getpid();
@@ -292,18 +292,18 @@ static void on_welcome(struct agent *a, const Hy__Control *m)
         hy_agent_end(a, 1, "out of memory");
         return;
     }
-    a->shares_files = sees_token(w);
+    a->shares_files = can_see_token(w);
     a->root = a->shares_files ? hy_strdup(w->logdir) : hy_agent_files_root(a, host, &err);
     if (!a->root) {
         hy_error("%s", err.text);
-        hy_agent_end(a, 1, "no folder for the trials");
+        hy_agent_end(a, 1, "no directory for the trials");
         return;
     }
-    hy_agent_lend_cores(a, w);
+    hy_agent_cores_open(a, w);
     rc = hy_agent_function_expect(a, &err);
     if (rc < 0) {
         hy_error("%s", err.text);
-        hy_agent_end(a, 1, "the function cannot be taken");
+        hy_agent_end(a, 1, "the function cannot be received");
     } else if (rc == 0) {
         hy_agent_join(a);
     }
@@ -349,11 +349,11 @@ static void on_message(void *arg, struct hy_peer *p, const Hy__Control *m)
         hy_agent_group_deliver(a, m->group);
         break;
     case HY__CONTROL__BODY_BYE:
-        hy_agent_standby_invite(a, m->bye);
-        hy_agent_end(a, 0, "the driver said goodbye");
+        hy_agent_standby_offer(a, m->bye);
+        hy_agent_end(a, 0, "the driver ended the run");
         break;
     default:
-        break; /* a newer driver's word that we do not know */
+        break; /* from a newer driver */
     }
 }
 
@@ -376,8 +376,8 @@ static void on_gone(void *arg, struct hy_peer *p, const char *why)
 
     (void)p;
     a->peer = NULL;
-    drop(a, is_uploading); /* nobody takes their files any more */
-    hy_agent_trials_deaf(a);
+    drop_trials(a, is_uploading); /* their files have no receiver */
+    hy_agent_trials_discard_output(a);
     hy_agent_end(a, 1, why);
 }
 
@@ -394,8 +394,8 @@ static void on_turn(uv_prepare_t *h)
     struct agent *a = h->data;
 
     hy_net_flush(a->net);
-    hy_agent_hear_deferred(a);
-    leave_when_idle(a);
+    hy_agent_report_socket_resume(a);
+    exit_when_idle(a);
 }
 
 static void on_tick(uv_timer_t *h)
@@ -410,7 +410,7 @@ static void on_term(uv_signal_t *h, int signal)
     struct agent *a = h->data;
 
     (void)signal;
-    hy_agent_end(a, 0, "asked to end by a signal");
+    hy_agent_end(a, 0, "ended by a signal");
 }
 
 static void on_reaper_gone(uv_poll_t *h, int status, int events)
@@ -435,7 +435,7 @@ static int open_loop(struct agent *a, const char *unit, struct hy_err *err)
     if (rc < 0)
         return rc;
     a->net = hy_net_new(&a->loop, &settings, &events, a);
-    if (!a->net || hy_agent_lend_open(a) < 0)
+    if (!a->net || hy_agent_gpus_open(a) < 0)
         return hy_err_oom(err);
     uv_prepare_init(&a->loop, &a->turn);
     uv_timer_init(&a->loop, &a->tick);
@@ -451,9 +451,9 @@ static int open_loop(struct agent *a, const char *unit, struct hy_err *err)
         rc = uv_timer_start(&a->tick, on_tick, TICK_MS, TICK_MS);
     if (rc == 0)
         rc = uv_signal_start(&a->term, on_term, SIGTERM);
-    if (rc == 0) /* Ctrl-C, where somebody runs an agent by hand */
+    if (rc == 0) /* Ctrl-C, for an agent on a terminal */
         rc = uv_signal_start(&a->interrupt, on_term, SIGINT);
-    return rc < 0 ? hy_err_set(err, rc, "cannot start the event loop: %s", uv_strerror(rc)) : hy_agent_hear_open(a, err);
+    return rc < 0 ? hy_err_set(err, rc, "cannot start the event loop: %s", uv_strerror(rc)) : hy_agent_report_socket_open(a, err);
 }
 
 static void on_input(uv_poll_t *h, int status, int events)
@@ -467,7 +467,7 @@ static void on_input(uv_poll_t *h, int status, int events)
     if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
         return;
     uv_poll_stop(h);
-    hy_agent_end(a, 0, "who started it is gone");
+    hy_agent_end(a, 0, "the process that started it is gone");
 }
 
 static void on_companion(uv_poll_t *h, int status, int events)
@@ -475,10 +475,10 @@ static void on_companion(uv_poll_t *h, int status, int events)
     (void)status;
     (void)events;
     uv_poll_stop(h);
-    hy_agent_end(h->data, 0, "the process that it was to end with is gone");
+    hy_agent_end(h->data, 0, "its companion process is gone");
 }
 
-/* Of an agent that has left who started it. */
+
 static int watch_companion(struct agent *a, pid_t pid, struct hy_err *err)
 {
     int rc;
@@ -503,7 +503,7 @@ static int watch_input(struct agent *a, struct hy_err *err)
     return rc < 0 ? hy_err_set(err, rc, "cannot watch standard input: %s", uv_strerror(rc)) : 0;
 }
 
-/* What trials came to, and the goodbye, are worth a moment's wait. */
+/* Waits a moment until results and Bye are sent. */
 static void close_peer(struct agent *a)
 {
     uv_prepare_stop(&a->turn);
@@ -529,7 +529,7 @@ static void close_loop(struct agent *a)
     if (a->companion_fd >= 0)
         close(a->companion_fd);
     if (a->root && !a->shares_files && hy_remove_tree(a->root) < 0)
-        hy_warn("cannot remove the scratch folder path=%s", a->root);
+        hy_warn("cannot remove the scratch directory path=%s", a->root);
     if (a->welcomed)
         hy__control__free_unpacked(a->welcomed, NULL);
     hy_map_done(&a->trials);
@@ -558,32 +558,18 @@ static const char usage[] =
     "  --key-file FILE    the run's key, copied from there (mode 0600); - reads it\n"
     "                     from standard input\n"
     "  --slots N          how many trials at a time (default: the number of cores)\n"
-    "  --name NAME        how the run calls this agent (default: the host's name)\n"
+    "  --name NAME        the agent's name in the run (default: the host's name)\n"
     "\n"
-    "The agent ends with the run, or when it has heard nothing for 15 seconds.\n";
+    "The agent ends with the run, or after 15 seconds without a message from it.\n";
 
 static int parse_join(struct settings *s, const char *text, struct hy_err *err)
 {
-    const char *colon = strrchr(text, ':');
-    const char *end = colon;
-    uint64_t port;
-
-    if (!colon || hy_parse_u64(colon + 1, &port) < 0 || port == 0 || port > 65535)
+    if (hy_parse_host_port(text, s->host, sizeof s->host, &s->port) < 0 || s->port == 0)
         return hy_err_set(err, -EINVAL, "--join takes HOST:PORT, not '%s'", text);
-    if (*text == '[' && end > text && end[-1] == ']') {
-        text++;
-        end--;
-    }
-    if (end == text || (size_t)(end - text) >= sizeof s->host)
-        return hy_err_set(err, -EINVAL, "--join takes HOST:PORT, not '%s'", text);
-    memcpy(s->host, text, (size_t)(end - text));
-    s->host[end - text] = '\0';
-    s->port = (uint16_t)port;
     return 0;
 }
 
-/* "1234:2147483648:1073741824": the process above all others in it, what they may use together, and what of that is
- * for trials. */
+/* "1234:2147483648:1073741824": the root process of the container, its memory limit, and the part of it for trials. */
 static int parse_container(struct settings *s, const char *text)
 {
     uint64_t *parts[] = {&s->container_root, &s->container_limit, &s->container_spare};
@@ -602,19 +588,19 @@ static int parse_container(struct settings *s, const char *text)
 static int parse_slots(struct settings *s, const char *text, struct hy_err *err)
 {
     if (hy_parse_u64(text, &s->slots) < 0 || s->slots == 0 || s->slots > 100000)
-        return hy_err_set(err, -EINVAL, "--slots takes a number from 1 on, not '%s'", text);
+        return hy_err_set(err, -EINVAL, "--slots takes a positive number, not '%s'", text);
     return 0;
 }
 
-/* A lock that is held as long as the run has us: trials must not have it. */
+/* A lock that is held as long as we work for the run; trials must not inherit it. */
 static int hold(struct settings *s, const char *fd, struct hy_err *err)
 {
     s->hold_fd = atoi(fd);
     return fcntl(s->hold_fd, F_SETFD, FD_CLOEXEC) < 0 ? hy_err_set(err, -EBADF, "--hold-fd %s is not open", fd) : 0;
 }
 
-/* Those that only an engine has to say something with. 0, or -Exxx: it is none of them, or makes no sense. */
-static int set_of_engine(struct settings *s, int option, const char *value, struct hy_err *err)
+/* Options for engines. 0, or -Exxx: unknown or invalid. */
+static int set_engine_option(struct settings *s, int option, const char *value, struct hy_err *err)
 {
     switch (option) {
     case 'i':
@@ -631,16 +617,16 @@ static int set_of_engine(struct settings *s, int option, const char *value, stru
     case 'c':
         return parse_container(s, value) < 0
                    ? hy_err_set(err, -EINVAL, "--container takes PID:BYTES:BYTES, not '%s'", value) : 0;
-    case 'd': /* a folder for what trials write, if the project's is not seen here */
+    case 'd': /* a directory for the files of trials, if the project is not shared */
         s->work = value;
         return 0;
-    case 'e': /* of standard input: who started us is gone */
+    case 'e': /* standard input: its end means that the process that started us is gone */
         s->until_eof = true;
         return 0;
     case 'w':
         s->own_environment = true;
         return 0;
-    case 'l': /* to live with, once it has left who started it: hy_agent_leave */
+    case 'l': /* to end with, once it is detached: hy_agent_detach */
         return hy_parse_u64(value, &s->companion) < 0 || s->companion == 0 || s->companion > INT_MAX
                    ? hy_err_set(err, -EINVAL, "--companion takes a process, not '%s'", value) : 0;
     default:
@@ -648,7 +634,7 @@ static int set_of_engine(struct settings *s, int option, const char *value, stru
     }
 }
 
-/* 1: all is said. */
+/* 1: --help was printed. */
 static int set(struct settings *s, int option, const char *value, struct hy_err *err)
 {
     switch (option) {
@@ -666,7 +652,7 @@ static int set(struct settings *s, int option, const char *value, struct hy_err 
         fputs(usage, stdout);
         return 1;
     default:
-        return set_of_engine(s, option, value, err);
+        return set_engine_option(s, option, value, err);
     }
 }
 
@@ -693,8 +679,8 @@ static int parse_settings(struct settings *s, int argc, char **argv, struct hy_e
     return 0;
 }
 
-/* An agent that an engine started has its own key; one that joins by the run's
- * key file takes a name of its own and derives its key from both. */
+/* An agent that an engine started has its own key; one that joins with the run's key
+ * file chooses a random identity and derives its key from both. */
 static int prove_identity(struct settings *s, struct hy_err *err)
 {
     uint8_t joint[HY_KEY_SIZE], nonce[HY_KEY_SIZE];
@@ -703,7 +689,7 @@ static int prove_identity(struct settings *s, struct hy_err *err)
     if (rc < 0 || s->identity)
         return rc;
     if (hy_key_random(nonce) < 0)
-        return hy_err_set(err, -EIO, "this machine has no random numbers");
+        return hy_err_set(err, -EIO, "cannot get random bytes");
     snprintf(s->made_identity, sizeof s->made_identity, "join-%02x%02x%02x%02x%02x%02x", nonce[0], nonce[1], nonce[2],
              nonce[3], nonce[4], nonce[5]);
     s->identity = s->made_identity;
@@ -742,8 +728,8 @@ static int serve(const struct settings *s, struct hy_err *err)
     return rc;
 }
 
-/* Each trial takes a few files here, while what it starts with is the user's:
- * a driver has raised its own limit and says what it was. */
+/* Each trial needs a few descriptors here, but starts with the user's limit: a driver
+ * has raised its own limit and passes the original. */
 static void raise_file_limit(struct settings *s)
 {
     struct rlimit files;
@@ -769,8 +755,8 @@ int hy_agent_main(int argc, char **argv)
     if (argc == 5 && strcmp(argv[1], "--mirror") == 0)
         return hy_agent_mirror_main(argv[2], argv[3], argv[4]);
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of that file */
-    signal(SIGHUP, SIG_IGN); /* an ssh that broke is no reason to end: the lease is */
+    signal(SIGXFSZ, SIG_IGN); /* a file over its size limit is an error of that file */
+    signal(SIGHUP, SIG_IGN); /* a broken ssh does not end us: the lease does */
     rc = parse_settings(&s, argc, argv, &err);
     if (rc == 0)
         rc = prove_identity(&s, &err);

@@ -3,8 +3,8 @@
  * agent: one machine's share of a run.
  *
  * It starts, watches, limits and ends processes, captures what they print, and
- * reports. It decides nothing about the search. When it hears nothing from its
- * driver for longer than its lease, it ends everything and itself.
+ * reports. It takes no part in the search. After its lease has passed without a message
+ * from its driver, it kills its trials and ends.
  */
 #ifndef HY_AGENT_H
 #define HY_AGENT_H

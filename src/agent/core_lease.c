@@ -15,22 +15,22 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-#define TRY_MS 25   /* between two tries at what others hold */
+#define TRY_MS 25   /* between two attempts to lock */
 #define TELL_MS 300 /* a shorter wait is not reported */
 #define CORES_MAX 4096u
-#define RECORD 256   /* bytes of the file that hold the name of a core's holder */
+#define RECORD 256   /* bytes of the file with the name of a core's holder */
 #define QUEUE 0      /* the byte that is the queue; core i is byte i + 1 */
 #define NAMES_MAX 3  /* holders that a message names */
 
 struct hy_cores {
-    uv_timer_t timer; /* runs while somebody waits */
+    uv_timer_t timer; /* runs while a lease waits */
     uint32_t count, per_core, gang;
     char holder[RECORD];
     int fd;
-    bool is_first;     /* we have the queue */
+    bool is_first;     /* we hold the queue lock */
     struct hy_list waiting;
     uint32_t gang_users;
-    uint32_t users[];  /* leases on each core; 0: it is not ours */
+    uint32_t users[];  /* leases on each core; 0: we do not hold it */
 };
 
 struct hy_core_lease {
@@ -50,7 +50,7 @@ static struct flock byte_range(uint32_t byte, short type)
     return (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
 }
 
-/* If locking fails for another reason than a holder, the trial starts without a lease. */
+/* If locking fails for another reason than a conflict, the trial starts without a lease. */
 static bool lock(const struct hy_cores *c, uint32_t byte)
 {
     struct flock range = byte_range(byte, F_WRLCK);
@@ -59,7 +59,7 @@ static bool lock(const struct hy_cores *c, uint32_t byte)
         return true;
     if (errno == EAGAIN || errno == EACCES)
         return false;
-    hy_warn_limited("cannot lock a core, so the trial starts without error=%s", strerror(errno));
+    hy_warn_limited("cannot lock a core; the trial starts without error=%s", strerror(errno));
     return true;
 }
 
@@ -83,7 +83,7 @@ static void leave_queue(struct hy_cores *c)
 static void sign(const struct hy_cores *c, uint32_t core)
 {
     if (pwrite(c->fd, c->holder, RECORD, (off_t)core * RECORD) != RECORD)
-        hy_debug("cannot say who holds a core error=%s", strerror(errno));
+        hy_debug("cannot write the holder of a core error=%s", strerror(errno));
 }
 
 static void read_holder(const struct hy_cores *c, uint32_t core, char name[RECORD])
@@ -209,7 +209,7 @@ static void tell(struct hy_core_lease *l)
     l->events.on_held(l->arg, why);
 }
 
-/* First come, first served. Callbacks may free leases and ask for others. */
+/* First come, first served. Callbacks may free leases and request others. */
 static void on_timer(uv_timer_t *timer)
 {
     struct hy_cores *c = timer->data;
@@ -254,7 +254,7 @@ void hy_core_lease_free(struct hy_core_lease *l)
     if (hy_list_empty(&l->cores->waiting))
         leave_queue(l->cores);
     else if (l->is_here)
-        uv_timer_start(&l->cores->timer, on_timer, 0, TRY_MS); /* the next one may have it */
+        uv_timer_start(&l->cores->timer, on_timer, 0, TRY_MS); /* for the next lease that waits */
     free(l);
 }
 

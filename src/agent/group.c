@@ -336,7 +336,7 @@ void hy_agent_group_deliver(struct agent *a, const Hy__GroupWord *word)
     Hy__GroupWord copy = *word;
 
     if (takes_rows(word))
-        hy_agent_leave(a);
+        hy_agent_detach(a);
     if (t && t->member.node && is_for_a_node(word))
         send_word(t, t->member.node, &copy);
     else if (!t || !t->member.conn || !is_current(t, word))

@@ -12,7 +12,7 @@
 
 #include "base/err.h"
 
-#define HY_METRIC_LINE_MAX 4096 /* of a longer line only the beginning is looked at */
+#define HY_METRIC_LINE_MAX 4096 /* of a longer line only the beginning is parsed */
 
 /* Watches a trial's output for one metric. */
 struct hy_metric_scan {
@@ -28,13 +28,13 @@ struct hy_metric_scan {
 /* `name` is borrowed; "" or NULL finds nothing. */
 void hy_metric_scan_init(struct hy_metric_scan *m, const char *name);
 /*
- * The next piece of output. `accuracy=0.91` is found wherever it stands in a
- * line as a word of its own: at the beginning, or behind white space, ',' ';'
- * '[' '(' or '{'; and the number ends with the line, white space, or one of
+ * The next piece of output. `accuracy=0.91` is found anywhere in a line as a separate
+ * word: at the beginning, or after white space, ',' ';' '[' '(' or '{'; and the number
+ * ends with the line, white space, or one of
  * ',' ';' ']' ')' '}'. nan and inf are numbers.
  */
 void hy_metric_scan_feed(struct hy_metric_scan *m, const uint8_t *bytes, size_t n);
-/* The output is over: a last line without a newline counts. */
+/* The end of the output: a last line without a newline counts. */
 void hy_metric_scan_end(struct hy_metric_scan *m);
 
 /* `name=value` as `hopyard report` takes it: *ret_name_len bytes of name. -EINVAL. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What trials say to their agent: `hopyard report`, and the words of a training's ranks. */
+/* The socket on which trials report to their agent: `hopyard report`, and messages of ranks. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,15 +11,15 @@
 #include "base/mem.h"
 #include "wire/wire.h"
 
-#define REPORTS_MAX (4u * 1024 * 1024) /* that the driver has not taken yet; more wait */
+#define REPORTS_MAX (4u * 1024 * 1024) /* bytes that the driver has not received yet; further reports wait */
 
-/* A connection whose next report waits until the driver has caught up. */
+/* A connection whose next report waits for the driver. */
 struct deferred {
     struct hy_list link;
     struct hy_local_conn *conn;
 };
 
-/* The newest word counts. */
+/* The newest one replaces earlier ones. */
 static void take_failure(struct trial *t, const Hy__TrialReport *r)
 {
     char *said = hy_strdup(r->error), *detail = *r->detail ? hy_strdup(r->detail) : NULL;
@@ -64,7 +64,7 @@ static void forward_metrics(struct trial *t, const Hy__TrialReport *r)
     hy_agent_send(t->agent, &m);
 }
 
-/* Whose word it is, by its token; NULL: nobody's. */
+/* The trial with this token; NULL: unknown. */
 static struct trial *speaker(struct agent *a, const Hy__TrialReport *r)
 {
     unsigned long long run, trial;
@@ -92,9 +92,9 @@ static const char *take_report(struct agent *a, struct hy_local_conn *c, const H
     struct trial *t = speaker(a, r);
 
     if (!t)
-        return "this trial is over, or was never started here";
+        return "this trial has ended, or was never started here";
     if (!a->peer)
-        return "this trial is over, or was never started here";
+        return "this trial has ended, or was never started here";
     if (r->n_metrics > HY_VALUES_LIMIT)
         return "too many values at once";
     if (has_long_name(r))
@@ -118,7 +118,7 @@ static void send_answer(struct hy_local_conn *c, const char *error)
         hy_local_end(c);
 }
 
-/* The driver is behind: whoever reports waits, as a trial that prints does. */
+/* Backpressure: reports wait like printed output. */
 static bool defer(struct agent *a, struct hy_local_conn *c)
 {
     struct deferred *d;
@@ -145,7 +145,7 @@ static bool has_caught_up(const struct agent *a)
     return !a->peer || hy_peer_unacked(a->peer, HY_STREAM_CONTROL) <= REPORTS_MAX / 2;
 }
 
-void hy_agent_hear_deferred(struct agent *a)
+void hy_agent_report_socket_resume(struct agent *a)
 {
     hy_list_each(it, &a->deferred) {
         struct deferred *d = hy_container(it, struct deferred, link);
@@ -165,7 +165,7 @@ static void on_report(void *arg, struct hy_local_conn *c, const uint8_t *bytes, 
     if (defer(arg, c))
         return;
     r = n <= HY_REPORT_LIMIT ? hy__trial_report__unpack(NULL, n, bytes) : NULL;
-    send_answer(c, r ? take_report(arg, c, r) : "this is no report");
+    send_answer(c, r ? take_report(arg, c, r) : "this is not a report");
     hy__trial_report__free_unpacked(r, NULL);
 }
 
@@ -188,7 +188,7 @@ static void on_close(void *arg, struct hy_local_conn *c)
     hy_agent_group_disconnected(c);
 }
 
-int hy_agent_hear_open(struct agent *a, struct hy_err *err)
+int hy_agent_report_socket_open(struct agent *a, struct hy_err *err)
 {
     static const struct hy_local_events events = {on_open, on_report, on_close};
     hy_cleanup_free char *folder = hy_runtime_dir(err);

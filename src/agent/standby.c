@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An agent on standby: its run is over, and it waits for the next one of the same client with the process that forks
- * trials, since that has imported everything. It holds no cores, GPUs, logs or locks meanwhile. It ends with the
- * client, when it is asked to, when its fork server ends or has grown too large, and after some minutes.
+ * An agent on standby: its run has ended, and it waits for the next run of the same client, with its fork server, which
+ * has imported everything. It holds no cores, GPUs, logs or locks meanwhile. It ends with the client, on request, when
+ * its fork server ends or has grown too large, and after some minutes.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,10 +24,10 @@
 #define IDLE_MS (5 * 60 * 1000)
 #define LINGER_MS 2000
 #define MEMORY_MAX (2ull << 30) /* of the fork server, resident ... */
-#define MEMORY_PART 4           /* ... and at most this part of the machine's */
+#define MEMORY_PART 4           /* ... and at most this fraction of the machine's */
 
-/* While it waits. Freed when libuv has closed its handles. */
-struct hy_standing {
+/* Freed when libuv has closed its handles. */
+struct hy_agent_standby {
     struct agent *agent;
     char *path;
     int socket, client; /* `client` is a pidfd */
@@ -38,14 +38,14 @@ struct hy_standing {
 
 /* ---- whether it may ---- */
 
-/* A limit, or what a test says instead. */
+/* A limit, which tests can override. */
 static uint64_t limit_of(const char *name, uint64_t limit)
 {
 #ifdef HY_FAULTS
     const char *said = getenv(name);
 
     if (said && hy_parse_u64(said, &limit) < 0)
-        hy_warn("%s is no number", name);
+        hy_warn("%s is not a number", name);
 #else
     (void)name;
 #endif
@@ -67,7 +67,7 @@ static void forget_invitation(struct agent *a)
     a->client = a->warm_key = NULL;
 }
 
-void hy_agent_standby_invite(struct agent *a, const Hy__Bye *bye)
+void hy_agent_standby_offer(struct agent *a, const Hy__Bye *bye)
 {
     const struct function *f = &a->function;
 
@@ -80,9 +80,9 @@ void hy_agent_standby_invite(struct agent *a, const Hy__Bye *bye)
         forget_invitation(a);
 }
 
-bool hy_agent_standby_next(const struct agent *a)
+bool hy_agent_standby_is_next(const struct agent *a)
 {
-    return a->client && a->peer && a->function.server && a->exit_status == 0 && !a->is_unwanted;
+    return a->client && a->peer && a->function.server && a->exit_status == 0 && !a->has_other_reason;
 }
 
 /* ---- its run: let go of, and another one ---- */
@@ -104,11 +104,11 @@ static void forget_run(struct agent *a)
     a->path = a->root = NULL;
     a->env_count = 0;
     a->shares_files = false;
-    a->gpus_found = a->may_join = a->gpus_leaving = a->gpus_left = false;
+    a->gpus_found = a->may_join = a->gpus_closing = a->gpus_closed = false;
     a->next_stream = 1;
 }
 
-/* The log and the lock of its run; -1, -1: it has none. The reaper has them, too. */
+/* The log and the lock of its run, here and in the reaper; -1, -1: none. */
 static int hold(struct agent *a, int log, int lock)
 {
     int null = log < 0 ? HY_SYS(open("/dev/null", O_RDWR | O_CLOEXEC)) : -1;
@@ -128,12 +128,12 @@ static void say_on_standby(struct agent *a)
     Hy__Bye bye = HY__BYE__INIT;
     Hy__Control m = HY__CONTROL__INIT;
 
-    bye.why = (char *)"it waits for the next run";
+    bye.why = (char *)"on standby for the next run";
     bye.on_standby = true;
     m.body_case = HY__CONTROL__BODY_BYE;
     m.bye = &bye;
     if (hy_peer_send(a->peer, &m) < 0)
-        hy_warn("cannot say goodbye");
+        hy_warn("cannot send Bye");
     hy_net_flush(a->net);
     hy_peer_close(a->peer, LINGER_MS);
     a->peer = NULL;
@@ -143,7 +143,7 @@ static int join(struct agent *a, const Hy__Handover *h, struct hy_err *err)
 {
     free(a->given_name);
     a->given_name = hy_strdup(h->name);
-    if (!a->given_name || hy_agent_lend_open(a) < 0)
+    if (!a->given_name || hy_agent_gpus_open(a) < 0)
         return hy_err_oom(err);
     a->name = a->given_name;
     a->slots = h->slots;
@@ -155,7 +155,7 @@ static int join(struct agent *a, const Hy__Handover *h, struct hy_err *err)
 
 static void on_closed(uv_handle_t *handle)
 {
-    struct hy_standing *s = handle->data;
+    struct hy_agent_standby *s = handle->data;
 
     if (--s->handles)
         return;
@@ -165,7 +165,7 @@ static void on_closed(uv_handle_t *handle)
     free(s);
 }
 
-static void leave_place(struct hy_standing *s)
+static void leave_place(struct hy_agent_standby *s)
 {
     uv_handle_t *handles[] = {(uv_handle_t *)&s->message, (uv_handle_t *)&s->client_gone, (uv_handle_t *)&s->idle};
 
@@ -176,11 +176,11 @@ static void leave_place(struct hy_standing *s)
             uv_close(handles[i], on_closed);
 }
 
-void hy_agent_standby_over(struct agent *a)
+void hy_agent_standby_cancel(struct agent *a)
 {
-    if (a->standing)
-        leave_place(a->standing);
-    a->standing = NULL;
+    if (a->standby)
+        leave_place(a->standby);
+    a->standby = NULL;
 }
 
 static void take_order(struct agent *a, const Hy__Handover *h, const int fds[2])
@@ -188,7 +188,7 @@ static void take_order(struct agent *a, const Hy__Handover *h, const int fds[2])
     struct hy_err err = {0};
     int rc;
 
-    hy_agent_standby_over(a);
+    hy_agent_standby_cancel(a);
     rc = hold(a, fds[0], fds[1]);
     if (rc < 0)
         hy_err_sys(&err, rc, "an agent on standby cannot take over the log and the lock of a run");
@@ -196,13 +196,13 @@ static void take_order(struct agent *a, const Hy__Handover *h, const int fds[2])
         rc = join(a, h, &err);
     if (rc < 0) {
         hy_error("%s", err.text);
-        hy_agent_end(a, 1, "the next run cannot be joined");
+        hy_agent_end(a, 1, "cannot join the next run");
     }
 }
 
 static void on_message(uv_poll_t *poll, int status, int events)
 {
-    struct hy_standing *s = poll->data;
+    struct hy_agent_standby *s = poll->data;
     struct agent *a = s->agent;
     Hy__Handover *h = NULL;
     int fds[2], rc = hy_standby_receive(s->socket, &h, fds);
@@ -210,7 +210,7 @@ static void on_message(uv_poll_t *poll, int status, int events)
     (void)status;
     (void)events;
     if (rc == 0)
-        hy_agent_end(a, 0, "asked to end");
+        hy_agent_end(a, 0, "ended on request");
     if (rc != 1)
         return;
     take_order(a, h, fds);
@@ -220,7 +220,7 @@ static void on_message(uv_poll_t *poll, int status, int events)
 
 static void on_client_gone(uv_poll_t *poll, int status, int events)
 {
-    struct hy_standing *s = poll->data;
+    struct hy_agent_standby *s = poll->data;
 
     (void)status;
     (void)events;
@@ -229,12 +229,12 @@ static void on_client_gone(uv_poll_t *poll, int status, int events)
 
 static void on_idle(uv_timer_t *timer)
 {
-    struct hy_standing *s = timer->data;
+    struct hy_agent_standby *s = timer->data;
 
-    hy_agent_end(s->agent, 0, "no further run has come");
+    hy_agent_end(s->agent, 0, "no further run in time");
 }
 
-static int watch(struct hy_standing *s, uv_poll_t *poll, int fd, uv_poll_cb cb)
+static int watch(struct hy_agent_standby *s, uv_poll_t *poll, int fd, uv_poll_cb cb)
 {
     int rc = uv_poll_init(&s->agent->loop, poll, fd);
 
@@ -247,15 +247,15 @@ static int watch(struct hy_standing *s, uv_poll_t *poll, int fd, uv_poll_cb cb)
     return uv_poll_start(poll, UV_READABLE, cb);
 }
 
-/* Waits; -Exxx: it cannot. The client's mark says whether that process is the one which was meant. */
+/* Goes on standby; or -Exxx. The mark detects a reused PID of the client. */
 static int stand(struct agent *a)
 {
-    struct hy_standing *s = hy_calloc(1, sizeof *s);
+    struct hy_agent_standby *s = hy_calloc(1, sizeof *s);
     int rc;
 
     if (!s)
         return -ENOMEM;
-    a->standing = s;
+    a->standby = s;
     s->agent = a;
     uv_timer_init(&a->loop, &s->idle);
     s->idle.data = s;
@@ -272,22 +272,22 @@ static int stand(struct agent *a)
     return rc < 0 ? rc : uv_timer_start(&s->idle, on_idle, limit_of("HOPYARD_TEST_STANDBY_MS", IDLE_MS), 0);
 }
 
-bool hy_agent_stand_by(struct agent *a)
+bool hy_agent_standby_enter(struct agent *a)
 {
     int rc = stand(a);
 
     if (rc < 0) {
-        hy_warn("it cannot wait for the next run error=%s", strerror(-rc));
-        hy_agent_standby_over(a);
+        hy_warn("cannot go on standby error=%s", strerror(-rc));
+        hy_agent_standby_cancel(a);
         forget_invitation(a);
         return false;
     }
     hy_info("on standby client=%s", a->client);
     say_on_standby(a);
     forget_run(a);
-    a->ending = a->is_unwanted = false;
+    a->ending = a->has_other_reason = false;
     rc = hold(a, -1, -1);
     if (rc < 0)
-        hy_agent_end(a, 1, "it cannot let go of its run");
+        hy_agent_end(a, 1, "cannot release its run");
     return true;
 }

@@ -24,7 +24,7 @@ struct output_end {
     Hy__OutputEnd end;
 };
 
-/* ---- its words --------------------------------------------------------------- */
+/* ---- its result -------------------------------------------------------------- */
 
 static const Hy__Welcome *run_of(const struct trial *t)
 {
@@ -48,13 +48,8 @@ int hy_agent_trial_add_output(struct trial *t, uint32_t stream, uint64_t bytes)
 static int add_metric(void *arg, const char *name, double value)
 {
     struct trial *t = arg;
-    Hy__Metric **more = hy_reallocarray(t->metrics, t->metric_count + 1, sizeof *more);
-    Hy__Metric *m;
+    Hy__Metric *m = hy_array_grow(t->metrics, t->metric_count) < 0 ? NULL : hy_malloc(sizeof *m);
 
-    if (!more)
-        return -ENOMEM;
-    t->metrics = more;
-    m = hy_malloc(sizeof *m);
     if (!m)
         return -ENOMEM;
     hy__metric__init(m);
@@ -68,7 +63,7 @@ static int add_metric(void *arg, const char *name, double value)
     return 0;
 }
 
-/* The JSON it wrote counts more than what it printed. */
+/* The JSON it wrote takes precedence over printed values. */
 static void read_result(struct trial *t)
 {
     const char *metric = run_of(t)->metric;
@@ -87,7 +82,7 @@ static void read_result(struct trial *t)
     else
         rc = hy_result_parse(hy_buf_bytes(&text), text.len, *metric ? metric : "result", add_metric, t, &err);
     if (rc < 0)
-        t->metric_error = hy_asprintf("the result in '%s' does not count: %s", t->result, err.text);
+        t->metric_error = hy_asprintf("the result in '%s' is ignored: %s", t->result, err.text);
     for (size_t i = 0; i < t->metric_count; i++)
         if (*metric && strcmp(t->metrics[i]->name, metric) == 0) {
             t->ended.has_metric = 1;
@@ -143,10 +138,10 @@ void hy_agent_trial_free(struct trial *t)
 
     hy_map_remove(&a->trials, hy_agent_trial_key(t->number, t->attempt));
     hy_list_remove(&t->waiting);
-    hy_agent_files_forget(t);
+    hy_agent_files_cancel(t);
     hy_agent_group_forget(t);
-    if (!a->shares_files && t->dir && hy_remove_tree(t->dir) < 0) /* what counts was sent */
-        hy_warn_limited("cannot remove a trial's folder path=%s", t->dir);
+    if (!a->shares_files && t->dir && hy_remove_tree(t->dir) < 0) /* its results were sent */
+        hy_warn_limited("cannot remove a trial's directory path=%s", t->dir);
     hy_list_each(it, &t->outputs)
         free(hy_container(it, struct output_end, link));
     for (size_t i = 0; i < t->metric_count; i++) {
@@ -169,7 +164,7 @@ void hy_agent_trial_free(struct trial *t)
     free(t);
 }
 
-/* ---- what it prints -------------------------------------------------------------- */
+/* ---- its output ------------------------------------------------------------------ */
 
 static void announce(struct trial *t, int fd)
 {
@@ -188,8 +183,8 @@ static void announce(struct trial *t, int fd)
     hy_agent_send(a, &m);
 }
 
-/* A process is read only while there is room for the most it can hand over;
- * so a trial that prints faster than the driver writes waits in its write. */
+/* Its pipe is read only while the stream has room for a whole chunk, so a trial that
+ * prints faster than the driver writes blocks in write(). */
 static void adjust_reading(struct trial *t, int fd)
 {
     struct capture *c = &t->captures[fd - 1];
@@ -213,7 +208,7 @@ static void on_output(void *arg, struct hy_process *p, int fd, const uint8_t *by
         t->latest = fd - 1;
         t->value_is_new = true;
     }
-    if (!t->agent->peer) /* the lease is over: nobody listens any more */
+    if (!t->agent->peer) /* the link is gone */
         return;
     if (!c->stream)
         announce(t, fd);
@@ -250,7 +245,7 @@ void hy_agent_trial_room(struct agent *a, uint32_t stream)
             return;
 }
 
-void hy_agent_trials_deaf(struct agent *a)
+void hy_agent_trials_discard_output(struct agent *a)
 {
     struct trial *t;
 
@@ -259,7 +254,7 @@ void hy_agent_trials_deaf(struct agent *a)
             adjust_reading(t, fd);
 }
 
-/* The last value that it printed, if the driver does not know it yet. */
+/* Sends the last printed value, if it is new. */
 static void report_printed(struct trial *t)
 {
     struct hy_metric_scan *scan = &t->captures[t->latest].scan;
@@ -293,7 +288,7 @@ void hy_agent_trial_tick(struct agent *a)
         report_printed(t);
 }
 
-/* ---- its life ------------------------------------------------------------------ */
+/* ---- its start and end ---------------------------------------------------------- */
 
 static Hy__Ended__Outcome outcome_of(enum hy_process_outcome o)
 {
@@ -345,14 +340,14 @@ static void on_end(void *arg, struct hy_process *p, const struct hy_process_end 
         hy_agent_function_not_started(t, &why);
         return;
     }
-    hy_agent_function_has_run(t->agent);
+    hy_agent_function_trial_ran(t->agent);
     if (rmdir(t->checkpoint) < 0 && errno != ENOTEMPTY && errno != ENOENT)
-        hy_debug("cannot remove an empty folder path=%s", t->checkpoint);
+        hy_debug("cannot remove an empty directory path=%s", t->checkpoint);
     t->ended.outcome = outcome_of(end->outcome);
     t->ended.code = end->code;
     t->ended.peak_memory = end->peak_memory;
     t->ended.cpu_ms = end->cpu_ms;
-    hy_agent_lend_over(t, end->outcome == HY_PROCESS_SIGNALED || (end->outcome == HY_PROCESS_EXITED && end->code != 0));
+    hy_agent_release_leases(t, end->outcome == HY_PROCESS_SIGNALED || (end->outcome == HY_PROCESS_EXITED && end->code != 0));
     t->message = message && *message ? hy_strdup(message) : NULL;
     if (!t->message && (end->outcome == HY_PROCESS_EXITED && end->code != 0))
         t->message = hy_take(t->said);
@@ -369,7 +364,7 @@ static void on_end(void *arg, struct hy_process *p, const struct hy_process_end 
     }
     find_metric(t);
     report_printed(t);
-    if (!t->agent->peer) /* nobody to tell */
+    if (!t->agent->peer) /* the driver is gone */
         hy_agent_trial_free(t);
     else if (t->agent->shares_files)
         hy_agent_trial_finish(t);
@@ -387,40 +382,40 @@ static void on_death(void *arg, struct hy_process *p, const struct hy_process_en
     hy_agent_group_died(arg, &described);
 }
 
-/* The environment: the user's, the driver's words for this trial, and ours,
- * which are the only ones that are not borrowed. */
-#define OUR_WORDS 16
+/* The environment: the user's, the driver's for this trial, and ours; only ours are
+ * owned strings. */
+#define OUR_ENTRIES_MAX 16
 
-struct words {
+struct env_list {
     char **list; /* ends in NULL */
-    size_t count, first_own;
-    bool whole;  /* memory was enough */
+    size_t count, first_owned;
+    bool complete;  /* no allocation failed */
 };
 
-static void add_word(struct words *w, char *word)
+static void add_env(struct env_list *w, char *word)
 {
-    w->whole = w->whole && word;
+    w->complete = w->complete && word;
     if (word)
         w->list[w->count++] = word;
 }
 
-static void add_our_words(const struct trial *t, struct words *w)
+static void add_our_env(const struct trial *t, struct env_list *w)
 {
     const struct agent *a = t->agent;
 
-    add_word(w, hy_asprintf("HOPYARD_RUN=%lld", (long long)run_of(t)->run));
-    add_word(w, hy_asprintf("HOPYARD_TRIAL=%llu", (unsigned long long)t->number));
-    add_word(w, hy_asprintf("HOPYARD_ATTEMPT=%u", t->attempt));
-    add_word(w, hy_asprintf("HOPYARD_TRIAL_DIR=%s", t->dir));
-    add_word(w, hy_asprintf("HOPYARD_RESULT=%s", t->result));
-    add_word(w, hy_asprintf("HOPYARD_CHECKPOINT=%s", t->checkpoint));
-    add_word(w, hy_asprintf("HOPYARD_SOCKET=%s", a->report_path));
+    add_env(w, hy_asprintf("HOPYARD_RUN=%lld", (long long)run_of(t)->run));
+    add_env(w, hy_asprintf("HOPYARD_TRIAL=%llu", (unsigned long long)t->number));
+    add_env(w, hy_asprintf("HOPYARD_ATTEMPT=%u", t->attempt));
+    add_env(w, hy_asprintf("HOPYARD_TRIAL_DIR=%s", t->dir));
+    add_env(w, hy_asprintf("HOPYARD_RESULT=%s", t->result));
+    add_env(w, hy_asprintf("HOPYARD_CHECKPOINT=%s", t->checkpoint));
+    add_env(w, hy_asprintf("HOPYARD_SOCKET=%s", a->report_path));
     if (a->function.fd >= 0)
-        add_word(w, hy_agent_function_word(a));
+        add_env(w, hy_agent_function_env(a));
 }
 
-/* What the word list has behind `name` ("NAME="), or NULL. */
-static const char *word_of(char *const *list, size_t count, const char *name)
+/* The value of `name` ("NAME="), or NULL. */
+static const char *env_value(char *const *list, size_t count, const char *name)
 {
     for (size_t i = 0; i < count; i++)
         if (strncmp(list[i], name, strlen(name)) == 0)
@@ -428,55 +423,55 @@ static const char *word_of(char *const *list, size_t count, const char *name)
     return NULL;
 }
 
-static bool number_of(const struct words *w, const char *name, uint64_t *ret)
+static bool env_number(const struct env_list *w, const char *name, uint64_t *ret)
 {
-    const char *text = word_of(w->list, w->count, name);
+    const char *text = env_value(w->list, w->count, name);
 
     return text && hy_parse_u64(text, ret) == 0;
 }
 
-/* Ranks of a training share this machine's cores; TensorFlow would start as many
- * threads as there are cores in each of them. Who has said how many knows better.
- * Nodes of a cluster wait for each other inside of ops: with few threads they do so
- * for ever. */
-static void share_cores(struct words *w)
+/* Ranks of a training share this machine's cores, while TensorFlow would start as
+ * many threads as there are cores in each of them. A setting of the user's is kept.
+ * Nodes of a cluster wait for each other inside of ops: with few threads they would
+ * deadlock. */
+static void limit_threads(struct env_list *w)
 {
     uint64_t here;
     cpu_set_t cores;
 
-    if (word_of(w->list, w->count, "HOPYARD_NODE=") || !number_of(w, "HOROVOD_LOCAL_SIZE=", &here) || here == 0 || sched_getaffinity(0, sizeof cores, &cores) < 0 ||
-        word_of(w->list, w->count, "TF_NUM_INTRAOP_THREADS=") || word_of(w->list, w->count, "OMP_NUM_THREADS="))
+    if (env_value(w->list, w->count, "HOPYARD_NODE=") || !env_number(w, "HOROVOD_LOCAL_SIZE=", &here) || here == 0 || sched_getaffinity(0, sizeof cores, &cores) < 0 ||
+        env_value(w->list, w->count, "TF_NUM_INTRAOP_THREADS=") || env_value(w->list, w->count, "OMP_NUM_THREADS="))
         return;
     here = (uint64_t)CPU_COUNT(&cores) / here;
-    add_word(w, hy_asprintf("TF_NUM_INTRAOP_THREADS=%llu", (unsigned long long)(here ? here : 1)));
-    if (!word_of(w->list, w->count, "TF_NUM_INTEROP_THREADS="))
-        add_word(w, hy_asprintf("TF_NUM_INTEROP_THREADS=%llu", (unsigned long long)(here ? here : 1)));
+    add_env(w, hy_asprintf("TF_NUM_INTRAOP_THREADS=%llu", (unsigned long long)(here ? here : 1)));
+    if (!env_value(w->list, w->count, "TF_NUM_INTEROP_THREADS="))
+        add_env(w, hy_asprintf("TF_NUM_INTEROP_THREADS=%llu", (unsigned long long)(here ? here : 1)));
 }
 
-/* One of many; not of an elastic training, to which more ranks may come, nor of a cluster, which has more than ranks.
- * True: *ret are its own. */
-static bool bind_to_cores(struct words *w, cpu_set_t *ret)
+/* Binds a rank to its share of the cores; not in an elastic training, which may get more ranks, nor in a cluster, which
+ * has other nodes too. True: *ret is set. */
+static bool bind_to_cores(struct env_list *w, cpu_set_t *ret)
 {
-    const char *to = word_of(w->list, w->count, "HOPYARD_BIND_TO=");
+    const char *to = env_value(w->list, w->count, "HOPYARD_BIND_TO=");
     uint64_t rank, ranks, elastic;
     size_t own;
 
-    if ((to && strcmp(to, "none") == 0) || word_of(w->list, w->count, "HOPYARD_NODE=") ||
-        !number_of(w, "HOROVOD_LOCAL_RANK=", &rank) ||
-        !number_of(w, "HOROVOD_LOCAL_SIZE=", &ranks) || !number_of(w, "HOROVOD_ELASTIC=", &elastic) || elastic ||
+    if ((to && strcmp(to, "none") == 0) || env_value(w->list, w->count, "HOPYARD_NODE=") ||
+        !env_number(w, "HOROVOD_LOCAL_RANK=", &rank) ||
+        !env_number(w, "HOROVOD_LOCAL_SIZE=", &ranks) || !env_number(w, "HOROVOD_ELASTIC=", &elastic) || elastic ||
         ranks < 2)
         return false;
     own = hy_cpu_share_for_rank(rank, ranks, ret);
     if (own)
-        add_word(w, hy_asprintf("HOPYARD_CORES=%zu", own));
+        add_env(w, hy_asprintf("HOPYARD_CORES=%zu", own));
     return own;
 }
 
-static struct words make_environment(const struct trial *t)
+static struct env_list make_environment(const struct trial *t)
 {
     const Hy__Start *s = t->start->start;
     const struct agent *a = t->agent;
-    struct words w = {.list = hy_calloc(a->env_count + s->n_env + HY_GPU_WORDS + OUR_WORDS + 1, sizeof *w.list)};
+    struct env_list w = {.list = hy_calloc(a->env_count + s->n_env + HY_GPU_ENV_MAX + OUR_ENTRIES_MAX + 1, sizeof *w.list)};
 
     if (!w.list)
         return w;
@@ -486,23 +481,23 @@ static struct words make_environment(const struct trial *t)
     w.count = a->env_count + s->n_env;
     if (s->gpus_said)
         w.count = hy_gpu_environment(t->lease, w.list, w.count);
-    w.first_own = w.count;
-    w.whole = true;
-    add_our_words(t, &w);
-    share_cores(&w);
+    w.first_owned = w.count;
+    w.complete = true;
+    add_our_env(t, &w);
+    limit_threads(&w);
     return w;
 }
 
-static void words_done(struct words *w)
+static void env_list_done(struct env_list *w)
 {
-    for (size_t i = w->first_own; i < w->count; i++)
+    for (size_t i = w->first_owned; i < w->count; i++)
         free(w->list[i]);
     free(w->list);
 }
 
-/* Where the user was; or, on a host without that folder, the trial's own: what
- * it writes there comes back. */
-static const char *folder_of(const struct trial *t)
+/* The user's working directory; or, on a host without it, the trial's, from which
+ * files are uploaded. */
+static const char *cwd_of(const struct trial *t)
 {
     const char *cwd = run_of(t)->cwd;
 
@@ -513,15 +508,15 @@ static int start_process(struct trial *t, struct hy_fork_server *server, struct 
 {
     static const struct hy_process_events events = {on_output, on_end, on_death};
     const Hy__Start *s = t->start->start;
-    __attribute__((cleanup(words_done))) struct words env = make_environment(t);
+    __attribute__((cleanup(env_list_done))) struct env_list env = make_environment(t);
     hy_cleanup_free char **argv = hy_calloc(s->n_argv + 1, sizeof *argv); /* ends in NULL */
-    struct hy_process_spec spec = {.tag = t->tag, .argv = argv, .env = env.list, .cwd = folder_of(t),
+    struct hy_process_spec spec = {.tag = t->tag, .argv = argv, .env = env.list, .cwd = cwd_of(t),
                                    .memory = s->memory, .timeout_ms = s->timeout_ms,
                                    .open_files = t->agent->open_files, .fork_server = server};
     cpu_set_t cores;
     int rc;
 
-    if (!t->agent->own_environment && bind_to_cores(&env, &cores)) /* an executor has not the machine to itself */
+    if (!t->agent->own_environment && bind_to_cores(&env, &cores)) /* an executor shares the machine with others */
         spec.cores = &cores;
 
     if (t->lease)
@@ -530,12 +525,12 @@ static int start_process(struct trial *t, struct hy_fork_server *server, struct 
         argv[i] = s->argv[i];
     if (argv && t->agent->python && t->agent->function.fd >= 0)
         argv[0] = (char *)t->agent->python;
-    rc = env.whole && argv ? hy_process_start(t->agent->supervisor, &spec, &events, t, &t->process, err)
+    rc = env.complete && argv ? hy_process_start(t->agent->supervisor, &spec, &events, t, &t->process, err)
                            : hy_err_oom(err);
     if (rc == -ENOENT && spec.cwd == t->dir) {
         struct hy_err own = *err;
 
-        hy_err_set(err, rc, "%s; this host does not share the folder '%s'", own.text, run_of(t)->cwd);
+        hy_err_set(err, rc, "%s; this host does not have the directory '%s'", own.text, run_of(t)->cwd);
     }
     return rc;
 }
@@ -552,7 +547,7 @@ void hy_agent_trial_run(struct trial *t)
 {
     struct hy_err err = {0};
     struct hy_fork_server *server;
-    int rc = hy_agent_lend(t, &err);
+    int rc = hy_agent_acquire_leases(t, &err);
 
     if (rc < 0)
         hy_agent_trial_fail(t, &err);
@@ -561,7 +556,7 @@ void hy_agent_trial_run(struct trial *t)
     server = hy_agent_function_is_cold(t->agent) ? NULL : hy_agent_function_server(t);
     if (!server && !hy_agent_function_is_cold(t->agent))
         return; /* it waits for the server */
-    if (unlink(t->result) < 0 && errno != ENOENT) /* left by an earlier attempt, or put there by another user */
+    if (unlink(t->result) < 0 && errno != ENOENT) /* of an earlier attempt, or of another user */
         hy_warn_limited("cannot remove an old result path=%s", t->result);
     if (start_process(t, server, &err) == 0)
         return;
@@ -571,7 +566,7 @@ void hy_agent_trial_run(struct trial *t)
         hy_agent_trial_fail(t, &err);
 }
 
-static int make_folders(struct trial *t, struct hy_err *err)
+static int make_directories(struct trial *t, struct hy_err *err)
 {
     hy_cleanup_close int dir = -1;
     struct stat st;
@@ -588,7 +583,7 @@ static int make_folders(struct trial *t, struct hy_err *err)
         return 0;
     if (errno == EEXIST && fstatat(dir, "checkpoint", &st, 0) == 0)
         return S_ISDIR(st.st_mode) ? 0 : hy_err_set(err, -ENOTDIR, "'%s' is not a directory; remove it", t->checkpoint);
-    return hy_err_sys(err, -errno, "cannot make the trial's folder '%s'", t->checkpoint);
+    return hy_err_sys(err, -errno, "cannot make the trial's directory '%s'", t->checkpoint);
 }
 
 void hy_agent_trial_start(struct agent *a, Hy__Control *start)
@@ -602,7 +597,7 @@ void hy_agent_trial_start(struct agent *a, Hy__Control *start)
         hy_map_put(&a->trials, hy_agent_trial_key(s->trial, s->attempt), t) < 0) {
         free(t);
         hy__control__free_unpacked(start, NULL);
-        hy_agent_end(a, 1, "a trial cannot be taken");
+        hy_agent_end(a, 1, "cannot start a trial");
         return;
     }
     t->agent = a;
@@ -615,7 +610,7 @@ void hy_agent_trial_start(struct agent *a, Hy__Control *start)
     snprintf(t->tag, sizeof t->tag, "%lld.%llu.%u", (long long)run_of(t)->run, (unsigned long long)t->number, t->attempt);
     hy_metric_scan_init(&t->captures[0].scan, run_of(t)->metric);
     hy_metric_scan_init(&t->captures[1].scan, run_of(t)->metric);
-    rc = s->n_argv ? make_folders(t, &err) : hy_err_set(&err, -EINVAL, "there is no command");
+    rc = s->n_argv ? make_directories(t, &err) : hy_err_set(&err, -EINVAL, "there is no command");
     if (rc == 0)
         rc = hy_agent_files_expect(t, &err);
     if (rc < 0)
@@ -628,7 +623,7 @@ void hy_agent_trial_kill(struct trial *t, int64_t grace_ms)
 {
     if (t->process) {
         hy_process_kill(t->process, grace_ms);
-    } else if (!t->upload) { /* it waits for files or for its server, and will not start */
+    } else if (!t->upload) { /* it waits for files or for the fork server */
         t->ended.outcome = HY__ENDED__OUTCOME__KILLED;
         hy_agent_trial_finish(t);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an agent's trials get of its GPUs and cores, and what the driver hears of it. GPUs come first: a trial
- * that holds a core waits for nothing else, so two runs never wait for each other.
+ * Leases of GPUs and cores for trials. GPUs come first: a trial that holds a core does not wait for anything else, so
+ * two runs cannot deadlock.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 
 /* ---- trials ---- */
 
-static void say_held(struct trial *t, const char *why)
+static void send_held(struct trial *t, const char *why)
 {
     Hy__Held held = HY__HELD__INIT;
     Hy__Control m = HY__CONTROL__INIT;
@@ -35,13 +35,13 @@ static void on_held(void *arg, const char *why)
     struct trial *t = arg;
 
     t->is_held = true;
-    say_held(t, why);
+    send_held(t, why);
 }
 
-static void go_on(struct trial *t)
+static void resume_trial(struct trial *t)
 {
     if (t->is_held)
-        say_held(t, "");
+        send_held(t, "");
     t->is_held = false;
     hy_agent_trial_run(t);
 }
@@ -51,7 +51,7 @@ static void on_ready(void *arg)
     struct trial *t = arg;
 
     t->has_gpus = true;
-    go_on(t);
+    resume_trial(t);
 }
 
 static void on_core_ready(void *arg)
@@ -59,7 +59,7 @@ static void on_core_ready(void *arg)
     struct trial *t = arg;
 
     t->has_core = true;
-    go_on(t);
+    resume_trial(t);
 }
 
 static void on_failed(void *arg, const struct hy_err *err)
@@ -67,7 +67,7 @@ static void on_failed(void *arg, const struct hy_err *err)
     hy_agent_trial_fail(arg, err);
 }
 
-static int lend_core(struct trial *t, struct hy_err *err)
+static int lease_core(struct trial *t, struct hy_err *err)
 {
     static const struct hy_core_events events = {on_held, on_core_ready};
     int rc;
@@ -81,7 +81,7 @@ static int lend_core(struct trial *t, struct hy_err *err)
     return rc < 0 ? hy_err_set(err, rc, "out of memory") : !t->has_core;
 }
 
-static int lend_gpus(struct trial *t, struct hy_err *err)
+static int lease_gpus(struct trial *t, struct hy_err *err)
 {
     static const struct hy_gpu_events events = {on_held, on_ready, on_failed};
     const Hy__Start *s = t->start->start;
@@ -95,16 +95,16 @@ static int lend_gpus(struct trial *t, struct hy_err *err)
     return rc < 0 ? rc : 1;
 }
 
-int hy_agent_lend(struct trial *t, struct hy_err *err)
+int hy_agent_acquire_leases(struct trial *t, struct hy_err *err)
 {
-    int rc = lend_gpus(t, err);
+    int rc = lease_gpus(t, err);
 
-    return rc ? rc : lend_core(t, err);
+    return rc ? rc : lease_core(t, err);
 }
 
-void hy_agent_lend_over(struct trial *t, bool failed)
+void hy_agent_release_leases(struct trial *t, bool failed)
 {
-    t->ended.fell = failed && t->lease && hy_gpu_lease_fell(t->lease);
+    t->ended.fell = failed && t->lease && hy_gpu_lease_had_fault(t->lease);
     hy_gpu_lease_free(t->lease);
     t->lease = NULL;
     hy_core_lease_free(t->core);
@@ -125,7 +125,7 @@ static void on_found(void *arg)
         hy_agent_join(a);
 }
 
-int hy_agent_lend_open(struct agent *a)
+int hy_agent_gpus_open(struct agent *a)
 {
     a->gpus = hy_gpus_new(&a->loop);
     if (!a->gpus)
@@ -134,7 +134,7 @@ int hy_agent_lend_open(struct agent *a)
     return 0;
 }
 
-void hy_agent_lend_cores(struct agent *a, const Hy__Welcome *w)
+void hy_agent_cores_open(struct agent *a, const Hy__Welcome *w)
 {
     struct hy_err err = {0};
     long count = sysconf(_SC_NPROCESSORS_ONLN);
@@ -147,10 +147,10 @@ void hy_agent_lend_cores(struct agent *a, const Hy__Welcome *w)
     spec.path = path = folder ? hy_path_join(folder, "cores") : NULL;
     a->cores = path ? hy_cores_new(&a->loop, &spec) : NULL;
     if (!a->cores) /* better too many trials than none */
-        hy_warn("cores cannot be leased, and trials do not wait for them error=%s", err.code ? err.text : strerror(errno));
+        hy_warn("cannot lease cores; trials start without error=%s", err.code ? err.text : strerror(errno));
 }
 
-void hy_agent_lend_tell(const struct agent *a, Hy__AgentInfo *info, char *uuids[])
+void hy_agent_gpus_describe(const struct agent *a, Hy__AgentInfo *info, char *uuids[])
 {
     for (size_t i = 0; i < hy_gpus_count(a->gpus); i++)
         uuids[i] = (char *)hy_gpus_device(a->gpus, i)->uuid;
@@ -163,15 +163,15 @@ static void on_left(void *arg)
 {
     struct agent *a = arg;
 
-    a->gpus_left = true;
+    a->gpus_closed = true;
 }
 
-bool hy_agent_lend_left(struct agent *a)
+bool hy_agent_gpus_close(struct agent *a)
 {
-    if (!a->gpus) /* on standby it has none */
+    if (!a->gpus) /* closed on standby */
         return true;
-    if (!a->gpus_leaving)
-        hy_gpus_leave(a->gpus, on_left, a);
-    a->gpus_leaving = true;
-    return a->gpus_left;
+    if (!a->gpus_closing)
+        hy_gpus_close(a->gpus, on_left, a);
+    a->gpus_closing = true;
+    return a->gpus_closed;
 }

@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a trial writes on an agent that does not see the driver's folder, on its
- * way there: one stream, the bytes of one piece of a file behind those of
- * another.
+ * Uploads the files of a trial from an agent without access to the driver's directory:
+ * one stream of pieces of files, one after the other.
  *
- * While the trial runs these are pieces of TensorBoard's event files, so that
- * curves grow as on one machine. When it is over all the rest goes, before it
- * counts as ended. Where the project is on HDFS all but the checkpoint goes
- * there straight (mirror.c), and this way only if that fails.
+ * While the trial runs these are pieces of TensorBoard's event files, so that curves
+ * grow as on one machine. When it has ended the rest follows, before it counts as
+ * ended. If the project is on HDFS all but the checkpoint goes there directly
+ * (hdfs_mirror.c), and over this link only if that fails.
  *
- * Holes stay holes: only the data of a file is sent, as pieces. A trial that has
- * left more than may be sent (--max-transfer, wire/bounds.h) fails, and nothing
- * of it is sent.
+ * Holes are not sent: only the data of a file is, in pieces. A trial that has left more
+ * than the limit (--max-transfer, wire/bounds.h) fails, and none of its files is sent.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -33,18 +31,18 @@
 
 #define CHUNK (64u * 1024)
 #define LOOK_MS 2000     /* for new events ... */
-#define LOOK_SHARE 50    /* ... and for a fiftieth of the time at most, where there are very many files */
-#define EVENT_FILES 1000 /* those beyond go at the end */
-#define HOLE_MIN (64u * 1024) /* shorter ones are sent: a piece costs a message */
+#define LOOK_SHARE 50    /* ... and at most 1/50 of the time, if there are very many files */
+#define EVENT_FILES 1000 /* the others are sent at the end */
+#define HOLE_MIN (64u * 1024) /* shorter holes are sent: a piece costs a message */
 #define ANNOUNCED_MAX (HY_ANNOUNCED_LIMIT / 4)
 #define CONTROL_MAX (2u << 20) /* bytes of messages that the driver has not received yet */
 
 struct piece {
     char *path;        /* absolute */
-    uint64_t from, to; /* to 0: all that there is then */
+    uint64_t from, to; /* to 0: up to the end of the file */
 };
 
-/* An event file, and how much of it has gone or is about to. */
+/* An event file, and how much of it is sent or scheduled. */
 struct events {
     char *path;
     uint64_t sent;
@@ -57,27 +55,27 @@ struct upload {
     size_t event_count;
     int64_t look_at; /* for more of them */
     struct mirror *mirror;
-    bool is_mirrored; /* all but the checkpoint is on HDFS, or the mirror is at it */
-    bool last;       /* the trial is over, and this is all */
-    int fd;          /* of the file under way */
+    bool is_mirrored; /* all but the checkpoint is on HDFS, or the mirror copies it */
+    bool last;       /* the trial has ended: this is the last upload */
+    int fd;          /* of the current file */
     struct stat stat;
-    bool is_new;     /* the driver does not know of it yet */
+    bool is_new;     /* not announced yet */
     uint64_t at, to; /* in it */
     uint64_t left;   /* of its piece that was announced */
     uint32_t stream;
     uint64_t sent;
     uint64_t data;      /* bytes that were announced, and ... */
     uint32_t files;     /* ... how many files */
-    size_t announced;   /* bytes of messages since the driver had caught up */
-    char *failure;      /* why the trial fails, in a sentence: nothing more is sent; NULL: it does not */
+    size_t announced;   /* bytes of messages since the driver last caught up */
+    char *failure;      /* why the trial fails: nothing more is sent; NULL: it does not */
 };
 
-/* What a trial has left, all in all. */
+/* The size of all files of a trial. */
 struct left_behind {
     uint64_t bytes;
     uint64_t files;
-    bool is_exact;     /* look for holes: what the disk has allocated may be more than there is data */
-    bool counts_holes; /* they travel: HDFS has none */
+    bool is_exact;     /* search for holes: allocated blocks may exceed the data */
+    bool counts_holes; /* holes are sent: HDFS has none */
 };
 
 static struct upload *upload_of(struct trial *t)
@@ -119,7 +117,7 @@ static uint64_t limit_of(const struct trial *t)
     return hy_bounds_transfer(t->agent->welcomed->welcome->max_transfer);
 }
 
-/* The first reason counts. What was announced is still sent, so that the driver can tell when it has it all. */
+/* Keeps the first reason. Announced bytes are still sent, so that the driver knows when it has them all. */
 __attribute__((format(printf, 2, 3))) static void fail_upload(struct trial *t, const char *fmt, ...)
 {
     struct upload *u = t->upload;
@@ -142,14 +140,14 @@ static void over_transfer(struct trial *t, uint64_t bytes)
 {
     char left[40], limit[40];
 
-    fail_upload(t, "it left %s of files on a machine that does not see the project folder, and at most %s are copied; raise "
+    fail_upload(t, "it left %s of files on a machine without access to the project directory, and at most %s are copied; raise "
                 "--max-transfer, or write large files to storage that all machines share",
                 hy_format_size(bytes, left, sizeof left), hy_format_size(limit_of(t), limit, sizeof limit));
 }
 
 static void over_files(struct trial *t)
 {
-    fail_upload(t, "it left more than %u files on a machine that does not see the project folder; pack them into fewer, or "
+    fail_upload(t, "it left more than %u files on a machine without access to the project directory; pack them into fewer, or "
                 "write them to storage that all machines share", HY_FILES_LIMIT);
 }
 
@@ -157,13 +155,10 @@ static void over_files(struct trial *t)
 
 static int add_piece(struct upload *u, const char *path, uint64_t from, uint64_t to)
 {
-    struct piece *more = hy_reallocarray(u->pieces, u->count + 1, sizeof *more);
-
-    if (!more)
+    if (hy_array_grow(u->pieces, u->count) < 0)
         return -ENOMEM;
-    u->pieces = more;
-    more[u->count] = (struct piece){.path = hy_strdup(path), .from = from, .to = to};
-    if (!more[u->count].path)
+    u->pieces[u->count] = (struct piece){.path = hy_strdup(path), .from = from, .to = to};
+    if (!u->pieces[u->count].path)
         return -ENOMEM;
     u->count++;
     return 0;
@@ -185,13 +180,10 @@ static struct events *find_events(const struct upload *u, const char *path)
 
 static struct events *add_events(struct upload *u, const char *path)
 {
-    struct events *more = hy_reallocarray(u->events, u->event_count + 1, sizeof *more);
-
-    if (!more)
+    if (hy_array_grow(u->events, u->event_count) < 0)
         return NULL;
-    u->events = more;
-    more[u->event_count] = (struct events){.path = hy_strdup(path)};
-    return more[u->event_count].path ? &more[u->event_count++] : NULL;
+    u->events[u->event_count] = (struct events){.path = hy_strdup(path)};
+    return u->events[u->event_count].path ? &u->events[u->event_count++] : NULL;
 }
 
 static struct trial *walking; /* nftw has no argument for its callback */
@@ -227,7 +219,7 @@ static int take_the_rest(const char *path, const struct stat *st, int type, stru
     (void)where;
     if (type != FTW_F || !S_ISREG(st->st_mode)) /* nor what a symbolic link leads to */
         return 0;
-    if (walking->upload->is_mirrored && !hy_agent_mirror_leaves(path + strlen(walking->dir) + 1))
+    if (walking->upload->is_mirrored && !hy_agent_mirror_skips(path + strlen(walking->dir) + 1))
         return 0;
     return e && sent == size ? 0 : add_piece(walking->upload, path, sent, 0);
 }

@@ -38,24 +38,10 @@ struct level {
 struct walk {
     int above; /* what the first level lies in */
     struct level *levels;
-    size_t count, room;
+    size_t count;
     size_t closed; /* so many of the first levels are closed */
 };
 
-static int grow(struct walk *w)
-{
-    size_t room = w->room ? 2 * w->room : 16;
-    struct level *more;
-
-    if (w->count < w->room)
-        return 0;
-    more = hy_reallocarray(w->levels, room, sizeof *more);
-    if (!more)
-        return -ENOMEM;
-    w->levels = more;
-    w->room = room;
-    return 0;
-}
 
 /* Takes the descriptor. */
 static DIR *open_stream(int fd)
@@ -79,7 +65,7 @@ static int enter(struct walk *w, int parent, const char *name)
         return -errno;
     if (w->count && st.st_dev != w->levels[0].dev)
         return -EXDEV;
-    if (grow(w) < 0 || !(level.name = hy_strdup(name)))
+    if (hy_array_grow(w->levels, w->count) < 0 || !(level.name = hy_strdup(name)))
         return -ENOMEM;
     level.dev = st.st_dev;
     level.ino = st.st_ino;

@@ -148,14 +148,14 @@ static int sweep_app(struct sweep *w, struct hy_store *s, const char *project, c
 static int none_is_lost(struct hy_store *s, struct hy_err *err)
 {
     int64_t lost = 0;
-    int rc = hy_store_count_lost(s, &lost, err);
+    int rc = hy_store_count_unlisted_backups(s, &lost, err);
 
     if (rc < 0 || lost == 0)
         return rc;
     return hy_err_set(err, -EBUSY,
                       "no logs are removed, since snapshots of %lld run%s in '%s/runs' are not in the store: `hopyard "
                       "import` them, or remove them, and try again",
-                      (long long)lost, lost == 1 ? "" : "s", hy_store_folder(s));
+                      (long long)lost, lost == 1 ? "" : "s", hy_store_dir_path(s));
 }
 
 static int sweep_logs(struct sweep *w, const struct hy_args *args, struct hy_err *err)

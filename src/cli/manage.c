@@ -387,14 +387,14 @@ static int remove_run(struct hy_store *s, const char *project, const struct hy_r
         rc = hy_store_commit(s, err);
     if (rc < 0)
         return rc;
-    if (hy_store_unkeep(s, info->row.id, &why) < 0)
+    if (hy_store_remove_backup(s, info->row.id, &why) < 0)
         hy_print_error("rm", &why);
     remove_logs(project, info);
     for (size_t i = 0; i < HY_COUNT(files); i++) {
         char name[48];
 
         snprintf(name, sizeof name, "run-%lld.%s", (long long)info->row.id, files[i]);
-        if (unlinkat(hy_store_dir(s), name, 0) < 0)
+        if (unlinkat(hy_store_dir_fd(s), name, 0) < 0)
             errno = 0; /* not every run has all of them */
     }
     return say("run %lld is removed\n", (long long)info->row.id);

@@ -150,7 +150,7 @@ static bool is_ours(const struct hy_store *s)
 {
     struct stat st;
 
-    return s && stat(hy_store_folder(s), &st) == 0 && st.st_uid == geteuid();
+    return s && stat(hy_store_dir_path(s), &st) == 0 && st.st_uid == geteuid();
 }
 
 /* The interpreter the run's trials use: what they log, its TensorBoard can read. */

@@ -14,7 +14,7 @@
 
 int hy_client_connect(struct hy_store *s, int64_t run, struct hy_err *err)
 {
-    hy_cleanup_free char *path = hy_driver_socket(hy_store_folder(s), run, err);
+    hy_cleanup_free char *path = hy_driver_socket(hy_store_dir_path(s), run, err);
 
     return path ? hy_local_connect(path, err) : err->code;
 }

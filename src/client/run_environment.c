@@ -40,7 +40,7 @@ static bool goes_along(const Hy__RunSpec *spec, const char *entry)
 static int environment(Hy__RunSpec *spec, const char *project, struct hy_err *err)
 {
     hy_cleanup_free char *url = NULL, *named = NULL;
-    int rc = hy_store_stands_for(project, &url, err);
+    int rc = hy_store_url_of_local_dir(project, &url, err);
 
     if (rc == 0 && url && !(named = hy_asprintf("HOPYARD_PROJECT=%s", url)))
         rc = hy_err_oom(err);

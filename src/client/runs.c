@@ -40,7 +40,7 @@ char *hy_project_path(const char *given, struct hy_err *err)
     char *path;
 
     if (strstr(folder, "://"))
-        return hy_store_stand_in(folder, err);
+        return hy_store_local_dir(folder, err);
     path = realpath(folder, NULL);
     if (!path) {
         hy_err_sys(err, -errno, "the project's folder '%s' cannot be used", folder);
@@ -116,7 +116,7 @@ int hy_run_info_find(struct hy_store *s, const char *text, struct hy_run_info *r
         return rc == -ENOMEM ? hy_err_set(err, rc, "out of memory") : rc;
     }
     ret->alive = hy_store_run_alive(s, id) > 0;
-    ret->shown = ret->row.logdir ? hy_store_shown(s, ret->row.logdir) : NULL;
+    ret->shown = ret->row.logdir ? hy_store_display_path(s, ret->row.logdir) : NULL;
     return 0;
 }
 
@@ -228,5 +228,5 @@ int hy_run_info_update(struct hy_store *s, const struct hy_run_info *r, Hy__Upda
 
 char *hy_driver_log(struct hy_store *s, int64_t run)
 {
-    return hy_asprintf("%s/run-%lld.log", hy_store_folder(s), (long long)run);
+    return hy_asprintf("%s/run-%lld.log", hy_store_dir_path(s), (long long)run);
 }

@@ -707,10 +707,10 @@ static int write_join_key(struct driver *d, struct hy_err *err)
 
     if (!d->spec->listen || !*d->spec->listen)
         return 0;
-    path = hy_asprintf("%s/run-%lld.key", hy_store_folder(d->store), (long long)d->run);
+    path = hy_asprintf("%s/run-%lld.key", hy_store_dir_path(d->store), (long long)d->run);
     if (!path || hy_key_derive(d->key, "join", d->join_key) < 0)
         return hy_err_oom(err);
-    rc = hy_key_write(hy_store_dir(d->store), path, d->join_key, err);
+    rc = hy_key_write(hy_store_dir_fd(d->store), path, d->join_key, err);
     if (rc == 0)
         hy_run_note(d, "agents join by: hopyard agent --join HOST:%u --key-file %s", d->port, path);
     return rc;

@@ -446,7 +446,7 @@ int hy_clients_open(struct driver *d, struct hy_err *err)
 
     if (open_owner(d, err) < 0)
         return err->code;
-    d->socket_path = hy_driver_socket(hy_store_folder(d->store), d->run, err);
+    d->socket_path = hy_driver_socket(hy_store_dir_path(d->store), d->run, err);
     if (!d->socket_path)
         return err->code;
     return hy_local_listen(&d->loop, d->socket_path, &events, d, &d->local, err);

@@ -142,11 +142,11 @@ static void give_up(struct driver *d, const char *why, bool can_resume)
 static void rescue(struct driver *d, struct hy_err *err)
 {
     struct hy_err why = {0}, stale = *err;
-    int rc = hy_store_keep(d->store, d->run, &why);
+    int rc = hy_store_backup_run(d->store, d->run, &why);
 
     if (rc == 0)
         hy_err_set(err, stale.code, "%s; what run %lld had recorded is kept in '%s/runs/%lld.db': `hopyard import` reads it",
-                   stale.text, (long long)d->run, hy_store_folder(d->store), (long long)d->run);
+                   stale.text, (long long)d->run, hy_store_dir_path(d->store), (long long)d->run);
     else
         hy_err_set(err, stale.code, "%s, and no snapshot could be written: %s", stale.text, why.text);
 }

@@ -403,8 +403,8 @@ static int open_new(struct driver *d, struct hy_err *err)
         rc = make_logdir(d, err);
     if (rc == 0)
         rc = add_run(d, hy_buf_bytes(&bytes), bytes.len, err);
-    if (rc >= 0 && hy_store_lost(d->store))
-        hy_run_note(d, "%s", hy_store_lost(d->store));
+    if (rc >= 0 && hy_store_lost_notice(d->store))
+        hy_run_note(d, "%s", hy_store_lost_notice(d->store));
     return rc < 0 ? rc : 0;
 }
 
@@ -432,7 +432,7 @@ static int open_files(struct driver *d, struct hy_err *err)
     if (rc >= 0)
         rc = d->hold_fd = open_own_file(d, "hold", O_RDWR, err);
     if (rc >= 0 && dup2(log_fd, 2) < 0)
-        rc = hy_err_sys(err, -errno, "cannot write in '%s'", hy_store_folder(d->store));
+        rc = hy_err_sys(err, -errno, "cannot write in '%s'", hy_store_dir_path(d->store));
     if (rc < 0)
         return rc;
     rc = hy_file_write(token, d->token, sizeof d->token, 0600);
@@ -445,7 +445,7 @@ static void store_failure(struct driver *d, const struct hy_err *why)
     struct hy_err err = {0};
 
     if (hy_store_run_state(d->store, d->run, HY_RUN_FAILED, why->text, &err) < 0 || hy_store_commit(d->store, &err) < 0 ||
-        hy_store_keep(d->store, d->run, &err) < 0)
+        hy_store_backup_run(d->store, d->run, &err) < 0)
         hy_error("%s", err.text);
 }
 

@@ -20,7 +20,7 @@
 int hy_driver_main(int argc, char **argv);
 
 /* Packs a run's spec anew for others, or from others: without environment and function, and never to be resumed.
- * What cannot be read becomes an empty one. 0 or -ENOMEM; an hy_share_fn. */
+ * What cannot be read becomes an empty one. 0 or -ENOMEM; an hy_spec_share_fn. */
 int hy_run_share(const void *spec, size_t n, void **ret, size_t *ret_n);
 
 /* How a run can be resumed; NULL, one whose spec cannot be read, counts as any. */

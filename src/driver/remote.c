@@ -146,7 +146,7 @@ int hy_remote_open(struct driver *d, struct hy_err *err)
     if (r) {
         r->driver = d;
         r->work.data = r;
-        r->url = hy_store_shown(d->store, d->logdir);
+        r->url = hy_store_display_path(d->store, d->logdir);
         r->mirror = r->url ? hy_fs_mirror_new(d->logdir, r->url, is_private) : NULL;
     }
     d->remote = r;

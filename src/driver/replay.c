@@ -162,7 +162,7 @@ static int forgive_failed(struct replaying *r)
 
     for (size_t i = 0; rc == 0 && (t = hy_map_next(&d->trials, &i));)
         if (all || t->had_failed)
-            rc = hy_store_attempts_forgive(d->store, d->run, (int64_t)t->number, r->err);
+            rc = hy_store_attempts_clear_charges(d->store, d->run, (int64_t)t->number, r->err);
     return rc;
 }
 

@@ -66,9 +66,9 @@ static void write_both(uv_work_t *work)
     int rc = hy_store_open(p->project, HY_STORE_READ, &s, &p->err);
 
     if (rc == 0)
-        rc = hy_store_keep(s, p->run, &p->err);
+        rc = hy_store_backup_run(s, p->run, &p->err);
     if (rc == 0 && p->shared)
-        hy_store_snapshot_with(s, p->run, p->shared, p->spec, p->spec_len, &p->err);
+        hy_store_snapshot(s, p->run, p->shared, p->spec, p->spec_len, &p->err);
     hy_store_close(s);
 }
 

@@ -117,7 +117,7 @@ static void fail_for_session(struct driver *d)
     struct hy_err err = {0};
 
     hy_err_set(&err, -ECHILD, "Spark's session could not be started, or has ended (%s); the run's log, run-%lld.log in '%s', "
-               "says more", d->session_end, (long long)d->run, hy_store_folder(d->store));
+               "says more", d->session_end, (long long)d->run, hy_store_dir_path(d->store));
     hy_run_fail(d, &err);
 }
 

@@ -22,7 +22,7 @@ struct hy_program {
     char id[33]; /* the first half of its SHA-256 */
 };
 
-static struct hy_program *shared; /* while somebody holds a reference */
+static struct hy_program *shared; /* while there are references */
 
 void hy_argv_free(char ***argv)
 {
@@ -32,7 +32,7 @@ void hy_argv_free(char ***argv)
     *argv = NULL;
 }
 
-/* A copy of `words`; NULL when out of memory (a word may be NULL for that). */
+/* A copy of `words`; NULL when out of memory, also when one of them is NULL. */
 static char **argv_of(const char *const *words, size_t n, struct hy_err *err)
 {
     char **argv = hy_calloc(n + 1, sizeof *argv);
@@ -121,17 +121,17 @@ char **hy_command_local(const struct hy_agent_order *order, struct hy_err *err)
 }
 
 /*
- * One ssh does it all: it says whether the program is there (in a folder named
- * after its content, so an older one does not count), takes it from standard
- * input if not, and runs the agent, which takes its key from there. The agent
- * dials the address that the host saw us come from.
+ * One ssh does everything: it reports whether the host has the program (in a directory
+ * named after its hash, so that older versions are ignored), reads it from standard
+ * input if not, and runs the agent, which reads its key from there. The agent connects
+ * to the address from which ssh came.
  *
- * Whoever could write there would choose the program that is run, so the folders
- * must be ours, and the file too.
+ * A user who can write there could replace the program, so the directories and the file
+ * must belong to us.
  *
- * A copy that was cut short has the wrong size and is not kept. The shell stays
- * until the agent has ended, so that ssh's own 255 means that ssh failed and
- * nothing else (a command that a signal ends gives 255 too).
+ * A truncated copy has the wrong size and is removed. The shell waits for the agent, so
+ * that status 255 means that ssh itself failed (a command that a signal ends would give
+ * 255 too).
  */
 static const char ssh_script[] =
     "b=${XDG_CACHE_HOME:-$HOME/.cache}/hopyard; d=$b/bin/%s; f=$d/hopyard; p=$d/part.%s; n=%zu; "
@@ -150,7 +150,7 @@ static bool is_safe_word(const char *word)
                                                  "._-@:[]%") == strlen(word);
 }
 
-/* ssh itself takes an IPv6 address without its brackets. */
+/* ssh takes an IPv6 address without brackets. */
 static char *without_brackets(const char *host)
 {
     size_t n = strlen(host);
@@ -186,7 +186,7 @@ char **hy_command_ssh(const struct hy_agent_order *order, struct hy_err *err)
     hy_cleanup_free char *script = NULL, *command = NULL, *host = NULL;
 
     if (!is_safe_word(order->host) || !is_safe_word(order->name)) {
-        hy_err_set(err, -EINVAL, "'%s' is no host name", order->host);
+        hy_err_set(err, -EINVAL, "'%s' is not a host name", order->host);
         return NULL;
     }
     program = hy_program_open(err);

@@ -11,12 +11,12 @@ char **hy_command_ssh(const struct hy_agent_order *order, struct hy_err *err);
 void hy_argv_free(char ***argv);
 #define hy_cleanup_argv __attribute__((cleanup(hy_argv_free)))
 
-/* What a host says first, on a line of its own: what its shell says before
- * that (a greeting in a .bashrc) does not matter. */
+/* The first line of a host. Earlier lines of its shell (a greeting in a .bashrc) are
+ * ignored. */
 #define HY_PROGRAM_IS_THERE "hopyard-is-there"
 #define HY_PROGRAM_IS_MISSING "hopyard-is-missing"
 
-/* This program's own bytes, mapped once and shared by the copies under way. */
+/* This program's file, mapped once and shared by concurrent copies. */
 struct hy_program;
 struct hy_program *hy_program_open(struct hy_err *err); /* a new reference */
 void hy_program_unref(struct hy_program *p);            /* NULL is fine */

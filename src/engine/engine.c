@@ -17,14 +17,14 @@
 #include "engine/command.h"
 #include "wire/wire.h"
 
-#define SSH_FAILED 255 /* ssh's exit status when it is not the command's */
+#define SSH_FAILED 255 /* the exit status of ssh when it fails itself */
 #define SIGNALED_BY_SHELL 128
 #define SAID_MAX 4096
-#define SAID_BURST 1000u   /* lines of agents that go to the log at once, ... */
-#define SAID_EVERY_MS 100  /* ... and from then on */
+#define SAID_BURST 1000u   /* log lines of agents in a burst, ... */
+#define SAID_EVERY_MS 100  /* ... and the interval after that */
 
-#define HELD_MS 1000  /* how long its standard error may outlive a process */
-#define STOP_MS 12000 /* how long it may take to end */
+#define HELD_MS 1000  /* how long standard error may stay open after the process */
+#define STOP_MS 12000 /* between SIGTERM and SIGKILL */
 
 struct hy_engine {
     uv_loop_t *loop;
@@ -32,19 +32,19 @@ struct hy_engine {
     void *arg;
     struct hy_list children;
     size_t running;
-    bool freed; /* waits for its children's handles */
+    bool freed; /* until the handles of its children are closed */
 };
 
-/* One agent's process: the reaper here, or the ssh that leads to it; or an agent that was on standby. */
+/* One agent's process: its reaper here, or the ssh to it; or an agent that was on standby. */
 struct child {
     struct hy_list link;
     struct hy_engine *engine;
     uint64_t id;
     char name[64];
     uv_process_t process;
-    int pidfd;      /* of one that was on standby, and is nobody's child here; -1: it is our child */
+    int pidfd;      /* of one that was on standby and is not our child; -1: it is our child */
     uv_poll_t gone; /* of the pidfd */
-    bool released;  /* it is not ours any more */
+    bool released;  /* it has gone on standby */
     uv_pipe_t in, out, err;
     int open_handles;
     bool remote, over, out_is_open, answered, asked;
@@ -52,15 +52,15 @@ struct child {
     int64_t exit_status;
     int signal;
     uint8_t key[HY_KEY_SIZE];
-    struct hy_buf answer;  /* the line that comes on standard output: is the program there? */
-    struct hy_buf said;    /* the end of what came on standard error */
-    struct hy_err trouble; /* what we found wrong ourselves */
+    struct hy_buf answer;  /* the first line of standard output: whether the host has the program */
+    struct hy_buf said;    /* the end of standard error */
+    struct hy_err trouble; /* our own error message */
 };
 
 /* A write of bytes that it owns. */
 struct send {
     uv_write_t req;
-    struct hy_program *program; /* to give back; NULL: `bytes` is ours */
+    struct hy_program *program; /* a reference to release; NULL: `bytes` is owned */
     char *bytes;
 };
 
@@ -70,7 +70,7 @@ static void free_engine_if_last(struct hy_engine *e)
         free(e);
 }
 
-/* The last line that it said; ssh ends them with a carriage return. */
+/* Its last line; ssh ends lines with a carriage return. */
 static const char *last_line(struct child *c)
 {
     const char *text, *line;
@@ -99,8 +99,8 @@ static const char *why_it_ended(struct child *c, char *text, size_t size)
     return text;
 }
 
-/* The host's shell says by a status above 128 that a signal has ended the agent. A signal that ended ssh itself
- * says nothing of it. */
+/* The host's shell exits with a status above 128 if a signal has ended the agent. A signal that ended ssh itself
+ * does not concern the agent. */
 enum hy_agent_end hy_agent_end_of(bool remote, int64_t status, int signal)
 {
     if (!remote)
@@ -110,7 +110,7 @@ enum hy_agent_end hy_agent_end_of(bool remote, int64_t status, int signal)
     return status > SIGNALED_BY_SHELL && status <= SIGNALED_BY_SHELL + SIGRTMAX ? HY_AGENT_DIED : HY_AGENT_ENDED;
 }
 
-/* Nobody but its parent knows how a process has ended. One that ends by itself says goodbye before. */
+/* Only the parent gets a process's status. An agent that ends by itself sends Bye before. */
 static enum hy_agent_end end_of(const struct child *c)
 {
     return c->pidfd >= 0 ? HY_AGENT_DIED : hy_agent_end_of(c->remote, c->exit_status, c->signal);
@@ -147,7 +147,7 @@ static void close_handle(void *handle)
         uv_close(handle, on_handle_closed);
 }
 
-/* The process is over and its last words are read: nothing more can come. */
+/* The process has ended and its output is read. */
 static void close_if_over(struct child *c)
 {
     if (!c->over || c->out_is_open)
@@ -184,7 +184,7 @@ static void on_sent(uv_write_t *req, int status)
 {
     struct send *s = hy_container(req, struct send, req);
 
-    (void)status; /* a child that does not read has ended: on_exit says why */
+    (void)status; /* a child that does not read has ended: on_exit reports why */
     hy_program_unref(s->program);
     free(s->bytes);
     free(s);
@@ -250,7 +250,7 @@ static void on_answer(struct child *c, const char *line)
     send_key(c);
 }
 
-/* A line that is longer than the buffer is not ours. */
+/* A line longer than the buffer is not the expected one. */
 static void take_lines(struct child *c, const char *bytes, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -265,7 +265,7 @@ static void take_lines(struct child *c, const char *bytes, size_t n)
     }
 }
 
-/* Keeps the last lines; of a host that talks without end only the end counts. */
+/* Keeps the last lines only. */
 static void keep_said(struct child *c, const char *bytes, size_t n)
 {
     static struct hy_log_limit said = {.burst = SAID_BURST, .every_ms = SAID_EVERY_MS};
@@ -275,7 +275,7 @@ static void keep_said(struct child *c, const char *bytes, size_t n)
 
         end = newline ? (size_t)(newline - bytes) : n;
         if (end > i)
-            hy_log_within(&said, HY_LOG_INFO, "agent says name=%s: %.*s", c->name, (int)(end - i), bytes + i);
+            hy_log_within(&said, HY_LOG_INFO, "output of an agent name=%s: %.*s", c->name, (int)(end - i), bytes + i);
     }
     if (c->said.len + n > c->said.max) /* a read is no longer than the buffer */
         hy_buf_consume(&c->said, c->said.len + n - c->said.max);
@@ -311,8 +311,8 @@ static int init_pipe(struct child *c, uv_pipe_t *pipe)
     return rc;
 }
 
-/* libuv closes nothing by itself: a child that could not be spawned still
- * takes its handles through the loop, and its on_exit tells why. */
+/* libuv closes nothing itself: the handles of a child that could not be spawned are
+ * closed on the loop, and its on_exit reports why. */
 static int spawn(struct child *c, char **argv, int hold_fd)
 {
     uv_stdio_container_t io[4] = {
@@ -324,7 +324,7 @@ static int spawn(struct child *c, char **argv, int hold_fd)
                                     .exit_cb = on_exit_of_process, .flags = UV_PROCESS_DETACHED};
     int rc;
 
-    if (!c->remote) { /* writes to the driver's log by itself */
+    if (!c->remote) { /* it writes to the driver's log directly */
         io[1] = (uv_stdio_container_t){.flags = UV_IGNORE};
         io[2] = (uv_stdio_container_t){.flags = UV_INHERIT_FD, .data.fd = 2};
         if (hold_fd >= 0) {
@@ -371,7 +371,7 @@ void hy_engine_free(struct hy_engine *e)
 
         if (!c->over)
             send_signal(c, SIGTERM);
-        c->over = true; /* nobody asks any more how it really ends */
+        c->over = true; /* its status is not needed any more */
         c->out_is_open = false;
         close_if_over(c);
     }
@@ -398,7 +398,7 @@ static int watch_adopted(struct child *c)
     return rc < 0 ? rc : uv_poll_start(&c->gone, UV_READABLE, on_adopted_gone);
 }
 
-/* An agent on standby, instead of a new one. False: there is none, or it cannot be had. */
+/* Uses an agent on standby instead of a new one. False: there is none, or it failed. */
 static bool adopt(struct child *c, const struct hy_agent_order *order)
 {
     Hy__Handover h = HY__HANDOVER__INIT;
@@ -414,14 +414,14 @@ static bool adopt(struct child *c, const struct hy_agent_order *order)
     c->pidfd = hy_standby_take(order->client, order->warm_key, &h, (const int[]){STDERR_FILENO, order->hold_fd});
     if (c->pidfd < 0) {
         if (c->pidfd != -ENOENT)
-            hy_info("no agent on standby can be had error=%s", strerror(-c->pidfd));
+            hy_info("cannot use an agent on standby error=%s", strerror(-c->pidfd));
         c->pidfd = -1;
         return false;
     }
-    hy_info("an agent on standby is taken");
-    if (watch_adopted(c) < 0) { /* there is no room for a handle: nothing will work */
+    hy_info("using an agent on standby");
+    if (watch_adopted(c) < 0) { /* out of memory for a handle */
         send_signal(c, SIGTERM);
-        hy_err_set(&c->trouble, -EIO, "an agent on standby cannot be watched");
+        hy_err_set(&c->trouble, -EIO, "cannot watch an agent on standby");
     }
     return true;
 }
@@ -513,7 +513,7 @@ void hy_engine_tick(struct hy_engine *e, int64_t now)
     hy_list_each(it, &e->children) {
         struct child *c = hy_container(it, struct child, link);
 
-        if (c->over && c->out_is_open) { /* somebody else holds its standard error */
+        if (c->over && c->out_is_open) { /* another process holds its standard error */
             c->over_since = c->over_since ? c->over_since : now;
             c->out_is_open = now - c->over_since < HELD_MS;
             close_if_over(c);
@@ -521,9 +521,9 @@ void hy_engine_tick(struct hy_engine *e, int64_t now)
             c->asked_since = c->asked_since ? c->asked_since : now;
             if (now - c->asked_since < STOP_MS)
                 continue;
-            if (c->pidfd >= 0) /* its reaper ends what is left */
+            if (c->pidfd >= 0) /* its reaper kills the rest */
                 send_signal(c, SIGKILL);
-            else /* it leads a session of its own */
+            else /* it is a session leader */
                 kill(-c->process.pid, SIGKILL);
         }
     }
@@ -539,7 +539,7 @@ void hy_engine_stop(struct hy_engine *e, uint64_t id)
         c->asked = true;
         send_signal(c, SIGTERM);
         if (c->pidfd < 0)
-            kill(-c->process.pid, SIGCONT); /* who is stopped does not hear */
+            kill(-c->process.pid, SIGCONT); /* a stopped process does not handle SIGTERM */
         else
             send_signal(c, SIGCONT);
     }

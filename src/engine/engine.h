@@ -2,8 +2,8 @@
 /*
  * engine: how agents are started.
  *
- * An engine only starts and stops agents; what they do then is between them
- * and the driver. Adding one is one file: a function that makes the command.
+ * An engine only starts and stops agents; all else is between them and the driver. A
+ * new engine is one file with a function that makes the command.
  *
  *   local   `hopyard agent` as a child of the driver, or one that an earlier
  *           driver of the same client has left on standby
@@ -27,26 +27,26 @@
 struct hy_engine; /* opaque */
 
 struct hy_agent_order {
-    uint64_t id;            /* the driver's number, comes back in on_exit */
-    const char *identity;   /* what it says it is ... */
+    uint64_t id;            /* the driver's ID, passed to on_exit */
+    const char *identity;   /* its identity ... */
     uint8_t key[HY_KEY_SIZE]; /* ... and its proof */
-    const char *name;       /* for people: "local", "b" */
-    const char *host;       /* NULL: this machine; otherwise what ssh is given */
+    const char *name;       /* its name for users: "local", "b" */
+    const char *host;       /* NULL: this machine; otherwise the argument of ssh */
     uint32_t ssh_port;      /* 0: as ssh is configured */
     const char *ssh_identity; /* a file with a private key; NULL or "": as ssh is configured */
     uint16_t port;          /* where the driver listens */
     uint32_t slots;
     uint64_t open_files;    /* this machine: the user's soft limit, for trials; 0: not known */
     int hold_fd;            /* this machine: a lock to hold while it lives; -1: none */
-    const char *client;     /* this machine: an agent on standby for it and this key is taken; "": none is */
+    const char *client;     /* this machine: an agent on standby for this client and key is used; "": none is */
     const char *warm_key;
 };
 
-/* What the end of an agent's process says of the agent. Its trials end with it, unless its reaper was killed. */
+/* What the end of an agent's process means for the agent. Its trials end with it, unless its reaper was killed. */
 enum hy_agent_end {
-    HY_AGENT_UNREACHED, /* only the way to it has ended (ssh broke): it may live on */
-    HY_AGENT_ENDED,     /* by itself, or nobody knows how */
-    HY_AGENT_DIED,      /* by a signal, while its machine lived */
+    HY_AGENT_UNREACHED, /* only the connection has ended (ssh broke): it may still run */
+    HY_AGENT_ENDED,     /* by itself, or for unknown reasons */
+    HY_AGENT_DIED,      /* by a signal, while its machine continued */
 };
 
 /* Of a process that ended with `status` or, if not 0, by `signal`. */
@@ -59,19 +59,19 @@ struct hy_engine_events {
 };
 
 struct hy_engine *hy_engine_new(uv_loop_t *loop, const struct hy_engine_events *events, void *arg);
-/* Asks agents that are still there to end (SIGTERM to their reapers) and does
- * not wait for it; the loop must run once more for the handles. NULL is fine. */
+/* Sends SIGTERM to the reapers of running agents and does not wait; the loop must run
+ * once more to close handles. NULL is fine. */
 void hy_engine_free(struct hy_engine *e);
 
 int hy_engine_start(struct hy_engine *e, const struct hy_agent_order *order, struct hy_err *err);
-/* Asks an agent's process to end, and makes it if it does not within 12 s
- * (hy_engine_tick); on_exit follows. */
+/* SIGTERM to an agent's process, and SIGKILL after 12 s (hy_engine_tick); on_exit
+ * follows. */
 void hy_engine_stop(struct hy_engine *e, uint64_t id);
-/* A pidfd, borrowed, of an agent that was on standby and is not our descendant; -1: it is none. */
+/* A borrowed pidfd of an agent that was on standby and is not our descendant; -1: it is our descendant. */
 int hy_engine_adopted(struct hy_engine *e, uint64_t id);
-/* It goes on standby: from here on it is not ours, and there is no on_exit. Its process, or 0: it is no child of ours. */
+/* It goes on standby: the engine forgets it, without on_exit. Returns its PID, or 0: it is not our child. */
 pid_t hy_engine_release(struct hy_engine *e, uint64_t id);
-/* Time passes: `now` is monotonic, in ms. To be called a few times a second. */
+/* Call it a few times a second; `now` is monotonic, in ms. */
 void hy_engine_tick(struct hy_engine *e, int64_t now);
 
 #endif

@@ -15,7 +15,7 @@
 #include "base/rng.h"
 
 #define FIND_MS 10000
-#define RETRY_MS 500        /* between two tries at what others hold ... */
+#define RETRY_MS 500        /* between two attempts to lock ... */
 #define RETRY_SPREAD_MS 100 /* ... plus or minus: two agents that collided should not collide again */
 #define FRAMEWORK_PERCENT 90 /* of a share's memory, for frameworks that allocate all at once: a context needs some too */
 
@@ -48,10 +48,10 @@ struct hy_gpu_lease {
     struct hy_gpu_lock lock;
     size_t devices[HY_GPUS_MAX], count;
     unsigned round;       /* of the last try */
-    bool told;            /* that it waits was reported */
+    bool told;            /* on_held was called */
     struct hy_mps *mps;   /* that it uses */
     struct hy_mps_mark mark;
-    char *words[HY_GPU_WORDS];
+    char *words[HY_GPU_ENV_MAX];
     size_t word_count;
 };
 
@@ -108,7 +108,7 @@ static void on_listed(void *arg, int status, const char *said)
     if (status == 0)
         g->count = hy_gpu_visible(getenv("CUDA_VISIBLE_DEVICES"), g->devices, parse_list(said, g->devices));
     else
-        hy_warn("GPUs cannot be listed and are not used status=%d said=\"%.*s\"", status,
+        hy_warn("GPUs cannot be listed and are not used status=%d output=\"%.*s\"", status,
                 (int)strcspn(said, "\n"), said);
     wake(g);
 }
@@ -133,7 +133,7 @@ void hy_gpus_find(struct hy_gpus *g, void (*found)(void *arg), void *arg)
 
 /* ---- a trial's environment ---------------------------------------------------------- */
 
-static int add_word(struct hy_gpu_lease *l, char *word)
+static int add_env(struct hy_gpu_lease *l, char *word)
 {
     if (!word)
         return -ENOMEM;
@@ -152,23 +152,23 @@ static char *visible_devices(const struct hy_gpu_lease *l)
     return hy_asprintf("CUDA_VISIBLE_DEVICES=%s", text);
 }
 
-/* What MPS enforces, or what the framework is only asked to keep to. */
+/* A limit that MPS enforces, or that is only a request to the framework. */
 static int add_limit_words(struct hy_gpu_lease *l, uint64_t memory)
 {
     int rc;
 
     if (!l->mps) {
-        rc = add_word(l, hy_asprintf("HOPYARD_GPU_MEMORY=%llu", (unsigned long long)memory));
+        rc = add_env(l, hy_asprintf("HOPYARD_GPU_MEMORY=%llu", (unsigned long long)memory));
         if (rc == 0)
-            rc = add_word(l, hy_asprintf("HOPYARD_GPU_SHARE=%g", l->share / (double)HY_GPU_SHARES));
+            rc = add_env(l, hy_asprintf("HOPYARD_GPU_SHARE=%g", l->share / (double)HY_GPU_SHARES));
         return rc;
     }
-    rc = add_word(l, hy_asprintf("CUDA_MPS_PIPE_DIRECTORY=%s", hy_mps_folder(l->mps)));
-    if (rc == 0) /* device 0 of the one that it sees */
-        rc = add_word(l, hy_asprintf("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=%lluM",
+    rc = add_env(l, hy_asprintf("CUDA_MPS_PIPE_DIRECTORY=%s", hy_mps_folder(l->mps)));
+    if (rc == 0) /* the only visible device is device 0 */
+        rc = add_env(l, hy_asprintf("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=%lluM",
                                      (unsigned long long)(memory >> 20)));
     if (rc == 0)
-        rc = add_word(l, hy_asprintf("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%g", l->share / 10.0));
+        rc = add_env(l, hy_asprintf("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%g", l->share / 10.0));
     return rc;
 }
 
@@ -179,23 +179,23 @@ static int add_share_words(struct hy_gpu_lease *l)
     int rc = add_limit_words(l, all / HY_GPU_SHARES * l->share);
 
     if (rc == 0)
-        rc = add_word(l, hy_strdup("TF_FORCE_GPU_ALLOW_GROWTH=true"));
+        rc = add_env(l, hy_strdup("TF_FORCE_GPU_ALLOW_GROWTH=true"));
     if (rc == 0)
-        rc = add_word(l, hy_asprintf("XLA_PYTHON_CLIENT_MEM_FRACTION=%g",
+        rc = add_env(l, hy_asprintf("XLA_PYTHON_CLIENT_MEM_FRACTION=%g",
                                      l->share / (double)HY_GPU_SHARES * FRAMEWORK_PERCENT / 100));
     return rc;
 }
 
 static int make_words(struct hy_gpu_lease *l)
 {
-    int rc = add_word(l, visible_devices(l));
+    int rc = add_env(l, visible_devices(l));
 
     if (rc == 0)
-        rc = add_word(l, hy_asprintf("HOPYARD_GPUS=%zu", l->count));
+        rc = add_env(l, hy_asprintf("HOPYARD_GPUS=%zu", l->count));
     return rc < 0 || l->share >= HY_GPU_SHARES ? rc : add_share_words(l);
 }
 
-/* "A=1" and "A=2" are about the same. */
+/* "A=1" and "A=2" have the same name. */
 static bool is_same_name(const char *a, const char *b)
 {
     size_t n = strcspn(a, "=");
@@ -455,7 +455,7 @@ int hy_gpu_lease_new(struct hy_gpus *g, uint64_t mask, uint32_t share, const str
 
     if (want == 0 || share == 0 || want > g->count || (share < HY_GPU_SHARES && want > 1))
         return hy_err_set(err, -EINVAL,
-                          "it wants %zu GPUs (%u thousandths of each), and this agent has %zu: a mistake in hopyard",
+                          "it needs %zu GPUs (%u thousandths of each), and this agent has %zu: this is a bug in hopyard",
                           want, share, g->count);
     l = hy_calloc(1, sizeof *l);
     if (!l)
@@ -478,7 +478,7 @@ void hy_gpu_lease_free(struct hy_gpu_lease *l)
         return;
     give_back(l);
     hy_list_remove(&l->link);
-    wake(l->gpus); /* others may have it now */
+    wake(l->gpus); /* it is free for others now */
     for (size_t i = 0; i < l->word_count; i++)
         free(l->words[i]);
     free(l);
@@ -490,7 +490,7 @@ const int *hy_gpu_lease_fds(const struct hy_gpu_lease *l, size_t *ret_count)
     return l->lock.fds;
 }
 
-bool hy_gpu_lease_fell(const struct hy_gpu_lease *l)
+bool hy_gpu_lease_had_fault(const struct hy_gpu_lease *l)
 {
     return l->mps && hy_mps_fell(l->mps, l->mark);
 }
@@ -511,7 +511,7 @@ struct hy_gpus *hy_gpus_new(uv_loop_t *loop)
     return g;
 }
 
-void hy_gpus_leave(struct hy_gpus *g, void (*left)(void *arg), void *arg)
+void hy_gpus_close(struct hy_gpus *g, void (*left)(void *arg), void *arg)
 {
     g->left = left;
     g->left_arg = arg;

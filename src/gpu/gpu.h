@@ -34,7 +34,7 @@ struct hy_gpu_lease; /* opaque */
 
 /* NULL: out of memory. It has no devices yet. */
 struct hy_gpus *hy_gpus_new(uv_loop_t *loop);
-/* All leases must be gone, hy_gpus_leave must have called back (if it was ever
+/* All leases must be gone, hy_gpus_close must have called back (if it was ever
  * called), and the loop must turn once more. */
 void hy_gpus_free(struct hy_gpus *g);
 
@@ -47,7 +47,7 @@ void hy_gpus_free(struct hy_gpus *g);
 void hy_gpus_find(struct hy_gpus *g, void (*found)(void *arg), void *arg);
 /* The same without a loop: blocks, and returns their number. */
 int hy_gpus_count_here(size_t *ret, struct hy_err *err);
-/* What that process does: a line for each device. Returns its exit status. */
+/* The main function of that process: prints a line for each device. Returns its exit status. */
 int hy_gpus_list_main(void);
 
 size_t hy_gpus_count(const struct hy_gpus *g);
@@ -75,21 +75,21 @@ void hy_gpu_lease_free(struct hy_gpu_lease *l);
 
 /* The sockets that a trial inherits. */
 const int *hy_gpu_lease_fds(const struct hy_gpu_lease *l, size_t *ret_count);
-/* The process that had it has failed: whether it was torn down by a GPU fault
- * that may have been another process's. */
-bool hy_gpu_lease_fell(const struct hy_gpu_lease *l);
+/* After its process has failed: whether a GPU fault, possibly of another process, has
+ * torn it down. */
+bool hy_gpu_lease_had_fault(const struct hy_gpu_lease *l);
 
 /*
  * Changes an environment to that of a trial with this lease (NULL: it sees no
  * GPU): removes variables of the user's that contradict it, and adds up to
- * HY_GPU_WORDS, which belong to the lease. Returns the new count.
+ * HY_GPU_ENV_MAX, which belong to the lease. Returns the new count.
  */
-#define HY_GPU_WORDS 8
+#define HY_GPU_ENV_MAX 8
 size_t hy_gpu_environment(const struct hy_gpu_lease *lease, char **env, size_t count);
 
 /* Ends MPS daemons that no other agent uses; then calls `left`. All leases must
  * be gone. */
-void hy_gpus_leave(struct hy_gpus *g, void (*left)(void *arg), void *arg);
+void hy_gpus_close(struct hy_gpus *g, void (*left)(void *arg), void *arg);
 
 /* Ends MPS daemons that killed agents have left behind, or only counts them. Blocks for a while.
  * Returns how many, or -Exxx. */

@@ -23,8 +23,8 @@ bool hy_nvml_is_here(void);
 int hy_nvml_list(struct hy_gpu_device *list, size_t room, struct hy_err *err);
 /*
  * Keeps the devices that CUDA_VISIBLE_DEVICES names, in its order, and returns how
- * many: indices, UUIDs, or beginnings of one that fit a single device. As CUDA
- * has it, the first entry that names no device ends the list. NULL: all.
+ * many: indices, UUIDs, or unambiguous prefixes of one. As in CUDA, the first entry that
+ * does not name a device ends the list. NULL: all.
  */
 size_t hy_gpu_visible(const char *visible, struct hy_gpu_device *list, size_t count);
 

@@ -4,9 +4,8 @@
  * the memory and the share of the cores that a client gets.
  *
  * Agents of one user share it, and none of them owns it: the first one that
- * needs it starts it, the last one that leaves ends it. Its
- * folder, below the user's runtime folder, has two files for locks (flock, so
- * that a killed agent holds none):
+ * needs it starts it, the last one ends it. Its directory, below the user's runtime
+ * directory, has two lock files (flock, so that a killed agent holds none):
  *
  *     door   held while an agent checks whether it runs, starts it or ends it
  *     use    held, shared, by all that use it
@@ -44,10 +43,10 @@
 
 #define CONTROL "nvidia-cuda-mps-control"
 #define CONTROL_MS 10000      /* for it to start or end a daemon */
-#define DOOR_MS 50            /* between two looks at a closed door ... */
+#define DOOR_MS 50            /* between two attempts to lock the door ... */
 #define DOOR_PATIENCE_MS 15000 /* ... for at most so long: its holder is done much sooner */
 #define LINGER_MS 1000        /* from the last use to the end */
-#define RECOVERY_MS 200       /* between two looks at a server that recovers from a fault ... */
+#define RECOVERY_MS 200       /* between two checks of a server that recovers from a fault ... */
 #define RECOVERY_PATIENCE_MS 10000 /* ... after which a new client may try anyway */
 #define LOG_MAX (1u << 20)    /* of the server's log, its end */
 
@@ -69,7 +68,7 @@ struct hy_mps {
 
 static void step(struct hy_mps *m);
 
-/* ---- its folder --------------------------------------------------------------- */
+/* ---- its directory ------------------------------------------------------------ */
 
 static int make_folder(struct hy_mps *m, struct hy_err *err)
 {
@@ -84,7 +83,7 @@ static int make_folder(struct hy_mps *m, struct hy_err *err)
     if (!m->folder)
         return hy_err_oom(err);
     rc = hy_mkdirs(m->folder, 0700);
-    return rc < 0 ? hy_err_sys(err, rc, "cannot make the folder '%s'", m->folder) : 0;
+    return rc < 0 ? hy_err_sys(err, rc, "cannot make the directory '%s'", m->folder) : 0;
 }
 
 static int open_lock(const char *folder, const char *name)
@@ -115,7 +114,7 @@ static void unlock(int fd)
         flock(fd, LOCK_UN);
 }
 
-/* The process id that the daemon has left in its folder, if it lives. */
+/* The PID that the daemon has written, if it is alive. */
 static pid_t daemon_of(const char *folder)
 {
     hy_cleanup_free char *path = hy_path_join(folder, CONTROL ".pid");
@@ -292,7 +291,7 @@ static void is_on(struct hy_mps *m)
 
 static void is_broken(struct hy_mps *m, const char *why)
 {
-    hy_warn("no MPS: shares of a GPU are asked of trials, not enforced gpu=%s why=\"%s\"", m->uuid, why);
+    hy_warn("no MPS: shares of a GPU are requested of trials, not enforced gpu=%s why=\"%s\"", m->uuid, why);
     m->state = BROKEN;
     unlock(m->use);
     unlock(m->door);
@@ -354,7 +353,7 @@ static void enter(struct hy_mps *m)
     }
     rc = open_door(m);
     if (rc < 0)
-        is_broken(m, "another agent has kept its door shut");
+        is_broken(m, "another agent has held its lock for too long");
     if (rc <= 0)
         return;
     if (HY_SYS(flock(m->use, LOCK_SH | LOCK_NB)) < 0)

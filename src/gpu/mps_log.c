@@ -22,7 +22,7 @@
 #include "gpu/internal.h"
 
 /* Whether the line has this text. */
-static bool says(const char *line, size_t n, const char *words)
+static bool is_set_in(const char *line, size_t n, const char *words)
 {
     return memmem(line, n, words, strlen(words)) != NULL;
 }
@@ -55,13 +55,13 @@ static void take_line(struct scan *s, const char *line, size_t n, size_t offset)
         f->struck = s->listed > f->struck ? s->listed : f->struck;
         return;
     }
-    s->listing = f->any && says(line, n, "have a sticky error set:");
+    s->listing = f->any && is_set_in(line, n, "have a sticky error set:");
     s->listed = 0;
-    if (says(line, n, "fatal GPU error")) {
+    if (is_set_in(line, n, "fatal GPU error")) {
         f->last = f->any && !f->over ? f->last : offset;
         f->any = true;
         f->over = false;
-    } else if (says(line, n, "server context on device") || says(line, n, "] Startup")) {
+    } else if (is_set_in(line, n, "server context on device") || is_set_in(line, n, "] Startup")) {
         f->over = f->any;
     }
 }

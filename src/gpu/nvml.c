@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * NVIDIA's management library, as far as needed: loaded when asked, declared
- * here by hand, so that nothing of CUDA is needed to build.
+ * NVIDIA's management library: loaded at run time, and declared here, so that CUDA is
+ * not needed to build.
  */
 #include <ctype.h>
 #include <dlfcn.h>
@@ -80,7 +80,7 @@ static int failed(const struct nvml *n, int code, const char *call, struct hy_er
     return hy_err_set(err, -EIO, "%s: %s: %s", LIBRARY, call, n->error(code));
 }
 
-/* UUIDs become parts of words and names. */
+/* UUIDs become parts of environment variables and lock names. */
 static bool is_plain(const char *uuid)
 {
     size_t n = 0;
@@ -108,7 +108,7 @@ static int describe(const struct nvml *n, unsigned index, struct hy_gpu_device *
     ret->uuid[sizeof ret->uuid - 1] = ret->name[sizeof ret->name - 1] = '\0';
     ret->memory = memory.total;
     if (!is_plain(ret->uuid))
-        return hy_err_set(err, -EINVAL, "%s: device %u has an odd UUID", LIBRARY, index);
+        return hy_err_set(err, -EINVAL, "%s: device %u has an invalid UUID", LIBRARY, index);
     return 0;
 }
 
@@ -158,7 +158,7 @@ static size_t find(const struct hy_gpu_device *list, size_t count, const char *e
         if (strncasecmp(list[i].uuid, text, n) != 0)
             continue;
         if (found < count)
-            return count; /* it fits two */
+            return count; /* ambiguous */
         found = i;
     }
     return found;

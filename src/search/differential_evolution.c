@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Differential evolution, by generations or without waiting.
+ * Differential evolution, synchronous (by generations) or asynchronous.
  *
  * Trial n belongs to slot (n - 1) % population. The first `population` trials
  * are spread over the space; each later one is a child made for its slot by
- * variation.c from what is known by then, with random numbers of its own (seed
- * and n).
+ * variation.c from the results so far, with a random stream of its own (seed and n).
  *
- * Synchronous: children of a generation are kept until all are told, and settle
- * in the order of their slots. So the trials do not depend on the order of the
- * answers, and nothing of the next generation is asked before.
+ * Synchronous: children of a generation are kept until all are told, and are then
+ * accepted in the order of their slots. So the trials do not depend on the order of
+ * the results, and the next generation starts only after that.
  *
- * Asynchronous: a child settles when it is told. Whoever asks before enough is
- * known gets a random point, which settles like a child.
+ * Asynchronous: a child is accepted when it is told. An ask before there are enough
+ * results gets a random point, which is treated like a child.
  *
- * A child settles in its slot if it is not worse than what is there. In the
- * default strategy one that is worse may still push out the population's worst;
- * best/1 and rand/1 do what the textbook does.
+ * A child replaces its slot's point if it is not worse. In the default strategy a
+ * worse one may still replace the population's worst; best/1 and rand/1 follow the
+ * textbook.
  */
 #include <errno.h>
 #include <math.h>
@@ -28,8 +27,8 @@
 #include "search/population.h"
 #include "search/scale.h"
 
-#define TRIES 32       /* to make a child unlike the others, */
-#define CHANGES_FROM 8 /* these many by variation, the rest by chance */
+#define TRIES 32       /* tries to make a child unlike the others, */
+#define CHANGES_FROM 8 /* this many by variation, the rest at random */
 
 struct child {
     uint32_t slot;
@@ -67,7 +66,7 @@ static int check_settings(const struct hy_search *s, struct hy_err *err)
         return hy_err_set(err, -EINVAL, "crossover is %g, but is a probability: give it from 0 to 1",
                           want->crossover);
     if ((unsigned)want->strategy > HY_DE_RAND1BIN)
-        return hy_err_set(err, -EINVAL, "there is no strategy with the number %d", (int)want->strategy);
+        return hy_err_set(err, -EINVAL, "invalid strategy %d", (int)want->strategy);
     return 0;
 }
 
@@ -89,7 +88,7 @@ static int evolve_init(struct hy_search *s, struct hy_err *err)
     e->told = hy_calloc(s->settings.population, sizeof(struct child *));
     if (!e->told)
         return hy_err_set(err, -ENOMEM, "out of memory for a population of %u", s->settings.population);
-    hy_rng_seed(&rng, s->settings.seed, 0); /* trials have the streams from 1 on */
+    hy_rng_seed(&rng, s->settings.seed, 0); /* trials use the streams from 1 on */
     hy_genes_spread(&e->population, &rng);
     return 0;
 }
@@ -133,7 +132,7 @@ static void make_genes(const struct hy_search *s, uint64_t number, uint32_t slot
 {
     const struct evolve *e = s->state;
 
-    if (number <= e->population.size) /* still empty: its genes are where the search begins */
+    if (number <= e->population.size) /* still empty: its genes are its initial point */
         memcpy(ret, hy_population_genes(&e->population, slot), s->space.count * sizeof *ret);
     else if (e->population.filled < HY_POPULATION_MIN)
         hy_genes_random(&s->space, rng, ret);
@@ -142,9 +141,9 @@ static void make_genes(const struct hy_search *s, uint64_t number, uint32_t slot
 }
 
 /*
- * Small spaces of integers and categories bring the same point again and again,
- * and running it once more would teach nothing. The later tries change a gene by
- * chance; a space that is used up gives repetitions.
+ * Small spaces of integers and categories produce the same point repeatedly, and
+ * running it again gives no information. Later tries change a gene at random; an
+ * exhausted space gives repetitions.
  */
 static void make_child(const struct hy_search *s, uint64_t number, struct child *c)
 {

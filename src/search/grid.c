@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Grid: every combination, the first name slowest. A trial's number is all
- * there is to know about it: its digits in a mixed radix are the choices.
+ * Grid: every combination, the first name varies slowest. A trial's number
+ * determines it: its digits in a mixed radix are the choices.
  */
 #include <errno.h>
 
@@ -14,13 +14,13 @@ static int grid_init(struct hy_search *s, struct hy_err *err)
 
     for (size_t i = 0; i < s->space.count; i++) {
         const struct hy_dim *dim = &s->space.dims[i];
-        int rc = hy_counted_check(dim, "a grid", err);
+        int rc = hy_discrete_check(dim, "a grid", err);
 
         if (rc < 0)
             return rc;
-        if (__builtin_mul_overflow(total, hy_counted_width(dim), &total) || total == UINT64_MAX)
+        if (__builtin_mul_overflow(total, hy_discrete_width(dim), &total) || total == UINT64_MAX)
             return hy_err_set(err, -EINVAL,
-                              "the grid has too many trials to count (more than 2^64 at '%.80s'); "
+                              "the grid has too many trials (more than 2^64 at '%.80s'); "
                               "give fewer values",
                               dim->name);
     }
@@ -35,11 +35,11 @@ static int grid_ask(struct hy_search *s, uint64_t number, struct hy_value *value
     for (size_t i = s->space.count; i-- > 0;) {
         const struct hy_dim *dim = &s->space.dims[i];
 
-        values[i] = hy_counted_at(dim, rest % hy_counted_width(dim));
-        rest /= hy_counted_width(dim);
+        values[i] = hy_discrete_at(dim, rest % hy_discrete_width(dim));
+        rest /= hy_discrete_width(dim);
     }
-    *ret_ticket = &hy_plain_ticket;
+    *ret_ticket = &hy_stateless_ticket;
     return 1;
 }
 
-const struct hy_search_ops hy_grid_ops = {grid_init, hy_plain_done, grid_ask, hy_plain_tell, hy_plain_drop};
+const struct hy_search_ops hy_grid_ops = {grid_init, hy_stateless_done, grid_ask, hy_stateless_tell, hy_stateless_drop};

@@ -16,7 +16,7 @@
 
 struct scan {
     const char *at;
-    struct hy_buf json;  /* the element so far, without blanks */
+    struct hy_buf json;  /* the element so far, without whitespace */
     struct hy_buf plain; /* the last text, without quotes and escapes */
     const char *fault;
     int depth;
@@ -34,7 +34,7 @@ static void skip_blanks(struct scan *s)
         s->at++;
 }
 
-/* Takes n bytes over. */
+/* Copies n bytes. */
 static int take(struct scan *s, size_t n)
 {
     int rc = hy_buf_append(&s->json, s->at, n);
@@ -95,9 +95,9 @@ static int unicode_escape(struct scan *s)
     uint32_t c = escaped(s->at, &n);
 
     if (c == NO_CHARACTER)
-        return fail(s, "\\u and its digits make no character");
+        return fail(s, "\\u and its digits are not a character");
     if (c == 0)
-        return fail(s, "a text may not have a NUL in it");
+        return fail(s, "a string may not contain a NUL");
     s->at += n;
     return append_utf8(&s->plain, c);
 }
@@ -110,7 +110,7 @@ static int escape(struct scan *s)
     if (s->at[1] == 'u')
         return unicode_escape(s);
     if (!letter)
-        return fail(s, "there is no such escape (a backslash itself is \\\\)");
+        return fail(s, "invalid escape (a backslash itself is \\\\)");
     s->at += 2;
     return hy_buf_append(&s->plain, meant + (letter - letters), 1);
 }
@@ -123,9 +123,9 @@ static int character(struct scan *s)
     if (*s->at == '\\')
         return escape(s);
     if (n == 0)
-        return fail(s, "a byte is no UTF-8");
+        return fail(s, "a byte is not UTF-8");
     if ((unsigned char)*s->at < 0x20)
-        return fail(s, "a control character has to be escaped, as in \\n or \\u001b");
+        return fail(s, "a control character must be escaped, as in \\n or \\u001b");
     rc = hy_buf_append(&s->plain, s->at, n);
     s->at += n;
     return rc;
@@ -143,7 +143,7 @@ static int text(struct scan *s)
         return rc;
     if (*s->at != '"') {
         s->at = from;
-        return fail(s, "a text begins that does not end");
+        return fail(s, "a string is not terminated");
     }
     s->at++;
     return hy_buf_append(&s->json, from, (size_t)(s->at - from));
@@ -156,9 +156,9 @@ static int number(struct scan *s)
     size_t n = hy_json_number_len(s->at);
 
     if (n == 0)
-        return fail(s, "a value is missing (texts need double quotes)");
+        return fail(s, "a value is missing (strings need double quotes)");
     if (!hy_json_number_fits(s->at, n))
-        return fail(s, "a number is too large; write it as a text, in double quotes");
+        return fail(s, "a number is too large; write it as a string, in double quotes");
     return take(s, n);
 }
 
@@ -239,21 +239,10 @@ static int container(struct scan *s, bool object)
 
 /* ---- the list --------------------------------------------------------------- */
 
-static int grow(char ***list, size_t count)
-{
-    char **grown = hy_reallocarray(*list, count ? 2 * count : 1, sizeof **list);
-
-    if (!grown)
-        return -ENOMEM;
-    *list = grown;
-    return 0;
-}
 
 static int add(struct hy_choices *c, const char *plain, const char *json)
 {
-    bool full = (c->count & (c->count - 1)) == 0; /* at every power of two */
-
-    if (!plain || !json || (full && (grow(&c->texts, c->count) < 0 || grow(&c->json, c->count) < 0)))
+    if (!plain || !json || hy_array_grow(c->texts, c->count) < 0 || hy_array_grow(c->json, c->count) < 0)
         return -ENOMEM;
     c->texts[c->count] = hy_strdup(plain);
     c->json[c->count] = hy_strdup(json);
@@ -287,13 +276,13 @@ static int elements(struct scan *s, struct hy_choices *ret)
         return rc;
     s->at++;
     skip_blanks(s);
-    return *s->at ? fail(s, "the list has ended already") : 0;
+    return *s->at ? fail(s, "text follows the end of the list") : 0;
 }
 
 int hy_choices_parse(struct hy_choices *ret, const char *list)
 {
     struct scan s = {.at = list};
-    size_t most = strlen(list) + 1; /* nothing grows, and a NUL */
+    size_t most = strlen(list) + 1; /* no element is longer than the list; plus a NUL */
     int rc;
 
     if (*list != '[') {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Private to search: a list of choices written as JSON.
+ * A list of choices written as JSON; private to this part.
  *
- * Strict (RFC 8259), within what its readers can hold: whole numbers of 64 bits,
- * others within a double's range, no NUL and no half of a surrogate pair in a
- * text, 200 levels. Blanks are dropped; otherwise everything stays as written.
+ * Strict (RFC 8259), within limits that readers can represent: integers of 64
+ * bits, other numbers within the range of a double, no NUL and no unpaired
+ * surrogate in a string, 200 levels. Whitespace is dropped; all else is kept as
+ * written.
  */
 #ifndef HY_SEARCH_JSON_CHOICES_H
 #define HY_SEARCH_JSON_CHOICES_H
@@ -12,16 +13,17 @@
 #include <stddef.h>
 
 struct hy_choices {
-    char **texts; /* a JSON string's text; of all else its JSON */
+    char **texts; /* the value of a JSON string; the JSON of all else */
     char **json;
     size_t count;
-    const char *fault; /* what was wrong, as a clause ... */
-    const char *at;    /* ... and where, in the list */
+    const char *fault; /* the syntax error, as a clause ... */
+    const char *at;    /* ... and its position in the list */
 };
 
 /*
- * Splits a JSON array into its elements. `ret` is zeroed before and is to be
- * done with after, however it went. 0, -ENOMEM, or -EINVAL with fault and at.
+ * Splits a JSON array into its elements. `ret` is all zero before; call
+ * hy_choices_done after success and failure. 0, -ENOMEM, or -EINVAL with fault and
+ * at.
  */
 int hy_choices_parse(struct hy_choices *ret, const char *list);
 void hy_choices_done(struct hy_choices *c);

@@ -12,18 +12,18 @@ static int paired_init(struct hy_search *s, struct hy_err *err)
     s->total = 1; /* of an empty space, as in a grid */
     for (size_t i = 0; i < s->space.count; i++) {
         const struct hy_dim *dim = &s->space.dims[i];
-        int rc = hy_counted_check(dim, "a paired list", err);
+        int rc = hy_discrete_check(dim, "a paired list", err);
 
         if (rc < 0)
             return rc;
         if (i == 0)
-            s->total = hy_counted_width(dim);
-        if (hy_counted_width(dim) != s->total)
+            s->total = hy_discrete_width(dim);
+        if (hy_discrete_width(dim) != s->total)
             return hy_err_set(
                 err, -EINVAL,
                 "paired lists must be equally long, but '%.80s' has %llu values and '%.80s' has %llu",
                 first->name, (unsigned long long)s->total, dim->name,
-                (unsigned long long)hy_counted_width(dim));
+                (unsigned long long)hy_discrete_width(dim));
     }
     return 0;
 }
@@ -31,10 +31,10 @@ static int paired_init(struct hy_search *s, struct hy_err *err)
 static int paired_ask(struct hy_search *s, uint64_t number, struct hy_value *values, void **ret_ticket)
 {
     for (size_t i = 0; i < s->space.count; i++)
-        values[i] = hy_counted_at(&s->space.dims[i], number - 1);
-    *ret_ticket = &hy_plain_ticket;
+        values[i] = hy_discrete_at(&s->space.dims[i], number - 1);
+    *ret_ticket = &hy_stateless_ticket;
     return 1;
 }
 
-const struct hy_search_ops hy_paired_ops = {paired_init, hy_plain_done, paired_ask, hy_plain_tell,
-                                            hy_plain_drop};
+const struct hy_search_ops hy_paired_ops = {paired_init, hy_stateless_done, paired_ask, hy_stateless_tell,
+                                            hy_stateless_drop};

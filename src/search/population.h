@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Private to search: a population, and how a child is made from it.
+ * The population of differential evolution, and how a child is made from it;
+ * private to this part.
  *
- * A gene is in [0, 1] and stands for a value of its dimension (scale.h). A slot
- * is empty until the first child settles in it.
+ * A gene is in [0, 1] and maps to a value of its dimension (scale.h). A slot is
+ * empty until the first child is accepted in it.
  */
 #ifndef HY_SEARCH_POPULATION_H
 #define HY_SEARCH_POPULATION_H
@@ -40,13 +41,13 @@ static inline bool hy_population_empty(const struct hy_population *p, uint32_t s
     return p->cost[slot] != p->cost[slot];
 }
 
-/* Puts a copy of the genes into the slot, whatever was there. `cost` is no NAN. */
+/* Replaces the slot by a copy of the genes. `cost` is not NAN. */
 void hy_population_put(struct hy_population *p, uint32_t slot, const double *genes, double cost);
 
-/* Whether two sets of genes come to the same values. */
+/* Whether two sets of genes map to the same values. */
 bool hy_genes_equal(const struct hy_space *space, const double *a, const double *b);
 
-/* One point in every n-th of every dimension, paired by chance (a Latin hypercube). */
+/* A Latin hypercube: one point in every n-th of every dimension, combined at random. */
 void hy_genes_spread(const struct hy_population *p, struct hy_rng *rng);
 void hy_genes_random(const struct hy_space *space, struct hy_rng *rng, double *ret);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random: trial i depends on the seed and on i alone. */
+/* Random: trial i depends only on the seed and on i. */
 #include <errno.h>
 
 #include "base/rng.h"
@@ -22,9 +22,9 @@ static int random_ask(struct hy_search *s, uint64_t number, struct hy_value *val
     hy_rng_seed(&rng, s->settings.seed, number);
     for (size_t i = 0; i < s->space.count; i++)
         values[i] = hy_dim_at(&s->space.dims[i], hy_rng_double(&rng));
-    *ret_ticket = &hy_plain_ticket;
+    *ret_ticket = &hy_stateless_ticket;
     return 1;
 }
 
-const struct hy_search_ops hy_random_ops = {random_init, hy_plain_done, random_ask, hy_plain_tell,
-                                            hy_plain_drop};
+const struct hy_search_ops hy_random_ops = {random_init, hy_stateless_done, random_ask, hy_stateless_tell,
+                                            hy_stateless_drop};

@@ -42,7 +42,7 @@ static double within(double value, double low, double high)
     return value < low ? low : value > high ? high : value;
 }
 
-/* Weighted so that no difference of huge bounds overflows. */
+/* Weighted, since the difference of huge bounds could overflow. */
 static double between(double low, double high, double unit)
 {
     return low * (1 - unit) + high * unit;
@@ -53,7 +53,7 @@ static double between_logs(double low, double high, double unit)
     return portable_exp2(between(portable_log2(low), portable_log2(high), unit));
 }
 
-size_t hy_part_of(double unit, size_t n)
+size_t hy_unit_part(double unit, size_t n)
 {
     double part = floor(unit * (double)n);
 
@@ -64,9 +64,9 @@ static double int_at(const struct hy_dim *dim, double unit)
 {
     int64_t low = (int64_t)dim->low, high = (int64_t)dim->high;
 
-    if (dim->log) /* each integer stands for half a step to either side */
+    if (dim->log) /* each integer covers half a step to either side */
         return round(between_logs(dim->low - 0.5, dim->high + 0.5, unit));
-    return (double)(low + (int64_t)hy_part_of(unit, (size_t)(high - low) + 1));
+    return (double)(low + (int64_t)hy_unit_part(unit, (size_t)(high - low) + 1));
 }
 
 struct hy_value hy_dim_at(const struct hy_dim *dim, double unit)
@@ -74,7 +74,7 @@ struct hy_value hy_dim_at(const struct hy_dim *dim, double unit)
     double value;
 
     if (dim->kind == HY_DIM_CATEGORY)
-        return (struct hy_value){(double)hy_part_of(unit, dim->choice_count)};
+        return (struct hy_value){(double)hy_unit_part(unit, dim->choice_count)};
     if (dim->kind == HY_DIM_INT)
         value = int_at(dim, unit);
     else

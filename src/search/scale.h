@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Private to search: between the unit interval, where points are drawn and
- * varied, and the values of a dimension.
+ * Maps the unit interval, where points are drawn and varied, to the values of a
+ * dimension; private to this part.
  *
  * Only operations that IEEE 754 defines to the last bit are used, so the same
  * seed gives the same values on every machine. libm's exp and log are not among
@@ -20,6 +20,6 @@
 /* The value at `unit`, which is in [0, 1]. */
 struct hy_value hy_dim_at(const struct hy_dim *dim, double unit);
 /* Which of n equal parts of [0, 1] `unit` is in. */
-size_t hy_part_of(double unit, size_t n);
+size_t hy_unit_part(double unit, size_t n);
 
 #endif

@@ -15,21 +15,21 @@ static const struct hy_search_ops *const kinds[] = {
     [HY_SEARCH_PAIRED] = &hy_paired_ops,
 };
 
-char hy_plain_ticket;
+char hy_stateless_ticket;
 
-void hy_plain_done(struct hy_search *s)
+void hy_stateless_done(struct hy_search *s)
 {
     (void)s;
 }
 
-void hy_plain_tell(struct hy_search *s, void *ticket, double cost)
+void hy_stateless_tell(struct hy_search *s, void *ticket, double cost)
 {
     (void)s;
     (void)ticket;
     (void)cost;
 }
 
-void hy_plain_drop(void *ticket)
+void hy_stateless_drop(void *ticket)
 {
     (void)ticket;
 }
@@ -59,7 +59,7 @@ int hy_search_new(const struct hy_space *space, const struct hy_search_settings 
     int rc;
 
     if ((size_t)settings->kind >= HY_COUNT(kinds))
-        return hy_err_set(err, -EINVAL, "there is no kind of search with the number %d", (int)settings->kind);
+        return hy_err_set(err, -EINVAL, "invalid kind of search %d", (int)settings->kind);
     s = hy_calloc(1, sizeof *s);
     if (!s)
         return hy_err_set(err, -ENOMEM, "out of memory for a search");

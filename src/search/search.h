@@ -28,7 +28,7 @@ struct hy_dim {
     bool log;         /* FLOAT and INT: uniform in the logarithm */
     double low, high; /* FLOAT and INT: low <= high, both included */
     char **choices;   /* CATEGORY: the texts as the user wrote them */
-    char **json;      /* CATEGORY: the same choices as JSON; NULL: they are texts and no more */
+    char **json;      /* CATEGORY: the same choices as JSON; NULL: they are plain texts */
     size_t choice_count;
 };
 
@@ -37,7 +37,7 @@ struct hy_space {
     size_t count;
 };
 
-void hy_space_done(struct hy_space *s); /* a zeroed space is an empty one */
+void hy_space_done(struct hy_space *s); /* all zero is an empty space */
 
 /*
  * Adds one dimension as people write it on the command line:
@@ -53,35 +53,35 @@ void hy_space_done(struct hy_space *s); /* a zeroed space is an empty one */
  * begins with '[' and ends with ']' is JSON.
  *
  * A pure parser over a NUL-terminated string. 0, -ENOMEM, or -EINVAL with a
- * sentence (empty name, empty list, bounds that are no numbers or not finite,
- * log of something not positive, a name given twice, bad JSON and where).
+ * sentence (empty name, empty list, bounds that are not finite numbers, log of a
+ * bound that is not positive, a duplicate name, invalid JSON and where).
  */
 int hy_space_add(struct hy_space *s, const char *text, struct hy_err *err);
 /* The same for a grid: every value is a choice ("lr=0.001,0.0005", "lr=[0.1]"). A range of
  * integers ("layers=1..4") stays an integer dimension, every value of which the
- * grid visits in rising order; any other range is refused. */
+ * grid visits in ascending order; any other range is an error. */
 int hy_space_add_grid(struct hy_space *s, const char *text, struct hy_err *err);
 /* Adds a dimension made by a program (bounds in either order). Takes a copy. */
 int hy_space_add_dim(struct hy_space *s, const struct hy_dim *dim, struct hy_err *err);
 
-/* ---- a point of it ----------------------------------------------------- */
+/* ---- values ------------------------------------------------------------ */
 
 struct hy_value {
     double number; /* FLOAT, INT: the value; CATEGORY: the choice's index */
 };
 
 /*
- * "0.001", "3", "relu", "[64,64]": as it goes into the command; of a JSON string
- * its text. Fills `out` and returns
- * it; for a category the answer is the choice itself, which lives as long as
- * `dim` and is whole even where `out` is too small. 32 bytes hold any number.
+ * "0.001", "3", "relu", "[64,64]": as it is written into the command; a JSON string
+ * without its quotes. Fills `out` and returns it; for a category returns the choice
+ * itself, which is valid as long as `dim` and never truncated. 32 bytes hold any
+ * number.
  */
 const char *hy_value_text(const struct hy_dim *dim, struct hy_value v, char *out, size_t size);
 
 /*
- * The value as JSON where the user wrote JSON: [64,64], "1", null; no blanks,
- * numbers as they were spelled. NULL where the value is a number or a plain
- * text. Lives as long as `dim`.
+ * The value as JSON where the user wrote JSON: [64,64], "1", null; without
+ * whitespace, numbers as written. NULL where the value is a number or a plain text.
+ * Valid as long as `dim`.
  */
 const char *hy_value_json(const struct hy_dim *dim, struct hy_value v);
 
@@ -94,12 +94,12 @@ struct hy_search_settings {
     enum hy_search_kind kind;
     bool maximize;
     uint64_t seed;
-    uint64_t samples;           /* RANDOM: how many; 0: without end */
+    uint64_t samples;           /* RANDOM: how many; 0: unlimited */
     uint32_t population;        /* EVOLVE: 0 takes the default, 4 + 5/4 per dimension */
-    uint32_t generations;       /* EVOLVE: 0: without end */
+    uint32_t generations;       /* EVOLVE: 0: unlimited */
     double mutation, crossover; /* EVOLVE: NAN takes the strategy's default (docs/search.md) */
     enum hy_de_strategy strategy;
-    bool asynchronous; /* EVOLVE: waits for nobody */
+    bool asynchronous; /* EVOLVE: does not wait for a whole generation */
 };
 
 struct hy_search; /* opaque */
@@ -110,21 +110,21 @@ int hy_search_new(const struct hy_space *space, const struct hy_search_settings 
 void hy_search_free(struct hy_search *s); /* NULL is fine */
 
 /* How many trials there will be (EVOLVE: population * generations),
- * UINT64_MAX when without end. */
+ * UINT64_MAX when unlimited. */
 uint64_t hy_search_total(const struct hy_search *s);
 
 /*
  * Asks for the next trial. Fills values[space.count] and *ret_number (trials
  * are numbered from 1). Returns 1; 0 when there is none now (a synchronous
- * generation waits for answers: tell first); -ENODATA when the search is over;
+ * generation waits for results: tell first); -ENODATA when the search is over;
  * -ENOMEM, after which the same ask may be tried again.
  */
 int hy_search_ask(struct hy_search *s, uint64_t *ret_number, struct hy_value *values);
 
 /*
- * Tells what a trial came to. A NaN or infinite value, or a trial that failed,
- * counts as the worst there is. -ENOENT when the trial was never asked for or
- * was told already. Grid and random searches forget trials once told.
+ * Tells the result of a trial. A NaN or infinite value, or a trial that failed,
+ * counts as the worst possible. -ENOENT when the trial was never asked for or was
+ * told already. Grid and random searches forget trials once told.
  */
 int hy_search_tell(struct hy_search *s, uint64_t number, double value);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The space, and how people write it:
+ * The search space, and its syntax:
  *
  *     NAME=VALUE,VALUE,…         a list
  *     NAME=[JSON,JSON,…]         a list of any JSON values
@@ -20,13 +20,13 @@
 #include "search/json_choices.h"
 #include "search/scale.h"
 
-#define SHOWN_MAX 64 /* bytes of the user's text in a sentence */
+#define SHOWN_MAX 64 /* bytes of the user's text in a message */
 
 struct shown {
     char text[SHOWN_MAX + 8];
 };
 
-/* The user's text for a sentence of one line: cut, and odd bytes replaced. */
+/* The user's text for a message of one line: truncated, and control characters replaced. */
 static struct shown show_n(const char *text, size_t n)
 {
     struct shown s;
@@ -97,7 +97,7 @@ static int check_name(const struct hy_space *s, const char *name, struct hy_err 
         if (len == 0 || (len == 1 && (iscntrl((unsigned char)name[i]) || strchr("={}", name[i]))))
             return hy_err_set(err, -EINVAL,
                               "the name '%s' cannot be used: '=', braces, control characters and "
-                              "bytes that are no UTF-8 are not allowed in names",
+                              "bytes that are not UTF-8 are not allowed in names",
                               show(name).text);
     }
     for (size_t i = 0; i < s->count; i++)
@@ -117,7 +117,7 @@ static int check_range(const struct hy_dim *dim, struct hy_err *err)
     if (dim->kind != HY_DIM_INT)
         return 0;
     if (dim->low != floor(dim->low) || dim->high != floor(dim->high))
-        return hy_err_set(err, -EINVAL, "the bounds of '%s' must be whole numbers", name.text);
+        return hy_err_set(err, -EINVAL, "the bounds of '%s' must be integers", name.text);
     if (fabs(dim->low) > HY_INT_LIMIT || fabs(dim->high) > HY_INT_LIMIT)
         return hy_err_set(err, -EINVAL,
                           "the bounds of '%s' must be within -2^53 and 2^53; for larger ranges write "
@@ -141,7 +141,7 @@ static int check_dim(const struct hy_space *s, const struct hy_dim *dim, struct 
             return hy_err_set(err, -EINVAL, "'%s' has no values; give at least one", show(dim->name).text);
         return 0;
     }
-    return hy_err_set(err, -EINVAL, "'%s' is of no known kind", show(dim->name).text);
+    return hy_err_set(err, -EINVAL, "'%s' has an invalid kind", show(dim->name).text);
 }
 
 /* NULL when out of memory. */
@@ -179,21 +179,15 @@ static int copy_dim(struct hy_dim *to, const struct hy_dim *from)
 
 int hy_space_add_dim(struct hy_space *s, const struct hy_dim *dim, struct hy_err *err)
 {
-    struct hy_dim copy, *dims;
+    struct hy_dim copy;
     int rc = check_dim(s, dim, err);
 
     if (rc < 0)
         return rc;
-    if (copy_dim(&copy, dim) < 0) {
+    if (copy_dim(&copy, dim) < 0 || hy_array_grow(s->dims, s->count) < 0) {
         dim_done(&copy);
         return no_memory(err);
     }
-    dims = hy_reallocarray(s->dims, s->count + 1, sizeof *dims);
-    if (!dims) {
-        dim_done(&copy);
-        return no_memory(err);
-    }
-    s->dims = dims;
     s->dims[s->count++] = copy;
     return 0;
 }
@@ -215,16 +209,16 @@ static int parse_bound(const char *name, const char *text, double *ret, struct h
         return hy_err_set(err, -EINVAL, "a bound of '%s' is missing; write %s=LOW..HIGH", show(name).text,
                           show(name).text);
     if (rc == -ERANGE)
-        return hy_err_set(err, -EINVAL, "'%s' is too large a bound for '%s'", show(text).text,
+        return hy_err_set(err, -EINVAL, "the bound '%s' of '%s' is too large", show(text).text,
                           show(name).text);
     if (rc < 0 || !isfinite(*ret))
         return hy_err_set(err, -EINVAL,
-                          "'%s' is no finite number; '%s' needs LOW..HIGH, or values with commas",
+                          "'%s' is not a finite number; '%s' needs LOW..HIGH, or values with commas",
                           show(text).text, show(name).text);
     return 0;
 }
 
-/* `range` is LOW..HIGH; it is cut in two. */
+/* `range` is LOW..HIGH and is modified. */
 static int add_range(struct hy_space *s, char *name, char *range, bool log, struct hy_err *err)
 {
     struct hy_dim dim = {.name = name, .log = log};
@@ -246,7 +240,7 @@ static int add_range(struct hy_space *s, char *name, char *range, bool log, stru
     return hy_space_add_dim(s, &dim, err);
 }
 
-/* `list` is VALUE,VALUE,…; the commas are cut out. */
+/* `list` is VALUE,VALUE,… and is modified. */
 static int add_list(struct hy_space *s, char *name, char *list, struct hy_err *err)
 {
     struct hy_dim dim = {.name = name, .kind = HY_DIM_CATEGORY};
@@ -264,7 +258,7 @@ static int add_list(struct hy_space *s, char *name, char *list, struct hy_err *e
     for (size_t i = 0; i < count; i++) {
         choices[i] = strsep(&list, ",");
         if (choices[i][0] == '\0')
-            return hy_err_set(err, -EINVAL, "a value of '%s' is empty; look for a comma too many",
+            return hy_err_set(err, -EINVAL, "a value of '%s' is empty; check for an extra comma",
                               show(name).text);
     }
     dim.choices = choices;
@@ -282,8 +276,8 @@ static int bad_json(const char *name, const char *list, const struct hy_choices 
     size_t at = (size_t)(c->at - list) + 1;
 
     if (*c->at == '\0')
-        return hy_err_set(err, -EINVAL, "'%s' is no JSON list: at its end %s", show(name).text, c->fault);
-    return hy_err_set(err, -EINVAL, "'%s' is no JSON list: at byte %zu, before '%s', %s", show(name).text, at,
+        return hy_err_set(err, -EINVAL, "'%s' is not a valid JSON list: at its end %s", show(name).text, c->fault);
+    return hy_err_set(err, -EINVAL, "'%s' is not a valid JSON list: at byte %zu, before '%s', %s", show(name).text, at,
                       show(c->at).text, c->fault);
 }
 
@@ -304,14 +298,14 @@ static int add_json(struct hy_space *s, char *name, const char *list, struct hy_
     return rc;
 }
 
-/* Cuts a copy of the text into *ret_name and what follows the '='. */
+/* Splits a copy of the text into *ret_name and what follows the '='. */
 static int split(const char *text, char **ret_name, char **ret_rest, struct hy_err *err)
 {
     const char *equals = strchr(text, '=');
     char *name;
 
     if (!equals)
-        return hy_err_set(err, -EINVAL, "'%s' names no values; write NAME=VALUE,VALUE or NAME=LOW..HIGH",
+        return hy_err_set(err, -EINVAL, "'%s' has no values; write NAME=VALUE,VALUE or NAME=LOW..HIGH",
                           show(text).text);
     name = hy_strdup(text);
     if (!name)
@@ -348,7 +342,7 @@ static bool is_integer_range(const char *text)
     return dots > text && strspn(text, "0123456789") == (size_t)(dots - text) && is_integer(dots + 2);
 }
 
-/* Two numbers with ".." between them: meant as a range, not as a text. */
+/* Two numbers with ".." between them are a range, not a text. */
 static bool is_number_range(char *text)
 {
     char *dots = strstr(text, "..");

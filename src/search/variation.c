@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How differential evolution makes a child. With a and b two others of the
- * population, drawn by chance, a gene of the mutant is
+ * population, drawn at random, a gene of the mutant is
  *
  *     best/1              best                + F (a - b)
  *     rand/1              r, a third          + F (a - b)
@@ -9,9 +9,9 @@
  *
  * x is the slot's own point (the child's target), elite the mean of the four
  * best, weighted 8:4:2:1, and in the last strategy, the default, a and b are put
- * in order so that the difference points to where things get better. K is drawn
- * from [1, 1.75): children are thrown over the elite's mean, not drawn into it,
- * which keeps a small population from collapsing. Then each gene of the mutant
+ * in order so that the difference points towards lower cost. K is drawn from
+ * [1, 1.75): children overshoot the elite's mean, which keeps a small population
+ * from collapsing. Then each gene of the mutant
  * replaces the target's with the probability `crossover` (bin), one always.
  */
 #include "search/population.h"
@@ -33,14 +33,14 @@ struct defaults {
     struct range mutation, crossover, pull;
 };
 
-/* Chosen by measurement: docs/search.md. The textbook strategies get what SciPy gives them. */
+/* Chosen by measurement: docs/search.md. The textbook strategies use SciPy's defaults. */
 static const struct defaults defaults[] = {
     [HY_DE_DEFAULT] = {{0.3, 0.9}, {0.5, 0.5}, {1.0, 1.75}},
     [HY_DE_BEST1BIN] = {{0.5, 1.0}, {0.7, 0.7}, {0, 0}},
     [HY_DE_RAND1BIN] = {{0.5, 1.0}, {0.7, 0.7}, {0, 0}},
 };
 
-/* Who a child is made from, and with which weights. */
+/* The parents of a child, and their weights. */
 struct recipe {
     enum hy_de_strategy strategy;
     uint32_t target, base, a, b; /* slots */
@@ -53,7 +53,7 @@ static double draw(struct range r, struct hy_rng *rng)
     return r.from + (r.to - r.from) * hy_rng_double(rng);
 }
 
-/* A filled slot that is none of the n already taken. */
+/* A filled slot other than the n already taken. */
 static uint32_t other(const struct hy_population *p, struct hy_rng *rng, const uint32_t *taken, size_t n)
 {
     for (;;) {
@@ -104,14 +104,13 @@ static double mutate_number(const struct hy_population *p, const struct recipe *
         base = hy_population_genes(p, r->base)[dim];
     gene = base + r->mutation * (hy_population_genes(p, r->a)[dim] - hy_population_genes(p, r->b)[dim]);
     if (gene < 0)
-        return x / 2; /* half way to the bound, so that bounds are approached and not piled up at */
+        return x / 2; /* halfway to the bound, so that points do not pile up at bounds */
     return gene > 1 ? (x + 1) / 2 : gene;
 }
 
 /*
- * Categories have no differences to add. Where a and b disagree the matter is
- * open, and with the probability F any choice is tried; where they agree the
- * base's choice stands.
+ * Categories have no differences to add. Where a and b differ, any choice is tried
+ * with the probability F; where they agree, the base's choice is kept.
  */
 static double mutate_choice(const struct hy_population *p, const struct recipe *r, size_t dim,
                             struct hy_rng *rng)
@@ -124,8 +123,8 @@ static double mutate_choice(const struct hy_population *p, const struct recipe *
 
         base = r->elite[ticket < 8 ? 0 : ticket < 12 ? 1 : ticket < 14 ? 2 : 3];
     }
-    if (hy_part_of(hy_population_genes(p, r->a)[dim], n) !=
-            hy_part_of(hy_population_genes(p, r->b)[dim], n) &&
+    if (hy_unit_part(hy_population_genes(p, r->a)[dim], n) !=
+            hy_unit_part(hy_population_genes(p, r->b)[dim], n) &&
         hy_rng_double(rng) < r->mutation)
         return hy_rng_double(rng);
     return hy_population_genes(p, base)[dim];

@@ -10,7 +10,7 @@ const char *hy_attempt_state_name(enum hy_attempt_state s)
     return (unsigned)s <= HY_ATTEMPT_STOPPED ? attempt_states[s] : attempt_states[0];
 }
 
-/* A trial's row has the count of its attempts, so that a list of trials needs no second table. */
+/* A trial's row has the count of its attempts, so that listing trials needs no second table. */
 static int count_attempt(struct hy_store *s, int64_t run, const struct hy_attempt_row *a, struct hy_err *err)
 {
     hy_cleanup_query struct hy_query q;
@@ -90,10 +90,10 @@ int hy_store_attempt_end(struct hy_store *s, int64_t run, const struct hy_attemp
     return rc;
 }
 
-int hy_store_attempts_forgive(struct hy_store *s, int64_t run, int64_t trial, struct hy_err *err)
+int hy_store_attempts_clear_charges(struct hy_store *s, int64_t run, int64_t trial, struct hy_err *err)
 {
     hy_cleanup_query struct hy_query q;
-    int rc = hy_query_change(&q, s, HY_SQL_ATTEMPTS_FORGIVE,
+    int rc = hy_query_change(&q, s, HY_SQL_ATTEMPTS_CLEAR_CHARGES,
                              "UPDATE attempts SET charge = 0 WHERE run = ? AND trial = ?", err);
 
     if (rc < 0)
@@ -103,7 +103,7 @@ int hy_store_attempts_forgive(struct hy_store *s, int64_t run, int64_t trial, st
     return hy_query_run(&q, err);
 }
 
-/* What another version has written may not be known here. */
+/* A newer version may have written an unknown value. */
 static enum hy_charge charge_of(int64_t number)
 {
     return number > 0 && number < HY_CHARGES ? (enum hy_charge)number : HY_CHARGE_NONE;

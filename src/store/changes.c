@@ -2,8 +2,8 @@
 /*
  * Changes of a turn, recorded in memory until a thread applies them.
  *
- * One allocation holds a change and copies of its texts. A batch that could not
- * be applied stays as it was, so that it can be applied again.
+ * One allocation holds a change and copies of its strings. A batch that could not be
+ * applied is not modified, so that it can be applied again.
  */
 #include "store/internal.h"
 
@@ -64,7 +64,7 @@ void hy_changes_take(struct hy_changes *to, struct hy_changes *from)
 
 /* ---- recording ------------------------------------------------------------------ */
 
-/* Keeps a copy of `change`. `fields` point to its texts, which are copied too. */
+/* Records a copy of `change`. `fields` point to its strings, which are copied too. */
 static int record(struct hy_changes *c, struct hy_change *change, const char **fields[], size_t n)
 {
     size_t size = sizeof *change;
@@ -157,7 +157,7 @@ int hy_changes_note_add(struct hy_changes *c, const struct hy_note_row *row)
 
 /* ---- applying ------------------------------------------------------------------- */
 
-/* The driver chose the directory name, so a store that would change it has another idea of the run. */
+/* The driver chose the directory name: if the store would change it, the two disagree about the run. */
 static int add_trial(struct hy_store *s, int64_t run, const struct hy_trial_row *row, struct hy_err *err)
 {
     hy_cleanup_free char *dir = NULL;
@@ -196,8 +196,8 @@ int hy_store_apply(struct hy_store *s, int64_t run, const struct hy_changes *c, 
 
     for (const struct hy_change *x = c->first; x && rc == 0; x = x->next)
         rc = apply(s, run, x, &why);
-    if (rc < 0 && s->doom.code == 0) /* all of it or nothing */
-        hy_store_doom(s, &why);
+    if (rc < 0 && s->failure.code == 0) /* all or nothing */
+        hy_store_fail_turn(s, &why);
     rc = hy_store_commit(s, err);
     return rc == 0 ? hy_store_check_files(s, err) : rc;
 }

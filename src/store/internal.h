@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of the store share. Private to this folder.
+ * Shared by the files of this part:
  *
- * query.c    one statement: prepare, bind, step, and the sentence when it fails
- * changes.c  changes recorded in memory, and applied later
- * store.c    open, close, and the turn (the transaction between two commits)
- * schema.c   the tables and how older ones become them
- * place.c    where the file lies, and whether that folder may be used
- * lock.c     who may write now, and which runs have a driver
- * guard.c    which files SQLite may open
- * copy.c     private copies: for readers that cannot read in place, for imports
- * lost.c     what is left when the store is lost
- * snapshot.c one run out of a store, and into another
+ *     query.c         one statement: prepare, bind, step, and error messages
+ *     changes.c       changes recorded in memory, and applied later
+ *     store.c         open, close, and the turn (the transaction between two commits)
+ *     schema.c        the tables and their migrations
+ *     location.c      the directory of the store, and whether it may be used
+ *     lock.c          the write lock, and which runs have a driver
+ *     sqlite_init.c   SQLite's settings and fault seams
+ *     sqlite_open.c   checks of the files that SQLite opens
+ *     private_copy.c  copies for readers that cannot read in place, and for imports
+ *     recovery.c      what can be recovered when the store is lost
+ *     snapshot.c      exports one run of a store, and imports it
  */
 #ifndef HY_STORE_INTERNAL_H
 #define HY_STORE_INTERNAL_H
@@ -23,7 +24,7 @@
 
 #define HY_STORE_WAIT_MS 10000 /* how long a locked store is waited for */
 
-/* Statements that are prepared once and kept; the text stands where it is used. */
+/* Statements that are prepared once and cached; the SQL is where it is used. */
 enum hy_sql {
     HY_SQL_BEGIN,
     HY_SQL_COMMIT,
@@ -50,7 +51,7 @@ enum hy_sql {
     HY_SQL_ATTEMPT_ADD,
     HY_SQL_ATTEMPT_COUNT,
     HY_SQL_ATTEMPT_END,
-    HY_SQL_ATTEMPTS_FORGIVE,
+    HY_SQL_ATTEMPTS_CLEAR_CHARGES,
     HY_SQL_ATTEMPT_ONE,
     HY_SQL_ATTEMPT_ALL,
     HY_SQL_METRIC_ADD,
@@ -63,7 +64,7 @@ enum hy_sql {
     HY_SQL_ONCE = HY_SQL_COUNT, /* prepared for one use */
 };
 
-/* Which file a name stands for. */
+
 struct hy_file_id {
     dev_t device;
     ino_t inode;
@@ -72,20 +73,20 @@ struct hy_file_id {
 struct hy_store {
     sqlite3 *db;
     char *project; /* its real path */
-    char *folder;  /* where store.db lies */
-    int dir;       /* the folder, checked, by O_PATH; -1 when it is not there */
-    char at[40];   /* /proc/self/fd/DIR: the folder for calls that take a path, whatever has its name by now */
-    char *path;    /* of store.db, for sentences */
-    char *url;     /* of a project that lies elsewhere; or NULL */
-    char *lost;    /* it is new, and another one was lost: what to do; or NULL */
+    char *folder;  /* the directory of store.db */
+    int dir;       /* the directory, checked, O_PATH; -1 when it is missing */
+    char at[40];   /* /proc/self/fd/DIR: the same directory for calls that take a path, even if it is replaced */
+    char *path;    /* of store.db, for messages */
+    char *url;     /* of a remote project; or NULL */
+    char *lost;    /* an earlier store was lost: what to do; or NULL */
     int remote;
     enum hy_store_mode mode;
     int wait_ms;
     int64_t busy_since;
-    int lock_fd;        /* store.lock: who may write; -1 for readers */
-    bool in_turn;       /* BEGIN was said */
+    int lock_fd;        /* store.lock; -1 for readers */
+    bool in_turn;       /* a transaction is open */
     struct hy_file_id db_id, wal_id; /* of the files we have open, to write */
-    struct hy_err doom; /* code != 0: this turn failed and is rolled back already */
+    struct hy_err failure; /* code != 0: this turn failed and is rolled back already */
     sqlite3_stmt *kept[HY_SQL_COUNT];
 };
 
@@ -100,7 +101,7 @@ struct hy_query {
     int rc;
 };
 
-/* Takes the kept statement, or a fresh one when that is in use further up the stack. */
+/* Takes the cached statement, or prepares another one when that is in use by a caller. */
 int hy_query_open(struct hy_query *q, struct hy_store *s, enum hy_sql which, const char *sql,
                   struct hy_err *err);
 /* Opens and begins the turn first: for statements that change something. */
@@ -109,11 +110,11 @@ int hy_query_change(struct hy_query *q, struct hy_store *s, enum hy_sql which, c
 void hy_query_done(struct hy_query *q);
 #define hy_cleanup_query __attribute__((cleanup(hy_query_done)))
 
-/* Each binds the next parameter; what goes wrong is said by the next step. */
+/* Each binds the next parameter; an error is reported by the next step. */
 void hy_query_i64(struct hy_query *q, int64_t value);
 void hy_query_text(struct hy_query *q, const char *text); /* NULL is NULL */
 void hy_query_blob(struct hy_query *q, const void *bytes, size_t n);
-void hy_query_double(struct hy_query *q, bool there, double value); /* NaN lives as the text 'NaN' */
+void hy_query_double(struct hy_query *q, bool there, double value); /* NaN is stored as the text 'NaN' */
 
 /* 1: a row; 0: the end; -Exxx. */
 int hy_query_step(struct hy_query *q, struct hy_err *err);
@@ -123,101 +124,101 @@ int hy_query_run(struct hy_query *q, struct hy_err *err);
 int64_t hy_column_i64(struct hy_query *q, int column);
 const char *hy_column_text(struct hy_query *q, int column);
 double hy_column_double(struct hy_query *q, int column);
-/* After a row's columns were taken: -ENOMEM when one of them could not be had. */
+/* After reading a row's columns: -ENOMEM when one of them failed. */
 int hy_query_read(struct hy_query *q, struct hy_err *err);
 
 /* Turns an SQLite code into -Exxx and a sentence about `path`. `db` may be NULL. */
-int hy_store_sentence(sqlite3 *db, int rc, const char *path, struct hy_err *err);
+int hy_sqlite_error(sqlite3 *db, int rc, const char *path, struct hy_err *err);
 /* sqlite3_exec with that sentence. */
-int hy_store_exec(sqlite3 *db, const char *sql, const char *path, struct hy_err *err);
-/* The one integer a statement answers with. */
-int hy_store_scalar(sqlite3 *db, const char *sql, int64_t *ret, const char *path, struct hy_err *err);
+int hy_sqlite_exec(sqlite3 *db, const char *sql, const char *path, struct hy_err *err);
+/* The single integer that a statement returns. */
+int hy_sqlite_scalar(sqlite3 *db, const char *sql, int64_t *ret, const char *path, struct hy_err *err);
 
 /* ---- store.c ------------------------------------------------------------- */
 
 int hy_store_begin(struct hy_store *s, struct hy_err *err);
-/* Rolls the turn back; what follows in it answers `why` until it is committed. */
-void hy_store_doom(struct hy_store *s, const struct hy_err *why);
-/* Settings of every connection, whatever it is for. */
-int hy_store_settle(sqlite3 *db, const char *path, struct hy_err *err);
+/* Rolls the turn back; the rest of it returns `why` until it is committed. */
+void hy_store_fail_turn(struct hy_store *s, const struct hy_err *why);
+/* Settings of every connection. */
+int hy_sqlite_configure(sqlite3 *db, const char *path, struct hy_err *err);
 
 /* ---- schema.c ------------------------------------------------------------ */
 
-/* Which format the file has; 0: an empty one. Refuses newer ones and strangers. */
+/* The format of the file; 0: empty. Newer formats and other databases are errors. */
 int hy_schema_version(sqlite3 *db, const char *path, int *ret, struct hy_err *err);
 int hy_schema_latest(void);
 /* Brings the tables up to date, in one transaction. */
 int hy_schema_migrate(sqlite3 *db, const char *path, struct hy_err *err);
 
-/* ---- place.c ------------------------------------------------------------- */
+/* ---- location.c ---------------------------------------------------------- */
 
-struct hy_place {
+struct hy_store_location {
     char *project, *folder;
-    int dir; /* the folder, checked (base/private.h), by O_PATH; -1 when it is not there yet */
-    char *url; /* see hy_store_stand_in; or NULL */
+    int dir;   /* the directory, checked (base/private.h), O_PATH; -1 when it does not exist yet */
+    char *url; /* see hy_store_local_dir; or NULL */
     int remote;
 };
-int hy_place_find(const char *project, struct hy_place *ret, struct hy_err *err);
-/* Makes the folder, and leaves in it what tells people what it is. */
-int hy_place_make(struct hy_place *p, struct hy_err *err);
-void hy_place_done(struct hy_place *p);
+int hy_store_location_find(const char *project, struct hy_store_location *ret, struct hy_err *err);
+/* Makes the directory, with a README in it. */
+int hy_store_location_make(struct hy_store_location *p, struct hy_err *err);
+void hy_store_location_done(struct hy_store_location *p);
 
 /* ---- lock.c -------------------------------------------------------------- */
 
-/* Waits, in turn with other writers, for the right to write. */
+/* Waits for the write lock; writers queue in order. */
 int hy_turn_lock(int fd, int wait_ms);
 void hy_turn_unlock(int fd);
 int hy_run_lock_held(struct hy_store *s, int64_t run);
 
-/* ---- copy.c -------------------------------------------------------------- */
+/* ---- private_copy.c ------------------------------------------------------ */
 
 /* All or nothing, by way of a temporary file beside it. */
 int hy_copy_file(const char *from, const char *to);
 struct hy_source {
-    const char *at, *path; /* to be opened, and for sentences */
-    uid_t owner;           /* its files are believed, besides our own */
+    const char *at, *path; /* to open, and for messages */
+    uid_t owner;           /* whose files are trusted besides our own */
     bool is_foreign;       /* after the copy: another user has written it, or could have */
 };
-/* A store of one's own with what `from` (and its -wal) holds, migrated; nothing
- * is left on the disk. -ENODATA when there are no tables in it. */
-int hy_copy_open_file(struct hy_source *from, sqlite3 **ret, struct hy_err *err);
-/* Nobody but its owner, this user or `owner`, could write it. */
+/* A migrated private copy of `from` and its -wal; nothing is left on the disk.
+ * -ENODATA when it has no tables. */
+int hy_private_copy_of_file(struct hy_source *from, sqlite3 **ret, struct hy_err *err);
+/* Only its owner can write it, which is this user or `owner`. */
 bool hy_file_is_own(const struct stat *st, uid_t owner);
 /* The same from an open connection, in memory. */
-int hy_copy_open_backup(sqlite3 *from, const char *path, sqlite3 **ret, struct hy_err *err);
+int hy_private_copy_of_db(sqlite3 *from, const char *path, sqlite3 **ret, struct hy_err *err);
 
-/* ---- lost.c -------------------------------------------------------------- */
+/* ---- recovery.c ---------------------------------------------------------- */
 
 /* What is left of the runs of a store that is damaged, empty or missing. */
-struct hy_left {
-    int64_t kept;    /* snapshots in FOLDER/runs */
-    int64_t highest; /* number of a run that has left anything in FOLDER */
-    bool shared;     /* run.db files of our own lie with the logs */
-    bool foreign;    /* and such that others have written, or could have */
-    bool logs;       /* there are logs of runs */
+struct hy_recovery {
+    int64_t kept;    /* snapshots in DIR/runs */
+    int64_t highest; /* number of a run that has left any file in DIR */
+    bool shared;     /* run.db files of our own are with the logs */
+    bool foreign;    /* also some that other users have written, or could have */
+    bool logs;       /* logs of runs exist */
 };
 /* `project` may be NULL. */
-void hy_left_find(const char *folder, const char *project, struct hy_left *ret);
-/* What to do about it, in words. */
-void hy_left_advice(const struct hy_left *left, const char *folder, const char *project, char *ret, size_t size);
-/* The sentence for the store file `path`, with what to do. */
-int hy_left_damaged(const char *path, const char *why, struct hy_err *err);
+void hy_recovery_find(const char *folder, const char *project, struct hy_recovery *ret);
+/* What the user can do about it. */
+void hy_recovery_advice(const struct hy_recovery *left, const char *folder, const char *project, char *ret, size_t size);
+/* The error for the damaged store file `path`. */
+int hy_recovery_damaged_error(const char *path, const char *why, struct hy_err *err);
 
 /* ---- runs.c, trials.c ---------------------------------------------------- */
 
 /* Counts a trial's change of state; 0 for the state it is not in. */
-int hy_run_tally(struct hy_store *s, int64_t run, int was, int is, struct hy_err *err);
+int hy_run_count_change(struct hy_store *s, int64_t run, int was, int is, struct hy_err *err);
 
-/* ---- guard.c ------------------------------------------------------------- */
+/* ---- sqlite_open.c ------------------------------------------------------- */
 
-/* Once per process, after SQLite has started: it opens no file that is not this user's alone. */
-int hy_sqlite_guard(void);
-/* The same check of the store's files before SQLite opens them, with a sentence. */
-int hy_guard_check(struct hy_store *s, struct hy_err *err);
+/* Once per process, after SQLite is initialized: it then refuses files that other users can access. */
+int hy_sqlite_check_opens(void);
+/* The same check of the store's files before SQLite opens them, for a better message. */
+int hy_sqlite_check_files(struct hy_store *s, struct hy_err *err);
 
-/* ---- faults.c ------------------------------------------------------------ */
+/* ---- sqlite_init.c ------------------------------------------------------- */
 
-/* Once per process, before SQLite starts: its settings and, in test builds, its fault seams. */
-int hy_sqlite_prepare(struct hy_err *err);
+/* Once per process, before SQLite is initialized: its settings and, in test builds, its fault seams. */
+int hy_sqlite_init(struct hy_err *err);
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the store lies: PROJECT/.hopyard, or, where that is on a network file
- * system, $XDG_STATE_HOME/hopyard/HASH (HASH of the project's real path). For a
- * project that is a URL, the folder HASH/files there stands for it.
+ * The directory of the store: PROJECT/.hopyard, or, if that is on a network file
+ * system, $XDG_STATE_HOME/hopyard/HASH (HASH of the project's real path). A project
+ * that is a URL has the local directory HASH/files there.
  *
- * SQLite's WAL is memory shared between processes and locks that every process
- * sees. Over a network neither holds, and what is lost is the whole store.
+ * SQLite's WAL needs memory shared between processes, and locks that every process
+ * sees. Network file systems have neither, and the whole store would be damaged.
  */
 #include "store/internal.h"
 
@@ -30,7 +30,7 @@
 
 #define FUSE 0x65735546u
 
-/* Files of these are, or may be, seen by other machines too. */
+/* File systems that other machines use too, or may use. */
 static const uint32_t network_types[] = {
     0x6969,     /* NFS */
     0x517b,     /* SMB */
@@ -53,11 +53,11 @@ static const uint32_t network_types[] = {
 };
 
 /*
- * FUSE is whatever its program makes of it: sshfs, s3fs, GlusterFS and shares
- * of a virtual machine's host (virtiofs) are networks, and the kernel does not
- * know. A wrong "network" only moves the file, a wrong "local" loses it; so
- * FUSE is a network, but for the two that are known to be a disk of this
- * machine: a block device (ntfs-3g) and the root of a rootless container.
+ * FUSE may be anything: sshfs, s3fs, GlusterFS and shares of a virtual machine's
+ * host (virtiofs) are networks, which the kernel does not report. A wrong "network"
+ * only moves the file, a wrong "local" loses it. So FUSE counts as a network, except
+ * for two that are local: a block device (ntfs-3g) and the root of a rootless
+ * container.
  */
 static int fuse_is_local(const char *path)
 {
@@ -83,7 +83,7 @@ static int fuse_is_local(const char *path)
 }
 
 #ifdef HY_FAULTS
-/* HOPYARD_TEST_FS_TYPE=0x6969[:/below/here]: no test machine has an NFS of its own. */
+/* HOPYARD_TEST_FS_TYPE=0x6969[:/below/here]: test machines have no NFS. */
 static uint32_t pretended_type(const char *path, uint32_t real)
 {
     const char *want = getenv("HOPYARD_TEST_FS_TYPE");
@@ -130,7 +130,7 @@ static char *state_home(void)
     return hy_path_join(home, ".local/state");
 }
 
-/* statfs of the nearest folder above that exists already. */
+/* statfs of the nearest existing parent. */
 static int will_be_on_network(const char *path)
 {
     hy_cleanup_free char *above = hy_strdup(path);
@@ -144,7 +144,7 @@ static int will_be_on_network(const char *path)
     return rc == -ENOENT ? on_network("/") : rc;
 }
 
-static int place_elsewhere(struct hy_place *p, struct hy_err *err)
+static int place_elsewhere(struct hy_store_location *p, struct hy_err *err)
 {
     hy_cleanup_free char *home = state_home();
     int rc;
@@ -153,11 +153,11 @@ static int place_elsewhere(struct hy_place *p, struct hy_err *err)
         return hy_err_oom(err);
     rc = will_be_on_network(home);
     if (rc < 0)
-        return hy_err_sys(err, rc, "cannot look at the folder '%s'", home);
+        return hy_err_sys(err, rc, "cannot examine the directory '%s'", home);
     if (rc > 0)
         return hy_err_set(err, -ENOTSUP,
                           "the project '%s' and '%s' are both on network file systems, where a store would "
-                          "be damaged: set XDG_STATE_HOME to a folder on a local disk",
+                          "be damaged: set XDG_STATE_HOME to a directory on a local disk",
                           p->project, home);
     free(p->folder);
     p->folder = hy_asprintf("%s/hopyard/%016" PRIx64, home, hy_hash(p->project, strlen(p->project)));
@@ -165,8 +165,8 @@ static int place_elsewhere(struct hy_place *p, struct hy_err *err)
     return p->folder ? 0 : hy_err_oom(err);
 }
 
-/* The URL that it stands for (write_url); NULL when the project is just a folder. */
-static int read_url(const struct hy_place *p, char **ret, struct hy_err *err)
+/* The URL of the project (write_url); NULL when it is local. */
+static int read_url(const struct hy_store_location *p, char **ret, struct hy_err *err)
 {
     hy_cleanup_free char *path = hy_path_join(p->folder, "url");
     hy_cleanup_buf struct hy_buf text;
@@ -183,8 +183,8 @@ static int read_url(const struct hy_place *p, char **ret, struct hy_err *err)
     return rc == -ENOENT ? 0 : rc;
 }
 
-/* Opens the folder, if it is there, and checks all that lies in it. */
-static int open_folder(struct hy_place *p, struct hy_err *err)
+/* Opens the directory, if it exists, and checks its entries. */
+static int open_folder(struct hy_store_location *p, struct hy_err *err)
 {
     struct hy_err why = {0};
     int rc = hy_private_dir(p->folder, HY_OWNER_ANY_FOR_ROOT, &why);
@@ -200,8 +200,8 @@ static int open_folder(struct hy_place *p, struct hy_err *err)
     return rc;
 }
 
-/* Where the folder itself lies, if hopyard has made that: $XDG_STATE_HOME/hopyard. */
-static int check_above(const struct hy_place *p, struct hy_err *err)
+/* The parent directory, if hopyard has made it: $XDG_STATE_HOME/hopyard. */
+static int check_above(const struct hy_store_location *p, struct hy_err *err)
 {
     hy_cleanup_free char *above = hy_strndup(p->folder, (size_t)(strrchr(p->folder, '/') - p->folder));
     hy_cleanup_close int dir = -1;
@@ -216,7 +216,7 @@ static int check_above(const struct hy_place *p, struct hy_err *err)
 }
 
 /* 1: on a network; 0; or -Exxx. A link would be followed here, and is refused anyway. */
-static int folder_on_network(const struct hy_place *p, struct hy_err *err)
+static int folder_on_network(const struct hy_store_location *p, struct hy_err *err)
 {
     struct stat st;
     int rc = HY_SYS(lstat(p->folder, &st)) < 0 ? -errno : 0;
@@ -225,20 +225,20 @@ static int folder_on_network(const struct hy_place *p, struct hy_err *err)
         rc = on_network(S_ISLNK(st.st_mode) ? p->project : p->folder);
     if (rc == -ENOENT)
         rc = on_network(p->project);
-    return rc < 0 ? hy_err_sys(err, rc, "cannot look at the folder '%s'", p->folder) : rc;
+    return rc < 0 ? hy_err_sys(err, rc, "cannot examine the directory '%s'", p->folder) : rc;
 }
 
-int hy_place_find(const char *project, struct hy_place *ret, struct hy_err *err)
+int hy_store_location_find(const char *project, struct hy_store_location *ret, struct hy_err *err)
 {
-    struct hy_place p = {.dir = -1};
+    struct hy_store_location p = {.dir = -1};
     struct stat st;
     int rc = 0;
 
     p.project = realpath(project, NULL);
     if (!p.project || HY_SYS(stat(p.project, &st)) < 0)
-        rc = hy_err_sys(err, -errno, "cannot use '%s' as the project folder", project);
+        rc = hy_err_sys(err, -errno, "cannot use '%s' as the project directory", project);
     else if (!S_ISDIR(st.st_mode))
-        rc = hy_err_set(err, -ENOTDIR, "the project '%s' is not a folder", project);
+        rc = hy_err_set(err, -ENOTDIR, "the project '%s' is not a directory", project);
     if (rc == 0 && !(p.folder = hy_path_join(p.project, ".hopyard")))
         rc = hy_err_oom(err);
     if (rc == 0)
@@ -252,18 +252,18 @@ int hy_place_find(const char *project, struct hy_place *ret, struct hy_err *err)
     if (rc == 0 && p.dir >= 0)
         rc = read_url(&p, &p.url, err);
     if (rc < 0) {
-        hy_place_done(&p);
+        hy_store_location_done(&p);
         return rc;
     }
     *ret = p;
     return 0;
 }
 
-/* ---- a project that lies on another file system, of which this machine knows only a URL ---- */
+/* ---- a project that is a URL ---- */
 
 static int write_url(const char *folder, const char *url, struct hy_err *err)
 {
-    struct hy_place p = {.folder = (char *)(uintptr_t)folder, .dir = -1};
+    struct hy_store_location p = {.folder = (char *)(uintptr_t)folder, .dir = -1};
     hy_cleanup_free char *path = hy_path_join(folder, "url"), *known = NULL;
     int rc = path ? 0 : hy_err_oom(err);
 
@@ -277,7 +277,7 @@ static int write_url(const char *folder, const char *url, struct hy_err *err)
     return rc;
 }
 
-/* PROJECT is $XDG_STATE_HOME/hopyard/HASH/files, all of which is hopyard's. */
+/* PROJECT is $XDG_STATE_HOME/hopyard/HASH/files, all of which hopyard has made. */
 static int make_stand_in(const char *project, const char *folder, struct hy_err *err)
 {
     hy_cleanup_free char *path = hy_strdup(project);
@@ -295,7 +295,7 @@ static int make_stand_in(const char *project, const char *folder, struct hy_err 
     return dir < 0 ? dir : 0;
 }
 
-char *hy_store_stand_in(const char *url, struct hy_err *err)
+char *hy_store_local_dir(const char *url, struct hy_err *err)
 {
     hy_cleanup_free char *home = state_home();
     hy_cleanup_free char *tidy = hy_strdup(url), *folder = NULL;
@@ -316,37 +316,37 @@ char *hy_store_stand_in(const char *url, struct hy_err *err)
     if (rc == 0)
         rc = write_url(folder, tidy, err);
     if (rc < 0) {
-        hy_err_wrap(err, "the directory that stands for %s here", tidy);
+        hy_err_wrap(err, "the local directory for %s", tidy);
         free(hy_take(project));
     }
     return project;
 }
 
-int hy_store_stands_for(const char *project, char **ret, struct hy_err *err)
+int hy_store_url_of_local_dir(const char *project, char **ret, struct hy_err *err)
 {
-    struct hy_place p = {.dir = -1};
+    struct hy_store_location p = {.dir = -1};
     struct hy_err why = {0};
-    int rc = hy_place_find(project, &p, &why);
+    int rc = hy_store_location_find(project, &p, &why);
 
     if (rc == 0)
         *ret = hy_take(p.url);
-    hy_place_done(&p);
+    hy_store_location_done(&p);
     if (rc < 0 && rc != -ENOENT && err)
         *err = why;
-    return rc == -ENOENT ? 0 : rc; /* a folder that is not there stands for nothing */
+    return rc == -ENOENT ? 0 : rc; /* a missing directory has no URL */
 }
 
-void hy_place_done(struct hy_place *p)
+void hy_store_location_done(struct hy_store_location *p)
 {
     hy_close_at(&p->dir);
     free(p->project);
     free(p->folder);
     free(p->url);
-    *p = (struct hy_place){.dir = -1};
+    *p = (struct hy_store_location){.dir = -1};
 }
 
-/* The folder's name is a hash: the file says of which project, and proves it. */
-static int name_project(const struct hy_place *p, struct hy_err *err)
+/* The directory's name is a hash: the file has the project's path, and detects collisions. */
+static int name_project(const struct hy_store_location *p, struct hy_err *err)
 {
     hy_cleanup_free char *path = hy_path_join(p->folder, "project");
     hy_cleanup_free char *text = hy_asprintf("%s\n", p->project);
@@ -365,12 +365,12 @@ static int name_project(const struct hy_place *p, struct hy_err *err)
     if (rc == 0 && (there.len != strlen(text) || memcmp(hy_buf_bytes(&there), text, there.len) != 0))
         return hy_err_set(err, -EEXIST,
                           "'%s' belongs to another project (see the file 'project' in it); set "
-                          "XDG_STATE_HOME to another folder",
+                          "XDG_STATE_HOME to another directory",
                           p->folder);
     return rc;
 }
 
-/* A folder that was just made is only as durable as the entry in the one above it. */
+/* A new directory is only as durable as its entry in the parent. */
 static void sync_above(const char *folder)
 {
     hy_cleanup_free char *above = hy_path_join(folder, "..");
@@ -380,14 +380,14 @@ static void sync_above(const char *folder)
         fsync(fd);
 }
 
-static int make_folder(struct hy_place *p, struct hy_err *err)
+static int make_folder(struct hy_store_location *p, struct hy_err *err)
 {
     hy_cleanup_free char *ignore = NULL;
     int rc = hy_mkdirs(p->folder, 0700);
 
     if (rc < 0)
         return hy_err_sys(err, rc,
-                          "cannot make the folder '%s' for the store; make the folder above it writable, or "
+                          "cannot make the directory '%s' for the store; make its parent writable, or "
                           "set HOPYARD_PROJECT to another",
                           p->folder);
     rc = p->dir = hy_private_dir(p->folder, HY_OWNER_ANY_FOR_ROOT, err);
@@ -395,12 +395,12 @@ static int make_folder(struct hy_place *p, struct hy_err *err)
         return rc;
     sync_above(p->folder);
     ignore = p->remote ? NULL : hy_path_join(p->folder, ".gitignore");
-    if (ignore) /* a courtesy: without it nothing is wrong */
+    if (ignore) /* only a hint for people: errors are ignored */
         hy_private_write(p->dir, ignore, "*\n", 2, NULL);
     return 0;
 }
 
-int hy_place_make(struct hy_place *p, struct hy_err *err)
+int hy_store_location_make(struct hy_store_location *p, struct hy_err *err)
 {
     int rc = p->dir < 0 ? make_folder(p, err) : 0;
 

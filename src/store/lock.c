@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Locks, all of the open-file-description kind: they are gone with the last
- * copy of the descriptor, whatever kills the process, and another descriptor
- * of the same process does not share or drop them.
+ * Open file description locks: they are released with the last copy of the
+ * descriptor, however the process ends, and another descriptor of the same process
+ * neither shares nor drops them.
  *
- * store.lock, byte 0  the gate: who waits next
- *             byte 1  the right to write
- * run-ID.lock         the run's driver lives; the file holds its process id
+ * store.lock, byte 0  the gate: held by the next writer while it waits
+ *             byte 1  the write lock
+ * run-ID.lock         held by the run's driver; the file has its PID
  *
- * Why writers queue before SQLite's own lock: there a waiter only tries again
- * from time to time, and a busy driver takes the lock back before it does. Here
- * the waiter holds the gate, at which the busy driver has to stop.
+ * Why writers queue before SQLite's lock: a waiter there only retries from time to
+ * time, and a busy driver takes the lock back before it does. Here the waiter holds
+ * the gate, at which the busy driver has to wait.
  */
 #include "store/internal.h"
 
@@ -46,7 +46,7 @@ static void clear_byte(int fd, off_t byte)
     fcntl(fd, F_OFD_SETLK, &lock);
 }
 
-/* There is no lock call with a time limit, so this one asks again and again. */
+/* There is no lock call with a time limit, so this one polls. */
 static int wait_for_byte(int fd, off_t byte, int64_t deadline)
 {
     struct timespec pause = {.tv_nsec = 50000};
@@ -95,7 +95,7 @@ int hy_run_lock_held(struct hy_store *s, int64_t run)
     hy_cleanup_close int fd = open_lock(s, run, O_RDONLY, NULL);
 
     if (fd < 0)
-        return fd != -ENOENT && fd != -ENOTDIR; /* who cannot look must not call it dead */
+        return fd != -ENOENT && fd != -ENOTDIR; /* unknown counts as alive */
     if (HY_SYS(fcntl(fd, F_OFD_GETLK, &lock)) < 0)
         return 1;
     return lock.l_type != F_UNLCK;
@@ -106,7 +106,7 @@ int hy_store_run_alive(struct hy_store *s, int64_t run)
     return hy_run_lock_held(s, run);
 }
 
-/* Who has written it; 0 when nobody has. */
+/* The PID in it; 0: none. */
 static long process_in(int fd)
 {
     char text[32] = {0};

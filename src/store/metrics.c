@@ -4,7 +4,7 @@
 int hy_store_metric_add(struct hy_store *s, int64_t run, const struct hy_metric_row *m, struct hy_err *err)
 {
     hy_cleanup_query struct hy_query q;
-    /* The values of a trial lie side by side, numbered as they came. */
+    /* The values of a trial are adjacent, numbered in order of arrival. */
     int rc = hy_query_change(
         &q, s, HY_SQL_METRIC_ADD,
         "INSERT INTO metrics(run, trial, seq, attempt, step, name, value, time) VALUES (?1, ?2,"

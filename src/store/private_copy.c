@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Private copies. A reader needs one where it cannot read in place: the folder
- * is not its to write and the -wal and -shm files are missing (a read-only
- * file system, a store copied without them), or the store is of an older
- * format. An import works on one, since a file from anywhere may need
- * recovery, migration and a check before it is believed.
+ * Private copies. A reader needs one where it cannot read in place: the directory
+ * is not writable and the -wal and -shm files are missing (a read-only file system,
+ * a store copied without them), or the store has an older format. An import works
+ * on one, since an unknown file may need recovery, migration and a check before it
+ * is trusted.
  *
- * SQLite's `immutable` would do without a copy, but then a writer that starts
- * meanwhile gives wrong answers, and a -wal that was left behind is not read.
+ * SQLite's `immutable` would need no copy, but then a writer that starts meanwhile
+ * causes wrong results, and an existing -wal is not read.
  */
 #include "store/internal.h"
 
@@ -46,7 +46,7 @@ bool hy_file_is_own(const struct stat *st, uid_t owner)
            !(st->st_mode & (S_IWGRP | S_IWOTH));
 }
 
-/* `ret_from`: of the file that was read, whatever has its name by now. */
+/* `ret_from`: of the file that was read, even if it has been replaced since. */
 static int copy_file(const char *from, const char *to, struct stat *ret_from)
 {
     hy_cleanup_free char *temporary = hy_asprintf("%s.%d.tmp", to, (int)getpid());
@@ -59,7 +59,7 @@ static int copy_file(const char *from, const char *to, struct stat *ret_from)
     in = HY_SYS(open(from, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     if (in < 0 || HY_SYS(fstat(in, ret_from)) < 0)
         return -errno;
-    unlink(temporary); /* others may be able to write there: what lies in the way is not written to */
+    unlink(temporary); /* other users may be able to write there: an existing file is not written to */
     out = HY_SYS(open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (out < 0)
         return -errno;
@@ -80,7 +80,7 @@ int hy_copy_file(const char *from, const char *to)
     return copy_file(from, to, &st);
 }
 
-/* What a file looks like while nobody writes to it; all zero when it is missing. */
+/* Changes when the file is written to; all zero when it is missing. */
 struct look {
     ino_t inode;
     off_t size;
@@ -109,7 +109,7 @@ static int copy_part(struct hy_source *from, const char *at, const char *to)
     return rc;
 }
 
-/* -EAGAIN when somebody wrote meanwhile: the two files may not fit together. */
+/* -EAGAIN when one was written meanwhile: the two files may be inconsistent. */
 static int copy_pair(struct hy_source *from, const char *wal, const char *to, const char *to_wal)
 {
     struct look before[2], after[2];
@@ -147,11 +147,11 @@ static int copy_store(struct hy_source *from, const char *folder, char **ret)
 static int settle_copy(sqlite3 *db, const char *path, struct hy_err *err)
 {
     int version = 0;
-    int rc = hy_store_settle(db, path, err);
+    int rc = hy_sqlite_configure(db, path, err);
 
-    /* EXCLUSIVE: without a -shm file; and nothing here has to outlive the process. */
+    /* EXCLUSIVE needs no -shm file; and the copy need not survive the process. */
     if (rc == 0)
-        rc = hy_store_exec(db, "PRAGMA locking_mode = EXCLUSIVE; PRAGMA synchronous = OFF;", path, err);
+        rc = hy_sqlite_exec(db, "PRAGMA locking_mode = EXCLUSIVE; PRAGMA synchronous = OFF;", path, err);
     if (rc == 0)
         rc = hy_schema_version(db, path, &version, err);
     if (rc == 0 && version == 0)
@@ -164,7 +164,7 @@ static int open_copy(const char *copy, const char *path, sqlite3 **ret, struct h
     sqlite3 *db = NULL;
     int rc = sqlite3_open_v2(copy, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
 
-    rc = rc == SQLITE_OK ? settle_copy(db, path, err) : hy_store_sentence(db, rc, path, err);
+    rc = rc == SQLITE_OK ? settle_copy(db, path, err) : hy_sqlite_error(db, rc, path, err);
     if (rc < 0) {
         sqlite3_close_v2(db);
         return rc;
@@ -173,7 +173,7 @@ static int open_copy(const char *copy, const char *path, sqlite3 **ret, struct h
     return 0;
 }
 
-int hy_copy_open_file(struct hy_source *from, sqlite3 **ret, struct hy_err *err)
+int hy_private_copy_of_file(struct hy_source *from, sqlite3 **ret, struct hy_err *err)
 {
     const char *base = getenv("TMPDIR");
     hy_cleanup_free char *folder = hy_asprintf("%s/hopyard-XXXXXX", base && *base == '/' ? base : "/tmp");
@@ -183,20 +183,20 @@ int hy_copy_open_file(struct hy_source *from, sqlite3 **ret, struct hy_err *err)
     if (!folder)
         return hy_err_oom(err);
     if (!mkdtemp(folder))
-        return hy_err_sys(err, -errno, "cannot make a folder in '%s' for a copy of '%s'",
+        return hy_err_sys(err, -errno, "cannot make a directory in '%s' for a copy of '%s'",
                           base ? base : "/tmp", from->path);
     rc = copy_store(from, folder, &copy);
     if (rc == -EAGAIN)
-        hy_err_set(err, rc, "'%s' is being written to all the time; try again", from->path);
+        hy_err_set(err, rc, "'%s' changes while it is copied; try again later", from->path);
     else if (rc < 0)
         hy_err_sys(err, rc, "cannot copy '%s' to read it", from->path);
     else
         rc = open_copy(copy, from->path, ret, err);
-    hy_remove_tree(folder); /* SQLite has what it needs open by now */
+    hy_remove_tree(folder); /* SQLite has its files open by now */
     return rc;
 }
 
-int hy_copy_open_backup(sqlite3 *from, const char *path, sqlite3 **ret, struct hy_err *err)
+int hy_private_copy_of_db(sqlite3 *from, const char *path, sqlite3 **ret, struct hy_err *err)
 {
     sqlite3_backup *backup;
     sqlite3 *db = NULL;
@@ -208,7 +208,7 @@ int hy_copy_open_backup(sqlite3 *from, const char *path, sqlite3 **ret, struct h
             sqlite3_backup_step(backup, -1);
         rc = backup ? sqlite3_backup_finish(backup) : sqlite3_errcode(db);
     }
-    rc = rc == SQLITE_OK ? settle_copy(db, path, err) : hy_store_sentence(db, rc, path, err);
+    rc = rc == SQLITE_OK ? settle_copy(db, path, err) : hy_sqlite_error(db, rc, path, err);
     if (rc < 0) {
         sqlite3_close_v2(db);
         return rc;

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- sentences ------------------------------------------------------------ */
+/* ---- error messages ------------------------------------------------------- */
 
 static int last_errno(sqlite3_file *file)
 {
@@ -16,8 +16,8 @@ static int last_errno(sqlite3_file *file)
     return why;
 }
 
-/* The errno behind an SQLITE_IOERR. SQLite keeps it with the connection only for
- * some failures; for the others the store's file or its -wal knows it. */
+/* The errno behind an SQLITE_IOERR. SQLite keeps it in the connection only for some
+ * failures; for the others it is in the store's file handle or that of the -wal. */
 static int errno_of(sqlite3 *db)
 {
     sqlite3_file *file = NULL, *wal = NULL;
@@ -44,14 +44,14 @@ static int io_sentence(sqlite3 *db, int rc, const char *path, struct hy_err *err
         return hy_err_set(err, -EROFS, "the file system of '%s' is read-only; check the disk, and mount it for writing", path);
     if (why == EACCES || why == EPERM)
         return hy_err_set(err, -EACCES,
-                          "you may not read or write '%s': give yourself the right to it, or set "
-                          "HOPYARD_PROJECT to a folder of yours",
+                          "no permission to read or write '%s': change its permissions, or set "
+                          "HOPYARD_PROJECT to your own directory",
                           path);
     return hy_err_set(err, -EIO, "cannot read or write '%s': %s (%s); check the disk", path,
                       why ? strerror(why) : "no reason given", sqlite3_errstr(rc));
 }
 
-int hy_store_sentence(sqlite3 *db, int rc, const char *path, struct hy_err *err)
+int hy_sqlite_error(sqlite3 *db, int rc, const char *path, struct hy_err *err)
 {
     switch (rc & 0xff) {
     case SQLITE_NOMEM:
@@ -60,13 +60,13 @@ int hy_store_sentence(sqlite3 *db, int rc, const char *path, struct hy_err *err)
     case SQLITE_LOCKED:
         return hy_err_set(err, -EBUSY,
                           "the store '%s' is in use: another process has been writing to it for too long; "
-                          "try again when it is done",
+                          "try again later",
                           path);
     case SQLITE_NOTADB:
-        return hy_left_damaged(path, "it is not a store of hopyard's", err);
-    case SQLITE_ERROR: /* statements are our own: only a strange schema makes one fail */
+        return hy_recovery_damaged_error(path, "it is not a hopyard store", err);
+    case SQLITE_ERROR: /* our statements are valid: only a wrong schema makes one fail */
     case SQLITE_CORRUPT:
-        return hy_left_damaged(path, db ? sqlite3_errmsg(db) : sqlite3_errstr(rc), err);
+        return hy_recovery_damaged_error(path, db ? sqlite3_errmsg(db) : sqlite3_errstr(rc), err);
     case SQLITE_READONLY:
         if (errno_of(db) == EROFS)
             return io_sentence(db, rc, path, err);
@@ -75,7 +75,7 @@ int hy_store_sentence(sqlite3 *db, int rc, const char *path, struct hy_err *err)
     case SQLITE_AUTH:
         return hy_err_set(
             err, -EACCES,
-            "the store '%s' can only be read: give yourself the right to write it and its folder", path);
+            "the store '%s' is read-only: make it and its directory writable", path);
     case SQLITE_CONSTRAINT:
         if (rc == SQLITE_CONSTRAINT_UNIQUE || rc == SQLITE_CONSTRAINT_PRIMARYKEY ||
             rc == SQLITE_CONSTRAINT_ROWID)
@@ -92,14 +92,14 @@ int hy_store_sentence(sqlite3 *db, int rc, const char *path, struct hy_err *err)
     }
 }
 
-int hy_store_exec(sqlite3 *db, const char *sql, const char *path, struct hy_err *err)
+int hy_sqlite_exec(sqlite3 *db, const char *sql, const char *path, struct hy_err *err)
 {
     int rc = sqlite3_exec(db, sql, NULL, NULL, NULL);
 
-    return rc == SQLITE_OK ? 0 : hy_store_sentence(db, rc, path, err);
+    return rc == SQLITE_OK ? 0 : hy_sqlite_error(db, rc, path, err);
 }
 
-int hy_store_scalar(sqlite3 *db, const char *sql, int64_t *ret, const char *path, struct hy_err *err)
+int hy_sqlite_scalar(sqlite3 *db, const char *sql, int64_t *ret, const char *path, struct hy_err *err)
 {
     sqlite3_stmt *stmt = NULL;
     int rc = sqlite3_prepare_v2(db, sql, -1, &stmt, NULL);
@@ -110,25 +110,25 @@ int hy_store_scalar(sqlite3 *db, const char *sql, int64_t *ret, const char *path
     if (rc == SQLITE_ROW)
         *ret = sqlite3_column_int64(stmt, 0);
     else
-        code = hy_store_sentence(db, rc == SQLITE_DONE ? SQLITE_CORRUPT : rc, path, err);
+        code = hy_sqlite_error(db, rc == SQLITE_DONE ? SQLITE_CORRUPT : rc, path, err);
     sqlite3_finalize(stmt);
     return code;
 }
 
 /* ---- one use of a statement ------------------------------------------------- */
 
-/* A write that failed for want of memory or disk ends the turn: half of what
- * a turn did must never be committed. Keys that are taken do not. */
+/* A write that failed for lack of memory or disk fails the turn: half a turn must
+ * never be committed. Duplicate keys do not fail it. */
 static int failed(struct hy_query *q, int rc, struct hy_err *err)
 {
     struct hy_err why = {0};
-    int code = hy_store_sentence(q->s->db, rc, q->s->path, &why);
+    int code = hy_sqlite_error(q->s->db, rc, q->s->path, &why);
 
     if (err)
         *err = why;
     if (q->s->in_turn && (rc & 0xff) != SQLITE_CONSTRAINT &&
         (!q->stmt || !sqlite3_stmt_readonly(q->stmt) || sqlite3_get_autocommit(q->s->db)))
-        hy_store_doom(q->s, &why);
+        hy_store_fail_turn(q->s, &why);
     return code;
 }
 
@@ -197,7 +197,7 @@ void hy_query_blob(struct hy_query *q, const void *bytes, size_t n)
 
 void hy_query_double(struct hy_query *q, bool there, double value)
 {
-    if (there && isnan(value)) /* SQLite would make it NULL, and "no value" is something else */
+    if (there && isnan(value)) /* SQLite would store NULL, which means "no value" */
         hy_query_text(q, "NaN");
     else
         bound(q, there ? sqlite3_bind_double(q->stmt, ++q->bound, value)

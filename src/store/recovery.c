@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is left of a project whose store is lost: a disk check, a stray command
- * or a crash has left store.db damaged, empty or missing. Snapshots of runs
- * that have ended lie in FOLDER/runs; where others see the project, one without
- * environment and function lies with each run's logs.
+ * Recovery of a project whose store is lost: a disk check, a wrong command or a
+ * crash has left store.db damaged, empty or missing. Snapshots of finished runs are
+ * in DIR/runs; for a shared project one without environment and function is with
+ * each run's logs.
  */
 #include "store/internal.h"
 
@@ -19,7 +19,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 
-/* ---- what there is --------------------------------------------------------------------- */
+/* ---- finding what is left --------------------------------------------------------------- */
 
 /* The number in "7.db" (before "", behind ".db") or "run-7.log"; 0 for any other name. */
 static int64_t number_in(const char *name, const char *before, const char *behind)
@@ -35,7 +35,7 @@ static int64_t number_in(const char *name, const char *before, const char *behin
     return errno || strncmp(end, behind, strlen(behind)) != 0 ? 0 : number;
 }
 
-static void count_kept(const char *folder, struct hy_left *left)
+static void count_kept(const char *folder, struct hy_recovery *left)
 {
     hy_cleanup_free char *runs = hy_path_join(folder, "runs");
     DIR *dir = runs ? opendir(runs) : NULL;
@@ -53,8 +53,8 @@ static void count_kept(const char *folder, struct hy_left *left)
         closedir(dir);
 }
 
-/* Locks and logs of runs that have not ended have a number, too. */
-static void find_highest(const char *folder, struct hy_left *left)
+/* Locks and logs of unfinished runs have a number, too. */
+static void find_highest(const char *folder, struct hy_recovery *left)
 {
     DIR *dir = opendir(folder);
     struct dirent *entry;
@@ -68,8 +68,8 @@ static void find_highest(const char *folder, struct hy_left *left)
         closedir(dir);
 }
 
-/* A driver leaves its token in a run's folder. */
-static void look_at_logdir(const char *app, const char *name, uid_t owner, struct hy_left *left)
+/* A driver leaves its token in a run's directory. */
+static void look_at_logdir(const char *app, const char *name, uid_t owner, struct hy_recovery *left)
 {
     hy_cleanup_free char *token = hy_asprintf("%s/%s/.token", app, name);
     hy_cleanup_free char *snapshot = hy_asprintf("%s/%s/run.db", app, name);
@@ -82,7 +82,7 @@ static void look_at_logdir(const char *app, const char *name, uid_t owner, struc
     left->foreign |= !hy_file_is_own(&st, owner);
 }
 
-static void look_at_app(const char *logs, const char *name, uid_t owner, struct hy_left *left)
+static void look_at_app(const char *logs, const char *name, uid_t owner, struct hy_recovery *left)
 {
     hy_cleanup_free char *app = hy_path_join(logs, name);
     DIR *dir = app ? opendir(app) : NULL;
@@ -95,7 +95,7 @@ static void look_at_app(const char *logs, const char *name, uid_t owner, struct 
         closedir(dir);
 }
 
-static void find_logs(const char *project, uid_t owner, struct hy_left *left)
+static void find_logs(const char *project, uid_t owner, struct hy_recovery *left)
 {
     hy_cleanup_free char *logs = hy_path_join(project, "Logs/TensorFlow");
     DIR *dir = logs ? opendir(logs) : NULL;
@@ -108,7 +108,7 @@ static void find_logs(const char *project, uid_t owner, struct hy_left *left)
         closedir(dir);
 }
 
-/* Of a store by its path alone: PROJECT/.hopyard/store.db, or what the file `project` beside it says. */
+/* The project of a store by its path: PROJECT/.hopyard/store.db, or the content of the file `project` beside it. */
 static char *project_of(const char *folder)
 {
     const char *slash = strrchr(folder, '/');
@@ -125,31 +125,31 @@ static char *project_of(const char *folder)
     return hy_strndup(line, strcspn(line, "\n"));
 }
 
-void hy_left_find(const char *folder, const char *project, struct hy_left *ret)
+void hy_recovery_find(const char *folder, const char *project, struct hy_recovery *ret)
 {
     struct stat st;
 
-    *ret = (struct hy_left){0};
+    *ret = (struct hy_recovery){0};
     count_kept(folder, ret);
     find_highest(folder, ret);
     if (project)
         find_logs(project, stat(folder, &st) == 0 ? st.st_uid : geteuid(), ret);
 }
 
-/* ---- what to do ------------------------------------------------------------------------ */
+/* ---- advice ---------------------------------------------------------------------------- */
 
-void hy_left_advice(const struct hy_left *left, const char *folder, const char *project, char *ret, size_t size)
+void hy_recovery_advice(const struct hy_recovery *left, const char *folder, const char *project, char *ret, size_t size)
 {
     if (left->kept)
-        snprintf(ret, size, "`hopyard import %s/runs/*.db` brings back the %lld run%s that had ended", folder,
+        snprintf(ret, size, "`hopyard import %s/runs/*.db` restores the %lld finished run%s", folder,
                  (long long)left->kept, left->kept == 1 ? "" : "s");
-    else if (left->shared && left->foreign) /* theirs are not ours to bring back */
+    else if (left->shared && left->foreign) /* files of other users are not trusted */
         snprintf(ret, size,
-                 "`find %s/Logs/TensorFlow -name run.db -user %u ! -perm /022 -exec hopyard import {} +` brings back "
-                 "the runs that had ended; files there that others can write are left out",
+                 "`find %s/Logs/TensorFlow -name run.db -user %u ! -perm /022 -exec hopyard import {} +` restores "
+                 "the finished runs; files there that others can write are left out",
                  project, (unsigned)geteuid());
     else if (left->shared)
-        snprintf(ret, size, "`hopyard import %s/Logs/TensorFlow/*/*/run.db` brings back the runs that had ended", project);
+        snprintf(ret, size, "`hopyard import %s/Logs/TensorFlow/*/*/run.db` restores the finished runs", project);
     else if (left->logs)
         snprintf(ret, size,
                  "no snapshot is left to import, only the logs in '%s/Logs/TensorFlow'; `hopyard run` starts a new store",
@@ -158,17 +158,17 @@ void hy_left_advice(const struct hy_left *left, const char *folder, const char *
         snprintf(ret, size, "there is no snapshot to import; `hopyard run` starts a new store");
 }
 
-int hy_left_damaged(const char *path, const char *why, struct hy_err *err)
+int hy_recovery_damaged_error(const char *path, const char *why, struct hy_err *err)
 {
     const char *slash = strrchr(path, '/');
     hy_cleanup_free char *folder = hy_strndup(path, slash ? (size_t)(slash - path) : 0);
     hy_cleanup_free char *project = folder ? project_of(folder) : NULL;
-    struct hy_left left;
+    struct hy_recovery left;
     char advice[400] = "";
 
     if (folder) {
-        hy_left_find(folder, project, &left);
-        hy_left_advice(&left, folder, project, advice, sizeof advice);
+        hy_recovery_find(folder, project, &left);
+        hy_recovery_advice(&left, folder, project, advice, sizeof advice);
     }
     return hy_err_set(err, -EBADMSG, "the store '%s' is damaged (%s); move it and its -wal and -shm away, then: %s", path,
                       why, advice);

@@ -18,11 +18,11 @@ const char *hy_run_state_name(enum hy_run_state s)
 
 static int no_run(int64_t run, struct hy_err *err)
 {
-    return hy_err_set(err, -ENOENT, "there is no run %lld; `hopyard ls` lists those there are",
+    return hy_err_set(err, -ENOENT, "there is no run %lld; `hopyard ls` lists runs",
                       (long long)run);
 }
 
-int hy_run_tally(struct hy_store *s, int64_t run, int was, int is, struct hy_err *err)
+int hy_run_count_change(struct hy_store *s, int64_t run, int was, int is, struct hy_err *err)
 {
     hy_cleanup_query struct hy_query q;
     int rc = hy_query_change(&q, s, HY_SQL_TALLY,
@@ -116,7 +116,7 @@ int hy_store_run_remove(struct hy_store *s, int64_t run, struct hy_err *err)
         "DELETE FROM notes WHERE run = ?",
         "DELETE FROM metrics WHERE run = ?", "DELETE FROM attempts WHERE run = ?",
         "DELETE FROM trials WHERE run = ?",  "DELETE FROM tallies WHERE run = ?",
-        "DELETE FROM runs WHERE id = ?", /* last: its count says whether there was one */
+        "DELETE FROM runs WHERE id = ?", /* last: its change count says whether the run existed */
     };
 
     for (size_t i = 0; i < sizeof removals / sizeof *removals; i++) {

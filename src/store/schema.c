@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tables, and how older ones become them.
+ * The tables, and their migrations.
  *
  * Step n brings a store of format n to format n + 1; the format is kept in
- * PRAGMA user_version. Steps are only ever added: what a released hopyard has
- * written once must be read for ever.
+ * PRAGMA user_version. Steps are only added: stores of every released hopyard must
+ * stay readable.
  *
- * Numbers of a trial (run, number) are the key of their tables, so that a run's
- * rows lie side by side and a walk over a run touches nothing else. The counts
- * of a run are a table of their own because they change with every trial, while
- * the run's row (with its spec, which may be long) does not.
+ * (run, number) is the primary key of the tables of trials, so that a run's rows are
+ * adjacent and a scan of a run touches nothing else. The counts of a run are in a
+ * separate table because they change with every trial, while the run's row (with its
+ * spec, which may be long) does not.
  */
 #include "store/internal.h"
 
@@ -52,21 +52,21 @@ static const char *const steps[] = {
     "  step INTEGER NOT NULL, name TEXT NOT NULL, value ANY, time INTEGER NOT NULL,"
     "  PRIMARY KEY (run, trial, seq)) STRICT, WITHOUT ROWID;",
 
-    /* 1 -> 2: the best trials without a walk. `score` is the value turned so
-     * that smaller is better; only trials that are done and have one are there. */
+    /* 1 -> 2: the best trials without a scan. `score` is the value with the sign
+     * changed where larger is better; only done trials with a value have one. */
     "ALTER TABLE trials ADD COLUMN score REAL;"
     "UPDATE trials SET score = CASE (SELECT maximize FROM runs WHERE id = run) WHEN 0 THEN value ELSE -value "
     "END"
     "  WHERE state = 2 AND typeof(value) = 'real';"
     "CREATE INDEX trials_score ON trials(run, score, number) WHERE score IS NOT NULL;",
 
-    /* 2 -> 3: what an attempt said of its failure at length, a traceback. */
+    /* 2 -> 3: the long description of a failure, a traceback. */
     "ALTER TABLE attempts ADD COLUMN detail TEXT;",
 
-    /* 3 -> 4: how many ranks a training has; 0: it is none. */
+    /* 3 -> 4: how many ranks a training has; 0: not a training. */
     "ALTER TABLE runs ADD COLUMN ranks INTEGER NOT NULL DEFAULT 0;",
 
-    /* 4 -> 5: what people should know of a run, in sentences. */
+    /* 4 -> 5: notes for users. */
     "CREATE TABLE notes("
     "  run INTEGER NOT NULL, seq INTEGER NOT NULL, time INTEGER NOT NULL, text TEXT NOT NULL,"
     "  PRIMARY KEY (run, seq)) STRICT, WITHOUT ROWID;",
@@ -80,8 +80,7 @@ static const char *const steps[] = {
     "  WHERE newest.run = trials.run AND state > 1 AND told_seq = 0;"
     "CREATE INDEX trials_ended ON trials(run, ended_seq) WHERE ended_seq IS NOT NULL;",
 
-    /* 6 -> 7: what an attempt counts as against its trial (enum hy_charge). Of earlier runs only the
-     * failures are known. */
+    /* 6 -> 7: what an attempt is charged as (enum hy_charge). For earlier runs only failures are known. */
     ("ALTER TABLE attempts ADD COLUMN charge INTEGER NOT NULL DEFAULT 0;"
      "UPDATE attempts SET charge = 1 WHERE state = 3;"),
 };
@@ -94,26 +93,26 @@ int hy_schema_latest(void)
 int hy_schema_version(sqlite3 *db, const char *path, int *ret, struct hy_err *err)
 {
     int64_t version = 0, application = 0, tables = 0;
-    int rc = hy_store_scalar(db, "PRAGMA user_version", &version, path, err);
+    int rc = hy_sqlite_scalar(db, "PRAGMA user_version", &version, path, err);
 
     if (rc == 0)
-        rc = hy_store_scalar(db, "PRAGMA application_id", &application, path, err);
+        rc = hy_sqlite_scalar(db, "PRAGMA application_id", &application, path, err);
     if (rc == 0)
-        rc = hy_store_scalar(db, "SELECT count(*) FROM sqlite_schema", &tables, path, err);
+        rc = hy_sqlite_scalar(db, "SELECT count(*) FROM sqlite_schema", &tables, path, err);
     if (rc < 0)
         return rc;
     if ((tables || version || application) && application != APPLICATION_ID)
         return hy_err_set(
             err, -EBADMSG,
-            "'%s' is a database of another program, not a store of hopyard's; move it away and try again",
+            "'%s' is a database of another program, not a hopyard store; move it away and try again",
             path);
     if (version > hy_schema_latest())
         return hy_err_set(
             err, -EPROTO,
-            "the store '%s' was written by a newer hopyard (format %lld; this one knows %d): upgrade hopyard",
+            "the store '%s' was written by a newer hopyard (format %lld; this one supports %d): upgrade hopyard",
             path, (long long)version, hy_schema_latest());
     if (version < 0 || (version == 0 && tables))
-        return hy_store_sentence(db, SQLITE_CORRUPT, path, err);
+        return hy_sqlite_error(db, SQLITE_CORRUPT, path, err);
     *ret = (int)version;
     return 0;
 }
@@ -124,9 +123,9 @@ static int apply(sqlite3 *db, int from, const char *path, struct hy_err *err)
     int rc = 0;
 
     for (int i = from; i < hy_schema_latest() && rc == 0; i++)
-        rc = hy_store_exec(db, steps[i], path, err);
+        rc = hy_sqlite_exec(db, steps[i], path, err);
     snprintf(stamp, sizeof stamp, "PRAGMA user_version = %d", hy_schema_latest());
-    return rc < 0 ? rc : hy_store_exec(db, stamp, path, err);
+    return rc < 0 ? rc : hy_sqlite_exec(db, stamp, path, err);
 }
 
 int hy_schema_migrate(sqlite3 *db, const char *path, struct hy_err *err)
@@ -136,14 +135,14 @@ int hy_schema_migrate(sqlite3 *db, const char *path, struct hy_err *err)
 
     if (rc < 0 || version == hy_schema_latest())
         return rc;
-    rc = hy_store_exec(db, "BEGIN IMMEDIATE", path, err);
+    rc = hy_sqlite_exec(db, "BEGIN IMMEDIATE", path, err);
     if (rc < 0)
         return rc;
-    rc = hy_schema_version(db, path, &version, err); /* it may have changed while we waited */
+    rc = hy_schema_version(db, path, &version, err); /* it may have changed while we waited for the lock */
     if (rc == 0)
         rc = apply(db, version, path, err);
     if (rc == 0)
-        rc = hy_store_exec(db, "COMMIT", path, err);
+        rc = hy_sqlite_exec(db, "COMMIT", path, err);
     if (rc < 0 && !sqlite3_get_autocommit(db))
         sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
     return rc;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Snapshots: a store file with one run in it, and the way back.
+ * Snapshots: a store file with one run in it, and its import.
  *
- * Rows are read from one connection and written through the other. ATTACH would
- * be shorter, but it is not to be had in the middle of a turn, nor from a
- * read-only connection, and would trust the other file's schema.
+ * Rows are read from one connection and written through the other. ATTACH would be
+ * shorter, but does not work within a turn or on a read-only connection, and would
+ * trust the other file's schema.
  */
 #include "store/internal.h"
 
@@ -22,13 +22,13 @@
 #include "base/mem.h"
 #include "base/private.h"
 
-#define NUMBER_MAX (INT64_C(1) << 40) /* a file that claims more would leave no numbers for others */
+#define NUMBER_MAX (INT64_C(1) << 40) /* a file with larger numbers would leave none for other runs */
 
 #define RUN_HEAD                                                                                             \
     "name, app_id, app_run, logdir, command, metric, maximize, seed, versions, git, state, message,"         \
     " created, ended, total"
 
-/* The first column is the run, which gets another number on the way. */
+/* The first column is the run, which gets another number in the target. */
 static const struct {
     const char *read, *write;
 } tables[] = {
@@ -48,7 +48,7 @@ static const struct {
     {"SELECT run, seq, time, text FROM notes WHERE run = ?", "INSERT INTO notes(run, seq, time, text) VALUES (?,?,?,?)"},
 };
 
-/* Made from the rows, so that a snapshot that lies about them does no harm. */
+/* Computed from the rows, since a snapshot's own counts are not trusted. */
 static const char *const derived[] = {
     "INSERT INTO tallies SELECT ?1, count(*) FILTER (WHERE state = 1), count(*) FILTER (WHERE state = 2),"
     " count(*) FILTER (WHERE state = 3), count(*) FILTER (WHERE state = 4) FROM trials WHERE run = ?1",
@@ -56,12 +56,12 @@ static const char *const derived[] = {
     " CASE (SELECT maximize FROM runs WHERE id = ?1) WHEN 0 THEN value ELSE -value END END WHERE run = ?1",
 };
 
-/* One end of a transfer, and how its file is called in a sentence. */
+/* One end of a transfer, and the name of its file in messages. */
 struct end {
     sqlite3 *db;
     const char *path;
     bool is_own;      /* a store that this program has written */
-    const void *spec; /* in the place of the run's own; NULL: that */
+    const void *spec; /* replaces the run's; NULL: it is copied */
     size_t spec_len;
 };
 
@@ -72,7 +72,7 @@ static int prepare(const struct end *e, const char *sql, int64_t first, sqlite3_
 
     if (rc == SQLITE_OK)
         rc = first ? sqlite3_bind_int64(*ret, 1, first) : SQLITE_OK;
-    return rc == SQLITE_OK ? 0 : hy_store_sentence(e->db, rc, e->path, err);
+    return rc == SQLITE_OK ? 0 : hy_sqlite_error(e->db, rc, e->path, err);
 }
 
 static int put_row(const struct end *to, sqlite3_stmt *in, sqlite3_stmt *out, int64_t run, struct hy_err *err)
@@ -85,7 +85,7 @@ static int put_row(const struct end *to, sqlite3_stmt *in, sqlite3_stmt *out, in
         sqlite3_step(out);
         rc = sqlite3_reset(out);
     }
-    return rc == SQLITE_OK ? 0 : hy_store_sentence(to->db, rc, to->path, err);
+    return rc == SQLITE_OK ? 0 : hy_sqlite_error(to->db, rc, to->path, err);
 }
 
 static int copy_rows(const struct end *from, int64_t run, const char *read, const struct end *to,
@@ -103,7 +103,7 @@ static int copy_rows(const struct end *from, int64_t run, const char *read, cons
     while (rc == 0 && (step = sqlite3_step(in)) == SQLITE_ROW)
         rc = put_row(to, in, out, new_run, err);
     if (rc == 0 && step != SQLITE_DONE)
-        rc = hy_store_sentence(from->db, step, from->path, err);
+        rc = hy_sqlite_error(from->db, step, from->path, err);
     sqlite3_finalize(in);
     sqlite3_finalize(out);
     return rc;
@@ -118,17 +118,17 @@ static int derive(const struct end *to, int64_t run, size_t count, struct hy_err
 
         rc = prepare(to, derived[i], run, &stmt, err);
         if (rc == 0 && sqlite3_step(stmt) != SQLITE_DONE)
-            rc = hy_store_sentence(to->db, sqlite3_extended_errcode(to->db), to->path, err);
+            rc = hy_sqlite_error(to->db, sqlite3_extended_errcode(to->db), to->path, err);
         sqlite3_finalize(stmt);
     }
     return rc;
 }
 
-/* `number` is the run's number there, 0 for the next free one. */
+/* `number` is the run's number in the target, 0 for the next free one. */
 static int copy_run(const struct end *from, int64_t run, const struct end *to, int64_t number,
                     struct hy_err *err)
 {
-    /* Left out here and not later: what is overwritten in a file can still be read in it. */
+    /* Left out here and not later: overwritten data can still be read in a file. */
     const char *read = from->spec ? "SELECT id, " RUN_HEAD ", ?2, ranks FROM runs WHERE id = ?1"
                                   : "SELECT id, " RUN_HEAD ", spec, ranks FROM runs WHERE id = ?1";
     int rc = copy_rows(from, run, read, to, number,
@@ -140,11 +140,11 @@ static int copy_run(const struct end *from, int64_t run, const struct end *to, i
     number = sqlite3_last_insert_rowid(to->db);
     for (size_t i = 0; i < HY_COUNT(tables) && rc == 0; i++)
         rc = copy_rows(from, run, tables[i].read, to, number, tables[i].write, err);
-    /* The scores of our own store are right, and to write them all again takes as long as the rest. */
+    /* The scores of our own store are correct, and recomputing them takes as long as the rest. */
     return rc < 0 ? rc : derive(to, number, from->is_own ? 1 : HY_COUNT(derived), err);
 }
 
-/* ---- out ----------------------------------------------------------------------- */
+/* ---- export -------------------------------------------------------------------- */
 
 static int is_there(struct hy_store *s, int64_t run, struct hy_err *err)
 {
@@ -156,52 +156,52 @@ static int is_there(struct hy_store *s, int64_t run, struct hy_err *err)
     hy_query_i64(&q, run);
     rc = hy_query_step(&q, err);
     if (rc == 0)
-        return hy_err_set(err, -ENOENT, "there is no run %lld; `hopyard ls` lists those there are",
+        return hy_err_set(err, -ENOENT, "there is no run %lld; `hopyard ls` lists runs",
                           (long long)run);
     return rc < 0 ? rc : 0;
 }
 
 static int write_rows(const struct end *from, int64_t run, const struct end *to, struct hy_err *err)
 {
-    int rc = hy_store_settle(to->db, to->path, err);
+    int rc = hy_sqlite_configure(to->db, to->path, err);
 
-    if (rc == 0) /* it is whole when it gets its name, so it needs no journal on the disk */
-        rc = hy_store_exec(to->db, "PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF;", to->path, err);
+    if (rc == 0) /* it gets its name when it is complete, so it needs no journal on disk */
+        rc = hy_sqlite_exec(to->db, "PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF;", to->path, err);
     if (rc == 0)
         rc = hy_schema_migrate(to->db, to->path, err);
     if (rc == 0)
-        rc = hy_store_exec(to->db, "BEGIN", to->path, err);
+        rc = hy_sqlite_exec(to->db, "BEGIN", to->path, err);
     if (rc == 0)
         rc = copy_run(from, run, to, run, err);
-    return rc < 0 ? rc : hy_store_exec(to->db, "COMMIT", to->path, err);
+    return rc < 0 ? rc : hy_sqlite_exec(to->db, "COMMIT", to->path, err);
 }
 
-/* `at` is opened, `path` is for sentences. */
+/* `at` is opened, `path` is for messages. */
 static int fill(struct hy_store *s, int64_t run, const char *at, const char *path, const void *spec, size_t spec_len,
                 struct hy_err *err)
 {
     struct end from = {s->db, s->path, true, spec, spec_len}, to = {NULL, path, true, NULL, 0};
-    bool alone = sqlite3_get_autocommit(s->db); /* no turn is open: read all of it as of one moment */
+    bool alone = sqlite3_get_autocommit(s->db); /* no turn is open: read in one transaction */
     int rc = is_there(s, run, err);
 
     if (rc < 0)
         return rc;
     if (alone)
-        rc = hy_store_exec(s->db, "BEGIN", s->path, err);
+        rc = hy_sqlite_exec(s->db, "BEGIN", s->path, err);
     if (rc < 0)
         return rc;
     rc = sqlite3_open_v2(at, &to.db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
-    rc = rc == SQLITE_OK ? write_rows(&from, run, &to, err) : hy_store_sentence(to.db, rc, path, err);
+    rc = rc == SQLITE_OK ? write_rows(&from, run, &to, err) : hy_sqlite_error(to.db, rc, path, err);
     sqlite3_close_v2(to.db);
-    if (alone && hy_store_exec(s->db, "COMMIT", s->path, rc < 0 ? NULL : err) < 0 && rc == 0)
+    if (alone && hy_sqlite_exec(s->db, "COMMIT", s->path, rc < 0 ? NULL : err) < 0 && rc == 0)
         rc = -EIO;
     return rc;
 }
 
-/* Built beside the store, since SQLite must not work on a network file system,
- * where `path` may well be; then copied as a plain file. */
-int hy_store_snapshot_with(struct hy_store *s, int64_t run, const char *path, const void *spec, size_t spec_len,
-                           struct hy_err *err)
+/* Built beside the store, since SQLite must not work on a network file system, where
+ * `path` may be; then copied as a plain file. */
+int hy_store_snapshot(struct hy_store *s, int64_t run, const char *path, const void *spec, size_t spec_len,
+                      struct hy_err *err)
 {
     char name[64], at[128];
     int rc;
@@ -219,15 +219,10 @@ int hy_store_snapshot_with(struct hy_store *s, int64_t run, const char *path, co
     return rc;
 }
 
-int hy_store_snapshot(struct hy_store *s, int64_t run, const char *path, struct hy_err *err)
-{
-    return hy_store_snapshot_with(s, run, path, NULL, 0, err);
-}
+/* ---- backups beside the store ---------------------------------------------------- */
 
-/* ---- kept beside the store ------------------------------------------------------- */
-
-/* It lies where SQLite may work, and gets its name when the disk has it. */
-int hy_store_keep(struct hy_store *s, int64_t run, struct hy_err *err)
+/* SQLite may work here directly; it gets its name once it is synced. */
+int hy_store_backup_run(struct hy_store *s, int64_t run, struct hy_err *err)
 {
     hy_cleanup_free char *runs = hy_path_join(s->folder, "runs");
     hy_cleanup_free char *draft = hy_asprintf("%s/runs/%lld.db.tmp", s->folder, (long long)run);
@@ -242,7 +237,7 @@ int hy_store_keep(struct hy_store *s, int64_t run, struct hy_err *err)
     dir = hy_private_make_dir_at(s->dir, runs, err);
     if (dir < 0)
         return dir;
-    unlinkat(dir, temporary, 0); /* left behind by a driver that was killed */
+    unlinkat(dir, temporary, 0); /* left by a driver that was killed */
     snprintf(at, sizeof at, "/proc/self/fd/%d/%s", dir, temporary);
     rc = fill(s, run, at, draft, NULL, 0, err);
     if (rc == 0)
@@ -254,7 +249,7 @@ int hy_store_keep(struct hy_store *s, int64_t run, struct hy_err *err)
     return rc < 0 ? rc : 0;
 }
 
-int hy_store_unkeep(struct hy_store *s, int64_t run, struct hy_err *err)
+int hy_store_remove_backup(struct hy_store *s, int64_t run, struct hy_err *err)
 {
     hy_cleanup_close int dir = HY_SYS(openat(s->dir, "runs", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     char names[2][48];
@@ -283,7 +278,7 @@ static int is_lost(struct hy_store *s, const char *name, struct hy_err *err)
     return rc == -ENOENT ? 1 : rc;
 }
 
-int hy_store_count_lost(struct hy_store *s, int64_t *ret, struct hy_err *err)
+int hy_store_count_unlisted_backups(struct hy_store *s, int64_t *ret, struct hy_err *err)
 {
     hy_cleanup_close int fd = HY_SYS(openat(s->dir, "runs", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -294,7 +289,7 @@ int hy_store_count_lost(struct hy_store *s, int64_t *ret, struct hy_err *err)
     if (!dir && errno != ENOENT)
         return hy_err_sys(err, -errno, "cannot read the directory '%s/runs'", s->folder);
     if (dir)
-        fd = -1; /* it is closed with the other */
+        fd = -1; /* closedir closes it */
     while (rc >= 0 && dir && (entry = readdir(dir))) {
         rc = is_lost(s, entry->d_name, err);
         count += rc > 0;
@@ -306,13 +301,13 @@ int hy_store_count_lost(struct hy_store *s, int64_t *ret, struct hy_err *err)
     return rc < 0 ? rc : 0;
 }
 
-/* ---- in ------------------------------------------------------------------------ */
+/* ---- import -------------------------------------------------------------------- */
 
-/* Tables that are views, triggers or virtual would run what their maker wrote. */
+/* Views, triggers and virtual tables would execute code of the file's author. */
 static int check(const struct end *from, struct hy_err *err)
 {
     int64_t good = 0;
-    int rc = hy_store_scalar(
+    int rc = hy_sqlite_scalar(
         from->db,
         "SELECT count(*) FILTER (WHERE type = 'table' AND name IN ('runs','trials','attempts','metrics','notes')"
         " AND sql NOT LIKE 'create virtual%') = 5"
@@ -320,7 +315,7 @@ static int check(const struct end *from, struct hy_err *err)
         &good, from->path, err);
 
     if (rc == 0 && good)
-        rc = hy_store_scalar(from->db, "SELECT integrity_check = 'ok' FROM pragma_integrity_check(1)", &good,
+        rc = hy_sqlite_scalar(from->db, "SELECT integrity_check = 'ok' FROM pragma_integrity_check(1)", &good,
                              from->path, err);
     return rc == 0 && !good ? -EBADMSG : rc;
 }
@@ -337,7 +332,7 @@ static int known(struct hy_store *s, sqlite3_stmt *run, struct hy_err *err)
     return hy_query_step(&q, err);
 }
 
-/* Its logs lie in this project, and no other run has its number. */
+/* Its logs are in this project, and its number is free. */
 static int keeps_number(struct hy_store *s, sqlite3_stmt *run, struct hy_err *err)
 {
     const char *logdir = (const char *)sqlite3_column_text(run, 3);
@@ -355,7 +350,7 @@ static int keeps_number(struct hy_store *s, sqlite3_stmt *run, struct hy_err *er
     return rc == -ENOENT ? 1 : rc;
 }
 
-static int import_one(struct hy_store *s, const struct end *from, sqlite3_stmt *run, hy_share_fn *share,
+static int import_one(struct hy_store *s, const struct end *from, sqlite3_stmt *run, hy_spec_share_fn *share,
                       struct hy_err *err)
 {
     struct end to = {s->db, s->path, true, NULL, 0}, source = *from;
@@ -373,7 +368,7 @@ static int import_one(struct hy_store *s, const struct end *from, sqlite3_stmt *
     return rc < 0 ? rc : copy_run(&source, number, &to, rc > 0 ? number : 0, err);
 }
 
-static int import_all(struct hy_store *s, const struct end *from, hy_share_fn *share, int64_t *ret_count,
+static int import_all(struct hy_store *s, const struct end *from, hy_spec_share_fn *share, int64_t *ret_count,
                       struct hy_err *err)
 {
     sqlite3_stmt *runs = NULL;
@@ -389,12 +384,12 @@ static int import_all(struct hy_store *s, const struct end *from, hy_share_fn *s
         rc = rc > 0 ? 0 : rc;
     }
     if (rc == 0 && step != SQLITE_DONE)
-        rc = hy_store_sentence(from->db, step, from->path, err);
+        rc = hy_sqlite_error(from->db, step, from->path, err);
     sqlite3_finalize(runs);
     return rc;
 }
 
-/* Whose files are believed besides our own: root works in the stores of others. */
+/* Whose files are trusted besides our own: root works in the stores of other users. */
 static uid_t owner_of(const struct hy_store *s)
 {
     struct stat st;
@@ -402,7 +397,7 @@ static uid_t owner_of(const struct hy_store *s)
     return fstat(s->dir, &st) == 0 ? st.st_uid : geteuid();
 }
 
-int hy_store_import(struct hy_store *s, const char *path, hy_share_fn *share, struct hy_imported *ret,
+int hy_store_import(struct hy_store *s, const char *path, hy_spec_share_fn *share, struct hy_imported *ret,
                     struct hy_err *err)
 {
     struct hy_source source = {.at = path, .path = path, .owner = owner_of(s)};
@@ -412,20 +407,20 @@ int hy_store_import(struct hy_store *s, const char *path, hy_share_fn *share, st
     int rc = hy_store_commit(s, &why);
 
     if (rc == 0)
-        rc = hy_copy_open_file(&source, &from.db, &why);
+        rc = hy_private_copy_of_file(&source, &from.db, &why);
     if (rc == 0)
         rc = check(&from, &why);
     if (rc == 0)
         rc = hy_store_begin(s, &why);
     if (rc == 0)
         rc = import_all(s, &from, source.is_foreign ? share : NULL, &count, &why);
-    /* What the file holds breaks a rule of the tables: that is the file's fault. */
+    /* A constraint is violated: the file is invalid, not our store. */
     if (rc == -EBADMSG || rc == -ENODATA || rc == -EEXIST || rc == -EINVAL)
         rc = hy_err_set(&why, -EBADMSG, "'%s' is damaged or was not written by hopyard; nothing was imported",
                         path);
     sqlite3_close_v2(from.db);
     if (rc < 0)
-        hy_store_doom(s, &why);
+        hy_store_fail_turn(s, &why);
     if (hy_store_commit(s, &why) < 0 && rc == 0)
         rc = why.code;
     if (rc < 0 && err)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * SQLite allocates and does its own I/O. In test builds both pass the fault
- * seams too, so that a suite can make its n-th malloc or pwrite fail.
+ * Initializes SQLite. In test builds its allocations and I/O pass the fault seams,
+ * so that a suite can make its n-th malloc or pwrite fail.
  */
 #include "store/internal.h"
 
@@ -67,7 +67,7 @@ static void wrap_call(sqlite3_vfs *vfs, const char *name, sqlite3_syscall_ptr *r
     sqlite3_syscall_ptr found = vfs->xGetSystemCall(vfs, name);
 
     if (!found)
-        return; /* this build of SQLite does without */
+        return; /* this build of SQLite does not use it */
     *ret_plain = found;
     vfs->xSetSystemCall(vfs, name, seam);
 }
@@ -103,7 +103,7 @@ static void wrap_memory(void)
 
 static void configure(void)
 {
-    /* Nobody asks how much memory SQLite uses; counting it takes a lock each time. */
+    /* Memory statistics are not used, and take a lock for each allocation. */
     sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
 #ifdef HY_FAULTS
     wrap_memory();
@@ -112,7 +112,7 @@ static void configure(void)
 
 static int start(void)
 {
-    int rc = sqlite3_initialize() == SQLITE_OK ? hy_sqlite_guard() : -ENOMEM;
+    int rc = sqlite3_initialize() == SQLITE_OK ? hy_sqlite_check_opens() : -ENOMEM;
 
 #ifdef HY_FAULTS
     if (rc == 0)
@@ -121,11 +121,11 @@ static int start(void)
     return rc;
 }
 
-int hy_sqlite_prepare(struct hy_err *err)
+int hy_sqlite_init(struct hy_err *err)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-    static bool started; /* one start that failed for want of memory is not the last */
+    static bool started; /* after -ENOMEM the next call tries again */
     int rc = 0;
 
     pthread_once(&once, configure);

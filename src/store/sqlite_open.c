@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * SQLite opens its files by path, and makes them readable for everybody. So
- * its paths begin with the descriptor of the folder that was checked, each file
- * it opens is checked by its descriptor (base/private.h), and new ones are made
- * 0600: neither a folder nor a file that is swapped in meanwhile is used. That is right for all that SQLite opens in this program: stores,
- * drafts of snapshots and private copies.
+ * SQLite opens its files by path, and makes them readable by all users. So its
+ * paths begin with the descriptor of the checked directory, each file it opens is
+ * checked by its descriptor (base/private.h), and new ones are made with mode 0600:
+ * a directory or a file that is swapped in meanwhile is not used. This applies to
+ * all that SQLite opens in this program: stores, drafts of snapshots and private
+ * copies.
  */
 #include "store/internal.h"
 
@@ -25,7 +26,7 @@ static int open_checked(const char *path, int flags, int mode)
     (void)mode;
     if (fd < 0 || fstat(fd, &st) < 0)
         return -1;
-    /* SQLite opens folders, too, to sync them. */
+    /* SQLite opens directories too, to sync them. */
     if (!S_ISDIR(st.st_mode) && hy_private_check(fd, path, NULL) < 0) {
         errno = EPERM;
         return -1;
@@ -37,14 +38,14 @@ static int open_checked(const char *path, int flags, int mode)
     return hy_take_fd(fd);
 }
 
-/* SQLite replaces links in a path by what they point to. /proc/self/fd/N must stay as it is: it leads to the
- * folder that was checked, its target's path to whatever lies there now. */
+/* SQLite resolves links in a path. /proc/self/fd/N must stay as it is: it leads to the checked directory, while the path
+ * of its target may lead elsewhere by now. */
 static int stat_through_links(const char *path, struct stat *ret)
 {
     return stat(path, ret);
 }
 
-int hy_sqlite_guard(void)
+int hy_sqlite_check_opens(void)
 {
     sqlite3_vfs *vfs = sqlite3_vfs_find(NULL);
     int rc;
@@ -52,16 +53,16 @@ int hy_sqlite_guard(void)
     if (!vfs || vfs->iVersion < 3 || vfs->xSetSystemCall(vfs, "open", (sqlite3_syscall_ptr)open_checked) != SQLITE_OK)
         return -ENOTSUP;
     rc = vfs->xSetSystemCall(vfs, "lstat", (sqlite3_syscall_ptr)stat_through_links);
-    return rc == SQLITE_OK || rc == SQLITE_NOTFOUND ? 0 : -ENOTSUP; /* some builds never look for links */
+    return rc == SQLITE_OK || rc == SQLITE_NOTFOUND ? 0 : -ENOTSUP; /* some builds never resolve links */
 }
 
-int hy_guard_check(struct hy_store *s, struct hy_err *err)
+int hy_sqlite_check_files(struct hy_store *s, struct hy_err *err)
 {
     static const char *const names[] = {"store.db", "store.db-wal", "store.db-shm"};
 
     for (size_t i = 0; i < HY_COUNT(names); i++) {
         struct hy_err why = {0};
-        /* O_PATH: to close any other descriptor of the file would drop SQLite's locks on it. */
+        /* O_PATH: closing any other descriptor of the file would drop SQLite's POSIX locks. */
         hy_cleanup_close int fd = hy_store_file(s, names[i], O_PATH, &why);
 
         if (fd < 0 && fd != -ENOENT) {

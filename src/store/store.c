@@ -32,12 +32,12 @@ static void turn_over(struct hy_store *s)
     hy_turn_unlock(s->lock_fd);
 }
 
-void hy_store_doom(struct hy_store *s, const struct hy_err *why)
+void hy_store_fail_turn(struct hy_store *s, const struct hy_err *why)
 {
-    s->doom = *why;
+    s->failure = *why;
     if (!s->in_turn)
         return;
-    s->in_turn = false; /* first: a ROLLBACK that fails must not come back here */
+    s->in_turn = false; /* first: a failed ROLLBACK must not recurse */
     if (!sqlite3_get_autocommit(s->db))
         say(s, HY_SQL_ROLLBACK, "ROLLBACK", NULL);
     turn_over(s);
@@ -52,20 +52,20 @@ int hy_store_begin(struct hy_store *s, struct hy_err *err)
         return 0;
     if (s->mode == HY_STORE_READ)
         return hy_err_set(err, -EROFS, "the store '%s' is open for reading only", s->path);
-    if (s->doom.code == 0) {
+    if (s->failure.code == 0) {
         rc = hy_turn_lock(s->lock_fd, s->wait_ms);
         if (rc == -EBUSY)
-            hy_store_sentence(NULL, SQLITE_BUSY, s->path, &why);
+            hy_sqlite_error(NULL, SQLITE_BUSY, s->path, &why);
         else if (rc < 0)
             hy_err_sys(&why, rc, "cannot lock '%s/store.lock'", s->folder);
         if (rc == 0 && say(s, HY_SQL_BEGIN, "BEGIN IMMEDIATE", &why) < 0)
             hy_turn_unlock(s->lock_fd);
         s->in_turn = why.code == 0;
-        s->doom = why;
+        s->failure = why;
     }
-    if (s->doom.code != 0 && err)
-        *err = s->doom;
-    return s->doom.code;
+    if (s->failure.code != 0 && err)
+        *err = s->failure;
+    return s->failure.code;
 }
 
 int hy_store_commit(struct hy_store *s, struct hy_err *err)
@@ -73,22 +73,22 @@ int hy_store_commit(struct hy_store *s, struct hy_err *err)
     struct hy_err why = {0};
     int rc;
 
-    if (s->doom.code == 0 && s->in_turn) {
+    if (s->failure.code == 0 && s->in_turn) {
         if (say(s, HY_SQL_COMMIT, "COMMIT", &why) == 0)
             turn_over(s);
-        else if (s->doom.code == 0) /* SQLite has not rolled back by itself */
-            hy_store_doom(s, &why);
+        else if (s->failure.code == 0) /* SQLite has not rolled back itself */
+            hy_store_fail_turn(s, &why);
     }
-    rc = s->doom.code;
+    rc = s->failure.code;
     if (rc < 0 && err)
-        *err = s->doom;
-    s->doom.code = 0;
+        *err = s->failure;
+    s->failure.code = 0;
     return rc;
 }
 
 /* ---- open and close ---------------------------------------------------------- */
 
-/* SQLite's own busy timeout sleeps up to 100 ms at a time; this one is awake sooner. */
+/* SQLite's busy timeout sleeps up to 100 ms at a time; this one retries sooner. */
 static int wait_a_little(void *arg, int tries)
 {
     const struct timespec pause = {.tv_nsec = 500000};
@@ -102,21 +102,21 @@ static int wait_a_little(void *arg, int tries)
     return 1;
 }
 
-int hy_store_settle(sqlite3 *db, const char *path, struct hy_err *err)
+int hy_sqlite_configure(sqlite3 *db, const char *path, struct hy_err *err)
 {
     sqlite3_extended_result_codes(db, 1);
     sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
-    /* trusted_schema, cell_size_check: the file may have been made by anybody.
-     * secure_delete (some builds turn it on) rewrites what is deleted, for nothing here. */
-    return hy_store_exec(
+    /* trusted_schema, cell_size_check: the file may be from an untrusted source.
+     * secure_delete (on in some builds) overwrites deleted data, which is of no use here. */
+    return hy_sqlite_exec(
         db,
         "PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA secure_delete = OFF;"
         "PRAGMA cache_size = -2000; PRAGMA mmap_size = 0;",
         path, err);
 }
 
-/* The -wal and -shm files stay when the last writer goes: without them a reader
- * that may not write into the folder could not read. */
+/* The -wal and -shm files remain after the last writer: without them a reader
+ * without write permission for the directory could not read. */
 static int connect_to(struct hy_store *s, int flags, struct hy_err *err)
 {
     int persist = 1, rc;
@@ -126,7 +126,7 @@ static int connect_to(struct hy_store *s, int flags, struct hy_err *err)
     snprintf(path, sizeof path, "%s/store.db", s->at);
     rc = sqlite3_open_v2(path, &s->db, flags | SQLITE_OPEN_NOMUTEX, NULL);
     if (rc != SQLITE_OK)
-        return hy_store_sentence(s->db, rc, s->path, err);
+        return hy_sqlite_error(s->db, rc, s->path, err);
     opened = sqlite3_db_filename(s->db, "main");
     if (!opened || strcmp(opened, path) != 0)
         return hy_err_set(err, -ENOTSUP, "cannot open '%s': this SQLite resolves links by itself; use another one", s->path);
@@ -134,7 +134,7 @@ static int connect_to(struct hy_store *s, int flags, struct hy_err *err)
     sqlite3_file_control(s->db, "main", SQLITE_FCNTL_PERSIST_WAL, &persist);
     if (s->mode == HY_STORE_READ)
         sqlite3_db_config(s->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
-    return hy_store_settle(s->db, s->path, err);
+    return hy_sqlite_configure(s->db, s->path, err);
 }
 
 static int make_durable(struct hy_store *s, struct hy_err *err)
@@ -142,22 +142,22 @@ static int make_durable(struct hy_store *s, struct hy_err *err)
     int64_t wal = 0;
     int rc;
 
-    rc = hy_store_exec(
+    rc = hy_sqlite_exec(
         s->db, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA journal_size_limit = 4194304;",
         s->path, err);
     if (rc == 0)
-        rc = hy_store_scalar(s->db, "SELECT journal_mode = 'wal' FROM pragma_journal_mode", &wal, s->path,
+        rc = hy_sqlite_scalar(s->db, "SELECT journal_mode = 'wal' FROM pragma_journal_mode", &wal, s->path,
                              err);
     if (rc == 0 && !wal)
         rc = hy_err_set(err, -ENOTSUP,
                         "the file system of '%s' cannot hold the store (no shared memory); set "
-                        "HOPYARD_PROJECT to a folder on a local disk",
+                        "HOPYARD_PROJECT to a directory on a local disk",
                         s->path);
     return rc;
 }
 
-/* A driver of an older hopyard would go on writing what it knows into tables
- * that mean more by now. */
+/* A driver of an older hopyard would continue to write to tables that have since
+ * changed their meaning. */
 static int nobody_drives(struct hy_store *s, struct hy_err *err)
 {
     hy_cleanup_query struct hy_query q;
@@ -169,26 +169,26 @@ static int nobody_drives(struct hy_store *s, struct hy_err *err)
         rc = 0;
         if (hy_run_lock_held(s, run))
             rc = hy_err_set(err, -EBUSY,
-                            "the store '%s' is in use by an older hopyard (run %lld): let that run end or "
+                            "the store '%s' is in use by an older hopyard (run %lld): wait for that run or "
                             "stop it, then try again",
                             s->path, (long long)run);
     }
     return rc;
 }
 
-/* A store that was just made takes over from one that was lost: numbers are not given twice. */
+/* A new store after a lost one: run numbers are not reused. */
 static int go_on_counting(struct hy_store *s, struct hy_err *err)
 {
-    struct hy_left left;
+    struct hy_recovery left;
     char advice[400], sql[100];
 
-    hy_left_find(s->folder, s->project, &left);
+    hy_recovery_find(s->folder, s->project, &left);
     if (!left.highest && !left.logs && !left.shared)
         return 0;
     snprintf(sql, sizeof sql, "INSERT INTO sqlite_sequence(name, seq) VALUES ('runs', %lld)", (long long)left.highest);
-    hy_left_advice(&left, s->folder, s->project, advice, sizeof advice);
+    hy_recovery_advice(&left, s->folder, s->project, advice, sizeof advice);
     s->lost = hy_asprintf("the store of this project was empty or missing, and a new one is used: %s", advice);
-    return s->lost ? hy_store_exec(s->db, sql, s->path, err) : hy_err_oom(err);
+    return s->lost ? hy_sqlite_exec(s->db, sql, s->path, err) : hy_err_oom(err);
 }
 
 static int open_locked(struct hy_store *s, struct hy_err *err)
@@ -199,7 +199,7 @@ static int open_locked(struct hy_store *s, struct hy_err *err)
     if (rc == 0)
         rc = hy_schema_version(s->db, s->path, &version, err);
     if (rc == 0 && sqlite3_db_readonly(s->db, "main") == 1)
-        rc = hy_store_sentence(s->db, SQLITE_READONLY, s->path, err);
+        rc = hy_sqlite_error(s->db, SQLITE_READONLY, s->path, err);
     if (rc == 0 && version != 0 && version < hy_schema_latest())
         rc = nobody_drives(s, err);
     if (rc == 0)
@@ -224,7 +224,7 @@ static bool is_same(struct hy_file_id a, struct hy_file_id b)
     return a.device == b.device && a.inode == b.inode;
 }
 
-/* Of the files that are open, if the folder still has its name. */
+/* Of the open files, if the directory was not replaced. */
 static int identify_files(const struct hy_store *s, struct hy_file_id *ret_db, struct hy_file_id *ret_wal)
 {
     struct hy_file_id opened = {0}, named = {0};
@@ -245,7 +245,7 @@ int hy_store_check_files(const struct hy_store *s, struct hy_err *err)
     int rc = identify_files(s, &db, &wal);
 
     if (rc < 0 && rc != -ENOENT && rc != -ENOTDIR)
-        return 0; /* not known: the next commit looks again */
+        return 0; /* unknown: the next commit checks again */
     if (rc == 0 && is_same(db, s->db_id) && is_same(wal, s->wal_id))
         return 0;
     return hy_err_set(err, -ESTALE, "the store '%s' was deleted or replaced while it was in use", s->path);
@@ -260,40 +260,40 @@ static int open_for_writing(struct hy_store *s, struct hy_err *err)
     if (rc < 0)
         return hy_err_sys(
             err, rc,
-            "cannot write into the folder '%s'; make it writable, or set HOPYARD_PROJECT to another",
+            "cannot write to the directory '%s'; make it writable, or set HOPYARD_PROJECT to another",
             s->folder);
     rc = hy_turn_lock(s->lock_fd, s->wait_ms);
     if (rc < 0)
-        return rc == -EBUSY ? hy_store_sentence(NULL, SQLITE_BUSY, s->path, err)
+        return rc == -EBUSY ? hy_sqlite_error(NULL, SQLITE_BUSY, s->path, err)
                             : hy_err_sys(err, rc, "cannot lock '%s/store.lock'", s->folder);
     rc = open_locked(s, err);
     if (rc == 0) {
         rc = identify_files(s, &s->db_id, &s->wal_id);
         if (rc < 0)
-            hy_err_sys(err, rc, "cannot look at '%s'", s->path);
+            hy_err_sys(err, rc, "cannot examine '%s'", s->path);
     }
     hy_turn_unlock(s->lock_fd);
     return rc;
 }
 
-/* No tables: nothing was ever run here, or what had been written down is lost. */
+/* No tables: there never was a run here, or the store is lost. */
 static int nothing_yet(const struct hy_store *s, struct hy_err *err)
 {
-    struct hy_left left;
+    struct hy_recovery left;
     char advice[400];
 
-    hy_left_find(s->folder, s->project, &left);
+    hy_recovery_find(s->folder, s->project, &left);
     if (!left.highest && !left.logs && !left.shared)
         return hy_err_set(err, -ENOENT, "no runs yet in '%s': start one with `hopyard run`", s->project);
-    hy_left_advice(&left, s->folder, s->project, advice, sizeof advice);
+    hy_recovery_advice(&left, s->folder, s->project, advice, sizeof advice);
     return hy_err_set(err, -ENODATA, "the store '%s' is empty or missing, though there were runs: %s", s->path, advice);
 }
 
-/* The format is an older one: read a copy in memory that has been brought up to date. */
+/* An older format: read a migrated copy in memory. */
 static int read_older(struct hy_store *s, struct hy_err *err)
 {
     sqlite3 *copy = NULL;
-    int rc = hy_copy_open_backup(s->db, s->path, &copy, err);
+    int rc = hy_private_copy_of_db(s->db, s->path, &copy, err);
 
     if (rc < 0)
         return rc;
@@ -309,7 +309,7 @@ static int read_copy(struct hy_store *s, struct hy_err *err)
     int rc;
 
     snprintf(at, sizeof at, "%s/store.db", s->at);
-    rc = hy_copy_open_file(&from, &s->db, err);
+    rc = hy_private_copy_of_file(&from, &s->db, err);
     return rc == -ENODATA ? nothing_yet(s, err) : rc;
 }
 
@@ -329,7 +329,7 @@ static int open_for_reading(struct hy_store *s, struct hy_err *err)
     if (rc < 0 && s->db &&
         ((sqlite3_errcode(s->db) & 0xff) == SQLITE_CANTOPEN ||
          (sqlite3_errcode(s->db) & 0xff) == SQLITE_READONLY)) {
-        /* WAL needs files beside the store that are not there and that we may not make. */
+        /* WAL needs files beside the store that do not exist and that we may not make. */
         sqlite3_close_v2(hy_take(s->db));
         return read_copy(s, err);
     }
@@ -353,18 +353,18 @@ static int waiting_time(void)
 
 int hy_store_open(const char *project, enum hy_store_mode mode, struct hy_store **ret, struct hy_err *err)
 {
-    struct hy_place place = {.dir = -1};
+    struct hy_store_location place = {.dir = -1};
     struct hy_store *s;
     int rc;
 
-    rc = hy_sqlite_prepare(err);
+    rc = hy_sqlite_init(err);
     if (rc == 0)
-        rc = hy_place_find(project, &place, err);
+        rc = hy_store_location_find(project, &place, err);
     if (rc == 0 && mode == HY_STORE_WRITE)
-        rc = hy_place_make(&place, err);
+        rc = hy_store_location_make(&place, err);
     s = rc == 0 ? hy_calloc(1, sizeof *s) : NULL;
     if (!s) {
-        hy_place_done(&place);
+        hy_store_location_done(&place);
         return rc < 0 ? rc : hy_err_oom(err);
     }
     *s = (struct hy_store){.mode = mode,
@@ -379,7 +379,7 @@ int hy_store_open(const char *project, enum hy_store_mode mode, struct hy_store 
     s->path = hy_path_join(s->folder, "store.db");
     rc = s->path ? 0 : hy_err_oom(err);
     if (rc == 0 && s->dir >= 0)
-        rc = hy_guard_check(s, err);
+        rc = hy_sqlite_check_files(s, err);
     if (rc == 0)
         rc = mode == HY_STORE_WRITE ? open_for_writing(s, err) : open_for_reading(s, err);
     if (rc < 0) {
@@ -407,7 +407,7 @@ void hy_store_close(struct hy_store *s)
     free(s);
 }
 
-const char *hy_store_folder(const struct hy_store *s)
+const char *hy_store_dir_path(const struct hy_store *s)
 {
     return s->folder;
 }
@@ -419,7 +419,7 @@ int hy_store_file(struct hy_store *s, const char *name, int flags, struct hy_err
     return path ? hy_private_open(s->dir, path, flags, err) : hy_err_oom(err);
 }
 
-int hy_store_dir(const struct hy_store *s)
+int hy_store_dir_fd(const struct hy_store *s)
 {
     return s->dir;
 }
@@ -429,7 +429,7 @@ const char *hy_store_project(const struct hy_store *s)
     return s->project;
 }
 
-const char *hy_store_lost(const struct hy_store *s)
+const char *hy_store_lost_notice(const struct hy_store *s)
 {
     return s->lost;
 }
@@ -444,7 +444,7 @@ const char *hy_store_url(const struct hy_store *s)
     return s->url;
 }
 
-char *hy_store_shown(const struct hy_store *s, const char *path)
+char *hy_store_display_path(const struct hy_store *s, const char *path)
 {
     const size_t n = strlen(s->project);
 

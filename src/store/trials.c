@@ -41,7 +41,7 @@ static int insert(struct hy_store *s, int64_t run, const struct hy_trial_row *t,
     hy_query_i64(&q, t->started);
     hy_query_i64(&q, t->asked_seq);
     rc = hy_query_run(&q, err);
-    /* Which of the two keys was taken is only known until the next call. */
+    /* Which of the two keys exists already is only known until the next call. */
     return rc == -EEXIST && sqlite3_extended_errcode(s->db) == SQLITE_CONSTRAINT_UNIQUE ? -ENOTUNIQ : rc;
 }
 
@@ -50,20 +50,20 @@ static int out_of_memory(struct hy_store *s, struct hy_err *err)
     struct hy_err why = {0};
     int rc = hy_err_oom(&why);
 
-    hy_store_doom(s, &why);
+    hy_store_fail_turn(s, &why);
     if (err)
         *err = why;
     return rc;
 }
 
-/* The row is there: now it counts. Without a run to count it for, it must not stay. */
+/* Updates the run's counts; if the run is gone, the row must not stay. */
 static int count_new(struct hy_store *s, int64_t run, struct hy_err *err)
 {
     struct hy_err why = {0};
-    int rc = hy_run_tally(s, run, 0, HY_TRIAL_RUNNING, &why);
+    int rc = hy_run_count_change(s, run, 0, HY_TRIAL_RUNNING, &why);
 
     if (rc == -ENOENT)
-        hy_store_doom(s, &why);
+        hy_store_fail_turn(s, &why);
     if (rc < 0 && err)
         *err = why;
     return rc;
@@ -142,10 +142,10 @@ int hy_store_trial_end(struct hy_store *s, int64_t run, const struct hy_trial_ro
     hy_query_i64(&q, run);
     hy_query_i64(&q, t->number);
     rc = hy_query_run(&q, err);
-    return rc == 0 && was != (int)t->state ? hy_run_tally(s, run, was, (int)t->state, err) : rc;
+    return rc == 0 && was != (int)t->state ? hy_run_count_change(s, run, was, (int)t->state, err) : rc;
 }
 
-/* ---- walks --------------------------------------------------------------------- */
+/* ---- iteration ----------------------------------------------------------------- */
 
 #define TRIAL_SELECT                                                                                         \
     "SELECT number, params, dir, state, value, message, attempts, started, ended, asked_seq, told_seq, "     \
@@ -170,7 +170,7 @@ static void read_trial(struct hy_query *q, struct hy_trial_row *t)
     };
 }
 
-/* Calls back for every row that is left; *count gets how many there were. */
+/* Calls back for every remaining row; *count gets their number. */
 static int walk(struct hy_query *q, hy_trial_cb cb, void *arg, int64_t *count, struct hy_err *err)
 {
     int rc;
@@ -234,7 +234,7 @@ static int count_values(struct hy_store *s, int64_t run, int64_t *ret, struct hy
     return rc < 0 ? rc : 0;
 }
 
-/* First those that have a value to be ordered by, then the others by number. */
+/* First those with a value, then the others by number. */
 static int walk_by_value(struct hy_store *s, int64_t run, int64_t offset, int64_t limit, hy_trial_cb cb,
                          void *arg, struct hy_err *err)
 {
@@ -273,9 +273,9 @@ int hy_store_trial_each(struct hy_store *s, int64_t run, int64_t number, enum hy
                      arg, &count, err);
 }
 
-/* ---- those that ended ------------------------------------------------------------ */
+/* ---- ended trials ---------------------------------------------------------------- */
 
-/* INDEXED BY: without the index a statement fails, instead of walking over the run. */
+/* INDEXED BY: without the index the statement fails instead of scanning the run. */
 int hy_store_ended_each(struct hy_store *s, int64_t run, int64_t after, int64_t until, int64_t limit, hy_trial_cb cb,
                         void *arg, struct hy_err *err)
 {

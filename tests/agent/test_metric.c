@@ -251,9 +251,9 @@ static void test_what_python_writes_for_nan_is_understood(void **state)
     assert_numbers("{\"a\": NaN, \"b\": Infinity, \"c\": -Infinity}", "a=nan;b=inf;c=-inf;");
     assert_numbers("{\"NaN\": 1, \"x\\\"NaN\": 2, \"t\": \"Infinity\"}", "NaN=1;x\"NaN=2;");
     assert_numbers("{\"d\": [NaN, null], \"e\":NaN}", "e=nan;");
-    assert_refused("{\"a\": NaNa}", "no JSON");
-    assert_refused("{\"a\": +Infinity}", "no JSON");
-    assert_refused("{\"a\": nan}", "no JSON");
+    assert_refused("{\"a\": NaNa}", "not valid JSON");
+    assert_refused("{\"a\": +Infinity}", "not valid JSON");
+    assert_refused("{\"a\": nan}", "not valid JSON");
 }
 
 static void test_a_bad_result_gets_a_sentence(void **state)
@@ -265,13 +265,13 @@ static void test_a_bad_result_gets_a_sentence(void **state)
     (void)state;
     assert_refused("", "empty");
     assert_refused(" \n", "empty");
-    assert_refused("{\"a\": 1", "no JSON: line 1");
-    assert_refused("{\"a\": 1}\n{\"a\": 2}", "no JSON: line 2");
+    assert_refused("{\"a\": 1", "not valid JSON: line 1");
+    assert_refused("{\"a\": 1}\n{\"a\": 2}", "not valid JSON: line 2");
     assert_refused("[1, 2]", "neither a JSON object nor a number");
     assert_refused("\"0.9\"", "neither a JSON object nor a number");
     assert_refused("null", "neither a JSON object nor a number");
-    assert_refused("{\"a\": 1e999}", "no JSON");
-    assert_refused("{\"\xff\": 1}", "no JSON");
+    assert_refused("{\"a\": 1e999}", "not valid JSON");
+    assert_refused("{\"\xff\": 1}", "not valid JSON");
     memset(big, ' ', sizeof big);
     assert_int_equal(hy_result_parse(big, sizeof big, "m", take, &n, &err), -EINVAL);
     assert_non_null(strstr(err.text, "1048577 bytes"));
@@ -286,7 +286,7 @@ static void test_nesting_is_bounded(void **state)
 
     (void)state;
     memset(deep, '[', sizeof deep - 1);
-    assert_refused(deep, "no JSON");
+    assert_refused(deep, "not valid JSON");
 }
 
 static void test_the_receiver_can_stop(void **state)

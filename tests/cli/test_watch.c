@@ -118,7 +118,7 @@ static void end_run(struct part *p, struct hy_local_conn *c, enum hy_run_state s
 
 static void lose_trials(struct part *p)
 {
-    hy_cleanup_free char *path = hy_path_join(hy_store_folder(p->yard->store), "store.db");
+    hy_cleanup_free char *path = hy_path_join(hy_store_dir_path(p->yard->store), "store.db");
     sqlite3 *db;
 
     if (!path || sqlite3_open(path, &db) != SQLITE_OK ||
@@ -182,7 +182,7 @@ static void play_driver(struct yard *y, enum play play, int ready)
     if (hy_store_open(y->project, HY_STORE_WRITE, &y->store, &err) < 0 ||
         hy_store_run_lock(y->store, y->run, &err) < 0)
         _exit(1);
-    path = hy_driver_socket(hy_store_folder(y->store), y->run, &err);
+    path = hy_driver_socket(hy_store_dir_path(y->store), y->run, &err);
     uv_loop_init(&part.loop);
     if (!path || hy_local_listen(&part.loop, path, &events, &part, &part.local, &err) < 0 ||
         write(ready, "x", 1) != 1)

@@ -148,7 +148,7 @@ def test_a_program_that_is_not_on_the_host_is_missed_with_a_sentence(yard: Yard,
     yard.script("train", "echo here\n")
     p = yard.run("run", "--hosts", "a", "--", "./train", rc=1)
     assert "cannot start './train': not found" in p.stdout
-    assert f"this host does not share the folder '{yard.project}'" in p.stdout
+    assert f"this host does not have the directory '{yard.project}'" in p.stdout
 
 
 # ---- surroundings --------------------------------------------------------------------
@@ -309,7 +309,7 @@ def test_a_trial_that_leaves_too_much_fails_alone(yard: Yard, net: Hosts) -> Non
     finish(p, rc=1)
     failed, done, deeper = yard.trials()
     assert [t["state"] for t in (failed, done, deeper)] == ["failed", "done", "failed"]
-    assert re.fullmatch(r"it left 3\.0 MB of files on a machine that does not see the project folder, and at most 1\.0 MB are "
+    assert re.fullmatch(r"it left 3\.0 MB of files on a machine without access to the project directory, and at most 1\.0 MB are "
                         "copied; raise --max-transfer, or write large files to storage that all machines share", failed["message"])
     assert re.fullmatch("its file 'd/d/.*' cannot be copied to the project: its path is too deep", deeper["message"])
     assert not {"data", "checkpoint"} & {f.name for f in folder(yard, 1).iterdir()}, "nothing was sent"

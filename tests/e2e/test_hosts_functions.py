@@ -88,7 +88,7 @@ def test_an_interpreter_that_is_not_there_is_named(yard: Yard, far: Lab, net: Ho
         except hopyard.Error as error:
             say(messages=[t.message for t in error.result.trials])
     """)
-    assert said["messages"] == [f"cannot start '{link}': there is no such file; this host does not share the folder '{yard.project}'"]
+    assert said["messages"] == [f"cannot start '{link}': there is no such file; this host does not have the directory '{yard.project}'"]
 
 
 def test_a_large_function_survives_a_link_that_breaks_on_its_way(yard: Yard, far: Lab, net: Hosts) -> None:  # noqa: F811

@@ -40,7 +40,7 @@ def test_runs_that_have_ended_survive_their_store(yard: Yard, size: int | None) 
 
     done = yard.run("run", "--", "true")
     yard.wait_idle()
-    assert "brings back the 3 runs that had ended" in done.stdout, done
+    assert "restores the 3 finished runs" in done.stdout, done
     assert [r["id"] for r in yard.rows("SELECT id FROM runs")] == [4], "numbers are not given twice"
     refused = yard.run("gc", "--logs", rc=1)
     assert "snapshots of 3 runs" in refused.stderr and len(list(yard.project.glob("Logs/TensorFlow/*/*"))) == 4
@@ -101,7 +101,7 @@ def test_the_snapshot_with_the_logs_has_no_secrets_and_cannot_be_resumed(yard: Y
 
     shutil.rmtree(tmp_path / "state")
     done = yard.run("ls", rc=1, env=env)
-    assert f"`hopyard import {yard.project}/Logs/TensorFlow/*/*/run.db` brings back" in done.stderr, done
+    assert f"`hopyard import {yard.project}/Logs/TensorFlow/*/*/run.db` restores" in done.stderr, done
 
 
 def test_a_run_whose_snapshot_cannot_be_written_has_ended_all_the_same(yard: Yard) -> None:

@@ -165,7 +165,7 @@ def test_a_hundred_thousand_values_come_from_a_file(yard: Yard) -> None:
     "option, says",
     [
         ("x=@nowhere", "hopyard run: x: cannot read values from 'nowhere': No such file or directory"),
-        ("x=[1, b]", "hopyard run: --grid: 'x' is no JSON list: at byte 5, before 'b]', a value is missing"),
+        ("x=[1, b]", "hopyard run: --grid: 'x' is not a valid JSON list: at byte 5, before 'b]', a value is missing"),
     ],
 )
 def test_bad_values_are_refused_before_anything_starts(yard: Yard, option: str, says: str) -> None:

@@ -95,7 +95,7 @@ def test_ranks_that_leave_and_join_again_meet_in_a_new_generation(yard: Yard) ->
 def test_nobody_joins_with_a_word_that_is_not_his(yard: Yard) -> None:
     yard.run("train", "-np", 2, *ranks("stranger", "join", "leave"))
     for r in range(2):
-        assert "refused: this trial is over, or was never started here" in printed(yard, r)
+        assert "refused: this trial has ended, or was never started here" in printed(yard, r)
         assert "refused: a rank may join, leave, or note something" in printed(yard, r)
     assert states(yard) == ["done", "done"]
 

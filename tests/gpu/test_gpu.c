@@ -191,7 +191,7 @@ static void open_bench(struct bench *b)
 
 static void close_bench(struct bench *b)
 {
-    hy_gpus_leave(b->gpus, on_left, b);
+    hy_gpus_close(b->gpus, on_left, b);
     while (!b->left)
         uv_run(&b->loop, UV_RUN_ONCE);
     hy_gpus_free(b->gpus);
@@ -247,7 +247,7 @@ static void get(struct bench *b, struct asked *a, uint64_t mask, uint32_t share)
 /* The value of a word in a trial's environment; NULL: not there. */
 static const char *word(const struct hy_gpu_lease *l, const char *name)
 {
-    static char *env[HY_GPU_WORDS];
+    static char *env[HY_GPU_ENV_MAX];
     size_t n = hy_gpu_environment(l, env, 0);
 
     for (size_t i = 0; i < n; i++)
@@ -324,7 +324,7 @@ static void test_a_lease_tells_the_trial_its_devices(void **state)
 
 static void test_the_users_words_give_way_but_for_a_framework(void **state)
 {
-    char *env[8 + HY_GPU_WORDS] = {
+    char *env[8 + HY_GPU_ENV_MAX] = {
         (char *)"HOME=/root", (char *)"CUDA_VISIBLE_DEVICES=0", (char *)"XLA_PYTHON_CLIENT_MEM_FRACTION=0.5",
         (char *)"CUDA_VISIBLE_DEVICES_X=1", (char *)"CUDA_MPS_PIPE_DIRECTORY=/tmp/mine"};
     struct bench b;
@@ -530,7 +530,7 @@ static void test_without_mps_a_share_is_asked_of_the_trial(void **state)
     assert_string_equal(word(a.lease, "HOPYARD_GPU_MEMORY"), "4294967250");
     assert_string_equal(word(a.lease, "HOPYARD_GPU_SHARE"), "0.25");
     assert_string_equal(word(c.lease, "HOPYARD_GPU_SHARE"), "0.5");
-    assert_false(hy_gpu_lease_fell(a.lease));
+    assert_false(hy_gpu_lease_had_fault(a.lease));
     hy_gpu_lease_free(a.lease);
     hy_gpu_lease_free(c.lease);
     close_bench(&b);
@@ -563,12 +563,12 @@ static void test_who_fell_with_a_neighbour_is_known_from_the_servers_log(void **
     open_bench(&b);
     get(&b, &before, 1, 250);
     folder = hy_strdup(word(before.lease, "CUDA_MPS_PIPE_DIRECTORY"));
-    assert_false(hy_gpu_lease_fell(before.lease));
+    assert_false(hy_gpu_lease_had_fault(before.lease));
     append(folder, "server.log", fault_text);
     append(folder, "server.log", recovery_text);
-    assert_true(hy_gpu_lease_fell(before.lease));
+    assert_true(hy_gpu_lease_had_fault(before.lease));
     get(&b, &after, 1, 250);
-    assert_false(hy_gpu_lease_fell(after.lease)); /* it was over before it began */
+    assert_false(hy_gpu_lease_had_fault(after.lease)); /* it was over before it began */
     hy_gpu_lease_free(before.lease);
     hy_gpu_lease_free(after.lease);
     close_bench(&b);
@@ -587,7 +587,7 @@ static void test_a_fault_that_struck_one_alone_is_its_own(void **state)
            HEAD "Server is handling a fatal GPU error.\n"
            HEAD "The following client process have a sticky error set:\n" HEAD "578\n"
            HEAD "Destroy server context on device 0 (NVIDIA H200)\n");
-    assert_false(hy_gpu_lease_fell(a.lease));
+    assert_false(hy_gpu_lease_had_fault(a.lease));
     hy_gpu_lease_free(a.lease);
     close_bench(&b);
 }
@@ -610,7 +610,7 @@ static void test_nobody_starts_while_the_server_recovers(void **state)
     append(folder, "server.log", recovery_text);
     while (!c.ready)
         uv_run(&b.loop, UV_RUN_ONCE);
-    assert_false(hy_gpu_lease_fell(c.lease));
+    assert_false(hy_gpu_lease_had_fault(c.lease));
     hy_gpu_lease_free(a.lease);
     hy_gpu_lease_free(c.lease);
     close_bench(&b);
@@ -661,13 +661,13 @@ static void test_a_daemon_that_is_killed_is_started_again_and_its_clients_fell(v
     get(&b, &a, 1, 250);
     snprintf(folder, sizeof folder, "%s", word(a.lease, "CUDA_MPS_PIPE_DIRECTORY"));
     kill_daemon(folder);
-    assert_true(hy_gpu_lease_fell(a.lease));
+    assert_true(hy_gpu_lease_had_fault(a.lease));
     get(&b, &c, 1, 250);
     assert_int_equal(c.ready, 1);
     assert_non_null(word(c.lease, "CUDA_MPS_PIPE_DIRECTORY"));
     assert_string_equal(control_log(folder), "start start ");
-    assert_true(hy_gpu_lease_fell(a.lease)); /* it is another one now */
-    assert_false(hy_gpu_lease_fell(c.lease));
+    assert_true(hy_gpu_lease_had_fault(a.lease)); /* it is another one now */
+    assert_false(hy_gpu_lease_had_fault(c.lease));
     hy_gpu_lease_free(a.lease);
     hy_gpu_lease_free(c.lease);
     close_bench(&b);

@@ -93,7 +93,7 @@ def test_json_in_a_text_becomes_what_it_stands_for():
     for text in (json.dumps(values), json.dumps(values, ensure_ascii=False, indent=1)):
         got = drawn(Grid({"x": text}), "x")
         assert repr(got) == repr(values)
-    with pytest.raises(hopyard.Error, match=r"'x' is no JSON list: at byte 5, before 'b\]', a value is missing"):
+    with pytest.raises(hopyard.Error, match=r"'x' is not a valid JSON list: at byte 5, before 'b\]', a value is missing"):
         Grid({"x": "[1, b]"})
 
 

@@ -324,7 +324,7 @@ static void test_bad_settings_are_refused_with_a_sentence(void **state)
 {
     struct hy_search_settings bad[6];
     static const char *const because[] = {"population of 3", "mutation is 0",    "mutation is 2.5",
-                                          "crossover is -1", "no strategy with", "no kind"};
+                                          "crossover is -1", "invalid strategy", "invalid kind"};
     struct hy_space space = SPACE("x=0.0..1.0"), nothing = {0};
     struct hy_search *s = NULL;
     struct hy_err err = {0};

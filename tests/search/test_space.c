@@ -138,7 +138,7 @@ static void test_bad_json_is_refused_where_it_is_bad(void **state)
         {"[1 2]", "at byte 4, before '2]', a ',' or ']' is missing"},
         {"[1,]", "at byte 4, before ']', a value is missing"},
         {"[,1]", "at byte 2, before ',1]', a value is missing"},
-        {"[1],[2]", "at byte 4, before ',[2]', the list has ended"},
+        {"[1],[2]", "at byte 4, before ',[2]', text follows the end of the list"},
         {"[[1]", "at its end a ',' or ']' is missing"},
         {"[01]", "at byte 3, before '1]', a ',' or ']'"},
         {"[.5]", "a value is missing"},
@@ -150,16 +150,16 @@ static void test_bad_json_is_refused_where_it_is_bad(void **state)
         {"[truefalse]", "at byte 6, before 'false]', a ',' or ']'"},
         {"[9223372036854775808]", "too large"},
         {"[-1e999]", "too large"},
-        {"[\"a]", "at byte 2, before '\"a]', a text begins that does not end"},
-        {"[\"\\x\"]", "no such escape"},
-        {"[\"\\u12\"]", "no character"},
-        {"[\"\\ud800\"]", "no character"},
-        {"[\"\\udc00\"]", "no character"},
-        {"[\"\\ud800\\u0041\"]", "no character"},
+        {"[\"a]", "at byte 2, before '\"a]', a string is not terminated"},
+        {"[\"\\x\"]", "invalid escape"},
+        {"[\"\\u12\"]", "not a character"},
+        {"[\"\\ud800\"]", "not a character"},
+        {"[\"\\udc00\"]", "not a character"},
+        {"[\"\\ud800\\u0041\"]", "not a character"},
         {"[\"\\u0000\"]", "NUL"},
         {"[\"a\tb\"]", "control character"},
-        {"[\"\xff\"]", "no UTF-8"},
-        {"[\"\xed\xa0\x80\"]", "no UTF-8"},
+        {"[\"\xff\"]", "not UTF-8"},
+        {"[\"\xed\xa0\x80\"]", "not UTF-8"},
         {"[{\"a\" 1}]", "before '1}]', a ':' is missing"},
         {"[{a: 1}]", "before 'a: 1}]', a name in double quotes"},
         {"[{\"a\": 1,}]", "before '}]', a name in double quotes"},
@@ -227,7 +227,7 @@ static void test_bad_spaces_are_refused_with_a_sentence(void **state)
     static const struct {
         const char *text, *because;
     } cases[] = {
-        {"", "NAME=VALUE"},           {"lr", "names no values"},
+        {"", "NAME=VALUE"},           {"lr", "has no values"},
         {"=1,2", "no name"},          {"lr=", "no values"},
         {"lr=1,,2", "empty"},         {"lr=1,", "empty"},
         {"taken=1,2", "given twice"}, {"a{b=1", "cannot be used"},
@@ -236,20 +236,20 @@ static void test_bad_spaces_are_refused_with_a_sentence(void **state)
     static const struct {
         const char *text, *because;
     } ranges[] = {
-        {"x=a..b", "no finite number"},
-        {"x=1..b", "no finite number"},
+        {"x=a..b", "not a finite number"},
+        {"x=1..b", "not a finite number"},
         {"x=..", "missing"},
         {"x=1..", "missing"},
         {"x=..2", "missing"},
-        {"x=nan..1", "no finite number"},
-        {"x=0..inf", "no finite number"},
+        {"x=nan..1", "not a finite number"},
+        {"x=0..inf", "not a finite number"},
         {"x=1e999..2", "too large"},
         {"x=log:0..1", "above 0"},
         {"x=log:-1..1.5", "above 0"},
         {"x=log:3", "two bounds"},
         {"x=log:", "two bounds"},
         {"x=0..9007199254740993000", "2^53"},
-        {"x=1\n..2", "no finite number"},
+        {"x=1\n..2", "not a finite number"},
     };
 
     (void)state;

@@ -167,7 +167,7 @@ static void test_a_reader_says_when_there_is_nothing_yet(void **state)
     FAILS(hy_store_open(in_project("missing"), HY_STORE_READ, &s, &err), -ENOENT, "cannot use '");
     FAILS(hy_store_open(in_project("missing"), HY_STORE_WRITE, &s, &err), -ENOENT, "cannot use '");
     put_file(in_project("file"), "", 0);
-    FAILS(hy_store_open(in_project("file"), HY_STORE_WRITE, &s, &err), -ENOTDIR, "is not a folder");
+    FAILS(hy_store_open(in_project("file"), HY_STORE_WRITE, &s, &err), -ENOTDIR, "is not a directory");
 }
 
 /* Root may write anywhere; what a reader may do is tried as somebody else. */
@@ -335,7 +335,7 @@ static void refused(const char *words)
 
     FAILS(hy_store_open(project, HY_STORE_READ, &s, &err), -EPERM, words);
     FAILS(hy_store_open(project, HY_STORE_WRITE, &s, &err), -EPERM, words);
-    FAILS(hy_store_stands_for(project, &url, &err), -EPERM, words);
+    FAILS(hy_store_url_of_local_dir(project, &url, &err), -EPERM, words);
 }
 
 static void test_all_files_of_a_store_are_for_its_owners_eyes_only(void **state)
@@ -444,7 +444,7 @@ static int find_refused(void *arg)
     CHECK(become_nobody() == 0);
     CHECK(hy_store_open(project, HY_STORE_READ, &s, &err) == -EPERM && strstr(err.text, arg));
     CHECK(hy_store_open(project, HY_STORE_WRITE, &s, &err) == -EPERM && strstr(err.text, arg));
-    CHECK(hy_store_stands_for(project, &url, &err) == -EPERM && strstr(err.text, arg));
+    CHECK(hy_store_url_of_local_dir(project, &url, &err) == -EPERM && strstr(err.text, arg));
     return 0;
 }
 
@@ -486,7 +486,7 @@ static void test_a_store_on_a_local_disk_lies_in_the_project_and_out_of_git(void
 
     (void)state;
     hy_buf_init(&b, 100);
-    assert_string_equal(hy_store_folder(s), in_project(".hopyard"));
+    assert_string_equal(hy_store_dir_path(s), in_project(".hopyard"));
     assert_int_equal(hy_store_is_remote(s), 0);
     assert_int_equal(hy_file_read(in_project(".hopyard/.gitignore"), &b), 0);
     assert_string_equal(hy_buf_cstr(&b), "*\n");
@@ -510,14 +510,14 @@ static void test_a_project_on_a_network_has_its_store_in_the_state_folder(void *
         setenv("HOPYARD_TEST_FS_TYPE", pretend, 1);
         OK(hy_store_open(in_project("p"), HY_STORE_WRITE, &s, &err));
         assert_int_equal(hy_store_is_remote(s), 1);
-        snprintf(folder, sizeof folder, "%s", hy_store_folder(s));
+        snprintf(folder, sizeof folder, "%s", hy_store_dir_path(s));
         assert_memory_equal(folder, in_project("state/hopyard/"), strlen(in_project("state/hopyard/")));
         assert_int_equal(access(in_project("p/.hopyard"), F_OK), -1);
         OK(add_run(s, NULL, (int64_t)i + 1, true, &run));
         OK(hy_store_commit(s, &err));
         hy_store_close(s);
         OK(hy_store_open(in_project("p/../p/"), HY_STORE_READ, &s, &err));
-        assert_string_equal(hy_store_folder(s), folder);
+        assert_string_equal(hy_store_dir_path(s), folder);
         hy_store_close(s);
     }
     snprintf(named, sizeof named, "%s/project", folder);
@@ -528,7 +528,7 @@ static void test_a_project_on_a_network_has_its_store_in_the_state_folder(void *
     FAILS(hy_store_open(in_project("p"), HY_STORE_WRITE, &s, &err), -EEXIST, "belongs to another project");
     setenv("HOPYARD_TEST_FS_TYPE", "0x6969", 1); /* everywhere */
     FAILS(hy_store_open(in_project("p"), HY_STORE_WRITE, &s, &err), -ENOTSUP,
-          "set XDG_STATE_HOME to a folder on a local disk");
+          "set XDG_STATE_HOME to a directory on a local disk");
 }
 
 /* ---- one driver per run ---------------------------------------------------------- */

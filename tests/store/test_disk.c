@@ -351,10 +351,10 @@ static int snapshot_and_import(void *arg)
 {
     struct scene *scene = arg;
     int64_t count = 0, found = 0;
-    int rc = hy_store_snapshot(scene->s, 1, in_project("run.db"), &err);
+    int rc = hy_store_snapshot(scene->s, 1, in_project("run.db"), NULL, 0, &err);
 
     if (rc == 0)
-        rc = hy_store_keep(scene->s, 1, &err);
+        rc = hy_store_backup_run(scene->s, 1, &err);
     if (rc == 0)
         rc = import_file(scene[1].s, in_project("run.db"), &count, &err);
     if (rc == 0 && hy_store_run_find(scene[1].s, "n", &found, &err) == 0)

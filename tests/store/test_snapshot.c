@@ -146,14 +146,14 @@ static void test_a_newer_a_strange_and_a_broken_store_are_refused_and_left_alone
     (void)state;
     hy_store_close(store_with_run(true, &run));
     run_sql(path, "PRAGMA user_version = 9");
-    check_refused(-EPROTO, "was written by a newer hopyard (format 9; this one knows 7): upgrade hopyard");
+    check_refused(-EPROTO, "was written by a newer hopyard (format 9; this one supports 7): upgrade hopyard");
     run_sql(path, "PRAGMA user_version = 2; PRAGMA application_id = 5");
     check_refused(-EBADMSG, "is a database of another program");
     hy_remove_tree(in_project(".hopyard"));
     mkdir(in_project(".hopyard"), 0755);
     memset(noise, 'x', sizeof noise);
     put_file(path, noise, sizeof noise);
-    check_refused(-EBADMSG, "it is not a store of hopyard's");
+    check_refused(-EBADMSG, "it is not a hopyard store");
     unlink(path);
     run_sql(path, "CREATE TABLE t(a)");
     check_refused(-EBADMSG, "is a database of another program");
@@ -286,10 +286,10 @@ static void test_a_run_goes_through_a_snapshot_unchanged_and_only_once(void **st
     OK(add_trial(s, run, 21));
     OK(hy_store_commit(s, &err));
     reader = open_store(HY_STORE_READ);
-    OK(hy_store_snapshot(reader, run, in_project("run.db"), &err));
+    OK(hy_store_snapshot(reader, run, in_project("run.db"), NULL, 0, &err));
     hy_store_close(reader);
-    FAILS(hy_store_snapshot(s, 77, in_project("x.db"), &err), -ENOENT, "no run 77");
-    FAILS(hy_store_snapshot(s, run, in_project("no/x.db"), &err), -ENOENT, "cannot write the snapshot");
+    FAILS(hy_store_snapshot(s, 77, in_project("x.db"), NULL, 0, &err), -ENOENT, "no run 77");
+    FAILS(hy_store_snapshot(s, run, in_project("no/x.db"), NULL, 0, &err), -ENOENT, "cannot write the snapshot");
     OK(add_run(other, NULL, 1, true, &filler));
     OK(import_file(other, in_project("run.db"), &count, &err));
     assert_int_equal(count, 1);
@@ -363,11 +363,11 @@ static void test_a_hostile_snapshot_is_refused_with_a_sentence_and_changes_nothi
     (void)state;
     OK(whole_turn(s, run, 1));
     for (size_t i = 0; i < HY_COUNT(spoilers); i++) {
-        OK(hy_store_snapshot(s, run, in_project("bad.db"), &err));
+        OK(hy_store_snapshot(s, run, in_project("bad.db"), NULL, 0, &err));
         run_sql(in_project("bad.db"), spoilers[i]);
         check_import_refused(other, in_project("bad.db"), -EBADMSG, "bad.db");
     }
-    OK(hy_store_snapshot(s, run, in_project("bad.db"), &err));
+    OK(hy_store_snapshot(s, run, in_project("bad.db"), NULL, 0, &err));
     run_sql(in_project("bad.db"), "PRAGMA user_version = 9");
     check_import_refused(other, in_project("bad.db"), -EPROTO, "was written by a newer hopyard");
     put_file(in_project("bad.db"), "", 0);
@@ -392,7 +392,7 @@ static void test_a_damaged_snapshot_never_crashes_an_import(void **state)
     (void)state;
     for (int64_t i = 1; i <= 30; i++)
         OK(add_trial(s, run, i));
-    OK(hy_store_snapshot(s, run, in_project("good.db"), &err));
+    OK(hy_store_snapshot(s, run, in_project("good.db"), NULL, 0, &err));
     hy_buf_init(&whole, 1 << 20);
     assert_int_equal(hy_file_read(in_project("good.db"), &whole), 0);
     hy_rng_seed(&rng, 3, 0);
@@ -444,10 +444,10 @@ static void test_a_lost_store_is_said_and_loses_no_run_that_was_kept(void **stat
     struct stat st;
 
     (void)state;
-    assert_null(hy_store_lost(s));
+    assert_null(hy_store_lost_notice(s));
     for (int64_t i = 1; i <= 3; i++)
-        OK(hy_store_keep(s, add_own_run(s, i), &err));
-    OK(hy_store_count_lost(s, &lost, &err));
+        OK(hy_store_backup_run(s, add_own_run(s, i), &err));
+    OK(hy_store_count_unlisted_backups(s, &lost, &err));
     assert_int_equal(lost, 0);
     hy_store_close(s);
     assert_int_equal(stat(in_project(".hopyard/runs"), &st), 0);
@@ -457,12 +457,12 @@ static void test_a_lost_store_is_said_and_loses_no_run_that_was_kept(void **stat
     for (int i = 0; i < 2; i++) {
         lose_store(i);
         FAILS(hy_store_open(project, HY_STORE_READ, &none, &err), -ENODATA, "is empty or missing, though there were runs");
-        assert_non_null(strstr(err.text, "/.hopyard/runs/*.db` brings back the 3 runs that had ended"));
+        assert_non_null(strstr(err.text, "/.hopyard/runs/*.db` restores the 3 finished runs"));
     }
     s = open_store(HY_STORE_WRITE);
-    assert_non_null(strstr(hy_store_lost(s), "/runs/*.db` brings back the 3 runs"));
+    assert_non_null(strstr(hy_store_lost_notice(s), "/runs/*.db` restores the 3 finished runs"));
     assert_int_equal(add_own_run(s, 4), 4); /* no number is given twice */
-    OK(hy_store_count_lost(s, &lost, &err));
+    OK(hy_store_count_unlisted_backups(s, &lost, &err));
     assert_int_equal(lost, 3);
     OK(import_file(s, in_project(".hopyard/runs/3.db"), &count, &err));
     OK(import_file(s, in_project(".hopyard/runs/1.db"), &count, &err));
@@ -470,9 +470,9 @@ static void test_a_lost_store_is_said_and_loses_no_run_that_was_kept(void **stat
     for (run = 1; run <= 4; run++)
         if (run != 2)
             assert_int_equal(counts_of(s, run).done, 1);
-    OK(hy_store_unkeep(s, 2, &err));
-    OK(hy_store_unkeep(s, 2, &err)); /* it is gone already */
-    OK(hy_store_count_lost(s, &lost, &err));
+    OK(hy_store_remove_backup(s, 2, &err));
+    OK(hy_store_remove_backup(s, 2, &err)); /* it is gone already */
+    OK(hy_store_count_unlisted_backups(s, &lost, &err));
     assert_int_equal(lost, 0);
     hy_store_close(s);
 }
@@ -488,17 +488,17 @@ static void test_a_lost_store_promises_only_what_is_there(void **state)
     put_file(in_project("Logs/TensorFlow/a/1/.token"), "x", 1);
     FAILS(hy_store_open(project, HY_STORE_READ, &s, &err), -ENODATA, "no snapshot is left to import, only the logs in '");
     put_file(in_project("Logs/TensorFlow/a/1/run.db"), "x", 1);
-    FAILS(hy_store_open(project, HY_STORE_READ, &s, &err), -ENODATA, "/Logs/TensorFlow/*/*/run.db` brings back");
+    FAILS(hy_store_open(project, HY_STORE_READ, &s, &err), -ENODATA, "/Logs/TensorFlow/*/*/run.db` restores");
     hy_remove_tree(in_project("Logs"));
     hy_store_close(store_with_run(true, &run));
     lose_store(false);
     put_file(in_project(".hopyard/store.db"), "SQLite format 3, or so it says", 30);
-    check_refused(-EBADMSG, "is damaged (it is not a store of hopyard's); move it and its -wal and -shm away, then: there is no "
+    check_refused(-EBADMSG, "is damaged (it is not a hopyard store); move it and its -wal and -shm away, then: there is no "
                             "snapshot to import");
     assert_int_equal(hy_mkdirs(in_project(".hopyard/runs"), 0700), 0);
     put_file(in_project(".hopyard/runs/7.db"), "x", 1);
     check_refused(-EBADMSG, "then: `hopyard import ");
-    assert_non_null(strstr(err.text, "/.hopyard/runs/*.db` brings back the 1 run that had ended"));
+    assert_non_null(strstr(err.text, "/.hopyard/runs/*.db` restores the 1 finished run"));
 }
 
 /* The folder was looked at before, by names: what SQLite then opens is looked at once more. */
@@ -576,7 +576,7 @@ static void test_a_folder_that_is_swapped_in_does_not_become_the_store(void **st
             OK(hy_store_open(project, HY_STORE_READ, &s, &err));
             assert_int_equal(counts_of(s, run).running, 0); /* the run is there: it is the one that was checked */
         } else {
-            FAILS(hy_store_open(project, HY_STORE_WRITE, &s, &err), -ENOENT, "cannot look at '");
+            FAILS(hy_store_open(project, HY_STORE_WRITE, &s, &err), -ENOENT, "cannot examine '");
         }
         hy_store_close(s);
         assert_null(swap_at);
@@ -630,12 +630,12 @@ static void test_root_gives_away_only_what_it_has_made(void **state)
     assert_int_equal(mkdir(in_project("target"), 0755), 0);
     assert_int_equal(symlink(in_project("target"), in_project("link")), 0);
     swap_later("runs", ".hopyard/runs", "link");
-    assert_true(hy_store_keep(s, run, &err) < 0);
+    assert_true(hy_store_backup_run(s, run, &err) < 0);
     assert_null(swap_at);
     assert_int_equal(stat(in_project("target"), &st), 0);
     assert_int_equal(st.st_uid, 0);
     assert_int_equal(unlink(in_project(".hopyard/runs")), 0);
-    OK(hy_store_keep(s, run, &err));
+    OK(hy_store_backup_run(s, run, &err));
     assert_int_equal(stat(in_project(".hopyard/runs"), &st), 0);
     assert_int_equal(st.st_uid, 65534);
     hy_store_close(s);
@@ -653,10 +653,10 @@ static void test_a_snapshot_is_not_written_into_what_lies_in_its_way(void **stat
     snprintf(draft, sizeof draft, "run.db.%d.tmp", (int)getpid());
     assert_int_equal(mkfifo(in_project(draft), 0666), 0);
     alarm(60); /* where the FIFO is opened, that waits for a reader for ever */
-    OK(hy_store_snapshot(s, run, in_project("run.db"), &err));
+    OK(hy_store_snapshot(s, run, in_project("run.db"), NULL, 0, &err));
     alarm(0);
     fd = open(in_project(draft), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    OK(hy_store_snapshot(s, run, in_project("run.db"), &err));
+    OK(hy_store_snapshot(s, run, in_project("run.db"), NULL, 0, &err));
     assert_int_equal(fstat(fd, &st), 0);
     assert_int_equal(st.st_size, 0);
     assert_int_equal(stat(in_project("run.db"), &st), 0);
@@ -679,7 +679,7 @@ static void import_changed(int64_t run, void (*change)(void))
     struct hy_imported got = {0};
     char spec[20] = "";
 
-    OK(hy_store_snapshot(s, add_own_run(s, run), in_project("run.db"), &err));
+    OK(hy_store_snapshot(s, add_own_run(s, run), in_project("run.db"), NULL, 0, &err));
     if (change)
         change();
     OK(hy_store_import(other, in_project("run.db"), share_none, &got, &err));
@@ -734,7 +734,7 @@ static void test_only_snapshots_of_our_own_are_advised(void **state)
     assert_int_equal(chmod(in_project("Logs/TensorFlow/a/1/run.db"), 0666), 0);
     FAILS(hy_store_open(project, HY_STORE_READ, &s, &err), -ENOENT, "no runs yet");
     put_file(in_project("Logs/TensorFlow/a/2/run.db"), "x", 1);
-    FAILS(hy_store_open(project, HY_STORE_READ, &s, &err), -ENODATA, " ! -perm /022 -exec hopyard import {} +` brings back");
+    FAILS(hy_store_open(project, HY_STORE_READ, &s, &err), -ENODATA, " ! -perm /022 -exec hopyard import {} +` restores");
 }
 
 static bool file_holds(const char *path, const char *words)
@@ -752,8 +752,8 @@ static void test_a_snapshot_for_others_has_nothing_of_what_was_left_out(void **s
     int64_t run = add_own_run(s, 1);
 
     (void)state;
-    OK(hy_store_snapshot(s, run, in_project("whole.db"), &err));
-    OK(hy_store_snapshot_with(s, run, in_project("shared.db"), "short", 5, &err));
+    OK(hy_store_snapshot(s, run, in_project("whole.db"), NULL, 0, &err));
+    OK(hy_store_snapshot(s, run, in_project("shared.db"), "short", 5, &err));
     assert_true(file_holds(in_project("whole.db"), "SECRET=environment"));
     assert_false(file_holds(in_project("shared.db"), "SECRET=environment"));
     assert_true(file_holds(in_project("shared.db"), "short"));

@@ -448,9 +448,9 @@ static void test_attempts_are_kept_with_their_ends(void **state)
     a.charge = HY_CHARGE_LOSS;
     OK(hy_store_attempt_end(s, run, &a, &err));
     OK(hy_store_attempt_each(s, run, 1, same_attempt, &a, &err));
-    OK(hy_store_attempts_forgive(s, run, 2, &err));
+    OK(hy_store_attempts_clear_charges(s, run, 2, &err));
     OK(hy_store_attempt_each(s, run, 1, same_attempt, &a, &err));
-    OK(hy_store_attempts_forgive(s, run, 1, &err));
+    OK(hy_store_attempts_clear_charges(s, run, 1, &err));
     a.charge = HY_CHARGE_NONE;
     OK(hy_store_attempt_each(s, run, 1, same_attempt, &a, &err));
     a.number = 2;

@@ -197,9 +197,9 @@ static void test_a_start_that_comes_to_nothing_says_why(void **state)
     assert_not_started(*state, "cannot fork", -ENOMEM, "cannot fork: out of memory");
     assert_not_started(*state, "has no folder", -EIO, "cannot enter the folder");
     assert_not_started(*state, "babbles to trials", -EPROTO, "sent an invalid message");
-    assert_not_started(*state, "is alien", -EAGAIN, "is not ours");
-    assert_not_started(*state, "closes", -EAGAIN, "it died before it began");
-    assert_not_started(*state, "dies at work", -EAGAIN, "it died before it began");
+    assert_not_started(*state, "is alien", -EAGAIN, "is not our child");
+    assert_not_started(*state, "closes", -EAGAIN, "it died before it started");
+    assert_not_started(*state, "dies at work", -EAGAIN, "it died before it started");
 }
 
 static void test_a_trial_may_be_killed_before_it_has_begun(void **state)

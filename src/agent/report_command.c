@@ -13,7 +13,7 @@
 static const char usage[] =
     "usage: hopyard report NAME=VALUE ... [step=N]\n"
     "\n"
-    "Tells the run how a trial is doing, from inside the trial:\n"
+    "Reports values of a trial, from inside the trial:\n"
     "\n"
     "  hopyard report accuracy=0.91 step=3\n"
     "\n"
@@ -31,7 +31,7 @@ static int parse(Hy__TrialReport *r, Hy__Metric *metrics, int argc, char **argv,
             return hy_err_set(err, -EINVAL, "'%s' is not NAME=VALUE with a number as the value", argv[i]);
         if (n == 4 && memcmp(argv[i], "step", 4) == 0) {
             if (!(value >= 0 && value < 0x1p53))
-                return hy_err_set(err, -EINVAL, "step takes a number from 0 on, not '%s'", argv[i] + 5);
+                return hy_err_set(err, -EINVAL, "step takes a non-negative number, not '%s'", argv[i] + 5);
             r->step = (int64_t)value;
             continue;
         }

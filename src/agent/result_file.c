@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The JSON a trial writes. Python's NaN, Infinity and -Infinity are no JSON,
- * so before the parser sees the text its bare words are renamed:
+ * The JSON a trial writes. Python's NaN, Infinity and -Infinity are not JSON, so
+ * literals are replaced before the text is parsed:
  *
  *     NaN ► null    Infinity ► true    -Infinity ► false
  *     null ► ""     true ► 1           false ► 0
  *
- * which loses nothing: a text is skipped like null, and a boolean counts as 0 or 1.
+ * which loses nothing: strings are skipped like null, and booleans count as 0 or 1.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -31,7 +31,7 @@ static bool is_word_char(uint8_t c)
     return isalnum(c) || c == '_' || c == '.' || c == '+' || c == '-' || c >= 0x80;
 }
 
-/* How long the run of word characters at `at` is. */
+/* The length of the literal at `at`. */
 static size_t word_length(const uint8_t *at, const uint8_t *end)
 {
     size_t n = 0;
@@ -85,8 +85,8 @@ static bool is_blank(const uint8_t *bytes, size_t n)
     return true;
 }
 
-/* Undoes the renaming; false when it is no number. */
-static bool number_of(const json_t *value, double *ret)
+/* Undoes the replacement; false when it is not a number. */
+static bool env_number(const json_t *value, double *ret)
 {
     switch (json_typeof(value)) {
     case JSON_INTEGER:
@@ -112,7 +112,7 @@ static int pass_numbers(json_t *root, const char *metric, hy_result_cb cb, void 
     double number;
     int rc = 0;
 
-    if (number_of(root, &number)) {
+    if (env_number(root, &number)) {
         if (!metric || !*metric)
             return hy_err_set(
                 err, -EINVAL,
@@ -123,13 +123,13 @@ static int pass_numbers(json_t *root, const char *metric, hy_result_cb cb, void 
         return hy_err_set(err, -EINVAL,
                           "the result is neither a JSON object nor a number; write {\"name\": number}");
     if (json_object_size(root) > HY_VALUES_LIMIT)
-        return hy_err_set(err, -EINVAL, "the result has %zu values and may have %u; write only those that count",
+        return hy_err_set(err, -EINVAL, "the result has %zu values, and at most %u are allowed; write fewer",
                           json_object_size(root), HY_VALUES_LIMIT);
     json_object_foreach(root, name, value) {
         if (strlen(name) > HY_NAME_LIMIT)
-            return hy_err_set(err, -EINVAL, "the result has a name of %zu bytes and may have %u; write a shorter one",
+            return hy_err_set(err, -EINVAL, "the result has a name of %zu bytes, and at most %u are allowed; write a shorter one",
                               strlen(name), HY_NAME_LIMIT);
-        if (number_of(value, &number))
+        if (env_number(value, &number))
             rc = cb(arg, name, number);
         if (rc < 0)
             return rc;
@@ -148,7 +148,7 @@ int hy_result_parse(const uint8_t *bytes, size_t n, const char *metric, hy_resul
     hy_buf_init(&text, 2 * HY_RESULT_LIMIT);
     if (n > HY_RESULT_LIMIT)
         return hy_err_set(err, -EINVAL,
-                          "the result has %zu bytes and may have %u; write only the numbers to it", n,
+                          "the result has %zu bytes, and at most %u are allowed; write only numbers", n,
                           HY_RESULT_LIMIT);
     if (is_blank(bytes, n))
         return hy_err_set(err, -EINVAL, "the result is empty");
@@ -160,7 +160,7 @@ int hy_result_parse(const uint8_t *bytes, size_t n, const char *metric, hy_resul
     if (!root && !where.text[0])
         return hy_err_oom(err);
     if (!root)
-        return hy_err_set(err, -EINVAL, "the result is no JSON: line %d: %s", where.line, where.text);
+        return hy_err_set(err, -EINVAL, "the result is not valid JSON: line %d: %s", where.line, where.text);
     rc = pass_numbers(root, metric, cb, arg, err);
     json_decref(root);
     return rc;

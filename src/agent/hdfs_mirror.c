@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a trial writes on an agent that does not see the driver's folder, while
- * the project is on HDFS: it goes there straight.
+ * Copies the files of a trial directly to HDFS, if the project is there and the agent
+ * has no access to the driver's directory.
  *
- * A helper of the agent does it (`hopyard agent --mirror`), since calls of
- * fs.h block: one for each trial that runs long enough to have something to
- * show, and for each at its end. It goes on until its standard input ends; then
- * all must be there. An HDFS that does not answer is waited for, for as long as
- * GIVE_UP_MS at the end; then the files go by the driver's link.
+ * A helper process does it (`hopyard agent --mirror`), since the calls of fs.h block:
+ * one for each trial that runs for a while, and one for each at its end. It copies
+ * until its standard input ends; then all files must be copied. If HDFS does not
+ * answer for GIVE_UP_MS after that, the files go over the driver's link.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -29,7 +28,7 @@
 #include "wire/wire.h"
 
 #define LOOK_MS 3000
-#define AGAIN_MS 1000 /* when the end is near */
+#define AGAIN_MS 1000 /* after the trial has ended */
 #define GIVE_UP_MS (3 * 60 * 1000)
 
 struct mirror {
@@ -39,8 +38,8 @@ struct mirror {
     bool is_ending;
 };
 
-/* The driver mirrors these itself: the checkpoint goes to it for the next attempt, and what was printed as it is. */
-bool hy_agent_mirror_leaves(const char *path)
+/* The driver mirrors these: it needs the checkpoint for the next attempt, and has the output already. */
+bool hy_agent_mirror_skips(const char *path)
 {
     return strcmp(path, "checkpoint") == 0 || strncmp(path, "checkpoint/", 11) == 0 || strcmp(path, "stdout") == 0 ||
            strcmp(path, "stderr") == 0;
@@ -55,7 +54,7 @@ static void on_end(void *arg, int status, const char *said)
 
     m->helper = NULL;
     if (status != 0)
-        hy_warn_limited("a trial's files go by the driver's link, not straight to HDFS trial=%llu status=%d error=%.*s",
+        hy_warn_limited("a trial's files go over the driver's link, not directly to HDFS trial=%llu status=%d error=%.*s",
                         (unsigned long long)m->trial->number, status, length, said);
     hy_agent_upload_mirrored(m->trial, m->is_ending && status == 0);
 }
@@ -72,7 +71,7 @@ static int begin(struct mirror *m, struct hy_err *err)
     if (!url || !limit)
         return hy_err_oom(err);
     if (HY_SYS(pipe2(ends, O_CLOEXEC)) < 0)
-        return hy_err_sys(err, -errno, "cannot have a pipe");
+        return hy_err_sys(err, -errno, "cannot make a pipe");
     m->gate = ends[1];
     spec.input_fd = ends[0];
     rc = hy_helper_start(&m->trial->agent->loop, &spec, on_end, m, &m->helper, err);
@@ -93,7 +92,7 @@ struct mirror *hy_agent_mirror_start(struct trial *t)
     m->gate = -1;
     if (begin(m, &err) == 0)
         return m;
-    hy_warn_limited("a trial's files go by the driver's link, not straight to HDFS trial=%llu error=%s",
+    hy_warn_limited("a trial's files go over the driver's link, not directly to HDFS trial=%llu error=%s",
                     (unsigned long long)t->number, err.text);
     hy_agent_mirror_free(m);
     return NULL;
@@ -125,7 +124,7 @@ static bool is_over(int timeout_ms)
     return poll(&input, 1, timeout_ms) > 0;
 }
 
-/* It will be no better in a minute; and the driver may have rights that we have not. */
+/* Retrying does not help; and the driver may have permissions that we lack. */
 static bool is_refused(int rc)
 {
     return rc == -EACCES || rc == -EPERM || rc == -EDQUOT || rc == -EINVAL || rc == -ENAMETOOLONG ||
@@ -134,7 +133,7 @@ static bool is_refused(int rc)
 
 int hy_agent_mirror_main(const char *folder, const char *url, const char *limit)
 {
-    struct hy_fs_mirror *m = hy_fs_mirror_new(folder, url, hy_agent_mirror_leaves);
+    struct hy_fs_mirror *m = hy_fs_mirror_new(folder, url, hy_agent_mirror_skips);
     bool is_last = false;
     uint64_t bytes;
     int rc = -ENOMEM;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files of agents that do not see the driver's folder: where they are, and the
- * checkpoint that comes with the start of a retry. What goes back: upload.c.
- * Either way they are one stream, the bytes of one file behind those of the
- * other: so its window bounds what is under way, however many they are.
+ * Input files on agents without access to the driver's directory: the scratch
+ * directory, and the checkpoint that comes with the start of a retry. upload.c is the
+ * other direction. Either way all files are one stream, one after the other, so that
+ * its window bounds the bytes in flight however many files there are.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -23,7 +23,7 @@
 #include "base/mem.h"
 #include "base/private.h"
 
-/* ---- where they are ---------------------------------------------------------------- */
+/* ---- the scratch directory --------------------------------------------------------- */
 
 static char *work_folder(const struct agent *a, struct hy_err *err)
 {
@@ -31,7 +31,7 @@ static char *work_folder(const struct agent *a, struct hy_err *err)
     hy_cleanup_free char *runtime = NULL;
     char name[40];
 
-    if (a->work) { /* others may have theirs in the same one, /tmp for example */
+    if (a->work) { /* other users may have theirs in the same parent, such as /tmp */
         snprintf(name, sizeof name, ".hopyard-work-%u", (unsigned)geteuid());
         return hy_path_join(a->work, name);
     }
@@ -43,8 +43,8 @@ static char *work_folder(const struct agent *a, struct hy_err *err)
     return runtime ? hy_path_join(runtime, "work") : NULL;
 }
 
-/* Is "PID-SPACE-RUN-HOST" an agent of this host that is no more? The folder may be
- * one that several hosts share. */
+/* Whether "PID-NAMESPACE-RUN-HOST" belongs to a dead agent of this host. Several hosts
+ * may share the parent directory. */
 static bool is_left_behind(const char *name, const char *host)
 {
     unsigned long long space;
@@ -54,7 +54,7 @@ static bool is_left_behind(const char *name, const char *host)
            space == hy_pid_namespace() && strcmp(name + used, host) == 0 && kill((pid_t)pid, 0) < 0 && errno == ESRCH;
 }
 
-/* An agent that was killed could not remove its own. */
+/* Removes directories of agents that were killed. */
 static void remove_left_behind(const char *work, const char *host)
 {
     DIR *dir = opendir(work);
@@ -64,7 +64,7 @@ static void remove_left_behind(const char *work, const char *host)
         hy_cleanup_free char *path = is_left_behind(entry->d_name, host) ? hy_path_join(work, entry->d_name) : NULL;
 
         if (path && hy_remove_tree(path) < 0)
-            hy_warn("cannot remove a folder that an agent left path=%s", path);
+            hy_warn("cannot remove the directory of a dead agent path=%s", path);
     }
     if (dir)
         closedir(dir);
@@ -82,14 +82,14 @@ char *hy_agent_files_root(const struct agent *a, const char *host, struct hy_err
         return NULL;
     rc = path && dir >= 0 ? hy_mkdirs(path, 0700) : -ENOMEM;
     if (rc < 0) {
-        hy_err_sys(err, rc, "cannot make the folder '%s' for the trials", path ? path : "");
+        hy_err_sys(err, rc, "cannot make the directory '%s' for the trials", path ? path : "");
         return NULL;
     }
     remove_left_behind(work, host);
     return hy_take(path);
 }
 
-/* ---- files that come ----------------------------------------------------------- */
+/* ---- incoming files ------------------------------------------------------------ */
 
 struct incoming {
     struct trial *trial;
@@ -97,7 +97,7 @@ struct incoming {
     size_t next; /* in Start.files */
     int fd;
     uint64_t left;
-    struct hy_err err; /* the first that went wrong: the trial will not start */
+    struct hy_err err; /* the first error: the trial will not start */
 };
 
 static void incoming_free(struct agent *a, struct incoming *in)
@@ -128,7 +128,7 @@ static int open_file(const struct trial *t, const Hy__FileSent *f)
     return f->offset ? hy_extend_below(dir, f->path, (off_t)f->offset) : hy_create_below(dir, f->path, f->mode & 0777);
 }
 
-/* On to the next file that has bytes to come; false when there is none. */
+/* Advances to the next file that is not empty; false after the last. */
 static bool next_file(struct incoming *in)
 {
     const Hy__Start *start = in->trial->start->start;
@@ -149,7 +149,7 @@ static bool next_file(struct incoming *in)
     return true;
 }
 
-/* All that was announced has come: the trial may run, if it is whole. */
+/* All announced bytes have arrived: runs the trial, or fails it. */
 static void complete(struct incoming *in)
 {
     struct trial *t = in->trial;
@@ -201,7 +201,7 @@ void hy_agent_files_data(struct agent *a, uint32_t stream, const uint8_t *bytes,
     }
 }
 
-void hy_agent_files_forget(struct trial *t)
+void hy_agent_files_cancel(struct trial *t)
 {
     if (t->incoming)
         incoming_free(t->agent, t->incoming);

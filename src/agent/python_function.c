@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Trials that are a Python function: how the function arrives, and when its
- * trials are forked from a warm process and when they are not.
+ * Trials that are a Python function: receiving the function, and the fork server.
  *
- * The function comes once, behind the driver's Welcome, into a memfd. The first
- * trial starts the server (supervise.h), and trials wait until it is ready. Where it
- * refuses (what it imported has run an op, or left threads behind) or cannot be
- * kept alive, trials start in fresh interpreters, by the same command.
+ * The function is sent once, after the driver's Welcome, and kept in a memfd. The
+ * first trial starts the server (supervise.h), and trials wait until it is ready. If
+ * it refuses (an import has run an op or started threads) or keeps dying, each trial
+ * starts a fresh interpreter with the same command.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,10 +22,10 @@
 #include "base/mem.h"
 #include "base/text.h"
 
-#define SERVERS_MAX 3              /* that died one after the other, and no trial has run */
-#define FORKS_MAX (SERVERS_MAX + 1) /* of one attempt that did not come to anything */
+#define SERVERS_MAX 3              /* servers that died in a row without a trial in between */
+#define FORKS_MAX (SERVERS_MAX + 1) /* failed forks of one attempt */
 
-/* ---- the function's way here ----------------------------------------------- */
+/* ---- receiving the function ------------------------------------------------- */
 
 int hy_agent_function_expect(struct agent *a, struct hy_err *err)
 {
@@ -45,7 +44,7 @@ int hy_agent_function_expect(struct agent *a, struct hy_err *err)
     return 1;
 }
 
-/* Trials open it by its number here. From now on none of them can change it. */
+/* Trials open it by its descriptor number. It is sealed: they cannot change it. */
 static int seal(int fd)
 {
     int seals = F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL;
@@ -96,7 +95,7 @@ static struct trial *first_of(struct hy_list *waiting)
     return hy_list_empty(waiting) ? NULL : hy_container(waiting->next, struct trial, waiting);
 }
 
-/* Each once: they may come to wait again, for another server. */
+/* Each once: they may have to wait again, for another server. */
 static void start_waiting(struct agent *a)
 {
     struct hy_list taken;
@@ -113,8 +112,8 @@ static void start_waiting(struct agent *a)
     }
 }
 
-/* From now on trials start in fresh interpreters: the user should know, since it
- * is slow. Whoever has forked them is not asked again. */
+/* From now on each trial starts a fresh interpreter, which is slow: sends a note. The
+ * server is not used again. */
 static void go_cold(struct agent *a, const char *why)
 {
     hy_warn("trials are not forked why=\"%s\"", why);
@@ -142,25 +141,25 @@ static void on_over(void *arg, struct hy_fork_server *w, int refused, const char
     f->ready = false;
     if (a->ending)
         return;
-    if (a->standing) {
+    if (a->standby) {
         hy_agent_end(a, 0, "its fork server has ended");
         return;
     }
     hy_info("the fork server is over why=\"%s\"", why);
     if (!f->cold && (refused || ++f->failures >= SERVERS_MAX))
         go_cold(a, why);
-    start_waiting(a); /* which starts another one, if any waits */
+    start_waiting(a); /* starts another one, if a trial waits */
 }
 
-/* What it is started with is a trial's, without what is a single trial's own. It
- * has as long to import everything as a trial would have. */
+/* Its command and environment are those of a trial, without variables of a single
+ * trial. It has as long to import everything as a trial has. */
 static int start_server(struct agent *a, int64_t timeout_ms, struct hy_err *err)
 {
     static const struct hy_fork_server_events events = {on_ready, on_over};
     const Hy__Welcome *w = a->welcomed->welcome;
     hy_cleanup_free char **argv = hy_calloc(w->n_serve + 1, sizeof *argv);
     hy_cleanup_free char **env = hy_calloc(a->env_count + 2, sizeof *env);
-    hy_cleanup_free char *path = hy_agent_function_word(a);
+    hy_cleanup_free char *path = hy_agent_function_env(a);
     char tag[HY_FORK_SERVER_TAG + 1];
     struct hy_process_spec spec = {.tag = tag, .argv = argv, .env = env, .open_files = a->open_files,
                                    .cwd = access(w->cwd, X_OK) == 0 ? w->cwd : "/"};
@@ -181,7 +180,7 @@ static int start_server(struct agent *a, int64_t timeout_ms, struct hy_err *err)
 
 /* ---- trials -------------------------------------------------------------------- */
 
-char *hy_agent_function_word(const struct agent *a)
+char *hy_agent_function_env(const struct agent *a)
 {
     return hy_asprintf("HOPYARD_FUNCTION=/proc/%d/fd/%d", (int)getpid(), a->function.fd);
 }
@@ -206,7 +205,7 @@ struct hy_fork_server *hy_agent_function_server(struct trial *t)
     return NULL;
 }
 
-/* In a fresh interpreter, or by the server that comes next; but not for ever. */
+/* Retries in a fresh interpreter or with the next server, a limited number of times. */
 static bool may_be_run(struct trial *t, int code)
 {
     return code == -ENOTSUP || ((code == -EAGAIN || code == -ETIMEDOUT) && ++t->forks < FORKS_MAX);
@@ -217,7 +216,7 @@ void hy_agent_function_not_started(struct trial *t, const struct hy_err *why)
     hy_debug("a trial was not forked trial=%llu why=\"%s\"", (unsigned long long)t->number, why->text);
     if (why->code == -ENOTSUP && !t->agent->function.cold)
         go_cold(t->agent, why->text);
-    if (why->code == -ETIMEDOUT) /* another one may do better */
+    if (why->code == -ETIMEDOUT) /* another server may work */
         hy_agent_function_end(t->agent);
     if (!t->agent->ending && may_be_run(t, why->code))
         hy_agent_trial_run(t);
@@ -225,7 +224,7 @@ void hy_agent_function_not_started(struct trial *t, const struct hy_err *why)
         hy_agent_trial_fail(t, why);
 }
 
-void hy_agent_function_has_run(struct agent *a)
+void hy_agent_function_trial_ran(struct agent *a)
 {
     a->function.failures = 0;
 }
@@ -235,7 +234,7 @@ void hy_agent_function_tick(struct agent *a)
     const struct function *f = &a->function;
 
     if (f->server && !f->ready && !f->cold && f->ready_by && uv_now(&a->loop) > f->ready_by)
-        go_cold(a, "the function's modules were not imported within the time that a trial may take "
+        go_cold(a, "the function's modules were not imported within a trial's time limit "
                    "(--timeout), so each trial starts a fresh interpreter");
 }
 

@@ -8,7 +8,7 @@
 
 #include "base/text.h"
 
-#define NUMBER_MAX 400 /* characters: no double needs more */
+#define NUMBER_MAX 400 /* characters: enough for any double */
 
 void hy_metric_scan_init(struct hy_metric_scan *m, const char *name)
 {
