@@ -431,7 +431,7 @@ static void bad_sets_scenario(struct rank *r)
         const char *says;
     } bad[] = {
         {{0, 0}, 0, "a process set has no members"},
-        {{0, 9}, 2, "a process set has rank 9, and there are 2 ranks"},
+        {{0, 9}, 2, "a process set has rank 9, but there are only 2 ranks"},
         {{1, 0}, 2, "a process set's ranks are not in order: 1, 0"},
     };
     struct hy_err err = {0};
@@ -442,7 +442,7 @@ static void bad_sets_scenario(struct rank *r)
         expect(r, !strcmp(err.text, bad[i].says), "'%s' instead of '%s'", err.text, bad[i].says);
     }
     expect(r, hy_set_open(r->comm, 1, (unsigned[]){!r->rank}, 1, &set, &err) == -EINVAL, "a set without us");
-    expect(r, strstr(err.text, "is no member of the process set"), "'%s'", err.text);
+    expect(r, strstr(err.text, "is not a member of the process set"), "'%s'", err.text);
 }
 
 static void test_a_set_that_is_none_is_refused(void **state)

@@ -83,11 +83,11 @@ static void test_what_makes_no_sense_is_refused_with_a_sentence(void **state)
         const char *environment, *sentence;
         int code;
     } cases[] = {
-        {"PMI_RANK=1", "PMI_RANK is set, and PMI_SIZE is not", -EINVAL},
+        {"PMI_RANK=1", "PMI_RANK is set, but PMI_SIZE is not", -EINVAL},
         {"PMI_RANK=2 PMI_SIZE=2", "PMI_RANK=2 and PMI_SIZE=2: there is no such rank", -EINVAL},
         {"PMI_RANK=one PMI_SIZE=2", "PMI_RANK=one is not a number of ranks", -EINVAL},
         {"PMI_RANK=1 PMI_SIZE=99999", "PMI_SIZE=99999 is not a number of ranks", -EINVAL},
-        {"PMIX_RANK=1", "PMIX_RANK is set, and no variable says how many ranks there are", -EINVAL},
+        {"PMIX_RANK=1", "PMIX_RANK is set, but no variable has the number of ranks", -EINVAL},
         {"OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2",
          "horovodrun -np 4 -H HOST1:2,HOST2:2 python", -ENOTSUP},
         {"SLURM_PROCID=1 SLURM_NTASKS=4 SLURM_NNODES=2",

@@ -240,7 +240,7 @@ static void test_a_check_without_a_sentence_gets_one(void **state)
     w.watch_fd = ends[0];
     w.checked_ms = hy_clock_ms() + 1000000;
     assert_int_equal(hy_waiter_sleep(&w, NULL, 0, -1), -EPIPE);
-    assert_non_null(strstr(w.failed.text, "end"));
+    assert_non_null(strstr(w.failed.text, "failed"));
     close(ends[0]);
 }
 
