@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A part of test_mesh.c: every call, against the plain way to do it. */
+/* A part of test_mesh.c: every call, against a simple reference implementation. */
 #ifndef HY_TESTS_MESH_CALLS_H
 #define HY_TESTS_MESH_CALLS_H
 
@@ -16,12 +16,12 @@ static int wrong(struct rank *r, const char *what, size_t size, int detail)
     return hy_err_set(&r->waiter.failed, -EBADMSG, "wrong result of %s, size %zu, %d", what, size, detail);
 }
 
-/* Numbers that repeat from `period` elements on. */
+/* Numbers that repeat after `period` elements. */
 static void repeat(void *out, size_t period, size_t count, enum hy_type type)
 {
     size_t size = hy_type_size(type);
 
-    for (size_t have = period; have < count; have *= 2) /* what is there makes up twice as much */
+    for (size_t have = period; have < count; have *= 2) /* doubles the filled part */
         memcpy((char *)out + have * size, out, (count - have < have ? count - have : have) * size);
 }
 
@@ -32,7 +32,7 @@ static void fill_small(void *out, unsigned rank, size_t count, enum hy_type type
     repeat(out, 2, count, type);
 }
 
-/* What the reduction over `members` should give. */
+/* The expected reduction over `members`. */
 static void expect_small(void *out, const unsigned *members, unsigned member_count, size_t count, enum hy_type type,
                          enum hy_reduce op)
 {
@@ -59,7 +59,7 @@ static int check_allreduce(struct rank *r, const unsigned *members, unsigned cou
     int rc;
 
     fill_small(buf, r->rank, n, type);
-    buf[bytes] = 99; /* nothing behind it may be touched */
+    buf[bytes] = 99; /* must not be overwritten */
     expect_small(expected, members, count, n, type, op);
     rc = hy_mesh_allreduce(r->mesh, members, count, buf, n, type, op);
     if (rc < 0)
@@ -100,7 +100,7 @@ static uint64_t random_result(struct rank *r, size_t n, enum hy_type type, int *
 
 #define RANDOM_RESULTS (3 * 4)
 
-/* arg: the hashes of all ranks, one behind the other. */
+/* arg: the hashes of all ranks, contiguous. */
 static int body_random(struct rank *r)
 {
     static const enum hy_type types[] = {HY_F16, HY_BF16, HY_F32, HY_F64};
@@ -136,7 +136,7 @@ static int check_reducescatter(struct rank *r, size_t base, enum hy_type type)
     int rc;
 
     for (unsigned i = 0; i < w->size; i++) {
-        counts[i] = i == 1 ? 0 : base * (i + 1) / 2; /* uneven, one has nothing */
+        counts[i] = i == 1 ? 0 : base * (i + 1) / 2; /* unequal, one empty */
         begin += i < r->rank ? counts[i] : 0;
         total += counts[i];
     }
@@ -161,14 +161,14 @@ static int body_reducescatter(struct rank *r)
     return rc;
 }
 
-static void test_reducescatter_gives_everyone_its_uneven_share(void **state)
+static void test_reducescatter_of_unequal_shares(void **state)
 {
     (void)state;
     for (unsigned size = 2; size <= 6; size++)
         all_ranks(size, body_reducescatter, NULL);
 }
 
-/* ---- what only moves ---------------------------------------------------------------- */
+/* ---- data movement ---------------------------------------------------------------- */
 
 static uint8_t byte_of(unsigned from, unsigned to, size_t i)
 {
@@ -227,7 +227,7 @@ static int check_allgather(struct rank *r, size_t base)
     for (unsigned i = 0; i < w->size; i++) {
         lengths[i] = i == 2 ? 0 : base * (i + 1);
         offsets[i] = total;
-        total += lengths[i] + 3; /* with gaps between */
+        total += lengths[i] + 3; /* with gaps */
     }
     out = calloc(1, total + 1);
     fill_bytes(out + offsets[r->rank], lengths[r->rank], r->rank, 0);
@@ -256,9 +256,9 @@ static void test_allgather_of_unequal_parts(void **state)
         all_ranks(size, body_allgather, NULL);
 }
 
-#define MESSAGES 3u /* to each rank, ourselves among them */
+#define MESSAGES 3u /* to each rank, including itself */
 
-/* The k-th message from one rank to another: some are empty, some go in several streams. */
+/* The size of message k from one rank to another: some are empty, some use several streams. */
 static size_t message_size(unsigned from, unsigned to, unsigned k)
 {
     return k == 1 ? (from + to) % 2 * 700001 : (from * 5 + to * 3 + k) * 1000;
@@ -312,7 +312,7 @@ static int body_barrier(struct rank *r)
     return 0;
 }
 
-static void test_nobody_leaves_a_barrier_before_all_are_there(void **state)
+static void test_no_rank_leaves_a_barrier_before_all_reach_it(void **state)
 {
     (void)state;
     for (unsigned size = 1; size <= 6; size++) {
@@ -322,7 +322,7 @@ static void test_nobody_leaves_a_barrier_before_all_are_there(void **state)
     }
 }
 
-/* ---- sets that overlap -------------------------------------------------------------- */
+/* ---- overlapping sets -------------------------------------------------------------- */
 
 static int body_sets(struct rank *r)
 {
@@ -395,7 +395,7 @@ static int pump_all(struct rank *r, struct piped *pipes, unsigned count)
     }
 }
 
-/* Both ways at once, while data goes on other streams in between. */
+/* Both directions at the same time, with transfers on other streams in between. */
 static int body_pipes(struct rank *r)
 {
     struct world *w = r->world;

@@ -8,7 +8,7 @@
 
 #define KILLS 20
 
-/* What a rank's process says at its end. */
+/* The final report of a rank's process. */
 struct last_word {
     int rc, fds_left;
     char text[160];
@@ -16,9 +16,9 @@ struct last_word {
 
 struct processes {
     struct world world;
-    int words[2];                  /* pipe: last words, by whoever */
-    int driver[WORLD_MAX][2];      /* pipes: to each rank, who has ended */
-    int turns[2];                  /* pipe: a byte for every turn of rank 0 */
+    int words[2];                  /* pipe: final reports of all ranks */
+    int driver[WORLD_MAX][2];      /* pipes: to each rank, the number of a rank that has ended */
+    int turns[2];                  /* pipe: a byte for every iteration of rank 0 */
 };
 
 static int hear_driver(void *arg, struct hy_err *err)
@@ -46,7 +46,7 @@ static void child(struct processes *p, unsigned rank, bool driven)
         r->waiter = (struct hy_waiter){
             .bell = -1, .watch_fd = p->driver[rank][0], .check = hear_driver, .arg = &p->driver[rank][0]};
     word.rc = rank_run(r);
-    word.fds_left = count_fds() - (before - 1); /* its listener has gone with the mesh */
+    word.fds_left = count_fds() - (before - 1); /* its listener was closed with the mesh */
     snprintf(word.text, sizeof word.text, "%s", r->waiter.failed.text);
     _exit(write(p->words[1], &word, sizeof word) == sizeof word ? 0 : 1);
 }
@@ -97,7 +97,7 @@ static void expect_last_word(struct processes *p, int rc, const char *text)
     assert_int_equal(word.fds_left, 0);
 }
 
-/* Small and large ones by turns, for ever; rank 0 tells when it has begun. */
+/* Small and large allreduces alternate forever; rank 0 reports the first one. */
 static int body_for_ever(struct rank *r)
 {
     struct processes *p = r->world->arg;
@@ -127,7 +127,7 @@ static void test_a_killed_rank_is_named_by_all_others(void **state)
 
         start_processes(&p, 4, body_for_ever, true);
         assert_int_equal(read(p.turns[0], &byte, 1), 1);
-        usleep((useconds_t)hy_rng_below(&rng, 30000)); /* any moment will do: that is the point */
+        usleep((useconds_t)hy_rng_below(&rng, 30000)); /* at a random moment */
         kill(p.world.ranks[victim].pid, SIGKILL);
         assert_int_equal(waitpid(p.world.ranks[victim].pid, NULL, 0), p.world.ranks[victim].pid);
         tell_all(&p, victim);
@@ -147,7 +147,7 @@ static void test_a_killed_rank_is_named_without_a_driver_too(void **state)
         char byte, expected[60];
 
         start_processes(&p, 2, body_for_ever, false);
-        for (int i = 0; i < 10; i++) /* the links stand by then */
+        for (int i = 0; i < 10; i++) /* by then all links are connected */
             assert_int_equal(read(p.turns[0], &byte, 1), 1);
         kill(p.world.ranks[victim].pid, SIGKILL);
         snprintf(expected, sizeof expected, "rank %u at 127.0.0.1:%u has closed", victim, p.world.ports[victim]);
@@ -169,7 +169,7 @@ static int body_some_large(struct rank *r)
     return rc;
 }
 
-static void test_work_goes_on_after_a_rank_was_stopped(void **state)
+static void test_collectives_continue_after_a_rank_was_stopped(void **state)
 {
     struct processes p;
     char byte;

@@ -42,10 +42,10 @@ struct world {
     int listeners[WORLD_MAX];
     const char *address;
     struct hy_mesh_peer roster[WORLD_MAX];
-    uint8_t keys[WORLD_MAX][HY_MESH_KEY_SIZE]; /* what each believes */
+    uint8_t keys[WORLD_MAX][HY_MESH_KEY_SIZE]; /* the key of each rank */
     int (*body)(struct rank *r);
     void *arg;
-    bool watched;    /* by a driver, who tells the others when a rank has ended */
+    bool watched;    /* by a driver, which reports to the others that a rank has ended */
     atomic_int lost; /* that rank; -1: none */
     int told;        /* eventfd: readable from then on */
     struct rank ranks[WORLD_MAX];

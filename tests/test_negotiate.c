@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The council: what ranks say goes in, what they hear is written down as lines. */
+/* The negotiator: messages of ranks go in, its answers are recorded as lines. */
 #include "support.h"
 
 #include <errno.h>
@@ -8,9 +8,9 @@
 #include "base/mem.h"
 #include "collective/group/negotiate.h"
 
-/* One council, and everything it has said: "run x -> 0 1\n". */
+/* A negotiator, and everything that it has sent: "run x -> 0 1\n". */
 struct chamber {
-    struct hy_negotiator *council;
+    struct hy_negotiator *negotiator;
     char said[16384];
     char warned[4096], failed[1024];
     char last_why[700], first_why[700];
@@ -64,11 +64,11 @@ static void open_chamber(struct chamber *c, unsigned size)
     static const struct hy_negotiator_events events = {on_send, on_warn, on_fail};
 
     memset(c, 0, sizeof *c);
-    c->council = hy_negotiator_new(size, &events, c);
-    assert_non_null(c->council);
+    c->negotiator = hy_negotiator_new(size, &events, c);
+    assert_non_null(c->negotiator);
 }
 
-/* What has been said since the last look. */
+/* What was sent since the last call. */
 static void expect(struct chamber *c, const char *said)
 {
     assert_string_equal(c->said, said);
@@ -108,10 +108,10 @@ static int ask(struct chamber *c, unsigned rank, const char *name, const struct 
     a.n_splits = w->split_count;
     m.body_case = HY__FROM_RANK__BODY_ASK;
     m.ask = &a;
-    return hy_negotiator_receive(c->council, rank, &m, c->now, &err);
+    return hy_negotiator_receive(c->negotiator, rank, &m, c->now, &err);
 }
 
-static int ask_by_number(struct chamber *c, unsigned rank, uint32_t id)
+static int ask_by_id(struct chamber *c, unsigned rank, uint32_t id)
 {
     Hy__Ask a = HY__ASK__INIT;
     Hy__FromRank m = HY__FROM_RANK__INIT;
@@ -120,7 +120,7 @@ static int ask_by_number(struct chamber *c, unsigned rank, uint32_t id)
     a.id = id;
     m.body_case = HY__FROM_RANK__BODY_ASK;
     m.ask = &a;
-    return hy_negotiator_receive(c->council, rank, &m, c->now, &err);
+    return hy_negotiator_receive(c->negotiator, rank, &m, c->now, &err);
 }
 
 static void say(struct chamber *c, unsigned rank, Hy__FromRank__BodyCase what)
@@ -129,8 +129,8 @@ static void say(struct chamber *c, unsigned rank, Hy__FromRank__BodyCase what)
     struct hy_err err = {0};
 
     m.body_case = what;
-    m.waits = true; /* or leaves: they share their place */
-    assert_int_equal(hy_negotiator_receive(c->council, rank, &m, c->now, &err), 0);
+    m.waits = true; /* or leaves: both are in the same union */
+    assert_int_equal(hy_negotiator_receive(c->negotiator, rank, &m, c->now, &err), 0);
 }
 
 static void wait_for(struct chamber *c, unsigned rank)
@@ -138,18 +138,18 @@ static void wait_for(struct chamber *c, unsigned rank)
     say(c, rank, HY__FROM_RANK__BODY_WAITS);
 }
 
-/* Time goes by in small steps, as the group's thread lets it. */
+/* Advances the time in small steps, as the group's thread does. */
 static void pass(struct chamber *c, int64_t ms)
 {
     for (int64_t until = c->now + ms; c->now < until; c->now += 100)
-        hy_negotiator_tick(c->council, c->now);
+        hy_negotiator_tick(c->negotiator, c->now);
 }
 
 static const struct wish sum = {.kind = HY_ALLREDUCE, .type = HY_F32, .op = HY_SUM, .dims = {4, 5}, .dim_count = 2, .prescale = 1};
 static const struct wish barrier = {.kind = HY_BARRIER, .prescale = 1};
 static const struct wish join = {.kind = HY_JOIN, .prescale = 1};
 
-static void test_what_all_have_asked_for_runs_in_one_order(void **state)
+static void test_requests_run_in_the_same_order_on_all_ranks(void **state)
 {
     struct chamber c;
 
@@ -161,10 +161,10 @@ static void test_what_all_have_asked_for_runs_in_one_order(void **state)
     assert_int_equal(ask(&c, 1, "b", &sum), 0); /* in another order */
     assert_int_equal(ask(&c, 1, "a", &sum), 0);
     expect(&c, "run b -> 0 1\nrun a -> 0 1\n");
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-static void test_what_was_agreed_on_once_has_a_number(void **state)
+static void test_a_repeated_request_has_an_id(void **state)
 {
     struct chamber c;
     uint32_t id;
@@ -173,25 +173,25 @@ static void test_what_was_agreed_on_once_has_a_number(void **state)
     open_chamber(&c, 2);
     for (unsigned r = 0; r < 2; r++)
         ask(&c, r, "a", &sum);
-    assert_int_equal(c.last_id, 0); /* what comes once only is worth none */
+    assert_int_equal(c.last_id, 0); /* a request that is seen once gets no id */
     for (unsigned r = 0; r < 2; r++)
         ask(&c, r, "a", &sum);
     expect(&c, "run a -> 0 1\nrun a -> 0 1\n");
     id = c.last_id;
     assert_int_not_equal(id, 0);
-    assert_int_equal(ask_by_number(&c, 1, id), 0);
-    assert_int_equal(ask_by_number(&c, 0, id), 0);
+    assert_int_equal(ask_by_id(&c, 1, id), 0);
+    assert_int_equal(ask_by_id(&c, 0, id), 0);
     expect(&c, "run (known) -> 0 1\n");
-    assert_int_equal(ask_by_number(&c, 0, id), 0); /* one knows it, the other does not */
+    assert_int_equal(ask_by_id(&c, 0, id), 0); /* only one rank uses the id */
     assert_int_equal(ask(&c, 1, "a", &sum), 0);
     expect(&c, "run a -> 0 1\n");
     assert_int_equal(c.last_id, id);
-    assert_int_equal(ask_by_number(&c, 0, 4000), -EPROTO);
-    hy_negotiator_free(c.council);
+    assert_int_equal(ask_by_id(&c, 0, 4000), -EPROTO);
+    hy_negotiator_free(c.negotiator);
 }
 
-/* A long training whose requests are counted: the names that stay have numbers all the same. */
-static void test_names_that_never_come_again_use_up_no_numbers(void **state)
+/* A long training with numbered requests: names that repeat still get ids. */
+static void test_names_used_once_get_no_id(void **state)
 {
     struct chamber c;
     char name[32];
@@ -206,10 +206,10 @@ static void test_names_that_never_come_again_use_up_no_numbers(void **state)
     ask(&c, 0, "grad", &sum);
     ask(&c, 0, "grad", &sum);
     assert_int_not_equal(c.last_id, 0);
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-static void disagree(const struct wish *other, const char *why)
+static void expect_mismatch(const struct wish *other, const char *why)
 {
     struct chamber c;
 
@@ -220,35 +220,35 @@ static void disagree(const struct wish *other, const char *why)
     if (!strstr(c.last_why, why))
         fail_msg("'%s' is not in '%s'", why, c.last_why);
     c.said[0] = '\0';
-    ask(&c, 0, "grad", &sum); /* and it is forgotten: the next time is a new one */
+    ask(&c, 0, "grad", &sum); /* the refused request was removed, so this is a new one */
     ask(&c, 1, "grad", &sum);
     expect(&c, "run grad -> 0 1\n");
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-static void test_disagreement_names_the_tensor_the_ranks_and_what_they_have(void **state)
+static void test_a_mismatch_names_the_tensor_the_ranks_and_their_values(void **state)
 {
     struct wish w;
 
     (void)state;
     assert_int_equal(EBADMSG, 74);
     w = sum, w.type = HY_F64;
-    disagree(&w, "tensor 'grad': ranks disagree on its type: rank 0 has float32, rank 1 has float64");
+    expect_mismatch(&w, "tensor 'grad': ranks disagree on its type: rank 0 has float32, rank 1 has float64");
     w = sum, w.dims[1] = 6;
-    disagree(&w, "tensor 'grad': ranks disagree on its shape: rank 0 has [4, 5], rank 1 has [4, 6]");
+    expect_mismatch(&w, "tensor 'grad': ranks disagree on its shape: rank 0 has [4, 5], rank 1 has [4, 6]");
     w = sum, w.dim_count = 1;
-    disagree(&w, "rank 1 has [4]");
+    expect_mismatch(&w, "rank 1 has [4]");
     w = sum, w.op = HY_MAX;
-    disagree(&w, "rank 0 has sum, rank 1 has max");
+    expect_mismatch(&w, "rank 0 has sum, rank 1 has max");
     w = sum, w.kind = HY_BROADCAST;
-    disagree(&w, "rank 0 has allreduce, rank 1 has broadcast");
+    expect_mismatch(&w, "rank 0 has allreduce, rank 1 has broadcast");
     w = sum, w.prescale = 2;
-    disagree(&w, "scale");
+    expect_mismatch(&w, "scale");
     w = sum, w.root = 1;
-    disagree(&w, "root");
+    expect_mismatch(&w, "root");
 }
 
-static void test_the_third_rank_hears_of_a_disagreement_too(void **state)
+static void test_a_mismatch_is_reported_to_later_ranks(void **state)
 {
     struct wish w = sum;
     struct chamber c;
@@ -261,8 +261,8 @@ static void test_the_third_rank_hears_of_a_disagreement_too(void **state)
     expect(&c, "refuse x 74 -> 0\nrefuse x 74 -> 1\n");
     ask(&c, 2, "x", &sum);
     expect(&c, "refuse x 74 -> 2\n");
-    assert_int_equal(hy_negotiator_tick(c.council, 0), -1); /* nothing is open */
-    hy_negotiator_free(c.council);
+    assert_int_equal(hy_negotiator_tick(c.negotiator, 0), -1); /* nothing is pending */
+    hy_negotiator_free(c.negotiator);
 }
 
 static void test_rows_of_gathered_tensors_may_differ(void **state)
@@ -279,11 +279,11 @@ static void test_rows_of_gathered_tensors_may_differ(void **state)
     assert_int_equal(c.table_size, 2);
     assert_int_equal(c.table[0], 2);
     assert_int_equal(c.table[1], 7);
-    assert_int_equal(c.last_id, 0); /* it will be another the next time */
-    hy_negotiator_free(c.council);
+    assert_int_equal(c.last_id, 0); /* it may differ the next time */
+    hy_negotiator_free(c.negotiator);
 }
 
-static void test_splits_of_an_alltoall_reach_everybody(void **state)
+static void test_splits_of_an_alltoall_reach_all_ranks(void **state)
 {
     static const int64_t a[] = {1, 2}, b[] = {3, 0};
     struct wish one = {.kind = HY_ALLTOALL, .dims = {3}, .dim_count = 1, .splits = a, .split_count = 2, .prescale = 1};
@@ -298,10 +298,10 @@ static void test_splits_of_an_alltoall_reach_everybody(void **state)
     assert_int_equal(c.table_size, 4);
     assert_int_equal(c.table[1], 2);
     assert_int_equal(c.table[2], 3);
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-static void test_ranks_that_wait_for_different_things_are_told(void **state)
+static void test_a_deadlock_is_refused_on_all_ranks(void **state)
 {
     struct chamber c;
 
@@ -311,15 +311,15 @@ static void test_ranks_that_wait_for_different_things_are_told(void **state)
     ask(&c, 1, "b", &sum);
     wait_for(&c, 0);
     pass(&c, 2000);
-    expect(&c, ""); /* rank 1 may still ask for it */
+    expect(&c, ""); /* rank 1 may still request it */
     wait_for(&c, 1);
     pass(&c, 1000);
     expect(&c, "refuse a 35 -> 0\nrefuse b 35 -> 1\n");
     assert_int_equal(EDEADLK, 35);
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-static void test_after_a_deadlock_everybody_begins_anew(void **state)
+static void test_after_a_deadlock_requests_start_fresh(void **state)
 {
     struct chamber c;
 
@@ -331,14 +331,14 @@ static void test_after_a_deadlock_everybody_begins_anew(void **state)
     wait_for(&c, 1);
     pass(&c, 1000);
     expect(&c, "refuse a 35 -> 0\nrefuse b 35 -> 1\n");
-    ask(&c, 1, "a", &sum); /* first the one that never asked for it */
+    ask(&c, 1, "a", &sum); /* first the rank that did not request it */
     expect(&c, "");
     ask(&c, 0, "a", &sum);
     expect(&c, "run a -> 0 1\n");
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-static void test_the_sentence_says_who_waits_for_what(void **state)
+static void test_a_deadlock_message_names_ranks_and_requests(void **state)
 {
     struct chamber c;
 
@@ -353,10 +353,10 @@ static void test_the_sentence_says_who_waits_for_what(void **state)
     assert_non_null(strstr(c.said, "refuse a 35 -> 0\nrefuse a 35 -> 2\n"));
     assert_string_equal(c.last_why, "deadlock: tensor 'end' (barrier): rank 1 requested it, but rank 0 cannot: it waits for "
                                     "'a' (allreduce)");
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-static void test_what_was_hopeless_once_may_be_tried_again(void **state)
+static void test_a_deadlocked_request_can_be_retried(void **state)
 {
     struct chamber c;
 
@@ -372,17 +372,17 @@ static void test_what_was_hopeless_once_may_be_tried_again(void **state)
     for (unsigned r = 0; r < 3; r++)
         assert_int_equal(ask(&c, r, "a", &sum), 0);
     expect(&c, "run a -> 0 1 2\n");
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-static void test_stalls_are_named_and_ended_when_the_user_says_so(void **state)
+static void test_stalls_are_reported_and_fail_after_the_limit(void **state)
 {
     static const struct hy_stall_limits ends = {.warn_ms = 2000, .fail_ms = 3000}, silent = {0};
     struct chamber c;
 
     (void)state;
     open_chamber(&c, 2);
-    hy_negotiator_set_stall_limits(c.council, &ends);
+    hy_negotiator_set_stall_limits(c.negotiator, &ends);
     ask(&c, 0, "loss", &sum);
     pass(&c, 1900);
     assert_string_equal(c.warned, "");
@@ -391,17 +391,17 @@ static void test_stalls_are_named_and_ended_when_the_user_says_so(void **state)
     assert_string_equal(c.failed, "");
     pass(&c, 1000);
     assert_non_null(strstr(c.failed, "rank 1: no request for 'loss' (allreduce) for 3 s; rank 0 waits for it; the training ends"));
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
     open_chamber(&c, 2);
-    hy_negotiator_set_stall_limits(c.council, &silent);
+    hy_negotiator_set_stall_limits(c.negotiator, &silent);
     ask(&c, 0, "loss", &sum);
     pass(&c, 100000);
     assert_string_equal(c.warned, "");
     assert_string_equal(c.failed, "");
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-static void test_one_who_takes_his_time_is_only_warned_about(void **state)
+static void test_a_late_rank_only_causes_warnings(void **state)
 {
     struct chamber c;
 
@@ -417,17 +417,17 @@ static void test_one_who_takes_his_time_is_only_warned_about(void **state)
     assert_string_equal(c.warned,
                         "rank 1: no request for 'loss' (allreduce) for 5 s; ranks 0 and 2 wait for it\n");
     pass(&c, 9000);
-    assert_null(strstr(c.warned + 1, "for 14")); /* not again at once */
+    assert_null(strstr(c.warned + 1, "for 14")); /* the interval has doubled */
     pass(&c, 2000);
     assert_non_null(strstr(c.warned, "for 15 s"));
     expect(&c, "");
     ask(&c, 1, "loss", &sum);
     expect(&c, "run loss -> 0 1 2\n");
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-/* 0 waits for 1, 1 waits for 2, and 2 computes: nobody is hopeless. */
-static void test_a_chain_of_waits_with_a_free_end_is_no_deadlock(void **state)
+/* 0 waits for 1, 1 waits for 2, and 2 computes: not a deadlock. */
+static void test_a_chain_of_waits_with_a_running_end_is_not_a_deadlock(void **state)
 {
     static const int64_t first[] = {0, 1}, second[] = {1, 2};
     struct wish set = {.kind = HY_SET_ADD, .splits = first, .split_count = 2, .prescale = 1}, in_set = sum;
@@ -456,7 +456,7 @@ static void test_a_chain_of_waits_with_a_free_end_is_no_deadlock(void **state)
     in_set.set = 1;
     ask(&c, 1, "x", &in_set);
     expect(&c, "run x -> 0 1\n");
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
 static void test_joined_ranks_take_part_in_sums_until_all_have_joined(void **state)
@@ -473,22 +473,22 @@ static void test_joined_ranks_take_part_in_sums_until_all_have_joined(void **sta
     ask(&c, 0, "a", &sum);
     ask(&c, 2, "a", &sum);
     expect(&c, "run a -> 0 1 2\n");
-    ask_by_number(&c, 0, c.last_id);
-    ask_by_number(&c, 2, c.last_id);
-    expect(&c, "run a -> 0 1 2\n"); /* in words: rank 1 never had it */
+    ask_by_id(&c, 0, c.last_id);
+    ask_by_id(&c, 2, c.last_id);
+    expect(&c, "run a -> 0 1 2\n"); /* with the description, which rank 1 does not have */
     ask(&c, 0, "b", &sum);
-    ask(&c, 2, "join", &join); /* rank 0's sum is complete by that */
+    ask(&c, 2, "join", &join); /* completes the sum of rank 0 */
     expect(&c, "run b -> 0 1 2\n");
     ask(&c, 0, "join", &join);
     expect(&c, "run join -> 0 1 2\n");
     assert_int_equal(c.last_answer, 0);
     ask(&c, 0, "a", &sum);
     expect(&c, "");
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-/* Rank 0 has joined, and that comes to nothing since rank 2 leaves: from then on it is asked like the others. */
-static void test_a_join_that_comes_to_nothing_is_none(void **state)
+/* The join of rank 0 is refused since rank 2 leaves: then rank 0 is needed for requests again. */
+static void test_a_refused_join_is_undone(void **state)
 {
     static const int64_t two[] = {0, 1};
     const struct wish add = {.kind = HY_SET_ADD, .prescale = 1, .splits = two, .split_count = 2};
@@ -508,10 +508,10 @@ static void test_a_join_that_comes_to_nothing_is_none(void **state)
     expect(&c, "");
     ask(&c, 0, "x", &of_two);
     expect(&c, "run x -> 0 1\n");
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-static void test_what_was_refused_while_one_had_joined_may_be_tried_again(void **state)
+static void test_a_request_refused_during_a_join_can_be_retried(void **state)
 {
     struct wish broadcast = sum;
     struct chamber c;
@@ -527,11 +527,11 @@ static void test_what_was_refused_while_one_had_joined_may_be_tried_again(void *
     ask(&c, 0, "b", &broadcast);
     ask(&c, 1, "b", &broadcast);
     expect(&c, "run b -> 0 1\n");
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-/* Its word that it waits and the order it waited for have passed each other. */
-static void test_who_takes_it_back_does_not_wait(void **state)
+/* The report that a rank waits and the order for which it waited have crossed each other. */
+static void test_a_rank_can_retract_that_it_waits(void **state)
 {
     Hy__FromRank m = HY__FROM_RANK__INIT;
     struct hy_err err = {0};
@@ -542,7 +542,7 @@ static void test_who_takes_it_back_does_not_wait(void **state)
     wait_for(&c, 1);
     m.body_case = HY__FROM_RANK__BODY_WAITS;
     m.waits = false;
-    assert_int_equal(hy_negotiator_receive(c.council, 1, &m, c.now, &err), 0);
+    assert_int_equal(hy_negotiator_receive(c.negotiator, 1, &m, c.now, &err), 0);
     ask(&c, 0, "x", &sum);
     wait_for(&c, 0);
     pass(&c, 3000);
@@ -550,11 +550,11 @@ static void test_who_takes_it_back_does_not_wait(void **state)
     wait_for(&c, 1);
     pass(&c, 3000);
     expect(&c, "refuse x 35 -> 0\n");
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-/* Rank 1 may still come; it is rank 2 that waits for something else. */
-static void test_the_sentence_blames_who_waits(void **state)
+/* Rank 1 may still request it; rank 2 waits for another request. */
+static void test_a_deadlock_message_names_the_waiting_rank(void **state)
 {
     static const int64_t two[] = {0, 2};
     const struct wish add = {.kind = HY_SET_ADD, .prescale = 1, .splits = two, .split_count = 2};
@@ -575,10 +575,10 @@ static void test_the_sentence_blames_who_waits(void **state)
         pass(&c, 100);
     assert_non_null(strstr(c.said, "refuse x 35 -> 0\n"));
     assert_null(strstr(c.first_why, "rank 1 cannot"));
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-static void test_a_set_with_something_refused_can_be_removed(void **state)
+static void test_a_set_with_a_refused_request_can_be_removed(void **state)
 {
     static const int64_t two[] = {0, 1}, number[] = {1};
     const struct wish add = {.kind = HY_SET_ADD, .prescale = 1, .splits = two, .split_count = 2};
@@ -604,7 +604,7 @@ static void test_a_set_with_something_refused_can_be_removed(void **state)
     for (unsigned r = 0; r < 3; r++)
         ask(&c, r, "out", &out);
     expect(&c, "run out -> 0 1 2\n");
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
 static void test_a_broadcast_from_ranks_that_have_joined_is_refused(void **state)
@@ -619,14 +619,14 @@ static void test_a_broadcast_from_ranks_that_have_joined_is_refused(void **state
     ask(&c, 0, "w", &w);
     expect(&c, "refuse w 74 -> 0\n");
     assert_non_null(strstr(c.last_why, "while rank 1 has joined"));
-    w = sum, w.op = HY_PRODUCT; /* of zeros it would be zero */
+    w = sum, w.op = HY_PRODUCT; /* with zeros the product would be zero */
     ask(&c, 0, "p", &w);
     expect(&c, "refuse p 74 -> 0\n");
     assert_non_null(strstr(c.last_why, "allreduce by product"));
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-static void test_who_has_left_is_not_waited_for(void **state)
+static void test_requests_fail_when_a_member_has_left(void **state)
 {
     struct chamber c;
 
@@ -640,10 +640,10 @@ static void test_who_has_left_is_not_waited_for(void **state)
     assert_int_equal(c.last_missed, 1 + 1);
     ask(&c, 2, "b", &sum);
     expect(&c, "refuse b 103 -> 2\n");
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-static void test_sets_are_checked_numbered_and_reused(void **state)
+static void test_sets_are_validated_numbered_and_reused(void **state)
 {
     static const int64_t some[] = {0, 2}, odd[] = {2, 0}, all[] = {0, 1, 2}, one = 1;
     struct wish add = {.kind = HY_SET_ADD, .splits = some, .split_count = 2, .prescale = 1};
@@ -669,17 +669,17 @@ static void test_sets_are_checked_numbered_and_reused(void **state)
     add.splits = all, add.split_count = 3;
     for (unsigned r = 0; r < 3; r++)
         ask(&c, r, "s", &add);
-    assert_non_null(strstr(c.last_why, "number 0")); /* the world is one */
+    assert_non_null(strstr(c.last_why, "number 0")); /* the world has the same ranks */
     c.said[0] = '\0';
     for (unsigned r = 0; r < 3; r++)
         ask(&c, r, "d", &drop);
     expect(&c, "run d -> 0 1 2\n");
     ask(&c, 0, "x", &in_set);
     expect(&c, "refuse x 22 -> 0\n");
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-static void test_nonsense_is_no_word_of_a_rank(void **state)
+static void test_invalid_messages_are_rejected(void **state)
 {
     struct wish w;
     struct chamber c;
@@ -697,7 +697,7 @@ static void test_nonsense_is_no_word_of_a_rank(void **state)
     assert_int_equal(ask(&c, 2, "a", &sum), -EPROTO);
     assert_int_equal(ask(&c, 0, "a", &sum), 0);
     assert_int_equal(ask(&c, 0, "a", &sum), -EPROTO); /* twice */
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
 static int some_talk(void *arg)
@@ -708,18 +708,18 @@ static int some_talk(void *arg)
     int rc = 0;
 
     (void)arg;
-    c.council = hy_negotiator_new(2, &events, &c);
-    if (!c.council)
+    c.negotiator = hy_negotiator_new(2, &events, &c);
+    if (!c.negotiator)
         return -ENOMEM;
     for (unsigned round = 0; rc == 0 && round < 2; round++)
         for (unsigned r = 0; rc == 0 && r < 2; r++)
             rc = ask(&c, r, "a", &sum);
     (void)err;
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
     return rc;
 }
 
-static void test_without_memory_it_says_so(void **state)
+static void test_out_of_memory_is_reported(void **state)
 {
     (void)state;
     hy_each_fault(HY_SEAM_ALLOC, some_talk, NULL);
@@ -728,31 +728,31 @@ static void test_without_memory_it_says_so(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_all_have_asked_for_runs_in_one_order),
-        cmocka_unit_test(test_what_was_agreed_on_once_has_a_number),
-        cmocka_unit_test(test_disagreement_names_the_tensor_the_ranks_and_what_they_have),
-        cmocka_unit_test(test_the_third_rank_hears_of_a_disagreement_too),
+        cmocka_unit_test(test_requests_run_in_the_same_order_on_all_ranks),
+        cmocka_unit_test(test_a_repeated_request_has_an_id),
+        cmocka_unit_test(test_a_mismatch_names_the_tensor_the_ranks_and_their_values),
+        cmocka_unit_test(test_a_mismatch_is_reported_to_later_ranks),
         cmocka_unit_test(test_rows_of_gathered_tensors_may_differ),
-        cmocka_unit_test(test_splits_of_an_alltoall_reach_everybody),
-        cmocka_unit_test(test_ranks_that_wait_for_different_things_are_told),
-        cmocka_unit_test(test_after_a_deadlock_everybody_begins_anew),
-        cmocka_unit_test(test_the_sentence_says_who_waits_for_what),
-        cmocka_unit_test(test_what_was_hopeless_once_may_be_tried_again),
-        cmocka_unit_test(test_one_who_takes_his_time_is_only_warned_about),
-        cmocka_unit_test(test_stalls_are_named_and_ended_when_the_user_says_so),
-        cmocka_unit_test(test_a_chain_of_waits_with_a_free_end_is_no_deadlock),
+        cmocka_unit_test(test_splits_of_an_alltoall_reach_all_ranks),
+        cmocka_unit_test(test_a_deadlock_is_refused_on_all_ranks),
+        cmocka_unit_test(test_after_a_deadlock_requests_start_fresh),
+        cmocka_unit_test(test_a_deadlock_message_names_ranks_and_requests),
+        cmocka_unit_test(test_a_deadlocked_request_can_be_retried),
+        cmocka_unit_test(test_a_late_rank_only_causes_warnings),
+        cmocka_unit_test(test_stalls_are_reported_and_fail_after_the_limit),
+        cmocka_unit_test(test_a_chain_of_waits_with_a_running_end_is_not_a_deadlock),
         cmocka_unit_test(test_joined_ranks_take_part_in_sums_until_all_have_joined),
-        cmocka_unit_test(test_names_that_never_come_again_use_up_no_numbers),
-        cmocka_unit_test(test_a_join_that_comes_to_nothing_is_none),
-        cmocka_unit_test(test_what_was_refused_while_one_had_joined_may_be_tried_again),
-        cmocka_unit_test(test_who_takes_it_back_does_not_wait),
-        cmocka_unit_test(test_the_sentence_blames_who_waits),
-        cmocka_unit_test(test_a_set_with_something_refused_can_be_removed),
+        cmocka_unit_test(test_names_used_once_get_no_id),
+        cmocka_unit_test(test_a_refused_join_is_undone),
+        cmocka_unit_test(test_a_request_refused_during_a_join_can_be_retried),
+        cmocka_unit_test(test_a_rank_can_retract_that_it_waits),
+        cmocka_unit_test(test_a_deadlock_message_names_the_waiting_rank),
+        cmocka_unit_test(test_a_set_with_a_refused_request_can_be_removed),
         cmocka_unit_test(test_a_broadcast_from_ranks_that_have_joined_is_refused),
-        cmocka_unit_test(test_who_has_left_is_not_waited_for),
-        cmocka_unit_test(test_sets_are_checked_numbered_and_reused),
-        cmocka_unit_test(test_nonsense_is_no_word_of_a_rank),
-        cmocka_unit_test(test_without_memory_it_says_so),
+        cmocka_unit_test(test_requests_fail_when_a_member_has_left),
+        cmocka_unit_test(test_sets_are_validated_numbered_and_reused),
+        cmocka_unit_test(test_invalid_messages_are_rejected),
+        cmocka_unit_test(test_out_of_memory_is_reported),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
