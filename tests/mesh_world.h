@@ -134,7 +134,7 @@ static void run_threads(struct world *w)
     close(w->told);
 }
 
-/* Runs a body on so many ranks; all must come through. */
+/* Runs a body on that many ranks; all must succeed. */
 static inline void all_ranks(unsigned size, int (*body)(struct rank *r), void *arg)
 {
     struct world w;

@@ -83,7 +83,7 @@ static void test_a_request_with_waits_next_runs_without_a_wait(void **state)
     run_ranks(3, 3, wait_next_or_not, NULL);
 }
 
-/* Each of two ranks starts a request that the other starts later, and polls for longer than a blocked rank could wait. */
+/* Two ranks start requests in opposite order, and poll for longer than blocked ranks could wait. */
 static void poll_crosswise(struct rank *r)
 {
     float in = 1, outs[2];

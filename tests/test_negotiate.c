@@ -145,7 +145,8 @@ static void pass(struct chamber *c, int64_t ms)
         hy_negotiator_tick(c->negotiator, c->now);
 }
 
-static const struct wish sum = {.kind = HY_ALLREDUCE, .type = HY_F32, .op = HY_SUM, .dims = {4, 5}, .dim_count = 2, .prescale = 1};
+static const struct wish sum = {.kind = HY_ALLREDUCE, .type = HY_F32, .op = HY_SUM, .dims = {4, 5}, .dim_count = 2,
+                                .prescale = 1};
 static const struct wish barrier = {.kind = HY_BARRIER, .prescale = 1};
 static const struct wish join = {.kind = HY_JOIN, .prescale = 1};
 
@@ -351,7 +352,8 @@ static void test_a_deadlock_message_names_ranks_and_requests(void **state)
         wait_for(&c, r);
     pass(&c, 1000);
     assert_non_null(strstr(c.said, "refuse a 35 -> 0\nrefuse a 35 -> 2\n"));
-    assert_string_equal(c.last_why, "deadlock: tensor 'end' (barrier): rank 1 requested it, but rank 0 cannot: it waits for "
+    assert_string_equal(c.last_why, "deadlock: tensor 'end' (barrier): rank 1 requested it, but rank 0 cannot: "
+                                    "it waits for "
                                     "'a' (allreduce)");
     hy_negotiator_free(c.negotiator);
 }
@@ -390,7 +392,8 @@ static void test_stalls_are_reported_and_fail_after_the_limit(void **state)
     assert_non_null(strstr(c.warned, "rank 1: no request for 'loss' (allreduce) for 2 s"));
     assert_string_equal(c.failed, "");
     pass(&c, 1000);
-    assert_non_null(strstr(c.failed, "rank 1: no request for 'loss' (allreduce) for 3 s; rank 0 waits for it; the training ends"));
+    assert_non_null(strstr(c.failed, "rank 1: no request for 'loss' (allreduce) for 3 s; rank 0 waits for it; "
+                                     "the training ends"));
     hy_negotiator_free(c.negotiator);
     open_chamber(&c, 2);
     hy_negotiator_set_stall_limits(c.negotiator, &silent);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The memory shared by the ranks of one agent, apart from collectives: sets, pipes, bells, failed waits, errors of open. */
+/* The memory shared by the ranks of one agent, apart from collectives: sets, pipes, bells, failed waits, errors. */
 #include "shm_world.h"
 
 #include <signal.h>

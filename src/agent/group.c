@@ -2,9 +2,9 @@
 /*
  * Relays messages between the driver and the ranks of a training on this machine.
  *
- * A rank joins on the socket of `hopyard report` and keeps the connection open, on which it receives the roster when all
- * ranks have joined, and later the loss of a rank. The agent decides nothing. It creates the memory that its ranks share
- * (one memfd for each generation, which they open through /proc), reports the death of a rank at once, and drops
+ * A rank joins on the socket of `hopyard report` and keeps the connection open, on which it receives the roster when
+ * all ranks have joined, and later the loss of a rank. The agent decides nothing. It creates the memory that its ranks
+ * share (one memfd for each generation, which they open through /proc), reports the death of a rank at once, and drops
  * messages for an earlier join of a rank: one that joins again waits for a new roster.
  */
 #include <errno.h>
@@ -338,7 +338,8 @@ void hy_agent_group_deliver(struct agent *a, const Hy__GroupWord *word)
     if (t && t->member.node && is_for_a_node(word))
         send_word(t, t->member.node, &copy);
     else if (!t || !t->member.conn || !is_current(t, word))
-        hy_info_limited("dropped a group message without a recipient trial=%llu attempt=%u kind=%d", (unsigned long long)word->trial,
+        hy_info_limited("dropped a group message without a recipient trial=%llu attempt=%u kind=%d",
+                        (unsigned long long)word->trial,
                         word->attempt, (int)word->body_case);
     else if (word->body_case == HY__GROUP_WORD__BODY_ROSTER)
         send_roster(t, word);

@@ -30,7 +30,7 @@ struct hy_comm_member {
 struct hy_comm_spec {
     unsigned rank, size;
     const struct hy_comm_member *members; /* by rank; local ranks of a host are numbered in this order */
-    int shm_fd;                           /* of hy_shm_reserve(); remains the caller's; -1: the only rank of this host */
+    int shm_fd;                           /* of hy_shm_reserve(); remains the caller's; -1: single rank of a host */
     int listen_fd;                        /* taken; -1: a single host */
     uint8_t key[HY_MESH_KEY_SIZE];
     struct hy_waiter waiter;              /* taken; its bell is closed with the communicator, its watch_fd is not */

@@ -5,7 +5,7 @@
 
 #include "collective/comm/comm.h"
 
-/* Buffered data of the control channel with one other rank: not accepted yet by the pipe, not received by the caller. */
+/* The control channel with one other rank: data that the pipe has not accepted, or the caller has not received. */
 struct control_channel {
     struct hy_buf out, in;
     bool dropped; /* the rank has left in order */

@@ -46,7 +46,7 @@ static int share_here(struct hy_set *s, void *out, size_t count, enum hy_type ty
     return 0;
 }
 
-/* The ranks of our lane, for mesh.h. */
+/* The ranks of this lane, for mesh.h. */
 static const unsigned *lane_peers(struct hy_set *s)
 {
     for (unsigned h = 0; h < s->host_count; h++)

@@ -12,7 +12,8 @@ static const struct negotiator_set *set_of(const struct hy_negotiator *c, const 
     return &c->sets[m->ask->set];
 }
 
-void hy_negotiator_list_ranks(const struct hy_negotiator *c, const struct pending_request *m, bool ready, char *text, size_t size)
+void hy_negotiator_list_ranks(const struct hy_negotiator *c, const struct pending_request *m, bool ready, char *text,
+                              size_t size)
 {
     const struct negotiator_set *set = set_of(c, m);
     unsigned total = 0, shown = 0;
@@ -135,7 +136,8 @@ static bool check_deadlock(struct hy_negotiator *c, struct pending_request *m, i
     return false;
 }
 
-static void describe_stall(const struct hy_negotiator *c, const struct pending_request *m, int64_t now, char *text, size_t size)
+static void describe_stall(const struct hy_negotiator *c, const struct pending_request *m, int64_t now, char *text,
+                           size_t size)
 {
     char missing[160], waiting[160];
 
@@ -165,8 +167,8 @@ static bool fail_if_stalled(struct hy_negotiator *c, const struct pending_reques
     if (!limit || now - m->since < limit || m->ask->kind == HY_JOIN)
         return false;
     describe_stall(c, m, now, text, sizeof text);
-    snprintf(sentence, sizeof sentence, "%s; the training ends after %lld s (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS)", text,
-             (long long)limit / 1000);
+    snprintf(sentence, sizeof sentence, "%s; the training ends after %lld s (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS)",
+             text, (long long)limit / 1000);
     c->events->fail(c->arg, sentence);
     return true;
 }

@@ -48,7 +48,7 @@ int hy_host_id(char id[HY_HOST_ID], struct hy_err *err)
     if (rc == 0)
         rc = namespace_of("/proc/self/ns/pid", &pids);
     if (rc < 0 || !hy_buf_cstr(&boot))
-        return hy_err_sys(err, rc < 0 ? rc : -ENOMEM, "cannot read the boot ID and the namespaces of this machine from /proc");
+        return hy_err_sys(err, rc < 0 ? rc : -ENOMEM, "cannot read boot ID and namespaces from /proc");
     if (gethostname(name, sizeof name - 1) < 0)
         return hy_err_sys(err, -errno, "cannot get this machine's name");
     for (char *c = name; *c; c++)

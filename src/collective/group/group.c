@@ -141,8 +141,8 @@ static int check_splits(const struct hy_request *r, unsigned members, struct hy_
         return hy_err_set(err, -EINVAL, "tensor '%s' has %zu splits for %u ranks", r->name, r->split_count, members);
     if (!r->splits && rows % (int64_t)members)
         return hy_err_set(err, -EINVAL,
-                          "tensor '%s' has %lld rows, which cannot be divided equally among %u ranks; pass splits", r->name,
-                          (long long)rows, members);
+                          "tensor '%s' has %lld rows, which cannot be divided equally among %u ranks; pass splits",
+                          r->name, (long long)rows, members);
     for (unsigned i = 0; r->splits && i < members; i++)
         if (r->splits[i] < 0 || __builtin_add_overflow(sum, r->splits[i], &sum))
             return hy_err_set(err, -EINVAL, "tensor '%s': splits must not be negative", r->name);
@@ -179,7 +179,8 @@ static int check_length(const struct hy_request *r, struct hy_err *err)
     for (size_t i = 0; i < r->tensor_count; i++)
         bytes += 8 + 10 * (size_t)r->tensors[i].dim_count;
     if (bytes > DESCRIPTION_MAX)
-        return hy_err_set(err, -EINVAL, "'%.100s': the description of a request of %zu tensors takes %zu bytes; split the request",
+        return hy_err_set(err, -EINVAL,
+                          "'%.100s': the description of a request of %zu tensors takes %zu bytes; split the request",
                           r->name, r->tensor_count, bytes);
     return 0;
 }
@@ -356,7 +357,7 @@ int hy_group_poll_for(struct hy_group *g, int64_t ticket, int timeout_ms)
     pthread_mutex_lock(&g->lock);
     g->polled_ms = hy_clock_ms();
     if (!is_done(g, ticket) && timeout_ms)
-        (void)pthread_cond_timedwait(&g->over, &g->lock, &by); /* the result does not matter: is_done is checked below */
+        (void)pthread_cond_timedwait(&g->over, &g->lock, &by); /* is_done is checked in any case */
     else if (!is_done(g, ticket))
         progress_inline(g, ticket);
     over = is_done(g, ticket);
@@ -465,7 +466,8 @@ static int start_wanted_timeline(struct hy_group *g, struct hy_err *err)
     rc = hy_group_timeline_start(g, path, mark, err);
     if (rc != -ENOENT || !own)
         return rc;
-    name = strrchr(path, '/'); /* this machine has no such directory; files in the trial's directory are copied to the driver */
+    /* This machine has no such directory; files in the trial's directory are copied to the driver. */
+    name = strrchr(path, '/');
     below = hy_path_join(own, name ? name + 1 : path);
     return below ? hy_group_timeline_start(g, below, mark, err) : hy_err_oom(err);
 }

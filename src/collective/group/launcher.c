@@ -28,7 +28,8 @@ static const struct kind {
     {"mpirun", "OMPI_COMM_WORLD_RANK", {"OMPI_COMM_WORLD_SIZE"}, {"OMPI_COMM_WORLD_LOCAL_SIZE"}, {NULL}},
     {"mpirun", "MV2_COMM_WORLD_RANK", {"MV2_COMM_WORLD_SIZE"}, {"MV2_COMM_WORLD_LOCAL_SIZE"}, {NULL}},
     {"mpirun", "PMI_RANK", {"PMI_SIZE"}, {"MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"}, {NULL}},
-    {"srun", "SLURM_PROCID", {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"}, {NULL}, {"SLURM_STEP_NUM_NODES", "SLURM_NNODES"}},
+    {"srun", "SLURM_PROCID", {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"}, {NULL},
+     {"SLURM_STEP_NUM_NODES", "SLURM_NNODES"}},
 };
 
 /* ---- numbers ---------------------------------------------------------------------------- */
@@ -131,13 +132,17 @@ int hy_launcher_refuse(const struct hy_launcher *l, const char *why, struct hy_e
 
     why = why ? why : "";
     if (strcmp(l->name, "srun") == 0)
-        return hy_err_set(err, -ENOTSUP, "srun has started %u ranks on several machines, and offers neither PMIx nor PMI-2 "
-                          "by which they could find each other%s%s%s; use `srun --mpi=pmix` or `--mpi=pmi2`, or let hopyard "
-                          "start them: horovodrun -np %u -H \"$(scontrol show hostnames | sed 's/$/:%u/' | paste -sd,)\" "
-                          "python …", l->size, open, why, close, l->size, each);
-    return hy_err_set(err, -ENOTSUP, "%s has started %u ranks on several machines (%u here), and offers neither PMIx nor "
-                      "PMI-2 by which they could find each other%s%s%s; let hopyard start them, by ssh: horovodrun -np %u -H "
-                      "HOST1:%u,HOST2:%u python …", l->name, l->size, each, open, why, close, l->size, each, each);
+        return hy_err_set(err, -ENOTSUP,
+                          "srun has started %u ranks on several machines, and offers neither PMIx nor PMI-2 "
+                          "by which they could find each other%s%s%s; use `srun --mpi=pmix` or `--mpi=pmi2`, "
+                          "or let hopyard start them: horovodrun -np %u "
+                          "-H \"$(scontrol show hostnames | sed 's/$/:%u/' | paste -sd,)\" python …",
+                          l->size, open, why, close, l->size, each);
+    return hy_err_set(err, -ENOTSUP,
+                      "%s has started %u ranks on several machines (%u here), and offers neither PMIx nor PMI-2 "
+                      "by which they could find each other%s%s%s; let hopyard start them, by ssh: "
+                      "horovodrun -np %u -H HOST1:%u,HOST2:%u python …",
+                      l->name, l->size, each, open, why, close, l->size, each, each);
 }
 
 static int check_hosts(const struct kind *k, struct hy_launcher *l, struct hy_err *err)
@@ -163,8 +168,8 @@ static int read_kind(const struct kind *k, struct hy_launcher *l, struct hy_err 
     if (!size && strcmp(k->name, "srun") == 0)
         return 0; /* a batch script without tasks */
     if (!size)
-        return hy_err_set(err, -EINVAL, "%s is set, but %s is not; set both, or start the ranks by `hopyard train`", k->rank,
-                          k->sizes[0]);
+        return hy_err_set(err, -EINVAL, "%s is set, but %s is not; set both, or start the ranks by `hopyard train`",
+                          k->rank, k->sizes[0]);
     rc = number(k->rank, &l->rank, err);
     if (rc == 0)
         rc = number(size, &l->size, err);

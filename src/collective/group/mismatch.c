@@ -79,7 +79,8 @@ bool hy_negotiator_is_mismatch(const struct pending_request *m, unsigned rank, c
         hy_err_set(ret, -EBADMSG, "tensor '%s': ranks disagree on its type: rank %u has %s, rank %u has %s", a->name,
                    m->first, hy_type_name(a->type), rank, hy_type_name(b->type));
     else if (a->n_tensors != b->n_tensors)
-        hy_err_set(ret, -EBADMSG, "group '%s': ranks disagree on the number of tensors: rank %u has %zu, rank %u has %zu",
+        hy_err_set(ret, -EBADMSG,
+                   "group '%s': ranks disagree on the number of tensors: rank %u has %zu, rank %u has %zu",
                    a->name, m->first, a->n_tensors, rank, b->n_tensors);
     else if ((i = first_shape_mismatch(a, b)) >= 0) {
         shape_text(a, (size_t)i, one, sizeof one);
@@ -94,7 +95,8 @@ bool hy_negotiator_is_mismatch(const struct pending_request *m, unsigned rank, c
                    m->first, a->root, rank, b->root);
     else if (a->prescale != b->prescale || a->postscale != b->postscale)
         hy_err_set(ret, -EBADMSG,
-                   "tensor '%s': ranks disagree on the scale: rank %u has %g before and %g after, rank %u has %g and %g",
+                   "tensor '%s': ranks disagree on the scale: rank %u has %g before and %g after, "
+                   "rank %u has %g and %g",
                    a->name, m->first, a->prescale, a->postscale, rank, b->prescale, b->postscale);
     else if (a->kind != HY_ALLTOALL && !is_same_array(a->splits, a->n_splits, b->splits, b->n_splits))
         hy_err_set(ret, -EBADMSG, "%s: ranks %u and %u specify different ranks", hy_kind_name(a->kind), m->first,

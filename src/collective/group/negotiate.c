@@ -65,7 +65,7 @@ static int add_set(struct hy_negotiator *c, const Hy__Ask *ask, struct hy_err *e
     while (slot < HY_SETS_MAX && c->sets[slot].count)
         slot++;
     if (slot == HY_SETS_MAX)
-        return hy_err_set(err, -EINVAL, "there are already %u process sets, which is the maximum; remove one", HY_SETS_MAX);
+        return hy_err_set(err, -EINVAL, "there are already %u process sets, the maximum; remove one", HY_SETS_MAX);
     c->sets[slot].members = hy_calloc(ask->n_splits, sizeof *c->sets[slot].members);
     if (!c->sets[slot].members)
         return hy_err_oom(err);
@@ -149,7 +149,8 @@ static uint32_t known_id(const struct hy_negotiator *c, uint64_t key, const Hy__
     return id && (c->known[id] == ask || hy_negotiator_is_same(c->known[id], ask)) ? id : 0;
 }
 
-static struct pending_request *add_pending(struct hy_negotiator *c, uint64_t key, unsigned rank, const Hy__Ask *ask, int64_t now)
+static struct pending_request *add_pending(struct hy_negotiator *c, uint64_t key, unsigned rank, const Hy__Ask *ask,
+                                           int64_t now)
 {
     unsigned members = c->sets[ask->set].count;
     struct pending_request *m = hy_calloc(1, sizeof *m);
@@ -157,7 +158,8 @@ static struct pending_request *add_pending(struct hy_negotiator *c, uint64_t key
     if (!m)
         return NULL;
     *m = (struct pending_request){.key = key, .id = known_id(c, key, ask), .ask = ask, .first = rank, .since = now,
-                         .deadlocked_since = -1, .warn_at = now + c->stall_limits.warn_ms, .warned_after = c->stall_limits.warn_ms,
+                         .deadlocked_since = -1, .warn_at = now + c->stall_limits.warn_ms,
+                         .warned_after = c->stall_limits.warn_ms,
                          .table_width = table_width(c, ask)};
     hy_list_init(&m->link);
     m->asked = hy_calloc(members, sizeof *m->asked);
@@ -220,7 +222,7 @@ static void send_refusal(struct hy_negotiator *c, const struct pending_request *
     send_to(c, &rank, 1, &message);
 }
 
-/* An acknowledgment, so that a waiting rank can tell a late peer from a dead rank 0. */
+/* An acknowledgment, so that a waiting rank can distinguish a late peer from a dead rank 0. */
 static void send_heard(struct hy_negotiator *c, unsigned rank)
 {
     Hy__ToRank message = HY__TO_RANK__INIT;
@@ -407,7 +409,8 @@ static bool find_obstacle(const struct hy_negotiator *c, const Hy__Ask *ask, uin
         const struct negotiator_rank *r = &c->ranks[set->members[i]];
 
         if (r->left) {
-            hy_err_set(ret, -ECONNABORTED, "'%s' (%s): rank %u has left the group: its program has called shutdown or ended",
+            hy_err_set(ret, -ECONNABORTED,
+                       "'%s' (%s): rank %u has left the group: its program has called shutdown or ended",
                        ask->name, hy_kind_name(ask->kind), set->members[i]);
             *ret_missed = set->members[i] + 1;
             return true;
@@ -475,7 +478,8 @@ static void refuse_nonmember(struct hy_negotiator *c, unsigned rank, const Hy__A
 {
     struct pending_request m = {.ask = ask, .refused = -EINVAL};
 
-    m.why = hy_asprintf("'%s': rank %u is not a member of process set %u, or the set was removed", ask->name, rank, ask->set);
+    m.why = hy_asprintf("'%s': rank %u is not a member of process set %u, or the set was removed", ask->name, rank,
+                        ask->set);
     send_refusal(c, &m, rank);
     free(m.why);
 }
@@ -513,7 +517,8 @@ static int receive_ask(struct hy_negotiator *c, unsigned rank, const Hy__Ask *sa
     return 0;
 }
 
-int hy_negotiator_receive(struct hy_negotiator *c, unsigned rank, const Hy__FromRank *message, int64_t now, struct hy_err *err)
+int hy_negotiator_receive(struct hy_negotiator *c, unsigned rank, const Hy__FromRank *message, int64_t now,
+                          struct hy_err *err)
 {
     struct negotiator_rank *r;
 

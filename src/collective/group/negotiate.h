@@ -8,7 +8,7 @@
  *
  * It also detects deadlocks. A rank *waits* when one of its threads has been blocked for a while without progress. A
  * request that only waiting ranks could complete, each of which waits for a deadlocked request itself, is refused; the
- * message names the ranks and requests. A rank that is only late (it computes, reads data, is stopped) causes a warning.
+ * message names the ranks and requests. A rank that is only late (computing, reading data, stopped) causes a warning.
  *
  * Pure: no clock, no I/O, no threads. Messages are parsed by protobuf before, and validated here.
  */

@@ -75,6 +75,7 @@ void hy_negotiator_refuse(struct hy_negotiator *c, struct pending_request *m, in
 
 const char *hy_kind_name(uint32_t kind); /* "allreduce" */
 /* Writes "ranks 1, 3 and 4" (or "ranks 1, 3, ... and 12 more"): the members for which is_ready equals `ready`. */
-void hy_negotiator_list_ranks(const struct hy_negotiator *c, const struct pending_request *m, bool ready, char *text, size_t size);
+void hy_negotiator_list_ranks(const struct hy_negotiator *c, const struct pending_request *m, bool ready, char *text,
+                              size_t size);
 
 #endif

@@ -195,7 +195,8 @@ static int broadcast(const struct order *o)
     while (root < o->set->count && o->set->members[root] != o->root)
         root++;
     if (root == o->set->count)
-        return hy_err_set(o->err, -EINVAL, "tensor '%s': rank %u, the root of the broadcast, is not a member of the process set",
+        return hy_err_set(o->err, -EINVAL,
+                          "tensor '%s': rank %u, the root of the broadcast, is not a member of the process set",
                           o->w->request.name, o->root);
     for (size_t i = 0; rc == 0 && i < o->tensor_count; i++) {
         struct hy_tensor *t = &o->w->tensors[i];
@@ -272,7 +273,9 @@ static int scatter_tensor(const struct order *o, size_t tensor, size_t *counts)
 
     for (unsigned m = 0; m < members; m++)
         counts[m] = (size_t)(each + (m < extra)) * row;
-    return rc < 0 ? rc : hy_set_reducescatter(o->set->set, t->in, out, counts, o->type, o->op, o->prescale, o->postscale);
+    if (rc < 0)
+        return rc;
+    return hy_set_reducescatter(o->set->set, t->in, out, counts, o->type, o->op, o->prescale, o->postscale);
 }
 
 static int reducescatter(const struct order *o)

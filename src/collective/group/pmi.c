@@ -55,7 +55,8 @@ struct pmix {
     int (*put)(uint8_t scope, const char *key, struct pmix_value *value);
     int (*commit)(void);
     int (*fence)(const struct pmix_process *processes, size_t count, const void *info, size_t n);
-    int (*get)(const struct pmix_process *process, const char *key, const void *info, size_t n, struct pmix_value **ret);
+    int (*get)(const struct pmix_process *process, const char *key, const void *info, size_t n,
+               struct pmix_value **ret);
     int (*finalize)(const void *info, size_t n);
     const char *(*error_string)(int status);
 };
@@ -117,7 +118,8 @@ struct pmi2 {
 
 static int pmi2_failed(const char *call, int status, struct hy_err *err)
 {
-    return hy_err_set(err, -EIO, "PMI-2 of the launcher did not transfer the address of rank 0: %s: error %d", call, status);
+    return hy_err_set(err, -EIO, "PMI-2 of the launcher did not transfer the address of rank 0: %s: error %d", call,
+                      status);
 }
 
 static int pmi2_exchange(const struct pmi2 *p, struct exchange *x)

@@ -61,7 +61,8 @@ static void fail(struct hy_group *g, const struct hy_err *err)
 static void send_to_rank_0(struct hy_group *g, const Hy__FromRank *message)
 {
     struct hy_err err = {0};
-    int rc = g->negotiator ? hy_negotiator_receive(g->negotiator, 0, message, hy_clock_ms(), &err) : send_to(g, 0, &message->base);
+    int rc = g->negotiator ? hy_negotiator_receive(g->negotiator, 0, message, hy_clock_ms(), &err)
+                           : send_to(g, 0, &message->base);
 
     if (rc < 0 && !err.code)
         err = *hy_comm_error(g->comm);
@@ -618,7 +619,7 @@ static bool has_sets_without_us(const struct hy_group *g)
     return false;
 }
 
-/* Messages of peers cannot lead to an order while this rank has no pending request: until then they need not wake it. */
+/* Messages of peers cannot lead to an order while this rank has no pending request, so they need not wake it. */
 static bool needs_peers(const struct hy_group *g)
 {
     return g->asked_count || (g->negotiator && has_sets_without_us(g));
@@ -746,7 +747,8 @@ static void request_short_slices(void)
         int32_t nice;
         uint32_t priority;
         uint64_t runtime, deadline, period;
-    } attributes = {.size = sizeof attributes, .policy = SCHED_OTHER, .nice = getpriority(PRIO_PROCESS, 0), .runtime = SLICE_NS};
+    } attributes = {.size = sizeof attributes, .policy = SCHED_OTHER, .nice = getpriority(PRIO_PROCESS, 0),
+                    .runtime = SLICE_NS};
 
     (void)syscall(SYS_sched_setattr, 0, &attributes, 0);
 }
@@ -773,7 +775,7 @@ void *hy_group_progress(void *arg)
     return NULL;
 }
 
-/* ---- progress by a waiting thread --------------------------------------------------------------------------------------- */
+/* ---- progress by a waiting thread ---------------------------------------------------------------- */
 
 /* The group's thread keeps sleeping unless there is work left. */
 static void return_to_thread(struct hy_group *g)

@@ -146,8 +146,9 @@ static void connection_lost(struct server *s, struct conn *c)
     if (!missed)
         return;
     if (remote)
-        snprintf(why, sizeof why, "rank %d on %s has ended, or its machine cannot be reached, while the others were still "
-                 "training", rank, host);
+        snprintf(why, sizeof why,
+                 "rank %d on %s has ended, or its machine cannot be reached, while the others were still training",
+                 rank, host);
     else
         snprintf(why, sizeof why, "rank %d has ended while the others were still training", rank);
     send_lost_to_all(s, (unsigned)rank, why);
@@ -544,8 +545,8 @@ static void report_missing(struct server *s, int64_t now)
         if (missing++ < 8)
             at += (size_t)snprintf(list + at, sizeof list - at, "%s%u", at ? ", " : "", r);
     }
-    fprintf(stderr, "[hopyard] waiting for %u of %u ranks, which have not called init for %lld s: %s%s\n", missing, s->size,
-            (long long)(now - s->asked_ms) / 1000, list, missing > 8 ? ", …" : "");
+    fprintf(stderr, "[hopyard] waiting for %u of %u ranks, which have not called init for %lld s: %s%s\n", missing,
+            s->size, (long long)(now - s->asked_ms) / 1000, list, missing > 8 ? ", …" : "");
     s->report_after *= 2;
     s->report_ms = now + s->report_after;
 }

@@ -30,7 +30,7 @@
 #define RETRY_MS 50         /* between two attempts to reach rank 0 */
 #define NOTICE_MS 5000  /* before a rank prints that it waits for rank 0 */
 #define LOSS_NOTICE_MS 2000       /* for the report of a loss that is visible otherwise */
-#define DIALS_MAX 20       /* attempts to reach rank 0 on another machine, which may drop this rank when it has too many connections */
+#define DIALS_MAX 20       /* to rank 0 on another machine, which drops connections when it has too many */
 
 struct hy_rendezvous {
     struct hy_agent_client agent; /* or rank 0's server */
@@ -257,7 +257,8 @@ static bool should_give_up(void *arg)
     struct hy_rendezvous *r = arg;
 
     if (r->notice_ms && hy_clock_ms() > r->notice_ms) {
-        fprintf(stderr, "[hopyard] rank %u waits until all %u ranks have called init\n", r->launcher.rank, r->launcher.size);
+        fprintf(stderr, "[hopyard] rank %u waits until all %u ranks have called init\n", r->launcher.rank,
+                r->launcher.size);
         r->notice_ms = 0;
     }
     return is_timed_out(r) || (r->give_up && r->give_up(r->arg));
@@ -283,7 +284,9 @@ static int find_endpoint(struct hy_rendezvous *r, const char *path, struct hy_er
 
         rc = hy_launcher_refuse(&r->launcher, why.text, err);
     } else if (rc == 0 && hy_endpoint_parse(text, &found) < 0)
-        rc = hy_err_set(err, -EPROTO, "%s transferred an invalid address of rank 0; do all ranks have the same version of hopyard?", r->launcher.name);
+        rc = hy_err_set(err, -EPROTO,
+                        "%s transferred an invalid address of rank 0; do all ranks have the same version of hopyard?",
+                        r->launcher.name);
     if (rc == 0) {
         endpoint = found;
         endpoint_owner = getpid();
@@ -538,7 +541,7 @@ void hy_rendezvous_note(struct hy_rendezvous *r, const char *text)
         return;
     word.body_case = HY__GROUP_WORD__BODY_NOTE;
     word.note = (char *)text;
-    (void)hy_agent_client_send_word(&r->agent, &word); /* an agent that cannot receive it is about to end this process */
+    (void)hy_agent_client_send_word(&r->agent, &word); /* a failed agent ends this process anyway */
 }
 
 void hy_rendezvous_fail(struct hy_rendezvous *r, const char *why)
@@ -550,7 +553,7 @@ void hy_rendezvous_fail(struct hy_rendezvous *r, const char *why)
     r->over = true;
     word.body_case = HY__GROUP_WORD__BODY_FAILED;
     word.failed = (char *)why;
-    (void)hy_agent_client_send_word(&r->agent, &word); /* an agent that cannot receive it is about to end this process */
+    (void)hy_agent_client_send_word(&r->agent, &word); /* a failed agent ends this process anyway */
 }
 
 void hy_rendezvous_report_missed(struct hy_rendezvous *r, unsigned rank)
@@ -562,7 +565,7 @@ void hy_rendezvous_report_missed(struct hy_rendezvous *r, unsigned rank)
     r->missed = true;
     word.body_case = HY__GROUP_WORD__BODY_MISSED;
     word.missed = rank;
-    (void)hy_agent_client_send_word(&r->agent, &word); /* an agent that cannot receive it is about to end this process */
+    (void)hy_agent_client_send_word(&r->agent, &word); /* a failed agent ends this process anyway */
 }
 
 int hy_rendezvous_leave(struct hy_rendezvous *r)

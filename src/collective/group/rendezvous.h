@@ -28,7 +28,7 @@ void hy_rendezvous_note(struct hy_rendezvous *r, const char *text);
 void hy_rendezvous_on_wait(struct hy_rendezvous *r, void (*tick)(void *arg), void *arg);
 /* From any thread: all waits of the communicator fail soon. */
 void hy_rendezvous_cancel(struct hy_rendezvous *r);
-/* This rank cannot continue: the agent reports `why` to the others, unless the agent itself has reported the failure. */
+/* This rank cannot continue: the agent reports `why` to the others, unless it has reported the failure itself. */
 void hy_rendezvous_fail(struct hy_rendezvous *r, const char *why);
 /* This rank needs a rank that has left, which is the cause if this process fails now. Not from two threads at once. */
 void hy_rendezvous_report_missed(struct hy_rendezvous *r, unsigned rank);

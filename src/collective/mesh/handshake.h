@@ -45,7 +45,7 @@ void hy_handshake_dial(struct hy_handshake *h, const uint8_t *key, uint32_t rank
 void hy_handshake_accept(struct hy_handshake *h, const uint8_t *key, uint32_t rank, uint32_t size,
                          uint32_t channels, const uint8_t nonce[HY_HANDSHAKE_NONCE]);
 
-/* How many bytes it may be given now: what lies behind is not its own. */
+/* How many bytes it can take now; further bytes do not belong to the handshake. */
 size_t hy_handshake_needed(const struct hy_handshake *h);
 /*
  * Processes n <= hy_handshake_needed() bytes. 0: more is needed; 1: the peer is authenticated (`out` must still be

@@ -91,7 +91,7 @@ static int fresh_nonce(uint8_t nonce[HY_HANDSHAKE_NONCE])
     return 0;
 }
 
-/* Takes `fd`, always. NULL: *ret_code says why. */
+/* Takes `fd` in any case. NULL on failure, with the error in *ret_code. */
 static struct connection *connection_new(struct hy_mesh *m, int fd, int *ret_code)
 {
     struct connection *c = hy_calloc(1, sizeof *c);

@@ -248,7 +248,8 @@ static int copy_own(struct hy_mesh *m, const struct hy_transfer *sends, size_t s
         while (to < receive_count && (receives[to].peer != m->rank || receives[to].n == 0))
             to++;
         if (to == receive_count || receives[to].n != sends[from].n)
-            return hy_err_set(&m->waiter->failed, -EINVAL, "rank %u sends a message to itself that it does not receive", m->rank);
+            return hy_err_set(&m->waiter->failed, -EINVAL, "rank %u sends a message to itself that it does not receive",
+                              m->rank);
         if (sends[from].bytes != receives[to].bytes)
             memmove(receives[to].bytes, sends[from].bytes, sends[from].n);
         to++;
@@ -287,7 +288,8 @@ int hy_mesh_exchange(struct hy_mesh *m, const struct hy_transfer *sends, size_t 
     if (m->waiter->failed.code < 0)
         return m->waiter->failed.code;
     if (!peers_exist(m, sends, send_count) || !peers_exist(m, receives, receive_count))
-        return hy_err_set(&m->waiter->failed, -EINVAL, "an exchange with a rank that does not exist among %u ranks", m->size);
+        return hy_err_set(&m->waiter->failed, -EINVAL, "an exchange with a rank that does not exist among %u ranks",
+                          m->size);
     if (send_count + receive_count > 8) {
         flows = many = hy_calloc(send_count + receive_count, HY_MESH_STREAMS * sizeof *many);
         if (!many)

@@ -62,7 +62,7 @@ struct hy_mesh_stream {
     int fd;                /* -1: none yet */
     bool can_read, can_write;
     bool requested;        /* being connected: this rank dials, or the peer will */
-    struct hy_mesh_dial *dial;  /* NULL: not being dialled */
+    struct hy_mesh_dial *dial;  /* NULL: not being dialed */
 };
 
 struct hy_mesh_link {
@@ -82,7 +82,7 @@ struct hy_mesh {
     struct hy_waiter *waiter;
     struct hy_mesh_link *links;                      /* by rank */
     struct hy_list active;                      /* streams with flows */
-    struct hy_list dials;                       /* of streams that we dial */
+    struct hy_list dials;                       /* streams being dialed */
     struct hy_list incoming, outgoing, closed;  /* connections in their handshake; those to be freed */
     unsigned incoming_count;
     bool may_accept;
@@ -110,7 +110,8 @@ void hy_mesh_peer_failed(struct hy_mesh *m, unsigned peer, int code);
 /* Fails the mesh: waits up to a second for the driver to report which rank died first, then uses the recorded failure.
  * Returns waiter->failed.code. */
 int hy_mesh_fail(struct hy_mesh *m);
-uint8_t *hy_mesh_scratch(struct hy_mesh *m, size_t n); /* valid until the next call; NULL: out of memory, with waiter->failed set */
+/* Valid until the next call; NULL: out of memory, with waiter->failed set. */
+uint8_t *hy_mesh_scratch(struct hy_mesh *m, size_t n);
 /* Takes an authenticated connection. 0 or -Exxx (then it remains the caller's). */
 int hy_mesh_stream_open(struct hy_mesh *m, struct hy_mesh_stream *s, int fd);
 static inline struct hy_mesh_stream *hy_mesh_stream_of(struct hy_mesh *m, unsigned peer, unsigned channel)

@@ -56,7 +56,7 @@ static void combine(struct whole *w, bool other_first)
     hy_reduce(w->buf, sources, 2, w->elements, w->type, w->op);
 }
 
-/* With `extra` peers beyond a power of two, each odd one of the first 2 * extra is represented by the peer before it. */
+/* With `extra` peers beyond a power of two, odd ones of the first 2 * extra are represented by the peer before. */
 static unsigned actor_peer(unsigned actor, unsigned extra)
 {
     return actor < extra ? 2 * actor : actor + extra;
@@ -169,7 +169,7 @@ static void post_contributions(struct hy_mesh *m, struct sliced *s, const unsign
     }
 }
 
-/* A result arrives only after our contribution was sent, so it can be received in its place. */
+/* A result arrives only after the contribution of this rank was sent, so it can be received in its place. */
 static void post_results(struct hy_mesh *m, struct sliced *s, const unsigned *peers, unsigned i, uint8_t *slice,
                          size_t bytes)
 {

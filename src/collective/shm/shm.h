@@ -21,7 +21,7 @@ struct hy_shm_set;
 size_t hy_shm_size(unsigned local_count);
 /*
  * Gives an empty memfd (MFD_ALLOW_SEALING) that size and seals it, so that no process can shrink it and make others
- * fault. Every rank calls it: whoever creates the memfd need not know how ranks use it.
+ * fault. Every rank calls it, so that the creator of the memfd need not know the layout.
  */
 int hy_shm_reserve(int fd, unsigned local_count, struct hy_err *err);
 
@@ -61,7 +61,7 @@ int hy_shm_barrier(struct hy_shm_set *set);
 int hy_shm_broadcast(struct hy_shm_set *set, void *bytes, size_t n, unsigned root);
 /* Member i contributes sizes[i] bytes, at offsets[i] in every `out`; `in` may already be at its offset in `out`. */
 int hy_shm_allgather(struct hy_shm_set *set, const void *in, void *out, const size_t *sizes, const size_t *offsets);
-/* matrix[i * count + j]: bytes from member i to j. They are contiguous in `in`, by receiver, and in `out`, by sender. */
+/* matrix[i * count + j]: bytes from member i to j. Contiguous in `in`, by receiver, and in `out`, by sender. */
 int hy_shm_alltoall(struct hy_shm_set *set, const void *in, void *out, const size_t *matrix);
 /* Member i gets counts[i] elements of the reduction; the parts are contiguous in `in`. */
 int hy_shm_reducescatter(struct hy_shm_set *set, const void *in, void *out, const size_t *counts, enum hy_type type,

@@ -70,7 +70,7 @@ struct hy_shm {
     char bells[HY_LOCAL_MAX_RANKS][HY_BELL_MAX];
 };
 
-/* Whether the readers of our slots are on cores with another cache, as last measured. */
+/* Whether the readers of this member's slots are on cores with another cache, as last measured. */
 struct hy_pace {
     bool far;
     uint64_t next_probe; /* step */
@@ -78,7 +78,7 @@ struct hy_pace {
 
 struct hy_shm_set {
     struct hy_shm *shm;
-    unsigned slot, count, index; /* of the region; of members; ours */
+    unsigned slot, count, index; /* of the region; number of members; index of this rank */
     unsigned members[HY_LOCAL_MAX_RANKS];
     struct hy_region *region;
     size_t region_bytes, slot_bytes, slot_stride;

@@ -37,7 +37,7 @@ int hy_bell_open(char name[HY_BELL_MAX], struct hy_err *err);
 void hy_bell_ring(int from, const char *name);
 
 /*
- * Sleeps until the bell rings, one of `more` is ready, or timeout_ms have passed (-1: no timeout); then drains the bell.
+ * Sleeps until the bell rings, one of `more` is ready, or after timeout_ms (-1: no timeout); then drains the bell.
  * 0, or waiter->failed.code. May return early: check the condition again.
  */
 int hy_waiter_sleep(struct hy_waiter *w, struct pollfd *more, nfds_t more_count, int timeout_ms);
