@@ -209,7 +209,7 @@ struct rank {
     struct agent *agent;
 };
 
-static inline void *live(void *arg)
+static inline void *rank_main(void *arg)
 {
     struct rank *r = arg;
     struct hy_err err = {0};
@@ -231,7 +231,7 @@ static inline void run_ranks_on(struct agent *a, unsigned size, void (*body)(str
         ranks[i].body = body;
         ranks[i].arg = arg;
         ranks[i].agent = a;
-        assert_int_equal(pthread_create(&ranks[i].thread, NULL, live, &ranks[i]), 0);
+        assert_int_equal(pthread_create(&ranks[i].thread, NULL, rank_main, &ranks[i]), 0);
     }
     for (unsigned i = 0; i < size; i++)
         pthread_join(ranks[i].thread, NULL);

@@ -407,7 +407,7 @@ static void test_a_rank_may_close_when_its_part_is_done(void **state)
     all_ranks(3, body_early_leaver, NULL);
 }
 
-static int body_nobody_there(struct rank *r)
+static int body_unreachable_peer(struct rank *r)
 {
     return hy_mesh_barrier(r->mesh, r->world->peers, r->world->size);
 }
@@ -417,9 +417,9 @@ static void test_a_rank_that_cannot_be_reached_is_named(void **state)
     struct world w;
 
     (void)state;
-    world_init(&w, 2, body_nobody_there, NULL);
+    world_init(&w, 2, body_unreachable_peer, NULL);
     close(w.listeners[0]);
-    w.told = -1;
+    w.loss_fd = -1;
     w.ranks[1] = (struct rank){.world = &w, .rank = 1};
     w.ranks[1].rc = rank_run(&w.ranks[1]);
     assert_int_equal(w.ranks[1].rc, -ECONNREFUSED);

@@ -481,10 +481,10 @@ static void test_local_and_cross_ranks_follow_the_hosts(void **state)
 
 /* ---- control channels ------------------------------------------------------------------------------------ */
 
-#define WORDS (300u << 10) /* more than a pipe holds */
+#define CHANNEL_BYTES (300u << 10) /* more than a pipe holds */
 
 /* Receives `n` bytes from `from`, and sleeps in between. */
-static int hear_all(struct rank *r, unsigned from, struct hy_buf *into, size_t n)
+static int receive_all(struct rank *r, unsigned from, struct hy_buf *into, size_t n)
 {
     int rc = hy_comm_receive(r->comm, from, into);
 
@@ -502,21 +502,21 @@ static void listen_and_answer(struct rank *r)
 
     hy_buf_init(&heard, 1u << 20);
     for (unsigned turn = 0; turn < 10; turn++) {
-        size_t n = turn ? turn * 100 : WORDS;
+        size_t n = turn ? turn * 100 : CHANNEL_BYTES;
 
         hy_buf_clear(&heard);
-        expect(r, hear_all(r, 0, &heard, n) == 0, "hear: %s", hy_comm_error(r->comm)->text);
+        expect(r, receive_all(r, 0, &heard, n) == 0, "hear: %s", hy_comm_error(r->comm)->text);
         expect(r, heard.len == n && are_bytes((const char *)hy_buf_bytes(&heard), 0, r->rank, n),
                "data of rank 0");
         expect(r, hy_comm_send(r->comm, 0, hy_buf_bytes(&heard), n) == 0, "tell");
     }
-    expect(r, hear_all(r, 0, &heard, heard.len + 1) == 0, "the last word, before which nobody leaves");
+    expect(r, receive_all(r, 0, &heard, heard.len + 1) == 0, "the last word, before which nobody leaves");
 }
 
-static void tell_and_hear(struct rank *r, char *words, struct hy_buf *heard)
+static void send_and_receive(struct rank *r, char *words, struct hy_buf *heard)
 {
     for (unsigned turn = 0; turn < 10; turn++) {
-        size_t n = turn ? turn * 100 : WORDS;
+        size_t n = turn ? turn * 100 : CHANNEL_BYTES;
 
         for (unsigned i = 1; i < r->size; i++) {
             fill_bytes(words, 0, i, n);
@@ -524,7 +524,7 @@ static void tell_and_hear(struct rank *r, char *words, struct hy_buf *heard)
         }
         for (unsigned i = 1; i < r->size; i++) {
             hy_buf_clear(heard);
-            expect(r, hear_all(r, i, heard, n) == 0, "hear: %s", hy_comm_error(r->comm)->text);
+            expect(r, receive_all(r, i, heard, n) == 0, "hear: %s", hy_comm_error(r->comm)->text);
             expect(r, heard->len == n && are_bytes((const char *)hy_buf_bytes(heard), 0, i, n),
                    "the answer of %u", i);
         }
@@ -533,9 +533,9 @@ static void tell_and_hear(struct rank *r, char *words, struct hy_buf *heard)
         expect(r, hy_comm_send(r->comm, i, "", 1) == 0, "tell: %s", hy_comm_error(r->comm)->text);
 }
 
-static void words_scenario(struct rank *r)
+static void channels_scenario(struct rank *r)
 {
-    hy_cleanup_free char *words = malloc(WORDS);
+    hy_cleanup_free char *words = malloc(CHANNEL_BYTES);
     hy_cleanup_buf struct hy_buf heard;
 
     hy_buf_init(&heard, 1u << 20);
@@ -544,7 +544,7 @@ static void words_scenario(struct rank *r)
     if (r->rank)
         listen_and_answer(r);
     else
-        tell_and_hear(r, words, &heard);
+        send_and_receive(r, words, &heard);
     if (!r->wrong[0])
         expect(r, hy_set_barrier(r->set) == 0, "barrier: %s", hy_comm_error(r->comm)->text);
 }
@@ -554,7 +554,7 @@ static void test_control_channels_carry_messages_both_ways(void **state)
     struct matrix m;
 
     (void)state;
-    for_all_layouts(words_scenario, &m);
+    for_all_layouts(channels_scenario, &m);
 }
 
 /* A descriptor of the caller ends a sleep as well. */

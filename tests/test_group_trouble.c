@@ -166,7 +166,7 @@ static void *give_memory_late(void *arg, size_t tensor, const int64_t *dims, uin
     return NULL; /* the other ranks have already failed */
 }
 
-static void leave_in_the_midst(struct rank *r)
+static void leave_during_request(struct rank *r)
 {
     float in[2] = {1, 2}, out[6];
     struct hy_tensor t = {.in = in, .dim_count = 1, .dims = {2}};
@@ -197,7 +197,7 @@ static void leave_in_the_midst(struct rank *r)
 static void test_leaving_during_a_collective_is_reported(void **state)
 {
     (void)state;
-    run_ranks(3, 1, leave_in_the_midst, NULL);
+    run_ranks(3, 1, leave_during_request, NULL);
 }
 
 /* Rank 1 leaves without waiting for its request, which may be ordered at that moment. */
@@ -230,7 +230,7 @@ static void test_a_rank_that_leaves_at_once_blocks_no_other(void **state)
 }
 
 /* Rank 2 leaves in order, which does not affect the set of the other two. */
-static void one_goes_early(struct rank *r)
+static void one_leaves_early(struct rank *r)
 {
     static const unsigned two[] = {0, 1};
     struct hy_err err = {0};
@@ -257,14 +257,14 @@ static void test_an_orderly_leave_does_not_affect_sets_without_the_rank(void **s
     (void)state;
     for (unsigned hosts = 1; hosts <= 3; hosts += 2) {
         open_agent(&a, 3, hosts);
-        run_ranks_on(&a, 3, one_goes_early, NULL);
+        run_ranks_on(&a, 3, one_leaves_early, NULL);
         assert_int_equal(atomic_load(&a.failures), 0);
         close_agent(&a);
     }
 }
 
 /* The last rank stays until it has noticed. */
-static void come_and_go(struct rank *r)
+static void join_and_leave(struct rank *r)
 {
     bool noticed = r->number < r->size - 1;
 
@@ -285,7 +285,7 @@ static void test_ranks_that_only_join_and_leave_do_not_fail(void **state)
     for (unsigned hosts = 2; hosts <= 4; hosts += 2) {
         open_agent(&a, hosts, hosts);
         atomic_store(&a.late, true);
-        run_ranks_on(&a, hosts, come_and_go, NULL);
+        run_ranks_on(&a, hosts, join_and_leave, NULL);
         assert_int_equal(atomic_load(&a.failures), 0);
         close_agent(&a);
     }

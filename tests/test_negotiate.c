@@ -9,7 +9,7 @@
 #include "collective/group/negotiate.h"
 
 /* A negotiator, and everything that it has sent: "run x -> 0 1\n". */
-struct chamber {
+struct fixture {
     struct hy_negotiator *negotiator;
     char said[16384];
     char warned[4096], failed[1024];
@@ -22,7 +22,7 @@ struct chamber {
 
 static void on_send(void *arg, const unsigned *ranks, unsigned count, const Hy__ToRank *m)
 {
-    struct chamber *c = arg;
+    struct fixture *c = arg;
     size_t at = strlen(c->said);
     char who[256] = "";
 
@@ -47,19 +47,19 @@ static void on_send(void *arg, const unsigned *ranks, unsigned count, const Hy__
 
 static void on_warn(void *arg, const char *text)
 {
-    struct chamber *c = arg;
+    struct fixture *c = arg;
 
     snprintf(c->warned + strlen(c->warned), sizeof c->warned - strlen(c->warned), "%s\n", text);
 }
 
 static void on_fail(void *arg, const char *text)
 {
-    struct chamber *c = arg;
+    struct fixture *c = arg;
 
     snprintf(c->failed, sizeof c->failed, "%s", text);
 }
 
-static void open_chamber(struct chamber *c, unsigned size)
+static void open_fixture(struct fixture *c, unsigned size)
 {
     static const struct hy_negotiator_events events = {on_send, on_warn, on_fail};
 
@@ -69,13 +69,13 @@ static void open_chamber(struct chamber *c, unsigned size)
 }
 
 /* What was sent since the last call. */
-static void expect(struct chamber *c, const char *said)
+static void expect(struct fixture *c, const char *said)
 {
     assert_string_equal(c->said, said);
     c->said[0] = '\0';
 }
 
-struct wish {
+struct request_spec {
     enum hy_kind kind;
     uint32_t set, type, op, root;
     int64_t dims[4];
@@ -85,7 +85,7 @@ struct wish {
     double prescale;
 };
 
-static int ask(struct chamber *c, unsigned rank, const char *name, const struct wish *w)
+static int ask(struct fixture *c, unsigned rank, const char *name, const struct request_spec *w)
 {
     Hy__Ask a = HY__ASK__INIT;
     Hy__Shape shape = HY__SHAPE__INIT, *shapes[] = {&shape};
@@ -111,7 +111,7 @@ static int ask(struct chamber *c, unsigned rank, const char *name, const struct 
     return hy_negotiator_receive(c->negotiator, rank, &m, c->now, &err);
 }
 
-static int ask_by_id(struct chamber *c, unsigned rank, uint32_t id)
+static int ask_by_id(struct fixture *c, unsigned rank, uint32_t id)
 {
     Hy__Ask a = HY__ASK__INIT;
     Hy__FromRank m = HY__FROM_RANK__INIT;
@@ -123,7 +123,7 @@ static int ask_by_id(struct chamber *c, unsigned rank, uint32_t id)
     return hy_negotiator_receive(c->negotiator, rank, &m, c->now, &err);
 }
 
-static void say(struct chamber *c, unsigned rank, Hy__FromRank__BodyCase what)
+static void send_body(struct fixture *c, unsigned rank, Hy__FromRank__BodyCase what)
 {
     Hy__FromRank m = HY__FROM_RANK__INIT;
     struct hy_err err = {0};
@@ -133,29 +133,29 @@ static void say(struct chamber *c, unsigned rank, Hy__FromRank__BodyCase what)
     assert_int_equal(hy_negotiator_receive(c->negotiator, rank, &m, c->now, &err), 0);
 }
 
-static void wait_for(struct chamber *c, unsigned rank)
+static void wait_for(struct fixture *c, unsigned rank)
 {
-    say(c, rank, HY__FROM_RANK__BODY_WAITS);
+    send_body(c, rank, HY__FROM_RANK__BODY_WAITS);
 }
 
 /* Advances the time in small steps, as the group's thread does. */
-static void pass(struct chamber *c, int64_t ms)
+static void advance_time(struct fixture *c, int64_t ms)
 {
     for (int64_t until = c->now + ms; c->now < until; c->now += 100)
         hy_negotiator_tick(c->negotiator, c->now);
 }
 
-static const struct wish sum = {.kind = HY_ALLREDUCE, .type = HY_F32, .op = HY_SUM, .dims = {4, 5}, .dim_count = 2,
+static const struct request_spec sum = {.kind = HY_ALLREDUCE, .type = HY_F32, .op = HY_SUM, .dims = {4, 5}, .dim_count = 2,
                                 .prescale = 1};
-static const struct wish barrier = {.kind = HY_BARRIER, .prescale = 1};
-static const struct wish join = {.kind = HY_JOIN, .prescale = 1};
+static const struct request_spec barrier = {.kind = HY_BARRIER, .prescale = 1};
+static const struct request_spec join = {.kind = HY_JOIN, .prescale = 1};
 
 static void test_requests_run_in_the_same_order_on_all_ranks(void **state)
 {
-    struct chamber c;
+    struct fixture c;
 
     (void)state;
-    open_chamber(&c, 2);
+    open_fixture(&c, 2);
     assert_int_equal(ask(&c, 0, "a", &sum), 0);
     assert_int_equal(ask(&c, 0, "b", &sum), 0);
     expect(&c, "");
@@ -167,11 +167,11 @@ static void test_requests_run_in_the_same_order_on_all_ranks(void **state)
 
 static void test_a_repeated_request_has_an_id(void **state)
 {
-    struct chamber c;
+    struct fixture c;
     uint32_t id;
 
     (void)state;
-    open_chamber(&c, 2);
+    open_fixture(&c, 2);
     for (unsigned r = 0; r < 2; r++)
         ask(&c, r, "a", &sum);
     assert_int_equal(c.last_id, 0); /* a request that is seen once gets no id */
@@ -194,11 +194,11 @@ static void test_a_repeated_request_has_an_id(void **state)
 /* A long training with numbered requests: names that repeat still get ids. */
 static void test_names_used_once_get_no_id(void **state)
 {
-    struct chamber c;
+    struct fixture c;
     char name[32];
 
     (void)state;
-    open_chamber(&c, 1);
+    open_fixture(&c, 1);
     for (unsigned i = 0; i < HY_NEGOTIATOR_IDS_MAX + HY_NEGOTIATOR_SEEN_MAX; i++) {
         snprintf(name, sizeof name, "numpy.allreduce.%u", i);
         ask(&c, 0, name, &sum);
@@ -210,11 +210,11 @@ static void test_names_used_once_get_no_id(void **state)
     hy_negotiator_free(c.negotiator);
 }
 
-static void expect_mismatch(const struct wish *other, const char *why)
+static void expect_mismatch(const struct request_spec *other, const char *why)
 {
-    struct chamber c;
+    struct fixture c;
 
-    open_chamber(&c, 2);
+    open_fixture(&c, 2);
     ask(&c, 0, "grad", &sum);
     assert_int_equal(ask(&c, 1, "grad", other), 0);
     assert_string_equal(c.said, "refuse grad 74 -> 0\nrefuse grad 74 -> 1\n");
@@ -229,7 +229,7 @@ static void expect_mismatch(const struct wish *other, const char *why)
 
 static void test_a_mismatch_names_the_tensor_the_ranks_and_their_values(void **state)
 {
-    struct wish w;
+    struct request_spec w;
 
     (void)state;
     assert_int_equal(EBADMSG, 74);
@@ -251,12 +251,12 @@ static void test_a_mismatch_names_the_tensor_the_ranks_and_their_values(void **s
 
 static void test_a_mismatch_is_reported_to_later_ranks(void **state)
 {
-    struct wish w = sum;
-    struct chamber c;
+    struct request_spec w = sum;
+    struct fixture c;
 
     (void)state;
     w.type = HY_I32;
-    open_chamber(&c, 3);
+    open_fixture(&c, 3);
     ask(&c, 0, "x", &sum);
     ask(&c, 1, "x", &w);
     expect(&c, "refuse x 74 -> 0\nrefuse x 74 -> 1\n");
@@ -268,12 +268,12 @@ static void test_a_mismatch_is_reported_to_later_ranks(void **state)
 
 static void test_rows_of_gathered_tensors_may_differ(void **state)
 {
-    struct wish few = {.kind = HY_ALLGATHER, .type = HY_I64, .dims = {2, 3}, .dim_count = 2, .prescale = 1}, many = few;
-    struct chamber c;
+    struct request_spec few = {.kind = HY_ALLGATHER, .type = HY_I64, .dims = {2, 3}, .dim_count = 2, .prescale = 1}, many = few;
+    struct fixture c;
 
     (void)state;
     many.dims[0] = 7;
-    open_chamber(&c, 2);
+    open_fixture(&c, 2);
     ask(&c, 1, "g", &many);
     ask(&c, 0, "g", &few);
     expect(&c, "run g -> 0 1\n");
@@ -287,13 +287,13 @@ static void test_rows_of_gathered_tensors_may_differ(void **state)
 static void test_splits_of_an_alltoall_reach_all_ranks(void **state)
 {
     static const int64_t a[] = {1, 2}, b[] = {3, 0};
-    struct wish one = {.kind = HY_ALLTOALL, .dims = {3}, .dim_count = 1, .splits = a, .split_count = 2, .prescale = 1};
-    struct wish two = one;
-    struct chamber c;
+    struct request_spec one = {.kind = HY_ALLTOALL, .dims = {3}, .dim_count = 1, .splits = a, .split_count = 2, .prescale = 1};
+    struct request_spec two = one;
+    struct fixture c;
 
     (void)state;
     two.splits = b;
-    open_chamber(&c, 2);
+    open_fixture(&c, 2);
     ask(&c, 0, "t", &one);
     ask(&c, 1, "t", &two);
     assert_int_equal(c.table_size, 4);
@@ -304,17 +304,17 @@ static void test_splits_of_an_alltoall_reach_all_ranks(void **state)
 
 static void test_a_deadlock_is_refused_on_all_ranks(void **state)
 {
-    struct chamber c;
+    struct fixture c;
 
     (void)state;
-    open_chamber(&c, 2);
+    open_fixture(&c, 2);
     ask(&c, 0, "a", &sum);
     ask(&c, 1, "b", &sum);
     wait_for(&c, 0);
-    pass(&c, 2000);
+    advance_time(&c, 2000);
     expect(&c, ""); /* rank 1 may still request it */
     wait_for(&c, 1);
-    pass(&c, 1000);
+    advance_time(&c, 1000);
     expect(&c, "refuse a 35 -> 0\nrefuse b 35 -> 1\n");
     assert_int_equal(EDEADLK, 35);
     hy_negotiator_free(c.negotiator);
@@ -322,15 +322,15 @@ static void test_a_deadlock_is_refused_on_all_ranks(void **state)
 
 static void test_after_a_deadlock_requests_start_fresh(void **state)
 {
-    struct chamber c;
+    struct fixture c;
 
     (void)state;
-    open_chamber(&c, 2);
+    open_fixture(&c, 2);
     ask(&c, 0, "a", &sum);
     ask(&c, 1, "b", &sum);
     wait_for(&c, 0);
     wait_for(&c, 1);
-    pass(&c, 1000);
+    advance_time(&c, 1000);
     expect(&c, "refuse a 35 -> 0\nrefuse b 35 -> 1\n");
     ask(&c, 1, "a", &sum); /* first the rank that did not request it */
     expect(&c, "");
@@ -341,16 +341,16 @@ static void test_after_a_deadlock_requests_start_fresh(void **state)
 
 static void test_a_deadlock_message_names_ranks_and_requests(void **state)
 {
-    struct chamber c;
+    struct fixture c;
 
     (void)state;
-    open_chamber(&c, 3);
+    open_fixture(&c, 3);
     ask(&c, 0, "a", &sum);
     ask(&c, 2, "a", &sum);
     ask(&c, 1, "end", &barrier);
     for (unsigned r = 0; r < 3; r++)
         wait_for(&c, r);
-    pass(&c, 1000);
+    advance_time(&c, 1000);
     assert_non_null(strstr(c.said, "refuse a 35 -> 0\nrefuse a 35 -> 2\n"));
     assert_string_equal(c.last_why, "deadlock: tensor 'end' (barrier): rank 1 requested it, but rank 0 cannot: "
                                     "it waits for "
@@ -360,16 +360,16 @@ static void test_a_deadlock_message_names_ranks_and_requests(void **state)
 
 static void test_a_deadlocked_request_can_be_retried(void **state)
 {
-    struct chamber c;
+    struct fixture c;
 
     (void)state;
-    open_chamber(&c, 3);
+    open_fixture(&c, 3);
     ask(&c, 0, "a", &sum);
     ask(&c, 2, "a", &sum);
     ask(&c, 1, "b", &sum);
     for (unsigned r = 0; r < 3; r++)
         wait_for(&c, r);
-    pass(&c, 1000);
+    advance_time(&c, 1000);
     expect(&c, "refuse a 35 -> 0\nrefuse a 35 -> 2\nrefuse b 35 -> 1\n");
     for (unsigned r = 0; r < 3; r++)
         assert_int_equal(ask(&c, r, "a", &sum), 0);
@@ -380,25 +380,25 @@ static void test_a_deadlocked_request_can_be_retried(void **state)
 static void test_stalls_are_reported_and_fail_after_the_limit(void **state)
 {
     static const struct hy_stall_limits ends = {.warn_ms = 2000, .fail_ms = 3000}, silent = {0};
-    struct chamber c;
+    struct fixture c;
 
     (void)state;
-    open_chamber(&c, 2);
+    open_fixture(&c, 2);
     hy_negotiator_set_stall_limits(c.negotiator, &ends);
     ask(&c, 0, "loss", &sum);
-    pass(&c, 1900);
+    advance_time(&c, 1900);
     assert_string_equal(c.warned, "");
-    pass(&c, 300);
+    advance_time(&c, 300);
     assert_non_null(strstr(c.warned, "rank 1: no request for 'loss' (allreduce) for 2 s"));
     assert_string_equal(c.failed, "");
-    pass(&c, 1000);
+    advance_time(&c, 1000);
     assert_non_null(strstr(c.failed, "rank 1: no request for 'loss' (allreduce) for 3 s; rank 0 waits for it; "
                                      "the training ends"));
     hy_negotiator_free(c.negotiator);
-    open_chamber(&c, 2);
+    open_fixture(&c, 2);
     hy_negotiator_set_stall_limits(c.negotiator, &silent);
     ask(&c, 0, "loss", &sum);
-    pass(&c, 100000);
+    advance_time(&c, 100000);
     assert_string_equal(c.warned, "");
     assert_string_equal(c.failed, "");
     hy_negotiator_free(c.negotiator);
@@ -406,22 +406,22 @@ static void test_stalls_are_reported_and_fail_after_the_limit(void **state)
 
 static void test_a_late_rank_only_causes_warnings(void **state)
 {
-    struct chamber c;
+    struct fixture c;
 
     (void)state;
-    open_chamber(&c, 3);
+    open_fixture(&c, 3);
     ask(&c, 0, "loss", &sum);
     ask(&c, 2, "loss", &sum);
     wait_for(&c, 0);
     wait_for(&c, 2);
-    pass(&c, 4900);
+    advance_time(&c, 4900);
     assert_string_equal(c.warned, "");
-    pass(&c, 300);
+    advance_time(&c, 300);
     assert_string_equal(c.warned,
                         "rank 1: no request for 'loss' (allreduce) for 5 s; ranks 0 and 2 wait for it\n");
-    pass(&c, 9000);
+    advance_time(&c, 9000);
     assert_null(strstr(c.warned + 1, "for 14")); /* the interval has doubled */
-    pass(&c, 2000);
+    advance_time(&c, 2000);
     assert_non_null(strstr(c.warned, "for 15 s"));
     expect(&c, "");
     ask(&c, 1, "loss", &sum);
@@ -433,11 +433,11 @@ static void test_a_late_rank_only_causes_warnings(void **state)
 static void test_a_chain_of_waits_with_a_running_end_is_not_a_deadlock(void **state)
 {
     static const int64_t first[] = {0, 1}, second[] = {1, 2};
-    struct wish set = {.kind = HY_SET_ADD, .splits = first, .split_count = 2, .prescale = 1}, in_set = sum;
-    struct chamber c;
+    struct request_spec set = {.kind = HY_SET_ADD, .splits = first, .split_count = 2, .prescale = 1}, in_set = sum;
+    struct fixture c;
 
     (void)state;
-    open_chamber(&c, 3);
+    open_fixture(&c, 3);
     for (unsigned r = 0; r < 3; r++)
         ask(&c, r, "s", &set);
     assert_int_equal(c.last_answer, 1);
@@ -452,7 +452,7 @@ static void test_a_chain_of_waits_with_a_running_end_is_not_a_deadlock(void **st
     ask(&c, 1, "y", &in_set);
     wait_for(&c, 0);
     wait_for(&c, 1);
-    pass(&c, 3000);
+    advance_time(&c, 3000);
     expect(&c, "");
     ask(&c, 2, "y", &in_set);
     expect(&c, "run y -> 1 2\n");
@@ -464,10 +464,10 @@ static void test_a_chain_of_waits_with_a_running_end_is_not_a_deadlock(void **st
 
 static void test_joined_ranks_take_part_in_sums_until_all_have_joined(void **state)
 {
-    struct chamber c;
+    struct fixture c;
 
     (void)state;
-    open_chamber(&c, 3);
+    open_fixture(&c, 3);
     ask(&c, 1, "join", &join);
     ask(&c, 0, "a", &sum);
     expect(&c, "");
@@ -494,18 +494,18 @@ static void test_joined_ranks_take_part_in_sums_until_all_have_joined(void **sta
 static void test_a_refused_join_is_undone(void **state)
 {
     static const int64_t two[] = {0, 1};
-    const struct wish add = {.kind = HY_SET_ADD, .prescale = 1, .splits = two, .split_count = 2};
-    struct wish of_two = sum;
-    struct chamber c;
+    const struct request_spec add = {.kind = HY_SET_ADD, .prescale = 1, .splits = two, .split_count = 2};
+    struct request_spec of_two = sum;
+    struct fixture c;
 
     (void)state;
-    open_chamber(&c, 3);
+    open_fixture(&c, 3);
     for (unsigned r = 0; r < 3; r++)
         ask(&c, r, "add", &add);
     of_two.set = c.last_answer;
     ask(&c, 0, "join", &join);
     c.said[0] = '\0';
-    say(&c, 2, HY__FROM_RANK__BODY_LEAVES);
+    send_body(&c, 2, HY__FROM_RANK__BODY_LEAVES);
     expect(&c, "refuse join 103 -> 0\n");
     ask(&c, 1, "x", &of_two);
     expect(&c, "");
@@ -516,12 +516,12 @@ static void test_a_refused_join_is_undone(void **state)
 
 static void test_a_request_refused_during_a_join_can_be_retried(void **state)
 {
-    struct wish broadcast = sum;
-    struct chamber c;
+    struct request_spec broadcast = sum;
+    struct fixture c;
 
     (void)state;
     broadcast.kind = HY_BROADCAST;
-    open_chamber(&c, 2);
+    open_fixture(&c, 2);
     ask(&c, 1, "join", &join);
     ask(&c, 0, "b", &broadcast);
     expect(&c, "refuse b 74 -> 0\n");
@@ -538,20 +538,20 @@ static void test_a_rank_can_retract_that_it_waits(void **state)
 {
     Hy__FromRank m = HY__FROM_RANK__INIT;
     struct hy_err err = {0};
-    struct chamber c;
+    struct fixture c;
 
     (void)state;
-    open_chamber(&c, 2);
+    open_fixture(&c, 2);
     wait_for(&c, 1);
     m.body_case = HY__FROM_RANK__BODY_WAITS;
     m.waits = false;
     assert_int_equal(hy_negotiator_receive(c.negotiator, 1, &m, c.now, &err), 0);
     ask(&c, 0, "x", &sum);
     wait_for(&c, 0);
-    pass(&c, 3000);
+    advance_time(&c, 3000);
     expect(&c, ""); /* rank 1 computes */
     wait_for(&c, 1);
-    pass(&c, 3000);
+    advance_time(&c, 3000);
     expect(&c, "refuse x 35 -> 0\n");
     hy_negotiator_free(c.negotiator);
 }
@@ -560,12 +560,12 @@ static void test_a_rank_can_retract_that_it_waits(void **state)
 static void test_a_deadlock_message_names_the_waiting_rank(void **state)
 {
     static const int64_t two[] = {0, 2};
-    const struct wish add = {.kind = HY_SET_ADD, .prescale = 1, .splits = two, .split_count = 2};
-    struct wish of_two = sum;
-    struct chamber c;
+    const struct request_spec add = {.kind = HY_SET_ADD, .prescale = 1, .splits = two, .split_count = 2};
+    struct request_spec of_two = sum;
+    struct fixture c;
 
     (void)state;
-    open_chamber(&c, 3);
+    open_fixture(&c, 3);
     for (unsigned r = 0; r < 3; r++)
         ask(&c, r, "add", &add);
     of_two.set = c.last_answer;
@@ -575,7 +575,7 @@ static void test_a_deadlock_message_names_the_waiting_rank(void **state)
     wait_for(&c, 2);
     c.said[0] = c.last_why[0] = '\0';
     while (!*c.said && c.now < 5000)
-        pass(&c, 100);
+        advance_time(&c, 100);
     assert_non_null(strstr(c.said, "refuse x 35 -> 0\n"));
     assert_null(strstr(c.first_why, "rank 1 cannot"));
     hy_negotiator_free(c.negotiator);
@@ -584,13 +584,13 @@ static void test_a_deadlock_message_names_the_waiting_rank(void **state)
 static void test_a_set_with_a_refused_request_can_be_removed(void **state)
 {
     static const int64_t two[] = {0, 1}, number[] = {1};
-    const struct wish add = {.kind = HY_SET_ADD, .prescale = 1, .splits = two, .split_count = 2};
-    const struct wish out = {.kind = HY_SET_REMOVE, .prescale = 1, .splits = number, .split_count = 1};
-    struct wish of_two = sum;
-    struct chamber c;
+    const struct request_spec add = {.kind = HY_SET_ADD, .prescale = 1, .splits = two, .split_count = 2};
+    const struct request_spec out = {.kind = HY_SET_REMOVE, .prescale = 1, .splits = number, .split_count = 1};
+    struct request_spec of_two = sum;
+    struct fixture c;
 
     (void)state;
-    open_chamber(&c, 3);
+    open_fixture(&c, 3);
     for (unsigned r = 0; r < 3; r++)
         ask(&c, r, "add", &add);
     of_two.set = c.last_answer;
@@ -601,7 +601,7 @@ static void test_a_set_with_a_refused_request_can_be_removed(void **state)
     c.said[0] = '\0';
     ask(&c, 2, "z", &sum);
     wait_for(&c, 2);
-    pass(&c, 1000);
+    advance_time(&c, 1000);
     assert_non_null(strstr(c.said, "refuse x 35 -> 0\n"));
     c.said[0] = '\0';
     for (unsigned r = 0; r < 3; r++)
@@ -612,12 +612,12 @@ static void test_a_set_with_a_refused_request_can_be_removed(void **state)
 
 static void test_a_broadcast_from_ranks_that_have_joined_is_refused(void **state)
 {
-    struct wish w = sum;
-    struct chamber c;
+    struct request_spec w = sum;
+    struct fixture c;
 
     (void)state;
     w.kind = HY_BROADCAST;
-    open_chamber(&c, 2);
+    open_fixture(&c, 2);
     ask(&c, 1, "join", &join);
     ask(&c, 0, "w", &w);
     expect(&c, "refuse w 74 -> 0\n");
@@ -631,12 +631,12 @@ static void test_a_broadcast_from_ranks_that_have_joined_is_refused(void **state
 
 static void test_requests_fail_when_a_member_has_left(void **state)
 {
-    struct chamber c;
+    struct fixture c;
 
     (void)state;
-    open_chamber(&c, 3);
+    open_fixture(&c, 3);
     ask(&c, 0, "a", &sum);
-    say(&c, 1, HY__FROM_RANK__BODY_LEAVES);
+    send_body(&c, 1, HY__FROM_RANK__BODY_LEAVES);
     expect(&c, "refuse a 103 -> 0\n");
     assert_int_equal(ECONNABORTED, 103);
     assert_non_null(strstr(c.last_why, "rank 1 has left"));
@@ -649,12 +649,12 @@ static void test_requests_fail_when_a_member_has_left(void **state)
 static void test_sets_are_validated_numbered_and_reused(void **state)
 {
     static const int64_t some[] = {0, 2}, odd[] = {2, 0}, all[] = {0, 1, 2}, one = 1;
-    struct wish add = {.kind = HY_SET_ADD, .splits = some, .split_count = 2, .prescale = 1};
-    struct wish drop = {.kind = HY_SET_REMOVE, .splits = &one, .split_count = 1, .prescale = 1}, in_set = sum;
-    struct chamber c;
+    struct request_spec add = {.kind = HY_SET_ADD, .splits = some, .split_count = 2, .prescale = 1};
+    struct request_spec drop = {.kind = HY_SET_REMOVE, .splits = &one, .split_count = 1, .prescale = 1}, in_set = sum;
+    struct fixture c;
 
     (void)state;
-    open_chamber(&c, 3);
+    open_fixture(&c, 3);
     for (unsigned r = 0; r < 3; r++)
         ask(&c, r, "s", &add);
     assert_int_equal(c.last_answer, 1);
@@ -684,11 +684,11 @@ static void test_sets_are_validated_numbered_and_reused(void **state)
 
 static void test_invalid_messages_are_rejected(void **state)
 {
-    struct wish w;
-    struct chamber c;
+    struct request_spec w;
+    struct fixture c;
 
     (void)state;
-    open_chamber(&c, 2);
+    open_fixture(&c, 2);
     w = sum, w.kind = HY_KINDS;
     assert_int_equal(ask(&c, 0, "a", &w), -EPROTO);
     w = sum, w.type = HY_TYPES;
@@ -706,7 +706,7 @@ static void test_invalid_messages_are_rejected(void **state)
 static int some_talk(void *arg)
 {
     static const struct hy_negotiator_events events = {on_send, on_warn, on_fail};
-    struct chamber c = {0};
+    struct fixture c = {0};
     struct hy_err err = {0};
     int rc = 0;
 

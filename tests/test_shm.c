@@ -151,7 +151,7 @@ static void test_direct_and_sliced_allreduce_agree_for_any_segment_size(void **s
     }
 }
 
-static int say_readers_are_far(struct rank *r, void *arg)
+static int force_non_temporal_stores(struct rank *r, void *arg)
 {
     r->set->pace = (struct hy_pace){.far = true, .next_probe = UINT64_MAX};
     return reduce_plan(r, arg);
@@ -163,11 +163,11 @@ static void test_slots_can_be_written_with_non_temporal_stores(void **state)
     for (unsigned ranks = 2; ranks <= 3; ranks++) {
         struct plan plan = {.count = 200003, .shift = 3, .type = HY_U8, .rounds = 3, .op = HY_MAX};
 
-        as_threads(ranks, say_readers_are_far, &plan);
+        as_threads(ranks, force_non_temporal_stores, &plan);
     }
 }
 
-static int try_the_pace(struct rank *r, void *arg)
+static int measure_pace(struct rank *r, void *arg)
 {
     int line = reduce_plan(r, arg);
 
@@ -180,7 +180,7 @@ static void test_a_member_measures_the_cost_of_its_stores(void **state)
     struct plan plan = {.count = 4096, .type = HY_F32, .rounds = 40};
 
     (void)state;
-    as_threads(2, try_the_pace, &plan);
+    as_threads(2, measure_pace, &plan);
 }
 
 static void test_ranks_can_be_processes(void **state)
@@ -276,7 +276,7 @@ static void test_broadcast_from_every_root(void **state)
         as_threads(ranks, broadcast_all, NULL);
 }
 
-static int broadcast_much(struct rank *r, void *arg)
+static int large_broadcast(struct rank *r, void *arg)
 {
     const size_t n = 13 << 20; /* too large for the caches */
     hy_cleanup_free uint8_t *bytes = calloc(n, 1);
@@ -292,7 +292,7 @@ static int broadcast_much(struct rank *r, void *arg)
 static void test_large_broadcast(void **state)
 {
     (void)state;
-    as_threads(2, broadcast_much, NULL);
+    as_threads(2, large_broadcast, NULL);
 }
 
 /* Members have different sizes; one is empty. */
@@ -467,7 +467,7 @@ static void test_no_rank_passes_a_barrier_before_all_reach_it(void **state)
 /* ---- random sequences ------------------------------------------------------------------- */
 
 /* All ranks draw the same random numbers, so they make the same calls. */
-static int anything(struct rank *r, void *arg)
+static int random_calls(struct rank *r, void *arg)
 {
     struct hy_rng rng;
     int line = 0;
@@ -502,22 +502,22 @@ static int anything(struct rank *r, void *arg)
 static void test_operations_can_be_mixed_in_any_order(void **state)
 {
     (void)state;
-    as_threads(2, anything, NULL);
-    as_threads(5, anything, NULL);
+    as_threads(2, random_calls, NULL);
+    as_threads(5, random_calls, NULL);
 }
 
 /* The same with ranks that sleep without spinning: all of them must be woken. */
-static int anything_sleepily(struct rank *r, void *arg)
+static int random_calls_without_spinning(struct rank *r, void *arg)
 {
     r->waiter.spins = r->waiter.yields = 1;
-    return anything(r, arg);
+    return random_calls(r, arg);
 }
 
 static void test_sleeping_ranks_are_woken(void **state)
 {
     (void)state;
-    as_threads(3, anything_sleepily, NULL);
-    as_processes(3, anything_sleepily, NULL);
+    as_threads(3, random_calls_without_spinning, NULL);
+    as_processes(3, random_calls_without_spinning, NULL);
 }
 
 int main(void)

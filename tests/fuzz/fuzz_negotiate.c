@@ -15,13 +15,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void on_send(void *arg, const unsigned *ranks, unsigned count, const Hy__ToRank *message)
 {
-    size_t *told = arg;
+    size_t *sent = arg;
 
     for (unsigned i = 0; i < count; i++)
         if (ranks[i] >= RANKS)
             abort();
     if (message->body_case == HY__TO_RANK__BODY_RUN)
-        *told += count;
+        *sent += count;
 }
 
 static void on_warn(void *arg, const char *text)
@@ -34,8 +34,8 @@ static void on_warn(void *arg, const char *text)
 static void run(const uint8_t *data, size_t size)
 {
     static const struct hy_negotiator_events events = {on_send, on_warn, on_warn};
-    size_t told = 0;
-    struct hy_negotiator *negotiator = hy_negotiator_new(RANKS, &events, &told);
+    size_t sent = 0;
+    struct hy_negotiator *negotiator = hy_negotiator_new(RANKS, &events, &sent);
     struct hy_err err = {0};
     int64_t now = 0;
     int rc = 0;

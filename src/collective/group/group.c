@@ -215,7 +215,7 @@ static _Atomic int64_t last_ticket; /* across all groups, so that tickets are ne
 /* ---- start and wait ------------------------------------------------------------------ */
 
 /* With `lock` held. A ticket, or -Exxx, and the work remains the caller's. */
-static int64_t enter(struct hy_group *g, struct work *w, struct hy_err *err)
+static int64_t enqueue(struct hy_group *g, struct work *w, struct hy_err *err)
 {
     if (g->broken.code) {
         if (g->missed)
@@ -247,7 +247,7 @@ static int64_t start(struct hy_group *g, const struct hy_request *r, size_t spli
     if (!w)
         return hy_err_oom(err);
     w->asked_us = g->timeline ? hy_timeline_now() : 0;
-    ticket = enter(g, w, err);
+    ticket = enqueue(g, w, err);
     if (ticket < 0)
         work_free(w);
     return ticket;
@@ -375,7 +375,7 @@ int hy_group_poll(struct hy_group *g, int64_t ticket)
 /* ---- process sets ------------------------------------------------------------------------ */
 
 /* A request of all ranks without tensors. */
-static int64_t agree(struct hy_group *g, enum hy_kind kind, const char *name, const int64_t *list, size_t count,
+static int64_t run_without_tensors(struct hy_group *g, enum hy_kind kind, const char *name, const int64_t *list, size_t count,
                      struct hy_err *err)
 {
     struct hy_request r = {.kind = kind, .name = name, .prescale = 1, .postscale = 1, .splits = list};
@@ -399,14 +399,14 @@ int64_t hy_group_set_add(struct hy_group *g, const unsigned *members, size_t cou
         return hy_err_set(err, -EINVAL, "a process set of %zu ranks: there are %u", count, g->size);
     for (size_t i = 0; i < count; i++)
         list[i] = members[i];
-    return agree(g, HY_SET_ADD, "add_process_set", list, count, err);
+    return run_without_tensors(g, HY_SET_ADD, "add_process_set", list, count, err);
 }
 
 int hy_group_set_remove(struct hy_group *g, uint32_t set, struct hy_err *err)
 {
     int64_t number = set;
 
-    return (int)agree(g, HY_SET_REMOVE, "remove_process_set", &number, 1, err);
+    return (int)run_without_tensors(g, HY_SET_REMOVE, "remove_process_set", &number, 1, err);
 }
 
 int hy_group_set_members(struct hy_group *g, uint32_t set, unsigned *members, size_t room)
