@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ranks of a training that run here, between them and the driver.
+ * Relays messages between the driver and the ranks of a training on this machine.
  *
- * A rank joins on the socket of `hopyard report` and keeps the connection: on
- * it comes the roster when all are there, and later who is lost. The agent
- * decides nothing. It adds the memory that its ranks share (one memfd for each
- * generation, which they open by its number in /proc), says at once when a
- * rank has died, and keeps words for an earlier join from a later one: a rank
- * that joins again waits for a new roster, and is not to hear of the old one.
+ * A rank joins on the socket of `hopyard report` and keeps the connection open, on which it receives the roster when
+ * all ranks have joined, and later the loss of a rank. The agent decides nothing. It creates the memory that its ranks
+ * share (one memfd for each generation, which they open through /proc), reports the death of a rank at once, and drops
+ * messages for an earlier join of a rank: one that joins again waits for a new roster.
  */
 #include <errno.h>
 #include <signal.h>
@@ -47,7 +45,7 @@ static void detach(struct hy_local_conn *c)
         t->member.node = NULL;
 }
 
-/* The newest connection counts: who joins again has a new one. */
+/* The newest connection counts: a rank that joins again has a new one. */
 static void attach(struct trial *t, struct hy_local_conn **place, struct hy_local_conn *c)
 {
     struct hy_local_conn *old = *place;
@@ -77,7 +75,7 @@ static bool is_valid_join(const Hy__GroupJoin *join)
            are_valid_addresses(join->addresses, join->n_addresses);
 }
 
-/* A child that calls init, while the rank itself is in the group. */
+/* A child process calls init while the rank itself is in the group. */
 static bool is_joined_by_another(const struct member *m, const struct hy_local_conn *c)
 {
     pid_t first = m->conn && !m->left ? hy_local_pid(m->conn) : 0;
@@ -93,7 +91,7 @@ static const char *join(struct trial *t, struct hy_local_conn *c, const Hy__Grou
         return "another process of this rank is in the group already: call init in one of them only";
 
     if (!is_valid_join(join))
-        return "this is no way to join a group";
+        return "invalid request to join a group";
     attach(t, &m->conn, c);
     m->generation = 0;
     m->port = join->port;
@@ -106,7 +104,7 @@ static const char *join(struct trial *t, struct hy_local_conn *c, const Hy__Grou
 static const char *join_as_node(struct trial *t, struct hy_local_conn *c, const Hy__NodeJoin *join)
 {
     if (join->port > UINT16_MAX || !are_valid_addresses(join->addresses, join->n_addresses))
-        return "this is no way to join a cluster";
+        return "invalid request to join a cluster";
     if (t->member.node)
         return "another process of this node has joined the cluster already";
     attach(t, &t->member.node, c);
@@ -126,7 +124,7 @@ const char *hy_agent_group_receive(struct trial *t, struct hy_local_conn *c, Hy_
     else if (word->body_case != HY__GROUP_WORD__BODY_NOTE && word->body_case != HY__GROUP_WORD__BODY_FAILED &&
              word->body_case != HY__GROUP_WORD__BODY_MISSED && word->body_case != HY__GROUP_WORD__BODY_SERVES &&
              word->body_case != HY__GROUP_WORD__BODY_DONE)
-        refused = "a rank may join, leave, or note something";
+        refused = "unexpected message: a rank can join, leave or send a note";
     if (!*refused)
         forward(t, word);
     return refused;
@@ -151,7 +149,7 @@ void hy_agent_group_forget(struct trial *t)
     close_conn(t->member.node);
 }
 
-/* ---- a rank's death -------------------------------------------------------------------- */
+/* ---- death of a rank -------------------------------------------------------------------- */
 
 static void describe(const struct trial *t, const struct hy_process_end *end, char *text, size_t size)
 {
@@ -167,7 +165,7 @@ static void describe(const struct trial *t, const struct hy_process_end *end, ch
         snprintf(text, size, "ended (exit status 0) while the others were still training");
 }
 
-/* Do others need it? */
+/* Whether other ranks or nodes depend on it. */
 static bool is_member(const struct trial *t)
 {
     const Hy__Start *s = t->start->start;
@@ -178,8 +176,7 @@ static bool is_member(const struct trial *t)
     return false;
 }
 
-/* Ended comes when its descendants are gone and its files are sent: too late
- * for those that wait for it. */
+/* Ended is sent when its descendants are gone and its files are transferred: too late for ranks that wait for it. */
 void hy_agent_group_died(struct trial *t, const struct hy_process_end *end)
 {
     bool well = end->outcome == HY_PROCESS_EXITED && end->code == 0;
@@ -197,7 +194,7 @@ void hy_agent_group_died(struct trial *t, const struct hy_process_end *end)
     forward(t, &word);
 }
 
-/* ---- what ranks share -------------------------------------------------------------------- */
+/* ---- shared memory -------------------------------------------------------------------- */
 
 static void close_shared_memory(struct agent *a)
 {
@@ -207,7 +204,7 @@ static void close_shared_memory(struct agent *a)
     a->shared.generation = 0;
 }
 
-/* It is empty: the ranks give it its size and seal it, since only they know how they use it. */
+/* Empty: the ranks set its size and seal it, so that the agent need not know its layout. */
 static int open_shared_memory(struct agent *a, uint64_t generation, unsigned ranks, struct hy_err *err)
 {
     if (a->shared.fd >= 0 && a->shared.generation == generation)
@@ -227,7 +224,7 @@ void hy_agent_group_done(struct agent *a)
 
 /* ---- from the driver to a rank ------------------------------------------------------------ */
 
-/* One that has hung up is about to end, or joins again. */
+/* A rank that has disconnected is about to end, or joins again. */
 static void send_word(struct trial *t, struct hy_local_conn *c, Hy__GroupWord *word)
 {
     Hy__TrialReportAnswer answer = HY__TRIAL_REPORT_ANSWER__INIT;
@@ -242,7 +239,7 @@ static void send_word(struct trial *t, struct hy_local_conn *c, Hy__GroupWord *w
     }
     rc = hy_local_send(c, bytes, hy__trial_report_answer__pack(&answer, bytes));
     if (rc < 0)
-        hy_info_limited("a rank does not listen trial=%llu error=%s", (unsigned long long)t->number, strerror(-rc));
+        hy_info_limited("cannot send to a rank trial=%llu error=%s", (unsigned long long)t->number, strerror(-rc));
 }
 
 static void send_failure(struct trial *t, const Hy__Roster *r, const struct hy_err *err)
@@ -260,7 +257,7 @@ static void send_failure(struct trial *t, const Hy__Roster *r, const struct hy_e
     send_word(t, t->member.conn, &word);
 }
 
-/* Is it the answer to the join that waits, not to one before it? */
+/* Whether it answers the current join, not an earlier one. */
 static bool answers_join(const struct trial *t, const Hy__Roster *r)
 {
     const Hy__GroupMember *self = r->rank < r->n_members ? r->members[r->rank] : NULL;
@@ -298,7 +295,7 @@ static void send_roster(struct trial *t, const Hy__GroupWord *word)
     send_word(t, t->member.conn, &copy);
 }
 
-/* Only words for the generation it is in, or waits for. */
+/* Only messages for the generation that it is in, or waits for. */
 static bool is_current(const struct trial *t, const Hy__GroupWord *word)
 {
     const struct member *m = &t->member;
@@ -321,9 +318,9 @@ static bool is_for_a_node(const Hy__GroupWord *word)
            word->body_case == HY__GROUP_WORD__BODY_DONE;
 }
 
-/* All nodes are there, and this one computes: tasks that feed it need the place that it was started from. Others keep
- * theirs, so that no rows come to where nobody takes them. */
-static bool takes_rows(const Hy__GroupWord *word)
+/* All nodes have joined, and this one computes: tasks that feed it need the slot from which it was started. Other nodes
+ * keep their slots, so that no rows are fed to a node that does not read them. */
+static bool reads_rows(const Hy__GroupWord *word)
 {
     const Hy__Nodes *all = word->body_case == HY__GROUP_WORD__BODY_NODES ? word->nodes : NULL;
 
@@ -335,12 +332,13 @@ void hy_agent_group_deliver(struct agent *a, const Hy__GroupWord *word)
     struct trial *t = hy_map_get(&a->trials, hy_agent_trial_key(word->trial, word->attempt));
     Hy__GroupWord copy = *word;
 
-    if (takes_rows(word))
+    if (reads_rows(word))
         hy_agent_detach(a);
     if (t && t->member.node && is_for_a_node(word))
         send_word(t, t->member.node, &copy);
     else if (!t || !t->member.conn || !is_current(t, word))
-        hy_info_limited("a word for nobody trial=%llu attempt=%u kind=%d", (unsigned long long)word->trial,
+        hy_info_limited("dropped a group message without a recipient trial=%llu attempt=%u kind=%d",
+                        (unsigned long long)word->trial,
                         word->attempt, (int)word->body_case);
     else if (word->body_case == HY__GROUP_WORD__BODY_ROSTER)
         send_roster(t, word);

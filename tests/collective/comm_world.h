@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ranks as threads of one process: those with the same host number share a
- * memfd, the others meet over loopback TCP. cmocka's assertions are for the
- * main thread only, so a rank notes what went wrong (`expect`), and the first
- * one that does so ends the world for all.
+ * Ranks as threads of one process: those with the same host number share a memfd, the others connect over loopback TCP.
+ * cmocka's assertions work in the main thread only, so a rank records a failure (`expect`), and the first failure ends
+ * the world for all ranks.
  */
 #ifndef HY_TESTS_COMM_WORLD_H
 #define HY_TESTS_COMM_WORLD_H
@@ -38,8 +37,8 @@ struct world {
     unsigned size, hosts;
     const char *layout;
     int shm_fds[WORLD_MAX + 1];
-    atomic_bool ended; /* as the driver would say it */
-    atomic_uint count; /* for the scenario's own use */
+    atomic_bool ended; /* as reported by a driver */
+    atomic_uint count; /* for the scenario */
     void *shared;
     void (*scenario)(struct rank *r);
     struct rank ranks[WORLD_MAX];
@@ -114,7 +113,7 @@ static void *rank_main(void *arg)
     return NULL;
 }
 
-/* ---- all of them ---- */
+/* ---- all ranks ---- */
 
 static void prepare_rank(struct world *w, unsigned i, layout_fn layout, char ***addresses)
 {
@@ -162,7 +161,7 @@ static void prepare_world(struct world *w, layout_fn layout)
     }
 }
 
-/* Runs `scenario` in each rank at once; fails with what the first one had to complain about. */
+/* Runs `scenario` on all ranks at the same time; fails with the first recorded failure. */
 static void run_world(unsigned size, layout_fn layout, const char *name, void (*scenario)(struct rank *r),
                       void *shared)
 {
@@ -196,13 +195,13 @@ static unsigned two_even(unsigned rank, unsigned size)
     return rank >= (size + 1) / 2;
 }
 
-/* Most of them on one. */
+/* Most ranks on one host. */
 static unsigned two_uneven(unsigned rank, unsigned size)
 {
     return rank >= size - 1 - (size > 4);
 }
 
-/* No neighbours, as it may be after some have been replaced. */
+/* Ranks of a host are not contiguous, as after replacements. */
 static unsigned scattered(unsigned rank, unsigned size)
 {
     static const unsigned hosts[] = {0, 1, 1, 0, 2, 0, 1, 2};

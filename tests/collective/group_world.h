@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Groups whose ranks are threads of this process, so that ThreadSanitizer sees
- * all of them. The test plays their agent: it accepts their connections, says
- * who is there, and who has died.
+ * Groups whose ranks are threads of this process, so that ThreadSanitizer sees all of them. The test implements their
+ * agent: it accepts their connections, sends rosters, and reports losses.
  */
 #ifndef HY_TESTS_GROUP_WORLD_H
 #define HY_TESTS_GROUP_WORLD_H
@@ -37,7 +36,7 @@ struct agent {
     atomic_uint notes, leaves, failures;
     char note[300];
     atomic_bool stop;
-    atomic_bool late; /* the last rank hears of the others when one of them has left */
+    atomic_bool late; /* the last rank gets its roster after another rank has left */
     pthread_t thread;
 };
 
@@ -48,7 +47,7 @@ static inline void answer(int fd, Hy__GroupWord *word)
 
     a.group = word;
     bytes = malloc(hy__trial_report_answer__get_packed_size(&a) + 1);
-    hy_local_put(fd, bytes, hy__trial_report_answer__pack(&a, bytes)); /* who is gone is gone */
+    hy_local_put(fd, bytes, hy__trial_report_answer__pack(&a, bytes)); /* the rank may have exited */
 }
 
 static inline void send_roster(struct agent *a, unsigned rank)
@@ -82,7 +81,7 @@ static inline void send_roster(struct agent *a, unsigned rank)
     answer(a->conns[rank], &word);
 }
 
-static inline void tell_loss(struct agent *a, unsigned lost, const char *why)
+static inline void report_loss(struct agent *a, unsigned lost, const char *why)
 {
     Hy__GroupWord word = HY__GROUP_WORD__INIT;
     Hy__GroupLost loss = HY__GROUP_LOST__INIT;
@@ -97,7 +96,7 @@ static inline void tell_loss(struct agent *a, unsigned lost, const char *why)
             answer(a->conns[r], &word);
 }
 
-/* One message of a rank; false when it has gone. */
+/* Handles one message of a rank; false when it has disconnected. */
 static inline bool serve_one(struct agent *a, unsigned rank)
 {
     hy_cleanup_buf struct hy_buf message;
@@ -119,7 +118,7 @@ static inline bool serve_one(struct agent *a, unsigned rank)
         atomic_fetch_add(&a->leaves, 1);
     } else if (r->group->body_case == HY__GROUP_WORD__BODY_FAILED) { /* as the driver does */
         atomic_fetch_add(&a->failures, 1);
-        tell_loss(a, rank, r->group->failed);
+        report_loss(a, rank, r->group->failed);
     }
     answer(a->conns[rank], NULL);
     if (!keep)
@@ -210,7 +209,7 @@ struct rank {
     struct agent *agent;
 };
 
-static inline void *live(void *arg)
+static inline void *rank_main(void *arg)
 {
     struct rank *r = arg;
     struct hy_err err = {0};
@@ -232,7 +231,7 @@ static inline void run_ranks_on(struct agent *a, unsigned size, void (*body)(str
         ranks[i].body = body;
         ranks[i].arg = arg;
         ranks[i].agent = a;
-        assert_int_equal(pthread_create(&ranks[i].thread, NULL, live, &ranks[i]), 0);
+        assert_int_equal(pthread_create(&ranks[i].thread, NULL, rank_main, &ranks[i]), 0);
     }
     for (unsigned i = 0; i < size; i++)
         pthread_join(ranks[i].thread, NULL);
@@ -247,7 +246,7 @@ static inline void run_ranks(unsigned size, unsigned hosts, void (*body)(struct 
     close_agent(&a);
 }
 
-/* ---- what ranks ask for ---------------------------------------------------------------- */
+/* ---- requests ---------------------------------------------------------------- */
 
 static inline struct hy_request reduction(const char *name, const struct hy_tensor *t)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A part of test_mesh.c: every call, against the plain way to do it. */
+/* A part of test_mesh.c: every call, against a simple reference implementation. */
 #ifndef HY_TESTS_MESH_CALLS_H
 #define HY_TESTS_MESH_CALLS_H
 
@@ -46,7 +46,7 @@ static uint64_t random_result(struct rank *r, size_t n, enum hy_type type, int *
 
 #define RANDOM_RESULTS (3 * 4)
 
-/* arg: the hashes of all ranks, one behind the other. */
+/* arg: the hashes of all ranks, contiguous. */
 static int body_random(struct rank *r)
 {
     static const enum hy_type types[] = {HY_F16, HY_BF16, HY_F32, HY_F64};
@@ -82,7 +82,7 @@ static int check_reducescatter(struct rank *r, size_t base, enum hy_type type)
     int rc;
 
     for (unsigned i = 0; i < w->size; i++) {
-        counts[i] = i == 1 ? 0 : base * (i + 1) / 2; /* uneven, one has nothing */
+        counts[i] = i == 1 ? 0 : base * (i + 1) / 2; /* unequal, one empty */
         begin += i < r->rank ? counts[i] : 0;
         total += counts[i];
     }
@@ -107,14 +107,14 @@ static int body_reducescatter(struct rank *r)
     return rc;
 }
 
-static void test_reducescatter_gives_everyone_its_uneven_share(void **state)
+static void test_reducescatter_of_unequal_shares(void **state)
 {
     (void)state;
     for (unsigned size = 2; size <= 6; size++)
         all_ranks(size, body_reducescatter, NULL);
 }
 
-/* ---- what only moves ---------------------------------------------------------------- */
+/* ---- data movement ---------------------------------------------------------------- */
 
 static int body_broadcast(struct rank *r)
 {
@@ -160,9 +160,9 @@ static void test_allgather_of_unequal_parts(void **state)
         all_ranks(size, body_allgather, NULL);
 }
 
-#define MESSAGES 3u /* to each rank, ourselves among them */
+#define MESSAGES 3u /* to each rank, including itself */
 
-/* The k-th message from one rank to another: some are empty, some go in several streams. */
+/* The size of message k from one rank to another: some are empty, some use several streams. */
 static size_t message_size(unsigned from, unsigned to, unsigned k)
 {
     return k == 1 ? (from + to) % 2 * 700001 : (from * 5 + to * 3 + k) * 1000;
@@ -216,7 +216,7 @@ static int body_barrier(struct rank *r)
     return 0;
 }
 
-static void test_nobody_leaves_a_barrier_before_all_are_there(void **state)
+static void test_no_rank_leaves_a_barrier_before_all_reach_it(void **state)
 {
     (void)state;
     for (unsigned size = 1; size <= 6; size++) {
@@ -226,7 +226,7 @@ static void test_nobody_leaves_a_barrier_before_all_are_there(void **state)
     }
 }
 
-/* ---- sets that overlap -------------------------------------------------------------- */
+/* ---- overlapping sets -------------------------------------------------------------- */
 
 static int body_sets(struct rank *r)
 {
@@ -299,7 +299,7 @@ static int pump_all(struct rank *r, struct piped *pipes, unsigned count)
     }
 }
 
-/* Both ways at once, while data goes on other streams in between. */
+/* Both directions at the same time, with transfers on other streams in between. */
 static int body_pipes(struct rank *r)
 {
     struct world *w = r->world;

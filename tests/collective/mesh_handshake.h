@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A part of test_mesh.c: SHA-256 and the handshake, as bytes. */
+/* A part of test_mesh.c: SHA-256 and the handshake, without sockets. */
 #ifndef HY_TESTS_MESH_SHAKE_H
 #define HY_TESTS_MESH_SHAKE_H
 
@@ -33,7 +33,7 @@ static void assert_sha256(const void *bytes, size_t n, size_t piece, const char 
 }
 
 /* FIPS 180-4's examples, and a million times "a". */
-static void test_sha256_gives_the_standards_digests(void **state)
+static void test_sha256_matches_the_test_vectors(void **state)
 {
     static const char two_blocks[] = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
     static char million[1000000];
@@ -58,7 +58,7 @@ static void assert_hmac(const void *key, size_t key_size, const char *message, s
 }
 
 /* RFC 4231, cases 1, 2, 3 and 6. */
-static void test_hmac_gives_the_rfcs_codes(void **state)
+static void test_hmac_matches_the_test_vectors(void **state)
 {
     uint8_t key[131], dd[50];
 
@@ -90,7 +90,7 @@ static void ends_init(struct ends *e)
     hy_handshake_accept(&e->acceptor, e->keys[1], 1, 8, SHAKE_CHANNELS, nonce[1]);
 }
 
-/* Moves what one end says to the other, `piece` bytes at a time; what the last of them led to. */
+/* Moves the output of one end to the other, `piece` bytes at a time; returns the last result. */
 static int pass(struct hy_handshake *from, struct hy_handshake *to, size_t piece)
 {
     int rc = 0;
@@ -109,7 +109,7 @@ static int pass(struct hy_handshake *from, struct hy_handshake *to, size_t piece
     return rc;
 }
 
-static void test_two_ends_with_one_key_come_to_trust_each_other(void **state)
+static void test_two_ends_with_the_same_key_authenticate(void **state)
 {
     (void)state;
     for (size_t piece = 1; piece <= 70; piece++) {
@@ -126,7 +126,7 @@ static void test_two_ends_with_one_key_come_to_trust_each_other(void **state)
     }
 }
 
-static void test_another_key_is_seen_by_both_ends(void **state)
+static void test_a_different_key_is_detected_by_both_ends(void **state)
 {
     uint8_t proof[HY_PROOF_SIZE] = {0};
     struct ends e;
@@ -136,12 +136,12 @@ static void test_another_key_is_seen_by_both_ends(void **state)
     e.keys[1][31] ^= 1;
     assert_int_equal(pass(&e.dialer, &e.acceptor, 100), 0);
     assert_int_equal(pass(&e.acceptor, &e.dialer, 100), -EACCES);
-    assert_int_equal(e.dialer.out_size, 0); /* and nothing is proven to a stranger */
+    assert_int_equal(e.dialer.out_size, 0); /* no proof is sent to a peer that is not authenticated */
     assert_int_equal(hy_handshake_take(&e.acceptor, proof, sizeof proof), -EACCES);
 }
 
-/* One bit changed anywhere, by somebody in between, and it comes to nothing. */
-static void test_no_byte_of_a_handshake_can_be_changed(void **state)
+/* A change of any bit in transit makes the handshake fail. */
+static void test_any_changed_byte_of_a_handshake_is_detected(void **state)
 {
     (void)state;
     for (size_t bit = 0; bit < 8 * (HY_HELLO_SIZE + HY_CHALLENGE_SIZE + HY_PROOF_SIZE); bit++) {
@@ -165,7 +165,7 @@ static void test_no_byte_of_a_handshake_can_be_changed(void **state)
     }
 }
 
-static int say_hello(uint32_t from, uint32_t to, uint32_t size, uint32_t channel)
+static int send_hello(uint32_t from, uint32_t to, uint32_t size, uint32_t channel)
 {
     static const uint8_t nonce[HY_HANDSHAKE_NONCE] = {1};
     struct ends e;
@@ -175,20 +175,20 @@ static int say_hello(uint32_t from, uint32_t to, uint32_t size, uint32_t channel
     return pass(&e.dialer, &e.acceptor, 100);
 }
 
-static void test_a_hello_for_somebody_else_is_refused(void **state)
+static void test_a_hello_for_another_rank_is_refused(void **state)
 {
     (void)state;
-    assert_int_equal(say_hello(3, 1, 8, 0), 0);
-    assert_int_equal(say_hello(3, 2, 8, 0), -EPROTO);           /* it is rank 1 */
-    assert_int_equal(say_hello(3, 1, 9, 0), -EPROTO);           /* of 8 */
-    assert_int_equal(say_hello(0, 1, 8, 0), -EPROTO);           /* which dials rank 0 itself */
-    assert_int_equal(say_hello(1, 1, 8, 0), -EPROTO);
-    assert_int_equal(say_hello(8, 1, 8, 0), -EPROTO);
-    assert_int_equal(say_hello(3, 1, 8, SHAKE_CHANNELS), -EPROTO);
-    assert_int_equal(say_hello(UINT32_MAX, 1, 8, 0), -EPROTO);
+    assert_int_equal(send_hello(3, 1, 8, 0), 0);
+    assert_int_equal(send_hello(3, 2, 8, 0), -EPROTO);           /* this is rank 1 */
+    assert_int_equal(send_hello(3, 1, 9, 0), -EPROTO);           /* of 8 */
+    assert_int_equal(send_hello(0, 1, 8, 0), -EPROTO);           /* a lower rank does not dial */
+    assert_int_equal(send_hello(1, 1, 8, 0), -EPROTO);
+    assert_int_equal(send_hello(8, 1, 8, 0), -EPROTO);
+    assert_int_equal(send_hello(3, 1, 8, SHAKE_CHANNELS), -EPROTO);
+    assert_int_equal(send_hello(UINT32_MAX, 1, 8, 0), -EPROTO);
 }
 
-static void test_garbage_is_known_by_its_first_byte(void **state)
+static void test_garbage_is_rejected_by_its_first_byte(void **state)
 {
     struct ends e;
 
@@ -197,8 +197,8 @@ static void test_garbage_is_known_by_its_first_byte(void **state)
     assert_int_equal(hy_handshake_take(&e.acceptor, (const uint8_t *)"G", 1), -EPROTO);
 }
 
-/* What was once said to an acceptor is of no use to another one, or to the same again. */
-static void test_a_handshake_cannot_be_played_again(void **state)
+/* A recorded handshake is rejected by another acceptor, and by the same one. */
+static void test_a_handshake_cannot_be_replayed(void **state)
 {
     static const uint8_t fresh[HY_HANDSHAKE_NONCE] = {9};
     uint8_t hello[HY_HELLO_SIZE], proof[HY_PROOF_SIZE];

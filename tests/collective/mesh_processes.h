@@ -9,20 +9,20 @@
 
 #define KILLS 20
 
-/* What a rank's process says at its end. */
-struct last_word {
+/* The final report of a rank's process. */
+struct final_report {
     int rc, fds_left;
     char text[160];
 };
 
 struct processes {
     struct world world;
-    int words[2];                  /* pipe: last words, by whoever */
-    int driver[WORLD_MAX][2];      /* pipes: to each rank, who has ended */
-    int turns[2];                  /* pipe: a byte for every turn of rank 0 */
+    int words[2];                  /* pipe: final reports of all ranks */
+    int driver[WORLD_MAX][2];      /* pipes: to each rank, the number of a rank that has ended */
+    int turns[2];                  /* pipe: a byte for every iteration of rank 0 */
 };
 
-static int hear_driver(void *arg, struct hy_err *err)
+static int check_driver(void *arg, struct hy_err *err)
 {
     uint8_t lost;
     ssize_t n = read(*(int *)arg, &lost, 1);
@@ -33,7 +33,7 @@ static int hear_driver(void *arg, struct hy_err *err)
 static void child(struct processes *p, unsigned rank, bool driven)
 {
     struct rank *r = &p->world.ranks[rank];
-    struct last_word word = {0};
+    struct final_report word = {0};
     int before;
 
     alarm(120);
@@ -45,9 +45,9 @@ static void child(struct processes *p, unsigned rank, bool driven)
     r->rank = rank;
     if (driven)
         r->waiter = (struct hy_waiter){
-            .bell = -1, .watch_fd = p->driver[rank][0], .check = hear_driver, .arg = &p->driver[rank][0]};
+            .bell = -1, .watch_fd = p->driver[rank][0], .check = check_driver, .arg = &p->driver[rank][0]};
     word.rc = rank_run(r);
-    word.fds_left = count_fds() - (before - 1); /* its listener has gone with the mesh */
+    word.fds_left = count_fds() - (before - 1); /* its listener was closed with the mesh */
     snprintf(word.text, sizeof word.text, "%s", r->waiter.failed.text);
     _exit(write(p->words[1], &word, sizeof word) == sizeof word ? 0 : 1);
 }
@@ -88,9 +88,9 @@ static void tell_all(struct processes *p, uint8_t lost)
         assert_int_equal(write(p->driver[i][1], &lost, 1), 1);
 }
 
-static void expect_last_word(struct processes *p, int rc, const char *text)
+static void expect_final_report(struct processes *p, int rc, const char *text)
 {
-    struct last_word word;
+    struct final_report word;
 
     assert_int_equal(read(p->words[0], &word, sizeof word), sizeof word);
     if (word.rc != rc || !strstr(word.text, text))
@@ -98,8 +98,8 @@ static void expect_last_word(struct processes *p, int rc, const char *text)
     assert_int_equal(word.fds_left, 0);
 }
 
-/* Small and large ones by turns, for ever; rank 0 tells when it has begun. */
-static int body_for_ever(struct rank *r)
+/* Small and large allreduces alternate forever; rank 0 reports the first one. */
+static int body_forever(struct rank *r)
 {
     struct processes *p = r->world->arg;
     hy_cleanup_free float *numbers = calloc(1, 4 << 20);
@@ -126,15 +126,15 @@ static void test_a_killed_rank_is_named_by_all_others(void **state)
         struct processes p;
         char byte, expected[40];
 
-        start_processes(&p, 4, body_for_ever, true);
+        start_processes(&p, 4, body_forever, true);
         assert_int_equal(read(p.turns[0], &byte, 1), 1);
-        usleep((useconds_t)hy_rng_below(&rng, 30000)); /* any moment will do: that is the point */
+        usleep((useconds_t)hy_rng_below(&rng, 30000)); /* at a random moment */
         kill(p.world.ranks[victim].pid, SIGKILL);
         assert_int_equal(waitpid(p.world.ranks[victim].pid, NULL, 0), p.world.ranks[victim].pid);
         tell_all(&p, victim);
         snprintf(expected, sizeof expected, "rank %u has ended", victim);
         for (int i = 0; i < 3; i++)
-            expect_last_word(&p, -EOWNERDEAD, expected);
+            expect_final_report(&p, -EOWNERDEAD, expected);
         end_processes(&p);
     }
     assert_int_equal(count_fds(), before);
@@ -147,12 +147,12 @@ static void test_a_killed_rank_is_named_without_a_driver_too(void **state)
         struct processes p;
         char byte, expected[60];
 
-        start_processes(&p, 2, body_for_ever, false);
-        for (int i = 0; i < 10; i++) /* the links stand by then */
+        start_processes(&p, 2, body_forever, false);
+        for (int i = 0; i < 10; i++) /* by then all links are connected */
             assert_int_equal(read(p.turns[0], &byte, 1), 1);
         kill(p.world.ranks[victim].pid, SIGKILL);
         snprintf(expected, sizeof expected, "rank %u at 127.0.0.1:%u has closed", victim, p.world.ports[victim]);
-        expect_last_word(&p, -ECONNRESET, expected);
+        expect_final_report(&p, -ECONNRESET, expected);
         end_processes(&p);
     }
 }
@@ -170,7 +170,7 @@ static int body_some_large(struct rank *r)
     return rc;
 }
 
-static void test_work_goes_on_after_a_rank_was_stopped(void **state)
+static void test_collectives_continue_after_a_rank_was_stopped(void **state)
 {
     struct processes p;
     char byte;
@@ -183,7 +183,7 @@ static void test_work_goes_on_after_a_rank_was_stopped(void **state)
     usleep(1500000);
     kill(p.world.ranks[1].pid, SIGCONT);
     for (int i = 0; i < 3; i++)
-        expect_last_word(&p, 0, "");
+        expect_final_report(&p, 0, "");
     end_processes(&p);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A part of test_mesh.c: strangers, wrong keys, odd addresses, ranks that leave, faults. */
+/* A part of test_mesh.c: unauthenticated connections, wrong keys, unusual addresses, ranks that leave, faults. */
 #ifndef HY_TESTS_MESH_TROUBLE_H
 #define HY_TESTS_MESH_TROUBLE_H
 
@@ -27,7 +27,7 @@ static int body_many_allreduces(struct rank *r)
     return rc;
 }
 
-static void test_another_key_is_told_to_who_dials(void **state)
+static void test_a_different_key_is_reported_to_the_dialer(void **state)
 {
     struct world w;
     int before = count_fds();
@@ -40,13 +40,13 @@ static void test_another_key_is_told_to_who_dials(void **state)
     assert_int_equal(w.ranks[1].rc, -EACCES);
     assert_non_null(strstr(w.ranks[1].waiter.failed.text, "rank 0 at 127.0.0.1"));
     assert_non_null(strstr(w.ranks[1].waiter.failed.text, "key"));
-    assert_int_equal(w.ranks[0].rc, -EOWNERDEAD); /* nothing came of it there, until the driver said so */
+    assert_int_equal(w.ranks[0].rc, -EOWNERDEAD); /* no effect there, until the driver has reported it */
     assert_int_equal(count_fds(), before);
 }
 
-/* ---- strangers ------------------------------------------------------------------------ */
+/* ---- unauthenticated connections ------------------------------------------------------------------------ */
 
-#define STRANGERS 200u /* more than a rank will hear at a time */
+#define STRANGERS 200u /* more than a rank accepts at a time */
 
 static int dial_port(uint16_t port)
 {
@@ -59,7 +59,7 @@ static int dial_port(uint16_t port)
     return fd;
 }
 
-/* One says nothing, one what is no handshake, one half of it, one all of it with the wrong proof. */
+/* One sends nothing, one garbage, one an incomplete handshake, one a handshake with a wrong proof. */
 static void misbehave(int fd, unsigned kind)
 {
     static const char garbage[] = "GET / HTTP/1.0\r\n\r\n";
@@ -77,7 +77,7 @@ static void misbehave(int fd, unsigned kind)
     }
 }
 
-static void test_strangers_at_the_door_do_no_harm(void **state)
+static void test_unauthenticated_connections_do_no_harm(void **state)
 {
     static int strangers[2][STRANGERS];
     int before = count_fds();
@@ -85,7 +85,7 @@ static void test_strangers_at_the_door_do_no_harm(void **state)
 
     (void)state;
     world_init(&w, 4, body_one_allreduce, NULL);
-    for (unsigned door = 0; door < 2; door++) /* before any rank is there: they are first in the queue */
+    for (unsigned door = 0; door < 2; door++) /* before any rank connects: they are first in the queue */
         for (unsigned i = 0; i < STRANGERS; i++) {
             strangers[door][i] = dial_port(w.ports[door]);
             misbehave(strangers[door][i], i % 4);
@@ -100,8 +100,8 @@ static void test_strangers_at_the_door_do_no_harm(void **state)
     assert_int_equal(count_fds(), before);
 }
 
-/* Rank 0 of a mesh that nobody else has joined yet. */
-static void test_a_turn_accepts_a_bounded_number_of_connections(void **state)
+/* Rank 0 of a mesh to which no rank has connected yet. */
+static void test_an_iteration_accepts_a_bounded_number_of_connections(void **state)
 {
     enum { FLOOD = 100 };
     struct hy_waiter waiter = {.bell = -1, .watch_fd = -1};
@@ -119,7 +119,7 @@ static void test_a_turn_accepts_a_bounded_number_of_connections(void **state)
     while (m->incoming_count < FLOOD) {
         assert_int_equal(hy_mesh_wait(m), 0);
         assert_in_range(m->incoming_count - accepted, 0, HY_MESH_ACCEPTS_MAX);
-        assert_true(!m->may_accept || m->timer_at <= hy_clock_ms()); /* no event tells of the others */
+        assert_true(!m->may_accept || m->timer_at <= hy_clock_ms()); /* no event follows for the others */
         accepted = m->incoming_count;
         assert_in_range(++turns, 1, FLOOD);
     }
@@ -140,13 +140,13 @@ static void *connect_in_a_loop(void *arg)
     while (!atomic_load(&w->strangers_end)) {
         int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-        (void)!connect(fd, (struct sockaddr *)&address, sizeof address); /* refused, when the rank is done */
+        (void)!connect(fd, (struct sockaddr *)&address, sizeof address); /* refused when the rank has closed */
         close(fd);
     }
     return NULL;
 }
 
-static void test_ranks_work_while_strangers_connect_in_a_loop(void **state)
+static void test_ranks_work_while_others_connect_in_a_loop(void **state)
 {
     int before = count_fds();
     pthread_t stranger;
@@ -193,7 +193,7 @@ static void test_without_descriptors_a_rank_accepts_later(void **state)
 
 /* ---- addresses ------------------------------------------------------------------------ */
 
-static void test_ranks_meet_over_ipv6(void **state)
+static void test_ranks_connect_over_ipv6(void **state)
 {
     struct world w;
 
@@ -205,9 +205,9 @@ static void test_ranks_meet_over_ipv6(void **state)
         assert_int_equal(w.ranks[i].rc, 0);
 }
 
-static void test_the_address_that_answers_is_taken(void **state)
+static void test_the_address_that_answers_is_used(void **state)
 {
-    /* No host's, no address at all, one at which somebody else may listen; then the right one. */
+    /* An unused address, an invalid one, one at which another process may listen; then the right one. */
     static const char *const addresses[] = {"192.0.2.1", "nowhere", "2001:db8::1", "127.0.0.1"};
     struct world w;
 
@@ -237,8 +237,8 @@ static int listen_at(const char *text, uint16_t *port)
     return fd;
 }
 
-/* Somebody who is not of hopyard accepts at the first address and is silent: the next one is tried all the same. */
-static void test_a_silent_listener_at_one_address_is_passed_by(void **state)
+/* Another process accepts at the first address and sends nothing: the next address is tried anyway. */
+static void test_a_silent_listener_at_one_address_is_skipped(void **state)
 {
     static const char *const addresses[] = {"127.0.0.9", "127.0.0.1"};
     struct world w;
@@ -264,7 +264,7 @@ static void forget(char **addresses, size_t count)
     free(addresses);
 }
 
-static void test_only_the_named_interfaces_are_told(void **state)
+static void test_only_the_named_interfaces_are_used(void **state)
 {
     char **addresses;
     struct hy_err err;
@@ -281,7 +281,7 @@ static void test_only_the_named_interfaces_are_told(void **state)
     assert_string_equal(addresses[0], "127.0.0.1");
     close(fd);
     forget(addresses, count);
-    setenv("HOPYARD_INTERFACES", "l", 1); /* no name, only the beginning of one */
+    setenv("HOPYARD_INTERFACES", "l", 1); /* only a prefix of a name */
     assert_int_equal(hy_mesh_listen(&port, &addresses, &count, &err), -EADDRNOTAVAIL);
     assert_non_null(strstr(err.text, "HOPYARD_INTERFACES=l"));
     unsetenv("HOPYARD_INTERFACES");
@@ -297,7 +297,7 @@ static void test_only_the_named_interfaces_are_told(void **state)
     forget(addresses, count);
 }
 
-static void test_impossible_ranks_are_refused(void **state)
+static void test_invalid_ranks_are_refused(void **state)
 {
     struct hy_waiter waiter = {.bell = -1, .watch_fd = -1};
     struct hy_mesh *m = NULL;
@@ -347,7 +347,7 @@ static int body_rank_1_fails(struct rank *r)
     return rc < 0 ? rc : body_one_allreduce(r);
 }
 
-static void test_the_drivers_word_counts_more_than_a_closed_connection(void **state)
+static void test_the_drivers_report_takes_precedence_over_a_closed_connection(void **state)
 {
     struct world w;
 
@@ -360,7 +360,7 @@ static void test_the_drivers_word_counts_more_than_a_closed_connection(void **st
     assert_string_equal(w.ranks[0].waiter.failed.text, "the driver says that rank 1 has ended");
 }
 
-/* After an error nothing works any more, and says the same. */
+/* After an error all calls fail with the same message. */
 static int body_after_the_end(struct rank *r)
 {
     uint8_t byte = 0;
@@ -381,13 +381,13 @@ static int body_after_the_end(struct rank *r)
     return 0;
 }
 
-static void test_after_an_error_every_call_says_the_same(void **state)
+static void test_after_an_error_every_call_returns_it(void **state)
 {
     (void)state;
     all_ranks(2, body_after_the_end, NULL);
 }
 
-/* Whoever has done its part may go, while the others go on. */
+/* A rank whose part is done may close while the others continue. */
 static int body_early_leaver(struct rank *r)
 {
     hy_cleanup_free uint8_t *bytes = calloc(1, 1000000);
@@ -402,13 +402,13 @@ static int body_early_leaver(struct rank *r)
     return rc == 0 && r->rank == 0 ? hy_mesh_exchange(r->mesh, NULL, 0, &from, 1) : rc;
 }
 
-static void test_a_rank_that_has_done_its_part_may_go(void **state)
+static void test_a_rank_may_close_when_its_part_is_done(void **state)
 {
     (void)state;
     all_ranks(3, body_early_leaver, NULL);
 }
 
-static int body_nobody_there(struct rank *r)
+static int body_unreachable_peer(struct rank *r)
 {
     return hy_mesh_barrier(r->mesh, r->world->peers, r->world->size);
 }
@@ -418,9 +418,9 @@ static void test_a_rank_that_cannot_be_reached_is_named(void **state)
     struct world w;
 
     (void)state;
-    world_init(&w, 2, body_nobody_there, NULL);
+    world_init(&w, 2, body_unreachable_peer, NULL);
     close(w.listeners[0]);
-    w.told = -1;
+    w.loss_fd = -1;
     w.ranks[1] = (struct rank){.world = &w, .rank = 1};
     w.ranks[1].rc = rank_run(&w.ranks[1]);
     assert_int_equal(w.ranks[1].rc, -ECONNREFUSED);
@@ -436,7 +436,7 @@ static int body_bad_exchange(struct rank *r)
     return rc == -EINVAL ? 0 : -EBADMSG;
 }
 
-static void test_an_exchange_that_cannot_be_is_refused(void **state)
+static void test_an_invalid_exchange_is_refused(void **state)
 {
     (void)state;
     all_ranks(2, body_bad_exchange, NULL);
@@ -471,7 +471,7 @@ static int listen_scenario(void *arg)
     return 0;
 }
 
-/* Whatever fails in one rank, both come to an end, with a sentence. */
+/* After any fault in one rank, both return, with a message. */
 static int pair_scenario(void *arg)
 {
     struct world *w = arg;
@@ -510,7 +510,7 @@ static void each_pair_fault(enum hy_seam seam)
     assert_int_equal(count_fds(), before);
 }
 
-static void test_every_fault_is_survived_or_told(void **state)
+static void test_every_fault_is_survived_or_reported(void **state)
 {
     (void)state;
     hy_each_fault(HY_SEAM_ALLOC, listen_scenario, NULL);

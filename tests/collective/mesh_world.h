@@ -42,12 +42,12 @@ struct world {
     int listeners[WORLD_MAX];
     const char *address;
     struct hy_mesh_peer roster[WORLD_MAX];
-    uint8_t keys[WORLD_MAX][HY_MESH_KEY_SIZE]; /* what each believes */
+    uint8_t keys[WORLD_MAX][HY_MESH_KEY_SIZE]; /* the key of each rank */
     int (*body)(struct rank *r);
     void *arg;
-    bool watched;    /* by a driver, who tells the others when a rank has ended */
+    bool watched;    /* by a driver, which reports to the others that a rank has ended */
     atomic_int lost; /* that rank; -1: none */
-    int told;        /* eventfd: readable from then on */
+    int loss_fd;        /* eventfd: readable from then on */
     struct rank ranks[WORLD_MAX];
     uint16_t ports[WORLD_MAX];
     atomic_bool strangers_end;
@@ -89,7 +89,7 @@ static inline int rank_run(struct rank *r)
 
     if (!r->waiter.check)
         r->waiter = (struct hy_waiter){
-            .bell = -1, .watch_fd = w->watched ? w->told : -1, .check = w->watched ? world_check : NULL, .arg = w};
+            .bell = -1, .watch_fd = w->watched ? w->loss_fd : -1, .check = w->watched ? world_check : NULL, .arg = w};
     rc = hy_mesh_open(w->listeners[r->rank], r->rank, w->size, w->roster, w->keys[r->rank], &r->waiter, &r->mesh, &err);
     if (rc < 0) {
         close(w->listeners[r->rank]);
@@ -109,7 +109,7 @@ static inline void *rank_thread(void *arg)
 
     r->rc = rank_run(r);
     if (r->rc < 0 && atomic_compare_exchange_strong(&r->world->lost, &nobody, (int)r->rank) &&
-        eventfd_write(r->world->told, 1) < 0)
+        eventfd_write(r->world->loss_fd, 1) < 0)
         r->rc = -EIO;
     return NULL;
 }
@@ -124,17 +124,17 @@ static inline void start_thread(struct world *w, unsigned i)
 
 static inline void run_threads(struct world *w)
 {
-    w->told = eventfd(0, EFD_CLOEXEC);
-    assert_true(w->told >= 0);
+    w->loss_fd = eventfd(0, EFD_CLOEXEC);
+    assert_true(w->loss_fd >= 0);
     for (unsigned i = 0; i < w->size; i++)
         start_thread(w, i);
     for (unsigned i = 0; i < w->size; i++)
         if (pthread_join(w->ranks[i].thread, NULL) != 0)
             fail_msg("a thread is lost");
-    close(w->told);
+    close(w->loss_fd);
 }
 
-/* Runs a body on so many ranks; all must come through. */
+/* Runs a body on that many ranks; all must succeed. */
 static inline void all_ranks(unsigned size, int (*body)(struct rank *r), void *arg)
 {
     struct world w;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers of any type, one at a time and slowly: what the suites of src/collective compare with. */
+/* Reference arithmetic for all types, one element at a time: the suites of src/collective compare with it. */
 #ifndef HY_TESTS_NUMBERS_H
 #define HY_TESTS_NUMBERS_H
 
@@ -22,7 +22,7 @@ static inline bool is_real(enum hy_type type)
     return type == HY_F16 || type == HY_BF16 || type == HY_F32 || type == HY_F64;
 }
 
-/* ---- float16 and bfloat16 by the definition: significand and exponent ---- */
+/* ---- float16 and bfloat16 by definition: significand and exponent ---- */
 
 static inline double real_of_half(uint16_t bits, int exponent_bits)
 {
@@ -51,7 +51,7 @@ static inline uint16_t half_of_real(double real, int exponent_bits)
         return sign | infinity;
     if (size > 0 && ilogb(size) > exponent)
         exponent = ilogb(size);
-    /* Steps of that exponent, to nearest even; the leading bit, if it is there, counts one exponent up. */
+    /* In units of that exponent, to nearest even; a carry into the leading bit increments the exponent. */
     bits = ((uint64_t)(exponent + bias - 1) << fraction_bits) +
            (uint64_t)nearbyint(ldexp(size, fraction_bits - exponent));
     return sign | (bits < infinity ? (uint16_t)bits : infinity);
@@ -115,7 +115,7 @@ static inline void number_put(enum hy_type type, void *base, size_t i, struct nu
         memcpy(p, &n.whole, size); /* little-endian: the lower bytes are the number, wrapped around */
 }
 
-/* A small whole number: sums of a few are exact in every type, in any order. */
+/* A small integer: sums of a few are exact in every type, in any order. */
 static inline void number_put_small(enum hy_type type, void *base, size_t i, int small)
 {
     if (type == HY_BOOL)
@@ -139,7 +139,7 @@ static inline whole whole_op(enum hy_type type, enum hy_reduce op, whole a, whol
     }
 }
 
-/* Of two float32, the sum or product in double, rounded to float32, is that in float32. */
+/* The sum or product of two float32 in double, rounded to float32, equals the result in float32. */
 static inline double real_op(enum hy_type type, enum hy_reduce op, double a, double b)
 {
     double result;
@@ -183,7 +183,7 @@ static inline void number_reduce(void *out, const void *const *sources, size_t s
     }
 }
 
-/* Bit by bit, but that any NaN is as good as another. */
+/* Bitwise comparison, except that all NaNs are equal. */
 static inline bool numbers_same(enum hy_type type, const void *a, const void *b, size_t count)
 {
     size_t size = hy_type_size(type);
@@ -197,7 +197,7 @@ static inline bool numbers_same(enum hy_type type, const void *a, const void *b,
     return true;
 }
 
-/* Any bits at all (of bool: 0 and 1), and among reals infinities, NaNs, zeros and very small ones. */
+/* Random bits (bool: 0 and 1); for floats also infinities, NaNs, zeros and subnormals. */
 static inline void numbers_random(struct hy_rng *rng, enum hy_type type, void *base, size_t count)
 {
     static const double special[] = {0.0, -0.0, INFINITY, -INFINITY, NAN,

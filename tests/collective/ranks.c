@@ -4,9 +4,9 @@
  *
  *     ranks HOST FIRST COUNT SIZE check|loop
  *
- * Prints for each of its ranks a line "HOST BELL PORT ADDRESS...", reads those of all SIZE ranks, then forks COUNT
- * ranks. `check` makes every call once and ends; `loop` allreduces until something goes wrong, and says what:
- * "rank 2: the sentence". Every rank says "rank 2 turn 7" now and then.
+ * Prints a line "HOST BELL PORT ADDRESS..." for each of its ranks, reads the lines of all SIZE ranks, then forks COUNT
+ * ranks. `check` makes every call once and exits; `loop` runs allreduces until one fails and prints its error:
+ * "rank 2: the message". Every rank prints "rank 2 turn 7" from time to time.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -30,7 +30,7 @@ struct host {
     int shm_fd;
     int listeners[MANY], bells[MANY];
     struct hy_comm_member members[MANY];
-    char lines[MANY][LINE]; /* what they are made of */
+    char lines[MANY][LINE]; /* the fields point into these */
     const char *addresses[MANY][ADDRESSES];
 };
 
@@ -40,7 +40,7 @@ static _Noreturn void die(const char *what)
     exit(2);
 }
 
-/* ---- meeting -------------------------------------------------------------------------- */
+/* ---- rendezvous -------------------------------------------------------------------------- */
 
 static void announce(struct host *h, unsigned i)
 {
@@ -95,7 +95,7 @@ static struct hy_comm *join(struct host *h, unsigned i)
     return comm;
 }
 
-/* ---- what a rank does ----------------------------------------------------------------- */
+/* ---- a rank ----------------------------------------------------------------- */
 
 static int allreduce(struct hy_set *all, float *numbers, size_t count)
 {
@@ -143,7 +143,7 @@ static int allgather(struct hy_set *all)
     return rc;
 }
 
-/* The i-th gets i + 1 bytes of everyone. */
+/* Rank i gets i + 1 bytes from every rank. */
 static int alltoall(struct hy_set *all)
 {
     static size_t matrix[MANY * MANY];

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ranks of one agent. Most tests have them as threads, each with its own
- * mapping, so that ThreadSanitizer can follow; some as processes, as they are
- * in life. What a rank finds wrong is a line number: cmocka's jumps are for the
- * thread that runs the test alone.
+ * Ranks of one agent. In most tests they are threads, each with its own mapping, for ThreadSanitizer; in some they are
+ * processes, as in production. A rank reports a failure as a line number, since cmocka's longjmp works in the main
+ * thread only.
  */
 #ifndef HY_TESTS_SHM_WORLD_H
 #define HY_TESTS_SHM_WORLD_H
@@ -31,7 +30,7 @@
 struct host {
     int fd;
     unsigned count;
-    _Atomic int *failed; /* in memory that all ranks share: nobody waits for one that has given up */
+    _Atomic int *failed; /* in shared memory, so that no rank waits for one that has failed */
     int bells[RANKS_MAX];
     char names[RANKS_MAX][HY_BELL_MAX];
 };
@@ -41,10 +40,10 @@ struct rank {
     unsigned local, count;
     struct hy_waiter waiter;
     struct hy_shm *shm;
-    struct hy_shm_set *set; /* of all */
+    struct hy_shm_set *set; /* of all ranks */
     int (*body)(struct rank *r, void *arg);
     void *arg;
-    int line; /* what it answered */
+    int line; /* the result of body */
 };
 
 /* ---- a host with ranks -------------------------------------------------------------- */
@@ -134,7 +133,7 @@ static inline void as_threads(unsigned count, int (*body)(struct rank *r, void *
     host_close(&h);
 }
 
-/* A child says what it found by its exit status: 0 or 1, with the line on standard error. */
+/* The exit status of a child is 0 or 1, with the failed line on standard error. */
 static inline pid_t start_process(struct rank *r)
 {
     pid_t pid = fork();

@@ -5,12 +5,12 @@
 #include "comm_world.h"
 #include "numbers.h"
 
-#define PERIOD 61u /* of test data: prime, so that nothing that is displaced looks right */
+#define PERIOD 61u /* of test data; prime, so that displaced data is detected */
 
-/* How much is asked of a world, so that the suite stays short. */
+/* How much a world tests, which keeps the suite short. */
 enum extent { SMALL, LARGE };
 
-/* ThreadSanitizer looks at every access, and for races only: a few types and worlds show it all there is. */
+/* ThreadSanitizer is slow and finds races only, for which a few types and worlds suffice. */
 #if defined(__SANITIZE_THREAD__)
 #define BRIEF true
 #else
@@ -28,7 +28,7 @@ struct matrix {
 
 /* ---- data ------------------------------------------------------------------------------ */
 
-/* Small numbers that all sums, and products of, are exact in every type. */
+/* Small numbers whose sums and products are exact in every type. */
 static int small_number(enum hy_reduce op, unsigned rank, size_t i)
 {
     unsigned x = (unsigned)(i % PERIOD) * 3 + rank * 7;
@@ -36,7 +36,7 @@ static int small_number(enum hy_reduce op, unsigned rank, size_t i)
     return 1 + (int)(x % (op == HY_PRODUCT ? 2 : 5));
 }
 
-/* Goes on with the first `n` bytes until the end. */
+/* Repeats the first `n` bytes up to the end. */
 static void repeat(char *bytes, size_t n, size_t end)
 {
     while (n < end) {
@@ -56,7 +56,7 @@ static void fill(char *to, enum hy_type type, enum hy_reduce op, unsigned rank, 
     repeat(to, some * hy_type_size(type), count * hy_type_size(type));
 }
 
-/* What the members' data are, reduced; `factor` is the one for all of pre, post and average. */
+/* The expected reduction; `factor` combines pre, post and average. */
 static void fill_expected(char *to, enum hy_type type, enum hy_reduce op, const unsigned *members,
                           unsigned member_count, size_t count, double factor)
 {
@@ -139,7 +139,7 @@ static void allreduce_scenario(struct rank *r)
             if (is_left_out(type) || (op == HY_AVERAGE && type == HY_BOOL))
                 continue;
             if (m->extent == SMALL && op != HY_SUM && op != 1 + (type + r->size) % HY_PRODUCT)
-                continue; /* sums everywhere, the others in turn */
+                continue; /* sums in every world, the others alternate */
             allreduce_sizes(r, &b, type, op, m->extent == LARGE && op == HY_SUM ? LARGE : SMALL);
             if (is_real(type) && !r->wrong[0])
                 allreduce_one(r, &b, type, op, 100, 2, 0.5);
@@ -164,7 +164,7 @@ static void test_allreduce_of_every_type_and_size(void **state)
     for_all_layouts(allreduce_scenario, &m);
 }
 
-/* Larger than what goes through the levels at a time. */
+/* Larger than a chunk of the levels. */
 static void large_scenario(struct rank *r)
 {
     size_t count = *(size_t *)r->world->shared;
@@ -185,7 +185,7 @@ static void test_large_messages(void **state)
     run_world(5, two_uneven, "two uneven hosts", large_scenario, &some);
 }
 
-/* ---- the same bits everywhere, every time ------------------------------------------------ */
+/* ---- determinism ------------------------------------------------ */
 
 #define BITS_COUNT 5003u
 
@@ -210,7 +210,7 @@ static void bits_scenario(struct rank *r)
     }
 }
 
-static void test_all_ranks_and_all_runs_get_the_same_bits(void **state)
+static void test_results_are_bit_identical_on_all_ranks_and_in_all_runs(void **state)
 {
     static struct bits one, two;
 
@@ -234,7 +234,7 @@ static void reducescatter_one(struct rank *r, struct buffers *b, enum hy_type ty
     size_t counts[WORLD_MAX], all = 0, before = 0;
 
     for (unsigned i = 0; i < r->size; i++) {
-        counts[i] = each * ((i + 1) % 3) + i; /* uneven, and some get next to nothing */
+        counts[i] = each * ((i + 1) % 3) + i; /* unequal, some almost empty */
         before = i == r->rank ? all : before;
         all += counts[i];
     }
@@ -269,11 +269,11 @@ static void test_reducescatter_of_every_type(void **state)
     for_all_layouts(reducescatter_scenario, &m);
 }
 
-/* ---- bytes that only move ------------------------------------------------------------------ */
+/* ---- data movement ------------------------------------------------------------------ */
 
 #define BYTES_PERIOD 1021u
 
-/* The byte at i of what rank `from` has for rank `to`. */
+/* Byte i of the data from rank `from` to rank `to`. */
 static char byte_of(unsigned from, unsigned to, size_t i)
 {
     return (char)(i * 7 + i / 251 + from * 31 + to * 101);
@@ -306,7 +306,7 @@ static void broadcast_one(struct rank *r, char *bytes, size_t n, unsigned root)
     expect(r, are_bytes(bytes, root, 0, n) && bytes[n] == 0x5a, "%zu bytes from %u", n, root);
 }
 
-/* Everybody has `each` bytes times his rank's remainder by 3; in place on every other rank. */
+/* Rank i has each * (i % 3) bytes; in place on every other rank. */
 static void allgather_one(struct rank *r, char *in, char *out, size_t each)
 {
     size_t sizes[WORLD_MAX], offsets[WORLD_MAX], end = 0;
@@ -379,7 +379,7 @@ static void barrier_scenario(struct rank *r)
     }
 }
 
-static void test_nobody_passes_a_barrier_before_all_are_there(void **state)
+static void test_no_rank_passes_a_barrier_before_all_reach_it(void **state)
 {
     struct matrix m;
 
@@ -389,7 +389,7 @@ static void test_nobody_passes_a_barrier_before_all_are_there(void **state)
 
 /* ---- process sets --------------------------------------------------------------------------- */
 
-/* Odd and even ranks at the same time, each in a set of their own, then all together, again and again. */
+/* Odd and even ranks work in separate sets at the same time, then all together, repeatedly. */
 static void sets_scenario(struct rank *r)
 {
     unsigned members[WORLD_MAX], count = 0;
@@ -416,7 +416,7 @@ static void sets_scenario(struct rank *r)
     buffers_free(&b);
 }
 
-static void test_sets_work_side_by_side(void **state)
+static void test_sets_work_concurrently(void **state)
 {
     struct matrix m;
 
@@ -431,7 +431,7 @@ static void bad_sets_scenario(struct rank *r)
         const char *says;
     } bad[] = {
         {{0, 0}, 0, "a process set has no members"},
-        {{0, 9}, 2, "a process set has rank 9, and there are 2 ranks"},
+        {{0, 9}, 2, "a process set has rank 9, but there are only 2 ranks"},
         {{1, 0}, 2, "a process set's ranks are not in order: 1, 0"},
     };
     struct hy_err err = {0};
@@ -442,16 +442,16 @@ static void bad_sets_scenario(struct rank *r)
         expect(r, !strcmp(err.text, bad[i].says), "'%s' instead of '%s'", err.text, bad[i].says);
     }
     expect(r, hy_set_open(r->comm, 1, (unsigned[]){!r->rank}, 1, &set, &err) == -EINVAL, "a set without us");
-    expect(r, strstr(err.text, "is no member of the process set"), "'%s'", err.text);
+    expect(r, strstr(err.text, "is not a member of the process set"), "'%s'", err.text);
 }
 
-static void test_a_set_that_is_none_is_refused(void **state)
+static void test_an_invalid_set_is_refused(void **state)
 {
     (void)state;
     run_world(2, one_host, "one host", bad_sets_scenario, NULL);
 }
 
-/* ---- where a rank is ------------------------------------------------------------------------- */
+/* ---- local and cross ranks ------------------------------------------------------------------------- */
 
 static void places_scenario(struct rank *r)
 {
@@ -471,7 +471,7 @@ static void homogeneous_scenario(struct rank *r)
     expect(r, hy_comm_is_homogeneous(r->comm), "as many on each host");
 }
 
-static void test_a_rank_knows_where_it_is(void **state)
+static void test_local_and_cross_ranks_follow_the_hosts(void **state)
 {
     (void)state;
     run_world(8, scattered, "scattered", places_scenario, NULL);
@@ -479,12 +479,12 @@ static void test_a_rank_knows_where_it_is(void **state)
     run_world(3, each_alone, "one rank on each host", homogeneous_scenario, NULL);
 }
 
-/* ---- words ------------------------------------------------------------------------------------ */
+/* ---- control channels ------------------------------------------------------------------------------------ */
 
-#define WORDS (300u << 10) /* more than a pipe holds */
+#define CHANNEL_BYTES (300u << 10) /* more than a pipe holds */
 
-/* Hears from `from` until `n` bytes are there, asleep in between. */
-static int hear_all(struct rank *r, unsigned from, struct hy_buf *into, size_t n)
+/* Receives `n` bytes from `from`, and sleeps in between. */
+static int receive_all(struct rank *r, unsigned from, struct hy_buf *into, size_t n)
 {
     int rc = hy_comm_receive(r->comm, from, into);
 
@@ -502,21 +502,21 @@ static void listen_and_answer(struct rank *r)
 
     hy_buf_init(&heard, 1u << 20);
     for (unsigned turn = 0; turn < 10; turn++) {
-        size_t n = turn ? turn * 100 : WORDS;
+        size_t n = turn ? turn * 100 : CHANNEL_BYTES;
 
         hy_buf_clear(&heard);
-        expect(r, hear_all(r, 0, &heard, n) == 0, "hear: %s", hy_comm_error(r->comm)->text);
+        expect(r, receive_all(r, 0, &heard, n) == 0, "hear: %s", hy_comm_error(r->comm)->text);
         expect(r, heard.len == n && are_bytes((const char *)hy_buf_bytes(&heard), 0, r->rank, n),
-               "what rank 0 said");
+               "data of rank 0");
         expect(r, hy_comm_send(r->comm, 0, hy_buf_bytes(&heard), n) == 0, "tell");
     }
-    expect(r, hear_all(r, 0, &heard, heard.len + 1) == 0, "the last word, before which nobody leaves");
+    expect(r, receive_all(r, 0, &heard, heard.len + 1) == 0, "the last word, before which nobody leaves");
 }
 
-static void tell_and_hear(struct rank *r, char *words, struct hy_buf *heard)
+static void send_and_receive(struct rank *r, char *words, struct hy_buf *heard)
 {
     for (unsigned turn = 0; turn < 10; turn++) {
-        size_t n = turn ? turn * 100 : WORDS;
+        size_t n = turn ? turn * 100 : CHANNEL_BYTES;
 
         for (unsigned i = 1; i < r->size; i++) {
             fill_bytes(words, 0, i, n);
@@ -524,7 +524,7 @@ static void tell_and_hear(struct rank *r, char *words, struct hy_buf *heard)
         }
         for (unsigned i = 1; i < r->size; i++) {
             hy_buf_clear(heard);
-            expect(r, hear_all(r, i, heard, n) == 0, "hear: %s", hy_comm_error(r->comm)->text);
+            expect(r, receive_all(r, i, heard, n) == 0, "hear: %s", hy_comm_error(r->comm)->text);
             expect(r, heard->len == n && are_bytes((const char *)hy_buf_bytes(heard), 0, i, n),
                    "the answer of %u", i);
         }
@@ -533,9 +533,9 @@ static void tell_and_hear(struct rank *r, char *words, struct hy_buf *heard)
         expect(r, hy_comm_send(r->comm, i, "", 1) == 0, "tell: %s", hy_comm_error(r->comm)->text);
 }
 
-static void words_scenario(struct rank *r)
+static void channels_scenario(struct rank *r)
 {
-    hy_cleanup_free char *words = malloc(WORDS);
+    hy_cleanup_free char *words = malloc(CHANNEL_BYTES);
     hy_cleanup_buf struct hy_buf heard;
 
     hy_buf_init(&heard, 1u << 20);
@@ -544,20 +544,20 @@ static void words_scenario(struct rank *r)
     if (r->rank)
         listen_and_answer(r);
     else
-        tell_and_hear(r, words, &heard);
+        send_and_receive(r, words, &heard);
     if (!r->wrong[0])
         expect(r, hy_set_barrier(r->set) == 0, "barrier: %s", hy_comm_error(r->comm)->text);
 }
 
-static void test_rank_0_and_all_others_talk(void **state)
+static void test_control_channels_carry_messages_both_ways(void **state)
 {
     struct matrix m;
 
     (void)state;
-    for_all_layouts(words_scenario, &m);
+    for_all_layouts(channels_scenario, &m);
 }
 
-/* A descriptor of the caller's own ends a sleep too. */
+/* A descriptor of the caller ends a sleep as well. */
 static void fd_scenario(struct rank *r)
 {
     int pipes[2];
@@ -572,16 +572,16 @@ static void fd_scenario(struct rank *r)
     expect(r, hy_set_barrier(r->set) == 0, "barrier: %s", hy_comm_error(r->comm)->text);
 }
 
-static void test_a_sleep_ends_by_a_descriptor(void **state)
+static void test_a_readable_descriptor_ends_a_sleep(void **state)
 {
     (void)state;
     run_world(1, one_host, "one host", fd_scenario, NULL);
     run_world(3, two_uneven, "two uneven hosts", fd_scenario, NULL);
 }
 
-/* ---- the end of the world ----------------------------------------------------------------------- */
+/* ---- failed waits ----------------------------------------------------------------------- */
 
-/* The last rank never comes; whoever waits for it is told, in each kind of wait, and ever after. */
+/* The last rank never makes the call: every kind of wait for it fails, and all later calls fail as well. */
 static void abort_scenario(struct rank *r)
 {
     float in[4000] = {0}, out[4000];
@@ -595,7 +595,7 @@ static void abort_scenario(struct rank *r)
     }
     atomic_fetch_add(&r->world->count, 1);
     rc = hy_set_allreduce(r->set, in, out, 4000, HY_F32, HY_SUM, 1, 1);
-    if (rc == 0) /* with nobody of another host it may have been enough to send */
+    if (rc == 0) /* without a rank on another host, sending may have sufficed */
         rc = hy_set_barrier(r->set);
     expect(r, rc == -ECONNABORTED, "answered %d", rc);
     expect(r, strstr(hy_comm_error(r->comm)->text, "the world has ended"), "'%s'",
@@ -605,7 +605,7 @@ static void abort_scenario(struct rank *r)
     expect(r, hy_set_broadcast(r->set, in, 4, 0) == -ECONNABORTED, "a broadcast after the end");
 }
 
-static void test_the_end_of_the_world_ends_every_wait(void **state)
+static void test_a_failed_check_ends_every_wait(void **state)
 {
     (void)state;
     for (size_t l = 0; l < LAYOUTS; l++)
@@ -630,7 +630,7 @@ static void adasum_of_two(double *a, const double *b, size_t n)
         a[i] = a[i] * (aa > 0 ? 1 - ab / (2 * aa) : 1) + b[i] * (bb > 0 ? 1 - ab / (2 * bb) : 1);
 }
 
-/* One tensor of all ranks: the pairs that are too many, then a tree over neighbours. The result is in all[0].
+/* One tensor of all ranks: the extra pairs first, then a tree over neighbors. The result is in all[0].
  */
 static void adasum_of_all(double all[WORLD_MAX][ADASUM_COUNT], unsigned size, size_t begin, size_t n)
 {
@@ -648,7 +648,7 @@ static void adasum_of_all(double all[WORLD_MAX][ADASUM_COUNT], unsigned size, si
             adasum_of_two(all[order[i]] + begin, all[order[i + step]] + begin, n);
 }
 
-/* Gradients that have something in common; the second tensor of rank 1 is all zeros. */
+/* Correlated gradients; the second tensor of rank 1 is zero. */
 static double gradient(unsigned rank, size_t i)
 {
     struct hy_rng rng;
@@ -697,7 +697,7 @@ static void adasum_scenario(struct rank *r)
         expect(r, hy_set_adasum(r->set, &(int){1}, &(size_t){1}, 1, HY_I32, 1, 1) == -EINVAL, "of integers");
 }
 
-static void test_adasum_is_that_of_the_formula(void **state)
+static void test_adasum_matches_its_formula(void **state)
 {
     static char results[WORLD_MAX][ADASUM_COUNT * 8];
 
@@ -718,14 +718,14 @@ static void adasum_meaning_scenario(struct rank *r)
     expect(r, equal[0] == 3 && equal[1] == 4, "equal: %g %g", equal[0], equal[1]);
 }
 
-static void test_adasum_adds_what_is_orthogonal_and_averages_what_is_equal(void **state)
+static void test_adasum_adds_orthogonal_and_averages_equal_vectors(void **state)
 {
     (void)state;
     run_world(2, one_host, "one host", adasum_meaning_scenario, NULL);
     run_world(2, each_alone, "one rank on each host", adasum_meaning_scenario, NULL);
 }
 
-/* ---- no memory ------------------------------------------------------------------------------------ */
+/* ---- out of memory ------------------------------------------------------------------------------------ */
 
 static int use_all_of_it(void *arg)
 {
@@ -756,7 +756,7 @@ static int use_all_of_it(void *arg)
     return rc;
 }
 
-static void test_without_memory_it_fails_with_a_sentence(void **state)
+static void test_out_of_memory_is_reported(void **state)
 {
     (void)state;
     hy_each_fault(HY_SEAM_ALLOC, use_all_of_it, NULL);
@@ -767,19 +767,19 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_allreduce_of_every_type_and_size),
         cmocka_unit_test(test_large_messages),
-        cmocka_unit_test(test_all_ranks_and_all_runs_get_the_same_bits),
+        cmocka_unit_test(test_results_are_bit_identical_on_all_ranks_and_in_all_runs),
         cmocka_unit_test(test_reducescatter_of_every_type),
         cmocka_unit_test(test_broadcast_allgather_alltoall_of_every_size),
-        cmocka_unit_test(test_nobody_passes_a_barrier_before_all_are_there),
-        cmocka_unit_test(test_sets_work_side_by_side),
-        cmocka_unit_test(test_a_set_that_is_none_is_refused),
-        cmocka_unit_test(test_a_rank_knows_where_it_is),
-        cmocka_unit_test(test_rank_0_and_all_others_talk),
-        cmocka_unit_test(test_a_sleep_ends_by_a_descriptor),
-        cmocka_unit_test(test_the_end_of_the_world_ends_every_wait),
-        cmocka_unit_test(test_adasum_is_that_of_the_formula),
-        cmocka_unit_test(test_adasum_adds_what_is_orthogonal_and_averages_what_is_equal),
-        cmocka_unit_test(test_without_memory_it_fails_with_a_sentence),
+        cmocka_unit_test(test_no_rank_passes_a_barrier_before_all_reach_it),
+        cmocka_unit_test(test_sets_work_concurrently),
+        cmocka_unit_test(test_an_invalid_set_is_refused),
+        cmocka_unit_test(test_local_and_cross_ranks_follow_the_hosts),
+        cmocka_unit_test(test_control_channels_carry_messages_both_ways),
+        cmocka_unit_test(test_a_readable_descriptor_ends_a_sleep),
+        cmocka_unit_test(test_a_failed_check_ends_every_wait),
+        cmocka_unit_test(test_adasum_matches_its_formula),
+        cmocka_unit_test(test_adasum_adds_orthogonal_and_averages_equal_vectors),
+        cmocka_unit_test(test_out_of_memory_is_reported),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

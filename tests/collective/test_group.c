@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the ranks of a group ask it for, and get. */
+/* Requests of the ranks of a group, and their results. */
 #include "group_world.h"
 
 #include "base/clock.h"
 #include "collective/group/negotiate.h"
 
-/* ---- what ranks do -------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------- */
 
 static void add_up(struct rank *r)
 {
@@ -15,20 +15,20 @@ static void add_up(struct rank *r)
         assert_true(sum_of(r, "x", (float)r->number + 1) == expected);
 }
 
-static void test_sums_come_out_alike_for_all_sizes_of_group(void **state)
+static void test_sums_agree_for_all_group_sizes(void **state)
 {
     (void)state;
     for (unsigned size = 1; size <= 5; size++)
         run_ranks(size, 1, add_up, NULL);
 }
 
-static void test_sums_come_out_alike_between_hosts(void **state)
+static void test_sums_agree_between_hosts(void **state)
 {
     (void)state;
     run_ranks(3, 3, add_up, NULL);
 }
 
-/* All ranks start the same twenty, each in its own order, and wait in another. */
+/* All ranks start the same twenty requests, each in its own order, and wait in another order. */
 static void any_order(struct rank *r)
 {
     enum { N = 20 };
@@ -52,13 +52,13 @@ static void any_order(struct rank *r)
     }
 }
 
-static void test_ranks_need_not_agree_on_an_order(void **state)
+static void test_ranks_may_start_requests_in_different_orders(void **state)
 {
     (void)state;
     run_ranks(3, 1, any_order, NULL);
 }
 
-/* Those that the caller waits for next, by who waits, or, if it does something else first, by the thread. */
+/* Requests with waits_next run in the waiting thread or, if the caller does not wait at once, in the group's thread. */
 static void wait_next_or_not(struct rank *r)
 {
     float in = (float)r->number, out;
@@ -76,14 +76,14 @@ static void wait_next_or_not(struct rank *r)
     }
 }
 
-static void test_who_waits_next_need_not_wait_after_all(void **state)
+static void test_a_request_with_waits_next_runs_without_a_wait(void **state)
 {
     (void)state;
     run_ranks(2, 1, wait_next_or_not, NULL);
     run_ranks(3, 3, wait_next_or_not, NULL);
 }
 
-/* Each of two asks for something that the other asks for later, and polls it for longer than ranks that block may. */
+/* Two ranks start requests in opposite order, and poll for longer than blocked ranks could wait. */
 static void poll_crosswise(struct rank *r)
 {
     float in = 1, outs[2];
@@ -94,7 +94,7 @@ static void poll_crosswise(struct rank *r)
 
     tickets[first] = start(r, &q[first]);
     while (hy_clock_ms() < until && !hy_group_poll_for(r->g, tickets[first], 5))
-        ; /* until the other, whose time may be over before ours, asks for it as well */
+        ; /* until the other rank, whose clock may be ahead, has started it as well */
     tickets[!first] = start(r, &q[!first]);
     for (unsigned i = 0; i < 2; i++) {
         while (!hy_group_poll_for(r->g, tickets[i], 5))
@@ -102,10 +102,10 @@ static void poll_crosswise(struct rank *r)
         finish(r, tickets[i]);
         assert_true(outs[i] == 2);
     }
-    assert_int_equal(hy_group_poll_for(r->g, tickets[0], 5), 1); /* it has been waited for */
+    assert_int_equal(hy_group_poll_for(r->g, tickets[0], 5), 1); /* it was waited for */
 }
 
-static void test_ranks_that_poll_may_yet_ask_for_something(void **state)
+static void test_polling_ranks_can_still_start_requests(void **state)
 {
     (void)state;
     run_ranks(2, 1, poll_crosswise, NULL);
@@ -146,7 +146,7 @@ static void grouped_in_place(struct rank *r)
     assert_true(b[0] == 2 && b[1] == 1);
 }
 
-static void test_tensors_of_a_group_go_together(void **state)
+static void test_tensors_of_a_grouped_request_are_reduced_together(void **state)
 {
     (void)state;
     run_ranks(2, 1, grouped, NULL);
@@ -164,7 +164,7 @@ static void *allocate(void *arg, size_t tensor, const int64_t *dims, uint32_t di
     return outs[tensor];
 }
 
-/* Rank r has r rows, each of two times its number. */
+/* Rank r has r rows of two elements with the value r. */
 static void gather(struct rank *r)
 {
     int32_t rows[2 * RANKS_MAX], *outs[2] = {0};
@@ -182,7 +182,7 @@ static void gather(struct rank *r)
     free(outs[0]);
 }
 
-/* Rank r sends to rank j j + 1 rows that say 10 r + j. */
+/* Rank r sends j + 1 rows with the value 10 r + j to rank j. */
 static void exchange(struct rank *r)
 {
     int64_t splits[RANKS_MAX], sum = 0;
@@ -252,7 +252,7 @@ static void all_the_others(struct rank *r)
         cast(r);
 }
 
-static void test_every_kind_of_request_does_what_it_says(void **state)
+static void test_every_kind_of_request_gives_its_result(void **state)
 {
     (void)state;
     for (unsigned size = 1; size <= 4; size++)
@@ -260,7 +260,7 @@ static void test_every_kind_of_request_does_what_it_says(void **state)
     run_ranks(3, 3, all_the_others, NULL);
 }
 
-/* Thousands of tensors: the order to add them up is larger than what lies ready for a rank to read. */
+/* Thousands of tensors: the order is larger than the pipe of a rank. */
 static void many_tensors(struct rank *r)
 {
     enum { N = 30000 };
@@ -285,7 +285,7 @@ static void test_orders_may_be_larger_than_a_pipe(void **state)
     run_ranks(2, 2, many_tensors, NULL);
 }
 
-/* ---- who waits ------------------------------------------------------------------------ */
+/* ---- waiting ------------------------------------------------------------------------ */
 
 struct waiter {
     struct rank *r;
@@ -310,7 +310,7 @@ static void two_wait(struct rank *r)
     pthread_t threads[2];
 
     if (r->number == 1)
-        usleep(50000); /* so that the others' threads are in it */
+        usleep(50000); /* so that the threads of the others wait */
     both[0].ticket = both[1].ticket = start(r, &q);
     for (int i = 0; i < 2; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, wait_for_it, &both[i]), 0);
@@ -320,7 +320,7 @@ static void two_wait(struct rank *r)
     assert_true(out == 2);
 }
 
-static void test_a_ticket_is_for_one_who_waits(void **state)
+static void test_a_ticket_can_be_waited_for_once(void **state)
 {
     (void)state;
     run_ranks(2, 1, two_wait, NULL);
@@ -328,7 +328,7 @@ static void test_a_ticket_is_for_one_who_waits(void **state)
 
 static pthread_barrier_t all_there;
 
-/* Waiting has an end, so that one can look at something else. */
+/* A wait with a timeout returns, so that the caller can do other work. */
 static void wait_a_while(struct rank *r)
 {
     float in = 1, out = 0;
@@ -348,10 +348,10 @@ static void wait_a_while(struct rank *r)
     while (!hy_group_await(r->g, ticket, 10))
         ;
     assert_int_equal(hy_group_wait(r->g, ticket, &err), 0);
-    assert_int_equal(hy_group_await(r->g, ticket, 10), 1); /* there is nothing to wait for */
+    assert_int_equal(hy_group_await(r->g, ticket, 10), 1); /* no such ticket any more */
 }
 
-static void test_one_may_wait_for_a_while_only(void **state)
+static void test_a_wait_can_have_a_timeout(void **state)
 {
     (void)state;
     pthread_barrier_init(&all_there, NULL, 2);
@@ -385,7 +385,7 @@ static void with_sets(struct rank *r)
     assert_true(sum_of(r, "all", 1) == 4);
 }
 
-static void test_process_sets_come_and_go(void **state)
+static void test_process_sets_can_be_added_and_removed(void **state)
 {
     (void)state;
     run_ranks(4, 1, with_sets, NULL);
@@ -403,13 +403,13 @@ static void uneven(struct rank *r)
     assert_true(sum_of(r, "grad", 1) == (float)r->size);
 }
 
-static void test_ranks_without_data_give_zeros(void **state)
+static void test_joined_ranks_contribute_zeros(void **state)
 {
     (void)state;
     run_ranks(3, 1, uneven, NULL);
 }
 
-/* Many threads of each rank. */
+/* Many threads per rank. */
 static void *hammer(void *arg)
 {
     struct rank *r = arg;
@@ -436,7 +436,7 @@ static void many_threads(struct rank *r)
         pthread_join(threads[i], NULL);
 }
 
-static void test_any_thread_may_ask(void **state)
+static void test_any_thread_may_start_requests(void **state)
 {
     (void)state;
     run_ranks(1, 1, many_threads, NULL);
@@ -445,7 +445,7 @@ static void test_any_thread_may_ask(void **state)
 
 /* ---- the timeline --------------------------------------------------------------------- */
 
-/* The trace of a rank, if it is closed: there is nothing behind the bracket, and no comma before it. */
+/* The trace of a rank, which must end with the bracket, without a comma before it. */
 static void expect_end(const char *path, unsigned rank)
 {
     char own[96], text[8192];
@@ -491,7 +491,7 @@ static void expect_trace(const char *path)
     assert_non_null(strstr(text, "loss \\\"x\\\""));
     assert_non_null(strstr(text, "\"CYCLE_START\""));
     assert_non_null(strstr(text, "\u00e9\"}"));
-    assert_null(strstr(text, "\xc3\"")); /* half a character */
+    assert_null(strstr(text, "\xc3\"")); /* an incomplete character */
     assert_non_null(strstr(text, "\n]\n"));
     unlink(path);
 }
@@ -508,9 +508,9 @@ static void test_the_timeline_has_every_request_of_each_rank(void **state)
     expect_trace(other);
 }
 
-/* ---- alone ---------------------------------------------------------------------------- */
+/* ---- a group of one ---------------------------------------------------------------------------- */
 
-static void test_outside_of_a_run_a_group_is_of_one(void **state)
+static void test_outside_a_run_a_group_has_one_member(void **state)
 {
     struct rank r = {.size = 1};
     struct hy_err err = {0};
@@ -529,20 +529,20 @@ static void test_outside_of_a_run_a_group_is_of_one(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_outside_of_a_run_a_group_is_of_one),
-        cmocka_unit_test(test_sums_come_out_alike_for_all_sizes_of_group),
-        cmocka_unit_test(test_sums_come_out_alike_between_hosts),
-        cmocka_unit_test(test_who_waits_next_need_not_wait_after_all),
-        cmocka_unit_test(test_ranks_that_poll_may_yet_ask_for_something),
-        cmocka_unit_test(test_ranks_need_not_agree_on_an_order),
-        cmocka_unit_test(test_tensors_of_a_group_go_together),
-        cmocka_unit_test(test_every_kind_of_request_does_what_it_says),
+        cmocka_unit_test(test_outside_a_run_a_group_has_one_member),
+        cmocka_unit_test(test_sums_agree_for_all_group_sizes),
+        cmocka_unit_test(test_sums_agree_between_hosts),
+        cmocka_unit_test(test_a_request_with_waits_next_runs_without_a_wait),
+        cmocka_unit_test(test_polling_ranks_can_still_start_requests),
+        cmocka_unit_test(test_ranks_may_start_requests_in_different_orders),
+        cmocka_unit_test(test_tensors_of_a_grouped_request_are_reduced_together),
+        cmocka_unit_test(test_every_kind_of_request_gives_its_result),
         cmocka_unit_test(test_orders_may_be_larger_than_a_pipe),
-        cmocka_unit_test(test_a_ticket_is_for_one_who_waits),
-        cmocka_unit_test(test_one_may_wait_for_a_while_only),
-        cmocka_unit_test(test_process_sets_come_and_go),
-        cmocka_unit_test(test_ranks_without_data_give_zeros),
-        cmocka_unit_test(test_any_thread_may_ask),
+        cmocka_unit_test(test_a_ticket_can_be_waited_for_once),
+        cmocka_unit_test(test_a_wait_can_have_a_timeout),
+        cmocka_unit_test(test_process_sets_can_be_added_and_removed),
+        cmocka_unit_test(test_joined_ranks_contribute_zeros),
+        cmocka_unit_test(test_any_thread_may_start_requests),
         cmocka_unit_test(test_the_timeline_has_every_request_of_each_rank),
     };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes wrong in a group: ranks that disagree, go, die, or cannot take part. */
+/* Failures of a group: ranks that disagree, leave, die, or cannot execute a request. */
 #include "group_world.h"
 
 #include "collective/group/group.h"
@@ -18,10 +18,10 @@ static void other_shapes(struct rank *r)
     assert_int_equal(hy_group_wait(r->g, start(r, &q), &err), -EBADMSG);
     assert_non_null(strstr(err.text, "'grad'"));
     assert_non_null(strstr(err.text, "rank 1 has [4]"));
-    assert_true(sum_of(r, "after", 1) == 2); /* and the group goes on */
+    assert_true(sum_of(r, "after", 1) == 2); /* the group continues */
 }
 
-static void test_another_shape_is_an_error_on_both_sides_and_not_the_end(void **state)
+static void test_a_shape_mismatch_is_an_error_and_the_group_continues(void **state)
 {
     (void)state;
     run_ranks(2, 1, other_shapes, NULL);
@@ -36,19 +36,19 @@ static void another_name(struct rank *r)
     int64_t began = hy_clock_ms();
 
     assert_int_equal(hy_group_wait(r->g, start(r, &q), &err), -EDEADLK);
-    assert_true(hy_clock_ms() - began < 60000); /* it ends at all */
+    assert_true(hy_clock_ms() - began < 60000); /* it terminates */
     assert_non_null(strstr(err.text, r->number ? "'a' (allreduce)" : "'b' (allreduce)"));
 }
 
-static void test_a_missing_tensor_is_an_error_and_no_stall(void **state)
+static void test_a_missing_request_is_a_deadlock_error(void **state)
 {
     (void)state;
     run_ranks(2, 1, another_name, NULL);
 }
 
-/* ---- ranks that go -------------------------------------------------------------------- */
+/* ---- ranks that leave -------------------------------------------------------------------- */
 
-/* Whether it is known before or after it is started. */
+/* Before or after the request is started. */
 static int64_t try(struct rank *r, const struct hy_request *request, struct hy_err *err)
 {
     int64_t ticket = hy_group_start(r->g, request, err);
@@ -69,7 +69,7 @@ static void one_leaves(struct rank *r)
     assert_non_null(strstr(err.text, "has left the group"));
 }
 
-static void test_who_has_left_is_not_waited_for(void **state)
+static void test_requests_fail_when_a_member_has_left(void **state)
 {
     unsigned who = 1;
 
@@ -81,7 +81,7 @@ static void test_who_has_left_is_not_waited_for(void **state)
 
 static pthread_barrier_t all_there;
 
-/* Rank 1 is silent from some moment on, and the agent says that it is dead. */
+/* Rank 1 stops responding, and the agent reports that it is dead. */
 static void one_dies(struct rank *r)
 {
     float in[1000] = {0}, out[1000];
@@ -94,7 +94,7 @@ static void one_dies(struct rank *r)
         finish(r, start(r, &q));
     pthread_barrier_wait(&all_there);
     if (r->number == 1) {
-        tell_loss(r->agent, 1, "rank 1 on b was ended by signal 9");
+        report_loss(r->agent, 1, "rank 1 on b was ended by signal 9");
         pthread_barrier_wait(&all_there);
         return;
     }
@@ -107,7 +107,7 @@ static void one_dies(struct rank *r)
     pthread_barrier_wait(&all_there);
 }
 
-static void test_a_lost_rank_is_named_to_all_others(void **state)
+static void test_a_lost_rank_is_reported_to_all_others(void **state)
 {
     (void)state;
     pthread_barrier_init(&all_there, NULL, 3);
@@ -116,7 +116,7 @@ static void test_a_lost_rank_is_named_to_all_others(void **state)
     pthread_barrier_destroy(&all_there);
 }
 
-/* One rank has no memory for what is gathered: it alone knows. */
+/* One rank cannot allocate the output of an allgather, which the other ranks cannot see. */
 static void *give_memory(void *arg, size_t tensor, const int64_t *dims, uint32_t dim_count, size_t bytes)
 {
     (void)tensor, (void)dims, (void)dim_count, (void)bytes;
@@ -135,11 +135,11 @@ static void without_memory(struct rank *r)
     q.arg = r->number == 1 ? NULL : out;
     assert_int_equal(hy_group_wait(r->g, start(r, &q), &err), r->number == 1 ? -ENOMEM : -ECONNABORTED);
     assert_non_null(strstr(err.text, "'rows': no memory for a result of 24 bytes"));
-    assert_int_equal(hy_group_start(r->g, &q, &err), -ECONNABORTED); /* and that is the end, for all */
+    assert_int_equal(hy_group_start(r->g, &q, &err), -ECONNABORTED); /* the group has failed on all ranks */
     pthread_barrier_wait(&all_there);
 }
 
-static void test_a_rank_that_cannot_take_part_says_so_to_the_others(void **state)
+static void test_a_rank_that_fails_locally_is_reported_to_the_others(void **state)
 {
     struct agent a;
 
@@ -148,7 +148,7 @@ static void test_a_rank_that_cannot_take_part_says_so_to_the_others(void **state
     for (unsigned hosts = 1; hosts <= 3; hosts += 2) {
         open_agent(&a, 3, hosts);
         run_ranks_on(&a, 3, without_memory, NULL);
-        assert_int_equal(atomic_load(&a.failures), 1); /* who heard it does not say it again */
+        assert_int_equal(atomic_load(&a.failures), 1); /* a rank that was notified does not report it again */
         close_agent(&a);
     }
     pthread_barrier_destroy(&all_there);
@@ -156,17 +156,17 @@ static void test_a_rank_that_cannot_take_part_says_so_to_the_others(void **state
 
 static atomic_bool is_held, may_go_on;
 
-/* The group's thread of one rank is held in the midst of a request. */
+/* The group's thread of one rank is held during a request. */
 static void *give_memory_late(void *arg, size_t tensor, const int64_t *dims, uint32_t dim_count, size_t bytes)
 {
     (void)arg, (void)tensor, (void)dims, (void)dim_count, (void)bytes;
     atomic_store(&is_held, true);
     while (!atomic_load(&may_go_on))
         usleep(1000);
-    return NULL; /* the others know already that it is over */
+    return NULL; /* the other ranks have already failed */
 }
 
-static void leave_in_the_midst(struct rank *r)
+static void leave_during_request(struct rank *r)
 {
     float in[2] = {1, 2}, out[6];
     struct hy_tensor t = {.in = in, .dim_count = 1, .dims = {2}};
@@ -190,17 +190,17 @@ static void leave_in_the_midst(struct rank *r)
         return;
     }
     assert_int_equal(hy_group_wait(r->g, ticket, &err), -ECONNABORTED);
-    assert_non_null(strstr(err.text, "left the group while something was under way"));
+    assert_non_null(strstr(err.text, "left the group during a collective"));
     atomic_store(&may_go_on, true);
 }
 
-static void test_who_leaves_in_the_midst_of_something_is_missed(void **state)
+static void test_leaving_during_a_collective_is_reported(void **state)
 {
     (void)state;
-    run_ranks(3, 1, leave_in_the_midst, NULL);
+    run_ranks(3, 1, leave_during_request, NULL);
 }
 
-/* Rank 1 goes without waiting for what it has asked for: perhaps it is ordered at that very moment. */
+/* Rank 1 leaves without waiting for its request, which may be ordered at that moment. */
 static void leave_at_once(struct rank *r)
 {
     float in = 1, out = 0;
@@ -222,15 +222,15 @@ static void leave_at_once(struct rank *r)
         assert_int_equal(rc, -ECONNABORTED);
 }
 
-static void test_who_leaves_at_once_keeps_nobody_waiting(void **state)
+static void test_a_rank_that_leaves_at_once_blocks_no_other(void **state)
 {
     (void)state;
     for (int i = 0; i < 30; i++)
         run_ranks(3, 1, leave_at_once, NULL);
 }
 
-/* Rank 2 goes, in order; the set of the other two is no affair of it. */
-static void one_goes_early(struct rank *r)
+/* Rank 2 leaves in order, which does not affect the set of the other two. */
+static void one_leaves_early(struct rank *r)
 {
     static const unsigned two[] = {0, 1};
     struct hy_err err = {0};
@@ -250,21 +250,21 @@ static void one_goes_early(struct rank *r)
     }
 }
 
-static void test_who_goes_in_order_is_no_loss_to_a_set_without_it(void **state)
+static void test_an_orderly_leave_does_not_affect_sets_without_the_rank(void **state)
 {
     struct agent a;
 
     (void)state;
     for (unsigned hosts = 1; hosts <= 3; hosts += 2) {
         open_agent(&a, 3, hosts);
-        run_ranks_on(&a, 3, one_goes_early, NULL);
+        run_ranks_on(&a, 3, one_leaves_early, NULL);
         assert_int_equal(atomic_load(&a.failures), 0);
         close_agent(&a);
     }
 }
 
-/* The last one stays until it has noticed. */
-static void come_and_go(struct rank *r)
+/* The last rank stays until it has noticed. */
+static void join_and_leave(struct rank *r)
 {
     bool noticed = r->number < r->size - 1;
 
@@ -276,8 +276,8 @@ static void come_and_go(struct rank *r)
     }
 }
 
-/* Rank 0 has gone before the last one could reach it; and that wants nothing of it. */
-static void test_ranks_that_only_come_and_go_are_no_failures(void **state)
+/* Rank 0 exits before the last rank could connect to it; that rank has no request. */
+static void test_ranks_that_only_join_and_leave_do_not_fail(void **state)
 {
     struct agent a;
 
@@ -285,13 +285,13 @@ static void test_ranks_that_only_come_and_go_are_no_failures(void **state)
     for (unsigned hosts = 2; hosts <= 4; hosts += 2) {
         open_agent(&a, hosts, hosts);
         atomic_store(&a.late, true);
-        run_ranks_on(&a, hosts, come_and_go, NULL);
+        run_ranks_on(&a, hosts, join_and_leave, NULL);
         assert_int_equal(atomic_load(&a.failures), 0);
         close_agent(&a);
     }
 }
 
-/* ---- what cannot be asked for --------------------------------------------------------- */
+/* ---- invalid requests --------------------------------------------------------- */
 
 static void bad_requests(struct rank *r)
 {
@@ -308,7 +308,7 @@ static void bad_requests(struct rank *r)
     assert_int_equal(hy_group_start(r->g, &q, &err), -EINVAL);
     q = reduction("x", &t);
     q.kind = HY_ALLTOALL;
-    assert_int_equal(hy_group_start(r->g, &q, &err), -EINVAL); /* 5 rows for 2 */
+    assert_int_equal(hy_group_start(r->g, &q, &err), -EINVAL); /* 5 rows for 2 ranks */
     t.dims[0] = -1;
     q = reduction("x", &t);
     assert_int_equal(hy_group_start(r->g, &q, &err), -EINVAL);
@@ -320,7 +320,7 @@ static void bad_requests(struct rank *r)
     assert_int_equal(hy_group_wait(r->g, 12345678, &err), -EINVAL);
 }
 
-static void test_bad_requests_are_refused_at_once(void **state)
+static void test_invalid_requests_are_refused_at_once(void **state)
 {
     (void)state;
     run_ranks(2, 1, bad_requests, NULL);
@@ -329,16 +329,16 @@ static void test_bad_requests_are_refused_at_once(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_another_shape_is_an_error_on_both_sides_and_not_the_end),
-        cmocka_unit_test(test_a_missing_tensor_is_an_error_and_no_stall),
-        cmocka_unit_test(test_who_has_left_is_not_waited_for),
-        cmocka_unit_test(test_a_lost_rank_is_named_to_all_others),
-        cmocka_unit_test(test_a_rank_that_cannot_take_part_says_so_to_the_others),
-        cmocka_unit_test(test_who_leaves_in_the_midst_of_something_is_missed),
-        cmocka_unit_test(test_who_leaves_at_once_keeps_nobody_waiting),
-        cmocka_unit_test(test_who_goes_in_order_is_no_loss_to_a_set_without_it),
-        cmocka_unit_test(test_ranks_that_only_come_and_go_are_no_failures),
-        cmocka_unit_test(test_bad_requests_are_refused_at_once),
+        cmocka_unit_test(test_a_shape_mismatch_is_an_error_and_the_group_continues),
+        cmocka_unit_test(test_a_missing_request_is_a_deadlock_error),
+        cmocka_unit_test(test_requests_fail_when_a_member_has_left),
+        cmocka_unit_test(test_a_lost_rank_is_reported_to_all_others),
+        cmocka_unit_test(test_a_rank_that_fails_locally_is_reported_to_the_others),
+        cmocka_unit_test(test_leaving_during_a_collective_is_reported),
+        cmocka_unit_test(test_a_rank_that_leaves_at_once_blocks_no_other),
+        cmocka_unit_test(test_an_orderly_leave_does_not_affect_sets_without_the_rank),
+        cmocka_unit_test(test_ranks_that_only_join_and_leave_do_not_fail),
+        cmocka_unit_test(test_invalid_requests_are_refused_at_once),
     };
 
     if (argc > 1)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that mpirun or srun has started: what the environment says of them. */
+/* Ranks that mpirun or srun has started, and their environment. */
 #include "support.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@ static const char *const all[] = {
     "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_ID",
     "SLURM_STEP_ID", "PMIX_NAMESPACE", "PMIX_RANK", "PMI_FD"};
 
-/* "A=1 B=2" and none of the others. */
+/* Sets "A=1 B=2" and unsets all other variables of launchers. */
 static int find(const char *text, struct hy_launcher *ret, struct hy_err *err)
 {
     hy_cleanup_free char *copy = hy_strdup(text);
@@ -37,7 +37,7 @@ static int find(const char *text, struct hy_launcher *ret, struct hy_err *err)
     return hy_launcher_find(ret, err);
 }
 
-static void test_rank_and_size_come_from_whoever_started_it(void **state)
+static void test_rank_and_size_come_from_the_launchers_variables(void **state)
 {
     static const struct {
         const char *environment;
@@ -49,7 +49,7 @@ static void test_rank_and_size_come_from_whoever_started_it(void **state)
         {"PMI_RANK=1 PMI_SIZE=2 MPI_LOCALNRANKS=2", 1, 2, "mpirun"},
         {"SLURM_PROCID=2 SLURM_NTASKS=3", 2, 3, "srun"},
         {"SLURM_PROCID=2 SLURM_NTASKS=8 SLURM_STEP_NUM_TASKS=3 SLURM_STEP_NUM_NODES=1 SLURM_NNODES=4", 2, 3, "srun"},
-        /* mpirun in a batch script of Slurm's */
+        /* mpirun in a Slurm batch script */
         {"SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_NNODES=2 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2", 1, 2, "mpirun"},
     };
     struct hy_launcher l;
@@ -65,7 +65,7 @@ static void test_rank_and_size_come_from_whoever_started_it(void **state)
     }
 }
 
-static void test_one_alone_is_not_a_rank(void **state)
+static void test_a_single_process_is_not_a_rank(void **state)
 {
     static const char *const cases[] = {"", "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1", "SLURM_PROCID=0",
                                         "SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_STEP_NUM_TASKS=1", "PMI_SIZE=4"};
@@ -77,17 +77,17 @@ static void test_one_alone_is_not_a_rank(void **state)
         assert_int_equal(find(cases[i], &l, &err), 0);
 }
 
-static void test_what_makes_no_sense_is_refused_with_a_sentence(void **state)
+static void test_invalid_variables_are_refused_with_a_message(void **state)
 {
     static const struct {
         const char *environment, *sentence;
         int code;
     } cases[] = {
-        {"PMI_RANK=1", "PMI_RANK is set, and PMI_SIZE is not", -EINVAL},
+        {"PMI_RANK=1", "PMI_RANK is set, but PMI_SIZE is not", -EINVAL},
         {"PMI_RANK=2 PMI_SIZE=2", "PMI_RANK=2 and PMI_SIZE=2: there is no such rank", -EINVAL},
         {"PMI_RANK=one PMI_SIZE=2", "PMI_RANK=one is not a number of ranks", -EINVAL},
         {"PMI_RANK=1 PMI_SIZE=99999", "PMI_SIZE=99999 is not a number of ranks", -EINVAL},
-        {"PMIX_RANK=1", "PMIX_RANK is set, and no variable says how many ranks there are", -EINVAL},
+        {"PMIX_RANK=1", "PMIX_RANK is set, but no variable has the number of ranks", -EINVAL},
         {"OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2",
          "horovodrun -np 4 -H HOST1:2,HOST2:2 python", -ENOTSUP},
         {"SLURM_PROCID=1 SLURM_NTASKS=4 SLURM_NNODES=2",
@@ -104,7 +104,7 @@ static void test_what_makes_no_sense_is_refused_with_a_sentence(void **state)
     }
 }
 
-static void test_ranks_of_one_start_meet_at_one_place_and_those_of_others_elsewhere(void **state)
+static void test_each_start_has_its_own_rendezvous_socket(void **state)
 {
     struct hy_launcher one, same, other, shell;
     struct hy_err err = {0};
@@ -125,13 +125,13 @@ static void test_ranks_of_one_start_meet_at_one_place_and_those_of_others_elsewh
     assert_string_not_equal(path, far);
     assert_int_equal(strncmp(path, folder, strlen(folder)), 0);
     assert_int_equal(find("PMI_RANK=1 PMI_SIZE=2", &shell, &err), 1);
-    assert_non_null(strstr(shell.job, "PMI_RANK.")); /* by who has started them */
+    assert_non_null(strstr(shell.job, "PMI_RANK.")); /* by the process that has started them */
     snprintf(inside, sizeof inside, "%s/hopyard", folder);
     assert_int_equal(rmdir(inside), 0);
     assert_int_equal(rmdir(folder), 0);
 }
 
-static void test_ranks_on_several_machines_need_what_carries_an_address(void **state)
+static void test_ranks_on_several_machines_need_pmi(void **state)
 {
     static const char *const cases[] = {
         "OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=7 PMIX_RANK=3",
@@ -152,7 +152,7 @@ static void test_ranks_on_several_machines_need_what_carries_an_address(void **s
     assert_false(l.is_spread);
 }
 
-static void test_an_endpoint_comes_out_of_its_text_as_it_was(void **state)
+static void test_an_endpoint_round_trips_through_its_text(void **state)
 {
     char text[HY_ENDPOINT_TEXT], other[HY_HOST_ID];
     struct hy_endpoint e, found;
@@ -177,7 +177,7 @@ static void test_an_endpoint_comes_out_of_its_text_as_it_was(void **state)
     close(fd);
 }
 
-/* Every cut before the end of the first address. */
+/* Every truncation before the end of the first address. */
 static void test_a_damaged_endpoint_is_refused(void **state)
 {
     static const char good[] = "hopyard1 a/b 00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff 4711 "
@@ -198,7 +198,7 @@ static void test_a_damaged_endpoint_is_refused(void **state)
         assert_int_equal(hy_endpoint_parse(bad[i], &e), -EPROTO);
 }
 
-static void test_rank_0_cannot_be_reached_is_a_sentence(void **state)
+static void test_an_unreachable_rank_0_is_reported(void **state)
 {
     struct hy_endpoint e;
     struct hy_err err = {0};
@@ -217,14 +217,14 @@ static void test_rank_0_cannot_be_reached_is_a_sentence(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranks_on_several_machines_need_what_carries_an_address),
-        cmocka_unit_test(test_an_endpoint_comes_out_of_its_text_as_it_was),
+        cmocka_unit_test(test_ranks_on_several_machines_need_pmi),
+        cmocka_unit_test(test_an_endpoint_round_trips_through_its_text),
         cmocka_unit_test(test_a_damaged_endpoint_is_refused),
-        cmocka_unit_test(test_rank_0_cannot_be_reached_is_a_sentence),
-        cmocka_unit_test(test_rank_and_size_come_from_whoever_started_it),
-        cmocka_unit_test(test_one_alone_is_not_a_rank),
-        cmocka_unit_test(test_what_makes_no_sense_is_refused_with_a_sentence),
-        cmocka_unit_test(test_ranks_of_one_start_meet_at_one_place_and_those_of_others_elsewhere),
+        cmocka_unit_test(test_an_unreachable_rank_0_is_reported),
+        cmocka_unit_test(test_rank_and_size_come_from_the_launchers_variables),
+        cmocka_unit_test(test_a_single_process_is_not_a_rank),
+        cmocka_unit_test(test_invalid_variables_are_refused_with_a_message),
+        cmocka_unit_test(test_each_start_has_its_own_rendezvous_socket),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

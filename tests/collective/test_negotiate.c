@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The council: what ranks say goes in, what they hear is written down as lines. */
+/* The negotiator: messages of ranks go in, its answers are recorded as lines. */
 #include "support.h"
 
 #include <errno.h>
@@ -8,9 +8,9 @@
 #include "base/mem.h"
 #include "collective/group/negotiate.h"
 
-/* One council, and everything it has said: "run x -> 0 1\n". */
-struct chamber {
-    struct hy_negotiator *council;
+/* A negotiator, and everything that it has sent: "run x -> 0 1\n". */
+struct fixture {
+    struct hy_negotiator *negotiator;
     char said[16384];
     char warned[4096], failed[1024];
     char last_why[700], first_why[700];
@@ -22,7 +22,7 @@ struct chamber {
 
 static void on_send(void *arg, const unsigned *ranks, unsigned count, const Hy__ToRank *m)
 {
-    struct chamber *c = arg;
+    struct fixture *c = arg;
     size_t at = strlen(c->said);
     char who[256] = "";
 
@@ -47,35 +47,35 @@ static void on_send(void *arg, const unsigned *ranks, unsigned count, const Hy__
 
 static void on_warn(void *arg, const char *text)
 {
-    struct chamber *c = arg;
+    struct fixture *c = arg;
 
     snprintf(c->warned + strlen(c->warned), sizeof c->warned - strlen(c->warned), "%s\n", text);
 }
 
 static void on_fail(void *arg, const char *text)
 {
-    struct chamber *c = arg;
+    struct fixture *c = arg;
 
     snprintf(c->failed, sizeof c->failed, "%s", text);
 }
 
-static void open_chamber(struct chamber *c, unsigned size)
+static void open_fixture(struct fixture *c, unsigned size)
 {
     static const struct hy_negotiator_events events = {on_send, on_warn, on_fail};
 
     memset(c, 0, sizeof *c);
-    c->council = hy_negotiator_new(size, &events, c);
-    assert_non_null(c->council);
+    c->negotiator = hy_negotiator_new(size, &events, c);
+    assert_non_null(c->negotiator);
 }
 
-/* What has been said since the last look. */
-static void expect(struct chamber *c, const char *said)
+/* What was sent since the last call. */
+static void expect(struct fixture *c, const char *said)
 {
     assert_string_equal(c->said, said);
     c->said[0] = '\0';
 }
 
-struct wish {
+struct request_spec {
     enum hy_kind kind;
     uint32_t set, type, op, root;
     int64_t dims[4];
@@ -85,7 +85,7 @@ struct wish {
     double prescale;
 };
 
-static int ask(struct chamber *c, unsigned rank, const char *name, const struct wish *w)
+static int ask(struct fixture *c, unsigned rank, const char *name, const struct request_spec *w)
 {
     Hy__Ask a = HY__ASK__INIT;
     Hy__Shape shape = HY__SHAPE__INIT, *shapes[] = {&shape};
@@ -108,10 +108,10 @@ static int ask(struct chamber *c, unsigned rank, const char *name, const struct 
     a.n_splits = w->split_count;
     m.body_case = HY__FROM_RANK__BODY_ASK;
     m.ask = &a;
-    return hy_negotiator_receive(c->council, rank, &m, c->now, &err);
+    return hy_negotiator_receive(c->negotiator, rank, &m, c->now, &err);
 }
 
-static int ask_by_number(struct chamber *c, unsigned rank, uint32_t id)
+static int ask_by_id(struct fixture *c, unsigned rank, uint32_t id)
 {
     Hy__Ask a = HY__ASK__INIT;
     Hy__FromRank m = HY__FROM_RANK__INIT;
@@ -120,84 +120,85 @@ static int ask_by_number(struct chamber *c, unsigned rank, uint32_t id)
     a.id = id;
     m.body_case = HY__FROM_RANK__BODY_ASK;
     m.ask = &a;
-    return hy_negotiator_receive(c->council, rank, &m, c->now, &err);
+    return hy_negotiator_receive(c->negotiator, rank, &m, c->now, &err);
 }
 
-static void say(struct chamber *c, unsigned rank, Hy__FromRank__BodyCase what)
+static void send_body(struct fixture *c, unsigned rank, Hy__FromRank__BodyCase what)
 {
     Hy__FromRank m = HY__FROM_RANK__INIT;
     struct hy_err err = {0};
 
     m.body_case = what;
-    m.waits = true; /* or leaves: they share their place */
-    assert_int_equal(hy_negotiator_receive(c->council, rank, &m, c->now, &err), 0);
+    m.waits = true; /* or leaves: both are in the same union */
+    assert_int_equal(hy_negotiator_receive(c->negotiator, rank, &m, c->now, &err), 0);
 }
 
-static void wait_for(struct chamber *c, unsigned rank)
+static void wait_for(struct fixture *c, unsigned rank)
 {
-    say(c, rank, HY__FROM_RANK__BODY_WAITS);
+    send_body(c, rank, HY__FROM_RANK__BODY_WAITS);
 }
 
-/* Time goes by in small steps, as the group's thread lets it. */
-static void pass(struct chamber *c, int64_t ms)
+/* Advances the time in small steps, as the group's thread does. */
+static void advance_time(struct fixture *c, int64_t ms)
 {
     for (int64_t until = c->now + ms; c->now < until; c->now += 100)
-        hy_negotiator_tick(c->council, c->now);
+        hy_negotiator_tick(c->negotiator, c->now);
 }
 
-static const struct wish sum = {.kind = HY_ALLREDUCE, .type = HY_F32, .op = HY_SUM, .dims = {4, 5}, .dim_count = 2, .prescale = 1};
-static const struct wish barrier = {.kind = HY_BARRIER, .prescale = 1};
-static const struct wish join = {.kind = HY_JOIN, .prescale = 1};
+static const struct request_spec sum = {.kind = HY_ALLREDUCE, .type = HY_F32, .op = HY_SUM, .dims = {4, 5}, .dim_count = 2,
+                                .prescale = 1};
+static const struct request_spec barrier = {.kind = HY_BARRIER, .prescale = 1};
+static const struct request_spec join = {.kind = HY_JOIN, .prescale = 1};
 
-static void test_what_all_have_asked_for_runs_in_one_order(void **state)
+static void test_requests_run_in_the_same_order_on_all_ranks(void **state)
 {
-    struct chamber c;
+    struct fixture c;
 
     (void)state;
-    open_chamber(&c, 2);
+    open_fixture(&c, 2);
     assert_int_equal(ask(&c, 0, "a", &sum), 0);
     assert_int_equal(ask(&c, 0, "b", &sum), 0);
     expect(&c, "");
     assert_int_equal(ask(&c, 1, "b", &sum), 0); /* in another order */
     assert_int_equal(ask(&c, 1, "a", &sum), 0);
     expect(&c, "run b -> 0 1\nrun a -> 0 1\n");
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-static void test_what_was_agreed_on_once_has_a_number(void **state)
+static void test_a_repeated_request_has_an_id(void **state)
 {
-    struct chamber c;
+    struct fixture c;
     uint32_t id;
 
     (void)state;
-    open_chamber(&c, 2);
+    open_fixture(&c, 2);
     for (unsigned r = 0; r < 2; r++)
         ask(&c, r, "a", &sum);
-    assert_int_equal(c.last_id, 0); /* what comes once only is worth none */
+    assert_int_equal(c.last_id, 0); /* a request that is seen once gets no id */
     for (unsigned r = 0; r < 2; r++)
         ask(&c, r, "a", &sum);
     expect(&c, "run a -> 0 1\nrun a -> 0 1\n");
     id = c.last_id;
     assert_int_not_equal(id, 0);
-    assert_int_equal(ask_by_number(&c, 1, id), 0);
-    assert_int_equal(ask_by_number(&c, 0, id), 0);
+    assert_int_equal(ask_by_id(&c, 1, id), 0);
+    assert_int_equal(ask_by_id(&c, 0, id), 0);
     expect(&c, "run (known) -> 0 1\n");
-    assert_int_equal(ask_by_number(&c, 0, id), 0); /* one knows it, the other does not */
+    assert_int_equal(ask_by_id(&c, 0, id), 0); /* only one rank uses the id */
     assert_int_equal(ask(&c, 1, "a", &sum), 0);
     expect(&c, "run a -> 0 1\n");
     assert_int_equal(c.last_id, id);
-    assert_int_equal(ask_by_number(&c, 0, 4000), -EPROTO);
-    hy_negotiator_free(c.council);
+    assert_int_equal(ask_by_id(&c, 0, 4000), -EPROTO);
+    hy_negotiator_free(c.negotiator);
 }
 
-/* A long training whose requests are counted: the names that stay have numbers all the same. */
-static void test_names_that_never_come_again_use_up_no_numbers(void **state)
+/* A long training with numbered requests: names that repeat still get ids. */
+static void test_names_used_once_get_no_id(void **state)
 {
-    struct chamber c;
+    struct fixture c;
     char name[32];
 
     (void)state;
-    open_chamber(&c, 1);
+    open_fixture(&c, 1);
     for (unsigned i = 0; i < HY_NEGOTIATOR_IDS_MAX + HY_NEGOTIATOR_SEEN_MAX; i++) {
         snprintf(name, sizeof name, "numpy.allreduce.%u", i);
         ask(&c, 0, name, &sum);
@@ -206,235 +207,237 @@ static void test_names_that_never_come_again_use_up_no_numbers(void **state)
     ask(&c, 0, "grad", &sum);
     ask(&c, 0, "grad", &sum);
     assert_int_not_equal(c.last_id, 0);
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-static void disagree(const struct wish *other, const char *why)
+static void expect_mismatch(const struct request_spec *other, const char *why)
 {
-    struct chamber c;
+    struct fixture c;
 
-    open_chamber(&c, 2);
+    open_fixture(&c, 2);
     ask(&c, 0, "grad", &sum);
     assert_int_equal(ask(&c, 1, "grad", other), 0);
     assert_string_equal(c.said, "refuse grad 74 -> 0\nrefuse grad 74 -> 1\n");
     if (!strstr(c.last_why, why))
         fail_msg("'%s' is not in '%s'", why, c.last_why);
     c.said[0] = '\0';
-    ask(&c, 0, "grad", &sum); /* and it is forgotten: the next time is a new one */
+    ask(&c, 0, "grad", &sum); /* the refused request was removed, so this is a new one */
     ask(&c, 1, "grad", &sum);
     expect(&c, "run grad -> 0 1\n");
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-static void test_disagreement_names_the_tensor_the_ranks_and_what_they_have(void **state)
+static void test_a_mismatch_names_the_tensor_the_ranks_and_their_values(void **state)
 {
-    struct wish w;
+    struct request_spec w;
 
     (void)state;
     assert_int_equal(EBADMSG, 74);
     w = sum, w.type = HY_F64;
-    disagree(&w, "tensor 'grad': ranks disagree on its type: rank 0 has float32, rank 1 has float64");
+    expect_mismatch(&w, "tensor 'grad': ranks disagree on its type: rank 0 has float32, rank 1 has float64");
     w = sum, w.dims[1] = 6;
-    disagree(&w, "tensor 'grad': ranks disagree on its shape: rank 0 has [4, 5], rank 1 has [4, 6]");
+    expect_mismatch(&w, "tensor 'grad': ranks disagree on its shape: rank 0 has [4, 5], rank 1 has [4, 6]");
     w = sum, w.dim_count = 1;
-    disagree(&w, "rank 1 has [4]");
+    expect_mismatch(&w, "rank 1 has [4]");
     w = sum, w.op = HY_MAX;
-    disagree(&w, "rank 0 wants sum, rank 1 wants max");
+    expect_mismatch(&w, "rank 0 has sum, rank 1 has max");
     w = sum, w.kind = HY_BROADCAST;
-    disagree(&w, "rank 0 wants allreduce, rank 1 wants broadcast");
+    expect_mismatch(&w, "rank 0 has allreduce, rank 1 has broadcast");
     w = sum, w.prescale = 2;
-    disagree(&w, "scale");
+    expect_mismatch(&w, "scale");
     w = sum, w.root = 1;
-    disagree(&w, "root");
+    expect_mismatch(&w, "root");
 }
 
-static void test_the_third_rank_hears_of_a_disagreement_too(void **state)
+static void test_a_mismatch_is_reported_to_later_ranks(void **state)
 {
-    struct wish w = sum;
-    struct chamber c;
+    struct request_spec w = sum;
+    struct fixture c;
 
     (void)state;
     w.type = HY_I32;
-    open_chamber(&c, 3);
+    open_fixture(&c, 3);
     ask(&c, 0, "x", &sum);
     ask(&c, 1, "x", &w);
     expect(&c, "refuse x 74 -> 0\nrefuse x 74 -> 1\n");
     ask(&c, 2, "x", &sum);
     expect(&c, "refuse x 74 -> 2\n");
-    assert_int_equal(hy_negotiator_tick(c.council, 0), -1); /* nothing is open */
-    hy_negotiator_free(c.council);
+    assert_int_equal(hy_negotiator_tick(c.negotiator, 0), -1); /* nothing is pending */
+    hy_negotiator_free(c.negotiator);
 }
 
 static void test_rows_of_gathered_tensors_may_differ(void **state)
 {
-    struct wish few = {.kind = HY_ALLGATHER, .type = HY_I64, .dims = {2, 3}, .dim_count = 2, .prescale = 1}, many = few;
-    struct chamber c;
+    struct request_spec few = {.kind = HY_ALLGATHER, .type = HY_I64, .dims = {2, 3}, .dim_count = 2, .prescale = 1}, many = few;
+    struct fixture c;
 
     (void)state;
     many.dims[0] = 7;
-    open_chamber(&c, 2);
+    open_fixture(&c, 2);
     ask(&c, 1, "g", &many);
     ask(&c, 0, "g", &few);
     expect(&c, "run g -> 0 1\n");
     assert_int_equal(c.table_size, 2);
     assert_int_equal(c.table[0], 2);
     assert_int_equal(c.table[1], 7);
-    assert_int_equal(c.last_id, 0); /* it will be another the next time */
-    hy_negotiator_free(c.council);
+    assert_int_equal(c.last_id, 0); /* it may differ the next time */
+    hy_negotiator_free(c.negotiator);
 }
 
-static void test_splits_of_an_alltoall_reach_everybody(void **state)
+static void test_splits_of_an_alltoall_reach_all_ranks(void **state)
 {
     static const int64_t a[] = {1, 2}, b[] = {3, 0};
-    struct wish one = {.kind = HY_ALLTOALL, .dims = {3}, .dim_count = 1, .splits = a, .split_count = 2, .prescale = 1};
-    struct wish two = one;
-    struct chamber c;
+    struct request_spec one = {.kind = HY_ALLTOALL, .dims = {3}, .dim_count = 1, .splits = a, .split_count = 2, .prescale = 1};
+    struct request_spec two = one;
+    struct fixture c;
 
     (void)state;
     two.splits = b;
-    open_chamber(&c, 2);
+    open_fixture(&c, 2);
     ask(&c, 0, "t", &one);
     ask(&c, 1, "t", &two);
     assert_int_equal(c.table_size, 4);
     assert_int_equal(c.table[1], 2);
     assert_int_equal(c.table[2], 3);
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-static void test_ranks_that_wait_for_different_things_are_told(void **state)
+static void test_a_deadlock_is_refused_on_all_ranks(void **state)
 {
-    struct chamber c;
+    struct fixture c;
 
     (void)state;
-    open_chamber(&c, 2);
+    open_fixture(&c, 2);
     ask(&c, 0, "a", &sum);
     ask(&c, 1, "b", &sum);
     wait_for(&c, 0);
-    pass(&c, 2000);
-    expect(&c, ""); /* rank 1 may still ask for it */
+    advance_time(&c, 2000);
+    expect(&c, ""); /* rank 1 may still request it */
     wait_for(&c, 1);
-    pass(&c, 1000);
+    advance_time(&c, 1000);
     expect(&c, "refuse a 35 -> 0\nrefuse b 35 -> 1\n");
     assert_int_equal(EDEADLK, 35);
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-static void test_after_a_deadlock_everybody_begins_anew(void **state)
+static void test_after_a_deadlock_requests_start_fresh(void **state)
 {
-    struct chamber c;
+    struct fixture c;
 
     (void)state;
-    open_chamber(&c, 2);
+    open_fixture(&c, 2);
     ask(&c, 0, "a", &sum);
     ask(&c, 1, "b", &sum);
     wait_for(&c, 0);
     wait_for(&c, 1);
-    pass(&c, 1000);
+    advance_time(&c, 1000);
     expect(&c, "refuse a 35 -> 0\nrefuse b 35 -> 1\n");
-    ask(&c, 1, "a", &sum); /* first the one that never asked for it */
+    ask(&c, 1, "a", &sum); /* first the rank that did not request it */
     expect(&c, "");
     ask(&c, 0, "a", &sum);
     expect(&c, "run a -> 0 1\n");
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-static void test_the_sentence_says_who_waits_for_what(void **state)
+static void test_a_deadlock_message_names_ranks_and_requests(void **state)
 {
-    struct chamber c;
+    struct fixture c;
 
     (void)state;
-    open_chamber(&c, 3);
+    open_fixture(&c, 3);
     ask(&c, 0, "a", &sum);
     ask(&c, 2, "a", &sum);
     ask(&c, 1, "end", &barrier);
     for (unsigned r = 0; r < 3; r++)
         wait_for(&c, r);
-    pass(&c, 1000);
+    advance_time(&c, 1000);
     assert_non_null(strstr(c.said, "refuse a 35 -> 0\nrefuse a 35 -> 2\n"));
-    assert_string_equal(c.last_why, "tensor 'end' (barrier): rank 1 asked for it, but rank 0 never will: it waits for "
+    assert_string_equal(c.last_why, "deadlock: tensor 'end' (barrier): rank 1 requested it, but rank 0 cannot: "
+                                    "it waits for "
                                     "'a' (allreduce)");
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-static void test_what_was_hopeless_once_may_be_tried_again(void **state)
+static void test_a_deadlocked_request_can_be_retried(void **state)
 {
-    struct chamber c;
+    struct fixture c;
 
     (void)state;
-    open_chamber(&c, 3);
+    open_fixture(&c, 3);
     ask(&c, 0, "a", &sum);
     ask(&c, 2, "a", &sum);
     ask(&c, 1, "b", &sum);
     for (unsigned r = 0; r < 3; r++)
         wait_for(&c, r);
-    pass(&c, 1000);
+    advance_time(&c, 1000);
     expect(&c, "refuse a 35 -> 0\nrefuse a 35 -> 2\nrefuse b 35 -> 1\n");
     for (unsigned r = 0; r < 3; r++)
         assert_int_equal(ask(&c, r, "a", &sum), 0);
     expect(&c, "run a -> 0 1 2\n");
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-static void test_stalls_are_named_and_ended_when_the_user_says_so(void **state)
+static void test_stalls_are_reported_and_fail_after_the_limit(void **state)
 {
     static const struct hy_stall_limits ends = {.warn_ms = 2000, .fail_ms = 3000}, silent = {0};
-    struct chamber c;
+    struct fixture c;
 
     (void)state;
-    open_chamber(&c, 2);
-    hy_negotiator_set_stall_limits(c.council, &ends);
+    open_fixture(&c, 2);
+    hy_negotiator_set_stall_limits(c.negotiator, &ends);
     ask(&c, 0, "loss", &sum);
-    pass(&c, 1900);
+    advance_time(&c, 1900);
     assert_string_equal(c.warned, "");
-    pass(&c, 300);
-    assert_non_null(strstr(c.warned, "rank 1: not heard for 2 s about 'loss'"));
+    advance_time(&c, 300);
+    assert_non_null(strstr(c.warned, "rank 1: no request for 'loss' (allreduce) for 2 s"));
     assert_string_equal(c.failed, "");
-    pass(&c, 1000);
-    assert_non_null(strstr(c.failed, "rank 1: not heard for 3 s about 'loss' (allreduce), for which rank 0 waits; the training ends"));
-    hy_negotiator_free(c.council);
-    open_chamber(&c, 2);
-    hy_negotiator_set_stall_limits(c.council, &silent);
+    advance_time(&c, 1000);
+    assert_non_null(strstr(c.failed, "rank 1: no request for 'loss' (allreduce) for 3 s; rank 0 waits for it; "
+                                     "the training ends"));
+    hy_negotiator_free(c.negotiator);
+    open_fixture(&c, 2);
+    hy_negotiator_set_stall_limits(c.negotiator, &silent);
     ask(&c, 0, "loss", &sum);
-    pass(&c, 100000);
+    advance_time(&c, 100000);
     assert_string_equal(c.warned, "");
     assert_string_equal(c.failed, "");
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-static void test_one_who_takes_his_time_is_only_warned_about(void **state)
+static void test_a_late_rank_only_causes_warnings(void **state)
 {
-    struct chamber c;
+    struct fixture c;
 
     (void)state;
-    open_chamber(&c, 3);
+    open_fixture(&c, 3);
     ask(&c, 0, "loss", &sum);
     ask(&c, 2, "loss", &sum);
     wait_for(&c, 0);
     wait_for(&c, 2);
-    pass(&c, 4900);
+    advance_time(&c, 4900);
     assert_string_equal(c.warned, "");
-    pass(&c, 300);
+    advance_time(&c, 300);
     assert_string_equal(c.warned,
-                        "rank 1: not heard for 5 s about 'loss' (allreduce), for which ranks 0 and 2 wait\n");
-    pass(&c, 9000);
-    assert_null(strstr(c.warned + 1, "rank 1: not heard for 14")); /* not again at once */
-    pass(&c, 2000);
+                        "rank 1: no request for 'loss' (allreduce) for 5 s; ranks 0 and 2 wait for it\n");
+    advance_time(&c, 9000);
+    assert_null(strstr(c.warned + 1, "for 14")); /* the interval has doubled */
+    advance_time(&c, 2000);
     assert_non_null(strstr(c.warned, "for 15 s"));
     expect(&c, "");
     ask(&c, 1, "loss", &sum);
     expect(&c, "run loss -> 0 1 2\n");
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-/* 0 waits for 1, 1 waits for 2, and 2 computes: nobody is hopeless. */
-static void test_a_chain_of_waits_with_a_free_end_is_no_deadlock(void **state)
+/* 0 waits for 1, 1 waits for 2, and 2 computes: not a deadlock. */
+static void test_a_chain_of_waits_with_a_running_end_is_not_a_deadlock(void **state)
 {
     static const int64_t first[] = {0, 1}, second[] = {1, 2};
-    struct wish set = {.kind = HY_SET_ADD, .splits = first, .split_count = 2, .prescale = 1}, in_set = sum;
-    struct chamber c;
+    struct request_spec set = {.kind = HY_SET_ADD, .splits = first, .split_count = 2, .prescale = 1}, in_set = sum;
+    struct fixture c;
 
     (void)state;
-    open_chamber(&c, 3);
+    open_fixture(&c, 3);
     for (unsigned r = 0; r < 3; r++)
         ask(&c, r, "s", &set);
     assert_int_equal(c.last_answer, 1);
@@ -449,22 +452,22 @@ static void test_a_chain_of_waits_with_a_free_end_is_no_deadlock(void **state)
     ask(&c, 1, "y", &in_set);
     wait_for(&c, 0);
     wait_for(&c, 1);
-    pass(&c, 3000);
+    advance_time(&c, 3000);
     expect(&c, "");
     ask(&c, 2, "y", &in_set);
     expect(&c, "run y -> 1 2\n");
     in_set.set = 1;
     ask(&c, 1, "x", &in_set);
     expect(&c, "run x -> 0 1\n");
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
 static void test_joined_ranks_take_part_in_sums_until_all_have_joined(void **state)
 {
-    struct chamber c;
+    struct fixture c;
 
     (void)state;
-    open_chamber(&c, 3);
+    open_fixture(&c, 3);
     ask(&c, 1, "join", &join);
     ask(&c, 0, "a", &sum);
     expect(&c, "");
@@ -473,52 +476,52 @@ static void test_joined_ranks_take_part_in_sums_until_all_have_joined(void **sta
     ask(&c, 0, "a", &sum);
     ask(&c, 2, "a", &sum);
     expect(&c, "run a -> 0 1 2\n");
-    ask_by_number(&c, 0, c.last_id);
-    ask_by_number(&c, 2, c.last_id);
-    expect(&c, "run a -> 0 1 2\n"); /* in words: rank 1 never had it */
+    ask_by_id(&c, 0, c.last_id);
+    ask_by_id(&c, 2, c.last_id);
+    expect(&c, "run a -> 0 1 2\n"); /* with the description, which rank 1 does not have */
     ask(&c, 0, "b", &sum);
-    ask(&c, 2, "join", &join); /* rank 0's sum is complete by that */
+    ask(&c, 2, "join", &join); /* completes the sum of rank 0 */
     expect(&c, "run b -> 0 1 2\n");
     ask(&c, 0, "join", &join);
     expect(&c, "run join -> 0 1 2\n");
     assert_int_equal(c.last_answer, 0);
     ask(&c, 0, "a", &sum);
     expect(&c, "");
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-/* Rank 0 has joined, and that comes to nothing since rank 2 leaves: from then on it is asked like the others. */
-static void test_a_join_that_comes_to_nothing_is_none(void **state)
+/* The join of rank 0 is refused since rank 2 leaves: then rank 0 is needed for requests again. */
+static void test_a_refused_join_is_undone(void **state)
 {
     static const int64_t two[] = {0, 1};
-    const struct wish add = {.kind = HY_SET_ADD, .prescale = 1, .splits = two, .split_count = 2};
-    struct wish of_two = sum;
-    struct chamber c;
+    const struct request_spec add = {.kind = HY_SET_ADD, .prescale = 1, .splits = two, .split_count = 2};
+    struct request_spec of_two = sum;
+    struct fixture c;
 
     (void)state;
-    open_chamber(&c, 3);
+    open_fixture(&c, 3);
     for (unsigned r = 0; r < 3; r++)
         ask(&c, r, "add", &add);
     of_two.set = c.last_answer;
     ask(&c, 0, "join", &join);
     c.said[0] = '\0';
-    say(&c, 2, HY__FROM_RANK__BODY_LEAVES);
+    send_body(&c, 2, HY__FROM_RANK__BODY_LEAVES);
     expect(&c, "refuse join 103 -> 0\n");
     ask(&c, 1, "x", &of_two);
     expect(&c, "");
     ask(&c, 0, "x", &of_two);
     expect(&c, "run x -> 0 1\n");
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-static void test_what_was_refused_while_one_had_joined_may_be_tried_again(void **state)
+static void test_a_request_refused_during_a_join_can_be_retried(void **state)
 {
-    struct wish broadcast = sum;
-    struct chamber c;
+    struct request_spec broadcast = sum;
+    struct fixture c;
 
     (void)state;
     broadcast.kind = HY_BROADCAST;
-    open_chamber(&c, 2);
+    open_fixture(&c, 2);
     ask(&c, 1, "join", &join);
     ask(&c, 0, "b", &broadcast);
     expect(&c, "refuse b 74 -> 0\n");
@@ -527,42 +530,42 @@ static void test_what_was_refused_while_one_had_joined_may_be_tried_again(void *
     ask(&c, 0, "b", &broadcast);
     ask(&c, 1, "b", &broadcast);
     expect(&c, "run b -> 0 1\n");
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-/* Its word that it waits and the order it waited for have passed each other. */
-static void test_who_takes_it_back_does_not_wait(void **state)
+/* The report that a rank waits and the order for which it waited have crossed each other. */
+static void test_a_rank_can_retract_that_it_waits(void **state)
 {
     Hy__FromRank m = HY__FROM_RANK__INIT;
     struct hy_err err = {0};
-    struct chamber c;
+    struct fixture c;
 
     (void)state;
-    open_chamber(&c, 2);
+    open_fixture(&c, 2);
     wait_for(&c, 1);
     m.body_case = HY__FROM_RANK__BODY_WAITS;
     m.waits = false;
-    assert_int_equal(hy_negotiator_receive(c.council, 1, &m, c.now, &err), 0);
+    assert_int_equal(hy_negotiator_receive(c.negotiator, 1, &m, c.now, &err), 0);
     ask(&c, 0, "x", &sum);
     wait_for(&c, 0);
-    pass(&c, 3000);
+    advance_time(&c, 3000);
     expect(&c, ""); /* rank 1 computes */
     wait_for(&c, 1);
-    pass(&c, 3000);
+    advance_time(&c, 3000);
     expect(&c, "refuse x 35 -> 0\n");
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-/* Rank 1 may still come; it is rank 2 that waits for something else. */
-static void test_the_sentence_blames_who_waits(void **state)
+/* Rank 1 may still request it; rank 2 waits for another request. */
+static void test_a_deadlock_message_names_the_waiting_rank(void **state)
 {
     static const int64_t two[] = {0, 2};
-    const struct wish add = {.kind = HY_SET_ADD, .prescale = 1, .splits = two, .split_count = 2};
-    struct wish of_two = sum;
-    struct chamber c;
+    const struct request_spec add = {.kind = HY_SET_ADD, .prescale = 1, .splits = two, .split_count = 2};
+    struct request_spec of_two = sum;
+    struct fixture c;
 
     (void)state;
-    open_chamber(&c, 3);
+    open_fixture(&c, 3);
     for (unsigned r = 0; r < 3; r++)
         ask(&c, r, "add", &add);
     of_two.set = c.last_answer;
@@ -572,22 +575,22 @@ static void test_the_sentence_blames_who_waits(void **state)
     wait_for(&c, 2);
     c.said[0] = c.last_why[0] = '\0';
     while (!*c.said && c.now < 5000)
-        pass(&c, 100);
+        advance_time(&c, 100);
     assert_non_null(strstr(c.said, "refuse x 35 -> 0\n"));
-    assert_null(strstr(c.first_why, "rank 1 never will"));
-    hy_negotiator_free(c.council);
+    assert_null(strstr(c.first_why, "rank 1 cannot"));
+    hy_negotiator_free(c.negotiator);
 }
 
-static void test_a_set_with_something_refused_can_be_removed(void **state)
+static void test_a_set_with_a_refused_request_can_be_removed(void **state)
 {
     static const int64_t two[] = {0, 1}, number[] = {1};
-    const struct wish add = {.kind = HY_SET_ADD, .prescale = 1, .splits = two, .split_count = 2};
-    const struct wish out = {.kind = HY_SET_REMOVE, .prescale = 1, .splits = number, .split_count = 1};
-    struct wish of_two = sum;
-    struct chamber c;
+    const struct request_spec add = {.kind = HY_SET_ADD, .prescale = 1, .splits = two, .split_count = 2};
+    const struct request_spec out = {.kind = HY_SET_REMOVE, .prescale = 1, .splits = number, .split_count = 1};
+    struct request_spec of_two = sum;
+    struct fixture c;
 
     (void)state;
-    open_chamber(&c, 3);
+    open_fixture(&c, 3);
     for (unsigned r = 0; r < 3; r++)
         ask(&c, r, "add", &add);
     of_two.set = c.last_answer;
@@ -598,60 +601,60 @@ static void test_a_set_with_something_refused_can_be_removed(void **state)
     c.said[0] = '\0';
     ask(&c, 2, "z", &sum);
     wait_for(&c, 2);
-    pass(&c, 1000);
+    advance_time(&c, 1000);
     assert_non_null(strstr(c.said, "refuse x 35 -> 0\n"));
     c.said[0] = '\0';
     for (unsigned r = 0; r < 3; r++)
         ask(&c, r, "out", &out);
     expect(&c, "run out -> 0 1 2\n");
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
 static void test_a_broadcast_from_ranks_that_have_joined_is_refused(void **state)
 {
-    struct wish w = sum;
-    struct chamber c;
+    struct request_spec w = sum;
+    struct fixture c;
 
     (void)state;
     w.kind = HY_BROADCAST;
-    open_chamber(&c, 2);
+    open_fixture(&c, 2);
     ask(&c, 1, "join", &join);
     ask(&c, 0, "w", &w);
     expect(&c, "refuse w 74 -> 0\n");
     assert_non_null(strstr(c.last_why, "while rank 1 has joined"));
-    w = sum, w.op = HY_PRODUCT; /* of zeros it would be zero */
+    w = sum, w.op = HY_PRODUCT; /* with zeros the product would be zero */
     ask(&c, 0, "p", &w);
     expect(&c, "refuse p 74 -> 0\n");
     assert_non_null(strstr(c.last_why, "allreduce by product"));
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-static void test_who_has_left_is_not_waited_for(void **state)
+static void test_requests_fail_when_a_member_has_left(void **state)
 {
-    struct chamber c;
+    struct fixture c;
 
     (void)state;
-    open_chamber(&c, 3);
+    open_fixture(&c, 3);
     ask(&c, 0, "a", &sum);
-    say(&c, 1, HY__FROM_RANK__BODY_LEAVES);
+    send_body(&c, 1, HY__FROM_RANK__BODY_LEAVES);
     expect(&c, "refuse a 103 -> 0\n");
     assert_int_equal(ECONNABORTED, 103);
     assert_non_null(strstr(c.last_why, "rank 1 has left"));
     assert_int_equal(c.last_missed, 1 + 1);
     ask(&c, 2, "b", &sum);
     expect(&c, "refuse b 103 -> 2\n");
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-static void test_sets_are_checked_numbered_and_reused(void **state)
+static void test_sets_are_validated_numbered_and_reused(void **state)
 {
     static const int64_t some[] = {0, 2}, odd[] = {2, 0}, all[] = {0, 1, 2}, one = 1;
-    struct wish add = {.kind = HY_SET_ADD, .splits = some, .split_count = 2, .prescale = 1};
-    struct wish drop = {.kind = HY_SET_REMOVE, .splits = &one, .split_count = 1, .prescale = 1}, in_set = sum;
-    struct chamber c;
+    struct request_spec add = {.kind = HY_SET_ADD, .splits = some, .split_count = 2, .prescale = 1};
+    struct request_spec drop = {.kind = HY_SET_REMOVE, .splits = &one, .split_count = 1, .prescale = 1}, in_set = sum;
+    struct fixture c;
 
     (void)state;
-    open_chamber(&c, 3);
+    open_fixture(&c, 3);
     for (unsigned r = 0; r < 3; r++)
         ask(&c, r, "s", &add);
     assert_int_equal(c.last_answer, 1);
@@ -669,23 +672,23 @@ static void test_sets_are_checked_numbered_and_reused(void **state)
     add.splits = all, add.split_count = 3;
     for (unsigned r = 0; r < 3; r++)
         ask(&c, r, "s", &add);
-    assert_non_null(strstr(c.last_why, "number 0")); /* the world is one */
+    assert_non_null(strstr(c.last_why, "number 0")); /* the world has the same ranks */
     c.said[0] = '\0';
     for (unsigned r = 0; r < 3; r++)
         ask(&c, r, "d", &drop);
     expect(&c, "run d -> 0 1 2\n");
     ask(&c, 0, "x", &in_set);
     expect(&c, "refuse x 22 -> 0\n");
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
-static void test_nonsense_is_no_word_of_a_rank(void **state)
+static void test_invalid_messages_are_rejected(void **state)
 {
-    struct wish w;
-    struct chamber c;
+    struct request_spec w;
+    struct fixture c;
 
     (void)state;
-    open_chamber(&c, 2);
+    open_fixture(&c, 2);
     w = sum, w.kind = HY_KINDS;
     assert_int_equal(ask(&c, 0, "a", &w), -EPROTO);
     w = sum, w.type = HY_TYPES;
@@ -697,29 +700,29 @@ static void test_nonsense_is_no_word_of_a_rank(void **state)
     assert_int_equal(ask(&c, 2, "a", &sum), -EPROTO);
     assert_int_equal(ask(&c, 0, "a", &sum), 0);
     assert_int_equal(ask(&c, 0, "a", &sum), -EPROTO); /* twice */
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
 }
 
 static int some_talk(void *arg)
 {
     static const struct hy_negotiator_events events = {on_send, on_warn, on_fail};
-    struct chamber c = {0};
+    struct fixture c = {0};
     struct hy_err err = {0};
     int rc = 0;
 
     (void)arg;
-    c.council = hy_negotiator_new(2, &events, &c);
-    if (!c.council)
+    c.negotiator = hy_negotiator_new(2, &events, &c);
+    if (!c.negotiator)
         return -ENOMEM;
     for (unsigned round = 0; rc == 0 && round < 2; round++)
         for (unsigned r = 0; rc == 0 && r < 2; r++)
             rc = ask(&c, r, "a", &sum);
     (void)err;
-    hy_negotiator_free(c.council);
+    hy_negotiator_free(c.negotiator);
     return rc;
 }
 
-static void test_without_memory_it_says_so(void **state)
+static void test_out_of_memory_is_reported(void **state)
 {
     (void)state;
     hy_each_fault(HY_SEAM_ALLOC, some_talk, NULL);
@@ -728,31 +731,31 @@ static void test_without_memory_it_says_so(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_all_have_asked_for_runs_in_one_order),
-        cmocka_unit_test(test_what_was_agreed_on_once_has_a_number),
-        cmocka_unit_test(test_disagreement_names_the_tensor_the_ranks_and_what_they_have),
-        cmocka_unit_test(test_the_third_rank_hears_of_a_disagreement_too),
+        cmocka_unit_test(test_requests_run_in_the_same_order_on_all_ranks),
+        cmocka_unit_test(test_a_repeated_request_has_an_id),
+        cmocka_unit_test(test_a_mismatch_names_the_tensor_the_ranks_and_their_values),
+        cmocka_unit_test(test_a_mismatch_is_reported_to_later_ranks),
         cmocka_unit_test(test_rows_of_gathered_tensors_may_differ),
-        cmocka_unit_test(test_splits_of_an_alltoall_reach_everybody),
-        cmocka_unit_test(test_ranks_that_wait_for_different_things_are_told),
-        cmocka_unit_test(test_after_a_deadlock_everybody_begins_anew),
-        cmocka_unit_test(test_the_sentence_says_who_waits_for_what),
-        cmocka_unit_test(test_what_was_hopeless_once_may_be_tried_again),
-        cmocka_unit_test(test_one_who_takes_his_time_is_only_warned_about),
-        cmocka_unit_test(test_stalls_are_named_and_ended_when_the_user_says_so),
-        cmocka_unit_test(test_a_chain_of_waits_with_a_free_end_is_no_deadlock),
+        cmocka_unit_test(test_splits_of_an_alltoall_reach_all_ranks),
+        cmocka_unit_test(test_a_deadlock_is_refused_on_all_ranks),
+        cmocka_unit_test(test_after_a_deadlock_requests_start_fresh),
+        cmocka_unit_test(test_a_deadlock_message_names_ranks_and_requests),
+        cmocka_unit_test(test_a_deadlocked_request_can_be_retried),
+        cmocka_unit_test(test_a_late_rank_only_causes_warnings),
+        cmocka_unit_test(test_stalls_are_reported_and_fail_after_the_limit),
+        cmocka_unit_test(test_a_chain_of_waits_with_a_running_end_is_not_a_deadlock),
         cmocka_unit_test(test_joined_ranks_take_part_in_sums_until_all_have_joined),
-        cmocka_unit_test(test_names_that_never_come_again_use_up_no_numbers),
-        cmocka_unit_test(test_a_join_that_comes_to_nothing_is_none),
-        cmocka_unit_test(test_what_was_refused_while_one_had_joined_may_be_tried_again),
-        cmocka_unit_test(test_who_takes_it_back_does_not_wait),
-        cmocka_unit_test(test_the_sentence_blames_who_waits),
-        cmocka_unit_test(test_a_set_with_something_refused_can_be_removed),
+        cmocka_unit_test(test_names_used_once_get_no_id),
+        cmocka_unit_test(test_a_refused_join_is_undone),
+        cmocka_unit_test(test_a_request_refused_during_a_join_can_be_retried),
+        cmocka_unit_test(test_a_rank_can_retract_that_it_waits),
+        cmocka_unit_test(test_a_deadlock_message_names_the_waiting_rank),
+        cmocka_unit_test(test_a_set_with_a_refused_request_can_be_removed),
         cmocka_unit_test(test_a_broadcast_from_ranks_that_have_joined_is_refused),
-        cmocka_unit_test(test_who_has_left_is_not_waited_for),
-        cmocka_unit_test(test_sets_are_checked_numbered_and_reused),
-        cmocka_unit_test(test_nonsense_is_no_word_of_a_rank),
-        cmocka_unit_test(test_without_memory_it_says_so),
+        cmocka_unit_test(test_requests_fail_when_a_member_has_left),
+        cmocka_unit_test(test_sets_are_validated_numbered_and_reused),
+        cmocka_unit_test(test_invalid_messages_are_rejected),
+        cmocka_unit_test(test_out_of_memory_is_reported),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels against numbers.h, the wide ones against the plain ones. */
+/* Kernels against numbers.h, and the wide kernels against the plain ones. */
 #include "support.h"
 
 #include "collective/numbers/kernels.h"
@@ -57,7 +57,7 @@ static void test_every_type_and_operation(void **state)
     }
 }
 
-static void test_nothing_need_be_aligned(void **state)
+static void test_buffers_need_no_alignment(void **state)
 {
     const void *sources[SOURCES];
     struct hy_rng rng;
@@ -95,7 +95,7 @@ static void test_the_output_may_be_a_source(void **state)
             }
 }
 
-static void test_nothing_behind_the_end_is_touched(void **state)
+static void test_no_byte_past_the_end_is_written(void **state)
 {
     const void *sources[SOURCES];
     struct hy_rng rng;
@@ -114,7 +114,7 @@ static void test_nothing_behind_the_end_is_touched(void **state)
     }
 }
 
-static void test_min_and_max_pass_a_nan_on(void **state)
+static void test_min_and_max_propagate_nan(void **state)
 {
     static const enum hy_type reals[] = {HY_F16, HY_BF16, HY_F32, HY_F64};
     const void *sources[2] = {room[0], room[1]};
@@ -139,14 +139,14 @@ static void narrow_both(enum hy_type type, const float *in, size_t count)
     hy_kernels_plain.narrow[type](out, in, count);
     if (wide) {
         wide->narrow[type](out2, in, count);
-        assert_memory_equal(out, out2, 2 * count); /* NaNs too */
+        assert_memory_equal(out, out2, 2 * count); /* including NaNs */
     }
     for (size_t i = 0; i < count; i++)
         number_put(type, expected, i, (struct number){.real = in[i]});
     assert_true(numbers_same(type, out, expected, count));
 }
 
-/* All 65,536 of them to float32 and back; what is between two neighbours goes to the nearer, or the even one.
+/* All 65,536 values to float32 and back; values in between round to the nearest, ties to even.
  */
 static void test_halves_are_rounded_to_nearest_even(void **state)
 {
@@ -168,7 +168,7 @@ static void test_halves_are_rounded_to_nearest_even(void **state)
             }
             narrow_both(halves[t], value, 8);
             for (uint32_t i = 0; i + 1 < 8; i++) {
-                near[0] = (float)((double)value[i] / 2 + (double)value[i + 1] / 2); /* the middle of two */
+                near[0] = (float)((double)value[i] / 2 + (double)value[i + 1] / 2); /* halfway between two values */
                 near[1] = nextafterf(near[0], INFINITY);
                 near[2] = nextafterf(near[0], -INFINITY);
                 near[3] = nextafterf(value[i], INFINITY);
@@ -177,7 +177,7 @@ static void test_halves_are_rounded_to_nearest_even(void **state)
         }
 }
 
-static void test_known_float16(void **state)
+static void test_known_float16_values(void **state)
 {
     static const struct {
         float f;
@@ -213,7 +213,7 @@ static void test_halves_are_rounded_once(void **state)
 
 /* ---- scaling ---- */
 
-static void test_scaling_is_the_same_in_both_forms(void **state)
+static void test_plain_and_wide_kernels_scale_identically(void **state)
 {
     static const double factors[] = {0, 1, 0.5, 1.0 / 3, -2.5, 1e10, 1e-10};
     const struct hy_kernels *wide = hy_kernels_wide();
@@ -230,8 +230,8 @@ static void test_scaling_is_the_same_in_both_forms(void **state)
         }
 }
 
-/* As Horovod's are: 9 * 0.1f is another number than 9 * 0.1, rounded to a float. */
-static void test_reals_are_scaled_by_a_factor_of_their_own_type(void **state)
+/* As in Horovod: 9 * 0.1f differs from 9 * 0.1 rounded to a float. */
+static void test_floats_are_scaled_in_their_own_type(void **state)
 {
     const float narrow = 0x1.ccccce0000000p-1f;
     float f32 = 9.0f;
@@ -269,7 +269,7 @@ static void scale_i64(int64_t in, double factor, int64_t answer)
     assert_int_equal(in, answer);
 }
 
-static void test_integers_are_cut_towards_zero_and_stay_in_range(void **state)
+static void test_scaled_integers_truncate_and_saturate(void **state)
 {
     int32_t i32 = -7;
     uint8_t u8 = 200;
@@ -290,7 +290,7 @@ static void test_integers_are_cut_towards_zero_and_stay_in_range(void **state)
     scale_i64(-7, 1.0 / 3, -2);
 }
 
-static void test_names_and_sizes(void **state)
+static void test_type_names_and_sizes(void **state)
 {
     (void)state;
     assert_string_equal(hy_type_name(HY_BF16), "bfloat16");
@@ -305,18 +305,18 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_type_and_operation),
-        cmocka_unit_test(test_nothing_need_be_aligned),
+        cmocka_unit_test(test_buffers_need_no_alignment),
         cmocka_unit_test(test_the_output_may_be_a_source),
-        cmocka_unit_test(test_nothing_behind_the_end_is_touched),
-        cmocka_unit_test(test_min_and_max_pass_a_nan_on),
+        cmocka_unit_test(test_no_byte_past_the_end_is_written),
+        cmocka_unit_test(test_min_and_max_propagate_nan),
         cmocka_unit_test(test_halves_are_rounded_to_nearest_even),
-        cmocka_unit_test(test_known_float16),
+        cmocka_unit_test(test_known_float16_values),
         cmocka_unit_test(test_halves_are_rounded_once),
-        cmocka_unit_test(test_scaling_is_the_same_in_both_forms),
-        cmocka_unit_test(test_reals_are_scaled_by_a_factor_of_their_own_type),
+        cmocka_unit_test(test_plain_and_wide_kernels_scale_identically),
+        cmocka_unit_test(test_floats_are_scaled_in_their_own_type),
         cmocka_unit_test(test_an_average_of_equal_integers_is_that_integer),
-        cmocka_unit_test(test_integers_are_cut_towards_zero_and_stay_in_range),
-        cmocka_unit_test(test_names_and_sizes),
+        cmocka_unit_test(test_scaled_integers_truncate_and_saturate),
+        cmocka_unit_test(test_type_names_and_sizes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

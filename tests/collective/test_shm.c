@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks of one agent reduce and move through the memory they share. */
+/* Collectives of the ranks of one agent through shared memory. */
 #include "shm_world.h"
 
 #include "base/rng.h"
@@ -7,7 +7,7 @@
 
 /* ---- numbers ------------------------------------------------------------------------ */
 
-/* Small whole numbers that every type can hold, and what comes of those of three ranks too. */
+/* Small integers that every type can represent, also after a reduction over three ranks. */
 static double number(unsigned rank, size_t i, enum hy_type type, enum hy_reduce op)
 {
     unsigned n = (unsigned)((rank * 5 + i * 3 + i / 64) % 7);
@@ -36,7 +36,7 @@ static void put(void *p, size_t i, enum hy_type type, double v)
         memcpy(&bits, &f, sizeof bits);
         ((uint16_t *)p)[i] = (uint16_t)(bits >> 16);
         break;
-    case HY_F32: memcpy((char *)p + i * sizeof f, &f, sizeof f); break; /* out of line, too */
+    case HY_F32: memcpy((char *)p + i * sizeof f, &f, sizeof f); break; /* may be unaligned */
     case HY_F64: ((double *)p)[i] = v; break;
     default: ((uint8_t *)p)[i] = v != 0; break;
     }
@@ -58,7 +58,7 @@ static void fill(void *p, size_t count, enum hy_type type, enum hy_reduce op, un
         put(p, i, type, number(rank, i, type, op));
 }
 
-/* Whether `count` elements at `p` are what comes of the elements from `first` on of all ranks. */
+/* Whether `count` elements at `p` are the reduction of the elements from `first` on of all ranks. */
 static bool is_combined(const void *p, size_t count, size_t first, unsigned ranks, enum hy_type type,
                         enum hy_reduce op, double factor)
 {
@@ -80,10 +80,10 @@ static bool is_combined(const void *p, size_t count, size_t first, unsigned rank
 /* ---- allreduce ---------------------------------------------------------------------- */
 
 struct plan {
-    size_t count, shift; /* elements; bytes by which buffers are out of line */
+    size_t count, shift; /* elements; misalignment of the buffers in bytes */
     enum hy_type type;
     enum hy_reduce op;
-    const struct hy_choice *choice; /* NULL: the table's */
+    const struct hy_choice *choice; /* NULL: from the table */
     double pre, post;               /* 0: 1 */
     bool in_place;
     int rounds;
@@ -136,7 +136,7 @@ static void test_allreduce_of_every_type_by_every_operation(void **state)
         }
 }
 
-static void test_both_ways_give_the_same_whatever_their_steps(void **state)
+static void test_direct_and_sliced_allreduce_agree_for_any_segment_size(void **state)
 {
     const size_t segments[] = {64, 4096, 10000, 1 << 20};
 
@@ -226,39 +226,39 @@ static void test_spans_are_reduced_as_one_array(void **state)
         }
 }
 
-static int say_readers_are_far(struct rank *r, void *arg)
+static int force_non_temporal_stores(struct rank *r, void *arg)
 {
     r->set->pace = (struct hy_pace){.far = true, .next_probe = UINT64_MAX};
     return reduce_plan(r, arg);
 }
 
-static void test_slots_may_be_written_past_the_caches(void **state)
+static void test_slots_can_be_written_with_non_temporal_stores(void **state)
 {
     (void)state;
     for (unsigned ranks = 2; ranks <= 3; ranks++) {
         struct plan plan = {.count = 200003, .shift = 3, .type = HY_U8, .rounds = 3, .op = HY_MAX};
 
-        as_threads(ranks, say_readers_are_far, &plan);
+        as_threads(ranks, force_non_temporal_stores, &plan);
     }
 }
 
-static int try_the_pace(struct rank *r, void *arg)
+static int measure_pace(struct rank *r, void *arg)
 {
     int line = reduce_plan(r, arg);
 
-    EXPECT(r->set->pace.next_probe > r->set->ring); /* it was tried after the first round */
+    EXPECT(r->set->pace.next_probe > r->set->ring); /* measured after the first round */
     return line;
 }
 
-static void test_a_member_tries_how_far_its_readers_are(void **state)
+static void test_a_member_measures_the_cost_of_its_stores(void **state)
 {
     struct plan plan = {.count = 4096, .type = HY_F32, .rounds = 40};
 
     (void)state;
-    as_threads(2, try_the_pace, &plan);
+    as_threads(2, measure_pace, &plan);
 }
 
-static void test_ranks_are_processes(void **state)
+static void test_ranks_can_be_processes(void **state)
 {
     struct plan small = {.count = 1000, .type = HY_F64, .rounds = 50}, large = {.count = 300001, .type = HY_I32};
 
@@ -267,7 +267,7 @@ static void test_ranks_are_processes(void **state)
     as_processes(8, reduce_plan, &large);
 }
 
-static void test_64_mib(void **state)
+static void test_allreduce_of_64_mib(void **state)
 {
     struct plan plan = {.count = 16 << 20, .type = HY_F32, .post = 0.5};
 
@@ -275,7 +275,7 @@ static void test_64_mib(void **state)
     as_threads(2, reduce_plan, &plan);
 }
 
-static void test_as_many_ranks_as_there_may_be(void **state)
+static void test_allreduce_with_the_maximum_number_of_ranks(void **state)
 {
     struct plan plan = {.count = 5000, .type = HY_F64};
 
@@ -283,7 +283,7 @@ static void test_as_many_ranks_as_there_may_be(void **state)
     as_threads(HY_LOCAL_MAX_RANKS, reduce_plan, &plan);
 }
 
-/* ---- the same bits ------------------------------------------------------------------ */
+/* ---- determinism ------------------------------------------------------------------ */
 
 #define BITS_COUNT 20000
 
@@ -307,8 +307,8 @@ static int reduce_bits(struct rank *r, void *arg)
     return 0;
 }
 
-/* Sums of such numbers depend on their order. */
-static void test_the_order_is_that_of_members_whoever_comes_first(void **state)
+/* Sums of these numbers depend on the order. */
+static void test_reduction_order_does_not_depend_on_arrival(void **state)
 {
     struct bits *bits = malloc(sizeof *bits);
     struct hy_rng rng;
@@ -325,7 +325,7 @@ static void test_the_order_is_that_of_members_whoever_comes_first(void **state)
     free(bits);
 }
 
-/* ---- what moves bytes --------------------------------------------------------------- */
+/* ---- data movement --------------------------------------------------------------- */
 
 static int broadcast_all(struct rank *r, void *arg)
 {
@@ -351,7 +351,7 @@ static void test_broadcast_from_every_root(void **state)
         as_threads(ranks, broadcast_all, NULL);
 }
 
-static int broadcast_much(struct rank *r, void *arg)
+static int large_broadcast(struct rank *r, void *arg)
 {
     const size_t n = 13 << 20; /* too large for the caches */
     hy_cleanup_free uint8_t *bytes = calloc(n, 1);
@@ -364,13 +364,13 @@ static int broadcast_much(struct rank *r, void *arg)
     return 0;
 }
 
-static void test_broadcast_of_much(void **state)
+static void test_large_broadcast(void **state)
 {
     (void)state;
-    as_threads(2, broadcast_much, NULL);
+    as_threads(2, large_broadcast, NULL);
 }
 
-/* Member i has a size of its own; one has nothing. */
+/* Members have different sizes; one is empty. */
 static size_t size_of(unsigned member, size_t scale)
 {
     return member == 1 ? 0 : scale * (member + 1) + member;
@@ -512,7 +512,7 @@ static int halves(struct rank *r, void *arg)
     return 0;
 }
 
-static void test_the_halves_of_an_allreduce_make_a_whole(void **state)
+static void test_reduce_and_share_slices_equal_an_allreduce(void **state)
 {
     (void)state;
     for (unsigned ranks = 1; ranks <= 4; ranks++)
@@ -531,7 +531,7 @@ static int pass_barriers(struct rank *r, void *arg)
     return 0;
 }
 
-static void test_nobody_passes_a_barrier_before_all_have_come(void **state)
+static void test_no_rank_passes_a_barrier_before_all_reach_it(void **state)
 {
     _Atomic unsigned come = 0;
 
@@ -539,10 +539,10 @@ static void test_nobody_passes_a_barrier_before_all_have_come(void **state)
     as_threads(4, pass_barriers, &come);
 }
 
-/* ---- in any order ------------------------------------------------------------------- */
+/* ---- random sequences ------------------------------------------------------------------- */
 
-/* All draw the same numbers, so all do the same things. */
-static int anything(struct rank *r, void *arg)
+/* All ranks draw the same random numbers, so they make the same calls. */
+static int random_calls(struct rank *r, void *arg)
 {
     struct hy_rng rng;
     int line = 0;
@@ -574,25 +574,25 @@ static int anything(struct rank *r, void *arg)
     return line;
 }
 
-static void test_operations_may_follow_each_other_in_any_order(void **state)
+static void test_operations_can_be_mixed_in_any_order(void **state)
 {
     (void)state;
-    as_threads(2, anything, NULL);
-    as_threads(5, anything, NULL);
+    as_threads(2, random_calls, NULL);
+    as_threads(5, random_calls, NULL);
 }
 
-/* The same with ranks that sleep at once: everybody must be woken. */
-static int anything_sleepily(struct rank *r, void *arg)
+/* The same with ranks that sleep without spinning: all of them must be woken. */
+static int random_calls_without_spinning(struct rank *r, void *arg)
 {
     r->waiter.spins = r->waiter.yields = 1;
-    return anything(r, arg);
+    return random_calls(r, arg);
 }
 
-static void test_sleepers_are_woken(void **state)
+static void test_sleeping_ranks_are_woken(void **state)
 {
     (void)state;
-    as_threads(3, anything_sleepily, NULL);
-    as_processes(3, anything_sleepily, NULL);
+    as_threads(3, random_calls_without_spinning, NULL);
+    as_processes(3, random_calls_without_spinning, NULL);
 }
 
 int main(void)
@@ -600,25 +600,25 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_allreduce_of_any_count_by_any_number_of_ranks),
         cmocka_unit_test(test_allreduce_of_every_type_by_every_operation),
-        cmocka_unit_test(test_both_ways_give_the_same_whatever_their_steps),
+        cmocka_unit_test(test_direct_and_sliced_allreduce_agree_for_any_segment_size),
         cmocka_unit_test(test_two_members_reduce_with_either_kind_of_ring),
         cmocka_unit_test(test_the_kind_of_ring_depends_on_the_cache_of_a_core),
         cmocka_unit_test(test_spans_are_reduced_as_one_array),
-        cmocka_unit_test(test_slots_may_be_written_past_the_caches),
-        cmocka_unit_test(test_a_member_tries_how_far_its_readers_are),
-        cmocka_unit_test(test_ranks_are_processes),
-        cmocka_unit_test(test_64_mib),
-        cmocka_unit_test(test_as_many_ranks_as_there_may_be),
-        cmocka_unit_test(test_the_order_is_that_of_members_whoever_comes_first),
+        cmocka_unit_test(test_slots_can_be_written_with_non_temporal_stores),
+        cmocka_unit_test(test_a_member_measures_the_cost_of_its_stores),
+        cmocka_unit_test(test_ranks_can_be_processes),
+        cmocka_unit_test(test_allreduce_of_64_mib),
+        cmocka_unit_test(test_allreduce_with_the_maximum_number_of_ranks),
+        cmocka_unit_test(test_reduction_order_does_not_depend_on_arrival),
         cmocka_unit_test(test_broadcast_from_every_root),
-        cmocka_unit_test(test_broadcast_of_much),
+        cmocka_unit_test(test_large_broadcast),
         cmocka_unit_test(test_allgather_of_unequal_shares),
         cmocka_unit_test(test_alltoall_with_splits),
         cmocka_unit_test(test_reducescatter_of_unequal_parts),
-        cmocka_unit_test(test_the_halves_of_an_allreduce_make_a_whole),
-        cmocka_unit_test(test_nobody_passes_a_barrier_before_all_have_come),
-        cmocka_unit_test(test_operations_may_follow_each_other_in_any_order),
-        cmocka_unit_test(test_sleepers_are_woken),
+        cmocka_unit_test(test_reduce_and_share_slices_equal_an_allreduce),
+        cmocka_unit_test(test_no_rank_passes_a_barrier_before_all_reach_it),
+        cmocka_unit_test(test_operations_can_be_mixed_in_any_order),
+        cmocka_unit_test(test_sleeping_ranks_are_woken),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

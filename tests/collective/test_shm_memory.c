@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The memory that ranks of one agent share, beside what they reduce and move
- * through it: sets, pipes, bells, what ends a wait, what cannot be opened.
- */
+/* The memory shared by the ranks of one agent, apart from collectives: sets, pipes, bells, failed waits, errors. */
 #include "shm_world.h"
 
 #include <signal.h>
@@ -35,7 +32,7 @@ static int use_sets(struct rank *r, void *arg)
     int line = 0;
 
     (void)arg;
-    for (int i = 0; line == 0 && i < 5; i++) { /* the same slots again, at once */
+    for (int i = 0; line == 0 && i < 5; i++) { /* reuses the same slots at once */
         line = use_set(r, r->local % 2 ? 2 : 1, r->local % 2 ? odd : even, 2);
         if (line == 0)
             line = use_set(r, HY_SETS_MAX - 1, all, 4);
@@ -43,7 +40,7 @@ static int use_sets(struct rank *r, void *arg)
     return line;
 }
 
-static void test_sets_live_beside_each_other_and_their_slots_are_used_again(void **state)
+static void test_sets_coexist_and_their_slots_are_reused(void **state)
 {
     (void)state;
     as_threads(4, use_sets, NULL);
@@ -65,13 +62,13 @@ static int pages_come_and_go(struct rank *r, void *arg)
     EXPECT(hy_shm_barrier(r->set) == 0 && fstat(r->host->fd, &during) == 0 && hy_shm_barrier(r->set) == 0);
     hy_shm_set_close(set);
     EXPECT(hy_shm_barrier(r->set) == 0 && fstat(r->host->fd, &after) == 0);
-    EXPECT(during.st_blocks - before.st_blocks > 256 << 10 >> 9);       /* it was used, */
-    EXPECT(during.st_blocks - before.st_blocks < 6 << 20 >> 9);         /* modestly, */
-    EXPECT(after.st_blocks - before.st_blocks < 128 << 10 >> 9);        /* and given back */
+    EXPECT(during.st_blocks - before.st_blocks > 256 << 10 >> 9);       /* it was used ... */
+    EXPECT(during.st_blocks - before.st_blocks < 6 << 20 >> 9);         /* ... within bounds ... */
+    EXPECT(after.st_blocks - before.st_blocks < 128 << 10 >> 9);        /* ... and freed */
     return 0;
 }
 
-static void test_a_sets_memory_is_modest_and_given_back(void **state)
+static void test_memory_of_a_set_is_bounded_and_freed(void **state)
 {
     (void)state;
     as_threads(2, pages_come_and_go, NULL);
@@ -79,7 +76,7 @@ static void test_a_sets_memory_is_modest_and_given_back(void **state)
         assert_in_range(hy_shm_size(count) / HY_SETS_MAX, 1, 36 << 20);
 }
 
-static int open_badly(struct rank *r, void *arg)
+static int open_invalid_sets(struct rank *r, void *arg)
 {
     const unsigned all[] = {0, 1};
     struct hy_shm_set *set = NULL;
@@ -90,69 +87,69 @@ static int open_badly(struct rank *r, void *arg)
     EXPECT(hy_shm_set_open(r->shm, 1, all, 3, &set) == -EINVAL);
     EXPECT(hy_shm_set_open(r->shm, 1, &all[1 - r->local], 1, &set) == -EINVAL); /* not a member */
     EXPECT(hy_shm_set_open(r->shm, 1, (const unsigned[]){1, 0}, 2, &set) == -EINVAL);
-    EXPECT(hy_shm_set_open(r->shm, 1, (const unsigned[]){r->local, 2}, 2, &set) == -EINVAL); /* not of this host */
+    EXPECT(hy_shm_set_open(r->shm, 1, (const unsigned[]){r->local, 2}, 2, &set) == -EINVAL); /* not on this host */
     EXPECT(set == NULL);
     return 0;
 }
 
-static void test_a_set_that_cannot_be_is_refused(void **state)
+static void test_an_invalid_set_is_refused(void **state)
 {
     (void)state;
-    as_threads(2, open_badly, NULL);
+    as_threads(2, open_invalid_sets, NULL);
 }
 
 /* ---- pipes -------------------------------------------------------------------------- */
 
-#define TALK_BYTES 300000u
+#define TRANSFER_BYTES 300000u
 
-/* Both ways at once, in odd pieces, with a sleep where nothing goes. */
-static int talk(struct rank *r, unsigned peer)
+/* Both directions at the same time, in pieces of odd sizes; sleeps when no byte can be transferred. */
+static int transfer(struct rank *r, unsigned peer)
 {
-    size_t sent = 0, heard = 0;
-    hy_cleanup_free uint8_t *out = malloc(TALK_BYTES), *in = malloc(TALK_BYTES);
+    size_t sent = 0, received = 0;
+    hy_cleanup_free uint8_t *out = malloc(TRANSFER_BYTES), *in = malloc(TRANSFER_BYTES);
 
-    fill_bytes(out, TALK_BYTES, r->local);
-    while (sent < TALK_BYTES || heard < TALK_BYTES) {
-        size_t w = hy_shm_pipe_write(r->shm, peer, out + sent, hy_smaller(TALK_BYTES - sent, 7777));
-        size_t h = hy_shm_pipe_read(r->shm, peer, in + heard, hy_smaller(TALK_BYTES - heard, 5555));
+    fill_bytes(out, TRANSFER_BYTES, r->local);
+    while (sent < TRANSFER_BYTES || received < TRANSFER_BYTES) {
+        size_t w = hy_shm_pipe_write(r->shm, peer, out + sent, hy_smaller(TRANSFER_BYTES - sent, 7777));
+        size_t h = hy_shm_pipe_read(r->shm, peer, in + received, hy_smaller(TRANSFER_BYTES - received, 5555));
 
         sent += w;
-        heard += h;
+        received += h;
         if (w || h)
             continue;
         hy_shm_set_sleeping(r->shm, true);
-        w = hy_shm_pipe_write(r->shm, peer, out + sent, hy_smaller(TALK_BYTES - sent, 1));
-        h = hy_shm_pipe_read(r->shm, peer, in + heard, hy_smaller(TALK_BYTES - heard, 1));
+        w = hy_shm_pipe_write(r->shm, peer, out + sent, hy_smaller(TRANSFER_BYTES - sent, 1));
+        h = hy_shm_pipe_read(r->shm, peer, in + received, hy_smaller(TRANSFER_BYTES - received, 1));
         if (!w && !h)
             EXPECT(hy_waiter_sleep(&r->waiter, NULL, 0, -1) == 0);
         hy_shm_set_sleeping(r->shm, false);
         sent += w;
-        heard += h;
+        received += h;
     }
-    EXPECT(are_bytes(in, TALK_BYTES, peer, 0));
+    EXPECT(are_bytes(in, TRANSFER_BYTES, peer, 0));
     return 0;
 }
 
-static int talk_to_all(struct rank *r, void *arg)
+static int transfer_with_all(struct rank *r, void *arg)
 {
     int line = 0;
 
     (void)arg;
     if (r->local)
-        return talk(r, 0);
+        return transfer(r, 0);
     for (unsigned peer = 1; line == 0 && peer < r->count; peer++)
-        line = talk(r, peer);
+        line = transfer(r, peer);
     return line;
 }
 
 static void test_pipes_carry_bytes_both_ways(void **state)
 {
     (void)state;
-    as_threads(3, talk_to_all, NULL);
-    as_processes(3, talk_to_all, NULL);
+    as_threads(3, transfer_with_all, NULL);
+    as_processes(3, transfer_with_all, NULL);
 }
 
-static int read_nonsense(struct rank *r, void *arg)
+static int use_invalid_counters(struct rank *r, void *arg)
 {
     uint8_t bytes[16];
 
@@ -167,16 +164,16 @@ static int read_nonsense(struct rank *r, void *arg)
 
 static int as_first_only(struct rank *r, void *arg)
 {
-    return r->local ? 0 : read_nonsense(r, arg);
+    return r->local ? 0 : use_invalid_counters(r, arg);
 }
 
-static void test_counters_that_cannot_be_move_nothing(void **state)
+static void test_invalid_pipe_counters_transfer_nothing(void **state)
 {
     (void)state;
     as_threads(2, as_first_only, NULL);
 }
 
-/* ---- the end of the world ----------------------------------------------------------- */
+/* ---- failed waits ----------------------------------------------------------- */
 
 static int fail_third(void *arg, struct hy_err *err)
 {
@@ -185,7 +182,7 @@ static int fail_third(void *arg, struct hy_err *err)
     return ++*calls < 3 ? 0 : hy_err_set(err, -ECONNABORTED, "rank 1 is lost");
 }
 
-/* In vain for another's share, for others to make room, for shares to reduce a slice of. */
+/* Waits for the share of a rank, for room in a ring, for the shares of a slice. */
 static int wait_for(struct rank *r, int what)
 {
     const size_t large = 4 << 20;
@@ -204,7 +201,7 @@ static int wait_in_vain(struct rank *r, void *arg)
     float in = 1;
 
     if (r->local == 1)
-        return 0; /* does not come */
+        return 0; /* never makes the call */
     r->waiter.check = fail_third;
     r->waiter.arg = &calls;
     EXPECT(wait_for(r, *(int *)arg) == -ECONNABORTED);
@@ -215,7 +212,7 @@ static int wait_in_vain(struct rank *r, void *arg)
     return 0;
 }
 
-static void test_a_wait_ends_with_the_sentence_of_its_check(void **state)
+static void test_a_wait_fails_with_the_message_of_its_check(void **state)
 {
     (void)state;
     for (int what = 0; what < 3; what++)
@@ -229,23 +226,23 @@ static int no_words(void *arg, struct hy_err *err)
     return -EPIPE;
 }
 
-static void test_a_check_without_a_sentence_gets_one(void **state)
+static void test_a_check_without_a_message_gets_one(void **state)
 {
     int ends[2];
     struct hy_waiter w = {.bell = -1, .check = no_words};
 
     (void)state;
     assert_int_equal(pipe(ends), 0);
-    close(ends[1]); /* readable: at its end */
+    close(ends[1]); /* readable, at the end of the stream */
     w.watch_fd = ends[0];
     w.checked_ms = hy_clock_ms() + 1000000;
     assert_int_equal(hy_waiter_sleep(&w, NULL, 0, -1), -EPIPE);
-    assert_non_null(strstr(w.failed.text, "end"));
+    assert_non_null(strstr(w.failed.text, "failed"));
     close(ends[0]);
 }
 
 struct doom {
-    int ends[2]; /* the victim holds the writing end: its death can be read */
+    int ends[2]; /* the victim holds the write end, so that its death is readable */
 };
 
 static int is_dead(void *arg, struct hy_err *err)
@@ -276,7 +273,7 @@ static int work_until_death(struct rank *r, void *arg)
     return 0;
 }
 
-static void test_a_killed_rank_ends_what_the_others_wait_for(void **state)
+static void test_a_killed_rank_ends_the_waits_of_others(void **state)
 {
     struct host h;
     struct doom doom;
@@ -304,7 +301,7 @@ static void test_a_killed_rank_ends_what_the_others_wait_for(void **state)
 
 /* ---- bells -------------------------------------------------------------------------- */
 
-static void test_a_bell_wakes_and_never_blocks_who_rings(void **state)
+static void test_a_bell_wakes_and_ringing_never_blocks(void **state)
 {
     char name[HY_BELL_MAX], other[HY_BELL_MAX];
     int bell = hy_bell_open(name, NULL), from = hy_bell_open(other, NULL);
@@ -317,13 +314,13 @@ static void test_a_bell_wakes_and_never_blocks_who_rings(void **state)
         hy_bell_ring(from, name);
     assert_int_equal(poll(&look, 1, 0), 1);
     assert_int_equal(hy_waiter_sleep(&w, NULL, 0, -1), 0);
-    assert_int_equal(poll(&look, 1, 0), 0); /* it is empty again */
+    assert_int_equal(poll(&look, 1, 0), 0); /* drained */
     close(bell);
-    hy_bell_ring(from, name); /* nobody there */
+    hy_bell_ring(from, name); /* closed */
     close(from);
 }
 
-static void test_a_sleep_watches_what_else_it_is_given(void **state)
+static void test_a_sleep_polls_additional_descriptors(void **state)
 {
     int ends[2];
     struct hy_waiter w = {.bell = -1, .watch_fd = -1};
@@ -343,7 +340,7 @@ static void test_a_sleep_watches_what_else_it_is_given(void **state)
     close(ends[1]);
 }
 
-/* ---- what cannot be opened ---------------------------------------------------------- */
+/* ---- errors of open ---------------------------------------------------------- */
 
 static void test_memory_is_reserved_once_and_cannot_shrink(void **state)
 {
@@ -385,7 +382,7 @@ static void test_memory_of_the_wrong_size_is_refused(void **state)
     close(fd);
 }
 
-/* One rank alone goes through everything that may fail. */
+/* A single rank makes every call that can fail. */
 static int open_and_close(void *arg)
 {
     struct rank r = {.host = arg};
@@ -406,7 +403,7 @@ static int open_and_close(void *arg)
     return rc;
 }
 
-static void test_what_the_system_refuses_is_an_error_and_leaves_nothing(void **state)
+static void test_system_errors_are_reported_and_leak_nothing(void **state)
 {
     struct host h;
 
@@ -420,19 +417,19 @@ static void test_what_the_system_refuses_is_an_error_and_leaves_nothing(void **s
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sets_live_beside_each_other_and_their_slots_are_used_again),
-        cmocka_unit_test(test_a_sets_memory_is_modest_and_given_back),
-        cmocka_unit_test(test_a_set_that_cannot_be_is_refused),
+        cmocka_unit_test(test_sets_coexist_and_their_slots_are_reused),
+        cmocka_unit_test(test_memory_of_a_set_is_bounded_and_freed),
+        cmocka_unit_test(test_an_invalid_set_is_refused),
         cmocka_unit_test(test_pipes_carry_bytes_both_ways),
-        cmocka_unit_test(test_counters_that_cannot_be_move_nothing),
-        cmocka_unit_test(test_a_wait_ends_with_the_sentence_of_its_check),
-        cmocka_unit_test(test_a_check_without_a_sentence_gets_one),
-        cmocka_unit_test(test_a_killed_rank_ends_what_the_others_wait_for),
-        cmocka_unit_test(test_a_bell_wakes_and_never_blocks_who_rings),
-        cmocka_unit_test(test_a_sleep_watches_what_else_it_is_given),
+        cmocka_unit_test(test_invalid_pipe_counters_transfer_nothing),
+        cmocka_unit_test(test_a_wait_fails_with_the_message_of_its_check),
+        cmocka_unit_test(test_a_check_without_a_message_gets_one),
+        cmocka_unit_test(test_a_killed_rank_ends_the_waits_of_others),
+        cmocka_unit_test(test_a_bell_wakes_and_ringing_never_blocks),
+        cmocka_unit_test(test_a_sleep_polls_additional_descriptors),
         cmocka_unit_test(test_memory_is_reserved_once_and_cannot_shrink),
         cmocka_unit_test(test_memory_of_the_wrong_size_is_refused),
-        cmocka_unit_test(test_what_the_system_refuses_is_an_error_and_leaves_nothing),
+        cmocka_unit_test(test_system_errors_are_reported_and_leak_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -127,8 +127,8 @@ def test_stalls_end_a_training_when_the_user_says_so(yard: Yard) -> None:
     (yard.project / "stall.py").write_text(STALL)
     p = yard.run("train", "-np", 2, "--stall-check-warning-time-seconds", 1, "--stall-check-shutdown-time-seconds", 2,
                  sys.executable, "stall.py", rc=1)
-    assert "rank 1: not heard for 1 s about 'late' (allreduce), for which rank 0 waits" in p.stdout + p.stderr
-    assert "rank 1: not heard for 2 s about 'late' (allreduce), for which rank 0 waits; the training ends after 2 s of that" in sent(yard)
+    assert "rank 1: no request for 'late' (allreduce) for 1 s; rank 0 waits for it" in p.stdout + p.stderr
+    assert "rank 1: no request for 'late' (allreduce) for 2 s; rank 0 waits for it; the training ends after 2 s" in sent(yard)
 
 
 def test_variables_of_horovod_that_have_no_effect_are_named_in_one_line(yard: Yard) -> None:

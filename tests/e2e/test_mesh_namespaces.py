@@ -155,8 +155,8 @@ def test_a_partition_is_named_after_the_timeout(network: Network) -> None:
     for host in network.hosts:
         host.hear("turn 10")
     network.cut(b)
-    assert re.search(r"rank 1 at (10\.99\.0\.2|\[fd99::2\]):\d+ has not answered for 5 s", a.hear("^rank 0: "))
-    assert re.search(r"rank 0 at (10\.99\.0\.1|\[fd99::1\]):\d+ has not answered for 5 s", b.hear("^rank 1: "))
+    assert re.search(r"rank 1 at (10\.99\.0\.2|\[fd99::2\]):\d+ has not responded for 5 s", a.hear("^rank 0: "))
+    assert re.search(r"rank 0 at (10\.99\.0\.1|\[fd99::1\]):\d+ has not responded for 5 s", b.hear("^rank 1: "))
 
 
 def test_a_rank_that_is_stopped_for_longer_than_the_timeout_is_no_error(network: Network) -> None:

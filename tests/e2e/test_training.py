@@ -96,7 +96,7 @@ def test_nobody_joins_with_a_word_that_is_not_his(yard: Yard) -> None:
     yard.run("train", "-np", 2, *ranks("stranger", "join", "leave"))
     for r in range(2):
         assert "refused: this trial has ended, or was never started here" in printed(yard, r)
-        assert "refused: a rank may join, leave, or note something" in printed(yard, r)
+        assert "refused: unexpected message: a rank can join, leave or send a note" in printed(yard, r)
     assert states(yard) == ["done", "done"]
 
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The address of rank 0, as a launcher carries it: a line that is taken comes out the same when it is written again. */
+/* The text form of an endpoint: a line that is accepted is the same when it is formatted again. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The handshake, from both ends: whatever a stranger says, in pieces of any size, it is not believed without the
- * key, and never takes more than it wants. The first byte says who we are and how long the pieces are.
+ * The handshake, on both ends: arbitrary bytes in pieces of any size never authenticate without the key, and never more
+ * bytes are consumed than requested. The first byte selects the role and the size of the pieces.
  */
 #include <stdlib.h>
 
@@ -33,7 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         n = n < piece ? n : piece;
         n = n < size ? n : size;
         if (n == 0)
-            abort(); /* it goes on, but wants nothing */
+            abort(); /* it continues, but needs no bytes */
         h.out_size = 0;
         rc = hy_handshake_take(&h, data, n);
         data += n;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A council whose ranks say whatever they like. The input is a list of
- * messages: one byte for the rank, two for the length, then a FromRank; rank
- * 255 lets time pass. Whatever is said, no rank hears of the same request twice.
+ * A negotiator with arbitrary messages of ranks. The input is a list of messages: one byte for the rank, two for the
+ * length, then a FromRank; rank 255 advances the time. No rank may receive an answer to the same request twice.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,13 +15,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void on_send(void *arg, const unsigned *ranks, unsigned count, const Hy__ToRank *message)
 {
-    size_t *told = arg;
+    size_t *sent = arg;
 
     for (unsigned i = 0; i < count; i++)
         if (ranks[i] >= RANKS)
             abort();
     if (message->body_case == HY__TO_RANK__BODY_RUN)
-        *told += count;
+        *sent += count;
 }
 
 static void on_warn(void *arg, const char *text)
@@ -35,13 +34,13 @@ static void on_warn(void *arg, const char *text)
 static void run(const uint8_t *data, size_t size)
 {
     static const struct hy_negotiator_events events = {on_send, on_warn, on_warn};
-    size_t told = 0;
-    struct hy_negotiator *council = hy_negotiator_new(RANKS, &events, &told);
+    size_t sent = 0;
+    struct hy_negotiator *negotiator = hy_negotiator_new(RANKS, &events, &sent);
     struct hy_err err = {0};
     int64_t now = 0;
     int rc = 0;
 
-    while (council && rc == 0 && size >= 3) {
+    while (negotiator && rc == 0 && size >= 3) {
         unsigned rank = data[0];
         size_t n = data[1] | (size_t)data[2] << 8;
         Hy__FromRank *message;
@@ -50,7 +49,7 @@ static void run(const uint8_t *data, size_t size)
         size -= 3;
         if (rank == 255) {
             now += (int64_t)n;
-            hy_negotiator_tick(council, now);
+            hy_negotiator_tick(negotiator, now);
             continue;
         }
         if (n > size)
@@ -60,10 +59,10 @@ static void run(const uint8_t *data, size_t size)
         size -= n;
         if (!message)
             continue;
-        rc = hy_negotiator_receive(council, rank, message, now, &err);
+        rc = hy_negotiator_receive(negotiator, rank, message, now, &err);
         hy__from_rank__free_unpacked(message, NULL);
     }
-    hy_negotiator_free(council);
+    hy_negotiator_free(negotiator);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

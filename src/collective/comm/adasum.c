@@ -1,22 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Adasum: a sum that takes from two gradients what they agree on only once.
+ * Adasum: a sum of gradients that counts their common direction only once.
  *
  *   adasum(a, b) = (1 - a.b / (2 |a|^2)) a + (1 - a.b / (2 |b|^2)) b
  *
- * so orthogonal gradients are added and parallel ones averaged; of more than
- * two, by a fixed tree: neighbours first, then pairs of neighbours, and so on.
- * If there is no power of two of members, 2e of the first ones, e being how many
- * are too many, are combined in pairs before, and each pair goes on as one.
+ * so orthogonal gradients are added and parallel ones averaged. More than two are combined by a fixed tree: neighbors
+ * first, then pairs of neighbors, and so on. If the number of members exceeds a power of two by e, the first 2e members
+ * are combined in pairs first, and each pair is one node of the tree.
  *
- * The tree's nodes work together (recursive halving): at each level partners
- * halve the piece of the vectors that they hold, swap, and each combines one
- * half. Dot products are of whole tensors, in double: each one's share is
- * gathered from all, and added up in the same order everywhere. In the end the
- * pieces go back the same way. So every number is made in one place, and all
- * ranks get the same bits.
+ * The nodes use recursive halving: at each level, partners exchange halves of the piece that they hold, and each
+ * combines one half. Dot products are over whole tensors, in double: partial products are gathered from all and added
+ * in the same order everywhere. At the end the pieces return the same way. So every number is computed in one place,
+ * and all ranks get the same bits.
  *
- * float16 and bfloat16 are done in float32.
+ * float16 and bfloat16 are computed in float32.
  */
 #include <errno.h>
 #include <float.h>
@@ -38,19 +35,19 @@ struct adasum {
     struct hy_set *set;
     const size_t *tensors; /* elements of each */
     size_t tensor_count, count;
-    enum hy_type type; /* float32 or float64: that of `mine` */
+    enum hy_type type; /* of `mine`: float32 or float64 */
     size_t element;
-    char *mine, *theirs;            /* count elements each; of `mine` the piece we hold is valid */
-    unsigned powers;                /* of two: 2^powers members are in the tree */
+    char *mine, *theirs;            /* count elements each; in `mine` only the piece of this rank is valid */
+    unsigned powers;                /* the tree has 2^powers nodes */
     unsigned folded;                /* the first 2 * folded members are pairs */
     unsigned *partners;             /* by index: scratch of a step */
     size_t *bytes;                  /* by index: scratch of a step */
-    struct products *shares, *sums; /* of all members, of our subtree; tensor_count for each */
+    struct products *shares, *sums; /* of all members; of the subtree of this rank; tensor_count each */
 };
 
 /* ---- the tree ------------------------------------------------------------------------- */
 
-/* Which node of the tree a member is: the second of a pair is none. */
+/* The node of a member; the second member of a pair has none. */
 static unsigned node_of(const struct adasum *x, unsigned index)
 {
     if (index >= 2 * x->folded)
@@ -75,7 +72,7 @@ static struct piece half_of(struct piece p, bool second)
     return second ? (struct piece){p.begin + first, p.count - first} : (struct piece){p.begin, first};
 }
 
-/* What a node holds when so many levels are done. */
+/* The piece that a node holds after that many levels. */
 static struct piece piece_of(const struct adasum *x, unsigned node, unsigned levels)
 {
     struct piece p = {0, x->count};
@@ -114,13 +111,13 @@ static char *at(const struct adasum *x, char *vector, struct piece p)
 VECTORS(float)
 VECTORS(double)
 
-/* How much of a vector is kept; one that is zero, or nearly so, has no direction to agree with. */
+/* The coefficient of a vector; one that is nearly zero has no direction. */
 static double share_of(double ab, double square)
 {
     return square >= sqrt(DBL_MIN) ? 1 - ab / square / 2 : 1;
 }
 
-/* The part of a tensor, which begins at `begin`, that lies in a piece. */
+/* The part of a tensor, which starts at `begin`, that is in a piece. */
 static struct piece overlap(struct piece p, size_t begin, size_t count)
 {
     size_t from = begin > p.begin ? begin : p.begin;
@@ -159,9 +156,9 @@ static void combine_tensors(const struct adasum *x, char *a, char *b, struct pie
         combine(x, a, b, overlap(p, begin, x->tensors[t]), &sums[t]);
 }
 
-/* ---- steps, which all members take together -------------------------------------------- */
+/* ---- steps, which all members make together -------------------------------------------- */
 
-/* Partners of all members at a level, and what they send: `part` of a node, in elements. */
+/* Exchanges `part` of each node with its partner at that level. */
 static int swap(struct adasum *x, unsigned level,
                 struct piece (*part)(const struct adasum *, unsigned, unsigned), void *sent, void *received)
 {
@@ -174,19 +171,19 @@ static int swap(struct adasum *x, unsigned level,
     return hy_set_swap(x->set, x->partners, x->bytes, sent, received);
 }
 
-/* The half that a node gives away at a level. */
+/* The half that a node sends at a level. */
 static struct piece given_away(const struct adasum *x, unsigned node, unsigned level)
 {
     return half_of(piece_of(x, node, level), !(node >> level & 1));
 }
 
-/* The half that it keeps, and has the result of. */
+/* The half that it keeps and combines. */
 static struct piece kept(const struct adasum *x, unsigned node, unsigned level)
 {
     return piece_of(x, node, level + 1);
 }
 
-/* Adds up what the members of our subtree have of the products. */
+/* Adds the partial products of the members of this subtree. */
 static int sum_products(struct adasum *x, unsigned level)
 {
     size_t row = x->tensor_count * sizeof *x->shares;
@@ -214,7 +211,7 @@ static int sum_products(struct adasum *x, unsigned level)
     return rc;
 }
 
-/* The first of two partners holds `a`, the second `b`: what is mine and what is theirs. */
+/* The first of two partners holds `a`, the second `b`. */
 static int combine_level(struct adasum *x, unsigned level)
 {
     unsigned node = node_of(x, x->set->index);
@@ -245,7 +242,7 @@ static int return_level(struct adasum *x, unsigned level)
     return swap(x, level, kept, at(x, x->mine, half), at(x, x->mine, other));
 }
 
-/* Between the members of each pair, all of it: from the second to the first, or back. */
+/* The whole vector within each pair: from the second to the first member, or back. */
 static int swap_pairs(struct adasum *x, bool back, char *received)
 {
     for (unsigned i = 0; i < x->set->count; i++) {
@@ -278,7 +275,7 @@ static int walk(struct adasum *x)
     return rc < 0 ? rc : swap_pairs(x, true, x->mine);
 }
 
-/* ---- front ------------------------------------------------------------------------------ */
+/* ---- interface ------------------------------------------------------------------------------ */
 
 static int prepare(struct adasum *x, struct hy_set *s, const size_t *counts, size_t tensor_count,
                    enum hy_type type)
@@ -310,7 +307,7 @@ static void release(struct adasum *x)
     free(x->shares);
 }
 
-/* Between the caller's type and ours. */
+/* Conversion between the caller's type and that of `mine`. */
 static void load_input(struct adasum *x, const void *buf, enum hy_type type, double pre)
 {
     if (type == x->type)

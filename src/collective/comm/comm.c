@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who is where; what is open. What members do together is in set.c, move.c, combine.c and adasum.c. */
+/* Opening and closing a communicator. Collectives are in comm_move.c, comm_reduce.c and adasum.c, sets in set.c. */
 #include "collective/comm/comm.h"
 
 #include <errno.h>
@@ -10,14 +10,14 @@
 #include "base/mem.h"
 #include "collective/comm/comm_private.h"
 
-#define CHANNEL_MAX (64u << 20) /* bytes that may lie here for or from one rank */
+#define CHANNEL_MAX (64u << 20) /* bytes buffered for or from one rank */
 
 /* ---- open and close ----------------------------------------------------------------- */
 
 static int check_spec(const struct hy_comm_spec *spec, struct hy_err *err)
 {
     if (!spec->size || spec->size > HY_RANKS_MAX || spec->rank >= spec->size)
-        return hy_err_set(err, -EINVAL, "rank %u of %u: a group has 1 to %u ranks", spec->rank, spec->size,
+        return hy_err_set(err, -EINVAL, "invalid rank %u of %u: a group has 1 to %u ranks", spec->rank, spec->size,
                           HY_RANKS_MAX);
     return 0;
 }
@@ -40,7 +40,7 @@ static struct hy_comm *allocate(unsigned size)
     return NULL;
 }
 
-/* Hosts may have any numbers; here they are counted, in the order of their first ranks. */
+/* The numbers of hosts in the spec are arbitrary; here they are consecutive, in the order of their first ranks. */
 static unsigned find_host(const struct hy_comm *c, const struct hy_comm_member *members, unsigned rank)
 {
     for (unsigned earlier = 0; earlier < rank; earlier++)
@@ -109,12 +109,12 @@ int hy_comm_open(const struct hy_comm_spec *spec, struct hy_comm **ret, struct h
     if (rc == 0)
         rc = open_mesh(c, spec, err);
     if (rc < 0) {
-        c->waiter.bell = -1; /* stays the caller's */
+        c->waiter.bell = -1; /* remains the caller's */
         hy_comm_close(c);
         return rc;
     }
     if (!c->mesh && spec->listen_fd >= 0)
-        close(spec->listen_fd); /* taken, and of no use */
+        close(spec->listen_fd); /* taken, and not needed */
     *ret = c;
     return 0;
 }
@@ -137,7 +137,7 @@ void hy_comm_close(struct hy_comm *c)
     free(c);
 }
 
-/* ---- what is asked of it ------------------------------------------------------------- */
+/* ---- queries ------------------------------------------------------------- */
 
 int hy_comm_awaited(const struct hy_comm *c)
 {
@@ -157,7 +157,7 @@ const struct hy_err *hy_comm_error(const struct hy_comm *c)
 int hy_comm_result(struct hy_comm *c, int rc)
 {
     if (rc < 0 && c->waiter.failed.code >= 0)
-        hy_err_sys(&c->waiter.failed, rc, "rank %u cannot go on", c->rank);
+        hy_err_sys(&c->waiter.failed, rc, "rank %u cannot continue", c->rank);
     return rc;
 }
 
@@ -181,7 +181,7 @@ unsigned hy_comm_local_size(const struct hy_comm *c)
     return c->local_sizes[c->host[c->rank]];
 }
 
-/* Of the hosts below `end`, how many have a rank in our place. */
+/* How many of the hosts below `end` have a rank with the local rank of this one. */
 static unsigned count_hosts(const struct hy_comm *c, unsigned end)
 {
     unsigned count = 0;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What only moves bytes, on both levels: barrier, broadcast, allgather, alltoall, and swaps between pairs. */
+/* Collectives without reduction, on both levels: barrier, broadcast, allgather, alltoall, pairwise exchange. */
 #include <errno.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "collective/comm/comm_private.h"
 
-#define CHUNK (1u << 20) /* of a broadcast: what one host hands on while the next chunk is under way */
+#define CHUNK (1u << 20) /* of a broadcast: shared within the host while the next chunk is transferred */
 
 static int failure(const struct hy_set *s)
 {
@@ -21,8 +21,7 @@ static void copy(void *to, const void *from, size_t n)
 
 /* ---- barrier --------------------------------------------------------------------------- */
 
-/* The first member of each host, for mesh.h. They are in order, as hosts are in that of their first members.
- */
+/* The first member of each host, for mesh.h; ascending, since hosts are in the order of their first members. */
 static const unsigned *first_peers(struct hy_set *s)
 {
     for (unsigned h = 0; h < s->host_count; h++)
@@ -47,13 +46,13 @@ int hy_set_barrier(struct hy_set *s)
 
 /* ---- broadcast ------------------------------------------------------------------------- */
 
-/* Who of a host speaks with other hosts: the root on its own, else the first. */
+/* The member of a host that communicates with other hosts: the root on its host, otherwise the first. */
 static unsigned leader(const struct hy_set *s, unsigned host, unsigned root)
 {
     return s->host_of[root] == host ? root : hy_set_at(s, host, 0);
 }
 
-/* The speakers' ranks, ascending; returns which of them is the root. */
+/* The ranks of the leaders, ascending; returns the index of the root among them. */
 static unsigned find_leaders(struct hy_set *s, unsigned root)
 {
     unsigned found = 0, at = 0;
@@ -82,7 +81,7 @@ static int broadcast_chunk(struct hy_set *s, void *bytes, size_t n, unsigned lea
 int hy_set_broadcast(struct hy_set *s, void *bytes, size_t n, unsigned root)
 {
     unsigned root_at = find_leaders(s, root), leader_here = leader(s, s->here, root);
-    /* One level alone cuts it up as it likes. */
+    /* A single level divides it by itself. */
     size_t most = s->host_count == 1 || s->host_count == s->count ? n : CHUNK;
     int rc = failure(s);
 
@@ -96,9 +95,8 @@ int hy_set_broadcast(struct hy_set *s, void *bytes, size_t n, unsigned root)
 /* ---- allgather ------------------------------------------------------------------------- */
 
 /*
- * Within the hosts first. Then what a host has goes to each other host by its
- * lanes, which take its members' pieces in turn: lane j those of the members
- * j, j + lanes, ... And then each host shares what has come in.
+ * First within the hosts. Then the lanes of a host send its members' pieces to each other host: lane j those of members
+ * j, j + lanes, ... Then each host shares the received pieces.
  */
 struct gather {
     struct hy_set *set;
@@ -122,7 +120,7 @@ static int gather_here(struct gather *g, const void *in)
     return hy_shm_allgather(s->shm, in, g->out, sizes, offsets);
 }
 
-/* Adds to `list` the pieces of `host` that our lane takes, from or for `peer`. Returns the new length. */
+/* Appends to `list` the pieces of `host` that this lane transfers from or to `peer`. Returns the new length. */
 static size_t list_pieces(struct gather *g, struct hy_transfer *list, size_t length, unsigned host,
                           unsigned peer)
 {
@@ -159,7 +157,7 @@ static int gather_lane(struct gather *g)
     return hy_mesh_exchange(s->comm->mesh, sends, send_count, receives, receive_count);
 }
 
-/* One piece of each lane, of the members of `host` from place `from` on, to all members here. */
+/* Shares one piece of each lane, of the members of `host` from place `from` on, with all members of this host. */
 static int share_pieces(struct gather *g, unsigned host, unsigned from)
 {
     struct hy_set *s = g->set;
@@ -202,7 +200,7 @@ int hy_set_allgather(struct hy_set *s, const void *in, void *out, const size_t *
 
 /* ---- alltoall -------------------------------------------------------------------------- */
 
-/* Bytes between us and member i. */
+/* Bytes between this rank and member i. */
 static size_t bytes_to(const struct hy_set *s, const size_t *matrix, unsigned i)
 {
     return matrix[(size_t)s->index * s->count + i];
@@ -213,7 +211,7 @@ static size_t bytes_from(const struct hy_set *s, const size_t *matrix, unsigned 
     return matrix[(size_t)i * s->count + s->index];
 }
 
-/* With members of other hosts directly, all at once. */
+/* Directly with the members of other hosts, all at the same time. */
 static int exchange_remote(struct hy_set *s, const char *in, char *out, const size_t *matrix)
 {
     hy_cleanup_free struct hy_transfer *sends = hy_calloc(s->count, sizeof *sends);
@@ -235,9 +233,9 @@ static int exchange_remote(struct hy_set *s, const char *in, char *out, const si
     return hy_mesh_exchange(s->comm->mesh, sends, send_count, receives, receive_count);
 }
 
-/* shm.h wants what is for members here one behind the other; what is for others lies in between. */
+/* shm.h needs the data of the members of this host contiguous; the input has data for other hosts in between. */
 struct local_exchange {
-    size_t *matrix; /* of the members here */
+    size_t *matrix; /* of the members of this host */
     char *sent, *received;
 };
 
@@ -297,7 +295,7 @@ static int exchange_local(struct hy_set *s, const char *in, char *out, const siz
     return rc;
 }
 
-/* The way of one who is alone on his host. */
+/* For the only member of a host. */
 static void copy_own(const struct hy_set *s, const char *in, char *out, const size_t *matrix)
 {
     for (unsigned i = 0; i < s->index; i++) {
@@ -324,7 +322,7 @@ int hy_set_alltoall(struct hy_set *s, const void *in, void *out, const size_t *m
     return hy_comm_result(s->comm, rc);
 }
 
-/* ---- swaps ----------------------------------------------------------------------------- */
+/* ---- pairwise exchange ----------------------------------------------------------------------------- */
 
 static int swap_remote(struct hy_set *s, unsigned partner, const void *sent, size_t sent_bytes, void *received,
                     size_t received_bytes)
@@ -336,7 +334,7 @@ static int swap_remote(struct hy_set *s, unsigned partner, const void *sent, siz
     return hy_mesh_exchange(s->comm->mesh, &send, sent_bytes > 0, &receive, received_bytes > 0);
 }
 
-/* Of all members here, those whose partner is here too: an alltoall that is zero nearly everywhere. */
+/* Pairs within this host: an alltoall with a sparse matrix. */
 static int swap_local(struct hy_set *s, const unsigned *partners, const size_t *bytes, const void *sent,
                      void *received)
 {

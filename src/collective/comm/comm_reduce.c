@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reductions on both levels: within the hosts, so that each member of a lane
- * holds its slice of the host's result; within the lanes, between hosts; and
- * within the hosts again. What is large goes through all three in chunks, so
- * that what one leaves is still in the cache when the next one takes it.
+ * Reductions on both levels: within the hosts, so that each member of a lane holds its slice of the host's result;
+ * within the lanes, between hosts; and within the hosts again. Large buffers go through all three phases in chunks, so
+ * that the output of a phase is still in the cache when the next one reads it.
  */
 #include <errno.h>
 #include <string.h>
@@ -12,7 +11,7 @@
 #include "collective/comm/comm_private.h"
 #include "collective/numbers/reduce.h"
 
-#define LANE_CHUNK (4u << 20) /* bytes of each lane at a time */
+#define LANE_CHUNK (4u << 20) /* bytes per lane and chunk */
 
 static char *at(void *base, size_t elements, enum hy_type type)
 {
@@ -29,7 +28,7 @@ static double average(const struct hy_set *s, enum hy_reduce op, double post)
     return op == HY_AVERAGE ? post / s->count : post;
 }
 
-/* The first and the last third; for one who is alone on his host there is nobody to combine with. */
+/* The first and the last phase; the only member of a host just scales. */
 static int reduce_here(struct hy_set *s, const void *in, void *out, size_t count, enum hy_type type,
                        enum hy_reduce op, double pre)
 {
@@ -47,7 +46,7 @@ static int share_here(struct hy_set *s, void *out, size_t count, enum hy_type ty
     return 0;
 }
 
-/* The ranks of our lane, for mesh.h. */
+/* The ranks of this lane, for mesh.h. */
 static const unsigned *lane_peers(struct hy_set *s)
 {
     for (unsigned h = 0; h < s->host_count; h++)
@@ -79,7 +78,7 @@ static int allreduce_chunk(struct hy_set *s, const void *in, void *out, size_t c
     return rc < 0 ? rc : share_here(s, out, count, type, post);
 }
 
-/* Where no host has two members the network gets all at once: nothing is saved between the levels. */
+/* Where no host has two members there is a single level, and the mesh divides the data itself. */
 static size_t chunk_elements(const struct hy_set *s, size_t count, enum hy_type type)
 {
     size_t chunk = (size_t)s->lanes * (LANE_CHUNK / hy_type_size(type));
@@ -144,17 +143,16 @@ int hy_set_allreduce_spans(struct hy_set *s, const struct hy_span *spans, size_t
 /* ---- reducescatter -------------------------------------------------------------------- */
 
 /*
- * A host's block is what its members are to get, one behind the other. Each
- * block is reduced within the hosts; each lane then has a slice of every block,
- * and scatters them among its members; and every host shares its own block.
+ * The block of a host is the concatenation of the results of its members. Each block is reduced within the hosts; then
+ * each lane has a slice of every block and scatters them among its members; then every host shares its own block.
  */
 struct scatter {
     struct hy_set *set;
-    const size_t *counts; /* by index: what each member is to get */
+    const size_t *counts; /* by index: elements of the result of each member */
     enum hy_type type;
     enum hy_reduce op;
-    size_t *slices; /* our lane's slices, in the lane's order: how large */
-    char *lane;     /* the slices, one behind the other */
+    size_t *slices; /* sizes of the slices of this lane, in its order */
+    char *lane;     /* the slices, contiguous */
     char *block;    /* room for the largest block */
 };
 
@@ -176,7 +174,7 @@ static size_t block_size(const struct scatter *x, unsigned host)
     return sum;
 }
 
-/* Where the slice of a host's block lies in `lane`: which of the slices it is. */
+/* The index in `lane` of the slice of a host's block. */
 static unsigned slice_of_host(const struct scatter *x, unsigned host)
 {
     unsigned i = 0;
@@ -206,7 +204,7 @@ static int allocate_scatter(struct scatter *x)
     return x->slices && x->block && x->lane ? 0 : -ENOMEM;
 }
 
-/* A host's block of the input; if its members are no neighbours it is put together. */
+/* The block of a host in the input; copied if its members are not contiguous. */
 static const void *input_of(const struct scatter *x, const void *in, unsigned host)
 {
     size_t done = 0;
@@ -241,7 +239,7 @@ static int reduce_blocks(struct scatter *x, const void *in, double pre)
     return 0;
 }
 
-/* Afterwards our slice of our host's block lies in its place there. */
+/* Afterwards the slice of this rank is at its offset in the block of its host. */
 static int scatter_lane(struct scatter *x)
 {
     struct hy_set *s = x->set;

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Words between rank 0 and each other rank: through shared memory with those of
- * its own host (rank 0 is the first there, and pipes lead to the first), over
- * TCP with all others.
+ * The control channel between rank 0 and each other rank: through shared memory with ranks of its host (rank 0 is the
+ * first local rank, at which all pipes end), over TCP with all others.
  */
 #include <errno.h>
 
 #include "collective/comm/comm_private.h"
 
 #define PIECE (16u << 10)
-#define FDS 4u /* that are polled; the mesh has one for all of its own */
+#define FDS 4u /* to poll; the mesh has a single one */
 
 static bool is_local(const struct hy_comm *c, unsigned rank)
 {
@@ -35,7 +34,7 @@ static ssize_t pipe_read(struct hy_comm *c, unsigned rank, void *bytes, size_t n
     return hy_mesh_pipe_read(c->mesh, rank, bytes, n);
 }
 
-/* Moves what is to go to that rank, as far as the pipe takes it. */
+/* Sends buffered data to that rank, as far as the pipe has room. */
 static int push(struct hy_comm *c, unsigned rank)
 {
     struct hy_buf *out = &c->channels[rank].out;
@@ -52,7 +51,7 @@ static int push(struct hy_comm *c, unsigned rank)
     return 0;
 }
 
-/* Appends what has come from that rank. How many bytes, or -Exxx. */
+/* Appends the data received from that rank. Returns how many bytes, or -Exxx. */
 static ssize_t pull(struct hy_comm *c, unsigned rank, struct hy_buf *into)
 {
     ssize_t all = 0, n;
@@ -97,7 +96,7 @@ int hy_comm_receive(struct hy_comm *c, unsigned rank, struct hy_buf *into)
         return -EINVAL;
     rc = push(c, rank);
     in = &c->channels[rank].in;
-    if (rc == 0 && in->len) { /* came while we were about to sleep; its last word may be among it: that first */
+    if (rc == 0 && in->len) { /* received before a sleep; it may contain the last message of a rank that has exited */
         rc = hy_buf_append(into, hy_buf_bytes(in), in->len);
         hy_buf_clear(in);
         return hy_comm_result(c, rc);
@@ -110,8 +109,7 @@ int hy_comm_receive(struct hy_comm *c, unsigned rank, struct hy_buf *into)
 
 /* ---- sleep ----------------------------------------------------------------------------- */
 
-/* Looks at one pipe once more: 1 if there is something to hear. Those over TCP too: an event that says so may
- * have been seen, and forgotten, in the midst of a collective. */
+/* 1 if there is data to receive. This includes TCP, since a collective may have consumed the edge-triggered event. */
 static int check_channel(struct hy_comm *c, unsigned rank)
 {
     int rc = push(c, rank);
@@ -157,7 +155,7 @@ static int push_all(struct hy_comm *c)
     return rc < 0 ? rc : some;
 }
 
-/* Those whose pipes are full read them when they are done with what they have been told before, without us. */
+/* Ranks with full pipes read them after finishing their earlier orders, which do not involve this rank. */
 int hy_comm_flush(struct hy_comm *c)
 {
     int rc = push_all(c);
@@ -180,7 +178,7 @@ void hy_comm_drop_rank(struct hy_comm *c, unsigned rank)
         c->channels[rank].dropped = true;
 }
 
-/* Whoever writes to us rings only if he sees us asleep: so we say so, look once more, and only then sleep. */
+/* A writer rings only if it sees the flag: so the flag is set, then the channels are checked once more. */
 int hy_comm_arm_wakeup(struct hy_comm *c)
 {
     if (c->waiter.failed.code < 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sets of ranks, and how they lie on their hosts (comm_private.h says what is what). */
+/* Sets of ranks, and their distribution over hosts (see comm_private.h). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static int check_members(const struct hy_comm *c, const unsigned *members, unsig
         return hy_err_set(err, -EINVAL, "a process set has no members");
     for (unsigned i = 0; i < count; i++) {
         if (members[i] >= c->size)
-            return hy_err_set(err, -EINVAL, "a process set has rank %u, and there are %u ranks", members[i],
+            return hy_err_set(err, -EINVAL, "a process set has rank %u, but there are only %u ranks", members[i],
                               c->size);
         if (i && members[i] <= members[i - 1])
             return hy_err_set(err, -EINVAL, "a process set's ranks are not in order: %u, %u", members[i - 1],
@@ -23,7 +23,7 @@ static int check_members(const struct hy_comm *c, const unsigned *members, unsig
         with_us |= members[i] == c->rank;
     }
     return with_us ? 0
-                   : hy_err_set(err, -EINVAL, "rank %u is no member of the process set it wants to open",
+                   : hy_err_set(err, -EINVAL, "rank %u is not a member of the process set that it opens",
                                 c->rank);
 }
 
@@ -39,7 +39,7 @@ static struct hy_set *allocate(struct hy_comm *c, unsigned count)
     }
     s->comm = c;
     s->count = count;
-    s->members = room; /* the first of eight, and what is freed */
+    s->members = room; /* the first of eight arrays, and the one to free */
     s->host_of = room + count;
     s->place_of = room + 2ul * count;
     s->by_host = room + 3ul * count;
@@ -50,7 +50,7 @@ static struct hy_set *allocate(struct hy_comm *c, unsigned count)
     return s;
 }
 
-/* The host of member i in the set: that of an earlier member, or a new one. */
+/* The number of the host of member i in the set: that of an earlier member, or a new one. */
 static unsigned find_host(const struct hy_set *s, unsigned i)
 {
     const unsigned *host = s->comm->host;

@@ -12,7 +12,8 @@ static const struct negotiator_set *set_of(const struct hy_negotiator *c, const 
     return &c->sets[m->ask->set];
 }
 
-void hy_negotiator_list_ranks(const struct hy_negotiator *c, const struct pending_request *m, bool ready, char *text, size_t size)
+void hy_negotiator_list_ranks(const struct hy_negotiator *c, const struct pending_request *m, bool ready, char *text,
+                              size_t size)
 {
     const struct negotiator_set *set = set_of(c, m);
     unsigned total = 0, shown = 0;
@@ -32,7 +33,7 @@ void hy_negotiator_list_ranks(const struct hy_negotiator *c, const struct pendin
         snprintf(text + at, size - at, " and %u more", total - shown);
 }
 
-/* Can those who are missing still come? */
+/* Whether all missing members can still send the request. */
 static bool can_complete(const struct hy_negotiator *c, const struct pending_request *m)
 {
     const struct negotiator_set *set = set_of(c, m);
@@ -43,7 +44,7 @@ static bool can_complete(const struct hy_negotiator *c, const struct pending_req
     return true;
 }
 
-/* Those who wait for it may be free soon. Whether that changes anything. */
+/* The request can complete, so the ranks that wait for it can progress. Returns whether that is new. */
 static bool mark_askers(struct hy_negotiator *c, const struct pending_request *m)
 {
     const struct negotiator_set *set = set_of(c, m);
@@ -55,7 +56,8 @@ static bool mark_askers(struct hy_negotiator *c, const struct pending_request *m
     return changed;
 }
 
-/* Who may yet ask for something: those who do not wait, and those who wait for what such ranks may complete. */
+/* Marks the ranks that can progress: those that do not wait, and those that wait for a request that such ranks can
+ * complete. */
 static void find_progressing_ranks(struct hy_negotiator *c)
 {
     bool changed = true;
@@ -83,7 +85,7 @@ static bool has_asked(const struct hy_negotiator *c, const struct pending_reques
     return false;
 }
 
-/* Something that `rank` waits for, or has waited for until just now; NULL: nothing. */
+/* A request that `rank` waits for, or that was just refused to it; NULL: none. */
 static const struct pending_request *asked_by(const struct hy_negotiator *c, unsigned rank)
 {
     const struct pending_request *refused = NULL;
@@ -107,17 +109,17 @@ static void describe_deadlock(const struct hy_negotiator *c, const struct pendin
     const struct pending_request *other;
 
     while (hy_negotiator_is_ready(c, m, missing) || c->ranks[set->members[missing]].can_progress)
-        missing++; /* there is one, or there were hope */
+        missing++; /* there is one, since it cannot complete */
     missing = set->members[missing];
     other = asked_by(c, missing);
     hy_negotiator_list_ranks(c, m, true, askers, sizeof askers);
-    snprintf(text, size, "tensor '%s' (%s): %s asked for it, but rank %u never will: it waits for %s%s%s%s%s",
+    snprintf(text, size, "deadlock: tensor '%s' (%s): %s requested it, but rank %u cannot: it waits for %s%s%s%s%s",
              m->ask->name, hy_kind_name(m->ask->kind), askers, missing, other ? "'" : "something else",
              other ? other->ask->name : "", other ? "' (" : "", other ? hy_kind_name(other->ask->kind) : "",
              other ? ")" : "");
 }
 
-/* True when it is refused, and perhaps forgotten. */
+/* True when it was refused, and possibly freed. */
 static bool check_deadlock(struct hy_negotiator *c, struct pending_request *m, int64_t now)
 {
     char text[600];
@@ -134,14 +136,15 @@ static bool check_deadlock(struct hy_negotiator *c, struct pending_request *m, i
     return false;
 }
 
-static void describe_stall(const struct hy_negotiator *c, const struct pending_request *m, int64_t now, char *text, size_t size)
+static void describe_stall(const struct hy_negotiator *c, const struct pending_request *m, int64_t now, char *text,
+                           size_t size)
 {
     char missing[160], waiting[160];
 
     hy_negotiator_list_ranks(c, m, false, missing, sizeof missing);
     hy_negotiator_list_ranks(c, m, true, waiting, sizeof waiting);
-    snprintf(text, size, "%s: not heard for %lld s about '%s' (%s), for which %s wait%s", missing,
-             (long long)(now - m->since) / 1000, m->ask->name, hy_kind_name(m->ask->kind), waiting,
+    snprintf(text, size, "%s: no request for '%s' (%s) for %lld s; %s wait%s for it", missing, m->ask->name,
+             hy_kind_name(m->ask->kind), (long long)(now - m->since) / 1000, waiting,
              strncmp(waiting, "rank ", 5) == 0 ? "s" : "");
 }
 
@@ -155,7 +158,7 @@ static void warn(struct hy_negotiator *c, struct pending_request *m, int64_t now
     m->warn_at = now + m->warned_after;
 }
 
-/* True when the group has failed: a rank has kept the others waiting for too long. */
+/* True when the group has failed because a request has stalled for too long. */
 static bool fail_if_stalled(struct hy_negotiator *c, const struct pending_request *m, int64_t now)
 {
     const int64_t limit = c->stall_limits.fail_ms;
@@ -164,7 +167,7 @@ static bool fail_if_stalled(struct hy_negotiator *c, const struct pending_reques
     if (!limit || now - m->since < limit || m->ask->kind == HY_JOIN)
         return false;
     describe_stall(c, m, now, text, sizeof text);
-    snprintf(sentence, sizeof sentence, "%s; the training ends after %lld s of that (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS)",
+    snprintf(sentence, sizeof sentence, "%s; the training ends after %lld s (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS)",
              text, (long long)limit / 1000);
     c->events->fail(c->arg, sentence);
     return true;
@@ -194,10 +197,10 @@ int64_t hy_negotiator_tick(struct hy_negotiator *c, int64_t now)
             return -1;
         if (!warned && c->stall_limits.warn_ms && now >= m->warn_at && m->ask->kind != HY_JOIN) {
             warn(c, m, now);
-            warned = true; /* the others wait for the same */
+            warned = true; /* other requests stall for the same reason */
         }
     }
-    /* Those who lacked it were refused something themselves: what they ask for now is a new beginning. */
+    /* The missing ranks were refused a request, too: a later request of the same name is a new one. */
     hy_list_each(it, &c->pending)
         if (hy_container(it, struct pending_request, link)->refused == -EDEADLK)
             hy_negotiator_remove(c, hy_container(it, struct pending_request, link));

@@ -20,9 +20,9 @@
 #include "collective/mesh/sha256.h"
 
 #define CONNECT_MS 2000   /* for one address */
-#define HANDSHAKE_MS 5000 /* rank 0's server answers from a thread of its own */
+#define HANDSHAKE_MS 5000 /* rank 0's server answers from a separate thread */
 
-/* ---- the host ------------------------------------------------------------------------- */
+/* ---- host ID ------------------------------------------------------------------------- */
 
 static int namespace_of(const char *path, unsigned long long *ret)
 {
@@ -48,7 +48,7 @@ int hy_host_id(char id[HY_HOST_ID], struct hy_err *err)
     if (rc == 0)
         rc = namespace_of("/proc/self/ns/pid", &pids);
     if (rc < 0 || !hy_buf_cstr(&boot))
-        return hy_err_sys(err, rc < 0 ? rc : -ENOMEM, "cannot identify this machine by its /proc");
+        return hy_err_sys(err, rc < 0 ? rc : -ENOMEM, "cannot read boot ID and namespaces from /proc");
     if (gethostname(name, sizeof name - 1) < 0)
         return hy_err_sys(err, -errno, "cannot get this machine's name");
     for (char *c = name; *c; c++)
@@ -70,7 +70,7 @@ int hy_endpoint_listen(struct hy_endpoint *ret, struct hy_err *err)
     if (rc < 0)
         return rc;
     if (HY_SYS(getrandom(e.key, sizeof e.key, 0)) != sizeof e.key)
-        return hy_err_set(err, -EIO, "the system has no random numbers for the ranks' key");
+        return hy_err_set(err, -EIO, "cannot get random bytes for the ranks' key");
     fd = hy_mesh_listen(&e.port, &addresses, &count, err);
     for (size_t i = 0; fd >= 0 && i < count && e.address_count < HY_ENDPOINT_ADDRESSES; i++)
         snprintf(e.addresses[e.address_count++], sizeof e.addresses[0], "%s", addresses[i]);
@@ -83,7 +83,7 @@ int hy_endpoint_listen(struct hy_endpoint *ret, struct hy_err *err)
     return fd;
 }
 
-/* ---- the other ranks ------------------------------------------------------------------------ */
+/* ---- other ranks ------------------------------------------------------------------------ */
 
 static int await(int fd, short events, int64_t until)
 {

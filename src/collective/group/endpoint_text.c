@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The line of text that a launcher carries: endpoint.h has its format. */
+/* The text form of an endpoint; see endpoint.h for the format. */
 #include "collective/group/endpoint.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@ void hy_endpoint_format(const struct hy_endpoint *e, char text[HY_ENDPOINT_TEXT]
     at = snprintf(text, HY_ENDPOINT_TEXT, MAGIC " %s %s %u ", e->host, key, e->port);
     for (unsigned i = 0; i < e->address_count; i++) {
         if (at + (int)strlen(e->addresses[i]) + 2 > HY_ENDPOINT_TEXT)
-            break; /* the addresses that matter come first */
+            break; /* loopback addresses come last */
         at += snprintf(text + at, (size_t)(HY_ENDPOINT_TEXT - at), "%s%s", i ? "," : "", e->addresses[i]);
     }
     explicit_bzero(key, sizeof key);

@@ -15,9 +15,9 @@
 #include "base/mem.h"
 #include "base/text.h"
 
-#define STOP_S 1               /* for what runs to end by itself, when the group is stopped */
+#define STOP_S 1               /* for the current request to finish when the group is stopped */
 #define DESCRIPTION_MAX (4u << 20)
-#define RECEIVED_MAX (16u << 20) /* one message of another rank, and the beginning of the next */
+#define RECEIVED_MAX (16u << 20) /* a message of another rank, and the start of the next */
 
 /* ---- works --------------------------------------------------------------------- */
 
@@ -29,7 +29,7 @@ static void work_free(struct work *w)
     free(w);
 }
 
-/* Where an alltoall has none, all members get the same number of rows. */
+/* Without splits, all members of an alltoall get the same number of rows. */
 static int copy_splits(struct work *w, const struct hy_request *r, size_t count)
 {
     w->splits = hy_calloc(count + 1, sizeof *w->splits);
@@ -62,7 +62,7 @@ static struct work *work_new(const struct hy_request *r, size_t split_count)
     return w;
 }
 
-/* With the lock. */
+/* With `lock` held. */
 static void end_work(struct hy_group *g, struct work *w, int64_t result, const struct hy_err *err)
 {
     hy_list_remove(&w->link);
@@ -98,7 +98,7 @@ void hy_group_break(struct hy_group *g, const struct hy_err *err)
     pthread_mutex_unlock(&g->lock);
 }
 
-/* By set and name; another name with the same hash has the next number. */
+/* By set and name; another name with the same hash gets the next key. */
 static uint64_t key_of(const struct hy_group *g, uint32_t set, const char *name)
 {
     uint64_t key = hy_group_key(set, hy_hash(name, strlen(name)));
@@ -114,22 +114,22 @@ struct work *hy_group_find(struct hy_group *g, uint32_t set, const char *name)
     return hy_map_get(&g->by_key, key_of(g, set, name));
 }
 
-/* ---- what may be asked for --------------------------------------------------------- */
+/* ---- validation of requests --------------------------------------------------------- */
 
 static int check_tensor(const struct hy_request *r, const struct hy_tensor *t, struct hy_err *err)
 {
     size_t elements = 1;
 
     if (t->dim_count > HY_DIMS_MAX)
-        return hy_err_set(err, -EINVAL, "tensor '%s' has %u dimensions; there may be %d", r->name, t->dim_count,
+        return hy_err_set(err, -EINVAL, "tensor '%s' has %u dimensions; the maximum is %d", r->name, t->dim_count,
                           HY_DIMS_MAX);
     for (uint32_t d = 0; d < t->dim_count; d++)
         if (t->dims[d] < 0 || __builtin_mul_overflow(elements, (size_t)t->dims[d], &elements) ||
             elements > (SIZE_MAX >> 8))
-            return hy_err_set(err, -EINVAL, "tensor '%s' has an impossible shape", r->name);
+            return hy_err_set(err, -EINVAL, "tensor '%s' has an invalid shape", r->name);
     if (t->dim_count == 0 && (r->kind == HY_ALLGATHER || r->kind == HY_ALLTOALL || r->kind == HY_REDUCESCATTER))
         return hy_err_set(err, -EINVAL, "tensor '%s' is a scalar: it has no rows to %s", r->name,
-                          r->kind == HY_ALLGATHER ? "gather" : "share out");
+                          r->kind == HY_ALLGATHER ? "gather" : "distribute");
     return 0;
 }
 
@@ -141,13 +141,13 @@ static int check_splits(const struct hy_request *r, unsigned members, struct hy_
         return hy_err_set(err, -EINVAL, "tensor '%s' has %zu splits for %u ranks", r->name, r->split_count, members);
     if (!r->splits && rows % (int64_t)members)
         return hy_err_set(err, -EINVAL,
-                          "tensor '%s' has %lld rows, which %u ranks cannot share equally; give splits", r->name,
-                          (long long)rows, members);
+                          "tensor '%s' has %lld rows, which cannot be divided equally among %u ranks; pass splits",
+                          r->name, (long long)rows, members);
     for (unsigned i = 0; r->splits && i < members; i++)
         if (r->splits[i] < 0 || __builtin_add_overflow(sum, r->splits[i], &sum))
-            return hy_err_set(err, -EINVAL, "tensor '%s': splits are numbers from 0 on", r->name);
+            return hy_err_set(err, -EINVAL, "tensor '%s': splits must not be negative", r->name);
     if (r->splits && sum != rows)
-        return hy_err_set(err, -EINVAL, "tensor '%s' has %lld rows, but its splits are %lld together", r->name,
+        return hy_err_set(err, -EINVAL, "tensor '%s' has %lld rows, but its splits add up to %lld", r->name,
                           (long long)rows, (long long)sum);
     return 0;
 }
@@ -166,12 +166,12 @@ static int check_op(const struct hy_request *r, struct hy_err *err)
     if (r->op == HY_ADASUM && (!is_float || r->kind != HY_ALLREDUCE))
         return hy_err_set(err, -EINVAL, "tensor '%s': Adasum is an allreduce of floating-point numbers", r->name);
     if (r->op == HY_AVERAGE && r->type == HY_BOOL)
-        return hy_err_set(err, -EINVAL, "tensor '%s': there is no average of bool; use Min, Max, Sum or Product",
+        return hy_err_set(err, -EINVAL, "tensor '%s': bool has no average; use Min, Max, Sum or Product",
                           r->name);
     return 0;
 }
 
-/* Others hear of it in one message, with room to spare for what is added there. */
+/* The description must fit into one message, with room for additions. */
 static int check_length(const struct hy_request *r, struct hy_err *err)
 {
     size_t bytes = strlen(r->name);
@@ -179,7 +179,8 @@ static int check_length(const struct hy_request *r, struct hy_err *err)
     for (size_t i = 0; i < r->tensor_count; i++)
         bytes += 8 + 10 * (size_t)r->tensors[i].dim_count;
     if (bytes > DESCRIPTION_MAX)
-        return hy_err_set(err, -EINVAL, "'%.100s': a request of %zu tensors takes %zu bytes to describe; make it two",
+        return hy_err_set(err, -EINVAL,
+                          "'%.100s': the description of a request of %zu tensors takes %zu bytes; split the request",
                           r->name, r->tensor_count, bytes);
     return 0;
 }
@@ -192,12 +193,12 @@ static int check_request(const struct hy_group *g, const struct hy_request *r, s
     if (!set || !set->count)
         return hy_err_set(err, -EINVAL, "'%s': there is no process set %u; add it first", r->name, r->set);
     if (!set->set)
-        return hy_err_set(err, -EINVAL, "'%s': rank %u is no member of process set %u", r->name, g->rank, r->set);
+        return hy_err_set(err, -EINVAL, "'%s': rank %u is not a member of process set %u", r->name, g->rank, r->set);
     if (r->kind == HY_JOIN && r->set)
         return hy_err_set(err, -EINVAL, "'%s': all ranks join together, not those of a process set", r->name);
     if (r->kind >= HY_KINDS || r->type >= HY_TYPES || r->op >= HY_REDUCES || r->tensor_count > HY_TENSORS_MAX ||
         (r->kind == HY_ALLTOALL && r->tensor_count != 1))
-        return hy_err_set(err, -EINVAL, "'%s': no such request", r->name);
+        return hy_err_set(err, -EINVAL, "'%s': invalid request", r->name);
     if (r->kind == HY_BROADCAST && r->root >= g->size)
         return hy_err_set(err, -EINVAL, "tensor '%s': there is no rank %u to broadcast from", r->name, r->root);
     for (size_t i = 0; rc == 0 && i < r->tensor_count; i++)
@@ -209,12 +210,12 @@ static int check_request(const struct hy_group *g, const struct hy_request *r, s
     return rc < 0 ? rc : check_op(r, err);
 }
 
-static _Atomic int64_t last_ticket; /* of all groups, so that an old ticket is never a new one */
+static _Atomic int64_t last_ticket; /* across all groups, so that tickets are never reused */
 
 /* ---- start and wait ------------------------------------------------------------------ */
 
-/* With the lock: a ticket, or -Exxx and the work is the caller's again. */
-static int64_t enter(struct hy_group *g, struct work *w, struct hy_err *err)
+/* With `lock` held. A ticket, or -Exxx, and the work remains the caller's. */
+static int64_t enqueue(struct hy_group *g, struct work *w, struct hy_err *err)
 {
     if (g->broken.code) {
         if (g->missed)
@@ -225,7 +226,7 @@ static int64_t enter(struct hy_group *g, struct work *w, struct hy_err *err)
     w->key = key_of(g, w->request.set, w->request.name);
     if (hy_map_get(&g->by_key, w->key))
         return hy_err_set(err, -EEXIST,
-                          "a request named '%s' is not over yet; wait for it, or give each its own name",
+                          "a request named '%s' is pending; wait for it, or use different names",
                           w->request.name);
     w->ticket = atomic_fetch_add(&last_ticket, 1) + 1;
     if (hy_map_put(&g->tickets, (uint64_t)w->ticket, w) < 0)
@@ -246,7 +247,7 @@ static int64_t start(struct hy_group *g, const struct hy_request *r, size_t spli
     if (!w)
         return hy_err_oom(err);
     w->asked_us = g->timeline ? hy_timeline_now() : 0;
-    ticket = enter(g, w, err);
+    ticket = enqueue(g, w, err);
     if (ticket < 0)
         work_free(w);
     return ticket;
@@ -266,7 +267,7 @@ int64_t hy_group_start(struct hy_group *g, const struct hy_request *r, struct hy
     return ticket;
 }
 
-/* With the lock, which others have meanwhile. */
+/* Called with `lock` held, and releases it meanwhile. */
 static void progress_inline(struct hy_group *g, int64_t ticket)
 {
     pthread_mutex_unlock(&g->lock);
@@ -286,7 +287,7 @@ int64_t hy_group_wait(struct hy_group *g, int64_t ticket, struct hy_err *err)
         return hy_err_set(err, -EINVAL, "there is no request %lld, or it has been waited for already",
                           (long long)ticket);
     }
-    w->is_waited_for = true; /* it is ours alone from now on */
+    w->is_waited_for = true; /* no other thread can wait for it from now on */
     g->blocked++;
     if (!w->is_done)
         progress_inline(g, ticket);
@@ -302,7 +303,7 @@ int64_t hy_group_wait(struct hy_group *g, int64_t ticket, struct hy_err *err)
     return result;
 }
 
-/* With the lock. */
+/* With `lock` held. */
 static bool is_done(struct hy_group *g, int64_t ticket)
 {
     const struct work *w = hy_map_get(&g->tickets, (uint64_t)ticket);
@@ -356,7 +357,7 @@ int hy_group_poll_for(struct hy_group *g, int64_t ticket, int timeout_ms)
     pthread_mutex_lock(&g->lock);
     g->polled_ms = hy_clock_ms();
     if (!is_done(g, ticket) && timeout_ms)
-        (void)pthread_cond_timedwait(&g->over, &g->lock, &by); /* whichever way it ends: we look */
+        (void)pthread_cond_timedwait(&g->over, &g->lock, &by); /* is_done is checked in any case */
     else if (!is_done(g, ticket))
         progress_inline(g, ticket);
     over = is_done(g, ticket);
@@ -366,15 +367,15 @@ int hy_group_poll_for(struct hy_group *g, int64_t ticket, int timeout_ms)
 
 int hy_group_poll(struct hy_group *g, int64_t ticket)
 {
-    if (g->alone) /* nobody else does it */
+    if (g->alone) /* there is no thread */
         hy_group_progress_inline(g, ticket);
     return hy_work_is_done(g, ticket);
 }
 
 /* ---- process sets ------------------------------------------------------------------------ */
 
-/* What all ranks do together and nobody gives a tensor for. */
-static int64_t agree(struct hy_group *g, enum hy_kind kind, const char *name, const int64_t *list, size_t count,
+/* A request of all ranks without tensors. */
+static int64_t run_without_tensors(struct hy_group *g, enum hy_kind kind, const char *name, const int64_t *list, size_t count,
                      struct hy_err *err)
 {
     struct hy_request r = {.kind = kind, .name = name, .prescale = 1, .postscale = 1, .splits = list};
@@ -398,14 +399,14 @@ int64_t hy_group_set_add(struct hy_group *g, const unsigned *members, size_t cou
         return hy_err_set(err, -EINVAL, "a process set of %zu ranks: there are %u", count, g->size);
     for (size_t i = 0; i < count; i++)
         list[i] = members[i];
-    return agree(g, HY_SET_ADD, "add_process_set", list, count, err);
+    return run_without_tensors(g, HY_SET_ADD, "add_process_set", list, count, err);
 }
 
 int hy_group_set_remove(struct hy_group *g, uint32_t set, struct hy_err *err)
 {
     int64_t number = set;
 
-    return (int)agree(g, HY_SET_REMOVE, "remove_process_set", &number, 1, err);
+    return (int)run_without_tensors(g, HY_SET_REMOVE, "remove_process_set", &number, 1, err);
 }
 
 int hy_group_set_members(struct hy_group *g, uint32_t set, unsigned *members, size_t room)
@@ -450,7 +451,7 @@ int hy_group_timeline_stop(struct hy_group *g, struct hy_err *err)
     return hy_timeline_close(t, err);
 }
 
-/* As Horovod's users are used to: by the environment. */
+/* As in Horovod, by the environment. */
 static int start_wanted_timeline(struct hy_group *g, struct hy_err *err)
 {
     const char *path = getenv("HOROVOD_TIMELINE"), *cycles = getenv("HOROVOD_TIMELINE_MARK_CYCLES");
@@ -465,12 +466,13 @@ static int start_wanted_timeline(struct hy_group *g, struct hy_err *err)
     rc = hy_group_timeline_start(g, path, mark, err);
     if (rc != -ENOENT || !own)
         return rc;
-    name = strrchr(path, '/'); /* this machine has no such folder: what lies in its own comes back */
+    /* This machine has no such directory; files in the trial's directory are copied to the driver. */
+    name = strrchr(path, '/');
     below = hy_path_join(own, name ? name + 1 : path);
     return below ? hy_group_timeline_start(g, below, mark, err) : hy_err_oom(err);
 }
 
-/* ---- a group's life --------------------------------------------------------------------------- */
+/* ---- joining and leaving --------------------------------------------------------------------------- */
 
 static void group_free(struct hy_group *g)
 {
@@ -482,7 +484,7 @@ static void group_free(struct hy_group *g)
         free(r);
     }
     for (size_t i = 0; (w = hy_map_next(&g->tickets, &i));)
-        work_free(w); /* nobody has waited for it */
+        work_free(w); /* no thread has waited for it */
     for (unsigned s = 0; s < HY_SETS_MAX; s++) {
         hy_set_close(g->sets[s].set);
         free(g->sets[s].members);
@@ -520,7 +522,7 @@ static int open_world(struct hy_group *g, struct hy_err *err)
     return hy_group_add_set(g, 0, all, g->size, err) ? 0 : err->code;
 }
 
-/* Seconds, in ms; `otherwise` where the variable is not set. */
+/* A variable in seconds, as ms; `otherwise` if it is not set. */
 static int64_t seconds_of(const char *variable, int64_t otherwise)
 {
     const char *text = getenv(variable);
@@ -530,11 +532,11 @@ static int64_t seconds_of(const char *variable, int64_t otherwise)
         return otherwise;
     if (hy_parse_u64(text, &seconds) == 0 && seconds <= INT32_MAX)
         return (int64_t)seconds * 1000;
-    hy_warn("%s is not a number of seconds, and is ignored: '%s'", variable, text);
+    hy_warn("ignoring %s: '%s' is not a number of seconds", variable, text);
     return otherwise;
 }
 
-/* As Horovod has it: there is no failure before the warning. */
+/* As in Horovod, there is no failure before the first warning. */
 static struct hy_stall_limits wanted_stall_limits(void)
 {
     const char *disabled = getenv("HOROVOD_STALL_CHECK_DISABLE");
@@ -557,7 +559,7 @@ static int open_inside(struct hy_group *g, struct hy_err *err)
         return rc;
     g->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (g->wake < 0)
-        return hy_err_sys(err, -errno, "cannot make an eventfd");
+        return hy_err_sys(err, -errno, "cannot create an eventfd");
     g->stall_limits = wanted_stall_limits();
     if (g->rank == 0) {
         g->negotiator = hy_negotiator_new(g->size, &hy_group_negotiator_events, g);
@@ -576,13 +578,13 @@ static int start_thread(struct hy_group *g, struct hy_err *err)
         return 0;
     rc = hy_thread_start(&g->thread, hy_group_progress, g);
     if (rc < 0)
-        return hy_err_sys(err, rc, "cannot start the thread of the collectives");
+        return hy_err_sys(err, rc, "cannot start the thread for collectives");
     pthread_setname_np(g->thread, "hopyard");
     g->has_thread = true;
     return 0;
 }
 
-/* By a clock that nobody sets. */
+/* With the monotonic clock. */
 static void init_condition(pthread_cond_t *condition)
 {
     pthread_condattr_t attributes;
@@ -616,13 +618,13 @@ int hy_group_join_or(struct hy_group **ret, bool (*give_up)(void *arg), void *ar
         g->rank = hy_comm_rank(g->comm);
         g->size = hy_comm_size(g->comm);
         hy_rendezvous_on_wait(g->rendezvous, hy_group_on_wait, g);
-        g->alone = !g->rendezvous; /* in an elastic training one that is alone hears of others, too */
+        g->alone = !g->rendezvous; /* in an elastic training, a single rank must learn of new ranks */
         rc = open_inside(g, err);
     }
     if (rc == 0)
         rc = start_thread(g, err);
     if (rc < 0) {
-        hy_rendezvous_fail(g->rendezvous, err->text); /* the others are in a group with us already */
+        hy_rendezvous_fail(g->rendezvous, err->text); /* the others are already in the group with this rank */
         group_free(g);
         return rc;
     }
@@ -630,7 +632,7 @@ int hy_group_join_or(struct hy_group **ret, bool (*give_up)(void *arg), void *ar
     return 0;
 }
 
-/* It may be in the midst of something that others do not come to: then it is called off. */
+/* The thread may be in a collective that other ranks never start: then it is canceled. */
 static void end_thread(struct hy_group *g)
 {
     struct timespec by;
@@ -654,7 +656,7 @@ void hy_group_stop(struct hy_group *g)
     pthread_mutex_unlock(&g->lock);
     if (g->has_thread)
         end_thread(g);
-    pthread_mutex_lock(&g->progress_lock); /* somebody who waits may be at it */
+    pthread_mutex_lock(&g->progress_lock); /* a waiting thread may be making progress */
     hy_group_break(g, &err);
     pthread_mutex_unlock(&g->progress_lock);
 }
@@ -665,9 +667,9 @@ void hy_group_leave(struct hy_group *g)
         return;
     hy_group_stop(g);
     if (hy_rendezvous_leave(g->rendezvous) < 0)
-        hy_debug("the agent has not taken this rank's leave");
+        hy_debug("the agent did not acknowledge that this rank has left");
     if (hy_timeline_close(g->timeline, NULL) < 0)
-        hy_warn("the timeline is not complete");
+        hy_warn("the timeline is incomplete");
     group_free(g);
 }
 

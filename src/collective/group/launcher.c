@@ -19,8 +19,8 @@
 #define ANCESTORS_MAX 64
 
 /*
- * Open MPI, MVAPICH, what speaks PMI (MPICH, Intel MPI, Cray), Slurm. mpirun within a Slurm job has both: the one that
- * is nearer comes first. Slurm's own step counts more than its job, in which a batch script is a task, too.
+ * Open MPI, MVAPICH, launchers with PMI (MPICH, Intel MPI, Cray), Slurm. mpirun within a Slurm job sets both kinds of
+ * variables, so it comes first. Slurm's step takes precedence over its job, in which a batch script is also a task.
  */
 static const struct kind {
     const char *name, *rank, *sizes[3], *locals[2], *hosts[2];
@@ -28,7 +28,8 @@ static const struct kind {
     {"mpirun", "OMPI_COMM_WORLD_RANK", {"OMPI_COMM_WORLD_SIZE"}, {"OMPI_COMM_WORLD_LOCAL_SIZE"}, {NULL}},
     {"mpirun", "MV2_COMM_WORLD_RANK", {"MV2_COMM_WORLD_SIZE"}, {"MV2_COMM_WORLD_LOCAL_SIZE"}, {NULL}},
     {"mpirun", "PMI_RANK", {"PMI_SIZE"}, {"MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"}, {NULL}},
-    {"srun", "SLURM_PROCID", {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"}, {NULL}, {"SLURM_STEP_NUM_NODES", "SLURM_NNODES"}},
+    {"srun", "SLURM_PROCID", {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"}, {NULL},
+     {"SLURM_STEP_NUM_NODES", "SLURM_NNODES"}},
 };
 
 /* ---- numbers ---------------------------------------------------------------------------- */
@@ -40,7 +41,7 @@ static const char *variable(const char *name)
     return text && *text ? text : NULL;
 }
 
-/* The first of them that is set; NULL: none is. */
+/* The first name that is set; NULL: none. */
 static const char *first_of(const char *const *names, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -60,9 +61,9 @@ static int number(const char *name, unsigned *ret, struct hy_err *err)
     return 0;
 }
 
-/* ---- one start ------------------------------------------------------------------------------ */
+/* ---- identification of a start ------------------------------------------------------------------------------ */
 
-/* Whether that process has the variable; one whose environment is not ours to read is not a rank of ours. */
+/* Whether that process has the variable; a process whose environment is not readable is not a rank of this user. */
 static bool is_rank(int pid, const char *name)
 {
     hy_cleanup_buf struct hy_buf b;
@@ -79,7 +80,7 @@ static bool is_rank(int pid, const char *name)
     return false;
 }
 
-/* The parent's process id, and when the process was started; 0: it is gone. */
+/* The process ID of the parent, and the start time of the process; 0: it has exited. */
 static int parent_of(int pid, unsigned long long *ret_started)
 {
     hy_cleanup_buf struct hy_buf b;
@@ -90,14 +91,14 @@ static int parent_of(int pid, unsigned long long *ret_started)
     hy_buf_init(&b, 64u * 1024);
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
     text = hy_file_read(path, &b) < 0 ? NULL : hy_buf_cstr(&b);
-    after = text ? strrchr(text, ')') : NULL; /* the name may hold anything */
+    after = text ? strrchr(text, ')') : NULL; /* the name may contain anything */
     if (!after || sscanf(after, ") %*c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
                           &parent, ret_started) != 2)
         return 0;
     return parent;
 }
 
-/* The nearest ancestor that is not a rank itself has started all of them: mpirun, a daemon of it, slurmstepd, a shell. */
+/* The nearest ancestor that is not a rank has started all ranks: mpirun, its daemon, slurmstepd, a shell. */
 static void name_by_ancestor(const char *rank_variable, char *job, size_t size)
 {
     unsigned long long started = 0;
@@ -131,13 +132,17 @@ int hy_launcher_refuse(const struct hy_launcher *l, const char *why, struct hy_e
 
     why = why ? why : "";
     if (strcmp(l->name, "srun") == 0)
-        return hy_err_set(err, -ENOTSUP, "srun has started %u ranks on several machines, and offers neither PMIx nor PMI-2 "
-                          "by which they could find each other%s%s%s; use `srun --mpi=pmix` or `--mpi=pmi2`, or let hopyard "
-                          "start them: horovodrun -np %u -H \"$(scontrol show hostnames | sed 's/$/:%u/' | paste -sd,)\" "
-                          "python …", l->size, open, why, close, l->size, each);
-    return hy_err_set(err, -ENOTSUP, "%s has started %u ranks on several machines (%u here), and offers neither PMIx nor "
-                      "PMI-2 by which they could find each other%s%s%s; let hopyard start them, by ssh: horovodrun -np %u -H "
-                      "HOST1:%u,HOST2:%u python …", l->name, l->size, each, open, why, close, l->size, each, each);
+        return hy_err_set(err, -ENOTSUP,
+                          "srun has started %u ranks on several machines, and offers neither PMIx nor PMI-2 "
+                          "by which they could find each other%s%s%s; use `srun --mpi=pmix` or `--mpi=pmi2`, "
+                          "or let hopyard start them: horovodrun -np %u "
+                          "-H \"$(scontrol show hostnames | sed 's/$/:%u/' | paste -sd,)\" python …",
+                          l->size, open, why, close, l->size, each);
+    return hy_err_set(err, -ENOTSUP,
+                      "%s has started %u ranks on several machines (%u here), and offers neither PMIx nor PMI-2 "
+                      "by which they could find each other%s%s%s; let hopyard start them, by ssh: "
+                      "horovodrun -np %u -H HOST1:%u,HOST2:%u python …",
+                      l->name, l->size, each, open, why, close, l->size, each, each);
 }
 
 static int check_hosts(const struct kind *k, struct hy_launcher *l, struct hy_err *err)
@@ -153,7 +158,7 @@ static int check_hosts(const struct kind *k, struct hy_launcher *l, struct hy_er
     return l->is_spread && !hy_pmi_is_offered() ? hy_launcher_refuse(l, NULL, err) : 0;
 }
 
-/* ---- the whole --------------------------------------------------------------------------------------- */
+/* ---- interface --------------------------------------------------------------------------------------- */
 
 static int read_kind(const struct kind *k, struct hy_launcher *l, struct hy_err *err)
 {
@@ -161,10 +166,10 @@ static int read_kind(const struct kind *k, struct hy_launcher *l, struct hy_err 
     int rc;
 
     if (!size && strcmp(k->name, "srun") == 0)
-        return 0; /* a batch script that asks for no tasks */
+        return 0; /* a batch script without tasks */
     if (!size)
-        return hy_err_set(err, -EINVAL, "%s is set, and %s is not; set both, or start the ranks by `hopyard train`", k->rank,
-                          k->sizes[0]);
+        return hy_err_set(err, -EINVAL, "%s is set, but %s is not; set both, or start the ranks by `hopyard train`",
+                          k->rank, k->sizes[0]);
     rc = number(k->rank, &l->rank, err);
     if (rc == 0)
         rc = number(size, &l->size, err);
@@ -193,12 +198,12 @@ int hy_launcher_find(struct hy_launcher *ret, struct hy_err *err)
         return 1;
     }
     if (variable("PMIX_RANK"))
-        return hy_err_set(err, -EINVAL, "PMIX_RANK is set, and no variable says how many ranks there are; start them by "
+        return hy_err_set(err, -EINVAL, "PMIX_RANK is set, but no variable has the number of ranks; start them by "
                           "`hopyard train -np N python …`, or set PMI_RANK and PMI_SIZE");
     return 0;
 }
 
-/* A batch job may have inherited an $XDG_RUNTIME_DIR that its user's logout has removed. */
+/* A batch job may have inherited an $XDG_RUNTIME_DIR that was removed when its user logged out. */
 static char *socket_directory(struct hy_err *err)
 {
     const char *base = getenv("XDG_RUNTIME_DIR");

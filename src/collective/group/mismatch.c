@@ -14,13 +14,13 @@ const char *hy_kind_name(uint32_t kind)
     return kind < HY_KINDS ? names[kind] : "?";
 }
 
-/* Whether the first dimension is each rank's own affair. */
+/* Whether ranks may differ in the first dimension. */
 static bool has_rank_specific_rows(uint32_t kind)
 {
     return kind == HY_ALLGATHER || kind == HY_ALLTOALL;
 }
 
-/* Where the shape of tensor i stands in its own words: "[2, 3]". */
+/* The shape of tensor i: "[2, 3]". */
 static void shape_text(const Hy__Ask *ask, size_t i, char *text, size_t size)
 {
     const Hy__Shape *s = ask->tensors[i];
@@ -73,13 +73,14 @@ bool hy_negotiator_is_mismatch(const struct pending_request *m, unsigned rank, c
     ssize_t i;
 
     if (a->kind != b->kind)
-        hy_err_set(ret, -EBADMSG, "tensor '%s': ranks disagree on what to do: rank %u wants %s, rank %u wants %s",
+        hy_err_set(ret, -EBADMSG, "tensor '%s': ranks disagree on the kind of request: rank %u has %s, rank %u has %s",
                    a->name, m->first, hy_kind_name(a->kind), rank, hy_kind_name(b->kind));
     else if (a->type != b->type)
         hy_err_set(ret, -EBADMSG, "tensor '%s': ranks disagree on its type: rank %u has %s, rank %u has %s", a->name,
                    m->first, hy_type_name(a->type), rank, hy_type_name(b->type));
     else if (a->n_tensors != b->n_tensors)
-        hy_err_set(ret, -EBADMSG, "group '%s': ranks disagree on the number of tensors: rank %u has %zu, rank %u has %zu",
+        hy_err_set(ret, -EBADMSG,
+                   "group '%s': ranks disagree on the number of tensors: rank %u has %zu, rank %u has %zu",
                    a->name, m->first, a->n_tensors, rank, b->n_tensors);
     else if ((i = first_shape_mismatch(a, b)) >= 0) {
         shape_text(a, (size_t)i, one, sizeof one);
@@ -87,17 +88,18 @@ bool hy_negotiator_is_mismatch(const struct pending_request *m, unsigned rank, c
         hy_err_set(ret, -EBADMSG, "tensor '%s'%s: ranks disagree on its shape: rank %u has %s, rank %u has %s", a->name,
                    a->n_tensors > 1 ? " (one of its group)" : "", m->first, one, rank, other);
     } else if (a->op != b->op)
-        hy_err_set(ret, -EBADMSG, "tensor '%s': ranks disagree on the operation: rank %u wants %s, rank %u wants %s",
+        hy_err_set(ret, -EBADMSG, "tensor '%s': ranks disagree on the operation: rank %u has %s, rank %u has %s",
                    a->name, m->first, hy_reduce_name(a->op), rank, hy_reduce_name(b->op));
     else if (a->root != b->root)
-        hy_err_set(ret, -EBADMSG, "tensor '%s': ranks disagree on the root: rank %u says %u, rank %u says %u", a->name,
+        hy_err_set(ret, -EBADMSG, "tensor '%s': ranks disagree on the root: rank %u has %u, rank %u has %u", a->name,
                    m->first, a->root, rank, b->root);
     else if (a->prescale != b->prescale || a->postscale != b->postscale)
         hy_err_set(ret, -EBADMSG,
-                   "tensor '%s': ranks disagree on the scale: rank %u has %g before and %g after, rank %u has %g and %g",
+                   "tensor '%s': ranks disagree on the scale: rank %u has %g before and %g after, "
+                   "rank %u has %g and %g",
                    a->name, m->first, a->prescale, a->postscale, rank, b->prescale, b->postscale);
     else if (a->kind != HY_ALLTOALL && !is_same_array(a->splits, a->n_splits, b->splits, b->n_splits))
-        hy_err_set(ret, -EBADMSG, "%s: ranks %u and %u do not name the same ranks", hy_kind_name(a->kind), m->first,
+        hy_err_set(ret, -EBADMSG, "%s: ranks %u and %u specify different ranks", hy_kind_name(a->kind), m->first,
                    rank);
     else
         return false;

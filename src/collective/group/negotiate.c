@@ -49,7 +49,7 @@ static bool has_members(const struct negotiator_set *set, const int64_t *members
     return true;
 }
 
-/* The number of a new set, or -Exxx and why there is none. */
+/* The number of the new set, or -Exxx with a message. */
 static int add_set(struct hy_negotiator *c, const Hy__Ask *ask, struct hy_err *err)
 {
     unsigned slot = 0;
@@ -58,14 +58,14 @@ static int add_set(struct hy_negotiator *c, const Hy__Ask *ask, struct hy_err *e
         return hy_err_set(err, -EINVAL, "a process set needs at least one rank");
     for (size_t i = 0; i < ask->n_splits; i++)
         if (ask->splits[i] < 0 || ask->splits[i] >= c->size || (i && ask->splits[i] <= ask->splits[i - 1]))
-            return hy_err_set(err, -EINVAL, "a process set takes ranks from 0 to %u in ascending order", c->size - 1);
+            return hy_err_set(err, -EINVAL, "a process set has ranks from 0 to %u in ascending order", c->size - 1);
     for (unsigned s = 0; s < HY_SETS_MAX; s++)
         if (has_members(&c->sets[s], ask->splits, ask->n_splits))
             return hy_err_set(err, -EINVAL, "there is a process set with the same ranks already: number %u", s);
     while (slot < HY_SETS_MAX && c->sets[slot].count)
         slot++;
     if (slot == HY_SETS_MAX)
-        return hy_err_set(err, -EINVAL, "there may be %u process sets; remove one", HY_SETS_MAX);
+        return hy_err_set(err, -EINVAL, "there are already %u process sets, the maximum; remove one", HY_SETS_MAX);
     c->sets[slot].members = hy_calloc(ask->n_splits, sizeof *c->sets[slot].members);
     if (!c->sets[slot].members)
         return hy_err_oom(err);
@@ -85,9 +85,9 @@ static int remove_set(struct hy_negotiator *c, const Hy__Ask *ask, struct hy_err
         struct pending_request *m = hy_container(it, struct pending_request, link);
 
         if (m->ask->set == (uint32_t)number && m->refused)
-            hy_negotiator_remove(c, m); /* who has not heard yet that it is refused hears that the set is gone */
+            hy_negotiator_remove(c, m); /* ranks that send it later learn that the set does not exist */
         else if (m->ask->set == (uint32_t)number)
-            return hy_err_set(err, -EINVAL, "process set %" PRId64 " cannot be removed: '%s' is not over", number,
+            return hy_err_set(err, -EINVAL, "process set %" PRId64 " cannot be removed: '%s' is pending", number,
                               m->ask->name);
     }
     free(c->sets[number].members);
@@ -95,7 +95,7 @@ static int remove_set(struct hy_negotiator *c, const Hy__Ask *ask, struct hy_err
     return 0;
 }
 
-/* ---- matters ---------------------------------------------------------------- */
+/* ---- pending requests ------------------------------------------------------- */
 
 static void pending_free(struct pending_request *m)
 {
@@ -125,7 +125,7 @@ static Hy__Ask *copy_ask(const Hy__Ask *ask)
     return hy__ask__unpack(NULL, hy__ask__pack(ask, bytes), bytes);
 }
 
-/* By set and name; another name with the same hash gets the next number. */
+/* By set and name; another name with the same hash gets the next key. */
 static uint64_t key_of(const struct hy_negotiator *c, const Hy__Ask *ask)
 {
     uint64_t key = hy_hash(ask->name, strlen(ask->name)) ^ (uint64_t)ask->set << 40;
@@ -141,7 +141,7 @@ static size_t table_width(const struct hy_negotiator *c, const Hy__Ask *ask)
     return ask->kind == HY_ALLGATHER ? ask->n_tensors : ask->kind == HY_ALLTOALL ? c->sets[ask->set].count : 0;
 }
 
-/* The number that this ask has had before; 0: none. */
+/* The id of an identical earlier request; 0: none. */
 static uint32_t known_id(const struct hy_negotiator *c, uint64_t key, const Hy__Ask *ask)
 {
     uint32_t id = (uint32_t)(uintptr_t)hy_map_get(&c->known_keys, key);
@@ -149,7 +149,8 @@ static uint32_t known_id(const struct hy_negotiator *c, uint64_t key, const Hy__
     return id && (c->known[id] == ask || hy_negotiator_is_same(c->known[id], ask)) ? id : 0;
 }
 
-static struct pending_request *add_pending(struct hy_negotiator *c, uint64_t key, unsigned rank, const Hy__Ask *ask, int64_t now)
+static struct pending_request *add_pending(struct hy_negotiator *c, uint64_t key, unsigned rank, const Hy__Ask *ask,
+                                           int64_t now)
 {
     unsigned members = c->sets[ask->set].count;
     struct pending_request *m = hy_calloc(1, sizeof *m);
@@ -157,7 +158,8 @@ static struct pending_request *add_pending(struct hy_negotiator *c, uint64_t key
     if (!m)
         return NULL;
     *m = (struct pending_request){.key = key, .id = known_id(c, key, ask), .ask = ask, .first = rank, .since = now,
-                         .deadlocked_since = -1, .warn_at = now + c->stall_limits.warn_ms, .warned_after = c->stall_limits.warn_ms,
+                         .deadlocked_since = -1, .warn_at = now + c->stall_limits.warn_ms,
+                         .warned_after = c->stall_limits.warn_ms,
                          .table_width = table_width(c, ask)};
     hy_list_init(&m->link);
     m->asked = hy_calloc(members, sizeof *m->asked);
@@ -172,7 +174,7 @@ static struct pending_request *add_pending(struct hy_negotiator *c, uint64_t key
     return m;
 }
 
-/* Joined ranks take part with zeros, or nothing, where that makes sense: a product of zeros does not. */
+/* Whether joined ranks can take part, with zeros or no rows: a product with zeros would be wrong. */
 static bool allows_joined(const Hy__Ask *ask)
 {
     return ask->kind == HY_ALLREDUCE ? ask->op == HY_SUM || ask->op == HY_AVERAGE
@@ -196,12 +198,12 @@ static bool is_complete(const struct hy_negotiator *c, const struct pending_requ
     return true;
 }
 
-/* ---- what ranks hear ---------------------------------------------------------- */
+/* ---- messages to ranks --------------------------------------------------------- */
 
 static void send_to(struct hy_negotiator *c, const unsigned *ranks, unsigned count, const Hy__ToRank *message)
 {
     for (unsigned i = 0; i < count; i++)
-        c->ranks[ranks[i]].waits = false; /* until it says so again */
+        c->ranks[ranks[i]].waits = false; /* until it reports so again */
     c->events->send(c->arg, ranks, count, message);
 }
 
@@ -220,7 +222,7 @@ static void send_refusal(struct hy_negotiator *c, const struct pending_request *
     send_to(c, &rank, 1, &message);
 }
 
-/* So that one who waits knows that rank 0 lives, and takes its time for others' sake. */
+/* An acknowledgment, so that a waiting rank can distinguish a late peer from a dead rank 0. */
 static void send_heard(struct hy_negotiator *c, unsigned rank)
 {
     Hy__ToRank message = HY__TO_RANK__INIT;
@@ -239,7 +241,7 @@ static void send_may_leave(struct hy_negotiator *c, unsigned rank)
     c->events->send(c->arg, &rank, 1, &message);
 }
 
-/* Those who have left or joined will not ask for it. */
+/* Ranks that have left or joined will not send it. */
 static bool is_received_by_all(const struct hy_negotiator *c, const struct pending_request *m)
 {
     const struct negotiator_set *set = &c->sets[m->ask->set];
@@ -250,7 +252,7 @@ static bool is_received_by_all(const struct hy_negotiator *c, const struct pendi
     return true;
 }
 
-/* Who has joined in vain goes on like the others. */
+/* After a refused join, ranks continue as before. */
 static void undo_join(struct hy_negotiator *c, const struct pending_request *m)
 {
     for (unsigned i = 0; m->ask->kind == HY_JOIN && i < c->size; i++)
@@ -281,18 +283,18 @@ static bool has_joined_member(const struct hy_negotiator *c, const struct pendin
     return false;
 }
 
-/* Names that never come again, as those that are counted, shall not use up the numbers. */
+/* Names that are used only once, such as numbered ones, must not use up the ids. */
 static bool was_seen_before(struct hy_negotiator *c, const struct pending_request *m)
 {
     if (hy_map_get(&c->seen_keys, m->key))
         return true;
     if (c->seen_keys.count >= HY_NEGOTIATOR_SEEN_MAX)
         hy_map_done(&c->seen_keys);
-    (void)hy_map_put(&c->seen_keys, m->key, c); /* without memory it is new the next time, too */
+    (void)hy_map_put(&c->seen_keys, m->key, c); /* out of memory: it counts as new the next time as well */
     return false;
 }
 
-/* Requests whose every word stays the same from step to step get a number, the second time. */
+/* Requests that are identical in every step get an id when they are seen for the second time. */
 static bool deserves_id(struct hy_negotiator *c, const struct pending_request *m)
 {
     return !m->id && c->known_count < HY_NEGOTIATOR_IDS_MAX && m->own && !hy_map_get(&c->known_keys, m->key) &&
@@ -303,7 +305,7 @@ static bool deserves_id(struct hy_negotiator *c, const struct pending_request *m
 static void assign_id(struct hy_negotiator *c, struct pending_request *m)
 {
     if (!deserves_id(c, m) || hy_map_put(&c->known_keys, m->key, (void *)(uintptr_t)(c->known_count + 1)) < 0)
-        return; /* it goes without */
+        return; /* without an id */
     m->id = ++c->known_count;
     c->known[m->id] = hy_take(m->own);
 }
@@ -334,7 +336,7 @@ static void end_join(struct hy_negotiator *c, struct pending_request *m)
     run(c, m, c->last_joined);
 }
 
-/* All members are there. */
+/* All members have sent it. */
 static void complete(struct hy_negotiator *c, struct pending_request *m)
 {
     struct hy_err err = {0};
@@ -354,9 +356,9 @@ static void complete(struct hy_negotiator *c, struct pending_request *m)
         run(c, m, (uint32_t)answer);
 }
 
-/* ---- what ranks say ------------------------------------------------------------ */
+/* ---- messages of ranks ---------------------------------------------------------- */
 
-/* What one rank adds to a matter of which the rows are its own. */
+/* The rows of one member. */
 static void fill_table(struct pending_request *m, int index, const Hy__Ask *ask)
 {
     int64_t *row = m->table + (size_t)index * m->table_width;
@@ -375,7 +377,7 @@ static bool is_valid_shape(const Hy__Shape *shape, bool has_rows)
     return true;
 }
 
-/* What our own ranks always say; whoever says something else is none of them. */
+/* What every correct rank ensures. */
 static bool is_valid_ask(const struct hy_negotiator *c, const Hy__Ask *ask)
 {
     bool has_rows = ask->kind == HY_ALLGATHER || ask->kind == HY_ALLTOALL;
@@ -390,7 +392,7 @@ static bool is_valid_ask(const struct hy_negotiator *c, const Hy__Ask *ask)
            (ask->n_tensors == 1 && ask->n_splits == c->sets[ask->set].count);
 }
 
-/* The whole of what was said; NULL: it makes no sense. */
+/* The full description; NULL: invalid. */
 static const Hy__Ask *full_ask(const struct hy_negotiator *c, const Hy__Ask *ask)
 {
     if (ask->id)
@@ -398,7 +400,7 @@ static const Hy__Ask *full_ask(const struct hy_negotiator *c, const Hy__Ask *ask
     return is_valid_ask(c, ask) ? ask : NULL;
 }
 
-/* The first reason why a set of ranks can do nothing any more. *ret_missed: Refuse.missed. */
+/* Whether a member has left or joined in a way that rules out the request. *ret_missed: Refuse.missed. */
 static bool find_obstacle(const struct hy_negotiator *c, const Hy__Ask *ask, uint32_t *ret_missed, struct hy_err *ret)
 {
     const struct negotiator_set *set = &c->sets[ask->set];
@@ -407,7 +409,8 @@ static bool find_obstacle(const struct hy_negotiator *c, const Hy__Ask *ask, uin
         const struct negotiator_rank *r = &c->ranks[set->members[i]];
 
         if (r->left) {
-            hy_err_set(ret, -ECONNABORTED, "'%s' (%s): rank %u has left the group: its program has called shutdown or ended",
+            hy_err_set(ret, -ECONNABORTED,
+                       "'%s' (%s): rank %u has left the group: its program has called shutdown or ended",
                        ask->name, hy_kind_name(ask->kind), set->members[i]);
             *ret_missed = set->members[i] + 1;
             return true;
@@ -437,14 +440,14 @@ static void settle(struct hy_negotiator *c, struct pending_request *m)
         complete(c, m);
 }
 
-/* A rank that joins or leaves changes what others wait for. */
+/* A rank that joins or leaves affects all pending requests. */
 static void settle_all(struct hy_negotiator *c)
 {
     hy_list_each(it, &c->pending)
         settle(c, hy_container(it, struct pending_request, link));
 }
 
-/* The matter is new to this rank. */
+/* The first time that this rank sends the request. */
 static void add_to(struct hy_negotiator *c, struct pending_request *m, unsigned rank, int index, const Hy__Ask *ask)
 {
     struct hy_err err = {0};
@@ -470,12 +473,13 @@ static void add_to(struct hy_negotiator *c, struct pending_request *m, unsigned 
     }
 }
 
-/* Its set is gone, or was never there: nobody else can know of it. */
+/* The set does not exist (any more), or the rank is not in it. */
 static void refuse_nonmember(struct hy_negotiator *c, unsigned rank, const Hy__Ask *ask)
 {
     struct pending_request m = {.ask = ask, .refused = -EINVAL};
 
-    m.why = hy_asprintf("'%s': rank %u is no member of process set %u, or it has been removed", ask->name, rank, ask->set);
+    m.why = hy_asprintf("'%s': rank %u is not a member of process set %u, or the set was removed", ask->name, rank,
+                        ask->set);
     send_refusal(c, &m, rank);
     free(m.why);
 }
@@ -488,7 +492,7 @@ static int receive_ask(struct hy_negotiator *c, unsigned rank, const Hy__Ask *sa
     int index;
 
     if (!ask)
-        return hy_err_set(err, -EPROTO, "rank %u asks for something that makes no sense", rank);
+        return hy_err_set(err, -EPROTO, "rank %u sent an invalid request", rank);
     index = index_in(&c->sets[ask->set], rank);
     if (index < 0) {
         refuse_nonmember(c, rank, ask);
@@ -496,29 +500,30 @@ static int receive_ask(struct hy_negotiator *c, unsigned rank, const Hy__Ask *sa
     }
     key = key_of(c, ask);
     m = hy_map_get(&c->by_key, key);
-    if (m && m->refused && m->asked[index]) { /* it has heard so, and tries again */
+    if (m && m->refused && m->asked[index]) { /* a retry after the refusal */
         send_refusal(c, m, rank);
         return 0;
     }
     if (!m && c->pending_count == HY_NEGOTIATOR_PENDING_MAX)
-        return hy_err_set(err, -ENOBUFS, "more than %u requests wait for other ranks", HY_NEGOTIATOR_PENDING_MAX);
+        return hy_err_set(err, -ENOBUFS, "more than %u requests are pending", HY_NEGOTIATOR_PENDING_MAX);
     if (!m)
         m = add_pending(c, key, rank, ask, now);
     if (!m)
         return hy_err_oom(err);
     if (m->asked[index])
-        return hy_err_set(err, -EPROTO, "rank %u asks for '%s' twice", rank, ask->name);
+        return hy_err_set(err, -EPROTO, "rank %u requested '%s' twice", rank, ask->name);
     m->in_full |= !said->id;
     add_to(c, m, rank, index, ask);
     return 0;
 }
 
-int hy_negotiator_receive(struct hy_negotiator *c, unsigned rank, const Hy__FromRank *message, int64_t now, struct hy_err *err)
+int hy_negotiator_receive(struct hy_negotiator *c, unsigned rank, const Hy__FromRank *message, int64_t now,
+                          struct hy_err *err)
 {
     struct negotiator_rank *r;
 
     if (rank >= c->size)
-        return hy_err_set(err, -EPROTO, "there is no rank %u", rank);
+        return hy_err_set(err, -EPROTO, "rank %u does not exist", rank);
     r = &c->ranks[rank];
     switch (message->body_case) {
     case HY__FROM_RANK__BODY_ASK:
@@ -536,7 +541,7 @@ int hy_negotiator_receive(struct hy_negotiator *c, unsigned rank, const Hy__From
             send_may_leave(c, rank);
         return 0;
     default:
-        return hy_err_set(err, -EPROTO, "rank %u says something unknown", rank);
+        return hy_err_set(err, -EPROTO, "rank %u sent an unknown message", rank);
     }
 }
 

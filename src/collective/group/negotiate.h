@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What may run now: rank 0's part in a group.
+ * The negotiator of rank 0: decides which request runs next.
  *
- * Every rank says what it has started, in its own order. The council compares,
- * and when all members of a process set have asked for the same thing, tells
- * them to do it; since all hear of everything in one order, all do it in that
- * order. What ranks have agreed on once has a number from then on.
+ * Every rank sends the requests that it has started, in its own order. When all members of a process set have sent the
+ * same request, the negotiator sends them an order to run it. All members receive all orders in the same sequence, and
+ * execute them in that sequence. A request that is repeated unchanged gets an id, which replaces its description.
  *
- * It also knows when something will never run. A rank *waits* when a thread of
- * it has been blocked for a while and nothing new comes; a request that only
- * ranks could complete which themselves wait, for requests as hopeless as this
- * one, is refused, and the sentence says who waits for what. A rank that only
- * takes its time (it computes, reads data, is stopped) is warned about.
+ * It also detects deadlocks. A rank *waits* when one of its threads has been blocked for a while without progress. A
+ * request that only waiting ranks could complete, each of which waits for a deadlocked request itself, is refused; the
+ * message names the ranks and requests. A rank that is only late (computing, reading data, stopped) causes a warning.
  *
- * Pure: no clock, no I/O, no threads; bytes of ranks are checked by protobuf
- * before they come here and for sense here.
+ * Pure: no clock, no I/O, no threads. Messages are parsed by protobuf before, and validated here.
  */
 #ifndef HY_COLLECTIVE_NEGOTIATE_H
 #define HY_COLLECTIVE_NEGOTIATE_H
@@ -24,38 +20,38 @@
 #include "collective/collective.h"
 
 #define HY_NEGOTIATOR_IDS_MAX 4096
-#define HY_NEGOTIATOR_SEEN_MAX 16384    /* names that are remembered for a second time; then all are forgotten */
-#define HY_NEGOTIATOR_PENDING_MAX 65536 /* that are not over, of all ranks together */
-#define HY_NEGOTIATOR_DEADLOCK_MS 500   /* so long it must have been, before it is refused */
-#define HY_NEGOTIATOR_WARN_MS 5000      /* then again after twice the time */
+#define HY_NEGOTIATOR_SEEN_MAX 16384    /* names seen once; beyond this all are forgotten */
+#define HY_NEGOTIATOR_PENDING_MAX 65536 /* pending requests of all ranks */
+#define HY_NEGOTIATOR_DEADLOCK_MS 500   /* a deadlock must persist for this time */
+#define HY_NEGOTIATOR_WARN_MS 5000      /* of a stall; the interval doubles with each warning */
 
 struct hy_negotiator;
 
 struct hy_negotiator_events {
-    /* Tell these ranks. The message is valid during the call. */
+    /* Sends the message to these ranks; it is valid during the call only. */
     void (*send)(void *arg, const unsigned *ranks, unsigned count, const Hy__ToRank *message);
-    /* For people: who keeps whom waiting. */
+    /* A warning for the user: which rank stalls which request. */
     void (*warn)(void *arg, const char *text);
-    /* A rank has kept the others waiting for stall_limits.fail_ms: the group is at its end. */
+    /* A request has stalled for stall_limits.fail_ms: the group fails. */
     void (*fail)(void *arg, const char *text);
 };
 
-/* A rank that keeps the others waiting. */
+/* For a request that some members have not started. */
 struct hy_stall_limits {
-    int64_t warn_ms; /* it is named after this time, then after twice the time; 0: never */
-    int64_t fail_ms; /* the group fails after this time; 0: never */
+    int64_t warn_ms; /* first warning; the interval doubles; 0: never */
+    int64_t fail_ms; /* failure of the group; 0: never */
 };
 
 /* NULL when out of memory. */
 struct hy_negotiator *hy_negotiator_new(unsigned size, const struct hy_negotiator_events *events, void *arg);
 void hy_negotiator_free(struct hy_negotiator *c);
-/* Instead of HY_NEGOTIATOR_WARN_MS and no failure. Before the first request. */
+/* Replaces the default (HY_NEGOTIATOR_WARN_MS, no failure). Call it before the first request. */
 void hy_negotiator_set_stall_limits(struct hy_negotiator *c, const struct hy_stall_limits *limits);
 
-/* 0; -EPROTO: no rank of ours says such a thing; -ENOMEM. After an error the council is of no use. */
+/* Handles a message of a rank. 0; -EPROTO: an invalid message; -ENOMEM. After an error only _free may be called. */
 int hy_negotiator_receive(struct hy_negotiator *c, unsigned rank, const Hy__FromRank *message, int64_t now_ms,
                     struct hy_err *err);
-/* Time has passed. Returns when to call again at the latest, or -1: nothing is open. */
+/* Checks for deadlocks and stalls. Returns when to call it again at the latest, or -1: nothing is pending. */
 int64_t hy_negotiator_tick(struct hy_negotiator *c, int64_t now_ms);
 
 #endif

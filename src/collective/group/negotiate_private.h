@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The council's inside.
+ * Internals of the negotiator.
  *
- *   negotiate.c   what ranks say, and what follows
- *   mismatch.c    two ranks ask for different things under one name
- *   deadlock.c    what nobody will ever complete, and who takes his time
+ *   negotiate.c   messages of ranks, and the orders that follow
+ *   mismatch.c    requests of the same name that differ between ranks
+ *   deadlock.c    deadlocks and stalls
  */
 #ifndef HY_COLLECTIVE_NEGOTIATE_PRIVATE_H
 #define HY_COLLECTIVE_NEGOTIATE_PRIVATE_H
@@ -17,7 +17,7 @@
 
 struct negotiator_rank {
     bool waits, joined, left;
-    bool can_progress; /* hopeless.c: it may yet ask for something */
+    bool can_progress; /* deadlock.c: it can still send requests */
 };
 
 struct negotiator_set {
@@ -25,20 +25,20 @@ struct negotiator_set {
     unsigned *members;  /* ranks, ascending */
 };
 
-/* Something that at least one rank has asked for and that is not over. */
+/* A request that at least one rank has sent and that has not run or been refused on all ranks. */
 struct pending_request {
-    struct hy_list link; /* in the order in which they came up */
+    struct hy_list link; /* in order of arrival */
     uint64_t key;
-    uint32_t id;         /* 0: it has no number */
-    bool in_full;        /* somebody does not know the number */
-    const Hy__Ask *ask;  /* as its first rank said it */
-    Hy__Ask *own;        /* ... if that is ours to free */
+    uint32_t id;         /* 0: none */
+    bool in_full;        /* a rank has sent the full description, so may not have the id */
+    const Hy__Ask *ask;  /* as the first rank sent it */
+    Hy__Ask *own;        /* the same if it is owned */
     unsigned first;      /* that rank */
     bool *asked;         /* by index in the set */
     unsigned asked_count;
-    int64_t *table;      /* Run.table; NULL: it needs none */
-    size_t table_width;  /* of it for each member */
-    int refused;         /* -Exxx; those who ask later hear it too */
+    int64_t *table;      /* Run.table; NULL: not needed */
+    size_t table_width;  /* entries for each member */
+    int refused;         /* -Exxx; kept for ranks that send the request later */
     uint32_t missed;     /* Refuse.missed */
     char *why;
     int64_t since, deadlocked_since, warn_at, warned_after;
@@ -56,24 +56,26 @@ struct hy_negotiator {
     struct hy_map by_key;      /* struct matter */
     Hy__Ask *known[HY_NEGOTIATOR_IDS_MAX + 1]; /* by id, from 1 */
     uint32_t known_count;
-    struct hy_map known_keys;  /* key -> id: which names have a number */
-    struct hy_map seen_keys;   /* names that have been before, or some of them */
+    struct hy_map known_keys;  /* key -> id */
+    struct hy_map seen_keys;   /* names that were seen before, possibly incomplete */
     unsigned last_joined;
 };
 
-/* Does `rank`'s ask differ from the matter's? Then true, and a sentence that names both ranks. */
+/* Whether the request of `rank` differs from the pending one; if so, *ret has a message that names both ranks. */
 bool hy_negotiator_is_mismatch(const struct pending_request *m, unsigned rank, const Hy__Ask *ask, struct hy_err *ret);
-/* Are the asks the same in all that an id stands for? */
+/* Whether two requests are equal in everything that an id represents. */
 bool hy_negotiator_is_same(const Hy__Ask *a, const Hy__Ask *b);
 
-/* Whether member `index` has asked, or need not any more. */
+/* Whether member `index` has sent the request, or need not because it has joined. */
 bool hy_negotiator_is_ready(const struct hy_negotiator *c, const struct pending_request *m, unsigned index);
 void hy_negotiator_remove(struct hy_negotiator *c, struct pending_request *m);
-/* Tells all who have asked that it will not happen, and remembers it for the others. -ENOMEM is swallowed in `why`. */
+/* Refuses the request to all ranks that have sent it, and keeps the refusal for the others. If the message cannot be
+ * copied, ranks get a generic one. */
 void hy_negotiator_refuse(struct hy_negotiator *c, struct pending_request *m, int code, const char *why);
 
 const char *hy_kind_name(uint32_t kind); /* "allreduce" */
-/* Writes "1, 3 and 4" (or "1, 3, ... and 12 more"): the members that are ready or, with ready false, are not. */
-void hy_negotiator_list_ranks(const struct hy_negotiator *c, const struct pending_request *m, bool ready, char *text, size_t size);
+/* Writes "ranks 1, 3 and 4" (or "ranks 1, 3, ... and 12 more"): the members for which is_ready equals `ready`. */
+void hy_negotiator_list_ranks(const struct hy_negotiator *c, const struct pending_request *m, bool ready, char *text,
+                              size_t size);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an order means for this rank's tensors. */
+/* Executes an order on the tensors of this rank. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,13 +8,13 @@
 #include "base/mem.h"
 #include "collective/group/group.h"
 
-#define HUGE_PAGE (2u << 20) /* small ones cost more in page faults than what is done in them */
+#define HUGE_PAGE (2u << 20) /* with small pages, page faults cost more than the operation */
 
-/* Everything about one order, ours or (after a join) only others'. */
+/* An order for a request of this rank or, after a join, of other ranks only. */
 struct order {
     struct hy_group *g;
-    struct work *w;            /* NULL: we have joined */
-    const Hy__Ask *ask;        /* NULL: the work says it all */
+    struct work *w;            /* NULL: this rank has joined */
+    const Hy__Ask *ask;        /* NULL: described by the work */
     const struct group_set *set;
     uint32_t kind, type, op, root;
     double prescale, postscale;
@@ -41,10 +41,10 @@ static size_t elements_of(const struct order *o, size_t tensor, size_t first_dim
     return elements_from(o->ask->tensors[tensor]->dims, o->ask->tensors[tensor]->n_dims, first_dim);
 }
 
-/* What our own arithmetic may rely on: an order of rank 0 may not make us write past the end. */
+/* Orders are validated: rank 0 must not be able to make this rank write out of bounds. */
 static int invalid_order(const struct order *o)
 {
-    return hy_err_set(o->err, -EPROTO, "rank 0 orders an impossible shape");
+    return hy_err_set(o->err, -EPROTO, "rank 0 ordered an invalid shape");
 }
 
 static int check_order(const struct order *o)
@@ -64,7 +64,7 @@ static int check_order(const struct order *o)
     return 0;
 }
 
-/* *at += rows * row, as far as there are numbers for it. */
+/* *at += rows * row, with overflow checks. */
 static int add_rows(const struct order *o, int64_t rows, size_t row, size_t *ret_bytes, size_t *at)
 {
     if (rows < 0 || __builtin_mul_overflow((size_t)rows, row, ret_bytes) ||
@@ -85,7 +85,7 @@ static void *stage(struct hy_group *g, size_t size)
             return NULL;
         g->stage_size = size;
         if (size >= HUGE_PAGE)
-            (void)madvise(g->stage, size, MADV_HUGEPAGE); /* a wish: kernels without them say no */
+            (void)madvise(g->stage, size, MADV_HUGEPAGE); /* optional: not all kernels have them */
     }
     return g->stage;
 }
@@ -99,14 +99,14 @@ static int reduce_staged(const struct order *o, void *buf, size_t elements, cons
     return hy_set_allreduce(set, buf, buf, elements, o->type, o->op, o->prescale, o->postscale);
 }
 
-/* Several tensors, or a rank that has nothing to give: side by side in one buffer. */
+/* Several tensors, or the zeros of a joined rank: contiguous in one buffer. */
 static int allreduce_together(const struct order *o, const size_t *counts, size_t elements)
 {
     size_t width = hy_type_size(o->type), at = 0;
     char *buf = stage(o->g, elements * width + 1);
     int rc;
 
-    if (!buf) /* the others go on without knowing: it cannot be for this request alone */
+    if (!buf) /* the other ranks execute it anyway, so the group fails, not only this request */
         return hy_err_oom(o->err);
     if (!o->w)
         memset(buf, 0, elements * width);
@@ -161,14 +161,14 @@ static int allreduce(const struct order *o)
     return allreduce_together(o, counts, elements);
 }
 
-/* ---- the others -------------------------------------------------------------------- */
+/* ---- other operations -------------------------------------------------------------------- */
 
-/* Memory for an output of these rows and the input's other dimensions; *ret_bytes of it. */
+/* Memory for an output with that many rows and the other dimensions of the input. */
 static int allocate(const struct order *o, size_t tensor, int64_t rows, void **ret)
 {
     const struct hy_tensor *t = &o->w->tensors[tensor];
     int64_t dims[HY_DIMS_MAX];
-    size_t bytes = hy_type_size(o->type) * elements_of(o, tensor, 1) * (size_t)rows; /* add_rows has seen it */
+    size_t bytes = hy_type_size(o->type) * elements_of(o, tensor, 1) * (size_t)rows; /* checked by add_rows */
 
     memcpy(dims, t->dims, sizeof dims);
     dims[0] = rows;
@@ -220,7 +220,8 @@ static int broadcast(const struct order *o)
     while (root < o->set->count && o->set->members[root] != o->root)
         root++;
     if (root == o->set->count)
-        return hy_err_set(o->err, -EINVAL, "tensor '%s': rank %u, to broadcast from, is no member of the process set",
+        return hy_err_set(o->err, -EINVAL,
+                          "tensor '%s': rank %u, the root of the broadcast, is not a member of the process set",
                           o->w->request.name, o->root);
     for (size_t i = 0; rc == 0 && i < o->tensor_count; i++) {
         struct hy_tensor *t = &o->w->tensors[i];
@@ -233,7 +234,7 @@ static int broadcast(const struct order *o)
     return rc;
 }
 
-/* How many rows each member got from whom. */
+/* The number of rows received from each member. */
 static int give_received_splits(const struct order *o, unsigned me)
 {
     unsigned count = o->set->count;
@@ -247,7 +248,7 @@ static int give_received_splits(const struct order *o, unsigned me)
     return 0;
 }
 
-/* Bytes from each member to each; what we give must be what we have. */
+/* Bytes from each member to each; the row of this rank must match its splits. */
 static int fill_matrix(const struct order *o, size_t row, size_t *matrix)
 {
     unsigned count = o->set->count, me = hy_set_index(o->set->set);
@@ -285,7 +286,7 @@ static int alltoall(const struct order *o)
     return rc < 0 ? rc : hy_set_alltoall(o->set->set, o->w->tensors[0].in, out, matrix);
 }
 
-/* The first members get one row more where they cannot all have the same. */
+/* If the rows cannot be divided equally, the first members get one more. */
 static int scatter_tensor(const struct order *o, size_t tensor, size_t *counts)
 {
     unsigned members = o->set->count, me = hy_set_index(o->set->set);
@@ -297,7 +298,9 @@ static int scatter_tensor(const struct order *o, size_t tensor, size_t *counts)
 
     for (unsigned m = 0; m < members; m++)
         counts[m] = (size_t)(each + (m < extra)) * row;
-    return rc < 0 ? rc : hy_set_reducescatter(o->set->set, t->in, out, counts, o->type, o->op, o->prescale, o->postscale);
+    if (rc < 0)
+        return rc;
+    return hy_set_reducescatter(o->set->set, t->in, out, counts, o->type, o->op, o->prescale, o->postscale);
 }
 
 static int reducescatter(const struct order *o)
@@ -353,16 +356,16 @@ static int change_sets(const struct order *o, uint32_t answer)
 
     if (o->kind == HY_SET_REMOVE) {
         remove_set(o->g, w->splits[0]);
-        return hy_set_barrier(o->set->set); /* its memory is free for another when all have let go of it */
+        return hy_set_barrier(o->set->set); /* its memory can be reused when all ranks have closed it */
     }
     if (answer == 0 || answer >= HY_SETS_MAX)
-        return hy_err_set(o->err, -EPROTO, "rank 0 gives a process set an impossible number");
+        return hy_err_set(o->err, -EPROTO, "rank 0 assigned an invalid number to a process set");
     else if (!hy_group_add_set(o->g, answer, w->splits, w->split_count, o->err))
-        return o->err->code == -ENOMEM ? -ENOMEM : -EPROTO; /* the others have it */
+        return o->err->code == -ENOMEM ? -ENOMEM : -EPROTO; /* the other ranks have added it */
     return 0;
 }
 
-/* ---- which ---------------------------------------------------------------------------- */
+/* ---- dispatch ---------------------------------------------------------------------------- */
 
 static int perform(const struct order *o, uint32_t answer)
 {
@@ -377,7 +380,7 @@ static int perform(const struct order *o, uint32_t answer)
         break;
     }
     if (!o->w)
-        return hy_err_set(o->err, -EPROTO, "rank 0 orders what a rank that has joined cannot do");
+        return hy_err_set(o->err, -EPROTO, "rank 0 ordered an operation in which a joined rank cannot take part");
     switch (o->kind) {
     case HY_BROADCAST:
         return broadcast(o);
@@ -389,7 +392,7 @@ static int perform(const struct order *o, uint32_t answer)
     case HY_SET_REMOVE:
         return change_sets(o, answer);
     default:
-        return 0; /* a join that has ended */
+        return 0; /* the end of a join */
     }
 }
 
@@ -413,9 +416,9 @@ int hy_group_perform(struct hy_group *g, struct work *w, const Hy__Ask *ask, con
         o.kind = ask->kind, o.type = ask->type, o.op = ask->op, o.root = ask->root, o.prescale = ask->prescale,
         o.postscale = ask->postscale, o.tensor_count = ask->n_tensors;
     if (set >= HY_SETS_MAX || !g->sets[set].set || o.type >= HY_TYPES || o.kind >= HY_KINDS || o.op >= HY_REDUCES)
-        return hy_err_set(err, -EPROTO, "rank 0 orders something impossible");
+        return hy_err_set(err, -EPROTO, "rank 0 sent an invalid order");
     o.set = &g->sets[set];
-    rc = run->n_table == table_size(&o) ? check_order(&o) : hy_err_set(err, -EPROTO, "rank 0's order is incomplete");
+    rc = run->n_table == table_size(&o) ? check_order(&o) : hy_err_set(err, -EPROTO, "rank 0 sent an incomplete order");
     if (rc == 0)
         rc = perform(&o, run->answer);
     if (rc < 0 && !err->code)

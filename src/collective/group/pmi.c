@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Both interfaces are C ABIs that have been stable for years; the few entry
- * points used are declared here and found by dlsym, so neither is needed to
- * build. Both block until all ranks have come, without a way to interrupt
- * them: a thread of its own makes the calls.
+ * Both interfaces are C ABIs that have been stable for years; the few functions used are declared here and found by
+ * dlsym, so neither is needed to build. Both block until all ranks have called them and cannot be interrupted, so a
+ * separate thread makes the calls.
  *
- * The library is finalized at once. A launcher takes a process that initialized
- * it and ends without finalizing for a crash.
+ * The library is finalized at once: a launcher takes the exit of a process without finalization for a crash.
  */
 #include "collective/group/pmi.h"
 
@@ -46,7 +44,7 @@ struct pmix_process {
 struct pmix_value {
     uint16_t type;
     char *string;
-    char rest[112]; /* of a union that grows from version to version */
+    char rest[112]; /* of a union that has grown over the versions */
 };
 
 #define PMIX_STRING 3
@@ -57,14 +55,15 @@ struct pmix {
     int (*put)(uint8_t scope, const char *key, struct pmix_value *value);
     int (*commit)(void);
     int (*fence)(const struct pmix_process *processes, size_t count, const void *info, size_t n);
-    int (*get)(const struct pmix_process *process, const char *key, const void *info, size_t n, struct pmix_value **ret);
+    int (*get)(const struct pmix_process *process, const char *key, const void *info, size_t n,
+               struct pmix_value **ret);
     int (*finalize)(const void *info, size_t n);
     const char *(*error_string)(int status);
 };
 
 static int pmix_failed(const struct pmix *p, const char *call, int status, struct hy_err *err)
 {
-    return hy_err_set(err, -EIO, "the launcher's PMIx does not carry the address of rank 0: %s: %s", call,
+    return hy_err_set(err, -EIO, "PMIx of the launcher did not transfer the address of rank 0: %s: %s", call,
                       p->error_string(status));
 }
 
@@ -81,7 +80,7 @@ static int pmix_get(const struct pmix *p, const struct pmix_process *self, char 
     if (value->type == PMIX_STRING && value->string && strlen(value->string) < HY_PMI_TEXT)
         strcpy(text, value->string);
     else
-        rc = hy_err_set(err, -EPROTO, "the launcher's PMIx carries something else than the address of rank 0");
+        rc = hy_err_set(err, -EPROTO, "PMIx of the launcher transferred an invalid address of rank 0");
     if (value->type == PMIX_STRING)
         free(value->string);
     free(value);
@@ -119,7 +118,8 @@ struct pmi2 {
 
 static int pmi2_failed(const char *call, int status, struct hy_err *err)
 {
-    return hy_err_set(err, -EIO, "the launcher's PMI-2 does not carry the address of rank 0: %s: error %d", call, status);
+    return hy_err_set(err, -EIO, "PMI-2 of the launcher did not transfer the address of rank 0: %s: error %d", call,
+                      status);
 }
 
 static int pmi2_exchange(const struct pmi2 *p, struct exchange *x)
@@ -145,9 +145,9 @@ static int pmi2_exchange(const struct pmi2 *p, struct exchange *x)
     return rc == 0 && status ? pmi2_failed("PMI2_Finalize", status, &x->err) : rc;
 }
 
-/* ---- which of them ------------------------------------------------------------------------- */
+/* ---- selection ------------------------------------------------------------------------- */
 
-/* Function pointers by name, in the order of a struct that holds nothing else; false: one is missing. */
+/* Resolves names to the members of a struct of function pointers; false: one is missing. */
 static bool look_up(void *library, const char *const *names, size_t count, void *functions)
 {
     for (size_t i = 0; i < count; i++) {
@@ -177,7 +177,7 @@ bool hy_pmi_is_offered(void)
     return has_pmix() || is_set("PMI_FD");
 }
 
-/* The library stays: finalized or not, its threads may still be in it. */
+/* The library is not unloaded: its threads may still run after finalization. */
 static int exchange(struct exchange *x)
 {
     static const char *const pmix_names[] = {"PMIx_Init", "PMIx_Put", "PMIx_Commit", "PMIx_Fence",
@@ -195,7 +195,7 @@ static int exchange(struct exchange *x)
         return pmix_exchange(&pmix, x);
     if (!has_pmix() && look_up(library, pmi2_names, HY_COUNT(pmi2_names), &pmi2))
         return pmi2_exchange(&pmi2, x);
-    return hy_err_set(&x->err, -ENOTSUP, "%s lacks functions that it should have", name);
+    return hy_err_set(&x->err, -ENOTSUP, "%s lacks required functions", name);
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */
@@ -214,7 +214,7 @@ static void *run(void *arg)
 {
     struct exchange *x = arg;
 
-    (void)exchange(x); /* x->err has it */
+    (void)exchange(x); /* the error is in x->err */
     pthread_mutex_lock(&x->lock);
     x->is_over = true;
     pthread_cond_signal(&x->changed);
@@ -267,7 +267,7 @@ int hy_pmi_share(unsigned rank, char text[HY_PMI_TEXT], bool (*give_up)(void *ar
     if (rc < 0) {
         unref(x);
         unref(x);
-        return hy_err_sys(err, rc, "cannot start a thread to ask the launcher for the other ranks");
+        return hy_err_sys(err, rc, "cannot start a thread to find the other ranks through the launcher");
     }
     if (!await(x, give_up, arg))
         rc = hy_err_set(err, -EINTR, "interrupted while waiting for the other ranks");

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The group's thread. One round: what was started since the last one is asked
- * for, what the others say is heard (rank 0's council answers at once), and
- * what is ordered is done. Between rounds it looks around for a moment if
- * something is open, since the answer is near, and then sleeps.
+ * The group's thread. In each round it sends the requests that were started since the last one, receives messages (on
+ * rank 0 the negotiator answers at once), and executes orders. While requests are pending it polls for a moment between
+ * rounds, since the answer is near, and then sleeps.
  *
- * While it sleeps, a thread that waits goes round in its place: on a core that
- * is busy, waking one another costs more than most collectives. `turn` is held
- * by who goes round, whichever thread it is.
+ * While it sleeps, the waiting thread makes progress itself: on a busy core, waking another thread costs more than most
+ * collectives. The thread that makes progress holds `progress_lock`.
  */
 #include <errno.h>
 #include <sched.h>
@@ -24,18 +22,18 @@
 #include "collective/group/negotiate_private.h"
 #include "collective/group/group.h"
 
-#define YIELDS 200         /* rounds without news before it sleeps, while something is open */
-#define WAITS_MS 250       /* so long nothing has come to who is blocked, before it says that it waits */
-#define POLLED_MS 1000     /* a thread has polled since then: it does so still */
+#define YIELDS 200         /* rounds without progress before it sleeps, while requests are pending */
+#define WAITS_MS 250       /* without progress before a rank with a blocked thread reports that it waits */
+#define POLLED_MS 1000     /* since the last poll: the thread is still polling */
 #define IDLE_MS 1000
-#define LAST_ROUNDS 8       /* of who has helped, before it wakes the thread for the rest */
+#define LAST_ROUNDS 8       /* by a waiting thread that is done, before it wakes the group's thread */
 #define SLICE_NS 100000
-#define BUSY_MS 1000       /* since something was asked for: who waits next may not wait after all, so ... */
-#define BUSY_POLL_MS 5      /* ... the thread looks so often; a timer for each request costs more than that */
+#define BUSY_MS 1000       /* since the last request: a caller with `waits_next` may not wait after all, so ... */
+#define BUSY_POLL_MS 5      /* ... the thread checks this often; a timer for each request would cost more */
 #define FRAME_HEAD 4      /* u32, little-endian: the bytes that follow */
 #define FRAME_MAX (8u << 20)
 
-/* ---- what we say --------------------------------------------------------------- */
+/* ---- sending --------------------------------------------------------------- */
 
 static int send_to(struct hy_group *g, unsigned rank, const ProtobufCMessage *message)
 {
@@ -53,7 +51,7 @@ static int send_to(struct hy_group *g, unsigned rank, const ProtobufCMessage *me
     return hy_comm_send(g->comm, rank, bytes, FRAME_HEAD + n);
 }
 
-/* This rank cannot go on, perhaps for a reason that nobody else knows: the others are told, and wait no more. */
+/* This rank cannot continue: the other ranks are notified, so that they do not wait for it. */
 static void fail(struct hy_group *g, const struct hy_err *err)
 {
     hy_group_break(g, err);
@@ -63,12 +61,13 @@ static void fail(struct hy_group *g, const struct hy_err *err)
 static void send_to_rank_0(struct hy_group *g, const Hy__FromRank *message)
 {
     struct hy_err err = {0};
-    int rc = g->negotiator ? hy_negotiator_receive(g->negotiator, 0, message, hy_clock_ms(), &err) : send_to(g, 0, &message->base);
+    int rc = g->negotiator ? hy_negotiator_receive(g->negotiator, 0, message, hy_clock_ms(), &err)
+                           : send_to(g, 0, &message->base);
 
     if (rc < 0 && !err.code)
         err = *hy_comm_error(g->comm);
     if (rc < 0 && !err.code)
-        hy_err_sys(&err, rc, "cannot tell rank 0");
+        hy_err_sys(&err, rc, "cannot send to rank 0");
     if (rc < 0)
         fail(g, &err);
 }
@@ -79,7 +78,7 @@ static void warn(struct hy_group *g, const char *text)
     hy_rendezvous_note(g->rendezvous, text);
 }
 
-/* ---- asking ----------------------------------------------------------------------- */
+/* ---- requests ----------------------------------------------------------------------- */
 
 static int append_signature(const struct work *w, struct hy_buf *out)
 {
@@ -99,7 +98,7 @@ static int append_signature(const struct work *w, struct hy_buf *out)
     return rc < 0 ? rc : hy_buf_append(out, r->name, strlen(r->name));
 }
 
-/* Everything that others must agree to; the arrays are the caller's to free. */
+/* Everything that ranks must agree on; the caller frees the arrays. */
 static int fill_ask(const struct work *w, Hy__Ask *ask, Hy__Shape **ret_shapes)
 {
     const struct hy_request *r = &w->request;
@@ -151,7 +150,7 @@ static int send_full_ask(struct hy_group *g, const struct work *w)
     return rc;
 }
 
-/* The number of a request that is in every word as it was before; 0: it has none. */
+/* The id of a request that is identical to an earlier one; 0: none. */
 static uint32_t cached_id(struct hy_group *g, const struct work *w)
 {
     const struct cached_request *r = hy_map_get(&g->cached_requests, w->key);
@@ -175,8 +174,8 @@ static void report_waiting(struct hy_group *g, bool waits)
 }
 
 /*
- * Something was asked for or ordered: whoever has said that it waits takes that back. Rank 0 thinks so by itself, but
- * our word and its order may have passed each other, and then a rank that computes would be taken for one that waits.
+ * After a request or an order, a rank no longer waits. Rank 0 assumes that by itself, but the report and an order may
+ * have crossed each other; then it would mistake a rank that computes for one that waits.
  */
 static void note_activity(struct hy_group *g)
 {
@@ -201,7 +200,7 @@ static void submit(struct hy_group *g, struct work *w)
     }
 }
 
-/* The oldest that nobody has asked for yet; it is among the asked ones then. */
+/* The oldest queued request, which is moved to the asked ones; NULL: none. */
 static struct work *next_queued(struct hy_group *g)
 {
     struct work *w = NULL;
@@ -237,7 +236,7 @@ static bool submit_queued(struct hy_group *g)
 
 /* ---- orders -------------------------------------------------------------------------- */
 
-/* With the number that stands for it from now on; without memory it goes without. */
+/* Stores the id of a request; out of memory, the request has no id on this rank. */
 static void cache_request(struct hy_group *g, const struct work *w, uint32_t id)
 {
     hy_cleanup_buf struct hy_buf signature;
@@ -261,7 +260,7 @@ static void cache_request(struct hy_group *g, const struct work *w, uint32_t id)
     }
 }
 
-/* What the order is about; NULL: we have joined, and have nothing to give. */
+/* The request of an order; NULL: this rank has joined and has not started it. */
 static struct work *find_work(struct hy_group *g, const Hy__Run *run)
 {
     const struct cached_request *r;
@@ -300,13 +299,13 @@ static uint64_t bytes_of(const struct work *w)
     return sum;
 }
 
-/* What the communicator says is one thing to those who wait: the group is broken. */
+/* For waiting threads, all errors of the communicator mean that the group is broken. */
 static int request_error(int rc)
 {
     return rc == -EINVAL || rc == -ENOMEM ? rc : -ECONNABORTED;
 }
 
-/* It has an end of its own, if the group has one now. */
+/* Removed first, so that hy_group_break does not complete it as well. */
 static void remove_asked(struct hy_group *g, struct work *w)
 {
     pthread_mutex_lock(&g->lock);
@@ -324,8 +323,8 @@ void hy_group_on_wait(void *arg)
 
     if (!g->current || awaited < 0 || !g->stall_limits.warn_ms || now - g->current_since < g->current_warn_ms)
         return;
-    snprintf(text, sizeof text, "rank %d: not heard for %lld s by rank %u in the midst of '%.100s'", awaited,
-             (long long)(now - g->current_since) / 1000, g->rank, g->current);
+    snprintf(text, sizeof text, "rank %d: no data for %lld s during '%.100s', for which rank %u waits", awaited,
+             (long long)(now - g->current_since) / 1000, g->current, g->rank);
     warn(g, text);
     g->current_warn_ms *= 2;
 }
@@ -339,7 +338,7 @@ static void execute(struct hy_group *g, const Hy__Run *run)
     int rc;
 
     if (!w && !run->ask) {
-        hy_err_set(&err, -EPROTO, "rank 0 orders something that was not asked for");
+        hy_err_set(&err, -EPROTO, "rank 0 ordered a request that this rank has not started");
         fail(g, &err);
         return;
     }
@@ -357,7 +356,7 @@ static void execute(struct hy_group *g, const Hy__Run *run)
     if (hy_comm_error(g->comm)->code < 0)
         fail(g, hy_comm_error(g->comm));
     else if (rc < 0 && rc != -EINVAL && !g->alone)
-        fail(g, &err); /* the others have done it without us, or wait for us */
+        fail(g, &err); /* the others have executed it without this rank, or wait for it */
     if (w)
         hy_work_complete(g, w, rc < 0 ? request_error(rc) : result, &err);
 }
@@ -414,9 +413,9 @@ static void on_order(struct hy_group *g, const Hy__ToRank *message)
     }
 }
 
-/* ---- the council's voice ------------------------------------------------------------------ */
+/* ---- events of the negotiator ------------------------------------------------------------------ */
 
-/* The communicator's sentence, or ours if it has none. */
+/* The communicator's error, or the given message if it has none. */
 static const struct hy_err *comm_error_or(struct hy_group *g, const char *otherwise)
 {
     static _Thread_local struct hy_err err;
@@ -436,10 +435,10 @@ static void on_send(void *arg, const unsigned *ranks, unsigned count, const Hy__
         if (ranks[i] == 0)
             for_us = true;
         else if (!g->broken.code && send_to(g, ranks[i], &message->base) < 0)
-            fail(g, comm_error_or(g, "cannot tell the other ranks what to do"));
+            fail(g, comm_error_or(g, "cannot send orders to the other ranks"));
     }
     if (for_us && !g->broken.code && message->body_case == HY__TO_RANK__BODY_RUN && hy_comm_flush(g->comm) < 0)
-        fail(g, comm_error_or(g, "cannot tell the other ranks what to do"));
+        fail(g, comm_error_or(g, "cannot send orders to the other ranks"));
     if (for_us && !g->broken.code)
         on_order(g, message);
 }
@@ -459,7 +458,7 @@ static void on_fail(void *arg, const char *text)
 
 const struct hy_negotiator_events hy_group_negotiator_events = {on_send, on_warn, on_fail};
 
-/* ---- hearing ---------------------------------------------------------------------------------- */
+/* ---- receiving ---------------------------------------------------------------------------------- */
 
 static int on_message(struct hy_group *g, unsigned rank, const uint8_t *bytes, size_t n, struct hy_err *err)
 {
@@ -470,14 +469,14 @@ static int on_message(struct hy_group *g, unsigned rank, const uint8_t *bytes, s
     if (rank == 0) {
         to = hy__to_rank__unpack(NULL, n, bytes);
         if (!to)
-            return hy_err_set(err, -EPROTO, "what rank 0 says makes no sense");
+            return hy_err_set(err, -EPROTO, "rank 0 sent an invalid message");
         on_order(g, to);
         hy__to_rank__free_unpacked(to, NULL);
         return 0;
     }
     from = hy__from_rank__unpack(NULL, n, bytes);
     if (!from)
-        return hy_err_set(err, -EPROTO, "what rank %u says makes no sense", rank);
+        return hy_err_set(err, -EPROTO, "rank %u sent an invalid message", rank);
     rc = hy_negotiator_receive(g->negotiator, rank, from, hy_clock_ms(), err);
     if (from->body_case == HY__FROM_RANK__BODY_LEAVES)
         hy_comm_drop_rank(g->comm, rank);
@@ -485,7 +484,7 @@ static int on_message(struct hy_group *g, unsigned rank, const uint8_t *bytes, s
     return rc;
 }
 
-/* All messages of one rank that are complete: how many, or -Exxx. */
+/* Handles all complete messages of one rank; returns how many, or -Exxx. */
 static int receive_from(struct hy_group *g, unsigned rank, struct hy_err *err)
 {
     struct hy_buf *in = &g->received[rank];
@@ -493,7 +492,7 @@ static int receive_from(struct hy_group *g, unsigned rank, struct hy_err *err)
 
     if (rc < 0) {
         *err = *hy_comm_error(g->comm);
-        return err->code ? rc : hy_err_sys(err, rc, "cannot hear rank %u", rank);
+        return err->code ? rc : hy_err_sys(err, rc, "cannot receive from rank %u", rank);
     }
     while (in->len >= FRAME_HEAD && !g->broken.code) {
         uint32_t n = (uint32_t)hy_get_le(hy_buf_bytes(in), FRAME_HEAD);
@@ -511,8 +510,8 @@ static int receive_from(struct hy_group *g, unsigned rank, struct hy_err *err)
     return count;
 }
 
-/* Who has closed its connection has ended, which is known where it matters; as long as we want nothing of it that is
- * no failure of ours. */
+/* A peer that has closed its connection has exited, which the driver knows. As long as no request is pending, that is
+ * not a failure of this rank. */
 static bool is_irrelevant_exit(const struct hy_group *g, int rc)
 {
     return !g->asked_count && (rc == -ECONNRESET || rc == -ECONNREFUSED || rc == -EPIPE);
@@ -545,14 +544,14 @@ static bool make_progress(struct hy_group *g)
 
 /* ---- sleeping ------------------------------------------------------------------------------------ */
 
-/* What it is woken for was written under the lock, and the sleeper looks under the lock after it has said that it
- * sleeps: one of the two sees the other. */
+/* The reason for the wakeup was written with `lock` held, and the thread checks it with `lock` held after setting
+ * `asleep`: at least one of the two sees the other. */
 void hy_group_wake(struct hy_group *g)
 {
     uint64_t one = 1;
 
     if (atomic_load(&g->asleep) && write(g->wake, &one, sizeof one) < 0 && errno != EAGAIN)
-        abort(); /* an eventfd takes 2^64 - 2 of them */
+        abort(); /* an eventfd counts up to 2^64 - 2 */
 }
 
 static bool has_queued(struct hy_group *g)
@@ -565,7 +564,7 @@ static bool has_queued(struct hy_group *g)
     return any;
 }
 
-/* Nothing has come to a thread that is blocked, or, for a longer time, to one that polls. */
+/* Whether a thread has been blocked, or for a longer time polling, without progress. */
 static bool is_any_thread_waiting(struct hy_group *g, int64_t now)
 {
     int64_t quiet_ms = now - g->idle_since;
@@ -577,7 +576,7 @@ static bool is_any_thread_waiting(struct hy_group *g, int64_t now)
     return any;
 }
 
-/* Rank 0 has not even heard that we wait: it is stopped, or its machine is slow. */
+/* Rank 0 has not acknowledged that this rank waits: it is stopped, or its machine is slow. */
 static void warn_rank_0_silent(struct hy_group *g, int64_t now)
 {
     char text[300];
@@ -588,12 +587,12 @@ static void warn_rank_0_silent(struct hy_group *g, int64_t now)
         return;
     g->warned = true;
     w = hy_container(g->asked.next, struct work, link);
-    snprintf(text, sizeof text, "rank 0: not heard for %lld s by rank %u, which waits for '%.100s'",
+    snprintf(text, sizeof text, "rank 0: no answer for %lld s to rank %u, which waits for '%.100s'",
              (long long)g->stall_limits.warn_ms / 1000, g->rank, w->request.name);
     warn(g, text);
 }
 
-/* Whoever is blocked, and to whom nothing comes, says so: perhaps all are. Returns for how long to sleep. */
+/* Reports to rank 0 that this rank waits, for the detection of deadlocks. Returns for how long to sleep. */
 static int64_t check_timeouts(struct hy_group *g)
 {
     int64_t now = hy_clock_ms(), next = -1;
@@ -620,13 +619,13 @@ static bool has_sets_without_us(const struct hy_group *g)
     return false;
 }
 
-/* Nothing can come of what others say before we have asked for something, too: until then they need not wake us. */
+/* Messages of peers cannot lead to an order while this rank has no pending request, so they need not wake it. */
 static bool needs_peers(const struct hy_group *g)
 {
     return g->asked_count || (g->negotiator && has_sets_without_us(g));
 }
 
-/* Says that whoever has news must wake the thread, and looks once more: 1: there is some. */
+/* From now on, requests and messages wake the thread. 1: there are some already. */
 static int arm_wakeup(struct hy_group *g)
 {
     atomic_store(&g->asleep, true);
@@ -641,7 +640,7 @@ static void disarm_wakeup(struct hy_group *g)
     atomic_store(&g->asleep, false);
 }
 
-/* Without the turn: who waits may take it. */
+/* Releases progress_lock meanwhile, so that a waiting thread can make progress. */
 static int poll_unlocked(struct hy_group *g, int64_t timeout_ms)
 {
     struct hy_comm_poll wait;
@@ -688,7 +687,7 @@ static bool is_ending(struct hy_group *g)
     return ending;
 }
 
-/* What was ordered before rank 0 heard that we go is still done: the others count on us. */
+/* Executes the orders that rank 0 sent before it knew that this rank leaves: other ranks take part in them. */
 static void drain_orders(struct hy_group *g)
 {
     while (!g->may_leave && !g->broken.code)
@@ -717,8 +716,8 @@ static int send_left_to_all(struct hy_group *g)
     return rc;
 }
 
-/* The others need not wait for us; and our end is no failure to those who have heard it, so it waits until all can,
- * also who is still connecting. Whoever cannot hear us is gone, and that is no failure of ours either. */
+/* Other ranks do not wait for this one any more, and do not take its exit for a failure. It blocks until the message
+ * is sent to all of them, including those that are still connecting. A rank that cannot receive it has exited. */
 static void announce_leave(struct hy_group *g)
 {
     if (g->broken.code || g->size == 1)
@@ -737,8 +736,8 @@ static void announce_leave(struct hy_group *g)
 }
 
 /*
- * This thread runs for microseconds at a time, and everybody waits for it meanwhile: it asks for short turns, which
- * come sooner. Kernels before 6.12 do not listen; that is fine.
+ * This thread runs for microseconds at a time, while all ranks wait for it: with a short time slice it is scheduled
+ * sooner. Kernels before 6.12 ignore it.
  */
 static void request_short_slices(void)
 {
@@ -748,7 +747,8 @@ static void request_short_slices(void)
         int32_t nice;
         uint32_t priority;
         uint64_t runtime, deadline, period;
-    } attributes = {.size = sizeof attributes, .policy = SCHED_OTHER, .nice = getpriority(PRIO_PROCESS, 0), .runtime = SLICE_NS};
+    } attributes = {.size = sizeof attributes, .policy = SCHED_OTHER, .nice = getpriority(PRIO_PROCESS, 0),
+                    .runtime = SLICE_NS};
 
     (void)syscall(SYS_sched_setattr, 0, &attributes, 0);
 }
@@ -775,9 +775,9 @@ void *hy_group_progress(void *arg)
     return NULL;
 }
 
-/* ---- helping --------------------------------------------------------------------------------------- */
+/* ---- progress by a waiting thread ---------------------------------------------------------------- */
 
-/* The thread sleeps on, if nothing is left for it. */
+/* The group's thread keeps sleeping unless there is work left. */
 static void return_to_thread(struct hy_group *g)
 {
     int pending = arm_wakeup(g);

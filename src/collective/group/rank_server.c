@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Each rank has one connection for each generation, as it has to an agent, and
- * says the same words on it: over a unix socket, or from another machine over
- * TCP, where both ends prove the endpoint's key first. When all have joined,
- * each gets a roster, with the memory that the lowest rank of its machine has
- * offered to the others there. A rank that ends without a leave is lost: the others
- * receive that, and so does everyone who joins later, since nothing here starts
- * a rank again.
+ * Each rank has one connection per generation, with the same messages as to an agent: over a unix socket or, from
+ * another machine, over TCP, where both ends authenticate with the endpoint's key first. When all ranks have joined,
+ * each gets a roster, with the memory that the lowest rank of its machine has offered. A rank that disconnects without
+ * leaving is lost: the others are notified, and so are ranks that join later, since no process restarts a rank here.
  *
- * One thread owns all of it. It ends with its process, and the sockets with it:
- * then the other ranks see that rank 0 is gone.
+ * One thread owns everything. It ends with the process, which closes the sockets; then the other ranks see that rank 0
+ * is gone.
  */
 #include "collective/group/rank_server.h"
 
@@ -35,28 +32,28 @@
 #include "collective/group/thread.h"
 #include "wire/wire.h"
 
-#define CHECK_MS 500         /* so often it looks whether ranks are alive, and whether some are missing */
-#define FIRST_REPORT_MS 5000  /* after this time it names the ranks that have not come, then after twice the time */
-#define SEND_S 5            /* a rank that does not read for so long is lost */
-#define UNPROVEN_MAX 64        /* connections that have not said which rank they are */
+#define CHECK_MS 500         /* between two checks for dead and missing ranks */
+#define FIRST_REPORT_MS 5000  /* before missing ranks are listed; the interval doubles */
+#define SEND_S 5            /* a rank that does not read for this time is lost */
+#define UNPROVEN_MAX 64        /* unauthenticated connections */
 #define SHORT_PAUSE_MS 100  /* before it accepts again, when descriptors or memory are short */
-#define PROOF_MS 5000       /* for a connection of another machine to prove the key */
+#define PROOF_MS 5000       /* for the handshake of a connection from another machine */
 #define MESSAGE_MAX (256u * 1024)
 #define SHARED_MAX 64
 
 struct conn {
     int fd; /* -1: not in use */
-    int rank; /* -1: it has not said */
-    pid_t pid; /* of this machine; 0: it is on another one, or in another namespace */
-    int proven; /* over TCP: the rank that the handshake has proven; -1: no TCP, or not yet */
-    struct hy_handshake *handshake; /* over TCP, until it is proven */
+    int rank; /* -1: not joined */
+    pid_t pid; /* 0: on another machine, or in another PID namespace */
+    int proven; /* over TCP: the authenticated rank; -1: not TCP, or not yet */
+    struct hy_handshake *handshake; /* over TCP, until it is complete */
     int64_t since;
     bool waits, left;
     uint32_t process;
     uint64_t generation; /* 0: none yet */
     char bell[HY_BELL_MAX];
     char host[HY_HOST_ID], shared[SHARED_MAX];
-    unsigned leader, neighbors; /* of a generation: the lowest rank on its machine, and of that one how many are there */
+    unsigned leader, neighbors; /* in a generation: the lowest rank of its machine; there: how many ranks */
     char **addresses;
     size_t address_count;
     uint32_t port;
@@ -64,23 +61,23 @@ struct conn {
 };
 
 struct server {
-    int listener, tcp; /* tcp is -1 where all ranks are on this machine */
+    int listener, tcp; /* tcp is -1 if all ranks are on this machine */
     struct hy_endpoint endpoint;
     unsigned size, room;
     struct conn *conns;
     struct pollfd *fds;
     uint64_t generation;
-    int64_t asked_ms, report_ms; /* since when ranks wait, and when the missing are named; 0: nobody waits */
+    int64_t asked_ms, report_ms; /* since when ranks wait, when missing ones are listed; 0: no rank waits */
     int64_t report_after;
-    int64_t paused_ms; /* until then it accepts nobody: descriptors or memory were short */
+    int64_t paused_ms; /* until then no connection is accepted: descriptors or memory were short */
     struct hy_buf message;
-    char lost[700]; /* why no generation can follow; "": one can */
+    char lost[700]; /* why no further generation is possible; "": one is */
 };
 
-static char *socket_path; /* of this process's server; NULL: it has none */
+static char *socket_path; /* of the server of this process; NULL: none */
 static pid_t socket_owner;
 
-/* ---- words to ranks ------------------------------------------------------------------------ */
+/* ---- messages to ranks ------------------------------------------------------------------------ */
 
 static int send_answer(struct conn *c, const Hy__TrialReportAnswer *answer)
 {
@@ -109,7 +106,7 @@ static void send_lost(struct conn *c, unsigned rank, const char *why)
     word.body_case = HY__GROUP_WORD__BODY_LOST;
     word.lost = &lost;
     if (send_word(c, &word, "") < 0)
-        hy_debug("a rank cannot be told of a loss rank=%d", c->rank);
+        hy_debug("cannot report a loss to a rank rank=%d", c->rank);
 }
 
 /* ---- losses ------------------------------------------------------------------------------------ */
@@ -127,7 +124,7 @@ static void drop(struct conn *c)
     *c = closed_conn;
 }
 
-/* The first one counts. */
+/* The first loss counts. */
 static void send_lost_to_all(struct server *s, unsigned rank, const char *why)
 {
     if (!*s->lost)
@@ -148,8 +145,9 @@ static void connection_lost(struct server *s, struct conn *c)
     if (!missed)
         return;
     if (remote)
-        snprintf(why, sizeof why, "rank %d on %s has ended, or its machine cannot be reached, while the others were still "
-                 "training", rank, host);
+        snprintf(why, sizeof why,
+                 "rank %d on %s has ended, or its machine cannot be reached, while the others were still training",
+                 rank, host);
     else
         snprintf(why, sizeof why, "rank %d has ended while the others were still training", rank);
     send_lost_to_all(s, (unsigned)rank, why);
@@ -194,11 +192,11 @@ static void send_rosters(struct server *s, struct conn **by_rank, Hy__Roster *ro
         c->generation = s->generation;
         c->waits = false;
         if (send_word(c, &word, "") < 0)
-            hy_debug("a rank cannot be sent its roster rank=%u", r); /* its end follows */
+            hy_debug("cannot send a roster to a rank rank=%u", r); /* its disconnect follows */
     }
 }
 
-/* Ranks of other machines derive the key, so that it does not travel. */
+/* Ranks on other machines derive the key, so that it is not transmitted. */
 static int key_of(struct server *s, uint64_t generation, uint8_t key[HY_MESH_KEY_SIZE])
 {
     if (s->tcp >= 0)
@@ -259,12 +257,12 @@ static void form_group(struct server *s)
     rc = begin_generation(s);
     if (rc == 0)
         return;
-    snprintf(why, sizeof why, "cannot bring %u ranks together: %s", s->size, strerror(-rc));
+    snprintf(why, sizeof why, "cannot form a group of %u ranks: %s", s->size, strerror(-rc));
     for (unsigned r = 0; r < s->size; r++)
         send_lost(conn_of(s, r), 0, why);
 }
 
-/* ---- words from ranks ------------------------------------------------------------------------------------ */
+/* ---- messages from ranks ------------------------------------------------------------------------------------ */
 
 static int rank_of(const struct server *s, const Hy__TrialReport *report)
 {
@@ -277,7 +275,7 @@ static int rank_of(const struct server *s, const Hy__TrialReport *report)
     return hy_parse_u64(text, &rank) == 0 && rank < s->size ? (int)rank : -EINVAL;
 }
 
-/* A child that calls init, while the rank itself is in the group. */
+/* A child process calls init while the rank itself is in the group. */
 static bool is_joined_by_another(const struct conn *old, const struct conn *c, uint32_t process)
 {
     if (!old || old == c || old->left)
@@ -305,14 +303,14 @@ static const char *join(struct server *s, struct conn *c, int rank, const Hy__Gr
 
     if (strlen(join->bell) >= sizeof c->bell || strlen(join->host) >= sizeof c->host || c->addresses ||
         strlen(join->shared) >= sizeof c->shared || join->port > UINT16_MAX || join->n_addresses > HY_RANK_ADDRESSES_LIMIT)
-        return "this is not a valid request to join a group";
+        return "invalid request to join a group";
     if (is_joined_by_another(old, c, join->process))
         return "another process of this rank is in the group already: call init in one of them only";
     if (old && old != c) {
         bool given_up = old->generation == s->generation && old->generation && !old->left && !old->waits;
 
         drop(old);
-        snprintf(why, sizeof why, "rank %d has joined anew", rank);
+        snprintf(why, sizeof why, "rank %d has joined again", rank);
         if (given_up)
             send_lost_to_all(s, (unsigned)rank, why);
     }
@@ -341,14 +339,14 @@ static void on_word(struct server *s, struct conn *c, int rank, const Hy__GroupW
     if (word->body_case == HY__GROUP_WORD__BODY_JOIN)
         refused = join(s, c, rank, word->join);
     else if (c->rank != rank)
-        refused = "join first";
+        refused = "the rank has not joined";
     else if (word->body_case == HY__GROUP_WORD__BODY_LEAVE)
         c->left = true;
     else if (word->body_case == HY__GROUP_WORD__BODY_FAILED) {
-        snprintf(why, sizeof why, "rank %d cannot go on: %.500s", rank, word->failed);
+        snprintf(why, sizeof why, "rank %d cannot continue: %.500s", rank, word->failed);
         send_lost_to_all(s, (unsigned)rank, why);
-    } else if (word->body_case != HY__GROUP_WORD__BODY_NOTE) /* the rank has printed it */
-        refused = "a rank may join, leave, or note something";
+    } else if (word->body_case != HY__GROUP_WORD__BODY_NOTE) /* printed by the rank itself */
+        refused = "unexpected message: a rank can join, leave or send a note";
     if (send_word(c, NULL, refused) < 0) {
         connection_lost(s, c);
         return;
@@ -361,7 +359,7 @@ static void on_word(struct server *s, struct conn *c, int rank, const Hy__GroupW
         form_group(s);
 }
 
-/* False: the connection is over. */
+/* False: the connection is closed. */
 static bool take_message(struct server *s, struct conn *c)
 {
     Hy__TrialReport *report = hy__trial_report__unpack(NULL, s->message.len, hy_buf_bytes(&s->message));
@@ -384,7 +382,7 @@ static int send_handshake(struct conn *c)
     return sent == (ssize_t)n ? 0 : -EPIPE;
 }
 
-/* Of a connection from another machine: until both ends have proven the key. False: the connection is over. */
+/* For a connection from another machine, until both ends are authenticated. False: the connection is closed. */
 static bool run_handshake(struct conn *c)
 {
     uint8_t bytes[HY_CHALLENGE_SIZE];
@@ -431,7 +429,7 @@ static struct conn *free_conn(struct server *s)
     return NULL;
 }
 
-/* Takes `fd`, always. NULL: there is no room. */
+/* Takes `fd` in any case. NULL: no room. */
 static struct conn *add_conn(struct server *s, int fd)
 {
     const struct timeval patience = {.tv_sec = SEND_S};
@@ -448,7 +446,7 @@ static struct conn *add_conn(struct server *s, int fd)
     return c;
 }
 
-/* A listener stays readable when accept fails: without a pause this thread would spin. */
+/* The listener stays readable when accept fails: without a pause this thread would spin. */
 static void accept_failed(struct server *s, int code)
 {
     if (code != EAGAIN && code != EINTR && code != ECONNABORTED)
@@ -473,7 +471,7 @@ static void accept_local(struct server *s)
         c->pid = peer.pid;
 }
 
-/* Strangers cannot keep the ranks out: the oldest of too many goes. */
+/* Unauthenticated connections must not keep ranks out: the oldest of too many is dropped. */
 static void make_room(struct server *s)
 {
     struct conn *oldest = NULL;
@@ -522,7 +520,7 @@ static void drop_unproven(struct server *s, int64_t now)
             drop(&s->conns[i]);
 }
 
-/* A child of a rank may hold its connection open. */
+/* A child process of a dead rank may hold its connection open. */
 static void check_alive(struct server *s)
 {
     for (unsigned i = 0; i < s->room; i++)
@@ -546,8 +544,8 @@ static void report_missing(struct server *s, int64_t now)
         if (missing++ < 8)
             at += (size_t)snprintf(list + at, sizeof list - at, "%s%u", at ? ", " : "", r);
     }
-    fprintf(stderr, "[hopyard] waiting for %u of %u ranks, which have not called init for %lld s: %s%s\n", missing, s->size,
-            (long long)(now - s->asked_ms) / 1000, list, missing > 8 ? ", …" : "");
+    fprintf(stderr, "[hopyard] waiting for %u of %u ranks, which have not called init for %lld s: %s%s\n", missing,
+            s->size, (long long)(now - s->asked_ms) / 1000, list, missing > 8 ? ", …" : "");
     s->report_after *= 2;
     s->report_ms = now + s->report_after;
 }
@@ -590,10 +588,10 @@ static void *serve(void *arg)
 static void remove_socket(void)
 {
     if (socket_path && getpid() == socket_owner)
-        (void)unlink(socket_path); /* one that stays is removed by the next server */
+        (void)unlink(socket_path); /* a leftover is removed by the next server */
 }
 
-/* Under its name only when it listens, so that ranks which try meanwhile do not find a socket that nobody serves. */
+/* Renamed to its path when it listens, so that ranks never find a socket that is not served. */
 static int listen_at(const char *path, unsigned size, struct hy_err *err)
 {
     hy_cleanup_close int fd = HY_SYS(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -603,7 +601,7 @@ static int listen_at(const char *path, unsigned size, struct hy_err *err)
 
     if (rc < 0)
         return rc;
-    (void)unlink(temporary); /* of a process that had our number */
+    (void)unlink(temporary); /* of an earlier process with this process ID */
     if (fd < 0 || HY_SYS(bind(fd, (struct sockaddr *)&where, sizeof where)) < 0 ||
         HY_SYS(listen(fd, (int)size + UNPROVEN_MAX)) < 0 || HY_SYS(rename(temporary, path)) < 0)
         return hy_err_sys(err, -errno, "rank 0 cannot listen for the others at '%s'", path);
@@ -648,7 +646,7 @@ int hy_rank_server_start(const char *path, unsigned size, struct hy_endpoint *re
     if (socket_path && getpid() == socket_owner)
         return 0;
     if (hy_runtime_sweep("job-", ".sock") < 0)
-        hy_debug("what earlier starts have left cannot be removed");
+        hy_debug("cannot remove the sockets of earlier starts");
     s = server_new(size);
     socket_path = hy_strdup(path);
     if (!s || !socket_path) {
@@ -664,7 +662,7 @@ int hy_rank_server_start(const char *path, unsigned size, struct hy_endpoint *re
     if (rc >= 0) {
         rc = hy_thread_start(NULL, serve, s);
         if (rc < 0)
-            hy_err_sys(err, rc, "cannot start the thread by which the ranks find each other");
+            hy_err_sys(err, rc, "cannot start the thread of the rendezvous server");
     }
     if (rc < 0) {
         server_free(s);

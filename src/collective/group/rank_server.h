@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The rendezvous of ranks that mpirun or srun has started: what driver and agent
- * are to the ranks of `hopyard train`. A thread of rank 0.
+ * The rendezvous server for ranks started by mpirun or srun: a thread of rank 0, in place of the driver and the agents
+ * of `hopyard train`.
  */
 #ifndef HY_COLLECTIVE_RANK_SERVER_H
 #define HY_COLLECTIVE_RANK_SERVER_H
@@ -10,8 +10,8 @@
 #include "collective/group/endpoint.h"
 
 /*
- * Listens at `path`, for so many ranks, until this process ends; with `ret_endpoint` for ranks on other machines, too,
- * at what it is set to. A second call does nothing. 0 or -Exxx.
+ * Listens at `path` for `size` ranks until this process exits; with `ret_endpoint` also for ranks on other machines, at
+ * the returned endpoint. A second call does nothing. 0 or -Exxx.
  */
 int hy_rank_server_start(const char *path, unsigned size, struct hy_endpoint *ret_endpoint, struct hy_err *err);
 

@@ -24,43 +24,43 @@
 #include "wire/wire.h"
 
 #define LEAVE_MS 5000
-#define POLL_INTERVAL_MS 100 /* so often who waits for the others is asked whether it has had enough */
-#define JOIN_TIMEOUT_MS 600000 /* for all ranks that mpirun or srun has started to come */
-#define RETRY_MS 50         /* between two tries to reach rank 0 of these */
-#define NOTICE_MS 5000  /* before a rank says that it waits for rank 0 */
-#define LOSS_NOTICE_MS 2000       /* for the news of a death, where something shows it already */
-#define DIALS_MAX 20       /* of rank 0 on another machine, which may drop us while strangers crowd it */
+#define POLL_INTERVAL_MS 100 /* between two calls of `give_up` */
+#define JOIN_TIMEOUT_MS 600000 /* for all ranks that mpirun or srun has started */
+#define RETRY_MS 50         /* between two attempts to reach rank 0 */
+#define NOTICE_MS 5000  /* before a rank prints that it waits for rank 0 */
+#define LOSS_NOTICE_MS 2000       /* for the report of a loss that is visible otherwise */
+#define DIALS_MAX 20       /* to rank 0 on another machine, which drops connections when it has too many */
 
 struct hy_rendezvous {
     struct hy_agent_client agent; /* or rank 0's server */
-    uint64_t generation;      /* 0: not complete yet */
+    uint64_t generation;      /* 0: no roster yet */
     atomic_bool outdated, canceled;
     void (*tick)(void *arg); /* NULL: none */
     void *tick_arg;
-    bool left;                /* the agent has taken our leave */
-    bool missed;              /* the agent knows of a rank that we miss */
-    bool over;                /* the agent has told us of the group's end, or it has heard of it by us */
+    bool left;                /* the agent has acknowledged that this rank left */
+    bool missed;              /* a missed rank was reported to the agent */
+    bool over;                /* the end of the group was reported, by the agent or to it */
     Hy__TrialReportAnswer *roster;
     bool (*give_up)(void *arg); /* while it waits for the roster; NULL: never */
     void *arg;
-    struct hy_launcher launcher; /* its size is 0 where an agent has started us */
-    int64_t until_ms;            /* then: by when all must be there */
-    int64_t notice_ms;             /* and when it is said that we wait for the launcher; 0: it was */
-    int memory;                  /* and what we offer to the ranks of this machine; they open it by our /proc */
+    struct hy_launcher launcher; /* its size is 0 if an agent has started this rank */
+    int64_t until_ms;            /* with a launcher: when all must have joined */
+    int64_t notice_ms;             /* ... when to print that this rank waits; 0: printed */
+    int memory;                  /* ... offered to the ranks of this machine, which open it through /proc */
 };
 
-/* Of ranks on several machines: where rank 0 serves them. The launcher is asked once in a process. */
+/* For ranks on several machines: the server of rank 0. The launcher is queried once in a process. */
 static struct hy_endpoint endpoint;
 static pid_t endpoint_owner;
 
-/* What we tell the rendezvous with, until the communicator has it. */
+/* What this rank publishes, until the communicator takes it. */
 struct local_member {
     int bell, listen_fd;
     char bell_name[HY_BELL_MAX];
     char **addresses;
     size_t address_count;
     uint16_t port;
-    char host[HY_HOST_ID], memory[64]; /* of ranks that a launcher has started */
+    char host[HY_HOST_ID], memory[64]; /* with a launcher */
 };
 
 static void local_member_done(struct local_member *p)
@@ -109,14 +109,14 @@ static int send_join(struct hy_rendezvous *r, const struct local_member *p, stru
     return rc < 0 ? hy_err_sys(err, rc, "cannot send the request to join to the agent") : 0;
 }
 
-/* ---- what the agent says ------------------------------------------------------ */
+/* ---- messages of the agent ------------------------------------------------------ */
 
 static int take_word(struct hy_rendezvous *r, const Hy__GroupWord *word, struct hy_err *err)
 {
     switch (word->body_case) {
     case HY__GROUP_WORD__BODY_LOST:
         if (r->generation && word->lost->generation && word->lost->generation != r->generation)
-            return 0; /* of a group that we are not in any more */
+            return 0; /* of an earlier group */
         r->over = true;
         return hy_err_set(err, -ECONNABORTED, "%s",
                           *word->lost->why ? word->lost->why : "a rank of the training was lost");
@@ -133,7 +133,7 @@ static int take_answer(struct hy_rendezvous *r, Hy__TrialReportAnswer *answer, s
 {
     int rc = 0;
 
-    if (*answer->error && !r->roster) /* later ones are about notes */
+    if (*answer->error && !r->roster) /* later ones are answers to notes */
         rc = hy_err_set(err, -ECONNABORTED, "%s", answer->error);
     else if (answer->group && answer->group->body_case == HY__GROUP_WORD__BODY_ROSTER && !r->roster) {
         r->generation = answer->group->roster->generation;
@@ -142,7 +142,7 @@ static int take_answer(struct hy_rendezvous *r, Hy__TrialReportAnswer *answer, s
     } else if (answer->group)
         rc = take_word(r, answer->group, err);
     else
-        r->left = true; /* a plain "taken" */
+        r->left = true; /* an acknowledgment */
     hy__trial_report_answer__free_unpacked(answer, NULL);
     return rc;
 }
@@ -172,14 +172,14 @@ static int receive(struct hy_rendezvous *r, int timeout_ms, struct hy_err *err)
     return rc < 0 ? rc : 1;
 }
 
-/* For the communicator's waits: has anybody died? */
+/* The waiter's check: reports the loss of a rank. */
 static int check(void *arg, struct hy_err *err)
 {
     struct hy_rendezvous *r = arg;
     int rc;
 
     if (atomic_load(&r->canceled))
-        return hy_err_set(err, -ECANCELED, "it has left the group while something was under way");
+        return hy_err_set(err, -ECANCELED, "this rank has left the group during a collective");
     if (r->tick)
         r->tick(r->tick_arg);
     do
@@ -188,13 +188,13 @@ static int check(void *arg, struct hy_err *err)
     return rc;
 }
 
-/* Of ranks that a launcher has started. */
+/* With a launcher. */
 static int join_timeout(const struct hy_rendezvous *r, struct hy_err *err)
 {
     const struct hy_launcher *l = &r->launcher;
 
-    return hy_err_set(err, -ETIMEDOUT, "not all of the %u ranks that %s has started have called init within "
-                      "%d s; start as many as there are to be, all of them by `%s`, or by `hopyard train -np %u python …`",
+    return hy_err_set(err, -ETIMEDOUT, "not all of the %u ranks that %s has started have called init within %d s; "
+                      "start all ranks by one `%s`, or by `hopyard train -np %u python …`",
                       l->size, l->name, JOIN_TIMEOUT_MS / 1000, l->name, l->size);
 }
 
@@ -218,7 +218,7 @@ static int await_roster(struct hy_rendezvous *r, struct hy_err *err)
     return 0;
 }
 
-/* Rank 0 may still be on its way. An fd, or -Exxx. */
+/* Rank 0 may not listen yet. An fd, or -Exxx. */
 static int dial_rank_0(struct hy_rendezvous *r, const char *path, struct hy_err *err)
 {
     int64_t notice_ms = hy_clock_ms() + NOTICE_MS;
@@ -238,7 +238,7 @@ static int dial_rank_0(struct hy_rendezvous *r, const char *path, struct hy_err 
     return fd;
 }
 
-/* A child of rank 0 finds its parent's server, which refuses it. */
+/* A child process of rank 0 connects to the server of its parent, which refuses it. */
 static int dial(struct hy_rendezvous *r, const char *path, struct hy_err *err)
 {
     int rc = hy_local_connect(path, err);
@@ -256,13 +256,14 @@ static bool should_give_up(void *arg)
     struct hy_rendezvous *r = arg;
 
     if (r->notice_ms && hy_clock_ms() > r->notice_ms) {
-        fprintf(stderr, "[hopyard] rank %u waits until all %u ranks have called init\n", r->launcher.rank, r->launcher.size);
+        fprintf(stderr, "[hopyard] rank %u waits until all %u ranks have called init\n", r->launcher.rank,
+                r->launcher.size);
         r->notice_ms = 0;
     }
     return is_timed_out(r) || (r->give_up && r->give_up(r->arg));
 }
 
-/* From rank 0 to all others, by what has started them. */
+/* Distributes the endpoint of rank 0 to all ranks through the launcher. */
 static int find_endpoint(struct hy_rendezvous *r, const char *path, struct hy_err *err)
 {
     char text[HY_PMI_TEXT] = "";
@@ -282,8 +283,9 @@ static int find_endpoint(struct hy_rendezvous *r, const char *path, struct hy_er
 
         rc = hy_launcher_refuse(&r->launcher, why.text, err);
     } else if (rc == 0 && hy_endpoint_parse(text, &found) < 0)
-        rc = hy_err_set(err, -EPROTO, "what %s carries from rank 0 is not the address of a training; do all ranks have the "
-                        "same version of hopyard?", r->launcher.name);
+        rc = hy_err_set(err, -EPROTO,
+                        "%s transferred an invalid address of rank 0; do all ranks have the same version of hopyard?",
+                        r->launcher.name);
     if (rc == 0) {
         endpoint = found;
         endpoint_owner = getpid();
@@ -293,7 +295,7 @@ static int find_endpoint(struct hy_rendezvous *r, const char *path, struct hy_er
     return rc;
 }
 
-/* Rank 0 listens before the launcher carries its address: whoever is refused finds it gone. */
+/* Rank 0 listens before the launcher distributes its address, so a refused connection means that it has exited. */
 static int dial_endpoint(struct hy_rendezvous *r, struct hy_err *err)
 {
     int rc, dials = 0;
@@ -306,7 +308,7 @@ static int dial_endpoint(struct hy_rendezvous *r, struct hy_err *err)
     return rc;
 }
 
-/* Ranks of rank 0's machine use its unix socket, if they see the directory that it is in. */
+/* Ranks on the machine of rank 0 use its unix socket if they can access its directory. */
 static int dial_multi_host(struct hy_rendezvous *r, const char *path, const char *host, struct hy_err *err)
 {
     int rc = 0;
@@ -343,10 +345,10 @@ static int check_roster(const Hy__Roster *roster, size_t key_size, struct hy_err
 {
     if (roster->n_members == 0 || roster->n_members > HY_RANKS_MAX || roster->rank >= roster->n_members ||
         roster->key.len != key_size)
-        return hy_err_set(err, -EPROTO, "the driver's list of ranks makes no sense");
+        return hy_err_set(err, -EPROTO, "the driver's list of ranks is invalid");
     for (size_t i = 0; i < roster->n_members; i++)
         if (strlen(roster->members[i]->bell) >= HY_BELL_MAX || roster->members[i]->port > UINT16_MAX)
-            return hy_err_set(err, -EPROTO, "the driver's word on rank %zu makes no sense", i);
+            return hy_err_set(err, -EPROTO, "the driver's entry for rank %zu is invalid", i);
     return 0;
 }
 
@@ -359,7 +361,7 @@ static void fill_member(struct hy_comm_member *m, const Hy__GroupMember *from)
     m->tcp.port = (uint16_t)from->port;
 }
 
-/* The rank whose memory it is may just have died: then that is the news, and it is on its way. */
+/* The rank that owns the memory may just have died: then its loss, which will be reported, is the error. */
 static int open_shared(struct hy_rendezvous *r, const char *path, struct hy_err *err)
 {
     int64_t until = hy_clock_ms() + LOSS_NOTICE_MS;
@@ -422,7 +424,7 @@ static int open_comm(struct hy_rendezvous *r, struct local_member *p, struct hy_
         hy_endpoint_mesh_key(&endpoint, r->generation, spec.key);
     else
         memcpy(spec.key, roster->key.data, sizeof spec.key);
-    if (getenv("HOPYARD_CORES")) { /* of our own: whoever spins there is in nobody's way */
+    if (getenv("HOPYARD_CORES")) { /* of this rank alone, so that spinning does not slow down others */
         spec.waiter.spins = hy_patience(false).spins;
         spec.waiter.yields = hy_patience(false).yields;
     }
@@ -465,8 +467,8 @@ static int join_alone(struct hy_comm **ret_comm, struct hy_err *err)
 }
 
 /*
- * Where the others are, and by what name they know us: 1, or 0 when there are none. A trial of a run has what its agent
- * says, whatever has started the run itself.
+ * The socket of the rendezvous and the tag of this rank: 1, or 0 for a group of one. In a trial of a run, the variables
+ * of the agent take precedence over those of a launcher that has started the run itself.
  */
 static int find_group(struct hy_launcher *ret_launcher, char **ret_path, char **ret_tag, struct hy_err *err)
 {
@@ -538,7 +540,7 @@ void hy_rendezvous_note(struct hy_rendezvous *r, const char *text)
         return;
     word.body_case = HY__GROUP_WORD__BODY_NOTE;
     word.note = (char *)text;
-    (void)hy_agent_client_send_word(&r->agent, &word); /* an agent that does not take it is about to end us */
+    (void)hy_agent_client_send_word(&r->agent, &word); /* a failed agent ends this process anyway */
 }
 
 void hy_rendezvous_fail(struct hy_rendezvous *r, const char *why)
@@ -550,7 +552,7 @@ void hy_rendezvous_fail(struct hy_rendezvous *r, const char *why)
     r->over = true;
     word.body_case = HY__GROUP_WORD__BODY_FAILED;
     word.failed = (char *)why;
-    (void)hy_agent_client_send_word(&r->agent, &word); /* an agent that does not take it is about to end us */
+    (void)hy_agent_client_send_word(&r->agent, &word); /* a failed agent ends this process anyway */
 }
 
 void hy_rendezvous_report_missed(struct hy_rendezvous *r, unsigned rank)
@@ -562,7 +564,7 @@ void hy_rendezvous_report_missed(struct hy_rendezvous *r, unsigned rank)
     r->missed = true;
     word.body_case = HY__GROUP_WORD__BODY_MISSED;
     word.missed = rank;
-    (void)hy_agent_client_send_word(&r->agent, &word); /* an agent that does not take it is about to end us */
+    (void)hy_agent_client_send_word(&r->agent, &word); /* a failed agent ends this process anyway */
 }
 
 int hy_rendezvous_leave(struct hy_rendezvous *r)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who is there, by way of the agent: a connection to its socket, which stays
- * open as long as the group and over which it says who has died. For ranks that
- * mpirun or srun has started, rank 0 is that agent (rank_server.h).
+ * The rendezvous of ranks through the agent: a connection to its socket, which stays open as long as the group, and on
+ * which the agent reports lost ranks. For ranks started by mpirun or srun, rank 0 takes the place of the agent
+ * (rank_server.h).
  */
 #ifndef HY_COLLECTIVE_RENDEZVOUS_H
 #define HY_COLLECTIVE_RENDEZVOUS_H
@@ -14,25 +14,25 @@
 struct hy_rendezvous;
 
 /*
- * Says that we are there, waits for all others, and opens the communicator. *ret is NULL where there is no run
- * (no HOPYARD_GROUP) and no launcher: then the communicator is of one. -EINTR: `give_up` (NULL: never) has said so.
+ * Joins the group, waits for all other ranks, and opens the communicator. Outside a run (no HOPYARD_GROUP) and without
+ * a launcher, *ret is NULL and the communicator has one rank. -EINTR when `give_up` (NULL: never) returns true.
  */
 int hy_rendezvous(struct hy_rendezvous **ret, struct hy_comm **ret_comm, bool (*give_up)(void *arg), void *arg,
                   struct hy_err *err);
 void hy_rendezvous_free(struct hy_rendezvous *r); /* NULL is fine, here and below */
 
 bool hy_rendezvous_is_outdated(const struct hy_rendezvous *r); /* from any thread */
-/* For people; a note that cannot be delivered is lost. */
+/* A note for the user; it is lost if it cannot be sent. */
 void hy_rendezvous_note(struct hy_rendezvous *r, const char *text);
-/* `tick` is called now and then while the communicator waits, by the thread that does. */
+/* `tick` is called regularly while the communicator waits, in the waiting thread. */
 void hy_rendezvous_on_wait(struct hy_rendezvous *r, void (*tick)(void *arg), void *arg);
-/* From any thread: all waits of the communicator end, within a moment. */
+/* From any thread: all waits of the communicator fail soon. */
 void hy_rendezvous_cancel(struct hy_rendezvous *r);
-/* We cannot go on: whoever waits for us is told why. Nothing is said if that is the agent's own news. */
+/* This rank cannot continue: the agent reports `why` to the others, unless it has reported the failure itself. */
 void hy_rendezvous_fail(struct hy_rendezvous *r, const char *why);
-/* We need a rank that has left: it is to blame if this process fails now. Not by two threads at once. */
+/* This rank needs a rank that has left, which is the cause if this process fails now. Not from two threads at once. */
 void hy_rendezvous_report_missed(struct hy_rendezvous *r, unsigned rank);
-/* We go, and are not to be missed. 0 when the agent has taken it, or -Exxx. */
+/* Leaves in order. 0 when the agent has acknowledged it, or -Exxx. */
 int hy_rendezvous_leave(struct hy_rendezvous *r);
 
 #endif

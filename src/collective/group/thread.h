@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads of ours in a training process. */
+/* Threads in a training process. */
 #ifndef HY_COLLECTIVE_THREAD_H
 #define HY_COLLECTIVE_THREAD_H
 
@@ -7,7 +7,8 @@
 #include <signal.h>
 #include <stddef.h>
 
-/* Starts a thread with all signals blocked: they are for the program's own threads. `ret` NULL: detached. 0 or -Exxx. */
+/* Starts a thread with all signals blocked, since they belong to the threads of the program. `ret` NULL: detached.
+ * 0 or -Exxx. */
 static inline int hy_thread_start(pthread_t *ret, void *(*run)(void *arg), void *arg)
 {
     sigset_t all, before;

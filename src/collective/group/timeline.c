@@ -27,21 +27,21 @@ struct hy_timeline {
     unsigned rank;
     bool mark_cycles;
     struct hy_buf text;
-    struct hy_map lanes; /* a name's hash -> its number */
+    struct hy_map lanes; /* hash of a name -> lane */
     uintptr_t lane_count;
-    off_t end;           /* of the last event: where TAIL is, and the next one goes */
-    int failed;          /* -Exxx: nothing more is written */
+    off_t end;           /* end of the last event: the offset of TAIL and of the next event */
+    int failed;          /* -Exxx: writing has stopped */
 };
 
 int64_t hy_timeline_now(void)
 {
     struct timespec t;
 
-    clock_gettime(CLOCK_REALTIME, &t); /* so that the traces of several ranks can be laid side by side */
+    clock_gettime(CLOCK_REALTIME, &t); /* so that the traces of several ranks can be merged */
     return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
-/* One write for the events and the tail: no reader sees the one without the other. */
+/* A single write for the events and the tail, so that readers see both. */
 static void flush(struct hy_timeline *t)
 {
     size_t n = t->text.len;
@@ -56,7 +56,7 @@ static void flush(struct hy_timeline *t)
     t->end += (off_t)n;
 }
 
-/* A name as JSON takes it. */
+/* Escapes a name for JSON. */
 static void escape(const char *name, char *text, size_t size)
 {
     size_t at = 0;
@@ -71,13 +71,13 @@ static void escape(const char *name, char *text, size_t size)
         else
             text[at++] = (char)c;
     }
-    if (*name) /* cut, but not within a character: JSON is UTF-8 */
+    if (*name) /* truncated, but not within a UTF-8 character */
         while (at && (*name & 0xc0) == 0x80 && (text[--at] & 0xc0) == 0x80)
             ;
     text[at] = '\0';
 }
 
-/* An event, behind those that are there. */
+/* Appends an event. */
 static void put(struct hy_timeline *t, const char *fmt, ...) HY_PRINTF(2, 3);
 static void put(struct hy_timeline *t, const char *fmt, ...)
 {
@@ -89,14 +89,14 @@ static void put(struct hy_timeline *t, const char *fmt, ...)
     n = vsnprintf(line, sizeof line, fmt, args);
     va_end(args);
     if (n < 0 || (size_t)n >= sizeof line)
-        return; /* cannot be: names are cut */
+        return; /* not possible: names are truncated */
     if (!t->failed)
         t->failed = hy_buf_append(&t->text, t->end || t->text.len ? ",\n" : "[\n", 2);
     if (!t->failed)
         t->failed = hy_buf_append(&t->text, line, (size_t)n);
 }
 
-/* Which row a tensor has; a new one is introduced. */
+/* The lane of a tensor; a new one gets a name event. */
 static uintptr_t lane_of(struct hy_timeline *t, const char *name)
 {
     uint64_t key = hy_hash(name, strlen(name));
@@ -196,7 +196,7 @@ int hy_timeline_close(struct hy_timeline *t, struct hy_err *err)
     flush(t);
     if (HY_SYS(close(t->fd)) < 0 && !t->failed)
         t->failed = -errno;
-    rc = t->failed < 0 ? hy_err_sys(err, t->failed, "the timeline '%s' is not complete", t->path) : 0;
+    rc = t->failed < 0 ? hy_err_sys(err, t->failed, "the timeline '%s' is incomplete", t->path) : 0;
     hy_buf_done(&t->text);
     hy_map_done(&t->lanes);
     free(t->path);

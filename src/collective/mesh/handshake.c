@@ -12,7 +12,7 @@
 
 static const uint8_t magic[MAGIC_SIZE] = "hymesh1";
 
-/* Who speaks is part of what is signed: no end can be shown its own words. */
+/* The signed bytes include the role of the signer, so that a MAC cannot be reflected to its sender. */
 static void sign(const struct hy_handshake *h, bool dialer, const uint8_t *nonce, uint8_t mac[HY_SHA256_SIZE])
 {
     uint8_t bytes[MAGIC_SIZE + HY_HELLO_SIZE + HY_HANDSHAKE_NONCE];
@@ -58,7 +58,7 @@ void hy_handshake_accept(struct hy_handshake *h, const uint8_t *key, uint32_t ra
     await(h, HY_HELLO_SIZE);
 }
 
-/* The acceptor's, on HELLO. */
+/* In the acceptor. */
 static int on_hello(struct hy_handshake *h)
 {
     uint8_t mac[HY_SHA256_SIZE];
@@ -110,7 +110,7 @@ int hy_handshake_take(struct hy_handshake *h, const uint8_t *bytes, size_t n)
     assert(n <= hy_handshake_needed(h));
     memcpy(h->in + h->have, bytes, n);
     h->have += n;
-    /* What is no HELLO is known by its first bytes: garbage need not be waited for. */
+    /* The first bytes of a HELLO are fixed, so that garbage is rejected without waiting for more. */
     if (!h->dialer && !h->greeted && memcmp(h->in, magic, h->have < MAGIC_SIZE ? h->have : MAGIC_SIZE) != 0)
         return -EPROTO;
     if (h->have < h->awaited)

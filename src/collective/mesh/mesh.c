@@ -17,10 +17,10 @@
 #include "base/mem.h"
 
 #define EVENTS_MAX 64
-#define VERDICT_MS 1000 /* how long the driver may take to say who died first */
-#define ALONE_MS 100    /* where there is none: nobody shall see us go before the one who went first */
+#define CAUSE_MS 1000 /* for the driver to report which rank died first */
+#define ALONE_MS 100  /* without a driver: so that no peer sees this rank close before the one that failed first */
 
-/* ---- the wait ----------------------------------------------------------------------- */
+/* ---- event loop ----------------------------------------------------------------------- */
 
 int hy_mesh_watch(struct hy_mesh *m, int fd, struct hy_watch *watch)
 {
@@ -50,7 +50,7 @@ int hy_mesh_poll(struct hy_mesh *m)
     }
     if (m->timer_at != HY_NO_TIMER && hy_clock_ms() >= m->timer_at)
         hy_mesh_on_timer(m);
-    if (m->may_accept) /* behind the timer, which it sets when it shall be called again */
+    if (m->may_accept) /* after the timer, which it may set again */
         hy_mesh_accept(m);
     hy_mesh_free_closed(m);
     return n > 0 ? n : 0;
@@ -81,7 +81,7 @@ int hy_mesh_wait(struct hy_mesh *m)
     return m->broken.code < 0 ? hy_mesh_fail(m) : 0;
 }
 
-/* ---- blame -------------------------------------------------------------------------- */
+/* ---- failed peers -------------------------------------------------------------------------- */
 
 static void note_closed(struct hy_mesh *m, struct hy_mesh_link *link)
 {
@@ -89,7 +89,7 @@ static void note_closed(struct hy_mesh *m, struct hy_mesh_link *link)
         link->closed = ++m->closings;
 }
 
-/* Who closed first: the others have closed because of it, more likely than not. */
+/* The first link that was closed: most likely the others were closed because of it. */
 static unsigned first_closed(const struct hy_mesh *m, unsigned peer)
 {
     unsigned first = peer;
@@ -113,7 +113,7 @@ void hy_mesh_peer_failed(struct hy_mesh *m, unsigned peer, int code)
         return;
     if (is_timeout(code)) {
         hy_err_set(&m->broken, -ETIMEDOUT,
-                   "rank %u at %s has not answered for %d s: its machine, or the network between, is down", peer,
+                   "rank %u at %s has not responded for %d s: its machine or the network is down", peer,
                    link->where, HY_MESH_TIMEOUT_MS / 1000);
         return;
     }
@@ -123,11 +123,11 @@ void hy_mesh_peer_failed(struct hy_mesh *m, unsigned peer, int code)
     }
     note_closed(m, &m->links[peer]);
     peer = first_closed(m, peer);
-    hy_err_set(&m->broken, -ECONNRESET, "rank %u at %s has closed the connection; its log says why", peer,
+    hy_err_set(&m->broken, -ECONNRESET, "rank %u at %s has closed the connection; see its log", peer,
                m->links[peer].where);
 }
 
-/* What the driver may know more about; what went wrong here is our own. */
+/* Errors for which the driver may have a better cause; others are local. */
 static bool is_about_others(int code)
 {
     return code == -ECONNRESET || code == -ECONNREFUSED || is_timeout(code);
@@ -136,7 +136,7 @@ static bool is_about_others(int code)
 int hy_mesh_fail(struct hy_mesh *m)
 {
     struct hy_waiter *w = m->waiter;
-    int64_t wait_ms = !is_about_others(m->broken.code) ? 0 : w->check ? VERDICT_MS : ALONE_MS;
+    int64_t wait_ms = !is_about_others(m->broken.code) ? 0 : w->check ? CAUSE_MS : ALONE_MS;
     int64_t end = hy_clock_ms() + wait_ms;
 
     for (int64_t left = wait_ms; w->failed.code >= 0 && left > 0; left = end - hy_clock_ms())
@@ -160,13 +160,13 @@ static void on_stream(struct hy_mesh *m, struct hy_watch *watch, uint32_t events
     if (!(events & (EPOLLRDHUP | EPOLLERR | EPOLLHUP)))
         return;
     note_closed(m, &m->links[s->peer]);
-    /* Whoever has closed may have had its reasons; whoever does not answer is missed by all. */
+    /* A peer may close a link for its own reasons; a machine that does not respond fails all ranks. */
     if (s->channel == HY_CHANNEL_LIFE && getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &code, &size) == 0 &&
         is_timeout(-code))
         hy_mesh_peer_failed(m, s->peer, -code);
 }
 
-/* "10.0.0.2:1234", "[fd00::1]:1234": the port is the one it listens on, as in the roster. */
+/* "10.0.0.2:1234", "[fd00::1]:1234", with the port on which the peer listens, as in the roster. */
 static void describe(struct hy_mesh_link *link, int fd)
 {
     struct sockaddr_in6 address = {0};
@@ -189,7 +189,7 @@ int hy_mesh_stream_open(struct hy_mesh *m, struct hy_mesh_stream *s, int fd)
     struct hy_mesh_link *link = &m->links[s->peer];
     int none = 0, rc = 0;
 
-    /* What may be full for long, because a process is stopped, must not be taken for a dead machine. */
+    /* A stream that stays full because the process is stopped must not be mistaken for a dead machine. */
     if (s->channel != HY_CHANNEL_LIFE)
         rc = HY_SYS(setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &none, sizeof none));
     if (rc < 0)
@@ -204,7 +204,7 @@ int hy_mesh_stream_open(struct hy_mesh *m, struct hy_mesh_stream *s, int fd)
     return 0;
 }
 
-/* ---- life and death ----------------------------------------------------------------- */
+/* ---- open and close ----------------------------------------------------------------- */
 
 static int copy_addresses(struct hy_mesh_link *link, const struct hy_mesh_peer *peer)
 {
@@ -283,13 +283,14 @@ static int watch_listener(struct hy_mesh *m, int listen_fd)
 }
 
 int hy_mesh_open(int listen_fd, unsigned rank, unsigned size, const struct hy_mesh_peer *peers,
-                 const uint8_t key[HY_MESH_KEY_SIZE], struct hy_waiter *waiter, struct hy_mesh **ret, struct hy_err *err)
+                 const uint8_t key[HY_MESH_KEY_SIZE], struct hy_waiter *waiter, struct hy_mesh **ret,
+                 struct hy_err *err)
 {
     struct hy_mesh *m;
     int rc;
 
     if (size == 0 || size > HY_RANKS_MAX || rank >= size)
-        return hy_err_set(err, -EINVAL, "rank %u of %u is not possible: there may be 1 to %u ranks", rank, size,
+        return hy_err_set(err, -EINVAL, "invalid rank %u of %u: a group has 1 to %u ranks", rank, size,
                           HY_RANKS_MAX);
     m = mesh_new(rank, size, waiter);
     rc = m ? make_links(m, size, peers) : -ENOMEM;

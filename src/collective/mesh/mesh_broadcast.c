@@ -2,8 +2,8 @@
 /*
  * Broadcast, allgather and barrier between hosts.
  *
- * A small broadcast goes down a binomial tree. Of a large one every peer but the root is given a slice, and passes
- * each segment of it on to the others as soon as it is there: the root sends every byte once.
+ * A small broadcast uses a binomial tree. For a large one, every peer but the root receives a slice and forwards each
+ * segment to the others as soon as it has it: the root sends every byte once.
  */
 #include "collective/mesh/mesh_private.h"
 
@@ -14,11 +14,11 @@
 #include "collective/shm/shm.h"
 
 #define LANES (HY_MESH_STREAMS / 2)
-#define FORWARDED LANES /* the first stream of what peers pass on */
+#define FORWARDED LANES /* the first stream of forwarded segments */
 
 /* ---- broadcast ------------------------------------------------------------------------ */
 
-/* `me`: counted from the root, in a circle. */
+/* `me`: the index relative to the root, modulo count. */
 static int broadcast_tree(struct hy_mesh *m, const unsigned *peers, unsigned count, void *bytes, size_t n,
                           unsigned root, unsigned me)
 {
@@ -45,8 +45,8 @@ struct sliced {
     struct hy_work work;
     struct hy_flow from_root[LANES];
     unsigned lanes;
-    size_t segments, here; /* of our slice */
-    struct hy_flow (*forwarded)[2][LANES]; /* by peer: ours to it, its to us */
+    size_t segments, here; /* of the slice of this rank */
+    struct hy_flow (*forwarded)[2][LANES]; /* by peer: to it, from it */
 };
 
 static bool step_sliced(struct hy_work *work)
@@ -129,7 +129,7 @@ int hy_mesh_allgather(struct hy_mesh *m, const unsigned *peers, unsigned count, 
     while (me < count && peers[me] != m->rank)
         me++;
     assert(me < count);
-    for (unsigned i = 1; i < count; i++) { /* each begins with its neighbour, so that no one is rushed by all */
+    for (unsigned i = 1; i < count; i++) { /* each starts with its neighbor, which spreads the load */
         unsigned next = (me + i) % count;
 
         transfers[i] = (struct hy_transfer){.peer = peers[next], .bytes = (uint8_t *)out + offsets[me], .n = sizes[me]};

@@ -2,12 +2,12 @@
 /*
  * From a connection to a stream.
  *
- * Whoever dials tries the addresses of a rank one after the other, but does not wait for one to fail before it
- * tries the next: it begins a quarter of a second later, and the first that shows the key has won. The life channel
- * goes first, and the others to the address where it came through. A TCP connection that stands but says nothing
- * is no failure: the other rank may be busy, or stopped.
+ * The dialer tries the addresses of a rank in order. It does not wait for one to fail: it starts the next attempt after
+ * a quarter of a second, and the first that completes the handshake wins. The life channel connects first; the others
+ * use its address. An established connection without a handshake is not a failure: the other rank may be busy or
+ * stopped.
  *
- * Whoever accepts gives a stranger five seconds, and keeps a limited number of them.
+ * The acceptor gives an unauthenticated connection five seconds, and keeps a limited number of them.
  */
 #include "collective/mesh/mesh_private.h"
 
@@ -26,21 +26,21 @@
 #include "base/mem.h"
 #include "collective/mesh/handshake.h"
 
-#define INCOMING_MAX 128u      /* strangers at a time */
-#define INCOMING_MS 5000       /* for a stranger to prove itself */
-#define INCOMING_CROWDED_MS 500 /* the same while others wait at the door */
-#define NEXT_ADDRESS_MS 250    /* then the next address is tried too */
-#define QUIET_ADDRESS_MS 1000  /* the same when the one before has answered with a connection, if not with a word */
-#define RETRY_MS 100           /* before somebody is dialled again that hung up in the handshake */
+#define INCOMING_MAX 128u      /* unauthenticated connections */
+#define INCOMING_MS 5000       /* for the handshake */
+#define INCOMING_CROWDED_MS 500 /* the same while others wait to be accepted */
+#define NEXT_ADDRESS_MS 250    /* before the next address is tried as well */
+#define QUIET_ADDRESS_MS 1000  /* the same when the previous one is connected, but has not answered the handshake */
+#define RETRY_MS 100           /* before a retry after a disconnect during the handshake */
 #define ROUNDS_MAX 20u
 #define SHORT_PAUSE_MS 100     /* before it accepts again, when descriptors or memory are short */
-#define SHORT_MS 10000         /* for so long that may last */
+#define SHORT_MS 10000         /* for which that may last */
 
 struct connection {
     struct hy_watch watch;
-    struct hy_list place;    /* in incoming, outgoing, or graves */
-    struct hy_mesh_stream *stream; /* that we dial; NULL: incoming */
-    int fd;                  /* -1: in the grave */
+    struct hy_list place;    /* in incoming, outgoing, or closed */
+    struct hy_mesh_stream *stream; /* that is dialed; NULL: incoming */
+    int fd;                  /* -1: closed */
     bool connected;
     size_t address;
     int64_t deadline, since;
@@ -50,12 +50,12 @@ struct connection {
 struct hy_mesh_dial {
     struct hy_list place; /* in mesh->dials */
     struct hy_mesh_stream *stream;
-    unsigned attempts;         /* on their way now */
-    unsigned rounds;           /* over all addresses, so far */
-    size_t next, end;          /* addresses not tried in this round */
-    int64_t next_at;           /* when the next one is tried, whatever the others do */
-    bool disconnected;              /* by somebody, in this round: another round is worth it */
-    bool denied;               /* somebody had another key */
+    unsigned attempts;         /* in progress */
+    unsigned rounds;           /* over all addresses */
+    size_t next, end;          /* addresses not tried yet in this round */
+    int64_t next_at;           /* when the next one is tried, regardless of the others */
+    bool disconnected;              /* a peer disconnected in this round: retry */
+    bool denied;               /* a peer has a different key */
     int code;                  /* of the last failure */
     size_t failed;             /* its address */
 };
@@ -91,7 +91,7 @@ static int fresh_nonce(uint8_t nonce[HY_HANDSHAKE_NONCE])
     return 0;
 }
 
-/* Takes `fd`, always. NULL: *ret_code says why. */
+/* Takes `fd` in any case. NULL on failure, with the error in *ret_code. */
 static struct connection *connection_new(struct hy_mesh *m, int fd, int *ret_code)
 {
     struct connection *c = hy_calloc(1, sizeof *c);
@@ -113,7 +113,7 @@ static struct connection *connection_new(struct hy_mesh *m, int fd, int *ret_cod
     return NULL;
 }
 
-/* It may still be named by an event of this turn, so it is freed at its end. */
+/* Pending events may still refer to it, so it is freed at the end of the iteration. */
 static void close_connection(struct hy_mesh *m, struct connection *c)
 {
     if (c->fd >= 0)
@@ -193,8 +193,8 @@ static void give_up(struct hy_mesh *m, struct hy_mesh_dial *d)
         ;
     else if (d->denied)
         hy_err_set(&m->broken, -EACCES,
-                   "whoever answers for rank %u at %s port %u does not have this training's key: it is part of another "
-                   "one, or not of hopyard",
+                   "the process that answers for rank %u at %s port %u does not have this training's key: it belongs "
+                   "to another training, or is not hopyard",
                    peer, address, link->port);
     else
         hy_err_sys(&m->broken, d->code ? d->code : -EDESTADDRREQ, "cannot connect to rank %u at %s port %u", peer,
@@ -202,7 +202,7 @@ static void give_up(struct hy_mesh *m, struct hy_mesh_dial *d)
     dial_free(m, d);
 }
 
-/* Every address has been tried, and nothing is on its way any more. */
+/* Every address was tried, and no attempt is in progress. */
 static void end_round(struct hy_mesh *m, struct hy_mesh_dial *d)
 {
     if (!d->disconnected || d->denied || d->rounds >= ROUNDS_MAX) {
@@ -280,7 +280,7 @@ static int begin_connect(struct hy_mesh *m, struct hy_mesh_dial *d, size_t index
     return 0;
 }
 
-/* Tries addresses until one is under way. */
+/* Tries addresses until an attempt is in progress. */
 static void try_next(struct hy_mesh *m, struct hy_mesh_dial *d)
 {
     while (d->next < d->end) {
@@ -355,7 +355,7 @@ static void dialed_stream(struct hy_mesh *m, struct connection *c)
     c->fd = -1;
     if (s->channel == HY_CHANNEL_LIFE)
         m->links[s->peer].address = c->address;
-    dial_free(m, s->dial); /* and with it `c` and its rivals */
+    dial_free(m, s->dial); /* frees `c` and the other attempts as well */
     if (s->channel == HY_CHANNEL_LIFE)
         dial_other_channels(m, s->peer);
 }
@@ -364,13 +364,13 @@ static void accepted_stream(struct hy_mesh *m, struct connection *c)
 {
     struct hy_mesh_stream *s = hy_mesh_stream_of(m, c->handshake.peer, c->handshake.channel);
 
-    /* One that is there already is not replaced: a rank dials each of them once. */
+    /* An existing stream is not replaced: a rank dials each of them once. */
     if (s->fd < 0 && hy_mesh_socket_options(c->fd) == 0 && hy_mesh_stream_open(m, s, c->fd) == 0)
         c->fd = -1;
     close_connection(m, c);
 }
 
-/* A fresh socket has room for such a little; one that has not is of no use. */
+/* A new socket has room for these few bytes; one that has not is unusable. */
 static int send_handshake(struct connection *c)
 {
     size_t n = c->handshake.out_size;
@@ -380,7 +380,7 @@ static int send_handshake(struct connection *c)
     return sent == (ssize_t)n ? 0 : sent < 0 ? -errno : -EPIPE;
 }
 
-/* 1: both ends trust each other; 0: not yet; -Exxx. */
+/* 1: authenticated; 0: not yet; -Exxx. */
 static int read_handshake(struct connection *c)
 {
     uint8_t bytes[HY_CHALLENGE_SIZE];
@@ -397,12 +397,12 @@ static int read_handshake(struct connection *c)
             return n < 0 ? -errno : -ECONNRESET;
         rc = hy_handshake_take(&c->handshake, bytes, (size_t)n);
         if (rc >= 0 && send_handshake(c) < 0)
-            return -EPIPE; /* the other end has gone meanwhile */
+            return -EPIPE; /* the peer has disconnected meanwhile */
     }
     return rc;
 }
 
-/* A port that nobody listens on may be ours by chance: then TCP connects us to ourselves. */
+/* If no process listens on an ephemeral port, TCP may connect a socket to itself (simultaneous open). */
 static bool is_self_connection(int fd)
 {
     struct sockaddr_storage here = {0}, there = {0};
@@ -456,14 +456,14 @@ static void on_connection(struct hy_mesh *m, struct hy_watch *watch, uint32_t ev
         accepted_stream(m, c);
 }
 
-/* ---- the door ----------------------------------------------------------------------- */
+/* ---- accepting ----------------------------------------------------------------------- */
 
 static struct connection *oldest_incoming(const struct hy_mesh *m)
 {
     return hy_container(m->incoming.next, struct connection, place);
 }
 
-/* Whether there is room for one more; the oldest gives way when it has had its time. */
+/* Whether there is room for one more; drops the oldest if its time is over. */
 static bool make_room(struct hy_mesh *m)
 {
     struct connection *oldest;
@@ -487,7 +487,7 @@ static void start_handshake(struct hy_mesh *m, int fd)
 
     c = connection_new(m, fd, &rc);
     if (!c)
-        return; /* who meant it will dial again */
+        return; /* a rank will dial again */
     m->incoming_count++;
     hy_list_push(&m->incoming, &c->place);
     if (fresh_nonce(nonce) < 0) {
@@ -505,7 +505,7 @@ static bool is_shortage(int code)
     return code == EMFILE || code == ENFILE || code == ENOBUFS || code == ENOMEM;
 }
 
-/* The streams that are there go on meanwhile, and the oldest stranger makes room. */
+/* Existing streams continue meanwhile, and the oldest unauthenticated connection is dropped. */
 static void pause_accepting(struct hy_mesh *m, int code)
 {
     int64_t now = hy_clock_ms();
@@ -513,13 +513,13 @@ static void pause_accepting(struct hy_mesh *m, int code)
     if (!m->short_since)
         m->short_since = now;
     if (now - m->short_since > SHORT_MS && m->broken.code >= 0)
-        hy_err_sys(&m->broken, code, "cannot accept another rank's connection; look at `ulimit -n`");
+        hy_err_sys(&m->broken, code, "cannot accept another rank's connection; check `ulimit -n`");
     if (m->incoming_count)
         close_connection(m, oldest_incoming(m));
     m->accept_at = now + SHORT_PAUSE_MS;
 }
 
-/* A few of those that wait: a stranger who connects in a loop shall not keep this rank from its work. */
+/* A few at a time: a process that connects in a loop must not keep this rank from its work. */
 static void accept_some(struct hy_mesh *m)
 {
     for (unsigned i = 0; i < HY_MESH_ACCEPTS_MAX && m->may_accept && !m->accept_at && make_room(m); i++) {
@@ -532,7 +532,7 @@ static void accept_some(struct hy_mesh *m)
             m->may_accept = false;
         } else if (is_shortage(errno)) {
             pause_accepting(m, -errno);
-        } /* else: this one has gone again; the next */
+        } /* else: the connection was aborted; the next */
     }
 }
 
@@ -544,7 +544,7 @@ void hy_mesh_accept(struct hy_mesh *m)
         accept_some(m);
     if (m->accept_at)
         hy_mesh_timer(m, m->accept_at);
-    else if (m->may_accept && m->incoming_count < INCOMING_MAX) /* where there is no room, make_room has set it */
+    else if (m->may_accept && m->incoming_count < INCOMING_MAX) /* without room, make_room has set the timer */
         hy_mesh_timer(m, hy_clock_ms());
 }
 
@@ -552,10 +552,10 @@ void hy_mesh_on_listener(struct hy_mesh *m, struct hy_watch *watch, uint32_t eve
 {
     (void)watch;
     (void)events;
-    m->may_accept = true; /* hy_mesh_poll accepts, once a turn */
+    m->may_accept = true; /* hy_mesh_poll accepts, once per iteration */
 }
 
-/* ---- time --------------------------------------------------------------------------- */
+/* ---- timeouts --------------------------------------------------------------------------- */
 
 static void expire(struct hy_mesh *m, struct hy_list *list, int64_t now)
 {
@@ -563,14 +563,14 @@ static void expire(struct hy_mesh *m, struct hy_list *list, int64_t now)
     {
         struct connection *c = hy_container(it, struct connection, place);
 
-        if (c->stream && c->connected) /* it stands: keepalive watches over it */
+        if (c->stream && c->connected) /* connected: keepalive detects a dead machine */
             continue;
         if (c->deadline > now) {
             hy_mesh_timer(m, c->deadline);
             continue;
         }
         failed(m, c, -ETIMEDOUT);
-        it_next = list->next; /* what a failure leads to may have changed the list */
+        it_next = list->next; /* the failure may have changed the list */
     }
 }
 

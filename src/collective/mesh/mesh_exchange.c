@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bytes through streams, many at once.
+ * Concurrent transfers through streams.
  *
- * There are no frames: both ends know how long every message is and on which streams its segments lie, because both
- * make the same calls in the same order. What comes early waits in the kernel.
+ * There are no frames: both ends know the length of every message and the streams of its segments, because both make
+ * the same calls in the same order. Data that arrives early waits in the kernel.
  */
 #include "collective/mesh/mesh_private.h"
 
@@ -17,8 +17,8 @@
 #include "base/mem.h"
 
 #define PARTS_MAX 64   /* of one system call */
-#define ROUNDS_AWAY 4u /* rounds with something to do after which we look what else has come */
-#define TAKES_MAX 4u   /* system calls in a row that receive from one stream, so that all get their turn */
+#define ROUNDS_AWAY 4u /* rounds with progress between two polls for events */
+#define TAKES_MAX 4u   /* consecutive receives from one stream, for fairness */
 
 /* ---- flows -------------------------------------------------------------------------- */
 
@@ -34,7 +34,7 @@ static size_t segment_size(const struct hy_flow *f)
     return f->n - begin < f->segment ? f->n - begin : f->segment;
 }
 
-/* Bytes in a row that may be moved now. */
+/* Contiguous bytes that may be transferred now. */
 static size_t flow_run(const struct hy_flow *f, uint8_t **ret_bytes)
 {
     if (flow_ended(f) || (f->allowed && f->index >= *f->allowed))
@@ -88,7 +88,7 @@ void hy_flow_post(struct hy_mesh *m, unsigned peer, bool send, struct hy_flow *f
 
 /* ---- moving ------------------------------------------------------------------------- */
 
-/* Collects what of the flows may be moved at once. */
+/* Collects the parts of the flows that may be transferred in one call. */
 static int gather(const struct hy_flow *first, struct iovec parts[PARTS_MAX], size_t *ret_total)
 {
     int count = 0;
@@ -134,7 +134,7 @@ static void on_failure(struct hy_mesh *m, struct hy_mesh_stream *s, bool *ready,
         hy_mesh_peer_failed(m, s->peer, n < 0 ? -errno : -ECONNRESET);
 }
 
-/* One system call, in one direction; whether bytes have moved. */
+/* One system call, in one direction; returns whether bytes were transferred. */
 static bool move(struct hy_mesh *m, struct hy_mesh_stream *s, bool send)
 {
     struct hy_flow **first = send ? &s->sending : &s->receiving;
@@ -159,10 +159,8 @@ static bool move(struct hy_mesh *m, struct hy_mesh_stream *s, bool send)
     return true;
 }
 
-/*
- * What has come is worked on at once, while it lies in the cache, and then there is room for more.
- * Whether bytes have moved.
- */
+/* Received data is processed at once, while it is in the cache, which also makes room for more. Returns whether bytes
+ * were transferred. */
 static bool take(struct hy_mesh *m, struct hy_mesh_stream *s, struct hy_work *work)
 {
     unsigned takes = 0;
@@ -204,8 +202,8 @@ static void forget_flows(struct hy_mesh *m)
     }
 }
 
-/* One turn. 1: there is more to do, 0: all is done, -Exxx. */
-static int turn(struct hy_mesh *m, struct hy_work *work, unsigned round)
+/* One iteration. 1: not complete, 0: complete, -Exxx. */
+static int step(struct hy_mesh *m, struct hy_work *work, unsigned round)
 {
     bool any = move_all(m, work);
 
@@ -228,7 +226,7 @@ int hy_mesh_drive(struct hy_mesh *m, struct hy_work *work)
     int rc = m->waiter->failed.code;
 
     for (unsigned round = 1; rc >= 0; round++) {
-        rc = turn(m, work, round);
+        rc = step(m, work, round);
         if (rc == 0)
             return 0;
     }
@@ -236,9 +234,9 @@ int hy_mesh_drive(struct hy_mesh *m, struct hy_work *work)
     return rc;
 }
 
-/* ---- any exchange ------------------------------------------------------------------- */
+/* ---- exchange ------------------------------------------------------------------- */
 
-/* What goes to ourselves: the first message to the first receiver of one, and so on. */
+/* Messages to this rank itself: the first send matches the first receive, and so on. */
 static int copy_own(struct hy_mesh *m, const struct hy_transfer *sends, size_t send_count,
                     const struct hy_transfer *receives, size_t receive_count)
 {
@@ -250,7 +248,8 @@ static int copy_own(struct hy_mesh *m, const struct hy_transfer *sends, size_t s
         while (to < receive_count && (receives[to].peer != m->rank || receives[to].n == 0))
             to++;
         if (to == receive_count || receives[to].n != sends[from].n)
-            return hy_err_set(&m->waiter->failed, -EINVAL, "rank %u sends itself what it does not receive", m->rank);
+            return hy_err_set(&m->waiter->failed, -EINVAL, "rank %u sends a message to itself that it does not receive",
+                              m->rank);
         if (sends[from].bytes != receives[to].bytes)
             memmove(receives[to].bytes, sends[from].bytes, sends[from].n);
         to++;
@@ -289,7 +288,8 @@ int hy_mesh_exchange(struct hy_mesh *m, const struct hy_transfer *sends, size_t 
     if (m->waiter->failed.code < 0)
         return m->waiter->failed.code;
     if (!peers_exist(m, sends, send_count) || !peers_exist(m, receives, receive_count))
-        return hy_err_set(&m->waiter->failed, -EINVAL, "an exchange with a rank that there is not among %u", m->size);
+        return hy_err_set(&m->waiter->failed, -EINVAL, "an exchange with a rank that does not exist among %u ranks",
+                          m->size);
     if (send_count + receive_count > 8) {
         flows = many = hy_calloc(send_count + receive_count, HY_MESH_STREAMS * sizeof *many);
         if (!many)

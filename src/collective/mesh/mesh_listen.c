@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where others find us: the socket we listen on, and the addresses that we tell them. */
+/* The listening socket, and the addresses of this machine. */
 #include "collective/mesh/mesh_private.h"
 
 #include <arpa/inet.h>
@@ -32,7 +32,7 @@ static int listen_on(const struct sockaddr *address, socklen_t size)
     return hy_take_fd(fd);
 }
 
-/* IPv6 serves both; a machine without it has the other. */
+/* An IPv6 socket accepts both families; without IPv6, IPv4 only. */
 static int listen_anywhere(struct hy_err *err)
 {
     struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
@@ -51,14 +51,14 @@ static int port_of(int fd, uint16_t *ret)
 
     if (HY_SYS(getsockname(fd, (struct sockaddr *)&address, &size)) < 0)
         return -errno;
-    *ret = ntohs(address.sin6_port); /* in the same place in both families */
+    *ret = ntohs(address.sin6_port); /* at the same offset in both families */
     return 0;
 }
 
 /* ---- the addresses ------------------------------------------------------------------ */
 
 struct addresses {
-    const char *wanted; /* names of interfaces, a comma between; NULL: all */
+    const char *wanted; /* names of interfaces, separated by commas; NULL: all */
     char **list;
     size_t count;
 };
@@ -84,7 +84,7 @@ static const void *ip_of(const struct ifaddrs *i)
     if (i->ifa_addr->sa_family == AF_INET6) {
         const struct in6_addr *ip = &((const struct sockaddr_in6 *)(const void *)i->ifa_addr)->sin6_addr;
 
-        return IN6_IS_ADDR_LINKLOCAL(ip) ? NULL : ip; /* means something on its own link only */
+        return IN6_IS_ADDR_LINKLOCAL(ip) ? NULL : ip; /* valid on its own link only */
     }
     return NULL;
 }
@@ -101,7 +101,7 @@ static int add(struct addresses *a, int family, const void *ip)
     return a->list[a->count] ? (int)a->count++ : -ENOMEM;
 }
 
-/* Those of one family, of loopback or of the others. */
+/* The addresses of one family, of loopback or of other interfaces. */
 static int collect(struct addresses *a, const struct ifaddrs *all, int family, bool loopback)
 {
     for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
@@ -155,10 +155,10 @@ int hy_host_addresses(char ***ret_addresses, size_t *ret_count, struct hy_err *e
     int rc = collect_all(&a);
 
     if (rc < 0)
-        hy_err_sys(err, rc, "cannot tell by which addresses other ranks may find this one");
+        hy_err_sys(err, rc, "cannot list the network addresses of this machine");
     else if (a.count == 0)
-        rc = hy_err_set(err, -EADDRNOTAVAIL, "no interface that is up and has an address%s%s; look at `ip address`",
-                        a.wanted ? " is named in HOPYARD_INTERFACES=" : " is here", a.wanted ? a.wanted : "");
+        rc = hy_err_set(err, -EADDRNOTAVAIL, "no network interface is up and has an address%s%s; check `ip address`",
+                        a.wanted ? ", among HOPYARD_INTERFACES=" : "", a.wanted ? a.wanted : "");
     if (rc < 0) {
         addresses_done(&a);
         return rc;
@@ -178,7 +178,7 @@ int hy_mesh_listen(uint16_t *ret_port, char ***ret_addresses, size_t *ret_count,
         return fd;
     rc = port_of(fd, &port);
     if (rc < 0)
-        return hy_err_sys(err, rc, "cannot tell at which port other ranks may find this one");
+        return hy_err_sys(err, rc, "cannot get the port on which this rank listens");
     rc = hy_host_addresses(ret_addresses, ret_count, err);
     if (rc < 0)
         return rc;

@@ -5,7 +5,7 @@
 
 #include "base/fault.h"
 
-/* The stream, when it may be used now; NULL: not yet, and *ret_code is 0, or never again. */
+/* The stream if it can be used now; NULL: not connected yet (*ret_code is 0) or failed. */
 static struct hy_mesh_stream *pipe_stream(struct hy_mesh *m, unsigned peer, ssize_t *ret_code)
 {
     struct hy_mesh_stream *s = hy_mesh_stream_of(m, peer, HY_CHANNEL_PIPE);
@@ -14,7 +14,7 @@ static struct hy_mesh_stream *pipe_stream(struct hy_mesh *m, unsigned peer, ssiz
     if (*ret_code < 0)
         return NULL;
     hy_mesh_connect(m, peer, HY_CHANNEL_PIPE);
-    if (peer <= m->last_piped) /* once for a round over all ranks, not for each of them */
+    if (peer <= m->last_piped) /* once per pass over all ranks, not for each of them */
         hy_mesh_poll(m);
     m->last_piped = peer;
     if (m->broken.code < 0)
@@ -62,6 +62,6 @@ size_t hy_mesh_pipe_fds(const struct hy_mesh *m, struct pollfd *fds, size_t room
 {
     if (room == 0)
         return 0;
-    fds[0] = (struct pollfd){.fd = m->epoll_fd, .events = POLLIN}; /* it stands for all of them */
+    fds[0] = (struct pollfd){.fd = m->epoll_fd, .events = POLLIN}; /* covers all connections */
     return 1;
 }

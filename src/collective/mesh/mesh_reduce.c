@@ -2,10 +2,10 @@
 /*
  * Allreduce and reducescatter between hosts.
  *
- * Small: recursive doubling, the lower block always on the left, so that every rank computes the very same
- * expression. Large: every peer owns a slice; contributions go straight to the owner, segment by segment; it
- * reduces a segment in the order of the peers as soon as all of it is there, and sends the result out at once.
- * Contributions and results have streams of their own, so neither waits for the other.
+ * Small messages: recursive doubling, with the lower block always on the left, so that every rank computes the same
+ * expression. Large messages: every peer owns a slice; contributions go directly to the owner, segment by segment. It
+ * reduces a segment in the order of the peers as soon as it is complete, and sends the result at once. Contributions
+ * and results use separate streams, so neither waits for the other.
  */
 #include "collective/mesh/mesh_private.h"
 
@@ -18,7 +18,7 @@
 #include "collective/shm/shm.h"
 
 #define LANES (HY_MESH_STREAMS / 2)
-#define RESULTS LANES /* the first stream of results; that of contributions is 0 */
+#define RESULTS LANES /* the first stream of results; contributions start at 0 */
 
 static unsigned index_of(const struct hy_mesh *m, const unsigned *peers, unsigned count)
 {
@@ -30,7 +30,7 @@ static unsigned index_of(const struct hy_mesh *m, const unsigned *peers, unsigne
     return i;
 }
 
-/* ---- whole: recursive doubling -------------------------------------------------------- */
+/* ---- small: recursive doubling -------------------------------------------------------- */
 
 struct whole {
     struct hy_mesh *m;
@@ -48,7 +48,7 @@ static int swap(struct whole *w, unsigned peer, bool send, bool receive)
     return hy_mesh_exchange(w->m, &out, send, &in, receive);
 }
 
-/* buf = buf op other, or other op buf when `other` is that of lower ranks. */
+/* buf = buf op other, or other op buf when `other` is from lower ranks. */
 static void combine(struct whole *w, bool other_first)
 {
     const void *sources[2] = {other_first ? w->other : w->buf, other_first ? w->buf : w->other};
@@ -56,7 +56,7 @@ static void combine(struct whole *w, bool other_first)
     hy_reduce(w->buf, sources, 2, w->elements, w->type, w->op);
 }
 
-/* Peers beyond a power of two: of the first 2 * extra, every odd one lends its numbers to the even one before it. */
+/* With `extra` peers beyond a power of two, odd ones of the first 2 * extra are represented by the peer before. */
 static unsigned actor_peer(unsigned actor, unsigned extra)
 {
     return actor < extra ? 2 * actor : actor + extra;
@@ -96,25 +96,25 @@ static int allreduce_whole(struct whole *w, const unsigned *peers, unsigned coun
     return me < 2 * extra ? swap(w, peers[me + 1], true, false) : 0;
 }
 
-/* ---- in slices ------------------------------------------------------------------------ */
+/* ---- large: in slices ------------------------------------------------------------------------ */
 
 struct peer_flows {
-    struct hy_flow give[LANES], take[LANES];           /* contributions: ours to its slice, its to ours */
+    struct hy_flow give[LANES], take[LANES];           /* contributions: to the slice of the peer, and from it */
     struct hy_flow results_out[LANES], results_in[LANES];
 };
 
 struct sliced {
     struct hy_work work;
     unsigned count, me;
-    uint8_t *slice;          /* ours, in the buffer */
+    uint8_t *slice;          /* of this rank, in the buffer */
     size_t slice_bytes, segment;
     size_t type_size;
     enum hy_type type;
     enum hy_reduce op;
     unsigned lanes;
-    size_t reduced;          /* segments of our slice that are done */
-    size_t room;             /* segments that contributions may reach */
-    uint8_t *rings;          /* of each other peer, one behind the other */
+    size_t reduced;          /* segments of the slice that are reduced */
+    size_t room;             /* contributions may arrive for segments below this */
+    uint8_t *rings;          /* one for each other peer, contiguous */
     struct peer_flows *flows;
     const void **sources;
 };
@@ -169,7 +169,7 @@ static void post_contributions(struct hy_mesh *m, struct sliced *s, const unsign
     }
 }
 
-/* A result can only come after our contribution has left, so it may take its place. */
+/* A result arrives only after the contribution of this rank was sent, so it can be received in its place. */
 static void post_results(struct hy_mesh *m, struct sliced *s, const unsigned *peers, unsigned i, uint8_t *slice,
                          size_t bytes)
 {
@@ -213,7 +213,7 @@ static int reduce_sliced(struct hy_mesh *m, const unsigned *peers, unsigned coun
     return hy_mesh_drive(m, &s.work);
 }
 
-/* ---- what is called ------------------------------------------------------------------- */
+/* ---- interface ------------------------------------------------------------------- */
 
 int hy_mesh_reducescatter(struct hy_mesh *m, const unsigned *peers, unsigned count, void *buf, const size_t *counts,
                           enum hy_type type, enum hy_reduce op)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SHA-256 and HMAC (FIPS 180-4, RFC 2104): small, because no OpenSSL is loaded into training processes. */
+/* SHA-256 and HMAC (FIPS 180-4, RFC 2104), since training processes do not load OpenSSL. */
 #ifndef HY_COLLECTIVE_SHA256_H
 #define HY_COLLECTIVE_SHA256_H
 
@@ -22,7 +22,7 @@ void hy_sha256_end(struct hy_sha256 *s, uint8_t digest[HY_SHA256_SIZE]);
 
 void hy_hmac_sha256(const void *key, size_t key_size, const void *bytes, size_t n, uint8_t mac[HY_SHA256_SIZE]);
 
-/* Takes the same time wherever they differ. */
+/* In constant time. */
 bool hy_mac_equal(const uint8_t a[HY_SHA256_SIZE], const uint8_t b[HY_SHA256_SIZE]);
 
 #endif

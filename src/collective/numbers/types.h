@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Words that every file of the part, and those who ask it for something, share. */
+/* Element types, reductions and limits: shared by all of collective and its callers. */
 #ifndef HY_COLLECTIVE_TYPES_H
 #define HY_COLLECTIVE_TYPES_H
 
@@ -12,15 +12,15 @@ enum hy_type {
     HY_TYPES
 };
 
-/* Of bool: sum, max: or; product, min: and. Average: of integers it is cut towards zero, of bool there is none. */
+/* bool: sum and max are OR, product and min are AND, average is invalid. The average of integers truncates. */
 enum hy_reduce { HY_SUM, HY_AVERAGE, HY_MIN, HY_MAX, HY_PRODUCT, HY_ADASUM, HY_REDUCES };
 
 #define HY_RANKS_MAX 1024u
-#define HY_LOCAL_MAX_RANKS 128u /* of one agent */
-#define HY_SETS_MAX 64u         /* process sets at a time, the world among them */
+#define HY_LOCAL_MAX_RANKS 128u /* ranks of one agent */
+#define HY_SETS_MAX 64u         /* process sets at a time, including the world */
 
 size_t hy_type_size(enum hy_type type);       /* 1, 2, 4 or 8 */
-const char *hy_type_name(enum hy_type type);  /* "float32": as NumPy and TensorFlow say */
+const char *hy_type_name(enum hy_type type);  /* "float32", as in NumPy and TensorFlow */
 const char *hy_reduce_name(enum hy_reduce op); /* "average" */
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The memory itself: the head, byte pipes, and the regions of sets.
+ * The layout of the memory, byte pipes, and the regions of sets.
  *
- *   head      who sleeps, the pipes' counters
+ *   head      sleeping ranks, counters of the pipes
  *   pipes     2 * local_count rings of PIPE_BYTES
- *   regions   HY_SETS_MAX, each as large as the largest set of so many ranks may need
+ *   regions   HY_SETS_MAX, each large enough for any set of local_count ranks
  */
 #include "collective/shm/shm_set.h"
 
@@ -19,8 +19,8 @@
 
 #define PAGE 4096ul
 #define PIPE_BYTES (64ul << 10) /* a power of two */
-#define SLOT_GAP 320u           /* so that slots of one ring do not fall on the same sets of a cache */
-#define CLOSING_MS 10           /* between two looks whether the members of an old set have gone */
+#define SLOT_GAP 320u           /* so that the slots of a ring do not map to the same cache sets */
+#define CLOSING_MS 10           /* between two checks whether the members of an old set have closed it */
 
 static size_t pages(size_t n)
 {
@@ -37,7 +37,7 @@ static size_t pipes_bytes(unsigned local_count)
     return 2ul * local_count * PIPE_BYTES;
 }
 
-/* Many members have small slots, so that a set's memory stays modest. */
+/* Slots get smaller with many members, which bounds the memory of a set. */
 static size_t slot_bytes(unsigned count)
 {
     size_t fair = HY_REGION_MAX / hy_ring(count) / count & ~(PAGE - 1);
@@ -52,7 +52,7 @@ static size_t region_bytes(unsigned count)
     return words + pages(count * hy_ring(count) * (slot_bytes(count) + SLOT_GAP));
 }
 
-/* A smaller set may need more than one of all, as its rings are longer. */
+/* A smaller set may need more memory than the largest, since its rings are longer. */
 static size_t region_stride(unsigned local_count)
 {
     size_t most = 0;
@@ -101,7 +101,7 @@ static int map_head(struct hy_shm *s, int fd, struct hy_err *err)
                           (long long)size, hy_shm_size(s->local_count));
     s->fd = HY_SYS(fcntl(fd, F_DUPFD_CLOEXEC, 3));
     if (s->fd < 0)
-        return hy_err_sys(err, -errno, "cannot keep the memory shared with other ranks open");
+        return hy_err_sys(err, -errno, "cannot duplicate the descriptor of the memory shared with other ranks");
     s->head = hy_shm_map(s->fd, 0, head_bytes() + pipes_bytes(s->local_count));
     if (!s->head)
         return hy_err_sys(err, -errno, "cannot map the memory shared with other ranks");
@@ -146,12 +146,11 @@ void hy_shm_close(struct hy_shm *s)
     free(s);
 }
 
-/* ---- who sleeps --------------------------------------------------------------------- */
+/* ---- sleeping ranks --------------------------------------------------------------------- */
 
 /*
- * Whoever has something stores it and then looks for sleepers; whoever sleeps
- * says so and then looks again. Both in the one order that all threads agree on
- * (seq_cst), so at least one of the two sees the other.
+ * A rank that makes progress stores it and then checks for sleepers; a rank that is about to sleep stores that and
+ * then checks for progress. Both are sequentially consistent, so at least one of the two sees the other.
  */
 void hy_shm_set_sleeping(struct hy_shm *s, bool asleep)
 {
@@ -165,7 +164,7 @@ void hy_shm_set_sleeping(struct hy_shm *s, bool asleep)
         atomic_fetch_sub(&s->head->sleepers, 1);
 }
 
-/* Once for each sleep: who is woken by one need not be woken by all. */
+/* Once for each sleep: a rank that another has woken need not be woken again. */
 static void wake(struct hy_shm *s, unsigned local)
 {
     _Atomic uint32_t *asleep = &s->head->ranks[local].asleep;
@@ -183,7 +182,7 @@ void hy_set_wake(struct hy_shm_set *set)
 
 /* ---- pipes -------------------------------------------------------------------------- */
 
-/* The pipe between the first rank and another one, in one direction; where its bytes are. */
+/* The pipe between the first rank and another one, in one direction, and its buffer. */
 static struct hy_shm_pipe *find_pipe(struct hy_shm *s, unsigned peer, bool writing, uint64_t **ret_moved,
                                  uint8_t **ret_bytes)
 {
@@ -203,7 +202,7 @@ size_t hy_shm_pipe_write(struct hy_shm *s, unsigned peer, const void *bytes, siz
     uint64_t unread = *moved - atomic_load_explicit(&pipe->read, memory_order_acquire);
     size_t at = *moved % PIPE_BYTES, first;
 
-    if (unread > PIPE_BYTES) /* nonsense: nothing may be written any more */
+    if (unread > PIPE_BYTES) /* an invalid counter: nothing can be written any more */
         return 0;
     n = hy_smaller(n, PIPE_BYTES - unread);
     first = hy_smaller(n, PIPE_BYTES - at);
@@ -224,7 +223,7 @@ size_t hy_shm_pipe_read(struct hy_shm *s, unsigned peer, void *bytes, size_t n)
     uint64_t there = atomic_load(&pipe->written) - *moved;
     size_t at = *moved % PIPE_BYTES, first;
 
-    if (there > PIPE_BYTES) /* nonsense: as if nothing came */
+    if (there > PIPE_BYTES) /* an invalid counter: nothing can be read any more */
         return 0;
     n = hy_smaller(n, there);
     first = hy_smaller(n, PIPE_BYTES - at);
@@ -233,7 +232,7 @@ size_t hy_shm_pipe_read(struct hy_shm *s, unsigned peer, void *bytes, size_t n)
     *moved += n;
     if (n)
         atomic_store(&pipe->read, *moved);
-    if (n && atomic_load(&s->head->sleepers)) /* there is room for the writer */
+    if (n && atomic_load(&s->head->sleepers)) /* the writer may wait for room */
         wake(s, peer);
     return n;
 }
@@ -247,7 +246,7 @@ static uint64_t region_offset(const struct hy_shm_set *set)
     return head_bytes() + pipes_bytes(s->local_count) + (uint64_t)set->slot * region_stride(s->local_count);
 }
 
-/* What we closed here before is gone when the slowest of its members has closed it too. */
+/* A set that this rank closed in this slot before is cleared when its last member has closed it. */
 static int await_cleared(struct hy_shm_set *set)
 {
     int rc = 0;
@@ -257,7 +256,7 @@ static int await_cleared(struct hy_shm_set *set)
     return rc;
 }
 
-/* Ascending, we among them. */
+/* Ascending, including this rank. */
 static bool take_members(struct hy_shm_set *set, const unsigned *members, unsigned count)
 {
     bool found = false;
@@ -336,7 +335,7 @@ int hy_shm_set_open(struct hy_shm *s, unsigned slot, const unsigned *members, un
     return 0;
 }
 
-/* Gives the slots' pages back, then begins all counters anew. Where pages cannot be had back they lie idle, no more. */
+/* Frees the pages of the slots, then resets all counters. Pages that cannot be freed only waste memory. */
 static void clear_region(struct hy_shm_set *set)
 {
     struct hy_region *region = set->region;
@@ -349,7 +348,7 @@ static void clear_region(struct hy_shm_set *set)
             atomic_store(&region->members[i].at[word], 0);
     atomic_store(&region->closed, 0);
     atomic_store(&region->ring_kind, 0);
-    for (unsigned i = 0; i < set->count; i++) /* what others wait for is the last */
+    for (unsigned i = 0; i < set->count; i++) /* last, since await_cleared waits for it */
         atomic_store(&region->gone[set->members[i]], 0);
 }
 
@@ -358,7 +357,7 @@ void hy_shm_set_close(struct hy_shm_set *set)
     if (!set)
         return;
     atomic_store(&set->region->gone[set->shm->local], 1);
-    if (atomic_fetch_add(&set->region->closed, 1) + 1 == set->count) /* the last one */
+    if (atomic_fetch_add(&set->region->closed, 1) + 1 == set->count) /* the last member */
         clear_region(set);
     free_set(set);
 }

@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies, and which way they go.
+ * Copies with ordinary or non-temporal stores.
  *
- * A slot is written by one core and read by others. To write a line again that
- * another core still has means to ask for it, and that is what it costs:
+ * A slot is written by one core and read by others. To overwrite a line that is in another core's cache, a core has to
+ * take ownership of it. That dominates the cost, in ns per line (AMD Zen 4):
  *
- *   one cache for all cores, slots as large as it   2 ns a line to write, 2 to read
- *   one cache, slots that the reader's own keeps     7                     2
- *   cores with a cache each (two chiplets, sockets) 27                     4
- *   stores past the caches, wherever they are        1                     4
+ *                                                      write   read
+ *   shared cache, slots as large as it                     2      2
+ *   shared cache, slots that stay in the reader's L2       7      2
+ *   separate caches (two chiplets, sockets)               27      4
+ *   non-temporal stores, anywhere                          1      4
  *
- * (AMD Zen 4.) So rings are larger than a core's own cache, except where two
- * members swap slots (shm_set.h); and where ordinary stores are slow the slots
- * are written past the caches. Which of the two it is cannot be asked, and
- * changes when processes move: each member tries it out now and then, on its
- * own slots. Whoever reads them need not know.
+ * So rings are larger than an L2 cache, except where two members swap slots (shm_set.h), and where ordinary stores are
+ * slow, slots are written with non-temporal stores. Which case applies cannot be queried, and changes when processes
+ * migrate: each member measures it from time to time on its own slots. Readers are not affected.
  */
 #include "collective/shm/shm_set.h"
 
@@ -23,14 +22,14 @@
 #endif
 
 #define CACHE_LINE 64u
-#define STREAM_MIN 2048u       /* bytes: below, a fence costs more than is gained */
-#define PROBE_MIN 4096u        /* bytes that tell something */
+#define STREAM_MIN 2048u       /* bytes; below, the fence costs more than is gained */
+#define PROBE_MIN 4096u        /* bytes; fewer cannot be measured */
 #define PROBE_EVERY 256u       /* steps */
-#define FAR_NS 10              /* for a line */
+#define FAR_NS 10              /* per line; more means separate caches */
 
 bool hy_pace_is_due(const struct hy_shm_set *set, const struct hy_job *job)
 {
-    /* The first round finds no memory behind the slots yet, and would say how long that takes. */
+    /* In the first round the slots have no pages yet: it would measure page faults. */
     return job->step_bytes >= PROBE_MIN && job->first >= set->ring && job->first >= set->pace.next_probe;
 }
 
@@ -122,5 +121,5 @@ void hy_copy_fetching(void *to, const void *from, size_t n, bool stream, const v
 
 void hy_copy(void *to, const void *from, size_t n, bool stream)
 {
-    hy_copy_fetching(to, from, n, stream, from); /* which comes by itself */
+    hy_copy_fetching(to, from, n, stream, from); /* the hardware prefetches it anyway */
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How the memfd gets into the address space. */
+/* Mapping parts of the memfd. */
 #include <errno.h>
 #include <sys/mman.h>
 
@@ -33,9 +33,8 @@ void hy_shm_unmap(void *memory, size_t size)
 #else
 
 /*
- * ThreadSanitizer knows memory by its address: of two mappings of the same
- * memory it would see neither what is in order nor what is not. So ranks that
- * are threads of one process share one mapping there.
+ * ThreadSanitizer identifies memory by its address: with two mappings of the same memory it sees neither races nor
+ * synchronization. So ranks that are threads of one process share one mapping there.
  */
 #include <pthread.h>
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What moves bytes as they are: broadcast, allgather, alltoall; and the barrier. */
+/* Collectives that move bytes without reducing them: broadcast, allgather, alltoall; and the barrier. */
 #include "collective/numbers/reduce.h"
 #include "collective/shm/shm_set.h"
 
@@ -7,8 +7,8 @@ struct movement {
     struct hy_job job; /* first */
     const uint8_t *in;
     uint8_t *out;
-    size_t each;       /* bytes of a step (alltoall: to one member) */
-    const size_t *sizes, *offsets; /* allgather; broadcast: of its one piece */
+    size_t each;       /* bytes per step (alltoall: to one member) */
+    const size_t *sizes, *offsets; /* allgather; broadcast: of its single piece */
     const size_t *matrix;          /* alltoall */
     bool stream_out;
 };

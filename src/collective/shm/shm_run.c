@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How an operation goes through its steps, and how a member waits for others. */
+/* How an operation runs through its steps, and how a member waits for others. */
 #include "collective/shm/shm_set.h"
 
 #include <sched.h>
@@ -7,9 +7,9 @@
 
 #include "base/clock.h"
 
-#define YIELDS_PER_CLOCK 16 /* at the clock */
+#define YIELDS_PER_CLOCK 16 /* yields between two reads of the clock */
 
-/* Tells the processor that this is a loop of looks: it costs its neighbour less. */
+/* Hints a spin loop to the processor, which leaves more of the core to its sibling thread. */
 static void cpu_relax(void)
 {
 #if defined(__x86_64__)
@@ -34,7 +34,7 @@ static bool spin(const struct hy_shm_set *set, unsigned member, enum hy_counter 
     return false;
 }
 
-/* Others may keep the processor for long: it ends by the clock, too, for the end of the world must be noticed. */
+/* Others may keep the processor for long: it ends by the clock, too, so that a failed group is detected in time. */
 static bool yield(const struct hy_shm_set *set, unsigned member, enum hy_counter word, uint64_t value)
 {
     const struct hy_waiter *w = set->shm->waiter;
@@ -107,7 +107,7 @@ static uint64_t least_done(const struct hy_shm_set *set)
     return least;
 }
 
-/* The slot of a step may be written when everybody has done with what was in it one round ago. */
+/* The slot of a step may be written when all members are done with the step that used it one round ago. */
 static int await_room(struct hy_shm_set *set, uint64_t step)
 {
     uint64_t needed = step + 1 > set->ring ? step + 1 - set->ring : 0;
@@ -176,7 +176,7 @@ static int join_step(struct hy_shm_set *set, struct hy_job *job, size_t step)
     return 0;
 }
 
-/* The last step of a job is said to be done by the next job's beginning: one word less to tell. */
+/* The last step of a job is published as done by the start of the next job, which saves a store. */
 static int take_step(struct hy_shm_set *set, struct hy_job *job, size_t step)
 {
     uint64_t value = job->first + step + 1;
@@ -190,10 +190,7 @@ static int take_step(struct hy_shm_set *set, struct hy_job *job, size_t step)
     return 0;
 }
 
-/*
- * Says that all earlier steps are done. Who posts at once need not wake anybody
- * for that: the post will.
- */
+/* Publishes that all earlier steps are done. A member that posts next need not wake others for that: its post will. */
 static void begin(struct hy_shm_set *set, const struct hy_job *job)
 {
     bool posts = !job->one_posts || job->poster == set->index;
@@ -206,7 +203,7 @@ static void begin(struct hy_shm_set *set, const struct hy_job *job)
 
 int hy_set_run(struct hy_shm_set *set, struct hy_job *job)
 {
-    /* Two lags must fit into a ring, or all would wait for room that nobody makes. */
+    /* Both lags must fit into the ring, or all members would wait for each other. */
     size_t join_lag = hy_smaller(job->ahead, (set->ring - 1) / 2), take_lag = join_lag * (job->kind->join ? 2 : 1);
     int rc = set->shm->waiter->failed.code;
 

@@ -13,13 +13,13 @@
 #include "base/fault.h"
 #include "base/mem.h"
 
-#define NAME_BYTES 16   /* random ones */
-#define STACK_FDS 64      /* polled without a detour over the heap */
-#define RINGS_MAX 64    /* taken at a time: anybody on this machine may ring, and as fast as they are taken */
+#define NAME_BYTES 16   /* random */
+#define STACK_FDS 64      /* polled without an allocation */
+#define RINGS_MAX 64    /* drained at a time: any process of this machine may ring, as fast as they are drained */
 
 /* ---- bells -------------------------------------------------------------------------- */
 
-/* An abstract name begins with a NUL and ends where the length says. Returns the length. */
+/* An abstract name begins with a NUL, and its length is explicit. Returns the length. */
 static socklen_t bell_address(const char *name, struct sockaddr_un *address)
 {
     size_t length = strnlen(name, HY_BELL_MAX - 1);
@@ -48,10 +48,10 @@ int hy_bell_open(char name[HY_BELL_MAX], struct hy_err *err)
     int rc = random_name(name);
 
     if (rc < 0)
-        return hy_err_sys(err, rc, "a bell needs random bytes, and there are none");
+        return hy_err_sys(err, rc, "cannot get random bytes for the wakeup socket of this rank");
     fd = HY_SYS(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (fd < 0 || HY_SYS(bind(fd, (struct sockaddr *)&address, bell_address(name, &address))) < 0)
-        return hy_err_sys(err, -errno, "cannot make the socket by which other ranks wake this one");
+        return hy_err_sys(err, -errno, "cannot create the wakeup socket of this rank");
     return hy_take_fd(fd);
 }
 
@@ -61,7 +61,8 @@ void hy_bell_ring(int from, const char *name)
     socklen_t length = bell_address(name, &address);
     ssize_t sent;
 
-    /* A full queue rings already; nobody there needs no waking; whoever else is missed looks again in 100 ms. */
+    /* A full queue is ringing already, a missing bell needs no ring, and after any other error the rank checks again
+     * in 100 ms. */
     do
         sent = sendto(from, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *)&address, length);
     while (sent < 0 && errno == EINTR);
@@ -85,8 +86,8 @@ static int check_group(struct hy_waiter *w)
     if (!w->check)
         return 0;
     rc = w->check(w->arg, &w->failed);
-    if (rc < 0 && w->failed.code >= 0) /* it had no sentence */
-        hy_err_sys(&w->failed, rc, "the group has come to its end");
+    if (rc < 0 && w->failed.code >= 0) /* without a message */
+        hy_err_sys(&w->failed, rc, "the group has failed");
     return rc < 0 ? w->failed.code : 0;
 }
 

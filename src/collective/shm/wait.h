@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How a rank waits for others: it looks, it yields, and then it sleeps until
- * somebody rings its bell. A bell is an abstract unix datagram socket, so it
- * can be polled beside TCP sockets and nothing need be handed over; who rings
- * a stranger's bell wakes him in vain, no more.
+ * How a rank waits for others: it spins, yields, and then sleeps until its bell rings. A bell (doorbell) is an abstract
+ * unix datagram socket: it can be polled together with TCP sockets, and no descriptor has to be passed. A ring by an
+ * unrelated process causes a spurious wakeup, nothing else.
  *
- * Every wait also watches for the end of the world: `check` is called when
- * `watch_fd` is readable and every 100 ms, and what it answers below zero is the
- * answer of all waits from then on.
+ * Every wait also detects the failure of the group: `check` is called when `watch_fd` is readable and every 100 ms.
+ * Once it has returned an error, all waits return that error.
  */
 #ifndef HY_COLLECTIVE_WAIT_H
 #define HY_COLLECTIVE_WAIT_H
@@ -22,29 +20,30 @@
 #define HY_CHECK_MS 100
 
 struct hy_waiter {
-    int bell;                                    /* our own, bound; -1: none (one rank) */
+    int bell;                                    /* of this rank, bound; -1: none (a single rank) */
     int watch_fd;                                /* -1: none */
-    int (*check)(void *arg, struct hy_err *err); /* 0 or -Exxx with a sentence; NULL: none */
+    int (*check)(void *arg, struct hy_err *err); /* 0 or -Exxx with a message; NULL: none */
     void *arg;
-    unsigned awaited_local;                      /* who is waited for: local index + 1, 0: nobody of this host ... */
-    unsigned awaited_peer;                       /* ... or rank + 1 of another */
-    struct hy_err failed;                        /* failed.code < 0: sticky, no wait succeeds any more */
-    unsigned spins, yields;                      /* before it sleeps; 0: the table's */
-    int64_t checked_ms;                          /* private: when `check` was last asked */
+    unsigned awaited_local;                      /* the awaited rank: local index + 1; 0: none on this host ... */
+    unsigned awaited_peer;                       /* ... or rank + 1 on another host */
+    struct hy_err failed;                        /* failed.code < 0: sticky, all waits fail */
+    unsigned spins, yields;                      /* before it sleeps; 0: from the table (choice.h) */
+    int64_t checked_ms;                          /* private: when `check` was last called */
 };
 
-/* Makes a bell with a random name, which is written to `name` (no leading NUL there). */
+/* Creates a bell with a random name, which is written to `name` (without the leading NUL). */
 int hy_bell_open(char name[HY_BELL_MAX], struct hy_err *err);
-/* Rings the bell of that name; a bell that rings already, or nobody there, is no error. */
+/* Rings the bell of that name. A bell that is ringing already, or does not exist, is not an error. */
 void hy_bell_ring(int from, const char *name);
 
 /*
- * Sleeps until the bell rings, one of `more` is ready, or timeout_ms have gone (-1: no end); then empties the bell.
- * 0, or waiter->failed.code. Any of them may come early: look again.
+ * Sleeps until the bell rings, one of `more` is ready, or after timeout_ms (-1: no timeout); then drains the bell.
+ * 0, or waiter->failed.code. May return early: check the condition again.
  */
 int hy_waiter_sleep(struct hy_waiter *w, struct pollfd *more, nfds_t more_count, int timeout_ms);
 
-/* The same for who polls by himself, since others may use the waiter meanwhile: what to poll, and what to do then. */
+/* The same in two parts, for a caller that polls by itself while other threads use the waiter: the descriptors to
+ * poll, and what follows from their events. */
 #define HY_WAITER_FDS 2
 #define HY_WAITER_BELL 0 /* the first of them */
 void hy_waiter_fds(const struct hy_waiter *w, struct pollfd fds[HY_WAITER_FDS]);
