@@ -92,7 +92,7 @@ static void test_values_name_others_and_the_environment(void **state)
     hy_hdfs_conf_free(c);
     write_file(dir, "core-site.xml", "<configuration><property>");
     assert_null(hy_hdfs_conf_load(dir, &err));
-    assert_non_null(strstr(err.text, "core-site.xml cannot be read as Hadoop's settings: line 1"));
+    assert_non_null(strstr(err.text, "core-site.xml is not a valid Hadoop settings file: line 1"));
     assert_int_equal(hy_remove_tree(dir), 0);
 }
 
@@ -312,13 +312,13 @@ static void begin_story(struct story *s, uint64_t chunk_offset)
 
 static void add_packet(struct story *s, struct hy_hdfs_packet p, const char *data, uint8_t spoil)
 {
-    const struct hy_hdfs_checksums guard = {.type = HDFS__CHECKSUM_TYPE__CHECKSUM_CRC32C, .chunk = 4};
+    const struct hy_hdfs_checksums checksums = {.type = HDFS__CHECKSUM_TYPE__CHECKSUM_CRC32C, .chunk = 4};
     static uint8_t sums[65536];
     uint8_t head[HY_HDFS_PACKET_HEADER_MAX];
 
     p.data = (uint32_t)strlen(data);
-    p.sums = (uint32_t)hy_hdfs_checksums_size(&guard, p.data);
-    hy_hdfs_checksums_compute(&guard, data, p.data, sums);
+    p.sums = (uint32_t)hy_hdfs_checksums_size(&checksums, p.data);
+    hy_hdfs_checksums_compute(&checksums, data, p.data, sums);
     sums[0] ^= spoil;
     assert_int_equal(hy_buf_append(&s->b, head, hy_hdfs_packet_format(&p, head)), 0);
     assert_int_equal(hy_buf_append(&s->b, sums, p.sums), 0);
@@ -331,7 +331,7 @@ static int64_t read_story(const struct story *s, char *into, size_t n, struct hy
     static struct hy_hdfs_cluster cluster = {.name = "hdfs://liar", .user = "u", .client_name = "test"};
     Hdfs__ExtendedBlock block = HDFS__EXTENDED_BLOCK__INIT;
     Hdfs__DatanodeID node = HDFS__DATANODE_ID__INIT;
-    struct hy_hdfs_block_request want = {.cluster = &cluster, .block = &block, .node = &node, .from = 2, .to = 10, .patience_ms = 5000};
+    struct hy_hdfs_block_request want = {.cluster = &cluster, .block = &block, .node = &node, .from = 2, .to = 10, .timeout_ms = 5000};
     struct hy_hdfs_block_reader *r = NULL;
     struct hy_hdfs_conf *conf = conf_of("<configuration/>");
     struct liar l;
@@ -445,7 +445,7 @@ static void check_ahead(size_t told, size_t read, int64_t then)
     static struct hy_hdfs_cluster cluster = {.name = "hdfs://liar", .user = "u", .client_name = "test"};
     Hdfs__ExtendedBlock block = HDFS__EXTENDED_BLOCK__INIT;
     Hdfs__DatanodeID node = HDFS__DATANODE_ID__INIT;
-    struct hy_hdfs_block_request want = {.cluster = &cluster, .block = &block, .node = &node, .to = 8 << 20, .patience_ms = 5000};
+    struct hy_hdfs_block_request want = {.cluster = &cluster, .block = &block, .node = &node, .to = 8 << 20, .timeout_ms = 5000};
     struct hy_hdfs_conf *conf = conf_of("<configuration/>");
     struct hy_hdfs_block_reader *r;
     struct hy_hdfs_read_ahead *a;

@@ -56,7 +56,7 @@ static void turn_free(struct hy_hdfs_sasl *s)
     free(s);
 }
 
-static struct hy_hdfs_security_layer *turning_seal(size_t room)
+static struct hy_hdfs_security_layer *turning_seal(size_t wrap_max)
 {
     static const struct hy_hdfs_sasl_ops ops = {NULL, turn_wrap, turn_unwrap, turn_free};
     struct turning *t = calloc(1, sizeof(*t));
@@ -64,7 +64,7 @@ static struct hy_hdfs_security_layer *turning_seal(size_t room)
 
     assert_non_null(t);
     t->base.ops = &ops;
-    t->base.room = room;
+    t->base.wrap_max = wrap_max;
     s = hy_hdfs_security_layer_sasl_new(&t->base);
     assert_non_null(s);
     return s;
@@ -97,8 +97,8 @@ static void join(struct hy_hdfs_sock *a, struct hy_hdfs_sock *b)
         assert_int_equal(setsockopt(fds[i], SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof(slice)), 0);
         assert_int_equal(setsockopt(fds[i], SOL_SOCKET, SO_SNDTIMEO, &slice, sizeof(slice)), 0);
     }
-    *a = (struct hy_hdfs_sock){.fd = fds[0], .patience_ms = 5000};
-    *b = (struct hy_hdfs_sock){.fd = fds[1], .patience_ms = 5000};
+    *a = (struct hy_hdfs_sock){.fd = fds[0], .timeout_ms = 5000};
+    *b = (struct hy_hdfs_sock){.fd = fds[1], .timeout_ms = 5000};
 }
 
 /* Sends some in three runs, which stay what they are, and takes them in odd pieces. */
@@ -140,8 +140,8 @@ static void test_bytes_come_through_a_seal_as_they_were(void **state)
         struct hy_hdfs_sock a, b;
 
         join(&a, &b);
-        a.seal = kind == 0 ? aes_seal(1, 2) : turning_seal(kind == 1 ? 1000 : 65536);
-        b.seal = kind == 0 ? aes_seal(2, 1) : turning_seal(kind == 1 ? 1000 : 65536);
+        a.layer = kind == 0 ? aes_seal(1, 2) : turning_seal(kind == 1 ? 1000 : 65536);
+        b.layer = kind == 0 ? aes_seal(2, 1) : turning_seal(kind == 1 ? 1000 : 65536);
         for (size_t n = 1; n < 70000; n = n * 3 + 1) {
             carry(&a, &b, n);
             carry(&b, &a, n);
@@ -159,8 +159,8 @@ static void test_a_piece_that_waits_under_its_seal_counts_as_come(void **state)
 
     (void)state;
     join(&a, &b);
-    a.seal = turning_seal(100);
-    b.seal = turning_seal(100);
+    a.layer = turning_seal(100);
+    b.layer = turning_seal(100);
     assert_int_equal(hy_hdfs_sock_send_all(&a, &(struct iovec){.iov_base = (void *)"ab", .iov_len = 2}, 1), 0);
     assert_int_equal(hy_hdfs_sock_recv(&b, &byte, 1), 1);
     assert_int_equal(hy_hdfs_sock_poll(&b, 0), 1); /* though nothing is left in the system */
@@ -191,7 +191,7 @@ static void test_pieces_that_no_server_sends_are_refused(void **state)
         struct hy_hdfs_sock a, b;
 
         join(&a, &b);
-        a.seal = turning_seal(100);
+        a.layer = turning_seal(100);
         assert_int_equal(write(b.fd, lies[i].bytes, lies[i].n), lies[i].n);
         hy_hdfs_sock_close(&b);
         assert_int_equal(hy_hdfs_sock_recv(&a, &byte, 1), lies[i].rc);
@@ -289,24 +289,24 @@ static void test_a_namenode_that_proves_nothing_is_not_believed(void **state)
     hy_buf_init(&s.b, 1 << 20);
     offer(&s, "TOKEN", "DIGEST-MD5");
     say(&s, HDFS__RPC_SASL__STATE__SUCCESS, NULL, NULL);
-    assert_says(sign_on(&s, NULL, &method, &err), -EACCES, &err, "did not prove who it is");
+    assert_says(sign_on(&s, NULL, &method, &err), -EACCES, &err, "did not authenticate itself");
     offer(&s, "TOKEN", "DIGEST-MD5");
     say(&s, HDFS__RPC_SASL__STATE__CHALLENGE, challenge, NULL);
     say(&s, HDFS__RPC_SASL__STATE__SUCCESS, NULL, NULL);
-    assert_says(sign_on(&s, NULL, &method, &err), -EACCES, &err, "did not prove who it is");
+    assert_says(sign_on(&s, NULL, &method, &err), -EACCES, &err, "did not authenticate itself");
     offer(&s, "TOKEN", "DIGEST-MD5");
     say(&s, HDFS__RPC_SASL__STATE__CHALLENGE, challenge, NULL);
     say(&s, HDFS__RPC_SASL__STATE__SUCCESS, "rspauth=ea40f60335c427b5527b84dbabcdfffd", NULL);
-    assert_says(sign_on(&s, NULL, &method, &err), -EACCES, &err, "not the one it seems to be");
+    assert_says(sign_on(&s, NULL, &method, &err), -EACCES, &err, "it may be an impostor");
     say(&s, HDFS__RPC_SASL__STATE__CHALLENGE, challenge, NULL);
-    assert_says(sign_on(&s, NULL, &method, &err), -EPROTO, &err, "its challenge is none");
+    assert_says(sign_on(&s, NULL, &method, &err), -EPROTO, &err, "it sent an invalid challenge");
     offer(&s, "TOKEN", "DIGEST-MD5");
     offer(&s, "TOKEN", "DIGEST-MD5");
     assert_says(sign_on(&s, NULL, &method, &err), -EPROTO, &err, "a second time");
     say(&s, HDFS__RPC_SASL__STATE__WRAP, "x", NULL);
-    assert_says(sign_on(&s, NULL, &method, &err), -EPROTO, &err, "not known");
+    assert_says(sign_on(&s, NULL, &method, &err), -EPROTO, &err, "unknown authentication message");
     offer(&s, "TOKEN", "DIGEST-MD5");
-    assert_says(sign_on(&s, NULL, &method, &err), -ECONNRESET, &err, "does not answer");
+    assert_says(sign_on(&s, NULL, &method, &err), -ECONNRESET, &err, "does not respond");
     hy_buf_done(&s.b);
 }
 
@@ -396,7 +396,7 @@ static void test_frames_are_wrapped_in_pieces_that_the_server_takes(void **state
     uint8_t bytes[1000];
 
     (void)state;
-    ours->base = theirs->base = (struct hy_hdfs_sasl){.ops = &ops, .room = 300};
+    ours->base = theirs->base = (struct hy_hdfs_sasl){.ops = &ops, .wrap_max = 300};
     for (size_t i = 0; i < sizeof(bytes); i++)
         bytes[i] = (uint8_t)i;
     hy_buf_init(&sent, 1 << 20);

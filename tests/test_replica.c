@@ -99,15 +99,15 @@ static int in_memory(const void *bytes, size_t count)
 
 static int make_meta(uint32_t chunk)
 {
-    const struct hy_hdfs_checksums guard = {.type = HDFS__CHECKSUM_TYPE__CHECKSUM_CRC32C, .chunk = chunk};
-    const size_t sums = hy_hdfs_checksums_size(&guard, LENGTH);
+    const struct hy_hdfs_checksums checksums = {.type = HDFS__CHECKSUM_TYPE__CHECKSUM_CRC32C, .chunk = chunk};
+    const size_t sums = hy_hdfs_checksums_size(&checksums, LENGTH);
     uint8_t *meta = calloc(META_HEAD + sums, 1);
     int fd;
 
     assert_non_null(meta);
     memcpy(meta, (uint8_t[]){0, 1, 2, (uint8_t)(chunk >> 24), (uint8_t)(chunk >> 16), (uint8_t)(chunk >> 8), (uint8_t)chunk},
            META_HEAD);
-    hy_hdfs_checksums_compute(&guard, content, LENGTH, meta + META_HEAD);
+    hy_hdfs_checksums_compute(&checksums, content, LENGTH, meta + META_HEAD);
     fd = in_memory(meta, META_HEAD + sums);
     free(meta);
     return fd;
@@ -161,7 +161,7 @@ static int open_replica(struct node *n, const char *address, struct hy_hdfs_loca
     Hdfs__ExtendedBlock block = HDFS__EXTENDED_BLOCK__INIT;
     Hdfs__DatanodeID id = HDFS__DATANODE_ID__INIT;
     const struct hy_hdfs_block_request want = {.cluster = &n->cluster, .block = &block, .node = &id, .to = LENGTH,
-                                       .patience_ms = PATIENCE_MS, .may_be_local = true};
+                                       .timeout_ms = PATIENCE_MS, .may_be_local = true};
 
     block.poolid = (char *)"pool";
     id.ipaddr = id.hostname = (char *)(uintptr_t)address;

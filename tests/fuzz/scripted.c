@@ -45,7 +45,7 @@ struct link {
     struct hy_hdfs_aes *aes;     /* or encrypted */
     uint64_t offset;        /* of the next packet */
     int64_t number;
-    struct hy_hdfs_checksums guard;
+    struct hy_hdfs_checksums checksums;
 };
 
 static struct {
@@ -328,8 +328,8 @@ static void put_proof(struct link *l, const struct segment *s)
 
 static void put_packet(struct link *l, struct hy_hdfs_packet *p, const struct segment *s, unsigned bits)
 {
-    const size_t sums_n = bits & ODD_NO_SUMS ? 0 : hy_hdfs_checksums_size(&l->guard, s->n);
-    uint8_t head[HY_HDFS_PACKET_HEADER_MAX], *sums = malloc(hy_hdfs_checksums_size(&l->guard, s->n) + 1);
+    const size_t sums_n = bits & ODD_NO_SUMS ? 0 : hy_hdfs_checksums_size(&l->checksums, s->n);
+    uint8_t head[HY_HDFS_PACKET_HEADER_MAX], *sums = malloc(hy_hdfs_checksums_size(&l->checksums, s->n) + 1);
     hy_cleanup_buf struct hy_buf b;
 
     if (!sums)
@@ -338,7 +338,7 @@ static void put_packet(struct link *l, struct hy_hdfs_packet *p, const struct se
     p->data = (uint32_t)s->n;
     p->sums = (uint32_t)sums_n;
     p->number = l->number++;
-    hy_hdfs_checksums_compute(&l->guard, s->bytes, s->n, sums);
+    hy_hdfs_checksums_compute(&l->checksums, s->bytes, s->n, sums);
     if (bits & ODD_SUM && sums_n)
         sums[sums_n - 1] ^= 1;
     append(&b, head, hy_hdfs_packet_format(p, head));
@@ -396,11 +396,11 @@ static void put_read(struct link *l, const struct segment *s)
     const unsigned chunk = byte_at(s, 1) | byte_at(s, 2) << 8;
 
     hy_buf_init(&b, IN_MAX);
-    l->guard = (struct hy_hdfs_checksums){.type = (int)(byte_at(s, 0) % 3), .chunk = chunk ? chunk : 512};
-    l->offset = script.from - script.from % l->guard.chunk;
+    l->checksums = (struct hy_hdfs_checksums){.type = (int)(byte_at(s, 0) % 3), .chunk = chunk ? chunk : 512};
+    l->offset = script.from - script.from % l->checksums.chunk;
     l->number = 0;
-    sum.type = (Hdfs__ChecksumType)l->guard.type;
-    sum.bytesperchecksum = l->guard.chunk;
+    sum.type = (Hdfs__ChecksumType)l->checksums.type;
+    sum.bytesperchecksum = l->checksums.chunk;
     info.checksum = &sum;
     info.chunkoffset = l->offset;
     answer.readopchecksuminfo = &info;
@@ -447,11 +447,11 @@ static void forget(struct link *l)
 }
 
 /* The descriptor is that of a real socket, since the client asks for its peer's address. */
-static int open_link(struct hy_hdfs_sock *s, int patience_ms, bool is_datanode)
+static int open_link(struct hy_hdfs_sock *s, int timeout_ms, bool is_datanode)
 {
     int fds[2];
 
-    *s = (struct hy_hdfs_sock){.fd = -1, .patience_ms = patience_ms};
+    *s = (struct hy_hdfs_sock){.fd = -1, .timeout_ms = timeout_ms};
     if (next_kind() == HY_PLAY_REFUSE) {
         struct segment refusal;
 
@@ -463,7 +463,7 @@ static int open_link(struct hy_hdfs_sock *s, int patience_ms, bool is_datanode)
     close(fds[1]);
     forget(&script.links[fds[0]]);
     script.links[fds[0]] = (struct link){.is_open = true, .is_datanode = is_datanode,
-                                         .guard = {.type = HDFS__CHECKSUM_TYPE__CHECKSUM_CRC32C, .chunk = 512}};
+                                         .checksums = {.type = HDFS__CHECKSUM_TYPE__CHECKSUM_CRC32C, .chunk = 512}};
     hy_buf_init(&script.links[fds[0]].in, IN_MAX);
     s->fd = fds[0];
     return 0;
@@ -471,22 +471,22 @@ static int open_link(struct hy_hdfs_sock *s, int patience_ms, bool is_datanode)
 
 /* ---- what the linker puts in place of the client's own ------------------------------ */
 
-int __wrap_hy_hdfs_sock_connect(struct hy_hdfs_sock *s, const char *host, unsigned port, int connect_ms, int patience_ms,
+int __wrap_hy_hdfs_sock_connect(struct hy_hdfs_sock *s, const char *host, unsigned port, int connect_ms, int timeout_ms,
                            struct hy_err *err);
-int __wrap_hy_hdfs_sock_connect(struct hy_hdfs_sock *s, const char *host, unsigned port, int connect_ms, int patience_ms,
+int __wrap_hy_hdfs_sock_connect(struct hy_hdfs_sock *s, const char *host, unsigned port, int connect_ms, int timeout_ms,
                            struct hy_err *err)
 {
-    int rc = open_link(s, patience_ms, port >= 9000);
+    int rc = open_link(s, timeout_ms, port >= 9000);
 
     (void)connect_ms;
     return rc < 0 ? hy_err_sys(err, rc, "cannot connect to %s:%u", host, port) : 0;
 }
 
-int __wrap_hy_hdfs_sock_connect_local(struct hy_hdfs_sock *s, const char *path, int patience_ms);
-int __wrap_hy_hdfs_sock_connect_local(struct hy_hdfs_sock *s, const char *path, int patience_ms)
+int __wrap_hy_hdfs_sock_connect_local(struct hy_hdfs_sock *s, const char *path, int timeout_ms);
+int __wrap_hy_hdfs_sock_connect_local(struct hy_hdfs_sock *s, const char *path, int timeout_ms)
 {
     (void)path;
-    return open_link(s, patience_ms, true);
+    return open_link(s, timeout_ms, true);
 }
 
 bool __wrap_hy_hdfs_sock_is_local_address(const char *address);
@@ -565,20 +565,20 @@ static int in_memory(const void *bytes, size_t n)
     return fd;
 }
 
-static int meta_of(const struct segment *data, const struct hy_hdfs_checksums *guard, unsigned bits)
+static int meta_of(const struct segment *data, const struct hy_hdfs_checksums *checksums, unsigned bits)
 {
-    const size_t n = hy_hdfs_checksums_are_supported(guard) ? hy_hdfs_checksums_size(guard, data->n) : 0;
+    const size_t n = hy_hdfs_checksums_are_supported(checksums) ? hy_hdfs_checksums_size(checksums, data->n) : 0;
     uint8_t *bytes = calloc(1, 7 + n);
     int fd;
 
     if (!bytes)
         abort();
     bytes[1] = bits & FILES_VERSION ? 9 : 1;
-    bytes[2] = (uint8_t)guard->type;
+    bytes[2] = (uint8_t)checksums->type;
     for (int i = 0; i < 4; i++)
-        bytes[3 + i] = (uint8_t)(guard->chunk >> (24 - 8 * i));
+        bytes[3 + i] = (uint8_t)(checksums->chunk >> (24 - 8 * i));
     if (n)
-        hy_hdfs_checksums_compute(guard, data->bytes, data->n, bytes + 7);
+        hy_hdfs_checksums_compute(checksums, data->bytes, data->n, bytes + 7);
     if (n && bits & FILES_SUM)
         bytes[7 + n - 1] ^= 1;
     fd = in_memory(bytes, bits & FILES_SHORT ? 3 : 7 + n);
@@ -606,7 +606,7 @@ ssize_t __wrap_recvmsg(int fd, struct msghdr *m, int flags);
 ssize_t __wrap_recvmsg(int fd, struct msghdr *m, int flags)
 {
     struct segment s, data;
-    struct hy_hdfs_checksums guard;
+    struct hy_hdfs_checksums checksums;
     size_t count;
     int fds[3];
 
@@ -615,10 +615,10 @@ ssize_t __wrap_recvmsg(int fd, struct msghdr *m, int flags)
     if (!take_segment(&s) || s.kind == HY_PLAY_END)
         return 0;
     data = rest_of(&s, 5);
-    guard = (struct hy_hdfs_checksums){.type = (int)byte_at(&s, 1), .chunk = byte_at(&s, 2) | byte_at(&s, 3) << 8};
+    checksums = (struct hy_hdfs_checksums){.type = (int)byte_at(&s, 1), .chunk = byte_at(&s, 2) | byte_at(&s, 3) << 8};
     count = s.kind == HY_PLAY_FILES ? byte_at(&s, 0) % 4 : 0;
     for (size_t i = 0; i < count; i++)
-        fds[i] = i == 1 ? meta_of(&data, &guard, byte_at(&s, 4)) : in_memory(data.bytes, data.n);
+        fds[i] = i == 1 ? meta_of(&data, &checksums, byte_at(&s, 4)) : in_memory(data.bytes, data.n);
     attach(m, fds, count);
     *(char *)m->msg_iov[0].iov_base = 0;
     return 1;
@@ -666,10 +666,10 @@ int __wrap_hy_hdfs_datanode_request(struct hy_hdfs_datanode *d, enum hy_hdfs_dat
 }
 
 /* Nothing is kept alive: no thread. */
-int __wrap_hy_hdfs_lease_renewer_add(struct hy_hdfs_lease *k, struct hy_err *err);
-int __wrap_hy_hdfs_lease_renewer_add(struct hy_hdfs_lease *k, struct hy_err *err)
+int __wrap_hy_hdfs_lease_renewer_add(struct hy_hdfs_lease *l, struct hy_err *err);
+int __wrap_hy_hdfs_lease_renewer_add(struct hy_hdfs_lease *l, struct hy_err *err)
 {
-    (void)k;
+    (void)l;
     (void)err;
     return 0;
 }
