@@ -201,7 +201,7 @@ static void test_a_feature_of_another_type_is_named(void **state)
     hy_columns_init(&c);
     assert_non_null(hy_columns_add(&c, "i", 1, false, HY_KIND_FLOAT));
     assert_int_equal(add(&c, example, &err), -EINVAL);
-    assert_string_equal(err.text, "the feature 'i' is int64 here, and was float before");
+    assert_string_equal(err.text, "the feature 'i' is int64 here, but float in earlier rows");
     assert_int_equal(c.rows, 0);
     hy_columns_done(&c);
 }
@@ -215,7 +215,7 @@ static void test_feature_lists_are_no_part_of_an_example(void **state)
     (void)state;
     hy_columns_init(&c);
     assert_int_equal(hy_example_parse(&c, bytes, from_hex(sequence, bytes), &err), -EBADMSG);
-    assert_string_equal(err.text, "the record has feature lists: it is a tf.SequenceExample, and not a tf.Example");
+    assert_string_equal(err.text, "the record has feature lists: it is a tf.SequenceExample, not a tf.Example");
     assert_int_equal(c.rows, 0);
     hy_columns_done(&c);
 }
@@ -237,7 +237,7 @@ static void test_a_row_that_breaks_off_leaves_nothing(void **state)
         assert_non_null(copy);
         memcpy(copy, bytes, cut);
         refused += hy_example_parse(&c, copy, cut, &err) == -EBADMSG;
-        assert_string_equal(err.text, "the record is no tf.Example");
+        assert_string_equal(err.text, "the record is not a tf.Example");
         free(copy);
     }
     assert_int_equal(refused, n - 1);

@@ -237,7 +237,7 @@ static void test_a_record_over_the_limit_is_not_waited_for(void **state)
             head[8 + k] = (uint8_t)(check >> 8 * k);
     }
     assert_int_equal(hy_record_parse(five, sizeof five, 4, &r, &need, &why), -EMSGSIZE);
-    assert_string_equal(why, "a record that is too long");
+    assert_string_equal(why, "a record is too long");
     assert_int_equal(hy_record_parse(five, sizeof five, 5, &r, &need, &why), 0);
     assert_int_equal(need, 21);
     assert_int_equal(hy_record_parse(endless, sizeof endless, SIZE_MAX, &r, &need, &why), -EMSGSIZE);

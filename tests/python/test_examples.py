@@ -78,7 +78,7 @@ def test_only_what_is_wanted_is_taken(path: str) -> None:
     assert cells(columns[0]) == [[n] for n in range(50)] and cells(columns[1]) == [[]] * 50
     reader = _hopyard.Examples(path)
     reader.want("label", 2)
-    with pytest.raises(hopyard.Error, match="the record at byte 0: the feature 'label' is int64 here, and was float before"):
+    with pytest.raises(hopyard.Error, match="the record at byte 0: the feature 'label' is int64 here, but float in earlier rows"):
         reader.next()
 
 
