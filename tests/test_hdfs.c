@@ -47,12 +47,13 @@ static struct hy_hdfs_conf *conf_of(const char *text)
 
 static void test_settings_are_read_as_hadoop_writes_them(void **state)
 {
-    struct hy_hdfs_conf *c = conf_of("<?xml version='1.0'?><!-- a note --><configuration>\n"
-                                     "<property><name>a</name><value>\n  1 &lt; 2 </value><final>true</final></property>"
-                                     "<property><value>128m</value><description>x</description><name> b </name></property>"
-                                     "<property><name>c</name><value/></property>"
-                                     "<property><name>a</name><value>later</value></property>"
-                                     "<property><name>b</name><value>2k</value></property></configuration>");
+    struct hy_hdfs_conf *c =
+        conf_of("<?xml version='1.0'?><!-- a note --><configuration>\n"
+                "<property><name>a</name><value>\n  1 &lt; 2 </value><final>true</final></property>"
+                "<property><value>128m</value><description>x</description><name> b </name></property>"
+                "<property><name>c</name><value/></property>"
+                "<property><name>a</name><value>later</value></property>"
+                "<property><name>b</name><value>2k</value></property></configuration>");
 
     (void)state;
     assert_string_equal(hy_hdfs_conf_get(c, "a"), "1 < 2"); /* what is final stays */
@@ -79,9 +80,11 @@ static void test_values_name_others_and_the_environment(void **state)
 
     (void)state;
     assert_non_null(mkdtemp(dir));
-    write_file(dir, "core-site.xml", "<configuration><property><name>fs.defaultFS</name><value>hdfs://${ns}</value></property>"
+    write_file(dir, "core-site.xml",
+               "<configuration><property><name>fs.defaultFS</name><value>hdfs://${ns}</value></property>"
                "<property><name>loop</name><value>${loop}x</value></property></configuration>");
-    write_file(dir, "hdfs-site.xml", "<configuration><property><name>ns</name><value>${env.HY_TEST:-yard}</value></property>"
+    write_file(dir, "hdfs-site.xml",
+               "<configuration><property><name>ns</name><value>${env.HY_TEST:-yard}</value></property>"
                "<property><name>open</name><value>${unknown} and ${</value></property></configuration>");
     assert_int_equal(setenv("HY_TEST", "", 1), 0);
     c = hy_hdfs_conf_load(dir, &err);
@@ -119,9 +122,10 @@ static void test_exceptions_become_errors_of_this_system(void **state)
     (void)state;
     assert_int_equal(hy_hdfs_exception("java.io.FileNotFoundException", "/a is not\n\tat java", &err), -ENOENT);
     assert_string_equal(err.text, "/a is not");
-    assert_int_equal(hy_hdfs_exception("org.apache.hadoop.security.token.SecretManager$InvalidToken", "old", &err), -EACCES);
-    assert_int_equal(hy_hdfs_exception("java.io.IOException", "File /a could only be written to 0 of the 1 nodes", &err),
-                     -ENOSPC);
+    assert_int_equal(hy_hdfs_exception("org.apache.hadoop.security.token.SecretManager$InvalidToken", "old", &err),
+                     -EACCES);
+    assert_int_equal(
+        hy_hdfs_exception("java.io.IOException", "File /a could only be written to 0 of the 1 nodes", &err), -ENOSPC);
     assert_int_equal(hy_hdfs_exception(NULL, NULL, &err), -EIO);
 }
 
@@ -246,8 +250,10 @@ static int ask_liar(const void *bytes, size_t n, struct hy_hdfs_rpc_response *re
 
     start_liar(&l, bytes, n, 1);
     request.src = (char *)"/";
-    rpc = hy_hdfs_rpc_connect(&(struct hy_hdfs_rpc_peer){.host = "127.0.0.1", .port = l.port, .protocol = "p", .user = "u",
-                                               .client_id = client_id}, &err);
+    rpc = hy_hdfs_rpc_connect(
+        &(struct hy_hdfs_rpc_peer){
+            .host = "127.0.0.1", .port = l.port, .protocol = "p", .user = "u", .client_id = client_id},
+        &err);
     assert_non_null(rpc);
     rc = hy_hdfs_rpc_send(rpc, &call, ret);
     hy_hdfs_rpc_unref(rpc);
@@ -331,7 +337,8 @@ static int64_t read_story(const struct story *s, char *into, size_t n, struct hy
     static struct hy_hdfs_cluster cluster = {.name = "hdfs://liar", .user = "u", .client_name = "test"};
     Hdfs__ExtendedBlock block = HDFS__EXTENDED_BLOCK__INIT;
     Hdfs__DatanodeID node = HDFS__DATANODE_ID__INIT;
-    struct hy_hdfs_block_request want = {.cluster = &cluster, .block = &block, .node = &node, .from = 2, .to = 10, .timeout_ms = 5000};
+    struct hy_hdfs_block_request want = {
+        .cluster = &cluster, .block = &block, .node = &node, .from = 2, .to = 10, .timeout_ms = 5000};
     struct hy_hdfs_block_reader *r = NULL;
     struct hy_hdfs_conf *conf = conf_of("<configuration/>");
     struct liar l;
@@ -445,7 +452,8 @@ static void check_ahead(size_t told, size_t read, int64_t then)
     static struct hy_hdfs_cluster cluster = {.name = "hdfs://liar", .user = "u", .client_name = "test"};
     Hdfs__ExtendedBlock block = HDFS__EXTENDED_BLOCK__INIT;
     Hdfs__DatanodeID node = HDFS__DATANODE_ID__INIT;
-    struct hy_hdfs_block_request want = {.cluster = &cluster, .block = &block, .node = &node, .to = 8 << 20, .timeout_ms = 5000};
+    struct hy_hdfs_block_request want = {
+        .cluster = &cluster, .block = &block, .node = &node, .to = 8 << 20, .timeout_ms = 5000};
     struct hy_hdfs_conf *conf = conf_of("<configuration/>");
     struct hy_hdfs_block_reader *r;
     struct hy_hdfs_read_ahead *a;
@@ -505,7 +513,8 @@ static void test_addresses_of_this_machine_are_known(void **state)
 
         if (!a->ifa_addr || a->ifa_addr->sa_family != AF_INET || !(a->ifa_flags & IFF_UP))
             continue;
-        assert_non_null(inet_ntop(AF_INET, &((struct sockaddr_in *)(void *)a->ifa_addr)->sin_addr, address, sizeof(address)));
+        assert_non_null(
+            inet_ntop(AF_INET, &((struct sockaddr_in *)(void *)a->ifa_addr)->sin_addr, address, sizeof(address)));
         assert_true(hy_hdfs_sock_is_local_address(address));
         count++;
     }

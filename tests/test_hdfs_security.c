@@ -167,7 +167,8 @@ static void test_protection_is_read_as_hadoop_writes_it(void **state)
     assert_int_equal(hy_hdfs_qops_choose(&q, HY_HDFS_QOP_AUTH | HY_HDFS_QOP_PRIVACY), HY_HDFS_QOP_AUTH);
     assert_int_equal(hy_hdfs_qops_parse(" Privacy, integrity,privacy", "k", &q, &err), 0);
     assert_int_equal(q.count, 2);
-    assert_int_equal(hy_hdfs_qops_choose(&q, HY_HDFS_QOP_AUTH | HY_HDFS_QOP_INTEGRITY | HY_HDFS_QOP_PRIVACY), HY_HDFS_QOP_PRIVACY);
+    assert_int_equal(hy_hdfs_qops_choose(&q, HY_HDFS_QOP_AUTH | HY_HDFS_QOP_INTEGRITY | HY_HDFS_QOP_PRIVACY),
+                     HY_HDFS_QOP_PRIVACY);
     assert_int_equal(hy_hdfs_qops_choose(&q, HY_HDFS_QOP_AUTH | HY_HDFS_QOP_INTEGRITY), HY_HDFS_QOP_INTEGRITY);
     assert_int_equal(hy_hdfs_qops_choose(&q, HY_HDFS_QOP_AUTH), 0);
     assert_int_equal(hy_hdfs_qops_parse("privacy,secrecy", "hadoop.rpc.protection", &q, &err), -EINVAL);
@@ -225,8 +226,8 @@ static void test_digest_answers_as_in_rfc_2831(void **state)
 /* One that has been signed on, with the numbers for which the pieces below were made by another implementation. */
 static struct hy_hdfs_sasl *signed_on(const char *protection, const char *rspauth)
 {
-    const struct hy_hdfs_digest_login login = {.user = "dXNlcg==", .password = "cGFzcw==", .protocol = "hdfs", .server = "0",
-                                          .nonce = "c0nce"};
+    const struct hy_hdfs_digest_login login = {
+        .user = "dXNlcg==", .password = "cGFzcw==", .protocol = "hdfs", .server = "0", .nonce = "c0nce"};
     const struct hy_hdfs_qops qops = qops_of(protection);
     struct hy_hdfs_sasl *s = hy_hdfs_sasl_digest_new(&login, &qops);
     struct hy_err err = {0};

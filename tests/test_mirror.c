@@ -264,7 +264,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_files_that_grow_are_followed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_no_more_is_copied_than_the_limit, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_other_files_come_when_they_are_left_alone_and_at_the_end, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_other_files_come_when_they_are_left_alone_and_at_the_end, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(test_what_is_skipped_stays_here, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_more_files_grow_than_are_kept_open, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_trouble_is_told_and_made_good_by_the_next_look, set_up, tear_down),

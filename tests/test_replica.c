@@ -105,7 +105,8 @@ static int make_meta(uint32_t chunk)
     int fd;
 
     assert_non_null(meta);
-    memcpy(meta, (uint8_t[]){0, 1, 2, (uint8_t)(chunk >> 24), (uint8_t)(chunk >> 16), (uint8_t)(chunk >> 8), (uint8_t)chunk},
+    memcpy(meta,
+           (uint8_t[]){0, 1, 2, (uint8_t)(chunk >> 24), (uint8_t)(chunk >> 16), (uint8_t)(chunk >> 8), (uint8_t)chunk},
            META_HEAD);
     hy_hdfs_checksums_compute(&checksums, content, LENGTH, meta + META_HEAD);
     fd = in_memory(meta, META_HEAD + sums);
@@ -132,10 +133,13 @@ static void open_node(struct node *n, uint32_t chunk)
     assert_int_equal(pthread_create(&n->thread, NULL, serve, n), 0);
     n->conf = hy_hdfs_conf_load(NULL, &err);
     assert_non_null(n->conf);
-    snprintf(text, sizeof text, "<configuration><property><name>dfs.client.read.shortcircuit</name><value>true</value></property>"
-             "<property><name>dfs.domain.socket.path</name><value>%s-_PORT</value></property></configuration>", n->path);
+    snprintf(text, sizeof text,
+             "<configuration><property><name>dfs.client.read.shortcircuit</name><value>true</value></property>"
+             "<property><name>dfs.domain.socket.path</name><value>%s-_PORT</value></property></configuration>",
+             n->path);
     assert_int_equal(hy_hdfs_conf_parse(n->conf, text, strlen(text), "test", &err), 0);
-    n->cluster = (struct hy_hdfs_cluster){.name = "hdfs://test", .user = "test", .client_name = "test", .conf = n->conf};
+    n->cluster =
+        (struct hy_hdfs_cluster){.name = "hdfs://test", .user = "test", .client_name = "test", .conf = n->conf};
 }
 
 static void close_node(struct node *n)
@@ -237,14 +241,18 @@ static void test_a_node_that_makes_no_sense_is_not_asked_again(void **state)
         n.is_silly = i == 4;
         n.status = i == 5 ? HDFS__STATUS__ERROR : HDFS__STATUS__SUCCESS;
         before = open_files();
-        assert_true(open_replica(&n, "127.0.0.1", &r) == (i == 2 ? 0 : i == 5 ? -EREMOTEIO : i >= 3 ? -ECONNRESET : -EPROTO) ||
+        assert_true(open_replica(&n, "127.0.0.1", &r) == (i == 2   ? 0
+                                                          : i == 5 ? -EREMOTEIO
+                                                          : i >= 3 ? -ECONNRESET
+                                                                   : -EPROTO) ||
                     (i == 4 && n.asked == 1));
         hy_hdfs_local_replica_close(hy_take(r));
         assert_true(open_files() <= before + 1); /* the node may still close its own */
         (void)open_replica(&n, "127.0.0.1", &r);
         hy_hdfs_local_replica_close(r);
         close_node(&n);
-        assert_int_equal(n.asked, i == 2 || i == 5 ? 2 : 1); /* to refuse one replica is sense, and to send too much, too */
+        assert_int_equal(n.asked,
+                         i == 2 || i == 5 ? 2 : 1); /* to refuse one replica is sense, and to send too much, too */
     }
 }
 

@@ -78,7 +78,9 @@ static int list_endless(const char *url, hy_fs_visit *visit, void *arg, struct h
     for (size_t i = 0; i < endless.folders + endless.files && rc == 0; i++) {
         hy_cleanup_free char *number = hy_asprintf("%06zu", i);
         struct hy_fs_info info = {.name = padded(number, endless.name_length),
-                                  .owner = padded("a", endless.owner_length), .group = hy_strdup("b"), .is_dir = i < endless.folders};
+                                  .owner = padded("a", endless.owner_length),
+                                  .group = hy_strdup("b"),
+                                  .is_dir = i < endless.folders};
 
         endless.listed++;
         rc = visit(arg, &info, e);

@@ -86,8 +86,8 @@ static const char *setting(const struct hy_hdfs_conf *conf, const char *key, con
 }
 
 /* dfs.ha.namenodes.SERVICE = nn1,nn2 and dfs.namenode.rpc-address.SERVICE.nn1 = HOST:PORT */
-static int add_service(struct hy_hdfs_namenodes *n, const struct hy_hdfs_conf *conf, const char *service, const char *ids,
-                       struct hy_err *err)
+static int add_service(struct hy_hdfs_namenodes *n, const struct hy_hdfs_conf *conf, const char *service,
+                       const char *ids, struct hy_err *err)
 {
     hy_cleanup_free char *copy = hy_strdup(ids);
     char *rest = copy, *id;
@@ -122,7 +122,8 @@ static int default_authority(const struct hy_hdfs_conf *conf, char **ret, struct
     const char *start = url ? strstr(url, "://") : NULL;
 
     if (!start || strcspn(start + 3, "/") == 0 || (strncmp(url, "hdfs:", 5) != 0 && strncmp(url, "hopsfs:", 7) != 0))
-        return hy_err_set(err, -EINVAL, "hdfs:/// is the cluster of fs.defaultFS, which %s; use hdfs://NAMENODE/, or set"
+        return hy_err_set(err, -EINVAL,
+                          "hdfs:/// is the cluster of fs.defaultFS, which %s; use hdfs://NAMENODE/, or set"
                           " HADOOP_CONF_DIR to the directory of the cluster's core-site.xml",
                           url ? "is not an HDFS URL" : "is not set");
     *ret = hy_strndup(start + 3, strcspn(start + 3, "/"));
@@ -230,8 +231,8 @@ static struct known *lookup(const char *authority, const char *user, const char 
     for (struct known *k = all; k; k = k->next) {
         const char *real_user = k->cluster.namenodes->real_user ? k->cluster.namenodes->real_user : k->cluster.user;
 
-        if (strcmp(k->authority, authority) == 0 && strcmp(real_user, user) == 0 && strcmp(k->credentials, credentials) == 0 &&
-            !k->dir == !dir && (!dir || strcmp(k->dir, dir) == 0))
+        if (strcmp(k->authority, authority) == 0 && strcmp(real_user, user) == 0 &&
+            strcmp(k->credentials, credentials) == 0 && !k->dir == !dir && (!dir || strcmp(k->dir, dir) == 0))
             return k;
     }
     return NULL;
@@ -495,7 +496,8 @@ static int give_up(const struct hy_hdfs_cluster *c, int64_t ms, struct hy_err *e
     return hy_err_wrap(err, "no NameNode responded at %s within %s", addresses(n, names, sizeof(names)), time);
 }
 
-static int call_with_retries(struct hy_hdfs_cluster *c, struct hy_hdfs_rpc_call *call, struct hy_hdfs_rpc_response *ret, struct hy_err *err)
+static int call_with_retries(struct hy_hdfs_cluster *c, struct hy_hdfs_rpc_call *call, struct hy_hdfs_rpc_response *ret,
+                             struct hy_err *err)
 {
     const int64_t since = hy_clock_ms(), end = since + retry_limit_ms(c);
     int wait = WAIT_MIN_MS;

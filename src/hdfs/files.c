@@ -93,7 +93,8 @@ static int hdfs_stat(const char *url, struct hy_fs_info *ret, struct hy_err *err
     if (rc < 0)
         return rc;
     request.src = p.path;
-    rc = hy_hdfs_call(p.cluster, "getFileInfo", &request.base, &hdfs__get_file_info_response__descriptor, &response, err);
+    rc = hy_hdfs_call(p.cluster, "getFileInfo", &request.base, &hdfs__get_file_info_response__descriptor, &response,
+                      err);
     if (rc < 0)
         return failed(err, rc, "read the attributes of", url);
     if (!response->fs)

@@ -115,7 +115,8 @@ static int check_map(const struct input *in, const Hdfs__LocatedBlocks *l, struc
         at += l->blocks[i]->b->numbytes;
     }
     if (last && last->offset > at)
-        return hy_err_set(err, -EPROTO, "the NameNode's list of the blocks of %s has a gap before the last block", in->path);
+        return hy_err_set(err, -EPROTO, "the NameNode's list of the blocks of %s has a gap before the last block",
+                          in->path);
     if (last && is_past_end(last->offset, last->b->numbytes))
         return hy_err_set(err, -EPROTO, "the NameNode sent an impossible size for the last block of %s", in->path);
     if (last && at < last->offset + last->b->numbytes)
@@ -139,7 +140,8 @@ static int last_length(const struct input *in, const Hdfs__LocatedBlock *last, u
     for (size_t i = 0; i < last->n_locs; i++) {
         rc = hy_hdfs_datanode_visible_length(in->cluster, last->locs[i]->id, last->b, last->blocktoken, ret, err);
         if (rc == 0 && is_past_end(last->offset, *ret))
-            return hy_err_set(err, -EPROTO, "a DataNode reported a block length of %llu bytes", (unsigned long long)*ret);
+            return hy_err_set(err, -EPROTO, "a DataNode reported a block length of %llu bytes",
+                              (unsigned long long)*ret);
         if (rc == 0 || rc == -EINTR)
             return rc;
         if (rc == -EAGAIN)
@@ -149,8 +151,10 @@ static int last_length(const struct input *in, const Hdfs__LocatedBlock *last, u
         *ret = 0;
     }
     if (not_recovered)
-        return hy_err_set(err, not_recovered, "%s was being written when its DataNodes stopped; its last block can be read after:"
-                          " hdfs debug recoverLease -path %s", in->path, in->path);
+        return hy_err_set(err, not_recovered,
+                          "%s was being written when its DataNodes stopped; its last block can be read after:"
+                          " hdfs debug recoverLease -path %s",
+                          in->path, in->path);
     return rc < 0 ? hy_err_wrap(err, "%s is being written, and none of its DataNodes reports its length", in->path) : 0;
 }
 
@@ -323,8 +327,14 @@ static int open_stream(struct input *in, const struct range *t, bool has_others,
     int rc;
 
     const struct hy_hdfs_block_request want = {
-        .cluster = in->cluster, .block = t->block->b, .token = t->block->blocktoken, .node = t->node,
-        .from = t->from, .to = t->to, .timeout_ms = read_timeout_ms(in, has_others), .may_be_local = t->block != t->map->last,
+        .cluster = in->cluster,
+        .block = t->block->b,
+        .token = t->block->blocktoken,
+        .node = t->node,
+        .from = t->from,
+        .to = t->to,
+        .timeout_ms = read_timeout_ms(in, has_others),
+        .may_be_local = t->block != t->map->last,
     };
 
     rc = hy_hdfs_block_reader_open(&r, &want, err);
@@ -445,7 +455,8 @@ static int64_t read_stream(struct input *in, uint8_t *into, size_t n, uint64_t o
         return 0;
     }
     prefetch(in, &s);
-    if (read_next(&s, into, n, &err) < 0) { /* the bytes before the failure are good; the rest is read from another replica */
+    if (read_next(&s, into, n, &err) <
+        0) { /* the bytes before the failure are good; the rest is read from another replica */
         got = (int64_t)(s.at - offset);
         drop(in, &s);
         return got;
@@ -526,7 +537,8 @@ static bool is_corrupt(struct input *in, uint64_t offset)
 }
 
 /* Tries all DataNodes, then requests the locations again and retries. */
-static int64_t read_with_retries(struct input *in, uint8_t *into, size_t n, uint64_t offset, bool is_stream, struct hy_err *err)
+static int64_t read_with_retries(struct input *in, uint8_t *into, size_t n, uint64_t offset, bool is_stream,
+                                 struct hy_err *err)
 {
     const int64_t end = hy_clock_ms() + GIVE_UP_MS;
     struct hy_err why = {0};
@@ -633,7 +645,8 @@ int hy_hdfs_input_open(struct hy_hdfs_cluster *c, const char *path, struct hy_fs
             *err = in->map->unknown;
     }
     if (rc == 0 && in->map->response->locations->ecpolicy) {
-        in->striped = hy_hdfs_striped_reader_new(c, in->map->response->locations->ecpolicy, read_timeout_ms(in, true), err);
+        in->striped =
+            hy_hdfs_striped_reader_new(c, in->map->response->locations->ecpolicy, read_timeout_ms(in, true), err);
         rc = in->striped ? 0 : -ENOTSUP;
     }
     if (rc < 0) {

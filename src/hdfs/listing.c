@@ -23,7 +23,8 @@ void hy_hdfs_listing_done(struct hy_hdfs_listing *l)
 /* `what` completes the message: "sent …", "listed …". */
 static int invalid_response(const char *what, const char *url, struct hy_err *err)
 {
-    return hy_err_set(err, -EPROTO, "the NameNode %s: it is faulty or hostile; nothing more is read from %s", what, url);
+    return hy_err_set(err, -EPROTO, "the NameNode %s: it is faulty or hostile; nothing more is read from %s", what,
+                      url);
 }
 
 /* ---- names ------------------------------------------------------------------------- */

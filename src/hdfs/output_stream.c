@@ -71,7 +71,8 @@ static int add_block(struct output *out, Hdfs__LocatedBlock **ret, struct hy_err
     request.n_excludenodes = out->excluded_count;
     request.has_fileid = 1;
     request.fileid = out->file.id;
-    rc = hy_hdfs_call(out->file.cluster, "addBlock", &request.base, &hdfs__add_block_response__descriptor, &response, err);
+    rc = hy_hdfs_call(out->file.cluster, "addBlock", &request.base, &hdfs__add_block_response__descriptor, &response,
+                      err);
     if (rc == 0)
         *ret = hy_take(response->block);
     if (rc == 0)
@@ -519,7 +520,8 @@ static int resume_block(struct output *out, Hdfs__LocatedBlock *block, struct hy
     out->block_start = block->offset;
     if (out->size > INT64_MAX || block->offset > out->size || in_block(out) != block->b->numbytes ||
         in_block(out) > out->file.block_size)
-        rc = hy_err_set(err, -EPROTO, "the NameNode sent a last block that does not fit the file's length: %llu bytes, and a"
+        rc = hy_err_set(err, -EPROTO,
+                        "the NameNode sent a last block that does not fit the file's length: %llu bytes, and a"
                         " block of %llu at byte %llu",
                         (unsigned long long)out->size, (unsigned long long)block->b->numbytes,
                         (unsigned long long)block->offset);

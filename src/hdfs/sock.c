@@ -79,7 +79,8 @@ static bool is_local_addrinfo(const struct addrinfo *a)
     if (fd < 0 || connect(fd, a->ai_addr, a->ai_addrlen) < 0 || getsockname(fd, (struct sockaddr *)&here, &n) < 0)
         return false;
     memcpy(&there, a->ai_addr, a->ai_addrlen);
-    ((struct sockaddr_in *)&here)->sin_port = ((struct sockaddr_in *)&there)->sin_port = 0; /* at the same offset for IPv6 */
+    ((struct sockaddr_in *)&here)->sin_port = ((struct sockaddr_in *)&there)->sin_port =
+        0; /* at the same offset for IPv6 */
     return memcmp(&here, &there, sizeof(here)) == 0;
 }
 
@@ -98,7 +99,8 @@ static int connect_to(const struct addrinfo *a, int connect_ms, bool *ret_is_sma
     rc = set_up(fd);
     if (rc < 0)
         return rc;
-    *ret_is_small = is_local_addrinfo(a) && set_receive_buffer(fd, SMALL_BUFFER) == 0; /* before connect: shrinking later would drop data in flight */
+    *ret_is_small = is_local_addrinfo(a) && set_receive_buffer(fd, SMALL_BUFFER) ==
+                                                0; /* before connect: shrinking later would drop data in flight */
     if (HY_SYS(connect(fd, a->ai_addr, a->ai_addrlen)) < 0) {
         if (errno != EINPROGRESS && errno != EINTR)
             return -errno;
@@ -123,7 +125,7 @@ bool hy_hdfs_sock_is_local_address(const char *address)
 }
 
 int hy_hdfs_sock_connect(struct hy_hdfs_sock *s, const char *host, unsigned port, int connect_ms, int timeout_ms,
-                    struct hy_err *err)
+                         struct hy_err *err)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG | AI_NUMERICSERV};
     struct addrinfo *found = NULL;
@@ -258,7 +260,8 @@ int hy_hdfs_sock_recv_fds(struct hy_hdfs_sock *s, int *fds, size_t count)
 
     for (;;) {
         struct iovec part = {.iov_base = &byte, .iov_len = 1};
-        struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+        struct msghdr m = {
+            .msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
         const ssize_t got = HY_SYS(recvmsg(s->fd, &m, MSG_CMSG_CLOEXEC));
         size_t there = got > 0 ? take_fds(&m, fds, count) : 0;
         int rc;

@@ -26,7 +26,7 @@ struct hy_hdfs_sock {
 bool hy_hdfs_sock_is_local_address(const char *address);
 /* `host` is a name or an address. */
 int hy_hdfs_sock_connect(struct hy_hdfs_sock *s, const char *host, unsigned port, int connect_ms, int timeout_ms,
-                    struct hy_err *err);
+                         struct hy_err *err);
 /* The same for a unix socket. */
 int hy_hdfs_sock_connect_local(struct hy_hdfs_sock *s, const char *path, int timeout_ms);
 void hy_hdfs_sock_close(struct hy_hdfs_sock *s);

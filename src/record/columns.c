@@ -126,7 +126,8 @@ struct hy_column *hy_columns_add(struct hy_columns *c, const char *name, size_t 
     hy_buf_init(&made->step_ends, SIZE_MAX / 2);
     hy_buf_init(&made->row_ends, SIZE_MAX / 2);
     hy_buf_init(&made->there, SIZE_MAX / 2);
-    if (!made->name || push(&made->value_ends, 0) < 0 || push(&made->step_ends, 0) < 0 || push(&made->row_ends, 0) < 0) {
+    if (!made->name || push(&made->value_ends, 0) < 0 || push(&made->step_ends, 0) < 0 ||
+        push(&made->row_ends, 0) < 0) {
         column_done(made);
         return NULL;
     }

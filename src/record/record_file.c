@@ -101,7 +101,8 @@ static int read_plain(struct hy_records *r, size_t n, struct hy_err *err)
 
 static int damaged(const struct hy_records *r, struct hy_err *err)
 {
-    return hy_err_set(err, -EBADMSG, "%s is damaged: %s", r->url, r->zip.msg ? r->zip.msg : "its compressed data is truncated");
+    return hy_err_set(err, -EBADMSG, "%s is damaged: %s", r->url,
+                      r->zip.msg ? r->zip.msg : "its compressed data is truncated");
 }
 
 /* Reads more compressed bytes when the buffer is empty. */
@@ -198,7 +199,8 @@ static int detect_format(struct hy_records *r, struct hy_err *err)
         return 0;
     if (begins_compressed(hy_buf_bytes(&r->in), r->in.len))
         return begin_compressed(r, err);
-    return hy_err_set(err, -EBADMSG, "%s is not a TFRecord file: its first bytes are not a length with a checksum", r->url);
+    return hy_err_set(err, -EBADMSG, "%s is not a TFRecord file: its first bytes are not a length with a checksum",
+                      r->url);
 }
 
 /* ---- records ----------------------------------------------------------------------- */
@@ -227,6 +229,7 @@ int hy_records_next(struct hy_records *r, struct hy_record *ret, struct hy_err *
         if (n < 0)
             return hy_err_set(err, -EBADMSG, "%s is damaged at byte %llu: %s", r->url, (unsigned long long)r->at, why);
         if (r->at_end && r->in.len < need)
-            return hy_err_set(err, -EBADMSG, "%s is truncated in the record at byte %llu", r->url, (unsigned long long)r->at);
+            return hy_err_set(err, -EBADMSG, "%s is truncated in the record at byte %llu", r->url,
+                              (unsigned long long)r->at);
     }
 }

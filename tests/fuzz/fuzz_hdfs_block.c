@@ -39,8 +39,12 @@ static void read_block(struct hy_hdfs_cluster *c)
     Hdfs__ExtendedBlock block = HDFS__EXTENDED_BLOCK__INIT;
     Hdfs__DatanodeID node = HDFS__DATANODE_ID__INIT;
     const int from = hy_script_action(), n = hy_script_action();
-    struct hy_hdfs_block_request want = {.cluster = c, .block = &block, .node = &node, .timeout_ms = 1000, .may_be_local = true,
-                                 .from = from < 0 ? 0 : (uint64_t)from};
+    struct hy_hdfs_block_request want = {.cluster = c,
+                                         .block = &block,
+                                         .node = &node,
+                                         .timeout_ms = 1000,
+                                         .may_be_local = true,
+                                         .from = from < 0 ? 0 : (uint64_t)from};
     struct hy_hdfs_block_reader *r;
     struct hy_err err = {0};
     int64_t got = 0;

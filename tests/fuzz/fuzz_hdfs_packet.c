@@ -15,7 +15,8 @@ static void check(int holds)
 
 static void check_sums(const struct hy_hdfs_packet *p, const uint8_t *rest, size_t n)
 {
-    const struct hy_hdfs_checksums checksums = {.type = (int)(p->offset % 3), .chunk = 1 + (uint32_t)(p->number & 0xff)};
+    const struct hy_hdfs_checksums checksums = {.type = (int)(p->offset % 3),
+                                                .chunk = 1 + (uint32_t)(p->number & 0xff)};
     uint8_t *sums = malloc(hy_hdfs_checksums_size(&checksums, n) + 1);
 
     check(sums && hy_hdfs_checksums_are_supported(&checksums));

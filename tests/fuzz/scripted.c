@@ -472,9 +472,9 @@ static int open_link(struct hy_hdfs_sock *s, int timeout_ms, bool is_datanode)
 /* ---- what the linker puts in place of the client's own ------------------------------ */
 
 int __wrap_hy_hdfs_sock_connect(struct hy_hdfs_sock *s, const char *host, unsigned port, int connect_ms, int timeout_ms,
-                           struct hy_err *err);
+                                struct hy_err *err);
 int __wrap_hy_hdfs_sock_connect(struct hy_hdfs_sock *s, const char *host, unsigned port, int connect_ms, int timeout_ms,
-                           struct hy_err *err)
+                                struct hy_err *err)
 {
     int rc = open_link(s, timeout_ms, port >= 9000);
 
@@ -626,9 +626,12 @@ ssize_t __wrap_recvmsg(int fd, struct msghdr *m, int flags)
 
 /* ---- what the server has to know about the client ----------------------------------- */
 
-int __real_hy_hdfs_rpc_send(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call, struct hy_hdfs_rpc_response *ret);
-int __wrap_hy_hdfs_rpc_send(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call, struct hy_hdfs_rpc_response *ret);
-int __wrap_hy_hdfs_rpc_send(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call, struct hy_hdfs_rpc_response *ret)
+int __real_hy_hdfs_rpc_send(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call,
+                            struct hy_hdfs_rpc_response *ret);
+int __wrap_hy_hdfs_rpc_send(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call,
+                            struct hy_hdfs_rpc_response *ret);
+int __wrap_hy_hdfs_rpc_send(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call,
+                            struct hy_hdfs_rpc_response *ret)
 {
     script.call = call->id;
     return __real_hy_hdfs_rpc_send(c, call, ret);
@@ -649,9 +652,12 @@ int __wrap_hy_hdfs_pipeline_send(struct hy_hdfs_pipeline *p, struct hy_hdfs_out_
     return __real_hy_hdfs_pipeline_send(p, o, err);
 }
 
-int __real_hy_hdfs_datanode_request(struct hy_hdfs_datanode *d, enum hy_hdfs_datanode_op op, const ProtobufCMessage *request);
-int __wrap_hy_hdfs_datanode_request(struct hy_hdfs_datanode *d, enum hy_hdfs_datanode_op op, const ProtobufCMessage *request);
-int __wrap_hy_hdfs_datanode_request(struct hy_hdfs_datanode *d, enum hy_hdfs_datanode_op op, const ProtobufCMessage *request)
+int __real_hy_hdfs_datanode_request(struct hy_hdfs_datanode *d, enum hy_hdfs_datanode_op op,
+                                    const ProtobufCMessage *request);
+int __wrap_hy_hdfs_datanode_request(struct hy_hdfs_datanode *d, enum hy_hdfs_datanode_op op,
+                                    const ProtobufCMessage *request);
+int __wrap_hy_hdfs_datanode_request(struct hy_hdfs_datanode *d, enum hy_hdfs_datanode_op op,
+                                    const ProtobufCMessage *request)
 {
     if (op == HY_HDFS_OP_READ) {
         const Hdfs__OpReadBlock *read = (const Hdfs__OpReadBlock *)request;

@@ -34,14 +34,18 @@ struct hy_played {
 
 static struct hy_played played;
 
-struct hy_hdfs_sasl *__real_hy_hdfs_sasl_digest_new(const struct hy_hdfs_digest_login *login, const struct hy_hdfs_qops *qops);
-struct hy_hdfs_sasl *__wrap_hy_hdfs_sasl_digest_new(const struct hy_hdfs_digest_login *login, const struct hy_hdfs_qops *qops);
-struct hy_hdfs_sasl *__real_hy_hdfs_sasl_gssapi_new(const char *principal, const struct hy_hdfs_qops *qops, struct hy_err *err);
-struct hy_hdfs_sasl *__wrap_hy_hdfs_sasl_gssapi_new(const char *principal, const struct hy_hdfs_qops *qops, struct hy_err *err);
+struct hy_hdfs_sasl *__real_hy_hdfs_sasl_digest_new(const struct hy_hdfs_digest_login *login,
+                                                    const struct hy_hdfs_qops *qops);
+struct hy_hdfs_sasl *__wrap_hy_hdfs_sasl_digest_new(const struct hy_hdfs_digest_login *login,
+                                                    const struct hy_hdfs_qops *qops);
+struct hy_hdfs_sasl *__real_hy_hdfs_sasl_gssapi_new(const char *principal, const struct hy_hdfs_qops *qops,
+                                                    struct hy_err *err);
+struct hy_hdfs_sasl *__wrap_hy_hdfs_sasl_gssapi_new(const char *principal, const struct hy_hdfs_qops *qops,
+                                                    struct hy_err *err);
 int __real_hy_hdfs_sasl_step(struct hy_hdfs_sasl *s, const uint8_t *challenge, size_t n, struct hy_buf *response,
-                        struct hy_err *err);
+                             struct hy_err *err);
 int __wrap_hy_hdfs_sasl_step(struct hy_hdfs_sasl *s, const uint8_t *challenge, size_t n, struct hy_buf *response,
-                        struct hy_err *err);
+                             struct hy_err *err);
 void *__real_dlopen(const char *name, int flags);
 void *__wrap_dlopen(const char *name, int flags);
 void *__real_dlsym(void *library, const char *name);
@@ -101,7 +105,8 @@ static void prove(struct hy_played *p, const struct hy_hdfs_digest_challenge *c)
     p->has_keys = true;
 }
 
-struct hy_hdfs_sasl *__wrap_hy_hdfs_sasl_digest_new(const struct hy_hdfs_digest_login *login, const struct hy_hdfs_qops *qops)
+struct hy_hdfs_sasl *__wrap_hy_hdfs_sasl_digest_new(const struct hy_hdfs_digest_login *login,
+                                                    const struct hy_hdfs_qops *qops)
 {
     struct hy_hdfs_digest_login known = *login;
     struct hy_hdfs_sasl *s;
@@ -115,7 +120,8 @@ struct hy_hdfs_sasl *__wrap_hy_hdfs_sasl_digest_new(const struct hy_hdfs_digest_
     return s;
 }
 
-struct hy_hdfs_sasl *__wrap_hy_hdfs_sasl_gssapi_new(const char *principal, const struct hy_hdfs_qops *qops, struct hy_err *err)
+struct hy_hdfs_sasl *__wrap_hy_hdfs_sasl_gssapi_new(const char *principal, const struct hy_hdfs_qops *qops,
+                                                    struct hy_err *err)
 {
     struct hy_hdfs_sasl *s = __real_hy_hdfs_sasl_gssapi_new(principal, qops, err);
 
@@ -124,7 +130,7 @@ struct hy_hdfs_sasl *__wrap_hy_hdfs_sasl_gssapi_new(const char *principal, const
 }
 
 int __wrap_hy_hdfs_sasl_step(struct hy_hdfs_sasl *s, const uint8_t *challenge, size_t n, struct hy_buf *response,
-                        struct hy_err *err)
+                             struct hy_err *err)
 {
     const int rc = __real_hy_hdfs_sasl_step(s, challenge, n, response, err);
     struct hy_hdfs_digest_challenge c;

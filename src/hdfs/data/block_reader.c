@@ -134,7 +134,8 @@ static int send_request(struct hy_hdfs_block_reader *r)
     return hy_hdfs_datanode_request(r->dn, HY_HDFS_OP_READ, &op.base);
 }
 
-int hy_hdfs_block_reader_open(struct hy_hdfs_block_reader **ret, const struct hy_hdfs_block_request *want, struct hy_err *err)
+int hy_hdfs_block_reader_open(struct hy_hdfs_block_reader **ret, const struct hy_hdfs_block_request *want,
+                              struct hy_err *err)
 {
     struct hy_hdfs_block_reader *r = hy_calloc(1, sizeof(*r));
     char name[300];
@@ -158,7 +159,8 @@ int hy_hdfs_block_reader_open(struct hy_hdfs_block_reader **ret, const struct hy
                 rc = send_request(r);
         }
         if (rc < 0 && r->dn)
-            hy_err_sys(err, rc, "cannot send a request to the DataNode %s", hy_hdfs_datanode_name(want->node, name, sizeof(name)));
+            hy_err_sys(err, rc, "cannot send a request to the DataNode %s",
+                       hy_hdfs_datanode_name(want->node, name, sizeof(name)));
     }
     if (rc < 0)
         hy_hdfs_block_reader_close(r);
@@ -171,7 +173,8 @@ static int bad_response(const struct hy_hdfs_block_reader *r, const char *what, 
 {
     char name[300];
 
-    return hy_err_set(err, -EPROTO, "the DataNode %s sent %s", hy_hdfs_datanode_name(r->want.node, name, sizeof(name)), what);
+    return hy_err_set(err, -EPROTO, "the DataNode %s sent %s", hy_hdfs_datanode_name(r->want.node, name, sizeof(name)),
+                      what);
 }
 
 static int receive_response(struct hy_hdfs_block_reader *r, struct hy_err *err)
@@ -235,7 +238,8 @@ static void send_read_status(struct hy_hdfs_block_reader *r)
     status.status = HDFS__STATUS__CHECKSUM_OK;
     r->is_finished = true;
     if (r->side_n == r->side_at && hy_hdfs_delimited_append(&b, &status.base) == 0 &&
-        hy_hdfs_sock_send_all(&r->dn->sock, &(struct iovec){.iov_base = (void *)hy_buf_bytes(&b), .iov_len = b.len}, 1) == 0)
+        hy_hdfs_sock_send_all(&r->dn->sock, &(struct iovec){.iov_base = (void *)hy_buf_bytes(&b), .iov_len = b.len},
+                              1) == 0)
         hy_hdfs_datanode_release(hy_take(r->dn));
 }
 
@@ -244,11 +248,12 @@ static int damaged(const struct hy_hdfs_block_reader *r, uint64_t at, struct hy_
     char name[300];
 
     return hy_err_set(err, -EBADMSG, "the replica of block %llu on the DataNode %s is damaged at byte %llu",
-                      (unsigned long long)r->want.block->blockid, hy_hdfs_datanode_name(r->want.node, name, sizeof(name)),
-                      (unsigned long long)at);
+                      (unsigned long long)r->want.block->blockid,
+                      hy_hdfs_datanode_name(r->want.node, name, sizeof(name)), (unsigned long long)at);
 }
 
-static int check(const struct hy_hdfs_block_reader *r, const struct hy_hdfs_packet *p, const uint8_t *data, struct hy_err *err)
+static int check(const struct hy_hdfs_block_reader *r, const struct hy_hdfs_packet *p, const uint8_t *data,
+                 struct hy_err *err)
 {
     const size_t bad = hy_hdfs_checksums_check(&r->checksums, data, p->data, r->sums);
 
@@ -256,7 +261,8 @@ static int check(const struct hy_hdfs_block_reader *r, const struct hy_hdfs_pack
 }
 
 /* Receives checksums and data of a packet, into `into` (large enough) or r->data. */
-static int receive_body(struct hy_hdfs_block_reader *r, const struct hy_hdfs_packet *p, uint8_t *into, struct hy_err *err)
+static int receive_body(struct hy_hdfs_block_reader *r, const struct hy_hdfs_packet *p, uint8_t *into,
+                        struct hy_err *err)
 {
     int rc = reserve(&r->sums, &r->sums_cap, p->sums + 1);
 
@@ -331,7 +337,8 @@ static int64_t read_local(struct hy_hdfs_block_reader *r, void *into, size_t n, 
         return damaged(r, hy_hdfs_local_replica_chunk_start(r->local, r->at), err);
     if (rc < 0)
         return hy_err_sys(err, rc, "cannot read the local files of block %llu of the DataNode %s",
-                          (unsigned long long)r->want.block->blockid, hy_hdfs_datanode_name(r->want.node, name, sizeof(name)));
+                          (unsigned long long)r->want.block->blockid,
+                          hy_hdfs_datanode_name(r->want.node, name, sizeof(name)));
     return (int64_t)(r->at - before);
 }
 
@@ -359,7 +366,8 @@ int64_t hy_hdfs_block_reader_read(struct hy_hdfs_block_reader *r, void *into, si
     if (rc >= 0 && is_complete(r) && !r->is_finished) /* the final packet without data follows */
         rc = next_packet(r, NULL, 0, err);
     if (rc < 0 && err->code == 0)
-        hy_err_sys(err, (int)rc, "no data from the DataNode %s", hy_hdfs_datanode_name(r->want.node, name, sizeof(name)));
+        hy_err_sys(err, (int)rc, "no data from the DataNode %s",
+                   hy_hdfs_datanode_name(r->want.node, name, sizeof(name)));
     return rc < 0 ? rc : (int64_t)done;
 }
 

@@ -24,7 +24,8 @@ struct hy_hdfs_block_request {
 };
 
 /* Sends the request; the first read waits for the response, so that two blocks can be requested at once. */
-int hy_hdfs_block_reader_open(struct hy_hdfs_block_reader **ret, const struct hy_hdfs_block_request *want, struct hy_err *err);
+int hy_hdfs_block_reader_open(struct hy_hdfs_block_reader **ret, const struct hy_hdfs_block_request *want,
+                              struct hy_err *err);
 /*
  * Returns the number of bytes read, all verified against their checksums: fewer
  * than n only at the end. -EBADMSG when a checksum is wrong: the replica is

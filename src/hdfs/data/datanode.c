@@ -124,8 +124,8 @@ static struct hy_hdfs_datanode *dn_new(struct hy_hdfs_cluster *c, const Hdfs__Da
     return d;
 }
 
-int hy_hdfs_datanode_open_local(struct hy_hdfs_datanode **ret, struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id, const char *path,
-                     int timeout_ms)
+int hy_hdfs_datanode_open_local(struct hy_hdfs_datanode **ret, struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id,
+                                const char *path, int timeout_ms)
 {
     struct hy_hdfs_datanode *d = dn_new(c, id);
     int rc = d ? hy_hdfs_sock_connect_local(&d->sock, path, timeout_ms) : -ENOMEM;
@@ -160,8 +160,8 @@ static int connect_to(struct hy_hdfs_datanode **ret, struct hy_hdfs_cluster *c, 
     return 0;
 }
 
-int hy_hdfs_datanode_open(struct hy_hdfs_datanode **ret, struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id, const Hdfs__Token *token,
-               bool is_new, int timeout_ms, struct hy_err *err)
+int hy_hdfs_datanode_open(struct hy_hdfs_datanode **ret, struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id,
+                          const Hdfs__Token *token, bool is_new, int timeout_ms, struct hy_err *err)
 {
     struct hy_hdfs_datanode *d = is_new ? NULL : take_cached(c, id);
     int rc;
@@ -269,7 +269,8 @@ int hy_hdfs_datanode_response(struct hy_hdfs_datanode *d, Hdfs__BlockOpResponse 
                           " dfs.data.transfer.protection in hdfs-site.xml (in $HADOOP_CONF_DIR)",
                           hy_hdfs_datanode_name(d->id, name, sizeof(name)));
     if (rc < 0)
-        return hy_err_sys(err, rc, "the DataNode %s does not respond", hy_hdfs_datanode_name(d->id, name, sizeof(name)));
+        return hy_err_sys(err, rc, "the DataNode %s does not respond",
+                          hy_hdfs_datanode_name(d->id, name, sizeof(name)));
     rc = code_of(response->status);
     if (rc < 0) {
         hy_err_set(err, rc, "the DataNode %s refused: %s", hy_hdfs_datanode_name(d->id, name, sizeof(name)),
@@ -301,8 +302,9 @@ static int parse_length(const struct hy_hdfs_rpc_response *a, uint64_t *ret, str
     return 0;
 }
 
-int hy_hdfs_datanode_visible_length(struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id, const Hdfs__ExtendedBlock *block,
-                         const Hdfs__Token *token, uint64_t *ret, struct hy_err *err)
+int hy_hdfs_datanode_visible_length(struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id,
+                                    const Hdfs__ExtendedBlock *block, const Hdfs__Token *token, uint64_t *ret,
+                                    struct hy_err *err)
 {
     uint8_t client_id[HY_HDFS_RPC_CLIENT_ID_SIZE];
     const struct hy_hdfs_rpc_peer peer = {

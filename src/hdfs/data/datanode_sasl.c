@@ -234,7 +234,7 @@ static int receive_message(struct hy_hdfs_datanode *d, Hdfs__DataTransferEncrypt
 
 /* The cipher of one direction; its key is wrapped. */
 static struct hy_hdfs_aes *make_aes(struct hy_hdfs_sasl *s, ProtobufCBinaryData *key, const ProtobufCBinaryData *iv,
-                               struct hy_err *err)
+                                    struct hy_err *err)
 {
     const int64_t n = hy_hdfs_sasl_unwrap(s, key->data, key->len);
 
@@ -246,7 +246,8 @@ static struct hy_hdfs_aes *make_aes(struct hy_hdfs_sasl *s, ProtobufCBinaryData 
 }
 
 /* Keys are named from the view of the DataNode: "in" is what we send. */
-static int secure_with_aes(struct hy_hdfs_datanode *d, struct hy_hdfs_sasl *s, Hdfs__CipherOption *o, struct hy_err *err)
+static int secure_with_aes(struct hy_hdfs_datanode *d, struct hy_hdfs_sasl *s, Hdfs__CipherOption *o,
+                           struct hy_err *err)
 {
     struct hy_hdfs_aes *out, *in = NULL;
 
@@ -263,7 +264,8 @@ static int secure_with_aes(struct hy_hdfs_datanode *d, struct hy_hdfs_sasl *s, H
 }
 
 /* Enables the negotiated security layer. Takes `s`. */
-static int add_security_layer(struct hy_hdfs_datanode *d, struct hy_hdfs_sasl *s, const Hdfs__DataTransferEncryptorMessage *m, struct hy_err *err)
+static int add_security_layer(struct hy_hdfs_datanode *d, struct hy_hdfs_sasl *s,
+                              const Hdfs__DataTransferEncryptorMessage *m, struct hy_err *err)
 {
     int rc = 0;
 
@@ -280,8 +282,8 @@ static int add_security_layer(struct hy_hdfs_datanode *d, struct hy_hdfs_sasl *s
 }
 
 /* Receives the challenge, responds, and checks the proof. */
-static int authenticate(struct hy_hdfs_datanode *d, struct hy_hdfs_sasl *s, bool offers_aes, Hdfs__DataTransferEncryptorMessage **ret,
-                 struct hy_err *err)
+static int authenticate(struct hy_hdfs_datanode *d, struct hy_hdfs_sasl *s, bool offers_aes,
+                        Hdfs__DataTransferEncryptorMessage **ret, struct hy_err *err)
 {
     hy_cleanup_hdfs_response Hdfs__DataTransferEncryptorMessage *challenge = NULL;
     hy_cleanup_buf struct hy_buf response;
@@ -309,7 +311,8 @@ static int authenticate(struct hy_hdfs_datanode *d, struct hy_hdfs_sasl *s, bool
 
 static int handshake(struct hy_hdfs_datanode *d, const struct login *l, struct hy_err *err)
 {
-    const struct hy_hdfs_digest_login login = {.user = l->user, .password = l->password, .protocol = "hdfs", .server = "0"};
+    const struct hy_hdfs_digest_login login = {
+        .user = l->user, .password = l->password, .protocol = "hdfs", .server = "0"};
     hy_cleanup_hdfs_response Hdfs__DataTransferEncryptorMessage *last = NULL;
     struct hy_hdfs_sasl *s = hy_hdfs_sasl_digest_new(&login, &l->qops);
     int rc;

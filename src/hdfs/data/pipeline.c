@@ -378,7 +378,8 @@ static bool should_replace(const struct hy_hdfs_pipeline *p)
 
     if (policy && strcmp(policy, "NEVER") == 0)
         return false;
-    return replication >= 3 && left < replication && (left <= replication / 2 || p->needs_replacement) && p->bytes_acked > 0;
+    return replication >= 3 && left < replication && (left <= replication / 2 || p->needs_replacement) &&
+           p->bytes_acked > 0;
 }
 
 static bool has_node(const Hdfs__LocatedBlock *b, const Hdfs__DatanodeInfo *node)
@@ -605,8 +606,8 @@ void hy_hdfs_pipeline_heartbeat(struct hy_hdfs_pipeline *p)
     free(o);
 }
 
-int hy_hdfs_pipeline_open(struct hy_hdfs_pipeline **ret, const struct hy_hdfs_pipeline_file *file, Hdfs__LocatedBlock *block,
-                     bool is_append, Hdfs__DatanodeInfo **ret_bad, struct hy_err *err)
+int hy_hdfs_pipeline_open(struct hy_hdfs_pipeline **ret, const struct hy_hdfs_pipeline_file *file,
+                          Hdfs__LocatedBlock *block, bool is_append, Hdfs__DatanodeInfo **ret_bad, struct hy_err *err)
 {
     struct hy_hdfs_pipeline *p = hy_calloc(1, sizeof(*p));
     int rc, bad = -1;

@@ -47,8 +47,8 @@ struct hy_hdfs_pipeline_file {
  * `block`. When it fails for a new block, *ret_bad is the DataNode at fault (owned
  * by the caller, to exclude it) or NULL, and the caller abandons the block.
  */
-int hy_hdfs_pipeline_open(struct hy_hdfs_pipeline **ret, const struct hy_hdfs_pipeline_file *file, Hdfs__LocatedBlock *block,
-                     bool is_append, Hdfs__DatanodeInfo **ret_bad, struct hy_err *err);
+int hy_hdfs_pipeline_open(struct hy_hdfs_pipeline **ret, const struct hy_hdfs_pipeline_file *file,
+                          Hdfs__LocatedBlock *block, bool is_append, Hdfs__DatanodeInfo **ret_bad, struct hy_err *err);
 void hy_hdfs_pipeline_free(struct hy_hdfs_pipeline *p);
 
 /* Takes `o`. Waits while too many packets are unacknowledged. */

@@ -106,7 +106,8 @@ static bool find_socket(const struct hy_hdfs_block_request *want, char path[PATH
     if (!want->may_be_local || !text || !hy_hdfs_conf_bool(conf, "dfs.client.read.shortcircuit", false))
         return false;
     if (port)
-        n = snprintf(path, PATH_SIZE, "%.*s%u%s", (int)(port - text), text, want->node->xferport, port + strlen("_PORT"));
+        n = snprintf(path, PATH_SIZE, "%.*s%u%s", (int)(port - text), text, want->node->xferport,
+                     port + strlen("_PORT"));
     else
         n = snprintf(path, PATH_SIZE, "%s", text);
     return n > 0 && n < PATH_SIZE && !is_refused(path) && hy_hdfs_sock_is_local_address(want->node->ipaddr);

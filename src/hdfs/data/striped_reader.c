@@ -55,12 +55,14 @@ static int set_up(struct hy_hdfs_striped_reader *s, const Hdfs__ErasureCodingPol
         return hy_hdfs_ec_init(&s->code, schema->codecname, schema->dataunits, schema->parityunits);
     for (size_t i = 0; i < HY_COUNT(builtin_policies) && !schema; i++)
         if (builtin_policies[i].id == policy->id)
-            return hy_hdfs_ec_init(&s->code, builtin_policies[i].codec, builtin_policies[i].data, builtin_policies[i].parity);
+            return hy_hdfs_ec_init(&s->code, builtin_policies[i].codec, builtin_policies[i].data,
+                                   builtin_policies[i].parity);
     return -ENOTSUP;
 }
 
-struct hy_hdfs_striped_reader *hy_hdfs_striped_reader_new(struct hy_hdfs_cluster *c, const Hdfs__ErasureCodingPolicy *policy, int timeout_ms,
-                                  struct hy_err *err)
+struct hy_hdfs_striped_reader *hy_hdfs_striped_reader_new(struct hy_hdfs_cluster *c,
+                                                          const Hdfs__ErasureCodingPolicy *policy, int timeout_ms,
+                                                          struct hy_err *err)
 {
     struct hy_hdfs_striped_reader *s = hy_calloc(1, sizeof(*s));
 
@@ -125,7 +127,8 @@ static void set_group(struct hy_hdfs_striped_reader *s, const Hdfs__LocatedBlock
 }
 
 /* Reads n bytes of a unit, or fails. */
-static int read_unit(struct hy_hdfs_striped_reader *s, struct unit *u, uint8_t *into, size_t n, uint64_t at, struct hy_err *err)
+static int read_unit(struct hy_hdfs_striped_reader *s, struct unit *u, uint8_t *into, size_t n, uint64_t at,
+                     struct hy_err *err)
 {
     int64_t got = 0;
 
@@ -151,7 +154,8 @@ static int read_unit(struct hy_hdfs_striped_reader *s, struct unit *u, uint8_t *
 }
 
 /* The same, with zeros past the end of the unit. */
-static int read_padded(struct hy_hdfs_striped_reader *s, struct unit *u, uint8_t *into, size_t n, uint64_t at, struct hy_err *err)
+static int read_padded(struct hy_hdfs_striped_reader *s, struct unit *u, uint8_t *into, size_t n, uint64_t at,
+                       struct hy_err *err)
 {
     const uint64_t length = u->block.numbytes;
     const size_t there = at >= length ? 0 : length - at < n ? (size_t)(length - at) : n;
@@ -161,7 +165,8 @@ static int read_padded(struct hy_hdfs_striped_reader *s, struct unit *u, uint8_t
 }
 
 /* Reconstructs a range of the unit `lost` from the others. */
-static int recover(struct hy_hdfs_striped_reader *s, unsigned lost, uint8_t *into, size_t n, uint64_t at, struct hy_err *err)
+static int recover(struct hy_hdfs_striped_reader *s, unsigned lost, uint8_t *into, size_t n, uint64_t at,
+                   struct hy_err *err)
 {
     const unsigned all = s->code.data + s->code.parity;
     const uint8_t *units[HY_HDFS_EC_UNITS_MAX] = {0};
@@ -189,8 +194,8 @@ static int recover(struct hy_hdfs_striped_reader *s, unsigned lost, uint8_t *int
                                s->code.data) : 0;
 }
 
-int64_t hy_hdfs_striped_reader_read(struct hy_hdfs_striped_reader *s, const Hdfs__LocatedBlock *group, void *into, size_t n, uint64_t at,
-                        struct hy_err *err)
+int64_t hy_hdfs_striped_reader_read(struct hy_hdfs_striped_reader *s, const Hdfs__LocatedBlock *group, void *into,
+                                    size_t n, uint64_t at, struct hy_err *err)
 {
     const uint64_t number = at / s->cell;
     const unsigned unit = (unsigned)(number % s->code.data);

@@ -238,7 +238,8 @@ static int send_context(struct hy_hdfs_rpc *c, struct hy_buf *before, const stru
     return rc < 0 ? rc : send_frame(c, before, begin);
 }
 
-static int send_preamble(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_peer *peer, const struct hy_hdfs_rpc_credentials *login, struct hy_err *err)
+static int send_preamble(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_peer *peer,
+                         const struct hy_hdfs_rpc_credentials *login, struct hy_err *err)
 {
     const bool has_sasl = login->token || login->has_kerberos;
     const uint8_t preamble[] = {'h', 'r', 'p', 'c', 9, 0, has_sasl ? 0xdf : 0};

@@ -25,16 +25,17 @@ struct hy_hdfs_rpc_credentials {
 };
 
 /* `sock` is connected to the peer. */
-int hy_hdfs_rpc_credentials_load(struct hy_hdfs_rpc_credentials *l, const struct hy_hdfs_sock *sock, const struct hy_hdfs_rpc_peer *peer,
-                      struct hy_err *err);
+int hy_hdfs_rpc_credentials_load(struct hy_hdfs_rpc_credentials *l, const struct hy_hdfs_sock *sock,
+                                 const struct hy_hdfs_rpc_peer *peer, struct hy_err *err);
 void hy_hdfs_rpc_credentials_done(struct hy_hdfs_rpc_credentials *l);
 
 /*
  * The SASL exchange, after the preamble. *ret_method is the method used. *ret_sasl
  * is NULL, or it wraps each frame from now on.
  */
-int hy_hdfs_rpc_authenticate(struct hy_hdfs_sock *sock, const struct hy_hdfs_rpc_credentials *l, const struct hy_hdfs_rpc_peer *peer,
-                   enum hy_hdfs_rpc_auth *ret_method, struct hy_hdfs_sasl **ret_sasl, struct hy_err *err);
+int hy_hdfs_rpc_authenticate(struct hy_hdfs_sock *sock, const struct hy_hdfs_rpc_credentials *l,
+                             const struct hy_hdfs_rpc_peer *peer, enum hy_hdfs_rpc_auth *ret_method,
+                             struct hy_hdfs_sasl **ret_sasl, struct hy_err *err);
 
 /* Appends frames with the wrapped bytes. 0 or -Exxx. */
 int hy_hdfs_rpc_wrap(struct hy_hdfs_sasl *s, const uint8_t *bytes, size_t n, struct hy_buf *out);

@@ -87,8 +87,8 @@ static const Hdfs__Token *find_token(const struct hy_hdfs_tokens *tokens, const 
     return found;
 }
 
-int hy_hdfs_rpc_credentials_load(struct hy_hdfs_rpc_credentials *l, const struct hy_hdfs_sock *sock, const struct hy_hdfs_rpc_peer *peer,
-                      struct hy_err *err)
+int hy_hdfs_rpc_credentials_load(struct hy_hdfs_rpc_credentials *l, const struct hy_hdfs_sock *sock,
+                                 const struct hy_hdfs_rpc_peer *peer, struct hy_err *err)
 {
     int rc;
 
@@ -120,7 +120,8 @@ static void canonical_host(const struct hy_hdfs_sock *sock, char *out, size_t si
 }
 
 /* "hdfs/_HOST@REALM": the announced principal matches when its host is the one we connected to. */
-static bool matches_principal(const char *expected, const Hdfs__RpcSasl__Auth *auth, const struct hy_hdfs_sock *sock, const char *host)
+static bool matches_principal(const char *expected, const Hdfs__RpcSasl__Auth *auth, const struct hy_hdfs_sock *sock,
+                              const char *host)
 {
     const size_t service = strcspn(expected, "/@"), rest = strcspn(expected, "@");
     const char *instance = expected[service] == '/' ? expected + service + 1 : "";
@@ -139,8 +140,8 @@ static bool matches_principal(const char *expected, const Hdfs__RpcSasl__Auth *a
  * The principal to request a ticket for: the one that the server announces, if it
  * matches the settings. The caller frees it.
  */
-static int server_principal(const Hdfs__RpcSasl__Auth *auth, const struct hy_hdfs_sock *sock, const struct hy_hdfs_rpc_peer *peer,
-                            char **ret, struct hy_err *err)
+static int server_principal(const Hdfs__RpcSasl__Auth *auth, const struct hy_hdfs_sock *sock,
+                            const struct hy_hdfs_rpc_peer *peer, char **ret, struct hy_err *err)
 {
     const char *expected = setting(peer, peer->principal), *realm = expected ? strchr(expected, '@') : NULL, *pattern;
     hy_cleanup_free char *name = NULL;
@@ -165,7 +166,8 @@ static int server_principal(const Hdfs__RpcSasl__Auth *auth, const struct hy_hdf
 
 /* ---- choice of a method --------------------------------------------------------------- */
 
-static struct hy_hdfs_sasl *digest_from_token(const Hdfs__Token *t, const Hdfs__RpcSasl__Auth *auth, const struct hy_hdfs_qops *qops)
+static struct hy_hdfs_sasl *digest_from_token(const Hdfs__Token *t, const Hdfs__RpcSasl__Auth *auth,
+                                              const struct hy_hdfs_qops *qops)
 {
     hy_cleanup_free char *user = hy_hdfs_base64(t->identifier.data, t->identifier.len);
     hy_cleanup_free char *password = hy_hdfs_base64(t->password.data, t->password.len);
@@ -227,7 +229,8 @@ static int no_common_method(const struct exchange *x, const Hdfs__RpcSasl *m, st
     char methods[100] = "";
 
     for (size_t i = 0; i < m->n_auths; i++)
-        snprintf(methods + strlen(methods), sizeof(methods) - strlen(methods), "%s%s", i ? ", " : "", m->auths[i]->method);
+        snprintf(methods + strlen(methods), sizeof(methods) - strlen(methods), "%s%s", i ? ", " : "",
+                 m->auths[i]->method);
     return hy_err_set(err, -EACCES, "it requires one of %s, and there is %s", methods,
                       x->credentials->has_kerberos ? "no token for it in $HADOOP_TOKEN_FILE_LOCATION"
                                              : "only a token; set hadoop.security.authentication to kerberos in"
@@ -285,7 +288,8 @@ static int send_message(struct hy_hdfs_sock *sock, Hdfs__RpcSasl__State state, H
     }
     rc = append_message(&b, &m);
     return rc < 0 ? rc
-                  : hy_hdfs_sock_send_all(sock, &(struct iovec){.iov_base = (void *)hy_buf_bytes(&b), .iov_len = b.len}, 1);
+                  : hy_hdfs_sock_send_all(sock, &(struct iovec){.iov_base = (void *)hy_buf_bytes(&b), .iov_len = b.len},
+                                          1);
 }
 
 /* A refusal is an exception, whose class carries no information. */
@@ -403,8 +407,9 @@ static int process_message(struct exchange *x, struct hy_err *err)
     }
 }
 
-int hy_hdfs_rpc_authenticate(struct hy_hdfs_sock *sock, const struct hy_hdfs_rpc_credentials *l, const struct hy_hdfs_rpc_peer *peer,
-                   enum hy_hdfs_rpc_auth *ret_method, struct hy_hdfs_sasl **ret_sasl, struct hy_err *err)
+int hy_hdfs_rpc_authenticate(struct hy_hdfs_sock *sock, const struct hy_hdfs_rpc_credentials *l,
+                             const struct hy_hdfs_rpc_peer *peer, enum hy_hdfs_rpc_auth *ret_method,
+                             struct hy_hdfs_sasl **ret_sasl, struct hy_err *err)
 {
     struct exchange x = {.sock = sock, .credentials = l, .peer = peer};
     int rc = send_message(sock, HDFS__RPC_SASL__STATE__NEGOTIATE, NULL, NULL);
@@ -412,7 +417,8 @@ int hy_hdfs_rpc_authenticate(struct hy_hdfs_sock *sock, const struct hy_hdfs_rpc
     if (rc < 0)
         hy_err_sys(err, rc, "cannot send a request");
     for (int rounds = 0; rc == 0 && !x.is_finished; rounds++)
-        rc = rounds < ROUNDS_MAX ? process_message(&x, err) : hy_err_set(err, -EPROTO, "the authentication does not end");
+        rc = rounds < ROUNDS_MAX ? process_message(&x, err)
+                                 : hy_err_set(err, -EPROTO, "the authentication does not end");
     if (rc == 0 && x.sasl && hy_hdfs_sasl_qop(x.sasl) != HY_HDFS_QOP_AUTH)
         *ret_sasl = hy_take(x.sasl);
     else

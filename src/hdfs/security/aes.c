@@ -73,7 +73,8 @@ static const evp_cipher *cipher_of(size_t key_size)
                             : NULL;
 }
 
-struct hy_hdfs_aes *hy_hdfs_aes_new(const uint8_t *key, size_t n, const uint8_t iv[HY_HDFS_AES_IV_SIZE], struct hy_err *err)
+struct hy_hdfs_aes *hy_hdfs_aes_new(const uint8_t *key, size_t n, const uint8_t iv[HY_HDFS_AES_IV_SIZE],
+                                    struct hy_err *err)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     const evp_cipher *cipher;

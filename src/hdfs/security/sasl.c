@@ -36,7 +36,8 @@ int hy_hdfs_qops_parse(const char *text, const char *key, struct hy_hdfs_qops *r
         const enum hy_hdfs_qop one = qop_of(at, n);
 
         if (!one)
-            return hy_err_set(err, -EINVAL, "invalid %s '%s': expected authentication, integrity or privacy", key, text);
+            return hy_err_set(err, -EINVAL, "invalid %s '%s': expected authentication, integrity or privacy", key,
+                              text);
         if (!hy_hdfs_qops_has(&q, one))
             q.all[q.count++] = one;
         at += n;
@@ -93,7 +94,8 @@ void hy_hdfs_sasl_free(struct hy_hdfs_sasl *s)
         s->ops->free(s);
 }
 
-int hy_hdfs_sasl_step(struct hy_hdfs_sasl *s, const uint8_t *challenge, size_t n, struct hy_buf *response, struct hy_err *err)
+int hy_hdfs_sasl_step(struct hy_hdfs_sasl *s, const uint8_t *challenge, size_t n, struct hy_buf *response,
+                      struct hy_err *err)
 {
     if (s->is_done)
         return hy_err_set(err, -EPROTO, "the server sent a challenge after the end of the authentication");

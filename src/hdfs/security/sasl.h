@@ -43,14 +43,16 @@ struct hy_hdfs_digest_login {
 /* Copies its arguments. NULL: out of memory, or no random numbers. */
 struct hy_hdfs_sasl *hy_hdfs_sasl_digest_new(const struct hy_hdfs_digest_login *login, const struct hy_hdfs_qops *qops);
 /* Uses the ticket in the default cache, for the server principal ("hdfs/host@REALM"). NULL: err->code is -Exxx. */
-struct hy_hdfs_sasl *hy_hdfs_sasl_gssapi_new(const char *principal, const struct hy_hdfs_qops *qops, struct hy_err *err);
+struct hy_hdfs_sasl *hy_hdfs_sasl_gssapi_new(const char *principal, const struct hy_hdfs_qops *qops,
+                                             struct hy_err *err);
 void hy_hdfs_sasl_free(struct hy_hdfs_sasl *s); /* NULL is fine */
 
 /*
  * Processes a challenge and appends the response. 1 when there is a response to
  * send, even an empty one, 0 when there is none, or -Exxx: -EACCES, -EPROTO, …
  */
-int hy_hdfs_sasl_step(struct hy_hdfs_sasl *s, const uint8_t *challenge, size_t n, struct hy_buf *response, struct hy_err *err);
+int hy_hdfs_sasl_step(struct hy_hdfs_sasl *s, const uint8_t *challenge, size_t n, struct hy_buf *response,
+                      struct hy_err *err);
 /* Both sides are authenticated. */
 bool hy_hdfs_sasl_is_done(const struct hy_hdfs_sasl *s);
 

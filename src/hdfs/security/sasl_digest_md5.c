@@ -237,8 +237,8 @@ static const char *word_of(enum hy_hdfs_qop q)
 }
 
 /* The proof of one side; `method` is "AUTHENTICATE" for the client and "" for the server. */
-static void prove(const struct digest *d, const struct hy_hdfs_digest_challenge *c, const uint8_t secret[HY_HDFS_MD5_SIZE],
-                  const char *method, char out[33])
+static void prove(const struct digest *d, const struct hy_hdfs_digest_challenge *c,
+                  const uint8_t secret[HY_HDFS_MD5_SIZE], const char *method, char out[33])
 {
     uint8_t hash[HY_HDFS_MD5_SIZE];
     char hex[33];
@@ -334,7 +334,8 @@ static int append_response(const struct digest *d, const struct hy_hdfs_digest_c
     return rc < 0 ? rc : hy_buf_printf(b, "nc=00000001,qop=%s,response=%s", word_of(d->base.qop), proof);
 }
 
-static int respond(struct digest *d, const struct hy_hdfs_digest_challenge *c, struct hy_buf *response, struct hy_err *err)
+static int respond(struct digest *d, const struct hy_hdfs_digest_challenge *c, struct hy_buf *response,
+                   struct hy_err *err)
 {
     uint8_t secret[HY_HDFS_MD5_SIZE];
     char proof[33];

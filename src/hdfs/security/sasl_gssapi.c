@@ -136,8 +136,8 @@ static int build_context(struct gssapi *g, struct gss_buffer *in, struct hy_buf 
                             (hy_hdfs_qops_has(&g->base.qops, HY_HDFS_QOP_PRIVACY) ? (uint32_t)GSS_CONF : 0);
     struct gss_buffer out = {0};
     uint32_t minor, flags = 0;
-    const uint32_t major = gss.init_sec_context(&minor, NULL, &g->context, g->server, &kerberos, flags_requested, 0, NULL,
-                                                in->length ? in : NULL, NULL, &out, &flags, NULL);
+    const uint32_t major = gss.init_sec_context(&minor, NULL, &g->context, g->server, &kerberos, flags_requested, 0,
+                                                NULL, in->length ? in : NULL, NULL, &out, &flags, NULL);
     int rc = append_and_release(&out, response);
 
     if (GSS_IS_ERROR(major))

@@ -6,7 +6,8 @@
 #include "hdfs/security/sasl.h"
 
 struct hy_hdfs_sasl_ops {
-    int (*step)(struct hy_hdfs_sasl *s, const uint8_t *challenge, size_t n, struct hy_buf *response, struct hy_err *err);
+    int (*step)(struct hy_hdfs_sasl *s, const uint8_t *challenge, size_t n, struct hy_buf *response,
+                struct hy_err *err);
     int (*wrap)(struct hy_hdfs_sasl *s, const void *bytes, size_t n, struct hy_buf *out);
     int64_t (*unwrap)(struct hy_hdfs_sasl *s, uint8_t *token, size_t n);
     void (*free)(struct hy_hdfs_sasl *s);

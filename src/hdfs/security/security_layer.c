@@ -134,7 +134,8 @@ static int recv_token(struct hy_hdfs_security_layer *s, struct hy_hdfs_sock *soc
     return 0;
 }
 
-ssize_t hy_hdfs_security_layer_recvv(struct hy_hdfs_security_layer *s, struct hy_hdfs_sock *sock, struct iovec *into, int count)
+ssize_t hy_hdfs_security_layer_recvv(struct hy_hdfs_security_layer *s, struct hy_hdfs_sock *sock, struct iovec *into,
+                                     int count)
 {
     size_t given = 0;
 
@@ -200,10 +201,12 @@ static int send_token(struct hy_hdfs_security_layer *s, struct hy_hdfs_sock *soc
         return rc;
     length = htonl((uint32_t)(token.len - sizeof(length)));
     memcpy((uint8_t *)hy_buf_bytes(&token), &length, sizeof(length));
-    return hy_hdfs_sock_send_raw(sock, &(struct iovec){.iov_base = (void *)hy_buf_bytes(&token), .iov_len = token.len}, 1);
+    return hy_hdfs_sock_send_raw(sock, &(struct iovec){.iov_base = (void *)hy_buf_bytes(&token), .iov_len = token.len},
+                                 1);
 }
 
-int hy_hdfs_security_layer_send_all(struct hy_hdfs_security_layer *s, struct hy_hdfs_sock *sock, struct iovec *from, int count)
+int hy_hdfs_security_layer_send_all(struct hy_hdfs_security_layer *s, struct hy_hdfs_sock *sock, struct iovec *from,
+                                    int count)
 {
     const size_t max = s->sasl && hy_hdfs_sasl_wrap_max(s->sasl) < OUT_SIZE ? hy_hdfs_sasl_wrap_max(s->sasl) : OUT_SIZE;
 

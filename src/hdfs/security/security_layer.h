@@ -25,8 +25,10 @@ struct hy_hdfs_security_layer *hy_hdfs_security_layer_aes_new(struct hy_hdfs_aes
 void hy_hdfs_security_layer_free(struct hy_hdfs_security_layer *s); /* NULL is fine */
 
 /* For sock.c: like the calls of sock.h. */
-ssize_t hy_hdfs_security_layer_recvv(struct hy_hdfs_security_layer *s, struct hy_hdfs_sock *sock, struct iovec *into, int count);
-int hy_hdfs_security_layer_send_all(struct hy_hdfs_security_layer *s, struct hy_hdfs_sock *sock, struct iovec *from, int count);
+ssize_t hy_hdfs_security_layer_recvv(struct hy_hdfs_security_layer *s, struct hy_hdfs_sock *sock, struct iovec *into,
+                                     int count);
+int hy_hdfs_security_layer_send_all(struct hy_hdfs_security_layer *s, struct hy_hdfs_sock *sock, struct iovec *from,
+                                    int count);
 /* Decrypted bytes are available without a receive. */
 bool hy_hdfs_security_layer_has_pending(const struct hy_hdfs_security_layer *s);
 

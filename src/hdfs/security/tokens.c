@@ -151,7 +151,8 @@ static int parse_protobuf(struct rest r, struct hy_hdfs_tokens *ret)
     return rc;
 }
 
-int hy_hdfs_tokens_parse(const uint8_t *bytes, size_t n, const char *name, struct hy_hdfs_tokens *ret, struct hy_err *err)
+int hy_hdfs_tokens_parse(const uint8_t *bytes, size_t n, const char *name, struct hy_hdfs_tokens *ret,
+                         struct hy_err *err)
 {
     struct hy_hdfs_tokens t = {0};
     int rc;

@@ -21,7 +21,8 @@ struct hy_hdfs_tokens {
 };
 
 /* Pure: parses a token file. 0, -EINVAL with a message that names `name`, or -ENOMEM. */
-int hy_hdfs_tokens_parse(const uint8_t *bytes, size_t n, const char *name, struct hy_hdfs_tokens *ret, struct hy_err *err);
+int hy_hdfs_tokens_parse(const uint8_t *bytes, size_t n, const char *name, struct hy_hdfs_tokens *ret,
+                         struct hy_err *err);
 /* The tokens of $HADOOP_TOKEN_FILE_LOCATION; none when it is not set. -EACCES when the file cannot be read. */
 int hy_hdfs_tokens_load(struct hy_hdfs_tokens *ret, struct hy_err *err);
 void hy_hdfs_tokens_done(struct hy_hdfs_tokens *t);
