@@ -428,8 +428,8 @@ static bool is_permanent(int rc)
     return rc == -EACCES || rc == -EINVAL || rc == -ELIBACC || rc == -ENOTSUP;
 }
 
-/* A NameNode that has just started stays in safe mode until enough blocks are reported. Calls of an open file are retried
- * until then; others fail, as in a safe mode that an administrator has turned on. */
+/* A NameNode that has just started stays in safe mode until enough blocks are reported. Calls of an open file are
+ * retried until then; others fail, as in a safe mode that an administrator has turned on. */
 static bool is_starting(const struct hy_hdfs_rpc_call *call, const char *text)
 {
     static const char *const writer_calls[] = {"addBlock", "abandonBlock", "complete", "fsync", "getAdditionalDatanode",

@@ -18,8 +18,8 @@ struct hy_hdfs_striped_reader *hy_hdfs_striped_reader_new(struct hy_hdfs_cluster
                                                           struct hy_err *err);
 void hy_hdfs_striped_reader_free(struct hy_hdfs_striped_reader *s);
 
-/* Reads 1 to n bytes of the group at `at`; -Exxx when too few of its units are readable. The group must stay valid until
- * another one is read, or hy_hdfs_striped_reader_reset. */
+/* Reads 1 to n bytes of the group at `at`; -Exxx when too few of its units are readable. The group must stay valid
+ * until another one is read, or hy_hdfs_striped_reader_reset. */
 int64_t hy_hdfs_striped_reader_read(struct hy_hdfs_striped_reader *s, const Hdfs__LocatedBlock *group, void *into,
                                     size_t n, uint64_t at, struct hy_err *err);
 /* Closes its connections and clears the list of failed DataNodes. */
