@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A DataNode's packets: what is taken for a head is written again as one that says the same. */
+/* Packets of a DataNode: an accepted header that is formatted and parsed again is the same. */
 #include <stdlib.h>
 #include <string.h>
 

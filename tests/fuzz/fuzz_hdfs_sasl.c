@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a server of DIGEST-MD5 says, and pieces that it is said to have wrapped:
- * no challenge proves anything, and no piece is believed.
+ * Challenges and wrapped messages of a DIGEST-MD5 server: without the password no
+ * challenge authenticates it, and no message is accepted.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +47,7 @@ static void check_exchange(const uint8_t *data, size_t size)
         check(err.code < 0 && err.text[0]);
     else
         check(hy_hdfs_sasl_qop(s) != 0 &&
-              hy_hdfs_sasl_step(s, data, size, &response, &err) < 0); /* a challenge is no proof */
+              hy_hdfs_sasl_step(s, data, size, &response, &err) < 0); /* a challenge is not a proof */
     check(!hy_hdfs_sasl_is_done(s));
     if (size)
         memcpy(piece, data, size);

@@ -28,7 +28,7 @@
 #include "hdfs/security/tokens.h"
 
 #define LINKS_MAX 1024
-#define SLEEPS_MAX 3 /* waits that pass at once; the next one is interrupted */
+#define SLEEPS_MAX 3 /* sleeps that return at once; the next one is interrupted */
 #define IN_MAX (8u << 20)
 #define CALL_SASL (-33)
 
@@ -37,12 +37,12 @@ enum { PROOF_CHALLENGE = 1, PROOF_AES = 2, PROOF_NONE = 4, PROOF_SHORT_IV = 8 };
 enum { ODD_LAST = 1, ODD_SUM = 2, ODD_NO_SUMS = 4 };
 enum { FILES_SUM = 1, FILES_VERSION = 2, FILES_SHORT = 4 };
 
-/* The server's end of a connection. */
+/* The server side of a connection. */
 struct link {
     bool is_open, is_over, is_datanode;
     struct hy_buf in; /* what the client has not read yet */
-    struct hy_played *sasl; /* by which all is wrapped; or NULL */
-    struct hy_hdfs_aes *aes;     /* or encrypted */
+    struct hy_played *sasl; /* wraps everything; or NULL */
+    struct hy_hdfs_aes *aes;     /* encrypts everything; or NULL */
     uint64_t offset;        /* of the next packet */
     int64_t number;
     struct hy_hdfs_checksums checksums;
@@ -50,14 +50,14 @@ struct link {
 
 static struct {
     const uint8_t *at, *action;
-    size_t n, actions; /* that are left */
+    size_t n, actions; /* remaining */
     const struct hy_setting *setting;
     size_t step;
     int sleeps;
     enum hy_seam seam;
-    long fault_in; /* passages of the seam until the fault; 0: there is none */
+    long fault_in; /* passages of the seam until the fault; 0: none */
     int32_t call; /* the last one */
-    uint64_t from; /* where the last request to read begins */
+    uint64_t from; /* offset of the last read request */
     int64_t acked; /* the next packet to be acknowledged */
     struct link links[LINKS_MAX]; /* by descriptor */
 } script;
@@ -74,7 +74,7 @@ static void append(struct hy_buf *b, const void *bytes, size_t n)
         abort();
 }
 
-/* ---- faults: of the client, never of the servers ----------------------------------- */
+/* ---- faults: only in the client ----------------------------------- */
 
 static void pause_faults(void)
 {
@@ -92,7 +92,7 @@ static void resume_faults(void)
 
 /* ---- the script -------------------------------------------------------------------- */
 
-/* What the next one is, without taking it; HY_PLAY_KINDS: there is none. */
+/* The kind of the next segment; HY_PLAY_KINDS: none. */
 static enum hy_segment next_kind(void)
 {
     return script.n < 3 ? HY_PLAY_KINDS : (enum hy_segment)(*script.at % HY_PLAY_KINDS);
@@ -120,15 +120,15 @@ static unsigned byte_at(const struct segment *s, size_t i)
     return i < s->n ? s->bytes[i] : 0;
 }
 
-/* What follows the first `n` bytes. */
+/* The bytes after the first `n`. */
 static struct segment rest_of(const struct segment *s, size_t n)
 {
     return (struct segment){.kind = s->kind, .bytes = s->bytes + (n < s->n ? n : s->n), .n = n < s->n ? s->n - n : 0};
 }
 
-/* ---- what goes to the client ------------------------------------------------------- */
+/* ---- bytes for the client ------------------------------------------------------- */
 
-/* Bytes of a stream, under its seal. */
+/* Bytes of a stream, through its security layer. */
 static void put_stream(struct link *l, const struct hy_buf *b)
 {
     hy_cleanup_buf struct hy_buf piece;
@@ -159,7 +159,7 @@ static void append_length(struct hy_buf *b, size_t n)
     } while (n);
 }
 
-/* A frame with an answer, or for an exception without one. */
+/* A frame with a response, or only a header for an exception. */
 static void append_frame(struct hy_buf *b, Hdfs__RpcResponseHeader *h, const void *body, size_t n)
 {
     const size_t begin = b->len;
@@ -187,7 +187,7 @@ static void append_sasl(struct hy_buf *b, const Hdfs__RpcSasl *m)
     free(bytes);
 }
 
-/* A whole frame; where frames are wrapped, in another one. */
+/* A complete frame, wrapped if required. */
 static void put_frame(struct link *l, Hdfs__RpcResponseHeader *h, const void *body, size_t n)
 {
     hy_cleanup_buf struct hy_buf frame, token;
@@ -291,7 +291,7 @@ static void prove_to_data(struct link *l, struct hy_played *p, unsigned bits)
     m.payload.len = strlen(hy_played_proof(p));
     if (bits & PROOF_AES && hy_played_wraps(p)) {
         hy_played_wrap(p, key, sizeof(key), &in);
-        hy_played_wrap(p, key, bits & PROOF_CHALLENGE ? 5 : sizeof(key), &out); /* 5: no key of AES has that */
+        hy_played_wrap(p, key, bits & PROOF_CHALLENGE ? 5 : sizeof(key), &out); /* 5: an invalid size of an AES key */
         option.suite = 2;
         option.has_inkey = option.has_iniv = option.has_outkey = option.has_outiv = 1;
         option.inkey = (ProtobufCBinaryData){.data = (uint8_t *)hy_buf_bytes(&in), .len = in.len};
@@ -311,7 +311,7 @@ static void put_proof(struct link *l, const struct segment *s)
     const unsigned bits = byte_at(s, 0);
     struct hy_played *p = hy_played_take();
 
-    if (l->sasl || l->aes) { /* for the second time */
+    if (l->sasl || l->aes) { /* repeated */
         free(p);
         return;
     }
@@ -411,7 +411,7 @@ static void put_read(struct link *l, const struct segment *s)
 
 /* ---- connections ------------------------------------------------------------------- */
 
-/* Makes bytes of the next segment. False: the connection is at its end. */
+/* Converts the next segment to bytes. False: the connection has ended. */
 static bool produce(struct link *l)
 {
     static void (*const put[HY_PLAY_KINDS])(struct link *l, const struct segment *s) = {
@@ -446,7 +446,7 @@ static void forget(struct link *l)
     *l = (struct link){0};
 }
 
-/* The descriptor is that of a real socket, since the client asks for its peer's address. */
+/* A real socket, since the client calls getpeername. */
 static int open_link(struct hy_hdfs_sock *s, int timeout_ms, bool is_datanode)
 {
     int fds[2];
@@ -469,7 +469,7 @@ static int open_link(struct hy_hdfs_sock *s, int timeout_ms, bool is_datanode)
     return 0;
 }
 
-/* ---- what the linker puts in place of the client's own ------------------------------ */
+/* ---- functions replaced by the linker ------------------------------ */
 
 int __wrap_hy_hdfs_sock_connect(struct hy_hdfs_sock *s, const char *host, unsigned port, int connect_ms, int timeout_ms,
                                 struct hy_err *err);
@@ -531,7 +531,7 @@ ssize_t __real_sendmsg(int fd, const struct msghdr *m, int flags);
 ssize_t __wrap_sendmsg(int fd, const struct msghdr *m, int flags);
 ssize_t __wrap_sendmsg(int fd, const struct msghdr *m, int flags)
 {
-    volatile uint8_t sum = 0; /* so that a sanitizer sees what is sent */
+    volatile uint8_t sum = 0; /* reads the bytes, for the sanitizers */
     size_t n = 0;
 
     if (!find(fd))
@@ -550,7 +550,7 @@ int __wrap_poll(struct pollfd *fds, nfds_t count, int ms)
 {
     if (count != 1 || !find(fds->fd))
         return __real_poll(fds, count, ms);
-    fds->revents = POLLIN; /* the end counts, too */
+    fds->revents = POLLIN; /* also at the end of the stream */
     return 1;
 }
 
@@ -624,7 +624,7 @@ ssize_t __wrap_recvmsg(int fd, struct msghdr *m, int flags)
     return 1;
 }
 
-/* ---- what the server has to know about the client ----------------------------------- */
+/* ---- state of the client that the server needs ----------------------------------- */
 
 int __real_hy_hdfs_rpc_send(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call,
                             struct hy_hdfs_rpc_response *ret);
@@ -637,7 +637,7 @@ int __wrap_hy_hdfs_rpc_send(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call
     return __real_hy_hdfs_rpc_send(c, call, ret);
 }
 
-/* Whatever the NameNode says, the client asks for bytes and sends bytes that a block can have. */
+/* For any response of the NameNode the client requests and sends only valid ranges of a block. */
 static void check_place(uint64_t offset, uint64_t n)
 {
     if (offset > INT64_MAX || n > INT64_MAX - offset)
@@ -671,7 +671,7 @@ int __wrap_hy_hdfs_datanode_request(struct hy_hdfs_datanode *d, enum hy_hdfs_dat
     return __real_hy_hdfs_datanode_request(d, op, request);
 }
 
-/* Nothing is kept alive: no thread. */
+/* No thread. */
 int __wrap_hy_hdfs_lease_renewer_add(struct hy_hdfs_lease *l, struct hy_err *err);
 int __wrap_hy_hdfs_lease_renewer_add(struct hy_hdfs_lease *l, struct hy_err *err)
 {
@@ -722,7 +722,7 @@ int __wrap_hy_hdfs_tokens_load(struct hy_hdfs_tokens *ret, struct hy_err *err)
     return hy_hdfs_tokens_parse((const uint8_t *)file, (size_t)n, "script", ret, err);
 }
 
-/* ---- from outside ------------------------------------------------------------------ */
+/* ---- public functions ------------------------------------------------------------------ */
 
 bool hy_script_begin(const uint8_t *data, size_t size)
 {
