@@ -605,7 +605,7 @@ static void test_names_that_escape_their_directory_are_rejected(void **state)
     assert_non_null(strstr(err.text, "xxx…'"));
 }
 
-/* Sends pages of 1,000 entries, only the last name of which varies, until one is rejected. Returns the accepted ones. */
+/* Sends pages of 1,000 entries, differing in the last name only, until one is rejected. Returns the accepted pages. */
 static uint64_t take_pages(char *owner, uint32_t remaining, struct hy_err *err)
 {
     hy_cleanup_hdfs_listing struct hy_hdfs_listing l = {0};
