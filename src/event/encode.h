@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the encoders share. */
+/* Shared by the encoders. */
 #ifndef HY_EVENT_ENCODE_H
 #define HY_EVENT_ENCODE_H
 
@@ -8,7 +8,7 @@
 #include "event.pb-c.h"
 #include "event/event.h"
 
-/* The event as one record. */
+/* Appends the event as a record. */
 int hy_event_append(struct hy_buf *b, const Hy__Tb__Event *e);
 
 /* The text as UTF-8 without control characters; NULL when out of memory. */

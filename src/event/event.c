@@ -28,7 +28,7 @@ char *hy_event_text(const char *text, size_t n)
     hy_cleanup_buf struct hy_buf clean;
     const char *copy;
 
-    hy_buf_init(&clean, 4 * n); /* all of it \xNN */
+    hy_buf_init(&clean, 4 * n); /* every byte as \xNN */
     if (hy_append_printable(&clean, text, n) < 0)
         return NULL;
     copy = hy_buf_cstr(&clean);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The HParams plugin keeps all it knows in the metadata of a summary; the value
- * itself is the shortest tensor there is, a float vector of length 0:
+ * The HParams plugin stores its data in the metadata of a summary; the value is the
+ * shortest possible tensor, a float vector of length 0:
  *
  *     Event { step: 0, summary { value {
  *         tag: "_hparams_/session_start_info"
@@ -63,7 +63,7 @@ struct hparam {
 struct hparams {
     size_t count;
     struct hparam *all;
-    Hy__Tb__SessionStartInfo__Entry **entries; /* as the message wants them */
+    Hy__Tb__SessionStartInfo__Entry **entries; /* pointers, for the message */
 };
 
 static void hparams_done(struct hparams *h)
@@ -76,7 +76,7 @@ static void hparams_done(struct hparams *h)
     free(h->entries);
 }
 
-/* [64, 64] or null as a person would write it: 15 digits, so that 0.1 is 0.1. */
+/* JSON text with 15 digits, so that 0.1 is written as 0.1. */
 static char *text_of(const json_t *value)
 {
     char *dump, *text;
@@ -131,7 +131,7 @@ static int hparams_init(struct hparams *h, json_t *params)
     return 0;
 }
 
-/* An integer beyond 64 bits is still a number: it is read as a real then. */
+/* An integer beyond 64 bits is read as a real number. */
 static int parse_params(const char *text, json_t **ret)
 {
     json_error_t why = {0};
@@ -140,7 +140,7 @@ static int parse_params(const char *text, json_t **ret)
     if (!*ret && json_error_code(&why) == json_error_numeric_overflow)
         *ret = hy_json_load(text, strlen(text), JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
     if (!*ret)
-        return *why.text ? -EINVAL : -ENOMEM; /* with nothing to say it had no memory */
+        return *why.text ? -EINVAL : -ENOMEM; /* without a text it was out of memory */
     if (json_is_object(*ret))
         return 0;
     json_decref(*ret);

@@ -47,7 +47,8 @@ void hy_fs_confined_dir_done(struct hy_fs_confined_dir *d)
 
 /* ---- directories ----------------------------------------------------------------------- */
 
-static int step(const struct hy_fs_confined_dir *d, int from, const char *path, size_t begin, size_t end, struct hy_err *err)
+static int step(const struct hy_fs_confined_dir *d, int from, const char *path, size_t begin, size_t end,
+                struct hy_err *err)
 {
     hy_cleanup_free char *name = hy_strndup(path + begin, end - begin);
     int fd = name ? HY_SYS(openat(from, name, OPEN_DIR | O_NOFOLLOW)) : -1;

@@ -25,8 +25,8 @@ int hy_fs_confined_dir_open(struct hy_fs_confined_dir *d, const char *url, bool 
 void hy_fs_confined_dir_done(struct hy_fs_confined_dir *d);
 #define hy_cleanup_confined_dir __attribute__((cleanup(hy_fs_confined_dir_done)))
 
-/* A URL for the existing directory `path`, or for an entry of an existing directory; "" is the top. Valid until the next
- * call. -ENOTDIR when the path contains a link or a file. */
+/* A URL for the existing directory `path`, or for an entry of an existing directory; "" is the top. Valid until the
+ * next call. -ENOTDIR when the path contains a link or a file. */
 int hy_fs_confined_dir_path(struct hy_fs_confined_dir *d, const char *path, char **ret_url, struct hy_err *err);
 int hy_fs_confined_dir_entry(struct hy_fs_confined_dir *d, const char *path, char **ret_url, struct hy_err *err);
 

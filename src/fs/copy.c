@@ -37,7 +37,7 @@ static int report_progress(const struct copying *c, uint64_t more, struct hy_err
 
 /* Copies the length that the source had when it was opened. */
 static int copy_bytes(const struct copying *c, struct hy_fs_file *in, const char *from, struct hy_fs_file *out,
-                struct hy_err *err)
+                      struct hy_err *err)
 {
     const uint64_t size = hy_fs_size(in);
 
@@ -96,8 +96,7 @@ static int copy_mode(const char *url, unsigned mode, unsigned default_mode, stru
     return mode == made.mode ? 0 : hy_fs_chmod(url, mode, err);
 }
 
-static int copy_atomically(const struct copying *c, const char *from, const char *to, unsigned mode,
-                         struct hy_err *err)
+static int copy_atomically(const struct copying *c, const char *from, const char *to, unsigned mode, struct hy_err *err)
 {
     struct hy_fs_atomic_file file;
     int rc = hy_fs_atomic_file_open(&file, to, err);
@@ -114,8 +113,7 @@ static int copy_atomically(const struct copying *c, const char *from, const char
 }
 
 /* Inside a directory that still has its temporary name. */
-static int copy_directly(const struct copying *c, const char *from, const char *to, unsigned mode,
-                        struct hy_err *err)
+static int copy_directly(const struct copying *c, const char *from, const char *to, unsigned mode, struct hy_err *err)
 {
     struct hy_fs_file *out = NULL;
     struct hy_err ignored = {0};
@@ -281,7 +279,7 @@ static int copy_entries(const struct copying *c, const char *from, const char *t
 }
 
 static int copy_to_temporary(const struct copying *c, const char *from, const char *to, struct plan *plan,
-                       unsigned mode, struct hy_err *err)
+                             unsigned mode, struct hy_err *err)
 {
     hy_cleanup_free char *temporary = hy_fs_temporary_name(to);
     struct hy_err ignored = {0};
@@ -302,7 +300,7 @@ static int copy_to_temporary(const struct copying *c, const char *from, const ch
 }
 
 static int copy_directory(const struct copying *c, const char *from, const char *to, bool exists, unsigned mode,
-                       struct hy_err *err)
+                          struct hy_err *err)
 {
     cleanup_plan struct plan plan;
     int rc;

@@ -449,7 +449,8 @@ static int add_tree(FTS *tree, const char *url, struct hy_fs_usage *sum, struct 
     while ((errno = 0, e = fts_read(tree))) {
         rc = add_entry(e, sum);
         if (rc < 0)
-            return e->fts_level > 0 ? failed(err, rc, "read the attributes of", e->fts_path) : failed_existing(err, rc, "read the attributes of", url);
+            return e->fts_level > 0 ? failed(err, rc, "read the attributes of", e->fts_path)
+                                    : failed_existing(err, rc, "read the attributes of", url);
     }
     return errno ? failed(err, -errno, "measure", url) : 0;
 }

@@ -383,7 +383,8 @@ static int sync_directory(struct hy_fs_mirror *m, const char *path, int depth)
     if (!dir && full && errno == ENOENT)
         return 0;
     if (!dir)
-        return note_error(m, hy_err_sys(&why, full ? -errno : -ENOMEM, "cannot read the directory %s/%s", m->directory, path), &why);
+        return note_error(
+            m, hy_err_sys(&why, full ? -errno : -ENOMEM, "cannot read the directory %s/%s", m->directory, path), &why);
     while (rc == 0 && (d = readdir(dir))) {
         hy_cleanup_free char *below = NULL;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which NameNode is asked, how long it is waited for, and when another one is. */
+/* The clusters of this process, and calls to their NameNodes with retries and failover. */
 #include "hdfs/cluster.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@
 #define PORT 8020
 #define PROTOCOL "org.apache.hadoop.hdfs.protocol.ClientProtocol"
 #define NODES_MAX 16
-#define KNOWN_PATIENCE_MS 120000 /* for NameNodes that have answered before */
+#define RETRY_KNOWN_MS 120000 /* for NameNodes that have responded before */
 #define WAIT_MIN_MS 100
 #define WAIT_MAX_MS 2000
 #define PATH_PARTS_MAX 1024u
@@ -38,19 +38,19 @@ struct node {
 struct hy_hdfs_namenodes {
     struct node nodes[NODES_MAX];
     size_t count;
-    const char *nameservice; /* that they are of; or NULL */
+    const char *nameservice; /* or NULL */
     char *real_user;
     uint8_t client_id[HY_HDFS_RPC_CLIENT_ID_SIZE];
 
-    pthread_mutex_t lock; /* for what follows */
-    size_t active;        /* the one to ask */
-    struct hy_hdfs_rpc *rpc;   /* to that one; or NULL */
-    bool has_answered;
+    pthread_mutex_t lock; /* protects the fields below */
+    size_t active;        /* the current one */
+    struct hy_hdfs_rpc *rpc;   /* connection to it; or NULL */
+    bool has_responded;
     int32_t next_call;
     Hdfs__GetServerDefaultsResponse *defaults;
 };
 
-/* ---- whom to ask ------------------------------------------------------------------- */
+/* ---- addresses and users ------------------------------------------------------------------- */
 
 /* "host", "host:port", "[::1]:port" */
 static int add_node(struct hy_hdfs_namenodes *n, const char *address, struct hy_err *err)
@@ -65,11 +65,11 @@ static int add_node(struct hy_hdfs_namenodes *n, const char *address, struct hy_
         end = host[length] && host[length + 1] == ':' ? host + length + 1 : NULL;
     }
     if (end && (hy_parse_u64(end + 1, &port) < 0 || port == 0 || port > 65535))
-        return hy_err_set(err, -EINVAL, "'%s' is no address of a NameNode: HOST:PORT", address);
+        return hy_err_set(err, -EINVAL, "invalid NameNode address '%s': expected HOST:PORT", address);
     if (length == 0)
-        return hy_err_set(err, -EINVAL, "'%s' is no address of a NameNode: there is no host in it", address);
+        return hy_err_set(err, -EINVAL, "invalid NameNode address '%s': it has no host", address);
     if (n->count == NODES_MAX)
-        return hy_err_set(err, -E2BIG, "there are more than %d NameNodes", NODES_MAX);
+        return hy_err_set(err, -E2BIG, "more than %d NameNodes are configured", NODES_MAX);
     n->nodes[n->count] = (struct node){.host = hy_strndup(host, length), .port = (unsigned)port};
     if (!n->nodes[n->count].host)
         return hy_err_oom(err);
@@ -86,8 +86,8 @@ static const char *setting(const struct hy_hdfs_conf *conf, const char *key, con
 }
 
 /* dfs.ha.namenodes.SERVICE = nn1,nn2 and dfs.namenode.rpc-address.SERVICE.nn1 = HOST:PORT */
-static int add_service(struct hy_hdfs_namenodes *n, const struct hy_hdfs_conf *conf, const char *service, const char *ids,
-                       struct hy_err *err)
+static int add_service(struct hy_hdfs_namenodes *n, const struct hy_hdfs_conf *conf, const char *service,
+                       const char *ids, struct hy_err *err)
 {
     hy_cleanup_free char *copy = hy_strdup(ids);
     char *rest = copy, *id;
@@ -122,14 +122,15 @@ static int default_authority(const struct hy_hdfs_conf *conf, char **ret, struct
     const char *start = url ? strstr(url, "://") : NULL;
 
     if (!start || strcspn(start + 3, "/") == 0 || (strncmp(url, "hdfs:", 5) != 0 && strncmp(url, "hopsfs:", 7) != 0))
-        return hy_err_set(err, -EINVAL, "hdfs:/// is the cluster of fs.defaultFS, which %s; write hdfs://NAMENODE/, or set"
-                          " HADOOP_CONF_DIR to the folder of the cluster's core-site.xml",
-                          url ? "is none of HDFS" : "is not set");
+        return hy_err_set(err, -EINVAL,
+                          "hdfs:/// is the cluster of fs.defaultFS, which %s; use hdfs://NAMENODE/, or set"
+                          " HADOOP_CONF_DIR to the directory of the cluster's core-site.xml",
+                          url ? "is not an HDFS URL" : "is not set");
     *ret = hy_strndup(start + 3, strcspn(start + 3, "/"));
     return *ret ? 0 : hy_err_oom(err);
 }
 
-static char *who_we_are(void)
+static char *current_user(void)
 {
     const char *name = getenv("HADOOP_USER_NAME");
     struct passwd entry, *found = NULL;
@@ -142,8 +143,8 @@ static char *who_we_are(void)
     return hy_asprintf("%u", (unsigned)geteuid());
 }
 
-/* What proves it. The user alone does not tell: another ticket or token is another person. */
-static char *how_we_prove_it(void)
+/* Part of the key of a cluster: another ticket or token may be another identity of the same user. */
+static char *credentials_key(void)
 {
     const char *ticket = getenv("KRB5CCNAME"), *tokens = getenv("HADOOP_TOKEN_FILE_LOCATION");
 
@@ -156,7 +157,7 @@ struct known {
     struct known *next;
     struct hy_hdfs_cluster cluster;
     char *authority, *dir; /* dir: of the settings; or NULL */
-    char *proof;
+    char *credentials;
 };
 
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -165,7 +166,7 @@ static struct known *all;
 void hy_hdfs_clusters_forked(void)
 {
     pthread_mutex_init(&all_lock, NULL);
-    all = NULL; /* their locks may be held by threads that are not here */
+    all = NULL; /* their locks may be held by threads of the parent */
 }
 
 static void known_free(struct known *k)
@@ -187,7 +188,7 @@ static void known_free(struct known *k)
     hy_hdfs_data_key_free(k->cluster.data_key);
     free(k->authority);
     free(k->dir);
-    free(k->proof);
+    free(k->credentials);
     free(k);
 }
 
@@ -225,13 +226,13 @@ static int fill(struct known *k, const char *user, struct hy_err *err)
     return find_nodes(n, c->conf, k->authority, err);
 }
 
-static struct known *lookup(const char *authority, const char *user, const char *proof, const char *dir)
+static struct known *lookup(const char *authority, const char *user, const char *credentials, const char *dir)
 {
     for (struct known *k = all; k; k = k->next) {
-        const char *who = k->cluster.namenodes->real_user ? k->cluster.namenodes->real_user : k->cluster.user;
+        const char *real_user = k->cluster.namenodes->real_user ? k->cluster.namenodes->real_user : k->cluster.user;
 
-        if (strcmp(k->authority, authority) == 0 && strcmp(who, user) == 0 && strcmp(k->proof, proof) == 0 &&
-            !k->dir == !dir && (!dir || strcmp(k->dir, dir) == 0))
+        if (strcmp(k->authority, authority) == 0 && strcmp(real_user, user) == 0 &&
+            strcmp(k->credentials, credentials) == 0 && !k->dir == !dir && (!dir || strcmp(k->dir, dir) == 0))
             return k;
     }
     return NULL;
@@ -240,10 +241,10 @@ static struct known *lookup(const char *authority, const char *user, const char 
 /* With the lock held. Takes `authority` and `dir`. */
 static struct known *find_or_make(char *authority, char *dir, struct hy_err *err)
 {
-    hy_cleanup_free char *user = who_we_are(), *proof = how_we_prove_it();
-    struct known *k = user && proof ? lookup(authority, user, proof, dir) : NULL;
+    hy_cleanup_free char *user = current_user(), *credentials = credentials_key();
+    struct known *k = user && credentials ? lookup(authority, user, credentials, dir) : NULL;
 
-    if (k || !(k = user && proof ? hy_calloc(1, sizeof(*k)) : NULL)) {
+    if (k || !(k = user && credentials ? hy_calloc(1, sizeof(*k)) : NULL)) {
         free(authority);
         free(dir);
         if (!k)
@@ -252,7 +253,7 @@ static struct known *find_or_make(char *authority, char *dir, struct hy_err *err
     }
     k->authority = authority;
     k->dir = dir;
-    k->proof = hy_take(proof);
+    k->credentials = hy_take(credentials);
     if (fill(k, user, err) < 0) {
         known_free(k);
         return NULL;
@@ -262,7 +263,7 @@ static struct known *find_or_make(char *authority, char *dir, struct hy_err *err
     return k;
 }
 
-/* The default is looked up each time: another folder of settings may have been set since. */
+/* The default is read each time: HADOOP_CONF_DIR may have changed. */
 static int authority_of(const char *url, const char *dir, char **ret, const char **ret_path, struct hy_err *err)
 {
     const char *start = strstr(url, "://");
@@ -309,7 +310,7 @@ char *hy_hdfs_path(const char *path)
     return out;
 }
 
-/* HDFS's own limits are 1,000 components and 8,000 characters of up to three bytes; /.reserved/raw and .snapshot come
+/* The limits of HDFS are 1,000 components and 8,000 characters of up to three bytes; /.reserved/raw and .snapshot come
  * on top. The client checks them, too: this bounds every walk, including those of TensorFlow and fsspec, when a faulty
  * NameNode lists ever deeper directories. */
 static int check_path(const char *path, const char *url, struct hy_err *err)
@@ -351,9 +352,9 @@ int hy_hdfs_cluster_find(const char *url, struct hy_hdfs_cluster **ret, char **r
     return 0;
 }
 
-/* ---- asking ------------------------------------------------------------------------ */
+/* ---- calls ------------------------------------------------------------------------ */
 
-/* The connection to the NameNode that is asked now, which is number *ret_node. */
+/* The connection to the current NameNode, whose number is *ret_node. */
 static struct hy_hdfs_rpc *connection(struct hy_hdfs_cluster *c, size_t *ret_node, struct hy_err *err)
 {
     struct hy_hdfs_namenodes *n = c->namenodes;
@@ -375,8 +376,8 @@ static struct hy_hdfs_rpc *connection(struct hy_hdfs_cluster *c, size_t *ret_nod
     return rpc;
 }
 
-/* The connection failed, or another NameNode is to be asked; unless a thread has seen to that already. */
-static void leave(struct hy_hdfs_namenodes *n, size_t node, struct hy_hdfs_rpc *rpc)
+/* Drops a failed connection and switches to the next NameNode, unless another thread has done so. */
+static void fail_over(struct hy_hdfs_namenodes *n, size_t node, struct hy_hdfs_rpc *rpc)
 {
     pthread_mutex_lock(&n->lock);
     if (n->active == node && n->rpc == rpc) {
@@ -389,16 +390,16 @@ static void leave(struct hy_hdfs_namenodes *n, size_t node, struct hy_hdfs_rpc *
     pthread_mutex_unlock(&n->lock);
 }
 
-static int64_t patience(struct hy_hdfs_cluster *c)
+static int64_t retry_limit_ms(struct hy_hdfs_cluster *c)
 {
     struct hy_hdfs_namenodes *n = c->namenodes;
-    bool has_answered;
+    bool has_responded;
 
     pthread_mutex_lock(&n->lock);
-    has_answered = n->has_answered;
+    has_responded = n->has_responded;
     pthread_mutex_unlock(&n->lock);
-    if (has_answered)
-        return KNOWN_PATIENCE_MS;
+    if (has_responded)
+        return RETRY_KNOWN_MS;
     return (int64_t)(hy_hdfs_conf_number(c->conf, "ipc.client.connect.max.retries", 10) *
                      hy_hdfs_conf_number(c->conf, "ipc.client.connect.retry.interval", 1000));
 }
@@ -414,62 +415,62 @@ static int32_t new_call(struct hy_hdfs_namenodes *n)
     return id;
 }
 
-static void it_answered(struct hy_hdfs_namenodes *n)
+static void note_response(struct hy_hdfs_namenodes *n)
 {
     pthread_mutex_lock(&n->lock);
-    n->has_answered = true;
+    n->has_responded = true;
     pthread_mutex_unlock(&n->lock);
 }
 
-/* Of a connection that was not made: whether another try would end like this one. */
-static bool is_for_good(int rc)
+/* Whether a failure to connect is permanent. */
+static bool is_permanent(int rc)
 {
     return rc == -EACCES || rc == -EINVAL || rc == -ELIBACC || rc == -ENOTSUP;
 }
 
-/* A NameNode that has just started lets nothing be changed until enough blocks are reported to it. Who is in the midst
- * of a file waits for that; others are told, as of a safe mode that a person has turned on. */
+/* A NameNode that has just started stays in safe mode until enough blocks are reported. Calls of an open file are
+ * retried until then; others fail, as in a safe mode that an administrator has turned on. */
 static bool is_starting(const struct hy_hdfs_rpc_call *call, const char *text)
 {
-    static const char *const of_writers[] = {"addBlock", "abandonBlock", "complete", "fsync", "getAdditionalDatanode",
+    static const char *const writer_calls[] = {"addBlock", "abandonBlock", "complete", "fsync", "getAdditionalDatanode",
                                              "updateBlockForPipeline", "updatePipeline"};
 
-    for (size_t i = 0; i < HY_COUNT(of_writers); i++)
-        if (strcmp(call->method, of_writers[i]) == 0)
+    for (size_t i = 0; i < HY_COUNT(writer_calls); i++)
+        if (strcmp(call->method, writer_calls[i]) == 0)
             return text && strstr(text, "reported blocks");
     return false;
 }
 
-/* One try. 0 with an answer that is one, or -Exxx; then *ret_again says whether to ask again, and whether to wait. */
-enum again { NEVER, ELSEWHERE, LATER };
+enum retry { NO_RETRY, RETRY_ELSEWHERE, RETRY_LATER };
 
+/* One attempt. 0 with a response, or -Exxx; then *ret_retry tells whether and where to retry. */
 static int try_once(struct hy_hdfs_cluster *c, const struct hy_hdfs_rpc_call *call, struct hy_hdfs_rpc_response *ret,
-                    enum again *ret_again, struct hy_err *err)
+                    enum retry *ret_retry, struct hy_err *err)
 {
     struct hy_hdfs_namenodes *n = c->namenodes;
     size_t node;
     struct hy_hdfs_rpc *rpc = connection(c, &node, err);
     int rc = rpc ? hy_hdfs_rpc_send(rpc, call, ret) : err->code;
 
-    *ret_again = !rpc && is_for_good(rc) ? NEVER : ELSEWHERE;
+    *ret_retry = !rpc && is_permanent(rc) ? NO_RETRY : RETRY_ELSEWHERE;
     if (rpc && rc < 0)
-        hy_err_sys(err, rc, "the NameNode %s:%u does not answer", n->nodes[node].host, n->nodes[node].port);
+        hy_err_sys(err, rc, "the NameNode %s:%u does not respond", n->nodes[node].host, n->nodes[node].port);
     if (rc == 0) {
-        it_answered(n);
+        note_response(n);
         if (ret->header->status == HDFS__RPC_RESPONSE_HEADER__STATUS__SUCCESS) {
             hy_hdfs_rpc_unref(rpc);
             return 0;
         }
         rc = hy_hdfs_exception(ret->header->exceptionclassname, ret->header->errormsg, err);
-        *ret_again = rc == -EHOSTDOWN ? ELSEWHERE : rc == -EAGAIN ? LATER : NEVER;
+        *ret_retry = rc == -EHOSTDOWN ? RETRY_ELSEWHERE : rc == -EAGAIN ? RETRY_LATER : NO_RETRY;
         if (rc == -EROFS && is_starting(call, ret->header->errormsg))
-            *ret_again = LATER;
+            *ret_retry = RETRY_LATER;
         if (ret->header->status == HDFS__RPC_RESPONSE_HEADER__STATUS__FATAL)
-            leave(n, node, rpc);
+            fail_over(n, node, rpc);
         hy_hdfs_rpc_response_done(ret);
     }
-    if (*ret_again == ELSEWHERE)
-        leave(n, node, rpc);
+    if (*ret_retry == RETRY_ELSEWHERE)
+        fail_over(n, node, rpc);
     hy_hdfs_rpc_unref(rpc);
     return rc;
 }
@@ -490,28 +491,29 @@ static int give_up(const struct hy_hdfs_cluster *c, int64_t ms, struct hy_err *e
 
     hy_format_duration(ms, time, sizeof(time));
     if (n->count > 1)
-        return hy_err_wrap(err, "none of the NameNodes of %s (%s) answered in %s, and the last one", c->name,
+        return hy_err_wrap(err, "none of the NameNodes of %s (%s) responded within %s; the last error", c->name,
                            addresses(n, names, sizeof(names)), time);
-    return hy_err_wrap(err, "no NameNode answered at %s in %s", addresses(n, names, sizeof(names)), time);
+    return hy_err_wrap(err, "no NameNode responded at %s within %s", addresses(n, names, sizeof(names)), time);
 }
 
-static int ask(struct hy_hdfs_cluster *c, struct hy_hdfs_rpc_call *call, struct hy_hdfs_rpc_response *ret, struct hy_err *err)
+static int call_with_retries(struct hy_hdfs_cluster *c, struct hy_hdfs_rpc_call *call, struct hy_hdfs_rpc_response *ret,
+                             struct hy_err *err)
 {
-    const int64_t since = hy_clock_ms(), end = since + patience(c);
+    const int64_t since = hy_clock_ms(), end = since + retry_limit_ms(c);
     int wait = WAIT_MIN_MS;
 
     for (call->retry = 0;; call->retry++) {
-        enum again again;
-        int rc = try_once(c, call, ret, &again, err);
+        enum retry retry;
+        int rc = try_once(c, call, ret, &retry, err);
 
-        if (rc == 0 || again == NEVER || rc == -ENOMEM)
+        if (rc == 0 || retry == NO_RETRY || rc == -ENOMEM)
             return rc;
         if (hy_fs_is_interrupted())
             return hy_err_set(err, -EINTR, "interrupted while waiting for %s", c->name);
         if (hy_clock_ms() + wait > end)
-            return again == LATER ? rc : give_up(c, hy_clock_ms() - since, err);
-        /* A connection that was idle may just have been closed, and of several NameNodes another may be ready. */
-        if (again == ELSEWHERE && (size_t)call->retry < c->namenodes->count)
+            return retry == RETRY_LATER ? rc : give_up(c, hy_clock_ms() - since, err);
+        /* No delay at first: an idle connection may just have been closed, and another NameNode may be active. */
+        if (retry == RETRY_ELSEWHERE && (size_t)call->retry < c->namenodes->count)
             continue;
         if (hy_hdfs_sock_sleep(wait) < 0)
             return hy_err_set(err, -EINTR, "interrupted while waiting for %s", c->name);
@@ -520,21 +522,21 @@ static int ask(struct hy_hdfs_cluster *c, struct hy_hdfs_rpc_call *call, struct 
 }
 
 int hy_hdfs_call(struct hy_hdfs_cluster *c, const char *method, const ProtobufCMessage *request,
-                 const ProtobufCMessageDescriptor *type, void *ret_answer, struct hy_err *err)
+                 const ProtobufCMessageDescriptor *type, void *ret_response, struct hy_err *err)
 {
     struct hy_hdfs_rpc_call call = {.method = method, .request = request, .id = new_call(c->namenodes)};
-    struct hy_hdfs_rpc_response answer;
+    struct hy_hdfs_rpc_response response;
     struct hy_err own = {0};
     ProtobufCMessage *message;
-    int rc = ask(c, &call, &answer, err ? err : &own);
+    int rc = call_with_retries(c, &call, &response, err ? err : &own);
 
     if (rc < 0)
         return rc;
-    message = protobuf_c_message_unpack(type, NULL, answer.n, answer.body);
-    hy_hdfs_rpc_response_done(&answer);
+    message = protobuf_c_message_unpack(type, NULL, response.n, response.body);
+    hy_hdfs_rpc_response_done(&response);
     if (!message)
-        return hy_err_set(err, -EPROTO, "what %s answered to %s cannot be read", c->name, method);
-    *(ProtobufCMessage **)ret_answer = message;
+        return hy_err_set(err, -EPROTO, "invalid response of %s to %s", c->name, method);
+    *(ProtobufCMessage **)ret_response = message;
     return 0;
 }
 
@@ -542,7 +544,7 @@ int hy_hdfs_defaults(struct hy_hdfs_cluster *c, const Hdfs__ServerDefaults **ret
 {
     struct hy_hdfs_namenodes *n = c->namenodes;
     Hdfs__Nothing request = HDFS__NOTHING__INIT;
-    Hdfs__GetServerDefaultsResponse *answer = NULL;
+    Hdfs__GetServerDefaultsResponse *response = NULL;
     int rc = 0;
 
     pthread_mutex_lock(&n->lock);
@@ -550,15 +552,15 @@ int hy_hdfs_defaults(struct hy_hdfs_cluster *c, const Hdfs__ServerDefaults **ret
     pthread_mutex_unlock(&n->lock);
     if (!is_known)
         rc = hy_hdfs_call(c, "getServerDefaults", &request.base, &hdfs__get_server_defaults_response__descriptor,
-                          &answer, err);
+                          &response, err);
     if (rc < 0)
         return rc;
     pthread_mutex_lock(&n->lock);
     if (!n->defaults)
-        n->defaults = hy_take(answer);
+        n->defaults = hy_take(response);
     *ret = n->defaults->serverdefaults;
     pthread_mutex_unlock(&n->lock);
-    hy_hdfs_free_response(&answer);
+    hy_hdfs_free_response(&response);
     return 0;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A cluster as a client sees it: its NameNodes, one of which answers, and its
- * settings. There is one for each authority of a URL, user, Kerberos ticket and
- * file of tokens, and folder of settings; it lives as long as the process.
+ * A cluster as a client sees it: its NameNodes, one of which is active, and its
+ * settings. There is one for each combination of authority, user, Kerberos ticket,
+ * token file and directory of settings; it lives as long as the process.
  */
 #ifndef HY_HDFS_CLUSTER_H
 #define HY_HDFS_CLUSTER_H
@@ -17,12 +17,12 @@ struct hy_err;
 struct hy_hdfs_conf;
 
 struct hy_hdfs_cluster {
-    const char *name;        /* "hdfs://namenode:8020", for sentences */
-    const char *user;        /* in whose name things are done */
-    const char *client_name; /* by which the NameNode knows who holds a lease */
+    const char *name;        /* "hdfs://namenode:8020", for messages */
+    const char *user;        /* the effective user */
+    const char *client_name; /* identifies the lease holder to the NameNode */
     const struct hy_hdfs_conf *conf;
-    struct hy_hdfs_namenodes *namenodes; /* cluster.c's */
-    struct hy_hdfs_data_key *data_key;          /* datanode_sasl.c's */
+    struct hy_hdfs_namenodes *namenodes; /* private to cluster.c */
+    struct hy_hdfs_data_key *data_key;          /* private to datanode_sasl.c */
 };
 
 /*
@@ -30,28 +30,28 @@ struct hy_hdfs_cluster {
  * The caller frees the path.
  */
 int hy_hdfs_cluster_find(const char *url, struct hy_hdfs_cluster **ret, char **ret_path, struct hy_err *err);
-/* Pure: that path. NULL: -EINVAL, or out of memory. */
+/* Pure: normalizes a path. NULL when out of memory. */
 char *hy_hdfs_path(const char *path);
 
 /*
- * Asks the NameNode. Waits out its absence, goes to another one where there is
- * one, and asks again: a NameNode does nothing twice that it has done. The
- * answer is of type `type`; free it by protobuf_c_message_free_unpacked.
- * An exception is -Exxx with its first line as the sentence.
+ * Calls the NameNode. Retries while none responds, and fails over to another one
+ * if there are several: NameNodes recognize repeated calls and execute them once.
+ * The response is of type `type`; free it with protobuf_c_message_free_unpacked.
+ * An exception is -Exxx with its first line as the message.
  */
 int hy_hdfs_call(struct hy_hdfs_cluster *c, const char *method, const ProtobufCMessage *request,
-                 const ProtobufCMessageDescriptor *type, void *ret_answer, struct hy_err *err);
+                 const ProtobufCMessageDescriptor *type, void *ret_response, struct hy_err *err);
 
-/* The cluster's own defaults, asked for once. */
+/* The defaults of the cluster, requested once. */
 int hy_hdfs_defaults(struct hy_hdfs_cluster *c, const Hdfs__ServerDefaults **ret, struct hy_err *err);
 
 void hy_hdfs_free_response(void *pointer_to_message);
 #define hy_cleanup_hdfs_response __attribute__((cleanup(hy_hdfs_free_response)))
 
-/* Pure: what an exception of the NameNode means, by the name of its class. */
+/* Pure: maps an exception of the NameNode to -Exxx by the name of its class. */
 int hy_hdfs_exception(const char *class_name, const char *text, struct hy_err *err);
 
-/* In a child that was forked, which has no use for its parent's connections, threads and locks. */
+/* In a forked child: forgets the connections, threads and locks of the parent. */
 void hy_hdfs_clusters_forked(void);
 /* See hy_hdfs_done. */
 void hy_hdfs_clusters_done(void);

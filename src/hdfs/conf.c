@@ -4,8 +4,8 @@
  *       <property> <name>dfs.replication</name> <value>3</value> <final>true</final> </property>
  *     </configuration>
  *
- * A value may name others, ${dfs.nameservices}, and the environment, ${env.USER}
- * or ${env.DIR:-/tmp}. XInclude, which hardly anyone uses, is not followed.
+ * A value may refer to others, ${dfs.nameservices}, and to the environment,
+ * ${env.USER} or ${env.DIR:-/tmp}. XInclude, which is rarely used, is not supported.
  */
 #include "hdfs/conf.h"
 
@@ -25,16 +25,16 @@
 
 #define FILE_MAX (16u << 20)
 #define VALUE_MAX (1u << 20)
-#define DEPTH_MAX 20 /* of values in values, as in Hadoop */
+#define DEPTH_MAX 20 /* of nested references, as in Hadoop */
 
 struct property {
-    char *key, *value, *expanded; /* `expanded` is made when all files are read */
+    char *key, *value, *expanded; /* `expanded` is set after all files are read */
     bool is_final;
 };
 
 struct hy_hdfs_conf {
     struct property *all;
-    size_t count, cap;
+    size_t count;
 };
 
 struct reader {
@@ -57,15 +57,8 @@ static struct property *add(struct hy_hdfs_conf *c, const char *key)
 {
     struct property *p;
 
-    if (c->count == c->cap) {
-        size_t cap = c->cap ? 2 * c->cap : 64;
-
-        p = hy_reallocarray(c->all, cap, sizeof(*p));
-        if (!p)
-            return NULL;
-        c->all = p;
-        c->cap = cap;
-    }
+    if (hy_array_grow(c->all, c->count) < 0)
+        return NULL;
     p = &c->all[c->count];
     *p = (struct property){.key = hy_strdup(key)};
     if (!p->key)
@@ -120,8 +113,8 @@ static void on_text(void *arg, const char *text, int n)
         stop(r, rc);
 }
 
-/* Without the blanks around it. */
-static int keep(struct hy_buf *into, const struct hy_buf *text)
+/* Copies the text without surrounding blanks. */
+static int copy_trimmed(struct hy_buf *into, const struct hy_buf *text)
 {
     const char *bytes = (const char *)hy_buf_bytes(text);
     size_t from = 0, to = text->len;
@@ -149,10 +142,10 @@ static void on_end(void *arg, const char *name)
     int rc = 0;
 
     if (strcmp(name, "name") == 0) {
-        rc = keep(&r->key, &r->text);
+        rc = copy_trimmed(&r->key, &r->text);
     } else if (strcmp(name, "value") == 0) {
         r->has_value = true;
-        rc = keep(&r->value, &r->text);
+        rc = copy_trimmed(&r->value, &r->text);
     } else if (strcmp(name, "final") == 0) {
         r->is_final = r->text.len == 4 && strncasecmp((const char *)hy_buf_bytes(&r->text), "true", 4) == 0;
     } else if (strcmp(name, "property") == 0) {
@@ -177,9 +170,9 @@ int hy_hdfs_conf_parse(struct hy_hdfs_conf *c, const char *bytes, size_t n, cons
     XML_SetElementHandler(r.parser, on_start, on_end);
     XML_SetCharacterDataHandler(r.parser, on_text);
     if (n > FILE_MAX)
-        rc = hy_err_set(err, -EFBIG, "%s has %zu bytes, which no Hadoop settings have", name, n);
+        rc = hy_err_set(err, -EFBIG, "%s has %zu bytes, which is too large for Hadoop settings", name, n);
     else if (XML_Parse(r.parser, bytes, (int)n, 1) != XML_STATUS_OK)
-        rc = hy_err_set(err, r.rc ? r.rc : -EINVAL, "%s cannot be read as Hadoop's settings: line %lu: %s", name,
+        rc = hy_err_set(err, r.rc ? r.rc : -EINVAL, "%s is not a valid Hadoop settings file: line %lu: %s", name,
                         XML_GetCurrentLineNumber(r.parser),
                         r.rc ? "a value is too long" : XML_ErrorString(XML_GetErrorCode(r.parser)));
     hy_buf_done(&r.text);
@@ -189,25 +182,25 @@ int hy_hdfs_conf_parse(struct hy_hdfs_conf *c, const char *bytes, size_t n, cons
     return rc;
 }
 
-/* What stands for the name in ${name}; NULL when nothing does. */
-static const char *meaning(const struct hy_hdfs_conf *c, char *name)
+/* The value for ${name}; NULL when it is not set. */
+static const char *lookup(const struct hy_hdfs_conf *c, char *name)
 {
     const struct property *p;
-    char *otherwise;
+    char *fallback;
     const char *value;
 
     if (strncmp(name, "env.", 4) != 0)
         return (p = find(c, name)) ? p->value : NULL;
-    otherwise = strstr(name, ":-");
-    if (otherwise) {
-        *otherwise = '\0';
+    fallback = strstr(name, ":-");
+    if (fallback) {
+        *fallback = '\0';
         value = getenv(name + 4);
-        return value && *value ? value : otherwise + 2;
+        return value && *value ? value : fallback + 2;
     }
     return getenv(name + 4);
 }
 
-/* Puts the first ${…} that has a meaning in. 1 when there was one, 0, or -Exxx. */
+/* Expands the first ${…} that is set. 1 when there was one, 0, or -Exxx. */
 static int expand_once(const struct hy_hdfs_conf *c, char **value)
 {
     for (char *at = *value; (at = strstr(at, "${")); at += 2) {
@@ -219,7 +212,7 @@ static int expand_once(const struct hy_hdfs_conf *c, char **value)
         hy_cleanup_free char *name = hy_strndup(at + 2, (size_t)(end - at - 2));
         if (!name)
             return -ENOMEM;
-        found = meaning(c, name);
+        found = lookup(c, name);
         if (!found)
             continue;
         if (strlen(*value) + strlen(found) > VALUE_MAX)
@@ -313,17 +306,17 @@ const char *hy_hdfs_conf_get(const struct hy_hdfs_conf *c, const char *key)
     return value && *value ? value : NULL;
 }
 
-uint64_t hy_hdfs_conf_number(const struct hy_hdfs_conf *c, const char *key, uint64_t otherwise)
+uint64_t hy_hdfs_conf_number(const struct hy_hdfs_conf *c, const char *key, uint64_t fallback)
 {
     const char *text = hy_hdfs_conf_get(c, key);
     uint64_t number;
 
-    return text && hy_parse_size(text, &number) == 0 ? number : otherwise;
+    return text && hy_parse_size(text, &number) == 0 ? number : fallback;
 }
 
-bool hy_hdfs_conf_bool(const struct hy_hdfs_conf *c, const char *key, bool otherwise)
+bool hy_hdfs_conf_bool(const struct hy_hdfs_conf *c, const char *key, bool fallback)
 {
     const char *text = hy_hdfs_conf_get(c, key);
 
-    return text ? strcasecmp(text, "true") == 0 : otherwise;
+    return text ? strcasecmp(text, "true") == 0 : fallback;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names, folders, rights: what the NameNode alone answers. */
+/* The file system "hdfs": operations that need only the NameNode, and the registration with fs.h. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -18,25 +18,24 @@
 #include "hdfs/listing.h"
 #include "hdfs/stream.h"
 
-/* A URL, taken apart. */
-struct place {
+struct location {
     struct hy_hdfs_cluster *cluster;
     char *path;
 };
 
-static void place_done(struct place *p)
+static void location_done(struct location *p)
 {
     free(p->path);
 }
 
-#define cleanup_place __attribute__((cleanup(place_done)))
+#define cleanup_location __attribute__((cleanup(location_done)))
 
-static int place(struct place *p, const char *url, struct hy_err *err)
+static int locate(struct location *p, const char *url, struct hy_err *err)
 {
     return hy_hdfs_cluster_find(url, &p->cluster, &p->path, err);
 }
 
-/* What was being done goes before the NameNode's words. */
+/* Puts the operation in front of the NameNode's message. */
 static int failed(struct hy_err *err, int rc, const char *doing, const char *url)
 {
     if (err) {
@@ -53,9 +52,9 @@ static char *last_part(const char *path)
     return hy_strdup(slash && slash[1] ? slash + 1 : path);
 }
 
-#define TIME_MAX (INT64_MAX / 1000000) /* milliseconds: some callers count nanoseconds */
+#define TIME_MAX (INT64_MAX / 1000000) /* milliseconds: some callers convert to nanoseconds */
 
-/* Milliseconds since 1970, before that negative; 0, not known, for what is not a time. */
+/* Milliseconds since 1970, may be negative; 0 (unknown) for an invalid time. */
 static int64_t to_time(uint64_t ms)
 {
     const int64_t time = (int64_t)ms;
@@ -86,24 +85,25 @@ static int to_info(const Hdfs__FileStatus *s, char *name, struct hy_fs_info *ret
 
 static int hdfs_stat(const char *url, struct hy_fs_info *ret, struct hy_err *err)
 {
-    cleanup_place struct place p = {0};
+    cleanup_location struct location p = {0};
     Hdfs__GetFileInfoRequest request = HDFS__GET_FILE_INFO_REQUEST__INIT;
-    hy_cleanup_hdfs_response Hdfs__GetFileInfoResponse *answer = NULL;
-    int rc = place(&p, url, err);
+    hy_cleanup_hdfs_response Hdfs__GetFileInfoResponse *response = NULL;
+    int rc = locate(&p, url, err);
 
     if (rc < 0)
         return rc;
     request.src = p.path;
-    rc = hy_hdfs_call(p.cluster, "getFileInfo", &request.base, &hdfs__get_file_info_response__descriptor, &answer, err);
+    rc = hy_hdfs_call(p.cluster, "getFileInfo", &request.base, &hdfs__get_file_info_response__descriptor, &response,
+                      err);
     if (rc < 0)
-        return failed(err, rc, "look at", url);
-    if (!answer->fs)
-        return hy_err_set(err, -ENOENT, "%s is not there", url);
-    rc = hy_hdfs_check_sizes(answer->fs, url, err);
-    return rc < 0 ? rc : to_info(answer->fs, last_part(p.path), ret, err);
+        return failed(err, rc, "read the attributes of", url);
+    if (!response->fs)
+        return hy_err_set(err, -ENOENT, "%s does not exist", url);
+    rc = hy_hdfs_check_sizes(response->fs, url, err);
+    return rc < 0 ? rc : to_info(response->fs, last_part(p.path), ret, err);
 }
 
-/* ---- lists ------------------------------------------------------------------------- */
+/* ---- listings ------------------------------------------------------------------------- */
 
 static int visit_entry(const Hdfs__FileStatus *s, hy_fs_visit *visit, void *arg, struct hy_err *err)
 {
@@ -117,56 +117,56 @@ static int visit_entry(const Hdfs__FileStatus *s, hy_fs_visit *visit, void *arg,
     return rc;
 }
 
-/* One page of a folder, whose entries are checked before the first is visited. 1: there are more. */
-static int list_page(const struct place *p, const char *url, struct hy_hdfs_listing *listing, hy_fs_visit *visit,
+/* One page of a directory, validated before the first entry is visited. 1: more pages follow. */
+static int list_page(const struct location *p, const char *url, struct hy_hdfs_listing *listing, hy_fs_visit *visit,
                      void *arg, struct hy_err *err)
 {
     Hdfs__GetListingRequest request = HDFS__GET_LISTING_REQUEST__INIT;
-    hy_cleanup_hdfs_response Hdfs__GetListingResponse *answer = NULL;
+    hy_cleanup_hdfs_response Hdfs__GetListingResponse *response = NULL;
     int rc, more;
 
     request.src = p->path;
     request.startafter.data = (uint8_t *)listing->after;
     request.startafter.len = listing->after ? strlen(listing->after) : 0;
-    rc = hy_hdfs_call(p->cluster, "getListing", &request.base, &hdfs__get_listing_response__descriptor, &answer, err);
+    rc = hy_hdfs_call(p->cluster, "getListing", &request.base, &hdfs__get_listing_response__descriptor, &response, err);
     if (rc < 0)
         return failed(err, rc, "list", url);
-    if (!answer->dirlist)
-        return hy_err_set(err, -ENOENT, "%s is not there", url);
-    more = hy_hdfs_listing_page(listing, answer->dirlist, url, err);
+    if (!response->dirlist)
+        return hy_err_set(err, -ENOENT, "%s does not exist", url);
+    more = hy_hdfs_listing_page(listing, response->dirlist, url, err);
     if (more < 0)
         return more;
-    for (size_t i = 0; i < answer->dirlist->n_partiallisting; i++) {
-        rc = visit_entry(answer->dirlist->partiallisting[i], visit, arg, err);
+    for (size_t i = 0; i < response->dirlist->n_partiallisting; i++) {
+        rc = visit_entry(response->dirlist->partiallisting[i], visit, arg, err);
         if (rc)
             return rc < 0 ? rc : -ECANCELED;
     }
     return more;
 }
 
-struct stopper {
+struct visitor {
     hy_fs_visit *visit;
     void *arg;
-    int rc; /* what the visitor stopped with */
+    int rc; /* the result of the last visit */
 };
 
-static int visit_and_keep(void *arg, struct hy_fs_info *entry, struct hy_err *err)
+static int visit_and_record(void *arg, struct hy_fs_info *entry, struct hy_err *err)
 {
-    struct stopper *s = arg;
+    struct visitor *s = arg;
 
     return s->rc = s->visit(s->arg, entry, err);
 }
 
 static int hdfs_list(const char *url, hy_fs_visit *visit, void *arg, struct hy_err *err)
 {
-    cleanup_place struct place p = {0};
+    cleanup_location struct location p = {0};
     hy_cleanup_hdfs_listing struct hy_hdfs_listing listing = {0};
-    struct stopper s = {.visit = visit, .arg = arg};
-    int rc = place(&p, url, err);
+    struct visitor s = {.visit = visit, .arg = arg};
+    int rc = locate(&p, url, err);
 
     if (rc < 0)
         return rc;
-    while ((rc = list_page(&p, url, &listing, visit_and_keep, &s, err)) > 0)
+    while ((rc = list_page(&p, url, &listing, visit_and_record, &s, err)) > 0)
         ;
     return s.rc ? s.rc : rc;
 }
@@ -184,11 +184,11 @@ unsigned hy_hdfs_masked(const struct hy_hdfs_cluster *c, unsigned mode)
 
 static int hdfs_mkdirs(const char *url, unsigned mode, struct hy_err *err)
 {
-    cleanup_place struct place p = {0};
+    cleanup_location struct location p = {0};
     Hdfs__MkdirsRequest request = HDFS__MKDIRS_REQUEST__INIT;
     Hdfs__Permission masked = HDFS__PERMISSION__INIT, unmasked = HDFS__PERMISSION__INIT;
-    hy_cleanup_hdfs_response Hdfs__Result *answer = NULL;
-    int rc = place(&p, url, err);
+    hy_cleanup_hdfs_response Hdfs__Result *response = NULL;
+    int rc = locate(&p, url, err);
 
     if (rc < 0)
         return rc;
@@ -198,47 +198,47 @@ static int hdfs_mkdirs(const char *url, unsigned mode, struct hy_err *err)
     request.masked = &masked;
     request.unmasked = &unmasked;
     request.createparent = 1;
-    rc = hy_hdfs_call(p.cluster, "mkdirs", &request.base, &hdfs__result__descriptor, &answer, err);
+    rc = hy_hdfs_call(p.cluster, "mkdirs", &request.base, &hdfs__result__descriptor, &response, err);
     if (rc == -EEXIST)
-        rc = -ENOTDIR; /* a file is in the way: POSIX's word for it */
-    return rc < 0 ? failed(err, rc, "make the folder", url) : 0;
+        rc = -ENOTDIR; /* as mkdir(2) when a component is a file */
+    return rc < 0 ? failed(err, rc, "create the directory", url) : 0;
 }
 
-/* The NameNode's word for a folder with something in it is an IOException like any other. */
-static bool says_not_empty(const struct hy_err *err)
+/* The NameNode reports a directory that is not empty as a plain IOException. */
+static bool is_not_empty_error(const struct hy_err *err)
 {
     return err && strstr(err->text, "is non empty");
 }
 
 static int hdfs_remove(const char *url, bool recursive, struct hy_err *err)
 {
-    cleanup_place struct place p = {0};
+    cleanup_location struct location p = {0};
     Hdfs__DeleteRequest request = HDFS__DELETE_REQUEST__INIT;
-    hy_cleanup_hdfs_response Hdfs__Result *answer = NULL;
+    hy_cleanup_hdfs_response Hdfs__Result *response = NULL;
     struct hy_err own = {0};
-    int rc = place(&p, url, err = err ? err : &own);
+    int rc = locate(&p, url, err = err ? err : &own);
 
     if (rc < 0)
         return rc;
     request.src = p.path;
     request.recursive = recursive;
-    rc = hy_hdfs_call(p.cluster, "delete", &request.base, &hdfs__result__descriptor, &answer, err);
-    if (rc == -EIO && says_not_empty(err))
+    rc = hy_hdfs_call(p.cluster, "delete", &request.base, &hdfs__result__descriptor, &response, err);
+    if (rc == -EIO && is_not_empty_error(err))
         rc = -ENOTEMPTY;
     if (rc < 0)
         return failed(err, rc, "remove", url);
-    return answer->result ? 0 : hy_err_set(err, -ENOENT, "%s is not there", url);
+    return response->result ? 0 : hy_err_set(err, -ENOENT, "%s does not exist", url);
 }
 
 static int hdfs_rename(const char *from, const char *to, bool replace, struct hy_err *err)
 {
-    cleanup_place struct place p = {0}, q = {0};
+    cleanup_location struct location p = {0}, q = {0};
     Hdfs__Rename2Request request = HDFS__RENAME2_REQUEST__INIT;
-    hy_cleanup_hdfs_response Hdfs__Nothing *answer = NULL;
-    int rc = place(&p, from, err);
+    hy_cleanup_hdfs_response Hdfs__Nothing *response = NULL;
+    int rc = locate(&p, from, err);
 
     if (rc == 0)
-        rc = place(&q, to, err);
+        rc = locate(&q, to, err);
     if (rc < 0)
         return rc;
     if (p.cluster != q.cluster)
@@ -246,109 +246,109 @@ static int hdfs_rename(const char *from, const char *to, bool replace, struct hy
     request.src = p.path;
     request.dst = q.path;
     request.overwritedest = replace;
-    rc = hy_hdfs_call(p.cluster, "rename2", &request.base, &hdfs__nothing__descriptor, &answer, err);
+    rc = hy_hdfs_call(p.cluster, "rename2", &request.base, &hdfs__nothing__descriptor, &response, err);
     return rc < 0 ? failed(err, rc, "rename", from) : 0;
 }
 
 static int hdfs_chmod(const char *url, unsigned mode, struct hy_err *err)
 {
-    cleanup_place struct place p = {0};
+    cleanup_location struct location p = {0};
     Hdfs__SetPermissionRequest request = HDFS__SET_PERMISSION_REQUEST__INIT;
     Hdfs__Permission permission = HDFS__PERMISSION__INIT;
-    hy_cleanup_hdfs_response Hdfs__Nothing *answer = NULL;
-    int rc = place(&p, url, err);
+    hy_cleanup_hdfs_response Hdfs__Nothing *response = NULL;
+    int rc = locate(&p, url, err);
 
     if (rc < 0)
         return rc;
     request.src = p.path;
     permission.perm = mode & 07777;
     request.permission = &permission;
-    rc = hy_hdfs_call(p.cluster, "setPermission", &request.base, &hdfs__nothing__descriptor, &answer, err);
-    return rc < 0 ? failed(err, rc, "set the rights of", url) : 0;
+    rc = hy_hdfs_call(p.cluster, "setPermission", &request.base, &hdfs__nothing__descriptor, &response, err);
+    return rc < 0 ? failed(err, rc, "change the mode of", url) : 0;
 }
 
 static int hdfs_chown(const char *url, const char *owner, const char *group, struct hy_err *err)
 {
-    cleanup_place struct place p = {0};
+    cleanup_location struct location p = {0};
     Hdfs__SetOwnerRequest request = HDFS__SET_OWNER_REQUEST__INIT;
-    hy_cleanup_hdfs_response Hdfs__Nothing *answer = NULL;
-    int rc = place(&p, url, err);
+    hy_cleanup_hdfs_response Hdfs__Nothing *response = NULL;
+    int rc = locate(&p, url, err);
 
     if (rc < 0)
         return rc;
     request.src = p.path;
     request.username = (char *)owner;
     request.groupname = (char *)group;
-    rc = hy_hdfs_call(p.cluster, "setOwner", &request.base, &hdfs__nothing__descriptor, &answer, err);
-    return rc < 0 ? failed(err, rc, "set the owner of", url) : 0;
+    rc = hy_hdfs_call(p.cluster, "setOwner", &request.base, &hdfs__nothing__descriptor, &response, err);
+    return rc < 0 ? failed(err, rc, "change the owner of", url) : 0;
 }
 
 static int hdfs_access(const char *url, int how, struct hy_err *err)
 {
-    cleanup_place struct place p = {0};
+    cleanup_location struct location p = {0};
     Hdfs__CheckAccessRequest request = HDFS__CHECK_ACCESS_REQUEST__INIT;
-    hy_cleanup_hdfs_response Hdfs__Nothing *answer = NULL;
-    int rc = place(&p, url, err);
+    hy_cleanup_hdfs_response Hdfs__Nothing *response = NULL;
+    int rc = locate(&p, url, err);
 
     if (rc < 0)
         return rc;
     request.path = p.path;
-    request.mode = (uint32_t)(how & (R_OK | W_OK | X_OK)); /* the same bits on both sides */
-    rc = hy_hdfs_call(p.cluster, "checkAccess", &request.base, &hdfs__nothing__descriptor, &answer, err);
+    request.mode = (uint32_t)(how & (R_OK | W_OK | X_OK)); /* HDFS uses the same bits */
+    rc = hy_hdfs_call(p.cluster, "checkAccess", &request.base, &hdfs__nothing__descriptor, &response, err);
     return rc < 0 ? failed(err, rc, "access", url) : 0;
 }
 
-/* ---- sums -------------------------------------------------------------------------- */
+/* ---- usage -------------------------------------------------------------------------- */
 
 static int hdfs_usage(const char *url, struct hy_fs_usage *ret, struct hy_err *err)
 {
-    cleanup_place struct place p = {0};
+    cleanup_location struct location p = {0};
     Hdfs__GetContentSummaryRequest request = HDFS__GET_CONTENT_SUMMARY_REQUEST__INIT;
-    hy_cleanup_hdfs_response Hdfs__GetContentSummaryResponse *answer = NULL;
-    int rc = place(&p, url, err);
+    hy_cleanup_hdfs_response Hdfs__GetContentSummaryResponse *response = NULL;
+    int rc = locate(&p, url, err);
 
     if (rc < 0)
         return rc;
     request.path = p.path;
     rc = hy_hdfs_call(p.cluster, "getContentSummary", &request.base, &hdfs__get_content_summary_response__descriptor,
-                      &answer, err);
+                      &response, err);
     if (rc < 0)
-        return failed(err, rc, "sum up", url);
+        return failed(err, rc, "measure", url);
     *ret = (struct hy_fs_usage){
-        .bytes = answer->summary->length,
-        .files = answer->summary->filecount,
-        .directories = answer->summary->directorycount,
-        .stored = answer->summary->spaceconsumed,
+        .bytes = response->summary->length,
+        .files = response->summary->filecount,
+        .directories = response->summary->directorycount,
+        .stored = response->summary->spaceconsumed,
     };
     return 0;
 }
 
 static int hdfs_space(const char *url, struct hy_fs_space *ret, struct hy_err *err)
 {
-    cleanup_place struct place p = {0};
+    cleanup_location struct location p = {0};
     Hdfs__Nothing request = HDFS__NOTHING__INIT;
-    hy_cleanup_hdfs_response Hdfs__GetFsStatsResponse *answer = NULL;
-    int rc = place(&p, url, err);
+    hy_cleanup_hdfs_response Hdfs__GetFsStatsResponse *response = NULL;
+    int rc = locate(&p, url, err);
 
     if (rc < 0)
         return rc;
-    rc = hy_hdfs_call(p.cluster, "getFsStats", &request.base, &hdfs__get_fs_stats_response__descriptor, &answer, err);
+    rc = hy_hdfs_call(p.cluster, "getFsStats", &request.base, &hdfs__get_fs_stats_response__descriptor, &response, err);
     if (rc < 0)
-        return failed(err, rc, "ask for the room of", url);
-    *ret = (struct hy_fs_space){.capacity = answer->capacity, .used = answer->used, .free = answer->remaining};
+        return failed(err, rc, "read the free space of", url);
+    *ret = (struct hy_fs_space){.capacity = response->capacity, .used = response->used, .free = response->remaining};
     return 0;
 }
 
-static int hdfs_open(const char *url, enum hy_fs_open_mode how, struct hy_fs_file **ret, struct hy_err *err)
+static int hdfs_open(const char *url, enum hy_fs_open_mode mode, struct hy_fs_file **ret, struct hy_err *err)
 {
-    cleanup_place struct place p = {0};
-    int rc = place(&p, url, err);
+    cleanup_location struct location p = {0};
+    int rc = locate(&p, url, err);
 
     if (rc < 0)
         return rc;
-    rc = how == HY_FS_READ ? hy_hdfs_input_open(p.cluster, p.path, ret, err)
-                           : hy_hdfs_output_open(p.cluster, p.path, how, ret, err);
-    return rc < 0 ? failed(err, rc, how == HY_FS_READ ? "read" : "write", url) : 0;
+    rc = mode == HY_FS_READ ? hy_hdfs_input_open(p.cluster, p.path, ret, err)
+                           : hy_hdfs_output_open(p.cluster, p.path, mode, ret, err);
+    return rc < 0 ? failed(err, rc, mode == HY_FS_READ ? "read" : "write", url) : 0;
 }
 
 static const struct hy_fs_backend hdfs = {
@@ -365,7 +365,7 @@ static void forked(void)
     hy_hdfs_lease_renewer_forked();
 }
 
-static void watch_forks(void)
+static void register_fork_handler(void)
 {
     pthread_atfork(NULL, NULL, forked);
 }
@@ -374,7 +374,7 @@ void hy_hdfs_add(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-    pthread_once(&once, watch_forks);
+    pthread_once(&once, register_fork_handler);
     hy_fs_add("hdfs", &hdfs);
     hy_fs_add("hopsfs", &hdfs);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads files. Where its blocks are is asked once, when the file is opened, and
- * again when none of the DataNodes named then can give them.
+ * Reads files. The block locations are requested when the file is opened, and again
+ * when none of the DataNodes listed then can provide a block.
  *
- * Who reads on where it stopped gets one connection per block, over which the
- * DataNode sends all that follows while the caller is busy with what came; the
- * next block is asked for before this one ends. Other reads ask for just their
- * bytes. Any number of threads may read at once: one of them has the stream.
+ * Sequential reads use one connection per block, over which the DataNode sends
+ * ahead while the caller processes earlier data; the next block is requested before
+ * the current one ends. Other reads request only their range. Any number of threads
+ * may read at once: one of them has the stream.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -25,24 +25,24 @@
 #include "hdfs/stream.h"
 #include "hdfs/data/striped_reader.h"
 
-#define SKIP_MAX (256u << 10)  /* so far ahead it is cheaper to read over it than to ask anew */
-#define AHEAD (8u << 20)       /* of a block's end: time to ask for the next one */
-#define HASTY_MS 10000         /* of silence, where another replica can be asked */
-#define GIVE_UP_MS 60000       /* while no DataNode can give a block */
+#define SKIP_MAX (256u << 10)  /* skipping this much is cheaper than a new request */
+#define AHEAD (8u << 20)       /* this close to the end of a block the next one is requested */
+#define SHORT_TIMEOUT_MS 10000 /* when there is another replica */
+#define GIVE_UP_MS 60000       /* while no DataNode can provide a block */
 #define AVOID_MAX 64
 
-/* Where the blocks are, as the NameNode said; threads that read hold on to it while another asks anew. */
+/* Block locations. Reference-counted: threads use it while another thread replaces it. */
 struct map {
     int refs;
-    Hdfs__GetBlockLocationsResponse *answer;
-    Hdfs__LocatedBlock *last; /* under construction, and not among the others; or NULL */
-    struct hy_err unknown;    /* why nobody knows how long that is; code 0: it is known */
+    Hdfs__GetBlockLocationsResponse *response;
+    Hdfs__LocatedBlock *last; /* under construction, and not in the list; or NULL */
+    struct hy_err unknown;    /* why the length of `last` is unknown; code 0: it is known */
 };
 
-/* A connection over which a block comes. */
+/* A connection that receives a block. */
 struct stream {
-    struct hy_hdfs_read_ahead *reader; /* NULL: there is none */
-    struct map *map;         /* what it points into */
+    struct hy_hdfs_read_ahead *reader; /* NULL: none */
+    struct map *map;         /* it points into this map */
     uint64_t at, end;        /* in the file */
 };
 
@@ -52,19 +52,19 @@ struct input {
     char *path;
     uint64_t size;
 
-    pthread_mutex_t lock; /* for what follows */
+    pthread_mutex_t lock; /* protects the fields below */
     struct map *map;
-    struct stream stream, ahead; /* `ahead`: of the block behind; taken out while they are used */
+    struct stream stream, ahead; /* `ahead`: of the next block. Taken out while in use */
     uint64_t last_end;           /* where the last read ended */
-    char *avoid[AVOID_MAX];      /* DataNodes that failed us */
+    char *avoid[AVOID_MAX];      /* DataNodes that failed */
     size_t avoid_count;
 
-    pthread_mutex_t striping;   /* for what follows */
+    pthread_mutex_t striping;   /* protects the fields below */
     struct hy_hdfs_striped_reader *striped; /* of an erasure-coded file; or NULL */
-    struct map *striped_map;    /* what it points into */
+    struct map *striped_map;    /* it points into this map */
 };
 
-/* ---- where the blocks are ---------------------------------------------------------- */
+/* ---- block locations ---------------------------------------------------------- */
 
 static void map_unref(struct input *in, struct map *m)
 {
@@ -77,7 +77,7 @@ static void map_unref(struct input *in, struct map *m)
     pthread_mutex_unlock(&in->lock);
     if (refs)
         return;
-    hy_hdfs_free_response(&m->answer);
+    hy_hdfs_free_response(&m->response);
     free(m);
 }
 
@@ -92,13 +92,13 @@ static struct map *map_ref(struct input *in)
     return m;
 }
 
-/* What is being written, and not among the other blocks; or NULL. */
+/* The block that is being written, if it is not in the list; or NULL. */
 static Hdfs__LocatedBlock *open_block(const Hdfs__LocatedBlocks *l)
 {
     return l->underconstruction && !l->islastblockcomplete ? l->lastblock : NULL;
 }
 
-/* Sums of sizes that a NameNode sends stay below 2^63. */
+/* Sums of sizes from a NameNode must stay below 2^63. */
 static bool is_past_end(uint64_t offset, uint64_t length)
 {
     return offset > INT64_MAX || length > INT64_MAX - offset;
@@ -115,51 +115,55 @@ static int check_map(const struct input *in, const Hdfs__LocatedBlocks *l, struc
         at += l->blocks[i]->b->numbytes;
     }
     if (last && last->offset > at)
-        return hy_err_set(err, -EPROTO, "the NameNode's list of the blocks of %s has a gap before the last block", in->path);
+        return hy_err_set(err, -EPROTO, "the NameNode's list of the blocks of %s has a gap before the last block",
+                          in->path);
     if (last && is_past_end(last->offset, last->b->numbytes))
         return hy_err_set(err, -EPROTO, "the NameNode sent an impossible size for the last block of %s", in->path);
     if (last && at < last->offset + last->b->numbytes)
         at = last->offset + last->b->numbytes;
     if (l->filelength > at)
-        return hy_err_set(err, -EPROTO, "the NameNode says that %s has %llu bytes, but lists blocks for only %llu;"
+        return hy_err_set(err, -EPROTO, "the NameNode reports %s as %llu bytes, but lists blocks for only %llu;"
                           " it is faulty or hostile", in->path, (unsigned long long)l->filelength,
                           (unsigned long long)at);
     if (l->fileencryptioninfo)
-        return hy_err_set(err, -ENOTSUP, "%s lies in an encryption zone, whose files hopyard cannot read", in->path);
+        return hy_err_set(err, -ENOTSUP, "%s is in an encryption zone; hopyard cannot read such files", in->path);
     return 0;
 }
 
-/* How much of the block that is being written can be read: DataNodes know it, the NameNode only what it was told. One
- * that has nothing of it yet says so; when nobody says anything, a length would be a guess. */
+/* The readable length of the block that is being written. Only its DataNodes have the current length. -ENOENT from one
+ * means that it has no data yet; without any response the length is unknown. */
 static int last_length(const struct input *in, const Hdfs__LocatedBlock *last, uint64_t *ret, struct hy_err *err)
 {
-    int rc = 0, waiting = 0;
+    int rc = 0, not_recovered = 0;
 
     *ret = 0;
     for (size_t i = 0; i < last->n_locs; i++) {
         rc = hy_hdfs_datanode_visible_length(in->cluster, last->locs[i]->id, last->b, last->blocktoken, ret, err);
         if (rc == 0 && is_past_end(last->offset, *ret))
-            return hy_err_set(err, -EPROTO, "a DataNode reported a block length of %llu bytes", (unsigned long long)*ret);
+            return hy_err_set(err, -EPROTO, "a DataNode reported a block length of %llu bytes",
+                              (unsigned long long)*ret);
         if (rc == 0 || rc == -EINTR)
             return rc;
         if (rc == -EAGAIN)
-            waiting = rc;
+            not_recovered = rc;
         if (rc == -ENOENT)
             rc = 0;
         *ret = 0;
     }
-    if (waiting)
-        return hy_err_set(err, waiting, "%s was being written when its DataNodes stopped; what they have of its last block"
-                          " can be read after: hdfs debug recoverLease -path %s", in->path, in->path);
-    return rc < 0 ? hy_err_wrap(err, "%s is being written, and none of its DataNodes says how long it is", in->path) : 0;
+    if (not_recovered)
+        return hy_err_set(err, not_recovered,
+                          "%s was being written when its DataNodes stopped; its last block can be read after:"
+                          " hdfs debug recoverLease -path %s",
+                          in->path, in->path);
+    return rc < 0 ? hy_err_wrap(err, "%s is being written, and none of its DataNodes reports its length", in->path) : 0;
 }
 
-static void look_at_last(const struct input *in, struct map *m)
+static void set_last_length(const struct input *in, struct map *m)
 {
     struct hy_err why = {0};
     uint64_t length;
 
-    m->last = open_block(m->answer->locations);
+    m->last = open_block(m->response->locations);
     if (!m->last)
         return;
     if (last_length(in, m->last, &length, &why) < 0)
@@ -168,7 +172,7 @@ static void look_at_last(const struct input *in, struct map *m)
         m->last->b->numbytes = length;
 }
 
-static int ask_map(const struct input *in, struct map **ret, struct hy_err *err)
+static int request_map(const struct input *in, struct map **ret, struct hy_err *err)
 {
     Hdfs__GetBlockLocationsRequest request = HDFS__GET_BLOCK_LOCATIONS_REQUEST__INIT;
     struct map *m = hy_calloc(1, sizeof(*m));
@@ -180,15 +184,15 @@ static int ask_map(const struct input *in, struct map **ret, struct hy_err *err)
     request.src = in->path;
     request.length = INT64_MAX;
     rc = hy_hdfs_call(in->cluster, "getBlockLocations", &request.base, &hdfs__get_block_locations_response__descriptor,
-                      &m->answer, err);
-    if (rc == 0 && !m->answer->locations)
-        rc = hy_err_set(err, -ENOENT, "%s is not there", in->path);
+                      &m->response, err);
+    if (rc == 0 && !m->response->locations)
+        rc = hy_err_set(err, -ENOENT, "%s does not exist", in->path);
     if (rc == 0)
-        rc = check_map(in, m->answer->locations, err);
+        rc = check_map(in, m->response->locations, err);
     if (rc == 0)
-        look_at_last(in, m);
+        set_last_length(in, m);
     if (rc < 0) {
-        hy_hdfs_free_response(&m->answer);
+        hy_hdfs_free_response(&m->response);
         free(m);
         return rc;
     }
@@ -196,10 +200,10 @@ static int ask_map(const struct input *in, struct map **ret, struct hy_err *err)
     return 0;
 }
 
-/* The block with a byte of the file; NULL when there is none. */
+/* The block that contains a byte of the file; or NULL. */
 static const Hdfs__LocatedBlock *block_at(const struct map *m, uint64_t offset)
 {
-    const Hdfs__LocatedBlocks *l = m->answer->locations;
+    const Hdfs__LocatedBlocks *l = m->response->locations;
     size_t low = 0, high = l->n_blocks;
 
     while (low < high) {
@@ -217,7 +221,7 @@ static const Hdfs__LocatedBlock *block_at(const struct map *m, uint64_t offset)
 
 static uint64_t size_of(const struct map *m)
 {
-    const uint64_t size = m->answer->locations->filelength;
+    const uint64_t size = m->response->locations->filelength;
     const uint64_t end = m->last ? m->last->offset + m->last->b->numbytes : 0;
 
     return end > size ? end : size;
@@ -226,7 +230,7 @@ static uint64_t size_of(const struct map *m)
 static int refresh(struct input *in, struct hy_err *err)
 {
     struct map *m = NULL, *old;
-    int rc = ask_map(in, &m, err);
+    int rc = request_map(in, &m, err);
 
     if (rc < 0)
         return rc;
@@ -241,7 +245,7 @@ static int refresh(struct input *in, struct hy_err *err)
     return 0;
 }
 
-/* ---- which DataNode is asked ------------------------------------------------------- */
+/* ---- choice of a DataNode ------------------------------------------------------- */
 
 static void avoid(struct input *in, const Hdfs__DatanodeID *node)
 {
@@ -251,7 +255,7 @@ static void avoid(struct input *in, const Hdfs__DatanodeID *node)
     pthread_mutex_unlock(&in->lock);
 }
 
-/* The first that has not failed us; NULL when all have. *ret_others: there are more after it. */
+/* The first that has not failed; NULL when all have. *ret_others: there are more. */
 static const Hdfs__DatanodeID *choose(struct input *in, const Hdfs__LocatedBlock *b, bool *ret_others)
 {
     const Hdfs__DatanodeID *found = NULL;
@@ -272,12 +276,12 @@ static const Hdfs__DatanodeID *choose(struct input *in, const Hdfs__LocatedBlock
     return found;
 }
 
-/* So that it is replaced by a good one. Nobody waits for this, and reading goes on without it, too. */
+/* The NameNode then replaces the corrupt replica. Errors are ignored: the read does not depend on it. */
 static void report_bad(struct input *in, const Hdfs__LocatedBlock *b, const Hdfs__DatanodeID *node)
 {
     Hdfs__ReportBadBlocksRequest request = HDFS__REPORT_BAD_BLOCKS_REQUEST__INIT;
     Hdfs__LocatedBlock bad = *b, *list = &bad;
-    hy_cleanup_hdfs_response Hdfs__Nothing *answer = NULL;
+    hy_cleanup_hdfs_response Hdfs__Nothing *response = NULL;
     struct hy_err err;
 
     for (size_t i = 0; i < b->n_locs; i++) {
@@ -294,37 +298,43 @@ static void report_bad(struct input *in, const Hdfs__LocatedBlock *b, const Hdfs
         return;
     request.blocks = &list;
     request.n_blocks = 1;
-    (void)hy_hdfs_call(in->cluster, "reportBadBlocks", &request.base, &hdfs__nothing__descriptor, &answer, &err);
+    (void)hy_hdfs_call(in->cluster, "reportBadBlocks", &request.base, &hdfs__nothing__descriptor, &response, &err);
 }
 
-static int patience(const struct input *in, bool has_others)
+static int read_timeout_ms(const struct input *in, bool has_others)
 {
     const uint64_t ms = hy_hdfs_conf_number(in->cluster->conf, "dfs.client.socket-timeout", 60000);
 
-    if (has_others && ms > HASTY_MS)
-        return HASTY_MS;
+    if (has_others && ms > SHORT_TIMEOUT_MS)
+        return SHORT_TIMEOUT_MS;
     return ms > 0 && ms < INT32_MAX ? (int)ms : 60000;
 }
 
 /* ---- reading ----------------------------------------------------------------------- */
 
-/* A turn at reading: which bytes, from which block. */
-struct turn {
+/* A range of a block, and the DataNode to read it from. */
+struct range {
     const Hdfs__LocatedBlock *block;
     const Hdfs__DatanodeID *node;
     struct map *map;
     uint64_t from, to; /* in the block */
 };
 
-static int open_stream(struct input *in, const struct turn *t, bool has_others, struct stream *ret, struct hy_err *err)
+static int open_stream(struct input *in, const struct range *t, bool has_others, struct stream *ret, struct hy_err *err)
 {
     struct hy_hdfs_block_reader *r;
     struct hy_hdfs_read_ahead *reader;
     int rc;
 
     const struct hy_hdfs_block_request want = {
-        .cluster = in->cluster, .block = t->block->b, .token = t->block->blocktoken, .node = t->node,
-        .from = t->from, .to = t->to, .patience_ms = patience(in, has_others), .may_be_local = t->block != t->map->last,
+        .cluster = in->cluster,
+        .block = t->block->b,
+        .token = t->block->blocktoken,
+        .node = t->node,
+        .from = t->from,
+        .to = t->to,
+        .timeout_ms = read_timeout_ms(in, has_others),
+        .may_be_local = t->block != t->map->last,
     };
 
     rc = hy_hdfs_block_reader_open(&r, &want, err);
@@ -346,8 +356,8 @@ static void drop(struct input *in, struct stream *s)
     *s = (struct stream){0};
 }
 
-/* Reads on; at is where it came to, also when it failed. */
-static int64_t read_on(struct stream *s, void *into, size_t n, struct hy_err *err)
+/* Advances s->at, also on failure. */
+static int64_t read_next(struct stream *s, void *into, size_t n, struct hy_err *err)
 {
     const uint64_t before = hy_hdfs_read_ahead_offset(s->reader);
     const int64_t got = hy_hdfs_read_ahead_read(s->reader, into, n, err);
@@ -356,27 +366,27 @@ static int64_t read_on(struct stream *s, void *into, size_t n, struct hy_err *er
     return got;
 }
 
-/* The stream, when it is at `offset` or shortly before; it is the caller's then. */
+/* Takes the stream if it is at `offset` or shortly before. */
 static bool take_stream(struct input *in, uint64_t offset, struct stream *ret)
 {
-    bool is_there;
+    bool is_usable;
 
     pthread_mutex_lock(&in->lock);
     if (!in->stream.reader && in->ahead.reader && in->ahead.at == offset) {
         in->stream = in->ahead;
         in->ahead = (struct stream){0};
     }
-    is_there = in->stream.reader && in->stream.at <= offset && offset - in->stream.at <= SKIP_MAX &&
+    is_usable = in->stream.reader && in->stream.at <= offset && offset - in->stream.at <= SKIP_MAX &&
                offset < in->stream.end;
-    if (is_there) {
+    if (is_usable) {
         *ret = in->stream;
         in->stream = (struct stream){0};
     }
     pthread_mutex_unlock(&in->lock);
-    return is_there;
+    return is_usable;
 }
 
-/* Puts a stream where it is found again; one that is at its end, or was there, is closed. */
+/* Stores a stream for the next read; closes a finished or replaced one. */
 static void put(struct input *in, struct stream *where, struct stream *s)
 {
     struct stream old = *s;
@@ -390,11 +400,11 @@ static void put(struct input *in, struct stream *where, struct stream *s)
     drop(in, &old);
 }
 
-/* Asks for the block behind the stream's. When that fails, it is asked for again when it is read. */
-static void look_ahead(struct input *in, const struct stream *s)
+/* Requests the next block. On failure it is requested again when it is read. */
+static void prefetch(struct input *in, const struct stream *s)
 {
     struct stream next = {0};
-    struct turn t = {0};
+    struct range t = {0};
     struct hy_err err;
     bool has_others, is_done;
 
@@ -416,14 +426,14 @@ static void look_ahead(struct input *in, const struct stream *s)
         put(in, &in->ahead, &next);
 }
 
-/* Reads over the bytes between the stream and where the caller wants to be. */
+/* Discards bytes up to `offset`. */
 static int skip(struct stream *s, uint64_t offset, struct hy_err *err)
 {
-    uint8_t waste[16384];
+    uint8_t discarded[16384];
 
     while (s->at < offset) {
         const uint64_t n = offset - s->at;
-        const int64_t got = read_on(s, waste, n < sizeof(waste) ? (size_t)n : sizeof(waste), err);
+        const int64_t got = read_next(s, discarded, n < sizeof(discarded) ? (size_t)n : sizeof(discarded), err);
 
         if (got <= 0)
             return got < 0 ? (int)got : -EIO;
@@ -431,7 +441,7 @@ static int skip(struct stream *s, uint64_t offset, struct hy_err *err)
     return 0;
 }
 
-/* By the stream. How many bytes came, 0 when there is none for this place or it failed. */
+/* Reads from the stream. Returns the number of bytes, 0 when there is no stream at `offset` or it failed. */
 static int64_t read_stream(struct input *in, uint8_t *into, size_t n, uint64_t offset)
 {
     struct hy_err err;
@@ -444,8 +454,9 @@ static int64_t read_stream(struct input *in, uint8_t *into, size_t n, uint64_t o
         drop(in, &s);
         return 0;
     }
-    look_ahead(in, &s);
-    if (read_on(&s, into, n, &err) < 0) { /* what came is good; the rest is read from wherever it can be had */
+    prefetch(in, &s);
+    if (read_next(&s, into, n, &err) <
+        0) { /* the bytes before the failure are good; the rest is read from another replica */
         got = (int64_t)(s.at - offset);
         drop(in, &s);
         return got;
@@ -455,10 +466,10 @@ static int64_t read_stream(struct input *in, uint8_t *into, size_t n, uint64_t o
     return got;
 }
 
-/* One try from one DataNode. How many bytes came (0: none of them could), or -Exxx. */
+/* One attempt with one DataNode. Returns the number of bytes (0: no DataNode is left), or -Exxx. */
 static int64_t try_read(struct input *in, uint8_t *into, size_t n, uint64_t offset, bool is_stream, struct hy_err *err)
 {
-    struct turn t = {.map = map_ref(in)};
+    struct range t = {.map = map_ref(in)};
     struct stream s = {.map = t.map, .at = offset, .end = offset};
     bool has_others;
     int64_t rc;
@@ -467,8 +478,8 @@ static int64_t try_read(struct input *in, uint8_t *into, size_t n, uint64_t offs
     t.node = t.block ? choose(in, t.block, &has_others) : NULL;
     if (!t.node) {
         if (!t.block || t.block->n_locs == 0)
-            hy_err_set(err, -ENODATA, "no DataNode has the block at byte %llu of %s; those that had it are gone, or"
-                       " it is lost (hdfs fsck %s)", (unsigned long long)offset, in->path, in->path);
+            hy_err_set(err, -ENODATA, "no DataNode has the block at byte %llu of %s; they are unreachable, or"
+                       " the block is lost (hdfs fsck %s)", (unsigned long long)offset, in->path, in->path);
         map_unref(in, t.map);
         return 0;
     }
@@ -478,20 +489,20 @@ static int64_t try_read(struct input *in, uint8_t *into, size_t n, uint64_t offs
         t.to = t.from + n;
     rc = open_stream(in, &t, has_others, &s, err);
     if (rc == 0)
-        rc = read_on(&s, into, n, err);
+        rc = read_next(&s, into, n, err);
     if (rc < 0 && rc != -EINTR) {
         avoid(in, t.node);
         if (rc == -EBADMSG)
             report_bad(in, t.block, t.node);
         s.end = s.at;
     }
-    if (s.at > offset && rc != -EINTR) /* what came before it failed is good */
+    if (s.at > offset && rc != -EINTR) /* bytes before the failure are good */
         rc = (int64_t)(s.at - offset);
     put(in, &in->stream, &s);
     return rc;
 }
 
-/* The same for an erasure-coded file, whose parts make up for each other. 0: what is left is not enough. */
+/* The same for an erasure-coded file. 0: too few units are readable. */
 static int64_t try_striped(struct input *in, uint8_t *into, size_t n, uint64_t offset, struct hy_err *err)
 {
     const Hdfs__LocatedBlock *group;
@@ -508,25 +519,26 @@ static int64_t try_striped(struct input *in, uint8_t *into, size_t n, uint64_t o
     }
     group = block_at(m, offset);
     got = group ? hy_hdfs_striped_reader_read(in->striped, group, into, n, offset - group->offset, err)
-                : hy_err_set(err, -ENODATA, "it has become shorter");
+                : hy_err_set(err, -ENODATA, "the file was truncated");
     pthread_mutex_unlock(&in->striping);
     map_unref(in, old);
     return got == -EINTR || got == -ENOMEM || got > 0 ? got : 0;
 }
 
-/* Whether the NameNode, too, knows of no good replica: then there is nothing to wait for. */
+/* Whether the NameNode has no good replica either; then waiting is useless. */
 static bool is_corrupt(struct input *in, uint64_t offset)
 {
     struct map *m = map_ref(in);
     const Hdfs__LocatedBlock *b = block_at(m, offset);
-    const bool answer = b && b->corrupt;
+    const bool corrupt = b && b->corrupt;
 
     map_unref(in, m);
-    return answer;
+    return corrupt;
 }
 
-/* Tries all there are, asks where the blocks are by now, and tries again. */
-static int64_t read_hard(struct input *in, uint8_t *into, size_t n, uint64_t offset, bool is_stream, struct hy_err *err)
+/* Tries all DataNodes, then requests the locations again and retries. */
+static int64_t read_with_retries(struct input *in, uint8_t *into, size_t n, uint64_t offset, bool is_stream,
+                                 struct hy_err *err)
 {
     const int64_t end = hy_clock_ms() + GIVE_UP_MS;
     struct hy_err why = {0};
@@ -543,7 +555,7 @@ static int64_t read_hard(struct input *in, uint8_t *into, size_t n, uint64_t off
             return got;
         }
         if (got < 0 && ++tries < AVOID_MAX)
-            continue; /* the next one */
+            continue; /* the next DataNode */
         if (hy_clock_ms() > end || (why.code == -EBADMSG && is_corrupt(in, offset))) {
             if (err)
                 *err = why;
@@ -577,7 +589,7 @@ static int64_t input_pread(struct hy_fs_file *f, void *into, size_t n, uint64_t 
         int64_t got = in->striped ? 0 : read_stream(in, (uint8_t *)into + done, n - done, offset + done);
 
         if (got == 0)
-            got = read_hard(in, (uint8_t *)into + done, n - done, offset + done, is_next, err);
+            got = read_with_retries(in, (uint8_t *)into + done, n - done, offset + done, is_next, err);
         if (got < 0)
             return hy_err_wrap(err, "cannot read %s%s", in->cluster->name, in->path), got;
         done += (size_t)got;
@@ -585,7 +597,7 @@ static int64_t input_pread(struct hy_fs_file *f, void *into, size_t n, uint64_t 
     return (int64_t)n;
 }
 
-/* ---- life -------------------------------------------------------------------------- */
+/* ---- open and close -------------------------------------------------------------------------- */
 
 static uint64_t input_size(const struct hy_fs_file *f)
 {
@@ -626,14 +638,15 @@ int hy_hdfs_input_open(struct hy_hdfs_cluster *c, const char *path, struct hy_fs
     in->cluster = c;
     pthread_mutex_init(&in->lock, NULL);
     pthread_mutex_init(&in->striping, NULL);
-    rc = ask_map(in, &in->map, err);
+    rc = request_map(in, &in->map, err);
     if (rc == 0 && in->map->unknown.code) {
         rc = in->map->unknown.code;
         if (err)
             *err = in->map->unknown;
     }
-    if (rc == 0 && in->map->answer->locations->ecpolicy) {
-        in->striped = hy_hdfs_striped_reader_new(c, in->map->answer->locations->ecpolicy, patience(in, true), err);
+    if (rc == 0 && in->map->response->locations->ecpolicy) {
+        in->striped =
+            hy_hdfs_striped_reader_new(c, in->map->response->locations->ecpolicy, read_timeout_ms(in, true), err);
         rc = in->striped ? 0 : -ENOTSUP;
     }
     if (rc < 0) {

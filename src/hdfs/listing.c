@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 
-#define SHOWN_MAX 64u /* bytes of a bad name in a sentence */
+#define SHOWN_MAX 64u /* bytes of a bad name in a message */
 
 void hy_hdfs_listing_done(struct hy_hdfs_listing *l)
 {
@@ -20,10 +20,11 @@ void hy_hdfs_listing_done(struct hy_hdfs_listing *l)
     *l = (struct hy_hdfs_listing){0};
 }
 
-/* `what` is a clause: "sent …", "listed …". */
-static int invalid_answer(const char *what, const char *url, struct hy_err *err)
+/* `what` completes the message: "sent …", "listed …". */
+static int invalid_response(const char *what, const char *url, struct hy_err *err)
 {
-    return hy_err_set(err, -EPROTO, "the NameNode %s: it is faulty or hostile; nothing more is read from %s", what, url);
+    return hy_err_set(err, -EPROTO, "the NameNode %s: it is faulty or hostile; nothing more is read from %s", what,
+                      url);
 }
 
 /* ---- names ------------------------------------------------------------------------- */
@@ -48,7 +49,7 @@ static int bad_name(const ProtobufCBinaryData *name, const char *url, struct hy_
         hy_append_printable(&b, (const char *)name->data, shown) == 0)
         hy_buf_append_str(&b, shown < name->len ? "…'" : "'");
     text = hy_buf_cstr(&b);
-    return invalid_answer(text ? text : "listed an invalid name", url, err);
+    return invalid_response(text ? text : "listed an invalid name", url, err);
 }
 
 /* ---- pages ------------------------------------------------------------------------- */
@@ -60,12 +61,12 @@ static int check_entry(struct hy_hdfs_listing *l, const Hdfs__FileStatus *s, con
     l->entries++;
     l->bytes += s->path.len + strlen(s->owner) + strlen(s->group);
     if (l->entries > HY_HDFS_DIRECTORY_MAX || l->bytes > HY_HDFS_LISTING_MAX)
-        return invalid_answer("listed more entries than a directory can have", url, err);
+        return invalid_response("listed more entries than a directory can have", url, err);
     return hy_hdfs_check_sizes(s, url, err);
 }
 
 /* Detects cycles by Brent's algorithm: the mark moves after 1, 2, 4, 8 … pages, and a listing that returns to it is a
- * cycle. Order does not tell, because NameNodes and routers sort names differently. */
+ * cycle. The order of names cannot be used, because NameNodes and routers sort names differently. */
 static int advance(struct hy_hdfs_listing *l, const ProtobufCBinaryData *last, const char *url, struct hy_err *err)
 {
     const bool is_mark = (l->pages & (l->pages - 1)) == 0;
@@ -80,7 +81,7 @@ static int advance(struct hy_hdfs_listing *l, const ProtobufCBinaryData *last, c
     l->after = after;
     if (l->mark && strcmp(l->mark, after) == 0) {
         free(mark);
-        return invalid_answer("repeats its listing endlessly", url, err);
+        return invalid_response("repeats its listing endlessly", url, err);
     }
     if (mark) {
         free(l->mark);
@@ -96,13 +97,13 @@ int hy_hdfs_listing_page(struct hy_hdfs_listing *l, const Hdfs__DirectoryListing
     int rc = 0;
 
     if (n == 1 && page->partiallisting[0]->path.len == 0)
-        return hy_err_set(err, -ENOTDIR, "%s is a file, no folder", url);
+        return hy_err_set(err, -ENOTDIR, "%s is a file, not a directory", url);
     for (size_t i = 0; i < n && rc == 0; i++)
         rc = check_entry(l, page->partiallisting[i], url, err);
     if (rc < 0 || page->remainingentries == 0)
         return rc;
     if (n == 0)
-        return invalid_answer("announced more entries and sent none", url, err);
+        return invalid_response("announced more entries and sent none", url, err);
     l->pages++;
     return advance(l, &page->partiallisting[n - 1]->path, url, err);
 }
@@ -110,6 +111,6 @@ int hy_hdfs_listing_page(struct hy_hdfs_listing *l, const Hdfs__DirectoryListing
 int hy_hdfs_check_sizes(const Hdfs__FileStatus *s, const char *url, struct hy_err *err)
 {
     if (s->length > INT64_MAX || s->blocksize > INT64_MAX)
-        return invalid_answer("sent a size that no file can have", url, err);
+        return invalid_response("sent a size that no file can have", url, err);
     return 0;
 }

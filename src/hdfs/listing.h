@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Validates what a NameNode lists, before a caller sees it: callers join names to
- * local paths and collect them in memory. Pure, so that it can be tested without
+ * Validates the listings of a NameNode before a caller sees them: callers join names
+ * to local paths and collect them in memory. Pure, so that it can be tested without
  * a server.
  */
 #ifndef HY_HDFS_LISTING_H
@@ -11,13 +11,13 @@
 
 #include "hdfs.pb-c.h"
 
-#define HY_HDFS_NAME_MAX 4096u         /* bytes; HDFS's own limit is 255 unless an administrator raises it */
+#define HY_HDFS_NAME_MAX 4096u         /* bytes; the default limit of HDFS is 255 */
 #define HY_HDFS_DIRECTORY_MAX 6400000u    /* entries; no NameNode can be configured to allow more in one directory */
 #define HY_HDFS_LISTING_MAX (1u << 29) /* bytes of all names, owners and groups of one directory */
 
 struct hy_err;
 
-/* One directory, page by page. All zero at the beginning. */
+/* One directory, page by page. Starts as all zero. */
 struct hy_hdfs_listing {
     char *after;                     /* read-only: the name that the next page begins after; NULL: from the start */
     uint64_t pages, entries, bytes;  /* private */

@@ -21,9 +21,9 @@
 #include "fs/fs.h"
 #include "hdfs/security/security_layer.h"
 
-#define SLICE_MS 500       /* how long the system may keep us before we look around */
-#define NARROW (112 << 10) /* of what SO_RCVBUF takes, which the system doubles; less than 96 KiB slows down */
-#define WIDE (1 << 20)
+#define SLICE_MS 500       /* of a system call; then interrupts and the timeout are checked */
+#define SMALL_BUFFER (112 << 10) /* for SO_RCVBUF, which the kernel doubles; below 96 KiB it gets slower */
+#define LARGE_BUFFER (1 << 20)
 
 static int set_slice(int fd)
 {
@@ -43,15 +43,15 @@ static int set_up(int fd)
     return set_slice(fd);
 }
 
-/* Whether to go on after a call that was not done: 0, or why not. */
-static int go_on(int64_t since, int patience_ms)
+/* 0 to retry a call that was not completed, or -Exxx. */
+static int check_timeout(int64_t since, int timeout_ms)
 {
     if (hy_fs_is_interrupted())
         return -EINTR;
-    return hy_clock_ms() - since > patience_ms ? -ETIMEDOUT : 0;
+    return hy_clock_ms() - since > timeout_ms ? -ETIMEDOUT : 0;
 }
 
-/* SO_SNDTIMEO holds for connect, too: then it goes on by itself, and poll tells when it is done. */
+/* SO_SNDTIMEO also ends connect, which then continues in the background until poll reports it. */
 static int finish_connect(int fd, int connect_ms)
 {
     const int64_t since = hy_clock_ms();
@@ -62,15 +62,15 @@ static int finish_connect(int fd, int connect_ms)
     while ((rc = poll(&p, 1, SLICE_MS)) <= 0) {
         if (rc < 0 && errno != EINTR)
             return -errno;
-        rc = go_on(since, connect_ms);
+        rc = check_timeout(since, connect_ms);
         if (rc < 0)
             return rc;
     }
     return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) < 0 ? -errno : -error;
 }
 
-/* Whether it is this machine's: then we would call from the same address. Nothing is sent. */
-static bool is_near(const struct addrinfo *a)
+/* A local address is also the source address of a connection to it. Connecting a UDP socket sends nothing. */
+static bool is_local_addrinfo(const struct addrinfo *a)
 {
     hy_cleanup_close int fd = socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     struct sockaddr_storage here = {0}, there = {0};
@@ -79,16 +79,17 @@ static bool is_near(const struct addrinfo *a)
     if (fd < 0 || connect(fd, a->ai_addr, a->ai_addrlen) < 0 || getsockname(fd, (struct sockaddr *)&here, &n) < 0)
         return false;
     memcpy(&there, a->ai_addr, a->ai_addrlen);
-    ((struct sockaddr_in *)&here)->sin_port = ((struct sockaddr_in *)&there)->sin_port = 0; /* IPv6's is at the same place */
+    ((struct sockaddr_in *)&here)->sin_port = ((struct sockaddr_in *)&there)->sin_port =
+        0; /* at the same offset for IPv6 */
     return memcmp(&here, &there, sizeof(here)) == 0;
 }
 
-static int set_window(int fd, int bytes)
+static int set_receive_buffer(int fd, int bytes)
 {
     return setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
 }
 
-static int connect_to(const struct addrinfo *a, int connect_ms, bool *ret_narrow)
+static int connect_to(const struct addrinfo *a, int connect_ms, bool *ret_is_small)
 {
     hy_cleanup_close int fd = HY_SYS(socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     int rc;
@@ -98,7 +99,8 @@ static int connect_to(const struct addrinfo *a, int connect_ms, bool *ret_narrow
     rc = set_up(fd);
     if (rc < 0)
         return rc;
-    *ret_narrow = is_near(a) && set_window(fd, NARROW) == 0; /* later, what is under way would be thrown away */
+    *ret_is_small = is_local_addrinfo(a) && set_receive_buffer(fd, SMALL_BUFFER) ==
+                                                0; /* before connect: shrinking later would drop data in flight */
     if (HY_SYS(connect(fd, a->ai_addr, a->ai_addrlen)) < 0) {
         if (errno != EINPROGRESS && errno != EINTR)
             return -errno;
@@ -113,31 +115,31 @@ bool hy_hdfs_sock_is_local_address(const char *address)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_DGRAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
     struct addrinfo *found = NULL;
-    bool answer;
+    bool is_local;
 
-    if (getaddrinfo(address, "9", &hints, &found) != 0) /* whatever port */
+    if (getaddrinfo(address, "9", &hints, &found) != 0) /* any port */
         return false;
-    answer = is_near(found);
+    is_local = is_local_addrinfo(found);
     freeaddrinfo(found);
-    return answer;
+    return is_local;
 }
 
-int hy_hdfs_sock_connect(struct hy_hdfs_sock *s, const char *host, unsigned port, int connect_ms, int patience_ms,
-                    struct hy_err *err)
+int hy_hdfs_sock_connect(struct hy_hdfs_sock *s, const char *host, unsigned port, int connect_ms, int timeout_ms,
+                         struct hy_err *err)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG | AI_NUMERICSERV};
     struct addrinfo *found = NULL;
     char service[8];
     int rc;
 
-    *s = (struct hy_hdfs_sock){.fd = -1, .patience_ms = patience_ms};
+    *s = (struct hy_hdfs_sock){.fd = -1, .timeout_ms = timeout_ms};
     snprintf(service, sizeof(service), "%u", port & 0xffff);
     rc = getaddrinfo(host, service, &hints, &found);
     if (rc != 0)
-        return hy_err_set(err, -EHOSTUNREACH, "the name %s is not known here: %s", host, gai_strerror(rc));
+        return hy_err_set(err, -EHOSTUNREACH, "cannot resolve %s: %s", host, gai_strerror(rc));
     rc = -EHOSTUNREACH;
     for (const struct addrinfo *a = found; a && rc < 0 && rc != -EINTR; a = a->ai_next)
-        rc = connect_to(a, connect_ms, &s->is_narrow);
+        rc = connect_to(a, connect_ms, &s->has_small_buffer);
     freeaddrinfo(found);
     if (rc < 0)
         return hy_err_sys(err, rc, "cannot connect to %s:%u", host, port);
@@ -147,17 +149,17 @@ int hy_hdfs_sock_connect(struct hy_hdfs_sock *s, const char *host, unsigned port
 
 void hy_hdfs_sock_widen(struct hy_hdfs_sock *s)
 {
-    if (s->is_narrow)
-        s->is_narrow = set_window(s->fd, WIDE) != 0; /* if it cannot be, it is just slower */
+    if (s->has_small_buffer)
+        s->has_small_buffer = set_receive_buffer(s->fd, LARGE_BUFFER) != 0; /* a failure only costs speed */
 }
 
-int hy_hdfs_sock_connect_local(struct hy_hdfs_sock *s, const char *path, int patience_ms)
+int hy_hdfs_sock_connect_local(struct hy_hdfs_sock *s, const char *path, int timeout_ms)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     hy_cleanup_close int fd = -1;
     int rc;
 
-    *s = (struct hy_hdfs_sock){.fd = -1, .patience_ms = patience_ms};
+    *s = (struct hy_hdfs_sock){.fd = -1, .timeout_ms = timeout_ms};
     if (strlen(path) >= sizeof(a.sun_path))
         return -ENAMETOOLONG;
     memcpy(a.sun_path, path, strlen(path) + 1);
@@ -177,17 +179,17 @@ void hy_hdfs_sock_close(struct hy_hdfs_sock *s)
     if (s->fd >= 0)
         close(s->fd);
     s->fd = -1;
-    hy_hdfs_security_layer_free(hy_take(s->seal));
+    hy_hdfs_security_layer_free(hy_take(s->layer));
 }
 
-/* After a call that gave -1: 0 to try again. */
-static int consider(int64_t *since, int patience_ms)
+/* After a call that returned -1: 0 to retry. */
+static int check_retry(int64_t *since, int timeout_ms)
 {
     if (errno != EAGAIN && errno != EINTR)
         return -errno;
     if (*since == 0)
         *since = hy_clock_ms() - (errno == EAGAIN ? SLICE_MS : 0);
-    return go_on(*since, patience_ms);
+    return check_timeout(*since, timeout_ms);
 }
 
 ssize_t hy_hdfs_sock_recvv_raw(struct hy_hdfs_sock *s, struct iovec *into, int count)
@@ -200,7 +202,7 @@ ssize_t hy_hdfs_sock_recvv_raw(struct hy_hdfs_sock *s, struct iovec *into, int c
 
         if (got > 0)
             return got;
-        rc = got == 0 ? -ECONNRESET : consider(&since, s->patience_ms);
+        rc = got == 0 ? -ECONNRESET : check_retry(&since, s->timeout_ms);
         if (rc < 0)
             return rc;
     }
@@ -208,7 +210,7 @@ ssize_t hy_hdfs_sock_recvv_raw(struct hy_hdfs_sock *s, struct iovec *into, int c
 
 ssize_t hy_hdfs_sock_recvv(struct hy_hdfs_sock *s, struct iovec *into, int count)
 {
-    return s->seal ? hy_hdfs_security_layer_recvv(s->seal, s, into, count) : hy_hdfs_sock_recvv_raw(s, into, count);
+    return s->layer ? hy_hdfs_security_layer_recvv(s->layer, s, into, count) : hy_hdfs_sock_recvv_raw(s, into, count);
 }
 
 ssize_t hy_hdfs_sock_recv(struct hy_hdfs_sock *s, void *into, size_t n)
@@ -228,7 +230,7 @@ int hy_hdfs_sock_recv_all(struct hy_hdfs_sock *s, void *into, size_t n)
     return 0;
 }
 
-/* The descriptors that came with the message, which may be others than we want: at most `most`. */
+/* The first `most` descriptors of the message; closes any others. */
 static size_t take_fds(struct msghdr *m, int *fds, size_t most)
 {
     size_t count = 0;
@@ -258,7 +260,8 @@ int hy_hdfs_sock_recv_fds(struct hy_hdfs_sock *s, int *fds, size_t count)
 
     for (;;) {
         struct iovec part = {.iov_base = &byte, .iov_len = 1};
-        struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+        struct msghdr m = {
+            .msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
         const ssize_t got = HY_SYS(recvmsg(s->fd, &m, MSG_CMSG_CLOEXEC));
         size_t there = got > 0 ? take_fds(&m, fds, count) : 0;
         int rc;
@@ -267,7 +270,7 @@ int hy_hdfs_sock_recv_fds(struct hy_hdfs_sock *s, int *fds, size_t count)
             return 0;
         while (there > 0)
             close(fds[--there]);
-        rc = got > 0 ? -EPROTO : got == 0 ? -ECONNRESET : consider(&since, s->patience_ms);
+        rc = got > 0 ? -EPROTO : got == 0 ? -ECONNRESET : check_retry(&since, s->timeout_ms);
         if (rc < 0)
             return rc;
     }
@@ -278,7 +281,7 @@ int hy_hdfs_sock_poll(const struct hy_hdfs_sock *s, int ms)
     struct pollfd p = {.fd = s->fd, .events = POLLIN};
     int rc;
 
-    if (s->seal && hy_hdfs_security_layer_has_pending(s->seal))
+    if (s->layer && hy_hdfs_security_layer_has_pending(s->layer))
         return 1;
     rc = poll(&p, 1, ms);
     if (rc < 0)
@@ -308,7 +311,7 @@ int hy_hdfs_sock_send_raw(struct hy_hdfs_sock *s, struct iovec *from, int count)
         ssize_t sent = HY_SYS(sendmsg(s->fd, &m, MSG_NOSIGNAL));
 
         if (sent < 0) {
-            int rc = consider(&since, s->patience_ms);
+            int rc = check_retry(&since, s->timeout_ms);
 
             if (rc < 0)
                 return rc;
@@ -322,7 +325,7 @@ int hy_hdfs_sock_send_raw(struct hy_hdfs_sock *s, struct iovec *from, int count)
 
 int hy_hdfs_sock_send_all(struct hy_hdfs_sock *s, struct iovec *from, int count)
 {
-    return s->seal ? hy_hdfs_security_layer_send_all(s->seal, s, from, count) : hy_hdfs_sock_send_raw(s, from, count);
+    return s->layer ? hy_hdfs_security_layer_send_all(s->layer, s, from, count) : hy_hdfs_sock_send_raw(s, from, count);
 }
 
 int hy_hdfs_sock_sleep(int ms)

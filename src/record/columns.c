@@ -36,11 +36,11 @@ void hy_columns_done(struct hy_columns *c)
 
 static int push(struct hy_buf *ends, int64_t end)
 {
-    uint8_t *room = hy_buf_reserve(ends, WIDTH);
+    uint8_t *to = hy_buf_reserve(ends, WIDTH);
 
-    if (!room)
+    if (!to)
         return -ENOMEM;
-    memcpy(room, &end, WIDTH);
+    memcpy(to, &end, WIDTH);
     hy_buf_added(ends, WIDTH);
     return 0;
 }
@@ -50,7 +50,7 @@ static int64_t end_at(const struct hy_buf *ends, uint64_t i)
     return hy_column_ends(ends)[i];
 }
 
-/* How many there are, of whatever these are the ends of. */
+/* The number of items that these offsets delimit. */
 static int64_t count_of(const struct hy_buf *ends)
 {
     return (int64_t)(ends->len / WIDTH) - 1;
@@ -66,25 +66,25 @@ static int64_t values_of(const struct hy_column *c)
     return c->kind == HY_KIND_BYTES ? count_of(&c->value_ends) : (int64_t)(c->values.len / width_of(c));
 }
 
-static void cut_ends(struct hy_buf *ends, int64_t count)
+static void truncate_ends(struct hy_buf *ends, int64_t count)
 {
     hy_buf_cut(ends, ((size_t)count + 1) * WIDTH);
 }
 
-/* Leaves so many rows, and the values of these. */
-static void cut(struct hy_column *c, uint64_t rows)
+/* Keeps the first rows and their values. */
+static void truncate_rows(struct hy_column *c, uint64_t rows)
 {
     int64_t values;
 
-    cut_ends(&c->row_ends, (int64_t)rows);
+    truncate_ends(&c->row_ends, (int64_t)rows);
     hy_buf_cut(&c->there, (size_t)rows);
     values = end_at(&c->row_ends, rows);
     if (c->has_steps) {
-        cut_ends(&c->step_ends, values);
+        truncate_ends(&c->step_ends, values);
         values = end_at(&c->step_ends, (uint64_t)values);
     }
     if (c->kind == HY_KIND_BYTES) {
-        cut_ends(&c->value_ends, values);
+        truncate_ends(&c->value_ends, values);
         hy_buf_cut(&c->values, (size_t)end_at(&c->value_ends, (uint64_t)values));
     } else {
         hy_buf_cut(&c->values, (size_t)values * width_of(c));
@@ -111,28 +111,13 @@ struct hy_column *hy_columns_find(struct hy_columns *c, const char *name, size_t
     return NULL;
 }
 
-static int make_room(struct hy_columns *c)
-{
-    struct hy_column *more;
-    size_t room = c->room ? 2 * c->room : 16;
-
-    if (c->count < c->room)
-        return 0;
-    more = c->count < HY_COLUMNS_MAX ? hy_reallocarray(c->list, room, sizeof *more) : NULL;
-    if (!more)
-        return -ENOMEM;
-    c->list = more;
-    c->room = room;
-    return 0;
-}
-
 struct hy_column *hy_columns_add(struct hy_columns *c, const char *name, size_t n, bool has_steps, enum hy_kind kind)
 {
     struct hy_column *made = hy_columns_find(c, name, n, has_steps);
 
     if (made)
         return made;
-    if (make_room(c) < 0)
+    if (c->count >= HY_COLUMNS_MAX || hy_array_grow(c->list, c->count) < 0)
         return NULL;
     made = &c->list[c->count];
     *made = (struct hy_column){.name = hy_malloc(n + 1), .name_n = n, .kind = kind, .has_steps = has_steps};
@@ -141,7 +126,8 @@ struct hy_column *hy_columns_add(struct hy_columns *c, const char *name, size_t 
     hy_buf_init(&made->step_ends, SIZE_MAX / 2);
     hy_buf_init(&made->row_ends, SIZE_MAX / 2);
     hy_buf_init(&made->there, SIZE_MAX / 2);
-    if (!made->name || push(&made->value_ends, 0) < 0 || push(&made->step_ends, 0) < 0 || push(&made->row_ends, 0) < 0) {
+    if (!made->name || push(&made->value_ends, 0) < 0 || push(&made->step_ends, 0) < 0 ||
+        push(&made->row_ends, 0) < 0) {
         column_done(made);
         return NULL;
     }
@@ -153,7 +139,7 @@ struct hy_column *hy_columns_add(struct hy_columns *c, const char *name, size_t 
 
 /* ---- a row ------------------------------------------------------------------------- */
 
-/* The row ends with these many steps or values. */
+/* `end`: the number of steps or values up to here. */
 static int end_row(struct hy_column *c, int64_t end, uint8_t is_there)
 {
     uint8_t *there = hy_buf_reserve(&c->there, 1);
@@ -166,7 +152,7 @@ static int end_row(struct hy_column *c, int64_t end, uint8_t is_there)
     return 0;
 }
 
-/* Rows up to this one that it does not have. */
+/* Appends empty rows up to `rows`. */
 static int fill(struct hy_column *c, uint64_t rows)
 {
     const int64_t end = c->rows < rows ? end_at(&c->row_ends, c->rows) : 0;
@@ -180,7 +166,7 @@ static int fill(struct hy_column *c, uint64_t rows)
 int hy_column_begin(struct hy_column *c, uint64_t row)
 {
     if (c->rows > row)
-        cut(c, row);
+        truncate_rows(c, row);
     return fill(c, row);
 }
 
@@ -217,7 +203,7 @@ void hy_columns_end_row(struct hy_columns *c)
 void hy_columns_undo_row(struct hy_columns *c)
 {
     for (size_t i = 0; i < c->count; i++)
-        cut(&c->list[i], c->list[i].rows < c->rows ? c->list[i].rows : c->rows);
+        truncate_rows(&c->list[i], c->list[i].rows < c->rows ? c->list[i].rows : c->rows);
 }
 
 int hy_columns_fill(struct hy_columns *c)
@@ -231,6 +217,6 @@ int hy_columns_fill(struct hy_columns *c)
 void hy_columns_clear(struct hy_columns *c)
 {
     for (size_t i = 0; i < c->count; i++)
-        cut(&c->list[i], 0);
+        truncate_rows(&c->list[i], 0);
     c->rows = 0;
 }

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The messages, as TensorFlow's example.proto and feature.proto have them:
+ * The messages of TensorFlow's example.proto and feature.proto:
  *
  *     Example          1: Features
  *     SequenceExample  1: Features (the context)   2: FeatureLists
  *     Features         1: map of name to Feature
  *     FeatureLists     1: map of name to FeatureList
  *     FeatureList      1: Feature, one for each step
- *     Feature          1: BytesList   2: FloatList   3: Int64List; one of them
- *     each of these    1: values; numbers packed, or one by one
- *     an entry of a map  1: the name   2: what it stands for
+ *     Feature          1: BytesList   2: FloatList   3: Int64List (oneof)
+ *     each list        1: values; numbers packed, or one by one
+ *     map entry        1: name   2: value
  *
- * Fields that are not known are skipped, as protobuf has it. Of a name that
- * comes twice the last one counts.
+ * Unknown fields are skipped, as in protobuf. The last entry of a repeated name
+ * counts.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -24,7 +24,7 @@
 
 enum wire { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 };
 
-/* Bytes that are still to be read. */
+/* Bytes still to be parsed. */
 struct span {
     const uint8_t *at, *end;
 };
@@ -41,7 +41,7 @@ static size_t left(const struct span *s)
     return (size_t)(s->end - s->at);
 }
 
-/* ---- protobuf's encoding ----------------------------------------------------------- */
+/* ---- protobuf encoding ----------------------------------------------------------- */
 
 static int take_varint(struct span *s, uint64_t *ret)
 {
@@ -65,7 +65,7 @@ static int take_fixed(struct span *s, size_t n, uint64_t *ret)
 
     if (left(s) < n)
         return -EBADMSG;
-    memcpy(&value, s->at, n); /* little-endian, as all machines that hopyard is for */
+    memcpy(&value, s->at, n); /* little-endian, like all supported machines */
     s->at += n;
     *ret = value;
     return 0;
@@ -108,15 +108,15 @@ static int next_field(struct span *s, struct field *ret)
     case BYTES:
         rc = take_bytes(s, &ret->bytes);
         break;
-    default: /* groups are no more */
+    default: /* groups are obsolete */
         rc = -EBADMSG;
     }
     return rc < 0 ? rc : 1;
 }
 
 /*
- * The same for what is expected: bytes behind a key of one byte. When something else is next, nothing is taken, and it is
- * for next_field. All who write examples write them so; it is worth a way of its own.
+ * A fast path for the expected field: bytes after a key of one byte. When another field follows, consumes nothing and
+ * leaves it to next_field. All common writers encode examples this way.
  */
 static inline bool take_expected(struct span *s, uint8_t key, struct span *ret)
 {
@@ -159,7 +159,7 @@ static int add_floats(struct hy_column *c, const struct span *packed)
     return 0;
 }
 
-/* Each takes a byte or more: there are not more of them than bytes. */
+/* Each takes at least one byte: so there are at most as many as bytes. */
 static int add_varints(struct hy_column *c, struct span packed)
 {
     int64_t *room = hy_column_reserve(c, left(&packed));
@@ -228,14 +228,14 @@ static int add_list(struct hy_column *c, struct span list)
 
 /* ---- features ---------------------------------------------------------------------- */
 
-/* What a Feature holds: of several the last one, and their kind. */
+/* The list of a Feature, the last one of several, and its kind. */
 static int open_feature(struct span feature, enum hy_kind *ret_kind, struct span *ret_list)
 {
     struct field f;
     int rc;
 
     *ret_kind = HY_KIND_NONE;
-    for (unsigned kind = HY_KIND_BYTES; kind <= HY_KIND_INT64; kind++) /* our numbers are theirs */
+    for (unsigned kind = HY_KIND_BYTES; kind <= HY_KIND_INT64; kind++) /* the field numbers */
         if (take_expected(&feature, key_of(kind), ret_list))
             *ret_kind = (enum hy_kind)kind;
     while ((rc = next_field(&feature, &f)) > 0) {
@@ -253,11 +253,11 @@ static const char *const kind_names[] = {"nothing", "bytes", "float", "int64"};
 
 static int another_kind(const struct hy_column *c, enum hy_kind kind, struct hy_err *err)
 {
-    return hy_err_set(err, -EINVAL, "the feature '%s' is %s here, and was %s before", c->name, kind_names[kind],
+    return hy_err_set(err, -EINVAL, "the feature '%s' is %s here, but %s in earlier rows", c->name, kind_names[kind],
                       kind_names[c->kind]);
 }
 
-/* The column for a name and a kind: NULL with *ret_rc 0 when it is not wanted. */
+/* The column for a name and a kind; NULL with *ret_rc 0 when it is to be ignored. */
 static struct hy_column *column_for(struct hy_columns *c, const struct span *name, bool has_steps, enum hy_kind kind,
                                     int *ret_rc, struct hy_err *err)
 {
@@ -267,7 +267,7 @@ static struct hy_column *column_for(struct hy_columns *c, const struct span *nam
     if (!found && !c->is_closed) {
         found = hy_columns_add(c, (const char *)name->at, left(name), has_steps, kind);
         if (!found)
-            *ret_rc = hy_err_set(err, -ENOMEM, "out of memory for a column, or there are more than %u", HY_COLUMNS_MAX);
+            *ret_rc = hy_err_set(err, -ENOMEM, "out of memory for a column, or more than %u columns", HY_COLUMNS_MAX);
     }
     if (found && kind && found->kind == HY_KIND_NONE)
         found->kind = kind;
@@ -291,13 +291,13 @@ static int add_feature(struct hy_columns *c, const struct span *name, struct spa
     if (!column)
         return rc;
     rc = hy_column_begin(column, c->rows);
-    if (rc < 0 || !kind) /* one of no kind is as good as none */
+    if (rc < 0 || !kind) /* a feature without a kind counts as missing */
         return rc;
     rc = add_list(column, list);
     return rc == 0 ? hy_column_end(column) : rc;
 }
 
-/* The first step that has one tells the kind of all. */
+/* The kind of the first step that has one. */
 static int kind_of_steps(struct span steps, enum hy_kind *ret)
 {
     struct field f;
@@ -417,9 +417,9 @@ static int add_row(struct hy_columns *c, const uint8_t *bytes, size_t n, bool is
     }
     hy_columns_undo_row(c);
     if (rc == -ENOMSG)
-        return hy_err_set(err, -EBADMSG, "the record has feature lists: it is a tf.SequenceExample, and not a tf.Example");
+        return hy_err_set(err, -EBADMSG, "the record has feature lists: it is a tf.SequenceExample, not a tf.Example");
     if (rc == -EBADMSG)
-        hy_err_set(err, rc, "the record is no %s", is_sequence ? "tf.SequenceExample" : "tf.Example");
+        hy_err_set(err, rc, "the record is not a %s", is_sequence ? "tf.SequenceExample" : "tf.Example");
     return rc;
 }
 
@@ -433,9 +433,9 @@ int hy_sequence_example_parse(struct hy_columns *c, const uint8_t *bytes, size_t
     return add_row(c, bytes, n, true, err);
 }
 
-/* ---- back -------------------------------------------------------------------------- */
+/* ---- encoding -------------------------------------------------------------------------- */
 
-/* Where values of a row, or of a step, are: [from, to). */
+/* The values of a row or of a step: [from, to). */
 struct range {
     int64_t from, to;
 };
@@ -450,7 +450,7 @@ static size_t size_of_varint(uint64_t value)
     return (size_t)(9 * (64 - __builtin_clzll(value | 1)) + 64) / 64;
 }
 
-/* Of a field with these many bytes, all that is behind its key. */
+/* The size of a field of n bytes without its key. */
 static size_t size_with_length(size_t n)
 {
     return size_of_varint(n) + n;
@@ -461,7 +461,7 @@ static const int64_t *int64s(const struct hy_column *c)
     return (const int64_t *)(const void *)hy_buf_bytes(&c->values);
 }
 
-/* The values themselves, in their list; 1 is the size of a key. */
+/* The values in their list; 1 is the size of a key. */
 static size_t size_of_values(const struct hy_column *c, struct range r)
 {
     size_t n = 0;
@@ -514,7 +514,7 @@ static size_t size_of_entry(const struct hy_column *c, uint64_t row)
     return 1 + size_with_length(c->name_n) + 1 + size_with_length(size_of_entry_value(c, row));
 }
 
-/* A column without values in any row has no kind, and cannot be said; nor is a feature that the row lacks. */
+/* Skips a column without a kind, which has no values in any row, and a feature that the row lacks. */
 static bool is_said(const struct hy_column *c, uint64_t row, bool has_steps)
 {
     return c->kind && c->has_steps == has_steps && (row >= c->there.len || hy_buf_bytes(&c->there)[row]);
@@ -538,7 +538,7 @@ static uint8_t *put_varint(uint8_t *at, uint64_t value)
     return at;
 }
 
-/* The key of a field of bytes, and their number. */
+/* The key and length of a field of bytes. */
 static uint8_t *put_head(uint8_t *at, unsigned number, size_t n)
 {
     *at++ = key_of(number);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A record, all numbers little-endian; a file is one behind the other:
+ * A record; all numbers are little-endian. A file is a sequence of records:
  *
  *      0                8        12              12+n     16+n
  *     +----------------+--------+------- - - ---+--------+
@@ -12,8 +12,8 @@
  *     bytes         n of them
  *     check    u32  masked CRC-32C of the bytes
  *
- * Masked: turned right by 15 bits, plus 0xa282ead8 (modulo 2^32). The length
- * has a check of its own, so that a spoiled one is not waited for.
+ * Masked: rotated right by 15 bits, plus 0xa282ead8 (modulo 2^32). The length has a
+ * separate checksum, so that a reader does not wait for the bytes of a damaged one.
  */
 #include "record/record.h"
 
@@ -93,7 +93,7 @@ int64_t hy_record_parse(const uint8_t *bytes, size_t n, size_t max, struct hy_re
     if (hy_get_le(bytes + 8, 4) != check_of(bytes, 8))
         return bad(ret_why, -EBADMSG, "a record's length does not match its checksum");
     if (length > max || length > INT64_MAX - HEAD - TAIL)
-        return bad(ret_why, -EMSGSIZE, "a record that is too long");
+        return bad(ret_why, -EMSGSIZE, "a record is too long");
     if (n - HEAD < length + TAIL) {
         *ret_need = HEAD + (size_t)length + TAIL;
         return 0;

@@ -94,7 +94,7 @@ struct hy_columns {
     uint64_t rows;
     size_t count;
     struct hy_column *list; /* in the order of first appearance */
-    size_t room, next;      /* private */
+    size_t next;            /* private */
     bool is_closed;         /* ignores features without a column */
 };
 

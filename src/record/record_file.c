@@ -12,23 +12,23 @@
 #include "base/mem.h"
 #include "fs/fs.h"
 
-#define PIECE (1u << 20)
-#define HEAD 12u                  /* of a record: enough to know one */
-#define RECORD_MAX (1ull << 31)   /* TensorFlow reads none that is longer */
-#define ANY_WINDOW (MAX_WBITS + 32) /* gzip or zlib, as the bytes say */
+#define BUFFER_SIZE (1u << 20)
+#define HEAD 12u                  /* of a record: enough to recognize one */
+#define RECORD_MAX (1ull << 31)   /* TensorFlow's limit */
+#define ANY_WINDOW (MAX_WBITS + 32) /* detects gzip or zlib */
 
 struct hy_records {
     char *url;
     struct hy_fs_file *file;
-    uint64_t file_at; /* what was read of it */
+    uint64_t file_at; /* bytes read so far */
     struct hy_buf in; /* bytes of records */
-    size_t taken;     /* of these: the record that the caller has */
-    uint64_t at;      /* where `in` begins, among all of them */
+    size_t taken;     /* bytes of `in`: the record that the caller has */
+    uint64_t at;      /* offset of `in` in all bytes of records */
 
-    bool is_known, is_zipped, is_over; /* over: no more comes into `in` */
+    bool is_detected, is_compressed, at_end; /* at_end: `in` gets no more bytes */
     z_stream zip;
-    bool is_between; /* members of a compressed file */
-    uint8_t *packed; /* PIECE bytes of it */
+    bool is_between; /* between members of a compressed file */
+    uint8_t *compressed; /* BUFFER_SIZE bytes */
 };
 
 int hy_records_open(const char *url, struct hy_records **ret, struct hy_err *err)
@@ -52,16 +52,16 @@ int hy_records_open(const char *url, struct hy_records **ret, struct hy_err *err
 
 void hy_records_close(struct hy_records *r)
 {
-    struct hy_err unheard;
+    struct hy_err ignored;
 
     if (!r)
         return;
     if (r->file)
-        hy_fs_close(r->file, &unheard); /* nothing was written */
-    if (r->is_zipped)
+        hy_fs_close(r->file, &ignored); /* nothing was written */
+    if (r->is_compressed)
         inflateEnd(&r->zip);
     hy_buf_done(&r->in);
-    free(r->packed);
+    free(r->compressed);
     free(r->url);
     free(r);
 }
@@ -71,9 +71,9 @@ uint64_t hy_records_at(const struct hy_records *r)
     return r->at;
 }
 
-/* ---- bytes ------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------- */
 
-/* How many came; 0 at the end of the file. */
+/* Returns the number of bytes; 0 at the end of the file. */
 static int64_t read_some(struct hy_records *r, void *into, size_t n, struct hy_err *err)
 {
     const int64_t got = hy_fs_pread(r->file, into, n, r->file_at, err);
@@ -84,63 +84,64 @@ static int64_t read_some(struct hy_records *r, void *into, size_t n, struct hy_e
 
 static int read_plain(struct hy_records *r, size_t n, struct hy_err *err)
 {
-    const uint64_t left = hy_fs_size(r->file) - r->file_at; /* a record may say that it is longer */
-    const size_t most = n > PIECE ? n : PIECE, some = left < most ? (size_t)left : most;
-    uint8_t *room = hy_buf_reserve(&r->in, some);
+    const uint64_t left = hy_fs_size(r->file) - r->file_at; /* a damaged length may exceed the file */
+    const size_t most = n > BUFFER_SIZE ? n : BUFFER_SIZE, some = left < most ? (size_t)left : most;
+    uint8_t *to = hy_buf_reserve(&r->in, some);
     int64_t got;
 
-    if (!room)
+    if (!to)
         return hy_err_set(err, -ENOMEM, "out of memory for a record of %s", r->url);
-    got = read_some(r, room, some, err);
+    got = read_some(r, to, some, err);
     if (got < 0)
         return (int)got;
     hy_buf_added(&r->in, (size_t)got);
-    r->is_over = got == 0;
+    r->at_end = got == 0;
     return 0;
 }
 
 static int damaged(const struct hy_records *r, struct hy_err *err)
 {
-    return hy_err_set(err, -EBADMSG, "%s is damaged: %s", r->url, r->zip.msg ? r->zip.msg : "its compression breaks off");
+    return hy_err_set(err, -EBADMSG, "%s is damaged: %s", r->url,
+                      r->zip.msg ? r->zip.msg : "its compressed data is truncated");
 }
 
-/* One piece of the compressed file, when the one before is used up. */
+/* Reads more compressed bytes when the buffer is empty. */
 static int refill(struct hy_records *r, struct hy_err *err)
 {
     int64_t got;
 
     if (r->zip.avail_in)
         return 0;
-    got = read_some(r, r->packed, PIECE, err);
+    got = read_some(r, r->compressed, BUFFER_SIZE, err);
     if (got < 0)
         return (int)got;
-    r->zip.next_in = r->packed;
+    r->zip.next_in = r->compressed;
     r->zip.avail_in = (unsigned)got;
     if (got == 0 && !r->is_between)
         return damaged(r, err);
-    r->is_over = got == 0;
+    r->at_end = got == 0;
     return 0;
 }
 
-/* A file may be several compressed ones, one behind the other. */
-static int read_zipped(struct hy_records *r, struct hy_err *err)
+/* A file may be a sequence of compressed members. */
+static int read_compressed(struct hy_records *r, struct hy_err *err)
 {
-    uint8_t *room = hy_buf_reserve(&r->in, PIECE);
+    uint8_t *to = hy_buf_reserve(&r->in, BUFFER_SIZE);
     int rc = refill(r, err);
 
-    if (rc < 0 || r->is_over)
+    if (rc < 0 || r->at_end)
         return rc;
-    if (!room)
+    if (!to)
         return hy_err_set(err, -ENOMEM, "out of memory for a record of %s", r->url);
     if (r->is_between && inflateReset(&r->zip) != Z_OK)
         return damaged(r, err);
-    r->zip.next_out = room;
-    r->zip.avail_out = PIECE;
+    r->zip.next_out = to;
+    r->zip.avail_out = BUFFER_SIZE;
     rc = inflate(&r->zip, Z_NO_FLUSH);
     if (rc != Z_OK && rc != Z_STREAM_END && rc != Z_BUF_ERROR)
         return rc == Z_MEM_ERROR ? hy_err_oom(err) : damaged(r, err);
     r->is_between = rc == Z_STREAM_END;
-    hy_buf_added(&r->in, PIECE - r->zip.avail_out);
+    hy_buf_added(&r->in, BUFFER_SIZE - r->zip.avail_out);
     return 0;
 }
 
@@ -148,14 +149,14 @@ static int fill(struct hy_records *r, size_t need, struct hy_err *err)
 {
     int rc = 0;
 
-    while (rc == 0 && r->in.len < need && !r->is_over)
-        rc = r->is_zipped ? read_zipped(r, err) : read_plain(r, need - r->in.len, err);
+    while (rc == 0 && r->in.len < need && !r->at_end)
+        rc = r->is_compressed ? read_compressed(r, err) : read_plain(r, need - r->in.len, err);
     return rc;
 }
 
-/* ---- which kind -------------------------------------------------------------------- */
+/* ---- detection of the format -------------------------------------------------------------------- */
 
-/* A record's length is followed by its checksum: what has that is none of the others. */
+/* The length of a record is followed by its checksum, which no other format has. */
 static bool begins_with_record(const struct hy_buf *b)
 {
     struct hy_record r;
@@ -173,32 +174,33 @@ static bool begins_compressed(const uint8_t *bytes, size_t n)
     return is_gzip || is_zlib;
 }
 
-static int begin_zipped(struct hy_records *r, struct hy_err *err)
+static int begin_compressed(struct hy_records *r, struct hy_err *err)
 {
-    r->packed = hy_malloc(r->in.len > PIECE ? r->in.len : PIECE);
-    if (!r->packed || inflateInit2(&r->zip, ANY_WINDOW) != Z_OK)
+    r->compressed = hy_malloc(r->in.len > BUFFER_SIZE ? r->in.len : BUFFER_SIZE);
+    if (!r->compressed || inflateInit2(&r->zip, ANY_WINDOW) != Z_OK)
         return hy_err_oom(err);
-    r->is_zipped = true;
-    r->is_over = false;
-    memcpy(r->packed, hy_buf_bytes(&r->in), r->in.len);
-    r->zip.next_in = r->packed;
+    r->is_compressed = true;
+    r->at_end = false;
+    memcpy(r->compressed, hy_buf_bytes(&r->in), r->in.len);
+    r->zip.next_in = r->compressed;
     r->zip.avail_in = (unsigned)r->in.len;
     hy_buf_clear(&r->in);
     return 0;
 }
 
-static int find_kind(struct hy_records *r, struct hy_err *err)
+static int detect_format(struct hy_records *r, struct hy_err *err)
 {
     int rc = fill(r, HEAD, err);
 
     if (rc < 0)
         return rc;
-    r->is_known = true;
+    r->is_detected = true;
     if (r->in.len == 0 || begins_with_record(&r->in))
         return 0;
     if (begins_compressed(hy_buf_bytes(&r->in), r->in.len))
-        return begin_zipped(r, err);
-    return hy_err_set(err, -EBADMSG, "%s holds no TFRecords: its first bytes are no length with a checksum", r->url);
+        return begin_compressed(r, err);
+    return hy_err_set(err, -EBADMSG, "%s is not a TFRecord file: its first bytes are not a length with a checksum",
+                      r->url);
 }
 
 /* ---- records ----------------------------------------------------------------------- */
@@ -206,7 +208,7 @@ static int find_kind(struct hy_records *r, struct hy_err *err)
 int hy_records_next(struct hy_records *r, struct hy_record *ret, struct hy_err *err)
 {
     size_t need = HEAD;
-    int rc = r->is_known ? 0 : find_kind(r, err);
+    int rc = r->is_detected ? 0 : detect_format(r, err);
 
     hy_buf_consume(&r->in, r->taken);
     r->at += r->taken;
@@ -226,7 +228,8 @@ int hy_records_next(struct hy_records *r, struct hy_record *ret, struct hy_err *
         }
         if (n < 0)
             return hy_err_set(err, -EBADMSG, "%s is damaged at byte %llu: %s", r->url, (unsigned long long)r->at, why);
-        if (r->is_over && r->in.len < need)
-            return hy_err_set(err, -EBADMSG, "%s breaks off in the record at byte %llu", r->url, (unsigned long long)r->at);
+        if (r->at_end && r->in.len < need)
+            return hy_err_set(err, -EBADMSG, "%s is truncated in the record at byte %llu", r->url,
+                              (unsigned long long)r->at);
     }
 }

@@ -217,11 +217,11 @@ def test_a_file_that_is_written_has_no_length_when_no_datanode_tells_it(client: 
     assert client.read("open") == DATA[:1000]
     for datanode in client.hdfs.datanodes:
         datanode.kill()
-    with pytest.raises(OSError, match="none of its DataNodes says how long it is"):
+    with pytest.raises(OSError, match="none of its DataNodes reports its length"):
         client.read("open")
-    with pytest.raises(OSError, match="all DataNodes that had the block failed"):  # who wrote it is told, too
+    with pytest.raises(OSError, match="all DataNodes of the block failed"):  # who wrote it is told, too
         file.write(DATA)
-    with pytest.raises(OSError, match="all DataNodes that had the block failed"):
+    with pytest.raises(OSError, match="all DataNodes of the block failed"):
         file.close()
     client.hdfs.mend()
 
@@ -246,7 +246,7 @@ def test_all_datanodes_gone_and_back_delay_a_read_and_end_a_write_with_a_sentenc
     assert cat.finish() == "" and cat.is_whole(), "a read waits for them"
     for one, name in ((put, "put"), (write, "flushed")):
         said = one.finish()
-        assert "all DataNodes that had the block failed" in said, said
+        assert "all DataNodes of the block failed" in said, said
     assert client.names() == ["flushed", "read"], "a copy is there whole or not at all"
     with pytest.raises(OSError, match="can be read after: hdfs debug recoverLease -path /.*/flushed"):
         client.read("flushed")
@@ -427,7 +427,7 @@ def test_disks_that_are_full_are_said_and_leave_no_part_of_a_file(tmp_path: Path
     with held("hdfs", tmp_path / "small", "--disk", "24") as cluster:
         client = Client(Hdfs(cluster), BIN, tmp_path)
         client.put("fits", DATA[: 4 * MIB])
-        client.fails("the DataNodes have no room for a block", "put", "-", client / "large", stdin=6 * DATA)
+        client.fails("the DataNodes have no space for a block", "put", "-", client / "large", stdin=6 * DATA)
         assert client.names() == ["fits"] and are_equal(client.cat("fits"), DATA[: 4 * MIB])
 
 

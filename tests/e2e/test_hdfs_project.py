@@ -199,7 +199,7 @@ def test_who_may_not_write_there_sends_files_by_the_drivers_link(blind: Blind) -
 
 def test_a_namenode_that_is_not_there_is_said_before_anything_runs(yard: Yard, far: str) -> None:
     done = yard.run("run", "--project", "hdfs://127.0.0.1:9/p", "--", "true", rc=None)
-    assert done.returncode != 0 and "no NameNode answered at 127.0.0.1:9" in done.stderr
+    assert done.returncode != 0 and "no NameNode responded at 127.0.0.1:9" in done.stderr
 
 
 PROGRAM = """

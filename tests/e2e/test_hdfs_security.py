@@ -85,8 +85,8 @@ def test_who_is_refused_is_told_what_to_do(
     (tmp_path / "empty").mkdir()
     refused("set hadoop.security.authentication to kerberos in core-site.xml",
             {"HADOOP_CONF_DIR": str(tmp_path / "empty"), "HADOOP_USER_NAME": "alice"})
-    refused("is damaged, or not whole", hdfs_kerberos.env_with_token(cut(token, tmp_path / "cut")))
-    refused("it does not accept the token", hdfs_kerberos.env_with_token(spoilt(token, tmp_path / "spoilt")))
+    refused("is damaged or truncated", hdfs_kerberos.env_with_token(cut(token, tmp_path / "cut")))
+    refused("it rejected the token", hdfs_kerberos.env_with_token(spoilt(token, tmp_path / "spoilt")))
     refused("none: No such file", hdfs_kerberos.env_with_token(tmp_path / "none"))
     hdfs_kerberos.run_class("hdfs.tools.DelegationTokenFetcher", "--cancel", token, user="alice")
     refused("can't be found in cache; get a new token, or a Kerberos ticket", hdfs_kerberos.env_with_token(token))
@@ -128,7 +128,7 @@ def test_rights_are_those_of_the_ticket_whatever_the_environment_says(
 
 def test_a_server_that_is_not_the_one_of_the_settings_gets_no_ticket(client: Client) -> None:
     client.set(dfs_namenode_kerberos_principal="hdfs/elsewhere@HOPYARD.TEST")
-    client.fails("it says that it is hdfs/localhost@HOPYARD.TEST, but dfs.namenode.kerberos.principal is hdfs/elsewhere",
+    client.fails("its principal is hdfs/localhost@HOPYARD.TEST, but dfs.namenode.kerberos.principal is hdfs/elsewhere",
                  "ls", client / "")
     client.set(dfs_namenode_kerberos_principal="hdfs/_HOST@HOPYARD.TEST")
     client.run("ls", client / "")

@@ -78,7 +78,7 @@ def test_steps_and_what_is_no_example(yard: Yard, files: Path) -> None:
     assert first == {"length": [2], "words": ["a", "b", "c"]}
     assert "no tf.Example" in yard.run("records", "head", path).stdout
     done = yard.run("records", "schema", path, rc=1)
-    assert "words (in steps)" in done.stdout and f"{path}: the record at byte" in done.stderr and "is no tf." in done.stderr
+    assert "words (in steps)" in done.stdout and f"{path}: the record at byte" in done.stderr and "is not a tf." in done.stderr
 
 
 def test_a_name_may_be_any_bytes(yard: Yard, files: Path) -> None:
@@ -116,7 +116,7 @@ def test_what_cannot_be_is_said(yard: Yard, tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     assert yard.run("records", "count", tmp_path / "empty").stdout.split()[0] == "0"
     for words, said in (
-        (["count", tmp_path / "text"], "text holds no TFRecords: its first bytes are no length with a checksum"),
+        (["count", tmp_path / "text"], "text is not a TFRecord file: its first bytes are not a length with a checksum"),
         (["count", tmp_path / "none"], "none does not exist"),
         (["verify", f"{tmp_path}/*.nothing"], "*.nothing matches nothing"),
     ):

@@ -255,7 +255,7 @@ def test_what_would_be_lost_is_refused(notebook: Notebook, tmp_path: Path) -> No
             kept=repr(list(read("{tmp_path}/x").first().a)))
     """)
     for text in (said["inferred"], said["given"]):
-        assert "the record has feature lists: it is a tf.SequenceExample, and not a tf.Example; read it with the option" in text
+        assert "the record has feature lists: it is a tf.SequenceExample, not a tf.Example; read it with the option" in text
     assert "the column 'a' has 1e+300 in it, and the floats of a feature end at 3.4e38" in said["large"][0]
     assert "the column 'a' has -1e+39 in it" in said["large"][1]
     assert said["infinite"] is None and said["kept"].startswith("[inf, nan, -3.0"), said["kept"]
@@ -328,7 +328,7 @@ def test_damage_and_what_does_not_fit_is_said(notebook: Notebook, tmp_path: Path
         "several": f"{tmp_path}/several, records 1 to 2: the feature 'x' does not fit into a column of the type int64: "
                    "a record has several values; its column is to be an array",
         "text": "the feature 'y' does not fit into a column of the type string: Invalid UTF8",
-        "kind": "the feature 'x' is int64 here, and was float before",
+        "kind": "the feature 'x' is int64 here, but float in earlier rows",
         "narrow": "the column 'z' is map<string,int>, which has no place in a record of the type Example",
         "deep": "the column 'a' is array<array<int>>, which has no place in a record of the type Example",
         "struct": "which has no place in a record of the type SequenceExample",

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Events, byte for byte as TensorFlow's Event and TFRecordWriter and
- * TensorBoard's session_start_pb and session_end_pb have written them; the time
- * is always 1700000000.25. tests/e2e/test_events.py has the real readers.
+ * Events, compared byte by byte with output of TensorFlow's Event and TFRecordWriter
+ * and TensorBoard's session_start_pb and session_end_pb; the time is always
+ * 1700000000.25. tests/e2e/test_events.py uses the real readers.
  */
 #include "support.h"
 
@@ -55,15 +55,15 @@ static void assert_end(enum hy_event_status status, const char *want)
     assert_hex(&b, want);
 }
 
-/* ---- against TensorFlow's own bytes ---- */
+/* ---- compared with TensorFlow ---- */
 
-static void test_a_file_begins_as_tensorflows_do(void **state)
+static void test_a_file_begins_like_one_of_tensorflow(void **state)
 {
     (void)state;
     assert_version("1800000000000000a37f4b220900001040fc54d9411a0d627261696e2e4576656e743a32338d2fe9");
 }
 
-static void test_a_scalar_is_what_tensorflow_writes(void **state)
+static void test_a_scalar_equals_that_of_tensorflow(void **state)
 {
     hy_cleanup_buf struct hy_buf b;
 
@@ -75,7 +75,7 @@ static void test_a_scalar_is_what_tensorflow_writes(void **state)
                "a062");
 }
 
-static void test_a_session_start_is_what_tensorboard_writes(void **state)
+static void test_a_session_start_equals_that_of_tensorboard(void **state)
 {
     (void)state;
     assert_start("{\"lr\": 0.001}", "",
@@ -108,7 +108,7 @@ static void test_a_session_start_is_what_tensorboard_writes(void **state)
                "41a30e7428");
 }
 
-static void test_a_session_end_is_what_tensorboard_writes(void **state)
+static void test_a_session_end_equals_that_of_tensorboard(void **state)
 {
     (void)state;
     assert_end(HY_EVENT_UNKNOWN,
@@ -125,9 +125,9 @@ static void test_a_session_end_is_what_tensorboard_writes(void **state)
                "41f1eb0202");
 }
 
-/* ---- what users come up with ---- */
+/* ---- unusual input ---- */
 
-/* The one event in the buffer; free it. */
+/* The only event in the buffer; the caller frees it. */
 static Hy__Tb__Event *event_in(const struct hy_buf *b)
 {
     const char *why = "";
@@ -167,7 +167,7 @@ static void assert_scalar(const char *tag, double value, const char *want_tag, f
     hy__tb__event__free_unpacked(e, NULL);
 }
 
-static void test_odd_bytes_of_a_name_never_reach_tensorboard(void **state)
+static void test_invalid_bytes_of_a_name_are_escaped(void **state)
 {
     (void)state;
     assert_scalar("Genauigkeit für β", 1, "Genauigkeit für β", 1);
@@ -178,16 +178,16 @@ static void test_odd_bytes_of_a_name_never_reach_tensorboard(void **state)
     assert_scalar("", 1, "", 1);
 }
 
-static void test_values_that_are_no_numbers_are_kept(void **state)
+static void test_nan_and_infinity_are_kept(void **state)
 {
     (void)state;
     assert_scalar("loss", (double)NAN, "loss", NAN);
     assert_scalar("loss", (double)INFINITY, "loss", INFINITY);
-    assert_scalar("loss", -1e300, "loss", -INFINITY); /* a float has no more */
+    assert_scalar("loss", -1e300, "loss", -INFINITY); /* beyond the range of a float */
     assert_scalar("loss", 0, "loss", 0);
 }
 
-static void test_every_json_value_becomes_something_that_tensorboard_shows(void **state)
+static void test_every_json_value_has_a_representation_in_tensorboard(void **state)
 {
     static const char params[] =
         "{\"big\": 12345678901234567890, \"real\": 0.1, \"text\": \"caf\\u00e9\\n\", \"nul\": \"a\\u0000b\","
@@ -209,7 +209,7 @@ static void test_every_json_value_becomes_something_that_tensorboard_shows(void 
     assert_string_equal(h[3]->value->string_value, "a\\x00b");
     assert_string_equal(h[4]->value->string_value, "null");
     assert_string_equal(h[5]->value->string_value, "[0.1, \"x\", true]");
-    assert_string_equal(h[6]->value->string_value, "{\"a\": 1.0}"); /* beside the big one all are reals */
+    assert_string_equal(h[6]->value->string_value, "{\"a\": 1.0}"); /* next to the big number all are reals */
     assert_int_equal(h[7]->value->kind_case, HY__TB__VALUE__KIND_BOOL_VALUE);
     hy__tb__hparams_plugin_data__free_unpacked(data, NULL);
 }
@@ -227,7 +227,7 @@ static void test_parameters_must_be_an_object(void **state)
     assert_int_equal(b.len, 0);
 }
 
-static void test_a_full_buffer_takes_whole_events_only(void **state)
+static void test_a_full_buffer_holds_complete_events_only(void **state)
 {
     hy_cleanup_buf struct hy_buf b;
     size_t before;
@@ -264,7 +264,7 @@ static int encode_all(void *arg)
     return rc;
 }
 
-static void test_faults_in_encoding(void **state)
+static void test_encoding_survives_faults(void **state)
 {
     (void)state;
     hy_each_fault(HY_SEAM_ALLOC, encode_all, NULL);
@@ -273,16 +273,16 @@ static void test_faults_in_encoding(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_file_begins_as_tensorflows_do),
-        cmocka_unit_test(test_a_scalar_is_what_tensorflow_writes),
-        cmocka_unit_test(test_a_session_start_is_what_tensorboard_writes),
-        cmocka_unit_test(test_a_session_end_is_what_tensorboard_writes),
-        cmocka_unit_test(test_odd_bytes_of_a_name_never_reach_tensorboard),
-        cmocka_unit_test(test_values_that_are_no_numbers_are_kept),
-        cmocka_unit_test(test_every_json_value_becomes_something_that_tensorboard_shows),
+        cmocka_unit_test(test_a_file_begins_like_one_of_tensorflow),
+        cmocka_unit_test(test_a_scalar_equals_that_of_tensorflow),
+        cmocka_unit_test(test_a_session_start_equals_that_of_tensorboard),
+        cmocka_unit_test(test_a_session_end_equals_that_of_tensorboard),
+        cmocka_unit_test(test_invalid_bytes_of_a_name_are_escaped),
+        cmocka_unit_test(test_nan_and_infinity_are_kept),
+        cmocka_unit_test(test_every_json_value_has_a_representation_in_tensorboard),
         cmocka_unit_test(test_parameters_must_be_an_object),
-        cmocka_unit_test(test_a_full_buffer_takes_whole_events_only),
-        cmocka_unit_test(test_faults_in_encoding),
+        cmocka_unit_test(test_a_full_buffer_holds_complete_events_only),
+        cmocka_unit_test(test_encoding_survives_faults),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

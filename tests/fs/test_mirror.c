@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Mirrors (fs/mirror.h), from one local folder to another: what is true of any file system. */
+/* Mirrors (fs/mirror.c), from one local directory to another. */
 #include "support.h"
 
 #include <errno.h>
@@ -54,7 +54,7 @@ static bool is_there(const struct bench *b, const char *name)
     return access(hy_path_in(b->there, name), F_OK) == 0;
 }
 
-static void check_there(const struct bench *b, const char *name, const char *text)
+static void check_mirror(const struct bench *b, const char *name, const char *text)
 {
     struct hy_buf bytes;
 
@@ -64,7 +64,7 @@ static void check_there(const struct bench *b, const char *name, const char *tex
     hy_buf_done(&bytes);
 }
 
-static void look(struct hy_fs_mirror *m, bool is_last)
+static void sync_pass(struct hy_fs_mirror *m, bool is_last)
 {
     struct hy_err err = {0};
 
@@ -72,7 +72,7 @@ static void look(struct hy_fs_mirror *m, bool is_last)
         fail_msg("%s", err.text);
 }
 
-static void test_files_that_grow_are_followed(void **state)
+static void test_growing_files_are_appended_to(void **state)
 {
     const struct bench *b = *state;
     struct hy_fs_mirror *m = hy_fs_mirror_new(b->here, b->there, NULL);
@@ -80,20 +80,20 @@ static void test_files_that_grow_are_followed(void **state)
     assert_int_equal(mkdir(hy_path_in(b->here, "a"), 0755), 0);
     append(b, "a/events.out.tfevents.1", "one ");
     append(b, "own.log", "line\n");
-    look(m, false);
-    check_there(b, "a/events.out.tfevents.1", "one ");
+    sync_pass(m, false);
+    check_mirror(b, "a/events.out.tfevents.1", "one ");
     append(b, "a/events.out.tfevents.1", "two");
-    look(m, false);
-    check_there(b, "a/events.out.tfevents.1", "one two");
+    sync_pass(m, false);
+    check_mirror(b, "a/events.out.tfevents.1", "one two");
     assert_int_equal(unlink(hy_path_in(b->here, "own.log")), 0);
-    append(b, "own.log", "another\n"); /* of the same name */
-    look(m, true);
-    check_there(b, "own.log", "another\n");
+    append(b, "own.log", "another\n"); /* another file of the same name */
+    sync_pass(m, true);
+    check_mirror(b, "own.log", "another\n");
     hy_fs_mirror_free(m);
 }
 
-/* Also where it is only a hole: over there it would be none. */
-static void test_no_more_is_copied_than_the_limit(void **state)
+/* Holes count, too: the mirror has none. */
+static void test_no_more_than_the_limit_is_copied(void **state)
 {
     const struct bench *b = *state;
     struct hy_fs_mirror *m = hy_fs_mirror_new(b->here, b->there, NULL);
@@ -102,8 +102,8 @@ static void test_no_more_is_copied_than_the_limit(void **state)
 
     hy_fs_mirror_limit(m, 1 << 20);
     append(b, "small", "small");
-    look(m, true);
-    check_there(b, "small", "small");
+    sync_pass(m, true);
+    check_mirror(b, "small", "small");
     fd = open(hy_path_in(b->here, "sparse"), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
     assert_true(fd >= 0);
     assert_int_equal(ftruncate(fd, (off_t)1 << 40), 0);
@@ -111,13 +111,13 @@ static void test_no_more_is_copied_than_the_limit(void **state)
     assert_non_null(strstr(err.text, "has more bytes than may be copied (1048576)"));
     assert_false(is_there(b, "sparse"));
     assert_int_equal(ftruncate(fd, 100), 0);
-    look(m, true);
+    sync_pass(m, true);
     assert_true(is_there(b, "sparse"));
     close(fd);
     hy_fs_mirror_free(m);
 }
 
-static void test_other_files_come_when_they_are_left_alone_and_at_the_end(void **state)
+static void test_other_files_are_copied_when_unchanged_and_at_the_end(void **state)
 {
     const struct timespec long_ago[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
     const struct bench *b = *state;
@@ -126,20 +126,20 @@ static void test_other_files_come_when_they_are_left_alone_and_at_the_end(void *
     append(b, "model", "half");
     append(b, "old", "whole");
     assert_int_equal(utimensat(AT_FDCWD, hy_path_in(b->here, "old"), long_ago, 0), 0);
-    look(m, false);
+    sync_pass(m, false);
     assert_false(is_there(b, "model"));
-    check_there(b, "old", "whole");
+    check_mirror(b, "old", "whole");
     append(b, "model", " and half");
     append(b, "old", " again");
     append(b, "empty", "");
     append(b, "empty.log", "");
-    look(m, true);
-    check_there(b, "model", "half and half");
-    check_there(b, "old", "whole again");
-    check_there(b, "empty", "");
-    check_there(b, "empty.log", "");
-    look(m, true); /* once more does no harm */
-    check_there(b, "model", "half and half");
+    sync_pass(m, true);
+    check_mirror(b, "model", "half and half");
+    check_mirror(b, "old", "whole again");
+    check_mirror(b, "empty", "");
+    check_mirror(b, "empty.log", "");
+    sync_pass(m, true); /* a second last pass is harmless */
+    check_mirror(b, "model", "half and half");
     hy_fs_mirror_free(m);
 }
 
@@ -148,7 +148,7 @@ static bool is_secret(const char *path)
     return strcmp(path, "sub/key") == 0;
 }
 
-static void test_what_is_skipped_stays_here(void **state)
+static void test_skipped_files_are_not_mirrored(void **state)
 {
     const struct bench *b = *state;
     struct hy_fs_mirror *m = hy_fs_mirror_new(b->here, b->there, is_secret);
@@ -157,13 +157,13 @@ static void test_what_is_skipped_stays_here(void **state)
     append(b, "sub/key", "secret");
     append(b, "key", "no secret");
     assert_int_equal(symlink("/etc/passwd", hy_path_in(b->here, "link")), 0);
-    look(m, true);
+    sync_pass(m, true);
     assert_true(is_there(b, "key") && is_there(b, "sub"));
     assert_false(is_there(b, "sub/key") || is_there(b, "link"));
     hy_fs_mirror_free(m);
 }
 
-static void test_more_files_grow_than_are_kept_open(void **state)
+static void test_more_files_grow_than_stay_open(void **state)
 {
     const struct bench *b = *state;
     struct hy_fs_mirror *m = hy_fs_mirror_new(b->here, b->there, NULL);
@@ -174,15 +174,15 @@ static void test_more_files_grow_than_are_kept_open(void **state)
             snprintf(name, sizeof(name), "%d.log", i);
             append(b, name, "x");
         }
-        look(m, turn == 2);
+        sync_pass(m, turn == 2);
     }
-    check_there(b, "0.log", "xxx");
-    check_there(b, "49.log", "xxx");
+    check_mirror(b, "0.log", "xxx");
+    check_mirror(b, "49.log", "xxx");
     hy_fs_mirror_free(m);
 }
 
-/* The worst that can happen over there is that it is not there, or another thing. */
-static void test_trouble_is_told_and_made_good_by_the_next_look(void **state)
+/* The mirror is missing, or of another type. */
+static void test_an_error_is_reported_and_repaired_by_the_next_sync(void **state)
 {
     const struct bench *b = *state;
     struct hy_fs_mirror *m = hy_fs_mirror_new(b->here, b->there, NULL);
@@ -194,11 +194,11 @@ static void test_trouble_is_told_and_made_good_by_the_next_look(void **state)
     assert_int_equal(hy_file_write(hy_path_in(b->there, "sub"), "in the way", 10, 0644), 0);
     assert_true(hy_fs_mirror_sync(m, false, &err) < 0);
     assert_non_null(strstr(err.text, "/there/sub"));
-    check_there(b, "b.log", "beside"); /* not because of another */
+    check_mirror(b, "b.log", "beside"); /* other files are not affected */
     assert_int_equal(unlink(hy_path_in(b->there, "sub")), 0);
     append(b, "sub/a.log", "two");
-    look(m, true);
-    check_there(b, "sub/a.log", "one two");
+    sync_pass(m, true);
+    check_mirror(b, "sub/a.log", "one two");
     hy_fs_mirror_free(m);
 }
 
@@ -209,23 +209,23 @@ static int mirror_all(void *arg)
     struct hy_err err = {0};
     int rc = m ? hy_fs_mirror_sync(m, true, &err) : -ENOMEM;
 
-    if (rc < 0 && m) { /* whatever failed, the next look has it */
+    if (rc < 0 && m) { /* the next sync repairs any failure */
         hy_fault_arm(HY_SEAM_ALLOC, 0);
         hy_fault_arm(HY_SEAM_SYS, 0);
         if (hy_fs_mirror_sync(m, true, &err) < 0)
-            fail_msg("the second look: %s", err.text);
+            fail_msg("the second sync: %s", err.text);
     }
     hy_fs_mirror_free(m);
     if (m) {
-        check_there(b, "a.log", "grows");
-        check_there(b, "sub/whole", "whole");
+        check_mirror(b, "a.log", "grows");
+        check_mirror(b, "sub/whole", "whole");
     }
     assert_int_equal(hy_remove_tree(b->there), 0);
     assert_int_equal(mkdir(b->there, 0755), 0);
     return rc;
 }
 
-static void test_folders_too_deep_are_told_and_the_rest_is_there(void **state)
+static void test_too_deep_directories_are_reported_and_skipped(void **state)
 {
     const struct bench *b = *state;
     struct hy_fs_mirror *m = hy_fs_mirror_new(b->here, b->there, NULL);
@@ -239,7 +239,7 @@ static void test_folders_too_deep_are_told_and_the_rest_is_there(void **state)
     snprintf(file, sizeof(file), "%s/f", path);
     append(b, file, "x");
     assert_int_equal(hy_fs_mirror_sync(m, true, &err), 0);
-    check_there(b, file, "x");
+    check_mirror(b, file, "x");
     strcat(path, "/d");
     assert_int_equal(mkdir(hy_path_in(b->here, path), 0755), 0);
     append(b, "zlast", "x");
@@ -249,7 +249,7 @@ static void test_folders_too_deep_are_told_and_the_rest_is_there(void **state)
     hy_fs_mirror_free(m);
 }
 
-static void test_no_fault_loses_anything(void **state)
+static void test_no_fault_loses_data(void **state)
 {
     struct bench *b = *state;
 
@@ -262,14 +262,15 @@ static void test_no_fault_loses_anything(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_files_that_grow_are_followed, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_no_more_is_copied_than_the_limit, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_other_files_come_when_they_are_left_alone_and_at_the_end, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_what_is_skipped_stays_here, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_more_files_grow_than_are_kept_open, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_trouble_is_told_and_made_good_by_the_next_look, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_folders_too_deep_are_told_and_the_rest_is_there, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_no_fault_loses_anything, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_growing_files_are_appended_to, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_no_more_than_the_limit_is_copied, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_other_files_are_copied_when_unchanged_and_at_the_end, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_skipped_files_are_not_mirrored, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_more_files_grow_than_stay_open, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_an_error_is_reported_and_repaired_by_the_next_sync, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_too_deep_directories_are_reported_and_skipped, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_no_fault_loses_data, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

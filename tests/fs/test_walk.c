@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fs: walks, and what is made of them, over trees that have no end: a server may lie. */
+/* fs: walks, copies and patterns over endless trees, as from a faulty server. */
 #include "support.h"
 
 #include <errno.h>
@@ -11,26 +11,26 @@
 #include "base/mem.h"
 #include "fs/fs.h"
 
-static char folder[] = "/tmp/hy_test_walk.XXXXXX";
+static char directory[] = "/tmp/hy_test_walk.XXXXXX";
 static struct hy_err err;
 
 static const char *at(const char *name)
 {
-    return hy_path_in(folder, name);
+    return hy_path_in(directory, name);
 }
 
-static int make_folder(void **state)
+static int make_directory(void **state)
 {
     (void)state;
     err = (struct hy_err){0};
-    strcpy(folder + strlen(folder) - 6, "XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
+    strcpy(directory + strlen(directory) - 6, "XXXXXX");
+    return mkdtemp(directory) ? 0 : -1;
 }
 
-static int remove_folder(void **state)
+static int remove_directory(void **state)
 {
     (void)state;
-    return hy_remove_tree(folder);
+    return hy_remove_tree(directory);
 }
 
 static void put(const char *name)
@@ -43,21 +43,21 @@ static void make(const char *name)
     assert_int_equal(hy_mkdirs(at(name), 0755), 0);
 }
 
-/* The call failed so, and its sentence has this in it. */
+/* The call failed with this code, and its message contains `words`. */
 static void assert_error(int rc, int code, const char *words)
 {
     if (rc != code || !strstr(err.text, words))
-        fail_msg("%d (%s), not %d with '%s'", rc, err.text, code, words);
+        fail_msg("%d (%s) instead of %d with '%s'", rc, err.text, code, words);
     err = (struct hy_err){0};
 }
 
-static struct { /* what each folder of endless:// has */
-    size_t files, folders;
+static struct { /* the contents of each directory of endless:// */
+    size_t files, directories;
     size_t name_length, owner_length;
     size_t listed; /* so far */
 } endless;
 
-/* Text with so many x behind it: names that begin with their number share little. */
+/* Text followed by n x: names that begin with a number have short common prefixes. */
 static char *padded(const char *text, size_t length)
 {
     const size_t n = strlen(text), all = n < length ? length : n;
@@ -75,10 +75,12 @@ static int list_endless(const char *url, hy_fs_visit *visit, void *arg, struct h
     int rc = 0;
 
     (void)url;
-    for (size_t i = 0; i < endless.folders + endless.files && rc == 0; i++) {
+    for (size_t i = 0; i < endless.directories + endless.files && rc == 0; i++) {
         hy_cleanup_free char *number = hy_asprintf("%06zu", i);
         struct hy_fs_info info = {.name = padded(number, endless.name_length),
-                                  .owner = padded("a", endless.owner_length), .group = hy_strdup("b"), .is_dir = i < endless.folders};
+                                  .owner = padded("a", endless.owner_length),
+                                  .group = hy_strdup("b"),
+                                  .is_dir = i < endless.directories};
 
         endless.listed++;
         rc = visit(arg, &info, e);
@@ -106,18 +108,18 @@ static int count_visits(void *arg, const char *path, struct hy_fs_info *entry, s
     return 0;
 }
 
-static int walk_endless(size_t folders, size_t files, size_t name_length, size_t owner_length, size_t *ret_visits)
+static int walk_endless(size_t directories, size_t files, size_t name_length, size_t owner_length, size_t *ret_visits)
 {
     const struct hy_fs_walk how = {.visit = count_visits, .arg = ret_visits};
 
     hy_fs_add("endless", &endless_fs);
     endless = (typeof(endless)){
-        .folders = folders, .files = files, .name_length = name_length, .owner_length = owner_length};
+        .directories = directories, .files = files, .name_length = name_length, .owner_length = owner_length};
     *ret_visits = 0;
     return hy_fs_walk("endless:///top", &how, &err);
 }
 
-static void test_walk_has_a_limit_of_depth_and_of_memory(void **state)
+static void test_walk_limits_depth_and_memory(void **state)
 {
     size_t visits;
 
@@ -128,7 +130,7 @@ static void test_walk_has_a_limit_of_depth_and_of_memory(void **state)
     assert_error(walk_endless(1, 0, 100, 1, &visits), -ENAMETOOLONG, "a path is longer than 32768 bytes below");
     assert_error(walk_endless(1, 10, 1, 1 << 20, &visits), -E2BIG, "too many entries");
     assert_true(visits < 40);
-    assert_int_equal(walk_endless(0, 400, 1, 1 << 20, &visits), 0); /* files alone are not kept */
+    assert_int_equal(walk_endless(0, 400, 1, 1 << 20, &visits), 0); /* files without directories are not held */
     assert_int_equal(visits, 400);
 }
 
@@ -141,7 +143,7 @@ static int keep_out(void *arg, const char *path, struct hy_fs_info *entry, struc
     return 0;
 }
 
-static void test_walk_goes_by_name_and_into_folders_at_once(void **state)
+static void test_walk_is_sorted_and_enters_directories_at_once(void **state)
 {
     hy_cleanup_buf struct hy_buf b;
     const struct hy_fs_walk how = {.visit = keep_out, .arg = &b};
@@ -160,7 +162,7 @@ static void test_walk_goes_by_name_and_into_folders_at_once(void **state)
     assert_string_equal(hy_buf_cstr(&b), "0 a/ a/f a/x/ a/x/g b/ c/ d link/ ");
 }
 
-static void test_copies_and_patterns_have_a_limit_of_memory(void **state)
+static void test_copies_and_patterns_limit_memory(void **state)
 {
     (void)state;
     hy_fs_add("endless", &endless_fs);
@@ -174,7 +176,7 @@ static void test_copies_and_patterns_have_a_limit_of_memory(void **state)
     assert_true(endless.listed < 1000);
 }
 
-/* ---- on this machine ---------------------------------------------------------------- */
+/* ---- local files ---------------------------------------------------------------- */
 
 static int fail_below(void *arg, struct hy_err *e)
 {
@@ -204,7 +206,7 @@ static int list_refused(const char *url, hy_fs_visit *visit, void *arg, struct h
 
 static const struct hy_fs_backend refusing_fs = {.list = list_refused};
 
-static void test_walk_goes_on_after_a_folder_but_not_after_a_lie(void **state)
+static void test_walk_continues_after_an_unreadable_directory_but_not_after_an_invalid_response(void **state)
 {
     int failed = 0;
     const struct hy_fs_walk how = {.visit = visit_any, .failed = fail_below, .arg = &failed};
@@ -225,7 +227,7 @@ static int walk_here(void)
     const struct hy_fs_walk how = {.visit = keep_out, .arg = &b};
 
     hy_buf_init(&b, 1000);
-    return hy_fs_walk(folder, &how, &err);
+    return hy_fs_walk(directory, &how, &err);
 }
 
 static void test_walk_fails_cleanly(void **state)
@@ -251,16 +253,16 @@ static void test_walk_fails_cleanly(void **state)
     }
 }
 
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+#define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, make_directory, remove_directory)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_walk_has_a_limit_of_depth_and_of_memory),
-        IN_FOLDER(test_walk_goes_by_name_and_into_folders_at_once),
-        IN_FOLDER(test_copies_and_patterns_have_a_limit_of_memory),
-        cmocka_unit_test(test_walk_goes_on_after_a_folder_but_not_after_a_lie),
-        IN_FOLDER(test_walk_fails_cleanly),
+        cmocka_unit_test(test_walk_limits_depth_and_memory),
+        IN_DIRECTORY(test_walk_is_sorted_and_enters_directories_at_once),
+        IN_DIRECTORY(test_copies_and_patterns_limit_memory),
+        cmocka_unit_test(test_walk_continues_after_an_unreadable_directory_but_not_after_an_invalid_response),
+        IN_DIRECTORY(test_walk_fails_cleanly),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

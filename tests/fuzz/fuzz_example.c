@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tf.Example: whatever is taken for one, written again and read again, is the
- * same columns; and what is refused leaves no row. The first byte says whether it
- * is a SequenceExample; the rest is parsed twice into the same columns, and half
- * of it a third time, so that rows follow rows.
+ * tf.Example: an accepted example that is encoded and parsed again gives the same
+ * columns; a rejected one leaves no row. The first byte selects SequenceExample; the
+ * rest is parsed twice into the same columns, and half of it a third time, so that
+ * there are several rows.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static void compare_bytes(const struct hy_buf *a, const struct hy_buf *b)
         abort();
 }
 
-/* Without a step the kind cannot be said. */
+/* Without a step the kind is unknown. */
 static void compare(const struct hy_column *a, const struct hy_column *b)
 {
     if (a->rows != b->rows || (a->kind != b->kind && (b->kind || a->step_ends.len > sizeof(int64_t))))
@@ -41,7 +41,7 @@ static void compare(const struct hy_column *a, const struct hy_column *b)
     compare_bytes(&a->there, &b->there);
 }
 
-/* A column that no row has is not written. */
+/* A column without rows is not encoded. */
 static bool is_anywhere(const struct hy_column *c)
 {
     return c->there.len && memchr(hy_buf_bytes(&c->there), 1, c->there.len);

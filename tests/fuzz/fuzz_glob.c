@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Patterns for names: the first line is a pattern, the rest a name. Checked against the simplest matcher there is. */
+/* Patterns for names: the first line is a pattern, the rest a name. Compared with the simplest possible matcher. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static size_t length_of(const char *s, size_t n)
     return length ? length : 1;
 }
 
-/* Stars and question marks only; takes its time. */
+/* Stars and question marks only; exponential. */
 static bool matches_simply(const char *p, size_t m, const char *s, size_t n)
 {
     size_t length;
@@ -50,7 +50,7 @@ static bool is_simple(const char *p, size_t m, size_t n)
     return m <= 12 && n <= 16;
 }
 
-/* Every name is matched by itself, escaped, and by no shorter one. */
+/* Every name matches itself, escaped, and no shorter name does. */
 static void check_itself(const char *name, size_t n)
 {
     char *escaped = malloc(2 * n + 1), *plain;
@@ -77,7 +77,7 @@ static void check_itself(const char *name, size_t n)
     free(escaped);
 }
 
-/* No brace that was expanded is left, and what is left can be used part by part. */
+/* No expandable brace is left, and every component is a valid pattern. */
 static int take(void *arg, const char *one)
 {
     size_t *count = arg;
@@ -90,7 +90,7 @@ static int take(void *arg, const char *one)
         hy_glob_free(g);
         s += n + (s[n] == '/');
     }
-    return ++*count == 200; /* enough seen */
+    return ++*count == 200; /* enough */
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A part of a block, read from a DataNode piece by piece, as threads do that read ahead. Never does more come than was
- * asked for, also when a reader that is at its end is asked again. The actions are the first byte, how many, and the
- * sizes of the pieces in turn.
+ * A range of a block, read from a DataNode in several reads, as by read-ahead threads. No read returns more than
+ * requested, not even at the end. The actions are the first byte, the number of bytes, and the sizes of the reads.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +23,7 @@ static void check(int holds)
 static int64_t read_piece(struct hy_hdfs_block_reader *r, size_t n)
 {
     struct hy_err err = {0};
-    char *room = malloc(n ? n : 1); /* of just that size, so that one byte too many is seen */
+    char *room = malloc(n ? n : 1); /* of exactly that size, so that an overflow is detected */
     int64_t got;
 
     check(room != NULL);
@@ -39,8 +38,12 @@ static void read_block(struct hy_hdfs_cluster *c)
     Hdfs__ExtendedBlock block = HDFS__EXTENDED_BLOCK__INIT;
     Hdfs__DatanodeID node = HDFS__DATANODE_ID__INIT;
     const int from = hy_script_action(), n = hy_script_action();
-    struct hy_hdfs_block_request want = {.cluster = c, .block = &block, .node = &node, .patience_ms = 1000, .may_be_local = true,
-                                 .from = from < 0 ? 0 : (uint64_t)from};
+    struct hy_hdfs_block_request want = {.cluster = c,
+                                         .block = &block,
+                                         .node = &node,
+                                         .timeout_ms = 1000,
+                                         .may_be_local = true,
+                                         .from = from < 0 ? 0 : (uint64_t)from};
     struct hy_hdfs_block_reader *r;
     struct hy_err err = {0};
     int64_t got = 0;
@@ -71,7 +74,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     c.conf = hy_hdfs_conf_load(NULL, &err);
     if (c.conf) {
         read_block(&c);
-        read_block(&c); /* perhaps over the same connection */
+        read_block(&c); /* possibly over the same connection */
     }
     hy_script_end();
     hy_hdfs_conf_free((struct hy_hdfs_conf *)c.conf);

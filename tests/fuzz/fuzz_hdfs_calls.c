@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a NameNode answers, from when we sign on: each call ends, and one that fails says why. */
+/* Responses of a NameNode, including authentication: each call ends, and a failure has a message. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

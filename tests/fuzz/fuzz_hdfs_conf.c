@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hadoop's settings, and the paths of URLs: what is read can be asked for, and a path stays one. The input is
- * core-site.xml and, behind a NUL, hdfs-site.xml; hy_file_read is replaced by the linker.
+ * Hadoop's settings, and the paths of URLs: parsed settings can be looked up, and normalized paths are valid. The input
+ * is core-site.xml and, after a NUL, hdfs-site.xml; hy_file_read is replaced by the linker.
  */
 #include <errno.h>
 #include <stdlib.h>

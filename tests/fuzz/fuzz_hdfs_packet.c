@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A DataNode's packets: what is taken for a head is written again as one that says the same. */
+/* Packets of a DataNode: an accepted header that is formatted and parsed again is the same. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,15 +15,16 @@ static void check(int holds)
 
 static void check_sums(const struct hy_hdfs_packet *p, const uint8_t *rest, size_t n)
 {
-    const struct hy_hdfs_checksums guard = {.type = (int)(p->offset % 3), .chunk = 1 + (uint32_t)(p->number & 0xff)};
-    uint8_t *sums = malloc(hy_hdfs_checksums_size(&guard, n) + 1);
+    const struct hy_hdfs_checksums checksums = {.type = (int)(p->offset % 3),
+                                                .chunk = 1 + (uint32_t)(p->number & 0xff)};
+    uint8_t *sums = malloc(hy_hdfs_checksums_size(&checksums, n) + 1);
 
-    check(sums && hy_hdfs_checksums_are_supported(&guard));
-    hy_hdfs_checksums_compute(&guard, rest, n, sums);
-    check(hy_hdfs_checksums_check(&guard, rest, n, sums) == n);
-    if (n && guard.type) {
+    check(sums && hy_hdfs_checksums_are_supported(&checksums));
+    hy_hdfs_checksums_compute(&checksums, rest, n, sums);
+    check(hy_hdfs_checksums_check(&checksums, rest, n, sums) == n);
+    if (n && checksums.type) {
         sums[0] ^= 1;
-        check(hy_hdfs_checksums_check(&guard, rest, n, sums) == 0);
+        check(hy_hdfs_checksums_check(&checksums, rest, n, sums) == 0);
     }
     free(sums);
 }

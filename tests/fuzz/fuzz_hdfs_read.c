@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads a file: where its blocks are, and what DataNodes send of them. No read gives more than was asked for, and one
- * that fails says why. An action is where to read from and how much, in units of 5 bytes.
+ * Reads a file: block locations, and the data of DataNodes. No read returns more than requested, and a failure has a
+ * message. An action is an offset and a length, in units of 5 bytes.
  */
 #include <stdlib.h>
 
@@ -17,7 +17,7 @@ static void check(int holds)
         abort();
 }
 
-/* Into room of just that size, so that one byte too many is seen. */
+/* Into a buffer of exactly that size, so that an overflow is detected. */
 static void read_at(struct hy_fs_file *f, uint64_t at, size_t n)
 {
     struct hy_err err = {0};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A NameNode's frames: whatever is taken for an answer lies within the frame, and an exception of any kind has a sentence. */
+/* Frames of a NameNode: a response lies within its frame, and every exception has a message. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ static void check(int holds)
         abort();
 }
 
-/* The answers that are trees. */
+/* Nested responses. */
 static const ProtobufCMessageDescriptor *const types[] = {
     &hdfs__get_listing_response__descriptor, &hdfs__get_block_locations_response__descriptor,
     &hdfs__add_block_response__descriptor, &hdfs__append_response__descriptor, &hdfs__rpc_sasl__descriptor,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a server of DIGEST-MD5 says, and pieces that it is said to have wrapped:
- * no challenge proves anything, and no piece is believed.
+ * Challenges and wrapped messages of a DIGEST-MD5 server: without the password no
+ * challenge authenticates it, and no message is accepted.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,8 @@ static void check_challenge(const uint8_t *data, size_t size)
 
     if (hy_hdfs_digest_parse(data, size, &c) < 0)
         return;
-    check(strlen(c.realm) < HY_HDFS_DIGEST_TEXT_MAX && strlen(c.nonce) < HY_HDFS_DIGEST_TEXT_MAX && strlen(c.rspauth) < 33);
+    check(strlen(c.realm) < HY_HDFS_DIGEST_TEXT_MAX && strlen(c.nonce) < HY_HDFS_DIGEST_TEXT_MAX &&
+          strlen(c.rspauth) < 33);
     check(c.qops <= 7 && c.max <= 0xffffff);
 }
 
@@ -33,7 +34,8 @@ static void check_exchange(const uint8_t *data, size_t size)
 {
     const struct hy_hdfs_digest_login login = {.user = "u", .password = "p", .protocol = "hdfs", .server = "0",
                                           .nonce = "n"};
-    const struct hy_hdfs_qops qops = {.all = {HY_HDFS_QOP_PRIVACY, HY_HDFS_QOP_INTEGRITY, HY_HDFS_QOP_AUTH}, .count = 3};
+    const struct hy_hdfs_qops qops = {.all = {HY_HDFS_QOP_PRIVACY, HY_HDFS_QOP_INTEGRITY, HY_HDFS_QOP_AUTH},
+                                      .count = 3};
     struct hy_hdfs_sasl *s = hy_hdfs_sasl_digest_new(&login, &qops);
     struct hy_buf response;
     struct hy_err err = {0};
@@ -44,7 +46,8 @@ static void check_exchange(const uint8_t *data, size_t size)
     if (hy_hdfs_sasl_step(s, data, size, &response, &err) < 0)
         check(err.code < 0 && err.text[0]);
     else
-        check(hy_hdfs_sasl_qop(s) != 0 && hy_hdfs_sasl_step(s, data, size, &response, &err) < 0); /* a challenge is no proof */
+        check(hy_hdfs_sasl_qop(s) != 0 &&
+              hy_hdfs_sasl_step(s, data, size, &response, &err) < 0); /* a challenge is not a proof */
     check(!hy_hdfs_sasl_is_done(s));
     if (size)
         memcpy(piece, data, size);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A file of tokens: what is taken from it is whole, and what is refused has a sentence. hy_file_read is replaced by the
- * linker: the input is the file, and one that ends with "gone" cannot be read.
+ * Token files: accepted tokens are complete, and a rejected file has a message. hy_file_read is replaced by the linker:
+ * the input is the file, and reading fails when it ends with "gone".
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -40,7 +40,7 @@ static void look_at(const struct hy_hdfs_tokens *t, size_t size)
 
         check(found && strcmp(found->service, token->service) == 0);
         check(token->identifier.len <= size && token->password.len <= size);
-        text = hy_hdfs_base64(token->password.data, token->password.len); /* reads it all */
+        text = hy_hdfs_base64(token->password.data, token->password.len); /* reads all bytes */
         check(hy_is_short_of_memory || (text && strlen(text) == (token->password.len + 2) / 3 * 4));
         free(text);
     }

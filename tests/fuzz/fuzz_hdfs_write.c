@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writes a file: the NameNode's answers, and what a pipeline of DataNodes acknowledges. Whatever they say, an error is
- * kept until the file is closed. The first action is how the file is opened, the others write or flush.
+ * Writes a file: responses of the NameNode, and acknowledgements of a pipeline. An error persists until the file is
+ * closed. The first action is the open mode, the others write or flush.
  */
 #include <stdlib.h>
 #include <string.h>

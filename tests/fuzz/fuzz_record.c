@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Records: whatever is taken for one reads back as the same bytes. A fuzzer does
- * not guess checksums, so the first byte says which ones are set right before
- * the rest is parsed: bit 0 the lengths', bit 1 the bytes'.
+ * Records: an accepted record that is appended again gives the same bytes. A fuzzer
+ * does not guess checksums, so the first byte selects which ones are corrected before
+ * the rest is parsed: bit 0 those of lengths, bit 1 those of data.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -28,7 +28,7 @@
 #include "hdfs/security/tokens.h"
 
 #define LINKS_MAX 1024
-#define SLEEPS_MAX 3 /* waits that pass at once; the next one is interrupted */
+#define SLEEPS_MAX 3 /* sleeps that return at once; the next one is interrupted */
 #define IN_MAX (8u << 20)
 #define CALL_SASL (-33)
 
@@ -37,27 +37,27 @@ enum { PROOF_CHALLENGE = 1, PROOF_AES = 2, PROOF_NONE = 4, PROOF_SHORT_IV = 8 };
 enum { ODD_LAST = 1, ODD_SUM = 2, ODD_NO_SUMS = 4 };
 enum { FILES_SUM = 1, FILES_VERSION = 2, FILES_SHORT = 4 };
 
-/* The server's end of a connection. */
+/* The server side of a connection. */
 struct link {
     bool is_open, is_over, is_datanode;
     struct hy_buf in; /* what the client has not read yet */
-    struct hy_played *sasl; /* by which all is wrapped; or NULL */
-    struct hy_hdfs_aes *aes;     /* or encrypted */
+    struct hy_played *sasl; /* wraps everything; or NULL */
+    struct hy_hdfs_aes *aes;     /* encrypts everything; or NULL */
     uint64_t offset;        /* of the next packet */
     int64_t number;
-    struct hy_hdfs_checksums guard;
+    struct hy_hdfs_checksums checksums;
 };
 
 static struct {
     const uint8_t *at, *action;
-    size_t n, actions; /* that are left */
+    size_t n, actions; /* remaining */
     const struct hy_setting *setting;
     size_t step;
     int sleeps;
     enum hy_seam seam;
-    long fault_in; /* passages of the seam until the fault; 0: there is none */
+    long fault_in; /* passages of the seam until the fault; 0: none */
     int32_t call; /* the last one */
-    uint64_t from; /* where the last request to read begins */
+    uint64_t from; /* offset of the last read request */
     int64_t acked; /* the next packet to be acknowledged */
     struct link links[LINKS_MAX]; /* by descriptor */
 } script;
@@ -74,7 +74,7 @@ static void append(struct hy_buf *b, const void *bytes, size_t n)
         abort();
 }
 
-/* ---- faults: of the client, never of the servers ----------------------------------- */
+/* ---- faults: only in the client ----------------------------------- */
 
 static void pause_faults(void)
 {
@@ -92,7 +92,7 @@ static void resume_faults(void)
 
 /* ---- the script -------------------------------------------------------------------- */
 
-/* What the next one is, without taking it; HY_PLAY_KINDS: there is none. */
+/* The kind of the next segment; HY_PLAY_KINDS: none. */
 static enum hy_segment next_kind(void)
 {
     return script.n < 3 ? HY_PLAY_KINDS : (enum hy_segment)(*script.at % HY_PLAY_KINDS);
@@ -120,15 +120,15 @@ static unsigned byte_at(const struct segment *s, size_t i)
     return i < s->n ? s->bytes[i] : 0;
 }
 
-/* What follows the first `n` bytes. */
+/* The bytes after the first `n`. */
 static struct segment rest_of(const struct segment *s, size_t n)
 {
     return (struct segment){.kind = s->kind, .bytes = s->bytes + (n < s->n ? n : s->n), .n = n < s->n ? s->n - n : 0};
 }
 
-/* ---- what goes to the client ------------------------------------------------------- */
+/* ---- bytes for the client ------------------------------------------------------- */
 
-/* Bytes of a stream, under its seal. */
+/* Bytes of a stream, through its security layer. */
 static void put_stream(struct link *l, const struct hy_buf *b)
 {
     hy_cleanup_buf struct hy_buf piece;
@@ -159,7 +159,7 @@ static void append_length(struct hy_buf *b, size_t n)
     } while (n);
 }
 
-/* A frame with an answer, or for an exception without one. */
+/* A frame with a response, or only a header for an exception. */
 static void append_frame(struct hy_buf *b, Hdfs__RpcResponseHeader *h, const void *body, size_t n)
 {
     const size_t begin = b->len;
@@ -187,7 +187,7 @@ static void append_sasl(struct hy_buf *b, const Hdfs__RpcSasl *m)
     free(bytes);
 }
 
-/* A whole frame; where frames are wrapped, in another one. */
+/* A complete frame, wrapped if required. */
 static void put_frame(struct link *l, Hdfs__RpcResponseHeader *h, const void *body, size_t n)
 {
     hy_cleanup_buf struct hy_buf frame, token;
@@ -291,7 +291,7 @@ static void prove_to_data(struct link *l, struct hy_played *p, unsigned bits)
     m.payload.len = strlen(hy_played_proof(p));
     if (bits & PROOF_AES && hy_played_wraps(p)) {
         hy_played_wrap(p, key, sizeof(key), &in);
-        hy_played_wrap(p, key, bits & PROOF_CHALLENGE ? 5 : sizeof(key), &out); /* 5: no key of AES has that */
+        hy_played_wrap(p, key, bits & PROOF_CHALLENGE ? 5 : sizeof(key), &out); /* 5: an invalid size of an AES key */
         option.suite = 2;
         option.has_inkey = option.has_iniv = option.has_outkey = option.has_outiv = 1;
         option.inkey = (ProtobufCBinaryData){.data = (uint8_t *)hy_buf_bytes(&in), .len = in.len};
@@ -311,7 +311,7 @@ static void put_proof(struct link *l, const struct segment *s)
     const unsigned bits = byte_at(s, 0);
     struct hy_played *p = hy_played_take();
 
-    if (l->sasl || l->aes) { /* for the second time */
+    if (l->sasl || l->aes) { /* repeated */
         free(p);
         return;
     }
@@ -328,8 +328,8 @@ static void put_proof(struct link *l, const struct segment *s)
 
 static void put_packet(struct link *l, struct hy_hdfs_packet *p, const struct segment *s, unsigned bits)
 {
-    const size_t sums_n = bits & ODD_NO_SUMS ? 0 : hy_hdfs_checksums_size(&l->guard, s->n);
-    uint8_t head[HY_HDFS_PACKET_HEADER_MAX], *sums = malloc(hy_hdfs_checksums_size(&l->guard, s->n) + 1);
+    const size_t sums_n = bits & ODD_NO_SUMS ? 0 : hy_hdfs_checksums_size(&l->checksums, s->n);
+    uint8_t head[HY_HDFS_PACKET_HEADER_MAX], *sums = malloc(hy_hdfs_checksums_size(&l->checksums, s->n) + 1);
     hy_cleanup_buf struct hy_buf b;
 
     if (!sums)
@@ -338,7 +338,7 @@ static void put_packet(struct link *l, struct hy_hdfs_packet *p, const struct se
     p->data = (uint32_t)s->n;
     p->sums = (uint32_t)sums_n;
     p->number = l->number++;
-    hy_hdfs_checksums_compute(&l->guard, s->bytes, s->n, sums);
+    hy_hdfs_checksums_compute(&l->checksums, s->bytes, s->n, sums);
     if (bits & ODD_SUM && sums_n)
         sums[sums_n - 1] ^= 1;
     append(&b, head, hy_hdfs_packet_format(p, head));
@@ -396,11 +396,11 @@ static void put_read(struct link *l, const struct segment *s)
     const unsigned chunk = byte_at(s, 1) | byte_at(s, 2) << 8;
 
     hy_buf_init(&b, IN_MAX);
-    l->guard = (struct hy_hdfs_checksums){.type = (int)(byte_at(s, 0) % 3), .chunk = chunk ? chunk : 512};
-    l->offset = script.from - script.from % l->guard.chunk;
+    l->checksums = (struct hy_hdfs_checksums){.type = (int)(byte_at(s, 0) % 3), .chunk = chunk ? chunk : 512};
+    l->offset = script.from - script.from % l->checksums.chunk;
     l->number = 0;
-    sum.type = (Hdfs__ChecksumType)l->guard.type;
-    sum.bytesperchecksum = l->guard.chunk;
+    sum.type = (Hdfs__ChecksumType)l->checksums.type;
+    sum.bytesperchecksum = l->checksums.chunk;
     info.checksum = &sum;
     info.chunkoffset = l->offset;
     answer.readopchecksuminfo = &info;
@@ -411,7 +411,7 @@ static void put_read(struct link *l, const struct segment *s)
 
 /* ---- connections ------------------------------------------------------------------- */
 
-/* Makes bytes of the next segment. False: the connection is at its end. */
+/* Converts the next segment to bytes. False: the connection has ended. */
 static bool produce(struct link *l)
 {
     static void (*const put[HY_PLAY_KINDS])(struct link *l, const struct segment *s) = {
@@ -446,12 +446,12 @@ static void forget(struct link *l)
     *l = (struct link){0};
 }
 
-/* The descriptor is that of a real socket, since the client asks for its peer's address. */
-static int open_link(struct hy_hdfs_sock *s, int patience_ms, bool is_datanode)
+/* A real socket, since the client calls getpeername. */
+static int open_link(struct hy_hdfs_sock *s, int timeout_ms, bool is_datanode)
 {
     int fds[2];
 
-    *s = (struct hy_hdfs_sock){.fd = -1, .patience_ms = patience_ms};
+    *s = (struct hy_hdfs_sock){.fd = -1, .timeout_ms = timeout_ms};
     if (next_kind() == HY_PLAY_REFUSE) {
         struct segment refusal;
 
@@ -463,30 +463,30 @@ static int open_link(struct hy_hdfs_sock *s, int patience_ms, bool is_datanode)
     close(fds[1]);
     forget(&script.links[fds[0]]);
     script.links[fds[0]] = (struct link){.is_open = true, .is_datanode = is_datanode,
-                                         .guard = {.type = HDFS__CHECKSUM_TYPE__CHECKSUM_CRC32C, .chunk = 512}};
+                                         .checksums = {.type = HDFS__CHECKSUM_TYPE__CHECKSUM_CRC32C, .chunk = 512}};
     hy_buf_init(&script.links[fds[0]].in, IN_MAX);
     s->fd = fds[0];
     return 0;
 }
 
-/* ---- what the linker puts in place of the client's own ------------------------------ */
+/* ---- functions replaced by the linker ------------------------------ */
 
-int __wrap_hy_hdfs_sock_connect(struct hy_hdfs_sock *s, const char *host, unsigned port, int connect_ms, int patience_ms,
-                           struct hy_err *err);
-int __wrap_hy_hdfs_sock_connect(struct hy_hdfs_sock *s, const char *host, unsigned port, int connect_ms, int patience_ms,
-                           struct hy_err *err)
+int __wrap_hy_hdfs_sock_connect(struct hy_hdfs_sock *s, const char *host, unsigned port, int connect_ms, int timeout_ms,
+                                struct hy_err *err);
+int __wrap_hy_hdfs_sock_connect(struct hy_hdfs_sock *s, const char *host, unsigned port, int connect_ms, int timeout_ms,
+                                struct hy_err *err)
 {
-    int rc = open_link(s, patience_ms, port >= 9000);
+    int rc = open_link(s, timeout_ms, port >= 9000);
 
     (void)connect_ms;
     return rc < 0 ? hy_err_sys(err, rc, "cannot connect to %s:%u", host, port) : 0;
 }
 
-int __wrap_hy_hdfs_sock_connect_local(struct hy_hdfs_sock *s, const char *path, int patience_ms);
-int __wrap_hy_hdfs_sock_connect_local(struct hy_hdfs_sock *s, const char *path, int patience_ms)
+int __wrap_hy_hdfs_sock_connect_local(struct hy_hdfs_sock *s, const char *path, int timeout_ms);
+int __wrap_hy_hdfs_sock_connect_local(struct hy_hdfs_sock *s, const char *path, int timeout_ms)
 {
     (void)path;
-    return open_link(s, patience_ms, true);
+    return open_link(s, timeout_ms, true);
 }
 
 bool __wrap_hy_hdfs_sock_is_local_address(const char *address);
@@ -531,7 +531,7 @@ ssize_t __real_sendmsg(int fd, const struct msghdr *m, int flags);
 ssize_t __wrap_sendmsg(int fd, const struct msghdr *m, int flags);
 ssize_t __wrap_sendmsg(int fd, const struct msghdr *m, int flags)
 {
-    volatile uint8_t sum = 0; /* so that a sanitizer sees what is sent */
+    volatile uint8_t sum = 0; /* reads the bytes, for the sanitizers */
     size_t n = 0;
 
     if (!find(fd))
@@ -550,7 +550,7 @@ int __wrap_poll(struct pollfd *fds, nfds_t count, int ms)
 {
     if (count != 1 || !find(fds->fd))
         return __real_poll(fds, count, ms);
-    fds->revents = POLLIN; /* the end counts, too */
+    fds->revents = POLLIN; /* also at the end of the stream */
     return 1;
 }
 
@@ -565,20 +565,20 @@ static int in_memory(const void *bytes, size_t n)
     return fd;
 }
 
-static int meta_of(const struct segment *data, const struct hy_hdfs_checksums *guard, unsigned bits)
+static int meta_of(const struct segment *data, const struct hy_hdfs_checksums *checksums, unsigned bits)
 {
-    const size_t n = hy_hdfs_checksums_are_supported(guard) ? hy_hdfs_checksums_size(guard, data->n) : 0;
+    const size_t n = hy_hdfs_checksums_are_supported(checksums) ? hy_hdfs_checksums_size(checksums, data->n) : 0;
     uint8_t *bytes = calloc(1, 7 + n);
     int fd;
 
     if (!bytes)
         abort();
     bytes[1] = bits & FILES_VERSION ? 9 : 1;
-    bytes[2] = (uint8_t)guard->type;
+    bytes[2] = (uint8_t)checksums->type;
     for (int i = 0; i < 4; i++)
-        bytes[3 + i] = (uint8_t)(guard->chunk >> (24 - 8 * i));
+        bytes[3 + i] = (uint8_t)(checksums->chunk >> (24 - 8 * i));
     if (n)
-        hy_hdfs_checksums_compute(guard, data->bytes, data->n, bytes + 7);
+        hy_hdfs_checksums_compute(checksums, data->bytes, data->n, bytes + 7);
     if (n && bits & FILES_SUM)
         bytes[7 + n - 1] ^= 1;
     fd = in_memory(bytes, bits & FILES_SHORT ? 3 : 7 + n);
@@ -606,7 +606,7 @@ ssize_t __wrap_recvmsg(int fd, struct msghdr *m, int flags);
 ssize_t __wrap_recvmsg(int fd, struct msghdr *m, int flags)
 {
     struct segment s, data;
-    struct hy_hdfs_checksums guard;
+    struct hy_hdfs_checksums checksums;
     size_t count;
     int fds[3];
 
@@ -615,26 +615,29 @@ ssize_t __wrap_recvmsg(int fd, struct msghdr *m, int flags)
     if (!take_segment(&s) || s.kind == HY_PLAY_END)
         return 0;
     data = rest_of(&s, 5);
-    guard = (struct hy_hdfs_checksums){.type = (int)byte_at(&s, 1), .chunk = byte_at(&s, 2) | byte_at(&s, 3) << 8};
+    checksums = (struct hy_hdfs_checksums){.type = (int)byte_at(&s, 1), .chunk = byte_at(&s, 2) | byte_at(&s, 3) << 8};
     count = s.kind == HY_PLAY_FILES ? byte_at(&s, 0) % 4 : 0;
     for (size_t i = 0; i < count; i++)
-        fds[i] = i == 1 ? meta_of(&data, &guard, byte_at(&s, 4)) : in_memory(data.bytes, data.n);
+        fds[i] = i == 1 ? meta_of(&data, &checksums, byte_at(&s, 4)) : in_memory(data.bytes, data.n);
     attach(m, fds, count);
     *(char *)m->msg_iov[0].iov_base = 0;
     return 1;
 }
 
-/* ---- what the server has to know about the client ----------------------------------- */
+/* ---- state of the client that the server needs ----------------------------------- */
 
-int __real_hy_hdfs_rpc_send(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call, struct hy_hdfs_rpc_response *ret);
-int __wrap_hy_hdfs_rpc_send(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call, struct hy_hdfs_rpc_response *ret);
-int __wrap_hy_hdfs_rpc_send(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call, struct hy_hdfs_rpc_response *ret)
+int __real_hy_hdfs_rpc_send(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call,
+                            struct hy_hdfs_rpc_response *ret);
+int __wrap_hy_hdfs_rpc_send(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call,
+                            struct hy_hdfs_rpc_response *ret);
+int __wrap_hy_hdfs_rpc_send(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call,
+                            struct hy_hdfs_rpc_response *ret)
 {
     script.call = call->id;
     return __real_hy_hdfs_rpc_send(c, call, ret);
 }
 
-/* Whatever the NameNode says, the client asks for bytes and sends bytes that a block can have. */
+/* For any response of the NameNode the client requests and sends only valid ranges of a block. */
 static void check_place(uint64_t offset, uint64_t n)
 {
     if (offset > INT64_MAX || n > INT64_MAX - offset)
@@ -649,9 +652,12 @@ int __wrap_hy_hdfs_pipeline_send(struct hy_hdfs_pipeline *p, struct hy_hdfs_out_
     return __real_hy_hdfs_pipeline_send(p, o, err);
 }
 
-int __real_hy_hdfs_datanode_request(struct hy_hdfs_datanode *d, enum hy_hdfs_datanode_op op, const ProtobufCMessage *request);
-int __wrap_hy_hdfs_datanode_request(struct hy_hdfs_datanode *d, enum hy_hdfs_datanode_op op, const ProtobufCMessage *request);
-int __wrap_hy_hdfs_datanode_request(struct hy_hdfs_datanode *d, enum hy_hdfs_datanode_op op, const ProtobufCMessage *request)
+int __real_hy_hdfs_datanode_request(struct hy_hdfs_datanode *d, enum hy_hdfs_datanode_op op,
+                                    const ProtobufCMessage *request);
+int __wrap_hy_hdfs_datanode_request(struct hy_hdfs_datanode *d, enum hy_hdfs_datanode_op op,
+                                    const ProtobufCMessage *request);
+int __wrap_hy_hdfs_datanode_request(struct hy_hdfs_datanode *d, enum hy_hdfs_datanode_op op,
+                                    const ProtobufCMessage *request)
 {
     if (op == HY_HDFS_OP_READ) {
         const Hdfs__OpReadBlock *read = (const Hdfs__OpReadBlock *)request;
@@ -665,11 +671,11 @@ int __wrap_hy_hdfs_datanode_request(struct hy_hdfs_datanode *d, enum hy_hdfs_dat
     return __real_hy_hdfs_datanode_request(d, op, request);
 }
 
-/* Nothing is kept alive: no thread. */
-int __wrap_hy_hdfs_lease_renewer_add(struct hy_hdfs_lease *k, struct hy_err *err);
-int __wrap_hy_hdfs_lease_renewer_add(struct hy_hdfs_lease *k, struct hy_err *err)
+/* No thread. */
+int __wrap_hy_hdfs_lease_renewer_add(struct hy_hdfs_lease *l, struct hy_err *err);
+int __wrap_hy_hdfs_lease_renewer_add(struct hy_hdfs_lease *l, struct hy_err *err)
 {
-    (void)k;
+    (void)l;
     (void)err;
     return 0;
 }
@@ -716,7 +722,7 @@ int __wrap_hy_hdfs_tokens_load(struct hy_hdfs_tokens *ret, struct hy_err *err)
     return hy_hdfs_tokens_parse((const uint8_t *)file, (size_t)n, "script", ret, err);
 }
 
-/* ---- from outside ------------------------------------------------------------------ */
+/* ---- public functions ------------------------------------------------------------------ */
 
 bool hy_script_begin(const uint8_t *data, size_t size)
 {

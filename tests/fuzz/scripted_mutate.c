@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How scripts are mutated: one segment at a time, so that those behind it stay what they are, and within a protobuf
- * message one field, with the lengths around it set right. Now and then the whole input, as any other.
+ * Mutations of scripts: one segment at a time, so that later segments stay valid, and within a protobuf message one
+ * field, with corrected lengths. Sometimes the whole input, as for other targets.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static unsigned pick(unsigned count)
     return (unsigned)(state >> 33) % count;
 }
 
-/* What does not fit is left out: a mutation that is lost. */
+/* Drops bytes that do not fit: the mutation is lost. */
 static void append(struct hy_buf *b, const void *bytes, size_t n)
 {
     if (n)
@@ -36,8 +36,8 @@ static void append(struct hy_buf *b, const void *bytes, size_t n)
 
 struct field {
     const uint8_t *at;    /* its tag */
-    size_t tag_n, n;      /* n: of all of it */
-    const uint8_t *bytes; /* of one with a length; NULL: of another kind */
+    size_t tag_n, n;      /* n: with the tag */
+    const uint8_t *bytes; /* of a field with a length; NULL: of another type */
     size_t bytes_n;
 };
 
@@ -87,7 +87,7 @@ static bool take_field(const uint8_t *at, size_t n, struct field *ret)
     return true;
 }
 
-/* How many fields the bytes are, if they are just that. */
+/* The number of fields, if the bytes are a valid message. */
 static size_t split(const uint8_t *bytes, size_t n, struct field fields[FIELDS_MAX])
 {
     size_t count = 0;
@@ -129,9 +129,9 @@ static void mutate_field(const struct field *f, struct hy_buf *out, unsigned dep
     struct hy_buf inner;
 
     switch (pick(8)) {
-    case 0: /* left out */
+    case 0: /* removed */
         return;
-    case 1: /* there twice */
+    case 1: /* duplicated */
         append(out, f->at, f->n);
         append(out, f->at, f->n);
         return;
@@ -182,9 +182,9 @@ static void mutate_segment(const uint8_t *segment, size_t n, struct hy_buf *out)
     const unsigned how = pick(8);
     struct hy_buf bytes;
 
-    if (how == 0) /* left out */
+    if (how == 0) /* removed */
         return;
-    if (how == 1) /* there twice */
+    if (how == 1) /* duplicated */
         append(out, segment, n);
     hy_buf_init(&bytes, ROOM);
     if (how < 3)
@@ -197,7 +197,7 @@ static void mutate_segment(const uint8_t *segment, size_t n, struct hy_buf *out)
     hy_buf_done(&bytes);
 }
 
-/* Where segments begin; the last entry is the end. */
+/* Offsets of the segments; the last entry is the end. */
 static size_t find_segments(const uint8_t *data, size_t size, size_t at, size_t begins[SEGMENTS_MAX + 1])
 {
     size_t count = 0;

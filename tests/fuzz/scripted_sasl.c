@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The server's side of SASL: of DIGEST-MD5 it knows the password, since it sees what the client is made with, and
- * GSSAPI is a library of our own whose tokens say what it shall answer.
+ * The server side of SASL: for DIGEST-MD5 it has the password from the client's constructor, and GSSAPI is a fake
+ * library whose tokens select its results.
  *
- *     token of init_sec_context    0 complete, 1 go on, 2 complete but not mutual, others fail: see `failures`
- *     wrapped piece                0 private, 1 plain, 2 out of order, others fail; then the bytes
+ *     token of init_sec_context    0 complete, 1 continue, 2 complete but not mutual, others fail: see `failures`
+ *     wrapped message              0 private, 1 plain, 2 out of order, others fail; then the bytes
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -34,14 +34,18 @@ struct hy_played {
 
 static struct hy_played played;
 
-struct hy_hdfs_sasl *__real_hy_hdfs_sasl_digest_new(const struct hy_hdfs_digest_login *login, const struct hy_hdfs_qops *qops);
-struct hy_hdfs_sasl *__wrap_hy_hdfs_sasl_digest_new(const struct hy_hdfs_digest_login *login, const struct hy_hdfs_qops *qops);
-struct hy_hdfs_sasl *__real_hy_hdfs_sasl_gssapi_new(const char *principal, const struct hy_hdfs_qops *qops, struct hy_err *err);
-struct hy_hdfs_sasl *__wrap_hy_hdfs_sasl_gssapi_new(const char *principal, const struct hy_hdfs_qops *qops, struct hy_err *err);
+struct hy_hdfs_sasl *__real_hy_hdfs_sasl_digest_new(const struct hy_hdfs_digest_login *login,
+                                                    const struct hy_hdfs_qops *qops);
+struct hy_hdfs_sasl *__wrap_hy_hdfs_sasl_digest_new(const struct hy_hdfs_digest_login *login,
+                                                    const struct hy_hdfs_qops *qops);
+struct hy_hdfs_sasl *__real_hy_hdfs_sasl_gssapi_new(const char *principal, const struct hy_hdfs_qops *qops,
+                                                    struct hy_err *err);
+struct hy_hdfs_sasl *__wrap_hy_hdfs_sasl_gssapi_new(const char *principal, const struct hy_hdfs_qops *qops,
+                                                    struct hy_err *err);
 int __real_hy_hdfs_sasl_step(struct hy_hdfs_sasl *s, const uint8_t *challenge, size_t n, struct hy_buf *response,
-                        struct hy_err *err);
+                             struct hy_err *err);
 int __wrap_hy_hdfs_sasl_step(struct hy_hdfs_sasl *s, const uint8_t *challenge, size_t n, struct hy_buf *response,
-                        struct hy_err *err);
+                             struct hy_err *err);
 void *__real_dlopen(const char *name, int flags);
 void *__wrap_dlopen(const char *name, int flags);
 void *__real_dlsym(void *library, const char *name);
@@ -76,7 +80,7 @@ static void set_keys(struct hy_played *p, const uint8_t secret[HY_HDFS_MD5_SIZE]
     p->number = 0;
 }
 
-/* RFC 2831, as sasl_digest_md5.c has it, from the other side. */
+/* RFC 2831, the counterpart of sasl_digest_md5.c. */
 static void prove(struct hy_played *p, const struct hy_hdfs_digest_challenge *c)
 {
     static const char *const words[] = {[HY_HDFS_QOP_AUTH] = "auth", [HY_HDFS_QOP_INTEGRITY] = "auth-int",
@@ -101,7 +105,8 @@ static void prove(struct hy_played *p, const struct hy_hdfs_digest_challenge *c)
     p->has_keys = true;
 }
 
-struct hy_hdfs_sasl *__wrap_hy_hdfs_sasl_digest_new(const struct hy_hdfs_digest_login *login, const struct hy_hdfs_qops *qops)
+struct hy_hdfs_sasl *__wrap_hy_hdfs_sasl_digest_new(const struct hy_hdfs_digest_login *login,
+                                                    const struct hy_hdfs_qops *qops)
 {
     struct hy_hdfs_digest_login known = *login;
     struct hy_hdfs_sasl *s;
@@ -115,7 +120,8 @@ struct hy_hdfs_sasl *__wrap_hy_hdfs_sasl_digest_new(const struct hy_hdfs_digest_
     return s;
 }
 
-struct hy_hdfs_sasl *__wrap_hy_hdfs_sasl_gssapi_new(const char *principal, const struct hy_hdfs_qops *qops, struct hy_err *err)
+struct hy_hdfs_sasl *__wrap_hy_hdfs_sasl_gssapi_new(const char *principal, const struct hy_hdfs_qops *qops,
+                                                    struct hy_err *err)
 {
     struct hy_hdfs_sasl *s = __real_hy_hdfs_sasl_gssapi_new(principal, qops, err);
 
@@ -124,7 +130,7 @@ struct hy_hdfs_sasl *__wrap_hy_hdfs_sasl_gssapi_new(const char *principal, const
 }
 
 int __wrap_hy_hdfs_sasl_step(struct hy_hdfs_sasl *s, const uint8_t *challenge, size_t n, struct hy_buf *response,
-                        struct hy_err *err)
+                             struct hy_err *err)
 {
     const int rc = __real_hy_hdfs_sasl_step(s, challenge, n, response, err);
     struct hy_hdfs_digest_challenge c;
@@ -137,7 +143,7 @@ int __wrap_hy_hdfs_sasl_step(struct hy_hdfs_sasl *s, const uint8_t *challenge, s
     return rc;
 }
 
-/* ---- what was negotiated ---- */
+/* ---- negotiated protection ---- */
 
 struct hy_played *hy_played_take(void)
 {
@@ -326,7 +332,7 @@ static uint32_t display_status(uint32_t *minor, uint32_t code, int kind, const s
     return GSS_COMPLETE;
 }
 
-static char library; /* by its address */
+static char library; /* only its address is used */
 
 void *__wrap_dlopen(const char *name, int flags)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hadoop's settings that scripts choose from, by number: add at the end only, so that corpora keep their meaning. */
+/* Hadoop's settings, selected by number: append only, so that corpora stay valid. */
 #include "scripted.h"
 
 #define ONE "hdfs://nn:8020/folder/file"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parts of the HDFS client that need no cluster, and answers that a real
- * one cannot be made to give: a server of a few lines sends those. All else is
- * tested on real clusters, in e2e/test_hdfs_*.py.
+ * The parts of the HDFS client that need no cluster, and responses that a real
+ * cluster does not send: a small fake server sends those. Everything else is tested
+ * on real clusters, in e2e/test_hdfs_*.py.
  */
 #include "support.h"
 
@@ -45,17 +45,18 @@ static struct hy_hdfs_conf *conf_of(const char *text)
     return c;
 }
 
-static void test_settings_are_read_as_hadoop_writes_them(void **state)
+static void test_settings_files_of_hadoop_are_parsed(void **state)
 {
-    struct hy_hdfs_conf *c = conf_of("<?xml version='1.0'?><!-- a note --><configuration>\n"
-                                     "<property><name>a</name><value>\n  1 &lt; 2 </value><final>true</final></property>"
-                                     "<property><value>128m</value><description>x</description><name> b </name></property>"
-                                     "<property><name>c</name><value/></property>"
-                                     "<property><name>a</name><value>later</value></property>"
-                                     "<property><name>b</name><value>2k</value></property></configuration>");
+    struct hy_hdfs_conf *c =
+        conf_of("<?xml version='1.0'?><!-- a note --><configuration>\n"
+                "<property><name>a</name><value>\n  1 &lt; 2 </value><final>true</final></property>"
+                "<property><value>128m</value><description>x</description><name> b </name></property>"
+                "<property><name>c</name><value/></property>"
+                "<property><name>a</name><value>later</value></property>"
+                "<property><name>b</name><value>2k</value></property></configuration>");
 
     (void)state;
-    assert_string_equal(hy_hdfs_conf_get(c, "a"), "1 < 2"); /* what is final stays */
+    assert_string_equal(hy_hdfs_conf_get(c, "a"), "1 < 2"); /* final values are not overridden */
     assert_int_equal(hy_hdfs_conf_number(c, "b", 7), 2048);
     assert_int_equal(hy_hdfs_conf_number(c, "a", 7), 7);
     assert_null(hy_hdfs_conf_get(c, "c"));
@@ -71,7 +72,7 @@ static void write_file(const char *dir, const char *name, const char *text)
     free(path);
 }
 
-static void test_values_name_others_and_the_environment(void **state)
+static void test_values_refer_to_others_and_the_environment(void **state)
 {
     char dir[] = "/tmp/hopyard-test-XXXXXX";
     struct hy_err err = {0};
@@ -79,24 +80,26 @@ static void test_values_name_others_and_the_environment(void **state)
 
     (void)state;
     assert_non_null(mkdtemp(dir));
-    write_file(dir, "core-site.xml", "<configuration><property><name>fs.defaultFS</name><value>hdfs://${ns}</value></property>"
+    write_file(dir, "core-site.xml",
+               "<configuration><property><name>fs.defaultFS</name><value>hdfs://${ns}</value></property>"
                "<property><name>loop</name><value>${loop}x</value></property></configuration>");
-    write_file(dir, "hdfs-site.xml", "<configuration><property><name>ns</name><value>${env.HY_TEST:-yard}</value></property>"
+    write_file(dir, "hdfs-site.xml",
+               "<configuration><property><name>ns</name><value>${env.HY_TEST:-yard}</value></property>"
                "<property><name>open</name><value>${unknown} and ${</value></property></configuration>");
     assert_int_equal(setenv("HY_TEST", "", 1), 0);
     c = hy_hdfs_conf_load(dir, &err);
     assert_non_null(c);
     assert_string_equal(hy_hdfs_conf_get(c, "fs.defaultFS"), "hdfs://yard");
     assert_string_equal(hy_hdfs_conf_get(c, "open"), "${unknown} and ${");
-    assert_non_null(hy_hdfs_conf_get(c, "loop")); /* it ends, whatever it says */
+    assert_non_null(hy_hdfs_conf_get(c, "loop")); /* a circular reference ends */
     hy_hdfs_conf_free(c);
     write_file(dir, "core-site.xml", "<configuration><property>");
     assert_null(hy_hdfs_conf_load(dir, &err));
-    assert_non_null(strstr(err.text, "core-site.xml cannot be read as Hadoop's settings: line 1"));
+    assert_non_null(strstr(err.text, "core-site.xml is not a valid Hadoop settings file: line 1"));
     assert_int_equal(hy_remove_tree(dir), 0);
 }
 
-static void test_paths_are_tidied(void **state)
+static void test_paths_are_normalized(void **state)
 {
     static const char *const pairs[][2] = {
         {"", "/"}, {"/", "/"}, {"//", "/"}, {"/a//b/", "/a/b"}, {"/a/./b/../c", "/a/c"}, {"/../..", "/"},
@@ -112,20 +115,21 @@ static void test_paths_are_tidied(void **state)
     }
 }
 
-static void test_exceptions_become_errors_of_this_system(void **state)
+static void test_exceptions_map_to_errno_values(void **state)
 {
     struct hy_err err = {0};
 
     (void)state;
     assert_int_equal(hy_hdfs_exception("java.io.FileNotFoundException", "/a is not\n\tat java", &err), -ENOENT);
     assert_string_equal(err.text, "/a is not");
-    assert_int_equal(hy_hdfs_exception("org.apache.hadoop.security.token.SecretManager$InvalidToken", "old", &err), -EACCES);
-    assert_int_equal(hy_hdfs_exception("java.io.IOException", "File /a could only be written to 0 of the 1 nodes", &err),
-                     -ENOSPC);
+    assert_int_equal(hy_hdfs_exception("org.apache.hadoop.security.token.SecretManager$InvalidToken", "old", &err),
+                     -EACCES);
+    assert_int_equal(
+        hy_hdfs_exception("java.io.IOException", "File /a could only be written to 0 of the 1 nodes", &err), -ENOSPC);
     assert_int_equal(hy_hdfs_exception(NULL, NULL, &err), -EIO);
 }
 
-/* ---- erasure codes: parities that Hadoop's own encoder made of the bytes 37 i + 11 j + 1 ---- */
+/* ---- erasure codes: parity computed by Hadoop's encoder for the bytes 37 i + 11 j + 1 ---- */
 
 static void from_hex(const char *hex, uint8_t *out)
 {
@@ -149,7 +153,7 @@ static void check_code(const char *codec, unsigned data, unsigned parity, const 
     for (unsigned i = 0; i < parity; i++)
         from_hex(parities[i], bytes[data + i]);
     for (unsigned lost = 0; lost < data; lost++) {
-        for (unsigned more = 0; more < data + parity; more++) { /* another one, where the code stands it */
+        for (unsigned more = 0; more < data + parity; more++) { /* a second lost unit, where the code tolerates it */
             for (unsigned i = 0; i < data + parity; i++)
                 units[i] = i == lost || (i == more && parity > 1) ? NULL : bytes[i];
             assert_int_equal(hy_hdfs_ec_recover(&ec, units, lost, back, sizeof(back)), 0);
@@ -163,7 +167,7 @@ static void check_code(const char *codec, unsigned data, unsigned parity, const 
     assert_int_equal(hy_hdfs_ec_recover(&ec, units, 0, back, sizeof(back)), -ENODATA);
 }
 
-static void test_lost_units_come_back(void **state)
+static void test_lost_units_are_reconstructed(void **state)
 {
     static const char *const rs32[] = {"acc472df45c17315", "7946aa749771d0ef"};
     static const char *const rs63[] = {"d46de1da9bfea7ad", "65a77d2218102dff", "d994bfe457290c4a"};
@@ -180,21 +184,21 @@ static void test_lost_units_come_back(void **state)
     assert_int_equal(hy_hdfs_ec_init(&ec, "rs", 30, 3), -ENOTSUP);
 }
 
-/* ---- a server that says what it was told to ---- */
+/* ---- a server that sends prepared bytes ---- */
 
-struct liar {
+struct server {
     pthread_t thread;
     int fd;
     atomic_int conversation;
     unsigned port;
     const uint8_t *bytes;
     size_t n;
-    int turns; /* so many connections get it, each after its first bytes came */
+    int turns; /* number of connections that get it, each after its first bytes */
 };
 
 static void *lie(void *arg)
 {
-    struct liar *l = arg;
+    struct server *l = arg;
     uint8_t asked[65536];
 
     for (int i = 0; i < l->turns; i++) {
@@ -213,12 +217,12 @@ static void *lie(void *arg)
     return NULL;
 }
 
-static void start_liar(struct liar *l, const void *bytes, size_t n, int turns)
+static void start_liar(struct server *l, const void *bytes, size_t n, int turns)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof(a);
 
-    *l = (struct liar){.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), .bytes = bytes, .n = n, .turns = turns};
+    *l = (struct server){.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), .bytes = bytes, .n = n, .turns = turns};
     assert_int_equal(bind(l->fd, (struct sockaddr *)&a, size), 0);
     assert_int_equal(listen(l->fd, 8), 0);
     assert_int_equal(getsockname(l->fd, (struct sockaddr *)&a, &size), 0);
@@ -226,28 +230,30 @@ static void start_liar(struct liar *l, const void *bytes, size_t n, int turns)
     assert_int_equal(pthread_create(&l->thread, NULL, lie, l), 0);
 }
 
-static void stop_liar(struct liar *l)
+static void stop_liar(struct server *l)
 {
     shutdown(l->fd, SHUT_RDWR);
-    shutdown(atomic_load(&l->conversation), SHUT_RDWR); /* one that the client keeps does not end by itself */
+    shutdown(atomic_load(&l->conversation), SHUT_RDWR); /* the client may have cached it */
     pthread_join(l->thread, NULL);
     close(l->fd);
 }
 
-static int ask_liar(const void *bytes, size_t n, struct hy_hdfs_rpc_response *ret)
+static int call_fake_server(const void *bytes, size_t n, struct hy_hdfs_rpc_response *ret)
 {
     static const uint8_t client_id[HY_HDFS_RPC_CLIENT_ID_SIZE];
     Hdfs__GetFileInfoRequest request = HDFS__GET_FILE_INFO_REQUEST__INIT;
     const struct hy_hdfs_rpc_call call = {.method = "getFileInfo", .request = &request.base, .id = 5};
     struct hy_err err = {0};
-    struct liar l;
+    struct server l;
     struct hy_hdfs_rpc *rpc;
     int rc;
 
     start_liar(&l, bytes, n, 1);
     request.src = (char *)"/";
-    rpc = hy_hdfs_rpc_connect(&(struct hy_hdfs_rpc_peer){.host = "127.0.0.1", .port = l.port, .protocol = "p", .user = "u",
-                                               .client_id = client_id}, &err);
+    rpc = hy_hdfs_rpc_connect(
+        &(struct hy_hdfs_rpc_peer){
+            .host = "127.0.0.1", .port = l.port, .protocol = "p", .user = "u", .client_id = client_id},
+        &err);
     assert_non_null(rpc);
     rc = hy_hdfs_rpc_send(rpc, &call, ret);
     hy_hdfs_rpc_unref(rpc);
@@ -255,13 +261,13 @@ static int ask_liar(const void *bytes, size_t n, struct hy_hdfs_rpc_response *re
     return rc;
 }
 
-static void test_hostile_answers_of_a_namenode_are_refused(void **state)
+static void test_invalid_responses_of_a_namenode_are_rejected(void **state)
 {
     static const struct {
         const char *what, *bytes;
         size_t n;
         int rc;
-    } lies[] = {
+    } cases[] = {
         {"nothing", "", 0, -ECONNRESET},
         {"half a length", "\0\0", 2, -ECONNRESET},
         {"a frame that ends early", "\0\0\0\x20\x04\x08\x05", 7, -ECONNRESET},
@@ -277,25 +283,26 @@ static void test_hostile_answers_of_a_namenode_are_refused(void **state)
     struct hy_hdfs_rpc_response answer;
 
     (void)state;
-    for (size_t i = 0; i < HY_COUNT(lies); i++) {
-        int rc = ask_liar(lies[i].bytes, lies[i].n, &answer);
+    for (size_t i = 0; i < HY_COUNT(cases); i++) {
+        int rc = call_fake_server(cases[i].bytes, cases[i].n, &answer);
 
-        if (rc != lies[i].rc)
-            fail_msg("%s: %d", lies[i].what, rc);
+        if (rc != cases[i].rc)
+            fail_msg("%s: %d", cases[i].what, rc);
     }
-    assert_int_equal(ask_liar("\0\0\0\x06\x04\x08\x05\x10\x00\x00", 10, &answer), 0); /* and an honest one is taken */
+    /* and a valid one is accepted */
+    assert_int_equal(call_fake_server("\0\0\0\x06\x04\x08\x05\x10\x00\x00", 10, &answer), 0);
     assert_int_equal(answer.n, 0);
     hy_hdfs_rpc_response_done(&answer);
 }
 
-/* ---- the same for a DataNode ---- */
+/* ---- DataNodes ---- */
 
 struct story {
     struct hy_buf b;
 };
 
-/* The answer to a request to read: CRC-32C over chunks of 4 bytes. */
-static void begin_story(struct story *s, uint64_t chunk_offset)
+/* The response to a read request: CRC-32C over chunks of 4 bytes. */
+static void begin_script(struct story *s, uint64_t chunk_offset)
 {
     Hdfs__BlockOpResponse answer = HDFS__BLOCK_OP_RESPONSE__INIT;
     Hdfs__ReadOpChecksumInfo info = HDFS__READ_OP_CHECKSUM_INFO__INIT;
@@ -312,13 +319,13 @@ static void begin_story(struct story *s, uint64_t chunk_offset)
 
 static void add_packet(struct story *s, struct hy_hdfs_packet p, const char *data, uint8_t spoil)
 {
-    const struct hy_hdfs_checksums guard = {.type = HDFS__CHECKSUM_TYPE__CHECKSUM_CRC32C, .chunk = 4};
+    const struct hy_hdfs_checksums checksums = {.type = HDFS__CHECKSUM_TYPE__CHECKSUM_CRC32C, .chunk = 4};
     static uint8_t sums[65536];
     uint8_t head[HY_HDFS_PACKET_HEADER_MAX];
 
     p.data = (uint32_t)strlen(data);
-    p.sums = (uint32_t)hy_hdfs_checksums_size(&guard, p.data);
-    hy_hdfs_checksums_compute(&guard, data, p.data, sums);
+    p.sums = (uint32_t)hy_hdfs_checksums_size(&checksums, p.data);
+    hy_hdfs_checksums_compute(&checksums, data, p.data, sums);
     sums[0] ^= spoil;
     assert_int_equal(hy_buf_append(&s->b, head, hy_hdfs_packet_format(&p, head)), 0);
     assert_int_equal(hy_buf_append(&s->b, sums, p.sums), 0);
@@ -328,13 +335,14 @@ static void add_packet(struct story *s, struct hy_hdfs_packet p, const char *dat
 /* Reads bytes 2 to 10 of a block. */
 static int64_t read_story(const struct story *s, char *into, size_t n, struct hy_err *err)
 {
-    static struct hy_hdfs_cluster cluster = {.name = "hdfs://liar", .user = "u", .client_name = "test"};
+    static struct hy_hdfs_cluster cluster = {.name = "hdfs://server", .user = "u", .client_name = "test"};
     Hdfs__ExtendedBlock block = HDFS__EXTENDED_BLOCK__INIT;
     Hdfs__DatanodeID node = HDFS__DATANODE_ID__INIT;
-    struct hy_hdfs_block_request want = {.cluster = &cluster, .block = &block, .node = &node, .from = 2, .to = 10, .patience_ms = 5000};
+    struct hy_hdfs_block_request want = {
+        .cluster = &cluster, .block = &block, .node = &node, .from = 2, .to = 10, .timeout_ms = 5000};
     struct hy_hdfs_block_reader *r = NULL;
     struct hy_hdfs_conf *conf = conf_of("<configuration/>");
-    struct liar l;
+    struct server l;
     int64_t rc;
 
     cluster.conf = conf;
@@ -351,14 +359,14 @@ static int64_t read_story(const struct story *s, char *into, size_t n, struct hy
     return rc;
 }
 
-static void test_an_honest_datanode_is_read(void **state)
+static void test_a_valid_block_is_read(void **state)
 {
     struct hy_err err = {0};
     struct story s;
     char into[16] = "";
 
     (void)state;
-    begin_story(&s, 0);
+    begin_script(&s, 0);
     add_packet(&s, (struct hy_hdfs_packet){.offset = 0}, "01234567", 0);
     add_packet(&s, (struct hy_hdfs_packet){.offset = 8, .number = 1}, "89ab", 0);
     add_packet(&s, (struct hy_hdfs_packet){.offset = 12, .number = 2, .is_last = true}, "", 0);
@@ -367,7 +375,7 @@ static void test_an_honest_datanode_is_read(void **state)
     hy_buf_done(&s.b);
 }
 
-static void test_hostile_datanodes_are_found_out(void **state)
+static void test_invalid_packets_of_a_datanode_are_detected(void **state)
 {
     const struct hy_hdfs_packet first = {.offset = 0}, last = {.offset = 8, .number = 1, .is_last = true};
     struct hy_err err = {0};
@@ -375,40 +383,40 @@ static void test_hostile_datanodes_are_found_out(void **state)
     char into[16];
 
     (void)state;
-    begin_story(&s, 0);
+    begin_script(&s, 0);
     add_packet(&s, first, "01234567", 1);
     assert_int_equal(read_story(&s, into, sizeof(into), &err), -EBADMSG);
     assert_non_null(strstr(err.text, "is damaged at byte 0"));
     hy_buf_done(&s.b);
 
-    begin_story(&s, 0); /* it ends before what was asked for */
+    begin_script(&s, 0); /* ends before the requested range does */
     add_packet(&s, first, "01234567", 0);
     add_packet(&s, last, "", 0);
     assert_int_equal(read_story(&s, into, sizeof(into), &err), -EPROTO);
     hy_buf_done(&s.b);
 
-    begin_story(&s, 0); /* a gap */
+    begin_script(&s, 0); /* a gap */
     add_packet(&s, (struct hy_hdfs_packet){.offset = 4}, "01234567", 0);
     assert_int_equal(read_story(&s, into, sizeof(into), &err), -EPROTO);
     hy_buf_done(&s.b);
 
-    begin_story(&s, 4); /* behind what was asked for */
+    begin_script(&s, 4); /* after the requested range */
     add_packet(&s, (struct hy_hdfs_packet){.offset = 4}, "01234567", 0);
     assert_int_equal(read_story(&s, into, sizeof(into), &err), -EPROTO);
     hy_buf_done(&s.b);
 
-    begin_story(&s, 0); /* no head of a packet */
+    begin_script(&s, 0); /* not a packet header */
     assert_int_equal(hy_buf_append(&s.b, "\xff\xff\xff\xff\xff\xff\xff\xff", 8), 0);
     assert_int_equal(read_story(&s, into, sizeof(into), &err), -EPROTO);
     hy_buf_done(&s.b);
 
-    begin_story(&s, 0); /* silence in the middle */
+    begin_script(&s, 0); /* the connection ends in the middle */
     add_packet(&s, first, "01234567", 0);
     assert_int_equal(read_story(&s, into, sizeof(into), &err), -ECONNRESET);
     hy_buf_done(&s.b);
 }
 
-/* A reader with work of its own in between gets a thread that reads on (read_ahead.h); it must bring the same bytes. */
+/* A caller that works between reads gets a read-ahead thread (read_ahead.h); it must deliver the same bytes. */
 static void read_slowly(struct hy_hdfs_read_ahead *a, size_t total)
 {
     static uint8_t piece[100000];
@@ -431,7 +439,7 @@ static void tell_much(struct story *s, size_t total, size_t packet)
 {
     static char data[65537];
 
-    begin_story(s, 0);
+    begin_script(s, 0);
     for (size_t at = 0; at < total; at += packet) {
         for (size_t i = 0; i < packet; i++)
             data[i] = (char)('a' + (at + i) / 4096 % 26);
@@ -442,16 +450,17 @@ static void tell_much(struct story *s, size_t total, size_t packet)
 
 static void check_ahead(size_t told, size_t read, int64_t then)
 {
-    static struct hy_hdfs_cluster cluster = {.name = "hdfs://liar", .user = "u", .client_name = "test"};
+    static struct hy_hdfs_cluster cluster = {.name = "hdfs://server", .user = "u", .client_name = "test"};
     Hdfs__ExtendedBlock block = HDFS__EXTENDED_BLOCK__INIT;
     Hdfs__DatanodeID node = HDFS__DATANODE_ID__INIT;
-    struct hy_hdfs_block_request want = {.cluster = &cluster, .block = &block, .node = &node, .to = 8 << 20, .patience_ms = 5000};
+    struct hy_hdfs_block_request want = {
+        .cluster = &cluster, .block = &block, .node = &node, .to = 8 << 20, .timeout_ms = 5000};
     struct hy_hdfs_conf *conf = conf_of("<configuration/>");
     struct hy_hdfs_block_reader *r;
     struct hy_hdfs_read_ahead *a;
     struct hy_err err = {0};
     struct story s;
-    struct liar l;
+    struct server l;
     uint8_t more[8];
 
     tell_much(&s, told, 65536);
@@ -474,15 +483,15 @@ static void check_ahead(size_t told, size_t read, int64_t then)
     hy_hdfs_conf_free(conf);
 }
 
-static void test_reading_on_in_a_thread_brings_the_same_bytes(void **state)
+static void test_read_ahead_delivers_the_same_bytes(void **state)
 {
     (void)state;
     check_ahead(8 << 20, 8 << 20, 0);
     check_ahead(8 << 20, 5 << 20, 1);                 /* closed in the middle */
-    check_ahead(7 << 20, 7 << 20, -ECONNRESET);       /* silence after bytes that are good */
+    check_ahead(7 << 20, 7 << 20, -ECONNRESET);       /* the connection ends after good bytes */
 }
 
-/* ---- windows ---- */
+/* ---- receive buffers ---- */
 
 static int window_of(const struct hy_hdfs_sock *s)
 {
@@ -493,7 +502,7 @@ static int window_of(const struct hy_hdfs_sock *s)
     return bytes;
 }
 
-static void test_addresses_of_this_machine_are_known(void **state)
+static void test_local_addresses_are_recognized(void **state)
 {
     struct ifaddrs *all;
     int count = 0;
@@ -505,7 +514,8 @@ static void test_addresses_of_this_machine_are_known(void **state)
 
         if (!a->ifa_addr || a->ifa_addr->sa_family != AF_INET || !(a->ifa_flags & IFF_UP))
             continue;
-        assert_non_null(inet_ntop(AF_INET, &((struct sockaddr_in *)(void *)a->ifa_addr)->sin_addr, address, sizeof(address)));
+        assert_non_null(
+            inet_ntop(AF_INET, &((struct sockaddr_in *)(void *)a->ifa_addr)->sin_addr, address, sizeof(address)));
         assert_true(hy_hdfs_sock_is_local_address(address));
         count++;
     }
@@ -516,8 +526,8 @@ static void test_addresses_of_this_machine_are_known(void **state)
     assert_false(hy_hdfs_sock_is_local_address(""));
 }
 
-/* 127.0.0.2 is called from 127.0.0.1, as another machine is from this one's address. */
-static void test_only_connections_to_this_machine_are_narrow(void **state)
+/* Connections to 127.0.0.2 come from 127.0.0.1: it looks like another machine. */
+static void test_only_local_connections_have_a_small_buffer(void **state)
 {
     struct sockaddr_in a = {.sin_family = AF_INET};
     socklen_t size = sizeof(a);
@@ -558,7 +568,7 @@ static Hdfs__FileStatus status_of(const char *name, size_t n)
     return s;
 }
 
-/* One page with one entry, to a listing that begins with it. */
+/* A listing of one page with one entry. */
 static int take_name(const char *name, size_t n, struct hy_err *err)
 {
     hy_cleanup_hdfs_listing struct hy_hdfs_listing l = {0};
@@ -571,7 +581,7 @@ static int take_name(const char *name, size_t n, struct hy_err *err)
     return hy_hdfs_listing_page(&l, &page, "hdfs://nn/d", err);
 }
 
-static void test_names_that_leave_their_folder_are_refused(void **state)
+static void test_names_that_escape_their_directory_are_rejected(void **state)
 {
     static const char *const bad[] = {"", ".", "..", "/", "a/b", "../x", "/etc/passwd", "a/"};
     static const char *const good[] = {"...", ".a", "..a", "a", "\\", "%2e%2e", "\xff\xfe", "~", "a b", "\n"};
@@ -595,7 +605,7 @@ static void test_names_that_leave_their_folder_are_refused(void **state)
     assert_non_null(strstr(err.text, "xxx…'"));
 }
 
-/* Pages of 1,000 entries that all have the same name but the last, until one is refused. Returns how many were not. */
+/* Sends pages of 1,000 entries, differing in the last name only, until one is rejected. Returns the accepted pages. */
 static uint64_t take_pages(char *owner, uint32_t remaining, struct hy_err *err)
 {
     hy_cleanup_hdfs_listing struct hy_hdfs_listing l = {0};
@@ -621,7 +631,7 @@ static uint64_t take_pages(char *owner, uint32_t remaining, struct hy_err *err)
     return count;
 }
 
-static void test_a_listing_has_as_many_entries_as_a_folder_can_have(void **state)
+static void test_a_listing_has_at_most_as_many_entries_as_a_directory(void **state)
 {
     hy_cleanup_free char *long_owner = hy_malloc(1 << 20);
     struct hy_err err;
@@ -639,7 +649,7 @@ static void test_a_listing_has_as_many_entries_as_a_folder_can_have(void **state
 
 /* ---- URLs ---- */
 
-static void test_paths_longer_than_hdfs_has_them_are_not_asked_for(void **state)
+static void test_paths_beyond_the_limits_of_hdfs_are_rejected(void **state)
 {
     char url[30000] = "hdfs://127.0.0.1:1";
     size_t n = strlen(url);
@@ -658,7 +668,7 @@ static void test_paths_longer_than_hdfs_has_them_are_not_asked_for(void **state)
     assert_int_equal(hy_fs_stat(url, &info, &err), -ENAMETOOLONG);
 }
 
-static void test_a_namenode_that_is_not_there_is_named(void **state)
+static void test_an_unreachable_namenode_is_named(void **state)
 {
     struct hy_fs_info info;
     struct hy_err err = {0};
@@ -676,21 +686,21 @@ static void test_a_namenode_that_is_not_there_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_settings_are_read_as_hadoop_writes_them),
-        cmocka_unit_test(test_values_name_others_and_the_environment),
-        cmocka_unit_test(test_paths_are_tidied),
-        cmocka_unit_test(test_exceptions_become_errors_of_this_system),
-        cmocka_unit_test(test_lost_units_come_back),
-        cmocka_unit_test(test_hostile_answers_of_a_namenode_are_refused),
-        cmocka_unit_test(test_an_honest_datanode_is_read),
-        cmocka_unit_test(test_hostile_datanodes_are_found_out),
-        cmocka_unit_test(test_reading_on_in_a_thread_brings_the_same_bytes),
-        cmocka_unit_test(test_addresses_of_this_machine_are_known),
-        cmocka_unit_test(test_only_connections_to_this_machine_are_narrow),
-        cmocka_unit_test(test_names_that_leave_their_folder_are_refused),
-        cmocka_unit_test(test_a_listing_has_as_many_entries_as_a_folder_can_have),
-        cmocka_unit_test(test_paths_longer_than_hdfs_has_them_are_not_asked_for),
-        cmocka_unit_test(test_a_namenode_that_is_not_there_is_named),
+        cmocka_unit_test(test_settings_files_of_hadoop_are_parsed),
+        cmocka_unit_test(test_values_refer_to_others_and_the_environment),
+        cmocka_unit_test(test_paths_are_normalized),
+        cmocka_unit_test(test_exceptions_map_to_errno_values),
+        cmocka_unit_test(test_lost_units_are_reconstructed),
+        cmocka_unit_test(test_invalid_responses_of_a_namenode_are_rejected),
+        cmocka_unit_test(test_a_valid_block_is_read),
+        cmocka_unit_test(test_invalid_packets_of_a_datanode_are_detected),
+        cmocka_unit_test(test_read_ahead_delivers_the_same_bytes),
+        cmocka_unit_test(test_local_addresses_are_recognized),
+        cmocka_unit_test(test_only_local_connections_have_a_small_buffer),
+        cmocka_unit_test(test_names_that_escape_their_directory_are_rejected),
+        cmocka_unit_test(test_a_listing_has_at_most_as_many_entries_as_a_directory),
+        cmocka_unit_test(test_paths_beyond_the_limits_of_hdfs_are_rejected),
+        cmocka_unit_test(test_an_unreachable_namenode_is_named),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

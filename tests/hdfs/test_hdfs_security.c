@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Security of the HDFS client, as far as it needs no cluster: sums and ciphers
- * by the examples of their standards, tokens by files that Hadoop wrote. The
- * real thing is tested in e2e/test_hdfs_security.py, sessions in
- * test_hdfs_sessions.c.
+ * Security of the HDFS client without a cluster: hashes and ciphers with the test
+ * vectors of their standards, tokens with files written by Hadoop. Real clusters are
+ * tested in e2e/test_hdfs_security.py, sessions in test_hdfs_sessions.c.
  */
 #include "support.h"
 
@@ -46,9 +45,9 @@ static void assert_hex(const void *bytes, const char *hex)
     assert_memory_equal(bytes, expected, n);
 }
 
-/* ---- sums and ciphers ---- */
+/* ---- hashes and ciphers ---- */
 
-static void test_md5_gives_the_sums_of_rfc_1321(void **state)
+static void test_md5_matches_rfc_1321(void **state)
 {
     static const char *const examples[][2] = {
         {"", "d41d8cd98f00b204e9800998ecf8427e"},
@@ -65,7 +64,7 @@ static void test_md5_gives_the_sums_of_rfc_1321(void **state)
     for (size_t i = 0; i < HY_COUNT(examples); i++) {
         const char *text = examples[i][0];
 
-        for (size_t cut = 0; cut <= strlen(text); cut++) { /* wherever it comes in two */
+        for (size_t cut = 0; cut <= strlen(text); cut++) { /* split at every position */
             uint8_t sum[HY_HDFS_MD5_SIZE];
             struct hy_hdfs_md5 m;
 
@@ -89,7 +88,7 @@ static void assert_hmac(const void *key, size_t key_n, const void *text, size_t 
     assert_hex(sum, hex);
 }
 
-static void test_hmac_md5_gives_the_sums_of_rfc_2202(void **state)
+static void test_hmac_md5_matches_rfc_2202(void **state)
 {
     uint8_t key[80], text[50];
 
@@ -104,7 +103,7 @@ static void test_hmac_md5_gives_the_sums_of_rfc_2202(void **state)
                 "6b1ab7fe4bd7bf8f0b62e6ce61b9d0cd");
 }
 
-static void test_rc4_gives_the_stream_of_rfc_6229(void **state)
+static void test_rc4_matches_rfc_6229(void **state)
 {
     uint8_t key[16], stream[4112] = {0};
     struct hy_hdfs_rc4 r;
@@ -113,13 +112,13 @@ static void test_rc4_gives_the_stream_of_rfc_6229(void **state)
     for (uint8_t i = 0; i < sizeof(key); i++)
         key[i] = i + 1;
     hy_hdfs_rc4_init(&r, key, sizeof(key));
-    hy_hdfs_rc4_apply(&r, stream, 7); /* it goes on where it was */
+    hy_hdfs_rc4_apply(&r, stream, 7); /* continues */
     hy_hdfs_rc4_apply(&r, stream + 7, sizeof(stream) - 7);
     assert_hex(stream, "9ac7cc9a609d1ef7b2932899cde41b97");
     assert_hex(stream + 4096, "a36a4c301ae8ac13610ccbc12256cacc");
 }
 
-static void test_aes_gives_the_blocks_of_sp_800_38a(void **state)
+static void test_aes_matches_sp_800_38a(void **state)
 {
     static const char plain[] = "6bc1bee22e409f96e93d7e117393172aae2d8a571e03ac9c9eb76fac45af8e51";
     uint8_t key[16], iv[HY_HDFS_AES_IV_SIZE], bytes[32];
@@ -140,7 +139,7 @@ static void test_aes_gives_the_blocks_of_sp_800_38a(void **state)
     assert_int_equal(err.code, -EINVAL);
 }
 
-static void test_base64_is_that_of_rfc_4648(void **state)
+static void test_base64_matches_rfc_4648(void **state)
 {
     static const char *const examples[][2] = {
         {"", ""}, {"f", "Zg=="}, {"fo", "Zm8="}, {"foo", "Zm9v"}, {"foob", "Zm9vYg=="}, {"\xff\xfe\xfd", "//79"},
@@ -157,7 +156,7 @@ static void test_base64_is_that_of_rfc_4648(void **state)
 
 /* ---- quality of protection ---- */
 
-static void test_protection_is_read_as_hadoop_writes_it(void **state)
+static void test_protection_settings_are_parsed(void **state)
 {
     struct hy_err err = {0};
     struct hy_hdfs_qops q;
@@ -167,7 +166,8 @@ static void test_protection_is_read_as_hadoop_writes_it(void **state)
     assert_int_equal(hy_hdfs_qops_choose(&q, HY_HDFS_QOP_AUTH | HY_HDFS_QOP_PRIVACY), HY_HDFS_QOP_AUTH);
     assert_int_equal(hy_hdfs_qops_parse(" Privacy, integrity,privacy", "k", &q, &err), 0);
     assert_int_equal(q.count, 2);
-    assert_int_equal(hy_hdfs_qops_choose(&q, HY_HDFS_QOP_AUTH | HY_HDFS_QOP_INTEGRITY | HY_HDFS_QOP_PRIVACY), HY_HDFS_QOP_PRIVACY);
+    assert_int_equal(hy_hdfs_qops_choose(&q, HY_HDFS_QOP_AUTH | HY_HDFS_QOP_INTEGRITY | HY_HDFS_QOP_PRIVACY),
+                     HY_HDFS_QOP_PRIVACY);
     assert_int_equal(hy_hdfs_qops_choose(&q, HY_HDFS_QOP_AUTH | HY_HDFS_QOP_INTEGRITY), HY_HDFS_QOP_INTEGRITY);
     assert_int_equal(hy_hdfs_qops_choose(&q, HY_HDFS_QOP_AUTH), 0);
     assert_int_equal(hy_hdfs_qops_parse("privacy,secrecy", "hadoop.rpc.protection", &q, &err), -EINVAL);
@@ -198,7 +198,7 @@ static int step(struct hy_hdfs_sasl *s, const char *challenge, char *response, s
     return rc;
 }
 
-static void test_digest_answers_as_in_rfc_2831(void **state)
+static void test_digest_matches_rfc_2831(void **state)
 {
     const struct hy_hdfs_digest_login login = {.user = "chris", .password = "secret", .protocol = "imap",
                                           .server = "elwood.innosoft.com", .nonce = "OA6MHXh6VqTrRk"};
@@ -222,11 +222,11 @@ static void test_digest_answers_as_in_rfc_2831(void **state)
     hy_hdfs_sasl_free(s);
 }
 
-/* One that has been signed on, with the numbers for which the pieces below were made by another implementation. */
+/* An authenticated session, with the nonces for which another implementation made the messages below. */
 static struct hy_hdfs_sasl *signed_on(const char *protection, const char *rspauth)
 {
-    const struct hy_hdfs_digest_login login = {.user = "dXNlcg==", .password = "cGFzcw==", .protocol = "hdfs", .server = "0",
-                                          .nonce = "c0nce"};
+    const struct hy_hdfs_digest_login login = {
+        .user = "dXNlcg==", .password = "cGFzcw==", .protocol = "hdfs", .server = "0", .nonce = "c0nce"};
     const struct hy_hdfs_qops qops = qops_of(protection);
     struct hy_hdfs_sasl *s = hy_hdfs_sasl_digest_new(&login, &qops);
     struct hy_err err = {0};
@@ -258,7 +258,7 @@ static const struct pieces pieces[] = {
 };
 static const char *const plain_pieces[] = {"first", "", "the third piece"};
 
-static void test_digest_wraps_and_unwraps_as_others_do(void **state)
+static void test_digest_wraps_and_unwraps_like_other_implementations(void **state)
 {
     (void)state;
     for (size_t i = 0; i < HY_COUNT(pieces); i++) {
@@ -282,7 +282,7 @@ static void test_digest_wraps_and_unwraps_as_others_do(void **state)
     }
 }
 
-static void test_pieces_that_are_not_the_servers_are_refused(void **state)
+static void test_forged_messages_are_rejected(void **state)
 {
     uint8_t token[100];
 
@@ -291,7 +291,7 @@ static void test_pieces_that_are_not_the_servers_are_refused(void **state)
         const struct pieces *p = &pieces[i];
         const size_t n = from_hex(p->in[0], token);
 
-        for (size_t at = 0; at <= n; at++) { /* each byte in turn changed, and a last one missing */
+        for (size_t at = 0; at <= n; at++) { /* each byte changed, and the last one missing */
             struct hy_hdfs_sasl *s = signed_on(p->protection, p->rspauth);
 
             from_hex(p->in[0], token);
@@ -301,16 +301,16 @@ static void test_pieces_that_are_not_the_servers_are_refused(void **state)
             hy_hdfs_sasl_free(s);
         }
         struct hy_hdfs_sasl *s = signed_on(p->protection, p->rspauth);
-        assert_int_equal(hy_hdfs_sasl_unwrap(s, token, from_hex(p->in[1], token)), -EBADMSG); /* out of turn */
+        assert_int_equal(hy_hdfs_sasl_unwrap(s, token, from_hex(p->in[1], token)), -EBADMSG); /* out of order */
         hy_hdfs_sasl_free(s);
         s = signed_on(p->protection, p->rspauth);
         assert_int_equal(hy_hdfs_sasl_unwrap(s, token, from_hex(p->in[0], token)), 5);
-        assert_int_equal(hy_hdfs_sasl_unwrap(s, token, from_hex(p->in[0], token)), -EBADMSG); /* twice */
+        assert_int_equal(hy_hdfs_sasl_unwrap(s, token, from_hex(p->in[0], token)), -EBADMSG); /* replayed */
         hy_hdfs_sasl_free(s);
     }
 }
 
-static void test_challenges_that_will_not_do_are_refused(void **state)
+static void test_invalid_challenges_are_rejected(void **state)
 {
     static const struct {
         const char *challenge;
@@ -319,15 +319,15 @@ static void test_challenges_that_will_not_do_are_refused(void **state)
     } cases[] = {
         {"", -EPROTO, "nonce"},
         {"realm=\"x\",algorithm=md5-sess", -EPROTO, "nonce"},
-        {"nonce=\"a\",nonce=\"b\",algorithm=md5-sess", -EPROTO, "cannot be read"},
+        {"nonce=\"a\",nonce=\"b\",algorithm=md5-sess", -EPROTO, "invalid challenge"},
         {"nonce=\"a\",algorithm=md5", -EPROTO, "md5-sess"},
         {"nonce=\"a\",algorithm=md5-sess,qop=\"auth\"", -EACCES, "its protection is authentication, ours is privacy"},
         {"nonce=\"a\",algorithm=md5-sess,qop=\"auth-conf\",cipher=\"3des,des\"", -ENOTSUP, "rc4"},
         {"nonce=\"a\",algorithm=md5-sess,qop=\"auth-conf\",cipher=\"rc4\",maxbuf=20", -EPROTO, "20 bytes"},
-        {"nonce=\"a\",algorithm=md5-sess,maxbuf=99999999", -EPROTO, "cannot be read"},
-        {"nonce=\"a", -EPROTO, "cannot be read"},
-        {"nonce", -EPROTO, "cannot be read"},
-        {"=\"a\"", -EPROTO, "cannot be read"},
+        {"nonce=\"a\",algorithm=md5-sess,maxbuf=99999999", -EPROTO, "invalid challenge"},
+        {"nonce=\"a", -EPROTO, "invalid challenge"},
+        {"nonce", -EPROTO, "invalid challenge"},
+        {"=\"a\"", -EPROTO, "invalid challenge"},
     };
     const struct hy_hdfs_digest_login login = {.user = "u", .password = "p", .protocol = "", .server = "default"};
     const struct hy_hdfs_qops qops = qops_of("privacy");
@@ -344,7 +344,7 @@ static void test_challenges_that_will_not_do_are_refused(void **state)
     }
 }
 
-static void test_a_server_that_does_not_know_the_password_is_found_out(void **state)
+static void test_a_server_without_the_password_is_rejected(void **state)
 {
     static const char *const lies[] = {
         "rspauth=ea40f60335c427b5527b84dbabcdfffd", "rspauth=", "", "qop=auth", "rspauth=\"\"",
@@ -364,7 +364,7 @@ static void test_a_server_that_does_not_know_the_password_is_found_out(void **st
     }
 }
 
-static void test_quotes_in_a_challenge_are_kept(void **state)
+static void test_quotes_in_a_challenge_are_unescaped(void **state)
 {
     static const char text[] = "realm=\"a \\\"b\\\\\" , realm=\"second\",\tNonce=\"n\",algorithm=md5-sess,unknown=x,"
                                "QOP=\"auth-int, auth\"";
@@ -387,7 +387,7 @@ static void test_quotes_in_a_challenge_are_kept(void **state)
 
 /* ---- tokens ---- */
 
-/* What Hadoop's DelegationTokenFetcher wrote, and its DtUtilShell in the other format. */
+/* Written by Hadoop's DelegationTokenFetcher, and by its DtUtilShell in the other format. */
 static const char *const token_files[] = {
     "4844545300010f3132372e302e302e313a33323536312b0012616c69636540484f50594152442e5445535405616c696365008a01a1e1497d34"
     "8a01a205560134010214427215ce3b4d41411fded7ec7a2343cfbb89309915484446535f44454c45474154494f4e5f544f4b454e0f3132372e"
@@ -397,7 +397,7 @@ static const char *const token_files[] = {
     "4f4b454e220f3132372e302e302e313a3332353631",
 };
 
-static void test_tokens_are_read_from_files_that_hadoop_wrote(void **state)
+static void test_token_files_of_hadoop_are_parsed(void **state)
 {
     (void)state;
     for (size_t i = 0; i < HY_COUNT(token_files); i++) {
@@ -421,12 +421,12 @@ static void test_tokens_are_read_from_files_that_hadoop_wrote(void **state)
     }
 }
 
-static void test_tokens_of_a_file_that_is_cut_or_damaged_are_refused(void **state)
+static void test_truncated_and_damaged_token_files_are_rejected(void **state)
 {
     (void)state;
     for (size_t i = 0; i < HY_COUNT(token_files); i++) {
         uint8_t bytes[300];
-        /* Behind the tokens of the first format only the number of secrets follows, which nobody reads. */
+        /* After the tokens of the first format only the number of secrets follows, which is ignored. */
         const size_t n = from_hex(token_files[i], bytes) - (i == 0 ? 1 : 0);
         struct hy_err err = {0};
         struct hy_hdfs_tokens t;
@@ -441,9 +441,9 @@ static void test_tokens_of_a_file_that_is_cut_or_damaged_are_refused(void **stat
     }
 }
 
-static void test_numbers_of_hadoop_are_read_in_all_lengths(void **state)
+static void test_hadoop_varints_of_all_lengths(void **state)
 {
-    /* One token; its identifier has 200 bytes, which takes a second byte to say: 0x8f (-113), then 200. */
+    /* One token with an identifier of 200 bytes, a length of two bytes: 0x8f (-113), then 200. */
     uint8_t bytes[300] = "HDTS";
     size_t n = 5;
     struct hy_err err = {0};
@@ -467,7 +467,7 @@ static void test_numbers_of_hadoop_are_read_in_all_lengths(void **state)
     assert_int_equal(hy_hdfs_tokens_parse(bytes, n, "f", &t, &err), -EINVAL);
 }
 
-/* A file with one token for that service, as $HADOOP_TOKEN_FILE_LOCATION. */
+/* Sets $HADOOP_TOKEN_FILE_LOCATION to a file with one token for that service. */
 static void set_token_file(const char *path, const char *service)
 {
     hy_cleanup_buf struct hy_buf b;
@@ -485,7 +485,7 @@ static bool finds_token(const char *nameservice, unsigned port)
     const struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port),
                                         .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     const struct hy_hdfs_rpc_peer peer = {.host = "namenode.example", .port = port, .nameservice = nameservice};
-    struct hy_hdfs_sock s = {.fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)}; /* which connects without a server */
+    struct hy_hdfs_sock s = {.fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)}; /* UDP connects without a server */
     struct hy_hdfs_rpc_credentials login;
     struct hy_err err = {0};
     bool found;
@@ -498,7 +498,7 @@ static bool finds_token(const char *nameservice, unsigned port)
     return found;
 }
 
-static void test_a_token_is_found_for_a_nameservice_an_address_or_a_name(void **state)
+static void test_a_token_is_found_by_nameservice_address_or_name(void **state)
 {
     char path[] = "/tmp/hy-token-XXXXXX";
     int fd = mkstemp(path);
@@ -556,7 +556,7 @@ static int sign_on_by_digest(void *arg)
     return rc;
 }
 
-static void test_memory_that_runs_out_is_no_harm(void **state)
+static void test_out_of_memory_is_handled(void **state)
 {
     (void)state;
     hy_each_fault(HY_SEAM_ALLOC, read_tokens, NULL);
@@ -566,23 +566,23 @@ static void test_memory_that_runs_out_is_no_harm(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_md5_gives_the_sums_of_rfc_1321),
-        cmocka_unit_test(test_hmac_md5_gives_the_sums_of_rfc_2202),
-        cmocka_unit_test(test_rc4_gives_the_stream_of_rfc_6229),
-        cmocka_unit_test(test_aes_gives_the_blocks_of_sp_800_38a),
-        cmocka_unit_test(test_base64_is_that_of_rfc_4648),
-        cmocka_unit_test(test_protection_is_read_as_hadoop_writes_it),
-        cmocka_unit_test(test_digest_answers_as_in_rfc_2831),
-        cmocka_unit_test(test_digest_wraps_and_unwraps_as_others_do),
-        cmocka_unit_test(test_pieces_that_are_not_the_servers_are_refused),
-        cmocka_unit_test(test_challenges_that_will_not_do_are_refused),
-        cmocka_unit_test(test_a_server_that_does_not_know_the_password_is_found_out),
-        cmocka_unit_test(test_quotes_in_a_challenge_are_kept),
-        cmocka_unit_test(test_tokens_are_read_from_files_that_hadoop_wrote),
-        cmocka_unit_test(test_tokens_of_a_file_that_is_cut_or_damaged_are_refused),
-        cmocka_unit_test(test_numbers_of_hadoop_are_read_in_all_lengths),
-        cmocka_unit_test(test_a_token_is_found_for_a_nameservice_an_address_or_a_name),
-        cmocka_unit_test(test_memory_that_runs_out_is_no_harm),
+        cmocka_unit_test(test_md5_matches_rfc_1321),
+        cmocka_unit_test(test_hmac_md5_matches_rfc_2202),
+        cmocka_unit_test(test_rc4_matches_rfc_6229),
+        cmocka_unit_test(test_aes_matches_sp_800_38a),
+        cmocka_unit_test(test_base64_matches_rfc_4648),
+        cmocka_unit_test(test_protection_settings_are_parsed),
+        cmocka_unit_test(test_digest_matches_rfc_2831),
+        cmocka_unit_test(test_digest_wraps_and_unwraps_like_other_implementations),
+        cmocka_unit_test(test_forged_messages_are_rejected),
+        cmocka_unit_test(test_invalid_challenges_are_rejected),
+        cmocka_unit_test(test_a_server_without_the_password_is_rejected),
+        cmocka_unit_test(test_quotes_in_a_challenge_are_unescaped),
+        cmocka_unit_test(test_token_files_of_hadoop_are_parsed),
+        cmocka_unit_test(test_truncated_and_damaged_token_files_are_rejected),
+        cmocka_unit_test(test_hadoop_varints_of_all_lengths),
+        cmocka_unit_test(test_a_token_is_found_by_nameservice_address_or_name),
+        cmocka_unit_test(test_out_of_memory_is_handled),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sessions of the HDFS client that are protected: bytes under a seal, and what a
- * NameNode and we say to each other until we are believed. Servers that lie are
- * played here; the real thing is tested in e2e/test_hdfs_security.py.
+ * Protected sessions of the HDFS client: security layers, and the authentication
+ * exchange with a NameNode. The servers here are fake, also malicious ones; real
+ * clusters are tested in e2e/test_hdfs_security.py.
  */
 #include "support.h"
 
@@ -22,10 +22,10 @@
 #include "hdfs/security/security_layer.h"
 #include "hdfs/sock.h"
 
-/* ---- seals ---- */
+/* ---- security layers ---- */
 
-/* A mechanism whose pieces are the bytes and their number, each byte turned over. */
-struct turning {
+/* A mechanism whose messages are the inverted bytes and a number. */
+struct inverting {
     struct hy_hdfs_sasl base;
     uint8_t out, in;
 };
@@ -37,14 +37,14 @@ static int turn_wrap(struct hy_hdfs_sasl *s, const void *bytes, size_t n, struct
     assert_non_null(room);
     for (size_t i = 0; i < n; i++)
         room[i] = (uint8_t)~((const uint8_t *)bytes)[i];
-    room[n] = ((struct turning *)s)->out++;
+    room[n] = ((struct inverting *)s)->out++;
     hy_buf_added(out, n + 1);
     return 0;
 }
 
 static int64_t turn_unwrap(struct hy_hdfs_sasl *s, uint8_t *token, size_t n)
 {
-    if (n == 0 || token[n - 1] != ((struct turning *)s)->in++)
+    if (n == 0 || token[n - 1] != ((struct inverting *)s)->in++)
         return -EBADMSG;
     for (size_t i = 0; i + 1 < n; i++)
         token[i] = (uint8_t)~token[i];
@@ -56,15 +56,15 @@ static void turn_free(struct hy_hdfs_sasl *s)
     free(s);
 }
 
-static struct hy_hdfs_security_layer *turning_seal(size_t room)
+static struct hy_hdfs_security_layer *inverting_layer(size_t wrap_max)
 {
     static const struct hy_hdfs_sasl_ops ops = {NULL, turn_wrap, turn_unwrap, turn_free};
-    struct turning *t = calloc(1, sizeof(*t));
+    struct inverting *t = calloc(1, sizeof(*t));
     struct hy_hdfs_security_layer *s;
 
     assert_non_null(t);
     t->base.ops = &ops;
-    t->base.room = room;
+    t->base.wrap_max = wrap_max;
     s = hy_hdfs_security_layer_sasl_new(&t->base);
     assert_non_null(s);
     return s;
@@ -89,7 +89,7 @@ static struct hy_hdfs_security_layer *aes_seal(uint8_t in, uint8_t out)
 
 static void join(struct hy_hdfs_sock *a, struct hy_hdfs_sock *b)
 {
-    const struct timeval slice = {.tv_usec = 500000}; /* as hy_hdfs_sock_connect sets it: no call lasts for ever */
+    const struct timeval slice = {.tv_usec = 500000}; /* as in hy_hdfs_sock_connect: no call blocks forever */
     int fds[2];
 
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
@@ -97,11 +97,11 @@ static void join(struct hy_hdfs_sock *a, struct hy_hdfs_sock *b)
         assert_int_equal(setsockopt(fds[i], SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof(slice)), 0);
         assert_int_equal(setsockopt(fds[i], SOL_SOCKET, SO_SNDTIMEO, &slice, sizeof(slice)), 0);
     }
-    *a = (struct hy_hdfs_sock){.fd = fds[0], .patience_ms = 5000};
-    *b = (struct hy_hdfs_sock){.fd = fds[1], .patience_ms = 5000};
+    *a = (struct hy_hdfs_sock){.fd = fds[0], .timeout_ms = 5000};
+    *b = (struct hy_hdfs_sock){.fd = fds[1], .timeout_ms = 5000};
 }
 
-/* Sends some in three runs, which stay what they are, and takes them in odd pieces. */
+/* Sends three buffers, which stay unchanged, and receives in odd sizes. */
 static void carry(struct hy_hdfs_sock *from, struct hy_hdfs_sock *to, size_t n)
 {
     uint8_t *sent = malloc(n + 1), *kept = malloc(n + 1), *got = calloc(1, n + 1);
@@ -133,15 +133,15 @@ static void carry(struct hy_hdfs_sock *from, struct hy_hdfs_sock *to, size_t n)
     free(got);
 }
 
-static void test_bytes_come_through_a_seal_as_they_were(void **state)
+static void test_a_security_layer_is_transparent(void **state)
 {
     (void)state;
     for (int kind = 0; kind < 3; kind++) {
         struct hy_hdfs_sock a, b;
 
         join(&a, &b);
-        a.seal = kind == 0 ? aes_seal(1, 2) : turning_seal(kind == 1 ? 1000 : 65536);
-        b.seal = kind == 0 ? aes_seal(2, 1) : turning_seal(kind == 1 ? 1000 : 65536);
+        a.layer = kind == 0 ? aes_seal(1, 2) : inverting_layer(kind == 1 ? 1000 : 65536);
+        b.layer = kind == 0 ? aes_seal(2, 1) : inverting_layer(kind == 1 ? 1000 : 65536);
         for (size_t n = 1; n < 70000; n = n * 3 + 1) {
             carry(&a, &b, n);
             carry(&b, &a, n);
@@ -152,18 +152,18 @@ static void test_bytes_come_through_a_seal_as_they_were(void **state)
     }
 }
 
-static void test_a_piece_that_waits_under_its_seal_counts_as_come(void **state)
+static void test_decrypted_bytes_count_as_available(void **state)
 {
     struct hy_hdfs_sock a, b;
     char byte;
 
     (void)state;
     join(&a, &b);
-    a.seal = turning_seal(100);
-    b.seal = turning_seal(100);
+    a.layer = inverting_layer(100);
+    b.layer = inverting_layer(100);
     assert_int_equal(hy_hdfs_sock_send_all(&a, &(struct iovec){.iov_base = (void *)"ab", .iov_len = 2}, 1), 0);
     assert_int_equal(hy_hdfs_sock_recv(&b, &byte, 1), 1);
-    assert_int_equal(hy_hdfs_sock_poll(&b, 0), 1); /* though nothing is left in the system */
+    assert_int_equal(hy_hdfs_sock_poll(&b, 0), 1); /* although the socket is empty */
     assert_int_equal(hy_hdfs_sock_recv(&b, &byte, 1), 1);
     assert_int_equal(byte, 'b');
     assert_int_equal(hy_hdfs_sock_poll(&b, 0), 0);
@@ -171,7 +171,7 @@ static void test_a_piece_that_waits_under_its_seal_counts_as_come(void **state)
     hy_hdfs_sock_close(&b);
 }
 
-static void test_pieces_that_no_server_sends_are_refused(void **state)
+static void test_invalid_messages_are_rejected(void **state)
 {
     static const struct {
         const char *bytes;
@@ -179,9 +179,9 @@ static void test_pieces_that_no_server_sends_are_refused(void **state)
         int rc;
     } lies[] = {
         {"\x7f\xff\xff\xff", 4, -EPROTO},         /* 2 GiB */
-        {"\0\0\0\0", 4, -EBADMSG},                /* without a number */
-        {"\0\0\0\2a\7", 6, -EBADMSG},             /* with another's number */
-        {"\0\0\0\5ab", 6, -ECONNRESET},           /* that ends early */
+        {"\0\0\0\0", 4, -EBADMSG},                /* no number */
+        {"\0\0\0\2a\7", 6, -EBADMSG},             /* wrong number */
+        {"\0\0\0\5ab", 6, -ECONNRESET},           /* truncated */
         {"\0\0", 2, -ECONNRESET},
     };
     char byte;
@@ -191,7 +191,7 @@ static void test_pieces_that_no_server_sends_are_refused(void **state)
         struct hy_hdfs_sock a, b;
 
         join(&a, &b);
-        a.seal = turning_seal(100);
+        a.layer = inverting_layer(100);
         assert_int_equal(write(b.fd, lies[i].bytes, lies[i].n), lies[i].n);
         hy_hdfs_sock_close(&b);
         assert_int_equal(hy_hdfs_sock_recv(&a, &byte, 1), lies[i].rc);
@@ -199,7 +199,7 @@ static void test_pieces_that_no_server_sends_are_refused(void **state)
     }
 }
 
-/* ---- a NameNode that lies about who it is ---- */
+/* ---- authentication of a NameNode ---- */
 
 struct script {
     struct hy_buf b;
@@ -249,8 +249,9 @@ static struct hy_hdfs_conf *conf_of(const char *key, const char *value)
     return c;
 }
 
-/* Signs on with a token, or with Kerberos when there are settings, to one who reads the script aloud and hangs up. */
-static int sign_on(struct script *s, const struct hy_hdfs_conf *conf, enum hy_hdfs_rpc_auth *ret, struct hy_err *err)
+/* Authenticates with a token, or with Kerberos when there are settings; the server sends the script and closes. */
+static int authenticate(struct script *s, const struct hy_hdfs_conf *conf, enum hy_hdfs_rpc_auth *ret,
+                        struct hy_err *err)
 {
     Hdfs__Token token = HDFS__TOKEN__INIT;
     const struct hy_hdfs_rpc_peer peer = {.host = "127.0.0.1", .port = 1, .conf = conf,
@@ -272,13 +273,13 @@ static int sign_on(struct script *s, const struct hy_hdfs_conf *conf, enum hy_hd
     return rc;
 }
 
-static void assert_says(int rc, int code, const struct hy_err *err, const char *words)
+static void assert_error(int rc, int code, const struct hy_err *err, const char *words)
 {
     if (rc != code || !strstr(err->text, words))
         fail_msg("%d %s", rc, err->text);
 }
 
-static void test_a_namenode_that_proves_nothing_is_not_believed(void **state)
+static void test_a_namenode_that_does_not_authenticate_itself_is_rejected(void **state)
 {
     static const char challenge[] = "realm=\"default\",nonce=\"n\",qop=\"auth\",algorithm=md5-sess";
     enum hy_hdfs_rpc_auth method;
@@ -289,28 +290,28 @@ static void test_a_namenode_that_proves_nothing_is_not_believed(void **state)
     hy_buf_init(&s.b, 1 << 20);
     offer(&s, "TOKEN", "DIGEST-MD5");
     say(&s, HDFS__RPC_SASL__STATE__SUCCESS, NULL, NULL);
-    assert_says(sign_on(&s, NULL, &method, &err), -EACCES, &err, "did not prove who it is");
+    assert_error(authenticate(&s, NULL, &method, &err), -EACCES, &err, "did not authenticate itself");
     offer(&s, "TOKEN", "DIGEST-MD5");
     say(&s, HDFS__RPC_SASL__STATE__CHALLENGE, challenge, NULL);
     say(&s, HDFS__RPC_SASL__STATE__SUCCESS, NULL, NULL);
-    assert_says(sign_on(&s, NULL, &method, &err), -EACCES, &err, "did not prove who it is");
+    assert_error(authenticate(&s, NULL, &method, &err), -EACCES, &err, "did not authenticate itself");
     offer(&s, "TOKEN", "DIGEST-MD5");
     say(&s, HDFS__RPC_SASL__STATE__CHALLENGE, challenge, NULL);
     say(&s, HDFS__RPC_SASL__STATE__SUCCESS, "rspauth=ea40f60335c427b5527b84dbabcdfffd", NULL);
-    assert_says(sign_on(&s, NULL, &method, &err), -EACCES, &err, "not the one it seems to be");
+    assert_error(authenticate(&s, NULL, &method, &err), -EACCES, &err, "it may be an impostor");
     say(&s, HDFS__RPC_SASL__STATE__CHALLENGE, challenge, NULL);
-    assert_says(sign_on(&s, NULL, &method, &err), -EPROTO, &err, "its challenge is none");
+    assert_error(authenticate(&s, NULL, &method, &err), -EPROTO, &err, "it sent an invalid challenge");
     offer(&s, "TOKEN", "DIGEST-MD5");
     offer(&s, "TOKEN", "DIGEST-MD5");
-    assert_says(sign_on(&s, NULL, &method, &err), -EPROTO, &err, "a second time");
+    assert_error(authenticate(&s, NULL, &method, &err), -EPROTO, &err, "a second time");
     say(&s, HDFS__RPC_SASL__STATE__WRAP, "x", NULL);
-    assert_says(sign_on(&s, NULL, &method, &err), -EPROTO, &err, "not known");
+    assert_error(authenticate(&s, NULL, &method, &err), -EPROTO, &err, "unknown authentication message");
     offer(&s, "TOKEN", "DIGEST-MD5");
-    assert_says(sign_on(&s, NULL, &method, &err), -ECONNRESET, &err, "does not answer");
+    assert_error(authenticate(&s, NULL, &method, &err), -ECONNRESET, &err, "does not respond");
     hy_buf_done(&s.b);
 }
 
-static void test_a_namenode_without_security_is_believed_only_where_that_is_allowed(void **state)
+static void test_a_namenode_without_security_needs_the_fallback_setting(void **state)
 {
     struct hy_hdfs_conf *strict = conf_of("a", "b");
     struct hy_hdfs_conf *loose = conf_of("ipc.client.fallback-to-simple-auth-allowed", "true");
@@ -320,7 +321,7 @@ static void test_a_namenode_without_security_is_believed_only_where_that_is_allo
 
     (void)state;
     hy_buf_init(&s.b, 1 << 20);
-    for (int i = 0; i < 2; i++) { /* one that says so, and an old one that is content at once */
+    for (int i = 0; i < 2; i++) { /* one that offers SIMPLE, and an old one that reports success at once */
         struct script once;
 
         hy_buf_init(&once.b, 1 << 20);
@@ -329,9 +330,10 @@ static void test_a_namenode_without_security_is_believed_only_where_that_is_allo
         else
             say(&once, HDFS__RPC_SASL__STATE__SUCCESS, NULL, NULL);
         assert_int_equal(hy_buf_append(&s.b, hy_buf_bytes(&once.b), once.b.len), 0);
-        assert_says(sign_on(&s, strict, &method, &err), -EACCES, &err, "ipc.client.fallback-to-simple-auth-allowed");
+        assert_error(authenticate(&s, strict, &method, &err), -EACCES, &err,
+                     "ipc.client.fallback-to-simple-auth-allowed");
         assert_int_equal(hy_buf_append(&s.b, hy_buf_bytes(&once.b), once.b.len), 0);
-        assert_int_equal(sign_on(&s, loose, &method, &err), 0);
+        assert_int_equal(authenticate(&s, loose, &method, &err), 0);
         assert_int_equal(method, HY_HDFS_AUTH_SIMPLE);
         hy_buf_done(&once.b);
     }
@@ -340,7 +342,7 @@ static void test_a_namenode_without_security_is_believed_only_where_that_is_allo
     hy_hdfs_conf_free(loose);
 }
 
-static void test_a_namenode_that_is_another_one_gets_no_ticket(void **state)
+static void test_a_namenode_with_another_principal_gets_no_ticket(void **state)
 {
     static const struct {
         const char *key, *value, *says;
@@ -362,13 +364,13 @@ static void test_a_namenode_that_is_another_one_gets_no_ticket(void **state)
 
         hy_buf_init(&s.b, 1 << 20);
         offer(&s, "KERBEROS", "GSSAPI");
-        assert_says(sign_on(&s, conf, &method, &err), cases[i].rc, &err, cases[i].says);
+        assert_error(authenticate(&s, conf, &method, &err), cases[i].rc, &err, cases[i].says);
         hy_buf_done(&s.b);
         hy_hdfs_conf_free(conf);
     }
 }
 
-static void test_what_is_missing_is_said(void **state)
+static void test_missing_credentials_are_reported(void **state)
 {
     struct hy_hdfs_conf *conf = conf_of("a", "b");
     enum hy_hdfs_rpc_auth method;
@@ -378,32 +380,33 @@ static void test_what_is_missing_is_said(void **state)
     (void)state;
     hy_buf_init(&s.b, 1 << 20);
     offer(&s, "TOKEN", "DIGEST-MD5");
-    assert_says(sign_on(&s, conf, &method, &err), -EACCES, &err, "TOKEN, and there is no token for it");
+    assert_error(authenticate(&s, conf, &method, &err), -EACCES, &err, "TOKEN, and there is no token for it");
     offer(&s, "KERBEROS", "GSSAPI");
-    assert_says(sign_on(&s, NULL, &method, &err), -EACCES, &err, "set hadoop.security.authentication to kerberos");
+    assert_error(authenticate(&s, NULL, &method, &err), -EACCES, &err,
+                 "set hadoop.security.authentication to kerberos");
     hy_buf_done(&s.b);
     hy_hdfs_conf_free(conf);
 }
 
-/* ---- frames in frames ---- */
+/* ---- wrapped frames ---- */
 
-static void test_frames_are_wrapped_in_pieces_that_the_server_takes(void **state)
+static void test_frames_are_wrapped_in_messages_of_the_accepted_size(void **state)
 {
     static const struct hy_hdfs_sasl_ops ops = {NULL, turn_wrap, turn_unwrap, turn_free};
-    struct turning *ours = calloc(1, sizeof(*ours)), *theirs = calloc(1, sizeof(*theirs));
+    struct inverting *ours = calloc(1, sizeof(*ours)), *theirs = calloc(1, sizeof(*theirs));
     hy_cleanup_buf struct hy_buf sent, got;
     struct hy_hdfs_sock a, b;
     uint8_t bytes[1000];
 
     (void)state;
-    ours->base = theirs->base = (struct hy_hdfs_sasl){.ops = &ops, .room = 300};
+    ours->base = theirs->base = (struct hy_hdfs_sasl){.ops = &ops, .wrap_max = 300};
     for (size_t i = 0; i < sizeof(bytes); i++)
         bytes[i] = (uint8_t)i;
     hy_buf_init(&sent, 1 << 20);
     hy_buf_init(&got, 1 << 20);
     assert_int_equal(hy_hdfs_rpc_wrap(&ours->base, bytes, sizeof(bytes), &sent), 0);
     assert_int_equal(ours->out, 4);
-    /* A server's frames have another header: each is said again with that. */
+    /* Frames of a server have another header: each is converted. */
     struct script s;
     hy_buf_init(&s.b, 1 << 20);
     for (size_t at = 0; at < sizeof(bytes); at += 250) {
@@ -424,7 +427,7 @@ static void test_frames_are_wrapped_in_pieces_that_the_server_takes(void **state
         assert_int_equal(hy_hdfs_delimited_append(&s.b, &m.base), 0);
         hy_hdfs_rpc_end_frame(&s.b, begin);
     }
-    say(&s, HDFS__RPC_SASL__STATE__SUCCESS, "x", NULL); /* not wrapped: somebody else's */
+    say(&s, HDFS__RPC_SASL__STATE__SUCCESS, "x", NULL); /* not wrapped: forged */
     join(&a, &b);
     assert_int_equal(write(b.fd, hy_buf_bytes(&s.b), s.b.len), s.b.len);
     for (int i = 0; i < 4; i++)
@@ -442,14 +445,14 @@ static void test_frames_are_wrapped_in_pieces_that_the_server_takes(void **state
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bytes_come_through_a_seal_as_they_were),
-        cmocka_unit_test(test_a_piece_that_waits_under_its_seal_counts_as_come),
-        cmocka_unit_test(test_pieces_that_no_server_sends_are_refused),
-        cmocka_unit_test(test_a_namenode_that_proves_nothing_is_not_believed),
-        cmocka_unit_test(test_a_namenode_without_security_is_believed_only_where_that_is_allowed),
-        cmocka_unit_test(test_a_namenode_that_is_another_one_gets_no_ticket),
-        cmocka_unit_test(test_what_is_missing_is_said),
-        cmocka_unit_test(test_frames_are_wrapped_in_pieces_that_the_server_takes),
+        cmocka_unit_test(test_a_security_layer_is_transparent),
+        cmocka_unit_test(test_decrypted_bytes_count_as_available),
+        cmocka_unit_test(test_invalid_messages_are_rejected),
+        cmocka_unit_test(test_a_namenode_that_does_not_authenticate_itself_is_rejected),
+        cmocka_unit_test(test_a_namenode_without_security_needs_the_fallback_setting),
+        cmocka_unit_test(test_a_namenode_with_another_principal_gets_no_ticket),
+        cmocka_unit_test(test_missing_credentials_are_reported),
+        cmocka_unit_test(test_frames_are_wrapped_in_messages_of_the_accepted_size),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

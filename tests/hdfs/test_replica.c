@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Replicas read from their files, with a DataNode of our own at the socket: for what a real one cannot be made to say.
- * What it does say is in e2e/test_hdfs_replicas.py.
+ * Short-circuit reads, with a fake DataNode at the socket for responses that a real one does not send. Real DataNodes
+ * are tested in e2e/test_hdfs_replicas.py.
  */
 #include "support.h"
 
@@ -35,9 +35,9 @@ struct node {
     char path[64];
     int listener;
     int data, meta;          /* files, in memory */
-    int count;               /* of descriptors that it sends */
+    int count;               /* of descriptors to send */
     Hdfs__Status status;
-    bool hangs_up, is_silly; /* it says nothing; or something else */
+    bool closes, is_invalid; /* sends nothing; sends an invalid response */
     unsigned asked;
     pthread_t thread;
     struct hy_hdfs_conf *conf;
@@ -65,10 +65,10 @@ static void send_files(const struct node *n, int to)
 
 static void answer(const struct node *n, int to)
 {
-    const uint8_t said[] = {2, 8, (uint8_t)n->status}; /* its length, the first field, which is a number, and that */
+    const uint8_t response[] = {2, 8, (uint8_t)n->status}; /* length, tag of the first field, its value */
 
-    (void)!send(to, n->is_silly ? (const uint8_t *)"\xff\xff\xff" : said, sizeof said, MSG_NOSIGNAL);
-    if (n->status == HDFS__STATUS__SUCCESS && !n->is_silly)
+    (void)!send(to, n->is_invalid ? (const uint8_t *)"\xff\xff\xff" : response, sizeof response, MSG_NOSIGNAL);
+    if (n->status == HDFS__STATUS__SUCCESS && !n->is_invalid)
         send_files(n, to);
 }
 
@@ -82,7 +82,7 @@ static void *serve(void *arg)
         const ssize_t got = recv(fd, request, sizeof request, 0);
 
         n->asked++;
-        if (got > 3 && request[1] == 28 && request[2] == 87 && !n->hangs_up)
+        if (got > 3 && request[1] == 28 && request[2] == 87 && !n->closes)
             answer(n, fd);
         close(fd);
     }
@@ -99,15 +99,16 @@ static int in_memory(const void *bytes, size_t count)
 
 static int make_meta(uint32_t chunk)
 {
-    const struct hy_hdfs_checksums guard = {.type = HDFS__CHECKSUM_TYPE__CHECKSUM_CRC32C, .chunk = chunk};
-    const size_t sums = hy_hdfs_checksums_size(&guard, LENGTH);
+    const struct hy_hdfs_checksums checksums = {.type = HDFS__CHECKSUM_TYPE__CHECKSUM_CRC32C, .chunk = chunk};
+    const size_t sums = hy_hdfs_checksums_size(&checksums, LENGTH);
     uint8_t *meta = calloc(META_HEAD + sums, 1);
     int fd;
 
     assert_non_null(meta);
-    memcpy(meta, (uint8_t[]){0, 1, 2, (uint8_t)(chunk >> 24), (uint8_t)(chunk >> 16), (uint8_t)(chunk >> 8), (uint8_t)chunk},
+    memcpy(meta,
+           (uint8_t[]){0, 1, 2, (uint8_t)(chunk >> 24), (uint8_t)(chunk >> 16), (uint8_t)(chunk >> 8), (uint8_t)chunk},
            META_HEAD);
-    hy_hdfs_checksums_compute(&guard, content, LENGTH, meta + META_HEAD);
+    hy_hdfs_checksums_compute(&checksums, content, LENGTH, meta + META_HEAD);
     fd = in_memory(meta, META_HEAD + sums);
     free(meta);
     return fd;
@@ -132,10 +133,13 @@ static void open_node(struct node *n, uint32_t chunk)
     assert_int_equal(pthread_create(&n->thread, NULL, serve, n), 0);
     n->conf = hy_hdfs_conf_load(NULL, &err);
     assert_non_null(n->conf);
-    snprintf(text, sizeof text, "<configuration><property><name>dfs.client.read.shortcircuit</name><value>true</value></property>"
-             "<property><name>dfs.domain.socket.path</name><value>%s-_PORT</value></property></configuration>", n->path);
+    snprintf(text, sizeof text,
+             "<configuration><property><name>dfs.client.read.shortcircuit</name><value>true</value></property>"
+             "<property><name>dfs.domain.socket.path</name><value>%s-_PORT</value></property></configuration>",
+             n->path);
     assert_int_equal(hy_hdfs_conf_parse(n->conf, text, strlen(text), "test", &err), 0);
-    n->cluster = (struct hy_hdfs_cluster){.name = "hdfs://test", .user = "test", .client_name = "test", .conf = n->conf};
+    n->cluster =
+        (struct hy_hdfs_cluster){.name = "hdfs://test", .user = "test", .client_name = "test", .conf = n->conf};
 }
 
 static void close_node(struct node *n)
@@ -149,9 +153,9 @@ static void close_node(struct node *n)
     hy_hdfs_conf_free(n->conf);
 }
 
-/* ---- who reads ---- */
+/* ---- the client ---- */
 
-/* Each port is another name for the same socket: where one was refused, nobody asks again. */
+/* Each port is another name for the same socket, since a refused path is not used again. */
 static unsigned port = 1;
 
 static int open_replica(struct node *n, const char *address, struct hy_hdfs_local_replica **ret)
@@ -161,7 +165,7 @@ static int open_replica(struct node *n, const char *address, struct hy_hdfs_loca
     Hdfs__ExtendedBlock block = HDFS__EXTENDED_BLOCK__INIT;
     Hdfs__DatanodeID id = HDFS__DATANODE_ID__INIT;
     const struct hy_hdfs_block_request want = {.cluster = &n->cluster, .block = &block, .node = &id, .to = LENGTH,
-                                       .patience_ms = PATIENCE_MS, .may_be_local = true};
+                                       .timeout_ms = PATIENCE_MS, .may_be_local = true};
 
     block.poolid = (char *)"pool";
     id.ipaddr = id.hostname = (char *)(uintptr_t)address;
@@ -174,7 +178,7 @@ static int open_replica(struct node *n, const char *address, struct hy_hdfs_loca
     return rc;
 }
 
-/* How many came; below 0 why not all of them did. */
+/* The number of bytes read, or the error. */
 static int64_t read_at(struct hy_hdfs_local_replica *r, uint64_t at, uint64_t to, void *into, size_t n)
 {
     uint64_t now = at;
@@ -195,7 +199,7 @@ static unsigned open_files(void)
     return count;
 }
 
-static void test_any_range_is_read_whatever_the_chunks(void **state)
+static void test_any_range_with_any_chunk_size(void **state)
 {
     static const uint32_t chunks[] = {1, 7, 512, 65536, 70000, LENGTH, 200000};
     static const size_t places[] = {0, 1, 511, 512, 513, 65535, 65536, 70001, LENGTH - 1, LENGTH};
@@ -222,7 +226,7 @@ static void test_any_range_is_read_whatever_the_chunks(void **state)
     }
 }
 
-static void test_a_node_that_makes_no_sense_is_not_asked_again(void **state)
+static void test_a_datanode_with_invalid_responses_is_not_asked_again(void **state)
 {
     (void)state;
     for (int i = 0; i < 6; i++) {
@@ -233,22 +237,26 @@ static void test_a_node_that_makes_no_sense_is_not_asked_again(void **state)
         port++;
         open_node(&n, CHUNK);
         n.count = i < 2 ? i : i == 2 ? 3 : 2; /* descriptors: none, one, one too many */
-        n.hangs_up = i == 3;
-        n.is_silly = i == 4;
+        n.closes = i == 3;
+        n.is_invalid = i == 4;
         n.status = i == 5 ? HDFS__STATUS__ERROR : HDFS__STATUS__SUCCESS;
         before = open_files();
-        assert_true(open_replica(&n, "127.0.0.1", &r) == (i == 2 ? 0 : i == 5 ? -EREMOTEIO : i >= 3 ? -ECONNRESET : -EPROTO) ||
+        assert_true(open_replica(&n, "127.0.0.1", &r) == (i == 2   ? 0
+                                                          : i == 5 ? -EREMOTEIO
+                                                          : i >= 3 ? -ECONNRESET
+                                                                   : -EPROTO) ||
                     (i == 4 && n.asked == 1));
         hy_hdfs_local_replica_close(hy_take(r));
-        assert_true(open_files() <= before + 1); /* the node may still close its own */
+        assert_true(open_files() <= before + 1); /* the server thread may still close its descriptor */
         (void)open_replica(&n, "127.0.0.1", &r);
         hy_hdfs_local_replica_close(r);
         close_node(&n);
-        assert_int_equal(n.asked, i == 2 || i == 5 ? 2 : 1); /* to refuse one replica is sense, and to send too much, too */
+        assert_int_equal(n.asked,
+                         i == 2 || i == 5 ? 2 : 1); /* refusing one replica is valid, and so is an extra descriptor */
     }
 }
 
-static void test_files_that_make_no_sense_are_refused(void **state)
+static void test_invalid_files_are_rejected(void **state)
 {
     static const uint8_t heads[][META_HEAD] = {{0, 2, 2, 0, 0, 2, 0}, {0, 1, 9, 0, 0, 2, 0}, {0, 1, 2, 0, 0, 0, 0},
                                                {0, 1, 2, 127, 0, 0, 0}};
@@ -268,7 +276,7 @@ static void test_files_that_make_no_sense_are_refused(void **state)
     }
 }
 
-static void test_what_does_not_fit_its_sum_is_not_given(void **state)
+static void test_corrupt_chunks_are_not_returned(void **state)
 {
     uint8_t got[2000];
     struct hy_hdfs_local_replica *r;
@@ -280,29 +288,29 @@ static void test_what_does_not_fit_its_sum_is_not_given(void **state)
     assert_int_equal(open_replica(&n, "127.0.0.1", &r), 0);
     assert_int_equal(pwrite(n.data, "?", 1, 5000), 1);
     assert_int_equal(read_at(r, 0, LENGTH, got, 2000), 2000);
-    assert_int_equal(read_at(r, 3000, LENGTH, got, 1608), 1608); /* up to it */
+    assert_int_equal(read_at(r, 3000, LENGTH, got, 1608), 1608); /* up to the corrupt chunk */
     assert_memory_equal(got, content + 3000, 1608);
     assert_int_equal(read_at(r, 5120, LENGTH, got, 2000), 2000);
     assert_int_equal(read_at(r, 4096, LENGTH, got, 2000), -EBADMSG);
     at = 4096;
     assert_int_equal(hy_hdfs_local_replica_read(r, &at, LENGTH, got, 2000), -EBADMSG);
-    assert_int_equal(at, 4608); /* so far they came */
+    assert_int_equal(at, 4608); /* the verified bytes */
     assert_int_equal(hy_hdfs_local_replica_chunk_start(r, 5000), 4608);
     assert_int_equal(read_at(r, 4999, LENGTH, got, 1), -EBADMSG);
     assert_int_equal(pwrite(n.data, &content[5000], 1, 5000), 1);
-    assert_int_equal(ftruncate(n.meta, META_HEAD + 4), 0); /* sums that are missing, data that is */
+    assert_int_equal(ftruncate(n.meta, META_HEAD + 4), 0); /* missing checksums, then missing data */
     assert_int_equal(read_at(r, 4096, LENGTH, got, 2000), -ENODATA);
     assert_int_equal(ftruncate(n.data, 6000), 0);
     assert_int_equal(read_at(r, 8192, LENGTH, got, 512), -ENODATA);
     hy_hdfs_local_replica_close(r);
     assert_int_equal(open_replica(&n, "127.0.0.1", &r), 0);
-    assert_int_equal(read_at(r, 0, LENGTH, got, 512), -ENODATA); /* it is shorter than the NameNode says */
+    assert_int_equal(read_at(r, 0, LENGTH, got, 512), -ENODATA); /* shorter than reported by the NameNode */
     hy_hdfs_local_replica_close(r);
     close_node(&n);
 }
 
-/* The chunk at its end has another sum then, and the replica is good. */
-static void test_a_replica_that_has_grown_is_not_damaged(void **state)
+/* The last chunk has a new checksum then, and is not corrupt. */
+static void test_a_replica_that_has_grown_is_not_corrupt(void **state)
 {
     uint8_t got[2000];
     struct hy_hdfs_local_replica *r;
@@ -319,7 +327,7 @@ static void test_a_replica_that_has_grown_is_not_damaged(void **state)
     close_node(&n);
 }
 
-static void test_only_a_datanode_of_this_machine_is_asked(void **state)
+static void test_only_a_local_datanode_is_asked(void **state)
 {
     struct hy_hdfs_local_replica *r = NULL;
     struct node n;
@@ -345,7 +353,7 @@ static int open_and_read(void *node)
     return rc;
 }
 
-static void test_what_fails_leaves_nothing(void **state)
+static void test_a_failure_leaves_nothing_open(void **state)
 {
     unsigned before;
     struct node n;
@@ -362,13 +370,13 @@ static void test_what_fails_leaves_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any_range_is_read_whatever_the_chunks),
-        cmocka_unit_test(test_a_node_that_makes_no_sense_is_not_asked_again),
-        cmocka_unit_test(test_files_that_make_no_sense_are_refused),
-        cmocka_unit_test(test_what_does_not_fit_its_sum_is_not_given),
-        cmocka_unit_test(test_a_replica_that_has_grown_is_not_damaged),
-        cmocka_unit_test(test_only_a_datanode_of_this_machine_is_asked),
-        cmocka_unit_test(test_what_fails_leaves_nothing),
+        cmocka_unit_test(test_any_range_with_any_chunk_size),
+        cmocka_unit_test(test_a_datanode_with_invalid_responses_is_not_asked_again),
+        cmocka_unit_test(test_invalid_files_are_rejected),
+        cmocka_unit_test(test_corrupt_chunks_are_not_returned),
+        cmocka_unit_test(test_a_replica_that_has_grown_is_not_corrupt),
+        cmocka_unit_test(test_only_a_local_datanode_is_asked),
+        cmocka_unit_test(test_a_failure_leaves_nothing_open),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -86,7 +86,7 @@ def test_only_what_is_wanted_is_taken(path: str) -> None:
     reader = _hopyard.Examples(path)
     reader.want("label", 2)
     with pytest.raises(
-        hopyard.Error, match="the record at byte 0: the feature 'label' is int64 here, and was float before"
+        hopyard.Error, match="the record at byte 0: the feature 'label' is int64 here, but float in earlier rows"
     ):
         reader.next()
 

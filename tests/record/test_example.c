@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tf.Example to columns and back; what is in hex was written by TensorFlow. */
+/* tf.Example to columns and back; the hexadecimal data was written by TensorFlow. */
 #include "support.h"
 
 #include <errno.h>
@@ -105,7 +105,7 @@ static void test_rows_become_columns(void **state)
     hy_columns_done(&c);
 }
 
-static void test_steps_have_a_level_of_their_own(void **state)
+static void test_steps_are_a_separate_level(void **state)
 {
     struct hy_columns c;
     const struct hy_column *s, *w;
@@ -128,7 +128,7 @@ static void test_steps_have_a_level_of_their_own(void **state)
     hy_columns_done(&c);
 }
 
-static void test_only_wanted_features_are_taken(void **state)
+static void test_closed_columns_take_only_their_features(void **state)
 {
     struct hy_columns c;
 
@@ -145,8 +145,8 @@ static void test_only_wanted_features_are_taken(void **state)
     hy_columns_done(&c);
 }
 
-/* One key in a map twice: field 1 of the example, twice { "a": int64 1 } with other values. */
-static void test_of_a_name_that_comes_twice_the_last_counts(void **state)
+/* A repeated map key: "a" twice, with different values. */
+static void test_the_last_entry_of_a_repeated_name_counts(void **state)
 {
     static const char twice[] = "0a1a0a0b0a016112061a040a0201020a0b0a016112061a040a020304";
     struct hy_columns c;
@@ -160,9 +160,8 @@ static void test_of_a_name_that_comes_twice_the_last_counts(void **state)
     hy_columns_done(&c);
 }
 
-/* Numbers that are not packed, as old writers have them, each with its key; and a field that is not known. */
-/* An 'i' without values, one of no kind at all, and none. */
-static void test_a_feature_without_values_is_there_and_one_of_no_kind_is_not(void **state)
+/* 'i' without values, of no kind, and missing. */
+static void test_a_feature_without_values_is_present_and_one_without_kind_is_missing(void **state)
 {
     static const char *const rows[] = {"0a090a070a016912021a00", "0a070a050a01691200", ""};
     struct hy_columns c;
@@ -177,7 +176,8 @@ static void test_a_feature_without_values_is_there_and_one_of_no_kind_is_not(voi
     hy_columns_done(&c);
 }
 
-static void test_numbers_may_come_one_by_one(void **state)
+/* Unpacked numbers, as from old writers, and an unknown field. */
+static void test_numbers_may_be_unpacked(void **state)
 {
     static const char loose[] = "0a260a130a0166120e120c0d0000c03f0d000000c010010a0f0a0169120a1a08080308ffffffff0f";
     struct hy_columns c;
@@ -190,9 +190,9 @@ static void test_numbers_may_come_one_by_one(void **state)
     hy_columns_done(&c);
 }
 
-/* ---- what is none ---- */
+/* ---- invalid examples ---- */
 
-static void test_a_feature_of_another_type_is_named(void **state)
+static void test_a_feature_of_another_type_is_reported_by_name(void **state)
 {
     struct hy_columns c;
     struct hy_err err = {0};
@@ -201,12 +201,12 @@ static void test_a_feature_of_another_type_is_named(void **state)
     hy_columns_init(&c);
     assert_non_null(hy_columns_add(&c, "i", 1, false, HY_KIND_FLOAT));
     assert_int_equal(add(&c, example, &err), -EINVAL);
-    assert_string_equal(err.text, "the feature 'i' is int64 here, and was float before");
+    assert_string_equal(err.text, "the feature 'i' is int64 here, but float in earlier rows");
     assert_int_equal(c.rows, 0);
     hy_columns_done(&c);
 }
 
-static void test_feature_lists_are_no_part_of_an_example(void **state)
+static void test_an_example_with_feature_lists_is_rejected(void **state)
 {
     struct hy_columns c;
     struct hy_err err = {0};
@@ -215,13 +215,13 @@ static void test_feature_lists_are_no_part_of_an_example(void **state)
     (void)state;
     hy_columns_init(&c);
     assert_int_equal(hy_example_parse(&c, bytes, from_hex(sequence, bytes), &err), -EBADMSG);
-    assert_string_equal(err.text, "the record has feature lists: it is a tf.SequenceExample, and not a tf.Example");
+    assert_string_equal(err.text, "the record has feature lists: it is a tf.SequenceExample, not a tf.Example");
     assert_int_equal(c.rows, 0);
     hy_columns_done(&c);
 }
 
-/* Whatever was taken of a row that cannot be read is gone again. */
-static void test_a_row_that_breaks_off_leaves_nothing(void **state)
+/* A row that cannot be parsed is discarded completely. */
+static void test_a_truncated_row_leaves_nothing(void **state)
 {
     uint8_t bytes[512];
     size_t n = from_hex(example, bytes), refused = 0;
@@ -232,12 +232,12 @@ static void test_a_row_that_breaks_off_leaves_nothing(void **state)
     assert_int_equal(add(&c, example, NULL), 0);
     for (size_t cut = 1; cut < n; cut++) {
         struct hy_err err = {0};
-        uint8_t *copy = malloc(cut); /* so that a byte behind it is found by ASan */
+        uint8_t *copy = malloc(cut); /* exact size, so that ASan detects an overread */
 
         assert_non_null(copy);
         memcpy(copy, bytes, cut);
         refused += hy_example_parse(&c, copy, cut, &err) == -EBADMSG;
-        assert_string_equal(err.text, "the record is no tf.Example");
+        assert_string_equal(err.text, "the record is not a tf.Example");
         free(copy);
     }
     assert_int_equal(refused, n - 1);
@@ -248,7 +248,7 @@ static void test_a_row_that_breaks_off_leaves_nothing(void **state)
     hy_columns_done(&c);
 }
 
-/* ---- and back ---- */
+/* ---- encoding ---- */
 
 static void read_again(struct hy_columns *c, uint64_t row, bool is_sequence, struct hy_columns *again)
 {
@@ -270,7 +270,7 @@ static void assert_same(const struct hy_buf *a, const struct hy_buf *b)
     assert_memory_equal(hy_buf_bytes(a), hy_buf_bytes(b), a->len);
 }
 
-static void test_what_is_written_is_read_again(void **state)
+static void test_encoded_rows_are_parsed_again(void **state)
 {
     struct hy_columns c, again;
 
@@ -298,8 +298,8 @@ static void test_what_is_written_is_read_again(void **state)
     hy_columns_done(&again);
 }
 
-/* Numbers of every length, as varints have them. */
-static void test_every_length_of_a_number(void **state)
+/* Varints of every length. */
+static void test_varints_of_every_length(void **state)
 {
     struct hy_columns c, again;
     struct hy_column *numbers;
@@ -346,7 +346,7 @@ static int write_all(void *arg)
     return rc;
 }
 
-static void test_memory_may_end_anywhere(void **state)
+static void test_out_of_memory_anywhere(void **state)
 {
     (void)state;
     hy_each_fault(HY_SEAM_ALLOC, write_all, NULL);
@@ -356,17 +356,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows_become_columns),
-        cmocka_unit_test(test_steps_have_a_level_of_their_own),
-        cmocka_unit_test(test_only_wanted_features_are_taken),
-        cmocka_unit_test(test_of_a_name_that_comes_twice_the_last_counts),
-        cmocka_unit_test(test_a_feature_without_values_is_there_and_one_of_no_kind_is_not),
-        cmocka_unit_test(test_numbers_may_come_one_by_one),
-        cmocka_unit_test(test_a_feature_of_another_type_is_named),
-        cmocka_unit_test(test_feature_lists_are_no_part_of_an_example),
-        cmocka_unit_test(test_a_row_that_breaks_off_leaves_nothing),
-        cmocka_unit_test(test_what_is_written_is_read_again),
-        cmocka_unit_test(test_every_length_of_a_number),
-        cmocka_unit_test(test_memory_may_end_anywhere),
+        cmocka_unit_test(test_steps_are_a_separate_level),
+        cmocka_unit_test(test_closed_columns_take_only_their_features),
+        cmocka_unit_test(test_the_last_entry_of_a_repeated_name_counts),
+        cmocka_unit_test(test_a_feature_without_values_is_present_and_one_without_kind_is_missing),
+        cmocka_unit_test(test_numbers_may_be_unpacked),
+        cmocka_unit_test(test_a_feature_of_another_type_is_reported_by_name),
+        cmocka_unit_test(test_an_example_with_feature_lists_is_rejected),
+        cmocka_unit_test(test_a_truncated_row_leaves_nothing),
+        cmocka_unit_test(test_encoded_rows_are_parsed_again),
+        cmocka_unit_test(test_varints_of_every_length),
+        cmocka_unit_test(test_out_of_memory_anywhere),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checksums and records; what is in hex was written by TensorFlow's TFRecordWriter. */
+/* Checksums and records; the hexadecimal data was written by TensorFlow's TFRecordWriter. */
 #include "support.h"
 
 #include <errno.h>
@@ -33,10 +33,10 @@ static size_t from_hex(const char *hex, uint8_t *out)
     return n;
 }
 
-/* ---- the checksum ---- */
+/* ---- checksums ---- */
 
-/* RFC 3720, B.4, and the check value of the catalogues of CRCs. */
-static void test_the_checksum_is_castagnolis(void **state)
+/* RFC 3720, B.4, and the check value of the CRC catalogues. */
+static void test_checksum_is_crc32c(void **state)
 {
     uint8_t bytes[32] = {0};
 
@@ -51,7 +51,7 @@ static void test_the_checksum_is_castagnolis(void **state)
     assert_int_equal(hy_crc32c(0, bytes, sizeof bytes), 0x46dd794eu);
 }
 
-/* One bit at a time, as the definition has it. */
+/* Bit by bit, from the definition. */
 static uint32_t plainly(const uint8_t *bytes, size_t n)
 {
     uint32_t crc = 0xffffffffu;
@@ -64,7 +64,7 @@ static uint32_t plainly(const uint8_t *bytes, size_t n)
     return ~crc;
 }
 
-static void test_tables_and_processor_agree_at_every_length_and_place(void **state)
+static void test_tables_and_instruction_agree_at_every_length_and_alignment(void **state)
 {
     uint8_t bytes[128];
     struct hy_rng rng;
@@ -84,7 +84,7 @@ static void test_tables_and_processor_agree_at_every_length_and_place(void **sta
         }
 }
 
-static void test_they_agree_on_long_ones_too(void **state)
+static void test_tables_and_instruction_agree_on_long_input(void **state)
 {
     static uint8_t bytes[5000];
     struct hy_rng rng;
@@ -102,7 +102,7 @@ static void test_they_agree_on_long_ones_too(void **state)
     }
 }
 
-static void test_a_checksum_goes_on_where_it_stood(void **state)
+static void test_a_checksum_can_be_continued(void **state)
 {
     static const char text[] = "a hopyard is a field where hops are trained";
     uint32_t whole = hy_crc32c(0, text, sizeof text);
@@ -114,8 +114,8 @@ static void test_a_checksum_goes_on_where_it_stood(void **state)
     }
 }
 
-/* Four at a time, and what is left over; of lengths that are whole words, and others. */
-static void test_many_checksums_at_once_are_those_of_each(void **state)
+/* Four at a time, and the rest; lengths of whole words, and others. */
+static void test_batched_checksums_equal_single_ones(void **state)
 {
     static uint8_t bytes[13 * 512 + 3];
     static const size_t lengths[] = {0, 1, 7, 8, 24, 511, 512};
@@ -138,7 +138,7 @@ static void test_many_checksums_at_once_are_those_of_each(void **state)
 
 /* ---- records ---- */
 
-static void test_records_are_what_tensorflow_writes(void **state)
+static void test_records_equal_those_of_tensorflow(void **state)
 {
     uint8_t want[256], numbers[64];
     size_t n = from_hex(by_tensorflow, want);
@@ -155,7 +155,7 @@ static void test_records_are_what_tensorflow_writes(void **state)
     assert_memory_equal(hy_buf_bytes(&b), want, n);
 }
 
-static void test_what_tensorflow_wrote_is_read(void **state)
+static void test_records_of_tensorflow_are_parsed(void **state)
 {
     uint8_t bytes[256];
     size_t n = from_hex(by_tensorflow, bytes), at = 0, need;
@@ -177,7 +177,7 @@ static void test_what_tensorflow_wrote_is_read(void **state)
     assert_int_equal(r[2].bytes[63], 63);
 }
 
-static void test_half_a_record_is_waited_for_and_says_for_how_much(void **state)
+static void test_a_partial_record_reports_how_many_bytes_it_needs(void **state)
 {
     hy_cleanup_buf struct hy_buf b;
     struct hy_record r = {0};
@@ -197,7 +197,7 @@ static void test_half_a_record_is_waited_for_and_says_for_how_much(void **state)
     assert_int_equal(hy_record_parse(hy_buf_bytes(&b), b.len, MAX, &r, &need, &why), b.len);
 }
 
-static void test_every_flipped_bit_is_noticed(void **state)
+static void test_every_flipped_bit_is_detected(void **state)
 {
     hy_cleanup_buf struct hy_buf b;
     uint8_t bytes[64];
@@ -219,9 +219,9 @@ static void test_every_flipped_bit_is_noticed(void **state)
     }
 }
 
-static void test_a_record_over_the_limit_is_not_waited_for(void **state)
+static void test_a_record_over_the_limit_is_rejected_at_once(void **state)
 {
-    /* Heads with true checksums: of 5 bytes and of 2^64-1. */
+    /* Headers with valid checksums: of 5 bytes and of 2^64-1. */
     uint8_t five[12] = {5}, endless[12];
     struct hy_record r;
     const char *why = NULL;
@@ -237,13 +237,13 @@ static void test_a_record_over_the_limit_is_not_waited_for(void **state)
             head[8 + k] = (uint8_t)(check >> 8 * k);
     }
     assert_int_equal(hy_record_parse(five, sizeof five, 4, &r, &need, &why), -EMSGSIZE);
-    assert_string_equal(why, "a record that is too long");
+    assert_string_equal(why, "a record is too long");
     assert_int_equal(hy_record_parse(five, sizeof five, 5, &r, &need, &why), 0);
     assert_int_equal(need, 21);
     assert_int_equal(hy_record_parse(endless, sizeof endless, SIZE_MAX, &r, &need, &why), -EMSGSIZE);
 }
 
-static void test_a_full_buffer_stays_as_it_was(void **state)
+static void test_a_full_buffer_is_unchanged(void **state)
 {
     hy_cleanup_buf struct hy_buf b;
     uint8_t *at;
@@ -275,7 +275,7 @@ static int append_some(void *arg)
     return rc;
 }
 
-static void test_faults_in_appending(void **state)
+static void test_append_survives_faults(void **state)
 {
     (void)state;
     hy_each_fault(HY_SEAM_ALLOC, append_some, NULL);
@@ -284,18 +284,18 @@ static void test_faults_in_appending(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_checksum_is_castagnolis),
-        cmocka_unit_test(test_tables_and_processor_agree_at_every_length_and_place),
-        cmocka_unit_test(test_they_agree_on_long_ones_too),
-        cmocka_unit_test(test_a_checksum_goes_on_where_it_stood),
-        cmocka_unit_test(test_many_checksums_at_once_are_those_of_each),
-        cmocka_unit_test(test_records_are_what_tensorflow_writes),
-        cmocka_unit_test(test_what_tensorflow_wrote_is_read),
-        cmocka_unit_test(test_half_a_record_is_waited_for_and_says_for_how_much),
-        cmocka_unit_test(test_every_flipped_bit_is_noticed),
-        cmocka_unit_test(test_a_record_over_the_limit_is_not_waited_for),
-        cmocka_unit_test(test_a_full_buffer_stays_as_it_was),
-        cmocka_unit_test(test_faults_in_appending),
+        cmocka_unit_test(test_checksum_is_crc32c),
+        cmocka_unit_test(test_tables_and_instruction_agree_at_every_length_and_alignment),
+        cmocka_unit_test(test_tables_and_instruction_agree_on_long_input),
+        cmocka_unit_test(test_a_checksum_can_be_continued),
+        cmocka_unit_test(test_batched_checksums_equal_single_ones),
+        cmocka_unit_test(test_records_equal_those_of_tensorflow),
+        cmocka_unit_test(test_records_of_tensorflow_are_parsed),
+        cmocka_unit_test(test_a_partial_record_reports_how_many_bytes_it_needs),
+        cmocka_unit_test(test_every_flipped_bit_is_detected),
+        cmocka_unit_test(test_a_record_over_the_limit_is_rejected_at_once),
+        cmocka_unit_test(test_a_full_buffer_is_unchanged),
+        cmocka_unit_test(test_append_survives_faults),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

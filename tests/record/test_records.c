@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files of records: plain, compressed, in several members; larger than what is read at once. */
+/* Files of records: plain, compressed, in several members; larger than the read buffer. */
 #include "support.h"
 
 #include <errno.h>
@@ -13,10 +13,10 @@
 
 #define BIG (3u << 20)
 
-static char folder[] = "/tmp/hopyard-records-XXXXXX";
+static char directory[] = "/tmp/hopyard-records-XXXXXX";
 static char plain[64], zipped[64];
 
-/* Three records: small, one of BIG bytes, none at all. */
+/* Three records: small, of BIG bytes, empty. */
 static void make_records(struct hy_buf *b)
 {
     uint8_t *big = malloc(BIG);
@@ -46,12 +46,12 @@ static int set_up(void **state)
     gzFile zip;
 
     (void)state;
-    assert_non_null(mkdtemp(folder));
-    snprintf(plain, sizeof plain, "%s/plain", folder);
-    snprintf(zipped, sizeof zipped, "%s/zipped", folder);
+    assert_non_null(mkdtemp(directory));
+    snprintf(plain, sizeof plain, "%s/plain", directory);
+    snprintf(zipped, sizeof zipped, "%s/zipped", directory);
     make_records(&b);
     write_bytes(plain, hy_buf_bytes(&b), b.len, "w");
-    for (int i = 0; i < 2; i++) { /* "a": another member behind the first, cut in the middle of a record */
+    for (int i = 0; i < 2; i++) { /* "a": appends a second member, split in the middle of a record */
         const size_t from = i ? 1000 : 0, n = i ? b.len - 1000 : 1000;
 
         zip = gzopen(zipped, i ? "a" : "w");
@@ -65,7 +65,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
-    return hy_remove_tree(folder);
+    return hy_remove_tree(directory);
 }
 
 static void assert_three(const char *path)
@@ -86,7 +86,7 @@ static void assert_three(const char *path)
     hy_records_close(r);
 }
 
-static void test_plain_and_compressed_files_hold_the_same(void **state)
+static void test_plain_and_compressed_files_have_the_same_records(void **state)
 {
     (void)state;
     assert_three(plain);
@@ -108,19 +108,19 @@ static void assert_fails(const char *path, const char *words)
     hy_records_close(r);
 }
 
-static void test_where_a_file_breaks_off_is_said(void **state)
+static void test_the_position_of_a_truncation_is_reported(void **state)
 {
     char path[80];
 
     (void)state;
-    snprintf(path, sizeof path, "%s/cut", folder);
+    snprintf(path, sizeof path, "%s/cut", directory);
     assert_int_equal(link(plain, path), 0);
     assert_int_equal(unlink(plain), 0);
     assert_int_equal(truncate(path, BIG), 0);
-    assert_fails(path, "breaks off in the record at byte 19");
+    assert_fails(path, "is truncated in the record at byte 19");
     assert_int_equal(unlink(path), 0);
     assert_int_equal(truncate(zipped, 4000), 0);
-    assert_fails(zipped, "its compression breaks off");
+    assert_fails(zipped, "its compressed data is truncated");
 }
 
 static int read_all(void *path)
@@ -136,7 +136,7 @@ static int read_all(void *path)
     return rc;
 }
 
-static void test_memory_and_disk_may_fail_anywhere(void **state)
+static void test_memory_and_disk_faults_anywhere(void **state)
 {
     (void)state;
     hy_each_fault(HY_SEAM_ALLOC, read_all, plain);
@@ -148,9 +148,9 @@ static void test_memory_and_disk_may_fail_anywhere(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain_and_compressed_files_hold_the_same),
-        cmocka_unit_test(test_memory_and_disk_may_fail_anywhere),
-        cmocka_unit_test(test_where_a_file_breaks_off_is_said), /* the last one: it spoils them */
+        cmocka_unit_test(test_plain_and_compressed_files_have_the_same_records),
+        cmocka_unit_test(test_memory_and_disk_faults_anywhere),
+        cmocka_unit_test(test_the_position_of_a_truncation_is_reported), /* last: it damages the files */
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

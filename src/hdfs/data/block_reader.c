@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A DataNode sends packets (packet.c) of whole chunks: the first may begin
- * before what was asked for, the last may go on behind it, and one without data
- * ends it. Then we say that the sums were right, and the connection is free.
+ * A DataNode sends packets (packet.c) of whole chunks: the first may begin before
+ * the requested range, the last may extend past it, and a packet without data ends
+ * it. Then we report that the checksums were right, and the connection is idle.
  *
- * The data of a packet goes straight to where the caller wants it. What the
- * system gives beyond it, by the same call, lands in `side`: the next packet's
- * head and sums, most of the time just these.
+ * The data of a packet is received directly into the caller's buffer. Bytes beyond
+ * it, from the same system call, go to `side`: usually exactly the header and
+ * checksums of the next packet.
  */
 #include "hdfs/data/block_reader.h"
 
@@ -26,25 +26,25 @@
 #define SIDE_SIZE 4096u
 
 struct hy_hdfs_block_reader {
-    struct hy_hdfs_local_replica *local; /* then there is no connection */
+    struct hy_hdfs_local_replica *local; /* NULL: over the connection */
     struct hy_hdfs_datanode *dn;
     struct hy_hdfs_block_request want;
     uint64_t at;  /* the next byte for the caller */
-    uint64_t end; /* of what the packets so far have brought */
-    bool has_answer, is_over;
-    struct hy_hdfs_checksums guard;
+    uint64_t end; /* of the packets so far */
+    bool has_response, is_finished;
+    struct hy_hdfs_checksums checksums;
 
-    uint8_t side[SIDE_SIZE]; /* what came early */
+    uint8_t side[SIDE_SIZE]; /* bytes received early */
     size_t side_at, side_n;
-    size_t side_want; /* how much of it the next packet will need, as it seems */
+    size_t side_want; /* expected size of the next header and checksums */
 
     uint8_t *sums;
     size_t sums_cap;
-    uint8_t *data; /* a packet that the caller takes in pieces; [data_at, data_n) is still to go */
+    uint8_t *data; /* a packet that the caller reads in parts; [data_at, data_n) is left */
     size_t data_cap, data_at, data_n;
 };
 
-/* ---- bytes ------------------------------------------------------------------------- */
+/* ---- receiving ------------------------------------------------------------------------- */
 
 static size_t take_from_side(struct hy_hdfs_block_reader *r, void *into, size_t n)
 {
@@ -59,7 +59,7 @@ static size_t take_from_side(struct hy_hdfs_block_reader *r, void *into, size_t 
     return n;
 }
 
-/* Exactly n bytes; and perhaps some more, to the side. */
+/* Receives exactly n bytes, and possibly more into the side buffer. */
 static int pull(struct hy_hdfs_block_reader *r, void *into, size_t n)
 {
     size_t got = take_from_side(r, into, n);
@@ -83,7 +83,7 @@ static int pull(struct hy_hdfs_block_reader *r, void *into, size_t n)
     return 0;
 }
 
-/* So that the side begins with at least n bytes. */
+/* Fills the side buffer to at least n bytes. */
 static int pull_to_side(struct hy_hdfs_block_reader *r, size_t n)
 {
     if (r->side_at) {
@@ -102,23 +102,23 @@ static int pull_to_side(struct hy_hdfs_block_reader *r, size_t n)
     return 0;
 }
 
-static int make_room(uint8_t **room, size_t *cap, size_t n)
+static int reserve(uint8_t **buffer, size_t *cap, size_t n)
 {
     uint8_t *larger;
 
     if (*cap >= n)
         return 0;
-    larger = hy_reallocarray(*room, n, 1);
+    larger = hy_reallocarray(*buffer, n, 1);
     if (!larger)
         return -ENOMEM;
-    *room = larger;
+    *buffer = larger;
     *cap = n;
     return 0;
 }
 
-/* ---- the request and its answer ---------------------------------------------------- */
+/* ---- request and response --------------------------------------------------------- */
 
-static int ask(struct hy_hdfs_block_reader *r)
+static int send_request(struct hy_hdfs_block_reader *r)
 {
     Hdfs__OpReadBlock op = HDFS__OP_READ_BLOCK__INIT;
     Hdfs__ClientOperationHeader header = HDFS__CLIENT_OPERATION_HEADER__INIT;
@@ -134,7 +134,8 @@ static int ask(struct hy_hdfs_block_reader *r)
     return hy_hdfs_datanode_request(r->dn, HY_HDFS_OP_READ, &op.base);
 }
 
-int hy_hdfs_block_reader_open(struct hy_hdfs_block_reader **ret, const struct hy_hdfs_block_request *want, struct hy_err *err)
+int hy_hdfs_block_reader_open(struct hy_hdfs_block_reader **ret, const struct hy_hdfs_block_request *want,
+                              struct hy_err *err)
 {
     struct hy_hdfs_block_reader *r = hy_calloc(1, sizeof(*r));
     char name[300];
@@ -148,17 +149,18 @@ int hy_hdfs_block_reader_open(struct hy_hdfs_block_reader **ret, const struct hy
         *ret = r;
         return 0;
     }
-    rc = hy_hdfs_datanode_open(&r->dn, want->cluster, want->node, want->token, false, want->patience_ms, err);
+    rc = hy_hdfs_datanode_open(&r->dn, want->cluster, want->node, want->token, false, want->timeout_ms, err);
     if (rc == 0) {
-        rc = ask(r);
-        if (rc < 0 && r->dn->is_used) { /* it may have been closed while it was kept */
+        rc = send_request(r);
+        if (rc < 0 && r->dn->is_reused) { /* the DataNode may have closed the cached connection */
             hy_hdfs_datanode_close(hy_take(r->dn));
-            rc = hy_hdfs_datanode_open(&r->dn, want->cluster, want->node, want->token, true, want->patience_ms, err);
+            rc = hy_hdfs_datanode_open(&r->dn, want->cluster, want->node, want->token, true, want->timeout_ms, err);
             if (rc == 0)
-                rc = ask(r);
+                rc = send_request(r);
         }
         if (rc < 0 && r->dn)
-            hy_err_sys(err, rc, "the DataNode %s takes no request", hy_hdfs_datanode_name(want->node, name, sizeof(name)));
+            hy_err_sys(err, rc, "cannot send a request to the DataNode %s",
+                       hy_hdfs_datanode_name(want->node, name, sizeof(name)));
     }
     if (rc < 0)
         hy_hdfs_block_reader_close(r);
@@ -167,42 +169,43 @@ int hy_hdfs_block_reader_open(struct hy_hdfs_block_reader **ret, const struct hy
     return rc;
 }
 
-static int bad_answer(const struct hy_hdfs_block_reader *r, const char *what, struct hy_err *err)
+static int bad_response(const struct hy_hdfs_block_reader *r, const char *what, struct hy_err *err)
 {
     char name[300];
 
-    return hy_err_set(err, -EPROTO, "the DataNode %s sent %s", hy_hdfs_datanode_name(r->want.node, name, sizeof(name)), what);
+    return hy_err_set(err, -EPROTO, "the DataNode %s sent %s", hy_hdfs_datanode_name(r->want.node, name, sizeof(name)),
+                      what);
 }
 
-static int take_answer(struct hy_hdfs_block_reader *r, struct hy_err *err)
+static int receive_response(struct hy_hdfs_block_reader *r, struct hy_err *err)
 {
-    hy_cleanup_hdfs_response Hdfs__BlockOpResponse *answer = NULL;
-    int rc = hy_hdfs_datanode_response(r->dn, &answer, err);
+    hy_cleanup_hdfs_response Hdfs__BlockOpResponse *response = NULL;
+    int rc = hy_hdfs_datanode_response(r->dn, &response, err);
 
-    if (rc < 0 && r->dn->is_used && (rc == -ECONNRESET || rc == -EPIPE)) {
+    if (rc < 0 && r->dn->is_reused && (rc == -ECONNRESET || rc == -EPIPE)) {
         hy_hdfs_datanode_close(hy_take(r->dn));
-        rc = hy_hdfs_datanode_open(&r->dn, r->want.cluster, r->want.node, r->want.token, true, r->want.patience_ms, err);
+        rc = hy_hdfs_datanode_open(&r->dn, r->want.cluster, r->want.node, r->want.token, true, r->want.timeout_ms, err);
         if (rc == 0)
-            rc = ask(r);
+            rc = send_request(r);
         if (rc == 0)
-            rc = hy_hdfs_datanode_response(r->dn, &answer, err);
+            rc = hy_hdfs_datanode_response(r->dn, &response, err);
     }
     if (rc < 0)
         return rc;
-    if (!answer->readopchecksuminfo)
-        return bad_answer(r, "an answer without checksums", err);
-    r->guard.type = (int)answer->readopchecksuminfo->checksum->type;
-    r->guard.chunk = answer->readopchecksuminfo->checksum->bytesperchecksum;
-    r->end = answer->readopchecksuminfo->chunkoffset;
-    if (!hy_hdfs_checksums_are_supported(&r->guard) || r->end > r->want.from)
-        return bad_answer(r, "an answer with checksums that are not known", err);
-    r->has_answer = true;
+    if (!response->readopchecksuminfo)
+        return bad_response(r, "a response without checksums", err);
+    r->checksums.type = (int)response->readopchecksuminfo->checksum->type;
+    r->checksums.chunk = response->readopchecksuminfo->checksum->bytesperchecksum;
+    r->end = response->readopchecksuminfo->chunkoffset;
+    if (!hy_hdfs_checksums_are_supported(&r->checksums) || r->end > r->want.from)
+        return bad_response(r, "a response with unsupported checksums", err);
+    r->has_response = true;
     return 0;
 }
 
 /* ---- packets ----------------------------------------------------------------------- */
 
-static int take_head(struct hy_hdfs_block_reader *r, struct hy_hdfs_packet *p, struct hy_err *err)
+static int receive_header(struct hy_hdfs_block_reader *r, struct hy_hdfs_packet *p, struct hy_err *err)
 {
     size_t need = 6;
     int rc;
@@ -217,25 +220,26 @@ static int take_head(struct hy_hdfs_block_reader *r, struct hy_hdfs_packet *p, s
         need = need == 6 ? 6 + ((size_t)r->side[4] << 8 | r->side[5]) : HY_HDFS_PACKET_HEADER_MAX;
     }
     if (rc < 0)
-        return bad_answer(r, "a packet whose head cannot be read", err);
+        return bad_response(r, "an invalid packet header", err);
     r->side_at = (size_t)rc;
     r->side_want = (size_t)rc + p->sums < SIDE_SIZE ? (size_t)rc + p->sums : SIDE_SIZE;
-    if (p->offset != r->end || p->sums != hy_hdfs_checksums_size(&r->guard, p->data) || (p->is_last && p->data))
-        return bad_answer(r, "a packet that does not follow the one before", err);
+    if (p->offset != r->end || p->sums != hy_hdfs_checksums_size(&r->checksums, p->data) || (p->is_last && p->data))
+        return bad_response(r, "a packet out of order", err);
     return 0;
 }
 
-/* The end: the DataNode wants to know whether all was right, to mark the replica as checked. */
-static void say_thanks(struct hy_hdfs_block_reader *r)
+/* Reports success: the DataNode marks the replica as verified. */
+static void send_read_status(struct hy_hdfs_block_reader *r)
 {
     Hdfs__ClientReadStatus status = HDFS__CLIENT_READ_STATUS__INIT;
     hy_cleanup_buf struct hy_buf b;
 
     hy_buf_init(&b, 64);
     status.status = HDFS__STATUS__CHECKSUM_OK;
-    r->is_over = true;
+    r->is_finished = true;
     if (r->side_n == r->side_at && hy_hdfs_delimited_append(&b, &status.base) == 0 &&
-        hy_hdfs_sock_send_all(&r->dn->sock, &(struct iovec){.iov_base = (void *)hy_buf_bytes(&b), .iov_len = b.len}, 1) == 0)
+        hy_hdfs_sock_send_all(&r->dn->sock, &(struct iovec){.iov_base = (void *)hy_buf_bytes(&b), .iov_len = b.len},
+                              1) == 0)
         hy_hdfs_datanode_release(hy_take(r->dn));
 }
 
@@ -244,24 +248,26 @@ static int damaged(const struct hy_hdfs_block_reader *r, uint64_t at, struct hy_
     char name[300];
 
     return hy_err_set(err, -EBADMSG, "the replica of block %llu on the DataNode %s is damaged at byte %llu",
-                      (unsigned long long)r->want.block->blockid, hy_hdfs_datanode_name(r->want.node, name, sizeof(name)),
-                      (unsigned long long)at);
+                      (unsigned long long)r->want.block->blockid,
+                      hy_hdfs_datanode_name(r->want.node, name, sizeof(name)), (unsigned long long)at);
 }
 
-static int check(const struct hy_hdfs_block_reader *r, const struct hy_hdfs_packet *p, const uint8_t *data, struct hy_err *err)
+static int check(const struct hy_hdfs_block_reader *r, const struct hy_hdfs_packet *p, const uint8_t *data,
+                 struct hy_err *err)
 {
-    const size_t bad = hy_hdfs_checksums_check(&r->guard, data, p->data, r->sums);
+    const size_t bad = hy_hdfs_checksums_check(&r->checksums, data, p->data, r->sums);
 
     return bad == p->data ? 0 : damaged(r, p->offset + bad, err);
 }
 
-/* Takes a packet's sums and data, into `into` (it has the room) or our own. */
-static int take_body(struct hy_hdfs_block_reader *r, const struct hy_hdfs_packet *p, uint8_t *into, struct hy_err *err)
+/* Receives checksums and data of a packet, into `into` (large enough) or r->data. */
+static int receive_body(struct hy_hdfs_block_reader *r, const struct hy_hdfs_packet *p, uint8_t *into,
+                        struct hy_err *err)
 {
-    int rc = make_room(&r->sums, &r->sums_cap, p->sums + 1);
+    int rc = reserve(&r->sums, &r->sums_cap, p->sums + 1);
 
     if (rc == 0 && !into)
-        rc = make_room(&r->data, &r->data_cap, p->data + 1);
+        rc = reserve(&r->data, &r->data_cap, p->data + 1);
     if (rc == 0)
         rc = pull(r, r->sums, p->sums);
     if (rc == 0)
@@ -272,25 +278,25 @@ static int take_body(struct hy_hdfs_block_reader *r, const struct hy_hdfs_packet
     return rc;
 }
 
-/* The next packet. Returns how many bytes went into `into`; 0 when they are in our own room, or it was the last. */
+/* The next packet. Returns the bytes stored in `into`; 0 when they are in r->data, or it was the last packet. */
 static int64_t next_packet(struct hy_hdfs_block_reader *r, uint8_t *into, size_t n, struct hy_err *err)
 {
     struct hy_hdfs_packet p;
     bool is_direct;
-    int rc = take_head(r, &p, err);
+    int rc = receive_header(r, &p, err);
 
     if (rc < 0)
         return rc;
     if (p.is_last) {
         if (r->end < r->want.to)
-            return bad_answer(r, "less than was asked for", err);
-        say_thanks(r);
+            return bad_response(r, "less than requested", err);
+        send_read_status(r);
         return 0;
     }
-    if (p.offset >= r->want.to) /* packets go on to the end of a chunk, and none begins behind it */
-        return bad_answer(r, "more than was asked for", err);
+    if (p.offset >= r->want.to) /* the last packet extends to the end of a chunk; none starts after it */
+        return bad_response(r, "more than requested", err);
     is_direct = p.offset == r->at && p.data <= n && p.offset + p.data <= r->want.to;
-    rc = take_body(r, &p, is_direct ? into : NULL, err);
+    rc = receive_body(r, &p, is_direct ? into : NULL, err);
     if (rc < 0)
         return rc;
     if (is_direct) {
@@ -316,9 +322,9 @@ static size_t take_data(struct hy_hdfs_block_reader *r, uint8_t *into, size_t n)
     return n;
 }
 
-static bool is_taken(const struct hy_hdfs_block_reader *r)
+static bool is_complete(const struct hy_hdfs_block_reader *r)
 {
-    return r->data_at == r->data_n && (r->is_over || r->at == r->want.to);
+    return r->data_at == r->data_n && (r->is_finished || r->at == r->want.to);
 }
 
 static int64_t read_local(struct hy_hdfs_block_reader *r, void *into, size_t n, struct hy_err *err)
@@ -330,8 +336,9 @@ static int64_t read_local(struct hy_hdfs_block_reader *r, void *into, size_t n, 
     if (rc == -EBADMSG)
         return damaged(r, hy_hdfs_local_replica_chunk_start(r->local, r->at), err);
     if (rc < 0)
-        return hy_err_sys(err, rc, "the files of block %llu of the DataNode %s, on this machine, cannot be read",
-                          (unsigned long long)r->want.block->blockid, hy_hdfs_datanode_name(r->want.node, name, sizeof(name)));
+        return hy_err_sys(err, rc, "cannot read the local files of block %llu of the DataNode %s",
+                          (unsigned long long)r->want.block->blockid,
+                          hy_hdfs_datanode_name(r->want.node, name, sizeof(name)));
     return (int64_t)(r->at - before);
 }
 
@@ -346,9 +353,9 @@ int64_t hy_hdfs_block_reader_read(struct hy_hdfs_block_reader *r, void *into, si
     err->code = 0;
     if (r->local)
         return read_local(r, into, n, err);
-    if (!r->has_answer)
-        rc = take_answer(r, err);
-    while (rc >= 0 && done < n && !is_taken(r)) {
+    if (!r->has_response)
+        rc = receive_response(r, err);
+    while (rc >= 0 && done < n && !is_complete(r)) {
         if (r->data_at < r->data_n) {
             done += take_data(r, (uint8_t *)into + done, n - done);
             continue;
@@ -356,10 +363,11 @@ int64_t hy_hdfs_block_reader_read(struct hy_hdfs_block_reader *r, void *into, si
         rc = next_packet(r, (uint8_t *)into + done, n - done, err);
         done += rc > 0 ? (size_t)rc : 0;
     }
-    if (rc >= 0 && is_taken(r) && !r->is_over) /* the packet without data follows close behind */
+    if (rc >= 0 && is_complete(r) && !r->is_finished) /* the final packet without data follows */
         rc = next_packet(r, NULL, 0, err);
     if (rc < 0 && err->code == 0)
-        hy_err_sys(err, (int)rc, "the DataNode %s fell silent", hy_hdfs_datanode_name(r->want.node, name, sizeof(name)));
+        hy_err_sys(err, (int)rc, "no data from the DataNode %s",
+                   hy_hdfs_datanode_name(r->want.node, name, sizeof(name)));
     return rc < 0 ? rc : (int64_t)done;
 }
 

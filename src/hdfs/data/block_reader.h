@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads a part of one replica of a block, from one DataNode, front to back. */
+/* Reads a range of one replica of a block sequentially, from one DataNode. */
 #ifndef HY_HDFS_DATA_BLOCK_READER_H
 #define HY_HDFS_DATA_BLOCK_READER_H
 
@@ -19,21 +19,23 @@ struct hy_hdfs_block_request {
     const Hdfs__Token *token;
     const Hdfs__DatanodeID *node;
     uint64_t from, to; /* bytes of the block: from < to <= its length */
-    bool may_be_local; /* nobody writes to it: its files may be read, where the DataNode is on this machine (short_circuit.h) */
-    int patience_ms;
+    bool may_be_local; /* complete: a short-circuit read is allowed (short_circuit.h) */
+    int timeout_ms;
 };
 
-/* Asks for it; the answer is awaited by the first read, so that two blocks can be on their way at once. */
-int hy_hdfs_block_reader_open(struct hy_hdfs_block_reader **ret, const struct hy_hdfs_block_request *want, struct hy_err *err);
+/* Sends the request; the first read waits for the response, so that two blocks can be requested at once. */
+int hy_hdfs_block_reader_open(struct hy_hdfs_block_reader **ret, const struct hy_hdfs_block_request *want,
+                              struct hy_err *err);
 /*
- * How many bytes came, all of which fit their sums: fewer than n only at the
- * end. -EBADMSG when some do not fit: the replica is bad. After an error the
- * reader is of no more use; hy_hdfs_block_reader_offset tells how far it came.
+ * Returns the number of bytes read, all verified against their checksums: fewer
+ * than n only at the end. -EBADMSG when a checksum is wrong: the replica is
+ * corrupt. After an error the reader can only be closed;
+ * hy_hdfs_block_reader_offset tells how far it got.
  */
 int64_t hy_hdfs_block_reader_read(struct hy_hdfs_block_reader *r, void *into, size_t n, struct hy_err *err);
-/* Where in the block the next byte is. */
+/* Offset in the block of the next byte. */
 uint64_t hy_hdfs_block_reader_offset(const struct hy_hdfs_block_reader *r);
-/* For who works between two reads (hy_hdfs_sock_widen). */
+/* For a caller that works between two reads (hy_hdfs_sock_widen). */
 void hy_hdfs_block_reader_widen(struct hy_hdfs_block_reader *r);
 void hy_hdfs_block_reader_close(struct hy_hdfs_block_reader *r);
 

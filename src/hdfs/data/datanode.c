@@ -22,8 +22,8 @@
 #define PROTOCOL "org.apache.hadoop.hdfs.protocol.ClientDatanodeProtocol"
 #define MESSAGE_MAX (1u << 20)
 #define CONNECT_MS 15000
-#define KEPT_MAX 16
-#define KEPT_MS 2500 /* a DataNode closes what has been idle for 4 s */
+#define CACHE_MAX 16
+#define CACHE_MS 2500 /* a DataNode closes connections that are idle for 4 s */
 
 static const char *host_of(const struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id)
 {
@@ -38,51 +38,51 @@ const char *hy_hdfs_datanode_name(const Hdfs__DatanodeID *id, char *out, size_t 
     return out;
 }
 
-/* ---- connections that wait for the next operation ---------------------------------- */
+/* ---- cache of idle connections ---------------------------------- */
 
 static struct {
     pthread_mutex_t lock;
     struct {
         struct hy_hdfs_datanode *dn;
         int64_t since;
-    } all[KEPT_MAX];
-} kept = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    } all[CACHE_MAX];
+} cache = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 void hy_hdfs_datanode_forked(void)
 {
-    pthread_mutex_init(&kept.lock, NULL);
-    memset(kept.all, 0, sizeof(kept.all));
+    pthread_mutex_init(&cache.lock, NULL);
+    memset(cache.all, 0, sizeof(cache.all));
 }
 
 void hy_hdfs_datanode_done(void)
 {
-    pthread_mutex_lock(&kept.lock);
-    for (size_t i = 0; i < KEPT_MAX; i++)
-        hy_hdfs_datanode_close(hy_take(kept.all[i].dn));
-    pthread_mutex_unlock(&kept.lock);
+    pthread_mutex_lock(&cache.lock);
+    for (size_t i = 0; i < CACHE_MAX; i++)
+        hy_hdfs_datanode_close(hy_take(cache.all[i].dn));
+    pthread_mutex_unlock(&cache.lock);
 }
 
-static struct hy_hdfs_datanode *take_kept(const struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id)
+static struct hy_hdfs_datanode *take_cached(const struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id)
 {
     const int64_t now = hy_clock_ms();
     struct hy_hdfs_datanode *found = NULL;
 
-    pthread_mutex_lock(&kept.lock);
-    for (size_t i = 0; i < KEPT_MAX; i++) {
-        struct hy_hdfs_datanode *d = kept.all[i].dn;
+    pthread_mutex_lock(&cache.lock);
+    for (size_t i = 0; i < CACHE_MAX; i++) {
+        struct hy_hdfs_datanode *d = cache.all[i].dn;
 
         if (!d)
             continue;
-        if (now - kept.all[i].since > KEPT_MS) {
+        if (now - cache.all[i].since > CACHE_MS) {
             hy_hdfs_datanode_close(d);
-            kept.all[i].dn = NULL;
+            cache.all[i].dn = NULL;
         } else if (!found && d->cluster == c && strcmp(d->id->datanodeuuid, id->datanodeuuid) == 0 &&
                    d->id->xferport == id->xferport) {
             found = d;
-            kept.all[i].dn = NULL;
+            cache.all[i].dn = NULL;
         }
     }
-    pthread_mutex_unlock(&kept.lock);
+    pthread_mutex_unlock(&cache.lock);
     return found;
 }
 
@@ -90,15 +90,15 @@ void hy_hdfs_datanode_release(struct hy_hdfs_datanode *d)
 {
     size_t oldest = 0;
 
-    d->is_used = 1;
-    pthread_mutex_lock(&kept.lock);
-    for (size_t i = 0; i < KEPT_MAX && kept.all[oldest].dn; i++)
-        if (!kept.all[i].dn || kept.all[i].since < kept.all[oldest].since)
+    d->is_reused = true;
+    pthread_mutex_lock(&cache.lock);
+    for (size_t i = 0; i < CACHE_MAX && cache.all[oldest].dn; i++)
+        if (!cache.all[i].dn || cache.all[i].since < cache.all[oldest].since)
             oldest = i;
-    hy_hdfs_datanode_close(kept.all[oldest].dn);
-    kept.all[oldest].dn = d;
-    kept.all[oldest].since = hy_clock_ms();
-    pthread_mutex_unlock(&kept.lock);
+    hy_hdfs_datanode_close(cache.all[oldest].dn);
+    cache.all[oldest].dn = d;
+    cache.all[oldest].since = hy_clock_ms();
+    pthread_mutex_unlock(&cache.lock);
 }
 
 /* ---- one connection ---------------------------------------------------------------- */
@@ -124,11 +124,11 @@ static struct hy_hdfs_datanode *dn_new(struct hy_hdfs_cluster *c, const Hdfs__Da
     return d;
 }
 
-int hy_hdfs_datanode_open_local(struct hy_hdfs_datanode **ret, struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id, const char *path,
-                     int patience_ms)
+int hy_hdfs_datanode_open_local(struct hy_hdfs_datanode **ret, struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id,
+                                const char *path, int timeout_ms)
 {
     struct hy_hdfs_datanode *d = dn_new(c, id);
-    int rc = d ? hy_hdfs_sock_connect_local(&d->sock, path, patience_ms) : -ENOMEM;
+    int rc = d ? hy_hdfs_sock_connect_local(&d->sock, path, timeout_ms) : -ENOMEM;
 
     if (rc < 0)
         hy_hdfs_datanode_close(d);
@@ -138,7 +138,7 @@ int hy_hdfs_datanode_open_local(struct hy_hdfs_datanode **ret, struct hy_hdfs_cl
 }
 
 static int connect_to(struct hy_hdfs_datanode **ret, struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id,
-                      const Hdfs__Token *token, int patience_ms, struct hy_err *err)
+                      const Hdfs__Token *token, int timeout_ms, struct hy_err *err)
 {
     struct hy_hdfs_datanode *d = dn_new(c, id);
     int rc;
@@ -146,7 +146,7 @@ static int connect_to(struct hy_hdfs_datanode **ret, struct hy_hdfs_cluster *c, 
     if (!d)
         return hy_err_set(err, -ENOMEM, "out of memory for a connection to a DataNode");
     rc = hy_hdfs_sock_connect(&d->sock, host_of(c, id), id->xferport,
-                         patience_ms < CONNECT_MS ? patience_ms : CONNECT_MS, patience_ms, err);
+                         timeout_ms < CONNECT_MS ? timeout_ms : CONNECT_MS, timeout_ms, err);
     if (rc < 0)
         hy_err_wrap(err, "DataNode");
     else
@@ -160,20 +160,20 @@ static int connect_to(struct hy_hdfs_datanode **ret, struct hy_hdfs_cluster *c, 
     return 0;
 }
 
-int hy_hdfs_datanode_open(struct hy_hdfs_datanode **ret, struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id, const Hdfs__Token *token,
-               bool is_new, int patience_ms, struct hy_err *err)
+int hy_hdfs_datanode_open(struct hy_hdfs_datanode **ret, struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id,
+                          const Hdfs__Token *token, bool is_new, int timeout_ms, struct hy_err *err)
 {
-    struct hy_hdfs_datanode *d = is_new ? NULL : take_kept(c, id);
+    struct hy_hdfs_datanode *d = is_new ? NULL : take_cached(c, id);
     int rc;
 
     if (d) {
-        d->sock.patience_ms = patience_ms;
+        d->sock.timeout_ms = timeout_ms;
         *ret = d;
         return 0;
     }
-    rc = connect_to(ret, c, id, token, patience_ms, err);
-    if (rc == -EAGAIN) /* the cluster's key has changed */
-        rc = connect_to(ret, c, id, token, patience_ms, err);
+    rc = connect_to(ret, c, id, token, timeout_ms, err);
+    if (rc == -EAGAIN) /* the data encryption key has changed */
+        rc = connect_to(ret, c, id, token, timeout_ms, err);
     return rc;
 }
 
@@ -201,7 +201,7 @@ int hy_hdfs_datanode_request(struct hy_hdfs_datanode *d, enum hy_hdfs_datanode_o
     return hy_hdfs_sock_send_all(&d->sock, &(struct iovec){.iov_base = (void *)hy_buf_bytes(&b), .iov_len = b.len}, 1);
 }
 
-/* Byte by byte: what follows the message is not ours to take. */
+/* Byte by byte: must not consume what follows the message. */
 static int receive_length(struct hy_hdfs_datanode *d, uint32_t *ret)
 {
     uint8_t bytes[5];
@@ -260,49 +260,51 @@ static int code_of(Hdfs__Status status)
 
 int hy_hdfs_datanode_response(struct hy_hdfs_datanode *d, Hdfs__BlockOpResponse **ret, struct hy_err *err)
 {
-    Hdfs__BlockOpResponse *answer;
+    Hdfs__BlockOpResponse *response;
     char name[300];
-    int rc = hy_hdfs_datanode_receive(d, &hdfs__block_op_response__descriptor, &answer);
+    int rc = hy_hdfs_datanode_receive(d, &hdfs__block_op_response__descriptor, &response);
 
-    if (rc == -ECONNRESET && d->may_insist && !d->is_used)
-        return hy_err_set(err, rc, "the DataNode %s hung up; if it wants us to sign on, set"
+    if (rc == -ECONNRESET && d->may_insist && !d->is_reused)
+        return hy_err_set(err, rc, "the DataNode %s closed the connection; if it requires authentication, set"
                           " dfs.data.transfer.protection in hdfs-site.xml (in $HADOOP_CONF_DIR)",
                           hy_hdfs_datanode_name(d->id, name, sizeof(name)));
     if (rc < 0)
-        return hy_err_sys(err, rc, "the DataNode %s does not answer", hy_hdfs_datanode_name(d->id, name, sizeof(name)));
-    rc = code_of(answer->status);
+        return hy_err_sys(err, rc, "the DataNode %s does not respond",
+                          hy_hdfs_datanode_name(d->id, name, sizeof(name)));
+    rc = code_of(response->status);
     if (rc < 0) {
         hy_err_set(err, rc, "the DataNode %s refused: %s", hy_hdfs_datanode_name(d->id, name, sizeof(name)),
-                   answer->message && *answer->message ? answer->message : "it did not say why");
-        if (!answer->firstbadlink || !*answer->firstbadlink) {
-            hdfs__block_op_response__free_unpacked(answer, NULL);
-            answer = NULL;
+                   response->message && *response->message ? response->message : "no reason given");
+        if (!response->firstbadlink || !*response->firstbadlink) {
+            hdfs__block_op_response__free_unpacked(response, NULL);
+            response = NULL;
         }
     }
-    *ret = answer; /* also for a pipeline that failed further down: it names where */
+    *ret = response; /* also when a later DataNode of a pipeline failed: it names that one */
     return rc;
 }
 
-/* ---- its other port ---------------------------------------------------------------- */
+/* ---- RPC port ---------------------------------------------------------------- */
 
-static int take_length(const struct hy_hdfs_rpc_response *a, uint64_t *ret, struct hy_err *err)
+static int parse_length(const struct hy_hdfs_rpc_response *a, uint64_t *ret, struct hy_err *err)
 {
-    Hdfs__GetReplicaVisibleLengthResponse *answer;
+    Hdfs__GetReplicaVisibleLengthResponse *response;
 
     if (a->header->status != HDFS__RPC_RESPONSE_HEADER__STATUS__SUCCESS)
         return hy_hdfs_exception(a->header->exceptionclassname, a->header->errormsg, err);
-    answer = hdfs__get_replica_visible_length_response__unpack(NULL, a->n, a->body);
-    if (!answer)
-        return hy_err_set(err, -EPROTO, "a DataNode's answer cannot be read");
-    *ret = answer->length;
-    hdfs__get_replica_visible_length_response__free_unpacked(answer, NULL);
-    if (*ret == UINT64_MAX) /* -1: it is restarted, and does not know how much of this others have */
-        return hy_err_set(err, -EAGAIN, "the replica waits to be recovered");
+    response = hdfs__get_replica_visible_length_response__unpack(NULL, a->n, a->body);
+    if (!response)
+        return hy_err_set(err, -EPROTO, "invalid response of a DataNode");
+    *ret = response->length;
+    hdfs__get_replica_visible_length_response__free_unpacked(response, NULL);
+    if (*ret == UINT64_MAX) /* -1: restarted, the common length of the replicas is unknown */
+        return hy_err_set(err, -EAGAIN, "the replica is waiting for recovery");
     return 0;
 }
 
-int hy_hdfs_datanode_visible_length(struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id, const Hdfs__ExtendedBlock *block,
-                         const Hdfs__Token *token, uint64_t *ret, struct hy_err *err)
+int hy_hdfs_datanode_visible_length(struct hy_hdfs_cluster *c, const Hdfs__DatanodeID *id,
+                                    const Hdfs__ExtendedBlock *block, const Hdfs__Token *token, uint64_t *ret,
+                                    struct hy_err *err)
 {
     uint8_t client_id[HY_HDFS_RPC_CLIENT_ID_SIZE];
     const struct hy_hdfs_rpc_peer peer = {
@@ -312,7 +314,7 @@ int hy_hdfs_datanode_visible_length(struct hy_hdfs_cluster *c, const Hdfs__Datan
     };
     Hdfs__GetReplicaVisibleLengthRequest request = HDFS__GET_REPLICA_VISIBLE_LENGTH_REQUEST__INIT;
     const struct hy_hdfs_rpc_call call = {.method = "getReplicaVisibleLength", .request = &request.base};
-    struct hy_hdfs_rpc_response answer;
+    struct hy_hdfs_rpc_response response;
     struct hy_hdfs_rpc *rpc;
     int rc;
 
@@ -322,11 +324,11 @@ int hy_hdfs_datanode_visible_length(struct hy_hdfs_cluster *c, const Hdfs__Datan
     if (!rpc)
         return err->code;
     request.block = (Hdfs__ExtendedBlock *)block;
-    rc = hy_hdfs_rpc_send(rpc, &call, &answer);
+    rc = hy_hdfs_rpc_send(rpc, &call, &response);
     hy_hdfs_rpc_unref(rpc);
     if (rc < 0)
-        return hy_err_sys(err, rc, "the DataNode %s:%u does not answer", peer.host, peer.port);
-    rc = take_length(&answer, ret, err);
-    hy_hdfs_rpc_response_done(&answer);
+        return hy_err_sys(err, rc, "the DataNode %s:%u does not respond", peer.host, peer.port);
+    rc = parse_length(&response, ret, err);
+    hy_hdfs_rpc_response_done(&response);
     return rc;
 }

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * In messages of DataTransferEncryptorMessage, delimited:
+ * Delimited messages of type DataTransferEncryptorMessage:
  *
- *     to it     0xDEADBEEF  an empty message
- *     from it   a challenge of DIGEST-MD5
- *     to it     the response, and for privacy the ciphers that we know
- *     from it   its proof; perhaps a cipher, and for each direction a key (wrapped) and where to begin
+ *     client    0xDEADBEEF  an empty message
+ *     DataNode  a DIGEST-MD5 challenge
+ *     client    the response, and for privacy the supported ciphers
+ *     DataNode  its proof; optionally a cipher, with a key (wrapped) and IV for each direction
  *
  * Then the operation follows, encrypted by AES, or wrapped by SASL, or plain.
  *
- * The password is the block's token; or, where the cluster encrypts all data,
- * a key that the NameNode gives to those it knows (dfs.encrypt.data.transfer).
+ * The password is the block's token; or, when the cluster encrypts all data, a key
+ * that the NameNode gives to authenticated clients (dfs.encrypt.data.transfer).
  */
 #include "hdfs/data/datanode_sasl.h"
 
@@ -34,14 +34,13 @@
 #include "hdfs/security/security_layer.h"
 
 #define MESSAGE_MAX (1u << 20)
-#define PRIVILEGED 1024 /* below it only root listens, and needs no further proof */
+#define PRIVILEGED 1024 /* ports below it belong to root: trusted without authentication */
 #define AES_CTR 2       /* CipherSuite AES/CTR/NoPadding */
 
-/* Who we are to the DataNode. */
 struct login {
     char *user, *password;
     struct hy_hdfs_qops qops;
-    bool is_key; /* the cluster's, not the block's */
+    bool is_data_key; /* not the block's token */
 };
 
 static void login_done(struct login *l)
@@ -52,11 +51,11 @@ static void login_done(struct login *l)
     free(l->password);
 }
 
-/* ---- the cluster's key ------------------------------------------------------------- */
+/* ---- the data encryption key ------------------------------------------------------------- */
 
 struct hy_hdfs_data_key {
     pthread_mutex_t lock;
-    Hdfs__GetDataEncryptionKeyResponse *answer; /* the last one; or NULL */
+    Hdfs__GetDataEncryptionKeyResponse *response; /* the current one; or NULL */
 };
 
 struct hy_hdfs_data_key *hy_hdfs_data_key_new(void)
@@ -72,7 +71,7 @@ void hy_hdfs_data_key_free(struct hy_hdfs_data_key *k)
 {
     if (!k)
         return;
-    hy_hdfs_free_response(&k->answer);
+    hy_hdfs_free_response(&k->response);
     pthread_mutex_destroy(&k->lock);
     free(k);
 }
@@ -81,45 +80,45 @@ static uint64_t now_ms(void)
 {
     struct timespec t;
 
-    clock_gettime(CLOCK_REALTIME, &t); /* as the NameNode counts */
+    clock_gettime(CLOCK_REALTIME, &t); /* comparable with the NameNode's clock */
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-static void forget_key(struct hy_hdfs_data_key *k)
+static void drop_key(struct hy_hdfs_data_key *k)
 {
     pthread_mutex_lock(&k->lock);
-    hy_hdfs_free_response(&k->answer);
-    k->answer = NULL;
+    hy_hdfs_free_response(&k->response);
+    k->response = NULL;
     pthread_mutex_unlock(&k->lock);
 }
 
 /* With the lock held. */
-static int need_key(struct hy_hdfs_cluster *c, const Hdfs__DataEncryptionKey **ret, struct hy_err *err)
+static int get_key(struct hy_hdfs_cluster *c, const Hdfs__DataEncryptionKey **ret, struct hy_err *err)
 {
     Hdfs__Nothing request = HDFS__NOTHING__INIT;
     struct hy_hdfs_data_key *k = c->data_key;
     int rc;
 
-    if (k->answer && k->answer->dataencryptionkey->expirydate < now_ms()) {
-        hy_hdfs_free_response(&k->answer);
-        k->answer = NULL;
+    if (k->response && k->response->dataencryptionkey->expirydate < now_ms()) {
+        hy_hdfs_free_response(&k->response);
+        k->response = NULL;
     }
-    if (!k->answer) {
-        hy_cleanup_hdfs_response Hdfs__GetDataEncryptionKeyResponse *answer = NULL;
+    if (!k->response) {
+        hy_cleanup_hdfs_response Hdfs__GetDataEncryptionKeyResponse *response = NULL;
 
         rc = hy_hdfs_call(c, "getDataEncryptionKey", &request.base, &hdfs__get_data_encryption_key_response__descriptor,
-                          &answer, err);
+                          &response, err);
         if (rc < 0)
             return rc;
-        if (!answer->dataencryptionkey)
-            return hy_err_set(err, -EPROTO, "the NameNode says that data is encrypted, but has no key for it");
-        k->answer = hy_take(answer);
+        if (!response->dataencryptionkey)
+            return hy_err_set(err, -EPROTO, "the NameNode requires data encryption, but sent no key");
+        k->response = hy_take(response);
     }
-    *ret = k->answer->dataencryptionkey;
+    *ret = k->response->dataencryptionkey;
     return 0;
 }
 
-/* ---- who we are -------------------------------------------------------------------- */
+/* ---- credentials -------------------------------------------------------------------- */
 
 static int check_login(const struct login *l, struct hy_err *err)
 {
@@ -133,13 +132,13 @@ static int login_by_key(struct login *l, struct hy_hdfs_cluster *c, struct hy_er
     int rc;
 
     pthread_mutex_lock(&c->data_key->lock);
-    rc = need_key(c, &key, err);
+    rc = get_key(c, &key, err);
     if (rc == 0 && (nonce = hy_hdfs_base64(key->nonce.data, key->nonce.len))) {
         l->user = hy_asprintf("%u %s %s", key->keyid, key->blockpoolid, nonce);
         l->password = hy_hdfs_base64(key->encryptionkey.data, key->encryptionkey.len);
     }
     pthread_mutex_unlock(&c->data_key->lock);
-    l->is_key = true;
+    l->is_data_key = true;
     l->qops = (struct hy_hdfs_qops){.all = {HY_HDFS_QOP_PRIVACY}, .count = 1};
     return rc < 0 ? rc : check_login(l, err);
 }
@@ -155,7 +154,7 @@ static int login_by_token(struct login *l, const Hdfs__Token *token, const char 
     return check_login(l, err);
 }
 
-/* 1 when there is something to do, 0 when there is not, or -Exxx. */
+/* 1, or 0 when no authentication is required, or -Exxx. */
 static int find_login(struct login *l, const struct hy_hdfs_datanode *d, const Hdfs__Token *token, struct hy_err *err)
 {
     const char *protection = hy_hdfs_conf_get(d->cluster->conf, "dfs.data.transfer.protection");
@@ -175,14 +174,14 @@ static int find_login(struct login *l, const struct hy_hdfs_datanode *d, const H
 
 /* ---- messages ---------------------------------------------------------------------- */
 
-static bool has_aes(const struct hy_hdfs_datanode *d, const struct login *l)
+static bool offers_aes_cipher(const struct hy_hdfs_datanode *d, const struct login *l)
 {
     const char *suites = hy_hdfs_conf_get(d->cluster->conf, "dfs.encrypt.data.transfer.cipher.suites");
 
     return suites && strcasecmp(suites, "AES/CTR/NoPadding") == 0 && hy_hdfs_qops_has(&l->qops, HY_HDFS_QOP_PRIVACY);
 }
 
-/* With the magic number in front of the first. */
+/* The first message follows a magic number. */
 static int send_message(struct hy_hdfs_datanode *d, bool is_first, const struct hy_buf *response, bool offers_aes)
 {
     Hdfs__DataTransferEncryptorMessage m = HDFS__DATA_TRANSFER_ENCRYPTOR_MESSAGE__INIT;
@@ -207,19 +206,19 @@ static int send_message(struct hy_hdfs_datanode *d, bool is_first, const struct 
     return hy_hdfs_sock_send_all(&d->sock, &(struct iovec){.iov_base = (void *)hy_buf_bytes(&b), .iov_len = b.len}, 1);
 }
 
-/* One that has expired is to be told from others: the NameNode gives a new one. */
-static bool is_about_token(const Hdfs__DataTransferEncryptorMessage *m)
+/* An expired token is a separate error: the NameNode issues a new one. */
+static bool is_token_error(const Hdfs__DataTransferEncryptorMessage *m)
 {
     return m->accesstokenerror || (m->message && strstr(m->message, "InvalidToken"));
 }
 
-static int take_message(struct hy_hdfs_datanode *d, Hdfs__DataTransferEncryptorMessage **ret, struct hy_err *err)
+static int receive_message(struct hy_hdfs_datanode *d, Hdfs__DataTransferEncryptorMessage **ret, struct hy_err *err)
 {
     hy_cleanup_hdfs_response Hdfs__DataTransferEncryptorMessage *m = NULL;
     int rc = hy_hdfs_datanode_receive(d, &hdfs__data_transfer_encryptor_message__descriptor, &m);
 
     if (rc < 0)
-        return hy_err_sys(err, rc, "it does not answer; dfs.data.transfer.protection may differ there");
+        return hy_err_sys(err, rc, "no response; its dfs.data.transfer.protection may differ");
     if (m->status == HDFS__DATA_TRANSFER_ENCRYPTOR_MESSAGE__ENCRYPTOR_STATUS__OK) {
         *ret = hy_take(m);
         return 0;
@@ -227,52 +226,54 @@ static int take_message(struct hy_hdfs_datanode *d, Hdfs__DataTransferEncryptorM
     if (m->status == HDFS__DATA_TRANSFER_ENCRYPTOR_MESSAGE__ENCRYPTOR_STATUS__UNKNOWN_KEY)
         rc = -EAGAIN;
     else
-        rc = is_about_token(m) ? -EKEYEXPIRED : -EACCES;
-    return hy_err_set(err, rc, "it refused: %s", m->message && *m->message ? m->message : "it did not say why");
+        rc = is_token_error(m) ? -EKEYEXPIRED : -EACCES;
+    return hy_err_set(err, rc, "it refused: %s", m->message && *m->message ? m->message : "no reason given");
 }
 
-/* ---- and on ------------------------------------------------------------------------ */
+/* ---- security layer ------------------------------------------------------------------------ */
 
-/* A direction's cipher: its key came wrapped. */
+/* The cipher of one direction; its key is wrapped. */
 static struct hy_hdfs_aes *make_aes(struct hy_hdfs_sasl *s, ProtobufCBinaryData *key, const ProtobufCBinaryData *iv,
-                               struct hy_err *err)
+                                    struct hy_err *err)
 {
     const int64_t n = hy_hdfs_sasl_unwrap(s, key->data, key->len);
 
     if (n < 0 || iv->len != HY_HDFS_AES_IV_SIZE) {
-        hy_err_set(err, -EPROTO, "the key that it sent cannot be read");
+        hy_err_set(err, -EPROTO, "it sent an invalid key");
         return NULL;
     }
     return hy_hdfs_aes_new(key->data, (size_t)n, iv->data, err);
 }
 
-/* The keys are named as the DataNode sees it: "in" is what comes from us. */
-static int seal_by_aes(struct hy_hdfs_datanode *d, struct hy_hdfs_sasl *s, Hdfs__CipherOption *o, struct hy_err *err)
+/* Keys are named from the view of the DataNode: "in" is what we send. */
+static int secure_with_aes(struct hy_hdfs_datanode *d, struct hy_hdfs_sasl *s, Hdfs__CipherOption *o,
+                           struct hy_err *err)
 {
     struct hy_hdfs_aes *out, *in = NULL;
 
     if (o->suite != AES_CTR)
-        return hy_err_set(err, -ENOTSUP, "it chose a cipher that is not known (%u)", o->suite);
+        return hy_err_set(err, -ENOTSUP, "it chose an unknown cipher (%u)", o->suite);
     out = make_aes(s, &o->inkey, &o->iniv, err);
     if (out)
         in = make_aes(s, &o->outkey, &o->outiv, err);
-    if (in && (d->sock.seal = hy_hdfs_security_layer_aes_new(in, out)))
+    if (in && (d->sock.layer = hy_hdfs_security_layer_aes_new(in, out)))
         return 0;
     hy_hdfs_aes_free(in);
     hy_hdfs_aes_free(out);
     return in ? hy_err_oom(err) : err->code;
 }
 
-/* What the two agreed on holds from now on. Takes `s`. */
-static int seal(struct hy_hdfs_datanode *d, struct hy_hdfs_sasl *s, const Hdfs__DataTransferEncryptorMessage *m, struct hy_err *err)
+/* Enables the negotiated security layer. Takes `s`. */
+static int add_security_layer(struct hy_hdfs_datanode *d, struct hy_hdfs_sasl *s,
+                              const Hdfs__DataTransferEncryptorMessage *m, struct hy_err *err)
 {
     int rc = 0;
 
     if (hy_hdfs_sasl_qop(s) == HY_HDFS_QOP_PRIVACY && m->n_cipheroption) {
-        rc = seal_by_aes(d, s, m->cipheroption[0], err);
+        rc = secure_with_aes(d, s, m->cipheroption[0], err);
     } else if (hy_hdfs_sasl_qop(s) != HY_HDFS_QOP_AUTH) {
-        d->sock.seal = hy_hdfs_security_layer_sasl_new(s);
-        if (d->sock.seal)
+        d->sock.layer = hy_hdfs_security_layer_sasl_new(s);
+        if (d->sock.layer)
             return 0;
         rc = hy_err_oom(err);
     }
@@ -280,9 +281,9 @@ static int seal(struct hy_hdfs_datanode *d, struct hy_hdfs_sasl *s, const Hdfs__
     return rc;
 }
 
-/* Takes its challenge, answers, and takes its proof. */
-static int prove(struct hy_hdfs_datanode *d, struct hy_hdfs_sasl *s, bool offers_aes, Hdfs__DataTransferEncryptorMessage **ret,
-                 struct hy_err *err)
+/* Receives the challenge, responds, and checks the proof. */
+static int authenticate(struct hy_hdfs_datanode *d, struct hy_hdfs_sasl *s, bool offers_aes,
+                        Hdfs__DataTransferEncryptorMessage **ret, struct hy_err *err)
 {
     hy_cleanup_hdfs_response Hdfs__DataTransferEncryptorMessage *challenge = NULL;
     hy_cleanup_buf struct hy_buf response;
@@ -291,38 +292,39 @@ static int prove(struct hy_hdfs_datanode *d, struct hy_hdfs_sasl *s, bool offers
     hy_buf_init(&response, MESSAGE_MAX);
     rc = send_message(d, true, &response, false);
     if (rc < 0)
-        return hy_err_sys(err, rc, "it takes no request");
-    rc = take_message(d, &challenge, err);
+        return hy_err_sys(err, rc, "cannot send a request");
+    rc = receive_message(d, &challenge, err);
     if (rc == 0)
         rc = hy_hdfs_sasl_step(s, challenge->payload.data, challenge->payload.len, &response, err);
     if (rc < 0)
         return rc;
     rc = send_message(d, false, &response, offers_aes);
     if (rc < 0)
-        return hy_err_sys(err, rc, "it takes no answer");
-    rc = take_message(d, ret, err);
+        return hy_err_sys(err, rc, "cannot send the response");
+    rc = receive_message(d, ret, err);
     if (rc == 0)
         rc = hy_hdfs_sasl_step(s, (*ret)->payload.data, (*ret)->payload.len, &response, err);
     if (rc == 0 && !hy_hdfs_sasl_is_done(s))
-        rc = hy_err_set(err, -EACCES, "it did not prove who it is");
+        rc = hy_err_set(err, -EACCES, "it did not authenticate itself");
     return rc;
 }
 
-static int shake_hands(struct hy_hdfs_datanode *d, const struct login *l, struct hy_err *err)
+static int handshake(struct hy_hdfs_datanode *d, const struct login *l, struct hy_err *err)
 {
-    const struct hy_hdfs_digest_login login = {.user = l->user, .password = l->password, .protocol = "hdfs", .server = "0"};
+    const struct hy_hdfs_digest_login login = {
+        .user = l->user, .password = l->password, .protocol = "hdfs", .server = "0"};
     hy_cleanup_hdfs_response Hdfs__DataTransferEncryptorMessage *last = NULL;
     struct hy_hdfs_sasl *s = hy_hdfs_sasl_digest_new(&login, &l->qops);
     int rc;
 
     if (!s)
         return hy_err_oom(err);
-    rc = prove(d, s, has_aes(d, l), &last, err);
+    rc = authenticate(d, s, offers_aes_cipher(d, l), &last, err);
     if (rc == 0)
-        return seal(d, s, last, err);
+        return add_security_layer(d, s, last, err);
     hy_hdfs_sasl_free(s);
-    if (rc == -EAGAIN && l->is_key)
-        forget_key(d->cluster->data_key);
+    if (rc == -EAGAIN && l->is_data_key)
+        drop_key(d->cluster->data_key);
     return rc;
 }
 
@@ -332,13 +334,13 @@ int hy_hdfs_datanode_secure(struct hy_hdfs_datanode *d, const Hdfs__Token *token
     char name[300];
     int rc;
 
-    if (!d->cluster->data_key) /* a cluster of tests, without a NameNode */
+    if (!d->cluster->data_key) /* in tests without a NameNode */
         return 0;
     rc = find_login(&l, d, token, err);
-    if (rc > 0 && (rc = shake_hands(d, &l, err)) == 0)
+    if (rc > 0 && (rc = handshake(d, &l, err)) == 0)
         rc = 1;
     else if (rc < 0)
-        hy_err_wrap(err, "cannot sign on to the DataNode %s", hy_hdfs_datanode_name(d->id, name, sizeof(name)));
+        hy_err_wrap(err, "cannot authenticate to the DataNode %s", hy_hdfs_datanode_name(d->id, name, sizeof(name)));
     login_done(&l);
     return rc;
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Unit i of a stripe is a row of a matrix times the data units, over the field
- * of 256 elements with the polynomial x^8+x^4+x^3+x^2+1. The first rows are the
- * identity; row i of Hadoop's "rs" codec behind them has 1/(i xor j) in column j
- * (a Cauchy matrix, any rows of which can be inverted). "xor" has one row of
- * ones.
+ * Unit i of a stripe is row i of a matrix times the data units, over GF(256) with
+ * the polynomial x^8+x^4+x^3+x^2+1. The first rows are the identity; row i of
+ * Hadoop's "rs" codec after them has 1/(i xor j) in column j (a Cauchy matrix, every
+ * square submatrix of which is invertible). "xor" has one row of ones.
  */
 #include "hdfs/data/erasure_code.h"
 
@@ -57,7 +56,7 @@ static uint8_t element(const struct hy_hdfs_ec *ec, unsigned row, unsigned colum
     return ec->is_xor ? 1 : inverse((uint8_t)(row ^ column));
 }
 
-/* Gauss and Jordan: turns `m` into the identity, and what was beside it into the inverse. */
+/* Gauss-Jordan elimination: the right half of `m`, the identity, becomes the inverse of the left half. */
 static int invert(uint8_t m[UNITS][2 * UNITS], unsigned k)
 {
     for (unsigned column = 0; column < k; column++) {

@@ -1,33 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- *     4 bytes  length of all that follows but the header's part: 4 + sums + data
+ *     4 bytes  length without the header: 4 + sums + data
  *     2 bytes  length of the header
  *     header   a PacketHeader (proto/hdfs.proto)
  *     sums     4 bytes for each chunk of the data
  *     data
  *
- * Numbers are written with the highest byte first.
+ * Numbers are big-endian.
  */
 #include "hdfs/data/packet.h"
 
 #include <errno.h>
 #include <pthread.h>
 
+#include "base/text.h"
 #include "hdfs.pb-c.h"
 #include "record/record.h"
-
-static uint32_t get_be32(const uint8_t *p)
-{
-    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
-}
-
-static void put_be32(uint8_t *p, uint32_t v)
-{
-    p[0] = (uint8_t)(v >> 24);
-    p[1] = (uint8_t)(v >> 16);
-    p[2] = (uint8_t)(v >> 8);
-    p[3] = (uint8_t)v;
-}
 
 int hy_hdfs_packet_parse(const uint8_t *bytes, size_t n, struct hy_hdfs_packet *ret)
 {
@@ -37,8 +25,8 @@ int hy_hdfs_packet_parse(const uint8_t *bytes, size_t n, struct hy_hdfs_packet *
 
     if (n < 6)
         return 0;
-    body = get_be32(bytes);
-    head = (size_t)bytes[4] << 8 | bytes[5];
+    body = hy_get_be(bytes, 4);
+    head = hy_get_be(bytes + 4, 2);
     if (body < 4 || body - 4 > HY_HDFS_PACKET_BODY_MAX || head > HY_HDFS_PACKET_HEADER_MAX - 6)
         return -EPROTO;
     if (n < 6 + head)
@@ -72,15 +60,14 @@ size_t hy_hdfs_packet_format(const struct hy_hdfs_packet *p, uint8_t out[HY_HDFS
     h.datalen = (int32_t)p->data;
     h.has_syncblock = h.syncblock = p->is_sync;
     head = hdfs__packet_header__pack(&h, out + 6);
-    put_be32(out, 4 + p->sums + p->data);
-    out[4] = (uint8_t)(head >> 8);
-    out[5] = (uint8_t)head;
+    hy_put_be(out, 4 + p->sums + p->data, 4);
+    hy_put_be(out + 4, head, 2);
     return 6 + head;
 }
 
-/* ---- sums -------------------------------------------------------------------------- */
+/* ---- checksums -------------------------------------------------------------------------- */
 
-/* CRC-32 as zlib has it: what clusters guarded their files with before CRC-32C. */
+/* CRC-32 as in zlib: the checksum of older clusters. */
 static uint32_t crc32_table[256];
 static pthread_once_t crc32_is_made = PTHREAD_ONCE_INIT;
 
@@ -116,14 +103,14 @@ size_t hy_hdfs_checksums_size(const struct hy_hdfs_checksums *s, size_t n)
     return s->type == HDFS__CHECKSUM_TYPE__CHECKSUM_NULL ? 0 : 4 * ((n + s->chunk - 1) / s->chunk);
 }
 
-#define AT_ONCE 32u
+#define BATCH 32u
 
-/* The sums of the first chunks, AT_ONCE at most. Returns how many. */
-static size_t first_sums(const struct hy_hdfs_checksums *s, const uint8_t *bytes, size_t n, uint32_t sums[AT_ONCE])
+/* Checksums of the first chunks, at most BATCH. Returns how many. */
+static size_t first_sums(const struct hy_hdfs_checksums *s, const uint8_t *bytes, size_t n, uint32_t sums[BATCH])
 {
-    const size_t whole = n / s->chunk < AT_ONCE ? n / s->chunk : AT_ONCE;
+    const size_t whole = n / s->chunk < BATCH ? n / s->chunk : BATCH;
 
-    if (whole == 0) { /* the last one is shorter */
+    if (whole == 0) { /* the last chunk is shorter */
         *sums = s->type == HDFS__CHECKSUM_TYPE__CHECKSUM_CRC32C ? hy_crc32c(0, bytes, n) : crc32(bytes, n);
         return 1;
     }
@@ -137,27 +124,27 @@ static size_t first_sums(const struct hy_hdfs_checksums *s, const uint8_t *bytes
 
 void hy_hdfs_checksums_compute(const struct hy_hdfs_checksums *s, const void *bytes, size_t n, uint8_t *sums)
 {
-    uint32_t made[AT_ONCE];
+    uint32_t made[BATCH];
 
     if (s->type == HDFS__CHECKSUM_TYPE__CHECKSUM_NULL)
         return;
     for (size_t at = 0, count; at < n; at += count * s->chunk) {
         count = first_sums(s, (const uint8_t *)bytes + at, n - at, made);
         for (size_t i = 0; i < count; i++, sums += 4)
-            put_be32(sums, made[i]);
+            hy_put_be(sums, made[i], 4);
     }
 }
 
 size_t hy_hdfs_checksums_check(const struct hy_hdfs_checksums *s, const void *bytes, size_t n, const uint8_t *sums)
 {
-    uint32_t made[AT_ONCE];
+    uint32_t made[BATCH];
 
     if (s->type == HDFS__CHECKSUM_TYPE__CHECKSUM_NULL)
         return n;
     for (size_t at = 0, count; at < n; at += count * s->chunk) {
         count = first_sums(s, (const uint8_t *)bytes + at, n - at, made);
         for (size_t i = 0; i < count; i++, sums += 4)
-            if (get_be32(sums) != made[i])
+            if (hy_get_be(sums, 4) != made[i])
                 return at + i * s->chunk;
     }
     return n;

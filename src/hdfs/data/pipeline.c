@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- *     we ─ packets ─► first ─► second ─► third
- *        ◄─── acks ──       ◄─         ◄─
+ *     client ─ packets ─► first ─► second ─► third
+ *            ◄─── acks ──       ◄─         ◄─
  *
  * An acknowledgement (PipelineAck) has a packet's number and a status for each
- * DataNode, ours first. The packet that ends a block is sent when all before it
- * are acknowledged.
+ * DataNode, the first one first. The packet that ends a block is sent after all
+ * others are acknowledged.
  *
- * Recovery, as Hadoop's own client does it: the DataNode at fault leaves; the
- * NameNode gives the block a new generation stamp (updateBlockForPipeline), so
- * that what the lost one has is known to be old; the others are set up with it,
- * cut to what all of them have, and the NameNode is told who is left
- * (updatePipeline). Then the packets that are not acknowledged go out again.
- * Of three or more, when half are lost, or readers may rely on what is there, a
- * new DataNode gets a copy and joins.
+ * Recovery, as in Hadoop's client: the failed DataNode is removed; the NameNode
+ * gives the block a new generation stamp (updateBlockForPipeline), which marks the
+ * replica of the lost DataNode as outdated; the others are set up with the new
+ * stamp, truncated to their common length, and reported to the NameNode
+ * (updatePipeline). Then the unacknowledged packets are sent again. With a
+ * replication of three or more, a new DataNode gets a copy and joins when half are
+ * lost, or when readers may depend on the data.
  */
 #include "hdfs/data/pipeline.h"
 
@@ -29,18 +29,18 @@
 #include "hdfs/data/datanode.h"
 #include "hdfs/rpc/rpc.h"
 
-#define WINDOW (5u << 20) /* bytes on their way, as from Hadoop's client */
-#define WINDOW_LEAST 4u   /* packets */
+#define WINDOW (5u << 20) /* unacknowledged bytes, as in Hadoop's client */
+#define WINDOW_MIN 4u     /* packets */
 #define SPARE_MAX 8
 #define ACKS_SIZE 4096u
-#define RECOVERIES_MAX 5 /* without a packet acknowledged in between */
+#define RECOVERIES_MAX 5 /* without an acknowledged packet in between */
 #define LOST_MAX 16
 #define FIRST_NODE_MS 65000
 #define EACH_NODE_MS 5000
 
 struct hy_hdfs_pipeline {
     struct hy_hdfs_pipeline_file file;
-    Hdfs__LocatedBlock *block; /* its DataNodes are those of the pipeline */
+    Hdfs__LocatedBlock *block; /* its locations are the pipeline */
     struct hy_hdfs_datanode *dn;          /* the first one */
     struct hy_list sent;       /* not acknowledged yet, oldest first */
     size_t sent_count;
@@ -51,8 +51,8 @@ struct hy_hdfs_pipeline {
     int64_t last_number;
     bool is_closing; /* the last packet was sent */
     int recoveries;
-    int bad; /* the DataNode that an acknowledgement blamed; -1 */
-    bool is_relied_on; /* appended to, or flushed */
+    int bad; /* the DataNode that an acknowledgement reported as failed; -1: none */
+    bool needs_replacement; /* appended to, or flushed */
     Hdfs__DatanodeInfo *lost[LOST_MAX];
     size_t lost_count;
     uint8_t acks[ACKS_SIZE];
@@ -88,7 +88,7 @@ struct hy_hdfs_out_packet *hy_hdfs_pipeline_recycle(struct hy_hdfs_pipeline *p)
     return hy_container(l, struct hy_hdfs_out_packet, link);
 }
 
-static void set_aside(struct hy_hdfs_pipeline *p, struct hy_hdfs_out_packet *o)
+static void recycle(struct hy_hdfs_pipeline *p, struct hy_hdfs_out_packet *o)
 {
     if (p->spare_count == SPARE_MAX) {
         free(o);
@@ -98,9 +98,9 @@ static void set_aside(struct hy_hdfs_pipeline *p, struct hy_hdfs_out_packet *o)
     p->spare_count++;
 }
 
-/* ---- the DataNodes ----------------------------------------------------------------- */
+/* ---- DataNodes ----------------------------------------------------------------- */
 
-/* Takes one out of the block's lists; it is the caller's. */
+/* Removes one from the lists of the block; the caller frees it. */
 static Hdfs__DatanodeInfo *remove_node(Hdfs__LocatedBlock *b, size_t i)
 {
     Hdfs__DatanodeInfo *node = b->locs[i];
@@ -115,7 +115,7 @@ static Hdfs__DatanodeInfo *remove_node(Hdfs__LocatedBlock *b, size_t i)
     return node;
 }
 
-/* "ip:port", as a DataNode names the one behind it that failed. */
+/* `name`: "ip:port", as in a DataNode's report of a failed one. */
 static int find_node(const Hdfs__LocatedBlock *b, const char *name)
 {
     char address[300];
@@ -126,7 +126,7 @@ static int find_node(const Hdfs__LocatedBlock *b, const char *name)
     return -1;
 }
 
-static int ask(struct hy_hdfs_pipeline *p, Hdfs__OpWriteBlock__Stage stage, uint64_t new_stamp)
+static int send_request(struct hy_hdfs_pipeline *p, Hdfs__OpWriteBlock__Stage stage, uint64_t new_stamp)
 {
     Hdfs__LocatedBlock *b = p->block;
     Hdfs__OpWriteBlock op = HDFS__OP_WRITE_BLOCK__INIT;
@@ -136,13 +136,13 @@ static int ask(struct hy_hdfs_pipeline *p, Hdfs__OpWriteBlock__Stage stage, uint
     Hdfs__Checksum sum = HDFS__CHECKSUM__INIT;
 
     whole.has_numbytes = 1;
-    whole.numbytes = p->file.block_size; /* for which there must be room */
+    whole.numbytes = p->file.block_size; /* the space to reserve */
     base.block = &whole;
     base.token = b->blocktoken;
     header.baseheader = &base;
     header.clientname = (char *)p->file.cluster->client_name;
-    sum.type = (Hdfs__ChecksumType)p->file.guard.type;
-    sum.bytesperchecksum = p->file.guard.chunk;
+    sum.type = (Hdfs__ChecksumType)p->file.checksums.type;
+    sum.bytesperchecksum = p->file.checksums.chunk;
     op.header = &header;
     op.targets = b->locs + 1;
     op.n_targets = b->n_locs - 1;
@@ -166,28 +166,28 @@ static int ask(struct hy_hdfs_pipeline *p, Hdfs__OpWriteBlock__Stage stage, uint
     return hy_hdfs_datanode_request(p->dn, HY_HDFS_OP_WRITE, &op.base);
 }
 
-/* Connects all of them. On failure *ret_bad is the number of the one at fault. */
+/* Connects the pipeline. On failure *ret_bad is the number of the failed DataNode. */
 static int set_up(struct hy_hdfs_pipeline *p, Hdfs__OpWriteBlock__Stage stage, uint64_t new_stamp, int *ret_bad,
                   struct hy_err *err)
 {
     Hdfs__LocatedBlock *b = p->block;
-    hy_cleanup_hdfs_response Hdfs__BlockOpResponse *answer = NULL;
+    hy_cleanup_hdfs_response Hdfs__BlockOpResponse *response = NULL;
     int rc;
 
     *ret_bad = 0;
     if (b->n_locs == 0)
-        return hy_err_set(err, -ENODATA, "the NameNode named no DataNode for a block of %s", p->file.path);
+        return hy_err_set(err, -ENODATA, "the NameNode listed no DataNode for a block of %s", p->file.path);
     rc = hy_hdfs_datanode_open(&p->dn, p->file.cluster, b->locs[0]->id, b->blocktoken, true,
                     FIRST_NODE_MS + EACH_NODE_MS * (int)b->n_locs, err);
     if (rc < 0)
         return rc;
-    rc = ask(p, stage, new_stamp);
+    rc = send_request(p, stage, new_stamp);
     if (rc < 0)
-        hy_err_sys(err, rc, "a DataNode takes no request to write");
+        hy_err_sys(err, rc, "cannot send a write request to a DataNode");
     else
-        rc = hy_hdfs_datanode_response(p->dn, &answer, err);
-    if (rc < 0 && answer && answer->firstbadlink)
-        *ret_bad = find_node(b, answer->firstbadlink);
+        rc = hy_hdfs_datanode_response(p->dn, &response, err);
+    if (rc < 0 && response && response->firstbadlink)
+        *ret_bad = find_node(b, response->firstbadlink);
     if (rc < 0)
         hy_hdfs_datanode_close(hy_take(p->dn));
     p->acks_at = p->acks_n = 0;
@@ -196,7 +196,7 @@ static int set_up(struct hy_hdfs_pipeline *p, Hdfs__OpWriteBlock__Stage stage, u
 
 /* ---- acknowledgements -------------------------------------------------------------- */
 
-static void it_is_acked(struct hy_hdfs_pipeline *p, struct hy_hdfs_out_packet *o)
+static void on_acked(struct hy_hdfs_pipeline *p, struct hy_hdfs_out_packet *o)
 {
     const uint64_t end = o->head.offset + o->head.data;
 
@@ -205,10 +205,10 @@ static void it_is_acked(struct hy_hdfs_pipeline *p, struct hy_hdfs_out_packet *o
     p->recoveries = 0;
     if (end > p->bytes_acked)
         p->bytes_acked = p->block->b->numbytes = end;
-    set_aside(p, o);
+    recycle(p, o);
 }
 
-static int blame(struct hy_hdfs_pipeline *p, const Hdfs__PipelineAck *ack, struct hy_err *err)
+static int find_failed(struct hy_hdfs_pipeline *p, const Hdfs__PipelineAck *ack, struct hy_err *err)
 {
     char name[300];
 
@@ -216,28 +216,28 @@ static int blame(struct hy_hdfs_pipeline *p, const Hdfs__PipelineAck *ack, struc
         if (ack->reply[i] == HDFS__STATUS__SUCCESS)
             continue;
         p->bad = (int)i;
-        return hy_err_set(err, -EREMOTEIO, "the DataNode %s failed (%d) while it was written to",
+        return hy_err_set(err, -EREMOTEIO, "the DataNode %s failed during a write (status %d)",
                           hy_hdfs_datanode_name(p->block->locs[i]->id, name, sizeof(name)), (int)ack->reply[i]);
     }
     return 0;
 }
 
-static int take_ack(struct hy_hdfs_pipeline *p, const Hdfs__PipelineAck *ack, struct hy_err *err)
+static int on_ack(struct hy_hdfs_pipeline *p, const Hdfs__PipelineAck *ack, struct hy_err *err)
 {
     struct hy_hdfs_out_packet *o;
-    int rc = blame(p, ack, err);
+    int rc = find_failed(p, ack, err);
 
     if (rc < 0 || ack->seqno == -1) /* of a heartbeat */
         return rc;
     o = hy_list_empty(&p->sent) ? NULL : hy_container(p->sent.next, struct hy_hdfs_out_packet, link);
     if (!o || o->head.number != ack->seqno)
-        return hy_err_set(err, -EPROTO, "a DataNode acknowledged packet %lld, which is not the next one",
+        return hy_err_set(err, -EPROTO, "a DataNode acknowledged packet %lld out of order",
                           (long long)ack->seqno);
-    it_is_acked(p, o);
+    on_acked(p, o);
     return 0;
 }
 
-/* The next acknowledgement of those that came. 1, 0 when it is not all there yet, or -Exxx. */
+/* The next received acknowledgement. 1, 0 when it is incomplete, or -Exxx. */
 static int parse_ack(struct hy_hdfs_pipeline *p, struct hy_err *err)
 {
     const uint8_t *bytes = p->acks + p->acks_at;
@@ -247,19 +247,19 @@ static int parse_ack(struct hy_hdfs_pipeline *p, struct hy_err *err)
     int head = hy_hdfs_delimited_length(bytes, n, &length), rc;
 
     if (head < 0 || (head > 0 && length > ACKS_SIZE - 8))
-        return hy_err_set(err, -EPROTO, "a DataNode sent an acknowledgement that cannot be read");
+        return hy_err_set(err, -EPROTO, "a DataNode sent an invalid acknowledgement");
     if (head == 0 || n - (size_t)head < length)
         return 0;
     ack = hdfs__pipeline_ack__unpack(NULL, length, bytes + head);
     if (!ack)
-        return hy_err_set(err, -EPROTO, "a DataNode sent an acknowledgement that cannot be read");
+        return hy_err_set(err, -EPROTO, "a DataNode sent an invalid acknowledgement");
     p->acks_at += (size_t)head + length;
-    rc = take_ack(p, ack, err);
+    rc = on_ack(p, ack, err);
     return rc < 0 ? rc : 1;
 }
 
-/* Waits for some, and takes all that came. */
-static int take_acks(struct hy_hdfs_pipeline *p, struct hy_err *err)
+/* Waits for data, and processes all complete acknowledgements. */
+static int receive_acks(struct hy_hdfs_pipeline *p, struct hy_err *err)
 {
     ssize_t got;
     int rc;
@@ -269,7 +269,7 @@ static int take_acks(struct hy_hdfs_pipeline *p, struct hy_err *err)
     p->acks_at = 0;
     got = hy_hdfs_sock_recv(&p->dn->sock, p->acks + p->acks_n, ACKS_SIZE - p->acks_n);
     if (got < 0)
-        return hy_err_sys(err, (int)got, "a DataNode fell silent while it was written to");
+        return hy_err_sys(err, (int)got, "no acknowledgement from a DataNode");
     p->acks_n += (size_t)got;
     while ((rc = parse_ack(p, err)) > 0)
         ;
@@ -278,7 +278,7 @@ static int take_acks(struct hy_hdfs_pipeline *p, struct hy_err *err)
 
 /* ---- sending ----------------------------------------------------------------------- */
 
-static int put_on_wire(struct hy_hdfs_pipeline *p, struct hy_hdfs_out_packet *o, struct hy_err *err)
+static int send_packet(struct hy_hdfs_pipeline *p, struct hy_hdfs_out_packet *o, struct hy_err *err)
 {
     uint8_t head[HY_HDFS_PACKET_HEADER_MAX];
     struct iovec parts[] = {
@@ -290,13 +290,13 @@ static int put_on_wire(struct hy_hdfs_pipeline *p, struct hy_hdfs_out_packet *o,
 
     if (o->head.offset + o->head.data > p->bytes_sent)
         p->bytes_sent = o->head.offset + o->head.data;
-    return rc < 0 ? hy_err_sys(err, rc, "a DataNode takes no more data") : 0;
+    return rc < 0 ? hy_err_sys(err, rc, "cannot send data to a DataNode") : 0;
 }
 
 static int send_again(struct hy_hdfs_pipeline *p, struct hy_err *err)
 {
     hy_list_each(it, &p->sent) {
-        int rc = put_on_wire(p, hy_container(it, struct hy_hdfs_out_packet, link), err);
+        int rc = send_packet(p, hy_container(it, struct hy_hdfs_out_packet, link), err);
 
         if (rc < 0)
             return rc;
@@ -309,28 +309,28 @@ static int send_again(struct hy_hdfs_pipeline *p, struct hy_err *err)
 static int new_stamp(struct hy_hdfs_pipeline *p, uint64_t *ret, struct hy_err *err)
 {
     Hdfs__UpdateBlockForPipelineRequest request = HDFS__UPDATE_BLOCK_FOR_PIPELINE_REQUEST__INIT;
-    hy_cleanup_hdfs_response Hdfs__AddBlockResponse *answer = NULL;
+    hy_cleanup_hdfs_response Hdfs__AddBlockResponse *response = NULL;
     Hdfs__Token *token;
     int rc;
 
     request.block = p->block->b;
     request.clientname = (char *)p->file.cluster->client_name;
     rc = hy_hdfs_call(p->file.cluster, "updateBlockForPipeline", &request.base, &hdfs__add_block_response__descriptor,
-                      &answer, err);
+                      &response, err);
     if (rc < 0)
         return rc;
-    token = p->block->blocktoken; /* the new one is for the new stamp */
-    p->block->blocktoken = answer->block->blocktoken;
-    answer->block->blocktoken = token;
-    *ret = answer->block->b->generationstamp;
+    token = p->block->blocktoken; /* the new token is for the new stamp */
+    p->block->blocktoken = response->block->blocktoken;
+    response->block->blocktoken = token;
+    *ret = response->block->b->generationstamp;
     return 0;
 }
 
-/* Tells the NameNode who is left. */
+/* Reports the remaining DataNodes. */
 static int update_namenode(struct hy_hdfs_pipeline *p, uint64_t stamp, struct hy_err *err)
 {
     Hdfs__UpdatePipelineRequest request = HDFS__UPDATE_PIPELINE_REQUEST__INIT;
-    hy_cleanup_hdfs_response Hdfs__Nothing *answer = NULL;
+    hy_cleanup_hdfs_response Hdfs__Nothing *response = NULL;
     Hdfs__ExtendedBlock renewed = *p->block->b;
     hy_cleanup_free Hdfs__DatanodeID **ids = hy_calloc(p->block->n_locs, sizeof(*ids));
     int rc;
@@ -347,18 +347,18 @@ static int update_namenode(struct hy_hdfs_pipeline *p, uint64_t stamp, struct hy
     request.n_newnodes = p->block->n_locs;
     request.storageids = p->block->storageids;
     request.n_storageids = p->block->n_storageids;
-    rc = hy_hdfs_call(p->file.cluster, "updatePipeline", &request.base, &hdfs__nothing__descriptor, &answer, err);
+    rc = hy_hdfs_call(p->file.cluster, "updatePipeline", &request.base, &hdfs__nothing__descriptor, &response, err);
     if (rc == 0)
         p->block->b->generationstamp = stamp;
     return rc;
 }
 
-static int leave_out(struct hy_hdfs_pipeline *p, int bad, struct hy_err *err)
+static int remove_failed(struct hy_hdfs_pipeline *p, int bad, struct hy_err *err)
 {
     Hdfs__DatanodeInfo *node;
 
     if (p->block->n_locs < 2)
-        return hy_err_wrap(err, "all DataNodes that had the block failed; the last one");
+        return hy_err_wrap(err, "all DataNodes of the block failed; the last error");
     node = remove_node(p->block, bad < 0 || (size_t)bad >= p->block->n_locs ? 0 : (size_t)bad);
     if (p->lost_count < LOST_MAX)
         p->lost[p->lost_count++] = node;
@@ -367,18 +367,19 @@ static int leave_out(struct hy_hdfs_pipeline *p, int bad, struct hy_err *err)
     return 0;
 }
 
-/* ---- a new DataNode for a lost one ------------------------------------------------- */
+/* ---- replacement of a lost DataNode ------------------------------------------------- */
 
-/* As Hadoop's policy DEFAULT. */
+/* Hadoop's policy DEFAULT. */
 static bool should_replace(const struct hy_hdfs_pipeline *p)
 {
     const char *policy =
         hy_hdfs_conf_get(p->file.cluster->conf, "dfs.client.block.write.replace-datanode-on-failure.policy");
-    const size_t left = p->block->n_locs, wanted = p->file.replication;
+    const size_t left = p->block->n_locs, replication = p->file.replication;
 
     if (policy && strcmp(policy, "NEVER") == 0)
         return false;
-    return wanted >= 3 && left < wanted && (left <= wanted / 2 || p->is_relied_on) && p->bytes_acked > 0;
+    return replication >= 3 && left < replication && (left <= replication / 2 || p->needs_replacement) &&
+           p->bytes_acked > 0;
 }
 
 static bool has_node(const Hdfs__LocatedBlock *b, const Hdfs__DatanodeInfo *node)
@@ -389,7 +390,7 @@ static bool has_node(const Hdfs__LocatedBlock *b, const Hdfs__DatanodeInfo *node
     return false;
 }
 
-static int ask_for_one(struct hy_hdfs_pipeline *p, Hdfs__AddBlockResponse **ret, struct hy_err *err)
+static int request_datanode(struct hy_hdfs_pipeline *p, Hdfs__AddBlockResponse **ret, struct hy_err *err)
 {
     Hdfs__GetAdditionalDatanodeRequest request = HDFS__GET_ADDITIONAL_DATANODE_REQUEST__INIT;
 
@@ -409,13 +410,13 @@ static int ask_for_one(struct hy_hdfs_pipeline *p, Hdfs__AddBlockResponse **ret,
                         ret, err);
 }
 
-/* The first of those we have sends the new one, number `i` of `with`, what it has. */
+/* The first DataNode copies its replica to the new one, number `i` of `with`. */
 static int copy_to_new(struct hy_hdfs_pipeline *p, const Hdfs__LocatedBlock *with, size_t i, struct hy_err *err)
 {
     Hdfs__OpTransferBlock op = HDFS__OP_TRANSFER_BLOCK__INIT;
     Hdfs__ClientOperationHeader header = HDFS__CLIENT_OPERATION_HEADER__INIT;
     Hdfs__BaseHeader base = HDFS__BASE_HEADER__INIT;
-    hy_cleanup_hdfs_response Hdfs__BlockOpResponse *answer = NULL;
+    hy_cleanup_hdfs_response Hdfs__BlockOpResponse *response = NULL;
     struct hy_hdfs_datanode *dn = NULL;
     int rc;
 
@@ -436,29 +437,29 @@ static int copy_to_new(struct hy_hdfs_pipeline *p, const Hdfs__LocatedBlock *wit
     }
     rc = hy_hdfs_datanode_open(&dn, p->file.cluster, p->block->locs[0]->id, with->blocktoken, true, FIRST_NODE_MS, err);
     if (rc == 0 && (rc = hy_hdfs_datanode_request(dn, HY_HDFS_OP_TRANSFER, &op.base)) < 0)
-        hy_err_sys(err, rc, "a DataNode takes no request to copy");
+        hy_err_sys(err, rc, "cannot send a copy request to a DataNode");
     if (rc == 0)
-        rc = hy_hdfs_datanode_response(dn, &answer, err);
+        rc = hy_hdfs_datanode_response(dn, &response, err);
     hy_hdfs_datanode_close(dn);
     return rc;
 }
 
-/* When there is none, it goes on with those that are left: the NameNode makes the missing copies later. */
+/* Without a replacement the remaining DataNodes continue: the NameNode restores the replication later. */
 static void replace_lost(struct hy_hdfs_pipeline *p)
 {
-    hy_cleanup_hdfs_response Hdfs__AddBlockResponse *answer = NULL;
+    hy_cleanup_hdfs_response Hdfs__AddBlockResponse *response = NULL;
     struct hy_err err;
     Hdfs__LocatedBlock *with, old;
 
-    if (!should_replace(p) || ask_for_one(p, &answer, &err) < 0)
+    if (!should_replace(p) || request_datanode(p, &response, &err) < 0)
         return;
-    with = answer->block;
+    with = response->block;
     for (size_t i = 0; i < with->n_locs; i++) {
         if (has_node(p->block, with->locs[i]))
             continue;
         if (copy_to_new(p, with, i, &err) < 0)
             return;
-        old = *p->block; /* the lists of the two change places */
+        old = *p->block; /* swaps the lists */
         p->block->locs = with->locs;
         p->block->n_locs = with->n_locs;
         p->block->storageids = with->storageids;
@@ -475,9 +476,9 @@ static void replace_lost(struct hy_hdfs_pipeline *p)
     }
 }
 
-/* ---- and on ------------------------------------------------------------------------ */
+/* ---- recovery loop ------------------------------------------------------------------------ */
 
-/* Sets up those who are left, one by one fewer, until it works. */
+/* Sets up the remaining DataNodes, without those that fail, until it succeeds. */
 static int renew(struct hy_hdfs_pipeline *p, Hdfs__OpWriteBlock__Stage stage, struct hy_err *err)
 {
     for (;;) {
@@ -491,13 +492,13 @@ static int renew(struct hy_hdfs_pipeline *p, Hdfs__OpWriteBlock__Stage stage, st
             return update_namenode(p, stamp, err);
         if (rc == -EINTR || rc == -ENOMEM)
             return rc;
-        rc = leave_out(p, bad, err);
+        rc = remove_failed(p, bad, err);
         if (rc < 0)
             return rc;
     }
 }
 
-/* After a failure, which `err` tells. 0 when the pipeline goes on. */
+/* After the failure in `err`. 0 when the pipeline continues. */
 static int recover(struct hy_hdfs_pipeline *p, struct hy_err *err)
 {
     const bool is_closing = p->is_closing;
@@ -507,7 +508,7 @@ static int recover(struct hy_hdfs_pipeline *p, struct hy_err *err)
         if (err->code == -EINTR || err->code == -ENOMEM || ++p->recoveries > RECOVERIES_MAX)
             return err->code;
         hy_hdfs_datanode_close(hy_take(p->dn));
-        rc = leave_out(p, p->bad, err);
+        rc = remove_failed(p, p->bad, err);
         p->bad = -1;
         if (rc == 0 && !is_closing)
             replace_lost(p);
@@ -516,9 +517,9 @@ static int recover(struct hy_hdfs_pipeline *p, struct hy_err *err)
                                      : HDFS__OP_WRITE_BLOCK__STAGE__PIPELINE_SETUP_STREAMING_RECOVERY, err);
         if (rc < 0)
             return rc;
-        if (is_closing) { /* that was its end: the DataNodes have finished the block */
+        if (is_closing) { /* the recovery has finished the block */
             while (!hy_list_empty(&p->sent))
-                it_is_acked(p, hy_container(p->sent.next, struct hy_hdfs_out_packet, link));
+                on_acked(p, hy_container(p->sent.next, struct hy_hdfs_out_packet, link));
             return 0;
         }
         if (send_again(p, err) == 0)
@@ -526,12 +527,12 @@ static int recover(struct hy_hdfs_pipeline *p, struct hy_err *err)
     }
 }
 
-/* ---- from outside ------------------------------------------------------------------ */
+/* ---- public functions ------------------------------------------------------------------ */
 
-static int wait_for_room(struct hy_hdfs_pipeline *p, size_t most, struct hy_err *err)
+static int wait_for_window(struct hy_hdfs_pipeline *p, size_t most, struct hy_err *err)
 {
     while (p->sent_count > most) {
-        int rc = take_acks(p, err);
+        int rc = receive_acks(p, err);
 
         if (rc < 0)
             rc = recover(p, err);
@@ -545,12 +546,12 @@ static size_t window(const struct hy_hdfs_pipeline *p)
 {
     const size_t packets = WINDOW / p->file.packet;
 
-    return packets > WINDOW_LEAST ? packets : WINDOW_LEAST;
+    return packets > WINDOW_MIN ? packets : WINDOW_MIN;
 }
 
 int hy_hdfs_pipeline_send(struct hy_hdfs_pipeline *p, struct hy_hdfs_out_packet *o, struct hy_err *err)
 {
-    int rc = p->dn ? wait_for_room(p, window(p) - 1, err) : hy_err_set(err, -EIO, "writing has failed before");
+    int rc = p->dn ? wait_for_window(p, window(p) - 1, err) : hy_err_set(err, -EIO, "an earlier write has failed");
 
     if (rc < 0) {
         free(o);
@@ -559,18 +560,18 @@ int hy_hdfs_pipeline_send(struct hy_hdfs_pipeline *p, struct hy_hdfs_out_packet 
     o->head.number = ++p->last_number;
     hy_list_push(&p->sent, &o->link);
     p->sent_count++;
-    rc = put_on_wire(p, o, err);
+    rc = send_packet(p, o, err);
     return rc < 0 ? recover(p, err) : 0;
 }
 
 void hy_hdfs_pipeline_require_replacement(struct hy_hdfs_pipeline *p)
 {
-    p->is_relied_on = true;
+    p->needs_replacement = true;
 }
 
 int hy_hdfs_pipeline_wait_acks(struct hy_hdfs_pipeline *p, struct hy_err *err)
 {
-    return wait_for_room(p, 0, err);
+    return wait_for_window(p, 0, err);
 }
 
 int hy_hdfs_pipeline_finish(struct hy_hdfs_pipeline *p, struct hy_err *err)
@@ -580,7 +581,7 @@ int hy_hdfs_pipeline_finish(struct hy_hdfs_pipeline *p, struct hy_err *err)
 
     if (rc < 0)
         return rc;
-    last = hy_hdfs_out_packet_new(&p->file.guard, 0);
+    last = hy_hdfs_out_packet_new(&p->file.checksums, 0);
     if (!last)
         return hy_err_oom(err);
     last->head.offset = p->bytes_acked;
@@ -592,7 +593,7 @@ int hy_hdfs_pipeline_finish(struct hy_hdfs_pipeline *p, struct hy_err *err)
 
 void hy_hdfs_pipeline_heartbeat(struct hy_hdfs_pipeline *p)
 {
-    struct hy_hdfs_out_packet *o = hy_hdfs_out_packet_new(&p->file.guard, 0);
+    struct hy_hdfs_out_packet *o = hy_hdfs_out_packet_new(&p->file.checksums, 0);
     struct hy_err err;
 
     if (!o || !p->dn) {
@@ -600,13 +601,13 @@ void hy_hdfs_pipeline_heartbeat(struct hy_hdfs_pipeline *p)
         return;
     }
     o->head.number = -1;
-    if (put_on_wire(p, o, &err) == 0 && hy_hdfs_sock_poll(&p->dn->sock, 0) > 0)
-        (void)take_acks(p, &err); /* what is wrong is found by who writes next */
+    if (send_packet(p, o, &err) == 0 && hy_hdfs_sock_poll(&p->dn->sock, 0) > 0)
+        (void)receive_acks(p, &err); /* the next write reports the failure */
     free(o);
 }
 
-int hy_hdfs_pipeline_open(struct hy_hdfs_pipeline **ret, const struct hy_hdfs_pipeline_file *file, Hdfs__LocatedBlock *block,
-                     bool is_append, Hdfs__DatanodeInfo **ret_bad, struct hy_err *err)
+int hy_hdfs_pipeline_open(struct hy_hdfs_pipeline **ret, const struct hy_hdfs_pipeline_file *file,
+                          Hdfs__LocatedBlock *block, bool is_append, Hdfs__DatanodeInfo **ret_bad, struct hy_err *err)
 {
     struct hy_hdfs_pipeline *p = hy_calloc(1, sizeof(*p));
     int rc, bad = -1;
@@ -620,7 +621,7 @@ int hy_hdfs_pipeline_open(struct hy_hdfs_pipeline **ret, const struct hy_hdfs_pi
     p->block = block;
     p->bad = -1;
     p->last_number = -1;
-    p->is_relied_on = is_append;
+    p->needs_replacement = is_append;
     p->bytes_sent = p->bytes_acked = block->b->numbytes;
     block->b->has_numbytes = 1;
     hy_list_init(&p->sent);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two pieces of memory go round: the thread fills one, who reads empties the
- * other. Receiving and checking a piece takes about a third of the time in which
- * TensorFlow takes records out of it; with the thread they happen at once, for
- * the price of a copy. Who does nothing else but read has no use for it, and
- * gets the bytes straight from the socket.
+ * Double buffering: the thread fills one buffer while the caller empties the other.
+ * To receive and verify a buffer takes about a third of the time in which TensorFlow
+ * extracts records from it; the thread overlaps the two, at the price of a copy. A
+ * caller that only reads gets no thread, and the bytes directly from the socket.
  */
 #include "hdfs/data/read_ahead.h"
 
@@ -19,32 +18,32 @@
 #include "base/mem.h"
 #include "hdfs/data/block_reader.h"
 
-#define PIECE (512u << 10)
-#define PIECES 2u
-#define TRIAL (4u << 20) /* so much is read before it is decided */
+#define BUFFER_SIZE (512u << 10)
+#define BUFFERS 2u
+#define MEASURED (4u << 20) /* bytes read before the decision */
 
-struct piece {
+struct buffer {
     uint8_t *bytes;
-    size_t n, at; /* [at, n) is still to go */
+    size_t n, at; /* [at, n) is left */
     bool is_full;
 };
 
 struct hy_hdfs_read_ahead {
-    struct hy_hdfs_block_reader *reader; /* the thread's, while there is one */
+    struct hy_hdfs_block_reader *reader; /* used by the thread, if there is one */
     uint64_t at;
 
     bool is_decided;
-    uint64_t tried;
-    int64_t reading_ns, between_ns, left_ns; /* left: when the last read ended */
+    uint64_t measured; /* bytes */
+    int64_t reading_ns, between_ns, last_end_ns; /* left: the end of the last read */
 
     pthread_t thread;
     bool has_thread;
-    pthread_mutex_t lock; /* for what follows */
+    pthread_mutex_t lock; /* protects the fields below */
     pthread_cond_t changed;
-    struct piece pieces[PIECES];
+    struct buffer buffers[BUFFERS];
     unsigned filling, emptying;
-    bool is_to_stop, is_over;
-    int64_t rc; /* how it ended */
+    bool is_stopping, is_finished;
+    int64_t rc; /* final result */
     struct hy_err err;
 };
 
@@ -70,27 +69,27 @@ uint64_t hy_hdfs_read_ahead_offset(const struct hy_hdfs_read_ahead *a)
 
 /* ---- the thread -------------------------------------------------------------------- */
 
-static bool wait_for_room(struct hy_hdfs_read_ahead *a, struct piece *p)
+static bool wait_for_buffer(struct hy_hdfs_read_ahead *a, struct buffer *p)
 {
-    bool goes_on;
+    bool continues;
 
     pthread_mutex_lock(&a->lock);
-    while (p->is_full && !a->is_to_stop)
+    while (p->is_full && !a->is_stopping)
         pthread_cond_wait(&a->changed, &a->lock);
-    goes_on = !a->is_to_stop;
+    continues = !a->is_stopping;
     pthread_mutex_unlock(&a->lock);
-    return goes_on;
+    return continues;
 }
 
-/* What came before it failed is good. */
-static void hand_over(struct hy_hdfs_read_ahead *a, struct piece *p, int64_t rc, size_t n, const struct hy_err *err)
+/* Bytes before a failure are good. */
+static void publish(struct hy_hdfs_read_ahead *a, struct buffer *p, int64_t rc, size_t n, const struct hy_err *err)
 {
     pthread_mutex_lock(&a->lock);
     p->n = n;
     p->at = 0;
     p->is_full = n > 0;
-    if (rc < (int64_t)PIECE) {
-        a->is_over = true;
+    if (rc < (int64_t)BUFFER_SIZE) {
+        a->is_finished = true;
         a->rc = rc < 0 ? rc : 0;
         a->err = *err;
     }
@@ -102,27 +101,27 @@ static void *fill(void *arg)
 {
     struct hy_hdfs_read_ahead *a = arg;
     struct hy_err err = {0};
-    int64_t rc = PIECE;
+    int64_t rc = BUFFER_SIZE;
 
-    while (rc == PIECE && wait_for_room(a, &a->pieces[a->filling])) {
-        struct piece *p = &a->pieces[a->filling];
+    while (rc == BUFFER_SIZE && wait_for_buffer(a, &a->buffers[a->filling])) {
+        struct buffer *p = &a->buffers[a->filling];
         const uint64_t before = hy_hdfs_block_reader_offset(a->reader);
 
-        rc = hy_hdfs_block_reader_read(a->reader, p->bytes, PIECE, &err);
-        hand_over(a, p, rc, (size_t)(hy_hdfs_block_reader_offset(a->reader) - before), &err);
-        a->filling = (a->filling + 1) % PIECES;
+        rc = hy_hdfs_block_reader_read(a->reader, p->bytes, BUFFER_SIZE, &err);
+        publish(a, p, rc, (size_t)(hy_hdfs_block_reader_offset(a->reader) - before), &err);
+        a->filling = (a->filling + 1) % BUFFERS;
     }
     return NULL;
 }
 
-/* Signals are for the program's own threads. Without memory or a thread it goes on as before. */
+/* Blocks signals: they are for the threads of the program. Without memory or a thread it continues as before. */
 static void start(struct hy_hdfs_read_ahead *a)
 {
     sigset_t all, old;
 
     hy_hdfs_block_reader_widen(a->reader);
-    for (unsigned i = 0; i < PIECES; i++)
-        if (!(a->pieces[i].bytes = hy_malloc(PIECE)))
+    for (unsigned i = 0; i < BUFFERS; i++)
+        if (!(a->buffers[i].bytes = hy_malloc(BUFFER_SIZE)))
             return;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
@@ -130,30 +129,30 @@ static void start(struct hy_hdfs_read_ahead *a)
     pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
-/* ---- who reads --------------------------------------------------------------------- */
+/* ---- the caller --------------------------------------------------------------------- */
 
-/* Straight from the socket; and how the time goes. */
-static int64_t read_here(struct hy_hdfs_read_ahead *a, void *into, size_t n, struct hy_err *err)
+/* Directly from the socket, with measurements. */
+static int64_t read_directly(struct hy_hdfs_read_ahead *a, void *into, size_t n, struct hy_err *err)
 {
-    const int64_t begun = hy_clock_ns();
+    const int64_t start_ns = hy_clock_ns();
     const int64_t rc = hy_hdfs_block_reader_read(a->reader, into, n, err);
 
     a->at = hy_hdfs_block_reader_offset(a->reader);
-    if (a->left_ns)
-        a->between_ns += begun - a->left_ns;
-    a->left_ns = hy_clock_ns();
-    a->reading_ns += a->left_ns - begun;
-    a->tried += rc > 0 ? (uint64_t)rc : 0;
+    if (a->last_end_ns)
+        a->between_ns += start_ns - a->last_end_ns;
+    a->last_end_ns = hy_clock_ns();
+    a->reading_ns += a->last_end_ns - start_ns;
+    a->measured += rc > 0 ? (uint64_t)rc : 0;
     return rc;
 }
 
-/* The next bytes of the thread's; 0 when it has no more. */
+/* The next bytes from the thread; 0 when there are no more. */
 static size_t take(struct hy_hdfs_read_ahead *a, uint8_t *into, size_t n)
 {
-    struct piece *p = &a->pieces[a->emptying];
+    struct buffer *p = &a->buffers[a->emptying];
 
     pthread_mutex_lock(&a->lock);
-    while (!p->is_full && !a->is_over)
+    while (!p->is_full && !a->is_finished)
         pthread_cond_wait(&a->changed, &a->lock);
     if (!p->is_full)
         n = 0;
@@ -169,7 +168,7 @@ static size_t take(struct hy_hdfs_read_ahead *a, uint8_t *into, size_t n)
         p->is_full = false;
         pthread_cond_signal(&a->changed);
         pthread_mutex_unlock(&a->lock);
-        a->emptying = (a->emptying + 1) % PIECES;
+        a->emptying = (a->emptying + 1) % BUFFERS;
     }
     return n;
 }
@@ -191,12 +190,12 @@ static int64_t read_from_thread(struct hy_hdfs_read_ahead *a, uint8_t *into, siz
 
 int64_t hy_hdfs_read_ahead_read(struct hy_hdfs_read_ahead *a, void *into, size_t n, struct hy_err *err)
 {
-    if (!a->is_decided && a->tried >= TRIAL) {
+    if (!a->is_decided && a->measured >= MEASURED) {
         a->is_decided = true;
         if (2 * a->between_ns > a->reading_ns)
             start(a);
     }
-    return a->has_thread ? read_from_thread(a, into, n, err) : read_here(a, into, n, err);
+    return a->has_thread ? read_from_thread(a, into, n, err) : read_directly(a, into, n, err);
 }
 
 void hy_hdfs_read_ahead_close(struct hy_hdfs_read_ahead *a)
@@ -205,14 +204,14 @@ void hy_hdfs_read_ahead_close(struct hy_hdfs_read_ahead *a)
         return;
     if (a->has_thread) {
         pthread_mutex_lock(&a->lock);
-        a->is_to_stop = true;
+        a->is_stopping = true;
         pthread_cond_signal(&a->changed);
         pthread_mutex_unlock(&a->lock);
-        pthread_join(a->thread, NULL); /* after its piece: at once, but for a DataNode that has fallen silent */
+        pthread_join(a->thread, NULL); /* after the current buffer; waits only for a DataNode that sends nothing */
     }
     hy_hdfs_block_reader_close(a->reader);
-    for (unsigned i = 0; i < PIECES; i++)
-        free(a->pieces[i].bytes);
+    for (unsigned i = 0; i < BUFFERS; i++)
+        free(a->buffers[i].bytes);
     pthread_mutex_destroy(&a->lock);
     pthread_cond_destroy(&a->changed);
     free(a);

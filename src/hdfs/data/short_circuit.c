@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A DataNode has two files for a replica:
+ * A DataNode stores a replica in two files:
  *
- *     blk_1    the data
- *     blk_1_1001.meta    u16 version, u8 type of the sums, u32 bytes of a chunk, sums
+ *     blk_1              data
+ *     blk_1_1001.meta    u16 version, u8 checksum type, u32 bytes per chunk, checksums
  */
 #include "hdfs/data/short_circuit.h"
 
@@ -21,6 +21,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "hdfs/data/block_reader.h"
 #include "hdfs/cluster.h"
 #include "hdfs/conf.h"
@@ -30,26 +31,26 @@
 
 #define VERSION 1              /* of both files */
 #define META_HEAD 7u
-#define PIECE (256u << 10)     /* bytes that are read and checked at once, while they are in a cache */
-#define SMALL (64u << 10)      /* the same, where somebody wants less */
-#define REFUSED_MS (10 * 60000) /* as Java's client has it */
+#define LARGE_READ (256u << 10) /* bytes read and verified at once; fits into a CPU cache */
+#define SMALL_READ (64u << 10)  /* the same for smaller requests */
+#define REFUSED_MS (10 * 60000) /* as in Hadoop's client */
 #define REFUSED_MAX 16
 #define PATH_SIZE 128
 
 struct hy_hdfs_local_replica {
     int data, meta;
     uint64_t length; /* of the data */
-    struct hy_hdfs_checksums guard;
-    size_t most, few; /* PIECE and SMALL, in whole chunks */
-    uint8_t *sums;    /* of `most` bytes */
-    uint8_t *piece; /* chunks of which somebody wants a part; NULL: none yet */
-    size_t piece_n;
-    uint64_t piece_at;
+    struct hy_hdfs_checksums checksums;
+    size_t large, small; /* LARGE_READ and SMALL_READ, in whole chunks */
+    uint8_t *sums;    /* of `large` bytes */
+    uint8_t *partial; /* chunks that are read in parts; NULL: none yet */
+    size_t partial_n;
+    uint64_t partial_at;
 };
 
-/* ---- where it is offered ----------------------------------------------------------- */
+/* ---- availability ----------------------------------------------------------- */
 
-/* Sockets at which nothing was to be had; the oldest goes first. */
+/* Sockets that refused recently; the oldest entry is replaced first. */
 static struct {
     pthread_mutex_t lock;
     struct {
@@ -94,7 +95,7 @@ static void refuse(const char *path)
     pthread_mutex_unlock(&refused.lock);
 }
 
-/* The socket, with the DataNode's port in its name. False: there is none. */
+/* The path of the socket, which may contain the DataNode's port. False: not available. */
 static bool find_socket(const struct hy_hdfs_block_request *want, char path[PATH_SIZE])
 {
     const struct hy_hdfs_conf *conf = want->cluster->conf;
@@ -105,7 +106,8 @@ static bool find_socket(const struct hy_hdfs_block_request *want, char path[PATH
     if (!want->may_be_local || !text || !hy_hdfs_conf_bool(conf, "dfs.client.read.shortcircuit", false))
         return false;
     if (port)
-        n = snprintf(path, PATH_SIZE, "%.*s%u%s", (int)(port - text), text, want->node->xferport, port + strlen("_PORT"));
+        n = snprintf(path, PATH_SIZE, "%.*s%u%s", (int)(port - text), text, want->node->xferport,
+                     port + strlen("_PORT"));
     else
         n = snprintf(path, PATH_SIZE, "%s", text);
     return n > 0 && n < PATH_SIZE && !is_refused(path) && hy_hdfs_sock_is_local_address(want->node->ipaddr);
@@ -113,12 +115,12 @@ static bool find_socket(const struct hy_hdfs_block_request *want, char path[PATH
 
 /* ---- the files ---------------------------------------------------------------------- */
 
-static int ask(struct hy_hdfs_datanode *dn, const struct hy_hdfs_block_request *want, int fds[2])
+static int request_files(struct hy_hdfs_datanode *dn, const struct hy_hdfs_block_request *want, int fds[2])
 {
-    hy_cleanup_hdfs_response Hdfs__BlockOpResponse *answer = NULL;
+    hy_cleanup_hdfs_response Hdfs__BlockOpResponse *response = NULL;
     Hdfs__OpRequestShortCircuitAccess op = HDFS__OP_REQUEST_SHORT_CIRCUIT_ACCESS__INIT;
     Hdfs__BaseHeader header = HDFS__BASE_HEADER__INIT;
-    struct hy_err why = {0}; /* whoever asks by TCP is told again */
+    struct hy_err why = {0}; /* the read by TCP reports it again */
     int rc;
 
     header.block = (Hdfs__ExtendedBlock *)want->block;
@@ -127,7 +129,7 @@ static int ask(struct hy_hdfs_datanode *dn, const struct hy_hdfs_block_request *
     op.maxversion = VERSION;
     rc = hy_hdfs_datanode_request(dn, HY_HDFS_OP_FILES, &op.base);
     if (rc == 0)
-        rc = hy_hdfs_datanode_response(dn, &answer, &why);
+        rc = hy_hdfs_datanode_response(dn, &response, &why);
     return rc == 0 ? hy_hdfs_sock_recv_fds(&dn->sock, fds, 2) : rc;
 }
 
@@ -143,13 +145,13 @@ static int read_at(int fd, void *into, size_t n, uint64_t at)
     return 0;
 }
 
-/* About n bytes, and at least one chunk. */
+/* n rounded down to whole chunks, at least one. */
 static size_t in_chunks(const struct hy_hdfs_local_replica *r, size_t n)
 {
-    return n > r->guard.chunk ? n - n % r->guard.chunk : r->guard.chunk;
+    return n > r->checksums.chunk ? n - n % r->checksums.chunk : r->checksums.chunk;
 }
 
-static int look_at(struct hy_hdfs_local_replica *r)
+static int read_metadata(struct hy_hdfs_local_replica *r)
 {
     uint8_t head[META_HEAD];
     struct stat st;
@@ -159,27 +161,27 @@ static int look_at(struct hy_hdfs_local_replica *r)
         rc = -errno;
     if (rc < 0)
         return rc;
-    r->guard.type = head[2];
-    r->guard.chunk = (uint32_t)head[3] << 24 | (uint32_t)head[4] << 16 | (uint32_t)head[5] << 8 | head[6];
+    r->checksums.type = head[2];
+    r->checksums.chunk = (uint32_t)hy_get_be(head + 3, 4);
     r->length = (uint64_t)st.st_size;
-    if ((head[0] << 8 | head[1]) != VERSION || !hy_hdfs_checksums_are_supported(&r->guard))
+    if (hy_get_be(head, 2) != VERSION || !hy_hdfs_checksums_are_supported(&r->checksums))
         return -ENOTSUP;
-    r->most = in_chunks(r, PIECE);
-    r->few = in_chunks(r, SMALL);
-    r->sums = hy_malloc(hy_hdfs_checksums_size(&r->guard, r->most));
+    r->large = in_chunks(r, LARGE_READ);
+    r->small = in_chunks(r, SMALL_READ);
+    r->sums = hy_malloc(hy_hdfs_checksums_size(&r->checksums, r->large));
     return r->sums ? 0 : -ENOMEM;
 }
 
 static int get_files(const struct hy_hdfs_block_request *want, const char *path, int fds[2])
 {
     struct hy_hdfs_datanode *dn = NULL;
-    int rc = hy_hdfs_datanode_open_local(&dn, want->cluster, want->node, path, want->patience_ms);
+    int rc = hy_hdfs_datanode_open_local(&dn, want->cluster, want->node, path, want->timeout_ms);
 
     if (rc == 0)
-        rc = ask(dn, want, fds);
+        rc = request_files(dn, want, fds);
     hy_hdfs_datanode_close(dn);
     if (rc < 0 && rc != -EREMOTEIO && rc != -EKEYEXPIRED && rc != -EINTR && rc != -ENOMEM)
-        refuse(path); /* it is of no use; the others are of this replica, or ours */
+        refuse(path); /* the excluded errors are about this replica, or about us */
     return rc;
 }
 
@@ -199,7 +201,7 @@ int hy_hdfs_local_replica_open(struct hy_hdfs_local_replica **ret, const struct 
     if (rc == 0) {
         r->data = fds[0];
         r->meta = fds[1];
-        rc = look_at(r);
+        rc = read_metadata(r);
     }
     if (rc < 0)
         hy_hdfs_local_replica_close(r);
@@ -215,13 +217,13 @@ void hy_hdfs_local_replica_close(struct hy_hdfs_local_replica *r)
     hy_close_at(&r->data);
     hy_close_at(&r->meta);
     free(r->sums);
-    free(r->piece);
+    free(r->partial);
     free(r);
 }
 
 /* ---- reading ------------------------------------------------------------------------ */
 
-/* Then the last chunk has another sum than when it was opened, and nothing is wrong with it. */
+/* Then the last chunk has a new checksum, and is not corrupt. */
 static bool has_grown(const struct hy_hdfs_local_replica *r)
 {
     struct stat st;
@@ -229,50 +231,50 @@ static bool has_grown(const struct hy_hdfs_local_replica *r)
     return fstat(r->data, &st) == 0 && (uint64_t)st.st_size > r->length;
 }
 
-/* n bytes, which are whole chunks, or go to the end: how many are good, up to the first chunk that is not. */
+/* Reads n bytes: whole chunks, or up to the end. Returns the number of bytes before the first corrupt chunk. */
 static int64_t read_chunks(struct hy_hdfs_local_replica *r, uint64_t at, uint8_t *into, size_t n)
 {
-    const uint64_t sums_at = META_HEAD + at / r->guard.chunk * 4;
+    const uint64_t sums_at = META_HEAD + at / r->checksums.chunk * 4;
     size_t good;
     int rc = read_at(r->data, into, n, at);
 
     if (rc == 0)
-        rc = read_at(r->meta, r->sums, hy_hdfs_checksums_size(&r->guard, n), sums_at);
+        rc = read_at(r->meta, r->sums, hy_hdfs_checksums_size(&r->checksums, n), sums_at);
     if (rc < 0)
         return rc;
-    good = hy_hdfs_checksums_check(&r->guard, into, n, r->sums);
+    good = hy_hdfs_checksums_check(&r->checksums, into, n, r->sums);
     return good ? (int64_t)good : has_grown(r) ? -ESTALE : -EBADMSG;
 }
 
-/* Straight to where they are wanted: how many, 0 where only a part of a chunk is. */
+/* Directly into the caller's buffer. Returns the number of bytes, 0 when only a part of a chunk is requested. */
 static int64_t read_whole(struct hy_hdfs_local_replica *r, uint64_t at, uint8_t *into, size_t n)
 {
-    if (n > r->most)
-        n = r->most;
-    if (at % r->guard.chunk)
+    if (n > r->large)
+        n = r->large;
+    if (at % r->checksums.chunk)
         return 0;
     if (at + n < r->length)
-        n -= n % r->guard.chunk;
+        n -= n % r->checksums.chunk;
     return n ? read_chunks(r, at, into, n) : 0;
 }
 
-/* By way of our own memory. */
+/* Through r->partial. */
 static int64_t read_part(struct hy_hdfs_local_replica *r, uint64_t at, uint8_t *into, size_t n)
 {
-    if (!r->piece && !(r->piece = hy_malloc(r->few)))
+    if (!r->partial && !(r->partial = hy_malloc(r->small)))
         return -ENOMEM;
-    if (at < r->piece_at || at >= r->piece_at + r->piece_n) {
+    if (at < r->partial_at || at >= r->partial_at + r->partial_n) {
         const uint64_t begin = hy_hdfs_local_replica_chunk_start(r, at), rest = r->length - begin;
-        const int64_t rc = read_chunks(r, begin, r->piece, rest < r->few ? (size_t)rest : r->few);
+        const int64_t rc = read_chunks(r, begin, r->partial, rest < r->small ? (size_t)rest : r->small);
 
-        r->piece_at = begin;
-        r->piece_n = rc < 0 ? 0 : (size_t)rc;
+        r->partial_at = begin;
+        r->partial_n = rc < 0 ? 0 : (size_t)rc;
         if (rc < 0)
             return rc;
     }
-    if (n > r->piece_at + r->piece_n - at)
-        n = (size_t)(r->piece_at + r->piece_n - at);
-    memcpy(into, r->piece + (at - r->piece_at), n);
+    if (n > r->partial_at + r->partial_n - at)
+        n = (size_t)(r->partial_at + r->partial_n - at);
+    memcpy(into, r->partial + (at - r->partial_at), n);
     return (int64_t)n;
 }
 
@@ -281,7 +283,7 @@ int hy_hdfs_local_replica_read(struct hy_hdfs_local_replica *r, uint64_t *at, ui
     uint8_t *next = into;
 
     if (to > r->length)
-        return -ENODATA; /* of a replica that is shorter than it should be */
+        return -ENODATA; /* the replica is too short */
     if (n > to - *at)
         n = (size_t)(to - *at);
     while (n > 0) {
@@ -300,5 +302,5 @@ int hy_hdfs_local_replica_read(struct hy_hdfs_local_replica *r, uint64_t *at, ui
 
 uint64_t hy_hdfs_local_replica_chunk_start(const struct hy_hdfs_local_replica *r, uint64_t at)
 {
-    return at - at % r->guard.chunk;
+    return at - at % r->checksums.chunk;
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * With 3 data units and 2 of parity, a group's bytes lie in cells of 1 MiB so:
+ * The layout of a group with 3 data units, 2 parity units and cells of 1 MiB:
  *
- *     unit     0   1   2   3   4       each unit is a block of its own, its
- *     stripe   a   b   c   P   Q       number the group's plus the unit's
+ *     unit     0   1   2   3   4       each unit is a block, whose id is the
+ *     stripe   a   b   c   P   Q       id of the group plus the unit's number
  *              d   e   f   P   Q
- *              g   h               <- the last stripe may have less, also of a cell;
- *                                     its parity is that of cells with zeros behind
+ *              g   h               <- the last stripe may be shorter, also within a
+ *                                     cell; for its parity it is padded with zeros
  *
- * Each unit has its own stream, so that all DataNodes send at once.
+ * Each unit has a separate stream, so that all DataNodes send at once.
  */
 #include "hdfs/data/striped_reader.h"
 
@@ -26,7 +26,7 @@ struct unit {
     struct hy_hdfs_block_reader *reader;
     Hdfs__ExtendedBlock block;
     const Hdfs__Token *token;
-    const Hdfs__DatanodeID *node; /* NULL: nobody has it */
+    const Hdfs__DatanodeID *node; /* NULL: not available */
     bool is_bad;
 };
 
@@ -34,17 +34,17 @@ struct hy_hdfs_striped_reader {
     struct hy_hdfs_cluster *cluster;
     struct hy_hdfs_ec code;
     uint64_t cell;
-    int patience_ms;
-    const Hdfs__LocatedBlock *group; /* whose units these are */
+    int timeout_ms;
+    const Hdfs__LocatedBlock *group; /* the group of `units` */
     struct unit units[HY_HDFS_EC_UNITS_MAX];
 };
 
-/* Hadoop's own policies, by their number: of these a NameNode tells nothing else. All have cells of 1 MiB. */
+/* The built-in policies of Hadoop: the NameNode sends only their number. All have cells of 1 MiB. */
 static const struct {
     uint32_t id;
     const char *codec;
     unsigned data, parity;
-} own_policies[] = {{1, "rs", 6, 3}, {2, "rs", 3, 2}, {3, "rs-legacy", 6, 3}, {4, "xor", 2, 1}, {5, "rs", 10, 4}};
+} builtin_policies[] = {{1, "rs", 6, 3}, {2, "rs", 3, 2}, {3, "rs-legacy", 6, 3}, {4, "xor", 2, 1}, {5, "rs", 10, 4}};
 
 static int set_up(struct hy_hdfs_striped_reader *s, const Hdfs__ErasureCodingPolicy *policy)
 {
@@ -53,14 +53,16 @@ static int set_up(struct hy_hdfs_striped_reader *s, const Hdfs__ErasureCodingPol
     s->cell = policy->cellsize ? policy->cellsize : 1u << 20;
     if (schema)
         return hy_hdfs_ec_init(&s->code, schema->codecname, schema->dataunits, schema->parityunits);
-    for (size_t i = 0; i < HY_COUNT(own_policies) && !schema; i++)
-        if (own_policies[i].id == policy->id)
-            return hy_hdfs_ec_init(&s->code, own_policies[i].codec, own_policies[i].data, own_policies[i].parity);
+    for (size_t i = 0; i < HY_COUNT(builtin_policies) && !schema; i++)
+        if (builtin_policies[i].id == policy->id)
+            return hy_hdfs_ec_init(&s->code, builtin_policies[i].codec, builtin_policies[i].data,
+                                   builtin_policies[i].parity);
     return -ENOTSUP;
 }
 
-struct hy_hdfs_striped_reader *hy_hdfs_striped_reader_new(struct hy_hdfs_cluster *c, const Hdfs__ErasureCodingPolicy *policy, int patience_ms,
-                                  struct hy_err *err)
+struct hy_hdfs_striped_reader *hy_hdfs_striped_reader_new(struct hy_hdfs_cluster *c,
+                                                          const Hdfs__ErasureCodingPolicy *policy, int timeout_ms,
+                                                          struct hy_err *err)
 {
     struct hy_hdfs_striped_reader *s = hy_calloc(1, sizeof(*s));
 
@@ -69,9 +71,9 @@ struct hy_hdfs_striped_reader *hy_hdfs_striped_reader_new(struct hy_hdfs_cluster
         return NULL;
     }
     s->cluster = c;
-    s->patience_ms = patience_ms;
+    s->timeout_ms = timeout_ms;
     if (set_up(s, policy) < 0) {
-        hy_err_set(err, -ENOTSUP, "it is erasure-coded by policy %u%s%s, which is not known here (only XOR and RS are)",
+        hy_err_set(err, -ENOTSUP, "its erasure coding policy %u%s%s is not supported (only XOR and RS are)",
                    policy->id, policy->name ? ", " : "", policy->name ? policy->name : "");
         free(s);
         return NULL;
@@ -94,7 +96,7 @@ void hy_hdfs_striped_reader_free(struct hy_hdfs_striped_reader *s)
     free(s);
 }
 
-/* How many bytes of a group are in a unit; a parity unit is as long as the first. */
+/* The length of a unit; a parity unit is as long as the first unit. */
 static uint64_t length_of(const struct hy_hdfs_striped_reader *s, uint64_t size, unsigned unit)
 {
     const uint64_t stripe = s->cell * s->code.data, rest = size % stripe;
@@ -104,7 +106,7 @@ static uint64_t length_of(const struct hy_hdfs_striped_reader *s, uint64_t size,
     return size / stripe * s->cell + more;
 }
 
-static void enter(struct hy_hdfs_striped_reader *s, const Hdfs__LocatedBlock *group)
+static void set_group(struct hy_hdfs_striped_reader *s, const Hdfs__LocatedBlock *group)
 {
     if (s->group == group)
         return;
@@ -124,19 +126,20 @@ static void enter(struct hy_hdfs_striped_reader *s, const Hdfs__LocatedBlock *gr
     }
 }
 
-/* From the unit itself. All n bytes, or -Exxx. */
-static int read_unit(struct hy_hdfs_striped_reader *s, struct unit *u, uint8_t *into, size_t n, uint64_t at, struct hy_err *err)
+/* Reads n bytes of a unit, or fails. */
+static int read_unit(struct hy_hdfs_striped_reader *s, struct unit *u, uint8_t *into, size_t n, uint64_t at,
+                     struct hy_err *err)
 {
     int64_t got = 0;
 
     if (!u->node || u->is_bad)
-        return hy_err_set(err, -ENODATA, "a part of its block group is not to be had");
+        return hy_err_set(err, -ENODATA, "a unit of its block group is not available");
     if (u->reader && hy_hdfs_block_reader_offset(u->reader) != at)
         hy_hdfs_block_reader_close(hy_take(u->reader));
     if (!u->reader) {
         const struct hy_hdfs_block_request want = {
             .cluster = s->cluster, .block = &u->block, .token = u->token, .node = u->node, .from = at,
-            .to = u->block.numbytes, .patience_ms = s->patience_ms,
+            .to = u->block.numbytes, .timeout_ms = s->timeout_ms,
         };
 
         got = hy_hdfs_block_reader_open(&u->reader, &want, err);
@@ -147,11 +150,12 @@ static int read_unit(struct hy_hdfs_striped_reader *s, struct unit *u, uint8_t *
         return 0;
     hy_hdfs_block_reader_close(hy_take(u->reader));
     u->is_bad = got != -EINTR;
-    return got < 0 ? (int)got : hy_err_set(err, -EIO, "a part of its block group is too short");
+    return got < 0 ? (int)got : hy_err_set(err, -EIO, "a unit of its block group is too short");
 }
 
-/* The same bytes of another unit, with zeros behind its end. */
-static int read_padded(struct hy_hdfs_striped_reader *s, struct unit *u, uint8_t *into, size_t n, uint64_t at, struct hy_err *err)
+/* The same, with zeros past the end of the unit. */
+static int read_padded(struct hy_hdfs_striped_reader *s, struct unit *u, uint8_t *into, size_t n, uint64_t at,
+                       struct hy_err *err)
 {
     const uint64_t length = u->block.numbytes;
     const size_t there = at >= length ? 0 : length - at < n ? (size_t)(length - at) : n;
@@ -160,8 +164,9 @@ static int read_padded(struct hy_hdfs_striped_reader *s, struct unit *u, uint8_t
     return there ? read_unit(s, u, into, there, at, err) : u->node && !u->is_bad ? 0 : -ENODATA;
 }
 
-/* From the others. */
-static int recover(struct hy_hdfs_striped_reader *s, unsigned lost, uint8_t *into, size_t n, uint64_t at, struct hy_err *err)
+/* Reconstructs a range of the unit `lost` from the others. */
+static int recover(struct hy_hdfs_striped_reader *s, unsigned lost, uint8_t *into, size_t n, uint64_t at,
+                   struct hy_err *err)
 {
     const unsigned all = s->code.data + s->code.parity;
     const uint8_t *units[HY_HDFS_EC_UNITS_MAX] = {0};
@@ -185,19 +190,19 @@ static int recover(struct hy_hdfs_striped_reader *s, unsigned lost, uint8_t *int
         }
     }
     rc = hy_hdfs_ec_recover(&s->code, units, lost, into, n);
-    return rc < 0 ? hy_err_set(err, rc, "only %u of the %u parts that are needed of a block group can be read", count,
+    return rc < 0 ? hy_err_set(err, rc, "only %u of the %u required units of a block group can be read", count,
                                s->code.data) : 0;
 }
 
-int64_t hy_hdfs_striped_reader_read(struct hy_hdfs_striped_reader *s, const Hdfs__LocatedBlock *group, void *into, size_t n, uint64_t at,
-                        struct hy_err *err)
+int64_t hy_hdfs_striped_reader_read(struct hy_hdfs_striped_reader *s, const Hdfs__LocatedBlock *group, void *into,
+                                    size_t n, uint64_t at, struct hy_err *err)
 {
     const uint64_t number = at / s->cell;
     const unsigned unit = (unsigned)(number % s->code.data);
     const uint64_t in_unit = number / s->code.data * s->cell + at % s->cell;
     int rc;
 
-    enter(s, group);
+    set_group(s, group);
     if (n > s->cell - at % s->cell)
         n = (size_t)(s->cell - at % s->cell);
     if (n > group->b->numbytes - at)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What Java's exceptions mean here. */
+/* Maps Java exceptions to errno values. */
 #include <errno.h>
 #include <string.h>
 
@@ -7,8 +7,8 @@
 #include "base/mem.h"
 #include "hdfs/cluster.h"
 
-#define TAKEN_OVER "another program has replaced, removed or taken over the file while it was written"
-#define NO_ROOM "the DataNodes have no room for a block, or cannot be reached; free some space (hopyard fs df shows it)"
+#define TAKEN_OVER "another program has replaced, removed or taken over the file while it was being written"
+#define NO_SPACE "the DataNodes have no space for a block, or are unreachable; free some space (see hopyard fs df)"
 
 static const struct {
     const char *name; /* of the class, without its package */
@@ -27,7 +27,8 @@ static const struct {
     {"DSQuotaExceededException", -EDQUOT, "remove files there, or ask for a larger quota"},
     {"QuotaByStorageTypeExceededException", -EDQUOT, "remove files there, or ask for a larger quota"},
     {"SafeModeException", -EROFS, "try again when the NameNode has left its safe mode (hdfs dfsadmin -safemode get)"},
-    {"AlreadyBeingCreatedException", -EBUSY, "another program is writing this file; end it, or wait until its lease has run out"},
+    {"AlreadyBeingCreatedException", -EBUSY,
+     "another program is writing this file; stop it, or wait until its lease expires"},
     {"RecoveryInProgressException", -EBUSY, "try again in a minute"},
     {"LeaseExpiredException", -ESTALE, TAKEN_OVER},
     {"NotReplicatedYetException", -EAGAIN, NULL},
@@ -47,16 +48,17 @@ static const char *last_part(const char *class_name)
     return inner > dot ? inner + 1 : dot ? dot + 1 : class_name;
 }
 
-/* What a class does not say, or says wrongly: a folder is "not found", the way through a file "denied". */
-static const struct meaning {
+/* Texts that are more specific than their class, or contradict it: a directory is "not found", a path through a file
+ * "denied". */
+static const struct text_rule {
     const char *words;
     int code;
     const char *advice;
-} meant[] = {
-    {"could only be written to 0 of the", -ENOSPC, NO_ROOM},
-    {"could only be replicated to 0 nodes", -ENOSPC, NO_ROOM},
-    {") Holder ", -ESTALE, TAKEN_OVER}, /* behind the file's number: who wrote it, and does so no more */
-    {" [Lease. ", -ESTALE, TAKEN_OVER}, /* the same, of one who writes others still */
+} text_rules[] = {
+    {"could only be written to 0 of the", -ENOSPC, NO_SPACE},
+    {"could only be replicated to 0 nodes", -ENOSPC, NO_SPACE},
+    {") Holder ", -ESTALE, TAKEN_OVER}, /* the client is not the lease holder any more */
+    {" [Lease. ", -ESTALE, TAKEN_OVER}, /* the same for a client that holds other leases */
     {"but not UNDER_CONSTRUCTION", -ESTALE, TAKEN_OVER},
     {"Path is not a file", -EISDIR, NULL},
     {"already exists as a directory", -EISDIR, NULL},
@@ -65,11 +67,11 @@ static const struct meaning {
      "set hadoop.security.authentication to kerberos in core-site.xml (in $HADOOP_CONF_DIR), and run kinit"},
 };
 
-static const struct meaning *meaning_of(const char *text)
+static const struct text_rule *find_text_rule(const char *text)
 {
-    for (size_t i = 0; i < HY_COUNT(meant); i++)
-        if (strstr(text, meant[i].words))
-            return &meant[i];
+    for (size_t i = 0; i < HY_COUNT(text_rules); i++)
+        if (strstr(text, text_rules[i].words))
+            return &text_rules[i];
     return NULL;
 }
 
@@ -78,7 +80,7 @@ int hy_hdfs_exception(const char *class_name, const char *text, struct hy_err *e
     const char *name = last_part(class_name ? class_name : "");
     const char *words = text && *text ? text : name;
     const int line = (int)strcspn(words, "\r\n");
-    const struct meaning *m = meaning_of(words);
+    const struct text_rule *m = find_text_rule(words);
     const char *advice = m ? m->advice : NULL;
     int code = m ? m->code : -EIO;
 

@@ -4,15 +4,15 @@
  *
  *     "hrpc"  version: 9  service class: 0  authentication: 0 none, 0xdf SASL
  *
- * and goes on with frames: a length of 4 bytes, the highest first, and what has
- * this length. Messages in it are delimited: a varint and as many bytes.
+ * and continues with frames: a length of 4 bytes, big-endian, and as many bytes.
+ * Messages in a frame are delimited: a varint and as many bytes.
  *
- *     to it     RpcRequestHeader  IpcConnectionContext          (once, call -3)
+ *     client    RpcRequestHeader  IpcConnectionContext          (once, call -3)
  *               RpcRequestHeader  RequestHeader  the request
- *     from it   RpcResponseHeader  the answer                   (of an exception: the header alone)
+ *     server    RpcResponseHeader  the response                 (exception: only the header)
  *
- * Answers come in any order; the call's number tells whose one is. With SASL
- * (rpc_sasl.c), there is an exchange before the context, and for integrity and
+ * Responses come in any order and have the number of the call. With SASL
+ * (rpc_sasl.c) there is an exchange before the context, and for integrity and
  * privacy all frames from the context on are wrapped in others.
  */
 #include "hdfs/rpc/rpc.h"
@@ -35,17 +35,17 @@
 #include "hdfs/sock.h"
 
 #define FRAME_MAX (128u << 20) /* ipc.maximum.response.length */
-#define AWAKE_NS 100000 /* for so long an answer is looked for without sleep ... */
-#define NEAR_NS 250000  /* ... of a server whose last one came in this time */
+#define SPIN_NS 100000 /* how long to poll for a response before sleeping ... */
+#define FAST_NS 250000 /* ... if the last response came within this time */
 #define READ_SIZE (64u << 10)
 #define CONNECT_MS 20000
-#define PATIENCE_MS 60000
+#define TIMEOUT_MS 60000
 #define CALL_CONTEXT (-3)
 
-/* A thread that waits for its answer. */
-struct waiting {
+/* A thread that waits for its response. */
+struct waiter {
     struct hy_list link;
-    pthread_cond_t turn; /* its answer is there, or it is to read */
+    pthread_cond_t turn; /* its response has arrived, or it is its turn to read */
     int32_t id;
     uint8_t *frame;
     size_t n;
@@ -53,21 +53,21 @@ struct waiting {
 
 struct hy_hdfs_rpc {
     struct hy_hdfs_sock sock;
-    struct hy_hdfs_sasl *sasl; /* that wraps all frames; or NULL */
+    struct hy_hdfs_sasl *sasl; /* wraps all frames; or NULL */
     const char *protocol;
     uint8_t client_id[HY_HDFS_RPC_CLIENT_ID_SIZE];
     pthread_mutex_t sending; /* one request at a time */
 
-    pthread_mutex_t lock; /* for what follows */
-    struct hy_list waiting;
-    bool is_read; /* a thread is reading: `in` is its own then */
+    pthread_mutex_t lock; /* protects the fields below */
+    struct hy_list waiters;
+    bool is_reading; /* a thread reads and owns `in` */
     int broken;   /* -Exxx */
     int refs;
     struct hy_buf in;
-    bool is_near; /* its last answer came at once */
+    bool is_fast; /* the last response came within FAST_NS */
 };
 
-/* ---- bytes ------------------------------------------------------------------------- */
+/* ---- delimited messages ------------------------------------------------------------------------- */
 
 int hy_hdfs_delimited_append(struct hy_buf *b, const ProtobufCMessage *m)
 {
@@ -101,7 +101,7 @@ int hy_hdfs_delimited_length(const uint8_t *bytes, size_t n, uint32_t *ret)
     return -EPROTO;
 }
 
-/* Steps over one delimited message. */
+/* Consumes one delimited message. */
 static int take_delimited(const uint8_t **bytes, size_t *n, const uint8_t **ret, size_t *ret_n)
 {
     uint32_t length;
@@ -181,7 +181,7 @@ static int send_wrapped(struct hy_hdfs_rpc *c, const struct hy_buf *b)
     return rc < 0 ? rc : send_bytes(c, &wrapped);
 }
 
-/* One at a time; wrapped, too, they have to leave in the order in which they were numbered. */
+/* One at a time; wrapped messages must be sent in the order of their sequence numbers. */
 static int send_frame(struct hy_hdfs_rpc *c, struct hy_buf *b, size_t begin)
 {
     int rc;
@@ -211,26 +211,26 @@ static int send_call(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call)
     return rc < 0 ? rc : send_frame(c, &b, 0);
 }
 
-/* The server knows from a token who we are, and from a ticket who does things, but not for whom. */
-static void say_who(Hdfs__UserInformation *who, const struct hy_hdfs_rpc_peer *peer, enum hy_hdfs_rpc_auth method)
+/* A token identifies the user, a ticket only the real user; the effective user of a proxy has to be sent. */
+static void set_user(Hdfs__UserInformation *user, const struct hy_hdfs_rpc_peer *peer, enum hy_hdfs_rpc_auth method)
 {
     if (method == HY_HDFS_AUTH_SIMPLE || (method == HY_HDFS_AUTH_KERBEROS && peer->real_user))
-        who->effectiveuser = (char *)peer->user;
+        user->effectiveuser = (char *)peer->user;
     if (method == HY_HDFS_AUTH_SIMPLE)
-        who->realuser = (char *)peer->real_user;
+        user->realuser = (char *)peer->real_user;
 }
 
-/* Behind `before`, which is the preamble, or nothing when that was sent. */
+/* After `before`, which is the preamble, or empty when that was sent. */
 static int send_context(struct hy_hdfs_rpc *c, struct hy_buf *before, const struct hy_hdfs_rpc_peer *peer,
                         enum hy_hdfs_rpc_auth method)
 {
     Hdfs__IpcConnectionContext context = HDFS__IPC_CONNECTION_CONTEXT__INIT;
-    Hdfs__UserInformation who = HDFS__USER_INFORMATION__INIT;
+    Hdfs__UserInformation user = HDFS__USER_INFORMATION__INIT;
     const size_t begin = before->len;
     int rc;
 
-    say_who(&who, peer, method);
-    context.userinfo = &who;
+    set_user(&user, peer, method);
+    context.userinfo = &user;
     context.protocol = (char *)c->protocol;
     rc = hy_hdfs_rpc_begin_frame(before, CALL_CONTEXT, -1, c->client_id, sizeof(c->client_id));
     if (rc == 0)
@@ -238,7 +238,8 @@ static int send_context(struct hy_hdfs_rpc *c, struct hy_buf *before, const stru
     return rc < 0 ? rc : send_frame(c, before, begin);
 }
 
-static int greet(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_peer *peer, const struct hy_hdfs_rpc_credentials *login, struct hy_err *err)
+static int send_preamble(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_peer *peer,
+                         const struct hy_hdfs_rpc_credentials *login, struct hy_err *err)
 {
     const bool has_sasl = login->token || login->has_kerberos;
     const uint8_t preamble[] = {'h', 'r', 'p', 'c', 9, 0, has_sasl ? 0xdf : 0};
@@ -256,7 +257,7 @@ static int greet(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_peer *peer, con
     }
     if (rc == 0)
         rc = send_context(c, &b, peer, method);
-    return rc < 0 ? hy_err_sys(err, rc, "cannot greet %s:%u", peer->host, peer->port) : 0;
+    return rc < 0 ? hy_err_sys(err, rc, "cannot send to %s:%u", peer->host, peer->port) : 0;
 }
 
 /* ---- receiving --------------------------------------------------------------------- */
@@ -283,10 +284,10 @@ int hy_hdfs_rpc_receive_frame(struct hy_hdfs_sock *sock, size_t max, uint8_t **r
     return 0;
 }
 
-/* Who sleeps is woken late, and a NameNode nearby answers sooner than that: twice as many calls in the same time. */
-static void look_for_a_moment(const struct hy_hdfs_rpc *c, int64_t begun_ns)
+/* A wakeup takes longer than the response of a nearby NameNode: polling doubles the rate of calls. */
+static void spin_briefly(const struct hy_hdfs_rpc *c, int64_t start_ns)
 {
-    while (hy_hdfs_sock_poll(&c->sock, 0) == 0 && hy_clock_ns() - begun_ns < AWAKE_NS)
+    while (hy_hdfs_sock_poll(&c->sock, 0) == 0 && hy_clock_ns() - start_ns < SPIN_NS)
         sched_yield();
 }
 
@@ -307,20 +308,19 @@ static int receive(struct hy_hdfs_rpc *c)
     return 0;
 }
 
-/* Some more of what the server says. */
 static int read_more(struct hy_hdfs_rpc *c)
 {
-    const int64_t begun = hy_clock_ns();
+    const int64_t start = hy_clock_ns();
     int rc;
 
-    if (c->is_near)
-        look_for_a_moment(c, begun);
+    if (c->is_fast)
+        spin_briefly(c, start);
     rc = receive(c);
-    c->is_near = hy_clock_ns() - begun < NEAR_NS;
+    c->is_fast = hy_clock_ns() - start < FAST_NS;
     return rc;
 }
 
-/* The next frame, malloc'ed. Only for the thread that reads. */
+/* The next frame, from malloc. Only for the reading thread. */
 static int read_frame(struct hy_hdfs_rpc *c, uint8_t **ret, size_t *ret_n)
 {
     for (;;) {
@@ -351,7 +351,7 @@ static int read_frame(struct hy_hdfs_rpc *c, uint8_t **ret, size_t *ret_n)
     }
 }
 
-/* The number of the call that a frame answers. */
+/* The number of the call that a frame responds to. */
 static int call_of(const uint8_t *frame, size_t n, int32_t *ret)
 {
     const uint8_t *header;
@@ -368,8 +368,8 @@ static int call_of(const uint8_t *frame, size_t n, int32_t *ret)
     return 0;
 }
 
-/* Gives the frame to who waits for it; one whose thread has left is dropped. A NameNode that
- * refuses the connection answers a call that nobody made: everyone is told. */
+/* Hands the frame to its waiter; drops it when the waiter is gone. A NameNode that refuses the connection responds to a
+ * negative call number: then any waiter gets it. */
 static int deliver(struct hy_hdfs_rpc *c, uint8_t *frame, size_t n)
 {
     int32_t id;
@@ -378,8 +378,8 @@ static int deliver(struct hy_hdfs_rpc *c, uint8_t *frame, size_t n)
         free(frame);
         return -EPROTO;
     }
-    hy_list_each(it, &c->waiting) {
-        struct waiting *w = hy_container(it, struct waiting, link);
+    hy_list_each(it, &c->waiters) {
+        struct waiter *w = hy_container(it, struct waiter, link);
 
         if (w->id == id || id < 0) {
             hy_list_remove(&w->link);
@@ -395,22 +395,22 @@ static int deliver(struct hy_hdfs_rpc *c, uint8_t *frame, size_t n)
 
 static void wake_all(struct hy_hdfs_rpc *c)
 {
-    hy_list_each(it, &c->waiting)
-        pthread_cond_signal(&hy_container(it, struct waiting, link)->turn);
+    hy_list_each(it, &c->waiters)
+        pthread_cond_signal(&hy_container(it, struct waiter, link)->turn);
 }
 
-/* Reads one frame for all; with the lock held before and after. */
+/* Reads one frame; with the lock held before and after. */
 static void read_for_all(struct hy_hdfs_rpc *c)
 {
     uint8_t *frame = NULL;
     size_t n = 0;
     int rc;
 
-    c->is_read = true;
+    c->is_reading = true;
     pthread_mutex_unlock(&c->lock);
     rc = read_frame(c, &frame, &n);
     pthread_mutex_lock(&c->lock);
-    c->is_read = false;
+    c->is_reading = false;
     if (rc == 0)
         rc = deliver(c, frame, n);
     if (rc < 0) {
@@ -420,32 +420,32 @@ static void read_for_all(struct hy_hdfs_rpc *c)
 }
 
 /* With the lock held. */
-static int wait_for(struct hy_hdfs_rpc *c, struct waiting *w)
+static int wait_for(struct hy_hdfs_rpc *c, struct waiter *w)
 {
     while (!w->frame && !c->broken) {
-        if (c->is_read)
+        if (c->is_reading)
             pthread_cond_wait(&w->turn, &c->lock);
         else
             read_for_all(c);
     }
-    if (!hy_list_empty(&c->waiting)) /* who reads on? */
-        pthread_cond_signal(&hy_container(c->waiting.next, struct waiting, link)->turn);
+    if (!hy_list_empty(&c->waiters)) /* passes the turn to read */
+        pthread_cond_signal(&hy_container(c->waiters.next, struct waiter, link)->turn);
     return w->frame ? 0 : c->broken;
 }
 
-static int start(struct hy_hdfs_rpc *c, struct waiting *w)
+static int add_waiter(struct hy_hdfs_rpc *c, struct waiter *w)
 {
     int rc;
 
     pthread_mutex_lock(&c->lock);
     rc = c->broken;
     if (rc == 0)
-        hy_list_push(&c->waiting, &w->link);
+        hy_list_push(&c->waiters, &w->link);
     pthread_mutex_unlock(&c->lock);
     return rc;
 }
 
-static void give_up(struct hy_hdfs_rpc *c, int rc)
+static void fail_all(struct hy_hdfs_rpc *c, int rc)
 {
     pthread_mutex_lock(&c->lock);
     if (!c->broken)
@@ -456,16 +456,16 @@ static void give_up(struct hy_hdfs_rpc *c, int rc)
 
 int hy_hdfs_rpc_send(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call, struct hy_hdfs_rpc_response *ret)
 {
-    struct waiting w = {.id = call->id, .turn = PTHREAD_COND_INITIALIZER};
+    struct waiter w = {.id = call->id, .turn = PTHREAD_COND_INITIALIZER};
     int rc;
 
     hy_list_init(&w.link);
-    rc = start(c, &w);
+    rc = add_waiter(c, &w);
     if (rc < 0)
         return rc;
     rc = send_call(c, call);
     if (rc < 0)
-        give_up(c, rc); /* part of it may be on its way */
+        fail_all(c, rc); /* part of the request may have been sent */
     pthread_mutex_lock(&c->lock);
     rc = wait_for(c, &w);
     hy_list_remove(&w.link);
@@ -474,7 +474,7 @@ int hy_hdfs_rpc_send(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call,
     return rc < 0 ? rc : hy_hdfs_rpc_response_parse(w.frame, w.n, ret);
 }
 
-/* ---- life -------------------------------------------------------------------------- */
+/* ---- connect and free -------------------------------------------------------------------------- */
 
 struct hy_hdfs_rpc *hy_hdfs_rpc_connect(const struct hy_hdfs_rpc_peer *peer, struct hy_err *err)
 {
@@ -492,13 +492,13 @@ struct hy_hdfs_rpc *hy_hdfs_rpc_connect(const struct hy_hdfs_rpc_peer *peer, str
     memcpy(c->client_id, peer->client_id, sizeof(c->client_id));
     pthread_mutex_init(&c->sending, NULL);
     pthread_mutex_init(&c->lock, NULL);
-    hy_list_init(&c->waiting);
+    hy_list_init(&c->waiters);
     hy_buf_init(&c->in, 2 * (size_t)FRAME_MAX);
-    rc = hy_hdfs_sock_connect(&c->sock, peer->host, peer->port, CONNECT_MS, PATIENCE_MS, err);
+    rc = hy_hdfs_sock_connect(&c->sock, peer->host, peer->port, CONNECT_MS, TIMEOUT_MS, err);
     if (rc == 0)
         rc = hy_hdfs_rpc_credentials_load(&login, &c->sock, peer, err);
     if (rc == 0)
-        rc = greet(c, peer, &login, err);
+        rc = send_preamble(c, peer, &login, err);
     hy_hdfs_rpc_credentials_done(&login);
     if (rc == 0)
         return c;

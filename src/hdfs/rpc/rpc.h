@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A connection to a server of Hadoop's, mostly a NameNode: its RPC, version 9. Any number of threads
- * call over it at once; there is no thread of its own: of those who wait for
- * answers, one reads for all. Retries and other NameNodes are cluster.c's.
+ * A connection to a Hadoop server, usually a NameNode: Hadoop RPC, version 9. Any
+ * number of threads call over it at once. It has no thread: one of the waiting
+ * callers reads the responses for all. Retries and failover are in cluster.c.
  */
 #ifndef HY_HDFS_RPC_RPC_H
 #define HY_HDFS_RPC_RPC_H
@@ -21,16 +21,16 @@ struct hy_hdfs_rpc;
 struct hy_hdfs_rpc_peer {
     const char *host;
     unsigned port;
-    const char *protocol;  /* whose methods are called: a class of Hadoop's */
-    const char *user;      /* in whose name things are done */
-    const char *real_user; /* who does them, when that is another; or NULL */
+    const char *protocol;  /* a Java interface */
+    const char *user;      /* the effective user */
+    const char *real_user; /* the authenticated user, when it is a proxy; or NULL */
     const uint8_t *client_id;
 
-    /* How we prove who we are. All NULL: the server has to believe us. */
+    /* Credentials. All NULL: no authentication. */
     const struct hy_hdfs_conf *conf;
-    const char *nameservice;  /* to which it belongs, if there are several like it */
-    const char *principal;    /* the setting that tells its Kerberos principal; or NULL: it has none */
-    const Hdfs__Token *token; /* for just this server, where it is not to be looked for in the file of tokens */
+    const char *nameservice;  /* of a server with failover; or NULL */
+    const char *principal;    /* name of the setting with its Kerberos principal; or NULL */
+    const Hdfs__Token *token; /* for this server, instead of the token file */
 };
 
 /* NULL: err->code is -Exxx. The caller has one reference. */
@@ -45,25 +45,25 @@ struct hy_hdfs_rpc_call {
     int32_t retry; /* 0 the first time */
 };
 
-/* An answer: `header` says whether it is one or an exception. hy_hdfs_rpc_response_done frees it. */
+/* `header` tells success from an exception. hy_hdfs_rpc_response_done frees it. */
 struct hy_hdfs_rpc_response {
     Hdfs__RpcResponseHeader *header;
     const uint8_t *body;
     size_t n;
-    uint8_t *frame; /* private: what body points into */
+    uint8_t *frame; /* private: `body` points into it */
 };
 
-/* 0, also for an exception of the NameNode; -Exxx when the connection failed: it is of no use any more. */
+/* Calls and waits for the response. 0, also for an exception; -Exxx when the connection has failed and is unusable. */
 int hy_hdfs_rpc_send(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call, struct hy_hdfs_rpc_response *ret);
 void hy_hdfs_rpc_response_done(struct hy_hdfs_rpc_response *a);
 
-/* Pure: takes a frame apart (what follows its length). Takes `frame` (malloc'ed), in any case. 0 or -EPROTO, -ENOMEM. */
+/* Pure: parses a frame (without its length). Takes `frame` (from malloc) in any case. 0 or -EPROTO, -ENOMEM. */
 int hy_hdfs_rpc_response_parse(uint8_t *frame, size_t n, struct hy_hdfs_rpc_response *ret);
 
-/* A message behind its length, as Hadoop's "delimited" ones are. 0 or -Exxx. */
+/* Appends a message after its length, a "delimited" message. 0 or -Exxx. */
 struct hy_buf;
 int hy_hdfs_delimited_append(struct hy_buf *b, const ProtobufCMessage *m);
-/* The length at the beginning of bytes: how many bytes it takes, 0 when there are not enough, or -EPROTO. */
+/* Parses the length of a delimited message. Returns the bytes it takes, 0 when incomplete, or -EPROTO. */
 int hy_hdfs_delimited_length(const uint8_t *bytes, size_t n, uint32_t *ret);
 
 #endif

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who we are, told by SASL: RpcSasl messages in frames whose call is -33.
+ * Authentication by SASL: RpcSasl messages in frames with call number -33.
  *
- *     to it     NEGOTIATE
- *     from it   NEGOTIATE   its ways: TOKEN by DIGEST-MD5, KERBEROS by GSSAPI, SIMPLE; perhaps a first challenge
- *     to it     INITIATE    the way we take, a first response
- *     from it   CHALLENGE   … and RESPONSE to it, as often as the mechanism likes
- *     from it   SUCCESS
+ *     client    NEGOTIATE
+ *     server    NEGOTIATE   its methods: TOKEN by DIGEST-MD5, KERBEROS by GSSAPI, SIMPLE; optionally a first challenge
+ *     client    INITIATE    the chosen method, a first response
+ *     server    CHALLENGE   … and RESPONSE to it, as often as the mechanism requires
+ *     server    SUCCESS
  *
- * Then, for integrity and privacy, each frame is the token of a WRAP: a whole
- * number of such tokens makes a whole number of frames, lengths included.
+ * Then, for integrity and privacy, frames are sent inside the tokens of WRAP
+ * messages: a whole number of tokens contains a whole number of frames, including
+ * their lengths.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -34,7 +35,7 @@
 #define MESSAGE_MAX (1u << 20)
 #define ROUNDS_MAX 16
 
-/* ---- what we have ------------------------------------------------------------------ */
+/* ---- credentials ------------------------------------------------------------------ */
 
 static const char *setting(const struct hy_hdfs_rpc_peer *peer, const char *key)
 {
@@ -43,12 +44,12 @@ static const char *setting(const struct hy_hdfs_rpc_peer *peer, const char *key)
 
 static bool is_kerberos(const struct hy_hdfs_rpc_peer *peer)
 {
-    const char *way = setting(peer, "hadoop.security.authentication");
+    const char *method = setting(peer, "hadoop.security.authentication");
 
-    return way && strcasecmp(way, "kerberos") == 0;
+    return method && strcasecmp(method, "kerberos") == 0;
 }
 
-/* "10.0.0.1:8020", where the connection goes. */
+/* The peer address, "10.0.0.1:8020". */
 static int address_of(const struct hy_hdfs_sock *sock, char *out, size_t size)
 {
     struct sockaddr_storage a;
@@ -64,7 +65,7 @@ static int address_of(const struct hy_hdfs_sock *sock, char *out, size_t size)
     return 0;
 }
 
-/* A token is for a nameservice, for an address, or, where hadoop.security.token.service.use_ip is false, for a name. */
+/* A token is for a nameservice, for an address, or, when hadoop.security.token.service.use_ip is false, for a name. */
 static const Hdfs__Token *find_token(const struct hy_hdfs_tokens *tokens, const struct hy_hdfs_sock *sock,
                                      const struct hy_hdfs_rpc_peer *peer)
 {
@@ -86,8 +87,8 @@ static const Hdfs__Token *find_token(const struct hy_hdfs_tokens *tokens, const 
     return found;
 }
 
-int hy_hdfs_rpc_credentials_load(struct hy_hdfs_rpc_credentials *l, const struct hy_hdfs_sock *sock, const struct hy_hdfs_rpc_peer *peer,
-                      struct hy_err *err)
+int hy_hdfs_rpc_credentials_load(struct hy_hdfs_rpc_credentials *l, const struct hy_hdfs_sock *sock,
+                                 const struct hy_hdfs_rpc_peer *peer, struct hy_err *err)
 {
     int rc;
 
@@ -105,9 +106,9 @@ void hy_hdfs_rpc_credentials_done(struct hy_hdfs_rpc_credentials *l)
     hy_hdfs_tokens_done(&l->tokens);
 }
 
-/* ---- whether it is the right server ------------------------------------------------ */
+/* ---- identity of the server ------------------------------------------------ */
 
-/* The name that belongs to the address; as Java does it, what the address is called by DNS. */
+/* The host name of the address by reverse DNS, as in Java. */
 static void canonical_host(const struct hy_hdfs_sock *sock, char *out, size_t size)
 {
     struct sockaddr_storage a;
@@ -118,8 +119,9 @@ static void canonical_host(const struct hy_hdfs_sock *sock, char *out, size_t si
         *out = '\0';
 }
 
-/* "hdfs/_HOST@REALM": the server's own name for itself fits when its host is the one we went to. */
-static bool fits(const char *expected, const Hdfs__RpcSasl__Auth *auth, const struct hy_hdfs_sock *sock, const char *host)
+/* "hdfs/_HOST@REALM": the announced principal matches when its host is the one we connected to. */
+static bool matches_principal(const char *expected, const Hdfs__RpcSasl__Auth *auth, const struct hy_hdfs_sock *sock,
+                              const char *host)
 {
     const size_t service = strcspn(expected, "/@"), rest = strcspn(expected, "@");
     const char *instance = expected[service] == '/' ? expected + service + 1 : "";
@@ -135,36 +137,37 @@ static bool fits(const char *expected, const Hdfs__RpcSasl__Auth *auth, const st
 }
 
 /*
- * The principal to which we give a ticket: the one that the server says it is,
- * if that is the one of the settings. The caller frees it.
+ * The principal to request a ticket for: the one that the server announces, if it
+ * matches the settings. The caller frees it.
  */
-static int server_principal(const Hdfs__RpcSasl__Auth *auth, const struct hy_hdfs_sock *sock, const struct hy_hdfs_rpc_peer *peer,
-                            char **ret, struct hy_err *err)
+static int server_principal(const Hdfs__RpcSasl__Auth *auth, const struct hy_hdfs_sock *sock,
+                            const struct hy_hdfs_rpc_peer *peer, char **ret, struct hy_err *err)
 {
     const char *expected = setting(peer, peer->principal), *realm = expected ? strchr(expected, '@') : NULL, *pattern;
     hy_cleanup_free char *name = NULL;
     char key[128];
 
     if (!auth->protocol || !*auth->protocol || !auth->serverid || !*auth->serverid)
-        return hy_err_set(err, -EPROTO, "it does not say which principal it is");
+        return hy_err_set(err, -EPROTO, "it does not announce its principal");
     name = hy_asprintf("%s/%s%s", auth->protocol, auth->serverid, realm ? realm : "");
     if (!name)
         return hy_err_oom(err);
     snprintf(key, sizeof(key), "%s.pattern", peer->principal);
     pattern = setting(peer, key);
     if (!pattern && !expected)
-        return hy_err_set(err, -EINVAL, "which principal it should be is not known: set %s in hdfs-site.xml (in"
+        return hy_err_set(err, -EINVAL, "its expected principal is unknown: set %s in hdfs-site.xml (in"
                           " $HADOOP_CONF_DIR)", peer->principal);
-    if (pattern ? !hy_fs_glob_matches(pattern, name) : !fits(expected, auth, sock, peer->host))
-        return hy_err_set(err, -EACCES, "it says that it is %s, but %s%s is %s", name, peer->principal,
+    if (pattern ? !hy_fs_glob_matches(pattern, name) : !matches_principal(expected, auth, sock, peer->host))
+        return hy_err_set(err, -EACCES, "its principal is %s, but %s%s is %s", name, peer->principal,
                           pattern ? ".pattern" : "", pattern ? pattern : expected);
     *ret = hy_take(name);
     return 0;
 }
 
-/* ---- the way we take --------------------------------------------------------------- */
+/* ---- choice of a method --------------------------------------------------------------- */
 
-static struct hy_hdfs_sasl *by_token(const Hdfs__Token *t, const Hdfs__RpcSasl__Auth *auth, const struct hy_hdfs_qops *qops)
+static struct hy_hdfs_sasl *digest_from_token(const Hdfs__Token *t, const Hdfs__RpcSasl__Auth *auth,
+                                              const struct hy_hdfs_qops *qops)
 {
     hy_cleanup_free char *user = hy_hdfs_base64(t->identifier.data, t->identifier.len);
     hy_cleanup_free char *password = hy_hdfs_base64(t->password.data, t->password.len);
@@ -178,18 +181,18 @@ static struct hy_hdfs_sasl *by_token(const Hdfs__Token *t, const Hdfs__RpcSasl__
 
 struct exchange {
     struct hy_hdfs_sock *sock;
-    const struct hy_hdfs_rpc_credentials *login;
+    const struct hy_hdfs_rpc_credentials *credentials;
     const struct hy_hdfs_rpc_peer *peer;
     enum hy_hdfs_rpc_auth method;
     struct hy_hdfs_sasl *sasl;
-    bool is_over;
+    bool is_finished;
 };
 
 static int start_token(struct exchange *x, const Hdfs__RpcSasl__Auth *auth, const struct hy_hdfs_qops *qops,
                        struct hy_err *err)
 {
     x->method = HY_HDFS_AUTH_TOKEN;
-    x->sasl = by_token(x->login->token, auth, qops);
+    x->sasl = digest_from_token(x->credentials->token, auth, qops);
     return x->sasl ? 0 : hy_err_oom(err);
 }
 
@@ -209,31 +212,32 @@ static int start_kerberos(struct exchange *x, const Hdfs__RpcSasl__Auth *auth, c
 static int start_simple(struct exchange *x, struct hy_err *err)
 {
     x->method = HY_HDFS_AUTH_SIMPLE;
-    if (x->login->has_kerberos &&
+    if (x->credentials->has_kerberos &&
         !hy_hdfs_conf_bool(x->peer->conf, "ipc.client.fallback-to-simple-auth-allowed", false))
-        return hy_err_set(err, -EACCES, "it believes whoever comes (SIMPLE), but hadoop.security.authentication is"
-                          " kerberos here; set ipc.client.fallback-to-simple-auth-allowed to true if that is well");
+        return hy_err_set(err, -EACCES, "it has no authentication (SIMPLE), but hadoop.security.authentication is"
+                          " kerberos here; set ipc.client.fallback-to-simple-auth-allowed to true to allow that");
     return 0;
 }
 
-static bool is_way(const Hdfs__RpcSasl__Auth *a, const char *method, const char *mechanism)
+static bool is_method(const Hdfs__RpcSasl__Auth *a, const char *method, const char *mechanism)
 {
     return strcmp(a->method, method) == 0 && strcmp(a->mechanism, mechanism) == 0;
 }
 
-static int no_way(const struct exchange *x, const Hdfs__RpcSasl *m, struct hy_err *err)
+static int no_common_method(const struct exchange *x, const Hdfs__RpcSasl *m, struct hy_err *err)
 {
-    char ways[100] = "";
+    char methods[100] = "";
 
     for (size_t i = 0; i < m->n_auths; i++)
-        snprintf(ways + strlen(ways), sizeof(ways) - strlen(ways), "%s%s", i ? ", " : "", m->auths[i]->method);
-    return hy_err_set(err, -EACCES, "it wants one of %s, and there is %s", ways,
-                      x->login->has_kerberos ? "no token for it in $HADOOP_TOKEN_FILE_LOCATION"
+        snprintf(methods + strlen(methods), sizeof(methods) - strlen(methods), "%s%s", i ? ", " : "",
+                 m->auths[i]->method);
+    return hy_err_set(err, -EACCES, "it requires one of %s, and there is %s", methods,
+                      x->credentials->has_kerberos ? "no token for it in $HADOOP_TOKEN_FILE_LOCATION"
                                              : "only a token; set hadoop.security.authentication to kerberos in"
                                                " core-site.xml (in $HADOOP_CONF_DIR) to use a ticket");
 }
 
-/* The first of the server's ways that is ours, too. */
+/* The first of the server's methods that we support. */
 static int choose(struct exchange *x, const Hdfs__RpcSasl *m, const Hdfs__RpcSasl__Auth **ret, struct hy_err *err)
 {
     struct hy_hdfs_qops qops;
@@ -242,14 +246,14 @@ static int choose(struct exchange *x, const Hdfs__RpcSasl *m, const Hdfs__RpcSas
     for (size_t i = 0; rc == 0 && i < m->n_auths; i++) {
         const Hdfs__RpcSasl__Auth *a = *ret = m->auths[i];
 
-        if (is_way(a, "TOKEN", "DIGEST-MD5") && x->login->token)
+        if (is_method(a, "TOKEN", "DIGEST-MD5") && x->credentials->token)
             return start_token(x, a, &qops, err);
-        if (is_way(a, "KERBEROS", "GSSAPI") && x->login->has_kerberos && x->peer->principal)
+        if (is_method(a, "KERBEROS", "GSSAPI") && x->credentials->has_kerberos && x->peer->principal)
             return start_kerberos(x, a, &qops, err);
         if (strcmp(a->method, "SIMPLE") == 0)
             return start_simple(x, err);
     }
-    return rc < 0 ? rc : no_way(x, m, err);
+    return rc < 0 ? rc : no_common_method(x, m, err);
 }
 
 /* ---- messages ---------------------------------------------------------------------- */
@@ -266,7 +270,7 @@ static int append_message(struct hy_buf *b, const Hdfs__RpcSasl *m)
     return rc;
 }
 
-static int send_message(struct hy_hdfs_sock *sock, Hdfs__RpcSasl__State state, Hdfs__RpcSasl__Auth *way,
+static int send_message(struct hy_hdfs_sock *sock, Hdfs__RpcSasl__State state, Hdfs__RpcSasl__Auth *method,
                         const struct hy_buf *token)
 {
     Hdfs__RpcSasl m = HDFS__RPC_SASL__INIT;
@@ -275,8 +279,8 @@ static int send_message(struct hy_hdfs_sock *sock, Hdfs__RpcSasl__State state, H
 
     hy_buf_init(&b, MESSAGE_MAX);
     m.state = state;
-    m.auths = &way;
-    m.n_auths = way ? 1 : 0;
+    m.auths = &method;
+    m.n_auths = method ? 1 : 0;
     if (token) {
         m.has_token = 1;
         m.token.data = (uint8_t *)hy_buf_bytes(token);
@@ -284,16 +288,17 @@ static int send_message(struct hy_hdfs_sock *sock, Hdfs__RpcSasl__State state, H
     }
     rc = append_message(&b, &m);
     return rc < 0 ? rc
-                  : hy_hdfs_sock_send_all(sock, &(struct iovec){.iov_base = (void *)hy_buf_bytes(&b), .iov_len = b.len}, 1);
+                  : hy_hdfs_sock_send_all(sock, &(struct iovec){.iov_base = (void *)hy_buf_bytes(&b), .iov_len = b.len},
+                                          1);
 }
 
-/* What the server says to somebody it does not want is an exception; of which kind is of no use to know. */
+/* A refusal is an exception, whose class carries no information. */
 static int refused(const struct exchange *x, const struct hy_hdfs_rpc_response *a, struct hy_err *err)
 {
     static const char *const what[] = {
         [HY_HDFS_AUTH_SIMPLE] = "it refused",
-        [HY_HDFS_AUTH_TOKEN] = "it does not accept the token, which may be damaged or too old",
-        [HY_HDFS_AUTH_KERBEROS] = "it does not accept the Kerberos ticket",
+        [HY_HDFS_AUTH_TOKEN] = "it rejected the token, which may be damaged or expired",
+        [HY_HDFS_AUTH_KERBEROS] = "it rejected the Kerberos ticket",
     };
     int rc = hy_hdfs_exception(a->header->exceptionclassname, a->header->errormsg, err);
 
@@ -303,7 +308,7 @@ static int refused(const struct exchange *x, const struct hy_hdfs_rpc_response *
     return hy_err_wrap(err, "%s", what[x->method]);
 }
 
-static int take_message(const struct exchange *x, Hdfs__RpcSasl **ret, struct hy_err *err)
+static int receive_message(const struct exchange *x, Hdfs__RpcSasl **ret, struct hy_err *err)
 {
     struct hy_hdfs_rpc_response a;
     uint8_t *frame;
@@ -313,11 +318,11 @@ static int take_message(const struct exchange *x, Hdfs__RpcSasl **ret, struct hy
     if (rc == 0)
         rc = hy_hdfs_rpc_response_parse(frame, n, &a);
     if (rc < 0)
-        return hy_err_sys(err, rc, "it does not answer");
+        return hy_err_sys(err, rc, "it does not respond");
     if (a.header->status != HDFS__RPC_RESPONSE_HEADER__STATUS__SUCCESS)
         rc = refused(x, &a, err);
     else if ((int32_t)a.header->callid != CALL_SASL || !(*ret = hdfs__rpc_sasl__unpack(NULL, a.n, a.body)))
-        rc = hy_err_set(err, -EPROTO, "its answer to who we are cannot be read");
+        rc = hy_err_set(err, -EPROTO, "it sent an invalid authentication message");
     hy_hdfs_rpc_response_done(&a);
     return rc;
 }
@@ -328,25 +333,25 @@ static int on_negotiate(struct exchange *x, const Hdfs__RpcSasl *m, struct hy_er
 {
     const Hdfs__RpcSasl__Auth *chosen = NULL;
     hy_cleanup_buf struct hy_buf response;
-    Hdfs__RpcSasl__Auth way;
+    Hdfs__RpcSasl__Auth method;
     int rc;
 
     hy_buf_init(&response, MESSAGE_MAX);
     if (x->sasl)
-        return hy_err_set(err, -EPROTO, "it begins to ask who we are a second time");
+        return hy_err_set(err, -EPROTO, "it started the authentication a second time");
     rc = choose(x, m, &chosen, err);
     if (rc < 0)
         return rc;
-    way = *chosen;
-    way.has_challenge = 0;
-    x->is_over = !x->sasl; /* nobody answers to SIMPLE */
-    /* Who has no first challenge has an initial response: Kerberos has, DIGEST-MD5 has an empty one. */
+    method = *chosen;
+    method.has_challenge = 0;
+    x->is_finished = !x->sasl; /* SIMPLE has no exchange */
+    /* Without a first challenge there is an initial response: of Kerberos a token, of DIGEST-MD5 an empty one. */
     if (x->sasl && (chosen->has_challenge || x->method == HY_HDFS_AUTH_KERBEROS))
         rc = hy_hdfs_sasl_step(x->sasl, chosen->challenge.data, chosen->challenge.len, &response, err);
     if (rc < 0)
         return rc;
-    rc = send_message(x->sock, HDFS__RPC_SASL__STATE__INITIATE, &way, x->sasl ? &response : NULL);
-    return rc < 0 ? hy_err_sys(err, rc, "it takes no answer") : 0;
+    rc = send_message(x->sock, HDFS__RPC_SASL__STATE__INITIATE, &method, x->sasl ? &response : NULL);
+    return rc < 0 ? hy_err_sys(err, rc, "cannot send the response") : 0;
 }
 
 static int on_challenge(struct exchange *x, const Hdfs__RpcSasl *m, struct hy_err *err)
@@ -356,22 +361,22 @@ static int on_challenge(struct exchange *x, const Hdfs__RpcSasl *m, struct hy_er
 
     hy_buf_init(&response, MESSAGE_MAX);
     if (!x->sasl || !m->has_token)
-        return hy_err_set(err, -EPROTO, "its challenge is none");
+        return hy_err_set(err, -EPROTO, "it sent an invalid challenge");
     rc = hy_hdfs_sasl_step(x->sasl, m->token.data, m->token.len, &response, err);
     if (rc <= 0)
         return rc;
     rc = send_message(x->sock, HDFS__RPC_SASL__STATE__RESPONSE, NULL, &response);
-    return rc < 0 ? hy_err_sys(err, rc, "it takes no answer") : 0;
+    return rc < 0 ? hy_err_sys(err, rc, "cannot send the response") : 0;
 }
 
-/* A server that calls it a success before it has proven itself is none we want. */
+/* A server that reports success without a proof of its identity is rejected. */
 static int on_success(struct exchange *x, const Hdfs__RpcSasl *m, struct hy_err *err)
 {
     hy_cleanup_buf struct hy_buf response;
     int rc = 0;
 
     hy_buf_init(&response, MESSAGE_MAX);
-    x->is_over = true;
+    x->is_finished = true;
     if (!x->sasl)
         return start_simple(x, err);
     if (m->has_token)
@@ -379,14 +384,14 @@ static int on_success(struct exchange *x, const Hdfs__RpcSasl *m, struct hy_err 
     if (rc < 0)
         return rc;
     if (rc > 0 || !hy_hdfs_sasl_is_done(x->sasl))
-        return hy_err_set(err, -EACCES, "it did not prove who it is");
+        return hy_err_set(err, -EACCES, "it did not authenticate itself");
     return 0;
 }
 
-static int take_turn(struct exchange *x, struct hy_err *err)
+static int process_message(struct exchange *x, struct hy_err *err)
 {
     hy_cleanup_hdfs_response Hdfs__RpcSasl *m = NULL;
-    int rc = take_message(x, &m, err);
+    int rc = receive_message(x, &m, err);
 
     if (rc < 0)
         return rc;
@@ -398,30 +403,32 @@ static int take_turn(struct exchange *x, struct hy_err *err)
     case HDFS__RPC_SASL__STATE__SUCCESS:
         return on_success(x, m, err);
     default:
-        return hy_err_set(err, -EPROTO, "it asks who we are in a way that is not known");
+        return hy_err_set(err, -EPROTO, "it sent an unknown authentication message");
     }
 }
 
-int hy_hdfs_rpc_authenticate(struct hy_hdfs_sock *sock, const struct hy_hdfs_rpc_credentials *l, const struct hy_hdfs_rpc_peer *peer,
-                   enum hy_hdfs_rpc_auth *ret_method, struct hy_hdfs_sasl **ret_sasl, struct hy_err *err)
+int hy_hdfs_rpc_authenticate(struct hy_hdfs_sock *sock, const struct hy_hdfs_rpc_credentials *l,
+                             const struct hy_hdfs_rpc_peer *peer, enum hy_hdfs_rpc_auth *ret_method,
+                             struct hy_hdfs_sasl **ret_sasl, struct hy_err *err)
 {
-    struct exchange x = {.sock = sock, .login = l, .peer = peer};
+    struct exchange x = {.sock = sock, .credentials = l, .peer = peer};
     int rc = send_message(sock, HDFS__RPC_SASL__STATE__NEGOTIATE, NULL, NULL);
 
     if (rc < 0)
-        hy_err_sys(err, rc, "it takes no request");
-    for (int rounds = 0; rc == 0 && !x.is_over; rounds++)
-        rc = rounds < ROUNDS_MAX ? take_turn(&x, err) : hy_err_set(err, -EPROTO, "it asks who we are again and again");
+        hy_err_sys(err, rc, "cannot send a request");
+    for (int rounds = 0; rc == 0 && !x.is_finished; rounds++)
+        rc = rounds < ROUNDS_MAX ? process_message(&x, err)
+                                 : hy_err_set(err, -EPROTO, "the authentication does not end");
     if (rc == 0 && x.sasl && hy_hdfs_sasl_qop(x.sasl) != HY_HDFS_QOP_AUTH)
         *ret_sasl = hy_take(x.sasl);
     else
         *ret_sasl = NULL;
     *ret_method = x.method;
     hy_hdfs_sasl_free(x.sasl);
-    return rc < 0 ? hy_err_wrap(err, "cannot sign on to %s:%u", peer->host, peer->port) : 0;
+    return rc < 0 ? hy_err_wrap(err, "cannot authenticate to %s:%u", peer->host, peer->port) : 0;
 }
 
-/* ---- afterwards -------------------------------------------------------------------- */
+/* ---- wrapped frames -------------------------------------------------------------------- */
 
 int hy_hdfs_rpc_wrap(struct hy_hdfs_sasl *s, const uint8_t *bytes, size_t n, struct hy_buf *out)
 {

@@ -11,9 +11,9 @@
 #include "base/err.h"
 #include "base/mem.h"
 
-#define PIECE_MAX (1u << 30) /* OpenSSL counts in int */
+#define PIECE_MAX (1u << 30) /* OpenSSL uses int */
 
-/* OpenSSL's, by hand: these have been the same from 1.1 on. */
+/* Declarations of OpenSSL, unchanged since 1.1. */
 typedef struct evp_cipher evp_cipher;
 typedef struct evp_context evp_context;
 
@@ -59,7 +59,7 @@ static void load(void)
     static const char *const libraries[] = {"libcrypto.so.3", "libcrypto.so.1.1"};
 
     for (size_t i = 0; i < HY_COUNT(libraries) && !has_evp; i++) {
-        void *library = dlopen(libraries[i], RTLD_NOW | RTLD_LOCAL); /* stays: it will be needed again */
+        void *library = dlopen(libraries[i], RTLD_NOW | RTLD_LOCAL); /* never closed */
 
         has_evp = library && find_all(library);
     }
@@ -73,7 +73,8 @@ static const evp_cipher *cipher_of(size_t key_size)
                             : NULL;
 }
 
-struct hy_hdfs_aes *hy_hdfs_aes_new(const uint8_t *key, size_t n, const uint8_t iv[HY_HDFS_AES_IV_SIZE], struct hy_err *err)
+struct hy_hdfs_aes *hy_hdfs_aes_new(const uint8_t *key, size_t n, const uint8_t iv[HY_HDFS_AES_IV_SIZE],
+                                    struct hy_err *err)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     const evp_cipher *cipher;
@@ -81,8 +82,8 @@ struct hy_hdfs_aes *hy_hdfs_aes_new(const uint8_t *key, size_t n, const uint8_t 
 
     pthread_once(&once, load);
     if (!has_evp) {
-        hy_err_set(err, -ELIBACC, "data is encrypted by AES here, which needs the library libcrypto.so.3: install"
-                   " OpenSSL (libssl3), or leave dfs.encrypt.data.transfer.cipher.suites empty");
+        hy_err_set(err, -ELIBACC, "AES encryption of data needs the library libcrypto.so.3: install OpenSSL (libssl3),"
+                   " or leave dfs.encrypt.data.transfer.cipher.suites empty");
         return NULL;
     }
     cipher = cipher_of(n);
@@ -90,7 +91,7 @@ struct hy_hdfs_aes *hy_hdfs_aes_new(const uint8_t *key, size_t n, const uint8_t 
     if (a && (a->context = evp.new()) && evp.init(a->context, cipher, NULL, key, iv) == 1)
         return a;
     hy_hdfs_aes_free(a);
-    hy_err_set(err, cipher ? -EIO : -EINVAL, "a key of %zu bytes cannot be used for AES", n);
+    hy_err_set(err, cipher ? -EIO : -EINVAL, "invalid AES key of %zu bytes", n);
     return NULL;
 }
 

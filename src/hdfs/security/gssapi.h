@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * MIT's GSSAPI, as far as it is used: declared by hand and loaded when somebody
- * needs Kerberos, so that neither building nor running hopyard wants it. Names
- * and numbers are those of RFC 2744.
+ * The part of MIT's GSSAPI that is used: declared by hand and loaded when Kerberos
+ * is needed, so that hopyard builds and runs without the library. Names and numbers
+ * are those of RFC 2744.
  */
 #ifndef HY_HDFS_SECURITY_GSSAPI_H
 #define HY_HDFS_SECURITY_GSSAPI_H
@@ -30,7 +30,7 @@ enum {
     GSS_CONF = 16,
     GSS_INTEG = 32,
 
-    GSS_CODE_GSS = 1, /* whose numbers gss_display_status is asked about */
+    GSS_CODE_GSS = 1, /* kinds of codes for gss_display_status */
     GSS_CODE_MECHANISM = 2,
 };
 
@@ -40,7 +40,7 @@ enum {
 #define GSS_NO_CRED (7u << 16)
 #define GSS_CREDENTIALS_EXPIRED (11u << 16)
 
-/* Of Kerberos, in the minor status. */
+/* Kerberos codes in the minor status. */
 #define KRB5_TICKET_EXPIRED ((uint32_t)-1765328352)
 #define KRB5_KDC_UNREACHABLE ((uint32_t)-1765328228)
 #define KRB5_SERVER_UNKNOWN ((uint32_t)-1765328377)

@@ -13,7 +13,7 @@
 #define H(x, y, z) ((x) ^ (y) ^ (z))
 #define I(x, y, z) ((y) ^ ((x) | ~(z)))
 
-/* Each step's own number is floor(2^32 * |sin(step)|), the first of which is step 1. */
+/* The constant of a step is floor(2^32 * |sin(step)|), counted from 1. */
 #define STEP(f, a, b, c, d, k, shift, number) (a) = (b) + ROTATE((a) + f(b, c, d) + x[k] + (number), shift)
 
 static void take_block(uint32_t state[4], const uint8_t *block)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What DIGEST-MD5 is made of: MD5 (RFC 1321), HMAC-MD5 (RFC 2104) and RC4. They
- * are ours because OpenSSL is no part of a training process, and where it is
- * there a policy may have switched these off. Nothing else should be built on them.
+ * The primitives of DIGEST-MD5: MD5 (RFC 1321), HMAC-MD5 (RFC 2104) and RC4. They
+ * are implemented here because a training process need not have OpenSSL, and a
+ * policy may have disabled them there. Do not use them for anything else.
  */
 #ifndef HY_HDFS_SECURITY_MD5_H
 #define HY_HDFS_SECURITY_MD5_H
@@ -23,7 +23,7 @@ void hy_hdfs_md5_init(struct hy_hdfs_md5 *m);
 void hy_hdfs_md5_add(struct hy_hdfs_md5 *m, const void *bytes, size_t n);
 void hy_hdfs_md5_end(struct hy_hdfs_md5 *m, uint8_t out[HY_HDFS_MD5_SIZE]);
 
-/* A key that signs many messages: both halves are begun once. */
+/* A key for many messages: both halves are initialized once. */
 struct hy_hdfs_hmac_md5 {
     struct hy_hdfs_md5 inner, outer;
 };
@@ -38,7 +38,7 @@ struct hy_hdfs_rc4 {
 };
 
 void hy_hdfs_rc4_init(struct hy_hdfs_rc4 *r, const uint8_t *key, size_t n); /* n > 0 */
-/* In place; it goes on where the last call ended. */
+/* In place; continues where the last call ended. */
 void hy_hdfs_rc4_apply(struct hy_hdfs_rc4 *r, uint8_t *bytes, size_t n);
 
 #endif

@@ -36,14 +36,14 @@ int hy_hdfs_qops_parse(const char *text, const char *key, struct hy_hdfs_qops *r
         const enum hy_hdfs_qop one = qop_of(at, n);
 
         if (!one)
-            return hy_err_set(err, -EINVAL, "%s is '%s', of which only authentication, integrity and privacy are known",
-                              key, text);
+            return hy_err_set(err, -EINVAL, "invalid %s '%s': expected authentication, integrity or privacy", key,
+                              text);
         if (!hy_hdfs_qops_has(&q, one))
             q.all[q.count++] = one;
         at += n;
     }
     *ret = q;
-    return q.count ? 0 : hy_err_set(err, -EINVAL, "%s is empty: say authentication, integrity or privacy", key);
+    return q.count ? 0 : hy_err_set(err, -EINVAL, "%s is empty: expected authentication, integrity or privacy", key);
 }
 
 bool hy_hdfs_qops_has(const struct hy_hdfs_qops *q, enum hy_hdfs_qop one)
@@ -70,7 +70,7 @@ static const char *names_of(unsigned qops, char *out, size_t size)
     for (size_t i = 0; i < HY_COUNT(names) && n < size; i++)
         if (qops & names[i].qop)
             n += (size_t)snprintf(out + n, size - n, "%s%s", n ? " or " : "", names[i].name);
-    return n ? out : "none that is known";
+    return n ? out : "none that is supported";
 }
 
 int hy_hdfs_sasl_negotiate_qop(struct hy_hdfs_sasl *s, unsigned offered, struct hy_err *err)
@@ -84,7 +84,7 @@ int hy_hdfs_sasl_negotiate_qop(struct hy_hdfs_sasl *s, unsigned offered, struct 
     for (size_t i = 0; i < s->qops.count; i++)
         wanted |= s->qops.all[i];
     return hy_err_set(err, -EACCES, "its protection is %s, ours is %s; set hadoop.rpc.protection and"
-                      " dfs.data.transfer.protection as the cluster has them",
+                      " dfs.data.transfer.protection to the values of the cluster",
                       names_of(offered, theirs, sizeof(theirs)), names_of(wanted, ours, sizeof(ours)));
 }
 
@@ -94,10 +94,11 @@ void hy_hdfs_sasl_free(struct hy_hdfs_sasl *s)
         s->ops->free(s);
 }
 
-int hy_hdfs_sasl_step(struct hy_hdfs_sasl *s, const uint8_t *challenge, size_t n, struct hy_buf *response, struct hy_err *err)
+int hy_hdfs_sasl_step(struct hy_hdfs_sasl *s, const uint8_t *challenge, size_t n, struct hy_buf *response,
+                      struct hy_err *err)
 {
     if (s->is_done)
-        return hy_err_set(err, -EPROTO, "the server goes on to ask who we are after it was told");
+        return hy_err_set(err, -EPROTO, "the server sent a challenge after the end of the authentication");
     return s->ops->step(s, challenge, n, response, err);
 }
 
@@ -113,12 +114,12 @@ enum hy_hdfs_qop hy_hdfs_sasl_qop(const struct hy_hdfs_sasl *s)
 
 size_t hy_hdfs_sasl_wrap_max(const struct hy_hdfs_sasl *s)
 {
-    return s->room;
+    return s->wrap_max;
 }
 
 int hy_hdfs_sasl_wrap(struct hy_hdfs_sasl *s, const void *bytes, size_t n, struct hy_buf *out)
 {
-    return n > s->room ? -EMSGSIZE : s->ops->wrap(s, bytes, n, out);
+    return n > s->wrap_max ? -EMSGSIZE : s->ops->wrap(s, bytes, n, out);
 }
 
 int64_t hy_hdfs_sasl_unwrap(struct hy_hdfs_sasl *s, uint8_t *token, size_t n)

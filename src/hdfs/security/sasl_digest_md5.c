@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * DIGEST-MD5 (RFC 2831), the way tokens are proven: both sides know a password,
- * and show that by a hash over it and two numbers used once.
+ * DIGEST-MD5 (RFC 2831), the mechanism for tokens: both sides prove that they know a
+ * password by a hash over it and two nonces.
  *
- *     from it   realm="default",nonce="…",qop="auth,auth-int",charset=utf-8,algorithm=md5-sess
- *     to it     username="…",realm="default",nonce="…",nc=00000001,cnonce="…",digest-uri="/default",
+ *     server    realm="default",nonce="…",qop="auth,auth-int",charset=utf-8,algorithm=md5-sess
+ *     client    username="…",realm="default",nonce="…",nc=00000001,cnonce="…",digest-uri="/default",
  *               maxbuf=16777215,response=32 hexadecimal digits,qop=auth-int
- *     from it   rspauth=32 hexadecimal digits, which only who knows the password can tell
+ *     server    rspauth=32 hexadecimal digits, which prove that it knows the password
  *
- * What is wrapped then (RC4 for privacy; only the first two parts are encrypted, and its state goes on):
+ * A wrapped message (for privacy the first two parts are encrypted by RC4, whose state continues):
  *
- *     the bytes   10 bytes of HMAC-MD5 over number and bytes   0 1   number: 4 bytes, from 0
+ *     data   10 bytes of HMAC-MD5 over number and data   0 1   number: 4 bytes, from 0
  */
 #include "hdfs/security/sasl_digest_md5.h"
 
@@ -31,10 +31,10 @@
 
 #define MAC_SIZE 10u
 #define TAIL_SIZE (MAC_SIZE + 2 + 4)
-#define ROOM_MIN 64u
-#define OWN_NONCE 18u /* bytes of it, 24 digits of base64 */
+#define MAXBUF_MIN 64u
+#define OWN_NONCE 18u /* bytes; 24 digits of base64 */
 
-/* ---- what the server says ---------------------------------------------------------- */
+/* ---- challenges ---------------------------------------------------------- */
 
 struct pair {
     char name[32], value[HY_HDFS_DIGEST_TEXT_MAX];
@@ -49,7 +49,7 @@ static size_t skip_blanks(const char *at, size_t n)
     return i;
 }
 
-/* A value in quotes; *at is behind the first. */
+/* A quoted value; *at is after the opening quote. */
 static int take_quoted(const char **at, size_t *n, char *out)
 {
     size_t length = 0;
@@ -136,7 +136,7 @@ static unsigned qops_of(const char *list)
 static int set_text(char *to, size_t size, const char *value)
 {
     if (*to || strlen(value) >= size)
-        return -EPROTO; /* it may be said once only */
+        return -EPROTO; /* a repeated directive */
     strcpy(to, value);
     return 0;
 }
@@ -162,7 +162,7 @@ static int take(struct hy_hdfs_digest_challenge *c, const struct pair *p)
             return -EPROTO;
         c->max = (uint32_t)number;
     }
-    return 0; /* others are to be passed over */
+    return 0; /* ignores other directives */
 }
 
 int hy_hdfs_digest_parse(const uint8_t *bytes, size_t n, struct hy_hdfs_digest_challenge *ret)
@@ -185,17 +185,17 @@ int hy_hdfs_digest_parse(const uint8_t *bytes, size_t n, struct hy_hdfs_digest_c
 /* ---- hashes ------------------------------------------------------------------------ */
 
 struct direction {
-    uint8_t key[HY_HDFS_MD5_SIZE]; /* that signs */
-    struct hy_hdfs_hmac_md5 hmac;  /* begun with it */
+    uint8_t key[HY_HDFS_MD5_SIZE]; /* for signing */
+    struct hy_hdfs_hmac_md5 hmac;  /* initialized with it */
     struct hy_hdfs_rc4 rc4;
-    uint32_t number; /* of the next piece */
+    uint32_t number; /* of the next message */
 };
 
 struct digest {
     struct hy_hdfs_sasl base;
     char *user, *password, *uri, *nonce;
-    bool has_answered;
-    char expected[33]; /* of rspauth */
+    bool has_responded;
+    char expected[33]; /* rspauth */
     struct direction out, in;
 };
 
@@ -210,7 +210,7 @@ static void to_hex(const uint8_t bytes[HY_HDFS_MD5_SIZE], char out[33])
         snprintf(out + 2 * i, 3, "%02x", bytes[i]);
 }
 
-/* A1 of the RFC: the secret of this exchange. */
+/* H(A1) of the RFC: the secret of this exchange. */
 static void hash_secret(const struct digest *d, const struct hy_hdfs_digest_challenge *c, uint8_t out[HY_HDFS_MD5_SIZE])
 {
     struct hy_hdfs_md5 m;
@@ -236,9 +236,9 @@ static const char *word_of(enum hy_hdfs_qop q)
     return q == HY_HDFS_QOP_AUTH ? "auth" : q == HY_HDFS_QOP_INTEGRITY ? "auth-int" : "auth-conf";
 }
 
-/* The proof of one side, whose method is "AUTHENTICATE" for us and "" for the server. */
-static void prove(const struct digest *d, const struct hy_hdfs_digest_challenge *c, const uint8_t secret[HY_HDFS_MD5_SIZE],
-                  const char *method, char out[33])
+/* The proof of one side; `method` is "AUTHENTICATE" for the client and "" for the server. */
+static void prove(const struct digest *d, const struct hy_hdfs_digest_challenge *c,
+                  const uint8_t secret[HY_HDFS_MD5_SIZE], const char *method, char out[33])
 {
     uint8_t hash[HY_HDFS_MD5_SIZE];
     char hex[33];
@@ -334,7 +334,8 @@ static int append_response(const struct digest *d, const struct hy_hdfs_digest_c
     return rc < 0 ? rc : hy_buf_printf(b, "nc=00000001,qop=%s,response=%s", word_of(d->base.qop), proof);
 }
 
-static int answer(struct digest *d, const struct hy_hdfs_digest_challenge *c, struct hy_buf *response, struct hy_err *err)
+static int respond(struct digest *d, const struct hy_hdfs_digest_challenge *c, struct hy_buf *response,
+                   struct hy_err *err)
 {
     uint8_t secret[HY_HDFS_MD5_SIZE];
     char proof[33];
@@ -348,20 +349,20 @@ static int answer(struct digest *d, const struct hy_hdfs_digest_challenge *c, st
         return rc;
     if (d->base.qop == HY_HDFS_QOP_PRIVACY && !c->has_rc4)
         return hy_err_set(err, -ENOTSUP, "the server's ciphers for privacy (DIGEST-MD5) do not include rc4, the one"
-                          " that hopyard has");
-    if (d->base.qop != HY_HDFS_QOP_AUTH && c->max < ROOM_MIN)
-        return hy_err_set(err, -EPROTO, "the server takes pieces of at most %u bytes", c->max);
-    d->base.room = c->max - (c->max > TAIL_SIZE ? TAIL_SIZE : c->max);
+                          " that hopyard supports");
+    if (d->base.qop != HY_HDFS_QOP_AUTH && c->max < MAXBUF_MIN)
+        return hy_err_set(err, -EPROTO, "the server accepts messages of at most %u bytes only", c->max);
+    d->base.wrap_max = c->max - (c->max > TAIL_SIZE ? TAIL_SIZE : c->max);
     hash_secret(d, c, secret);
     prove(d, c, secret, "AUTHENTICATE", proof);
     prove(d, c, secret, "", d->expected);
     set_keys(d, secret);
-    d->has_answered = true;
+    d->has_responded = true;
     rc = append_response(d, c, proof, response);
-    return rc < 0 ? hy_err_sys(err, rc, "the answer to the server's challenge") : 1;
+    return rc < 0 ? hy_err_sys(err, rc, "the response to the server's challenge") : 1;
 }
 
-/* Takes as long for wrong bytes as for right ones. */
+/* In constant time. */
 static bool is_same(const void *a, const void *b, size_t n)
 {
     const uint8_t *x = a, *y = b;
@@ -379,23 +380,17 @@ static int digest_step(struct hy_hdfs_sasl *s, const uint8_t *challenge, size_t 
     struct hy_hdfs_digest_challenge c;
 
     if (hy_hdfs_digest_parse(challenge, n, &c) < 0)
-        return hy_err_set(err, -EPROTO, "the server's challenge (DIGEST-MD5) cannot be read");
-    if (!d->has_answered)
-        return answer(d, &c, response, err);
+        return hy_err_set(err, -EPROTO, "invalid challenge (DIGEST-MD5) from the server");
+    if (!d->has_responded)
+        return respond(d, &c, response, err);
     if (!is_same(c.rspauth, d->expected, sizeof(c.rspauth)))
-        return hy_err_set(err, -EACCES, "the server does not know the token's password: it is not the one it"
-                          " seems to be");
+        return hy_err_set(err, -EACCES, "the server did not prove that it knows the token's password; it may be an"
+                          " impostor");
     s->is_done = true;
     return 0;
 }
 
-/* ---- afterwards -------------------------------------------------------------------- */
-
-static void put_number(uint8_t out[4], uint32_t number)
-{
-    for (int i = 0; i < 4; i++)
-        out[i] = (uint8_t)(number >> (24 - 8 * i));
-}
+/* ---- wrapped messages -------------------------------------------------------------------- */
 
 static void sign(const struct direction *d, const uint8_t number[4], const void *bytes, size_t n,
                  uint8_t out[HY_HDFS_MD5_SIZE])
@@ -414,7 +409,7 @@ static int digest_wrap(struct hy_hdfs_sasl *s, const void *bytes, size_t n, stru
 
     if (!room)
         return -ENOMEM;
-    put_number(number, d->number++);
+    hy_put_be(number, d->number++, 4);
     sign(d, number, bytes, n, mac);
     if (n)
         memcpy(room, bytes, n);
@@ -435,7 +430,7 @@ static int64_t digest_unwrap(struct hy_hdfs_sasl *s, uint8_t *token, size_t n)
     if (n < TAIL_SIZE)
         return -EBADMSG;
     n -= TAIL_SIZE;
-    put_number(tail + 2, d->number++);
+    hy_put_be(tail + 2, d->number++, 4);
     if (memcmp(token + n + MAC_SIZE, tail, sizeof(tail)) != 0)
         return -EBADMSG;
     if (s->qop == HY_HDFS_QOP_PRIVACY)
@@ -444,7 +439,7 @@ static int64_t digest_unwrap(struct hy_hdfs_sasl *s, uint8_t *token, size_t n)
     return is_same(mac, token + n, MAC_SIZE) ? (int64_t)n : -EBADMSG;
 }
 
-/* ---- life -------------------------------------------------------------------------- */
+/* ---- new and free -------------------------------------------------------------------------- */
 
 static void destroy(struct digest *d)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a server of DIGEST-MD5 says (sasl_digest_md5.c): for those who test how it is read. */
+/* Challenges of a DIGEST-MD5 server (sasl_digest_md5.c), for tests of the parser. */
 #ifndef HY_HDFS_SECURITY_SASL_DIGEST_MD5_H
 #define HY_HDFS_SECURITY_SASL_DIGEST_MD5_H
 
@@ -12,9 +12,9 @@
 struct hy_hdfs_digest_challenge {
     char realm[HY_HDFS_DIGEST_TEXT_MAX]; /* the first one; "": none */
     char nonce[HY_HDFS_DIGEST_TEXT_MAX];
-    char rspauth[33]; /* of its last word: its own proof, in hexadecimal */
-    unsigned qops;    /* enum hy_hdfs_qop, added up */
-    uint32_t max;     /* bytes of what it takes wrapped */
+    char rspauth[33]; /* its proof in the last message, in hexadecimal */
+    unsigned qops;    /* enum hy_hdfs_qop, or-ed */
+    uint32_t max;     /* bytes of a wrapped message */
     bool has_rc4, is_md5_sess;
 };
 

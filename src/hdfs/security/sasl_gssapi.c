@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GSSAPI (RFC 4752), the way Kerberos tickets are proven. Tokens of the library
- * go to and fro until its context stands; then the server sends, wrapped, what
- * it can do, and gets what it shall do:
+ * GSSAPI (RFC 4752), the mechanism for Kerberos tickets. Tokens of the library are
+ * exchanged until its context is established; then the server sends its options,
+ * wrapped, and the client its choice:
  *
- *     1 byte: 1 nothing, 2 integrity, 4 privacy (added up; the answer has one)
- *     3 bytes: how long a wrapped piece may be, the highest first
+ *     1 byte   1 none, 2 integrity, 4 privacy (or-ed; the choice has one)
+ *     3 bytes  the maximum length of a wrapped message, big-endian
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -30,14 +30,14 @@ struct gssapi {
     gss_name server;
     gss_context context;
     char *principal;
-    bool has_context;     /* it stands */
-    pthread_mutex_t lock; /* the library wants one at a time for a context */
+    bool has_context;     /* it is established */
+    pthread_mutex_t lock; /* a context is not thread-safe */
 };
 
 /* ---- the library ------------------------------------------------------------------- */
 
 static struct gss gss;
-static char missing[300]; /* why it cannot be used; "": it can */
+static char missing[300]; /* why it cannot be used; "": usable */
 
 static void load(void)
 {
@@ -51,7 +51,7 @@ static void load(void)
         {"gss_wrap_size_limit", &gss.wrap_size_limit}, {"gss_release_buffer", &gss.release_buffer},
         {"gss_display_status", &gss.display_status},
     };
-    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL); /* stays: tickets are needed again and again */
+    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL); /* never closed */
 
     if (!library) {
         strncpy(missing, dlerror(), sizeof(missing) - 1);
@@ -76,7 +76,7 @@ static int need_library(struct hy_err *err)
     return hy_err_set(err, -ELIBACC, "Kerberos needs the library " LIBRARY ": install libgssapi-krb5-2 (%s)", missing);
 }
 
-/* ---- what went wrong --------------------------------------------------------------- */
+/* ---- errors --------------------------------------------------------------- */
 
 static void append_status(char *text, size_t size, uint32_t code, int kind)
 {
@@ -97,9 +97,9 @@ static const char *advice(uint32_t major, uint32_t minor)
     if ((major & 0xff0000) == GSS_NO_CRED)
         return "no Kerberos ticket: run kinit (or set KRB5CCNAME)";
     if (minor == KRB5_KDC_UNREACHABLE)
-        return "no Kerberos server answers: see krb5.conf (or set KRB5_CONFIG)";
+        return "no Kerberos server responds: check krb5.conf (or set KRB5_CONFIG)";
     if (minor == KRB5_SERVER_UNKNOWN)
-        return "the Kerberos server does not know it: see dfs.namenode.kerberos.principal";
+        return "unknown to the Kerberos server: check dfs.namenode.kerberos.principal";
     if (minor == KRB5_CLOCK_SKEW)
         return "the clocks of this machine and of the Kerberos server differ";
     return NULL;
@@ -115,13 +115,13 @@ static int fail(const struct gssapi *g, uint32_t major, uint32_t minor, struct h
         append_status(words, sizeof(words), major, GSS_CODE_GSS);
     append_status(words, sizeof(words), minor, GSS_CODE_MECHANISM);
     return what ? hy_err_set(err, code, "%s (%s)", what, words)
-                : hy_err_set(err, code, "Kerberos gives no access to %s: %s", g->principal, words);
+                : hy_err_set(err, code, "Kerberos authentication to %s failed: %s", g->principal, words);
 }
 
 /* ---- the exchange ------------------------------------------------------------------ */
 
-/* Appends what the library made, and frees it. */
-static int take_made(struct gss_buffer *made, struct hy_buf *out)
+/* Appends a buffer of the library and frees it. */
+static int append_and_release(struct gss_buffer *made, struct hy_buf *out)
 {
     uint32_t minor;
     int rc = hy_buf_append(out, made->value, made->length);
@@ -132,34 +132,34 @@ static int take_made(struct gss_buffer *made, struct hy_buf *out)
 
 static int build_context(struct gssapi *g, struct gss_buffer *in, struct hy_buf *response, struct hy_err *err)
 {
-    const uint32_t wanted = GSS_MUTUAL | GSS_REPLAY | GSS_SEQUENCE | GSS_INTEG |
+    const uint32_t flags_requested = GSS_MUTUAL | GSS_REPLAY | GSS_SEQUENCE | GSS_INTEG |
                             (hy_hdfs_qops_has(&g->base.qops, HY_HDFS_QOP_PRIVACY) ? (uint32_t)GSS_CONF : 0);
     struct gss_buffer out = {0};
     uint32_t minor, flags = 0;
-    const uint32_t major = gss.init_sec_context(&minor, NULL, &g->context, g->server, &kerberos, wanted, 0, NULL,
-                                                in->length ? in : NULL, NULL, &out, &flags, NULL);
-    int rc = take_made(&out, response);
+    const uint32_t major = gss.init_sec_context(&minor, NULL, &g->context, g->server, &kerberos, flags_requested, 0,
+                                                NULL, in->length ? in : NULL, NULL, &out, &flags, NULL);
+    int rc = append_and_release(&out, response);
 
     if (GSS_IS_ERROR(major))
         return fail(g, major, minor, err);
     if (rc < 0)
-        return hy_err_sys(err, rc, "a token of Kerberos");
+        return hy_err_sys(err, rc, "cannot store a Kerberos token");
     if (major == GSS_COMPLETE && !(flags & GSS_MUTUAL))
-        return hy_err_set(err, -EACCES, "%s did not prove who it is", g->principal);
+        return hy_err_set(err, -EACCES, "%s did not authenticate itself", g->principal);
     g->has_context = major == GSS_COMPLETE;
     return 1;
 }
 
-static int set_room(struct gssapi *g, uint32_t max, struct hy_err *err)
+static int set_wrap_max(struct gssapi *g, uint32_t max, struct hy_err *err)
 {
-    uint32_t minor, room = 0;
+    uint32_t minor, wrap_max = 0;
 
     if (g->base.qop != HY_HDFS_QOP_AUTH &&
-        GSS_IS_ERROR(gss.wrap_size_limit(&minor, g->context, g->base.qop == HY_HDFS_QOP_PRIVACY, 0, max, &room)))
-        room = 0;
-    g->base.room = room;
-    if (g->base.qop != HY_HDFS_QOP_AUTH && room == 0)
-        return hy_err_set(err, -EPROTO, "%s takes pieces of at most %u bytes", g->principal, max);
+        GSS_IS_ERROR(gss.wrap_size_limit(&minor, g->context, g->base.qop == HY_HDFS_QOP_PRIVACY, 0, max, &wrap_max)))
+        wrap_max = 0;
+    g->base.wrap_max = wrap_max;
+    if (g->base.qop != HY_HDFS_QOP_AUTH && wrap_max == 0)
+        return hy_err_set(err, -EPROTO, "%s accepts messages of at most %u bytes only", g->principal, max);
     return 0;
 }
 
@@ -174,9 +174,9 @@ static int send_choice(struct gssapi *g, struct hy_buf *response, struct hy_err 
 
     if (GSS_IS_ERROR(major))
         return fail(g, major, minor, err);
-    rc = take_made(&out, response);
+    rc = append_and_release(&out, response);
     if (rc < 0)
-        return hy_err_sys(err, rc, "a token of Kerberos");
+        return hy_err_sys(err, rc, "cannot store a Kerberos token");
     g->base.is_done = true;
     return 1;
 }
@@ -194,12 +194,12 @@ static int choose(struct gssapi *g, struct gss_buffer *in, struct hy_buf *respon
     if (offer.length == sizeof(bytes))
         memcpy(bytes, offer.value, sizeof(bytes));
     else
-        rc = hy_err_set(err, -EPROTO, "what %s offers has %zu bytes in place of 4", g->principal, offer.length);
+        rc = hy_err_set(err, -EPROTO, "the options of %s have %zu bytes instead of 4", g->principal, offer.length);
     gss.release_buffer(&minor, &offer);
     if (rc == 0)
         rc = hy_hdfs_sasl_negotiate_qop(&g->base, bytes[0], err);
     if (rc == 0)
-        rc = set_room(g, (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3], err);
+        rc = set_wrap_max(g, (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3], err);
     return rc < 0 ? rc : send_choice(g, response, err);
 }
 
@@ -212,7 +212,7 @@ static int gssapi_step(struct hy_hdfs_sasl *s, const uint8_t *challenge, size_t 
     return g->has_context ? choose(g, &in, response, err) : build_context(g, &in, response, err);
 }
 
-/* ---- afterwards -------------------------------------------------------------------- */
+/* ---- wrapped messages -------------------------------------------------------------------- */
 
 static int gssapi_wrap(struct hy_hdfs_sasl *s, const void *bytes, size_t n, struct hy_buf *out)
 {
@@ -226,11 +226,11 @@ static int gssapi_wrap(struct hy_hdfs_sasl *s, const void *bytes, size_t n, stru
     pthread_mutex_unlock(&g->lock);
     if (GSS_IS_ERROR(major))
         return -EIO;
-    if (s->qop == HY_HDFS_QOP_PRIVACY && !is_private) { /* better silent than overheard */
+    if (s->qop == HY_HDFS_QOP_PRIVACY && !is_private) { /* never send it unencrypted */
         gss.release_buffer(&minor, &made);
         return -EIO;
     }
-    return take_made(&made, out);
+    return append_and_release(&made, out);
 }
 
 static int64_t gssapi_unwrap(struct hy_hdfs_sasl *s, uint8_t *token, size_t n)
@@ -244,7 +244,7 @@ static int64_t gssapi_unwrap(struct hy_hdfs_sasl *s, uint8_t *token, size_t n)
     pthread_mutex_lock(&g->lock);
     major = gss.unwrap(&minor, g->context, &in, &made, &is_private, NULL);
     pthread_mutex_unlock(&g->lock);
-    /* Also one that came twice or out of turn is none: those are no errors of the library, but not GSS_COMPLETE. */
+    /* Rejects replayed and reordered messages, too: the library reports them as not GSS_COMPLETE, not as errors. */
     if (major == GSS_COMPLETE && made.length <= n && (is_private || s->qop != HY_HDFS_QOP_PRIVACY)) {
         if (made.length)
             memcpy(token, made.value, made.length);
@@ -254,7 +254,7 @@ static int64_t gssapi_unwrap(struct hy_hdfs_sasl *s, uint8_t *token, size_t n)
     return length;
 }
 
-/* ---- life -------------------------------------------------------------------------- */
+/* ---- new and free -------------------------------------------------------------------------- */
 
 static void gssapi_free(struct hy_hdfs_sasl *s)
 {

@@ -12,15 +12,15 @@
 #include "hdfs/security/sasl.h"
 #include "hdfs/sock.h"
 
-#define OUT_SIZE (128u << 10) /* a packet of 64 KiB with all that belongs to it goes at once */
-#define TOKEN_MAX (32u << 20) /* no packet is longer, nor what wraps one */
+#define OUT_SIZE (128u << 10) /* one message for a packet of 64 KiB with its header */
+#define TOKEN_MAX (32u << 20) /* more than any wrapped packet */
 
 struct hy_hdfs_security_layer {
-    struct hy_hdfs_aes *aes_in, *aes_out; /* or NULL, and then */
+    struct hy_hdfs_aes *aes_in, *aes_out; /* or NULL, and `sasl` is used */
     struct hy_hdfs_sasl *sasl;
-    uint8_t *token; /* received: [at, n) is plain, and not taken yet */
+    uint8_t *token; /* received: [at, n) is decrypted and pending */
     size_t token_cap, at, n;
-    uint8_t *out; /* OUT_SIZE, to gather what is sent */
+    uint8_t *out; /* OUT_SIZE bytes */
 };
 
 static struct hy_hdfs_security_layer *new(void)
@@ -73,7 +73,7 @@ bool hy_hdfs_security_layer_has_pending(const struct hy_hdfs_security_layer *s)
 
 /* ---- receiving --------------------------------------------------------------------- */
 
-/* Straight to where they shall be, and decrypted there. */
+/* Receives into the buffers of the caller and decrypts in place. */
 static ssize_t recv_aes(struct hy_hdfs_security_layer *s, struct hy_hdfs_sock *sock, struct iovec *into, int count)
 {
     const ssize_t got = hy_hdfs_sock_recvv_raw(sock, into, count);
@@ -103,7 +103,7 @@ static int recv_raw(struct hy_hdfs_sock *sock, void *into, size_t n)
     return 0;
 }
 
-/* The next piece; one may be empty. */
+/* The next message, which may be empty. */
 static int recv_token(struct hy_hdfs_security_layer *s, struct hy_hdfs_sock *sock)
 {
     uint32_t length;
@@ -134,7 +134,8 @@ static int recv_token(struct hy_hdfs_security_layer *s, struct hy_hdfs_sock *soc
     return 0;
 }
 
-ssize_t hy_hdfs_security_layer_recvv(struct hy_hdfs_security_layer *s, struct hy_hdfs_sock *sock, struct iovec *into, int count)
+ssize_t hy_hdfs_security_layer_recvv(struct hy_hdfs_security_layer *s, struct hy_hdfs_sock *sock, struct iovec *into,
+                                     int count)
 {
     size_t given = 0;
 
@@ -158,7 +159,7 @@ ssize_t hy_hdfs_security_layer_recvv(struct hy_hdfs_security_layer *s, struct hy
 
 /* ---- sending ----------------------------------------------------------------------- */
 
-/* Copies the next bytes of several runs to `s->out`, which has room for `max`. Who sends may send them again: they stay. */
+/* Copies up to `max` bytes to s->out. The data of the caller stays unchanged, since it may be sent again. */
 static size_t gather(struct hy_hdfs_security_layer *s, struct iovec **from, int *count, size_t max)
 {
     size_t n = 0;
@@ -200,14 +201,16 @@ static int send_token(struct hy_hdfs_security_layer *s, struct hy_hdfs_sock *soc
         return rc;
     length = htonl((uint32_t)(token.len - sizeof(length)));
     memcpy((uint8_t *)hy_buf_bytes(&token), &length, sizeof(length));
-    return hy_hdfs_sock_send_raw(sock, &(struct iovec){.iov_base = (void *)hy_buf_bytes(&token), .iov_len = token.len}, 1);
+    return hy_hdfs_sock_send_raw(sock, &(struct iovec){.iov_base = (void *)hy_buf_bytes(&token), .iov_len = token.len},
+                                 1);
 }
 
-int hy_hdfs_security_layer_send_all(struct hy_hdfs_security_layer *s, struct hy_hdfs_sock *sock, struct iovec *from, int count)
+int hy_hdfs_security_layer_send_all(struct hy_hdfs_security_layer *s, struct hy_hdfs_sock *sock, struct iovec *from,
+                                    int count)
 {
-    const size_t room = s->sasl && hy_hdfs_sasl_wrap_max(s->sasl) < OUT_SIZE ? hy_hdfs_sasl_wrap_max(s->sasl) : OUT_SIZE;
+    const size_t max = s->sasl && hy_hdfs_sasl_wrap_max(s->sasl) < OUT_SIZE ? hy_hdfs_sasl_wrap_max(s->sasl) : OUT_SIZE;
 
-    for (size_t n; (n = gather(s, &from, &count, room));) {
+    for (size_t n; (n = gather(s, &from, &count, max));) {
         int rc = s->sasl ? send_token(s, sock, n) : send_aes(s, sock, n);
 
         if (rc < 0)

@@ -2,10 +2,10 @@
 /*
  *     "HDTS"  version: 0 Writable, 1 protobuf
  *
- *     0   count, then of each token   name  identifier  password  kind  service
- *         count, then of each secret  name  secret             (keys of other systems: not read)
- *         All but the counts are a length and as many bytes; numbers are Hadoop's own kind of varint.
- *     1   Credentials, behind its length
+ *     0   count, then for each token   name  identifier  password  kind  service
+ *         count, then for each secret  name  secret             (keys of other systems: ignored)
+ *         All but the counts are a length and as many bytes; numbers are Hadoop's varints.
+ *     1   a delimited Credentials message
  */
 #include "hdfs/security/tokens.h"
 
@@ -28,9 +28,9 @@ struct rest {
 };
 
 /*
- * A number of Hadoop's WritableUtils. A first byte from -112 to 127 is the
- * number. Below that it says how many bytes of number follow, the highest first:
- * from -113 down 1 to 8 for one that is not negative, from -121 down for others.
+ * A varint of Hadoop's WritableUtils. A first byte from -112 to 127 is the value.
+ * Below that it gives the number of bytes that follow, big-endian: from -113 down
+ * 1 to 8 bytes of a non-negative value, from -121 down of a negative one.
  */
 static int take_number(struct rest *r, int64_t *ret)
 {
@@ -96,11 +96,8 @@ static int take_token(struct rest *r, Hdfs__Token *t)
 
 static int add(struct hy_hdfs_tokens *t, Hdfs__Token **ret)
 {
-    Hdfs__Token **longer = hy_reallocarray(t->all, t->count + 1, sizeof(Hdfs__Token *));
-
-    if (!longer)
+    if (hy_array_grow(t->all, t->count) < 0)
         return -ENOMEM;
-    t->all = longer;
     *ret = hy_calloc(1, sizeof(**ret));
     if (!*ret)
         return -ENOMEM;
@@ -143,7 +140,7 @@ static int parse_protobuf(struct rest r, struct hy_hdfs_tokens *ret)
         if (!c->tokens[i]->token)
             continue;
         rc = add(ret, &token);
-        if (rc == 0) { /* they change places: an empty one is freed with the message */
+        if (rc == 0) { /* swaps them: the empty one is freed with the message */
             const Hdfs__Token empty = *token;
 
             *token = *c->tokens[i]->token;
@@ -154,15 +151,16 @@ static int parse_protobuf(struct rest r, struct hy_hdfs_tokens *ret)
     return rc;
 }
 
-int hy_hdfs_tokens_parse(const uint8_t *bytes, size_t n, const char *name, struct hy_hdfs_tokens *ret, struct hy_err *err)
+int hy_hdfs_tokens_parse(const uint8_t *bytes, size_t n, const char *name, struct hy_hdfs_tokens *ret,
+                         struct hy_err *err)
 {
     struct hy_hdfs_tokens t = {0};
     int rc;
 
     if (n < 5 || memcmp(bytes, "HDTS", 4) != 0)
-        return hy_err_set(err, -EINVAL, "%s is no file of Hadoop's tokens", name);
+        return hy_err_set(err, -EINVAL, "%s is not a Hadoop token file", name);
     if (bytes[4] > 1)
-        return hy_err_set(err, -EINVAL, "%s is a file of tokens of version %d, of which only 0 and 1 are known", name,
+        return hy_err_set(err, -EINVAL, "%s is a token file of version %d; only 0 and 1 are supported", name,
                           bytes[4]);
     rc = (bytes[4] ? parse_protobuf : parse_writable)((struct rest){.at = bytes + 5, .n = n - 5}, &t);
     if (rc == 0) {
@@ -171,7 +169,7 @@ int hy_hdfs_tokens_parse(const uint8_t *bytes, size_t n, const char *name, struc
     }
     hy_hdfs_tokens_done(&t);
     return rc == -ENOMEM ? hy_err_set(err, rc, "out of memory for the tokens of %s", name)
-                         : hy_err_set(err, rc, "the file of tokens %s is damaged, or not whole", name);
+                         : hy_err_set(err, rc, "the token file %s is damaged or truncated", name);
 }
 
 int hy_hdfs_tokens_load(struct hy_hdfs_tokens *ret, struct hy_err *err)
@@ -185,9 +183,9 @@ int hy_hdfs_tokens_load(struct hy_hdfs_tokens *ret, struct hy_err *err)
     if (!path || !*path)
         return 0;
     rc = hy_file_read(path, &bytes);
-    if (rc < 0) /* not as -ENOENT, which would be said of the file on HDFS */
+    if (rc < 0) /* not -ENOENT, which would refer to the file on HDFS */
         return hy_err_set(err, rc == -ENOMEM ? rc : -EACCES,
-                          "cannot read the tokens of $HADOOP_TOKEN_FILE_LOCATION, %s: %s", path, strerror(-rc));
+                          "cannot read the token file of $HADOOP_TOKEN_FILE_LOCATION, %s: %s", path, strerror(-rc));
     return hy_hdfs_tokens_parse(hy_buf_bytes(&bytes), bytes.len, path, ret, err);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Delegation tokens: what a container has in place of a Kerberos ticket. They
- * lie in the file that $HADOOP_TOKEN_FILE_LOCATION names.
+ * Delegation tokens, which replace a Kerberos ticket in containers: the file
+ * $HADOOP_TOKEN_FILE_LOCATION.
  */
 #ifndef HY_HDFS_SECURITY_TOKENS_H
 #define HY_HDFS_SECURITY_TOKENS_H
@@ -20,9 +20,10 @@ struct hy_hdfs_tokens {
     size_t count;
 };
 
-/* Pure: what a file of tokens has. 0, -EINVAL with a sentence that names `name`, or -ENOMEM. */
-int hy_hdfs_tokens_parse(const uint8_t *bytes, size_t n, const char *name, struct hy_hdfs_tokens *ret, struct hy_err *err);
-/* Those of $HADOOP_TOKEN_FILE_LOCATION; none when it is not set. A file that cannot be read is -EACCES. */
+/* Pure: parses a token file. 0, -EINVAL with a message that names `name`, or -ENOMEM. */
+int hy_hdfs_tokens_parse(const uint8_t *bytes, size_t n, const char *name, struct hy_hdfs_tokens *ret,
+                         struct hy_err *err);
+/* The tokens of $HADOOP_TOKEN_FILE_LOCATION; none when it is not set. -EACCES when the file cannot be read. */
 int hy_hdfs_tokens_load(struct hy_hdfs_tokens *ret, struct hy_err *err);
 void hy_hdfs_tokens_done(struct hy_hdfs_tokens *t);
 #define hy_cleanup_hdfs_tokens __attribute__((cleanup(hy_hdfs_tokens_done)))
