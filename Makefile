@@ -15,12 +15,13 @@ SOURCES := meson.build meson_options.txt pyproject.toml \
            $(shell find src proto python bench -name '*.[ch]' -o -name '*.proto' \
                    -o -name meson.build -o -name '*.pth' -o -path 'python/*.py*' -not -name '*.pyc')
 
-.PHONY: help setup demo test bench bench-core bench-search bench-schedule bench-python bench-allreduce bench-spark bench-hdfs bench-feed bench-clients \
+.PHONY: help setup demo check test bench bench-core bench-search bench-schedule bench-python bench-allreduce bench-spark bench-hdfs bench-feed bench-clients \
         clean distclean cluster cluster-stop test-cluster fuzz-coverage system-build system-test system-bench system-coverage
 
 help:
 	@echo 'make setup           installs what is missing, builds, fills .venv'
 	@echo 'make demo            a grid search over a small Keras model, two trials at a time'
+	@echo 'make check           what is quick, in about two minutes: C suites, corpora, Python, smoke tests'
 	@echo 'make test            every suite (T="base e2e": only these)'
 	@echo 'make test-cluster    the suites of Spark and YARN, those for all engines whole (make test: half of these there)'
 	@echo 'make fuzz-coverage   which lines of the parsers corpora and fuzzing reach (FUZZ_SECONDS=15 for each target)'
@@ -67,6 +68,9 @@ demo: setup .venv/.learn
 	@rm -rf build/demo && mkdir -p build/demo
 	HOPYARD_PROJECT=build/demo .venv/bin/python examples/digits.py
 	@echo 'To look at the trainings: .venv/bin/hopyard tensorboard --project build/demo'
+
+check: system-test setup
+	@.venv/bin/python tests/run check
 
 test: system-test setup .venv/.check .venv-old/.made
 	@.venv/bin/python tests/run $(T)
