@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 PACKAGES = ("tensorflow", "keras", "tf_keras", "tensorboard")
-IMPORTS = re.compile(rf"\b(?:import|from) (?:{'|'.join(PACKAGES)}|horovod|hopyard\.(?:tensorflow|keras|hvd|_tfops))\b|"
+IMPORTS = re.compile(rf"\b(?:import|from) (?:{'|'.join(PACKAGES)}|horovod|hopyard\.(?:tensorflow|keras|hvd|_tfops|_tensorflow))\b|"
                      rf"\bimportorskip\(\"(?:{'|'.join(PACKAGES)})")
 MODULES = re.compile(r"test_(?:hvd|horovod|tfops|tfos|tfcluster|gfile)")  # they run programs of other files
 
