@@ -11,17 +11,20 @@ export PIP_ROOT_USER_ACTION = ignore
 TOOLS   := 'pip>=23.1' 'meson>=1.3' ninja 'meson-python>=0.17' 'pytest>=8' 'cloudpickle>=3'
 LEARN   := 'tensorflow>=2.16' tensorboard scikit-learn pandas
 CHECK   := pyarrow fsspec 'dask[dataframe]' ipykernel nbclient 'pyspark[connect]>=4' tf_keras venv-pack conda-pack
+# Linters are pinned: what is formatted on one machine is on all.
+LINT    := 'clang-format==19.1.7' 'ruff==0.17.*' 'mypy==2.4.*'
 SOURCES := meson.build meson_options.txt pyproject.toml \
            $(shell find src proto python bench -name '*.[ch]' -o -name '*.proto' \
                    -o -name meson.build -o -name '*.pth' -o -path 'python/*.py*' -not -name '*.pyc')
 
-.PHONY: help setup demo check test bench bench-core bench-search bench-schedule bench-python bench-allreduce bench-spark bench-hdfs bench-feed bench-clients \
-        clean distclean cluster cluster-stop test-cluster fuzz-coverage system-build system-test system-bench system-coverage
+.PHONY: help setup demo check lint test bench bench-core bench-search bench-schedule bench-python bench-allreduce bench-spark bench-hdfs bench-feed bench-clients \
+        clean distclean cluster cluster-stop test-cluster fuzz-coverage system-build system-test system-lint system-bench system-coverage
 
 help:
 	@echo 'make setup           installs what is missing, builds, fills .venv'
 	@echo 'make demo            a grid search over a small Keras model, two trials at a time'
 	@echo 'make check           what is quick, in about two minutes: C suites, corpora, Python, smoke tests'
+	@echo 'make lint            clang-format, cppcheck, ruff, mypy (tools/lint --fix corrects what can be corrected)'
 	@echo 'make test            every suite (T="base e2e": only these)'
 	@echo 'make test-cluster    the suites of Spark and YARN, those for all engines whole (make test: half of these there)'
 	@echo 'make fuzz-coverage   which lines of the parsers corpora and fuzzing reach (FUZZ_SECONDS=15 for each target)'
@@ -35,7 +38,7 @@ setup: build/.installed
 system-build:
 	@tools/setup.sh build
 
-system-test system-bench system-coverage:
+system-test system-lint system-bench system-coverage:
 	@tools/setup.sh build $(@:system-%=%)
 
 .venv/.tools: Makefile | system-build
@@ -69,10 +72,17 @@ demo: setup .venv/.learn
 	HOPYARD_PROJECT=build/demo .venv/bin/python examples/digits.py
 	@echo 'To look at the trainings: .venv/bin/hopyard tensorboard --project build/demo'
 
+.venv/.lint: Makefile .venv/.tools
+	.venv/bin/pip install --quiet $(LINT)
+	@touch $@
+
+lint: system-lint .venv/.lint
+	@.venv/bin/python tools/lint
+
 check: system-test setup
 	@.venv/bin/python tests/run check
 
-test: system-test setup .venv/.check .venv-old/.made
+test: system-test system-lint setup .venv/.lint .venv/.check .venv-old/.made
 	@.venv/bin/python tests/run $(T)
 
 fuzz-coverage: system-coverage .venv/.tools

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# What hopyard needs from the system, in four sets:
+# What hopyard needs from the system, in five sets:
 #
 #   tools/setup.sh build     to compile it (make setup, make demo)
 #   tools/setup.sh test      for the suites (make test)
+#   tools/setup.sh lint      to check sources (make lint)
 #   tools/setup.sh coverage  to see what fuzzing reaches (make fuzz-coverage)
 #   tools/setup.sh bench     what it is measured against (make bench)
 #   tools/setup.sh python    prints the Python to use: 3.11 or newer
@@ -91,6 +92,10 @@ need_coverage() {
     need llvm has_coverage
 }
 
+need_lint() {
+    need cppcheck has cppcheck
+}
+
 need_test() {
     need_fuzz
     need openssh-client has ssh
@@ -160,7 +165,7 @@ END
 }
 
 usage() {
-    echo "usage: tools/setup.sh [build] [test] [coverage] [bench] | python" >&2
+    echo "usage: tools/setup.sh [build] [test] [lint] [coverage] [bench] | python" >&2
     exit 2
 }
 
@@ -171,7 +176,7 @@ if [ "$1" = python ]; then
 fi
 for set in "$@"; do
     case $set in
-    build | test | coverage | bench) "need_$set" ;;
+    build | test | lint | coverage | bench) "need_$set" ;;
     *) usage ;;
     esac
 done
