@@ -12,13 +12,13 @@ TOOLS   := 'pip>=23.1' 'meson>=1.3' ninja 'meson-python>=0.17' 'pytest>=8' 'clou
 LEARN   := 'tensorflow>=2.16' tensorboard scikit-learn pandas
 CHECK   := pyarrow fsspec 'dask[dataframe]' ipykernel nbclient 'pyspark[connect]>=4' tf_keras venv-pack conda-pack
 # Linters are pinned: what is formatted on one machine is on all.
-LINT    := 'clang-format==19.1.7' 'ruff==0.17.*' 'mypy==2.4.*'
+LINT    := 'clang-format==19.1.7' 'ruff==0.17.*' 'mypy==2.4.*' 'coverage>=7.10'
 SOURCES := meson.build meson_options.txt pyproject.toml \
            $(shell find src proto python bench -name '*.[ch]' -o -name '*.proto' \
                    -o -name meson.build -o -name '*.pth' -o -path 'python/*.py*' -not -name '*.pyc')
 
 .PHONY: help setup demo check lint test bench bench-core bench-search bench-schedule bench-python bench-allreduce bench-spark bench-hdfs bench-feed bench-clients \
-        clean distclean cluster cluster-stop test-cluster fuzz-coverage system-build system-test system-lint system-bench system-coverage
+        clean distclean cluster cluster-stop test-cluster coverage fuzz-coverage system-build system-test system-lint system-bench system-coverage
 
 help:
 	@echo 'make setup           installs what is missing, builds, fills .venv'
@@ -27,6 +27,7 @@ help:
 	@echo 'make lint            clang-format, cppcheck, ruff, mypy (tools/lint --fix corrects what can be corrected)'
 	@echo 'make test            every suite (T="base e2e": only these)'
 	@echo 'make test-cluster    the suites of Spark and YARN, those for all engines whole (make test: half of these there)'
+	@echo 'make coverage        lines and branches by part, C and Python; the table of CONTRIBUTING.md'
 	@echo 'make fuzz-coverage   which lines of the parsers corpora and fuzzing reach (FUZZ_SECONDS=15 for each target)'
 	@echo 'make bench           the figures: bench-core, -search, -schedule, -python, -allreduce, -spark, -hdfs, -feed, -clients'
 	@echo 'make cluster         a Spark, a YARN and an HDFS on this machine; PART=hdfs-ha: that one (cluster-stop ends all)'
@@ -86,7 +87,10 @@ test: system-test system-lint setup .venv/.lint .venv/.check .venv-old/.made
 	@.venv/bin/python tests/run $(T)
 
 fuzz-coverage: system-coverage .venv/.tools
-	@FUZZ_SECONDS=$${FUZZ_SECONDS:-15} .venv/bin/python tests/run coverage
+	@FUZZ_SECONDS=$${FUZZ_SECONDS:-15} .venv/bin/python tests/run fuzz-coverage
+
+coverage: system-test system-coverage setup .venv/.check .venv/.lint
+	@.venv/bin/python tests/run coverage
 
 CLUSTERS := $(patsubst tests/%,%,$(wildcard $(patsubst %,tests/e2e/test_%*.py,engines executors cluster spark yarn hdfs gfile feeds tfrecord_spark)))
 
