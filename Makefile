@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# The front door. `make demo` and `make test` do all the set-up themselves, on
-# a fresh Debian machine too, and nothing twice: each step leaves a stamp that
-# depends on what it was made from.
+# `make demo`, `make check` and `make test` do all the set-up themselves, also on a
+# fresh Debian machine, and nothing twice: each step leaves a stamp file.
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
@@ -35,7 +34,7 @@ help:
 
 setup: build/.installed
 
-# The system's packages are looked at every time (it is quick), but never make anything old.
+# System packages are checked every time (it is quick); they are no reason to rebuild anything.
 system-build:
 	@tools/setup.sh build
 
@@ -52,7 +51,7 @@ build/.installed: $(SOURCES) .venv/.tools
 	.venv/bin/pip install --quiet --no-build-isolation --no-deps --force-reinstall -Cbuild-dir=build/wheel .
 	@touch $@
 
-# TensorFlow is large: who only compiles has no need of it.
+# TensorFlow is large, and not needed to compile.
 .venv/.learn: Makefile .venv/.tools
 	.venv/bin/pip install --quiet $(LEARN)
 	@touch $@
@@ -61,7 +60,7 @@ build/.installed: $(SOURCES) .venv/.tools
 	.venv/bin/pip install --quiet $(CHECK)
 	@touch $@
 
-# TensorFlow's ops are tried on the oldest TensorFlow, too, that pip has for this Python (3.11: 2.12).
+# TensorFlow's ops are also tested on the oldest TensorFlow that pip has for this Python (3.11: 2.12).
 .venv-old/.made: Makefile .venv/.tools
 	.venv-old/bin/python -c '' 2>/dev/null || "$$(tools/setup.sh python)" -m venv --clear .venv-old
 	.venv-old/bin/pip install --quiet pytest "tensorflow-cpu==$$(.venv-old/bin/pip index versions tensorflow-cpu \
