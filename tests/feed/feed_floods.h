@@ -3,8 +3,6 @@
 #ifndef HY_TESTS_FEED_FLOODS_H
 #define HY_TESTS_FEED_FLOODS_H
 
-#include "feed_bench.h"
-
 #include <glob.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Feeds: hubs and sources in one process, in several, with either killed, and with hostile ones. */
-#include "feed_bench.h"
+#include "support.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -25,9 +25,106 @@
 #include "feed/socket.h"
 #include "feed/source.h"
 
+#define RING (256u << 10)
+#define LIMIT_MS 20000
 #define AGAIN (1ll << 40) /* the numbers of who is tried again */
 
+static const char *fresh_name(void)
+{
+    static char name[64];
+    static int count;
+
+    snprintf(name, sizeof name, "hopyard/test/%d/%d", getpid(), ++count);
+    return name;
+}
+
 /* ---- numbers through hubs ---- */
+
+static int put_number(struct hy_source *s, int64_t number)
+{
+    struct hy_batch_column c = {.dtype = HY_DTYPE_INT64, .values = &number, .values_n = sizeof number};
+    const struct hy_batch b = {.rows = 1, .count = 1, .shape = "i", .shape_n = 1, .columns = &c};
+    int rc;
+
+    while ((rc = hy_source_put(s, &b)) == 0) {
+        rc = hy_source_wait(s, hy_source_need(s), -1);
+        if (rc < 0)
+            return rc;
+    }
+    return rc;
+}
+
+static struct hy_source *open_source(const char *name, const char *queue, bool wants_results)
+{
+    const struct hy_source_options o = {.queue = queue, .size = RING, .wants_results = wants_results};
+    struct hy_source *s = NULL;
+    struct hy_err err = {0};
+
+    if (hy_source_open(name, &o, &s, &err) < 0)
+        fail_msg("%s", err.text);
+    return s;
+}
+
+static struct hy_hub *open_hub(const char *name)
+{
+    struct hy_hub *h = NULL;
+    struct hy_err err = {0};
+
+    if (hy_hub_open(name, &h, &err) < 0)
+        fail_msg("%s", err.text);
+    return h;
+}
+
+/* The next number; -1 at a partition's end, -2 at the hub's. */
+static int64_t take_number(struct hy_hub *h, const char *queue, uint64_t *ret_feeder)
+{
+    struct hy_taken t;
+    int64_t number;
+    int rc;
+
+    while ((rc = hy_hub_next(h, queue, &t)) == 0) {
+        rc = hy_hub_wait(h, queue, -1, LIMIT_MS);
+        if (rc == HY_HUB_OVER)
+            return -2;
+        assert_true(rc == HY_HUB_MESSAGE || rc == HY_HUB_WOKEN);
+    }
+    assert_int_equal(rc, 1);
+    number = t.is_end ? -1 : *(const int64_t *)t.batch->columns[0].values;
+    if (ret_feeder)
+        *ret_feeder = t.feeder;
+    hy_hub_release(h, t.feeder);
+    return number;
+}
+
+static int status_of(pid_t pid)
+{
+    int status;
+
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+/* A process that feeds numbers from `first` on, `count` of them, and ends with what the last put said. */
+static pid_t start_feeder(const char *name, int64_t first, int64_t count)
+{
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        const struct hy_source_options o = {.queue = "input", .size = RING};
+        struct hy_source *s = NULL;
+        int rc = hy_source_open(name, &o, &s, NULL) == 0 ? 1 : -EPIPE;
+
+        for (int64_t i = 0; i < count && rc == 1; i++)
+            rc = put_number(s, first + i);
+        if (rc == 1)
+            rc = hy_source_put_end(s);
+        if (rc == 1)
+            rc = hy_source_wait_until_taken(s, -1);
+        _exit(rc == 1 ? 0 : rc == -ESHUTDOWN ? 3 : rc == -EPIPE ? 4 : 5);
+    }
+    return pid;
+}
 
 static void test_queues_are_kept_apart_and_feeders_take_turns(void **state)
 {
@@ -368,6 +465,14 @@ static void test_results_come_one_to_one_and_in_order(void **state)
 
 /* ---- hostile ---- */
 
+static int connect_to(const char *name)
+{
+    int fd = hy_feed_connect(name);
+
+    assert_true(fd >= 0);
+    return fd;
+}
+
 static void test_a_hostile_hello_is_dropped(void **state)
 {
     const char *name = fresh_name();
@@ -398,6 +503,23 @@ static void test_a_hostile_hello_is_dropped(void **state)
     close(file);
     hy_source_close(good);
     hy_hub_close(h);
+}
+
+/* Sends a ring by hand, to put anything into it. */
+static struct hy_ring *open_ring(const char *name, int *ret_socket)
+{
+    struct hy_hello hello = {.magic = HY_HELLO_MAGIC, .queue = "input"};
+    struct hy_err err = {0};
+    struct hy_ring *r = NULL;
+    int ends[2], memory;
+
+    *ret_socket = connect_to(name);
+    assert_int_equal(hy_feed_pair(ends), 0);
+    assert_int_equal(hy_ring_new(RING, ends[0], &r, &memory, &err), 0);
+    assert_int_equal(hy_feed_send(*ret_socket, &hello, sizeof hello, (int[2]){memory, ends[1]}), 0);
+    close(ends[1]);
+    close(memory);
+    return r;
 }
 
 static void test_a_feeder_of_hostile_batches_is_dropped_and_others_are_not(void **state)
