@@ -26,15 +26,15 @@ def percent(count: int, reached: int) -> float:
     return 100 * reached / count if count else 0
 
 
-def by_file(profiles: Iterable[str], programs: list[str], root: str, merged: str) -> dict[str, Reached]:
-    """The source files of the programs (build/coverage) by their paths from the root."""
+def by_file(profiles: Iterable[str], programs: list[str], root: str, build: str, merged: str) -> dict[str, Reached]:
+    """The source files of the programs, by their paths from the root."""
     subprocess.run(["llvm-profdata", "merge", "-sparse", "-o", merged, *profiles], check=True)
     objects = [argument for program in programs for argument in ("-object", program)]
     done = subprocess.run(["llvm-cov", "export", "-summary-only", f"-instr-profile={merged}", *objects], check=True,
                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # it warns of functions in several programs
     found = {}
     for file in json.loads(done.stdout)["data"][0]["files"]:
-        path = os.path.relpath(os.path.normpath(os.path.join(root, "build", "coverage", file["filename"])), root)
+        path = os.path.relpath(os.path.normpath(os.path.join(root, "build", build, file["filename"])), root)
         lines, branches = file["summary"]["lines"], file["summary"].get("branches", {"count": 0, "covered": 0})
         found[path] = Reached(lines["count"], lines["covered"], branches["count"], branches["covered"])
     return found

@@ -34,7 +34,7 @@ def sources() -> list[str]:
 
 def lines_reached(profiles: Iterable[str], programs: list[str], root: str, merged: str) -> dict[str, tuple[int, int]]:
     """Of each source file, how many lines there are and how many were reached."""
-    files = llvm_coverage.by_file(profiles, programs, root, merged)
+    files = llvm_coverage.by_file(profiles, programs, root, "coverage", merged)
     return {path: (reached.lines, reached.lines_reached) for path, reached in files.items()}
 
 
