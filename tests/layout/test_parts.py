@@ -102,6 +102,7 @@ def test_tests_have_the_directories_of_parts() -> None:
     """Each C suite is in the directory of the part that it tests, and no header holds tests."""
     suites = {path.parent.name for path in (ROOT / "tests").glob("*/test_*.c")}
     assert not suites - set(ORDER)
+    assert not list((ROOT / "tests").glob("test_*.c")), "suites are in the directories of their parts"
     with_tests = [str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("*.h")
                   if re.search(r"^(?:static (?:inline )?void test_\w+\(|HY_TEST\w*\(test_)", path.read_text(), re.M)]
     assert not with_tests, f"tests in headers: {', '.join(with_tests)}"
