@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 PACKAGES = "tensorflow|keras|tf_keras|tensorboard"
-IMPORTS = re.compile(rf"\b(?:import|from) (?:{PACKAGES}|horovod|hopyard\.(?:tensorflow|keras|hvd|_tfops|_tensorflow))\b|"
+IMPORTS = re.compile(rf"\b(?:import|from) (?:{PACKAGES}|horovod|hopyard\.(?:keras|hvd|_tfops|_?tensorflow))\b|"
                      rf"\bimportorskip\(\"(?:{PACKAGES})")
 MODULES = re.compile(r"test_(?:hvd|horovod|tfops|tfos|tfcluster|gfile)")  # they run programs of other files
 

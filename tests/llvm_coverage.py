@@ -31,7 +31,7 @@ def by_file(profiles: Iterable[str], programs: list[str], root: str, build: str,
     subprocess.run(["llvm-profdata", "merge", "-sparse", "-o", merged, *profiles], check=True)
     objects = [argument for program in programs for argument in ("-object", program)]
     done = subprocess.run(["llvm-cov", "export", "-summary-only", f"-instr-profile={merged}", *objects], check=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # it warns of functions in several programs
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # warns of functions in several programs
     found = {}
     for file in json.loads(done.stdout)["data"][0]["files"]:
         path = os.path.relpath(os.path.normpath(os.path.join(root, "build", build, file["filename"])), root)

@@ -17,9 +17,9 @@
 
 /*
  * HY_TEST(test_name) { ... } defines a test and adds it to the suite, in the order of the file; the body may use
- * `state`. HY_TEST_WITH has a setup and a teardown, either may be NULL. Suites need no main (tests/suite.c has one, which
- * takes a filter such as 'test_log_*'); a suite with a setup for all of its tests, or whose program has other roles as
- * well, ends its own main with hy_run_tests.
+ * `state`. HY_TEST_WITH has a setup and a teardown; either may be NULL. Suites need no main: tests/suite.c has one, which
+ * takes a filter such as 'test_log_*'. A suite with a setup for all of its tests, or whose program has other roles,
+ * ends its own main with hy_run_tests.
  */
 #define HY_TEST(function) HY_TEST_WITH(function, NULL, NULL)
 #define HY_TEST_WITH(function, setup, teardown)                  \
