@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# The front door. `make demo` and `make test` do all the set-up themselves, on
-# a fresh Debian machine too, and nothing twice: each step leaves a stamp that
-# depends on what it was made from.
+# `make demo`, `make check` and `make test` do all the set-up themselves, also on a
+# fresh Debian machine, and nothing twice: each step leaves a stamp file.
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
@@ -11,18 +10,23 @@ export PIP_ROOT_USER_ACTION = ignore
 TOOLS   := 'pip>=23.1' 'meson>=1.3' ninja 'meson-python>=0.17' 'pytest>=8' 'cloudpickle>=3'
 LEARN   := 'tensorflow>=2.16' tensorboard scikit-learn pandas
 CHECK   := pyarrow fsspec 'dask[dataframe]' ipykernel nbclient 'pyspark[connect]>=4' tf_keras venv-pack conda-pack
+# Linters are pinned: what is formatted on one machine is on all.
+LINT    := 'clang-format==19.1.7' 'ruff==0.17.*' 'mypy==2.4.*' 'coverage>=7.10'
 SOURCES := meson.build meson_options.txt pyproject.toml \
            $(shell find src proto python bench -name '*.[ch]' -o -name '*.proto' \
                    -o -name meson.build -o -name '*.pth' -o -path 'python/*.py*' -not -name '*.pyc')
 
-.PHONY: help setup demo test bench bench-core bench-search bench-schedule bench-python bench-allreduce bench-spark bench-hdfs bench-feed bench-clients \
-        clean distclean cluster cluster-stop test-cluster fuzz-coverage system-build system-test system-bench system-coverage
+.PHONY: help setup demo check lint test bench bench-core bench-search bench-schedule bench-python bench-allreduce bench-spark bench-hdfs bench-feed bench-clients \
+        clean distclean cluster cluster-stop test-cluster coverage fuzz-coverage system-build system-test system-lint system-bench system-coverage
 
 help:
 	@echo 'make setup           installs what is missing, builds, fills .venv'
 	@echo 'make demo            a grid search over a small Keras model, two trials at a time'
+	@echo 'make check           what is quick, in about two minutes: C suites, corpora, Python, smoke tests'
+	@echo 'make lint            clang-format, cppcheck, ruff, mypy (tools/lint --fix corrects what can be corrected)'
 	@echo 'make test            every suite (T="base e2e": only these)'
 	@echo 'make test-cluster    the suites of Spark and YARN, those for all engines whole (make test: half of these there)'
+	@echo 'make coverage        lines and branches by part, C and Python; the table of CONTRIBUTING.md'
 	@echo 'make fuzz-coverage   which lines of the parsers corpora and fuzzing reach (FUZZ_SECONDS=15 for each target)'
 	@echo 'make bench           the figures: bench-core, -search, -schedule, -python, -allreduce, -spark, -hdfs, -feed, -clients'
 	@echo 'make cluster         a Spark, a YARN and an HDFS on this machine; PART=hdfs-ha: that one (cluster-stop ends all)'
@@ -30,11 +34,11 @@ help:
 
 setup: build/.installed
 
-# The system's packages are looked at every time (it is quick), but never make anything old.
+# System packages are checked every time (it is quick); they are no reason to rebuild anything.
 system-build:
 	@tools/setup.sh build
 
-system-test system-bench system-coverage:
+system-test system-lint system-bench system-coverage:
 	@tools/setup.sh build $(@:system-%=%)
 
 .venv/.tools: Makefile | system-build
@@ -47,7 +51,7 @@ build/.installed: $(SOURCES) .venv/.tools
 	.venv/bin/pip install --quiet --no-build-isolation --no-deps --force-reinstall -Cbuild-dir=build/wheel .
 	@touch $@
 
-# TensorFlow is large: who only compiles has no need of it.
+# TensorFlow is large, and not needed to compile.
 .venv/.learn: Makefile .venv/.tools
 	.venv/bin/pip install --quiet $(LEARN)
 	@touch $@
@@ -56,7 +60,7 @@ build/.installed: $(SOURCES) .venv/.tools
 	.venv/bin/pip install --quiet $(CHECK)
 	@touch $@
 
-# TensorFlow's ops are tried on the oldest TensorFlow, too, that pip has for this Python (3.11: 2.12).
+# TensorFlow's ops are also tested on the oldest TensorFlow that pip has for this Python (3.11: 2.12).
 .venv-old/.made: Makefile .venv/.tools
 	.venv-old/bin/python -c '' 2>/dev/null || "$$(tools/setup.sh python)" -m venv --clear .venv-old
 	.venv-old/bin/pip install --quiet pytest "tensorflow-cpu==$$(.venv-old/bin/pip index versions tensorflow-cpu \
@@ -68,11 +72,24 @@ demo: setup .venv/.learn
 	HOPYARD_PROJECT=build/demo .venv/bin/python examples/digits.py
 	@echo 'To look at the trainings: .venv/bin/hopyard tensorboard --project build/demo'
 
-test: system-test setup .venv/.check .venv-old/.made
+.venv/.lint: Makefile .venv/.tools
+	.venv/bin/pip install --quiet $(LINT)
+	@touch $@
+
+lint: system-lint .venv/.lint
+	@.venv/bin/python tools/lint
+
+check: system-test setup
+	@.venv/bin/python tests/run check
+
+test: system-test system-lint setup .venv/.lint .venv/.check .venv-old/.made
 	@.venv/bin/python tests/run $(T)
 
 fuzz-coverage: system-coverage .venv/.tools
-	@FUZZ_SECONDS=$${FUZZ_SECONDS:-15} .venv/bin/python tests/run coverage
+	@FUZZ_SECONDS=$${FUZZ_SECONDS:-15} .venv/bin/python tests/run fuzz-coverage
+
+coverage: system-test system-coverage setup .venv/.check .venv/.lint
+	@.venv/bin/python tests/run coverage
 
 CLUSTERS := $(patsubst tests/%,%,$(wildcard $(patsubst %,tests/e2e/test_%*.py,engines executors cluster spark yarn hdfs gfile feeds tfrecord_spark)))
 

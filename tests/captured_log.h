@@ -21,7 +21,7 @@ static inline void log_begin(void)
     assert_true(dup2(log_file, STDERR_FILENO) >= 0);
 }
 
-/* How many lines of what was logged since log_begin have this in them. */
+/* The number of lines logged since log_begin that contain `what`. */
 static inline int log_count(const char *what)
 {
     static char text[1 << 20];
@@ -45,7 +45,7 @@ static inline void log_end(void)
     log_real = log_file = -1;
 }
 
-/* After each test: what a failed one has to say should be seen. */
+/* A teardown: the messages of a failed test go to the real standard error. */
 static inline int log_restore(void **state)
 {
     (void)state;

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-PACKAGES = ("tensorflow", "keras", "tf_keras", "tensorboard")
-IMPORTS = re.compile(rf"\b(?:import|from) (?:{'|'.join(PACKAGES)}|horovod|hopyard\.(?:tensorflow|keras|hvd))\b|"
-                     rf"\bimportorskip\(\"(?:{'|'.join(PACKAGES)})")
+PACKAGES = "tensorflow|keras|tf_keras|tensorboard"
+IMPORTS = re.compile(rf"\b(?:import|from) (?:{PACKAGES}|horovod|hopyard\.(?:keras|hvd|_tfops|_?tensorflow))\b|"
+                     rf"\bimportorskip\(\"(?:{PACKAGES})")
 MODULES = re.compile(r"test_(?:hvd|horovod|tfops|tfos|tfcluster|gfile)")  # they run programs of other files
 
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Nothing may be left open. */
+/* Counts open descriptors, to find leaks. */
 #ifndef HY_TESTS_FDS_H
 #define HY_TESTS_FDS_H
 
 #include <fcntl.h>
 
-static int count_fds(void)
+static inline int count_fds(void)
 {
     int count = 0;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the C suites share: cmocka, a loop over the fault seams, paths. */
+/* For all C suites: cmocka, registration of tests, a loop over the fault seams, paths. */
 #ifndef HY_TESTS_SUPPORT_H
 #define HY_TESTS_SUPPORT_H
 
@@ -17,9 +17,9 @@
 
 /*
  * HY_TEST(test_name) { ... } defines a test and adds it to the suite, in the order of the file; the body may use
- * `state`. HY_TEST_WITH has a setup and a teardown, either may be NULL. Suites need no main (tests/suite.c has one, which
- * takes a filter such as 'test_log_*'); a suite with a setup for all of its tests, or whose program has other roles as
- * well, ends its own main with hy_run_tests.
+ * `state`. HY_TEST_WITH has a setup and a teardown; either may be NULL. Suites need no main: tests/suite.c has one, which
+ * takes a filter such as 'test_log_*'. A suite with a setup for all of its tests, or whose program has other roles,
+ * ends its own main with hy_run_tests.
  */
 #define HY_TEST(function) HY_TEST_WITH(function, NULL, NULL)
 #define HY_TEST_WITH(function, setup, teardown)                  \
@@ -40,10 +40,9 @@ int hy_run_tests(const char *filter, CMFixtureFunction setup, CMFixtureFunction 
 #define HY_FAULT_POSITIONS 200
 
 /*
- * Runs `scenario` with the 1st, 2nd … 200th passage of the seam failing, and
- * once with none. The scenario must either come through or fail cleanly (it
- * returns 0 or -Exxx); leaks are ASan's to find. Stops early once a run passes
- * fewer seams than the position armed: nothing was hit any more.
+ * Runs `scenario` once without faults, and then with the 1st, 2nd … 200th call through the seam failing. The scenario
+ * must succeed or fail cleanly (return 0 or -Exxx); ASan finds leaks. Stops early when a run made fewer calls than the
+ * position that was armed.
  */
 static inline void hy_each_fault(enum hy_seam seam, int (*scenario)(void *arg), void *arg)
 {
@@ -58,14 +57,14 @@ static inline void hy_each_fault(enum hy_seam seam, int (*scenario)(void *arg), 
         passed = hy_fault_passed(seam);
         hy_fault_arm(seam, 0);
         if (rc > 0)
-            fail_msg("seam %d, position %ld: the scenario answered %d", (int)seam, n, rc);
+            fail_msg("seam %d, position %ld: the scenario returned %d", (int)seam, n, rc);
         if (passed < n)
             break;
     }
     hy_fault_arm(seam, 0);
 }
 
-/* Skips the test; the line before it is what tests/run counts as the reason. Nothing is cleaned up: call it first. */
+/* Skips the test; tests/run takes the printed line as the reason. Call it first: nothing is cleaned up. */
 #define hy_skip(...)                  \
     do {                              \
         print_message("skipped: ");   \
@@ -74,21 +73,21 @@ static inline void hy_each_fault(enum hy_seam seam, int (*scenario)(void *arg), 
         skip();                       \
     } while (0)
 
-/* What only root can do, as "to mount a disk". */
+/* Skips the test without root; `what` is what root is needed for, as "to mount a disk". */
 static inline void hy_need_root(const char *what)
 {
     if (geteuid() != 0)
         hy_skip("needs root: %s", what);
 }
 
-/* Who is not root may have been given a cgroup to divide; so this comes after trying. */
+/* Call it when making a cgroup has failed: users other than root may have a delegated one. */
 static inline void hy_skip_cgroups(void)
 {
     hy_need_root("to make cgroups");
     hy_skip("no cgroup can be made on this machine");
 }
 
-/* A path that lasts for three more calls, and is nobody's to free. */
+/* A path in a static buffer that is reused by the fourth next call. */
 static inline char *hy_path_in(const char *folder, const char *name)
 {
     static char paths[4][200];

@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# What hopyard needs from the system, in four sets:
+# What hopyard needs from the system, in five sets:
 #
 #   tools/setup.sh build     to compile it (make setup, make demo)
 #   tools/setup.sh test      for the suites (make test)
+#   tools/setup.sh lint      to check sources (make lint)
 #   tools/setup.sh coverage  to see what fuzzing reaches (make fuzz-coverage)
 #   tools/setup.sh bench     what it is measured against (make bench)
 #   tools/setup.sh python    prints the Python to use: 3.11 or newer
 #
-# Several sets may be named at once, so that one message lists all that is missing.
-# It looks for the thing itself (a header, a library, a program), not for a
-# package, and asks apt only for what is missing.
+# Several sets may be named at once, so that one message lists everything that is missing.
+# It looks for headers, libraries and programs, not for packages, and installs
+# the packages of those that are missing.
 set -euo pipefail
 
 missing=()
@@ -46,7 +47,7 @@ find_python() {
     exit 1
 }
 
-# Debian splits Python: what makes an environment and what compiles an extension come apart from it.
+# On Debian venv and the headers are packages of their own.
 need_python() {
     local python version
     python=$(find_python)
@@ -91,6 +92,10 @@ need_coverage() {
     need llvm has_coverage
 }
 
+need_lint() {
+    need cppcheck has cppcheck
+}
+
 need_test() {
     need_fuzz
     need openssh-client has ssh
@@ -120,7 +125,7 @@ need_bench() {
     need default-jdk-headless has javac # of HDFS, one peer is a Java program, and one is compiled with the headers of JNI
 }
 
-# Tests want the programs sshd and krb5kdc, nobody wants a server: packages may not start or enable theirs.
+# Tests need the programs sshd and krb5kdc, not their services: packages may not start or enable them.
 install_quietly() {
     local policy=/usr/sbin/policy-rc.d sudo=("$@")
     if [ ! -e "$policy" ]; then
@@ -149,18 +154,18 @@ install_missing() {
         install_quietly sudo -n
     else
         cat >&2 <<END
-hopyard needs some packages that are not here, and this user cannot install them. Please run, as root,
+hopyard needs packages that are not installed, and this user cannot install them. Run, as root,
 
     apt-get install ${missing[*]}
 
-(or what your system calls them), and then make again.
+(or their names on your system), and then make again.
 END
         exit 1
     fi
 }
 
 usage() {
-    echo "usage: tools/setup.sh [build] [test] [coverage] [bench] | python" >&2
+    echo "usage: tools/setup.sh [build] [test] [lint] [coverage] [bench] | python" >&2
     exit 2
 }
 
@@ -171,7 +176,7 @@ if [ "$1" = python ]; then
 fi
 for set in "$@"; do
     case $set in
-    build | test | coverage | bench) "need_$set" ;;
+    build | test | lint | coverage | bench) "need_$set" ;;
     *) usage ;;
     esac
 done

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of `make coverage`: lines and branches by part, C and Python, printed and kept in CONTRIBUTING.md."""
+
+import json
+import os
+import re
+
+from llvm_coverage import Reached, percent
+
+BEGIN, END = "<!-- coverage: begin (make coverage writes it) -->", "<!-- coverage: end -->"
+LINES_GOAL, BRANCHES_GOAL = 90, 85
+BRANCHY = {"src/store", "src/wire", "src/schedule", "src/search"}  # the goal for branches is theirs
+# Loaded into Python and TensorFlow by a build of its own, which is not measured.
+NOT_MEASURED = {"src/python"}
+
+
+def c_parts(files: dict[str, Reached]) -> dict[str, Reached]:
+    parts: dict[str, Reached] = {}
+    for path, reached in files.items():
+        words = path.split("/")
+        if words[0] == "src" and len(words) > 2:
+            parts["/".join(words[:2])] = parts.get("/".join(words[:2]), Reached()) + reached
+    return {part: reached for part, reached in sorted(parts.items()) if part not in NOT_MEASURED}
+
+
+def python_parts(report: str) -> dict[str, Reached]:
+    """From coverage.py's JSON: the modules and packages right below hopyard."""
+    parts: dict[str, Reached] = {}
+    with open(report) as file:
+        files = json.load(file)["files"]
+    for path, details in files.items():
+        words = path[path.rindex("hopyard/"):].split("/")
+        name = "hopyard" if len(words) == 2 and words[1] == "__init__.py" else f"hopyard.{words[1].removesuffix('.py')}"
+        s = details["summary"]
+        parts[name] = parts.get(name, Reached()) + Reached(s["num_statements"], s["covered_lines"],
+                                                           s.get("num_branches", 0), s.get("covered_branches", 0))
+    return dict(sorted(parts.items()))
+
+
+def below_goal(part: str, reached: Reached) -> bool:
+    return percent(reached.lines, reached.lines_reached) < LINES_GOAL or \
+        part in BRANCHY and percent(reached.branches, reached.branches_reached) < BRANCHES_GOAL
+
+
+def table(parts: dict[str, Reached]) -> list[str]:
+    rows = ["| part | lines | % | branches | % | |", "|---|---:|---:|---:|---:|---|"]
+    for part, reached in parts.items():
+        rows.append(f"| `{part}` | {reached.lines} | {percent(reached.lines, reached.lines_reached):.1f} | "
+                    f"{reached.branches} | {percent(reached.branches, reached.branches_reached):.1f} | "
+                    f"{'below' if below_goal(part, reached) else ''} |")
+    return rows
+
+
+def keep(rows: list[str], root: str) -> bool:
+    """Writes the table between the markers; False where there are none."""
+    path = os.path.join(root, "CONTRIBUTING.md")
+    with open(path) as file:
+        text = file.read()
+    between = re.compile(re.escape(BEGIN) + ".*?" + re.escape(END), re.S)
+    if not between.search(text):
+        return False
+    with open(path, "w") as file:
+        file.write(between.sub(lambda _: "\n".join([BEGIN, *rows, END]), text))
+    return True
