@@ -74,7 +74,7 @@ def _fill(said: Any, master: str | None, arguments: Mapping[str, int | None], pr
         value = _checked(setting, arguments[setting.name])
         value = _session.find(setting, said, project) if value is None else value
         if value is not None:
-            said.set(setting.goes_to, f"{value}m" if setting is _session.MEMORY else str(value))
+            said.set(setting.property_name, f"{value}m" if setting is _session.MEMORY else str(value))
             said.set(setting.ours, str(value))
     _limit_cores(said)
 
@@ -87,6 +87,6 @@ def _checked(setting: _session.Setting, value: int | None) -> int | None:
 
 def _limit_cores(said: Any) -> None:
     """A standalone cluster counts cores, not executors: it would give all it has."""
-    count, cores = said.get(_session.EXECUTORS.goes_to), said.get("spark.executor.cores")
+    count, cores = said.get(_session.EXECUTORS.property_name), said.get("spark.executor.cores")
     if count and cores and not said.get("spark.cores.max"):
         said.set("spark.cores.max", str(int(count) * _session.number("spark.executor.cores", cores)))

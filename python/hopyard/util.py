@@ -25,7 +25,7 @@ def grid_params(grid: Mapping[str, Iterable[Any]]) -> dict[str, list[Any]]:
 def num_executors(spark: Any = None) -> int:
     """What the session was told (hopyard.spark says how), or the most it may have; else as many as there are."""
     asked = executors_asked_for(spark)
-    if asked or spark is None or _session.is_here(spark):
+    if asked or spark is None or _session.is_local(spark):
         return asked or 1
     return len(_session.listed(_session.context_of(spark))) or 1
 

@@ -78,7 +78,7 @@ def test_a_pipeline_trains_infers_is_saved_and_loaded(lab: Lab, tmp_path: Path) 
     assert said["schema"] == "struct<prediction:array<float>>" and said["worst"] < 0.2
     assert said["count"] == 1600 and said["args"] == "Namespace(rate=0.1)" and said["batch"] == 50
     unknown, nowhere, no_args, no_dict = said["errors"]
-    assert unknown.startswith("signature 'serving_default' gives no 'no'; it gives ")
+    assert unknown.startswith("signature 'serving_default' has no output 'no' (outputs: ")
     assert nowhere == "a model is read from where it was exported to: setExportDir says where"
     assert no_args == "arguments are a dict, a list or a namespace, and not 3" and "3 is no dict" in no_dict
 

@@ -97,9 +97,9 @@ def test_whatever_can_be_called_with_them_is_taken(fn, names):
             lambda: experiment.grid_search(training, {"learning_rate": [1], "dropout": [1]}, direction=3),
             "invalid direction 3",
         ),
-        (lambda: experiment.launch(training), "training() needs 'learning_rate', 'dropout'"),
+        (lambda: experiment.launch(training), "training() has the required parameter 'learning_rate', 'dropout'"),
         (lambda: experiment.end(), "call experiment.begin() first"),
-        (lambda: experiment.launch(print, spark="yarn"), "spark takes a SparkSession"),
+        (lambda: experiment.launch(print, spark="yarn"), "spark must be a SparkSession"),
     ],
 )
 def test_what_cannot_be_is_said_before_anything_starts(call, sentence, monkeypatch):
@@ -169,7 +169,7 @@ def test_a_session_gives_its_applications_id_and_one_elsewhere_its_address():
     assert "--parallel" not in options(spark=Context)
     where = ["--engine", "session", "--address", "127.0.0.1"]
     assert options(spark=Context)[-6:] == ["--app-id", "local-17", *where]
-    with pytest.raises(hopyard.Error, match="takes a SparkSession"):
+    with pytest.raises(hopyard.Error, match="must be a SparkSession"):
         options(spark="yarn")
 
 
@@ -526,7 +526,7 @@ def test_a_dataframe_without_pandas_is_a_sentence(monkeypatch):
             {"state": "stopped"},
             130,
             hopyard.Stopped,
-            "run 3 was stopped when 1 trials were done; experiment.resume(3)",
+            "run 3 was stopped when 1 trials were done; continue it with experiment.resume(3)",
         ),
         ({"state": "interrupted"}, 1, hopyard.RunError, "the driver of run 3 has died; finished trials are stored"),
         (
@@ -582,9 +582,9 @@ def test_the_program_is_the_one_of_the_variable_or_of_this_environment(monkeypat
 
 def test_a_complaint_loses_its_name_and_the_notes_before_it():
     assert (
-        _program.sentence("run", b"note: x\nhopyard run: --memory takes a size\n") == "memory= takes a size"
+        _program.error_message("run", b"note: x\nhopyard run: --memory takes a size\n") == "memory= takes a size"
     )
-    assert _program.sentence("run", b"Killed\n") == "Killed"
+    assert _program.error_message("run", b"Killed\n") == "Killed"
 
 
 def test_ctrl_c_is_noted_while_a_child_handles_it():

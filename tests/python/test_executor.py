@@ -61,7 +61,7 @@ def test_what_others_could_have_put_there_is_not_run(tmp_path: Path, monkeypatch
     with contextlib.ExitStack() as held:
         folder = Path(_executor._unpacked(*_package_archive.archive(), held))
         folder.chmod(0o770)
-        with pytest.raises(PermissionError, match="no program is run from there: remove it"):
+        with pytest.raises(PermissionError, match="no program is run from there; remove it"):
             _executor._unpacked(*_package_archive.archive(), held)
         folder.chmod(0o700)
         folder.rename(tmp_path / "elsewhere")
@@ -119,7 +119,7 @@ def started(folder: Path, program: bytes) -> str:
 def test_a_program_of_another_machine_is_said(tmp_path: Path) -> None:
     ours = bytearray(Path(_program.find()).read_bytes())
     ours[18:20] = b"\x16\x00"  # e_machine: S/390
-    assert started(tmp_path, bytes(ours)) == f"hopyard's program is not made for this machine, {platform.machine()}"
+    assert started(tmp_path, bytes(ours)) == f"hopyard's program is not built for this machine ({platform.machine()})"
 
 
 def test_a_machine_without_glibc_is_said(tmp_path: Path) -> None:
@@ -127,14 +127,14 @@ def test_a_machine_without_glibc_is_said(tmp_path: Path) -> None:
     loader = re.search(rb"/lib[^\0]*/ld-linux[^\0]*", ours)
     assert loader
     other = ours.replace(loader[0], loader[0][:-1] + b"9", 1)
-    assert started(tmp_path, other) == "hopyard's program needs a Linux with glibc, and here is none"
+    assert started(tmp_path, other) == "hopyard's program needs a Linux with glibc, which this machine does not have"
 
 
 def test_a_machine_where_nothing_may_be_executed_is_said(noexec: Path) -> None:
     """Neither in its folders nor from memory: no link has taken the program's place."""
     folder = noexec / "unpacked"
     folder.mkdir()
-    assert started(folder, b"\x7fELF") == f"nothing may be executed in {noexec}, nor from memory (vm.memfd_noexec)"
+    assert started(folder, b"\x7fELF") == f"cannot execute programs in {noexec}, nor from memory (vm.memfd_noexec)"
 
 
 @pytest.mark.parametrize(
@@ -154,10 +154,10 @@ def test_a_machine_where_nothing_may_be_executed_is_said(noexec: Path) -> None:
     ],
 )
 def test_the_loaders_words_become_a_sentence(said: list[str], sentence: str) -> None:
-    assert sentence in _executor._verdict(1, said)
+    assert sentence in _executor._end_reason(1, said)
 
 
 def test_an_agent_that_a_signal_has_ended_is_told_from_one_that_failed() -> None:
     """By that the driver knows that the executor lived: a trial may have killed it."""
-    assert _executor._verdict(-9, ["its last words"]) == f"{_executor.KILLED} 9"
-    assert _executor.KILLED not in _executor._verdict(1, [])
+    assert _executor._end_reason(-9, ["its last words"]) == f"{_executor.KILLED} 9"
+    assert _executor.KILLED not in _executor._end_reason(1, [])

@@ -374,7 +374,7 @@ def test_terminate_ends_a_feeder_that_waits_for_room(name: str, hub: _hopyard.Hu
     assert ended(feeder) == (0, "False\n")
     assert manager.state == {"state": "terminating"} and data.should_stop() and data.next_batch(5) == []
     assert _feeders.feeder(name)([1, 2, 3]) is False  # who comes later
-    with pytest.raises(hopyard.Error, match="has had enough rows, and has given 0 results for 3"):
+    with pytest.raises(hopyard.Error, match="takes no more rows, and has returned 0 results for 3"):
         list(_feeders.infer(name, [1, 2, 3]))
 
 

@@ -417,7 +417,7 @@ def test_parameter_servers_are_the_sessions_or_the_environments(project, monkeyp
     monkeypatch.setenv("NUM_TF_PS", "2")
     assert util.num_param_servers() == util.num_param_servers(Session()) == 2
     assert util.num_param_servers(Session(spark_tensorflow_num_ps="4")) == 4
-    with pytest.raises(hopyard.Error, match="spark.tensorflow.num.ps is 'x', which is no number"):
+    with pytest.raises(hopyard.Error, match="spark.tensorflow.num.ps is 'x', which is not a number"):
         util.num_param_servers(Session(spark_tensorflow_num_ps="x"))
 
 
@@ -531,7 +531,7 @@ def test_access_asks_for_read_write_and_execute(project):
 
 def test_what_is_no_session_says_so(hops, project):
     with pytest.raises(
-        hopyard.Error, match="spark takes a SparkSession, or None for this machine; 'training' is neither"
+        hopyard.Error, match="spark must be a SparkSession, or None for this machine, not 'training'"
     ):
         hops.experiment.launch("training", {"lr": [1]})
 

@@ -50,12 +50,12 @@ def test_each_line_of_the_form_has_its_names(project):
     [
         (
             "[spark]\nexecutor = 4\n",
-            r"\[spark\] knows no 'executor'; it has master, executors, parallel, executor-memory",
+            r"\[spark\] has no key 'executor' \(keys: master, executors, parallel, executor-memory",
         ),
-        ("[spark]\nexecutors = '4'\n", r"executors in \[spark\] is '4', which is no number"),
-        ("[spark]\nexecutors = true\n", r"executors in \[spark\] is True, which is no number"),
-        ("[spark]\nexecutors = -1\n", r"executors in \[spark\] is -1, which is no number"),
-        ("[spark]\nmaster = 4\n", r"master in \[spark\] is 4, which is no text"),
+        ("[spark]\nexecutors = '4'\n", r"executors in \[spark\] is '4', which is not a number"),
+        ("[spark]\nexecutors = true\n", r"executors in \[spark\] is True, which is not a number"),
+        ("[spark]\nexecutors = -1\n", r"executors in \[spark\] is -1, which is not a number"),
+        ("[spark]\nmaster = 4\n", r"master in \[spark\] is 4, which is not a string"),
         ("[spark\n", r"cannot be read: .*line 1"),
     ],
 )
@@ -66,9 +66,9 @@ def test_a_mistake_in_the_file_is_named_with_it(project, text, sentence):
 
 
 def test_a_setting_that_is_no_number_is_named(project):
-    with pytest.raises(hopyard.Error, match="spark.hopyard.parallel is 'many', which is no number"):
+    with pytest.raises(hopyard.Error, match="spark.hopyard.parallel is 'many', which is not a number"):
         _session.find(_session.PARALLEL, {"spark.hopyard.parallel": "many"}, project)
-    with pytest.raises(hopyard.Error, match="spark.executor.memory is '2x', which is no amount of memory"):
+    with pytest.raises(hopyard.Error, match="spark.executor.memory is '2x', which is not an amount of memory"):
         _session.find(_session.MEMORY, {"spark.executor.memory": "2x"}, project)
 
 

@@ -104,19 +104,19 @@ executor = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(executor)
 assert importlib.util.find_spec("hopyard") is None
 executor._may_execute = lambda path: {may_execute}
-executor.package("luggage", "d1", {version!r})
+executor.ensure_package("archive", "d1", {version!r})
 import hopyard
 from hopyard import _hopyard, hdfs
 with open("/proc/self/maps") as maps:
     print(hopyard.__file__, next(line.split()[5] for line in maps if "_hopyard.abi3" in line))
-executor.package("luggage", "d1", "0.0.0")
+executor.ensure_package("archive", "d1", "0.0.0")
 """
 
 
 @pytest.mark.parametrize("may_execute", [True, False])
 def test_hopyard_comes_to_a_python_that_has_none(tmp_path: Path, may_execute: bool) -> None:
     """From a folder, or from memory where no folder may execute; twice, and one of another version is named."""
-    (tmp_path / "luggage").write_bytes(_package_archive.archive()[0])
+    (tmp_path / "archive").write_bytes(_package_archive.archive()[0])
     code = PACKAGE.format(root=str(tmp_path), executor=_executor.__file__, may_execute=may_execute,
                           version=hopyard.__version__)
     python = os.path.realpath(sys.executable)  # outside of the environment in which hopyard is
@@ -125,7 +125,7 @@ def test_hopyard_comes_to_a_python_that_has_none(tmp_path: Path, may_execute: bo
     library = f"{site}/hopyard/_hopyard.abi3.so" if may_execute else "/memfd:_hopyard.abi3.so"
     assert done.stdout.split()[:2] == [f"{site}/hopyard/__init__.py", library], done.stderr
     assert f"hopyard {hopyard.__version__} is installed for " in done.stderr
-    assert done.stderr.endswith("and the session has 0.0.0; install that one there, or none\n")
+    assert done.stderr.endswith("but the session has 0.0.0; install that version there, or remove it\n")
 
 
 # ---- directories that are columns ------------------------------------------------------------------

@@ -51,7 +51,7 @@ def register(spark: Any) -> None:
     session = _session_of(spark)
     for module in (_executor, _source):  # Spark's workers need not have hopyard
         cloudpickle.register_pickle_by_value(module)
-    given = {"luggage": _package_archive.send(session.sparkContext), "home": _home(session.sparkContext)}
+    given = {"package": _package_archive.send(session.sparkContext), "home": _home(session.sparkContext)}
     session.dataSource.register(type("TFRecord", (_source.Records,), given))
     _known.add(session)
 

@@ -54,7 +54,7 @@ class TFCluster:
     @property
     def cluster_meta(self) -> dict[str, Any]:
         """`server_addr` is what reservation.Client takes, to stop a feed from another program."""
-        return {"id": self.cluster.run, "server_addr": (_session.folder_of(self.cluster.project), self.cluster.run)}
+        return {"id": self.cluster.run, "server_addr": (_session.directory_of(self.cluster.project), self.cluster.run)}
 
     @property
     def cluster_info(self) -> list[dict[str, Any]]:
@@ -103,7 +103,7 @@ class TFCluster:
 
     def _run_feed(self, data: Any, names: list[str], timeout: float, queue: str) -> list[int]:
         """What became of each partition."""
-        given = _package_archive.luggage(self.sc), names, queue, timeout, self._unread
+        given = _package_archive.prepare(self.sc), names, queue, timeout, self._unread
         if hasattr(data, "mapInArrow"):
             return [row.became for row in data.mapInArrow(_feed_tasks.feeding_batches(*given), "became int").collect()]
         pickles = _pickles_of(data)
@@ -139,7 +139,7 @@ class TFCluster:
         """An RDD of results, one for each row; nothing happens until it is asked for."""
         self._is_fed("inference")
         rows = dataRDD.rdd if hasattr(dataRDD, "mapInArrow") else dataRDD
-        infer = _feed_tasks.inferring(_package_archive.luggage(self.sc), self.cluster.hubs(), qname, feed_timeout)
+        infer = _feed_tasks.inferring(_package_archive.prepare(self.sc), self.cluster.hubs(), qname, feed_timeout)
         return rows.mapPartitionsWithIndex(infer)
 
     def _is_fed(self, what: str) -> None:

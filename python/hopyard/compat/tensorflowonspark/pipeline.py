@@ -212,7 +212,7 @@ class TFEstimator(
     def _export(self, sc: Any, args: Any, folder: str | None) -> None:
         if not folder:
             raise Error("export_fn writes a model: setExportDir says where")
-        call = _spark_tasks.calling(_package_archive.luggage(sc), cloudpickle.dumps((self.export_fn, args)))
+        call = _spark_tasks.calling(_package_archive.prepare(sc), cloudpickle.dumps((self.export_fn, args)))
         sc.parallelize([0], 1).foreachPartition(call)
 
 
@@ -246,7 +246,7 @@ class TFModel(
             str(args.export_dir), str(args.tag_set or "serve"), str(args.signature_def_key or "serving_default"),
             dict(sorted(args.input_mapping.items())), dict(sorted(args.output_mapping.items())), int(args.batch_size),
         )  # fmt: skip
-        infer = _feed_tasks.inferring_batches(_package_archive.luggage(dataset.sparkSession.sparkContext), tuple(model))
+        infer = _feed_tasks.inferring_batches(_package_archive.prepare(dataset.sparkSession.sparkContext), tuple(model))
         return dataset.select(list(model.inputs)).mapInArrow(infer, _saved_model.schema(model))
 
 

@@ -104,7 +104,7 @@ def write(df: Any, folder: str, files: int, in_order: bool, validates: bool) -> 
     written: list[Any] = []
     try:
         pickled = cloudpickle.dumps((_write, (folder, job, [FLAG] if validates else [])))
-        call = _spark_tasks.calling_batches(_package_archive.luggage(df.sparkSession.sparkContext), pickled)
+        call = _spark_tasks.calling_batches(_package_archive.prepare(df.sparkSession.sparkContext), pickled)
         written = df.mapInArrow(call, _SAID).collect()
         widths = _agreed(written)
         _files.commit(folder, job, [row.name for row in written], False)

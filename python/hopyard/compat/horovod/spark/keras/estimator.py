@@ -335,7 +335,7 @@ class KerasModel(Model, ModelParams, Kept):
             _models.input_shapes(model), _models.input_types(model), outputs,
         )  # fmt: skip
         call = _spark_tasks.predicting(
-            _package_archive.luggage(context), context.broadcast(_models.to_bytes(model)), cloudpickle.dumps(described)
+            _package_archive.prepare(context), context.broadcast(_models.to_bytes(model)), cloudpickle.dumps(described)
         )
         frames = typing.Iterator[pandas.DataFrame]  # by which Spark sees that the model is loaded once for a partition
         call.__annotations__ = {"batches": frames, "return": frames}
