@@ -56,7 +56,7 @@ def test_each_line_of_the_form_has_its_names(project):
         ("[spark]\nexecutors = true\n", r"executors in \[spark\] is True, which is not a number"),
         ("[spark]\nexecutors = -1\n", r"executors in \[spark\] is -1, which is not a number"),
         ("[spark]\nmaster = 4\n", r"master in \[spark\] is 4, which is not a string"),
-        ("[spark\n", r"cannot be read: .*line 1"),
+        ("[spark\n", r"cannot read .*line 1"),
     ],
 )
 def test_a_mistake_in_the_file_is_named_with_it(project, text, sentence):
