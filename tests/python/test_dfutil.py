@@ -89,7 +89,7 @@ def test_a_data_frame_is_saved_and_loaded(spark: Any, tmp_path: Path) -> None:
     folder = str(tmp_path / "out")
     dfutil.saveAsTFRecords(df, folder)
     assert "_SUCCESS" in os.listdir(folder)
-    with pytest.raises(hopyard.FileExists, match="is there already"):
+    with pytest.raises(hopyard.FileExists, match="already exists"):
         dfutil.saveAsTFRecords(df, folder)
     found = dfutil.loadTFRecords(spark.sparkContext, folder, binary_features=["b"])
     assert found.dtypes == [("b", "binary"), ("d", "double"), ("l", "array<bigint>"), ("n", "bigint"), ("s", "string")]
@@ -110,5 +110,5 @@ def test_what_tensorflow_wrote_is_loaded(spark: Any, tmp_path: Path) -> None:
 
 
 def test_a_folder_without_records_is_named(spark: Any, tmp_path: Path) -> None:
-    with pytest.raises(hopyard.Error, match="there is no record in .* to take a schema from"):
+    with pytest.raises(hopyard.Error, match="there is no record in .* to infer a schema from"):
         dfutil.loadTFRecords(spark.sparkContext, str(tmp_path))

@@ -153,7 +153,7 @@ def test_directories_with_other_columns_are_told(tmp_path: Path) -> None:
     for name in ("p=1", "q=1"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "f").write_text("x")
-    with pytest.raises(hopyard.Error, match="name the columns 'p', and those of .* 'q'; read them one by one"):
+    with pytest.raises(hopyard.Error, match="have the columns 'p', but those of .* have 'q'; read them one by one"):
         _files.find_parts([str(tmp_path)], "")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Horovod's way of training: what horovod.tensorflow is, on every TensorFlow from 2.12.
+"""Horovod's API: the equivalent of horovod.tensorflow, for TensorFlow 2.12 and later.
 
     import hopyard.hvd as hvd
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data source as Spark holds it.
+"""The Spark data source.
 
 This goes to Spark's Python workers by value, those beside the driver and those of executors, since they may have no
 hopyard: it knows pyspark and Python's own library, and fetches the rest when it is there.
@@ -22,7 +22,7 @@ from .._spark.executor import ensure_package
 
 
 class Records(DataSource):
-    """`package` and `home` are what register() has put in."""
+    """The data source. register() sets `package` and `home`."""
 
     package: tuple[str, str, str]
     home: str
@@ -68,7 +68,7 @@ class Reader(DataSourceReader):
         return [InputPartition(file) for file in self.files]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Arrow's batches; Spark asks for None where there is no file."""
+        """Arrow batches; Spark passes None if there is no file."""
         ensure_package(*self.package)
         from hopyard.tfrecord import _columns
 
@@ -79,7 +79,7 @@ class Reader(DataSourceReader):
 
 
 class Writer(DataSourceArrowWriter):
-    """Each task writes a file that nobody sees; the driver gives them their names when all are there."""
+    """Each task writes a hidden file; the driver renames them when all are complete."""
 
     def __init__(self, source: Records, schema: Any, overwrite: bool) -> None:
         ensure_package(*source.package)
