@@ -126,7 +126,8 @@ class Examples:
 class Hub:
     dropped: int  # feeders that made no sense
     def __new__(cls, name: str) -> Hub: ...
-    # Rows and why there are not n of them: "" (there are), "timeout", "partition" (with stops), "end", "other" is ready.
+    # Rows, and why there are fewer than n: "" (there are n), "timeout", "partition" (with stops), "end", "other" is
+    # readable.
     def next_rows(
         self, n: int, timeout: float = -1, queue: str = "input", stops: bool = False, other: int = -1
     ) -> tuple[builtins.list[Any], str]: ...

@@ -197,7 +197,7 @@ class HopyardFileSystem(AbstractFileSystem):
             raise TypeError("paths must be a list")
         starts, ends = (v if isinstance(v, list) else [v] * len(paths) for v in (starts, ends))
         if not len(paths) == len(starts) == len(ends):
-            raise ValueError(f"the numbers of paths ({len(paths)}), starts ({len(starts)}) and ends ({len(ends)}) differ")
+            raise ValueError(f"there are {len(paths)} paths, but {len(starts)} starts and {len(ends)} ends")
         with ThreadPoolExecutor(max(1, min(_THREADS, len(paths)))) as pool:
             files = dict(zip(set(paths), pool.map(lambda p: _try(File, self._url(p)), set(paths))))
             found = list(pool.map(lambda p, s, e: _try(_part, files[p], s, e), paths, starts, ends))

@@ -176,7 +176,9 @@ def _removable(path: Path, project: str | None = None) -> str:
     if posixpath.join(_project(), "").startswith(posixpath.join(full, "")):
         raise Error(f"'{full}' is or contains the project, and is not removed")
     if not full.startswith((_reach(), project_path(project))):
-        raise Error(f"'{full}' is outside of '{_reach()}', the directory of the project and its siblings, and is not removed")
+        raise Error(
+            f"'{full}' is outside of '{_reach()}', the directory of the project and its siblings, and is not removed"
+        )
     return full
 
 
@@ -237,8 +239,8 @@ def access(hdfs_path: Path, mode: int, project: str | None = None) -> bool:
     """Whether it can be read (os.R_OK), written (os.W_OK), executed (os.X_OK), or exists (os.F_OK)."""
     if not 0 <= mode <= 7:
         raise ValueError(
-            f"mode is {mode}; it must be a sum of os.R_OK, os.W_OK and os.X_OK (7: all three); the permissions of a file "
-            "are in stat(path).st_mode"
+            f"mode is {mode}; it must be a sum of os.R_OK, os.W_OK and os.X_OK (7: all three); the permissions of a "
+            "file are in stat(path).st_mode"
         )
     try:
         return _hopyard.access(abs_path(hdfs_path, project), mode)

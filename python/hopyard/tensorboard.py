@@ -47,7 +47,8 @@ def _full(path: str | os.PathLike[str]) -> str:
 def visualize(path: str | os.PathLike[str]) -> str:
     """Start a TensorBoard on a directory of event files and its subdirectories; returns its address.
 
-    It ends with this process. Another call with the same directory returns the same TensorBoard, if it is still running.
+    It ends with this process. Another call with the same directory returns the same TensorBoard, if it is still
+    running.
 
     path: the directory, on this machine or hdfs://…
     """

@@ -56,7 +56,7 @@ class Trainer:
         (lambda x, /: x, ["x"], "lambda() has the positional-only parameter 'x'"),
         (Trainer().fit, ["y"], "Trainer.fit() has no parameter 'y' (parameters: x)"),
         (Trainer(), [], "Trainer() has the required parameter 'x'"),
-        (functools.partial(training, dropout=1), ["lr"], "training() has no parameter 'lr' (parameters: learning_rate,"),
+        (functools.partial(training, dropout=1), ["lr"], "training() has no parameter 'lr' (parameters: learning_"),
         (7, ["x"], "7 is not a function"),
         ("training", ["x"], "'training' is not a function"),
     ],

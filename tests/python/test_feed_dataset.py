@@ -225,7 +225,7 @@ def test_rows_that_change_are_told_after_those_before(name: str, feed: _data_fee
             next(batches)
         assert feed.next_batch(3) == ["x"] * 3
         source.put([None] * 3)
-        with pytest.raises(tf.errors.InvalidArgumentError, match="pickled; take such rows by next_batch or columns"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="pickled; read such rows with next_batch or columns"):
             feed.dataset(3)
 
 
@@ -239,8 +239,8 @@ def test_a_signature_may_want_rows_ragged_or_of_any_shape(name: str, feed: _data
 
 
 def test_signatures_that_mean_nothing_are_refused(feed: _data_feed.DataFeed, hub: _hopyard.Hub) -> None:
-    for signature, match in ((tf.TensorSpec([], tf.int64), "the first dimension is"), (3, "a signature has"),
-                             (tf.TensorSpec([None], tf.complex64), "has no complex64"),
+    for signature, match in ((tf.TensorSpec([], tf.int64), "has no batch dimension"), (3, "a signature must have"),
+                             (tf.TensorSpec([None], tf.complex64), "type complex64 is not supported"),
                              (tf.TensorSpec([7], tf.int64), "needs batch_size=7")):  # fmt: skip
         with pytest.raises(ValueError, match=match):
             feed.dataset(4, signature=signature)

@@ -2,8 +2,8 @@
 """DataFeed: the rows that feeders send to a training process, as the training function reads them.
 
 A feeder is another process on the same machine, for example a Spark task. Rows are columns in shared memory. They are
-converted to Python objects (`DataFeed.next_batch`), to NumPy arrays (`DataFeed.columns`), or read by TensorFlow directly
-(`DataFeed.dataset`).
+converted to Python objects (`DataFeed.next_batch`), to NumPy arrays (`DataFeed.columns`), or read by TensorFlow
+directly (`DataFeed.dataset`).
 
 Delivery is at least once: when a feeder dies and is retried, rows are sent again.
 """
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class DataFeed:
-    """A stream of rows. `mgr.hub` is the hub; if the manager has a descriptor to poll meanwhile, that is `mgr.fileno()`,
-    and `mgr.hear()` is called when it is readable."""
+    """A stream of rows. `mgr.hub` is the hub; if the manager has a descriptor to poll meanwhile, that is
+    `mgr.fileno()`, and `mgr.hear()` is called when it is readable."""
 
     def __init__(
         self,
@@ -40,17 +40,17 @@ class DataFeed:
         self.input_tensors = None if input_mapping is None else [tensor for _, tensor in sorted(input_mapping.items())]
 
     def next_batch(self, batch_size: int) -> list[Any] | dict[str, list[Any]]:
-        """Up to `batch_size` rows: fewer at the end of the feed, and at the end of a partition that wants results. With an
-        input mapping, a dict with a list for each tensor."""
+        """Up to `batch_size` rows: fewer at the end of the feed, and at the end of a partition that wants results. With
+        an input mapping, a dict with a list for each tensor."""
         rows = self._rows(batch_size)
         if self.input_tensors is None:
             return rows
         return {tensor: [row[i] for row in rows] for i, tensor in enumerate(self.input_tensors)}
 
     def columns(self, batch_size: int) -> Any:
-        """The same as NumPy arrays: a tuple, list or dict of arrays, like the rows; one array if rows are single values;
-        with an input mapping a dict of tensors. Values whose length differs by row are an array of arrays. There are
-        also fewer rows before a row of another shape."""
+        """The same as NumPy arrays: a tuple, list or dict of arrays, like the rows; one array if rows are single
+        values; with an input mapping a dict of tensors. Values whose length differs by row are an array of arrays.
+        There are also fewer rows before a row of another shape."""
         rows, shape, columns, why = 0, "", [], ""
         while rows == 0 and not self.done_feeding:
             rows, shape, columns, why = self.mgr.hub.next_columns(max(batch_size, 1), **self._options())

@@ -27,8 +27,8 @@ def chunks(rows: Iterable[Any], sources: Sequence[_hopyard.Source]) -> Iterator[
 
 
 def feeder(name: str, queue: str = "input", size: int = 0) -> Callable[[Iterable[Any]], bool]:
-    """A function that feeds a partition's rows to the hub of that name. It returns True when they are taken, or False if
-    the hub wants no more. `size` is the size of the ring, for rows larger than a few megabytes."""
+    """A function that feeds a partition's rows to the hub of that name. It returns True when they are taken, or False
+    if the hub wants no more. `size` is the size of the ring, for rows larger than a few megabytes."""
 
     def feed(rows: Iterable[Any]) -> bool:
         return _put_all(_source(name, queue, False, size), rows)
@@ -37,7 +37,8 @@ def feeder(name: str, queue: str = "input", size: int = 0) -> Callable[[Iterable
 
 
 def feed_own_hub(name: str, queue: str, rows: list[Any], first: int) -> None:
-    """Feeds rows that arrived pickled to this process's hub again, because columns are wanted. Called by src/python/hub.c."""
+    """Feeds rows that arrived pickled to this process's hub again, because columns are wanted. Called by
+    src/python/hub.c."""
     source, rest = _hopyard.Source(name, queue), rows[first:]  # connected before the feed can be declared over
 
     def feed() -> None:
@@ -68,12 +69,12 @@ def inferred(name: str, source: _hopyard.Source, rows: Iterable[Any]) -> Iterato
                 received += 1
                 yield result
             if not wants_more:
-                raise _hopyard.Error(f"'{name}' takes no more rows, and has returned {received} results for {sent} rows")
+                raise _hopyard.Error(f"'{name}' takes no more rows, and has returned {received} results for {sent}")
         source.end_partition()
         while received < sent:
             results = source.results()
             if results is None:
-                raise _hopyard.Error(f"'{name}' takes no more rows, and has returned {received} results for {sent} rows")
+                raise _hopyard.Error(f"'{name}' takes no more rows, and has returned {received} results for {sent}")
             received += len(results)
             yield from results
 
@@ -164,8 +165,8 @@ def _feed_here(
 
 
 def put_arrow(source: _hopyard.Source, batch: Any) -> bool:
-    """Feeds an Arrow batch: False if the hub wants no more. Types without columns (nulls, dates and structs) are fed row
-    by row."""
+    """Feeds an Arrow batch: False if the hub wants no more. Types without columns (nulls, dates and structs) are fed
+    row by row."""
     taken = source.put_arrow(batch)
     if taken is not None:
         return taken

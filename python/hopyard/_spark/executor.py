@@ -37,7 +37,8 @@ _PRIVATE = ("PYTHON_WORKER_FACTORY_", "SPARK_AUTH", "SPARK_BUFFER", "_PYSPARK") 
 
 
 def run(order: dict[str, Any], archive: bytes, digest: str) -> Iterator[str]:
-    """Returns the reason instead of raising: Spark would retry the task, and start a second agent with the same name."""
+    """Returns the reason instead of raising: Spark would retry the task, and start a second agent with the same
+    name."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -120,8 +121,8 @@ def _problem() -> str | None:
 
 
 def ensure_package(name: str, digest: str, version: str) -> None:
-    """Makes `import hopyard` work in a Python worker of Spark: `name` is the archive that SparkContext.addFile has sent.
-    An installed hopyard is used if its version is the session's."""
+    """Makes `import hopyard` work in a Python worker of Spark: `name` is the archive that SparkContext.addFile has
+    sent. An installed hopyard is used if its version is the session's."""
     found = importlib.util.find_spec("hopyard")
     if found is None or found.origin is None:  # a directory of that name is not a package
         _fetch(name, digest)
@@ -129,8 +130,8 @@ def ensure_package(name: str, digest: str, version: str) -> None:
 
     if hopyard.__version__ != version:
         raise RuntimeError(
-            f"hopyard {hopyard.__version__} is installed for {sys.executable} on {socket.gethostname()}, but the session "
-            f"has {version}; install that version there, or remove it"
+            f"hopyard {hopyard.__version__} is installed for {sys.executable} on {socket.gethostname()}, but the "
+            f"session has {version}; install that version there, or remove it"
         )
 
 
@@ -203,8 +204,8 @@ def _check_private(folder: str) -> None:
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
         raise PermissionError(
-            f"{folder} is a symbolic link, belongs to another user, or is writable by others, so no program is run from "
-            "there; remove it"
+            f"{folder} is a symbolic link, belongs to another user, or is writable by others, so no program is run "
+            "from there; remove it"
         )
 
 
@@ -284,8 +285,8 @@ def _started(folder: str, words: list[str], environment: dict[str, str], **more:
 
 
 def _agent(order: dict[str, Any], folder: str, context: Any, lock: BinaryIO) -> str:
-    """Runs the agent until it ends. It ends when its standard input closes, that is, with this task. An agent that leaves
-    the task lives as long as the executor, and holds the lock."""
+    """Runs the agent until it ends. It ends when its standard input closes, that is, with this task. An agent that
+    leaves the task lives as long as the executor, and holds the lock."""
     words = ["agent", "--join", order["join"], "--identity", order["identity"], "--key-file", "-",
              "--own-environment", "--work", os.getcwd(), "--python", sys.executable, "--slots", str(cores()),
              "--name", f"{order['name']}-{_id()}@{socket.gethostname()}"]  # fmt: skip

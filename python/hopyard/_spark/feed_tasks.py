@@ -72,8 +72,9 @@ def feeding_batches(
 
         from hopyard._feed import feeders as _feeders
 
-        became = _count(_feeders.feed_batches(names, TaskContext.get().partitionId(), queue, batches, timeout), timeouts)
-        return iter([pyarrow.RecordBatch.from_pydict({"became": pyarrow.array([became], pyarrow.int32())})])
+        partition = TaskContext.get().partitionId()
+        outcome = _count(_feeders.feed_batches(names, partition, queue, batches, timeout), timeouts)
+        return iter([pyarrow.RecordBatch.from_pydict({"outcome": pyarrow.array([outcome], pyarrow.int32())})])
 
     return feed
 

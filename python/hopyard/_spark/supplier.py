@@ -112,7 +112,8 @@ class Supplier:
         return True
 
     def _watch_executors(self) -> None:
-        """Offers as many agents as there are executors, again when their number changes; notices when Spark has stopped."""
+        """Offers as many agents as there are executors, again when their number changes; notices when Spark has
+        stopped."""
         offered, since = (0, True), time.monotonic()
         while not self._over.is_set():
             if self._is_stopped():
@@ -168,7 +169,8 @@ class Supplier:
             threading.Thread(target=self._cancel, args=(order["stop"],), daemon=True).start()
 
     def _cancel(self, agent: int) -> None:
-        """Cancels the agent's job. If its executor was lost, waits until Spark has noticed, so that the reason is known."""
+        """Cancels the agent's job. If its executor was lost, waits until Spark has noticed, so that the reason is
+        known."""
         until = time.monotonic() + LOSS_NOTICE_S
         while time.monotonic() < until and not self._reason(agent):
             if self._over.wait(POLL_S / 10):

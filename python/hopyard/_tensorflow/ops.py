@@ -4,9 +4,9 @@
 `start` submits tensors to the group and returns a handle at once, `wait` returns the results of many handles. Numbers
 of kinds, reductions and queries are those of the C enums.
 
-- Within a tf.function TensorFlow keeps the order of starts and waits. So start tensors in the order in which they become
-  available, and wait once, after all starts: then nothing blocks. A v1 graph orders only ops that depend on each other:
-  there a wait polls, and other ops run in between.
+- Within a tf.function TensorFlow keeps the order of starts and waits. So start tensors in the order in which they
+  become available, and wait once, after all starts: then nothing blocks. A v1 graph orders only ops that depend on each
+  other: there a wait polls, and other ops run in between.
 - Wait for a handle once, in the step that started it. A handle that is dropped is released.
 - A name is part of its node: eagerly, TensorFlow keeps a kernel for each name. Use few names.
 """

@@ -28,7 +28,8 @@ def _signature(model: Description) -> Any:
     if key not in _loaded:
         loaded = tf.saved_model.load(model.directory, tags=model.tags.split(","))
         if model.signature not in loaded.signatures:
-            raise Error(f"{model.directory} has no signature '{model.signature}' (signatures: {', '.join(loaded.signatures)})")
+            known = ", ".join(loaded.signatures)
+            raise Error(f"{model.directory} has no signature '{model.signature}' (signatures: {known})")
         _loaded[key] = loaded, loaded.signatures[model.signature]  # a signature does not keep its model alive
     return _loaded[key][1]
 
@@ -42,7 +43,8 @@ def schema(model: Description) -> str:
     columns = []
     for tensor, column in model.outputs.items():
         if tensor not in outputs:
-            raise Error(f"signature '{model.signature}' has no output '{tensor}' (outputs: {', '.join(sorted(outputs))})")
+            known = ", ".join(sorted(outputs))
+            raise Error(f"signature '{model.signature}' has no output '{tensor}' (outputs: {known})")
         kind, rank = outputs[tensor].dtype.name, outputs[tensor].shape.rank
         if kind not in names or rank is None or rank < 1:
             raise Error(f"'{tensor}' is a {kind} of shape {outputs[tensor].shape}, which cannot become a column")

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls a user's function: reads the bundle, calls it, writes its result. The same in a fresh interpreter and in a fork.
+"""Calls a user's function: reads the bundle, calls it, writes its result. The same in a fresh interpreter and in a
+fork.
 
-The return value is written to $HOPYARD_RESULT. An exception is printed to stderr, as Python would print it, and reported
-to the agent: one line for the table, and the traceback.
+The return value is written to $HOPYARD_RESULT. An exception is printed to stderr, as Python would print it, and
+reported to the agent: one line for the table, and the traceback.
 """
 
 import atexit
@@ -118,7 +119,8 @@ def _place() -> str:
 
 
 def _seeding(seed: int) -> dict[str, _import_hooks.Hook]:
-    """Without seeding, all forks would draw the same random numbers, and fresh interpreters different ones each time."""
+    """Without seeding, all forks would draw the same random numbers, and fresh interpreters different ones each
+    time."""
     small = seed % 2**32  # NumPy's limit
     return {
         "random": lambda _: random.seed(seed),

@@ -60,8 +60,8 @@ def load(
 ) -> Any:
     """A DataFrame of the records; `schema` as for `spark.read.schema`.
 
-    `columns`: read and decode only these. Spark does not pass the columns of a later select() to Python data sources, so
-    otherwise all of them are read.
+    `columns`: read and decode only these. Spark does not pass the columns of a later select() to Python data sources,
+    so otherwise all of them are read.
     """
     session = _registered(spark)
     paths = [os.fspath(p) for p in path] if isinstance(path, list) else os.fspath(path)

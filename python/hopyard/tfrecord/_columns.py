@@ -182,7 +182,8 @@ def schema_of(files: list[tuple[str, dict[str, str | None]]], kind: str, rows: i
 
 
 def type_of_values(values: list[str | None]) -> DataType:
-    """The type of a column in directory names, as Spark infers it: int, bigint or double if all values are, else string."""
+    """The type of a column in directory names, as Spark infers it: int, bigint or double if all values are, else
+    string."""
     given = pa.array({value for value in values if value is not None}, pa.string())
     if len(given):
         for arrow, type in ((pa.int32(), IntegerType()), (pa.int64(), LongType()), (pa.float64(), DoubleType())):
@@ -314,8 +315,8 @@ def in_folders(schema: StructType, names: list[str]) -> list[str]:
 
 
 def split(batches: Iterator[pa.RecordBatch], names: list[str]) -> Iterator[tuple[str, Iterator[pa.RecordBatch]]]:
-    """Batches by target directory ("p=0/"), without the columns in its name. Consecutive rows of a directory are grouped
-    (tfrecord.save sorts them); later rows of the same directory go to another file."""
+    """Batches by target directory ("p=0/"), without the columns in its name. Consecutive rows of a directory are
+    grouped (tfrecord.save sorts them); later rows of the same directory go to another file."""
     if not names:
         yield "", batches
         return

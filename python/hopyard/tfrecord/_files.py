@@ -93,8 +93,8 @@ def _check_alike(found: list[tuple[str, Values]]) -> None:
         if list(values) != list(found[0][1]):
             columns = [", ".join(f"'{name}'" for name in v) or "none" for v in (found[0][1], values)]
             raise Error(
-                f"the directories of {found[0][0]} have the columns {columns[0]}, but those of {url} have {columns[1]}; "
-                "read them one by one"
+                f"the directories of {found[0][0]} have the columns {columns[0]}, but those of {url} have "
+                f"{columns[1]}; read them one by one"
             )
 
 
@@ -184,7 +184,8 @@ def begin(folder: str, job: str) -> None:
 
 
 def write(folder: str, job: str, part: str, attempt: int, codec: str, batches: Iterable[Iterable[bytes]]) -> list[str]:
-    """Writes a task's file, if it has records; yields its name in _temporary/JOB. `part` may have directories: p=0/part-0."""
+    """Writes a task's file, if it has records; yields its name in _temporary/JOB. `part` may have directories:
+    p=0/part-0."""
     pieces = (piece for batch in batches for piece in batch)
     first = next(pieces, None)
     if first is None:
@@ -201,7 +202,8 @@ def write(folder: str, job: str, part: str, attempt: int, codec: str, batches: I
 
 
 def commit(folder: str, job: str, names: list[str], overwrite: bool) -> None:
-    """Once the file `renamed` exists, the new files are valid, and replaced ones are removed; before, nothing is lost."""
+    """Once the file `renamed` exists, the new files are valid, and replaced ones are removed; before, nothing is
+    lost."""
     temporary = _temporary(folder, job)
     old = list(_old(folder, {name.partition("/")[0] for name in names})) if overwrite else []
     _gone(_hopyard.join(folder, _DONE))
