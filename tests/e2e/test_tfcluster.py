@@ -437,5 +437,5 @@ def test_tensorflowonspark_programs_run(lab: Lab) -> None:  # noqa: F811
     assert absolute == "file:///data/x" and relative == f"file://{folder}/y" and named == "hdfs://n/z"
     few, boss, gone = said["errors"]
     assert few[1] == "2 executors are too few for 2 parameter servers and a worker"
-    assert boss[1] == "master_node is 'chief' or 'master', and not 'boss'"
+    assert boss[1] == "master_node must be 'chief' or 'master', not 'boss'"
     assert "TFNode.DataFeed(mgr).next_batch(batch_size)" in gone[1]

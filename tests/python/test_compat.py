@@ -105,7 +105,7 @@ def test_what_nothing_can_stand_for_says_so_when_it_is_called(python, call, need
     module = call.partition(".")[0]
     said = python(code=f"import hopyard.compat\nfrom hops import {module}\n{call}", rc=1).stderr
     name = call.partition("(")[0]
-    assert f"Error: hops.{name}() needs {needs}, and hopyard has nothing that stands for it" in said
+    assert f"Error: hops.{name}() needs {needs}, which hopyard does not have" in said
 
 
 def test_names_that_hops_never_had_are_missing_in_the_usual_way(python):
