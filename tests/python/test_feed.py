@@ -86,7 +86,7 @@ ROWS: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("kind", ROWS)
-def test_rows_come_as_they_were_put(kind: str, name: str, hub: _hopyard.Hub) -> None:
+def test_rows_arrive_unchanged(kind: str, name: str, hub: _hopyard.Hub) -> None:
     rows = ROWS[kind]
     with _hopyard.Source(name) as source:
         for size in (1, 7, len(rows)):
@@ -103,7 +103,7 @@ def test_rows_come_as_they_were_put(kind: str, name: str, hub: _hopyard.Hub) -> 
     assert hub.dropped == 0
 
 
-def test_rows_of_spark_come_as_they_were_put(name: str, hub: _hopyard.Hub) -> None:
+def test_spark_rows_arrive_unchanged(name: str, hub: _hopyard.Hub) -> None:
     from pyspark.sql import Row
 
     rows = [Row(x=float(i), name=f"row {i}", v=[1.0, 2.0]) for i in range(20)] + [Row(1, 2), Row("a", "b")(1, 2)]
@@ -114,7 +114,7 @@ def test_rows_of_spark_come_as_they_were_put(name: str, hub: _hopyard.Hub) -> No
     assert [hasattr(row, "__fields__") for row in found] == [hasattr(row, "__fields__") for row in rows]
 
 
-def test_many_rows_go_through_a_small_ring(name: str, hub: _hopyard.Hub) -> None:
+def test_many_rows_pass_a_small_ring(name: str, hub: _hopyard.Hub) -> None:
     rows = [(f"{i}" * (i % 50), [float(i)] * 100, {"n": i}) for i in range(5000)]
     feed = threading.Thread(target=_feeders.feeder(name, size=1 << 16), args=(rows,))
     feed.start()
@@ -126,7 +126,7 @@ def test_many_rows_go_through_a_small_ring(name: str, hub: _hopyard.Hub) -> None
     assert not feed.is_alive(), "who feeds waits for rows to be taken, and for nothing more"
 
 
-def test_a_row_that_is_too_large_is_told(name: str, hub: _hopyard.Hub) -> None:
+def test_too_large_row_is_an_error(name: str, hub: _hopyard.Hub) -> None:
     with _hopyard.Source(name, size=1 << 16) as source:
         for row in ("x" * 100000, {1, "x" * 100000}):
             with pytest.raises(ValueError, match="a row is larger than a message of 32760 bytes"):
@@ -154,7 +154,7 @@ def test_columns_are_numpy_arrays(name: str, hub: _hopyard.Hub) -> None:
         assert feed.columns(30).tolist() == [None] * 10
 
 
-def test_columns_are_put_at_once(name: str, hub: _hopyard.Hub) -> None:
+def test_columns_are_sent_without_conversion_to_rows(name: str, hub: _hopyard.Hub) -> None:
     import pyarrow as pa
 
     x, y = np.random.rand(5000, 100).astype(np.float32), np.arange(5000)
@@ -178,7 +178,7 @@ def test_columns_are_put_at_once(name: str, hub: _hopyard.Hub) -> None:
         assert hub.next_rows(2, LIMIT_S)[0] == [(1,), (None,)]
 
 
-def test_batches_of_arrow_come_in_pieces_and_as_they_were_put(name: str, hub: _hopyard.Hub) -> None:
+def test_arrow_batches_arrive_unchanged_in_chunks(name: str, hub: _hopyard.Hub) -> None:
     import datetime
 
     import pyarrow as pa
@@ -214,7 +214,7 @@ def test_batches_of_arrow_come_in_pieces_and_as_they_were_put(name: str, hub: _h
         source.put_arrow([1])
 
 
-def test_pickles_come_to_who_takes_rows(name: str, hub: _hopyard.Hub) -> None:
+def test_pickles_reach_a_reader_of_rows(name: str, hub: _hopyard.Hub) -> None:
     rows = [([i / 7] * 20, i, None if i % 2 else "x") for i in range(30)]
     with _hopyard.Source(name) as source:
         assert source.put(rows[:1]) and not source.takes_pickles
@@ -232,7 +232,7 @@ def test_pickles_come_to_who_takes_rows(name: str, hub: _hopyard.Hub) -> None:
             source.put_pickle("text")
 
 
-def test_columns_are_made_of_pickles_that_are_under_way(name: str, hub: _hopyard.Hub) -> None:
+def test_columns_are_built_from_pickles_in_transit(name: str, hub: _hopyard.Hub) -> None:
     with _hopyard.Source(name) as source:
         source.put([([0.0] * 3, 0)])
         feed = _data_feed.DataFeed(Manager(hub))
@@ -268,7 +268,7 @@ def tamper(rings: set[str], before: bytes, after: bytes) -> None:
     raise AssertionError(f"{before!r} is not under way")
 
 
-def test_columns_that_make_no_sense_drop_their_feeder(name: str, hub: _hopyard.Hub) -> None:
+def test_invalid_columns_disconnect_their_feeder(name: str, hub: _hopyard.Hub) -> None:
     ends = lambda *of: np.array(of, np.int64).tobytes()  # noqa: E731
     for rows, before, after in ((["a", "bc"], ends(0, 1, 3), ends(0, 9, 3)), (["tampered"], b"tampered", b"\xff" * 8),
                                 ([[1.0], [2.0, 3.0]], ends(0, 1, 3), ends(0, -1, 3))):  # fmt: skip
@@ -284,7 +284,7 @@ def test_columns_that_make_no_sense_drop_their_feeder(name: str, hub: _hopyard.H
 # ---- a training's view -------------------------------------------------------------------------
 
 
-def test_training_goes_over_the_ends_of_partitions(name: str, hub: _hopyard.Hub) -> None:
+def test_training_batches_span_partitions(name: str, hub: _hopyard.Hub) -> None:
     feed = _data_feed.DataFeed(Manager(hub), input_mapping={"image": "x", "label": "y", "a": "z"})
     threads = [threading.Thread(target=_feeders.feeder(name), args=([(i, i + 0.5, "t")] * 10,)) for i in range(3)]
     for thread in threads:
@@ -299,7 +299,7 @@ def test_training_goes_over_the_ends_of_partitions(name: str, hub: _hopyard.Hub)
         thread.join()
 
 
-def test_queues_are_kept_apart(name: str, hub: _hopyard.Hub) -> None:
+def test_queues_are_separate(name: str, hub: _hopyard.Hub) -> None:
     with _hopyard.Source(name, "other") as other, _hopyard.Source(name) as source:
         other.put([1, 2])
         source.put([3])
@@ -307,7 +307,7 @@ def test_queues_are_kept_apart(name: str, hub: _hopyard.Hub) -> None:
         assert _data_feed.DataFeed(Manager(hub), qname_in="other").next_batch(2) == [1, 2]
 
 
-def test_a_managers_own_descriptor_is_heard(name: str, hub: _hopyard.Hub) -> None:
+def test_managers_descriptor_is_polled(name: str, hub: _hopyard.Hub) -> None:
     class Heard(Manager):
         def fileno(self) -> int:
             return reads
@@ -399,7 +399,7 @@ def test_a_signals_handler_may_terminate(name: str, hub: _hopyard.Hub) -> None:
         assert source.put([1]) is False
 
 
-def test_a_feeder_that_is_killed_has_given_what_it_put(name: str, hub: _hopyard.Hub) -> None:
+def test_rows_of_a_killed_feeder_are_kept(name: str, hub: _hopyard.Hub) -> None:
     feeder = python("s = _hopyard.Source(name)\ni = 0\nwhile s.put(list(range(i, i + 100))): i += 100", name)
     first, _ = hub.next_rows(1000, LIMIT_S)
     feeder.send_signal(signal.SIGKILL)
@@ -418,7 +418,7 @@ def test_a_feeder_that_is_killed_has_given_what_it_put(name: str, hub: _hopyard.
     assert numbers == list(range(len(numbers))) and len(numbers) % 100 == 0
 
 
-def test_a_feeder_is_told_when_the_consumer_was_killed(name: str) -> None:
+def test_feeder_gets_an_error_when_the_consumer_is_killed(name: str) -> None:
     takes = "print(flush=True)\nh.next_rows(100)\nprint(flush=True)\n"
     consumer = python(f"h = _hopyard.Hub(name)\n{takes}time.sleep(1000)", name)
     assert consumer.stdout and consumer.stdout.readline()
@@ -448,7 +448,7 @@ def test_a_feeder_is_told_when_the_consumer_was_killed(name: str) -> None:
     "h = _hopyard.Hub(name)\ns = _hopyard.Source(name, results=True)\nprint(flush=True)\ns.results()",
     "h = _hopyard.Hub(name)\ns = _hopyard.Source(name)\ns.put([1])\nprint(flush=True)\ns.wait_until_taken()",
 ])  # fmt: skip
-def test_whoever_waits_is_interrupted_by_ctrl_c(code: str, name: str) -> None:
+def test_ctrl_c_interrupts_every_wait(code: str, name: str) -> None:
     process = python(code, name)
     assert process.stdout and process.stdout.readline()
     wait_for(lambda: open(f"/proc/{process.pid}/wchan").read() not in ("", "0") or process.poll() is not None)
@@ -473,7 +473,7 @@ def test_rows_are_not_lost_by_an_interrupt(name: str, hub: _hopyard.Hub) -> None
         assert hub.next_rows(2, LIMIT_S) == ([1, 2], "") and hub.next_rows(1, LIMIT_S) == ([3], "")
 
 
-def test_what_is_closed_is_told(name: str, hub: _hopyard.Hub) -> None:
+def test_closed_objects_raise(name: str, hub: _hopyard.Hub) -> None:
     source = _hopyard.Source(name)
     source.close()
     with pytest.raises(ValueError, match="the source is closed"):
@@ -490,7 +490,7 @@ def test_what_is_closed_is_told(name: str, hub: _hopyard.Hub) -> None:
     lambda source: source.put([1]) and source.end_partition() and source.wait_until_taken(),
     lambda source: source.put([1]) and source.results(),
 ])  # fmt: skip
-def test_a_feeder_does_not_wait_for_ever(
+def test_feeder_times_out(
     name: str, hub: _hopyard.Hub, wait: Callable[[_hopyard.Source], object]
 ) -> None:
     with _hopyard.Source(name, results=True, patience=0.2) as source:

@@ -40,7 +40,7 @@ def all_of(feed: _data_feed.DataFeed, batch_size: int, **how: Any) -> list[Any]:
 # ---- what comes --------------------------------------------------------------------------------
 
 
-def test_rows_come_once_and_as_they_were_put(name: str, feed: _data_feed.DataFeed) -> None:
+def test_rows_arrive_once_and_unchanged(name: str, feed: _data_feed.DataFeed) -> None:
     rows = [([i / 7, 2.0], i, f"t{i}", i % 3 == 0, b"\0" + bytes([i % 256]) * 40) for i in range(1000)]
     thread = feeding(name, rows, 1 << 16)  # a small ring: batches and messages end at different rows
     batches = all_of(feed, 64)
@@ -89,7 +89,7 @@ def test_an_input_mapping_gives_a_dict_by_tensor(name: str, hub: _hopyard.Hub) -
         assert (batch["y"].dtype == tf.int32) == bool(how)
 
 
-def test_what_is_ragged_is_a_ragged_tensor(name: str, feed: _data_feed.DataFeed) -> None:
+def test_ragged_columns_become_ragged_tensors(name: str, feed: _data_feed.DataFeed) -> None:
     rows = [([float(i)] * (i % 4 + 1), ["a"] * (i % 3 + 1), np.ones((i % 2, 3), np.int16)) for i in range(300)]
     rows[1:1] = [([9.0] * 7, ["b"], np.zeros((4, 3), np.int16))]
     thread = feeding(name, rows, 1 << 16)
@@ -102,7 +102,7 @@ def test_what_is_ragged_is_a_ragged_tensor(name: str, feed: _data_feed.DataFeed)
     assert all((a.numpy() == row[2]).all() and a.shape == row[2].shape for a, row in zip(arrays, rows))
 
 
-def test_rows_that_were_pickled_for_next_batch_come_too(name: str, feed: _data_feed.DataFeed) -> None:
+def test_rows_pickled_for_next_batch_arrive_too(name: str, feed: _data_feed.DataFeed) -> None:
     with _hopyard.Source(name) as source:
         source.put([([0.0] * 3, 0)])
         assert feed.next_batch(1) == [([0.0] * 3, 0)]
@@ -121,7 +121,7 @@ def test_rows_that_were_pickled_for_next_batch_come_too(name: str, feed: _data_f
 
 
 @pytest.mark.parametrize("nonsense, error", [(b"nonsense", pickle.UnpicklingError), (pickle.dumps(7), ValueError)])
-def test_a_pickle_that_nobody_can_read_ends_its_feeder(
+def test_invalid_pickle_disconnects_its_feeder(
     name: str, feed: _data_feed.DataFeed, monkeypatch: pytest.MonkeyPatch, nonsense: bytes, error: type[Exception]
 ) -> None:
     said: list[Any] = []
@@ -139,7 +139,7 @@ def test_a_pickle_that_nobody_can_read_ends_its_feeder(
     assert said == [error]
 
 
-def test_columns_of_arrow_come_as_they_were_put(name: str, feed: _data_feed.DataFeed) -> None:
+def test_arrow_columns_arrive_unchanged(name: str, feed: _data_feed.DataFeed) -> None:
     import pyarrow as pa
 
     values = np.arange(5000, dtype=np.float32).reshape(1000, 5)
@@ -154,7 +154,7 @@ def test_columns_of_arrow_come_as_they_were_put(name: str, feed: _data_feed.Data
     assert (np.concatenate([x for x, _ in batches]) == values).all() and batches[3][1][99].numpy() == b"999"
 
 
-def test_several_feeders_lose_and_double_nothing(name: str, feed: _data_feed.DataFeed) -> None:
+def test_several_feeders_neither_lose_nor_duplicate_rows(name: str, feed: _data_feed.DataFeed) -> None:
     code = "n = int(sys.argv[2])\n_feeders.feeder(name, size=1 << 16)(([float(i)] * 50, i) for i in range(n, n + 5000))"
     feeders = [python(code, name, str(i * 5000)) for i in range(3)]
     dataset = feed.dataset(128, drop_remainder=True).map(lambda x, y: (x[:, 3], y)).prefetch(4)
@@ -169,7 +169,7 @@ def test_several_feeders_lose_and_double_nothing(name: str, feed: _data_feed.Dat
     assert len(found) == len(set(found)) == 15000 // 128 * 128 and feed.should_stop()
 
 
-def test_what_one_reader_leaves_the_next_one_has(name: str, feed: _data_feed.DataFeed) -> None:
+def test_rows_left_by_one_reader_go_to_the_next(name: str, feed: _data_feed.DataFeed) -> None:
     with _hopyard.Source(name) as source:
         source.put(list(range(100)))
         options = tf.data.Options()
@@ -184,7 +184,7 @@ def test_what_one_reader_leaves_the_next_one_has(name: str, feed: _data_feed.Dat
 # ---- what is wanted ----------------------------------------------------------------------------
 
 
-def test_a_signature_casts_what_is_safe(name: str, feed: _data_feed.DataFeed) -> None:
+def test_signature_casts_where_it_is_safe(name: str, feed: _data_feed.DataFeed) -> None:
     kinds = (tf.float32, tf.int32, tf.float16, tf.uint8, tf.float64, tf.int64)
     rows = [(i / 4, i, i / 2, i % 200, i, True) for i in range(500)]
     thread = feeding(name, rows)
@@ -204,7 +204,7 @@ def test_a_signature_casts_what_is_safe(name: str, feed: _data_feed.DataFeed) ->
     ([(1.0, None)] * 3, (("d", []), ("i", [])), "columns.*pickled.*next_batch or col"),
     ([([1.0], 1), ([1.0, 2.0], 2)], (("d", [1]), ("i", [])), "column 0: rows differ in length.*RaggedTensorSpec"),
 ])  # fmt: skip
-def test_what_is_not_wanted_is_told(
+def test_rows_that_do_not_match_the_signature_are_an_error(
     rows: list[Any], spec: Any, match: str, name: str, feed: _data_feed.DataFeed
 ) -> None:
     kinds = {"f": tf.int32, "d": tf.float32, "i": tf.int32}
@@ -216,7 +216,7 @@ def test_what_is_not_wanted_is_told(
         assert feed.next_batch(len(rows)) == rows  # they are still there
 
 
-def test_rows_that_change_are_told_after_those_before(name: str, feed: _data_feed.DataFeed) -> None:
+def test_change_of_type_is_an_error_after_the_earlier_rows(name: str, feed: _data_feed.DataFeed) -> None:
     with _hopyard.Source(name) as source:
         source.put([1.0] * 50 + ["x"] * 3)
         batches = iter(feed.dataset(30))
@@ -229,7 +229,7 @@ def test_rows_that_change_are_told_after_those_before(name: str, feed: _data_fee
             feed.dataset(3)
 
 
-def test_a_signature_may_want_rows_ragged_or_of_any_shape(name: str, feed: _data_feed.DataFeed) -> None:
+def test_signature_may_be_ragged_or_of_unknown_shape(name: str, feed: _data_feed.DataFeed) -> None:
     with _hopyard.Source(name) as source:
         source.put([([1.0, 2.0], [[1, 2], [3, 4]])] * 4)
         source.put([([3.0] * (i + 1), [[5, 6], [7, 8]]) for i in range(4)])
@@ -238,7 +238,7 @@ def test_a_signature_may_want_rows_ragged_or_of_any_shape(name: str, feed: _data
     assert batch[0].to_list() == [[1.0, 2.0]] * 4 + [[3.0] * (i + 1) for i in range(4)] and batch[1].shape == (8, 2, 2)
 
 
-def test_signatures_that_mean_nothing_are_refused(feed: _data_feed.DataFeed, hub: _hopyard.Hub) -> None:
+def test_invalid_signatures_are_errors(feed: _data_feed.DataFeed, hub: _hopyard.Hub) -> None:
     for signature, match in ((tf.TensorSpec([], tf.int64), "has no batch dimension"), (3, "a signature must have"),
                              (tf.TensorSpec([None], tf.complex64), "type complex64 is not supported"),
                              (tf.TensorSpec([7], tf.int64), "needs batch_size=7")):  # fmt: skip
@@ -305,7 +305,7 @@ def test_terminate_ends_a_dataset_that_waits(name: str, feed: _data_feed.DataFee
     assert feeder.communicate(timeout=LIMIT_S)[0] == b"False\n"
 
 
-def test_another_thread_that_takes_rows_is_told_of(name: str, feed: _data_feed.DataFeed, hub: _hopyard.Hub) -> None:
+def test_concurrent_reader_is_an_error(name: str, feed: _data_feed.DataFeed, hub: _hopyard.Hub) -> None:
     found: list[Any] = []
     dataset = feed.dataset(4, signature=tf.TensorSpec([None], tf.int64))
     thread = threading.Thread(target=lambda: found.extend(dataset))
@@ -323,7 +323,7 @@ def test_another_thread_that_takes_rows_is_told_of(name: str, feed: _data_feed.D
     assert found == [] and feed.should_stop() and not thread.is_alive()
 
 
-def test_a_feeder_that_is_killed_has_given_what_it_put(name: str, feed: _data_feed.DataFeed, hub: _hopyard.Hub) -> None:
+def test_rows_of_a_killed_feeder_are_kept(name: str, feed: _data_feed.DataFeed, hub: _hopyard.Hub) -> None:
     feeder = python("s = _hopyard.Source(name)\ni = 0\nwhile s.put(list(range(i, i + 100))): i += 100", name)
     batches = iter(feed.dataset(70))
     found = np.concatenate([next(batches) for _ in range(10)]).tolist()
@@ -335,7 +335,7 @@ def test_a_feeder_that_is_killed_has_given_what_it_put(name: str, feed: _data_fe
     assert found == list(range(len(found))) and len(found) % 100 == 0
 
 
-def test_the_managers_own_descriptor_is_heard_meanwhile(name: str, hub: _hopyard.Hub) -> None:
+def test_managers_descriptor_is_polled_meanwhile(name: str, hub: _hopyard.Hub) -> None:
     class Heard(Manager):
         def fileno(self) -> int:
             return reads
@@ -354,7 +354,7 @@ def test_the_managers_own_descriptor_is_heard_meanwhile(name: str, hub: _hopyard
     os.close(writes)
 
 
-def test_an_iterator_that_waits_may_be_dropped(name: str, feed: _data_feed.DataFeed) -> None:
+def test_waiting_iterator_can_be_dropped(name: str, feed: _data_feed.DataFeed) -> None:
     with _hopyard.Source(name) as source:
         source.put(list(range(25)))
         batches = iter(feed.dataset(10).prefetch(4))
@@ -367,7 +367,7 @@ def test_an_iterator_that_waits_may_be_dropped(name: str, feed: _data_feed.DataF
 
 
 @pytest.mark.parametrize("ahead", [0, 2])
-def test_take_ends_though_the_feed_goes_on(ahead: int, name: str, feed: _data_feed.DataFeed) -> None:
+def test_take_ends_while_the_feed_continues(ahead: int, name: str, feed: _data_feed.DataFeed) -> None:
     """No thread of tf.data's may wait for the row after the last one that is wanted."""
     with _hopyard.Source(name) as source:
         source.put([(i, float(i)) for i in range(20)])
@@ -422,7 +422,7 @@ def test_keras_learns_from_a_feed(name: str, feed: _data_feed.DataFeed) -> None:
     assert np.allclose(model.get_weights()[0].ravel(), [1.0, -2.0, 3.0, 0.5], atol=0.05) and feed.should_stop()
 
 
-def test_a_strategy_distributes_it(name: str, feed: _data_feed.DataFeed) -> None:
+def test_strategy_distributes_a_feed(name: str, feed: _data_feed.DataFeed) -> None:
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     thread = feeding(name, [float(i) for i in range(100)])
     feed.mgr.hub.end()
