@@ -323,7 +323,7 @@ def _feed_all(sources: list[_hopyard.Source], epochs: Iterable[Iterable[Any]]) -
 
 @contextlib.contextmanager
 def _deadline(cluster: Cluster, seconds: float) -> Iterator[Callable[[], bool]]:
-    """Stops the cluster after so many seconds; yields a function that tells whether they have passed."""
+    """Stops the cluster after so many seconds; yields a function that returns whether they have passed."""
     if not seconds:
         yield lambda: False
         return

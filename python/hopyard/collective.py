@@ -6,9 +6,9 @@
     hvd.init()
     mean = hvd.allreduce(numpy.array([1.0, 2.0]) * hvd.rank())
 
-started by `hopyard train -np 4 python program.py`. Each call has a form that does not wait, `allreduce_async`, whose
-handle `synchronize` takes. Without a name a call is known by its kind and how many of that kind there were before it:
-then all ranks must make the same calls in the same order.
+started by `hopyard train -np 4 python program.py`. Each function has an asynchronous form, for example
+`allreduce_async`, which returns a handle for `synchronize`. A request without a name is identified by its kind and a
+counter: then all ranks must make the same calls in the same order.
 """
 
 import itertools

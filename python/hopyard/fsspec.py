@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """hdfs:// and hopsfs:// for fsspec, and so for pandas, Dask, Arrow and other users of fsspec.
 
-fsspec finds this by itself, in place of its own that needs a JVM: nobody has to import it.
+fsspec uses this instead of its own client, which needs a JVM; it need not be imported.
 
     fsspec.open("hdfs://namenode/data/a.csv")
     pandas.read_csv("hdfs://namenode/data/a.csv")
@@ -9,8 +9,8 @@ fsspec finds this by itself, in place of its own that needs a JVM: nobody has to
     dask.dataframe.read_parquet("hdfs://namenode/data/")
     pyarrow.dataset.dataset("/data", filesystem=fsspec.filesystem("hdfs", host="namenode"))
 
-pandas hands the URL of a Parquet file to Arrow's own client first, which looks for a JVM; with
-`storage_options`, be they empty, it does not.
+pandas passes the URL of a Parquet file to Arrow's client first, which needs a JVM; with `storage_options`, even empty
+ones, it does not.
 """
 
 import datetime

@@ -128,7 +128,7 @@ class Evolution(_Search):
     space: values by name, as for Random
     population: trials of one generation; None: as many as fit the space
     generations: how many there are; None: without end
-    mutation: how far a child is from its parents, above 0 to 2; None: drawn anew for each
+    mutation: the distance of a child from its parents, above 0 to 2; None: drawn at random for each
     crossover: the probability that a value is taken from the mutant, 0 to 1; None: the strategy's own
     strategy: "best1bin" or "rand1bin", the textbook's; None: current-to-elite/1/bin, which needs the fewest trials
     asynchronous: True: no `ask` waits until a generation is complete

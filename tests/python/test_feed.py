@@ -312,7 +312,7 @@ def test_managers_descriptor_is_polled(name: str, hub: _hopyard.Hub) -> None:
         def fileno(self) -> int:
             return reads
 
-        def hear(self) -> None:
+        def handle_message(self) -> None:
             assert os.read(reads, 1) == b"x"
             self.hub.end()
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 class DataFeed:
     """A stream of rows. `mgr.hub` is the hub; if the manager has a descriptor to poll meanwhile, that is
-    `mgr.fileno()`, and `mgr.hear()` is called when it is readable."""
+    `mgr.fileno()`, and `mgr.handle_message()` is called when it is readable."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class DataFeed:
         if reason == "end":
             self.done_feeding = True
         elif reason == "other":
-            self.mgr.hear()
+            self.mgr.handle_message()
 
     def _rows(self, batch_size: int) -> list[Any]:
         rows: list[Any] = []

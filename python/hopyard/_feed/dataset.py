@@ -219,7 +219,7 @@ def _poll_loop(found: weakref.ref[DataFeed], number: int) -> None:
 
 def _handle_message(feed: DataFeed) -> None:
     try:
-        feed.mgr.hear()
+        feed.mgr.handle_message()
     except _hopyard.Error:
         feed.terminate()  # the end of the feed will not be announced
         raise

@@ -60,7 +60,7 @@ class Manager:
     def fileno(self) -> int:
         return self._node.fileno()
 
-    def hear(self) -> None:
+    def handle_message(self) -> None:
         if self._node.hear():
             self.hub.end()
 

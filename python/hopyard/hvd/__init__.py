@@ -10,7 +10,7 @@
 
 started by `hopyard train -np 4 python train.py`. docs/horovod.md lists all names.
 
-TensorFlow is imported by the first name that needs it: init, rank, size and their kin do not.
+TensorFlow is imported by the first name that needs it; init, rank, size and similar functions do not.
 """
 
 import importlib

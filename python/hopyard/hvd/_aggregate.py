@@ -13,8 +13,8 @@ from ._reduce import Reducer, dense, mark_reduced
 class Aggregation:
     """Sums of gradients, and a count of passes.
 
-    Works eagerly, in a tf.function and in a graph of TensorFlow 1, where nothing but the control dependencies
-    below puts things in order.
+    Works eagerly, in a tf.function and in a TensorFlow 1 graph, where only the control dependencies below define an
+    order.
     """
 
     def __init__(self, passes: int, average: bool, reducer: Reducer) -> None:
@@ -29,7 +29,7 @@ class Aggregation:
     ) -> list[Gradient | None]:
         """Adds the gradients. In the last pass of a step it returns the reduced sums.
 
-        Before that zeros do, which are finite on every rank: a loss scale that looks at them changes on all
+        Other passes return zeros, which are finite on every rank: a loss scale that checks them changes on all ranks
         or on none.
         """
         is_sparse = any(isinstance(gradient, tf.IndexedSlices) for gradient in gradients)

@@ -22,10 +22,10 @@ RANK, SIZE, LOCAL_RANK, LOCAL_SIZE, CROSS_RANK, CROSS_SIZE, HOMOGENEOUS = range(
 
 
 def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = None) -> None:
-    """Joins the ranks of this run, or those that mpirun or srun has started, and waits until all are there. Otherwise
-    a group of one.
+    """Joins the ranks of this run, or those that mpirun or srun has started, and waits until all have joined. Otherwise
+    the group has one rank.
 
-    `process_sets`: sets of ranks to have from the start; or "dynamic", which is always so here.
+    `process_sets`: process sets to register; or "dynamic", which is always the case here.
     """
     if comm is not None and comm != []:
         raise ValueError(

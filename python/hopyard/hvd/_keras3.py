@@ -84,8 +84,8 @@ def _teach(keras: Any) -> None:
 def _reduced_before_scaling(apply: Any) -> Any:
     """A LossScaleOptimizer applies gradients only if they are finite.
 
-    Whether they are must be asked of the reduced ones: else one rank reduces, and another does not. (`fit`
-    makes such an optimizer by itself for mixed_float16.)
+    The check must use the reduced gradients: otherwise one rank reduces, and another does not. (`fit` creates such an
+    optimizer for mixed_float16.)
     """
 
     @functools.wraps(apply)

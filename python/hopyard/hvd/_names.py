@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of requests, which must be the same on all ranks.
 
-In a graph the name comes from the graph's own names, which depend on nothing but what is in it: ranks
-may trace at different times, and one may trace again. Eagerly it is counted, per kind and process set,
-from the moment the group began.
+In a graph the name is derived from the graph's names, which depend only on its contents: ranks may trace at different
+times, and may retrace. Eagerly it is a counter per kind and process set, which starts with the group.
 """
 
 import re

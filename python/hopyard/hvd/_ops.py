@@ -155,7 +155,7 @@ def allreduce(
 ) -> Any:  # fmt: skip
     """The tensor reduced over all ranks (`op`: Average by default).
 
-    Of tf.IndexedSlices the values and the indices are gathered, which comes to the same.
+    For tf.IndexedSlices, values and indices are gathered, which is equivalent.
     """
     op = handle_average_backwards_compatibility(op, average)
     if is_plain(tensor) and compression is Compression.none and not device_dense:
@@ -308,7 +308,7 @@ def alltoall(
 ) -> Any:  # fmt: skip
     """Sends `splits` rows of the tensor to each rank; equal numbers by default.
 
-    Returns what came, in the order of ranks; with `splits` also how many rows came from which.
+    Returns the received rows, in the order of ranks; with `splits` also the number of rows from each rank.
     """
     parts = None if splits is None else _tensor(splits)
     output, received = _alltoall(_tensor(tensor), parts, name, ignore_name_scope, process_set)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """DistributedOptimizer: an optimizer that reduces gradients over all ranks.
 
-One for each kind there is: Keras 3 (which reduces where gradients are applied, as it has no other place),
-Keras 2, that of tf_keras and of TensorFlow before 2.16 (which reduces where they are computed, as Horovod
-does), and tf.compat.v1.train.Optimizer.
+There is one for each kind of optimizer: Keras 3 (reduces where gradients are applied, since it has no other place),
+Keras 2 of tf_keras and of TensorFlow before 2.16 (reduces where they are computed, like Horovod), and
+tf.compat.v1.train.Optimizer.
 """
 
 from collections.abc import Sequence
@@ -34,15 +34,15 @@ def DistributedOptimizer(
 ) -> Any:  # fmt: skip
     """A copy of the optimizer that reduces gradients over all ranks before it applies them.
 
-    name                          of its requests, in errors and timelines
-    device_dense, device_sparse   where to put the requests' ops
+    name                          the name of its requests, in errors and timelines
+    device_dense, device_sparse   the devices of the requests' ops
     compression                   hvd.Compression.fp16: half the bytes
     sparse_as_dense               tf.IndexedSlices become dense gradients
-    backward_passes_per_step      so many batches' gradients are summed before they are reduced and applied
+    backward_passes_per_step      the number of batches whose gradients are summed before they are reduced
     average_aggregated_gradients  divide by that number
     op                            hvd.Average, hvd.Sum; of a tf.compat.v1 optimizer also hvd.Adasum
     gradient_predivide_factor     splits the average: divide by it before the sum, by the rest after
-    groups                        instead of buckets by size: how many, or lists of variables
+    groups                        instead of buckets by size: their number, or lists of variables
     process_set                   reduce over these ranks only
     scale_local_gradients         divide gradients of local variables (register_local_var) by hvd.size()
     """

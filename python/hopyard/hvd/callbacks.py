@@ -140,10 +140,9 @@ def _velocities(optimizer: Any, model: Any) -> list[Any]:
 class LearningRateScheduleCallback(_Callback):
     """Sets the learning rate to `initial_lr * multiplier(epoch)` from `start_epoch` until before `end_epoch`.
 
-    A number for a multiplier is a decay: its power of the epochs since `start_epoch`. With `staircase` the
-    rate changes when an epoch begins, without when a batch does, and the epoch is then a fraction. Momentum
-    is corrected when it changes ("Accurate, Large Minibatch SGD"): what has been gathered at the old rate
-    is scaled to the new one.
+    A number as multiplier is a decay: `multiplier ** epochs` since `start_epoch`. With `staircase` the rate changes at
+    the beginning of an epoch, otherwise of a batch, and the epoch is a fraction. Momentum is corrected when the rate
+    changes ("Accurate, Large Minibatch SGD"): the momentum accumulated at the old rate is scaled to the new one.
     """
 
     def __init__(

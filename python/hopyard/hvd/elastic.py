@@ -9,9 +9,8 @@
 
     train(state)
 
-When a rank is lost, the others go back to what they committed last, form a new group, take the state of
-its rank 0 (which is always one that was there before) and call the function again. When new ranks wait,
-they do the same at the next commit, and nothing is lost.
+When a rank is lost, the others restore their last commit, form a new group, copy the state of its rank 0 (which is
+never a new rank) and call the function again. When new ranks wait, the same happens at the next commit, without a loss.
 """
 
 import functools

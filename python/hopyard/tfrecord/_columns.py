@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converts between the columns of records (src/record/columns.h), Arrow and Spark types.
 
-Values go to Arrow as they are, and offsets become 32 bits wide, as Spark has them; nothing is done row by row.
+Values are passed to Arrow unchanged, and offsets are converted to 32 bits for Spark; nothing is done row by row.
 """
 
 import contextlib

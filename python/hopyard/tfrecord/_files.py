@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of a data set: finds them, and writes new ones atomically, all or none.
 
-A task writes `_temporary/JOB/part-00000-JOB.tfrecord.ATTEMPT` in the folder, which readers pass over as they do all
-that begins with '_'. When every task is done the driver renames these files into the folder, removes what they are to
-replace, and leaves `_SUCCESS`. A task that failed or was killed leaves a file that goes with `_temporary/JOB`.
-"""
+A task writes `_temporary/JOB/part-00000-JOB.tfrecord.ATTEMPT` in the directory, which readers ignore like all names
+that begin with '_'. When every task is done the driver renames these files into the directory, removes the files that
+they replace, and creates `_SUCCESS`. The file of a task that failed or was killed is removed with `_temporary/JOB`. """
 
 import contextlib
 import gzip

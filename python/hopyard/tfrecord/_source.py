@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Spark data source.
 
-This goes to Spark's Python workers by value, those beside the driver and those of executors, since they may have no
-hopyard: it knows pyspark and Python's own library, and fetches the rest when it is there.
-"""
+It is pickled by value for Spark's Python workers, on the driver and on executors, which may not have hopyard: it
+imports pyspark and the standard library only, and loads hopyard in the worker. """
 
 import json
 import uuid

@@ -155,8 +155,8 @@ class TFCluster:
     def shutdown(self, ssc: Any = None, grace_secs: float = 0, timeout: float = 259200) -> None:
         """Waits until the nodes have ended. If one has failed, its traceback is raised.
 
-        `ssc` is a StreamingContext or a StreamingQuery that feeds them: first it has to end, by itself or by a call of
-        its stop(). Where nodes want no more rows, or reservation.Client has said that no more come, it is stopped here.
+        `ssc` is a StreamingContext or a StreamingQuery that feeds them: it must end first, on its own or through its
+        stop(). If nodes want no more rows, or reservation.Client has ended the feed, it is stopped here.
         """
         try:
             if ssc is not None:

@@ -57,7 +57,7 @@ HasClusterSize = _has("HasClusterSize", "cluster_size", "how many nodes the clus
 HasEpochs = _has("HasEpochs", "epochs", "how often the rows are fed", TypeConverters.toInt)
 HasExportDir = _has("HasExportDir", "export_dir", "folder of the SavedModel", TypeConverters.toString)
 HasGraceSecs = _has(
-    "HasGraceSecs", "grace_secs", "seconds for what is left to do after the last row", TypeConverters.toInt
+    "HasGraceSecs", "grace_secs", "seconds for work after the last row", TypeConverters.toInt
 )
 HasInputMapping = _has("HasInputMapping", "input_mapping", "column -> tensor that takes it", TFTypeConverters.toDict)
 HasInputMode = _has("HasInputMode", "input_mode", "TFCluster.InputMode", TypeConverters.toInt)

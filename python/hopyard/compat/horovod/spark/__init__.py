@@ -9,7 +9,7 @@ from typing import Any
 
 from hopyard import Error
 
-_NO_MPI = "hopyard has transports of its own, and no MPI"
+_NO_MPI = "hopyard has its own transports, and does not use MPI"
 _UNSERVED = {
     "use_mpi": _NO_MPI,
     "extra_mpi_args": _NO_MPI,
