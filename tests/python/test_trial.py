@@ -10,6 +10,7 @@ import sys
 import pytest
 
 import hopyard
+from hopyard._trial import runner as _runner
 from trials import Listener, bundle, cold
 
 
@@ -326,6 +327,11 @@ def test_missing_module_is_an_error(tmp_path, listener):
 
 
 # ---- how it ends ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pickled", [b"chopyard._node\nCall\n.", b"chopyard._notebook\nexecute\n."])
+def test_bundles_of_earlier_versions_are_read(pickled):
+    assert callable(_runner._unpickle(memoryview(pickled)))
 
 
 @pytest.mark.parametrize(("code", "status"), [(None, 0), (0, 0), (3, 3), (-1, 255), (True, 1)])
