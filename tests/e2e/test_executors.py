@@ -104,10 +104,10 @@ def test_a_python_that_does_not_fit_is_named_with_the_executor(spark_cluster: di
             say(error=failing(lambda: experiment.grid_search(lambda x: x, {"x": [1]}, spark=spark, tensorboard=False)))
         """)
         ours = f"3.{sys.version_info[1]}"
-        why = f"is 3.{sys.version_info[1] - 1}, and that of this session {ours}"
+        why = f"is 3.{sys.version_info[1] - 1}, but this session's is {ours}"
         if which == "old":
             why = r"(cannot start Spark's worker: \w+: .+|is 3\.\d+, but this session's is \S+)"
-        assert re.search(rf"executor \d+ on \S+: its Python {why}; let PYSPARK_PYTHON name a Python {re.escape(ours)} ",
+        assert re.search(rf"executor \d+ on \S+: its Python {why}; set PYSPARK_PYTHON to a Python {re.escape(ours)} ",
                          said["error"]), said["error"]
 
 

@@ -268,7 +268,7 @@ def test_modules_and_notebooks_of_the_project_are_imported(place: Place, monkeyp
     files.dump(json.dumps({"nbformat": 4, "cells": cells}), f"Jupyter/book_{name}.ipynb")
     assert files.add_module(f"Jupyter/book_{name}.ipynb").endswith(f"book_{name}.py")
     assert __import__(f"book_{name}").z == 3
-    with pytest.raises(hopyard.Error, match="no .py file and no notebook"):
+    with pytest.raises(hopyard.Error, match="is not a .py file or a notebook"):
         files.add_module("Resources")
 
 

@@ -158,7 +158,7 @@ def test_one_that_does_not_end_is_stopped_after_its_time(yard: Yard, lab: Lab) -
         nodes = cluster.run(main_fun, workers=2, tensorboard=False)
         say(error=failing(lambda: nodes.shutdown(timeout=1)))
     """)
-    assert said["error"] == ["RunError", "the cluster of run 1 was not done after 1 s, and was stopped"]
+    assert said["error"] == ["RunError", "the cluster of run 1 was not done after 1 s; it was stopped"]
     assert {t["state"] for t in yard.trials()} == {"stopped"}
 
 
@@ -287,7 +287,7 @@ def test_a_worker_that_never_reads_ends_the_feed(lab: Lab) -> None:  # noqa: F81
         nodes.shutdown()
         say(error=error, took=took)
     """)
-    assert said["error"][0] == "FeedTimeout" and said["error"][1].startswith("no rows were taken for 1 s (feed_timeout)")
+    assert said["error"][0] == "FeedTimeout" and said["error"][1].startswith("a node of run 1 took no rows for 1 s (feed_timeout)")
     assert said["took"] < 5, "it does not wait for the node's end besides"
 
 

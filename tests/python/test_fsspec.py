@@ -172,7 +172,7 @@ def test_a_transaction_shows_all_its_files_at_its_end_or_none(fs, top):
             file.write(b"1")
         fs.pipe_file(f"{top}/a.csv", b"new")
         assert not fs.exists(f"{top}/t1") and fs.cat(f"{top}/a.csv") == b"0123456789"
-        with pytest.raises(ValueError, match="append to one outside"):
+        with pytest.raises(ValueError, match="append outside of it"):
             fs.open(f"{top}/a.csv", "ab")
     assert fs.cat(f"{top}/t1") == b"1" and fs.cat(f"{top}/a.csv") == b"new"
     before = os.listdir(top)
